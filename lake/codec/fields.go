@@ -1,0 +1,190 @@
+package codec
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// CRC32C is the Castagnoli CRC of b (RFC 3720, appendix B.4).
+func CRC32C(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// UpdateCRC32C continues a CRC32C over b.
+func UpdateCRC32C(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
+
+// AppendCRC32C appends the CRC-32C of b to b, little-endian. CheckCRC32C undoes it.
+func AppendCRC32C(b []byte) []byte { return binary.LittleEndian.AppendUint32(b, CRC32C(b)) }
+
+// CheckCRC32C returns b without the CRC-32C that ends it, or an error naming file and section.
+func CheckCRC32C(b []byte, file, section string) ([]byte, error) {
+	if len(b) < 4 {
+		return nil, Corrupt(file, section, -1, "at least 4 bytes", len(b))
+	}
+	body := b[:len(b)-4]
+	want := binary.LittleEndian.Uint32(b[len(b)-4:])
+	if got := CRC32C(body); got != want {
+		return nil, Corrupt(file, section, -1, fmt.Sprintf("crc32c %08x", want), fmt.Sprintf("%08x", got))
+	}
+	return body, nil
+}
+
+// Decoder reads little-endian fields from a byte slice. After the first failure it
+// returns zeros; Err tells what went wrong and where.
+type Decoder struct {
+	file, section string
+	buf           []byte
+	off           int
+	err           error
+}
+
+// NewDecoder reads buf; file and section name it in errors.
+func NewDecoder(buf []byte, file, section string) *Decoder {
+	return &Decoder{file: file, section: section, buf: buf}
+}
+
+// Err is the first failure, nil if there was none.
+func (d *Decoder) Err() error { return d.err }
+
+// Len is the number of bytes not yet read.
+func (d *Decoder) Len() int { return len(d.buf) - d.off }
+
+// Offset is the number of bytes read.
+func (d *Decoder) Offset() int { return d.off }
+
+// Fail records a failure at the current offset unless there was one before.
+func (d *Decoder) Fail(want, got any) {
+	if d.err == nil {
+		d.err = Corrupt(d.file, d.section, int64(d.off), want, got)
+	}
+}
+
+// Close reports the first failure, or bytes left over as one.
+func (d *Decoder) Close() error {
+	if d.err == nil && d.Len() != 0 {
+		d.Fail("end", fmt.Sprintf("%d more bytes", d.Len()))
+	}
+	return d.err
+}
+
+// Bytes returns the next n bytes, not copied.
+func (d *Decoder) Bytes(n int) []byte {
+	if d.err != nil {
+		return nil
+	}
+	if n < 0 || n > d.Len() {
+		d.Fail(fmt.Sprintf("%d bytes", n), fmt.Sprintf("%d left", d.Len()))
+		return nil
+	}
+	b := d.buf[d.off : d.off+n : d.off+n]
+	d.off += n
+	return b
+}
+
+// U8 reads one byte.
+func (d *Decoder) U8() uint8 {
+	if b := d.Bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+// U32 reads a little-endian uint32.
+func (d *Decoder) U32() uint32 {
+	if b := d.Bytes(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+// U64 reads a little-endian uint64.
+func (d *Decoder) U64() uint64 {
+	if b := d.Bytes(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+// Uvarint reads an unsigned LEB128 number. An encoding longer than needed is a failure, so
+// that one value has one form.
+func (d *Decoder) Uvarint() uint64 {
+	if d.err != nil {
+		return 0
+	}
+	v, n := binary.Uvarint(d.buf[d.off:])
+	if n <= 0 || (n > 1 && d.buf[d.off+n-1] == 0) {
+		d.Fail("a varint", fmt.Sprintf("%x", d.buf[d.off:min(len(d.buf), d.off+10)]))
+		return 0
+	}
+	d.off += n
+	return v
+}
+
+// Varint reads a zigzag number.
+func (d *Decoder) Varint() int64 {
+	u := d.Uvarint()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+// Uint reads a varint that may not be larger than limit: a count or a length that is about
+// to be allocated or indexed with.
+func (d *Decoder) Uint(limit uint64) uint64 {
+	at := d.off
+	v := d.Uvarint()
+	if d.err == nil && v > limit {
+		d.off = at
+		d.Fail(fmt.Sprintf("at most %d", limit), v)
+		return 0
+	}
+	return v
+}
+
+// String reads a varint length and that many bytes.
+func (d *Decoder) String() string {
+	return string(d.Bytes(int(d.Uint(uint64(d.Len())))))
+}
+
+// Magic checks a four-byte magic and a u32 version. A version in the past that is still
+// read is the caller's to handle: it passes every version it reads.
+func (d *Decoder) Magic(magic string, versions ...uint32) uint32 {
+	if got := d.Bytes(4); d.err == nil && string(got) != magic {
+		d.off -= 4
+		d.Fail(fmt.Sprintf("magic %q", magic), fmt.Sprintf("%q", got))
+	}
+	v := d.U32()
+	if d.err == nil {
+		for _, w := range versions {
+			if v == w {
+				return v
+			}
+		}
+		d.off -= 4
+		d.Fail(fmt.Sprintf("%s version %v", magic, versions), v)
+	}
+	return 0
+}
+
+// Append functions are the writing side of Decoder.
+
+// AppendU32 appends v little-endian.
+func AppendU32(b []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(b, v) }
+
+// AppendU64 appends v little-endian.
+func AppendU64(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
+
+// AppendUvarint appends v as unsigned LEB128.
+func AppendUvarint(b []byte, v uint64) []byte { return binary.AppendUvarint(b, v) }
+
+// AppendVarint appends v in zigzag form.
+func AppendVarint(b []byte, v int64) []byte { return binary.AppendVarint(b, v) }
+
+// AppendString appends the length of s as a varint, then s.
+func AppendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// AppendMagic appends a four-byte magic and a u32 version.
+func AppendMagic(b []byte, magic string, version uint32) []byte {
+	return AppendU32(append(b, magic...), version)
+}

@@ -1,0 +1,373 @@
+package codec
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sort"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/zstd"
+)
+
+// A frame file is a zstd file in the seekable format (facebook/zstd,
+// contrib/seekable_format): data frames that can each be decoded alone, then skippable
+// frames, which every zstd decoder passes over:
+//
+//	data frame 0 … data frame n-1
+//	fences      u32 0x184D2A5D | u32 size | "FNCE" u32 ver=1 | u32 n | u32 width | n × width bytes | u32 CRC-32C
+//	seek table  u32 0x184D2A5E | u32 size | n × {u32 compressed, u32 decompressed, u32 checksum} | u32 n | u8 0x80 | u32 0x8F92EAB1
+//
+// Fences hold the key of the first record of each data frame, as bytes that sort like the
+// keys, so that a lookup is one range request. The checksum is the low half of the xxh64
+// of the frame's decompressed bytes. Fences and seek table are the file's tail: a reader
+// fetches it once, and its place and hash come from outside (segment.json).
+
+const (
+	fenceFrameMagic = 0x184D2A5D
+	seekFrameMagic  = 0x184D2A5E
+	seekFooterMagic = 0x8F92EAB1
+	seekDescriptor  = 0x80 // entries carry checksums; the other bits are reserved and zero
+	seekEntrySize   = 12
+	seekFooterSize  = 9
+	skippableHeader = 8
+	fenceMagic      = "FNCE"
+	fenceVersion    = 1
+	fenceHeaderSize = 16
+
+	// MaxFrame bounds the decompressed size of one frame: it is what a reader allocates on the word
+	// of a seek table. Large enough for one payload of a domain that every one of a
+	// million parts holds.
+	MaxFrame = 64 << 20
+)
+
+// FrameLevel is the zstd level of frame files: index files are written once and read for
+// months, and at 16 KiB a frame the better levels cost little.
+const FrameLevel = zstd.SpeedBetterCompression
+
+var frameEncoders = sync.Pool{New: func() any {
+	// One frame is one EncodeAll: no window carries over, concurrency is the caller's.
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(FrameLevel),
+		zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true), zstd.WithSingleSegment(true))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return enc
+}}
+
+var frameDecoders = sync.Pool{New: func() any {
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(MaxFrame))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return dec
+}}
+
+// FrameWriter writes a frame file. Output depends on nothing but the calls.
+type FrameWriter struct {
+	w      io.Writer
+	width  int
+	seek   []byte
+	fences []byte
+	frames int
+	off    int64
+	raw    int64
+	hash   xxhash.Digest
+	buf    []byte
+	err    error
+}
+
+// FrameFile describes a finished frame file: what a reader has to know before it opens one.
+type FrameFile struct {
+	Bytes int64  // size of the file
+	XXH64 uint64 // hash of the file
+	// TailBytes is the size of fences and seek table at the end of the file, TailXXH64 their hash.
+	TailBytes int64
+	TailXXH64 uint64
+	Frames    int
+	RawBytes  int64 // sum of the decompressed sizes
+}
+
+// NewFrameWriter writes to w. Each frame has a fence of width bytes; 0 is a file without fences.
+func NewFrameWriter(w io.Writer, width int) *FrameWriter {
+	fw := &FrameWriter{w: w, width: width}
+	fw.hash.Reset()
+	return fw
+}
+
+// Frame writes data as one frame and returns its number and the decompressed offset at which it starts.
+// Fences have to ascend.
+func (fw *FrameWriter) Frame(fence, data []byte) (frame int, rawOffset int64, err error) {
+	if fw.err != nil {
+		return 0, 0, fw.err
+	}
+	if len(fence) != fw.width {
+		return 0, 0, fw.fail(fmt.Errorf("frame %d: fence of %d bytes in a file of %d", fw.frames, len(fence), fw.width))
+	}
+	if fw.width > 0 && fw.frames > 0 && bytes.Compare(fw.fences[len(fw.fences)-fw.width:], fence) > 0 {
+		return 0, 0, fw.fail(fmt.Errorf("frame %d: fence %x after %x", fw.frames, fence, fw.fences[len(fw.fences)-fw.width:]))
+	}
+	if len(data) == 0 || len(data) > MaxFrame {
+		return 0, 0, fw.fail(fmt.Errorf("frame %d: %d bytes, allowed are 1 to %d", fw.frames, len(data), MaxFrame))
+	}
+	enc := frameEncoders.Get().(*zstd.Encoder)
+	fw.buf = enc.EncodeAll(data, fw.buf[:0])
+	frameEncoders.Put(enc)
+	if err := fw.write(fw.buf); err != nil {
+		return 0, 0, err
+	}
+	fw.seek = AppendU32(fw.seek, uint32(len(fw.buf)))
+	fw.seek = AppendU32(fw.seek, uint32(len(data)))
+	fw.seek = AppendU32(fw.seek, uint32(xxhash.Sum64(data)))
+	fw.fences = append(fw.fences, fence...)
+	frame, rawOffset = fw.frames, fw.raw
+	fw.frames++
+	fw.raw += int64(len(data))
+	return frame, rawOffset, nil
+}
+
+// RawBytes is the sum of the sizes of the frames written so far: the decompressed offset of the next.
+func (fw *FrameWriter) RawBytes() int64 { return fw.raw }
+
+// Finish writes the tail. It does not close the underlying writer.
+func (fw *FrameWriter) Finish() (FrameFile, error) {
+	if fw.err != nil {
+		return FrameFile{}, fw.err
+	}
+	var tail []byte
+	if fw.width > 0 {
+		body := AppendMagic(nil, fenceMagic, fenceVersion)
+		body = AppendU32(body, uint32(fw.frames))
+		body = AppendU32(body, uint32(fw.width))
+		body = AppendCRC32C(append(body, fw.fences...))
+		tail = AppendU32(tail, fenceFrameMagic)
+		tail = AppendU32(tail, uint32(len(body)))
+		tail = append(tail, body...)
+	}
+	tail = AppendU32(tail, seekFrameMagic)
+	tail = AppendU32(tail, uint32(len(fw.seek)+seekFooterSize))
+	tail = append(tail, fw.seek...)
+	tail = AppendU32(tail, uint32(fw.frames))
+	tail = append(tail, seekDescriptor)
+	tail = AppendU32(tail, seekFooterMagic)
+	if err := fw.write(tail); err != nil {
+		return FrameFile{}, err
+	}
+	f := FrameFile{Bytes: fw.off, XXH64: fw.hash.Sum64(), TailBytes: int64(len(tail)), TailXXH64: xxhash.Sum64(tail), Frames: fw.frames, RawBytes: fw.raw}
+	fw.err = fmt.Errorf("frame file is finished")
+	return f, nil
+}
+
+func (fw *FrameWriter) write(b []byte) error {
+	if _, err := fw.w.Write(b); err != nil {
+		return fw.fail(err)
+	}
+	fw.hash.Write(b)
+	fw.off += int64(len(b))
+	return nil
+}
+
+func (fw *FrameWriter) fail(err error) error {
+	fw.err = err
+	return err
+}
+
+// RangeReader reads exactly n bytes of one object. blob.Store's ReadRange bound to a key is one.
+type RangeReader func(ctx context.Context, off, n int64) ([]byte, error)
+
+// Frames is the opened tail of a frame file: it says where each frame is and reads it.
+// It is immutable and safe for concurrent use.
+type Frames struct {
+	file   string
+	width  int
+	fences []byte
+	// offs and raws are the frames' starts in the compressed and the decompressed file; the
+	// last element is the end.
+	offs []int64
+	raws []int64
+	sums []uint32
+}
+
+// OpenFrames checks and parses the tail of a frame file of size bytes.
+func OpenFrames(tail []byte, size int64, file string, width int) (*Frames, error) {
+	base := size - int64(len(tail))
+	bad := func(at int, section string, want, got any) error {
+		return Corrupt(file, section, base+int64(at), want, got)
+	}
+	if len(tail) < skippableHeader+seekFooterSize {
+		return nil, bad(0, "seek table", "a seek table", fmt.Sprintf("%d bytes", len(tail)))
+	}
+	foot := len(tail) - seekFooterSize
+	n := int64(binary.LittleEndian.Uint32(tail[foot:]))
+	if tail[foot+4] != seekDescriptor {
+		return nil, bad(foot+4, "seek table", fmt.Sprintf("descriptor %#x", seekDescriptor), tail[foot+4])
+	}
+	if m := binary.LittleEndian.Uint32(tail[foot+5:]); m != seekFooterMagic {
+		return nil, bad(foot+5, "seek table", fmt.Sprintf("magic %#x", uint32(seekFooterMagic)), fmt.Sprintf("%#x", m))
+	}
+	start := int64(foot) - n*seekEntrySize - skippableHeader
+	if start < 0 {
+		return nil, bad(foot, "seek table", fmt.Sprintf("at most %d frames", (foot-skippableHeader)/seekEntrySize), n)
+	}
+	if m := binary.LittleEndian.Uint32(tail[start:]); m != seekFrameMagic {
+		return nil, bad(int(start), "seek table", fmt.Sprintf("magic %#x", uint32(seekFrameMagic)), fmt.Sprintf("%#x", m))
+	}
+	if got := int64(binary.LittleEndian.Uint32(tail[start+4:])); got != n*seekEntrySize+seekFooterSize {
+		return nil, bad(int(start)+4, "seek table", n*seekEntrySize+seekFooterSize, got)
+	}
+	f := &Frames{file: file, width: width, offs: make([]int64, n+1), raws: make([]int64, n+1), sums: make([]uint32, n)}
+	entries := tail[start+skippableHeader:]
+	for i := range n {
+		e := entries[i*seekEntrySize:]
+		raw := int64(binary.LittleEndian.Uint32(e[4:]))
+		if raw == 0 || raw > MaxFrame {
+			return nil, bad(int(start+skippableHeader+i*seekEntrySize), "seek table", fmt.Sprintf("a frame of 1 to %d bytes", MaxFrame), raw)
+		}
+		f.offs[i+1] = f.offs[i] + int64(binary.LittleEndian.Uint32(e))
+		f.raws[i+1] = f.raws[i] + raw
+		f.sums[i] = binary.LittleEndian.Uint32(e[8:])
+	}
+	if f.offs[n] != base {
+		return nil, bad(int(start), "seek table", fmt.Sprintf("frames that end at byte %d", base), f.offs[n])
+	}
+	if width == 0 {
+		if start != 0 {
+			return nil, bad(0, "seek table", "nothing before it in the tail", fmt.Sprintf("%d bytes", start))
+		}
+		return f, nil
+	}
+	if start < skippableHeader+fenceHeaderSize+4 {
+		return nil, bad(0, "fences", "a fence list", fmt.Sprintf("%d bytes", start))
+	}
+	if m := binary.LittleEndian.Uint32(tail); m != fenceFrameMagic {
+		return nil, bad(0, "fences", fmt.Sprintf("magic %#x", uint32(fenceFrameMagic)), fmt.Sprintf("%#x", m))
+	}
+	if got := int64(binary.LittleEndian.Uint32(tail[4:])); got != start-skippableHeader {
+		return nil, bad(4, "fences", start-skippableHeader, got)
+	}
+	body, err := CheckCRC32C(tail[skippableHeader:start], file, "fences")
+	if err != nil {
+		return nil, err
+	}
+	d := NewDecoder(body, file, "fences")
+	d.Magic(fenceMagic, fenceVersion)
+	if got := int64(d.U32()); d.Err() == nil && got != n {
+		d.Fail(fmt.Sprintf("%d fences", n), got)
+	}
+	if got := int(d.U32()); d.Err() == nil && got != width {
+		d.Fail(fmt.Sprintf("width %d", width), got)
+	}
+	f.fences = d.Bytes(int(n) * width)
+	if err := d.Close(); err != nil {
+		return nil, err
+	}
+	for i := 1; i < int(n); i++ {
+		if bytes.Compare(f.Fence(i-1), f.Fence(i)) > 0 {
+			return nil, bad(skippableHeader+fenceHeaderSize+i*width, "fences", fmt.Sprintf("at least %x", f.Fence(i-1)), fmt.Sprintf("%x", f.Fence(i)))
+		}
+	}
+	return f, nil
+}
+
+// OpenFramesAt fetches the tail of ff's file in one read, checks its hash and opens it.
+func OpenFramesAt(ctx context.Context, read RangeReader, ff FrameFile, file string, width int) (*Frames, error) {
+	if ff.TailBytes < 0 || ff.TailBytes > ff.Bytes {
+		return nil, Corrupt(file, "tail", -1, fmt.Sprintf("at most %d bytes", ff.Bytes), ff.TailBytes)
+	}
+	tail, err := read(ctx, ff.Bytes-ff.TailBytes, ff.TailBytes)
+	if err != nil {
+		return nil, fmt.Errorf("read tail of %s: %w", file, err)
+	}
+	if got := xxhash.Sum64(tail); got != ff.TailXXH64 {
+		return nil, Corrupt(file, "tail", ff.Bytes-ff.TailBytes, fmt.Sprintf("xxh64 %016x", ff.TailXXH64), fmt.Sprintf("%016x", got))
+	}
+	return OpenFrames(tail, ff.Bytes, file, width)
+}
+
+// Len is the number of frames.
+func (f *Frames) Len() int { return len(f.sums) }
+
+// RawBytes is the sum of the decompressed sizes.
+func (f *Frames) RawBytes() int64 { return f.raws[len(f.raws)-1] }
+
+// MemoryBytes is what the opened tail keeps in memory.
+func (f *Frames) MemoryBytes() int64 { return int64(len(f.fences) + 20*len(f.sums) + 128) }
+
+// Fence is the fence of frame i.
+func (f *Frames) Fence(i int) []byte { return f.fences[i*f.width : (i+1)*f.width] }
+
+// Find returns the frames [lo, hi) that can hold records with keys from first to last,
+// both included, compared as bytes.
+func (f *Frames) Find(first, last []byte) (lo, hi int) {
+	n := f.Len()
+	// The last frame whose fence is not above first holds it, if any frame does: keys are unique.
+	lo = max(0, sort.Search(n, func(i int) bool { return bytes.Compare(f.Fence(i), first) > 0 })-1)
+	hi = sort.Search(n, func(i int) bool { return bytes.Compare(f.Fence(i), last) > 0 })
+	return lo, max(lo, hi)
+}
+
+// FrameAt returns the frame that holds decompressed offset off and the place of off in it; -1 if none does.
+func (f *Frames) FrameAt(off int64) (frame, within int) {
+	if off < 0 || off >= f.RawBytes() {
+		return -1, 0
+	}
+	i := sort.Search(f.Len(), func(i int) bool { return f.raws[i+1] > off })
+	return i, int(off - f.raws[i])
+}
+
+// Place is the compressed range of frames [lo, hi).
+func (f *Frames) Place(lo, hi int) (off, n int64) { return f.offs[lo], f.offs[hi] - f.offs[lo] }
+
+// RawSize is the decompressed size of frame i.
+func (f *Frames) RawSize(i int) int64 { return f.raws[i+1] - f.raws[i] }
+
+// Decode decodes and checks frame i from its compressed bytes.
+func (f *Frames) Decode(i int, compressed []byte) ([]byte, error) {
+	off, n := f.Place(i, i+1)
+	section := fmt.Sprintf("frame %d", i)
+	if int64(len(compressed)) != n {
+		return nil, Corrupt(f.file, section, off, fmt.Sprintf("%d bytes", n), len(compressed))
+	}
+	dec := frameDecoders.Get().(*zstd.Decoder)
+	data, err := dec.DecodeAll(compressed, make([]byte, 0, f.RawSize(i)))
+	frameDecoders.Put(dec)
+	if err != nil {
+		return nil, Corrupt(f.file, section, off, "a zstd frame", err)
+	}
+	if int64(len(data)) != f.RawSize(i) {
+		return nil, Corrupt(f.file, section, off, fmt.Sprintf("%d bytes decompressed", f.RawSize(i)), len(data))
+	}
+	if got := uint32(xxhash.Sum64(data)); got != f.sums[i] {
+		return nil, Corrupt(f.file, section, off, fmt.Sprintf("checksum %08x", f.sums[i]), fmt.Sprintf("%08x", got))
+	}
+	return data, nil
+}
+
+// Read fetches frames [lo, hi) in one read and decodes them.
+func (f *Frames) Read(ctx context.Context, read RangeReader, lo, hi int) ([][]byte, error) {
+	if lo < 0 || hi > f.Len() || lo >= hi {
+		return nil, fmt.Errorf("%s: frames %d to %d of %d", f.file, lo, hi, f.Len())
+	}
+	off, n := f.Place(lo, hi)
+	raw, err := read(ctx, off, n)
+	if err != nil {
+		return nil, fmt.Errorf("read frames %d to %d of %s: %w", lo, hi, f.file, err)
+	}
+	out := make([][]byte, 0, hi-lo)
+	for i := lo; i < hi; i++ {
+		_, size := f.Place(i, i+1)
+		if size > int64(len(raw)) {
+			return nil, Corrupt(f.file, fmt.Sprintf("frame %d", i), f.offs[i], fmt.Sprintf("%d bytes", size), len(raw))
+		}
+		data, err := f.Decode(i, raw[:size])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, data)
+		raw = raw[size:]
+	}
+	return out, nil
+}
