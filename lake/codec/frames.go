@@ -99,7 +99,7 @@ func NewFrameWriter(w io.Writer, width int) *FrameWriter {
 }
 
 // Frame writes data as one frame and returns its number and the decompressed offset at which it starts.
-// Fences have to ascend.
+// Fences have to ascend strictly: Find looks for a key in one frame only.
 func (fw *FrameWriter) Frame(fence, data []byte) (frame int, rawOffset int64, err error) {
 	if fw.err != nil {
 		return 0, 0, fw.err
@@ -107,7 +107,7 @@ func (fw *FrameWriter) Frame(fence, data []byte) (frame int, rawOffset int64, er
 	if len(fence) != fw.width {
 		return 0, 0, fw.fail(fmt.Errorf("frame %d: fence of %d bytes in a file of %d", fw.frames, len(fence), fw.width))
 	}
-	if fw.width > 0 && fw.frames > 0 && bytes.Compare(fw.fences[len(fw.fences)-fw.width:], fence) > 0 {
+	if fw.width > 0 && fw.frames > 0 && bytes.Compare(fw.fences[len(fw.fences)-fw.width:], fence) >= 0 {
 		return 0, 0, fw.fail(fmt.Errorf("frame %d: fence %x after %x", fw.frames, fence, fw.fences[len(fw.fences)-fw.width:]))
 	}
 	if len(data) == 0 || len(data) > MaxFrame {
@@ -265,8 +265,8 @@ func OpenFrames(tail []byte, size int64, file string, width int) (*Frames, error
 		return nil, err
 	}
 	for i := 1; i < int(n); i++ {
-		if bytes.Compare(f.Fence(i-1), f.Fence(i)) > 0 {
-			return nil, bad(skippableHeader+fenceHeaderSize+i*width, "fences", fmt.Sprintf("at least %x", f.Fence(i-1)), fmt.Sprintf("%x", f.Fence(i)))
+		if bytes.Compare(f.Fence(i-1), f.Fence(i)) >= 0 {
+			return nil, bad(skippableHeader+fenceHeaderSize+i*width, "fences", fmt.Sprintf("more than %x", f.Fence(i-1)), fmt.Sprintf("%x", f.Fence(i)))
 		}
 	}
 	return f, nil
