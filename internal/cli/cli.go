@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -139,4 +140,23 @@ func Version() string {
 		return "devel"
 	}
 	return "devel-" + revision + modified
+}
+
+// LakeURL gives a lake one spelling, since task queues and workflow ids are made of it: a path
+// becomes an absolute file:// URL, and a trailing slash goes.
+func LakeURL(lake string) (string, error) {
+	if lake == "" {
+		return "", Usagef("which lake? Give --lake file:///dir or s3://bucket/prefix, or set %s", EnvName("lake"))
+	}
+	if scheme, rest, ok := strings.Cut(lake, "://"); ok {
+		if scheme != "file" {
+			return scheme + "://" + strings.TrimRight(rest, "/"), nil
+		}
+		lake = rest
+	}
+	abs, err := filepath.Abs(lake)
+	if err != nil {
+		return "", fmt.Errorf("lake %q: %w", lake, err)
+	}
+	return "file://" + filepath.ToSlash(abs), nil
 }

@@ -1,0 +1,14 @@
+# Everything a machine with Go, git and make can do. `make demo` and `make test` are the two to start with.
+.PHONY: build tools demo test check bench fuzz clean
+GO ?= go
+TOOLS := bin/temporal bin/versitygw bin/staticcheck bin/workflowcheck
+
+build: ; $(GO) build -o bin/ ./worker ./starter ./serve
+tools: $(TOOLS)
+bin/%: deploy/go.mod deploy/go.sum ; @echo "building bin/$* (once)"; $(GO) build -C deploy -o ../bin/ $$($(GO) list -C deploy tool | grep '/$*$$') && touch $@
+demo: build ; @command -v temporal >/dev/null || $(MAKE) --no-print-directory bin/temporal; bin/starter demo $(DEMO_ARGS)
+test: build bin/temporal bin/versitygw ; $(GO) test ./...
+check: bin/staticcheck bin/workflowcheck ; deploy/check
+bench: ; $(GO) test -C bench -run . -bench . -benchtime 1x ./...
+fuzz: ; deploy/fuzz $(FUZZTIME)
+clean: ; rm -rf bin

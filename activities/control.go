@@ -1,0 +1,100 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+
+	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+// Control is the pool that plans and records.
+type Control struct {
+	Lake
+	// Temporal is where RequestPublish starts the publisher.
+	Temporal client.Client
+}
+
+// PlanIngest resolves the inputs of a batch, registers dataset and ingest, and writes the list of splits.
+func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string) (ingest.PlanSummary, error) {
+	if err := c.check(spec.Lake); err != nil {
+		return ingest.PlanSummary{}, err
+	}
+	return beating(ctx, func(func(any)) (ingest.PlanSummary, error) {
+		return ingest.MakePlan(ctx, c.Store, run, spec)
+	})
+}
+
+// PlanMerge looks at all runs, refuses a batch with too many rejects, and groups partitions into tasks.
+func (c *Control) PlanMerge(ctx context.Context, lakeURL, run string) (ingest.MergeSummary, error) {
+	if err := c.check(lakeURL); err != nil {
+		return ingest.MergeSummary{}, err
+	}
+	return beating(ctx, func(func(any)) (ingest.MergeSummary, error) {
+		return ingest.PlanMerge(ctx, c.Store, run)
+	})
+}
+
+// FinishIngest writes the batch record.
+func (c *Control) FinishIngest(ctx context.Context, lakeURL, run string, postings []lake.FrameObject, domains int64) (ingest.FinishResult, error) {
+	if err := c.check(lakeURL); err != nil {
+		return ingest.FinishResult{}, err
+	}
+	return beating(ctx, func(func(any)) (ingest.FinishResult, error) {
+		return ingest.Finish(ctx, c.Store, run, postings, domains)
+	})
+}
+
+// Cleanup removes a run's staging.
+func (c *Control) Cleanup(ctx context.Context, lakeURL, run string) error {
+	if err := c.check(lakeURL); err != nil {
+		return err
+	}
+	_, err := beating(ctx, func(func(any)) (struct{}, error) {
+		return struct{}{}, ingest.Cleanup(ctx, c.Store, run)
+	})
+	return err
+}
+
+// PublishRequest asks a lake's publisher to run. The workflow it names, if any, is told the version that holds
+// its batch.
+type PublishRequest struct {
+	WorkflowID string `json:"workflow_id,omitempty"`
+	RunID      string `json:"run_id,omitempty"`
+	DatasetID  uint32 `json:"dataset_id,omitempty"`
+	Batch      string `json:"batch,omitempty"`
+}
+
+// PublishSignal carries a PublishRequest to a publisher.
+const PublishSignal = "publish"
+
+// PublishWorkflowID names the one publisher of a lake.
+func PublishWorkflowID(lakeURL string) string { return "publish@" + lakeURL }
+
+// RequestPublish signals the lake's publisher and starts it if none runs: signal-with-start, which
+// workflow code cannot do itself.
+func (c *Control) RequestPublish(ctx context.Context, lakeURL string, req PublishRequest) error {
+	if err := c.check(lakeURL); err != nil {
+		return err
+	}
+	_, err := SignalPublisher(ctx, c.Temporal, lakeURL, req)
+	return err
+}
+
+// SignalPublisher signals the publisher of a lake, starting it if none runs.
+func SignalPublisher(ctx context.Context, c client.Client, lakeURL string, req PublishRequest) (client.WorkflowRun, error) {
+	run, err := c.SignalWithStartWorkflow(ctx, PublishWorkflowID(lakeURL), PublishSignal, req, client.StartWorkflowOptions{
+		ID:                       PublishWorkflowID(lakeURL),
+		TaskQueue:                TaskQueue(lakeURL, PoolControl),
+		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		Memo:                     map[string]any{"lake": lakeURL},
+	}, "PublishWorkflow", map[string]string{"lake": lakeURL})
+	if err != nil {
+		return nil, fmt.Errorf("ask the publisher of %s: %w", lakeURL, err)
+	}
+	return run, nil
+}

@@ -1,0 +1,66 @@
+package activities
+
+import (
+	"context"
+
+	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/publish"
+)
+
+// Index is the pool that extracts postings and builds segments.
+type Index struct{ Lake }
+
+// ExtractPostings writes the postings of one merge task's parts.
+func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task int) (Extracted, error) {
+	if err := x.check(lakeURL); err != nil {
+		return Extracted{}, err
+	}
+	return beating(ctx, func(func(any)) (Extracted, error) {
+		object, domains, err := indexbuild.Extract(ctx, x.Store, run, task)
+		return Extracted{Postings: object, Domains: domains}, err
+	})
+}
+
+// BuildSegment builds the segment of a publish plan.
+func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string) (publish.Built, error) {
+	if err := x.check(lakeURL); err != nil {
+		return publish.Built{}, err
+	}
+	return beating(ctx, func(func(any)) (publish.Built, error) {
+		return publish.Build(ctx, x.Store, planKey, x.TempDir)
+	})
+}
+
+// Publish is the pool that makes versions.
+type Publish struct{ Lake }
+
+// PlanPublish compares finished batches with the current version.
+func (p *Publish) PlanPublish(ctx context.Context, lakeURL, run string, round int) (publish.Summary, error) {
+	if err := p.check(lakeURL); err != nil {
+		return publish.Summary{}, err
+	}
+	return beating(ctx, func(func(any)) (publish.Summary, error) {
+		return publish.Plan(ctx, p.Store, run, round)
+	})
+}
+
+// VerifySegment reads a built segment back, every byte of it.
+func (p *Publish) VerifySegment(ctx context.Context, lakeURL string, built publish.Built) error {
+	if err := p.check(lakeURL); err != nil {
+		return err
+	}
+	_, err := beating(ctx, func(func(any)) (struct{}, error) {
+		return struct{}{}, publish.Verify(ctx, p.Store, built)
+	})
+	return err
+}
+
+// CommitVersion flips the manifest to a version with the built segment.
+func (p *Publish) CommitVersion(ctx context.Context, lakeURL, planKey string, built publish.Built) (publish.Committed, error) {
+	if err := p.check(lakeURL); err != nil {
+		return publish.Committed{}, err
+	}
+	return beating(ctx, func(func(any)) (publish.Committed, error) {
+		return publish.Commit(ctx, p.Store, planKey, built)
+	})
+}

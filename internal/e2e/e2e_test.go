@@ -1,0 +1,366 @@
+// Package e2e runs urlake as its users do: the programs as separate processes, with Temporal's dev server and a
+// real S3 server, on real data, against a brute-force scan of the raw files. It has nothing but tests.
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// dataset is one dataset of the real data, how it is ingested, and how the oracle reads it.
+type dataset struct {
+	name   string
+	files  []string // below ../shared/data
+	flags  []string
+	oracle func(r io.Reader, each func(rawURL, ts string)) error
+}
+
+var realDatasets = []dataset{
+	{"cdc-sitemap", []string{"eot2024/CDC_html_URLs_from_sitemap_data_-_20241201.csv.gz"}, nil, lines},
+	{"crs-reports", []string{"eot2024/CRS_ReportsList.csv.gz"}, nil, lines},
+	{"edgi-bulk", []string{"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz"}, []string{"--url-column", "url"}, column(',', 0)},
+	{"military", []string{"eot2024/Military-Departments-A-Z-List.csv.gz"}, []string{"--url-column", "url"}, column(',', 0)},
+	{"roundup", []string{"eot2024/RoundupListsforEOT.txt.zst"}, nil, lines},
+	{"federal-hosts", []string{"eot2024/ccf-gov-federal-web-graph-2024-jun-jul-aug.txt.zst"}, nil, lines},
+	{"violations", []string{"eot2024/Violation_Tracker_unique_infosource_URLs.csv.gz"}, []string{"--url-column", "url"}, column(',', 0)},
+	{"digital-registry", []string{"eot2024/US_Digital_Registry.csv.gz"}, []string{"--url-column", "link"}, column(',', 5)},
+	{"sitemaps", []string{"eot2024/sitemaps.txt.zst"}, nil, lines},
+	{"fda-downloads", []string{"eot2024/fda-download-urls.csv.zst"}, []string{"--url-column", "2"}, column(',', 1)},
+	{"digital-registry-2020", []string{"eot2020/US_Digital_Registry_records_excerpted_data.tsv.gz"}, []string{"--url-column", "service_url"}, column('\t', 0)},
+	{"mediawikis", []string{"wikiteam/mediawikis_2013.txt.gz", "wikiteam/mediawikis_2020-alive.txt.gz", "wikiteam/mediawikis_pavlo.txt.gz"}, nil, lines},
+	{"smallweb", []string{"kagi-smallweb/smallweb.txt.gz", "kagi-smallweb/smallyt.txt"}, nil, lines},
+	{"top-2018", []string{"buzzfeed/top_2018.csv.gz"}, []string{"--url-column", "url"}, column(',', 1)},
+	{"usagov-clicks", []string{"bitly/usagov_bitly.jsonl.gz"}, []string{"--url-column", "u", "--ts-column", "t"}, member("u", "t")},
+	{"c4-sample", []string{"wimbd/c4-sample.json.gz"}, []string{"--url-column", "url"}, member("url", "")},
+	{"kasztp", []string{"ada-url/kasztp.txt.gz"}, nil, lines},
+}
+
+// The oracle's readers share nothing with lake/raw.
+
+func lines(r io.Reader, each func(rawURL, ts string)) error {
+	s := bufio.NewScanner(r)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		line := strings.TrimPrefix(s.Text(), "\ufeff")
+		if strings.TrimSpace(line) != "" && !strings.HasPrefix(line, "#") {
+			each(line, "")
+		}
+	}
+	return s.Err()
+}
+
+func column(comma rune, i int) func(io.Reader, func(string, string)) error {
+	return func(r io.Reader, each func(rawURL, ts string)) error {
+		c := csv.NewReader(r)
+		c.Comma, c.FieldsPerRecord, c.LazyQuotes = comma, -1, comma == '\t'
+		for {
+			rec, err := c.Read()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if i < len(rec) {
+				each(rec[i], "")
+			}
+		}
+	}
+}
+
+func member(urlName, tsName string) func(io.Reader, func(string, string)) error {
+	return func(r io.Reader, each func(rawURL, ts string)) error {
+		s := bufio.NewScanner(r)
+		s.Buffer(nil, 16<<20)
+		for s.Scan() {
+			var rec map[string]any
+			if json.Unmarshal(s.Bytes(), &rec) != nil {
+				continue
+			}
+			u, ok := rec[urlName].(string)
+			if !ok {
+				continue
+			}
+			ts := ""
+			if v, ok := rec[tsName].(float64); ok {
+				ts = time.UnixMilli(int64(v * 1000)).UTC().Format("2006-01-02T15:04:05.000Z")
+			}
+			each(u, ts)
+		}
+		return s.Err()
+	}
+}
+
+func unpack(t *testing.T, file string) io.Reader {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r io.Reader = bytes.NewReader(data)
+	switch path.Ext(file) {
+	case ".gz":
+		r, err = gzip.NewReader(r)
+	case ".zst":
+		r, err = zstd.NewReader(r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// item is one row of an answer.
+type item struct {
+	URL string `json:"url"`
+	TS  string `json:"ts"`
+}
+
+func compareItems(a, b item) int { return cmp.Or(cmp.Compare(a.URL, b.URL), cmp.Compare(a.TS, b.TS)) }
+
+// scan is the oracle: domain → dataset name → its rows, sorted.
+func scan(t *testing.T, sets []dataset) map[string]map[string][]item {
+	t.Helper()
+	found := map[string]map[string]map[item]bool{}
+	for _, d := range sets {
+		for _, f := range d.files {
+			err := d.oracle(unpack(t, testenv.Shared(t, "data", f)), func(raw, ts string) {
+				u, err := urlnorm.Parse(raw)
+				if err != nil {
+					return
+				}
+				if found[u.Domain] == nil {
+					found[u.Domain] = map[string]map[item]bool{}
+				}
+				if found[u.Domain][d.name] == nil {
+					found[u.Domain][d.name] = map[item]bool{}
+				}
+				found[u.Domain][d.name][item{u.String(), ts}] = true
+			})
+			if err != nil {
+				t.Fatalf("oracle: %s: %v", f, err)
+			}
+		}
+	}
+	out := map[string]map[string][]item{}
+	for domain, sets := range found {
+		out[domain] = map[string][]item{}
+		for name, rows := range sets {
+			for it := range rows {
+				out[domain][name] = append(out[domain][name], it)
+			}
+			slices.SortFunc(out[domain][name], compareItems)
+		}
+	}
+	return out
+}
+
+// pick chooses the domains to ask for: the largest, a sample of the others, and some that do not exist.
+func pick(truth map[string]map[string][]item, largest, sample, absent int) []string {
+	type sized struct {
+		domain string
+		rows   int
+	}
+	var all []sized
+	for d, sets := range truth {
+		n := 0
+		for _, rows := range sets {
+			n += len(rows)
+		}
+		all = append(all, sized{d, n})
+	}
+	slices.SortFunc(all, func(a, b sized) int { return cmp.Or(cmp.Compare(b.rows, a.rows), cmp.Compare(a.domain, b.domain)) })
+	var picked []string
+	for _, s := range all[:min(largest, len(all))] {
+		picked = append(picked, s.domain)
+	}
+	rest := all[min(largest, len(all)):]
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, i := range rng.Perm(len(rest))[:min(sample, len(rest))] {
+		picked = append(picked, rest[i].domain)
+	}
+	for i := range absent {
+		picked = append(picked, fmt.Sprintf("no-such-domain-%d.example", i))
+	}
+	return picked
+}
+
+func TestRealDatasetsEqualBruteForceOverFiles(t *testing.T) {
+	lake := "file://" + filepath.ToSlash(t.TempDir()) + "/lake"
+	u := start(t, lake, nil, [][]string{{"control", "normalize", "write", "index", "publish"}})
+	inputs := func(f string) string { return testenv.Shared(t, "data", f) }
+	u.ingestAndCompare(t, realDatasets, inputs)
+}
+
+func TestRealDatasetsEqualBruteForceOverS3WithEveryPoolAProcess(t *testing.T) {
+	s3 := testenv.S3(t)
+	root := s3.NewBucketURL(t)
+	for _, kv := range s3.Env() {
+		k, v, _ := strings.Cut(kv, "=")
+		t.Setenv(k, v)
+	}
+	raw, err := blob.Open(context.Background(), root+"/raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range realDatasets {
+		for _, f := range d.files {
+			data, err := os.ReadFile(testenv.Shared(t, "data", f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := raw.Put(context.Background(), f, data, blob.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	u := start(t, root+"/lake", s3.Env(), [][]string{{"control"}, {"normalize"}, {"write"}, {"index"}, {"publish"}})
+	u.ingestAndCompare(t, realDatasets, func(f string) string { return root + "/raw/" + f })
+}
+
+func (u *urlake) ingestAndCompare(t *testing.T, sets []dataset, input func(file string) string) {
+	t.Helper()
+	for _, d := range sets {
+		args := append([]string{"ingest", "--lake", u.lake, "--dataset", d.name, "--batch", "b1", "--json", "--wait", "--max-reject-rate", "0.9"}, d.flags...)
+		for _, f := range d.files {
+			args = append(args, input(f))
+		}
+		var res struct {
+			Version string
+			Records int64
+			Rows    int64
+		}
+		u.starterJSON(t, &res, args...)
+		if res.Version == "" || res.Rows == 0 {
+			t.Fatalf("%s: ingest ended with %+v", d.name, res)
+		}
+	}
+	u.serve(t)
+	truth := scan(t, sets)
+	domains := pick(truth, 100, 150, 50)
+	rows := 0
+	for _, domain := range domains {
+		rows += u.compare(t, domain, truth[domain])
+	}
+	t.Logf("%d domains of %d equal brute force, %d rows of %d datasets", len(domains), len(truth), rows, len(sets))
+}
+
+type domainAnswer struct {
+	Domain   string
+	DomainID string `json:"domain_id"`
+	Version  string
+	Datasets []struct {
+		DatasetID uint32 `json:"dataset_id"`
+		Name      string
+		Count     int `json:"url_count_est"`
+	}
+}
+
+type urlsAnswer struct {
+	Domain     string
+	DatasetID  uint32 `json:"dataset_id"`
+	Total      int    `json:"total_est"`
+	Version    string
+	Items      []item
+	NextOffset *int    `json:"next_offset"`
+	NextCursor *string `json:"next_cursor"`
+}
+
+// compare checks both answers for a domain, and every page of the second by cursor and one by offset.
+func (u *urlake) compare(t *testing.T, domain string, want map[string][]item) (rows int) {
+	t.Helper()
+	var d domainAnswer
+	u.get(t, &d, "/v1/domain/"+url.PathEscape(domain))
+	got := map[string]int{}
+	for _, s := range d.Datasets {
+		got[s.Name] = s.Count
+	}
+	counts := map[string]int{}
+	for name, items := range want {
+		counts[name] = len(items)
+	}
+	if diff := gocmp.Diff(counts, got); diff != "" {
+		t.Errorf("%s: datasets and counts (-brute force +served):\n%s", domain, diff)
+		return 0
+	}
+	for _, s := range d.Datasets {
+		base := fmt.Sprintf("/v1/domain/%s/datasets/%d/urls", url.PathEscape(domain), s.DatasetID)
+		var all []item
+		query := "?limit=5000"
+		for {
+			var p urlsAnswer
+			u.get(t, &p, base+query)
+			if p.Total != len(want[s.Name]) {
+				t.Fatalf("%s in %s: total %d, want %d", domain, s.Name, p.Total, len(want[s.Name]))
+			}
+			all = append(all, p.Items...)
+			if p.NextCursor == nil || *p.NextCursor == "" {
+				break
+			}
+			query = "?limit=5000&cursor=" + url.QueryEscape(*p.NextCursor) + "&version=" + url.QueryEscape(p.Version)
+		}
+		if n := len(all); n > 3 {
+			var p urlsAnswer
+			off := n / 2
+			u.get(t, &p, fmt.Sprintf("%s?offset=%d&limit=2", base, off))
+			if diff := gocmp.Diff(all[off:min(n, off+2)], p.Items); diff != "" {
+				t.Errorf("%s in %s: page at %d (-list +page):\n%s", domain, s.Name, off, diff)
+			}
+		}
+		rows += len(all)
+		sorted := slices.Clone(all)
+		slices.SortFunc(sorted, compareItems)
+		if diff := gocmp.Diff(want[s.Name], sorted); diff != "" {
+			t.Errorf("%s in %s (-brute force +served):\n%.2000s", domain, s.Name, diff)
+		}
+	}
+	return rows
+}
+
+func (u *urlake) get(t *testing.T, into any, path string) {
+	t.Helper()
+	if status, body := u.fetch(t, path); status != http.StatusOK {
+		t.Fatalf("GET %s: %d: %s", path, status, body)
+	} else if err := json.Unmarshal(body, into); err != nil {
+		t.Fatalf("GET %s: %v: %s", path, err, body)
+	}
+}
+
+func (u *urlake) fetch(t *testing.T, path string) (int, []byte) {
+	t.Helper()
+	resp, err := http.Get(u.base + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("GET %s: %v", path, err)
+	}
+	return resp.StatusCode, body
+}

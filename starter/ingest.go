@@ -1,0 +1,448 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/workflows"
+)
+
+// quiet drops the Temporal client's own log: what a person has to know is printed.
+var quiet = slog.New(slog.DiscardHandler)
+
+type ingestFlags struct {
+	spec      ingest.Spec
+	noPublish bool
+	wait      bool
+	cancel    bool
+}
+
+func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
+	g.lakeFlag(cmd)
+	fs := cmd.Flags()
+	fs.StringVar(&f.spec.Dataset, "dataset", "", "name of the dataset; a new one is registered")
+	fs.StringVar(&f.spec.Batch, "batch", "", "name of the batch, a date, say (default: a hash of the inputs' names, sizes and ETags)")
+	fs.StringVar(&f.spec.Format, "format", "auto", "lines, csv, tsv, jsonl, or auto: recognised by content")
+	fs.StringVar(&f.spec.URLColumn, "url-column", "", "the URL's column by name or 1-based number, or JSON member (default: recognised)")
+	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "the time's column or member")
+	fs.StringVar(&f.spec.SizeField, "size-field", "", "the column or member that holds bytes or tokens")
+	fs.StringSliceVar(&f.spec.Extras, "extras", nil, "other columns to keep, by name; '*' keeps all")
+	fs.BoolVar(&f.spec.KeepRaw, "keep-raw", false, "keep the raw URL where it differs from the canonical one")
+	fs.IntVar(&f.spec.MaxLine, "max-line", 0, "longest record in bytes; longer ones are rejects (default 1 MiB)")
+	fs.Float64Var(&f.spec.MaxRejectRate, "max-reject-rate", ingest.DefaultMaxRejectRate, "fail the batch when more than this share of its records is rejected")
+	fs.StringSliceVar(&f.spec.StripParams, "strip-params", nil, "query parameters to strip: names or globs such as 'utm_*,gclid'")
+	fs.StringVar(&f.spec.Title, "title", "", "title of a new dataset")
+	fs.StringVar(&f.spec.Source, "source", "", "where a new dataset comes from")
+	fs.StringVar(&f.spec.Licence, "licence", "", "licence of a new dataset")
+	fs.BoolVar(&f.noPublish, "no-publish", false, "end with the finished batch; a later publish takes it")
+}
+
+// input checks the flags and gives the workflow's input. Local paths become absolute: workers run in
+// other folders.
+func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, error) {
+	url, err := cli.LakeURL(g.lake)
+	if err != nil {
+		return workflows.IngestInput{}, err
+	}
+	in := workflows.IngestInput{Spec: f.spec, NoPublish: f.noPublish}
+	in.Lake = url
+	if in.Dataset == "" {
+		return in, cli.Usagef("which dataset? Give --dataset NAME")
+	}
+	if err := lake.CheckDatasetName(in.Dataset); err != nil {
+		return in, &cli.UsageError{Err: err}
+	}
+	if in.Batch != "" {
+		if err := lake.CheckBatchName(in.Batch); err != nil {
+			return in, &cli.UsageError{Err: err}
+		}
+	}
+	for _, a := range args {
+		if !strings.Contains(a, "://") {
+			if a, err = filepath.Abs(a); err != nil {
+				return in, err
+			}
+		}
+		in.Inputs = append(in.Inputs, a)
+	}
+	return in, nil
+}
+
+func ingestCommand(g *global) *cobra.Command {
+	var f ingestFlags
+	cmd := &cobra.Command{
+		Use:   "ingest --lake URL --dataset NAME [flags] INPUT…",
+		Short: "Ingest one batch of a dataset and publish it",
+		Long: `Ingest starts a workflow that reads the inputs, makes every URL canonical, writes sorted Parquet and
+its postings, and publishes a version that holds the batch. An input is a file, a glob, a folder (all files
+below it), or s3://bucket/key or s3://bucket/prefix/.
+
+Ingesting a batch again replaces it; with the same content it changes nothing and says so. Records that are
+no URLs are counted and listed by place; too many of them fail the batch, and nothing is published.`,
+		Example: `  starter ingest --lake /data/lake --dataset seeds-2024 --wait seeds/*.csv.gz
+  starter ingest --lake s3://b/lake --dataset crawl --batch 2026-11-20 s3://raw/crawl/2026-11-20/`,
+		Args: cli.Args(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, err := f.input(g, args)
+			if err != nil {
+				return err
+			}
+			c, err := dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			run, err := startIngest(cmd.Context(), c, in)
+			if err != nil {
+				return err
+			}
+			if err := warnIdlePools(cmd.Context(), c, in.Lake, cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			if !f.wait {
+				if g.json {
+					return printJSON(cmd.OutOrStdout(), map[string]string{"workflow_id": run.GetID(), "run_id": run.GetRunID()})
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "Started %s\nWatch it:  starter watch '%s'\n", run.GetID(), run.GetID())
+				return nil
+			}
+			return watchIngest(cmd, g, c, run, f.cancel)
+		},
+	}
+	f.register(g, cmd)
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait for the end, show progress, print the result")
+	cmd.Flags().BoolVar(&f.cancel, "cancel-on-interrupt", false, "with --wait: Ctrl-C cancels the ingest too")
+	return cmd
+}
+
+func startIngest(ctx context.Context, c client.Client, in workflows.IngestInput) (client.WorkflowRun, error) {
+	name := in.Batch
+	if name == "" {
+		var b [4]byte
+		rand.Read(b[:])
+		name = "run-" + hex.EncodeToString(b[:])
+	}
+	id := fmt.Sprintf("ingest:%s:%s@%s", in.Dataset, name, in.Lake)
+	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID:                                       id,
+		TaskQueue:                                activities.TaskQueue(in.Lake, activities.PoolControl),
+		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		StaticSummary:                            fmt.Sprintf("ingest %s into %s", in.Dataset, in.Lake),
+	}, workflows.IngestWorkflow, in)
+	var already *serviceerror.WorkflowExecutionAlreadyStarted
+	if errors.As(err, &already) {
+		return nil, fmt.Errorf("batch %s of %s is being ingested already; watch it: starter watch '%s'", in.Batch, in.Dataset, id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", id, err)
+	}
+	return run, nil
+}
+
+func watchCommand(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch WORKFLOW_ID",
+		Short: "Show the progress of a started ingest until it ends",
+		Args:  cli.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return watchIngest(cmd, g, c, c.GetWorkflow(cmd.Context(), args[0], ""), false)
+		},
+	}
+}
+
+func publishCommand(g *global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "publish --lake URL",
+		Short: "Publish every finished batch that is in no version yet",
+		Args:  cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			url, err := cli.LakeURL(g.lake)
+			if err != nil {
+				return err
+			}
+			c, err := dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			run, err := activities.SignalPublisher(cmd.Context(), c, url, activities.PublishRequest{})
+			if err != nil {
+				return err
+			}
+			if err := warnIdlePools(cmd.Context(), c, url, cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			var res workflows.PublishResult
+			if err := await(cmd, run, &res, false, c, nil); err != nil {
+				return err
+			}
+			if g.json {
+				return printJSON(cmd.OutOrStdout(), res)
+			}
+			switch {
+			case res.Batches > 0:
+				fmt.Fprintf(cmd.OutOrStdout(), "Published %s with %d more batches\n", res.Version, res.Batches)
+			case res.Version == "":
+				fmt.Fprintln(cmd.OutOrStdout(), "Nothing to publish: no batch is finished")
+			default:
+				fmt.Fprintf(cmd.OutOrStdout(), "Nothing new: %s holds every finished batch\n", res.Version)
+			}
+			return nil
+		},
+	}
+	g.lakeFlag(cmd)
+	return cmd
+}
+
+// warnIdlePools says which pools nobody polls: without them a workflow waits, however patient its watcher.
+func warnIdlePools(ctx context.Context, c client.Client, lakeURL string, w io.Writer) error {
+	var idle []string
+	for _, pool := range activities.Pools {
+		kind := enums.TASK_QUEUE_TYPE_ACTIVITY
+		d, err := c.DescribeTaskQueue(ctx, activities.TaskQueue(lakeURL, pool), kind)
+		if err != nil {
+			return fmt.Errorf("ask Temporal who polls pool %s: %w", pool, err)
+		}
+		if len(d.GetPollers()) == 0 {
+			idle = append(idle, pool)
+		}
+	}
+	if len(idle) > 0 {
+		fmt.Fprintf(w, "No worker polls %s of this lake: the work waits until one does. Start it: worker --lake %s --pools %s\n",
+			strings.Join(idle, ", "), lakeURL, strings.Join(idle, ","))
+	}
+	return nil
+}
+
+// pollInterval is how often a watcher asks for progress.
+const pollInterval = 500 * time.Millisecond
+
+// await waits for a workflow's end and calls tick meanwhile. When the context ends first, the
+// workflow goes on, or is cancelled if asked for.
+func await(cmd *cobra.Command, run client.WorkflowRun, result any, cancel bool, c client.Client, tick func(context.Context)) error {
+	ctx := cmd.Context()
+	done := make(chan error, 1)
+	go func() { done <- run.Get(ctx, result) }()
+	timer := time.NewTicker(pollInterval)
+	defer timer.Stop()
+	for {
+		select {
+		case err := <-done:
+			if ctx.Err() == nil {
+				return rootCause(run.GetID(), err)
+			}
+		case <-timer.C:
+			if tick != nil {
+				tick(ctx)
+			}
+			continue
+		case <-ctx.Done():
+		}
+		if cancel {
+			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer stop()
+			if err := c.CancelWorkflow(ctx, run.GetID(), run.GetRunID()); err != nil {
+				return fmt.Errorf("cancel %s: %w", run.GetID(), err)
+			}
+			return fmt.Errorf("stopped; %s was asked to cancel", run.GetID())
+		}
+		return fmt.Errorf("stopped watching; %s goes on. Watch it again: starter watch '%s'. Cancel it: temporal workflow cancel -w '%s'", run.GetID(), run.GetID(), run.GetID())
+	}
+}
+
+// rootCause is what went wrong without Temporal's wrapping.
+func rootCause(id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var app *temporal.ApplicationError
+	var cancelled *temporal.CanceledError
+	var timeout *temporal.TimeoutError
+	var terminated *temporal.TerminatedError
+	var missing *serviceerror.NotFound
+	switch {
+	case errors.As(err, &app):
+		return errors.New(app.Message())
+	case errors.As(err, &cancelled):
+		return fmt.Errorf("%s was cancelled", id)
+	case errors.As(err, &terminated):
+		return fmt.Errorf("%s was terminated", id)
+	case errors.As(err, &timeout):
+		return fmt.Errorf("%s timed out: %v", id, timeout)
+	case errors.As(err, &missing):
+		return fmt.Errorf("no workflow %s: %s", id, missing.Message)
+	}
+	return err
+}
+
+// watchIngest shows an ingest's progress on a terminal and prints its result.
+func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, cancel bool) error {
+	var res workflows.IngestResult
+	bar := newBar(cmd.ErrOrStderr(), g.json)
+	start := time.Now()
+	err := await(cmd, run, &res, cancel, c, func(ctx context.Context) {
+		if p, ok := progress(ctx, c, run); ok {
+			bar.show(p)
+		}
+	})
+	bar.finish()
+	if err != nil {
+		return err
+	}
+	if g.json {
+		return printJSON(cmd.OutOrStdout(), res)
+	}
+	report(cmd.OutOrStdout(), &res, time.Since(start))
+	return nil
+}
+
+// progress joins what the workflow knows, finished steps, with what the running activities last reported.
+func progress(ctx context.Context, c client.Client, run client.WorkflowRun) (workflows.IngestProgress, bool) {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	var p workflows.IngestProgress
+	v, err := c.QueryWorkflow(ctx, run.GetID(), "", workflows.ProgressQuery)
+	if err != nil || v.Get(&p) != nil {
+		return p, false // a worker that is not there yet answers no query
+	}
+	d, err := c.DescribeWorkflowExecution(ctx, run.GetID(), "")
+	if err != nil {
+		return p, true
+	}
+	for _, a := range d.PendingActivities {
+		var part ingest.Progress
+		if a.GetHeartbeatDetails() == nil || converter.GetDefaultDataConverter().FromPayloads(a.GetHeartbeatDetails(), &part) != nil {
+			continue
+		}
+		switch a.GetActivityType().GetName() {
+		case "NormalizeSplit":
+			p.BytesDone += part.BytesRead
+			p.Records += part.Records
+			p.Kept += part.Kept
+		case "MergePartitions":
+			p.Rows += part.Kept
+		}
+	}
+	return p, true
+}
+
+// bar is the progress bar of one ingest: half of it is reading, half is writing, so that it never runs
+// backwards.
+type bar struct {
+	*progressbar.ProgressBar
+	plain io.Writer
+	stage string
+}
+
+const barSteps = 1000
+
+func newBar(w io.Writer, json bool) *bar {
+	f, ok := w.(*os.File)
+	if json {
+		return &bar{}
+	}
+	if !ok || !isatty.IsTerminal(f.Fd()) {
+		return &bar{plain: w}
+	}
+	return &bar{ProgressBar: progressbar.NewOptions(barSteps,
+		progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(24), progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetPredictTime(true), progressbar.OptionSetElapsedTime(true), progressbar.OptionFullWidth())}
+}
+
+func (b *bar) show(p workflows.IngestProgress) {
+	read, wrote := 0.0, 0.0
+	if p.BytesTotal > 0 {
+		read = min(1, float64(p.BytesDone)/float64(p.BytesTotal))
+	}
+	if p.Kept > 0 {
+		wrote = min(1, float64(p.Rows+p.Merged)/float64(p.Kept))
+	}
+	var text string
+	switch p.Stage {
+	case workflows.StagePlan:
+		text = "planning"
+	case workflows.StageNormalize:
+		text = fmt.Sprintf("reading %s of %s, %s records", size(p.BytesDone), size(p.BytesTotal), count(p.Records))
+	case workflows.StageWrite:
+		read = 1
+		text = fmt.Sprintf("writing %s of %s rows", count(p.Rows), count(p.Kept))
+	case workflows.StageRecord, workflows.StagePublish:
+		read, wrote = 1, 0.98
+		text = "publishing"
+	default:
+		return
+	}
+	switch {
+	case b.ProgressBar != nil:
+		b.Describe(text)
+		b.Set(max(1, int(barSteps*(read+wrote)/2)))
+	case b.plain != nil && b.stage != p.Stage:
+		// Not a terminal: one line a stage, for logs.
+		fmt.Fprintln(b.plain, text)
+	}
+	b.stage = p.Stage
+}
+
+func (b *bar) finish() {
+	if b.ProgressBar != nil {
+		b.Finish()
+	}
+}
+
+// report prints the end of an ingest for people.
+func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
+	fmt.Fprintf(w, "Dataset %s (id %d), batch %s\n", r.Dataset, r.DatasetID, r.Batch)
+	fmt.Fprintf(w, "  read      %12s records in %s\n", count(r.Records), took.Round(100*time.Millisecond))
+	fmt.Fprintf(w, "  kept      %12s rows, %s domains, %s of Parquet\n", count(r.Rows), count(r.Domains), size(r.PartBytes))
+	fmt.Fprintf(w, "  merged    %12s equal to a kept row\n", count(r.Merged))
+	var rejected int64
+	var reasons []string
+	for _, reason := range slices.Sorted(maps.Keys(r.Rejected)) {
+		rejected += r.Rejected[reason]
+		reasons = append(reasons, fmt.Sprintf("%s %s", reason, count(r.Rejected[reason])))
+	}
+	fmt.Fprintf(w, "  rejected  %12s", count(rejected))
+	if rejected > 0 {
+		fmt.Fprintf(w, " (%s); places in %s", strings.Join(reasons, ", "), r.RejectsKey)
+	}
+	fmt.Fprintln(w)
+	switch {
+	case r.Superseded:
+		fmt.Fprintln(w, "A later ingest of this batch finished first: its content stands.")
+	case r.Unchanged:
+		fmt.Fprintln(w, "The batch had this content already: nothing new.")
+	}
+	if r.Version != "" {
+		fmt.Fprintf(w, "In version %s\n", r.Version)
+	}
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// inspecting makes a verb that looks into a lake without Temporal.
+func inspecting(g *global, use, short string, run func(cmd *cobra.Command, store blob.Store, url string) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   use + " --lake URL",
+		Short: short,
+		Args:  cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			store, url, err := g.store(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return run(cmd, store, url)
+		},
+	}
+	g.lakeFlag(cmd)
+	return cmd
+}
+
+// openVersion reads the manifest and one of its versions, the current one for "".
+func openVersion(ctx context.Context, store blob.Store, id string) (*manifest.Manifest, *manifest.Version, error) {
+	m, _, err := manifest.Read(ctx, store)
+	if err != nil {
+		return nil, nil, fmt.Errorf("lake %s: %w", store.URL(), err)
+	}
+	ref, err := m.Version(id)
+	if err != nil {
+		return nil, nil, fmt.Errorf("lake %s: %w", store.URL(), err)
+	}
+	v, err := manifest.ReadVersion(ctx, store, ref)
+	return m, v, err
+}
+
+// lakeStatus is what `status --json` prints.
+type lakeStatus struct {
+	Lake        string            `json:"lake"`
+	Version     string            `json:"version,omitempty"`
+	Generation  uint64            `json:"generation,omitempty"`
+	Counts      *manifest.Counts  `json:"counts,omitempty"`
+	Unpublished []unpublished     `json:"unpublished"`
+	TaskQueues  map[string]string `json:"task_queues"`
+}
+
+// unpublished is a finished batch that the current version lacks.
+type unpublished struct {
+	Dataset string `json:"dataset"`
+	Batch   string `json:"batch"`
+	Digest  string `json:"digest"`
+}
+
+func statusCommand(g *global) *cobra.Command {
+	return inspecting(g, "status", "Show the current version, what waits to be published, and the task queues", func(cmd *cobra.Command, store blob.Store, url string) error {
+		s := lakeStatus{Lake: url, Unpublished: []unpublished{}, TaskQueues: map[string]string{}}
+		for _, pool := range activities.Pools {
+			s.TaskQueues[pool] = activities.TaskQueue(url, pool)
+		}
+		m, v, err := openVersion(cmd.Context(), store, "")
+		if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
+			return err
+		}
+		if v != nil {
+			s.Version, s.Generation, s.Counts = v.ID, m.Generation, &v.Counts
+		}
+		if s.Unpublished, err = findUnpublished(cmd.Context(), store, v); err != nil {
+			return err
+		}
+		out := cmd.OutOrStdout()
+		if g.json {
+			return printJSON(out, s)
+		}
+		fmt.Fprintf(out, "Lake        %s\n", url)
+		if v == nil {
+			fmt.Fprintln(out, "Version     none published yet")
+		} else {
+			c := v.Counts
+			fmt.Fprintf(out, "Version     %s (generation %d)\n", v.ID, m.Generation)
+			fmt.Fprintf(out, "Holds       %s rows of %d datasets in %d batches, %s parts, %s of Parquet\n", count(c.Rows), c.Datasets, c.Batches, count(c.Parts), size(c.PartBytes))
+			fmt.Fprintf(out, "Index       %d segments, %s\n", c.Segments, size(c.IndexBytes))
+		}
+		fmt.Fprintf(out, "Waiting     %d finished batches to be published\n", len(s.Unpublished))
+		for _, u := range s.Unpublished {
+			fmt.Fprintf(out, "            %s %s\n", u.Dataset, u.Batch)
+		}
+		fmt.Fprintf(out, "Task queues %s\n", activities.TaskQueue(url, "{"+strings.Join(activities.Pools, ",")+"}"))
+		return nil
+	})
+}
+
+// findUnpublished compares the registry's finished batches with a version.
+func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version) ([]unpublished, error) {
+	datasets, err := lake.Registry(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	found := []unpublished{}
+	for _, d := range datasets {
+		current, err := lake.CurrentBatches(ctx, store, d.ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range slices.Sorted(maps.Keys(current)) {
+			if v != nil {
+				if b, ok := v.FindBatch(d.ID, name); ok && b.Digest == current[name] {
+					continue
+				}
+			}
+			found = append(found, unpublished{d.Name, name, current[name]})
+		}
+	}
+	return found, nil
+}
+
+func datasetsCommand(g *global) *cobra.Command {
+	return inspecting(g, "datasets", "List the datasets of a lake", func(cmd *cobra.Command, store blob.Store, _ string) error {
+		registered, err := lake.Registry(cmd.Context(), store)
+		if err != nil {
+			return err
+		}
+		_, v, err := openVersion(cmd.Context(), store, "")
+		if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
+			return err
+		}
+		all := make([]manifest.Dataset, 0, len(registered))
+		for _, d := range registered {
+			row := manifest.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence}
+			if v != nil {
+				if live, ok := v.Dataset(d.ID); ok {
+					row = *live
+				}
+			}
+			all = append(all, row)
+		}
+		if g.json {
+			return printJSON(cmd.OutOrStdout(), all)
+		}
+		rows := make([][]string, 0, len(all))
+		for _, d := range all {
+			rows = append(rows, []string{fmt.Sprint(d.ID), d.Name, count(int64(d.Batches)), count(d.Rows), size(d.Bytes), d.Licence})
+		}
+		return table(cmd.OutOrStdout(), ">ID NAME >BATCHES >ROWS >PARQUET LICENCE", rows)
+	})
+}
+
+func versionsCommand(g *global) *cobra.Command {
+	var parts bool
+	var version string
+	cmd := inspecting(g, "versions", "List published versions, or the Parquet files of one", func(cmd *cobra.Command, store blob.Store, lakeURL string) error {
+		m, v, err := openVersion(cmd.Context(), store, version)
+		if err != nil {
+			return err
+		}
+		out := cmd.OutOrStdout()
+		if parts {
+			paths, err := partPaths(cmd.Context(), store, lakeURL, v)
+			if err != nil {
+				return err
+			}
+			if g.json {
+				return printJSON(out, paths)
+			}
+			for _, p := range paths {
+				fmt.Fprintln(out, p)
+			}
+			return nil
+		}
+		if g.json {
+			return printJSON(out, m)
+		}
+		rows := make([][]string, 0, len(m.Versions))
+		for _, ref := range m.Versions {
+			v, err := manifest.ReadVersion(cmd.Context(), store, ref)
+			if err != nil {
+				return err
+			}
+			mark := ""
+			if ref.ID == m.CurrentVersion {
+				mark = "current"
+			}
+			rows = append(rows, []string{v.ID, fmt.Sprint(v.Counts.Datasets), fmt.Sprint(v.Counts.Batches), fmt.Sprint(v.Counts.Segments), count(v.Counts.Rows), mark})
+		}
+		return table(out, "VERSION >DATASETS >BATCHES >SEGMENTS >ROWS STATE", rows)
+	})
+	cmd.Flags().BoolVar(&parts, "parts", false, "list the version's Parquet files, for read_parquet([…]) in DuckDB; --json prints an array")
+	cmd.Flags().StringVar(&version, "version-id", "", "the version (default: the current one)")
+	return cmd
+}
+
+// partPaths lists the Parquet files of a version in its order, as an engine on this machine opens them.
+func partPaths(ctx context.Context, store blob.Store, lakeURL string, v *manifest.Version) ([]string, error) {
+	root := lakeURL
+	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
+		root = u.Path
+	}
+	perBatch := make([][]string, len(v.Batches))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for i, live := range v.Batches {
+		group.Go(func() error {
+			data, _, err := store.Get(ctx, live.Record())
+			if err != nil {
+				return fmt.Errorf("batch %s of dataset %d: %w", live.Batch, live.DatasetID, err)
+			}
+			b, err := lake.DecodeBatch(data, live.Record())
+			if err != nil {
+				return err
+			}
+			for _, p := range b.Parts {
+				perBatch[i] = append(perBatch[i], root+"/"+p.Key)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	paths := []string{}
+	for _, p := range perBatch {
+		paths = append(paths, p...)
+	}
+	return paths, nil
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// normalized is one line of `normalize --json`.
+type normalized struct {
+	Input     string `json:"input"`
+	Canonical string `json:"canonical,omitempty"`
+	Scheme    string `json:"scheme,omitempty"`
+	Host      string `json:"host,omitempty"`
+	Port      *int32 `json:"port,omitempty"`
+	PathQuery string `json:"path_query,omitempty"`
+	Domain    string `json:"domain,omitempty"`
+	DomainID  string `json:"domain_id,omitempty"`
+	URLID     string `json:"url_id,omitempty"`
+	Key       string `json:"key,omitempty"`
+	Reject    string `json:"reject,omitempty"`
+}
+
+func normalizeCommand(g *global) *cobra.Command {
+	var strip []string
+	cmd := &cobra.Command{
+		Use:   "normalize [--json] [URL…]",
+		Short: "Show what urlake makes of URLs",
+		Long: `Normalize prints the canonical form of each URL given, or of each line of standard input, in input order:
+without --json the canonical URL, a tab and the domain; for what is no URL a tab-led reason. With --json one
+object a line. Rejects do not change the exit code.`,
+		Example: `  starter normalize 'HTTP://Example.COM:80/a/../b?z=1&a=2#top'
+  zcat urls.gz | starter normalize --json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := urlnorm.New(urlnorm.Options{StripParams: strip})
+			if err != nil {
+				return err
+			}
+			out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
+			one := func(raw []byte) error { return writeNormalized(out, n, raw, g.json) }
+			if len(args) > 0 {
+				for _, a := range args {
+					if err := one([]byte(a)); err != nil {
+						return err
+					}
+				}
+			} else if err := eachLine(cmd.InOrStdin(), one); err != nil {
+				return err
+			}
+			return out.Flush()
+		},
+	}
+	cmd.Flags().StringSliceVar(&strip, "strip-params", nil, "query parameters to strip: names or globs such as 'utm_*,gclid'")
+	return cmd
+}
+
+// eachLine calls one with every line less its line end, however long; the last may lack one.
+func eachLine(r io.Reader, one func([]byte) error) error {
+	in := bufio.NewReaderSize(r, 256<<10)
+	var long []byte
+	for {
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			long = append(long, line...)
+			continue
+		}
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("standard input: %w", err)
+		}
+		if len(long) > 0 {
+			long = append(long, line...)
+			line = long
+		}
+		if len(line) > 0 {
+			if e := one(bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))); e != nil {
+				return e
+			}
+		}
+		long = long[:0]
+		if err == io.EOF {
+			return nil
+		}
+	}
+}
+
+func writeNormalized(w *bufio.Writer, n *urlnorm.Normalizer, raw []byte, asJSON bool) error {
+	u, err := n.Parse(raw)
+	var reject *urlnorm.RejectError
+	if err != nil && !errors.As(err, &reject) {
+		return err
+	}
+	if !asJSON {
+		if reject != nil {
+			_, err = fmt.Fprintf(w, "\t%s\n", reject.Reason)
+		} else {
+			_, err = fmt.Fprintf(w, "%s\t%s\n", u.String(), u.Domain)
+		}
+		return err
+	}
+	out := normalized{Input: string(raw)}
+	if reject != nil {
+		out.Reject = string(reject.Reason)
+	} else {
+		canonical := u.String()
+		out.Canonical, out.Scheme, out.Host, out.PathQuery, out.Domain = canonical, u.Scheme, u.Host, u.PathQuery, u.Domain
+		if u.Port >= 0 {
+			out.Port = &u.Port
+		}
+		out.DomainID = urlnorm.FormatID(urlnorm.DomainID(u.Domain))
+		out.URLID = urlnorm.FormatID(urlnorm.URLID([]byte(canonical)))
+		out.Key = strconv.FormatUint(urlnorm.Key(canonical), 10)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(out)
+}

@@ -1,0 +1,146 @@
+// Worker runs any subset of a lake's worker pools in one process.
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/workflows"
+)
+
+func main() { cli.Main(command()) }
+
+type options struct {
+	lake, temp string
+	pools      []string
+	perPool    int
+	memory     int64 // MiB
+}
+
+func command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "worker --lake URL [flags]",
+		Short: "Run worker pools of one lake",
+		Long: `Worker takes the work of one lake from Temporal: any subset of its pools in one process.
+
+  control    plans batches, writes their records, runs the workflows
+  normalize  reads raw objects, makes URLs canonical, writes sorted runs
+  write      merges runs into Parquet
+  index      extracts postings, builds segments
+  publish    verifies segments, commits versions
+
+A lake needs at least one worker in each pool; start more of any to go faster. Workers share nothing but
+the lake's store and Temporal. The connection to Temporal comes from TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE
+and its other standard variables; S3 from the AWS SDK's (AWS_ENDPOINT_URL_S3, keys, region).`,
+		Example: `  worker --lake file:///data/lake
+  worker --lake s3://bucket/lake --pools normalize,write`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.lake, "lake", "", "the lake: file:///dir, a path, or s3://bucket/prefix")
+	f.StringSliceVar(&o.pools, "pools", activities.Pools, "pools to run")
+	f.IntVar(&o.perPool, "concurrency", runtime.GOMAXPROCS(0), "activities at once in each pool")
+	f.StringVar(&o.temp, "temp-dir", os.TempDir(), "folder for spill files")
+	f.Int64Var(&o.memory, "memory-limit", 1536, "soft limit of the Go heap in MiB (GOMEMLIMIT wins)")
+	cli.BindEnv(cmd)
+	return cmd
+}
+
+func run(ctx context.Context, o options) error {
+	url, err := cli.LakeURL(o.lake)
+	if err != nil {
+		return err
+	}
+	if len(o.pools) == 0 {
+		return cli.Usagef("--pools names no pool")
+	}
+	for _, p := range o.pools {
+		if !slices.Contains(activities.Pools, p) {
+			return cli.Usagef("no pool %q; there are %s", p, strings.Join(activities.Pools, ", "))
+		}
+	}
+	if o.perPool < 1 {
+		return cli.Usagef("--concurrency %d: want at least 1", o.perPool)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" && o.memory > 0 {
+		debug.SetMemoryLimit(o.memory << 20)
+	}
+	store, err := blob.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(cmp.Or(o.temp, os.TempDir()), "urlake")
+	if err := os.MkdirAll(temp, 0o700); err != nil {
+		return err
+	}
+
+	logger := log.NewStructuredLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	opts, err := envconfig.LoadDefaultClientOptions()
+	if err != nil {
+		return fmt.Errorf("Temporal's environment: %w", err)
+	}
+	opts.Logger = logger
+	c, err := client.DialContext(ctx, opts)
+	if err != nil {
+		return fmt.Errorf("connect to Temporal at %s: %w", cmp.Or(opts.HostPort, client.DefaultHostPort), err)
+	}
+	defer c.Close()
+
+	base := activities.Lake{Store: store, URL: url, TempDir: temp}
+	stopped := make(chan error, len(o.pools))
+	var running []worker.Worker
+	for _, pool := range o.pools {
+		w := worker.New(c, activities.TaskQueue(url, pool), worker.Options{
+			MaxConcurrentActivityExecutionSize: o.perPool,
+			DisableWorkflowWorker:              pool != activities.PoolControl,
+			OnFatalError:                       func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
+		})
+		switch pool {
+		case activities.PoolControl:
+			w.RegisterWorkflow(workflows.IngestWorkflow)
+			w.RegisterWorkflow(workflows.PublishWorkflow)
+			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c})
+		case activities.PoolNormalize:
+			w.RegisterActivity(&activities.Normalize{Lake: base})
+		case activities.PoolWrite:
+			w.RegisterActivity(&activities.Write{Lake: base})
+		case activities.PoolIndex:
+			w.RegisterActivity(&activities.Index{Lake: base})
+		case activities.PoolPublish:
+			w.RegisterActivity(&activities.Publish{Lake: base})
+		}
+		if err := w.Start(); err != nil {
+			return fmt.Errorf("pool %s: %w", pool, err)
+		}
+		running = append(running, w)
+	}
+	fmt.Fprintf(os.Stderr, "worker: lake %s, pools %s, Temporal at %s\n", url, strings.Join(o.pools, " "), cmp.Or(opts.HostPort, client.DefaultHostPort))
+
+	select {
+	case <-ctx.Done():
+	case err = <-stopped:
+	}
+	for _, w := range running {
+		w.Stop()
+	}
+	return err
+}

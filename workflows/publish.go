@@ -1,0 +1,140 @@
+package workflows
+
+import (
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/indexbuild/publish"
+)
+
+// PublishInput names the lake whose finished batches are to be published.
+type PublishInput struct {
+	Lake string `json:"lake"`
+	// Waiting are requests that an earlier run of this workflow took and has not answered; people leave it out.
+	Waiting []activities.PublishRequest `json:"waiting,omitempty"`
+}
+
+// Published tells an ingest that its batch is in a version, or why it is not.
+type Published struct {
+	Version string `json:"version,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// PublishResult is the last version that a publisher made or found current.
+type PublishResult struct {
+	Version string `json:"version"`
+	// Batches were taken into new versions by this run; 0 means there was nothing new.
+	Batches int `json:"batches"`
+	// Rounds is the number of versions made.
+	Rounds int `json:"rounds"`
+}
+
+// PublishProgress answers the "progress" query.
+type PublishProgress struct {
+	Stage   string `json:"stage"` // plan, build, verify, commit
+	Batches int    `json:"batches"`
+	Segment string `json:"segment,omitempty"`
+	Waiting int    `json:"waiting"`
+	Rounds  int    `json:"rounds"`
+}
+
+// PublishWorkflow publishes every finished batch that the current version lacks: it builds one
+// segment over them, verifies it, and flips the manifest. Requests that arrive
+// meanwhile are taken in the next round; the workflow ends when none is waiting.
+func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, error) {
+	if in.Lake == "" {
+		return nil, temporal.NewNonRetryableApplicationError("a publish needs a lake", activities.ErrInput, nil)
+	}
+	progress := PublishProgress{Stage: "plan"}
+	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (PublishProgress, error) { return progress, nil }); err != nil {
+		return nil, err
+	}
+	requests := workflow.GetSignalChannel(ctx, activities.PublishSignal)
+	waiting := in.Waiting
+	take := func() {
+		for {
+			var req activities.PublishRequest
+			if !requests.ReceiveAsync(&req) {
+				return
+			}
+			waiting = append(waiting, req)
+		}
+	}
+
+	result := &PublishResult{}
+	for {
+		take()
+		// Whoever asked before this round's plan is answered by this round.
+		asked := waiting
+		waiting = nil
+		progress.Waiting = len(asked)
+		err := in.round(ctx, &progress, result)
+		tell(ctx, asked, result.Version, err)
+		if err != nil {
+			take() // a failed publisher answers those too who asked meanwhile
+			tell(ctx, waiting, "", err)
+			return nil, err
+		}
+		take()
+		if len(waiting) == 0 {
+			return result, nil
+		}
+		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			return nil, workflow.NewContinueAsNewError(ctx, PublishWorkflow, PublishInput{Lake: in.Lake, Waiting: waiting})
+		}
+	}
+}
+
+// round makes one version, or finds that there is nothing new.
+func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, result *PublishResult) error {
+	progress.Stage, progress.Segment = "plan", ""
+	run := workflow.GetInfo(ctx).OriginalRunID
+	var plan publish.Summary
+	if err := workflow.ExecuteActivity(short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).PlanPublish, in.Lake, run, progress.Rounds).Get(ctx, &plan); err != nil {
+		return err
+	}
+	result.Version = plan.Current
+	if plan.Nothing {
+		return nil
+	}
+	progress.Stage, progress.Batches = "build", plan.Batches
+	var built publish.Built
+	if err := workflow.ExecuteActivity(long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).BuildSegment, in.Lake, plan.PlanKey).Get(ctx, &built); err != nil {
+		return err
+	}
+	progress.Stage, progress.Segment = "verify", built.Segment.ID
+	if err := workflow.ExecuteActivity(long(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).VerifySegment, in.Lake, built).Get(ctx, nil); err != nil {
+		return err
+	}
+	progress.Stage = "commit"
+	var committed publish.Committed
+	if err := workflow.ExecuteActivity(short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).CommitVersion, in.Lake, plan.PlanKey, built).Get(ctx, &committed); err != nil {
+		return err
+	}
+	progress.Rounds++
+	result.Rounds++
+	result.Batches += plan.Batches
+	result.Version = committed.Version
+	return nil
+}
+
+// tell answers everyone who waits. One that has ended meanwhile is not an error.
+func tell(ctx workflow.Context, asked []activities.PublishRequest, version string, err error) {
+	p := Published{Version: version}
+	if err != nil {
+		p = Published{Error: err.Error()}
+	}
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	var sent []workflow.Future
+	for _, req := range asked {
+		if req.WorkflowID != "" {
+			sent = append(sent, workflow.SignalExternalWorkflow(ctx, req.WorkflowID, req.RunID, publishedSignal, p))
+		}
+	}
+	for _, f := range sent {
+		if err := f.Get(ctx, nil); err != nil {
+			workflow.GetLogger(ctx).Info("a waiting ingest could not be told", "error", err)
+		}
+	}
+}
