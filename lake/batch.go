@@ -2,6 +2,7 @@ package lake
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -21,6 +22,33 @@ type FrameObject struct {
 	Object
 	TailBytes int64  `json:"tail_bytes"`
 	TailXXH64 string `json:"tail_xxh64"`
+}
+
+// NewFrameObject describes a finished frame file stored under key.
+func NewFrameObject(key string, ff codec.FrameFile) FrameObject {
+	return FrameObject{
+		Object:    Object{Key: key, Bytes: ff.Bytes, XXH64: fmt.Sprintf("%016x", ff.XXH64)},
+		TailBytes: ff.TailBytes,
+		TailXXH64: fmt.Sprintf("%016x", ff.TailXXH64),
+	}
+}
+
+// FrameFile is what codec.OpenFramesAt needs to open the object.
+func (o FrameObject) FrameFile() (codec.FrameFile, error) {
+	ff := codec.FrameFile{Bytes: o.Bytes, TailBytes: o.TailBytes}
+	var err error
+	if ff.XXH64, err = o.hash("xxh64", o.XXH64); err == nil {
+		ff.TailXXH64, err = o.hash("tail_xxh64", o.TailXXH64)
+	}
+	return ff, err
+}
+
+func (o FrameObject) hash(field, text string) (uint64, error) {
+	h, err := strconv.ParseUint(text, 16, 64)
+	if err != nil || len(text) != 16 {
+		return 0, codec.Corrupt(o.Key, field, -1, "16 hex digits", fmt.Sprintf("%q", text))
+	}
+	return h, nil
 }
 
 // Part is one Parquet file.

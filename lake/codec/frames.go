@@ -48,15 +48,21 @@ const (
 // months, and at 16 KiB a frame the better levels cost little.
 const FrameLevel = zstd.SpeedBetterCompression
 
-var frameEncoders = sync.Pool{New: func() any {
+// frameEncoders has a pool of *zstd.Encoder for each level.
+var frameEncoders [zstd.SpeedBestCompression + 1]sync.Pool
+
+func frameEncoder(level zstd.EncoderLevel) *zstd.Encoder {
+	if enc, ok := frameEncoders[level].Get().(*zstd.Encoder); ok {
+		return enc
+	}
 	// One frame is one EncodeAll: no window carries over, concurrency is the caller's.
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(FrameLevel),
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(level),
 		zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true), zstd.WithSingleSegment(true))
 	if err != nil {
 		panic(err) // the options are constants
 	}
 	return enc
-}}
+}
 
 var frameDecoders = sync.Pool{New: func() any {
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(MaxFrame))
@@ -70,6 +76,7 @@ var frameDecoders = sync.Pool{New: func() any {
 type FrameWriter struct {
 	w      io.Writer
 	width  int
+	level  zstd.EncoderLevel
 	seek   []byte
 	fences []byte
 	frames int
@@ -93,10 +100,14 @@ type FrameFile struct {
 
 // NewFrameWriter writes to w. Each frame has a fence of width bytes; 0 is a file without fences.
 func NewFrameWriter(w io.Writer, width int) *FrameWriter {
-	fw := &FrameWriter{w: w, width: width}
+	fw := &FrameWriter{w: w, width: width, level: FrameLevel}
 	fw.hash.Reset()
 	return fw
 }
+
+// SetLevel compresses the frames from now on at another level than FrameLevel: what is read once
+// and soon is not worth more than zstd.SpeedFastest.
+func (fw *FrameWriter) SetLevel(level zstd.EncoderLevel) { fw.level = level }
 
 // Frame writes data as one frame and returns its number and the decompressed offset at which it starts.
 // Fences have to ascend strictly: Find looks for a key in one frame only.
@@ -113,9 +124,9 @@ func (fw *FrameWriter) Frame(fence, data []byte) (frame int, rawOffset int64, er
 	if len(data) == 0 || len(data) > MaxFrame {
 		return 0, 0, fw.fail(fmt.Errorf("frame %d: %d bytes, allowed are 1 to %d", fw.frames, len(data), MaxFrame))
 	}
-	enc := frameEncoders.Get().(*zstd.Encoder)
+	enc := frameEncoder(fw.level)
 	fw.buf = enc.EncodeAll(data, fw.buf[:0])
-	frameEncoders.Put(enc)
+	frameEncoders[fw.level].Put(enc)
 	if err := fw.write(fw.buf); err != nil {
 		return 0, 0, err
 	}
@@ -131,6 +142,9 @@ func (fw *FrameWriter) Frame(fence, data []byte) (frame int, rawOffset int64, er
 
 // RawBytes is the sum of the sizes of the frames written so far: the decompressed offset of the next.
 func (fw *FrameWriter) RawBytes() int64 { return fw.raw }
+
+// Bytes is the size of the file so far, without its tail.
+func (fw *FrameWriter) Bytes() int64 { return fw.off }
 
 // Finish writes the tail. It does not close the underlying writer.
 func (fw *FrameWriter) Finish() (FrameFile, error) {

@@ -1,0 +1,624 @@
+package lake
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// A run is a sorted, deduplicated set of rows in staging: a frame file without fences (package codec) whose
+// frames but the last hold keys (see Row.AppendKey) sorted by (partition, key), each frame of one
+// partition, and whose last frame says where each partition is:
+//
+//	key frame   n × {uvarint shared, uvarint length, length bytes}    shared with the key before in the frame
+//	directory   "RUND" u32 ver=1 | uvarint n | n × {u8 partition, uvarint rows, uvarint bytes, uvarint frames}
+//
+// bytes is the sum of the keys' lengths. Shared is the longest possible, so that order is checked by one byte
+// of each key. The directory stands before the tail, so that one read opens a run.
+
+const (
+	runMagic   = "RUND"
+	runVersion = 1
+
+	// Partitions is the number of partitions rows are sorted into: one for each value of the top byte of the domain_id.
+	Partitions = 256
+
+	// runFrame is the size in decompressed bytes at which a frame of a run ends. A merge holds one
+	// decoded frame of every run, and zstd gains little from more than this.
+	runFrame = 64 << 10
+
+	// runLevel is the zstd level of runs: they are read once, soon.
+	runLevel = zstd.SpeedFastest
+)
+
+// errZeroByte: a row's key would be ambiguous.
+var errZeroByte = errors.New("zero byte in a row's domain, host, path_query, scheme or extras")
+
+// ErrRowTooLarge: a row's key is longer than MaxKey.
+var ErrRowTooLarge = errors.New("row too large")
+
+// PartitionOf is the partition of a domain's rows.
+func PartitionOf(domain string) byte { return byte(urlnorm.DomainID(domain) >> 56) }
+
+// Run describes a finished run.
+type Run struct {
+	FrameObject
+	// DirectoryBytes is the compressed size of the directory frame.
+	DirectoryBytes int64 `json:"directory_bytes"`
+	Rows           int64 `json:"rows"`
+}
+
+// runPartition is one entry of a run's directory.
+type runPartition struct {
+	rows, bytes int64
+	// Frames [first, end) hold it.
+	first, end int
+}
+
+// runWriter writes a run from keys that come in order.
+type runWriter struct {
+	key   string
+	blob  blob.Writer
+	w     *codec.FrameWriter
+	parts [Partitions]runPartition
+	part  byte
+	frame []byte
+	last  []byte // the key before in the run
+	rows  int64
+}
+
+func newRunWriter(ctx context.Context, store blob.Store, key string) (*runWriter, error) {
+	b, err := store.Create(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	w := &runWriter{key: key, blob: b, w: codec.NewFrameWriter(b, 0)}
+	w.w.SetLevel(runLevel)
+	return w, nil
+}
+
+// append adds a key; (partition, key) must be above the one before.
+func (w *runWriter) append(partition byte, key []byte) error {
+	shared := 0
+	switch {
+	case w.rows > 0 && partition < w.part:
+		return fmt.Errorf("write run %s: partition %d after %d", w.key, partition, w.part)
+	case w.rows > 0 && partition == w.part:
+		shared = commonPrefix(w.last, key)
+		if shared == len(key) || shared < len(w.last) && w.last[shared] > key[shared] {
+			return fmt.Errorf("write run %s: row %d is not above the one before", w.key, w.rows)
+		}
+		if len(w.frame) >= runFrame {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+	default:
+		if err := w.flush(); err != nil {
+			return err
+		}
+		w.part = partition
+	}
+	if len(w.frame) == 0 {
+		shared = 0
+	}
+	w.frame = binary.AppendUvarint(w.frame, uint64(shared))
+	w.frame = binary.AppendUvarint(w.frame, uint64(len(key)-shared))
+	w.frame = append(w.frame, key[shared:]...)
+	w.last = append(w.last[:shared], key[shared:]...)
+	p := &w.parts[partition]
+	p.rows++
+	p.bytes += int64(len(key))
+	w.rows++
+	return nil
+}
+
+// flush writes the frame under construction, if there is one.
+func (w *runWriter) flush() error {
+	if len(w.frame) == 0 {
+		return nil
+	}
+	n, _, err := w.w.Frame(nil, w.frame)
+	if err != nil {
+		return fmt.Errorf("write run %s: %w", w.key, err)
+	}
+	p := &w.parts[w.part]
+	if p.end == 0 {
+		p.first = n
+	}
+	p.end = n + 1
+	w.frame = w.frame[:0]
+	return nil
+}
+
+// finish writes the directory and makes the run visible.
+func (w *runWriter) finish() (Run, error) {
+	if err := w.flush(); err != nil {
+		return Run{}, err
+	}
+	dir := codec.AppendMagic(nil, runMagic, runVersion)
+	n := 0
+	for _, p := range w.parts {
+		if p.rows > 0 {
+			n++
+		}
+	}
+	dir = codec.AppendUvarint(dir, uint64(n))
+	for i, p := range w.parts {
+		if p.rows > 0 {
+			dir = append(dir, byte(i))
+			dir = codec.AppendUvarint(dir, uint64(p.rows))
+			dir = codec.AppendUvarint(dir, uint64(p.bytes))
+			dir = codec.AppendUvarint(dir, uint64(p.end-p.first))
+		}
+	}
+	before := w.w.Bytes()
+	if _, _, err := w.w.Frame(nil, dir); err != nil {
+		return Run{}, fmt.Errorf("write run %s: %w", w.key, err)
+	}
+	dirBytes := w.w.Bytes() - before
+	ff, err := w.w.Finish()
+	if err != nil {
+		return Run{}, fmt.Errorf("write run %s: %w", w.key, err)
+	}
+	if _, err := w.blob.Finish(); err != nil {
+		return Run{}, err
+	}
+	return Run{FrameObject: NewFrameObject(w.key, ff), DirectoryBytes: dirBytes, Rows: w.rows}, nil
+}
+
+// abort discards the run unless it is finished.
+func (w *runWriter) abort() { w.blob.Abort() }
+
+// commonPrefix is the length of the longest common prefix of a and b.
+func commonPrefix(a, b []byte) int {
+	n := min(len(a), len(b))
+	i := 0
+	for ; i+8 <= n; i += 8 {
+		if x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:]); x != 0 {
+			return i + bits.TrailingZeros64(x)/8
+		}
+	}
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	return i
+}
+
+// RunReader reads one run. It is safe for concurrent use.
+type RunReader struct {
+	store  blob.Store
+	key    string
+	frames *codec.Frames
+	parts  [Partitions]runPartition
+}
+
+// OpenRun reads and checks a run's tail and directory, in one read.
+func OpenRun(ctx context.Context, store blob.Store, run Run) (*RunReader, error) {
+	n := run.TailBytes + run.DirectoryBytes
+	if run.TailBytes < 0 || run.DirectoryBytes < 1 || n > run.Bytes {
+		return nil, codec.Corrupt(run.Key, "tail", -1, fmt.Sprintf("at most %d bytes", run.Bytes), n)
+	}
+	end, err := store.ReadRange(ctx, run.Key, run.Bytes-n, n)
+	if err != nil {
+		return nil, fmt.Errorf("open run: %w", err)
+	}
+	ff, err := run.FrameFile()
+	if err != nil {
+		return nil, err
+	}
+	read := func(_ context.Context, off, n int64) ([]byte, error) {
+		from := off - (run.Bytes - int64(len(end)))
+		return end[from : from+n], nil
+	}
+	r := &RunReader{store: store, key: run.Key}
+	if r.frames, err = codec.OpenFramesAt(ctx, read, ff, run.Key, 0); err != nil {
+		return nil, err
+	}
+	last := r.frames.Len() - 1
+	if last < 0 {
+		return nil, codec.Corrupt(run.Key, "directory", -1, "a frame", "none")
+	}
+	if _, size := r.frames.Place(last, last+1); size != run.DirectoryBytes {
+		return nil, codec.Corrupt(run.Key, "directory", -1, fmt.Sprintf("%d bytes", run.DirectoryBytes), size)
+	}
+	dir, err := r.frames.Decode(last, end[:run.DirectoryBytes])
+	if err != nil {
+		return nil, err
+	}
+	rows, err := r.parseDirectory(dir)
+	if err != nil {
+		return nil, err
+	}
+	if rows != run.Rows {
+		return nil, codec.Corrupt(run.Key, "directory", -1, fmt.Sprintf("%d rows", run.Rows), rows)
+	}
+	return r, nil
+}
+
+func (r *RunReader) parseDirectory(dir []byte) (rows int64, err error) {
+	d := codec.NewDecoder(dir, r.key, "directory")
+	d.Magic(runMagic, runVersion)
+	frames := r.frames.Len() - 1
+	next, prev := 0, -1
+	for n := d.Uint(Partitions); n > 0 && d.Err() == nil; n-- {
+		part := int(d.U8())
+		if part <= prev {
+			d.Fail(fmt.Sprintf("a partition above %d", prev), part)
+			break
+		}
+		prev = part
+		p := runPartition{
+			rows:  int64(d.Uint(1 << 40)),
+			bytes: int64(d.Uint(1 << 50)),
+			first: next,
+		}
+		p.end = next + int(d.Uint(uint64(frames-next)))
+		next = p.end
+		if d.Err() == nil && (p.rows == 0 || p.end == p.first) {
+			d.Fail("rows and frames", fmt.Sprintf("%d and %d", p.rows, p.end-p.first))
+		}
+		rows += p.rows
+		r.parts[part] = p
+	}
+	if d.Err() == nil && next != frames {
+		d.Fail(fmt.Sprintf("%d frames", frames), next)
+	}
+	return rows, d.Close()
+}
+
+// Rows is the number of rows in a partition.
+func (r *RunReader) Rows(partition byte) int64 { return r.parts[partition].rows }
+
+// runSection iterates over the keys of one partition of a run. It reads ahead: while the frames of one
+// read are used, the next are fetched.
+type runSection struct {
+	run       *RunReader
+	partition byte
+	left      int64 // rows not yet returned
+
+	want, end int   // frames [want, end) are not yet asked for
+	readBytes int64 // compressed bytes of one read, unless a frame is larger
+	slots     chan struct{}
+	fetched   chan fetch // the read under way, nil if none
+
+	raw     []byte // compressed bytes of frames [lo, hi)
+	lo, hi  int
+	frame   []byte
+	at      int
+	key     []byte
+	started bool // key holds one of this section
+}
+
+// fetch is the outcome of one read.
+type fetch struct {
+	raw    []byte
+	lo, hi int
+	err    error
+}
+
+// section starts reading a partition with rows. Slots bounds how many reads are under way at once.
+func (r *RunReader) section(ctx context.Context, partition byte, readBytes int64, slots chan struct{}) *runSection {
+	p := r.parts[partition]
+	s := &runSection{run: r, partition: partition, left: p.rows, want: p.first, end: p.end, readBytes: readBytes, slots: slots}
+	s.ahead(ctx)
+	return s
+}
+
+// ahead starts the next read, if there is one.
+func (s *runSection) ahead(ctx context.Context) {
+	s.fetched = nil
+	if s.want == s.end {
+		return
+	}
+	lo, hi := s.want, s.want+1
+	for hi < s.end {
+		if _, n := s.run.frames.Place(lo, hi+1); n > s.readBytes {
+			break
+		}
+		hi++
+	}
+	s.want = hi
+	// One element, so that a reader that gives up leaves no goroutine behind.
+	done := make(chan fetch, 1)
+	s.fetched = done
+	run, slots := s.run, s.slots
+	go func() {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-ctx.Done():
+			done <- fetch{err: context.Cause(ctx)}
+			return
+		}
+		off, n := run.frames.Place(lo, hi)
+		raw, err := run.store.ReadRange(ctx, run.key, off, n)
+		if err != nil {
+			err = fmt.Errorf("read run: %w", err)
+		}
+		done <- fetch{raw, lo, hi, err}
+	}()
+}
+
+// next makes the next key stand in s.key, which is valid until the call after. It returns false at the end.
+func (s *runSection) next(ctx context.Context) (bool, error) {
+	for s.at == len(s.frame) {
+		if s.lo == s.hi {
+			if s.fetched == nil {
+				if s.left != 0 {
+					return false, codec.Corrupt(s.run.key, s.name(), -1, fmt.Sprintf("%d more rows", s.left), "the end")
+				}
+				return false, nil
+			}
+			f := <-s.fetched
+			if f.err != nil {
+				return false, f.err
+			}
+			s.raw, s.lo, s.hi = f.raw, f.lo, f.hi
+			s.ahead(ctx)
+		}
+		_, n := s.run.frames.Place(s.lo, s.lo+1)
+		frame, err := s.run.frames.Decode(s.lo, s.raw[:n])
+		if err != nil {
+			return false, err
+		}
+		s.raw = s.raw[n:]
+		s.lo++
+		s.frame, s.at = frame, 0
+	}
+	first := s.at == 0
+	shared, n := binary.Uvarint(s.frame[s.at:])
+	if n <= 0 {
+		return false, s.bad("a varint", "none")
+	}
+	length, m := binary.Uvarint(s.frame[s.at+n:])
+	if m <= 0 {
+		return false, s.bad("a varint", "none")
+	}
+	from := s.at + n + m
+	switch {
+	case length == 0 || length > uint64(len(s.frame)-from):
+		return false, s.bad(fmt.Sprintf("1 to %d bytes", len(s.frame)-from), length)
+	case first && shared != 0:
+		return false, s.bad("a whole key first", fmt.Sprintf("%d bytes shared", shared))
+	case shared > uint64(len(s.key)) || shared+length > MaxKey:
+		return false, s.bad(fmt.Sprintf("at most %d bytes shared, %d in all", len(s.key), MaxKey), fmt.Sprintf("%d and %d", shared, length))
+	case s.left == 0:
+		return false, s.bad("the end", "another row")
+	}
+	suffix := s.frame[from : from+int(length)]
+	switch {
+	case first && s.started:
+		if bytes.Compare(s.key, suffix) >= 0 {
+			return false, s.bad("ascending keys", "another order")
+		}
+	case !first && int(shared) < len(s.key) && s.key[shared] >= suffix[0]:
+		return false, s.bad("ascending keys", "another order")
+	}
+	s.key = append(s.key[:shared], suffix...)
+	s.at = from + int(length)
+	s.left--
+	s.started = true
+	return true, nil
+}
+
+func (s *runSection) name() string { return fmt.Sprintf("partition %02x", s.partition) }
+
+func (s *runSection) bad(want, got any) error {
+	return codec.Corrupt(s.run.key, fmt.Sprintf("frame %d", s.lo-1), int64(s.at), want, got)
+}
+
+// RowBuffer collects rows in memory up to a budget and writes them out as runs.
+// It is not safe for concurrent use.
+type RowBuffer struct {
+	budget int64
+	used   int64
+	// A row is a u32 length, its partition and its key, within one chunk.
+	chunks [][]byte
+	filled int // chunks in use; the rest are kept for the next run
+	rows   []rowRef
+}
+
+// rowRef finds a row. Cache holds eight bytes of partition and key from where the sort is looking.
+type rowRef struct {
+	cache      uint64
+	chunk, off uint32
+}
+
+const (
+	// bufferChunk is how much a RowBuffer allocates at a time, so that a small input costs little.
+	bufferChunk = 4 << 20
+	// rowOverhead is what a row takes beside its key: its length and partition, and its rowRef,
+	// twice since a slice that grows is copied.
+	rowOverhead = 4 + 1 + 2*16
+)
+
+// NewRowBuffer makes a buffer of about budget bytes.
+func NewRowBuffer(budget int64) *RowBuffer { return &RowBuffer{budget: budget} }
+
+// Add copies a row into the buffer and returns the length of its key. A row over MaxKey is refused with ErrRowTooLarge.
+// The buffer takes a row also where Full; whoever fills it writes a run then.
+func (b *RowBuffer) Add(row *Row) (int, error) {
+	size := 4 + 1 + len(row.Domain) + len(row.Host) + len(row.PathQuery) + len(row.Scheme) + len(row.Extras) + len(row.RawURL) + 5 + 3 + 9 + 9
+	if size > MaxKey {
+		return 0, ErrRowTooLarge
+	}
+	for _, s := range [...]string{row.Domain, row.Host, row.PathQuery, row.Scheme, row.Extras} {
+		if strings.IndexByte(s, 0) >= 0 {
+			return 0, errZeroByte
+		}
+	}
+	if b.filled == 0 || cap(b.chunks[b.filled-1])-len(b.chunks[b.filled-1]) < size {
+		b.grow(size)
+	}
+	chunk := b.filled - 1
+	c := b.chunks[chunk]
+	off := len(c)
+	c = append(c, 0, 0, 0, 0, PartitionOf(row.Domain))
+	c = row.AppendKey(c)
+	n := len(c) - off - 4
+	binary.LittleEndian.PutUint32(c[off:], uint32(n))
+	b.chunks[chunk] = c
+	b.rows = append(b.rows, rowRef{chunk: uint32(chunk), off: uint32(off + 4)})
+	b.used += int64(n-1) + rowOverhead
+	return n - 1, nil
+}
+
+// grow puts a chunk with room for size bytes in use.
+func (b *RowBuffer) grow(size int) {
+	if b.filled < len(b.chunks) && cap(b.chunks[b.filled]) >= size {
+		b.filled++
+		return
+	}
+	c := make([]byte, 0, max(bufferChunk, size))
+	b.chunks = slices.Insert(b.chunks, b.filled, c)
+	b.filled++
+}
+
+// Len is the number of rows in the buffer.
+func (b *RowBuffer) Len() int { return len(b.rows) }
+
+// Full reports that the budget is used up.
+func (b *RowBuffer) Full() bool { return b.used >= b.budget }
+
+// row is a row's partition and key.
+func (b *RowBuffer) row(r rowRef) []byte {
+	c := b.chunks[r.chunk]
+	n := binary.LittleEndian.Uint32(c[r.off-4:])
+	return c[r.off : r.off+n]
+}
+
+// WriteRun sorts the rows, leaves one of each record, the one with the smallest raw URL, writes them as a run under key
+// and empties the buffer. After an error the buffer has the same rows still.
+func (b *RowBuffer) WriteRun(ctx context.Context, store blob.Store, key string) (Run, error) {
+	b.sort(b.rows, 0)
+	w, err := newRunWriter(ctx, store, key)
+	if err != nil {
+		return Run{}, err
+	}
+	defer w.abort()
+	var record []byte
+	for _, r := range b.rows {
+		row := b.row(r)
+		if record != nil && bytes.HasPrefix(row, record) {
+			continue
+		}
+		n := RecordPrefix(row[1:])
+		if n < 0 {
+			return Run{}, fmt.Errorf("write run %s: a row without a record", key)
+		}
+		record = row[:1+n]
+		if err := w.append(row[0], row[1:]); err != nil {
+			return Run{}, err
+		}
+	}
+	run, err := w.finish()
+	if err != nil {
+		return Run{}, err
+	}
+	for i := range b.chunks {
+		b.chunks[i] = b.chunks[i][:0]
+	}
+	b.filled, b.used, b.rows = 0, 0, b.rows[:0]
+	return run, nil
+}
+
+// smallSort is the number of rows up to which comparing whole rows beats reloading caches.
+const smallSort = 12
+
+// sort sorts rows that agree in their first depth bytes. It compares eight bytes at a time that stand
+// beside the reference, and looks at the rows again only where these agree: URLs of one
+// site share long beginnings, and a comparison of whole keys is mostly a cache miss.
+// (The caching of Ng and Kakehi, "Cache efficient radix sort for string sorting", 2007.)
+func (b *RowBuffer) sort(rows []rowRef, depth int) {
+	for len(rows) > smallSort {
+		for i := range rows {
+			rows[i].cache = b.load(rows[i], depth)
+		}
+		slices.SortFunc(rows, func(x, y rowRef) int {
+			switch {
+			case x.cache < y.cache:
+				return -1
+			case x.cache > y.cache:
+				return 1
+			}
+			return 0
+		})
+		depth += 8
+		// All but the longest of the groups that agree so far are sorted by recursion, that one by
+		// the loop: the stack stays shallow however long the keys.
+		var longest []rowRef
+		for len(rows) > 0 {
+			n := 1
+			for n < len(rows) && rows[n].cache == rows[0].cache {
+				n++
+			}
+			group := rows[:n]
+			rows = rows[n:]
+			if n > 1 {
+				group = b.endedFirst(group, depth)
+			}
+			if len(group) > len(longest) {
+				group, longest = longest, group
+			}
+			if len(group) > 1 {
+				b.sort(group, depth)
+			}
+		}
+		rows = longest
+	}
+	// Insertion sort.
+	for i := 1; i < len(rows); i++ {
+		r := rows[i]
+		key := b.row(r)[depth:]
+		j := i
+		for ; j > 0 && bytes.Compare(b.row(rows[j-1])[depth:], key) > 0; j-- {
+			rows[j] = rows[j-1]
+		}
+		rows[j] = r
+	}
+}
+
+// endedFirst moves the rows of a group that are not longer than depth to its front, shortest
+// first, and returns the others. In load's padding those that ended look like rows with
+// zero bytes there, and as beginnings of these come before them.
+func (b *RowBuffer) endedFirst(group []rowRef, depth int) []rowRef {
+	ended := 0
+	for i, r := range group {
+		if b.length(r) <= depth {
+			group[i], group[ended] = group[ended], group[i]
+			ended++
+		}
+	}
+	slices.SortFunc(group[:ended], func(x, y rowRef) int { return b.length(x) - b.length(y) })
+	return group[ended:]
+}
+
+func (b *RowBuffer) length(r rowRef) int {
+	return int(binary.LittleEndian.Uint32(b.chunks[r.chunk][r.off-4:]))
+}
+
+// load returns the eight bytes of a row from depth on as a number that sorts like them, with zeros
+// where it has ended.
+func (b *RowBuffer) load(r rowRef, depth int) uint64 {
+	row := b.row(r)
+	if depth+8 <= len(row) {
+		return binary.BigEndian.Uint64(row[depth:])
+	}
+	var last [8]byte
+	if depth < len(row) {
+		copy(last[:], row[depth:])
+	}
+	return binary.BigEndian.Uint64(last[:])
+}

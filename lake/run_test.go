@@ -1,0 +1,407 @@
+package lake_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// oracle is what merging rows of the partitions first to last has to give: sorted, one row of each record.
+func oracle(rows []lake.Row, first, last byte) []lake.Row {
+	var out []lake.Row
+	for _, r := range rows {
+		if p := lake.PartitionOf(r.Domain); p >= first && p <= last {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, compareRows)
+	return slices.CompactFunc(out, func(a, b lake.Row) bool { return record(a) == record(b) })
+}
+
+// writeRuns puts rows through buffers of that budget and returns the runs.
+func writeRuns(tb testing.TB, store blob.Store, rows []lake.Row, budget int64) []lake.Run {
+	tb.Helper()
+	var runs []lake.Run
+	b := lake.NewRowBuffer(budget)
+	write := func() {
+		run, err := b.WriteRun(context.Background(), store, fmt.Sprintf("staging/r/runs/%06d", len(runs)))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		runs = append(runs, run)
+	}
+	for _, r := range rows {
+		if _, err := b.Add(&r); err != nil {
+			tb.Fatal(err)
+		}
+		if b.Full() {
+			write()
+		}
+	}
+	if b.Len() > 0 {
+		write()
+	}
+	return runs
+}
+
+// merged is what MergeRuns yields.
+func merged(tb testing.TB, store blob.Store, runs []lake.Run, first, last byte) []lake.Row {
+	tb.Helper()
+	var out []lake.Row
+	spill := func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }
+	err := lake.MergeRuns(context.Background(), store, runs, first, last, spill, func(key []byte) error {
+		var r lake.Row
+		if err := lake.ParseKey(bytes.Clone(key), &r); err != nil {
+			return err
+		}
+		out = append(out, r)
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return out
+}
+
+// manyRows has every partition, long shared beginnings and equal records.
+func manyRows(seed uint64, n int) []lake.Row {
+	m := newRowMaker(seed)
+	rows := make([]lake.Row, n)
+	for i := range rows {
+		r := m.row()
+		if i%3 == 0 {
+			r.Domain = fmt.Sprintf("d%d.example", m.rng.IntN(n/2+1))
+			r.Host = r.Domain
+		}
+		if i%7 == 0 && i > 0 {
+			raw := r.RawURL
+			r = rows[m.rng.IntN(i)]
+			r.RawURL = raw
+		}
+		rows[i] = r
+	}
+	return rows
+}
+
+func TestMergedRunsAreTheSortedDistinctRows(t *testing.T) {
+	rows := manyRows(1, 6000)
+	for _, budget := range []int64{1, 20_000, 1 << 30} {
+		rows := rows
+		if budget == 1 {
+			rows = rows[:300] // one row a run
+		}
+		t.Run(fmt.Sprintf("budget %d", budget), func(t *testing.T) {
+			store := blob.NewMemory()
+			runs := writeRuns(t, store, rows, budget)
+			for _, width := range []int{0, 1, 2} {
+				n := 256 >> (4 * width)
+				if budget == 1 && width == 2 {
+					continue
+				}
+				for first := 0; first < 256; first += n {
+					want := oracle(rows, byte(first), byte(first+n-1))
+					if diff := cmp.Diff(want, merged(t, store, runs, byte(first), byte(first+n-1))); diff != "" {
+						t.Fatalf("partitions %02x to %02x differ: %s", first, first+n-1, diff)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestMergeInSeveralPasses(t *testing.T) {
+	// More sections than are merged at once, and with one row a run also more runs.
+	rows := manyRows(2, 2500)
+	store := blob.NewMemory()
+	runs := writeRuns(t, store, rows, 1)
+	if len(runs) < 2100 {
+		t.Fatalf("%d runs", len(runs))
+	}
+	want := oracle(rows, 0, 255)
+	if diff := cmp.Diff(want, merged(t, store, runs, 0, 255)); diff != "" {
+		t.Errorf("one pass too many for runs: %s", diff)
+	}
+	store = blob.NewMemory()
+	runs = writeRuns(t, store, rows, 5000)
+	if len(runs) >= 2048 || len(runs) < 20 {
+		t.Fatalf("%d runs", len(runs))
+	}
+	if diff := cmp.Diff(want, merged(t, store, runs, 0, 255)); diff != "" {
+		t.Errorf("too many sections: %s", diff)
+	}
+}
+
+// The sort looks at eight bytes at a time, so keys that end near a multiple of eight, hold zeros there or agree over
+// thousands of bytes are its corner cases.
+func TestRunIsSortedWhateverTheKeys(t *testing.T) {
+	m := newRowMaker(3)
+	var rows []lake.Row
+	for i := range 3000 {
+		raw := strings.Repeat("\x00", m.rng.IntN(20))
+		if i%2 == 0 {
+			raw += strings.Repeat("a", m.rng.IntN(20))
+		}
+		path := "/" + strings.Repeat("x", pick(m, 0, 1, 7, 8, 9, 5000))
+		rows = append(rows, lake.Row{Domain: "a.b", Host: "a.b", PathQuery: path, Scheme: "http", Port: -1, TS: int64(i % 500), HasTS: true, RawURL: raw})
+	}
+	store := blob.NewMemory()
+	runs := writeRuns(t, store, rows, 1<<30)
+	if len(runs) != 1 {
+		t.Fatalf("%d runs", len(runs))
+	}
+	want := oracle(rows, 0, 255)
+	if runs[0].Rows != int64(len(want)) {
+		t.Errorf("run of %d rows, want %d", runs[0].Rows, len(want))
+	}
+	if diff := cmp.Diff(want, merged(t, store, runs, 0, 255)); diff != "" {
+		t.Errorf("differs: %s", diff)
+	}
+}
+
+func TestRunWithoutRows(t *testing.T) {
+	store := blob.NewMemory()
+	run, err := lake.NewRowBuffer(1).WriteRun(context.Background(), store, "staging/r/empty")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := merged(t, store, []lake.Run{run}, 0, 255); len(got) != 0 {
+		t.Errorf("%d rows", len(got))
+	}
+	if got := merged(t, store, nil, 0, 255); len(got) != 0 {
+		t.Errorf("no runs: %d rows", len(got))
+	}
+}
+
+func TestRowBufferRefusesRowsItCannotKeep(t *testing.T) {
+	b := lake.NewRowBuffer(1 << 20)
+	if _, err := b.Add(&lake.Row{Domain: "a.b", Extras: strings.Repeat("x", lake.MaxKey)}); !errors.Is(err, lake.ErrRowTooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+	for _, r := range []lake.Row{{Domain: "a\x00"}, {Host: "a\x00"}, {PathQuery: "a\x00"}, {Scheme: "a\x00"}, {Extras: "a\x00"}} {
+		if _, err := b.Add(&r); err == nil {
+			t.Errorf("%+v: no error", r)
+		}
+	}
+	if b.Len() != 0 || b.Full() {
+		t.Error("a refused row is in the buffer")
+	}
+	// The largest row goes through all the same.
+	large := lake.Row{Domain: "a.b", Host: "a.b", PathQuery: "/", Scheme: "http", Port: -1, Extras: strings.Repeat("x", lake.MaxKey-1000)}
+	store := blob.NewMemory()
+	runs := writeRuns(t, store, []lake.Row{large, large, {Domain: "a.c", Port: -1}}, 1)
+	if got := merged(t, store, runs, 0, 255); len(got) != 2 || got[0] != large {
+		t.Errorf("%d rows", len(got))
+	}
+}
+
+func TestRowBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
+	rows := manyRows(4, 500)
+	b := lake.NewRowBuffer(1 << 30)
+	for _, r := range rows {
+		n, err := b.Add(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := len(r.AppendKey(nil)); n != want {
+			t.Fatalf("key of %d bytes, want %d", n, want)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	store := blob.NewMemory()
+	if _, err := b.WriteRun(ctx, store, "staging/r/run"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	run, err := b.WriteRun(context.Background(), store, "staging/r/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(oracle(rows, 0, 255), merged(t, store, []lake.Run{run}, 0, 255)); diff != "" {
+		t.Errorf("differs: %s", diff)
+	}
+}
+
+// mergeError merges a run and returns the error and what was yielded until then.
+func mergeError(store blob.Store, run lake.Run) (rows []lake.Row, err error) {
+	err = lake.MergeRuns(context.Background(), store, []lake.Run{run}, 0, 255, nil, func(key []byte) error {
+		var r lake.Row
+		if err := lake.ParseKey(bytes.Clone(key), &r); err != nil {
+			return err
+		}
+		rows = append(rows, r)
+		return nil
+	})
+	return rows, err
+}
+
+func TestDamagedRunIsCorrupt(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	rows := manyRows(5, 60)
+	run := writeRuns(t, store, rows, 1<<30)[0]
+	data, _, err := store.Get(ctx, run.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := oracle(rows, 0, 255)
+	for i := range data {
+		bad := bytes.Clone(data)
+		bad[i] ^= 1 << (i % 8)
+		if _, err := store.Put(ctx, run.Key, bad, blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := mergeError(store, run)
+		if err == nil && !cmp.Equal(want, got) || err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			t.Fatalf("byte %d of %d flipped: %d rows, %v", i, len(data), len(got), err)
+		}
+	}
+	for n := range data {
+		if _, err := store.Put(ctx, run.Key, data[:n], blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := mergeError(store, run); err == nil {
+			t.Fatalf("cut to %d of %d bytes: %d rows", n, len(data), len(got))
+		}
+	}
+}
+
+func TestMergeEndsWhenYieldOrTheStoreFails(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	runs := writeRuns(t, store, manyRows(6, 2000), 20_000)
+	enough := errors.New("enough")
+	n := 0
+	err := lake.MergeRuns(ctx, store, runs, 0, 255, nil, func([]byte) error {
+		if n++; n == 10 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) || n != 10 {
+		t.Errorf("%v after %d rows", err, n)
+	}
+	if err := store.Delete(ctx, runs[1].Key); err != nil {
+		t.Fatal(err)
+	}
+	err = lake.MergeRuns(ctx, store, runs, 0, 255, nil, func([]byte) error { return nil })
+	if !errors.Is(err, blob.ErrNotExist) {
+		t.Errorf("with a run gone: %v", err)
+	}
+}
+
+// FuzzRun gives the decoder frames that pass every checksum.
+func FuzzRun(f *testing.F) {
+	ctx := context.Background()
+	f.Add([]byte("\x00\x05a\x00b\x00c"), codec.AppendMagic(nil, "RUND", 1))
+	store := blob.NewMemory()
+	run := writeRuns(f, store, manyRows(7, 5)[:1], 1<<30)[0]
+	data, _, err := store.Get(ctx, run.Key)
+	if err != nil {
+		f.Fatal(err)
+	}
+	ff, err := run.FrameFile()
+	if err != nil {
+		f.Fatal(err)
+	}
+	read := func(_ context.Context, off, n int64) ([]byte, error) { return data[off : off+n], nil }
+	frames, err := codec.OpenFramesAt(ctx, read, ff, run.Key, 0)
+	if err != nil {
+		f.Fatal(err)
+	}
+	seed, err := frames.Read(ctx, read, 0, 2)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed[0], seed[1])
+	f.Fuzz(func(t *testing.T, keys, directory []byte) {
+		if len(keys) == 0 || len(directory) == 0 {
+			return
+		}
+		var buf bytes.Buffer
+		w := codec.NewFrameWriter(&buf, 0)
+		if _, _, err := w.Frame(nil, keys); err != nil {
+			t.Fatal(err)
+		}
+		before := w.Bytes()
+		if _, _, err := w.Frame(nil, directory); err != nil {
+			t.Fatal(err)
+		}
+		size := w.Bytes() - before
+		ff, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := blob.NewMemory()
+		if _, err := store.Put(ctx, "staging/r/run", buf.Bytes(), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		for rows := range int64(4) {
+			run := lake.Run{FrameObject: lake.NewFrameObject("staging/r/run", ff), DirectoryBytes: size, Rows: rows}
+			got, err := mergeError(store, run)
+			if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+				t.Fatalf("%v is not a corruption", err)
+			}
+			if err == nil && !slices.IsSortedFunc(got, compareRows) {
+				t.Fatal("rows in another order without an error")
+			}
+		}
+	})
+}
+
+func BenchmarkRunAndMerge(b *testing.B) {
+	rows := benchmarkRows(500_000)
+	store, err := blob.NewLocal(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		runs := writeRuns(b, store, rows, 16<<20)
+		n := 0
+		for p := range 256 {
+			err := lake.MergeRuns(context.Background(), store, runs, byte(p), byte(p), nil, func([]byte) error {
+				n++
+				return nil
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(n), "rows")
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(rows)), "ns/row")
+}
+
+func BenchmarkWriteRun(b *testing.B) {
+	rows := benchmarkRows(500_000)
+	store := blob.NewMemory()
+	for b.Loop() {
+		if runs := writeRuns(b, store, rows, 1<<30); len(runs) != 1 {
+			b.Fatal(len(runs))
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(rows)), "ns/row")
+}
+
+// benchmarkRows are shaped like a crawl: few large sites, many small ones, deep paths.
+func benchmarkRows(n int) []lake.Row {
+	m := newRowMaker(8)
+	rows := make([]lake.Row, n)
+	for i := range rows {
+		d := m.rng.IntN(1 + m.rng.IntN(1+m.rng.IntN(20_000)))
+		domain := fmt.Sprintf("site%d.example", d)
+		rows[i] = lake.Row{Domain: domain, Host: "www." + domain, Scheme: "https", Port: -1,
+			PathQuery: fmt.Sprintf("/archive/%d/%02d/articles/%x.html", 2000+m.rng.IntN(24), m.rng.IntN(12), m.rng.Uint64()),
+			TS:        m.rng.Int64N(1e12), HasTS: true}
+	}
+	return rows
+}
