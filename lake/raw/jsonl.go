@@ -1,0 +1,337 @@
+package raw
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// jsonFields takes a record out of a parsed JSON value: an object with a URL member, or a
+// string that is the URL.
+type jsonFields struct {
+	fields
+	doc           jsonDoc
+	url, ts, size []string // paths; nil: the value itself, or none
+	hasTS         bool
+	hasSize       bool
+	all           bool
+	extras        []jsonExtra
+	urlBuf        []byte
+	scalarBuf     []byte
+	out           []byte
+}
+
+type jsonExtra struct {
+	name string
+	key  []byte // `"name":`
+	path []string
+}
+
+func newJSONFields(plan Plan, f fields) jsonFields {
+	j := jsonFields{fields: f, url: splitPath(plan.URL.Name), all: plan.AllExtras}
+	deep := j.all || len(plan.Extras) > 0 || len(j.url) > 1
+	if plan.TS != nil && plan.TS.Number == 0 {
+		j.ts, j.hasTS = splitPath(plan.TS.Name), true
+		deep = deep || len(j.ts) > 1
+	}
+	if plan.Size != nil {
+		j.size, j.hasSize = splitPath(plan.Size.Name), true
+		deep = deep || len(j.size) > 1
+	}
+	for _, c := range sortColumns(plan.Extras) {
+		j.extras = append(j.extras, jsonExtra{c.Name, append(appendJSONString(nil, []byte(c.Name)), ':'), splitPath(c.Name)})
+	}
+	j.doc.deep = deep
+	return j
+}
+
+// record parses text and fills rec, or returns the reason where it cannot. key, where not
+// nil, is a member called urlkey that stands outside the text.
+func (j *jsonFields) record(rec *Record, text, key []byte) string {
+	d := &j.doc
+	if !d.parse(text) {
+		return BadJSON
+	}
+	root := &d.nodes[0]
+	if root.kind == '"' {
+		rec.URL = trimSpace(j.unquote(&j.urlBuf, root))
+		if len(rec.URL) == 0 {
+			return NoURL
+		}
+		return ""
+	}
+	skip := [3]int{}
+	if skip[0] = d.find(0, j.url); skip[0] == 0 || d.nodes[skip[0]].kind != '"' {
+		return NoURL
+	}
+	rec.URL = trimSpace(j.unquote(&j.urlBuf, &d.nodes[skip[0]]))
+	if len(rec.URL) == 0 {
+		return NoURL
+	}
+	if j.hasTS {
+		skip[1] = d.find(0, j.ts)
+		if !j.setTS(rec, j.scalar(skip[1])) {
+			return BadTS
+		}
+	}
+	if j.hasSize {
+		skip[2] = d.find(0, j.size)
+		if !setSize(rec, j.scalar(skip[2])) {
+			return BadSize
+		}
+	}
+	if j.all || len(j.extras) > 0 {
+		rec.Extras = j.object(skip[:], key)
+	}
+	return ""
+}
+
+func (j *jsonFields) unquote(buf *[]byte, n *jsonNode) []byte {
+	b := j.doc.text(n)
+	if n.escaped {
+		*buf = appendUnescaped((*buf)[:0], b)
+		return *buf
+	}
+	return b
+}
+
+// scalar returns the text of a string or number, nothing for null or an absent member, and
+// for other values something that is neither a time nor a size.
+func (j *jsonFields) scalar(node int) []byte {
+	if node == 0 {
+		return nil
+	}
+	switch n := &j.doc.nodes[node]; n.kind {
+	case '"':
+		return j.unquote(&j.scalarBuf, n)
+	case '0':
+		return j.doc.text(n)
+	case 'n':
+		return nil
+	}
+	return []byte("?")
+}
+
+// object builds the extras.
+func (j *jsonFields) object(skip []int, key []byte) []byte {
+	d := &j.doc
+	d.members, d.arena = d.members[:0], d.arena[:0]
+	if j.all {
+		if key != nil {
+			d.members = append(d.members, member{name: urlKeyName, text: key})
+		}
+		d.pushMembers(0)
+		j.out = d.appendMembers(j.out[:0], 0, skip)
+	} else {
+		j.out = append(j.out[:0], '{')
+		for _, x := range j.extras {
+			node := d.find(0, x.path)
+			outside := node == 0 && key != nil && x.name == string(urlKeyName)
+			if node == 0 && !outside {
+				continue
+			}
+			if len(j.out) > 1 {
+				j.out = append(j.out, ',')
+			}
+			j.out = append(j.out, x.key...)
+			if outside {
+				j.out = appendJSONString(j.out, key)
+			} else {
+				j.out = d.appendCanonical(j.out, node, nil)
+			}
+		}
+		j.out = append(j.out, '}')
+	}
+	if len(j.out) == 2 {
+		return nil
+	}
+	return j.out
+}
+
+// jsonlParser reads one JSON value a line.
+type jsonlParser struct {
+	in     *input
+	counts *Counts
+	jsonFields
+}
+
+func newJSONLParser(in *input, plan Plan, f fields, counts *Counts) *jsonlParser {
+	return &jsonlParser{in: in, counts: counts, jsonFields: newJSONFields(plan, f)}
+}
+
+func (p *jsonlParser) next(rec *Record, rej *Reject) error {
+	for {
+		line, long, err := p.in.readLine()
+		if err != nil {
+			return err
+		}
+		if long {
+			rej.Reason = TooLong
+			return nil
+		}
+		// JSON text sequences (RFC 7464) put a record separator before each value.
+		if len(line) > 0 && line[0] == 0x1e {
+			line = line[1:]
+		}
+		line = trimSpace(line)
+		if len(line) == 0 {
+			p.counts.Blank++
+			continue
+		}
+		rej.Reason = p.record(rec, line, nil)
+		return nil
+	}
+}
+
+// jsonParser reads the elements of top-level arrays, and top-level values that are no arrays,
+// over any white space. An element's end is found by its brackets and quotes alone, so that a
+// bad element is a reject and one that is too long is passed without being held; but what
+// stands between elements must be right, for behind it nothing could be trusted.
+type jsonParser struct {
+	in *input
+	jsonFields
+	inArray bool // behind the opening bracket of a top-level array
+	more    bool // behind an element of it
+}
+
+func newJSONParser(in *input, plan Plan, f fields) *jsonParser {
+	return &jsonParser{in: in, jsonFields: newJSONFields(plan, f)}
+}
+
+func (p *jsonParser) next(rec *Record, rej *Reject) error {
+	for {
+		c, err := p.peek()
+		if err == io.EOF && p.inArray {
+			return io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case !p.inArray && c == '[':
+			p.inArray, p.more = true, false
+			p.in.r++
+			continue
+		case p.inArray && c == ']':
+			p.inArray = false
+			p.in.r++
+			continue
+		case p.inArray && p.more:
+			if c != ',' {
+				return fmt.Errorf("want , or ] behind an array's element, got %q", c)
+			}
+			p.more = false
+			p.in.r++
+			continue
+		case c == ',' || c == ']' || c == '}' || c == ':':
+			return fmt.Errorf("want a JSON value, got %q", c)
+		}
+		p.more = true
+		p.in.at = p.in.here()
+		n, err := p.span()
+		if err != nil {
+			return err
+		}
+		if n > p.in.max {
+			rej.Reason = TooLong
+			return nil
+		}
+		text := p.in.buf[p.in.r : p.in.r+n]
+		p.pass(n)
+		rej.Reason = p.record(rec, text, nil)
+		return nil
+	}
+}
+
+// peek passes white space and returns the byte behind it.
+func (p *jsonParser) peek() (byte, error) {
+	in := p.in
+	for {
+		for ; in.r < in.w; in.r++ {
+			switch c := in.buf[in.r]; c {
+			case in.eol:
+				in.line++
+			case ' ', '\t', '\r', '\n', 0x1e:
+			default:
+				return c, nil
+			}
+		}
+		if !in.fill() {
+			return 0, in.err
+		}
+	}
+}
+
+// pass consumes n bytes that stand.
+func (p *jsonParser) pass(n int) {
+	in := p.in
+	in.line += int64(bytes.Count(in.buf[in.r:in.r+n], []byte{in.eol}))
+	in.r += n
+}
+
+// span returns the length of the value at in.r, which then stands in the buffer. A value
+// longer than max is passed; what is returned is then only larger than max.
+func (p *jsonParser) span() (int, error) {
+	in := p.in
+	n, depth, passed := 0, 0, false
+	inString, escape := false, false
+	for {
+		for ; in.r+n < in.w; n++ {
+			c := in.buf[in.r+n]
+			switch {
+			case escape:
+				escape = false
+			case inString:
+				if c == '\\' {
+					escape = true
+				} else if c == '"' {
+					inString = false
+					if depth == 0 {
+						return p.spanned(n+1, passed), nil
+					}
+				}
+			case c == '"':
+				if depth == 0 && n > 0 {
+					return p.spanned(n, passed), nil
+				}
+				inString = true
+			case c == '{' || c == '[':
+				depth++
+			case c == '}' || c == ']':
+				if depth == 0 {
+					return p.spanned(n, passed), nil
+				}
+				if depth--; depth == 0 {
+					return p.spanned(n+1, passed), nil
+				}
+			case depth == 0 && (c == ',' || c == ' ' || c == '\n' || c == '\r' || c == '\t'):
+				return p.spanned(n, passed), nil
+			}
+		}
+		if n > in.max {
+			p.pass(n)
+			n, passed = 0, true
+		}
+		if !in.fill() {
+			if in.err != io.EOF {
+				return 0, in.err
+			}
+			if depth > 0 || inString {
+				return 0, errJSONCut
+			}
+			return p.spanned(n, passed), nil
+		}
+	}
+}
+
+// spanned ends a span of n bytes that stand.
+func (p *jsonParser) spanned(n int, passed bool) int {
+	if passed || n > p.in.max {
+		p.pass(n)
+		return p.in.max + 1
+	}
+	return n
+}
+
+var errJSONCut = errors.New("the object ends inside this JSON value")

@@ -1,0 +1,517 @@
+// Package raw reads the records of a dataset as people publish them: lists of URLs,
+// CSV and TSV, JSON Lines, JSON arrays, CDX and CDXJ indexes, plain or compressed with
+// gzip, zstd or bzip2. What an object is, is decided by its first bytes ([Detect]); its
+// name only breaks ties.
+//
+// Promises:
+//
+//   - Every record of an object ends as a [Record] or as a [Reject] with its place and
+//     reason. Only blank lines and rows, comment lines of lists, and the rows up to a
+//     table's header are neither; [Reader.Counts] has their number.
+//   - Memory is bounded by Options.MaxLine, whatever the object holds. A longer line is a
+//     Reject, and is skipped without being held.
+//   - One stray quote or brace costs one record. What cannot be read past (damaged
+//     compression, a JSON array broken between two elements) is an error that matches
+//     [ErrInput] and names its place; a truncated object is never a shorter one.
+//   - The same bytes, name and options give the same plan and the same records.
+//
+// A URL is handed on as its bytes stand, unescaped from CSV or JSON and without the white
+// space around it; what it means is lake/urlnorm's business. Bytes that are not UTF-8 stay
+// in URLs and become U+FFFD in extras, which are JSON and must be UTF-8.
+package raw
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+const (
+	// HeadSize is how much of a decompressed object Detect looks at: hundreds of lines of
+	// any list, and longer than nearly every JSON document a line.
+	HeadSize = 256 << 10
+
+	// DefaultMaxLine is the longest record in bytes. A URL may have 64 KiB; documents of
+	// text corpora with their text beside the URL reach a few hundred KiB.
+	DefaultMaxLine = 1 << 20
+
+	// maxMaxLine keeps positions inside a record within 32 bits, with room for what is
+	// read ahead.
+	maxMaxLine = 1 << 30
+
+	// maxZstdWindow bounds what a zstd frame makes its reader hold; `zstd --long` uses
+	// 128 MiB, --long=31 (2 GiB) is refused.
+	maxZstdWindow = 128 << 20
+)
+
+// The formats of Options.Format and Plan.Format.
+const (
+	Auto      = "auto"
+	Lines     = "lines" // one URL a line; a line that begins with # is a comment
+	CSV       = "csv"   // RFC 4180, any of , ; | or tab between fields
+	TSV       = "tsv"   // tab between fields; no line break inside quotes
+	JSONLines = "jsonl" // one JSON object or string a line
+	JSON      = "json"  // an array of objects or strings, or such values one after another
+	CDX       = "cdx"   // web archive index: fields between spaces, see cdx.go
+	CDXJ      = "cdxj"  // SURT key, timestamp and a JSON object
+)
+
+// The reasons of a Reject.
+const (
+	TooLong = "too_long_line" // the record is longer than Options.MaxLine
+	BadCSV  = "bad_csv"       // a quoted field does not end, or goes on after its closing quote
+	BadJSON = "bad_json"      // the line or the array's element is not JSON
+	BadCDX  = "bad_cdx"       // the line has no URL field
+	NoURL   = "no_url"        // the record is well formed and its URL is absent, empty or no string
+	BadTS   = "bad_ts"        // the column named as timestamp holds something else
+	BadSize = "bad_size"      // the column named as size holds no whole number from 0 to 2^63-1
+)
+
+// Reasons lists every reason a Reject can have.
+var Reasons = []string{TooLong, BadCSV, BadJSON, BadCDX, NoURL, BadTS, BadSize}
+
+// Record is one record. Its slices are valid until the next call of Next.
+type Record struct {
+	URL []byte
+	// TS is milliseconds since the Unix epoch, when HasTS.
+	TS    int64
+	HasTS bool
+	// Size is the value of the column the caller named, when HasSize.
+	Size    int64
+	HasSize bool
+	// Extras is a JSON object in canonical form (RFC 8785), nil where there is none.
+	Extras []byte
+	// Line is the record's first line, from 1; Offset its first byte. Both count in the
+	// decompressed object.
+	Line, Offset int64
+}
+
+// Reject is a record that could not be read: its place, as in Record, and one of Reasons.
+// It never holds the record's text.
+type Reject struct {
+	Line, Offset int64
+	Reason       string
+}
+
+// Counts says what a Reader has passed so far.
+type Counts struct {
+	Records, Rejects int64
+	// Blank counts empty lines and rows whose cells are all empty, Comments the comment
+	// lines of lists and indexes.
+	Blank, Comments int64
+	// BadTS counts records whose timestamp was not understood and was left out, because no
+	// caller had named that column. (In a named column such a record is a Reject.)
+	BadTS int64
+}
+
+// Options says how an object is to be read. The zero value decides by content.
+type Options struct {
+	// Format is one of the formats above; "" is Auto.
+	Format string `json:"format,omitempty"`
+
+	// URLColumn, TSColumn and SizeField name columns: in tables by header or by number from
+	// 1, in JSON by the path of the member (`attributes.url`; digits index an array, `\.` is
+	// a dot inside a name), in CDX by the names in cdx.go.
+	//
+	// Without URLColumn the column is chosen by its name and its values, see Detect. Without
+	// TSColumn a column called ts or timestamp is used where its values are timestamps, and
+	// CDX uses its own. Size is only ever read from a named column.
+	URLColumn string `json:"url_column,omitempty"`
+	TSColumn  string `json:"ts_column,omitempty"`
+	SizeField string `json:"size_field,omitempty"`
+
+	// Extras are the columns to keep beside these, or "*" for all others; none by default.
+	// Empty cells of tables are left out.
+	Extras []string `json:"extras,omitempty"`
+
+	// MaxLine is the longest record in bytes, without its line end; 0 is DefaultMaxLine.
+	MaxLine int `json:"max_line,omitempty"`
+
+	// TSFormat is how timestamps are written where they are not in a form of [ParseTime]: a
+	// strftime pattern (`%m/%d/%Y %H:%M`) or a layout of Go's time package.
+	TSFormat string `json:"ts_format,omitempty"`
+}
+
+func (o Options) check() (Options, error) {
+	switch o.Format {
+	case "":
+		o.Format = Auto
+	case Auto, Lines, CSV, TSV, JSONLines, JSON, CDX, CDXJ:
+	default:
+		return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, jsonl, json, cdx, cdxj", o.Format)
+	}
+	if o.MaxLine == 0 {
+		o.MaxLine = DefaultMaxLine
+	}
+	if o.MaxLine < 1 || o.MaxLine > maxMaxLine {
+		return o, fmt.Errorf("longest line %d is not between 1 and %d", o.MaxLine, maxMaxLine)
+	}
+	if _, err := newTimeFormat(o.TSFormat); err != nil {
+		return o, err
+	}
+	return o, nil
+}
+
+// Column is one column of a record.
+type Column struct {
+	// Name is the header's word, or the path of a JSON member ("" is the value itself).
+	Name string `json:"name"`
+	// Number counts a table's columns from 1; 0 in JSON.
+	Number int `json:"number,omitempty"`
+}
+
+// Plan is everything decided about an object before its records are read. It is plain
+// data: one process plans, others read by it ([Open]) without deciding again.
+type Plan struct {
+	Compression string `json:"compression"` // none, gzip, zstd, bzip2
+	Format      string `json:"format"`      // one of the formats, never Auto
+	// CRLines is set for text whose lines end in a bare carriage return.
+	CRLines bool `json:"cr_lines,omitempty"`
+	// Separator stands between the fields of a CSV or TSV; "" means one column, in which
+	// commas are part of the URL.
+	Separator string `json:"separator,omitempty"`
+	// HeaderRow is the row with the column names, from 1, blank rows not counted; it and
+	// the title rows before it are no records. 0: no header.
+	HeaderRow int `json:"header_row,omitempty"`
+	// Columns are a table's columns in order. Those the header leaves nameless, or names
+	// twice, are called by their number.
+	Columns []string `json:"columns,omitempty"`
+
+	URL  Column  `json:"url"`
+	TS   *Column `json:"ts,omitempty"`
+	Size *Column `json:"size,omitempty"`
+	// TSChosen is set where no caller named TS: values that are no timestamps are left out
+	// and counted.
+	TSChosen bool `json:"ts_chosen,omitempty"`
+	// AllExtras keeps every other column; else Extras are kept.
+	AllExtras bool     `json:"all_extras,omitempty"`
+	Extras    []Column `json:"extras,omitempty"`
+
+	MaxLine  int    `json:"max_line"`
+	TSFormat string `json:"ts_format,omitempty"`
+	// Notes tell a person what was guessed, and how to choose otherwise.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// ErrInput matches every error whose cause is what the object holds, or how it was asked
+// to be read: trying again cannot help. Errors of the store below do not match it.
+var ErrInput = errors.New("unusable input")
+
+// FormatError refuses an object: it is in no format this package reads, or it has not the
+// columns that were asked for. It matches ErrInput.
+type FormatError struct {
+	Name string
+	// Reason is what the object is, Advice what can be done; Advice may be empty.
+	Reason, Advice string
+}
+
+func (e *FormatError) Error() string {
+	s := e.Name + ": " + e.Reason
+	if e.Advice != "" {
+		s += "; " + e.Advice
+	}
+	return s
+}
+
+// Is makes errors.Is(err, ErrInput) true.
+func (e *FormatError) Is(target error) bool { return target == ErrInput }
+
+// DataError says where an object stops being readable. It matches ErrInput.
+type DataError struct {
+	Name string
+	// Line and Offset are the first record that could not be read, in the decompressed
+	// object.
+	Line, Offset int64
+	// Compression is the plan's. CompressedOffset is how far the compressed bytes were used.
+	Compression      string
+	CompressedOffset int64
+	Err              error
+}
+
+func (e *DataError) Error() string {
+	s := fmt.Sprintf("%s: line %d, byte %d", e.Name, e.Line, e.Offset)
+	if e.Compression != noCompression {
+		s += fmt.Sprintf(" (byte %d of the %s data)", e.CompressedOffset, e.Compression)
+	}
+	if errors.Is(e.Err, io.ErrUnexpectedEOF) {
+		return s + ": the data ends in the middle; the object is truncated"
+	}
+	return s + ": " + e.Err.Error()
+}
+
+// Is makes errors.Is(err, ErrInput) true.
+func (e *DataError) Is(target error) bool { return target == ErrInput }
+
+// Unwrap returns the decompressor's or parser's error.
+func (e *DataError) Unwrap() error { return e.Err }
+
+// Reader yields the records of one object in order. It is not safe for concurrent use, owns
+// no goroutine and needs no closing.
+type Reader struct {
+	name   string
+	plan   Plan
+	src    *source
+	in     *input
+	parse  parser
+	rec    Record
+	rej    Reject
+	counts Counts
+	err    error
+}
+
+// parser fills rec, or sets rej.Reason and leaves the input behind the bad record. Line and
+// Offset are taken from input.at. Errors are final; io.EOF is the end.
+type parser interface {
+	next(rec *Record, rej *Reject) error
+}
+
+// NewReader decides by opt and the object's first bytes how it is to be read. r yields the
+// object's bytes as stored; name is its key or path, for errors and as a hint.
+//
+// A refused object is a *FormatError. An object damaged within its head is reported by Next.
+func NewReader(r io.Reader, name string, opt Options) (*Reader, error) {
+	opt, err := opt.check()
+	if err != nil {
+		return nil, err
+	}
+	rd := &Reader{name: name, src: newSource(r)}
+	compression, err := rd.src.decompress("")
+	if err != nil {
+		rd.in = newInput(rd.src, opt.MaxLine)
+		rd.plan.Compression = compression
+		return nil, rd.fail(err)
+	}
+	rd.in = newInput(rd.src, opt.MaxLine)
+	for rd.in.w < HeadSize && rd.in.fill() {
+	}
+	if rd.in.w == 0 && rd.in.err != io.EOF {
+		rd.plan.Compression = compression
+		return nil, rd.fail(rd.in.err)
+	}
+	plan, err := Detect(name, rd.in.buf[:min(rd.in.w, HeadSize)], opt)
+	if err != nil {
+		return nil, err
+	}
+	plan.Compression = compression
+	return rd.start(plan)
+}
+
+// Open reads an object by a plan made earlier. An object that is not compressed as the plan
+// says was changed since and is a *DataError.
+func Open(r io.Reader, name string, plan Plan) (*Reader, error) {
+	opt, err := Options{Format: plan.Format, MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}.check()
+	if err != nil {
+		return nil, err
+	}
+	rd := &Reader{name: name, src: newSource(r), plan: plan}
+	_, err = rd.src.decompress(plan.Compression)
+	rd.in = newInput(rd.src, opt.MaxLine)
+	if err != nil {
+		return nil, rd.fail(err)
+	}
+	return rd.start(plan)
+}
+
+func (r *Reader) start(plan Plan) (*Reader, error) {
+	r.plan = plan
+	r.in.skipBOM()
+	if plan.CRLines {
+		r.in.eol = '\r'
+	}
+	p, err := newParser(r.in, plan, &r.counts)
+	if err != nil {
+		return nil, err
+	}
+	r.parse = p
+	return r, nil
+}
+
+func newParser(in *input, plan Plan, counts *Counts) (parser, error) {
+	fields, err := newFields(plan, counts)
+	if err != nil {
+		return nil, err
+	}
+	switch plan.Format {
+	case Lines:
+		return &listParser{in: in, counts: counts}, nil
+	case CSV, TSV:
+		return newCSVParser(in, plan, fields, counts), nil
+	case CDX:
+		return newCDXParser(in, plan, fields, counts), nil
+	case CDXJ:
+		return newCDXJParser(in, plan, fields, counts), nil
+	case JSONLines:
+		return newJSONLParser(in, plan, fields, counts), nil
+	case JSON:
+		return newJSONParser(in, plan, fields), nil
+	}
+	return nil, fmt.Errorf("plan has format %q", plan.Format)
+}
+
+// Plan returns how the object is being read.
+func (r *Reader) Plan() Plan { return r.plan }
+
+// Counts returns the counts so far.
+func (r *Reader) Counts() Counts { return r.counts }
+
+// Next returns the next record or reject; exactly one of the two is non-nil while err is nil.
+// Both are valid until the next call. At the end err is io.EOF. Every other error is final
+// for the object: a *DataError where the object is at fault, else one that wraps the error of
+// the reader below.
+func (r *Reader) Next() (*Record, *Reject, error) {
+	if r.err != nil {
+		return nil, nil, r.err
+	}
+	r.rec, r.rej = Record{}, Reject{}
+	if err := r.parse.next(&r.rec, &r.rej); err != nil {
+		if err != io.EOF {
+			err = r.fail(err)
+		}
+		r.err = err
+		return nil, nil, err
+	}
+	if r.rej.Reason != "" {
+		r.counts.Rejects++
+		r.rej.Line, r.rej.Offset = r.in.at.line, r.in.at.offset
+		return nil, &r.rej, nil
+	}
+	r.counts.Records++
+	r.rec.Line, r.rec.Offset = r.in.at.line, r.in.at.offset
+	return &r.rec, nil, nil
+}
+
+// Offset returns how far the decompressed object has been used.
+func (r *Reader) Offset() int64 { return r.in.base + int64(r.in.r) }
+
+// CompressedOffset returns how far the object as stored has been read, for progress.
+func (r *Reader) CompressedOffset() int64 { return r.src.used() }
+
+func (r *Reader) fail(err error) error {
+	at := r.in.here()
+	if r.src.err != nil {
+		return fmt.Errorf("%s: read at byte %d (line %d): %w", r.name, r.src.used(), at.line, r.src.err)
+	}
+	return &DataError{Name: r.name, Line: at.line, Offset: at.offset, Compression: r.plan.Compression,
+		CompressedOffset: r.src.used(), Err: err}
+}
+
+// listParser reads one URL a line. White space around it is no part of it. A # after white
+// space begins a remark; any other # belongs to the URL.
+type listParser struct {
+	in     *input
+	counts *Counts
+}
+
+func (p *listParser) next(rec *Record, rej *Reject) error {
+	for {
+		line, long, err := p.in.readLine()
+		if err != nil {
+			return err
+		}
+		if long {
+			rej.Reason = TooLong
+			return nil
+		}
+		// Files joined by cat have their marks in the middle.
+		line = trimSpace(bytes.TrimPrefix(line, bom))
+		if len(line) == 0 {
+			p.counts.Blank++
+			continue
+		}
+		if line[0] == '#' {
+			p.counts.Comments++
+			continue
+		}
+		if i := bytes.IndexByte(line, '#'); i > 0 && isSpace(line[i-1]) {
+			line = trimSpace(line[:i])
+		}
+		rec.URL = line
+		return nil
+	}
+}
+
+var bom = []byte("\xef\xbb\xbf")
+
+func isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
+
+func trimSpace(b []byte) []byte {
+	for len(b) > 0 && isSpace(b[0]) {
+		b = b[1:]
+	}
+	for len(b) > 0 && isSpace(b[len(b)-1]) {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// fields is what tables and JSON do alike with the values they found.
+type fields struct {
+	time     timeFormat
+	tsChosen bool
+	counts   *Counts
+}
+
+func newFields(plan Plan, counts *Counts) (fields, error) {
+	tf, err := newTimeFormat(plan.TSFormat)
+	return fields{time: tf, tsChosen: plan.TSChosen, counts: counts}, err
+}
+
+// setTS takes the text of the timestamp; empty text is none. It says whether the record stands.
+func (f *fields) setTS(rec *Record, b []byte) bool {
+	b = trimSpace(b)
+	if len(b) == 0 {
+		return true
+	}
+	ms, ok := f.time.parse(b)
+	if ok {
+		rec.TS, rec.HasTS = ms, true
+		return true
+	}
+	if f.tsChosen {
+		f.counts.BadTS++
+		return true
+	}
+	return false
+}
+
+// setSize takes the text of the size; empty text is none. It says whether the record stands.
+func setSize(rec *Record, b []byte) bool {
+	b = trimSpace(b)
+	if len(b) == 0 {
+		return true
+	}
+	n, ok := parseSize(b)
+	rec.Size, rec.HasSize = n, ok
+	return ok
+}
+
+// parseSize reads decimal digits, with a fraction of zeros as float columns write it.
+func parseSize(b []byte) (int64, bool) {
+	if i := bytes.IndexByte(b, '.'); i > 0 {
+		if len(bytes.Trim(b[i+1:], "0")) > 0 {
+			return 0, false
+		}
+		b = b[:i]
+	}
+	if len(b) == 0 {
+		return 0, false
+	}
+	var n uint64
+	for _, c := range b {
+		d := uint64(c - '0')
+		if d > 9 || n > (1<<63-1-d)/10 {
+			return 0, false
+		}
+		n = n*10 + d
+	}
+	return int64(n), true
+}
+
+// sortColumns puts columns in the order of canonical JSON.
+func sortColumns(cols []Column) []Column {
+	cols = slices.Clone(cols)
+	slices.SortStableFunc(cols, func(a, b Column) int { return compareUTF16([]byte(a.Name), []byte(b.Name)) })
+	return cols
+}
