@@ -1,0 +1,251 @@
+// Package manifest holds a lake's published versions: what they are made of, and how one
+// takes the place of another.
+//
+// index/manifest.json is the only mutable object that readers follow. It lists the kept
+// versions and names the current one. index/versions/{id}.json is immutable and says which
+// segments, batches and parts a version consists of. Both are sealed: a changed bit
+// anywhere in them is a *codec.CorruptError.
+//
+// Objects are written in the order parts, batch record, segment files, segment.json, version,
+// manifest, and read in the opposite one, so whoever reads a manifest finds everything
+// it leads to. The manifest is replaced by a conditional put (see Commit), hence a
+// reader sees the old state or the new one and concurrent commits lose nothing.
+//
+// docs/formats/manifest.md and docs/formats/version.md describe the two documents.
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+const (
+	// Key is where a lake's manifest is.
+	Key = "index/manifest.json"
+	// Format is the version of the manifest's format.
+	// 1: first.
+	Format = 1
+)
+
+var (
+	// ErrNoVersion: nothing was ever published in this lake.
+	ErrNoVersion = errors.New("no version published yet")
+	// ErrUnknownVersion: the manifest does not list that version, or no longer.
+	ErrUnknownVersion = errors.New("unknown version")
+	// ErrGeneration: the manifest is older than one this reader has already seen, or a different one of the same
+	// generation. A store that was restored from a copy, or two lakes mixed up, look like this.
+	ErrGeneration = errors.New("manifest went backwards")
+)
+
+// Manifest is the decoded index/manifest.json.
+type Manifest struct {
+	Format int `json:"format"`
+	// Generation grows by one with every commit.
+	Generation uint64 `json:"generation"`
+	// CurrentVersion is the id of the version that a query without version= is answered from.
+	CurrentVersion string `json:"current_version"`
+	// TakedownEpoch counts the takedowns in force; they apply to all versions at once.
+	TakedownEpoch uint64 `json:"takedown_epoch"`
+	// Versions are the kept ones, oldest first.
+	Versions []VersionRef `json:"versions"`
+}
+
+// VersionRef names a version's object and what its bytes have to be.
+type VersionRef struct {
+	ID     string `json:"id"`
+	Object string `json:"object"`
+	Bytes  int64  `json:"bytes"`
+	XXH64  string `json:"xxh64"` // 16 hex digits
+	// Commit is the id of the commit that made the version: how a committer whose reply was lost recognises its work.
+	Commit string `json:"commit"`
+}
+
+// Version returns the reference with that id; "" is the current one.
+func (m *Manifest) Version(id string) (VersionRef, error) {
+	if id == "" {
+		id = m.CurrentVersion
+	}
+	for _, v := range m.Versions {
+		if v.ID == id {
+			return v, nil
+		}
+	}
+	return VersionRef{}, fmt.Errorf("%w %q", ErrUnknownVersion, id)
+}
+
+// committed returns the version that a commit made.
+func (m *Manifest) committed(commit string) (VersionRef, bool) {
+	for _, v := range m.Versions {
+		if v.Commit == commit {
+			return v, true
+		}
+	}
+	return VersionRef{}, false
+}
+
+// Decode checks and decodes the bytes of a manifest.
+func Decode(data []byte) (*Manifest, error) {
+	var m Manifest
+	if err := codec.Unseal(data, Key, &m); err != nil {
+		return nil, err
+	}
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
+func (m *Manifest) encode() ([]byte, error) {
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return codec.Seal(m)
+}
+
+func (m *Manifest) check() error {
+	c := checker{file: Key}
+	c.equal("format", Format, m.Format)
+	c.that("generation", m.Generation >= 1, "at least 1", m.Generation)
+	current := false
+	for i, v := range m.Versions {
+		section := "versions[" + strconv.Itoa(i) + "]"
+		c.that(section+".id", validID(v.ID), "a version id", v.ID)
+		if i > 0 {
+			c.that(section+".id", m.Versions[i-1].ID < v.ID, "an id after "+m.Versions[i-1].ID, v.ID)
+		}
+		c.equal(section+".object", VersionKey(v.ID), v.Object)
+		c.that(section+".bytes", v.Bytes > 0, "at least 1", v.Bytes)
+		c.hex(section+".xxh64", v.XXH64, 16)
+		c.that(section+".commit", validCommit(v.Commit), "a commit id", v.Commit)
+		current = current || v.ID == m.CurrentVersion
+	}
+	c.that("current_version", current, "one of versions", m.CurrentVersion)
+	return c.err
+}
+
+// Read fetches the manifest and the ETag to replace it by. A lake without one is ErrNoVersion.
+func Read(ctx context.Context, store blob.Store) (*Manifest, string, error) {
+	data, info, err := store.Get(ctx, Key)
+	if errors.Is(err, blob.ErrNotExist) {
+		return nil, "", ErrNoVersion
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	m, err := Decode(data)
+	if err != nil {
+		return nil, "", err
+	}
+	return m, info.ETag, nil
+}
+
+// ReadVersion fetches and checks one version.
+func ReadVersion(ctx context.Context, store blob.Store, ref VersionRef) (*Version, error) {
+	data, _, err := store.Get(ctx, ref.Object)
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) != ref.Bytes {
+		return nil, codec.Corrupt(ref.Object, "size", -1, ref.Bytes, len(data))
+	}
+	if got := fmt.Sprintf("%016x", xxhash.Sum64(data)); got != ref.XXH64 {
+		return nil, codec.Corrupt(ref.Object, "document", -1, "xxh64 "+ref.XXH64, got)
+	}
+	v, err := DecodeVersion(data, ref.Object)
+	if err != nil {
+		return nil, err
+	}
+	if v.ID != ref.ID || v.Commit != ref.Commit {
+		return nil, codec.Corrupt(ref.Object, "id", -1, ref.ID+" of commit "+ref.Commit, v.ID+" of commit "+v.Commit)
+	}
+	return v, nil
+}
+
+// Follower polls a lake's manifest and never goes back. It is safe for concurrent use.
+type Follower struct {
+	store blob.Store
+
+	mu   sync.Mutex
+	last *Manifest
+	sum  uint64
+	etag string
+}
+
+// NewFollower follows the manifest of store.
+func NewFollower(store blob.Store) *Follower { return &Follower{store: store} }
+
+// Poll returns the newest manifest and whether it differs from the one returned before. An unchanged
+// manifest costs one Stat. After an error the follower still stands at the last manifest it returned.
+func (f *Follower) Poll(ctx context.Context) (m *Manifest, changed bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last != nil {
+		info, err := f.store.Stat(ctx, Key)
+		if errors.Is(err, blob.ErrNotExist) {
+			return nil, false, fmt.Errorf("%w: generation %d was seen, now there is none", ErrGeneration, f.last.Generation)
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		if info.ETag == f.etag {
+			return f.last, false, nil
+		}
+	}
+	data, info, err := f.store.Get(ctx, Key)
+	if errors.Is(err, blob.ErrNotExist) {
+		return nil, false, ErrNoVersion
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	m, err = Decode(data)
+	if err != nil {
+		return nil, false, err
+	}
+	sum := xxhash.Sum64(data)
+	if f.last != nil {
+		if m.Generation < f.last.Generation || (m.Generation == f.last.Generation && sum != f.sum) {
+			return nil, false, fmt.Errorf("%w: generation %d was seen, now it is %d", ErrGeneration, f.last.Generation, m.Generation)
+		}
+		if sum == f.sum {
+			f.etag = info.ETag
+			return f.last, false, nil
+		}
+	}
+	f.last, f.sum, f.etag = m, sum, info.ETag
+	return m, true, nil
+}
+
+var (
+	hexDigits = regexp.MustCompile(`^[0-9a-f]+$`)
+	commitID  = regexp.MustCompile(`^[0-9a-f]{32}$`)
+)
+
+func validCommit(id string) bool { return commitID.MatchString(id) }
+
+// checker collects the first thing that is wrong with a decoded document.
+type checker struct {
+	file string
+	err  error
+}
+
+func (c *checker) that(section string, ok bool, want, got any) {
+	if !ok && c.err == nil {
+		c.err = codec.Corrupt(c.file, section, -1, want, got)
+	}
+}
+
+func (c *checker) equal(section string, want, got any) { c.that(section, want == got, want, got) }
+
+func (c *checker) hex(section, s string, digits int) {
+	c.that(section, len(s) == digits && hexDigits.MatchString(s), fmt.Sprintf("%d hex digits", digits), s)
+}

@@ -1,0 +1,302 @@
+package manifest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// id32 makes a name of 32 hex digits.
+func id32(n int) string { return fmt.Sprintf("%08x%024x", n, n) }
+
+// addBatch returns a commit that adds a segment with one batch of a dataset; rebuilt on any parent.
+func addBatch(n int) Commit {
+	return Commit{
+		ID: id32(n + 1), BuiltBy: "urlake test",
+		Now: func() time.Time { return time.Date(2026, 11, 20, 10, 11, 12, 123_000_000, time.UTC) },
+		Build: func(_ context.Context, parent *Version) (*Version, error) {
+			next := &Version{CanonicalForm: "urlake-1", PublicSuffix: "20261101"}
+			if parent != nil {
+				next.Segments = slices.Clone(parent.Segments)
+				next.Datasets = slices.Clone(parent.Datasets)
+				next.Batches = slices.Clone(parent.Batches)
+			}
+			rows := int64(100 + n)
+			next.Segments = append(next.Segments, NewSegment(id32(n), "00112233445566aa", 5000, 10, rows))
+			next.Batches = append(next.Batches, Batch{DatasetID: uint32(1 + n%3), Batch: fmt.Sprintf("b%d", n), Digest: id32(1000 + n), Rows: rows, Parts: 2, Bytes: 9000, Segment: id32(n)})
+			if _, ok := next.Dataset(uint32(1 + n%3)); !ok {
+				next.Datasets = append(next.Datasets, Dataset{ID: uint32(1 + n%3), Name: fmt.Sprintf("dataset-%d", n%3), Title: "A <test>", Licence: "CC0-1.0"})
+				slices.SortFunc(next.Datasets, func(a, b Dataset) int { return int(a.ID) - int(b.ID) })
+			}
+			return next, nil
+		},
+	}
+}
+
+func apply(t *testing.T, store blob.Store, c Commit) Committed {
+	t.Helper()
+	done, err := c.Apply(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// current reads the manifest and its current version.
+func current(t *testing.T, store blob.Store) (*Manifest, *Version) {
+	t.Helper()
+	m, _, err := Read(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := m.Version("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := ReadVersion(t.Context(), store, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, v
+}
+
+func get(t *testing.T, store blob.Store, key string) []byte {
+	t.Helper()
+	data, _, err := store.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func put(t *testing.T, store blob.Store, key string, data []byte) {
+	t.Helper()
+	if _, err := store.Put(t.Context(), key, data, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDocumentsAreAsTheirPagesShow(t *testing.T) {
+	store := blob.NewMemory()
+	for n := range 2 {
+		apply(t, store, addBatch(n))
+	}
+	m, _ := current(t, store)
+	for page, key := range map[string]string{"manifest.md": Key, "version.md": VersionKey(m.CurrentVersion)} {
+		path := filepath.Join(testenv.Root(t), "docs", "formats", page)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, rest, ok := strings.Cut(string(text), "```json\n")
+		if !ok {
+			t.Fatalf("%s has no example", page)
+		}
+		got := string(get(t, store, key))
+		shown, _, _ := strings.Cut(rest, "```")
+		if diff := cmp.Diff(shown, got); diff != "" {
+			if os.Getenv("URLAKE_UPDATE_GOLDEN") == "1" {
+				if err := os.WriteFile(path, []byte(before+"```json\n"+got+"```\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			t.Errorf("%s shows another document (URLAKE_UPDATE_GOLDEN=1 rewrites it, read the difference):\n%s", page, diff)
+		}
+	}
+}
+
+func TestEveryFlippedBitIsCorruption(t *testing.T) {
+	store := blob.NewMemory()
+	apply(t, store, addBatch(0))
+	m, _ := current(t, store)
+	for _, key := range []string{Key, VersionKey(m.CurrentVersion)} {
+		good := get(t, store, key)
+		read := func() error {
+			m, _, err := Read(t.Context(), store)
+			if err != nil {
+				return err
+			}
+			ref, err := m.Version("")
+			if err != nil {
+				return err
+			}
+			_, err = ReadVersion(t.Context(), store, ref)
+			return err
+		}
+		expect := func(what string, at int) {
+			t.Helper()
+			var corrupt *codec.CorruptError
+			if err := read(); !errors.As(err, &corrupt) || corrupt.File != key {
+				t.Fatalf("%s, %s at %d: got %v", key, what, at, err)
+			}
+		}
+		for i := range good {
+			for bit := range 8 {
+				bad := bytes.Clone(good)
+				bad[i] ^= 1 << bit
+				put(t, store, key, bad)
+				expect("bit flipped", i)
+			}
+			put(t, store, key, good[:i])
+			expect("cut", i)
+		}
+		put(t, store, key, append(bytes.Clone(good), '\n'))
+		expect("byte added", len(good))
+		put(t, store, key, good)
+		if err := read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A document that is sealed again after a change is caught by its contents.
+func TestInconsistentVersionIsRefused(t *testing.T) {
+	store := blob.NewMemory()
+	for n := range 4 {
+		apply(t, store, addBatch(n))
+	}
+	_, good := current(t, store)
+	for name, change := range map[string]func(v *Version){
+		"format":          func(v *Version) { v.Format++ },
+		"other id":        func(v *Version) { v.ID = NextVersionID(v.ID, time.Time{}, v.Commit) },
+		"no canonical":    func(v *Version) { v.CanonicalForm = "" },
+		"count":           func(v *Version) { v.Counts.Rows++ },
+		"dataset rows":    func(v *Version) { v.Datasets[0].Rows++ },
+		"segment rows":    func(v *Version) { v.Segments[0].Rows++ },
+		"segment twice":   func(v *Version) { v.Segments[1] = v.Segments[0] },
+		"segment missing": func(v *Version) { v.Segments = v.Segments[1:] },
+		"foreign key":     func(v *Version) { v.Segments[0].D2DRoar = "index/segments/x/domain_to_datasets.roar" },
+		"batch order":     func(v *Version) { v.Batches[0], v.Batches[1] = v.Batches[1], v.Batches[0] },
+		"batch twice":     func(v *Version) { v.Batches[1] = v.Batches[0] },
+		"batch digest":    func(v *Version) { v.Batches[0].Digest = "../../x" },
+		"negative rows":   func(v *Version) { v.Batches[0].Rows = -1 },
+		"dataset missing": func(v *Version) { v.Datasets = v.Datasets[1:] },
+		"dataset empty":   func(v *Version) { v.Datasets = append(v.Datasets, Dataset{ID: 99, Name: "x"}) },
+	} {
+		v := *good
+		v.Segments, v.Datasets, v.Batches = slices.Clone(v.Segments), slices.Clone(v.Datasets), slices.Clone(v.Batches)
+		key := VersionKey(v.ID)
+		change(&v)
+		data, err := codec.Seal(&v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeVersion(data, key); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestVersionIDsAscendWhateverTheClock(t *testing.T) {
+	commit := id32(77)
+	clock := time.Date(2026, 11, 20, 10, 11, 12, 123_456_789, time.FixedZone("", 7200))
+	last := ""
+	for i, step := range []time.Duration{0, 0, time.Microsecond, -time.Hour, 90 * time.Minute, -24 * 365 * time.Hour} {
+		clock = clock.Add(step)
+		id := NextVersionID(last, clock, commit)
+		if !validID(id) || id <= last {
+			t.Fatalf("step %d: %q after %q", i, id, last)
+		}
+		if i == 0 && id != "20261120T081112.123Z-0000004d" {
+			t.Fatalf("got %s", id)
+		}
+		last = id
+	}
+}
+
+func TestFollowerNeverGoesBack(t *testing.T) {
+	store := blob.NewMemory()
+	f := NewFollower(store)
+	if _, _, err := f.Poll(t.Context()); !errors.Is(err, ErrNoVersion) {
+		t.Fatalf("got %v", err)
+	}
+	var docs [][]byte
+	for n := range 3 {
+		apply(t, store, addBatch(n))
+		docs = append(docs, get(t, store, Key))
+	}
+	put(t, store, Key, docs[1])
+	poll := func(want uint64, wantChanged bool) {
+		t.Helper()
+		m, changed, err := f.Poll(t.Context())
+		if err != nil || m.Generation != want || changed != wantChanged {
+			t.Fatalf("got %+v %v %v, want generation %d", m, changed, err, want)
+		}
+	}
+	refuses := func(want error) {
+		t.Helper()
+		if _, _, err := f.Poll(t.Context()); !errors.Is(err, want) {
+			t.Fatalf("got %v, want %v", err, want)
+		}
+	}
+	poll(2, true)
+	poll(2, false)
+	put(t, store, Key, docs[0])
+	refuses(ErrGeneration)
+	put(t, store, Key, docs[2])
+	poll(3, true)
+	if err := store.Delete(t.Context(), Key); err != nil {
+		t.Fatal(err)
+	}
+	refuses(ErrGeneration)
+	put(t, store, Key, docs[2][:40])
+	refuses(codec.ErrCorrupt)
+	put(t, store, Key, docs[2])
+	poll(3, false)
+
+	// Another history that has come to the same generation is not the same lake.
+	other := blob.NewMemory()
+	for n := range 3 {
+		apply(t, other, addBatch(n+10))
+	}
+	put(t, store, Key, get(t, other, Key))
+	refuses(ErrGeneration)
+}
+
+func FuzzDecode(f *testing.F) {
+	store := blob.NewMemory()
+	for n := range 2 {
+		if _, err := addBatch(n).Apply(context.Background(), store); err != nil {
+			f.Fatal(err)
+		}
+	}
+	m, _, err := Read(context.Background(), store)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, key := range []string{Key, VersionKey(m.CurrentVersion)} {
+		data, _, err := store.Get(context.Background(), key)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data[:bytes.LastIndex(data, []byte(sealMember))])
+	}
+	key := VersionKey(m.CurrentVersion)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		// Sealed again, since no mutation gets past the seal.
+		doc := fmt.Appendf(bytes.Clone(body), "%s\"%016x\"\n}\n", sealMember, xxhash.Sum64(body))
+		if _, err := Decode(doc); err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			t.Fatalf("manifest: got %v", err)
+		}
+		if _, err := DecodeVersion(doc, key); err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			t.Fatalf("version: got %v", err)
+		}
+	})
+}
+
+const sealMember = ",\n  \"xxh64\": "
