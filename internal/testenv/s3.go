@@ -1,0 +1,223 @@
+package testenv
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// s3Starts is how often a gateway is started: another process can take the free port in
+	// between, and without extended attributes it has to be started differently.
+	s3Starts = 5
+
+	// s3StartTimeout is far more than the gateway needs.
+	s3StartTimeout = 30 * time.Second
+)
+
+// S3Server is a running versitygw: S3 over a temporary folder, on loopback.
+type S3Server struct {
+	// Endpoint is its URL, "http://127.0.0.1:port".
+	Endpoint string
+	// AccessKey, SecretKey and Region are what its clients have to use.
+	AccessKey, SecretKey, Region string
+
+	data    string // a folder for each bucket
+	temp    string
+	process *os.Process
+	exited  chan struct{}
+	output  bytes.Buffer // complete when exited is closed
+}
+
+var s3Shared struct {
+	sync.Mutex
+	server  *S3Server
+	users   int
+	buckets atomic.Int64
+}
+
+// NewS3Server returns the test binary's S3 server, starting it if no test uses it yet. It stops
+// with the last test that does, and on Linux also when the test binary dies.
+func NewS3Server(tb testing.TB) *S3Server {
+	tb.Helper()
+	program := Program(tb, "versitygw")
+	s3Shared.Lock()
+	defer s3Shared.Unlock()
+	if s3Shared.server == nil {
+		s, err := startS3(program)
+		if err != nil {
+			tb.Fatalf("start versitygw: %v", err)
+		}
+		s3Shared.server = s
+	}
+	s3Shared.users++
+	tb.Cleanup(func() {
+		s3Shared.Lock()
+		defer s3Shared.Unlock()
+		if s3Shared.users--; s3Shared.users == 0 {
+			s3Shared.server.stop()
+			s3Shared.server = nil
+		}
+	})
+	return s3Shared.server
+}
+
+// S3 sets the AWS environment of the test to the test binary's S3 server and returns the URL
+// of an empty store there. Tests that run in parallel cannot set their environment: they
+// pass NewS3Server's Env to the processes they start.
+func S3(tb testing.TB) (rawURL string) {
+	tb.Helper()
+	s := NewS3Server(tb)
+	for _, kv := range s.vars() {
+		tb.Setenv(kv[0], kv[1])
+	}
+	return s.NewBucketURL(tb)
+}
+
+// NewBucketURL makes a bucket and returns the URL of a store in it, "s3://bucket/prefix".
+func (s *S3Server) NewBucketURL(tb testing.TB) string {
+	tb.Helper()
+	bucket := "test-" + strconv.FormatInt(s3Shared.buckets.Add(1), 10)
+	// The gateway's buckets are the folders in its root.
+	if err := os.Mkdir(filepath.Join(s.data, bucket), 0o777); err != nil {
+		tb.Fatal(err)
+	}
+	return "s3://" + bucket + "/lake"
+}
+
+// Env returns the AWS environment of the server's clients as "name=value", for child processes.
+// What it sets empty keeps the settings of whoever runs the tests out.
+func (s *S3Server) Env() []string {
+	var env []string
+	for _, kv := range s.vars() {
+		env = append(env, kv[0]+"="+kv[1])
+	}
+	return env
+}
+
+func (s *S3Server) vars() [][2]string {
+	none := filepath.Join(s.temp, "none")
+	return [][2]string{
+		{"AWS_ENDPOINT_URL_S3", s.Endpoint},
+		{"AWS_ACCESS_KEY_ID", s.AccessKey},
+		{"AWS_SECRET_ACCESS_KEY", s.SecretKey},
+		{"AWS_REGION", s.Region},
+		{"AWS_SESSION_TOKEN", ""},
+		{"AWS_PROFILE", ""},
+		{"AWS_CONFIG_FILE", none},
+		{"AWS_SHARED_CREDENTIALS_FILE", none},
+		{"AWS_EC2_METADATA_DISABLED", "true"},
+	}
+}
+
+// startS3 starts a gateway and returns when it accepts connections.
+func startS3(program string) (*S3Server, error) {
+	temp, err := os.MkdirTemp("", "urlake-s3-")
+	if err != nil {
+		return nil, err
+	}
+	sidecar := false
+	for start := 1; ; start++ {
+		s, err := tryS3(program, temp, sidecar)
+		if err == nil {
+			return s, nil
+		}
+		if start == s3Starts {
+			os.RemoveAll(temp)
+			return nil, err
+		}
+		// Without extended attributes metadata goes to a folder beside the data.
+		sidecar = !sidecar
+	}
+}
+
+func tryS3(program, temp string, sidecar bool) (*S3Server, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	addr := l.Addr().String()
+	l.Close()
+
+	s := &S3Server{
+		Endpoint: "http://" + addr, AccessKey: "urlake-test", SecretKey: "urlake-test-secret", Region: "us-east-1",
+		data: filepath.Join(temp, "data"), temp: temp, exited: make(chan struct{}),
+	}
+	args := []string{"--port", addr, "--keep-alive", "--quiet", "posix"}
+	if sidecar {
+		meta := filepath.Join(temp, "meta")
+		if err := os.MkdirAll(meta, 0o777); err != nil {
+			return nil, err
+		}
+		args = append(args, "--sidecar", meta)
+	}
+	if err := os.MkdirAll(s.data, 0o777); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(program, append(args, s.data)...)
+	cmd.Dir = temp
+	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey, "VGW_REGION="+s.Region)
+	cmd.Stdout, cmd.Stderr = &s.output, &s.output
+	dieWithParent(cmd)
+
+	started := make(chan error)
+	go func() {
+		// The kernel's notion of the parent is the thread that started the child: it has to
+		// live as long.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			cmd.Wait()
+			close(s.exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	s.process = cmd.Process
+
+	timeout := time.NewTimer(s3StartTimeout)
+	defer timeout.Stop()
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	// Twice, so that a gateway that found its port taken has ended before whoever answers there
+	// is mistaken for it.
+	for answers := 0; ; {
+		select {
+		case <-s.exited:
+			return nil, fmt.Errorf("%s %v ended: %s", filepath.Base(program), args, &s.output)
+		case <-timeout.C:
+			s.process.Kill()
+			<-s.exited
+			return nil, fmt.Errorf("%s: no connection at %s: %s", filepath.Base(program), addr, &s.output)
+		case <-again.C:
+			if c, err := net.Dial("tcp", addr); err == nil {
+				c.Close()
+				if answers++; answers == 2 {
+					return s, nil
+				}
+			}
+		}
+	}
+}
+
+// stop ends the gateway and removes its data.
+func (s *S3Server) stop() {
+	s.process.Signal(syscall.SIGTERM)
+	kill := time.AfterFunc(5*time.Second, func() { s.process.Kill() })
+	defer kill.Stop()
+	<-s.exited
+	os.RemoveAll(s.temp)
+}

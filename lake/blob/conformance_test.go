@@ -1,0 +1,37 @@
+package blob_test
+
+import (
+	"testing"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
+)
+
+func TestMemoryConforms(t *testing.T) {
+	blobtest.Run(t, func(t *testing.T) blob.Store { return blob.NewMemory() })
+}
+
+func TestLocalConforms(t *testing.T) {
+	blobtest.Run(t, func(t *testing.T) blob.Store { return openStore(t, "file://"+t.TempDir()) })
+}
+
+func TestS3Conforms(t *testing.T) {
+	testenv.NewS3Server(t)
+	blobtest.Run(t, func(t *testing.T) blob.Store { return openStore(t, testenv.S3(t)) })
+}
+
+func TestWrappersConform(t *testing.T) {
+	blobtest.Run(t, func(t *testing.T) blob.Store {
+		return blob.NewCounting(blob.NewFaulty(blob.NewMemory()))
+	})
+}
+
+func openStore(t *testing.T, rawURL string) blob.Store {
+	t.Helper()
+	s, err := blob.Open(t.Context(), rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
