@@ -141,24 +141,22 @@ func plainASCII(host []byte) bool {
 	return true
 }
 
-// mapName is UTS #46 ToASCII. A name that does not map to itself has to map to one that does:
-// the library takes malformed UTF-8 and some mappings of ignored code points without an error.
+// mapName is UTS #46 ToASCII of a name whose Unicode form has that very ASCII form. The library
+// takes what does not: malformed UTF-8, and A-labels of labels that start with xn-- themselves.
 func mapName(host []byte) (string, bool) {
 	if !utf8.Valid(host) {
 		return "", false
 	}
-	in := strings.ReplaceAll(string(host), capitalSharpS, "ß")
-	out, err := toASCII.ToASCII(in)
+	name, err := toASCII.ToASCII(strings.ReplaceAll(string(host), capitalSharpS, "ß"))
 	if err != nil {
 		return "", false
 	}
-	if out != in {
-		again, err := toASCII.ToASCII(out)
-		if err != nil || again != out {
-			return "", false
-		}
+	inUnicode, err := toASCII.ToUnicode(name)
+	if err != nil {
+		return "", false
 	}
-	return out, true
+	again, err := toASCII.ToASCII(inUnicode)
+	return name, err == nil && again == name
 }
 
 // endsInNumber is WHATWG's "ends in a number" of a canonical name.

@@ -136,7 +136,8 @@ func refName(decoded string) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	if again, err := refIDNA.ToASCII(name); err != nil || again != name {
+	labels, ok := decodeALabels(strings.Split(name, "."))
+	if again, err := refIDNA.ToASCII(labels); !ok || err != nil || again != name {
 		return "", false
 	}
 	name = strings.TrimSuffix(name, ".")

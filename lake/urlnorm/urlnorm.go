@@ -23,6 +23,8 @@
 //	one-trailing-dot   The root label's dot is dropped: DNS gives both names one answer.
 //	dns-limits         Empty labels, labels over 63 bytes and names over 253 are rejected:
 //	                   no DNS answer can exist for them.
+//	number-is-address  A name that ends in a number is an IPv4 address or is rejected. The standard says
+//	                   so since 2021; older vectors, SURT and Safe Browsing keep such names.
 //	a-labels-checked   An xn-- label has to be one that UTS #46 produces. The standard stopped
 //	                   checking names that are all ASCII; then one label would have many spellings.
 //	unreserved         Escaped unreserved characters are decoded, the other escapes upper-cased
@@ -427,7 +429,7 @@ func parsePort(text []byte, defaultPort int32) (int32, *RejectError) {
 }
 
 // WithoutUserInfo appends raw to dst as it is, less the user info that Parse drops. It is
-// how a raw URL may be stored. Only what Parse accepts is changed.
+// how a raw URL may be stored: the canonical form stays the same. Only what Parse accepts is changed.
 func WithoutUserInfo(dst, raw []byte) []byte {
 	// Positions are found in what Parse reads and mapped back to raw, where tabs and
 	// newlines may stand anywhere, inside the user info too.
@@ -442,6 +444,9 @@ func WithoutUserInfo(dst, raw []byte) []byte {
 	to := len(s) - len(path) - len(authority)
 	if from == to {
 		return append(dst, raw...)
+	}
+	if from == 0 {
+		to-- // a host at the very start could read as a scheme: its @ stays
 	}
 	start := len(raw) - len(bytes.TrimLeftFunc(raw, func(r rune) bool { return r <= ' ' }))
 	dst = append(dst, raw[:start]...)
