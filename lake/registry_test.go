@@ -1,0 +1,383 @@
+package lake_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// onStores runs a test on a store in memory and on one of files.
+func onStores(t *testing.T, test func(t *testing.T, store blob.Store)) {
+	t.Run("memory", func(t *testing.T) { test(t, blob.NewMemory()) })
+	t.Run("files", func(t *testing.T) {
+		store, err := blob.NewLocal(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, store)
+	})
+}
+
+// together runs n functions at once and fails on their errors.
+func together(t *testing.T, n int, f func(i int) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for i := range n {
+		wg.Go(func() { errs[i] = f(i) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDatasetIDsAreGivenInOrderAndKept(t *testing.T) {
+	ctx := context.Background()
+	onStores(t, func(t *testing.T, store blob.Store) {
+		if got, err := lake.Registry(ctx, store); err != nil || len(got) != 0 {
+			t.Fatalf("no registry: %v, %v", got, err)
+		}
+		if _, ok, err := lake.LakeRules(ctx, store); ok || err != nil {
+			t.Fatalf("no registry: rules %v, %v", ok, err)
+		}
+		for i, name := range []string{"crawl", "Crawl", "seeds", "crawl"} {
+			d, err := lake.RegisterDataset(ctx, store, lake.Dataset{ID: 77, Name: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := uint32(i%3 + 1); d.ID != want {
+				t.Errorf("%s is %d, want %d", name, d.ID, want)
+			}
+		}
+		before, _, err := store.Get(ctx, lake.RegistryKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "seeds"}); err != nil {
+			t.Fatal(err)
+		}
+		if after, _, _ := store.Get(ctx, lake.RegistryKey); !bytes.Equal(before, after) {
+			t.Error("registering a known dataset changed the registry")
+		}
+		if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "seeds", Title: "Seeds", Licence: "CC0"}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "seeds", Source: "here", Licence: "CC-BY"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(lake.Dataset{ID: 3, Name: "seeds", Title: "Seeds", Source: "here", Licence: "CC-BY"}, got); diff != "" {
+			t.Errorf("differs: %s", diff)
+		}
+		if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "a/b"}); err == nil {
+			t.Error("a name with a slash: no error")
+		}
+	})
+}
+
+func TestConcurrentRegistrations(t *testing.T) {
+	ctx := context.Background()
+	onStores(t, func(t *testing.T, store blob.Store) {
+		const n = 20
+		got := make([]lake.Dataset, n)
+		together(t, n, func(i int) (err error) {
+			// Each name is asked for twice.
+			got[i], err = lake.RegisterDataset(ctx, store, lake.Dataset{Name: fmt.Sprintf("d%02d", i/2)})
+			return err
+		})
+		all, err := lake.Registry(ctx, store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) != n/2 {
+			t.Fatalf("%d datasets, want %d", len(all), n/2)
+		}
+		for i, d := range all {
+			if d.ID != uint32(i+1) {
+				t.Errorf("place %d has id %d", i, d.ID)
+			}
+		}
+		for _, d := range got {
+			if !slices.Contains(all, d) {
+				t.Errorf("%+v is not registered", d)
+			}
+		}
+		seqs := make([]int64, n)
+		together(t, n, func(i int) (err error) {
+			seqs[i], err = lake.RegisterIngest(ctx, store, 1, "b", fmt.Sprintf("run%d", i))
+			return err
+		})
+		together(t, n, func(i int) error {
+			_, err := lake.FinishIngest(ctx, store, 1, "b", fmt.Sprintf("run%d", i), fmt.Sprintf("digest%d", i))
+			return err
+		})
+		last := slices.Index(seqs, slices.Max(seqs))
+		current, err := lake.CurrentBatches(ctx, store, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]string{"b": fmt.Sprintf("digest%d", last)}, current); diff != "" {
+			t.Errorf("the run registered last does not win: %s", diff)
+		}
+		slices.Sort(seqs)
+		for i, s := range seqs {
+			if s != int64(i+1) {
+				t.Fatalf("sequence numbers %v", seqs)
+			}
+		}
+	})
+}
+
+func TestOfTwoRunsOfABatchTheOneRegisteredLaterWins(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	register := func(batch, run string) {
+		t.Helper()
+		if _, err := lake.RegisterIngest(ctx, store, 4, batch, run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finish := func(batch, run, digest string, want bool) {
+		t.Helper()
+		got, err := lake.FinishIngest(ctx, store, 4, batch, run, digest)
+		if err != nil || got != want {
+			t.Fatalf("%s of %s finished: current %v, %v", run, batch, got, err)
+		}
+	}
+	current := func(want map[string]string) {
+		t.Helper()
+		got, err := lake.CurrentBatches(ctx, store, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("differs: %s", diff)
+		}
+	}
+	current(map[string]string{})
+	register("b", "early")
+	register("c", "other")
+	register("b", "late")
+	register("b", "early") // a retry does not move it back
+	current(map[string]string{})
+	finish("b", "early", "e1", true)
+	current(map[string]string{"b": "e1"})
+	finish("b", "late", "l1", true)
+	finish("b", "early", "e1", false)
+	current(map[string]string{"b": "l1"})
+	finish("c", "other", "o1", true)
+	finish("b", "late", "l1", true)
+	current(map[string]string{"b": "l1", "c": "o1"})
+	register("b", "dead") // never finishes
+	current(map[string]string{"b": "l1", "c": "o1"})
+	if _, err := lake.FinishIngest(ctx, store, 4, "c", "late", "x"); !errors.Is(err, lake.ErrUnknownRun) {
+		t.Errorf("a batch the run did not register: %v", err)
+	}
+	if _, err := lake.RegisterIngest(ctx, store, 4, "a/b", "r"); err == nil {
+		t.Error("a batch name with a slash: no error")
+	}
+}
+
+func TestBatchRegistryStaysSmall(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	size := func() int64 {
+		info, err := store.Stat(ctx, lake.BatchRegistryKey(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size
+	}
+	if _, err := lake.RegisterIngest(ctx, store, 1, "kept", "first"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lake.FinishIngest(ctx, store, 1, "kept", "first", "k"); err != nil {
+		t.Fatal(err)
+	}
+	var at1050 int64
+	for i := range 1150 {
+		run := fmt.Sprintf("run%06d", i)
+		if _, err := lake.RegisterIngest(ctx, store, 1, "hourly", run); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lake.FinishIngest(ctx, store, 1, "hourly", run, "0123456789abcdef"); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1050 {
+			at1050 = size()
+		}
+	}
+	if got := size(); got > at1050+1000 {
+		t.Errorf("grew from %d to %d bytes in 100 ingests", at1050, got)
+	}
+	current, err := lake.CurrentBatches(ctx, store, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"kept": "k", "hourly": "0123456789abcdef"}, current); diff != "" {
+		t.Errorf("differs: %s", diff)
+	}
+	if _, err := lake.FinishIngest(ctx, store, 1, "hourly", "run000000", "x"); !errors.Is(err, lake.ErrUnknownRun) {
+		t.Errorf("a run a thousand ingests late: %v", err)
+	}
+	if ok, err := lake.FinishIngest(ctx, store, 1, "hourly", "run001099", "0123456789abcdef"); err != nil || ok {
+		t.Errorf("a run fifty ingests late: current %v, %v", ok, err)
+	}
+}
+
+func TestLostRepliesDoNoHarm(t *testing.T) {
+	ctx := context.Background()
+	lost := errors.New("connection reset")
+	onStores(t, func(t *testing.T, inner blob.Store) {
+		store := blob.NewFaulty(inner)
+		for _, err := range []error{lost, blob.ErrPrecondition} {
+			// The put takes effect and its reply is lost, or a retry below reports the condition that the first try broke.
+			name := fmt.Sprintf("d-%d", len(err.Error()))
+			store.Inject(blob.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
+			d, e := lake.RegisterDataset(ctx, store, lake.Dataset{Name: name})
+			if e != nil {
+				t.Fatalf("register after %v: %v", err, e)
+			}
+			store.Inject(blob.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
+			if again, e := lake.RegisterDataset(ctx, inner, lake.Dataset{Name: name}); e != nil || again != d {
+				t.Errorf("%+v became %+v (%v)", d, again, e)
+			}
+			store.Heal()
+			store.Inject(blob.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
+			seq, e := lake.RegisterIngest(ctx, store, d.ID, "b", "run")
+			if e != nil || seq != 1 {
+				t.Errorf("register ingest after %v: %d, %v", err, seq, e)
+			}
+			store.Heal()
+			store.Inject(blob.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
+			if ok, e := lake.FinishIngest(ctx, store, d.ID, "b", "run", "digest"); e != nil || !ok {
+				t.Errorf("finish after %v: %v, %v", err, ok, e)
+			}
+			store.Heal()
+		}
+		all, err := lake.Registry(ctx, inner)
+		if err != nil || len(all) != 2 || all[0].ID != 1 || all[1].ID != 2 {
+			t.Errorf("%+v, %v", all, err)
+		}
+		// A put that did not take effect is an error, not a success.
+		store.Inject(blob.Fault{Op: blob.OpPut, Err: lost})
+		if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "none"}); !errors.Is(err, lost) {
+			t.Errorf("got %v", err)
+		}
+		if all, _ := lake.Registry(ctx, inner); len(all) != 2 {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
+func TestStoreThatAlwaysRefusesEndsInAnError(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	store := blob.NewFaulty(blob.NewMemory())
+	tries := 0
+	store.Inject(blob.Fault{Op: blob.OpPut, Do: func() {
+		if tries++; tries == 3 {
+			cancel()
+		}
+	}, Err: blob.ErrPrecondition})
+	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v after %d tries", err, tries)
+	}
+}
+
+func TestDamagedRegistryIsCorrupt(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lake.RegisterIngest(ctx, store, 1, "b", "r"); err != nil {
+		t.Fatal(err)
+	}
+	for key, use := range map[string]func() error{
+		lake.RegistryKey: func() error {
+			_, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "e"})
+			return err
+		},
+		lake.BatchRegistryKey(1): func() error {
+			_, err := lake.RegisterIngest(ctx, store, 1, "b", "s")
+			return err
+		},
+	} {
+		data, _, err := store.Get(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[len(data)/2] ^= 1
+		if _, err := store.Put(ctx, key, data, blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := use(); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	// The document of one dataset under another's name.
+	if _, err := lake.RegisterIngest(ctx, store, 2, "b", "r"); err != nil {
+		t.Fatal(err)
+	}
+	data, _, err := store.Get(ctx, lake.BatchRegistryKey(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Put(ctx, lake.BatchRegistryKey(3), data, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lake.CurrentBatches(ctx, store, 3); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLakeOfOtherRulesRefusesDatasets(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	if err := lake.AdoptRules(ctx, store); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
+		t.Fatal(err)
+	}
+	rules, ok, err := lake.LakeRules(ctx, store)
+	if err != nil || !ok || rules != lake.CurrentRules() {
+		t.Fatalf("%+v, %v, %v", rules, ok, err)
+	}
+	data, _, err := store.Get(ctx, lake.RegistryKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]any
+	if err := codec.Unseal(data, lake.RegistryKey, &doc); err != nil {
+		t.Fatal(err)
+	}
+	doc["rules"].(map[string]any)["public_suffix_list"] = "of another day"
+	if data, err = codec.Seal(doc); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Put(ctx, lake.RegistryKey, data, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	var refused *lake.RulesError
+	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.As(err, &refused) || refused.Lake.PublicSuffix != "of another day" {
+		t.Fatalf("got %v", err)
+	}
+	if err := lake.AdoptRules(ctx, store); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil || d.ID != 1 {
+		t.Errorf("after the rebuild: %+v, %v", d, err)
+	}
+}
