@@ -9,10 +9,12 @@ import (
 )
 
 func TestMemoryConforms(t *testing.T) {
+	t.Parallel()
 	blobtest.Run(t, func(t *testing.T) blob.Store { return blob.NewMemory() })
 }
 
 func TestLocalConforms(t *testing.T) {
+	t.Parallel()
 	blobtest.Run(t, func(t *testing.T) blob.Store { return openStore(t, "file://"+t.TempDir()) })
 }
 
@@ -22,6 +24,7 @@ func TestS3Conforms(t *testing.T) {
 }
 
 func TestWrappersConform(t *testing.T) {
+	t.Parallel()
 	blobtest.Run(t, func(t *testing.T) blob.Store {
 		return blob.NewCounting(blob.NewFaulty(blob.NewMemory()))
 	})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrUnconditional: the store takes conditions of a put and does not keep to them.
+// ErrUnconditional is what ProbeConditional finds: the store takes conditions of a put and does not keep to them.
 var ErrUnconditional = errors.New("store does not honour the conditions of a put")
 
 // probeCleanupTimeout bounds the removal of the probe's object, which happens although the

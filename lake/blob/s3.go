@@ -41,6 +41,9 @@ const (
 	// s3Resumes is how often in a row a download is resumed without getting further.
 	s3Resumes = 5
 
+	// s3ResumeWait is the wait before a download is resumed that brought nothing; it doubles.
+	s3ResumeWait = 100 * time.Millisecond
+
 	// s3Connections is the number of idle connections kept: as many as a reader
 	// may want at once, since a new one costs a handshake.
 	s3Connections = 128
@@ -107,7 +110,8 @@ type S3 struct {
 	url    string
 	bucket string
 	prefix string // "" or ending in a slash
-	stall  time.Duration
+
+	stall, resumeWait time.Duration
 
 	uploads chan struct{} // a place for each part on its way
 }
@@ -149,7 +153,7 @@ func openS3(ctx context.Context, rest string) (*S3, error) {
 	}
 	cfg.Region = cmp.Or(cfg.Region, "us-east-1")
 	attempts := cmp.Or(cfg.RetryMaxAttempts, s3Attempts)
-	s := &S3{url: root, bucket: bucket, prefix: prefix, stall: s3StallTimeout, uploads: make(chan struct{}, s3StoreParts)}
+	s := &S3{url: root, bucket: bucket, prefix: prefix, stall: s3StallTimeout, resumeWait: s3ResumeWait, uploads: make(chan struct{}, s3StoreParts)}
 	s.client = s3.NewFromConfig(cfg, func(o *s3.Options) {
 		o.UsePathStyle = o.BaseEndpoint != nil
 		o.RetryMaxAttempts = attempts
@@ -395,7 +399,7 @@ func noEOF(err error) error {
 // resume asks again for what a broken answer left out.
 func (r *s3Stream) resume() error {
 	if r.broken > 0 {
-		wait := time.NewTimer(50 * time.Millisecond << r.broken)
+		wait := time.NewTimer(r.s.resumeWait << (r.broken - 1))
 		defer wait.Stop()
 		select {
 		case <-wait.C:
