@@ -134,6 +134,12 @@ type Options struct {
 	TSFormat string `json:"ts_format,omitempty"`
 }
 
+// Check reports what is wrong with the options, whatever the object.
+func (o Options) Check() error {
+	_, err := o.check()
+	return err
+}
+
 func (o Options) check() (Options, error) {
 	switch o.Format {
 	case "":
