@@ -1,0 +1,272 @@
+package mph
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"sort"
+	"sync/atomic"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// Absent is the ordinal that LookupBatch gives for a domain that is not in the table.
+const Absent = math.MaxUint32
+
+// absentSlot is the slot that SlotBatch gives for a key that the hash takes nowhere.
+const absentSlot = math.MaxUint64
+
+// Expect is what segment.json says of the file's domains.txt.zst.
+type Expect struct {
+	Domains      uint64 // lines in it
+	DomainsXXH64 uint64 // xxh64 of the whole file
+}
+
+// Key is a domain as the table knows it.
+type Key struct {
+	ID    uint64 // domain_id
+	Check uint32 // further bits of the domain's hash, independent of ID
+}
+
+// Table answers lookups from the bytes of one file. It is safe for concurrent use and lives
+// no longer than the bytes it was opened on.
+type Table struct {
+	name    string
+	data    []byte
+	trailer trailer
+	dir     []openBucket
+	// minLevels is how many levels every bucket has.
+	minLevels int
+	lines     []byte
+	records   []byte
+
+	verify func(off, n int64) error
+	// verified has a bit for each block that verify has passed; all are set without a verify.
+	verified []atomic.Uint64
+	// cold is the number of blocks with lines that are not verified. There are few, they are
+	// soon all touched, and then levels are looked up without a look at the bits.
+	cold atomic.Int64
+}
+
+// Open reads header, directory and trailer of a file and checks them against their checksum
+// and against expect: a file that belongs to another domains.txt.zst is refused. It costs the
+// same however many keys the file has, but for 704 bytes of memory for each bucket of up to
+// a million keys. The name stands in errors, all of which are *codec.CorruptError.
+//
+// The rest, records and bits, is not read: verify, where not nil, is called with each block
+// of BlockSize bytes (the last may be shorter) before that block is touched for the first
+// time, with the block's offset and length, from lookups and thus from several goroutines,
+// at times for one block at once. Its error is what the lookup returns, and the block is asked
+// for again by the next one. A caller passes nil only where the bytes were checked already.
+// Without a verify a flipped bit cannot make a lookup panic or read elsewhere, but it can
+// make it answer "absent", or with another ordinal when it lies in a record's.
+func Open(data []byte, name string, expect Expect, verify func(off, n int64) error) (*Table, error) {
+	tr, err := decodeTrailer(data, name)
+	if err != nil {
+		return nil, err
+	}
+	at := int64(tr.layout.trailer)
+	if tr.domainsXXH64 != expect.DomainsXXH64 {
+		return nil, codec.Corrupt(name, "trailer", at+8, fmt.Sprintf("domains_xxh64 %016x", expect.DomainsXXH64), fmt.Sprintf("%016x", tr.domainsXXH64))
+	}
+	if tr.domains != expect.Domains {
+		return nil, codec.Corrupt(name, "trailer", at+16, fmt.Sprintf("%d domains", expect.Domains), tr.domains)
+	}
+	dir, err := decodeDirectory(data[tr.layout.directory:tr.layout.trailer], name, tr)
+	if err != nil {
+		return nil, err
+	}
+	t := &Table{
+		name:      name,
+		data:      data,
+		trailer:   *tr,
+		dir:       dir,
+		minLevels: maxLevels,
+		lines:     data[tr.layout.lines:tr.layout.fallback],
+		records:   data[tr.layout.records:][:tr.keys*recordSize],
+		verify:    verify,
+		verified:  make([]atomic.Uint64, len(data)/BlockSize/64+1),
+	}
+	for i := range dir {
+		n := 0
+		for dir[i].levels[n].lines != 0 {
+			n++
+		}
+		t.minLevels = min(t.minLevels, n)
+	}
+	if verify == nil {
+		for i := range t.verified {
+			t.verified[i].Store(ones)
+		}
+	} else if first, end := t.lineBlocks(); first < end {
+		t.cold.Store(int64(end - first))
+	}
+	return t, nil
+}
+
+// Len is the number of domains.
+func (t *Table) Len() int { return int(t.trailer.domains) }
+
+// Keys is the number of distinct keys, and thus of slots.
+func (t *Table) Keys() int { return int(t.trailer.keys) }
+
+// seen tells whether the block that holds the byte at off is verified.
+func (t *Table) seen(off uint64) bool {
+	i := off / BlockSize
+	return t.verified[i/64].Load()&(1<<(i%64)) != 0
+}
+
+// lineBlocks is the range of the blocks that hold lines.
+func (t *Table) lineBlocks() (first, end uint64) {
+	l := &t.trailer.layout
+	if l.lines == l.fallback {
+		return 0, 0
+	}
+	return l.lines / BlockSize, (l.fallback-1)/BlockSize + 1
+}
+
+// check has the blocks verified that hold the n bytes at off, n > 0.
+func (t *Table) check(off, n uint64) error {
+	for i := off / BlockSize; i <= (off+n-1)/BlockSize; i++ {
+		start := i * BlockSize
+		if t.seen(start) {
+			continue
+		}
+		if err := t.verify(int64(start), min(BlockSize, int64(len(t.data))-int64(start))); err != nil {
+			return err
+		}
+		bit := uint64(1) << (i % 64)
+		if t.verified[i/64].Or(bit)&bit != 0 {
+			continue // another goroutine was faster
+		}
+		if first, end := t.lineBlocks(); first <= i && i < end {
+			t.cold.Add(-1)
+		}
+	}
+	return nil
+}
+
+// Lookup returns the ordinal of the domain with this key and check bits, or false if there is
+// none. The error is verify's, or a *codec.CorruptError where bytes contradict each other.
+func (t *Table) Lookup(key uint64, check uint32) (ordinal uint32, ok bool, err error) {
+	slot, ok, err := t.Slot(key)
+	if !ok || err != nil {
+		return 0, false, err
+	}
+	off := slot * recordSize
+	if at := t.trailer.layout.records + off; !t.seen(at) {
+		if err := t.check(at, recordSize); err != nil {
+			return 0, false, err
+		}
+	}
+	rec := t.records[off:][:recordSize]
+	if binary.LittleEndian.Uint64(rec) != key {
+		return 0, false, nil
+	}
+	v := binary.LittleEndian.Uint64(rec[8:])
+	ordinal, err = t.resolve(slot, uint32(v), uint32(v>>32), check)
+	return ordinal, ordinal != Absent && err == nil, err
+}
+
+// resolve takes check bits and ordinal of the record at slot, whose key is the one asked for,
+// to the ordinal of the domain with these check bits, or Absent.
+func (t *Table) resolve(slot uint64, recCheck, recOrdinal, check uint32) (uint32, error) {
+	if recOrdinal == sideFlag {
+		return t.searchSide(slot, recCheck, check)
+	}
+	if recCheck != check {
+		return Absent, nil
+	}
+	if uint64(recOrdinal) >= t.trailer.domains {
+		at := int64(t.trailer.layout.records + slot*recordSize + 12)
+		return Absent, codec.Corrupt(t.name, "records", at, fmt.Sprintf("an ordinal below %d", t.trailer.domains), recOrdinal)
+	}
+	return recOrdinal, nil
+}
+
+// searchSide looks for check in the group of the side table that starts at entry head.
+func (t *Table) searchSide(slot uint64, head, check uint32) (uint32, error) {
+	tr := &t.trailer
+	if uint64(head) >= tr.side {
+		at := int64(tr.layout.records + slot*recordSize + 8)
+		return Absent, codec.Corrupt(t.name, "records", at, fmt.Sprintf("a side entry below %d", tr.side), head)
+	}
+	at := tr.layout.side + uint64(head)*sideSize
+	if err := t.check(at, sideSize); err != nil {
+		return Absent, err
+	}
+	n := uint64(binary.LittleEndian.Uint32(t.data[at:]))
+	if mark := binary.LittleEndian.Uint32(t.data[at+4:]); mark != sideFlag {
+		return Absent, codec.Corrupt(t.name, "side table", int64(at)+4, fmt.Sprintf("%08x", uint32(sideFlag)), fmt.Sprintf("%08x", mark))
+	}
+	if left := tr.side - uint64(head) - 1; n < 2 || n > left {
+		return Absent, codec.Corrupt(t.name, "side table", int64(at), fmt.Sprintf("2 to %d entries", left), n)
+	}
+	at += sideSize
+	if err := t.check(at, n*sideSize); err != nil {
+		return Absent, err
+	}
+	group := t.data[at:][:n*sideSize]
+	i := sort.Search(int(n), func(i int) bool { return binary.LittleEndian.Uint32(group[i*sideSize:]) >= check })
+	if i == int(n) || binary.LittleEndian.Uint32(group[i*sideSize:]) != check {
+		return Absent, nil
+	}
+	ordinal := binary.LittleEndian.Uint32(group[i*sideSize+4:])
+	if uint64(ordinal) >= tr.domains {
+		return Absent, codec.Corrupt(t.name, "side table", int64(at)+int64(i)*sideSize+4, fmt.Sprintf("an ordinal below %d", tr.domains), ordinal)
+	}
+	return ordinal, nil
+}
+
+// Slot is the hash alone: a number below Keys, a different one for each key of the table. A
+// key that is not in the table gets some slot or none.
+func (t *Table) Slot(key uint64) (slot uint64, ok bool, err error) {
+	a := key ^ t.trailer.seed
+	mul := uint64(hashMul)
+	i, h := bits.Mul64(mum(a, mul), uint64(len(t.dir)))
+	b := &t.dir[i]
+	for l := 0; b.levels[l].lines != 0; l++ {
+		line, bit := place(h, b.levels[l].lines)
+		off := (b.levels[l].line + line) * lineSize
+		if t.cold.Load() != 0 {
+			if err := t.check(t.trailer.layout.lines+off, lineSize); err != nil {
+				return 0, false, err
+			}
+		}
+		p := (*[lineSize]byte)(t.lines[off:])
+		if binary.LittleEndian.Uint64(p[(bit>>6&7)*8:])>>(bit&63)&1 != 0 {
+			r := rank(p, bit)
+			if r >= b.keys {
+				return 0, false, t.rankError(b, off, r)
+			}
+			return b.slot + r, true, nil
+		}
+		mul += hashStep
+		h = mum(a, mul)
+	}
+	return t.searchFallback(key)
+}
+
+func (t *Table) rankError(b *openBucket, off, r uint64) error {
+	at := int64(t.trailer.layout.lines + off)
+	return codec.Corrupt(t.name, "lines", at, fmt.Sprintf("a rank below %d", b.keys), r)
+}
+
+// searchFallback finds a key that no level placed.
+func (t *Table) searchFallback(key uint64) (slot uint64, ok bool, err error) {
+	n := t.trailer.fallback
+	if n == 0 {
+		return 0, false, nil
+	}
+	at := t.trailer.layout.fallback
+	if err := t.check(at, n*8); err != nil {
+		return 0, false, err
+	}
+	keys := t.data[at:][:n*8]
+	i := sort.Search(int(n), func(i int) bool { return binary.LittleEndian.Uint64(keys[i*8:]) >= key })
+	if i == int(n) || binary.LittleEndian.Uint64(keys[i*8:]) != key {
+		return 0, false, nil
+	}
+	return t.trailer.keys - n + uint64(i), true, nil
+}
