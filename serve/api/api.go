@@ -1,0 +1,533 @@
+// Package api is the HTTP surface of the read server: the two queries, the list of datasets,
+// health and readiness, and the start page. docs/api.md describes it for those who call it.
+//
+// An answer is composed in memory before its first byte is sent, so a failure half-way is an error
+// with its own status and never a shorter answer with status 200. Errors are problem documents
+// (RFC 9457). Logs name domain_id, dataset_id and counts, never a URL.
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/ui"
+)
+
+type handler struct {
+	server *lookup.Server
+	log    *slog.Logger
+}
+
+// New returns the handler of all paths. explain=1 shows what the store's trace saw: the server's store should be a
+// *blob.Counting. A nil log is slog's default.
+func New(server *lookup.Server, log *slog.Logger) http.Handler {
+	if log == nil {
+		log = slog.Default()
+	}
+	h := &handler{server: server, log: log}
+	mux := http.NewServeMux()
+	route := func(pattern, name string, f func(*request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, name, f) })
+	}
+	route("GET /v1/domain/{d}", "domain", h.domain)
+	route("GET /domain/{d}", "domain", h.domain)
+	route("GET /v1/domain/{d}/datasets/{id}/urls", "urls", h.urls)
+	route("GET /domain/{d}/dataset/{id}/urls", "urls", h.urls)
+	route("GET /v1/datasets", "datasets", h.datasets)
+	route("GET /healthz", "healthz", h.healthz)
+	route("GET /readyz", "readyz", h.readyz)
+	route("GET /{$}", "start", h.start)
+	route("/", "other", func(r *request) error {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			r.header.Set("Allow", "GET, HEAD")
+			return &problem{status: http.StatusMethodNotAllowed, kind: "method-not-allowed", title: "Only GET and HEAD are served"}
+		}
+		return &problem{status: http.StatusNotFound, kind: "no-such-path", title: "No such path"}
+	})
+	return mux
+}
+
+// request is one request and the answer to it.
+type request struct {
+	*http.Request
+	header http.Header
+	query  url.Values
+	doc    document
+	status int
+	// logged are what the handler adds to the access log.
+	logged []slog.Attr
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 32<<10); return &b }}
+
+// keepBuffer is the largest buffer that goes back to the pool.
+const keepBuffer = 1 << 20
+
+// retryAfter is what clients are told to wait for a server that is starting, in seconds.
+const retryAfter = "2"
+
+// statusClientGone is what logs show for a request that nobody waits for any more; none is sent.
+const statusClientGone = 499
+
+// serve runs one handler, turns its error or panic into a problem, sends the answer and logs it.
+func (h *handler) serve(w http.ResponseWriter, hr *http.Request, name string, f func(*request) error) {
+	started := time.Now()
+	buf := buffers.Get().(*[]byte)
+	r := &request{Request: hr, header: w.Header(), status: http.StatusOK, doc: document{buf: (*buf)[:0]}}
+	r.header.Set("Content-Type", "application/json")
+	r.header.Set("X-Content-Type-Options", "nosniff")
+	err := h.guard(r, f)
+	if err != nil {
+		p := asProblem(err)
+		if p.status >= 500 {
+			r.logged = append(r.logged, slog.String("error", err.Error()))
+		}
+		if p.status == http.StatusServiceUnavailable {
+			r.header.Set("Retry-After", retryAfter)
+		}
+		r.status = p.status
+		r.header.Set("Content-Type", "application/problem+json")
+		r.doc = document{buf: r.doc.buf[:0]}
+		p.write(&r.doc)
+	}
+	if r.status != statusClientGone {
+		r.header.Set("Content-Length", strconv.Itoa(len(r.doc.buf)))
+		w.WriteHeader(r.status)
+		// A client that has gone away is no concern of this server.
+		_, _ = w.Write(r.doc.buf)
+	}
+	level := slog.LevelInfo
+	if r.status >= 500 {
+		level = slog.LevelError
+	}
+	if h.log.Enabled(hr.Context(), level) {
+		attrs := append([]slog.Attr{slog.String("route", name), slog.Int("status", r.status)}, r.logged...)
+		attrs = append(attrs, slog.Int("bytes", len(r.doc.buf)), slog.Int64("us", time.Since(started).Microseconds()))
+		h.log.LogAttrs(hr.Context(), level, "request", attrs...)
+	}
+	if cap(r.doc.buf) <= keepBuffer {
+		*buf = r.doc.buf
+		buffers.Put(buf)
+	}
+}
+
+// guard runs f; a panic becomes an error, with its stack in the log.
+func (h *handler) guard(r *request, f func(*request) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			if v == http.ErrAbortHandler {
+				panic(v)
+			}
+			h.log.LogAttrs(r.Context(), slog.LevelError, "panic", slog.Any("value", v), slog.String("stack", string(debug.Stack())))
+			err = &problem{status: http.StatusInternalServerError, kind: "panic", title: "The server has a fault"}
+		}
+	}()
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return badParameter("query", "is not well formed")
+	}
+	r.query = query
+	return f(r)
+}
+
+// number reads a whole parameter of at least least; absent is def.
+func (r *request) number(name string, def, least int64) (int64, error) {
+	if !r.query.Has(name) {
+		return def, nil
+	}
+	v, err := strconv.ParseInt(r.query.Get(name), 10, 64)
+	if err != nil || v < least {
+		return 0, badParameter(name, fmt.Sprintf("has to be a whole number from %d on", least))
+	}
+	return v, nil
+}
+
+// explain begins the trace of a request that asks for one.
+func (r *request) explain() (context.Context, *blob.Trace) {
+	if v := r.query.Get("explain"); v == "" || v == "0" || v == "false" {
+		return r.Context(), nil
+	}
+	trace := new(blob.Trace)
+	return blob.WithTrace(r.Context(), trace), trace
+}
+
+// pin acquires the version that the request names, by version= or by its cursor.
+func (h *handler) pin(ctx context.Context, r *request) (*lookup.Snapshot, error) {
+	version := r.query.Get("version")
+	if c := r.query.Get("cursor"); c != "" && version == "" {
+		var err error
+		if version, err = lookup.CursorVersion(c); err != nil {
+			return nil, err
+		}
+	}
+	return h.server.Acquire(ctx, version)
+}
+
+func (h *handler) domain(r *request) error {
+	target, err := lookup.ParseTarget(r.PathValue("d"))
+	if err != nil {
+		return err
+	}
+	ctx, trace := r.explain()
+	snap, err := h.pin(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer snap.Release()
+	page, err := snap.Domain(ctx, target, r.query.Get("cursor"))
+	if err != nil {
+		return err
+	}
+	d := &r.doc
+	d.open('{')
+	r.describe(snap, &page.Answer)
+	d.number("total_datasets", int64(page.Total))
+	d.array("datasets")
+	for i := range page.Datasets {
+		t := &page.Datasets[i]
+		d.element()
+		d.number("dataset_id", int64(t.ID))
+		d.text("name", t.Name)
+		d.number("url_count_est", t.Rows)
+		d.numberOrNull("size", t.Size, t.HasSize)
+		d.timeOrNull("first_ts", t.FirstTS, t.HasTS)
+		d.timeOrNull("last_ts", t.LastTS, t.HasTS)
+		d.close('}')
+	}
+	d.close(']')
+	d.number("returned", int64(len(page.Datasets)))
+	d.boolean("complete", page.Cursor == "")
+	d.null("stopped_by")
+	d.textOrNull("next_cursor", page.Cursor)
+	r.next(&page.Answer, "")
+	r.trace(trace)
+	d.close('}')
+	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(page.DomainID)), slog.Int("datasets", len(page.Datasets)), slog.Int("total", page.Total))
+	return nil
+}
+
+func (h *handler) urls(r *request) error {
+	target, err := lookup.ParseTarget(r.PathValue("d"))
+	if err != nil {
+		return err
+	}
+	id, err := strconv.ParseUint(r.PathValue("id"), 10, 32)
+	if err != nil {
+		return badParameter("dataset id", "has to be a number")
+	}
+	q := lookup.URLsQuery{Target: target, Dataset: uint32(id), Cursor: r.query.Get("cursor")}
+	if q.Offset, err = r.number("offset", 0, 0); err != nil {
+		return err
+	}
+	if q.Cursor != "" && r.query.Has("offset") {
+		return badParameter("offset", "cannot be combined with cursor")
+	}
+	limit, err := r.number("limit", lookup.DefaultLimit, 1)
+	if err != nil {
+		return err
+	}
+	q.Limit = int(min(limit, lookup.MaxLimit))
+	ctx, trace := r.explain()
+	snap, err := h.pin(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer snap.Release()
+	page, err := snap.URLs(ctx, q)
+	if err != nil {
+		return err
+	}
+	if limit > lookup.MaxLimit && page.Cursor != "" && page.StoppedBy == "" {
+		page.StoppedBy = "limit"
+	}
+	d := &r.doc
+	d.open('{')
+	r.describe(snap, &page.Answer)
+	d.number("dataset_id", int64(page.DatasetID))
+	d.number("total_est", page.Total)
+	d.number("offset", page.Offset)
+	d.array("items")
+	n := page.Len()
+	for i := range n {
+		d.element()
+		d.id("url_id", page.ID(i))
+		d.key("url")
+		d.buf = appendText(d.buf, page.URL(i))
+		d.comma = true
+		ms, ok := page.TS(i)
+		d.timeOrNull("ts", ms, ok)
+		d.close('}')
+	}
+	d.close(']')
+	d.number("returned", int64(n))
+	d.boolean("complete", page.Cursor == "")
+	d.textOrNull("stopped_by", page.StoppedBy)
+	d.numberOrNull("next_offset", page.Offset+int64(n), page.Cursor != "")
+	d.textOrNull("next_cursor", page.Cursor)
+	r.next(&page.Answer, strconv.Itoa(q.Limit))
+	r.trace(trace)
+	d.close('}')
+	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(page.DomainID)), slog.Uint64("dataset_id", id),
+		slog.Int("rows", n), slog.Int64("offset", page.Offset), slog.Int64("total", page.Total))
+	return nil
+}
+
+// describe writes what an answer is for.
+func (r *request) describe(snap *lookup.Snapshot, a *lookup.Answer) {
+	d := &r.doc
+	d.text("domain", a.Domain)
+	d.id("domain_id", a.DomainID)
+	d.text("version", a.Version)
+	d.number("takedown_epoch", int64(a.TakedownEpoch))
+	if snap.OtherSuffixes() {
+		d.text("public_suffix_list", snap.Version().PublicSuffix)
+		d.array("other_domains")
+		for _, name := range a.OtherDomains {
+			d.next()
+			d.buf = appendText(d.buf, name)
+		}
+		d.close(']')
+	}
+}
+
+// next writes the link to the next page, which stays in the version.
+func (r *request) next(a *lookup.Answer, limit string) {
+	if a.Cursor == "" {
+		r.doc.null("next")
+		return
+	}
+	v := url.Values{"cursor": {a.Cursor}, "version": {a.Version}}
+	if limit != "" {
+		v.Set("limit", limit)
+	}
+	r.doc.text("next", r.URL.EscapedPath()+"?"+v.Encode())
+}
+
+// trace writes what was read from the store.
+func (r *request) trace(t *blob.Trace) {
+	if t == nil {
+		return
+	}
+	d := &r.doc
+	list := t.Accesses()
+	bytes := int64(0)
+	for _, a := range list {
+		bytes += a.N
+	}
+	d.object("explain")
+	d.number("requests", int64(len(list)))
+	d.number("bytes", bytes)
+	d.array("reads")
+	for _, a := range list {
+		d.element()
+		d.text("op", a.Op.String())
+		d.text("object", a.Key)
+		d.number("offset", a.Off)
+		d.number("bytes", a.N)
+		if a.Failed {
+			d.boolean("failed", true)
+		}
+		d.close('}')
+	}
+	d.close(']')
+	d.close('}')
+}
+
+func (h *handler) datasets(r *request) error {
+	snap, err := h.server.Acquire(r.Context(), r.query.Get("version"))
+	if err != nil {
+		return err
+	}
+	defer snap.Release()
+	v := snap.Version()
+	d := &r.doc
+	d.open('{')
+	d.text("version", v.ID)
+	d.number("takedown_epoch", int64(snap.TakedownEpoch()))
+	d.number("total_datasets", int64(len(v.Datasets)))
+	d.number("rows", v.Counts.Rows)
+	d.array("datasets")
+	for i := range v.Datasets {
+		s := &v.Datasets[i]
+		d.element()
+		d.number("dataset_id", int64(s.ID))
+		d.text("name", s.Name)
+		d.textOrNull("title", s.Title)
+		d.textOrNull("source", s.Source)
+		d.textOrNull("licence", s.Licence)
+		d.number("rows", s.Rows)
+		d.number("batches", int64(s.Batches))
+		d.number("parts", s.Parts)
+		d.number("bytes", s.Bytes)
+		d.close('}')
+	}
+	d.close(']')
+	d.boolean("complete", true)
+	d.close('}')
+	return nil
+}
+
+func (h *handler) healthz(r *request) error {
+	r.doc.open('{')
+	r.doc.text("status", "ok")
+	r.doc.close('}')
+	return nil
+}
+
+func (h *handler) readyz(r *request) error {
+	snap, err := h.server.Acquire(r.Context(), "")
+	if err != nil {
+		return err
+	}
+	defer snap.Release()
+	st := h.server.Status()
+	d := &r.doc
+	d.open('{')
+	d.text("status", "ready")
+	d.text("version", st.Version)
+	d.number("generation", int64(st.Generation))
+	d.number("takedown_epoch", int64(st.TakedownEpoch))
+	d.number("rows", st.Counts.Rows)
+	d.number("datasets", int64(st.Counts.Datasets))
+	d.number("segments", int64(st.Counts.Segments))
+	d.text("canonical_form", st.CanonicalForm)
+	d.text("public_suffix_list", st.PublicSuffix)
+	d.text("server_public_suffix_list", st.OwnPublicSuffix)
+	d.boolean("public_suffix_lists_agree", !snap.OtherSuffixes())
+	fault := ""
+	if st.Err != nil {
+		fault = st.Err.Error()
+	}
+	// Why a newer version than this one is not served.
+	d.textOrNull("error", fault)
+	d.number("open_versions", int64(st.Open))
+	for _, c := range []struct {
+		name  string
+		stats lookup.CacheStats
+	}{{"frame_cache", st.Frames}, {"page_cache", st.Pages}} {
+		d.object(c.name)
+		d.number("hits", c.stats.Hits)
+		d.number("misses", c.stats.Misses)
+		d.number("entries", c.stats.Entries)
+		d.number("bytes", c.stats.Bytes)
+		d.close('}')
+	}
+	d.close('}')
+	return nil
+}
+
+// start shows the start page. Its forms come back here and are sent on to the query.
+func (h *handler) start(r *request) error {
+	if d := r.query.Get("domain"); d != "" {
+		to := "/v1/domain/" + url.PathEscape(d)
+		if id := r.query.Get("dataset"); id != "" {
+			to += "/datasets/" + url.PathEscape(id) + "/urls"
+		}
+		r.header.Set("Location", to)
+		r.status = http.StatusSeeOther
+		return nil
+	}
+	data := ui.Data{}
+	snap, err := h.server.Acquire(r.Context(), "")
+	if err != nil {
+		data.Notice = err.Error()
+	} else {
+		defer snap.Release()
+		v := snap.Version()
+		data.Version, data.Total, data.Rows = v.ID, len(v.Datasets), v.Counts.Rows
+		for _, s := range v.Datasets[:min(len(v.Datasets), ui.MaxDatasets)] {
+			data.Datasets = append(data.Datasets, ui.Dataset{ID: s.ID, Name: s.Name, Title: s.Title, Source: s.Source, Licence: s.Licence, Rows: s.Rows, Batches: s.Batches})
+		}
+	}
+	text, err := ui.Start(data)
+	if err != nil {
+		return err
+	}
+	r.header.Set("Content-Type", "text/html; charset=utf-8")
+	r.header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'")
+	r.doc.buf = append(r.doc.buf, text...)
+	return nil
+}
+
+// problem is an error as RFC 9457 has it.
+type problem struct {
+	status int
+	// kind is the last part of the problem's type URI.
+	kind, title, detail string
+	// members are what a problem of this kind has besides.
+	members []member
+}
+
+type member struct{ name, value string }
+
+func (p *problem) Error() string { return p.title + ": " + p.detail }
+
+func (p *problem) write(d *document) {
+	d.open('{')
+	d.text("type", "urn:urlake:problem:"+p.kind)
+	d.text("title", p.title)
+	d.number("status", int64(p.status))
+	if p.detail != "" {
+		d.text("detail", p.detail)
+	}
+	for _, m := range p.members {
+		d.text(m.name, m.value)
+	}
+	d.close('}')
+}
+
+func badParameter(name, what string) error {
+	return &problem{status: http.StatusBadRequest, kind: "bad-parameter", title: "A parameter is wrong", detail: name + " " + what,
+		members: []member{{"parameter", name}}}
+}
+
+// asProblem is the one table of what errors look like from outside.
+func asProblem(err error) *problem {
+	var p *problem
+	var reject *urlnorm.RejectError
+	var notReady *lookup.NotReadyError
+	var corrupt *codec.CorruptError
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &reject):
+		return &problem{status: http.StatusBadRequest, kind: "not-a-host", title: "This is no host or URL", detail: reject.Detail,
+			members: []member{{"reason", string(reject.Reason)}}}
+	case errors.Is(err, lookup.ErrBadCursor):
+		return &problem{status: http.StatusBadRequest, kind: "bad-cursor", title: "This cursor is not for this query", detail: err.Error()}
+	case errors.Is(err, lookup.ErrBadVersion):
+		return &problem{status: http.StatusBadRequest, kind: "bad-version", title: "This is no version id", detail: err.Error()}
+	case errors.Is(err, lookup.ErrRange):
+		return &problem{status: http.StatusBadRequest, kind: "bad-parameter", title: "A parameter is wrong", detail: err.Error()}
+	case errors.Is(err, lookup.ErrUnknownDataset):
+		return &problem{status: http.StatusNotFound, kind: "unknown-dataset", title: "The version has no such dataset", detail: err.Error()}
+	case errors.Is(err, manifest.ErrUnknownVersion):
+		return &problem{status: http.StatusNotFound, kind: "unknown-version", title: "No such version was published", detail: err.Error()}
+	case errors.Is(err, lookup.ErrGone):
+		return &problem{status: http.StatusGone, kind: "version-gone", title: "The version is no longer kept: start again without version and cursor", detail: err.Error()}
+	case errors.As(err, &notReady):
+		return &problem{status: http.StatusServiceUnavailable, kind: "not-ready", title: "The server cannot answer yet", detail: notReady.Err.Error()}
+	case errors.As(err, &corrupt):
+		return &problem{status: http.StatusInternalServerError, kind: "corrupt", title: "An object of the lake is damaged", detail: corrupt.Error(),
+			members: []member{{"file", corrupt.File}, {"section", corrupt.Section}, {"offset", strconv.FormatInt(corrupt.Offset, 10)}}}
+	case errors.Is(err, lookup.ErrDeadline):
+		return &problem{status: http.StatusGatewayTimeout, kind: "deadline", title: "The lake was too slow", detail: err.Error()}
+	case errors.Is(err, context.Canceled):
+		return &problem{status: statusClientGone, kind: "client-gone", title: "The client has gone"}
+	default:
+		return &problem{status: http.StatusBadGateway, kind: "lake", title: "The lake could not be read", detail: err.Error()}
+	}
+}

@@ -1,0 +1,135 @@
+package lookup
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+)
+
+// cache keeps the most recently used values within a number of bytes. It is safe for
+// concurrent use. Values are shared: nobody may change them.
+//
+// It is split into shards by the key's hash, so that requests on several cores seldom wait
+// for each other; each shard keeps its share of the bytes, and a value larger than
+// that is not kept at all.
+type cache[K comparable] struct {
+	seed   maphash.Seed
+	shards []cacheShard[K]
+
+	hits, misses atomic.Int64
+}
+
+const (
+	maxCacheShards = 16
+	// minShardBytes keeps a shard large enough for the largest ordinary value, a decoded block of page indexes.
+	minShardBytes = 4 << 20
+	// entryOverhead is what an entry costs beside its value: map slot, key and links.
+	entryOverhead = 160
+)
+
+type cacheShard[K comparable] struct {
+	mu          sync.Mutex
+	limit, used int64
+	entries     map[K]*cacheEntry[K]
+	// ring is the sentinel of a doubly linked list, the newest entry after it.
+	ring cacheEntry[K]
+}
+
+type cacheEntry[K comparable] struct {
+	key         K
+	value       any
+	bytes       int64
+	newer, next *cacheEntry[K]
+}
+
+// newCache makes a cache of at most limit bytes; 0 or less keeps nothing.
+func newCache[K comparable](limit int64) *cache[K] {
+	n := min(max(limit/minShardBytes, 1), maxCacheShards)
+	c := &cache[K]{seed: maphash.MakeSeed(), shards: make([]cacheShard[K], n)}
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.limit = max(limit, 0) / n
+		s.entries = map[K]*cacheEntry[K]{}
+		s.ring.newer, s.ring.next = &s.ring, &s.ring
+	}
+	return c
+}
+
+func (c *cache[K]) shard(key K) *cacheShard[K] {
+	return &c.shards[maphash.Comparable(c.seed, key)%uint64(len(c.shards))]
+}
+
+// Get returns the value of key and makes it the newest.
+func (c *cache[K]) Get(key K) (any, bool) {
+	s := c.shard(key)
+	s.mu.Lock()
+	e, ok := s.entries[key]
+	if !ok {
+		s.mu.Unlock()
+		c.misses.Add(1)
+		return nil, false
+	}
+	if s.ring.next != e {
+		s.unlink(e)
+		s.push(e)
+	}
+	value := e.value
+	s.mu.Unlock()
+	c.hits.Add(1)
+	return value, true
+}
+
+// Add keeps value, which takes up that many bytes, under key, and drops the oldest ones beyond the limit.
+func (c *cache[K]) Add(key K, value any, bytes int64) {
+	bytes += entryOverhead
+	s := c.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old, ok := s.entries[key]; ok {
+		s.remove(old)
+	}
+	if bytes > s.limit {
+		return
+	}
+	for s.used+bytes > s.limit {
+		s.remove(s.ring.newer)
+	}
+	e := &cacheEntry[K]{key: key, value: value, bytes: bytes}
+	s.entries[key] = e
+	s.used += bytes
+	s.push(e)
+}
+
+// CacheStats are counters since the start and the present size.
+type CacheStats struct {
+	Hits, Misses, Entries, Bytes int64
+}
+
+// Stats returns the cache's counters.
+func (c *cache[K]) Stats() CacheStats {
+	st := CacheStats{Hits: c.hits.Load(), Misses: c.misses.Load()}
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		st.Entries += int64(len(s.entries))
+		st.Bytes += s.used
+		s.mu.Unlock()
+	}
+	return st
+}
+
+func (s *cacheShard[K]) push(e *cacheEntry[K]) {
+	e.newer, e.next = &s.ring, s.ring.next
+	e.next.newer = e
+	s.ring.next = e
+}
+
+func (s *cacheShard[K]) unlink(e *cacheEntry[K]) {
+	e.newer.next, e.next.newer = e.next, e.newer
+}
+
+func (s *cacheShard[K]) remove(e *cacheEntry[K]) {
+	s.unlink(e)
+	delete(s.entries, e.key)
+	s.used -= e.bytes
+}

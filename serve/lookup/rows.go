@@ -1,0 +1,348 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// Rows are the URLs of one answer.
+type Rows struct {
+	text []byte // one after the other
+	ends []int
+	ts   []int64
+	has  []bool
+}
+
+// Len is the number of rows.
+func (r *Rows) Len() int { return len(r.ends) }
+
+// URL is the canonical URL of row i. It must not be changed.
+func (r *Rows) URL(i int) []byte {
+	start := 0
+	if i > 0 {
+		start = r.ends[i-1]
+	}
+	return r.text[start:r.ends[i]:r.ends[i]]
+}
+
+// ID is the url_id of row i.
+func (r *Rows) ID(i int) uint64 { return urlnorm.URLID(r.URL(i)) }
+
+// TS is the time of row i in milliseconds since the epoch, if it has one.
+func (r *Rows) TS(i int) (ms int64, ok bool) { return r.ts[i], r.has[i] }
+
+// columns are those that a URL and its time are made of: four ranges, since scheme and port share one.
+var columns = []lake.Column{lake.ColScheme, lake.ColPort, lake.ColHost, lake.ColTS, lake.ColPathQuery}
+
+// pageKey names the rows of one page of a part.
+type pageKey struct {
+	part     string
+	rowGroup int
+	firstRow int64
+}
+
+// rowPage is the decoded form of one page in those columns, as the cache keeps it: without a string header for each
+// value, and with what rows have in common only once. Rows are sorted by host, so hosts are runs.
+type rowPage struct {
+	hosts    []string
+	hostEnds []int32 // row after each run
+	schemes  []string
+	scheme   []uint8 // index into schemes; nil when all rows have the same
+	port     []int32 // nil when no row has one
+	paths    []byte
+	pathEnds []uint32
+	ts       []int64 // nil when no row has one
+	hasTS    []bool
+}
+
+// newRowPage packs rows [lo, hi) of decoded columns.
+func newRowPage(c *lake.Columns, lo, hi int, part string) (*rowPage, error) {
+	p := &rowPage{pathEnds: make([]uint32, 0, hi-lo)}
+	size := 0
+	for _, path := range c.PathQuery[lo:hi] {
+		size += len(path)
+	}
+	p.paths = make([]byte, 0, size)
+	for i := lo; i < hi; i++ {
+		if i == lo || c.Host[i] != c.Host[i-1] {
+			p.hosts = append(p.hosts, strings.Clone(c.Host[i]))
+			p.hostEnds = append(p.hostEnds, 0)
+		}
+		p.hostEnds[len(p.hostEnds)-1] = int32(i - lo + 1)
+		p.paths = append(p.paths, c.PathQuery[i]...)
+		p.pathEnds = append(p.pathEnds, uint32(len(p.paths)))
+		if err := p.addScheme(c.Scheme[i], i-lo, hi-lo); err != nil {
+			return nil, codec.Corrupt(part, "column scheme", -1, "scheme names", err)
+		}
+		if c.Port[i] >= 0 && p.port == nil {
+			p.port = make([]int32, 0, hi-lo)
+			for range i - lo {
+				p.port = append(p.port, -1)
+			}
+		}
+		if p.port != nil {
+			p.port = append(p.port, c.Port[i])
+		}
+		if c.HasTS[i] && p.ts == nil {
+			p.ts, p.hasTS = make([]int64, hi-lo), make([]bool, hi-lo)
+		}
+		if p.ts != nil {
+			p.ts[i-lo], p.hasTS[i-lo] = c.TS[i], c.HasTS[i]
+		}
+	}
+	return p, nil
+}
+
+func (p *rowPage) addScheme(name string, row, rows int) error {
+	n := len(p.schemes)
+	at := 0
+	for at < n && p.schemes[at] != name {
+		at++
+	}
+	if at == n {
+		if n > 255 {
+			return errors.New("more than 256 of them")
+		}
+		p.schemes = append(p.schemes, strings.Clone(name))
+	}
+	if at > 0 && p.scheme == nil {
+		p.scheme = make([]uint8, rows)
+	}
+	if p.scheme != nil {
+		p.scheme[row] = uint8(at)
+	}
+	return nil
+}
+
+// memoryBytes is what the page takes in memory.
+func (p *rowPage) memoryBytes() int64 {
+	n := 256 + cap(p.paths) + 4*cap(p.pathEnds) + len(p.scheme) + 4*cap(p.port) + 9*len(p.ts) + 20*cap(p.hosts)
+	for _, h := range p.hosts {
+		n += len(h)
+	}
+	return int64(n)
+}
+
+// add appends rows [lo, hi) of the page. Their hosts have to be of the domain.
+func (r *Rows) add(p *rowPage, lo, hi int, domain, part string) error {
+	run := 0
+	for run < len(p.hostEnds) && int(p.hostEnds[run]) <= lo {
+		run++
+	}
+	checked := -1
+	for i := lo; i < hi; i++ {
+		for int(p.hostEnds[run]) <= i {
+			run++
+		}
+		host := p.hosts[run]
+		if run != checked {
+			if !ofDomain(host, domain) {
+				return codec.Corrupt(part, "column host", -1, "hosts of domain "+urlnorm.FormatID(urlnorm.DomainID(domain)), "one of another")
+			}
+			checked = run
+		}
+		scheme := p.schemes[0]
+		if p.scheme != nil {
+			scheme = p.schemes[p.scheme[i]]
+		}
+		start := uint32(0)
+		if i > 0 {
+			start = p.pathEnds[i-1]
+		}
+		r.text = append(r.text, scheme...)
+		r.text = append(r.text, "://"...)
+		r.text = append(r.text, host...)
+		if p.port != nil && p.port[i] >= 0 {
+			r.text = append(r.text, ':')
+			r.text = strconv.AppendInt(r.text, int64(p.port[i]), 10)
+		}
+		r.text = append(r.text, p.paths[start:p.pathEnds[i]]...)
+		r.ends = append(r.ends, len(r.text))
+		if p.ts != nil {
+			r.ts, r.has = append(r.ts, p.ts[i]), append(r.has, p.hasTS[i])
+		} else {
+			r.ts, r.has = append(r.ts, 0), append(r.has, false)
+		}
+	}
+	return nil
+}
+
+// grow makes room for n more rows.
+func (r *Rows) grow(n int) {
+	r.ends = make([]int, 0, n)
+	r.ts = make([]int64, 0, n)
+	r.has = make([]bool, 0, n)
+	r.text = make([]byte, 0, n*96)
+}
+
+// ofDomain tells whether host is the domain or a name below it.
+func ofDomain(host, domain string) bool {
+	below, ok := strings.CutSuffix(host, domain)
+	return ok && (below == "" || below[len(below)-1] == '.')
+}
+
+// run is a run of rows of one page index block, and the pages they are in.
+type run struct {
+	piece          int
+	part           string
+	block          *lake.PageIndexBlock
+	firstRow, rows int64
+	pages          []*rowPage
+	starts         []int64 // first row of each page, then the row after the last
+	err            error
+}
+
+// read fetches and decodes the rows of pieces and appends them to rows. The position is where the next page starts;
+// stopped names the cap that ended this one early, if one did.
+func (s *Snapshot) read(ctx context.Context, domain string, pieces []piece, rows *Rows) (end position, stopped string, err error) {
+	runs, stopped, err := s.runs(ctx, pieces)
+	if err != nil {
+		return end, "", err
+	}
+	if len(runs) == 1 {
+		runs[0].err = s.load(ctx, &runs[0])
+	} else {
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		for i := range runs {
+			wg.Go(func() {
+				if runs[i].err = s.load(ctx, &runs[i]); runs[i].err != nil && ctx.Err() == nil {
+					cancel(runs[i].err)
+				}
+			})
+		}
+		wg.Wait()
+		if cause := context.Cause(ctx); cause != nil && cause != ErrDeadline {
+			return end, "", cause
+		}
+	}
+	total := 0
+	for i := range runs {
+		total += int(runs[i].rows)
+	}
+	rows.grow(total)
+	for i := range runs {
+		r := &runs[i]
+		if r.err != nil {
+			// What comes before the first row that was late is a page.
+			if i > 0 && deadline(ctx, r.err) == ErrDeadline {
+				return end, "deadline", nil
+			}
+			return end, "", r.err
+		}
+		for j, p := range r.pages {
+			lo := max(r.firstRow, r.starts[j]) - r.starts[j]
+			hi := min(r.firstRow+r.rows, r.starts[j+1]) - r.starts[j]
+			if err := rows.add(p, int(lo), int(hi), domain, r.part); err != nil {
+				return end, "", err
+			}
+		}
+		pc := &pieces[r.piece]
+		end = position{segment: uint64(pc.segment), file: uint64(pc.tuple.FileID), rowGroup: uint64(pc.tuple.RowGroup), row: uint64(r.firstRow + r.rows)}
+	}
+	return end, stopped, nil
+}
+
+// runs looks up the page indexes of the pieces, and cuts after MaxPages pages.
+func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stopped string, err error) {
+	blocks := make([][]*lake.PageIndexBlock, len(pieces))
+	lookUp := func(ctx context.Context, i int) (err error) {
+		t := pieces[i].tuple
+		blocks[i], err = s.segments[pieces[i].segment].PageBlocks(ctx, t.FileID, t.RowGroup, t.FirstRow, t.Rows)
+		return err
+	}
+	if len(pieces) == 1 {
+		err = lookUp(ctx, 0)
+	} else {
+		group, groupCtx := errgroup.WithContext(ctx)
+		for i := range pieces {
+			group.Go(func() error { return lookUp(groupCtx, i) })
+		}
+		err = group.Wait()
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	pages := 0
+	for i, pc := range pieces {
+		file, err := s.segments[pc.segment].File(pc.tuple.FileID)
+		if err != nil {
+			return nil, "", err
+		}
+		row, last := pc.tuple.FirstRow, pc.tuple.FirstRow+pc.tuple.Rows
+		for _, b := range blocks[i] {
+			r := run{piece: i, part: file.Path, block: b, firstRow: row}
+			for row < last && row < b.FirstRow+b.Rows() {
+				if pages == MaxPages {
+					stopped = "pages"
+					break
+				}
+				first, end := b.Page(row)
+				if len(r.starts) == 0 {
+					r.starts = append(r.starts, first)
+				}
+				r.starts = append(r.starts, end)
+				row = min(end, last)
+				pages++
+			}
+			if r.rows = row - r.firstRow; r.rows > 0 {
+				r.pages = make([]*rowPage, len(r.starts)-1)
+				runs = append(runs, r)
+			}
+			if stopped != "" {
+				return runs, stopped, nil
+			}
+		}
+	}
+	return runs, "", nil
+}
+
+// load gets the pages of a run from the cache, and what is missing from the part: from the first page that
+// is missing to the last, one range for each column.
+func (s *Snapshot) load(ctx context.Context, r *run) error {
+	n := len(r.pages)
+	first, last := n, 0
+	for i := range r.pages {
+		if v, ok := s.server.pages.Get(r.key(i)); ok {
+			r.pages[i] = v.(*rowPage)
+		} else {
+			first, last = min(first, i), i+1
+		}
+	}
+	if first >= last {
+		return nil
+	}
+	if err := s.server.gate.Acquire(ctx, int64(last-first)); err != nil {
+		return err
+	}
+	defer s.server.gate.Release(int64(last - first))
+	from := r.starts[first]
+	c, err := lake.ReadColumns(ctx, s.server.store, r.part, r.block, from, r.starts[last]-from, columns...)
+	if err != nil {
+		return err
+	}
+	for i := first; i < last; i++ {
+		if r.pages[i] != nil {
+			continue
+		}
+		p, err := newRowPage(c, int(r.starts[i]-from), int(r.starts[i+1]-from), r.part)
+		if err != nil {
+			return err
+		}
+		r.pages[i] = p
+		s.server.pages.Add(r.key(i), p, p.memoryBytes())
+	}
+	return nil
+}
+
+func (r *run) key(i int) pageKey { return pageKey{r.part, r.block.RowGroup, r.starts[i]} }
