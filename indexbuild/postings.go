@@ -1,0 +1,362 @@
+package indexbuild
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// A postings object holds what an index needs to know of some parts of one batch, so that
+// building a segment reads no Parquet. It is a frame file without fences:
+//
+//	domain frames     the domains of all its parts, sorted
+//	page index frames the parts' page index blocks, part after part, a block a frame
+//	directory         the last frame
+//
+// docs/formats/batch-postings.md describes every byte.
+const (
+	batchMagic   = "BPX1"
+	batchVersion = 1
+	// 1: first.
+
+	// batchFrame is how much a domain frame holds, a single record excepted. They are read from the
+	// first to the last, so that larger frames only save on compression.
+	batchFrame = 64 << 10
+
+	// batchBuffer is what is read at once of each object that is merged.
+	batchBuffer = 128 << 10
+
+	// maxParts bounds the parts of one object.
+	maxParts = 1 << 20
+)
+
+// batchPart is a part as a postings object names it.
+type batchPart struct {
+	key       string
+	bytes     int64
+	rows      int64
+	rowGroups int
+	blocks    int // page index frames
+}
+
+// batchDirectory is the last frame of a postings object.
+type batchDirectory struct {
+	dataset uint32
+	batch   string
+	domains int64
+	rows    int64
+	frames  int // that hold domains
+	parts   []batchPart
+}
+
+func (b *batchDirectory) append(out []byte) []byte {
+	out = codec.AppendMagic(out, batchMagic, batchVersion)
+	out = codec.AppendUvarint(out, uint64(b.dataset))
+	out = codec.AppendString(out, b.batch)
+	out = codec.AppendUvarint(out, uint64(b.domains))
+	out = codec.AppendUvarint(out, uint64(b.rows))
+	out = codec.AppendUvarint(out, uint64(b.frames))
+	out = codec.AppendUvarint(out, uint64(len(b.parts)))
+	for _, p := range b.parts {
+		out = codec.AppendString(out, p.key)
+		out = codec.AppendUvarint(out, uint64(p.bytes))
+		out = codec.AppendUvarint(out, uint64(p.rows))
+		out = codec.AppendUvarint(out, uint64(p.rowGroups))
+		out = codec.AppendUvarint(out, uint64(p.blocks))
+	}
+	return codec.AppendCRC32C(out)
+}
+
+// decodeDirectory reads the last of frames frames.
+func decodeDirectory(data []byte, file string, frames int) (*batchDirectory, error) {
+	body, err := codec.CheckCRC32C(data, file, "directory")
+	if err != nil {
+		return nil, err
+	}
+	d := codec.NewDecoder(body, file, "directory")
+	d.Magic(batchMagic, batchVersion)
+	b := &batchDirectory{dataset: uint32(d.Uint(math.MaxUint32)), batch: d.String()}
+	b.domains = int64(d.Uint(math.MaxInt64))
+	b.rows = int64(d.Uint(math.MaxInt64))
+	b.frames = int(d.Uint(uint64(frames)))
+	total := b.frames + 1
+	left := b.rows
+	n := int(d.Uint(min(maxParts, uint64(d.Len()))))
+	for range n {
+		p := batchPart{key: d.String(), bytes: int64(d.Uint(math.MaxInt64)), rows: int64(d.Uint(uint64(left)))}
+		p.rowGroups = int(d.Uint(math.MaxInt32))
+		p.blocks = int(d.Uint(uint64(frames - total)))
+		if d.Err() != nil {
+			break
+		}
+		left -= p.rows
+		total += p.blocks
+		b.parts = append(b.parts, p)
+	}
+	if d.Err() == nil && (total != frames || left != 0) {
+		d.Fail(fmt.Sprintf("%d frames, parts of %d rows", frames, b.rows), fmt.Sprintf("%d, %d", total, b.rows-left))
+	}
+	return b, d.Close()
+}
+
+// batchWriter writes a postings object: all domains in order, then all page index blocks, then Finish.
+type batchWriter struct {
+	fw    *codec.FrameWriter
+	dir   batchDirectory
+	frame []byte
+	last  []byte // domain
+	some  bool   // the frame has a record
+}
+
+func newBatchWriter(w io.Writer, dataset uint32, batch string) *batchWriter {
+	return &batchWriter{fw: codec.NewFrameWriter(w, 0), dir: batchDirectory{dataset: dataset, batch: batch}}
+}
+
+// domain adds the next domain. The tuples' files are numbers of parts in this object.
+func (w *batchWriter) domain(r *record) error {
+	if w.dir.domains > 0 && string(r.key) <= string(w.last) {
+		return fmt.Errorf("domain %q after %q", r.key, w.last)
+	}
+	if len(w.frame) >= batchFrame {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	shared := 0
+	if w.some {
+		for shared < len(r.key) && shared < len(w.last) && r.key[shared] == w.last[shared] {
+			shared++
+		}
+	}
+	w.frame = codec.AppendUvarint(w.frame, uint64(shared))
+	w.frame = codec.AppendUvarint(w.frame, uint64(len(r.key)-shared))
+	w.frame = append(w.frame, r.key[shared:]...)
+	w.frame = appendTotals(w.frame, &r.totals)
+	w.frame = segment.AppendTuples(w.frame, r.tuples)
+	w.last, w.some = append(w.last[:0], r.key...), true
+	w.dir.domains++
+	w.dir.rows += r.totals.Rows
+	return nil
+}
+
+func (w *batchWriter) flush() error {
+	if !w.some {
+		return nil
+	}
+	_, _, err := w.fw.Frame(nil, w.frame)
+	w.frame, w.some = w.frame[:0], false
+	w.dir.frames++
+	return err
+}
+
+// part adds the next part with its page index blocks as they stand.
+func (w *batchWriter) part(p *lake.Part, blocks [][]byte) error {
+	if err := w.flush(); err != nil {
+		return err
+	}
+	for _, b := range blocks {
+		if _, _, err := w.fw.Frame(nil, b); err != nil {
+			return err
+		}
+	}
+	w.dir.parts = append(w.dir.parts, batchPart{p.Key, p.Bytes, p.Rows, p.RowGroups, len(blocks)})
+	return nil
+}
+
+func (w *batchWriter) finish() (codec.FrameFile, error) {
+	if err := w.flush(); err != nil {
+		return codec.FrameFile{}, err
+	}
+	if _, _, err := w.fw.Frame(nil, w.dir.append(nil)); err != nil {
+		return codec.FrameFile{}, err
+	}
+	return w.fw.Finish()
+}
+
+// batchReader reads a postings object.
+type batchReader struct {
+	*batchDirectory
+	store  blob.Store
+	key    string
+	frames *codec.Frames
+}
+
+// parseSum reads a hash as records print it.
+func parseSum(s string) (uint64, bool) {
+	v, err := strconv.ParseUint(s, 16, 64)
+	return v, err == nil && s == fmt.Sprintf("%016x", v)
+}
+
+// openBatch reads tail and directory.
+func openBatch(ctx context.Context, store blob.Store, o lake.FrameObject) (*batchReader, error) {
+	tail, ok := parseSum(o.TailXXH64)
+	if !ok {
+		return nil, codec.Corrupt(o.Key, "tail hash", -1, "16 hex digits", o.TailXXH64)
+	}
+	r := &batchReader{store: store, key: o.Key}
+	var err error
+	r.frames, err = codec.OpenFramesAt(ctx, r.read, codec.FrameFile{Bytes: o.Bytes, TailBytes: o.TailBytes, TailXXH64: tail}, o.Key, 0)
+	if err != nil {
+		return nil, err
+	}
+	n := r.frames.Len()
+	if n == 0 {
+		return nil, codec.Corrupt(o.Key, "seek table", -1, "a frame", "none")
+	}
+	last, err := r.frames.Read(ctx, r.read, n-1, n)
+	if err != nil {
+		return nil, err
+	}
+	if r.batchDirectory, err = decodeDirectory(last[0], o.Key, n); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *batchReader) read(ctx context.Context, off, n int64) ([]byte, error) {
+	return r.store.ReadRange(ctx, r.key, off, n)
+}
+
+// pages reads the page index frames of part number n.
+func (r *batchReader) pages(ctx context.Context, n int) ([][]byte, error) {
+	at := r.batchDirectory.frames
+	for _, p := range r.parts[:n] {
+		at += p.blocks
+	}
+	if r.parts[n].blocks == 0 {
+		return nil, nil
+	}
+	return r.frames.Read(ctx, r.read, at, at+r.parts[n].blocks)
+}
+
+// batchSource yields the domains of a postings object with file ids in place of part numbers.
+// It opens its stream when the first is asked for, and closes it after the last.
+type batchSource struct {
+	ctx   context.Context
+	r     *batchReader
+	files []uint32 // of the parts
+
+	stream  io.ReadCloser
+	buf     *bufio.Reader
+	frame   int
+	packed  []byte
+	d       *codec.Decoder
+	domains int64
+	rows    int64
+	rec     record
+	part    []segment.Tuple
+	done    bool
+}
+
+func (s *batchSource) close() {
+	if s.stream != nil {
+		s.stream.Close()
+		s.stream, s.buf = nil, nil
+	}
+	s.done = true
+}
+
+func (s *batchSource) next() (*record, error) {
+	if s.done {
+		return nil, nil
+	}
+	if s.d == nil || s.d.Len() == 0 {
+		ok, err := s.nextFrame()
+		if !ok || err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	d := s.d
+	first := d.Offset() == 0
+	shared := int(d.Uint(uint64(len(s.rec.key))))
+	if first && shared != 0 {
+		d.Fail("a whole domain", fmt.Sprintf("one that shares %d bytes", shared))
+	}
+	n := d.Uint(segment.MaxDomain)
+	rest := d.Bytes(int(n))
+	if d.Err() == nil && s.domains > 0 && !after(rest, s.rec.key[shared:]) {
+		d.Fail(fmt.Sprintf("a domain after %q", s.rec.key), fmt.Sprintf("%q", append(s.rec.key[:shared:shared], rest...)))
+	}
+	s.rec.key = append(s.rec.key[:shared], rest...)
+	s.rec.totals = readTotals(d)
+	s.part = segment.ReadTuples(d, s.part[:0], s.rec.totals.Rows)
+	s.rec.tuples = s.rec.tuples[:0]
+	for _, t := range s.part {
+		if int64(t.FileID) >= int64(len(s.files)) {
+			d.Fail(fmt.Sprintf("a part below %d", len(s.files)), t.FileID)
+			break
+		}
+		t.FileID = s.files[t.FileID]
+		s.rec.tuples = append(s.rec.tuples, t)
+	}
+	if !slices.IsSortedFunc(s.rec.tuples, segment.CompareTuples) {
+		// Its parts are in another order than the batch record's.
+		slices.SortFunc(s.rec.tuples, segment.CompareTuples)
+	}
+	if d.Err() == nil && (len(s.rec.key) == 0 || len(s.rec.key) > segment.MaxDomain) {
+		d.Fail(fmt.Sprintf("a domain of 1 to %d bytes", segment.MaxDomain), len(s.rec.key))
+	}
+	if err := d.Err(); err != nil {
+		s.close()
+		return nil, err
+	}
+	s.rec.dataset = s.r.dataset
+	s.domains++
+	s.rows += s.rec.totals.Rows
+	return &s.rec, nil
+}
+
+// after tells whether a sorts after b.
+func after(a, b []byte) bool { return string(a) > string(b) }
+
+// nextFrame decodes the next domain frame; false after the last.
+func (s *batchSource) nextFrame() (bool, error) {
+	r := s.r
+	if s.frame == r.batchDirectory.frames {
+		if s.domains != r.domains || s.rows != r.rows {
+			return false, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("%d domains, %d rows", s.domains, s.rows), fmt.Sprintf("%d, %d", r.domains, r.rows))
+		}
+		return false, nil
+	}
+	if s.stream == nil {
+		_, n := r.frames.Place(0, r.batchDirectory.frames)
+		var err error
+		if s.stream, err = r.store.Open(s.ctx, r.key, 0, n); err != nil {
+			return false, err
+		}
+		s.buf = bufio.NewReaderSize(s.stream, batchBuffer)
+	}
+	_, n := r.frames.Place(s.frame, s.frame+1)
+	if int64(cap(s.packed)) < n {
+		s.packed = make([]byte, n)
+	}
+	s.packed = s.packed[:n]
+	if _, err := io.ReadFull(s.buf, s.packed); err != nil {
+		return false, fmt.Errorf("read frame %d of %s: %w", s.frame, r.key, err)
+	}
+	data, err := r.frames.Decode(s.frame, s.packed)
+	if err != nil {
+		return false, err
+	}
+	s.d = codec.NewDecoder(data, r.key, fmt.Sprintf("frame %d", s.frame))
+	s.frame++
+	return true, nil
+}
+
+// frameObject describes a finished postings object.
+func frameObject(key string, f codec.FrameFile) lake.FrameObject {
+	return lake.FrameObject{
+		Object:    lake.Object{Key: key, Bytes: f.Bytes, XXH64: fmt.Sprintf("%016x", f.XXH64)},
+		TailBytes: f.TailBytes, TailXXH64: fmt.Sprintf("%016x", f.TailXXH64),
+	}
+}

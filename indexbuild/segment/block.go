@@ -1,0 +1,660 @@
+package segment
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// presence says which entries of a block have something.
+type presence uint8
+
+const (
+	none presence = iota
+	all
+	some // a bit for each entry says which
+)
+
+func presenceOf(n, total int) presence {
+	switch n {
+	case 0:
+		return none
+	case total:
+		return all
+	}
+	return some
+}
+
+// A block holds consecutive entries, column by column:
+//
+//	"PDX1" | u32 ver=2 | uvarint shard | uvarint domains D | uvarint entries N | uvarint files F
+//	u8 presence: of size | of ts << 2 | of payloads << 4, each 0 none, 1 all, 2 some
+//	u64 first domain_id
+//	u8 L | D × L bits: low bits of domain_id - first
+//	(H + D) bits: the high bits of domain_id - first, by Elias and Fano: the one with number i stands at high+i. uvarint H before
+//	D × u32 check bits
+//	[N bits, if N ≠ D: 1 where a domain's first entry is]
+//	file table: column of F file ids, ascending; column of their datasets
+//	column of N places in the file table: the file of the entry's first tuple, which tells its dataset
+//	column of N rows
+//	[N bits, if some have a size] [column of sizes, if any]
+//	[N bits, if some have ts] [varint base, uvarint unit, column of (first-base)/unit, column of (last-first)/unit, if any]
+//	[N bits, if some have a payload]
+//	[column of row_group, column of first_row, for entries without a payload, if any]
+//	[column of offset, column of length, for those with one, if any]
+//	u32 CRC-32C
+//
+// Bit strings start on a byte. Columns are packed columns, see column.go.
+
+// encode appends the block of entries to out.
+func (w *PostingsWriter) encode(out []byte, entries []Entry) []byte {
+	domains, sizes, times, payloads := 0, 0, 0, 0
+	clear(w.files)
+	w.table = w.table[:0]
+	for i := range entries {
+		e := &entries[i]
+		if i == 0 || e.Key != entries[i-1].Key {
+			domains++
+		}
+		if e.HasSize {
+			sizes++
+		}
+		if e.HasTS {
+			times++
+		}
+		if !e.Inline {
+			payloads++
+		}
+		if _, ok := w.files[e.First.FileID]; !ok {
+			w.files[e.First.FileID] = e.Dataset
+			w.table = append(w.table, e.First.FileID)
+		}
+	}
+	slices.Sort(w.table)
+	hasSize, hasTS, hasPayload := presenceOf(sizes, len(entries)), presenceOf(times, len(entries)), presenceOf(payloads, len(entries))
+
+	out = codec.AppendMagic(out, postingsMagic, postingsVersion)
+	out = codec.AppendUvarint(out, uint64(w.shard))
+	out = codec.AppendUvarint(out, uint64(domains))
+	out = codec.AppendUvarint(out, uint64(len(entries)))
+	out = codec.AppendUvarint(out, uint64(len(w.table)))
+	out = append(out, byte(hasSize|hasTS<<2|hasPayload<<4))
+
+	out = w.encodeDomains(out, entries, domains)
+
+	column := func(value func(*Entry) (int64, bool)) {
+		w.ints = w.ints[:0]
+		for i := range entries {
+			if v, ok := value(&entries[i]); ok {
+				w.ints = append(w.ints, v)
+			}
+		}
+		out, w.scratch = appendInts(out, w.ints, w.scratch)
+	}
+	bitmap := func(p presence, has func(*Entry) bool) {
+		if p != some {
+			return
+		}
+		b := bitWriter{out: out}
+		for i := range entries {
+			v := uint64(0)
+			if has(&entries[i]) {
+				v = 1
+			}
+			b.put(v, 1)
+		}
+		out = b.align()
+	}
+
+	w.ints = w.ints[:0]
+	for _, f := range w.table {
+		w.ints = append(w.ints, int64(f))
+	}
+	out, w.scratch = appendInts(out, w.ints, w.scratch)
+	for i, f := range w.table {
+		w.ints[i] = int64(w.files[f])
+		w.files[f] = uint32(i)
+	}
+	out, w.scratch = appendInts(out, w.ints, w.scratch)
+
+	column(func(e *Entry) (int64, bool) { return int64(w.files[e.First.FileID]), true })
+	column(func(e *Entry) (int64, bool) { return e.Rows, true })
+	if hasSize != none {
+		bitmap(hasSize, func(e *Entry) bool { return e.HasSize })
+		column(func(e *Entry) (int64, bool) { return e.Size, e.HasSize })
+	}
+	if hasTS != none {
+		bitmap(hasTS, func(e *Entry) bool { return e.HasTS })
+		out = w.encodeTimes(out, entries)
+	}
+	bitmap(hasPayload, func(e *Entry) bool { return !e.Inline })
+	if hasPayload != all {
+		column(func(e *Entry) (int64, bool) { return int64(e.First.RowGroup), e.Inline })
+		column(func(e *Entry) (int64, bool) { return e.First.FirstRow, e.Inline })
+	}
+	if hasPayload != none {
+		column(func(e *Entry) (int64, bool) { return e.offset, !e.Inline })
+		column(func(e *Entry) (int64, bool) { return e.length, !e.Inline })
+	}
+	return codec.AppendCRC32C(out)
+}
+
+// encodeDomains appends ids, check bits, and which entries are a domain's first. Ids are
+// spread evenly, so that a list of their upper bits by Elias and Fano, searched without
+// decoding it, takes little more than the least there is: log2(range/D)+2 bits an id.
+func (w *PostingsWriter) encodeDomains(out []byte, entries []Entry, domains int) []byte {
+	first := entries[0].ID
+	out = codec.AppendU64(out, first)
+	lows := lowBits(entries[len(entries)-1].ID-first, domains)
+	high := (entries[len(entries)-1].ID - first) >> lows
+	out = append(out, byte(lows))
+	out = codec.AppendUvarint(out, high)
+
+	w.scratch = w.scratch[:0]
+	for i := range entries {
+		if i == 0 || entries[i].Key != entries[i-1].Key {
+			w.scratch = append(w.scratch, entries[i].ID-first)
+		}
+	}
+	out = appendBits(out, w.scratch, lows)
+	b := bitWriter{out: out}
+	prev := uint64(0)
+	for _, v := range w.scratch {
+		for v >>= lows; prev < v; prev++ {
+			b.put(0, 1)
+		}
+		b.put(1, 1)
+	}
+	out = b.align()
+	for i := range entries {
+		if i == 0 || entries[i].Key != entries[i-1].Key {
+			out = codec.AppendU32(out, entries[i].Check)
+		}
+	}
+	if domains == len(entries) {
+		return out
+	}
+	b = bitWriter{out: out}
+	for i := range entries {
+		v := uint64(0)
+		if i == 0 || entries[i].Key != entries[i-1].Key {
+			v = 1
+		}
+		b.put(v, 1)
+	}
+	return b.align()
+}
+
+// lowBits is the number of low bits for n ids over a range: then there are at most two upper
+// steps to an id on average.
+func lowBits(span uint64, n int) uint {
+	return uint(max(bits.Len64(span/uint64(n)), 1) - 1)
+}
+
+// encodeTimes appends first and last ts in multiples of what all have in common: most
+// datasets have seconds or days.
+func (w *PostingsWriter) encodeTimes(out []byte, entries []Entry) []byte {
+	var base int64
+	found := false
+	for i := range entries {
+		if e := &entries[i]; e.HasTS && (!found || e.FirstTS < base) {
+			base, found = e.FirstTS, true
+		}
+	}
+	unit := uint64(0)
+	for i := range entries {
+		if e := &entries[i]; e.HasTS {
+			unit = gcd(unit, uint64(e.FirstTS)-uint64(base))
+			unit = gcd(unit, uint64(e.LastTS)-uint64(e.FirstTS))
+		}
+	}
+	unit = max(unit, 1)
+	out = codec.AppendVarint(out, base)
+	out = codec.AppendUvarint(out, unit)
+	w.scratch = w.scratch[:0]
+	for i := range entries {
+		if e := &entries[i]; e.HasTS {
+			w.scratch = append(w.scratch, (uint64(e.FirstTS)-uint64(base))/unit)
+		}
+	}
+	out = appendColumn(out, 0, w.scratch)
+	w.scratch = w.scratch[:0]
+	for i := range entries {
+		if e := &entries[i]; e.HasTS {
+			w.scratch = append(w.scratch, (uint64(e.LastTS)-uint64(e.FirstTS))/unit)
+		}
+	}
+	return appendColumn(out, 0, w.scratch)
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// block is one decoded frame of postings.idx. Lookups work on the packed bytes: what stays in
+// memory is what stands in the file.
+type block struct {
+	file    string
+	section string
+	bytes   int64
+
+	domains, entries, files int
+
+	first  uint64
+	lows   uint
+	high   uint64
+	low    bitString
+	upper  bitString
+	checks []byte
+	starts bitString // nil where each domain has one entry
+
+	fileIDs, datasets, places, rows column
+
+	hasSize, hasTS, hasPayload presence
+	sizeBits, tsBits, payBits  bitString
+	sizes                      column
+	tsBase                     int64
+	tsUnit                     uint64
+	firstTS, spanTS            column
+	rowGroups, firstRows       column
+	offsets, lengths           column
+}
+
+// expectation is what a block has to agree with.
+type expectation struct {
+	shard, shardBits int
+	files            *Files // nil where unknown
+	datBytes         int64  // decompressed size of postings.dat; -1 where unknown
+}
+
+// parseBlock checks every value of a block, so that lookups need not.
+func parseBlock(raw []byte, file, section string, want expectation) (*block, error) {
+	body, err := codec.CheckCRC32C(raw, file, section)
+	if err != nil {
+		return nil, err
+	}
+	b := &block{file: file, section: section, bytes: int64(cap(raw))}
+	d := codec.NewDecoder(body, file, section)
+	d.Magic(postingsMagic, postingsVersion)
+	if shard := d.Uvarint(); d.Err() == nil && shard != uint64(want.shard) {
+		d.Fail(fmt.Sprintf("shard %d", want.shard), shard)
+	}
+	b.domains = int(d.Uint(maxBlockEntries))
+	b.entries = int(d.Uint(maxBlockEntries))
+	b.files = int(d.Uint(uint64(b.entries)))
+	if d.Err() == nil && (b.domains < 1 || b.domains > b.entries || b.files < 1) {
+		d.Fail("entries of at least one domain and file each", fmt.Sprintf("%d domains, %d entries, %d files", b.domains, b.entries, b.files))
+	}
+	flags := d.U8()
+	b.hasSize, b.hasTS, b.hasPayload = presence(flags&3), presence(flags>>2&3), presence(flags>>4)
+	if d.Err() == nil && max(b.hasSize, b.hasTS, b.hasPayload) > some {
+		d.Fail("presence 0 to 2 of size, ts and payload", flags)
+	}
+	b.readDomains(d, want)
+	b.fileIDs = readColumn(d, b.files)
+	b.datasets = readColumn(d, b.files)
+	b.places = readColumn(d, b.entries)
+	b.rows = readColumn(d, b.entries)
+	present := func(p presence) (bitString, int) {
+		switch p {
+		case none:
+			return nil, 0
+		case all:
+			return nil, b.entries
+		}
+		bs := bitString(d.Bytes(bitBytes(b.entries, 1)))
+		if d.Err() != nil {
+			return nil, 0
+		}
+		n := bs.rank(b.entries)
+		if n == 0 || n == b.entries {
+			d.Fail("some entries, not none or all", n)
+		}
+		return bs, n
+	}
+	var n int
+	if b.hasSize != none {
+		b.sizeBits, n = present(b.hasSize)
+		b.sizes = readColumn(d, n)
+	}
+	if b.hasTS != none {
+		b.tsBits, n = present(b.hasTS)
+		b.tsBase = d.Varint()
+		b.tsUnit = d.Uvarint()
+		b.firstTS = readColumn(d, n)
+		b.spanTS = readColumn(d, n)
+	}
+	b.payBits, n = present(b.hasPayload)
+	if n < b.entries {
+		b.rowGroups = readColumn(d, b.entries-n)
+		b.firstRows = readColumn(d, b.entries-n)
+	}
+	if n > 0 {
+		b.offsets = readColumn(d, n)
+		b.lengths = readColumn(d, n)
+	}
+	if err := d.Close(); err != nil {
+		return nil, err
+	}
+	if err := b.check(want); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *block) corrupt(want, got any) error { return codec.Corrupt(b.file, b.section, -1, want, got) }
+
+func (b *block) readDomains(d *codec.Decoder, want expectation) {
+	b.first = d.U64()
+	b.lows = uint(d.U8())
+	if d.Err() == nil && b.lows > 63 {
+		d.Fail("at most 63 low bits", b.lows)
+	}
+	b.high = d.Uvarint()
+	if d.Err() == nil && (b.high > uint64(8*d.Len()) || b.high > math.MaxUint64>>b.lows) {
+		d.Fail("a list of upper bits that fits", b.high)
+	}
+	if d.Err() != nil {
+		return
+	}
+	b.low = d.Bytes(bitBytes(b.domains, b.lows))
+	b.upper = d.Bytes(bitBytes(int(b.high)+b.domains, 1))
+	b.checks = d.Bytes(4 * b.domains)
+	if b.domains < b.entries {
+		b.starts = d.Bytes(bitBytes(b.entries, 1))
+	}
+	if d.Err() != nil {
+		return
+	}
+	if got := b.upper.rank(int(b.high) + b.domains); got != b.domains {
+		d.Fail(fmt.Sprintf("%d upper bits set", b.domains), got)
+		return
+	}
+	if b.starts == nil {
+		return
+	}
+	if got := b.starts.rank(b.entries); got != b.domains || !b.starts.has(0) {
+		d.Fail(fmt.Sprintf("%d first entries, from the first on", b.domains), got)
+	}
+}
+
+// check goes over all values once.
+func (b *block) check(want expectation) error {
+	fileIDs, datasets := b.fileIDs.cursor(), b.datasets.cursor()
+	dataset := make([]uint32, b.files)
+	prevFile, prevSet := int64(-1), int64(-1)
+	for i := range b.files {
+		f, s := fileIDs.read(), datasets.read()
+		if f <= prevFile || f > math.MaxUint32 || s < prevSet || s > math.MaxUint32 {
+			return b.corrupt("files and datasets in order", fmt.Sprintf("%d of %d after %d of %d", f, s, prevFile, prevSet))
+		}
+		if want.files != nil {
+			if f >= int64(want.files.Len()) {
+				return b.corrupt(fmt.Sprintf("a file below %d", want.files.Len()), f)
+			}
+			if got := want.files.info[f].DatasetID; int64(got) != s {
+				return b.corrupt(fmt.Sprintf("dataset %d of file %d", got, f), s)
+			}
+		}
+		prevFile, prevSet = f, s
+		dataset[i] = uint32(s)
+	}
+
+	ids := b.idCursor()
+	var k Key
+	places, rows := b.places.cursor(), b.rows.cursor()
+	domain := -1
+	for i := range b.entries {
+		starts := b.starts == nil || b.starts.has(i)
+		if starts {
+			domain++
+			next := Key{ID: ids.next(), Check: b.checkBits(domain)}
+			if i == 0 && next.ID != b.first {
+				return b.corrupt(fmt.Sprintf("first domain_id %016x", b.first), fmt.Sprintf("%016x", next.ID))
+			}
+			if i > 0 && CompareKeys(k, next) >= 0 {
+				return b.corrupt(fmt.Sprintf("a domain after %016x/%08x", k.ID, k.Check), fmt.Sprintf("%016x/%08x", next.ID, next.Check))
+			}
+			if got := shardOf(next.ID, want.shardBits); got != want.shard {
+				return b.corrupt(fmt.Sprintf("domains of shard %d", want.shard), fmt.Sprintf("%016x of shard %d", next.ID, got))
+			}
+			k = next
+			prevSet = -1
+		}
+		p := places.read()
+		if p < 0 || p >= int64(b.files) {
+			return b.corrupt(fmt.Sprintf("a place below %d", b.files), p)
+		}
+		if s := int64(dataset[p]); s <= prevSet {
+			return b.corrupt(fmt.Sprintf("a dataset after %d", prevSet), s)
+		}
+		prevSet = int64(dataset[p])
+		if n := rows.read(); n < 1 {
+			return b.corrupt("at least one row", n)
+		}
+	}
+	if err := b.checkTotals(); err != nil {
+		return err
+	}
+	return b.checkPlaces(want)
+}
+
+func (b *block) checkTotals() error {
+	if b.hasSize != none {
+		c := b.sizes.cursor()
+		for range b.present(b.hasSize, b.sizeBits) {
+			if n := c.read(); n < 0 {
+				return b.corrupt("a size", n)
+			}
+		}
+	}
+	if b.hasTS == none {
+		return nil
+	}
+	if b.tsUnit < 1 {
+		return b.corrupt("a unit of ts", b.tsUnit)
+	}
+	first, span := b.firstTS.cursor(), b.spanTS.cursor()
+	room := uint64(math.MaxInt64) - uint64(b.tsBase)
+	for range b.present(b.hasTS, b.tsBits) {
+		hi1, f := bits.Mul64(uint64(first.read()), b.tsUnit)
+		hi2, s := bits.Mul64(uint64(span.read()), b.tsUnit)
+		if hi1|hi2 != 0 || f > room || s > room-f {
+			return b.corrupt("a ts of 64 bits", "more")
+		}
+	}
+	return nil
+}
+
+func (b *block) checkPlaces(want expectation) error {
+	n := b.present(b.hasPayload, b.payBits)
+	if n < b.entries {
+		groups, firsts, rows := b.rowGroups.cursor(), b.firstRows.cursor(), b.rows.cursor()
+		for i := range b.entries {
+			n := rows.read()
+			if b.hasPayload == some && b.payBits.has(i) {
+				continue
+			}
+			g, r := groups.read(), firsts.read()
+			if g < 0 || g > math.MaxUint32 || r < 0 || r > math.MaxInt64-n {
+				return b.corrupt("a row group and row", fmt.Sprintf("%d, %d", g, r))
+			}
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	offsets, lengths := b.offsets.cursor(), b.lengths.cursor()
+	end := int64(0)
+	for range n {
+		o, l := offsets.read(), lengths.read()
+		if o < end || l < 1 || l > codec.MaxFrame || o > math.MaxInt64-l || want.datBytes >= 0 && o+l > want.datBytes {
+			return b.corrupt(fmt.Sprintf("payloads in order within %d bytes", want.datBytes), fmt.Sprintf("%d bytes at %d after %d", l, o, end))
+		}
+		end = o + l
+	}
+	return nil
+}
+
+// present is the number of entries that have something.
+func (b *block) present(p presence, bs bitString) int {
+	switch p {
+	case none:
+		return 0
+	case all:
+		return b.entries
+	}
+	return bs.rank(b.entries)
+}
+
+// place is the place of entry i in the columns of something, and whether it has it.
+func (b *block) place(p presence, bs bitString, i int) (int, bool) {
+	switch p {
+	case none:
+		return 0, false
+	case all:
+		return i, true
+	}
+	return bs.rank(i), bs.has(i)
+}
+
+func (b *block) checkBits(domain int) uint32 {
+	return binary.LittleEndian.Uint32(b.checks[4*domain:])
+}
+
+// lowAt is the lower bits of a domain's place.
+func (b *block) lowAt(domain int) uint64 {
+	if b.lows == 0 {
+		return 0
+	}
+	return b.low.at(uint(domain)*b.lows, b.lows)
+}
+
+// idCursor reads the ids from the first on.
+type idCursor struct {
+	b      *block
+	domain int
+	word   int
+	left   uint64 // ones of the word not yet read
+}
+
+func (b *block) idCursor() idCursor { return idCursor{b: b, left: b.upper.word(0)} }
+
+func (c *idCursor) next() uint64 {
+	for c.left == 0 {
+		c.word++
+		c.left = c.b.upper.word(c.word)
+	}
+	at := c.word<<6 + bits.TrailingZeros64(c.left)
+	c.left &= c.left - 1
+	id := c.b.first + (uint64(at-c.domain)<<c.b.lows | c.b.lowAt(c.domain))
+	c.domain++
+	return id
+}
+
+// domain finds a key and returns its entries [from, to); an empty range if there are none.
+func (b *block) domain(k Key) (from, to int) {
+	if k.ID < b.first {
+		return 0, 0
+	}
+	v := k.ID - b.first
+	high := v >> b.lows
+	if high > b.high {
+		return 0, 0
+	}
+	// The ids with these upper bits are the ones after as many zeros.
+	at := 0
+	if high > 0 {
+		at = b.upper.selectZero(int(high)-1, int(b.high)+b.domains) + 1
+	}
+	low := v & lowMask(b.lows)
+	for i := at - int(high); i < b.domains && b.upper.has(at); i, at = i+1, at+1 {
+		got := b.lowAt(i)
+		if got < low || got == low && b.checkBits(i) < k.Check {
+			continue
+		}
+		if got != low || b.checkBits(i) != k.Check {
+			break
+		}
+		return b.span(i)
+	}
+	return 0, 0
+}
+
+// span is the range of a domain's entries.
+func (b *block) span(domain int) (from, to int) {
+	if b.starts == nil {
+		return domain, domain + 1
+	}
+	from = b.starts.selectOne(domain)
+	if domain == b.domains-1 {
+		return from, b.entries
+	}
+	for to = from + 1; !b.starts.has(to); to++ {
+	}
+	return from, to
+}
+
+// dataset is the dataset of entry i.
+func (b *block) dataset(i int) uint32 { return uint32(b.datasets.at(int(b.places.at(i)))) }
+
+// find returns the first of the entries [from, to) whose dataset is not below dataset.
+func (b *block) find(from, to int, dataset uint32) int {
+	for from < to {
+		mid := (from + to) / 2
+		if b.dataset(mid) < dataset {
+			from = mid + 1
+		} else {
+			to = mid
+		}
+	}
+	return from
+}
+
+// entry decodes entry i, which is of the domain k.
+func (b *block) entry(i int, k Key) Entry {
+	p := int(b.places.at(i))
+	e := Entry{Key: k, Dataset: uint32(b.datasets.at(p))}
+	e.First.FileID = uint32(b.fileIDs.at(p))
+	e.Rows = b.rows.at(i)
+	if at, ok := b.place(b.hasSize, b.sizeBits, i); ok {
+		e.HasSize, e.Size = true, b.sizes.at(at)
+	}
+	if at, ok := b.place(b.hasTS, b.tsBits, i); ok {
+		e.HasTS = true
+		e.FirstTS = b.tsBase + int64(uint64(b.firstTS.at(at))*b.tsUnit)
+		e.LastTS = e.FirstTS + int64(uint64(b.spanTS.at(at))*b.tsUnit)
+	}
+	if at, ok := b.place(b.hasPayload, b.payBits, i); ok {
+		e.offset, e.length = b.offsets.at(at), b.lengths.at(at)
+		return e
+	} else if b.hasPayload == some {
+		i -= at
+	}
+	e.Inline = true
+	e.First.RowGroup = uint32(b.rowGroups.at(i))
+	e.First.FirstRow = b.firstRows.at(i)
+	e.First.Rows = e.Rows
+	return e
+}
+
+// memoryBytes is what the block takes in memory: its packed bytes and their description.
+func (b *block) memoryBytes() int64 { return b.bytes + 1<<11 }
+
+// checkFence checks that a block starts as its fence says.
+func (b *block) checkFence(fence []byte) error {
+	var got [postingsFence]byte
+	putFence(&got, Key{ID: b.first, Check: b.checkBits(0)}, b.dataset(0))
+	if !bytes.Equal(got[:], fence) {
+		return b.corrupt(fmt.Sprintf("first entry %x", fence), fmt.Sprintf("%x", got))
+	}
+	return nil
+}

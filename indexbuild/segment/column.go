@@ -1,0 +1,339 @@
+package segment
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// A packed column holds n integers so that any one of them is read without the others: each
+// takes the same number of bits, and the few that need more have their upper bits in a list
+// of exceptions ("patched frame of reference", Zukowski et al., "Super-Scalar RAM-CPU Cache
+// Compression", ICDE 2006).
+//
+//	varint base | u8 width | uvarint exceptions | [u8 upper, if there are exceptions]
+//	n × width bits of (value-base)
+//	exceptions × bits.Len(n-1) bits: the place in the column, ascending
+//	exceptions × upper bits: (value-base) >> width
+//
+// Differences are taken modulo 2^64. Bits fill bytes from the lowest, and each of the three
+// lists starts on a byte.
+
+// bitString reads numbers of any width from packed bits.
+type bitString []byte
+
+// at returns the width bits that start at bit off. They have to be inside.
+func (b bitString) at(off, width uint) uint64 {
+	i, s := off>>3, off&7
+	if uint(len(b)) >= i+9 {
+		v := binary.LittleEndian.Uint64(b[i:]) >> s
+		// A shift by 64, where s is 0, gives 0.
+		v |= uint64(b[i+8]) << (64 - s)
+		return v & lowMask(width)
+	}
+	var v uint64
+	for got := uint(0); got < width; {
+		v |= uint64(b[i]>>s) << got
+		got += 8 - s
+		i, s = i+1, 0
+	}
+	return v & lowMask(width)
+}
+
+// word returns 64 bits from bit 64*i on, zeros past the end.
+func (b bitString) word(i int) uint64 {
+	if len(b) >= i*8+8 {
+		return binary.LittleEndian.Uint64(b[i*8:])
+	}
+	var v uint64
+	for j, c := range b[i*8:] {
+		v |= uint64(c) << (8 * j)
+	}
+	return v
+}
+
+// words is the number of words that hold the string.
+func (b bitString) words() int { return (len(b) + 7) / 8 }
+
+func (b bitString) has(i int) bool { return b[i>>3]>>(i&7)&1 != 0 }
+
+// rank is the number of ones before bit i.
+func (b bitString) rank(i int) int {
+	n := 0
+	for w := range i >> 6 {
+		n += bits.OnesCount64(b.word(w))
+	}
+	if i&63 != 0 {
+		n += bits.OnesCount64(b.word(i>>6) & lowMask(uint(i&63)))
+	}
+	return n
+}
+
+// selectOne is the place of the one with number k, from 0; -1 if there are fewer.
+func (b bitString) selectOne(k int) int {
+	for w := range b.words() {
+		v := b.word(w)
+		if n := bits.OnesCount64(v); k >= n {
+			k -= n
+			continue
+		}
+		return w<<6 + selectInWord(v, k)
+	}
+	return -1
+}
+
+// selectZero is the place of the zero with number k, from 0, counting no further than limit
+// bits; -1 if there are fewer.
+func (b bitString) selectZero(k, limit int) int {
+	for w := range b.words() {
+		v := ^b.word(w)
+		if left := limit - w<<6; left < 64 {
+			if left <= 0 {
+				return -1
+			}
+			v &= lowMask(uint(left))
+		}
+		if n := bits.OnesCount64(v); k >= n {
+			k -= n
+			continue
+		}
+		return w<<6 + selectInWord(v, k)
+	}
+	return -1
+}
+
+func selectInWord(v uint64, k int) int {
+	for range k {
+		v &= v - 1
+	}
+	return bits.TrailingZeros64(v)
+}
+
+func lowMask(width uint) uint64 { return 1<<width - 1 }
+
+func bitBytes(n int, width uint) int { return (n*int(width) + 7) / 8 }
+
+// bitWriter appends numbers of any width.
+type bitWriter struct {
+	out  []byte
+	acc  uint64
+	have uint
+}
+
+func (w *bitWriter) put(v uint64, width uint) {
+	v &= lowMask(width)
+	w.acc |= v << w.have
+	if w.have+width < 64 {
+		w.have += width
+		return
+	}
+	w.out = binary.LittleEndian.AppendUint64(w.out, w.acc)
+	// A shift by 64, where have is 0 and width 64, gives 0.
+	w.acc = v >> (64 - w.have)
+	w.have += width - 64
+}
+
+// align fills up the last byte with zeros.
+func (w *bitWriter) align() []byte {
+	for ; w.have > 0; w.have -= min(8, w.have) {
+		w.out = append(w.out, byte(w.acc))
+		w.acc >>= 8
+	}
+	w.acc = 0
+	return w.out
+}
+
+func appendBits(out []byte, values []uint64, width uint) []byte {
+	if width == 0 {
+		return out
+	}
+	w := bitWriter{out: out}
+	for _, v := range values {
+		w.put(v, width)
+	}
+	return w.align()
+}
+
+// packing says how a column is packed.
+type packing struct {
+	width, upper uint
+	exceptions   int
+}
+
+// choosePacking finds the smallest form of values, which are differences to the base.
+func choosePacking(values []uint64) packing {
+	var count [65]int
+	for _, v := range values {
+		count[bits.Len64(v)]++
+	}
+	longest := uint(64)
+	for longest > 0 && count[longest] == 0 {
+		longest--
+	}
+	best := packing{width: longest}
+	bestSize := bitBytes(len(values), longest)
+	place := placeWidth(len(values))
+	above := 0
+	for width := int(longest) - 1; width >= 0; width-- {
+		above += count[width+1]
+		upper := longest - uint(width)
+		size := bitBytes(len(values), uint(width)) + bitBytes(above, place) + bitBytes(above, upper) + 1
+		if above > 127 {
+			size++ // of the number of exceptions
+		}
+		if size < bestSize {
+			best, bestSize = packing{uint(width), upper, above}, size
+		}
+	}
+	return best
+}
+
+func placeWidth(n int) uint { return uint(bits.Len(uint(max(n-1, 0)))) }
+
+// appendColumn appends values less base as a packed column. It uses values as scratch memory.
+func appendColumn(out []byte, base int64, values []uint64) []byte {
+	p := choosePacking(values)
+	out = codec.AppendVarint(out, base)
+	out = append(out, byte(p.width))
+	out = codec.AppendUvarint(out, uint64(p.exceptions))
+	if p.exceptions > 0 {
+		out = append(out, byte(p.upper))
+	}
+	out = appendBits(out, values, p.width)
+	if p.exceptions == 0 {
+		return out
+	}
+	places := bitWriter{out: out}
+	place := placeWidth(len(values))
+	upper := values[:0] // never overtakes the loop
+	for i, v := range values {
+		if v>>p.width != 0 {
+			places.put(uint64(i), place)
+			upper = append(upper, v>>p.width)
+		}
+	}
+	return appendBits(places.align(), upper, p.upper)
+}
+
+// appendInts appends a column whose base is its smallest value.
+func appendInts(out []byte, values []int64, scratch []uint64) ([]byte, []uint64) {
+	var base int64
+	for i, v := range values {
+		if i == 0 || v < base {
+			base = v
+		}
+	}
+	scratch = scratch[:0]
+	for _, v := range values {
+		scratch = append(scratch, uint64(v)-uint64(base))
+	}
+	return appendColumn(out, base, scratch), scratch
+}
+
+// column reads a packed column. Its memory is the block's.
+type column struct {
+	base       uint64
+	width      uint
+	exceptions int
+	place      uint
+	upper      uint
+	low        bitString
+	places     bitString
+	uppers     bitString
+}
+
+// readColumn reads a column of n values from d and checks its form: no call of at can leave it.
+func readColumn(d *codec.Decoder, n int) column {
+	c := column{base: uint64(d.Varint()), width: uint(d.U8())}
+	if d.Err() == nil && c.width > 64 {
+		d.Fail("a width of at most 64", c.width)
+	}
+	c.exceptions = int(d.Uint(uint64(n)))
+	if c.exceptions > 0 {
+		c.place = placeWidth(n)
+		c.upper = uint(d.U8())
+		if d.Err() == nil && (c.upper == 0 || c.upper+c.width > 64) {
+			d.Fail(fmt.Sprintf("1 to %d upper bits", 64-c.width), c.upper)
+		}
+	}
+	if d.Err() != nil {
+		return column{}
+	}
+	c.low = d.Bytes(bitBytes(n, c.width))
+	c.places = d.Bytes(bitBytes(c.exceptions, c.place))
+	c.uppers = d.Bytes(bitBytes(c.exceptions, c.upper))
+	if d.Err() != nil {
+		return column{}
+	}
+	for i, last := 0, -1; i < c.exceptions; i++ {
+		at := int(c.places.at(uint(i)*c.place, c.place))
+		if at <= last || at >= n {
+			d.Fail(fmt.Sprintf("exceptions that ascend to below %d", n), at)
+			return column{}
+		}
+		last = at
+	}
+	return c
+}
+
+// at returns value i.
+func (c *column) at(i int) int64 {
+	v := uint64(0)
+	if c.width > 0 {
+		v = c.low.at(uint(i)*c.width, c.width)
+	}
+	if c.exceptions > 0 {
+		lo, hi := 0, c.exceptions
+		for lo < hi {
+			mid := (lo + hi) / 2
+			if int(c.places.at(uint(mid)*c.place, c.place)) < i {
+				lo = mid + 1
+			} else {
+				hi = mid
+			}
+		}
+		if lo < c.exceptions && int(c.places.at(uint(lo)*c.place, c.place)) == i {
+			v |= c.uppers.at(uint(lo)*c.upper, c.upper) << c.width
+		}
+	}
+	return int64(c.base + v)
+}
+
+// cursor reads a column from its start, faster than at.
+type cursor struct {
+	c    *column
+	i    int
+	next int // exception
+	stop int // where it applies
+}
+
+func (c *column) cursor() cursor {
+	k := cursor{c: c, stop: -1}
+	k.load()
+	return k
+}
+
+func (k *cursor) load() {
+	k.stop = -1
+	if k.next < k.c.exceptions {
+		k.stop = int(k.c.places.at(uint(k.next)*k.c.place, k.c.place))
+	}
+}
+
+// read returns the next value.
+func (k *cursor) read() int64 {
+	c := k.c
+	v := uint64(0)
+	if c.width > 0 {
+		v = c.low.at(uint(k.i)*c.width, c.width)
+	}
+	if k.i == k.stop {
+		v |= c.uppers.at(uint(k.next)*c.upper, c.upper) << c.width
+		k.next++
+		k.load()
+	}
+	k.i++
+	return int64(c.base + v)
+}

@@ -1,0 +1,137 @@
+package segment
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"strings"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+const (
+	// linesPerFrame is how many domains a frame of domains.txt.zst holds, the last one excepted:
+	// about 16 KB of text, and ordinal → frame is a division.
+	linesPerFrame = 1024
+
+	// MaxDomain bounds a domain's length in bytes. A DNS name has at most 253, an IPv6 address
+	// in brackets less.
+	MaxDomain = 255
+)
+
+// DomainsWriter writes domains.txt.zst. Domains have to ascend.
+type DomainsWriter struct {
+	fw    *codec.FrameWriter
+	frame []byte
+	lines int
+	count int64
+	last  []byte
+}
+
+// NewDomainsWriter writes to w.
+func NewDomainsWriter(w io.Writer) *DomainsWriter {
+	return &DomainsWriter{fw: codec.NewFrameWriter(w, 0)}
+}
+
+// Add writes the next domain; its ordinal is the number of those added before.
+func (w *DomainsWriter) Add(domain []byte) error {
+	if len(domain) == 0 || len(domain) > MaxDomain || bytes.IndexByte(domain, '\n') >= 0 {
+		return fmt.Errorf("domain %q: want 1 to %d bytes without newline", domain, MaxDomain)
+	}
+	if bytes.Compare(domain, w.last) <= 0 {
+		return fmt.Errorf("domain %q after %q", domain, w.last)
+	}
+	w.frame = append(append(w.frame, domain...), '\n')
+	w.last = append(w.last[:0], domain...)
+	w.count++
+	if w.lines++; w.lines < linesPerFrame {
+		return nil
+	}
+	return w.flush()
+}
+
+func (w *DomainsWriter) flush() error {
+	if w.lines == 0 {
+		return nil
+	}
+	_, _, err := w.fw.Frame(nil, w.frame)
+	w.frame, w.lines = w.frame[:0], 0
+	return err
+}
+
+// Count is the number of domains added.
+func (w *DomainsWriter) Count() int64 { return w.count }
+
+// Finish writes the tail.
+func (w *DomainsWriter) Finish() (codec.FrameFile, error) {
+	if err := w.flush(); err != nil {
+		return codec.FrameFile{}, err
+	}
+	return w.fw.Finish()
+}
+
+// Domain returns the domain with that ordinal.
+func (s *Segment) Domain(ctx context.Context, ordinal uint32) (string, error) {
+	if int64(ordinal) >= s.info.Domains {
+		return "", fmt.Errorf("segment %s: ordinal %d of %d", s.info.Segment, ordinal, s.info.Domains)
+	}
+	frame, line := int(ordinal/linesPerFrame), int(ordinal%linesPerFrame)
+	data, err := s.domains.frame(ctx, s.cache, frame)
+	if err != nil {
+		return "", err
+	}
+	for range line {
+		_, data, _ = bytes.Cut(data, []byte{'\n'})
+	}
+	domain, _, ok := bytes.Cut(data, []byte{'\n'})
+	if !ok {
+		return "", codec.Corrupt(s.domains.key, fmt.Sprintf("frame %d", frame), -1, fmt.Sprintf("line %d", line), "end")
+	}
+	return string(domain), nil
+}
+
+// Domains yields ordinal and domain of all domains from one on, in order, and checks count and
+// order of what it passes. An error is the last thing yielded. Frames are not kept in the cache.
+func (s *Segment) Domains(ctx context.Context, from uint32) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		last := ""
+		first := int(from / linesPerFrame)
+		ordinal := int64(first) * linesPerFrame
+		for frame, err := range s.domains.scan(ctx, first) {
+			if err != nil {
+				yield("", err)
+				return
+			}
+			n := bytes.Count(frame.data, []byte{'\n'})
+			want := min(linesPerFrame, s.info.Domains-ordinal)
+			if int64(n) != want || frame.data[len(frame.data)-1] != '\n' {
+				yield("", codec.Corrupt(s.domains.key, frame.section(), -1, fmt.Sprintf("%d whole lines", want), n))
+				return
+			}
+			text := string(frame.data)
+			for line := range strings.Lines(text) {
+				domain := line[:len(line)-1]
+				if domain <= last || len(domain) > MaxDomain {
+					yield("", codec.Corrupt(s.domains.key, frame.section(), -1, fmt.Sprintf("a domain after %q", last), fmt.Sprintf("%q", domain)))
+					return
+				}
+				last = domain
+				if ordinal >= int64(from) && !yield(domain, nil) {
+					return
+				}
+				ordinal++
+			}
+		}
+	}
+}
+
+// checkDomainFrames holds the number of frames against the number of domains.
+func checkDomainFrames(frames, domains int64, name string) error {
+	if want := (domains + linesPerFrame - 1) / linesPerFrame; frames != want || domains > math.MaxUint32-1 {
+		return codec.Corrupt(name, "seek table", -1, fmt.Sprintf("%d frames", want), frames)
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package segment
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// domain_to_datasets.roar is the original specification's DTDR, version 1:
+//
+//	"DTDR" | u32 ver=1 | u64 N | u64 index_offset
+//	bitmaps, each in Roaring's portable form, from byte 24
+//	N × {u64 start from the file's beginning | u32 length}, at index_offset
+const (
+	membershipMagic   = "DTDR"
+	membershipVersion = 1
+	membershipHeader  = 24
+	membershipEntry   = 12
+
+	// What is remembered of bitmaps written, to store equal ones once. Beyond it a bitmap that
+	// was not remembered is stored again. Constants, so that the bytes do not depend on the
+	// machine.
+	maxSharedBitmaps = 1 << 18
+	maxSharedBytes   = 64 << 20
+)
+
+// MembershipWriter makes domain_to_datasets.roar. Both sections are kept in temporary files,
+// since the header needs what is known last.
+type MembershipWriter struct {
+	bitmaps, index         *os.File
+	bitmapsOut, indexOut   *bufio.Writer
+	off                    uint64
+	count                  int64
+	shared                 map[uint64][]sharedBitmap
+	sharedCount, sharedLen int
+	last                   []uint32
+	lastAt                 sharedBitmap
+	buf                    bytes.Buffer
+}
+
+type sharedBitmap struct {
+	off  uint64
+	data []byte
+}
+
+// NewMembershipWriter keeps its temporary files in dir. Close it, whether it was written or not.
+func NewMembershipWriter(dir string) (*MembershipWriter, error) {
+	w := &MembershipWriter{off: membershipHeader, shared: map[uint64][]sharedBitmap{}}
+	var err error
+	if w.bitmaps, err = tempFile(dir, "bitmaps-*.tmp"); err != nil {
+		return nil, err
+	}
+	if w.index, err = tempFile(dir, "bitmap-index-*.tmp"); err != nil {
+		w.Close()
+		return nil, err
+	}
+	w.bitmapsOut, w.indexOut = bufio.NewWriterSize(w.bitmaps, 256<<10), bufio.NewWriterSize(w.index, 256<<10)
+	return w, nil
+}
+
+// tempFile opens a file that goes when it is closed, or the process dies, where the system
+// can do that.
+func tempFile(dir, pattern string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, pattern)
+	if err != nil {
+		return nil, err
+	}
+	_ = os.Remove(f.Name()) // else by closeTemp
+	return f, nil
+}
+
+func closeTemp(f *os.File) {
+	if f != nil {
+		f.Close()
+		_ = os.Remove(f.Name())
+	}
+}
+
+// Close drops the temporary files.
+func (w *MembershipWriter) Close() {
+	closeTemp(w.bitmaps)
+	closeTemp(w.index)
+	w.bitmaps, w.index = nil, nil
+}
+
+// Add writes the next domain's datasets, which have to ascend. It does not keep the slice.
+func (w *MembershipWriter) Add(datasets []uint32) error {
+	if len(datasets) == 0 {
+		return fmt.Errorf("domain %d: no datasets", w.count)
+	}
+	at := w.lastAt
+	if w.count == 0 || !slices.Equal(w.last, datasets) {
+		var err error
+		if at, err = w.store(datasets); err != nil {
+			return err
+		}
+		w.last, w.lastAt = append(w.last[:0], datasets...), at
+	}
+	w.count++
+	var e [membershipEntry]byte
+	binary.LittleEndian.PutUint64(e[:], at.off)
+	binary.LittleEndian.PutUint32(e[8:], uint32(len(at.data)))
+	_, err := w.indexOut.Write(e[:])
+	return err
+}
+
+func (w *MembershipWriter) store(datasets []uint32) (sharedBitmap, error) {
+	for i := 1; i < len(datasets); i++ {
+		if datasets[i] <= datasets[i-1] {
+			return sharedBitmap{}, fmt.Errorf("domain %d: dataset %d after %d", w.count, datasets[i], datasets[i-1])
+		}
+	}
+	b := roaring.BitmapOf(datasets...)
+	b.RunOptimize()
+	w.buf.Reset()
+	if _, err := b.WriteTo(&w.buf); err != nil {
+		return sharedBitmap{}, err
+	}
+	data := w.buf.Bytes()
+	hash := xxhash.Sum64(data)
+	for _, s := range w.shared[hash] {
+		if bytes.Equal(s.data, data) {
+			return s, nil
+		}
+	}
+	s := sharedBitmap{w.off, bytes.Clone(data)}
+	if w.sharedCount < maxSharedBitmaps && w.sharedLen+len(data) <= maxSharedBytes {
+		w.shared[hash] = append(w.shared[hash], s)
+		w.sharedCount++
+		w.sharedLen += len(data)
+	}
+	w.off += uint64(len(data))
+	_, err := w.bitmapsOut.Write(data)
+	return s, err
+}
+
+// Write writes the file to out.
+func (w *MembershipWriter) Write(out io.Writer) error {
+	h := codec.AppendMagic(nil, membershipMagic, membershipVersion)
+	h = codec.AppendU64(h, uint64(w.count))
+	h = codec.AppendU64(h, w.off)
+	if _, err := out.Write(h); err != nil {
+		return err
+	}
+	for _, s := range []struct {
+		buf  *bufio.Writer
+		file *os.File
+	}{{w.bitmapsOut, w.bitmaps}, {w.indexOut, w.index}} {
+		if err := s.buf.Flush(); err != nil {
+			return err
+		}
+		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, s.file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// membership reads domain_to_datasets.roar from a mapped file.
+type membership struct {
+	m     *mapped
+	count int64
+	index int64 // its offset
+}
+
+func openMembership(m *mapped, domains int64) (*membership, error) {
+	h, err := m.bytes(0, membershipHeader)
+	if err != nil {
+		return nil, err
+	}
+	d := codec.NewDecoder(h, m.name, "header")
+	d.Magic(membershipMagic, membershipVersion)
+	if n := d.U64(); d.Err() == nil && n != uint64(domains) {
+		d.Fail(fmt.Sprintf("%d domains", domains), n)
+	}
+	size := uint64(len(m.data))
+	index := d.U64()
+	if d.Err() == nil && (index < membershipHeader || index > size || size-index != uint64(domains)*membershipEntry) {
+		d.Fail(fmt.Sprintf("an index of %d bytes that ends at %d", domains*membershipEntry, size), fmt.Sprintf("offset %d", index))
+	}
+	if err := d.Close(); err != nil {
+		return nil, err
+	}
+	return &membership{m: m, count: domains, index: int64(index)}, nil
+}
+
+// datasets reads the bitmap of one domain. The bitmap owns its memory.
+func (r *membership) datasets(ordinal uint32) (*roaring.Bitmap, error) {
+	at := r.index + int64(ordinal)*membershipEntry
+	e, err := r.m.bytes(at, membershipEntry)
+	if err != nil {
+		return nil, err
+	}
+	start, length := binary.LittleEndian.Uint64(e), uint64(binary.LittleEndian.Uint32(e[8:]))
+	if index := uint64(r.index); start < membershipHeader || start > index || length < 1 || length > index-start {
+		return nil, codec.Corrupt(r.m.name, "index", at, fmt.Sprintf("a bitmap between %d and %d", membershipHeader, index), fmt.Sprintf("%d bytes at %d", length, start))
+	}
+	data, err := r.m.bytes(int64(start), int64(length))
+	if err != nil {
+		return nil, err
+	}
+	b, err := readBitmap(data)
+	if err != nil {
+		return nil, codec.Corrupt(r.m.name, "bitmaps", int64(start), "a Roaring bitmap", err)
+	}
+	return b, nil
+}
+
+// readBitmap reads a bitmap that has to take all of data.
+func readBitmap(data []byte) (*roaring.Bitmap, error) {
+	b := roaring.New()
+	n, err := b.ReadFrom(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	if n != int64(len(data)) {
+		return nil, fmt.Errorf("%d bytes of %d", n, len(data))
+	}
+	if err := b.Validate(); err != nil {
+		return nil, err
+	}
+	if b.IsEmpty() {
+		return nil, fmt.Errorf("an empty set")
+	}
+	return b, nil
+}
+
+// Datasets returns the set of datasets that hold the domain with that ordinal. The caller owns it.
+func (s *Segment) Datasets(ordinal uint32) (*roaring.Bitmap, error) {
+	if int64(ordinal) >= s.info.Domains {
+		return nil, fmt.Errorf("segment %s: ordinal %d of %d", s.info.Segment, ordinal, s.info.Domains)
+	}
+	return s.member.datasets(ordinal)
+}

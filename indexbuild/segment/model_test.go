@@ -1,0 +1,252 @@
+package segment
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/urlake/urlake/indexbuild/mph"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// model is the oracle: what a segment has to answer, in maps.
+type model struct {
+	files  []FileInfo
+	groups [][]int64 // rows of each file's row groups
+	// domains: domain → dataset → posting, First and Inline left out.
+	domains map[string]map[uint32]*Posting
+	keyOf   func(string) Key
+}
+
+// options of a random model.
+type modelOptions struct {
+	datasets, files, domains int
+	groupRows                int64
+	sizes, times             float64 // share of files that have them
+}
+
+func randomModel(rng *rand.Rand, o modelOptions) *model {
+	m := &model{domains: map[string]map[uint32]*Posting{}, keyOf: KeyOf}
+	names := make([]string, o.domains)
+	for i := range names {
+		names[i] = fmt.Sprintf("%x%s.%s", rng.Uint64()>>rng.IntN(60), []string{"", "-shop", "blog"}[rng.IntN(3)], []string{"com", "org", "co.uk", "xn--p1ai"}[rng.IntN(4)])
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	datasets := make([]uint32, o.files)
+	for i := range datasets {
+		datasets[i] = uint32(1 + rng.IntN(o.datasets)*7)
+	}
+	slices.Sort(datasets)
+	for id, dataset := range datasets {
+		m.addFile(rng, id, dataset, names, o)
+	}
+	return m
+}
+
+// addFile fills a file with rows of some of the domains, in their order.
+func (m *model) addFile(rng *rand.Rand, id int, dataset uint32, names []string, o modelOptions) {
+	hasSize, hasTS := rng.Float64() < o.sizes, rng.Float64() < o.times
+	share := rng.Float64()
+	var groups []int64
+	var rows int64
+	for i, name := range names {
+		if rng.Float64() > share && !(i == len(names)-1 && rows == 0) {
+			continue
+		}
+		t := Totals{Rows: 1 + int64(rng.ExpFloat64()*float64(o.groupRows)/10)}
+		if hasSize && rng.IntN(10) > 0 {
+			t.HasSize, t.Size = true, rng.Int64N(1<<(1+rng.IntN(40)))
+		}
+		if hasTS && rng.IntN(10) > 0 {
+			t.HasTS, t.FirstTS = true, 1.5e12+rng.Int64N(1e6)*1000
+			t.LastTS = t.FirstTS + rng.Int64N(t.Rows)*1000
+		}
+		var tuples []Tuple
+		for left := t.Rows; left > 0; {
+			if len(groups) == 0 || groups[len(groups)-1] == o.groupRows {
+				groups = append(groups, 0)
+			}
+			g := len(groups) - 1
+			n := min(left, o.groupRows-groups[g])
+			tuples = append(tuples, Tuple{FileID: uint32(id), RowGroup: uint32(g), FirstRow: groups[g], Rows: n})
+			groups[g] += n
+			left -= n
+		}
+		rows += t.Rows
+		m.add(name, dataset, t, tuples)
+	}
+	m.groups = append(m.groups, groups)
+	m.files = append(m.files, FileInfo{DatasetID: dataset, DomainPrefix: "any", Path: lake.PartKey(dataset, "any", "b", lake.Digest([]byte{byte(id), byte(id >> 8)}), 0), Batch: "b", Bytes: 1 << 20, Rows: rows})
+}
+
+func (m *model) add(domain string, dataset uint32, t Totals, tuples []Tuple) {
+	if m.domains[domain] == nil {
+		m.domains[domain] = map[uint32]*Posting{}
+	}
+	p := m.domains[domain][dataset]
+	if p == nil {
+		p = &Posting{Entry: Entry{Key: m.keyOf(domain), Dataset: dataset}}
+		m.domains[domain][dataset] = p
+	}
+	p.Totals.Add(t)
+	p.Tuples = append(p.Tuples, tuples...)
+}
+
+func (m *model) names() []string { return slices.Sorted(maps.Keys(m.domains)) }
+
+// postings are all postings in the order of a segment.
+func (m *model) postings() []*Posting {
+	var all []*Posting
+	for _, sets := range m.domains {
+		for _, p := range sets {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Posting) int {
+		return cmp.Or(CompareKeys(a.Key, b.Key), cmp.Compare(a.Dataset, b.Dataset))
+	})
+	return all
+}
+
+// testBatches are the batches of test segments.
+func (m *model) batches() []BatchRef {
+	var refs []BatchRef
+	for _, f := range m.files {
+		ref := BatchRef{DatasetID: f.DatasetID, Batch: f.Batch, Digest: lake.Digest([]byte(f.Batch))}
+		if len(refs) == 0 || refs[len(refs)-1] != ref {
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+// pageBlocks makes blocks for the row groups of a file, of at most pages pages of 8 rows.
+func pageBlocks(tb testing.TB, groups []int64, pages int64) [][]byte {
+	const pageRows, pageBytes = 8, 20
+	var blocks [][]byte
+	off := uint64(4)
+	for g, rows := range groups {
+		for first := int64(0); first < rows; first += pages * pageRows {
+			left := min(rows-first, pages*pageRows)
+			n := (left + pageRows - 1) / pageRows
+			b := codec.AppendUvarint(nil, uint64(g))
+			b = codec.AppendUvarint(b, uint64(first))
+			b = codec.AppendUvarint(b, uint64(n))
+			for i := range n {
+				b = codec.AppendUvarint(b, uint64(min(pageRows, left-i*pageRows)))
+			}
+			for range lake.NumColumns {
+				b = codec.AppendUvarint(b, off)
+				for range n {
+					b = codec.AppendUvarint(b, pageBytes)
+					off += pageBytes
+				}
+				for i := range n {
+					b = codec.AppendU32(b, uint32(off)*uint32(i+1))
+				}
+			}
+			if _, err := lake.DecodePageIndexBlock(b, "test"); err != nil {
+				tb.Fatal(err)
+			}
+			blocks = append(blocks, b)
+		}
+	}
+	return blocks
+}
+
+// write writes the model's segment.
+func (m *model) write(tb testing.TB, store blob.Store, shardBits int) Ref {
+	tb.Helper()
+	ctx := context.Background()
+	check := func(err error) {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	w := NewWriter(ctx, store, m.batches())
+	create := func(name string) *FileWriter {
+		f, err := w.Create(name)
+		check(err)
+		tb.Cleanup(f.Abort)
+		return f
+	}
+	info := Info{CanonicalForm: "urlake-1", PublicSuffix: "test", Batches: m.batches(), ShardBits: shardBits, Parts: int64(len(m.files))}
+
+	f := create(DomainsName)
+	domains := NewDomainsWriter(f)
+	hash := mph.NewBuilder(mph.Options{})
+	defer hash.Close()
+	sets, err := NewMembershipWriter(tb.TempDir())
+	check(err)
+	defer sets.Close()
+	for _, name := range m.names() {
+		check(domains.Add([]byte(name)))
+		k := m.keyOf(name)
+		check(hash.Add(k.ID, k.Check))
+		check(sets.Add(slices.Sorted(maps.Keys(m.domains[name]))))
+	}
+	ff, err := domains.Finish()
+	check(err)
+	check(f.FinishFrames(ff))
+	info.Domains = domains.Count()
+
+	f = create(MembershipName)
+	check(sets.Write(f))
+	check(f.FinishMapped())
+	f = create(MPHFName)
+	_, err = hash.Finish(ctx, f, ff.XXH64)
+	check(err)
+	check(f.FinishMapped())
+
+	f = create(FilesName)
+	ff, err = WriteFiles(f, m.files)
+	check(err)
+	check(f.FinishFrames(ff))
+
+	f = create(PartsName)
+	parts := NewPartsWriter(f)
+	for id, groups := range m.groups {
+		for _, data := range pageBlocks(tb, groups, 4) {
+			b, err := lake.DecodePageIndexBlock(data, "test")
+			check(err)
+			check(parts.Add(uint32(id), b, data))
+		}
+	}
+	ff, err = parts.Finish()
+	check(err)
+	check(f.FinishFrames(ff))
+
+	all := m.postings()
+	for shard := range 1 << shardBits {
+		idx, dat := create(PostingsName(shard)), create(PayloadsName(shard))
+		w := NewPostingsWriter(idx, dat, shard, shardBits)
+		for len(all) > 0 && shardOf(all[0].ID, shardBits) == shard {
+			check(w.Add(all[0].Entry, all[0].Tuples))
+			info.Rows += all[0].Rows
+			all = all[1:]
+		}
+		i, d, err := w.Finish()
+		check(err)
+		entries, inline := w.Entries()
+		info.Entries, info.Inline = info.Entries+entries, info.Inline+inline
+		check(idx.FinishFrames(i))
+		check(dat.FinishFrames(d))
+	}
+	ref, err := w.Finish(info)
+	check(err)
+	return ref
+}
+
+// mapCache is a Cache that forgets nothing.
+type mapCache map[CacheKey]any
+
+func (c mapCache) Get(k CacheKey) (any, bool)     { v, ok := c[k]; return v, ok }
+func (c mapCache) Add(k CacheKey, v any, _ int64) { c[k] = v }
