@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -213,11 +212,10 @@ func tryS3(program, temp string, sidecar bool) (*S3Server, error) {
 	}
 }
 
-// stop ends the gateway and removes its data.
+// stop ends the gateway and removes its data. It would wait for its clients' idle connections
+// if it were asked to end.
 func (s *S3Server) stop() {
-	s.process.Signal(syscall.SIGTERM)
-	kill := time.AfterFunc(5*time.Second, func() { s.process.Kill() })
-	defer kill.Stop()
+	s.process.Kill()
 	<-s.exited
 	os.RemoveAll(s.temp)
 }

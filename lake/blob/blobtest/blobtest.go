@@ -24,7 +24,7 @@ import (
 
 const (
 	// manyKeys is more than one page of a listing and one batch of a deletion.
-	manyKeys = 1100
+	manyKeys = 1010
 
 	// largeObject takes several parts of a multipart upload, the last one short.
 	largeObject = 20<<20 + 12345
@@ -394,7 +394,7 @@ func testRanges(t *testing.T, s blob.Store) {
 // deletions, and wants no tag twice.
 func testETags(t *testing.T, s blob.Store) {
 	seen := map[string]string{}
-	for i := range 150 {
+	for i := range 60 {
 		content := fmt.Sprintf("%06d", i)
 		info := put(t, s, "k", content)
 		stat, err := s.Stat(t.Context(), "k")
@@ -698,7 +698,7 @@ func testLarge(t *testing.T, s blob.Store) {
 }
 
 func testManyWriters(t *testing.T, s blob.Store) {
-	const n = 200
+	const n = 100
 	writers := make([]blob.Writer, n)
 	for i := range writers {
 		w, err := s.Create(t.Context(), fmt.Sprintf("parts/%02x/part", i))
@@ -831,7 +831,7 @@ func testDelete(t *testing.T, s blob.Store) {
 // testCreateDeleteRace creates and deletes objects in the same folders, so that folders come and
 // go under the hands of those who create.
 func testCreateDeleteRace(t *testing.T, s blob.Store) {
-	each(t, 160, func(i int) error {
+	each(t, 80, func(i int) error {
 		key := fmt.Sprintf("shared/%d/%d", i%3, i)
 		w, err := s.Create(t.Context(), key)
 		if err != nil {
