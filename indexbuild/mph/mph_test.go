@@ -210,7 +210,7 @@ func TestSeedChangesPlacesAndNotAnswers(t *testing.T) {
 
 // sharedKeys are groups of domains with one key each.
 func sharedKeys(groups, size int) []Key {
-	rng := rand.New(rand.NewPCG(11, 12))
+	rng := rand.New(rand.NewPCG(^uint64(groups), uint64(size)))
 	var keys []Key
 	for range groups {
 		id := rng.Uint64()
@@ -397,7 +397,8 @@ func lazyFile(data []byte) (lazy []byte, verify func(off, n int64) error, blocks
 }
 
 func TestNoByteIsReadBeforeItsBlockIsVerified(t *testing.T) {
-	keys := append(randomKeys(300_000), sharedKeys(50_000, 2)...)
+	// One group is larger than a block.
+	keys := append(append(randomKeys(200_000), sharedKeys(50_000, 2)...), sharedKeys(1, 200_000)...)
 	data, _ := setup{Options{}, 50_000, runEntries}.build(t, keys)
 	expect := Expect{uint64(len(keys)), testXXH64}
 
@@ -618,12 +619,21 @@ func TestWrongPlacesUnderARightChecksumAreCorrupt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dir := tr.layout.directory
 	for _, r := range [][2]uint64{
-		{tr.layout.directory, tr.layout.trailer},
+		{dir, tr.layout.trailer},
 		{tr.layout.trailer + 24, tr.layout.trailer + 60},
 		{tr.layout.trailer + 64, tr.layout.trailer + 112},
 	} {
 		for at := r[0]; at < r[1]; at++ {
+			// Where a level ends that is not its bucket's last can be told by nothing else, but
+			// lookups stay within the file.
+			plausible := false
+			if at < tr.layout.trailer {
+				field := (at - dir) % entrySize
+				levels := binary.LittleEndian.Uint32(good[at-field+20:])
+				plausible = 24 <= field && field < 24+4*uint64(levels-1)
+			}
 			for bit := range 8 {
 				data := bytes.Clone(good)
 				data[at] ^= 1 << bit
@@ -632,8 +642,9 @@ func TestWrongPlacesUnderARightChecksumAreCorrupt(t *testing.T) {
 					checkCorrupt(t, err)
 					continue
 				}
-				// Only ends of levels, and levels split otherwise among two buckets, can be
-				// plausible and wrong; lookups then stay within the file.
+				if !plausible {
+					t.Fatalf("bit %d of byte %d, %d from the directory, not reported", bit, at, at-dir)
+				}
 				for _, k := range keys {
 					if _, _, err := table.Lookup(k.ID, k.Check); err != nil {
 						checkCorrupt(t, err)
@@ -641,6 +652,61 @@ func TestWrongPlacesUnderARightChecksumAreCorrupt(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestEmptyLevelIsCorrupt(t *testing.T) {
+	data, keys := smallFile(t)
+	tr, err := decodeTrailer(data, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := data[tr.layout.directory:][:entrySize]
+	levels := binary.LittleEndian.Uint32(entry[20:])
+	copy(entry[24+4*levels:][:4], entry[20+4*levels:])
+	binary.LittleEndian.PutUint32(entry[20:], levels+1)
+	_, err = Open(reseal(data), "domains.mphf", Expect{uint64(len(keys)), testXXH64}, nil)
+	checkCorrupt(t, err)
+}
+
+// What lookups follow out of records and side table is checked when it is followed.
+func TestPlacesOutOfRangeAreCorruptWhenFollowed(t *testing.T) {
+	keys := append(randomKeys(1), sharedKeys(1, 3)...)
+	good, _ := asShipped.build(t, keys)
+	tr, err := decodeTrailer(good, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Slot 0 is the plain key's, since shared keys come last.
+	record, shared, side := int(tr.layout.records), int(tr.layout.records)+recordSize, int(tr.layout.side)
+	order := make([]Key, 0, 3) // of the side table
+	for i := range 3 {
+		order = append(order, keys[binary.LittleEndian.Uint32(good[side+sideSize*(i+1)+4:])])
+	}
+	for name, c := range map[string]struct {
+		at    int
+		value uint32
+		ask   Key
+	}{
+		"ordinal of a record":             {record + 12, 4, keys[0]},
+		"entry of the side table":         {shared + 8, 4, order[0]},
+		"entry that is not a group's":     {shared + 8, 1, order[0]},
+		"count beyond the table":          {side, 4, order[0]},
+		"count of one":                    {side, 1, order[0]},
+		"ordinal in the side table":       {side + sideSize + 4, 4, order[0]},
+		"ordinal in the side table, mark": {side + 3*sideSize + 4, sideFlag, order[2]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := bytes.Clone(good)
+			binary.LittleEndian.PutUint32(data[c.at:], c.value)
+			table := open(t, data, keys)
+			_, ok, err := table.Lookup(c.ask.ID, c.ask.Check)
+			checkCorrupt(t, err)
+			if ok {
+				t.Error("found")
+			}
+			checkCorrupt(t, table.LookupBatch([]Key{c.ask}, make([]uint32, 1)))
+		})
 	}
 }
 
