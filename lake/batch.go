@@ -66,6 +66,8 @@ type Input struct {
 	Format  string `json:"format"` // as raw.Plan prints it
 	Records int64  `json:"records"`
 	Rejects int64  `json:"rejects"`
+	// BadTS are records that were kept without their timestamp: nobody named the column, and it was not understood.
+	BadTS int64 `json:"bad_ts,omitempty"`
 }
 
 // Batch is the record of one finished ingest: what publish takes, what a rebuild starts

@@ -447,32 +447,33 @@ const (
 // NewRowBuffer makes a buffer of about budget bytes.
 func NewRowBuffer(budget int64) *RowBuffer { return &RowBuffer{budget: budget} }
 
-// Add copies a row into the buffer and returns the length of its key. A row over MaxKey is refused with ErrRowTooLarge.
+// Add copies a row into the buffer and returns its partition and the length of its key. A row over MaxKey is refused with ErrRowTooLarge.
 // The buffer takes a row also where Full; whoever fills it writes a run then.
-func (b *RowBuffer) Add(row *Row) (int, error) {
-	size := 4 + 1 + len(row.Domain) + len(row.Host) + len(row.PathQuery) + len(row.Scheme) + len(row.Extras) + len(row.RawURL) + 5 + 3 + 9 + 9
-	if size > MaxKey {
-		return 0, ErrRowTooLarge
+func (b *RowBuffer) Add(row *Row) (partition byte, size int, err error) {
+	room := 4 + 1 + len(row.Domain) + len(row.Host) + len(row.PathQuery) + len(row.Scheme) + len(row.Extras) + len(row.RawURL) + 5 + 3 + 9 + 9
+	if room > MaxKey {
+		return 0, 0, ErrRowTooLarge
 	}
 	for _, s := range [...]string{row.Domain, row.Host, row.PathQuery, row.Scheme, row.Extras} {
 		if strings.IndexByte(s, 0) >= 0 {
-			return 0, errZeroByte
+			return 0, 0, errZeroByte
 		}
 	}
-	if b.filled == 0 || cap(b.chunks[b.filled-1])-len(b.chunks[b.filled-1]) < size {
-		b.grow(size)
+	if b.filled == 0 || cap(b.chunks[b.filled-1])-len(b.chunks[b.filled-1]) < room {
+		b.grow(room)
 	}
 	chunk := b.filled - 1
 	c := b.chunks[chunk]
 	off := len(c)
-	c = append(c, 0, 0, 0, 0, PartitionOf(row.Domain))
+	partition = PartitionOf(row.Domain)
+	c = append(c, 0, 0, 0, 0, partition)
 	c = row.AppendKey(c)
 	n := len(c) - off - 4
 	binary.LittleEndian.PutUint32(c[off:], uint32(n))
 	b.chunks[chunk] = c
 	b.rows = append(b.rows, rowRef{chunk: uint32(chunk), off: uint32(off + 4)})
 	b.used += int64(n-1) + rowOverhead
-	return n - 1, nil
+	return partition, n - 1, nil
 }
 
 // grow puts a chunk with room for size bytes in use.

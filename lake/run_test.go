@@ -41,7 +41,7 @@ func writeRuns(tb testing.TB, store blob.Store, rows []lake.Row, budget int64) [
 		runs = append(runs, run)
 	}
 	for _, r := range rows {
-		if _, err := b.Add(&r); err != nil {
+		if _, _, err := b.Add(&r); err != nil {
 			tb.Fatal(err)
 		}
 		if b.Full() {
@@ -184,11 +184,11 @@ func TestRunWithoutRows(t *testing.T) {
 
 func TestRowBufferRefusesRowsItCannotKeep(t *testing.T) {
 	b := lake.NewRowBuffer(1 << 20)
-	if _, err := b.Add(&lake.Row{Domain: "a.b", Extras: strings.Repeat("x", lake.MaxKey)}); !errors.Is(err, lake.ErrRowTooLarge) {
+	if _, _, err := b.Add(&lake.Row{Domain: "a.b", Extras: strings.Repeat("x", lake.MaxKey)}); !errors.Is(err, lake.ErrRowTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
 	for _, r := range []lake.Row{{Domain: "a\x00"}, {Host: "a\x00"}, {PathQuery: "a\x00"}, {Scheme: "a\x00"}, {Extras: "a\x00"}} {
-		if _, err := b.Add(&r); err == nil {
+		if _, _, err := b.Add(&r); err == nil {
 			t.Errorf("%+v: no error", r)
 		}
 	}
@@ -208,12 +208,12 @@ func TestRowBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
 	rows := manyRows(4, 500)
 	b := lake.NewRowBuffer(1 << 30)
 	for _, r := range rows {
-		n, err := b.Add(&r)
+		part, n, err := b.Add(&r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := len(r.AppendKey(nil)); n != want {
-			t.Fatalf("key of %d bytes, want %d", n, want)
+		if want := len(r.AppendKey(nil)); n != want || part != lake.PartitionOf(r.Domain) {
+			t.Fatalf("key of %d bytes in partition %d, want %d in %d", n, part, want, lake.PartitionOf(r.Domain))
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())

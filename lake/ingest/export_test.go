@@ -1,0 +1,62 @@
+package ingest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// Limits cut work up in tests as if inputs were large. Zeros are the usual ones.
+type Limits struct {
+	Arena, Split        int64
+	Splits              int
+	Object              int64
+	AnyPrefix, OneDigit int64
+	Task                int64
+}
+
+func (l Limits) limits() limits {
+	out := defaultLimits
+	for _, f := range []struct {
+		to   *int64
+		from int64
+	}{{&out.arena, l.Arena}, {&out.split, l.Split}, {&out.object, l.Object}, {&out.anyPrefix, l.AnyPrefix}, {&out.oneDigit, l.OneDigit}, {&out.task, l.Task}} {
+		if f.from != 0 {
+			*f.to = f.from
+		}
+	}
+	if l.Splits != 0 {
+		out.splits = l.Splits
+	}
+	return out
+}
+
+func MakePlanWithin(ctx context.Context, store blob.Store, run string, spec Spec, l Limits) (PlanSummary, error) {
+	return makePlan(ctx, store, run, spec, l.limits())
+}
+
+func NormalizeWithin(ctx context.Context, store blob.Store, run string, split int, l Limits) (SplitResult, error) {
+	return normalize(ctx, store, run, split, nil, l.limits())
+}
+
+func PlanMergeWithin(ctx context.Context, store blob.Store, run string, l Limits) (MergeSummary, error) {
+	return planMerge(ctx, store, run, l.limits())
+}
+
+// BehindS3 puts a store behind every s3:// input of a test.
+func BehindS3(t *testing.T, store blob.Store) {
+	real := openStore
+	openStore = func(context.Context, string) (blob.Store, error) { return store, nil }
+	t.Cleanup(func() { openStore = real })
+}
+
+// Expand lists the objects that inputs stand for.
+func Expand(ctx context.Context, patterns ...string) (names []string, err error) {
+	var in inputs
+	found, err := in.expand(ctx, patterns)
+	for _, o := range found {
+		names = append(names, o.Name)
+	}
+	return names, err
+}

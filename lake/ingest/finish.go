@@ -1,0 +1,258 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// FinishResult is the outcome of an ingest.
+type FinishResult struct {
+	// BatchKey is the batch record, Digest its content's name.
+	BatchKey string `json:"batch_key"`
+	Digest   string `json:"digest"`
+	// RejectsKey is the list of rejected records, "" if there are none.
+	RejectsKey string           `json:"rejects_key,omitempty"`
+	Records    int64            `json:"records"`
+	Rows       int64            `json:"rows"`
+	Merged     int64            `json:"merged"`
+	Rejected   map[string]int64 `json:"rejected"`
+	Domains    int64            `json:"domains"`
+	Parts      int              `json:"parts"`
+	PartBytes  int64            `json:"part_bytes"`
+	// Existed: before this run finished, the batch already had this very content. There is nothing new.
+	Existed bool `json:"existed,omitempty"`
+	// Current: the content stands for the batch. False where a run registered later has finished already.
+	Current bool `json:"current"`
+}
+
+// outcome is finish.json.
+type outcome struct {
+	Format  int  `json:"format"`
+	Existed bool `json:"existed"`
+}
+
+func (o *outcome) format() int { return o.Format }
+
+// Finish writes the list of rejects and the batch record, and finishes the ingest in the registry. Postings are those of
+// the merge tasks, in their order, and domains the number of their domains, which differ from task to task.
+func Finish(ctx context.Context, store blob.Store, run string, postings []lake.FrameObject, domains int64) (FinishResult, error) {
+	p, err := readPlan(ctx, store, run)
+	if err != nil {
+		return FinishResult{}, err
+	}
+	var m mergePlan
+	if err := need(ctx, store, mergeKey(run), &m); err != nil {
+		return FinishResult{}, err
+	}
+	if len(postings) != len(m.TaskList) {
+		return FinishResult{}, fmt.Errorf("finish run %s: %d postings objects for %d merge tasks", run, len(postings), len(m.TaskList))
+	}
+	splits, err := readSplits(ctx, store, p)
+	if err != nil {
+		return FinishResult{}, err
+	}
+	merged, err := readAllMerged(ctx, store, run, len(m.TaskList))
+	if err != nil {
+		return FinishResult{}, err
+	}
+	b := &lake.Batch{
+		Format: lake.BatchFormat, DatasetID: p.DatasetID, Batch: p.Batch,
+		CanonicalForm: p.Rules.CanonicalForm, PublicSuffix: p.Rules.PublicSuffix,
+		Records: m.Records, Rejected: m.Rejected, Domains: domains, Postings: postings,
+	}
+	for _, s := range splits {
+		b.Inputs = append(b.Inputs, s.Objects...)
+	}
+	for _, t := range merged {
+		b.Rows += t.Rows
+		b.Merged += t.Merged
+		b.Parts = append(b.Parts, t.Parts...)
+	}
+	if m.Kept != b.Rows+b.Merged {
+		return FinishResult{}, codec.Corrupt(mergeKey(run), "counts", -1, fmt.Sprintf("%d kept records", m.Kept), fmt.Sprintf("%d rows and %d merged", b.Rows, b.Merged))
+	}
+	if b.Rejects, err = writeRejects(ctx, store, p, splits); err != nil {
+		return FinishResult{}, err
+	}
+	data, digest, err := b.Encode()
+	if err != nil {
+		return FinishResult{}, err
+	}
+	existed, err := hadContent(ctx, store, p, digest)
+	if err != nil {
+		return FinishResult{}, err
+	}
+	key := lake.BatchKey(p.DatasetID, p.Batch, digest)
+	if _, err := store.Put(ctx, key, data, blob.Condition{}); err != nil {
+		return FinishResult{}, err
+	}
+	current, err := lake.FinishIngest(ctx, store, p.DatasetID, p.Batch, run, digest)
+	if err != nil {
+		return FinishResult{}, err
+	}
+	out := FinishResult{
+		BatchKey: key, Digest: digest, Records: b.Records, Rows: b.Rows, Merged: b.Merged, Rejected: b.Rejected,
+		Domains: domains, Parts: len(b.Parts), Existed: existed, Current: current,
+	}
+	for _, part := range b.Parts {
+		out.PartBytes += part.Bytes
+	}
+	if b.Rejects != nil {
+		out.RejectsKey = b.Rejects.Key
+	}
+	return out, nil
+}
+
+// hadContent tells whether the batch's current content was this before the run finished. The answer is kept, since
+// afterwards the run's own content is the current one.
+func hadContent(ctx context.Context, store blob.Store, p *plan, digest string) (bool, error) {
+	var o outcome
+	if ok, err := load(ctx, store, finishKey(p.Run), &o); err != nil || ok {
+		return o.Existed, err
+	}
+	current, err := lake.CurrentBatches(ctx, store, p.DatasetID)
+	if err != nil {
+		return false, err
+	}
+	o = outcome{Format: stagingFormat, Existed: current[p.Batch] == digest}
+	err = settle(ctx, store, finishKey(p.Run), &o)
+	return o.Existed, err
+}
+
+func readAllMerged(ctx context.Context, store blob.Store, run string, tasks int) ([]mergedRecord, error) {
+	merged := make([]mergedRecord, tasks)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(concurrentReads)
+	for i := range merged {
+		g.Go(func() error { return need(ctx, store, mergedKey(run, i), &merged[i]) })
+	}
+	return merged, g.Wait()
+}
+
+// writeRejects joins the rejects of all splits, in input order, under a name made of the content: the bytes
+// are made once to learn it and once to store them, which costs no disk and no memory.
+func writeRejects(ctx context.Context, store blob.Store, p *plan, splits []splitRecord) (*lake.Object, error) {
+	if !slices.ContainsFunc(splits, func(s splitRecord) bool { return s.Rejects != nil }) {
+		return nil, nil
+	}
+	hash := xxh3.New()
+	w := &rejectWriter{key: "rejects", w: codec.NewFrameWriter(hash, 0)}
+	if err := copyRejects(ctx, store, splits, w); err != nil {
+		return nil, err
+	}
+	want, err := w.finish()
+	if err != nil {
+		return nil, err
+	}
+	w = &rejectWriter{}
+	if err := w.create(ctx, store, lake.RejectsKey(p.DatasetID, p.Batch, lake.FormatDigest(hash.Sum128()))); err != nil {
+		return nil, err
+	}
+	defer w.abort()
+	if err := copyRejects(ctx, store, splits, w); err != nil {
+		return nil, err
+	}
+	got, err := w.finish()
+	if err != nil {
+		return nil, err
+	}
+	if got.XXH64 != want.XXH64 {
+		return nil, codec.Corrupt(got.Key, "content", -1, want.XXH64, got.XXH64)
+	}
+	return &got.Object, nil
+}
+
+// copyRejects passes the lines of all splits to w.
+func copyRejects(ctx context.Context, store blob.Store, splits []splitRecord, w *rejectWriter) error {
+	for _, s := range splits {
+		if s.Rejects == nil {
+			continue
+		}
+		ff, err := s.Rejects.FrameFile()
+		if err != nil {
+			return err
+		}
+		key := s.Rejects.Key
+		read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }
+		frames, err := codec.OpenFramesAt(ctx, read, ff, key, 0)
+		if err != nil {
+			return err
+		}
+		for lo := 0; lo < frames.Len(); {
+			hi := min(lo+rejectFramesAtOnce, frames.Len())
+			data, err := frames.Read(ctx, read, lo, hi)
+			if err != nil {
+				return err
+			}
+			for _, lines := range data {
+				for line := range bytes.Lines(lines) {
+					if err := w.line(bytes.TrimSuffix(line, []byte("\n"))); err != nil {
+						return err
+					}
+				}
+			}
+			lo = hi
+		}
+	}
+	return nil
+}
+
+// rejectFramesAtOnce is how many frames of rejects one read fetches: a megabyte decompressed.
+const rejectFramesAtOnce = 16
+
+// reasons prints counts by reason, the largest first.
+func reasons(counts map[string]int64) string {
+	keys := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		if counts[a] != counts[b] {
+			if counts[a] > counts[b] {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	var s []string
+	for _, k := range keys {
+		s = append(s, fmt.Sprintf("%s %d", k, counts[k]))
+	}
+	return strings.Join(s, ", ")
+}
+
+// Cleanup removes everything a run left in staging.
+func Cleanup(ctx context.Context, store blob.Store, run string) error {
+	if err := checkRun(run); err != nil {
+		return err
+	}
+	var keys []string
+	for info, err := range store.List(ctx, lake.StagingPrefix(run)) {
+		if err != nil {
+			return err
+		}
+		keys = append(keys, info.Key)
+		if len(keys) == deleteAtOnce {
+			if err := store.Delete(ctx, keys...); err != nil {
+				return err
+			}
+			keys = keys[:0]
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return store.Delete(ctx, keys...)
+}
+
+// deleteAtOnce is how many keys one deletion names: what S3 takes in one request.
+const deleteAtOnce = 1000

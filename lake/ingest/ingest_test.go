@@ -1,0 +1,1158 @@
+package ingest_test
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// steps takes a run from its plan to its batch record, with a postings object a task that holds
+// the task's domains, and leaves staging as it is.
+func steps(ctx context.Context, store blob.Store, run string, spec ingest.Spec, l ingest.Limits) (ingest.FinishResult, error) {
+	plan, err := ingest.MakePlanWithin(ctx, store, run, spec, l)
+	if err != nil {
+		return ingest.FinishResult{}, err
+	}
+	for i := range plan.Splits {
+		if _, err := ingest.NormalizeWithin(ctx, store, run, i, l); err != nil {
+			return ingest.FinishResult{}, err
+		}
+	}
+	merge, err := ingest.PlanMergeWithin(ctx, store, run, l)
+	if err != nil {
+		return ingest.FinishResult{}, err
+	}
+	var postings []lake.FrameObject
+	var domains int64
+	for i := range merge.Tasks {
+		if _, err := ingest.Merge(ctx, store, run, i, nil); err != nil {
+			return ingest.FinishResult{}, err
+		}
+		o, n, err := extract(ctx, store, run, i)
+		if err != nil {
+			return ingest.FinishResult{}, err
+		}
+		postings = append(postings, o)
+		domains += n
+	}
+	return ingest.Finish(ctx, store, run, postings, domains)
+}
+
+// extract stands in for package indexbuild, which is above this one.
+func extract(ctx context.Context, store blob.Store, run string, task int) (lake.FrameObject, int64, error) {
+	m, err := ingest.ReadMerged(ctx, store, run, task)
+	if err != nil {
+		return lake.FrameObject{}, 0, err
+	}
+	domains := map[string]int64{}
+	for _, p := range m.Parts {
+		var rows int64
+		for i := range p.Blocks {
+			rows += p.Blocks[i].Rows()
+		}
+		if rows != p.Part.Rows {
+			return lake.FrameObject{}, 0, fmt.Errorf("page index of %d rows for a part of %d", rows, p.Part.Rows)
+		}
+		got, err := readPart(ctx, store, p.Part)
+		if err != nil {
+			return lake.FrameObject{}, 0, err
+		}
+		for _, r := range got {
+			domains[r.Domain]++
+		}
+	}
+	var buf bytes.Buffer
+	w := codec.NewFrameWriter(&buf, 0)
+	if _, _, err := w.Frame(nil, []byte(strings.Join(slices.Sorted(maps.Keys(domains)), "\n"))); err != nil {
+		return lake.FrameObject{}, 0, err
+	}
+	ff, err := w.Finish()
+	if err != nil {
+		return lake.FrameObject{}, 0, err
+	}
+	key := lake.PostingsKey(m.DatasetID, m.Batch, lake.Digest(buf.Bytes()))
+	_, err = store.Put(ctx, key, buf.Bytes(), blob.Condition{})
+	return lake.NewFrameObject(key, ff), int64(len(domains)), err
+}
+
+// partRow is a row as parquet-go reads it.
+type partRow struct {
+	DatasetID int32   `parquet:"dataset_id"`
+	Batch     string  `parquet:"batch"`
+	Scheme    string  `parquet:"scheme"`
+	Port      *int32  `parquet:"port,optional"`
+	DomainID  int64   `parquet:"domain_id"`
+	Domain    string  `parquet:"domain"`
+	Host      string  `parquet:"host"`
+	TS        *int64  `parquet:"ts,optional,timestamp(millisecond)"`
+	Size      *int64  `parquet:"size,optional"`
+	PathQuery string  `parquet:"path_query"`
+	URLID     int64   `parquet:"url_id"`
+	RawURL    *string `parquet:"raw_url,optional"`
+	Extras    *string `parquet:"extras,optional,json"`
+}
+
+func (p partRow) row() lake.Row {
+	r := lake.Row{Domain: p.Domain, Host: p.Host, PathQuery: p.PathQuery, Scheme: p.Scheme, Port: -1}
+	if p.Port != nil {
+		r.Port = *p.Port
+	}
+	if p.TS != nil {
+		r.TS, r.HasTS = *p.TS, true
+	}
+	if p.Size != nil {
+		r.Size, r.HasSize = *p.Size, true
+	}
+	if p.RawURL != nil {
+		r.RawURL = *p.RawURL
+	}
+	if p.Extras != nil {
+		r.Extras = *p.Extras
+	}
+	return r
+}
+
+func readPart(ctx context.Context, store blob.Store, p lake.Part) ([]partRow, error) {
+	data, _, err := store.Get(ctx, p.Key)
+	if err != nil {
+		return nil, err
+	}
+	return parquet.Read[partRow](bytes.NewReader(data), int64(len(data)))
+}
+
+// batchRows reads all rows of a batch, part by part, and checks what every row repeats.
+func batchRows(t *testing.T, store blob.Store, b *lake.Batch) []lake.Row {
+	t.Helper()
+	var out []lake.Row
+	for _, p := range b.Parts {
+		rows, err := readPart(context.Background(), store, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int64(len(rows)) != p.Rows {
+			t.Errorf("%s has %d rows, the record says %d", p.Key, len(rows), p.Rows)
+		}
+		for i, r := range rows {
+			row := r.row()
+			id := urlnorm.FormatID(urlnorm.DomainID(r.Domain))
+			if uint64(r.DomainID) != urlnorm.DomainID(r.Domain) || uint32(r.DatasetID) != b.DatasetID || r.Batch != b.Batch ||
+				p.DomainPrefix != lake.AnyPrefix && !strings.HasPrefix(id, p.DomainPrefix) {
+				t.Fatalf("%s row %d: %+v in partition %s", p.Key, i, r, p.DomainPrefix)
+			}
+			if i > 0 && compareRows(out[len(out)-1], row) >= 0 {
+				t.Fatalf("%s row %d is not above the one before", p.Key, i)
+			}
+			out = append(out, row)
+		}
+	}
+	return out
+}
+
+func compareRows(a, b lake.Row) int { return bytes.Compare(a.AppendKey(nil), b.AppendKey(nil)) }
+
+func readBatch(t *testing.T, store blob.Store, key string) *lake.Batch {
+	t.Helper()
+	data, _, err := store.Get(context.Background(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := lake.DecodeBatch(data, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// oracle is what a batch of records has to hold: rows sorted, one of each record, and rejects by reason.
+type oracle struct {
+	records  int64
+	rows     []lake.Row
+	rejected map[string]int64
+	kept     int64
+}
+
+func newOracle() *oracle { return &oracle{rejected: map[string]int64{}} }
+
+func (o *oracle) add(rawURL string, rest lake.Row, keepRaw bool) {
+	o.records++
+	rawURL = strings.Trim(rawURL, " \t\r\n")
+	u, err := urlnorm.Parse(rawURL)
+	var rej *urlnorm.RejectError
+	if errors.As(err, &rej) {
+		o.rejected[string(rej.Reason)]++
+		return
+	}
+	u = u.Clone()
+	r := rest
+	r.Scheme, r.Host, r.Port, r.PathQuery, r.Domain = u.Scheme, u.Host, u.Port, u.PathQuery, u.Domain
+	if raw := string(urlnorm.WithoutUserInfo(nil, []byte(rawURL))); keepRaw && raw != u.String() {
+		r.RawURL = raw
+	}
+	o.rows = append(o.rows, r)
+	o.kept++
+}
+
+func (o *oracle) sorted() []lake.Row {
+	rows := slices.Clone(o.rows)
+	slices.SortFunc(rows, compareRows)
+	return slices.CompactFunc(rows, func(a, b lake.Row) bool {
+		a.RawURL, b.RawURL = "", ""
+		return a == b
+	})
+}
+
+// check compares a finished batch with the oracle.
+func (o *oracle) check(t *testing.T, store blob.Store, f ingest.FinishResult) {
+	t.Helper()
+	b := readBatch(t, store, f.BatchKey)
+	want := o.sorted()
+	got := batchRows(t, store, b)
+	slices.SortFunc(got, compareRows) // parts are in the order of partitions
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("rows differ: %s", diff)
+	}
+	domains := map[string]bool{}
+	for _, r := range want {
+		domains[r.Domain] = true
+	}
+	if b.Records != o.records || b.Rows != int64(len(want)) || b.Merged != o.kept-int64(len(want)) || b.Domains != int64(len(domains)) {
+		t.Errorf("records %d, rows %d, merged %d, domains %d; want %d, %d, %d, %d", b.Records, b.Rows, b.Merged, b.Domains,
+			o.records, len(want), o.kept-int64(len(want)), len(domains))
+	}
+	if diff := gocmp.Diff(o.rejected, b.Rejected); diff != "" {
+		t.Errorf("rejects differ: %s", diff)
+	}
+	var records, rejects, listed int64
+	for _, in := range b.Inputs {
+		records += in.Records
+		rejects += in.Rejects
+	}
+	for _, n := range o.rejected {
+		listed += n
+	}
+	if records != b.Records || rejects != listed {
+		t.Errorf("inputs have %d records and %d rejects, want %d and %d", records, rejects, b.Records, listed)
+	}
+	if got := rejectLines(t, store, b.Rejects); int64(len(got)) != listed {
+		t.Errorf("%d rejects listed, want %d", len(got), listed)
+	}
+}
+
+// rejectLines reads a list of rejects as any program would.
+func rejectLines(t *testing.T, store blob.Store, o *lake.Object) []ingest.Reject {
+	t.Helper()
+	if o == nil {
+		return nil
+	}
+	data, _, err := store.Get(context.Background(), o.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec, err := zstd.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
+	var out []ingest.Reject
+	lines := json.NewDecoder(dec)
+	lines.DisallowUnknownFields()
+	for {
+		var r ingest.Reject
+		if err := lines.Decode(&r); err == io.EOF {
+			return out
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, r)
+	}
+}
+
+// objects are all objects of a store but those in staging, and the manifest of runs: registry documents hold
+// the run's name.
+func objects(t *testing.T, store blob.Store) map[string]string {
+	t.Helper()
+	ctx := context.Background()
+	out := map[string]string{}
+	for info, err := range store.List(ctx, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(info.Key, "staging/") {
+			continue
+		}
+		data, _, err := store.Get(ctx, info.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[info.Key] = string(data)
+	}
+	return out
+}
+
+func sameObjects(t *testing.T, want, got map[string]string) {
+	t.Helper()
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if g, ok := got[k]; !ok {
+			t.Errorf("%s is missing", k)
+		} else if g != want[k] {
+			t.Errorf("%s has other bytes", k)
+		}
+	}
+	for k := range got {
+		if _, ok := want[k]; !ok {
+			t.Errorf("%s is there and should not be", k)
+		}
+	}
+}
+
+// folder writes files and returns their folder.
+func folder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// madeUp is a dataset in several files, with a timestamp, a size, duplicates, odd spellings and rejects.
+func madeUp(t *testing.T, lines int) (dir string, want *oracle) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	want = newOracle()
+	files := map[string]string{}
+	for f := range 5 {
+		var b strings.Builder
+		b.WriteString("url,ts,bytes,title\n")
+		for range lines / 5 {
+			url := fmt.Sprintf("http://h%d.site%d.example/p/%d?b=%d&a=1", rng.IntN(3), rng.IntN(60), rng.IntN(40), rng.IntN(3))
+			switch rng.IntN(12) {
+			case 0:
+				url = strings.ToUpper(url)
+			case 1:
+				url = "https://user:secret@" + url[len("http://"):]
+			case 2:
+				url = "mailto:someone@example.org"
+			case 3:
+				url = "no url at all"
+			case 4:
+				url = fmt.Sprintf("http://127.0.0.%d:8080/#f", rng.IntN(5))
+			}
+			row := lake.Row{}
+			ts, size, title := "", "", ""
+			if rng.IntN(3) > 0 {
+				row.TS, row.HasTS = int64(rng.IntN(5))*1000, true
+				ts = strconv.FormatInt(row.TS/1000+1_600_000_000, 10)
+				row.TS += 1_600_000_000_000
+			}
+			if rng.IntN(3) > 0 {
+				row.Size, row.HasSize = int64(rng.IntN(3)), true
+				size = strconv.FormatInt(row.Size, 10)
+			}
+			if rng.IntN(4) == 0 {
+				title = fmt.Sprintf("t%d", rng.IntN(3))
+				row.Extras = fmt.Sprintf(`{"title":%q}`, title)
+			}
+			fmt.Fprintf(&b, "%s,%s,%s,%s\n", url, ts, size, title)
+			want.add(url, row, true)
+		}
+		files[fmt.Sprintf("part%d.csv", f)] = b.String()
+	}
+	return folder(t, files), want
+}
+
+func madeUpSpec(dir string) ingest.Spec {
+	return ingest.Spec{Dataset: "made-up", Batch: "2026-11", Inputs: []string{dir}, URLColumn: "url", TSColumn: "ts", SizeField: "bytes",
+		Extras: []string{"title"}, KeepRaw: true}
+}
+
+func TestBatchHoldsWhatTheInputsHold(t *testing.T) {
+	ctx := context.Background()
+	dir, want := madeUp(t, 4000)
+	store := blob.NewMemory()
+	f, err := steps(ctx, store, "run", madeUpSpec(dir), ingest.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Existed || !f.Current {
+		t.Errorf("existed %v, current %v", f.Existed, f.Current)
+	}
+	want.check(t, store, f)
+	current, err := lake.CurrentBatches(ctx, store, 1)
+	if err != nil || current["2026-11"] != f.Digest {
+		t.Errorf("current %v, %v", current, err)
+	}
+	for key, data := range objects(t, store) {
+		if strings.Contains(data, "secret") {
+			t.Errorf("%s holds a credential", key)
+		}
+	}
+	if err := ingest.Cleanup(ctx, store, "run"); err != nil {
+		t.Fatal(err)
+	}
+	for info := range store.List(ctx, "staging/") {
+		t.Errorf("%s was left behind", info.Key)
+	}
+}
+
+// What is left in the lake must not show how the work was cut up.
+func TestSameBytesHoweverTheWorkIsCut(t *testing.T) {
+	ctx := context.Background()
+	dir, oracle := madeUp(t, 4000)
+	for _, width := range []struct {
+		prefixes int
+		limits   ingest.Limits
+	}{
+		{1, ingest.Limits{}},
+		{16, ingest.Limits{AnyPrefix: 1}},
+		{61, ingest.Limits{AnyPrefix: 1, OneDigit: 2}}, // 60 sites and an address
+	} {
+		var want map[string]string
+		for i, cut := range []ingest.Limits{
+			{},
+			{Arena: 1000},
+			{Arena: 30_000},
+			{Split: 1, Object: 1},
+			{Split: 1, Object: 1, Arena: 20_000},
+			{Split: 1, Object: 1, Splits: 2},
+		} {
+			cut.AnyPrefix, cut.OneDigit, cut.Task = width.limits.AnyPrefix, width.limits.OneDigit, 1<<14
+			store := blob.NewMemory()
+			f, err := steps(ctx, store, "run", madeUpSpec(dir), cut)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := objects(t, store)
+			if i > 0 {
+				sameObjects(t, want, got)
+				continue
+			}
+			want = got
+			oracle.check(t, store, f)
+			b := readBatch(t, store, f.BatchKey)
+			prefixes := map[string]bool{}
+			for _, p := range b.Parts {
+				prefixes[p.DomainPrefix] = true
+			}
+			if len(prefixes) < width.prefixes/2 || len(prefixes) > max(1, width.prefixes) {
+				t.Errorf("%d prefixes, want about %d", len(prefixes), width.prefixes)
+			}
+			if width.prefixes > 1 && len(b.Postings) < 2 {
+				t.Errorf("%d tasks", len(b.Postings))
+			}
+		}
+	}
+}
+
+func TestEveryStepMayRunTwiceAtOnce(t *testing.T) {
+	ctx := context.Background()
+	dir, _ := madeUp(t, 1000)
+	l := ingest.Limits{Split: 1, Object: 1, Arena: 5000, AnyPrefix: 1}
+	alone := blob.NewMemory()
+	if _, err := steps(ctx, alone, "run", madeUpSpec(dir), l); err != nil {
+		t.Fatal(err)
+	}
+	store := blob.NewMemory()
+	const n = 4
+	results := make([]ingest.FinishResult, n)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			// Workers of different sizes cut runs differently.
+			l := l
+			l.Arena *= int64(i + 1)
+			results[i], errs[i] = steps(ctx, store, "run", madeUpSpec(dir), l)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if diff := gocmp.Diff(results[0], r); diff != "" {
+			t.Errorf("results differ: %s", diff)
+		}
+	}
+	sameObjects(t, objects(t, alone), objects(t, store))
+}
+
+func TestAfterACrashAnywhereTheRunCompletes(t *testing.T) {
+	ctx := context.Background()
+	dir, _ := madeUp(t, 100)
+	spec := madeUpSpec(dir)
+	l := ingest.Limits{Split: 1, Object: 1, Arena: 2000, AnyPrefix: 1, Task: 2000}
+	alone := blob.NewMemory()
+	f, err := steps(ctx, alone, "run", spec, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := objects(t, alone)
+	crashes := 0
+	for n := 0; ; n++ {
+		inner := blob.NewMemory()
+		store := blob.NewFaulty(inner)
+		store.CrashAfter(n)
+		_, err := steps(ctx, store, "run", spec, l)
+		if !store.Crashed() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		crashes++
+		if !errors.Is(err, blob.ErrCrashed) {
+			t.Fatalf("crash after %d changes: %v", n, err)
+		}
+		got, err := steps(ctx, inner, "run", spec, l)
+		if err != nil {
+			t.Fatalf("after a crash after %d changes: %v", n, err)
+		}
+		if diff := gocmp.Diff(f, got); diff != "" {
+			t.Fatalf("after a crash after %d changes the result differs: %s", n, diff)
+		}
+		sameObjects(t, want, objects(t, inner))
+	}
+	if crashes < 30 {
+		t.Errorf("only %d places to crash in", crashes)
+	}
+}
+
+func TestLostRepliesDoNotShow(t *testing.T) {
+	ctx := context.Background()
+	dir, _ := madeUp(t, 100)
+	l := ingest.Limits{Split: 1, Object: 1, AnyPrefix: 1}
+	alone := blob.NewMemory()
+	if _, err := steps(ctx, alone, "run", madeUpSpec(dir), l); err != nil {
+		t.Fatal(err)
+	}
+	want := objects(t, alone)
+	for n := 1; ; n++ {
+		inner := blob.NewMemory()
+		store := blob.NewFaulty(inner)
+		store.Inject(blob.Fault{Op: blob.OpPut, Nth: n, After: true})
+		_, err := steps(ctx, store, "run", madeUpSpec(dir), l)
+		if store.Fired() == 0 {
+			break
+		}
+		if err != nil {
+			if _, err = steps(ctx, store, "run", madeUpSpec(dir), l); err != nil {
+				t.Fatalf("reply to put %d lost, done again: %v", n, err)
+			}
+		}
+		sameObjects(t, want, objects(t, inner))
+	}
+}
+
+func TestIngestingAgainChangesNothingAndSaysSo(t *testing.T) {
+	ctx := context.Background()
+	dir, _ := madeUp(t, 500)
+	spec := madeUpSpec(dir)
+	store := blob.NewMemory()
+	first, err := steps(ctx, store, "run1", spec, ingest.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := steps(ctx, store, "run1", spec, ingest.Limits{}); err != nil || again.Existed {
+		t.Errorf("the same run again: existed %v, %v", again.Existed, err)
+	}
+	before := objects(t, store)
+	second, err := steps(ctx, store, "run2", spec, ingest.Limits{Split: 1, Object: 1, Arena: 3000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !second.Existed || !second.Current || second.Digest != first.Digest {
+		t.Errorf("existed %v, current %v, digest %s, want %s", second.Existed, second.Current, second.Digest, first.Digest)
+	}
+	after := objects(t, store)
+	delete(before, lake.BatchRegistryKey(1))
+	delete(after, lake.BatchRegistryKey(1))
+	sameObjects(t, before, after)
+
+	// Other content replaces it, and the first content is new again after that.
+	other := spec
+	other.Extras = nil
+	third, err := steps(ctx, store, "run3", other, ingest.Limits{})
+	if err != nil || third.Existed || !third.Current || third.Digest == first.Digest {
+		t.Errorf("other content: %+v, %v", third, err)
+	}
+	fourth, err := steps(ctx, store, "run4", spec, ingest.Limits{})
+	if err != nil || fourth.Existed || !fourth.Current || fourth.Digest != first.Digest {
+		t.Errorf("the first content again: %+v, %v", fourth, err)
+	}
+}
+
+func TestRunRegisteredEarlierDoesNotReplaceALaterOne(t *testing.T) {
+	ctx := context.Background()
+	dir, _ := madeUp(t, 100)
+	spec := madeUpSpec(dir)
+	store := blob.NewMemory()
+	if _, err := ingest.MakePlan(ctx, store, "early", spec); err != nil {
+		t.Fatal(err)
+	}
+	other := spec
+	other.Extras = nil
+	late, err := steps(ctx, store, "late", other, ingest.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	early, err := steps(ctx, store, "early", spec, ingest.Limits{})
+	if err != nil || early.Current {
+		t.Errorf("current %v, %v", early.Current, err)
+	}
+	current, err := lake.CurrentBatches(ctx, store, 1)
+	if err != nil || current[spec.Batch] != late.Digest {
+		t.Errorf("%v, %v; want %s", current, err, late.Digest)
+	}
+}
+
+func TestRejectsAreListedInInputOrder(t *testing.T) {
+	ctx := context.Background()
+	files := map[string]string{
+		"a.txt": "http://a.example/\nmailto:x@y.z\n\n# comment\nhttp://b.example/\nhttp://exa mple/\n",
+		"b.txt": "http://c.example/\r\nhttp://d.example:99999/\r\n",
+		"c.txt": "",
+		"d.txt": "http://e.example/\n" + "http://f.example/" + strings.Repeat("x", 70_000) + "\nhttp://g.example/" + strings.Repeat("y", 2_000_000) + "\nhttp://h.example/\n",
+	}
+	dir := folder(t, files)
+	spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
+	file := func(name string) string { return "file://" + filepath.Join(dir, name) }
+	want := []ingest.Reject{
+		{file("a.txt"), 2, 18, "scheme"},
+		{file("a.txt"), 6, 60, "host"},
+		{file("b.txt"), 2, 19, "port"},
+		{file("d.txt"), 2, 18, "too_long"},
+		{file("d.txt"), 3, 18 + 17 + 70_000 + 1, "too_long_line"},
+	}
+	for _, l := range []ingest.Limits{{}, {Split: 1, Object: 1}} {
+		store := blob.NewMemory()
+		f, err := steps(ctx, store, "run", spec, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := readBatch(t, store, f.BatchKey)
+		if diff := gocmp.Diff(want, rejectLines(t, store, b.Rejects)); diff != "" {
+			t.Errorf("differs: %s", diff)
+		}
+		info, err := store.Stat(ctx, b.Rejects.Key)
+		if err != nil || info.Size != b.Rejects.Bytes || f.RejectsKey != b.Rejects.Key {
+			t.Errorf("%+v, %v, want %+v", info, err, b.Rejects)
+		}
+		wantInputs := []lake.Input{
+			{Name: file("a.txt"), Bytes: int64(len(files["a.txt"])), Format: "lines", Records: 4, Rejects: 2},
+			{Name: file("b.txt"), Bytes: int64(len(files["b.txt"])), Format: "lines", Records: 2, Rejects: 1},
+			{Name: file("c.txt"), Bytes: int64(len(files["c.txt"])), Format: "empty"},
+			{Name: file("d.txt"), Bytes: int64(len(files["d.txt"])), Format: "lines", Records: 4, Rejects: 2},
+		}
+		if diff := gocmp.Diff(wantInputs, b.Inputs); diff != "" {
+			t.Errorf("inputs differ: %s", diff)
+		}
+	}
+}
+
+func TestBatchWithTooManyRejectsFails(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		name, text string
+		rate       float64
+		fails      bool
+	}{
+		{"half, by default", "http://a.example/\nmailto:x\n", 0, false},
+		{"more than half, by default", "http://a.example/\nmailto:x\nmailto:y\n", 0, true},
+		{"more than half, allowed", "http://a.example/\nmailto:x\nmailto:y\n", 0.7, false},
+		{"one, none allowed", "http://a.example/\nhttp://b.example/\nmailto:x\n", ingest.NoRejects, true},
+		{"none, none allowed", "http://a.example/\n", ingest.NoRejects, false},
+		{"all, all allowed", "mailto:x\nmailto:y\n", 1, true},
+		{"no records", "# nothing\n", 1, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := folder(t, map[string]string{"x.txt": c.text})
+			store := blob.NewMemory()
+			_, err := steps(ctx, store, "run", ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}, Format: "lines", MaxRejectRate: c.rate}, ingest.Limits{})
+			var input *ingest.InputError
+			if !c.fails {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if !errors.As(err, &input) {
+				t.Fatalf("got %v", err)
+			}
+			if strings.Contains(c.text, "mailto") {
+				line := int64(1 + strings.Count(c.text[:strings.Index(c.text, "mailto")], "\n"))
+				if input.Line != line || !strings.HasSuffix(input.Object, "/x.txt") || len(input.Rejects) == 0 || input.Rejects[0].Reason != "scheme" {
+					t.Errorf("%+v does not name the first reject", input)
+				}
+				if !strings.Contains(err.Error(), "x.txt line") {
+					t.Errorf("the text does not name the place: %v", err)
+				}
+			}
+			for key := range objects(t, store) {
+				if !strings.HasPrefix(key, "registry/") {
+					t.Errorf("the failed batch left %s", key)
+				}
+			}
+		})
+	}
+}
+
+func TestBadInputIsAnInputError(t *testing.T) {
+	ctx := context.Background()
+	var cut bytes.Buffer
+	z := gzip.NewWriter(&cut)
+	fmt.Fprint(z, strings.Repeat("http://a.example/\n", 1000))
+	z.Close()
+	dir := folder(t, map[string]string{
+		"good.txt":    "http://a.example/\n",
+		"cut.gz":      cut.String()[:cut.Len()-10],
+		"table.csv":   "url,title\nhttp://a.example/,t\n",
+		"p.parquet":   "PAR1" + strings.Repeat("\x00", 100) + "PAR1",
+		"empty/.keep": "",
+	})
+	good := filepath.Join(dir, "good.txt")
+	for name, spec := range map[string]ingest.Spec{
+		"no inputs":              {Dataset: "d"},
+		"dataset name":           {Dataset: "a/b", Inputs: []string{good}},
+		"batch name":             {Dataset: "d", Batch: "..", Inputs: []string{good}},
+		"no such file":           {Dataset: "d", Inputs: []string{filepath.Join(dir, "none")}},
+		"no such match":          {Dataset: "d", Inputs: []string{filepath.Join(dir, "none*")}},
+		"bad glob":               {Dataset: "d", Inputs: []string{filepath.Join(dir, "[")}},
+		"empty folder":           {Dataset: "d", Inputs: []string{filepath.Join(dir, "empty")}},
+		"relative path":          {Dataset: "d", Inputs: []string{"good.txt"}},
+		"other scheme":           {Dataset: "d", Inputs: []string{"https://example.org/list.txt"}},
+		"format":                 {Dataset: "d", Inputs: []string{good}, Format: "xml"},
+		"line length":            {Dataset: "d", Inputs: []string{good}, MaxLine: -1},
+		"time format":            {Dataset: "d", Inputs: []string{good}, TSFormat: "%Q"},
+		"reject rate":            {Dataset: "d", Inputs: []string{good}, MaxRejectRate: 2},
+		"parameter":              {Dataset: "d", Inputs: []string{good}, StripParams: []string{"a*b"}},
+		"truncated object":       {Dataset: "d", Inputs: []string{filepath.Join(dir, "cut.gz")}},
+		"no such column":         {Dataset: "d", Inputs: []string{filepath.Join(dir, "table.csv")}, URLColumn: "link"},
+		"format that is no text": {Dataset: "d", Inputs: []string{filepath.Join(dir, "p.parquet")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := steps(ctx, blob.NewMemory(), "run", spec, ingest.Limits{})
+			var input *ingest.InputError
+			if !errors.As(err, &input) {
+				t.Fatalf("got %v", err)
+			}
+			if n := strings.Count(err.Error(), dir); n > 1 {
+				t.Errorf("the object is named %d times: %v", n, err)
+			}
+		})
+	}
+	if _, err := steps(ctx, blob.NewMemory(), "a/b", ingest.Spec{Dataset: "d", Inputs: []string{good}}, ingest.Limits{}); err == nil {
+		t.Error("a run name with a slash: no error")
+	}
+}
+
+func TestObjectChangedSinceThePlanIsRefused(t *testing.T) {
+	ctx := context.Background()
+	dir := folder(t, map[string]string{"x.txt": "http://a.example/\n"})
+	store := blob.NewMemory()
+	spec := ingest.Spec{Dataset: "d", Inputs: []string{dir}}
+	plan, err := ingest.MakePlan(ctx, store, "run", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "x.txt"), []byte("http://b.example/x\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var input *ingest.InputError
+	if _, err := ingest.Normalize(ctx, store, "run", 0, nil); !errors.As(err, &input) {
+		t.Errorf("got %v", err)
+	}
+	// The plan itself stays what it was.
+	if again, err := ingest.MakePlan(ctx, store, "run", spec); err != nil || again != plan {
+		t.Errorf("%+v, %v; want %+v", again, err, plan)
+	}
+	spec.KeepRaw = true
+	if _, err := ingest.MakePlan(ctx, store, "run", spec); !errors.As(err, &input) {
+		t.Errorf("another spec under the same run: %v", err)
+	}
+	if next, err := ingest.MakePlan(ctx, store, "run2", spec); err != nil || next.Batch == plan.Batch {
+		t.Errorf("the changed object gives batch %s as before, %v", next.Batch, err)
+	}
+}
+
+func TestStepsOutOfOrderAreRefused(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	dir := folder(t, map[string]string{"x.txt": "http://a.example/\n"})
+	try := func(want error, steps ...func() error) {
+		t.Helper()
+		for i, step := range steps {
+			if err := step(); !errors.Is(err, want) {
+				t.Errorf("step %d: %v", i, err)
+			}
+		}
+	}
+	normalize := func() error { _, err := ingest.Normalize(ctx, store, "run", 0, nil); return err }
+	planMerge := func() error { _, err := ingest.PlanMerge(ctx, store, "run"); return err }
+	merge := func() error { _, err := ingest.Merge(ctx, store, "run", 0, nil); return err }
+	read := func() error { _, err := ingest.ReadMerged(ctx, store, "run", 0); return err }
+	finish := func() error { _, err := ingest.Finish(ctx, store, "run", make([]lake.FrameObject, 1), 1); return err }
+	try(blob.ErrNotExist, normalize, planMerge, merge, read, finish)
+	if _, err := ingest.MakePlan(ctx, store, "run", ingest.Spec{Dataset: "d", Inputs: []string{dir}}); err != nil {
+		t.Fatal(err)
+	}
+	try(blob.ErrNotExist, planMerge, merge, read, finish)
+	try(nil, normalize)
+	try(blob.ErrNotExist, merge, read, finish)
+	try(nil, planMerge)
+	try(blob.ErrNotExist, read, finish)
+	try(nil, merge, read, finish)
+	if _, err := ingest.Normalize(ctx, store, "run", 1, nil); err == nil {
+		t.Error("a split that is not planned: no error")
+	}
+	if _, err := ingest.Merge(ctx, store, "run", 1, nil); err == nil {
+		t.Error("a task that is not planned: no error")
+	}
+	if _, err := ingest.Finish(ctx, store, "run", nil, 1); err == nil {
+		t.Error("too few postings: no error")
+	}
+}
+
+func TestWorkerOfOtherRulesRefuses(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	dir := folder(t, map[string]string{"x.txt": "http://a.example/\n"})
+	if _, err := ingest.MakePlan(ctx, store, "run", ingest.Spec{Dataset: "d", Inputs: []string{dir}}); err != nil {
+		t.Fatal(err)
+	}
+	key := "staging/run/plan.json"
+	data, _, err := store.Get(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]any
+	if err := codec.Unseal(data, key, &doc); err != nil {
+		t.Fatal(err)
+	}
+	doc["rules"].(map[string]any)["public_suffix_list"] = "of another day"
+	if data, err = codec.Seal(doc); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Put(ctx, key, data, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	var rules *ingest.RulesError
+	if _, err := ingest.Normalize(ctx, store, "run", 0, nil); !errors.As(err, &rules) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDamagedStagingIsCorrupt(t *testing.T) {
+	ctx := context.Background()
+	dir, _ := madeUp(t, 100)
+	spec := madeUpSpec(dir)
+	l := ingest.Limits{Split: 1, Object: 1}
+	store := blob.NewMemory()
+	f, err := steps(ctx, store, "run", spec, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for info, err := range store.List(ctx, "staging/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := store.Get(ctx, info.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []int{0, len(data) / 2, len(data) - 1} {
+			bad := bytes.Clone(data)
+			bad[at] ^= 0x40
+			// A fresh store with everything but what the damaged object leads to.
+			broken := blob.NewMemory()
+			for other := range store.List(ctx, "") {
+				d, _, err := store.Get(ctx, other.Key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.HasPrefix(info.Key, "staging/run/runs/") && strings.HasPrefix(other.Key, "staging/run/merged/") {
+					continue
+				}
+				if strings.HasPrefix(info.Key, "staging/run/plan-") && strings.HasPrefix(other.Key, "staging/run/splits/") {
+					continue
+				}
+				if _, err := broken.Put(ctx, other.Key, d, blob.Condition{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := broken.Put(ctx, info.Key, bad, blob.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := steps(ctx, broken, "run", spec, l)
+			if err == nil && got.Digest != f.Digest || err != nil && !errors.Is(err, codec.ErrCorrupt) {
+				t.Errorf("%s byte %d: digest %s, want %s; %v", info.Key, at, got.Digest, f.Digest, err)
+			}
+		}
+	}
+}
+
+func TestProgressAddsUp(t *testing.T) {
+	ctx := context.Background()
+	var text strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "http://h%d.example/\n", i)
+	}
+	dir := folder(t, map[string]string{"x.txt": text.String(), "y.txt": "http://a.example/\nmailto:x\n"})
+	store := blob.NewMemory()
+	plan, err := ingest.MakePlan(ctx, store, "run", ingest.Spec{Dataset: "d", Inputs: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []ingest.Progress
+	split, err := ingest.Normalize(ctx, store, "run", 0, func(p ingest.Progress) { all = append(all, p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := all[len(all)-1]
+	want := ingest.Progress{Records: 10_002, Kept: 10_001, Rejected: 1, BytesRead: plan.Bytes, BytesTotal: plan.Bytes}
+	if diff := gocmp.Diff(want, last); diff != "" {
+		t.Errorf("last progress differs: %s", diff)
+	}
+	if len(all) < 3 || !slices.IsSortedFunc(all, func(a, b ingest.Progress) int {
+		return cmp.Or(cmp.Compare(a.Records, b.Records), cmp.Compare(a.BytesRead, b.BytesRead))
+	}) {
+		t.Errorf("progress %+v", all)
+	}
+	if split.Records != want.Records || split.Kept != want.Kept || split.Bytes != plan.Bytes {
+		t.Errorf("%+v", split)
+	}
+	if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
+		t.Fatal(err)
+	}
+	var merging ingest.Progress
+	m, err := ingest.Merge(ctx, store, "run", 0, func(p ingest.Progress) { merging = p })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if merging.Kept != m.Rows || merging.Records != split.Kept {
+		t.Errorf("merge progress %+v of %+v", merging, m)
+	}
+}
+
+func TestCancelledStepStops(t *testing.T) {
+	store := blob.NewMemory()
+	dir, _ := madeUp(t, 30_000)
+	if _, err := ingest.MakePlan(context.Background(), store, "run", madeUpSpec(dir)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	seen := 0
+	_, err := ingest.Normalize(ctx, store, "run", 0, func(ingest.Progress) {
+		seen++
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) || seen != 1 {
+		t.Errorf("%v after %d reports", err, seen)
+	}
+}
+
+func TestInputs(t *testing.T) {
+	ctx := context.Background()
+	dir := folder(t, map[string]string{"b.txt": "1", "a.txt": "22", "sub/c d.txt": "3", "sub/deep/e.csv": "4", ".hidden": "x", "_SUCCESS": "", "sub/.git/f": "x"})
+	if err := os.Symlink(filepath.Join(dir, "sub"), filepath.Join(dir, "sub", "deep", "loop")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "a.txt"), filepath.Join(dir, "sub", "link.txt")); err != nil {
+		t.Fatal(err)
+	}
+	bucket := blob.NewMemory()
+	for _, key := range []string{"crawl/1/a.gz", "crawl/1/b.gz", "crawl/2/a.gz", "crawl/2/_SUCCESS", "crawl/10.gz", "other"} {
+		if _, err := bucket.Put(ctx, key, []byte(key), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ingest.BehindS3(t, bucket)
+	for _, c := range []struct {
+		in   []string
+		want []string
+	}{
+		{[]string{dir}, []string{"/a.txt", "/b.txt", "/sub/c%20d.txt", "/sub/deep/e.csv", "/sub/link.txt"}},
+		{[]string{dir + "/b.txt", dir + "/a.txt", dir + "/*.txt"}, []string{"/a.txt", "/b.txt"}},
+		{[]string{dir + "/s*"}, []string{"/sub/c%20d.txt", "/sub/deep/e.csv", "/sub/link.txt"}},
+		{[]string{"file://" + dir + "/sub/c%20d.txt"}, []string{"/sub/c%20d.txt"}},
+		{[]string{dir + "/.hidden"}, []string{"/.hidden"}},
+		{[]string{"s3://bucket/crawl/1/a.gz"}, []string{"s3://bucket/crawl/1/a.gz"}},
+		{[]string{"s3://bucket/crawl/1", "s3://bucket/crawl/2/"}, []string{"s3://bucket/crawl/1/a.gz", "s3://bucket/crawl/1/b.gz", "s3://bucket/crawl/2/a.gz"}},
+		{[]string{"s3://bucket/crawl/*/a.gz"}, []string{"s3://bucket/crawl/1/a.gz", "s3://bucket/crawl/2/a.gz"}},
+		{[]string{"s3://bucket"}, []string{"s3://bucket/crawl/1/a.gz", "s3://bucket/crawl/1/b.gz", "s3://bucket/crawl/10.gz", "s3://bucket/crawl/2/a.gz", "s3://bucket/other"}},
+	} {
+		got, err := ingest.Expand(ctx, c.in...)
+		if err != nil {
+			t.Errorf("%v: %v", c.in, err)
+			continue
+		}
+		for i := range got {
+			got[i] = strings.TrimPrefix(got[i], "file://"+dir)
+		}
+		if diff := gocmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%v: %s", c.in, diff)
+		}
+	}
+	var input *ingest.InputError
+	for _, in := range []string{"s3://bucket/none", "s3://bucket/none/", "s3://bucket/none*", "s3://bucket/["} {
+		if got, err := ingest.Expand(ctx, in); !errors.As(err, &input) {
+			t.Errorf("%s: %v, %v", in, got, err)
+		}
+	}
+}
+
+func TestBucketIsReadAsPlanned(t *testing.T) {
+	ctx := context.Background()
+	bucket := blob.NewMemory()
+	put := func(key, text string) {
+		t.Helper()
+		if _, err := bucket.Put(ctx, key, []byte(text), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("in/a.txt", "http://a.example/\n")
+	put("in/b.txt", "http://b.example/\n")
+	ingest.BehindS3(t, bucket)
+	spec := ingest.Spec{Dataset: "d", Inputs: []string{"s3://bucket/in/"}}
+	store := blob.NewMemory()
+	f, err := steps(ctx, store, "run", spec, ingest.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := newOracle()
+	want.add("http://a.example/", lake.Row{}, false)
+	want.add("http://b.example/", lake.Row{}, false)
+	want.check(t, store, f)
+	if _, err := ingest.MakePlan(ctx, store, "run2", spec); err != nil {
+		t.Fatal(err)
+	}
+	put("in/b.txt", "http://c.example/\n")
+	var input *ingest.InputError
+	if _, err := ingest.Normalize(ctx, store, "run2", 0, nil); !errors.As(err, &input) || input.Object != "s3://bucket/in/b.txt" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Real data against readers that share nothing with package raw.
+func TestRealDatasets(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		file, column string
+		read         func(r io.Reader, add func(url string))
+	}{
+		{"eot2024/RoundupListsforEOT.txt.zst", "", readLines},
+		{"kagi-smallweb/smallweb.txt.gz", "", readLines},
+		{"eot2024/Violation_Tracker_unique_infosource_URLs.csv.gz", "url", readCSV(0)},
+		{"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz", "url", readCSV(0)},
+		{"wimbd/c4-sample.json.gz", "url", readMember("url")},
+	} {
+		t.Run(c.file, func(t *testing.T) {
+			path := testenv.Shared(t, "data", c.file)
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			var r io.Reader
+			if strings.HasSuffix(path, ".zst") {
+				r, err = zstd.NewReader(f)
+			} else {
+				r, err = gzip.NewReader(f)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := newOracle()
+			c.read(r, func(url string) { want.add(url, lake.Row{}, false) })
+			store := blob.NewMemory()
+			got, err := steps(ctx, store, "run", ingest.Spec{Dataset: "real", Inputs: []string{path}, URLColumn: c.column},
+				ingest.Limits{Arena: 1 << 20, AnyPrefix: 1 << 16, OneDigit: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A record without a URL is nothing to the oracle.
+			b := readBatch(t, store, got.BatchKey)
+			if n := b.Rejected["no_url"]; n > 0 {
+				want.records += n
+				want.rejected["no_url"] = n
+			}
+			want.check(t, store, got)
+			t.Logf("%d records, %d rows, %d domains, rejected %v, %d parts", b.Records, b.Rows, b.Domains, b.Rejected, len(b.Parts))
+		})
+	}
+}
+
+func readLines(r io.Reader, add func(string)) {
+	s := bufio.NewScanner(r)
+	for s.Scan() {
+		line := strings.TrimSpace(strings.TrimPrefix(s.Text(), "\ufeff"))
+		if line != "" && !strings.HasPrefix(line, "#") {
+			add(line)
+		}
+	}
+}
+
+func readCSV(column int) func(io.Reader, func(string)) {
+	return func(r io.Reader, add func(string)) {
+		c := csv.NewReader(r)
+		c.FieldsPerRecord, c.LazyQuotes = -1, true
+		for i := 0; ; i++ {
+			rec, err := c.Read()
+			if err != nil {
+				return
+			}
+			if i > 0 && strings.TrimSpace(rec[column]) != "" {
+				add(rec[column])
+			}
+		}
+	}
+}
+
+func readMember(name string) func(io.Reader, func(string)) {
+	return func(r io.Reader, add func(string)) {
+		d := json.NewDecoder(r)
+		for {
+			var rec map[string]any
+			if d.Decode(&rec) != nil {
+				return
+			}
+			if s, ok := rec[name].(string); ok && s != "" {
+				add(s)
+			}
+		}
+	}
+}

@@ -1,0 +1,359 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// MergeSummary is what a scheduler has to know of the merge of a run.
+type MergeSummary struct {
+	// Tasks are to be merged, numbered from 0.
+	Tasks int `json:"tasks"`
+	// Width is the number of hex digits of domain_prefix: 0 (any), 1 or 2.
+	Width int `json:"width"`
+	// Records were read; Kept of them are rows, before equal ones are merged; the rest are Rejected, by reason.
+	Records  int64            `json:"records"`
+	Kept     int64            `json:"kept"`
+	Rejected map[string]int64 `json:"rejected"`
+}
+
+// mergePlan is merge.json.
+type mergePlan struct {
+	Format int `json:"format"`
+	MergeSummary
+	TaskList []task     `json:"task_list"`
+	Runs     []lake.Run `json:"sorted_runs"`
+}
+
+func (p *mergePlan) format() int { return p.Format }
+
+// task is what one Merge does.
+type task struct {
+	// Prefixes are the domain_prefixes with rows, ascending.
+	Prefixes []string `json:"prefixes"`
+	Rows     int64    `json:"rows"` // before merging
+	KeyBytes int64    `json:"key_bytes"`
+}
+
+// PlanMerge looks at what all splits gave. It refuses a batch of which too many records were rejected, or nothing
+// was kept, with an *InputError that names the first rejects; else it chooses how wide the batch is partitioned and
+// groups the partitions into tasks of similar size. Both depend on the rows alone.
+func PlanMerge(ctx context.Context, store blob.Store, run string) (MergeSummary, error) {
+	return planMerge(ctx, store, run, defaultLimits)
+}
+
+func planMerge(ctx context.Context, store blob.Store, run string, lim limits) (MergeSummary, error) {
+	p, err := readPlan(ctx, store, run)
+	if err != nil {
+		return MergeSummary{}, err
+	}
+	var m mergePlan
+	ok, err := load(ctx, store, mergeKey(run), &m)
+	if err != nil || ok {
+		return m.MergeSummary, err
+	}
+	splits, err := readSplits(ctx, store, p)
+	if err != nil {
+		return MergeSummary{}, err
+	}
+	m = mergePlan{Format: stagingFormat, MergeSummary: MergeSummary{Rejected: map[string]int64{}}}
+	var parts [lake.Partitions]partition
+	var first []Reject
+	for _, s := range splits {
+		m.Records += s.Records
+		m.Kept += s.Kept
+		for reason, n := range s.Rejected {
+			m.Rejected[reason] += n
+		}
+		m.Runs = append(m.Runs, s.Sorted...)
+		first = append(first, s.First[:min(len(s.First), firstRejects-len(first))]...)
+		for _, q := range s.Partitions {
+			if q.Partition < 0 || q.Partition >= lake.Partitions {
+				return MergeSummary{}, codec.Corrupt(run, "split", -1, "a partition", q.Partition)
+			}
+			parts[q.Partition].Rows += q.Rows
+			parts[q.Partition].KeyBytes += q.KeyBytes
+		}
+	}
+	if err := refuse(&p.Spec, m.MergeSummary, first); err != nil {
+		return MergeSummary{}, err
+	}
+	m.Width, m.TaskList = planTasks(parts, lim)
+	m.Tasks = len(m.TaskList)
+	if err := settle(ctx, store, mergeKey(run), &m); err != nil {
+		return MergeSummary{}, err
+	}
+	return m.MergeSummary, nil
+}
+
+// refuse returns an error for a batch that is not to be published.
+func refuse(spec *Spec, m MergeSummary, first []Reject) error {
+	rejected := m.Records - m.Kept
+	e := &InputError{Rejects: first}
+	if len(first) > 0 {
+		e.Object, e.Line, e.Offset = first[0].Object, first[0].Line, first[0].Offset
+	}
+	limit := spec.maxRejectRate()
+	switch {
+	case m.Records == 0:
+		e.Reason = "the inputs hold no records"
+	case m.Kept == 0:
+		e.Reason = fmt.Sprintf("none of %d records is a URL (%s)", m.Records, reasons(m.Rejected))
+	case float64(rejected) > limit*float64(m.Records):
+		e.Reason = fmt.Sprintf("%d of %d records were rejected (%s), more than the allowed share of %v", rejected, m.Records, reasons(m.Rejected), limit)
+	default:
+		return nil
+	}
+	return e
+}
+
+// planTasks chooses the width of prefixes and cuts those with rows, in order, into tasks.
+func planTasks(parts [lake.Partitions]partition, lim limits) (width int, tasks []task) {
+	var total int64
+	for _, p := range parts {
+		total += p.KeyBytes
+	}
+	switch {
+	case total < lim.anyPrefix:
+		width = 0
+	case total < lim.oneDigit:
+		width = 1
+	default:
+		width = 2
+	}
+	size := lake.Partitions >> (4 * width)
+	for first := 0; first < lake.Partitions; first += size {
+		var rows, bytes int64
+		for _, p := range parts[first : first+size] {
+			rows += p.Rows
+			bytes += p.KeyBytes
+		}
+		if rows == 0 {
+			continue
+		}
+		if n := len(tasks); n == 0 || tasks[n-1].KeyBytes+bytes > lim.task {
+			tasks = append(tasks, task{})
+		}
+		t := &tasks[len(tasks)-1]
+		t.Prefixes = append(t.Prefixes, prefixOf(first, width))
+		t.Rows += rows
+		t.KeyBytes += bytes
+	}
+	return width, tasks
+}
+
+// readSplits reads the outcomes of all splits.
+func readSplits(ctx context.Context, store blob.Store, p *plan) ([]splitRecord, error) {
+	splits := make([]splitRecord, p.Count)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(concurrentReads)
+	for i := range splits {
+		g.Go(func() error { return need(ctx, store, splitKey(p.Run, i), &splits[i]) })
+	}
+	return splits, g.Wait()
+}
+
+// MergeResult is the outcome of one Merge.
+type MergeResult struct {
+	// Rows are in the parts; Merged are records equal to one of them.
+	Rows   int64 `json:"rows"`
+	Merged int64 `json:"merged"`
+	// Parts is the number of parts, Bytes their size.
+	Parts int   `json:"parts"`
+	Bytes int64 `json:"bytes"`
+}
+
+// mergedRecord is merged/{task}.json.
+type mergedRecord struct {
+	Format int         `json:"format"`
+	Rows   int64       `json:"rows"`
+	Merged int64       `json:"merged"`
+	Parts  []lake.Part `json:"parts"`
+	// Pages is the frame file with the page index of each part.
+	Pages lake.FrameObject `json:"pages"`
+}
+
+func (r *mergedRecord) format() int { return r.Format }
+
+func (r *mergedRecord) result() MergeResult {
+	out := MergeResult{Rows: r.Rows, Merged: r.Merged, Parts: len(r.Parts)}
+	for _, p := range r.Parts {
+		out.Bytes += p.Bytes
+	}
+	return out
+}
+
+// Merge merges the partitions of one task of all runs into parts. Progress may be nil; it is called from this
+// goroutine.
+func Merge(ctx context.Context, store blob.Store, run string, task int, progress func(Progress)) (MergeResult, error) {
+	p, err := readPlan(ctx, store, run)
+	if err != nil {
+		return MergeResult{}, err
+	}
+	var out mergedRecord
+	if ok, err := load(ctx, store, mergedKey(run, task), &out); err != nil || ok {
+		return out.result(), err
+	}
+	var m mergePlan
+	if err := need(ctx, store, mergeKey(run), &m); err != nil {
+		return MergeResult{}, err
+	}
+	if task < 0 || task >= len(m.TaskList) {
+		return MergeResult{}, &InputError{Reason: fmt.Sprintf("merge task %d of %d", task, len(m.TaskList))}
+	}
+	t := m.TaskList[task]
+	state := Progress{Records: t.Rows}
+	report := func() error {
+		if progress != nil {
+			progress(state)
+		}
+		return ctx.Err()
+	}
+	var parts []lake.WrittenPart
+	for _, prefix := range t.Prefixes {
+		written, err := mergePrefix(ctx, store, p, m.Runs, task, prefix, func() error {
+			if state.Kept++; state.Kept%progressEvery == 0 {
+				return report()
+			}
+			return nil
+		})
+		if err != nil {
+			return MergeResult{}, err
+		}
+		parts = append(parts, written...)
+	}
+	if err := report(); err != nil {
+		return MergeResult{}, err
+	}
+	out = mergedRecord{Format: stagingFormat, Rows: state.Kept, Merged: t.Rows - state.Kept}
+	for _, w := range parts {
+		out.Parts = append(out.Parts, w.Part)
+	}
+	if out.Pages, err = writePages(ctx, store, pagesKey(run, task), parts); err != nil {
+		return MergeResult{}, err
+	}
+	if err := save(ctx, store, mergedKey(run, task), &out); err != nil {
+		return MergeResult{}, err
+	}
+	return out.result(), nil
+}
+
+// mergePrefix writes the parts of one domain_prefix. It calls row for every row.
+func mergePrefix(ctx context.Context, store blob.Store, p *plan, runs []lake.Run, task int, prefix string, row func() error) ([]lake.WrittenPart, error) {
+	first, last, err := partitionsOf(prefix)
+	if err != nil {
+		return nil, codec.Corrupt(mergeKey(p.Run), "prefixes", -1, "a domain prefix", err)
+	}
+	w := lake.NewPartWriter(ctx, store, lake.PartOptions{Dataset: p.DatasetID, Batch: p.Batch, Prefix: prefix})
+	defer w.Abort()
+	spill := func(pass, n int) string { return spillKey(p.Run, task, prefix, pass, n) }
+	var r lake.Row
+	err = lake.MergeRuns(ctx, store, runs, first, last, spill, func(key []byte) error {
+		if err := lake.ParseKey(key, &r); err != nil {
+			return err
+		}
+		if err := w.Append(&r); err != nil {
+			return err
+		}
+		return row()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w.Finish()
+}
+
+// writePages writes the page indexes of parts, one frame each.
+func writePages(ctx context.Context, store blob.Store, key string, parts []lake.WrittenPart) (lake.FrameObject, error) {
+	b, err := store.Create(ctx, key)
+	if err != nil {
+		return lake.FrameObject{}, err
+	}
+	defer b.Abort()
+	w := codec.NewFrameWriter(b, 0)
+	for _, p := range parts {
+		frame := codec.AppendUvarint(nil, uint64(len(p.Blocks)))
+		for i := range p.Blocks {
+			frame = codec.AppendString(frame, string(p.Blocks[i].Append(nil)))
+		}
+		if _, _, err := w.Frame(nil, frame); err != nil {
+			return lake.FrameObject{}, fmt.Errorf("write %s: %w", key, err)
+		}
+	}
+	ff, err := w.Finish()
+	if err != nil {
+		return lake.FrameObject{}, fmt.Errorf("write %s: %w", key, err)
+	}
+	if _, err := b.Finish(); err != nil {
+		return lake.FrameObject{}, err
+	}
+	return lake.NewFrameObject(key, ff), nil
+}
+
+// MergedTask is what one Merge wrote, for whoever extracts postings from it.
+type MergedTask struct {
+	DatasetID uint32
+	Batch     string
+	// Rows are in the parts; Merged are records equal to one of them.
+	Rows, Merged int64
+	// Parts are in the order of their prefixes and, within one, of their rows. Those of other tasks have other
+	// prefixes, so domains of different tasks differ.
+	Parts []lake.WrittenPart
+}
+
+// ReadMerged reads what Merge wrote for one task of a run.
+func ReadMerged(ctx context.Context, store blob.Store, run string, task int) (*MergedTask, error) {
+	p, err := readPlan(ctx, store, run)
+	if err != nil {
+		return nil, err
+	}
+	var rec mergedRecord
+	if err := need(ctx, store, mergedKey(run, task), &rec); err != nil {
+		return nil, err
+	}
+	out := &MergedTask{DatasetID: p.DatasetID, Batch: p.Batch, Rows: rec.Rows, Merged: rec.Merged}
+	ff, err := rec.Pages.FrameFile()
+	if err != nil {
+		return nil, err
+	}
+	key := rec.Pages.Key
+	read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }
+	frames, err := codec.OpenFramesAt(ctx, read, ff, key, 0)
+	if err != nil {
+		return nil, err
+	}
+	if frames.Len() != len(rec.Parts) {
+		return nil, codec.Corrupt(key, "frames", -1, len(rec.Parts), frames.Len())
+	}
+	for i, part := range rec.Parts {
+		data, err := frames.Read(ctx, read, i, i+1)
+		if err != nil {
+			return nil, err
+		}
+		w := lake.WrittenPart{Part: part}
+		d := codec.NewDecoder(data[0], key, fmt.Sprintf("frame %d", i))
+		for n := d.Uint(math.MaxInt32); n > 0 && d.Err() == nil; n-- {
+			encoded := d.Bytes(int(d.Uint(uint64(d.Len()))))
+			if d.Err() != nil {
+				break
+			}
+			block, err := lake.DecodePageIndexBlock(encoded, key)
+			if err != nil {
+				return nil, err
+			}
+			w.Blocks = append(w.Blocks, *block)
+		}
+		if err := d.Close(); err != nil {
+			return nil, err
+		}
+		out.Parts = append(out.Parts, w)
+	}
+	return out, nil
+}

@@ -1,0 +1,379 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// SplitResult is the outcome of one Normalize.
+type SplitResult struct {
+	// Records were read; Kept of them are rows, before equal ones are merged; the rest are Rejected, by reason.
+	Records  int64            `json:"records"`
+	Kept     int64            `json:"kept"`
+	Rejected map[string]int64 `json:"rejected"`
+	// Bytes is the size of the split's objects as stored.
+	Bytes int64 `json:"bytes"`
+	// Runs is the number of sorted runs written.
+	Runs int `json:"runs"`
+}
+
+// splitRecord is splits/{split}.json.
+type splitRecord struct {
+	Format int `json:"format"`
+	SplitResult
+	// Objects are the split's, in order.
+	Objects []lake.Input `json:"objects"`
+	// Partitions are those with rows, ascending. They count rows before any merging, so that what is
+	// planned by them does not depend on how rows met in runs.
+	Partitions []partition       `json:"partitions"`
+	Sorted     []lake.Run        `json:"sorted_runs"`
+	Rejects    *lake.FrameObject `json:"reject_list,omitempty"`
+	First      []Reject          `json:"first_rejects,omitempty"`
+}
+
+func (r *splitRecord) format() int { return r.Format }
+
+// partition counts the rows of one partition and the bytes of their keys.
+type partition struct {
+	Partition int   `json:"partition"`
+	Rows      int64 `json:"rows"`
+	KeyBytes  int64 `json:"key_bytes"`
+}
+
+// firstRejects is how many rejects an error shows.
+const firstRejects = 3
+
+// rejectFrame is the size in decompressed bytes at which a frame of a list of rejects ends.
+const rejectFrame = 64 << 10
+
+// Normalize reads the objects of one split and writes their rows as sorted runs, and the places of what is no
+// URL as rejects. Progress may be nil; it is called from this goroutine.
+func Normalize(ctx context.Context, store blob.Store, run string, split int, progress func(Progress)) (SplitResult, error) {
+	return normalize(ctx, store, run, split, progress, defaultLimits)
+}
+
+func normalize(ctx context.Context, store blob.Store, run string, split int, progress func(Progress), lim limits) (SplitResult, error) {
+	p, err := readPlan(ctx, store, run)
+	if err != nil {
+		return SplitResult{}, err
+	}
+	var done splitRecord
+	if ok, err := load(ctx, store, splitKey(run, split), &done); err != nil || ok {
+		return done.SplitResult, err
+	}
+	objects, err := p.splits(ctx, store, split, split+1)
+	if err != nil {
+		return SplitResult{}, err
+	}
+	norm, err := urlnorm.New(urlnorm.Options{StripParams: p.Spec.StripParams})
+	if err != nil {
+		return SplitResult{}, &InputError{Reason: err.Error(), Err: err}
+	}
+	n := &normalizer{
+		ctx: ctx, store: store, plan: p, split: split, lim: lim,
+		norm: norm, rows: lake.NewRowBuffer(lim.arena), report: progress,
+	}
+	n.out.Format = stagingFormat
+	n.out.Rejected = map[string]int64{}
+	for _, o := range objects[0] {
+		n.progress.BytesTotal += o.Bytes
+	}
+	defer n.rejects.abort()
+	for _, o := range objects[0] {
+		if err := n.object(o); err != nil {
+			return SplitResult{}, err
+		}
+	}
+	if err := n.finish(); err != nil {
+		return SplitResult{}, err
+	}
+	return n.out.SplitResult, nil
+}
+
+// normalizer is one Normalize under way.
+type normalizer struct {
+	ctx    context.Context
+	store  blob.Store
+	plan   *plan
+	split  int
+	lim    limits
+	inputs inputs
+	norm   *urlnorm.Normalizer
+	rows   *lake.RowBuffer
+	report func(Progress)
+
+	progress Progress
+	parts    [lake.Partitions]partition
+	rejects  rejectWriter
+	out      splitRecord
+	rawURL   []byte
+	url      []byte
+}
+
+// object reads one object.
+func (n *normalizer) object(o object) error {
+	in := lake.Input{Name: o.Name, Bytes: o.Bytes, Format: emptyFormat}
+	before := n.progress.BytesRead
+	if o.Bytes > 0 {
+		if err := n.read(o, &in, before); err != nil {
+			return err
+		}
+	}
+	n.progress.BytesRead = before + o.Bytes
+	n.out.Bytes += o.Bytes
+	n.out.Objects = append(n.out.Objects, in)
+	return n.tick()
+}
+
+// emptyFormat is the format of an object without bytes.
+const emptyFormat = "empty"
+
+func (n *normalizer) read(o object, in *lake.Input, before int64) error {
+	src, err := n.inputs.open(n.ctx, o)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	r, err := raw.NewReader(src, o.Name, n.plan.Spec.rawOptions())
+	if err != nil {
+		return inputError(o, err)
+	}
+	in.Format = formatOf(r.Plan())
+	for {
+		rec, rej, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return inputError(o, err)
+		}
+		n.progress.Records++
+		if rej == nil {
+			reason, err := n.record(rec)
+			if err != nil {
+				return fmt.Errorf("%s line %d: %w", o.Name, rec.Line, err)
+			}
+			if reason != "" {
+				rej = &raw.Reject{Line: rec.Line, Offset: rec.Offset, Reason: reason}
+			}
+		}
+		in.Records++
+		if rej != nil {
+			in.Rejects++
+			if err := n.reject(Reject{Object: o.Name, Line: rej.Line, Offset: rej.Offset, Reason: rej.Reason}); err != nil {
+				return err
+			}
+		}
+		if n.progress.Records%progressEvery == 0 {
+			n.progress.BytesRead = before + r.CompressedOffset()
+			if err := n.tick(); err != nil {
+				return err
+			}
+		}
+	}
+	in.BadTS = r.Counts().BadTS
+	return src.check()
+}
+
+// formatOf names a format as batch records do.
+func formatOf(p raw.Plan) string {
+	if p.Compression == "none" {
+		return p.Format
+	}
+	return p.Format + "+" + p.Compression
+}
+
+// tick reports progress and notices the end of the context.
+func (n *normalizer) tick() error {
+	if n.report != nil {
+		n.report(n.progress)
+	}
+	return n.ctx.Err()
+}
+
+// record keeps a record as a row, or says why not.
+func (n *normalizer) record(rec *raw.Record) (reason string, err error) {
+	u, err := n.norm.Parse(rec.URL)
+	if err != nil {
+		var rej *urlnorm.RejectError
+		if errors.As(err, &rej) {
+			return string(rej.Reason), nil
+		}
+		return "", err
+	}
+	row := lake.Row{
+		Domain: u.Domain, Host: u.Host, PathQuery: u.PathQuery, Scheme: u.Scheme, Port: u.Port,
+		TS: rec.TS, HasTS: rec.HasTS, Size: rec.Size, HasSize: rec.HasSize,
+		Extras: unsafe.String(unsafe.SliceData(rec.Extras), len(rec.Extras)), // Add copies it
+	}
+	if n.plan.Spec.KeepRaw {
+		row.RawURL = n.keepRaw(rec.URL, u)
+	}
+	part, size, err := n.rows.Add(&row)
+	if errors.Is(err, lake.ErrRowTooLarge) {
+		return RowTooLarge, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	p := &n.parts[part]
+	p.Rows++
+	p.KeyBytes += int64(size)
+	n.progress.Kept++
+	if n.rows.Full() {
+		return "", n.writeRun()
+	}
+	return "", nil
+}
+
+// keepRaw is a record's URL as it may be stored: without user info, as UTF-8, with other bytes escaped one by one as the
+// canonical form does; "" where it is the canonical form.
+func (n *normalizer) keepRaw(rawURL []byte, u urlnorm.URL) string {
+	n.rawURL = urlnorm.WithoutUserInfo(n.rawURL[:0], rawURL)
+	n.url = u.AppendTo(n.url[:0])
+	if bytes.Equal(n.rawURL, n.url) {
+		return ""
+	}
+	if utf8.Valid(n.rawURL) {
+		return string(n.rawURL)
+	}
+	var b []byte
+	for rest := n.rawURL; len(rest) > 0; {
+		r, size := utf8.DecodeRune(rest)
+		if r == utf8.RuneError && size == 1 {
+			b = fmt.Appendf(b, "%%%02X", rest[0])
+		} else {
+			b = append(b, rest[:size]...)
+		}
+		rest = rest[size:]
+	}
+	return string(b)
+}
+
+func (n *normalizer) writeRun() error {
+	run, err := n.rows.WriteRun(n.ctx, n.store, runKey(n.plan.Run, n.split, len(n.out.Sorted), n.lim.arena))
+	if err != nil {
+		return err
+	}
+	n.out.Sorted = append(n.out.Sorted, run)
+	return nil
+}
+
+func (n *normalizer) reject(r Reject) error {
+	n.progress.Rejected++
+	n.out.Rejected[r.Reason]++
+	if len(n.out.First) < firstRejects {
+		n.out.First = append(n.out.First, r)
+	}
+	if n.rejects.w == nil {
+		if err := n.rejects.create(n.ctx, n.store, rejectsKey(n.plan.Run, n.split)); err != nil {
+			return err
+		}
+	}
+	return n.rejects.add(r)
+}
+
+// finish writes what is left, and last the record that says the split is done.
+func (n *normalizer) finish() error {
+	if n.rows.Len() > 0 {
+		if err := n.writeRun(); err != nil {
+			return err
+		}
+	}
+	if n.rejects.w != nil {
+		o, err := n.rejects.finish()
+		if err != nil {
+			return err
+		}
+		n.out.Rejects = &o
+	}
+	n.out.Records, n.out.Kept = n.progress.Records, n.progress.Kept
+	n.out.Runs = len(n.out.Sorted)
+	for i, p := range n.parts {
+		if p.Rows > 0 {
+			p.Partition = i
+			n.out.Partitions = append(n.out.Partitions, p)
+		}
+	}
+	return save(n.ctx, n.store, splitKey(n.plan.Run, n.split), &n.out)
+}
+
+// rejectWriter writes rejects as JSON lines into a frame file. Frames end by size alone, so the file
+// depends on the lines and not on who wrote them.
+type rejectWriter struct {
+	key  string
+	blob blob.Writer // nil when the bytes go elsewhere
+	w    *codec.FrameWriter
+	buf  []byte
+}
+
+func (w *rejectWriter) create(ctx context.Context, store blob.Store, key string) error {
+	b, err := store.Create(ctx, key)
+	if err != nil {
+		return err
+	}
+	w.key, w.blob, w.w = key, b, codec.NewFrameWriter(b, 0)
+	return nil
+}
+
+func (w *rejectWriter) add(r Reject) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", w.key, err)
+	}
+	return w.line(line)
+}
+
+// line adds a line without its end.
+func (w *rejectWriter) line(line []byte) error {
+	w.buf = append(append(w.buf, line...), '\n')
+	if len(w.buf) < rejectFrame {
+		return nil
+	}
+	return w.flush()
+}
+
+func (w *rejectWriter) flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	if _, _, err := w.w.Frame(nil, w.buf); err != nil {
+		return fmt.Errorf("write %s: %w", w.key, err)
+	}
+	w.buf = w.buf[:0]
+	return nil
+}
+
+func (w *rejectWriter) finish() (lake.FrameObject, error) {
+	if err := w.flush(); err != nil {
+		return lake.FrameObject{}, err
+	}
+	ff, err := w.w.Finish()
+	if err != nil {
+		return lake.FrameObject{}, fmt.Errorf("write %s: %w", w.key, err)
+	}
+	if w.blob != nil {
+		if _, err := w.blob.Finish(); err != nil {
+			return lake.FrameObject{}, err
+		}
+	}
+	return lake.NewFrameObject(w.key, ff), nil
+}
+
+func (w *rejectWriter) abort() {
+	if w.blob != nil {
+		w.blob.Abort()
+	}
+}

@@ -1,0 +1,265 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// plan is what all steps of a run agree on.
+type plan struct {
+	Format    int        `json:"format"`
+	Run       string     `json:"run"`
+	Spec      Spec       `json:"spec"`
+	DatasetID uint32     `json:"dataset_id"`
+	Batch     string     `json:"batch"`
+	Rules     lake.Rules `json:"rules"`
+	Objects   int        `json:"objects"`
+	Bytes     int64      `json:"bytes"`
+	// Splits is the frame file with the objects of each split.
+	Splits lake.FrameObject `json:"splits"`
+	Count  int              `json:"split_count"`
+}
+
+func (p *plan) format() int { return p.Format }
+
+// PlanSummary is what a scheduler has to know of a plan.
+type PlanSummary struct {
+	DatasetID uint32 `json:"dataset_id"`
+	Batch     string `json:"batch"`
+	// Splits are to be normalised, numbered from 0.
+	Splits int `json:"splits"`
+	// Bytes is the size of all Objects as stored.
+	Bytes   int64 `json:"bytes"`
+	Objects int   `json:"objects"`
+}
+
+// MakePlan finds the objects to read, registers the dataset and the ingest, and stores the plan of the run. A run that was
+// planned before gets the same plan, whatever became of the inputs.
+func MakePlan(ctx context.Context, store blob.Store, run string, spec Spec) (PlanSummary, error) {
+	return makePlan(ctx, store, run, spec, defaultLimits)
+}
+
+func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim limits) (PlanSummary, error) {
+	if err := checkRun(run); err != nil {
+		return PlanSummary{}, err
+	}
+	if err := spec.check(); err != nil {
+		return PlanSummary{}, err
+	}
+	var p plan
+	ok, err := load(ctx, store, planKey(run), &p)
+	if err != nil {
+		return PlanSummary{}, err
+	}
+	if !ok {
+		if p, err = newPlan(ctx, store, run, spec, lim); err != nil {
+			return PlanSummary{}, err
+		}
+		if err := settle(ctx, store, planKey(run), &p); err != nil {
+			return PlanSummary{}, err
+		}
+	}
+	if err := p.check(run); err != nil {
+		return PlanSummary{}, err
+	}
+	if !reflect.DeepEqual(p.Spec, spec) {
+		return PlanSummary{}, &InputError{Reason: fmt.Sprintf("run %s was planned for something else", run)}
+	}
+	return PlanSummary{DatasetID: p.DatasetID, Batch: p.Batch, Splits: p.Count, Bytes: p.Bytes, Objects: p.Objects}, nil
+}
+
+// check refuses what later steps would stumble over.
+func (s *Spec) check() error {
+	bad := func(err error) error { return &InputError{Reason: err.Error(), Err: err} }
+	if err := lake.CheckDatasetName(s.Dataset); err != nil {
+		return bad(err)
+	}
+	if s.Batch != "" {
+		if err := lake.CheckBatchName(s.Batch); err != nil {
+			return bad(err)
+		}
+	}
+	if len(s.Inputs) == 0 {
+		return &InputError{Reason: "no inputs"}
+	}
+	if s.MaxRejectRate > 1 {
+		return &InputError{Reason: fmt.Sprintf("max_reject_rate %v: want a share, at most 1", s.MaxRejectRate)}
+	}
+	if _, err := urlnorm.New(urlnorm.Options{StripParams: s.StripParams}); err != nil {
+		return bad(err)
+	}
+	if err := s.rawOptions().Check(); err != nil {
+		return bad(err)
+	}
+	return nil
+}
+
+func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim limits) (plan, error) {
+	var in inputs
+	objects, err := in.expand(ctx, spec.Inputs)
+	if err != nil {
+		return plan{}, err
+	}
+	batch := spec.Batch
+	if batch == "" {
+		batch = defaultBatch(objects)
+	}
+	// The order of ids and of ingests is the order in which they come by here.
+	dataset, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
+	if err != nil {
+		return plan{}, err
+	}
+	if _, err := lake.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
+		return plan{}, err
+	}
+	p := plan{Format: stagingFormat, Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: lake.CurrentRules(), Objects: len(objects)}
+	for _, o := range objects {
+		p.Bytes += o.Bytes
+	}
+	splits := cut(objects, lim)
+	p.Count = len(splits)
+	p.Splits, err = writeSplits(ctx, store, run, splits)
+	return p, err
+}
+
+// defaultBatch names a batch by what it is made of.
+func defaultBatch(objects []object) string {
+	var b []byte
+	for _, o := range objects {
+		b = fmt.Appendf(b, "%s\t%d\t%s\n", o.Name, o.Bytes, o.ETag)
+	}
+	return lake.Digest(b)[:16]
+}
+
+// cut groups objects, in order, into splits.
+func cut(objects []object, lim limits) [][]object {
+	for size := lim.split; ; size *= 2 {
+		var splits [][]object
+		from, have := 0, int64(0)
+		for i, o := range objects {
+			weight := max(o.Bytes, lim.object)
+			if i > from && have+weight > size {
+				splits = append(splits, objects[from:i])
+				from, have = i, 0
+			}
+			have += weight
+		}
+		splits = append(splits, objects[from:])
+		if len(splits) <= lim.splits {
+			return splits
+		}
+	}
+}
+
+// writeSplits stores the splits under a name of their own, so that of two plans made at once neither
+// has the other's.
+func writeSplits(ctx context.Context, store blob.Store, run string, splits [][]object) (lake.FrameObject, error) {
+	var buf bytes.Buffer
+	w := codec.NewFrameWriter(&buf, 0)
+	for _, s := range splits {
+		data, err := json.Marshal(s)
+		if err != nil {
+			return lake.FrameObject{}, fmt.Errorf("plan: %w", err)
+		}
+		if _, _, err := w.Frame(nil, data); err != nil {
+			return lake.FrameObject{}, fmt.Errorf("plan: %w", err)
+		}
+	}
+	ff, err := w.Finish()
+	if err != nil {
+		return lake.FrameObject{}, fmt.Errorf("plan: %w", err)
+	}
+	key := splitsKey(run, lake.Digest(buf.Bytes()))
+	if _, err := store.Put(ctx, key, buf.Bytes(), blob.Condition{}); err != nil {
+		return lake.FrameObject{}, err
+	}
+	return lake.NewFrameObject(key, ff), nil
+}
+
+// readPlan reads the plan of a run and refuses it where this program's rules are others.
+func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) {
+	if err := checkRun(run); err != nil {
+		return nil, err
+	}
+	var p plan
+	if err := need(ctx, store, planKey(run), &p); err != nil {
+		return nil, err
+	}
+	return &p, p.check(run)
+}
+
+func (p *plan) check(run string) error {
+	if p.Run != run || p.Count < 1 {
+		return codec.Corrupt(planKey(run), "run", -1, run, p.Run)
+	}
+	return lake.CheckRules(p.Rules)
+}
+
+// splits reads the objects of splits [from, to).
+func (p *plan) splits(ctx context.Context, store blob.Store, from, to int) ([][]object, error) {
+	ff, err := p.Splits.FrameFile()
+	if err != nil {
+		return nil, err
+	}
+	read := func(ctx context.Context, off, n int64) ([]byte, error) {
+		return store.ReadRange(ctx, p.Splits.Key, off, n)
+	}
+	frames, err := codec.OpenFramesAt(ctx, read, ff, p.Splits.Key, 0)
+	if err != nil {
+		return nil, err
+	}
+	if frames.Len() != p.Count {
+		return nil, codec.Corrupt(p.Splits.Key, "frames", -1, p.Count, frames.Len())
+	}
+	if from < 0 || to > p.Count || from >= to {
+		return nil, &InputError{Reason: fmt.Sprintf("split %d of %d", from, p.Count)}
+	}
+	data, err := frames.Read(ctx, read, from, to)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]object, len(data))
+	for i := range data {
+		if err := json.Unmarshal(data[i], &out[i]); err != nil {
+			return nil, codec.Corrupt(p.Splits.Key, fmt.Sprintf("split %d", from+i), -1, "a list of objects", err)
+		}
+	}
+	return out, nil
+}
+
+// rawOptions are the Spec's for package raw.
+func (s *Spec) rawOptions() raw.Options {
+	return raw.Options{Format: s.Format, URLColumn: s.URLColumn, TSColumn: s.TSColumn, SizeField: s.SizeField,
+		Extras: s.Extras, MaxLine: s.MaxLine, TSFormat: s.TSFormat}
+}
+
+// inputError gives an error of package raw its type here. Others stay as they are.
+func inputError(o object, err error) error {
+	var data *raw.DataError
+	var format *raw.FormatError
+	e := &InputError{Object: o.Name, Err: err}
+	switch {
+	case errors.As(err, &data):
+		e.Line, e.Offset, e.Reason = data.Line, data.Offset, data.Err.Error()
+	case errors.As(err, &format):
+		e.Reason = format.Reason
+		if format.Advice != "" {
+			e.Reason += "; " + format.Advice
+		}
+	case errors.Is(err, raw.ErrInput):
+		e.Reason = err.Error()
+	default:
+		return err
+	}
+	return e
+}
