@@ -14,6 +14,10 @@ import (
 const (
 	maxLabel = 63  // RFC 1035, 2.3.4
 	maxName  = 253 // the same, as text and without the root's dot
+
+	// expansion is how many code points before the mapping can become one byte of a name: NFC
+	// composes no more. Names longer than that are padded with characters which the mapping ignores.
+	expansion = 4
 )
 
 // toASCII is UTS #46 ToASCII: non-transitional, CheckHyphens and UseSTD3ASCIIRules off
@@ -144,11 +148,11 @@ func plainASCII(host []byte) bool {
 // mapName is UTS #46 ToASCII of a name whose Unicode form has that very ASCII form. The library
 // takes what does not: malformed UTF-8, and A-labels of labels that start with xn-- themselves.
 func mapName(host []byte) (string, bool) {
-	if !utf8.Valid(host) {
+	if !utf8.Valid(host) || tooLongToMap(host) {
 		return "", false
 	}
 	name, err := toASCII.ToASCII(strings.ReplaceAll(string(host), capitalSharpS, "ß"))
-	if err != nil {
+	if err != nil || len(name) > maxName+len(".") {
 		return "", false
 	}
 	inUnicode, err := toASCII.ToUnicode(name)
@@ -157,6 +161,20 @@ func mapName(host []byte) (string, bool) {
 	}
 	again, err := toASCII.ToASCII(inUnicode)
 	return name, err == nil && again == name
+}
+
+// tooLongToMap keeps overlong names from the library, where a label costs the square of its length:
+// one of 64 KiB would take a second.
+func tooLongToMap(host []byte) bool {
+	runes, label := 0, 0
+	for _, r := range view(host) {
+		if runes++; r == '.' || strings.ContainsRune(dots, r) {
+			label = 0
+		} else if label++; label > expansion*maxLabel {
+			return true
+		}
+	}
+	return runes > expansion*maxName
 }
 
 // endsInNumber is WHATWG's "ends in a number" of a canonical name.

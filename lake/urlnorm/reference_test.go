@@ -129,7 +129,7 @@ func trimLastRune(s string) string {
 }
 
 func refName(decoded string) (string, bool) {
-	if !utf8.ValidString(decoded) {
+	if !utf8.ValidString(decoded) || utf8.RuneCountInString(decoded) > 1012 || refLongLabel.MatchString(decoded) {
 		return "", false
 	}
 	name, err := refIDNA.ToASCII(strings.ReplaceAll(decoded, "\u1e9e", "\u00df"))
@@ -155,7 +155,8 @@ func refName(decoded string) (string, bool) {
 var (
 	refIDNA = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.StrictDomainName(false),
 		idna.CheckHyphens(false), idna.CheckJoiners(true), idna.BidiRule())
-	refForbidden = regexp.MustCompile("[\\x00-\\x20#%/:<>?@\\[\\\\\\]^|\\x7f]")
+	refForbidden = regexp.MustCompile(`[\x00-\x20#%/:<>?@\[\\\]^|\x7f]`)
+	refLongLabel = regexp.MustCompile(`[^.。．｡]{253}`)
 	refNumber    = regexp.MustCompile(`^([0-9]+|0x[0-9a-f]*)$`)
 	refOctal     = regexp.MustCompile(`^0[0-7]+$`)
 )

@@ -2,9 +2,9 @@
 // canonical form, and names it: the host's domain, the 64-bit ids of domain and URL, and
 // the 63-bit key of the relational export. docs/formats/canonical-url.md has the rules in full.
 //
-// It promises that a URL which was accepted once has the same canonical form and ids for
-// ever (the form has a name, [Form], and a change of the rules is a new name), that the
-// form is idempotent (parsing a canonical URL returns it), and that no input makes it panic,
+// It promises that no build gives a URL another canonical form or id than an earlier one did
+// (the form has a name, [Form], and a change of the rules is a new name), that the form is
+// idempotent (parsing a canonical URL returns it), and that no input makes it panic,
 // whatever its bytes. It is pure: no I/O, no clock, no state that changes an answer.
 //
 // # Where the form differs from what others do
@@ -18,6 +18,9 @@
 //	                   ("example.com/a", "//example.com"), or is rejected when that host has no dot.
 //	web-only           Only http, https and ftp name pages; other schemes are rejected. A word with
 //	                   a dot, or localhost, before a colon and a port is a host, not a scheme.
+//	any-slashes        Any run of slashes and backslashes may follow the scheme, as in browsers; RFC 3986
+//	                   and Safe Browsing want two slashes.
+//	host-checked       A host that no browser opens is rejected; SURT, Safe Browsing and urlcanon keep it.
 //	no-fragment        The fragment is dropped: servers never see it.
 //	no-userinfo        User info is dropped: it is a credential.
 //	one-trailing-dot   The root label's dot is dropped: DNS gives both names one answer.
@@ -27,6 +30,8 @@
 //	                   so since 2021; older vectors, SURT and Safe Browsing keep such names.
 //	a-labels-checked   An xn-- label has to be one that UTS #46 produces. The standard stopped
 //	                   checking names that are all ASCII; then one label would have many spellings.
+//	unicode-tables     Code points newer than the Unicode tables compiled in are rejected. A later Go release
+//	                   accepts more of them, and changes the form of none that was accepted.
 //	unreserved         Escaped unreserved characters are decoded, the other escapes upper-cased
 //	                   (RFC 3986, 6.2.2). Browsers leave them as they are.
 //	stray-percent      A percent sign that starts no escape becomes %25: a second reading must
@@ -265,13 +270,13 @@ func (n *Normalizer) parse(raw []byte) (URL, *RejectError) {
 	if len(n.out) > maxCanonical {
 		return URL{}, reject(RejectTooLong, "canonical form of %d bytes, over %d", len(n.out), maxCanonical)
 	}
-	host := view(n.out[hostStart:hostEnd])
+	host := n.out[hostStart:hostEnd]
 	return URL{
 		Scheme:    sch.name,
-		Host:      host,
+		Host:      view(host),
 		Port:      port,
 		PathQuery: view(n.out[pathStart:]),
-		Domain:    Domain(host),
+		Domain:    view(host[n.domainStart(host):]),
 	}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -102,6 +103,10 @@ func TestLengthLimits(t *testing.T) {
 		{"input at the limit", prefix + "#" + strings.Repeat("a", maxInput-len(prefix)-1), ""},
 		{"input one over, though only spaces", prefix + strings.Repeat(" ", maxInput-len(prefix)+1), RejectTooLong},
 		{"input over the limit is not parsed", strings.Repeat("a", maxInput+1), RejectTooLong},
+		{"padded label at the limit", "http://a" + strings.Repeat("\u00ad", 251) + ".com/", ""},
+		{"padded label one over", "http://a" + strings.Repeat("\u00ad", 252) + ".com/", RejectHost},
+		{"padded name at the limit", "http://" + strings.Repeat("a"+strings.Repeat("\u00ad", 250)+".", 4) + "com\u00ad\u00ad\u00ad\u00ad\u00ad/", ""},
+		{"padded name one over", "http://" + strings.Repeat("a"+strings.Repeat("\u00ad", 250)+".", 4) + "com\u00ad\u00ad\u00ad\u00ad\u00ad\u00ad/", RejectHost},
 		{"no_host comes before the canonical form's length", strings.Repeat("a", maxInput), RejectNoHost},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -110,6 +115,24 @@ func TestLengthLimits(t *testing.T) {
 			}
 			checkInvariants(t, tc.raw)
 		})
+	}
+}
+
+// Punycode is quadratic in the number of different characters.
+func TestHugeHostsCostLittle(t *testing.T) {
+	var host strings.Builder
+	for r := rune(0x4E00); host.Len() < maxInput-100; r++ {
+		host.WriteRune(r)
+	}
+	soft := "example" + strings.Repeat("\u00ad", 20000) + ".com"
+	for _, raw := range []string{"http://" + host.String() + ".com/", "http://" + soft, "xn--" + host.String() + ".com"} {
+		start := time.Now()
+		if _, reason := parseString(raw); reason != RejectHost {
+			t.Errorf("a host of %d bytes: reason %q, want %q", len(raw), reason, RejectHost)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("a host of %d bytes takes %v", len(raw), took)
+		}
 	}
 }
 
@@ -268,6 +291,48 @@ func TestParseKeepsNothingOfItsInput(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, u); diff != "" {
 			t.Errorf("the URL of %q changed with the input's bytes:\n%s", s, diff)
+		}
+	}
+}
+
+func TestCanonicalInputCostsNoAllocation(t *testing.T) {
+	n, err := New(Options{StripParams: []string{"utm_*", "gclid"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{
+		"http://example.com",
+		"https://www.example.co.uk:8443/a/b.html?a=1&b=%20#top\r\n",
+		"http://192.0.2.1/",
+		"http://example.com/b/../c?z=1&a=2&utm_source=x",
+	} {
+		raw := []byte(s)
+		if got := testing.AllocsPerRun(100, func() {
+			if _, err := n.Parse(raw); err != nil {
+				t.Fatal(err)
+			}
+		}); got != 0 {
+			t.Errorf("Parse(%q) makes %v allocations", s, got)
+		}
+	}
+}
+
+// Hosts that displace each other from the memo keep their own domains.
+func TestRememberedHostsAreNotMixedUp(t *testing.T) {
+	n, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for i := range 3 * memoSlots {
+			host := fmt.Sprintf("h%d.%s.d%d.co.uk", i%7, strings.Repeat("x", i%63+1), i)
+			u, err := n.Parse([]byte("http://" + host + "/"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := fmt.Sprintf("d%d.co.uk", i); u.Host != host || u.Domain != want {
+				t.Fatalf("host %q has domain %q, want %q", u.Host, u.Domain, want)
+			}
 		}
 	}
 }

@@ -433,6 +433,35 @@ func TestInvariantsOnEveryStringOfTheVectors(t *testing.T) {
 	t.Logf("%d inputs", len(inputs))
 }
 
+// The examples and ids in the format's document are what the code makes.
+func TestDocumentedExamples(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join(testenv.Root(t), "docs", "formats", "canonical-url.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples, ids := 0, 0
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (?:`([^`]+)`|rejected: `([^`]+)`) \\|(?: `([0-9a-f]{8})`| )?").FindAllStringSubmatch(string(doc), -1) {
+		input, want, reject, check := m[1], m[2], m[3], m[4]
+		if regexp.MustCompile(`^[0-9a-f]{16}$`).MatchString(want) {
+			ids++
+			if got := FormatID(URLID([]byte(input))); got != want {
+				t.Errorf("the id of %q is %s, not %s", input, got, want)
+			}
+			if got := fmt.Sprintf("%08x", CheckBits(input)); check != "" && got != check {
+				t.Errorf("the check bits of %q are %s, not %s", input, got, check)
+			}
+			continue
+		}
+		examples++
+		if got, reason := parseString(input); got != want || string(reason) != reject {
+			t.Errorf("Parse(%q) = %q %q, not %q %q", input, got, reason, want, reject)
+		}
+	}
+	if examples < 10 || ids < 3 {
+		t.Errorf("%d examples and %d ids", examples, ids)
+	}
+}
+
 func TestDifferencesAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join(testenv.Root(t), "docs", "formats", "canonical-url.md"))
 	if err != nil {
