@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
@@ -190,22 +189,14 @@ type batchReader struct {
 	frames *codec.Frames
 }
 
-// parseSum reads a hash as records print it.
-func parseSum(s string) (uint64, bool) {
-	v, err := strconv.ParseUint(s, 16, 64)
-	return v, err == nil && s == fmt.Sprintf("%016x", v)
-}
-
 // openBatch reads tail and directory.
 func openBatch(ctx context.Context, store blob.Store, o lake.FrameObject) (*batchReader, error) {
-	tail, ok := parseSum(o.TailXXH64)
-	if !ok {
-		return nil, codec.Corrupt(o.Key, "tail hash", -1, "16 hex digits", o.TailXXH64)
+	ff, err := o.FrameFile()
+	if err != nil {
+		return nil, err
 	}
 	r := &batchReader{store: store, key: o.Key}
-	var err error
-	r.frames, err = codec.OpenFramesAt(ctx, r.read, codec.FrameFile{Bytes: o.Bytes, TailBytes: o.TailBytes, TailXXH64: tail}, o.Key, 0)
-	if err != nil {
+	if r.frames, err = codec.OpenFramesAt(ctx, r.read, ff, o.Key, 0); err != nil {
 		return nil, err
 	}
 	n := r.frames.Len()
@@ -351,12 +342,4 @@ func (s *batchSource) nextFrame() (bool, error) {
 	s.d = codec.NewDecoder(data, r.key, fmt.Sprintf("frame %d", s.frame))
 	s.frame++
 	return true, nil
-}
-
-// frameObject describes a finished postings object.
-func frameObject(key string, f codec.FrameFile) lake.FrameObject {
-	return lake.FrameObject{
-		Object:    lake.Object{Key: key, Bytes: f.Bytes, XXH64: fmt.Sprintf("%016x", f.XXH64)},
-		TailBytes: f.TailBytes, TailXXH64: fmt.Sprintf("%016x", f.TailXXH64),
-	}
 }

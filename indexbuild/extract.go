@@ -1,0 +1,303 @@
+package indexbuild
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+// extractMemory is what Extract sorts in memory. A merge task has far fewer domains than rows:
+// usually all fit.
+const extractMemory = 64 << 20
+
+// Extract makes the postings object of what one merge task of a run wrote: the domains of all
+// its parts with exact totals and the places of their rows, and the parts' page indexes. It reads of
+// the parts only the pages of domain, ts and size. It returns the object, which is named by
+// its content, and the number of domains.
+func Extract(ctx context.Context, store blob.Store, run string, task int) (lake.FrameObject, int64, error) {
+	t, err := ingest.ReadMerged(ctx, store, run, task)
+	if err == nil {
+		var o lake.FrameObject
+		var domains int64
+		if o, domains, err = extract(ctx, store, t, extractMemory); err == nil {
+			return o, domains, nil
+		}
+	}
+	return lake.FrameObject{}, 0, fmt.Errorf("extract postings of task %d of run %s: %w", task, run, err)
+}
+
+func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, memory int) (lake.FrameObject, int64, error) {
+	s := newSorter("", memory)
+	defer s.close()
+	for i := range t.Parts {
+		p := &t.Parts[i]
+		d := domainRuns{key: p.Part.Key, file: uint32(i), each: func(r *record) error {
+			r.dataset = t.DatasetID
+			return s.add(r)
+		}}
+		for r, err := range storedPart(store, p.Part.Key).scan(ctx, pageIndex(p.Blocks), countRows, countColumns) {
+			if err == nil {
+				err = d.add(r)
+			}
+			if err != nil {
+				return lake.FrameObject{}, 0, err
+			}
+		}
+		if err := d.end(); err != nil {
+			return lake.FrameObject{}, 0, err
+		}
+	}
+	in, err := s.sorted(ctx)
+	if err != nil {
+		return lake.FrameObject{}, 0, err
+	}
+
+	// The object is named by its content, which is known when all of it is written.
+	tmp, err := os.CreateTemp("", "postings-*.tmp")
+	if err != nil {
+		return lake.FrameObject{}, 0, err
+	}
+	defer func() {
+		tmp.Close()
+		_ = os.Remove(tmp.Name())
+	}()
+	_ = os.Remove(tmp.Name()) // gone when the process dies, where the system allows that
+	hash := xxh3.New()
+	buf := bufio.NewWriterSize(tmp, 256<<10)
+	w := newBatchWriter(io.MultiWriter(buf, hash), t.DatasetID, t.Batch)
+	if err := writeDomains(ctx, w, in); err != nil {
+		return lake.FrameObject{}, 0, err
+	}
+	if w.dir.rows != t.Rows {
+		return lake.FrameObject{}, 0, fmt.Errorf("parts have %d rows, the merge wrote %d", w.dir.rows, t.Rows)
+	}
+	for i := range t.Parts {
+		p := &t.Parts[i]
+		blocks := make([][]byte, len(p.Blocks))
+		for n := range p.Blocks {
+			blocks[n] = p.Blocks[n].Append(nil)
+		}
+		if err := w.part(&p.Part, blocks); err != nil {
+			return lake.FrameObject{}, 0, err
+		}
+	}
+	ff, err := w.finish()
+	if err != nil {
+		return lake.FrameObject{}, 0, err
+	}
+	if err := buf.Flush(); err != nil {
+		return lake.FrameObject{}, 0, err
+	}
+	key := lake.PostingsKey(t.DatasetID, t.Batch, lake.FormatDigest(hash.Sum128()))
+	if err := upload(ctx, store, key, tmp); err != nil {
+		return lake.FrameObject{}, 0, err
+	}
+	return lake.NewFrameObject(key, ff), w.dir.domains, nil
+}
+
+// writeDomains writes the records of in, those of one domain as one.
+func writeDomains(ctx context.Context, w *batchWriter, in source) error {
+	var all record
+	for n := 1; ; n++ {
+		if n%checkEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r, err := in.next()
+		if err != nil {
+			return err
+		}
+		if len(all.key) > 0 && (r == nil || string(r.key) != string(all.key)) {
+			if err := w.domain(&all); err != nil {
+				return err
+			}
+			all.totals, all.tuples = segment.Totals{}, all.tuples[:0]
+		}
+		if r == nil {
+			return nil
+		}
+		all.key = append(all.key[:0], r.key...)
+		all.totals.Add(r.totals)
+		all.tuples = append(all.tuples, r.tuples...)
+	}
+}
+
+// upload writes a file's bytes to key.
+func upload(ctx context.Context, store blob.Store, key string, f *os.File) error {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	out, err := store.Create(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer out.Abort()
+	if _, err := io.Copy(out, f); err != nil {
+		return err
+	}
+	_, err = out.Finish()
+	return err
+}
+
+// countColumns are what totals are made of.
+var countColumns = []lake.Column{lake.ColDomain, lake.ColTS, lake.ColSize}
+
+// pageIndex makes pointers of blocks.
+func pageIndex(blocks []lake.PageIndexBlock) []*lake.PageIndexBlock {
+	p := make([]*lake.PageIndexBlock, len(blocks))
+	for i := range blocks {
+		p[i] = &blocks[i]
+	}
+	return p
+}
+
+const (
+	// countRows is how many rows of domain, ts and size are read at once: a megabyte or less of
+	// each column, and seldom more than ten decompressed.
+	countRows = 1 << 18
+	// checkRows is how many rows of all columns are read at once: extras may have a megabyte a page.
+	checkRows = 1 << 14
+)
+
+// partReader reads bytes of one part.
+type partReader struct {
+	key  string
+	read codec.RangeReader
+}
+
+func storedPart(store blob.Store, key string) partReader {
+	return partReader{key, func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }}
+}
+
+// columns reads rows of some columns, all at once.
+func (p partReader) columns(ctx context.Context, b *lake.PageIndexBlock, firstRow, rows int64, cols []lake.Column) (*lake.Columns, error) {
+	plan, err := b.Plan(firstRow, rows, cols...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.key, err)
+	}
+	data := make([][]byte, len(plan.Ranges))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, r := range plan.Ranges {
+		g.Go(func() (err error) {
+			data[i], err = p.read(ctx, r.Offset, r.Bytes)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return plan.Decode(p.key, data)
+}
+
+// rows is a run of rows of one row group.
+type rows struct {
+	group uint32
+	first int64
+	*lake.Columns
+}
+
+// scan yields all rows of a part, batch rows at a time, and reads the next while one is looked
+// at. An error is the last thing yielded.
+func (p partReader) scan(ctx context.Context, blocks []*lake.PageIndexBlock, batch int64, cols []lake.Column) iter.Seq2[rows, error] {
+	return func(yield func(rows, error) bool) {
+		type result struct {
+			rows rows
+			err  error
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		ahead := make(chan result)
+		go func() {
+			defer close(ahead)
+			for _, b := range blocks {
+				for at := int64(0); at < b.Rows(); at += batch {
+					r := result{rows: rows{group: uint32(b.RowGroup), first: b.FirstRow + at}}
+					r.rows.Columns, r.err = p.columns(ctx, b, r.rows.first, min(batch, b.Rows()-at), cols)
+					select {
+					case ahead <- r:
+					case <-ctx.Done():
+						return
+					}
+					if r.err != nil {
+						return
+					}
+				}
+			}
+		}()
+		for r := range ahead {
+			if !yield(r.rows, r.err) {
+				return
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			yield(rows{}, err)
+		}
+	}
+}
+
+// domainRuns puts together what a part has of each domain.
+type domainRuns struct {
+	key  string // of the part
+	file uint32 // its number in tuples
+	each func(*record) error
+
+	rec   record
+	group uint32 // row group of the last rows
+}
+
+// add takes the next rows of the part. It calls each with every domain that ended before them,
+// in their order, as a record whose key is the domain. The record is valid during the call.
+func (d *domainRuns) add(r rows) error {
+	// A run goes on over reads of one row group; another row group begins another tuple.
+	fresh := r.group != d.group
+	d.group = r.group
+	for from := 0; from < r.Rows; {
+		domain := r.Domain[from]
+		if string(d.rec.key) != domain {
+			if domain <= string(d.rec.key) || len(domain) > segment.MaxDomain {
+				return codec.Corrupt(d.key, fmt.Sprintf("row %d of row group %d", r.first+int64(from), r.group), -1,
+					fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, d.rec.key), fmt.Sprintf("%q", domain))
+			}
+			if err := d.end(); err != nil {
+				return err
+			}
+			d.rec.key = append(d.rec.key[:0], domain...)
+			fresh = true
+		}
+		to := from + 1
+		for to < r.Rows && r.Domain[to] == domain {
+			to++
+		}
+		if fresh {
+			d.rec.tuples = append(d.rec.tuples, segment.Tuple{FileID: d.file, RowGroup: r.group, FirstRow: r.first + int64(from)})
+			fresh = false
+		}
+		d.rec.tuples[len(d.rec.tuples)-1].Rows += int64(to - from)
+		for i := from; i < to; i++ {
+			d.rec.totals.Add(segment.Totals{Rows: 1, HasSize: r.HasSize[i], Size: r.Size[i], HasTS: r.HasTS[i], FirstTS: r.TS[i], LastTS: r.TS[i]})
+		}
+		from = to
+	}
+	return nil
+}
+
+// end calls each with the last domain.
+func (d *domainRuns) end() error {
+	if len(d.rec.key) == 0 {
+		return nil
+	}
+	err := d.each(&d.rec)
+	d.rec.totals, d.rec.tuples = segment.Totals{}, d.rec.tuples[:0]
+	return err
+}
