@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -79,13 +80,14 @@ func (l *Lake) check(url string) error {
 // typed gives an error that no retry mends its type.
 func typed(err error) error {
 	var input *ingest.InputError
-	var rules *ingest.RulesError
+	var rules *lake.RulesError
+	var mixed *publish.RulesError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, err)
-	case errors.As(err, &rules):
+	case errors.As(err, &rules), errors.As(err, &mixed):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, err)
 	case errors.Is(err, codec.ErrCorrupt):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, err)

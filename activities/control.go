@@ -48,8 +48,8 @@ func (c *Control) FinishIngest(ctx context.Context, lakeURL, run string, posting
 	})
 }
 
-// Cleanup removes a run's staging.
-func (c *Control) Cleanup(ctx context.Context, lakeURL, run string) error {
+// CleanUp removes a run's staging.
+func (c *Control) CleanUp(ctx context.Context, lakeURL, run string) error {
 	if err := c.check(lakeURL); err != nil {
 		return err
 	}

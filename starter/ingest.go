@@ -49,6 +49,7 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs.StringVar(&f.spec.Format, "format", "auto", "lines, csv, tsv, jsonl, or auto: recognised by content")
 	fs.StringVar(&f.spec.URLColumn, "url-column", "", "the URL's column by name or 1-based number, or JSON member (default: recognised)")
 	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "the time's column or member")
+	fs.StringVar(&f.spec.TSFormat, "ts-format", "", "the time's format where it is none of those recognised")
 	fs.StringVar(&f.spec.SizeField, "size-field", "", "the column or member that holds bytes or tokens")
 	fs.StringSliceVar(&f.spec.Extras, "extras", nil, "other columns to keep, by name; '*' keeps all")
 	fs.BoolVar(&f.spec.KeepRaw, "keep-raw", false, "keep the raw URL where it differs from the canonical one")
@@ -80,6 +81,9 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 		if err := lake.CheckBatchName(in.Batch); err != nil {
 			return in, &cli.UsageError{Err: err}
 		}
+	}
+	if in.MaxRejectRate == 0 {
+		in.MaxRejectRate = ingest.NoRejects // 0 in a Spec is the default
 	}
 	for _, a := range args {
 		if !strings.Contains(a, "://") {

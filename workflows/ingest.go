@@ -117,11 +117,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	if workflow.IsContinueAsNewError(err) {
 		return nil, err
 	}
-	// Staging goes whether the batch was finished, failed or cancelled.
-	clean, _ := workflow.NewDisconnectedContext(ctx)
-	if e := workflow.ExecuteActivity(short(clean, in.Lake, activities.PoolControl), (*activities.Control)(nil).Cleanup, in.Lake, st.Run).Get(clean, nil); e != nil {
-		workflow.GetLogger(ctx).Warn("staging was left behind", "run", st.Run, "error", e)
-	}
+	cleanUp(ctx, in.Lake, st.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -222,6 +218,15 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected), Rejected: p.Rejected, RejectsKey: f.RejectsKey,
 		Domains: st.Domains, PartBytes: p.PartBytes, Unchanged: f.Existed, Superseded: !f.Current,
 	}, nil
+}
+
+// cleanUp removes a run's staging, whether the run succeeded, failed or was cancelled. What stays behind
+// costs space and nothing else.
+func cleanUp(ctx workflow.Context, lakeURL, run string) {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	if err := workflow.ExecuteActivity(short(ctx, lakeURL, activities.PoolControl), (*activities.Control)(nil).CleanUp, lakeURL, run).Get(ctx, nil); err != nil {
+		workflow.GetLogger(ctx).Warn("staging was left behind", "run", run, "error", err)
+	}
 }
 
 // inherit takes the activity options of opts into ctx, which a step may cancel.

@@ -72,13 +72,18 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 		err := in.round(ctx, &progress, result)
 		tell(ctx, asked, result.Version, err)
 		if err != nil {
+			cleanUp(ctx, in.Lake, workflow.GetInfo(ctx).OriginalRunID)
 			take() // a failed publisher answers those too who asked meanwhile
 			tell(ctx, waiting, "", err)
 			return nil, err
 		}
 		take()
 		if len(waiting) == 0 {
-			return result, nil
+			cleanUp(ctx, in.Lake, workflow.GetInfo(ctx).OriginalRunID)
+			take() // who asked during the clean-up is not left without an answer
+			if len(waiting) == 0 {
+				return result, nil
+			}
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			return nil, workflow.NewContinueAsNewError(ctx, PublishWorkflow, PublishInput{Lake: in.Lake, Waiting: waiting})
@@ -111,6 +116,11 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	var committed publish.Committed
 	if err := workflow.ExecuteActivity(short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).CommitVersion, in.Lake, plan.PlanKey, built).Get(ctx, &committed); err != nil {
 		return err
+	}
+	if committed.Stale {
+		// Another publisher came first, by hand or from elsewhere: plan on what it left.
+		progress.Rounds++
+		return in.round(ctx, progress, result)
 	}
 	progress.Rounds++
 	result.Rounds++

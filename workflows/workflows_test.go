@@ -1,0 +1,326 @@
+package workflows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/mock"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+const testLake = "file:///lake"
+
+// steps are stand-ins for all activities; a test replaces the ones it is about.
+type steps struct {
+	env            *testsuite.TestWorkflowEnvironment
+	running, peak  atomic.Int32
+	splits, tasks  int
+	cleaned        []string
+	requested      []activities.PublishRequest
+	postings       []lake.FrameObject
+	failSplit      int
+	publishVersion string
+	publishError   string
+}
+
+func newSteps(t *testing.T) *steps {
+	var suite testsuite.WorkflowTestSuite
+	s := &steps{env: suite.NewTestWorkflowEnvironment(), splits: 200, tasks: 70, failSplit: -1, publishVersion: "v1"}
+	s.env.SetTestTimeout(20 * time.Second)
+	s.env.RegisterActivity(&activities.Control{})
+	s.env.RegisterActivity(&activities.Normalize{})
+	s.env.RegisterActivity(&activities.Write{})
+	s.env.RegisterActivity(&activities.Index{})
+	s.env.RegisterActivity(&activities.Publish{})
+	a := mock.Anything
+	s.env.OnActivity("PlanIngest", a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string) (ingest.PlanSummary, error) {
+		return ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: 1000, Objects: s.splits}, nil
+	}).Maybe()
+	s.env.OnActivity("NormalizeSplit", a, a, a, a).Return(func(_ context.Context, _, _ string, split int) (ingest.SplitResult, error) {
+		n := s.running.Add(1)
+		defer s.running.Add(-1)
+		for p := s.peak.Load(); n > p && !s.peak.CompareAndSwap(p, n); p = s.peak.Load() {
+		}
+		if split == s.failSplit {
+			return ingest.SplitResult{}, temporal.NewNonRetryableApplicationError("list.txt line 3: host", activities.ErrInput, nil)
+		}
+		return ingest.SplitResult{Records: 10, Kept: 8, Bytes: 5, Rejected: map[string]int64{"host": 2}}, nil
+	}).Maybe()
+	s.env.OnActivity("PlanMerge", a, a, a).Return(func(context.Context, string, string) (ingest.MergeSummary, error) {
+		return ingest.MergeSummary{Tasks: s.tasks}, nil
+	}).Maybe()
+	s.env.OnActivity("MergePartitions", a, a, a, a).Return(func(context.Context, string, string, int) (ingest.MergeResult, error) {
+		return ingest.MergeResult{Rows: 20, Merged: 1, Bytes: 100}, nil
+	}).Maybe()
+	s.env.OnActivity("ExtractPostings", a, a, a, a).Return(func(_ context.Context, _, _ string, task int) (activities.Extracted, error) {
+		return activities.Extracted{Postings: lake.FrameObject{Object: lake.Object{Key: fmt.Sprint("postings-", task)}}, Domains: 3}, nil
+	}).Maybe()
+	s.env.OnActivity("FinishIngest", a, a, a, a, a).Return(func(_ context.Context, _, _ string, p []lake.FrameObject, domains int64) (ingest.FinishResult, error) {
+		s.postings = p
+		return ingest.FinishResult{Digest: "d", Current: true}, nil
+	}).Maybe()
+	s.env.OnActivity("CleanUp", a, a, a).Return(func(_ context.Context, _, run string) error {
+		s.cleaned = append(s.cleaned, run)
+		return nil
+	}).Maybe()
+	s.env.OnActivity("RequestPublish", a, a, a).Return(func(_ context.Context, _ string, req activities.PublishRequest) error {
+		s.requested = append(s.requested, req)
+		if s.publishVersion != "" || s.publishError != "" {
+			s.env.SignalWorkflow(publishedSignal, Published{Version: s.publishVersion, Error: s.publishError})
+		}
+		return nil
+	}).Maybe()
+	return s
+}
+
+func input() IngestInput {
+	return IngestInput{Spec: ingest.Spec{Lake: testLake, Dataset: "d", Inputs: []string{"/raw/list.txt"}}}
+}
+
+func TestIngestRunsEveryStepAndReportsTheVersion(t *testing.T) {
+	s := newSteps(t)
+	s.env.ExecuteWorkflow(IngestWorkflow, input())
+	var res IngestResult
+	if err := s.env.GetWorkflowResult(&res); err != nil {
+		t.Fatal(err)
+	}
+	want := IngestResult{Dataset: "d", DatasetID: 7, Batch: "b", Digest: "d", Records: 2000, Rows: 1400, Merged: 2000 - 1400 - 400,
+		Rejected: map[string]int64{"host": 400}, Domains: 210, PartBytes: 7000, Version: "v1"}
+	if diff := cmp.Diff(want, res); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	for i, p := range s.postings {
+		if p.Key != fmt.Sprint("postings-", i) {
+			t.Fatalf("postings of task %d are %q: their order must be the tasks'", i, p.Key)
+		}
+	}
+	if len(s.cleaned) != 1 {
+		t.Errorf("staging was cleaned %d times, want once", len(s.cleaned))
+	}
+	if len(s.requested) != 1 || s.requested[0].DatasetID != 7 || s.requested[0].WorkflowID == "" {
+		t.Errorf("publish requests %+v", s.requested)
+	}
+	var p IngestProgress
+	v, err := s.env.QueryWorkflow(ProgressQuery)
+	if err != nil || v.Get(&p) != nil {
+		t.Fatalf("progress: %v", err)
+	}
+	if p.Stage != StageDone || p.SplitsDone != 200 || p.TasksDone != 70 || p.Rows != 1400 {
+		t.Errorf("progress at the end: %+v", p)
+	}
+}
+
+func TestFanOutIsBounded(t *testing.T) {
+	s := newSteps(t)
+	s.env.ExecuteWorkflow(IngestWorkflow, input())
+	if peak := s.peak.Load(); peak > window {
+		t.Errorf("%d splits at once, the window is %d", peak, window)
+	}
+}
+
+func TestIngestWithoutPublishAsksNoPublisher(t *testing.T) {
+	s := newSteps(t)
+	in := input()
+	in.NoPublish = true
+	s.env.ExecuteWorkflow(IngestWorkflow, in)
+	if err := s.env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.requested) != 0 {
+		t.Errorf("a publish was requested: %+v", s.requested)
+	}
+}
+
+func TestBadInputFailsOnceCleansUpAndPublishesNothing(t *testing.T) {
+	s := newSteps(t)
+	s.failSplit = 3
+	s.env.ExecuteWorkflow(IngestWorkflow, input())
+	err := s.env.GetWorkflowError()
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.Type() != activities.ErrInput || !strings.Contains(app.Message(), "list.txt line 3") {
+		t.Fatalf("error %v, want the input error", err)
+	}
+	if len(s.cleaned) != 1 || len(s.requested) != 0 || s.postings != nil {
+		t.Errorf("cleaned %v, requested %v, finished %v", s.cleaned, s.requested, s.postings)
+	}
+}
+
+func TestIncompleteInputIsRefused(t *testing.T) {
+	s := newSteps(t)
+	s.env.ExecuteWorkflow(IngestWorkflow, IngestInput{Spec: ingest.Spec{Lake: testLake}})
+	var app *temporal.ApplicationError
+	if err := s.env.GetWorkflowError(); !errors.As(err, &app) || app.Type() != activities.ErrInput {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestIngestAsksAgainWhenThePublisherIsSilent(t *testing.T) {
+	s := newSteps(t)
+	s.publishVersion = ""
+	s.env.RegisterDelayedCallback(func() {
+		s.env.SignalWorkflow(publishedSignal, Published{Version: "v9"})
+	}, 3*republishInterval)
+	s.env.ExecuteWorkflow(IngestWorkflow, input())
+	var res IngestResult
+	if err := s.env.GetWorkflowResult(&res); err != nil {
+		t.Fatal(err)
+	}
+	if res.Version != "v9" || len(s.requested) < 3 {
+		t.Errorf("version %q after %d requests", res.Version, len(s.requested))
+	}
+}
+
+func TestIngestReportsAPublisherThatGaveUp(t *testing.T) {
+	s := newSteps(t)
+	s.publishVersion, s.publishError = "", "segment x: corrupt"
+	s.env.ExecuteWorkflow(IngestWorkflow, input())
+	var app *temporal.ApplicationError
+	if err := s.env.GetWorkflowError(); !errors.As(err, &app) || app.Type() != activities.ErrPublish || !strings.Contains(app.Message(), "segment x") {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestIngestContinuesAsNewWhereItLeftOff(t *testing.T) {
+	s := newSteps(t)
+	in := input()
+	in.Resume = &IngestState{Run: "first-run", Plan: ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: 200},
+		Progress: IngestProgress{Stage: StageNormalize, Splits: 200, SplitsDone: 150, Records: 1500, Kept: 1200, Rejected: map[string]int64{"host": 300}}}
+	s.env.ExecuteWorkflow(IngestWorkflow, in)
+	var res IngestResult
+	if err := s.env.GetWorkflowResult(&res); err != nil {
+		t.Fatal(err)
+	}
+	if res.Records != 2000 || res.Rejected["host"] != 400 {
+		t.Errorf("%d records, %v rejected: the first run's counts must be carried on", res.Records, res.Rejected)
+	}
+	if diff := cmp.Diff([]string{"first-run"}, s.cleaned); diff != "" {
+		t.Errorf("cleaned staging (-want +got):\n%s", diff)
+	}
+}
+
+// publisher is a PublishWorkflow whose activities are stand-ins.
+type publisher struct {
+	*steps
+	plans, builds int
+	pending       int // finished batches that no version has
+	told          []Published
+}
+
+func newPublisher(t *testing.T) *publisher {
+	p := &publisher{steps: newSteps(t), pending: 1}
+	a := mock.Anything
+	p.env.OnActivity("PlanPublish", a, a, a, a).Return(func(_ context.Context, _, _ string, round int) (publish.Summary, error) {
+		p.plans++
+		return publish.Summary{Current: fmt.Sprint("v", p.builds), Nothing: p.pending == 0, PlanKey: fmt.Sprint("plan-", round), Batches: p.pending}, nil
+	})
+	p.env.OnActivity("BuildSegment", a, a, a).Return(func(_ context.Context, _, _ string) (publish.Built, error) {
+		p.builds++
+		return publish.Built{}, nil
+	}).Maybe()
+	p.env.OnActivity("VerifySegment", a, a, a).Return(func(context.Context, string, publish.Built) error { return nil }).Maybe()
+	p.env.OnActivity("CommitVersion", a, a, a, a).Return(func(context.Context, string, string, publish.Built) (publish.Committed, error) {
+		p.pending = 0
+		return publish.Committed{Version: fmt.Sprint("v", p.builds)}, nil
+	}).Maybe()
+	p.env.OnSignalExternalWorkflow(a, a, a, publishedSignal, a).Return(func(_, _, _, _ string, arg any) error {
+		p.told = append(p.told, arg.(Published))
+		return nil
+	}).Maybe()
+	return p
+}
+
+func TestPublishTellsEveryoneWhoWaits(t *testing.T) {
+	p := newPublisher(t)
+	for i := range 3 {
+		p.env.RegisterDelayedCallback(func() {
+			p.env.SignalWorkflow(activities.PublishSignal, activities.PublishRequest{WorkflowID: fmt.Sprint("ingest-", i), RunID: "r"})
+		}, 0)
+	}
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake})
+	var res PublishResult
+	if err := p.env.GetWorkflowResult(&res); err != nil {
+		t.Fatal(err)
+	}
+	if res.Version != "v1" || res.Batches != 1 {
+		t.Errorf("result %+v", res)
+	}
+	if diff := cmp.Diff([]Published{{Version: "v1"}, {Version: "v1"}, {Version: "v1"}}, p.told); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+func TestPublishTakesARequestThatComesDuringARoundInTheNext(t *testing.T) {
+	p := newPublisher(t)
+	p.env.OnActivity("VerifySegment", mock.Anything, mock.Anything, mock.Anything).Return(func(context.Context, string, publish.Built) error { return nil }).Maybe()
+	p.env.SetOnActivityCompletedListener(func(info *activityInfo, _ encodedValue, _ error) {
+		if info.ActivityType.Name == "CommitVersion" && p.builds == 1 {
+			p.pending = 1
+			p.env.SignalWorkflow(activities.PublishSignal, activities.PublishRequest{WorkflowID: "late", RunID: "r"})
+		}
+	})
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake})
+	var res PublishResult
+	if err := p.env.GetWorkflowResult(&res); err != nil {
+		t.Fatal(err)
+	}
+	if res.Rounds != 2 || res.Version != "v2" || len(p.told) != 1 || p.told[0].Version != "v2" {
+		t.Errorf("result %+v, told %+v: the late request has to be answered by a second round", res, p.told)
+	}
+}
+
+func TestPublishWithNothingNewBuildsNothing(t *testing.T) {
+	p := newPublisher(t)
+	p.pending = 0
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
+	var res PublishResult
+	if err := p.env.GetWorkflowResult(&res); err != nil {
+		t.Fatal(err)
+	}
+	if p.builds != 0 || res.Batches != 0 || res.Version != "v0" || len(p.told) != 1 || p.told[0].Version != "v0" {
+		t.Errorf("%d builds, result %+v, told %+v", p.builds, res, p.told)
+	}
+}
+
+func TestPublishThatFailsTellsWhy(t *testing.T) {
+	p := newPublisher(t)
+	p.env.OnActivity("BuildSegment", mock.Anything, mock.Anything, mock.Anything).Unset()
+	p.env.OnActivity("BuildSegment", mock.Anything, mock.Anything, mock.Anything).Return(publish.Built{},
+		temporal.NewNonRetryableApplicationError("batches/x: corrupt seal", activities.ErrCorrupt, nil))
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
+	if p.env.GetWorkflowError() == nil {
+		t.Fatal("the publisher succeeded")
+	}
+	if len(p.told) != 1 || !strings.Contains(p.told[0].Error, "corrupt seal") {
+		t.Errorf("told %+v", p.told)
+	}
+}
+
+// TestReleasedHistoriesReplay replays the histories of real runs: a change that orders activities
+// differently would break workflows that are under way when workers are upgraded.
+func TestReleasedHistoriesReplay(t *testing.T) {
+	files := histories(t)
+	if len(files) < 2 {
+		t.Fatalf("%d histories in testdata, want at least an ingest and a publish", len(files))
+	}
+	r := worker.NewWorkflowReplayer()
+	r.RegisterWorkflow(IngestWorkflow)
+	r.RegisterWorkflow(PublishWorkflow)
+	for _, f := range files {
+		if err := r.ReplayWorkflowHistoryFromJSONFile(nil, f); err != nil {
+			t.Errorf("%s: %v", f, err)
+		}
+	}
+}
