@@ -91,7 +91,7 @@ func verify(ctx context.Context, store blob.Store, id string, deep bool) (*verif
 			}
 		}
 		for _, p := range report.Problems {
-			out.Problems = append(out.Problems, p.String())
+			out.Problems = append(out.Problems, p.Place+": "+p.Text)
 		}
 		if more := report.Found - int64(len(report.Problems)); more > 0 {
 			out.Problems = append(out.Problems, fmt.Sprintf("segment %s: %d more problems", s.ID, more))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/mock"
+	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
@@ -38,6 +40,7 @@ type steps struct {
 
 func newSteps(t *testing.T) *steps {
 	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	s := &steps{env: suite.NewTestWorkflowEnvironment(), splits: 200, tasks: 70, failSplit: -1, publishVersion: "v1"}
 	s.env.SetTestTimeout(20 * time.Second)
 	s.env.RegisterActivity(&activities.Control{})
@@ -217,6 +220,7 @@ type publisher struct {
 	plans, builds int
 	pending       int // finished batches that no version has
 	told          []Published
+	buildError    error
 }
 
 func newPublisher(t *testing.T) *publisher {
@@ -228,7 +232,7 @@ func newPublisher(t *testing.T) *publisher {
 	})
 	p.env.OnActivity("BuildSegment", a, a, a).Return(func(_ context.Context, _, _ string) (publish.Built, error) {
 		p.builds++
-		return publish.Built{}, nil
+		return publish.Built{}, p.buildError
 	}).Maybe()
 	p.env.OnActivity("VerifySegment", a, a, a).Return(func(context.Context, string, publish.Built) error { return nil }).Maybe()
 	p.env.OnActivity("CommitVersion", a, a, a, a).Return(func(context.Context, string, string, publish.Built) (publish.Committed, error) {
@@ -264,7 +268,6 @@ func TestPublishTellsEveryoneWhoWaits(t *testing.T) {
 
 func TestPublishTakesARequestThatComesDuringARoundInTheNext(t *testing.T) {
 	p := newPublisher(t)
-	p.env.OnActivity("VerifySegment", mock.Anything, mock.Anything, mock.Anything).Return(func(context.Context, string, publish.Built) error { return nil }).Maybe()
 	p.env.SetOnActivityCompletedListener(func(info *activityInfo, _ encodedValue, _ error) {
 		if info.ActivityType.Name == "CommitVersion" && p.builds == 1 {
 			p.pending = 1
@@ -296,9 +299,7 @@ func TestPublishWithNothingNewBuildsNothing(t *testing.T) {
 
 func TestPublishThatFailsTellsWhy(t *testing.T) {
 	p := newPublisher(t)
-	p.env.OnActivity("BuildSegment", mock.Anything, mock.Anything, mock.Anything).Unset()
-	p.env.OnActivity("BuildSegment", mock.Anything, mock.Anything, mock.Anything).Return(publish.Built{},
-		temporal.NewNonRetryableApplicationError("batches/x: corrupt seal", activities.ErrCorrupt, nil))
+	p.buildError = temporal.NewNonRetryableApplicationError("batches/x: corrupt seal", activities.ErrCorrupt, nil)
 	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
 	if p.env.GetWorkflowError() == nil {
 		t.Fatal("the publisher succeeded")
