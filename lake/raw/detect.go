@@ -3,6 +3,7 @@ package raw
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"path"
 	"slices"
 	"strconv"
@@ -177,9 +178,8 @@ func (d *detector) lines() [][]byte {
 		if err != nil {
 			break
 		}
-		line = bytes.Clone(line)
 		if l := trimSpace(line); len(l) > 0 && l[0] != '#' {
-			if in.r == in.w && in.err != nil && !d.complete() && len(lines) > 0 {
+			if in.r == in.w && !d.complete() && len(lines) > 0 {
 				break
 			}
 			lines = append(lines, line)
@@ -202,9 +202,7 @@ func (d *detector) eol() byte {
 
 // sample is an input over text. Its lines are limited by the head alone.
 func (d *detector) sample(text []byte) *input {
-	in := newInput(bytes.NewReader(text), HeadSize)
-	in.eol = d.eol()
-	return in
+	return &input{buf: text, w: len(text), line: 1, eol: d.eol(), max: HeadSize, err: io.EOF}
 }
 
 // sniffObjects tells JSON Lines from documents that go over lines.
@@ -322,18 +320,27 @@ func (d *detector) readTable(sep string, format string) *table {
 	return t
 }
 
-// findHeader looks for the best URL name among the rows before the first with a value.
+// findHeader looks for URL names among the rows before the first with a value. A title above
+// the header has fewer cells filled.
 func (t *table) findHeader() {
+	most := 0
 	for i, row := range t.rows[:min(len(t.rows), titleRows)] {
 		for _, c := range row {
 			if looksURL(c) || looksHost(c) && nameClass(c) == 0 {
 				return
 			}
 		}
+		filled, best := 0, 0
 		for _, c := range row {
-			if class := nameClass(c); class > 0 && (t.class == 0 || class < t.class) {
-				t.header, t.class = i+1, class
+			if c != "" {
+				filled++
 			}
+			if class := nameClass(c); class > 0 && (best == 0 || class < best) {
+				best = class
+			}
+		}
+		if best > 0 && (filled > most || filled == most && best < t.class) {
+			t.header, t.class, most = i+1, best, filled
 		}
 	}
 }
@@ -344,7 +351,7 @@ func (t *table) columnNames() []string {
 	var header []string
 	if t.header > 0 {
 		header = t.rows[t.header-1]
-		width = len(header)
+		width = max(width, len(header))
 	}
 	names := make([]string, width)
 	seen := make(map[string]bool)
@@ -489,7 +496,11 @@ func (d *detector) planTable(format string) error {
 	url := -1
 	if d.opt.URLColumn == "" {
 		if url = d.chooseColumn(t); url < 0 && len(t.rows) > 0 {
-			return d.refuse("no column of this table looks like URLs; its columns are "+quoteNames(t.columnNames()), "name one (--url-column)")
+			what := "its columns are " + quoteNames(t.columnNames())
+			if t.header == 0 {
+				what = "its first row is " + quoteNames(t.rows[0])
+			}
+			return d.refuse("no column of this table looks like URLs; "+what, "name one, or give its number (--url-column)")
 		}
 	} else if n, ok := columnNumber(d.opt.URLColumn); ok && t.header == 0 {
 		// Named by number: a first row whose cell is no URL while those below are is a header.
@@ -499,10 +510,7 @@ func (d *detector) planTable(format string) error {
 	d.plan.HeaderRow, d.plan.Columns = t.header, names
 
 	resolve := func(want string) (Column, error) {
-		if n, ok := columnNumber(want); ok && n <= max(len(names), t.width) {
-			if n > len(names) {
-				return Column{Name: strconv.Itoa(n), Number: n}, nil
-			}
+		if n, ok := columnNumber(want); ok && n <= len(names) {
 			return Column{Name: names[n-1], Number: n}, nil
 		}
 		i := slices.Index(names, want)
@@ -670,7 +678,7 @@ func (d *detector) chooseColumn(t *table) int {
 		for _, i := range urls[1:] {
 			also = append(also, names[i])
 		}
-		d.note("the URL column is %q, the first that looks like URLs; %s do too (--url-column chooses)", names[urls[0]], quoteNames(also))
+		d.note("the URL column is %q, the first that looks like URLs; so do %s (--url-column chooses)", names[urls[0]], quoteNames(also))
 	} else if t.width > 1 {
 		d.note("the URL column is %q, by its values", names[urls[0]])
 	}
@@ -865,7 +873,7 @@ func (d *detector) documents() []*jsonDoc {
 		err := p.next(&rec, &rej)
 		if err == errJSONCut {
 			doc := &jsonDoc{deep: true}
-			doc.parse(bytes.Clone(in.buf[in.r:in.w]))
+			doc.parse(in.buf[in.r:in.w])
 			docs = append(docs, doc)
 		}
 		if err != nil {
@@ -873,7 +881,6 @@ func (d *detector) documents() []*jsonDoc {
 		}
 		if len(p.doc.nodes) > 0 && rej.Reason != BadJSON {
 			doc := p.doc
-			doc.src = bytes.Clone(doc.src)
 			docs = append(docs, &doc)
 		}
 	}

@@ -23,8 +23,8 @@ type input struct {
 }
 
 func newInput(src io.Reader, maxLine int) *input {
-	// Twice the head, so that the head fits in whole and a full buffer moves at most half of itself.
-	return &input{src: src, buf: make([]byte, 2*HeadSize), line: 1, eol: '\n', max: maxLine}
+	// Small objects are many; for others the buffer grows to the head's size at once.
+	return &input{src: src, buf: make([]byte, 64<<10), line: 1, eol: '\n', max: maxLine}
 }
 
 // skipBOM passes the byte order mark some programs put before UTF-8.

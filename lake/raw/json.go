@@ -470,8 +470,9 @@ func appendJSONString(dst, b []byte) []byte {
 }
 
 // appendJSONNumber appends a number as ECMAScript prints the double it stands for (RFC 8785,
-// 3.2.2.3). An integer that no double holds exactly, and a number beyond the largest double,
-// become strings of their text: RFC 8785 appendix D has it so, and identifiers must not change.
+// 3.2.2.3). An integer that would come out with other digits, and a number beyond the largest
+// double, become strings of their text: RFC 8785 appendix D has it so, and identifiers must
+// not change.
 func appendJSONNumber(dst, text []byte) []byte {
 	if len(text) <= 15 && allDigits(text) {
 		return append(dst, text...)
@@ -486,7 +487,7 @@ func appendJSONNumber(dst, text []byte) []byte {
 	}
 	if math.Abs(f) >= 1<<53 && !strings.ContainsAny(s, ".eE") {
 		var buf [64]byte
-		if !bytes.Equal(strconv.AppendFloat(buf[:0], f, 'f', 0, 64), text) {
+		if !bytes.Equal(strconv.AppendFloat(buf[:0], f, 'f', -1, 64), text) {
 			return appendJSONString(dst, text)
 		}
 	}
@@ -548,6 +549,10 @@ func (d *jsonDoc) pushMembers(node int) {
 			from := len(d.arena)
 			d.arena = appendUnescaped(d.arena, name)
 			name = d.arena[from:len(d.arena):len(d.arena)]
+		}
+		if !utf8.Valid(name) {
+			// As it will be written, so that the order is right and doubles are found.
+			name = []byte(string([]rune(string(name))))
 		}
 		d.members = append(d.members, member{name: name, node: c})
 	}

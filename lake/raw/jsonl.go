@@ -283,7 +283,9 @@ func (p *jsonParser) span() (int, error) {
 			case escape:
 				escape = false
 			case inString:
-				if c == '\\' {
+				if c >= ' ' && c != '"' && c != '\\' {
+					n = plainString(in.buf[:in.w], in.r+n) - in.r - 1
+				} else if c == '\\' {
 					escape = true
 				} else if c == '"' {
 					inString = false

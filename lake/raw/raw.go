@@ -123,7 +123,7 @@ type Options struct {
 	SizeField string `json:"size_field,omitempty"`
 
 	// Extras are the columns to keep beside these, or "*" for all others; none by default.
-	// Empty cells of tables are left out.
+	// Of tables empty cells are left out, and those beyond the width of header and most rows.
 	Extras []string `json:"extras,omitempty"`
 
 	// MaxLine is the longest record in bytes, without its line end; 0 is DefaultMaxLine.

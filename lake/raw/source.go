@@ -26,7 +26,7 @@ type source struct {
 
 func newSource(r io.Reader) *source {
 	s := &source{below: r}
-	s.stored = bufio.NewReaderSize(storedBytes{s}, 64<<10)
+	s.stored = bufio.NewReaderSize(storedBytes{s}, 32<<10)
 	return s
 }
 

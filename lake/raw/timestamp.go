@@ -48,9 +48,42 @@ func ParseTime(b []byte) (ms int64, ok bool) {
 				}
 			}
 		}
-		if digits <= 18 {
-			return scaleUnix(int64(atoi(b))), true
+	}
+	return parseUnix(b)
+}
+
+// parseUnix reads a number of units since the Unix epoch.
+func parseUnix(b []byte) (int64, bool) {
+	num, negative := b, b[0] == '-'
+	if negative || b[0] == '+' {
+		num = b[1:]
+	}
+	whole, frac, _ := bytes.Cut(num, []byte{'.'})
+	if len(whole) > 0 && len(whole) <= 18 && allDigits(whole) && allDigits(frac) {
+		// In decimals, so that 1.283 is 1283 ms and not a little less.
+		n := int64(atoi(whole))
+		unit := int64(1) // a millisecond
+		switch {
+		case n >= 1e17:
+			unit = 1e6
+		case n >= 1e14:
+			unit = 1e3
 		}
+		if n >= 1e11 {
+			if negative {
+				return -((n + unit - 1) / unit), true
+			}
+			return n / unit, true
+		}
+		milli, _ := parseMilli(frac)
+		n = n*1000 + int64(milli)
+		if negative {
+			n = -n
+			if len(frac) > 3 && len(bytes.Trim(frac[3:], "0")) > 0 {
+				n--
+			}
+		}
+		return n, true
 	}
 	// strconv takes hexadecimal, underscores, Inf and NaN as well.
 	for _, c := range b {
@@ -64,28 +97,14 @@ func ParseTime(b []byte) (ms int64, ok bool) {
 	}
 	switch a := math.Abs(f); {
 	case a < 1e11:
-		// The nearest double of 1.283 is a little less: round to microseconds first.
-		return int64(math.Floor(math.Round(f*1e6) / 1e3)), true
+		f *= 1e3
 	case a < 1e14:
-		return int64(math.Floor(f)), true
 	case a < 1e17:
-		return int64(math.Floor(f / 1e3)), true
+		f /= 1e3
 	default:
-		return int64(math.Floor(f / 1e6)), true
+		f /= 1e6
 	}
-}
-
-func scaleUnix(n int64) int64 {
-	switch {
-	case n < 1e11:
-		return n * 1e3
-	case n < 1e14:
-		return n
-	case n < 1e17:
-		return n / 1e3
-	default:
-		return n / 1e6
-	}
+	return int64(math.Floor(f)), true
 }
 
 // parseCDXTime reads the timestamps of archive indexes: as ParseTime, and cut off after the

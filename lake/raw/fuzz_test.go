@@ -1,0 +1,294 @@
+package raw
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// chunks yields data in pieces of a few sizes, so that records lie across reads in all ways.
+type chunks struct {
+	data []byte
+	n    int
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if len(c.data) == 0 {
+		return 0, io.EOF
+	}
+	c.n = c.n*5%17 + 1
+	n := copy(p[:min(len(p), c.n)], c.data)
+	c.data = c.data[n:]
+	return n, nil
+}
+
+// checkReader holds what is true of every object in every format.
+func checkReader(t *testing.T, name string, data []byte, opt Options) {
+	t.Helper()
+	r, err := NewReader(bytes.NewReader(data), name, opt)
+	r2, err2 := NewReader(&chunks{data, 1}, name, opt)
+	if (err == nil) != (err2 == nil) {
+		t.Fatalf("in one piece %v, in pieces %v", err, err2)
+	}
+	if err != nil {
+		if !errors.Is(err, ErrInput) {
+			t.Fatalf("%v is no ErrInput", err)
+		}
+		return
+	}
+	if diff := cmp.Diff(r.Plan(), r2.Plan()); diff != "" {
+		t.Fatalf("plans differ by how the object was read:\n%s", diff)
+	}
+	g, err := readAll(r)
+	g2, err2 := readAll(r2)
+	if diff := cmp.Diff(g, g2); diff != "" || (err == nil) != (err2 == nil) {
+		t.Fatalf("records differ by how the object was read (%v, %v):\n%s", err, err2, diff)
+	}
+	if err != nil && !errors.Is(err, ErrInput) {
+		t.Fatalf("%v is no ErrInput", err)
+	}
+	if len(g.Rows) != int(g.Counts.Records+g.Counts.Rejects) {
+		t.Fatalf("%d records and rejects, counts %+v", len(g.Rows), g.Counts)
+	}
+	for i := range g.Offsets {
+		if i > 0 && (g.Offsets[i] <= g.Offsets[i-1] || g.Lines[i] < g.Lines[i-1]) {
+			t.Fatalf("record %d at line %d, byte %d follows one at line %d, byte %d", i, g.Lines[i], g.Offsets[i], g.Lines[i-1], g.Offsets[i-1])
+		}
+		if g.Offsets[i] >= r.Offset() {
+			t.Fatalf("record %d at byte %d of %d", i, g.Offsets[i], r.Offset())
+		}
+	}
+	plan, err := json.Marshal(r.Plan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p Plan
+	if err := json.Unmarshal(plan, &p); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(bytes.NewReader(data), name, p)
+	if err != nil {
+		t.Fatalf("plan %s: %v", plan, err)
+	}
+	g3, _ := readAll(again)
+	if diff := cmp.Diff(g, g3); diff != "" {
+		t.Fatalf("read again by plan %s:\n%s", plan, diff)
+	}
+}
+
+// seeds adds the objects of testdata and of the table of oddities' kinds.
+func seeds(f *testing.F, add func(name string, data []byte)) {
+	paths, err := filepath.Glob("testdata/*")
+	if err != nil || len(paths) == 0 {
+		f.Fatal("no testdata", err)
+	}
+	for _, p := range paths {
+		if info, err := os.Stat(p); err != nil || info.IsDir() || strings.HasSuffix(p, ".want") {
+			continue
+		}
+		b, err := os.ReadFile(p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		add(filepath.Base(p), b)
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	seeds(f, func(name string, data []byte) { f.Add(name, data, uint16(60), "") })
+	f.Add("a.csv", []byte("url,t\nhttp://a/,\"b\nhttp://c/,\"d\"\"\"\n"), uint16(10), "1")
+	f.Add("a.csv", []byte("\"a\n"), uint16(3), "url")
+	f.Fuzz(func(t *testing.T, name string, data []byte, maxLine uint16, urlColumn string) {
+		for _, opt := range []Options{{}, {Extras: []string{"*"}, MaxLine: int(maxLine) + 1, URLColumn: urlColumn}} {
+			checkReader(t, name, data, opt)
+		}
+	})
+}
+
+func FuzzDetect(f *testing.F) {
+	seeds(f, func(name string, data []byte) { f.Add(name, data, "", "", "", "") })
+	f.Add("a.csv", []byte("url,ts,n\nhttp://a/,2024,1\n"), "url", "2", "n", "ts")
+	f.Fuzz(func(t *testing.T, name string, head []byte, url, ts, size, extra string) {
+		for _, format := range []string{Auto, Lines, CSV, TSV, JSONLines, JSON, CDX, CDXJ} {
+			opt := Options{Format: format, URLColumn: url, TSColumn: ts, SizeField: size}
+			if extra != "" {
+				opt.Extras = []string{extra}
+			}
+			plan, err := Detect(name, head, opt)
+			if err != nil {
+				if !errors.Is(err, ErrInput) {
+					t.Fatalf("%s: %v is no ErrInput", format, err)
+				}
+				continue
+			}
+			again, err := Detect(name, head, opt)
+			if diff := cmp.Diff(plan, again); diff != "" || err != nil {
+				t.Fatalf("%s: detected again: %v\n%s", format, err, diff)
+			}
+			if format != Auto && plan.Format != format || plan.Format == Auto {
+				t.Fatalf("asked for %s, got %s", format, plan.Format)
+			}
+			// A column that is chosen exists.
+			for _, c := range append([]Column{plan.URL}, plan.Extras...) {
+				if c.Number < 0 || len(plan.Columns) > 0 && c.Number > 0 && c.Number <= len(plan.Columns) && plan.Columns[c.Number-1] != c.Name {
+					t.Fatalf("%s: column %+v of %q", format, c, plan.Columns)
+				}
+			}
+		}
+	})
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("http://a/\r\n# c\n\n x # y\n"), uint16(20))
+	f.Fuzz(func(t *testing.T, data []byte, maxLine uint16) {
+		if compressionOf(data) != noCompression || refuse("a", data) != nil {
+			return
+		}
+		opt := Options{Format: Lines, MaxLine: int(maxLine) + 1}
+		checkReader(t, "a", data, opt)
+		r, err := NewReader(bytes.NewReader(data), "a", opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := readAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Every line is a record, a reject, blank or a comment.
+		text := strings.TrimPrefix(string(data), "\ufeff")
+		end := "\n"
+		if r.Plan().CRLines {
+			end = "\r"
+		}
+		n := int64(len(strings.Split(text, end)))
+		if text == "" || strings.HasSuffix(text, end) {
+			n--
+		}
+		if c := g.Counts; c.Records+c.Rejects+c.Blank+c.Comments != n {
+			t.Fatalf("%d lines, counts %+v", n, c)
+		}
+	})
+}
+
+// checkCSV compares the cells of what encoding/csv accepts.
+func checkCSV(t *testing.T, data []byte, comma byte) {
+	t.Helper()
+	cr := csv.NewReader(bytes.NewReader(data))
+	cr.Comma = rune(comma)
+	cr.FieldsPerRecord = -1
+	want, err := cr.ReadAll()
+	if err != nil {
+		return
+	}
+	var counts Counts
+	p := newCSVParser(newInput(&chunks{data, 1}, DefaultMaxLine), Plan{Format: CSV, Separator: string(comma)}, fields{}, &counts)
+	p.width = len(data) + 1
+	var got [][]string
+	for {
+		reason, err := p.read()
+		if err == io.EOF {
+			break
+		}
+		if reason != "" || err != nil {
+			t.Fatalf("%q: %s, %v", data, reason, err)
+		}
+		if len(p.row) == 0 {
+			continue // encoding/csv passes empty lines
+		}
+		var row []string
+		for i := range p.cells {
+			// encoding/csv makes LF of CRLF inside quotes.
+			row = append(row, strings.ReplaceAll(string(p.cell(i)), "\r\n", "\n"))
+		}
+		got = append(got, row)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("%q (-encoding/csv +got):\n%s", data, diff)
+	}
+}
+
+func FuzzCSV(f *testing.F) {
+	f.Add([]byte("a,b\n\"c\n,\"\"d\",e\r\n\r\n\"\"\n"))
+	f.Add([]byte("\"a\"\r\n\"b\"\r"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		checkCSV(t, data, ',')
+		checkCSV(t, data, '\t')
+		if compressionOf(data) == noCompression {
+			checkReader(t, "a.csv", data, Options{Format: CSV, Extras: []string{"*"}, MaxLine: 40})
+			checkReader(t, "a.tsv", data, Options{Format: TSV, URLColumn: "1", MaxLine: 40})
+		}
+	})
+}
+
+func FuzzJSON(f *testing.F) {
+	f.Add([]byte(`{"a":[1.5e3,"\u00e9\ud83d\ude00",null,true],"b":{"c":-0}}`))
+	f.Fuzz(func(t *testing.T, data []byte) { checkJSON(t, data) })
+}
+
+// FuzzJSONArray compares what is read of a valid document with encoding/json.
+func FuzzJSONArray(f *testing.F) {
+	f.Add([]byte("[\n{\"url\":\"http://a/\"}, \"b\", {\"url\":[1]},\n{\"url\":\"]\\\"\"}]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if compressionOf(data) != noCompression || refuse("a", data) != nil {
+			return
+		}
+		opt := Options{Format: JSON, URLColumn: "url"}
+		checkReader(t, "a", data, opt)
+		var docs []json.RawMessage
+		if err := json.Unmarshal(data, &docs); err != nil || docs == nil {
+			return
+		}
+		r, err := NewReader(bytes.NewReader(data), "a", opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := readAll(r)
+		if err != nil || len(g.Rows) != len(docs) {
+			t.Fatalf("%q: %d records and rejects of %d elements: %v", data, len(g.Rows), len(docs), err)
+		}
+		for i, d := range docs {
+			if o := g.Offsets[i]; !bytes.HasPrefix(data[o:], d) {
+				t.Fatalf("%q: element %d is not at byte %d", data, i, o)
+			}
+			if strings.HasSuffix(g.Rows[i], "!"+BadJSON) && bytes.Count(d, []byte{'['})+bytes.Count(d, []byte{'{'}) <= maxJSONDepth {
+				t.Fatalf("%q: element %d is rejected", data, i)
+			}
+		}
+	})
+}
+
+func FuzzCDX(f *testing.F) {
+	seeds(f, func(name string, data []byte) {
+		if strings.HasPrefix(name, "index") {
+			f.Add(data)
+		}
+	})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, format := range []string{CDX, CDXJ} {
+			checkReader(t, "a", data, Options{Format: format, Extras: []string{"*"}, MaxLine: 200})
+		}
+	})
+}
+
+func FuzzTime(f *testing.F) {
+	f.Add("2024-05-06T07:08:09.5+01:00", "%m/%d/%Y %H:%M")
+	f.Add("1714953600.5", "Jan 2, 2006")
+	f.Fuzz(func(t *testing.T, value, format string) {
+		if ms, ok := ParseTime([]byte(value)); ok {
+			if again, ok := ParseTime([]byte(" " + value + "\n")); !ok || again != ms {
+				t.Fatalf("%q is %d, with space around it %d (%v)", value, ms, again, ok)
+			}
+		}
+		if tf, err := newTimeFormat(format); err == nil && value != "" {
+			tf.parse([]byte(value))
+		}
+	})
+}
