@@ -16,10 +16,9 @@ const batchSize = 256
 type batch struct {
 	key    [batchSize]uint64
 	bucket [batchSize]uint32
-	pos    [batchSize]uint64 // of the bit, in bits from the start of the lines section
+	pos    [batchSize]uint64 // of the bit in the lines section, then of the record in bytes
 	slot   [batchSize]uint64
-	id     [batchSize]uint64 // of the record in the slot
-	value  [batchSize]uint64 // its check bits and ordinal
+	word   [batchSize]uint64 // that the bit is in, then the record's key
 	left   [batchSize]uint8  // indexes of keys not found on earlier levels
 	found  [batchSize]uint8  // and of those that were
 }
@@ -96,10 +95,12 @@ func (t *Table) slots(b *batch, n int) error {
 			}
 		}
 		left := b.left[:nleft]
+		for _, i := range left {
+			b.word[i] = binary.LittleEndian.Uint64(lines[b.pos[i]/64*8:])
+		}
 		nleft = 0
 		for _, i := range left {
-			p := b.pos[i]
-			hit := uint(binary.LittleEndian.Uint64(lines[p/64*8:]) >> (p & 63) & 1)
+			hit := uint(b.word[i] >> (b.pos[i] & 63) & 1)
 			b.found[uint8(nfound)] = i
 			b.left[uint8(nleft)] = i
 			nfound += hit
@@ -154,36 +155,42 @@ func (t *Table) endLevels(b *batch, nleft uint, level int) (uint, error) {
 
 // ordinals takes slots to ordinals by way of the records.
 func (t *Table) ordinals(b *batch, keys []Key, ordinals []uint32) error {
-	// The loads, and nothing that waits for one.
-	for i, k := range keys {
-		i := uint8(i)
-		off := b.slot[i] * recordSize
-		if off >= uint64(len(t.records)) {
-			b.id[i] = ^k.ID
-			continue
+	records := t.records
+	if len(records) == 0 {
+		for i := range ordinals {
+			ordinals[i] = Absent
+		}
+		return nil
+	}
+	for i := range keys {
+		off := b.slot[uint8(i)] * recordSize
+		if off >= uint64(len(records)) {
+			off = 0 // no slot: any record will do, since none has this key
 		}
 		if at := t.trailer.layout.records + off; !t.seen(at) {
 			if err := t.check(at, recordSize); err != nil {
 				return err
 			}
 		}
-		rec := t.records[off:][:recordSize]
-		b.id[i] = binary.LittleEndian.Uint64(rec)
-		b.value[i] = binary.LittleEndian.Uint64(rec[8:])
+		b.pos[uint8(i)] = off
+	}
+	for i := range keys {
+		b.word[uint8(i)] = binary.LittleEndian.Uint64(records[b.pos[uint8(i)]:])
 	}
 	for i, k := range keys {
-		v := b.value[uint8(i)]
-		switch {
-		case b.id[uint8(i)] != k.ID:
+		if b.word[uint8(i)] != k.ID {
 			ordinals[i] = Absent
-		case uint32(v) == k.Check && v>>32 < t.trailer.domains:
+			continue
+		}
+		off := b.pos[uint8(i)]
+		v := binary.LittleEndian.Uint64(records[off+8:])
+		if uint32(v) == k.Check && v>>32 < t.trailer.domains {
 			ordinals[i] = uint32(v >> 32)
-		default:
-			var err error
-			ordinals[i], err = t.resolve(b.slot[uint8(i)], uint32(v), uint32(v>>32), k.Check)
-			if err != nil {
-				return err
-			}
+			continue
+		}
+		var err error
+		if ordinals[i], err = t.resolve(off/recordSize, uint32(v), uint32(v>>32), k.Check); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -73,7 +73,7 @@ func (e entry) append(p []byte) []byte {
 
 // Builder takes the domains of a segment one after another and writes their file. It is for
 // one goroutine. Its memory is bounded: two runs of 64 MB while domains are added, then
-// 40 MB for each bucket under way.
+// one and 40 MB for each bucket under way, of which there is one more than Parallelism.
 type Builder struct {
 	opt        Options
 	bucketKeys int
@@ -496,6 +496,9 @@ func (k *bucketBuild) build(seed, buckets uint64) {
 		for off := 0; off < len(level); off += lineSize {
 			sample := total
 			for i := off; i < off+lineSize; i += 8 {
+				if i == off+lineSize/2 {
+					sample = total
+				}
 				w := le.Uint64(level[i:]) &^ le.Uint64(k.twice[i:])
 				le.PutUint64(level[i:], w)
 				total += uint64(bits.OnesCount64(w))

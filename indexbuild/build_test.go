@@ -1,0 +1,403 @@
+package indexbuild
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+func mustBuild(tb testing.TB, store blob.Store, batches []BatchRef, opt Options) SegmentRef {
+	tb.Helper()
+	if opt.TempDir == "" {
+		opt.TempDir = tb.TempDir()
+	}
+	ref, err := BuildSegment(context.Background(), store, batches, opt)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	left, err := os.ReadDir(opt.TempDir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if len(left) > 0 {
+		tb.Errorf("temporary files left: %v", left)
+	}
+	return ref
+}
+
+func mustVerify(tb testing.TB, store blob.Store, ref SegmentRef, deep bool) Report {
+	tb.Helper()
+	report, err := VerifySegment(context.Background(), store, ref, deep)
+	if err != nil {
+		tb.Fatalf("%v\n%+v", err, report.Problems)
+	}
+	return report
+}
+
+func TestSegmentsAnswerLikeAScanOverRows(t *testing.T) {
+	for seed := range uint64(6) {
+		limits := tinyParts
+		if seed%3 == 0 {
+			limits = lake.PartLimits{}
+		}
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			l := randomLake(t, seed, limits)
+			ref := mustBuild(t, l.store, l.batches, Options{})
+			l.compare(t, ref)
+			report := mustVerify(t, l.store, ref, true)
+			rows := int64(0)
+			for _, r := range l.rows {
+				rows += int64(len(r))
+			}
+			if report.Rows != rows || report.PartRows != rows || report.Bytes != ref.Bytes || ref.Rows != rows || report.Domains != ref.Domains {
+				t.Errorf("report %+v of %d rows, reference %+v", report, rows, ref)
+			}
+		})
+	}
+}
+
+// A segment depends on what it covers, not on how it was built.
+func TestSameBytesWhateverTheMemoryAndOrder(t *testing.T) {
+	l := randomLake(t, 42, tinyParts)
+	// More postings objects than are merged at once, and a memory of a few records.
+	rng := rand.New(rand.NewPCG(9, 9))
+	for i := range mergeWidth {
+		o := lakeOptions{rows: 1 + rng.IntN(4), domains: 30}
+		l.addBatch(t, 5, fmt.Sprintf("b%03d", i), randomRows(rng, o), o)
+	}
+	ref := mustBuild(t, l.store, l.batches, Options{})
+	want := segmentObjects(t, l.store, ref.ID)
+	l.compare(t, ref)
+	for _, memory := range []int{1, 5000} {
+		for key := range want {
+			if err := l.store.Delete(context.Background(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		shuffled := slices.Clone(l.batches)
+		rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		again := mustBuild(t, l.store, shuffled, Options{Memory: memory})
+		if again != ref {
+			t.Errorf("memory %d: reference %+v, want %+v", memory, again, ref)
+		}
+		got := segmentObjects(t, l.store, ref.ID)
+		for key := range want {
+			if !bytes.Equal(got[key], want[key]) {
+				t.Errorf("memory %d: %s differs", memory, key)
+			}
+		}
+	}
+}
+
+func TestPostingsObjectsDoNotDependOnMemory(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	o := lakeOptions{rows: 2000, domains: 150, width: 1, tasks: 2, sizes: true, times: true, limits: tinyParts}
+	l := &testLake{store: blob.NewMemory()}
+	ctx := context.Background()
+	l.writeBatch(t, 1, "b", randomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
+		var first lake.FrameObject
+		for i, memory := range []int{extractMemory, 1, 3000} {
+			object, _, err := extract(ctx, l.store, task, memory)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				first = object
+			}
+			if object != first {
+				t.Errorf("memory %d: %+v, want %+v", memory, object, first)
+			}
+		}
+		return first
+	})
+}
+
+func TestBuildAgainIsALookup(t *testing.T) {
+	l := randomLake(t, 1, lake.PartLimits{})
+	ref := mustBuild(t, l.store, l.batches, Options{})
+	counting := blob.NewCounting(l.store)
+	if again := mustBuild(t, counting, l.batches, Options{}); again != ref {
+		t.Errorf("reference %+v, want %+v", again, ref)
+	}
+	if w := counting.Writes(); w.Requests != 0 {
+		t.Errorf("%d writes", w.Requests)
+	}
+}
+
+// Wherever a build dies there is no segment, or a whole one; the next build finishes it.
+func TestBuildDiesAnywhere(t *testing.T) {
+	l := randomLake(t, 2, tinyParts)
+	ctx := context.Background()
+	whole := mustBuild(t, l.store, l.batches, Options{})
+	want := segmentObjects(t, l.store, whole.ID)
+	for key := range want {
+		if err := l.store.Delete(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 0; ; n++ {
+		faulty := blob.NewFaulty(l.store)
+		faulty.CrashAfter(n)
+		_, err := BuildSegment(ctx, faulty, l.batches, Options{TempDir: t.TempDir()})
+		if err == nil {
+			if n < len(want) {
+				t.Errorf("%d changes made a segment of %d objects", n, len(want))
+			}
+			break
+		}
+		if !errors.Is(err, blob.ErrCrashed) {
+			t.Fatalf("crash after %d changes: %v", n, err)
+		}
+		if _, ok, err := segment.Find(ctx, l.store, sortRefs(l.batches)); ok || err != nil {
+			t.Fatalf("after a crash at change %d: found %v, %v", n, ok, err)
+		}
+		if n%3 != 0 {
+			continue // the next build starts from what this one left
+		}
+		for key := range segmentObjects(t, l.store, whole.ID) {
+			if err := l.store.Delete(ctx, key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if d := cmp.Diff(want, segmentObjects(t, l.store, whole.ID)); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestTwoBuildersAtOnce(t *testing.T) {
+	l := randomLake(t, 3, tinyParts)
+	refs := make([]SegmentRef, 4)
+	var wg sync.WaitGroup
+	for i := range refs {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			var err error
+			if refs[i], err = BuildSegment(context.Background(), l.store, l.batches, Options{TempDir: t.TempDir()}); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	wg.Wait()
+	for _, ref := range refs {
+		if ref != refs[0] {
+			t.Errorf("references %+v and %+v", ref, refs[0])
+		}
+	}
+	mustVerify(t, l.store, refs[0], true)
+}
+
+func TestCollidingDomainsAreNamed(t *testing.T) {
+	l := randomLake(t, 4, tinyParts)
+	names := slices.Sorted(func(yield func(string) bool) {
+		for d := range l.totals() {
+			if !yield(d) {
+				return
+			}
+		}
+	})
+	a, b := names[2], names[len(names)-3]
+	_, err := buildSegment(context.Background(), l.store, l.batches, Options{TempDir: t.TempDir(), Memory: 1 << 20}, func(d []byte) segment.Key {
+		if string(d) == a {
+			return urlKey([]byte(b))
+		}
+		return urlKey(d)
+	})
+	var c *CollisionError
+	if !errors.As(err, &c) || c.Domains != [2]string{a, b} || c.Key != segment.KeyOf(b) {
+		t.Errorf("%q and %q share everything: %v", a, b, err)
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	l := randomLake(t, 5, tinyParts)
+	ctx := context.Background()
+	build := func(refs ...BatchRef) error {
+		_, err := BuildSegment(ctx, l.store, refs, Options{TempDir: t.TempDir()})
+		return err
+	}
+	if err := build(); err == nil {
+		t.Error("no batches: no error")
+	}
+	if err := build(l.batches[0], l.batches[0]); err == nil {
+		t.Error("a batch twice: no error")
+	}
+	absent := l.batches[0]
+	absent.Digest = lake.Digest([]byte("absent"))
+	if err := build(absent); !errors.Is(err, blob.ErrNotExist) {
+		t.Errorf("a batch that is not there: %v", err)
+	}
+
+	read := func(ref BatchRef) *lake.Batch {
+		data, _, err := l.store.Get(ctx, ref.Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := lake.DecodeBatch(data, ref.Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	other := read(l.batches[0])
+	other.PublicSuffix = "another"
+	if err := build(append([]BatchRef{putBatch(t, l.store, other)}, l.batches[1:]...)...); err == nil || !strings.Contains(err.Error(), "another") {
+		t.Errorf("batches of two public suffix lists: %v", err)
+	}
+	for name, change := range map[string]func(b *lake.Batch){
+		"a part without postings":        func(b *lake.Batch) { b.Postings = b.Postings[1:] },
+		"postings of parts not there":    func(b *lake.Batch) { b.Parts = b.Parts[1:] },
+		"a part twice":                   func(b *lake.Batch) { b.Parts = append(b.Parts, b.Parts[0]) },
+		"postings twice":                 func(b *lake.Batch) { b.Postings = append(b.Postings, b.Postings[0]) },
+		"a part of other size":           func(b *lake.Batch) { b.Parts[0].Bytes++ },
+		"a part of more rows":            func(b *lake.Batch) { b.Parts[0].Rows++ },
+		"postings with another tail":     func(b *lake.Batch) { b.Postings[0].TailXXH64 = "0123456789abcdef" },
+		"postings that claim more bytes": func(b *lake.Batch) { b.Postings[0].TailBytes = b.Postings[0].Bytes + 1 },
+		"the postings of another batch":  func(b *lake.Batch) { b.Postings = read(l.batches[len(l.batches)-1]).Postings },
+	} {
+		b := read(l.batches[0])
+		change(b)
+		if err := build(putBatch(t, l.store, b)); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A damaged postings object never becomes a segment.
+func TestDamagedPostingsAreNoticed(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	l := &testLake{store: blob.NewMemory()}
+	o := lakeOptions{rows: 60, domains: 20, limits: tinyParts, sizes: true, times: true}
+	b := l.addBatch(t, 1, "b", randomRows(rng, o), o)
+	ctx := context.Background()
+	want := mustBuild(t, l.store, l.batches, Options{})
+	good, _, err := l.store.Get(ctx, b.Postings[0].Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(what string, data []byte) {
+		t.Helper()
+		for key := range segmentObjects(t, l.store, want.ID) {
+			if err := l.store.Delete(ctx, key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := l.store.Put(ctx, b.Postings[0].Key, data, blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		ref, err := BuildSegment(ctx, l.store, l.batches, Options{TempDir: t.TempDir()})
+		if err == nil && ref != want || err != nil && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrRange) {
+			t.Errorf("%s: %+v, %v", what, ref, err)
+		}
+	}
+	for i := range good {
+		if i%7 == 0 {
+			bad := bytes.Clone(good)
+			bad[i] ^= 1 << (i % 8)
+			try(fmt.Sprintf("flip of byte %d", i), bad)
+		}
+		if i%31 == 0 {
+			try(fmt.Sprintf("cut to %d bytes", i), good[:i])
+		}
+	}
+}
+
+// From text files to a segment, through every step of an ingest.
+func TestSegmentOfAnIngest(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	dir := t.TempDir()
+	want := map[string]int64{}
+	rng := rand.New(rand.NewPCG(8, 8))
+	for f := range 3 {
+		var text strings.Builder
+		for range 300 {
+			u := fmt.Sprintf("https://%s.site%d.co.uk/%d?q=%d", []string{"www", "a", "b.c"}[rng.IntN(3)], rng.IntN(40), rng.IntN(1000), f)
+			fmt.Fprintln(&text, u)
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.txt", f)), []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for line := range strings.Lines(text.String()) {
+			u, err := urlnorm.Parse(strings.TrimSpace(line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !seen[line] {
+				seen[line] = true
+				want[string(u.Domain)]++
+			}
+		}
+	}
+	const run = "run-1"
+	plan, err := ingest.MakePlan(ctx, store, run, ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range plan.Splits {
+		if _, err := ingest.Normalize(ctx, store, run, i, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	merge, err := ingest.PlanMerge(ctx, store, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var postings []lake.FrameObject
+	domains := int64(0)
+	for i := range merge.Tasks {
+		if _, err := ingest.Merge(ctx, store, run, i, nil); err != nil {
+			t.Fatal(err)
+		}
+		o, n, err := Extract(ctx, store, run, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		postings = append(postings, o)
+		domains += n
+	}
+	done, err := ingest.Finish(ctx, store, run, postings, domains)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := mustBuild(t, store, []BatchRef{{DatasetID: plan.DatasetID, Batch: plan.Batch, Digest: done.Digest}}, Options{})
+	mustVerify(t, store, ref, true)
+	s, err := segment.Open(ctx, store, ref, segment.Options{CacheDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got := map[string]int64{}
+	for d, err := range s.Domains(ctx, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, ok, err := s.Entry(ctx, segment.KeyOf(d), plan.DatasetID)
+		if err != nil || !ok {
+			t.Fatalf("%s: %v, %v", d, ok, err)
+		}
+		got[d] = e.Rows
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}

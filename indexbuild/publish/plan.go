@@ -1,0 +1,363 @@
+// Package publish makes the next version of a lake in four steps: Plan compares the finished
+// batches with the current version, Build makes one segment over those that are new, Verify
+// reads it back, Commit flips the manifest.
+//
+// Every step may run twice, at once on two workers, or die at any point: a plan is an
+// object named by its content, a segment is named by what it covers, and a commit has an id
+// made of its plan. What passes between the steps is small; the lists are in the plan.
+//
+// A publish costs what the new batches cost, not what the lake costs: they become one new segment
+// beside the others. Older segments are built again only when one of their batches was replaced,
+// or when there are more than TargetSegments, so that queries keep asking few of them.
+package publish
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+const (
+	// TargetSegments is how many segments a version has at most after a publish: a lookup asks
+	// each of them, and eight still fit in one round of requests.
+	TargetSegments = 8
+
+	// planFormat is the version of the plan's document. Plans live as long as one publish, but a worker of
+	// another build may take the next step.
+	planFormat = 1
+
+	// reads bounds the registry and batch records that are read at once.
+	reads = 32
+)
+
+// Summary is what Plan found.
+type Summary struct {
+	// Current is the version that was current, "" in a lake without one.
+	Current string `json:"current"`
+	// Nothing is true when every finished batch is in it already. Then there is no plan.
+	Nothing bool `json:"nothing"`
+	// PlanKey is the object that holds the plan.
+	PlanKey string `json:"plan_key"`
+	// Batches is the number of batches that are new or replace one; Replaced, of the latter.
+	Batches  int `json:"batches"`
+	Replaced int `json:"replaced"`
+	// Covered is the number of batches that the new segment covers, Segments that of older ones it takes the place of.
+	Covered  int `json:"covered"`
+	Segments int `json:"segments"`
+	// Rows is the number of rows the new segment covers.
+	Rows int64 `json:"rows"`
+}
+
+// plan is the document at Summary.PlanKey.
+type plan struct {
+	Format int `json:"format"`
+	// Base is the version planned on, "" for none.
+	Base string `json:"base"`
+	// Replaces are the segments of Base that the new one takes the place of.
+	Replaces []string `json:"replaces"`
+	// CanonicalForm and PublicSuffix are those of all batches.
+	CanonicalForm string `json:"canonical_form"`
+	PublicSuffix  string `json:"public_suffix_list"`
+	// Datasets describes those of Batches.
+	Datasets []lake.Dataset `json:"datasets"`
+	// Batches are covered by the new segment, by dataset and name.
+	Batches []planned `json:"batches"`
+}
+
+// planned is one batch of a plan.
+type planned struct {
+	DatasetID uint32 `json:"dataset_id"`
+	Batch     string `json:"batch"`
+	Digest    string `json:"digest"`
+	Rows      int64  `json:"rows"`
+	Parts     int64  `json:"parts"`
+	Bytes     int64  `json:"bytes"`
+	// New tells that Base does not have it, Replaces of which digest it has one of that name.
+	New      bool   `json:"new,omitempty"`
+	Replaces string `json:"replaces,omitempty"`
+}
+
+// RulesError: batches made by different URL rules or public suffix lists cannot be in one version. It
+// takes a rebuild to move the rows.
+type RulesError struct {
+	DatasetID uint32
+	Batch     string
+	Want, Got string
+}
+
+func (e *RulesError) Error() string {
+	return fmt.Sprintf("batch %s of dataset %d was made with %s, the version has %s", e.Batch, e.DatasetID, e.Got, e.Want)
+}
+
+// Plan compares the finished batches of all datasets with the current version and writes the plan of the next
+// into the staging of run, from which lake/ingest.Cleanup removes it. Round tells the publishes of one run apart.
+func Plan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
+	s, err := makePlan(ctx, store, run, round)
+	if err != nil {
+		return Summary{}, fmt.Errorf("plan publish: %w", err)
+	}
+	return s, nil
+}
+
+func makePlan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
+	base, err := currentVersion(ctx, store)
+	if err != nil {
+		return Summary{}, err
+	}
+	datasets, finished, err := finishedBatches(ctx, store)
+	if err != nil {
+		return Summary{}, err
+	}
+	p := compare(base, finished)
+	s := Summary{Current: p.Base}
+	for i := range p.Batches {
+		if p.Batches[i].New {
+			s.Batches++
+		}
+		if p.Batches[i].Replaces != "" {
+			s.Replaced++
+		}
+	}
+	if s.Batches == 0 {
+		s.Nothing = true
+		return s, nil
+	}
+	if err := p.describe(ctx, store, base); err != nil {
+		return Summary{}, err
+	}
+	p.fold(base)
+	for _, b := range p.Batches {
+		s.Rows += b.Rows
+		if len(p.Datasets) == 0 || p.Datasets[len(p.Datasets)-1].ID != b.DatasetID {
+			p.Datasets = append(p.Datasets, datasets[b.DatasetID])
+		}
+	}
+	s.Covered, s.Segments = len(p.Batches), len(p.Replaces)
+	data, err := codec.Seal(p)
+	if err != nil {
+		return Summary{}, err
+	}
+	// The digest keeps two attempts, which may see different batches, from mixing their plans.
+	s.PlanKey = fmt.Sprintf("%spublish-%d-%s.json", lake.StagingPrefix(run), round, lake.Digest(data))
+	if _, err := store.Put(ctx, s.PlanKey, data, blob.Condition{}); err != nil {
+		return Summary{}, err
+	}
+	return s, nil
+}
+
+// currentVersion reads the lake's current version, nil if there is none.
+func currentVersion(ctx context.Context, store blob.Store) (*manifest.Version, error) {
+	m, _, err := manifest.Read(ctx, store)
+	if errors.Is(err, manifest.ErrNoVersion) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ref, err := m.Version("")
+	if err != nil {
+		return nil, err
+	}
+	return manifest.ReadVersion(ctx, store, ref)
+}
+
+// finishedBatches reads the registry: the datasets, and of each the digest of the run that won each batch name.
+func finishedBatches(ctx context.Context, store blob.Store) (map[uint32]lake.Dataset, []planned, error) {
+	all, err := lake.Registry(ctx, store)
+	if err != nil {
+		return nil, nil, err
+	}
+	winners := make([]map[string]string, len(all))
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(reads)
+	for i := range all {
+		group.Go(func() (err error) {
+			winners[i], err = lake.CurrentBatches(groupCtx, store, all[i].ID)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, nil, err
+	}
+	datasets := make(map[uint32]lake.Dataset, len(all))
+	var finished []planned
+	for i, d := range all {
+		datasets[d.ID] = d
+		for _, name := range slices.Sorted(maps.Keys(winners[i])) {
+			finished = append(finished, planned{DatasetID: d.ID, Batch: name, Digest: winners[i][name]})
+		}
+	}
+	return datasets, finished, nil
+}
+
+// compare plans the batches that base lacks and those that share a segment with one that is replaced.
+func compare(base *manifest.Version, finished []planned) *plan {
+	p := &plan{Format: planFormat, Replaces: []string{}}
+	if base == nil {
+		base = &manifest.Version{}
+	}
+	p.Base = base.ID
+	for _, b := range finished {
+		live, ok := base.FindBatch(b.DatasetID, b.Batch)
+		if ok && live.Digest == b.Digest {
+			continue
+		}
+		b.New = true
+		if ok {
+			b.Replaces = live.Digest
+			p.replace(live.Segment)
+		}
+		p.Batches = append(p.Batches, b)
+	}
+	for _, segment := range p.Replaces {
+		p.carry(base, segment)
+	}
+	return p
+}
+
+func (p *plan) replace(segment string) {
+	if !slices.Contains(p.Replaces, segment) {
+		p.Replaces = append(p.Replaces, segment)
+	}
+}
+
+// carry takes over the batches of one of base's segments, less those that are replaced.
+func (p *plan) carry(base *manifest.Version, segment string) {
+	replaced := map[manifest.Batch]bool{}
+	for _, b := range p.Batches {
+		if b.Replaces != "" {
+			replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] = true
+		}
+	}
+	for _, b := range base.Batches {
+		if b.Segment == segment && !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
+			p.Batches = append(p.Batches, planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes})
+		}
+	}
+}
+
+// describe reads the records of the new batches and makes sure that all batches of the version
+// to be were made by the same rules.
+func (p *plan) describe(ctx context.Context, store blob.Store, base *manifest.Version) error {
+	records := make([]*lake.Batch, len(p.Batches))
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(reads)
+	for i := range p.Batches {
+		b := &p.Batches[i]
+		if !b.New {
+			continue
+		}
+		group.Go(func() error {
+			key := lake.BatchKey(b.DatasetID, b.Batch, b.Digest)
+			data, _, err := store.Get(groupCtx, key)
+			if err != nil {
+				return fmt.Errorf("batch %s of dataset %d: %w", b.Batch, b.DatasetID, err)
+			}
+			if records[i], err = lake.DecodeBatch(data, key); err != nil {
+				return err
+			}
+			b.Rows, b.Parts = records[i].Rows, int64(len(records[i].Parts))
+			for _, part := range records[i].Parts {
+				b.Bytes += part.Bytes
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	stays := base != nil && len(base.Batches) > 0
+	if stays {
+		replaced := 0
+		for _, b := range p.Batches {
+			if b.Replaces != "" {
+				replaced++
+			}
+		}
+		stays = replaced < len(base.Batches)
+	}
+	if stays {
+		p.CanonicalForm, p.PublicSuffix = base.CanonicalForm, base.PublicSuffix
+	}
+	for i, r := range records {
+		if r == nil {
+			continue
+		}
+		if p.CanonicalForm == "" {
+			p.CanonicalForm, p.PublicSuffix = r.CanonicalForm, r.PublicSuffix
+		}
+		if r.CanonicalForm != p.CanonicalForm || r.PublicSuffix != p.PublicSuffix {
+			return &RulesError{DatasetID: p.Batches[i].DatasetID, Batch: p.Batches[i].Batch,
+				Want: p.CanonicalForm + " and " + p.PublicSuffix, Got: r.CanonicalForm + " and " + r.PublicSuffix}
+		}
+	}
+	return nil
+}
+
+// fold takes small segments into the new one while there would be more than TargetSegments, smallest
+// first. Once it has begun it goes on while the next one is no larger than what the new segment
+// has so far: so a row is built again a number of times that grows with the logarithm of the
+// lake, and not with every publish.
+func (p *plan) fold(base *manifest.Version) {
+	if base != nil {
+		var rest []manifest.Segment
+		for _, s := range base.Segments {
+			if !slices.Contains(p.Replaces, s.ID) {
+				rest = append(rest, s)
+			}
+		}
+		slices.SortStableFunc(rest, func(a, b manifest.Segment) int { return cmp.Compare(a.Rows, b.Rows) })
+		size := int64(0)
+		for _, b := range p.Batches {
+			size += b.Rows
+		}
+		for i, folding := 0, len(rest)+1 > TargetSegments; folding && i < len(rest); i++ {
+			if len(rest)-i+1 <= TargetSegments && rest[i].Rows > size {
+				break
+			}
+			p.replace(rest[i].ID)
+			p.carry(base, rest[i].ID)
+			size += rest[i].Rows
+		}
+	}
+	slices.Sort(p.Replaces)
+	slices.SortFunc(p.Batches, func(a, b planned) int {
+		return cmp.Or(cmp.Compare(a.DatasetID, b.DatasetID), cmp.Compare(a.Batch, b.Batch))
+	})
+}
+
+// readPlan reads and checks the plan at key; id is its commit's.
+func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id string, err error) {
+	data, _, err := store.Get(ctx, key)
+	if err != nil {
+		return nil, "", err
+	}
+	p = new(plan)
+	if err := codec.Unseal(data, key, p); err != nil {
+		return nil, "", err
+	}
+	if p.Format != planFormat {
+		return nil, "", codec.Corrupt(key, "format", -1, planFormat, p.Format)
+	}
+	return p, lake.Digest(data), nil
+}
+
+// refs names the batches for the index builder.
+func (p *plan) refs() []indexbuild.BatchRef {
+	refs := make([]indexbuild.BatchRef, 0, len(p.Batches))
+	for _, b := range p.Batches {
+		refs = append(refs, indexbuild.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+	}
+	return refs
+}

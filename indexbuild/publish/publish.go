@@ -1,0 +1,199 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// Built is the segment of a plan.
+type Built struct {
+	Segment indexbuild.SegmentRef `json:"segment"`
+}
+
+// Committed is what Commit led to.
+type Committed struct {
+	// Version is the id of the version that has the plan's batches.
+	Version    string `json:"version"`
+	Generation uint64 `json:"generation"`
+	// Existed: an earlier attempt had made it.
+	Existed bool `json:"existed,omitempty"`
+	// Stale: another publish came first and changed what the plan rests on. Nothing was
+	// committed; plan again.
+	Stale bool `json:"stale,omitempty"`
+}
+
+// errStale ends a commit whose plan does not fit the version it would follow.
+var errStale = errors.New("plan is stale")
+
+// Build makes the segment of a plan, with spill files in tempDir. A segment that exists already is not built again.
+func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Built, error) {
+	p, _, err := readPlan(ctx, store, planKey)
+	if err != nil {
+		return Built{}, fmt.Errorf("build segment: %w", err)
+	}
+	ref, err := indexbuild.BuildSegment(ctx, store, p.refs(), indexbuild.Options{TempDir: tempDir})
+	return Built{ref}, err
+}
+
+// Verify reads every byte of a built segment back and checks it, before readers depend on it.
+func Verify(ctx context.Context, store blob.Store, built Built) error {
+	_, err := indexbuild.VerifySegment(ctx, store, built.Segment, false)
+	return err
+}
+
+// Commit makes the version that has the plan's segment in the place of those it replaces. When another version
+// has come in between, the plan is laid on that one if its inputs are still live there; else Stale says that it
+// has to be made again.
+func Commit(ctx context.Context, store blob.Store, planKey string, built Built) (Committed, error) {
+	p, id, err := readPlan(ctx, store, planKey)
+	if err != nil {
+		return Committed{}, fmt.Errorf("commit version: %w", err)
+	}
+	c := manifest.Commit{
+		ID: id, BuiltBy: builder(),
+		Build: func(_ context.Context, parent *manifest.Version) (*manifest.Version, error) {
+			return p.after(parent, built.Segment)
+		},
+	}
+	done, err := c.Apply(ctx, store)
+	if errors.Is(err, errStale) {
+		return Committed{Stale: true}, nil
+	}
+	if err != nil {
+		return Committed{}, err
+	}
+	return Committed{Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed}, nil
+}
+
+// after is the version that the plan makes of parent, or errStale.
+func (p *plan) after(parent *manifest.Version, seg indexbuild.SegmentRef) (*manifest.Version, error) {
+	if parent == nil {
+		parent = &manifest.Version{}
+	}
+	if err := p.fits(parent, seg); err != nil {
+		return nil, err
+	}
+	next := &manifest.Version{CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix}
+	for _, s := range parent.Segments {
+		if !slices.Contains(p.Replaces, s.ID) {
+			next.Segments = append(next.Segments, s)
+		}
+	}
+	for _, b := range parent.Batches {
+		if !slices.Contains(p.Replaces, b.Segment) {
+			next.Batches = append(next.Batches, b)
+		}
+	}
+	for _, b := range p.Batches {
+		next.Batches = append(next.Batches, manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest,
+			Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Segment: seg.ID})
+	}
+	next.Segments = append(next.Segments, manifest.NewSegment(seg.ID, seg.XXH64, seg.Bytes, seg.Domains, seg.Rows))
+	described := map[uint32]bool{}
+	for _, d := range p.Datasets {
+		described[d.ID] = true
+		next.Datasets = append(next.Datasets, manifest.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence})
+	}
+	for _, d := range parent.Datasets {
+		if !described[d.ID] {
+			next.Datasets = append(next.Datasets, d)
+		}
+	}
+	return next, nil
+}
+
+// fits tells whether the plan can be laid on parent: what it replaces is still there and holds nothing that the
+// plan does not know, and what it adds has not come from elsewhere.
+func (p *plan) fits(parent *manifest.Version, seg indexbuild.SegmentRef) error {
+	if parent.ID == p.Base {
+		return nil
+	}
+	if len(parent.Batches) > 0 && (parent.CanonicalForm != p.CanonicalForm || parent.PublicSuffix != p.PublicSuffix) {
+		return errStale
+	}
+	live := map[string]bool{}
+	for _, s := range parent.Segments {
+		live[s.ID] = true
+	}
+	for _, id := range p.Replaces {
+		if !live[id] {
+			return errStale
+		}
+	}
+	if live[seg.ID] || len(parent.Segments)-len(p.Replaces)+1 > manifest.MaxSegments {
+		return errStale
+	}
+	known := 0
+	for _, b := range p.Batches {
+		have, ok := parent.FindBatch(b.DatasetID, b.Batch)
+		switch {
+		case !ok && (!b.New || b.Replaces != ""):
+			return errStale
+		case !ok:
+			continue
+		case b.New && have.Digest != b.Replaces, !b.New && have.Digest != b.Digest, !slices.Contains(p.Replaces, have.Segment):
+			return errStale
+		}
+		known++
+	}
+	for _, b := range parent.Batches {
+		if slices.Contains(p.Replaces, b.Segment) {
+			known--
+		}
+	}
+	if known != 0 {
+		return errStale
+	}
+	return nil
+}
+
+// builder names this program and what it was built from.
+func builder() string {
+	name := "urlake"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return name
+	}
+	if v := info.Main.Version; v != "" {
+		name += " " + v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && !strings.Contains(name, s.Value[:min(12, len(s.Value))]) {
+			name += " " + s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return name
+}
+
+// All publishes every finished batch, step by step in this process, and returns the version that has
+// them; run names its staging. The same as PublishWorkflow does with workers.
+func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed, error) {
+	for round := 0; ; round++ {
+		plan, err := Plan(ctx, store, run, round)
+		if err != nil {
+			return Committed{}, err
+		}
+		if plan.Nothing {
+			return Committed{Version: plan.Current, Existed: true}, nil
+		}
+		built, err := Build(ctx, store, plan.PlanKey, tempDir)
+		if err != nil {
+			return Committed{}, err
+		}
+		if err := Verify(ctx, store, built); err != nil {
+			return Committed{}, err
+		}
+		done, err := Commit(ctx, store, plan.PlanKey, built)
+		if err != nil || !done.Stale {
+			return done, err
+		}
+	}
+}
