@@ -71,6 +71,9 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	}
 	in := workflows.IngestInput{Spec: f.spec, NoPublish: f.noPublish}
 	in.Lake = url
+	if in.MaxRejectRate == 0 {
+		in.MaxRejectRate = ingest.NoRejects // in a Spec 0 is the default
+	}
 	if in.Dataset == "" {
 		return in, cli.Usagef("which dataset? Give --dataset NAME")
 	}

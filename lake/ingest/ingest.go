@@ -97,7 +97,7 @@ var defaultLimits = limits{
 	object:    64 << 10,
 	anyPrefix: 64 << 20,
 	oneDigit:  1 << 30,
-	task:      128 << 20,
+	task:      64 << 20,
 }
 
 // Spec says what to ingest. Its JSON is what a person types into the Temporal UI.

@@ -1067,6 +1067,47 @@ func TestBucketIsReadAsPlanned(t *testing.T) {
 	}
 }
 
+func TestLakeAndInputsOnS3(t *testing.T) {
+	ctx := context.Background()
+	open := func() blob.Store {
+		store, err := blob.Open(ctx, testenv.S3(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}
+	inputs, store := open(), open()
+	dir, want := madeUp(t, 500)
+	for i := range 5 {
+		data, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("part%d.csv", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := inputs.Put(ctx, fmt.Sprintf("in/part%d.csv", i), data, blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := madeUpSpec(inputs.URL() + "/in/")
+	l := ingest.Limits{Split: 1, Object: 1, Arena: 5000, AnyPrefix: 1}
+	f, err := steps(ctx, store, "run", spec, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.check(t, store, f)
+	again, err := steps(ctx, store, "run2", spec, ingest.Limits{AnyPrefix: 1})
+	if err != nil || !again.Existed {
+		t.Errorf("again: existed %v, %v", again.Existed, err)
+	}
+	for _, run := range []string{"run", "run2"} {
+		if err := ingest.Cleanup(ctx, store, run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for info, err := range store.List(ctx, "staging/") {
+		t.Errorf("%s was left behind (%v)", info.Key, err)
+	}
+}
+
 // Real data against readers that share nothing with package raw.
 func TestRealDatasets(t *testing.T) {
 	ctx := context.Background()
@@ -1154,5 +1195,58 @@ func readMember(name string) func(io.Reader, func(string)) {
 				add(s)
 			}
 		}
+	}
+}
+
+func BenchmarkSteps(b *testing.B) {
+	ctx := context.Background()
+	const records = 300_000
+	rng := rand.New(rand.NewPCG(3, 4))
+	var text bytes.Buffer
+	for range records {
+		site := rng.IntN(1 + rng.IntN(1+rng.IntN(20_000)))
+		fmt.Fprintf(&text, "https://www.site%d.example/archive/%d/articles/%x.html?id=%d\n", site, rng.IntN(3000), rng.Uint64()>>16, rng.IntN(100_000))
+	}
+	path := filepath.Join(b.TempDir(), "urls.txt")
+	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	spec := ingest.Spec{Dataset: "d", Inputs: []string{path}}
+	// Two steps are measured, each on what the ones before it left.
+	prepare := func(steps ...func(store blob.Store) error) blob.Store {
+		store, err := blob.NewLocal(b.TempDir())
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, s := range steps {
+			if err := s(store); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return store
+	}
+	plan := func(store blob.Store) error { _, err := ingest.MakePlan(ctx, store, "run", spec); return err }
+	normalize := func(store blob.Store) error { _, err := ingest.Normalize(ctx, store, "run", 0, nil); return err }
+	planMerge := func(store blob.Store) error { _, err := ingest.PlanMerge(ctx, store, "run"); return err }
+	merge := func(store blob.Store) error { _, err := ingest.Merge(ctx, store, "run", 0, nil); return err }
+	for _, c := range []struct {
+		name   string
+		before []func(blob.Store) error
+		step   func(blob.Store) error
+	}{
+		{"normalize", []func(blob.Store) error{plan}, normalize},
+		{"merge", []func(blob.Store) error{plan, normalize, planMerge}, merge},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for range b.N {
+				b.StopTimer()
+				store := prepare(c.before...)
+				b.StartTimer()
+				if err := c.step(store); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/records, "ns/record")
+		})
 	}
 }
