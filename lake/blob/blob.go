@@ -26,6 +26,10 @@
 // attempt saw, ErrPrecondition included; the caller that must know re-reads the
 // object and looks for what it wrote (see lake/manifest).
 //
+// Conditional puts of one key are decided one after the other. A deletion at the same time is
+// ordered with them in memory and in files; some S3 services let it pass between the
+// comparison and the write, so what is put conditionally should not be deleted meanwhile.
+//
 // Whether a store honours conditions is probed, not believed: ProbeConditional.
 package blob
 

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -10,7 +11,11 @@ import (
 // S3PartSize lets tests add up the parts of the largest upload.
 var S3PartSize = s3PartSize
 
-const S3MaxParts = s3MaxParts
+const (
+	S3MaxParts    = s3MaxParts
+	S3WriterParts = s3WriterParts
+	S3StoreParts  = s3StoreParts
+)
 
 // SetStallTimeout shortens the wait for a download's next byte.
 func SetStallTimeout(s Store, d time.Duration) { s.(*S3).stall = d }
@@ -28,3 +33,13 @@ func HurryRetries(s Store) {
 type hurried struct{ aws.RetryerV2 }
 
 func (hurried) RetryDelay(int, error) (time.Duration, error) { return time.Millisecond, nil }
+
+// LockKey takes the lock under which a local store changes a key.
+func LockKey(t *testing.T, s Store, key string) (unlock func()) {
+	t.Helper()
+	unlock, err := s.(*Local).lock(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return unlock
+}

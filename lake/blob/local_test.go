@@ -145,6 +145,51 @@ func TestProcessesLoseNoUpdate(t *testing.T) {
 	}
 }
 
+// TestLocalChangesWaitForTheLock holds a key's lock as another process would between its
+// comparison and its rename.
+func TestLocalChangesWaitForTheLock(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	info, err := s.Put(t.Context(), "k", []byte("old"), blob.Condition{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock := blob.LockKey(t, openStore(t, dir), "k")
+	changes := map[string]func(ctx context.Context) error{
+		"Put": func(ctx context.Context) error {
+			_, err := s.Put(ctx, "k", []byte("new"), blob.Condition{})
+			return err
+		},
+		"conditional Put": func(ctx context.Context) error {
+			_, err := s.Put(ctx, "k", []byte("new"), blob.Condition{IfMatch: info.ETag})
+			return err
+		},
+		"Finish": func(ctx context.Context) error {
+			w, err := s.Create(ctx, "k")
+			if err != nil {
+				return err
+			}
+			_, err = w.Finish()
+			return err
+		},
+		"Delete": func(ctx context.Context) error { return s.Delete(ctx, "k") },
+	}
+	for name, change := range changes {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if err := change(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s while another holds the lock: %v", name, err)
+		}
+		cancel()
+	}
+	if b, _, err := s.Get(t.Context(), "k"); err != nil || string(b) != "old" {
+		t.Errorf("Get = %q, %v", b, err)
+	}
+	unlock()
+	if err := changes["conditional Put"](t.Context()); err != nil {
+		t.Errorf("after the lock was released: %v", err)
+	}
+}
+
 // tree lists files and folders below dir, without the lock files.
 func tree(t *testing.T, dir string) []string {
 	t.Helper()
@@ -255,6 +300,36 @@ func TestLocalMakesItsRootAtTheFirstWrite(t *testing.T) {
 	}
 }
 
+// TestLocalMakesFoldersAgain has a folder removed whenever it is empty, which is just before an
+// object gets there.
+func TestLocalMakesFoldersAgain(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				os.Remove(filepath.Join(dir, "a", "b"))
+				os.Remove(filepath.Join(dir, "a"))
+			}
+		}
+	})
+	for i := range 40 {
+		if _, err := s.Put(t.Context(), "a/b/k", []byte("x"), blob.Condition{IfAbsent: true}); err != nil {
+			t.Errorf("round %d: %v", i, err)
+		}
+		if err := s.Delete(t.Context(), "a/b/k"); err != nil {
+			t.Errorf("round %d: %v", i, err)
+		}
+	}
+	close(done)
+	wg.Wait()
+}
+
 func TestLocalLinksDoNotLeadOut(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(outside, "secret"), []byte("secret"), 0o666); err != nil {
@@ -349,7 +424,8 @@ func TestLocalListReportsFilesThatNoKeyNames(t *testing.T) {
 }
 
 // TestLocalETagsSurviveTheClock replaces objects whose times lie in the future, as after the clock
-// was set back, by contents of the same size.
+// was set back, by contents of the same size. Only if the times go on increasing can no tag
+// come back when the clock gets there again.
 func TestLocalETagsSurviveTheClock(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -362,6 +438,7 @@ func TestLocalETagsSurviveTheClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	tags := []string{info.ETag}
+	last := future
 	for i := range 10 {
 		stat, err := s.Stat(t.Context(), "k")
 		if err != nil {
@@ -378,6 +455,14 @@ func TestLocalETagsSurviveTheClock(t *testing.T) {
 			t.Fatalf("round %d: tag %s was there before", i, info.ETag)
 		}
 		tags = append(tags, info.ETag)
+		fi, err := os.Stat(filepath.Join(dir, "k"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !fi.ModTime().After(last) {
+			t.Fatalf("round %d: the object's time is %v after %v", i, fi.ModTime(), last)
+		}
+		last = fi.ModTime()
 	}
 }
 

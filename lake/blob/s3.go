@@ -70,6 +70,10 @@ const (
 	// can be written at once.
 	s3MinBuffer = 64 << 10
 
+	// s3LookFirst is the size over which a conditional put first looks whether its condition
+	// holds: a refused body is sent in vain, and services that hang up on it cost retries.
+	s3LookFirst = 1 << 20
+
 	// s3FolderTries is how often a put is tried that a gateway over files (versitygw) takes for a
 	// conflict with a folder: it says so too when a deletion removes the emptied folder just then.
 	s3FolderTries = 4
@@ -115,6 +119,9 @@ type S3 struct {
 
 	uploads chan struct{} // a place for each part on its way
 }
+
+// errNoLength: without a length a broken answer cannot be told from a whole one.
+var errNoLength = errors.New("the store answered without a Content-Length")
 
 // openS3 opens what follows "s3:" in a URL.
 func openS3(ctx context.Context, rest string) (*S3, error) {
@@ -210,7 +217,10 @@ func (s *S3) Stat(ctx context.Context, key string) (Info, error) {
 	if err != nil {
 		return Info{}, s.fail("stat", key, err)
 	}
-	return Info{Key: key, Size: aws.ToInt64(out.ContentLength), ETag: unquote(out.ETag)}, nil
+	if out.ContentLength == nil {
+		return Info{}, s.fail("stat", key, errNoLength)
+	}
+	return Info{Key: key, Size: *out.ContentLength, ETag: unquote(out.ETag)}, nil
 }
 
 // Get implements Store.
@@ -333,13 +343,19 @@ func (r *s3Stream) request(etag string) (size int64, err error) {
 		cancel()
 		return 0, err
 	}
-	size = aws.ToInt64(out.ContentLength)
+	refuse := func(err error) (int64, error) {
+		out.Body.Close()
+		cancel()
+		return 0, err
+	}
+	if out.ContentLength == nil {
+		return refuse(errNoLength)
+	}
+	size = *out.ContentLength
 	if in.Range != nil {
 		var first, last int64
 		if _, err := fmt.Sscanf(aws.ToString(out.ContentRange), "bytes %d-%d/%d", &first, &last, &size); err != nil || first != r.off {
-			out.Body.Close()
-			cancel()
-			return 0, fmt.Errorf("the store answered bytes from %d with range %q", r.off, aws.ToString(out.ContentRange))
+			return refuse(fmt.Errorf("the store answered bytes from %d with range %q", r.off, aws.ToString(out.ContentRange)))
 		}
 	}
 	r.body, r.cancel = out.Body, cancel
@@ -451,6 +467,15 @@ func (s *S3) put(ctx context.Context, op, key string, data []byte, cond Conditio
 	name, err := s.name(ctx, op, key)
 	if err != nil {
 		return Info{}, err
+	}
+	if cond != (Condition{}) && len(data) > s3LookFirst {
+		info, err := s.Stat(ctx, key)
+		if err != nil && !errors.Is(err, ErrNotExist) {
+			return Info{}, err
+		}
+		if !cond.holds(info.ETag, err == nil) {
+			return Info{}, opError(op, s.url, key, ErrPrecondition)
+		}
 	}
 	in := &s3.PutObjectInput{
 		Bucket: &s.bucket, Key: name,
