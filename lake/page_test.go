@@ -1,0 +1,688 @@
+package lake
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+var updateGolden = flag.Bool("update", false, "rewrite golden files; read the difference before committing it")
+
+var allColumns = func() []Column {
+	var all []Column
+	for c := range Column(NumColumns) {
+		all = append(all, c)
+	}
+	return all
+}()
+
+// columnRows turns columns that hold everything back into rows.
+func columnRows(c *Columns) []fileRow {
+	out := make([]fileRow, c.Rows)
+	for i := range out {
+		out[i] = fileRow{
+			Row: Row{
+				Domain: c.Domain[i], Host: c.Host[i], PathQuery: c.PathQuery[i], Scheme: c.Scheme[i], Port: c.Port[i],
+				TS: c.TS[i], HasTS: c.HasTS[i], Size: c.Size[i], HasSize: c.HasSize[i], Extras: c.Extras[i], RawURL: c.RawURL[i],
+			},
+			DatasetID: c.DatasetID[i], Batch: c.Batch[i], DomainID: c.DomainID[i], URLID: c.URLID[i],
+			NullRaw: c.RawURL[i] == "", NullExt: c.Extras[i] == "",
+		}
+	}
+	return out
+}
+
+// readRange reads rows [from, to) of a part as lookups do: one plan per block.
+func readRange(t *testing.T, store blob.Store, p WrittenPart, from, to int64) []fileRow {
+	t.Helper()
+	got := new(Columns)
+	var row int64 // of the part
+	for i := range p.Blocks {
+		b := &p.Blocks[i]
+		lo, hi := max(from, row), min(to, row+b.Rows())
+		if lo < hi {
+			plan, err := b.Plan(b.FirstRow+lo-row, hi-lo, allColumns...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var data [][]byte
+			for _, r := range plan.Ranges {
+				raw, err := store.ReadRange(context.Background(), p.Part.Key, r.Offset, r.Bytes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				data = append(data, raw)
+			}
+			if err := plan.AppendTo(got, p.Part.Key, data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		row += b.Rows()
+	}
+	return columnRows(got)
+}
+
+func TestPageReaderAgreesWithParquetGo(t *testing.T) {
+	rng := rand.New(rand.NewPCG(20, 1))
+	for _, tc := range partCases() {
+		t.Run(tc.name, func(t *testing.T) {
+			store, parts := writeParts(t, tc.rows, testOptions(t, tc.lim))
+			for _, p := range parts {
+				want := readParquetGo(t, partBytes(t, store, p))
+				n := int64(len(want))
+				if diff := cmp.Diff(want, readRange(t, store, p, 0, n)); diff != "" {
+					t.Fatalf("all rows (-parquet-go +page reader):\n%s", diff)
+				}
+				for range 30 {
+					from := rng.Int64N(n)
+					to := from + 1 + rng.Int64N(min(200, n-from))
+					if diff := cmp.Diff(want[from:to], readRange(t, store, p, from, to)); diff != "" {
+						t.Fatalf("rows %d to %d (-parquet-go +page reader):\n%s", from, to, diff)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestBuildPageIndexFindsWhatWasWritten(t *testing.T) {
+	for _, tc := range partCases() {
+		store, parts := writeParts(t, tc.rows, testOptions(t, tc.lim))
+		for _, p := range parts {
+			data := partBytes(t, store, p)
+			blocks, err := BuildPageIndex(bytes.NewReader(data), int64(len(data)), p.Part.Key)
+			if err != nil {
+				t.Fatalf("%s: %v", tc.name, err)
+			}
+			if diff := cmp.Diff(p.Blocks, blocks, cmp.AllowUnexported(PageIndexBlock{}, pageRun{})); diff != "" {
+				t.Errorf("%s: %s", tc.name, diff)
+			}
+			var rows int64
+			for i := range blocks {
+				if blocks[i].Pages() > PageIndexPages {
+					t.Errorf("%s: block of %d pages", tc.name, blocks[i].Pages())
+				}
+				rows += blocks[i].Rows()
+			}
+			if rows != p.Part.Rows {
+				t.Errorf("%s: blocks of %d rows, the part has %d", tc.name, rows, p.Part.Rows)
+			}
+		}
+	}
+}
+
+func TestReadColumnsFillsOnlyWhatIsAsked(t *testing.T) {
+	rows := testRows(21, 3000, someNull)
+	store, parts := writeParts(t, rows, testOptions(t, PartLimits{}))
+	p := parts[0]
+	b := &p.Blocks[0]
+	want := wantFileRows(rows)
+	for _, cols := range [][]Column{
+		{ColHost, ColTS, ColScheme, ColPort, ColPathQuery},
+		{ColDomain, ColTS, ColSize},
+		{ColPort}, {ColScheme}, {ColPort, ColScheme}, {ColURLID, ColURLID}, nil,
+	} {
+		got, err := ReadColumns(context.Background(), store, p.Part.Key, b, 2000, 100, cols...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect := &Columns{Rows: 100}
+		for _, r := range want[2000:2100] {
+			for _, c := range slices.Compact(slices.Clone(cols)) {
+				switch c {
+				case ColHost:
+					expect.Host = append(expect.Host, r.Host)
+				case ColTS:
+					expect.TS, expect.HasTS = append(expect.TS, r.TS), append(expect.HasTS, r.HasTS)
+				case ColSize:
+					expect.Size, expect.HasSize = append(expect.Size, r.Size), append(expect.HasSize, r.HasSize)
+				case ColScheme:
+					expect.Scheme = append(expect.Scheme, r.Scheme)
+				case ColPort:
+					expect.Port = append(expect.Port, r.Port)
+				case ColPathQuery:
+					expect.PathQuery = append(expect.PathQuery, r.PathQuery)
+				case ColDomain:
+					expect.Domain = append(expect.Domain, r.Domain)
+				case ColURLID:
+					expect.URLID = append(expect.URLID, r.URLID)
+				}
+			}
+		}
+		if diff := cmp.Diff(expect, got); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", cols, diff)
+		}
+	}
+}
+
+func TestPlanAsksForOneRangeAColumn(t *testing.T) {
+	rows := testRows(22, 4000, someNull)
+	_, parts := writeParts(t, rows, testOptions(t, PartLimits{PageRows: 64}))
+	b := &parts[0].Blocks[0]
+	plan, err := b.Plan(1000, 100, ColTS, ColPathQuery, ColPort, ColHost, ColScheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plan.Ranges) != 4 {
+		t.Errorf("%d ranges, want 4: scheme with port, host, ts, path_query", len(plan.Ranges))
+	}
+	for i := 1; i < len(plan.Ranges); i++ {
+		if plan.Ranges[i].Offset < plan.Ranges[i-1].Offset+plan.Ranges[i-1].Bytes {
+			t.Error("ranges overlap")
+		}
+	}
+	for _, bad := range [][2]int64{{-1, 5}, {0, 0}, {0, -1}, {0, b.Rows() + 1}, {b.Rows(), 1}, {5, 1 << 62}, {-1 << 63, 1}} {
+		if _, err := b.Plan(bad[0], bad[1], ColHost); err == nil {
+			t.Errorf("rows %v planned", bad)
+		}
+	}
+	for _, c := range []Column{-1, Column(NumColumns)} {
+		if _, err := b.Plan(0, 1, c); err == nil {
+			t.Errorf("%v planned", c)
+		}
+	}
+}
+
+func TestDecodeRefusesOtherBytesThanPlanned(t *testing.T) {
+	_, parts := writeParts(t, sameSite(10), testOptions(t, PartLimits{}))
+	plan, err := parts[0].Blocks[0].Plan(0, 10, ColHost, ColPathQuery)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan.Decode("part", nil); err == nil {
+		t.Error("no ranges accepted")
+	}
+	short := [][]byte{make([]byte, plan.Ranges[0].Bytes), make([]byte, plan.Ranges[1].Bytes-1)}
+	if _, err := plan.Decode("part", short); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("short range: %v", err)
+	}
+}
+
+// smallPart is a part of a few rows with all kinds of pages.
+func smallPart(tb testing.TB) (*blob.Memory, WrittenPart, []byte) {
+	store, parts := writeParts(tb, testRows(23, 12, someNull), testOptions(tb, PartLimits{PageRows: 5}))
+	return store, parts[0], partBytes(tb, store, parts[0])
+}
+
+func TestFlippedBitsInAPartAreNoticed(t *testing.T) {
+	t.Parallel()
+	_, p, data := smallPart(t)
+	want := readParquetGo(t, data)
+	b := &p.Blocks[0]
+	plan, err := b.Plan(0, b.Rows(), allColumns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := b.cols[NumColumns-1].offs[b.Pages()]
+	for i := range data {
+		for bit := range 8 {
+			data[i] ^= 1 << bit
+			var ranges [][]byte
+			for _, r := range plan.Ranges {
+				ranges = append(ranges, data[r.Offset:r.Offset+r.Bytes])
+			}
+			got, err := plan.Decode("part", ranges)
+			inPages := i >= len(parquetMagic) && int64(i) < end
+			var c *codec.CorruptError
+			switch {
+			case inPages && !errors.As(err, &c):
+				t.Fatalf("byte %d bit %d: %v", i, bit, err)
+			case inPages && (c.File != "part" || c.Offset < 0 || c.Offset > int64(i)):
+				t.Fatalf("byte %d bit %d reported as %v", i, bit, c)
+			case !inPages && err != nil:
+				t.Fatalf("byte %d bit %d is outside the pages: %v", i, bit, err)
+			case !inPages && !cmp.Equal(want, columnRows(got)):
+				t.Fatalf("byte %d bit %d changed rows", i, bit)
+			}
+			// From the file alone, what Parquet's checksums cover is noticed, and nothing panics.
+			if blocks, err := BuildPageIndex(bytes.NewReader(data), int64(len(data)), "part"); err != nil && !errors.Is(err, codec.ErrCorrupt) {
+				t.Fatalf("byte %d bit %d: %v", i, bit, err)
+			} else if err == nil && !slices.EqualFunc(blocks, p.Blocks, func(x, y PageIndexBlock) bool { return cmp.Equal(x.starts, y.starts) }) {
+				t.Fatalf("byte %d bit %d changed the rows of pages", i, bit)
+			}
+			data[i] ^= 1 << bit
+		}
+	}
+}
+
+func TestTruncatedPartsAreRefused(t *testing.T) {
+	_, _, data := smallPart(t)
+	for n := range data {
+		if _, err := BuildPageIndex(bytes.NewReader(data[:n]), int64(n), "part"); !errors.Is(err, codec.ErrCorrupt) {
+			t.Fatalf("%d of %d bytes: %v", n, len(data), err)
+		}
+		if _, err := BuildPageIndex(bytes.NewReader(data[:n]), int64(len(data)), "part"); err == nil {
+			t.Fatalf("%d of %d bytes read as all", n, len(data))
+		}
+	}
+}
+
+func TestReadColumnsOfAShortObjectFails(t *testing.T) {
+	ctx := context.Background()
+	store, p, data := smallPart(t)
+	b := &p.Blocks[0]
+	for n := range data {
+		if _, err := store.Put(ctx, "short", data[:n], blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadColumns(ctx, store, "short", b, 0, b.Rows(), ColExtras)
+		if whole := int64(n) >= b.cols[ColExtras].offs[b.Pages()]; whole != (err == nil) {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+	}
+	if _, err := ReadColumns(ctx, store, "absent", b, 0, 1, ColHost); !errors.Is(err, blob.ErrNotExist) {
+		t.Errorf("absent part: %v", err)
+	}
+}
+
+func TestPageIndexBlockRoundTrip(t *testing.T) {
+	for _, tc := range partCases() {
+		_, parts := writeParts(t, tc.rows, testOptions(t, tc.lim))
+		for _, p := range parts {
+			for i := range p.Blocks {
+				b := &p.Blocks[i]
+				data := b.Append([]byte("before"))[len("before"):]
+				got, err := DecodePageIndexBlock(data, "parts.idx")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(b, got, cmp.AllowUnexported(PageIndexBlock{}, pageRun{})); diff != "" {
+					t.Fatal(diff)
+				}
+			}
+		}
+	}
+}
+
+func TestPageIndexBlockTruncatedOrLonger(t *testing.T) {
+	_, p, _ := smallPart(t)
+	data := p.Blocks[0].Append(nil)
+	for n := range data {
+		if _, err := DecodePageIndexBlock(data[:n], "parts.idx"); !errors.Is(err, codec.ErrCorrupt) {
+			t.Fatalf("%d of %d bytes: %v", n, len(data), err)
+		}
+	}
+	if _, err := DecodePageIndexBlock(append(data, 0), "parts.idx"); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("a byte more: %v", err)
+	}
+}
+
+func FuzzDecodePageIndexBlock(f *testing.F) {
+	_, p, _ := smallPart(f)
+	f.Add(p.Blocks[0].Append(nil))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := DecodePageIndexBlock(data, "parts.idx")
+		if err != nil {
+			if !errors.Is(err, codec.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if again := b.Append(nil); !bytes.Equal(again, data) {
+			t.Fatalf("%x decodes to what encodes as %x", data, again)
+		}
+		plan, err := b.Plan(b.FirstRow, b.Rows(), allColumns...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range plan.Ranges {
+			if r.Offset < 0 || r.Bytes <= 0 {
+				t.Fatalf("range %+v", r)
+			}
+		}
+	})
+}
+
+// onePage is a block of one page of rows rows of col, with the checksum of raw.
+func onePage(col Column, rows int, raw []byte) *PageIndexBlock {
+	b := newPageIndexBlock(0, 0, 1)
+	b.starts[1] = int64(rows)
+	b.cols[col].offs[0], b.cols[col].offs[1] = 4, 4+int64(len(raw))
+	b.cols[col].sums[0] = codec.CRC32C(raw)
+	return b
+}
+
+// FuzzDecodePage gives the page decoder bytes whose checksum is right.
+func FuzzDecodePage(f *testing.F) {
+	_, p, data := smallPart(f)
+	b := &p.Blocks[0]
+	for c := range Column(NumColumns) {
+		offs := b.cols[c].offs
+		for i := range b.Pages() {
+			f.Add(uint8(c), uint16(b.starts[i+1]-b.starts[i]), uint16(1), uint16(2), data[offs[i]:offs[i+1]])
+		}
+	}
+	f.Fuzz(func(t *testing.T, col uint8, rows, from, n uint16, raw []byte) {
+		if int(col) >= NumColumns || len(raw) == 0 {
+			return
+		}
+		c := Column(col)
+		plan, err := onePage(c, int(rows), raw).Plan(int64(from), int64(n), c)
+		if err != nil {
+			return
+		}
+		got, err := plan.Decode("part", [][]byte{raw})
+		if err != nil {
+			if !errors.Is(err, codec.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if got.Rows != int(n) {
+			t.Fatalf("%d rows of %d", got.Rows, n)
+		}
+	})
+}
+
+func FuzzBuildPageIndex(f *testing.F) {
+	_, p, data := smallPart(f)
+	f.Add(data[p.Blocks[0].cols[NumColumns-1].offs[p.Blocks[0].Pages()]:])
+	pages := data[:p.Blocks[0].cols[NumColumns-1].offs[p.Blocks[0].Pages()]]
+	f.Fuzz(func(t *testing.T, tail []byte) {
+		file := slices.Concat(pages, tail)
+		if _, err := BuildPageIndex(bytes.NewReader(file), int64(len(file)), "part"); err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			t.Fatal(err)
+		}
+	})
+}
+
+// page builds a page with a correct Parquet checksum from a header and a body.
+func page(h pageHeader, rows int, body []byte) []byte {
+	h.compressed, h.crc = len(body), crc32.ChecksumIEEE(body)
+	return append(appendPageHeader(nil, h, rows), body...)
+}
+
+func TestPagesThatDoNotAgreeWithTheirHeaderAreRefused(t *testing.T) {
+	u32 := func(n ...uint32) (b []byte) {
+		for _, v := range n {
+			b = binary.LittleEndian.AppendUint32(b, v)
+		}
+		return b
+	}
+	text := func(n uint32, s string) []byte { return append(u32(n), s...) }
+	for name, tc := range map[string]struct {
+		col  Column
+		rows int
+		raw  []byte
+		ok   bool
+	}{
+		"numbers":                     {ColDatasetID, 2, page(pageHeader{uncompressed: 8}, 2, u32(1, 2)), true},
+		"too few numbers":             {ColDatasetID, 2, page(pageHeader{uncompressed: 4}, 2, u32(1)), false},
+		"too many numbers":            {ColDatasetID, 2, page(pageHeader{uncompressed: 12}, 2, u32(1, 2, 3)), false},
+		"other rows than the index":   {ColDatasetID, 2, page(pageHeader{uncompressed: 4}, 1, u32(1)), false},
+		"wrong uncompressed size":     {ColDatasetID, 2, page(pageHeader{uncompressed: 9}, 2, u32(1, 2)), false},
+		"not zstd":                    {ColDatasetID, 2, page(pageHeader{uncompressed: 8, zstd: true}, 2, u32(1, 2)), false},
+		"nulls in a required column":  {ColDatasetID, 2, page(pageHeader{uncompressed: 4, nulls: 1}, 2, u32(1)), false},
+		"levels in a required column": {ColDatasetID, 2, page(pageHeader{uncompressed: 10, levels: 2}, 2, append([]byte{4, 1}, u32(1, 2)...)), false},
+		"strings":                     {ColHost, 2, page(pageHeader{uncompressed: 9}, 2, append(text(1, "a"), text(0, "")...)), true},
+		"a string too long":           {ColHost, 2, page(pageHeader{uncompressed: 9}, 2, append(text(1, "a"), text(1, "")...)), false},
+		"a string of 4 GiB":           {ColHost, 1, page(pageHeader{uncompressed: 4}, 1, u32(0xffffffff)), false},
+		"bytes after the strings":     {ColHost, 1, page(pageHeader{uncompressed: 6}, 1, text(1, "ab")), false},
+		"half a length":               {ColHost, 1, page(pageHeader{uncompressed: 2}, 1, []byte{0, 0}), false},
+		"levels":                      {ColPort, 3, page(pageHeader{uncompressed: 6, levels: 2, nulls: 2}, 3, append([]byte{3, 2}, u32(80)...)), true},
+		"runs of levels":              {ColPort, 3, page(pageHeader{uncompressed: 8, levels: 4, nulls: 2}, 3, append([]byte{4, 0, 2, 1}, u32(80)...)), true},
+		"all null":                    {ColPort, 3, page(pageHeader{uncompressed: 2, levels: 2, nulls: 3}, 3, []byte{6, 0}), true},
+		"a wrong number of nulls":     {ColPort, 3, page(pageHeader{uncompressed: 10, levels: 2, nulls: 1}, 3, append([]byte{3, 2}, u32(80, 81)...)), false},
+		"too few levels":              {ColPort, 3, page(pageHeader{uncompressed: 2, levels: 2, nulls: 3}, 3, []byte{4, 0}), false},
+		"too many levels":             {ColPort, 3, page(pageHeader{uncompressed: 2, levels: 2, nulls: 3}, 3, []byte{8, 0}), false},
+		"a level of two":              {ColPort, 3, page(pageHeader{uncompressed: 2, levels: 2, nulls: 3}, 3, []byte{6, 2}), false},
+		"an empty run":                {ColPort, 3, page(pageHeader{uncompressed: 4, levels: 4, nulls: 3}, 3, []byte{0, 0, 6, 0}), false},
+		"more levels than there are":  {ColPort, 3, page(pageHeader{uncompressed: 4, levels: 4, nulls: 3}, 3, []byte{6, 0, 6, 0}), false},
+		"groups past the end":         {ColPort, 3, page(pageHeader{uncompressed: 3, levels: 3, nulls: 3}, 3, []byte{5, 0, 0}), false},
+		"no levels":                   {ColPort, 3, page(pageHeader{uncompressed: 12}, 3, u32(1, 2, 3)), false},
+		"a negative port":             {ColPort, 1, page(pageHeader{uncompressed: 6, levels: 2}, 1, append([]byte{2, 1}, u32(0xffffffff)...)), false},
+		"a port too high":             {ColPort, 1, page(pageHeader{uncompressed: 6, levels: 2}, 1, append([]byte{2, 1}, u32(1<<16)...)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, err := onePage(tc.col, tc.rows, tc.raw).Plan(0, int64(tc.rows), tc.col)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = plan.Decode("part", [][]byte{tc.raw})
+			if tc.ok && err != nil || !tc.ok && !errors.Is(err, codec.ErrCorrupt) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// Every byte of a header is covered twice, by the checksum and by what it has to say.
+func TestPageHeadersAreReadStrictly(t *testing.T) {
+	body := make([]byte, 300)
+	raw := page(pageHeader{uncompressed: 300}, 75, body)
+	h, err := readPageHeader(raw, ColDatasetID, 75, "part", "page")
+	if err != nil || h.size != len(raw)-300 {
+		t.Fatal(h, err)
+	}
+	for n := range h.size {
+		if _, err := readPageHeader(raw[:n], ColDatasetID, 75, "part", "page"); !errors.Is(err, codec.ErrCorrupt) {
+			t.Fatalf("%d bytes of a header: %v", n, err)
+		}
+	}
+}
+
+// TestGolden holds the formats to a checked-in part and its page index: old files stay readable,
+// and the same rows give the same bytes.
+func TestGolden(t *testing.T) {
+	rows := []Row{
+		{Domain: "example.com", Host: "example.com", Scheme: "https", Port: -1, PathQuery: "/", TS: 1714521600000, HasTS: true},
+		{Domain: "example.com", Host: "www.example.com", Scheme: "http", Port: 8080, PathQuery: "/a?b=c", Size: 512, HasSize: true, RawURL: "HTTP://www.example.com:8080/a?b=c"},
+		{Domain: "example.org", Host: "example.org", Scheme: "https", Port: -1, PathQuery: "/%C3%A9", Extras: `{"lang":"fr"}`},
+	}
+	store, parts := writeParts(t, rows, testOptions(t, PartLimits{PageRows: 2}))
+	written := partBytes(t, store, parts[0])
+	partFile := filepath.Join("testdata", "part-v1.parquet")
+	if *updateGolden {
+		if err := os.WriteFile(partFile, written, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(partFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := BuildPageIndex(bytes.NewReader(golden), int64(len(golden)), partFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Put(context.Background(), "golden", golden, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	cols, err := ReadColumns(context.Background(), store, "golden", &blocks[0], 0, 3, allColumns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wantFileRows(rows), columnRows(cols)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", partFile, diff)
+	}
+	if !bytes.Equal(golden, written) {
+		t.Errorf("the rows of %s are now written as other bytes; if that is a new zstd, parts written from now on have other names than before: update knowingly", partFile)
+	}
+
+	dump := dumpPageIndexBlock(blocks[0].Append(nil))
+	compareGolden(t, filepath.Join("testdata", "page-index.txt"), dump)
+
+	// The document shows the same dump.
+	doc := filepath.Join(testenv.Root(t), "docs", "formats", "page-index.md")
+	text, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const open, shut = "```hexdump\n", "```\n"
+	before, rest, ok := strings.Cut(string(text), open)
+	_, after, ok2 := strings.Cut(rest, shut)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no %q", doc, open)
+	}
+	want := before + open + dump + shut + after
+	if *updateGolden {
+		if err := os.WriteFile(doc, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != string(text) {
+		t.Errorf("%s shows another dump than testdata/page-index.txt", doc)
+	}
+}
+
+func compareGolden(t *testing.T, file, got string) {
+	t.Helper()
+	if *updateGolden {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+// dumpPageIndexBlock comments the bytes of a block. It walks them by the document, not by the decoder.
+func dumpPageIndexBlock(data []byte) string {
+	var out strings.Builder
+	at := 0
+	line := func(n int, format string, args ...any) {
+		fmt.Fprintf(&out, "%04x  %-12s %s\n", at, hex.EncodeToString(data[at:at+n]), fmt.Sprintf(format, args...))
+		at += n
+	}
+	num := func(format string) uint64 {
+		v, n := binary.Uvarint(data[at:])
+		line(n, format, v)
+		return v
+	}
+	num("row group %d")
+	num("first row %d")
+	pages := int(num("%d pages"))
+	for p := range pages {
+		num(fmt.Sprintf("page %d: %%d rows", p))
+	}
+	for c := range Column(NumColumns) {
+		num(c.String() + ": first page at byte %d")
+		for p := range pages {
+			num(fmt.Sprintf("  page %d: %%d bytes", p))
+		}
+		for p := range pages {
+			line(4, "  page %d: CRC-32C %08x", p, binary.LittleEndian.Uint32(data[at:]))
+		}
+	}
+	return out.String()
+}
+
+// realRows are the URLs of site maps, as a merge yields them: 300,000 rows of 4,000 hosts.
+func realRows(tb testing.TB) []Row {
+	tb.Helper()
+	f, err := os.Open(testenv.Shared(tb, "data", "eot2024", "sitemap-url-seeds-a.tar.zst"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer f.Close()
+	z, err := zstd.NewReader(f)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer z.Close()
+	var rows []Row
+	for files := tar.NewReader(z); ; {
+		if _, err := files.Next(); err == io.EOF {
+			return sortedRows(rows)
+		} else if err != nil {
+			tb.Fatal(err)
+		}
+		for lines := bufio.NewScanner(files); lines.Scan(); {
+			u, err := urlnorm.Parse(lines.Text())
+			if err != nil {
+				continue
+			}
+			rows = append(rows, Row{Domain: u.Domain, Host: u.Host, Scheme: u.Scheme, Port: int32(u.Port), PathQuery: u.PathQuery,
+				TS: 1700000000000 + int64(len(rows))*997%86400000, HasTS: true})
+		}
+	}
+}
+
+func BenchmarkReadPage(b *testing.B) {
+	rows := realRows(b)
+	store, parts := writeParts(b, rows, testOptions(b, PartLimits{}))
+	p := parts[0]
+	data := partBytes(b, store, p)
+	cols := []Column{ColScheme, ColPort, ColHost, ColTS, ColPathQuery}
+	rng := rand.New(rand.NewPCG(30, 1))
+	b.Run("decode 100 rows", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			block := &p.Blocks[rng.IntN(len(p.Blocks))]
+			plan, err := block.Plan(block.FirstRow+rng.Int64N(block.Rows()-100), 100, cols...)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var ranges [5][]byte
+			for i, r := range plan.Ranges {
+				ranges[i] = data[r.Offset : r.Offset+r.Bytes]
+			}
+			if _, err := plan.Decode(p.Part.Key, ranges[:len(plan.Ranges)]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("read 100 rows", func(b *testing.B) {
+		b.ReportAllocs()
+		var bytes, reads int64
+		for b.Loop() {
+			block := &p.Blocks[rng.IntN(len(p.Blocks))]
+			first := block.FirstRow + rng.Int64N(block.Rows()-100)
+			if _, err := ReadColumns(b.Context(), store, p.Part.Key, block, first, 100, cols...); err != nil {
+				b.Fatal(err)
+			}
+			plan, _ := block.Plan(first, 100, cols...)
+			for _, r := range plan.Ranges {
+				bytes += r.Bytes
+			}
+			reads++
+		}
+		b.ReportMetric(float64(bytes)/float64(reads), "fetched-B/op")
+	})
+	b.Run("all rows all columns", func(b *testing.B) {
+		for b.Loop() {
+			for i := range p.Blocks {
+				block := &p.Blocks[i]
+				if _, err := ReadColumns(b.Context(), store, p.Part.Key, block, block.FirstRow, block.Rows(), allColumns...); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(p.Part.Rows), "ns/row")
+	})
+	b.Run("page index block", func(b *testing.B) {
+		enc := p.Blocks[0].Append(nil)
+		b.SetBytes(int64(len(enc)))
+		for b.Loop() {
+			if _, err := DecodePageIndexBlock(enc, "parts.idx"); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,966 @@
+package lake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+	"github.com/google/go-cmp/cmp"
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress/zstd"
+	"github.com/parquet-go/parquet-go/format"
+	"github.com/zeebo/xxh3"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+const (
+	testDataset = 7
+	testBatch   = "2024-05-01"
+)
+
+// smallLimits make several row groups and parts of a few hundred rows.
+var smallLimits = PartLimits{PageRows: 16, PageBytes: 600, PageColumnBytes: 4000, RowGroupBytes: 12_000, PartBytes: 40_000}
+
+// nulls says which rows have optional values.
+type nulls int
+
+const (
+	someNull nulls = iota
+	allNull
+	allSet
+)
+
+// testRows returns n rows as a merge yields them: sorted, one per record.
+func testRows(seed uint64, n int, mode nulls) []Row {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	has := func() bool { return mode == allSet || mode == someNull && rng.IntN(3) == 0 }
+	letters := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = "abcdefghijklmnopqrstuvwxyz0123456789-_%/=&"[rng.IntN(42)]
+		}
+		return string(b)
+	}
+	rows := make([]Row, n)
+	for i := range rows {
+		r := &rows[i]
+		r.Domain = fmt.Sprintf("site%d.example", rng.IntN(1+n/20))
+		r.Host = r.Domain
+		if rng.IntN(2) == 0 {
+			r.Host = fmt.Sprintf("www%d.%s", rng.IntN(3), r.Domain)
+		}
+		r.Scheme = []string{"http", "https", "ftp"}[rng.IntN(3)]
+		r.PathQuery = "/" + letters(rng.IntN(60))
+		if rng.IntN(50) == 0 {
+			r.PathQuery += strings.Repeat("long/", rng.IntN(100))
+		}
+		r.Port = -1
+		if has() {
+			r.Port = int32(rng.IntN(math.MaxUint16 + 1))
+		}
+		if r.HasTS = has(); r.HasTS {
+			r.TS = rng.Int64N(4e12) - 2e12
+		}
+		if r.HasSize = has(); r.HasSize {
+			r.Size = int64(rng.Uint64())
+		}
+		if has() {
+			r.Extras = fmt.Sprintf(`{"n":%d,"t":"ö%s"}`, i, letters(rng.IntN(20)))
+		}
+		if has() {
+			r.RawURL = "HTTP://" + r.Host + "/./" + letters(rng.IntN(20)) + "\u00e9"
+		}
+	}
+	return sortedRows(rows)
+}
+
+// sortedRows sorts rows by their keys and drops those of a record seen before.
+func sortedRows(rows []Row) []Row {
+	type keyed struct {
+		key []byte
+		row Row
+	}
+	byKey := make([]keyed, len(rows))
+	for i, r := range rows {
+		byKey[i] = keyed{r.AppendKey(nil), r}
+	}
+	slices.SortFunc(byKey, func(a, b keyed) int { return bytes.Compare(a.key, b.key) })
+	for i := range byKey {
+		rows[i] = byKey[i].row
+	}
+	return slices.CompactFunc(rows, func(a, b Row) bool {
+		a.RawURL, b.RawURL = "", ""
+		return a == b
+	})
+}
+
+func testOptions(tb testing.TB, lim PartLimits) PartOptions {
+	return PartOptions{Dataset: testDataset, Batch: testBatch, Prefix: AnyPrefix, TempDir: tb.TempDir(), Limits: lim}
+}
+
+// writeParts writes rows and returns the parts and where they are.
+func writeParts(tb testing.TB, rows []Row, opt PartOptions) (*blob.Memory, []WrittenPart) {
+	tb.Helper()
+	store := blob.NewMemory()
+	w := NewPartWriter(context.Background(), store, opt)
+	for i := range rows {
+		if err := w.Append(&rows[i]); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	parts, err := w.Finish()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return store, parts
+}
+
+func partBytes(tb testing.TB, store blob.Store, p WrittenPart) []byte {
+	tb.Helper()
+	data, _, err := store.Get(context.Background(), p.Part.Key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+// fileRow is a row with the columns that the writer adds.
+type fileRow struct {
+	Row
+	DatasetID        uint32
+	Batch            string
+	DomainID, URLID  uint64
+	NullRaw, NullExt bool
+}
+
+func wantFileRows(rows []Row) []fileRow {
+	out := make([]fileRow, len(rows))
+	for i, r := range rows {
+		url := r.Scheme + "://" + r.Host
+		if r.Port >= 0 {
+			url += fmt.Sprintf(":%d", r.Port)
+		}
+		url += r.PathQuery
+		out[i] = fileRow{r, testDataset, testBatch, xxh3.HashString(r.Domain), xxh3.HashString(url), r.RawURL == "", r.Extras == ""}
+	}
+	return out
+}
+
+// parquetGoRow is the schema as parquet-go sees it.
+type parquetGoRow struct {
+	DatasetID int32   `parquet:"dataset_id"`
+	Batch     string  `parquet:"batch"`
+	Scheme    string  `parquet:"scheme"`
+	Port      *int32  `parquet:"port,optional"`
+	DomainID  int64   `parquet:"domain_id"`
+	Domain    string  `parquet:"domain"`
+	Host      string  `parquet:"host"`
+	TS        *int64  `parquet:"ts,optional,timestamp(millisecond)"`
+	Size      *int64  `parquet:"size,optional"`
+	PathQuery string  `parquet:"path_query"`
+	URLID     int64   `parquet:"url_id"`
+	RawURL    *string `parquet:"raw_url,optional"`
+	Extras    *string `parquet:"extras,optional,json"`
+}
+
+func readParquetGo(tb testing.TB, data []byte) []fileRow {
+	tb.Helper()
+	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := parquet.NewGenericReader[parquetGoRow](f)
+	defer r.Close()
+	rows := make([]parquetGoRow, f.NumRows()+1)
+	n, err := r.Read(rows)
+	if err != io.EOF || int64(n) != f.NumRows() {
+		tb.Fatalf("parquet-go read %d of %d rows: %v", n, f.NumRows(), err)
+	}
+	out := make([]fileRow, n)
+	for i, p := range rows[:n] {
+		o := &out[i]
+		o.DatasetID, o.Batch = uint32(p.DatasetID), p.Batch
+		o.DomainID, o.URLID = uint64(p.DomainID), uint64(p.URLID)
+		o.Scheme, o.Domain, o.Host, o.PathQuery = p.Scheme, p.Domain, p.Host, p.PathQuery
+		o.Port = -1
+		if p.Port != nil {
+			o.Port = *p.Port
+		}
+		if o.HasTS = p.TS != nil; o.HasTS {
+			o.TS = *p.TS
+		}
+		if o.HasSize = p.Size != nil; o.HasSize {
+			o.Size = *p.Size
+		}
+		if o.NullRaw = p.RawURL == nil; !o.NullRaw {
+			o.RawURL = *p.RawURL
+		}
+		if o.NullExt = p.Extras == nil; !o.NullExt {
+			o.Extras = *p.Extras
+		}
+	}
+	return out
+}
+
+func readArrow(tb testing.TB, data []byte) []fileRow {
+	tb.Helper()
+	pf, err := file.NewParquetReader(bytes.NewReader(data))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer pf.Close()
+	fr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{}, memory.DefaultAllocator)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	table, err := fr.ReadTable(context.Background())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer table.Release()
+	out := make([]fileRow, table.NumRows())
+	// Extension types (JSON) are read through their storage.
+	storage := func(a arrow.Array) arrow.Array {
+		if e, ok := a.(array.ExtensionArray); ok {
+			return e.Storage()
+		}
+		return a
+	}
+	for c := range int(table.NumCols()) {
+		col := table.Column(c)
+		row := 0
+		for _, chunk := range col.Data().Chunks() {
+			chunk = storage(chunk)
+			for i := range chunk.Len() {
+				o := &out[row]
+				row++
+				null := chunk.IsNull(i)
+				str := func() string {
+					switch a := chunk.(type) {
+					case *array.String:
+						return strings.Clone(a.Value(i))
+					case *array.Binary: // arrow-go's reading of JSON
+						return string(a.Value(i))
+					}
+					tb.Fatalf("column %s has type %s", col.Name(), chunk.DataType())
+					return ""
+				}
+				num := func() int64 {
+					switch a := chunk.(type) {
+					case *array.Int32:
+						return int64(a.Value(i))
+					case *array.Int64:
+						return a.Value(i)
+					case *array.Timestamp:
+						return int64(a.Value(i))
+					}
+					tb.Fatalf("column %s has type %s", col.Name(), chunk.DataType())
+					return 0
+				}
+				switch Column(c) {
+				case ColDatasetID:
+					o.DatasetID = uint32(num())
+				case ColBatch:
+					o.Batch = str()
+				case ColScheme:
+					o.Scheme = str()
+				case ColPort:
+					if o.Port = -1; !null {
+						o.Port = int32(num())
+					}
+				case ColDomainID:
+					o.DomainID = uint64(num())
+				case ColDomain:
+					o.Domain = str()
+				case ColHost:
+					o.Host = str()
+				case ColTS:
+					if o.HasTS = !null; !null {
+						o.TS = num()
+					}
+				case ColSize:
+					if o.HasSize = !null; !null {
+						o.Size = num()
+					}
+				case ColPathQuery:
+					o.PathQuery = str()
+				case ColURLID:
+					o.URLID = uint64(num())
+				case ColRawURL:
+					o.RawURL, o.NullRaw = str(), null
+				case ColExtras:
+					o.Extras, o.NullExt = str(), null
+				}
+			}
+		}
+	}
+	return out
+}
+
+// partCases are rows and limits that between them reach every form a page can have.
+func partCases() []struct {
+	name string
+	rows []Row
+	lim  PartLimits
+} {
+	long := testRows(3, 60, someNull)
+	for i := range long {
+		if i%7 == 0 {
+			long[i].PathQuery = "/" + strings.Repeat(string(rune('a'+i%26)), 16<<10-1)
+		}
+	}
+	empty := []Row{{Port: -1}, {Port: -1, HasTS: true}, {Port: 0, HasSize: true}, {Port: 0, HasTS: true, Extras: "{}"}}
+	return []struct {
+		name string
+		rows []Row
+		lim  PartLimits
+	}{
+		{"one row", testRows(1, 1, allSet), PartLimits{}},
+		{"some null", testRows(2, 5000, someNull), PartLimits{}},
+		{"all null", testRows(2, 3000, allNull), PartLimits{}},
+		{"all set", testRows(2, 3000, allSet), PartLimits{}},
+		{"exactly one page", sameSite(PageRows), PartLimits{}},
+		{"one more than a page", sameSite(PageRows + 1), PartLimits{}},
+		{"long paths", sortedRows(long), PartLimits{}},
+		{"empty strings", sortedRows(empty), PartLimits{}},
+		{"many row groups and parts", testRows(4, 2000, someNull), smallLimits},
+		{"a row a page, a page a row group", testRows(5, 30, someNull), PartLimits{PageRows: 1, RowGroupBytes: 1, PartBytes: 3000}},
+		{"a row a part", testRows(5, 5, someNull), PartLimits{PageRows: 1, PartBytes: 1}},
+		{"more pages than a block has", testRows(6, 1200, someNull), PartLimits{PageRows: 2}},
+	}
+}
+
+// sameSite returns n rows with short paths, so that only their number ends pages.
+func sameSite(n int) []Row {
+	rows := make([]Row, n)
+	for i := range rows {
+		rows[i] = Row{Domain: "a.example", Host: "a.example", Scheme: "https", Port: -1, PathQuery: fmt.Sprintf("/%07d", i)}
+	}
+	return rows
+}
+
+func TestPartsReadTheSameByOtherLibraries(t *testing.T) {
+	for _, tc := range partCases() {
+		t.Run(tc.name, func(t *testing.T) {
+			store, parts := writeParts(t, tc.rows, testOptions(t, tc.lim))
+			want := wantFileRows(tc.rows)
+			var byParquetGo, byArrow []fileRow
+			for i, p := range parts {
+				data := partBytes(t, store, p)
+				if wantKey := PartKey(testDataset, AnyPrefix, testBatch, Digest(data), i); p.Part.Key != wantKey {
+					t.Errorf("key %s, want %s", p.Part.Key, wantKey)
+				}
+				got := readParquetGo(t, data)
+				if int64(len(got)) != p.Part.Rows || int64(len(data)) != p.Part.Bytes {
+					t.Errorf("part %d says %d rows and %d bytes, has %d and %d", i, p.Part.Rows, p.Part.Bytes, len(got), len(data))
+				}
+				byParquetGo = append(byParquetGo, got...)
+				byArrow = append(byArrow, readArrow(t, data)...)
+			}
+			if diff := cmp.Diff(want, byParquetGo); diff != "" {
+				t.Errorf("parquet-go (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(want, byArrow); diff != "" {
+				t.Errorf("arrow (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPartMetadataIsTrue(t *testing.T) {
+	for _, tc := range partCases() {
+		t.Run(tc.name, func(t *testing.T) {
+			store, parts := writeParts(t, tc.rows, testOptions(t, tc.lim))
+			for _, p := range parts {
+				data := partBytes(t, store, p)
+				f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := f.Metadata().CreatedBy; got != CreatedBy {
+					t.Errorf("created_by %q", got)
+				}
+				if got := len(f.RowGroups()); got != p.Part.RowGroups {
+					t.Errorf("%d row groups, entry says %d", got, p.Part.RowGroups)
+				}
+				for g, rg := range f.RowGroups() {
+					checkRowGroup(t, f, g, rg)
+				}
+			}
+		})
+	}
+}
+
+// checkRowGroup compares offset index, column index, statistics and sorting columns with the values.
+func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
+	meta := f.Metadata().RowGroups[g]
+	var sorting []string
+	for _, s := range meta.SortingColumns {
+		if s.Descending || !s.NullsFirst {
+			t.Errorf("sorting column %+v", s)
+		}
+		sorting = append(sorting, Column(s.ColumnIdx).String())
+	}
+	if got := strings.Join(sorting, " "); got != "domain host path_query scheme port ts size extras raw_url" {
+		t.Errorf("sorting columns %s", got)
+	}
+	var firstRows []int64
+	for c, chunk := range rg.ColumnChunks() {
+		offsets, err := chunk.OffsetIndex()
+		if err != nil {
+			t.Fatal(err)
+		}
+		index, err := chunk.ColumnIndex()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rows []int64
+		for p := range offsets.NumPages() {
+			rows = append(rows, offsets.FirstRowIndex(p))
+		}
+		if c == 0 {
+			firstRows = rows
+		} else if !slices.Equal(rows, firstRows) {
+			t.Errorf("pages of %s start at rows %v, those of the first column at %v", Column(c), rows, firstRows)
+		}
+		typ := chunk.Type()
+		pages := chunk.Pages()
+		var nulls int64
+		var lo, hi parquet.Value
+		for p := 0; ; p++ {
+			page, err := pages.ReadPage()
+			if err == io.EOF {
+				if p != index.NumPages() {
+					t.Errorf("%s: %d pages, the column index has %d", Column(c), p, index.NumPages())
+				}
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			values := make([]parquet.Value, page.NumValues())
+			if n, err := page.Values().ReadValues(values); n != len(values) {
+				t.Fatal(n, err)
+			}
+			var n int64
+			for _, v := range values {
+				if v.IsNull() {
+					n++
+					continue
+				}
+				if typ.Compare(v, index.MinValue(p)) < 0 || typ.Compare(v, index.MaxValue(p)) > 0 {
+					t.Errorf("%s page %d: %v is not between %v and %v", Column(c), p, v, index.MinValue(p), index.MaxValue(p))
+				}
+				if lo.IsNull() || typ.Compare(v, lo) < 0 {
+					lo = v.Clone()
+				}
+				if hi.IsNull() || typ.Compare(v, hi) > 0 {
+					hi = v.Clone()
+				}
+			}
+			if index.NullCount(p) != n || index.NullPage(p) != (n == int64(len(values))) {
+				t.Errorf("%s page %d: %d nulls, column index says %d (%v)", Column(c), p, n, index.NullCount(p), index.NullPage(p))
+			}
+			nulls += n
+			parquet.Release(page)
+		}
+		pages.Close()
+		for p := 1; p < index.NumPages() && index.IsAscending(); p++ {
+			if !index.NullPage(p) && !index.NullPage(p-1) && typ.Compare(index.MinValue(p-1), index.MinValue(p)) > 0 {
+				t.Errorf("%s: bounds said to ascend do not", Column(c))
+			}
+		}
+		if c == int(ColDomain) && !index.IsAscending() {
+			t.Error("bounds of domain do not ascend")
+		}
+		st := meta.Columns[c].MetaData.Statistics
+		if st.NullCount != nulls {
+			t.Errorf("%s: null_count %d, has %d", Column(c), st.NullCount, nulls)
+		}
+		if lo.IsNull() {
+			if st.MinValue != nil || st.MaxValue != nil {
+				t.Errorf("%s: bounds without values", Column(c))
+			}
+			continue
+		}
+		min, max := typ.Kind().Value(st.MinValue), typ.Kind().Value(st.MaxValue)
+		if typ.Compare(min, lo) > 0 || typ.Compare(max, hi) < 0 {
+			t.Errorf("%s: statistics %v to %v, values %v to %v", Column(c), min, max, lo, hi)
+		}
+		if len(lo.String()) <= BoundBytes && !parquet.Equal(min, lo) || len(hi.String()) <= BoundBytes && !parquet.Equal(max, hi) {
+			t.Errorf("%s: short bounds %v to %v are not the values %v to %v", Column(c), min, max, lo, hi)
+		}
+	}
+}
+
+func TestPartSchemaIsTheDocumentedOne(t *testing.T) {
+	store, parts := writeParts(t, sameSite(1), testOptions(t, PartLimits{}))
+	data := partBytes(t, store, parts[0])
+	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range f.Metadata().Schema[1:] {
+		s := fmt.Sprintf("%s %s", e.Name, e.Type.V)
+		if e.RepetitionType.V == format.Optional {
+			s += " optional"
+		}
+		if l := e.LogicalType.String(); l != "" {
+			s += " " + l
+		}
+		got = append(got, s)
+	}
+	want := []string{
+		"dataset_id INT32", "batch BYTE_ARRAY STRING", "scheme BYTE_ARRAY STRING", "port INT32 optional",
+		"domain_id INT64", "domain BYTE_ARRAY STRING", "host BYTE_ARRAY STRING",
+		"ts INT64 optional TIMESTAMP(isAdjustedToUTC=true,unit=MILLIS)", "size INT64 optional",
+		"path_query BYTE_ARRAY STRING", "url_id INT64", "raw_url BYTE_ARRAY optional STRING", "extras BYTE_ARRAY optional JSON",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("schema (-want +got):\n%s", diff)
+	}
+	for _, c := range f.Metadata().RowGroups[0].Columns {
+		if c.MetaData.Codec != format.Zstd || c.MetaData.DictionaryPageOffset != 0 || c.MetaData.Encoding[0] != format.Plain {
+			t.Errorf("%s: %v %v", c.MetaData.PathInSchema, c.MetaData.Codec, c.MetaData.Encoding)
+		}
+	}
+}
+
+func TestPartKeepsItsLimits(t *testing.T) {
+	rows := testRows(8, 3000, someNull)
+	store, parts := writeParts(t, rows, testOptions(t, smallLimits))
+	if len(parts) < 3 {
+		t.Fatalf("%d parts", len(parts))
+	}
+	for _, p := range parts {
+		data := partBytes(t, store, p)
+		groups := make([]int64, p.Part.RowGroups) // bytes before compression, page headers left out
+		for i := range p.Blocks {
+			b := &p.Blocks[i]
+			for n := range b.Pages() {
+				rows := int(b.starts[n+1] - b.starts[n])
+				if rows > smallLimits.PageRows {
+					t.Errorf("page of %d rows", rows)
+				}
+				for c := range Column(NumColumns) {
+					offs := b.cols[c].offs
+					h, err := readPageHeader(data[offs[n]:offs[n+1]], c, rows, "part", "page")
+					if err != nil {
+						t.Fatal(err)
+					}
+					groups[b.RowGroup] += int64(h.uncompressed)
+				}
+			}
+		}
+		var part int64
+		for g, raw := range groups {
+			if raw > smallLimits.RowGroupBytes {
+				t.Errorf("row group %d of %d bytes", g, raw)
+			}
+			part += raw
+		}
+		if part > smallLimits.PartBytes {
+			t.Errorf("part of %d bytes", part)
+		}
+	}
+}
+
+func TestLargeExtrasEndPages(t *testing.T) {
+	rows := sameSite(100)
+	for i := range rows {
+		rows[i].Extras = `"` + strings.Repeat("x", 100<<10) + `"`
+	}
+	_, parts := writeParts(t, rows, testOptions(t, PartLimits{}))
+	b := parts[0].Blocks[0]
+	for i := range b.Pages() {
+		if n := b.starts[i+1] - b.starts[i]; n > 11 {
+			t.Errorf("page of %d rows of 100 KiB", n)
+		}
+	}
+}
+
+func TestPartBytesDependOnRowsAlone(t *testing.T) {
+	rows := testRows(9, 4000, someNull)
+	store, parts := writeParts(t, rows, testOptions(t, smallLimits))
+	// Other rows in between leave the pooled encoders in another state; a shared writer's buffers too.
+	writeParts(t, testRows(10, 3000, allSet), testOptions(t, PartLimits{}))
+	runtime.GC()
+	again, partsAgain := writeParts(t, rows, testOptions(t, smallLimits))
+	if diff := cmp.Diff(parts, partsAgain, cmp.AllowUnexported(PageIndexBlock{}, pageRun{})); diff != "" {
+		t.Fatalf("parts differ:\n%s", diff)
+	}
+	for i := range parts {
+		if !bytes.Equal(partBytes(t, store, parts[i]), partBytes(t, again, partsAgain[i])) {
+			t.Errorf("part %d differs", i)
+		}
+	}
+}
+
+func TestPartWriterCopiesRows(t *testing.T) {
+	rows := testRows(11, 500, someNull)
+	store := blob.NewMemory()
+	w := NewPartWriter(context.Background(), store, testOptions(t, PartLimits{}))
+	var key []byte
+	for i := range rows {
+		// As a merge does: the row is a set of views into a buffer that the next row overwrites.
+		key = rows[i].AppendKey(key[:0])
+		var r Row
+		if err := ParseKey(key, &r); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Append(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parts, err := w.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wantFileRows(rows), readParquetGo(t, partBytes(t, store, parts[0]))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPartWriterRefuses(t *testing.T) {
+	ok := Row{Domain: "b.example", Host: "b.example", Scheme: "http", Port: 80, PathQuery: "/b", TS: 5, HasTS: true, Size: 5, HasSize: true, Extras: `{"b":1}`, RawURL: "b"}
+	change := func(f func(*Row)) Row { r := ok; f(&r); return r }
+	cases := map[string]Row{
+		"the same row":       ok,
+		"the same record":    change(func(r *Row) { r.RawURL = "c" }),
+		"a smaller domain":   change(func(r *Row) { r.Domain = "a.example" }),
+		"a smaller host":     change(func(r *Row) { r.Host = "a.example" }),
+		"a smaller path":     change(func(r *Row) { r.PathQuery = "/a" }),
+		"a shorter path":     change(func(r *Row) { r.PathQuery = "/" }),
+		"a smaller scheme":   change(func(r *Row) { r.Scheme = "ftp" }),
+		"a smaller port":     change(func(r *Row) { r.Port = 79 }),
+		"no port":            change(func(r *Row) { r.Port = -1 }),
+		"a smaller ts":       change(func(r *Row) { r.TS = -6 }),
+		"no ts":              change(func(r *Row) { r.TS, r.HasTS = 0, false }),
+		"a smaller size":     change(func(r *Row) { r.Size = 4 }),
+		"no size":            change(func(r *Row) { r.Size, r.HasSize = 0, false }),
+		"smaller extras":     change(func(r *Row) { r.Extras = `{"a":1}` }),
+		"no extras":          change(func(r *Row) { r.Extras = "" }),
+		"a domain not UTF-8": change(func(r *Row) { r.Domain = "c\xff" }),
+		"a host not UTF-8":   change(func(r *Row) { r.Host = "c\xff" }),
+		"a scheme not UTF-8": change(func(r *Row) { r.Scheme = "https\xff" }),
+		"a path not UTF-8":   change(func(r *Row) { r.PathQuery = "/c\xff" }),
+		"a raw URL not UTF-8": change(func(r *Row) {
+			r.PathQuery = "/c"
+			r.RawURL = "\xff"
+		}),
+		"extras not UTF-8":      change(func(r *Row) { r.Extras = "~\xff" }),
+		"a port above 65535":    change(func(r *Row) { r.Port = 65536 }),
+		"extras above the most": change(func(r *Row) { r.Extras = "~" + strings.Repeat("~", MaxKey) }),
+	}
+	for name, r := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := NewPartWriter(context.Background(), blob.NewMemory(), testOptions(t, PartLimits{}))
+			first := ok
+			if err := w.Append(&first); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Append(&r); err == nil {
+				t.Fatal("accepted")
+			}
+			if _, err := w.Finish(); err == nil {
+				t.Error("Finish after a refused row")
+			}
+		})
+	}
+}
+
+// The order check is written out for speed; it must be the keys' order.
+func TestPartOrderIsKeyOrder(t *testing.T) {
+	rng := rand.New(rand.NewPCG(12, 1))
+	pick := func(s ...string) string { return s[rng.IntN(len(s))] }
+	random := func() Row {
+		return Row{
+			Domain: pick("a", "b", "aa"), Host: pick("a", "b", "aa"), PathQuery: pick("/", "/a", "/\x01"), Scheme: pick("http", "https"),
+			Port: int32(rng.IntN(3)*300 - 1), TS: int64(rng.IntN(3) - 1), HasTS: rng.IntN(2) == 0,
+			Size: int64(rng.IntN(3) - 1), HasSize: rng.IntN(2) == 0, Extras: pick("", "{}", "[]"),
+		}
+	}
+	for range 50_000 {
+		a, b := random(), random()
+		if !a.HasTS {
+			a.TS = 0
+		}
+		w := PartWriter{prev: a}
+		if got, want := w.compare(&b), bytes.Compare(b.AppendKey(nil), a.AppendKey(nil)); got != want {
+			t.Fatalf("%+v after %+v: %d, keys say %d", b, a, got, want)
+		}
+	}
+}
+
+func TestPartWriterKeepsToItsPartition(t *testing.T) {
+	for _, digits := range []int{1, 2} {
+		rows := testRows(13, 400, someNull)
+		prefix := urlnorm.FormatID(urlnorm.DomainID(rows[0].Domain))[:digits]
+		opt := testOptions(t, PartLimits{})
+		opt.Prefix = prefix
+		store := blob.NewMemory()
+		w := NewPartWriter(context.Background(), store, opt)
+		in := 0
+		for i := range rows {
+			if strings.HasPrefix(urlnorm.FormatID(urlnorm.DomainID(rows[i].Domain)), prefix) {
+				in++
+				if err := w.Append(&rows[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		parts, err := w.Finish()
+		if err != nil || len(parts) != 1 || parts[0].Part.Rows != int64(in) || parts[0].Part.DomainPrefix != prefix {
+			t.Fatalf("prefix %s: %+v, %v, want %d rows", prefix, parts, err, in)
+		}
+		w = NewPartWriter(context.Background(), store, opt)
+		refused := 0
+		for i := range rows {
+			if w.Append(&rows[i]) != nil {
+				refused++
+			}
+		}
+		if refused == 0 {
+			t.Error("rows of all partitions accepted")
+		}
+	}
+}
+
+func TestPartWriterRefusesOptions(t *testing.T) {
+	good := testOptions(t, PartLimits{})
+	for name, change := range map[string]func(*PartOptions){
+		"no dataset":   func(o *PartOptions) { o.Dataset = 0 },
+		"batch":        func(o *PartOptions) { o.Batch = "a/b" },
+		"no prefix":    func(o *PartOptions) { o.Prefix = "" },
+		"long prefix":  func(o *PartOptions) { o.Prefix = "0ab" },
+		"upper prefix": func(o *PartOptions) { o.Prefix = "AB" },
+		"odd prefix":   func(o *PartOptions) { o.Prefix = "zz" },
+	} {
+		opt := good
+		change(&opt)
+		if _, err := NewPartWriter(context.Background(), blob.NewMemory(), opt).Finish(); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestNoRowsNoParts(t *testing.T) {
+	_, parts := writeParts(t, nil, testOptions(t, PartLimits{}))
+	if len(parts) != 0 {
+		t.Errorf("%d parts", len(parts))
+	}
+}
+
+// faultyStore fails the upload in one of its steps.
+type faultyStore struct {
+	*blob.Memory
+	create, write, finish error
+}
+
+type faultyWriter struct {
+	blob.Writer
+	s *faultyStore
+}
+
+func (s *faultyStore) Create(ctx context.Context, key string) (blob.Writer, error) {
+	if s.create != nil {
+		return nil, s.create
+	}
+	w, err := s.Memory.Create(ctx, key)
+	return &faultyWriter{w, s}, err
+}
+
+func (w *faultyWriter) Write(p []byte) (int, error) {
+	if w.s.write != nil {
+		return len(p) / 2, w.s.write
+	}
+	return w.Writer.Write(p)
+}
+
+func (w *faultyWriter) Finish() (blob.Info, error) {
+	if w.s.finish != nil {
+		w.Abort()
+		return blob.Info{}, w.s.finish
+	}
+	return w.Writer.Finish()
+}
+
+func TestPartWriterLeavesNoFiles(t *testing.T) {
+	rows := testRows(14, 600, someNull)
+	boom := errors.New("boom")
+	for name, tc := range map[string]struct {
+		store faultyStore
+		end   func(*PartWriter) error
+		want  error
+	}{
+		"finished":      {end: func(w *PartWriter) error { _, err := w.Finish(); return err }},
+		"aborted":       {end: func(w *PartWriter) error { w.Abort(); w.Abort(); return nil }},
+		"create failed": {store: faultyStore{create: boom}, want: boom},
+		"write failed":  {store: faultyStore{write: boom}, want: boom},
+		"finish failed": {store: faultyStore{finish: boom}, want: boom},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opt := testOptions(t, smallLimits)
+			tc.store.Memory = blob.NewMemory()
+			w := NewPartWriter(context.Background(), &tc.store, opt)
+			var err error
+			for i := range rows {
+				if err = w.Append(&rows[i]); err != nil {
+					break
+				}
+			}
+			if tc.end != nil {
+				err = tc.end(w)
+			}
+			if !errors.Is(err, tc.want) {
+				t.Errorf("error %v, want %v", err, tc.want)
+			}
+			if _, err := w.Finish(); err == nil {
+				t.Error("Finish of an ended writer succeeded")
+			}
+			left, err := os.ReadDir(opt.TempDir)
+			if err != nil || len(left) != 0 {
+				t.Errorf("left %v, %v", left, err)
+			}
+			if w.part.file != nil {
+				t.Error("temporary file still open")
+			}
+		})
+	}
+}
+
+func TestPartWriterStopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	store := blob.NewMemory()
+	w := NewPartWriter(ctx, store, testOptions(t, smallLimits))
+	rows := testRows(15, 100, someNull)
+	for i := range rows[:50] {
+		if err := w.Append(&rows[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if _, err := w.Finish(); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestTruncatedBoundsStayBounds(t *testing.T) {
+	for _, v := range []string{
+		"", "short", strings.Repeat("a", BoundBytes), strings.Repeat("a", BoundBytes+1),
+		strings.Repeat("a", BoundBytes-1) + "é", strings.Repeat("é", BoundBytes),
+		strings.Repeat("\x7f", 2*BoundBytes), strings.Repeat("\ud7ff", BoundBytes),
+		"a" + strings.Repeat("\U0010ffff", BoundBytes), strings.Repeat("\U0010ffff", BoundBytes),
+	} {
+		lo, hi := lowerBound([]byte(v)), upperBound([]byte(v))
+		if string(lo) > v || string(hi) < v {
+			t.Errorf("%.20q…: %.20q to %.20q", v, lo, hi)
+		}
+		if !strings.HasPrefix(v, string(lo)) || len(lo) > BoundBytes {
+			t.Errorf("lower bound of %d bytes", len(lo))
+		}
+		if s := string(hi); strings.ToValidUTF8(s, "") != s || strings.ToValidUTF8(string(lo), "") != string(lo) {
+			t.Errorf("%.20q…: bounds are not UTF-8", v)
+		}
+	}
+}
+
+// BenchmarkPartWriter writes real rows, beside parquet-go's writer with the same pages, compression and columns.
+func BenchmarkPartWriter(b *testing.B) {
+	rows := realRows(b)
+	report := func(b *testing.B, bytes int64) {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(rows)), "ns/row")
+		b.ReportMetric(float64(bytes)/float64(len(rows)), "B/row")
+	}
+	b.Run("urlake", func(b *testing.B) {
+		var bytes int64
+		for b.Loop() {
+			_, parts := writeParts(b, rows, testOptions(b, PartLimits{}))
+			bytes = 0
+			for _, p := range parts {
+				bytes += p.Part.Bytes
+			}
+		}
+		report(b, bytes)
+	})
+	b.Run("parquet-go", func(b *testing.B) {
+		var out bytes.Buffer
+		for b.Loop() {
+			out.Reset()
+			writeParquetGo(b, &out, rows)
+		}
+		report(b, int64(out.Len()))
+	})
+}
+
+// writeParquetGo writes the rows of a part with parquet-go's column writers, pages of PageRows rows.
+func writeParquetGo(tb testing.TB, out io.Writer, rows []Row) {
+	tb.Helper()
+	w := parquet.NewWriter(out, parquet.SchemaOf(new(parquetGoRow)),
+		parquet.Compression(&zstd.Codec{Level: partLevel}), parquet.DataPageVersion(2), parquet.ColumnIndexSizeLimit(func([]string) int { return BoundBytes }),
+		parquet.DataPageStatistics(false), parquet.CreatedBy("urlake", "1", ""))
+	cols := w.ColumnWriters()
+	values := make([][]parquet.Value, NumColumns)
+	text := func(c Column, s string, level int) {
+		values[c] = append(values[c], parquet.ByteArrayValue([]byte(s)).Level(0, level, int(c)))
+	}
+	optional := func(c Column, has bool, v parquet.Value) {
+		if has {
+			values[c] = append(values[c], v.Level(0, 1, int(c)))
+		} else {
+			values[c] = append(values[c], parquet.NullValue().Level(0, 0, int(c)))
+		}
+	}
+	for len(rows) > 0 {
+		page := rows[:min(PageRows, len(rows))]
+		rows = rows[len(page):]
+		for c := range values {
+			values[c] = values[c][:0]
+		}
+		for i := range page {
+			r := &page[i]
+			values[ColDatasetID] = append(values[ColDatasetID], parquet.Int32Value(testDataset).Level(0, 0, int(ColDatasetID)))
+			text(ColBatch, testBatch, 0)
+			text(ColScheme, r.Scheme, 0)
+			optional(ColPort, r.Port >= 0, parquet.Int32Value(r.Port))
+			values[ColDomainID] = append(values[ColDomainID], parquet.Int64Value(int64(urlnorm.DomainID(r.Domain))).Level(0, 0, int(ColDomainID)))
+			text(ColDomain, r.Domain, 0)
+			text(ColHost, r.Host, 0)
+			optional(ColTS, r.HasTS, parquet.Int64Value(r.TS))
+			optional(ColSize, r.HasSize, parquet.Int64Value(r.Size))
+			text(ColPathQuery, r.PathQuery, 0)
+			url := urlnorm.URLID([]byte(r.Scheme + "://" + r.Host + r.PathQuery))
+			values[ColURLID] = append(values[ColURLID], parquet.Int64Value(int64(url)).Level(0, 0, int(ColURLID)))
+			optional(ColRawURL, r.RawURL != "", parquet.ByteArrayValue([]byte(r.RawURL)))
+			optional(ColExtras, r.Extras != "", parquet.ByteArrayValue([]byte(r.Extras)))
+		}
+		for c, w := range cols {
+			if _, err := w.WriteRowValues(values[c]); err != nil {
+				tb.Fatal(err)
+			}
+			if err := w.Flush(); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		tb.Fatal(err)
+	}
+}
