@@ -151,7 +151,7 @@ func (p *csvParser) record(rec *Record) string {
 
 // cell returns field i, nil where the row is too short.
 func (p *csvParser) cell(i int) []byte {
-	if i >= len(p.cells) {
+	if i < 0 || i >= len(p.cells) {
 		return nil
 	}
 	c := p.cells[i]

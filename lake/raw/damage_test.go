@@ -195,6 +195,16 @@ func TestPlansAreHeldToTheirObject(t *testing.T) {
 	if _, err := Open(bytes.NewReader(compressed(t, "gzip", text)), "a", r.Plan()); !errors.Is(err, ErrInput) {
 		t.Errorf("a plan for plain text opened gzip: %v", err)
 	}
+	// A plan that names no column, as one for an empty object.
+	for _, format := range []string{CSV, TSV, CDX, CDXJ, JSON, JSONLines} {
+		r, err := Open(strings.NewReader("{} a b c\n"), "a", Plan{Compression: "none", Format: format, AllExtras: true, Extras: []Column{{}}, TS: &Column{}, Size: &Column{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, rej, err := r.Next(); err != nil || rej == nil {
+			t.Errorf("%s without a URL column: want a reject, got %v", format, err)
+		}
+	}
 	if _, err := Open(bytes.NewReader(text), "a", Plan{Compression: "none", Format: "parquet"}); err == nil {
 		t.Error("a plan with an unknown format was opened")
 	}

@@ -26,8 +26,8 @@ const (
 //
 // Format Auto: JSON, CDX and CDXJ by their syntax. Of the rest, text is a table if cutting it
 // at one separator (tab , ; or |) gives rows of one width and either the name says .csv or
-// .tsv, or a header names a URL column, or a second column holds URLs or dates; else it is a
-// list. So a list of URLs with commas in them stays a list.
+// .tsv, or a header names a URL column, or beside the URLs a second column holds URLs or dates
+// (behind a tab, anything); else it is a list. So a list of URLs with commas in them stays one.
 //
 // URL column: of the columns with one of the names below whose values look like URLs or
 // hosts, the one with the best name, then the first one:
@@ -53,6 +53,9 @@ func Detect(name string, head []byte, opt Options) (Plan, error) {
 	}
 	d := &detector{name: name, ext: extension(name), opt: opt, whole: len(head) < HeadSize,
 		text: bytes.TrimPrefix(head, bom)}
+	if d.time, err = newTimeFormat(opt.TSFormat); err != nil {
+		return Plan{}, err
+	}
 	d.plan = Plan{Compression: noCompression, MaxLine: opt.MaxLine, TSFormat: opt.TSFormat,
 		AllExtras: slices.Contains(opt.Extras, "*")}
 	if bytes.IndexByte(d.text, '\n') < 0 {
@@ -71,6 +74,7 @@ type detector struct {
 	opt       Options
 	whole     bool
 	text      []byte
+	time      timeFormat
 	plan      Plan
 }
 
@@ -95,11 +99,13 @@ func (d *detector) note(format string, args ...any) {
 
 func (d *detector) detect() error {
 	format := d.opt.Format
-	if len(trimSpace(d.text)) == 0 {
-		// No records, whatever they would have been.
-		if d.plan.Format = format; format == Auto {
-			d.plan.Format = Lines
-		}
+	blank := len(trimSpace(d.text)) == 0
+	if blank && format == Auto {
+		format = Lines
+	}
+	if blank && d.whole {
+		// No records, whatever they would have been: no column is missing.
+		d.plan.Format = format
 		return nil
 	}
 	if format == Auto {
@@ -159,7 +165,7 @@ func (d *detector) sniff() (string, error) {
 	case share(isCDXJLine):
 		return CDXJ, nil
 	case share(isZipNumLine):
-		return "", d.refuse("it is the index of a ZipNum cluster, which holds a URL in 3,000", "give the .cdx.gz files it points to")
+		return "", d.refuse("it is the index of a ZipNum cluster and not its URLs", "give the .cdx.gz files it points to")
 	case share(isCDXLine):
 		return CDX, nil
 	case share(isAccessLogLine):
@@ -174,9 +180,12 @@ func (d *detector) lines() [][]byte {
 	var lines [][]byte
 	in := d.sample(d.text)
 	for len(lines) < sampleRows {
-		line, _, err := in.readLine()
+		line, long, err := in.readLine()
 		if err != nil {
 			break
+		}
+		if long {
+			continue
 		}
 		if l := trimSpace(line); len(l) > 0 && l[0] != '#' {
 			if in.r == in.w && !d.complete() && len(lines) > 0 {
@@ -200,9 +209,9 @@ func (d *detector) eol() byte {
 	return '\n'
 }
 
-// sample is an input over text. Its lines are limited by the head alone.
+// sample is an input over text.
 func (d *detector) sample(text []byte) *input {
-	return &input{buf: text, w: len(text), line: 1, eol: d.eol(), max: HeadSize, err: io.EOF}
+	return &input{buf: text, w: len(text), line: 1, eol: d.eol(), max: d.opt.MaxLine, err: io.EOF}
 }
 
 // sniffObjects tells JSON Lines from documents that go over lines.
@@ -826,7 +835,11 @@ func (d *detector) planJSON() error {
 			}
 		}
 	}
-	if d.opt.URLColumn != "" || objects == 0 && strs > 0 || len(docs) == 0 {
+	if d.opt.URLColumn != "" || objects == 0 && strs > 0 {
+		return nil
+	}
+	if len(docs) == 0 {
+		d.plan.URL.Name = "url"
 		return nil
 	}
 	best, also := chooseLeaf(leaves, len(docs))
@@ -1045,14 +1058,12 @@ func isTSName(name string) bool {
 	return strings.EqualFold(name, "ts") || strings.EqualFold(name, "timestamp")
 }
 
+// isTime reports whether v is a time since there are URLs: a column called timestamp may also
+// hold seconds into a film.
 func (d *detector) isTime(v string) bool {
-	tf, _ := newTimeFormat(d.opt.TSFormat)
-	v = strings.TrimSpace(v)
-	if v == "" {
-		return true
-	}
-	_, ok := tf.parse([]byte(v))
-	return ok
+	const from, to = 631152000000, 4102444800000 // 1990 and 2100
+	ms, ok := d.time.parse([]byte(v))
+	return ok && from <= ms && ms < to
 }
 
 // looksURL reports whether v begins like an absolute URL with an authority.

@@ -116,8 +116,8 @@ type Options struct {
 	// a dot inside a name), in CDX by the names in cdx.go.
 	//
 	// Without URLColumn the column is chosen by its name and its values, see Detect. Without
-	// TSColumn a column called ts or timestamp is used where its values are timestamps, and
-	// CDX uses its own. Size is only ever read from a named column.
+	// TSColumn a column called ts or timestamp is used where all values of the head are times
+	// from 1990 to 2100, and CDX uses its own. Size is only ever read from a named column.
 	URLColumn string `json:"url_column,omitempty"`
 	TSColumn  string `json:"ts_column,omitempty"`
 	SizeField string `json:"size_field,omitempty"`
@@ -140,6 +140,14 @@ func (o Options) Check() error {
 	return err
 }
 
+// Validate reports options that no object could be read by: an unknown format, a longest line
+// out of bounds, a time format that is none. NewReader and Detect report the same.
+func (o Options) Validate() error {
+	_, err := o.check()
+	return err
+}
+
+// check returns the options with their defaults filled in.
 func (o Options) check() (Options, error) {
 	switch o.Format {
 	case "":
@@ -241,10 +249,15 @@ func (e *DataError) Error() string {
 	if e.Compression != noCompression {
 		s += fmt.Sprintf(" (byte %d of the %s data)", e.CompressedOffset, e.Compression)
 	}
+	return s + ": " + e.Reason()
+}
+
+// Reason says what is wrong, without the place.
+func (e *DataError) Reason() string {
 	if errors.Is(e.Err, io.ErrUnexpectedEOF) {
-		return s + ": the data ends in the middle; the object is truncated"
+		return "the data ends in the middle; the object is truncated"
 	}
-	return s + ": " + e.Err.Error()
+	return e.Err.Error()
 }
 
 // Is makes errors.Is(err, ErrInput) true.

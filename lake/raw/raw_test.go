@@ -152,6 +152,10 @@ func TestRecords(t *testing.T) {
 		{"a time nobody named, seen to be one", "a.csv", "url,ts\nhttp://a/,20240506000000\nhttp://b/,\n", Options{}, CSV,
 			[]string{"2 http://a/ ts=1714953600000", "3 http://b/"}, Counts{}},
 		{"a column called ts that holds something else", "a.csv", "url,ts\nhttp://a/,soon\n", Options{}, CSV, []string{"2 http://a/"}, Counts{}},
+		{"seconds into a film are no time", "a.csv", "url,timestamp\nhttp://a/,35.2\n", Options{}, CSV, []string{"2 http://a/"}, Counts{}},
+		{"a head of blank lines", "a", strings.Repeat("\n", HeadSize) + "http://a/\n", Options{}, Lines, []string{fmt.Sprintf("%d http://a/", HeadSize+1)}, Counts{Blank: HeadSize}},
+		{"a head of blank lines in CSV", "a", strings.Repeat("\n", HeadSize) + "http://a/\n", Options{Format: CSV}, CSV, []string{fmt.Sprintf("%d http://a/", HeadSize+1)}, Counts{Blank: HeadSize}},
+		{"nothing, of a named column", "a.csv", "\n", Options{URLColumn: "url", Format: CSV}, CSV, nil, Counts{Blank: 1}},
 		{"the caller's time format", "a.csv", "url,at\nhttp://a/,8/4/2016 11:52\n", Options{TSColumn: "at", TSFormat: "%m/%d/%Y %H:%M"}, CSV,
 			[]string{"2 http://a/ ts=1470311520000"}, Counts{}},
 		{"CSV asked for, in JSON's clothes", "a", "[url],x\nhttp://a/,1\n", Options{Format: CSV}, CSV, []string{"2 http://a/"}, Counts{}},
@@ -380,6 +384,9 @@ func TestRefusedObjectsSayWhatToDo(t *testing.T) {
 func TestWrongOptionsAreNotTheObjectsFault(t *testing.T) {
 	for _, opt := range []Options{{Format: "parquet"}, {MaxLine: -1}, {MaxLine: maxMaxLine + 1}, {TSFormat: "%Q"}, {TSFormat: "today"}, {TSFormat: "%"}} {
 		_, err := NewReader(strings.NewReader("http://a/\n"), "a", opt)
+		if opt.Validate() == nil {
+			t.Errorf("%+v: valid", opt)
+		}
 		if err == nil || errors.Is(err, ErrInput) {
 			t.Errorf("%+v: got %v, want an error that is no ErrInput", opt, err)
 		}
