@@ -496,9 +496,6 @@ func (k *bucketBuild) build(seed, buckets uint64) {
 		for off := 0; off < len(level); off += lineSize {
 			sample := total
 			for i := off; i < off+lineSize; i += 8 {
-				if i == off+lineSize/2 {
-					sample = total
-				}
 				w := le.Uint64(level[i:]) &^ le.Uint64(k.twice[i:])
 				le.PutUint64(level[i:], w)
 				total += uint64(bits.OnesCount64(w))

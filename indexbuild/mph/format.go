@@ -100,35 +100,36 @@ func levelLines(n int) int {
 	return (n*gammaPercent + perLine - 1) / perLine
 }
 
-// whole has ones in the words of a line's half that lie wholly between its middle and word i.
-var whole = [8][4]uint64{
-	{0, ones, ones, ones},
-	{0, 0, ones, ones},
-	{0, 0, 0, ones},
-	{},
+// before has ones in the words of a line that lie before word i.
+var before = [8][7]uint64{
 	{},
 	{ones},
 	{ones, ones},
 	{ones, ones, ones},
+	{ones, ones, ones, ones},
+	{ones, ones, ones, ones, ones},
+	{ones, ones, ones, ones, ones, ones},
+	{ones, ones, ones, ones, ones, ones, ones},
 }
 
 const ones = math.MaxUint64
 
-// rank is the number of ones in the bucket before a bit of this line: what the sample tells
-// for the line's middle, and the ones between. It counts all words of the half under a mask:
-// a loop to the bit's word would be mispredicted every time.
+// rank is the number of ones in the bucket before a bit of this line. It counts all words
+// under a mask: a loop to the bit's word is mispredicted every time.
 func rank(line *[lineSize]byte, bit uint64) uint64 {
 	le := binary.LittleEndian
 	i := bit >> 6 & 7
-	m := &whole[i]
-	down := i>>2 - 1 // all ones for the lower half
-	half := (*[lineSize / 2]byte)(line[i>>2*(lineSize/2):])
-	n := uint64(bits.OnesCount64(le.Uint64(line[i*8:]) & (1<<(bit&63) - 1 ^ down)))
-	n += uint64(bits.OnesCount64(le.Uint64(half[0:]) & m[0]))
-	n += uint64(bits.OnesCount64(le.Uint64(half[8:]) & m[1]))
-	n += uint64(bits.OnesCount64(le.Uint64(half[16:]) & m[2]))
-	n += uint64(bits.OnesCount64(le.Uint64(half[24:]) & m[3]))
-	return uint64(le.Uint32(line[lineSize-4:])) + (n ^ down) - down
+	m := &before[i]
+	n := le.Uint64(line[56:]) >> 32
+	n += uint64(bits.OnesCount64(le.Uint64(line[i*8:]) & (1<<(bit&63) - 1)))
+	n += uint64(bits.OnesCount64(le.Uint64(line[0:]) & m[0]))
+	n += uint64(bits.OnesCount64(le.Uint64(line[8:]) & m[1]))
+	n += uint64(bits.OnesCount64(le.Uint64(line[16:]) & m[2]))
+	n += uint64(bits.OnesCount64(le.Uint64(line[24:]) & m[3]))
+	n += uint64(bits.OnesCount64(le.Uint64(line[32:]) & m[4]))
+	n += uint64(bits.OnesCount64(le.Uint64(line[40:]) & m[5]))
+	n += uint64(bits.OnesCount64(le.Uint64(line[48:]) & m[6]))
+	return n
 }
 
 // bucket is one entry of the directory.
