@@ -484,19 +484,3 @@ func TestLocalStreamEndsInAnErrorWhenTheFileShrinks(t *testing.T) {
 		t.Errorf("a stream of %d of 100,000 bytes ended without an error", n)
 	}
 }
-
-func BenchmarkLocalReadRange(b *testing.B) {
-	s, err := blob.NewLocal(b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
-	const key = "urls/dataset_id=1/domain_prefix=00/part.parquet"
-	if _, err := s.Put(b.Context(), key, make([]byte, 1<<20), blob.Condition{}); err != nil {
-		b.Fatal(err)
-	}
-	for b.Loop() {
-		if _, err := s.ReadRange(b.Context(), key, 4096, 4096); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
