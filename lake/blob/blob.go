@@ -21,8 +21,8 @@
 //
 // Stores retry what is transient (timeouts, throttling, 5xx, broken connections)
 // themselves, with backoff, until the context ends or their attempts are used up; callers
-// do not retry again. Final errors are ErrNotExist, ErrPrecondition, ErrInvalidKey, ErrRange
-// and ErrChanged. A conditional put whose reply was lost is reported as whatever the last
+// do not retry again. Final errors are ErrNotExist, ErrPrecondition, ErrInvalidKey, ErrRange,
+// ErrChanged and ErrTooLarge. A conditional put whose reply was lost is reported as whatever the last
 // attempt saw, ErrPrecondition included; the caller that must know re-reads the
 // object and looks for what it wrote (see lake/manifest).
 //
