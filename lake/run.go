@@ -45,7 +45,7 @@ const (
 // errZeroByte: a row's key would be ambiguous.
 var errZeroByte = errors.New("zero byte in a row's domain, host, path_query, scheme or extras")
 
-// ErrRowTooLarge: a row's key is longer than MaxKey.
+// ErrRowTooLarge is the error of a row whose key would be longer than MaxKey.
 var ErrRowTooLarge = errors.New("row too large")
 
 // PartitionOf is the partition of a domain's rows.

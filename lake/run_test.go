@@ -261,7 +261,7 @@ func TestDamagedRunIsCorrupt(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := mergeError(store, run)
-		if err == nil && !cmp.Equal(want, got) || err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		if err == nil && !cmp.Equal(want, got) || err != nil && !isCorrupt(err) {
 			t.Fatalf("byte %d of %d flipped: %d rows, %v", i, len(data), len(got), err)
 		}
 	}
@@ -348,7 +348,7 @@ func FuzzRun(f *testing.F) {
 		for rows := range int64(4) {
 			run := lake.Run{FrameObject: lake.NewFrameObject("staging/r/run", ff), DirectoryBytes: size, Rows: rows}
 			got, err := mergeError(store, run)
-			if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			if err != nil && !isCorrupt(err) {
 				t.Fatalf("%v is not a corruption", err)
 			}
 			if err == nil && !slices.IsSortedFunc(got, compareRows) {
@@ -405,3 +405,5 @@ func benchmarkRows(n int) []lake.Row {
 	}
 	return rows
 }
+
+func isCorrupt(err error) bool { return errors.Is(err, codec.ErrCorrupt) }

@@ -1,0 +1,174 @@
+package lake_test
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// shows compares the block of a page in docs/formats that starts with ```info with got.
+func shows(t *testing.T, page, info, got string) {
+	t.Helper()
+	path := filepath.Join(testenv.Root(t), "docs", "formats", page)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), "```"+info+"\n")
+	shown, after, closed := strings.Cut(rest, "```\n")
+	if !ok || !closed {
+		t.Fatalf("%s has no block %q", page, info)
+	}
+	diff := cmp.Diff(shown, got)
+	if diff == "" {
+		return
+	}
+	if os.Getenv("URLAKE_UPDATE_GOLDEN") != "1" {
+		t.Errorf("%s shows something else (URLAKE_UPDATE_GOLDEN=1 rewrites it, read the difference):\n%s", page, diff)
+		return
+	}
+	if err := os.WriteFile(path, []byte(before+"```"+info+"\n"+got+"```\n"+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRegistryIsAsItsPageShows(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	for _, d := range []lake.Dataset{
+		{Name: "eot-2024", Title: "End of Term 2024 seeds", Source: "https://github.com/end-of-term/eot2024", Licence: "Apache-2.0"},
+		{Name: "smallweb"},
+	} {
+		if _, err := lake.RegisterDataset(ctx, store, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, finish := range []bool{true, true, false} {
+		run := fmt.Sprintf("run-%d", i+1)
+		if _, err := lake.RegisterIngest(ctx, store, 1, "2024-11", run); err != nil {
+			t.Fatal(err)
+		}
+		if finish {
+			if _, err := lake.FinishIngest(ctx, store, 1, "2024-11", run, lake.Digest([]byte(run))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for info, key := range map[string]string{"json datasets": lake.RegistryKey, "json ingests": lake.BatchRegistryKey(1)} {
+		data, _, err := store.Get(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shows(t, "registry.md", info, string(data))
+	}
+}
+
+func TestBatchRecordIsAsItsPageShows(t *testing.T) {
+	digest := lake.Digest([]byte("content"))
+	object := func(key string) lake.Object { return lake.Object{Key: key, Bytes: 4711, XXH64: "0123456789abcdef"} }
+	rejects := object(lake.RejectsKey(1, "2024-11", digest))
+	b := &lake.Batch{
+		Format: lake.BatchFormat, DatasetID: 1, Batch: "2024-11", CanonicalForm: lake.CurrentRules().CanonicalForm, PublicSuffix: lake.CurrentRules().PublicSuffix,
+		Inputs: []lake.Input{
+			{Name: "file:///data/seeds.csv.gz", Bytes: 120_000, Format: "csv+gzip", Records: 1000, Rejects: 2},
+			{Name: "s3://raw/more/seeds.txt", Bytes: 64_000, Format: "lines", Records: 500},
+		},
+		Records: 1500, Rows: 1400, Merged: 98, Rejected: map[string]int64{"scheme": 1, "host": 1}, Domains: 321,
+		Parts:    []lake.Part{{Object: object(lake.PartKey(1, lake.AnyPrefix, "2024-11", digest, 0)), DomainPrefix: lake.AnyPrefix, Rows: 1400, RowGroups: 1}},
+		Postings: []lake.FrameObject{{Object: object(lake.PostingsKey(1, "2024-11", digest)), TailBytes: 100, TailXXH64: "fedcba9876543210"}},
+		Rejects:  &rejects,
+	}
+	data, name, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows(t, "batch.md", "json", string(data))
+	got, err := lake.DecodeBatch(data, lake.BatchKey(1, "2024-11", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b, got); diff != "" {
+		t.Errorf("read back it differs: %s", diff)
+	}
+	for _, key := range []string{lake.BatchKey(2, "2024-11", name), lake.BatchKey(1, "2024-12", name), lake.BatchKey(1, "2024-11", digest)} {
+		if _, err := lake.DecodeBatch(data, key); !isCorrupt(err) {
+			t.Errorf("read as %s: %v", key, err)
+		}
+	}
+	for i := range data {
+		bad := []byte(string(data))
+		bad[i] ^= 4
+		if _, err := lake.DecodeBatch(bad, lake.BatchKey(1, "2024-11", lake.Digest(bad))); !isCorrupt(err) {
+			t.Errorf("byte %d changed: %v", i, err)
+		}
+	}
+}
+
+// The dump walks over the bytes by the page, not by the decoder.
+func TestRunIsAsItsPageShows(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	run := writeRuns(t, store, []lake.Row{
+		{Domain: "example.com", Host: "www.example.com", PathQuery: "/a", Scheme: "https", Port: -1, TS: 1714521600000, HasTS: true},
+		{Domain: "example.com", Host: "www.example.com", PathQuery: "/", Scheme: "http", Port: 8080, Size: 512, HasSize: true, RawURL: "HTTP://www.example.com:8080"},
+		{Domain: "example.org", Host: "example.org", PathQuery: "/", Scheme: "https", Port: -1, Extras: `{"lang":"fr"}`},
+	}, 1<<20)[0]
+	ff, err := run.FrameFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, run.Key, off, n) }
+	frames, err := codec.OpenFramesAt(ctx, read, ff, run.Key, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := frames.Read(ctx, read, 0, frames.Len())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for i, b := range data {
+		fmt.Fprintf(&out, "frame %d\n", i)
+		line := func(n int, format string, args ...any) {
+			fmt.Fprintf(&out, "  %s  %s\n", hex.EncodeToString(b[:n]), fmt.Sprintf(format, args...))
+			b = b[n:]
+		}
+		num := func(format string) int {
+			v, n := binary.Uvarint(b)
+			line(n, format, v)
+			return int(v)
+		}
+		if i == len(data)-1 {
+			line(4, "magic %s", b[:4])
+			line(4, "version %d", binary.LittleEndian.Uint32(b))
+			for range num("%d partitions") {
+				line(1, "partition %02x", b[0])
+				num("  %d rows")
+				num("  %d bytes of keys")
+				num("  %d frames")
+			}
+		} else {
+			for len(b) > 0 {
+				num("%d bytes shared")
+				n := num("%d bytes follow")
+				line(n, "%q", b[:n])
+			}
+		}
+		if len(b) > 0 {
+			t.Errorf("frame %d has %d bytes more", i, len(b))
+		}
+	}
+	shows(t, "run.md", "hexdump", out.String())
+}
