@@ -416,8 +416,8 @@ func (r *Reader) fail(err error) error {
 		CompressedOffset: r.src.used(), Err: err}
 }
 
-// listParser reads one URL a line. White space around it is no part of it. A # after white
-// space begins a remark; any other # belongs to the URL.
+// listParser reads one URL a line. White space around it is no part of it. A line that begins with # is a
+// comment; any other # belongs to the URL, so that a line means here what it means to urlnorm.
 type listParser struct {
 	in     *input
 	counts *Counts
@@ -442,9 +442,6 @@ func (p *listParser) next(rec *Record, rej *Reject) error {
 		if line[0] == '#' {
 			p.counts.Comments++
 			continue
-		}
-		if i := bytes.IndexByte(line, '#'); i > 0 && isSpace(line[i-1]) {
-			line = trimSpace(line[:i])
 		}
 		rec.URL = line
 		return nil
