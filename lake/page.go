@@ -680,6 +680,9 @@ const (
 	codecZSTD = 6
 	// indexReadBytes is how much is read at once where a whole part is read.
 	indexReadBytes = 4 << 20
+	// maxIndexBytes bounds a part's footer, and its column and offset indexes together. A part of PartBytes has at
+	// most 8,192 pages a column, whose bounds take 3 KB at the very most.
+	maxIndexBytes = 64 << 20
 	// footerGuess covers footer, column and offset indexes of a usual part: one read instead of three.
 	footerGuess = 256 << 10
 )
@@ -781,7 +784,7 @@ func readFooter(r io.ReaderAt, size int64, part string) (groups [][NumColumns]ch
 	}
 	n := int64(binary.LittleEndian.Uint32(tail[len(tail)-trailer:]))
 	footerOff := size - int64(trailer) - n
-	if footerOff < int64(len(parquetMagic)) || n > MaxPageBytes {
+	if footerOff < int64(len(parquetMagic)) || n > maxIndexBytes {
 		return bad(size-int64(trailer), "the size of a footer", n)
 	}
 	if footerOff < tailOff {
@@ -806,7 +809,7 @@ func readFooter(r io.ReaderAt, size int64, part string) (groups [][NumColumns]ch
 			dataEnd += m.bytes
 		}
 	}
-	if dataEnd > footerOff || footerOff-dataEnd > MaxPageBytes {
+	if dataEnd > footerOff || footerOff-dataEnd > maxIndexBytes {
 		return bad(footerOff, "indexes between pages and footer", fmt.Sprintf("%d bytes", footerOff-dataEnd))
 	}
 	if dataEnd < tailOff {
@@ -909,7 +912,7 @@ func decodeChunk(r thriftReader, m *chunkMeta) {
 		case 4:
 			m.indexOff = r.int(f, thriftI64, 1, maxFileBytes)
 		case 5:
-			m.indexBytes = r.int(f, thriftI32, 1, MaxPageBytes)
+			m.indexBytes = r.int(f, thriftI32, 1, maxIndexBytes)
 		default:
 			r.skip(f)
 		}
