@@ -560,20 +560,22 @@ func TestLostRepliesDoNotShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := objects(t, alone)
-	for n := 1; ; n++ {
-		inner := blob.NewMemory()
-		store := blob.NewFaulty(inner)
-		store.Inject(blob.Fault{Op: blob.OpPut, Nth: n, After: true})
-		_, err := steps(ctx, store, "run", madeUpSpec(dir), l)
-		if store.Fired() == 0 {
-			break
-		}
-		if err != nil {
-			if _, err = steps(ctx, store, "run", madeUpSpec(dir), l); err != nil {
-				t.Fatalf("reply to put %d lost, done again: %v", n, err)
+	for _, op := range []blob.Op{blob.OpPut, blob.OpFinish} {
+		for n := 1; ; n++ {
+			inner := blob.NewMemory()
+			store := blob.NewFaulty(inner)
+			store.Inject(blob.Fault{Op: op, Nth: n, After: true})
+			_, err := steps(ctx, store, "run", madeUpSpec(dir), l)
+			if store.Fired() == 0 {
+				break
 			}
+			if err != nil {
+				if _, err = steps(ctx, store, "run", madeUpSpec(dir), l); err != nil {
+					t.Fatalf("reply to %v %d lost, done again: %v", op, n, err)
+				}
+			}
+			sameObjects(t, want, objects(t, inner))
 		}
-		sameObjects(t, want, objects(t, inner))
 	}
 }
 
@@ -749,6 +751,7 @@ func TestBadInputIsAnInputError(t *testing.T) {
 		"dataset name":           {Dataset: "a/b", Inputs: []string{good}},
 		"batch name":             {Dataset: "d", Batch: "..", Inputs: []string{good}},
 		"no such file":           {Dataset: "d", Inputs: []string{filepath.Join(dir, "none")}},
+		"below a file":           {Dataset: "d", Inputs: []string{good + "/x"}},
 		"no such match":          {Dataset: "d", Inputs: []string{filepath.Join(dir, "none*")}},
 		"bad glob":               {Dataset: "d", Inputs: []string{filepath.Join(dir, "[")}},
 		"empty folder":           {Dataset: "d", Inputs: []string{filepath.Join(dir, "empty")}},
@@ -796,6 +799,10 @@ func TestObjectChangedSinceThePlanIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	// The plan itself stays what it was.
+	if again, err := ingest.MakePlan(ctx, store, "run", spec); err != nil || again != plan {
+		t.Errorf("%+v, %v; want %+v", again, err, plan)
+	}
+	spec.Extras = []string{} // says the same
 	if again, err := ingest.MakePlan(ctx, store, "run", spec); err != nil || again != plan {
 		t.Errorf("%+v, %v; want %+v", again, err, plan)
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -24,6 +25,10 @@ type object struct {
 	// ETag changes when the object does.
 	ETag string `json:"etag"`
 }
+
+// maxObjects bounds the objects of one batch: their names stand in its record, some 200 bytes each, and records are
+// read whole.
+const maxObjects = 1 << 20
 
 // openStore opens the bucket of an input. Tests put other stores behind s3:// names.
 var openStore = blob.Open
@@ -46,6 +51,9 @@ func (in *inputs) expand(ctx context.Context, patterns []string) ([]object, erro
 			return nil, &InputError{Object: p, Reason: "there is nothing there"}
 		}
 		all = append(all, found...)
+		if len(all) > maxObjects {
+			return nil, &InputError{Object: p, Reason: fmt.Sprintf("more than %d objects in one batch; pack them, or make several batches", maxObjects)}
+		}
 	}
 	slices.SortFunc(all, func(a, b object) int { return strings.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(all, func(a, b object) bool { return a.Name == b.Name }), nil
@@ -163,6 +171,8 @@ func fileError(name string, err error) error {
 		reason = "no such file or folder"
 	case errors.Is(err, fs.ErrPermission):
 		reason = "permission denied"
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG):
+		reason = "not a path"
 	default:
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -72,10 +71,24 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 	if err := p.check(run); err != nil {
 		return PlanSummary{}, err
 	}
-	if !reflect.DeepEqual(p.Spec, spec) {
+	same, err := sameSpec(p.Spec, spec)
+	if err != nil {
+		return PlanSummary{}, err
+	}
+	if !same {
 		return PlanSummary{}, &InputError{Reason: fmt.Sprintf("run %s was planned for something else", run)}
 	}
 	return PlanSummary{DatasetID: p.DatasetID, Batch: p.Batch, Splits: p.Count, Bytes: p.Bytes, Objects: p.Objects}, nil
+}
+
+// sameSpec compares what specs say: an empty list and none are the same.
+func sameSpec(a, b Spec) (bool, error) {
+	x, err := json.Marshal(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := json.Marshal(b)
+	return bytes.Equal(x, y), err
 }
 
 // check refuses what later steps would stumble over.
