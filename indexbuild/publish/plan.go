@@ -88,7 +88,7 @@ type planned struct {
 	Replaces string `json:"replaces,omitempty"`
 }
 
-// RulesError: batches made by different URL rules or public suffix lists cannot be in one version. It
+// RulesError says that batches made by different URL rules or public suffix lists cannot be in one version. It
 // takes a rebuild to move the rows.
 type RulesError struct {
 	DatasetID uint32

@@ -43,9 +43,10 @@ var allowed = map[string][]string{
 	"serve/ui":     {},
 	"serve":        {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},
 
-	"internal/cli":     {},
-	"internal/testenv": {},
-	"internal/layers":  {},
+	"internal/cli":      {},
+	"internal/testenv":  {},
+	"internal/testlake": {"lake", "lake/blob", "lake/ingest", "indexbuild", "indexbuild/publish"},
+	"internal/layers":   {},
 }
 
 // forbidden are imports from outside, by the folder that may not have them, with the reason.

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -95,6 +97,7 @@ type Server struct {
 	frames   *cache[segment.CacheKey]
 	pages    *cache[pageKey]
 	gate     *semaphore.Weighted
+	datasets int // on a page: MaxDatasets
 
 	current atomic.Pointer[Snapshot]
 	// refreshing keeps two callers of Refresh from opening the same version twice.
@@ -147,10 +150,33 @@ func NewServer(store blob.Store, opt Options) *Server {
 		opt.Log = slog.Default()
 	}
 	return &Server{
-		store: store, opt: opt, follower: manifest.NewFollower(store),
+		store: whole{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
 		frames: newCache[segment.CacheKey](opt.FrameBytes), pages: newCache[pageKey](opt.PageBytes),
 		gate: semaphore.NewWeighted(pagesInFlight), segments: map[string]*sharedSegment{},
 	}
+}
+
+// whole is the store of immutable objects: one that ends before the bytes that are known to be in it is damaged.
+type whole struct{ blob.Store }
+
+func (w whole) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	data, err := w.Store.ReadRange(ctx, key, off, n)
+	return data, cut(err, key, off, n)
+}
+
+func (w whole) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
+	r, err := w.Store.Open(ctx, key, off, n)
+	return r, cut(err, key, off, n)
+}
+
+// Unwrap lets the files of a local store be found.
+func (w whole) Unwrap() blob.Store { return w.Store }
+
+func cut(err error, key string, off, n int64) error {
+	if errors.Is(err, blob.ErrRange) {
+		return codec.Corrupt(key, "object", off, fmt.Sprintf("%d bytes", n), "the end before them")
+	}
+	return err
 }
 
 // Run follows the manifest until ctx ends. What goes wrong is logged once and shown by Status; the

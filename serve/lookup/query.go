@@ -169,7 +169,7 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 
 	it := all.Iterator()
 	it.AdvanceIfNeeded(from)
-	for it.HasNext() && len(page.Datasets) < MaxDatasets {
+	for it.HasNext() && len(page.Datasets) < s.server.datasets {
 		d := DatasetTotals{ID: it.Next()}
 		known, ok := s.version.Dataset(d.ID)
 		if !ok {

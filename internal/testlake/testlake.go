@@ -1,0 +1,135 @@
+// Package testlake makes small lakes for tests, by the real steps: every batch is ingested
+// from a file and every version published as workers do it, in this process. It is for tests only.
+package testlake
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+// Record is one raw record. HasTS and HasSize tell whether TS (milliseconds since the epoch) and Size are there.
+type Record struct {
+	URL     string
+	TS      int64
+	HasTS   bool
+	Size    int64
+	HasSize bool
+}
+
+// runs numbers the runs of this process.
+var runs atomic.Int64
+
+// Run returns a run id that no other call returned.
+func Run() string { return "run-" + strconv.FormatInt(runs.Add(1), 10) }
+
+// folders are where tests' inputs lie. A batch record names its inputs, so the same records have to come from the same
+// path to be the same content.
+var folders sync.Map
+
+// input writes records to a file named by what is in it.
+func input(tb testing.TB, records []Record) string {
+	tb.Helper()
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	for _, r := range records {
+		rec := map[string]any{"url": r.URL}
+		if r.HasTS {
+			rec["ts"] = time.UnixMilli(r.TS).UTC().Format("2006-01-02T15:04:05.000Z07:00")
+		}
+		if r.HasSize {
+			rec["size"] = r.Size
+		}
+		if err := enc.Encode(rec); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	folder, ok := folders.Load(tb)
+	if !ok {
+		var loaded bool
+		if folder, loaded = folders.LoadOrStore(tb, tb.TempDir()); !loaded {
+			tb.Cleanup(func() { folders.Delete(tb) })
+		}
+	}
+	path := filepath.Join(folder.(string), lake.Digest(buf.Bytes())+".jsonl")
+	tmp := path + Run()
+	if err := os.WriteFile(tmp, buf.Bytes(), 0o666); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// Ingest takes records into a lake as one batch of a dataset, without publishing it.
+func Ingest(tb testing.TB, store blob.Store, dataset, batch string, records []Record) ingest.FinishResult {
+	tb.Helper()
+	done, err := steps(tb.Context(), store, ingest.Spec{
+		Lake: store.URL(), Dataset: dataset, Batch: batch, Inputs: []string{input(tb, records)},
+		Format: "jsonl", URLColumn: "url", TSColumn: "ts", SizeField: "size", MaxRejectRate: 1,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return done
+}
+
+// steps does what IngestWorkflow orders.
+func steps(ctx context.Context, store blob.Store, spec ingest.Spec) (none ingest.FinishResult, err error) {
+	run := Run()
+	plan, err := ingest.MakePlan(ctx, store, run, spec)
+	if err != nil {
+		return none, err
+	}
+	for split := range plan.Splits {
+		if _, err := ingest.Normalize(ctx, store, run, split, nil); err != nil {
+			return none, err
+		}
+	}
+	merge, err := ingest.PlanMerge(ctx, store, run)
+	if err != nil {
+		return none, err
+	}
+	var postings []lake.FrameObject
+	domains := int64(0)
+	for task := range merge.Tasks {
+		if _, err := ingest.Merge(ctx, store, run, task, nil); err != nil {
+			return none, err
+		}
+		object, n, err := indexbuild.Extract(ctx, store, run, task)
+		if err != nil {
+			return none, err
+		}
+		postings = append(postings, object)
+		domains += n
+	}
+	done, err := ingest.Finish(ctx, store, run, postings, domains)
+	if err != nil {
+		return none, err
+	}
+	return done, ingest.Cleanup(ctx, store, run)
+}
+
+// Publish makes a version with every finished batch.
+func Publish(tb testing.TB, store blob.Store) publish.Committed {
+	tb.Helper()
+	done, err := publish.All(tb.Context(), store, Run(), tb.TempDir())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return done
+}
