@@ -134,15 +134,9 @@ type Options struct {
 	TSFormat string `json:"ts_format,omitempty"`
 }
 
-// Check reports what is wrong with the options, whatever the object.
+// Check reports options that no object could be read by: an unknown format, a longest line out
+// of bounds, a time format that is none. NewReader, Open and Detect report the same.
 func (o Options) Check() error {
-	_, err := o.check()
-	return err
-}
-
-// Validate reports options that no object could be read by: an unknown format, a longest line
-// out of bounds, a time format that is none. NewReader and Detect report the same.
-func (o Options) Validate() error {
 	_, err := o.check()
 	return err
 }

@@ -384,7 +384,7 @@ func TestRefusedObjectsSayWhatToDo(t *testing.T) {
 func TestWrongOptionsAreNotTheObjectsFault(t *testing.T) {
 	for _, opt := range []Options{{Format: "parquet"}, {MaxLine: -1}, {MaxLine: maxMaxLine + 1}, {TSFormat: "%Q"}, {TSFormat: "today"}, {TSFormat: "%"}} {
 		_, err := NewReader(strings.NewReader("http://a/\n"), "a", opt)
-		if opt.Validate() == nil {
+		if opt.Check() == nil {
 			t.Errorf("%+v: valid", opt)
 		}
 		if err == nil || errors.Is(err, ErrInput) {
