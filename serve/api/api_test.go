@@ -1,0 +1,468 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/lookup"
+)
+
+// service is a server over a lake, and its log.
+type service struct {
+	t      *testing.T
+	store  blob.Store
+	server *lookup.Server
+	web    http.Handler
+	log    bytes.Buffer
+}
+
+func start(t *testing.T, store blob.Store, opt lookup.Options) *service {
+	t.Helper()
+	s := &service{t: t, store: store}
+	opt.CacheDir = t.TempDir()
+	opt.Log = slog.New(slog.DiscardHandler)
+	s.server = lookup.NewServer(blob.NewCounting(store), opt)
+	t.Cleanup(s.server.Close)
+	if err := s.server.Refresh(t.Context()); err != nil && !errors.Is(err, manifest.ErrNoVersion) {
+		t.Fatal(err)
+	}
+	s.web = New(s.server, slog.New(slog.NewJSONHandler(&s.log, nil)))
+	return s
+}
+
+func (s *service) do(method, path string) *httptest.ResponseRecorder {
+	s.t.Helper()
+	w := httptest.NewRecorder()
+	s.web.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	return w
+}
+
+// get decodes an answer into v and returns its status.
+func (s *service) get(path string, v any) int {
+	s.t.Helper()
+	w := s.do("GET", path)
+	dec := json.NewDecoder(w.Body)
+	if v != nil && w.Code == http.StatusOK {
+		dec.DisallowUnknownFields()
+	}
+	if err := dec.Decode(v); err != nil {
+		s.t.Fatalf("GET %s: %d: %v", path, w.Code, err)
+	}
+	return w.Code
+}
+
+type answer struct {
+	Domain        string     `json:"domain"`
+	DomainID      string     `json:"domain_id"`
+	Version       string     `json:"version"`
+	TakedownEpoch int        `json:"takedown_epoch"`
+	Returned      int        `json:"returned"`
+	Complete      bool       `json:"complete"`
+	StoppedBy     *string    `json:"stopped_by"`
+	NextCursor    *string    `json:"next_cursor"`
+	Next          *string    `json:"next"`
+	Explain       *explained `json:"explain"`
+	PublicSuffix  string     `json:"public_suffix_list"`
+	Others        []string   `json:"other_domains"`
+}
+
+type explained struct {
+	Requests int `json:"requests"`
+	Bytes    int `json:"bytes"`
+	Reads    []struct {
+		Op     string `json:"op"`
+		Object string `json:"object"`
+		Offset int    `json:"offset"`
+		Bytes  int    `json:"bytes"`
+	} `json:"reads"`
+}
+
+type domainAnswer struct {
+	answer
+	Total    int         `json:"total_datasets"`
+	Datasets []datasetOf `json:"datasets"`
+}
+
+type datasetOf struct {
+	ID      int     `json:"dataset_id"`
+	Name    string  `json:"name"`
+	Count   int     `json:"url_count_est"`
+	Size    *int    `json:"size"`
+	FirstTS *string `json:"first_ts"`
+	LastTS  *string `json:"last_ts"`
+}
+
+type urlsAnswer struct {
+	answer
+	DatasetID  int       `json:"dataset_id"`
+	Total      int       `json:"total_est"`
+	Offset     int       `json:"offset"`
+	Items      []urlItem `json:"items"`
+	NextOffset *int      `json:"next_offset"`
+}
+
+type urlItem struct {
+	ID  string  `json:"url_id"`
+	URL string  `json:"url"`
+	TS  *string `json:"ts"`
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// small is a lake of two datasets.
+func small(t *testing.T) blob.Store {
+	t.Helper()
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{
+		{URL: "https://Example.com:443/b?z=1&a=2#f", TS: 1_700_000_000_123, HasTS: true, Size: 10, HasSize: true},
+		{URL: "http://www.example.com:8080/a", TS: 1_600_000_000_000, HasTS: true, Size: 5, HasSize: true},
+		{URL: "https://other.test/"},
+	})
+	testlake.Ingest(t, store, "beta", "b1", []testlake.Record{{URL: "https://example.com/only"}})
+	testlake.Publish(t, store)
+	return store
+}
+
+func TestBothQueries(t *testing.T) {
+	s := start(t, small(t), lookup.Options{})
+	version := s.server.Status().Version
+	for _, path := range []string{"/v1/domain/example.com", "/domain/example.com", "/v1/domain/EXAMPLE.com.", "/v1/domain/" + url.PathEscape("https://www.example.com/a?b#c")} {
+		var got domainAnswer
+		if status := s.get(path, &got); status != 200 {
+			t.Fatalf("%s: %d", path, status)
+		}
+		want := domainAnswer{
+			answer: answer{Domain: "example.com", DomainID: urlnorm.FormatID(urlnorm.DomainID("example.com")), Version: version, Returned: 2, Complete: true},
+			Total:  2,
+			Datasets: []datasetOf{
+				{1, "alpha", 2, ptr(15), ptr("2020-09-13T12:26:40.000Z"), ptr("2023-11-14T22:13:20.123Z")},
+				{2, "beta", 1, nil, nil, nil},
+			},
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(domainAnswer{}, urlsAnswer{})); diff != "" {
+			t.Fatalf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+	item := func(u string, ts *string) urlItem {
+		return urlItem{urlnorm.FormatID(urlnorm.URLID([]byte(u))), u, ts}
+	}
+	all := []urlItem{item("https://example.com/b?a=2&z=1", ptr("2023-11-14T22:13:20.123Z")), item("http://www.example.com:8080/a", ptr("2020-09-13T12:26:40.000Z"))}
+	for _, path := range []string{"/v1/domain/example.com/datasets/1/urls", "/domain/example.com/dataset/1/urls", "/v1/domain/example.com/datasets/1/urls?version=" + version} {
+		var got urlsAnswer
+		if status := s.get(path, &got); status != 200 {
+			t.Fatalf("%s: %d", path, status)
+		}
+		want := urlsAnswer{
+			answer:    answer{Domain: "example.com", DomainID: urlnorm.FormatID(urlnorm.DomainID("example.com")), Version: version, Returned: 2, Complete: true},
+			DatasetID: 1, Total: 2, Items: all,
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(domainAnswer{}, urlsAnswer{})); diff != "" {
+			t.Fatalf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+	// Links lead through the pages.
+	var got []urlItem
+	next := "/v1/domain/example.com/datasets/1/urls?limit=1"
+	for pages := 0; ; pages++ {
+		var page urlsAnswer
+		if status := s.get(next, &page); status != 200 {
+			t.Fatalf("%s: %d", next, status)
+		}
+		got = append(got, page.Items...)
+		if page.Next == nil {
+			if !page.Complete || page.NextOffset != nil || page.NextCursor != nil || pages != 1 {
+				t.Fatalf("%+v", page)
+			}
+			break
+		}
+		if page.Complete || *page.NextOffset != pages+1 || !strings.Contains(*page.Next, "version="+version) {
+			t.Fatalf("%+v", page)
+		}
+		next = *page.Next
+	}
+	if diff := cmp.Diff(all, got); diff != "" {
+		t.Fatalf("pages (-want +got):\n%s", diff)
+	}
+}
+
+func TestAbsenceIsAnAnswer(t *testing.T) {
+	s := start(t, small(t), lookup.Options{})
+	var d domainAnswer
+	if status := s.get("/v1/domain/no-such.example", &d); status != 200 || d.Total != 0 || d.Datasets == nil || !d.Complete {
+		t.Fatalf("%d: %+v", status, d)
+	}
+	for _, path := range []string{"/v1/domain/no-such.example/datasets/1/urls", "/v1/domain/other.test/datasets/2/urls", "/v1/domain/example.com/datasets/1/urls?offset=2", "/v1/domain/example.com/datasets/1/urls?offset=99999999999"} {
+		var u urlsAnswer
+		if status := s.get(path, &u); status != 200 || len(u.Items) != 0 || u.Items == nil || !u.Complete || u.NextOffset != nil {
+			t.Fatalf("%s: %d: %+v", path, status, u)
+		}
+	}
+}
+
+type problemDocument struct {
+	Type, Title, Detail, Reason, Parameter, File, Section, Offset string
+	Status                                                        int
+}
+
+func TestProblems(t *testing.T) {
+	store := small(t)
+	s := start(t, store, lookup.Options{})
+	var page urlsAnswer
+	s.get("/v1/domain/example.com/datasets/1/urls?limit=1", &page)
+	cursor := url.QueryEscape(*page.NextCursor)
+	for _, c := range []struct {
+		method, path string
+		status       int
+		kind         string
+	}{
+		{"GET", "/v1/domain/mailto:me", 400, "not-a-host"},
+		{"GET", "/v1/domain/word", 400, "not-a-host"},
+		{"GET", "/v1/domain/example.com/datasets/9/urls", 404, "unknown-dataset"},
+		{"GET", "/v1/domain/example.com/datasets/x/urls", 400, "bad-parameter"},
+		{"GET", "/v1/domain/example.com/datasets/4294967296/urls", 400, "bad-parameter"},
+		{"GET", "/v1/domain/example.com/datasets/1/urls?limit=0", 400, "bad-parameter"},
+		{"GET", "/v1/domain/example.com/datasets/1/urls?limit=many", 400, "bad-parameter"},
+		{"GET", "/v1/domain/example.com/datasets/1/urls?offset=-1", 400, "bad-parameter"},
+		{"GET", "/v1/domain/example.com/datasets/1/urls?offset=1&cursor=" + cursor, 400, "bad-parameter"},
+		{"GET", "/v1/domain/example.com/datasets/1/urls?limit=%zz", 400, "bad-parameter"},
+		{"GET", "/v1/domain/example.com/datasets/1/urls?cursor=forged", 400, "bad-cursor"},
+		{"GET", "/v1/domain/example.com/datasets/2/urls?cursor=" + cursor, 400, "bad-cursor"},
+		{"GET", "/v1/domain/other.test/datasets/1/urls?cursor=" + cursor, 400, "bad-cursor"},
+		{"GET", "/v1/domain/example.com?cursor=" + cursor, 400, "bad-cursor"},
+		{"GET", "/v1/domain/example.com?version=newest", 400, "bad-version"},
+		{"GET", "/v1/domain/example.com?version=20200101T000000.000Z-00000000", 410, "version-gone"},
+		{"GET", "/v1/domain/example.com?version=29990101T000000.000Z-00000000", 404, "unknown-version"},
+		{"GET", "/v1/nothing", 404, "no-such-path"},
+		{"GET", "/v1/domain/", 404, "no-such-path"},
+		{"POST", "/v1/domain/example.com", 405, "method-not-allowed"},
+		{"DELETE", "/", 405, "method-not-allowed"},
+	} {
+		w := s.do(c.method, c.path)
+		var p problemDocument
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+			t.Fatalf("%s: %v: %s", c.path, err, w.Body)
+		}
+		if w.Code != c.status || p.Status != c.status || p.Type != "urn:urlake:problem:"+c.kind || p.Title == "" || w.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
+		}
+	}
+	var p problemDocument
+	if s.get("/v1/domain/mailto:me", &p); p.Reason != "scheme" {
+		t.Errorf("reason %q", p.Reason)
+	}
+}
+
+func TestDamageIsAProblemWithItsPlace(t *testing.T) {
+	store := small(t)
+	var part string
+	for info, err := range store.List(t.Context(), "urls/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := store.Get(t.Context(), info.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range data {
+			data[i] ^= 0x10
+		}
+		if _, err := store.Put(t.Context(), info.Key, data, blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		part = info.Key
+	}
+	s := start(t, store, lookup.Options{})
+	var p problemDocument
+	status := s.get("/v1/domain/example.com/datasets/2/urls", &p)
+	if status != 500 || p.Type != "urn:urlake:problem:corrupt" || p.File != part || p.Section == "" {
+		t.Fatalf("%d: %+v", status, p)
+	}
+	if !strings.Contains(s.log.String(), `"level":"ERROR"`) {
+		t.Fatalf("log: %s", s.log.String())
+	}
+}
+
+func TestServerWithoutAVersion(t *testing.T) {
+	store := blob.NewMemory()
+	s := start(t, store, lookup.Options{})
+	for _, path := range []string{"/readyz", "/v1/domain/example.com", "/v1/domain/example.com/datasets/1/urls", "/v1/datasets"} {
+		w := s.do("GET", path)
+		var p problemDocument
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 503 || !strings.Contains(p.Detail, manifest.ErrNoVersion.Error()) || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	if w := s.do("GET", "/healthz"); w.Code != 200 {
+		t.Errorf("healthz: %d", w.Code)
+	}
+	if w := s.do("GET", "/"); w.Code != 200 || !strings.Contains(w.Body.String(), manifest.ErrNoVersion.Error()) {
+		t.Errorf("start page: %d %s", w.Code, w.Body)
+	}
+	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://example.com/"}})
+	testlake.Publish(t, store)
+	if err := s.server.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var ready map[string]any
+	if status := s.get("/readyz", &ready); status != 200 || ready["version"] == "" || ready["public_suffix_lists_agree"] != true || ready["error"] != nil {
+		t.Fatalf("%d %v", status, ready)
+	}
+	// A manifest that is damaged afterwards does not stop what is served, but it shows.
+	if _, err := store.Put(t.Context(), manifest.Key, []byte("{}"), blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.server.Refresh(t.Context()); !errors.Is(err, codec.ErrCorrupt) {
+		t.Fatalf("got %v", err)
+	}
+	if status := s.get("/readyz", &ready); status != 200 || !strings.Contains(fmt.Sprint(ready["error"]), manifest.Key) {
+		t.Fatalf("%d %v", status, ready)
+	}
+}
+
+func TestExplainListsWhatWasRead(t *testing.T) {
+	s := start(t, small(t), lookup.Options{})
+	var cold, warm urlsAnswer
+	s.get("/v1/domain/example.com/datasets/1/urls?explain=1", &cold)
+	if cold.Explain == nil || cold.Explain.Requests != 6 || len(cold.Explain.Reads) != 6 {
+		t.Fatalf("%+v", cold.Explain)
+	}
+	bytes, parts := 0, 0
+	for _, r := range cold.Explain.Reads {
+		if r.Op != "read" || r.Bytes == 0 {
+			t.Errorf("%+v", r)
+		}
+		if strings.HasPrefix(r.Object, "urls/") {
+			parts++
+		}
+		bytes += r.Bytes
+	}
+	if bytes != cold.Explain.Bytes || parts != 4 {
+		t.Fatalf("%+v", cold.Explain)
+	}
+	s.get("/v1/domain/example.com/datasets/1/urls?explain=1", &warm)
+	if warm.Explain == nil || warm.Explain.Requests != 0 {
+		t.Fatalf("%+v", warm.Explain)
+	}
+}
+
+func TestLimitIsCapped(t *testing.T) {
+	store := blob.NewMemory()
+	var records []testlake.Record
+	for i := range lookup.MaxLimit + 5 {
+		records = append(records, testlake.Record{URL: fmt.Sprintf("https://example.com/%d", i)})
+	}
+	testlake.Ingest(t, store, "alpha", "b1", records)
+	testlake.Publish(t, store)
+	s := start(t, store, lookup.Options{})
+	var page urlsAnswer
+	s.get("/v1/domain/example.com/datasets/1/urls?limit=20000", &page)
+	if len(page.Items) != lookup.MaxLimit || page.StoppedBy == nil || *page.StoppedBy != "limit" || page.Complete || page.Total != len(records) {
+		t.Fatalf("%d items of %d, stopped by %v", len(page.Items), page.Total, page.StoppedBy)
+	}
+	s.get(*page.Next, &page)
+	if len(page.Items) != 5 || page.StoppedBy != nil || !page.Complete {
+		t.Fatalf("%d items, stopped by %v", len(page.Items), page.StoppedBy)
+	}
+	s.get("/v1/domain/example.com/datasets/1/urls", &page)
+	if len(page.Items) != lookup.DefaultLimit {
+		t.Fatalf("%d items by default", len(page.Items))
+	}
+}
+
+func TestOtherPublicSuffixListIsSaid(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "http://co.uk/"}, {URL: "http://www.example.co.uk/"}})
+	testlake.Publish(t, store)
+	s := start(t, store, lookup.Options{PublicSuffix: "another list"})
+	var d domainAnswer
+	s.get("/v1/domain/example.co.uk", &d)
+	if d.PublicSuffix != urlnorm.PSLVersion() || len(d.Others) != 1 || d.Others[0] != "co.uk" {
+		t.Fatalf("%+v", d)
+	}
+	var ready map[string]any
+	if s.get("/readyz", &ready); ready["public_suffix_lists_agree"] != false {
+		t.Fatalf("%v", ready)
+	}
+}
+
+func TestLogsHoldNoURL(t *testing.T) {
+	s := start(t, small(t), lookup.Options{})
+	secret := "s3cret"
+	for _, path := range []string{"/v1/domain/" + url.PathEscape("https://user:"+secret+"@example.com/"+secret), "/v1/domain/" + url.PathEscape("mailto:"+secret), "/v1/domain/example.com/datasets/1/urls?cursor=" + secret, "/" + secret} {
+		s.do("GET", path)
+	}
+	s.do("GET", "/v1/domain/example.com/datasets/1/urls")
+	text := s.log.String()
+	for _, bad := range []string{secret, "example.com", "http"} {
+		if strings.Contains(text, bad) {
+			t.Errorf("%q is logged: %s", bad, text)
+		}
+	}
+	for _, want := range []string{`"domain_id":"` + urlnorm.FormatID(urlnorm.DomainID("example.com")) + `"`, `"dataset_id":1`, `"rows":2`, `"us":`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not logged: %s", want, text)
+		}
+	}
+}
+
+func TestDatasetsAndStartPage(t *testing.T) {
+	s := start(t, small(t), lookup.Options{})
+	var list struct {
+		Version  string
+		Rows     int
+		Total    int `json:"total_datasets"`
+		Datasets []map[string]any
+		Complete bool
+		Epoch    int `json:"takedown_epoch"`
+	}
+	if status := s.get("/v1/datasets", &list); status != 200 || list.Total != 2 || list.Rows != 4 || list.Datasets[1]["name"] != "beta" || list.Datasets[0]["rows"] != 3.0 {
+		t.Fatalf("%d %+v", status, list)
+	}
+	if w := s.do("GET", "/"); w.Code != 200 || !strings.Contains(w.Body.String(), "beta") || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	for query, want := range map[string]string{
+		"?domain=example.com":                    "/v1/domain/example.com",
+		"?domain=https%3A%2F%2Fa.b%2F&dataset=2": "/v1/domain/https:%2F%2Fa.b%2F/datasets/2/urls",
+	} {
+		w := s.do("GET", "/"+query)
+		if w.Code != http.StatusSeeOther || w.Header().Get("Location") != want {
+			t.Errorf("%s: %d to %s", query, w.Code, w.Header().Get("Location"))
+		}
+	}
+	if w := s.do("HEAD", "/v1/domain/example.com"); w.Code != 200 || w.Header().Get("Content-Length") == "" {
+		t.Errorf("HEAD: %d %v", w.Code, w.Header())
+	}
+}
+
+func TestPanicIsAProblem(t *testing.T) {
+	s := start(t, small(t), lookup.Options{})
+	h := &handler{server: s.server, log: slog.New(slog.NewTextHandler(&s.log, nil))}
+	w := httptest.NewRecorder()
+	h.serve(w, httptest.NewRequest("GET", "/", nil), "test", func(r *request) error {
+		r.doc.open('{')
+		panic("fault")
+	})
+	var p problemDocument
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 500 || p.Type != "urn:urlake:problem:panic" {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if !strings.Contains(s.log.String(), "api_test.go") {
+		t.Fatalf("no stack in the log: %s", s.log.String())
+	}
+}

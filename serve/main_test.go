@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// output collects what a program writes and finds its address in it.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// eventually tries until f is done or a minute has passed.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(time.Minute); !f(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not within a minute", what)
+		}
+	}
+}
+
+// program runs serve with args until the returned function stops it, and returns its base URL.
+func program(t *testing.T, args ...string) (base string, out *output, stop func() int) {
+	t.Helper()
+	out = &output{}
+	cmd := command()
+	cmd.SetArgs(append(args, "--listen", "127.0.0.1:0", "--poll", "10ms"))
+	cmd.SetOut(out)
+	cmd.SetErr(out)
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	go func() { code <- cli.Run(ctx, cmd) }()
+	address := regexp.MustCompile(`address=(\S+)`)
+	eventually(t, "listening", func() bool {
+		if m := address.FindStringSubmatch(out.String()); m != nil {
+			base = "http://" + m[1]
+		}
+		return base != ""
+	})
+	return base, out, func() int {
+		cancel()
+		return <-code
+	}
+}
+
+func get(t *testing.T, url string, v any) int {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
+		t.Fatalf("GET %s: %d: %v", url, resp.StatusCode, err)
+	}
+	return resp.StatusCode
+}
+
+func TestServeFollowsALakeFromItsFirstVersionOn(t *testing.T) {
+	for kind, lakeURL := range map[string]func(t *testing.T) string{
+		"file": func(t *testing.T) string { return "file://" + filepath.ToSlash(t.TempDir()) },
+		"s3":   func(t *testing.T) string { return testenv.S3(t) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			url := lakeURL(t)
+			store, err := blob.Open(t.Context(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cache := filepath.Join(t.TempDir(), "cache")
+			base, out, stop := program(t, "--lake", url, "--cache", cache)
+			var answer map[string]any
+			eventually(t, "looking at the lake", func() bool {
+				status := get(t, base+"/readyz", &answer)
+				if status != 503 {
+					t.Fatalf("without a version: %d %v", status, answer)
+				}
+				return strings.Contains(fmt.Sprint(answer["detail"]), "no version published yet")
+			})
+			if status := get(t, base+"/healthz", &answer); status != 200 {
+				t.Fatalf("healthz: %d", status)
+			}
+			for n := 1; n <= 3; n++ {
+				testlake.Ingest(t, store, "alpha", fmt.Sprintf("b%d", n), []testlake.Record{{URL: fmt.Sprintf("https://example.com/%d", n)}})
+				testlake.Publish(t, store)
+				eventually(t, "the next version", func() bool {
+					clear(answer)
+					status := get(t, base+"/v1/domain/example.com/datasets/1/urls", &answer)
+					return status == 200 && answer["total_est"] == float64(n)
+				})
+			}
+			if status := get(t, base+"/readyz", &answer); status != 200 {
+				t.Fatalf("%d %v", status, answer)
+			}
+			copies, err := filepath.Glob(filepath.Join(cache, "*", "*.mphf"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (kind == "s3") != (len(copies) > 0) {
+				t.Fatalf("copies in the cache: %v", copies)
+			}
+			if code := stop(); code != cli.ExitDone {
+				t.Fatalf("exit code %d: %s", code, out)
+			}
+			if strings.Contains(out.String(), "example.com") {
+				t.Fatalf("a URL was logged: %s", out)
+			}
+		})
+	}
+}
+
+func TestWrongUsage(t *testing.T) {
+	taken, _, stop := program(t, "--lake", t.TempDir(), "--cache", t.TempDir())
+	defer stop()
+	run := func(args ...string) (int, string) {
+		out := &output{}
+		cmd := command()
+		cmd.SetArgs(args)
+		cmd.SetOut(out)
+		cmd.SetErr(out)
+		return cli.Run(t.Context(), cmd), out.String()
+	}
+	cache := t.TempDir()
+	for _, c := range []struct {
+		code int
+		args []string
+	}{
+		{cli.ExitUsage, nil},
+		{cli.ExitUsage, []string{"--lake", cache, "stray"}},
+		{cli.ExitUsage, []string{"--lake", cache, "--poll", "0s"}},
+		{cli.ExitUsage, []string{"--lake", cache, "--log-format", "xml"}},
+		{cli.ExitUsage, []string{"--no-such-flag"}},
+		{cli.ExitFailed, []string{"--lake", "gopher://lake", "--cache", cache}},
+		{cli.ExitFailed, []string{"--lake", cache, "--cache", cache, "--listen", strings.TrimPrefix(taken, "http://")}},
+		{cli.ExitDone, []string{"--version"}},
+		{cli.ExitDone, []string{"--help"}},
+	} {
+		if code, out := run(c.args...); code != c.code || out == "" {
+			t.Errorf("%v: exit code %d, want %d: %s", c.args, code, c.code, out)
+		}
+	}
+}
+
+func TestFlagsComeFromTheEnvironment(t *testing.T) {
+	t.Setenv("URLAKE_LAKE", "file://"+filepath.ToSlash(t.TempDir()))
+	t.Setenv("URLAKE_CACHE", filepath.Join(t.TempDir(), "from-environment"))
+	_, out, stop := program(t)
+	if code := stop(); code != cli.ExitDone {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	if _, err := os.Stat(os.Getenv("URLAKE_CACHE")); err != nil {
+		t.Fatal(err)
+	}
+}
