@@ -55,7 +55,7 @@ type urlake struct {
 }
 
 // start runs Temporal and one worker process for each group of pools.
-func start(t *testing.T, lake string, env []string, pools [][]string) *urlake {
+func start(t *testing.T, lake string, pools [][]string) *urlake {
 	t.Helper()
 	bin, err := programs()
 	if err != nil {
@@ -63,7 +63,7 @@ func start(t *testing.T, lake string, env []string, pools [][]string) *urlake {
 	}
 	u := &urlake{lake: lake, bin: bin, temporal: freeAddress(t)}
 	_, port, _ := net.SplitHostPort(u.temporal)
-	u.env = append(append(os.Environ(), env...), "TEMPORAL_ADDRESS="+u.temporal)
+	u.env = append(os.Environ(), "TEMPORAL_ADDRESS="+u.temporal)
 	u.run(t, "temporal", testenv.Program(t, "temporal"), "server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error")
 	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	until(t, "Temporal answers", func(ctx context.Context) error {

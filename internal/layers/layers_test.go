@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"activities": {"lake", "lake/blob", "lake/codec", "lake/ingest", "indexbuild", "indexbuild/publish"},
 	"workflows":  {"activities", "lake", "lake/ingest", "indexbuild/publish"},
 	"worker":     {"activities", "workflows", "internal/cli", "lake/blob"},
-	"starter": {"activities", "workflows", "internal/cli", "lake", "lake/blob", "lake/ingest", "lake/manifest", "lake/urlnorm",
+	"starter": {"activities", "workflows", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest", "lake/urlnorm",
 		"indexbuild", "indexbuild/publish", "indexbuild/segment"},
 
 	"serve/lookup": {"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "indexbuild/segment"},

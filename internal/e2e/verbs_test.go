@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/internal/testenv"
+)
+
+type ingestAnswer struct {
+	Batch      string
+	Digest     string
+	Records    int64
+	Rows       int64
+	Merged     int64
+	Rejected   map[string]int64
+	RejectsKey string `json:"rejects_key"`
+	Unchanged  bool
+	Version    string
+}
+
+func write(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	p := filepath.Join(dir, name)
+	if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestVerbs goes through the command line as a user of one small lake would.
+func TestVerbs(t *testing.T) {
+	dir := t.TempDir()
+	lake := "file://" + filepath.ToSlash(dir) + "/lake"
+	in := t.TempDir()
+	list := write(t, in, "list.txt", "http://example.com/a\nhttps://EXAMPLE.com:443/b?z=1&y=2#x\nhttp://example.com/a\nexample.org\nmailto:someone@example.com\n")
+	u := start(t, lake, [][]string{{"control", "normalize", "write", "index", "publish"}})
+
+	var first, again ingestAnswer
+	var versions struct {
+		CurrentVersion string `json:"current_version"`
+		Generation     int
+	}
+	ingest := []string{"ingest", "--lake", lake, "--dataset", "lists", "--batch", "2026-11-20", "--wait", "--json", list}
+	u.starterJSON(t, &first, ingest...)
+	want := ingestAnswer{Batch: "2026-11-20", Digest: first.Digest, Records: 5, Rows: 3, Merged: 1, Rejected: map[string]int64{"scheme": 1}, RejectsKey: first.RejectsKey, Version: first.Version}
+	if diff := gocmp.Diff(want, first); diff != "" || first.Version == "" || first.RejectsKey == "" {
+		t.Fatalf("first ingest (-want +got):\n%s", diff)
+	}
+
+	t.Run("the same batch again changes nothing and says so", func(t *testing.T) {
+		u.starterJSON(t, &again, ingest...)
+		if !again.Unchanged || again.Version != first.Version || again.Digest != first.Digest {
+			t.Errorf("again: %+v", again)
+		}
+		out, _, code := u.starter(t, append([]string{"ingest", "--lake", lake, "--dataset", "lists", "--batch", "2026-11-20", "--wait"}, list)...)
+		if code != 0 || !strings.Contains(out, "nothing new") {
+			t.Errorf("exit %d:\n%s", code, out)
+		}
+		u.starterJSON(t, &versions, "versions", "--lake", lake, "--json")
+		if versions.CurrentVersion != first.Version || versions.Generation != 1 {
+			t.Errorf("versions: %+v, want only %s", versions, first.Version)
+		}
+	})
+
+	t.Run("broken input publishes nothing and names object, line and reason", func(t *testing.T) {
+		broken := write(t, in, "broken.txt", "no url here\nnor://here\nnone\n")
+		_, errs, code := u.starter(t, "ingest", "--lake", lake, "--dataset", "broken", "--wait", broken)
+		if code != 1 {
+			t.Errorf("exit %d, want 1", code)
+		}
+		for _, part := range []string{"broken.txt", "line 1", "no_host"} {
+			if !strings.Contains(errs, part) {
+				t.Errorf("the message lacks %q: %s", part, errs)
+			}
+		}
+		u.starterJSON(t, &versions, "versions", "--lake", lake, "--json")
+		if versions.CurrentVersion != first.Version {
+			t.Errorf("version %s was published", versions.CurrentVersion)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "lake", "staging", "*", "*")); len(left) > 0 {
+			t.Errorf("staging was left behind: %v", left)
+		}
+	})
+
+	t.Run("a missing input is named", func(t *testing.T) {
+		_, errs, code := u.starter(t, "ingest", "--lake", lake, "--dataset", "absent", "--wait", filepath.Join(in, "absent.txt"))
+		if code != 1 || !strings.Contains(errs, "absent.txt") {
+			t.Errorf("exit %d: %s", code, errs)
+		}
+	})
+
+	t.Run("no-publish leaves a batch for publish", func(t *testing.T) {
+		more := write(t, in, "more.txt", "http://example.com/c\n")
+		var res ingestAnswer
+		u.starterJSON(t, &res, "ingest", "--lake", lake, "--dataset", "more", "--no-publish", "--wait", "--json", more)
+		var status struct {
+			Version     string
+			Unpublished []struct{ Dataset string }
+		}
+		u.starterJSON(t, &status, "status", "--lake", lake, "--json")
+		if res.Version != "" || status.Version != first.Version || len(status.Unpublished) != 1 || status.Unpublished[0].Dataset != "more" {
+			t.Errorf("ingest %+v, status %+v", res, status)
+		}
+		var published struct {
+			Version string
+			Batches int
+		}
+		u.starterJSON(t, &published, "publish", "--lake", lake, "--json")
+		if published.Batches != 1 || published.Version <= first.Version {
+			t.Errorf("published %+v", published)
+		}
+		out, _, _ := u.starter(t, "publish", "--lake", lake)
+		if !strings.Contains(out, "Nothing new") {
+			t.Errorf("publish again: %s", out)
+		}
+	})
+
+	t.Run("a replaced batch is exact at once and old versions still answer", func(t *testing.T) {
+		write(t, in, "list.txt", "http://example.com/new\n")
+		var replaced ingestAnswer
+		u.starterJSON(t, &replaced, ingest...)
+		if replaced.Unchanged || replaced.Digest == first.Digest {
+			t.Errorf("replaced: %+v", replaced)
+		}
+		u.serve(t)
+		if rows := u.compare(t, "example.com", map[string][]item{"lists": {{URL: "http://example.com/new"}}, "more": {{URL: "http://example.com/c"}}}); rows != 2 {
+			t.Errorf("%d rows", rows)
+		}
+		u.compare(t, "example.org", nil)
+		var old domainAnswer
+		u.get(t, &old, "/v1/domain/example.com?version="+first.Version)
+		if len(old.Datasets) != 1 || old.Datasets[0].Count != 2 {
+			t.Errorf("the first version answers %+v", old)
+		}
+	})
+
+	t.Run("verify finds nothing wrong, then the flipped bit", func(t *testing.T) {
+		out, errs, code := u.starter(t, "verify", "--lake", lake, "--deep")
+		if code != 0 || !strings.Contains(out, "is right") {
+			t.Fatalf("exit %d: %s%s", code, out, errs)
+		}
+		parts, err := filepath.Glob(filepath.Join(dir, "lake", "urls", "dataset_id=*", "*", "*.parquet"))
+		if err != nil || len(parts) == 0 {
+			t.Fatalf("parts %v, %v", parts, err)
+		}
+		var live []string
+		u.starterJSON(t, &live, "versions", "--lake", lake, "--parts", "--json")
+		if len(live) != 2 || len(parts) != 3 {
+			t.Fatalf("%d live parts of %d in the lake, want 2 of 3: one was replaced", len(live), len(parts))
+		}
+		data, err := os.ReadFile(live[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[len(data)/3] ^= 4
+		if err := os.WriteFile(live[0], data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, _, code = u.starter(t, "verify", "--lake", lake, "--deep")
+		if code != 1 || !strings.Contains(out, filepath.Base(live[0])) {
+			t.Errorf("exit %d after a flipped bit: %s", code, out)
+		}
+	})
+
+	t.Run("datasets", func(t *testing.T) {
+		var sets []struct {
+			ID   int
+			Name string
+			Rows int
+		}
+		u.starterJSON(t, &sets, "datasets", "--lake", lake, "--json")
+		names := map[string]int{}
+		for _, s := range sets {
+			names[s.Name] = s.Rows
+		}
+		if diff := gocmp.Diff(map[string]int{"lists": 1, "broken": 0, "more": 1}, names); diff != "" {
+			t.Errorf("datasets (-want +got):\n%s", diff)
+		}
+	})
+
+	t.Run("wrong usage exits 2", func(t *testing.T) {
+		for _, args := range [][]string{{"ingest"}, {"ingest", "--lake", lake, list}, {"status"}, {"nonsense"}, {"ingest", "--nonsense"},
+			{"ingest", "--lake", lake, "--dataset", "a/b", list}, {"ingest", "--lake", lake, "--dataset", "a", "--batch", "..", list}} {
+			if _, errs, code := u.starter(t, args...); code != 2 || errs == "" {
+				t.Errorf("starter %s: exit %d, %q", strings.Join(args, " "), code, errs)
+			}
+		}
+	})
+}
+
+func TestIngestWithoutWorkersSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
+	list := write(t, dir, "list.txt", "http://example.com/\n")
+	out, errs, code := u.starter(t, "ingest", "--lake", u.lake, "--dataset", "d", list)
+	if code != 0 || !strings.Contains(out, "Started ingest:d:") || !strings.Contains(errs, "No worker polls control, normalize, write, index, publish") {
+		t.Errorf("exit %d\n%s\n%s", code, out, errs)
+	}
+}
+
+func TestDemoOnce(t *testing.T) {
+	testenv.Program(t, "temporal")
+	bin, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := testenv.Root(t)
+	u := &urlake{bin: bin, env: append(os.Environ(), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"))}
+	out, errs, code := u.starter(t, "demo", "--once", "--data", filepath.Join(root, "testdata"))
+	if code != 0 {
+		t.Fatalf("exit %d\n%s\n%s", code, out, errs)
+	}
+	// Both answers are printed as indented JSON after the request's line.
+	for _, part := range []string{"GET http://", `"datasets": [`, `"url_count_est":`, `"items": [`, `"url": "https://`} {
+		if !strings.Contains(out, part) {
+			t.Errorf("the demo's output lacks %s", part)
+		}
+	}
+}
