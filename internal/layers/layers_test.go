@@ -44,6 +44,7 @@ var allowed = map[string][]string{
 	"serve":        {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},
 
 	"internal/cli":      {},
+	"internal/e2e":      {},
 	"internal/testenv":  {},
 	"internal/testlake": {"lake", "lake/blob", "lake/ingest", "indexbuild", "indexbuild/publish"},
 	"internal/layers":   {},

@@ -682,16 +682,31 @@ func (d *detector) chooseColumn(t *table) int {
 		t.headerAbove(urls[0])
 	}
 	names := t.columnNames()
-	if len(urls) > 1 {
-		var also []string
-		for _, i := range urls[1:] {
+	if len(urls) == 1 {
+		if t.width > 1 {
+			d.note("the URL column is %q, by its values", names[urls[0]])
+		}
+		return urls[0]
+	}
+	// Of several, the one that varies most: a page beside the sitemap it stands in, not the sitemap.
+	best, most := -1, 0
+	for _, i := range urls {
+		distinct := map[string]bool{}
+		for _, v := range t.values(i, t.header) {
+			distinct[v] = true
+		}
+		if len(distinct) > most {
+			best, most = i, len(distinct)
+		}
+	}
+	var also []string
+	for _, i := range urls {
+		if i != best {
 			also = append(also, names[i])
 		}
-		d.note("the URL column is %q, the first that looks like URLs; so do %s (--url-column chooses)", names[urls[0]], quoteNames(also))
-	} else if t.width > 1 {
-		d.note("the URL column is %q, by its values", names[urls[0]])
 	}
-	return urls[0]
+	d.note("the URL column is %q, which varies most of those that look like URLs; so do %s (--url-column chooses)", names[best], quoteNames(also))
+	return best
 }
 
 // CDX.
