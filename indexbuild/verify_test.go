@@ -115,13 +115,17 @@ func TestVerifyReportsWrongContents(t *testing.T) {
 		change func(n int, r *record)
 	}
 	for name, lie := range map[string]lie{
-		"size":          {true, func(n int, r *record) { r.totals.Size++; r.totals.HasSize = true }},
-		"first ts":      {true, func(n int, r *record) { r.totals.FirstTS--; r.totals.HasTS = true }},
-		"a domain":      {true, func(n int, r *record) { r.key = append(r.key, 'x') }},
-		"first row":     {false, func(n int, r *record) { r.tuples[0].FirstRow++ }},
-		"row group":     {false, func(n int, r *record) { r.tuples[len(r.tuples)-1].RowGroup += 100 }},
-		"rows":          {false, func(n int, r *record) { r.tuples[0].Rows++; r.totals.Rows++ }},
-		"part":          {false, func(n int, r *record) { r.tuples = r.tuples[:1]; r.tuples[0].FileID = uint32(n % 2); r.tuples[0].Rows = r.totals.Rows }},
+		"size":      {true, func(n int, r *record) { r.totals.Size++; r.totals.HasSize = true }},
+		"first ts":  {true, func(n int, r *record) { r.totals.FirstTS--; r.totals.HasTS = true }},
+		"a domain":  {true, func(n int, r *record) { r.key = append(r.key, 'x') }},
+		"first row": {false, func(n int, r *record) { r.tuples[0].FirstRow++ }},
+		"row group": {false, func(n int, r *record) { r.tuples[len(r.tuples)-1].RowGroup += 100 }},
+		"rows":      {false, func(n int, r *record) { r.tuples[0].Rows++; r.totals.Rows++ }},
+		"part": {false, func(n int, r *record) {
+			r.tuples = r.tuples[:1]
+			r.tuples[0].FileID = uint32(n % 2)
+			r.tuples[0].Rows = r.totals.Rows
+		}},
 		"a tuple twice": {false, func(n int, r *record) { r.tuples = []segment.Tuple{{Rows: r.totals.Rows}} }},
 	} {
 		t.Run(name, func(t *testing.T) {

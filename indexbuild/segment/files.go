@@ -84,7 +84,7 @@ func (f *Files) Info(id uint32) FileInfo { return f.info[id] }
 
 // parseFiles reads the text of files.tsv.
 func parseFiles(text []byte, name string, count int64) (*Files, error) {
-	if n := bytes.Count(text, []byte{'\n'}); int64(n) != count || n > 0 && text[len(text)-1] != '\n' {
+	if n := bytes.Count(text, []byte{'\n'}); int64(n) != count || len(text) > 0 && text[len(text)-1] != '\n' {
 		return nil, codec.Corrupt(name, "lines", -1, fmt.Sprintf("%d whole lines", count), n)
 	}
 	f := &Files{name: name, info: make([]FileInfo, 0, count)}

@@ -1,0 +1,249 @@
+package indexbuild
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// syntheticLake has batches of postings only, without parts: pairs of domain and dataset as
+// large lakes have them. Every dataset holds a random share of the domains, partitioned into 16 parts, and
+// a domain's rows there follow a power law.
+func syntheticLake(tb testing.TB, store blob.Store, domains, datasets, pairs int, totals bool) []BatchRef {
+	tb.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	names := make([]string, domains)
+	for i := range names {
+		// About as long and as alike as registered names are.
+		names[i] = syllables(rng) + []string{".com", ".org", ".de", ".co.uk", ".net"}[rng.IntN(5)]
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	var refs []BatchRef
+	for dataset := uint32(1); dataset <= uint32(datasets); dataset++ {
+		b := &lake.Batch{Format: lake.BatchFormat, DatasetID: dataset, Batch: "2026", CanonicalForm: "urlake-1", PublicSuffix: "test"}
+		const parts = 16
+		var next [parts]int64
+		var buf bytes.Buffer
+		w := newBatchWriter(&buf, dataset, b.Batch)
+		for _, name := range names {
+			if rng.IntN(domains*datasets) >= pairs {
+				continue
+			}
+			part := urlnorm.DomainID(name) >> 60
+			rows := 1 + int64(math.Min(1e6, math.Pow(rng.Float64(), -0.9)-1))
+			r := record{key: []byte(name), totals: segment.Totals{Rows: rows}}
+			if totals {
+				r.totals.HasSize, r.totals.Size = true, rows*(2000+rng.Int64N(60000))
+				r.totals.HasTS, r.totals.FirstTS = true, 1.7e12+1000*rng.Int64N(60*86400)
+				r.totals.LastTS = r.totals.FirstTS
+				if rows > 1 {
+					r.totals.LastTS += 1000 * rng.Int64N(30*86400)
+				}
+			}
+			const groupRows = 1_000_000
+			for left := rows; left > 0; {
+				at := next[part]
+				n := min(left, groupRows-at%groupRows)
+				r.tuples = append(r.tuples, segment.Tuple{FileID: uint32(part), RowGroup: uint32(at / groupRows), FirstRow: at % groupRows, Rows: n})
+				next[part] += n
+				left -= n
+			}
+			if err := w.domain(&r); err != nil {
+				tb.Fatal(err)
+			}
+		}
+		for i, rows := range next {
+			p := lake.Part{DomainPrefix: fmt.Sprintf("%x", i), Rows: rows, RowGroups: int(rows/1_000_000) + 1}
+			p.Key = lake.PartKey(dataset, p.DomainPrefix, b.Batch, lake.Digest([]byte{byte(dataset), byte(i)}), 0)
+			p.Bytes, p.XXH64 = rows*40, "0000000000000000"
+			b.Parts = append(b.Parts, p)
+			if err := w.part(&p, syntheticPages(rows)); err != nil {
+				tb.Fatal(err)
+			}
+		}
+		ff, err := w.finish()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		key := lake.PostingsKey(dataset, b.Batch, lake.Digest(buf.Bytes()))
+		put(tb, store, key, buf.Bytes())
+		b.Postings = []lake.FrameObject{lake.NewFrameObject(key, ff)}
+		refs = append(refs, putBatch(tb, store, b))
+	}
+	return refs
+}
+
+func syllables(rng *rand.Rand) string {
+	s := ""
+	for range 2 + rng.IntN(4) {
+		s += string("bcdfghklmnprstvw"[rng.IntN(16)]) + string("aeiou"[rng.IntN(5)])
+		if rng.IntN(3) == 0 {
+			s += string("nrst"[rng.IntN(4)])
+		}
+	}
+	if rng.IntN(5) == 0 {
+		s += fmt.Sprint(rng.IntN(1000))
+	}
+	return s
+}
+
+// syntheticPages is the page index of a part of that many rows, 2,048 a page.
+func syntheticPages(rows int64) [][]byte {
+	rng := rand.New(rand.NewPCG(uint64(rows), 1))
+	var blocks [][]byte
+	off := uint64(4)
+	for group := int64(0); group*1_000_000 < rows; group++ {
+		left := min(1_000_000, rows-group*1_000_000)
+		for first := int64(0); first < left; first += 2048 * lake.PageIndexPages {
+			n := (min(left-first, 2048*lake.PageIndexPages) + 2047) / 2048
+			b := codec.AppendUvarint(nil, uint64(group))
+			b = codec.AppendUvarint(b, uint64(first))
+			b = codec.AppendUvarint(b, uint64(n))
+			for i := range n {
+				b = codec.AppendUvarint(b, uint64(min(2048, left-first-i*2048)))
+			}
+			for range lake.NumColumns {
+				b = codec.AppendUvarint(b, off)
+				for range n {
+					size := 100 + rng.Uint64N(20000)
+					b = codec.AppendUvarint(b, size)
+					off += size
+				}
+				for range n {
+					b = codec.AppendU32(b, rng.Uint32())
+				}
+			}
+			blocks = append(blocks, b)
+		}
+	}
+	return blocks
+}
+
+// BenchmarkBuildSegment builds a segment of a million entries and reports what it takes on disk.
+func BenchmarkBuildSegment(b *testing.B) {
+	for _, totals := range []bool{false, true} {
+		b.Run(fmt.Sprintf("totals=%v", totals), func(b *testing.B) {
+			ctx := context.Background()
+			store := blob.NewMemory()
+			refs := syntheticLake(b, store, 500_000, 20, 1_000_000, totals)
+			var info *segment.Info
+			b.ReportAllocs()
+			for b.Loop() {
+				ref, err := BuildSegment(ctx, store, refs, Options{TempDir: b.TempDir()})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if info, err = segment.ReadInfo(ctx, store, ref); err != nil {
+					b.Fatal(err)
+				}
+				if err := store.Delete(ctx, segment.Prefix(ref.ID)+segment.InfoName); err != nil {
+					b.Fatal(err)
+				}
+			}
+			perDomain := func(bytes int64) float64 { return float64(bytes) / float64(info.Domains) }
+			var postings int64
+			for _, f := range info.Files {
+				if strings.HasPrefix(f.Name, "postings/") {
+					postings += f.Bytes
+				}
+			}
+			for name, bytes := range map[string]int64{
+				"all": info.Bytes(), "txt": info.File(segment.DomainsName).Bytes, "mphf": info.File(segment.MPHFName).Bytes,
+				"roar": info.File(segment.MembershipName).Bytes, "postings": postings, "parts": info.File(segment.PartsName).Bytes,
+			} {
+				b.ReportMetric(perDomain(bytes), name+"-B/domain")
+			}
+			b.ReportMetric(float64(postings)/float64(info.Entries), "postings-B/entry")
+			b.ReportMetric(float64(info.Entries)/float64(info.Domains), "entries/domain")
+			b.ReportMetric(100*float64(info.Inline)/float64(info.Entries), "%inline")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(info.Entries), "ns/entry")
+		})
+	}
+}
+
+// mapCache forgets nothing.
+type mapCache map[segment.CacheKey]any
+
+func (c mapCache) Get(k segment.CacheKey) (any, bool)     { v, ok := c[k]; return v, ok }
+func (c mapCache) Add(k segment.CacheKey, v any, _ int64) { c[k] = v }
+
+func BenchmarkEntry(b *testing.B) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	refs := syntheticLake(b, store, 500_000, 20, 1_000_000, true)
+	ref, err := BuildSegment(ctx, store, refs, Options{TempDir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	dir := b.TempDir()
+	var keys []segment.Key
+	for _, cache := range []segment.Cache{nil, mapCache{}} {
+		s, err := segment.Open(ctx, store, ref, segment.Options{CacheDir: dir, Cache: cache})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer s.Close()
+		if keys == nil {
+			for d, err := range s.Domains(ctx, 0) {
+				if err != nil {
+					b.Fatal(err)
+				}
+				keys = append(keys, segment.KeyOf(d))
+			}
+			rand.New(rand.NewPCG(4, 4)).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+			keys = keys[:20_000]
+		}
+		state := "cold"
+		if cache != nil {
+			state = "warm"
+			for _, k := range keys {
+				if _, err := s.Entries(ctx, k, 0, 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		b.Run("entry/"+state, func(b *testing.B) {
+			i := 0
+			for b.Loop() {
+				if _, _, err := s.Entry(ctx, keys[i%len(keys)], 7); err != nil {
+					b.Fatal(err)
+				}
+				i++
+			}
+		})
+		b.Run("entries/"+state, func(b *testing.B) {
+			i := 0
+			for b.Loop() {
+				if _, err := s.Entries(ctx, keys[i%len(keys)], 0, 0); err != nil {
+					b.Fatal(err)
+				}
+				i++
+			}
+		})
+		b.Run("ordinal+datasets/"+state, func(b *testing.B) {
+			i := 0
+			for b.Loop() {
+				o, _, err := s.Ordinal(keys[i%len(keys)])
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := s.Datasets(o); err != nil {
+					b.Fatal(err)
+				}
+				i++
+			}
+		})
+	}
+}

@@ -1,0 +1,131 @@
+package segment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+func TestFilesGiveBackWhatWasWritten(t *testing.T) {
+	var files []FileInfo
+	for i := range 2000 {
+		files = append(files, FileInfo{DatasetID: uint32(i / 7), DomainPrefix: fmt.Sprintf("%02x", i%256), Path: strings.Repeat("p", i%90) + "/x", Batch: "b-1", Bytes: int64(i) << 40, Rows: int64(i)})
+	}
+	var buf bytes.Buffer
+	ff, err := WriteFiles(&buf, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(_ context.Context, off, n int64) ([]byte, error) { return buf.Bytes()[off : off+n], nil }
+	frames, err := codec.OpenFramesAt(context.Background(), read, ff, "files", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if frames.Len() < 2 {
+		t.Errorf("%d frames", frames.Len())
+	}
+	var text []byte
+	for i := range frames.Len() {
+		data, err := frames.Read(context.Background(), read, i, i+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.HasSuffix(data[0], []byte("\n")) {
+			t.Error("a line straddles frames")
+		}
+		text = append(text, data[0]...)
+	}
+	got, err := parseFiles(text, "files", int64(len(files)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(files, got.info); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestFilesRefuse(t *testing.T) {
+	for name, files := range map[string][]FileInfo{
+		"datasets out of order": {{DatasetID: 2}, {DatasetID: 1}},
+		"a tab in a path":       {{Path: "a\tb"}},
+		"a newline in a batch":  {{Batch: "a\nb"}},
+	} {
+		if _, err := WriteFiles(&bytes.Buffer{}, files); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	const good = "0\t1\tany\turls/a\tb\t5\t6\n"
+	if _, err := parseFiles([]byte(good), "files", 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{
+		"", good + good, strings.TrimSuffix(good, "\n"), "1" + good[1:], "00" + good[1:], "+0" + good[1:],
+		"0\t-1\tany\turls/a\tb\t5\t6\n", "0\t1\tany\t\tb\t5\t6\n", "0\t1\tany\turls/a\tb c\t5\t6\n", "0\t1\tany\turls/a\tb\t5\n",
+		"0\t1\tany\turls/a\tb\t-5\t6\n", "0\t1\tany\turls/a\tb\t5\t6\t\n", "0\t4294967296\tany\turls/a\tb\t5\t6\n",
+	} {
+		if _, err := parseFiles([]byte(bad), "files", 1); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if _, err := parseFiles([]byte("0\t2\tany\ta\tb\t5\t6\n1\t1\tany\ta\tb\t5\t6\n"), "files", 2); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("datasets out of order: %v", err)
+	}
+}
+
+func FuzzFiles(f *testing.F) {
+	f.Add([]byte("0\t0\t\t0\t0\t0\t0"))
+	f.Add([]byte("0\t1\tany\turls/a\tb\t5\t6\n1\t1\t0f\turls/b\tb\t5\t6\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := parseFiles(text, "files", int64(bytes.Count(text, []byte("\n"))))
+		if err != nil {
+			if !errors.Is(err, codec.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		var again []byte
+		for i := range got.info {
+			again = got.info[i].append(again, i)
+		}
+		if !bytes.Equal(again, text) {
+			t.Fatalf("%q, read and written: %q", text, again)
+		}
+	})
+}
+
+// Behind a right seal every field of segment.json is still checked.
+func FuzzInfo(f *testing.F) {
+	m := smallModel()
+	info := Info{Format: Format, Formats: formats, Segment: ID(m.batches()), Batches: m.batches(), CanonicalForm: "a", PublicSuffix: "b"}
+	for _, name := range info.names() {
+		info.Files = append(info.Files, File{Name: name})
+	}
+	data, err := codec.Seal(&info)
+	if err != nil {
+		f.Fatal(err)
+	}
+	const seal = ",\n  \"xxh64\": \"%016x\"\n}\n"
+	f.Add(data[:len(data)-len(fmt.Sprintf(seal, 0))])
+	f.Fuzz(func(t *testing.T, body []byte) {
+		i, err := decodeInfo(fmt.Appendf(bytes.Clone(body), seal, xxhash.Sum64(body)), "segment.json", info.Segment)
+		if err != nil {
+			if !errors.Is(err, codec.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		for _, name := range i.names() {
+			if i.File(name).Name != name {
+				t.Fatalf("file %s is %s", name, i.File(name).Name)
+			}
+		}
+	})
+}

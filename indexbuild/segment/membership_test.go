@@ -1,0 +1,244 @@
+package segment
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	mmap "github.com/edsrzf/mmap-go"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// mapBytes is a mapped file of sound blocks.
+func mapBytes(data []byte) *mapped {
+	h := newBlockHash()
+	h.Write(data)
+	return &mapped{name: "roar", data: mmap.MMap(data), sums: h.file("").blocks, seen: make([]atomic.Uint64, len(data)/mapBlock/64+1)}
+}
+
+func writeMembership(tb testing.TB, sets [][]uint32) []byte {
+	tb.Helper()
+	w, err := NewMembershipWriter(tb.TempDir())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer w.Close()
+	for _, s := range sets {
+		if err := w.Add(s); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	var buf bytes.Buffer
+	if err := w.Write(&buf); err != nil {
+		tb.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func randomSets(rng *rand.Rand, n int) [][]uint32 {
+	sets := make([][]uint32, n)
+	for i := range sets {
+		switch rng.IntN(8) {
+		case 0: // a run
+			from := rng.Uint32N(100_000)
+			for d := from; d < from+5000; d++ {
+				sets[i] = append(sets[i], d)
+			}
+		case 1: // more than an array container holds
+			for d := range uint32(70_000) {
+				if rng.IntN(6) == 0 {
+					sets[i] = append(sets[i], d)
+				}
+			}
+			sets[i] = append(sets[i], 1<<32-1)
+		default:
+			for d := range uint32(6) {
+				if rng.IntN(2) == 0 {
+					sets[i] = append(sets[i], 1+d*3)
+				}
+			}
+			if len(sets[i]) == 0 {
+				sets[i] = []uint32{7}
+			}
+		}
+	}
+	return sets
+}
+
+// parseDTDR reads domain_to_datasets.roar after the specification alone: its header and index,
+// and Roaring's portable form (RoaringFormatSpec), with nothing of this package or that library.
+func parseDTDR(data []byte) (sets [][]uint32, distinct int, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	le := binary.LittleEndian
+	if string(data[:4]) != "DTDR" || le.Uint32(data[4:]) != 1 {
+		return nil, 0, errors.New("header")
+	}
+	n, index := le.Uint64(data[8:]), le.Uint64(data[16:])
+	starts := map[uint64]bool{}
+	for i := range n {
+		e := data[index+12*i:]
+		start, length := le.Uint64(e), uint64(le.Uint32(e[8:]))
+		starts[start] = true
+		b := data[start : start+length]
+		cookie := le.Uint32(b)
+		var containers int
+		var runs []byte
+		switch cookie & 0xffff {
+		case 12346:
+			containers = int(le.Uint32(b[4:]))
+			b = b[8:]
+		case 12347:
+			containers = int(cookie>>16) + 1
+			runs = b[4 : 4+(containers+7)/8]
+			b = b[4+len(runs):]
+		default:
+			return nil, 0, errors.New("cookie")
+		}
+		heads := b[:4*containers]
+		b = b[4*containers:]
+		if runs == nil || containers >= 4 {
+			b = b[4*containers:] // offsets
+		}
+		var set []uint32
+		for c := range containers {
+			high := uint32(le.Uint16(heads[4*c:])) << 16
+			card := int(le.Uint16(heads[4*c+2:])) + 1
+			switch {
+			case runs != nil && runs[c/8]>>(c%8)&1 == 1:
+				for range int(le.Uint16(b)) {
+					b = b[2:]
+					v, l := uint32(le.Uint16(b)), uint32(le.Uint16(b[2:]))
+					for d := v; d <= v+l; d++ {
+						set = append(set, high|d)
+					}
+					b = b[2:]
+				}
+				b = b[2:]
+			case card <= 4096:
+				for i := range card {
+					set = append(set, high|uint32(le.Uint16(b[2*i:])))
+				}
+				b = b[2*card:]
+			default:
+				for i := range uint32(1 << 16) {
+					if b[i/8]>>(i%8)&1 == 1 {
+						set = append(set, high|i)
+					}
+				}
+				b = b[8192:]
+			}
+		}
+		if len(b) != 0 {
+			return nil, 0, errors.New("bytes left")
+		}
+		sets = append(sets, set)
+	}
+	return sets, len(starts), nil
+}
+
+func TestMembershipReadByTheSpecification(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	sets := randomSets(rng, 400)
+	data := writeMembership(t, sets)
+	got, stored, err := parseDTDR(data)
+	if err != nil || !slices.EqualFunc(got, sets, slices.Equal) {
+		t.Fatalf("an independent reader disagrees: %v", err)
+	}
+	distinct := map[string]bool{}
+	for _, s := range sets {
+		distinct[fmt.Sprint(s)] = true
+	}
+	if stored != len(distinct) {
+		t.Errorf("%d bitmaps stored for %d different sets", stored, len(distinct))
+	}
+	r, err := openMembership(mapBytes(data), int64(len(sets)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range sets {
+		if b, err := r.datasets(uint32(i)); err != nil || !slices.Equal(b.ToArray(), want) {
+			t.Fatalf("set %d: %v, %v", i, b, err)
+		}
+	}
+	if _, err := openMembership(mapBytes(data), int64(len(sets))+1); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("another number of domains: %v", err)
+	}
+}
+
+func TestMembershipWriterRefuses(t *testing.T) {
+	for _, sets := range [][][]uint32{{{}}, {{2, 1}}, {{1, 1}}, {{1, 2}, {3, 2}}} {
+		w, err := NewMembershipWriter(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range sets {
+			err = w.Add(s)
+		}
+		if err == nil {
+			t.Errorf("%v: no error", sets)
+		}
+		w.Close()
+	}
+}
+
+// Whatever the bytes, a set that is returned is one: ascending, as many as it says.
+func FuzzMembership(f *testing.F) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	f.Add(writeMembership(f, [][]uint32{{1}, {1, 2, 3}, {1}, {5, 70_000}}))
+	f.Add(writeMembership(f, randomSets(rng, 3)))
+	run := make([]uint32, 300)
+	for i := range run {
+		run[i] = uint32(i)
+	}
+	f.Add(writeMembership(f, [][]uint32{run}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) < membershipHeader || len(data) > 1<<16 {
+			return
+		}
+		n := min(binary.LittleEndian.Uint64(data[8:]), uint64(len(data)))
+		r, err := openMembership(mapBytes(data), int64(n))
+		if err != nil {
+			if !errors.Is(err, codec.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		for i := range uint32(n) {
+			b, err := r.datasets(i)
+			if err != nil {
+				if !errors.Is(err, codec.ErrCorrupt) {
+					t.Fatal(err)
+				}
+				continue
+			}
+			checkSet(t, b)
+		}
+	})
+}
+
+func checkSet(t *testing.T, b *roaring.Bitmap) {
+	t.Helper()
+	values := b.ToArray()
+	if uint64(len(values)) != b.GetCardinality() || len(values) == 0 {
+		t.Fatalf("%d values, cardinality %d", len(values), b.GetCardinality())
+	}
+	for i := range values {
+		if i > 0 && values[i] <= values[i-1] {
+			t.Fatalf("%d after %d", values[i], values[i-1])
+		}
+		if !b.Contains(values[i]) {
+			t.Fatalf("%d is not in its set", values[i])
+		}
+	}
+}
