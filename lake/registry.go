@@ -84,12 +84,6 @@ func Registry(ctx context.Context, store blob.Store) ([]Dataset, error) {
 	return r.Datasets, nil
 }
 
-// LakeRules returns the rules that a lake's rows follow; ok is false where nothing was registered yet.
-func LakeRules(ctx context.Context, store blob.Store) (rules Rules, ok bool, err error) {
-	r, etag, err := read[registry](ctx, store, RegistryKey)
-	return r.Rules, etag != "", err
-}
-
 // RegisterDataset returns the dataset with d's name and gives it the next id if it is new. D's ID is not looked at. What
 // d says about a known dataset replaces what is there; what it leaves empty stays. The first
 // dataset fixes the lake's rules; later ones are refused with a *RulesError where the program's are others.

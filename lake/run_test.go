@@ -299,55 +299,97 @@ func TestMergeEndsWhenYieldOrTheStoreFails(t *testing.T) {
 	}
 }
 
+// runOf is a run with one frame of keys and a directory, whatever they are: every checksum is right.
+func runOf(tb testing.TB, store blob.Store, keys, directory []byte, rows int64) lake.Run {
+	tb.Helper()
+	var buf bytes.Buffer
+	w := codec.NewFrameWriter(&buf, 0)
+	if _, _, err := w.Frame(nil, keys); err != nil {
+		tb.Fatal(err)
+	}
+	before := w.Bytes()
+	if _, _, err := w.Frame(nil, directory); err != nil {
+		tb.Fatal(err)
+	}
+	size := w.Bytes() - before
+	ff, err := w.Finish()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	const key = "staging/r/run"
+	if _, err := store.Put(context.Background(), key, buf.Bytes(), blob.Condition{}); err != nil {
+		tb.Fatal(err)
+	}
+	return lake.Run{FrameObject: lake.NewFrameObject(key, ff), DirectoryBytes: size, Rows: rows}
+}
+
+// directory describes one partition.
+func directory(rows, frames uint64) []byte {
+	b := append(codec.AppendMagic(nil, "RUND", 1), 1, 7)
+	b = codec.AppendUvarint(b, rows)
+	b = codec.AppendUvarint(b, 100)
+	return codec.AppendUvarint(b, frames)
+}
+
+func TestRunOfBadKeysIsCorrupt(t *testing.T) {
+	row := func(path string) string {
+		return string((&lake.Row{Domain: "a.b", Host: "a.b", PathQuery: path, Scheme: "http", Port: -1}).AppendKey(nil))
+	}
+	record := func(shared uint64, suffix string) string {
+		return string(codec.AppendString(codec.AppendUvarint(nil, shared), suffix))
+	}
+	a, b := row("/a"), row("/b")
+	const same = uint64(len("a.b\x00a.b\x00/")) // of a and b
+	for name, c := range map[string]struct {
+		keys      string
+		directory []byte
+		rows      int64
+		ok        bool
+	}{
+		"good":                     {record(0, a) + record(same, b[same:]), directory(2, 1), 2, true},
+		"no key":                   {record(0, "nonsense"), directory(1, 1), 1, false},
+		"cut in shared":            {record(0, a) + "\x80", directory(2, 1), 2, false},
+		"cut in length":            {record(0, a) + "\x01", directory(2, 1), 2, false},
+		"cut in bytes":             {record(0, a)[:10], directory(1, 1), 1, false},
+		"nothing new":              {record(0, a) + record(uint64(len(a)), ""), directory(2, 1), 2, false},
+		"shares with none":         {record(1, a), directory(1, 1), 1, false},
+		"shares too much":          {record(0, a) + record(uint64(len(a))+1, "x"), directory(2, 1), 2, false},
+		"descending":               {record(0, b) + record(same, a[same:]), directory(2, 1), 2, false},
+		"shares too little":        {record(0, a) + record(same-1, b[same-1:]), directory(2, 1), 2, false},
+		"more rows than said":      {record(0, a) + record(same, b[same:]), directory(1, 1), 1, false},
+		"fewer rows than said":     {record(0, a), directory(2, 1), 2, false},
+		"more frames than there":   {record(0, a), directory(1, 2), 1, false},
+		"fewer frames than there":  {record(0, a), directory(1, 0), 1, false},
+		"another number of rows":   {record(0, a), directory(1, 1), 2, false},
+		"another magic":            {record(0, a), []byte("RUNE\x01\x00\x00\x00\x00"), 1, false},
+		"a directory of nothing":   {record(0, a), codec.AppendMagic(nil, "RUND", 1), 1, false},
+		"a directory with a rest":  {record(0, a), append(directory(1, 1), 0), 1, false},
+		"partitions out of order":  {record(0, a), append(codec.AppendMagic(nil, "RUND", 1), 2, 7, 1, 1, 1, 7, 1, 1, 0), 2, false},
+		"more partitions than are": {record(0, a), append(codec.AppendMagic(nil, "RUND", 1), 0xff, 0x7f), 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := blob.NewMemory()
+			got, err := mergeError(store, runOf(t, store, []byte(c.keys), c.directory, c.rows))
+			if c.ok && (err != nil || len(got) != 2) || !c.ok && !isCorrupt(err) {
+				t.Errorf("%d rows, %v", len(got), err)
+			}
+		})
+	}
+}
+
 // FuzzRun gives the decoder frames that pass every checksum.
 func FuzzRun(f *testing.F) {
-	ctx := context.Background()
 	f.Add([]byte("\x00\x05a\x00b\x00c"), codec.AppendMagic(nil, "RUND", 1))
-	store := blob.NewMemory()
-	run := writeRuns(f, store, manyRows(7, 5)[:1], 1<<30)[0]
-	data, _, err := store.Get(ctx, run.Key)
-	if err != nil {
-		f.Fatal(err)
-	}
-	ff, err := run.FrameFile()
-	if err != nil {
-		f.Fatal(err)
-	}
-	read := func(_ context.Context, off, n int64) ([]byte, error) { return data[off : off+n], nil }
-	frames, err := codec.OpenFramesAt(ctx, read, ff, run.Key, 0)
-	if err != nil {
-		f.Fatal(err)
-	}
-	seed, err := frames.Read(ctx, read, 0, 2)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(seed[0], seed[1])
+	m := newRowMaker(7)
+	row := m.row()
+	f.Add(codec.AppendString([]byte{0}, string(row.AppendKey(nil))), directory(1, 1))
 	f.Fuzz(func(t *testing.T, keys, directory []byte) {
 		if len(keys) == 0 || len(directory) == 0 {
 			return
 		}
-		var buf bytes.Buffer
-		w := codec.NewFrameWriter(&buf, 0)
-		if _, _, err := w.Frame(nil, keys); err != nil {
-			t.Fatal(err)
-		}
-		before := w.Bytes()
-		if _, _, err := w.Frame(nil, directory); err != nil {
-			t.Fatal(err)
-		}
-		size := w.Bytes() - before
-		ff, err := w.Finish()
-		if err != nil {
-			t.Fatal(err)
-		}
 		store := blob.NewMemory()
-		if _, err := store.Put(ctx, "staging/r/run", buf.Bytes(), blob.Condition{}); err != nil {
-			t.Fatal(err)
-		}
 		for rows := range int64(4) {
-			run := lake.Run{FrameObject: lake.NewFrameObject("staging/r/run", ff), DirectoryBytes: size, Rows: rows}
-			got, err := mergeError(store, run)
+			got, err := mergeError(store, runOf(t, store, keys, directory, rows))
 			if err != nil && !isCorrupt(err) {
 				t.Fatalf("%v is not a corruption", err)
 			}

@@ -420,10 +420,22 @@ func TestBatchHoldsWhatTheInputsHold(t *testing.T) {
 			t.Errorf("%s holds a credential", key)
 		}
 	}
+	// More than one deletion takes, and another run's.
+	for i := range 1500 {
+		if _, err := store.Put(ctx, fmt.Sprintf("staging/run/more/%d", i), nil, blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := store.Put(ctx, "staging/run2/plan.json", nil, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
 	if err := ingest.Cleanup(ctx, store, "run"); err != nil {
 		t.Fatal(err)
 	}
-	for info := range store.List(ctx, "staging/") {
+	if _, err := store.Stat(ctx, "staging/run2/plan.json"); err != nil {
+		t.Errorf("another run's staging: %v", err)
+	}
+	for info := range store.List(ctx, "staging/run/") {
 		t.Errorf("%s was left behind", info.Key)
 	}
 }
@@ -812,6 +824,62 @@ func TestObjectChangedSinceThePlanIsRefused(t *testing.T) {
 	}
 	if next, err := ingest.MakePlan(ctx, store, "run2", spec); err != nil || next.Batch == plan.Batch {
 		t.Errorf("the changed object gives batch %s as before, %v", next.Batch, err)
+	}
+}
+
+func TestRawURLIsKeptWhereItDiffers(t *testing.T) {
+	ctx := context.Background()
+	dir := folder(t, map[string]string{"x.txt": "http://same.example/a\nHTTP://case.example/a\nhttp://user:secret@user.example/a\n" +
+		"http://user:secret@both.example\nhttp://bytes.example/\xff\xc3\xa9#f\nhttp://merged.example\nHTTP://merged.example\n"})
+	for _, keep := range []bool{true, false} {
+		store := blob.NewMemory()
+		f, err := steps(ctx, store, "run", ingest.Spec{Dataset: "d", Inputs: []string{dir}, KeepRaw: keep}, ingest.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{
+			"case.example":   "HTTP://case.example/a",
+			"both.example":   "http://both.example",
+			"bytes.example":  "http://bytes.example/%FF\u00e9#f",
+			"merged.example": "HTTP://merged.example",
+			"same.example":   "", "user.example": "",
+		}
+		got := map[string]string{}
+		for _, r := range batchRows(t, store, readBatch(t, store, f.BatchKey)) {
+			got[r.Host] = r.RawURL
+		}
+		if !keep {
+			for host := range want {
+				want[host] = ""
+			}
+		}
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("keep %v: %s", keep, diff)
+		}
+	}
+}
+
+func TestObjectThatGoesIsAnInputError(t *testing.T) {
+	ctx := context.Background()
+	bucket, store := blob.NewMemory(), blob.NewMemory()
+	if _, err := bucket.Put(ctx, "in/a.txt", []byte("http://a.example/\n"), blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	ingest.BehindS3(t, bucket)
+	dir := folder(t, map[string]string{"x.txt": "http://a.example/\n"})
+	for run, in := range map[string]string{"file": dir, "key": "s3://bucket/in/"} {
+		if _, err := ingest.MakePlan(ctx, store, run, ingest.Spec{Dataset: "d", Batch: run, Inputs: []string{in}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, "x.txt")), bucket.Delete(ctx, "in/a.txt")); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []string{"file", "key"} {
+		var input *ingest.InputError
+		if _, err := ingest.Normalize(ctx, store, run, 0, nil); !errors.As(err, &input) || input.Object == "" {
+			t.Errorf("%s: %v", run, err)
+		}
 	}
 }
 
