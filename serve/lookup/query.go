@@ -156,16 +156,27 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 	}
 	page := &DomainPage{Answer: s.answer(r)}
 	sets := make([]*roaring.Bitmap, len(s.segments))
-	all := roaring.New()
+	var all *roaring.Bitmap
+	shared := false // all is one of sets
 	for i := range s.segments {
 		if sets[i], err = s.datasets(i, r.key); err != nil {
 			return nil, err
 		}
-		if sets[i] != nil {
+		switch {
+		case sets[i] == nil:
+		case all == nil:
+			all, shared = sets[i], true
+		case shared:
+			all, shared = roaring.Or(all, sets[i]), false
+		default:
 			all.Or(sets[i])
 		}
 	}
+	if all == nil {
+		return page, nil
+	}
 	page.Total = int(all.GetCardinality())
+	page.Datasets = make([]DatasetTotals, 0, min(page.Total, s.server.datasets))
 
 	it := all.Iterator()
 	it.AdvanceIfNeeded(from)
@@ -190,17 +201,19 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 	first := page.Datasets[0].ID
 	found := make([][]segment.Entry, len(s.segments))
 	err = s.each(ctx, func(i int) bool { return sets[i] != nil }, func(ctx context.Context, i int) (err error) {
-		want := sets[i].Clone()
-		want.RemoveRange(0, uint64(first))
-		want.RemoveRange(uint64(last)+1, 1<<32)
-		n := int(want.GetCardinality())
+		// Rank counts up to and with its argument.
+		n := int(sets[i].Rank(last))
+		if first > 0 {
+			n -= int(sets[i].Rank(first - 1))
+		}
 		if n == 0 {
 			return nil
 		}
 		if found[i], err = s.segments[i].Entries(ctx, r.key, first, n); err != nil {
 			return err
 		}
-		if len(found[i]) != n || !slices.EqualFunc(found[i], want.ToArray(), func(e segment.Entry, id uint32) bool { return e.Dataset == id }) {
+		// They ascend, so as many as the set has, each in the set, are those of the set.
+		if len(found[i]) != n || slices.ContainsFunc(found[i], func(e segment.Entry) bool { return e.Dataset > last || !sets[i].Contains(e.Dataset) }) {
 			return s.disagree(i, r.key.ID)
 		}
 		return nil
