@@ -7,8 +7,8 @@ build: ; $(GO) build -o bin/ ./worker ./starter ./serve
 tools: $(TOOLS)
 bin/%: deploy/go.mod deploy/go.sum ; @echo "building bin/$* (once)"; $(GO) build -C deploy -o ../bin/ $$($(GO) list -C deploy tool | grep '/$*$$') && touch $@
 demo: build ; @command -v temporal >/dev/null || $(MAKE) --no-print-directory bin/temporal; bin/starter demo $(DEMO_ARGS)
-test: build bin/temporal bin/versitygw ; $(GO) test ./...
+test: build bin/temporal bin/versitygw ; deploy/test
 check: bin/staticcheck bin/workflowcheck ; deploy/check
-bench: ; $(GO) test -C bench -run . -bench . -benchtime 1x ./...
+bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),1s) ./... && $(GO) test -C bench -v ./...
 fuzz: ; deploy/fuzz $(FUZZTIME)
 clean: ; rm -rf bin

@@ -88,6 +88,16 @@ func Ingest(tb testing.TB, store blob.Store, dataset, batch string, records []Re
 	return done
 }
 
+// IngestSpec takes the inputs of a spec into a lake, without publishing them.
+func IngestSpec(tb testing.TB, store blob.Store, spec ingest.Spec) ingest.FinishResult {
+	tb.Helper()
+	done, err := steps(tb.Context(), store, spec)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return done
+}
+
 // steps does what IngestWorkflow orders.
 func steps(ctx context.Context, store blob.Store, spec ingest.Spec) (none ingest.FinishResult, err error) {
 	run := Run()

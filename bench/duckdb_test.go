@@ -1,0 +1,166 @@
+// Package bench measures urlake beside other systems and checks it with them. It is a module of its own, so
+// that what it compares with is no dependency of the project.
+package bench
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "github.com/duckdb/duckdb-go/v2"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// demoLake ingests and publishes the datasets of testdata/ and returns the lake's folder and the paths of the live parts.
+func demoLake(t *testing.T) (dir string, v *manifest.Version, parts []string) {
+	t.Helper()
+	dir = t.TempDir()
+	store, err := blob.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(testenv.Root(t), "..", "testdata")
+	folders, err := os.ReadDir(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range folders {
+		if f.IsDir() {
+			testlake.IngestSpec(t, store, ingest.Spec{Lake: store.URL(), Dataset: f.Name(), Batch: "b", Inputs: []string{filepath.Join(data, f.Name())}})
+		}
+	}
+	testlake.Publish(t, store)
+	m, _, err := manifest.Read(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := m.Version("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err = manifest.ReadVersion(t.Context(), store, ref); err != nil {
+		t.Fatal(err)
+	}
+	for _, live := range v.Batches {
+		raw, _, err := store.Get(t.Context(), live.Record())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := lake.DecodeBatch(raw, live.Record())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range b.Parts {
+			parts = append(parts, filepath.Join(dir, p.Key))
+		}
+	}
+	return dir, v, parts
+}
+
+// from is the FROM clause that reads a version's parts.
+func from(parts []string) string {
+	quoted := make([]string, len(parts))
+	for i, p := range parts {
+		quoted[i] = "'" + strings.ReplaceAll(p, "'", "''") + "'"
+	}
+	return "read_parquet([" + strings.Join(quoted, ",") + "], hive_partitioning=true)"
+}
+
+// TestDuckDBCountsTheSameRows reads a version's part list with DuckDB, which knows nothing of urlake.
+func TestDuckDBCountsTheSameRows(t *testing.T) {
+	_, v, parts := demoLake(t)
+	db, err := sql.Open("duckdb", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+
+	rows, err := db.Query("SELECT dataset_id, count(*), count(DISTINCT domain) FROM " + from(parts) + " GROUP BY 1 ORDER BY 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	total, seen := int64(0), 0
+	for rows.Next() {
+		var id, n, domains int64
+		if err := rows.Scan(&id, &n, &domains); err != nil {
+			t.Fatal(err)
+		}
+		d, ok := v.Dataset(uint32(id))
+		if !ok || d.Rows != n {
+			t.Errorf("dataset %d: DuckDB counts %d rows, the version says %+v", id, n, d)
+		}
+		total += n
+		seen++
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if total != v.Counts.Rows || seen != v.Counts.Datasets || total == 0 {
+		t.Errorf("DuckDB counts %d rows in %d datasets, the version %d in %d", total, seen, v.Counts.Rows, v.Counts.Datasets)
+	}
+	t.Logf("%d rows of %d datasets in %d parts", total, seen, len(parts))
+}
+
+// TestDuckDBSeesTheSchema asks DuckDB for the types and for what sorting and ids promise.
+func TestDuckDBSeesTheSchema(t *testing.T) {
+	_, _, parts := demoLake(t)
+	db, err := sql.Open("duckdb", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	types := map[string]string{}
+	rows, err := db.Query("DESCRIBE SELECT * FROM read_parquet(['" + parts[0] + "'], hive_partitioning=false)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name, kind string
+		var rest [4]any
+		if err := rows.Scan(&name, &kind, &rest[0], &rest[1], &rest[2], &rest[3]); err != nil {
+			t.Fatal(err)
+		}
+		types[name] = kind
+	}
+	want := map[string]string{"dataset_id": "INTEGER", "batch": "VARCHAR", "scheme": "VARCHAR", "port": "INTEGER", "domain_id": "BIGINT", "domain": "VARCHAR",
+		"host": "VARCHAR", "ts": "TIMESTAMP WITH TIME ZONE", "size": "BIGINT", "path_query": "VARCHAR", "url_id": "BIGINT", "raw_url": "VARCHAR", "extras": "JSON"}
+	for name, kind := range want {
+		if types[name] != kind {
+			t.Errorf("column %s is %q to DuckDB, want %s", name, types[name], kind)
+		}
+	}
+	if len(types) != len(want) {
+		t.Errorf("columns %v", types)
+	}
+	// A domain's rows are one run per part, and a host belongs to its domain.
+	var strangers int64
+	q := "SELECT count(*) FROM " + from(parts) + " WHERE host <> domain AND NOT ends_with(host, '.' || domain)"
+	if err := db.QueryRow(q).Scan(&strangers); err != nil {
+		t.Fatal(err)
+	}
+	if strangers != 0 {
+		t.Errorf("%d rows have a host outside their domain", strangers)
+	}
+	for _, p := range parts {
+		var runs, domains int64
+		q := fmt.Sprintf(`SELECT count(*) FILTER (domain IS DISTINCT FROM before), count(DISTINCT domain)
+			FROM (SELECT domain, lag(domain) OVER (ORDER BY file_row_number) AS before FROM read_parquet('%s', file_row_number=true))`, p)
+		if err := db.QueryRow(q).Scan(&runs, &domains); err != nil {
+			t.Fatal(err)
+		}
+		if runs != domains || domains == 0 {
+			t.Errorf("%s: %d domains in %d runs", filepath.Base(p), domains, runs)
+		}
+	}
+}
