@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/zeebo/xxh3"
 
@@ -73,7 +74,7 @@ func parseCursor(text string, kind byte) (*cursor, error) {
 		return nil, fmt.Errorf("%w: %d characters", ErrBadCursor, len(text))
 	}
 	raw, err := cursorText.DecodeString(text)
-	if err != nil {
+	if err != nil || strings.ContainsAny(text, "\r\n") { // which the decoder passes over
 		return nil, fmt.Errorf("%w: not base64url", ErrBadCursor)
 	}
 	body, err := codec.CheckCRC32C(raw, "cursor", "checksum")
