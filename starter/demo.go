@@ -21,7 +21,6 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -214,7 +213,14 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 		if err != nil {
 			return "", err
 		}
-		in := workflows.IngestInput{Spec: ingest.Spec{Lake: lakeURL, Dataset: e.Name(), Inputs: []string{dir}, MaxRejectRate: ingest.DefaultMaxRejectRate}}
+		var in workflows.IngestInput
+		// What a user would give as flags. The underscore keeps the file out of the input.
+		if data, err := os.ReadFile(filepath.Join(dir, "_ingest.json")); err == nil {
+			if err := json.Unmarshal(data, &in); err != nil {
+				return "", fmt.Errorf("%s/_ingest.json: %w", dir, err)
+			}
+		}
+		in.Lake, in.Dataset, in.Inputs = lakeURL, e.Name(), []string{dir}
 		run, err := startIngest(ctx, c, in)
 		if err != nil {
 			return "", err

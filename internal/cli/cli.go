@@ -81,7 +81,7 @@ func BindEnv(cmd *cobra.Command) {
 // Main runs cmd until it ends or the process is asked to stop, and exits with its code.
 // A second signal ends the process at once.
 func Main(cmd *cobra.Command) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	os.Exit(Run(ctx, cmd))
 }
