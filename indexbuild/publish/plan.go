@@ -101,7 +101,7 @@ func (e *RulesError) Error() string {
 }
 
 // Plan compares the finished batches of all datasets with the current version and writes the plan of the next
-// into the staging of run, from which lake/ingest.Cleanup removes it. Round tells the publishes of one run apart.
+// into the staging of run, from where Commit removes it. Round tells the publishes of one run apart.
 func Plan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
 	s, err := makePlan(ctx, store, run, round)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -49,11 +50,14 @@ func Verify(ctx context.Context, store blob.Store, built Built) error {
 	return err
 }
 
-// Commit makes the version that has the plan's segment in the place of those it replaces. When another version
-// has come in between, the plan is laid on that one if its inputs are still live there; else Stale says that it
-// has to be made again.
+// Commit makes the version that has the plan's segment in the place of those it replaces, and removes the plan. When another
+// version has come in between, the plan is laid on that one if its inputs are still live there; else Stale says
+// that it has to be made again.
 func Commit(ctx context.Context, store blob.Store, planKey string, built Built) (Committed, error) {
 	p, id, err := readPlan(ctx, store, planKey)
+	if errors.Is(err, blob.ErrNotExist) {
+		return committed(ctx, store, planKey)
+	}
 	if err != nil {
 		return Committed{}, fmt.Errorf("commit version: %w", err)
 	}
@@ -63,14 +67,35 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 			return p.after(parent, built.Segment)
 		},
 	}
+	out := Committed{Stale: true}
 	done, err := c.Apply(ctx, store)
-	if errors.Is(err, errStale) {
+	switch {
+	case err == nil:
+		out = Committed{Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed}
+	case !errors.Is(err, errStale):
+		return Committed{}, err
+	}
+	if err := store.Delete(ctx, planKey); err != nil {
+		return Committed{}, fmt.Errorf("remove plan: %w", err)
+	}
+	return out, nil
+}
+
+// committed is the outcome of a commit whose plan is gone: an earlier attempt came to its end, and only its reply
+// was lost. The plan's name holds the commit's id.
+func committed(ctx context.Context, store blob.Store, planKey string) (Committed, error) {
+	m, _, err := manifest.Read(ctx, store)
+	if errors.Is(err, manifest.ErrNoVersion) {
 		return Committed{Stale: true}, nil
 	}
 	if err != nil {
 		return Committed{}, err
 	}
-	return Committed{Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed}, nil
+	name := strings.TrimSuffix(path.Base(planKey), ".json")
+	if ref, ok := m.FindCommit(name[strings.LastIndexByte(name, '-')+1:]); ok {
+		return Committed{Version: ref.ID, Generation: m.Generation, Existed: true}, nil
+	}
+	return Committed{Stale: true}, nil
 }
 
 // after is the version that the plan makes of parent, or errStale.

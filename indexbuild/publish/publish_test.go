@@ -283,7 +283,7 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 			t.Fatal("it could have been rebased")
 		}
 		expectLive(t, store, map[string]int64{"1/b1": 10, "1/b2": 1, "1/b3": 2, "2/b1": 20})
-		// A second attempt finds the first one's version.
+		// A second attempt finds the first one's version, although the plan is removed.
 		if again := slow.commit(t, store); !again.Existed || again.Version != done.Version {
 			t.Fatalf("%+v, then %+v", done, again)
 		}
@@ -415,6 +415,20 @@ func TestBatchOfOtherRulesIsRefused(t *testing.T) {
 	var rules *publish.RulesError
 	if !errors.As(err, &rules) || rules.Batch != "b2" || !strings.Contains(rules.Got, "another list") {
 		t.Fatalf("got %v", err)
+	}
+}
+
+func TestPublishLeavesNothingInStaging(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Publish(t, store)
+	for info, err := range store.List(t.Context(), "staging/") {
+		t.Errorf("%s, %v", info.Key, err)
+	}
+	// A commit that was stale, and whose reply was lost, is stale again.
+	done, err := publish.Commit(t.Context(), store, lake.StagingPrefix("run")+"publish-0-00000000000000000000000000000000.json", publish.Built{})
+	if err != nil || !done.Stale {
+		t.Errorf("%+v, %v", done, err)
 	}
 }
 

@@ -131,7 +131,7 @@ func (c Commit) find(m *Manifest) (Committed, bool) {
 	if m == nil {
 		return Committed{}, false
 	}
-	ref, ok := m.committed(c.ID)
+	ref, ok := m.FindCommit(c.ID)
 	return Committed{Version: ref, Generation: m.Generation}, ok
 }
 

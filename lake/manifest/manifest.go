@@ -82,8 +82,8 @@ func (m *Manifest) Version(id string) (VersionRef, error) {
 	return VersionRef{}, fmt.Errorf("%w %q", ErrUnknownVersion, id)
 }
 
-// committed returns the version that a commit made.
-func (m *Manifest) committed(commit string) (VersionRef, bool) {
+// FindCommit returns the version that a commit made, if it is kept.
+func (m *Manifest) FindCommit(commit string) (VersionRef, bool) {
 	for _, v := range m.Versions {
 		if v.Commit == commit {
 			return v, true
@@ -118,7 +118,7 @@ func (m *Manifest) check() error {
 	current := false
 	for i, v := range m.Versions {
 		section := "versions[" + strconv.Itoa(i) + "]"
-		c.that(section+".id", validID(v.ID), "a version id", v.ID)
+		c.that(section+".id", ValidVersionID(v.ID), "a version id", v.ID)
 		if i > 0 {
 			c.that(section+".id", m.Versions[i-1].ID < v.ID, "an id after "+m.Versions[i-1].ID, v.ID)
 		}

@@ -209,7 +209,7 @@ func TestVersionIDsAscendWhateverTheClock(t *testing.T) {
 	for i, step := range []time.Duration{0, 0, time.Microsecond, -time.Hour, 90 * time.Minute, -24 * 365 * time.Hour} {
 		clock = clock.Add(step)
 		id := NextVersionID(last, clock, commit)
-		if !validID(id) || id <= last {
+		if !ValidVersionID(id) || id <= last {
 			t.Fatalf("step %d: %q after %q", i, id, last)
 		}
 		if i == 0 && id != "20261120T081112.123Z-0000004d" {

@@ -153,13 +153,14 @@ func VersionKey(id string) string { return "index/versions/" + id + ".json" }
 
 var versionID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}$`)
 
-func validID(id string) bool { return versionID.MatchString(id) }
+// ValidVersionID tells whether id has the form of a version id.
+func ValidVersionID(id string) bool { return versionID.MatchString(id) }
 
 // NextVersionID makes the id of a version: now, or a millisecond after the time in last, the newest id there is, if
 // that is later, then the first eight digits of the commit.
 func NextVersionID(last string, now time.Time, commit string) string {
 	now = now.UTC().Truncate(time.Millisecond)
-	if validID(last) {
+	if ValidVersionID(last) {
 		if t, err := time.Parse(timeLayout, last[:len(timeLayout)]); err == nil && !now.After(t) {
 			now = t.Add(time.Millisecond)
 		}
@@ -225,11 +226,11 @@ func (v *Version) count(each func(d *Dataset, batches int, parts, rows, bytes in
 func (v *Version) check(key string) error {
 	c := checker{file: key}
 	c.equal("format", VersionFormat, v.Format)
-	c.that("id", validID(v.ID), "a version id", v.ID)
+	c.that("id", ValidVersionID(v.ID), "a version id", v.ID)
 	c.equal("key", VersionKey(v.ID), key)
-	c.that("parent", v.Parent == "" || (validID(v.Parent) && v.Parent < v.ID), "an id before "+v.ID, v.Parent)
+	c.that("parent", v.Parent == "" || (ValidVersionID(v.Parent) && v.Parent < v.ID), "an id before "+v.ID, v.Parent)
 	c.that("commit", validCommit(v.Commit), "a commit id", v.Commit)
-	c.that("id", validID(v.ID) && strings.HasPrefix(v.Commit, v.ID[len(v.ID)-8:]), "the first digits of "+v.Commit, v.ID)
+	c.that("id", ValidVersionID(v.ID) && strings.HasPrefix(v.Commit, v.ID[len(v.ID)-8:]), "the first digits of "+v.Commit, v.ID)
 	_, err := time.Parse(time.RFC3339, v.Created)
 	c.that("created", err == nil, "an RFC 3339 time", v.Created)
 	c.that("canonical_form", v.CanonicalForm != "", "a name", v.CanonicalForm)
