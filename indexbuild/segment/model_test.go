@@ -115,7 +115,7 @@ func (m *model) postings() []*Posting {
 	return all
 }
 
-// testBatches are the batches of test segments.
+// batches are the batches of the files.
 func (m *model) batches() []BatchRef {
 	var refs []BatchRef
 	for _, f := range m.files {

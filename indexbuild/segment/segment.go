@@ -125,7 +125,8 @@ var formats = Formats{DomainsTxt: 1, DomainsMPHF: 1, DomainToDatasets: membershi
 // ID is the id of the segment over batches, which have to be sorted: it follows from formats
 // and inputs alone, so that whoever builds it writes the same bytes under the same keys.
 func ID(batches []BatchRef) string {
-	s := fmt.Appendf(nil, "urlake segment %d %+v\n", Format, formats)
+	f := formats
+	s := fmt.Appendf(nil, "urlake segment %d %d %d %d %d %d %d\n", Format, f.DomainsTxt, f.DomainsMPHF, f.DomainToDatasets, f.Postings, f.FilesTSV, f.PartsIdx)
 	for _, b := range batches {
 		s = fmt.Appendf(s, "%d\t%s\t%s\n", b.DatasetID, b.Batch, b.Digest)
 	}
