@@ -454,3 +454,28 @@ func TestDamagedPlanIsNoticed(t *testing.T) {
 		t.Fatal("something was published")
 	}
 }
+
+func TestVersionNamesTheFilesOfItsSegments(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Publish(t, store)
+	s := current(t, store).Segments[0]
+	shard := func(pattern string) string { return strings.ReplaceAll(pattern, "{shard}", "0000") }
+	got := []string{s.SegmentJSON, s.DomainsTxt, s.DomainsMPHF, s.D2DRoar, shard(s.PostingsIdx), shard(s.PostingsDat), s.FilesTSV, s.PartsIdx}
+	want := []string{}
+	bytes := int64(0)
+	for info, err := range store.List(t.Context(), segment.Prefix(s.ID)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, info.Key)
+		bytes += info.Size
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("files (-there +named):\n%s", diff)
+	}
+	if s.Bytes != bytes {
+		t.Fatalf("%d bytes, the version says %d", bytes, s.Bytes)
+	}
+}
