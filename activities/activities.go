@@ -97,7 +97,7 @@ func typed(err error) error {
 	return err
 }
 
-// beatInterval keeps well below the workflows' heartbeat timeout of a minute.
+// beatInterval keeps well below the workflows' heartbeat timeout.
 const beatInterval = 5 * time.Second
 
 // beating runs step and heartbeats, with the last progress that step reported, until it returns.

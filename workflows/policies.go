@@ -16,23 +16,27 @@ import (
 	"github.com/urlake/urlake/activities"
 )
 
+// heartbeatTimeout is how long a dead worker's step lies idle before another worker takes it. Activities
+// beat every five seconds.
+const heartbeatTimeout = 20 * time.Second
+
 // short is for steps that read and write a few small objects.
 func short(ctx workflow.Context, lake, pool string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           activities.TaskQueue(lake, pool),
 		StartToCloseTimeout: 10 * time.Minute,
-		HeartbeatTimeout:    time.Minute,
+		HeartbeatTimeout:    heartbeatTimeout,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: time.Minute, MaximumAttempts: 20, NonRetryableErrorTypes: activities.FinalErrors},
 	})
 }
 
-// long is for steps that move data. They heartbeat, so a dead worker is noticed within a minute
-// however long the step may take.
+// long is for steps that move data. They heartbeat, so a dead worker is noticed soon however
+// long the step may take.
 func long(ctx workflow.Context, lake, pool string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           activities.TaskQueue(lake, pool),
 		StartToCloseTimeout: 24 * time.Hour,
-		HeartbeatTimeout:    time.Minute,
+		HeartbeatTimeout:    heartbeatTimeout,
 		WaitForCancellation: true,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: time.Minute, MaximumAttempts: 10, NonRetryableErrorTypes: activities.FinalErrors},
 	})

@@ -211,6 +211,7 @@ func pick(truth map[string]map[string][]item, largest, sample, absent int) []str
 }
 
 func TestRealDatasetsEqualBruteForceOverFiles(t *testing.T) {
+	t.Parallel()
 	lake := "file://" + filepath.ToSlash(t.TempDir()) + "/lake"
 	u := start(t, lake, [][]string{{"control", "normalize", "write", "index", "publish"}})
 	inputs := func(f string) string { return testenv.Shared(t, "data", f) }

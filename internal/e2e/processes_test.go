@@ -50,8 +50,11 @@ type urlake struct {
 	lake     string
 	env      []string
 	bin      string
-	temporal string
+	temporal string // its address
 	base     string
+
+	server       *exec.Cmd
+	temporalArgs []string
 }
 
 // start runs Temporal and one worker process for each group of pools.
@@ -64,7 +67,19 @@ func start(t *testing.T, lake string, pools [][]string) *urlake {
 	u := &urlake{lake: lake, bin: bin, temporal: freeAddress(t)}
 	_, port, _ := net.SplitHostPort(u.temporal)
 	u.env = append(os.Environ(), "TEMPORAL_ADDRESS="+u.temporal)
-	u.run(t, "temporal", testenv.Program(t, "temporal"), "server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error")
+	u.temporalArgs = []string{"server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error",
+		"--db-filename", filepath.Join(t.TempDir(), "temporal.db")}
+	u.startTemporal(t)
+	for _, group := range pools {
+		u.run(t, "worker "+strings.Join(group, "+"), filepath.Join(bin, "worker"), "--lake", lake, "--pools", strings.Join(group, ","), "--temp-dir", t.TempDir())
+	}
+	return u
+}
+
+// startTemporal runs the dev server on its database and waits until it answers.
+func (u *urlake) startTemporal(t *testing.T) {
+	t.Helper()
+	u.server = u.run(t, "temporal", testenv.Program(t, "temporal"), u.temporalArgs...)
 	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	until(t, "Temporal answers", func(ctx context.Context) error {
 		c, err := client.DialContext(ctx, client.Options{HostPort: u.temporal, Logger: quiet})
@@ -73,10 +88,14 @@ func start(t *testing.T, lake string, pools [][]string) *urlake {
 		}
 		return err
 	})
-	for _, group := range pools {
-		u.run(t, "worker "+strings.Join(group, "+"), filepath.Join(bin, "worker"), "--lake", lake, "--pools", strings.Join(group, ","), "--temp-dir", t.TempDir())
-	}
-	return u
+}
+
+// restartTemporal kills the dev server and starts it again where it left off.
+func (u *urlake) restartTemporal(t *testing.T) {
+	t.Helper()
+	u.server.Process.Signal(syscall.SIGKILL)
+	u.server.Wait()
+	u.startTemporal(t)
 }
 
 // serve runs the read server with an empty cache and waits until it is ready.

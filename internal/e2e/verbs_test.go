@@ -34,6 +34,7 @@ func write(t *testing.T, dir, name, text string) string {
 
 // TestVerbs goes through the command line as a user of one small lake would.
 func TestVerbs(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	lake := "file://" + filepath.ToSlash(dir) + "/lake"
 	in := t.TempDir()
