@@ -14,19 +14,24 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// normalized is one line of `normalize --json`.
+// normalized is one line of `normalize --json` for a URL. Port is null where it is the scheme's default.
 type normalized struct {
 	Input     string `json:"input"`
-	Canonical string `json:"canonical,omitempty"`
-	Scheme    string `json:"scheme,omitempty"`
-	Host      string `json:"host,omitempty"`
-	Port      *int32 `json:"port,omitempty"`
-	PathQuery string `json:"path_query,omitempty"`
-	Domain    string `json:"domain,omitempty"`
-	DomainID  string `json:"domain_id,omitempty"`
-	URLID     string `json:"url_id,omitempty"`
-	Key       string `json:"key,omitempty"`
-	Reject    string `json:"reject,omitempty"`
+	Canonical string `json:"canonical"`
+	Scheme    string `json:"scheme"`
+	Host      string `json:"host"`
+	Port      *int32 `json:"port"`
+	PathQuery string `json:"path_query"`
+	Domain    string `json:"domain"`
+	DomainID  string `json:"domain_id"`
+	URLID     string `json:"url_id"`
+	Key       string `json:"key"`
+}
+
+// rejected is one line for what is no URL.
+type rejected struct {
+	Input  string         `json:"input"`
+	Reject urlnorm.Reason `json:"reject"`
 }
 
 func normalizeCommand(g *global) *cobra.Command {
@@ -105,20 +110,19 @@ func writeNormalized(w *bufio.Writer, n *urlnorm.Normalizer, raw []byte, asJSON 
 		}
 		return err
 	}
-	out := normalized{Input: string(raw)}
-	if reject != nil {
-		out.Reject = string(reject.Reason)
-	} else {
-		canonical := u.String()
-		out.Canonical, out.Scheme, out.Host, out.PathQuery, out.Domain = canonical, u.Scheme, u.Host, u.PathQuery, u.Domain
-		if u.Port >= 0 {
-			out.Port = &u.Port
-		}
-		out.DomainID = urlnorm.FormatID(urlnorm.DomainID(u.Domain))
-		out.URLID = urlnorm.FormatID(urlnorm.URLID([]byte(canonical)))
-		out.Key = strconv.FormatUint(urlnorm.Key(canonical), 10)
-	}
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
+	if reject != nil {
+		return enc.Encode(rejected{string(raw), reject.Reason})
+	}
+	canonical := u.String()
+	out := normalized{
+		Input: string(raw), Canonical: canonical, Scheme: u.Scheme, Host: u.Host, PathQuery: u.PathQuery, Domain: u.Domain,
+		DomainID: urlnorm.FormatID(urlnorm.DomainID(u.Domain)), URLID: urlnorm.FormatID(urlnorm.URLID([]byte(canonical))),
+		Key: strconv.FormatUint(urlnorm.Key(canonical), 10),
+	}
+	if u.Port >= 0 {
+		out.Port = &u.Port
+	}
 	return enc.Encode(out)
 }
