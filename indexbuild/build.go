@@ -311,22 +311,32 @@ func (b *build) writeParts() error {
 	return f.FinishFrames(ff)
 }
 
-// addPages writes the blocks of one file, which have to cover its rows.
+// addPages writes the blocks of one file. They have to cover its row groups one after another.
 func (b *build) addPages(w *segment.PartsWriter, file int, blocks [][]byte) error {
-	r := b.objects[b.parts[file].object].reader
-	rows := int64(0)
+	src := b.parts[file]
+	r := b.objects[src.object].reader
+	group, first, rows := 0, int64(0), int64(0)
 	for _, data := range blocks {
 		block, err := lake.DecodePageIndexBlock(data, r.key)
 		if err != nil {
 			return err
 		}
+		if block.RowGroup == group+1 && first > 0 {
+			group, first = group+1, 0
+		}
+		if block.RowGroup != group || block.FirstRow != first {
+			return codec.Corrupt(r.key, "page index of "+b.files[file].Path, -1, fmt.Sprintf("row %d of row group %d", first, group),
+				fmt.Sprintf("row %d of row group %d", block.FirstRow, block.RowGroup))
+		}
+		first += block.Rows()
 		rows += block.Rows()
 		if err := w.Add(uint32(file), block, data); err != nil {
 			return err
 		}
 	}
-	if want := b.files[file].Rows; rows != want {
-		return codec.Corrupt(r.key, "page index of "+b.files[file].Path, -1, fmt.Sprintf("%d rows", want), rows)
+	if want := r.parts[src.part]; rows != want.rows || group+1 != want.rowGroups {
+		return codec.Corrupt(r.key, "page index of "+b.files[file].Path, -1, fmt.Sprintf("%d rows in %d row groups", want.rows, want.rowGroups),
+			fmt.Sprintf("%d in %d", rows, group+1))
 	}
 	return nil
 }

@@ -93,8 +93,8 @@ func (s *Segment) Domain(ctx context.Context, ordinal uint32) (string, error) {
 	return string(domain), nil
 }
 
-// Domains yields ordinal and domain of all domains from one on, in order, and checks count and
-// order of what it passes. An error is the last thing yielded. Frames are not kept in the cache.
+// Domains yields the domains from ordinal from on, in order, and checks count and order of what
+// it passes. An error is the last thing yielded. Frames are not kept in the cache.
 func (s *Segment) Domains(ctx context.Context, from uint32) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		last := ""

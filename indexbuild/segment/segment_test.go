@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -515,6 +517,94 @@ func TestDamagedCacheIsRepaired(t *testing.T) {
 		}
 		put(t, store, key, good)
 	}
+}
+
+// A copy appears in the cache whole or not at all.
+func TestBrokenFetchLeavesNoCopy(t *testing.T) {
+	m := smallModel()
+	memory := blob.NewMemory()
+	ref := m.write(t, memory, 0)
+	size := int64(len(objects(t, memory)[Prefix(ref.ID)+MPHFName]))
+	for _, fault := range []blob.Fault{
+		{Op: blob.OpStream, Cut: size / 2},
+		{Op: blob.OpStream, Cut: size / 2, Err: io.EOF},
+		{Op: blob.OpOpen},
+	} {
+		fault.Key = func(key string) bool { return strings.HasSuffix(key, MPHFName) }
+		store := blob.NewFaulty(memory)
+		store.Inject(fault)
+		dir := t.TempDir()
+		if s, err := Open(context.Background(), store, ref, Options{CacheDir: dir}); err == nil {
+			s.Close()
+			t.Errorf("%+v: opened", fault)
+		}
+		if store.Fired() == 0 {
+			t.Fatal("no fault happened")
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if !strings.HasSuffix(e.Name(), MembershipName) {
+				t.Errorf("%+v left %s", fault, e.Name())
+			}
+		}
+		store.Heal()
+		if err := m.compare(mustOpen(t, store, ref, Options{CacheDir: dir})); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// lockedCache is a mapCache for several goroutines.
+type lockedCache struct {
+	mu sync.Mutex
+	m  mapCache
+}
+
+func (c *lockedCache) Get(k CacheKey) (any, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.m.Get(k)
+}
+
+func (c *lockedCache) Add(k CacheKey, v any, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.m.Add(k, v, n)
+}
+
+// Any number of goroutines ask one segment, which shares what they decoded, and meet blocks of
+// mapped files that were not checked yet, or have to be mended.
+func TestManyAskAtOnce(t *testing.T) {
+	m := randomModel(rand.New(rand.NewPCG(2, 9)), modelOptions{datasets: 5, files: 9, domains: 120, groupRows: 20, sizes: 0.5, times: 0.5})
+	store := blob.NewMemory()
+	ref := m.write(t, store, 1)
+	dir := t.TempDir()
+	mustOpen(t, store, ref, Options{CacheDir: dir})
+	s := mustOpen(t, store, ref, Options{CacheDir: dir, Cache: &lockedCache{m: mapCache{}}})
+	path := dir + "/" + cacheName(ref.ID, s.Info().File(MembershipName))
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("damage"), 100); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, store, ref, Options{CacheDir: dir, Cache: &lockedCache{m: mapCache{}}})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if err := m.compare(s); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	wg.Wait()
 }
 
 // The reference vouches for segment.json: another segment's cannot stand in.
