@@ -233,7 +233,7 @@ func TestAnswersAreTheModels(t *testing.T) {
 	for i, o := range []modelOptions{
 		{datasets: 1, files: 1, domains: 1, groupRows: 5},
 		{datasets: 3, files: 4, domains: 40, groupRows: 50, sizes: 0.5, times: 0.5},
-		{datasets: 2, files: 3, domains: 2000, groupRows: 1000, sizes: 1, times: 1},
+		{datasets: 2, files: 3, domains: 1000, groupRows: 1000, sizes: 1, times: 1},
 		{datasets: 40, files: 60, domains: 300, groupRows: 3, times: 0.3},
 		{datasets: 10, files: 400, domains: 60, groupRows: 7, sizes: 0.2},
 	} {
