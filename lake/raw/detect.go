@@ -137,6 +137,9 @@ func (d *detector) sniff() (string, error) {
 	if isCDXHeader(d.text) {
 		return CDX, nil
 	}
+	if len(start) == 0 {
+		return Lines, nil // record separators (RFC 7464) and nothing between them
+	}
 	lines := d.lines()
 	switch start[0] {
 	case '<':

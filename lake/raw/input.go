@@ -18,6 +18,7 @@ type input struct {
 	line int64 // line of buf[r], from 1
 	eol  byte
 	max  int
+	stop int64 // no line begins behind this offset; 0: anywhere
 	at   place // of the record returned last
 	err  error // why there is no more behind w
 }
@@ -74,6 +75,9 @@ func (in *input) here() place { return place{in.line, in.base + int64(in.r)} }
 // err is io.EOF; what precedes another error is not returned as a line, since it may be cut.
 // A line longer than max by more than the CR of its end is not held: long is true and n void.
 func (in *input) peekLine() (n int, long bool, err error) {
+	if in.stop != 0 && in.base+int64(in.r) > in.stop {
+		return 0, false, io.EOF
+	}
 	seen := 0
 	for {
 		if i := bytes.IndexByte(in.buf[in.r+seen:in.w], in.eol); i >= 0 {

@@ -230,7 +230,7 @@ func (e *FormatError) Is(target error) bool { return target == ErrInput }
 type DataError struct {
 	Name string
 	// Line and Offset are the first record that could not be read, in the decompressed
-	// object.
+	// object. Line is 0 in a range that does not begin the object.
 	Line, Offset int64
 	// Compression is the plan's. CompressedOffset is how far the compressed bytes were used.
 	Compression      string
@@ -239,7 +239,11 @@ type DataError struct {
 }
 
 func (e *DataError) Error() string {
-	s := fmt.Sprintf("%s: line %d, byte %d", e.Name, e.Line, e.Offset)
+	s := e.Name + ": "
+	if e.Line > 0 {
+		s += fmt.Sprintf("line %d, ", e.Line)
+	}
+	s += fmt.Sprintf("byte %d", e.Offset)
 	if e.Compression != noCompression {
 		s += fmt.Sprintf(" (byte %d of the %s data)", e.CompressedOffset, e.Compression)
 	}
@@ -272,6 +276,7 @@ type Reader struct {
 	rej    Reject
 	counts Counts
 	err    error
+	inside bool // of a range that does not begin the object: line numbers are not the object's
 }
 
 // parser fills rec, or sets rej.Reason and leaves the input behind the bad record. Line and
@@ -403,8 +408,11 @@ func (r *Reader) CompressedOffset() int64 { return r.src.used() }
 
 func (r *Reader) fail(err error) error {
 	at := r.in.here()
+	if r.inside {
+		at.line = 0
+	}
 	if r.src.err != nil {
-		return fmt.Errorf("%s: read at byte %d (line %d): %w", r.name, r.src.used(), at.line, r.src.err)
+		return fmt.Errorf("%s: read at byte %d: %w", r.name, r.src.used(), r.src.err)
 	}
 	return &DataError{Name: r.name, Line: at.line, Offset: at.offset, Compression: r.plan.Compression,
 		CompressedOffset: r.src.used(), Err: err}

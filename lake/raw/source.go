@@ -77,9 +77,7 @@ func (s *source) decompress(want string) (string, error) {
 	case "gzip":
 		s.r = &gzipMembers{stored: s.stored}
 	case "zstd":
-		// One goroutine a reader: workers read many objects at once already.
-		d, err := zstd.NewReader(s.stored, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxWindow(maxZstdWindow))
+		d, err := newZstd(s.stored)
 		if err != nil {
 			return is, err
 		}
@@ -150,6 +148,11 @@ func (g *gzipMembers) nextMember() error {
 	g.zr.Multistream(false)
 	g.open = true
 	return nil
+}
+
+// newZstd decompresses in the reader's goroutine: workers read many objects at once already.
+func newZstd(r io.Reader) (*zstd.Decoder, error) {
+	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
 }
 
 // zstdFrames words the one error a user can mend.

@@ -1,0 +1,282 @@
+package raw
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Range is a part of an object that is read on its own. A line belongs to the range that holds
+// the line break before it, the first line to the range at 0: so the ranges of an object share
+// its records out, each to one of them, whatever stands at their borders.
+type Range struct {
+	// From and To count in the decompressed object.
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+	// Stored and StoredTo are where the bytes of From and To stand in the object as stored.
+	Stored   int64 `json:"stored"`
+	StoredTo int64 `json:"stored_to"`
+}
+
+// Ranged reports whether an object read by this plan can be cut anywhere: its records are
+// lines, whatever they hold. Records of CSV and JSON may go over lines, and whether a line
+// break stands inside one only reading from the start tells.
+func (p Plan) Ranged() bool {
+	switch p.Format {
+	case Lines, TSV, JSONLines, CDX, CDXJ:
+		return p.Compression == noCompression || p.Compression == "zstd"
+	}
+	return false
+}
+
+// Ranges plans an object of size stored bytes and cuts it into ranges of about every stored
+// bytes: text anywhere, zstd between frames where it ends in a seek table (facebook/zstd,
+// contrib/seekable_format). None means that it has to be read whole, by [NewReader] or [Open].
+//
+// The first range has the HeadSize bytes that the plan was made from, header rows among them. Open
+// reads the object from a stored offset to its end. Errors are those of NewReader and open.
+func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string, opt Options, every int64) (Plan, []Range, error) {
+	r, err := open(0)
+	if err != nil {
+		return Plan{}, nil, err
+	}
+	defer r.Close()
+	rd, err := NewReader(r, name, opt)
+	if err != nil {
+		return Plan{}, nil, err
+	}
+	plan := rd.Plan()
+	n := (size + every - 1) / every
+	if !plan.Ranged() || n < 2 {
+		return plan, nil, nil
+	}
+	if plan.Compression == noCompression {
+		var at []border
+		for k := int64(1); k < n; k++ {
+			off := evenly(size, k, n)
+			at = append(at, border{off, off})
+		}
+		return plan, between(at, border{size, size}), nil
+	}
+	table, err := seekTable(open, size)
+	if err != nil {
+		return Plan{}, nil, err
+	}
+	if len(table) == 0 {
+		return plan, nil, nil
+	}
+	var at []border
+	k := int64(1)
+	for _, b := range table {
+		if b.stored >= evenly(size, k, n) {
+			at = append(at, b)
+			for k < n && b.stored >= evenly(size, k, n) {
+				k++
+			}
+		}
+	}
+	// What stands behind the last frame is the table, which every decompressor passes.
+	return plan, between(at, border{table[len(table)-1].off, size}), nil
+}
+
+// evenly is where the k-th of n equal parts of size begins.
+func evenly(size, k, n int64) int64 { return size/n*k + size%n*k/n }
+
+// border is a place where an object may be cut.
+type border struct{ off, stored int64 }
+
+// between makes ranges of ascending borders and the end; none where no border is left behind the head.
+func between(at []border, end border) []Range {
+	var out []Range
+	last := border{}
+	for _, b := range append(at, end) {
+		if b.off < HeadSize && b != end || b.off >= end.off && b != end || b.off <= last.off {
+			continue
+		}
+		out = append(out, Range{From: last.off, To: b.off, Stored: last.stored, StoredTo: b.stored})
+		last = b
+	}
+	if len(out) < 2 {
+		return nil
+	}
+	return out
+}
+
+const (
+	seekTableMagic   = 0x184D2A5E
+	seekFooterMagic  = 0x8F92EAB1
+	seekFooterSize   = 9
+	seekChecksums    = 0x80
+	seekReservedBits = 0x7c
+
+	// maxSeekTable bounds the table that is read to cut an object: five million frames.
+	maxSeekTable = 64 << 20
+)
+
+// seekTable returns where the frames of an object end; nothing where it has no seek table that
+// covers it from its first byte.
+func seekTable(open func(off int64) (io.ReadCloser, error), size int64) ([]border, error) {
+	read := func(off, n int64) ([]byte, error) {
+		r, err := open(off)
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		b := make([]byte, n)
+		_, err = io.ReadFull(r, b)
+		return b, err
+	}
+	if size < 8+seekFooterSize {
+		return nil, nil
+	}
+	foot, err := read(size-seekFooterSize, seekFooterSize)
+	if err != nil {
+		return nil, err
+	}
+	frames, flags := int64(binary.LittleEndian.Uint32(foot)), foot[4]
+	if binary.LittleEndian.Uint32(foot[5:]) != seekFooterMagic || flags&seekReservedBits != 0 {
+		return nil, nil
+	}
+	entry := int64(8)
+	if flags&seekChecksums != 0 {
+		entry = 12
+	}
+	body := frames*entry + seekFooterSize
+	start := size - body - 8
+	if start < 0 || body > maxSeekTable {
+		return nil, nil
+	}
+	table, err := read(start, body+8)
+	if err != nil {
+		return nil, err
+	}
+	if binary.LittleEndian.Uint32(table) != seekTableMagic || int64(binary.LittleEndian.Uint32(table[4:])) != body {
+		return nil, nil
+	}
+	out := make([]border, 0, frames)
+	var at border
+	for e := table[8 : 8+frames*entry]; len(e) > 0; e = e[entry:] {
+		at.stored += int64(binary.LittleEndian.Uint32(e))
+		at.off += int64(binary.LittleEndian.Uint32(e[4:]))
+		out = append(out, at)
+	}
+	if at.stored != start {
+		// Joined files: the table tells of the last one alone.
+		return nil, nil
+	}
+	return out, nil
+}
+
+// OpenRange reads the records of one range by the object's plan. r yields the object's bytes as
+// stored from rg.Stored to its end: the last record of a range may end behind it.
+//
+// Offsets are the object's. Lines count from the first one of the range: the object's number
+// is that plus the [Reader.Lines] of all ranges before. Frames that do not decompress to what the
+// ranges say are a *DataError, so that a wrong seek table loses nothing in silence.
+func OpenRange(r io.Reader, name string, plan Plan, rg Range) (*Reader, error) {
+	opt, err := Options{Format: plan.Format, MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}.check()
+	if err != nil {
+		return nil, err
+	}
+	if !plan.Ranged() || rg.From < 0 || rg.To <= rg.From || rg.Stored < 0 || rg.StoredTo <= rg.Stored {
+		return nil, fmt.Errorf("%s: no range %+v of %s (%s)", name, rg, plan.Format, plan.Compression)
+	}
+	rd := &Reader{name: name, plan: plan, src: newSource(r), inside: rg.From > 0}
+	rd.src.fetched = rg.Stored
+	rd.src.r = rd.src.stored
+	if plan.Compression != noCompression {
+		rd.src.r = &rangeFrames{stored: rd.src.stored, here: rg.StoredTo - rg.Stored, want: rg.To - rg.From}
+	}
+	rd.in = newInput(rd.src, opt.MaxLine)
+	rd.in.base, rd.in.stop = rg.From, rg.To
+	if rg.From == 0 {
+		return rd.start(plan)
+	}
+	if plan.CRLines {
+		rd.in.eol = '\r'
+	}
+	rd.in.skipIntoRange()
+	plan.HeaderRow = 0 // it stands in the range at 0
+	if rd.parse, err = newParser(rd.in, plan, &rd.counts); err != nil {
+		return nil, err
+	}
+	return rd, nil
+}
+
+// Lines returns how many line ends have been passed; after the last record of a range, how many
+// lines belong to it.
+func (r *Reader) Lines() int64 { return r.in.line - 1 }
+
+// skipIntoRange passes the line that began before the range. Where no line break stands in the
+// range, no line belongs to it.
+func (in *input) skipIntoRange() {
+	for {
+		n := int(min(int64(in.w), in.stop-in.base))
+		if i := bytes.IndexByte(in.buf[in.r:n], in.eol); i >= 0 {
+			in.r += i + 1
+			return
+		}
+		in.r = n
+		if in.base+int64(in.w) > in.stop {
+			break
+		}
+		// A byte behind the range is asked for even when all of the range is there: that is when its
+		// frames have been checked.
+		if !in.fill() {
+			if in.err != io.EOF {
+				return // the first read returns it
+			}
+			break
+		}
+	}
+	in.stop = -1
+}
+
+// rangeFrames decompresses the frames of a range and, for its last record, those behind.
+type rangeFrames struct {
+	stored *bufio.Reader
+	d      *zstd.Decoder
+	// here is how many stored bytes the range has, want what they have yet to decompress to; want is -1
+	// behind the range.
+	here, want int64
+}
+
+var errSeekTable = errors.New("the frames do not decompress to what the seek table says; compress the object again")
+
+func (f *rangeFrames) Read(p []byte) (int, error) {
+	if f.d == nil {
+		d, err := newZstd(io.LimitReader(f.stored, f.here))
+		if err != nil {
+			return 0, err
+		}
+		f.d = d
+	}
+	for {
+		n, err := zstdFrames{f.d}.Read(p)
+		if f.want < 0 {
+			return n, err
+		}
+		if int64(n) > f.want {
+			return 0, errSeekTable
+		}
+		f.want -= int64(n)
+		if err != io.EOF {
+			return n, err
+		}
+		if f.want != 0 {
+			return 0, errSeekTable
+		}
+		f.want = -1
+		if err := f.d.Reset(f.stored); err != nil {
+			return n, err
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
