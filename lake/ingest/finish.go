@@ -3,6 +3,7 @@ package ingest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,6 +36,10 @@ type FinishResult struct {
 	Existed bool `json:"existed,omitempty"`
 	// Current: the content stands for the batch. False where a run registered later has finished already.
 	Current bool `json:"current"`
+	// Examples are the first rejects, maxExamples at most.
+	Examples []Reject `json:"examples,omitempty"`
+	// Notes say what was guessed about how objects are read, each once, maxNotes at most.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // outcome is finish.json.
@@ -63,6 +68,10 @@ func Finish(ctx context.Context, store blob.Store, run string, postings []lake.F
 	if err != nil {
 		return FinishResult{}, err
 	}
+	inputs, err := join(run, splits)
+	if err != nil {
+		return FinishResult{}, err
+	}
 	merged, err := readAllMerged(ctx, store, run, len(m.TaskList))
 	if err != nil {
 		return FinishResult{}, err
@@ -70,10 +79,7 @@ func Finish(ctx context.Context, store blob.Store, run string, postings []lake.F
 	b := &lake.Batch{
 		Format: lake.BatchFormat, DatasetID: p.DatasetID, Batch: p.Batch,
 		CanonicalForm: p.Rules.CanonicalForm, PublicSuffix: p.Rules.PublicSuffix,
-		Records: m.Records, Rejected: m.Rejected, Domains: domains, Postings: postings,
-	}
-	for _, s := range splits {
-		b.Inputs = append(b.Inputs, s.Objects...)
+		Inputs: inputs, Records: m.Records, Rejected: m.Rejected, Domains: domains, Postings: postings,
 	}
 	for _, t := range merged {
 		b.Rows += t.Rows
@@ -112,7 +118,69 @@ func Finish(ctx context.Context, store blob.Store, run string, postings []lake.F
 	if b.Rejects != nil {
 		out.RejectsKey = b.Rejects.Key
 	}
+	for _, s := range splits {
+		out.Examples = append(out.Examples, s.First[:min(len(s.First), maxExamples-len(out.Examples))]...)
+		out.Notes = addNotes(out.Notes, s.Notes)
+	}
 	return out, nil
+}
+
+// join makes one input of the ranges of an object. It finds the lines before each range, which nobody knew while
+// the range was read, and corrects the first rejects of the splits by them.
+func join(run string, splits []splitRecord) ([]lake.Input, error) {
+	var out []lake.Input
+	var to, lines int64 // of the object read last
+	for i := range splits {
+		s := &splits[i]
+		for j := range s.Objects {
+			o := &s.Objects[j]
+			if o.Range == nil || o.Range.From == 0 {
+				out = append(out, o.Input)
+				lines = 0
+			} else {
+				if len(out) == 0 || out[len(out)-1].Name != o.Name || o.Range.From != to {
+					return nil, codec.Corrupt(splitKey(run, i), "objects", -1, fmt.Sprintf("a range from %d", to), fmt.Sprintf("%s from %d", o.Name, o.Range.From))
+				}
+				last := &out[len(out)-1]
+				last.Bytes += o.Bytes
+				last.Records += o.Records
+				last.Rejects += o.Rejects
+				last.BadTS += o.BadTS
+			}
+			o.before = lines
+			lines += o.Lines
+			if to = 0; o.Range != nil {
+				to = o.Range.To
+			}
+		}
+		c := cursor{pieces: s.Objects}
+		for k := range s.First {
+			before, ok := c.next()
+			if !ok {
+				return nil, codec.Corrupt(splitKey(run, i), "first_rejects", -1, "no more than there are rejects", len(s.First))
+			}
+			s.First[k].Line += before
+		}
+	}
+	return out, nil
+}
+
+// cursor finds the pieces that the rejects of a split come from, in order.
+type cursor struct {
+	pieces []pieceRecord
+	used   int64 // rejects of the first piece
+}
+
+// next returns the lines before the piece of the next reject, false when there is none.
+func (c *cursor) next() (before int64, ok bool) {
+	for len(c.pieces) > 0 && c.used == c.pieces[0].Rejects {
+		c.pieces, c.used = c.pieces[1:], 0
+	}
+	if len(c.pieces) == 0 {
+		return 0, false
+	}
+	c.used++
+	return c.pieces[0].before, true
 }
 
 // hadContent tells whether the batch's current content was this before the run finished. The answer is kept, since
@@ -174,7 +242,7 @@ func writeRejects(ctx context.Context, store blob.Store, p *plan, splits []split
 	return &got.Object, nil
 }
 
-// copyRejects passes the lines of all splits to w.
+// copyRejects passes the rejects of all splits, joined, to w.
 func copyRejects(ctx context.Context, store blob.Store, splits []splitRecord, w *rejectWriter) error {
 	for _, s := range splits {
 		if s.Rejects == nil {
@@ -190,6 +258,7 @@ func copyRejects(ctx context.Context, store blob.Store, splits []splitRecord, w 
 		if err != nil {
 			return err
 		}
+		c := cursor{pieces: s.Objects}
 		for lo := 0; lo < frames.Len(); {
 			hi := min(lo+rejectFramesAtOnce, frames.Len())
 			data, err := frames.Read(ctx, read, lo, hi)
@@ -198,15 +267,35 @@ func copyRejects(ctx context.Context, store blob.Store, splits []splitRecord, w 
 			}
 			for _, lines := range data {
 				for line := range bytes.Lines(lines) {
-					if err := w.line(bytes.TrimSuffix(line, []byte("\n"))); err != nil {
+					before, ok := c.next()
+					if !ok {
+						return codec.Corrupt(key, "rejects", -1, "no more than the split counted", "more")
+					}
+					if err := w.copy(bytes.TrimSuffix(line, []byte("\n")), before, key); err != nil {
 						return err
 					}
 				}
 			}
 			lo = hi
 		}
+		if _, more := c.next(); more {
+			return codec.Corrupt(key, "rejects", -1, "as many as the split counted", "fewer")
+		}
 	}
 	return nil
+}
+
+// copy adds a reject from key whose line counts from a place with that many lines before it.
+func (w *rejectWriter) copy(line []byte, before int64, key string) error {
+	if before == 0 {
+		return w.line(line)
+	}
+	var r Reject
+	if err := json.Unmarshal(line, &r); err != nil {
+		return codec.Corrupt(key, "rejects", -1, "a reject", err)
+	}
+	r.Line += before
+	return w.add(r)
 }
 
 // rejectFramesAtOnce is how many frames of rejects one read fetches: a megabyte decompressed.

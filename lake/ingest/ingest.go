@@ -1,7 +1,8 @@
 // Package ingest takes raw objects to one finished batch of a lake, in steps that any
 // scheduler may order: plain calls that need no Temporal.
 //
-//	MakePlan     expands the inputs, registers dataset and ingest, groups objects into splits
+//	MakePlan     expands the inputs, registers dataset and ingest, cuts large objects into ranges, groups
+//	             objects and ranges into splits
 //	Normalize    one split: raw records to sorted runs of rows, and a list of rejects
 //	PlanMerge    refuses a bad batch, chooses the partition width, groups partitions into tasks
 //	Merge        one task: runs to Parquet parts and their page indexes
@@ -29,11 +30,12 @@
 // Steps hand their work on below staging/{run}/, where nothing else lives:
 //
 //	plan.json                     sealed Plan
-//	plan-{digest}.zst             frame file, one frame a split: JSON array of the objects to read
+//	plan-{digest}.zst             frame file, one frame a split: JSON array of the objects and ranges to read
 //	splits/{split}.json           sealed outcome of Normalize
 //	runs/{split}/{n}-{arena}      sorted runs (package lake); arena is the memory they were cut by, in
 //	                              hexadecimal, so that workers of different sizes do not mix their runs
-//	rejects/{split}               frame file, JSON lines {"object","line","offset","reason"} in input order
+//	rejects/{split}               frame file, JSON lines {"object","line","offset","reason"} in input order; in a
+//	                              range lines count from its first, until Finish knows the lines of those before
 //	merge.json                    sealed outcome of PlanMerge
 //	merging/{task}/…              runs of runs, where there are too many to merge at once
 //	merged/{task}.json            sealed outcome of Merge: counts and parts
@@ -67,7 +69,7 @@ const (
 	NoRejects = -1
 
 	// stagingFormat is the version of everything in staging. A run that was begun by another version is begun again.
-	stagingFormat = 1
+	stagingFormat = 2
 
 	// concurrentReads is how many small objects of a store one step reads at once.
 	concurrentReads = 32
@@ -77,7 +79,8 @@ const (
 type limits struct {
 	// arena is the memory for rows of one Normalize.
 	arena int64
-	// split is the size of a split as stored: some seconds of work, so that a lost worker costs little.
+	// split is the size of a split as stored: some seconds of work, so that a lost worker costs little. Larger
+	// objects are cut into ranges of it where their format allows.
 	split int64
 	// splits bounds the number of splits. Beyond it they grow instead, since every merge opens the runs of all.
 	splits int
@@ -180,7 +183,7 @@ const RowTooLarge = "row_too_large"
 // InputError says that the raw data or the request is at fault: doing the same again fails again.
 type InputError struct {
 	// Object, Line and Offset are the place, as far as there is one: of the first reject, or of where an
-	// object stops being readable.
+	// object stops being readable. Line is 0 where it is not known, behind the first range of an object.
 	Object       string
 	Line, Offset int64
 	// Reason is what is wrong, in words, without Object.
@@ -195,8 +198,11 @@ func (e *InputError) Error() string {
 	var s strings.Builder
 	if e.Object != "" && len(e.Rejects) == 0 {
 		s.WriteString(e.Object)
-		if e.Line > 0 {
+		switch {
+		case e.Line > 0:
 			fmt.Fprintf(&s, " line %d (byte %d)", e.Line, e.Offset)
+		case e.Offset > 0:
+			fmt.Fprintf(&s, " byte %d", e.Offset)
 		}
 		s.WriteString(": ")
 	}

@@ -399,6 +399,24 @@ func madeUpSpec(dir string) ingest.Spec {
 		Extras: []string{"title"}, KeepRaw: true}
 }
 
+// withLarge adds an object to those of madeUp that is cut into ranges: few records, long ones, some of them rejects. l cuts it.
+func withLarge(t *testing.T, dir string, l ingest.Limits) ingest.Limits {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("url\tts\tbytes\ttitle\n")
+	for i := 0; b.Len() < 400_000; i++ {
+		fmt.Fprintf(&b, "http://site%d.example/%s?n=%d\t\t%d\t\n", i%7, strings.Repeat("x", 3000), i%50, i%3)
+		if i%11 == 5 {
+			b.WriteString("mailto:x\t\t\t\n")
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "large.tsv"), []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l.Split, l.Object = 32<<10, 32<<10
+	return l
+}
+
 func TestBatchHoldsWhatTheInputsHold(t *testing.T) {
 	ctx := context.Background()
 	dir, want := madeUp(t, 4000)
@@ -489,10 +507,248 @@ func TestSameBytesHoweverTheWorkIsCut(t *testing.T) {
 	}
 }
 
+// seekable compresses text in frames of size bytes with a seek table.
+func seekable(t *testing.T, text string, size int) string {
+	t.Helper()
+	var buf bytes.Buffer
+	w := codec.NewFrameWriter(&buf, 0)
+	for len(text) > 0 {
+		n := min(size, len(text))
+		if _, _, err := w.Frame(nil, []byte(text[:n])); err != nil {
+			t.Fatal(err)
+		}
+		text = text[n:]
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.String()
+}
+
+// largeFiles are objects above the size of a head, one in each format that is cut, with what belongs to their batch.
+func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(11, 12))
+	want = newOracle()
+	var b strings.Builder
+	switch name {
+	case "t.tsv":
+		b.WriteString("A title\n\nurl\tbytes\n")
+	case "i.cdx":
+		b.WriteString(" CDX N b a m s k r M S V g\n")
+	}
+	for i := 0; b.Len() < 900_000; i++ {
+		url := fmt.Sprintf("http://h%d.site%d.example/%s/%d", rng.IntN(3), rng.IntN(40), strings.Repeat("p", rng.IntN(120)), rng.IntN(4000))
+		switch rng.IntN(30) {
+		case 0:
+			url = "mailto:someone@example.org"
+		case 1:
+			url = "http://long.example/" + strings.Repeat("q", rng.IntN(30_000))
+		case 2:
+			url = "HTTP://UPPER.example/" + strconv.Itoa(i)
+		case 3:
+			url = "http://exa\"mple/"
+		}
+		row := lake.Row{}
+		switch name {
+		case "t.tsv":
+			if i%5 > 0 {
+				row.Size, row.HasSize = int64(i%5), true
+				fmt.Fprintf(&b, "%s\t%d\r\n", url, i%5)
+			} else {
+				fmt.Fprintf(&b, "%s\t\n", url)
+			}
+		case "l.jsonl":
+			line, err := json.Marshal(map[string]any{"url": url, "text": "a\nb"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Write(append(line, '\n'))
+		case "i.cdx":
+			fmt.Fprintf(&b, "key 20200101000000 %s - - - - - 1 2 f\n", url)
+			row.TS, row.HasTS = 1_577_836_800_000, true
+		default:
+			if i%50 == 0 {
+				b.WriteString("\n# remark\n")
+			}
+			b.WriteString(url + "\n")
+		}
+		want.add(url, row, true)
+	}
+	text := b.String()
+	if strings.HasSuffix(name, ".zst") {
+		text = seekable(t, text, 5000)
+	}
+	dir := folder(t, map[string]string{"a.txt": "", "b-" + name: text, "c.txt": ""})
+	spec = ingest.Spec{Dataset: "large", Batch: "b", Inputs: []string{dir}, KeepRaw: true}
+	if name == "t.tsv" {
+		spec.SizeField = "bytes"
+	}
+	return spec, want
+}
+
+// Ranges must not show either: not in parts, counts of inputs, lists of rejects, nor what a person is told.
+func TestSameBytesHoweverLargeObjectsAreCut(t *testing.T) {
+	ctx := context.Background()
+	for _, name := range []string{"l.txt", "t.tsv", "l.jsonl", "i.cdx", "l.txt.zst"} {
+		t.Run(name, func(t *testing.T) {
+			spec, oracle := largeFiles(t, name)
+			var want map[string]string
+			var first ingest.FinishResult
+			for i, c := range []struct {
+				splits int // at least
+				limits ingest.Limits
+			}{
+				{1, ingest.Limits{}},
+				{2, ingest.Limits{Split: 500_000}},
+				{100, ingest.Limits{Split: 4000}},
+				{100, ingest.Limits{Split: 4000, Object: 1, Arena: 100_000}},
+				{2, ingest.Limits{Split: 1000, Splits: 3}},
+			} {
+				if strings.HasSuffix(name, ".zst") {
+					c.splits, c.limits.Split = max(1, c.splits/4), c.limits.Split/8 // as stored
+				}
+				c.limits.AnyPrefix, c.limits.Task = 1, 1<<18
+				store := blob.NewMemory()
+				plan, err := ingest.MakePlanWithin(ctx, store, "run", spec, c.limits)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if plan.Splits < c.splits || c.splits == 1 && i == 0 && plan.Splits != 1 {
+					t.Errorf("%+v: %d splits, want %d", c.limits, plan.Splits, c.splits)
+				}
+				f, err := steps(ctx, store, "run", spec, c.limits)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := objects(t, store)
+				if i == 0 {
+					want, first = got, f
+					oracle.check(t, store, f)
+					continue
+				}
+				sameObjects(t, want, got)
+				if diff := gocmp.Diff(first, f); diff != "" {
+					t.Errorf("results differ: %s", diff)
+				}
+			}
+			if len(first.Examples) != 5 || first.Examples[0].Line < 1 {
+				t.Errorf("examples %v", first.Examples)
+			}
+		})
+	}
+}
+
+// A batch that fails names the same places however it was cut, and one that cannot be read fails at once.
+func TestErrorsOfObjectsThatAreCut(t *testing.T) {
+	ctx := context.Background()
+	text := strings.Repeat("http://a.example/\n", 20_000) + strings.Repeat("mailto:x\n", 30_000)
+	dir := folder(t, map[string]string{"x.txt": text})
+	spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
+	var texts []string
+	for _, l := range []ingest.Limits{{}, {Split: 10_000}, {Split: 70_000}} {
+		_, err := steps(ctx, blob.NewMemory(), "run", spec, l)
+		var input *ingest.InputError
+		if !errors.As(err, &input) || input.Line != 20_001 || len(input.Rejects) != 3 || input.Rejects[2].Line != 20_003 {
+			t.Fatalf("%+v: %v", l, err)
+		}
+		texts = append(texts, err.Error())
+	}
+	if texts[0] != texts[1] || texts[0] != texts[2] {
+		t.Errorf("errors differ: %q", texts)
+	}
+
+	dir = folder(t, map[string]string{"x.tsv": "url\tx\n" + strings.Repeat("http://a.example/\t1\n", 20_000)})
+	spec = ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}, URLColumn: "link"}
+	var input *ingest.InputError
+	if _, err := ingest.MakePlanWithin(ctx, blob.NewMemory(), "run", spec, ingest.Limits{Split: 10_000}); !errors.As(err, &input) {
+		t.Errorf("no such column: %v", err)
+	}
+
+	// Damage in the middle: the ranges before it are done, its own names the place.
+	var list strings.Builder
+	for i := range 40_000 {
+		fmt.Fprintf(&list, "http://h%d.example/%x\n", i, uint32(i)*2654435761)
+	}
+	data := []byte(seekable(t, list.String(), 10_000))
+	clear(data[len(data)/2:][:8000]) // the beginning of a frame with it
+	dir = folder(t, map[string]string{"x.zst": string(data)})
+	spec = ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
+	if _, err := steps(ctx, blob.NewMemory(), "run", spec, ingest.Limits{Split: 1000}); !errors.As(err, &input) || input.Offset < 256<<10 {
+		t.Errorf("damaged frame: %v", err)
+	} else if !strings.Contains(err.Error(), fmt.Sprintf("x.zst byte %d: ", input.Offset)) {
+		t.Errorf("the text does not name the place: %v", err)
+	}
+}
+
+func TestObjectChangedBetweenItsRangesIsRefused(t *testing.T) {
+	ctx := context.Background()
+	text := strings.Repeat("http://a.example/\n", 40_000)
+	bucket := blob.NewMemory()
+	ingest.BehindS3(t, bucket)
+	for name, change := range map[string]string{"other bytes": strings.Replace(text, "a", "b", 1), "shorter": text[:100], "gone": ""} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := bucket.Put(ctx, "in/x.txt", []byte(text), blob.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+			dir := folder(t, map[string]string{"x.txt": text})
+			for run, in := range map[string]string{"file": dir, "key": "s3://bucket/in/"} {
+				store := blob.NewMemory()
+				l := ingest.Limits{Split: 100_000}
+				plan, err := ingest.MakePlanWithin(ctx, store, run, ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{in}}, l)
+				if err != nil || plan.Splits < 3 {
+					t.Fatalf("%+v, %v", plan, err)
+				}
+				if _, err := ingest.NormalizeWithin(ctx, store, run, 0, l); err != nil {
+					t.Fatal(err)
+				}
+				switch {
+				case run == "file" && change == "":
+					err = os.Remove(filepath.Join(dir, "x.txt"))
+				case run == "file":
+					err = os.WriteFile(filepath.Join(dir, "x.txt"), []byte(change), 0o644)
+				case change == "":
+					err = bucket.Delete(ctx, "in/x.txt")
+				default:
+					_, err = bucket.Put(ctx, "in/x.txt", []byte(change), blob.Condition{})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				var input *ingest.InputError
+				if _, err := ingest.NormalizeWithin(ctx, store, run, 2, l); !errors.As(err, &input) || input.Object == "" {
+					t.Errorf("%s: %v", run, err)
+				}
+			}
+		})
+	}
+}
+
+func TestFinishTellsWhatWasGuessed(t *testing.T) {
+	ctx := context.Background()
+	files := map[string]string{}
+	for i := range 9 {
+		files[fmt.Sprintf("%d.csv", i)] = fmt.Sprintf("c%d,d\n%smailto:x,7\n", i/2, strings.Repeat("http://a.example/,5\n", 20))
+	}
+	dir := folder(t, files)
+	for _, l := range []ingest.Limits{{}, {Split: 1, Object: 1}} {
+		f, err := steps(ctx, blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(f.Notes) != 5 || !strings.Contains(f.Notes[0], `"c0"`) || !strings.Contains(f.Notes[4], `"c4"`) {
+			t.Errorf("notes %q", f.Notes)
+		}
+		if len(f.Examples) != 5 || f.Examples[4] != (ingest.Reject{Object: "file://" + filepath.Join(dir, "4.csv"), Line: 22, Offset: 5 + 20*20, Reason: "scheme"}) {
+			t.Errorf("examples %v", f.Examples)
+		}
+	}
+}
+
 func TestEveryStepMayRunTwiceAtOnce(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 1000)
-	l := ingest.Limits{Split: 1, Object: 1, Arena: 5000, AnyPrefix: 1}
+	l := withLarge(t, dir, ingest.Limits{Arena: 5000, AnyPrefix: 1})
 	alone := blob.NewMemory()
 	if _, err := steps(ctx, alone, "run", madeUpSpec(dir), l); err != nil {
 		t.Fatal(err)
@@ -526,7 +782,7 @@ func TestAfterACrashAnywhereTheRunCompletes(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 100)
 	spec := madeUpSpec(dir)
-	l := ingest.Limits{Split: 1, Object: 1, Arena: 2000, AnyPrefix: 1, Task: 2000}
+	l := withLarge(t, dir, ingest.Limits{Arena: 100_000, AnyPrefix: 1, Task: 100_000})
 	alone := blob.NewMemory()
 	f, err := steps(ctx, alone, "run", spec, l)
 	if err != nil {

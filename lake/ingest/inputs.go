@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/urlake/urlake/lake/blob"
@@ -33,8 +34,9 @@ const maxObjects = 1 << 20
 // openStore opens the bucket of an input. Tests put other stores behind s3:// names.
 var openStore = blob.Open
 
-// inputs finds and opens raw objects. It is for one goroutine.
+// inputs finds and opens raw objects. It is safe for concurrent use.
 type inputs struct {
+	mu      sync.Mutex
 	buckets map[string]blob.Store
 }
 
@@ -181,6 +183,8 @@ func fileError(name string, err error) error {
 
 // bucket opens the store of a bucket once.
 func (in *inputs) bucket(ctx context.Context, name string) (blob.Store, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
 	if s, ok := in.buckets[name]; ok {
 		return s, nil
 	}
@@ -257,10 +261,10 @@ type reader struct {
 	check func() error
 }
 
-// open starts reading an object.
-func (in *inputs) open(ctx context.Context, o object) (*reader, error) {
+// open starts reading an object at an offset of its stored bytes.
+func (in *inputs) open(ctx context.Context, o object, off int64) (*reader, error) {
 	if strings.HasPrefix(o.Name, "file:") {
-		return openFile(o)
+		return openFile(o, off)
 	}
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(o.Name, "s3://"), "/")
 	store, err := in.bucket(ctx, bucket)
@@ -280,14 +284,17 @@ func (in *inputs) open(ctx context.Context, o object) (*reader, error) {
 	if err := check(); err != nil {
 		return nil, err
 	}
-	r, err := store.Open(ctx, key, 0, -1)
+	r, err := store.Open(ctx, key, off, -1)
+	if errors.Is(err, blob.ErrRange) {
+		return nil, o.errChanged()
+	}
 	if err != nil {
 		return nil, keyError(o.Name, err)
 	}
 	return &reader{ReadCloser: r, check: check}, nil
 }
 
-func openFile(o object) (*reader, error) {
+func openFile(o object, off int64) (*reader, error) {
 	name, err := pathOf(o.Name)
 	if err != nil {
 		return nil, err
@@ -307,6 +314,10 @@ func openFile(o object) (*reader, error) {
 		return nil
 	}
 	if err := check(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if _, err := f.Seek(off, io.SeekStart); err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -63,6 +63,9 @@ func planMerge(ctx context.Context, store blob.Store, run string, lim limits) (M
 	if err != nil {
 		return MergeSummary{}, err
 	}
+	if _, err := join(run, splits); err != nil {
+		return MergeSummary{}, err
+	}
 	m = mergePlan{Format: stagingFormat, MergeSummary: MergeSummary{Rejected: map[string]int64{}}}
 	var parts [lake.Partitions]partition
 	var first []Reject

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"unicode/utf8"
 	"unsafe"
 
@@ -34,16 +35,28 @@ type splitRecord struct {
 	Format int `json:"format"`
 	SplitResult
 	// Objects are the split's, in order.
-	Objects []lake.Input `json:"objects"`
+	Objects []pieceRecord `json:"objects"`
 	// Partitions are those with rows, ascending. They count rows before any merging, so that what is
 	// planned by them does not depend on how rows met in runs.
 	Partitions []partition       `json:"partitions"`
 	Sorted     []lake.Run        `json:"sorted_runs"`
 	Rejects    *lake.FrameObject `json:"reject_list,omitempty"`
 	First      []Reject          `json:"first_rejects,omitempty"`
+	Notes      []string          `json:"notes,omitempty"`
 }
 
 func (r *splitRecord) format() int { return r.Format }
+
+// pieceRecord is what one object or range of a split gave. Of a range the places of rejects count
+// lines from its first.
+type pieceRecord struct {
+	lake.Input
+	Range *raw.Range `json:"range,omitempty"`
+	// Lines belong to the range.
+	Lines int64 `json:"lines,omitempty"`
+
+	before int64 // lines of the object before the range; see join
+}
 
 // partition counts the rows of one partition and the bytes of their keys.
 type partition struct {
@@ -52,8 +65,12 @@ type partition struct {
 	KeyBytes  int64 `json:"key_bytes"`
 }
 
-// firstRejects is how many rejects an error shows.
-const firstRejects = 3
+const (
+	// firstRejects is how many rejects an error shows.
+	firstRejects = 3
+	// maxExamples is how many rejects FinishResult shows, and maxNotes how many notes.
+	maxExamples, maxNotes = 5, 5
+)
 
 // rejectFrame is the size in decompressed bytes at which a frame of a list of rejects ends.
 const rejectFrame = 64 << 10
@@ -73,7 +90,7 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 	if ok, err := load(ctx, store, splitKey(run, split), &done); err != nil || ok {
 		return done.SplitResult, err
 	}
-	objects, err := p.splits(ctx, store, split, split+1)
+	pieces, err := p.pieces(ctx, store, split)
 	if err != nil {
 		return SplitResult{}, err
 	}
@@ -87,12 +104,12 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 	}
 	n.out.Format = stagingFormat
 	n.out.Rejected = map[string]int64{}
-	for _, o := range objects[0] {
-		n.progress.BytesTotal += o.Bytes
+	for i := range pieces {
+		n.progress.BytesTotal += pieces[i].bytes()
 	}
 	defer n.rejects.abort()
-	for _, o := range objects[0] {
-		if err := n.object(o); err != nil {
+	for i := range pieces {
+		if err := n.piece(&pieces[i]); err != nil {
 			return SplitResult{}, err
 		}
 	}
@@ -122,17 +139,17 @@ type normalizer struct {
 	url      []byte
 }
 
-// object reads one object.
-func (n *normalizer) object(o object) error {
-	in := lake.Input{Name: o.Name, Bytes: o.Bytes, Format: emptyFormat}
+// piece reads one object, or a range of it.
+func (n *normalizer) piece(p *piece) error {
+	in := pieceRecord{Input: lake.Input{Name: p.Name, Bytes: p.bytes(), Format: emptyFormat}, Range: p.Range}
 	before := n.progress.BytesRead
-	if o.Bytes > 0 {
-		if err := n.read(o, &in, before); err != nil {
+	if in.Bytes > 0 {
+		if err := n.read(p, &in, before); err != nil {
 			return err
 		}
 	}
-	n.progress.BytesRead = before + o.Bytes
-	n.out.Bytes += o.Bytes
+	n.progress.BytesRead = before + in.Bytes
+	n.out.Bytes += in.Bytes
 	n.out.Objects = append(n.out.Objects, in)
 	return n.tick()
 }
@@ -140,17 +157,28 @@ func (n *normalizer) object(o object) error {
 // emptyFormat is the format of an object without bytes.
 const emptyFormat = "empty"
 
-func (n *normalizer) read(o object, in *lake.Input, before int64) error {
-	src, err := n.inputs.open(n.ctx, o)
+func (n *normalizer) read(p *piece, in *pieceRecord, before int64) error {
+	var from int64
+	if p.Range != nil {
+		from = p.Range.Stored
+	}
+	o := p.object
+	src, err := n.inputs.open(n.ctx, o, from)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	r, err := raw.NewReader(src, o.Name, n.plan.Spec.rawOptions())
+	var r *raw.Reader
+	if p.Range != nil {
+		r, err = raw.OpenRange(src, o.Name, *p.Plan, *p.Range)
+	} else {
+		r, err = raw.NewReader(src, o.Name, n.plan.Spec.rawOptions())
+	}
 	if err != nil {
 		return inputError(o, err)
 	}
 	in.Format = formatOf(r.Plan())
+	n.out.Notes = addNotes(n.out.Notes, r.Plan().Notes)
 	for {
 		rec, rej, err := r.Next()
 		if err == io.EOF {
@@ -163,7 +191,7 @@ func (n *normalizer) read(o object, in *lake.Input, before int64) error {
 		if rej == nil {
 			reason, err := n.record(rec)
 			if err != nil {
-				return fmt.Errorf("%s line %d: %w", o.Name, rec.Line, err)
+				return fmt.Errorf("%s byte %d: %w", o.Name, rec.Offset, err)
 			}
 			if reason != "" {
 				rej = &raw.Reject{Line: rec.Line, Offset: rec.Offset, Reason: reason}
@@ -177,14 +205,27 @@ func (n *normalizer) read(o object, in *lake.Input, before int64) error {
 			}
 		}
 		if n.progress.Records%progressEvery == 0 {
-			n.progress.BytesRead = before + r.CompressedOffset()
+			n.progress.BytesRead = before + min(r.CompressedOffset()-from, in.Bytes)
 			if err := n.tick(); err != nil {
 				return err
 			}
 		}
 	}
 	in.BadTS = r.Counts().BadTS
+	if p.Range != nil {
+		in.Lines = r.Lines()
+	}
 	return src.check()
+}
+
+// addNotes appends the notes that are not there yet, maxNotes at most.
+func addNotes(notes, more []string) []string {
+	for _, s := range more {
+		if len(notes) < maxNotes && !slices.Contains(notes, s) {
+			notes = append(notes, s)
+		}
+	}
+	return notes
 }
 
 // formatOf names a format as batch records do.
@@ -274,7 +315,7 @@ func (n *normalizer) writeRun() error {
 func (n *normalizer) reject(r Reject) error {
 	n.progress.Rejected++
 	n.out.Rejected[r.Reason]++
-	if len(n.out.First) < firstRejects {
+	if len(n.out.First) < maxExamples {
 		n.out.First = append(n.out.First, r)
 	}
 	if n.rejects.w == nil {

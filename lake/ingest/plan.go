@@ -6,6 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -24,7 +28,7 @@ type plan struct {
 	Rules     lake.Rules `json:"rules"`
 	Objects   int        `json:"objects"`
 	Bytes     int64      `json:"bytes"`
-	// Splits is the frame file with the objects of each split.
+	// Splits is the frame file with the pieces of each split.
 	Splits lake.FrameObject `json:"splits"`
 	Count  int              `json:"split_count"`
 }
@@ -127,6 +131,10 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if batch == "" {
 		batch = defaultBatch(objects)
 	}
+	pieces, err := in.pieces(ctx, objects, &spec, lim)
+	if err != nil {
+		return plan{}, err
+	}
 	// The order of ids and of ingests is the order in which they come by here.
 	dataset, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
 	if err != nil {
@@ -139,7 +147,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	for _, o := range objects {
 		p.Bytes += o.Bytes
 	}
-	splits := cut(objects, lim)
+	splits := group(pieces, lim)
 	p.Count = len(splits)
 	p.Splits, err = writeSplits(ctx, store, run, splits)
 	return p, err
@@ -154,20 +162,91 @@ func defaultBatch(objects []object) string {
 	return lake.Digest(b)[:16]
 }
 
-// cut groups objects, in order, into splits.
-func cut(objects []object, lim limits) [][]object {
+// piece is what is read at once: an object, or a range of one.
+type piece struct {
+	object
+	// Range is nil for a whole object; of a range Plan says how the object is read, so that all ranges
+	// of it agree.
+	Range *raw.Range `json:"range,omitempty"`
+	Plan  *raw.Plan  `json:"plan,omitempty"`
+}
+
+// bytes is the size of a piece as stored.
+func (p *piece) bytes() int64 {
+	if p.Range != nil {
+		return p.Range.StoredTo - p.Range.Stored
+	}
+	return p.Bytes
+}
+
+// pieces cuts the objects that are larger than a split, where their format allows.
+func (in *inputs) pieces(ctx context.Context, objects []object, spec *Spec, lim limits) ([]piece, error) {
+	var total int64
+	for _, o := range objects {
+		total += o.Bytes
+	}
+	// More pieces than there may be splits would be joined again.
+	size := lim.split
+	for total/size > int64(lim.splits) {
+		size *= 2
+	}
+	cut := make([][]piece, len(objects))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(concurrentReads)
+	for i, o := range objects {
+		if o.Bytes <= size {
+			cut[i] = []piece{{object: o}}
+			continue
+		}
+		g.Go(func() error {
+			var err error
+			cut[i], err = in.cut(ctx, o, spec, size)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.Concat(cut...), nil
+}
+
+// cut looks at the head of an object and cuts it into ranges of about size, or leaves it whole.
+func (in *inputs) cut(ctx context.Context, o object, spec *Spec, size int64) ([]piece, error) {
+	open := func(off int64) (io.ReadCloser, error) { return in.open(ctx, o, off) }
+	plan, ranges, err := raw.Ranges(open, o.Bytes, o.Name, spec.rawOptions(), size)
+	if err != nil {
+		return nil, inputError(o, err)
+	}
+	if ranges == nil {
+		return []piece{{object: o}}, nil
+	}
+	out := make([]piece, len(ranges))
+	for i := range ranges {
+		out[i] = piece{object: o, Range: &ranges[i], Plan: &plan}
+	}
+	return out, nil
+}
+
+// group puts pieces, in order, into splits. Neighbouring ranges in one split become one.
+func group(pieces []piece, lim limits) [][]piece {
 	for size := lim.split; ; size *= 2 {
-		var splits [][]object
-		from, have := 0, int64(0)
-		for i, o := range objects {
-			weight := max(o.Bytes, lim.object)
-			if i > from && have+weight > size {
-				splits = append(splits, objects[from:i])
-				from, have = i, 0
+		var splits [][]piece
+		var have int64
+		for _, p := range pieces {
+			weight := max(p.bytes(), lim.object)
+			if len(splits) == 0 || have+weight > size {
+				splits = append(splits, nil)
+				have = 0
 			}
 			have += weight
+			s := &splits[len(splits)-1]
+			if n := len(*s); n > 0 && p.Range != nil && p.Range.From > 0 {
+				last := &(*s)[n-1]
+				last.Range = &raw.Range{From: last.Range.From, To: p.Range.To, Stored: last.Range.Stored, StoredTo: p.Range.StoredTo}
+				continue
+			}
+			*s = append(*s, p)
 		}
-		splits = append(splits, objects[from:])
 		if len(splits) <= lim.splits {
 			return splits
 		}
@@ -176,7 +255,7 @@ func cut(objects []object, lim limits) [][]object {
 
 // writeSplits stores the splits under a name of their own, so that of two plans made at once neither
 // has the other's.
-func writeSplits(ctx context.Context, store blob.Store, run string, splits [][]object) (lake.FrameObject, error) {
+func writeSplits(ctx context.Context, store blob.Store, run string, splits [][]piece) (lake.FrameObject, error) {
 	var buf bytes.Buffer
 	w := codec.NewFrameWriter(&buf, 0)
 	for _, s := range splits {
@@ -218,8 +297,8 @@ func (p *plan) check(run string) error {
 	return lake.CheckRules(p.Rules)
 }
 
-// splits reads the objects of splits [from, to).
-func (p *plan) splits(ctx context.Context, store blob.Store, from, to int) ([][]object, error) {
+// pieces reads what is to be read in one split.
+func (p *plan) pieces(ctx context.Context, store blob.Store, split int) ([]piece, error) {
 	ff, err := p.Splits.FrameFile()
 	if err != nil {
 		return nil, err
@@ -234,17 +313,20 @@ func (p *plan) splits(ctx context.Context, store blob.Store, from, to int) ([][]
 	if frames.Len() != p.Count {
 		return nil, codec.Corrupt(p.Splits.Key, "frames", -1, p.Count, frames.Len())
 	}
-	if from < 0 || to > p.Count || from >= to {
-		return nil, &InputError{Reason: fmt.Sprintf("split %d of %d", from, p.Count)}
+	if split < 0 || split >= p.Count {
+		return nil, &InputError{Reason: fmt.Sprintf("split %d of %d", split, p.Count)}
 	}
-	data, err := frames.Read(ctx, read, from, to)
+	data, err := frames.Read(ctx, read, split, split+1)
 	if err != nil {
 		return nil, err
 	}
-	out := make([][]object, len(data))
-	for i := range data {
-		if err := json.Unmarshal(data[i], &out[i]); err != nil {
-			return nil, codec.Corrupt(p.Splits.Key, fmt.Sprintf("split %d", from+i), -1, "a list of objects", err)
+	var out []piece
+	if err := json.Unmarshal(data[0], &out); err != nil {
+		return nil, codec.Corrupt(p.Splits.Key, fmt.Sprintf("split %d", split), -1, "a list of objects", err)
+	}
+	for _, o := range out {
+		if (o.Range == nil) != (o.Plan == nil) {
+			return nil, codec.Corrupt(p.Splits.Key, fmt.Sprintf("split %d", split), -1, "a plan with every range", o.Name)
 		}
 	}
 	return out, nil
@@ -262,6 +344,8 @@ func inputError(o object, err error) error {
 	var format *raw.FormatError
 	e := &InputError{Object: o.Name, Err: err}
 	switch {
+	case errors.Is(err, blob.ErrChanged):
+		return o.errChanged()
 	case errors.As(err, &data):
 		e.Line, e.Offset, e.Reason = data.Line, data.Offset, data.Err.Error()
 	case errors.As(err, &format):
