@@ -443,6 +443,12 @@ func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 		fmt.Fprintf(w, " (%s); places in %s", strings.Join(reasons, ", "), r.RejectsKey)
 	}
 	fmt.Fprintln(w)
+	for _, e := range r.Examples {
+		fmt.Fprintf(w, "    %s\n", e)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "  note: %s\n", n)
+	}
 	switch {
 	case r.Superseded:
 		fmt.Fprintln(w, "A later ingest of this batch finished first: its content stands.")

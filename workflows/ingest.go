@@ -73,10 +73,13 @@ type IngestResult struct {
 	Rows      int64            `json:"rows"`
 	Merged    int64            `json:"merged"`
 	Rejected  map[string]int64 `json:"rejected,omitempty"`
-	// RejectsKey is the object that lists the places of the rejects.
-	RejectsKey string `json:"rejects_key,omitempty"`
-	Domains    int64  `json:"domains"`
-	PartBytes  int64  `json:"part_bytes"`
+	// RejectsKey is the object that lists the places of the rejects, Examples are the first of them.
+	RejectsKey string          `json:"rejects_key,omitempty"`
+	Examples   []ingest.Reject `json:"examples,omitempty"`
+	// Notes say what was guessed about how the inputs are read, such as which column holds the URL.
+	Notes     []string `json:"notes,omitempty"`
+	Domains   int64    `json:"domains"`
+	PartBytes int64    `json:"part_bytes"`
 	// Unchanged: the batch had this very content before; nothing new was written.
 	Unchanged bool `json:"unchanged,omitempty"`
 	// Superseded: an ingest of the same batch that was registered later has finished before this one; its
@@ -216,7 +219,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 	return &IngestResult{
 		Dataset: in.Dataset, DatasetID: st.Plan.DatasetID, Batch: st.Plan.Batch, Digest: f.Digest,
 		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected), Rejected: p.Rejected, RejectsKey: f.RejectsKey,
-		Domains: st.Domains, PartBytes: p.PartBytes, Unchanged: f.Existed, Superseded: !f.Current,
+		Examples: f.Examples, Notes: f.Notes, Domains: st.Domains, PartBytes: p.PartBytes, Unchanged: f.Existed, Superseded: !f.Current,
 	}, nil
 }
 
