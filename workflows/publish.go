@@ -1,6 +1,8 @@
 package workflows
 
 import (
+	"slices"
+
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -52,13 +54,17 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 	}
 	requests := workflow.GetSignalChannel(ctx, activities.PublishSignal)
 	waiting := in.Waiting
+	var asked []activities.PublishRequest // those whom the current round answers
 	take := func() {
 		for {
 			var req activities.PublishRequest
 			if !requests.ReceiveAsync(&req) {
 				return
 			}
-			waiting = append(waiting, req)
+			// An ingest asks again when a round takes long; it is answered once.
+			if req.WorkflowID == "" || !slices.Contains(asked, req) && !slices.Contains(waiting, req) {
+				waiting = append(waiting, req)
+			}
 		}
 	}
 
@@ -66,8 +72,7 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 	for {
 		take()
 		// Whoever asked before this round's plan is answered by this round.
-		asked := waiting
-		waiting = nil
+		asked, waiting = waiting, nil
 		progress.Waiting = len(asked)
 		err := in.round(ctx, &progress, result)
 		tell(ctx, asked, result.Version, err)
@@ -77,7 +82,8 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 			tell(ctx, waiting, "", err)
 			return nil, err
 		}
-		take()
+		take() // asks repeated during the round are answered already
+		asked = nil
 		if len(waiting) == 0 {
 			cleanUp(ctx, in.Lake, workflow.GetInfo(ctx).OriginalRunID)
 			take() // who asked during the clean-up is not left without an answer

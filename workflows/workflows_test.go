@@ -284,6 +284,23 @@ func TestPublishTakesARequestThatComesDuringARoundInTheNext(t *testing.T) {
 	}
 }
 
+func TestPublishAnswersARepeatedRequestOnce(t *testing.T) {
+	p := newPublisher(t)
+	asker := activities.PublishRequest{WorkflowID: "patient", RunID: "r"}
+	p.env.SetOnActivityCompletedListener(func(info *activityInfo, _ encodedValue, _ error) {
+		if info.ActivityType.Name == "BuildSegment" {
+			p.env.SignalWorkflow(activities.PublishSignal, asker)
+		}
+	})
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{asker}})
+	if err := p.env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	if p.plans != 1 || len(p.told) != 1 {
+		t.Errorf("%d rounds, told %+v: one round answers both", p.plans, p.told)
+	}
+}
+
 func TestPublishWithNothingNewBuildsNothing(t *testing.T) {
 	p := newPublisher(t)
 	p.pending = 0
