@@ -154,7 +154,7 @@ func (w *Write) MergePartitions(ctx context.Context, lakeURL, run string, task i
 		return ingest.MergeResult{}, err
 	}
 	return beating(ctx, func(report func(any)) (ingest.MergeResult, error) {
-		return ingest.Merge(ctx, w.Store, run, task, func(p ingest.Progress) { report(p) })
+		return ingest.Merge(ctx, w.Store, run, task, w.TempDir, func(p ingest.Progress) { report(p) })
 	})
 }
 

@@ -16,7 +16,7 @@ func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task i
 		return Extracted{}, err
 	}
 	return beating(ctx, func(func(any)) (Extracted, error) {
-		object, domains, err := indexbuild.Extract(ctx, x.Store, run, task)
+		object, domains, err := indexbuild.Extract(ctx, x.Store, run, task, x.TempDir)
 		return Extracted{Postings: object, Domains: domains}, err
 	})
 }
@@ -50,7 +50,7 @@ func (p *Publish) VerifySegment(ctx context.Context, lakeURL string, built publi
 		return err
 	}
 	_, err := beating(ctx, func(func(any)) (struct{}, error) {
-		return struct{}{}, publish.Verify(ctx, p.Store, built)
+		return struct{}{}, publish.Verify(ctx, p.Store, built, p.TempDir)
 	})
 	return err
 }

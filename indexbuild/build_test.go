@@ -44,7 +44,7 @@ func mustBuild(tb testing.TB, store blob.Store, batches []BatchRef, opt Options)
 
 func mustVerify(tb testing.TB, store blob.Store, ref SegmentRef, deep bool) Report {
 	tb.Helper()
-	report, err := VerifySegment(context.Background(), store, ref, deep)
+	report, err := VerifySegment(context.Background(), store, ref, deep, tb.TempDir())
 	if err != nil {
 		tb.Fatalf("%v\n%+v", err, report.Problems)
 	}
@@ -114,7 +114,7 @@ func TestPostingsObjectsDoNotDependOnMemory(t *testing.T) {
 	l.writeBatch(t, 1, "b", randomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
 		var first lake.FrameObject
 		for i, memory := range []int{extractMemory, 1, 3000} {
-			object, _, err := extract(ctx, l.store, task, memory)
+			object, _, err := extract(ctx, l.store, task, t.TempDir(), memory)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -365,10 +365,10 @@ func TestSegmentOfAnIngest(t *testing.T) {
 	var postings []lake.FrameObject
 	domains := int64(0)
 	for i := range merge.Tasks {
-		if _, err := ingest.Merge(ctx, store, run, i, nil); err != nil {
+		if _, err := ingest.Merge(ctx, store, run, i, t.TempDir(), nil); err != nil {
 			t.Fatal(err)
 		}
-		o, n, err := Extract(ctx, store, run, i)
+		o, n, err := Extract(ctx, store, run, i, t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,21 +25,21 @@ const extractMemory = 64 << 20
 // Extract makes the postings object of what one merge task of a run wrote: the domains of all
 // its parts with exact totals and the places of their rows, and the parts' page indexes. It reads of
 // the parts only the pages of domain, ts and size. It returns the object, which is named by
-// its content, and the number of domains.
-func Extract(ctx context.Context, store blob.Store, run string, task int) (lake.FrameObject, int64, error) {
+// its content, and the number of domains. Temporary files are in tempDir, "" is the system's folder.
+func Extract(ctx context.Context, store blob.Store, run string, task int, tempDir string) (lake.FrameObject, int64, error) {
 	t, err := ingest.ReadMerged(ctx, store, run, task)
 	if err == nil {
 		var o lake.FrameObject
 		var domains int64
-		if o, domains, err = extract(ctx, store, t, extractMemory); err == nil {
+		if o, domains, err = extract(ctx, store, t, tempDir, extractMemory); err == nil {
 			return o, domains, nil
 		}
 	}
 	return lake.FrameObject{}, 0, fmt.Errorf("extract postings of task %d of run %s: %w", task, run, err)
 }
 
-func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, memory int) (lake.FrameObject, int64, error) {
-	s := newSorter("", memory)
+func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDir string, memory int) (lake.FrameObject, int64, error) {
+	s := newSorter(tempDir, memory)
 	defer s.close()
 	for i := range t.Parts {
 		p := &t.Parts[i]
@@ -65,7 +65,7 @@ func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, memory
 	}
 
 	// The object is named by its content, which is known when all of it is written.
-	tmp, err := os.CreateTemp("", "postings-*.tmp")
+	tmp, err := os.CreateTemp(tempDir, "postings-*.tmp")
 	if err != nil {
 		return lake.FrameObject{}, 0, err
 	}

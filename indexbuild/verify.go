@@ -58,9 +58,9 @@ type Report struct {
 //
 // It goes on after a problem as far as that makes sense. The report says what was looked at and
 // what was found; the error is the first problem, a *codec.CorruptError as always, or that the
-// check itself could not be done.
-func VerifySegment(ctx context.Context, store blob.Store, ref SegmentRef, deep bool) (Report, error) {
-	v := &verifier{ctx: ctx, store: store, ref: ref, report: Report{Segment: ref.ID, Deep: deep}}
+// check itself could not be done. Temporary files are in tempDir, "" is the system's folder.
+func VerifySegment(ctx context.Context, store blob.Store, ref SegmentRef, deep bool, tempDir string) (Report, error) {
+	v := &verifier{ctx: ctx, store: store, ref: ref, tempDir: tempDir, report: Report{Segment: ref.ID, Deep: deep}}
 	err := v.run()
 	if err == nil {
 		err = v.first
@@ -77,6 +77,8 @@ type verifier struct {
 	ref    SegmentRef
 	report Report
 	first  error
+
+	tempDir string
 
 	seg    *segment.Segment
 	info   *segment.Info
@@ -137,7 +139,7 @@ func (v *verifier) run() error {
 	}
 	opt := segment.Options{}
 	if _, local := blob.AsLocalFiler(v.store); !local {
-		if opt.CacheDir, err = os.MkdirTemp("", "verify-"); err != nil {
+		if opt.CacheDir, err = os.MkdirTemp(v.tempDir, "verify-"); err != nil {
 			return err
 		}
 		defer os.RemoveAll(opt.CacheDir)
@@ -422,7 +424,7 @@ func (v *verifier) recount() error {
 	if len(v.parts) != v.seg.Files().Len() {
 		return nil // noted already
 	}
-	s := newSorter("", defaultMemory)
+	s := newSorter(v.tempDir, defaultMemory)
 	defer s.close()
 	var blocks []*lake.PageIndexBlock
 	last := uint32(0)
@@ -454,7 +456,7 @@ func (v *verifier) recount() error {
 func (v *verifier) part(id uint32, blocks []*lake.PageIndexBlock, s *sorter) error {
 	p := &v.parts[id]
 	dataset, batch := v.seg.Files().Info(id).DatasetID, v.seg.Files().Info(id).Batch
-	tmp, err := os.CreateTemp("", "verify-*.parquet")
+	tmp, err := os.CreateTemp(v.tempDir, "verify-*.parquet")
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func TestVerifyReportsAllDamage(t *testing.T) {
 	ctx := context.Background()
 	expect := func(what string) {
 		t.Helper()
-		report, err := VerifySegment(ctx, l.store, ref, false)
+		report, err := VerifySegment(ctx, l.store, ref, false, t.TempDir())
 		if !errors.Is(err, codec.ErrCorrupt) || report.Found == 0 || len(report.Problems) == 0 {
 			t.Errorf("%s: %v, %+v", what, err, report.Problems)
 		}
@@ -90,14 +90,14 @@ func TestDeepVerifyReportsDamagedParts(t *testing.T) {
 			bad := bytes.Clone(good)
 			bad[i] ^= 1 << (i % 8)
 			put(t, l.store, info.Key, bad)
-			if _, err := VerifySegment(ctx, l.store, ref, true); !errors.Is(err, codec.ErrCorrupt) {
+			if _, err := VerifySegment(ctx, l.store, ref, true, t.TempDir()); !errors.Is(err, codec.ErrCorrupt) {
 				t.Errorf("flip of byte %d of %s: %v", i, info.Key, err)
 			}
 		}
 		if err := l.store.Delete(ctx, info.Key); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := VerifySegment(ctx, l.store, ref, true); !errors.Is(err, codec.ErrCorrupt) {
+		if _, err := VerifySegment(ctx, l.store, ref, true, t.TempDir()); !errors.Is(err, codec.ErrCorrupt) {
 			t.Errorf("%s is missing: %v", info.Key, err)
 		}
 		put(t, l.store, info.Key, good)
@@ -143,10 +143,10 @@ func TestVerifyReportsWrongContents(t *testing.T) {
 				}
 				t.Fatal(err)
 			}
-			if report, err := VerifySegment(ctx, l.store, ref, false); lie.deep != (err == nil) || err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			if report, err := VerifySegment(ctx, l.store, ref, false, t.TempDir()); lie.deep != (err == nil) || err != nil && !errors.Is(err, codec.ErrCorrupt) {
 				t.Errorf("verify: %v, %+v", err, report.Problems)
 			}
-			if _, err := VerifySegment(ctx, l.store, ref, true); !errors.Is(err, codec.ErrCorrupt) {
+			if _, err := VerifySegment(ctx, l.store, ref, true, t.TempDir()); !errors.Is(err, codec.ErrCorrupt) {
 				t.Errorf("deep verify: %v", err)
 			}
 		})
@@ -157,7 +157,7 @@ func TestVerifyReportsWrongContents(t *testing.T) {
 func lyingPostings(tb testing.TB, store blob.Store, task *ingest.MergedTask, change func(int, *record)) lake.FrameObject {
 	tb.Helper()
 	ctx := context.Background()
-	object, domains, err := extract(ctx, store, task, 1<<20)
+	object, domains, err := extract(ctx, store, task, tb.TempDir(), 1<<20)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestVerifyTellsFailureFromDamage(t *testing.T) {
 	ref := mustBuild(t, l.store, l.batches, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := VerifySegment(ctx, l.store, ref, true); !errors.Is(err, context.Canceled) || errors.Is(err, codec.ErrCorrupt) {
+	if _, err := VerifySegment(ctx, l.store, ref, true, t.TempDir()); !errors.Is(err, context.Canceled) || errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("cancelled: %v", err)
 	}
 	faulty := blob.NewFaulty(l.store)
@@ -219,7 +219,7 @@ func TestVerifyTellsFailureFromDamage(t *testing.T) {
 	if err := put(); !errors.Is(err, blob.ErrCrashed) {
 		t.Fatal(err)
 	}
-	if _, err := VerifySegment(context.Background(), faulty, ref, true); !errors.Is(err, blob.ErrCrashed) || errors.Is(err, codec.ErrCorrupt) {
+	if _, err := VerifySegment(context.Background(), faulty, ref, true, t.TempDir()); !errors.Is(err, blob.ErrCrashed) || errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("store down: %v", err)
 	}
 }

@@ -83,7 +83,7 @@ func verify(ctx context.Context, store blob.Store, id string, deep bool) (*verif
 	out.Version, out.Batches = v.ID, len(v.Batches)
 	for _, s := range v.Segments {
 		ref := segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
-		report, err := indexbuild.VerifySegment(ctx, store, ref, deep)
+		report, err := indexbuild.VerifySegment(ctx, store, ref, deep, "")
 		out.Segments = append(out.Segments, report)
 		if err != nil && len(report.Problems) == 0 {
 			if err := problem(err); err != nil {

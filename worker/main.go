@@ -92,10 +92,6 @@ func run(ctx context.Context, o options) error {
 	if err := os.MkdirAll(temp, 0o700); err != nil {
 		return err
 	}
-	// Parts on their way to the store are spooled to the system's temporary folder.
-	if err := os.Setenv("TMPDIR", temp); err != nil {
-		return err
-	}
 
 	logger := log.NewStructuredLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	opts, err := envconfig.LoadDefaultClientOptions()

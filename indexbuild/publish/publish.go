@@ -44,9 +44,10 @@ func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Buil
 	return Built{ref}, err
 }
 
-// Verify reads every byte of a built segment back and checks it, before readers depend on it.
-func Verify(ctx context.Context, store blob.Store, built Built) error {
-	_, err := indexbuild.VerifySegment(ctx, store, built.Segment, false)
+// Verify reads every byte of a built segment back and checks it, before readers depend on it. Temporary files are in
+// tempDir.
+func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) error {
+	_, err := indexbuild.VerifySegment(ctx, store, built.Segment, false, tempDir)
 	return err
 }
 
@@ -213,7 +214,7 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 		if err != nil {
 			return Committed{}, err
 		}
-		if err := Verify(ctx, store, built); err != nil {
+		if err := Verify(ctx, store, built, tempDir); err != nil {
 			return Committed{}, err
 		}
 		done, err := Commit(ctx, store, plan.PlanKey, built)

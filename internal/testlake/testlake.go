@@ -81,7 +81,7 @@ func Ingest(tb testing.TB, store blob.Store, dataset, batch string, records []Re
 	done, err := steps(tb.Context(), store, ingest.Spec{
 		Lake: store.URL(), Dataset: dataset, Batch: batch, Inputs: []string{input(tb, records)},
 		Format: "jsonl", URLColumn: "url", TSColumn: "ts", SizeField: "size", MaxRejectRate: 1,
-	})
+	}, tb.TempDir())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func Ingest(tb testing.TB, store blob.Store, dataset, batch string, records []Re
 // IngestSpec takes the inputs of a spec into a lake, without publishing them.
 func IngestSpec(tb testing.TB, store blob.Store, spec ingest.Spec) ingest.FinishResult {
 	tb.Helper()
-	done, err := steps(tb.Context(), store, spec)
+	done, err := steps(tb.Context(), store, spec, tb.TempDir())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func IngestSpec(tb testing.TB, store blob.Store, spec ingest.Spec) ingest.Finish
 }
 
 // steps does what IngestWorkflow orders.
-func steps(ctx context.Context, store blob.Store, spec ingest.Spec) (none ingest.FinishResult, err error) {
+func steps(ctx context.Context, store blob.Store, spec ingest.Spec, tempDir string) (none ingest.FinishResult, err error) {
 	run := Run()
 	plan, err := ingest.MakePlan(ctx, store, run, spec)
 	if err != nil {
@@ -117,10 +117,10 @@ func steps(ctx context.Context, store blob.Store, spec ingest.Spec) (none ingest
 	var postings []lake.FrameObject
 	domains := int64(0)
 	for task := range merge.Tasks {
-		if _, err := ingest.Merge(ctx, store, run, task, nil); err != nil {
+		if _, err := ingest.Merge(ctx, store, run, task, tempDir, nil); err != nil {
 			return none, err
 		}
-		object, n, err := indexbuild.Extract(ctx, store, run, task)
+		object, n, err := indexbuild.Extract(ctx, store, run, task, tempDir)
 		if err != nil {
 			return none, err
 		}

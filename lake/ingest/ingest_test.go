@@ -52,7 +52,7 @@ func steps(ctx context.Context, store blob.Store, run string, spec ingest.Spec, 
 	var postings []lake.FrameObject
 	var domains int64
 	for i := range merge.Tasks {
-		if _, err := ingest.Merge(ctx, store, run, i, nil); err != nil {
+		if _, err := ingest.Merge(ctx, store, run, i, "", nil); err != nil {
 			return ingest.FinishResult{}, err
 		}
 		o, n, err := extract(ctx, store, run, i)
@@ -1153,7 +1153,7 @@ func TestStepsOutOfOrderAreRefused(t *testing.T) {
 	}
 	normalize := func() error { _, err := ingest.Normalize(ctx, store, "run", 0, nil); return err }
 	planMerge := func() error { _, err := ingest.PlanMerge(ctx, store, "run"); return err }
-	merge := func() error { _, err := ingest.Merge(ctx, store, "run", 0, nil); return err }
+	merge := func() error { _, err := ingest.Merge(ctx, store, "run", 0, "", nil); return err }
 	read := func() error { _, err := ingest.ReadMerged(ctx, store, "run", 0); return err }
 	finish := func() error { _, err := ingest.Finish(ctx, store, "run", make([]lake.FrameObject, 1), 1); return err }
 	try(blob.ErrNotExist, normalize, planMerge, merge, read, finish)
@@ -1169,7 +1169,7 @@ func TestStepsOutOfOrderAreRefused(t *testing.T) {
 	if _, err := ingest.Normalize(ctx, store, "run", 1, nil); err == nil {
 		t.Error("a split that is not planned: no error")
 	}
-	if _, err := ingest.Merge(ctx, store, "run", 1, nil); err == nil {
+	if _, err := ingest.Merge(ctx, store, "run", 1, "", nil); err == nil {
 		t.Error("a task that is not planned: no error")
 	}
 	if _, err := ingest.Finish(ctx, store, "run", nil, 1); err == nil {
@@ -1289,12 +1289,40 @@ func TestProgressAddsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	var merging ingest.Progress
-	m, err := ingest.Merge(ctx, store, "run", 0, func(p ingest.Progress) { merging = p })
+	m, err := ingest.Merge(ctx, store, "run", 0, "", func(p ingest.Progress) { merging = p })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if merging.Kept != m.Rows || merging.Records != split.Kept {
 		t.Errorf("merge progress %+v of %+v", merging, m)
+	}
+}
+
+func TestMergeKeepsItsFilesWhereItIsTold(t *testing.T) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	dir, _ := madeUp(t, 100)
+	if _, err := ingest.MakePlan(ctx, store, "run", madeUpSpec(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.Normalize(ctx, store, "run", 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
+		t.Fatal(err)
+	}
+	temp := filepath.Join(t.TempDir(), "temp")
+	if _, err := ingest.Merge(ctx, store, "run", 0, temp, nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a folder that does not exist: %v", err)
+	}
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.Merge(ctx, store, "run", 0, temp, nil); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 
@@ -1559,7 +1587,7 @@ func BenchmarkSteps(b *testing.B) {
 	plan := func(store blob.Store) error { _, err := ingest.MakePlan(ctx, store, "run", spec); return err }
 	normalize := func(store blob.Store) error { _, err := ingest.Normalize(ctx, store, "run", 0, nil); return err }
 	planMerge := func(store blob.Store) error { _, err := ingest.PlanMerge(ctx, store, "run"); return err }
-	merge := func(store blob.Store) error { _, err := ingest.Merge(ctx, store, "run", 0, nil); return err }
+	merge := func(store blob.Store) error { _, err := ingest.Merge(ctx, store, "run", 0, "", nil); return err }
 	for _, c := range []struct {
 		name   string
 		before []func(blob.Store) error

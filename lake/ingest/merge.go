@@ -193,9 +193,9 @@ func (r *mergedRecord) result() MergeResult {
 	return out
 }
 
-// Merge merges the partitions of one task of all runs into parts. Progress may be nil; it is called from this
-// goroutine.
-func Merge(ctx context.Context, store blob.Store, run string, task int, progress func(Progress)) (MergeResult, error) {
+// Merge merges the partitions of one task of all runs into parts. One part at a time is in tempDir before it is
+// stored; "" is the system's folder. Progress may be nil; it is called from this goroutine.
+func Merge(ctx context.Context, store blob.Store, run string, task int, tempDir string, progress func(Progress)) (MergeResult, error) {
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return MergeResult{}, err
@@ -221,7 +221,7 @@ func Merge(ctx context.Context, store blob.Store, run string, task int, progress
 	}
 	var parts []lake.WrittenPart
 	for _, prefix := range t.Prefixes {
-		written, err := mergePrefix(ctx, store, p, m.Runs, task, prefix, func() error {
+		written, err := mergePrefix(ctx, store, p, m.Runs, task, prefix, tempDir, func() error {
 			if state.Kept++; state.Kept%progressEvery == 0 {
 				return report()
 			}
@@ -249,12 +249,12 @@ func Merge(ctx context.Context, store blob.Store, run string, task int, progress
 }
 
 // mergePrefix writes the parts of one domain_prefix. It calls row for every row.
-func mergePrefix(ctx context.Context, store blob.Store, p *plan, runs []lake.Run, task int, prefix string, row func() error) ([]lake.WrittenPart, error) {
+func mergePrefix(ctx context.Context, store blob.Store, p *plan, runs []lake.Run, task int, prefix, tempDir string, row func() error) ([]lake.WrittenPart, error) {
 	first, last, err := partitionsOf(prefix)
 	if err != nil {
 		return nil, codec.Corrupt(mergeKey(p.Run), "prefixes", -1, "a domain prefix", err)
 	}
-	w := lake.NewPartWriter(ctx, store, lake.PartOptions{Dataset: p.DatasetID, Batch: p.Batch, Prefix: prefix})
+	w := lake.NewPartWriter(ctx, store, lake.PartOptions{Dataset: p.DatasetID, Batch: p.Batch, Prefix: prefix, TempDir: tempDir})
 	defer w.Abort()
 	spill := func(pass, n int) string { return spillKey(p.Run, task, prefix, pass, n) }
 	var r lake.Row
