@@ -29,22 +29,23 @@ import (
 //
 //	                                     collections                          generated
 //	Zipf exponent of domains             0.79-0.96; 1.3 with sitemaps         0.91
-//	domains with one URL, in one list    0.66-0.83                            0.65 (list 5), 0.32 (all)
+//	domains with one URL, in one list    0.66-0.83                            0.66 (list 5), 0.33 (all)
 //	URLs of the largest 1 % of domains   0.28-0.41; 0.89 with sitemaps        0.47 (list 5), 0.53 (all)
-//	hosts a domain                       1.36                                 1.29
+//	hosts a domain                       1.36                                 1.32
 //	after a line of the same host        0.18; 0.006 shuffled, 0.99 sitemaps  0.16
-//	bare, www hosts                      0.195, 0.407                         0.202, 0.365
-//	https                                0.798                                0.807
-//	length: mean, 10 50 90 99 %          69, 31 57 112 234                    68, 32 58 109 242
-//	path segments: 0 to 6, more          .07 .25 .28 .19 .11 .06 .02 .02      .10 .24 .27 .16 .12 .07 .03 .02
-//	slash, extension                     0.329, 0.351                         0.321, 0.322
-//	number, dated                        0.036, 0.101                         0.069, 0.087
-//	words of the last segment, 1 to 6    .45 .14 .11 .06 .05 .19              .47 .13 .10 .06 .05 .20
-//	segment length: last, others         24.4, 7.7                            22.9, 7.2
-//	query, its length                    0.086, 85                            0.077, 76
-//	parameters: 1 2 3 more               .57 .13 .07 .22                      .57 .14 .07 .22
+//	bare, www hosts                      0.195, 0.407                         0.197, 0.357
+//	https                                0.798                                0.808
+//	length: mean, 10 50 90 99 %          69, 31 57 112 234                    70, 35 60 110 254
+//	path segments: 0 to 6, more          .07 .25 .28 .19 .11 .06 .02 .02      .05 .25 .29 .17 .13 .07 .03 .02
+//	slash, extension                     0.329, 0.351                         0.323, 0.321
+//	number, dated                        0.036, 0.101                         0.082, 0.089
+//	words of the last segment, 1 to 6    .45 .14 .11 .06 .05 .19              .47 .13 .10 .05 .05 .20
+//	segment length: last, others         24.4, 7.7                            22.8, 7.2
+//	query, its length                    0.086, 85                            0.082, 77
+//	parameters: 1 2 3 more               .57 .13 .07 .22                      .57 .13 .07 .22
+//	lines that a list has before         0.01 links, 0.07 seeds               0.05 (list 5)
 //	hosts with port, IPv4                0.003, 0.015                         0.003, 0.012
-//	bytes a URL, sorted, zstd -9         23.3 (news links)                    22.6 (list 5)
+//	bytes a URL, sorted, zstd -9         23.3 (news links)                    25.1 (list 5)
 //
 // Of words in paths 18 % stand on fewer than eight hosts; the counts of the others fall with rank to the power 0.7.
 const (
@@ -86,6 +87,8 @@ type Corpus struct {
 	sites uint64
 	width uint // sites are numbered by a permutation of this many bits
 	rows  []int64
+	// orders are where in the common ranking the lists' own rankings begin.
+	orders []uint64
 }
 
 // New lays out a corpus.
@@ -105,6 +108,9 @@ func New(opt Options) (*Corpus, error) {
 		left -= c.rows[i]
 	}
 	c.rows[0] = left
+	for i := range c.rows {
+		c.orders = append(c.orders, hash(opt.Seed, 'o', uint64(i))%c.sites)
+	}
 	return c, nil
 }
 
@@ -165,7 +171,7 @@ func (c *Corpus) Write(w io.Writer, dataset int) error {
 		if i == 0 || !r.chance(stay) {
 			site = c.rank(&r)
 			if !r.chance(shared) {
-				site = (site + hash(c.opt.Seed, 'o', uint64(dataset))) % c.sites
+				site = (site + c.orders[dataset-1]) % c.sites
 			}
 			p.open(c, site)
 			p.host(&r)
@@ -196,10 +202,21 @@ func (c *Corpus) rank(r *random) uint64 {
 	return min(uint64(x)-1, c.sites-1)
 }
 
-// visits is how many URLs the site of a rank gets, were all drawn from the common ranking.
-func (c *Corpus) visits(rank uint64) float64 {
-	n := float64(c.sites + 1)
-	return float64(c.opt.Rows) * (1 - zipf) * math.Pow(float64(rank)+1, -zipf) / (math.Pow(n, 1-zipf) - 1)
+// visits is how many URLs are drawn from a site on all lists, about: by the common ranking and by that of the list
+// where it stands highest.
+func (c *Corpus) visits(site uint64) float64 {
+	list, rank := 0, c.sites
+	for i, order := range c.orders {
+		r := site - order
+		if site < order {
+			r += c.sites
+		}
+		if r < rank {
+			list, rank = i, r
+		}
+	}
+	n := (1 - zipf) / (math.Pow(float64(c.sites+1), 1-zipf) - 1)
+	return n * (shared*float64(c.opt.Rows)*math.Pow(float64(site+1), -zipf) + (1-shared)*float64(c.rows[list])*math.Pow(float64(rank+1), -zipf))
 }
 
 // page makes the URLs of one site. Everything but the choice of host and page follows from the site's rank.

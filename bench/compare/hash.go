@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/urlake/urlake/indexbuild/mph"
+)
+
+// hashed is what was measured of the perfect hash of one number of keys. Times are nanoseconds a key.
+type hashed struct {
+	Keys        int     `json:"keys"`
+	BuildRate   float64 `json:"build_rate"` // keys a second, from the first Add to the last byte, on two cores
+	Bits        float64 `json:"bits"`       // a key, levels and ranks
+	Slot        float64 `json:"slot"`       // the hash alone
+	Lookup      float64 `json:"lookup"`     // with the record, and so with the key check
+	SlotBatch   float64 `json:"slot_batch"`
+	LookupBatch float64 `json:"lookup_batch"`
+	Open        float64 `json:"open"` // microseconds
+	Map         float64 `json:"map"`  // the same keys in a Go map
+}
+
+const (
+	// asked is how many lookups are timed at once, batchSize how many go into one batched call.
+	asked     = 1 << 20
+	batchSize = 1024
+	// hashRounds is how often everything is timed. The median counts.
+	hashRounds = 5
+)
+
+// measureHash builds a hash of n random keys and looks up keys of it in random order.
+func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
+	rng := rand.New(rand.NewPCG(1, uint64(n)))
+	keys := make([]mph.Key, n)
+	for i := range keys {
+		keys[i] = mph.Key{ID: rng.Uint64(), Check: rng.Uint32()}
+	}
+	out := &hashed{Keys: n}
+	var buf bytes.Buffer
+	var rates []float64
+	for range max(1, min(hashRounds, int(5e6)/n)) {
+		buf.Reset()
+		started := time.Now()
+		b := mph.NewBuilder(mph.Options{Dir: dir, Parallelism: slots})
+		for _, k := range keys {
+			if err := b.Add(k.ID, k.Check); err != nil {
+				return nil, err
+			}
+		}
+		stats, err := b.Finish(ctx, &buf, 0)
+		if err != nil {
+			return nil, err
+		}
+		rates = append(rates, float64(n)/time.Since(started).Seconds())
+		out.Bits = float64(stats.LevelBytes) * 8 / float64(stats.Keys)
+		if err := b.Close(); err != nil {
+			return nil, err
+		}
+	}
+	out.BuildRate = median(rates)
+
+	ask := make([]mph.Key, asked)
+	ids := make([]uint64, asked)
+	for i := range ask {
+		ask[i] = keys[rng.IntN(n)]
+		ids[i] = ask[i].ID
+	}
+	started := time.Now()
+	table, err := mph.Open(buf.Bytes(), "bench", mph.Expect{Domains: uint64(n)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	out.Open = float64(time.Since(started).Nanoseconds()) / 1e3
+	ordinals, found := make([]uint32, batchSize), make([]uint64, batchSize)
+	for _, m := range []struct {
+		result *float64
+		do     func() error
+	}{
+		{&out.Slot, func() error {
+			for _, id := range ids {
+				if _, ok, err := table.Slot(id); err != nil || !ok {
+					return fmt.Errorf("key %x is lost: %w", id, err)
+				}
+			}
+			return nil
+		}},
+		{&out.Lookup, func() error {
+			for _, k := range ask {
+				if _, ok, err := table.Lookup(k.ID, k.Check); err != nil || !ok {
+					return fmt.Errorf("key %x is lost: %w", k.ID, err)
+				}
+			}
+			return nil
+		}},
+		{&out.SlotBatch, func() error {
+			for chunk := range slices.Chunk(ids, batchSize) {
+				if err := table.SlotBatch(chunk, found); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{&out.LookupBatch, func() error {
+			for chunk := range slices.Chunk(ask, batchSize) {
+				if err := table.LookupBatch(chunk, ordinals); err != nil {
+					return err
+				}
+				if slices.Contains(ordinals, mph.Absent) {
+					return fmt.Errorf("a key is lost")
+				}
+			}
+			return nil
+		}},
+	} {
+		if *m.result, err = timeKeys(m.do); err != nil {
+			return nil, err
+		}
+	}
+	naive := make(map[uint64]uint32, n)
+	for i, k := range keys {
+		naive[k.ID] = uint32(i)
+	}
+	out.Map, err = timeKeys(func() error {
+		for _, id := range ids {
+			if _, ok := naive[id]; !ok {
+				return fmt.Errorf("key %x is lost", id)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// timeKeys is the median time of asked lookups, in nanoseconds a lookup.
+func timeKeys(do func() error) (float64, error) {
+	var times []float64
+	for range hashRounds {
+		started := time.Now()
+		if err := do(); err != nil {
+			return 0, err
+		}
+		times = append(times, float64(time.Since(started).Nanoseconds())/asked)
+	}
+	return median(times), nil
+}
+
+// median of values, of an even number the mean of the middle two.
+func median(values []float64) float64 {
+	v := slices.Sorted(slices.Values(values))
+	if len(v) == 0 {
+		return 0
+	}
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}

@@ -1,0 +1,359 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	_ "github.com/duckdb/duckdb-go/v2"
+	"github.com/parquet-go/parquet-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/bench/corpus"
+	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+const (
+	// slots is how many steps are done at once: the two activity slots of a worker on two cores.
+	slots = 2
+	// memoryLimit is what the worker program sets by default.
+	memoryLimit = 1536 << 20
+)
+
+// stage is what one kind of step took.
+type stage struct {
+	Name  string  `json:"name"`
+	Calls int     `json:"calls"`
+	Busy  float64 `json:"busy"` // seconds of a slot
+	// Rate of rows a second and slot follows from the rows of all lists.
+}
+
+// built is what a run of the lake's steps reports.
+type built struct {
+	Seconds float64 `json:"seconds"`
+	Rows    int64   `json:"rows"`
+	Merged  int64   `json:"merged"`
+	Domains int64   `json:"domains"`
+	Entries int64   `json:"entries"`
+	Stages  []stage `json:"stages"`
+	// Publish is the part of Seconds after the last batch was finished.
+	Publish float64 `json:"publish"`
+	Peak    int64   `json:"peak"`
+	CPU     float64 `json:"cpu"` // seconds of all threads
+}
+
+// builder does the steps that the workflows order, in this process.
+type builder struct {
+	store blob.Store
+	temp  string
+	slots chan struct{}
+
+	mu     sync.Mutex
+	stages map[string]*stage
+}
+
+// do waits for a slot and does one step in it.
+func (b *builder) do(ctx context.Context, name string, f func() error) error {
+	select {
+	case b.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-b.slots }()
+	started := time.Now()
+	err := f()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.stages[name]
+	if s == nil {
+		s = &stage{Name: name}
+		b.stages[name] = s
+	}
+	s.Calls++
+	s.Busy += time.Since(started).Seconds()
+	return err
+}
+
+// build takes every list in lists to a published version of a lake in dir, a dataset each.
+func build(ctx context.Context, lists, dir string) (*built, error) {
+	debug.SetMemoryLimit(memoryLimit)
+	files, err := filepath.Glob(filepath.Join(lists, "ds*.txt"))
+	if err != nil {
+		return nil, err
+	}
+	// The largest first: what is begun last ends last.
+	sizes := map[string]int64{}
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			return nil, err
+		}
+		sizes[f] = info.Size()
+	}
+	slices.SortFunc(files, func(a, b string) int { return cmp.Compare(sizes[b], sizes[a]) })
+	store, err := blob.Open(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	temp := filepath.Join(filepath.Dir(dir), "spill")
+	if err := os.MkdirAll(temp, 0o777); err != nil {
+		return nil, err
+	}
+	if err := os.Setenv("TMPDIR", temp); err != nil {
+		return nil, err
+	}
+	b := &builder{store: store, temp: temp, slots: make(chan struct{}, slots), stages: map[string]*stage{}}
+	started := time.Now()
+	out := new(built)
+	var mu sync.Mutex
+	g, gctx := errgroup.WithContext(ctx)
+	// A few batches at once keep the slots busy while one of them has a single step left.
+	g.SetLimit(2 * slots)
+	for _, f := range files {
+		g.Go(func() error {
+			done, err := b.batch(gctx, f)
+			if err != nil {
+				return fmt.Errorf("%s: %w", filepath.Base(f), err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out.Rows += done.Rows
+			out.Merged += done.Merged
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	finished := time.Now()
+	if err := b.publish(ctx, out); err != nil {
+		return nil, err
+	}
+	out.Seconds, out.Publish = time.Since(started).Seconds(), time.Since(finished).Seconds()
+	for _, name := range []string{"plan", "normalize", "plan merge", "merge", "extract", "finish", "clean up", "plan publish", "build segment", "verify segment", "commit"} {
+		if s := b.stages[name]; s != nil {
+			out.Stages = append(out.Stages, *s)
+		}
+	}
+	return out, nil
+}
+
+// batch does what IngestWorkflow orders.
+func (b *builder) batch(ctx context.Context, list string) (done ingest.FinishResult, err error) {
+	name := strings.TrimSuffix(filepath.Base(list), ".txt")
+	run := "run-" + name
+	var plan ingest.PlanSummary
+	if err := b.do(ctx, "plan", func() (err error) {
+		plan, err = ingest.MakePlan(ctx, b.store, run, ingest.Spec{Lake: b.store.URL(), Dataset: name, Batch: "bench", Inputs: []string{list}})
+		return err
+	}); err != nil {
+		return done, err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	for split := range plan.Splits {
+		g.Go(func() error {
+			return b.do(gctx, "normalize", func() error {
+				_, err := ingest.Normalize(gctx, b.store, run, split, nil)
+				return err
+			})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return done, err
+	}
+	var merge ingest.MergeSummary
+	if err := b.do(ctx, "plan merge", func() (err error) {
+		merge, err = ingest.PlanMerge(ctx, b.store, run)
+		return err
+	}); err != nil {
+		return done, err
+	}
+	postings := make([]lake.FrameObject, merge.Tasks)
+	domains := make([]int64, merge.Tasks)
+	g, gctx = errgroup.WithContext(ctx)
+	for task := range merge.Tasks {
+		g.Go(func() error {
+			if err := b.do(gctx, "merge", func() error {
+				_, err := ingest.Merge(gctx, b.store, run, task, nil)
+				return err
+			}); err != nil {
+				return err
+			}
+			return b.do(gctx, "extract", func() (err error) {
+				postings[task], domains[task], err = indexbuild.Extract(gctx, b.store, run, task)
+				return err
+			})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return done, err
+	}
+	total := int64(0)
+	for _, n := range domains {
+		total += n
+	}
+	if err := b.do(ctx, "finish", func() (err error) {
+		done, err = ingest.Finish(ctx, b.store, run, postings, total)
+		return err
+	}); err != nil {
+		return done, err
+	}
+	return done, b.do(ctx, "clean up", func() error { return ingest.Cleanup(ctx, b.store, run) })
+}
+
+// publish does what PublishWorkflow orders, and keeps what the verification counted.
+func (b *builder) publish(ctx context.Context, out *built) error {
+	var plan publish.Summary
+	var seg publish.Built
+	var done publish.Committed
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"plan publish", func() (err error) { plan, err = publish.Plan(ctx, b.store, "publish", 0); return err }},
+		{"build segment", func() (err error) { seg, err = publish.Build(ctx, b.store, plan.PlanKey, b.temp); return err }},
+		{"verify segment", func() error {
+			report, err := indexbuild.VerifySegment(ctx, b.store, seg.Segment, false)
+			out.Domains, out.Entries = report.Domains, report.Entries
+			return err
+		}},
+		{"commit", func() (err error) { done, err = publish.Commit(ctx, b.store, plan.PlanKey, seg); return err }},
+	} {
+		if err := b.do(ctx, step.name, step.do); err != nil {
+			return err
+		}
+	}
+	if done.Version == "" || done.Existed {
+		return fmt.Errorf("the publish made no version: %+v", done)
+	}
+	return nil
+}
+
+// copyStatement is what a user of DuckDB would run for sorted, compressed, partitioned Parquet of the same lists.
+const copyStatement = `SET threads=2; SET preserve_insertion_order=false; COPY (SELECT CAST(regexp_extract(filename,'ds(\d+)',1) AS INT) dataset_id,
+regexp_extract(url,'https?://([^/]+)',1) host, url FROM read_csv('*.txt', header=false, columns={'url':'VARCHAR'}, delim='\x01', quote='', escape='', filename=true)
+ORDER BY dataset_id, host, url) TO 'out' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (dataset_id), ROW_GROUP_SIZE 122880)`
+
+// copied is what a run of DuckDB reports.
+type copied struct {
+	Seconds float64 `json:"seconds"`
+	Version string  `json:"version"`
+	Peak    int64   `json:"peak"`
+	CPU     float64 `json:"cpu"`
+}
+
+// duckCopy runs the statement on the lists of a folder. The result is its folder "out".
+func duckCopy(ctx context.Context, lists string) (*copied, error) {
+	if err := os.Chdir(lists); err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("duckdb", "")
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	out := new(copied)
+	if err := db.QueryRowContext(ctx, "SELECT version()").Scan(&out.Version); err != nil {
+		return nil, err
+	}
+	started := time.Now()
+	if _, err := db.ExecContext(ctx, copyStatement); err != nil {
+		return nil, fmt.Errorf("DuckDB: %w", err)
+	}
+	out.Seconds = time.Since(started).Seconds()
+	return out, nil
+}
+
+// columnBytes adds up the compressed bytes of each column over the Parquet files below a folder. What is in no column,
+// footers and page indexes, is under "".
+func columnBytes(dir string) (columns map[string]int64, rows, total int64, err error) {
+	columns = map[string]int64{}
+	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || path.Ext(name) != ".parquet" {
+			return err
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		p, err := parquet.OpenFile(f, info.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		rest := info.Size()
+		for _, g := range p.Metadata().RowGroups {
+			for _, c := range g.Columns {
+				columns[strings.Join(c.MetaData.PathInSchema, ".")] += c.MetaData.TotalCompressedSize
+				rest -= c.MetaData.TotalCompressedSize
+			}
+		}
+		columns[""] += rest
+		rows += p.NumRows()
+		total += info.Size()
+		return nil
+	})
+	if err == nil && rows == 0 {
+		err = errors.New(dir + " holds no rows")
+	}
+	return columns, rows, total, err
+}
+
+// indexBytes adds up the files below a folder by name, those of all segments and shards together.
+func indexBytes(dir string) (files map[string]int64, total int64, err error) {
+	files = map[string]int64{}
+	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		files[filepath.Base(name)] += info.Size()
+		total += info.Size()
+		return nil
+	})
+	return files, total, err
+}
+
+// descending are the keys of sizes, the largest first.
+func descending(sizes map[string]int64) []string {
+	return slices.SortedFunc(maps.Keys(sizes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(sizes[b], sizes[a]), strings.Compare(a, b))
+	})
+}
+
+// writeLists generates the lists of a run.
+func writeLists(rows int64, dir string) (int64, error) {
+	c, err := corpus.New(options(rows))
+	if err != nil {
+		return 0, err
+	}
+	return c.WriteDir(dir, slots)
+}
+
+// options are the corpus of a number of rows: 32 lists, fewer of few rows.
+func options(rows int64) corpus.Options {
+	return corpus.Options{Seed: 1, Rows: rows, Datasets: int(min(32, rows))}
+}

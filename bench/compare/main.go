@@ -1,0 +1,367 @@
+// Compare measures urlake beside DuckDB and against its own targets on generated lists, everything in one run on one
+// machine, and prints tables. docs/performance.md explains them. Its settings are environment variables:
+//
+//	BENCH_ROWS        lines ingested by both, 2 million by default; 0 leaves the comparison out
+//	BENCH_ROUNDS      how often each of the two runs, alternating; 2
+//	BENCH_KEYS        the largest number of keys of the perfect hash, 10 million; 0 leaves it out
+//	BENCH_SERVE_ROWS  rows of the lake that is served, 5 million; 0 leaves serving out
+//	BENCH_DIR         where lists and lakes lie meanwhile, some 150 bytes a row; the system's temporary folder
+//	BENCH_PROFILE     a file for a CPU profile of the last of urlake's ingests
+//
+// Each contestant runs in a process of its own, so that its peak memory is its own. It needs Linux's /proc.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(1)
+	}
+}
+
+// roles are what a child process does with its arguments; the result is printed as JSON.
+var roles = map[string]func(ctx context.Context, args []string) (any, error){
+	"ingest": func(ctx context.Context, args []string) (any, error) {
+		if profile := args[2]; profile != "" {
+			f, err := os.Create(profile)
+			if err != nil {
+				return nil, err
+			}
+			defer f.Close()
+			if err := pprof.StartCPUProfile(f); err != nil {
+				return nil, err
+			}
+			defer pprof.StopCPUProfile()
+		}
+		out, err := build(ctx, args[0], args[1])
+		if err == nil {
+			out.Peak, out.CPU, err = used()
+		}
+		return out, err
+	},
+	"duckdb": func(ctx context.Context, args []string) (any, error) {
+		out, err := duckCopy(ctx, args[0])
+		if err == nil {
+			out.Peak, out.CPU, err = used()
+		}
+		return out, err
+	},
+	"hash": func(ctx context.Context, args []string) (any, error) {
+		n, err := strconv.Atoi(args[0])
+		if err != nil {
+			return nil, err
+		}
+		return measureHash(ctx, n, args[1])
+	},
+	"lists": func(ctx context.Context, args []string) (any, error) {
+		rows, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		return writeLists(rows, args[1])
+	},
+}
+
+func run(ctx context.Context) error {
+	if len(os.Args) > 1 {
+		role, ok := roles[os.Args[1]]
+		if !ok {
+			return errors.New("it takes no arguments; its settings are environment variables")
+		}
+		out, err := role(ctx, os.Args[2:])
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(out)
+	}
+	setting := map[string]int64{"BENCH_ROWS": 2e6, "BENCH_ROUNDS": 2, "BENCH_KEYS": 1e7, "BENCH_SERVE_ROWS": 5e6}
+	for name := range setting {
+		if v := os.Getenv(name); v != "" {
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil || n < 0 {
+				return fmt.Errorf("%s=%q is no number of things", name, v)
+			}
+			setting[name] = n
+		}
+	}
+	dir, err := os.MkdirTemp(os.Getenv("BENCH_DIR"), "urlake-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	started := time.Now()
+	fmt.Printf("machine: %s\n", machine())
+	if rows := setting["BENCH_ROWS"]; rows > 0 {
+		if err := compare(ctx, rows, int(max(setting["BENCH_ROUNDS"], 1)), filepath.Join(dir, "ingest")); err != nil {
+			return err
+		}
+	}
+	if most := setting["BENCH_KEYS"]; most > 0 {
+		if err := hashes(ctx, most, dir); err != nil {
+			return err
+		}
+	}
+	if rows := setting["BENCH_SERVE_ROWS"]; rows > 0 {
+		if err := serving(ctx, rows, filepath.Join(dir, "serve")); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("\nall of it took %s; load average at the end %s\n", time.Since(started).Round(time.Second), loadAverage())
+	return nil
+}
+
+// child runs a role in a process of its own and decodes its result into out.
+func child(ctx context.Context, out any, role string, args ...string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{role}, args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	var stdout bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", role, err)
+	}
+	return json.Unmarshal(stdout.Bytes(), out)
+}
+
+// compare ingests the same lists with urlake and with DuckDB, in turns.
+func compare(ctx context.Context, rows int64, rounds int, dir string) error {
+	lists, lakeDir, out := filepath.Join(dir, "lists"), filepath.Join(dir, "lake"), filepath.Join(dir, "lists", "out")
+	defer os.RemoveAll(dir)
+	var bytes int64
+	if err := child(ctx, &bytes, "lists", strconv.FormatInt(rows, 10), lists); err != nil {
+		return err
+	}
+	fmt.Printf("\nIngest: %d lines, %.1f MB in %d lists, %d rounds, two threads each\n", rows, float64(bytes)/1e6, options(rows).Datasets, rounds)
+	var ours []built
+	var theirs []copied
+	for round := range rounds {
+		// Removing what the round before left is nobody's time.
+		if err := errors.Join(os.RemoveAll(lakeDir), os.RemoveAll(out)); err != nil {
+			return err
+		}
+		profile := ""
+		if round == rounds-1 {
+			profile = os.Getenv("BENCH_PROFILE")
+		}
+		var a built
+		if err := child(ctx, &a, "ingest", lists, lakeDir, profile); err != nil {
+			return err
+		}
+		var b copied
+		if err := child(ctx, &b, "duckdb", lists); err != nil {
+			return err
+		}
+		fmt.Printf("  round %d: urlake %.1f s (%.1f s CPU), DuckDB %s %.1f s (%.1f s CPU), load average %s\n", round+1, a.Seconds, a.CPU, b.Version, b.Seconds, b.CPU, loadAverage())
+		ours, theirs = append(ours, a), append(theirs, b)
+	}
+	last := ours[len(ours)-1]
+	us, them := median(seconds(ours, func(b built) float64 { return b.Seconds })), median(seconds(theirs, func(c copied) float64 { return c.Seconds }))
+	cpuUs, cpuThem := median(seconds(ours, func(b built) float64 { return b.CPU })), median(seconds(theirs, func(c copied) float64 { return c.CPU }))
+	memUs, memThem := median(seconds(ours, func(b built) float64 { return float64(b.Peak) })), median(seconds(theirs, func(c copied) float64 { return float64(c.Peak) }))
+
+	columns, parquetRows, parquetBytes, err := columnBytes(filepath.Join(lakeDir, "urls"))
+	if err != nil {
+		return err
+	}
+	duckColumns, duckRows, duckBytes, err := columnBytes(out)
+	if err != nil {
+		return err
+	}
+	if duckRows != rows || parquetRows != last.Rows || last.Rows+last.Merged != rows {
+		return fmt.Errorf("of %d lines DuckDB wrote %d rows, urlake %d and merged %d", rows, duckRows, parquetRows, last.Merged)
+	}
+	index, indexTotal, err := indexBytes(filepath.Join(lakeDir, "index", "segments"))
+	if err != nil {
+		return err
+	}
+	n := float64(rows)
+	table("", "urlake", "DuckDB", "urlake / DuckDB")
+	table("lines a second", fmt.Sprintf("%.0f", n/us), fmt.Sprintf("%.0f", n/them), ratio(them/us))
+	table("CPU, µs a line", fmt.Sprintf("%.2f", cpuUs/n*1e6), fmt.Sprintf("%.2f", cpuThem/n*1e6), ratio(cpuUs/cpuThem))
+	table("peak memory, MB", fmt.Sprintf("%.0f", memUs/1e6), fmt.Sprintf("%.0f", memThem/1e6), ratio(memUs/memThem))
+	table("rows", strconv.FormatInt(last.Rows, 10), strconv.FormatInt(duckRows, 10), "equal lines of a list are one row in urlake")
+	perRow, duckPerRow := func(b int64) float64 { return float64(b) / float64(last.Rows) }, float64(duckBytes)/float64(duckRows)
+	same := columns["scheme"] + columns["port"] + columns["domain"] + columns["host"] + columns["path_query"]
+	table("Parquet, bytes a row", fmt.Sprintf("%.2f", perRow(parquetBytes)), fmt.Sprintf("%.2f", duckPerRow), ratio(perRow(parquetBytes)/duckPerRow))
+	table("the URL's columns alone", fmt.Sprintf("%.2f", perRow(same)), fmt.Sprintf("%.2f", float64(duckColumns["host"]+duckColumns["url"])/float64(duckRows)),
+		ratio(perRow(same)*float64(duckRows)/float64(duckColumns["host"]+duckColumns["url"])))
+
+	fmt.Printf("\nWhere urlake's time goes (last round; a slot is one of %d)\n", slots)
+	busy := 0.0
+	for _, s := range last.Stages {
+		busy += s.Busy
+	}
+	table("step", "calls", "slot seconds", "ns a line")
+	for _, s := range last.Stages {
+		table("  "+s.Name, strconv.Itoa(s.Calls), fmt.Sprintf("%.2f (%2.0f %%)", s.Busy, 100*s.Busy/busy), fmt.Sprintf("%.0f", s.Busy/n*1e9))
+	}
+	table("  all; idle", "", fmt.Sprintf("%.2f; %.2f", busy, slots*last.Seconds-busy), fmt.Sprintf("publish took %.2f s of %.2f s", last.Publish, last.Seconds))
+
+	fmt.Println("\nWhere urlake's bytes are")
+	table("Parquet column", "bytes", "a row", "")
+	for _, name := range descending(columns) {
+		label := name
+		if name == "" {
+			label = "footers, page indexes"
+		}
+		table("  "+label, strconv.FormatInt(columns[name], 10), fmt.Sprintf("%.3f", perRow(columns[name])), "")
+	}
+	table("  all", strconv.FormatInt(parquetBytes, 10), fmt.Sprintf("%.3f", perRow(parquetBytes)), "")
+	domains, entries := float64(last.Domains), float64(last.Entries)
+	table("index file", "bytes", "a domain", "")
+	for _, name := range descending(index) {
+		table("  "+name, strconv.FormatInt(index[name], 10), fmt.Sprintf("%.3f", float64(index[name])/domains), "")
+	}
+	budget := 36*domains + 10*entries
+	table("  all", strconv.FormatInt(indexTotal, 10), fmt.Sprintf("%.3f", float64(indexTotal)/domains), fmt.Sprintf("%s of 36 bytes a domain and 10 a pair", ratio(float64(indexTotal)/budget)))
+	fmt.Printf("  %d domains, %d pairs of domain and dataset; the index is %.3f of the Parquet\n", last.Domains, last.Entries, float64(indexTotal)/float64(parquetBytes))
+	return nil
+}
+
+// hashes measures the perfect hash at 1e5, 1e6 and so on up to most keys.
+func hashes(ctx context.Context, most int64, dir string) error {
+	fmt.Println("\nPerfect hash: random keys, asked for in random order, one core; builds on two. ns a key")
+	const row = "  %12s %10s %8s %8s %8s %9s %11s %9s %8s\n"
+	fmt.Printf(row, "keys", "M keys/s", "bits/key", "hash", "lookup", "hash, 1 k", "lookup, 1 k", "Go map", "open µs")
+	for n := int64(1e5); n <= most; n *= 10 {
+		var h hashed
+		if err := child(ctx, &h, "hash", strconv.FormatInt(n, 10), dir); err != nil {
+			return err
+		}
+		f := func(v float64) string { return fmt.Sprintf("%.1f", v) }
+		fmt.Printf(row, strconv.Itoa(h.Keys), f(h.BuildRate/1e6), fmt.Sprintf("%.3f", h.Bits), f(h.Slot), f(h.Lookup), f(h.SlotBatch), f(h.LookupBatch), f(h.Map), f(h.Open))
+	}
+	return nil
+}
+
+// serving builds a lake and measures a server on it.
+func serving(ctx context.Context, rows int64, dir string) error {
+	lists, lakeDir := filepath.Join(dir, "lists"), filepath.Join(dir, "lake")
+	defer os.RemoveAll(dir)
+	var bytes int64
+	if err := child(ctx, &bytes, "lists", strconv.FormatInt(rows, 10), lists); err != nil {
+		return err
+	}
+	var b built
+	if err := child(ctx, &b, "ingest", lists, lakeDir, ""); err != nil {
+		return err
+	}
+	fmt.Printf("\nServing: %d rows, %d domains, %d pairs of domain and dataset\n", b.Rows, b.Domains, b.Entries)
+	fmt.Printf("  building: %.1f s, %.0f lines/s, peak memory %.0f MB\n", b.Seconds, float64(rows)/b.Seconds, float64(b.Peak)/1e6)
+	if err := os.RemoveAll(lists); err != nil {
+		return err
+	}
+	s, err := measureServe(ctx, rows, lakeDir, dir)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  ready after %.2f s; resident %.0f MB (%.0f MB without mapped files), after all requests %.0f MB (%.0f MB)\n",
+		s.Ready, float64(s.Loaded)/1e6, float64(s.LoadedAnon)/1e6, float64(s.Used)/1e6, float64(s.UsedAnon)/1e6)
+	fmt.Printf("  %d domains by Zipf's law, %d of them known; one client; microseconds\n", visits, s.Known)
+	for i, name := range []string{"first time", "again"} {
+		fmt.Printf("    lookup, %-10s  server %v\n", name, s.Lookup[i])
+		fmt.Printf("    %-19s client %v\n", "", s.LookupClient[i])
+	}
+	for i, name := range []string{"first time", "again"} {
+		fmt.Printf("    page, %-10s    server %v\n", name, s.Page[i])
+		fmt.Printf("    %-19s client %v\n", "", s.PageClient[i])
+	}
+	fmt.Printf("    %-19s server %v   (%d pages)\n", fmt.Sprintf("full page of %d", pageSize), s.FullPage, s.FullPages)
+	fmt.Printf("  %d clients on the same cores: %.0f lookups/s, %.0f pages/s\n", clients, s.LookupsASecond, s.PagesASec)
+	return nil
+}
+
+func seconds[T any](runs []T, of func(T) float64) []float64 {
+	out := make([]float64, len(runs))
+	for i, r := range runs {
+		out[i] = of(r)
+	}
+	return out
+}
+
+func table(name, a, b, c string) { fmt.Printf("  %-26s %16s %18s   %s\n", name, a, b, c) }
+
+func ratio(v float64) string { return fmt.Sprintf("%.2f", v) }
+
+// used is the largest resident memory of this process so far and its CPU seconds. The kernel's ru_maxrss would count what the
+// parent used before this program was loaded.
+func used() (peak int64, cpu float64, err error) {
+	if peak, err = procStatus(os.Getpid(), "VmHWM"); err != nil {
+		return 0, 0, err
+	}
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, 0, err
+	}
+	return peak, float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9, nil
+}
+
+// procStatus is a size that the kernel reports of a process, in bytes.
+func procStatus(pid int, field string) (int64, error) {
+	name := fmt.Sprintf("/proc/%d/status", pid)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, fmt.Errorf("%s has no %s", name, field)
+}
+
+// machine describes where this runs.
+func machine() string {
+	model := "unknown processor"
+	if data, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(data)) {
+			if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	memory := "?"
+	if data, err := os.ReadFile("/proc/meminfo"); err == nil {
+		if f := strings.Fields(string(data)); len(f) > 1 {
+			if kb, err := strconv.ParseInt(f[1], 10, 64); err == nil {
+				memory = fmt.Sprintf("%.1f GB", float64(kb)*1024/1e9)
+			}
+		}
+	}
+	return fmt.Sprintf("%s, %d cores, %s of memory, %s/%s, %s, load average %s", model, runtime.NumCPU(), memory, runtime.GOOS, runtime.GOARCH, runtime.Version(), loadAverage())
+}
+
+func loadAverage() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "?"
+	}
+	return strings.Join(strings.Fields(string(data))[:3], " ")
+}
