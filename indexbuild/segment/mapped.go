@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
 	mmap "github.com/edsrzf/mmap-go"
@@ -118,6 +120,33 @@ func (m *mapped) checkEnds() error {
 	}
 	from := max(0, (size-1)/mapBlock-1) * mapBlock
 	return m.check(from, size-from)
+}
+
+// guard is to be deferred by what reads mapped memory, with the result of debug.SetPanicOnFault(true). A file that was
+// cut after it was mapped has no memory behind its end: touching it is a fault (SIGBUS) that would
+// end the process with all its requests. It becomes a corruption error instead. The
+// setting is one of the goroutine, so it is put back.
+func guard(previous bool, err *error, files ...*mapped) {
+	debug.SetPanicOnFault(previous)
+	switch r := recover().(type) {
+	case nil:
+	case interface {
+		error
+		Addr() uintptr
+	}:
+		for _, m := range files {
+			if m == nil || len(m.data) == 0 {
+				continue
+			}
+			if off := r.Addr() - uintptr(unsafe.Pointer(unsafe.SliceData(m.data))); off < uintptr(len(m.data)) {
+				*err = codec.Corrupt(m.name, "file", int64(off), fmt.Sprintf("%d bytes", len(m.data)), "a file cut since it was opened")
+				return
+			}
+		}
+		panic(r)
+	default:
+		panic(r)
+	}
 }
 
 func (m *mapped) close() error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -238,7 +239,8 @@ func readBitmap(data []byte) (*roaring.Bitmap, error) {
 }
 
 // Datasets returns the set of datasets that hold the domain with that ordinal. The caller owns it.
-func (s *Segment) Datasets(ordinal uint32) (*roaring.Bitmap, error) {
+func (s *Segment) Datasets(ordinal uint32) (set *roaring.Bitmap, err error) {
+	defer guard(debug.SetPanicOnFault(true), &err, s.roar)
 	if int64(ordinal) >= s.info.Domains {
 		return nil, fmt.Errorf("segment %s: ordinal %d of %d", s.info.Segment, ordinal, s.info.Domains)
 	}

@@ -25,6 +25,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -431,6 +432,7 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 		return s, err
 	}
 
+	defer guard(debug.SetPanicOnFault(true), &err, s.mphf, s.roar)
 	if err := s.mphf.checkEnds(); err != nil {
 		return s, err
 	}
@@ -512,11 +514,13 @@ func (s *Segment) MemoryBytes() int64 {
 
 // Ordinal returns the ordinal of a domain, or false if the segment does not have it.
 func (s *Segment) Ordinal(k Key) (ordinal uint32, ok bool, err error) {
+	defer guard(debug.SetPanicOnFault(true), &err, s.mphf)
 	return s.table.Lookup(k.ID, k.Check)
 }
 
 // Ordinals is Ordinal for many domains, faster: ordinals[i] becomes keys[i]'s, or mph.Absent.
-func (s *Segment) Ordinals(keys []Key, ordinals []uint32) error {
+func (s *Segment) Ordinals(keys []Key, ordinals []uint32) (err error) {
+	defer guard(debug.SetPanicOnFault(true), &err, s.mphf)
 	return s.table.LookupBatch(keys, ordinals)
 }
 

@@ -674,6 +674,45 @@ func TestLocalStoreNeedsNoCache(t *testing.T) {
 	}
 }
 
+// A mapped file that loses its end leaves mapped memory without pages behind it.
+func TestFileCutUnderAnOpenSegmentIsCorrupt(t *testing.T) {
+	for _, name := range []string{MPHFName, MembershipName} {
+		m := smallModel()
+		store, err := blob.NewLocal(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := m.write(t, store, 1)
+		s := mustOpen(t, store, ref, Options{})
+		path, err := store.LocalPath(Prefix(ref.ID) + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, 0); err != nil {
+			t.Fatal(err)
+		}
+		failed := 0
+		for _, d := range m.names() {
+			ordinal, ok, err := s.Ordinal(KeyOf(d))
+			if err == nil && ok {
+				_, err = s.Datasets(ordinal)
+			}
+			var c *codec.CorruptError
+			switch {
+			case errors.As(err, &c) && strings.HasSuffix(c.File, name):
+				failed++
+			case err != nil:
+				t.Errorf("%s: %v", name, err)
+			case !ok:
+				t.Errorf("%s is cut, and %s is said to be absent", name, d)
+			}
+		}
+		if failed == 0 {
+			t.Errorf("%s is cut, and no lookup notices", name)
+		}
+	}
+}
+
 func TestSameInputSameBytes(t *testing.T) {
 	a, b := blob.NewMemory(), blob.NewMemory()
 	ra, rb := smallModel().write(t, a, 1), smallModel().write(t, b, 1)
