@@ -52,12 +52,14 @@ const (
 	ErrCorrupt = "CorruptError"
 	// ErrLake: work of another lake, or of a lake whose rules this build does not follow.
 	ErrLake = "LakeError"
+	// ErrStore: the store refuses: credentials, permissions, no such bucket.
+	ErrStore = "StoreError"
 	// ErrPublish: the publisher gave up on a batch.
 	ErrPublish = "PublishError"
 )
 
 // FinalErrors are the types that retry policies name as not retryable.
-var FinalErrors = []string{ErrInput, ErrCorrupt, ErrLake, ErrPublish}
+var FinalErrors = []string{ErrInput, ErrCorrupt, ErrLake, ErrStore, ErrPublish}
 
 // Lake is the one lake that a worker works on.
 type Lake struct {
@@ -91,6 +93,8 @@ func typed(err error) error {
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, err)
 	case errors.Is(err, codec.ErrCorrupt):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, err)
+	case errors.Is(err, blob.ErrDenied):
+		return temporal.NewNonRetryableApplicationError(err.Error(), ErrStore, err)
 	case errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrInvalidKey):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, err)
 	}
@@ -100,12 +104,14 @@ func typed(err error) error {
 // beatInterval keeps well below the workflows' heartbeat timeout.
 const beatInterval = 5 * time.Second
 
-// beating runs step and heartbeats, with the last progress that step reported, until it returns.
+// beating runs step and heartbeats, with the last progress that step reported, until it returns. When
+// the worker is told to stop, the step is too, and is handed to another worker at once.
 func beating[T any](ctx context.Context, step func(report func(any)) (T, error)) (T, error) {
 	var mu sync.Mutex
 	var last any
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
+	stopping := false
 	go func() {
 		defer close(ended)
 		tick := time.NewTicker(beatInterval)
@@ -113,6 +119,10 @@ func beating[T any](ctx context.Context, step func(report func(any)) (T, error))
 		for {
 			select {
 			case <-ctx.Done():
+				return
+			case <-activity.GetWorkerStopChannel(ctx):
+				stopping = true
+				stop()
 				return
 			case <-tick.C:
 				mu.Lock()
@@ -129,6 +139,9 @@ func beating[T any](ctx context.Context, step func(report func(any)) (T, error))
 	})
 	stop()
 	<-ended
+	if stopping && err != nil {
+		return out, temporal.NewApplicationErrorWithOptions("the worker stops", "WorkerStops", temporal.ApplicationErrorOptions{NextRetryDelay: time.Second, Cause: err})
+	}
 	return out, typed(err)
 }
 

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
@@ -26,6 +27,9 @@ import (
 )
 
 func main() { cli.Main(command()) }
+
+// stopTimeout is how long a stopping worker waits for its activities to hand back their work.
+const stopTimeout = 15 * time.Second
 
 type options struct {
 	lake, temp string
@@ -88,7 +92,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	temp := filepath.Join(cmp.Or(o.temp, os.TempDir()), "urlake")
+	temp := filepath.Join(cmp.Or(o.temp, os.TempDir()), fmt.Sprintf("urlake-%d", os.Getuid()))
 	if err := os.MkdirAll(temp, 0o700); err != nil {
 		return err
 	}
@@ -111,6 +115,7 @@ func run(ctx context.Context, o options) error {
 	for _, pool := range o.pools {
 		w := worker.New(c, activities.TaskQueue(url, pool), worker.Options{
 			MaxConcurrentActivityExecutionSize: o.perPool,
+			WorkerStopTimeout:                  stopTimeout,
 			DisableWorkflowWorker:              pool != activities.PoolControl,
 			OnFatalError:                       func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
 		})

@@ -106,6 +106,9 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	if in.Lake == "" || in.Dataset == "" || len(in.Inputs) == 0 {
 		return nil, temporal.NewNonRetryableApplicationError("an ingest needs lake, dataset and inputs", activities.ErrInput, nil)
 	}
+	if err := checkQueue(ctx, in.Lake); err != nil {
+		return nil, err
+	}
 	st := in.Resume
 	if st == nil {
 		// The original run's id survives a reset, so a reset finds what its first run staged.

@@ -8,6 +8,7 @@
 package workflows
 
 import (
+	"fmt"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -15,6 +16,15 @@ import (
 
 	"github.com/urlake/urlake/activities"
 )
+
+// checkQueue refuses a lake that is not the one of the queue the workflow was started on, be it spelled
+// otherwise: its activities would wait on queues that nobody polls.
+func checkQueue(ctx workflow.Context, lake string) error {
+	if queue := workflow.GetInfo(ctx).TaskQueueName; queue != activities.TaskQueue(lake, activities.PoolControl) {
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("lake %q on task queue %q: want the lake exactly as the queue's name has it after %s@", lake, queue, activities.PoolControl), activities.ErrLake, nil)
+	}
+	return nil
+}
 
 // heartbeatTimeout is how long a dead worker's step lies idle before another worker takes it. Activities
 // beat every five seconds.

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"slices"
 
 	"go.temporal.io/sdk/temporal"
@@ -47,6 +48,9 @@ type PublishProgress struct {
 func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, error) {
 	if in.Lake == "" {
 		return nil, temporal.NewNonRetryableApplicationError("a publish needs a lake", activities.ErrInput, nil)
+	}
+	if err := checkQueue(ctx, in.Lake); err != nil {
+		return nil, err
 	}
 	progress := PublishProgress{Stage: "plan"}
 	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (PublishProgress, error) { return progress, nil }); err != nil {
@@ -135,11 +139,20 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	return nil
 }
 
+// message is what an activity said, without Temporal's wrapping.
+func message(err error) string {
+	var app *temporal.ApplicationError
+	if errors.As(err, &app) {
+		return app.Message()
+	}
+	return err.Error()
+}
+
 // tell answers everyone who waits. One that has ended meanwhile is not an error.
 func tell(ctx workflow.Context, asked []activities.PublishRequest, version string, err error) {
 	p := Published{Version: version}
 	if err != nil {
-		p = Published{Error: err.Error()}
+		p = Published{Error: message(err)}
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	var sent []workflow.Future

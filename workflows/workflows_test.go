@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/mock"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
@@ -43,6 +44,7 @@ func newSteps(t *testing.T) *steps {
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	s := &steps{env: suite.NewTestWorkflowEnvironment(), splits: 200, tasks: 70, failSplit: -1, publishVersion: "v1"}
 	s.env.SetTestTimeout(20 * time.Second)
+	s.env.SetStartWorkflowOptions(client.StartWorkflowOptions{TaskQueue: activities.TaskQueue(testLake, activities.PoolControl)})
 	s.env.RegisterActivity(&activities.Control{})
 	s.env.RegisterActivity(&activities.Normalize{})
 	s.env.RegisterActivity(&activities.Write{})
@@ -167,6 +169,19 @@ func TestIncompleteInputIsRefused(t *testing.T) {
 	var app *temporal.ApplicationError
 	if err := s.env.GetWorkflowError(); !errors.As(err, &app) || app.Type() != activities.ErrInput {
 		t.Fatalf("error %v", err)
+	}
+}
+
+func TestALakeOnAnothersQueueIsRefused(t *testing.T) {
+	for _, lake := range []string{"/lake", "file:///lake/", "file:///other"} {
+		s := newSteps(t)
+		in := input()
+		in.Lake = lake
+		s.env.ExecuteWorkflow(IngestWorkflow, in)
+		var app *temporal.ApplicationError
+		if err := s.env.GetWorkflowError(); !errors.As(err, &app) || app.Type() != activities.ErrLake || !strings.Contains(app.Message(), lake) {
+			t.Errorf("%s: error %v", lake, err)
+		}
 	}
 }
 

@@ -74,6 +74,9 @@ var (
 	ErrInvalidKey = errors.New("invalid object key")
 	// ErrRange: a read asked for bytes that the object does not have.
 	ErrRange = errors.New("range outside the object")
+	// ErrDenied: the store refuses for a reason that only a person can change: credentials, permissions, no
+	// such bucket.
+	ErrDenied = errors.New("the store refuses")
 	// ErrChanged: an object is no longer the one that a stream began to read.
 	ErrChanged = errors.New("object changed while it was read")
 	// ErrTooLarge: Get or Put of an object over MaxSmall.

@@ -790,10 +790,21 @@ func (s *S3) fail(op, key string, err error) error {
 		code == "XMinioParentIsObject" || code == "XMinioObjectExistsAsDirectory":
 		// How services say it that keep objects as files.
 		err = fmt.Errorf("%w: an object and a folder of objects would have one name (%s)", ErrInvalidKey, code)
+	case denied[code] || status == http.StatusUnauthorized || status == http.StatusForbidden:
+		err = fmt.Errorf("%w: %s", ErrDenied, cmp.Or(code, http.StatusText(status)))
+	case strings.Contains(err.Error(), "get credentials"):
+		// The SDK has no type for it.
+		err = fmt.Errorf("%w: no credentials were found (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, a profile or a role)", ErrDenied)
 	default:
 		err = brief(err)
 	}
 	return opError(op, s.url, key, err)
+}
+
+// denied are the service's codes for what only a person can change.
+var denied = map[string]bool{
+	"NoSuchBucket": true, "AccessDenied": true, "InvalidAccessKeyId": true, "SignatureDoesNotMatch": true,
+	"ExpiredToken": true, "InvalidToken": true, "AccountProblem": true, "PermanentRedirect": true,
 }
 
 // apiError returns the service's error code and HTTP status, zero where there was no answer.
