@@ -36,7 +36,7 @@ func (p Plan) Ranged() bool {
 
 // Ranges plans an object of size stored bytes and cuts it into ranges of about every stored
 // bytes: text anywhere, zstd between frames where it ends in a seek table (facebook/zstd,
-// contrib/seekable_format). None means that it has to be read whole, by [NewReader] or [Open].
+// contrib/seekable_format). No ranges mean that it has to be read whole, by [NewReader], and the plan is void.
 //
 // The first range has the HeadSize bytes that the plan was made from, header rows among them. Open
 // reads the object from a stored offset to its end. Errors are those of NewReader and open.
@@ -46,13 +46,31 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 		return Plan{}, nil, err
 	}
 	defer r.Close()
-	rd, err := NewReader(r, name, opt)
+	stored := bufio.NewReaderSize(r, HeadSize)
+	head, err := stored.Peek(10)
+	if err != nil && err != io.EOF {
+		return Plan{}, nil, err
+	}
+	n := (size + every - 1) / every
+	if n < 2 || bytes.HasPrefix(head, []byte("PAR1")) { // Parquet is not read from its head
+		return Plan{}, nil, nil
+	}
+	var table []border
+	switch compressionOf(head) {
+	case noCompression:
+	case "zstd":
+		if table, err = seekTable(open, size); err != nil || len(table) == 0 {
+			return Plan{}, nil, err
+		}
+	default:
+		return Plan{}, nil, nil
+	}
+	rd, err := NewReader(stored, name, opt)
 	if err != nil {
 		return Plan{}, nil, err
 	}
 	plan := rd.Plan()
-	n := (size + every - 1) / every
-	if !plan.Ranged() || n < 2 {
+	if !plan.Ranged() {
 		return plan, nil, nil
 	}
 	if plan.Compression == noCompression {
@@ -62,13 +80,6 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 			at = append(at, border{off, off})
 		}
 		return plan, between(at, border{size, size}), nil
-	}
-	table, err := seekTable(open, size)
-	if err != nil {
-		return Plan{}, nil, err
-	}
-	if len(table) == 0 {
-		return plan, nil, nil
 	}
 	var at []border
 	k := int64(1)

@@ -277,6 +277,7 @@ func TestObjectsThatCannotBeCutAreReadWhole(t *testing.T) {
 		"flags.zst":  broken(5, 4),
 		"count.zst":  broken(9, 1),
 		"huge.zst":   broken(7, 0x7f),
+		"p.parquet":  cat([]byte("PAR1"), text),
 		"short.txt":  []byte("http://a/\n"),
 		"head.txt":   text[:HeadSize],
 		"empty.txt":  nil,
