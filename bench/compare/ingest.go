@@ -115,9 +115,6 @@ func build(ctx context.Context, lists, dir string) (*built, error) {
 	if err := os.MkdirAll(temp, 0o777); err != nil {
 		return nil, err
 	}
-	if err := os.Setenv("TMPDIR", temp); err != nil {
-		return nil, err
-	}
 	b := &builder{store: store, temp: temp, slots: make(chan struct{}, slots), stages: map[string]*stage{}}
 	started := time.Now()
 	out := new(built)
@@ -190,13 +187,13 @@ func (b *builder) batch(ctx context.Context, list string) (done ingest.FinishRes
 	for task := range merge.Tasks {
 		g.Go(func() error {
 			if err := b.do(gctx, "merge", func() error {
-				_, err := ingest.Merge(gctx, b.store, run, task, nil)
+				_, err := ingest.Merge(gctx, b.store, run, task, b.temp, nil)
 				return err
 			}); err != nil {
 				return err
 			}
 			return b.do(gctx, "extract", func() (err error) {
-				postings[task], domains[task], err = indexbuild.Extract(gctx, b.store, run, task)
+				postings[task], domains[task], err = indexbuild.Extract(gctx, b.store, run, task, b.temp)
 				return err
 			})
 		})
@@ -229,7 +226,7 @@ func (b *builder) publish(ctx context.Context, out *built) error {
 		{"plan publish", func() (err error) { plan, err = publish.Plan(ctx, b.store, "publish", 0); return err }},
 		{"build segment", func() (err error) { seg, err = publish.Build(ctx, b.store, plan.PlanKey, b.temp); return err }},
 		{"verify segment", func() error {
-			report, err := indexbuild.VerifySegment(ctx, b.store, seg.Segment, false)
+			report, err := indexbuild.VerifySegment(ctx, b.store, seg.Segment, false, b.temp)
 			out.Domains, out.Entries = report.Domains, report.Entries
 			return err
 		}},
