@@ -73,8 +73,17 @@ func (d *demo) run(ctx context.Context) (err error) {
 			return err
 		}
 		defer os.RemoveAll(dir)
+	} else if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
 	}
-	defer func() { err = errors.Join(err, d.stop()) }()
+	defer func() {
+		if ctx.Err() != nil {
+			// Ctrl-C is how a demo ends, whatever it was at.
+			fmt.Fprintln(d.out, "\nStopping.")
+			err = nil
+		}
+		err = errors.Join(err, d.stop())
+	}()
 	lakeURL, err := cli.LakeURL(filepath.Join(dir, "lake"))
 	if err != nil {
 		return err
@@ -129,7 +138,6 @@ Ctrl-C stops everything.
 `, base, ui, base, lakeURL, d.address, lakeURL)
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(d.out, "\nStopping.")
 		return nil
 	case p := <-d.firstExit():
 		return d.explain(fmt.Errorf("%s ended by itself", p.name))
@@ -228,7 +236,6 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 		var res workflows.IngestResult
 		bar := newBar(d.cmd.ErrOrStderr(), false)
 		bar.plain = nil // the report that follows says it all
-		start := time.Now()
 		err = await(d.cmd, run, &res, true, c, func(ctx context.Context) {
 			if p, ok := progress(ctx, c, run); ok {
 				bar.show(p)
@@ -238,7 +245,7 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 		if err != nil {
 			return "", err
 		}
-		report(d.out, &res, time.Since(start))
+		report(d.out, &res, took(ctx, c, run))
 		fmt.Fprintln(d.out)
 		version = res.Version
 	}

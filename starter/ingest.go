@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/taskqueue/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -85,8 +86,11 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 			return in, &cli.UsageError{Err: err}
 		}
 	}
-	if in.MaxRejectRate == 0 {
-		in.MaxRejectRate = ingest.NoRejects // 0 in a Spec is the default
+	if in.MaxRejectRate > 1 || f.spec.MaxRejectRate < 0 {
+		return in, cli.Usagef("--max-reject-rate %v: want a share, 0 to 1", f.spec.MaxRejectRate)
+	}
+	if in.MaxLine < 0 {
+		return in, cli.Usagef("--max-line %d: want a number of bytes", in.MaxLine)
 	}
 	for _, a := range args {
 		if !strings.Contains(a, "://") {
@@ -174,7 +178,7 @@ func startIngest(ctx context.Context, c client.Client, in workflows.IngestInput)
 func watchCommand(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch WORKFLOW_ID",
-		Short: "Show the progress of a started ingest until it ends",
+		Short: "Show the progress of a started ingest or publish until it ends",
 		Args:  cli.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := dial(cmd.Context())
@@ -182,7 +186,19 @@ func watchCommand(g *global) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			return watchIngest(cmd, g, c, c.GetWorkflow(cmd.Context(), args[0], ""), false)
+			run := c.GetWorkflow(cmd.Context(), args[0], "")
+			d, err := c.DescribeWorkflowExecution(cmd.Context(), args[0], "")
+			if err != nil {
+				return rootCause(args[0], err)
+			}
+			switch kind := d.GetWorkflowExecutionInfo().GetType().GetName(); kind {
+			case "IngestWorkflow":
+				return watchIngest(cmd, g, c, run, false)
+			case "PublishWorkflow":
+				return watchPublish(cmd, g, c, run)
+			default:
+				return fmt.Errorf("%s is a %s, which is none of urlake's", args[0], kind)
+			}
 		},
 	}
 }
@@ -209,27 +225,65 @@ func publishCommand(g *global) *cobra.Command {
 			if err := warnIdlePools(cmd.Context(), c, url, cmd.ErrOrStderr()); err != nil {
 				return err
 			}
-			var res workflows.PublishResult
-			if err := await(cmd, run, &res, false, c, nil); err != nil {
-				return err
-			}
-			if g.json {
-				return printJSON(cmd.OutOrStdout(), res)
-			}
-			switch {
-			case res.Batches > 0:
-				fmt.Fprintf(cmd.OutOrStdout(), "Published %s with %d more batches\n", res.Version, res.Batches)
-			case res.Version == "":
-				fmt.Fprintln(cmd.OutOrStdout(), "Nothing to publish: no batch is finished")
-			default:
-				fmt.Fprintf(cmd.OutOrStdout(), "Nothing new: %s holds every finished batch\n", res.Version)
-			}
-			return nil
+			return watchPublish(cmd, g, c, run)
 		},
 	}
 	g.lakeFlag(cmd)
 	return cmd
 }
+
+// watchPublish waits for a publisher's end and prints its result.
+func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun) error {
+	var res workflows.PublishResult
+	if err := await(cmd, run, &res, false, c, newTroubles(cmd.ErrOrStderr(), c, run).show); err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	switch {
+	case g.json:
+		return printJSON(out, res)
+	case res.Batches > 0:
+		fmt.Fprintf(out, "Published %s with %d more batches\n", res.Version, res.Batches)
+	case res.Version == "":
+		fmt.Fprintln(out, "Nothing to publish: no batch is finished")
+	default:
+		fmt.Fprintf(out, "Nothing new: %s holds every finished batch\n", res.Version)
+	}
+	return nil
+}
+
+// troubles prints why steps are tried again, each reason once.
+type troubles struct {
+	w    io.Writer
+	c    client.Client
+	run  client.WorkflowRun
+	told map[string]bool
+}
+
+func newTroubles(w io.Writer, c client.Client, run client.WorkflowRun) *troubles {
+	return &troubles{w: w, c: c, run: run, told: map[string]bool{}}
+}
+
+func (t *troubles) show(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	d, err := t.c.DescribeWorkflowExecution(ctx, t.run.GetID(), "")
+	if err != nil {
+		return // the next look will tell
+	}
+	for _, a := range d.PendingActivities {
+		why := a.GetLastFailure().GetMessage()
+		if why == "" || t.told[why] {
+			continue
+		}
+		t.told[why] = true
+		fmt.Fprintf(t.w, "\r%s is tried again (attempt %d of %d): %s\n", a.GetActivityType().GetName(), a.GetAttempt(), a.GetMaximumAttempts(), why)
+	}
+}
+
+// pollerAge is how long ago a living worker may have polled last: a poll lasts a minute, and Temporal
+// lists those who left for some minutes more.
+const pollerAge = 70 * time.Second
 
 // warnIdlePools says which pools nobody polls: without them a workflow waits, however patient its watcher.
 func warnIdlePools(ctx context.Context, c client.Client, lakeURL string, w io.Writer) error {
@@ -240,7 +294,9 @@ func warnIdlePools(ctx context.Context, c client.Client, lakeURL string, w io.Wr
 		if err != nil {
 			return fmt.Errorf("ask Temporal who polls pool %s: %w", pool, err)
 		}
-		if len(d.GetPollers()) == 0 {
+		if !slices.ContainsFunc(d.GetPollers(), func(p *taskqueue.PollerInfo) bool {
+			return time.Since(p.GetLastAccessTime().AsTime()) < pollerAge
+		}) {
 			idle = append(idle, pool)
 		}
 	}
@@ -316,11 +372,12 @@ func rootCause(id string, err error) error {
 func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, cancel bool) error {
 	var res workflows.IngestResult
 	bar := newBar(cmd.ErrOrStderr(), g.json)
-	start := time.Now()
+	trouble := newTroubles(cmd.ErrOrStderr(), c, run)
 	err := await(cmd, run, &res, cancel, c, func(ctx context.Context) {
 		if p, ok := progress(ctx, c, run); ok {
 			bar.show(p)
 		}
+		trouble.show(ctx)
 	})
 	bar.finish()
 	if err != nil {
@@ -329,8 +386,18 @@ func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.Work
 	if g.json {
 		return printJSON(cmd.OutOrStdout(), res)
 	}
-	report(cmd.OutOrStdout(), &res, time.Since(start))
+	report(cmd.OutOrStdout(), &res, took(cmd.Context(), c, run))
 	return nil
+}
+
+// took is how long a finished workflow ran, 0 if Temporal does not say.
+func took(ctx context.Context, c client.Client, run client.WorkflowRun) time.Duration {
+	d, err := c.DescribeWorkflowExecution(ctx, run.GetID(), run.GetRunID())
+	if err != nil || d.GetWorkflowExecutionInfo().GetCloseTime() == nil {
+		return 0
+	}
+	info := d.GetWorkflowExecutionInfo()
+	return info.GetCloseTime().AsTime().Sub(info.GetStartTime().AsTime())
 }
 
 // progress joins what the workflow knows, finished steps, with what the running activities last reported.
@@ -403,7 +470,10 @@ func (b *bar) show(p workflows.IngestProgress) {
 	case workflows.StageWrite:
 		read = 1
 		text = fmt.Sprintf("writing %s of %s rows", count(p.Rows), count(p.Kept))
-	case workflows.StageRecord, workflows.StagePublish:
+	case workflows.StageRecord:
+		read, wrote = 1, 0.97
+		text = fmt.Sprintf("recording %s rows", count(p.Rows))
+	case workflows.StagePublish:
 		read, wrote = 1, 0.98
 		text = "publishing"
 	default:

@@ -53,7 +53,11 @@ func verifyCommand(g *global) *cobra.Command {
 			return fmt.Errorf("%d problems", n)
 		}
 		if !g.json {
-			fmt.Fprintln(out, "Every checksum, order and count is right.")
+			if deep {
+				fmt.Fprintln(out, "Every checksum, order and count is right, in the index and in all Parquet.")
+			} else {
+				fmt.Fprintln(out, "Every checksum, order and count of the index is right. The Parquet was not read: --deep does.")
+			}
 		}
 		return nil
 	})
@@ -91,7 +95,7 @@ func verify(ctx context.Context, store blob.Store, id string, deep bool) (*verif
 			}
 		}
 		for _, p := range report.Problems {
-			out.Problems = append(out.Problems, p.Place+": "+p.Text)
+			out.Problems = append(out.Problems, p.Text)
 		}
 		if more := report.Found - int64(len(report.Problems)); more > 0 {
 			out.Problems = append(out.Problems, fmt.Sprintf("segment %s: %d more problems", s.ID, more))

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -148,15 +150,24 @@ func LakeURL(lake string) (string, error) {
 	if lake == "" {
 		return "", Usagef("which lake? Give --lake file:///dir or s3://bucket/prefix, or set %s", EnvName("lake"))
 	}
-	if scheme, rest, ok := strings.Cut(lake, "://"); ok {
-		if scheme != "file" {
-			return scheme + "://" + strings.TrimRight(rest, "/"), nil
+	scheme, rest, isURL := strings.Cut(lake, "://")
+	switch {
+	case !isURL && strings.HasPrefix(strings.ToLower(lake), "file:"):
+		return "", Usagef("lake %q: want file:///dir, with three slashes", lake)
+	case !isURL:
+		abs, err := filepath.Abs(lake)
+		if err != nil {
+			return "", fmt.Errorf("lake %q: %w", lake, err)
 		}
-		lake = rest
+		return (&url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}).String(), nil
+	case strings.EqualFold(scheme, "file"):
+		u, err := url.Parse(lake)
+		if err != nil || u.Host != "" || !strings.HasPrefix(u.Path, "/") || u.RawQuery != "" || u.Fragment != "" {
+			return "", Usagef("lake %q: a local folder is file:///dir or a path", lake)
+		}
+		return (&url.URL{Scheme: "file", Path: path.Clean(u.Path)}).String(), nil
+	case strings.EqualFold(scheme, "s3") && strings.Trim(rest, "/") != "":
+		return "s3://" + strings.TrimRight(rest, "/"), nil
 	}
-	abs, err := filepath.Abs(lake)
-	if err != nil {
-		return "", fmt.Errorf("lake %q: %w", lake, err)
-	}
-	return "file://" + filepath.ToSlash(abs), nil
+	return "", Usagef("lake %q: want file:///dir, a path, or s3://bucket/prefix", lake)
 }

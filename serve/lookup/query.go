@@ -37,6 +37,11 @@ type Target struct {
 // ParseTarget reads any spelling of a host or URL. What is none is a *urlnorm.RejectError.
 func ParseTarget(text string) (Target, error) {
 	u, err := urlnorm.Parse(text)
+	var reject *urlnorm.RejectError
+	if errors.As(err, &reject) && reject.Reason == urlnorm.RejectNoHost && text != "" && !strings.ContainsAny(text, "/?#@: ") {
+		// A host of one label is no URL in a list, where it is more likely a word; asked for, it is a host.
+		u, err = urlnorm.Parse("http://" + text + "/")
+	}
 	if err != nil {
 		return Target{}, err
 	}

@@ -1,0 +1,27 @@
+package lookup
+
+import "testing"
+
+func TestTargetsAreSpelledAsPeopleDo(t *testing.T) {
+	for text, domain := range map[string]string{
+		"Example.COM":                 "example.com",
+		"https://www.example.com/a?b": "example.com",
+		"www.example.com:8080":        "example.com",
+		"bücher.example":              "xn--bcher-kva.example",
+		"localhost":                   "localhost",
+		"10.0.0.1":                    "10.0.0.1",
+		"[2001:DB8::1]":               "[2001:db8::1]",
+		// A domain that an answer or a part names can be asked for.
+		"intranet": "intranet",
+		"com":      "com",
+	} {
+		if got, err := ParseTarget(text); err != nil || got.Domain != domain {
+			t.Errorf("%q: %q, %v; want %q", text, got.Domain, err, domain)
+		}
+	}
+	for _, text := range []string{"", " ", "/", "a b", "mailto:x@y.z", "exa mple", "?"} {
+		if got, err := ParseTarget(text); err == nil {
+			t.Errorf("%q is taken for %q", text, got.Domain)
+		}
+	}
+}
