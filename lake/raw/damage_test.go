@@ -23,7 +23,12 @@ func compressedLists(t *testing.T) (text []byte, by map[string][]byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	xz, err := os.ReadFile("testdata/list.txt.xz")
+	if err != nil {
+		t.Fatal(err)
+	}
 	return text, map[string][]byte{
+		"xz":    xz,
 		"gzip":  append(compressed(t, "gzip", text[:half]), compressed(t, "gzip", text[half:])...),
 		"zstd":  append(compressed(t, "zstd", text[:half]), compressed(t, "zstd", text[half:])...),
 		"bzip2": bz,
@@ -46,7 +51,7 @@ func TestTruncatedObjectsAreErrorsAtEveryLength(t *testing.T) {
 			t.Fatalf("%s: %v", how, err)
 		}
 		first := 0 // the members' border is a proper end
-		if how != "bzip2" {
+		if how != "bzip2" && how != "xz" {
 			text, _ := compressedLists(t)
 			first = len(compressed(t, how, text[:len(text)/2]))
 		}
@@ -97,6 +102,10 @@ func TestFlippedBitsAreErrorsOrChangeNothing(t *testing.T) {
 func TestBytesBehindCompressedData(t *testing.T) {
 	text := []byte("http://a/\nhttp://b/\n")
 	gz, zst := compressed(t, "gzip", text), compressed(t, "zstd", text)
+	xz, err := os.ReadFile("testdata/list.txt.xz")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name string
 		data []byte
@@ -107,6 +116,8 @@ func TestBytesBehindCompressedData(t *testing.T) {
 		{"a member behind padding", append(append(bytes.Clone(gz), 0), gz...), false},
 		{"text behind zstd", append(bytes.Clone(zst), "http://c/\n"...), false},
 		{"a skippable frame before and behind zstd", append(append([]byte("\x50\x2a\x4d\x18\x03\x00\x00\x00abc"), zst...), "\x5e\x2a\x4d\x18\x01\x00\x00\x00x"...), true},
+		{"two xz streams, and padding", append(append(bytes.Clone(xz), xz...), 0, 0, 0, 0), true},
+		{"text behind xz", append(bytes.Clone(xz), "http://c/\n"...), false},
 		{"an empty gzip member between", bytes.Join([][]byte{gz, compressed(t, "gzip", nil), gz}, nil), true},
 	} {
 		g, err := readBytes(tc.data)
@@ -205,7 +216,7 @@ func TestPlansAreHeldToTheirObject(t *testing.T) {
 			t.Errorf("%s without a URL column: want a reject, got %v", format, err)
 		}
 	}
-	if _, err := Open(bytes.NewReader(text), "a", Plan{Compression: "none", Format: "parquet"}); err == nil {
+	if _, err := Open(bytes.NewReader(text), "a", Plan{Compression: "none", Format: "xml"}); err == nil {
 		t.Error("a plan with an unknown format was opened")
 	}
 }

@@ -51,13 +51,10 @@ func Detect(name string, head []byte, opt Options) (Plan, error) {
 	if err := refuse(name, head); err != nil {
 		return Plan{}, err
 	}
-	d := &detector{name: name, ext: extension(name), opt: opt, whole: len(head) < HeadSize,
-		text: bytes.TrimPrefix(head, bom)}
-	if d.time, err = newTimeFormat(opt.TSFormat); err != nil {
+	d, err := newDetector(name, head, opt)
+	if err != nil {
 		return Plan{}, err
 	}
-	d.plan = Plan{Compression: noCompression, MaxLine: opt.MaxLine, TSFormat: opt.TSFormat,
-		AllExtras: slices.Contains(opt.Extras, "*")}
 	if bytes.IndexByte(d.text, '\n') < 0 {
 		// Line ends of old Macs; a single CR at the end is half a CRLF.
 		i := bytes.IndexByte(d.text, '\r')
@@ -67,6 +64,19 @@ func Detect(name string, head []byte, opt Options) (Plan, error) {
 		return Plan{}, err
 	}
 	return d.plan, nil
+}
+
+// newDetector takes checked options.
+func newDetector(name string, head []byte, opt Options) (*detector, error) {
+	d := &detector{name: name, ext: extension(name), opt: opt, whole: len(head) < HeadSize,
+		text: bytes.TrimPrefix(head, bom)}
+	var err error
+	if d.time, err = newTimeFormat(opt.TSFormat); err != nil {
+		return nil, err
+	}
+	d.plan = Plan{Compression: noCompression, MaxLine: opt.MaxLine, TSFormat: opt.TSFormat,
+		AllExtras: slices.Contains(opt.Extras, "*")}
+	return d, nil
 }
 
 type detector struct {
@@ -83,7 +93,7 @@ func extension(name string) string {
 	name = strings.ToLower(path.Base(strings.ReplaceAll(name, `\`, "/")))
 	ext := path.Ext(name)
 	switch ext {
-	case ".gz", ".gzip", ".zst", ".zstd", ".bz2":
+	case ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz":
 		ext = path.Ext(strings.TrimSuffix(name, ext))
 	}
 	return ext
@@ -99,6 +109,9 @@ func (d *detector) note(format string, args ...any) {
 
 func (d *detector) detect() error {
 	format := d.opt.Format
+	if format == Parquet {
+		return d.refuse("it is no Parquet file", "leave its format to be recognised (--format auto)")
+	}
 	blank := len(trimSpace(d.text)) == 0
 	if blank && format == Auto {
 		format = Lines
@@ -853,7 +866,13 @@ func (d *detector) planJSON() error {
 			}
 		}
 	}
-	if d.opt.URLColumn != "" || objects == 0 && strs > 0 {
+	if d.opt.URLColumn != "" {
+		if path := splitPath(d.opt.URLColumn); len(docs) == 1 && objects == 1 && docs[0].find(0, path) == 0 {
+			d.planMap(docs[0])
+		}
+		return nil
+	}
+	if objects == 0 && strs > 0 {
 		return nil
 	}
 	if len(docs) == 0 {
@@ -861,6 +880,13 @@ func (d *detector) planJSON() error {
 		return nil
 	}
 	best, also := chooseLeaf(leaves, len(docs))
+	if len(docs) == 1 && (best == nil || len(best.path) > 1) && d.planMap(docs[0]) {
+		return nil
+	}
+	if len(docs) == 1 && isMISP(d.text) {
+		return d.refuse("it is a MISP event, whose attributes are URLs, hosts and other things",
+			`write the URLs as lines first (jq -r '.. | objects | select(.type? | IN("url", "uri", "domain", "hostname")) | .value')`)
+	}
 	if best == nil {
 		return d.refuse("no member of its JSON objects looks like a URL",
 			"name it by its path (--url-column attributes.url), or write its records as lines first (jq -c '.. | objects | select(.url)')")
@@ -880,6 +906,76 @@ func (d *detector) planJSON() error {
 	return nil
 }
 
+// planMap makes a plan of a document that is one object around its records: whose members are records, or arrays or
+// objects of records, and so on to sampleDepth. The records are at the first level where of at least
+// two values nine of ten are objects, and a quarter of them have a URL under the name asked for or under one
+// for URLs. That leaves scalars between the levels, which the reader rejects; and documents about one thing with
+// links in it, which this does not take for a map.
+func (d *detector) planMap(doc *jsonDoc) bool {
+	if d.opt.Format == JSONLines || len(doc.nodes) == 0 || doc.nodes[0].kind != '{' {
+		return false
+	}
+	level := []int{0}
+	for depth := 1; depth <= sampleDepth; depth++ {
+		var values []int
+		for _, node := range level {
+			n := &doc.nodes[node]
+			if n.kind != '{' && n.kind != '[' {
+				continue
+			}
+			for i, c := int32(0), int32(node+1); i < n.children; i, c = i+1, doc.nodes[c].next {
+				values = append(values, int(c))
+			}
+		}
+		level = values
+		var leaves []*leaf
+		objects := 0
+		for _, v := range values {
+			if doc.nodes[v].kind == '{' {
+				objects++
+				leaves = d.collect(leaves, doc, v, nil)
+			}
+		}
+		if objects < 2 || objects*10 < len(values)*9 {
+			continue
+		}
+		leaves = slices.DeleteFunc(leaves, func(l *leaf) bool {
+			if d.opt.URLColumn != "" {
+				return joinPath(l.path) != joinPath(splitPath(d.opt.URLColumn))
+			}
+			return len(l.path) > 1 && !isTSName(l.path[0]) || l.class == 0 && !isTSName(l.path[0])
+		})
+		urls := slices.DeleteFunc(slices.Clone(leaves), func(l *leaf) bool { return l.urls+l.hosts == 0 })
+		best, also := chooseLeaf(urls, objects)
+		if best == nil || best.values*4 < objects {
+			continue
+		}
+		d.plan.Format, d.plan.Depth = JSON, depth
+		d.plan.URL.Name = joinPath(best.path)
+		if d.plan.TS == nil || d.plan.TSChosen {
+			d.plan.TS, d.plan.TSChosen = nil, false
+			for _, l := range leaves {
+				if len(l.path) == 1 && isTSName(l.path[0]) && l.values > 0 && l.times == l.values {
+					d.plan.TS, d.plan.TSChosen = &Column{Name: joinPath(l.path)}, true
+					break
+				}
+			}
+		}
+		s := ""
+		if len(also) > 0 {
+			s = fmt.Sprintf("; %s could be it too", quoteNames(also))
+		}
+		d.note("it is one JSON object around its records, %d levels down; their URL is %q%s (--url-column chooses)", depth, d.plan.URL.Name, s)
+		return true
+	}
+	return false
+}
+
+// isMISP knows an event of the Malware Information Sharing Platform (https://www.misp-standard.org/rfc/misp-standard-core.html).
+func isMISP(text []byte) bool {
+	return bytes.Contains(text, []byte(`"Event"`)) && bytes.Contains(text, []byte(`"orgc_id"`)) || bytes.Contains(text, []byte(`"Event"`)) && bytes.Contains(text, []byte(`"Attribute"`))
+}
+
 // documents parses the head's JSON values. A value that the head cuts counts with the
 // members before the cut.
 func (d *detector) documents() []*jsonDoc {
@@ -894,6 +990,7 @@ func (d *detector) documents() []*jsonDoc {
 		return docs
 	}
 	in := d.sample(d.text)
+	in.max = len(d.text) // what is too long for a record may hold records
 	p := &jsonParser{in: in}
 	p.doc.deep = true
 	for len(docs) < sampleRows {
@@ -1079,9 +1176,13 @@ func isTSName(name string) bool {
 // isTime reports whether v is a time since there are URLs: a column called timestamp may also
 // hold seconds into a film.
 func (d *detector) isTime(v string) bool {
-	const from, to = 631152000000, 4102444800000 // 1990 and 2100
 	ms, ok := d.time.parse([]byte(v))
-	return ok && from <= ms && ms < to
+	return ok && plausibleTime(ms)
+}
+
+func plausibleTime(ms int64) bool {
+	const from, to = 631152000000, 4102444800000 // 1990 and 2100
+	return from <= ms && ms < to
 }
 
 // looksURL reports whether v begins like an absolute URL with an authority.

@@ -59,6 +59,9 @@ func checkReader(t *testing.T, name string, data []byte, opt Options) {
 		t.Fatalf("%d records and rejects, counts %+v", len(g.Rows), g.Counts)
 	}
 	for i := range g.Offsets {
+		if f := r.Plan().Format; f == Parquet || f == Tar {
+			break // rows, and offsets in members
+		}
 		if i > 0 && (g.Offsets[i] <= g.Offsets[i-1] || g.Lines[i] < g.Lines[i-1]) {
 			t.Fatalf("record %d at line %d, byte %d follows one at line %d, byte %d", i, g.Lines[i], g.Offsets[i], g.Lines[i-1], g.Offsets[i-1])
 		}

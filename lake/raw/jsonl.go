@@ -17,6 +17,7 @@ type jsonFields struct {
 	hasSize       bool
 	all           bool
 	extras        []jsonExtra
+	keyName       []byte // of what record has from outside of the text
 	urlBuf        []byte
 	scalarBuf     []byte
 	out           []byte
@@ -29,7 +30,7 @@ type jsonExtra struct {
 }
 
 func newJSONFields(plan Plan, f fields) jsonFields {
-	j := jsonFields{fields: f, url: splitPath(plan.URL.Name), all: plan.AllExtras}
+	j := jsonFields{fields: f, url: splitPath(plan.URL.Name), all: plan.AllExtras, keyName: urlKeyName}
 	deep := j.all || len(plan.Extras) > 0 || len(j.url) > 1
 	if plan.TS != nil && plan.TS.Number == 0 {
 		j.ts, j.hasTS = splitPath(plan.TS.Name), true
@@ -47,7 +48,7 @@ func newJSONFields(plan Plan, f fields) jsonFields {
 }
 
 // record parses text and fills rec, or returns the reason where it cannot. key, where not
-// nil, is a member called urlkey that stands outside the text.
+// nil, is a member called keyName that stands outside the text.
 func (j *jsonFields) record(rec *Record, text, key []byte) string {
 	d := &j.doc
 	if !d.parse(text) {
@@ -119,7 +120,7 @@ func (j *jsonFields) object(skip []int, key []byte) []byte {
 	d.members, d.arena = d.members[:0], d.arena[:0]
 	if j.all {
 		if key != nil {
-			d.members = append(d.members, member{name: urlKeyName, text: key})
+			d.members = append(d.members, member{name: j.keyName, text: key})
 		}
 		d.pushMembers(0)
 		j.out = d.appendMembers(j.out[:0], 0, skip)
@@ -127,7 +128,7 @@ func (j *jsonFields) object(skip []int, key []byte) []byte {
 		j.out = append(j.out[:0], '{')
 		for _, x := range j.extras {
 			node := d.find(0, x.path)
-			outside := node == 0 && key != nil && x.name == string(urlKeyName)
+			outside := node == 0 && key != nil && x.name == string(j.keyName)
 			if node == 0 && !outside {
 				continue
 			}
@@ -242,6 +243,138 @@ func (p *jsonParser) next(rec *Record, rej *Reject) error {
 		rej.Reason = p.record(rec, text, nil)
 		return nil
 	}
+}
+
+// jsonTreeParser reads records that stand at one depth inside objects and arrays, however large those are.
+// In extras the names that lead to a record, joined by dots, are its key, unless it has a member of
+// that name. A scalar above that depth is a record without a URL.
+type jsonTreeParser struct {
+	jsonParser
+	depth int
+	open  []byte   // { or [ of each level that is open
+	names [][]byte // the member's name in each, as it stands in the text
+	key   []byte
+	keyed bool // extras may have the key
+}
+
+func newJSONTreeParser(in *input, plan Plan, f fields) *jsonTreeParser {
+	p := &jsonTreeParser{jsonParser: *newJSONParser(in, plan, f), depth: plan.Depth, keyed: plan.AllExtras}
+	p.keyName = []byte("key")
+	for _, x := range p.extras {
+		p.keyed = p.keyed || x.name == "key"
+	}
+	return p
+}
+
+func (p *jsonTreeParser) next(rec *Record, rej *Reject) error {
+	in := p.in
+	for {
+		c, err := p.peek()
+		if err == io.EOF && len(p.open) > 0 {
+			return io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return err
+		}
+		if n := len(p.open); n > 0 {
+			top := p.open[n-1]
+			switch {
+			case c == top+2: // } is { and two, as ] is [
+				p.open, p.more = p.open[:n-1], true
+				in.r++
+				continue
+			case p.more && c != ',':
+				return fmt.Errorf("want , or %q behind a value, got %q", top+2, c)
+			case p.more:
+				p.more = false
+				in.r++
+				continue
+			case top == '{':
+				if c, err = p.name(c); err != nil {
+					return err
+				}
+			}
+		}
+		if c == ',' || c == ']' || c == '}' || c == ':' {
+			return fmt.Errorf("want a JSON value, got %q", c)
+		}
+		if (c == '{' || c == '[') && len(p.open) < p.depth {
+			p.open, p.more = append(p.open, c), false
+			if len(p.names) < len(p.open) {
+				p.names = append(p.names, nil)
+			}
+			p.names[len(p.open)-1] = p.names[len(p.open)-1][:0]
+			in.r++
+			continue
+		}
+		p.more = len(p.open) > 0
+		in.at = in.here()
+		n, err := p.span()
+		if err != nil {
+			return err
+		}
+		if n > in.max {
+			rej.Reason = TooLong
+			return nil
+		}
+		text := in.buf[in.r : in.r+n]
+		p.pass(n)
+		if rej.Reason = p.record(rec, text, p.path()); len(p.open) < p.depth && rej.Reason == "" {
+			*rec, rej.Reason = Record{}, NoURL
+		}
+		return nil
+	}
+}
+
+// name takes a member's name, which begins with c, and its colon, and returns the first byte of its value.
+func (p *jsonTreeParser) name(c byte) (byte, error) {
+	in := p.in
+	if c != '"' {
+		return 0, fmt.Errorf("want the name of a member, got %q", c)
+	}
+	n, err := p.span()
+	if err != nil {
+		return 0, err
+	}
+	if n > in.max {
+		return 0, fmt.Errorf("the name of a member is longer than %d bytes", in.max)
+	}
+	name := in.buf[in.r : in.r+n]
+	if !p.doc.parse(name) {
+		return 0, errors.New("the name of a member is no JSON string")
+	}
+	at := &p.names[len(p.open)-1]
+	*at = append((*at)[:0], name[1:n-1]...)
+	p.pass(n)
+	if c, err = p.peek(); err == nil && c != ':' {
+		return 0, fmt.Errorf("want : behind the name of a member, got %q", c)
+	}
+	if err == nil {
+		in.r++
+		c, err = p.peek()
+	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return c, err
+}
+
+// path is the key of the record that stands.
+func (p *jsonTreeParser) path() []byte {
+	if !p.keyed {
+		return nil
+	}
+	p.key = p.key[:0]
+	for i, top := range p.open {
+		if top != '{' {
+			continue
+		}
+		if len(p.key) > 0 {
+			p.key = append(p.key, '.')
+		}
+		p.key = appendUnescaped(p.key, p.names[i])
+	}
+	return p.key
 }
 
 // peek passes white space and returns the byte behind it.

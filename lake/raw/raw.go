@@ -1,15 +1,17 @@
 // Package raw reads the records of a dataset as people publish them: lists of URLs,
-// CSV and TSV, JSON Lines, JSON arrays, CDX and CDXJ indexes, plain or compressed with
-// gzip, zstd or bzip2. What an object is, is decided by its first bytes ([Detect]); its
-// name only breaks ties.
+// CSV and TSV, JSON Lines, JSON arrays and maps, CDX and CDXJ indexes, Parquet, and tar archives of
+// these, plain or compressed with gzip, zstd, bzip2 or xz. What an object is, is decided by its
+// first bytes ([Detect]); its name only breaks ties.
 //
 // Promises:
 //
 //   - Every record of an object ends as a [Record] or as a [Reject] with its place and
-//     reason. Only blank lines and rows, comment lines of lists, and the rows up to a
-//     table's header are neither; [Reader.Counts] has their number.
-//   - Memory is bounded by Options.MaxLine, whatever the object holds. A longer line is a
-//     Reject, and is skipped without being held.
+//     reason. Only blank lines and rows, comment lines of lists, the rows up to a
+//     table's header, and members of an archive that are no data by their name are neither;
+//     [Reader.Counts] has their number.
+//   - Memory is bounded by Options.MaxLine, in Parquet also by limits on footer and pages (a
+//     few hundred MiB at worst), whatever the object holds. A longer line is a Reject, and is
+//     skipped without being held.
 //   - One stray quote or brace costs one record. What cannot be read past (damaged
 //     compression, a JSON array broken between two elements) is an error that matches
 //     [ErrInput] and names its place; a truncated object is never a shorter one.
@@ -44,6 +46,9 @@ const (
 	// maxZstdWindow bounds what a zstd frame makes its reader hold; `zstd --long` uses
 	// 128 MiB, --long=31 (2 GiB) is refused.
 	maxZstdWindow = 128 << 20
+
+	// maxXZDictionary bounds the same for xz; `xz -9` uses 64 MiB.
+	maxXZDictionary = 128 << 20
 )
 
 // The formats of Options.Format and Plan.Format.
@@ -53,9 +58,13 @@ const (
 	CSV       = "csv"   // RFC 4180, any of , ; | or tab between fields
 	TSV       = "tsv"   // tab between fields; no line break inside quotes
 	JSONLines = "jsonl" // one JSON object or string a line
-	JSON      = "json"  // an array of objects or strings, or such values one after another
+	JSON      = "json"  // an array of objects or strings, such values one after another, or one object of them
 	CDX       = "cdx"   // web archive index: fields between spaces, see cdx.go
 	CDXJ      = "cdxj"  // SURT key, timestamp and a JSON object
+	Parquet   = "parquet"
+
+	// Tar is only a Plan's: each member has a format of its own, which Options.Format may say.
+	Tar = "tar"
 )
 
 // The reasons of a Reject.
@@ -83,14 +92,17 @@ type Record struct {
 	HasSize bool
 	// Extras is a JSON object in canonical form (RFC 8785), nil where there is none.
 	Extras []byte
+	// Member is the archive's member that holds the record, "" outside of archives.
+	Member string
 	// Line is the record's first line, from 1; Offset its first byte. Both count in the
-	// decompressed object.
+	// decompressed object or member. In Parquet Line is the row and Offset is -1.
 	Line, Offset int64
 }
 
 // Reject is a record that could not be read: its place, as in Record, and one of Reasons.
 // It never holds the record's text.
 type Reject struct {
+	Member       string
 	Line, Offset int64
 	Reason       string
 }
@@ -98,12 +110,15 @@ type Reject struct {
 // Counts says what a Reader has passed so far.
 type Counts struct {
 	Records, Rejects int64
-	// Blank counts empty lines and rows whose cells are all empty, Comments the comment
-	// lines of lists and indexes.
+	// Blank counts empty lines, rows whose cells are all empty, and rows of Parquet whose list
+	// of URLs is; Comments the comment lines of lists and indexes.
 	Blank, Comments int64
 	// BadTS counts records whose timestamp was not understood and was left out, because no
 	// caller had named that column. (In a named column such a record is a Reject.)
 	BadTS int64
+	// Of archives: Members were read, LeftOut hold no records by their kind or name. Folders
+	// are not counted.
+	Members, LeftOut int64
 }
 
 // Options says how an object is to be read. The zero value decides by content.
@@ -113,7 +128,9 @@ type Options struct {
 
 	// URLColumn, TSColumn and SizeField name columns: in tables by header or by number from
 	// 1, in JSON by the path of the member (`attributes.url`; digits index an array, `\.` is
-	// a dot inside a name), in CDX by the names in cdx.go.
+	// a dot inside a name), in CDX by the names in cdx.go. In Parquet by the path in the schema,
+	// with or without what only makes a list (`links.list.element.url`, `links.url`); a column
+	// inside lists yields a record for every element.
 	//
 	// Without URLColumn the column is chosen by its name and its values, see Detect. Without
 	// TSColumn a column called ts or timestamp is used where all values of the head are times
@@ -146,9 +163,9 @@ func (o Options) check() (Options, error) {
 	switch o.Format {
 	case "":
 		o.Format = Auto
-	case Auto, Lines, CSV, TSV, JSONLines, JSON, CDX, CDXJ:
+	case Auto, Lines, CSV, TSV, JSONLines, JSON, CDX, CDXJ, Parquet:
 	default:
-		return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, jsonl, json, cdx, cdxj", o.Format)
+		return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, jsonl, json, cdx, cdxj, parquet", o.Format)
 	}
 	if o.MaxLine == 0 {
 		o.MaxLine = DefaultMaxLine
@@ -166,14 +183,14 @@ func (o Options) check() (Options, error) {
 type Column struct {
 	// Name is the header's word, or the path of a JSON member ("" is the value itself).
 	Name string `json:"name"`
-	// Number counts a table's columns from 1; 0 in JSON.
+	// Number counts a table's columns from 1, those of Parquet in the order of its schema; 0 in JSON.
 	Number int `json:"number,omitempty"`
 }
 
 // Plan is everything decided about an object before its records are read. It is plain
 // data: one process plans, others read by it ([Open]) without deciding again.
 type Plan struct {
-	Compression string `json:"compression"` // none, gzip, zstd, bzip2
+	Compression string `json:"compression"` // none, gzip, zstd, bzip2, xz
 	Format      string `json:"format"`      // one of the formats, never Auto
 	// CRLines is set for text whose lines end in a bare carriage return.
 	CRLines bool `json:"cr_lines,omitempty"`
@@ -186,6 +203,11 @@ type Plan struct {
 	// Columns are a table's columns in order. Those the header leaves nameless, or names
 	// twice, are called by their number.
 	Columns []string `json:"columns,omitempty"`
+	// Depth is how many objects or arrays stand around a record of JSON; 0 is at most an array.
+	Depth int `json:"depth,omitempty"`
+	// Members is how the members of an archive are to be read; of Plan's other fields an archive has
+	// Compression, MaxLine and Notes.
+	Members *Options `json:"members,omitempty"`
 
 	URL  Column  `json:"url"`
 	TS   *Column `json:"ts,omitempty"`
@@ -230,7 +252,8 @@ func (e *FormatError) Is(target error) bool { return target == ErrInput }
 type DataError struct {
 	Name string
 	// Line and Offset are the first record that could not be read, in the decompressed
-	// object. Line is 0 in a range that does not begin the object.
+	// object, as in Record. Line is 0 in a range that does not begin the object, and between the
+	// members of an archive.
 	Line, Offset int64
 	// Compression is the plan's. CompressedOffset is how far the compressed bytes were used.
 	Compression      string
@@ -243,7 +266,11 @@ func (e *DataError) Error() string {
 	if e.Line > 0 {
 		s += fmt.Sprintf("line %d, ", e.Line)
 	}
-	s += fmt.Sprintf("byte %d", e.Offset)
+	if e.Offset >= 0 {
+		s += fmt.Sprintf("byte %d", e.Offset)
+	} else {
+		s = fmt.Sprintf("%s: row %d", e.Name, e.Line)
+	}
 	if e.Compression != noCompression {
 		s += fmt.Sprintf(" (byte %d of the %s data)", e.CompressedOffset, e.Compression)
 	}
@@ -288,27 +315,62 @@ type parser interface {
 // NewReader decides by opt and the object's first bytes how it is to be read. r yields the
 // object's bytes as stored; name is its key or path, for errors and as a hint.
 //
-// A refused object is a *FormatError. An object damaged within its head is reported by Next.
+// Parquet is not read in order: r then has to have ReadAt and Size too, as *bytes.Reader and
+// *io.SectionReader have, both counted from the object's first byte. Elsewhere, and inside of
+// compression and archives, a Parquet file is held in memory, up to 64 MiB.
+//
+// A refused object is a *FormatError. An object damaged within its head is reported by Next, but Parquet whose
+// footer is damaged here.
 func NewReader(r io.Reader, name string, opt Options) (*Reader, error) {
+	return newReader(r, name, opt, false)
+}
+
+// newMember reads a member of an archive.
+func newMember(r io.Reader, name string, opt Options) (*Reader, error) {
+	return newReader(r, name, opt, true)
+}
+
+func newReader(r io.Reader, name string, opt Options, member bool) (*Reader, error) {
 	opt, err := opt.check()
 	if err != nil {
 		return nil, err
 	}
 	rd := &Reader{name: name, src: newSource(r)}
 	compression, err := rd.src.decompress("")
+	rd.plan.Compression = compression
 	if err != nil {
 		rd.in = newInput(rd.src, opt.MaxLine)
-		rd.plan.Compression = compression
 		return nil, rd.fail(err)
 	}
 	rd.in = newInput(rd.src, opt.MaxLine)
 	for rd.in.w < HeadSize && rd.in.fill() {
 	}
 	if rd.in.w == 0 && rd.in.err != io.EOF {
-		rd.plan.Compression = compression
 		return nil, rd.fail(rd.in.err)
 	}
-	plan, err := Detect(name, rd.in.buf[:min(rd.in.w, HeadSize)], opt)
+	head := rd.in.buf[:min(rd.in.w, HeadSize)]
+	switch {
+	case bytes.HasPrefix(head, parquetMagic):
+		if opt.Format != Auto && opt.Format != Parquet {
+			return nil, &FormatError{Name: name, Reason: "it is a Parquet file and not " + opt.Format, Advice: "leave its format to be recognised (--format auto)"}
+		}
+		o, err := rd.parquet()
+		if err != nil {
+			return nil, rd.fail(err)
+		}
+		d, err := newDetector(name, nil, opt)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.planParquet(o); err != nil {
+			return nil, rd.fail(err)
+		}
+		d.plan.Compression = compression
+		return rd.startParquet(o, d.plan)
+	case isTar(head) && !member:
+		return rd.startTar(Plan{Compression: compression, Format: Tar, Members: &opt, MaxLine: opt.MaxLine})
+	}
+	plan, err := Detect(name, head, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -316,10 +378,14 @@ func NewReader(r io.Reader, name string, opt Options) (*Reader, error) {
 	return rd.start(plan)
 }
 
-// Open reads an object by a plan made earlier. An object that is not compressed as the plan
-// says was changed since and is a *DataError.
+// Open reads an object by a plan made earlier; r is as for NewReader. An object that is not compressed
+// as the plan says was changed since and is a *DataError.
 func Open(r io.Reader, name string, plan Plan) (*Reader, error) {
-	opt, err := Options{Format: plan.Format, MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}.check()
+	opt := Options{Format: plan.Format, MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}
+	if plan.Format == Tar && plan.Members != nil {
+		opt = *plan.Members
+	}
+	opt, err := opt.check()
 	if err != nil {
 		return nil, err
 	}
@@ -328,6 +394,17 @@ func Open(r io.Reader, name string, plan Plan) (*Reader, error) {
 	rd.in = newInput(rd.src, opt.MaxLine)
 	if err != nil {
 		return nil, rd.fail(err)
+	}
+	switch plan.Format {
+	case Parquet:
+		o, err := rd.parquet()
+		if err != nil {
+			return nil, rd.fail(err)
+		}
+		return rd.startParquet(o, plan)
+	case Tar:
+		plan.Members = &opt
+		return rd.startTar(plan)
 	}
 	return rd.start(plan)
 }
@@ -342,6 +419,62 @@ func (r *Reader) start(plan Plan) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.parse = p
+	return r, nil
+}
+
+// startTar goes to the first member, so that an archive that holds nothing readable is refused here. Its
+// guesses are the plan's notes.
+func (r *Reader) startTar(plan Plan) (*Reader, error) {
+	r.plan = plan
+	p := newTarParser(r, *plan.Members)
+	r.parse = p
+	if err := p.advance(); err != nil && err != io.EOF {
+		return nil, r.fail(err)
+	}
+	if p.cur != nil && plan.Notes == nil {
+		for _, note := range p.cur.plan.Notes {
+			r.plan.Notes = append(r.plan.Notes, "in "+p.member+", "+note)
+		}
+	}
+	return r, nil
+}
+
+// parquet opens the object as Parquet: through the reader below where it can be read anywhere, else from memory.
+func (r *Reader) parquet() (*parquetObject, error) {
+	if at, ok := r.src.below.(randomAccess); ok && r.plan.Compression == noCompression {
+		r.src.whole(at.Size())
+		r.in = &input{base: -1, line: 1, eol: '\n', err: io.EOF}
+		return openParquet(r.name, parquetBytes{at: at, size: at.Size(), src: r.src})
+	}
+	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, maxBufferedParquet+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxBufferedParquet {
+		return nil, &FormatError{Name: r.name, Reason: fmt.Sprintf("it is a Parquet file of more than %d MiB inside of compression or an archive", maxBufferedParquet>>20), Advice: "unpack it first"}
+	}
+	r.src.whole(r.src.used())
+	r.in = &input{base: -1, line: 1, eol: '\n', err: io.EOF}
+	return openParquet(r.name, parquetBytes{at: bytes.NewReader(data), size: int64(len(data)), src: r.src})
+}
+
+func (r *Reader) startParquet(o *parquetObject, plan Plan) (*Reader, error) {
+	r.plan = plan
+	f, err := newFields(plan, &r.counts)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newParquetParser(r.name, o, r.in, plan, f)
+	if err != nil {
+		return nil, r.fail(err)
+	}
+	p.fetched = func(rows int64) {
+		if total := o.meta.NumRows; total > 0 {
+			r.src.fetched = int64(float64(r.src.size) * float64(min(rows, total)) / float64(total))
+		}
+	}
+	p.fetched(0)
 	r.parse = p
 	return r, nil
 }
@@ -363,6 +496,9 @@ func newParser(in *input, plan Plan, counts *Counts) (parser, error) {
 	case JSONLines:
 		return newJSONLParser(in, plan, fields, counts), nil
 	case JSON:
+		if plan.Depth > 0 {
+			return newJSONTreeParser(in, plan, fields), nil
+		}
 		return newJSONParser(in, plan, fields), nil
 	}
 	return nil, fmt.Errorf("plan has format %q", plan.Format)
@@ -370,6 +506,15 @@ func newParser(in *input, plan Plan, counts *Counts) (parser, error) {
 
 // Plan returns how the object is being read.
 func (r *Reader) Plan() Plan { return r.plan }
+
+// Notes returns the plan's notes and, of an archive, how many members were left out so far.
+func (r *Reader) Notes() []string {
+	notes := r.plan.Notes
+	if p, ok := r.parse.(*tarParser); ok && r.counts.LeftOut > 0 {
+		notes = append(slices.Clip(notes), fmt.Sprintf("%d members of an archive hold no records, by their names, and were left out; the first is %s", r.counts.LeftOut, p.first))
+	}
+	return notes
+}
 
 // Counts returns the counts so far.
 func (r *Reader) Counts() Counts { return r.counts }
@@ -403,7 +548,8 @@ func (r *Reader) Next() (*Record, *Reject, error) {
 // Offset returns how far the decompressed object has been used.
 func (r *Reader) Offset() int64 { return r.in.base + int64(r.in.r) }
 
-// CompressedOffset returns how far the object as stored has been read, for progress.
+// CompressedOffset returns how far the object as stored has been read, for progress; of Parquet the same share
+// of its size as of its rows.
 func (r *Reader) CompressedOffset() int64 { return r.src.used() }
 
 func (r *Reader) fail(err error) error {
@@ -413,6 +559,11 @@ func (r *Reader) fail(err error) error {
 	}
 	if r.src.err != nil {
 		return fmt.Errorf("%s: read at byte %d: %w", r.name, r.src.used(), r.src.err)
+	}
+	var format *FormatError
+	var data *DataError
+	if errors.As(err, &format) || errors.As(err, &data) {
+		return err // of a member, or of Parquet's columns
 	}
 	return &DataError{Name: r.name, Line: at.line, Offset: at.offset, Compression: r.plan.Compression,
 		CompressedOffset: r.src.used(), Err: err}

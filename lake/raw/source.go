@@ -10,6 +10,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"github.com/therootcompany/xz"
 )
 
 const noCompression = "none"
@@ -20,6 +21,7 @@ type source struct {
 	r       io.Reader
 	below   io.Reader
 	fetched int64
+	size    int64 // where it is known
 	// err is the error of the reader below, which is not the object's fault.
 	err error
 }
@@ -42,6 +44,12 @@ func (b storedBytes) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// whole leaves the stored bytes to someone who reads them elsewhere and says how far.
+func (s *source) whole(size int64) {
+	s.stored.Reset(bytes.NewReader(nil))
+	s.size, s.fetched = size, 0
+}
+
 func (s *source) used() int64 { return s.fetched - int64(s.stored.Buffered()) }
 
 func (s *source) Read(p []byte) (int, error) { return s.r.Read(p) }
@@ -58,6 +66,8 @@ func compressionOf(head []byte) string {
 	case len(head) >= 10 && string(head[:3]) == "BZh" && head[3] >= '1' && head[3] <= '9' &&
 		(string(head[4:10]) == "\x31\x41\x59\x26\x53\x59" || string(head[4:10]) == "\x17\x72\x45\x38\x50\x90"):
 		return "bzip2"
+	case bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")):
+		return "xz"
 	}
 	return noCompression
 }
@@ -84,6 +94,12 @@ func (s *source) decompress(want string) (string, error) {
 		s.r = zstdFrames{d}
 	case "bzip2":
 		s.r = bzip2.NewReader(s.stored)
+	case "xz":
+		d, err := xz.NewReader(s.stored, maxXZDictionary)
+		if err != nil {
+			return is, xzError(err)
+		}
+		s.r = xzStreams{d}
 	default:
 		s.r = s.stored
 	}
@@ -166,18 +182,38 @@ func (z zstdFrames) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// xzStreams words the errors of xz.
+type xzStreams struct{ d *xz.Reader }
+
+func (x xzStreams) Read(p []byte) (int, error) {
+	n, err := x.d.Read(p)
+	return n, xzError(err)
+}
+
+func xzError(err error) error {
+	switch {
+	case errors.Is(err, xz.ErrBuf):
+		return io.ErrUnexpectedEOF
+	case errors.Is(err, xz.ErrMemlimit):
+		return fmt.Errorf("the xz dictionary is larger than %d MiB; compress it again with xz -9 at most: %w", maxXZDictionary>>20, err)
+	case errors.Is(err, xz.ErrFormat):
+		return errors.New("want an xz stream here, got other bytes")
+	}
+	return err
+}
+
 // refused are formats told by their magic that this package does not read.
 var refused = []struct {
 	offset         int
 	magic          string
 	reason, advice string
 }{
-	{0, "PAR1", "Parquet files are not read", "write the URL column as text or JSON Lines first"},
-	{257, "ustar", "tar archives are not read", "unpack it first"},
+	// What NewReader reads, where it can; these are met by Detect alone and in archives.
+	{0, "PAR1", "a Parquet file is not planned by its head", "open the whole object"},
+	{257, "ustar", "an archive inside an archive is not read", "unpack it first"},
 	{0, "PK\x03\x04", "zip archives and office documents are not read", "unpack it, or save the table as CSV"},
 	{0, "PK\x05\x06", "zip archives and office documents are not read", "unpack it, or save the table as CSV"},
 	{0, "\xd0\xcf\x11\xe0", "office documents are not read", "save the table as CSV"},
-	{0, "\xfd7zXZ\x00", "xz is not read", "unpack it first (xz -d), or compress it with zstd"},
 	{0, "7z\xbc\xaf\x27\x1c", "7z archives are not read", "unpack it first"},
 	{0, "Rar!", "rar archives are not read", "unpack it first"},
 	{0, "\x04\x22\x4d\x18", "lz4 is not read", "unpack it first (lz4 -d), or compress it with zstd"},
