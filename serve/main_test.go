@@ -163,7 +163,7 @@ func TestWrongUsage(t *testing.T) {
 		{cli.ExitUsage, []string{"--lake", cache, "--poll", "0s"}},
 		{cli.ExitUsage, []string{"--lake", cache, "--log-format", "xml"}},
 		{cli.ExitUsage, []string{"--no-such-flag"}},
-		{cli.ExitFailed, []string{"--lake", "gopher://lake", "--cache", cache}},
+		{cli.ExitUsage, []string{"--lake", "gopher://lake", "--cache", cache}},
 		{cli.ExitFailed, []string{"--lake", cache, "--cache", cache, "--listen", strings.TrimPrefix(taken, "http://")}},
 		{cli.ExitDone, []string{"--version"}},
 		{cli.ExitDone, []string{"--help"}},

@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,20 +33,24 @@ const (
 type Target struct {
 	// Host and Domain are canonical. Domain is the host's by this program's public suffix list.
 	Host, Domain string
+	// word is why a single label is no host, unless the version has it as a domain: http://intranet/ is a
+	// URL, and its domain can be asked for by the name that answers give it.
+	word *urlnorm.RejectError
 }
 
 // ParseTarget reads any spelling of a host or URL. What is none is a *urlnorm.RejectError.
 func ParseTarget(text string) (Target, error) {
 	u, err := urlnorm.Parse(text)
-	var reject *urlnorm.RejectError
-	if errors.As(err, &reject) && reject.Reason == urlnorm.RejectNoHost && text != "" && !strings.ContainsAny(text, "/?#@: ") {
-		// A host of one label is no URL in a list, where it is more likely a word; asked for, it is a host.
+	var word *urlnorm.RejectError
+	if errors.As(err, &word) && word.Reason == urlnorm.RejectNoHost && text != "" && !strings.ContainsAny(text, "/?#@: ") {
 		u, err = urlnorm.Parse("http://" + text + "/")
+	} else {
+		word = nil
 	}
 	if err != nil {
 		return Target{}, err
 	}
-	return Target{Host: strings.Clone(u.Host), Domain: strings.Clone(u.Domain)}, nil
+	return Target{Host: strings.Clone(u.Host), Domain: strings.Clone(u.Domain), word: word}, nil
 }
 
 // resolved is the domain that a version files a target's rows under.
@@ -61,6 +66,11 @@ type resolved struct {
 // a look into the perfect hash, and those that exist besides the one answered for are named.
 func (s *Snapshot) resolve(t Target) (resolved, error) {
 	r := resolved{domain: t.Domain, key: segment.KeyOf(t.Domain)}
+	if t.word != nil {
+		if ok, err := s.holds(r.key); !ok || err != nil {
+			return r, cmp.Or[error](err, t.word)
+		}
+	}
 	if !s.OtherSuffixes() || strings.HasPrefix(t.Host, "[") {
 		return r, nil
 	}
