@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -63,6 +64,8 @@ the answers and ends.`,
 }
 
 func (d *demo) run(ctx context.Context) (err error) {
+	// A reader that goes away, as head does, must not end the demo before it has stopped what it started.
+	signal.Ignore(syscall.SIGPIPE)
 	datasets, err := os.ReadDir(d.data)
 	if err != nil {
 		return fmt.Errorf("demo data: %w (run it in the project's folder, or name --data)", err)
