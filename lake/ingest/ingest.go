@@ -164,9 +164,10 @@ const progressEvery = 4096
 
 // Reject is a record that was left out: its place and why, never its text.
 type Reject struct {
-	// Object is the URL of the object without credentials.
+	// Object is the URL of the object without credentials; of an archive's member its name stands behind it.
 	Object string `json:"object"`
-	// Line, from 1, and Offset count in the decompressed object, to where the record begins.
+	// Line, from 1, and Offset count in the decompressed object or member, to where the record begins. In Parquet Line
+	// is the row and Offset is -1.
 	Line   int64 `json:"line"`
 	Offset int64 `json:"offset"`
 	// Reason is one of raw.Reasons, a urlnorm.Reason, or RowTooLarge.
@@ -174,7 +175,20 @@ type Reject struct {
 }
 
 func (r Reject) String() string {
-	return fmt.Sprintf("%s line %d (byte %d): %s", r.Object, r.Line, r.Offset, r.Reason)
+	return fmt.Sprintf("%s%s: %s", r.Object, place(r.Line, r.Offset), r.Reason)
+}
+
+// place words where in an object something is, as far as it is known.
+func place(line, offset int64) string {
+	switch {
+	case offset < 0:
+		return fmt.Sprintf(" row %d", line)
+	case line > 0:
+		return fmt.Sprintf(" line %d (byte %d)", line, offset)
+	case offset > 0:
+		return fmt.Sprintf(" byte %d", offset)
+	}
+	return ""
 }
 
 // RowTooLarge is the reason of a record whose row is over lake.MaxKey.
@@ -198,13 +212,7 @@ func (e *InputError) Error() string {
 	var s strings.Builder
 	if e.Object != "" && len(e.Rejects) == 0 {
 		s.WriteString(e.Object)
-		switch {
-		case e.Line > 0:
-			fmt.Fprintf(&s, " line %d (byte %d)", e.Line, e.Offset)
-		case e.Offset > 0:
-			fmt.Fprintf(&s, " byte %d", e.Offset)
-		}
-		s.WriteString(": ")
+		s.WriteString(place(e.Line, e.Offset) + ": ")
 	}
 	s.WriteString(e.Reason)
 	for i, r := range e.Rejects {

@@ -254,11 +254,51 @@ func (o object) errChanged() error {
 	return &InputError{Object: o.Name, Reason: "the object was changed since the run was planned"}
 }
 
-// reader reads an object as the plan saw it.
+// member is the name of a member of an archive, in the form of the object's.
+func (o object) member(name string) string {
+	switch {
+	case name == "":
+		return o.Name
+	case strings.HasPrefix(o.Name, "file:"):
+		return o.Name + "/" + (&url.URL{Path: name}).EscapedPath()
+	}
+	return o.Name + "/" + name
+}
+
+// reader reads an object as the plan saw it. Formats that are not read in order take what they want of it by ReadAt,
+// which counts from the object's first byte.
 type reader struct {
 	io.ReadCloser
+	io.ReaderAt
+	size int64
 	// check says, after the last byte, whether the object is still the one the plan saw.
 	check func() error
+}
+
+// Size returns the object's bytes as stored.
+func (r *reader) Size() int64 { return r.size }
+
+// storedObject reads ranges of an object in a store.
+type storedObject struct {
+	ctx   context.Context
+	store blob.Store
+	key   string
+	size  int64
+}
+
+func (s storedObject) ReadAt(p []byte, off int64) (int, error) {
+	n := min(int64(len(p)), s.size-off)
+	if n <= 0 {
+		return 0, io.EOF
+	}
+	b, err := s.store.ReadRange(s.ctx, s.key, off, n)
+	if err != nil {
+		return 0, err
+	}
+	if copy(p, b) < len(p) {
+		return int(n), io.EOF
+	}
+	return int(n), nil
 }
 
 // open starts reading an object at an offset of its stored bytes.
@@ -291,7 +331,7 @@ func (in *inputs) open(ctx context.Context, o object, off int64) (*reader, error
 	if err != nil {
 		return nil, keyError(o.Name, err)
 	}
-	return &reader{ReadCloser: r, check: check}, nil
+	return &reader{ReadCloser: r, ReaderAt: storedObject{ctx, store, key, o.Bytes}, size: o.Bytes, check: check}, nil
 }
 
 func openFile(o object, off int64) (*reader, error) {
@@ -321,5 +361,5 @@ func openFile(o object, off int64) (*reader, error) {
 		f.Close()
 		return nil, err
 	}
-	return &reader{ReadCloser: f, check: check}, nil
+	return &reader{ReadCloser: f, ReaderAt: f, size: o.Bytes, check: check}, nil
 }

@@ -178,7 +178,6 @@ func (n *normalizer) read(p *piece, in *pieceRecord, before int64) error {
 		return inputError(o, err)
 	}
 	in.Format = formatOf(r.Plan())
-	n.out.Notes = addNotes(n.out.Notes, r.Plan().Notes)
 	for {
 		rec, rej, err := r.Next()
 		if err == io.EOF {
@@ -191,16 +190,16 @@ func (n *normalizer) read(p *piece, in *pieceRecord, before int64) error {
 		if rej == nil {
 			reason, err := n.record(rec)
 			if err != nil {
-				return fmt.Errorf("%s byte %d: %w", o.Name, rec.Offset, err)
+				return fmt.Errorf("%s byte %d: %w", o.member(rec.Member), rec.Offset, err)
 			}
 			if reason != "" {
-				rej = &raw.Reject{Line: rec.Line, Offset: rec.Offset, Reason: reason}
+				rej = &raw.Reject{Member: rec.Member, Line: rec.Line, Offset: rec.Offset, Reason: reason}
 			}
 		}
 		in.Records++
 		if rej != nil {
 			in.Rejects++
-			if err := n.reject(Reject{Object: o.Name, Line: rej.Line, Offset: rej.Offset, Reason: rej.Reason}); err != nil {
+			if err := n.reject(Reject{Object: o.member(rej.Member), Line: rej.Line, Offset: rej.Offset, Reason: rej.Reason}); err != nil {
 				return err
 			}
 		}
@@ -212,6 +211,7 @@ func (n *normalizer) read(p *piece, in *pieceRecord, before int64) error {
 		}
 	}
 	in.BadTS = r.Counts().BadTS
+	n.out.Notes = addNotes(n.out.Notes, r.Notes())
 	if p.Range != nil {
 		in.Lines = r.Lines()
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -347,8 +348,10 @@ func inputError(o object, err error) error {
 	case errors.Is(err, blob.ErrChanged):
 		return o.errChanged()
 	case errors.As(err, &data):
-		e.Line, e.Offset, e.Reason = data.Line, data.Offset, data.Err.Error()
+		e.Object = o.member(memberOf(o, data.Name))
+		e.Line, e.Offset, e.Reason = data.Line, data.Offset, data.Reason()
 	case errors.As(err, &format):
+		e.Object = o.member(memberOf(o, format.Name))
 		e.Reason = format.Reason
 		if format.Advice != "" {
 			e.Reason += "; " + format.Advice
@@ -359,4 +362,10 @@ func inputError(o object, err error) error {
 		return err
 	}
 	return e
+}
+
+// memberOf is the member of an archive that package raw names behind the object.
+func memberOf(o object, name string) string {
+	member, _ := strings.CutPrefix(name[min(len(o.Name), len(name)):], "/")
+	return member
 }
