@@ -421,24 +421,38 @@ func (s *runSection) bad(want, got any) error {
 
 // RowBuffer collects rows in memory up to a budget and writes them out as runs.
 // It is not safe for concurrent use.
+//
+// Rows are kept by partition from the start. What is sorted and copied out together then
+// fits into a core's cache, and a run of half a gigabyte costs a row no more than a small one.
 type RowBuffer struct {
 	budget int64
 	used   int64
-	// A row is a u32 length, its partition and its key, within one chunk.
+	len    int
+	parts  [Partitions]bufferPart
+	slab   []byte   // not yet given to a partition
+	spare  [][]byte // chunks of runs before
+}
+
+// bufferPart is the rows of one partition: a u32 length and a key each, within one chunk.
+type bufferPart struct {
 	chunks [][]byte
-	filled int // chunks in use; the rest are kept for the next run
+	open   int // 1 + the chunk that takes the next row, 0 if there is none
 	rows   []rowRef
 }
 
-// rowRef finds a row. Cache holds eight bytes of partition and key from where the sort is looking.
+// rowRef finds a row. Cache holds eight bytes of its key from where the sort is looking.
 type rowRef struct {
 	cache      uint64
 	chunk, off uint32
 }
 
 const (
-	// bufferChunk is how much a RowBuffer allocates at a time, so that a small input costs little.
-	bufferChunk = 4 << 20
+	// bufferSlab is how much a RowBuffer allocates at a time, and bufferChunk how much of it a partition gets: the
+	// rows of a small input lie in one slab, whatever their partitions. A row over bufferRow bytes has a chunk of
+	// its own, so that no more than an eighth of the others is left empty.
+	bufferSlab  = 4 << 20
+	bufferChunk = bufferSlab / Partitions
+	bufferRow   = bufferChunk / 8
 	// rowOverhead is what a row takes beside its key: its length and partition, and its rowRef,
 	// twice since a slice that grows is copied.
 	rowOverhead = 4 + 1 + 2*16
@@ -450,7 +464,7 @@ func NewRowBuffer(budget int64) *RowBuffer { return &RowBuffer{budget: budget} }
 // Add copies a row into the buffer and returns its partition and the length of its key. A row over MaxKey is refused with ErrRowTooLarge.
 // The buffer takes a row also where Full; whoever fills it writes a run then.
 func (b *RowBuffer) Add(row *Row) (partition byte, size int, err error) {
-	room := 4 + 1 + len(row.Domain) + len(row.Host) + len(row.PathQuery) + len(row.Scheme) + len(row.Extras) + len(row.RawURL) + 5 + 3 + 9 + 9
+	room := 4 + len(row.Domain) + len(row.Host) + len(row.PathQuery) + len(row.Scheme) + len(row.Extras) + len(row.RawURL) + 5 + 3 + 9 + 9
 	if room > MaxKey {
 		return 0, 0, ErrRowTooLarge
 	}
@@ -459,43 +473,54 @@ func (b *RowBuffer) Add(row *Row) (partition byte, size int, err error) {
 			return 0, 0, errZeroByte
 		}
 	}
-	if b.filled == 0 || cap(b.chunks[b.filled-1])-len(b.chunks[b.filled-1]) < room {
-		b.grow(room)
-	}
-	chunk := b.filled - 1
-	c := b.chunks[chunk]
-	off := len(c)
 	partition = PartitionOf(row.Domain)
-	c = append(c, 0, 0, 0, 0, partition)
-	c = row.AppendKey(c)
-	n := len(c) - off - 4
-	binary.LittleEndian.PutUint32(c[off:], uint32(n))
-	b.chunks[chunk] = c
-	b.rows = append(b.rows, rowRef{chunk: uint32(chunk), off: uint32(off + 4)})
-	b.used += int64(n-1) + rowOverhead
-	return partition, n - 1, nil
+	p := &b.parts[partition]
+	chunk := p.open - 1
+	switch {
+	case room > bufferRow:
+		chunk = len(p.chunks)
+		p.chunks = append(p.chunks, make([]byte, 0, room))
+	case chunk < 0 || bufferChunk-len(p.chunks[chunk]) < room:
+		chunk = len(p.chunks)
+		p.chunks = append(p.chunks, b.chunk())
+		p.open = len(p.chunks)
+	}
+	c := p.chunks[chunk]
+	off := len(c) + 4
+	c = row.AppendKey(append(c, 0, 0, 0, 0))
+	n := len(c) - off
+	binary.LittleEndian.PutUint32(c[off-4:], uint32(n))
+	p.chunks[chunk] = c
+	p.rows = append(p.rows, rowRef{chunk: uint32(chunk), off: uint32(off)})
+	b.used += int64(n) + rowOverhead
+	b.len++
+	return partition, n, nil
 }
 
-// grow puts a chunk with room for size bytes in use.
-func (b *RowBuffer) grow(size int) {
-	if b.filled < len(b.chunks) && cap(b.chunks[b.filled]) >= size {
-		b.filled++
-		return
+// chunk returns an empty chunk of bufferChunk bytes.
+func (b *RowBuffer) chunk() []byte {
+	if n := len(b.spare); n > 0 {
+		c := b.spare[n-1]
+		b.spare = b.spare[:n-1]
+		return c
 	}
-	c := make([]byte, 0, max(bufferChunk, size))
-	b.chunks = slices.Insert(b.chunks, b.filled, c)
-	b.filled++
+	if len(b.slab) == 0 {
+		b.slab = make([]byte, bufferSlab)
+	}
+	c := b.slab[:0:bufferChunk]
+	b.slab = b.slab[bufferChunk:]
+	return c
 }
 
 // Len is the number of rows in the buffer.
-func (b *RowBuffer) Len() int { return len(b.rows) }
+func (b *RowBuffer) Len() int { return b.len }
 
 // Full reports that the budget is used up.
 func (b *RowBuffer) Full() bool { return b.used >= b.budget }
 
-// row is a row's partition and key.
-func (b *RowBuffer) row(r rowRef) []byte {
-	c := b.chunks[r.chunk]
+// row is a row's key.
+func (p *bufferPart) row(r rowRef) []byte {
+	c := p.chunks[r.chunk]
 	n := binary.LittleEndian.Uint32(c[r.off-4:])
 	return c[r.off : r.off+n]
 }
@@ -503,35 +528,45 @@ func (b *RowBuffer) row(r rowRef) []byte {
 // WriteRun sorts the rows, leaves one of each record, the one with the smallest raw URL, writes them as a run under key
 // and empties the buffer. After an error the buffer has the same rows still.
 func (b *RowBuffer) WriteRun(ctx context.Context, store blob.Store, key string) (Run, error) {
-	b.sort(b.rows, 0)
 	w, err := newRunWriter(ctx, store, key)
 	if err != nil {
 		return Run{}, err
 	}
 	defer w.abort()
-	var record []byte
-	for _, r := range b.rows {
-		row := b.row(r)
-		if record != nil && bytes.HasPrefix(row, record) {
-			continue
-		}
-		n := RecordPrefix(row[1:])
-		if n < 0 {
-			return Run{}, fmt.Errorf("write run %s: a row without a record", key)
-		}
-		record = row[:1+n]
-		if err := w.append(row[0], row[1:]); err != nil {
-			return Run{}, err
+	for i := range b.parts {
+		p := &b.parts[i]
+		p.sort(p.rows, 0)
+		var record []byte
+		for _, r := range p.rows {
+			row := p.row(r)
+			if record != nil && bytes.HasPrefix(row, record) {
+				continue
+			}
+			n := RecordPrefix(row)
+			if n < 0 {
+				return Run{}, fmt.Errorf("write run %s: a row without a record", key)
+			}
+			record = row[:n]
+			if err := w.append(byte(i), row); err != nil {
+				return Run{}, err
+			}
 		}
 	}
 	run, err := w.finish()
 	if err != nil {
 		return Run{}, err
 	}
-	for i := range b.chunks {
-		b.chunks[i] = b.chunks[i][:0]
+	for i := range b.parts {
+		p := &b.parts[i]
+		for _, c := range p.chunks {
+			if cap(c) == bufferChunk {
+				b.spare = append(b.spare, c[:0])
+			}
+		}
+		clear(p.chunks) // large rows are not kept
+		p.chunks, p.open, p.rows = p.chunks[:0], 0, p.rows[:0]
 	}
-	b.filled, b.used, b.rows = 0, 0, b.rows[:0]
+	b.used, b.len = 0, 0
 	return run, nil
 }
 
@@ -542,10 +577,10 @@ const smallSort = 12
 // beside the reference, and looks at the rows again only where these agree: URLs of one
 // site share long beginnings, and a comparison of whole keys is mostly a cache miss.
 // (The caching of Ng and Kakehi, "Cache efficient radix sort for string sorting", 2007.)
-func (b *RowBuffer) sort(rows []rowRef, depth int) {
+func (p *bufferPart) sort(rows []rowRef, depth int) {
 	for len(rows) > smallSort {
 		for i := range rows {
-			rows[i].cache = b.load(rows[i], depth)
+			rows[i].cache = p.load(rows[i], depth)
 		}
 		slices.SortFunc(rows, func(x, y rowRef) int {
 			switch {
@@ -568,13 +603,13 @@ func (b *RowBuffer) sort(rows []rowRef, depth int) {
 			group := rows[:n]
 			rows = rows[n:]
 			if n > 1 {
-				group = b.endedFirst(group, depth)
+				group = p.endedFirst(group, depth)
 			}
 			if len(group) > len(longest) {
 				group, longest = longest, group
 			}
 			if len(group) > 1 {
-				b.sort(group, depth)
+				p.sort(group, depth)
 			}
 		}
 		rows = longest
@@ -582,9 +617,9 @@ func (b *RowBuffer) sort(rows []rowRef, depth int) {
 	// Insertion sort.
 	for i := 1; i < len(rows); i++ {
 		r := rows[i]
-		key := b.row(r)[depth:]
+		key := p.row(r)[depth:]
 		j := i
-		for ; j > 0 && bytes.Compare(b.row(rows[j-1])[depth:], key) > 0; j-- {
+		for ; j > 0 && bytes.Compare(p.row(rows[j-1])[depth:], key) > 0; j-- {
 			rows[j] = rows[j-1]
 		}
 		rows[j] = r
@@ -594,26 +629,26 @@ func (b *RowBuffer) sort(rows []rowRef, depth int) {
 // endedFirst moves the rows of a group that are not longer than depth to its front, shortest
 // first, and returns the others. In load's padding those that ended look like rows with
 // zero bytes there, and as beginnings of these come before them.
-func (b *RowBuffer) endedFirst(group []rowRef, depth int) []rowRef {
+func (p *bufferPart) endedFirst(group []rowRef, depth int) []rowRef {
 	ended := 0
 	for i, r := range group {
-		if b.length(r) <= depth {
+		if p.length(r) <= depth {
 			group[i], group[ended] = group[ended], group[i]
 			ended++
 		}
 	}
-	slices.SortFunc(group[:ended], func(x, y rowRef) int { return b.length(x) - b.length(y) })
+	slices.SortFunc(group[:ended], func(x, y rowRef) int { return p.length(x) - p.length(y) })
 	return group[ended:]
 }
 
-func (b *RowBuffer) length(r rowRef) int {
-	return int(binary.LittleEndian.Uint32(b.chunks[r.chunk][r.off-4:]))
+func (p *bufferPart) length(r rowRef) int {
+	return int(binary.LittleEndian.Uint32(p.chunks[r.chunk][r.off-4:]))
 }
 
 // load returns the eight bytes of a row from depth on as a number that sorts like them, with zeros
 // where it has ended.
-func (b *RowBuffer) load(r rowRef, depth int) uint64 {
-	row := b.row(r)
+func (p *bufferPart) load(r rowRef, depth int) uint64 {
+	row := p.row(r)
 	if depth+8 <= len(row) {
 		return binary.BigEndian.Uint64(row[depth:])
 	}

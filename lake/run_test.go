@@ -168,6 +168,43 @@ func TestRunIsSortedWhateverTheKeys(t *testing.T) {
 	}
 }
 
+// Rows of a domain lie in one partition, those of up to some KiB together. A buffer is used again for the next run.
+func TestRowsOfAllSizesInOneBuffer(t *testing.T) {
+	m := newRowMaker(11)
+	var rows []lake.Row
+	for i := range 3000 {
+		n := m.rng.IntN(200)
+		switch i % 10 {
+		case 3:
+			n = 1500 + m.rng.IntN(1000)
+		case 6:
+			n = 15_000 + m.rng.IntN(3000)
+		}
+		rows = append(rows, lake.Row{Domain: "example.com", Host: "example.com", Scheme: "https", Port: -1,
+			PathQuery: fmt.Sprintf("/%d/%s", m.rng.IntN(1000), strings.Repeat("x", n))})
+	}
+	buffer := lake.NewRowBuffer(1 << 30)
+	for round := range 3 {
+		store := blob.NewMemory()
+		for i := range rows {
+			if _, _, err := buffer.Add(&rows[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if buffer.Len() != len(rows) {
+			t.Fatalf("%d rows of %d", buffer.Len(), len(rows))
+		}
+		run, err := buffer.WriteRun(context.Background(), store, "staging/r/runs/0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(oracle(rows, 0, 255), merged(t, store, []lake.Run{run}, 0, 255)); diff != "" {
+			t.Fatalf("round %d (-want +got):\n%s", round, diff)
+		}
+		rows = rows[:len(rows)/2]
+	}
+}
+
 func TestRunWithoutRows(t *testing.T) {
 	store := blob.NewMemory()
 	run, err := lake.NewRowBuffer(1).WriteRun(context.Background(), store, "staging/r/empty")
