@@ -1,5 +1,5 @@
 # Everything a machine with Go, git and make can do. `make demo` and `make test` are the two to start with.
-.PHONY: build tools demo test check bench fuzz clean
+.PHONY: build tools demo test soak check bench fuzz clean
 GO ?= go
 TOOLS := bin/temporal bin/versitygw bin/staticcheck bin/workflowcheck
 
@@ -8,6 +8,7 @@ tools: $(TOOLS)
 bin/%: deploy/go.mod deploy/go.sum ; @echo "building bin/$* (once)"; $(GO) build -C deploy -o ../bin/ $$($(GO) list -C deploy tool | grep '/$*$$') && touch $@
 demo: build ; @command -v temporal >/dev/null || $(MAKE) --no-print-directory bin/temporal; bin/starter demo $(DEMO_ARGS)
 test: build bin/temporal bin/versitygw ; deploy/test
+soak: build bin/temporal bin/versitygw ; $(GO) test -tags soak -count=1 -timeout 30m -run AllRealData -v ./internal/e2e
 check: bin/staticcheck bin/workflowcheck ; deploy/check
 bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),1s) ./... && $(GO) test -C bench -v ./...
 fuzz: ; deploy/fuzz $(FUZZTIME)
