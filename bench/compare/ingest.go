@@ -41,7 +41,6 @@ type stage struct {
 	Name  string  `json:"name"`
 	Calls int     `json:"calls"`
 	Busy  float64 `json:"busy"` // seconds of a slot
-	// Rate of rows a second and slot follows from the rows of all lists.
 }
 
 // built is what a run of the lake's steps reports.

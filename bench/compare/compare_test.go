@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"testing"
+)
+
+// TestMain lets the test binary be the child process of a comparison.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestComparisonOfFewRows runs all of the comparison, which checks itself that both systems kept every line,
+// that the hash finds every key and that the server answers every request.
+func TestComparisonOfFewRows(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("memory is read from /proc")
+	}
+	dir := t.TempDir()
+	for name, value := range map[string]string{
+		"BENCH_ROWS": "20000", "BENCH_ROUNDS": "1", "BENCH_KEYS": "100000", "BENCH_SERVE_ROWS": "20000", "BENCH_DIR": dir, "BENCH_PROFILE": "",
+	} {
+		t.Setenv(name, value)
+	}
+	args := os.Args
+	os.Args = args[:1]
+	defer func() { os.Args = args }()
+	if err := run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 0 {
+		t.Errorf("%d files were left behind", len(left))
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		in   []float64
+		want float64
+	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{5, 1, 3}, 3}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		if got := median(c.in); got != c.want {
+			t.Errorf("median of %v is %v, want %v", c.in, got, c.want)
+		}
+	}
+}
