@@ -839,6 +839,23 @@ type leaf struct {
 	values, urls, hosts, times int
 }
 
+// noteAbsent says which of the members asked for are in none of the sampled records. They may come later, so it is no
+// error; more often the name is wrong.
+func (d *detector) noteAbsent(docs []*jsonDoc) {
+	if len(docs) < 2 {
+		return // one document may be a map of records
+	}
+	for _, name := range append([]string{d.opt.TSColumn, d.opt.SizeField}, d.opt.Extras...) {
+		if name == "" || name == "*" {
+			continue
+		}
+		path := splitPath(name)
+		if !slices.ContainsFunc(docs, func(doc *jsonDoc) bool { return len(doc.nodes) > 0 && doc.find(0, path) > 0 }) {
+			d.note("no record at the beginning has the member %q", name)
+		}
+	}
+}
+
 func (d *detector) planJSON() error {
 	d.jsonColumns()
 	docs := d.documents()
@@ -858,6 +875,7 @@ func (d *detector) planJSON() error {
 			leaves = d.collect(leaves, doc, 0, nil)
 		}
 	}
+	d.noteAbsent(docs)
 	if d.plan.TS == nil {
 		for _, l := range leaves {
 			if len(l.path) == 1 && isTSName(l.path[0]) && l.values > 0 && l.times == l.values && l.urls == 0 {
@@ -965,7 +983,7 @@ func (d *detector) planMap(doc *jsonDoc) bool {
 		if len(also) > 0 {
 			s = fmt.Sprintf("; %s could be it too", quoteNames(also))
 		}
-		d.note("it is one JSON object around its records, %d levels down; their URL is %q%s (--url-column chooses)", depth, d.plan.URL.Name, s)
+		d.note("it is one JSON object around its records, at depth %d; their URL is %q%s (--url-column chooses)", depth, d.plan.URL.Name, s)
 		return true
 	}
 	return false

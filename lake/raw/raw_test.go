@@ -451,3 +451,18 @@ func TestNameClasses(t *testing.T) {
 		}
 	}
 }
+
+// A member that nobody has is more often a wrong name than a late one.
+func TestMembersThatNoRecordHasAreNoted(t *testing.T) {
+	head := []byte(`{"url":"http://a.com/","t":1}` + "\n" + `{"url":"http://b.com/","n":{"x":2}}` + "\n")
+	p, err := Detect("x.jsonl", head, Options{TSColumn: "time", SizeField: "t", Extras: []string{"n.x", "zip"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := strings.Join(p.Notes, "\n")
+	for name, noted := range map[string]bool{"time": true, "zip": true, `"t"`: false, "n.x": false} {
+		if strings.Contains(notes, name) != noted {
+			t.Errorf("notes on %s: want %v, have %q", name, noted, notes)
+		}
+	}
+}
