@@ -47,7 +47,7 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.spec.Dataset, "dataset", "", "name of the dataset; a new one is registered")
 	fs.StringVar(&f.spec.Batch, "batch", "", "name of the batch, a date, say (default: a hash of the inputs' names, sizes and ETags)")
-	fs.StringVar(&f.spec.Format, "format", "auto", "lines, csv, tsv, jsonl, or auto: recognised by content")
+	fs.StringVar(&f.spec.Format, "format", "auto", "lines, csv, tsv, jsonl, json, cdx, cdxj, parquet, or auto: recognised by content (of a tar, its members')")
 	fs.StringVar(&f.spec.URLColumn, "url-column", "", "the URL's column by name or 1-based number, or JSON member (default: recognised)")
 	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "the time's column or member")
 	fs.StringVar(&f.spec.TSFormat, "ts-format", "", "the time's format where it is none of those recognised")

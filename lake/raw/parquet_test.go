@@ -514,12 +514,29 @@ func (c *countingAt) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
+// FuzzParquet writes a few bytes over a whole file: few others come to the pages at all.
 func FuzzParquet(f *testing.F) {
-	f.Add(tinyParquet(f))
-	f.Add(damageableParquet(f))
-	f.Fuzz(func(t *testing.T, data []byte) {
+	type row struct {
+		URL  string             `parquet:"url"`
+		List []link             `parquet:"list,list"`
+		Map  map[string]float64 `parquet:"map"`
+		At   time.Time          `parquet:"at,timestamp(nanosecond)"`
+	}
+	u := "http://l/"
+	var rows []row
+	for i := range 50 {
+		rows = append(rows, row{fmt.Sprintf("http://a/%d", i), []link{{URL: &u, Tags: []string{"x", "y"}}, {}}[:i%3], map[string]float64{"k": float64(i) / 3}, time.Unix(int64(i), 0)})
+	}
+	files := [][]byte{damageableParquet(f), tinyParquet(f), writeParquet(f, rows, pq.Compression(&pq.Snappy), pq.DataPageVersion(1)), writeParquet(f, rows, pq.Compression(&pq.Zstd))}
+	for i := range files {
+		f.Add(uint8(i), uint16(20), []byte("\xff"), "")
+		f.Add(uint8(i), uint16(300), []byte("\xff\xff\xff\xff\x07"), "list.url")
+	}
+	f.Fuzz(func(t *testing.T, which uint8, at uint16, patch []byte, url string) {
+		data := bytes.Clone(files[int(which)%len(files)])
+		copy(data[int(at)%len(data):], patch)
 		if bytes.HasPrefix(data, parquetMagic) {
-			checkReader(t, "a.parquet", data, Options{Extras: []string{"*"}, MaxLine: 100})
+			checkReader(t, "a.parquet", data, Options{URLColumn: url, Extras: []string{"*"}, MaxLine: 100})
 		}
 	})
 }

@@ -95,7 +95,7 @@ func (s *source) decompress(want string) (string, error) {
 	case "bzip2":
 		s.r = bzip2.NewReader(s.stored)
 	case "xz":
-		d, err := xz.NewReader(s.stored, maxXZDictionary)
+		d, err := xz.NewReader(fullReads{s.stored}, maxXZDictionary)
 		if err != nil {
 			return is, xzError(err)
 		}
@@ -178,6 +178,18 @@ func (z zstdFrames) Read(p []byte) (int, error) {
 	n, err := z.d.Read(p)
 	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
 		err = fmt.Errorf("the zstd window is larger than %d MiB; compress it again without --long: %w", maxZstdWindow>>20, err)
+	}
+	return n, err
+}
+
+// fullReads fills what it is given. How much of a damaged object xz yields before its error depends on how its
+// input comes, and that must not depend on the network.
+type fullReads struct{ r io.Reader }
+
+func (f fullReads) Read(p []byte) (int, error) {
+	n, err := io.ReadFull(f.r, p)
+	if err == io.ErrUnexpectedEOF {
+		err = nil
 	}
 	return n, err
 }
