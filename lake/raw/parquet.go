@@ -1608,6 +1608,9 @@ func (c *checkedPages) check(page file.Page) error {
 // (https://github.com/apache/parquet-format/blob/master/Encodings.md#delta-encoding-delta_binary_packed--5).
 func passDelta(data []byte) ([]byte, error) {
 	bad := errors.New("a page's delta encoding is damaged")
+	if len(data) == 0 {
+		return nil, nil // of a page without values
+	}
 	varint := func() uint64 {
 		v, n := binary.Uvarint(data)
 		if n <= 0 {

@@ -436,6 +436,42 @@ func TestHostileFootersTakeBoundedMemory(t *testing.T) {
 	}
 }
 
+func TestHostilePagesAreRefusedBeforeTheyAreDecoded(t *testing.T) {
+	delta := func(v ...uint64) []byte {
+		var b []byte
+		for _, n := range v {
+			b = binary.AppendUvarint(b, n)
+		}
+		return b
+	}
+	// Three values 7, 8, 9: one block of four miniblocks, deltas 1 of width 0.
+	good := append(delta(128, 4, 3, 14), append(delta(2), 0, 0, 0, 0)...)
+	if rest, err := passDelta(append(bytes.Clone(good), "rest"...)); err != nil || string(rest) != "rest" {
+		t.Errorf("behind a good sequence: %q, %v", rest, err)
+	}
+	for name, b := range map[string][]byte{
+		"a block of four billion values": delta(1<<32-128, 1, 3, 14, 2, 0),
+		"two billion values":             append(delta(128, 4, 1<<31, 14), append(delta(2), 0, 0, 0, 0)...),
+		"no miniblocks":                  delta(128, 0, 3, 14, 2, 0),
+		"widths over 64":                 append(delta(128, 4, 3, 14, 2), 65, 0, 0, 0),
+		"an end inside a block":          good[:len(good)-2],
+	} {
+		if _, err := passDelta(b); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	// The head of a dictionary page: its number of values, a zigzag 4, becomes 63.
+	data := damageableParquet(t)
+	i := max(bytes.Index(data, []byte{0x3c, 0x15, 0x08}), bytes.Index(data, []byte{0x4c, 0x15, 0x08}))
+	if i < 0 {
+		t.Fatal("no dictionary page")
+	}
+	data[i+2] = 0x7e
+	if _, err := damaged(t, data); err == nil {
+		t.Error("a dictionary of more values than its bytes can hold: no error")
+	}
+}
+
 // failingAt fails to read behind a place.
 type failingAt struct {
 	*bytes.Reader
