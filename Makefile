@@ -6,10 +6,10 @@ TOOLS := bin/temporal bin/versitygw bin/staticcheck bin/workflowcheck
 build: ; $(GO) build -o bin/ ./worker ./starter ./serve
 tools: $(TOOLS)
 bin/%: deploy/go.mod deploy/go.sum ; @echo "building bin/$* (once)"; $(GO) build -C deploy -o ../bin/ $$($(GO) list -C deploy tool | grep '/$*$$') && touch $@
-demo: build ; @command -v temporal >/dev/null || $(MAKE) --no-print-directory bin/temporal; bin/starter demo $(DEMO_ARGS)
+demo: build ; @command -v temporal >/dev/null || $(MAKE) -s --no-print-directory bin/temporal; bin/starter demo $(DEMO_ARGS)
 test: build bin/temporal bin/versitygw ; deploy/test
 soak: build bin/temporal bin/versitygw ; $(GO) test -tags soak -count=1 -timeout 30m -run AllRealData -v ./internal/e2e
 check: bin/staticcheck bin/workflowcheck ; deploy/check
-bench: ; $(GO) run -C bench ./compare && $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),1s) ./...
+bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),100x) ./... && $(GO) test -C bench ./... && $(GO) run -C bench ./compare
 fuzz: ; deploy/fuzz $(FUZZTIME)
 clean: ; rm -rf bin
