@@ -262,12 +262,15 @@ func (s *server) measure(ctx context.Context, rows int64, out *served) (err erro
 			client = append(client, us)
 			if round == 0 {
 				var answer struct {
-					URLs []json.RawMessage `json:"urls"`
+					Items []json.RawMessage `json:"items"`
 				}
 				if err := json.Unmarshal(body, &answer); err != nil {
 					return fmt.Errorf("GET %s: %w", path, err)
 				}
-				full = append(full, len(answer.URLs) == pageSize)
+				if len(answer.Items) == 0 {
+					return fmt.Errorf("GET %s: no URLs of a domain that is there", path)
+				}
+				full = append(full, len(answer.Items) == pageSize)
 			}
 		}
 		out.PageClient[round] = quantiles(client)
