@@ -10,6 +10,6 @@ demo: build ; @command -v temporal >/dev/null || $(MAKE) -s --no-print-directory
 test: build bin/temporal bin/versitygw ; deploy/test
 soak: build bin/temporal bin/versitygw ; $(GO) test -tags soak -count=1 -timeout 30m -run AllRealData -v ./internal/e2e
 check: bin/staticcheck bin/workflowcheck ; deploy/check
-bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),100x) ./... && $(GO) test -C bench ./... && $(GO) run -C bench ./compare
+bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),1x) ./... && $(GO) test -C bench ./... && $(GO) run -C bench ./compare
 fuzz: ; deploy/fuzz $(FUZZTIME)
 clean: ; rm -rf bin
