@@ -5,7 +5,7 @@
 //	BENCH_ROUNDS      how often each of the two runs, alternating; 2
 //	BENCH_KEYS        the largest number of keys of the perfect hash, 10 million; 0 leaves it out
 //	BENCH_SERVE_ROWS  rows of the lake that is served, 5 million; 0 leaves serving out
-//	BENCH_DIR         where lists and lakes lie meanwhile, some 150 bytes a row; the system's temporary folder
+//	BENCH_DIR         where lists, runs and lakes lie meanwhile, up to some 200 bytes a row; the system's temporary folder
 //	BENCH_PROFILE     a file for a CPU profile of the last of urlake's ingests
 //
 // Each contestant runs in a process of its own, so that its peak memory is its own. It needs Linux's /proc.
