@@ -4,6 +4,8 @@ import (
 	"os"
 	"runtime"
 	"testing"
+
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // TestMain lets the test binary be the child process of a comparison.
@@ -19,7 +21,7 @@ func TestMain(m *testing.M) {
 // that the hash finds every key and that the server answers every request.
 func TestComparisonOfFewRows(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("memory is read from /proc")
+		testenv.Missing(t, "/proc, from which memory is read")
 	}
 	dir := t.TempDir()
 	for name, value := range map[string]string{
