@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -61,18 +62,74 @@ type IngestProgress struct {
 	Rows       int64            `json:"rows"`
 	Merged     int64            `json:"merged"`
 	PartBytes  int64            `json:"part_bytes"`
+
+	// StageStarted is when the stage began and Updated when a step of it last ended, both in the workflow's time.
+	StageStarted time.Time `json:"stage_started,omitzero"`
+	Updated      time.Time `json:"updated,omitzero"`
+	// ReadSeconds is how long the normalize stage took, once it is over.
+	ReadSeconds float64 `json:"read_seconds,omitempty"`
+	// PerSecond counts the records read, or the rows written, a second in the stage up to Updated. SecondsLeft is
+	// about how long the ingest will take from then on; 0 is not known.
+	PerSecond   int64 `json:"per_second,omitempty"`
+	SecondsLeft int64 `json:"seconds_left,omitempty"`
+}
+
+// What writing and publishing take, as multiples of the time of reading: for estimates, from the steps in
+// docs/performance.md.
+const (
+	WriteShare   = 0.75
+	PublishShare = 0.35
+)
+
+// enter begins a stage.
+func (p *IngestProgress) enter(ctx workflow.Context, stage string) {
+	now := workflow.Now(ctx)
+	if p.Stage == StageNormalize && !p.StageStarted.IsZero() {
+		p.ReadSeconds = now.Sub(p.StageStarted).Seconds()
+	}
+	p.Stage, p.StageStarted, p.Updated, p.PerSecond, p.SecondsLeft = stage, now, now, 0, 0
+}
+
+// Estimate sets Updated, and from it PerSecond and SecondsLeft.
+func (p *IngestProgress) Estimate(now time.Time) {
+	p.Updated, p.PerSecond, p.SecondsLeft = now, 0, 0
+	elapsed := now.Sub(p.StageStarted).Seconds()
+	if p.StageStarted.IsZero() || elapsed <= 0 {
+		return
+	}
+	var done, left float64
+	switch p.Stage {
+	case StageNormalize:
+		p.PerSecond = int64(float64(p.Records) / elapsed)
+		if p.BytesTotal > 0 {
+			done = min(1, float64(p.BytesDone)/float64(p.BytesTotal))
+		}
+		left = (WriteShare + PublishShare) * elapsed / done
+	case StageWrite:
+		p.PerSecond = int64(float64(p.Rows) / elapsed)
+		if p.Kept > 0 {
+			done = min(1, float64(p.Rows+p.Merged)/float64(p.Kept))
+		}
+		left = PublishShare * p.ReadSeconds
+	}
+	if done > 0 {
+		p.SecondsLeft = int64(math.Ceil(elapsed*(1-done)/done + left))
+	}
 }
 
 // IngestResult is what an ingest ends with.
 type IngestResult struct {
-	Dataset   string           `json:"dataset"`
-	DatasetID uint32           `json:"dataset_id"`
-	Batch     string           `json:"batch"`
-	Digest    string           `json:"digest"`
-	Records   int64            `json:"records"`
-	Rows      int64            `json:"rows"`
-	Merged    int64            `json:"merged"`
-	Rejected  map[string]int64 `json:"rejected,omitempty"`
+	Dataset   string `json:"dataset"`
+	DatasetID uint32 `json:"dataset_id"`
+	Batch     string `json:"batch"`
+	Digest    string `json:"digest"`
+	// Objects of Bytes, as stored, were read, with Records in them.
+	Objects  int              `json:"objects"`
+	Bytes    int64            `json:"bytes"`
+	Records  int64            `json:"records"`
+	Rows     int64            `json:"rows"`
+	Merged   int64            `json:"merged"`
+	Rejected map[string]int64 `json:"rejected,omitempty"`
 	// RejectsKey is the object that lists the places of the rejects, Examples are the first of them.
 	RejectsKey string          `json:"rejects_key,omitempty"`
 	Examples   []ingest.Reject `json:"examples,omitempty"`
@@ -112,7 +169,8 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	st := in.Resume
 	if st == nil {
 		// The original run's id survives a reset, so a reset finds what its first run staged.
-		st = &IngestState{Run: workflow.GetInfo(ctx).OriginalRunID, Progress: IngestProgress{Stage: StagePlan}}
+		st = &IngestState{Run: workflow.GetInfo(ctx).OriginalRunID}
+		st.Progress.enter(ctx, StagePlan)
 	}
 	p := &st.Progress
 	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (IngestProgress, error) { return *p, nil }); err != nil {
@@ -128,15 +186,15 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 		return nil, err
 	}
 	if in.NoPublish {
-		p.Stage = StageDone
+		p.enter(ctx, StageDone)
 		return res, nil
 	}
-	p.Stage = StagePublish
+	p.enter(ctx, StagePublish)
 	res.Version, err = in.publish(ctx, res)
 	if err != nil {
 		return nil, err
 	}
-	p.Stage = StageDone
+	p.enter(ctx, StageDone)
 	return res, nil
 }
 
@@ -148,7 +206,8 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		if err := workflow.ExecuteActivity(control, (*activities.Control)(nil).PlanIngest, in.Spec, st.Run).Get(ctx, &st.Plan); err != nil {
 			return nil, err
 		}
-		p.Stage, p.DatasetID, p.Batch = StageNormalize, st.Plan.DatasetID, st.Plan.Batch
+		p.enter(ctx, StageNormalize)
+		p.DatasetID, p.Batch = st.Plan.DatasetID, st.Plan.Batch
 		p.Splits, p.Objects, p.BytesTotal = st.Plan.Splits, st.Plan.Objects, st.Plan.Bytes
 		p.Rejected = map[string]int64{}
 		memo := map[string]any{"dataset": in.Dataset, "dataset_id": st.Plan.DatasetID, "batch": st.Plan.Batch, "lake": in.Lake}
@@ -171,6 +230,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 			for _, reason := range workflow.DeterministicKeys(r.Rejected) {
 				p.Rejected[reason] += r.Rejected[reason]
 			}
+			p.Estimate(workflow.Now(ctx))
 			return nil
 		})
 		if err != nil {
@@ -183,7 +243,8 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		if err := workflow.ExecuteActivity(control, (*activities.Control)(nil).PlanMerge, in.Lake, st.Run).Get(ctx, st.Merge); err != nil {
 			return nil, err
 		}
-		p.Stage, p.Tasks = StageWrite, st.Merge.Tasks
+		p.enter(ctx, StageWrite)
+		p.Tasks = st.Merge.Tasks
 		st.Postings = make([]lake.FrameObject, p.Tasks)
 	}
 
@@ -204,6 +265,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 			p.Rows += m.Rows
 			p.Merged += m.Merged
 			p.PartBytes += m.Bytes
+			p.Estimate(workflow.Now(ctx))
 			return nil
 		})
 		if err != nil {
@@ -212,7 +274,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		if next < p.Tasks {
 			return nil, in.again(ctx, st)
 		}
-		p.Stage = StageRecord
+		p.enter(ctx, StageRecord)
 	}
 
 	var f ingest.FinishResult
@@ -221,6 +283,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 	}
 	return &IngestResult{
 		Dataset: in.Dataset, DatasetID: st.Plan.DatasetID, Batch: st.Plan.Batch, Digest: f.Digest,
+		Objects: p.Objects, Bytes: p.BytesTotal,
 		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected), Rejected: p.Rejected, RejectsKey: f.RejectsKey,
 		Examples: f.Examples, Notes: f.Notes, Domains: st.Domains, PartBytes: p.PartBytes, Unchanged: f.Existed, Superseded: !f.Current,
 	}, nil

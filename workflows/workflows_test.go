@@ -102,7 +102,7 @@ func TestIngestRunsEveryStepAndReportsTheVersion(t *testing.T) {
 	if err := s.env.GetWorkflowResult(&res); err != nil {
 		t.Fatal(err)
 	}
-	want := IngestResult{Dataset: "d", DatasetID: 7, Batch: "b", Digest: "d", Records: 2000, Rows: 1400, Merged: 2000 - 1400 - 400,
+	want := IngestResult{Dataset: "d", DatasetID: 7, Batch: "b", Digest: "d", Objects: 200, Bytes: 1000, Records: 2000, Rows: 1400, Merged: 2000 - 1400 - 400,
 		Rejected: map[string]int64{"host": 400}, Domains: 210, PartBytes: 7000, Version: "v1"}
 	if diff := cmp.Diff(want, res); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
@@ -125,6 +125,36 @@ func TestIngestRunsEveryStepAndReportsTheVersion(t *testing.T) {
 	}
 	if p.Stage != StageDone || p.SplitsDone != 200 || p.TasksDone != 70 || p.Rows != 1400 {
 		t.Errorf("progress at the end: %+v", p)
+	}
+}
+
+func TestEstimatesFollowFromWhatIsDone(t *testing.T) {
+	start := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	at := func(p IngestProgress, after time.Duration) (perSecond, left int64) {
+		p.StageStarted = start
+		p.Estimate(start.Add(after))
+		return p.PerSecond, p.SecondsLeft
+	}
+	half := IngestProgress{Stage: StageNormalize, BytesTotal: 1000, BytesDone: 500, Records: 4000}
+	if rate, left := at(half, 20*time.Second); rate != 200 || left != 20+44 {
+		t.Errorf("half read in 20 s: %d records a second, %d s left", rate, left)
+	}
+	writing := IngestProgress{Stage: StageWrite, Kept: 1000, Rows: 150, Merged: 50, ReadSeconds: 20}
+	if rate, left := at(writing, 2*time.Second); rate != 75 || left != 8+7 {
+		t.Errorf("a fifth written in 2 s: %d rows a second, %d s left", rate, left)
+	}
+	for name, p := range map[string]IngestProgress{
+		"planning": {Stage: StagePlan}, "nothing read": {Stage: StageNormalize, BytesTotal: 10}, "nothing to read": {Stage: StageNormalize},
+		"nothing kept": {Stage: StageWrite}, "publishing": {Stage: StagePublish, BytesTotal: 10, BytesDone: 10},
+	} {
+		if rate, left := at(p, time.Minute); rate != 0 || left != 0 {
+			t.Errorf("%s: %d a second, %d s left: want neither", name, rate, left)
+		}
+	}
+	var old IngestProgress // of a workflow that an older build began
+	old.Stage, old.BytesTotal, old.BytesDone = StageNormalize, 10, 5
+	if old.Estimate(start); old.PerSecond != 0 || old.SecondsLeft != 0 {
+		t.Errorf("without a start: %+v", old)
 	}
 }
 
