@@ -42,6 +42,9 @@ const (
 	// of a seek table. Large enough for one payload of a domain that every one of a
 	// million parts holds.
 	MaxFrame = 64 << 20
+
+	// maxSpareFrame is the largest frame whose memory is kept for the next.
+	maxSpareFrame = 1 << 20
 )
 
 // FrameLevel is the zstd level of frame files: index files are written once and read for
@@ -85,6 +88,17 @@ type FrameWriter struct {
 	hash   xxhash.Digest
 	buf    []byte
 	err    error
+
+	ahead int
+	queue []*pendingFrame // compressed or about to be, in their order
+	spare []*pendingFrame
+}
+
+// pendingFrame is a frame that is compressed aside.
+type pendingFrame struct {
+	data, packed []byte
+	sum          uint32
+	done         chan struct{}
 }
 
 // FrameFile describes a finished frame file: what a reader has to know before it opens one.
@@ -109,6 +123,12 @@ func NewFrameWriter(w io.Writer, width int) *FrameWriter {
 // and soon is not worth more than zstd.SpeedFastest.
 func (fw *FrameWriter) SetLevel(level zstd.EncoderLevel) { fw.level = level }
 
+// Ahead has up to n frames compressed at once, each in a goroutine of its own, while the caller makes the next: Frame copies its
+// data and returns. The file is the same, and still written by the caller's goroutine alone. What Frame returns are the same
+// numbers; an error of the underlying writer may come some frames later, with Finish at the latest. It must be called before the
+// first frame, and a writer that is given up without Finish needs no end: its goroutines end by themselves.
+func (fw *FrameWriter) Ahead(n int) { fw.ahead = n }
+
 // Frame writes data as one frame and returns its number and the decompressed offset at which it starts.
 // Fences have to ascend strictly: Find looks for a key in one frame only.
 func (fw *FrameWriter) Frame(fence, data []byte) (frame int, rawOffset int64, err error) {
@@ -124,15 +144,16 @@ func (fw *FrameWriter) Frame(fence, data []byte) (frame int, rawOffset int64, er
 	if len(data) == 0 || len(data) > MaxFrame {
 		return 0, 0, fw.fail(fmt.Errorf("frame %d: %d bytes, allowed are 1 to %d", fw.frames, len(data), MaxFrame))
 	}
-	enc := frameEncoder(fw.level)
-	fw.buf = enc.EncodeAll(data, fw.buf[:0])
-	frameEncoders[fw.level].Put(enc)
-	if err := fw.write(fw.buf); err != nil {
-		return 0, 0, err
+	if fw.ahead > 0 {
+		if err := fw.begin(data); err != nil {
+			return 0, 0, err
+		}
+	} else {
+		fw.buf = packFrame(fw.level, data, fw.buf[:0])
+		if err := fw.append(fw.buf, len(data), uint32(xxhash.Sum64(data))); err != nil {
+			return 0, 0, err
+		}
 	}
-	fw.seek = AppendU32(fw.seek, uint32(len(fw.buf)))
-	fw.seek = AppendU32(fw.seek, uint32(len(data)))
-	fw.seek = AppendU32(fw.seek, uint32(xxhash.Sum64(data)))
 	fw.fences = append(fw.fences, fence...)
 	frame, rawOffset = fw.frames, fw.raw
 	fw.frames++
@@ -140,14 +161,72 @@ func (fw *FrameWriter) Frame(fence, data []byte) (frame int, rawOffset int64, er
 	return frame, rawOffset, nil
 }
 
+// packFrame appends the compressed form of data to out.
+func packFrame(level zstd.EncoderLevel, data, out []byte) []byte {
+	enc := frameEncoder(level)
+	out = enc.EncodeAll(data, out)
+	frameEncoders[level].Put(enc)
+	return out
+}
+
+// append writes a compressed frame and notes its place.
+func (fw *FrameWriter) append(packed []byte, size int, sum uint32) error {
+	if err := fw.write(packed); err != nil {
+		return err
+	}
+	fw.seek = AppendU32(fw.seek, uint32(len(packed)))
+	fw.seek = AppendU32(fw.seek, uint32(size))
+	fw.seek = AppendU32(fw.seek, sum)
+	return nil
+}
+
+// begin has a frame compressed, after the first of those under way is written if there are enough.
+func (fw *FrameWriter) begin(data []byte) error {
+	if len(fw.queue) >= fw.ahead {
+		if err := fw.settle(); err != nil {
+			return err
+		}
+	}
+	var p *pendingFrame
+	if n := len(fw.spare); n > 0 {
+		p, fw.spare = fw.spare[n-1], fw.spare[:n-1]
+	} else {
+		p = &pendingFrame{done: make(chan struct{}, 1)}
+	}
+	p.data = append(p.data[:0], data...)
+	fw.queue = append(fw.queue, p)
+	level := fw.level
+	go func() {
+		p.packed = packFrame(level, p.data, p.packed[:0])
+		p.sum = uint32(xxhash.Sum64(p.data))
+		p.done <- struct{}{}
+	}()
+	return nil
+}
+
+// settle waits for the first frame under way and writes it.
+func (fw *FrameWriter) settle() error {
+	p := fw.queue[0]
+	fw.queue = fw.queue[:copy(fw.queue, fw.queue[1:])]
+	<-p.done
+	err := fw.append(p.packed, len(p.data), p.sum)
+	if cap(p.data) <= maxSpareFrame {
+		fw.spare = append(fw.spare, p)
+	}
+	return err
+}
+
 // RawBytes is the sum of the sizes of the frames written so far: the decompressed offset of the next.
 func (fw *FrameWriter) RawBytes() int64 { return fw.raw }
 
-// Bytes is the size of the file so far, without its tail.
+// Bytes is the size of the file so far, without its tail and without frames that are compressed ahead.
 func (fw *FrameWriter) Bytes() int64 { return fw.off }
 
 // Finish writes the tail. It does not close the underlying writer.
 func (fw *FrameWriter) Finish() (FrameFile, error) {
+	for len(fw.queue) > 0 && fw.err == nil {
+		_ = fw.settle() // which keeps its error in fw.err
+	}
 	if fw.err != nil {
 		return FrameFile{}, fw.err
 	}

@@ -498,3 +498,62 @@ func FuzzOpenFrames(f *testing.F) {
 		}
 	})
 }
+
+// Frames that are compressed ahead make the same file, whatever their number, and errors are not lost.
+func TestFramesAheadMakeTheSameFile(t *testing.T) {
+	for _, width := range []int{0, 4} {
+		fences, data := sample(6, 50)
+		if width == 0 {
+			fences = nil
+		}
+		want, wantFile := frameFile(t, width, fences, data)
+		for _, ahead := range []int{1, 2, 7, 100} {
+			var buf bytes.Buffer
+			w := codec.NewFrameWriter(&buf, width)
+			w.Ahead(ahead)
+			raw, scratch := int64(0), []byte(nil)
+			for i, d := range data {
+				var fence []byte
+				if width > 0 {
+					fence = fences[i]
+				}
+				scratch = append(scratch[:0], d...) // the caller's memory is its own again
+				if n, off, err := w.Frame(fence, scratch); n != i || off != raw || err != nil {
+					t.Fatalf("frame %d at %d, %v, want %d at %d", n, off, err, i, raw)
+				}
+				raw += int64(len(d))
+			}
+			file, err := w.Finish()
+			if err != nil || file != wantFile || !bytes.Equal(buf.Bytes(), want) {
+				t.Errorf("width %d, %d ahead: %+v, %v, want %+v", width, ahead, file, err, wantFile)
+			}
+
+			limited := &limitedWriter{left: len(want) / 2}
+			w = codec.NewFrameWriter(limited, width)
+			w.Ahead(ahead)
+			for i, d := range data {
+				var fence []byte
+				if width > 0 {
+					fence = fences[i]
+				}
+				if _, _, err = w.Frame(fence, d); err != nil {
+					break
+				}
+			}
+			if _, ferr := w.Finish(); !errors.Is(ferr, errFull) || err != nil && !errors.Is(err, errFull) {
+				t.Errorf("width %d, %d ahead, a writer that fails: %v, %v", width, ahead, err, ferr)
+			}
+		}
+	}
+}
+
+var errFull = errors.New("full")
+
+type limitedWriter struct{ left int }
+
+func (w *limitedWriter) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		return 0, errFull
+	}
+	return len(p), nil
+}
