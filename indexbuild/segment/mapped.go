@@ -39,6 +39,8 @@ type mapped struct {
 	// repair writes block i of the object over that of the copy that is mapped; nil where that
 	// is the object itself.
 	repair func(i int64) error
+	// resident bounds what of it is resident; nil does not.
+	resident *Residency
 }
 
 // mapFile maps the file at path, which must have f's size.
@@ -94,6 +96,11 @@ func (m *mapped) check(off, n int64) error {
 			return corruptBlock(m.name, i, m.sums[i], got)
 		}
 		m.seen[i/64].Or(bit)
+		if m.resident != nil {
+			// Hashing has touched all of the block, a lookup needs a few bytes of it.
+			from, to := m.block(i)
+			dropResident(m.data[from:to])
+		}
 	}
 	return nil
 }
@@ -152,6 +159,9 @@ func guard(previous bool, err *error, files ...*mapped) {
 func (m *mapped) close() error {
 	if m == nil || m.data == nil {
 		return nil
+	}
+	if m.resident != nil {
+		m.resident.remove(m)
 	}
 	return m.data.Unmap()
 }

@@ -244,5 +244,6 @@ func (s *Segment) Datasets(ordinal uint32) (set *roaring.Bitmap, err error) {
 	if int64(ordinal) >= s.info.Domains {
 		return nil, fmt.Errorf("segment %s: ordinal %d of %d", s.info.Segment, ordinal, s.info.Domains)
 	}
+	s.roar.resident.touch()
 	return s.member.datasets(ordinal)
 }

@@ -359,6 +359,8 @@ type Options struct {
 	CacheDir string
 	// Cache keeps decoded frames; nil keeps none.
 	Cache Cache
+	// Residency bounds the resident memory of mapped files; nil does not.
+	Residency *Residency
 }
 
 // Segment is an open segment. It is safe for concurrent use until Close.
@@ -413,6 +415,10 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	openMap := func(to **mapped, name string) {
 		g.Go(func() (err error) {
 			*to, err = openMapped(gctx, store, prefix+name, info.File(name), opt.CacheDir, ref.ID)
+			if err == nil && opt.Residency != nil {
+				(*to).resident = opt.Residency
+				opt.Residency.add(*to)
+			}
 			return err
 		})
 	}
@@ -515,6 +521,7 @@ func (s *Segment) MemoryBytes() int64 {
 // Ordinal returns the ordinal of a domain, or false if the segment does not have it.
 func (s *Segment) Ordinal(k Key) (ordinal uint32, ok bool, err error) {
 	defer guard(debug.SetPanicOnFault(true), &err, s.mphf)
+	s.mphf.resident.touch()
 	return s.table.Lookup(k.ID, k.Check)
 }
 

@@ -53,6 +53,8 @@ type Options struct {
 	CacheDir string
 	// FrameBytes bounds the cache of decoded index frames, PageBytes that of decoded rows.
 	FrameBytes, PageBytes int64
+	// ResidentBytes bounds what of all files that the process has mapped is in its memory, see segment.Residency.
+	ResidentBytes int64
 	// Poll is how often the manifest is looked at.
 	Poll time.Duration
 	// Deadline is how long a page may take: what is complete by then is the page.
@@ -71,6 +73,8 @@ const (
 	DefaultFrameBytes = 64 << 20
 	// DefaultPageBytes keeps some three hundred pages of two thousand rows.
 	DefaultPageBytes = 48 << 20
+	// DefaultResidentBytes is what lookups of four million domains touch.
+	DefaultResidentBytes = 64 << 20
 	// DefaultPoll bounds how old an answer without version= can be.
 	DefaultPoll = 2 * time.Second
 	// DefaultDeadline is many times what a stone cold page over a slow network takes.
@@ -96,6 +100,7 @@ type Server struct {
 	follower *manifest.Follower
 	frames   *cache[segment.CacheKey]
 	pages    *cache[pageKey]
+	resident *segment.Residency
 	gate     *semaphore.Weighted
 	datasets int // on a page: MaxDatasets
 
@@ -138,6 +143,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 	}
 	def(&opt.FrameBytes, DefaultFrameBytes)
 	def(&opt.PageBytes, DefaultPageBytes)
+	def(&opt.ResidentBytes, DefaultResidentBytes)
 	def((*int64)(&opt.Poll), int64(DefaultPoll))
 	def((*int64)(&opt.Deadline), int64(DefaultDeadline))
 	if opt.KeepOpen == 0 {
@@ -152,7 +158,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 	return &Server{
 		store: whole{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
 		frames: newCache[segment.CacheKey](opt.FrameBytes), pages: newCache[pageKey](opt.PageBytes),
-		gate: semaphore.NewWeighted(pagesInFlight), segments: map[string]*sharedSegment{},
+		resident: segment.NewResidency(opt.ResidentBytes), gate: semaphore.NewWeighted(pagesInFlight), segments: map[string]*sharedSegment{},
 	}
 }
 
@@ -500,7 +506,7 @@ func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment
 			return nil, shared.err
 		}
 		ref := segment.Ref{ID: v.ID, XXH64: v.SegmentXXH64, Bytes: v.Bytes, Domains: v.Domains, Rows: v.Rows}
-		seg, err := segment.Open(ctx, s.store, ref, segment.Options{CacheDir: s.opt.CacheDir, Cache: s.frames})
+		seg, err := segment.Open(ctx, s.store, ref, segment.Options{CacheDir: s.opt.CacheDir, Cache: s.frames, Residency: s.resident})
 		s.mu.Lock()
 		shared.seg, shared.err = seg, err
 		s.mu.Unlock()

@@ -1,0 +1,40 @@
+package segment
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// statm stays open, since it is read in the middle of lookups.
+var statm = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/self/statm") })
+
+// residentFileBytes is how much of all files that are mapped is in the process's memory, 0 where that cannot be known.
+func residentFileBytes() int64 {
+	f, err := statm()
+	if err != nil {
+		return 0
+	}
+	var buf [128]byte
+	n, _ := f.ReadAt(buf[:], 0) // ends in io.EOF
+	fields := bytes.Fields(buf[:n])
+	if len(fields) < 3 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(string(fields[2]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// dropResident gives the pages of a part of a mapping back, which has to begin on a page. The bytes stay what they are: a touch
+// maps them again. An error would only mean that they stay.
+func dropResident(part []byte) {
+	if len(part) > 0 {
+		_ = unix.Madvise(part, unix.MADV_DONTNEED)
+	}
+}
