@@ -15,6 +15,7 @@ import (
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake"
@@ -68,6 +69,58 @@ type Lake struct {
 	URL string
 	// TempDir holds spill files and parts on their way to the store.
 	TempDir string
+	// Memory is shared by all pools of a process.
+	Memory *Memory
+}
+
+// What a step takes at most in the common case, in bytes. Small inputs take less.
+const (
+	// normalizeMemory: an arena for rows of half of ingest.WorkerMemory, then reading and compressing. Parquet of very
+	// large pages can take as much again.
+	normalizeMemory = ingest.WorkerMemory/2 + 128<<20
+	// mergeMemory: the ends of all runs (128 MiB), a row group compressed, a page.
+	mergeMemory = 256 << 20
+	// extractMemory: a sort of 64 MiB and a page of each column.
+	extractMemory = 128 << 20
+	// segmentMemory: a sort of 256 MiB, buffers, the perfect hash.
+	segmentMemory = 384 << 20
+	// little: some small objects.
+	little = 0
+)
+
+// poolMemory is the largest step of each pool that has large ones.
+var poolMemory = map[string]int64{PoolNormalize: normalizeMemory, PoolWrite: mergeMemory, PoolIndex: segmentMemory, PoolPublish: segmentMemory}
+
+// Memory lets as many steps of a process run at once as fit into it. The others wait, heartbeating. What
+// steps write does not depend on it. Nil is without bound.
+type Memory struct {
+	total int64
+	free  *semaphore.Weighted
+}
+
+// NewMemory returns a memory of so many bytes.
+func NewMemory(bytes int64) *Memory {
+	return &Memory{total: bytes, free: semaphore.NewWeighted(bytes)}
+}
+
+// Slots is how many steps of a pool fit at once, n at most and 1 at least: a step larger than all of it runs alone.
+func (m *Memory) Slots(pool string, n int) int {
+	if m == nil || poolMemory[pool] == 0 {
+		return n
+	}
+	return int(max(1, min(int64(n), m.total/poolMemory[pool])))
+}
+
+// take waits until a step that needs so many bytes fits.
+func (m *Memory) take(ctx context.Context, need int64) (release func(), err error) {
+	if m == nil || need == 0 {
+		return func() {}, nil
+	}
+	need = min(need, m.total)
+	if err := m.free.Acquire(ctx, need); err != nil {
+		return nil, err
+	}
+	return func() { m.free.Release(need) }, nil
 }
 
 // check refuses another lake's work. Task queues keep lakes apart already; an input typed by hand can
@@ -101,12 +154,12 @@ func typed(err error) error {
 	return err
 }
 
-// beatInterval keeps well below the workflows' heartbeat timeout.
-const beatInterval = 5 * time.Second
+// beatInterval keeps well below the workflows' heartbeat timeout, and is how old a watched step's progress is at most.
+const beatInterval = 2 * time.Second
 
-// beating runs step and heartbeats, with the last progress that step reported, until it returns. When
-// the worker is told to stop, the step is too, and is handed to another worker at once.
-func beating[T any](ctx context.Context, step func(report func(any)) (T, error)) (T, error) {
+// beating runs step as soon as there is memory for it, and heartbeats, with the last progress that step reported, until it
+// returns. When the worker is told to stop, the step is too, and is handed to another worker at once.
+func beating[T any](ctx context.Context, m *Memory, need int64, step func(ctx context.Context, report func(any)) (T, error)) (T, error) {
 	var mu sync.Mutex
 	var last any
 	ctx, stop := context.WithCancel(ctx)
@@ -132,11 +185,16 @@ func beating[T any](ctx context.Context, step func(report func(any)) (T, error))
 			}
 		}
 	}()
-	out, err := step(func(p any) {
-		mu.Lock()
-		last = p
-		mu.Unlock()
-	})
+	var out T
+	release, err := m.take(ctx, need)
+	if err == nil {
+		out, err = step(ctx, func(p any) {
+			mu.Lock()
+			last = p
+			mu.Unlock()
+		})
+		release()
+	}
 	stop()
 	<-ended
 	if stopping && err != nil {
@@ -153,7 +211,7 @@ func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, spl
 	if err := n.check(lakeURL); err != nil {
 		return ingest.SplitResult{}, err
 	}
-	return beating(ctx, func(report func(any)) (ingest.SplitResult, error) {
+	return beating(ctx, n.Memory, normalizeMemory, func(ctx context.Context, report func(any)) (ingest.SplitResult, error) {
 		return ingest.Normalize(ctx, n.Store, run, split, func(p ingest.Progress) { report(p) })
 	})
 }
@@ -166,7 +224,7 @@ func (w *Write) MergePartitions(ctx context.Context, lakeURL, run string, task i
 	if err := w.check(lakeURL); err != nil {
 		return ingest.MergeResult{}, err
 	}
-	return beating(ctx, func(report func(any)) (ingest.MergeResult, error) {
+	return beating(ctx, w.Memory, mergeMemory, func(ctx context.Context, report func(any)) (ingest.MergeResult, error) {
 		return ingest.Merge(ctx, w.Store, run, task, w.TempDir, func(p ingest.Progress) { report(p) })
 	})
 }

@@ -23,7 +23,7 @@ func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string) 
 	if err := c.check(spec.Lake); err != nil {
 		return ingest.PlanSummary{}, err
 	}
-	return beating(ctx, func(func(any)) (ingest.PlanSummary, error) {
+	return beating(ctx, c.Memory, little, func(ctx context.Context, _ func(any)) (ingest.PlanSummary, error) {
 		return ingest.MakePlan(ctx, c.Store, run, spec)
 	})
 }
@@ -33,7 +33,7 @@ func (c *Control) PlanMerge(ctx context.Context, lakeURL, run string) (ingest.Me
 	if err := c.check(lakeURL); err != nil {
 		return ingest.MergeSummary{}, err
 	}
-	return beating(ctx, func(func(any)) (ingest.MergeSummary, error) {
+	return beating(ctx, c.Memory, little, func(ctx context.Context, _ func(any)) (ingest.MergeSummary, error) {
 		return ingest.PlanMerge(ctx, c.Store, run)
 	})
 }
@@ -43,7 +43,7 @@ func (c *Control) FinishIngest(ctx context.Context, lakeURL, run string, posting
 	if err := c.check(lakeURL); err != nil {
 		return ingest.FinishResult{}, err
 	}
-	return beating(ctx, func(func(any)) (ingest.FinishResult, error) {
+	return beating(ctx, c.Memory, little, func(ctx context.Context, _ func(any)) (ingest.FinishResult, error) {
 		return ingest.Finish(ctx, c.Store, run, postings, domains)
 	})
 }
@@ -53,7 +53,7 @@ func (c *Control) CleanUp(ctx context.Context, lakeURL, run string) error {
 	if err := c.check(lakeURL); err != nil {
 		return err
 	}
-	_, err := beating(ctx, func(func(any)) (struct{}, error) {
+	_, err := beating(ctx, c.Memory, little, func(ctx context.Context, _ func(any)) (struct{}, error) {
 		return struct{}{}, ingest.Cleanup(ctx, c.Store, run)
 	})
 	return err

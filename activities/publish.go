@@ -15,7 +15,7 @@ func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task i
 	if err := x.check(lakeURL); err != nil {
 		return Extracted{}, err
 	}
-	return beating(ctx, func(func(any)) (Extracted, error) {
+	return beating(ctx, x.Memory, extractMemory, func(ctx context.Context, _ func(any)) (Extracted, error) {
 		object, domains, err := indexbuild.Extract(ctx, x.Store, run, task, x.TempDir)
 		return Extracted{Postings: object, Domains: domains}, err
 	})
@@ -26,7 +26,7 @@ func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string) (publ
 	if err := x.check(lakeURL); err != nil {
 		return publish.Built{}, err
 	}
-	return beating(ctx, func(func(any)) (publish.Built, error) {
+	return beating(ctx, x.Memory, segmentMemory, func(ctx context.Context, _ func(any)) (publish.Built, error) {
 		return publish.Build(ctx, x.Store, planKey, x.TempDir)
 	})
 }
@@ -39,7 +39,7 @@ func (p *Publish) PlanPublish(ctx context.Context, lakeURL, run string, round in
 	if err := p.check(lakeURL); err != nil {
 		return publish.Summary{}, err
 	}
-	return beating(ctx, func(func(any)) (publish.Summary, error) {
+	return beating(ctx, p.Memory, little, func(ctx context.Context, _ func(any)) (publish.Summary, error) {
 		return publish.Plan(ctx, p.Store, run, round)
 	})
 }
@@ -49,7 +49,7 @@ func (p *Publish) VerifySegment(ctx context.Context, lakeURL string, built publi
 	if err := p.check(lakeURL); err != nil {
 		return err
 	}
-	_, err := beating(ctx, func(func(any)) (struct{}, error) {
+	_, err := beating(ctx, p.Memory, segmentMemory, func(ctx context.Context, _ func(any)) (struct{}, error) {
 		return struct{}{}, publish.Verify(ctx, p.Store, built, p.TempDir)
 	})
 	return err
@@ -60,7 +60,7 @@ func (p *Publish) CommitVersion(ctx context.Context, lakeURL, planKey string, bu
 	if err := p.check(lakeURL); err != nil {
 		return publish.Committed{}, err
 	}
-	return beating(ctx, func(func(any)) (publish.Committed, error) {
+	return beating(ctx, p.Memory, little, func(ctx context.Context, _ func(any)) (publish.Committed, error) {
 		return publish.Commit(ctx, p.Store, planKey, built)
 	})
 }

@@ -58,8 +58,8 @@ the answers and ends.`,
 		},
 	}
 	cmd.Flags().BoolVar(&d.once, "once", false, "do it all on free ports, print the answers, end")
-	cmd.Flags().StringVar(&d.keep, "dir", "", "keep the demo's lake in this folder (default: a temporary one)")
-	cmd.Flags().StringVar(&d.data, "data", "testdata", "folder with the datasets, one folder a dataset")
+	cmd.Flags().StringVar(&d.keep, "dir", "", "keep the demo's lake in this `FOLDER` (default: a temporary one)")
+	cmd.Flags().StringVar(&d.data, "data", "testdata", "`FOLDER` with the datasets, one folder a dataset")
 	return cmd
 }
 
@@ -241,7 +241,7 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 		bar.plain = nil // the report that follows says it all
 		err = await(d.cmd, run, &res, true, c, func(ctx context.Context) {
 			if p, ok := progress(ctx, c, run); ok {
-				bar.show(p)
+				bar.show(p, time.Now())
 			}
 		})
 		bar.finish()

@@ -24,11 +24,14 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
+	"golang.org/x/term"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -45,21 +48,21 @@ type ingestFlags struct {
 func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	g.lakeFlag(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&f.spec.Dataset, "dataset", "", "name of the dataset; a new one is registered")
-	fs.StringVar(&f.spec.Batch, "batch", "", "name of the batch, a date, say (default: a hash of the inputs' names, sizes and ETags)")
-	fs.StringVar(&f.spec.Format, "format", "auto", "lines, csv, tsv, jsonl, json, cdx, cdxj, parquet, or auto: recognised by content (of a tar, its members')")
-	fs.StringVar(&f.spec.URLColumn, "url-column", "", "the URL's column by name or 1-based number, or JSON member (default: recognised)")
-	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "the time's column or member")
-	fs.StringVar(&f.spec.TSFormat, "ts-format", "", "the time's format where it is none of those recognised")
-	fs.StringVar(&f.spec.SizeField, "size-field", "", "the column or member that holds bytes or tokens")
-	fs.StringSliceVar(&f.spec.Extras, "extras", nil, "other columns to keep, by name; '*' keeps all")
+	fs.StringVar(&f.spec.Dataset, "dataset", "", "`NAME` of the dataset; a new one is registered")
+	fs.StringVar(&f.spec.Batch, "batch", "", "`NAME` of the batch, a date, say (default: a hash of the inputs' names, sizes and ETags)")
+	fs.StringVar(&f.spec.Format, "format", "auto", "`FORMAT`: lines, csv, tsv, jsonl, json, cdx, cdxj, parquet, or auto: recognised by content (of a tar, its members')")
+	fs.StringVar(&f.spec.URLColumn, "url-column", "", "the URL's `COLUMN` by name or 1-based number, or JSON member (default: recognised)")
+	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "the time's `COLUMN` or member (default: recognised)")
+	fs.StringVar(&f.spec.TSFormat, "ts-format", "", "the time's `FORMAT` where it is none of those recognised: %d/%m/%Y %H:%M, or a layout of Go's")
+	fs.StringVar(&f.spec.SizeField, "size-field", "", "the `COLUMN` or member that holds bytes or tokens")
+	fs.StringSliceVar(&f.spec.Extras, "extras", nil, "other `COLUMNS` to keep, by name; '*' keeps all")
 	fs.BoolVar(&f.spec.KeepRaw, "keep-raw", false, "keep the raw URL where it differs from the canonical one")
-	fs.IntVar(&f.spec.MaxLine, "max-line", 0, "longest record in bytes; longer ones are rejects (default 1 MiB)")
-	fs.Float64Var(&f.spec.MaxRejectRate, "max-reject-rate", ingest.DefaultMaxRejectRate, "fail the batch when more than this share of its records is rejected")
-	fs.StringSliceVar(&f.spec.StripParams, "strip-params", nil, "query parameters to strip: names or globs such as 'utm_*,gclid'")
-	fs.StringVar(&f.spec.Title, "title", "", "title of a new dataset")
-	fs.StringVar(&f.spec.Source, "source", "", "where a new dataset comes from")
-	fs.StringVar(&f.spec.Licence, "licence", "", "licence of a new dataset")
+	fs.IntVar(&f.spec.MaxLine, "max-line", 0, "longest record in `BYTES`; longer ones are rejects (default 1 MiB)")
+	fs.Float64Var(&f.spec.MaxRejectRate, "max-reject-rate", ingest.DefaultMaxRejectRate, "fail the batch when more than this `SHARE` of its records is rejected, 0 to 1")
+	fs.StringSliceVar(&f.spec.StripParams, "strip-params", nil, "query `PARAMETERS` to strip: names or globs such as 'utm_*,gclid'")
+	fs.StringVar(&f.spec.Title, "title", "", "`TITLE` of the dataset, for people")
+	fs.StringVar(&f.spec.Source, "source", "", "`WHERE` the dataset comes from")
+	fs.StringVar(&f.spec.Licence, "licence", "", "`LICENCE` of the dataset")
 	fs.BoolVar(&f.noPublish, "no-publish", false, "end with the finished batch; a later publish takes it")
 }
 
@@ -89,8 +92,12 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	if in.MaxRejectRate > 1 || f.spec.MaxRejectRate < 0 {
 		return in, cli.Usagef("--max-reject-rate %v: want a share, 0 to 1", f.spec.MaxRejectRate)
 	}
-	if in.MaxLine < 0 {
-		return in, cli.Usagef("--max-line %d: want a number of bytes", in.MaxLine)
+	// What no worker could do is refused here, before anything is started.
+	if err := (raw.Options{Format: in.Format, MaxLine: in.MaxLine, TSFormat: in.TSFormat}).Check(); err != nil {
+		return in, &cli.UsageError{Err: err}
+	}
+	if _, err := urlnorm.New(urlnorm.Options{StripParams: in.StripParams}); err != nil {
+		return in, &cli.UsageError{Err: err}
 	}
 	for _, a := range args {
 		if !strings.Contains(a, "://") {
@@ -110,10 +117,14 @@ func ingestCommand(g *global) *cobra.Command {
 		Short: "Ingest one batch of a dataset and publish it",
 		Long: `Ingest starts a workflow that reads the inputs, makes every URL canonical, writes sorted Parquet and
 its postings, and publishes a version that holds the batch. An input is a file, a glob, a folder (all files
-below it), or s3://bucket/key or s3://bucket/prefix/.
+below it), s3://bucket/key, s3://bucket/glob or s3://bucket/prefix/. Workers read it: a path has to be one of theirs. Format and
+columns are recognised by content, and what was guessed is noted at the end; flags settle it.
 
 Ingesting a batch again replaces it; with the same content it changes nothing and says so. Records that are
-no URLs are counted and listed by place; too many of them fail the batch, and nothing is published.`,
+no URLs are counted and listed by place; too many of them fail the batch, and nothing is published.
+
+Without --wait it prints the workflow's id and ends; "starter watch" follows it. With --wait it shows stage, records, rate, rejects and
+time left on standard error, and on standard output what was read, kept, merged, rejected and written.`,
 		Example: `  starter ingest --lake /data/lake --dataset seeds-2024 --wait seeds/*.csv.gz
   starter ingest --lake s3://b/lake --dataset crawl --batch 2026-11-20 s3://raw/crawl/2026-11-20/`,
 		Args: cli.Args(cobra.MinimumNArgs(1)),
@@ -179,7 +190,10 @@ func watchCommand(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch WORKFLOW_ID",
 		Short: "Show the progress of a started ingest or publish until it ends",
-		Args:  cli.Args(cobra.ExactArgs(1)),
+		Long: `Watch follows a workflow that somebody started, here, in Temporal's UI or by a schedule, and prints its result. Its id is what
+"starter ingest" printed, and stands in the UI. Ctrl-C ends the watching alone. The exit code is the workflow's: 0 done, 1 failed.`,
+		Example: `  starter watch 'ingest:crawl:2026-11-20@s3://b/lake'`,
+		Args:    cli.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := dial(cmd.Context())
 			if err != nil {
@@ -207,7 +221,10 @@ func publishCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "publish --lake URL",
 		Short: "Publish every finished batch that is in no version yet",
-		Args:  cli.Args(cobra.NoArgs),
+		Long: `Publish makes a version that holds what the current one does and every finished batch that it does not, and waits for it.
+An ingest does the same at its end unless it was told --no-publish.`,
+		Example: `  starter publish --lake s3://b/lake`,
+		Args:    cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			url, err := cli.LakeURL(g.lake)
 			if err != nil {
@@ -235,7 +252,7 @@ func publishCommand(g *global) *cobra.Command {
 // watchPublish waits for a publisher's end and prints its result.
 func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun) error {
 	var res workflows.PublishResult
-	if err := await(cmd, run, &res, false, c, newTroubles(cmd.ErrOrStderr(), c, run).show); err != nil {
+	if err := await(cmd, run, &res, false, c, newTroubles(cmd.ErrOrStderr(), nil, c, run).show); err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
@@ -255,13 +272,14 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 // troubles prints why steps are tried again, each reason once.
 type troubles struct {
 	w    io.Writer
+	bar  *bar // to be cleared first, nil if there is none
 	c    client.Client
 	run  client.WorkflowRun
 	told map[string]bool
 }
 
-func newTroubles(w io.Writer, c client.Client, run client.WorkflowRun) *troubles {
-	return &troubles{w: w, c: c, run: run, told: map[string]bool{}}
+func newTroubles(w io.Writer, b *bar, c client.Client, run client.WorkflowRun) *troubles {
+	return &troubles{w: w, bar: b, c: c, run: run, told: map[string]bool{}}
 }
 
 func (t *troubles) show(ctx context.Context) {
@@ -277,7 +295,8 @@ func (t *troubles) show(ctx context.Context) {
 			continue
 		}
 		t.told[why] = true
-		fmt.Fprintf(t.w, "\r%s is tried again (attempt %d of %d): %s\n", a.GetActivityType().GetName(), a.GetAttempt(), a.GetMaximumAttempts(), why)
+		t.bar.clear()
+		fmt.Fprintf(t.w, "%s is tried again (attempt %d of %d): %s\n", a.GetActivityType().GetName(), a.GetAttempt(), a.GetMaximumAttempts(), why)
 	}
 }
 
@@ -372,10 +391,10 @@ func rootCause(id string, err error) error {
 func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, cancel bool) error {
 	var res workflows.IngestResult
 	bar := newBar(cmd.ErrOrStderr(), g.json)
-	trouble := newTroubles(cmd.ErrOrStderr(), c, run)
+	trouble := newTroubles(cmd.ErrOrStderr(), bar, c, run)
 	err := await(cmd, run, &res, cancel, c, func(ctx context.Context) {
 		if p, ok := progress(ctx, c, run); ok {
-			bar.show(p)
+			bar.show(p, time.Now())
 		}
 		trouble.show(ctx)
 	})
@@ -400,14 +419,23 @@ func took(ctx context.Context, c client.Client, run client.WorkflowRun) time.Dur
 	return info.GetCloseTime().AsTime().Sub(info.GetStartTime().AsTime())
 }
 
+// snapshot is an ingest's progress with what its running steps have done so far.
+type snapshot struct {
+	workflows.IngestProgress
+	rejected int64
+}
+
 // progress joins what the workflow knows, finished steps, with what the running activities last reported.
-func progress(ctx context.Context, c client.Client, run client.WorkflowRun) (workflows.IngestProgress, bool) {
+func progress(ctx context.Context, c client.Client, run client.WorkflowRun) (snapshot, bool) {
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
-	var p workflows.IngestProgress
+	var p snapshot
 	v, err := c.QueryWorkflow(ctx, run.GetID(), "", workflows.ProgressQuery)
-	if err != nil || v.Get(&p) != nil {
+	if err != nil || v.Get(&p.IngestProgress) != nil {
 		return p, false // a worker that is not there yet answers no query
+	}
+	for _, n := range p.Rejected {
+		p.rejected += n
 	}
 	d, err := c.DescribeWorkflowExecution(ctx, run.GetID(), "")
 	if err != nil {
@@ -423,6 +451,7 @@ func progress(ctx context.Context, c client.Client, run client.WorkflowRun) (wor
 			p.BytesDone += part.BytesRead
 			p.Records += part.Records
 			p.Kept += part.Kept
+			p.rejected += part.Rejected
 		case "MergePartitions":
 			p.Rows += part.Kept
 		}
@@ -430,15 +459,88 @@ func progress(ctx context.Context, c client.Client, run client.WorkflowRun) (wor
 	return p, true
 }
 
-// bar is the progress bar of one ingest: half of it is reading, half is writing, so that it never runs
-// backwards.
-type bar struct {
-	*progressbar.ProgressBar
-	plain io.Writer
-	stage string
+// words say where an ingest is: stage, counts, bytes, rate, rejects, time left, as far as each is known.
+func (p *snapshot) words() string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	elapsed := p.Updated.Sub(p.StageStarted).Seconds()
+	switch p.Stage {
+	case workflows.StagePlan:
+		return "planning"
+	case workflows.StageNormalize:
+		if p.Records == 0 {
+			add("reading %s in %d objects", size(p.BytesTotal), p.Objects)
+			break
+		}
+		add("reading %s of %s", size(p.BytesDone), size(p.BytesTotal))
+		if p.PerSecond > 0 {
+			parts[0] += fmt.Sprintf(" (%s/s)", size(int64(float64(p.BytesDone)/elapsed)))
+		}
+		add("%s records", count(p.Records))
+	case workflows.StageWrite:
+		if p.Rows == 0 {
+			add("writing %s rows", count(p.Kept))
+			break
+		}
+		add("writing %s of %s rows", count(p.Rows), count(p.Kept-p.Merged))
+	case workflows.StageRecord:
+		return fmt.Sprintf("recording %s rows", count(p.Rows))
+	case workflows.StagePublish:
+		return fmt.Sprintf("publishing %s rows", count(p.Rows))
+	}
+	if p.PerSecond > 0 {
+		parts[len(parts)-1] += fmt.Sprintf(" (%s/s)", count(p.PerSecond))
+	}
+	if p.rejected > 0 {
+		add("%s rejected", count(p.rejected))
+	}
+	if p.SecondsLeft > 0 {
+		add("%s left", time.Duration(p.SecondsLeft)*time.Second)
+	}
+	return strings.Join(parts, ", ")
 }
 
-const barSteps = 1000
+// share is how much of an ingest is done, 0 to 1: its stages weigh what they take of its time, so that it never
+// runs backwards.
+func (p *snapshot) share() float64 {
+	const all = 1 + workflows.WriteShare + workflows.PublishShare
+	ratio := func(done, total int64) float64 {
+		if total <= 0 {
+			return 0
+		}
+		return min(1, float64(done)/float64(total))
+	}
+	switch p.Stage {
+	case workflows.StageNormalize:
+		return ratio(p.BytesDone, p.BytesTotal) / all
+	case workflows.StageWrite:
+		return (1 + workflows.WriteShare*ratio(p.Rows+p.Merged, p.Kept)) / all
+	case workflows.StageRecord, workflows.StagePublish:
+		return (1 + workflows.WriteShare) / all
+	case workflows.StageDone:
+		return 1
+	}
+	return 0
+}
+
+// bar shows the progress of one ingest: on a terminal as one line that moves, elsewhere as a line at the beginning
+// of every stage and one every now and then, for logs. A nil bar and one without either show nothing.
+type bar struct {
+	*progressbar.ProgressBar
+	terminal *os.File
+	plain    io.Writer
+	stage    string
+	told     time.Time
+}
+
+const (
+	barSteps = 1000
+	// barWidth is how many columns the bar itself and the percentage take; the words have the rest.
+	barWidth = 24
+	barRest  = barWidth + 12
+	// plainInterval is how often a stage that lasts gives another line where there is no terminal.
+	plainInterval = 10 * time.Second
+)
 
 func newBar(w io.Writer, json bool) *bar {
 	f, ok := w.(*os.File)
@@ -448,46 +550,36 @@ func newBar(w io.Writer, json bool) *bar {
 	if !ok || !isatty.IsTerminal(f.Fd()) {
 		return &bar{plain: w}
 	}
-	return &bar{ProgressBar: progressbar.NewOptions(barSteps,
-		progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(24), progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetPredictTime(true), progressbar.OptionSetElapsedTime(true), progressbar.OptionFullWidth())}
+	return &bar{terminal: f, ProgressBar: progressbar.NewOptions(barSteps,
+		progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(barWidth), progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false))}
 }
 
-func (b *bar) show(p workflows.IngestProgress) {
-	read, wrote := 0.0, 0.0
-	if p.BytesTotal > 0 {
-		read = min(1, float64(p.BytesDone)/float64(p.BytesTotal))
-	}
-	if p.Kept > 0 {
-		wrote = min(1, float64(p.Rows+p.Merged)/float64(p.Kept))
-	}
-	var text string
-	switch p.Stage {
-	case workflows.StagePlan:
-		text = "planning"
-	case workflows.StageNormalize:
-		text = fmt.Sprintf("reading %s of %s, %s records", size(p.BytesDone), size(p.BytesTotal), count(p.Records))
-	case workflows.StageWrite:
-		read = 1
-		text = fmt.Sprintf("writing %s of %s rows", count(p.Rows), count(p.Kept))
-	case workflows.StageRecord:
-		read, wrote = 1, 0.97
-		text = fmt.Sprintf("recording %s rows", count(p.Rows))
-	case workflows.StagePublish:
-		read, wrote = 1, 0.98
-		text = "publishing"
-	default:
-		return
+func (b *bar) show(p snapshot, now time.Time) {
+	if p.Stage == workflows.StageNormalize && p.Records > 0 || p.Stage == workflows.StageWrite && p.Rows > 0 {
+		p.Estimate(now)
 	}
 	switch {
+	case p.Stage == workflows.StageDone:
 	case b.ProgressBar != nil:
-		b.Describe(text)
-		b.Set(max(1, int(barSteps*(read+wrote)/2)))
-	case b.plain != nil && b.stage != p.Stage:
-		// Not a terminal: one line a stage, for logs.
-		fmt.Fprintln(b.plain, text)
+		words := p.words()
+		if columns, _, err := term.GetSize(int(b.terminal.Fd())); err == nil {
+			words = words[:min(len(words), max(0, columns-barRest))]
+		}
+		b.Describe(words)
+		b.Set(max(1, int(barSteps*p.share())))
+	case b.plain != nil && (b.stage != p.Stage || now.Sub(b.told) >= plainInterval):
+		fmt.Fprintln(b.plain, p.words())
+		b.told = now
 	}
 	b.stage = p.Stage
+}
+
+// clear makes room for another line.
+func (b *bar) clear() {
+	if b != nil && b.ProgressBar != nil {
+		b.Clear()
+	}
 }
 
 func (b *bar) finish() {
@@ -499,8 +591,8 @@ func (b *bar) finish() {
 // report prints the end of an ingest for people.
 func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 	fmt.Fprintf(w, "Dataset %s (id %d), batch %s\n", r.Dataset, r.DatasetID, r.Batch)
-	fmt.Fprintf(w, "  read      %12s records in %s\n", count(r.Records), took.Round(100*time.Millisecond))
-	fmt.Fprintf(w, "  kept      %12s rows, %s domains, %s of Parquet\n", count(r.Rows), count(r.Domains), size(r.PartBytes))
+	fmt.Fprintf(w, "  read      %12s records, %s in %s\n", count(r.Records), size(r.Bytes), plural(int64(r.Objects), "object"))
+	fmt.Fprintf(w, "  kept      %12s rows of %s\n", count(r.Rows), plural(r.Domains, "domain"))
 	fmt.Fprintf(w, "  merged    %12s equal to a kept row\n", count(r.Merged))
 	var rejected int64
 	var reasons []string
@@ -516,6 +608,7 @@ func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 	for _, e := range r.Examples {
 		fmt.Fprintf(w, "    %s\n", e)
 	}
+	fmt.Fprintf(w, "  written   %12s of Parquet, %.1f bytes a row\n", size(r.PartBytes), float64(r.PartBytes)/float64(max(1, r.Rows)))
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "  note: %s\n", n)
 	}
@@ -525,7 +618,13 @@ func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 	case r.Unchanged:
 		fmt.Fprintln(w, "The batch had this content already: nothing new.")
 	}
+	after := ""
+	if took > 0 {
+		after = fmt.Sprintf(" after %s, %s records a second", took.Round(100*time.Millisecond), count(int64(float64(r.Records)/took.Seconds())))
+	}
 	if r.Version != "" {
-		fmt.Fprintf(w, "In version %s\n", r.Version)
+		fmt.Fprintf(w, "In version %s%s\n", r.Version, after)
+	} else {
+		fmt.Fprintf(w, "Finished%s; in no version until the next publish\n", after)
 	}
 }

@@ -30,11 +30,27 @@ func inspecting(g *global, use, short string, run func(cmd *cobra.Command, store
 			if err != nil {
 				return err
 			}
+			if err := lakeIsThere(cmd.Context(), store, url); err != nil {
+				return err
+			}
 			return run(cmd, store, url)
 		},
 	}
 	g.lakeFlag(cmd)
 	return cmd
+}
+
+// lakeIsThere tells a lake in which nothing is published yet from a place where there is none, such as a
+// mistyped one: the registry is the first object of a lake.
+func lakeIsThere(ctx context.Context, store blob.Store, url string) error {
+	_, err := store.Stat(ctx, lake.RegistryKey)
+	if errors.Is(err, blob.ErrNotExist) {
+		if _, _, err := manifest.Read(ctx, store); !errors.Is(err, manifest.ErrNoVersion) {
+			return nil // what is missing is for the verb to say
+		}
+		return fmt.Errorf("no lake at %s: nothing was ever ingested there", url)
+	}
+	return err
 }
 
 // openVersion reads the manifest and one of its versions, the current one for "".
@@ -69,7 +85,7 @@ type unpublished struct {
 }
 
 func statusCommand(g *global) *cobra.Command {
-	return inspecting(g, "status", "Show the current version, what waits to be published, and the task queues", func(cmd *cobra.Command, store blob.Store, url string) error {
+	cmd := inspecting(g, "status", "Show the current version, what waits to be published, and the task queues", func(cmd *cobra.Command, store blob.Store, url string) error {
 		s := lakeStatus{Lake: url, Unpublished: []unpublished{}, TaskQueues: map[string]string{}}
 		for _, pool := range activities.Pools {
 			s.TaskQueues[pool] = activities.TaskQueue(url, pool)
@@ -104,6 +120,10 @@ func statusCommand(g *global) *cobra.Command {
 		fmt.Fprintf(out, "Task queues %s\n", activities.TaskQueue(url, "{"+strings.Join(activities.Pools, ",")+"}"))
 		return nil
 	})
+	cmd.Long = `Status prints the version that is served, how much it holds, the finished batches that no version holds yet ("starter
+publish" takes them), and the names of the lake's task queues in Temporal. It asks the lake alone: running
+workflows are seen in Temporal's UI, or with "temporal workflow list".`
+	return cmd
 }
 
 // findUnpublished compares the registry's finished batches with a version.
@@ -130,8 +150,24 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 	return found, nil
 }
 
+// States of a dataset, as `datasets` prints them.
+const (
+	// statePublished: the current version holds rows of it.
+	statePublished = "published"
+	// stateWaiting: it has finished batches, and the current version holds none.
+	stateWaiting = "waiting"
+	// stateEmpty: it has a name and an id and no finished batch: its first ingest runs, failed or was cancelled.
+	stateEmpty = "empty"
+)
+
+// listed is one dataset of `datasets --json`.
+type listed struct {
+	manifest.Dataset
+	State string `json:"state"`
+}
+
 func datasetsCommand(g *global) *cobra.Command {
-	return inspecting(g, "datasets", "List the datasets of a lake", func(cmd *cobra.Command, store blob.Store, _ string) error {
+	cmd := inspecting(g, "datasets", "List the datasets of a lake", func(cmd *cobra.Command, store blob.Store, _ string) error {
 		registered, err := lake.Registry(cmd.Context(), store)
 		if err != nil {
 			return err
@@ -140,13 +176,21 @@ func datasetsCommand(g *global) *cobra.Command {
 		if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
 			return err
 		}
-		all := make([]manifest.Dataset, 0, len(registered))
+		all := make([]listed, 0, len(registered))
 		for _, d := range registered {
-			row := manifest.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence}
 			if v != nil {
 				if live, ok := v.Dataset(d.ID); ok {
-					row = *live
+					all = append(all, listed{*live, statePublished})
+					continue
 				}
+			}
+			row := listed{manifest.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence}, stateEmpty}
+			finished, err := lake.CurrentBatches(cmd.Context(), store, d.ID)
+			if err != nil {
+				return err
+			}
+			if len(finished) > 0 {
+				row.State = stateWaiting
 			}
 			all = append(all, row)
 		}
@@ -155,10 +199,19 @@ func datasetsCommand(g *global) *cobra.Command {
 		}
 		rows := make([][]string, 0, len(all))
 		for _, d := range all {
-			rows = append(rows, []string{fmt.Sprint(d.ID), d.Name, count(int64(d.Batches)), count(d.Rows), size(d.Bytes), d.Licence})
+			rows = append(rows, []string{fmt.Sprint(d.ID), d.Name, d.State, count(int64(d.Batches)), count(d.Rows), size(d.Bytes), d.Licence})
 		}
-		return table(cmd.OutOrStdout(), ">ID NAME >BATCHES >ROWS >PARQUET LICENCE", rows)
+		return table(cmd.OutOrStdout(), ">ID NAME STATE >BATCHES >ROWS >PARQUET LICENCE", rows)
 	})
+	cmd.Long = `Datasets lists every registered dataset with what the current version holds of it. A dataset is registered, and its id
+given for ever, when its first ingest begins. Its state is
+
+  published   the current version holds it
+  waiting     it has finished batches, and the next publish takes them
+  empty       it has no finished batch: its first ingest runs, failed or was cancelled
+
+Ingest into an empty dataset whenever its cause is mended: it keeps its id. The server lists published ones only.`
+	return cmd
 }
 
 func versionsCommand(g *global) *cobra.Command {
@@ -200,8 +253,13 @@ func versionsCommand(g *global) *cobra.Command {
 		}
 		return table(out, "VERSION >DATASETS >BATCHES >SEGMENTS >ROWS STATE", rows)
 	})
+	cmd.Long = `Versions lists what was published, the oldest first. Every publish makes one; requests and cursors name it, and the server
+answers from any of them. With --parts it prints the Parquet files of a version instead, one a line: give an engine this list,
+since the folders also hold files of replaced batches and of batches not yet published.`
+	cmd.Example = `  starter versions --lake /data/lake
+  starter versions --lake /data/lake --parts --json`
 	cmd.Flags().BoolVar(&parts, "parts", false, "list the version's Parquet files, for read_parquet([…]) in DuckDB; --json prints an array")
-	cmd.Flags().StringVar(&version, "version-id", "", "the version (default: the current one)")
+	cmd.Flags().StringVar(&version, "version-id", "", "the `VERSION` (default: the current one)")
 	return cmd
 }
 

@@ -54,7 +54,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 
 // lakeFlag gives a verb its --lake.
 func (g *global) lakeFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&g.lake, "lake", "", "the lake: file:///dir, a path, or s3://bucket/prefix")
+	cmd.Flags().StringVar(&g.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
 }
 
 // store opens the lake that --lake names.
@@ -126,6 +126,14 @@ func count(n int64) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+// plural prints n of a thing.
+func plural(n int64, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return count(n) + " " + thing
 }
 
 // size prints a number of bytes for people.

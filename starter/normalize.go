@@ -41,7 +41,7 @@ func normalizeCommand(g *global) *cobra.Command {
 		Short: "Show what urlake makes of URLs",
 		Long: `Normalize prints the canonical form of each URL given, or of each line of standard input, in input order:
 without --json the canonical URL, a tab and the domain; for what is no URL a tab-led reason. With --json one
-object a line. Rejects do not change the exit code.`,
+object a line. Rejects do not change the exit code. It needs neither a lake nor Temporal.`,
 		Example: `  starter normalize 'HTTP://Example.COM:80/a/../b?z=1&a=2#top'
   zcat urls.gz | starter normalize --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,7 +63,7 @@ object a line. Rejects do not change the exit code.`,
 			return out.Flush()
 		},
 	}
-	cmd.Flags().StringSliceVar(&strip, "strip-params", nil, "query parameters to strip: names or globs such as 'utm_*,gclid'")
+	cmd.Flags().StringSliceVar(&strip, "strip-params", nil, "query `PARAMETERS` to strip: names or globs such as 'utm_*,gclid'")
 	return cmd
 }
 

@@ -3,10 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+	_ "time/tzdata" // a machine without the database checks --time-zone as others do
 
 	"github.com/spf13/cobra"
 	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
@@ -33,6 +38,12 @@ where it is paused, triggered, backfilled and deleted; scheduling the same datas
 			}
 			if cron == "" {
 				return cli.Usagef("when? Give --cron, five fields as in crontab")
+			}
+			if err := checkCron(cron); err != nil {
+				return err
+			}
+			if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
+				return cli.Usagef("--time-zone %q is none: want a name such as Europe/Berlin, or UTC", zone)
 			}
 			c, err := dial(cmd.Context())
 			if err != nil {
@@ -61,6 +72,10 @@ where it is paused, triggered, backfilled and deleted; scheduling the same datas
 					},
 				})
 			}
+			var refused *serviceerror.InvalidArgument
+			if errors.As(err, &refused) {
+				return cli.Usagef("--cron %q, --time-zone %q: Temporal refuses them: %s", cron, zone, refused.Message)
+			}
 			if err != nil {
 				return fmt.Errorf("schedule %s: %w", id, err)
 			}
@@ -80,7 +95,60 @@ where it is paused, triggered, backfilled and deleted; scheduling the same datas
 		},
 	}
 	f.register(g, cmd)
-	cmd.Flags().StringVar(&cron, "cron", "", "when, five fields as in crontab")
-	cmd.Flags().StringVar(&zone, "time-zone", "UTC", "the cron fields' time zone")
+	cmd.Flags().StringVar(&cron, "cron", "", "when: minute, hour, day, month and day of week as in crontab, or @daily and the like")
+	cmd.Flags().StringVar(&zone, "time-zone", "UTC", "the `ZONE` of --cron's fields, such as Europe/Berlin")
 	return cmd
+}
+
+// cronFields are the fields of a crontab line, with the names that stand for numbers.
+var cronFields = []struct {
+	what        string
+	first, last int
+	names       []string // of first, first+1, …
+}{
+	{"minute", 0, 59, nil},
+	{"hour", 0, 23, nil},
+	{"day of the month", 1, 31, nil},
+	{"month", 1, 12, strings.Fields("jan feb mar apr may jun jul aug sep oct nov dec")},
+	{"day of the week", 0, 7, strings.Fields("sun mon tue wed thu fri sat")},
+}
+
+// checkCron refuses, as wrong usage, what is no crontab line. The rarer forms that Temporal has besides,
+// which begin with @, are left to it.
+func checkCron(cron string) error {
+	if strings.HasPrefix(cron, "@") {
+		return nil
+	}
+	fields := strings.Fields(cron)
+	if len(fields) != len(cronFields) {
+		return cli.Usagef("--cron %q has %d fields: want minute, hour, day, month, day of week, such as '0 3 * * *'", cron, len(fields))
+	}
+	for i, field := range fields {
+		f := cronFields[i]
+		number := func(s string) (int, bool) {
+			if n := slices.Index(f.names, strings.ToLower(s)); n >= 0 {
+				return f.first + n, true
+			}
+			n, err := strconv.ParseUint(s, 10, 8)
+			return int(n), err == nil && int(n) >= f.first && int(n) <= f.last
+		}
+		for _, item := range strings.Split(field, ",") {
+			item, step, stepped := strings.Cut(item, "/")
+			n, err := strconv.Atoi(step)
+			ok := !stepped || err == nil && n > 0
+			if item != "*" && item != "?" {
+				from, to, isRange := strings.Cut(item, "-")
+				a, okA := number(from)
+				ok = ok && okA
+				if isRange {
+					b, okB := number(to)
+					ok = ok && okB && a <= b
+				}
+			}
+			if !ok {
+				return cli.Usagef("--cron %q: %q is no %s (%d to %d, *, a-b, */n, or several with commas)", cron, field, f.what, f.first, f.last)
+			}
+		}
+	}
+	return nil
 }

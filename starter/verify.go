@@ -65,7 +65,7 @@ func verifyCommand(g *global) *cobra.Command {
 order, posting and total. With --deep it also reads every page of all Parquet and counts everything again. It
 prints each problem with its file and place, and exits 1 if there is one.`
 	cmd.Flags().BoolVar(&deep, "deep", false, "also read all Parquet and count everything again")
-	cmd.Flags().StringVar(&version, "version-id", "", "the version (default: the current one)")
+	cmd.Flags().StringVar(&version, "version-id", "", "the `VERSION` (default: the current one)")
 	return cmd
 }
 

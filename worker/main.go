@@ -4,8 +4,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -22,6 +25,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/workflows"
 )
@@ -52,7 +56,8 @@ func command() *cobra.Command {
   publish    verifies segments, commits versions
 
 A lake needs at least one worker in each pool; start more of any to go faster. Workers share nothing but
-the lake's store and Temporal. The connection to Temporal comes from TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE
+the lake's store and Temporal. Of memory a normalize step takes up to 640 MiB, a write step 256, an index or publish
+step 384; the limit holds for all pools of the process together. The connection to Temporal comes from TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE
 and its other standard variables; S3 from the AWS SDK's (AWS_ENDPOINT_URL_S3, keys, region).`,
 		Example: `  worker --lake file:///data/lake
   worker --lake s3://bucket/lake --pools normalize,write`,
@@ -60,17 +65,31 @@ and its other standard variables; S3 from the AWS SDK's (AWS_ENDPOINT_URL_S3, ke
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.lake, "lake", "", "the lake: file:///dir, a path, or s3://bucket/prefix")
-	f.StringSliceVar(&o.pools, "pools", activities.Pools, "pools to run")
-	f.IntVar(&o.perPool, "concurrency", runtime.GOMAXPROCS(0), "activities at once in each pool")
-	f.StringVar(&o.temp, "temp-dir", os.TempDir(), "folder for spill files")
-	f.Int64Var(&o.memory, "memory-limit", 1536, "soft limit of the Go heap in MiB (GOMEMLIMIT wins)")
+	f.StringVar(&o.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
+	f.StringSliceVar(&o.pools, "pools", activities.Pools, "`POOLS` to run")
+	f.IntVar(&o.perPool, "concurrency", runtime.GOMAXPROCS(0), "steps at once in each pool, as far as --memory-limit allows (default: the processors)")
+	f.Lookup("concurrency").DefValue = "0" // not the machine's number in a help text
+	f.StringVar(&o.temp, "temp-dir", "", "`FOLDER` for spill files and one Parquet file a step, 512 MiB (default: the system's)")
+	f.Int64Var(&o.memory, "memory-limit", 1536, "`MIB` of memory for all steps together: those beyond it wait; 0 is no limit (GOMEMLIMIT wins)")
 	cli.BindEnv(cmd)
 	return cmd
 }
 
+// checkParent refuses a lake in a local folder that is not there: it is mistyped, or not mounted.
+func checkParent(lakeURL string) error {
+	u, err := url.Parse(lakeURL)
+	if err != nil || u.Scheme != "file" {
+		return nil
+	}
+	parent := filepath.Dir(filepath.FromSlash(u.Path))
+	if _, err := os.Stat(parent); err != nil {
+		return cli.Usagef("no lake at %s, and none can begin there: %w", lakeURL, err)
+	}
+	return nil
+}
+
 func run(ctx context.Context, o options) error {
-	url, err := cli.LakeURL(o.lake)
+	lakeURL, err := cli.LakeURL(o.lake)
 	if err != nil {
 		return err
 	}
@@ -85,12 +104,28 @@ func run(ctx context.Context, o options) error {
 	if o.perPool < 1 {
 		return cli.Usagef("--concurrency %d: want at least 1", o.perPool)
 	}
+	if o.memory < 0 {
+		return cli.Usagef("--memory-limit %d: want MiB, or 0 for no limit", o.memory)
+	}
 	if os.Getenv("GOMEMLIMIT") == "" && o.memory > 0 {
 		debug.SetMemoryLimit(o.memory << 20)
 	}
-	store, err := blob.Open(ctx, url)
+	var memory *activities.Memory
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		memory = activities.NewMemory(limit)
+	}
+	if err := checkParent(lakeURL); err != nil {
+		return err
+	}
+	store, err := blob.Open(ctx, lakeURL)
 	if err != nil {
 		return err
+	}
+	// A lake begins with its first ingest, so a place without one is no error, and may be a mistyped one.
+	_, err = store.Stat(ctx, lake.RegistryKey)
+	fresh := errors.Is(err, blob.ErrNotExist)
+	if err != nil && !fresh {
+		return fmt.Errorf("lake %s: %w", lakeURL, err)
 	}
 	temp := filepath.Join(cmp.Or(o.temp, os.TempDir()), fmt.Sprintf("urlake-%d", os.Getuid()))
 	if err := os.MkdirAll(temp, 0o700); err != nil {
@@ -109,15 +144,21 @@ func run(ctx context.Context, o options) error {
 	}
 	defer c.Close()
 
-	base := activities.Lake{Store: store, URL: url, TempDir: temp}
+	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory}
 	stopped := make(chan error, len(o.pools))
 	var running []worker.Worker
 	for _, pool := range o.pools {
-		w := worker.New(c, activities.TaskQueue(url, pool), worker.Options{
-			MaxConcurrentActivityExecutionSize: o.perPool,
-			WorkerStopTimeout:                  stopTimeout,
-			DisableWorkflowWorker:              pool != activities.PoolControl,
-			OnFatalError:                       func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
+		slots := memory.Slots(pool, o.perPool)
+		if slots < o.perPool {
+			fmt.Fprintf(os.Stderr, "worker: pool %s: %d at once of --concurrency %d, as the memory limit allows\n", pool, slots, o.perPool)
+		}
+		w := worker.New(c, activities.TaskQueue(lakeURL, pool), worker.Options{
+			MaxConcurrentActivityExecutionSize: slots,
+			// Whoever watches an ingest sees what its steps heartbeat: pass all of it on.
+			MaxHeartbeatThrottleInterval: time.Second,
+			WorkerStopTimeout:            stopTimeout,
+			DisableWorkflowWorker:        pool != activities.PoolControl,
+			OnFatalError:                 func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
 		})
 		switch pool {
 		case activities.PoolControl:
@@ -138,7 +179,10 @@ func run(ctx context.Context, o options) error {
 		}
 		running = append(running, w)
 	}
-	fmt.Fprintf(os.Stderr, "worker: lake %s, pools %s, Temporal at %s\n", url, strings.Join(o.pools, " "), cmp.Or(opts.HostPort, client.DefaultHostPort))
+	if fresh {
+		fmt.Fprintf(os.Stderr, "worker: there is no lake at %s yet: the first ingest makes it\n", lakeURL)
+	}
+	fmt.Fprintf(os.Stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), cmp.Or(opts.HostPort, client.DefaultHostPort))
 
 	select {
 	case <-ctx.Done():

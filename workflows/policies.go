@@ -27,7 +27,7 @@ func checkQueue(ctx workflow.Context, lake string) error {
 }
 
 // heartbeatTimeout is how long a dead worker's step lies idle before another worker takes it. Activities
-// beat every five seconds.
+// beat every two seconds.
 const heartbeatTimeout = 20 * time.Second
 
 // short is for steps that read and write a few small objects.

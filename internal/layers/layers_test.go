@@ -34,8 +34,8 @@ var allowed = map[string][]string{
 
 	"activities": {"lake", "lake/blob", "lake/codec", "lake/ingest", "indexbuild", "indexbuild/publish"},
 	"workflows":  {"activities", "lake", "lake/ingest", "indexbuild/publish"},
-	"worker":     {"activities", "workflows", "internal/cli", "lake/blob"},
-	"starter": {"activities", "workflows", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest", "lake/urlnorm",
+	"worker":     {"activities", "workflows", "internal/cli", "lake", "lake/blob"},
+	"starter": {"activities", "workflows", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest", "lake/raw", "lake/urlnorm",
 		"indexbuild", "indexbuild/publish", "indexbuild/segment"},
 
 	"serve/lookup": {"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "indexbuild/segment"},
