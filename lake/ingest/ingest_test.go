@@ -525,12 +525,37 @@ func seekable(t *testing.T, text string, size int) string {
 	return buf.String()
 }
 
+// linked is a row of Parquet whose URLs stand in a list.
+type linked struct {
+	Links []string `parquet:"links,list"`
+}
+
+// rowGroups writes Parquet of 40 rows a group.
+func rowGroups(t *testing.T, rows []linked) string {
+	t.Helper()
+	var buf bytes.Buffer
+	w := parquet.NewGenericWriter[linked](&buf, parquet.Compression(&parquet.Uncompressed))
+	for group := range slices.Chunk(rows, 40) {
+		if _, err := w.Write(group); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.String()
+}
+
 // largeFiles are objects above the size of a head, one in each format that is cut, with what belongs to their batch.
 func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(11, 12))
 	want = newOracle()
 	var b strings.Builder
+	var rows []linked
 	switch name {
 	case "t.tsv":
 		b.WriteString("A title\n\nurl\tbytes\n")
@@ -567,6 +592,15 @@ func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 		case "i.cdx":
 			fmt.Fprintf(&b, "key 20200101000000 %s - - - - - 1 2 f\n", url)
 			row.TS, row.HasTS = 1_577_836_800_000, true
+		case "p.parquet":
+			rows = append(rows, linked{Links: []string{url}})
+			if i%7 == 0 { // two records of one row, and none of another
+				rows = append(rows, linked{Links: []string{url, url}}, linked{})
+				want.add(url, row, true)
+				want.add(url, row, true)
+				b.WriteString(url + url)
+			}
+			b.WriteString(url)
 		default:
 			if i%50 == 0 {
 				b.WriteString("\n# remark\n")
@@ -576,8 +610,11 @@ func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 		want.add(url, row, true)
 	}
 	text := b.String()
-	if strings.HasSuffix(name, ".zst") {
+	switch {
+	case strings.HasSuffix(name, ".zst"):
 		text = seekable(t, text, 5000)
+	case name == "p.parquet":
+		text = rowGroups(t, rows)
 	}
 	dir := folder(t, map[string]string{"a.txt": "", "b-" + name: text, "c.txt": ""})
 	spec = ingest.Spec{Dataset: "large", Batch: "b", Inputs: []string{dir}, KeepRaw: true}
@@ -590,7 +627,7 @@ func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 // Ranges must not show either: not in parts, counts of inputs, lists of rejects, nor what a person is told.
 func TestSameBytesHoweverLargeObjectsAreCut(t *testing.T) {
 	ctx := context.Background()
-	for _, name := range []string{"l.txt", "t.tsv", "l.jsonl", "i.cdx", "l.txt.zst"} {
+	for _, name := range []string{"l.txt", "t.tsv", "l.jsonl", "i.cdx", "l.txt.zst", "p.parquet"} {
 		t.Run(name, func(t *testing.T) {
 			spec, oracle := largeFiles(t, name)
 			var want map[string]string
@@ -605,7 +642,10 @@ func TestSameBytesHoweverLargeObjectsAreCut(t *testing.T) {
 				{100, ingest.Limits{Split: 4000, Object: 1, Arena: 100_000}},
 				{2, ingest.Limits{Split: 1000, Splits: 3}},
 			} {
-				if strings.HasSuffix(name, ".zst") {
+				switch {
+				case name == "p.parquet":
+					c.splits = min(c.splits, 30) // it has 30 row groups or so
+				case strings.HasSuffix(name, ".zst"):
 					c.splits, c.limits.Split = max(1, c.splits/4), c.limits.Split/8 // as stored
 				}
 				c.limits.AnyPrefix, c.limits.Task = 1, 1<<18

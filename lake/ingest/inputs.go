@@ -324,14 +324,41 @@ func (in *inputs) open(ctx context.Context, o object, off int64) (*reader, error
 	if err := check(); err != nil {
 		return nil, err
 	}
-	r, err := store.Open(ctx, key, off, -1)
-	if errors.Is(err, blob.ErrRange) {
-		return nil, o.errChanged()
+	open := func() (io.ReadCloser, error) {
+		r, err := store.Open(ctx, key, off, -1)
+		if errors.Is(err, blob.ErrRange) {
+			return nil, o.errChanged()
+		}
+		if err != nil {
+			return nil, keyError(o.Name, err)
+		}
+		return r, nil
 	}
-	if err != nil {
-		return nil, keyError(o.Name, err)
+	return &reader{ReadCloser: &readLater{open: open}, ReaderAt: storedObject{ctx, store, key, o.Bytes}, size: o.Bytes, check: check}, nil
+}
+
+// readLater opens what it reads when it is first read: of row groups nothing is read but by ReadAt.
+type readLater struct {
+	open func() (io.ReadCloser, error)
+	r    io.ReadCloser
+}
+
+func (l *readLater) Read(p []byte) (int, error) {
+	if l.r == nil {
+		r, err := l.open()
+		if err != nil {
+			return 0, err
+		}
+		l.r = r
 	}
-	return &reader{ReadCloser: r, ReaderAt: storedObject{ctx, store, key, o.Bytes}, size: o.Bytes, check: check}, nil
+	return l.r.Read(p)
+}
+
+func (l *readLater) Close() error {
+	if l.r == nil {
+		return nil
+	}
+	return l.r.Close()
 }
 
 func openFile(o object, off int64) (*reader, error) {

@@ -47,7 +47,7 @@ type splitRecord struct {
 
 func (r *splitRecord) format() int { return r.Format }
 
-// pieceRecord is what one object or range of a split gave. Of a range the places of rejects count
+// pieceRecord is what one object or range of a split gave. Of a range of text the places of rejects count
 // lines from its first.
 type pieceRecord struct {
 	lake.Input

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -112,5 +113,48 @@ func TestParquetAndArchivesAreIngested(t *testing.T) {
 		if !errors.As(err, &input) || !strings.Contains(input.Object, name) || !strings.Contains(err.Error(), "truncated") {
 			t.Errorf("%s: got %v, want a truncated object", name, err)
 		}
+	}
+}
+
+// TestSplitOfParquetReadsItsRowGroupsAlone counts what a split of a Parquet file in a bucket reads of it.
+func TestSplitOfParquetReadsItsRowGroupsAlone(t *testing.T) {
+	ctx := context.Background()
+	var rows []linked
+	for i := range 4000 {
+		rows = append(rows, linked{Links: []string{fmt.Sprintf("http://h.example/%d/%s", i, strings.Repeat("x", 200))}})
+	}
+	data := rowGroups(t, rows)
+	bucket := blob.NewMemory()
+	if _, err := bucket.Put(ctx, "in/t.parquet", []byte(data), blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	l := ingest.Limits{Split: int64(len(data)) / 10}
+	spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{"s3://bucket/in/"}}
+	ingest.BehindS3(t, bucket)
+	store := blob.NewMemory()
+	plan, err := ingest.MakePlanWithin(ctx, store, "run", spec, l)
+	if err != nil || plan.Splits < 9 || plan.Bytes != int64(len(data)) {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	footer := 8 + int64(binary.LittleEndian.Uint32([]byte(data[len(data)-8:])))
+	var records, bytes int64
+	for split := range plan.Splits {
+		counting := blob.NewCounting(bucket)
+		ingest.BehindS3(t, counting)
+		res, err := ingest.NormalizeWithin(ctx, store, "run", split, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records += res.Records
+		bytes += res.Bytes
+		if got := counting.Count(blob.OpReadRange).Bytes; got > res.Bytes+footer {
+			t.Errorf("split %d of %d bytes read %d", split, res.Bytes, got)
+		}
+		if n := counting.Count(blob.OpOpen); n.Requests > 0 {
+			t.Errorf("split %d opened the object from its beginning %d times", split, n.Requests)
+		}
+	}
+	if records != int64(len(rows)) || bytes != int64(len(data)) {
+		t.Errorf("%d records of %d bytes, want %d of %d", records, bytes, len(rows), len(data))
 	}
 }

@@ -273,6 +273,33 @@ func findNode(n *parquetNode, equal func(*parquetNode) bool) *parquetNode {
 	return group
 }
 
+// groups returns where the row groups begin, as far as each lies behind the one before; none where the footer
+// does not say so of all.
+func (o *parquetObject) groups() []border {
+	var out []border
+	last := int64(0)
+	for i, g := range o.meta.RowGroups {
+		at := o.bytes.size
+		for _, c := range g.Columns {
+			if c == nil || c.MetaData == nil {
+				return nil
+			}
+			at = min(at, c.MetaData.DataPageOffset)
+			if d := c.MetaData.DictionaryPageOffset; d != nil && *d > 0 { // some writers have 0 for none
+				at = min(at, *d)
+			}
+		}
+		if g.NumRows < 0 {
+			return nil
+		}
+		if at > last && at < o.bytes.size {
+			out = append(out, border{int64(i), at})
+			last = at
+		}
+	}
+	return out
+}
+
 // reader returns arrow-go's reader, with limits for so many columns.
 func (o *parquetObject) reader(columns int) (*file.Reader, error) {
 	columns = max(columns, 1)
@@ -903,11 +930,12 @@ type parquetParser struct {
 	buf      []byte
 	scratch  []byte
 
-	group   int // row groups opened
+	group   int // the next row group
+	end     int // behind the last one
 	open    bool
 	rows    int64 // of the open row group
 	row     int64 // begun in it
-	total   int64 // begun before
+	total   int64 // of those before
 	fetched func(rows int64)
 }
 
@@ -956,7 +984,7 @@ func newParquetParser(name string, o *parquetObject, in *input, plan Plan, f fie
 		return n, nil
 	}
 	if plan.URL.Name == "" && o.meta.NumRows == 0 {
-		return p, nil
+		return p, nil // p.url is nil, and there is nothing to read
 	}
 	urlNode, err := find(plan.URL)
 	if err != nil {
@@ -1026,6 +1054,25 @@ func newParquetParser(name string, o *parquetObject, in *input, plan Plan, f fie
 
 func newParquetExtra(name string, side *parquetSide, members []parquetExtra) parquetExtra {
 	return parquetExtra{key: append(appendJSONString(nil, []byte(name)), ':'), name: name, side: side, members: members}
+}
+
+// within makes p read the row groups of a range, and returns how many rows they are said to have.
+func (p *parquetParser) within(rg Range) (rows int64, err error) {
+	groups := p.object.meta.RowGroups
+	if rg.To > int64(len(groups)) {
+		return 0, fmt.Errorf("it has %d row groups, want %d", len(groups), rg.To)
+	}
+	p.group, p.end = int(rg.From), int(rg.To)
+	for _, g := range groups[:p.group] {
+		if g.NumRows < 0 {
+			return 0, errFooter
+		}
+		p.total += g.NumRows
+	}
+	for _, g := range groups[p.group:p.end] {
+		rows += g.NumRows
+	}
+	return rows, nil
 }
 
 // extrasBeside makes extras of everything but the URL and what is in skip: the record of a URL inside groups
@@ -1256,8 +1303,8 @@ func appendExtras(dst []byte, members []parquetExtra) []byte {
 
 // openGroup goes to the next row group, io.EOF behind the last.
 func (p *parquetParser) openGroup() error {
-	if p.group == p.object.meta.NumRowGroups() {
-		if p.total != p.object.meta.NumRows {
+	if p.group == p.end {
+		if p.end == p.object.meta.NumRowGroups() && p.total != p.object.meta.NumRows {
 			return fmt.Errorf("the row groups have %d rows, the footer says %d", p.total, p.object.meta.NumRows)
 		}
 		return io.EOF

@@ -563,7 +563,8 @@ func FuzzParquet(f *testing.F) {
 	for i := range 50 {
 		rows = append(rows, row{fmt.Sprintf("http://a/%d", i), []link{{URL: &u, Tags: []string{"x", "y"}}, {}}[:i%3], map[string]float64{"k": float64(i) / 3}, time.Unix(int64(i), 0)})
 	}
-	files := [][]byte{damageableParquet(f), tinyParquet(f), writeParquet(f, rows, pq.Compression(&pq.Snappy), pq.DataPageVersion(1)), writeParquet(f, rows, pq.Compression(&pq.Zstd))}
+	files := [][]byte{damageableParquet(f), tinyParquet(f), writeParquet(f, rows, pq.Compression(&pq.Snappy), pq.DataPageVersion(1)), writeParquet(f, rows, pq.Compression(&pq.Zstd)),
+		parquetGroups(f, rows, []int{3, 9, 17}), emptyGroups(f, 2, 0, 3)}
 	for i := range files {
 		f.Add(uint8(i), uint16(20), []byte("\xff"), "")
 		f.Add(uint8(i), uint16(300), []byte("\xff\xff\xff\xff\x07"), "list.url")
@@ -571,8 +572,23 @@ func FuzzParquet(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint8, at uint16, patch []byte, url string) {
 		data := bytes.Clone(files[int(which)%len(files)])
 		copy(data[int(at)%len(data):], patch)
-		if bytes.HasPrefix(data, parquetMagic) {
-			checkReader(t, "a.parquet", data, Options{URLColumn: url, Extras: []string{"*"}, MaxLine: 100})
+		if !bytes.HasPrefix(data, parquetMagic) {
+			return
+		}
+		opt := Options{URLColumn: url, Extras: []string{"*"}, MaxLine: 100}
+		checkReader(t, "a.parquet", data, opt)
+		plan, ranges, err := Ranges(open(data), int64(len(data)), "a.parquet", opt, 1)
+		if err != nil || ranges == nil {
+			return
+		}
+		r, err := NewReader(bytes.NewReader(data), "a.parquet", opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := readAll(r)
+		parts, err2 := readRanges(data, "a.parquet", plan, ranges)
+		if diff := cmp.Diff(whole, parts); (err == nil) != (err2 == nil) || err == nil && diff != "" {
+			t.Fatalf("whole %v, in ranges %v:\n%s", err, err2, diff)
 		}
 	})
 }

@@ -13,9 +13,11 @@ import (
 
 // Range is a part of an object that is read on its own. A line belongs to the range that holds
 // the line break before it, the first line to the range at 0: so the ranges of an object share
-// its records out, each to one of them, whatever stands at their borders.
+// its records out, each to one of them, whatever stands at their borders. Of Parquet a range is
+// some row groups, one after another.
 type Range struct {
-	// From and To count in the decompressed object.
+	// From and To count in the decompressed object. Of Parquet they are the numbers, from 0, of the first row group and
+	// of the one behind the last.
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
 	// Stored and StoredTo are where the bytes of From and To stand in the object as stored.
@@ -23,11 +25,13 @@ type Range struct {
 	StoredTo int64 `json:"stored_to"`
 }
 
-// Ranged reports whether an object read by this plan can be cut anywhere: its records are
-// lines, whatever they hold. Records of CSV and JSON may go over lines, and whether a line
-// break stands inside one only reading from the start tells.
+// Ranged reports whether an object read by this plan can be cut: its records are lines,
+// whatever they hold, or rows of Parquet that can be read anywhere. Records of CSV and JSON may go
+// over lines, and whether a line break stands inside one only reading from the start tells.
 func (p Plan) Ranged() bool {
 	switch p.Format {
+	case Parquet:
+		return p.Compression == noCompression
 	case Lines, TSV, JSONLines, CDX, CDXJ:
 		return p.Compression == noCompression || p.Compression == "zstd"
 	}
@@ -36,10 +40,12 @@ func (p Plan) Ranged() bool {
 
 // Ranges plans an object of size stored bytes and cuts it into ranges of about every stored
 // bytes: text anywhere, zstd between frames where it ends in a seek table (facebook/zstd,
-// contrib/seekable_format). No ranges mean that it has to be read whole, by [NewReader], and the plan is void.
+// contrib/seekable_format), Parquet between row groups. No ranges mean that it has to be read whole, by [NewReader],
+// and the plan is void.
 //
-// The first range has the HeadSize bytes that the plan was made from, header rows among them. Open
-// reads the object from a stored offset to its end. Errors are those of NewReader and open.
+// The first range of text has the HeadSize bytes that the plan was made from, header rows among them. Open
+// reads the object from a stored offset to its end; for Parquet what it returns has to have ReadAt and Size, as
+// for NewReader. Errors are those of NewReader and open.
 func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string, opt Options, every int64) (Plan, []Range, error) {
 	r, err := open(0)
 	if err != nil {
@@ -52,8 +58,18 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 		return Plan{}, nil, err
 	}
 	n := (size + every - 1) / every
-	if n < 2 || bytes.HasPrefix(head, []byte("PAR1")) { // Parquet is not read from its head
+	if n < 2 {
 		return Plan{}, nil, nil
+	}
+	if bytes.HasPrefix(head, parquetMagic) {
+		at, ok := r.(randomAccess)
+		if !ok {
+			return Plan{}, nil, nil
+		}
+		return parquetRanges(struct {
+			io.Reader
+			randomAccess
+		}{stored, at}, size, name, opt, n)
 	}
 	var table []border
 	switch compressionOf(head) {
@@ -79,11 +95,31 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 			off := evenly(size, k, n)
 			at = append(at, border{off, off})
 		}
-		return plan, between(at, border{size, size}), nil
+		return plan, between(at, HeadSize, border{size, size}), nil
 	}
+	// What stands behind the last frame is the table, which every decompressor passes.
+	return plan, between(nearest(table, size, n), HeadSize, border{table[len(table)-1].off, size}), nil
+}
+
+func parquetRanges(r io.Reader, size int64, name string, opt Options, n int64) (Plan, []Range, error) {
+	rd, err := NewReader(r, name, opt)
+	if err != nil {
+		return Plan{}, nil, err
+	}
+	p := rd.parse.(*parquetParser)
+	groups := p.object.groups()
+	if p.url == nil || len(groups) == 0 {
+		return rd.plan, nil, nil
+	}
+	// The footer stands behind the last group. Every range reads it.
+	return rd.plan, between(nearest(groups, size, n), 1, border{int64(p.object.meta.NumRowGroups()), size}), nil
+}
+
+// nearest chooses, of the places where an object may be cut, those next behind its n-ths.
+func nearest(places []border, size, n int64) []border {
 	var at []border
 	k := int64(1)
-	for _, b := range table {
+	for _, b := range places {
 		if b.stored >= evenly(size, k, n) {
 			at = append(at, b)
 			for k < n && b.stored >= evenly(size, k, n) {
@@ -91,8 +127,7 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 			}
 		}
 	}
-	// What stands behind the last frame is the table, which every decompressor passes.
-	return plan, between(at, border{table[len(table)-1].off, size}), nil
+	return at
 }
 
 // evenly is where the k-th of n equal parts of size begins.
@@ -101,12 +136,13 @@ func evenly(size, k, n int64) int64 { return size/n*k + size%n*k/n }
 // border is a place where an object may be cut.
 type border struct{ off, stored int64 }
 
-// between makes ranges of ascending borders and the end; none where no border is left behind the head.
-func between(at []border, end border) []Range {
+// between makes ranges of ascending borders, of which the first may not lie before head, and the end; none where no
+// border is left.
+func between(at []border, head int64, end border) []Range {
 	var out []Range
 	last := border{}
 	for _, b := range append(at, end) {
-		if b.off < HeadSize && b != end || b.off >= end.off && b != end || b.off <= last.off {
+		if b.off < head && b != end || b.off >= end.off && b != end || b.off <= last.off {
 			continue
 		}
 		out = append(out, Range{From: last.off, To: b.off, Stored: last.stored, StoredTo: b.stored})
@@ -184,10 +220,11 @@ func seekTable(open func(off int64) (io.ReadCloser, error), size int64) ([]borde
 }
 
 // OpenRange reads the records of one range by the object's plan. r yields the object's bytes as
-// stored from rg.Stored to its end: the last record of a range may end behind it.
+// stored from rg.Stored to its end: the last record of a range may end behind it. For Parquet it has to have ReadAt and
+// Size, counted from the object's first byte; nothing but the footer and the columns of the range's row groups is read.
 //
 // Offsets are the object's. Lines count from the first one of the range: the object's number
-// is that plus the [Reader.Lines] of all ranges before. Frames that do not decompress to what the
+// is that plus the [Reader.Lines] of all ranges before. Rows of Parquet are the object's. Frames that do not decompress to what the
 // ranges say are a *DataError, so that a wrong seek table loses nothing in silence.
 func OpenRange(r io.Reader, name string, plan Plan, rg Range) (*Reader, error) {
 	opt, err := Options{Format: plan.Format, MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}.check()
@@ -196,6 +233,19 @@ func OpenRange(r io.Reader, name string, plan Plan, rg Range) (*Reader, error) {
 	}
 	if !plan.Ranged() || rg.From < 0 || rg.To <= rg.From || rg.Stored < 0 || rg.StoredTo <= rg.Stored {
 		return nil, fmt.Errorf("%s: no range %+v of %s (%s)", name, rg, plan.Format, plan.Compression)
+	}
+	if plan.Format == Parquet {
+		at, ok := r.(randomAccess)
+		if !ok {
+			return nil, fmt.Errorf("%s: row groups of Parquet cannot be read in order", name)
+		}
+		rd := &Reader{name: name, src: newSource(r)}
+		rd.plan.Compression = noCompression
+		o, err := rd.parquetAt(at)
+		if err != nil {
+			return nil, rd.fail(err)
+		}
+		return rd.startParquet(o, plan, &rg)
 	}
 	rd := &Reader{name: name, plan: plan, src: newSource(r), inside: rg.From > 0}
 	rd.src.fetched = rg.Stored
@@ -220,8 +270,13 @@ func OpenRange(r io.Reader, name string, plan Plan, rg Range) (*Reader, error) {
 }
 
 // Lines returns how many line ends have been passed; after the last record of a range, how many
-// lines belong to it.
-func (r *Reader) Lines() int64 { return r.in.line - 1 }
+// lines belong to it. It is 0 of Parquet, where records are numbered from the object's first in every range.
+func (r *Reader) Lines() int64 {
+	if r.plan.Format == Parquet {
+		return 0
+	}
+	return r.in.line - 1
+}
 
 // skipIntoRange passes the line that began before the range. Where no line break stands in the
 // range, no line belongs to it.

@@ -366,7 +366,7 @@ func newReader(r io.Reader, name string, opt Options, member bool) (*Reader, err
 			return nil, rd.fail(err)
 		}
 		d.plan.Compression = compression
-		return rd.startParquet(o, d.plan)
+		return rd.startParquet(o, d.plan, nil)
 	case isTar(head) && !member:
 		return rd.startTar(Plan{Compression: compression, Format: Tar, Members: &opt, MaxLine: opt.MaxLine})
 	}
@@ -401,7 +401,7 @@ func Open(r io.Reader, name string, plan Plan) (*Reader, error) {
 		if err != nil {
 			return nil, rd.fail(err)
 		}
-		return rd.startParquet(o, plan)
+		return rd.startParquet(o, plan, nil)
 	case Tar:
 		plan.Members = &opt
 		return rd.startTar(plan)
@@ -443,9 +443,7 @@ func (r *Reader) startTar(plan Plan) (*Reader, error) {
 // parquet opens the object as Parquet: through the reader below where it can be read anywhere, else from memory.
 func (r *Reader) parquet() (*parquetObject, error) {
 	if at, ok := r.src.below.(randomAccess); ok && r.plan.Compression == noCompression {
-		r.src.whole(at.Size())
-		r.in = &input{base: -1, line: 1, eol: '\n', err: io.EOF}
-		return openParquet(r.name, parquetBytes{at: at, size: at.Size(), src: r.src})
+		return r.parquetAt(at)
 	}
 	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, maxBufferedParquet+1))
 	if err != nil {
@@ -454,12 +452,20 @@ func (r *Reader) parquet() (*parquetObject, error) {
 	if len(data) > maxBufferedParquet {
 		return nil, &FormatError{Name: r.name, Reason: fmt.Sprintf("it is a Parquet file of more than %d MiB inside of compression or an archive", maxBufferedParquet>>20), Advice: "unpack it first"}
 	}
-	r.src.whole(r.src.used())
-	r.in = &input{base: -1, line: 1, eol: '\n', err: io.EOF}
-	return openParquet(r.name, parquetBytes{at: bytes.NewReader(data), size: int64(len(data)), src: r.src})
+	stored := r.src.used()
+	o, err := r.parquetAt(bytes.NewReader(data))
+	r.src.size = stored
+	return o, err
 }
 
-func (r *Reader) startParquet(o *parquetObject, plan Plan) (*Reader, error) {
+func (r *Reader) parquetAt(at randomAccess) (*parquetObject, error) {
+	r.src.whole(at.Size())
+	r.in = &input{base: -1, line: 1, eol: '\n', err: io.EOF}
+	return openParquet(r.name, parquetBytes{at: at, size: at.Size(), src: r.src})
+}
+
+// startParquet reads the row groups of a range, all of them without one.
+func (r *Reader) startParquet(o *parquetObject, plan Plan, rg *Range) (*Reader, error) {
 	r.plan = plan
 	f, err := newFields(plan, &r.counts)
 	if err != nil {
@@ -469,12 +475,22 @@ func (r *Reader) startParquet(o *parquetObject, plan Plan) (*Reader, error) {
 	if err != nil {
 		return nil, r.fail(err)
 	}
-	p.fetched = func(rows int64) {
-		if total := o.meta.NumRows; total > 0 {
-			r.src.fetched = int64(float64(r.src.size) * float64(min(rows, total)) / float64(total))
+	if rg == nil {
+		rg = &Range{To: int64(o.meta.NumRowGroups()), StoredTo: r.src.size}
+	}
+	rows, err := p.within(*rg)
+	if err != nil {
+		return nil, r.fail(err)
+	}
+	before, stored := p.total, rg.Stored
+	size := rg.StoredTo - stored
+	p.fetched = func(total int64) {
+		r.src.fetched = stored
+		if rows > 0 {
+			r.src.fetched += int64(float64(size) * float64(min(total-before, rows)) / float64(rows))
 		}
 	}
-	p.fetched(0)
+	p.fetched(before)
 	r.parse = p
 	return r, nil
 }
