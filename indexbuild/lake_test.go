@@ -109,8 +109,12 @@ func (l *testLake) writeBatch(tb testing.TB, dataset uint32, name string, rows [
 			in := partitions[prefix]
 			slices.SortFunc(in, func(a, b lake.Row) int { return bytes.Compare(a.AppendKey(nil), b.AppendKey(nil)) })
 			w := lake.NewPartWriter(ctx, l.store, lake.PartOptions{Dataset: dataset, Batch: name, Prefix: prefix, Limits: o.limits})
+			var key lake.Key
 			for _, r := range in {
-				if err := w.Append(&r); err != nil {
+				if err := key.Next(r.AppendKey(nil)); err != nil {
+					tb.Fatal(err)
+				}
+				if err := w.Append(&key); err != nil {
 					tb.Fatal(err)
 				}
 			}

@@ -1,7 +1,6 @@
 package lake
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 
@@ -28,13 +27,13 @@ const (
 )
 
 // MergeRuns merges the rows of partitions first to last, both included, of runs and passes them to yield in the order of
-// their keys, one of each record: the one with the smallest raw URL. A key is valid until yield returns.
+// their keys, one of each record: the one with the smallest raw URL.
 //
 // Rows are in the order of their keys over all these partitions, so each (run, partition) is a sorted input
 // of its own. Where there are more than can be merged at once, groups of runs are first merged into larger
 // ones; spill names them in the store by pass and number. They are
 // the same for the same runs, and the caller removes them with the rest of its staging area.
-func MergeRuns(ctx context.Context, store blob.Store, runs []Run, first, last byte, spill func(pass, n int) string, yield func(key []byte) error) error {
+func MergeRuns(ctx context.Context, store blob.Store, runs []Run, first, last byte, spill func(pass, n int) string, yield func(*Key) error) error {
 	partitions := int(last) - int(first) + 1
 	for pass := 0; ; pass++ {
 		if len(runs) <= maxSections {
@@ -43,7 +42,7 @@ func MergeRuns(ctx context.Context, store blob.Store, runs []Run, first, last by
 				return err
 			}
 			if n := countSections(opened, first, last); n <= maxSections {
-				return mergeSections(ctx, opened, first, last, n, yield)
+				return mergeSections(ctx, opened, first, last, n, records(yield))
 			}
 		}
 		// After this pass each group has at most one section a partition.
@@ -80,7 +79,7 @@ func mergeIntoRun(ctx context.Context, store blob.Store, runs []Run, first, last
 		if n == 0 {
 			continue
 		}
-		err := mergeSections(ctx, opened, part, part, n, func(key []byte) error { return w.append(part, key) })
+		err := mergeSections(ctx, opened, part, part, n, func(key []byte, shared int) error { return w.append(part, key, shared) })
 		if err != nil {
 			return Run{}, err
 		}
@@ -115,13 +114,13 @@ func countSections(runs []*RunReader, first, last byte) int {
 }
 
 // mergeSections merges all n sections of the partitions.
-func mergeSections(ctx context.Context, runs []*RunReader, first, last byte, n int, yield func(key []byte) error) error {
+func mergeSections(ctx context.Context, runs []*RunReader, first, last byte, n int, yield func(key []byte, shared int) error) error {
 	// Reads under way end with the merge, also where yield gives up.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	readBytes := min(maxSectionRead, int64(sectionReads/2/max(n, 1)))
 	slots := make(chan struct{}, concurrentReads)
-	sections := make([]*runSection, 0, n)
+	sections := make([]section, 0, n)
 	for _, r := range runs {
 		for p := int(first); p <= int(last); p++ {
 			if r.Rows(byte(p)) > 0 {
@@ -129,26 +128,30 @@ func mergeSections(ctx context.Context, runs []*RunReader, first, last byte, n i
 			}
 		}
 	}
+	return mergeKeys(ctx, sections, yield)
+}
+
+// section is a sorted input of a merge.
+type section interface {
+	// next returns the next key, valid until the call after, and the length of the longest prefix that it has in common with
+	// the one before; nil at the end.
+	next(ctx context.Context) (key []byte, shared int, err error)
+}
+
+// mergeKeys passes the keys of all sections to yield, ascending, each with the length of the longest
+// prefix that it has in common with the one before.
+func mergeKeys(ctx context.Context, sections []section, yield func(key []byte, shared int) error) error {
 	t, err := newLoserTree(ctx, sections)
 	if err != nil {
 		return err
 	}
-	var record []byte
 	for {
-		key := t.first()
+		key, shared := t.first()
 		if key == nil {
 			return nil
 		}
-		if record == nil || !bytes.HasPrefix(key, record) {
-			n := RecordPrefix(key)
-			if n < 0 {
-				s := t.sections[t.winner]
-				return s.bad("a row", "another key")
-			}
-			record = append(record[:0], key[:n]...)
-			if err := yield(key); err != nil {
-				return err
-			}
+		if err := yield(key, shared); err != nil {
+			return err
 		}
 		if err := t.pop(ctx); err != nil {
 			return err
@@ -156,20 +159,40 @@ func mergeSections(ctx context.Context, runs []*RunReader, first, last byte, n i
 	}
 }
 
+// records calls yield for one key of each record: the first, which has the smallest raw URL.
+func records(yield func(*Key) error) func(key []byte, shared int) error {
+	k := new(Key)
+	return func(key []byte, shared int) error {
+		if err := k.follow(key, shared); err != nil {
+			return fmt.Errorf("merge rows: %w", err)
+		}
+		if k.SameRecord() {
+			return nil
+		}
+		return yield(k)
+	}
+}
+
 // loserTree finds the smallest key of many sections with one comparison a level (Knuth, The
-// Art of Computer Programming 3, 5.4.1).
+// Art of Computer Programming 3, 5.4.1). Every key that lost remembers how much of its beginning it shares
+// with the one that beat it, so that a comparison is mostly one of two lengths: of two keys above
+// a third, the one that shares more with it is the smaller (Ng and Kakehi, "Merging string sequences by longest
+// common prefixes", 2008).
 type loserTree struct {
-	sections []*runSection
+	sections []section
 	// keys are the sections' keys, nil for one that has ended.
 	keys [][]byte
+	// shared is the length of the prefix a key shares with the one that beat it, of the winner's with
+	// the winner before; -1 of a section that has ended.
+	shared []int
 	// losers[i] lost the match at node i, 1 ≤ i < len(sections); leaf j is node len(sections)+j.
 	losers []int
 	winner int
 }
 
-func newLoserTree(ctx context.Context, sections []*runSection) (*loserTree, error) {
+func newLoserTree(ctx context.Context, sections []section) (*loserTree, error) {
 	n := len(sections)
-	t := &loserTree{sections: sections, keys: make([][]byte, n), losers: make([]int, n)}
+	t := &loserTree{sections: sections, keys: make([][]byte, n), shared: make([]int, n), losers: make([]int, n)}
 	if n == 0 {
 		return t, nil
 	}
@@ -183,22 +206,18 @@ func newLoserTree(ctx context.Context, sections []*runSection) (*loserTree, erro
 		winners[n+i] = i
 	}
 	for i := n - 1; i > 0; i-- {
-		a, b := winners[2*i], winners[2*i+1]
-		if t.less(b, a) {
-			a, b = b, a
-		}
-		winners[i], t.losers[i] = a, b
+		winners[i], t.losers[i] = t.play(winners[2*i], winners[2*i+1])
 	}
 	t.winner = winners[1]
 	return t, nil
 }
 
-// first is the smallest key, nil when all sections have ended.
-func (t *loserTree) first() []byte {
+// first is the smallest key and what it shares with the one before, nil when all sections have ended.
+func (t *loserTree) first() (key []byte, shared int) {
 	if len(t.keys) == 0 {
-		return nil
+		return nil, 0
 	}
-	return t.keys[t.winner]
+	return t.keys[t.winner], t.shared[t.winner]
 }
 
 // pop takes the smallest key away.
@@ -208,29 +227,45 @@ func (t *loserTree) pop(ctx context.Context) error {
 		return err
 	}
 	for i := (len(t.sections) + w) / 2; i > 0; i /= 2 {
-		if t.less(t.losers[i], w) {
-			w, t.losers[i] = t.losers[i], w
+		l := t.losers[i]
+		if t.shared[l] < t.shared[w] {
+			continue
 		}
+		w, t.losers[i] = t.play(w, l)
 	}
 	t.winner = w
 	return nil
 }
 
 func (t *loserTree) advance(ctx context.Context, i int) error {
-	ok, err := t.sections[i].next(ctx)
+	key, shared, err := t.sections[i].next(ctx)
 	if err != nil {
 		return fmt.Errorf("merge runs: %w", err)
 	}
-	t.keys[i] = nil
-	if ok {
-		t.keys[i] = t.sections[i].key
+	if key == nil {
+		shared = -1
 	}
+	t.keys[i], t.shared[i] = key, shared
 	return nil
 }
 
-func (t *loserTree) less(a, b int) bool {
-	if t.keys[a] == nil || t.keys[b] == nil {
-		return t.keys[a] != nil
+// play lets two keys meet that know what they share with the same third key, which is below both.
+func (t *loserTree) play(a, b int) (winner, loser int) {
+	switch x, y := t.shared[a], t.shared[b]; {
+	case x > y:
+		return a, b
+	case x < y:
+		return b, a
+	case x < 0:
+		return a, b
+	default:
+		k, l := t.keys[a], t.keys[b]
+		n := x + commonPrefix(k[x:], l[x:])
+		if n == len(k) || n < len(l) && k[n] < l[n] {
+			t.shared[b] = n
+			return a, b
+		}
+		t.shared[a] = n
+		return b, a
 	}
-	return bytes.Compare(t.keys[a], t.keys[b]) < 0
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go/format"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake/blob"
@@ -358,6 +359,8 @@ type pageDecoder struct {
 	zstd    *zstd.Decoder
 	raw     []byte // decompressed values
 	defined []bool // per row, of optional columns
+	lengths []int32
+	before  []byte // the value before the first asked one
 }
 
 // keepDecoded is the most scratch space a pooled decoder keeps: the largest usual page.
@@ -417,8 +420,9 @@ func readPageHeader(raw []byte, col Column, rows int, part string, section strin
 					h.nulls = int(r.int(g, thriftI32, 0, int64(rows)))
 				case 3: // rows
 					r.int(g, thriftI32, int64(rows), int64(rows))
-				case 4: // encoding: PLAIN
-					r.int(g, thriftI32, 0, 0)
+				case 4:
+					encoding := int64(columnDefs[col].encoding())
+					r.int(g, thriftI32, encoding, encoding)
 				case 5:
 					h.levels = int(r.int(g, thriftI32, 0, MaxPageBytes))
 				case 6: // repetition levels
@@ -511,7 +515,7 @@ func (d *pageDecoder) page(dst *Columns, col Column, part string, off int64, raw
 			return bad(fmt.Sprintf("%d values of 8 bytes", n), len(values))
 		}
 	default:
-		if !appendStrings(dst.strings(col), values, defined, n, lo, hi) {
+		if !d.appendStrings(dst.strings(col), values, defined, n, lo, hi) {
 			return bad(fmt.Sprintf("%d strings", n), fmt.Sprintf("other in %d bytes", len(values)))
 		}
 		return nil
@@ -623,50 +627,70 @@ func appendInt64s(dst []int64, values []byte, defined []bool, lo, hi int) []int6
 	return dst
 }
 
-// appendStrings appends the strings of rows [lo, hi) of a page of n PLAIN values: u32 length, bytes. Defined is
-// empty where every row has one. The whole page is walked, so that a length that does not fit is noticed wherever it is.
-func appendStrings(dst *[]string, values []byte, defined []bool, n, lo, hi int) bool {
+// appendStrings appends the strings of rows [lo, hi) of a page of n values as DELTA_BYTE_ARRAY. Defined is
+// empty where every row has one. A value that repeats the one before is the same string.
+func (d *pageDecoder) appendStrings(dst *[]string, values []byte, defined []bool, n, lo, hi int) bool {
+	lengths, rest, ok := readDeltaPacked(d.lengths[:0], values, n)
+	if ok {
+		lengths, rest, ok = readDeltaPacked(lengths, rest, n)
+	}
+	d.lengths = lengths
+	if !ok {
+		return false
+	}
+	prefixes, suffixes := lengths[:n], lengths[n:]
 	from, to := lo, hi // values, where rows are without nulls
 	if len(defined) > 0 {
 		from = countTrue(defined[:lo])
 		to = from + countTrue(defined[lo:hi])
 	}
-	off, start, end := 0, 0, 0
-	for i := range n {
-		if i == from {
-			start = off
-		}
-		if len(values)-off < 4 {
+	// All lengths are checked, wherever they are, and with them how much memory the asked values take.
+	arena, left, last := 0, len(rest), 0
+	for i, prefix := range prefixes {
+		suffix := int(suffixes[i])
+		if prefix < 0 || int(prefix) > last || suffix < 0 || suffix > left {
 			return false
 		}
-		size := int(binary.LittleEndian.Uint32(values[off:]))
-		off += 4
-		if size > len(values)-off {
-			return false
+		left -= suffix
+		if i >= from && i < to && (suffix > 0 || int(prefix) != last || i == from) {
+			if arena += int(prefix) + suffix; arena > MaxPageBytes {
+				return false
+			}
 		}
-		off += size
-		if i+1 == to {
-			end = off
+		if last = int(prefix) + suffix; last > MaxPageBytes {
+			return false
 		}
 	}
-	if off != len(values) {
+	if left != 0 {
 		return false
 	}
-	if from == to {
-		start, end = 0, 0
+	before := d.before[:0]
+	for i := range from {
+		before = append(before[:prefixes[i]], rest[:suffixes[i]]...)
+		rest = rest[suffixes[i]:]
 	}
-	// One copy of the bytes between, lengths and all, of which the strings are slices.
-	arena := string(values[start:end])
+	d.before = before
+	if cap(before) > keepDecoded {
+		d.before = nil
+	}
+	buf := make([]byte, 0, arena)
 	out := *dst
-	at := 0
+	value := view(before)
+	i := from
 	for row := lo; row < hi; row++ {
 		if len(defined) > 0 && !defined[row] {
 			out = append(out, "")
 			continue
 		}
-		size := int(binary.LittleEndian.Uint32(values[start+at:]))
-		out = append(out, arena[at+4:at+4+size])
-		at += 4 + size
+		prefix, suffix := int(prefixes[i]), int(suffixes[i])
+		if suffix > 0 || prefix != len(value) || i == from {
+			start := len(buf)
+			buf = append(append(buf, value[:prefix]...), rest[:suffix]...)
+			rest = rest[suffix:]
+			value = view(buf[start:])
+		}
+		out = append(out, value)
+		i++
 	}
 	*dst = out
 	return true
@@ -676,8 +700,6 @@ func appendStrings(dst *[]string, values []byte, defined []bool, n, lo, hi int) 
 const parquetMagic = "PAR1"
 
 const (
-	// codecZSTD is the Parquet format's number of the only compression parts use.
-	codecZSTD = 6
 	// indexReadBytes is how much is read at once where a whole part is read.
 	indexReadBytes = 4 << 20
 	// maxIndexBytes bounds a part's footer, and its column and offset indexes together. A part of PartBytes has at
@@ -870,7 +892,7 @@ func decodeRowGroup(r thriftReader) (chunks [NumColumns]chunkMeta, rows int64) {
 				r.Fail(fmt.Sprintf("%d columns", NumColumns), n)
 			}
 			for c := 0; c < NumColumns && r.Err() == nil; c++ {
-				decodeChunk(r, &chunks[c])
+				decodeChunk(r, columnDefs[c].codec, &chunks[c])
 			}
 		case 3:
 			rows = r.int(f, thriftI64, 1, maxRows)
@@ -886,7 +908,7 @@ func decodeRowGroup(r thriftReader) (chunks [NumColumns]chunkMeta, rows int64) {
 	return chunks, rows
 }
 
-func decodeChunk(r thriftReader, m *chunkMeta) {
+func decodeChunk(r thriftReader, codec format.CompressionCodec, m *chunkMeta) {
 	r.structure(func(f thriftField) {
 		switch f.id {
 		case 3:
@@ -896,7 +918,7 @@ func decodeChunk(r thriftReader, m *chunkMeta) {
 			r.structure(func(f thriftField) {
 				switch f.id {
 				case 4:
-					r.int(f, thriftI32, codecZSTD, codecZSTD)
+					r.int(f, thriftI32, int64(codec), int64(codec))
 				case 5:
 					m.groupRows = r.int(f, thriftI64, 1, maxRows)
 				case 7:

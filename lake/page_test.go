@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -408,10 +409,31 @@ func FuzzBuildPageIndex(f *testing.F) {
 	})
 }
 
-// page builds a page with a correct Parquet checksum from a header and a body.
+// page builds a page of numbers with a correct Parquet checksum from a header and a body.
 func page(h pageHeader, rows int, body []byte) []byte {
+	return encodedPage(h, rows, encodingPlain, body)
+}
+
+func encodedPage(h pageHeader, rows, encoding int, body []byte) []byte {
 	h.compressed, h.crc = len(body), crc32.ChecksumIEEE(body)
-	return append(appendPageHeader(nil, h, rows), body...)
+	return append(appendPageHeader(nil, h, rows, encoding), body...)
+}
+
+// strings builds a page of text as DELTA_BYTE_ARRAY.
+func stringsPage(prefixes, suffixes []int32, text string) []byte {
+	body := append(appendDeltaPacked(appendDeltaPacked(nil, prefixes), suffixes), text...)
+	return encodedPage(pageHeader{uncompressed: len(body)}, len(prefixes), encodingDeltaByteArray, body)
+}
+
+// longStrings is a page of n strings of nearly MaxPageBytes each, of which no two are equal.
+func longStrings(n int) []byte {
+	prefixes, suffixes := make([]int32, n), make([]int32, n)
+	text := strings.Repeat("a", MaxPageBytes/2) + strings.Repeat("b", n-1)
+	suffixes[0] = MaxPageBytes / 2
+	for i := 1; i < n; i++ {
+		prefixes[i], suffixes[i] = MaxPageBytes/2-1, 1
+	}
+	return stringsPage(prefixes, suffixes, text)
 }
 
 func TestPagesThatDoNotAgreeWithTheirHeaderAreRefused(t *testing.T) {
@@ -421,7 +443,6 @@ func TestPagesThatDoNotAgreeWithTheirHeaderAreRefused(t *testing.T) {
 		}
 		return b
 	}
-	text := func(n uint32, s string) []byte { return append(u32(n), s...) }
 	for name, tc := range map[string]struct {
 		col  Column
 		rows int
@@ -436,11 +457,19 @@ func TestPagesThatDoNotAgreeWithTheirHeaderAreRefused(t *testing.T) {
 		"not zstd":                    {ColDatasetID, 2, page(pageHeader{uncompressed: 8, zstd: true}, 2, u32(1, 2)), false},
 		"nulls in a required column":  {ColDatasetID, 2, page(pageHeader{uncompressed: 4, nulls: 1}, 2, u32(1)), false},
 		"levels in a required column": {ColDatasetID, 2, page(pageHeader{uncompressed: 10, levels: 2}, 2, append([]byte{4, 1}, u32(1, 2)...)), false},
-		"strings":                     {ColHost, 2, page(pageHeader{uncompressed: 9}, 2, append(text(1, "a"), text(0, "")...)), true},
-		"a string too long":           {ColHost, 2, page(pageHeader{uncompressed: 9}, 2, append(text(1, "a"), text(1, "")...)), false},
-		"a string of 4 GiB":           {ColHost, 1, page(pageHeader{uncompressed: 4}, 1, u32(0xffffffff)), false},
-		"bytes after the strings":     {ColHost, 1, page(pageHeader{uncompressed: 6}, 1, text(1, "ab")), false},
-		"half a length":               {ColHost, 1, page(pageHeader{uncompressed: 2}, 1, []byte{0, 0}), false},
+		"strings":                     {ColHost, 3, stringsPage([]int32{0, 1, 2}, []int32{1, 1, 0}, "ab"), true},
+		"plain strings":               {ColHost, 1, page(pageHeader{uncompressed: 5}, 1, append(u32(1), 'a')), false},
+		"delta of numbers":            {ColDatasetID, 1, encodedPage(pageHeader{uncompressed: 4}, 1, encodingDeltaByteArray, u32(1)), false},
+		"a suffix too long":           {ColHost, 2, stringsPage([]int32{0, 0}, []int32{1, 2}, "ab"), false},
+		"a prefix of the first":       {ColHost, 1, stringsPage([]int32{1}, []int32{1}, "a"), false},
+		"a prefix too long":           {ColHost, 2, stringsPage([]int32{0, 2}, []int32{1, 1}, "ab"), false},
+		"a prefix below zero":         {ColHost, 2, stringsPage([]int32{0, -1}, []int32{1, 1}, "ab"), false},
+		"a suffix below zero":         {ColHost, 2, stringsPage([]int32{0, 1}, []int32{2, -1}, "a"), false},
+		"a string of 2 GiB":           {ColHost, 1, stringsPage([]int32{0}, []int32{math.MaxInt32}, ""), false},
+		"bytes after the strings":     {ColHost, 1, stringsPage([]int32{0}, []int32{1}, "ab"), false},
+		"strings of 16 TiB":           {ColHost, 1 << 20, longStrings(1 << 20), false},
+		"more lengths than rows":      {ColHost, 1, encodedPage(pageHeader{uncompressed: 17}, 1, encodingDeltaByteArray, append(appendDeltaPacked(nil, []int32{0, 0}), appendDeltaPacked(nil, []int32{0, 0})...)), false},
+		"half of the lengths":         {ColHost, 1, encodedPage(pageHeader{uncompressed: 5}, 1, encodingDeltaByteArray, appendDeltaPacked(nil, []int32{0})), false},
 		"levels":                      {ColPort, 3, page(pageHeader{uncompressed: 6, levels: 2, nulls: 2}, 3, append([]byte{3, 2}, u32(80)...)), true},
 		"runs of levels":              {ColPort, 3, page(pageHeader{uncompressed: 8, levels: 4, nulls: 2}, 3, append([]byte{4, 0, 2, 1}, u32(80)...)), true},
 		"all null":                    {ColPort, 3, page(pageHeader{uncompressed: 2, levels: 2, nulls: 3}, 3, []byte{6, 0}), true},
@@ -493,7 +522,7 @@ func TestGolden(t *testing.T) {
 	}
 	store, parts := writeParts(t, rows, testOptions(t, PartLimits{PageRows: 2}))
 	written := partBytes(t, store, parts[0])
-	partFile := filepath.Join("testdata", "part-v1.parquet")
+	partFile := filepath.Join("testdata", "part-v2.parquet")
 	if *updateGolden {
 		if err := os.WriteFile(partFile, written, 0o644); err != nil {
 			t.Fatal(err)

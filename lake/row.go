@@ -3,6 +3,7 @@ package lake
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -69,95 +70,140 @@ func appendOptional(dst []byte, v int64, ok bool) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, 1), uint64(v)^keySign)
 }
 
-// ParseKey fills r from a key. The strings are views into key and valid as long as its
-// bytes are left alone. A key that AppendKey did not make is a *codec.CorruptError.
-func ParseKey(key []byte, r *Row) error {
-	p := keyParser{key: key}
-	r.Domain = p.text("domain")
-	r.Host = p.text("host")
-	r.PathQuery = p.text("path_query")
-	r.Scheme = p.text("scheme")
-	r.Port = -1
-	if b := p.optional("port", 2); b != nil {
-		r.Port = int32(binary.BigEndian.Uint16(b))
-	}
-	r.TS, r.HasTS = 0, false
-	if b := p.optional("ts", 8); b != nil {
-		r.TS, r.HasTS = int64(binary.BigEndian.Uint64(b)^keySign), true
-	}
-	r.Size, r.HasSize = 0, false
-	if b := p.optional("size", 8); b != nil {
-		r.Size, r.HasSize = int64(binary.BigEndian.Uint64(b)^keySign), true
-	}
-	r.Extras = p.text("extras")
-	r.RawURL = view(key[p.at:])
-	return p.err
+// A key's fields, in its order. What stands behind the last is the raw URL.
+const (
+	keyDomain = iota
+	keyHost
+	keyPath
+	keyScheme
+	keyPort
+	keyTS
+	keySize
+	keyExtras
+	keyFields
+)
+
+// keyFieldNames are the fields as errors name them.
+var keyFieldNames = [keyFields]string{"domain", "host", "path_query", "scheme", "port", "ts", "size", "extras"}
+
+// keyFieldWidth is the size of a field that is a number, 0 for a string.
+var keyFieldWidth = [keyFields]int{keyPort: 2, keyTS: 8, keySize: 8}
+
+var errOrder = errors.New("row is not after the one before")
+
+// Key is where a walk over ascending keys stands. Neighbours share long beginnings, so that each step parses
+// only what differs. The zero value stands before the first key.
+type Key struct {
+	key    []byte
+	shared int // length of the common prefix with the key before
+	// changed is the first field that differs from the row before, keyFields where none does.
+	changed int
+	// ends are where the fields end, terminators included. Everything up to the last is the record.
+	ends [keyFields]int
+	rows int64 // records so far, this one included
 }
 
-// RecordPrefix is the length of key without its raw URL. Of two keys the records are equal
-// exactly if one starts with the other's record, since no record is a beginning of another.
-// It is -1 for what is no key.
-func RecordPrefix(key []byte) int {
-	p := keyParser{key: key}
-	for range 4 {
-		p.text("")
+// Next steps to key, which it copies. A key that AppendKey did not make is a *codec.CorruptError; one that is below
+// that before it, an error too.
+func (k *Key) Next(key []byte) error { return k.follow(key, commonPrefix(k.key, key)) }
+
+// follow is Next for a caller who knows the length of the longest common prefix.
+func (k *Key) follow(key []byte, shared int) error {
+	if len(key) > MaxKey {
+		return fmt.Errorf("%w: key of %d bytes, allowed are %d", ErrRowTooLarge, len(key), MaxKey)
 	}
-	p.optional("", 2)
-	p.optional("", 8)
-	p.optional("", 8)
-	p.text("")
-	if p.err != nil {
+	if shared < len(k.key) && (shared == len(key) || k.key[shared] > key[shared]) {
+		return errOrder
+	}
+	k.key = append(k.key[:shared], key[shared:]...)
+	k.shared = shared
+	f := 0
+	for f < keyFields && k.ends[f] > 0 && k.ends[f] <= shared {
+		f++
+	}
+	if k.changed = f; f == keyFields {
+		return nil
+	}
+	k.rows++
+	at := k.start(f)
+	for ; f < keyFields; f++ {
+		end := 0
+		switch width := keyFieldWidth[f]; {
+		case width == 0:
+			// Up to shared the field is as it was before, and did not end.
+			from := max(at, shared)
+			n := bytes.IndexByte(k.key[from:], 0)
+			if n < 0 {
+				return k.corrupt(f, at, "a zero byte after it", "none")
+			}
+			end = from + n + 1
+		case at == len(k.key):
+			return k.corrupt(f, at, "a byte", "the end")
+		case k.key[at] == 0:
+			end = at + 1
+		case k.key[at] != 1:
+			return k.corrupt(f, at, "0 or 1", k.key[at])
+		case len(k.key)-at-1 < width:
+			return k.corrupt(f, at, fmt.Sprintf("%d bytes", width), len(k.key)-at-1)
+		default:
+			end = at + 1 + width
+		}
+		k.ends[f] = end
+		at = end
+	}
+	return nil
+}
+
+// corrupt leaves k before the first key.
+func (k *Key) corrupt(field, at int, want, got any) error {
+	*k = Key{key: k.key[:0]}
+	return codec.Corrupt("row key", keyFieldNames[field], int64(at), want, got)
+}
+
+// SameRecord reports that the row differs from the one before in its raw URL at most.
+func (k *Key) SameRecord() bool { return k.changed == keyFields }
+
+// start is where a field starts.
+func (k *Key) start(field int) int {
+	if field == 0 {
+		return 0
+	}
+	return k.ends[field-1]
+}
+
+// text is the value of a field that is a string.
+func (k *Key) text(field int) []byte { return k.key[k.start(field) : k.ends[field]-1] }
+
+// rawURL is what stands behind the record.
+func (k *Key) rawURL() []byte { return k.key[k.ends[keyFields-1]:] }
+
+// port is -1 for none.
+func (k *Key) port() int32 {
+	at := k.start(keyPort)
+	if k.key[at] == 0 {
 		return -1
 	}
-	return p.at
+	return int32(binary.BigEndian.Uint16(k.key[at+1:]))
 }
 
-// keyParser walks over the fields of a key. After a failure it yields nothing.
-type keyParser struct {
-	key []byte
-	at  int
-	err error
-}
-
-func (p *keyParser) text(field string) string {
-	if p.err != nil {
-		return ""
+// number is the value of ts or size.
+func (k *Key) number(field int) (v int64, ok bool) {
+	at := k.start(field)
+	if k.key[at] == 0 {
+		return 0, false
 	}
-	n := bytes.IndexByte(p.key[p.at:], 0)
-	if n < 0 {
-		p.fail(field, "a zero byte after it", "none")
-		return ""
-	}
-	s := view(p.key[p.at : p.at+n])
-	p.at += n + 1
-	return s
+	return int64(binary.BigEndian.Uint64(k.key[at+1:]) ^ keySign), true
 }
 
-// optional returns the n bytes of a present field, nil for an absent one.
-func (p *keyParser) optional(field string, n int) []byte {
-	switch {
-	case p.err != nil:
-		return nil
-	case p.at == len(p.key):
-		p.fail(field, "a byte", "the end")
-		return nil
-	case p.key[p.at] == 0:
-		p.at++
-		return nil
-	case p.key[p.at] != 1:
-		p.fail(field, "0 or 1", p.key[p.at])
-		return nil
-	case len(p.key)-p.at-1 < n:
-		p.fail(field, fmt.Sprintf("%d bytes", n), len(p.key)-p.at-1)
-		return nil
+// Row is the row. Its strings are views into k, valid until the next step.
+func (k *Key) Row() Row {
+	r := Row{
+		Domain: view(k.text(keyDomain)), Host: view(k.text(keyHost)), PathQuery: view(k.text(keyPath)), Scheme: view(k.text(keyScheme)),
+		Port: k.port(), Extras: view(k.text(keyExtras)), RawURL: view(k.rawURL()),
 	}
-	b := p.key[p.at+1 : p.at+1+n]
-	p.at += 1 + n
-	return b
-}
-
-func (p *keyParser) fail(field string, want, got any) {
-	p.err = codec.Corrupt("row key", field, int64(p.at), want, got)
+	r.TS, r.HasTS = k.number(keyTS)
+	r.Size, r.HasSize = k.number(keySize)
+	return r
 }
 
 // view is b as a string that is valid as long as b is left alone.

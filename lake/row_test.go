@@ -84,11 +84,17 @@ func TestKeysSortLikeRows(t *testing.T) {
 			if want, got := compareRows(a, b), bytes.Compare(keys[i], keys[j]); want != got {
 				t.Fatalf("%+v and %+v compare %d, their keys %d", a, b, want, got)
 			}
-			if want, got := record(a) == record(b), bytes.HasPrefix(keys[j], keys[i][:lake.RecordPrefix(keys[i])]); want != got {
-				t.Fatalf("%+v and %+v are one record: %v, by their keys %v", a, b, want, got)
-			}
 		}
 	}
+}
+
+// parse is the row of a key on its own.
+func parse(key []byte) (lake.Row, error) {
+	var k lake.Key
+	if err := k.Next(key); err != nil {
+		return lake.Row{}, err
+	}
+	return k.Row(), nil
 }
 
 func TestKeyRoundTrip(t *testing.T) {
@@ -96,17 +102,48 @@ func TestKeyRoundTrip(t *testing.T) {
 	for range 5000 {
 		want := m.row()
 		key := want.AppendKey([]byte("before"))[len("before"):]
-		// What was there before must not shine through.
-		got := m.row()
-		if err := lake.ParseKey(key, &got); err != nil {
+		got, err := parse(key)
+		if err != nil {
 			t.Fatalf("%+v: %v", want, err)
 		}
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Fatalf("differs: %s", diff)
 		}
-		plain := record(want)
-		if n := lake.RecordPrefix(key); !bytes.Equal(key[:n], plain.AppendKey(nil)) {
-			t.Fatalf("%+v: the record is %d bytes of %d", want, n, len(key))
+	}
+}
+
+// What a step does not parse again must be what it was.
+func TestStepsOverSortedKeys(t *testing.T) {
+	m := newRowMaker(4)
+	rows := make([]lake.Row, 20_000)
+	for i := range rows {
+		rows[i] = m.row()
+	}
+	slices.SortFunc(rows, compareRows)
+	var k lake.Key
+	for i, want := range rows {
+		if err := k.Next(want.AppendKey(nil)); err != nil {
+			t.Fatalf("%+v: %v", want, err)
+		}
+		if diff := gocmp.Diff(want, k.Row()); diff != "" {
+			t.Fatalf("row %d differs: %s", i, diff)
+		}
+		if same := i > 0 && record(want) == record(rows[i-1]); same != k.SameRecord() {
+			t.Fatalf("%+v after %+v: one record %v, the keys say %v", want, rows[i-1], same, k.SameRecord())
+		}
+	}
+	for i, r := range rows {
+		if j := m.rng.IntN(len(rows)); compareRows(r, rows[j]) > 0 {
+			var k lake.Key
+			if err := k.Next(r.AppendKey(nil)); err != nil {
+				t.Fatal(err)
+			}
+			if k.Next(rows[j].AppendKey(nil)) == nil {
+				t.Fatalf("row %d after row %d", j, i)
+			}
+			if diff := gocmp.Diff(r, k.Row()); diff != "" {
+				t.Fatalf("a refused step changed the row: %s", diff)
+			}
 		}
 	}
 }
@@ -115,44 +152,56 @@ func TestTruncatedKeyIsCorruptOrHasAShorterRawURL(t *testing.T) {
 	row := lake.Row{Domain: "example.org", Host: "www.example.org", PathQuery: "/a", Scheme: "https", Port: 8080,
 		TS: 5, HasTS: true, Size: 6, HasSize: true, Extras: "{}", RawURL: "raw"}
 	key := row.AppendKey(nil)
-	record := lake.RecordPrefix(key)
+	record := len(key) - len(row.RawURL)
 	for n := range key {
-		var got lake.Row
-		err := lake.ParseKey(key[:n], &got)
+		got, err := parse(key[:n])
 		if n >= record {
 			if err != nil || got.RawURL != "raw"[:n-record] {
 				t.Errorf("cut to %d bytes: %q, %v", n, got.RawURL, err)
 			}
 			continue
 		}
-		if !errors.Is(err, codec.ErrCorrupt) || lake.RecordPrefix(key[:n]) != -1 {
-			t.Errorf("cut to %d bytes: %v, record of %d bytes", n, err, lake.RecordPrefix(key[:n]))
+		if !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("cut to %d bytes: %v", n, err)
 		}
 	}
 }
 
-func FuzzParseKey(f *testing.F) {
+// FuzzKey steps over two keys and parses the second as if it stood alone.
+func FuzzKey(f *testing.F) {
 	m := newRowMaker(3)
 	for range 20 {
-		row := m.row()
-		f.Add(row.AppendKey(nil))
+		a, b := m.row(), m.row()
+		f.Add(a.AppendKey(nil), b.AppendKey(nil))
 	}
-	f.Add([]byte("a\x00b\x00/\x00http\x00\x02"))
-	f.Fuzz(func(t *testing.T, key []byte) {
-		var row lake.Row
-		err := lake.ParseKey(key, &row)
-		n := lake.RecordPrefix(key)
-		if err != nil {
-			if !errors.Is(err, codec.ErrCorrupt) || n != -1 {
-				t.Fatalf("%v, record of %d bytes", err, n)
+	f.Add([]byte("a\x00b\x00/\x00http\x00\x02"), []byte("a\x00b\x00/\x00http\x00\x02"))
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		var k lake.Key
+		if err := k.Next(a); err != nil {
+			if !errors.Is(err, codec.ErrCorrupt) {
+				t.Fatal(err)
 			}
 			return
 		}
-		if again := row.AppendKey(nil); !slices.Equal(again, key) {
-			t.Fatalf("key %q parsed and written is %q", key, again)
+		first := k.Row()
+		if again := first.AppendKey(nil); !bytes.Equal(again, a) {
+			t.Fatalf("key %q parsed and written is %q", a, again)
 		}
-		if n < 0 || string(key[n:]) != row.RawURL {
-			t.Fatalf("record of %d bytes, raw URL %q", n, row.RawURL)
+		record := record(first)
+		same := bytes.HasPrefix(b, record.AppendKey(nil))
+		err := k.Next(b)
+		alone, aloneErr := parse(b)
+		switch {
+		case bytes.Compare(a, b) > 0:
+			if err == nil {
+				t.Fatalf("%q after %q", b, a)
+			}
+		case (err == nil) != (aloneErr == nil):
+			t.Fatalf("%q after %q: %v, alone %v", b, a, err, aloneErr)
+		case err == nil:
+			if diff := gocmp.Diff(alone, k.Row()); diff != "" || k.SameRecord() != same {
+				t.Fatalf("%q after %q: one record %v, want %v; %s", b, a, k.SameRecord(), same, diff)
+			}
 		}
 	})
 }

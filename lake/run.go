@@ -88,16 +88,18 @@ func newRunWriter(ctx context.Context, store blob.Store, key string) (*runWriter
 	return w, nil
 }
 
-// append adds a key; (partition, key) must be above the one before.
-func (w *runWriter) append(partition byte, key []byte) error {
-	shared := 0
+// append adds a key that has a prefix of shared bytes, the longest possible, in common with the one before in its
+// partition. (partition, key) must not be below the one before, and is left out where it is equal.
+func (w *runWriter) append(partition byte, key []byte, shared int) error {
 	switch {
 	case w.rows > 0 && partition < w.part:
 		return fmt.Errorf("write run %s: partition %d after %d", w.key, partition, w.part)
 	case w.rows > 0 && partition == w.part:
-		shared = commonPrefix(w.last, key)
+		if shared == len(key) && shared == len(w.last) {
+			return nil
+		}
 		if shared == len(key) || shared < len(w.last) && w.last[shared] > key[shared] {
-			return fmt.Errorf("write run %s: row %d is not above the one before", w.key, w.rows)
+			return fmt.Errorf("write run %s: row %d is below the one before", w.key, w.rows)
 		}
 		if len(w.frame) >= runFrame {
 			if err := w.flush(); err != nil {
@@ -108,15 +110,15 @@ func (w *runWriter) append(partition byte, key []byte) error {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		w.part = partition
+		w.part, shared = partition, 0
 	}
+	w.last = append(w.last[:shared], key[shared:]...)
 	if len(w.frame) == 0 {
 		shared = 0
 	}
 	w.frame = binary.AppendUvarint(w.frame, uint64(shared))
 	w.frame = binary.AppendUvarint(w.frame, uint64(len(key)-shared))
 	w.frame = append(w.frame, key[shared:]...)
-	w.last = append(w.last[:shared], key[shared:]...)
 	p := &w.parts[partition]
 	p.rows++
 	p.bytes += int64(len(key))
@@ -293,12 +295,11 @@ type runSection struct {
 	slots     chan struct{}
 	fetched   chan fetch // the read under way, nil if none
 
-	raw     []byte // compressed bytes of frames [lo, hi)
-	lo, hi  int
-	frame   []byte
-	at      int
-	key     []byte
-	started bool // key holds one of this section
+	raw    []byte // compressed bytes of frames [lo, hi)
+	lo, hi int
+	frame  []byte
+	at     int
+	key    []byte // the last one returned
 }
 
 // fetch is the outcome of one read.
@@ -351,19 +352,18 @@ func (s *runSection) ahead(ctx context.Context) {
 	}()
 }
 
-// next makes the next key stand in s.key, which is valid until the call after. It returns false at the end.
-func (s *runSection) next(ctx context.Context) (bool, error) {
+func (s *runSection) next(ctx context.Context) (key []byte, common int, err error) {
 	for s.at == len(s.frame) {
 		if s.lo == s.hi {
 			if s.fetched == nil {
 				if s.left != 0 {
-					return false, codec.Corrupt(s.run.key, s.name(), -1, fmt.Sprintf("%d more rows", s.left), "the end")
+					return nil, 0, codec.Corrupt(s.run.key, s.name(), -1, fmt.Sprintf("%d more rows", s.left), "the end")
 				}
-				return false, nil
+				return nil, 0, nil
 			}
 			f := <-s.fetched
 			if f.err != nil {
-				return false, f.err
+				return nil, 0, f.err
 			}
 			s.raw, s.lo, s.hi = f.raw, f.lo, f.hi
 			s.ahead(ctx)
@@ -371,7 +371,7 @@ func (s *runSection) next(ctx context.Context) (bool, error) {
 		_, n := s.run.frames.Place(s.lo, s.lo+1)
 		frame, err := s.run.frames.Decode(s.lo, s.raw[:n])
 		if err != nil {
-			return false, err
+			return nil, 0, err
 		}
 		s.raw = s.raw[n:]
 		s.lo++
@@ -380,37 +380,35 @@ func (s *runSection) next(ctx context.Context) (bool, error) {
 	first := s.at == 0
 	shared, n := binary.Uvarint(s.frame[s.at:])
 	if n <= 0 {
-		return false, s.bad("a varint", "none")
+		return nil, 0, s.bad("a varint", "none")
 	}
 	length, m := binary.Uvarint(s.frame[s.at+n:])
 	if m <= 0 {
-		return false, s.bad("a varint", "none")
+		return nil, 0, s.bad("a varint", "none")
 	}
 	from := s.at + n + m
 	switch {
 	case length == 0 || length > uint64(len(s.frame)-from):
-		return false, s.bad(fmt.Sprintf("1 to %d bytes", len(s.frame)-from), length)
+		return nil, 0, s.bad(fmt.Sprintf("1 to %d bytes", len(s.frame)-from), length)
 	case first && shared != 0:
-		return false, s.bad("a whole key first", fmt.Sprintf("%d bytes shared", shared))
+		return nil, 0, s.bad("a whole key first", fmt.Sprintf("%d bytes shared", shared))
 	case shared > uint64(len(s.key)) || shared+length > MaxKey:
-		return false, s.bad(fmt.Sprintf("at most %d bytes shared, %d in all", len(s.key), MaxKey), fmt.Sprintf("%d and %d", shared, length))
+		return nil, 0, s.bad(fmt.Sprintf("at most %d bytes shared, %d in all", len(s.key), MaxKey), fmt.Sprintf("%d and %d", shared, length))
 	case s.left == 0:
-		return false, s.bad("the end", "another row")
+		return nil, 0, s.bad("the end", "another row")
 	}
 	suffix := s.frame[from : from+int(length)]
-	switch {
-	case first && s.started:
-		if bytes.Compare(s.key, suffix) >= 0 {
-			return false, s.bad("ascending keys", "another order")
-		}
-	case !first && int(shared) < len(s.key) && s.key[shared] >= suffix[0]:
-		return false, s.bad("ascending keys", "another order")
+	common = int(shared)
+	if first {
+		common = commonPrefix(s.key, suffix)
+	}
+	if rest := suffix[common-int(shared):]; common < len(s.key) && (len(rest) == 0 || s.key[common] >= rest[0]) || len(rest) == 0 {
+		return nil, 0, s.bad("ascending keys", "another order")
 	}
 	s.key = append(s.key[:shared], suffix...)
 	s.at = from + int(length)
 	s.left--
-	s.started = true
-	return true, nil
+	return s.key, common, nil
 }
 
 func (s *runSection) name() string { return fmt.Sprintf("partition %02x", s.partition) }
@@ -525,8 +523,8 @@ func (p *bufferPart) row(r rowRef) []byte {
 	return c[r.off : r.off+n]
 }
 
-// WriteRun sorts the rows, leaves one of each record, the one with the smallest raw URL, writes them as a run under key
-// and empties the buffer. After an error the buffer has the same rows still.
+// WriteRun sorts the rows, leaves one of those that are equal, writes them as a run under key and empties the
+// buffer. After an error the buffer has the same rows still.
 func (b *RowBuffer) WriteRun(ctx context.Context, store blob.Store, key string) (Run, error) {
 	w, err := newRunWriter(ctx, store, key)
 	if err != nil {
@@ -534,20 +532,16 @@ func (b *RowBuffer) WriteRun(ctx context.Context, store blob.Store, key string) 
 	}
 	defer w.abort()
 	for i := range b.parts {
-		p := &b.parts[i]
-		p.sort(p.rows, 0)
-		var record []byte
-		for _, r := range p.rows {
-			row := p.row(r)
-			if record != nil && bytes.HasPrefix(row, record) {
-				continue
+		s := b.parts[i].section()
+		for {
+			row, shared, err := s.next(ctx)
+			if err != nil {
+				return Run{}, err
 			}
-			n := RecordPrefix(row)
-			if n < 0 {
-				return Run{}, fmt.Errorf("write run %s: a row without a record", key)
+			if row == nil {
+				break
 			}
-			record = row[:n]
-			if err := w.append(byte(i), row); err != nil {
+			if err := w.append(byte(i), row, shared); err != nil {
 				return Run{}, err
 			}
 		}
@@ -556,6 +550,23 @@ func (b *RowBuffer) WriteRun(ctx context.Context, store blob.Store, key string) 
 	if err != nil {
 		return Run{}, err
 	}
+	b.empty()
+	return run, nil
+}
+
+// Merge does what MergeRuns does with the rows in the buffer, which stay there.
+func (b *RowBuffer) Merge(ctx context.Context, first, last byte, yield func(*Key) error) error {
+	var sections []section
+	for p := int(first); p <= int(last); p++ {
+		if len(b.parts[p].rows) > 0 {
+			sections = append(sections, b.parts[p].section())
+		}
+	}
+	return mergeKeys(ctx, sections, records(yield))
+}
+
+// empty drops all rows and keeps their memory.
+func (b *RowBuffer) empty() {
 	for i := range b.parts {
 		p := &b.parts[i]
 		for _, c := range p.chunks {
@@ -567,7 +578,30 @@ func (b *RowBuffer) WriteRun(ctx context.Context, store blob.Store, key string) 
 		p.chunks, p.open, p.rows = p.chunks[:0], 0, p.rows[:0]
 	}
 	b.used, b.len = 0, 0
-	return run, nil
+}
+
+// bufferSection iterates over the rows of one partition of a buffer.
+type bufferSection struct {
+	part *bufferPart
+	at   int
+	last []byte
+}
+
+// section sorts the partition's rows.
+func (p *bufferPart) section() *bufferSection {
+	p.sort(p.rows, 0)
+	return &bufferSection{part: p}
+}
+
+func (s *bufferSection) next(context.Context) (key []byte, shared int, err error) {
+	if s.at == len(s.part.rows) {
+		return nil, 0, nil
+	}
+	key = s.part.row(s.part.rows[s.at])
+	s.at++
+	shared = commonPrefix(s.last, key)
+	s.last = key
+	return key, shared, nil
 }
 
 // smallSort is the number of rows up to which comparing whole rows beats reloading caches.
@@ -579,6 +613,7 @@ const smallSort = 12
 // (The caching of Ng and Kakehi, "Cache efficient radix sort for string sorting", 2007.)
 func (p *bufferPart) sort(rows []rowRef, depth int) {
 	for len(rows) > smallSort {
+		depth = p.shared(rows, depth)
 		for i := range rows {
 			rows[i].cache = p.load(rows[i], depth)
 		}
@@ -639,6 +674,19 @@ func (p *bufferPart) endedFirst(group []rowRef, depth int) []rowRef {
 	}
 	slices.SortFunc(group[:ended], func(x, y rowRef) int { return p.length(x) - p.length(y) })
 	return group[ended:]
+}
+
+// shared is the length of the prefix common to all rows, which agree in their first depth bytes.
+func (p *bufferPart) shared(rows []rowRef, depth int) int {
+	first := p.row(rows[0])
+	shared := len(first)
+	for _, r := range rows[1:] {
+		row := p.row(r)
+		if shared = depth + commonPrefix(first[depth:shared], row[depth:]); shared == depth {
+			break
+		}
+	}
+	return shared
 }
 
 func (p *bufferPart) length(r rowRef) int {

@@ -59,18 +59,23 @@ func merged(tb testing.TB, store blob.Store, runs []lake.Run, first, last byte) 
 	tb.Helper()
 	var out []lake.Row
 	spill := func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }
-	err := lake.MergeRuns(context.Background(), store, runs, first, last, spill, func(key []byte) error {
-		var r lake.Row
-		if err := lake.ParseKey(bytes.Clone(key), &r); err != nil {
-			return err
-		}
-		out = append(out, r)
+	err := lake.MergeRuns(context.Background(), store, runs, first, last, spill, func(key *lake.Key) error {
+		out = append(out, clone(key.Row()))
 		return nil
 	})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return out
+}
+
+// clone is a row that does not depend on a key.
+func clone(r lake.Row) lake.Row {
+	r, err := parse(r.AppendKey(nil))
+	if err != nil {
+		panic(err) // what was parsed parses
+	}
+	return r
 }
 
 // manyRows has every partition, long shared beginnings and equal records.
@@ -160,8 +165,9 @@ func TestRunIsSortedWhateverTheKeys(t *testing.T) {
 		t.Fatalf("%d runs", len(runs))
 	}
 	want := oracle(rows, 0, 255)
-	if runs[0].Rows != int64(len(want)) {
-		t.Errorf("run of %d rows, want %d", runs[0].Rows, len(want))
+	slices.SortFunc(rows, compareRows)
+	if distinct := len(slices.Compact(rows)); runs[0].Rows != int64(distinct) {
+		t.Errorf("run of %d rows, want %d", runs[0].Rows, distinct)
 	}
 	if diff := cmp.Diff(want, merged(t, store, runs, 0, 255)); diff != "" {
 		t.Errorf("differs: %s", diff)
@@ -270,12 +276,8 @@ func TestRowBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
 
 // mergeError merges a run and returns the error and what was yielded until then.
 func mergeError(store blob.Store, run lake.Run) (rows []lake.Row, err error) {
-	err = lake.MergeRuns(context.Background(), store, []lake.Run{run}, 0, 255, nil, func(key []byte) error {
-		var r lake.Row
-		if err := lake.ParseKey(bytes.Clone(key), &r); err != nil {
-			return err
-		}
-		rows = append(rows, r)
+	err = lake.MergeRuns(context.Background(), store, []lake.Run{run}, 0, 255, nil, func(key *lake.Key) error {
+		rows = append(rows, clone(key.Row()))
 		return nil
 	})
 	return rows, err
@@ -318,7 +320,7 @@ func TestMergeEndsWhenYieldOrTheStoreFails(t *testing.T) {
 	runs := writeRuns(t, store, manyRows(6, 2000), 20_000)
 	enough := errors.New("enough")
 	n := 0
-	err := lake.MergeRuns(ctx, store, runs, 0, 255, nil, func([]byte) error {
+	err := lake.MergeRuns(ctx, store, runs, 0, 255, nil, func(*lake.Key) error {
 		if n++; n == 10 {
 			return enough
 		}
@@ -330,7 +332,7 @@ func TestMergeEndsWhenYieldOrTheStoreFails(t *testing.T) {
 	if err := store.Delete(ctx, runs[1].Key); err != nil {
 		t.Fatal(err)
 	}
-	err = lake.MergeRuns(ctx, store, runs, 0, 255, nil, func([]byte) error { return nil })
+	err = lake.MergeRuns(ctx, store, runs, 0, 255, nil, func(*lake.Key) error { return nil })
 	if !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("with a run gone: %v", err)
 	}
@@ -447,7 +449,7 @@ func BenchmarkRunAndMerge(b *testing.B) {
 		runs := writeRuns(b, store, rows, 16<<20)
 		n := 0
 		for p := range 256 {
-			err := lake.MergeRuns(context.Background(), store, runs, byte(p), byte(p), nil, func([]byte) error {
+			err := lake.MergeRuns(context.Background(), store, runs, byte(p), byte(p), nil, func(*lake.Key) error {
 				n++
 				return nil
 			})

@@ -34,13 +34,14 @@ const (
 
 // CreatedBy is created_by of every part, in the form the Parquet format asks for. It names the
 // version of the part format, not the build: same rows, same bytes.
-const CreatedBy = "urlake version 1"
+const CreatedBy = "urlake version 2"
 
 // columnDef is what the reader and the writer have to know of a column.
 type columnDef struct {
 	name     string
 	kind     format.Type
 	optional bool
+	codec    format.CompressionCodec
 	logical  format.LogicalTypeValue
 	legacy   deprecated.ConvertedType // what readers older than logical types look at; -1 none
 }
@@ -48,26 +49,34 @@ type columnDef struct {
 const noLegacy = deprecated.ConvertedType(-1)
 
 var columnDefs = [NumColumns]columnDef{
-	ColDatasetID: {name: "dataset_id", kind: format.Int32, legacy: noLegacy},
+	ColDatasetID: {name: "dataset_id", kind: format.Int32, codec: format.Zstd, legacy: noLegacy},
 	ColBatch:     stringColumn("batch", false),
 	ColScheme:    stringColumn("scheme", false),
-	ColPort:      {name: "port", kind: format.Int32, optional: true, legacy: noLegacy},
-	ColDomainID:  {name: "domain_id", kind: format.Int64, legacy: noLegacy},
+	ColPort:      {name: "port", kind: format.Int32, codec: format.Zstd, optional: true, legacy: noLegacy},
+	ColDomainID:  {name: "domain_id", kind: format.Int64, codec: format.Zstd, legacy: noLegacy},
 	ColDomain:    stringColumn("domain", false),
 	ColHost:      stringColumn("host", false),
-	ColTS: {name: "ts", kind: format.Int64, optional: true, legacy: deprecated.TimestampMillis,
+	ColTS: {name: "ts", kind: format.Int64, codec: format.Zstd, optional: true, legacy: deprecated.TimestampMillis,
 		logical: &format.TimestampType{IsAdjustedToUTC: true, Unit: format.TimeUnit{Value: &format.MilliSeconds{}}}},
-	ColSize:      {name: "size", kind: format.Int64, optional: true, legacy: noLegacy},
+	ColSize:      {name: "size", kind: format.Int64, codec: format.Zstd, optional: true, legacy: noLegacy},
 	ColPathQuery: stringColumn("path_query", false),
-	ColURLID:     {name: "url_id", kind: format.Int64, legacy: noLegacy},
+	ColURLID:     {name: "url_id", kind: format.Int64, codec: format.Uncompressed, legacy: noLegacy},
 	ColRawURL:    stringColumn("raw_url", true),
-	ColExtras: {name: "extras", kind: format.ByteArray, optional: true, legacy: deprecated.Json,
+	ColExtras: {name: "extras", kind: format.ByteArray, codec: format.Zstd, optional: true, legacy: deprecated.Json,
 		logical: &format.JsonType{}},
 }
 
 func stringColumn(name string, optional bool) columnDef {
-	return columnDef{name: name, kind: format.ByteArray, optional: optional,
+	return columnDef{name: name, kind: format.ByteArray, codec: format.Zstd, optional: optional,
 		logical: &format.StringType{}, legacy: deprecated.UTF8}
+}
+
+// encoding is how values are written.
+func (d *columnDef) encoding() int {
+	if d.kind == format.ByteArray {
+		return encodingDeltaByteArray
+	}
+	return encodingPlain
 }
 
 // sortOrder is the order of a part's rows, nulls first: the order of Row.AppendKey.

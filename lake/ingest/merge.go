@@ -257,12 +257,8 @@ func mergePrefix(ctx context.Context, store blob.Store, p *plan, runs []lake.Run
 	w := lake.NewPartWriter(ctx, store, lake.PartOptions{Dataset: p.DatasetID, Batch: p.Batch, Prefix: prefix, TempDir: tempDir})
 	defer w.Abort()
 	spill := func(pass, n int) string { return spillKey(p.Run, task, prefix, pass, n) }
-	var r lake.Row
-	err = lake.MergeRuns(ctx, store, runs, first, last, spill, func(key []byte) error {
-		if err := lake.ParseKey(key, &r); err != nil {
-			return err
-		}
-		if err := w.Append(&r); err != nil {
+	err = lake.MergeRuns(ctx, store, runs, first, last, spill, func(key *lake.Key) error {
+		if err := w.Append(key); err != nil {
 			return err
 		}
 		return row()

@@ -1,0 +1,180 @@
+package lake
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go/encoding/delta"
+)
+
+// Packed lengths are what parquet-go reads, and what it writes is read.
+func TestDeltaPackedAgreesWithParquetGo(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 1))
+	for n := range 400 {
+		values := make([]int32, n)
+		for i := range values {
+			switch n % 4 {
+			case 0:
+				values[i] = rng.Int32N(60)
+			case 1:
+				values[i] = int32(rng.Uint32())
+			case 2:
+				values[i] = int32(n)
+			case 3:
+				values[i] = []int32{math.MinInt32, math.MaxInt32, 0, -1}[rng.IntN(4)]
+			}
+		}
+		packed := appendDeltaPacked(nil, values)
+		byOther, err := (&delta.BinaryPackedEncoding{}).DecodeInt32(nil, packed)
+		if err != nil {
+			t.Fatalf("%d values: parquet-go: %v", n, err)
+		}
+		if !slices.Equal(byOther, values) {
+			t.Fatalf("%d values: %s", n, cmp.Diff(values, byOther))
+		}
+		other, err := (&delta.BinaryPackedEncoding{}).EncodeInt32(nil, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, data := range [][]byte{packed, other} {
+			got, rest, ok := readDeltaPacked(nil, append(slices.Clip(data), "rest"...), n)
+			if !ok || string(rest) != "rest" || !slices.Equal(got, values) {
+				t.Fatalf("%d values: read %v, %q behind them: %s", n, ok, rest, cmp.Diff(values, got))
+			}
+			for cut := range data {
+				if _, _, ok := readDeltaPacked(nil, data[:cut], n); ok {
+					t.Fatalf("%d values read from %d of %d bytes", n, cut, len(data))
+				}
+			}
+		}
+	}
+}
+
+// FuzzTextPage gives the decoder any bytes, and writes what it reads: the same values must come back, in other libraries too.
+func FuzzTextPage(f *testing.F) {
+	var page textPage
+	for _, v := range []string{"/", "/a", "/a/b", "/a/b", "/b", ""} {
+		page.add([]byte(v), unknown)
+	}
+	f.Add(append(page.appendLengths(nil), page.bytes...), 6, 1, 4)
+	f.Add([]byte{}, 0, 0, 0)
+	f.Fuzz(func(t *testing.T, data []byte, n, lo, hi int) {
+		if n < 0 || n > 1000 || lo < 0 || lo > hi || hi > n {
+			return
+		}
+		var d pageDecoder
+		var all, some []string
+		ok := d.appendStrings(&all, data, nil, n, 0, n)
+		if d.appendStrings(&some, data, nil, n, lo, hi) != ok && len(data) < 1<<10 {
+			t.Fatalf("all rows: %v, rows %d to %d otherwise", ok, lo, hi)
+		}
+		if !ok {
+			return
+		}
+		if !slices.Equal(some, all[lo:hi]) {
+			t.Fatalf("rows %d to %d: %q, want %q", lo, hi, some, all[lo:hi])
+		}
+		var page textPage
+		for _, v := range all {
+			page.add([]byte(v), unknown)
+		}
+		written := append(page.appendLengths(nil), page.bytes...)
+		var again []string
+		if !d.appendStrings(&again, written, nil, n, 0, n) || !slices.Equal(all, again) {
+			t.Fatalf("written %q, read %q", all, again)
+		}
+		if n == 0 {
+			return
+		}
+		if low, high := page.bounds(); string(low) != slices.Min(all) || string(high) != slices.Max(all) {
+			t.Fatalf("bounds of %q: %q, %q", all, low, high)
+		}
+		values, _, err := (&delta.ByteArrayEncoding{}).DecodeByteArray(nil, written, nil)
+		if err != nil || string(values) != string(bytes.Join(bytesOf(all), nil)) {
+			t.Fatalf("parquet-go reads %q of %q: %v", values, all, err)
+		}
+	})
+}
+
+func bytesOf(s []string) [][]byte {
+	out := make([][]byte, len(s))
+	for i := range s {
+		out[i] = []byte(s[i])
+	}
+	return out
+}
+
+// A page's frame is put together by hand: any decoder has to read it as one.
+func TestTextFrameIsOneZstdFrame(t *testing.T) {
+	enc := pageEncoders.Get().(*zstd.Encoder)
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
+	rng := rand.New(rand.NewPCG(22, 1))
+	for _, lengths := range []int{0, 1, 100, 5000, maxRawBlock, maxRawBlock + 1} {
+		for _, suffixes := range []int{0, 1, rawBlocks - 1, rawBlocks, 4000, 70_000, 300_000} {
+			for _, letters := range []int{1, 3, 26, 256} {
+				a, b := make([]byte, lengths), make([]byte, suffixes)
+				for i := range a {
+					a[i] = byte(rng.IntN(256))
+				}
+				for i := range b {
+					b[i] = byte(rng.IntN(letters))
+				}
+				if letters == 26 {
+					copy(b[len(b)/2:], b) // a match far back
+				}
+				frame := appendTextFrame(enc, []byte("before"), a, b)
+				var h zstd.Header
+				if err := h.Decode(frame[len("before"):]); err != nil {
+					t.Fatal(err)
+				}
+				if want := uint64(lengths + suffixes); !h.HasFCS && want > 0 || h.FrameContentSize != want {
+					t.Fatalf("%d and %d bytes: content size %d", lengths, suffixes, h.FrameContentSize)
+				}
+				got, err := dec.DecodeAll(frame[len("before"):], nil)
+				if err != nil || !bytes.Equal(got, slices.Concat(a, b)) {
+					t.Fatalf("%d and %d bytes of %d letters: %d bytes, %v", lengths, suffixes, letters, len(got), err)
+				}
+				if !bytes.HasPrefix(frame, []byte("before")) {
+					t.Fatal("what was there is gone")
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkTextPage(b *testing.B) {
+	var page textPage
+	for _, r := range realRows(b)[:PageRows] {
+		page.add([]byte(r.PathQuery), unknown)
+	}
+	values := append(page.appendLengths(nil), page.bytes...)
+	n := len(page.prefixes)
+	b.Run("lengths", func(b *testing.B) {
+		for b.Loop() {
+			page.appendLengths(nil)
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/row")
+	})
+	b.Run("decode", func(b *testing.B) {
+		var d pageDecoder
+		var out []string
+		for b.Loop() {
+			out = out[:0]
+			if !d.appendStrings(&out, values, nil, n, 0, n) {
+				b.Fatal("not read")
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/row")
+		b.SetBytes(int64(binary.Size(values)))
+	})
+}
