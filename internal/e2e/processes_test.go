@@ -99,11 +99,11 @@ func (u *urlake) restartTemporal(t *testing.T) {
 }
 
 // serve runs the read server with an empty cache and waits until it is ready.
-func (u *urlake) serve(t *testing.T) {
+func (u *urlake) serve(t *testing.T) *exec.Cmd {
 	t.Helper()
 	address := freeAddress(t)
 	u.base = "http://" + address
-	u.run(t, "serve", filepath.Join(u.bin, "serve"), "--lake", u.lake, "--listen", address, "--cache", t.TempDir())
+	server := u.run(t, "serve", filepath.Join(u.bin, "serve"), "--lake", u.lake, "--listen", address, "--cache", t.TempDir())
 	until(t, "serve is ready", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.base+"/readyz", nil)
 		if err != nil {
@@ -119,6 +119,7 @@ func (u *urlake) serve(t *testing.T) {
 		}
 		return nil
 	})
+	return server
 }
 
 // run starts a program that lives as long as the test; its output is shown when the test fails.

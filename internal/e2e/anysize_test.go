@@ -1,0 +1,349 @@
+//go:build soak
+
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// The tests of this file and its neighbours ingest what is large in one way or another, all through the programs,
+// and print what it took. URLAKE_SOAK_SCALE, 1 by default, multiplies their sizes: 0.01 for a quick look.
+
+// scaled is n times URLAKE_SOAK_SCALE, at least least.
+func scaled(t *testing.T, n, least int) int {
+	t.Helper()
+	scale := 1.0
+	if s := os.Getenv("URLAKE_SOAK_SCALE"); s != "" {
+		var err error
+		if scale, err = strconv.ParseFloat(s, 64); err != nil || scale <= 0 {
+			t.Fatalf("URLAKE_SOAK_SCALE=%q is no positive number", s)
+		}
+	}
+	return max(least, int(float64(n)*scale))
+}
+
+// largeAnswer is what an ingest of something large ends with.
+type largeAnswer struct {
+	Records, Rows, Merged, Domains int64
+	PartBytes                      int64 `json:"part_bytes"`
+	Version                        string
+}
+
+// list writes a file of n lines.
+func list(t *testing.T, dir, name string, n int, line func(b []byte, i int) []byte) (path string, bytes int64) {
+	t.Helper()
+	path = filepath.Join(dir, name)
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w := bufio.NewWriterSize(f, 1<<20)
+	var b []byte
+	for i := range n {
+		b = append(line(b[:0], i), '\n')
+		if _, err := w.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		bytes += int64(len(b))
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return path, bytes
+}
+
+// shuffled numbers 0 to n-1 in an order that is none: x → x·a mod n with an a that shares no factor with n.
+type shuffled struct{ n, a int }
+
+func shuffle(n int) shuffled {
+	gcd := func(a, b int) int {
+		for b != 0 {
+			a, b = b, a%b
+		}
+		return a
+	}
+	a := n*5/8 | 1
+	for gcd(a, n) != 1 {
+		a += 2
+	}
+	return shuffled{n, a}
+}
+
+func (s shuffled) at(i int) int { return int(uint64(i) * uint64(s.a) % uint64(s.n)) }
+
+// worker starts one worker of all pools. Its environment is the lake's with more.
+func (u *urlake) worker(t *testing.T, more []string, args ...string) *exec.Cmd {
+	t.Helper()
+	with := *u
+	with.env = append(slices.Clone(u.env), more...)
+	return with.run(t, "worker", filepath.Join(u.bin, "worker"), append([]string{"--lake", u.lake}, args...)...)
+}
+
+// memory is a size in bytes that the kernel reports of a process: VmHWM, the most that was resident, VmRSS, what is, RssAnon,
+// that without mapped files. It is -1 where there is no /proc.
+func memory(t *testing.T, cmd *exec.Cmd, field string) int64 {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+	if err != nil {
+		return -1
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	t.Fatalf("/proc has no %s of process %d", field, cmd.Process.Pid)
+	return 0
+}
+
+func mb(n int64) string {
+	if n < 0 {
+		return "? MB"
+	}
+	return fmt.Sprintf("%.0f MB", float64(n)/1e6)
+}
+
+// within fails the test when a process took more memory than it may.
+func within(t *testing.T, what string, got, most int64) {
+	t.Helper()
+	if got > most {
+		t.Errorf("%s took %s of memory, at most %s was promised", what, mb(got), mb(most))
+	}
+}
+
+const (
+	// workerMost and serveMost are what a worker with default settings and a server may take, in bytes.
+	workerMost = 2 << 30
+	serveMost  = 300 << 20
+)
+
+// batchRecords are the records of all finished batches of a dataset.
+func batchRecords(t *testing.T, lakeURL string, dataset uint32) []*lake.Batch {
+	t.Helper()
+	store, err := blob.Open(t.Context(), lakeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	current, err := lake.CurrentBatches(t.Context(), store, dataset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var records []*lake.Batch
+	for name, digest := range current {
+		key := lake.BatchKey(dataset, name, digest)
+		data, _, err := store.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := lake.DecodeBatch(data, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, b)
+	}
+	return records
+}
+
+// loneURL is the one URL of domain i in TestAnySizeAMillionDomainsOfOneURLEach.
+func loneURL(i int) (domain, url string) {
+	suffix := []string{"com", "org", "net", "co.uk", "example", "com.au", "io"}[i%7]
+	domain = fmt.Sprintf("site-%x-%d.%s", i*2654435761&0xffffff, i, suffix)
+	return domain, fmt.Sprintf("https://www.%s/%d", domain, i%13)
+}
+
+func TestAnySizeAMillionDomainsOfOneURLEach(t *testing.T) {
+	n := scaled(t, 1_000_000, 1000)
+	order := shuffle(n)
+	path, size := list(t, t.TempDir(), "list.txt", n, func(b []byte, i int) []byte {
+		_, url := loneURL(order.at(i))
+		return append(b, url...)
+	})
+	dir := t.TempDir()
+	u := start(t, "file://"+filepath.ToSlash(dir), nil)
+	worker := u.worker(t, nil, "--temp-dir", t.TempDir())
+	started := time.Now()
+	var res largeAnswer
+	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "lone", "--batch", "b", "--wait", "--json", path)
+	took := time.Since(started)
+	if res.Rows != int64(n) || res.Domains != int64(n) || res.Merged != 0 || res.Version == "" {
+		t.Fatalf("%d lines ended as %+v", n, res)
+	}
+	peak := memory(t, worker, "VmHWM")
+	t.Logf("ingest and publish: %.1f s, %.0f URLs/s, %s of text, %.1f bytes a row of Parquet, worker at most %s", took.Seconds(), float64(n)/took.Seconds(), mb(size), float64(res.PartBytes)/float64(n), mb(peak))
+	within(t, "the worker", peak, workerMost)
+
+	server := u.serve(t)
+	rng := rand.New(rand.NewPCG(3, 5))
+	started = time.Now()
+	for range 200 {
+		domain, url := loneURL(rng.IntN(n))
+		if rows := u.compare(t, domain, map[string][]item{"lone": {{URL: url}}}); rows != 1 {
+			t.Errorf("%s has %d rows", domain, rows)
+		}
+	}
+	for range 50 {
+		domain, _ := loneURL(n + rng.IntN(n))
+		u.compare(t, domain, nil)
+	}
+	t.Logf("250 domains, 200 of them known, and a page of each: %.1f ms; serve resident %s, %s of them no mapped files", time.Since(started).Seconds()*1e3, mb(memory(t, server, "VmRSS")), mb(memory(t, server, "RssAnon")))
+	within(t, "serve", memory(t, server, "RssAnon"), serveMost)
+}
+
+// deepURL is row i of the only domain in TestAnySizeTenMillionURLsOfOneDomain, in the order in which the rows are listed: by path.
+func deepURL(i int) string { return fmt.Sprintf("https://one.example/a/%09d/page", i) }
+
+func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
+	n := scaled(t, 10_000_000, 10_000)
+	order := shuffle(n)
+	path, size := list(t, t.TempDir(), "list.txt", n, func(b []byte, i int) []byte {
+		b = append(b, "https://one.example/a/"...)
+		return append(fmt.Appendf(b, "%09d", order.at(i)), "/page"...)
+	})
+	dir := t.TempDir()
+	u := start(t, "file://"+filepath.ToSlash(dir), nil)
+	worker := u.worker(t, nil, "--temp-dir", t.TempDir())
+	started := time.Now()
+	var res largeAnswer
+	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "one", "--batch", "b", "--wait", "--json", path)
+	took := time.Since(started)
+	if res.Rows != int64(n) || res.Domains != 1 || res.Merged != 0 || res.Version == "" {
+		t.Fatalf("%d lines ended as %+v", n, res)
+	}
+	peak := memory(t, worker, "VmHWM")
+	var boundaries []int
+	at := 0
+	for _, b := range batchRecords(t, u.lake, 1) {
+		for _, p := range b.Parts {
+			at += int(p.Rows)
+			boundaries = append(boundaries, at)
+		}
+	}
+	t.Logf("ingest and publish: %.1f s, %.0f URLs/s, %s of text, %d parts, %.1f bytes a row, worker at most %s", took.Seconds(), float64(n)/took.Seconds(), mb(size), len(boundaries), float64(res.PartBytes)/float64(n), mb(peak))
+	within(t, "the worker", peak, workerMost)
+	if at != n {
+		t.Fatalf("parts hold %d rows of %d", at, n)
+	}
+	// A row is some 100 bytes before compression: PartBytes of it are five million rows.
+	if most := 1 + n/2_000_000; len(boundaries) > most {
+		t.Errorf("%d parts of one domain with %d URLs, want at most %d", len(boundaries), n, most)
+	}
+
+	server := u.serve(t)
+	var d domainAnswer
+	u.get(t, &d, "/v1/domain/one.example")
+	if len(d.Datasets) != 1 || d.Datasets[0].Count != n {
+		t.Fatalf("the domain has %+v, want %d URLs", d.Datasets, n)
+	}
+	base := fmt.Sprintf("/v1/domain/one.example/datasets/%d/urls", d.Datasets[0].DatasetID)
+	// page asks for rows from off on and holds them against the formula.
+	var slowest time.Duration
+	var most struct{ requests, bytes, parts int }
+	page := func(query string, off, limit int) (next string) {
+		t.Helper()
+		var p struct {
+			urlsAnswer
+			StoppedBy *string `json:"stopped_by"`
+			Explain   struct {
+				Requests, Bytes int
+				Reads           []struct{ Object string }
+			}
+		}
+		began := time.Now()
+		u.get(t, &p, base+"?explain=1&limit="+strconv.Itoa(limit)+query)
+		slowest = max(slowest, time.Since(began))
+		want := min(limit, n-off)
+		if p.Total != n || p.StoppedBy == nil && len(p.Items) != want || len(p.Items) == 0 {
+			t.Fatalf("%d rows from %d on: total %d, %d items, stopped by %v", limit, off, p.Total, len(p.Items), p.StoppedBy)
+		}
+		got, rows := make([]string, len(p.Items)), make([]string, len(p.Items))
+		for i, it := range p.Items {
+			got[i], rows[i] = it.URL, deepURL(off+i)
+		}
+		if diff := gocmp.Diff(rows, got); diff != "" {
+			t.Fatalf("%d rows from %d on (-formula +served):\n%.2000s", limit, off, diff)
+		}
+		parts := map[string]bool{}
+		for _, r := range p.Explain.Reads {
+			if strings.HasSuffix(r.Object, ".parquet") {
+				parts[r.Object] = true
+			}
+		}
+		most.requests, most.bytes, most.parts = max(most.requests, p.Explain.Requests), max(most.bytes, p.Explain.Bytes), max(most.parts, len(parts))
+		// docs/api.md: seven requests for each part, twice the four column ranges over the border of row groups.
+		if limit <= 100 && p.Explain.Requests > 11*max(len(parts), 1) {
+			t.Errorf("%d rows from %d on took %d requests in %d parts: %+v", limit, off, p.Explain.Requests, len(parts), p.Explain.Reads)
+		}
+		if p.NextCursor == nil || *p.NextCursor == "" {
+			if off+len(p.Items) != n {
+				t.Fatalf("the list ends at %d of %d", off+len(p.Items), n)
+			}
+			return ""
+		}
+		return "&cursor=" + url.QueryEscape(*p.NextCursor) + "&version=" + url.QueryEscape(p.Version)
+	}
+	at = 0
+	for query := ""; at < 1000; at += 100 {
+		query = page(query, at, 100)
+	}
+	rng := rand.New(rand.NewPCG(3, 5))
+	offsets := []int{n - 100, n - 1, n / 2}
+	for _, b := range boundaries[:len(boundaries)-1] {
+		offsets = append(offsets, b-50, b)
+	}
+	for range 100 {
+		offsets = append(offsets, rng.IntN(n-100))
+	}
+	for _, off := range offsets {
+		// One page by offset, the next by its cursor.
+		if next := page("&offset="+strconv.Itoa(off), off, 100); next != "" {
+			page(next, off+100, 100)
+		}
+	}
+	t.Logf("%d pages of 100: at most %.1f ms, %d requests and %s in %d parts", 10+2*len(offsets), slowest.Seconds()*1e3, most.requests, mb(int64(most.bytes)), most.parts)
+	slowest = 0
+	for range 5 {
+		off := rng.IntN(max(1, n-10_000))
+		page("&offset="+strconv.Itoa(off), off, 10_000)
+	}
+	t.Logf("5 pages of 10,000: at most %.1f ms; serve resident %s", slowest.Seconds()*1e3, mb(memory(t, server, "VmRSS")))
+	within(t, "serve", memory(t, server, "RssAnon"), serveMost)
+	var past urlsAnswer
+	u.get(t, &past, base+"?offset="+strconv.Itoa(n))
+	if past.Total != n || len(past.Items) != 0 {
+		t.Errorf("behind the end: total %d, %d items", past.Total, len(past.Items))
+	}
+}
+
+// cpu is the seconds of processor time that a process has used, 0 where there is no /proc.
+func cpu(pid int) float64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// Behind the name, which is in parentheses: state is field 3, user and system ticks are 14 and 15, a hundred a second.
+	f := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	user, _ := strconv.Atoi(f[11])
+	system, _ := strconv.Atoi(f[12])
+	return float64(user+system) / 100
+}
