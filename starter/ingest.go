@@ -459,43 +459,46 @@ func progress(ctx context.Context, c client.Client, run client.WorkflowRun) (sna
 	return p, true
 }
 
-// words say where an ingest is: stage, counts, bytes, rate, rejects, time left, as far as each is known.
-func (p *snapshot) words() string {
+// words say where an ingest is: stage, bytes, counts, rate, time left, rejects, as far as each is known. Number prints counts.
+func (p *snapshot) words(number func(int64) string) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	elapsed := p.Updated.Sub(p.StageStarted).Seconds()
 	switch p.Stage {
 	case workflows.StagePlan:
 		return "planning"
 	case workflows.StageNormalize:
 		if p.Records == 0 {
-			add("reading %s in %d objects", size(p.BytesTotal), p.Objects)
+			add("reading %s in %s", size(p.BytesTotal), plural(int64(p.Objects), "object"))
 			break
 		}
-		add("reading %s of %s", size(p.BytesDone), size(p.BytesTotal))
-		if p.PerSecond > 0 {
-			parts[0] += fmt.Sprintf(" (%s/s)", size(int64(float64(p.BytesDone)/elapsed)))
+		done, total := size(p.BytesDone), size(p.BytesTotal)
+		if n, unit, _ := strings.Cut(done, " "); strings.HasSuffix(total, " "+unit) {
+			done = n
 		}
-		add("%s records", count(p.Records))
+		add("reading %s/%s", done, total)
+		add("%s records", number(p.Records))
 	case workflows.StageWrite:
 		if p.Rows == 0 {
-			add("writing %s rows", count(p.Kept))
+			add("writing %s rows", number(p.Kept))
 			break
 		}
-		add("writing %s of %s rows", count(p.Rows), count(p.Kept-p.Merged))
+		add("writing %s of %s rows", number(p.Rows), number(p.Kept-p.Merged))
+		if p.PartBytes > 0 {
+			add("%s", size(p.PartBytes))
+		}
 	case workflows.StageRecord:
-		return fmt.Sprintf("recording %s rows", count(p.Rows))
+		return fmt.Sprintf("recording %s rows", number(p.Rows))
 	case workflows.StagePublish:
-		return fmt.Sprintf("publishing %s rows", count(p.Rows))
+		return fmt.Sprintf("publishing %s rows", number(p.Rows))
 	}
 	if p.PerSecond > 0 {
-		parts[len(parts)-1] += fmt.Sprintf(" (%s/s)", count(p.PerSecond))
-	}
-	if p.rejected > 0 {
-		add("%s rejected", count(p.rejected))
+		add("%s/s", number(p.PerSecond))
 	}
 	if p.SecondsLeft > 0 {
 		add("%s left", time.Duration(p.SecondsLeft)*time.Second)
+	}
+	if p.rejected > 0 {
+		add("%s rejected", number(p.rejected))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -531,13 +534,17 @@ type bar struct {
 	plain    io.Writer
 	stage    string
 	told     time.Time
+	done     int64 // bytes read and rows written when they last changed, at moved
+	moved    time.Time
 }
 
 const (
 	barSteps = 1000
-	// barWidth is how many columns the bar itself and the percentage take; the words have the rest.
+	// barWidth is how many columns the bar itself takes where there is room.
 	barWidth = 24
-	barRest  = barWidth + 12
+	// barRest is how many columns the percentage and the narrowest bar take; the words have the rest. In fewer than
+	// wideTerminal columns they are put shortly.
+	barRest, wideTerminal = 12, 112
 	// plainInterval is how often a stage that lasts gives another line where there is no terminal.
 	plainInterval = 10 * time.Second
 )
@@ -556,20 +563,32 @@ func newBar(w io.Writer, json bool) *bar {
 }
 
 func (b *bar) show(p snapshot, now time.Time) {
+	// Steps report now and then: a rate holds until the next report, and the time left runs down.
+	if done := p.BytesDone + p.Rows; done != b.done || b.stage != p.Stage {
+		b.done, b.moved = done, now
+	}
 	if p.Stage == workflows.StageNormalize && p.Records > 0 || p.Stage == workflows.StageWrite && p.Rows > 0 {
-		p.Estimate(now)
+		p.Estimate(b.moved)
+		if p.SecondsLeft > 0 {
+			p.SecondsLeft = max(1, p.SecondsLeft-int64(now.Sub(b.moved).Seconds()))
+		}
 	}
 	switch {
 	case p.Stage == workflows.StageDone:
 	case b.ProgressBar != nil:
-		words := p.words()
-		if columns, _, err := term.GetSize(int(b.terminal.Fd())); err == nil {
-			words = words[:min(len(words), max(0, columns-barRest))]
+		columns, _, err := term.GetSize(int(b.terminal.Fd()))
+		if err != nil || columns <= 0 {
+			columns = 80
 		}
-		b.Describe(words)
+		number := count
+		if columns < wideTerminal {
+			number = short
+		}
+		words := p.words(number)
+		b.Describe(words[:min(len(words), max(0, columns-barRest))])
 		b.Set(max(1, int(barSteps*p.share())))
 	case b.plain != nil && (b.stage != p.Stage || now.Sub(b.told) >= plainInterval):
-		fmt.Fprintln(b.plain, p.words())
+		fmt.Fprintln(b.plain, p.words(count))
 		b.told = now
 	}
 	b.stage = p.Stage

@@ -128,6 +128,21 @@ func count(n int64) string {
 	return s
 }
 
+// short prints n with three digits or so: 950, 1.5k, 23M.
+func short(n int64) string {
+	v, unit := float64(n), ""
+	for _, u := range []string{"k", "M", "G"} {
+		if v < 1000 {
+			break
+		}
+		v, unit = v/1000, u
+	}
+	if unit == "" || v >= 10 {
+		return fmt.Sprintf("%.0f%s", v, unit)
+	}
+	return fmt.Sprintf("%.1f%s", v, unit)
+}
+
 // plural prints n of a thing.
 func plural(n int64, thing string) string {
 	if n != 1 {

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/workflows"
+)
+
+// starter runs the command line in this process, with nothing to connect to.
+func starter(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	t.Setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+	var out, errs bytes.Buffer
+	cmd := command()
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	code = cli.Run(context.Background(), cmd)
+	return out.String(), errs.String(), code
+}
+
+// TestWrongUsageIsToldBeforeAnythingStarts has no Temporal: an answer other than wrong usage would be
+// that there is none.
+func TestWrongUsageIsToldBeforeAnythingStarts(t *testing.T) {
+	lake := t.TempDir()
+	for _, c := range []struct {
+		flags []string
+		word  string
+	}{
+		{[]string{"ingest", "--format", "xml"}, "xml"},
+		{[]string{"ingest", "--ts-format", "%Q"}, "%Q"},
+		{[]string{"ingest", "--max-line", "-1"}, "-1"},
+		{[]string{"ingest", "--max-reject-rate", "1.5"}, "1.5"},
+		{[]string{"ingest", "--strip-params", "a*b"}, "a*b"},
+		{[]string{"schedule"}, "--cron"},
+		{[]string{"schedule", "--cron", "at three"}, "at three"},
+		{[]string{"schedule", "--cron", "0 24 * * *"}, "hour"},
+		{[]string{"schedule", "--cron", "0 3 * * *", "--time-zone", "Middle/Earth"}, "Middle/Earth"},
+		{[]string{"schedule", "--cron", "0 3 * * *", "--time-zone", "Local"}, "Local"},
+	} {
+		args := append(c.flags, "--lake", lake, "--dataset", "d", "list.txt")
+		if _, errs, code := starter(t, args...); code != cli.ExitUsage || !strings.Contains(errs, c.word) {
+			t.Errorf("%v: exit %d, %q; want %d and a word of %q", c.flags, code, errs, cli.ExitUsage, c.word)
+		}
+	}
+}
+
+func TestCronLines(t *testing.T) {
+	for _, good := range []string{"0 3 * * *", "*/15 0-6,18 1,15 jan-MAR mon-fri", "59 23 31 12 7", "0 0 ? * 0", "5/10 * * * *", "@daily", "@every 1h"} {
+		if err := checkCron(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "0 3 * *", "0 3 * * * *", "60 3 * * *", "0 24 * * *", "0 3 0 * *", "0 3 * 13 *", "0 3 * * 8", "-1 * * * *",
+		"*/0 * * * *", "*/x * * * *", "5-1 * * * *", "1, * * * *", "0 3 * foo *", "0 3 * * funday", "0 3 * * mon-", "300 * * * *"} {
+		var usage *cli.UsageError
+		if err := checkCron(bad); !errors.As(err, &usage) {
+			t.Errorf("%q: %v, want wrong usage", bad, err)
+		}
+	}
+}
+
+func TestAPlaceWithoutALakeIsNotAnEmptyLake(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "lkae")
+	for _, verb := range []string{"status", "datasets", "versions", "verify"} {
+		for _, dir := range []string{missing, t.TempDir()} {
+			if out, errs, code := starter(t, verb, "--lake", dir); code != cli.ExitFailed || out != "" || !strings.Contains(errs, "no lake at file://"+filepath.ToSlash(dir)) {
+				t.Errorf("%s: exit %d, %q, %q", verb, code, out, errs)
+			}
+		}
+	}
+}
+
+// stages is an ingest from its beginning to its end, as a watcher sees it.
+func stages() []snapshot {
+	p := workflows.IngestProgress{Stage: workflows.StagePlan}
+	all := []snapshot{{IngestProgress: p}}
+	add := func(stage string, change func(*workflows.IngestProgress)) {
+		p.Stage = stage
+		if change != nil {
+			change(&p)
+		}
+		all = append(all, snapshot{IngestProgress: p})
+	}
+	start := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	add(workflows.StageNormalize, func(p *workflows.IngestProgress) { p.Objects, p.BytesTotal, p.StageStarted = 2, 200<<20, start })
+	add(workflows.StageNormalize, func(p *workflows.IngestProgress) { p.BytesDone, p.Records, p.Kept = 50<<20, 1_000_000, 999_988 })
+	add(workflows.StageWrite, func(p *workflows.IngestProgress) {
+		p.BytesDone, p.Records, p.Kept, p.StageStarted, p.ReadSeconds = 200<<20, 4_000_000, 3_999_900, start.Add(20*time.Second), 20
+	})
+	add(workflows.StageWrite, func(p *workflows.IngestProgress) { p.Rows, p.Merged, p.PartBytes = 1_000_000, 999_950, 36<<20 })
+	add(workflows.StageRecord, func(p *workflows.IngestProgress) { p.Rows, p.Merged = 2_000_000, 1_999_900 })
+	add(workflows.StagePublish, nil)
+	for i := range all {
+		all[i].rejected = min(12, all[i].Records)
+	}
+	return all
+}
+
+func TestProgressInALog(t *testing.T) {
+	var out bytes.Buffer
+	b := newBar(&out, false)
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	for _, p := range stages() {
+		b.show(p, now)
+		b.show(p, now.Add(time.Second)) // too soon for another line
+		now = now.Add(plainInterval)
+	}
+	b.finish()
+	want := `planning
+reading 200.0 MiB in 2 objects
+reading 50.0/200.0 MiB, 1,000,000 records, 50,000/s, 2m28s left, 12 rejected
+writing 3,999,900 rows, 12 rejected
+writing 1,000,000 of 2,999,950 rows, 36.0 MiB, 50,000/s, 27s left, 12 rejected
+recording 2,000,000 rows
+publishing 2,000,000 rows
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+func TestProgressNeverRunsBackwards(t *testing.T) {
+	last := -1.0
+	for _, p := range stages() {
+		share := p.share()
+		if share < last || share > 1 {
+			t.Errorf("%s: %v after %v", p.Stage, share, last)
+		}
+		last = share
+	}
+}
+
+func TestProgressFitsATerminalOf80Columns(t *testing.T) {
+	p := stages()[2]
+	p.PerSecond, p.SecondsLeft = 123_456, 3725
+	words := p.words(short)
+	if want := "reading 50.0/200.0 MiB, 1.0M records, 123k/s, 1h2m5s left, 12 rejected"; words != want {
+		t.Errorf("%q, want %q", words, want)
+	}
+	if before, _, _ := strings.Cut(words, ", 12 rejected"); len(before) > 80-barRest {
+		t.Errorf("%d columns: the time left would be cut off", len(before))
+	}
+}
+
+func TestShortNumbers(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1.0k", 1500: "1.5k", 12_345: "12k", 999_499: "999k", 2_700_000: "2.7M", 50_000_000: "50M", 1_200_000_000: "1.2G"} {
+		if got := short(n); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
