@@ -160,9 +160,14 @@ func TestRunIsAsItsPageShows(t *testing.T) {
 				num("  %d frames")
 			}
 		} else {
-			for len(b) > 0 {
+			var suffixes []int
+			for size, end := num("%d bytes of lengths"), 0; end < size; {
+				before := len(b)
 				num("%d bytes shared")
-				n := num("%d bytes follow")
+				suffixes = append(suffixes, num("  and %d bytes more"))
+				end += before - len(b)
+			}
+			for _, n := range suffixes {
 				line(n, "%q", b[:n])
 			}
 		}

@@ -364,19 +364,35 @@ func runOf(tb testing.TB, store blob.Store, keys, directory []byte, rows int64) 
 
 // directory describes one partition.
 func directory(rows, frames uint64) []byte {
-	b := append(codec.AppendMagic(nil, "RUND", 1), 1, 7)
+	b := append(codec.AppendMagic(nil, "RUND", 2), 1, 7)
 	b = codec.AppendUvarint(b, rows)
 	b = codec.AppendUvarint(b, 100)
 	return codec.AppendUvarint(b, frames)
+}
+
+// key is a key as a frame holds it.
+type key struct {
+	shared, length uint64
+	suffix         string
+}
+
+func keyFrame(keys ...key) []byte {
+	var lengths, text []byte
+	for _, k := range keys {
+		lengths = codec.AppendUvarint(codec.AppendUvarint(lengths, k.shared), k.length)
+		text = append(text, k.suffix...)
+	}
+	return append(append(codec.AppendUvarint(nil, uint64(len(lengths))), lengths...), text...)
 }
 
 func TestRunOfBadKeysIsCorrupt(t *testing.T) {
 	row := func(path string) string {
 		return string((&lake.Row{Domain: "a.b", Host: "a.b", PathQuery: path, Scheme: "http", Port: -1}).AppendKey(nil))
 	}
-	record := func(shared uint64, suffix string) string {
-		return string(codec.AppendString(codec.AppendUvarint(nil, shared), suffix))
+	record := func(shared uint64, suffix string) key {
+		return key{shared, uint64(len(suffix)), suffix}
 	}
+	frame := func(keys ...key) string { return string(keyFrame(keys...)) }
 	a, b := row("/a"), row("/b")
 	const same = uint64(len("a.b\x00a.b\x00/")) // of a and b
 	for name, c := range map[string]struct {
@@ -385,26 +401,30 @@ func TestRunOfBadKeysIsCorrupt(t *testing.T) {
 		rows      int64
 		ok        bool
 	}{
-		"good":                     {record(0, a) + record(same, b[same:]), directory(2, 1), 2, true},
-		"no key":                   {record(0, "nonsense"), directory(1, 1), 1, false},
-		"cut in shared":            {record(0, a) + "\x80", directory(2, 1), 2, false},
-		"cut in length":            {record(0, a) + "\x01", directory(2, 1), 2, false},
-		"cut in bytes":             {record(0, a)[:10], directory(1, 1), 1, false},
-		"nothing new":              {record(0, a) + record(uint64(len(a)), ""), directory(2, 1), 2, false},
-		"shares with none":         {record(1, a), directory(1, 1), 1, false},
-		"shares too much":          {record(0, a) + record(uint64(len(a))+1, "x"), directory(2, 1), 2, false},
-		"descending":               {record(0, b) + record(same, a[same:]), directory(2, 1), 2, false},
-		"shares too little":        {record(0, a) + record(same-1, b[same-1:]), directory(2, 1), 2, false},
-		"more rows than said":      {record(0, a) + record(same, b[same:]), directory(1, 1), 1, false},
-		"fewer rows than said":     {record(0, a), directory(2, 1), 2, false},
-		"more frames than there":   {record(0, a), directory(1, 2), 1, false},
-		"fewer frames than there":  {record(0, a), directory(1, 0), 1, false},
-		"another number of rows":   {record(0, a), directory(1, 1), 2, false},
-		"another magic":            {record(0, a), []byte("RUNE\x01\x00\x00\x00\x00"), 1, false},
-		"a directory of nothing":   {record(0, a), codec.AppendMagic(nil, "RUND", 1), 1, false},
-		"a directory with a rest":  {record(0, a), append(directory(1, 1), 0), 1, false},
-		"partitions out of order":  {record(0, a), append(codec.AppendMagic(nil, "RUND", 1), 2, 7, 1, 1, 1, 7, 1, 1, 0), 2, false},
-		"more partitions than are": {record(0, a), append(codec.AppendMagic(nil, "RUND", 1), 0xff, 0x7f), 1, false},
+		"good":                     {frame(record(0, a), record(same, b[same:])), directory(2, 1), 2, true},
+		"no key":                   {frame(record(0, "nonsense")), directory(1, 1), 1, false},
+		"no lengths":               {"\x00" + a, directory(1, 1), 1, false},
+		"lengths of all":           {"\x7f" + a, directory(1, 1), 1, false},
+		"lengths without an end":   {"\xff", directory(1, 1), 1, false},
+		"cut in shared":            {"\x01\x80" + a, directory(1, 1), 1, false},
+		"cut in length":            {"\x01\x00" + a, directory(1, 1), 1, false},
+		"cut in bytes":             {frame(key{0, uint64(len(a)), a[:10]}), directory(1, 1), 1, false},
+		"bytes after the last":     {frame(record(0, a)) + "a", directory(1, 1), 1, false},
+		"nothing new":              {frame(record(0, a), record(uint64(len(a)), "")), directory(2, 1), 2, false},
+		"shares with none":         {frame(record(1, a)), directory(1, 1), 1, false},
+		"shares too much":          {frame(record(0, a), record(uint64(len(a))+1, "x")), directory(2, 1), 2, false},
+		"descending":               {frame(record(0, b), record(same, a[same:])), directory(2, 1), 2, false},
+		"shares too little":        {frame(record(0, a), record(same-1, b[same-1:])), directory(2, 1), 2, false},
+		"more rows than said":      {frame(record(0, a), record(same, b[same:])), directory(1, 1), 1, false},
+		"fewer rows than said":     {frame(record(0, a)), directory(2, 1), 2, false},
+		"more frames than there":   {frame(record(0, a)), directory(1, 2), 1, false},
+		"fewer frames than there":  {frame(record(0, a)), directory(1, 0), 1, false},
+		"another number of rows":   {frame(record(0, a)), directory(1, 1), 2, false},
+		"another magic":            {frame(record(0, a)), []byte("RUNE\x02\x00\x00\x00\x00"), 1, false},
+		"a directory of nothing":   {frame(record(0, a)), codec.AppendMagic(nil, "RUND", 2), 1, false},
+		"a directory with a rest":  {frame(record(0, a)), append(directory(1, 1), 0), 1, false},
+		"partitions out of order":  {frame(record(0, a)), append(codec.AppendMagic(nil, "RUND", 2), 2, 7, 1, 1, 1, 7, 1, 1, 0), 2, false},
+		"more partitions than are": {frame(record(0, a)), append(codec.AppendMagic(nil, "RUND", 2), 0xff, 0x7f), 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := blob.NewMemory()
@@ -418,10 +438,11 @@ func TestRunOfBadKeysIsCorrupt(t *testing.T) {
 
 // FuzzRun gives the decoder frames that pass every checksum.
 func FuzzRun(f *testing.F) {
-	f.Add([]byte("\x00\x05a\x00b\x00c"), codec.AppendMagic(nil, "RUND", 1))
+	f.Add([]byte("\x02\x00\x05a\x00b\x00c"), codec.AppendMagic(nil, "RUND", 2))
 	m := newRowMaker(7)
 	row := m.row()
-	f.Add(codec.AppendString([]byte{0}, string(row.AppendKey(nil))), directory(1, 1))
+	text := string(row.AppendKey(nil))
+	f.Add(keyFrame(key{0, uint64(len(text)), text}), directory(1, 1))
 	f.Fuzz(func(t *testing.T, keys, directory []byte) {
 		if len(keys) == 0 || len(directory) == 0 {
 			return
