@@ -1,0 +1,71 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func TestStepsTogetherFitIntoMemory(t *testing.T) {
+	const total = 1536 << 20
+	m := NewMemory(total)
+	var used, peak atomic.Int64
+	var all sync.WaitGroup
+	for i := range 200 {
+		need := []int64{normalizeMemory, mergeMemory, extractMemory, segmentMemory, little, 2 * total}[i%6]
+		all.Go(func() {
+			release, err := m.take(t.Context(), need)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			held := min(need, total) // what is larger than all runs alone
+			for now, p := used.Add(held), peak.Load(); now > p && !peak.CompareAndSwap(p, now); p = peak.Load() {
+			}
+			used.Add(-held)
+			release()
+		})
+	}
+	all.Wait()
+	if p := peak.Load(); p > total {
+		t.Errorf("%d MiB at once of %d", p>>20, total>>20)
+	}
+}
+
+func TestAStepThatWaitsForMemoryIsCancelled(t *testing.T) {
+	m := NewMemory(1 << 30)
+	release, err := m.take(t.Context(), 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := m.take(ctx, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	release()
+	if _, err := m.take(t.Context(), 1<<30); err != nil {
+		t.Errorf("after the release: %v", err)
+	}
+}
+
+func TestSlotsFollowFromMemory(t *testing.T) {
+	for _, c := range []struct {
+		mib     int64
+		pool    string
+		n, want int
+	}{
+		{1536, PoolNormalize, 16, 2}, {1536, PoolNormalize, 1, 1}, {100, PoolNormalize, 16, 1}, {10240, PoolNormalize, 16, 16},
+		{1536, PoolWrite, 16, 6}, {1536, PoolIndex, 16, 4}, {1536, PoolPublish, 16, 4}, {1, PoolControl, 16, 16},
+	} {
+		if got := NewMemory(c.mib<<20).Slots(c.pool, c.n); got != c.want {
+			t.Errorf("%d MiB, pool %s, %d at most: %d, want %d", c.mib, c.pool, c.n, got, c.want)
+		}
+	}
+	var none *Memory
+	if got := none.Slots(PoolNormalize, 16); got != 16 {
+		t.Errorf("without bound: %d", got)
+	}
+}
