@@ -28,10 +28,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/raw"
-	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -50,6 +47,8 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.spec.Dataset, "dataset", "", "`NAME` of the dataset; a new one is registered")
 	fs.StringVar(&f.spec.Batch, "batch", "", "`NAME` of the batch, a date, say (default: a hash of the inputs' names, sizes and ETags)")
+	fs.StringSliceVar(&f.spec.Include, "include", nil, "read only files that match a `GLOB`, by name or, with a slash, by path below the input; also takes names with . or _ in front that it spells out")
+	fs.StringSliceVar(&f.spec.Exclude, "exclude", nil, "do not read what matches a `GLOB`, files or folders")
 	fs.StringVar(&f.spec.Format, "format", "auto", "`FORMAT`: lines, csv, tsv, jsonl, json, cdx, cdxj, parquet, or auto: recognised by content (of a tar, its members')")
 	fs.StringVar(&f.spec.URLColumn, "url-column", "", "the URL's `COLUMN` by name or 1-based number, or JSON member (default: recognised)")
 	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "the time's `COLUMN` or member (default: recognised)")
@@ -81,23 +80,8 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	if in.Dataset == "" {
 		return in, cli.Usagef("which dataset? Give --dataset NAME")
 	}
-	if err := lake.CheckDatasetName(in.Dataset); err != nil {
-		return in, &cli.UsageError{Err: err}
-	}
-	if in.Batch != "" {
-		if err := lake.CheckBatchName(in.Batch); err != nil {
-			return in, &cli.UsageError{Err: err}
-		}
-	}
 	if in.MaxRejectRate > 1 || f.spec.MaxRejectRate < 0 {
 		return in, cli.Usagef("--max-reject-rate %v: want a share, 0 to 1", f.spec.MaxRejectRate)
-	}
-	// What no worker could do is refused here, before anything is started.
-	if err := (raw.Options{Format: in.Format, MaxLine: in.MaxLine, TSFormat: in.TSFormat}).Check(); err != nil {
-		return in, &cli.UsageError{Err: err}
-	}
-	if _, err := urlnorm.New(urlnorm.Options{StripParams: in.StripParams}); err != nil {
-		return in, &cli.UsageError{Err: err}
 	}
 	for _, a := range args {
 		if !strings.Contains(a, "://") {
@@ -106,6 +90,10 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 			}
 		}
 		in.Inputs = append(in.Inputs, a)
+	}
+	// What no worker could do is refused here, before anything is started.
+	if err := in.Check(); err != nil {
+		return in, &cli.UsageError{Err: err}
 	}
 	return in, nil
 }
@@ -117,7 +105,7 @@ func ingestCommand(g *global) *cobra.Command {
 		Short: "Ingest one batch of a dataset and publish it",
 		Long: `Ingest starts a workflow that reads the inputs, makes every URL canonical, writes sorted Parquet and
 its postings, and publishes a version that holds the batch. An input is a file, a glob, a folder (all files
-below it), s3://bucket/key, s3://bucket/glob or s3://bucket/prefix/. Workers read it: a path has to be one of theirs. Format and
+below it but names that begin with . or _), s3://bucket/key, s3://bucket/glob or s3://bucket/prefix/. Workers read it: a path has to be one of theirs. Format and
 columns are recognised by content, and what was guessed is noted at the end; flags settle it.
 
 Ingesting a batch again replaces it; with the same content it changes nothing and says so. Records that are

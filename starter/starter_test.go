@@ -39,6 +39,8 @@ func TestWrongUsageIsToldBeforeAnythingStarts(t *testing.T) {
 		{[]string{"ingest", "--format", "xml"}, "xml"},
 		{[]string{"ingest", "--ts-format", "%Q"}, "%Q"},
 		{[]string{"ingest", "--max-line", "-1"}, "-1"},
+		{[]string{"ingest", "--exclude", "a,["}, `"["`},
+		{[]string{"ingest", "--include", "x", "--include", "a//b"}, `"a//b"`},
 		{[]string{"ingest", "--max-reject-rate", "1.5"}, "1.5"},
 		{[]string{"ingest", "--strip-params", "a*b"}, "a*b"},
 		{[]string{"schedule"}, "--cron"},

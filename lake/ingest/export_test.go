@@ -51,12 +51,22 @@ func BehindS3(t *testing.T, store blob.Store) {
 	t.Cleanup(func() { openStore = real })
 }
 
-// Expand lists the objects that inputs stand for.
-func Expand(ctx context.Context, patterns ...string) (names []string, err error) {
+// Expand lists the objects that the inputs of a spec stand for, and what a person is told of the others.
+func Expand(ctx context.Context, spec Spec) (names, notes []string, err error) {
+	sel, err := newSelection(spec.Include, spec.Exclude)
+	if err != nil {
+		return nil, nil, err
+	}
 	var in inputs
-	found, err := in.expand(ctx, patterns)
+	found, err := in.expand(ctx, spec.Inputs, sel)
 	for _, o := range found {
 		names = append(names, o.Name)
 	}
-	return names, err
+	return names, sel.notes(), err
+}
+
+// MatchPattern matches a path with a pattern of Include; ok is false where it is none.
+func MatchPattern(text string, names []string) (match, ok bool) {
+	p, err := newPattern(text)
+	return err == nil && p.match(names), err == nil
 }

@@ -38,7 +38,7 @@ type FinishResult struct {
 	Current bool `json:"current"`
 	// Examples are the first rejects, maxExamples at most.
 	Examples []Reject `json:"examples,omitempty"`
-	// Notes say what was guessed about how objects are read, each once, maxNotes at most.
+	// Notes say what of the inputs was not read and what was guessed about how objects are read, each once, maxNotes at most.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -118,6 +118,7 @@ func Finish(ctx context.Context, store blob.Store, run string, postings []lake.F
 	if b.Rejects != nil {
 		out.RejectsKey = b.Rejects.Key
 	}
+	out.Notes = addNotes(out.Notes, p.Notes)
 	for _, s := range splits {
 		out.Examples = append(out.Examples, s.First[:min(len(s.First), maxExamples-len(out.Examples))]...)
 		out.Notes = addNotes(out.Notes, s.Notes)

@@ -112,8 +112,16 @@ type Spec struct {
 	// Batch names the batch; ingesting it again replaces it. "" is a hash of the inputs' names, sizes and ETags.
 	Batch string `json:"batch,omitempty"`
 	// Inputs are absolute paths and file:// URLs of files, globs and folders (everything below), and s3://bucket/key, s3://bucket/glob
-	// and s3://bucket/prefix/. Below folders and prefixes names that start with . or _ are left out, as data tools do.
+	// and s3://bucket/prefix/. Below folders and prefixes names that start with . or _ are left out, as data tools do, unless
+	// Include has them.
 	Inputs []string `json:"inputs"`
+
+	// Include and Exclude are globs (of package path, and ** for any number of folders). What Exclude matches is not read, and where
+	// there is an Include nothing that it does not match. A glob with a slash is matched against the path below the input,
+	// others against any name on it; what matches a folder stands for all below it. Of inputs that are files or globs the path is
+	// the file's name. An Include that begins with . or _, or has a name that does, also reads the names so spelt.
+	Include []string `json:"include,omitempty"`
+	Exclude []string `json:"exclude,omitempty"`
 
 	// Format, URLColumn, TSColumn, TSFormat, SizeField, Extras and MaxLine are those of raw.Options.
 	Format    string   `json:"format,omitempty"`

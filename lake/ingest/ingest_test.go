@@ -1414,7 +1414,7 @@ func TestInputs(t *testing.T) {
 		{[]string{"s3://bucket/crawl/*/a.gz"}, []string{"s3://bucket/crawl/1/a.gz", "s3://bucket/crawl/2/a.gz"}},
 		{[]string{"s3://bucket"}, []string{"s3://bucket/crawl/1/a.gz", "s3://bucket/crawl/1/b.gz", "s3://bucket/crawl/10.gz", "s3://bucket/crawl/2/a.gz", "s3://bucket/other"}},
 	} {
-		got, err := ingest.Expand(ctx, c.in...)
+		got, _, err := ingest.Expand(ctx, ingest.Spec{Inputs: c.in})
 		if err != nil {
 			t.Errorf("%v: %v", c.in, err)
 			continue
@@ -1428,7 +1428,7 @@ func TestInputs(t *testing.T) {
 	}
 	var input *ingest.InputError
 	for _, in := range []string{"s3://bucket/none", "s3://bucket/none/", "s3://bucket/none*", "s3://bucket/["} {
-		if got, err := ingest.Expand(ctx, in); !errors.As(err, &input) {
+		if got, _, err := ingest.Expand(ctx, ingest.Spec{Inputs: []string{in}}); !errors.As(err, &input) {
 			t.Errorf("%s: %v, %v", in, got, err)
 		}
 	}

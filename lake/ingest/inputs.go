@@ -40,16 +40,20 @@ type inputs struct {
 	buckets map[string]blob.Store
 }
 
-// expand lists the objects that patterns stand for, sorted by name, each once: neither
+// expand lists the objects that patterns stand for and sel takes, sorted by name, each once: neither
 // the order of the patterns nor what they have in common shows in anything that follows.
-func (in *inputs) expand(ctx context.Context, patterns []string) ([]object, error) {
+func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection) ([]object, error) {
 	var all []object
 	for _, p := range patterns {
-		found, err := in.find(ctx, p)
-		if err != nil {
+		hidden, unwanted := sel.hidden.n, sel.unwanted.n
+		found, err := in.find(ctx, p, sel)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if len(found) == 0 {
+		case len(found) > 0 || sel.unwanted.n > unwanted:
+		case sel.hidden.n > hidden:
+			return nil, &InputError{Object: p, Reason: "there is nothing but names that begin with . or _; --include takes those it names"}
+		default:
 			return nil, &InputError{Object: p, Reason: "there is nothing there"}
 		}
 		all = append(all, found...)
@@ -57,24 +61,27 @@ func (in *inputs) expand(ctx context.Context, patterns []string) ([]object, erro
 			return nil, &InputError{Object: p, Reason: fmt.Sprintf("more than %d objects in one batch; pack them, or make several batches", maxObjects)}
 		}
 	}
+	if len(all) == 0 {
+		return nil, &InputError{Reason: fmt.Sprintf("--include and --exclude leave nothing to read; they leave out %s", &sel.unwanted)}
+	}
 	slices.SortFunc(all, func(a, b object) int { return strings.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(all, func(a, b object) bool { return a.Name == b.Name }), nil
 }
 
-func (in *inputs) find(ctx context.Context, pattern string) ([]object, error) {
+func (in *inputs) find(ctx context.Context, pattern string, sel *selection) ([]object, error) {
 	scheme, rest, ok := strings.Cut(pattern, "://")
 	switch {
 	case !ok:
-		return findFiles(pattern)
+		return findFiles(pattern, sel)
 	case scheme == "file":
 		name, err := pathOf(pattern)
 		if err != nil {
 			return nil, err
 		}
-		return findFiles(name)
+		return findFiles(name, sel)
 	case scheme == "s3":
 		bucket, key, _ := strings.Cut(rest, "/")
-		return in.findKeys(ctx, bucket, key)
+		return in.findKeys(ctx, bucket, key, sel)
 	}
 	return nil, &InputError{Object: pattern, Reason: "neither a path, file:// nor s3://"}
 }
@@ -93,71 +100,77 @@ func fileURL(name string) string {
 }
 
 // findFiles lists a file, a glob's matches or what is below a folder.
-func findFiles(pattern string) ([]object, error) {
+func findFiles(pattern string, sel *selection) ([]object, error) {
 	if !filepath.IsAbs(pattern) {
 		return nil, &InputError{Object: pattern, Reason: "a path has to be absolute: workers run in other folders"}
 	}
 	pattern = filepath.Clean(pattern)
-	info, err := os.Stat(pattern)
-	if err == nil {
-		return walk(nil, pattern, info, nil)
-	}
-	if !errors.Is(err, fs.ErrNotExist) || !strings.ContainsAny(pattern, `*?[`) {
-		return nil, fileError(pattern, err)
-	}
-	matches, err := filepath.Glob(pattern)
-	if err != nil {
-		return nil, &InputError{Object: pattern, Reason: "not a glob", Err: err}
-	}
-	var found []object
-	for _, m := range matches {
-		info, err := os.Stat(m)
-		if err != nil {
-			return nil, fileError(m, err)
+	matches := []string{pattern}
+	if _, err := os.Stat(pattern); err != nil {
+		if !errors.Is(err, fs.ErrNotExist) || !strings.ContainsAny(pattern, `*?[`) {
+			return nil, fileError(pattern, err)
 		}
-		if found, err = walk(found, m, info, nil); err != nil {
+		if matches, err = filepath.Glob(pattern); err != nil {
+			return nil, &InputError{Object: pattern, Reason: "not a glob", Err: err}
+		}
+	}
+	w := walker{sel: sel}
+	for _, m := range matches {
+		w.root = m
+		if err := w.walk(m, nil, nil); err != nil {
 			return nil, err
 		}
 	}
-	return found, nil
+	return w.found, nil
 }
 
-// hidden tells names that data tools keep beside data: markers, checksums, editors' files.
-func hidden(name string) bool { return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") }
+// walker lists the files below a folder.
+type walker struct {
+	sel   *selection
+	root  string
+	found []object
+}
 
-// walk appends a file, or all files below a folder. Symbolic links are followed; above are the folders that led here, so that a
-// link to one of them ends.
-func walk(found []object, name string, info fs.FileInfo, above []fs.FileInfo) ([]object, error) {
-	if info.Mode().IsRegular() {
-		return append(found, object{Name: fileURL(name), Bytes: info.Size(), ETag: fileTag(info)}), nil
+// walk takes a file, or all files below a folder; names lead to it from the root. Symbolic links are followed; above are the
+// folders that led here, so that a link to one of them ends.
+func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return fileError(name, err)
 	}
-	if !info.IsDir() {
-		return nil, &InputError{Object: fileURL(name), Reason: "neither a file nor a folder"}
-	}
-	for _, a := range above {
-		if os.SameFile(a, info) {
-			return found, nil
+	switch {
+	case info.Mode().IsRegular():
+		taken := false
+		if len(names) > 0 {
+			taken = w.sel.below(fileURL(w.root)+"/", names, false)
+		} else {
+			taken = w.sel.wants(fileURL(filepath.Dir(name))+"/", []string{filepath.Base(name)}, false)
 		}
+		if taken {
+			w.found = append(w.found, object{Name: fileURL(name), Bytes: info.Size(), ETag: fileTag(info)})
+		}
+		return nil
+	case !info.IsDir():
+		return &InputError{Object: fileURL(name), Reason: "neither a file nor a folder"}
+	}
+	if slices.ContainsFunc(above, func(a fs.FileInfo) bool { return os.SameFile(a, info) }) {
+		return nil
 	}
 	entries, err := os.ReadDir(name)
 	if err != nil {
-		return nil, fileError(name, err)
+		return fileError(name, err)
 	}
 	above = append(above, info)
 	for _, e := range entries {
-		if hidden(e.Name()) {
+		names := append(slices.Clip(names), e.Name())
+		if !w.sel.below(fileURL(w.root)+"/", names, true) {
 			continue
 		}
-		child := filepath.Join(name, e.Name())
-		info, err := os.Stat(child)
-		if err != nil {
-			return nil, fileError(child, err)
-		}
-		if found, err = walk(found, child, info, above); err != nil {
-			return nil, err
+		if err := w.walk(filepath.Join(name, e.Name()), names, above); err != nil {
+			return err
 		}
 	}
-	return found, nil
+	return nil
 }
 
 // fileTag is a file's ETag.
@@ -200,7 +213,7 @@ func (in *inputs) bucket(ctx context.Context, name string) (blob.Store, error) {
 }
 
 // findKeys lists an object, a glob's matches or what is below a prefix.
-func (in *inputs) findKeys(ctx context.Context, bucket, key string) ([]object, error) {
+func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selection) ([]object, error) {
 	name := "s3://" + bucket + "/"
 	store, err := in.bucket(ctx, bucket)
 	if err != nil {
@@ -209,6 +222,9 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string) ([]object, e
 	if key != "" && !strings.HasSuffix(key, "/") {
 		info, err := store.Stat(ctx, key)
 		if err == nil {
+			if dir, base := path.Split(key); !sel.wants(name+dir, []string{base}, false) {
+				return nil, nil
+			}
 			return []object{{Name: name + key, Bytes: info.Size, ETag: info.ETag}}, nil
 		}
 		if !errors.Is(err, blob.ErrNotExist) {
@@ -230,10 +246,11 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string) ([]object, e
 			return nil, keyError(name+key, err)
 		}
 		if glob != "" {
-			if ok, _ := path.Match(glob, info.Key); !ok {
+			dir, base := path.Split(info.Key)
+			if ok, _ := path.Match(glob, info.Key); !ok || !sel.wants(name+dir, []string{base}, false) {
 				continue
 			}
-		} else if slices.ContainsFunc(strings.Split(info.Key[len(prefix):], "/"), hidden) {
+		} else if !sel.below(name+prefix, strings.Split(info.Key[len(prefix):], "/"), false) {
 			continue
 		}
 		found = append(found, object{Name: name + info.Key, Bytes: info.Size, ETag: info.ETag})

@@ -110,7 +110,7 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 	defer n.rejects.abort()
 	for i := range pieces {
 		if err := n.piece(&pieces[i]); err != nil {
-			return SplitResult{}, err
+			return SplitResult{}, n.inputs.unreadable(ctx, pieces, &p.Spec, err)
 		}
 	}
 	if err := n.finish(); err != nil {

@@ -29,6 +29,8 @@ type plan struct {
 	Rules     lake.Rules `json:"rules"`
 	Objects   int        `json:"objects"`
 	Bytes     int64      `json:"bytes"`
+	// Notes tell a person what of the inputs is not read.
+	Notes []string `json:"notes,omitempty"`
 	// Splits is the frame file with the pieces of each split.
 	Splits lake.FrameObject `json:"splits"`
 	Count  int              `json:"split_count"`
@@ -57,7 +59,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 	if err := checkRun(run); err != nil {
 		return PlanSummary{}, err
 	}
-	if err := spec.check(); err != nil {
+	if err := spec.Check(); err != nil {
 		return PlanSummary{}, err
 	}
 	var p plan
@@ -96,8 +98,9 @@ func sameSpec(a, b Spec) (bool, error) {
 	return bytes.Equal(x, y), err
 }
 
-// check refuses what later steps would stumble over.
-func (s *Spec) check() error {
+// Check refuses, with an *InputError, what no run could do, whatever the inputs hold: names, options and patterns that
+// are none. MakePlan reports the same.
+func (s *Spec) Check() error {
 	bad := func(err error) error { return &InputError{Reason: err.Error(), Err: err} }
 	if err := lake.CheckDatasetName(s.Dataset); err != nil {
 		return bad(err)
@@ -119,18 +122,28 @@ func (s *Spec) check() error {
 	if err := s.rawOptions().Check(); err != nil {
 		return bad(err)
 	}
-	return nil
+	_, err := newSelection(s.Include, s.Exclude)
+	return err
 }
 
 func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim limits) (plan, error) {
+	sel, err := newSelection(spec.Include, spec.Exclude)
+	if err != nil {
+		return plan{}, err
+	}
 	var in inputs
-	objects, err := in.expand(ctx, spec.Inputs)
+	objects, err := in.expand(ctx, spec.Inputs, sel)
 	if err != nil {
 		return plan{}, err
 	}
 	batch := spec.Batch
 	if batch == "" {
 		batch = defaultBatch(objects)
+	}
+	if len(objects) <= maxSurvey {
+		if err := in.survey(ctx, objects, &spec); err != nil {
+			return plan{}, err
+		}
 	}
 	pieces, err := in.pieces(ctx, objects, &spec, lim)
 	if err != nil {
@@ -144,7 +157,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if _, err := lake.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
 		return plan{}, err
 	}
-	p := plan{Format: stagingFormat, Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: lake.CurrentRules(), Objects: len(objects)}
+	p := plan{Format: stagingFormat, Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: lake.CurrentRules(), Objects: len(objects), Notes: sel.notes()}
 	for _, o := range objects {
 		p.Bytes += o.Bytes
 	}
@@ -161,6 +174,114 @@ func defaultBatch(objects []object) string {
 		b = fmt.Appendf(b, "%s\t%d\t%s\n", o.Name, o.Bytes, o.ETag)
 	}
 	return lake.Digest(b)[:16]
+}
+
+const (
+	// maxSurvey is the most objects that are looked at before any is read: some seconds. Of larger batches each split looks at
+	// its own, and only when it has met one that cannot be read.
+	maxSurvey = 1000
+	// surveyBytes is how much of one is fetched to look at: a head of any compression, but not an archive whose first
+	// members are no data.
+	surveyBytes = 4 << 20
+	// surveyReads is how many are looked at at once. Decompressors hold 128 MiB at worst.
+	surveyReads = 4
+	// maxUnreadable is how many of the objects that cannot be read an error names.
+	maxUnreadable = 10
+)
+
+// survey looks at the beginning of objects and returns an *InputError that names those that are in no format that is
+// read, or have not the columns asked for.
+func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) error {
+	refused := make([]*InputError, len(objects))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(surveyReads)
+	for i, o := range objects {
+		g.Go(func() error {
+			err := in.look(ctx, o, spec)
+			if !errors.As(err, &refused[i]) {
+				return err
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	refused = slices.DeleteFunc(refused, func(e *InputError) bool { return e == nil })
+	switch {
+	case len(refused) == 0:
+		return nil
+	case len(objects) == 1:
+		return refused[0]
+	case len(refused) == 1:
+		refused[0].Reason += "; or leave it out (--exclude)"
+		return refused[0]
+	}
+	var s strings.Builder
+	fmt.Fprintf(&s, "%d of %d objects cannot be read; mend them, or leave them out (--exclude):", len(refused), len(objects))
+	for _, e := range refused[:min(len(refused), maxUnreadable)] {
+		s.WriteString("\n  " + e.Error())
+	}
+	if more := len(refused) - maxUnreadable; more > 0 {
+		fmt.Fprintf(&s, "\n  and %d more", more)
+	}
+	return &InputError{Reason: s.String(), Err: refused[0]}
+}
+
+// errEnough ends a look at an object whose beginning does not tell.
+var errEnough = errors.New("enough of it was read")
+
+// look opens an object as it will be read, and reads no record.
+func (in *inputs) look(ctx context.Context, o object, spec *Spec) error {
+	if err := ctx.Err(); err != nil || o.Bytes == 0 {
+		return err
+	}
+	r, err := in.open(ctx, o, 0)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	first := &firstBytes{ReadCloser: r.ReadCloser, n: surveyBytes}
+	r.ReadCloser = first
+	if _, err := raw.NewReader(r, o.Name, spec.rawOptions()); err != nil && !first.over {
+		return inputError(o, err)
+	}
+	return nil
+}
+
+// firstBytes fails behind its first n bytes.
+type firstBytes struct {
+	io.ReadCloser
+	n    int
+	over bool // more was wanted
+}
+
+func (f *firstBytes) Read(p []byte) (int, error) {
+	if f.n == 0 {
+		f.over = true
+		return 0, errEnough
+	}
+	n, err := f.ReadCloser.Read(p[:min(len(p), f.n)])
+	f.n -= n
+	return n, err
+}
+
+// unreadable is the error of a split that has met an object which cannot be read: it names all that are so.
+func (in *inputs) unreadable(ctx context.Context, pieces []piece, spec *Spec, err error) error {
+	var format *raw.FormatError
+	if !errors.As(err, &format) {
+		return err
+	}
+	var objects []object
+	for i := range pieces {
+		if len(objects) == 0 || objects[len(objects)-1] != pieces[i].object {
+			objects = append(objects, pieces[i].object)
+		}
+	}
+	if e := in.survey(ctx, objects, spec); e != nil {
+		return e
+	}
+	return err
 }
 
 // piece is what is read at once: an object, or a range of one.

@@ -1,0 +1,231 @@
+package ingest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+// TestIncludeAndExcludeChooseFiles puts the same names into a folder and a bucket: what is read, and what is said to be left
+// out, are the same.
+func TestIncludeAndExcludeChooseFiles(t *testing.T) {
+	ctx := context.Background()
+	files := map[string]string{}
+	bucket := blob.NewMemory()
+	for _, name := range []string{"a.csv", "b.txt", "old/a.csv", "old/deep/c.csv", "new/a.csv", "new/b.txt", "new/old/d.csv",
+		".git/x", ".git/y", "_tmp/e.csv", "new/_part.csv", "new/.well-known/u.txt"} {
+		files[name] = "http://a.example/\n"
+		if _, err := bucket.Put(ctx, "in/"+name, []byte("http://a.example/\n"), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := folder(t, files)
+	ingest.BehindS3(t, bucket)
+	const hid = "not read because of names that begin with . or _ (--include takes those it names): "
+	const out = "not read because of --include and --exclude: "
+	for _, c := range []struct {
+		below            string
+		include, exclude []string
+		want             string
+		notes            []string
+	}{
+		{"", nil, nil, "a.csv b.txt new/a.csv new/b.txt new/old/d.csv old/a.csv old/deep/c.csv", []string{hid + "IN/.git and 3 more"}},
+		{"", []string{"*.csv"}, nil, "a.csv new/a.csv new/old/d.csv old/a.csv old/deep/c.csv", []string{hid + "IN/.git and 3 more", out + "IN/b.txt and 1 more"}},
+		{"", []string{"a.*", "b*"}, []string{"*.txt"}, "a.csv new/a.csv old/a.csv", []string{hid + "IN/.git and 3 more", out + "IN/b.txt and 3 more"}},
+		{"", nil, []string{"old"}, "a.csv b.txt new/a.csv new/b.txt", []string{hid + "IN/.git and 3 more", out + "IN/new/old and 1 more"}},
+		{"", nil, []string{"/old/"}, "a.csv b.txt new/a.csv new/b.txt new/old/d.csv", []string{hid + "IN/.git and 3 more", out + "IN/old"}},
+		{"", []string{"old/*"}, nil, "old/a.csv old/deep/c.csv", []string{hid + "IN/.git and 3 more", out + "IN/a.csv and 4 more"}},
+		{"", []string{"**/old"}, nil, "new/old/d.csv old/a.csv old/deep/c.csv", []string{hid + "IN/.git and 3 more", out + "IN/a.csv and 3 more"}},
+		{"", []string{"**/[ac].csv"}, []string{"**/deep/**"}, "a.csv new/a.csv old/a.csv", []string{hid + "IN/.git and 3 more", out + "IN/b.txt and 3 more"}},
+		{"", []string{"_tmp", "*.csv"}, nil, "_tmp/e.csv a.csv new/a.csv new/old/d.csv old/a.csv old/deep/c.csv", []string{hid + "IN/.git and 2 more", out + "IN/b.txt and 1 more"}},
+		{"", []string{"new/_*", "new/.well-known/*.txt"}, nil, "new/.well-known/u.txt new/_part.csv", []string{hid + "IN/.git", out + "IN/_tmp/e.csv and 7 more"}},
+		{"new/", nil, []string{"*.txt"}, "new/a.csv new/old/d.csv", []string{hid + "IN/new/.well-known and 1 more", out + "IN/new/b.txt"}},
+		// The path is that below the input; of globs and files it is the name.
+		{"new/", nil, []string{"new/*"}, "new/a.csv new/b.txt new/old/d.csv", []string{hid + "IN/new/.well-known and 1 more"}},
+		{"new/*.*", nil, []string{"b*"}, "new/.well-known/u.txt new/_part.csv new/a.csv", []string{out + "IN/new/b.txt"}},
+	} {
+		for root, in := range map[string]string{"file://" + dir: dir + "/" + c.below, "s3://bucket/in": "s3://bucket/in/" + c.below} {
+			want := c.want
+			if strings.HasSuffix(c.below, "*") && root != "file://"+dir {
+				// A bucket has no folders for a glob to find.
+				want = strings.TrimPrefix(want, "new/.well-known/u.txt ")
+			}
+			got, notes, err := ingest.Expand(ctx, ingest.Spec{Inputs: []string{in}, Include: c.include, Exclude: c.exclude})
+			if err != nil {
+				t.Errorf("%s include %q exclude %q: %v", in, c.include, c.exclude, err)
+				continue
+			}
+			for i := range got {
+				got[i] = strings.TrimPrefix(got[i], root+"/")
+			}
+			for i := range notes {
+				notes[i] = strings.ReplaceAll(notes[i], root, "IN")
+			}
+			if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
+				t.Errorf("%s include %q exclude %q: %s", in, c.include, c.exclude, diff)
+			}
+			if diff := cmp.Diff(c.notes, notes); diff != "" {
+				t.Errorf("%s include %q exclude %q: notes: %s", in, c.include, c.exclude, diff)
+			}
+		}
+	}
+
+	var input *ingest.InputError
+	for name, spec := range map[string]ingest.Spec{
+		"nothing is left": {Inputs: []string{dir}, Include: []string{"*.parquet"}},
+		"all is excluded": {Inputs: []string{dir, dir + "/a.csv"}, Exclude: []string{"**"}},
+		"hidden names":    {Inputs: []string{dir, folder(t, map[string]string{"_a/x": ""})}},
+	} {
+		if got, _, err := ingest.Expand(ctx, spec); !errors.As(err, &input) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	// One of several inputs may be left out altogether, as a shell's globs give them.
+	if got, _, err := ingest.Expand(ctx, ingest.Spec{Inputs: []string{dir + "/a.csv", dir + "/b.txt"}, Exclude: []string{"*.txt"}}); err != nil || len(got) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+	// What is excluded is not looked at.
+	if err := os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "dangling")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ingest.Expand(ctx, ingest.Spec{Inputs: []string{dir}}); !errors.As(err, &input) {
+		t.Errorf("a link to nothing: %v", err)
+	}
+	if _, _, err := ingest.Expand(ctx, ingest.Spec{Inputs: []string{dir}, Exclude: []string{"dang*"}}); err != nil {
+		t.Errorf("a link to nothing that is excluded: %v", err)
+	}
+}
+
+func TestBadPatternsAreRefusedBeforeAnythingIsRead(t *testing.T) {
+	for _, bad := range []string{"", "/", "[", "a/[b", "a//b", "./a", "../a", `a\`, "[]a]"} {
+		for _, spec := range []ingest.Spec{{Include: []string{"*", bad}}, {Exclude: []string{bad}}} {
+			spec.Dataset, spec.Inputs = "d", []string{"/does/not/exist"}
+			var input *ingest.InputError
+			if err := spec.Check(); !errors.As(err, &input) || !strings.Contains(err.Error(), fmt.Sprintf("%q", bad)) {
+				t.Errorf("%q: %v", bad, err)
+			}
+		}
+	}
+}
+
+// FuzzPatterns compares with a matcher that tries everything.
+func FuzzPatterns(f *testing.F) {
+	f.Add("a/**/b*", "a/x/y/bc/d")
+	f.Add("**/a/**/b", "a/a/c/a/b")
+	f.Add("*.csv", "x/y.csv")
+	f.Add("_x/**", "_x")
+	f.Fuzz(func(t *testing.T, pattern, name string) {
+		if len(pattern) > 60 || len(name) > 60 {
+			return
+		}
+		names := strings.Split(name, "/")
+		got, ok := ingest.MatchPattern(pattern, names)
+		if !ok {
+			return
+		}
+		var match func(p, n []string) bool
+		match = func(p, n []string) bool {
+			switch {
+			case len(p) == 0:
+				return true
+			case p[0] == "**":
+				return match(p[1:], n) || len(n) > 0 && match(p, n[1:])
+			case len(n) == 0:
+				return false
+			}
+			ok, _ := filepath.Match(p[0], n[0])
+			return ok && match(p[1:], n[1:])
+		}
+		elements := strings.Split(strings.Trim(pattern, "/"), "/")
+		want := match(elements, names)
+		if !strings.Contains(strings.TrimSuffix(pattern, "/"), "/") {
+			want = slices.ContainsFunc(names, func(n string) bool { return match(elements, []string{n}) })
+		}
+		if got != want {
+			t.Errorf("%q on %q: %v, want %v", pattern, name, got, want)
+		}
+	})
+}
+
+// TestUnreadableFilesAreNamedAllAtOnce holds for batches that are looked at when they are planned, and for larger
+// ones, whose splits look.
+func TestUnreadableFilesAreNamedAllAtOnce(t *testing.T) {
+	ctx := context.Background()
+	for _, good := range []int{5, 1200} {
+		files := map[string]string{}
+		for i := range good {
+			files[fmt.Sprintf("list%04d.txt", i)] = "http://a.example/\n"
+		}
+		files["one.zip"] = "PK\x03\x04 and so on"
+		files["table.csv"] = "a,b\n1,2\n3,4\n"
+		spec := ingest.Spec{Dataset: "d", Inputs: []string{folder(t, files)}}
+		plan := func() (blob.Store, error) {
+			store := blob.NewMemory()
+			p, err := ingest.MakePlan(ctx, store, "run", spec)
+			if good > 1000 && err == nil {
+				_, err = ingest.Normalize(ctx, store, "run", p.Splits-1, nil)
+			}
+			return store, err
+		}
+		store, err := plan()
+		var input *ingest.InputError
+		if !errors.As(err, &input) || input.Object != "" || strings.Count(err.Error(), "\n") != 2 {
+			t.Fatalf("%d others: %v", good, err)
+		}
+		for _, want := range []string{"2 of ", "one.zip: ", "unpack", "table.csv: ", "--url-column", "--exclude"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q is not in %v", want, err)
+			}
+		}
+		if good < 1000 {
+			for info := range store.List(ctx, "registry/") {
+				t.Errorf("%s was written for a batch that cannot be read", info.Key)
+			}
+		}
+		spec.Exclude = []string{"*.zip"}
+		if _, err := plan(); !errors.As(err, &input) || !strings.HasSuffix(input.Object, "/table.csv") || !strings.Contains(err.Error(), "--exclude") {
+			t.Errorf("%d others, one unreadable: %v", good, err)
+		}
+		spec.Exclude = []string{"*.zip", "table.csv"}
+		if _, err := plan(); err != nil {
+			t.Errorf("%d others, all readable: %v", good, err)
+		}
+	}
+
+	files := map[string]string{}
+	for i := range 37 {
+		files[fmt.Sprintf("%02d.pdf", i)] = "%PDF-1.7"
+	}
+	_, err := ingest.MakePlan(ctx, blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{folder(t, files)}})
+	if err == nil || !strings.Contains(err.Error(), "09.pdf") || strings.Contains(err.Error(), "10.pdf") || !strings.HasSuffix(err.Error(), "and 27 more") {
+		t.Errorf("37 of 37: %v", err)
+	}
+	// A single input is named as ever.
+	_, err = ingest.MakePlan(ctx, blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{folder(t, map[string]string{"a.pdf": "%PDF-1.7"})}})
+	var input *ingest.InputError
+	if !errors.As(err, &input) || !strings.HasSuffix(input.Object, "/a.pdf") || strings.Contains(err.Error(), "exclude") {
+		t.Errorf("1 of 1: %v", err)
+	}
+}
+
+// TestFinishTellsWhatIsNotRead shows notes of the plan at the end.
+func TestFinishTellsWhatIsNotRead(t *testing.T) {
+	dir := folder(t, map[string]string{"a.txt": "http://a.example/\n", "_SUCCESS": "", "b.bak": "no"})
+	f, err := steps(context.Background(), blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{dir}, Exclude: []string{"*.bak"}}, ingest.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.Notes) != 2 || !strings.Contains(f.Notes[0], "_SUCCESS") || !strings.Contains(f.Notes[1], "b.bak") || f.Rows != 1 {
+		t.Errorf("%+v", f)
+	}
+}
