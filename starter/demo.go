@@ -225,13 +225,13 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 			return "", err
 		}
 		var in workflows.IngestInput
-		// What a user would give as flags. The underscore keeps the file out of the input.
+		// What a user would give as flags. The glob keeps the file out of the input.
 		if data, err := os.ReadFile(filepath.Join(dir, "_ingest.json")); err == nil {
 			if err := json.Unmarshal(data, &in); err != nil {
 				return "", fmt.Errorf("%s/_ingest.json: %w", dir, err)
 			}
 		}
-		in.Lake, in.Dataset, in.Inputs = lakeURL, e.Name(), []string{dir}
+		in.Lake, in.Dataset, in.Inputs = lakeURL, e.Name(), []string{filepath.Join(dir, "[^_]*")}
 		run, err := startIngest(ctx, c, in)
 		if err != nil {
 			return "", err
