@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -45,7 +46,11 @@ func Unseal(data []byte, file string, v any) error {
 		return Corrupt(file, "seal", int64(len(data)), "a sealed document", fmt.Sprintf("%d bytes", len(data)))
 	}
 	if want := appendSeal(bytes.Clone(data[:n])); !bytes.Equal(want, data) {
-		return Corrupt(file, "seal", int64(n), fmt.Sprintf("%q", want[n:]), fmt.Sprintf("%q", data[n:]))
+		got := "no seal at its end"
+		if seal := string(data[n:]); strings.HasPrefix(seal, sealKey) && strings.HasSuffix(seal, sealEnd) {
+			got = "xxh64 " + seal[len(sealKey):len(sealKey)+16]
+		}
+		return Corrupt(file, "seal", int64(n), "xxh64 "+string(want[n+len(sealKey):n+len(sealKey)+16]), got)
 	}
 	// The seal's comma follows the last member; what precedes it is the document less its brace.
 	doc := append(bytes.Clone(data[:n]), "\n}"...)

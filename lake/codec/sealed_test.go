@@ -81,6 +81,12 @@ func TestChangedSealedDocumentIsCorrupt(t *testing.T) {
 	if err := codec.Unseal(append(bytes.Clone(data), '\n'), "doc", &got); !isCorrupt(err) {
 		t.Fatalf("one byte more: %v", err)
 	}
+	// What people get to read has no escapes in it.
+	for _, bad := range [][]byte{data[:len(data)-5], bytes.Replace(data, []byte("3"), []byte("4"), 1), []byte(strings.Repeat("{}\n", 20))} {
+		if err := codec.Unseal(bad, "doc", &got); !isCorrupt(err) || strings.ContainsAny(err.Error(), "\"\\\n") {
+			t.Errorf("%v", err)
+		}
+	}
 }
 
 func TestUnsealRefusesMembersItDoesNotKnow(t *testing.T) {
