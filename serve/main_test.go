@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -63,7 +64,7 @@ func program(t *testing.T, args ...string) (base string, out *output, stop func(
 	ctx, cancel := context.WithCancel(t.Context())
 	code := make(chan int, 1)
 	go func() { code <- cli.Run(ctx, cmd) }()
-	address := regexp.MustCompile(`address=(\S+)`)
+	address := regexp.MustCompile(`msg=listening address=(\S+)`)
 	eventually(t, "listening", func() bool {
 		if m := address.FindStringSubmatch(out.String()); m != nil {
 			base = "http://" + m[1]
@@ -154,6 +155,10 @@ func TestWrongUsage(t *testing.T) {
 		return cli.Run(t.Context(), cmd), out.String()
 	}
 	cache := t.TempDir()
+	file := filepath.Join(cache, "file")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		code int
 		args []string
@@ -162,6 +167,10 @@ func TestWrongUsage(t *testing.T) {
 		{cli.ExitUsage, []string{"--lake", cache, "stray"}},
 		{cli.ExitUsage, []string{"--lake", cache, "--poll", "0s"}},
 		{cli.ExitUsage, []string{"--lake", cache, "--log-format", "xml"}},
+		{cli.ExitUsage, []string{"--lake", cache, "--memory-limit", "8"}},
+		{cli.ExitUsage, []string{"--lake", cache, "--memory-limit", "100", "--frame-cache", "50", "--page-cache", "50"}},
+		{cli.ExitUsage, []string{"--lake", filepath.Join(cache, "no-such-lake"), "--cache", cache}},
+		{cli.ExitUsage, []string{"--lake", file, "--cache", cache}},
 		{cli.ExitUsage, []string{"--no-such-flag"}},
 		{cli.ExitUsage, []string{"--lake", "gopher://lake", "--cache", cache}},
 		{cli.ExitFailed, []string{"--lake", cache, "--cache", cache, "--listen", strings.TrimPrefix(taken, "http://")}},
@@ -171,6 +180,48 @@ func TestWrongUsage(t *testing.T) {
 		if code, out := run(c.args...); code != c.code || out == "" {
 			t.Errorf("%v: exit code %d, want %d: %s", c.args, code, c.code, out)
 		}
+	}
+}
+
+func TestMetricsAreOnTheirOwnAddressWhereOneIsNamed(t *testing.T) {
+	metrics := func(url string) bool {
+		t.Helper()
+		resp, err := http.Get(url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode == 200 && strings.Contains(string(text), "\nurlake_manifest_followed 0\n")
+	}
+	base, _, stop := program(t, "--lake", t.TempDir(), "--cache", t.TempDir())
+	if !metrics(base) {
+		t.Error("no metrics beside the API")
+	}
+	stop()
+	base, out, stop := program(t, "--lake", t.TempDir(), "--cache", t.TempDir(), "--metrics-listen", "127.0.0.1:0")
+	defer stop()
+	if metrics(base) {
+		t.Error("metrics beside the API too")
+	}
+	own := regexp.MustCompile(`msg=metrics address=(\S+)`).FindStringSubmatch(out.String())
+	if own == nil || !metrics("http://"+own[1]) {
+		t.Errorf("no metrics at %v", own)
+	}
+}
+
+func TestMemoryIsDivided(t *testing.T) {
+	for _, o := range []options{{memory: 64}, {memory: 256}, {memory: 256, frameCache: 10, pageCache: 100}, {memory: 4096}} {
+		s := o.divide()
+		if s.resident+s.heap != o.memory*mib || s.frames+s.pages >= s.heap {
+			t.Errorf("%+v: %+v", o, s)
+		}
+	}
+	if s := (&options{memory: 256, frameCache: 10, pageCache: 100}).divide(); s.frames != 10*mib || s.pages != 100*mib {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -87,6 +87,10 @@ func (d *demo) run(ctx context.Context) (err error) {
 		}
 		err = errors.Join(err, d.stop())
 	}()
+	// The server refuses a folder that is not there, and it is started before anything is in it.
+	if err := os.MkdirAll(filepath.Join(dir, "lake"), 0o777); err != nil {
+		return err
+	}
 	lakeURL, err := cli.LakeURL(filepath.Join(dir, "lake"))
 	if err != nil {
 		return err

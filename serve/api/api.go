@@ -1,5 +1,5 @@
 // Package api is the HTTP surface of the read server: the two queries, the list of datasets,
-// health and readiness, and the start page. docs/api.md describes it for those who call it.
+// health and readiness, pages for people, and metrics. docs/api.md describes it for those who call it.
 //
 // An answer is composed in memory before its first byte is sent, so a failure half-way is an error
 // with its own status and never a shorter answer with status 200. Errors are problem documents
@@ -11,10 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,32 +34,35 @@ type handler struct {
 	log    *slog.Logger
 }
 
+// route is one of the things that are served.
+type route struct {
+	// name stands in logs and metrics.
+	name string
+	// parameters are those that a request may have, sorted; nil leaves any alone.
+	parameters []string
+	answer     func(*request) error
+	latency    *latency
+}
+
 // New returns the handler of all paths. explain=1 shows what the store's trace saw: the server's store should be a
-// *blob.Counting. A nil log is slog's default.
-func New(server *lookup.Server, log *slog.Logger) http.Handler {
-	if log == nil {
-		log = slog.Default()
-	}
+// *blob.Counting. Requests are written to log and counted in metrics.
+func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeMux {
 	h := &handler{server: server, log: log}
 	mux := http.NewServeMux()
-	route := func(pattern, name string, f func(*request) error) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, name, f) })
-	}
-	route("GET /v1/domain/{d}", "domain", h.domain)
-	route("GET /domain/{d}", "domain", h.domain)
-	route("GET /v1/domain/{d}/datasets/{id}/urls", "urls", h.urls)
-	route("GET /domain/{d}/dataset/{id}/urls", "urls", h.urls)
-	route("GET /v1/datasets", "datasets", h.datasets)
-	route("GET /healthz", "healthz", h.healthz)
-	route("GET /readyz", "readyz", h.readyz)
-	route("GET /{$}", "start", h.start)
-	route("/", "other", func(r *request) error {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			r.header.Set("Allow", "GET, HEAD")
-			return &problem{status: http.StatusMethodNotAllowed, kind: "method-not-allowed", title: "Only GET and HEAD are served"}
+	handle := func(rt route, patterns ...string) {
+		rt.latency = metrics.route(rt.name)
+		for _, pattern := range patterns {
+			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, &rt) })
 		}
-		return &problem{status: http.StatusNotFound, kind: "no-such-path", title: "No such path"}
-	})
+	}
+	handle(route{name: "domain", parameters: []string{"cursor", "explain", "version"}, answer: h.domain}, "GET /v1/domain/{d}", "GET /domain/{d}")
+	handle(route{name: "urls", parameters: []string{"cursor", "explain", "limit", "offset", "version"}, answer: h.urls},
+		"GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
+	handle(route{name: "datasets", parameters: []string{"version"}, answer: h.datasets}, "GET /v1/datasets")
+	handle(route{name: "healthz", parameters: []string{}, answer: h.healthz}, "GET /healthz")
+	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
+	handle(route{name: "start", parameters: []string{"dataset", "domain"}, answer: h.start}, "GET /{$}")
+	handle(route{name: "other", answer: h.other}, "/")
 	return mux
 }
 
@@ -83,17 +89,19 @@ const retryAfter = "2"
 const statusClientGone = 499
 
 // serve runs one handler, turns its error or panic into a problem, sends the answer and logs it.
-func (h *handler) serve(w http.ResponseWriter, hr *http.Request, name string, f func(*request) error) {
+func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	started := time.Now()
 	buf := buffers.Get().(*[]byte)
 	r := &request{Request: hr, header: w.Header(), status: http.StatusOK, doc: document{buf: (*buf)[:0]}}
 	r.header.Set("Content-Type", "application/json")
 	r.header.Set("X-Content-Type-Options", "nosniff")
-	err := h.guard(r, f)
-	if err != nil {
+	if err := rt.run(r); err != nil {
 		p := asProblem(err)
 		if p.status >= 500 {
 			r.logged = append(r.logged, slog.String("error", err.Error()))
+		}
+		if fault := (*lookup.PanicError)(nil); errors.As(err, &fault) {
+			r.logged = append(r.logged, slog.String("stack", string(fault.Stack)))
 		}
 		if p.status == http.StatusServiceUnavailable {
 			r.header.Set("Retry-After", retryAfter)
@@ -109,13 +117,15 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, name string, f 
 		// A client that has gone away is no concern of this server.
 		_, _ = w.Write(r.doc.buf)
 	}
+	took := time.Since(started)
+	rt.latency.observe(r.status, took)
 	level := slog.LevelInfo
 	if r.status >= 500 {
 		level = slog.LevelError
 	}
 	if h.log.Enabled(hr.Context(), level) {
-		attrs := append([]slog.Attr{slog.String("route", name), slog.Int("status", r.status)}, r.logged...)
-		attrs = append(attrs, slog.Int("bytes", len(r.doc.buf)), slog.Int64("us", time.Since(started).Microseconds()))
+		attrs := append([]slog.Attr{slog.String("route", rt.name), slog.Int("status", r.status)}, r.logged...)
+		attrs = append(attrs, slog.Int("bytes", len(r.doc.buf)), slog.Int64("us", took.Microseconds()))
 		h.log.LogAttrs(hr.Context(), level, "request", attrs...)
 	}
 	if cap(r.doc.buf) <= keepBuffer {
@@ -124,23 +134,39 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, name string, f 
 	}
 }
 
-// guard runs f; a panic becomes an error, with its stack in the log.
-func (h *handler) guard(r *request, f func(*request) error) (err error) {
+// run checks the parameters and answers; a panic becomes an error.
+func (rt *route) run(r *request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			if v == http.ErrAbortHandler {
-				panic(v)
-			}
-			h.log.LogAttrs(r.Context(), slog.LevelError, "panic", slog.Any("value", v), slog.String("stack", string(debug.Stack())))
-			err = &problem{status: http.StatusInternalServerError, kind: "panic", title: "The server has a fault"}
+			err = &lookup.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
+	if r.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return badParameter("query", "is not well formed")
 	}
-	r.query = query
-	return f(r)
+	if rt.parameters != nil {
+		if err := rt.check(r.query); err != nil {
+			return err
+		}
+	}
+	return rt.answer(r)
+}
+
+// check refuses parameters that are unknown, or there twice: a misspelt limit must not go unnoticed.
+func (rt *route) check(query url.Values) error {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(rt.parameters, name) {
+			known := "this path takes no parameters"
+			if len(rt.parameters) > 0 {
+				known = "known are " + strings.Join(rt.parameters, ", ")
+			}
+			return badParameter(name, "is not known: "+known)
+		}
+		if len(query[name]) > 1 {
+			return badParameter(name, "is there more than once")
+		}
+	}
+	return nil
 }
 
 // number reads a whole parameter of at least least; absent is def.
@@ -380,6 +406,19 @@ func (h *handler) datasets(r *request) error {
 	return nil
 }
 
+// other answers for every path and method that no other route has.
+func (h *handler) other(r *request) error {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		r.header.Set("Allow", "GET, HEAD")
+		return &problem{status: http.StatusMethodNotAllowed, kind: "method-not-allowed", title: "Only GET and HEAD are served"}
+	}
+	p := &problem{status: http.StatusNotFound, kind: "no-such-path", title: "No such path"}
+	if strings.HasPrefix(r.URL.Path, "/v1/domain/") || strings.HasPrefix(r.URL.Path, "/domain/") {
+		p.detail = "a URL in the place of the domain has to be percent-escaped, its slashes too"
+	}
+	return p
+}
+
 func (h *handler) healthz(r *request) error {
 	r.doc.open('{')
 	r.doc.text("status", "ok")
@@ -409,7 +448,7 @@ func (h *handler) readyz(r *request) error {
 	d.boolean("public_suffix_lists_agree", !snap.OtherSuffixes())
 	fault := ""
 	if st.Err != nil {
-		fault = st.Err.Error()
+		fault = lookup.Reason(st.Err)
 	}
 	// Why a newer version than this one is not served.
 	d.textOrNull("error", fault)
@@ -443,7 +482,7 @@ func (h *handler) start(r *request) error {
 	data := ui.Data{}
 	snap, err := h.server.Acquire(r.Context(), "")
 	if err != nil {
-		data.Notice = err.Error()
+		data.Notice = asProblem(err).Error()
 	} else {
 		defer snap.Release()
 		v := snap.Version()
@@ -499,6 +538,7 @@ func asProblem(err error) *problem {
 	var p *problem
 	var reject *urlnorm.RejectError
 	var notReady *lookup.NotReadyError
+	var fault *lookup.PanicError
 	var corrupt *codec.CorruptError
 	switch {
 	case errors.As(err, &p):
@@ -519,7 +559,9 @@ func asProblem(err error) *problem {
 	case errors.Is(err, lookup.ErrGone):
 		return &problem{status: http.StatusGone, kind: "version-gone", title: "The version is no longer kept: start again without version and cursor", detail: err.Error()}
 	case errors.As(err, &notReady):
-		return &problem{status: http.StatusServiceUnavailable, kind: "not-ready", title: "The server cannot answer yet", detail: notReady.Err.Error()}
+		return &problem{status: http.StatusServiceUnavailable, kind: "not-ready", title: "The server cannot answer yet", detail: lookup.Reason(err)}
+	case errors.As(err, &fault):
+		return &problem{status: http.StatusInternalServerError, kind: "panic", title: "The server has a fault"}
 	case errors.As(err, &corrupt):
 		return &problem{status: http.StatusInternalServerError, kind: "corrupt", title: "An object of the lake is damaged", detail: corrupt.Error(),
 			members: []member{{"file", corrupt.File}, {"section", corrupt.Section}, {"offset", strconv.FormatInt(corrupt.Offset, 10)}}}
@@ -528,6 +570,6 @@ func asProblem(err error) *problem {
 	case errors.Is(err, context.Canceled):
 		return &problem{status: statusClientGone, kind: "client-gone", title: "The client has gone"}
 	default:
-		return &problem{status: http.StatusBadGateway, kind: "lake", title: "The lake could not be read", detail: err.Error()}
+		return &problem{status: http.StatusBadGateway, kind: "lake", title: "The lake could not be read", detail: lookup.Reason(err)}
 	}
 }

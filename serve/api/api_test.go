@@ -1,16 +1,25 @@
 package api
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -24,11 +33,12 @@ import (
 
 // service is a server over a lake, and its log.
 type service struct {
-	t      *testing.T
-	store  blob.Store
-	server *lookup.Server
-	web    http.Handler
-	log    bytes.Buffer
+	t       *testing.T
+	store   blob.Store
+	server  *lookup.Server
+	metrics *Metrics
+	web     http.Handler
+	log     bytes.Buffer
 }
 
 func start(t *testing.T, store blob.Store, opt lookup.Options) *service {
@@ -36,12 +46,14 @@ func start(t *testing.T, store blob.Store, opt lookup.Options) *service {
 	s := &service{t: t, store: store}
 	opt.CacheDir = t.TempDir()
 	opt.Log = slog.New(slog.DiscardHandler)
-	s.server = lookup.NewServer(blob.NewCounting(store), opt)
+	counting := blob.NewCounting(store)
+	s.server = lookup.NewServer(counting, opt)
 	t.Cleanup(s.server.Close)
 	if err := s.server.Refresh(t.Context()); err != nil && !errors.Is(err, manifest.ErrNoVersion) {
 		t.Fatal(err)
 	}
-	s.web = New(s.server, slog.New(slog.NewJSONHandler(&s.log, nil)))
+	s.metrics = NewMetrics(s.server, counting)
+	s.web = New(s.server, slog.New(slog.NewJSONHandler(&s.log, nil)), s.metrics)
 	return s
 }
 
@@ -240,6 +252,11 @@ func TestProblems(t *testing.T) {
 		{"GET", "/v1/domain/example.com/datasets/1/urls?offset=-1", 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com/datasets/1/urls?offset=1&cursor=" + cursor, 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com/datasets/1/urls?limit=%zz", 400, "bad-parameter"},
+		{"GET", "/v1/domain/example.com/datasets/1/urls?lmit=1", 400, "bad-parameter"},
+		{"GET", "/v1/domain/example.com/datasets/1/urls?limit=1&limit=2", 400, "bad-parameter"},
+		{"GET", "/v1/domain/example.com?offset=1", 400, "bad-parameter"},
+		{"GET", "/v1/datasets?cursor=" + cursor, 400, "bad-parameter"},
+		{"GET", "/healthz?x", 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com/datasets/1/urls?cursor=forged", 400, "bad-cursor"},
 		{"GET", "/v1/domain/example.com/datasets/2/urls?cursor=" + cursor, 400, "bad-cursor"},
 		{"GET", "/v1/domain/other.test/datasets/1/urls?cursor=" + cursor, 400, "bad-cursor"},
@@ -264,6 +281,10 @@ func TestProblems(t *testing.T) {
 	var p problemDocument
 	if s.get("/v1/domain/mailto:me", &p); p.Reason != "scheme" {
 		t.Errorf("reason %q", p.Reason)
+	}
+	s.get("/v1/domain/example.com/datasets/1/urls?lmit=1", &p)
+	if p.Parameter != "lmit" || !strings.Contains(p.Detail, "cursor, explain, limit, offset, version") {
+		t.Errorf("unknown parameter: %+v", p)
 	}
 }
 
@@ -450,19 +471,210 @@ func TestDatasetsAndStartPage(t *testing.T) {
 	}
 }
 
-func TestPanicIsAProblem(t *testing.T) {
-	s := start(t, small(t), lookup.Options{})
-	h := &handler{server: s.server, log: slog.New(slog.NewTextHandler(&s.log, nil))}
-	w := httptest.NewRecorder()
-	h.serve(w, httptest.NewRequest("GET", "/", nil), "test", func(r *request) error {
-		r.doc.open('{')
-		panic("fault")
-	})
-	var p problemDocument
-	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 500 || p.Type != "urn:urlake:problem:panic" {
-		t.Fatalf("%d %s", w.Code, w.Body)
+// faulty is a store in which reading parts panics, or fails with err.
+type faulty struct {
+	blob.Store
+	err error
+}
+
+func (f *faulty) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	if !strings.HasPrefix(key, "urls/") {
+		return f.Store.ReadRange(ctx, key, off, n)
 	}
-	if !strings.Contains(s.log.String(), "api_test.go") {
-		t.Fatalf("no stack in the log: %s", s.log.String())
+	if f.err == nil {
+		panic("fault in a goroutine")
+	}
+	return nil, f.err
+}
+
+func TestPanicIsAProblem(t *testing.T) {
+	inner := small(t)
+	// A page of two parts reads each of them in a goroutine of its own.
+	testlake.Ingest(t, inner, "alpha", "b2", []testlake.Record{{URL: "https://example.com/second"}})
+	testlake.Publish(t, inner)
+	s := start(t, &faulty{Store: inner}, lookup.Options{})
+	check := func(path, where string) {
+		t.Helper()
+		s.log.Reset()
+		var p problemDocument
+		if status := s.get(path, &p); status != 500 || p.Type != "urn:urlake:problem:panic" || strings.Contains(fmt.Sprint(p), "fault in") {
+			t.Fatalf("%s: %d %+v", path, status, p)
+		}
+		if text := s.log.String(); !strings.Contains(text, where) || !strings.Contains(text, "fault in") {
+			t.Fatalf("no stack in the log: %s", text)
+		}
+	}
+	check("/v1/domain/example.com/datasets/1/urls", "ReadRange")
+	s.web.(*http.ServeMux).HandleFunc("GET /panic", func(w http.ResponseWriter, r *http.Request) {
+		h := &handler{server: s.server, log: slog.New(slog.NewTextHandler(&s.log, nil))}
+		h.serve(w, r, &route{name: "test", latency: NewMetrics(s.server, blob.NewCounting(inner)).route("test"), answer: func(r *request) error {
+			r.doc.open('{')
+			panic("fault in a handler")
+		}})
+	})
+	check("/panic", "api_test.go")
+	if w := s.do("GET", "/v1/domain/example.com"); w.Code != 200 {
+		t.Fatalf("after a panic: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestProblemsKeepThePlacesOfTheServerToThemselves(t *testing.T) {
+	secret := "/srv/private/lake"
+	store := &faulty{Store: small(t), err: fmt.Errorf("read urls/x: %w", &fs.PathError{Op: "open", Path: secret, Err: fs.ErrPermission})}
+	s := start(t, store, lookup.Options{})
+	w := s.do("GET", "/v1/domain/example.com/datasets/1/urls")
+	if w.Code != 502 || strings.Contains(w.Body.String(), secret) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if !strings.Contains(s.log.String(), secret) {
+		t.Errorf("the log does not say: %s", s.log.String())
+	}
+	dir := t.TempDir()
+	local, err := blob.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A folder in the place of the manifest.
+	if err := os.MkdirAll(filepath.Join(dir, filepath.FromSlash(manifest.Key), "x"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	server := lookup.NewServer(local, lookup.Options{})
+	t.Cleanup(server.Close)
+	if err := server.Refresh(t.Context()); err == nil {
+		t.Fatal("a folder is taken for a manifest")
+	}
+	web := New(server, slog.New(slog.DiscardHandler), NewMetrics(server, blob.NewCounting(local)))
+	for _, path := range []string{"/readyz", "/v1/domain/example.com", "/"} {
+		w := httptest.NewRecorder()
+		web.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if strings.Contains(w.Body.String(), dir) {
+			t.Errorf("%s: %s", path, w.Body)
+		}
+	}
+}
+
+func TestRequestsThatCannotBeReadAreProblems(t *testing.T) {
+	s := start(t, small(t), lookup.Options{})
+	web := httptest.NewUnstartedServer(s.web)
+	web.Listener = Listener(web.Listener)
+	web.Config.MaxHeaderBytes = 4 << 10
+	web.Start()
+	defer web.Close()
+	ask := func(request string) (*http.Response, []byte) {
+		t.Helper()
+		c, err := net.Dial("tcp", web.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, request); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp, body
+	}
+	for request, status := range map[string]int{
+		"GET /v1/domain/%zz HTTP/1.1\r\nHost: x\r\n\r\n":                               400,
+		"GET /v1/domain/100% HTTP/1.1\r\nHost: x\r\n\r\n":                              400,
+		"GET /v1/domain/a b HTTP/1.1\r\nHost: x\r\n\r\n":                               400,
+		"GET /v1/datasets HTTP/1.1\r\n\r\n":                                            400,
+		"GET /v1/datasets HTTP/7.1\r\nHost: x\r\n\r\n":                                 505,
+		"GET /v1/datasets HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: rot13\r\n\r\n":     501,
+		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 16<<10) + "\r\n\r\n":  431,
+		"GET /v1/domain/" + strings.Repeat("%", 1000) + " HTTP/1.1\r\nHost: x\r\n\r\n": 400,
+	} {
+		resp, body := ask(request)
+		var p problemDocument
+		if err := json.Unmarshal(body, &p); err != nil {
+			t.Fatalf("%.40q: %v: %s", request, err, body)
+		}
+		if resp.StatusCode != status || p.Status != status || p.Type != "urn:urlake:problem:bad-request" || resp.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%.40q: %d %s", request, resp.StatusCode, body)
+		}
+	}
+	resp, body := ask("GET /v1/domain/example.com HTTP/1.1\r\nHost: x\r\n\r\n")
+	if resp.StatusCode != 200 || !json.Valid(body) {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+func TestMetricsCountWhatWasAsked(t *testing.T) {
+	s := start(t, small(t), lookup.Options{})
+	read := func() map[string]float64 {
+		t.Helper()
+		w := httptest.NewRecorder()
+		s.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if w.Code != 200 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		values := map[string]float64{}
+		for line := range strings.Lines(w.Body.String()) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && !strings.HasPrefix(line, "#") {
+				v, err := strconv.ParseFloat(value, 64)
+				if err != nil {
+					t.Fatalf("%s: %v", line, err)
+				}
+				values[name] = v
+			}
+		}
+		return values
+	}
+	for range 3 {
+		s.do("GET", "/v1/domain/example.com")
+	}
+	s.do("GET", "/v1/domain/mailto:me")
+	s.do("GET", "/v1/domain/example.com/datasets/1/urls")
+	s.do("GET", "/v1/domain/example.com/datasets/1/urls")
+	got := read()
+	for name, want := range map[string]float64{
+		`urlake_http_request_duration_seconds_count{route="domain",status="200"}`: 3,
+		`urlake_http_request_duration_seconds_count{route="domain",status="400"}`: 1,
+		`urlake_http_request_duration_seconds_count{route="urls",status="200"}`:   2,
+		`urlake_version_info{version="` + s.server.Status().Version + `"}`:        1,
+		`urlake_version_rows`:      4,
+		`urlake_manifest_followed`: 1,
+		`urlake_open_versions`:     1,
+		// The one page of the one part was read by the first of two requests, and found by the second.
+		`urlake_cache_hits_total{cache="pages"}`:   1,
+		`urlake_cache_misses_total{cache="pages"}`: 1,
+		`urlake_cache_entries{cache="pages"}`:      1,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+	for _, name := range []string{
+		`urlake_store_requests_total{operation="read"}`, `urlake_store_read_bytes_total{operation="read"}`, "urlake_mapped_bytes", "urlake_index_bytes",
+		`urlake_cache_bytes{cache="frames"}`, "urlake_version_published_timestamp_seconds", "urlake_manifest_read_timestamp_seconds", "go_goroutines",
+	} {
+		if got[name] <= 0 {
+			t.Errorf("%s is %v", name, got[name])
+		}
+	}
+	if _, err := s.store.Put(t.Context(), manifest.Key, []byte("{}"), blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.server.Refresh(t.Context()); err == nil {
+		t.Fatal("a damaged manifest is followed")
+	}
+	if got := read(); got["urlake_manifest_followed"] != 0 {
+		t.Error("a manifest that cannot be read is followed")
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	server := lookup.NewServer(blob.NewMemory(), lookup.Options{})
+	l := NewMetrics(server, blob.NewCounting(blob.NewMemory())).route("domain")
+	b.ReportAllocs()
+	for b.Loop() {
+		l.observe(200, 20*time.Microsecond)
 	}
 }

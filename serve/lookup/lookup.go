@@ -24,7 +24,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/indexbuild/segment"
@@ -162,11 +161,15 @@ func NewServer(store blob.Store, opt Options) *Server {
 	}
 }
 
-// whole is the store of immutable objects: one that ends before the bytes that are known to be in it is damaged.
+// whole is the store of immutable objects: one that ends before the bytes that are known to be in it is damaged. Its
+// readers call it from goroutines of their own, so a panic of the store is contained here.
 type whole struct{ blob.Store }
 
-func (w whole) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
-	data, err := w.Store.ReadRange(ctx, key, off, n)
+func (w whole) ReadRange(ctx context.Context, key string, off, n int64) (data []byte, err error) {
+	err = contain(func() (err error) {
+		data, err = w.Store.ReadRange(ctx, key, off, n)
+		return err
+	})
 	return data, cut(err, key, off, n)
 }
 
@@ -185,25 +188,18 @@ func cut(err error, key string, off, n int64) error {
 	return err
 }
 
-// Run follows the manifest until ctx ends. What goes wrong is logged once and shown by Status; the
+// Run follows the manifest until ctx ends. What goes wrong is logged, ever more seldom while it lasts, and shown by Status; the
 // server goes on with the version it has and tries again.
 func (s *Server) Run(ctx context.Context) {
 	tick := time.NewTicker(s.opt.Poll)
 	defer tick.Stop()
-	last := ""
+	complaints := complaints{log: s.opt.Log, what: "following the manifest"}
 	for {
 		err := s.Refresh(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		text := ""
-		if err != nil {
-			text = err.Error()
-		}
-		if text != last && text != "" {
-			s.opt.Log.LogAttrs(ctx, slog.LevelWarn, "following the manifest", slog.String("error", text))
-		}
-		last = text
+		complaints.note(ctx, err, time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -216,15 +212,19 @@ func (s *Server) Run(ctx context.Context) {
 func (s *Server) Refresh(ctx context.Context) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
-	m, err := s.poll(ctx)
-	if err == nil {
+	err := contain(func() error {
+		m, err := s.poll(ctx)
+		if err != nil {
+			return err
+		}
 		if cur := s.current.Load(); cur == nil || cur.version.ID != m.CurrentVersion {
 			err = s.advance(ctx, m)
 		} else {
 			cur.epoch.Store(m.TakedownEpoch)
 		}
 		s.dropUnlisted(m)
-	}
+		return err
+	})
 	s.mu.Lock()
 	s.err = err
 	s.mu.Unlock()
@@ -262,7 +262,7 @@ func (s *Server) advance(ctx context.Context, m *manifest.Manifest) error {
 	if s.closed {
 		s.mu.Unlock()
 		snap.Release()
-		return errors.New("server is closed")
+		return errClosed
 	}
 	old := s.current.Swap(snap)
 	var evicted []*opening
@@ -282,6 +282,10 @@ func (s *Server) advance(ctx context.Context, m *manifest.Manifest) error {
 	s.opt.Log.LogAttrs(ctx, slog.LevelInfo, "version opened", slog.String("version", ref.ID), slog.Uint64("generation", m.Generation),
 		slog.Int("segments", c.Segments), slog.Int("datasets", c.Datasets), slog.Int64("rows", c.Rows),
 		slog.Int64("us", time.Since(started).Microseconds()))
+	if index, limit := s.Status().IndexBytes, debug.SetMemoryLimit(-1); index+s.opt.FrameBytes+s.opt.PageBytes > limit/8*7 {
+		s.opt.Log.LogAttrs(ctx, slog.LevelWarn, "the memory limit is too small for this lake: requests will wait for the garbage collector",
+			slog.Int64("index_bytes", index), slog.Int64("cache_bytes", s.opt.FrameBytes+s.opt.PageBytes), slog.Int64("heap_limit", limit))
+	}
 	if s.opt.CacheDir != "" {
 		if err := segment.PruneCache(s.opt.CacheDir, keep); err != nil {
 			s.opt.Log.LogAttrs(ctx, slog.LevelWarn, "pruning the cache directory", slog.String("error", err.Error()))
@@ -357,7 +361,7 @@ func (s *Server) notReady() error {
 	if s.err != nil {
 		return &NotReadyError{s.err}
 	}
-	return &NotReadyError{errors.New("starting")}
+	return &NotReadyError{errStarting}
 }
 
 // NotReadyError says that no version is open yet, and why.
@@ -378,7 +382,7 @@ func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return nil, &NotReadyError{errors.New("server is closed")}
+		return nil, &NotReadyError{errClosed}
 	}
 	i := slices.IndexFunc(s.older, func(o *opening) bool { return o.ref == ref })
 	if i >= 0 {
@@ -394,7 +398,11 @@ func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error)
 	release(evicted)
 	go func() {
 		// Others may wait for it: it goes on when the request that began it is given up.
-		snap, err := s.open(context.WithoutCancel(ctx), ref)
+		var snap *Snapshot
+		err := contain(func() (err error) {
+			snap, err = s.open(context.WithoutCancel(ctx), ref)
+			return err
+		})
 		if err == nil {
 			snap.epoch.Store(epoch)
 		}
@@ -456,7 +464,7 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 	}
 	snap := &Snapshot{server: s, ref: ref, version: v, segments: make([]*segment.Segment, len(v.Segments))}
 	snap.pins.Store(1)
-	group, groupCtx := errgroup.WithContext(ctx)
+	group, groupCtx := newGroup(ctx)
 	group.SetLimit(openParallel)
 	opened := make([]bool, len(v.Segments))
 	for i := range v.Segments {
@@ -506,7 +514,11 @@ func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment
 			return nil, shared.err
 		}
 		ref := segment.Ref{ID: v.ID, XXH64: v.SegmentXXH64, Bytes: v.Bytes, Domains: v.Domains, Rows: v.Rows}
-		seg, err := segment.Open(ctx, s.store, ref, segment.Options{CacheDir: s.opt.CacheDir, Cache: s.frames, Residency: s.resident})
+		var seg *segment.Segment
+		err := contain(func() (err error) { // those who wait have to hear of it
+			seg, err = segment.Open(ctx, s.store, ref, segment.Options{CacheDir: s.opt.CacheDir, Cache: s.frames, Residency: s.resident})
+			return err
+		})
 		s.mu.Lock()
 		shared.seg, shared.err = seg, err
 		s.mu.Unlock()
@@ -553,32 +565,44 @@ func (s *Server) Close() {
 // Status is what a server says of itself.
 type Status struct {
 	// Version is the current one as this server sees it, "" before the first was opened.
-	Version       string
+	Version string
+	// Published is when it was, by the committer's clock.
+	Published     time.Time
 	Generation    uint64
 	TakedownEpoch uint64
 	Counts        manifest.Counts
 	// CanonicalForm and PublicSuffix are the version's, OwnPublicSuffix is the server's.
 	CanonicalForm, PublicSuffix, OwnPublicSuffix string
+	// Polled is when the manifest was last read, or seen to be unchanged.
+	Polled time.Time
 	// Err is why the newest manifest is not served, nil if it is.
 	Err error
 	// Open counts the versions that are open.
 	Open int
+	// IndexBytes is what their segments hold in memory besides caches, MappedBytes the size of their mapped files.
+	IndexBytes, MappedBytes int64
 	// Frames and Pages are the caches.
 	Frames, Pages CacheStats
 }
 
 // Status describes the server.
 func (s *Server) Status() Status {
-	st := Status{OwnPublicSuffix: s.opt.PublicSuffix, Frames: s.frames.Stats(), Pages: s.pages.Stats()}
+	st := Status{OwnPublicSuffix: s.opt.PublicSuffix, Frames: s.frames.Stats(), Pages: s.pages.Stats(), MappedBytes: s.resident.MappedBytes()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.Err, st.Open = s.err, len(s.older)
+	st.Polled, st.Err, st.Open = s.polled, s.err, len(s.older)
+	for _, shared := range s.segments {
+		if shared.seg != nil {
+			st.IndexBytes += shared.seg.MemoryBytes()
+		}
+	}
 	if s.manifest != nil {
 		st.Generation, st.TakedownEpoch = s.manifest.Generation, s.manifest.TakedownEpoch
 	}
 	if cur := s.current.Load(); cur != nil {
 		v := cur.version
 		st.Version, st.Counts, st.CanonicalForm, st.PublicSuffix = v.ID, v.Counts, v.CanonicalForm, v.PublicSuffix
+		st.Published, _ = time.Parse(time.RFC3339, v.Created) // was checked when it was read
 		st.Open++
 	}
 	return st

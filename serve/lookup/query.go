@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -265,7 +263,7 @@ func (s *Snapshot) each(ctx context.Context, chosen func(i int) bool, f func(ctx
 	if len(list) == 1 {
 		return f(ctx, list[0])
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := newGroup(ctx)
 	for _, i := range list {
 		group.Go(func() error { return f(ctx, i) })
 	}

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -216,7 +214,8 @@ func (s *Snapshot) read(ctx context.Context, domain string, pieces []piece, rows
 		defer cancel(nil)
 		for i := range runs {
 			wg.Go(func() {
-				if runs[i].err = s.load(ctx, &runs[i]); runs[i].err != nil && ctx.Err() == nil {
+				runs[i].err = contain(func() error { return s.load(ctx, &runs[i]) })
+				if runs[i].err != nil && ctx.Err() == nil {
 					cancel(runs[i].err)
 				}
 			})
@@ -264,7 +263,7 @@ func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stoppe
 	if len(pieces) == 1 {
 		err = lookUp(ctx, 0)
 	} else {
-		group, groupCtx := errgroup.WithContext(ctx)
+		group, groupCtx := newGroup(ctx)
 		for i := range pieces {
 			group.Go(func() error { return lookUp(groupCtx, i) })
 		}

@@ -1,0 +1,145 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/serve/lookup"
+)
+
+// Metrics are what a server measures of itself, for Prometheus. Requests add to histograms; everything else is read from
+// where it is counted anyway when somebody asks.
+type Metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.HistogramVec
+}
+
+// buckets are seconds: a warm lookup takes tens of microseconds, a cold page over a slow network most of a second.
+var buckets = []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 100e-3, 250e-3, 1, 2.5, 10}
+
+// NewMetrics measures a server and the store that it reads.
+func NewMetrics(server *lookup.Server, store *blob.Counting) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "urlake_http_request_duration_seconds",
+			Help:    "Time from a request's headers to the last byte of its answer handed to the kernel, by route and status. 499 is a client that has gone.",
+			Buckets: buckets,
+		}, []string{"route", "status"}),
+	}
+	m.registry.MustRegister(m.requests, &state{server, store},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	return m
+}
+
+// Handler serves the metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// latency is the histograms of one route. That of status 200 is at hand, since looking it up costs as much as a lookup's hash.
+type latency struct {
+	ok    prometheus.Observer
+	other prometheus.ObserverVec
+}
+
+func (m *Metrics) route(name string) *latency {
+	vec := m.requests.MustCurryWith(prometheus.Labels{"route": name})
+	return &latency{ok: vec.WithLabelValues("200"), other: vec}
+}
+
+func (l *latency) observe(status int, took time.Duration) {
+	observer := l.ok
+	if status != http.StatusOK {
+		observer = l.other.WithLabelValues(strconv.Itoa(status))
+	}
+	observer.Observe(took.Seconds())
+}
+
+// state collects what the server and its store count themselves.
+type state struct {
+	server *lookup.Server
+	store  *blob.Counting
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("urlake_"+name, help, labels, nil)
+}
+
+var (
+	versionInfo      = desc("version_info", "1, with the version that is current.", "version")
+	versionPublished = desc("version_published_timestamp_seconds", "When the current version was published.")
+	versionRows      = desc("version_rows", "Rows of the current version.")
+	versionDatasets  = desc("version_datasets", "Datasets of the current version.")
+	versionSegments  = desc("version_segments", "Segments of the current version.")
+	openVersions     = desc("open_versions", "Versions that are open.")
+
+	manifestGeneration = desc("manifest_generation", "Generation of the newest manifest seen.")
+	manifestRead       = desc("manifest_read_timestamp_seconds", "When the manifest was last read, or seen to be unchanged.")
+	manifestFollowed   = desc("manifest_followed", "1 when the newest manifest is served, 0 when it cannot be.")
+
+	cacheHits    = desc("cache_hits_total", "Values found in a cache.", "cache")
+	cacheMisses  = desc("cache_misses_total", "Values not found in a cache.", "cache")
+	cacheEntries = desc("cache_entries", "Values in a cache.", "cache")
+	cacheBytes   = desc("cache_bytes", "Bytes of the values in a cache.", "cache")
+	indexBytes   = desc("index_bytes", "Memory of the open segments, besides caches and mapped files.")
+	mappedBytes  = desc("mapped_bytes", "Size of the mapped index files, resident or not.")
+
+	storeRequests = desc("store_requests_total", "Requests to the lake's store.", "operation")
+	storeErrors   = desc("store_errors_total", "Requests to the lake's store that failed.", "operation")
+	storeBytes    = desc("store_read_bytes_total", "Bytes read from the lake's store.", "operation")
+)
+
+// storeReads are the operations that a server makes.
+var storeReads = []blob.Op{blob.OpStat, blob.OpGet, blob.OpReadRange, blob.OpOpen}
+
+// Describe implements prometheus.Collector. It names none beforehand, since those of the version are there only with a version.
+func (s *state) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (s *state) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	st := s.server.Status()
+	followed := 0.0
+	if st.Version != "" {
+		gauge(versionInfo, 1, st.Version)
+		gauge(versionPublished, float64(st.Published.UnixMilli())/1e3)
+		gauge(versionRows, float64(st.Counts.Rows))
+		gauge(versionDatasets, float64(st.Counts.Datasets))
+		gauge(versionSegments, float64(st.Counts.Segments))
+		gauge(manifestGeneration, float64(st.Generation))
+		if st.Err == nil {
+			followed = 1
+		}
+	}
+	if !st.Polled.IsZero() {
+		gauge(manifestRead, float64(st.Polled.UnixMilli())/1e3)
+	}
+	gauge(manifestFollowed, followed)
+	gauge(openVersions, float64(st.Open))
+	for name, c := range map[string]lookup.CacheStats{"frames": st.Frames, "pages": st.Pages} {
+		counter(cacheHits, c.Hits, name)
+		counter(cacheMisses, c.Misses, name)
+		gauge(cacheEntries, float64(c.Entries), name)
+		gauge(cacheBytes, float64(c.Bytes), name)
+	}
+	gauge(indexBytes, float64(st.IndexBytes))
+	gauge(mappedBytes, float64(st.MappedBytes))
+	for _, op := range storeReads {
+		n := s.store.Count(op)
+		counter(storeRequests, n.Requests, op.String())
+		counter(storeErrors, n.Errors, op.String())
+		counter(storeBytes, n.Bytes, op.String())
+	}
+}
