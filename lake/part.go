@@ -8,19 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
-	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -87,8 +83,8 @@ type WrittenPart struct {
 // pages itself, which takes a third of the time of a general writer, since it is told what neighbours have in common,
 // and lets pages end where all columns agree.
 //
-// A part goes to a temporary file first and is then read back, checked with BuildPageIndex, and uploaded under
-// a name made from its content. It is uploaded even if the object exists: the bytes are the
+// A part is named by its content, so it is uploaded when it is complete. One with several row groups is in a
+// temporary file until then, and read back and checked with BuildPageIndex first. It is uploaded even if the object exists: the bytes are the
 // same, and a garbage collector that goes by age then sees a young object.
 //
 // Memory: one row group compressed, at most RowGroupBytes and usually a fifth, and one page.
@@ -161,12 +157,9 @@ type partGroup struct {
 
 // partFile is the open part.
 type partFile struct {
-	file   *os.File
-	off    int64
+	spool  *spool // nil before the first row group
 	rows   int64
 	raw    int64
-	xxh64  *xxhash.Digest
-	xxh3   *xxh3.Hasher
 	groups []format.RowGroup
 	colIdx [][NumColumns]format.ColumnIndex
 	offIdx [][NumColumns]format.OffsetIndex
@@ -232,7 +225,7 @@ func (w *PartWriter) Append(key *Key) error {
 
 func (w *PartWriter) fail(err error) error {
 	w.err = err
-	w.dropFile()
+	w.dropPart()
 	return err
 }
 
@@ -602,18 +595,26 @@ func upperBound(v []byte) []byte {
 	return v
 }
 
-// endGroup writes the open row group to the part's file.
+// endGroup adds the open row group to the part.
 func (w *PartWriter) endGroup() error {
 	if w.group.rows == 0 {
 		return nil
 	}
 	f := &w.part
-	if f.file == nil {
-		if err := w.openFile(); err != nil {
+	g := len(f.groups)
+	switch g {
+	case 0:
+		f.spool = newSpool()
+		if err := w.write([]byte(parquetMagic)); err != nil {
 			return err
 		}
+	case 1:
+		free, err := f.spool.toFile(w.opt.TempDir)
+		if err != nil {
+			return err
+		}
+		w.recycle(free)
 	}
-	g := len(f.groups)
 	pages := w.cols[0].pages
 	firstBlock := len(f.blocks)
 	var row int64
@@ -627,7 +628,7 @@ func (w *PartWriter) endGroup() error {
 	}
 	group := format.RowGroup{
 		NumRows:    w.group.rows,
-		FileOffset: f.off,
+		FileOffset: f.spool.size,
 		Ordinal:    int16(g),
 	}
 	for _, c := range sortOrder {
@@ -641,7 +642,7 @@ func (w *PartWriter) endGroup() error {
 		group.Columns = append(group.Columns, format.ColumnChunk{MetaData: meta})
 		group.TotalByteSize += meta.TotalUncompressedSize
 		group.TotalCompressedSize += meta.TotalCompressedSize
-		off := f.off
+		off := f.spool.size
 		for p, page := range c.pages {
 			run := &f.blocks[firstBlock+p/PageIndexPages].cols[i]
 			run.offs[p%PageIndexPages] = off
@@ -649,12 +650,9 @@ func (w *PartWriter) endGroup() error {
 			run.offs[p%PageIndexPages+1] = off
 			run.sums[p%PageIndexPages] = page.sum
 		}
-		for _, block := range c.chunk {
-			if err := w.write(block); err != nil {
-				return err
-			}
+		if err := w.write(c.chunk...); err != nil {
+			return err
 		}
-		w.chunkPool = append(w.chunkPool, c.chunk...)
 		c.chunk, c.pages = c.chunk[:0], c.pages[:0]
 	}
 	f.groups = append(f.groups, group)
@@ -675,7 +673,7 @@ func (w *PartWriter) describeChunk(col Column, idx *format.ColumnIndex, off *for
 		PathInSchema:   thrift.Slice[string]{def.name},
 		Codec:          def.codec,
 		NumValues:      w.group.rows,
-		DataPageOffset: w.part.off,
+		DataPageOffset: w.part.spool.size,
 		EncodingStats: thrift.Slice[format.PageEncodingStats]{
 			{PageType: format.DataPageV2, Encoding: format.Encoding(def.encoding()), Count: int32(len(c.pages))}},
 	}
@@ -686,7 +684,7 @@ func (w *PartWriter) describeChunk(col Column, idx *format.ColumnIndex, off *for
 	var row int64
 	for _, p := range c.pages {
 		off.PageLocations = append(off.PageLocations, format.PageLocation{
-			Offset:             w.part.off + meta.TotalCompressedSize,
+			Offset:             w.part.spool.size + meta.TotalCompressedSize,
 			CompressedPageSize: int32(p.bytes),
 			FirstRowIndex:      row,
 		})
@@ -739,40 +737,31 @@ func boundaryOrder(kind format.Type, idx *format.ColumnIndex) format.BoundaryOrd
 	return format.Unordered
 }
 
-// openFile starts the part's temporary file. It has no name from the start on, so nothing is left of it
-// however the process ends.
-func (w *PartWriter) openFile() error {
-	file, err := os.CreateTemp(w.opt.TempDir, "urlake-part-*")
-	if err != nil {
-		return err
-	}
-	if err := os.Remove(file.Name()); err != nil {
-		return errors.Join(err, file.Close())
-	}
-	w.part = partFile{file: file, xxh64: xxhash.New(), xxh3: xxh3.New()}
-	return w.write([]byte(parquetMagic))
-}
-
-// dropFile gives up the part's temporary file, if there is one.
-func (w *PartWriter) dropFile() {
-	if w.part.file != nil {
-		w.part.file.Close()
-	}
-	w.part = partFile{}
-}
-
-func (w *PartWriter) write(b []byte) error {
-	f := &w.part
+// write adds blocks, which it takes over, to the part.
+func (w *PartWriter) write(blocks ...[]byte) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	if _, err := f.file.Write(b); err != nil {
-		return err
+	free, err := w.part.spool.write(blocks...)
+	w.recycle(free)
+	return err
+}
+
+// recycle keeps blocks for chunks to come.
+func (w *PartWriter) recycle(blocks [][]byte) {
+	for _, b := range blocks {
+		if cap(b) == chunkBlock {
+			w.chunkPool = append(w.chunkPool, b)
+		}
 	}
-	f.xxh64.Write(b)
-	f.xxh3.Write(b)
-	f.off += int64(len(b))
-	return nil
+}
+
+// dropPart gives up the open part, if there is one.
+func (w *PartWriter) dropPart() {
+	if w.part.spool != nil {
+		w.recycle(w.part.spool.close())
+	}
+	w.part = partFile{}
 }
 
 // endPart ends the open row group, finishes the part's file, checks and uploads it.
@@ -781,14 +770,14 @@ func (w *PartWriter) endPart() error {
 		return err
 	}
 	f := &w.part
-	if f.file == nil {
+	if f.spool == nil {
 		return nil
 	}
 	for g := range f.groups {
 		for c := range f.groups[g].Columns {
 			b := marshalThrift(f.colIdx[g][c])
 			chunk := &f.groups[g].Columns[c]
-			chunk.ColumnIndexOffset, chunk.ColumnIndexLength = f.off, int32(len(b))
+			chunk.ColumnIndexOffset, chunk.ColumnIndexLength = f.spool.size, int32(len(b))
 			if err := w.write(b); err != nil {
 				return err
 			}
@@ -798,7 +787,7 @@ func (w *PartWriter) endPart() error {
 		for c := range f.groups[g].Columns {
 			b := marshalThrift(f.offIdx[g][c])
 			chunk := &f.groups[g].Columns[c]
-			chunk.OffsetIndexOffset, chunk.OffsetIndexLength = f.off, int32(len(b))
+			chunk.OffsetIndexOffset, chunk.OffsetIndexLength = f.spool.size, int32(len(b))
 			if err := w.write(b); err != nil {
 				return err
 			}
@@ -819,55 +808,35 @@ func (w *PartWriter) endPart() error {
 	if err := w.write(append(footer, parquetMagic...)); err != nil {
 		return err
 	}
-	if err := w.checkFile(); err != nil {
+	if err := f.spool.check(f.blocks); err != nil {
 		return err
 	}
 	if err := w.upload(); err != nil {
 		return err
 	}
-	w.dropFile()
+	w.dropPart()
 	return nil
 }
 
-// checkFile reads the finished file back and compares what it says with what was written: a disk
-// that lies is found here and not by a reader.
-func (w *PartWriter) checkFile() error {
-	f := &w.part
-	blocks, err := BuildPageIndex(f.file, f.off, "temporary file")
-	if err != nil {
-		return err
-	}
-	same := func(a, b PageIndexBlock) bool { return bytes.Equal(a.Append(nil), b.Append(nil)) }
-	if !slices.EqualFunc(blocks, f.blocks, same) {
-		return codec.Corrupt("temporary file", "pages", -1, "the pages that were written", "others")
-	}
-	return nil
-}
-
-// upload copies the file to its key.
+// upload copies the part to its key.
 func (w *PartWriter) upload() error {
 	f := &w.part
-	digest := FormatDigest(f.xxh3.Sum128())
+	digest := FormatDigest(f.spool.xxh3.Sum128())
 	key := PartKey(w.opt.Dataset, w.opt.Prefix, w.opt.Batch, digest, len(w.parts))
 	out, err := w.store.Create(w.ctx, key)
 	if err != nil {
 		return err
 	}
 	defer out.Abort()
-	sum := xxhash.New()
-	if _, err := io.CopyBuffer(onlyWriter{io.MultiWriter(out, sum)}, io.NewSectionReader(f.file, 0, f.off), make([]byte, 1<<20)); err != nil {
+	if err := f.spool.copyTo(out); err != nil {
 		return fmt.Errorf("upload %s: %w", key, err)
-	}
-	want := f.xxh64.Sum64()
-	if got := sum.Sum64(); got != want {
-		return codec.Corrupt("temporary file", "upload", -1, fmt.Sprintf("xxh64 %016x", want), fmt.Sprintf("%016x", got))
 	}
 	if _, err := out.Finish(); err != nil {
 		return fmt.Errorf("upload %s: %w", key, err)
 	}
 	w.parts = append(w.parts, WrittenPart{
 		Part: Part{
-			Object:       Object{Key: key, Bytes: f.off, XXH64: fmt.Sprintf("%016x", want)},
+			Object:       Object{Key: key, Bytes: f.spool.size, XXH64: fmt.Sprintf("%016x", f.spool.xxh64.Sum64())},
 			DomainPrefix: w.opt.Prefix,
 			Rows:         f.rows,
 			RowGroups:    len(f.groups),
@@ -876,9 +845,6 @@ func (w *PartWriter) upload() error {
 	})
 	return nil
 }
-
-// onlyWriter hides ReadFrom, so that io.CopyBuffer uses its buffer.
-type onlyWriter struct{ io.Writer }
 
 // Finish writes what is left and returns the parts, none if there were no rows. The writer is of no use after it.
 func (w *PartWriter) Finish() ([]WrittenPart, error) {
@@ -899,7 +865,7 @@ func (w *PartWriter) Finish() ([]WrittenPart, error) {
 // Abort gives up. Parts that are complete stay in the store: nothing refers to them, and garbage
 // collection removes them. After Finish it does nothing.
 func (w *PartWriter) Abort() {
-	w.dropFile()
+	w.dropPart()
 	if w.err == nil {
 		w.err = errors.New("write part: the writer was aborted")
 	}

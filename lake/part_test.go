@@ -816,8 +816,8 @@ func TestPartWriterLeavesNoFiles(t *testing.T) {
 			if err != nil || len(left) != 0 {
 				t.Errorf("left %v, %v", left, err)
 			}
-			if w.part.file != nil {
-				t.Error("temporary file still open")
+			if w.part.spool != nil {
+				t.Error("part still open")
 			}
 		})
 	}
