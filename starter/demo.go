@@ -300,12 +300,51 @@ func (d *demo) show(ctx context.Context, address string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pretty bytes.Buffer
-	if err := json.Indent(&pretty, body, "  ", "  "); err != nil {
-		return nil, err
+	text, err := pretty(body)
+	if err != nil {
+		return nil, fmt.Errorf("GET %s: %w", address, err)
 	}
-	fmt.Fprintf(d.out, "GET %s\n  %s\n\n", address, strings.TrimSpace(pretty.String()))
+	fmt.Fprintf(d.out, "GET %s\n%s\n", address, text)
 	return body, nil
+}
+
+// pretty prints a JSON object with a line for each member, and one for each element of a member that is a list.
+func pretty(body []byte) (string, error) {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return "", fmt.Errorf("the answer is no JSON object: %w", err)
+	}
+	var out strings.Builder
+	out.WriteString("{\n")
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return "", err
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return "", err
+		}
+		var items []json.RawMessage
+		if json.Unmarshal(value, &items) == nil && len(items) > 0 {
+			fmt.Fprintf(&out, "  %q: [", name)
+			for i, item := range items {
+				if i > 0 {
+					out.WriteByte(',')
+				}
+				fmt.Fprintf(&out, "\n    %s", item)
+			}
+			out.WriteString("\n  ]")
+		} else {
+			fmt.Fprintf(&out, "  %q: %s", name, value)
+		}
+		if dec.More() {
+			out.WriteByte(',')
+		}
+		out.WriteByte('\n')
+	}
+	out.WriteString("}\n")
+	return out.String(), nil
 }
 
 func get(ctx context.Context, address string) ([]byte, error) {

@@ -627,7 +627,11 @@ func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 	}
 	after := ""
 	if took > 0 {
-		after = fmt.Sprintf(" after %s, %s records a second", took.Round(100*time.Millisecond), count(int64(float64(r.Records)/took.Seconds())))
+		after = fmt.Sprintf(" after %s", took.Round(100*time.Millisecond))
+		// Of less the rate says how long Temporal takes, not urlake.
+		if took >= 5*time.Second {
+			after += fmt.Sprintf(", %s records a second", count(int64(float64(r.Records)/took.Seconds())))
+		}
 	}
 	if r.Version != "" {
 		fmt.Fprintf(w, "In version %s%s\n", r.Version, after)

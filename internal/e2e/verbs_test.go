@@ -216,8 +216,8 @@ func TestDemoOnce(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d\n%s\n%s", code, out, errs)
 	}
-	// Both answers are printed as indented JSON after the request's line.
-	for _, part := range []string{"GET http://", `"datasets": [`, `"url_count_est":`, `"items": [`, `"url": "https://`} {
+	// Both answers are printed as JSON after the request's line, one line an element.
+	for _, part := range []string{"GET http://", `"datasets": [`, `"url_count_est":`, `"items": [`, `"url":"https://`} {
 		if !strings.Contains(out, part) {
 			t.Errorf("the demo's output lacks %s", part)
 		}
