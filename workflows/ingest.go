@@ -21,6 +21,9 @@ type IngestInput struct {
 
 	// Resume is where an earlier run of this workflow left off; people leave it out.
 	Resume *IngestState `json:"resume,omitempty"`
+
+	// problem is what was wrong with the JSON this was decoded from.
+	problem string
 }
 
 // IngestState is what one run of an IngestWorkflow hands to the next when its history grows long.
@@ -160,6 +163,10 @@ const republishInterval = 2 * time.Minute
 // version: plan, normalise and sort splits, merge each group of partitions into Parquet and
 // extract its postings, write the batch record, ask for a publish and wait for it.
 func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error) {
+	// Ingests that were under way before inputs were checked go on with what they understood.
+	if in.problem != "" && workflow.GetVersion(ctx, "check-input", workflow.DefaultVersion, 1) == 1 {
+		return nil, temporal.NewNonRetryableApplicationError("the input of the ingest: "+in.problem, activities.ErrInput, nil)
+	}
 	if in.Lake == "" || in.Dataset == "" || len(in.Inputs) == 0 {
 		return nil, temporal.NewNonRetryableApplicationError("an ingest needs lake, dataset and inputs", activities.ErrInput, nil)
 	}

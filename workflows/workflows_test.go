@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -176,6 +177,37 @@ func TestIngestWithoutPublishAsksNoPublisher(t *testing.T) {
 	}
 	if len(s.requested) != 0 {
 		t.Errorf("a publish was requested: %+v", s.requested)
+	}
+}
+
+// TestMisspeltMembersAreRefused starts ingests with JSON as a person types it.
+func TestMisspeltMembersAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"lake":"LAKE","dataset":"d","inputz":["/a"]}`:                    `"inputz"`,
+		`{"lake":"LAKE","dataset":"d","inputs":["/a"],"Exclud":["*.bak"]}`: `"Exclud"`,
+		`{"lake":"LAKE","dataset":"d","inputs":"/a"}`:                      "inputs",
+		`{"lake":"LAKE","dataset":"d","inputs":["/a"],"max_line":"1k"}`:    "max_line",
+		`{"lake":"LAKE","dataset":"d","inputs":["/a"],"no_publish":1}`:     "no_publish",
+		`{"lake":"LAKE","dataset":"d","inputs":["/a"],"problem":"x"}`:      `"problem"`,
+		`["/a"]`: "array",
+		`{"lake":"LAKE","dataset":"d","inputs":["/a"],"include":["*.csv"],"no_publish":true,"resume":null}`: "",
+		// Of another build.
+		`{"lake":"LAKE","dataset":"d","inputs":["/a"],"resume":{"run":"r","progress":{"stage":"plan","more":1},"more":2}}`: "",
+	} {
+		s := newSteps(t)
+		s.env.RegisterWorkflow(IngestWorkflow)
+		s.env.ExecuteWorkflow("IngestWorkflow", json.RawMessage(strings.ReplaceAll(text, "LAKE", testLake)))
+		err := s.env.GetWorkflowError()
+		if want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+			continue
+		}
+		var app *temporal.ApplicationError
+		if !errors.As(err, &app) || !app.NonRetryable() || app.Type() != activities.ErrInput || !strings.Contains(app.Message(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 
