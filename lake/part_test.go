@@ -823,6 +823,25 @@ func TestPartWriterLeavesNoFiles(t *testing.T) {
 	}
 }
 
+func TestPartWriterNeedsItsFolderForSeveralRowGroups(t *testing.T) {
+	rows := testRows(16, 600, someNull)
+	for limits, want := range map[PartLimits]error{{}: nil, smallLimits: os.ErrNotExist} {
+		opt := testOptions(t, limits)
+		opt.TempDir += "/absent"
+		w := newRowWriter(context.Background(), blob.NewMemory(), opt)
+		var err error
+		for i := 0; i < len(rows) && err == nil; i++ {
+			err = w.Append(&rows[i])
+		}
+		if err == nil {
+			_, err = w.Finish()
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("%+v: %v, want %v", limits, err, want)
+		}
+	}
+}
+
 func TestPartWriterStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	store := blob.NewMemory()

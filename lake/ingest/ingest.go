@@ -3,7 +3,8 @@
 //
 //	MakePlan     expands the inputs, registers dataset and ingest, cuts large objects into ranges, groups
 //	             objects and ranges into splits
-//	Normalize    one split: raw records to sorted runs of rows, and a list of rejects
+//	Normalize    one split: raw records to sorted runs of rows, and a list of rejects; where the only split is
+//	             small, straight to what Merge leaves
 //	PlanMerge    refuses a bad batch, chooses the partition width, groups partitions into tasks
 //	Merge        one task: runs to Parquet parts and their page indexes
 //	             (then package indexbuild extracts the task's postings)

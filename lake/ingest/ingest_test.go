@@ -1202,9 +1202,8 @@ func TestStepsOutOfOrderAreRefused(t *testing.T) {
 	}
 	try(blob.ErrNotExist, planMerge, merge, read, finish)
 	try(nil, normalize)
-	try(blob.ErrNotExist, merge, read, finish)
+	try(blob.ErrNotExist, merge, finish)
 	try(nil, planMerge)
-	try(blob.ErrNotExist, read, finish)
 	try(nil, merge, read, finish)
 	if _, err := ingest.Normalize(ctx, store, "run", 1, nil); err == nil {
 		t.Error("a split that is not planned: no error")
@@ -1338,31 +1337,41 @@ func TestProgressAddsUp(t *testing.T) {
 	}
 }
 
-func TestMergeKeepsItsFilesWhereItIsTold(t *testing.T) {
+// A batch that fits into memory does not go through staging, and what it leaves is the same.
+func TestSmallBatchIsMergedAtOnce(t *testing.T) {
 	ctx := context.Background()
-	store := blob.NewMemory()
-	dir, _ := madeUp(t, 100)
-	if _, err := ingest.MakePlan(ctx, store, "run", madeUpSpec(dir)); err != nil {
-		t.Fatal(err)
+	dir, _ := madeUp(t, 3000)
+	spec := madeUpSpec(dir)
+	staged := ingest.Limits{Arena: 20_000}
+	objects := map[string][]string{}
+	for name, within := range map[string]ingest.Limits{"at once": {}, "staged": staged} {
+		store := blob.NewMemory()
+		if _, err := ingest.MakePlan(ctx, store, "run", spec); err != nil {
+			t.Fatal(err)
+		}
+		split, err := ingest.NormalizeWithin(ctx, store, "run", 0, within)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if atOnce := split.Runs == 0; atOnce != (name == "at once") {
+			t.Errorf("%s: %d runs", name, split.Runs)
+		}
+		if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ingest.Merge(ctx, store, "run", 0, t.TempDir(), nil); err != nil {
+			t.Fatal(err)
+		}
+		merged, err := ingest.ReadMerged(ctx, store, "run", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range merged.Parts {
+			objects[name] = append(objects[name], p.Part.Key) // named by its content
+		}
 	}
-	if _, err := ingest.Normalize(ctx, store, "run", 0, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
-		t.Fatal(err)
-	}
-	temp := filepath.Join(t.TempDir(), "temp")
-	if _, err := ingest.Merge(ctx, store, "run", 0, temp, nil); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a folder that does not exist: %v", err)
-	}
-	if err := os.Mkdir(temp, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ingest.Merge(ctx, store, "run", 0, temp, nil); err != nil {
-		t.Fatal(err)
-	}
-	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+	if len(objects["staged"]) == 0 || !slices.Equal(objects["staged"], objects["at once"]) {
+		t.Errorf("parts %v", objects)
 	}
 }
 

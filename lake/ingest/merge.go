@@ -66,7 +66,18 @@ func planMerge(ctx context.Context, store blob.Store, run string, lim limits) (M
 	if _, err := join(run, splits); err != nil {
 		return MergeSummary{}, err
 	}
-	m = mergePlan{Format: stagingFormat, MergeSummary: MergeSummary{Rejected: map[string]int64{}}}
+	if m, err = newMergePlan(p, splits, lim); err != nil {
+		return MergeSummary{}, err
+	}
+	if err := settle(ctx, store, mergeKey(run), &m); err != nil {
+		return MergeSummary{}, err
+	}
+	return m.MergeSummary, nil
+}
+
+// newMergePlan plans the merge of all splits.
+func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) {
+	m := mergePlan{Format: stagingFormat, MergeSummary: MergeSummary{Rejected: map[string]int64{}}}
 	var parts [lake.Partitions]partition
 	var first []Reject
 	for _, s := range splits {
@@ -79,21 +90,18 @@ func planMerge(ctx context.Context, store blob.Store, run string, lim limits) (M
 		first = append(first, s.First[:min(len(s.First), firstRejects-len(first))]...)
 		for _, q := range s.Partitions {
 			if q.Partition < 0 || q.Partition >= lake.Partitions {
-				return MergeSummary{}, codec.Corrupt(run, "split", -1, "a partition", q.Partition)
+				return mergePlan{}, codec.Corrupt(p.Run, "split", -1, "a partition", q.Partition)
 			}
 			parts[q.Partition].Rows += q.Rows
 			parts[q.Partition].KeyBytes += q.KeyBytes
 		}
 	}
 	if err := refuse(&p.Spec, m.MergeSummary, first); err != nil {
-		return MergeSummary{}, err
+		return mergePlan{}, err
 	}
 	m.Width, m.TaskList = planTasks(parts, lim)
 	m.Tasks = len(m.TaskList)
-	if err := settle(ctx, store, mergeKey(run), &m); err != nil {
-		return MergeSummary{}, err
-	}
-	return m.MergeSummary, nil
+	return m, nil
 }
 
 // refuse returns an error for a batch that is not to be published.
@@ -200,18 +208,32 @@ func Merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 	if err != nil {
 		return MergeResult{}, err
 	}
-	var out mergedRecord
-	if ok, err := load(ctx, store, mergedKey(run, task), &out); err != nil || ok {
-		return out.result(), err
-	}
 	var m mergePlan
 	if err := need(ctx, store, mergeKey(run), &m); err != nil {
 		return MergeResult{}, err
 	}
+	var out mergedRecord
+	if ok, err := load(ctx, store, mergedKey(run, task), &out); err != nil || ok {
+		if ok && progress != nil {
+			progress(Progress{Records: out.Rows + out.Merged, Kept: out.Rows})
+		}
+		return out.result(), err
+	}
 	if task < 0 || task >= len(m.TaskList) {
 		return MergeResult{}, &InputError{Reason: fmt.Sprintf("merge task %d of %d", task, len(m.TaskList))}
 	}
-	t := m.TaskList[task]
+	runs := func(prefix string, first, last byte, yield func(*lake.Key) error) error {
+		spill := func(pass, n int) string { return spillKey(run, task, prefix, pass, n) }
+		return lake.MergeRuns(ctx, store, m.Runs, first, last, spill, yield)
+	}
+	return mergeTask(ctx, store, p, task, m.TaskList[task], runs, tempDir, progress)
+}
+
+// rowSource passes the rows of some partitions to yield, sorted, one of each record.
+type rowSource func(prefix string, first, last byte, yield func(*lake.Key) error) error
+
+// mergeTask does one task with the rows of source.
+func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t task, source rowSource, tempDir string, progress func(Progress)) (MergeResult, error) {
 	state := Progress{Records: t.Rows}
 	report := func() error {
 		if progress != nil {
@@ -219,14 +241,15 @@ func Merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 		}
 		return ctx.Err()
 	}
+	row := func() error {
+		if state.Kept++; state.Kept%progressEvery == 0 {
+			return report()
+		}
+		return nil
+	}
 	var parts []lake.WrittenPart
 	for _, prefix := range t.Prefixes {
-		written, err := mergePrefix(ctx, store, p, m.Runs, task, prefix, tempDir, func() error {
-			if state.Kept++; state.Kept%progressEvery == 0 {
-				return report()
-			}
-			return nil
-		})
+		written, err := mergePrefix(ctx, store, p, source, prefix, tempDir, row)
 		if err != nil {
 			return MergeResult{}, err
 		}
@@ -235,29 +258,29 @@ func Merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 	if err := report(); err != nil {
 		return MergeResult{}, err
 	}
-	out = mergedRecord{Format: stagingFormat, Rows: state.Kept, Merged: t.Rows - state.Kept}
+	out := mergedRecord{Format: stagingFormat, Rows: state.Kept, Merged: t.Rows - state.Kept}
 	for _, w := range parts {
 		out.Parts = append(out.Parts, w.Part)
 	}
-	if out.Pages, err = writePages(ctx, store, pagesKey(run, task), parts); err != nil {
+	var err error
+	if out.Pages, err = writePages(ctx, store, pagesKey(p.Run, number), parts); err != nil {
 		return MergeResult{}, err
 	}
-	if err := save(ctx, store, mergedKey(run, task), &out); err != nil {
+	if err := save(ctx, store, mergedKey(p.Run, number), &out); err != nil {
 		return MergeResult{}, err
 	}
 	return out.result(), nil
 }
 
 // mergePrefix writes the parts of one domain_prefix. It calls row for every row.
-func mergePrefix(ctx context.Context, store blob.Store, p *plan, runs []lake.Run, task int, prefix, tempDir string, row func() error) ([]lake.WrittenPart, error) {
+func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSource, prefix, tempDir string, row func() error) ([]lake.WrittenPart, error) {
 	first, last, err := partitionsOf(prefix)
 	if err != nil {
 		return nil, codec.Corrupt(mergeKey(p.Run), "prefixes", -1, "a domain prefix", err)
 	}
 	w := lake.NewPartWriter(ctx, store, lake.PartOptions{Dataset: p.DatasetID, Batch: p.Batch, Prefix: prefix, TempDir: tempDir})
 	defer w.Abort()
-	spill := func(pass, n int) string { return spillKey(p.Run, task, prefix, pass, n) }
-	err = lake.MergeRuns(ctx, store, runs, first, last, spill, func(key *lake.Key) error {
+	err = source(prefix, first, last, func(key *lake.Key) error {
 		if err := w.Append(key); err != nil {
 			return err
 		}

@@ -102,6 +102,9 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 		ctx: ctx, store: store, plan: p, split: split, lim: lim,
 		norm: norm, rows: lake.NewRowBuffer(lim.arena), report: progress,
 	}
+	if n.report == nil {
+		n.report = func(Progress) {}
+	}
 	n.out.Format = stagingFormat
 	n.out.Rejected = map[string]int64{}
 	for i := range pieces {
@@ -238,9 +241,7 @@ func formatOf(p raw.Plan) string {
 
 // tick reports progress and notices the end of the context.
 func (n *normalizer) tick() error {
-	if n.report != nil {
-		n.report(n.progress)
-	}
+	n.report(n.progress)
 	return n.ctx.Err()
 }
 
@@ -328,7 +329,22 @@ func (n *normalizer) reject(r Reject) error {
 
 // finish writes what is left, and last the record that says the split is done.
 func (n *normalizer) finish() error {
-	if n.rows.Len() > 0 {
+	n.out.Records, n.out.Kept = n.progress.Records, n.progress.Kept
+	var keys int64
+	for i, p := range n.parts {
+		if p.Rows > 0 {
+			p.Partition = i
+			n.out.Partitions = append(n.out.Partitions, p)
+			keys += p.KeyBytes
+		}
+	}
+	switch {
+	case n.rows.Len() == 0:
+	case n.plan.Count == 1 && len(n.out.Sorted) == 0 && keys < n.lim.anyPrefix:
+		if err := n.merge(); err != nil {
+			return err
+		}
+	default:
 		if err := n.writeRun(); err != nil {
 			return err
 		}
@@ -340,15 +356,31 @@ func (n *normalizer) finish() error {
 		}
 		n.out.Rejects = &o
 	}
-	n.out.Records, n.out.Kept = n.progress.Records, n.progress.Kept
 	n.out.Runs = len(n.out.Sorted)
-	for i, p := range n.parts {
-		if p.Rows > 0 {
-			p.Partition = i
-			n.out.Partitions = append(n.out.Partitions, p)
+	return save(n.ctx, n.store, splitKey(n.plan.Run, n.split), &n.out)
+}
+
+// merge writes the parts of a batch whose rows are all in memory, so that they need not go through staging: what
+// Merge finds to be done. A batch this small is one task without partitions, its part one row group, of which
+// nothing is on local disk.
+func (n *normalizer) merge() error {
+	m, err := newMergePlan(n.plan, []splitRecord{n.out}, n.lim)
+	var refused *InputError
+	if errors.As(err, &refused) {
+		return nil // PlanMerge says so
+	}
+	if err != nil {
+		return err
+	}
+	rows := func(_ string, first, last byte, yield func(*lake.Key) error) error {
+		return n.rows.Merge(n.ctx, first, last, yield)
+	}
+	for i, t := range m.TaskList {
+		if _, err := mergeTask(n.ctx, n.store, n.plan, i, t, rows, "", func(Progress) { n.report(n.progress) }); err != nil {
+			return err
 		}
 	}
-	return save(n.ctx, n.store, splitKey(n.plan.Run, n.split), &n.out)
+	return nil
 }
 
 // rejectWriter writes rejects as JSON lines into a frame file. Frames end by size alone, so the file
