@@ -26,7 +26,6 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
-	"github.com/urlake/urlake/serve/ui"
 )
 
 type handler struct {
@@ -61,7 +60,7 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeM
 	handle(route{name: "datasets", parameters: []string{"version"}, answer: h.datasets}, "GET /v1/datasets")
 	handle(route{name: "healthz", parameters: []string{}, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
-	handle(route{name: "start", parameters: []string{"dataset", "domain"}, answer: h.start}, "GET /{$}")
+	handle(route{name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages}, "GET /{$}")
 	handle(route{name: "other", answer: h.other}, "/")
 	return mux
 }
@@ -96,17 +95,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	r.header.Set("Content-Type", "application/json")
 	r.header.Set("X-Content-Type-Options", "nosniff")
 	if err := rt.run(r); err != nil {
-		p := asProblem(err)
-		if p.status >= 500 {
-			r.logged = append(r.logged, slog.String("error", err.Error()))
-		}
-		if fault := (*lookup.PanicError)(nil); errors.As(err, &fault) {
-			r.logged = append(r.logged, slog.String("stack", string(fault.Stack)))
-		}
-		if p.status == http.StatusServiceUnavailable {
-			r.header.Set("Retry-After", retryAfter)
-		}
-		r.status = p.status
+		p := r.fail(err)
 		r.header.Set("Content-Type", "application/problem+json")
 		r.doc = document{buf: r.doc.buf[:0]}
 		p.write(&r.doc)
@@ -167,6 +156,22 @@ func (rt *route) check(query url.Values) error {
 		}
 	}
 	return nil
+}
+
+// fail makes the request one that failed and returns how that looks from outside.
+func (r *request) fail(err error) *problem {
+	p := asProblem(err)
+	r.status = p.status
+	if p.status >= 500 {
+		r.logged = append(r.logged, slog.String("error", err.Error()))
+	}
+	if fault := (*lookup.PanicError)(nil); errors.As(err, &fault) {
+		r.logged = append(r.logged, slog.String("stack", string(fault.Stack)))
+	}
+	if p.status == http.StatusServiceUnavailable {
+		r.header.Set("Retry-After", retryAfter)
+	}
+	return p
 }
 
 // number reads a whole parameter of at least least; absent is def.
@@ -465,39 +470,6 @@ func (h *handler) readyz(r *request) error {
 		d.close('}')
 	}
 	d.close('}')
-	return nil
-}
-
-// start shows the start page. Its forms come back here and are sent on to the query.
-func (h *handler) start(r *request) error {
-	if d := r.query.Get("domain"); d != "" {
-		to := "/v1/domain/" + url.PathEscape(d)
-		if id := r.query.Get("dataset"); id != "" {
-			to += "/datasets/" + url.PathEscape(id) + "/urls"
-		}
-		r.header.Set("Location", to)
-		r.status = http.StatusSeeOther
-		return nil
-	}
-	data := ui.Data{}
-	snap, err := h.server.Acquire(r.Context(), "")
-	if err != nil {
-		data.Notice = asProblem(err).Error()
-	} else {
-		defer snap.Release()
-		v := snap.Version()
-		data.Version, data.Total, data.Rows = v.ID, len(v.Datasets), v.Counts.Rows
-		for _, s := range v.Datasets[:min(len(v.Datasets), ui.MaxDatasets)] {
-			data.Datasets = append(data.Datasets, ui.Dataset{ID: s.ID, Name: s.Name, Title: s.Title, Source: s.Source, Licence: s.Licence, Rows: s.Rows, Batches: s.Batches})
-		}
-	}
-	text, err := ui.Start(data)
-	if err != nil {
-		return err
-	}
-	r.header.Set("Content-Type", "text/html; charset=utf-8")
-	r.header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'")
-	r.doc.buf = append(r.doc.buf, text...)
 	return nil
 }
 

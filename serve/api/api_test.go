@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -331,7 +333,7 @@ func TestServerWithoutAVersion(t *testing.T) {
 	if w := s.do("GET", "/healthz"); w.Code != 200 {
 		t.Errorf("healthz: %d", w.Code)
 	}
-	if w := s.do("GET", "/"); w.Code != 200 || !strings.Contains(w.Body.String(), manifest.ErrNoVersion.Error()) {
+	if w := s.do("GET", "/"); w.Code != 503 || !strings.Contains(w.Body.String(), manifest.ErrNoVersion.Error()) {
 		t.Errorf("start page: %d %s", w.Code, w.Body)
 	}
 	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://example.com/"}})
@@ -441,6 +443,63 @@ func TestLogsHoldNoURL(t *testing.T) {
 	}
 }
 
+func TestPagesAnswerPeople(t *testing.T) {
+	store := small(t)
+	var records []testlake.Record
+	for i := range lookup.DefaultLimit + 1 {
+		records = append(records, testlake.Record{URL: fmt.Sprintf("https://many.test/%03d?<script>", i)})
+	}
+	testlake.Ingest(t, store, "gamma", "b1", records)
+	testlake.Publish(t, store)
+	s := start(t, store, lookup.Options{})
+	links := regexp.MustCompile(`href="(/\?[^"]*)"`)
+	for _, c := range []struct {
+		query  string
+		status int
+		has    []string
+		hasNot []string
+	}{
+		{"", 200, []string{"105 URLs in 3 datasets", "alpha", "beta"}, []string{"role=\"alert\""}},
+		{"?domain=https%3A%2F%2Fwww.EXAMPLE.com%2F", 200, []string{"<h2>example.com", "In 2 datasets", "alpha", "beta", "2020-09-13", "2023-11-14"}, []string{"gamma"}},
+		{"?domain=many.test", 200, []string{"In 1 dataset.", ">101<"}, []string{"<th>first"}},
+		{"?domain=nothing.test", 200, []string{"No dataset has"}, []string{"<tbody>"}},
+		{"?domain=example.com&dataset=1", 200, []string{"example.com in alpha", "1 to 2 of 2", "https://example.com/b?a=2&amp;z=1", "2023-11-14 22:13:20"}, []string{"Next page"}},
+		{"?domain=example.com&dataset=3", 200, []string{"has no URL of the domain"}, []string{"<tbody>"}},
+		{"?domain=many.test&dataset=3", 200, []string{"1 to 100 of 101", "Next page"}, []string{"<script", "time (UTC)"}},
+		{"?domain=mailto%3Ame", 400, []string{"This is no host or URL", `value="mailto:me"`}, nil},
+		{"?domain=%22%3E%3Cscript%3E", 400, []string{"This is no host or URL"}, []string{"<script"}},
+		{"?domain=example.com&dataset=x", 400, []string{"A parameter is wrong"}, nil},
+		{"?domain=example.com&dataset=9", 404, []string{"no such dataset"}, nil},
+		{"?domain=example.com&cursor=x", 400, []string{"This cursor"}, nil},
+		{"?domain=example.com&version=20200101T000000.000Z-00000000", 410, []string{"no longer kept"}, nil},
+	} {
+		w := s.do("GET", "/"+c.query)
+		text := w.Body.String()
+		if w.Code != c.status || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+			t.Errorf("%s: %d %v", c.query, w.Code, w.Header())
+		}
+		for _, want := range c.has {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in %s", c.query, want, text)
+			}
+		}
+		for _, bad := range c.hasNot {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s: %q in %s", c.query, bad, text)
+			}
+		}
+		for _, link := range links.FindAllStringSubmatch(text, -1) {
+			if w := s.do("GET", html.UnescapeString(link[1])); w.Code != 200 {
+				t.Errorf("%s: link %s: %d %s", c.query, link[1], w.Code, w.Body)
+			}
+		}
+	}
+	next := regexp.MustCompile(`href="([^"]*)" rel="next"`).FindStringSubmatch(s.do("GET", "/?domain=many.test&dataset=3").Body.String())
+	if text := s.do("GET", html.UnescapeString(next[1])).Body.String(); !strings.Contains(text, "101 to 101 of 101") || strings.Contains(text, "Next page") {
+		t.Errorf("the second page: %s", text)
+	}
+}
+
 func TestDatasetsAndStartPage(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
 	var list struct {
@@ -456,15 +515,6 @@ func TestDatasetsAndStartPage(t *testing.T) {
 	}
 	if w := s.do("GET", "/"); w.Code != 200 || !strings.Contains(w.Body.String(), "beta") || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
 		t.Fatalf("%d %s", w.Code, w.Body)
-	}
-	for query, want := range map[string]string{
-		"?domain=example.com":                    "/v1/domain/example.com",
-		"?domain=https%3A%2F%2Fa.b%2F&dataset=2": "/v1/domain/https:%2F%2Fa.b%2F/datasets/2/urls",
-	} {
-		w := s.do("GET", "/"+query)
-		if w.Code != http.StatusSeeOther || w.Header().Get("Location") != want {
-			t.Errorf("%s: %d to %s", query, w.Code, w.Header().Get("Location"))
-		}
 	}
 	if w := s.do("HEAD", "/v1/domain/example.com"); w.Code != 200 || w.Header().Get("Content-Length") == "" {
 		t.Errorf("HEAD: %d %v", w.Code, w.Header())

@@ -1,0 +1,120 @@
+package api
+
+import (
+	"net/url"
+	"strconv"
+
+	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/ui"
+)
+
+// pages answers people: the start page, and with domain= and dataset= what the two queries answer. A failure is a page too.
+func (h *handler) pages(r *request) error {
+	page := &ui.Page{Query: r.query.Get("domain")}
+	err := h.fill(r, page)
+	if err != nil {
+		p := r.fail(err)
+		page.Fault, page.Detail = p.title, p.detail
+	}
+	html, err := page.Render()
+	if err != nil {
+		return err
+	}
+	r.header.Set("Content-Type", "text/html; charset=utf-8")
+	r.header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	r.header.Set("Referrer-Policy", "no-referrer")
+	r.doc.buf = append(r.doc.buf, html...)
+	return nil
+}
+
+func (h *handler) fill(r *request, page *ui.Page) error {
+	var target lookup.Target
+	if page.Query != "" {
+		var err error
+		if target, err = lookup.ParseTarget(page.Query); err != nil {
+			return err
+		}
+	}
+	snap, err := h.pin(r.Context(), r)
+	if err != nil {
+		return err
+	}
+	defer snap.Release()
+	page.Version = snap.Version().ID
+	switch {
+	case page.Query == "":
+		page.Start = startOf(snap)
+		return nil
+	case r.query.Get("dataset") == "":
+		return fillDomain(r, snap, target, page)
+	default:
+		return fillURLs(r, snap, target, page)
+	}
+}
+
+func startOf(snap *lookup.Snapshot) *ui.Start {
+	v := snap.Version()
+	s := &ui.Start{Total: len(v.Datasets), Rows: v.Counts.Rows}
+	for _, d := range v.Datasets[:min(len(v.Datasets), ui.MaxDatasets)] {
+		s.Datasets = append(s.Datasets, ui.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence, Rows: d.Rows, Batches: d.Batches})
+	}
+	return s
+}
+
+// pagePath is the path of a page; what is empty is left out.
+func pagePath(names ...string) string {
+	v := url.Values{}
+	for i := 0; i < len(names); i += 2 {
+		if names[i+1] != "" {
+			v.Set(names[i], names[i+1])
+		}
+	}
+	return "/?" + v.Encode()
+}
+
+func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.Page) error {
+	answer, err := snap.Domain(r.Context(), target, r.query.Get("cursor"))
+	if err != nil {
+		return err
+	}
+	version := r.query.Get("version")
+	d := &ui.Domain{Name: answer.Domain, Total: answer.Total, Others: answer.OtherDomains}
+	for i := range answer.Datasets {
+		t := &answer.Datasets[i]
+		d.Datasets = append(d.Datasets, ui.Holding{
+			Name: t.Name, Rows: t.Rows, Size: t.Size, HasSize: t.HasSize, First: ui.Day(t.FirstTS, t.HasTS), Last: ui.Day(t.LastTS, t.HasTS),
+			Link: pagePath("domain", answer.Domain, "dataset", strconv.FormatUint(uint64(t.ID), 10), "version", version),
+		})
+	}
+	page.Domain, page.JSON = d, "/v1/domain/"+url.PathEscape(answer.Domain)
+	if answer.Cursor != "" {
+		page.Next = pagePath("domain", page.Query, "cursor", answer.Cursor, "version", answer.Version)
+	}
+	return nil
+}
+
+func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.Page) error {
+	text := r.query.Get("dataset")
+	id, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return badParameter("dataset", "has to be a number")
+	}
+	answer, err := snap.URLs(r.Context(), lookup.URLsQuery{Target: target, Dataset: uint32(id), Limit: lookup.DefaultLimit, Cursor: r.query.Get("cursor")})
+	if err != nil {
+		return err
+	}
+	dataset, _ := snap.Version().Dataset(uint32(id)) // URLs would not have answered for another
+	u := &ui.URLs{
+		Name: answer.Domain, Dataset: dataset.Name, Total: answer.Total, Offset: answer.Offset,
+		Up: pagePath("domain", answer.Domain, "version", r.query.Get("version")),
+	}
+	for i := range answer.Len() {
+		ms, ok := answer.TS(i)
+		u.Items = append(u.Items, ui.Item{URL: string(answer.URL(i)), Time: ui.Time(ms, ok)})
+	}
+	page.URLs, page.JSON = u, "/v1/domain/"+url.PathEscape(answer.Domain)+"/datasets/"+text+"/urls"
+	if answer.Cursor != "" {
+		page.Next = pagePath("domain", page.Query, "dataset", text, "cursor", answer.Cursor, "version", answer.Version)
+	}
+	return nil
+}
