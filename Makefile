@@ -8,7 +8,7 @@ tools: $(TOOLS)
 bin/%: deploy/go.mod deploy/go.sum ; @echo "building bin/$* (once)"; $(GO) build -C deploy -o ../bin/ $$($(GO) list -C deploy tool | grep '/$*$$') && touch $@
 demo: build ; @command -v temporal >/dev/null || $(MAKE) -s --no-print-directory bin/temporal; bin/starter demo $(DEMO_ARGS)
 test: build bin/temporal bin/versitygw ; deploy/test
-soak: build bin/temporal bin/versitygw ; $(GO) test -tags soak -count=1 -timeout 30m -run AllRealData -v ./internal/e2e
+soak: build bin/temporal bin/versitygw ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 60m -run '$(or $(SOAK),AllRealData|AnySize)' -v ./internal/e2e
 check: bin/staticcheck bin/workflowcheck ; deploy/check
 bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),1x) ./... && $(GO) test -C bench ./... && $(GO) run -C bench ./compare
 fuzz: ; deploy/fuzz $(FUZZTIME)

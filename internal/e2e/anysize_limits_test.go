@@ -1,0 +1,239 @@
+//go:build soak
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// mixedURL is line i of a list of which every fourth line belongs to one domain, and the others to n/10 domains.
+func mixedURL(b []byte, i, n int) []byte {
+	h := uint64(i) * 0x9e3779b97f4a7c15 >> 8
+	if i%4 == 0 {
+		return fmt.Appendf(b, "https://large.example/articles/%d/%02d/%x/the-%x-of-%x?page=%d", 1990+h%37, h>>6%12+1, h, h>>9&0xffff, h>>25&0xffff, h%9)
+	}
+	return fmt.Appendf(b, "https://www.site-%d.example/%x/item-%x/index.html?id=%d", h%uint64(max(n/10, 1)), h>>20&0xfff, h>>7&0xfffff, i)
+}
+
+// checkMixed asks for some domains of the list, whose rows are counted by going over the formula once more.
+func (u *urlake) checkMixed(t *testing.T, n int) {
+	t.Helper()
+	want := map[string]int{"large.example": 0}
+	for k := range 40 {
+		want[fmt.Sprintf("site-%d.example", k*97%max(n/10, 1))] = 0
+	}
+	lines := map[string]map[string]bool{}
+	var b []byte
+	for i := range n {
+		b = mixedURL(b[:0], i, n)
+		from := len("https://")
+		if i%4 != 0 {
+			from += len("www.")
+		}
+		to := from
+		for b[to] != '/' {
+			to++
+		}
+		domain := string(b[from:to])
+		if _, ok := want[domain]; !ok {
+			continue
+		}
+		want[domain]++
+		if domain != "large.example" {
+			if lines[domain] == nil {
+				lines[domain] = map[string]bool{}
+			}
+			lines[domain][string(b)] = true
+		}
+	}
+	for domain, count := range want {
+		var d domainAnswer
+		u.get(t, &d, "/v1/domain/"+domain)
+		if count == 0 {
+			if len(d.Datasets) != 0 {
+				t.Errorf("%s: %+v, want none", domain, d.Datasets)
+			}
+			continue
+		}
+		if len(d.Datasets) != 1 || d.Datasets[0].Count != count {
+			t.Errorf("%s: %+v, want %d URLs", domain, d.Datasets, count)
+			continue
+		}
+		if domain == "large.example" {
+			continue
+		}
+		var p urlsAnswer
+		u.get(t, &p, fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?limit=10000", domain, d.Datasets[0].DatasetID))
+		if len(p.Items) != count {
+			t.Errorf("%s: %d URLs of %d", domain, len(p.Items), count)
+		}
+		for _, it := range p.Items {
+			if !lines[domain][it.URL] {
+				t.Errorf("%s: %s was in no list", domain, it.URL)
+			}
+		}
+	}
+}
+
+// smallDisk is the size of the only folder that the worker of TestAnySizeBatchLargerThanTheLocalDisk may write to.
+const smallDisk = 128 << 20
+
+// TestAnySizeBatchLargerThanTheLocalDisk ingests from and into S3 with a worker whose temporary folder is a file system of a fifth
+// of the batch's size.
+func TestAnySizeBatchLargerThanTheLocalDisk(t *testing.T) {
+	if err := exec.Command("unshare", "--map-root-user", "--mount", "true").Run(); err != nil {
+		testenv.Missing(t, "unshare, to give a worker a small disk of its own")
+	}
+	n := scaled(t, 10_000_000, 50_000)
+	root := testenv.S3(t)
+	raw, err := blob.Open(t.Context(), root+"/raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := raw.Create(t.Context(), "list.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Abort()
+	var size int64
+	var b []byte
+	for i := range n {
+		b = append(mixedURL(b, i, n), '\n')
+		if len(b) > 1<<20 || i == n-1 {
+			if _, err := out.Write(b); err != nil {
+				t.Fatal(err)
+			}
+			size += int64(len(b))
+			b = b[:0]
+		}
+	}
+	if _, err := out.Finish(); err != nil {
+		t.Fatal(err)
+	}
+
+	u := start(t, root+"/lake", nil)
+	disk := t.TempDir()
+	// The mount is the worker's alone and goes with it.
+	script := fmt.Sprintf(`mount -t tmpfs -o size=%d tmpfs "$0" && exec "$@"`, smallDisk)
+	with := *u
+	with.env = append(with.env, "TMPDIR="+disk)
+	worker := with.run(t, "worker", "unshare", "--map-root-user", "--mount", "sh", "-c", script, disk, filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", disk)
+	seen := filepath.Join("/proc", strconv.Itoa(worker.Process.Pid), "root", disk)
+	until(t, "the worker has its disk", func(context.Context) error {
+		var s syscall.Statfs_t
+		if err := syscall.Statfs(seen, &s); err != nil {
+			return err
+		}
+		if got := int64(s.Blocks) * s.Bsize; got != smallDisk {
+			return fmt.Errorf("%s has %d bytes", seen, got)
+		}
+		return nil
+	})
+	used, stop := watch(func() int64 {
+		var s syscall.Statfs_t
+		if syscall.Statfs(seen, &s) != nil {
+			return 0
+		}
+		return int64(s.Blocks-s.Bfree) * s.Bsize
+	})
+	started := time.Now()
+	var res largeAnswer
+	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "mixed", "--batch", "b", "--wait", "--json", root+"/raw/list.txt")
+	stop()
+	took := time.Since(started)
+	if res.Records != int64(n) || res.Rows+res.Merged != res.Records || res.Version == "" {
+		t.Fatalf("%d lines ended as %+v", n, res)
+	}
+	t.Logf("ingest and publish over S3: %.1f s, %.0f URLs/s; %s of text and %s of Parquet by way of a disk of %s, of which at most %s were used; worker at most %s", took.Seconds(), float64(n)/took.Seconds(),
+		mb(size), mb(res.PartBytes), mb(smallDisk), mb(used()), mb(memory(t, worker, "VmHWM")))
+	within(t, "the worker", memory(t, worker, "VmHWM"), workerMost)
+	u.serve(t)
+	u.checkMixed(t, n)
+}
+
+// watch takes the largest of what look returns until it is stopped.
+func watch(look func() int64) (largest func() int64, stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	var most int64
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			most = max(most, look())
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() int64 { <-ended; return most }, func() { close(done) }
+}
+
+// TestAnySizeListLargerThanTheMemory ingests lists several times as large as the worker's memory limit: one in pieces, and the
+// same in one compressed stream, which cannot be cut and so fills whatever a step has for rows.
+func TestAnySizeListLargerThanTheMemory(t *testing.T) {
+	const limit = 768 // MiB
+	n := scaled(t, 20_000_000, 50_000)
+	in := t.TempDir()
+	plain, size := list(t, in, "list.txt", n, func(b []byte, i int) []byte { return mixedURL(b, i, n) })
+	packed := filepath.Join(in, "list.txt.zst")
+	if err := compress(plain, packed); err != nil {
+		t.Fatal(err)
+	}
+	u := start(t, "file://"+filepath.ToSlash(t.TempDir()), nil)
+	for _, c := range []struct{ dataset, path string }{{"pieces", plain}, {"stream", packed}} {
+		t.Run(c.dataset, func(t *testing.T) {
+			worker := u.worker(t, nil, "--temp-dir", t.TempDir(), "--memory-limit", strconv.Itoa(limit))
+			started := time.Now()
+			var res largeAnswer
+			u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", c.dataset, "--batch", "b", "--no-publish", "--wait", "--json", c.path)
+			took := time.Since(started)
+			if res.Records != int64(n) || res.Rows+res.Merged != res.Records {
+				t.Fatalf("%d lines ended as %+v", n, res)
+			}
+			peak := memory(t, worker, "VmHWM")
+			t.Logf("%s of text with a memory limit of %d MiB: %.1f s, %.0f URLs/s, worker at most %s", mb(size), limit, took.Seconds(), float64(n)/took.Seconds(), mb(peak))
+			// The limit is one of the Go heap; code, stacks and what is freed but not yet returned come on top.
+			within(t, "the worker", peak, (limit+128)<<20)
+		})
+	}
+}
+
+func compress(from, to string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	w, err := zstd.NewWriter(dst, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err != nil {
+		return err
+	}
+	if _, err := w.ReadFrom(src); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return dst.Close()
+}
