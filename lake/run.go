@@ -74,8 +74,8 @@ type runWriter struct {
 	w     *codec.FrameWriter
 	parts [Partitions]runPartition
 	part  byte
-	// The open frame.
-	lengths, text, frame []byte
+	open  packedKeys // of the frame under construction
+	frame []byte
 
 	last []byte // the key before in the run
 	rows int64
@@ -104,7 +104,7 @@ func (w *runWriter) append(partition byte, key []byte, shared int) error {
 		if shared == len(key) || shared < len(w.last) && w.last[shared] > key[shared] {
 			return fmt.Errorf("write run %s: row %d is below the one before", w.key, w.rows)
 		}
-		if len(w.lengths)+len(w.text) >= runFrame {
+		if len(w.open.lengths)+len(w.open.text) >= runFrame {
 			if err := w.flush(); err != nil {
 				return err
 			}
@@ -116,12 +116,10 @@ func (w *runWriter) append(partition byte, key []byte, shared int) error {
 		w.part, shared = partition, 0
 	}
 	w.last = append(w.last[:shared], key[shared:]...)
-	if len(w.lengths) == 0 {
+	if len(w.open.lengths) == 0 {
 		shared = 0
 	}
-	w.lengths = binary.AppendUvarint(w.lengths, uint64(shared))
-	w.lengths = binary.AppendUvarint(w.lengths, uint64(len(key)-shared))
-	w.text = append(w.text, key[shared:]...)
+	w.open.add(key, shared)
 	p := &w.parts[partition]
 	p.rows++
 	p.bytes += int64(len(key))
@@ -131,11 +129,11 @@ func (w *runWriter) append(partition byte, key []byte, shared int) error {
 
 // flush writes the frame under construction, if there is one.
 func (w *runWriter) flush() error {
-	if len(w.lengths) == 0 {
+	if len(w.open.lengths) == 0 {
 		return nil
 	}
-	w.frame = codec.AppendUvarint(w.frame[:0], uint64(len(w.lengths)))
-	w.frame = append(append(w.frame, w.lengths...), w.text...)
+	w.frame = codec.AppendUvarint(w.frame[:0], uint64(len(w.open.lengths)))
+	w.frame = append(append(w.frame, w.open.lengths...), w.open.text...)
 	n, _, err := w.w.Frame(nil, w.frame)
 	if err != nil {
 		return fmt.Errorf("write run %s: %w", w.key, err)
@@ -145,7 +143,7 @@ func (w *runWriter) flush() error {
 		p.first = n
 	}
 	p.end = n + 1
-	w.lengths, w.text = w.lengths[:0], w.text[:0]
+	w.open.lengths, w.open.text = w.open.lengths[:0], w.open.text[:0]
 	return nil
 }
 
@@ -582,13 +580,55 @@ func (b *RowBuffer) WriteRun(ctx context.Context, store blob.Store, key string) 
 
 // Merge does what MergeRuns does with the rows in the buffer, which stay there.
 func (b *RowBuffer) Merge(ctx context.Context, first, last byte, yield func(*Key) error) error {
-	var sections []section
+	// A merge jumps from one partition to the next. A partition that is packed when it has been sorted, and is in the core's
+	// cache still, is then read from the memory once, one byte after the other.
+	packed := make([]packedSection, 0, int(last)-int(first)+1)
 	for p := int(first); p <= int(last); p++ {
-		if len(b.parts[p].rows) > 0 {
-			sections = append(sections, b.parts[p].section())
+		if len(b.parts[p].rows) == 0 {
+			continue
 		}
+		var keys packedKeys
+		s := b.parts[p].section()
+		for key, shared, _ := s.next(ctx); key != nil; key, shared, _ = s.next(ctx) {
+			keys.add(key, shared)
+		}
+		packed = append(packed, packedSection{packedKeys: keys})
+	}
+	sections := make([]section, len(packed))
+	for i := range packed {
+		sections[i] = &packed[i]
 	}
 	return mergeKeys(ctx, sections, records(yield))
+}
+
+// packedKeys are sorted keys without the beginnings that they share with those before.
+type packedKeys struct {
+	lengths []byte // uvarint shared, uvarint length
+	text    []byte // length bytes
+}
+
+func (p *packedKeys) add(key []byte, shared int) {
+	p.lengths = binary.AppendUvarint(p.lengths, uint64(shared))
+	p.lengths = binary.AppendUvarint(p.lengths, uint64(len(key)-shared))
+	p.text = append(p.text, key[shared:]...)
+}
+
+// packedSection iterates over packed keys in memory.
+type packedSection struct {
+	packedKeys
+	key []byte
+}
+
+func (s *packedSection) next(context.Context) (key []byte, shared int, err error) {
+	if len(s.lengths) == 0 {
+		return nil, 0, nil
+	}
+	common, n := binary.Uvarint(s.lengths)
+	length, m := binary.Uvarint(s.lengths[n:])
+	s.lengths = s.lengths[n+m:]
+	s.key = append(s.key[:common], s.text[:length]...)
+	s.text = s.text[length:]
+	return s.key, int(common), nil
 }
 
 // empty drops all rows and keeps their memory.

@@ -210,15 +210,16 @@ func readDeltaPacked(dst []int32, data []byte, n int) (values []int32, rest []by
 	return dst, data, true
 }
 
-// rawBlocks is the size from which lengths and suffixes are compressed apart: below it, a second block costs more than it saves.
-const rawBlocks = 512
+// rawLengths is how many times longer than the lengths suffixes are that are compressed apart from them. Lengths of
+// short suffixes are worth compressing: they repeat.
+const rawLengths = 8
 
 // appendTextFrame appends one zstd frame with the lengths and the suffixes of a page. Lengths are packed bits, which hardly compress and would
 // spoil the statistics of the text: they are a block of their own that is not compressed (RFC 8878, 3.1.1.2), and the suffixes
 // are compressed as if they stood alone. A block without sequences leaves a decoder's history of
 // offsets as it is, and no match goes back beyond the suffixes.
 func appendTextFrame(enc *zstd.Encoder, dst, lengths, suffixes []byte) []byte {
-	if len(suffixes) < rawBlocks || len(lengths) > maxRawBlock {
+	if len(suffixes) < rawLengths*len(lengths) || len(lengths) > maxRawBlock {
 		return enc.EncodeAll(slices.Concat(lengths, suffixes), dst)
 	}
 	from := len(dst)

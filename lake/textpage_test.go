@@ -120,7 +120,7 @@ func TestTextFrameIsOneZstdFrame(t *testing.T) {
 	defer dec.Close()
 	rng := rand.New(rand.NewPCG(22, 1))
 	for _, lengths := range []int{0, 1, 100, 5000, maxRawBlock, maxRawBlock + 1} {
-		for _, suffixes := range []int{0, 1, rawBlocks - 1, rawBlocks, 4000, 70_000, 300_000} {
+		for _, suffixes := range []int{0, 1, rawLengths - 1, rawLengths, 4000, 70_000, 300_000, rawLengths * maxRawBlock} {
 			for _, letters := range []int{1, 3, 26, 256} {
 				a, b := make([]byte, lengths), make([]byte, suffixes)
 				for i := range a {
