@@ -3,6 +3,8 @@ package raw
 import (
 	"bytes"
 	"io"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // csvParser reads RFC 4180 records, with what the wild adds: any line end, rows of unequal
@@ -75,7 +77,7 @@ func newCSVParser(in *input, plan Plan, f fields, counts *Counts) *csvParser {
 		}
 	}
 	for _, c := range sortColumns(extras) {
-		p.extras = append(p.extras, extraColumn{c.Number - 1, append(appendJSONString(nil, []byte(c.Name)), ':')})
+		p.extras = append(p.extras, extraColumn{c.Number - 1, append(codec.AppendJSONString(nil, c.Name), ':')})
 		p.width = max(p.width, c.Number)
 	}
 	return p
@@ -140,7 +142,7 @@ func (p *csvParser) record(rec *Record) string {
 			p.out = append(p.out, ',')
 		}
 		p.out = append(p.out, x.key...)
-		p.out = appendJSONString(p.out, v)
+		p.out = codec.AppendJSONString(p.out, v)
 	}
 	if len(p.out) > 1 {
 		p.out = append(p.out, '}')

@@ -11,6 +11,8 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // maxJSONDepth is the deepest nesting read; a line of opening brackets must not cost a stack.
@@ -422,53 +424,6 @@ func appendUnescaped(dst, s []byte) []byte {
 	}
 }
 
-const hexDigits = "0123456789abcdef"
-
-// appendJSONString appends b as a string of canonical JSON (RFC 8785, 3.2.2.2). Bytes that
-// are not UTF-8 become U+FFFD.
-func appendJSONString(dst, b []byte) []byte {
-	dst = append(dst, '"')
-	from := 0
-	for i := 0; i < len(b); {
-		c := b[i]
-		if c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' {
-			i++
-			continue
-		}
-		if c >= utf8.RuneSelf {
-			r, n := utf8.DecodeRune(b[i:])
-			if r == utf8.RuneError && n == 1 {
-				dst = append(dst, b[from:i]...)
-				dst = append(dst, "\ufffd"...)
-				from = i + 1
-			}
-			i += n
-			continue
-		}
-		dst = append(dst, b[from:i]...)
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\b':
-			dst = append(dst, '\\', 'b')
-		case '\f':
-			dst = append(dst, '\\', 'f')
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
-		i++
-		from = i
-	}
-	dst = append(dst, b[from:]...)
-	return append(dst, '"')
-}
-
 // appendJSONNumber appends a number as ECMAScript prints the double it stands for (RFC 8785,
 // 3.2.2.3). An integer that would come out with other digits, and a number beyond the largest
 // double, become strings of their text: RFC 8785 appendix D has it so, and identifiers must
@@ -480,7 +435,7 @@ func appendJSONNumber(dst, text []byte) []byte {
 	s := unsafe.String(&text[0], len(text))
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil {
-		return appendJSONString(dst, text)
+		return codec.AppendJSONString(dst, text)
 	}
 	if f == 0 {
 		return append(dst, '0')
@@ -488,7 +443,7 @@ func appendJSONNumber(dst, text []byte) []byte {
 	if math.Abs(f) >= 1<<53 && !strings.ContainsAny(s, ".eE") {
 		var buf [64]byte
 		if !bytes.Equal(strconv.AppendFloat(buf[:0], f, 'f', -1, 64), text) {
-			return appendJSONString(dst, text)
+			return codec.AppendJSONString(dst, text)
 		}
 	}
 	if a := math.Abs(f); a >= 1e-6 && a < 1e21 {
@@ -577,12 +532,12 @@ func (d *jsonDoc) appendMembers(dst []byte, base int, skip []int) []byte {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = appendJSONString(dst, m.name)
+		dst = codec.AppendJSONString(dst, m.name)
 		dst = append(dst, ':')
 		if m.node > 0 {
 			dst = d.appendCanonical(dst, int(m.node), skip)
 		} else {
-			dst = appendJSONString(dst, m.text)
+			dst = codec.AppendJSONString(dst, m.text)
 		}
 	}
 	return append(dst, '}')
@@ -594,11 +549,11 @@ func (d *jsonDoc) appendString(dst []byte, n *jsonNode) []byte {
 		from := len(d.arena)
 		d.arena = appendUnescaped(d.arena, b)
 		b = d.arena[from:]
-		dst = appendJSONString(dst, b)
+		dst = codec.AppendJSONString(dst, b)
 		d.arena = d.arena[:from]
 		return dst
 	}
-	return appendJSONString(dst, b)
+	return codec.AppendJSONString(dst, b)
 }
 
 // compareUTF16 orders names by UTF-16 code units (RFC 8785, 3.2.3): as bytes, but characters

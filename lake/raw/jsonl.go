@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // jsonFields takes a record out of a parsed JSON value: an object with a URL member, or a
@@ -41,7 +43,7 @@ func newJSONFields(plan Plan, f fields) jsonFields {
 		deep = deep || len(j.size) > 1
 	}
 	for _, c := range sortColumns(plan.Extras) {
-		j.extras = append(j.extras, jsonExtra{c.Name, append(appendJSONString(nil, []byte(c.Name)), ':'), splitPath(c.Name)})
+		j.extras = append(j.extras, jsonExtra{c.Name, append(codec.AppendJSONString(nil, c.Name), ':'), splitPath(c.Name)})
 	}
 	j.doc.deep = deep
 	return j
@@ -137,7 +139,7 @@ func (j *jsonFields) object(skip []int, key []byte) []byte {
 			}
 			j.out = append(j.out, x.key...)
 			if outside {
-				j.out = appendJSONString(j.out, key)
+				j.out = codec.AppendJSONString(j.out, key)
 			} else {
 				j.out = d.appendCanonical(j.out, node, nil)
 			}

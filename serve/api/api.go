@@ -296,7 +296,7 @@ func (h *handler) urls(r *request) error {
 		d.element()
 		d.id("url_id", page.ID(i))
 		d.key("url")
-		d.buf = appendText(d.buf, page.URL(i))
+		d.buf = codec.AppendJSONString(d.buf, page.URL(i))
 		d.comma = true
 		ms, ok := page.TS(i)
 		d.timeOrNull("ts", ms, ok)
@@ -328,7 +328,7 @@ func (r *request) describe(snap *lookup.Snapshot, a *lookup.Answer) {
 		d.array("other_domains")
 		for _, name := range a.OtherDomains {
 			d.next()
-			d.buf = appendText(d.buf, name)
+			d.buf = codec.AppendJSONString(d.buf, name)
 		}
 		d.close(']')
 	}

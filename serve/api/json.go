@@ -3,7 +3,8 @@ package api
 import (
 	"strconv"
 	"time"
-	"unicode/utf8"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // Answers are written by appending to one buffer: a page of ten thousand URLs is mostly
@@ -15,8 +16,6 @@ type document struct {
 	// comma: a member or element precedes the next one.
 	comma bool
 }
-
-const hexDigits = "0123456789abcdef"
 
 func (d *document) next() {
 	if d.comma {
@@ -44,7 +43,7 @@ func (d *document) key(name string) {
 
 func (d *document) text(name, value string) {
 	d.key(name)
-	d.buf = appendText(d.buf, value)
+	d.buf = codec.AppendJSONString(d.buf, value)
 	d.comma = true
 }
 
@@ -85,6 +84,7 @@ func (d *document) boolean(name string, value bool) {
 
 // id writes a 64-bit id as 16 hex digits: JSON numbers would lose bits.
 func (d *document) id(name string, value uint64) {
+	const hexDigits = "0123456789abcdef"
 	d.key(name)
 	d.buf = append(d.buf, '"')
 	for shift := 60; shift >= 0; shift -= 4 {
@@ -120,48 +120,6 @@ func (d *document) object(name string) {
 func (d *document) element() {
 	d.next()
 	d.open('{')
-}
-
-// appendText appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD, as
-// encoding/json has it.
-func appendText[T string | []byte](dst []byte, s T) []byte {
-	dst = append(dst, '"')
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c < utf8.RuneSelf {
-			if c >= ' ' && c != '"' && c != '\\' {
-				i++
-				continue
-			}
-			dst = append(dst, s[start:i]...)
-			switch c {
-			case '"', '\\':
-				dst = append(dst, '\\', c)
-			case '\n':
-				dst = append(dst, '\\', 'n')
-			case '\t':
-				dst = append(dst, '\\', 't')
-			case '\r':
-				dst = append(dst, '\\', 'r')
-			default:
-				dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-			}
-			i++
-			start = i
-			continue
-		}
-		// At most four bytes are looked at.
-		r, size := utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
-		if r == utf8.RuneError && size == 1 {
-			dst = append(append(dst, s[start:i]...), "\ufffd"...)
-			i++
-			start = i
-			continue
-		}
-		i += size
-	}
-	return append(append(dst, s[start:]...), '"')
 }
 
 // appendTime appends ms since the epoch as 2006-01-02T15:04:05.000Z.

@@ -2,36 +2,9 @@ package api
 
 import (
 	"bytes"
-	"encoding/json"
 	"testing"
 	"time"
 )
-
-func TestTextAgreesWithEncodingJSON(t *testing.T) {
-	check := func(s string) {
-		t.Helper()
-		var want, got string
-		std, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(std, &want); err != nil {
-			t.Fatal(err)
-		}
-		for _, text := range [][]byte{appendText(nil, s), appendText(nil, []byte(s))} {
-			if err := json.Unmarshal(text, &got); err != nil || got != want {
-				t.Fatalf("%q: %s decodes to %q, %v", s, text, got, err)
-			}
-		}
-	}
-	for c := range 0x180 {
-		check("a" + string(rune(c)) + "b")
-		check("a" + string([]byte{byte(c)}))
-	}
-	check("")
-	check("https://example.com/a?b=c&d='<e>'")
-	check("日本\U0001f600\xf0\x9f\x98")
-}
 
 func TestTimesAreRFC3339InMilliseconds(t *testing.T) {
 	for _, ms := range []int64{0, -1, 1, 999, 1_700_000_000_123, -62_135_596_800_000, 253_402_300_799_999, -62_167_219_200_000} {
