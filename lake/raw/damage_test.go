@@ -265,7 +265,7 @@ func (h *huge) Read(p []byte) (int, error) {
 }
 
 func TestEndlessRecordsAreSkippedInBoundedMemory(t *testing.T) {
-	const size, bound = 256 << 20, 16 << 20
+	const size, bound = 64 << 20, 16 << 20
 	a := bytes.Repeat([]byte("a"), 4096)
 	nested := bytes.Repeat([]byte(`[{"a":1},"b\\"],`), 256)
 	for _, tc := range []struct {

@@ -543,7 +543,7 @@ func (d *detector) planTable(format string) error {
 			i = slices.IndexFunc(names, func(s string) bool { return strings.EqualFold(s, want) })
 		}
 		if i < 0 {
-			return Column{}, d.refuse(fmt.Sprintf("there is no column %q; its columns are %s", want, quoteNames(names)), "name one of them, or its number")
+			return Column{}, d.noColumn(want, names, ", or its number")
 		}
 		return Column{Name: names[i], Number: i + 1}, nil
 	}
@@ -552,43 +552,58 @@ func (d *detector) planTable(format string) error {
 		d.plan.URL = Column{Name: names[url], Number: url + 1}
 	case d.opt.URLColumn == "":
 		d.plan.URL = Column{Name: "1", Number: 1} // an empty table
-	default:
-		c, err := resolve(d.opt.URLColumn)
+	}
+	if err := d.nameColumns(resolve, resolve); err != nil || d.plan.TS != nil {
+		return err
+	}
+	if i := slices.IndexFunc(names, isTSName); i >= 0 && i+1 != d.plan.URL.Number {
+		if v := t.values(i, t.header); len(v) > 0 && share(v, d.isTime) == 1 {
+			d.plan.TS, d.plan.TSChosen = &Column{Name: names[i], Number: i + 1}, true
+		}
+	}
+	return nil
+}
+
+// nameColumns plans the columns that were asked for by name, extras each once.
+func (d *detector) nameColumns(column, extra func(want string) (Column, error)) error {
+	if want := d.opt.URLColumn; want != "" {
+		c, err := column(want)
 		if err != nil {
 			return err
 		}
 		d.plan.URL = c
 	}
-	if d.opt.TSColumn != "" {
-		c, err := resolve(d.opt.TSColumn)
+	for _, o := range []struct {
+		want string
+		to   **Column
+	}{{d.opt.TSColumn, &d.plan.TS}, {d.opt.SizeField, &d.plan.Size}} {
+		if o.want == "" {
+			continue
+		}
+		c, err := column(o.want)
 		if err != nil {
 			return err
 		}
-		d.plan.TS = &c
-	} else if i := slices.IndexFunc(names, isTSName); i >= 0 && i+1 != d.plan.URL.Number {
-		if v := t.values(i, t.header); len(v) > 0 && share(v, d.isTime) == 1 {
-			d.plan.TS, d.plan.TSChosen = &Column{Name: names[i], Number: i + 1}, true
-		}
+		*o.to = &c
 	}
-	if d.opt.SizeField != "" {
-		c, err := resolve(d.opt.SizeField)
+	if d.plan.AllExtras {
+		return nil
+	}
+	for _, x := range d.opt.Extras {
+		c, err := extra(x)
 		if err != nil {
 			return err
 		}
-		d.plan.Size = &c
-	}
-	if !d.plan.AllExtras {
-		for _, x := range d.opt.Extras {
-			c, err := resolve(x)
-			if err != nil {
-				return err
-			}
-			if !slices.Contains(d.plan.Extras, c) {
-				d.plan.Extras = append(d.plan.Extras, c)
-			}
+		if !slices.Contains(d.plan.Extras, c) {
+			d.plan.Extras = append(d.plan.Extras, c)
 		}
 	}
 	return nil
+}
+
+// noColumn refuses a name that none of the columns has.
+func (d *detector) noColumn(want string, names []string, or string) error {
+	return d.refuse(fmt.Sprintf("there is no column %q; its columns are %s", want, quoteNames(names)), "name one of them"+or)
 }
 
 // columnNumber reads a column given as a number from 1.
@@ -613,7 +628,8 @@ func quoteNames(names []string) string {
 func (t *table) headerOf(named []string) {
 	for i, row := range t.rows[:min(len(t.rows), titleRows)] {
 		for _, want := range named {
-			if _, number := columnNumber(want); want == "" || number {
+			// Digits are a number, or the name that a program gave a column; a cell with digits makes no header of its row.
+			if _, number := columnNumber(want); want == "" || number || i > 0 && allDigits([]byte(want)) {
 				continue
 			}
 			if slices.ContainsFunc(row, func(c string) bool { return strings.EqualFold(c, want) }) {
@@ -664,7 +680,7 @@ func (d *detector) chooseColumn(t *table) int {
 		}
 		if best >= 0 {
 			if len(also) > 0 {
-				d.note("the URL column is %q; %s could be it too (--url-column chooses)", header[best], quoteNames(also))
+				d.note("the URL column is %q%s (--url-column chooses)", header[best], couldBe(also))
 			}
 			return best
 		}
@@ -760,77 +776,45 @@ func (d *detector) planCDX() error {
 			i = n - 1
 		}
 		if i < 0 {
-			return Column{}, d.refuse(fmt.Sprintf("there is no column %q; its columns are %s", want, quoteNames(d.plan.Columns)), "name one of them, or its number")
+			return Column{}, d.noColumn(want, d.plan.Columns, ", or its number")
 		}
 		return Column{Name: d.plan.Columns[i], Number: i + 1}, nil
 	}
-	var err error
-	url := d.opt.URLColumn
-	if url == "" {
-		url = "original"
-	}
-	if d.plan.URL, err = resolve(url); err != nil {
+	if err := d.nameColumns(resolve, resolve); err != nil {
 		return err
 	}
-	if d.opt.TSColumn != "" {
-		c, err := resolve(d.opt.TSColumn)
+	if d.opt.URLColumn == "" {
+		c, err := resolve("original")
 		if err != nil {
 			return err
 		}
-		d.plan.TS = &c
-	} else if c, err := resolve("timestamp"); err == nil {
-		d.plan.TS, d.plan.TSChosen = &c, true
+		d.plan.URL = c
 	}
-	if d.opt.SizeField != "" {
-		c, err := resolve(d.opt.SizeField)
-		if err != nil {
-			return err
-		}
-		d.plan.Size = &c
-	}
-	if !d.plan.AllExtras {
-		for _, x := range d.opt.Extras {
-			c, err := resolve(x)
-			if err != nil {
-				return err
-			}
-			d.plan.Extras = append(d.plan.Extras, c)
+	if d.plan.TS == nil {
+		if c, err := resolve("timestamp"); err == nil {
+			d.plan.TS, d.plan.TSChosen = &c, true
 		}
 	}
 	return nil
 }
 
 func (d *detector) planCDXJ() error {
-	d.plan.URL = Column{Name: "url"}
-	if d.opt.URLColumn != "" {
-		d.plan.URL.Name = d.opt.URLColumn
+	if err := d.nameColumns(jsonColumn, jsonColumn); err != nil {
+		return err
 	}
-	d.plan.TS, d.plan.TSChosen = &Column{Name: "timestamp", Number: 2}, true
-	if d.opt.TSColumn != "" {
-		d.plan.TSChosen = false
-		if d.opt.TSColumn != "timestamp" {
-			d.plan.TS = &Column{Name: d.opt.TSColumn}
-		}
+	if d.opt.URLColumn == "" {
+		d.plan.URL = Column{Name: "url"}
 	}
-	d.jsonColumns()
+	if d.opt.TSColumn == "" || d.opt.TSColumn == "timestamp" {
+		d.plan.TS, d.plan.TSChosen = &Column{Name: "timestamp", Number: 2}, d.opt.TSColumn == ""
+	}
 	return nil
 }
 
 // JSON.
 
-// jsonColumns plans size and extras, which are paths as the caller gave them.
-func (d *detector) jsonColumns() {
-	if d.opt.SizeField != "" {
-		d.plan.Size = &Column{Name: d.opt.SizeField}
-	}
-	if !d.plan.AllExtras {
-		for _, x := range d.opt.Extras {
-			if c := (Column{Name: x}); !slices.Contains(d.plan.Extras, c) {
-				d.plan.Extras = append(d.plan.Extras, c)
-			}
-		}
-	}
-}
+// jsonColumn is a column of JSON: the path as the caller gave it.
+func jsonColumn(path string) (Column, error) { return Column{Name: path}, nil }
 
 // leaf is a member of the sampled documents and what its values look like.
 type leaf struct {
@@ -857,12 +841,10 @@ func (d *detector) noteAbsent(docs []*jsonDoc) {
 }
 
 func (d *detector) planJSON() error {
-	d.jsonColumns()
-	docs := d.documents()
-	d.plan.URL = Column{Name: d.opt.URLColumn}
-	if d.opt.TSColumn != "" {
-		d.plan.TS = &Column{Name: d.opt.TSColumn}
+	if err := d.nameColumns(jsonColumn, jsonColumn); err != nil {
+		return err
 	}
+	docs := d.documents()
 	var leaves []*leaf
 	strs, objects := 0, 0
 	for _, doc := range docs {
@@ -876,14 +858,7 @@ func (d *detector) planJSON() error {
 		}
 	}
 	d.noteAbsent(docs)
-	if d.plan.TS == nil {
-		for _, l := range leaves {
-			if len(l.path) == 1 && isTSName(l.path[0]) && l.values > 0 && l.times == l.values && l.urls == 0 {
-				d.plan.TS, d.plan.TSChosen = &Column{Name: joinPath(l.path)}, true
-				break
-			}
-		}
-	}
+	d.chooseTS(leaves)
 	if d.opt.URLColumn != "" {
 		if path := splitPath(d.opt.URLColumn); len(docs) == 1 && objects == 1 && docs[0].find(0, path) == 0 {
 			d.planMap(docs[0])
@@ -914,14 +889,37 @@ func (d *detector) planJSON() error {
 			"write its records as lines first (jq -c '.[]', or jq -c '.. | objects | select(.url)')")
 	}
 	d.plan.URL.Name = joinPath(best.path)
-	if best.class == 0 || len(also) > 0 || len(best.path) > 1 {
-		s := ""
-		if len(also) > 0 {
-			s = fmt.Sprintf("; %s could be it too", quoteNames(also))
-		}
-		d.note("the URL is read from %q%s (--url-column chooses)", d.plan.URL.Name, s)
-	}
+	d.noteURL(best, also)
 	return nil
+}
+
+// chooseTS makes a member called ts or timestamp the time, if nobody named one and all its values are times.
+func (d *detector) chooseTS(leaves []*leaf) {
+	if d.opt.TSColumn != "" {
+		return
+	}
+	d.plan.TS, d.plan.TSChosen = nil, false
+	for _, l := range leaves {
+		if len(l.path) == 1 && isTSName(l.path[0]) && l.values > 0 && l.times == l.values {
+			d.plan.TS, d.plan.TSChosen = &Column{Name: joinPath(l.path)}, true
+			return
+		}
+	}
+}
+
+// noteURL says which member was chosen for the URL where that is not plain.
+func (d *detector) noteURL(best *leaf, also []string) {
+	if best.class == 0 || len(also) > 0 || len(best.path) > 1 {
+		d.note("the URL is read from %q%s (--url-column chooses)", d.plan.URL.Name, couldBe(also))
+	}
+}
+
+// couldBe is the part of a note that names columns as good as the one chosen.
+func couldBe(also []string) string {
+	if len(also) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s could be it too", quoteNames(also))
 }
 
 // planMap makes a plan of a document that is one object around its records: whose members are records, or arrays or
@@ -970,20 +968,8 @@ func (d *detector) planMap(doc *jsonDoc) bool {
 		}
 		d.plan.Format, d.plan.Depth = JSON, depth
 		d.plan.URL.Name = joinPath(best.path)
-		if d.plan.TS == nil || d.plan.TSChosen {
-			d.plan.TS, d.plan.TSChosen = nil, false
-			for _, l := range leaves {
-				if len(l.path) == 1 && isTSName(l.path[0]) && l.values > 0 && l.times == l.values {
-					d.plan.TS, d.plan.TSChosen = &Column{Name: joinPath(l.path)}, true
-					break
-				}
-			}
-		}
-		s := ""
-		if len(also) > 0 {
-			s = fmt.Sprintf("; %s could be it too", quoteNames(also))
-		}
-		d.note("it is one JSON object around its records, at depth %d; their URL is %q%s (--url-column chooses)", depth, d.plan.URL.Name, s)
+		d.chooseTS(leaves)
+		d.note("it is one JSON object around its records, at depth %d; their URL is %q%s (--url-column chooses)", depth, d.plan.URL.Name, couldBe(also))
 		return true
 	}
 	return false
