@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -25,8 +23,7 @@ import (
 //	directory   "RUND" u32 ver=2 | uvarint n | n × {u8 partition, uvarint rows, uvarint bytes, uvarint frames}
 //
 // bytes is the sum of the keys' lengths. Shared is what a key has in common with the one before in the frame, the longest
-// possible, so that order is checked by one byte of each key. Lengths stand apart from the text because zstd takes
-// a third of the time for the two apart. The directory stands before the tail, so that one read opens a run.
+// possible, so that order is checked by one byte of each key. The directory stands before the tail, so that one read opens a run.
 
 const (
 	runMagic   = "RUND"
@@ -38,9 +35,6 @@ const (
 	// runFrame is the size in decompressed bytes at which a frame of a run ends. A merge holds one
 	// decoded frame of every run, and zstd gains little from more than this.
 	runFrame = 64 << 10
-
-	// runLevel is the zstd level of runs: they are read once, soon.
-	runLevel = zstd.SpeedFastest
 )
 
 // errZeroByte: a row's key would be ambiguous.
@@ -87,7 +81,7 @@ func newRunWriter(ctx context.Context, store blob.Store, key string) (*runWriter
 		return nil, err
 	}
 	w := &runWriter{key: key, blob: b, w: codec.NewFrameWriter(b, 0)}
-	w.w.SetLevel(runLevel)
+	w.w.Store() // packed keys are small already, and compressing them takes as long as all else that is done with a run
 	return w, nil
 }
 

@@ -51,6 +51,9 @@ const (
 // months, and at 16 KiB a frame the better levels cost little.
 const FrameLevel = zstd.SpeedBetterCompression
 
+// stored is the level of frames that are not compressed; zstd's own start above it.
+const stored zstd.EncoderLevel = 0
+
 // frameEncoders has a pool of *zstd.Encoder for each level.
 var frameEncoders [zstd.SpeedBestCompression + 1]sync.Pool
 
@@ -119,9 +122,8 @@ func NewFrameWriter(w io.Writer, width int) *FrameWriter {
 	return fw
 }
 
-// SetLevel compresses the frames from now on at another level than FrameLevel: what is read once
-// and soon is not worth more than zstd.SpeedFastest.
-func (fw *FrameWriter) SetLevel(level zstd.EncoderLevel) { fw.level = level }
+// Store leaves the frames from now on uncompressed, as zstd frames of raw blocks: what is read once and soon is not worth more.
+func (fw *FrameWriter) Store() { fw.level = stored }
 
 // Ahead has up to n frames compressed at once, each in a goroutine of its own, while the caller makes the next: Frame copies its
 // data and returns. The file is the same, and still written by the caller's goroutine alone. What Frame returns are the same
@@ -163,9 +165,34 @@ func (fw *FrameWriter) Frame(fence, data []byte) (frame int, rawOffset int64, er
 
 // packFrame appends the compressed form of data to out.
 func packFrame(level zstd.EncoderLevel, data, out []byte) []byte {
+	if level == stored {
+		return appendStored(out, data)
+	}
 	enc := frameEncoder(level)
 	out = enc.EncodeAll(data, out)
 	frameEncoders[level].Put(enc)
+	return out
+}
+
+// appendStored appends data as one zstd frame of raw blocks (RFC 8878, 3.1.1).
+func appendStored(out, data []byte) []byte {
+	const (
+		magic         = 0xFD2FB528
+		singleSegment = 2<<6 | 1<<5 // a content size of four bytes and no window
+		maxBlock      = 128 << 10
+	)
+	out = append(AppendU32(out, magic), singleSegment)
+	out = AppendU32(out, uint32(len(data)))
+	for last := false; !last; {
+		n := min(len(data), maxBlock)
+		head := uint32(n) << 3
+		if last = n == len(data); last {
+			head |= 1
+		}
+		out = append(out, byte(head), byte(head>>8), byte(head>>16))
+		out = append(out, data[:n]...)
+		data = data[n:]
+	}
 	return out
 }
 

@@ -557,3 +557,63 @@ func (w *limitedWriter) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// Frames that are not compressed are zstd frames too, of any size, one after the other with compressed ones.
+func TestStoredFramesReadLikeOthers(t *testing.T) {
+	for _, ahead := range []int{0, 2} {
+		var file bytes.Buffer
+		w := codec.NewFrameWriter(&file, 0)
+		w.Ahead(ahead)
+		var want [][]byte
+		rng := rand.New(rand.NewPCG(11, 1))
+		for i, n := range []int{1, 100, 64 << 10, 128 << 10, 128<<10 + 1, 256 << 10, 1 << 20, 5} {
+			if i == 1 {
+				w.Store()
+			}
+			data := make([]byte, n)
+			for j := range data {
+				data[j] = byte(rng.IntN(3))
+			}
+			want = append(want, data)
+			if _, _, err := w.Frame(nil, data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ff, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ff.Bytes < ff.RawBytes {
+			t.Errorf("file of %d bytes holds %d stored", ff.Bytes, ff.RawBytes)
+		}
+		f, err := codec.OpenFramesAt(context.Background(), ranges(file.Bytes(), nil), ff, "f", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.Read(context.Background(), ranges(file.Bytes(), nil), 0, f.Len())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("frames differ: %s", diff)
+		}
+		dec, err := zstd.NewReader(bytes.NewReader(file.Bytes()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := io.ReadAll(dec)
+		dec.Close()
+		if err != nil || !bytes.Equal(plain, slices.Concat(want...)) {
+			t.Errorf("a plain decoder reads something else: %v", err)
+		}
+		if program, err := exec.LookPath("zstd"); err == nil {
+			path := filepath.Join(t.TempDir(), "frames.zst")
+			if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command(program, "-dc", path).Output(); err != nil || !bytes.Equal(out, plain) {
+				t.Errorf("%s -dc differs (%v)", program, err)
+			}
+		}
+	}
+}
