@@ -322,50 +322,28 @@ func (o *parquetObject) reader(columns int) (*file.Reader, error) {
 // members of JSON.
 func (d *detector) planParquet(o *parquetObject) error {
 	d.plan.Format = Parquet
-	missing := func(want string) error {
-		return d.refuse(fmt.Sprintf("there is no column %q; its columns are %s", want, quoteNames(o.names())), "name one of them")
-	}
-	column := func(want string) (Column, error) {
+	err := d.nameColumns(func(want string) (Column, error) {
 		n := o.find(want)
 		if n == nil || n.leaf < 0 {
-			return Column{}, missing(want)
+			return Column{}, d.noColumn(want, o.names(), "")
 		}
 		return Column{Name: o.name(n), Number: n.leaf + 1}, nil
-	}
-	var err error
-	if d.opt.URLColumn != "" {
-		if d.plan.URL, err = column(d.opt.URLColumn); err != nil {
-			return err
+	}, func(want string) (Column, error) {
+		if o.find(want) == nil {
+			return Column{}, d.noColumn(want, o.names(), "")
 		}
-	} else if err := d.chooseParquetURL(o); err != nil {
+		return Column{Name: want}, nil // perhaps a group
+	})
+	if err != nil {
 		return err
 	}
-	if d.opt.TSColumn != "" {
-		c, err := column(d.opt.TSColumn)
-		if err != nil {
+	if d.opt.URLColumn == "" {
+		if err := d.chooseParquetURL(o); err != nil {
 			return err
 		}
-		d.plan.TS = &c
-	} else if err := d.chooseParquetTS(o); err != nil {
-		return err
 	}
-	if d.opt.SizeField != "" {
-		c, err := column(d.opt.SizeField)
-		if err != nil {
-			return err
-		}
-		d.plan.Size = &c
-	}
-	if d.plan.AllExtras {
-		return nil
-	}
-	for _, x := range d.opt.Extras {
-		if o.find(x) == nil {
-			return missing(x)
-		}
-		if c := (Column{Name: x}); !slices.Contains(d.plan.Extras, c) {
-			d.plan.Extras = append(d.plan.Extras, c)
-		}
+	if d.opt.TSColumn == "" {
+		return d.chooseParquetTS(o)
 	}
 	return nil
 }
@@ -409,13 +387,7 @@ func (d *detector) chooseParquetURL(o *parquetObject) error {
 	}
 	n := nodes[slices.Index(leaves, best)]
 	d.plan.URL = Column{Name: o.name(n), Number: n.leaf + 1}
-	if best.class == 0 || len(also) > 0 || len(best.path) > 1 {
-		s := ""
-		if len(also) > 0 {
-			s = fmt.Sprintf("; %s could be it too", quoteNames(also))
-		}
-		d.note("the URL is read from %q%s (--url-column chooses)", d.plan.URL.Name, s)
-	}
+	d.noteURL(best, also)
 	return nil
 }
 
