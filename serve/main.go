@@ -44,38 +44,19 @@ const (
 )
 
 const (
-	// defaultMemory is what a server is to fit into, with a margin, on a lake of tens of millions of rows: 300 MiB.
-	defaultMemory = 256
-	// leastMemory has room for the program itself and caches that are worth the name.
+	mib = 1 << 20
+	// leastMemory has room for the program itself and caches that are worth the name; mostMemory can be counted in bytes.
 	leastMemory = 64
-	mib         = 1 << 20
+	mostMemory  = math.MaxInt64 / mib
 )
 
 type options struct {
-	lake, listen, metrics, cache string
-	poll, deadline               time.Duration
-	memory                       int64 // MiB
-	frameCache, pageCache        int64 // MiB, 0 for a share of memory
-	keepOpen                     int
-	logFormat                    string
-	accessLog                    bool
-}
-
-// share are the bytes that parts of the server may have.
-type share struct{ resident, heap, frames, pages int64 }
-
-// divide divides the memory limit: a quarter for the resident pages of mapped files and of the program, the rest for Go's heap. Caches take
-// seven twelfths of the heap, since the garbage of requests and the collector need room too.
-func (o *options) divide() share {
-	all := o.memory * mib
-	s := share{resident: all / 4, heap: all - all/4, frames: all / 4, pages: all / 16 * 3}
-	if o.frameCache > 0 {
-		s.frames = o.frameCache * mib
-	}
-	if o.pageCache > 0 {
-		s.pages = o.pageCache * mib
-	}
-	return s
+	lake, listen, metrics, cache  string
+	poll, deadline                time.Duration
+	memory, frameCache, pageCache int64 // MiB
+	keepOpen                      int
+	logFormat                     string
+	accessLog                     bool
 }
 
 func command() *cobra.Command {
@@ -108,7 +89,7 @@ the rest for requests. docs/operation.md says how to choose it.`,
 	f.StringVar(&o.cache, "cache", defaultCache(), "folder for copies of the mapped index files; a file:// lake is mapped where it lies")
 	f.DurationVar(&o.poll, "poll", lookup.DefaultPoll, "how often to look for a new version")
 	f.DurationVar(&o.deadline, "deadline", lookup.DefaultDeadline, "how long a page may take")
-	f.Int64Var(&o.memory, "memory-limit", defaultMemory, "MiB of resident memory to stay within")
+	f.Int64Var(&o.memory, "memory-limit", lookup.DefaultMemoryBytes/mib, "MiB of resident memory to stay within")
 	f.Int64Var(&o.frameCache, "frame-cache", 0, "MiB of decoded index frames to keep (default: a quarter of --memory-limit)")
 	f.Int64Var(&o.pageCache, "page-cache", 0, "MiB of decoded rows to keep (default: three sixteenths of --memory-limit)")
 	f.IntVar(&o.keepOpen, "keep-open", lookup.DefaultKeepOpen, "how many versions besides the current one stay open")
@@ -135,18 +116,25 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	switch {
 	case o.poll <= 0 || o.deadline <= 0:
 		return cli.Usagef("--poll and --deadline have to be positive")
-	case o.memory < leastMemory || o.memory > math.MaxInt64/mib:
+	case o.memory < leastMemory || o.memory > mostMemory:
 		return cli.Usagef("--memory-limit has to be at least %d", leastMemory)
-	case o.frameCache < 0 || o.pageCache < 0 || o.keepOpen < 1:
-		return cli.Usagef("--frame-cache and --page-cache cannot be negative, and --keep-open has to be at least 1")
-	case (o.frameCache+o.pageCache)*mib > o.divide().heap:
-		return cli.Usagef("--frame-cache and --page-cache are more than three quarters of --memory-limit")
+	case o.frameCache < 0 || o.pageCache < 0 || o.frameCache > o.memory || o.pageCache > o.memory:
+		return cli.Usagef("--frame-cache and --page-cache have to be parts of --memory-limit")
+	case o.keepOpen < 1:
+		return cli.Usagef("--keep-open has to be at least 1")
 	case o.cache == "":
 		return cli.Usagef("--cache is empty")
 	}
 	log, err := newLogger(o.logFormat, stderr)
 	if err != nil {
 		return err
+	}
+	opt := lookup.Options{
+		MemoryBytes: o.memory * mib, FrameBytes: o.frameCache * mib, PageBytes: o.pageCache * mib,
+		Poll: o.poll, Deadline: o.deadline, KeepOpen: o.keepOpen, Log: log,
+	}
+	if opt.CacheBytes() >= opt.HeapBytes() {
+		return cli.Usagef("--frame-cache and --page-cache leave nothing of the %d MiB of --memory-limit that are not for mapped files", opt.HeapBytes()/mib)
 	}
 	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
 		// Nobody means to serve a folder that is not there: a lake without a version is waited for, a misspelt one is not.
@@ -160,71 +148,82 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	memory := o.divide()
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT goes before
-		debug.SetMemoryLimit(memory.heap)
+		debug.SetMemoryLimit(opt.HeapBytes())
 	}
 	// Lakes do not share a folder: a server removes from its own what its versions do not need.
-	cache := filepath.Join(o.cache, fmt.Sprintf("%016x", xxh3.HashString(lakeURL)))
-	if err := os.MkdirAll(cache, 0o777); err != nil {
+	opt.CacheDir = filepath.Join(o.cache, fmt.Sprintf("%016x", xxh3.HashString(lakeURL)))
+	if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
 		return fmt.Errorf("cache folder: %w", err)
 	}
 	counted := blob.NewCounting(store)
-	server := lookup.NewServer(counted, lookup.Options{
-		CacheDir: cache, FrameBytes: memory.frames, PageBytes: memory.pages, ResidentBytes: memory.resident,
-		Poll: o.poll, Deadline: o.deadline, KeepOpen: o.keepOpen, Log: log,
-	})
+	server := lookup.NewServer(counted, opt)
+	defer server.Close()
+
 	access := log
 	if !o.accessLog {
 		access = slog.New(slog.DiscardHandler)
 	}
 	metrics := api.NewMetrics(server, counted)
 	handler := api.New(server, access, metrics)
-	listener, err := net.Listen("tcp", o.listen)
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
-	programs := []*http.Server{{Handler: handler}}
-	listeners := []net.Listener{api.Listener(listener)}
+	sites := []*site{{name: "listening", address: o.listen, mux: handler}}
 	if o.metrics == "" {
 		handler.Handle("GET /metrics", metrics.Handler())
 	} else {
-		l, err := net.Listen("tcp", o.metrics)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", metrics.Handler())
-		programs, listeners = append(programs, &http.Server{Handler: mux}), append(listeners, l)
-		log.Info("metrics", "address", l.Addr().String())
+		sites = append(sites, &site{name: "metrics", address: o.metrics, mux: mux})
 	}
-
+	for _, s := range sites {
+		if s.listener, err = net.Listen("tcp", s.address); err != nil {
+			return err
+		}
+		defer s.listener.Close()
+	}
 	following, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { server.Run(following) })
-	served := make(chan error, len(programs))
-	for i, p := range programs {
-		p.ReadHeaderTimeout, p.IdleTimeout, p.WriteTimeout, p.MaxHeaderBytes = headerTimeout, idleTimeout, o.deadline+sendTimeout, maxHeader
-		p.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
-		go func() { served <- p.Serve(listeners[i]) }()
+	for _, s := range sites {
+		log.Info(s.name, "address", s.listener.Addr().String(), "lake", store.URL(), "version", cli.Version())
 	}
-	log.Info("listening", "address", listener.Addr().String(), "lake", store.URL(), "version", cli.Version())
+	err = serve(ctx, sites, o.deadline+sendTimeout, log)
+	stop()
+	background.Wait()
+	return err
+}
 
+// site is what is served on one address.
+type site struct {
+	name, address string
+	mux           *http.ServeMux
+	listener      net.Listener
+}
+
+// serve answers requests until ctx ends and those under way are finished, or a listener fails.
+func serve(ctx context.Context, sites []*site, writeTimeout time.Duration, log *slog.Logger) error {
+	failed := make(chan error, len(sites))
+	var servers []*http.Server
+	for _, s := range sites {
+		server := &http.Server{
+			Handler:           s.mux,
+			ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
+			MaxHeaderBytes: maxHeader,
+			ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		}
+		servers = append(servers, server)
+		go func() { failed <- server.Serve(api.Listener(s.listener)) }()
+	}
+	var err error
 	select {
-	case err = <-served:
+	case err = <-failed:
 	case <-ctx.Done():
 		log.Info("stopping: requests under way are finished")
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	for _, p := range programs {
-		err = errors.Join(err, p.Shutdown(grace))
+	defer cancel()
+	for _, s := range servers {
+		err = errors.Join(err, s.Shutdown(grace))
 	}
-	cancel()
-	stop()
-	background.Wait()
-	server.Close()
 	return err
 }
 

@@ -169,6 +169,8 @@ func TestWrongUsage(t *testing.T) {
 		{cli.ExitUsage, []string{"--lake", cache, "--log-format", "xml"}},
 		{cli.ExitUsage, []string{"--lake", cache, "--memory-limit", "8"}},
 		{cli.ExitUsage, []string{"--lake", cache, "--memory-limit", "100", "--frame-cache", "50", "--page-cache", "50"}},
+		{cli.ExitUsage, []string{"--lake", cache, "--frame-cache", "150"}},
+		{cli.ExitUsage, []string{"--lake", cache, "--page-cache", "-1"}},
 		{cli.ExitUsage, []string{"--lake", filepath.Join(cache, "no-such-lake"), "--cache", cache}},
 		{cli.ExitUsage, []string{"--lake", file, "--cache", cache}},
 		{cli.ExitUsage, []string{"--no-such-flag"}},
@@ -210,18 +212,6 @@ func TestMetricsAreOnTheirOwnAddressWhereOneIsNamed(t *testing.T) {
 	own := regexp.MustCompile(`msg=metrics address=(\S+)`).FindStringSubmatch(out.String())
 	if own == nil || !metrics("http://"+own[1]) {
 		t.Errorf("no metrics at %v", own)
-	}
-}
-
-func TestMemoryIsDivided(t *testing.T) {
-	for _, o := range []options{{memory: 64}, {memory: 256}, {memory: 256, frameCache: 10, pageCache: 100}, {memory: 4096}} {
-		s := o.divide()
-		if s.resident+s.heap != o.memory*mib || s.frames+s.pages >= s.heap {
-			t.Errorf("%+v: %+v", o, s)
-		}
-	}
-	if s := (&options{memory: 256, frameCache: 10, pageCache: 100}).divide(); s.frames != 10*mib || s.pages != 100*mib {
-		t.Errorf("%+v", s)
 	}
 }
 

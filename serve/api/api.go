@@ -43,8 +43,8 @@ type route struct {
 	latency    *latency
 }
 
-// New returns the handler of all paths. explain=1 shows what the store's trace saw: the server's store should be a
-// *blob.Counting. Requests are written to log and counted in metrics.
+// New returns the handler of all paths; a program may add its own. explain=1 shows what the store's trace saw: the server's store
+// should be a *blob.Counting. Requests are written to log and counted in metrics.
 func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeMux {
 	h := &handler{server: server, log: log}
 	mux := http.NewServeMux()
@@ -257,7 +257,7 @@ func (h *handler) urls(r *request) error {
 	}
 	id, err := strconv.ParseUint(r.PathValue("id"), 10, 32)
 	if err != nil {
-		return badParameter("dataset id", "has to be a number")
+		return badParameter("id", "of a dataset has to be a number")
 	}
 	q := lookup.URLsQuery{Target: target, Dataset: uint32(id), Cursor: r.query.Get("cursor")}
 	if q.Offset, err = r.number("offset", 0, 0); err != nil {

@@ -39,7 +39,7 @@ type service struct {
 	store   blob.Store
 	server  *lookup.Server
 	metrics *Metrics
-	web     http.Handler
+	web     *http.ServeMux
 	log     bytes.Buffer
 }
 
@@ -555,7 +555,7 @@ func TestPanicIsAProblem(t *testing.T) {
 		}
 	}
 	check("/v1/domain/example.com/datasets/1/urls", "ReadRange")
-	s.web.(*http.ServeMux).HandleFunc("GET /panic", func(w http.ResponseWriter, r *http.Request) {
+	s.web.HandleFunc("GET /panic", func(w http.ResponseWriter, r *http.Request) {
 		h := &handler{server: s.server, log: slog.New(slog.NewTextHandler(&s.log, nil))}
 		h.serve(w, r, &route{name: "test", latency: NewMetrics(s.server, blob.NewCounting(inner)).route("test"), answer: func(r *request) error {
 			r.doc.open('{')

@@ -13,6 +13,7 @@
 package lookup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,10 +51,11 @@ var (
 type Options struct {
 	// CacheDir holds copies of the mapped index files of a lake whose objects are not files.
 	CacheDir string
-	// FrameBytes bounds the cache of decoded index frames, PageBytes that of decoded rows.
+	// MemoryBytes is the resident memory that the process is to stay within. A quarter bounds what of all mapped files is resident
+	// (see segment.Residency), and the caches have shares of the rest, which is Go's heap: see HeapBytes.
+	MemoryBytes int64
+	// FrameBytes bounds the cache of decoded index frames, a quarter of MemoryBytes by default, PageBytes that of decoded rows, three sixteenths.
 	FrameBytes, PageBytes int64
-	// ResidentBytes bounds what of all files that the process has mapped is in its memory, see segment.Residency.
-	ResidentBytes int64
 	// Poll is how often the manifest is looked at.
 	Poll time.Duration
 	// Deadline is how long a page may take: what is complete by then is the page.
@@ -67,13 +69,9 @@ type Options struct {
 }
 
 const (
-	// DefaultFrameBytes is the lower end of what the original specification gives postings pages. The garbage
-	// collector doubles what caches hold, and a server is to fit into 300 MiB.
-	DefaultFrameBytes = 64 << 20
-	// DefaultPageBytes keeps some three hundred pages of two thousand rows.
-	DefaultPageBytes = 48 << 20
-	// DefaultResidentBytes is what lookups of four million domains touch.
-	DefaultResidentBytes = 64 << 20
+	// DefaultMemoryBytes leaves a margin below 300 MiB. Its caches are 64 MiB of frames, the lower end of what the original specification gives
+	// postings pages, and 48 MiB of rows, some three hundred pages of two thousand.
+	DefaultMemoryBytes = 256 << 20
 	// DefaultPoll bounds how old an answer without version= can be.
 	DefaultPoll = 2 * time.Second
 	// DefaultDeadline is many times what a stone cold page over a slow network takes.
@@ -133,31 +131,41 @@ type sharedSegment struct {
 	err   error
 }
 
+// setDefaults fills in what is zero.
+func (o *Options) setDefaults() {
+	o.MemoryBytes = cmp.Or(o.MemoryBytes, DefaultMemoryBytes)
+	o.FrameBytes = cmp.Or(o.FrameBytes, o.MemoryBytes/4)
+	o.PageBytes = cmp.Or(o.PageBytes, o.MemoryBytes/16*3)
+	o.Poll = cmp.Or(o.Poll, DefaultPoll)
+	o.Deadline = cmp.Or(o.Deadline, DefaultDeadline)
+	o.KeepOpen = cmp.Or(o.KeepOpen, DefaultKeepOpen)
+	o.PublicSuffix = cmp.Or(o.PublicSuffix, urlnorm.PSLVersion())
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+}
+
+// HeapBytes is what of MemoryBytes is for Go's heap: a limit that the program has to set.
+func (o Options) HeapBytes() int64 {
+	o.setDefaults()
+	return o.MemoryBytes - o.residentBytes()
+}
+
+// CacheBytes are those of both caches, of which the heap has to have room beside other things.
+func (o Options) CacheBytes() int64 {
+	o.setDefaults()
+	return o.FrameBytes + o.PageBytes
+}
+
+func (o *Options) residentBytes() int64 { return o.MemoryBytes / 4 }
+
 // NewServer makes a server for the lake in store. It reads nothing before Refresh or Run.
 func NewServer(store blob.Store, opt Options) *Server {
-	def := func(v *int64, d int64) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&opt.FrameBytes, DefaultFrameBytes)
-	def(&opt.PageBytes, DefaultPageBytes)
-	def(&opt.ResidentBytes, DefaultResidentBytes)
-	def((*int64)(&opt.Poll), int64(DefaultPoll))
-	def((*int64)(&opt.Deadline), int64(DefaultDeadline))
-	if opt.KeepOpen == 0 {
-		opt.KeepOpen = DefaultKeepOpen
-	}
-	if opt.PublicSuffix == "" {
-		opt.PublicSuffix = urlnorm.PSLVersion()
-	}
-	if opt.Log == nil {
-		opt.Log = slog.Default()
-	}
+	opt.setDefaults()
 	return &Server{
 		store: whole{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
 		frames: newCache[segment.CacheKey](opt.FrameBytes), pages: newCache[pageKey](opt.PageBytes),
-		resident: segment.NewResidency(opt.ResidentBytes), gate: semaphore.NewWeighted(pagesInFlight), segments: map[string]*sharedSegment{},
+		resident: segment.NewResidency(opt.residentBytes()), gate: semaphore.NewWeighted(pagesInFlight), segments: map[string]*sharedSegment{},
 	}
 }
 
@@ -282,9 +290,9 @@ func (s *Server) advance(ctx context.Context, m *manifest.Manifest) error {
 	s.opt.Log.LogAttrs(ctx, slog.LevelInfo, "version opened", slog.String("version", ref.ID), slog.Uint64("generation", m.Generation),
 		slog.Int("segments", c.Segments), slog.Int("datasets", c.Datasets), slog.Int64("rows", c.Rows),
 		slog.Int64("us", time.Since(started).Microseconds()))
-	if index, limit := s.Status().IndexBytes, debug.SetMemoryLimit(-1); index+s.opt.FrameBytes+s.opt.PageBytes > limit/8*7 {
+	if index, limit := s.Status().IndexBytes, debug.SetMemoryLimit(-1); index+s.opt.CacheBytes() > limit/8*7 {
 		s.opt.Log.LogAttrs(ctx, slog.LevelWarn, "the memory limit is too small for this lake: requests will wait for the garbage collector",
-			slog.Int64("index_bytes", index), slog.Int64("cache_bytes", s.opt.FrameBytes+s.opt.PageBytes), slog.Int64("heap_limit", limit))
+			slog.Int64("index_bytes", index), slog.Int64("cache_bytes", s.opt.CacheBytes()), slog.Int64("heap_limit", limit))
 	}
 	if s.opt.CacheDir != "" {
 		if err := segment.PruneCache(s.opt.CacheDir, keep); err != nil {
@@ -640,7 +648,7 @@ func (s *Snapshot) Release() {
 			s.server.closeSegment(s.version.Segments[i].ID)
 		}
 	case n < 0:
-		panic(fmt.Sprintf("version %s released more often than acquired\n%s", s.version.ID, debug.Stack()))
+		panic(fmt.Sprintf("version %s released more often than acquired", s.version.ID))
 	}
 }
 

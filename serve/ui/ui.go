@@ -5,9 +5,9 @@ package ui
 import (
 	"bytes"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -112,16 +112,9 @@ func format(ms int64, ok bool, layout string) string {
 	return time.UnixMilli(ms).UTC().Format(layout)
 }
 
-// count writes a number with a thin space before every three digits.
-func count(v any) string {
-	var n int64
-	switch v := v.(type) {
-	case int:
-		n = int64(v)
-	case int64:
-		n = v
-	}
-	digits := strconv.FormatInt(n, 10)
+// count writes a whole number of any type, with a narrow space before every three digits.
+func count(n any) string {
+	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "\u202f" + digits[i:]
 	}
