@@ -6,14 +6,19 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -67,9 +72,10 @@ func syntheticLake(tb testing.TB, store blob.Store, domains, datasets, pairs int
 		for i, rows := range next {
 			p := lake.Part{DomainPrefix: fmt.Sprintf("%x", i), Rows: rows, RowGroups: int(rows/1_000_000) + 1}
 			p.Key = lake.PartKey(dataset, p.DomainPrefix, b.Batch, lake.Digest([]byte{byte(dataset), byte(i)}), 0)
-			p.Bytes, p.XXH64 = rows*40, "0000000000000000"
+			pages, size := syntheticPages(rows)
+			p.Bytes, p.XXH64 = size, "0000000000000000"
 			b.Parts = append(b.Parts, p)
-			if err := w.part(&p, syntheticPages(rows)); err != nil {
+			if err := w.part(&p, pages); err != nil {
 				tb.Fatal(err)
 			}
 		}
@@ -99,8 +105,8 @@ func syllables(rng *rand.Rand) string {
 	return s
 }
 
-// syntheticPages is the page index of a part of that many rows, 2,048 a page.
-func syntheticPages(rows int64) [][]byte {
+// syntheticPages is the page index of a part of that many rows, 2,048 a page, and the part's size.
+func syntheticPages(rows int64) ([][]byte, int64) {
 	rng := rand.New(rand.NewPCG(uint64(rows), 1))
 	var blocks [][]byte
 	off := uint64(4)
@@ -128,7 +134,36 @@ func syntheticPages(rows int64) [][]byte {
 			blocks = append(blocks, b)
 		}
 	}
-	return blocks
+	return blocks, int64(off)
+}
+
+// benchPairs is how many pairs of domain and dataset the benchmarks have; BENCH_PAIRS sets another number.
+func benchPairs(b *testing.B) int {
+	n := 1_000_000
+	if s := os.Getenv("BENCH_PAIRS"); s != "" {
+		var err error
+		if n, err = strconv.Atoi(s); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return n
+}
+
+// processorTime is what all threads of this process have used so far.
+func processorTime(tb testing.TB) time.Duration {
+	tb.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// perEntry reports time and processor time of each entry.
+func perEntry(b *testing.B, started time.Duration, entries int64) {
+	n := float64(b.N) * float64(entries)
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/n, "ns/entry")
+	b.ReportMetric(float64((processorTime(b)-started).Nanoseconds())/n, "cpu-ns/entry")
 }
 
 // BenchmarkBuildSegment builds a segment of a million entries and reports what it takes on disk.
@@ -137,9 +172,11 @@ func BenchmarkBuildSegment(b *testing.B) {
 		b.Run(fmt.Sprintf("totals=%v", totals), func(b *testing.B) {
 			ctx := context.Background()
 			store := blob.NewMemory()
-			refs := syntheticLake(b, store, 500_000, 20, 1_000_000, totals)
+			pairs := benchPairs(b)
+			refs := syntheticLake(b, store, pairs/2, 20, pairs, totals)
 			var info *segment.Info
 			b.ReportAllocs()
+			started := processorTime(b)
 			for b.Loop() {
 				ref, err := BuildSegment(ctx, store, refs, Options{TempDir: b.TempDir()})
 				if err != nil {
@@ -152,6 +189,7 @@ func BenchmarkBuildSegment(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+			perEntry(b, started, info.Entries)
 			perDomain := func(bytes int64) float64 { return float64(bytes) / float64(info.Domains) }
 			var postings int64
 			for _, f := range info.Files {
@@ -168,9 +206,52 @@ func BenchmarkBuildSegment(b *testing.B) {
 			b.ReportMetric(float64(postings)/float64(info.Entries), "postings-B/entry")
 			b.ReportMetric(float64(info.Entries)/float64(info.Domains), "entries/domain")
 			b.ReportMetric(100*float64(info.Inline)/float64(info.Entries), "%inline")
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(info.Entries), "ns/entry")
 		})
 	}
+}
+
+// BenchmarkVerifySegment reads such a segment back.
+func BenchmarkVerifySegment(b *testing.B) {
+	ctx := context.Background()
+	store, err := blob.Open(ctx, b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	pairs := benchPairs(b)
+	refs := syntheticLake(b, store, pairs/2, 20, pairs, false)
+	ref, err := BuildSegment(ctx, store, refs, Options{TempDir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var report Report
+	started := processorTime(b)
+	for b.Loop() {
+		if report, err = VerifySegment(ctx, store, ref, false, b.TempDir()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perEntry(b, started, report.Entries)
+}
+
+// BenchmarkExtract extracts the postings of a merge task of a million rows.
+func BenchmarkExtract(b *testing.B) {
+	ctx := context.Background()
+	rng := rand.New(rand.NewPCG(7, 7))
+	l := &testLake{store: blob.NewMemory()}
+	o := lakeOptions{rows: 1_000_000, domains: 120_000, width: 1}
+	var task *ingest.MergedTask
+	l.writeBatch(b, 1, "b", randomRows(rng, o), o, func(t *ingest.MergedTask) lake.FrameObject {
+		task = t
+		return lake.FrameObject{}
+	})
+	l.rows = nil
+	started := processorTime(b)
+	for b.Loop() {
+		if _, _, err := extract(ctx, l.store, task, b.TempDir(), extractMemory); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perEntry(b, started, task.Rows)
 }
 
 // mapCache forgets nothing.

@@ -13,11 +13,13 @@ package indexbuild
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sync/errgroup"
@@ -36,7 +38,7 @@ type BatchRef = segment.BatchRef
 type SegmentRef = segment.Ref
 
 const (
-	// defaultMemory is what a build sorts in memory: five million entries.
+	// defaultMemory is what a build sorts in memory: about six million entries.
 	defaultMemory = 256 << 20
 
 	// shardEntries is how many entries a shard of postings has at most, until there are 1,024
@@ -117,7 +119,7 @@ type build struct {
 	out     *segment.Writer
 
 	spool   *spool
-	entries *sorter
+	entries *partitions
 	sources []*batchSource
 }
 
@@ -135,9 +137,7 @@ func (b *build) close() {
 		s.close()
 	}
 	b.spool.close()
-	if b.entries != nil {
-		b.entries.close()
-	}
+	b.entries.close()
 }
 
 func (b *build) run() (SegmentRef, error) {
@@ -145,12 +145,31 @@ func (b *build) run() (SegmentRef, error) {
 		return SegmentRef{}, err
 	}
 	b.out = segment.NewWriter(b.ctx, b.store, b.batches)
-	for _, step := range []func() error{b.writeFiles, b.writeParts, b.writeDomains, b.writePostings} {
-		if err := step(); err != nil {
-			return SegmentRef{}, err
-		}
+	if err := b.atOnce(b.writeFiles, b.writeParts, b.writeDomains); err != nil {
+		return SegmentRef{}, err
 	}
 	return b.out.Finish(b.info)
+}
+
+// atOnce takes steps that do not need each other. All are waited for, since a step that was given up would leave an error of its
+// own; the first one's error counts.
+func (b *build) atOnce(steps ...func() error) error {
+	errs := make([]error, len(steps))
+	var wg sync.WaitGroup
+	for i, step := range steps {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			errs[i] = step()
+		}()
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readBatches reads the batch records, numbers their parts and opens their postings.
@@ -341,12 +360,11 @@ func (b *build) addPages(w *segment.PartsWriter, file int, blocks [][]byte) erro
 	return nil
 }
 
-// merged returns the domains of all postings objects in order; of one domain those of smaller
-// file ids come first.
-func (b *build) merged() (source, error) {
-	sources := make([]source, len(b.objects))
+// mergeAll merges the domains of all postings objects; of one domain those of smaller file ids come first.
+func (b *build) mergeAll(sink func(*window) error) error {
+	sources := make([]slabSource, len(b.objects))
 	for i := range b.objects {
-		s := &batchSource{ctx: b.ctx, r: b.objects[i].reader, files: b.objects[i].files}
+		s := &batchSource{r: b.objects[i].reader, files: b.objects[i].files}
 		b.sources = append(b.sources, s)
 		sources[i] = s
 	}
@@ -354,27 +372,22 @@ func (b *build) merged() (source, error) {
 		var err error
 		if b.spool == nil {
 			if b.spool, err = newSpool(b.opt.TempDir); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if sources, err = narrow(b.ctx, sources, b.spool); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return newMerger(sources)
+	return mergeSlabs(b.ctx, sources, b.keyOf, sink)
 }
 
-// entryKey is the length of what entries are sorted by, domain_id and check bits. The datasets of
-// one domain stay in their order.
-const entryKey = 12
+// entryBytes is about what an entry takes while entries are sorted.
+const entryBytes = 40
 
-// writeDomains goes over all domains in their order. It writes domains.txt.zst, domains.mphf
-// and domain_to_datasets.roar, and hands the entries over to the sorter.
+// writeDomains goes over all domains in their order. It writes domains.txt.zst and collects the rest: what the perfect hash, the
+// sets of datasets and the postings are made of. Then it writes these.
 func (b *build) writeDomains() error {
-	in, err := b.merged()
-	if err != nil {
-		return err
-	}
 	f, err := b.out.Create(segment.DomainsName)
 	if err != nil {
 		return err
@@ -388,92 +401,46 @@ func (b *build) writeDomains() error {
 	defer sets.Close()
 	hash := mph.NewBuilder(mph.Options{Seed: b.seed(), Dir: b.opt.TempDir})
 	defer hash.Close()
-	b.entries = newSorter(b.opt.TempDir, b.opt.Memory)
-
-	var datasets []uint32
-	var domain []byte
-	var entry record
-	var key [entryKey]byte
-	// endEntry hands over what was collected of one domain in one dataset.
-	endEntry := func() error {
-		if len(datasets) == 0 {
-			return nil
-		}
-		if !slices.IsSortedFunc(entry.tuples, segment.CompareTuples) {
-			slices.SortFunc(entry.tuples, segment.CompareTuples)
-		}
-		b.info.Entries++
-		b.info.Rows += entry.totals.Rows
-		return b.entries.add(&entry)
+	atMost := int64(0)
+	for i := range b.objects {
+		atMost += b.objects[i].reader.domains
 	}
-	endDomain := func() error {
-		if err := endEntry(); err != nil || len(datasets) == 0 {
+	b.entries = newPartitions(b.opt.TempDir, b.opt.Memory, atMost*entryBytes, shardBits(atMost))
+
+	err = b.mergeAll(func(w *window) error {
+		if err := domains.AddLines(w.text, w.ends); err != nil {
 			return err
 		}
-		err := sets.Add(datasets)
-		datasets = datasets[:0]
-		return err
-	}
-	r, err := in.next()
-	for n := 1; r != nil && err == nil; n++ {
-		if n%checkEvery == 0 && b.ctx.Err() != nil {
-			return b.ctx.Err()
-		}
-		if len(datasets) == 0 || string(domain) != string(r.key) {
-			if err := endDomain(); err != nil {
-				return err
-			}
-			domain = append(domain[:0], r.key...)
-			k := b.keyOf(domain)
-			putEntryKey(&key, k)
+		from := uint32(0)
+		for i, k := range w.keys {
 			if err := hash.Add(k.ID, k.Check); err != nil {
 				return err
 			}
-			if err := domains.Add(domain); err != nil {
+			if err := sets.Add(w.sets[from:w.setEnds[i]]); err != nil {
+				return err
+			}
+			from = w.setEnds[i]
+			if err := b.entries.add(k, w.val(i)); err != nil {
 				return err
 			}
 		}
-		if last := len(datasets) - 1; last < 0 || datasets[last] != r.dataset {
-			if last >= 0 {
-				if err := endEntry(); err != nil {
-					return err
-				}
-			}
-			datasets = append(datasets, r.dataset)
-			entry.key, entry.dataset = key[:], r.dataset
-			entry.totals, entry.tuples = segment.Totals{}, entry.tuples[:0]
-		}
-		entry.totals.Add(r.totals)
-		entry.tuples = append(entry.tuples, r.tuples...)
-		r, err = in.next()
-	}
-	if err == nil {
-		err = endDomain()
-	}
+		b.info.Entries += int64(len(w.sets))
+		return b.ctx.Err()
+	})
 	if err != nil {
 		return err
 	}
 	b.info.Domains = domains.Count()
-	if want := b.totalRows(); b.info.Rows != want {
-		return fmt.Errorf("postings have %d rows, parts %d", b.info.Rows, want)
-	}
-
 	ff, err := domains.Finish()
 	if err != nil {
 		return err
 	}
-	if err := f.FinishFrames(ff); err != nil {
-		return err
-	}
-	if err := b.writeMembership(sets); err != nil {
-		return err
-	}
-	return b.writeHash(hash, ff)
-}
-
-func putEntryKey(p *[entryKey]byte, k segment.Key) {
-	binary.BigEndian.PutUint64(p[:], k.ID)
-	binary.BigEndian.PutUint32(p[8:], k.Check)
+	return b.atOnce(
+		func() error { return b.writeHash(hash, ff) }, // first: it tells if two domains are one
+		b.writePostings,
+		func() error { return b.writeMembership(sets) },
+		func() error { return f.FinishFrames(ff) },
+	)
 }
 
 // seed follows from the inputs, so that nobody can prepare domains that the hash takes to one
@@ -518,88 +485,185 @@ func (b *build) writeHash(hash *mph.Builder, domains codec.FrameFile) error {
 
 // collision names the domains with these ordinals, by going over the postings once more.
 func (b *build) collision(k segment.Key, ordinals [2]uint32) error {
-	in, err := b.merged()
-	if err != nil {
-		return err
-	}
 	e := &CollisionError{Key: k}
-	ordinal := int64(-1)
-	last := ""
-	for {
-		r, err := in.next()
-		if err != nil {
-			return err
-		}
-		if r == nil {
-			return e
-		}
-		if ordinal < 0 || string(r.key) != last {
-			ordinal++
-			last = string(r.key)
-		}
+	first := int64(0)
+	err := b.mergeAll(func(w *window) error {
 		for i, o := range ordinals {
-			if ordinal == int64(o) {
-				e.Domains[i] = last
+			if n := int64(o) - first; n >= 0 && n < int64(w.len()) {
+				e.Domains[i] = string(w.domain(int(n)))
 			}
 		}
+		first += int64(w.len())
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	return e
 }
 
-// writePostings writes the shards.
+// shardBits is into how many shards so many entries go.
+func shardBits(entries int64) int {
+	return min(bits.Len64(uint64(max(entries-1, 0)/shardEntries)), segment.MaxShardBits)
+}
+
+// writePostings writes the shards, as many at once as there are processors.
 func (b *build) writePostings() error {
-	in, err := b.entries.sorted(b.ctx)
-	if err != nil {
-		return err
-	}
-	b.info.ShardBits = min(bits.Len64(uint64(max(b.info.Entries-1, 0)/shardEntries)), segment.MaxShardBits)
-	r, err := in.next()
-	if err != nil {
-		return err
-	}
-	for shard := range 1 << b.info.ShardBits {
-		if r, err = b.writeShard(in, r, shard); err != nil {
+	b.info.ShardBits = shardBits(b.info.Entries)
+	shards := 1 << b.info.ShardBits
+	inline, rows := make([]int64, shards), make([]int64, shards)
+	g, ctx := errgroup.WithContext(b.ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for shard := range shards {
+		g.Go(func() (err error) {
+			inline[shard], rows[shard], err = b.writeShard(ctx, shard)
 			return err
-		}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for shard := range shards {
+		b.info.Inline += inline[shard]
+		b.info.Rows += rows[shard]
+	}
+	if want := b.totalRows(); b.info.Rows != want {
+		return fmt.Errorf("postings have %d rows, parts %d", b.info.Rows, want)
 	}
 	return nil
 }
 
-// writeShard writes the entries of one shard, from r on, and returns the first of the next.
-func (b *build) writeShard(in source, r *record, shard int) (*record, error) {
+// entriesMemory keeps the memory of entries that were written.
+var entriesMemory = sync.Pool{New: func() any { return new(segment.Entries) }}
+
+// writeShard writes the entries of one shard. Partitions are sorted and decoded ahead, their entries written in order.
+func (b *build) writeShard(ctx context.Context, shard int) (inline, rows int64, err error) {
 	idx, err := b.out.Create(segment.PostingsName(shard))
 	if err != nil {
-		return nil, err
+		return 0, 0, err
 	}
 	defer idx.Abort()
 	dat, err := b.out.Create(segment.PayloadsName(shard))
 	if err != nil {
-		return nil, err
+		return 0, 0, err
 	}
 	defer dat.Abort()
 	w := segment.NewPostingsWriter(idx, dat, shard, b.info.ShardBits)
-	for n := 1; r != nil; n++ {
-		if n%checkEvery == 0 && b.ctx.Err() != nil {
-			return nil, b.ctx.Err()
+
+	g, ctx := errgroup.WithContext(ctx)
+	queue := make(chan chan *segment.Entries, 1+runtime.GOMAXPROCS(0)>>b.info.ShardBits)
+	g.Go(func() error {
+		defer close(queue)
+		per := b.entries.len() >> b.info.ShardBits
+		for i := shard * per; i < (shard+1)*per; i++ {
+			out := make(chan *segment.Entries, 1)
+			select {
+			case queue <- out:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			g.Go(func() error {
+				err := b.entries.each(ctx, i, func(v *sortedValues) error {
+					e, err := decodeEntries(v)
+					if err != nil {
+						return err
+					}
+					select {
+					case out <- e:
+						return nil
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				})
+				if err == nil {
+					close(out)
+				}
+				return err
+			})
 		}
-		k := segment.Key{ID: binary.BigEndian.Uint64(r.key), Check: binary.BigEndian.Uint32(r.key[8:])}
-		if int(k.ID>>(64-b.info.ShardBits)) != shard {
-			break
+		return nil
+	})
+	g.Go(func() error {
+		for out := range queue {
+			for more := true; more; {
+				var e *segment.Entries
+				select {
+				case e, more = <-out:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				if !more {
+					break
+				}
+				if err := w.AddAll(e); err != nil {
+					return err
+				}
+				rows += e.Rows()
+				entriesMemory.Put(e)
+			}
 		}
-		if err := w.Add(segment.Entry{Key: k, Dataset: r.dataset, Totals: r.totals}, r.tuples); err != nil {
-			return nil, err
-		}
-		if r, err = in.next(); err != nil {
-			return nil, err
-		}
+		return ctx.Err()
+	})
+	if err := g.Wait(); err != nil {
+		return 0, 0, err
 	}
-	_, inline := w.Entries()
-	b.info.Inline += inline
+	_, inline = w.Entries()
 	idxFile, datFile, err := w.Finish()
 	if err != nil {
-		return nil, err
+		return 0, 0, err
 	}
 	if err := idx.FinishFrames(idxFile); err != nil {
-		return nil, err
+		return 0, 0, err
 	}
-	return r, dat.FinishFrames(datFile)
+	return inline, rows, dat.FinishFrames(datFile)
+}
+
+// decodeEntries reads the records of many domains.
+func decodeEntries(v *sortedValues) (*segment.Entries, error) {
+	out := entriesMemory.Get().(*segment.Entries)
+	out.Reset()
+	var r record
+	for i := range v.len() {
+		k, p := v.at(i)
+		for len(p) > 0 {
+			n, err := decodeEntry(out, k, p)
+			if err != nil {
+				return nil, err
+			}
+			if n > 0 {
+				p = p[n:]
+				continue
+			}
+			d := codec.NewDecoder(p, "sorted records", "record")
+			r.read(d, nil)
+			if err := d.Err(); err != nil {
+				return nil, err
+			}
+			if err := out.Add(k, r.dataset, r.totals, r.tuples); err != nil {
+				return nil, err
+			}
+			p = p[d.Offset():]
+		}
+	}
+	return out, nil
+}
+
+// decodeEntry takes over the record that p starts with if it has a single tuple, and returns its length; 0 if it is another.
+func decodeEntry(out *segment.Entries, k segment.Key, p []byte) (int, error) {
+	dataset, n := uvarint(p, 0)
+	if n <= 0 || dataset > math.MaxUint32 {
+		return 0, nil
+	}
+	totals, used := readTotalsFast(p[n:])
+	start := n + used
+	if used == 0 || start >= len(p) || p[start] != 1 {
+		return 0, nil
+	}
+	end := start + 1
+	for range 4 {
+		if _, end = uvarint(p, end); end <= 0 {
+			return 0, nil
+		}
+	}
+	return end, out.AddPacked(k, uint32(dataset), totals, p[start:end])
 }

@@ -39,13 +39,14 @@ func Extract(ctx context.Context, store blob.Store, run string, task int, tempDi
 }
 
 func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDir string, memory int) (lake.FrameObject, int64, error) {
-	s := newSorter(tempDir, memory)
-	defer s.close()
+	lists := partLists{dir: tempDir, memory: memory}
+	defer lists.close()
 	for i := range t.Parts {
 		p := &t.Parts[i]
+		lists.begin()
 		d := domainRuns{key: p.Part.Key, file: uint32(i), each: func(r *record) error {
 			r.dataset = t.DatasetID
-			return s.add(r)
+			return lists.add(r)
 		}}
 		for r, err := range storedPart(store, p.Part.Key).scan(ctx, pageIndex(p.Blocks), countRows, countColumns) {
 			if err == nil {
@@ -58,10 +59,6 @@ func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDi
 		if err := d.end(); err != nil {
 			return lake.FrameObject{}, 0, err
 		}
-	}
-	in, err := s.sorted(ctx)
-	if err != nil {
-		return lake.FrameObject{}, 0, err
 	}
 
 	// The object is named by its content, which is known when all of it is written.
@@ -77,7 +74,7 @@ func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDi
 	hash := xxh3.New()
 	buf := bufio.NewWriterSize(tmp, 256<<10)
 	w := newBatchWriter(io.MultiWriter(buf, hash), t.DatasetID, t.Batch)
-	if err := writeDomains(ctx, w, in); err != nil {
+	if err := lists.merge(ctx, w); err != nil {
 		return lake.FrameObject{}, 0, err
 	}
 	if w.dir.rows != t.Rows {
@@ -107,30 +104,112 @@ func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDi
 	return lake.NewFrameObject(key, ff), w.dir.domains, nil
 }
 
-// writeDomains writes the records of in, those of one domain as one.
-func writeDomains(ctx context.Context, w *batchWriter, in source) error {
-	var all record
-	for n := 1; ; n++ {
-		if n%checkEvery == 0 && ctx.Err() != nil {
-			return ctx.Err()
+// partLists has the domains of each part as a sorted list: in memory, or in a temporary file if they are too many.
+type partLists struct {
+	dir    string
+	memory int
+	lists  []partList
+	used   int
+	spool  *spool
+	buf    []byte
+}
+
+// partList is the list of one part: first what is in the file.
+type partList struct {
+	spooled spooled
+	slabs   []*slab
+}
+
+func (l *partList) next(ctx context.Context) (*slab, error) {
+	if len(l.spooled.at) > 0 {
+		return l.spooled.next(ctx)
+	}
+	if len(l.slabs) == 0 {
+		return nil, nil
+	}
+	s := l.slabs[0]
+	l.slabs = l.slabs[1:]
+	return s, nil
+}
+
+func (p *partLists) close() { p.spool.close() }
+
+// begin begins the list of the next part.
+func (p *partLists) begin() { p.lists = append(p.lists, partList{}) }
+
+// add appends a record of the part's next domain.
+func (p *partLists) add(r *record) error {
+	l := &p.lists[len(p.lists)-1]
+	n := len(l.slabs) - 1
+	if n < 0 || len(l.slabs[n].text)+len(l.slabs[n].vals) >= slabBytes {
+		if n >= 0 {
+			p.used += l.slabs[n].bytes()
 		}
-		r, err := in.next()
-		if err != nil {
-			return err
-		}
-		if len(all.key) > 0 && (r == nil || string(r.key) != string(all.key)) {
-			if err := w.domain(&all); err != nil {
+		if p.used >= p.memory {
+			if err := p.spill(); err != nil {
 				return err
 			}
-			all.totals, all.tuples = segment.Totals{}, all.tuples[:0]
 		}
-		if r == nil {
-			return nil
-		}
-		all.key = append(all.key[:0], r.key...)
-		all.totals.Add(r.totals)
-		all.tuples = append(all.tuples, r.tuples...)
+		l.slabs = append(l.slabs, newSlab())
+		n = len(l.slabs) - 1
 	}
+	l.slabs[n].add(r)
+	return nil
+}
+
+// spill writes all slabs to the file.
+func (p *partLists) spill() (err error) {
+	if p.spool == nil {
+		if p.spool, err = newSpool(p.dir); err != nil {
+			return err
+		}
+	}
+	for i := range p.lists {
+		l := &p.lists[i]
+		l.spooled.spool = p.spool
+		for _, s := range l.slabs {
+			var at extent
+			if at, p.buf, err = p.spool.writeSlab(s, p.buf); err != nil {
+				return err
+			}
+			l.spooled.at = append(l.spooled.at, at)
+			s.release()
+		}
+		l.slabs = l.slabs[:0]
+	}
+	p.used = 0
+	return nil
+}
+
+// merge writes the domains of all parts.
+func (p *partLists) merge(ctx context.Context, w *batchWriter) error {
+	sources := make([]slabSource, len(p.lists))
+	for i := range p.lists {
+		sources[i] = &p.lists[i]
+	}
+	if len(sources) > mergeWidth {
+		if err := p.spill(); err != nil {
+			return err
+		}
+		var err error
+		if sources, err = narrow(ctx, sources, p.spool); err != nil {
+			return err
+		}
+	}
+	return mergeSlabs(ctx, sources, nil, func(m *window) error {
+		for i := range m.ends {
+			val := m.val(i)
+			_, n := uvarint(val, 0) // the dataset, which is the object's
+			rows, end := uvarint(val, max(n, 0))
+			if n <= 0 || end <= 0 {
+				return codec.Corrupt("sorted records", "record", -1, "dataset and rows", fmt.Sprintf("%x", val))
+			}
+			if err := w.packed(m.domain(i), int64(rows), val[n:]); err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
+	})
 }
 
 // upload writes a file's bytes to key.

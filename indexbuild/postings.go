@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"slices"
 
 	"github.com/urlake/urlake/indexbuild/segment"
@@ -114,16 +115,26 @@ type batchWriter struct {
 	frame []byte
 	last  []byte // domain
 	some  bool   // the frame has a record
+
+	scratch []byte
 }
 
 func newBatchWriter(w io.Writer, dataset uint32, batch string) *batchWriter {
-	return &batchWriter{fw: codec.NewFrameWriter(w, 0), dir: batchDirectory{dataset: dataset, batch: batch}}
+	b := &batchWriter{fw: codec.NewFrameWriter(w, 0), dir: batchDirectory{dataset: dataset, batch: batch}}
+	b.fw.Ahead(runtime.GOMAXPROCS(0))
+	return b
 }
 
 // domain adds the next domain. The tuples' files are numbers of parts in this object.
 func (w *batchWriter) domain(r *record) error {
-	if w.dir.domains > 0 && string(r.key) <= string(w.last) {
-		return fmt.Errorf("domain %q after %q", r.key, w.last)
+	w.scratch = segment.AppendTuples(appendTotals(w.scratch[:0], &r.totals), r.tuples)
+	return w.packed(r.key, r.totals.Rows, w.scratch)
+}
+
+// packed is domain for totals and tuples that are encoded already.
+func (w *batchWriter) packed(domain []byte, rows int64, packed []byte) error {
+	if w.dir.domains > 0 && string(domain) <= string(w.last) {
+		return fmt.Errorf("domain %q after %q", domain, w.last)
 	}
 	if len(w.frame) >= batchFrame {
 		if err := w.flush(); err != nil {
@@ -132,18 +143,17 @@ func (w *batchWriter) domain(r *record) error {
 	}
 	shared := 0
 	if w.some {
-		for shared < len(r.key) && shared < len(w.last) && r.key[shared] == w.last[shared] {
+		for shared < len(domain) && shared < len(w.last) && domain[shared] == w.last[shared] {
 			shared++
 		}
 	}
 	w.frame = codec.AppendUvarint(w.frame, uint64(shared))
-	w.frame = codec.AppendUvarint(w.frame, uint64(len(r.key)-shared))
-	w.frame = append(w.frame, r.key[shared:]...)
-	w.frame = appendTotals(w.frame, &r.totals)
-	w.frame = segment.AppendTuples(w.frame, r.tuples)
-	w.last, w.some = append(w.last[:0], r.key...), true
+	w.frame = codec.AppendUvarint(w.frame, uint64(len(domain)-shared))
+	w.frame = append(w.frame, domain[shared:]...)
+	w.frame = append(w.frame, packed...)
+	w.last, w.some = append(w.last[:0], domain...), true
 	w.dir.domains++
-	w.dir.rows += r.totals.Rows
+	w.dir.rows += rows
 	return nil
 }
 
@@ -229,10 +239,9 @@ func (r *batchReader) pages(ctx context.Context, n int) ([][]byte, error) {
 	return r.frames.Read(ctx, r.read, at, at+r.parts[n].blocks)
 }
 
-// batchSource yields the domains of a postings object with file ids in place of part numbers.
-// It opens its stream when the first is asked for, and closes it after the last.
+// batchSource yields the domains of a postings object with file ids in place of part numbers, a
+// slab a frame. It opens its stream when the first is asked for, and closes it after the last.
 type batchSource struct {
-	ctx   context.Context
 	r     *batchReader
 	files []uint32 // of the parts
 
@@ -240,12 +249,11 @@ type batchSource struct {
 	buf     *bufio.Reader
 	frame   int
 	packed  []byte
-	d       *codec.Decoder
+	last    []byte // domain
 	domains int64
 	rows    int64
 	rec     record
 	part    []segment.Tuple
-	done    bool
 }
 
 func (s *batchSource) close() {
@@ -253,32 +261,108 @@ func (s *batchSource) close() {
 		s.stream.Close()
 		s.stream, s.buf = nil, nil
 	}
-	s.done = true
 }
 
-func (s *batchSource) next() (*record, error) {
-	if s.done {
-		return nil, nil
+func (s *batchSource) next(ctx context.Context) (*slab, error) {
+	data, err := s.nextFrame(ctx)
+	if data == nil || err != nil {
+		s.close()
+		return nil, err
 	}
-	if s.d == nil || s.d.Len() == 0 {
-		ok, err := s.nextFrame()
-		if !ok || err != nil {
-			s.close()
-			return nil, err
+	sl := newSlab()
+	sl.dataset = s.r.dataset
+	d := codec.NewDecoder(data, s.r.key, fmt.Sprintf("frame %d", s.frame-1))
+	for at := 0; at < len(data); {
+		if n := s.readFast(sl, data[at:]); n > 0 {
+			at += n
+			continue
 		}
+		d.Bytes(at - d.Offset())
+		if s.read(sl, d); d.Err() != nil {
+			s.close()
+			return nil, d.Err()
+		}
+		at = d.Offset()
 	}
-	d := s.d
-	first := d.Offset() == 0
-	shared := int(d.Uint(uint64(len(s.rec.key))))
-	if first && shared != 0 {
+	s.last = append(s.last[:0], sl.domain(sl.len()-1)...)
+	return sl, nil
+}
+
+// readFast reads a record of the usual kind: a name of at most 127 bytes, one tuple. It returns its length, 0 where read has to
+// look at it, and say what is wrong.
+func (s *batchSource) readFast(sl *slab, p []byte) int {
+	if len(p) < 2 || p[0] >= 0x80 || p[1] >= 0x80 {
+		return 0
+	}
+	shared, n := int(p[0]), int(p[1])
+	if 2+n > len(p) {
+		return 0
+	}
+	before := s.last
+	if sl.len() > 0 {
+		before = sl.domain(sl.len() - 1)
+	} else if shared > 0 {
+		return 0
+	}
+	rest := p[2 : 2+n]
+	if shared > len(before) || !after(rest, before[shared:]) || shared+n > segment.MaxDomain {
+		return 0
+	}
+	start := 2 + n
+	totals, used := readTotalsFast(p[start:])
+	if used == 0 {
+		return 0
+	}
+	at := start + used
+	if at >= len(p) || p[at] != 1 {
+		return 0
+	}
+	part, file := uvarint(p, at+1)
+	if file <= 0 || part >= uint64(len(s.files)) {
+		return 0
+	}
+	group, end := uvarint(p, file)
+	if end <= 0 || group > math.MaxUint32 {
+		return 0
+	}
+	first, end := uvarint(p, end)
+	if end <= 0 || first > math.MaxInt64 || totals.Rows > math.MaxInt64-int64(first) {
+		return 0
+	}
+	rows, end := uvarint(p, end)
+	if end <= 0 || rows != uint64(totals.Rows-1) {
+		return 0
+	}
+	sl.text = append(append(append(sl.text, before[:shared]...), rest...), '\n')
+	sl.ends = append(sl.ends, uint32(len(sl.text)))
+	sl.prefix = append(sl.prefix, textPrefix(sl.domain(len(sl.ends)-1)))
+	sl.vals = codec.AppendUvarint(sl.vals, uint64(s.r.dataset))
+	sl.vals = append(sl.vals, p[start:at+1]...)
+	sl.vals = codec.AppendUvarint(sl.vals, uint64(s.files[part]))
+	sl.vals = append(sl.vals, p[file:end]...)
+	sl.valEnds = append(sl.valEnds, uint32(len(sl.vals)))
+	s.domains++
+	s.rows += totals.Rows
+	return end
+}
+
+// read reads any record, or leaves an error in d.
+func (s *batchSource) read(sl *slab, d *codec.Decoder) {
+	before := s.last
+	if sl.len() > 0 {
+		before = sl.domain(sl.len() - 1)
+	}
+	shared := int(d.Uint(uint64(len(before))))
+	if sl.len() == 0 && shared != 0 {
 		d.Fail("a whole domain", fmt.Sprintf("one that shares %d bytes", shared))
 	}
 	n := d.Uint(segment.MaxDomain)
 	rest := d.Bytes(int(n))
-	if d.Err() == nil && s.domains > 0 && !after(rest, s.rec.key[shared:]) {
-		d.Fail(fmt.Sprintf("a domain after %q", s.rec.key), fmt.Sprintf("%q", append(s.rec.key[:shared:shared], rest...)))
+	if d.Err() == nil && s.domains > 0 && !after(rest, before[shared:]) {
+		d.Fail(fmt.Sprintf("a domain after %q", before), fmt.Sprintf("%q", append(before[:shared:shared], rest...)))
 	}
-	s.rec.key = append(s.rec.key[:shared], rest...)
+	s.rec.key = append(append(s.rec.key[:0], before[:shared]...), rest...)
+	s.rec.dataset = s.r.dataset
 	s.rec.totals = readTotals(d)
 	s.part = segment.ReadTuples(d, s.part[:0], s.rec.totals.Rows)
 	s.rec.tuples = s.rec.tuples[:0]
@@ -297,35 +381,32 @@ func (s *batchSource) next() (*record, error) {
 	if d.Err() == nil && (len(s.rec.key) == 0 || len(s.rec.key) > segment.MaxDomain) {
 		d.Fail(fmt.Sprintf("a domain of 1 to %d bytes", segment.MaxDomain), len(s.rec.key))
 	}
-	if err := d.Err(); err != nil {
-		s.close()
-		return nil, err
+	if d.Err() == nil {
+		sl.add(&s.rec)
+		s.domains++
+		s.rows += s.rec.totals.Rows
 	}
-	s.rec.dataset = s.r.dataset
-	s.domains++
-	s.rows += s.rec.totals.Rows
-	return &s.rec, nil
 }
 
 // after tells whether a sorts after b.
 func after(a, b []byte) bool { return string(a) > string(b) }
 
-// nextFrame decodes the next domain frame; false after the last.
-func (s *batchSource) nextFrame() (bool, error) {
+// nextFrame decodes the next domain frame; nil after the last.
+func (s *batchSource) nextFrame(ctx context.Context) ([]byte, error) {
 	r := s.r
 	if s.frame == r.batchDirectory.frames {
 		if s.domains != r.domains || s.rows != r.rows {
-			return false, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("%d domains, %d rows", s.domains, s.rows), fmt.Sprintf("%d, %d", r.domains, r.rows))
+			return nil, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("%d domains, %d rows", s.domains, s.rows), fmt.Sprintf("%d, %d", r.domains, r.rows))
 		}
-		return false, nil
+		return nil, nil
 	}
 	if s.stream == nil {
 		_, n := r.frames.Place(0, r.batchDirectory.frames)
 		var err error
-		if s.stream, err = r.store.Open(s.ctx, r.key, 0, n); err != nil {
-			return false, err
+		if s.stream, err = r.store.Open(ctx, r.key, 0, n); err != nil {
+			return nil, err
 		}
-		s.buf = bufio.NewReaderSize(s.stream, batchBuffer)
+		s.buf = bufio.NewReaderSize(s.stream, int(min(n, batchBuffer)))
 	}
 	_, n := r.frames.Place(s.frame, s.frame+1)
 	if int64(cap(s.packed)) < n {
@@ -333,13 +414,12 @@ func (s *batchSource) nextFrame() (bool, error) {
 	}
 	s.packed = s.packed[:n]
 	if _, err := io.ReadFull(s.buf, s.packed); err != nil {
-		return false, fmt.Errorf("read frame %d of %s: %w", s.frame, r.key, err)
+		return nil, fmt.Errorf("read frame %d of %s: %w", s.frame, r.key, err)
 	}
 	data, err := r.frames.Decode(s.frame, s.packed)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	s.d = codec.NewDecoder(data, r.key, fmt.Sprintf("frame %d", s.frame))
 	s.frame++
-	return true, nil
+	return data, nil
 }

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -26,46 +27,233 @@ import (
 
 var update = flag.Bool("update", false, "write the dumps in testdata anew")
 
-// A sorter is a stable sort, whatever its memory.
-func TestSorterSortsStably(t *testing.T) {
+// Partitions are a stable sort, whatever the memory, and whoever chose the keys.
+func TestPartitionsSortStably(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	for _, n := range []int{0, 1, 5, 3000} {
-		var want []record
-		for i := range n {
-			key := fmt.Appendf(nil, "%d", rng.IntN(1+n/3))
-			if rng.IntN(3) == 0 {
-				key = append(key, strings.Repeat("x", rng.IntN(40))...)
+	type value struct {
+		Key segment.Key
+		Val string
+	}
+	for name, keyOf := range map[string]func(i, n int) segment.Key{
+		"spread":        func(i, n int) segment.Key { return segment.Key{ID: rng.Uint64(), Check: rng.Uint32()} },
+		"repeated":      func(i, n int) segment.Key { return segment.KeyOf(fmt.Sprint(rng.IntN(1 + n/3))) },
+		"one id":        func(i, n int) segment.Key { return segment.Key{ID: 42, Check: rng.Uint32()} },
+		"one key":       func(i, n int) segment.Key { return segment.Key{ID: 42, Check: 42} },
+		"descending":    func(i, n int) segment.Key { return segment.Key{ID: uint64(n - i), Check: 1} },
+		"low bits":      func(i, n int) segment.Key { return segment.Key{ID: rng.Uint64() >> 40, Check: rng.Uint32() >> 28} },
+		"last bit only": func(i, n int) segment.Key { return segment.Key{ID: 7, Check: rng.Uint32() & 1} },
+	} {
+		for _, n := range []int{0, 1, 5, 1500} {
+			var want []value
+			for i := range n {
+				want = append(want, value{keyOf(i, n), fmt.Sprint(i, strings.Repeat("x", rng.IntN(40)))})
 			}
-			want = append(want, record{key: key, dataset: uint32(i), totals: segment.Totals{Rows: 1}, tuples: []segment.Tuple{{FileID: uint32(i), Rows: 1}}})
-		}
-		for _, memory := range []int{1, 100, 10_000, 1 << 20} {
-			s := newSorter(t.TempDir(), memory)
-			for i := range want {
-				if err := s.add(&want[i]); err != nil {
-					t.Fatal(err)
+			sorted := slices.Clone(want)
+			slices.SortStableFunc(sorted, func(a, b value) int { return segment.CompareKeys(a.Key, b.Key) })
+			for _, memory := range []int{100, 20_000, 1 << 20} {
+				for _, width := range []uint{0, 8} {
+					p := partitionsAt(t.TempDir(), memory, 0, width)
+					p.limit = int64(memory)
+					for _, v := range want {
+						if err := p.add(v.Key, []byte(v.Val)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					var got []value
+					for i := range p.len() {
+						err := p.each(context.Background(), i, func(s *sortedValues) error {
+							for n := range s.len() {
+								k, v := s.at(n)
+								got = append(got, value{k, string(v)})
+							}
+							return nil
+						})
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+					p.close()
+					if d := cmp.Diff(sorted, got); d != "" {
+						t.Fatalf("%s: %d values in %d bytes, %d bits: %s", name, n, memory, width, d)
+					}
 				}
 			}
-			in, err := s.sorted(context.Background())
-			if err != nil {
-				t.Fatal(err)
+		}
+	}
+}
+
+// listSource yields records, some in a slab.
+type listSource struct {
+	records []record
+	rng     *rand.Rand
+	mixed   bool
+}
+
+func (s *listSource) next(context.Context) (*slab, error) {
+	if len(s.records) == 0 {
+		return nil, nil
+	}
+	sl := newSlab()
+	for range 1 + s.rng.IntN(7) {
+		if len(s.records) == 0 {
+			break
+		}
+		r := s.records[0]
+		s.records = s.records[1:]
+		if s.mixed && sl.len() > 0 && string(sl.domain(sl.len()-1)) == string(r.key) {
+			sl.vals = r.append(sl.vals)
+			sl.valEnds[len(sl.valEnds)-1] = uint32(len(sl.vals))
+			continue
+		}
+		sl.add(&r)
+	}
+	sl.mixed = s.mixed
+	return sl, nil
+}
+
+// What comes out of a merge is what a map of all records holds.
+func TestMergeIsAMapOfAllRecords(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		want := map[string]map[uint32]record{}
+		var sources []slabSource
+		alphabet := []string{"", "a", "aaaaaaaaa", "aaaaaaaab", "b\x00", "b", "\xff\xff\xff\xff\xff\xff\xff\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff"}
+		for dataset := range uint32(1 + rng.IntN(6)) {
+			for part := range 1 + rng.IntN(3) {
+				names := map[string]bool{}
+				for range rng.IntN(40) {
+					names[alphabet[rng.IntN(len(alphabet))]+fmt.Sprint(rng.IntN(20))] = true
+				}
+				src := &listSource{rng: rng}
+				for _, name := range slices.Sorted(maps.Keys(names)) {
+					r := record{key: []byte(name), dataset: dataset, totals: segment.Totals{Rows: 1 + rng.Int64N(5)}}
+					r.tuples = []segment.Tuple{{FileID: 10*dataset + uint32(part), RowGroup: rng.Uint32N(3), Rows: r.totals.Rows}}
+					src.records = append(src.records, r)
+					all := want[name][dataset]
+					all.key, all.dataset = r.key, dataset
+					all.totals.Add(r.totals)
+					all.tuples = append(slices.Clone(all.tuples), r.tuples...)
+					if want[name] == nil {
+						want[name] = map[uint32]record{}
+					}
+					want[name][dataset] = all
+				}
+				sources = append(sources, src)
 			}
-			var got []record
-			for {
-				r, err := in.next()
+		}
+		got := map[string]map[uint32]record{}
+		last := ""
+		sp, err := newSpool(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seed%2 == 1 { // by way of a file, in which datasets are mixed
+			var spooledSources []slabSource
+			for group := range slices.Chunk(sources, 3) {
+				out := &spooled{spool: sp}
+				err := mergeSlabs(context.Background(), group, nil, func(w *window) error {
+					at, _, err := sp.writeSlab(&w.slab, nil)
+					out.at = append(out.at, at)
+					return err
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r == nil {
-					break
+				spooledSources = append(spooledSources, out)
+			}
+			sources = spooledSources
+		}
+		err = mergeSlabs(context.Background(), sources, urlKey, func(w *window) error {
+			from := uint32(0)
+			for i := range w.ends {
+				name := string(w.domain(i))
+				if name <= last {
+					t.Fatalf("%q after %q", name, last)
 				}
-				got = append(got, record{bytes.Clone(r.key), r.dataset, r.totals, slices.Clone(r.tuples)})
+				last = name
+				if w.keys[i] != segment.KeyOf(name) {
+					t.Fatalf("key of %q", name)
+				}
+				got[name] = map[uint32]record{}
+				var sets []uint32
+				err := mixedDomain(w.val(i), func(dataset uint32, packed []byte) error {
+					var r record
+					r.read(codec.NewDecoder(packed, "", ""), []byte(name))
+					got[name][dataset] = r
+					sets = append(sets, dataset)
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(sets, w.sets[from:w.setEnds[i]]) || !slices.IsSorted(sets) {
+					t.Fatalf("datasets %v of %q, records of %v", w.sets[from:w.setEnds[i]], name, sets)
+				}
+				from = w.setEnds[i]
 			}
-			s.close()
-			sorted := slices.Clone(want)
-			slices.SortStableFunc(sorted, func(a, b record) int { return bytes.Compare(a.key, b.key) })
-			if d := cmp.Diff(sorted, got, cmp.AllowUnexported(record{})); d != "" {
-				t.Fatalf("%d records in %d bytes: %s", n, memory, d)
+			return nil
+		})
+		sp.close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(record{})); d != "" {
+			t.Fatalf("seed %d: %s", seed, d)
+		}
+	}
+}
+
+// A merge that fails says why, and one that is cancelled ends.
+func TestMergeEnds(t *testing.T) {
+	broken := errors.New("broken")
+	sources := func(end error) []slabSource {
+		var all []slabSource
+		for i := range 20 {
+			s := &listSource{rng: rand.New(rand.NewPCG(1, uint64(i)))}
+			for n := range 500 {
+				s.records = append(s.records, record{key: fmt.Appendf(nil, "%06d", n*20+i), dataset: uint32(i), totals: segment.Totals{Rows: 1}, tuples: []segment.Tuple{{Rows: 1}}})
 			}
+			all = append(all, s)
+		}
+		return append(all, failingSource{end})
+	}
+	if err := mergeSlabs(context.Background(), sources(broken), urlKey, func(*window) error { return nil }); !errors.Is(err, broken) {
+		t.Errorf("a source that fails: %v", err)
+	}
+	n := 0
+	if err := mergeSlabs(context.Background(), sources(nil), urlKey, func(*window) error {
+		if n++; n == 3 {
+			return broken
+		}
+		return nil
+	}); !errors.Is(err, broken) {
+		t.Errorf("a sink that fails: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := mergeSlabs(ctx, sources(nil), urlKey, func(*window) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+type failingSource struct{ err error }
+
+func (f failingSource) next(context.Context) (*slab, error) { return nil, f.err }
+
+// sourceRecords reads all that a source has.
+func sourceRecords(s slabSource) (all []record, err error) {
+	for {
+		sl, err := s.next(context.Background())
+		if sl == nil || err != nil {
+			return all, err
+		}
+		for i := range sl.ends {
+			r := record{}
+			d := codec.NewDecoder(sl.val(i), "slab", "record")
+			r.read(d, bytes.Clone(sl.domain(i)))
+			if err := d.Close(); err != nil {
+				return nil, fmt.Errorf("not what was checked: %v", err)
+			}
+			all = append(all, r)
 		}
 	}
 }
@@ -91,7 +279,7 @@ func hostileFrame(tb testing.TB, store blob.Store, frame []byte, domains, rows i
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &batchSource{ctx: context.Background(), r: r, files: []uint32{0, 7, 9}}
+	return &batchSource{r: r, files: []uint32{0, 7, 9}}
 }
 
 func tinyRecords() []record {
@@ -118,19 +306,16 @@ func FuzzDomainFrame(f *testing.F) {
 		}
 		s := hostileFrame(t, blob.NewMemory(), frame, domains, rows)
 		defer s.close()
+		all, err := sourceRecords(s)
+		if err != nil {
+			if !errors.Is(err, codec.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
 		last := ""
 		var n, sum int64
-		for {
-			r, err := s.next()
-			if err != nil {
-				if !errors.Is(err, codec.ErrCorrupt) {
-					t.Fatal(err)
-				}
-				return
-			}
-			if r == nil {
-				break
-			}
+		for _, r := range all {
 			if string(r.key) <= last || len(r.key) > segment.MaxDomain {
 				t.Fatalf("domain %q after %q", r.key, last)
 			}
@@ -140,10 +325,36 @@ func FuzzDomainFrame(f *testing.F) {
 			}
 			n, sum = n+1, sum+r.totals.Rows
 		}
+		slow, err := slowRecords(frame)
+		if d := cmp.Diff(slow, all, cmp.AllowUnexported(record{})); d != "" || err != nil {
+			t.Fatalf("by the slow path: %v, %s", err, d)
+		}
 		if n != domains || sum != rows {
 			t.Fatalf("%d domains, %d rows, want %d, %d", n, sum, domains, rows)
 		}
 	})
+}
+
+// slowRecords reads a frame without the fast path.
+func slowRecords(frame []byte) ([]record, error) {
+	s := &batchSource{r: &batchReader{batchDirectory: &batchDirectory{dataset: 1}}, files: []uint32{0, 7, 9}}
+	sl := newSlab()
+	d := codec.NewDecoder(frame, "frame", "frame")
+	for d.Len() > 0 && d.Err() == nil {
+		s.read(sl, d)
+	}
+	if d.Err() != nil {
+		return nil, d.Err()
+	}
+	return sourceRecords(&oneSlab{sl})
+}
+
+type oneSlab struct{ s *slab }
+
+func (o *oneSlab) next(context.Context) (*slab, error) {
+	s := o.s
+	o.s = nil
+	return s, nil
 }
 
 func FuzzBatchDirectory(f *testing.F) {

@@ -6,13 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math/bits"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/zeebo/xxh3"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -24,8 +31,8 @@ const maxProblems = 20
 
 // Problem is something VerifySegment found wrong.
 type Problem struct {
-	Place string `json:"place"` // which check, on what
-	Text  string `json:"problem"`
+	Place string `json:"place"`   // the object
+	Text  string `json:"problem"` // one line: the object, the place in it, what is wrong
 }
 
 // Report is what VerifySegment looked at.
@@ -56,77 +63,137 @@ type Report struct {
 // row groups of the parts exactly. Deep also reads all parts: their hashes, every page of every
 // column, and it counts all rows again.
 //
-// It goes on after a problem as far as that makes sense. The report says what was looked at and
+// It works on all processors. It goes on after a problem as far as that makes sense, and leaves out what only follows from one
+// that it has reported. The report says what was looked at and
 // what was found; the error is the first problem, a *codec.CorruptError as always, or that the
 // check itself could not be done. Temporary files are in tempDir, "" is the system's folder.
 func VerifySegment(ctx context.Context, store blob.Store, ref SegmentRef, deep bool, tempDir string) (Report, error) {
 	v := &verifier{ctx: ctx, store: store, ref: ref, tempDir: tempDir, report: Report{Segment: ref.ID, Deep: deep}}
-	err := v.run()
-	if err == nil {
-		err = v.first
-	}
+	err := v.check()
 	if err != nil {
 		err = fmt.Errorf("verify segment %q: %w", ref.ID, err)
 	}
 	return v.report, err
 }
 
-type verifier struct {
-	ctx    context.Context
-	store  blob.Store
-	ref    SegmentRef
-	report Report
-	first  error
+// findings are problems in the order in which they are to be reported.
+type findings struct {
+	list []error // the first maxProblems
+	n    int64
+}
 
+func (f *findings) add(err error) {
+	if f.n++; len(f.list) < maxProblems {
+		f.list = append(f.list, err)
+	}
+}
+
+func (f *findings) addAll(g *findings) {
+	for _, err := range g.list {
+		f.add(err)
+	}
+	f.n += g.n - int64(len(g.list))
+}
+
+// problem adds err if it says that data are wrong, and returns any other error. Object is what was read.
+func (f *findings) problem(ctx context.Context, object string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, blob.ErrNotExist):
+		err = codec.Corrupt(object, "object", -1, "one that exists", "none")
+	case errors.Is(err, blob.ErrRange):
+		err = codec.Corrupt(object, "object", -1, "the bytes that the index names", "fewer")
+	case !errors.Is(err, codec.ErrCorrupt):
+		return err
+	}
+	f.add(err)
+	return nil
+}
+
+// wrong notes that something is not what it has to be.
+func (f *findings) wrong(file, section string, want, got any) {
+	f.add(codec.Corrupt(file, section, -1, want, got))
+}
+
+type verifier struct {
+	ctx     context.Context
+	store   blob.Store
+	ref     SegmentRef
+	report  Report
+	found   findings
+	changed []error // files whose hash is another: reported where nothing else tells what is wrong with them
 	tempDir string
 
 	seg    *segment.Segment
 	info   *segment.Info
 	parts  []lake.Part // of the files, from the batch records
 	groups [][]rowGroup
+	// partial: something was not read to its end, so that its sums say nothing.
+	partial struct{ records, pages, domains, postings bool }
 }
 
 // rowGroup collects what is known of one row group.
 type rowGroup struct {
 	rows   int64 // by its page index
-	tuples int64 // rows in tuples
+	number int   // in the segment
+}
+
+// tiled is what the tuples of one row group add up to.
+type tiled struct {
+	rows int64
 	// tiles is the sum over all tuples of mix(end) - mix(start). Tuples that tile the row group
 	// leave mix(rows) - mix(0), whatever their order; others do not, but for a chance of 2^-64.
 	tiles uint64
 }
 
 func mix(v int64) uint64 {
-	hi, lo := bits.Mul64(uint64(v)^0x9e3779b97f4a7c15, 0xd1b54a32d192ed03)
+	hi, lo := bits.Mul64(uint64(v)^0x9e3779b97f4a7c15, 0xd1b54a32d192ed02)
 	return (hi ^ lo) * 0x9e3779b97f4a7c15
 }
 
-// problem notes what is wrong with the data, and returns any other error.
-func (v *verifier) problem(place string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case v.ctx.Err() != nil:
-		return v.ctx.Err()
-	case errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrRange):
-		err = codec.Corrupt(place, "object", -1, "what the index says", err)
-	case !errors.Is(err, codec.ErrCorrupt):
-		return err
-	}
-	if v.first == nil {
-		v.first = err
-	}
-	if v.report.Found++; len(v.report.Problems) < maxProblems {
-		v.report.Problems = append(v.report.Problems, Problem{place, err.Error()})
-	}
-	return nil
+func (v *verifier) problem(object string, err error) error {
+	return v.found.problem(v.ctx, object, err)
 }
 
-// wrong notes that something is not what it has to be.
 func (v *verifier) wrong(file, section string, want, got any) {
-	_ = v.problem(file, codec.Corrupt(file, section, -1, want, got))
+	v.found.wrong(file, section, want, got)
 }
 
 func (v *verifier) key(name string) string { return segment.Prefix(v.ref.ID) + name }
+
+// check runs all checks and makes the report of what they found.
+func (v *verifier) check() error {
+	err := v.run()
+	told := map[string]bool{}
+	for _, p := range v.found.list {
+		told[objectOf(p)] = true
+	}
+	for _, c := range v.changed {
+		if !told[objectOf(c)] {
+			v.found.add(c)
+		}
+	}
+	v.report.Found = v.found.n
+	for _, p := range v.found.list {
+		v.report.Problems = append(v.report.Problems, Problem{objectOf(p), p.Error()})
+	}
+	if err == nil && len(v.found.list) > 0 {
+		err = v.found.list[0]
+	}
+	return err
+}
+
+// objectOf is the object that a problem is about.
+func objectOf(err error) string {
+	var c *codec.CorruptError
+	if errors.As(err, &c) {
+		return c.File
+	}
+	return ""
+}
 
 func (v *verifier) run() error {
 	info, err := segment.ReadInfo(v.ctx, v.store, v.ref)
@@ -145,6 +212,9 @@ func (v *verifier) run() error {
 		defer os.RemoveAll(opt.CacheDir)
 	}
 	if v.seg, err = segment.Open(v.ctx, v.store, v.ref, opt); err != nil {
+		if gone := errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange); gone && len(v.found.list)+len(v.changed) > 0 {
+			return nil // the file was named
+		}
 		return v.problem(v.key(segment.InfoName), err)
 	}
 	defer v.seg.Close()
@@ -159,86 +229,165 @@ func (v *verifier) run() error {
 	return v.recount()
 }
 
+// inOrder does n jobs, one on each processor, and hands the results to done in the order of the jobs. Job is told which
+// processor's memory it may use.
+func inOrder[T any](ctx context.Context, n int, job func(ctx context.Context, worker, i int) (T, error), done func(i int, result T) error) error {
+	type slot struct {
+		i   int
+		out chan T
+	}
+	workers := runtime.GOMAXPROCS(0)
+	g, ctx := errgroup.WithContext(ctx)
+	jobs, order := make(chan slot), make(chan slot, 2*workers)
+	g.Go(func() error {
+		defer close(jobs)
+		defer close(order)
+		for i := range n {
+			s := slot{i, make(chan T, 1)}
+			for _, to := range []chan slot{order, jobs} {
+				select {
+				case to <- s:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		}
+		return nil
+	})
+	for worker := range workers {
+		g.Go(func() error {
+			for s := range jobs {
+				result, err := job(ctx, worker, s.i)
+				if err != nil {
+					return err
+				}
+				s.out <- result
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		for s := range order {
+			select {
+			case result := <-s.out:
+				if err := done(s.i, result); err != nil {
+					return err
+				}
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
 // files reads every file and hashes it.
 func (v *verifier) files() error {
-	v.report.Files, v.report.Bytes = 1, v.ref.Bytes
-	var total int64
-	for i := range v.info.Files {
+	total := int64(0)
+	type hashed struct {
+		n   int64
+		sum string
+		err error
+	}
+	err := inOrder(v.ctx, len(v.info.Files), func(ctx context.Context, _, i int) (h hashed, _ error) {
+		h.n, h.sum, h.err = v.copy(ctx, v.key(v.info.Files[i].Name), io.Discard)
+		return h, nil
+	}, func(i int, h hashed) error {
 		f := &v.info.Files[i]
-		v.report.Files++
 		total += f.Bytes
-		if err := v.hash(v.key(f.Name), f.Bytes, f.XXH64); err != nil {
-			return err
+		if h.err != nil {
+			return v.problem(v.key(f.Name), h.err)
 		}
+		if h.n != f.Bytes || h.sum != f.XXH64 {
+			v.changed = append(v.changed, codec.Corrupt(v.key(f.Name), "file", -1, fmt.Sprintf("%d bytes with xxh64 %s", f.Bytes, f.XXH64), fmt.Sprintf("%d with %s", h.n, h.sum)))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	data, _, err := v.store.Get(v.ctx, v.key(segment.InfoName))
 	if err != nil {
 		return v.problem(v.key(segment.InfoName), err)
 	}
-	got := SegmentRef{ID: v.ref.ID, XXH64: v.ref.XXH64, Bytes: total + int64(len(data)), Domains: v.info.Domains, Rows: v.info.Rows}
-	if got != v.ref {
-		v.wrong(v.key(segment.InfoName), "counts", fmt.Sprintf("%+v", v.ref), fmt.Sprintf("%+v", got))
+	v.report.Files, v.report.Bytes = 1+len(v.info.Files), total+int64(len(data))
+	describe := func(bytes, domains, rows int64) string {
+		return fmt.Sprintf("%d bytes, %d domains, %d rows", bytes, domains, rows)
 	}
-	return nil
-}
-
-// hash reads an object and notes if it is not the one with that size and hash.
-func (v *verifier) hash(key string, size int64, sum string) error {
-	n, got, err := v.copy(key, io.Discard)
-	if err != nil {
-		return v.problem(key, err)
-	}
-	if n != size || got != sum {
-		v.wrong(key, "file", fmt.Sprintf("%d bytes, xxh64 %s", size, sum), fmt.Sprintf("%d, %s", n, got))
+	if want, got := describe(v.ref.Bytes, v.ref.Domains, v.ref.Rows), describe(v.report.Bytes, v.info.Domains, v.info.Rows); want != got {
+		v.wrong(v.key(segment.InfoName), "counts", want+" as in the version", got)
 	}
 	return nil
 }
 
 // copy copies an object to w and hashes it.
-func (v *verifier) copy(key string, w io.Writer) (n int64, sum string, err error) {
-	r, err := v.store.Open(v.ctx, key, 0, -1)
+func (v *verifier) copy(ctx context.Context, key string, w io.Writer) (n int64, sum string, err error) {
+	r, err := v.store.Open(ctx, key, 0, -1)
 	if err != nil {
 		return 0, "", err
 	}
 	h := xxhash.New()
-	n, err = io.Copy(io.MultiWriter(h, w), r)
+	n, err = io.CopyBuffer(io.MultiWriter(h, w), r, make([]byte, 256<<10))
 	if cerr := r.Close(); err == nil {
 		err = cerr
 	}
 	return n, fmt.Sprintf("%016x", h.Sum64()), err
 }
 
+// describeFile prints a line of files.tsv for an error.
+func describeFile(f segment.FileInfo) string {
+	return fmt.Sprintf("%s of %d bytes and %d rows in batch %s of dataset %d", f.Path, f.Bytes, f.Rows, f.Batch, f.DatasetID)
+}
+
 // records holds files.tsv against the batch records.
 func (v *verifier) records() error {
 	files := v.seg.Files()
 	name := v.key(segment.FilesName)
-	for _, ref := range v.info.Batches {
-		data, _, err := v.store.Get(v.ctx, ref.Key())
-		var b *lake.Batch
+	wrong := 0
+	type read struct {
+		b   *lake.Batch
+		err error
+	}
+	err := inOrder(v.ctx, len(v.info.Batches), func(ctx context.Context, _, i int) (r read, _ error) {
+		key := v.info.Batches[i].Key()
+		data, _, err := v.store.Get(ctx, key)
 		if err == nil {
-			b, err = lake.DecodeBatch(data, ref.Key())
+			r.b, err = lake.DecodeBatch(data, key)
 		}
-		if err != nil {
-			if err := v.problem(ref.Key(), err); err != nil {
-				return err
-			}
-			continue
+		r.err = err
+		return r, nil
+	}, func(i int, r read) error {
+		ref := v.info.Batches[i]
+		if r.err != nil {
+			v.partial.records = true
+			return v.problem(ref.Key(), r.err)
 		}
+		b := r.b
 		if b.CanonicalForm != v.info.CanonicalForm || b.PublicSuffix != v.info.PublicSuffix {
-			v.wrong(ref.Key(), "canonical form", v.info.CanonicalForm+", "+v.info.PublicSuffix, b.CanonicalForm+", "+b.PublicSuffix)
+			v.wrong(ref.Key(), "rules", v.info.CanonicalForm+" with "+v.info.PublicSuffix, b.CanonicalForm+" with "+b.PublicSuffix)
 		}
 		for _, p := range b.Parts {
 			id := len(v.parts)
 			v.parts = append(v.parts, p)
+			if v.partial.records || wrong > 0 {
+				continue // lines have moved
+			}
 			want := segment.FileInfo{DatasetID: b.DatasetID, DomainPrefix: p.DomainPrefix, Path: p.Key, Batch: b.Batch, Bytes: p.Bytes, Rows: p.Rows}
 			if id >= files.Len() {
-				v.wrong(name, "lines", fmt.Sprintf("%+v", want), "end")
-			} else if got := files.Info(uint32(id)); got != want {
-				v.wrong(name, fmt.Sprintf("line %d", id), fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got))
+				continue // told below
+			}
+			if got := files.Info(uint32(id)); got != want {
+				wrong++
+				v.wrong(name, fmt.Sprintf("line %d", id), describeFile(want), describeFile(got))
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	if len(v.parts) != files.Len() {
+	if len(v.parts) != files.Len() && !v.partial.records {
 		v.wrong(name, "lines", fmt.Sprintf("%d files", len(v.parts)), files.Len())
 	}
 	v.report.Parts = int64(files.Len())
@@ -250,12 +399,11 @@ func (v *verifier) pages() error {
 	files := v.seg.Files()
 	name := v.key(segment.PartsName)
 	v.groups = make([][]rowGroup, files.Len())
-	all := make([]lake.Column, lake.NumColumns)
-	for c := range all {
-		all[c] = lake.Column(c)
-	}
+	number := 0
+	all := allColumns()
 	for p, err := range v.seg.Pages(v.ctx) {
 		if err != nil {
+			v.partial.pages = true
 			return v.problem(name, err)
 		}
 		v.report.Pages++
@@ -263,12 +411,14 @@ func (v *verifier) pages() error {
 			v.wrong(name, "fences", fmt.Sprintf("a file below %d", files.Len()), p.File)
 			continue
 		}
+		path := files.Info(p.File).Path
 		g := &v.groups[p.File]
 		if p.RowGroup == len(*g) {
-			*g = append(*g, rowGroup{})
+			*g = append(*g, rowGroup{number: number})
+			number++
 		}
 		if p.RowGroup != len(*g)-1 || p.FirstRow != (*g)[p.RowGroup].rows {
-			v.wrong(name, fmt.Sprintf("pages of file %d", p.File), "row groups and rows that follow each other", fmt.Sprintf("row %d of row group %d", p.FirstRow, p.RowGroup))
+			v.wrong(name, "pages of "+path, "row groups and rows that follow each other", fmt.Sprintf("row %d of row group %d", p.FirstRow, p.RowGroup))
 			continue
 		}
 		(*g)[p.RowGroup].rows += p.Rows()
@@ -279,7 +429,8 @@ func (v *verifier) pages() error {
 		size := files.Info(p.File).Bytes
 		for _, r := range plan.Ranges {
 			if r.Offset < 0 || r.Bytes < 0 || r.Bytes > size-r.Offset {
-				v.wrong(name, fmt.Sprintf("pages of file %d", p.File), fmt.Sprintf("pages within %d bytes", size), fmt.Sprintf("%d at %d", r.Bytes, r.Offset))
+				v.wrong(name, "pages of "+path, fmt.Sprintf("pages within %d bytes", size), fmt.Sprintf("%d bytes at %d", r.Bytes, r.Offset))
+				break
 			}
 		}
 	}
@@ -288,143 +439,379 @@ func (v *verifier) pages() error {
 		for _, r := range g {
 			rows += r.rows
 		}
-		if want := files.Info(uint32(id)).Rows; rows != want {
-			v.wrong(name, fmt.Sprintf("pages of file %d", id), fmt.Sprintf("%d rows", want), rows)
+		if f := files.Info(uint32(id)); rows != f.Rows {
+			v.wrong(name, "pages of "+f.Path, fmt.Sprintf("%d rows", f.Rows), rows)
 		}
 	}
 	return nil
 }
 
+func allColumns() []lake.Column {
+	all := make([]lake.Column, lake.NumColumns)
+	for c := range all {
+		all[c] = lake.Column(c)
+	}
+	return all
+}
+
+// domainsAtOnce is how many domains are looked up as one job: some 64 frames.
+const domainsAtOnce = 1 << 16
+
+// domainRange is what was found in a range of ordinals.
+type domainRange struct {
+	first, last string
+	n           int64
+	broken      bool // not read to its end
+	found       findings
+}
+
 // domains goes over domains.txt: each is where the perfect hash says.
 func (v *verifier) domains() error {
-	name := v.key(segment.MPHFName)
-	for d, err := range v.seg.Domains(v.ctx, 0) {
-		if err != nil {
-			return v.problem(v.key(segment.DomainsName), err)
+	jobs := int((v.info.Domains + domainsAtOnce - 1) / domainsAtOnce)
+	last := ""
+	return inOrder(v.ctx, jobs, func(ctx context.Context, _, i int) (r domainRange, err error) {
+		return r, v.domainRange(ctx, int64(i)*domainsAtOnce, &r)
+	}, func(i int, r domainRange) error {
+		v.found.addAll(&r.found)
+		v.report.Domains += r.n
+		v.partial.domains = v.partial.domains || r.broken
+		if r.n > 0 {
+			if i > 0 && r.first <= last && !v.partial.domains {
+				v.wrong(v.key(segment.DomainsName), fmt.Sprintf("line %d", i*domainsAtOnce), fmt.Sprintf("a domain after %q", last), fmt.Sprintf("%q", r.first))
+			}
+			last = r.last
 		}
-		got, ok, err := v.seg.Ordinal(segment.KeyOf(d))
-		if err != nil {
-			return v.problem(name, err)
+		return nil
+	})
+}
+
+func (v *verifier) domainRange(ctx context.Context, from int64, r *domainRange) error {
+	const batch = 1 << 10
+	names := make([]string, 0, batch)
+	keys := make([]segment.Key, 0, batch)
+	ordinals := make([]uint32, batch)
+	lookUp := func() error {
+		if err := v.seg.Ordinals(keys, ordinals); err != nil {
+			r.broken = true
+			return r.found.problem(ctx, v.key(segment.MPHFName), err)
 		}
-		if !ok || int64(got) != v.report.Domains {
-			v.wrong(name, "lookup of "+d, fmt.Sprintf("ordinal %d", v.report.Domains), fmt.Sprintf("%d, %v", got, ok))
+		for i := range keys {
+			if want := uint32(from + r.n); ordinals[i] != want {
+				got := any("none")
+				if ordinals[i] != mph.Absent {
+					got = ordinals[i]
+				}
+				r.found.wrong(v.key(segment.MPHFName), "ordinal of "+names[i], want, got)
+			}
+			r.n++
 		}
-		v.report.Domains++
+		names, keys = names[:0], keys[:0]
+		return nil
 	}
-	return nil
+	for d, err := range v.seg.DomainsBetween(ctx, uint32(from), from+domainsAtOnce) {
+		if err != nil {
+			r.broken = true
+			return r.found.problem(ctx, v.key(segment.DomainsName), err)
+		}
+		if r.n == 0 && len(names) == 0 {
+			r.first = d
+		}
+		r.last = d
+		names, keys = append(names, d), append(keys, segment.KeyOf(d))
+		if len(keys) == batch {
+			if err := lookUp(); err != nil || r.broken {
+				return err
+			}
+		}
+	}
+	return lookUp()
+}
+
+// postingsRange is what was found in some frames of a shard.
+type postingsRange struct {
+	run          *segment.PostingsRun
+	first, last  domainSets // last is empty where there is but one
+	domains      int64      // between those two
+	rows, tuples int64
+	broken       bool // could not be read
+	found        findings
+}
+
+// domainSets is a domain and its datasets.
+type domainSets struct {
+	key      segment.Key
+	datasets []uint32
 }
 
 // postings goes over all entries. Each domain has an ordinal of its own and its set of datasets,
 // and tuples lie in the row groups of their files and tile them.
 func (v *verifier) postings() error {
-	seen := make([]uint64, v.info.Domains/64+1)
-	var key segment.Key
-	var datasets []uint32
+	type frames struct{ shard, lo, hi int }
+	var jobs []frames
+	for shard := range 1 << v.info.ShardBits {
+		for _, r := range v.seg.PostingsRuns(shard) {
+			jobs = append(jobs, frames{shard, r[0], r[1]})
+		}
+	}
+	groups := 0
+	for _, g := range v.groups {
+		groups += len(g)
+	}
+	seen := make([]atomic.Uint64, v.info.Domains/64+1)
+	checkers := make([]*membershipChecker, runtime.GOMAXPROCS(0)+1) // the last one is for domains between runs
+	tiles := make([][]tiled, len(checkers)-1)
+	for i := range checkers {
+		checkers[i] = &membershipChecker{v: v, seen: seen, sets: v.seg.NewSetReader()}
+	}
+	for i := range tiles {
+		tiles[i] = make([]tiled, groups)
+	}
+	runs := sync.Pool{New: func() any { return new(segment.PostingsRun) }}
+
 	var domains int64
+	var pending domainSets // may go on in the next frames
 	endDomain := func() error {
-		if len(datasets) == 0 {
+		if len(pending.datasets) == 0 {
 			return nil
 		}
 		domains++
-		err := v.membership(key, datasets, seen)
-		datasets = datasets[:0]
-		return err
+		c := checkers[len(checkers)-1]
+		c.add(pending.key, pending.datasets)
+		pending.datasets = nil
+		return c.check(v.ctx, &v.found)
 	}
-	for shard := range 1 << v.info.ShardBits {
-		name := v.key(segment.PostingsName(shard))
-		for p, err := range v.seg.Postings(v.ctx, shard) {
-			if err != nil {
-				if err := v.problem(name, err); err != nil {
+	var end segment.PostingsEnd
+	lost := false // frames of this shard
+	endShard := func(shard int) error {
+		if !lost {
+			if err := v.problem(v.key(segment.PayloadsName(shard)), v.seg.EndPostings(shard, end)); err != nil {
+				return err
+			}
+		}
+		end, lost = segment.PostingsEnd{}, false
+		return nil
+	}
+	err := inOrder(v.ctx, len(jobs), func(ctx context.Context, worker, i int) (r postingsRange, err error) {
+		j := jobs[i]
+		r.run = runs.Get().(*segment.PostingsRun)
+		if err := v.seg.ReadPostings(ctx, j.shard, j.lo, j.hi, r.run); err != nil {
+			r.broken = true
+			return r, r.found.problem(ctx, v.key(segment.PostingsName(j.shard)), err)
+		}
+		return r, v.postingsRange(ctx, &r, j.shard, checkers[worker], tiles[worker])
+	}, func(i int, r postingsRange) error {
+		v.found.addAll(&r.found)
+		j := jobs[i]
+		if r.broken {
+			lost, v.partial.postings = true, true
+			pending.datasets = nil
+		} else {
+			if err := v.seg.Follow(j.shard, r.run, &end); err != nil && !lost {
+				if err := v.problem(v.key(segment.PostingsName(j.shard)), err); err != nil {
 					return err
 				}
-				break
 			}
-			if p.Key != key {
+			v.report.Entries += int64(len(r.run.Entries))
+			v.report.Rows += r.rows
+			v.report.Tuples += r.tuples
+			domains += r.domains
+			if r.first.key != pending.key {
 				if err := endDomain(); err != nil {
 					return err
 				}
-				key = p.Key
 			}
-			datasets = append(datasets, p.Dataset)
-			v.report.Entries++
-			v.report.Rows += p.Rows
-			v.report.Tuples += int64(len(p.Tuples))
-			for _, t := range p.Tuples {
-				v.tuple(name, t)
+			pending = domainSets{r.first.key, append(pending.datasets, r.first.datasets...)}
+			if len(r.last.datasets) > 0 {
+				if err := endDomain(); err != nil {
+					return err
+				}
+				pending = r.last
 			}
 		}
+		runs.Put(r.run)
+		if i == len(jobs)-1 || jobs[i+1].shard != j.shard {
+			return endShard(j.shard)
+		}
+		return nil
+	})
+	if err == nil {
+		err = endDomain()
 	}
-	if err := endDomain(); err != nil {
+	if err != nil || v.partial.postings {
 		return err
 	}
-	if domains != v.report.Domains {
+	if domains != v.report.Domains && !v.partial.domains {
 		v.wrong(v.key("postings"), "entries", fmt.Sprintf("%d domains", v.report.Domains), domains)
+	}
+	if v.partial.pages {
+		return nil
 	}
 	for id, groups := range v.groups {
 		for n, g := range groups {
-			if g.tuples != g.rows || g.tiles != mix(g.rows)-mix(0) {
-				v.wrong(v.key("postings"), fmt.Sprintf("tuples of row group %d of file %d", n, id), fmt.Sprintf("all %d rows once", g.rows), fmt.Sprintf("%d rows", g.tuples))
+			var sum tiled
+			for _, t := range tiles {
+				sum.rows += t[g.number].rows
+				sum.tiles += t[g.number].tiles
+			}
+			if sum.rows != g.rows || sum.tiles != mix(g.rows)-mix(0) {
+				got := fmt.Sprintf("%d rows", sum.rows)
+				if sum.rows == g.rows {
+					got = "some twice"
+				}
+				v.wrong(v.key("postings"), fmt.Sprintf("tuples of row group %d of %s", n, v.seg.Files().Info(uint32(id)).Path), fmt.Sprintf("all %d rows once", g.rows), got)
 			}
 		}
 	}
 	return nil
 }
 
-// membership holds the set of datasets of a domain against those of its entries.
-func (v *verifier) membership(k segment.Key, datasets []uint32, seen []uint64) error {
-	ordinal, ok, err := v.seg.Ordinal(k)
-	if err != nil {
-		return v.problem(v.key(segment.MPHFName), err)
+// postingsRange checks what was read of a shard but for the first and the last domain's sets of datasets, which may go on in other frames.
+func (v *verifier) postingsRange(ctx context.Context, r *postingsRange, shard int, c *membershipChecker, tiles []tiled) error {
+	entries := r.run.Entries
+	for from := 0; from < len(entries); {
+		key, to := entries[from].Key, from
+		c.datasets = c.datasets[:0]
+		for ; to < len(entries) && entries[to].Key == key; to++ {
+			e := &entries[to]
+			c.datasets = append(c.datasets, e.Dataset)
+			r.rows += e.Rows
+			tuples := r.run.Tuples(to)
+			r.tuples += int64(len(tuples))
+			for _, t := range tuples {
+				v.tuple(&r.found, shard, t, tiles)
+			}
+		}
+		switch {
+		case from == 0:
+			r.first = domainSets{key, slices.Clone(c.datasets)}
+		case to == len(entries):
+			r.last = domainSets{key, slices.Clone(c.datasets)}
+		default:
+			r.domains++
+			c.add(key, c.datasets)
+			if len(c.keys) == membershipBatch {
+				if err := c.check(ctx, &r.found); err != nil {
+					return err
+				}
+			}
+		}
+		from = to
 	}
-	name := fmt.Sprintf("domain %016x/%08x", k.ID, k.Check)
-	if !ok {
-		v.wrong(v.key(segment.MPHFName), name, "an ordinal", "none")
+	return c.check(ctx, &r.found)
+}
+
+// membershipChecker holds the sets of datasets of domains against those of their entries. It is for one goroutine.
+type membershipChecker struct {
+	v        *verifier
+	seen     []atomic.Uint64 // a bit for each ordinal, of all checkers
+	sets     *segment.SetReader
+	keys     []segment.Key
+	ends     []int    // of each key's datasets
+	flat     []uint32 // datasets of all keys
+	ordinals []uint32
+	datasets []uint32 // scratch memory
+}
+
+// membershipBatch is how many domains are looked up at once.
+const membershipBatch = 1 << 10
+
+func (c *membershipChecker) add(k segment.Key, datasets []uint32) {
+	if c.ordinals == nil {
+		c.ordinals = make([]uint32, membershipBatch)
+	}
+	c.keys = append(c.keys, k)
+	c.flat = append(c.flat, datasets...)
+	c.ends = append(c.ends, len(c.flat))
+}
+
+// check checks the domains added.
+func (c *membershipChecker) check(ctx context.Context, found *findings) error {
+	v := c.v
+	defer func() { c.keys, c.ends, c.flat = c.keys[:0], c.ends[:0], c.flat[:0] }()
+	if len(c.keys) == 0 {
 		return nil
 	}
-	if bit := uint64(1) << (ordinal % 64); seen[ordinal/64]&bit != 0 {
-		v.wrong(v.key(segment.MPHFName), name, "an ordinal of its own", ordinal)
-	} else {
-		seen[ordinal/64] |= bit
+	if err := v.seg.Ordinals(c.keys, c.ordinals); err != nil {
+		return found.problem(ctx, v.key(segment.MPHFName), err)
 	}
-	set, err := v.seg.Datasets(ordinal)
-	if err != nil {
-		return v.problem(v.key(segment.MembershipName), err)
-	}
-	if got := set.ToArray(); !slices.Equal(got, datasets) {
-		v.wrong(v.key(segment.MembershipName), name, fmt.Sprint(datasets), fmt.Sprint(got))
+	from := 0
+	for i, k := range c.keys {
+		datasets := c.flat[from:c.ends[i]]
+		from = c.ends[i]
+		ordinal := c.ordinals[i]
+		if ordinal == mph.Absent {
+			found.wrong(v.key(segment.MPHFName), domainName(k), "an ordinal", "none")
+			continue
+		}
+		bit := uint64(1) << (ordinal % 64)
+		if c.seen[ordinal/64].Or(bit)&bit != 0 {
+			found.wrong(v.key(segment.MPHFName), domainName(k), "an ordinal of its own", ordinal)
+		}
+		set, err := c.sets.Datasets(ordinal)
+		if err != nil {
+			return found.problem(ctx, v.key(segment.MembershipName), err)
+		}
+		if !slices.Equal(set, datasets) {
+			found.wrong(v.key(segment.MembershipName), domainName(k), "datasets "+listed(datasets), listed(set))
+		}
 	}
 	return nil
 }
 
+func domainName(k segment.Key) string { return fmt.Sprintf("domain %016x/%08x", k.ID, k.Check) }
+
+// listed prints the first of many numbers.
+func listed(numbers []uint32) string {
+	const most = 10
+	if len(numbers) <= most {
+		return fmt.Sprint(numbers)
+	}
+	return fmt.Sprintf("%v and %d more", numbers[:most], len(numbers)-most)
+}
+
 // tuple holds a tuple against its row group.
-func (v *verifier) tuple(name string, t segment.Tuple) {
+func (v *verifier) tuple(found *findings, shard int, t segment.Tuple, tiles []tiled) {
+	if v.partial.pages {
+		return
+	}
 	if int64(t.FileID) >= int64(len(v.groups)) || int64(t.RowGroup) >= int64(len(v.groups[t.FileID])) {
-		v.wrong(name, "tuples", "a row group there is", fmt.Sprintf("%+v", t))
+		found.wrong(v.key(segment.PostingsName(shard)), "tuples", "a row group that there is", fmt.Sprintf("row group %d of file %d", t.RowGroup, t.FileID))
 		return
 	}
 	g := &v.groups[t.FileID][t.RowGroup]
 	if t.FirstRow < 0 || t.Rows < 1 || t.Rows > g.rows-t.FirstRow {
-		v.wrong(name, "tuples", fmt.Sprintf("rows within %d", g.rows), fmt.Sprintf("%+v", t))
+		found.wrong(v.key(segment.PostingsName(shard)), fmt.Sprintf("tuples of row group %d of file %d", t.RowGroup, t.FileID), fmt.Sprintf("rows below %d", g.rows), rowRange(t))
 		return
 	}
-	g.tuples += t.Rows
-	g.tiles += mix(t.FirstRow+t.Rows) - mix(t.FirstRow)
+	sum := &tiles[g.number]
+	sum.rows += t.Rows
+	sum.tiles += mix(t.FirstRow+t.Rows) - mix(t.FirstRow)
+}
+
+func rowRange(t segment.Tuple) string {
+	return fmt.Sprintf("rows %d to %d", t.FirstRow, t.FirstRow+t.Rows-1)
 }
 
 func (v *verifier) counts() error {
-	want := [4]int64{v.info.Domains, v.info.Entries, v.info.Rows, v.info.Parts}
-	if got := [4]int64{v.report.Domains, v.report.Entries, v.report.Rows, v.report.Parts}; got != want {
-		v.wrong(v.key(segment.InfoName), "counts", fmt.Sprintf("domains, entries, rows, parts %d", got), want)
+	if v.partial.domains || v.partial.postings {
+		return nil
+	}
+	describe := func(domains, entries, rows, parts int64) string {
+		return fmt.Sprintf("%d domains, %d entries, %d rows, %d parts", domains, entries, rows, parts)
+	}
+	want := describe(v.report.Domains, v.report.Entries, v.report.Rows, v.report.Parts)
+	if got := describe(v.info.Domains, v.info.Entries, v.info.Rows, v.info.Parts); got != want {
+		v.wrong(v.key(segment.InfoName), "counts", want, got)
 	}
 	return nil
 }
 
 // recount reads all parts and holds what they have of every domain against the postings.
 func (v *verifier) recount() error {
-	if len(v.parts) != v.seg.Files().Len() {
-		return nil // noted already
+	if len(v.parts) != v.seg.Files().Len() || v.partial.records {
+		return nil // told already
 	}
-	s := newSorter(v.tempDir, defaultMemory)
+	s := newPartitions(v.tempDir, defaultMemory, v.info.Entries*entryBytes, 0)
 	defer s.close()
 	var blocks []*lake.PageIndexBlock
 	last := uint32(0)
@@ -433,7 +820,7 @@ func (v *verifier) recount() error {
 			return v.problem(v.key(segment.PartsName), err)
 		}
 		if int64(p.File) >= int64(len(v.parts)) {
-			break // noted already
+			break // told already
 		}
 		if p.File != last {
 			if err := v.part(last, blocks, s); err != nil {
@@ -453,7 +840,7 @@ func (v *verifier) recount() error {
 }
 
 // part reads one part and counts its rows into the sorter.
-func (v *verifier) part(id uint32, blocks []*lake.PageIndexBlock, s *sorter) error {
+func (v *verifier) part(id uint32, blocks []*lake.PageIndexBlock, s *partitions) error {
 	p := &v.parts[id]
 	dataset, batch := v.seg.Files().Info(id).DatasetID, v.seg.Files().Info(id).Batch
 	tmp, err := os.CreateTemp(v.tempDir, "verify-*.parquet")
@@ -464,13 +851,13 @@ func (v *verifier) part(id uint32, blocks []*lake.PageIndexBlock, s *sorter) err
 		tmp.Close()
 		_ = os.Remove(tmp.Name())
 	}()
-	n, sum, err := v.copy(p.Key, tmp)
+	n, sum, err := v.copy(v.ctx, p.Key, tmp)
 	if err != nil {
 		return v.problem(p.Key, err)
 	}
 	v.report.PartBytes += n
 	if n != p.Bytes || sum != p.XXH64 {
-		v.wrong(p.Key, "file", fmt.Sprintf("%d bytes, xxh64 %s", p.Bytes, p.XXH64), fmt.Sprintf("%d, %s", n, sum))
+		v.wrong(p.Key, "file", fmt.Sprintf("%d bytes with xxh64 %s", p.Bytes, p.XXH64), fmt.Sprintf("%d with %s", n, sum))
 		return nil
 	}
 
@@ -479,28 +866,21 @@ func (v *verifier) part(id uint32, blocks []*lake.PageIndexBlock, s *sorter) err
 		return v.problem(p.Key, err)
 	}
 	if !slices.EqualFunc(pageIndex(again), blocks, func(a, b *lake.PageIndexBlock) bool { return bytes.Equal(a.Append(nil), b.Append(nil)) }) {
-		v.wrong(v.key(segment.PartsName), fmt.Sprintf("pages of file %d", id), "those of "+p.Key, "others")
+		v.wrong(v.key(segment.PartsName), "pages of "+p.Key, "those in its footer", "others")
 	}
 
-	key := [entryKey]byte{}
+	var val []byte
 	runs := domainRuns{key: p.Key, file: id, each: func(r *record) error {
-		putEntryKey(&key, urlKey(r.key))
-		domain := r.key
-		r.key, r.dataset = key[:], dataset
-		err := s.add(r)
-		r.key = domain
-		return err
+		r.dataset = dataset
+		val = r.append(val[:0])
+		return s.add(urlKey(r.key), val)
 	}}
 	reader := partReader{p.Key, func(_ context.Context, off, n int64) ([]byte, error) {
 		b := make([]byte, n)
 		_, err := tmp.ReadAt(b, off)
 		return b, err
 	}}
-	all := make([]lake.Column, lake.NumColumns)
-	for c := range all {
-		all[c] = lake.Column(c)
-	}
-	for r, err := range reader.scan(v.ctx, blocks, checkRows, all) {
+	for r, err := range reader.scan(v.ctx, blocks, checkRows, allColumns()) {
 		if err == nil {
 			err = checkRowsOf(r, p.Key, dataset, batch)
 		}
@@ -528,41 +908,125 @@ func checkRowsOf(r rows, part string, dataset uint32, batch string) error {
 }
 
 // compare holds the counted rows against the postings; both are in one order.
-func (v *verifier) compare(s *sorter) error {
-	in, err := s.sorted(v.ctx)
-	if err != nil {
-		return err
+func (v *verifier) compare(s *partitions) error {
+	stop := errors.New("what follows would differ too")
+	next, end := iter.Pull2(v.allPostings())
+	defer end()
+	p, err, some := next()
+	shardName := func(id uint64) string { return v.key(segment.PostingsName(int(id >> (64 - v.info.ShardBits)))) }
+	var counted, r record
+	var key segment.Key
+	// settle holds what was counted of one domain in one dataset against the next entry.
+	settle := func() error {
+		if counted.totals.Rows == 0 {
+			return nil
+		}
+		if !some {
+			v.wrong(v.key("postings"), domainName(key), fmt.Sprintf("an entry in dataset %d", counted.dataset), "none")
+			return stop
+		}
+		if err != nil {
+			return err
+		}
+		if p.Key != key || p.Dataset != counted.dataset {
+			v.wrong(shardName(key.ID), "entries", fmt.Sprintf("%s in dataset %d", domainName(key), counted.dataset), fmt.Sprintf("%s in dataset %d", domainName(p.Key), p.Dataset))
+			return stop
+		}
+		place := fmt.Sprintf("%s in dataset %d", domainName(key), counted.dataset)
+		if counted.totals != p.Totals {
+			v.wrong(shardName(key.ID), place, describeTotals(counted.totals), describeTotals(p.Totals))
+		}
+		if !slices.Equal(counted.tuples, p.Tuples) {
+			v.wrong(shardName(key.ID), place, describeTuples(counted.tuples), describeTuples(p.Tuples))
+		}
+		counted.totals, counted.tuples = segment.Totals{}, counted.tuples[:0]
+		p, err, some = next()
+		return nil
 	}
-	next, err := in.next()
-	if err != nil {
-		return err
-	}
-	var key [entryKey]byte
-	var counted record
-	for shard := range 1 << v.info.ShardBits {
-		name := v.key(segment.PostingsName(shard))
-		for p, err := range v.seg.Postings(v.ctx, shard) {
-			if err != nil {
-				return v.problem(name, err)
-			}
-			putEntryKey(&key, p.Key)
-			counted.totals, counted.tuples = segment.Totals{}, counted.tuples[:0]
-			for next != nil && next.dataset == p.Dataset && bytes.Equal(next.key, key[:]) {
-				counted.totals.Add(next.totals)
-				counted.tuples = append(counted.tuples, next.tuples...)
-				if next, err = in.next(); err != nil {
+	for i := range s.len() {
+		walk := s.each(v.ctx, i, func(values *sortedValues) error {
+			for n := range values.len() {
+				k, val := values.at(n)
+				d := codec.NewDecoder(val, "sorted records", "record")
+				r.read(d, nil)
+				if err := d.Close(); err != nil {
 					return err
 				}
+				if k != key || r.dataset != counted.dataset {
+					if err := settle(); err != nil {
+						return err
+					}
+					key, counted.dataset = k, r.dataset
+				}
+				counted.totals.Add(r.totals)
+				counted.tuples = append(counted.tuples, r.tuples...)
 			}
-			if counted.totals != p.Totals || !slices.Equal(counted.tuples, p.Tuples) {
-				v.wrong(name, fmt.Sprintf("domain %016x/%08x in dataset %d", p.ID, p.Check, p.Dataset),
-					fmt.Sprintf("%+v at %+v", counted.totals, counted.tuples), fmt.Sprintf("%+v at %+v", p.Totals, p.Tuples))
-				return nil // what follows would differ too
+			return v.ctx.Err()
+		})
+		if errors.Is(walk, stop) {
+			return nil
+		}
+		if walk != nil {
+			return v.again(walk)
+		}
+	}
+	switch serr := settle(); {
+	case errors.Is(serr, stop):
+		return nil
+	case serr != nil:
+		return v.again(serr)
+	case some && err != nil:
+		return v.again(err)
+	case some:
+		v.wrong(shardName(p.ID), "entries", "no more: the parts have no further rows", fmt.Sprintf("%s in dataset %d", domainName(p.Key), p.Dataset))
+	}
+	return nil
+}
+
+// again notes a problem that comes up while postings are read a second time, unless the first time told of it.
+func (v *verifier) again(err error) error {
+	if v.partial.postings && errors.Is(err, codec.ErrCorrupt) {
+		return nil
+	}
+	return v.problem(v.key("postings"), err)
+}
+
+// allPostings yields the postings of all shards.
+func (v *verifier) allPostings() iter.Seq2[segment.Posting, error] {
+	return func(yield func(segment.Posting, error) bool) {
+		for shard := range 1 << v.info.ShardBits {
+			for p, err := range v.seg.Postings(v.ctx, shard) {
+				if !yield(p, err) || err != nil {
+					return
+				}
 			}
 		}
 	}
-	if next != nil {
-		v.wrong(v.key("postings"), "entries", fmt.Sprintf("rows of domain %x in dataset %d", next.key, next.dataset), "none")
+}
+
+// describeTotals prints totals for an error.
+func describeTotals(t segment.Totals) string {
+	s := fmt.Sprintf("%d rows", t.Rows)
+	if t.HasSize {
+		s += fmt.Sprintf(" of %d bytes", t.Size)
 	}
-	return nil
+	if t.HasTS {
+		s += fmt.Sprintf(" from %s to %s", printTS(t.FirstTS), printTS(t.LastTS))
+	}
+	return s
+}
+
+func printTS(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// describeTuples prints the first of a list of tuples for an error.
+func describeTuples(tuples []segment.Tuple) string {
+	if len(tuples) == 0 {
+		return "no tuples"
+	}
+	t := tuples[0]
+	s := fmt.Sprintf("%s of row group %d of file %d", rowRange(t), t.RowGroup, t.FileID)
+	if len(tuples) > 1 {
+		s += fmt.Sprintf(" and %d tuples more", len(tuples)-1)
+	}
+	return s
 }

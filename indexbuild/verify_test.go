@@ -169,16 +169,16 @@ func lyingPostings(tb testing.TB, store blob.Store, task *ingest.MergedTask, cha
 	for i := range files {
 		files[i] = uint32(i)
 	}
-	src := &batchSource{ctx: ctx, r: r, files: files}
+	all, err := sourceRecords(&batchSource{r: r, files: files})
+	if err != nil {
+		tb.Fatal(err)
+	}
 	var buf bytes.Buffer
 	w := newBatchWriter(&buf, task.DatasetID, task.Batch)
-	for n := range domains {
-		rec, err := src.next()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		if n == domains/2 {
-			change(int(n), rec)
+	for n := range all {
+		rec := &all[n]
+		if int64(n) == domains/2 {
+			change(n, rec)
 		}
 		if err := w.domain(rec); err != nil {
 			tb.Fatal(err)

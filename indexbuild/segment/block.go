@@ -51,138 +51,230 @@ func presenceOf(n, total int) presence {
 //
 // Bit strings start on a byte. Columns are packed columns, see column.go.
 
-// encode appends the block of entries to out.
-func (w *PostingsWriter) encode(out []byte, entries []Entry) []byte {
-	domains, sizes, times, payloads := 0, 0, 0, 0
-	clear(w.files)
-	w.table = w.table[:0]
+// encode appends the block of the pending entries from lo to hi to out.
+func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
+	c := &w.pending
+	entries := hi - lo
+	ids, checks, flags, files := c.ids[lo:hi], c.checks[lo:hi], c.flags[lo:hi], c.files[lo:hi]
+	domains, sizes, times, inline := 0, 0, 0, 0
+	w.table, w.owners = w.table[:0], w.owners[:0]
+	w.places.next()
 	for i := range entries {
-		e := &entries[i]
-		if i == 0 || e.Key != entries[i-1].Key {
+		if starts(ids, checks, i) {
 			domains++
 		}
-		if e.HasSize {
-			sizes++
-		}
-		if e.HasTS {
-			times++
-		}
-		if !e.Inline {
-			payloads++
-		}
-		if _, ok := w.files[e.First.FileID]; !ok {
-			w.files[e.First.FileID] = e.Dataset
-			w.table = append(w.table, e.First.FileID)
+		f := flags[i]
+		sizes += int(f & entrySize)
+		times += int(f & entryTS / entryTS)
+		inline += int(f & entryInline / entryInline)
+		if w.places.add(files[i], c.datasets[lo+i]) {
+			w.table = append(w.table, files[i])
 		}
 	}
 	slices.Sort(w.table)
-	hasSize, hasTS, hasPayload := presenceOf(sizes, len(entries)), presenceOf(times, len(entries)), presenceOf(payloads, len(entries))
+	hasSize, hasTS, hasPayload := presenceOf(sizes, entries), presenceOf(times, entries), presenceOf(entries-inline, entries)
 
 	out = codec.AppendMagic(out, postingsMagic, postingsVersion)
 	out = codec.AppendUvarint(out, uint64(w.shard))
 	out = codec.AppendUvarint(out, uint64(domains))
-	out = codec.AppendUvarint(out, uint64(len(entries)))
+	out = codec.AppendUvarint(out, uint64(entries))
 	out = codec.AppendUvarint(out, uint64(len(w.table)))
 	out = append(out, byte(hasSize|hasTS<<2|hasPayload<<4))
 
-	out = w.encodeDomains(out, entries, domains)
+	out = w.encodeDomains(out, ids, checks, domains)
 
-	column := func(value func(*Entry) (int64, bool)) {
+	w.ints = w.ints[:0]
+	for i, f := range w.table {
+		w.ints = append(w.ints, int64(f))
+		w.owners = append(w.owners, w.places.replace(f, uint32(i)))
+	}
+	out, w.scratch = appendInts(out, w.ints, w.scratch)
+	w.ints = w.ints[:0]
+	for _, d := range w.owners {
+		w.ints = append(w.ints, int64(d))
+	}
+	out, w.scratch = appendInts(out, w.ints, w.scratch)
+
+	w.ints = w.ints[:0]
+	for _, f := range files {
+		w.ints = append(w.ints, int64(w.places.get(f)))
+	}
+	out, w.scratch = appendInts(out, w.ints, w.scratch)
+	out, w.scratch = appendInts(out, c.rows[lo:hi], w.scratch)
+	if hasSize != none {
+		out = appendFlags(out, hasSize, flags, entrySize, 0)
+		w.ints = pick(w.ints, c.sizes[lo:hi], flags, entrySize, 0)
+		out, w.scratch = appendInts(out, w.ints, w.scratch)
+	}
+	if hasTS != none {
+		out = appendFlags(out, hasTS, flags, entryTS, 0)
+		out = w.encodeTimes(out, flags, c.firstTS[lo:hi], c.lastTS[lo:hi])
+	}
+	out = appendFlags(out, hasPayload, flags, entryInline, entryInline)
+	if hasPayload != all {
 		w.ints = w.ints[:0]
-		for i := range entries {
-			if v, ok := value(&entries[i]); ok {
-				w.ints = append(w.ints, v)
+		for i, g := range c.rowGroups[lo:hi] {
+			if flags[i]&entryInline != 0 {
+				w.ints = append(w.ints, int64(g))
 			}
 		}
 		out, w.scratch = appendInts(out, w.ints, w.scratch)
-	}
-	bitmap := func(p presence, has func(*Entry) bool) {
-		if p != some {
-			return
-		}
-		b := bitWriter{out: out}
-		for i := range entries {
-			v := uint64(0)
-			if has(&entries[i]) {
-				v = 1
-			}
-			b.put(v, 1)
-		}
-		out = b.align()
-	}
-
-	w.ints = w.ints[:0]
-	for _, f := range w.table {
-		w.ints = append(w.ints, int64(f))
-	}
-	out, w.scratch = appendInts(out, w.ints, w.scratch)
-	for i, f := range w.table {
-		w.ints[i] = int64(w.files[f])
-		w.files[f] = uint32(i)
-	}
-	out, w.scratch = appendInts(out, w.ints, w.scratch)
-
-	column(func(e *Entry) (int64, bool) { return int64(w.files[e.First.FileID]), true })
-	column(func(e *Entry) (int64, bool) { return e.Rows, true })
-	if hasSize != none {
-		bitmap(hasSize, func(e *Entry) bool { return e.HasSize })
-		column(func(e *Entry) (int64, bool) { return e.Size, e.HasSize })
-	}
-	if hasTS != none {
-		bitmap(hasTS, func(e *Entry) bool { return e.HasTS })
-		out = w.encodeTimes(out, entries)
-	}
-	bitmap(hasPayload, func(e *Entry) bool { return !e.Inline })
-	if hasPayload != all {
-		column(func(e *Entry) (int64, bool) { return int64(e.First.RowGroup), e.Inline })
-		column(func(e *Entry) (int64, bool) { return e.First.FirstRow, e.Inline })
+		w.ints = pick(w.ints, c.firstRows[lo:hi], flags, entryInline, 0)
+		out, w.scratch = appendInts(out, w.ints, w.scratch)
 	}
 	if hasPayload != none {
-		column(func(e *Entry) (int64, bool) { return e.offset, !e.Inline })
-		column(func(e *Entry) (int64, bool) { return e.length, !e.Inline })
+		w.ints = pick(w.ints, c.offsets[lo:hi], flags, entryInline, entryInline)
+		out, w.scratch = appendInts(out, w.ints, w.scratch)
+		w.ints = pick(w.ints, c.lengths[lo:hi], flags, entryInline, entryInline)
+		out, w.scratch = appendInts(out, w.ints, w.scratch)
 	}
 	return codec.AppendCRC32C(out)
+}
+
+// starts tells whether entry i is its domain's first.
+func starts(ids []uint64, checks []uint32, i int) bool {
+	return i == 0 || ids[i] != ids[i-1] || checks[i] != checks[i-1]
+}
+
+// pick returns the values of those entries whose flag, XORed with invert, is set, in the memory of into.
+func pick(into, values []int64, flags []uint8, flag, invert uint8) []int64 {
+	into = into[:0]
+	for i, v := range values {
+		if (flags[i]^invert)&flag != 0 {
+			into = append(into, v)
+		}
+	}
+	return into
+}
+
+// appendFlags appends a bit for each entry, if some have what p is about: whether its flag, XORed with invert, is set.
+func appendFlags(out []byte, p presence, flags []uint8, flag, invert uint8) []byte {
+	if p != some {
+		return out
+	}
+	b := bitWriter{out: out}
+	for _, f := range flags {
+		v := uint64(0)
+		if (f^invert)&flag != 0 {
+			v = 1
+		}
+		b.put(v, 1)
+	}
+	return b.align()
+}
+
+// densePlaces is how many file ids are found without a map.
+const densePlaces = 1 << 20
+
+// placeTable has a number for each of the files of one block. Most segments have so few files that a slice holds the numbers of
+// all; it is emptied by counting up.
+type placeTable struct {
+	round uint32
+	stamp []uint32 // of each file id: the round in which its value was set
+	value []uint32
+	rest  map[uint32]uint32
+}
+
+// next empties the table.
+func (t *placeTable) next() {
+	if t.round++; t.round == 0 {
+		clear(t.stamp)
+		t.round = 1
+	}
+	clear(t.rest)
+}
+
+// add sets a file's value and tells true if it has none.
+func (t *placeTable) add(file, value uint32) bool {
+	if file < uint32(len(t.stamp)) {
+		if t.stamp[file] == t.round {
+			return false
+		}
+		t.stamp[file], t.value[file] = t.round, value
+		return true
+	}
+	return t.addFar(file, value)
+}
+
+func (t *placeTable) addFar(file, value uint32) bool {
+	if file < densePlaces {
+		n := 1 << bits.Len32(max(file, 1023))
+		t.stamp = append(t.stamp, make([]uint32, n-len(t.stamp))...)
+		t.value = append(t.value, make([]uint32, n-len(t.value))...)
+		return t.add(file, value)
+	}
+	if _, ok := t.rest[file]; ok {
+		return false
+	}
+	if t.rest == nil {
+		t.rest = map[uint32]uint32{}
+	}
+	t.rest[file] = value
+	return true
+}
+
+// get is the value of a file that has one.
+func (t *placeTable) get(file uint32) uint32 {
+	if file < uint32(len(t.value)) {
+		return t.value[file]
+	}
+	return t.rest[file]
+}
+
+// replace changes the value of a file that has one, and returns the one before.
+func (t *placeTable) replace(file, value uint32) uint32 {
+	before := t.get(file)
+	if file < uint32(len(t.value)) {
+		t.value[file] = value
+	} else {
+		t.rest[file] = value
+	}
+	return before
 }
 
 // encodeDomains appends ids, check bits, and which entries are a domain's first. Ids are
 // spread evenly, so that a list of their upper bits by Elias and Fano, searched without
 // decoding it, takes little more than the least there is: log2(range/D)+2 bits an id.
-func (w *PostingsWriter) encodeDomains(out []byte, entries []Entry, domains int) []byte {
-	first := entries[0].ID
+func (w *PostingsWriter) encodeDomains(out []byte, ids []uint64, checks []uint32, domains int) []byte {
+	first := ids[0]
 	out = codec.AppendU64(out, first)
-	lows := lowBits(entries[len(entries)-1].ID-first, domains)
-	high := (entries[len(entries)-1].ID - first) >> lows
+	lows := lowBits(ids[len(ids)-1]-first, domains)
+	high := (ids[len(ids)-1] - first) >> lows
 	out = append(out, byte(lows))
 	out = codec.AppendUvarint(out, high)
 
 	w.scratch = w.scratch[:0]
-	for i := range entries {
-		if i == 0 || entries[i].Key != entries[i-1].Key {
-			w.scratch = append(w.scratch, entries[i].ID-first)
+	for i, id := range ids {
+		if starts(ids, checks, i) {
+			w.scratch = append(w.scratch, id-first)
 		}
 	}
 	out = appendBits(out, w.scratch, lows)
 	b := bitWriter{out: out}
 	prev := uint64(0)
 	for _, v := range w.scratch {
-		for v >>= lows; prev < v; prev++ {
-			b.put(0, 1)
+		v >>= lows
+		for zeros := v - prev; zeros > 0; {
+			n := min(zeros, 64)
+			b.put(0, uint(n))
+			zeros -= n
 		}
+		prev = v
 		b.put(1, 1)
 	}
 	out = b.align()
-	for i := range entries {
-		if i == 0 || entries[i].Key != entries[i-1].Key {
-			out = codec.AppendU32(out, entries[i].Check)
+	for i, check := range checks {
+		if starts(ids, checks, i) {
+			out = codec.AppendU32(out, check)
 		}
 	}
-	if domains == len(entries) {
+	if domains == len(ids) {
 		return out
 	}
 	b = bitWriter{out: out}
-	for i := range entries {
+	for i := range ids {
 		v := uint64(0)
-		if i == 0 || entries[i].Key != entries[i-1].Key {
+		if starts(ids, checks, i) {
 			v = 1
 		}
 		b.put(v, 1)
@@ -198,41 +290,45 @@ func lowBits(span uint64, n int) uint {
 
 // encodeTimes appends first and last ts in multiples of what all have in common: most
 // datasets have seconds or days.
-func (w *PostingsWriter) encodeTimes(out []byte, entries []Entry) []byte {
+func (w *PostingsWriter) encodeTimes(out []byte, flags []uint8, firsts, lasts []int64) []byte {
 	var base int64
 	found := false
-	for i := range entries {
-		if e := &entries[i]; e.HasTS && (!found || e.FirstTS < base) {
-			base, found = e.FirstTS, true
+	for i, first := range firsts {
+		if flags[i]&entryTS != 0 && (!found || first < base) {
+			base, found = first, true
 		}
 	}
 	unit := uint64(0)
-	for i := range entries {
-		if e := &entries[i]; e.HasTS {
-			unit = gcd(unit, uint64(e.FirstTS)-uint64(base))
-			unit = gcd(unit, uint64(e.LastTS)-uint64(e.FirstTS))
+	for i, first := range firsts {
+		if flags[i]&entryTS != 0 {
+			unit = gcd(unit, uint64(first)-uint64(base))
+			unit = gcd(unit, uint64(lasts[i])-uint64(first))
 		}
 	}
 	unit = max(unit, 1)
 	out = codec.AppendVarint(out, base)
 	out = codec.AppendUvarint(out, unit)
 	w.scratch = w.scratch[:0]
-	for i := range entries {
-		if e := &entries[i]; e.HasTS {
-			w.scratch = append(w.scratch, (uint64(e.FirstTS)-uint64(base))/unit)
+	for i, first := range firsts {
+		if flags[i]&entryTS != 0 {
+			w.scratch = append(w.scratch, (uint64(first)-uint64(base))/unit)
 		}
 	}
 	out = appendColumn(out, 0, w.scratch)
 	w.scratch = w.scratch[:0]
-	for i := range entries {
-		if e := &entries[i]; e.HasTS {
-			w.scratch = append(w.scratch, (uint64(e.LastTS)-uint64(e.FirstTS))/unit)
+	for i, first := range firsts {
+		if flags[i]&entryTS != 0 {
+			w.scratch = append(w.scratch, (uint64(lasts[i])-uint64(first))/unit)
 		}
 	}
 	return appendColumn(out, 0, w.scratch)
 }
 
+// gcd is the greatest common divisor. Most often b is a multiple of a.
 func gcd(a, b uint64) uint64 {
+	if a == 1 || a != 0 && b%a == 0 {
+		return a
+	}
 	for b != 0 {
 		a, b = b, a%b
 	}

@@ -33,7 +33,9 @@ type DomainsWriter struct {
 
 // NewDomainsWriter writes to w.
 func NewDomainsWriter(w io.Writer) *DomainsWriter {
-	return &DomainsWriter{fw: codec.NewFrameWriter(w, 0)}
+	d := &DomainsWriter{fw: codec.NewFrameWriter(w, 0)}
+	d.fw.Ahead(framesAhead())
+	return d
 }
 
 // Add writes the next domain; its ordinal is the number of those added before.
@@ -51,6 +53,35 @@ func (w *DomainsWriter) Add(domain []byte) error {
 		return nil
 	}
 	return w.flush()
+}
+
+// AddLines writes the next domains, which have to ascend among themselves: whole lines, whose ends are the ends of text's lines.
+func (w *DomainsWriter) AddLines(text []byte, ends []uint32) error {
+	if len(ends) == 0 {
+		return nil
+	}
+	// A domain's length and place were checked where its order was; a newline inside would move all ordinals.
+	if n := bytes.Count(text, []byte{'\n'}); n != len(ends) || int(ends[len(ends)-1]) != len(text) {
+		return fmt.Errorf("%d bytes of %d lines, announced are %d", len(text), n, len(ends))
+	}
+	if first := text[:ends[0]-1]; bytes.Compare(first, w.last) <= 0 {
+		return fmt.Errorf("domain %q after %q", first, w.last)
+	}
+	w.last = append(w.last[:0], text[bytes.LastIndexByte(text[:len(text)-1], '\n')+1:len(text)-1]...)
+	start := uint32(0)
+	for len(ends) > 0 {
+		n := min(len(ends), linesPerFrame-w.lines)
+		w.frame = append(w.frame, text[start:ends[n-1]]...)
+		start = ends[n-1]
+		ends = ends[n:]
+		w.count += int64(n)
+		if w.lines += n; w.lines == linesPerFrame {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (w *DomainsWriter) flush() error {
@@ -96,11 +127,18 @@ func (s *Segment) Domain(ctx context.Context, ordinal uint32) (string, error) {
 // Domains yields the domains from ordinal from on, in order, and checks count and order of what
 // it passes. An error is the last thing yielded. Frames are not kept in the cache.
 func (s *Segment) Domains(ctx context.Context, from uint32) iter.Seq2[string, error] {
+	return s.DomainsBetween(ctx, from, s.info.Domains)
+}
+
+// DomainsBetween is Domains for the ordinals from from to below to.
+func (s *Segment) DomainsBetween(ctx context.Context, from uint32, to int64) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		last := ""
+		to := min(to, s.info.Domains)
 		first := int(from / linesPerFrame)
 		ordinal := int64(first) * linesPerFrame
-		for frame, err := range s.domains.scan(ctx, first) {
+		end := int((to + linesPerFrame - 1) / linesPerFrame)
+		for frame, err := range s.domains.scan(ctx, first, end) {
 			if err != nil {
 				yield("", err)
 				return
@@ -119,7 +157,7 @@ func (s *Segment) Domains(ctx context.Context, from uint32) iter.Seq2[string, er
 					return
 				}
 				last = domain
-				if ordinal >= int64(from) && !yield(domain, nil) {
+				if ordinal >= int64(from) && (ordinal >= to || !yield(domain, nil)) {
 					return
 				}
 				ordinal++

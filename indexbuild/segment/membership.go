@@ -43,8 +43,10 @@ type MembershipWriter struct {
 	count                  int64
 	shared                 map[uint64][]sharedBitmap
 	sharedCount, sharedLen int
+	small                  map[smallSet]sharedBitmap // those of shared that are small
 	last                   []uint32
 	lastAt                 sharedBitmap
+	bitmap                 *roaring.Bitmap
 	buf                    bytes.Buffer
 }
 
@@ -53,9 +55,15 @@ type sharedBitmap struct {
 	data []byte
 }
 
+// smallSet is a set of few datasets, as most are: it is looked for without a bitmap being made.
+type smallSet struct {
+	n  int
+	of [6]uint32
+}
+
 // NewMembershipWriter keeps its temporary files in dir. Close it, whether it was written or not.
 func NewMembershipWriter(dir string) (*MembershipWriter, error) {
-	w := &MembershipWriter{off: membershipHeader, shared: map[uint64][]sharedBitmap{}}
+	w := &MembershipWriter{off: membershipHeader, shared: map[uint64][]sharedBitmap{}, small: map[smallSet]sharedBitmap{}, bitmap: roaring.New()}
 	var err error
 	if w.bitmaps, err = tempFile(dir, "bitmaps-*.tmp"); err != nil {
 		return nil, err
@@ -115,12 +123,21 @@ func (w *MembershipWriter) Add(datasets []uint32) error {
 }
 
 func (w *MembershipWriter) store(datasets []uint32) (sharedBitmap, error) {
+	set := smallSet{n: len(datasets)}
+	if set.n <= len(set.of) {
+		copy(set.of[:], datasets)
+		if s, ok := w.small[set]; ok {
+			return s, nil
+		}
+	}
 	for i := 1; i < len(datasets); i++ {
 		if datasets[i] <= datasets[i-1] {
 			return sharedBitmap{}, fmt.Errorf("domain %d: dataset %d after %d", w.count, datasets[i], datasets[i-1])
 		}
 	}
-	b := roaring.BitmapOf(datasets...)
+	b := w.bitmap
+	b.Clear()
+	b.AddMany(datasets)
 	b.RunOptimize()
 	w.buf.Reset()
 	if _, err := b.WriteTo(&w.buf); err != nil {
@@ -136,6 +153,9 @@ func (w *MembershipWriter) store(datasets []uint32) (sharedBitmap, error) {
 	s := sharedBitmap{w.off, bytes.Clone(data)}
 	if w.sharedCount < maxSharedBitmaps && w.sharedLen+len(data) <= maxSharedBytes {
 		w.shared[hash] = append(w.shared[hash], s)
+		if set.n <= len(set.of) {
+			w.small[set] = s
+		}
 		w.sharedCount++
 		w.sharedLen += len(data)
 	}
@@ -199,22 +219,36 @@ func openMembership(m *mapped, domains int64) (*membership, error) {
 
 // datasets reads the bitmap of one domain. The bitmap owns its memory.
 func (r *membership) datasets(ordinal uint32) (*roaring.Bitmap, error) {
-	at := r.index + int64(ordinal)*membershipEntry
-	e, err := r.m.bytes(at, membershipEntry)
+	start, length, err := r.place(ordinal)
 	if err != nil {
 		return nil, err
 	}
-	start, length := binary.LittleEndian.Uint64(e), uint64(binary.LittleEndian.Uint32(e[8:]))
-	if index := uint64(r.index); start < membershipHeader || start > index || length < 1 || length > index-start {
-		return nil, codec.Corrupt(r.m.name, "index", at, fmt.Sprintf("a bitmap between %d and %d", membershipHeader, index), fmt.Sprintf("%d bytes at %d", length, start))
+	return r.bitmap(start, length)
+}
+
+// place is where the bitmap of a domain stands.
+func (r *membership) place(ordinal uint32) (start, length int64, err error) {
+	at := r.index + int64(ordinal)*membershipEntry
+	e, err := r.m.bytes(at, membershipEntry)
+	if err != nil {
+		return 0, 0, err
 	}
-	data, err := r.m.bytes(int64(start), int64(length))
+	from, n := binary.LittleEndian.Uint64(e), uint64(binary.LittleEndian.Uint32(e[8:]))
+	if index := uint64(r.index); from < membershipHeader || from > index || n < 1 || n > index-from {
+		return 0, 0, codec.Corrupt(r.m.name, "index", at, fmt.Sprintf("a bitmap between %d and %d", membershipHeader, index), fmt.Sprintf("%d bytes at %d", n, from))
+	}
+	return int64(from), int64(n), nil
+}
+
+// bitmap reads the bitmap at a place.
+func (r *membership) bitmap(start, length int64) (*roaring.Bitmap, error) {
+	data, err := r.m.bytes(start, length)
 	if err != nil {
 		return nil, err
 	}
 	b, err := readBitmap(data)
 	if err != nil {
-		return nil, codec.Corrupt(r.m.name, "bitmaps", int64(start), "a Roaring bitmap", err)
+		return nil, codec.Corrupt(r.m.name, "bitmaps", start, "a Roaring bitmap", err)
 	}
 	return b, nil
 }

@@ -29,7 +29,9 @@ type PartsWriter struct{ fw *codec.FrameWriter }
 
 // NewPartsWriter writes to w.
 func NewPartsWriter(w io.Writer) *PartsWriter {
-	return &PartsWriter{codec.NewFrameWriter(w, partsFence)}
+	p := &PartsWriter{codec.NewFrameWriter(w, partsFence)}
+	p.fw.Ahead(framesAhead())
+	return p
 }
 
 // Add writes the next block. Data is its encoding, b what it decodes to.
@@ -97,7 +99,7 @@ type PartPages struct {
 // Pages yields all page index blocks in order, past the cache. An error is the last thing yielded.
 func (s *Segment) Pages(ctx context.Context) iter.Seq2[PartPages, error] {
 	return func(yield func(PartPages, error) bool) {
-		for f, err := range s.parts.scan(ctx, 0) {
+		for f, err := range s.parts.scan(ctx, 0, s.parts.Len()) {
 			if err != nil {
 				yield(PartPages{}, err)
 				return

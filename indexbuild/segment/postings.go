@@ -6,8 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"iter"
 	"math"
+	"runtime"
 	"slices"
 
 	"github.com/urlake/urlake/indexbuild/mph"
@@ -128,75 +128,96 @@ type Entry struct {
 func shardOf(id uint64, shardBits int) int { return int(id >> (64 - shardBits)) } // >>64 is 0
 
 // PostingsWriter writes the two files of one shard. Entries have to come in the order of
-// (domain_id, check bits, dataset_id). It is for one goroutine; output depends on nothing but
-// the calls.
+// (domain_id, check bits, dataset_id). It is for one goroutine, but compresses with several; output depends on nothing but
+// the entries.
 type PostingsWriter struct {
 	idx, dat  *codec.FrameWriter
 	shard     int
 	shardBits int
 
-	pending []Entry // not in a block yet
+	pending Entries // not in a block yet
+	seen    int     // those of them that may go into the next block
 	guess   int     // entries that fill a block
 	buf     []byte
 	payload []byte // whole payloads, not in a frame yet
-	last    Entry
-	any     bool
+	last    Key
+	dataset uint32 // of the last entry
 	entries int64
 	inline  int64
+	one     Entries
 
 	// Scratch memory of encode.
-	files   map[uint32]uint32
+	places  placeTable
 	table   []uint32
+	owners  []uint32
 	ints    []int64
 	scratch []uint64
 }
 
 // NewPostingsWriter writes shard number shard of 1<<shardBits to idx and dat.
 func NewPostingsWriter(idx, dat io.Writer, shard, shardBits int) *PostingsWriter {
-	return &PostingsWriter{
+	w := &PostingsWriter{
 		idx: codec.NewFrameWriter(idx, postingsFence), dat: codec.NewFrameWriter(dat, 0),
-		shard: shard, shardBits: shardBits, guess: 1000, files: map[uint32]uint32{},
+		shard: shard, shardBits: shardBits, guess: 1000,
 	}
+	w.idx.Ahead(framesAhead())
+	w.dat.Ahead(framesAhead())
+	return w
 }
+
+// framesAhead is how many frames of a file are compressed at once: two for each processor, so that none waits for the
+// goroutine that makes them.
+func framesAhead() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // Add writes one entry. Of e it takes Key, Dataset and Totals. The tuples have to ascend by
 // (file_id, row_group) and their rows to sum up to e.Rows; they are not kept.
 func (w *PostingsWriter) Add(e Entry, tuples []Tuple) error {
-	bad := func(format string, args ...any) error {
-		args = append([]any{e.ID, e.Check, e.Dataset}, args...)
-		return fmt.Errorf("postings of domain %016x/%08x in dataset %d: "+format, args...)
+	w.one.Reset()
+	if err := w.one.Add(e.Key, e.Dataset, e.Totals, tuples); err != nil {
+		return err
 	}
-	if w.any {
-		c := CompareKeys(w.last.Key, e.Key)
-		if c > 0 || c == 0 && w.last.Dataset >= e.Dataset {
-			return bad("after %016x/%08x in dataset %d", w.last.ID, w.last.Check, w.last.Dataset)
+	return w.AddAll(&w.one)
+}
+
+// AddAll writes the entries of c. They are not kept.
+func (w *PostingsWriter) AddAll(c *Entries) error {
+	if err := w.checkOrder(c); err != nil {
+		return err
+	}
+	payload := c.payloads
+	for i, n := range c.lengths {
+		if n == 0 {
+			continue
 		}
-	}
-	if got := shardOf(e.ID, w.shardBits); got != w.shard {
-		return bad("belongs to shard %d, not %d", got, w.shard)
-	}
-	if err := e.Totals.Validate(); err != nil {
-		return bad("%w", err)
-	}
-	if err := checkTuples(tuples, e.Rows); err != nil {
-		return bad("%w", err)
-	}
-	e.First, e.Inline, e.offset, e.length = tuples[0], len(tuples) == 1, 0, 0
-	if !e.Inline {
 		var err error
-		if e.offset, e.length, err = w.addPayload(tuples); err != nil {
-			return bad("%w", err)
+		if c.offsets[i], err = w.addPayload(payload[:n]); err != nil {
+			return entryError(c.key(i), c.datasets[i], err)
 		}
-	} else {
-		w.inline++
+		payload = payload[n:]
 	}
-	w.last, w.any = e, true
-	w.entries++
-	w.pending = append(w.pending, e)
-	if len(w.pending) < w.guess {
-		return nil
-	}
+	w.entries += int64(c.Len())
+	w.inline += c.inline
+	w.pending.add(c)
 	return w.cut(false)
+}
+
+// checkOrder holds the entries of c against each other, those before and the shard.
+func (w *PostingsWriter) checkOrder(c *Entries) error {
+	last, dataset, some := w.last, w.dataset, w.entries > 0
+	for i := range c.ids {
+		k := c.key(i)
+		if some {
+			if order := CompareKeys(last, k); order > 0 || order == 0 && dataset >= c.datasets[i] {
+				return entryError(k, c.datasets[i], fmt.Errorf("after %016x/%08x in dataset %d", last.ID, last.Check, dataset))
+			}
+		}
+		if got := shardOf(k.ID, w.shardBits); got != w.shard {
+			return entryError(k, c.datasets[i], fmt.Errorf("belongs to shard %d, not %d", got, w.shard))
+		}
+		last, dataset, some = k, c.datasets[i], true
+	}
+	w.last, w.dataset = last, dataset
+	return nil
 }
 
 func checkTuples(tuples []Tuple, rows int64) error {
@@ -219,31 +240,20 @@ func checkTuples(tuples []Tuple, rows int64) error {
 	return nil
 }
 
-// addPayload appends a payload to postings.dat. A frame holds whole payloads, and one larger
+// addPayload appends a payload to postings.dat and returns its place. A frame holds whole payloads, and one larger
 // than a frame has its own.
-func (w *PostingsWriter) addPayload(tuples []Tuple) (offset, length int64, err error) {
-	start := len(w.payload)
-	w.payload = AppendTuples(w.payload, tuples)
-	n := len(w.payload) - start
-	if n > codec.MaxFrame-4 {
-		return 0, 0, fmt.Errorf("%d tuples take %d bytes, a frame holds %d", len(tuples), n, codec.MaxFrame-4)
-	}
-	if start > 0 && len(w.payload) > BlockBytes-4 {
-		rest := slices.Clone(w.payload[start:])
-		w.payload = w.payload[:start]
+func (w *PostingsWriter) addPayload(packed []byte) (offset int64, err error) {
+	if len(w.payload) > 0 && len(w.payload)+len(packed) > BlockBytes-4 {
 		if err := w.flushPayloads(); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
-		w.payload = append(w.payload, rest...)
-		start = 0
 	}
-	offset = w.dat.RawBytes() + int64(start)
+	offset = w.dat.RawBytes() + int64(len(w.payload))
+	w.payload = append(w.payload, packed...)
 	if len(w.payload) >= BlockBytes-4 {
-		if err := w.flushPayloads(); err != nil {
-			return 0, 0, err
-		}
+		err = w.flushPayloads()
 	}
-	return offset, int64(n), nil
+	return offset, err
 }
 
 func (w *PostingsWriter) flushPayloads() error {
@@ -321,37 +331,44 @@ func ReadTuples(d *codec.Decoder, tuples []Tuple, rows int64) []Tuple {
 }
 
 // cut makes blocks of the pending entries: all of them when final, else as long as they are
-// known to fill one.
+// known to fill one. An entry may go into a block once as many are there as the guess says, so that blocks are the
+// same whether entries come one by one or many at once.
 func (w *PostingsWriter) cut(final bool) error {
-	for len(w.pending) > 0 {
-		n, err := w.fill(final)
-		if n == 0 || err != nil {
-			return err
+	done := 0
+	for {
+		have := w.pending.Len() - done
+		if w.seen = max(w.seen, min(w.guess, have)); final {
+			w.seen = have
 		}
-		w.pending = w.pending[:copy(w.pending, w.pending[n:])]
-		if !final && len(w.pending) < w.guess {
+		if w.seen == 0 || !final && w.seen < w.guess {
+			w.pending.drop(done)
 			return nil
 		}
+		n, err := w.fill(done, final)
+		if err != nil {
+			return err
+		}
+		done += n
+		w.seen -= n
 	}
-	return nil
 }
 
-// fill writes one block of the first pending entries and returns their number; 0 if there are
+// fill writes one block of the first entries from start on and returns their number; 0 if there are
 // too few and more may come.
-func (w *PostingsWriter) fill(final bool) (int, error) {
-	fits, tooMany := 0, min(len(w.pending), maxBlockEntries)+1
+func (w *PostingsWriter) fill(start int, final bool) (int, error) {
+	fits, tooMany := 0, min(w.seen, maxBlockEntries)+1
 	n := min(w.guess, tooMany-1)
 	for {
-		w.buf = w.encode(w.buf[:0], w.pending[:n])
+		w.buf = w.encode(w.buf[:0], start, start+n)
 		size := len(w.buf)
 		// Aim between full enough and full.
 		aim := n * BlockBytes * (100 + blockFill) / (200 * size)
 		switch {
 		case size > BlockBytes:
 			tooMany = n
-		case size >= BlockBytes*blockFill/100 || n == tooMany-1 && (final || tooMany <= len(w.pending)):
+		case size >= BlockBytes*blockFill/100 || n == tooMany-1 && (final || tooMany <= w.seen):
 			w.guess = max(n, 1)
-			return n, w.writeBlock(n)
+			return n, w.writeBlock(start)
 		case n == tooMany-1:
 			w.guess = max(aim, n+1)
 			return 0, nil
@@ -363,18 +380,17 @@ func (w *PostingsWriter) fill(final bool) (int, error) {
 			if fits == 0 {
 				return 0, fmt.Errorf("one entry takes %d bytes, a block has %d", size, BlockBytes)
 			}
-			w.buf = w.encode(w.buf[:0], w.pending[:fits])
+			w.buf = w.encode(w.buf[:0], start, start+fits)
 			w.guess = fits
-			return fits, w.writeBlock(fits)
+			return fits, w.writeBlock(start)
 		}
 		n = min(max(aim, fits+1), tooMany-1)
 	}
 }
 
-func (w *PostingsWriter) writeBlock(n int) error {
+func (w *PostingsWriter) writeBlock(start int) error {
 	var fence [postingsFence]byte
-	e := &w.pending[0]
-	putFence(&fence, e.Key, e.Dataset)
+	putFence(&fence, w.pending.key(start), w.pending.datasets[start])
 	_, _, err := w.idx.Frame(fence[:], w.buf)
 	return err
 }
@@ -499,19 +515,21 @@ func (s *Segment) Tuples(ctx context.Context, e Entry) ([]Tuple, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.payload(h, e, i, within, data)
+	return s.payload(h, &e, i, within, data, nil)
 }
 
-// payload decodes and checks the payload of e, which is in frame i of postings.dat.
-func (s *Segment) payload(h *shard, e Entry, i, within int, data []byte) ([]Tuple, error) {
+// payload decodes and checks the payload of e, which is in frame i of postings.dat, and appends its tuples to out.
+func (s *Segment) payload(h *shard, e *Entry, i, within int, data []byte, out []Tuple) ([]Tuple, error) {
 	if e.length > int64(len(data)-within) {
 		return nil, codec.Corrupt(h.dat.key, frameSection(i), -1, fmt.Sprintf("%d bytes from %d", e.length, within), fmt.Sprintf("a frame of %d", len(data)))
 	}
 	d := codec.NewDecoder(data[within:within+int(e.length)], h.dat.key, frameSection(i))
-	tuples := ReadTuples(d, nil, e.Rows)
+	before := len(out)
+	out = ReadTuples(d, out, e.Rows)
 	if err := d.Close(); err != nil {
 		return nil, err
 	}
+	tuples := out[before:]
 	if len(tuples) < 2 {
 		return nil, codec.Corrupt(h.dat.key, frameSection(i), -1, "two tuples or more in a payload", len(tuples))
 	}
@@ -523,82 +541,5 @@ func (s *Segment) payload(h *shard, e Entry, i, within int, data []byte) ([]Tupl
 			return nil, codec.Corrupt(h.dat.key, frameSection(i), -1, fmt.Sprintf("files of dataset %d", e.Dataset), fmt.Sprintf("file %d", t.FileID))
 		}
 	}
-	return tuples, nil
-}
-
-// Posting is an entry with all its tuples.
-type Posting struct {
-	Entry
-	Tuples []Tuple
-}
-
-// Postings yields all entries of a shard in order with their tuples, and checks that order
-// across frames and that payloads follow each other without a gap. An error is the last thing
-// yielded. It reads both files once, past the cache.
-func (s *Segment) Postings(ctx context.Context, number int) iter.Seq2[Posting, error] {
-	return func(yield func(Posting, error) bool) {
-		h := &s.shards[number]
-		next, stop := iter.Pull2(h.dat.scan(ctx, 0))
-		defer stop()
-		var frame []byte // of postings.dat, its number, and how much of it was pointed to
-		index, end := -1, 0
-		var last Entry
-		for f, err := range h.idx.scan(ctx, 0) {
-			if err != nil {
-				yield(Posting{}, err)
-				return
-			}
-			b, err := h.block(f.number, f.data)
-			if err != nil {
-				yield(Posting{}, err)
-				return
-			}
-			domain := -1
-			ids := b.idCursor()
-			var k Key
-			for i := range b.entries {
-				if b.starts == nil || b.starts.has(i) {
-					domain++
-					k = Key{ID: ids.next(), Check: b.checkBits(domain)}
-				}
-				p := Posting{Entry: b.entry(i, k)}
-				if c := CompareKeys(last.Key, k); i == 0 && f.number > 0 && (c > 0 || c == 0 && last.Dataset >= p.Dataset) {
-					yield(Posting{}, b.corrupt("entries after those of the frame before", fmt.Sprintf("%016x/%08x in dataset %d", k.ID, k.Check, p.Dataset)))
-					return
-				}
-				last = p.Entry
-				if p.Inline {
-					p.Tuples = []Tuple{p.First}
-				} else {
-					at, within := h.dat.FrameAt(p.offset)
-					if at == index+1 && end == len(frame) {
-						d, err, ok := next()
-						if err == nil && ok {
-							frame, err = codec.CheckCRC32C(d.data, h.dat.key, d.section())
-						}
-						if err != nil {
-							yield(Posting{}, err)
-							return
-						}
-						index, end = at, 0
-					}
-					if at != index || within != end {
-						yield(Posting{}, b.corrupt(fmt.Sprintf("a payload at %d of frame %d", end, index), p.offset))
-						return
-					}
-					if p.Tuples, err = s.payload(h, p.Entry, index, end, frame); err != nil {
-						yield(Posting{}, err)
-						return
-					}
-					end += int(p.length)
-				}
-				if !yield(p, nil) {
-					return
-				}
-			}
-		}
-		if end != len(frame) || index != h.dat.Len()-1 {
-			yield(Posting{}, codec.Corrupt(h.dat.key, "frames", -1, "payloads that entries point to", "more"))
-		}
-	}
+	return out, nil
 }

@@ -29,6 +29,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/cespare/xxhash/v2"
 	"golang.org/x/sync/errgroup"
@@ -626,17 +627,11 @@ func (s scanned) section() string { return frameSection(s.number) }
 
 func frameSection(i int) string { return fmt.Sprintf("frame %d", i) }
 
-// scan reads all frames from first on in large reads, past the cache. An error is the last thing yielded.
-func (f *frames) scan(ctx context.Context, first int) iter.Seq2[scanned, error] {
+// scan reads the frames from first to below end in large reads, past the cache. An error is the last thing yielded.
+func (f *frames) scan(ctx context.Context, first, end int) iter.Seq2[scanned, error] {
 	return func(yield func(scanned, error) bool) {
-		for lo := first; lo < f.Len(); {
-			hi := lo + 1
-			for hi < f.Len() {
-				if _, n := f.Place(lo, hi+1); n > scanBytes {
-					break
-				}
-				hi++
-			}
+		for lo := first; lo < end; {
+			hi := f.reach(lo, end)
 			data, err := f.Read(ctx, f.read, lo, hi)
 			if err != nil {
 				yield(scanned{}, err)
@@ -652,11 +647,25 @@ func (f *frames) scan(ctx context.Context, first int) iter.Seq2[scanned, error] 
 	}
 }
 
-// Writer writes the files of one segment.
+// reach is the end of the frames from lo on that a scan reads at once, at most end.
+func (f *frames) reach(lo, end int) int {
+	hi := lo + 1
+	for hi < end {
+		if _, n := f.Place(lo, hi+1); n > scanBytes {
+			break
+		}
+		hi++
+	}
+	return hi
+}
+
+// Writer writes the files of one segment. Several may be written at once, each by one goroutine.
 type Writer struct {
 	ctx   context.Context
 	store blob.Store
 	id    string
+
+	mu    sync.Mutex
 	files []File
 }
 
@@ -707,6 +716,8 @@ func (f *FileWriter) finish(file File) error {
 	if got.Size != file.Bytes {
 		return fmt.Errorf("write %s: %d bytes arrived of %d", got.Key, got.Size, file.Bytes)
 	}
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
 	f.w.files = append(f.w.files, file)
 	return nil
 }

@@ -1,0 +1,329 @@
+package indexbuild
+
+import (
+	"context"
+	"encoding/binary"
+	"math/bits"
+	"slices"
+	"sync"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+)
+
+const (
+	// partitionBytes is about what a partition holds: it is sorted in a core's cache.
+	partitionBytes = 512 << 10
+
+	// maxPartitionBits allows 4,096 partitions of about 20 MB for a lake of a billion entries.
+	maxPartitionBits = 12
+
+	// partitionChunk is the unit in which partitions grow.
+	partitionChunk = 16 << 10
+
+	// splitBits is into how many partitions one is split that does not fit in memory.
+	splitBits = 8
+
+	// keyBits is how many bits of a key there are to part records by.
+	keyBits = 96
+
+	// partitionHeader stands before a record: u64 domain_id, u32 check bits, u32 length.
+	partitionHeader = 16
+)
+
+// partitions sort values by key in bounded memory: they are parted by the first bits of their keys, which are evenly
+// spread, and each partition is sorted when it is asked for. Values with equal keys stay in the order in which they were
+// added. What comes out does not depend on the memory.
+type partitions struct {
+	dir     string
+	memory  int
+	limit   int64 // of what is sorted at once
+	skip    uint  // first bits of all keys that are the same
+	bits    uint
+	parts   []partition
+	used    int
+	free    [][]byte
+	spool   *spool
+	scratch []byte
+}
+
+type partition struct {
+	chunks  [][]byte
+	extents []extent // of what was added before chunks
+	bytes   int64
+}
+
+// newPartitions keeps up to memory bytes before it writes them to a file in dir. It makes partitions for about size bytes, at
+// least 1<<atLeast of them.
+func newPartitions(dir string, memory int, size int64, atLeast int) *partitions {
+	n := bits.Len64(uint64(max(size-1, 0)) / partitionBytes)
+	return partitionsAt(dir, memory, 0, uint(min(max(n, atLeast), maxPartitionBits)))
+}
+
+func partitionsAt(dir string, memory int, skip, n uint) *partitions {
+	return &partitions{dir: dir, memory: memory, limit: int64(max(memory/16, partitionBytes)), skip: skip, bits: n, parts: make([]partition, 1<<n)}
+}
+
+func (p *partitions) close() {
+	if p != nil {
+		p.spool.close()
+	}
+}
+
+// len is the number of partitions.
+func (p *partitions) len() int { return len(p.parts) }
+
+// place is the partition of a key.
+func (p *partitions) place(k segment.Key) int {
+	var w uint64
+	if p.skip < 64 {
+		w = k.ID<<p.skip | uint64(k.Check)<<32>>(64-p.skip)
+	} else {
+		w = uint64(k.Check) << (p.skip - 32)
+	}
+	return int(w >> (64 - p.bits)) // >>64 is 0
+}
+
+// add adds a value. It is for one goroutine.
+func (p *partitions) add(k segment.Key, val []byte) error {
+	part := &p.parts[p.place(k)]
+	size := partitionHeader + len(val)
+	n := len(part.chunks) - 1
+	if n < 0 || cap(part.chunks[n])-len(part.chunks[n]) < size {
+		if err := p.grow(part, size); err != nil {
+			return err
+		}
+		n = len(part.chunks) - 1
+	}
+	c := part.chunks[n]
+	c = binary.LittleEndian.AppendUint64(c, k.ID)
+	c = binary.LittleEndian.AppendUint32(c, k.Check)
+	c = binary.LittleEndian.AppendUint32(c, uint32(len(val)))
+	part.chunks[n] = append(c, val...)
+	part.bytes += int64(size)
+	return nil
+}
+
+// grow gives a partition another chunk, after all were written to the file if they fill the memory.
+func (p *partitions) grow(part *partition, size int) error {
+	if p.used >= p.memory {
+		if err := p.spill(); err != nil {
+			return err
+		}
+	}
+	var c []byte
+	switch n := len(p.free); {
+	case size > partitionChunk:
+		c = make([]byte, 0, size)
+	case n > 0:
+		c, p.free = p.free[n-1], p.free[:n-1]
+	default:
+		// A small sort does without large chunks: the next ones are as large as all before.
+		c = make([]byte, 0, max(size, min(partitionChunk, max(512, 2*int(part.bytes)))))
+	}
+	p.used += cap(c)
+	part.chunks = append(part.chunks, c)
+	return nil
+}
+
+// spill writes all chunks to the file.
+func (p *partitions) spill() error {
+	if p.spool == nil {
+		var err error
+		if p.spool, err = newSpool(p.dir); err != nil {
+			return err
+		}
+	}
+	for i := range p.parts {
+		part := &p.parts[i]
+		if len(part.chunks) == 0 {
+			continue
+		}
+		p.scratch = p.scratch[:0]
+		for _, c := range part.chunks {
+			p.scratch = append(p.scratch, c...)
+			if cap(c) == partitionChunk {
+				p.free = append(p.free, c[:0])
+			}
+		}
+		part.chunks = part.chunks[:0]
+		e, err := p.spool.write(p.scratch)
+		if err != nil {
+			return err
+		}
+		part.extents = append(part.extents, e)
+	}
+	p.used = 0
+	return nil
+}
+
+// sortedValues is what a partition holds, or a part of it, in order.
+type sortedValues struct {
+	chunks [][]byte
+	refs   []valueRef
+	spare  []valueRef
+	ends   []uint32
+	loaded []byte
+}
+
+// valueRef is the place of a record.
+type valueRef struct {
+	id         uint64
+	chunk, off uint32
+}
+
+// sorts keeps the memory of partitions that were sorted.
+var sorts = sync.Pool{New: func() any { return new(sortedValues) }}
+
+func (v *sortedValues) len() int { return len(v.refs) }
+
+// at returns value i and its key.
+func (v *sortedValues) at(i int) (segment.Key, []byte) {
+	r := v.refs[i]
+	c := v.chunks[r.chunk][r.off:]
+	n := binary.LittleEndian.Uint32(c[12:])
+	return segment.Key{ID: r.id, Check: binary.LittleEndian.Uint32(c[8:])}, c[partitionHeader : partitionHeader+n]
+}
+
+// each hands over the values of partition i in their order, all at once or, where they do not fit in memory, many at a time.
+// Nothing may be added any more, and each partition is asked for once; several may be at the same time. What is handed over is
+// valid during the call.
+func (p *partitions) each(ctx context.Context, i int, yield func(*sortedValues) error) error {
+	part := &p.parts[i]
+	if part.bytes == 0 {
+		return nil
+	}
+	if part.bytes > p.limit && p.skip+p.bits < keyBits {
+		return p.split(ctx, part, yield)
+	}
+	v := sorts.Get().(*sortedValues)
+	defer sorts.Put(v)
+	v.chunks, v.refs = v.chunks[:0], v.refs[:0]
+	if len(part.extents) > 0 {
+		v.loaded = v.loaded[:0]
+		for _, e := range part.extents {
+			start := len(v.loaded)
+			b, err := p.spool.read(e, v.loaded[start:start])
+			if err != nil {
+				return err
+			}
+			if start == 0 {
+				v.loaded = b
+			} else {
+				v.loaded = append(v.loaded[:start], b...)
+			}
+		}
+		v.chunks = append(v.chunks, v.loaded)
+	}
+	v.chunks = append(v.chunks, part.chunks...)
+	part.chunks, part.extents = nil, nil
+	for n, c := range v.chunks {
+		for off := 0; off < len(c); {
+			v.refs = append(v.refs, valueRef{binary.LittleEndian.Uint64(c[off:]), uint32(n), uint32(off)})
+			off += partitionHeader + int(binary.LittleEndian.Uint32(c[off+12:]))
+		}
+	}
+	v.sort(p.skip + p.bits)
+	if err := yield(v); err != nil {
+		return err
+	}
+	if cap(v.loaded) > 16*partitionBytes {
+		v.loaded = nil
+	}
+	clear(v.chunks)
+	return nil
+}
+
+// sort sorts the refs, whose ids have the first skip bits in common. Ids are evenly spread: after one distribution by the next
+// bits hardly any is out of its place.
+func (v *sortedValues) sort(skip uint) {
+	if len(v.refs) < 2 {
+		return
+	}
+	width := uint(min(bits.Len(uint(len(v.refs))), 16))
+	if skip < 64 {
+		at := func(r valueRef) uint64 { return r.id << skip >> (64 - width) }
+		v.ends = slices.Grow(v.ends[:0], 1<<width+1)[:1<<width+1]
+		clear(v.ends)
+		ends := v.ends
+		for _, r := range v.refs {
+			ends[at(r)+1]++
+		}
+		for i := 1; i <= 1<<width; i++ {
+			ends[i] += ends[i-1]
+		}
+		v.spare = slices.Grow(v.spare[:0], len(v.refs))[:len(v.refs)]
+		for _, r := range v.refs {
+			i := at(r)
+			v.spare[ends[i]] = r
+			ends[i]++
+		}
+		v.refs, v.spare = v.spare, v.refs
+	}
+	const far = 64
+	for i := 1; i < len(v.refs); i++ {
+		r := v.refs[i]
+		j := i
+		for ; j > 0 && v.less(r, v.refs[j-1]); j-- {
+			if i-j == far {
+				// Somebody made these ids.
+				v.refs[j] = r
+				slices.SortStableFunc(v.refs, v.compare)
+				return
+			}
+			v.refs[j] = v.refs[j-1]
+		}
+		v.refs[j] = r
+	}
+}
+
+func (v *sortedValues) less(a, b valueRef) bool {
+	if a.id != b.id {
+		return a.id < b.id
+	}
+	return v.compare(a, b) < 0
+}
+
+func (v *sortedValues) compare(a, b valueRef) int {
+	check := func(r valueRef) uint32 { return binary.LittleEndian.Uint32(v.chunks[r.chunk][r.off+8:]) }
+	return segment.CompareKeys(segment.Key{ID: a.id, Check: check(a)}, segment.Key{ID: b.id, Check: check(b)})
+}
+
+// split parts a partition further and goes over the parts.
+func (p *partitions) split(ctx context.Context, part *partition, yield func(*sortedValues) error) error {
+	sub := partitionsAt(p.dir, p.memory, p.skip+p.bits, min(splitBits, keyBits-p.skip-p.bits))
+	sub.limit = p.limit
+	defer sub.close()
+	addAll := func(c []byte) error {
+		for off := 0; off < len(c); {
+			n := int(binary.LittleEndian.Uint32(c[off+12:]))
+			k := segment.Key{ID: binary.LittleEndian.Uint64(c[off:]), Check: binary.LittleEndian.Uint32(c[off+8:])}
+			if err := sub.add(k, c[off+partitionHeader:off+partitionHeader+n]); err != nil {
+				return err
+			}
+			off += partitionHeader + n
+		}
+		return ctx.Err()
+	}
+	var buf []byte
+	for _, e := range part.extents {
+		var err error
+		if buf, err = p.spool.read(e, buf); err != nil {
+			return err
+		}
+		if err := addAll(buf); err != nil {
+			return err
+		}
+	}
+	for _, c := range part.chunks {
+		if err := addAll(c); err != nil {
+			return err
+		}
+	}
+	part.chunks, part.extents = nil, nil
+	for i := range sub.parts {
+		if err := sub.each(ctx, i, yield); err != nil {
+			return err
+		}
+	}
+	return nil
+}

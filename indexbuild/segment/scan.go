@@ -1,0 +1,299 @@
+package segment
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"runtime/debug"
+	"slices"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// Posting is an entry with all its tuples.
+type Posting struct {
+	Entry
+	Tuples []Tuple
+}
+
+// PostingsRun is what neighbouring frames of a shard hold. Its memory serves for the next run.
+type PostingsRun struct {
+	Entries []Entry
+	tuples  []Tuple
+	ends    []int // of each entry's tuples
+
+	payloads [2]int64 // the range of the decompressed postings.dat that entries point to
+	fileIDs  []uint32
+	datasets []uint32
+}
+
+// Tuples are those of entry i.
+func (r *PostingsRun) Tuples(i int) []Tuple {
+	from := 0
+	if i > 0 {
+		from = r.ends[i-1]
+	}
+	return r.tuples[from:r.ends[i]]
+}
+
+// PostingsEnd is where a run of postings ends: what the next one has to follow. The zero value is a shard's start.
+type PostingsEnd struct {
+	some    bool
+	key     Key
+	dataset uint32
+	payload int64
+}
+
+// PostingsRuns are ranges of frames of a shard's postings.idx, each of a megabyte or one frame: what ReadPostings is to read
+// at once.
+func (s *Segment) PostingsRuns(shard int) [][2]int {
+	idx := s.shards[shard].idx
+	var runs [][2]int
+	for lo := 0; lo < idx.Len(); {
+		hi := idx.reach(lo, idx.Len())
+		runs = append(runs, [2]int{lo, hi})
+		lo = hi
+	}
+	return runs
+}
+
+// ReadPostings reads the frames [lo, hi) of a shard's postings.idx, and what they point to in postings.dat, past the cache. It
+// checks everything but what depends on other frames: see Follow.
+func (s *Segment) ReadPostings(ctx context.Context, shard, lo, hi int, r *PostingsRun) error {
+	h := &s.shards[shard]
+	r.Entries, r.tuples, r.ends = r.Entries[:0], r.tuples[:0], r.ends[:0]
+	r.payloads = [2]int64{-1, -1}
+	data, err := h.idx.Read(ctx, h.idx.read, lo, hi)
+	if err != nil {
+		return err
+	}
+	for i, d := range data {
+		b, err := h.block(lo+i, d)
+		if err != nil {
+			return err
+		}
+		n := len(r.Entries)
+		b.appendEntries(r)
+		if n == 0 {
+			continue
+		}
+		if last, first := &r.Entries[n-1], &r.Entries[n]; !entriesAscend(last.Key, last.Dataset, first) {
+			return b.corrupt("entries after those of the frame before", fmt.Sprintf("%016x/%08x in dataset %d", first.ID, first.Check, first.Dataset))
+		}
+	}
+	return s.readPayloads(ctx, h, lo, r)
+}
+
+func entriesAscend(k Key, dataset uint32, next *Entry) bool {
+	c := CompareKeys(k, next.Key)
+	return c < 0 || c == 0 && dataset < next.Dataset
+}
+
+// readPayloads fills in the tuples. Payloads have to follow each other without a gap.
+func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *PostingsRun) error {
+	from, to := int64(-1), int64(-1)
+	for i := range r.Entries {
+		if e := &r.Entries[i]; !e.Inline {
+			if from < 0 {
+				from = e.offset
+			}
+			to = e.offset + e.length - 1
+		}
+	}
+	first, last := -1, -2
+	if from >= 0 {
+		// Blocks were checked to point into the file.
+		first, _ = h.dat.FrameAt(from)
+		last, _ = h.dat.FrameAt(to)
+	}
+	next, stop := iter.Pull2(h.dat.scan(ctx, first, last+1))
+	defer stop()
+	var frame []byte // of postings.dat, its number, and how much of it was pointed to
+	index, end := first-1, 0
+	for i := range r.Entries {
+		e := &r.Entries[i]
+		if e.Inline {
+			r.tuples = append(r.tuples, e.First)
+			r.ends = append(r.ends, len(r.tuples))
+			continue
+		}
+		at, within := h.dat.FrameAt(e.offset)
+		if at == index+1 && end == len(frame) {
+			d, err, ok := next()
+			if err == nil && ok {
+				frame, err = codec.CheckCRC32C(d.data, h.dat.key, d.section())
+			}
+			if err != nil {
+				return err
+			}
+			if index < first {
+				end = within // where the run before ended: see Follow
+			} else {
+				end = 0
+			}
+			index = at
+		}
+		if at != index || within != end {
+			return codec.Corrupt(h.idx.key, fmt.Sprintf("frames from %d on", lo), -1, fmt.Sprintf("a payload at %d of frame %d", end, index), e.offset)
+		}
+		var err error
+		if r.tuples, err = s.payload(h, e, index, end, frame, r.tuples); err != nil {
+			return err
+		}
+		r.ends = append(r.ends, len(r.tuples))
+		end += int(e.length)
+	}
+	if from >= 0 {
+		r.payloads = [2]int64{from, to + 1}
+		if end == len(frame) {
+			r.payloads[1] += 4 // the frame's CRC
+		}
+	}
+	return nil
+}
+
+// Follow checks that a run follows what ended at end, and makes end where the run ends.
+func (s *Segment) Follow(shard int, r *PostingsRun, end *PostingsEnd) error {
+	if len(r.Entries) == 0 {
+		return nil
+	}
+	h := &s.shards[shard]
+	first, last := &r.Entries[0], &r.Entries[len(r.Entries)-1]
+	if end.some && !entriesAscend(end.key, end.dataset, first) {
+		return codec.Corrupt(h.idx.key, "frames", -1, fmt.Sprintf("an entry after %016x/%08x in dataset %d", end.key.ID, end.key.Check, end.dataset),
+			fmt.Sprintf("%016x/%08x in dataset %d", first.ID, first.Check, first.Dataset))
+	}
+	if r.payloads[0] >= 0 && r.payloads[0] != end.payload {
+		return codec.Corrupt(h.idx.key, "frames", -1, fmt.Sprintf("a payload at %d", end.payload), r.payloads[0])
+	}
+	payload := end.payload
+	if r.payloads[0] >= 0 {
+		payload = r.payloads[1]
+	}
+	*end = PostingsEnd{true, last.Key, last.Dataset, payload}
+	return nil
+}
+
+// EndPostings checks that a shard may end at end: that entries point to all payloads.
+func (s *Segment) EndPostings(shard int, end PostingsEnd) error {
+	if dat := s.shards[shard].dat; end.payload != dat.RawBytes() {
+		return codec.Corrupt(dat.key, "frames", -1, fmt.Sprintf("payloads up to byte %d, to which entries point", end.payload), fmt.Sprintf("%d bytes", dat.RawBytes()))
+	}
+	return nil
+}
+
+// Postings yields all entries of a shard in order with their tuples, and checks that order
+// across frames and that payloads follow each other without a gap. An error is the last thing
+// yielded. It reads past the cache.
+func (s *Segment) Postings(ctx context.Context, shard int) iter.Seq2[Posting, error] {
+	return func(yield func(Posting, error) bool) {
+		var run PostingsRun
+		var end PostingsEnd
+		for _, r := range s.PostingsRuns(shard) {
+			err := s.ReadPostings(ctx, shard, r[0], r[1], &run)
+			if err == nil {
+				err = s.Follow(shard, &run, &end)
+			}
+			if err != nil {
+				yield(Posting{}, err)
+				return
+			}
+			for i := range run.Entries {
+				if !yield(Posting{run.Entries[i], slices.Clone(run.Tuples(i))}, nil) {
+					return
+				}
+			}
+		}
+		if err := s.EndPostings(shard, end); err != nil {
+			yield(Posting{}, err)
+		}
+	}
+}
+
+// appendEntries decodes all entries of the block, faster than one after another.
+func (b *block) appendEntries(r *PostingsRun) {
+	r.fileIDs, r.datasets = r.fileIDs[:0], r.datasets[:0]
+	files, sets := b.fileIDs.cursor(), b.datasets.cursor()
+	for range b.files {
+		r.fileIDs = append(r.fileIDs, uint32(files.read()))
+		r.datasets = append(r.datasets, uint32(sets.read()))
+	}
+	ids := b.idCursor()
+	places, rows := b.places.cursor(), b.rows.cursor()
+	sizes, firstTS, spanTS := b.sizes.cursor(), b.firstTS.cursor(), b.spanTS.cursor()
+	groups, firsts := b.rowGroups.cursor(), b.firstRows.cursor()
+	offsets, lengths := b.offsets.cursor(), b.lengths.cursor()
+	var k Key
+	domain := -1
+	start := len(r.Entries)
+	r.Entries = slices.Grow(r.Entries, b.entries)[:start+b.entries]
+	for i := range b.entries {
+		if b.starts == nil || b.starts.has(i) {
+			domain++
+			k = Key{ID: ids.next(), Check: b.checkBits(domain)}
+		}
+		e := &r.Entries[start+i]
+		*e = Entry{Key: k}
+		p := places.read()
+		e.Dataset, e.First.FileID = r.datasets[p], r.fileIDs[p]
+		e.Rows = rows.read()
+		if b.hasSize == all || b.hasSize == some && b.sizeBits.has(i) {
+			e.HasSize, e.Size = true, sizes.read()
+		}
+		if b.hasTS == all || b.hasTS == some && b.tsBits.has(i) {
+			e.HasTS = true
+			e.FirstTS = b.tsBase + int64(uint64(firstTS.read())*b.tsUnit)
+			e.LastTS = e.FirstTS + int64(uint64(spanTS.read())*b.tsUnit)
+		}
+		if b.hasPayload == all || b.hasPayload == some && b.payBits.has(i) {
+			e.offset, e.length = offsets.read(), lengths.read()
+			continue
+		}
+		e.Inline = true
+		e.First.RowGroup, e.First.FirstRow, e.First.Rows = uint32(groups.read()), firsts.read(), e.Rows
+	}
+}
+
+// SetReader reads many sets of datasets; equal ones, which are stored once, are decoded once. It is for one goroutine.
+type SetReader struct {
+	s    *Segment
+	sets map[bitmapPlace][]uint32
+	ints int
+}
+
+type bitmapPlace struct{ start, length int64 }
+
+// maxSetInts bounds what a SetReader keeps: some 16 MiB.
+const maxSetInts = 1 << 22
+
+// NewSetReader reads the sets of s.
+func (s *Segment) NewSetReader() *SetReader {
+	return &SetReader{s: s, sets: map[bitmapPlace][]uint32{}}
+}
+
+// Datasets returns the set of the domain with that ordinal, ascending. It must not be changed.
+func (r *SetReader) Datasets(ordinal uint32) (set []uint32, err error) {
+	defer guard(debug.SetPanicOnFault(true), &err, r.s.roar)
+	if int64(ordinal) >= r.s.info.Domains {
+		return nil, fmt.Errorf("segment %s: ordinal %d of %d", r.s.info.Segment, ordinal, r.s.info.Domains)
+	}
+	start, length, err := r.s.member.place(ordinal)
+	if err != nil {
+		return nil, err
+	}
+	at := bitmapPlace{start, length}
+	if set, ok := r.sets[at]; ok {
+		return set, nil
+	}
+	b, err := r.s.member.bitmap(start, length)
+	if err != nil {
+		return nil, err
+	}
+	set = b.ToArray()
+	if r.ints += len(set) + 8; r.ints > maxSetInts {
+		clear(r.sets)
+		r.ints = len(set) + 8
+	}
+	r.sets[at] = set
+	return set, nil
+}

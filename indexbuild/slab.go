@@ -1,0 +1,345 @@
+package indexbuild
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+const (
+	// slabBytes is about how much a slab holds, of what is not one frame of a postings object.
+	slabBytes = 64 << 10
+
+	// slabHeader is what stands before a slab in a temporary file: u32 domains, u32 bytes of text, u32 bytes of values, u64
+	// xxh3 of all that follows.
+	slabHeader = 20
+)
+
+// record is a domain's rows in one dataset, or some of them, on their way to the index.
+type record struct {
+	key     []byte // the domain
+	dataset uint32
+	totals  segment.Totals
+	tuples  []segment.Tuple
+}
+
+const (
+	hasSize = 1 << iota
+	hasTS
+)
+
+// appendTotals encodes totals: uvarint rows, u8 flags, [uvarint size], [varint first ts,
+// uvarint last less first].
+func appendTotals(out []byte, t *segment.Totals) []byte {
+	out = codec.AppendUvarint(out, uint64(t.Rows))
+	flags := byte(0)
+	if t.HasSize {
+		flags |= hasSize
+	}
+	if t.HasTS {
+		flags |= hasTS
+	}
+	out = append(out, flags)
+	if t.HasSize {
+		out = codec.AppendUvarint(out, uint64(t.Size))
+	}
+	if t.HasTS {
+		out = codec.AppendVarint(out, t.FirstTS)
+		out = codec.AppendUvarint(out, uint64(t.LastTS)-uint64(t.FirstTS))
+	}
+	return out
+}
+
+func readTotals(d *codec.Decoder) segment.Totals {
+	t := segment.Totals{Rows: int64(d.Uvarint())}
+	flags := d.U8()
+	if d.Err() == nil && flags > hasSize|hasTS {
+		d.Fail("flags 0 to 3", flags)
+	}
+	if flags&hasSize != 0 {
+		t.HasSize, t.Size = true, int64(d.Uvarint())
+	}
+	if flags&hasTS != 0 {
+		t.HasTS, t.FirstTS = true, d.Varint()
+		t.LastTS = t.FirstTS + int64(d.Uvarint())
+	}
+	if d.Err() == nil {
+		if err := t.Validate(); err != nil {
+			d.Fail("totals of rows", err)
+		}
+	}
+	return t
+}
+
+// readTotalsFast reads totals at the start of p and returns how many bytes they take; 0 if they want a closer look.
+func readTotalsFast(p []byte) (t segment.Totals, n int) {
+	v, n := uvarint(p, 0)
+	if n <= 0 || n >= len(p) || v == 0 || v > math.MaxInt64 {
+		return t, 0
+	}
+	t.Rows = int64(v)
+	flags := p[n]
+	n++
+	if flags&hasSize != 0 {
+		if v, n = uvarint(p, n); n <= 0 || v > math.MaxInt64 {
+			return t, 0
+		}
+		t.HasSize, t.Size = true, int64(v)
+	}
+	if flags&hasTS != 0 {
+		if v, n = uvarint(p, n); n <= 0 {
+			return t, 0
+		}
+		t.HasTS, t.FirstTS = true, int64(v>>1)^-int64(v&1)
+		if v, n = uvarint(p, n); n <= 0 {
+			return t, 0
+		}
+		if t.LastTS = t.FirstTS + int64(v); t.LastTS < t.FirstTS {
+			return t, 0
+		}
+	}
+	if flags > hasSize|hasTS {
+		return t, 0
+	}
+	return t, n
+}
+
+// uvarint reads a number at p[at:] and returns where it ends; 0 or less if it has no end or is not in its shortest form.
+func uvarint(p []byte, at int) (uint64, int) {
+	if at < len(p) && p[at] < 0x80 {
+		return uint64(p[at]), at + 1
+	}
+	v, n := binary.Uvarint(p[min(at, len(p)):])
+	if n <= 0 || p[at+n-1] == 0 {
+		return 0, 0
+	}
+	return v, at + n
+}
+
+// append encodes the record but for its key.
+func (r *record) append(out []byte) []byte {
+	out = codec.AppendUvarint(out, uint64(r.dataset))
+	out = appendTotals(out, &r.totals)
+	return segment.AppendTuples(out, r.tuples)
+}
+
+// read reads what append made. It keeps key.
+func (r *record) read(d *codec.Decoder, key []byte) {
+	r.key = key
+	r.dataset = uint32(d.Uint(math.MaxUint32))
+	r.totals = readTotals(d)
+	r.tuples = segment.ReadTuples(d, r.tuples[:0], r.totals.Rows)
+}
+
+// slab holds domains in their order, each once, with what is known of them: what a source gives at once, and what comes out
+// when the sources' are merged.
+type slab struct {
+	text    []byte   // a domain a line
+	ends    []uint32 // of the lines
+	vals    []byte   // of each domain records as record.append makes them, datasets ascending
+	valEnds []uint32
+	prefix  []uint64 // of each domain, see textPrefix
+	// dataset is the only one, where not mixed. Then each domain has one record.
+	dataset uint32
+	mixed   bool
+
+	refs atomic.Int32 // of those who read it
+}
+
+// slabs keeps the memory of slabs that were read.
+var slabs = sync.Pool{New: func() any { return new(slab) }}
+
+func newSlab() *slab {
+	s := slabs.Get().(*slab)
+	s.text, s.ends, s.vals, s.valEnds, s.prefix = s.text[:0], s.ends[:0], s.vals[:0], s.valEnds[:0], s.prefix[:0]
+	s.dataset, s.mixed = 0, false
+	s.refs.Store(1)
+	return s
+}
+
+// release gives up one of the references.
+func (s *slab) release() {
+	if s.refs.Add(-1) == 0 && cap(s.text)+cap(s.vals) <= 16*slabBytes {
+		slabs.Put(s)
+	}
+}
+
+func (s *slab) len() int { return len(s.ends) }
+
+func (s *slab) domain(i int) []byte {
+	start := uint32(0)
+	if i > 0 {
+		start = s.ends[i-1]
+	}
+	return s.text[start : s.ends[i]-1]
+}
+
+func (s *slab) val(i int) []byte {
+	start := uint32(0)
+	if i > 0 {
+		start = s.valEnds[i-1]
+	}
+	return s.vals[start:s.valEnds[i]]
+}
+
+// bytes is about what the slab takes in memory.
+func (s *slab) bytes() int {
+	return cap(s.text) + cap(s.vals) + 4*(cap(s.ends)+cap(s.valEnds)) + 8*cap(s.prefix)
+}
+
+// add appends a record of a domain after all others. Slabs of up to a gigabyte have offsets of 32 bits.
+func (s *slab) add(r *record) {
+	s.text = append(append(s.text, r.key...), '\n')
+	s.ends = append(s.ends, uint32(len(s.text)))
+	s.vals = r.append(s.vals)
+	s.valEnds = append(s.valEnds, uint32(len(s.vals)))
+	s.prefix = append(s.prefix, textPrefix(r.key))
+	s.dataset = r.dataset
+}
+
+// textPrefix is the first eight bytes, so that most comparisons of domains are one of numbers.
+func textPrefix(b []byte) uint64 {
+	if len(b) >= 8 {
+		return binary.BigEndian.Uint64(b)
+	}
+	var p [8]byte
+	copy(p[:], b)
+	return binary.BigEndian.Uint64(p[:])
+}
+
+// slabSource yields the slabs of one sorted list, nil at its end. It is for one goroutine.
+type slabSource interface {
+	next(ctx context.Context) (*slab, error)
+}
+
+// spool keeps slabs and partitions in one temporary file. It is for one goroutine, but for reading.
+type spool struct {
+	file *os.File
+	size int64
+}
+
+// extent is a place in a spool.
+type extent struct{ off, n int64 }
+
+func newSpool(dir string) (*spool, error) {
+	f, err := os.CreateTemp(dir, "sort-*.tmp")
+	if err != nil {
+		return nil, err
+	}
+	// Without its name the file is gone when the process dies. Where that is not allowed,
+	// close removes it.
+	_ = os.Remove(f.Name())
+	return &spool{file: f}, nil
+}
+
+func (s *spool) close() {
+	if s == nil {
+		return
+	}
+	s.file.Close()
+	_ = os.Remove(s.file.Name())
+}
+
+// write appends b.
+func (s *spool) write(b []byte) (extent, error) {
+	at := extent{s.size, int64(len(b))}
+	_, err := s.file.WriteAt(b, s.size)
+	s.size += int64(len(b))
+	return at, err
+}
+
+// read reads e into b, whose memory it uses.
+func (s *spool) read(e extent, b []byte) ([]byte, error) {
+	b = slices.Grow(b[:0], int(e.n))[:e.n]
+	if _, err := s.file.ReadAt(b, e.off); err != nil {
+		return nil, fmt.Errorf("read %s: %w", s.file.Name(), err)
+	}
+	return b, nil
+}
+
+// writeSlab appends a slab.
+func (s *spool) writeSlab(sl *slab, buf []byte) (extent, []byte, error) {
+	buf = append(buf[:0], make([]byte, slabHeader)...)
+	le := binary.LittleEndian
+	for i := range sl.ends {
+		buf = le.AppendUint32(buf, sl.ends[i])
+		buf = le.AppendUint32(buf, sl.valEnds[i])
+	}
+	buf = append(append(buf, sl.text...), sl.vals...)
+	le.PutUint32(buf, uint32(len(sl.ends)))
+	le.PutUint32(buf[4:], uint32(len(sl.text)))
+	le.PutUint32(buf[8:], uint32(len(sl.vals)))
+	le.PutUint64(buf[12:], xxh3.Hash(buf[slabHeader:]))
+	at, err := s.write(buf)
+	return at, buf, err
+}
+
+// readSlab reads what writeSlab wrote. Its bytes are this process's own, and a hash tells if the disk has changed them.
+func (s *spool) readSlab(e extent, buf []byte) (*slab, []byte, error) {
+	buf, err := s.read(e, buf)
+	if err != nil {
+		return nil, buf, err
+	}
+	le := binary.LittleEndian
+	if len(buf) < slabHeader || xxh3.Hash(buf[slabHeader:]) != le.Uint64(buf[12:]) {
+		return nil, buf, fmt.Errorf("read %s: bytes at %d are not what was written", s.file.Name(), e.off)
+	}
+	n, text := int(le.Uint32(buf)), int(le.Uint32(buf[4:]))
+	p := buf[slabHeader:]
+	sl := newSlab()
+	for ; n > 0; n-- {
+		sl.ends = append(sl.ends, le.Uint32(p))
+		sl.valEnds = append(sl.valEnds, le.Uint32(p[4:]))
+		p = p[8:]
+	}
+	sl.text = append(sl.text, p[:text]...)
+	sl.vals = append(sl.vals, p[text:]...)
+	for i := range sl.ends {
+		sl.prefix = append(sl.prefix, textPrefix(sl.domain(i)))
+	}
+	sl.mixed = true
+	return sl, buf, nil
+}
+
+// spooled yields slabs of a spool.
+type spooled struct {
+	spool *spool
+	at    []extent
+	buf   []byte
+}
+
+func (s *spooled) next(context.Context) (sl *slab, err error) {
+	if len(s.at) == 0 {
+		return nil, nil
+	}
+	sl, s.buf, err = s.spool.readSlab(s.at[0], s.buf)
+	s.at = s.at[1:]
+	return sl, err
+}
+
+// mixedDomain reads the records of one domain of a mixed slab.
+func mixedDomain(vals []byte, each func(dataset uint32, packed []byte) error) error {
+	var r record
+	d := codec.NewDecoder(vals, "sorted records", "record")
+	for d.Len() > 0 {
+		start := d.Offset()
+		r.read(d, nil)
+		if err := d.Err(); err != nil {
+			return err
+		}
+		if err := each(r.dataset, vals[start:d.Offset()]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
