@@ -2,16 +2,19 @@ package raw
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 )
 
 // chunks yields data in pieces of a few sizes, so that records lie across reads in all ways.
@@ -292,6 +295,177 @@ func FuzzTime(f *testing.F) {
 		}
 		if tf, err := newTimeFormat(format); err == nil && value != "" {
 			tf.parse([]byte(value))
+		}
+	})
+}
+
+// FuzzJSONLines compares what is malformed with encoding/json.
+func FuzzJSONLines(f *testing.F) {
+	f.Add([]byte("{\"url\":\"http://a/\"}\n\x1e {\"url\":5} \r\n\n\"http://b/\"\n{\"url\":\n[1]x\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if compressionOf(data) != noCompression || refuse("a", data) != nil {
+			return
+		}
+		opt := Options{Format: JSONLines, URLColumn: "url", Extras: []string{"*"}}
+		checkReader(t, "a", data, opt)
+		r, err := NewReader(bytes.NewReader(data), "a", opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := byte('\n')
+		if r.Plan().CRLines {
+			end = '\r'
+		}
+		g, err := readAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range bytes.Split(bytes.TrimPrefix(data, bom), []byte{end}) {
+			if line = trimSpace(bytes.TrimPrefix(line, []byte{0x1e})); len(line) == 0 {
+				continue
+			}
+			if len(g.Rows) == 0 {
+				t.Fatalf("no record of %q", line)
+			}
+			deep := bytes.Count(line, []byte{'['})+bytes.Count(line, []byte{'{'}) > maxJSONDepth
+			if bad := strings.HasSuffix(g.Rows[0], "!"+BadJSON); bad == json.Valid(line) && !deep {
+				t.Fatalf("%q: %s", line, g.Rows[0])
+			}
+			g.Rows = g.Rows[1:]
+		}
+		if len(g.Rows) > 0 {
+			t.Fatalf("records of no line: %q", g.Rows)
+		}
+	})
+}
+
+// FuzzJSONTree compares the records inside of objects and arrays with encoding/json.
+func FuzzJSONTree(f *testing.F) {
+	f.Add([]byte(`{"a":{"url":"http://a/"},"b":[{"url":"http://b/"},7],"c":"]}"}`), uint8(1))
+	f.Add([]byte(`{"AK":{"tv":[{"url":"http://a/"}],"\u0061":[]},"x":null}`), uint8(3))
+	f.Add([]byte("{\"a\" :\n[ ]}{\"b\":{}}"), uint8(2))
+	f.Fuzz(func(t *testing.T, data []byte, depth uint8) {
+		if compressionOf(data) != noCompression || refuse("a", data) != nil {
+			return
+		}
+		plan := Plan{Compression: noCompression, Format: JSON, Depth: 1 + int(depth%sampleDepth), URL: Column{Name: "url"}, AllExtras: true, MaxLine: 200}
+		var read [2]got
+		var errs [2]error
+		for i, r := range []io.Reader{bytes.NewReader(data), &chunks{data, 1}} {
+			rd, err := Open(r, "a", plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if read[i], errs[i] = readAll(rd); errs[i] != nil && !errors.Is(errs[i], ErrInput) {
+				t.Fatal(errs[i])
+			}
+		}
+		if diff := cmp.Diff(read[0], read[1]); diff != "" || (errs[0] == nil) != (errs[1] == nil) {
+			t.Fatalf("records differ by how the object was read (%v, %v):\n%s", errs[0], errs[1], diff)
+		}
+		if !json.Valid(data) {
+			return
+		}
+		var want []json.RawMessage
+		var collect func(v json.RawMessage, depth int)
+		collect = func(v json.RawMessage, depth int) {
+			if depth == 0 || v[0] != '{' && v[0] != '[' {
+				want = append(want, v)
+				return
+			}
+			for _, c := range children(t, v) {
+				collect(c, depth-1)
+			}
+		}
+		collect(bytes.TrimSpace(data), plan.Depth)
+		g := read[0]
+		if errs[0] != nil {
+			if long := slices.ContainsFunc(strings.Split(string(data), `"`), func(s string) bool { return len(s) > plan.MaxLine/2 }); !long {
+				t.Fatalf("%q: %v", data, errs[0]) // only a name may be too long to go on
+			}
+			return
+		}
+		if len(g.Rows) != len(want) {
+			t.Fatalf("%q: %d records and rejects of %d values at depth %d", data, len(g.Rows), len(want), plan.Depth)
+		}
+		for i, v := range want {
+			if !bytes.HasPrefix(data[g.Offsets[i]:], v) {
+				t.Fatalf("%q: value %d is not at byte %d", data, i, g.Offsets[i])
+			}
+			if strings.HasSuffix(g.Rows[i], "!"+BadJSON) && bytes.Count(v, []byte{'['})+bytes.Count(v, []byte{'{'}) <= maxJSONDepth {
+				t.Fatalf("%q: value %d is %s", data, i, g.Rows[i])
+			}
+		}
+	})
+}
+
+// FuzzCompressed compares decompressed bytes with other decoders, where there are such, and holds that no object is read as if it
+// were whole when its end is missing.
+func FuzzCompressed(f *testing.F) {
+	text := []byte("http://a/\nhttp://b/\n")
+	for _, how := range []string{"gzip", "zstd"} {
+		one := compressed(f, how, text)
+		f.Add(one)
+		f.Add(append(bytes.Clone(one), one...))
+	}
+	f.Add(append(compressed(f, "gzip", text), make([]byte, 20)...))
+	seeds(f, func(_ string, data []byte) {
+		if compressionOf(data) != noCompression {
+			f.Add(data)
+		}
+	})
+	const most = 4 << 20 // a few bytes may stand for gigabytes
+	f.Fuzz(func(t *testing.T, data []byte) {
+		read := func(r io.Reader) ([]byte, error) {
+			s := newSource(r)
+			if _, err := s.decompress(""); err != nil {
+				return nil, err
+			}
+			return io.ReadAll(io.LimitReader(s, most))
+		}
+		how := compressionOf(data)
+		if how == noCompression {
+			return
+		}
+		got, err := read(bytes.NewReader(data))
+		again, err2 := read(&chunks{data, 1})
+		if !bytes.Equal(got, again) || (err == nil) != (err2 == nil) {
+			t.Fatalf("%d bytes and %v, in pieces %d and %v", len(got), err, len(again), err2)
+		}
+		if len(got) == most {
+			return
+		}
+		var want []byte
+		var wantErr error
+		switch how {
+		case "gzip":
+			var z *gzip.Reader
+			whole := bytes.TrimRight(data, "\x00") // padding, or the end of the last member
+			for pad := 0; pad <= 8 && len(whole)+pad <= len(data); pad++ {
+				if z, wantErr = gzip.NewReader(bytes.NewReader(data[:len(whole)+pad])); wantErr == nil {
+					want, wantErr = io.ReadAll(z)
+				}
+				if wantErr == nil {
+					break
+				}
+			}
+		case "zstd":
+			d, zerr := zstd.NewReader(nil, zstd.WithDecoderMaxWindow(maxZstdWindow), zstd.WithDecoderMaxMemory(2*most), zstd.WithDecoderConcurrency(1))
+			if zerr != nil {
+				t.Fatal(zerr)
+			}
+			want, wantErr = d.DecodeAll(data, nil)
+			d.Close()
+		default:
+			want, wantErr = got, err
+		}
+		if (err == nil) != (wantErr == nil) || err == nil && !bytes.Equal(got, want) {
+			t.Fatalf("%s: %d bytes and %v, want %d and %v", how, len(got), err, len(want), wantErr)
+		}
+		if err == nil && how != "zstd" && data[len(data)-1] != 0 {
+			if short, err := read(bytes.NewReader(data[:len(data)-1])); err == nil {
+				t.Fatalf("%s without its last byte: %d bytes and no error", how, len(short))
+			}
 		}
 	})
 }
