@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -445,7 +446,8 @@ type RowBuffer struct {
 	used   int64
 	len    int
 	parts  [Partitions]bufferPart
-	slab   []byte   // not yet given to a partition
+	slabs  []*[bufferSlab]byte
+	slab   []byte   // the last one's bytes that no partition has yet
 	spare  [][]byte // chunks of runs before
 }
 
@@ -521,11 +523,24 @@ func (b *RowBuffer) chunk() []byte {
 		return c
 	}
 	if len(b.slab) == 0 {
-		b.slab = make([]byte, bufferSlab)
+		slab := bufferSlabs.Get().(*[bufferSlab]byte)
+		b.slabs = append(b.slabs, slab)
+		b.slab = slab[:]
 	}
 	c := b.slab[:0:bufferChunk]
 	b.slab = b.slab[bufferChunk:]
 	return c
+}
+
+// bufferSlabs are those of buffers that were released: half a gigabyte a split need not be cleared each time.
+var bufferSlabs = sync.Pool{New: func() any { return new([bufferSlab]byte) }}
+
+// Release gives the buffer's memory to others. The buffer is of no use after it.
+func (b *RowBuffer) Release() {
+	for _, slab := range b.slabs {
+		bufferSlabs.Put(slab)
+	}
+	*b = RowBuffer{}
 }
 
 // Len is the number of rows in the buffer.
@@ -576,17 +591,18 @@ func (b *RowBuffer) WriteRun(ctx context.Context, store blob.Store, key string) 
 func (b *RowBuffer) Merge(ctx context.Context, first, last byte, yield func(*Key) error) error {
 	// A merge jumps from one partition to the next. A partition that is packed when it has been sorted, and is in the core's
 	// cache still, is then read from the memory once, one byte after the other.
+	all := packedKeys{make([]byte, 0, 3*b.len), make([]byte, 0, b.used/2)}
 	packed := make([]packedSection, 0, int(last)-int(first)+1)
 	for p := int(first); p <= int(last); p++ {
 		if len(b.parts[p].rows) == 0 {
 			continue
 		}
-		var keys packedKeys
+		lengths, text := len(all.lengths), len(all.text)
 		s := b.parts[p].section()
 		for key, shared, _ := s.next(ctx); key != nil; key, shared, _ = s.next(ctx) {
-			keys.add(key, shared)
+			all.add(key, shared)
 		}
-		packed = append(packed, packedSection{packedKeys: keys})
+		packed = append(packed, packedSection{packedKeys: packedKeys{all.lengths[lengths:], all.text[text:]}})
 	}
 	sections := make([]section, len(packed))
 	for i := range packed {

@@ -110,6 +110,7 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 	for i := range pieces {
 		n.progress.BytesTotal += pieces[i].bytes()
 	}
+	defer n.rows.Release()
 	defer n.rejects.abort()
 	for i := range pieces {
 		if err := n.piece(&pieces[i]); err != nil {
