@@ -248,7 +248,7 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 	case g.json:
 		return printJSON(out, res)
 	case res.Batches > 0:
-		fmt.Fprintf(out, "Published %s with %d more batches\n", res.Version, res.Batches)
+		fmt.Fprintf(out, "Published %s with %s more\n", res.Version, plural(int64(res.Batches), "batch"))
 	case res.Version == "":
 		fmt.Fprintln(out, "Nothing to publish: no batch is finished")
 	default:

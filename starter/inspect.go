@@ -110,10 +110,11 @@ func statusCommand(g *global) *cobra.Command {
 		} else {
 			c := v.Counts
 			fmt.Fprintf(out, "Version     %s (generation %d)\n", v.ID, m.Generation)
-			fmt.Fprintf(out, "Holds       %s rows of %d datasets in %d batches, %s parts, %s of Parquet\n", count(c.Rows), c.Datasets, c.Batches, count(c.Parts), size(c.PartBytes))
-			fmt.Fprintf(out, "Index       %d segments, %s\n", c.Segments, size(c.IndexBytes))
+			fmt.Fprintf(out, "Holds       %s of %s in %s, %s, %s of Parquet\n", plural(c.Rows, "row"), plural(int64(c.Datasets), "dataset"),
+				plural(int64(c.Batches), "batch"), plural(c.Parts, "part"), size(c.PartBytes))
+			fmt.Fprintf(out, "Index       %s, %s\n", plural(int64(c.Segments), "segment"), size(c.IndexBytes))
 		}
-		fmt.Fprintf(out, "Waiting     %d finished batches to be published\n", len(s.Unpublished))
+		fmt.Fprintf(out, "Waiting     %s to be published\n", plural(int64(len(s.Unpublished)), "finished batch"))
 		for _, u := range s.Unpublished {
 			fmt.Fprintf(out, "            %s %s\n", u.Dataset, u.Batch)
 		}

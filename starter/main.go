@@ -145,7 +145,11 @@ func short(n int64) string {
 
 // plural prints n of a thing.
 func plural(n int64, thing string) string {
-	if n != 1 {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(thing, "ch"):
+		thing += "es"
+	default:
 		thing += "s"
 	}
 	return count(n) + " " + thing

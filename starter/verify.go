@@ -46,11 +46,11 @@ func verifyCommand(g *global) *cobra.Command {
 			for _, s := range v.Segments {
 				bytes, domains, entries = bytes+s.Bytes, domains+s.Domains, entries+s.Entries
 			}
-			fmt.Fprintf(out, "Version %s: %d segments (%s), %s domains, %s postings; %d batches, %s parts, %s rows\n",
-				v.Version, len(v.Segments), size(bytes), count(domains), count(entries), v.Batches, count(v.Parts), count(v.Rows))
+			fmt.Fprintf(out, "Version %s: %s (%s), %s, %s; %s, %s, %s\n", v.Version, plural(int64(len(v.Segments)), "segment"), size(bytes),
+				plural(domains, "domain"), plural(entries, "posting"), plural(int64(v.Batches), "batch"), plural(v.Parts, "part"), plural(v.Rows, "row"))
 		}
 		if n := len(v.Problems); n > 0 {
-			return fmt.Errorf("%d problems", n)
+			return errors.New(plural(int64(n), "problem"))
 		}
 		if !g.json {
 			if deep {

@@ -2,41 +2,467 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// commands are the shell commands of a document's code blocks, with continued lines joined.
-func commands(t *testing.T, name string) []string {
+// The commands of README.md and docs/operation.md are run as they stand there, in order, by a stranger: in a copy of what is
+// checked in, with an empty home. What a fenced block is follows from its language:
+//
+//	sh       commands; one that ends in & runs on
+//	console  commands after "$ ", each with what it prints; … stands for what is left out
+//	text, json, sql   no commands
+
+// notRun are the commands that cannot be run here, by how they begin.
+var notRun = []struct{ command, why string }{
+	{"make test", "this test is part of it"},
+	{"docker compose", "needs a container engine; TestComposeFileAgreesWithThePrograms holds the file against the programs"},
+	{"tctl ", "Temporal's deprecated command line is no part of the tools"},
+}
+
+// rewritten is what is changed in commands before they are run, all for the sake of free ports. Temporal's dev server has no
+// variable for its port, curl none for the server's; those of serve and of the demo are set by URLAKE_LISTEN and URLAKE_ONCE.
+type rewritten struct{ from, to string }
+
+// stranger runs the commands of documents.
+type stranger struct {
+	urlake
+	home     string
+	rewrites []rewritten
+	seen     map[string]bool // beginnings in notRun and rewrites that were met
+	workers  []*exec.Cmd
+}
+
+func TestDocumentedCommandsRunInAFreshCopy(t *testing.T) {
+	t.Parallel()
+	documents(t, false)
+}
+
+// documents runs all commands of the documents. With empty caches all modules are downloaded and Temporal is built.
+func documents(t *testing.T, emptyCaches bool) {
+	for _, name := range []string{"bash", "make", "curl"} {
+		if _, err := exec.LookPath(name); err != nil {
+			testenv.Missing(t, name)
+		}
+	}
+	store := testenv.NewS3Server(t)
+	u := newStranger(t, store, emptyCaches)
+	store.NewBucket(t, "bucket")
+	store.NewBucket(t, "raw")
+	raw := rawDays(t, store)
+	for _, key := range []string{"2026-11-20", "2026-11-21", "2026-11-01", "2026-11-02", "2026-11-03", "latest"} {
+		for _, name := range []string{"smallweb.txt.gz", "smallyt.txt"} {
+			raw("crawl/"+key+"/"+name, filepath.Join(testenv.Root(t), "testdata", "smallweb", name))
+		}
+	}
+	ran := 0
+	for _, doc := range []string{"README.md", "docs/operation.md"} {
+		for _, c := range commands(t, doc) {
+			if u.run1(t, c) {
+				ran++
+			}
+			if t.Failed() {
+				t.Fatalf("stopped at %s", c.place)
+			}
+		}
+	}
+	t.Logf("%d commands ran", ran)
+	for _, n := range notRun {
+		if !u.seen[n.command] {
+			t.Errorf("no document has %q any more, which is left out because: %s", n.command, n.why)
+		}
+	}
+	for _, r := range u.rewrites {
+		if !u.seen[r.from] {
+			t.Errorf("no command has %q any more, which is rewritten", r.from)
+		}
+	}
+}
+
+// newStranger copies what is checked in to an empty folder and has an environment with nothing else.
+func newStranger(t *testing.T, store *testenv.S3Server, emptyCaches bool) *stranger {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(testenv.Root(t), name))
+	u := &stranger{home: t.TempDir(), seen: map[string]bool{}}
+	u.bin = copyOfSources(t)
+	goValue := func(name string) string {
+		out, err := exec.Command("go", "env", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	goEnv := func(name string) string { return name + "=" + goValue(name) }
+	u.temporal = freeAddress(t)
+	listen := freeAddress(t)
+	u.base = "http://" + listen
+	_, port, _ := net.SplitHostPort(u.temporal)
+	u.env = append(store.Env(), "HOME="+u.home, "TMPDIR="+t.TempDir(),
+		"PATH="+filepath.Join(u.bin, "bin")+":"+filepath.Join(goValue("GOROOT"), "bin")+":/usr/local/bin:/usr/bin:/bin",
+		"TEMPORAL_ADDRESS="+u.temporal, "URLAKE_LISTEN="+listen, "URLAKE_ONCE=true",
+		goEnv("GOPROXY"), goEnv("GOSUMDB"), goEnv("GONOSUMDB"), goEnv("GOPRIVATE"), goEnv("GOTOOLCHAIN"))
+	if emptyCaches {
+		// Modules are read-only otherwise, and the test could not remove them.
+		u.env = append(u.env, "GOFLAGS=-modcacherw")
+	} else {
+		u.env = append(u.env, goEnv("GOMODCACHE"), goEnv("GOCACHE"))
+		temporal := testenv.Program(t, "temporal")
+		if err := os.Mkdir(filepath.Join(u.bin, "bin"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(temporal, filepath.Join(u.bin, "bin", "temporal")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u.rewrites = []rewritten{
+		{"temporal server start-dev", "temporal server start-dev --ip 127.0.0.1 --headless --log-level error --port " + port},
+		{"localhost:8080", listen},
+	}
+	return u
+}
+
+// copyOfSources copies the files that are, or would be, checked in, with their times, so that make sees what is newer.
+func copyOfSources(t *testing.T) string {
+	t.Helper()
+	root, dir := testenv.Root(t), t.TempDir()
+	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		testenv.Missing(t, "git and a checkout")
+	}
+	for _, name := range strings.Split(strings.Trim(string(out), "\x00"), "\x00") {
+		from, to := filepath.Join(root, name), filepath.Join(dir, name)
+		info, err := os.Stat(from)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // removed and not yet checked in
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(from)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(to), 0o777)
+		}
+		if err == nil {
+			err = os.WriteFile(to, data, info.Mode().Perm())
+		}
+		if err == nil {
+			err = os.Chtimes(to, info.ModTime(), info.ModTime())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// rawDays returns a function that puts a file into the bucket raw.
+func rawDays(t *testing.T, store *testenv.S3Server) func(key, file string) {
+	client := s3.New(s3.Options{
+		BaseEndpoint: &store.Endpoint, Region: store.Region, UsePathStyle: true,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: store.AccessKey, SecretAccessKey: store.SecretKey}, nil
+		}),
+	})
+	return func(key, file string) {
+		t.Helper()
+		data, err := os.ReadFile(file)
+		if err == nil {
+			_, err = client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("raw"), Key: &key, Body: bytes.NewReader(data)})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// command is one command of a document.
+type command struct {
+	place string // document and line
+	text  string
+	// prints is what the document shows of its output, if shown.
+	prints string
+	shown  bool
+}
+
+// commands are those of a document's blocks, in order; continued lines and loops are one command.
+func commands(t *testing.T, doc string) []command {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(testenv.Root(t), doc))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
-	blocks := strings.Split(string(data), "\n```")
-	for i := 1; i < len(blocks); i += 2 {
-		joined := strings.ReplaceAll(blocks[i], "\\\n", " ")
-		for _, line := range strings.Split(joined, "\n") {
-			line = strings.TrimPrefix(strings.TrimSpace(line), "$ ")
-			first, _, _ := strings.Cut(line, " ")
-			switch strings.TrimPrefix(first, "bin/") {
-			case "starter", "worker", "serve", "temporal":
-				found = append(found, line)
+	var found []command
+	lang := ""
+	var last *command
+	for i, line := range strings.Split(string(data), "\n") {
+		if fence, ok := strings.CutPrefix(line, "```"); ok {
+			if lang != "" {
+				lang, last = "", nil
+				continue
+			}
+			if lang = fence; !slices.Contains([]string{"sh", "console", "text", "json", "sql"}, lang) {
+				t.Errorf("%s:%d: a block of language %q: the test does not know whether it has commands", doc, i+1, lang)
+				lang = "text"
+			}
+			continue
+		}
+		place := fmt.Sprintf("%s:%d", doc, i+1)
+		switch lang {
+		case "sh":
+			if last != nil && (strings.HasSuffix(last.text, "\\") || strings.HasPrefix(last.text, "for ") && !strings.HasSuffix(last.text, "\ndone")) {
+				last.text += "\n" + line
+			} else if strings.TrimSpace(line) != "" {
+				found = append(found, command{place: place, text: line})
+				last = &found[len(found)-1]
+			}
+		case "console":
+			if text, ok := strings.CutPrefix(line, "$ "); ok {
+				found = append(found, command{place: place, text: text, shown: true})
+				last = &found[len(found)-1]
+			} else if last == nil {
+				t.Errorf("%s: output without a command", place)
+			} else {
+				last.prints += line + "\n"
 			}
 		}
 	}
 	return found
 }
 
-// TestDocumentedFlagsExist holds every command of the documents against the programs' own help.
+// run1 runs a command and compares what it prints; it returns false if the command is not run here.
+func (u *stranger) run1(t *testing.T, c command) bool {
+	t.Helper()
+	for _, n := range notRun {
+		if strings.HasPrefix(c.text, n.command) {
+			u.seen[n.command] = true
+			return false
+		}
+	}
+	text := c.text
+	for _, r := range u.rewrites {
+		if strings.Contains(text, r.from) {
+			u.seen[r.from] = true
+			text = strings.ReplaceAll(text, r.from, r.to)
+		}
+	}
+	if before, _, ok := cutBackground(text); ok {
+		p := u.run(t, c.text, "bash", "-c", "cd "+u.bin+" && exec "+before)
+		if strings.Contains(before, "worker") {
+			u.workers = append(u.workers, p)
+		}
+		u.await(t, before)
+		return true
+	}
+	if strings.HasPrefix(text, "temporal workflow cancel") {
+		// What is cancelled has to run: the workers pause while it is started and cancelled.
+		u.signal(t, syscall.SIGSTOP)
+		defer u.signal(t, syscall.SIGCONT)
+		u.shell(t, command{place: c.place, text: `temporal workflow start --task-queue 'control@s3://bucket/lake' --type IngestWorkflow --workflow-id 'ingest:crawl:2026-11-21@s3://bucket/lake' --input '{"lake":"s3://bucket/lake","dataset":"crawl","batch":"2026-11-21","inputs":["s3://raw/crawl/2026-11-21/"]}'`})
+	}
+	if strings.HasPrefix(text, "curl") {
+		u.await(t, "curl")
+	}
+	u.shell(t, command{place: c.place, text: text, prints: c.prints, shown: c.shown})
+	return true
+}
+
+// shell runs a command to its end.
+func (u *stranger) shell(t *testing.T, c command) {
+	t.Helper()
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", c.text)
+	cmd.Dir, cmd.Env = u.bin, u.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if strings.HasPrefix(c.text, "curl") {
+		cmd.Stderr = &errs // shows progress where there is no terminal
+	}
+	if err := cmd.Run(); err != nil {
+		t.Errorf("%s: %s\n%v\n%s%s", c.place, c.text, err, &out, &errs)
+		return
+	}
+	if c.shown {
+		if problem := agree(c.prints, out.String()); problem != "" {
+			t.Errorf("%s: %s\n%s\nIt printed:\n%s", c.place, c.text, problem, &out)
+		}
+	}
+}
+
+// cutBackground recognises a command that is to run on, with or without a comment behind it.
+func cutBackground(text string) (before, comment string, ok bool) {
+	before, comment, _ = strings.Cut(text, " #")
+	before, ok = strings.CutSuffix(strings.TrimSpace(before), "&")
+	return before, comment, ok
+}
+
+// await waits for what a person would wait for before the next command.
+func (u *stranger) await(t *testing.T, started string) {
+	t.Helper()
+	switch {
+	case strings.Contains(started, "temporal server"):
+		until(t, "Temporal answers", func(ctx context.Context) error {
+			cmd := exec.CommandContext(ctx, filepath.Join(u.bin, "bin", "temporal"), "operator", "cluster", "health")
+			cmd.Env = u.env
+			return cmd.Run()
+		})
+	case started == "curl":
+		until(t, "the server has a version", func(ctx context.Context) error {
+			return exec.CommandContext(ctx, "curl", "-fs", u.base+"/readyz").Run()
+		})
+	}
+}
+
+func (u *stranger) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if len(u.workers) == 0 {
+		t.Fatal("no worker was started")
+	}
+	for _, w := range u.workers {
+		if err := w.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What differs from run to run, and what stands for it.
+var varying = []struct {
+	re *regexp.Regexp
+	as string
+}{
+	{regexp.MustCompile(`\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{8}`), "VERSION"},
+	{regexp.MustCompile(`\bafter [0-9.]+(ms|s)(, [0-9,]+ records a second)?`), "after TIME"},
+	{regexp.MustCompile(`\b(127\.0\.0\.1|localhost):\d+`), "ADDRESS"},
+	// The hash of the inputs' names, which are paths, sizes and times.
+	{regexp.MustCompile(`\bbatch [0-9a-f]{16}\b`), "batch HASH"},
+	{regexp.MustCompile(`[ \t]+`), " "},
+}
+
+// sizes are compared roughly: a better compression need not change the documents.
+var sizes = regexp.MustCompile(`\b\d+(\.\d+)? (B|KiB|MiB|GiB|bytes a row)`)
+
+// closeSizes reports whether two sizes differ by less than a fifth.
+func closeSizes(a, b string) bool {
+	value := func(s string) float64 {
+		number, unit, _ := strings.Cut(s, " ")
+		v, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return -1
+		}
+		switch unit {
+		case "KiB":
+			v *= 1 << 10
+		case "MiB":
+			v *= 1 << 20
+		case "GiB":
+			v *= 1 << 30
+		}
+		return v
+	}
+	x, y := value(a), value(b)
+	return x <= 1.2*y && y <= 1.2*x
+}
+
+// agree compares output with what a document shows of it and says what differs. A line … stands for any lines, … within a line
+// for any text.
+func agree(shown, printed string) string {
+	lines := func(s string) []string {
+		for _, v := range varying {
+			s = v.re.ReplaceAllString(s, v.as)
+		}
+		return strings.Split(strings.TrimRight(s, "\n"), "\n")
+	}
+	want, got := lines(shown), lines(printed)
+	at, skip := 0, false
+	for i, w := range want {
+		if w == "…" {
+			skip = true
+			continue
+		}
+		// The line's successors up to the next … have to follow it at once; looking for the line alone is enough to tell.
+		from := at
+		for at < len(got) && !agreeLine(w, got[at]) && skip {
+			at++
+		}
+		if at == len(got) || !agreeLine(w, got[at]) {
+			return fmt.Sprintf("The document's line %d is not there, after line %d of the output: %s", i+1, from, w)
+		}
+		at++
+		skip = false
+	}
+	if at < len(got) && !skip {
+		return fmt.Sprintf("The output goes on where the document ends: %s", got[at])
+	}
+	return ""
+}
+
+func agreeLine(want, got string) bool {
+	ws, gs := sizes.FindAllString(want, -1), sizes.FindAllString(got, -1)
+	want, got = sizes.ReplaceAllString(want, "SIZE"), sizes.ReplaceAllString(got, "SIZE")
+	parts := strings.Split(want, "…")
+	for i, p := range parts {
+		parts[i] = regexp.QuoteMeta(p)
+	}
+	if !regexp.MustCompile(`^`+strings.Join(parts, `.*`)+`$`).MatchString(got) || len(ws) > len(gs) {
+		return false
+	}
+	for i := range ws {
+		if !closeSizes(ws[i], gs[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func TestShownOutputIsComparedClosely(t *testing.T) {
+	const printed = "building\nDataset d (id 1), batch 0123456789abcdef\n  kept  767 rows\n  written  17.8 KiB of Parquet\nIn version 20261120T152034.368Z-439d12e8 after 600ms\n{\"a\":1,\"b\":[2,3]}\n"
+	for _, shown := range []string{
+		printed,
+		"…\n",
+		"…\n  kept 767 rows\n…\n",
+		"building\n…\n  written 16.0 KiB of Parquet\n…\n",
+		"…\nIn version 20260101T000000.000Z-00000000 after 2.1s\n{\"a\":1,…\n",
+		"…\nDataset d (id 1), batch fedcba9876543210\n…\n{\"a\":…3]}\n",
+	} {
+		if problem := agree(shown, printed); problem != "" {
+			t.Errorf("%q: %s", shown, problem)
+		}
+	}
+	for _, shown := range []string{
+		"",
+		"building\n",
+		"Dataset d (id 1), batch 0123456789abcdef\n…\n",
+		"…\n  kept 768 rows\n…\n",
+		"…\n  written 27.8 KiB of Parquet\n…\n",
+		"…\nbuilding\nbuilding\n…\n",
+		"building\n  kept 767 rows\n…\n",
+		"…\n  written 17.8 KiB of Parquet\n  kept 767 rows\n…\n",
+		"…\n{\"a\":2,…\n",
+	} {
+		if agree(shown, printed) == "" {
+			t.Errorf("%q was taken for what was printed", shown)
+		}
+	}
+}
+
+// TestDocumentedFlagsExist holds every command of the documents, those that are not run as well, against the
+// programs' own help.
 func TestDocumentedFlagsExist(t *testing.T) {
 	bin, err := programs()
 	if err != nil {
@@ -44,9 +470,9 @@ func TestDocumentedFlagsExist(t *testing.T) {
 	}
 	flag := regexp.MustCompile(`--[a-z][a-z-]*`)
 	seen := 0
-	for _, doc := range []string{"README.md", "docs/operation.md"} {
-		for _, c := range commands(t, doc) {
-			fields := strings.Fields(strings.TrimPrefix(c, "bin/"))
+	for _, doc := range []string{"README.md", "docs/operation.md", "docs/sources.md", "docs/api.md"} {
+		for _, line := range mentions(t, doc) {
+			fields := strings.Fields(strings.TrimPrefix(line, "bin/"))
 			var help *exec.Cmd
 			switch fields[0] {
 			case "temporal":
@@ -65,82 +491,75 @@ func TestDocumentedFlagsExist(t *testing.T) {
 			}
 			out, err := help.CombinedOutput()
 			if err != nil {
-				t.Errorf("%s: %s: %v", doc, c, err)
+				t.Errorf("%s: %s: %v", doc, line, err)
 				continue
 			}
-			for _, f := range flag.FindAllString(strings.Split(c, " #")[0], -1) {
+			for _, f := range flag.FindAllString(line, -1) {
 				if !bytes.Contains(out, []byte(f+" ")) && !bytes.Contains(out, []byte(f+"\n")) {
-					t.Errorf("%s: %s: its help does not know %s", doc, c, f)
+					t.Errorf("%s: %s: its help does not know %s", doc, line, f)
 				}
 			}
 			seen++
 		}
 	}
-	if seen < 12 {
+	if seen < 30 {
 		t.Errorf("only %d commands were found: the documents' form has changed", seen)
 	}
 }
 
-// TestReadmeTranscriptOfNormalize runs the example and compares what the README shows.
-func TestReadmeTranscriptOfNormalize(t *testing.T) {
-	bin, err := programs()
+// mentions are the commands of urlake and of temporal in a document's text, `in backquotes`, and in its blocks.
+func mentions(t *testing.T, doc string) []string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(testenv.Root(t), doc))
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile(filepath.Join(testenv.Root(t), "README.md"))
+	var found []string
+	command := regexp.MustCompile("(?m)(?:`|^\\$? *|^  )(?:bin/)?((?:starter|worker|serve|temporal) +(?:[a-z]|--)[^`#\n]*)")
+	joined := strings.ReplaceAll(string(data), "\\\n", " ")
+	for _, m := range command.FindAllStringSubmatch(joined, -1) {
+		found = append(found, m[1])
+	}
+	return found
+}
+
+// TestTheReadmesInputIsTheOneItStarts: the JSON for the UI is that of the command, which is run.
+func TestTheReadmesInputIsTheOneItStarts(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(testenv.Root(t), "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, ok := strings.Cut(string(readme), "$ bin/starter normalize ")
-	if !ok {
-		t.Fatal("the README has no such example")
-	}
-	args, rest, _ := strings.Cut(rest, "\n")
-	want, _, _ := strings.Cut(rest, "```")
-	out, err := exec.Command("sh", "-c", filepath.Join(bin, "starter")+" normalize "+args).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(out) != want {
-		t.Errorf("the README shows\n%sand the program prints\n%s", want, out)
+	_, rest, ok := strings.Cut(string(data), "```json\n")
+	input, rest, _ := strings.Cut(rest, "\n```")
+	if !ok || !strings.Contains(rest, "--type IngestWorkflow") || !strings.Contains(rest, "--input '"+input+"'") {
+		t.Errorf("the README starts no workflow with %s", input)
 	}
 }
 
-// TestWorkflowsStartedByHand runs the README's temporal commands on a lake of its own.
-func TestWorkflowsStartedByHand(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "index", "publish"}})
-	list := write(t, dir, "list.txt", "http://example.com/a\n")
-	temporal := testenv.Program(t, "temporal")
-	ran := 0
-	for _, c := range commands(t, "README.md") {
-		if !strings.HasPrefix(c, "temporal workflow") {
+// TestTheReadmesNumbersAreMeasured: each number of the README's sentence on performance is in docs/performance.md.
+func TestTheReadmesNumbersAreMeasured(t *testing.T) {
+	root := testenv.Root(t)
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	performance, err := os.ReadFile(filepath.Join(root, "docs", "performance.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, paragraph := range strings.Split(string(readme), "\n\n") {
+		if !strings.Contains(paragraph, "(docs/performance.md)") || strings.HasPrefix(paragraph, "*") {
 			continue
 		}
-		c = strings.NewReplacer("s3://bucket/lake", u.lake, "s3://raw/crawl/2026-11-20/", list, "temporal workflow", temporal+" workflow").Replace(c)
-		sh := exec.Command("sh", "-c", c)
-		sh.Env = u.env
-		if out, err := sh.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", c, err, out)
-		}
-		ran++
-		if strings.Contains(c, "IngestWorkflow") {
-			sh := exec.Command(temporal, "workflow", "result", "--workflow-id", "ingest:crawl:2026-11-20@"+u.lake, "-o", "json")
-			sh.Env = u.env
-			out, err := sh.Output()
-			var res struct {
-				Result struct {
-					Version string
-					Rows    int
-				}
-			}
-			if err != nil || json.Unmarshal(out, &res) != nil || res.Result.Rows != 1 || res.Result.Version == "" {
-				t.Fatalf("the ingest ended with %v: %s", err, out)
+		for _, n := range regexp.MustCompile(`\d[\d,.]*\d|\d`).FindAllString(paragraph, -1) {
+			seen++
+			if !regexp.MustCompile(`(^|[^\d,.])` + regexp.QuoteMeta(n) + `($|[^\d])`).Match(performance) {
+				t.Errorf("docs/performance.md has no %s, of which the README says: %s", n, paragraph)
 			}
 		}
 	}
-	if ran != 3 {
-		t.Errorf("%d temporal commands in the README, want 3", ran)
+	if seen < 4 {
+		t.Errorf("%d numbers were found: the README's form has changed", seen)
 	}
 }

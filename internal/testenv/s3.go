@@ -94,6 +94,14 @@ func (s *S3Server) NewBucketURL(tb testing.TB) string {
 	return "s3://" + bucket + "/lake"
 }
 
+// NewBucket makes a bucket of that name.
+func (s *S3Server) NewBucket(tb testing.TB, name string) {
+	tb.Helper()
+	if err := os.Mkdir(filepath.Join(s.data, name), 0o777); err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // Env returns the AWS environment of the server's clients as "name=value", for child processes.
 // What it sets empty keeps the settings of whoever runs the tests out.
 func (s *S3Server) Env() []string {
