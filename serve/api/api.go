@@ -109,7 +109,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	took := time.Since(started)
 	rt.latency.observe(r.status, took)
 	level := slog.LevelInfo
-	if r.status >= 500 {
+	if r.status >= 500 && r.status != http.StatusServiceUnavailable { // why there is no version is logged by who looks for one
 		level = slog.LevelError
 	}
 	if h.log.Enabled(hr.Context(), level) {

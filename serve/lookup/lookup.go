@@ -86,8 +86,9 @@ const (
 	// newerPoll is how old the last poll has to be before a version id from the future causes another
 	// one: a cursor can come from a server that polled earlier, and a forged one must not cost a request each.
 	newerPoll = 200 * time.Millisecond
-	// pagesInFlight bounds the pages that all requests together decode at a time, at some 300 KB each.
-	pagesInFlight = 256
+	// decodingBytes is about what decoding a page of a part takes meanwhile. All requests together decode as many at a time as fit into a quarter
+	// of the heap, and at least what one request may have.
+	decodingBytes = 300 << 10
 )
 
 // Server opens the versions of one lake and answers from them. It is safe for concurrent use.
@@ -165,7 +166,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 	return &Server{
 		store: whole{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
 		frames: newCache[segment.CacheKey](opt.FrameBytes), pages: newCache[pageKey](opt.PageBytes),
-		resident: segment.NewResidency(opt.residentBytes()), gate: semaphore.NewWeighted(pagesInFlight), segments: map[string]*sharedSegment{},
+		resident: segment.NewResidency(opt.residentBytes()), gate: semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)), segments: map[string]*sharedSegment{},
 	}
 }
 
