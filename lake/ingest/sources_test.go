@@ -3,8 +3,11 @@ package ingest_test
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
+	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go"
@@ -157,4 +161,187 @@ func TestSplitOfParquetReadsItsRowGroupsAlone(t *testing.T) {
 	if records != int64(len(rows)) || bytes != int64(len(data)) {
 		t.Errorf("%d records of %d bytes, want %d of %d", records, bytes, len(rows), len(data))
 	}
+}
+
+// TestTheSameRecordsInEveryFormMakeTheSameParts writes the same URLs, times and sizes in every format, way of writing and packing that
+// is read, and compares the names of the parts, which are digests of their rows.
+func TestTheSameRecordsInEveryFormMakeTheSameParts(t *testing.T) {
+	ctx := context.Background()
+	type record struct {
+		URL   string    `parquet:"url" json:"url"`
+		When  time.Time `parquet:"when,timestamp(millisecond)" json:"when"`
+		Bytes int64     `parquet:"bytes" json:"bytes"`
+		Title string    `parquet:"title" json:"title"`
+	}
+	type nested struct {
+		Site struct {
+			Pages []record `parquet:"pages,list" json:"pages"`
+		} `parquet:"site" json:"site"`
+	}
+	var records []record
+	for i := range 50 {
+		records = append(records, record{fmt.Sprintf("http://h%d.example%d.org/p/%d?a=%d", i%7, i%5, i, i), time.Unix(1_700_000_000+int64(i)*86_400, 0).UTC(), int64(10 * i), fmt.Sprintf("title \"%d\",\nof two lines", i)})
+	}
+	text := func(format string, args func(i int, r record) []any) string {
+		var b strings.Builder
+		for i, r := range records {
+			fmt.Fprintf(&b, format, args(i, r)...)
+		}
+		return b.String()
+	}
+	cells := func(comma rune, crlf bool, header []string, row func(i int, r record) []string) string {
+		var b strings.Builder
+		w := csv.NewWriter(&b)
+		w.Comma, w.UseCRLF = comma, crlf
+		if header != nil {
+			w.Write(header)
+		}
+		for i, r := range records {
+			w.Write(row(i, r))
+		}
+		w.Flush()
+		return b.String()
+	}
+	times := func(layout string) string {
+		return cells(',', false, []string{"url", "when", "bytes"}, func(_ int, r record) []string {
+			return []string{r.URL, r.When.Format(layout), fmt.Sprint(r.Bytes)}
+		})
+	}
+	number := func(format string, per float64) string {
+		return cells(',', false, []string{"url", "when", "bytes"}, func(_ int, r record) []string {
+			return []string{r.URL, fmt.Sprintf(format, float64(r.When.Unix())*per), fmt.Sprint(r.Bytes)}
+		})
+	}
+	marshal := func(v any) string {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	byName := map[string]record{}
+	var pages nested
+	for i, r := range records {
+		byName[fmt.Sprint(i)] = r
+	}
+	pages.Site.Pages = records
+	header := []string{"id", "url", "when", "bytes", "title"}
+	row := func(i int, r record) []string {
+		return []string{fmt.Sprint(i), r.URL, r.When.Format(time.RFC3339), fmt.Sprint(r.Bytes), r.Title}
+	}
+	digits := func(r record) string { return r.When.Format("20060102150405") }
+	eleven := func(i int, r record) []any { return []any{digits(r), r.URL, r.Bytes, i} }
+	named := ingest.Spec{URLColumn: "url", TSColumn: "when", SizeField: "bytes"}
+	numbered := ingest.Spec{URLColumn: "2", TSColumn: "3", SizeField: "4"}
+	in := func(format string) ingest.Spec { s := named; s.TSFormat = format; return s }
+	table := cells(',', true, header, row)
+	forms := []struct {
+		name, text string
+		spec       ingest.Spec
+	}{
+		{"csv", table, named},
+		{"csv by number", table, numbered},
+		{"csv behind a byte order mark", "\ufeff" + table, named},
+		{"semicolons", cells(';', false, header, row), named},
+		{"csv without a header", cells(',', false, nil, row), numbered},
+		{"csv without a header, the URL guessed", cells(',', false, nil, row), ingest.Spec{TSColumn: "3", SizeField: "4"}},
+		{"csv in another order", cells('|', false, []string{"bytes", "when", "url"}, func(_ int, r record) []string {
+			return []string{fmt.Sprint(r.Bytes), r.When.Format(time.RFC3339), r.URL}
+		}), named},
+		{"tsv", text("%s\t%s\t%d\n", func(_ int, r record) []any { return []any{r.URL, r.When.Format(time.RFC3339), r.Bytes} }), ingest.Spec{TSColumn: "2", SizeField: "3"}},
+		{"json lines", text("%s\n", func(_ int, r record) []any { return []any{marshal(r)} }), named},
+		{"nested json lines", text("{\"a\":%s}\n", func(_ int, r record) []any { return []any{marshal(r)} }), ingest.Spec{TSColumn: "a.when", SizeField: "a.bytes"}},
+		{"array", marshal(records), named},
+		{"array over lines", strings.ReplaceAll(marshal(records), "},{", "}\n,\n {"), named},
+		{"object of records", marshal(byName), named},
+		{"object around an array", marshal(pages), named},
+		{"cdx of 11", text("key %s %s text/html 200 AAAA - - %d %d f.warc.gz\n", eleven), ingest.Spec{SizeField: "length"}},
+		{"cdx of 11 with legend", " CDX N b a m s k r M S V g\n" + text("key %s %s text/html 200 AAAA - - %d %d f.warc.gz\n", eleven), ingest.Spec{SizeField: "length"}},
+		{"cdx of 9, its sizes where offsets stand", text("key %s %s text/html 200 AAAA - %d f.warc.gz\n", func(_ int, r record) []any { return []any{digits(r), r.URL, r.Bytes} }), ingest.Spec{SizeField: "offset"}},
+		{"cdxj", text("key %s {\"url\":%q,\"length\":\"%d\"}\n", func(_ int, r record) []any { return []any{digits(r), r.URL, r.Bytes} }), ingest.Spec{SizeField: "length"}},
+		{"parquet", parquetOf(t, records), named},
+		{"nested parquet", parquetOf(t, []nested{pages, {}}), ingest.Spec{URLColumn: "site.pages.url", TSColumn: "site.pages.when", SizeField: "site.pages.bytes"}},
+		{"local time with zone", times("2006-01-02 15:04:05-0700"), named},
+		{"14 digits", times("20060102150405"), named},
+		{"seconds", number("%.0f", 1), named},
+		{"seconds with a fraction", number("%.3f", 1), named},
+		{"seconds with an exponent", number("%.9e", 1), named},
+		{"milliseconds", number("%.0f", 1e3), named},
+		{"microseconds", number("%.0f", 1e6), named},
+		{"nanoseconds", number("%.0f", 1e9), named},
+		{"strftime", times("1/2/2006 15:04:05"), in("%m/%d/%Y %H:%M:%S")},
+		{"a log's time", times("02/Jan/2006:15:04:05 -0700"), in("%d/%b/%Y:%H:%M:%S %z")},
+		{"a layout of Go's", times(time.RFC1123), in(time.RFC1123)},
+	}
+	parts := func(name string, data string, spec ingest.Spec) []string {
+		t.Helper()
+		spec.Dataset, spec.Batch, spec.Inputs = "d", "b", []string{folder(t, map[string]string{"x": data})}
+		store := blob.NewMemory()
+		f, err := steps(ctx, store, "run", spec, ingest.Limits{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			return nil
+		}
+		var keys []string
+		for _, p := range readBatch(t, store, f.BatchKey).Parts {
+			keys = append(keys, p.Key)
+		}
+		return keys
+	}
+	want := parts(forms[0].name, forms[0].text, forms[0].spec)
+	if len(want) == 0 {
+		t.Fatal("no parts")
+	}
+	for _, form := range forms {
+		half := len(form.text) / 2
+		members := gzipped(t, form.text[:half]) + gzipped(t, "") + gzipped(t, form.text[half:]) + "\x00\x00"
+		for packing, data := range map[string]string{"plain": form.text, "gzip members": members, "tar": tarred(t, form.text), "gzip in tar in gzip": gzipped(t, tarred(t, members))} {
+			if diff := cmp.Diff(want, parts(form.name+", "+packing, data, form.spec)); diff != "" {
+				t.Errorf("%s, %s: %s", form.name, packing, diff)
+			}
+		}
+	}
+}
+
+func parquetOf[T any](t *testing.T, rows []T) string {
+	t.Helper()
+	var buf bytes.Buffer
+	w := parquet.NewGenericWriter[T](&buf)
+	if _, err := w.Write(rows); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.String()
+}
+
+func gzipped(t *testing.T, text string) string {
+	t.Helper()
+	var buf bytes.Buffer
+	w := gzip.NewWriter(&buf)
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.String()
+}
+
+// tarred makes an archive of one member.
+func tarred(t *testing.T, text string) string {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	if err := w.WriteHeader(&tar.Header{Name: "in/x", Typeflag: tar.TypeReg, Size: int64(len(text))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.String()
 }
