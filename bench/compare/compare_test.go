@@ -18,14 +18,15 @@ func TestMain(m *testing.M) {
 }
 
 // TestComparisonOfFewRows runs all of the comparison, which checks itself that both systems kept every line,
-// that the hash finds every key and that the server answers every request.
+// that both hashes find every key, that workers ingest every line and that the server answers every request.
 func TestComparisonOfFewRows(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		testenv.Missing(t, "/proc, from which memory is read")
 	}
 	dir := t.TempDir()
 	for name, value := range map[string]string{
-		"BENCH_ROWS": "20000", "BENCH_ROUNDS": "1", "BENCH_KEYS": "100000", "BENCH_SERVE_ROWS": "20000", "BENCH_DIR": dir, "BENCH_PROFILE": "",
+		"BENCH_ROWS": "20000", "BENCH_ROUNDS": "1", "BENCH_KEYS": "100000", "BENCH_GROWTH": "20000", "BENCH_WORKER_ROWS": "20000",
+		"BENCH_SERVE_ROWS": "20000", "BENCH_SERVE_LISTS": "1", "BENCH_DIR": dir, "BENCH_PROFILE": "",
 	} {
 		t.Setenv(name, value)
 	}

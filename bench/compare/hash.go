@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/urlake/urlake/bench/relab"
 	"github.com/urlake/urlake/indexbuild/mph"
 )
 
@@ -22,6 +23,8 @@ type hashed struct {
 	LookupBatch float64 `json:"lookup_batch"`
 	Open        float64 `json:"open"` // microseconds
 	Map         float64 `json:"map"`  // the same keys in a Go map
+	// Of relab's method on the same keys: built with the same parallelism, found one by one, loaded in microseconds.
+	RelabRate, RelabBits, RelabFind, RelabLoad float64
 }
 
 const (
@@ -30,6 +33,9 @@ const (
 	batchSize = 1024
 	// hashRounds is how often everything is timed. The median counts.
 	hashRounds = 5
+	// relabTime is how long relab's lookups are timed: what they cost grows with the keys, and a million of ten million keys take most
+	// of a minute.
+	relabTime = time.Second
 )
 
 // measureHash builds a hash of n random keys and looks up keys of it in random order.
@@ -120,6 +126,9 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 			return nil, err
 		}
 	}
+	if err := measureRelab(keys, ids, out); err != nil {
+		return nil, err
+	}
 	naive := make(map[uint64]uint32, n)
 	for i, k := range keys {
 		naive[k.ID] = uint32(i)
@@ -133,6 +142,41 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 		return nil
 	})
 	return out, err
+}
+
+// measureRelab does with relab's method what was done with the project's hash.
+func measureRelab(keys []mph.Key, ask []uint64, out *hashed) error {
+	n := len(keys)
+	ids := make([]uint64, n)
+	var h *relab.Hash
+	var rates []float64
+	for range max(1, min(hashRounds, int(5e6)/n)) {
+		for i, k := range keys {
+			ids[i] = k.ID
+		}
+		started := time.Now()
+		var err error
+		if h, err = relab.Build(ids, slots); err != nil {
+			return err
+		}
+		rates = append(rates, float64(n)/time.Since(started).Seconds())
+	}
+	data := h.Encode()
+	started := time.Now()
+	h = relab.Load(data)
+	out.RelabLoad = float64(time.Since(started).Nanoseconds()) / 1e3
+	out.RelabRate, out.RelabBits = median(rates), float64(h.Bits())/float64(n)
+	found := 0
+	for started = time.Now(); found < len(ask) && time.Since(started) < relabTime; {
+		for _, id := range ask[found:min(found+64, len(ask))] {
+			if h.Find(id) == 0 {
+				return fmt.Errorf("relab: key %x is lost", id)
+			}
+			found++
+		}
+	}
+	out.RelabFind = float64(time.Since(started).Nanoseconds()) / float64(found)
+	return nil
 }
 
 // timeKeys is the median time of asked lookups, in nanoseconds a lookup.

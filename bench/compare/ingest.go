@@ -41,6 +41,10 @@ type stage struct {
 	Name  string  `json:"name"`
 	Calls int     `json:"calls"`
 	Busy  float64 `json:"busy"` // seconds of a slot
+	// Read and Written are bytes of the lake's store, in so many requests; what is mapped into memory is not read.
+	Read     int64 `json:"read"`
+	Written  int64 `json:"written"`
+	Requests int64 `json:"requests"`
 }
 
 // built is what a run of the lake's steps reports.
@@ -67,8 +71,35 @@ type builder struct {
 	stages map[string]*stage
 }
 
-// do waits for a slot and does one step in it.
-func (b *builder) do(ctx context.Context, name string, f func() error) error {
+// newBuilder opens a lake in dir.
+func newBuilder(ctx context.Context, dir string) (*builder, error) {
+	store, err := blob.Open(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	temp := filepath.Join(filepath.Dir(dir), "spill")
+	if err := os.MkdirAll(temp, 0o777); err != nil {
+		return nil, err
+	}
+	return &builder{store: store, temp: temp, slots: make(chan struct{}, slots), stages: map[string]*stage{}}, nil
+}
+
+// order is that of the stages in a table.
+var order = []string{"plan", "normalize", "plan merge", "merge", "extract", "finish", "clean up", "plan publish", "build segment", "verify segment", "commit"}
+
+// done are the stages so far, which are forgotten.
+func (b *builder) done() (out []stage) {
+	for _, name := range order {
+		if s := b.stages[name]; s != nil {
+			out = append(out, *s)
+		}
+	}
+	clear(b.stages)
+	return out
+}
+
+// do waits for a slot and does one step in it, with a store that counts.
+func (b *builder) do(ctx context.Context, name string, f func(store blob.Store) error) error {
 	select {
 	case b.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -76,7 +107,8 @@ func (b *builder) do(ctx context.Context, name string, f func() error) error {
 	}
 	defer func() { <-b.slots }()
 	started := time.Now()
-	err := f()
+	store := blob.NewCounting(b.store)
+	err := f(store)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.stages[name]
@@ -86,6 +118,10 @@ func (b *builder) do(ctx context.Context, name string, f func() error) error {
 	}
 	s.Calls++
 	s.Busy += time.Since(started).Seconds()
+	reads, writes := store.Reads(), store.Writes()
+	s.Read += reads.Bytes
+	s.Written += writes.Bytes
+	s.Requests += reads.Requests + writes.Requests
 	return err
 }
 
@@ -106,15 +142,10 @@ func build(ctx context.Context, lists, dir string) (*built, error) {
 		sizes[f] = info.Size()
 	}
 	slices.SortFunc(files, func(a, b string) int { return cmp.Compare(sizes[b], sizes[a]) })
-	store, err := blob.Open(ctx, dir)
+	b, err := newBuilder(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	temp := filepath.Join(filepath.Dir(dir), "spill")
-	if err := os.MkdirAll(temp, 0o777); err != nil {
-		return nil, err
-	}
-	b := &builder{store: store, temp: temp, slots: make(chan struct{}, slots), stages: map[string]*stage{}}
 	started := time.Now()
 	out := new(built)
 	var mu sync.Mutex
@@ -123,7 +154,7 @@ func build(ctx context.Context, lists, dir string) (*built, error) {
 	g.SetLimit(2 * slots)
 	for _, f := range files {
 		g.Go(func() error {
-			done, err := b.batch(gctx, f)
+			done, err := b.batch(gctx, strings.TrimSuffix(filepath.Base(f), ".txt"), "bench", f)
 			if err != nil {
 				return fmt.Errorf("%s: %w", filepath.Base(f), err)
 			}
@@ -138,25 +169,22 @@ func build(ctx context.Context, lists, dir string) (*built, error) {
 		return nil, err
 	}
 	finished := time.Now()
-	if err := b.publish(ctx, out); err != nil {
+	report, err := b.publish(ctx)
+	if err != nil {
 		return nil, err
 	}
+	out.Domains, out.Entries = report.Domains, report.Entries
 	out.Seconds, out.Publish = time.Since(started).Seconds(), time.Since(finished).Seconds()
-	for _, name := range []string{"plan", "normalize", "plan merge", "merge", "extract", "finish", "clean up", "plan publish", "build segment", "verify segment", "commit"} {
-		if s := b.stages[name]; s != nil {
-			out.Stages = append(out.Stages, *s)
-		}
-	}
+	out.Stages = b.done()
 	return out, nil
 }
 
 // batch does what IngestWorkflow orders.
-func (b *builder) batch(ctx context.Context, list string) (done ingest.FinishResult, err error) {
-	name := strings.TrimSuffix(filepath.Base(list), ".txt")
-	run := "run-" + name
+func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...string) (done ingest.FinishResult, err error) {
+	run := "run-" + dataset + "-" + batch
 	var plan ingest.PlanSummary
-	if err := b.do(ctx, "plan", func() (err error) {
-		plan, err = ingest.MakePlan(ctx, b.store, run, ingest.Spec{Lake: b.store.URL(), Dataset: name, Batch: "bench", Inputs: []string{list}})
+	if err := b.do(ctx, "plan", func(store blob.Store) (err error) {
+		plan, err = ingest.MakePlan(ctx, store, run, ingest.Spec{Lake: b.store.URL(), Dataset: dataset, Batch: batch, Inputs: inputs})
 		return err
 	}); err != nil {
 		return done, err
@@ -164,8 +192,8 @@ func (b *builder) batch(ctx context.Context, list string) (done ingest.FinishRes
 	g, gctx := errgroup.WithContext(ctx)
 	for split := range plan.Splits {
 		g.Go(func() error {
-			return b.do(gctx, "normalize", func() error {
-				_, err := ingest.Normalize(gctx, b.store, run, split, nil)
+			return b.do(gctx, "normalize", func(store blob.Store) error {
+				_, err := ingest.Normalize(gctx, store, run, split, nil)
 				return err
 			})
 		})
@@ -174,8 +202,8 @@ func (b *builder) batch(ctx context.Context, list string) (done ingest.FinishRes
 		return done, err
 	}
 	var merge ingest.MergeSummary
-	if err := b.do(ctx, "plan merge", func() (err error) {
-		merge, err = ingest.PlanMerge(ctx, b.store, run)
+	if err := b.do(ctx, "plan merge", func(store blob.Store) (err error) {
+		merge, err = ingest.PlanMerge(ctx, store, run)
 		return err
 	}); err != nil {
 		return done, err
@@ -185,14 +213,14 @@ func (b *builder) batch(ctx context.Context, list string) (done ingest.FinishRes
 	g, gctx = errgroup.WithContext(ctx)
 	for task := range merge.Tasks {
 		g.Go(func() error {
-			if err := b.do(gctx, "merge", func() error {
-				_, err := ingest.Merge(gctx, b.store, run, task, b.temp, nil)
+			if err := b.do(gctx, "merge", func(store blob.Store) error {
+				_, err := ingest.Merge(gctx, store, run, task, b.temp, nil)
 				return err
 			}); err != nil {
 				return err
 			}
-			return b.do(gctx, "extract", func() (err error) {
-				postings[task], domains[task], err = indexbuild.Extract(gctx, b.store, run, task, b.temp)
+			return b.do(gctx, "extract", func(store blob.Store) (err error) {
+				postings[task], domains[task], err = indexbuild.Extract(gctx, store, run, task, b.temp)
 				return err
 			})
 		})
@@ -204,41 +232,46 @@ func (b *builder) batch(ctx context.Context, list string) (done ingest.FinishRes
 	for _, n := range domains {
 		total += n
 	}
-	if err := b.do(ctx, "finish", func() (err error) {
-		done, err = ingest.Finish(ctx, b.store, run, postings, total)
+	if err := b.do(ctx, "finish", func(store blob.Store) (err error) {
+		done, err = ingest.Finish(ctx, store, run, postings, total)
 		return err
 	}); err != nil {
 		return done, err
 	}
-	return done, b.do(ctx, "clean up", func() error { return ingest.Cleanup(ctx, b.store, run) })
+	return done, b.do(ctx, "clean up", func(store blob.Store) error { return ingest.Cleanup(ctx, store, run) })
 }
 
-// publish does what PublishWorkflow orders, and keeps what the verification counted.
-func (b *builder) publish(ctx context.Context, out *built) error {
+// publish does what PublishWorkflow orders, and returns what the verification of the new segment counted.
+func (b *builder) publish(ctx context.Context) (report indexbuild.Report, err error) {
 	var plan publish.Summary
 	var seg publish.Built
 	var done publish.Committed
 	for _, step := range []struct {
 		name string
-		do   func() error
+		do   func(store blob.Store) error
 	}{
-		{"plan publish", func() (err error) { plan, err = publish.Plan(ctx, b.store, "publish", 0); return err }},
-		{"build segment", func() (err error) { seg, err = publish.Build(ctx, b.store, plan.PlanKey, b.temp); return err }},
-		{"verify segment", func() error {
-			report, err := indexbuild.VerifySegment(ctx, b.store, seg.Segment, false, b.temp)
-			out.Domains, out.Entries = report.Domains, report.Entries
+		{"plan publish", func(store blob.Store) (err error) { plan, err = publish.Plan(ctx, store, "publish", 0); return err }},
+		{"build segment", func(store blob.Store) (err error) {
+			seg, err = publish.Build(ctx, store, plan.PlanKey, b.temp)
 			return err
 		}},
-		{"commit", func() (err error) { done, err = publish.Commit(ctx, b.store, plan.PlanKey, seg); return err }},
+		{"verify segment", func(store blob.Store) (err error) {
+			report, err = indexbuild.VerifySegment(ctx, store, seg.Segment, false, b.temp)
+			return err
+		}},
+		{"commit", func(store blob.Store) (err error) {
+			done, err = publish.Commit(ctx, store, plan.PlanKey, seg)
+			return err
+		}},
 	} {
 		if err := b.do(ctx, step.name, step.do); err != nil {
-			return err
+			return report, err
 		}
 	}
 	if done.Version == "" || done.Existed {
-		return fmt.Errorf("the publish made no version: %+v", done)
+		err = fmt.Errorf("the publish made no version: %+v", done)
 	}
-	return nil
+	return report, err
 }
 
 // copyStatement is what a user of DuckDB would run for sorted, compressed, partitioned Parquet of the same lists.
@@ -341,15 +374,18 @@ func descending(sizes map[string]int64) []string {
 }
 
 // writeLists generates the lists of a run.
-func writeLists(rows int64, dir string) (int64, error) {
-	c, err := corpus.New(options(rows))
+func writeLists(rows int64, datasets int, dir string) (int64, error) {
+	c, err := corpus.New(options(rows, datasets))
 	if err != nil {
 		return 0, err
 	}
 	return c.WriteDir(dir, slots)
 }
 
-// options are the corpus of a number of rows: 32 lists, fewer of few rows.
-func options(rows int64) corpus.Options {
-	return corpus.Options{Seed: 1, Rows: rows, Datasets: int(min(32, rows))}
+// options are the corpus of a number of rows, fewer lists than wanted of few rows.
+func options(rows int64, datasets int) corpus.Options {
+	return corpus.Options{Seed: 1, Rows: rows, Datasets: int(min(int64(datasets), rows))}
 }
+
+// usualLists is the number of lists where nothing else is asked for.
+const usualLists = 32

@@ -4,7 +4,11 @@
 //	BENCH_ROWS        lines ingested by both, 2 million by default; 0 leaves the comparison out
 //	BENCH_ROUNDS      how often each of the two runs, alternating; 2
 //	BENCH_KEYS        the largest number of keys of the perfect hash, 10 million; 0 leaves it out
+//	BENCH_GROWTH      the largest lake of those of 1 million lines, 10 million and so on whose growth, publishes and segments are
+//	                  measured, 10 million; 0 leaves it out
+//	BENCH_WORKER_ROWS lines that one worker process ingests, and then two, 2 million; 0 leaves it out
 //	BENCH_SERVE_ROWS  rows of the lake that is served, 5 million; 0 leaves serving out
+//	BENCH_SERVE_LISTS in so many datasets, 32
 //	BENCH_DIR         where lists, runs and lakes lie meanwhile, up to some 200 bytes a row; the system's temporary folder
 //	BENCH_PROFILE     a file for a CPU profile of the last of urlake's ingests
 //
@@ -78,8 +82,14 @@ var roles = map[string]func(ctx context.Context, args []string) (any, error){
 		if err != nil {
 			return nil, err
 		}
-		return writeLists(rows, args[1])
+		datasets, err := strconv.Atoi(args[1])
+		if err != nil {
+			return nil, err
+		}
+		return writeLists(rows, datasets, args[2])
 	},
+	"add":      func(ctx context.Context, args []string) (any, error) { return add(ctx, args[0], args[1:]) },
+	"segments": func(ctx context.Context, args []string) (any, error) { return mergeSegments(ctx, args[0]) },
 }
 
 func run(ctx context.Context) error {
@@ -94,7 +104,7 @@ func run(ctx context.Context) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(out)
 	}
-	setting := map[string]int64{"BENCH_ROWS": 2e6, "BENCH_ROUNDS": 2, "BENCH_KEYS": 1e7, "BENCH_SERVE_ROWS": 5e6}
+	setting := map[string]int64{"BENCH_ROWS": 2e6, "BENCH_ROUNDS": 2, "BENCH_KEYS": 1e7, "BENCH_GROWTH": 1e7, "BENCH_WORKER_ROWS": 2e6, "BENCH_SERVE_ROWS": 5e6, "BENCH_SERVE_LISTS": usualLists}
 	for name := range setting {
 		if v := os.Getenv(name); v != "" {
 			n, err := strconv.ParseInt(v, 10, 64)
@@ -121,8 +131,18 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
+	if most := setting["BENCH_GROWTH"]; most > 0 {
+		if err := growth(ctx, most, filepath.Join(dir, "growth")); err != nil {
+			return err
+		}
+	}
+	if rows := setting["BENCH_WORKER_ROWS"]; rows > 0 {
+		if err := workers(ctx, rows, filepath.Join(dir, "workers")); err != nil {
+			return err
+		}
+	}
 	if rows := setting["BENCH_SERVE_ROWS"]; rows > 0 {
-		if err := serving(ctx, rows, filepath.Join(dir, "serve")); err != nil {
+		if err := serving(ctx, rows, int(max(setting["BENCH_SERVE_LISTS"], 1)), filepath.Join(dir, "serve")); err != nil {
 			return err
 		}
 	}
@@ -152,10 +172,10 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	lists, lakeDir, out := filepath.Join(dir, "lists"), filepath.Join(dir, "lake"), filepath.Join(dir, "lists", "out")
 	defer os.RemoveAll(dir)
 	var bytes int64
-	if err := child(ctx, &bytes, "lists", strconv.FormatInt(rows, 10), lists); err != nil {
+	if err := child(ctx, &bytes, "lists", strconv.FormatInt(rows, 10), strconv.Itoa(usualLists), lists); err != nil {
 		return err
 	}
-	fmt.Printf("\nIngest: %d lines, %.1f MB in %d lists, %d rounds, two threads each\n", rows, float64(bytes)/1e6, options(rows).Datasets, rounds)
+	fmt.Printf("\nIngest: %d lines, %.1f MB in %d lists, %d rounds, two threads each\n", rows, float64(bytes)/1e6, options(rows, usualLists).Datasets, rounds)
 	var ours []built
 	var theirs []copied
 	for round := range rounds {
@@ -200,7 +220,7 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	}
 	n := float64(rows)
 	table("", "urlake", "DuckDB", "urlake / DuckDB")
-	table("lines a second", fmt.Sprintf("%.0f", n/us), fmt.Sprintf("%.0f", n/them), ratio(them/us))
+	table("lines a second", fmt.Sprintf("%.0f", n/us), fmt.Sprintf("%.0f", n/them), ratio(them/us)+", to be 3")
 	table("CPU, µs a line", fmt.Sprintf("%.2f", cpuUs/n*1e6), fmt.Sprintf("%.2f", cpuThem/n*1e6), ratio(cpuUs/cpuThem))
 	table("peak memory, MB", fmt.Sprintf("%.0f", memUs/1e6), fmt.Sprintf("%.0f", memThem/1e6), ratio(memUs/memThem))
 	table("rows", strconv.FormatInt(last.Rows, 10), strconv.FormatInt(duckRows, 10), "equal lines of a list are one row in urlake")
@@ -208,16 +228,17 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	same := columns["scheme"] + columns["port"] + columns["domain"] + columns["host"] + columns["path_query"]
 	table("Parquet, bytes a row", fmt.Sprintf("%.2f", perRow(parquetBytes)), fmt.Sprintf("%.2f", duckPerRow), ratio(perRow(parquetBytes)/duckPerRow))
 	table("the URL's columns alone", fmt.Sprintf("%.2f", perRow(same)), fmt.Sprintf("%.2f", float64(duckColumns["host"]+duckColumns["url"])/float64(duckRows)),
-		ratio(perRow(same)*float64(duckRows)/float64(duckColumns["host"]+duckColumns["url"])))
+		ratio(perRow(same)*float64(duckRows)/float64(duckColumns["host"]+duckColumns["url"]))+", to be 0.9")
 
 	fmt.Printf("\nWhere urlake's time goes (last round; a slot is one of %d)\n", slots)
 	busy := 0.0
 	for _, s := range last.Stages {
 		busy += s.Busy
 	}
-	table("step", "calls", "slot seconds", "ns a line")
+	table("step", "calls", "slot seconds", "ns a line; MB read from the lake and written, requests")
 	for _, s := range last.Stages {
-		table("  "+s.Name, strconv.Itoa(s.Calls), fmt.Sprintf("%.2f (%2.0f %%)", s.Busy, 100*s.Busy/busy), fmt.Sprintf("%.0f", s.Busy/n*1e9))
+		table("  "+s.Name, strconv.Itoa(s.Calls), fmt.Sprintf("%.2f (%2.0f %%)", s.Busy, 100*s.Busy/busy),
+			fmt.Sprintf("%5.0f %10.1f %10.1f %8d", s.Busy/n*1e9, float64(s.Read)/1e6, float64(s.Written)/1e6, s.Requests))
 	}
 	table("  all; idle", "", fmt.Sprintf("%.2f; %.2f", busy, slots*last.Seconds-busy), fmt.Sprintf("publish took %.2f s of %.2f s", last.Publish, last.Seconds))
 
@@ -231,6 +252,14 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 		table("  "+label, strconv.FormatInt(columns[name], 10), fmt.Sprintf("%.3f", perRow(columns[name])), "")
 	}
 	table("  all", strconv.FormatInt(parquetBytes, 10), fmt.Sprintf("%.3f", perRow(parquetBytes)), "")
+	without := perRow(parquetBytes - columns["url_id"])
+	fmt.Printf("  url_id is %.1f %% of it. It is no column that a reader needs: without it %.2f bytes a row, %s of DuckDB's\n", 100*float64(columns["url_id"])/float64(parquetBytes), without, ratio(without/duckPerRow))
+	for _, s := range last.Stages {
+		if s.Name == "extract" {
+			fmt.Printf("  extracting postings reads domain, ts and size: %d bytes of parts and records, %.1f %% of the parts, whose columns of these names have %d\n", s.Read,
+				100*float64(s.Read)/float64(parquetBytes), columns["domain"]+columns["ts"]+columns["size"])
+		}
+	}
 	domains, entries := float64(last.Domains), float64(last.Entries)
 	table("index file", "bytes", "a domain", "")
 	for _, name := range descending(index) {
@@ -242,40 +271,49 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	return nil
 }
 
-// hashes measures the perfect hash at 1e5, 1e6 and so on up to most keys.
+// hashes measures the perfect hash at 1e5, 1e6 and so on up to most keys, and relab's method beside it.
 func hashes(ctx context.Context, most int64, dir string) error {
 	fmt.Println("\nPerfect hash: random keys, asked for in random order, one core; builds on two. ns a key")
-	const row = "  %12s %10s %8s %8s %8s %9s %11s %9s %8s\n"
+	const row = "  %12s %10s %8s %8s %8s %9s %11s %9s %9s\n"
 	fmt.Printf(row, "keys", "M keys/s", "bits/key", "hash", "lookup", "hash, 1 k", "lookup, 1 k", "Go map", "open µs")
+	f := func(v float64) string { return fmt.Sprintf("%.1f", v) }
+	var all []hashed
 	for n := int64(1e5); n <= most; n *= 10 {
 		var h hashed
 		if err := child(ctx, &h, "hash", strconv.FormatInt(n, 10), dir); err != nil {
 			return err
 		}
-		f := func(v float64) string { return fmt.Sprintf("%.1f", v) }
 		fmt.Printf(row, strconv.Itoa(h.Keys), f(h.BuildRate/1e6), fmt.Sprintf("%.3f", h.Bits), f(h.Slot), f(h.Lookup), f(h.SlotBatch), f(h.LookupBatch), f(h.Map), f(h.Open))
+		all = append(all, h)
+	}
+	fmt.Println("  the same keys by relab/bbhash's published method (bench/relab), without records; beside it the project's")
+	const beside = "  %12s %22s %22s %26s %26s\n"
+	fmt.Printf(beside, "keys", "M keys/s", "bits/key", "hash, ns", "load, µs")
+	for _, h := range all {
+		pair := func(theirs, ours float64) string { return f(theirs) + " : " + f(ours) + " = " + ratio(theirs/ours) }
+		fmt.Printf(beside, strconv.Itoa(h.Keys), pair(h.RelabRate/1e6, h.BuildRate/1e6), fmt.Sprintf("%.3f : %.3f = %s", h.RelabBits, h.Bits, ratio(h.RelabBits/h.Bits)), pair(h.RelabFind, h.Slot), pair(h.RelabLoad, h.Open))
 	}
 	return nil
 }
 
 // serving builds a lake and measures a server on it.
-func serving(ctx context.Context, rows int64, dir string) error {
+func serving(ctx context.Context, rows int64, datasets int, dir string) error {
 	lists, lakeDir := filepath.Join(dir, "lists"), filepath.Join(dir, "lake")
 	defer os.RemoveAll(dir)
 	var bytes int64
-	if err := child(ctx, &bytes, "lists", strconv.FormatInt(rows, 10), lists); err != nil {
+	if err := child(ctx, &bytes, "lists", strconv.FormatInt(rows, 10), strconv.Itoa(datasets), lists); err != nil {
 		return err
 	}
 	var b built
 	if err := child(ctx, &b, "ingest", lists, lakeDir, ""); err != nil {
 		return err
 	}
-	fmt.Printf("\nServing: %d rows, %d domains, %d pairs of domain and dataset\n", b.Rows, b.Domains, b.Entries)
+	fmt.Printf("\nServing: %d rows in %d datasets, %d domains, %d pairs of domain and dataset\n", b.Rows, options(rows, datasets).Datasets, b.Domains, b.Entries)
 	fmt.Printf("  building: %.1f s, %.0f lines/s, peak memory %.0f MB\n", b.Seconds, float64(rows)/b.Seconds, float64(b.Peak)/1e6)
 	if err := os.RemoveAll(lists); err != nil {
 		return err
 	}
-	s, err := measureServe(ctx, rows, lakeDir, dir)
+	s, err := measureServe(ctx, options(rows, datasets), lakeDir, dir)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -185,13 +184,13 @@ func (s *server) resident() (total, anon int64, err error) {
 }
 
 // measureServe builds the server and asks it for domains of a corpus, the large ones more often.
-func measureServe(ctx context.Context, rows int64, lakeDir, dir string) (*served, error) {
+func measureServe(ctx context.Context, lists corpus.Options, lakeDir, dir string) (*served, error) {
 	program := filepath.Join(dir, "serve")
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/urlake/urlake").Output()
+	root, err := projectRoot(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("find the project: %w", err)
+		return nil, err
 	}
-	compile := exec.CommandContext(ctx, "go", "build", "-C", strings.TrimSpace(string(root)), "-o", program, "./serve")
+	compile := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", program, "./serve")
 	compile.Stderr = os.Stderr
 	if err := compile.Run(); err != nil {
 		return nil, fmt.Errorf("build serve: %w", err)
@@ -202,15 +201,15 @@ func measureServe(ctx context.Context, rows int64, lakeDir, dir string) (*served
 		return nil, err
 	}
 	out := &served{Ready: time.Since(started).Seconds()}
-	err = s.measure(ctx, rows, out)
+	err = s.measure(ctx, lists, out)
 	return out, errors.Join(err, s.stop())
 }
 
-func (s *server) measure(ctx context.Context, rows int64, out *served) (err error) {
+func (s *server) measure(ctx context.Context, lists corpus.Options, out *served) (err error) {
 	if out.Loaded, out.LoadedAnon, err = s.resident(); err != nil {
 		return err
 	}
-	c, err := corpus.New(options(rows))
+	c, err := corpus.New(lists)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+)
+
+const (
+	// lateRows is the size of the batches that are added to a finished lake, of a small one a tenth of its lines; lates how many: enough for
+	// a publish to fold segments, which happens when there would be more than eight.
+	lateRows = 100_000
+	lates    = 9
+	lateName = "late"
+	// mergedSegments is how many segments are merged into one.
+	mergedSegments = 8
+)
+
+// addition is what it took to add one batch to a lake and to publish it.
+type addition struct {
+	Ingest, Publish           float64 // seconds
+	IngestBytes, PublishBytes int64   // written by each, staging included
+}
+
+// late writes the lists that are added: pages of the sites of a list, which it does not have.
+func late(from, dir string, rows int) (lists []string, err error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return nil, err
+	}
+	urls := bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
+	for k := range lates {
+		name := filepath.Join(dir, fmt.Sprintf("late%d.txt", k+1))
+		f, err := os.Create(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		w := bufio.NewWriter(f)
+		for i := range rows {
+			url := urls[(k*rows+i)%len(urls)]
+			mark := byte('?')
+			if bytes.IndexByte(url, '?') >= 0 {
+				mark = '&'
+			}
+			if _, err := fmt.Fprintf(w, "%s%clate=%d-%d\n", url, mark, k+1, (k*rows+i)/len(urls)); err != nil {
+				return nil, err
+			}
+		}
+		if err := w.Flush(); err != nil {
+			return nil, err
+		}
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+		lists = append(lists, name)
+	}
+	return lists, nil
+}
+
+// add takes lists into the lake in dir, a batch and a publish each.
+func add(ctx context.Context, dir string, lists []string) (all []addition, err error) {
+	b, err := newBuilder(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range lists {
+		var a addition
+		started := time.Now()
+		if _, err := b.batch(ctx, lateName, filepath.Base(list), list); err != nil {
+			return nil, err
+		}
+		a.Ingest = time.Since(started).Seconds()
+		for _, s := range b.done() {
+			a.IngestBytes += s.Written
+		}
+		started = time.Now()
+		if _, err := b.publish(ctx); err != nil {
+			return nil, err
+		}
+		a.Publish = time.Since(started).Seconds()
+		for _, s := range b.done() {
+			a.PublishBytes += s.Written
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// merged is what it took to build segments over all batches of a lake, and then one of them all.
+type merged struct {
+	Domains, Entries int64
+	Rows             int64
+	Parts            float64 // seconds for mergedSegments segments
+	Whole            float64 // seconds for one
+	Read, Written    int64   // bytes, for that one
+	Disk             float64 // bytes a second that the disk writes, flushed
+	Peak             int64
+}
+
+// mergeSegments builds segments over an eighth of a lake's batches each, and then the one that takes their place: both from
+// the batches' postings, as every segment is.
+func mergeSegments(ctx context.Context, dir string) (*merged, error) {
+	b, err := newBuilder(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	datasets, err := lake.Registry(ctx, b.store)
+	if err != nil {
+		return nil, err
+	}
+	var refs, extra []indexbuild.BatchRef
+	for _, d := range datasets {
+		current, err := lake.CurrentBatches(ctx, b.store, d.ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range slices.Sorted(maps.Keys(current)) {
+			ref := indexbuild.BatchRef{DatasetID: d.ID, Batch: name, Digest: current[name]}
+			if d.Name == lateName {
+				extra = append(extra, ref)
+			} else {
+				refs = append(refs, ref)
+			}
+		}
+	}
+	groups := make([][]indexbuild.BatchRef, mergedSegments)
+	for i, r := range refs {
+		groups[i%mergedSegments] = append(groups[i%mergedSegments], r)
+	}
+	out := new(merged)
+	started := time.Now()
+	for _, g := range groups {
+		if len(g) > 0 {
+			if _, err := indexbuild.BuildSegment(ctx, b.store, g, indexbuild.Options{TempDir: b.temp}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	out.Parts = time.Since(started).Seconds()
+	// The segment of these batches is there since they were published. With the last that was added it is another.
+	refs = append(refs, extra[len(extra)-1])
+	store := blob.NewCounting(b.store)
+	started = time.Now()
+	ref, err := indexbuild.BuildSegment(ctx, store, refs, indexbuild.Options{TempDir: b.temp})
+	if err != nil {
+		return nil, err
+	}
+	out.Whole = time.Since(started).Seconds()
+	if out.Read, out.Written = store.Reads().Bytes, store.Writes().Bytes; out.Written == 0 {
+		return nil, fmt.Errorf("segment %s was there already", ref.ID)
+	}
+	report, err := indexbuild.VerifySegment(ctx, b.store, ref, false, b.temp)
+	if err != nil {
+		return nil, err
+	}
+	out.Domains, out.Entries, out.Rows = report.Domains, report.Entries, report.Rows
+	if out.Peak, _, err = used(); err != nil {
+		return nil, err
+	}
+	out.Disk, err = diskRate(b.temp)
+	return out, err
+}
+
+// diskRate writes a file and flushes it, and returns bytes a second.
+func diskRate(dir string) (float64, error) {
+	const size = 256 << 20
+	f, err := os.CreateTemp(dir, "rate-*.tmp")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	block := make([]byte, 1<<20)
+	for i := range block {
+		block[i] = byte(i * 131)
+	}
+	started := time.Now()
+	for range size / len(block) {
+		if _, err := f.Write(block); err != nil {
+			return 0, err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return 0, err
+	}
+	return size / time.Since(started).Seconds(), nil
+}
+
+// growth builds lakes of a million rows, ten million and so on up to most, adds batches to each, and merges segments of each.
+func growth(ctx context.Context, most int64, dir string) error {
+	defer os.RemoveAll(dir)
+	fmt.Printf("\nGrowth: lakes of one size and the next, two threads\n")
+	const row = "  %12s %9s %9s %10s %10s %9s %10s %11s %11s\n"
+	fmt.Printf(row, "lines", "seconds", "µs a line", "CPU a line", "peak, MB", "domains", "pairs", "Parquet, MB", "index, MB")
+	var additions [][]addition
+	var merges []merged
+	var sizes []int64
+	var lists []string
+	smallest := min(int64(1e6), most)
+	batch := min(lateRows, smallest/10)
+	for rows := smallest; rows <= most; rows *= 10 {
+		at := filepath.Join(dir, strconv.FormatInt(rows, 10))
+		raw, lakeDir := filepath.Join(at, "lists"), filepath.Join(at, "lake")
+		var size int64
+		if err := child(ctx, &size, "lists", strconv.FormatInt(rows, 10), strconv.Itoa(usualLists), raw); err != nil {
+			return err
+		}
+		if lists == nil {
+			// The same batches for all sizes, and for a lake that has nothing else.
+			var err error
+			if lists, err = late(filepath.Join(raw, "ds1.txt"), filepath.Join(dir, "late"), int(batch)); err != nil {
+				return err
+			}
+			var empty []addition
+			if err := child(ctx, &empty, "add", append([]string{filepath.Join(dir, "empty", "lake")}, lists[0])...); err != nil {
+				return err
+			}
+			additions, sizes = append(additions, empty), append(sizes, 0)
+		}
+		var b built
+		if err := child(ctx, &b, "ingest", raw, lakeDir, ""); err != nil {
+			return err
+		}
+		_, _, parquet, err := columnBytes(filepath.Join(lakeDir, "urls"))
+		if err != nil {
+			return err
+		}
+		_, index, err := indexBytes(filepath.Join(lakeDir, "index", "segments"))
+		if err != nil {
+			return err
+		}
+		n := float64(rows)
+		fmt.Printf(row, strconv.FormatInt(rows, 10), fmt.Sprintf("%.1f", b.Seconds), fmt.Sprintf("%.2f", b.Seconds/n*1e6), fmt.Sprintf("%.2f", b.CPU/n*1e6), fmt.Sprintf("%.0f", float64(b.Peak)/1e6),
+			strconv.FormatInt(b.Domains, 10), strconv.FormatInt(b.Entries, 10), fmt.Sprintf("%.1f", float64(parquet)/1e6), fmt.Sprintf("%.1f", float64(index)/1e6))
+		if err := os.RemoveAll(raw); err != nil {
+			return err
+		}
+		var added []addition
+		if err := child(ctx, &added, "add", append([]string{lakeDir}, lists...)...); err != nil {
+			return err
+		}
+		additions, sizes = append(additions, added), append(sizes, rows)
+		var m merged
+		if err := child(ctx, &m, "segments", lakeDir); err != nil {
+			return err
+		}
+		merges = append(merges, m)
+		if err := os.RemoveAll(at); err != nil {
+			return err
+		}
+	}
+
+	fmt.Printf("\nPublish: a batch of %d lines is added to each, then %d more; seconds, and bytes written, staging included\n", batch, lates-1)
+	const cost = "  %12s %9s %9s %12s %14s %9s %26s %14s\n"
+	fmt.Printf(cost, "lake, lines", "ingest", "publish", "by ingest", "by publish", "of empty", "more: publish, at most", "all, of empty")
+	empty := additions[0][0]
+	for i, added := range additions {
+		var publishes []float64
+		written := int64(0)
+		for _, a := range added {
+			publishes = append(publishes, a.Publish)
+			written += a.IngestBytes + a.PublishBytes
+		}
+		a, more := added[0], ""
+		if rest := publishes[1:]; len(rest) > 0 {
+			more = fmt.Sprintf("%.2f, %.2f", median(rest), slices.Max(rest))
+		}
+		of := func(bytes int64, n int) string {
+			return ratio(float64(bytes) / float64(int64(n)*(empty.IngestBytes+empty.PublishBytes)))
+		}
+		fmt.Printf(cost, strconv.FormatInt(sizes[i], 10), fmt.Sprintf("%.2f", a.Ingest), fmt.Sprintf("%.2f", a.Publish), strconv.FormatInt(a.IngestBytes, 10), strconv.FormatInt(a.PublishBytes, 10),
+			of(a.IngestBytes+a.PublishBytes, 1), more, of(written, len(added)))
+	}
+	fmt.Println("  the ninth segment folds small ones into itself, which all of empty counts; a batch alone is to write 1.2 of empty at most")
+
+	fmt.Printf("\nSegments: all batches of a lake in %d segments, then in the one that takes their place\n", mergedSegments)
+	const line = "  %12s %9s %10s %9s %9s %10s %12s %12s %12s %9s\n"
+	fmt.Printf(line, "rows", "domains", "pairs", "eight, s", "one, s", "ns a pair", "read, MB", "written, MB", "MB/s, both", "peak, MB")
+	for _, m := range merges {
+		fmt.Printf(line, strconv.FormatInt(m.Rows, 10), strconv.FormatInt(m.Domains, 10), strconv.FormatInt(m.Entries, 10), fmt.Sprintf("%.2f", m.Parts), fmt.Sprintf("%.2f", m.Whole),
+			fmt.Sprintf("%.0f", m.Whole/float64(m.Entries)*1e9), fmt.Sprintf("%.1f", float64(m.Read)/1e6), fmt.Sprintf("%.1f", float64(m.Written)/1e6),
+			fmt.Sprintf("%.0f", float64(m.Read+m.Written)/m.Whole/1e6), fmt.Sprintf("%.0f", float64(m.Peak)/1e6))
+	}
+	if n := len(merges); n > 0 {
+		fmt.Printf("  the disk writes and flushes %.0f MB/s\n", merges[n-1].Disk/1e6)
+	}
+	return nil
+}
