@@ -243,36 +243,27 @@ func (w *PartWriter) add(k *Key) error {
 		return errStep
 	}
 	w.from, w.at = k, k.rows
-	cols := &w.cols
+	cols, valid := &w.cols, true
 	domain, host, path, scheme, port := k.text(keyDomain), k.text(keyHost), k.text(keyPath), k.text(keyScheme), k.port()
 	if changed == keyDomain {
 		w.domainID = urlnorm.DomainID(view(domain))
 		if w.domainID>>w.shift != w.want {
 			return fmt.Errorf("domain_id %s in partition %s", urlnorm.FormatID(w.domainID), w.opt.Prefix)
 		}
-		if !validText(domain) {
-			return errUTF8
-		}
-		cols[ColDomain].text.add(domain, unknown)
+		valid = cols[ColDomain].text.add(domain, unknown)
 	} else {
 		cols[ColDomain].text.add(domain, len(domain))
 	}
 	newHead := changed <= keyHost || port != w.port || string(scheme) != string(w.scheme)
 	if changed <= keyHost {
-		if !validText(host) {
-			return errUTF8
-		}
-		cols[ColHost].text.add(host, unknown)
+		valid = cols[ColHost].text.add(host, unknown) && valid
 		shared = unknown
 	} else {
 		cols[ColHost].text.add(host, len(host))
 		shared = min(shared-k.start(keyPath), len(path))
 	}
 	if newHead {
-		if !validText(scheme) {
-			return errUTF8
-		}
-		cols[ColScheme].text.add(scheme, unknown)
+		valid = cols[ColScheme].text.add(scheme, unknown) && valid
 		w.scheme, w.port = append(w.scheme[:0], scheme...), port
 		w.url = append(append(append(w.url[:0], scheme...), "://"...), host...)
 		if port >= 0 {
@@ -282,10 +273,7 @@ func (w *PartWriter) add(k *Key) error {
 	} else {
 		cols[ColScheme].text.add(scheme, len(scheme))
 	}
-	if !validText(path) {
-		return errUTF8
-	}
-	cols[ColPathQuery].text.add(path, shared)
+	valid = cols[ColPathQuery].text.add(path, shared) && valid
 	w.url = append(w.url[:w.urlHead], path...)
 	cols[ColURLID].int64(urlnorm.URLID(w.url))
 	cols[ColDomainID].int64(w.domainID)
@@ -305,14 +293,12 @@ func (w *PartWriter) add(k *Key) error {
 		col  Column
 		text []byte
 	}{{ColRawURL, k.rawURL()}, {ColExtras, k.text(keyExtras)}} {
-		c := &cols[f.col]
-		if !c.define(w.rows, len(f.text) > 0) {
-			continue
+		if c := &cols[f.col]; c.define(w.rows, len(f.text) > 0) {
+			valid = c.text.add(f.text, unknown) && valid
 		}
-		if !validText(f.text) {
-			return errUTF8
-		}
-		c.text.add(f.text, unknown)
+	}
+	if !valid {
+		return errUTF8
 	}
 	w.rows++
 	if w.rows >= w.lim.PageRows || cols[ColPathQuery].text.plain >= w.lim.PageBytes ||
@@ -320,22 +306,6 @@ func (w *PartWriter) add(k *Key) error {
 		return w.endPage()
 	}
 	return nil
-}
-
-// validText reports whether b is UTF-8. Most text is ASCII.
-func validText(b []byte) bool {
-	rest := b
-	for ; len(rest) >= 8; rest = rest[8:] {
-		if binary.LittleEndian.Uint64(rest)&0x8080808080808080 != 0 {
-			return utf8.Valid(b)
-		}
-	}
-	for _, c := range rest {
-		if c >= utf8.RuneSelf {
-			return utf8.Valid(b)
-		}
-	}
-	return true
 }
 
 func (c *columnWriter) int64(v uint64) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -40,12 +41,13 @@ type textPage struct {
 // unknown says that add has to find out what two values have in common.
 const unknown = -1
 
-// add adds a value. Shared is the length of the longest prefix that it has in common with the value before, or unknown.
-func (t *textPage) add(v []byte, shared int) {
+// add adds a value and reports whether it is UTF-8, where the one before was. Shared is the length of the longest prefix that it
+// has in common with that, or unknown.
+func (t *textPage) add(v []byte, shared int) (valid bool) {
 	if shared == unknown {
 		shared = commonPrefix(t.last, v)
 	}
-	prefix := shared
+	prefix, same := shared, shared == len(v) && shared == len(t.last)
 	switch {
 	case len(t.prefixes) == 0:
 		prefix = 0
@@ -58,6 +60,23 @@ func (t *textPage) add(v []byte, shared int) {
 	t.bytes = append(t.bytes, v[prefix:]...)
 	t.last = append(t.last[:shared], v[shared:]...)
 	t.plain += 4 + len(v)
+	// ASCII behind what is valid and does not end within a character.
+	return same || isASCII(v[max(shared-1, 0):]) || utf8.Valid(v)
+}
+
+// isASCII reports whether all bytes of b are below 0x80.
+func isASCII(b []byte) bool {
+	for ; len(b) >= 8; b = b[8:] {
+		if binary.LittleEndian.Uint64(b)&0x8080808080808080 != 0 {
+			return false
+		}
+	}
+	for _, c := range b {
+		if c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // descend notes the bounds where v is below the value before. Columns mostly ascend: so it is known

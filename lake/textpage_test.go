@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
@@ -177,4 +178,26 @@ func BenchmarkTextPage(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/row")
 		b.SetBytes(int64(binary.Size(values)))
 	})
+}
+
+func TestTextPageNoticesWhatIsNotUTF8(t *testing.T) {
+	pieces := []string{"", "a", "abcdefgh", "é", "\U0001f600", "\xc3", "\xa9", "\xff", "\xf0\x9f"}
+	rng := rand.New(rand.NewPCG(23, 1))
+	for range 20_000 {
+		before, v := "", ""
+		for range rng.IntN(4) {
+			before += pieces[rng.IntN(5)]
+		}
+		v = before[:rng.IntN(len(before)+1)]
+		for range rng.IntN(3) {
+			v += pieces[rng.IntN(len(pieces))]
+		}
+		var page textPage
+		if !page.add([]byte(before), unknown) {
+			t.Fatalf("%q is said not to be UTF-8", before)
+		}
+		if got := page.add([]byte(v), unknown); got != utf8.ValidString(v) {
+			t.Fatalf("%q after %q: valid %v", v, before, got)
+		}
+	}
 }
