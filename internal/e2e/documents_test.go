@@ -116,6 +116,12 @@ func newStranger(t *testing.T, store *testenv.S3Server, emptyCaches bool) *stran
 		"PATH="+filepath.Join(u.bin, "bin")+":"+filepath.Join(goValue("GOROOT"), "bin")+":/usr/local/bin:/usr/bin:/bin",
 		"TEMPORAL_ADDRESS="+u.temporal, "URLAKE_LISTEN="+listen, "URLAKE_ONCE=true",
 		goEnv("GOPROXY"), goEnv("GOSUMDB"), goEnv("GONOSUMDB"), goEnv("GOPRIVATE"), goEnv("GOTOOLCHAIN"))
+	// How this machine reaches others is none of the user's settings.
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		if v, ok := os.LookupEnv(name); ok {
+			u.env = append(u.env, name+"="+v)
+		}
+	}
 	if emptyCaches {
 		// Modules are read-only otherwise, and the test could not remove them.
 		u.env = append(u.env, "GOFLAGS=-modcacherw")

@@ -1,0 +1,309 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/urlake/urlake/internal/testenv"
+)
+
+// compose is as much of a compose file as this project uses: a member that it lacks fails the test.
+type compose struct {
+	Urlake   any                `yaml:"x-urlake"`
+	Services map[string]service `yaml:"services"`
+	Volumes  map[string]struct{}
+}
+
+type service struct {
+	Build       struct{ Context, Dockerfile string }
+	Environment map[string]string
+	Command     []string
+	Entrypoint  []string
+	Ports       []string
+	Volumes     []string
+	Profiles    []string
+	Restart     string
+	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+}
+
+// args are the command line of a service.
+func (s service) args() []string { return append(slices.Clone(s.Entrypoint), s.Command...) }
+
+func composeFile(t *testing.T) compose {
+	t.Helper()
+	f, err := os.Open(filepath.Join(testenv.Root(t), "docker-compose.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var c compose
+	dec := yaml.NewDecoder(f)
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestComposeFileAgreesWithThePrograms checks without a container engine what one would only find when it runs.
+func TestComposeFileAgreesWithThePrograms(t *testing.T) {
+	root := testenv.Root(t)
+	c := composeFile(t)
+	read := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	dockerfile, readme := read("deploy/Dockerfile"), read("README.md")
+	names := []string{}
+	for name := range c.Services {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if diff := gocmp.Diff([]string{"s3", "serve", "starter", "temporal", "worker"}, names); diff != "" {
+		t.Fatalf("services:\n%s", diff)
+	}
+
+	published := map[string]string{}
+	for name, s := range c.Services {
+		if s.Build.Context != "." || s.Build.Dockerfile != "deploy/Dockerfile" {
+			t.Errorf("%s is built from %+v", name, s.Build)
+		}
+		for on := range s.DependsOn {
+			if _, ok := c.Services[on]; !ok {
+				t.Errorf("%s depends on %s, which is no service", name, on)
+			}
+		}
+		for _, v := range s.Volumes {
+			from, _, _ := strings.Cut(v, ":")
+			if strings.HasPrefix(from, "./") {
+				if _, err := os.Stat(filepath.Join(root, from)); err != nil {
+					t.Errorf("%s mounts %s: %v", name, from, err)
+				}
+			} else if _, ok := c.Volumes[from]; !ok {
+				t.Errorf("%s mounts %s, which is no volume", name, from)
+			}
+		}
+		for _, p := range s.Ports {
+			parts := strings.Split(p, ":")
+			if len(parts) != 3 || parts[0] != "127.0.0.1" || parts[1] != parts[2] {
+				t.Errorf("%s publishes %s: want 127.0.0.1 and the port it has inside", name, p)
+				continue
+			}
+			published[parts[1]] = name
+		}
+		for variable := range s.Environment {
+			if flag, ok := strings.CutPrefix(variable, "URLAKE_"); ok {
+				for _, program := range []string{"worker", "serve"} {
+					if !strings.Contains(help(t, program), "["+variable+"]") {
+						t.Errorf("%s sets %s, and %s has no --%s", name, variable, program, strings.ToLower(flag))
+					}
+				}
+			}
+		}
+	}
+	if diff := gocmp.Diff(map[string]string{"8080": "serve", "7233": "temporal", "8233": "temporal"}, published); diff != "" {
+		t.Errorf("published ports:\n%s", diff)
+	}
+	if !strings.Contains(readme, "localhost:8080") || !strings.Contains(readme, "127.0.0.1:7233") {
+		t.Error("the README has other ports than the compose file publishes")
+	}
+
+	// Programs and flags.
+	copied := regexp.MustCompile(`/src/bin/(\w+)`).FindAllStringSubmatch(dockerfile, -1)
+	var image []string
+	for _, m := range copied {
+		image = append(image, m[1])
+	}
+	flag := regexp.MustCompile(`^--[a-z][a-z-]*`)
+	for name, s := range c.Services {
+		line := s.args()
+		if line[0] == "sh" {
+			_, run, ok := strings.Cut(line[2], "exec ")
+			if !ok {
+				t.Errorf("%s: the shell is not replaced by its program, and would not pass on signals: %s", name, line[2])
+			}
+			line = strings.Fields(run)
+		}
+		if !slices.Contains(image, line[0]) {
+			t.Errorf("%s runs %s, which the image lacks", name, line[0])
+		}
+		verbs := []string{}
+		text := help(t, line[0])
+		for _, a := range line[1:] {
+			if f := flag.FindString(a); f != "" {
+				if !strings.Contains(text, f+" ") && !strings.Contains(text, f+"\n") {
+					t.Errorf("%s: %s: its help does not know %s", name, strings.Join(line, " "), f)
+				}
+			} else if line[0] == "temporal" && (a == "server" || a == "start-dev") || a == "posix" {
+				verbs = append(verbs, a)
+				text = help(t, line[0], verbs...)
+			}
+		}
+	}
+
+	// The image.
+	targets := regexp.MustCompile(`(?m)^RUN make (.+)$`).FindStringSubmatch(dockerfile)
+	if targets == nil {
+		t.Fatal("the image is not built with make")
+	}
+	if out, err := exec.Command("make", append([]string{"-C", root, "-n"}, strings.Fields(targets[1])...)...).CombinedOutput(); err != nil {
+		t.Errorf("make %s: %v\n%s", targets[1], err, out)
+	}
+	module := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read("go.mod"))
+	if from := regexp.MustCompile(`(?m)^FROM golang:(\d+\.\d+)`).FindStringSubmatch(dockerfile); from == nil || from[1] != module[1] {
+		t.Errorf("the image is built with Go %v, go.mod says %s", from, module[1])
+	}
+	if !slices.Contains(strings.Fields(read(".dockerignore")), "bin") {
+		t.Error("programs of the host would be copied into the image")
+	}
+
+	// The commands that README and file show.
+	for _, m := range regexp.MustCompile(`(?m)^(?:#   )?docker compose (.+)$`).FindAllStringSubmatch(readme+read("docker-compose.yml"), -1) {
+		fields := strings.Fields(m[1])
+		switch fields[0] {
+		case "up":
+		case "run":
+			if fields[1] != "--rm" || c.Services[fields[2]].args()[0] != fields[2] {
+				t.Errorf("docker compose %s: no service of that name takes arguments", m[1])
+			}
+			input := fields[len(fields)-1]
+			below, ok := strings.CutPrefix(input, "/data/")
+			if _, err := os.Stat(filepath.Join(root, "testdata", below)); !ok || err != nil {
+				t.Errorf("docker compose %s: %s is not below the folder that is mounted", m[1], input)
+			}
+		default:
+			t.Errorf("docker compose %s: the test does not know it", m[1])
+		}
+	}
+}
+
+// help is what a program says of itself, or of a verb.
+func help(t *testing.T, program string, verbs ...string) string {
+	t.Helper()
+	p := filepath.Join(testenv.Root(t), "bin", program)
+	switch program {
+	case "worker", "serve", "starter":
+		bin, err := programs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = filepath.Join(bin, program)
+	default:
+		testenv.Program(t, program)
+	}
+	out, err := exec.Command(p, append(slices.Clone(verbs), "--help")...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v --help: %v\n%s", program, verbs, err, out)
+	}
+	return string(out)
+}
+
+// TestComposeServicesWorkTogether starts the services' own command lines as processes of this machine: with their environment, with
+// folders instead of volumes and free ports instead of host names.
+func TestComposeServicesWorkTogether(t *testing.T) {
+	t.Parallel()
+	bin, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := composeFile(t)
+	testenv.Program(t, "versitygw")
+	temporal := testenv.Program(t, "temporal")
+	s3, api := freeAddress(t), freeAddress(t)
+	u := &urlake{bin: bin, temporal: freeAddress(t), base: "http://" + api}
+	_, port, _ := net.SplitHostPort(u.temporal)
+	common := []string{"HOME=" + t.TempDir(), "TMPDIR=" + t.TempDir(), "PATH=" + bin + ":" + filepath.Dir(temporal) + ":/usr/bin:/bin"}
+	state := map[string]string{}
+	line := func(name string) (args, env []string) {
+		s := c.Services[name]
+		if state[name] == "" {
+			state[name] = t.TempDir()
+		}
+		here := strings.NewReplacer("/state", state[name], "temporal:7233", u.temporal, "http://s3:7070", "http://"+s3, "--port :7070", "--port "+s3,
+			"0.0.0.0", "127.0.0.1", "/data/", filepath.Join(testenv.Root(t), "testdata")+"/")
+		for _, a := range s.args() {
+			if a == ":8080" {
+				a = api
+			}
+			args = append(args, here.Replace(a))
+		}
+		env = slices.Clone(common)
+		for k, v := range s.Environment {
+			env = append(env, k+"="+here.Replace(v))
+		}
+		return args, env
+	}
+	run := func(name string, more ...string) {
+		var args []string
+		args, u.env = line(name)
+		program, err := lookPath(args[0], bin, filepath.Dir(temporal))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.run(t, name, program, append(args[1:], more...)...)
+	}
+	run("s3")
+	run("temporal", "--port", port, "--headless", "--log-level", "error")
+	until(t, "Temporal and S3 answer", func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", s3)
+		if err != nil {
+			return err
+		}
+		conn.Close()
+		health := exec.CommandContext(ctx, temporal, "operator", "cluster", "health", "--address", u.temporal)
+		health.Env = common
+		return health.Run()
+	})
+	run("worker")
+	run("serve")
+	// As docker compose run does: the arguments follow the entrypoint.
+	_, u.env = line("starter")
+	var res struct{ Version string }
+	u.starterJSON(t, &res, "ingest", "--dataset", "mine", "--wait", "--json", filepath.Join(testenv.Root(t), "testdata", "smallweb"))
+	until(t, "the version is served", func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.base+"/v1/domain/marginalia.nu", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		var answer domainAnswer
+		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+			return err
+		}
+		if answer.Version != res.Version || len(answer.Datasets) != 1 {
+			return fmt.Errorf("%s: %+v", resp.Status, answer)
+		}
+		return nil
+	})
+}
+
+// lookPath finds a program in folders, a shell elsewhere.
+func lookPath(name string, dirs ...string) (string, error) {
+	for _, dir := range dirs {
+		p := filepath.Join(dir, name)
+		if _, err := os.Stat(p); err == nil {
+			return p, nil
+		}
+	}
+	return exec.LookPath(name)
+}
