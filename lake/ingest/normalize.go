@@ -173,9 +173,12 @@ func (n *normalizer) read(p *piece, in *pieceRecord, before int64) error {
 	}
 	defer src.Close()
 	var r *raw.Reader
-	if p.Range != nil {
+	switch {
+	case p.Range != nil:
 		r, err = raw.OpenRange(src, o.Name, *p.Plan, *p.Range)
-	} else {
+	case p.Plan != nil:
+		r, err = raw.Open(src, o.Name, *p.Plan)
+	default:
 		r, err = raw.NewReader(src, o.Name, n.plan.Spec.rawOptions())
 	}
 	if err != nil {

@@ -140,12 +140,13 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if batch == "" {
 		batch = defaultBatch(objects)
 	}
+	plans := make([]*raw.Plan, len(objects))
 	if len(objects) <= maxSurvey {
-		if err := in.survey(ctx, objects, &spec); err != nil {
+		if plans, err = in.survey(ctx, objects, &spec); err != nil {
 			return plan{}, err
 		}
 	}
-	pieces, err := in.pieces(ctx, objects, &spec, lim)
+	pieces, err := in.pieces(ctx, objects, plans, &spec, lim)
 	if err != nil {
 		return plan{}, err
 	}
@@ -189,33 +190,34 @@ const (
 	maxUnreadable = 10
 )
 
-// survey looks at the beginning of objects and returns an *InputError that names those that are in no format that is
-// read, or have not the columns asked for.
-func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) error {
+// survey looks at the beginning of objects and returns how each is to be read, nil where that did not tell. An *InputError names
+// those that are in no format that is read, or have not the columns asked for.
+func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*raw.Plan, error) {
+	plans := make([]*raw.Plan, len(objects))
 	refused := make([]*InputError, len(objects))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(surveyReads)
 	for i, o := range objects {
 		g.Go(func() error {
-			err := in.look(ctx, o, spec)
-			if !errors.As(err, &refused[i]) {
-				return err
+			var err error
+			if plans[i], err = in.look(ctx, o, spec); errors.As(err, &refused[i]) {
+				return nil
 			}
-			return nil
+			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return err
+		return nil, err
 	}
 	refused = slices.DeleteFunc(refused, func(e *InputError) bool { return e == nil })
 	switch {
 	case len(refused) == 0:
-		return nil
+		return plans, nil
 	case len(objects) == 1:
-		return refused[0]
+		return nil, refused[0]
 	case len(refused) == 1:
 		refused[0].Reason += "; or leave it out (--exclude)"
-		return refused[0]
+		return nil, refused[0]
 	}
 	var s strings.Builder
 	fmt.Fprintf(&s, "%d of %d objects cannot be read; mend them, or leave them out (--exclude):", len(refused), len(objects))
@@ -225,28 +227,33 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) erro
 	if more := len(refused) - maxUnreadable; more > 0 {
 		fmt.Fprintf(&s, "\n  and %d more", more)
 	}
-	return &InputError{Reason: s.String(), Err: refused[0]}
+	return nil, &InputError{Reason: s.String(), Err: refused[0]}
 }
 
 // errEnough ends a look at an object whose beginning does not tell.
 var errEnough = errors.New("enough of it was read")
 
-// look opens an object as it will be read, and reads no record.
-func (in *inputs) look(ctx context.Context, o object, spec *Spec) error {
+// look decides how an object is to be read, and reads no record.
+func (in *inputs) look(ctx context.Context, o object, spec *Spec) (*raw.Plan, error) {
 	if err := ctx.Err(); err != nil || o.Bytes == 0 {
-		return err
+		return nil, err
 	}
 	r, err := in.open(ctx, o, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer r.Close()
 	first := &firstBytes{ReadCloser: r.ReadCloser, n: surveyBytes}
 	r.ReadCloser = first
-	if _, err := raw.NewReader(r, o.Name, spec.rawOptions()); err != nil && !first.over {
-		return inputError(o, err)
+	rd, err := raw.NewReader(r, o.Name, spec.rawOptions())
+	switch {
+	case first.over:
+		return nil, nil
+	case err != nil:
+		return nil, inputError(o, err)
 	}
-	return nil
+	p := rd.Plan()
+	return &p, nil
 }
 
 // firstBytes fails behind its first n bytes.
@@ -278,7 +285,7 @@ func (in *inputs) unreadable(ctx context.Context, pieces []piece, spec *Spec, er
 			objects = append(objects, pieces[i].object)
 		}
 	}
-	if e := in.survey(ctx, objects, spec); e != nil {
+	if _, e := in.survey(ctx, objects, spec); e != nil {
 		return e
 	}
 	return err
@@ -287,8 +294,8 @@ func (in *inputs) unreadable(ctx context.Context, pieces []piece, spec *Spec, er
 // piece is what is read at once: an object, or a range of one.
 type piece struct {
 	object
-	// Range is nil for a whole object; of a range Plan says how the object is read, so that all ranges
-	// of it agree.
+	// Range is nil for a whole object. Plan says how the object is read, and is nil where only reading it will tell. All ranges of
+	// an object have the same.
 	Range *raw.Range `json:"range,omitempty"`
 	Plan  *raw.Plan  `json:"plan,omitempty"`
 }
@@ -301,8 +308,9 @@ func (p *piece) bytes() int64 {
 	return p.Bytes
 }
 
-// pieces cuts the objects that are larger than a split, where their format allows.
-func (in *inputs) pieces(ctx context.Context, objects []object, spec *Spec, lim limits) ([]piece, error) {
+// pieces cuts the objects that are larger than a split, where their format allows. Plans are those of the objects, as far as
+// they are known.
+func (in *inputs) pieces(ctx context.Context, objects []object, plans []*raw.Plan, spec *Spec, lim limits) ([]piece, error) {
 	var total int64
 	for _, o := range objects {
 		total += o.Bytes
@@ -316,13 +324,15 @@ func (in *inputs) pieces(ctx context.Context, objects []object, spec *Spec, lim 
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrentReads)
 	for i, o := range objects {
+		cut[i] = []piece{{object: o, Plan: plans[i]}}
 		if o.Bytes <= size {
-			cut[i] = []piece{{object: o}}
 			continue
 		}
 		g.Go(func() error {
-			var err error
-			cut[i], err = in.cut(ctx, o, spec, size)
+			ranges, err := in.cut(ctx, o, spec, size)
+			if ranges != nil {
+				cut[i] = ranges
+			}
 			return err
 		})
 	}
@@ -332,19 +342,16 @@ func (in *inputs) pieces(ctx context.Context, objects []object, spec *Spec, lim 
 	return slices.Concat(cut...), nil
 }
 
-// cut looks at the head of an object and cuts it into ranges of about size, or leaves it whole.
+// cut looks at the head of an object and cuts it into ranges of about size, none where it has to be read whole.
 func (in *inputs) cut(ctx context.Context, o object, spec *Spec, size int64) ([]piece, error) {
 	open := func(off int64) (io.ReadCloser, error) { return in.open(ctx, o, off) }
 	plan, ranges, err := raw.Ranges(open, o.Bytes, o.Name, spec.rawOptions(), size)
 	if err != nil {
 		return nil, inputError(o, err)
 	}
-	if ranges == nil {
-		return []piece{{object: o}}, nil
-	}
-	out := make([]piece, len(ranges))
+	var out []piece
 	for i := range ranges {
-		out[i] = piece{object: o, Range: &ranges[i], Plan: &plan}
+		out = append(out, piece{object: o, Range: &ranges[i], Plan: &plan})
 	}
 	return out, nil
 }
@@ -447,7 +454,7 @@ func (p *plan) pieces(ctx context.Context, store blob.Store, split int) ([]piece
 		return nil, codec.Corrupt(p.Splits.Key, fmt.Sprintf("split %d", split), -1, "a list of objects", err)
 	}
 	for _, o := range out {
-		if (o.Range == nil) != (o.Plan == nil) {
+		if o.Range != nil && o.Plan == nil {
 			return nil, codec.Corrupt(p.Splits.Key, fmt.Sprintf("split %d", split), -1, "a plan with every range", o.Name)
 		}
 	}
