@@ -50,7 +50,7 @@ func demoCommand(*global) *cobra.Command {
 		Long: `Demo starts what urlake needs on this machine (Temporal's dev server, a worker, the read server), ingests the
 datasets in testdata/, publishes them and asks both queries. It then stays up, with the API on ` + demoListen + `
 and Temporal's UI on port 8233, until Ctrl-C stops everything it started. With --once it takes free ports, prints
-the answers and ends.`,
+the answers and ends. Temporal is the temporal on PATH, else the one that "make bin/temporal" puts beside this program.`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d.cmd, d.out = cmd, cmd.OutOrStdout()

@@ -53,9 +53,9 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs.StringVar(&f.spec.URLColumn, "url-column", "", "the URL's `COLUMN` by name or 1-based number, or JSON member (default: recognised)")
 	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "the time's `COLUMN` or member (default: recognised)")
 	fs.StringVar(&f.spec.TSFormat, "ts-format", "", "the time's `FORMAT` where it is none of those recognised: %d/%m/%Y %H:%M, or a layout of Go's")
-	fs.StringVar(&f.spec.SizeField, "size-field", "", "the `COLUMN` or member that holds bytes or tokens")
+	fs.StringVar(&f.spec.SizeField, "size-field", "", "the `COLUMN` or member to keep as size and to sum up by domain: bytes or tokens")
 	fs.StringSliceVar(&f.spec.Extras, "extras", nil, "other `COLUMNS` to keep, by name; '*' keeps all")
-	fs.BoolVar(&f.spec.KeepRaw, "keep-raw", false, "keep the raw URL where it differs from the canonical one")
+	fs.BoolVar(&f.spec.KeepRaw, "keep-raw", false, "keep the raw URL, in column raw_url, where it differs from the canonical one")
 	fs.IntVar(&f.spec.MaxLine, "max-line", 0, "longest record in `BYTES`; longer ones are rejects (default 1 MiB)")
 	fs.Float64Var(&f.spec.MaxRejectRate, "max-reject-rate", ingest.DefaultMaxRejectRate, "fail the batch when more than this `SHARE` of its records is rejected, 0 to 1")
 	fs.StringSliceVar(&f.spec.StripParams, "strip-params", nil, "query `PARAMETERS` to strip: names or globs such as 'utm_*,gclid'")
@@ -104,15 +104,18 @@ func ingestCommand(g *global) *cobra.Command {
 		Use:   "ingest --lake URL --dataset NAME [flags] INPUT…",
 		Short: "Ingest one batch of a dataset and publish it",
 		Long: `Ingest starts a workflow that reads the inputs, makes every URL canonical, writes sorted Parquet and
-its postings, and publishes a version that holds the batch. An input is a file, a glob, a folder (all files
-below it but names that begin with . or _), s3://bucket/key, s3://bucket/glob or s3://bucket/prefix/. Workers read it: a path has to be one of theirs. Format and
-columns are recognised by content, and what was guessed is noted at the end; flags settle it.
+its postings, and publishes a version that holds the batch.
+
+An input is a file, a glob, a folder (all files below it but names that begin with . or _), s3://bucket/key,
+s3://bucket/glob or s3://bucket/prefix/. Workers read it: a path has to be one of theirs. Format and columns are
+recognised by content, and what was guessed is noted at the end; flags settle it.
 
 Ingesting a batch again replaces it; with the same content it changes nothing and says so. Records that are
 no URLs are counted and listed by place; too many of them fail the batch, and nothing is published.
 
-Without --wait it prints the workflow's id and ends; "starter watch" follows it. With --wait it shows stage, records, rate, rejects and
-time left on standard error, and on standard output what was read, kept, merged, rejected and written.`,
+Without --wait it prints the workflow's id and ends; "starter watch" follows it. With --wait it shows stage,
+records, rate, time left and rejects on standard error while it runs, and at the end, on standard output, what was
+read, kept, merged, rejected and written.`,
 		Example: `  starter ingest --lake /data/lake --dataset seeds-2024 --wait seeds/*.csv.gz
   starter ingest --lake s3://b/lake --dataset crawl --batch 2026-11-20 s3://raw/crawl/2026-11-20/`,
 		Args: cli.Args(cobra.MinimumNArgs(1)),
@@ -144,7 +147,7 @@ time left on standard error, and on standard output what was read, kept, merged,
 		},
 	}
 	f.register(g, cmd)
-	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait for the end, show progress, print the result")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "stay until the end: show progress, print the result")
 	cmd.Flags().BoolVar(&f.cancel, "cancel-on-interrupt", false, "with --wait: Ctrl-C cancels the ingest too")
 	return cmd
 }
@@ -178,8 +181,9 @@ func watchCommand(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch WORKFLOW_ID",
 		Short: "Show the progress of a started ingest or publish until it ends",
-		Long: `Watch follows a workflow that somebody started, here, in Temporal's UI or by a schedule, and prints its result. Its id is what
-"starter ingest" printed, and stands in the UI. Ctrl-C ends the watching alone. The exit code is the workflow's: 0 done, 1 failed.`,
+		Long: `Watch follows a workflow that somebody started, here, in Temporal's UI or by a schedule, and prints its
+result. Its id is what "starter ingest" printed, and stands in the UI. Ctrl-C ends the watching alone. The exit
+code is the workflow's: 0 done, 1 failed.`,
 		Example: `  starter watch 'ingest:crawl:2026-11-20@s3://b/lake'`,
 		Args:    cli.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -209,8 +213,8 @@ func publishCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "publish --lake URL",
 		Short: "Publish every finished batch that is in no version yet",
-		Long: `Publish makes a version that holds what the current one does and every finished batch that it does not, and waits for it.
-An ingest does the same at its end unless it was told --no-publish.`,
+		Long: `Publish makes a version that holds what the current one does and every finished batch that it does not, and
+waits for it. An ingest does the same at its end unless it was told --no-publish.`,
 		Example: `  starter publish --lake s3://b/lake`,
 		Args:    cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

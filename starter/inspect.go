@@ -121,9 +121,11 @@ func statusCommand(g *global) *cobra.Command {
 		fmt.Fprintf(out, "Task queues %s\n", activities.TaskQueue(url, "{"+strings.Join(activities.Pools, ",")+"}"))
 		return nil
 	})
-	cmd.Long = `Status prints the version that is served, how much it holds, the finished batches that no version holds yet ("starter
-publish" takes them), and the names of the lake's task queues in Temporal. It asks the lake alone: running
-workflows are seen in Temporal's UI, or with "temporal workflow list".`
+	cmd.Long = `Status prints the current version and how much it holds, the finished batches that it lacks ("starter publish"
+takes them), and the names of the lake's task queues in Temporal. It asks the lake alone: running workflows are
+seen in Temporal's UI, or with "temporal workflow list".`
+	cmd.Example = `  starter status --lake /data/lake
+  starter status --lake s3://b/lake --json`
 	return cmd
 }
 
@@ -204,8 +206,8 @@ func datasetsCommand(g *global) *cobra.Command {
 		}
 		return table(cmd.OutOrStdout(), ">ID NAME STATE >BATCHES >ROWS >PARQUET LICENCE", rows)
 	})
-	cmd.Long = `Datasets lists every registered dataset with what the current version holds of it. A dataset is registered, and its id
-given for ever, when its first ingest begins. Its state is
+	cmd.Long = `Datasets lists every registered dataset with what the current version holds of it. A dataset is registered,
+and its id given for ever, when its first ingest begins. Its state is
 
   published   the current version holds it
   waiting     it has finished batches, and the next publish takes them
@@ -254,10 +256,10 @@ func versionsCommand(g *global) *cobra.Command {
 		}
 		return table(out, "VERSION >DATASETS >BATCHES >SEGMENTS >ROWS STATE", rows)
 	})
-	cmd.Long = `Versions lists what was published, the oldest first. Every publish makes one; requests and cursors name it, and the server
-answers from any of them. With --parts it prints the Parquet files of a version instead, one a line: give an engine this list,
-since the folders also hold files of replaced batches and of batches not yet published.`
-	cmd.Example = `  starter versions --lake /data/lake
+	cmd.Long = `Versions lists what was published, the oldest first. Every publish makes one; requests and cursors name it, and
+the server answers from any of them. With --parts it prints the Parquet files of a version instead, one a line: give
+an engine this list, since the folders also hold files of replaced batches and of batches not yet published.`
+	cmd.Example = `  starter versions --lake s3://b/lake
   starter versions --lake /data/lake --parts --json`
 	cmd.Flags().BoolVar(&parts, "parts", false, "list the version's Parquet files, for read_parquet([…]) in DuckDB; --json prints an array")
 	cmd.Flags().StringVar(&version, "version-id", "", "the `VERSION` (default: the current one)")

@@ -35,9 +35,10 @@ func command() *cobra.Command {
 		Short: "Start, watch and inspect urlake",
 		Long: `Starter ingests datasets of URLs into a lake, publishes versions of it, and looks into what is there.
 
-A lake is a folder or an S3 prefix that holds everything. Ingest and publish are workflows: Temporal has to
-be reachable (TEMPORAL_ADDRESS, default 127.0.0.1:7233) and workers have to run (bin/worker). The verbs that
-inspect need neither.
+A lake is a folder or an S3 prefix that holds everything; S3's settings come from the AWS SDK's own variables
+(AWS_ENDPOINT_URL_S3, keys, region). Ingest, publish, watch and schedule work through Temporal: it has to be
+reachable (TEMPORAL_ADDRESS, default 127.0.0.1:7233, TEMPORAL_NAMESPACE and its other variables), and workers have
+to run (bin/worker). The other verbs need neither.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		Args: cli.Args(cobra.NoArgs),

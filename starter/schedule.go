@@ -95,7 +95,7 @@ where it is paused, triggered, backfilled and deleted; scheduling the same datas
 		},
 	}
 	f.register(g, cmd)
-	cmd.Flags().StringVar(&cron, "cron", "", "when: minute, hour, day, month and day of week as in crontab, or @daily and the like")
+	cmd.Flags().StringVar(&cron, "cron", "", "when: `FIELDS` minute, hour, day, month and day of the week as in crontab, or @daily and the like")
 	cmd.Flags().StringVar(&zone, "time-zone", "UTC", "the `ZONE` of --cron's fields, such as Europe/Berlin")
 	return cmd
 }

@@ -61,9 +61,10 @@ func verifyCommand(g *global) *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Long = `Verify reads the manifest, the version, every file of its segments and its batch records, and checks every checksum,
-order, posting and total. With --deep it also reads every page of all Parquet and counts everything again. It
-prints each problem with its file and place, and exits 1 if there is one.`
+	cmd.Long = `Verify reads the manifest, the version, every file of its segments and its batch records, and checks every
+checksum, order, posting and total. With --deep it also reads every page of all Parquet and counts everything again.
+It prints each problem with its file and place, and exits 1 if there is one.`
+	cmd.Example = `  starter verify --lake s3://b/lake --deep`
 	cmd.Flags().BoolVar(&deep, "deep", false, "also read all Parquet and count everything again")
 	cmd.Flags().StringVar(&version, "version-id", "", "the `VERSION` (default: the current one)")
 	return cmd

@@ -55,10 +55,12 @@ func command() *cobra.Command {
   index      extracts postings, builds segments
   publish    verifies segments, commits versions
 
-A lake needs at least one worker in each pool; start more of any to go faster. Workers share nothing but
-the lake's store and Temporal. Of memory a normalize step takes up to 640 MiB, a write step 256, an index or publish
-step 384; the limit holds for all pools of the process together. The connection to Temporal comes from TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE
-and its other standard variables; S3 from the AWS SDK's (AWS_ENDPOINT_URL_S3, keys, region).`,
+A lake needs at least one worker in each pool; start more of any to go faster. Workers share nothing but the
+lake's store and Temporal. Its address comes from TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and its other standard
+variables; S3's settings from the AWS SDK's (AWS_ENDPOINT_URL_S3, keys, region).
+
+A normalize step takes up to 640 MiB of memory, a write step 256, an index or publish step 384. As many run at once,
+in all pools of the process together, as --memory-limit allows.`,
 		Example: `  worker --lake file:///data/lake
   worker --lake s3://bucket/lake --pools normalize,write`,
 		Args: cli.Args(cobra.NoArgs),
@@ -67,10 +69,10 @@ and its other standard variables; S3 from the AWS SDK's (AWS_ENDPOINT_URL_S3, ke
 	f := cmd.Flags()
 	f.StringVar(&o.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
 	f.StringSliceVar(&o.pools, "pools", activities.Pools, "`POOLS` to run")
-	f.IntVar(&o.perPool, "concurrency", runtime.GOMAXPROCS(0), "steps at once in each pool, as far as --memory-limit allows (default: the processors)")
+	f.IntVar(&o.perPool, "concurrency", runtime.GOMAXPROCS(0), "`STEPS` at once in each pool, as far as --memory-limit allows (default: the processors)")
 	f.Lookup("concurrency").DefValue = "0" // not the machine's number in a help text
 	f.StringVar(&o.temp, "temp-dir", "", "`FOLDER` for spill files and one Parquet file a step, 512 MiB (default: the system's)")
-	f.Int64Var(&o.memory, "memory-limit", 1536, "`MIB` of memory for all steps together: those beyond it wait; 0 is no limit (GOMEMLIMIT wins)")
+	f.Int64Var(&o.memory, "memory-limit", 1536, "`MIB` of memory for all steps together; what does not fit waits; 0 is no limit (GOMEMLIMIT wins)")
 	cli.BindEnv(cmd)
 	return cmd
 }
