@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -47,7 +48,7 @@ object a line. Rejects do not change the exit code. It needs neither a lake nor 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := urlnorm.New(urlnorm.Options{StripParams: strip})
 			if err != nil {
-				return err
+				return &cli.UsageError{Err: err}
 			}
 			out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
 			one := func(raw []byte) error { return writeNormalized(out, n, raw, g.json) }

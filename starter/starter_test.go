@@ -56,6 +56,12 @@ func TestWrongUsageIsToldBeforeAnythingStarts(t *testing.T) {
 	}
 }
 
+func TestNormalizeRefusesWhatIsNoParameter(t *testing.T) {
+	if out, errs, code := starter(t, "normalize", "--strip-params", "utm_*,a*b", "http://a.example/"); code != cli.ExitUsage || out != "" || !strings.Contains(errs, "a*b") {
+		t.Errorf("exit %d, %q, %q", code, out, errs)
+	}
+}
+
 func TestCronLines(t *testing.T) {
 	for _, good := range []string{"0 3 * * *", "*/15 0-6,18 1,15 jan-MAR mon-fri", "59 23 31 12 7", "0 0 ? * 0", "5/10 * * * *", "@daily", "@every 1h"} {
 		if err := checkCron(good); err != nil {
