@@ -259,11 +259,11 @@ func storedPart(store blob.Store, key string) partReader {
 	return partReader{key, func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }}
 }
 
-// columns reads rows of some columns, all at once.
-func (p partReader) columns(ctx context.Context, b *lake.PageIndexBlock, firstRow, rows int64, cols []lake.Column) (*lake.Columns, error) {
+// columns reads rows of some columns, all at once, into c.
+func (p partReader) columns(ctx context.Context, c *lake.Columns, b *lake.PageIndexBlock, firstRow, rows int64, cols []lake.Column) error {
 	plan, err := b.Plan(firstRow, rows, cols...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.key, err)
+		return fmt.Errorf("%s: %w", p.key, err)
 	}
 	data := make([][]byte, len(plan.Ranges))
 	g, ctx := errgroup.WithContext(ctx)
@@ -274,9 +274,12 @@ func (p partReader) columns(ctx context.Context, b *lake.PageIndexBlock, firstRo
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return err
 	}
-	return plan.Decode(p.key, data)
+	*c = lake.Columns{DatasetID: c.DatasetID[:0], Batch: c.Batch[:0], Scheme: c.Scheme[:0], Port: c.Port[:0], DomainID: c.DomainID[:0], Domain: c.Domain[:0],
+		Host: c.Host[:0], TS: c.TS[:0], HasTS: c.HasTS[:0], Size: c.Size[:0], HasSize: c.HasSize[:0], PathQuery: c.PathQuery[:0], URLID: c.URLID[:0],
+		RawURL: c.RawURL[:0], Extras: c.Extras[:0]}
+	return plan.AppendTo(c, p.key, data)
 }
 
 // rows is a run of rows of one row group.
@@ -287,7 +290,7 @@ type rows struct {
 }
 
 // scan yields all rows of a part, batch rows at a time, and reads the next while one is looked
-// at. An error is the last thing yielded.
+// at. What is yielded is valid until the next. An error is the last thing yielded.
 func (p partReader) scan(ctx context.Context, blocks []*lake.PageIndexBlock, batch int64, cols []lake.Column) iter.Seq2[rows, error] {
 	return func(yield func(rows, error) bool) {
 		type result struct {
@@ -297,12 +300,20 @@ func (p partReader) scan(ctx context.Context, blocks []*lake.PageIndexBlock, bat
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		ahead := make(chan result)
+		free := make(chan *lake.Columns, 2) // one is read while the other is looked at
+		free <- new(lake.Columns)
+		free <- new(lake.Columns)
 		go func() {
 			defer close(ahead)
 			for _, b := range blocks {
 				for at := int64(0); at < b.Rows(); at += batch {
 					r := result{rows: rows{group: uint32(b.RowGroup), first: b.FirstRow + at}}
-					r.rows.Columns, r.err = p.columns(ctx, b, r.rows.first, min(batch, b.Rows()-at), cols)
+					select {
+					case r.rows.Columns = <-free:
+					case <-ctx.Done():
+						return
+					}
+					r.err = p.columns(ctx, r.rows.Columns, b, r.rows.first, min(batch, b.Rows()-at), cols)
 					select {
 					case ahead <- r:
 					case <-ctx.Done():
@@ -318,6 +329,7 @@ func (p partReader) scan(ctx context.Context, blocks []*lake.PageIndexBlock, bat
 			if !yield(r.rows, r.err) {
 				return
 			}
+			free <- r.rows.Columns
 		}
 		if err := ctx.Err(); err != nil {
 			yield(rows{}, err)
@@ -363,8 +375,11 @@ func (d *domainRuns) add(r rows) error {
 			fresh = false
 		}
 		d.rec.tuples[len(d.rec.tuples)-1].Rows += int64(to - from)
+		d.rec.totals.Rows += int64(to - from)
 		for i := from; i < to; i++ {
-			d.rec.totals.Add(segment.Totals{Rows: 1, HasSize: r.HasSize[i], Size: r.Size[i], HasTS: r.HasTS[i], FirstTS: r.TS[i], LastTS: r.TS[i]})
+			if r.HasSize[i] || r.HasTS[i] {
+				d.rec.totals.Add(segment.Totals{HasSize: r.HasSize[i], Size: r.Size[i], HasTS: r.HasTS[i], FirstTS: r.TS[i], LastTS: r.TS[i]})
+			}
 		}
 		from = to
 	}

@@ -124,7 +124,7 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 				for range rng.IntN(40) {
 					names[alphabet[rng.IntN(len(alphabet))]+fmt.Sprint(rng.IntN(20))] = true
 				}
-				src := &listSource{rng: rng}
+				src := &listSource{rng: rand.New(rand.NewPCG(seed, uint64(len(sources))))}
 				for _, name := range slices.Sorted(maps.Keys(names)) {
 					r := record{key: []byte(name), dataset: dataset, totals: segment.Totals{Rows: 1 + rng.Int64N(5)}}
 					r.tuples = []segment.Tuple{{FileID: 10*dataset + uint32(part), RowGroup: rng.Uint32N(3), Rows: r.totals.Rows}}

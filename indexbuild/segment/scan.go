@@ -44,13 +44,15 @@ type PostingsEnd struct {
 	payload int64
 }
 
-// PostingsRuns are ranges of frames of a shard's postings.idx, each of a megabyte or one frame: what ReadPostings is to read
-// at once.
+// runBytes is how many compressed bytes of postings.idx a run has: with 120 bytes an entry it takes some four megabytes decoded.
+const runBytes = 256 << 10
+
+// PostingsRuns are ranges of frames of a shard's postings.idx: what ReadPostings is to read at once.
 func (s *Segment) PostingsRuns(shard int) [][2]int {
 	idx := s.shards[shard].idx
 	var runs [][2]int
 	for lo := 0; lo < idx.Len(); {
-		hi := idx.reach(lo, idx.Len())
+		hi := idx.reach(lo, idx.Len(), runBytes)
 		runs = append(runs, [2]int{lo, hi})
 		lo = hi
 	}
@@ -73,6 +75,9 @@ func (s *Segment) ReadPostings(ctx context.Context, shard, lo, hi int, r *Postin
 			return err
 		}
 		n := len(r.Entries)
+		if room := cap(r.Entries) - n; room < b.entries {
+			r.Entries = slices.Grow(r.Entries, b.entries*(len(data)-i)*9/8)
+		}
 		b.appendEntries(r)
 		if n == 0 {
 			continue
@@ -210,7 +215,7 @@ func (s *Segment) Postings(ctx context.Context, shard int) iter.Seq2[Posting, er
 	}
 }
 
-// appendEntries decodes all entries of the block, faster than one after another.
+// appendEntries decodes all entries of the block into r, which has room, faster than one after another.
 func (b *block) appendEntries(r *PostingsRun) {
 	r.fileIDs, r.datasets = r.fileIDs[:0], r.datasets[:0]
 	files, sets := b.fileIDs.cursor(), b.datasets.cursor()
@@ -226,7 +231,7 @@ func (b *block) appendEntries(r *PostingsRun) {
 	var k Key
 	domain := -1
 	start := len(r.Entries)
-	r.Entries = slices.Grow(r.Entries, b.entries)[:start+b.entries]
+	r.Entries = r.Entries[:start+b.entries]
 	for i := range b.entries {
 		if b.starts == nil || b.starts.has(i) {
 			domain++

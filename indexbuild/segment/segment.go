@@ -631,7 +631,7 @@ func frameSection(i int) string { return fmt.Sprintf("frame %d", i) }
 func (f *frames) scan(ctx context.Context, first, end int) iter.Seq2[scanned, error] {
 	return func(yield func(scanned, error) bool) {
 		for lo := first; lo < end; {
-			hi := f.reach(lo, end)
+			hi := f.reach(lo, end, scanBytes)
 			data, err := f.Read(ctx, f.read, lo, hi)
 			if err != nil {
 				yield(scanned{}, err)
@@ -647,11 +647,11 @@ func (f *frames) scan(ctx context.Context, first, end int) iter.Seq2[scanned, er
 	}
 }
 
-// reach is the end of the frames from lo on that a scan reads at once, at most end.
-func (f *frames) reach(lo, end int) int {
+// reach is the end of the frames from lo on, at most end, that have at most size compressed bytes, or are one.
+func (f *frames) reach(lo, end int, size int64) int {
 	hi := lo + 1
 	for hi < end {
-		if _, n := f.Place(lo, hi+1); n > scanBytes {
+		if _, n := f.Place(lo, hi+1); n > size {
 			break
 		}
 		hi++
