@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/workflows"
 )
 
 type ingestAnswer struct {
@@ -169,18 +172,50 @@ func TestVerbs(t *testing.T) {
 	})
 
 	t.Run("datasets", func(t *testing.T) {
+		next := write(t, in, "next.txt", "http://example.com/d\n")
+		var res ingestAnswer
+		u.starterJSON(t, &res, "ingest", "--lake", lake, "--dataset", "next", "--no-publish", "--wait", "--json", next)
+		type row struct {
+			Rows  int
+			State string
+		}
 		var sets []struct {
-			ID   int
 			Name string
-			Rows int
+			row
 		}
 		u.starterJSON(t, &sets, "datasets", "--lake", lake, "--json")
-		names := map[string]int{}
+		got := map[string]row{}
 		for _, s := range sets {
-			names[s.Name] = s.Rows
+			got[s.Name] = s.row
 		}
-		if diff := gocmp.Diff(map[string]int{"lists": 1, "broken": 0, "more": 1}, names); diff != "" {
+		// The number of a dataset is given when its first ingest begins, whatever becomes of it.
+		want := map[string]row{"lists": {1, "published"}, "broken": {0, "empty"}, "more": {1, "published"}, "next": {0, "waiting"}}
+		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Errorf("datasets (-want +got):\n%s", diff)
+		}
+	})
+
+	t.Run("a worker refuses a lake whose folder cannot be", func(t *testing.T) {
+		cmd := exec.Command(filepath.Join(u.bin, "worker"), "--lake", filepath.Join(dir, "nothere", "lake"))
+		cmd.Env = u.env
+		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "no lake at file://") {
+			t.Errorf("exit %d: %s", cmd.ProcessState.ExitCode(), out)
+		}
+	})
+
+	t.Run("the progress query tells the rate and what is done", func(t *testing.T) {
+		cmd := exec.Command(testenv.Program(t, "temporal"), "workflow", "query", "--type", "progress", "-o", "json", "--workflow-id", "ingest:lists:2026-11-20@"+lake)
+		cmd.Env = u.env
+		out, err := cmd.Output()
+		var answer struct {
+			QueryResult []workflows.IngestProgress `json:"queryResult"`
+		}
+		if err != nil || json.Unmarshal(out, &answer) != nil || len(answer.QueryResult) != 1 {
+			t.Fatalf("%v: %s", err, out)
+		}
+		p := answer.QueryResult[0]
+		if p.Stage != workflows.StageDone || p.BytesDone != p.BytesTotal || p.BytesTotal == 0 || p.Records != 1 || p.Rows != 1 || p.ReadSeconds <= 0 || p.Updated.IsZero() {
+			t.Errorf("%+v", p)
 		}
 	})
 
