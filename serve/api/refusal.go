@@ -48,7 +48,7 @@ func (c conn) Write(b []byte) (int, error) {
 	}
 	var d document
 	p.write(&d)
-	answer := append(head, "\r\nContent-Type: application/problem+json\r\nConnection: close\r\nContent-Length: "...)
+	answer := append(bytes.Clone(head), "\r\nContent-Type: application/problem+json\r\nConnection: close\r\nContent-Length: "...)
 	answer = strconv.AppendInt(answer, int64(len(d.buf)), 10)
 	answer = append(append(answer, "\r\n\r\n"...), d.buf...)
 	if _, err := c.TCPConn.Write(answer); err != nil {

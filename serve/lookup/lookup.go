@@ -91,6 +91,34 @@ const (
 	decodingBytes = 300 << 10
 )
 
+// setDefaults fills in what is zero.
+func (o *Options) setDefaults() {
+	o.MemoryBytes = cmp.Or(o.MemoryBytes, DefaultMemoryBytes)
+	o.FrameBytes = cmp.Or(o.FrameBytes, o.MemoryBytes/4)
+	o.PageBytes = cmp.Or(o.PageBytes, o.MemoryBytes/16*3)
+	o.Poll = cmp.Or(o.Poll, DefaultPoll)
+	o.Deadline = cmp.Or(o.Deadline, DefaultDeadline)
+	o.KeepOpen = cmp.Or(o.KeepOpen, DefaultKeepOpen)
+	o.PublicSuffix = cmp.Or(o.PublicSuffix, urlnorm.PSLVersion())
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+}
+
+// HeapBytes is what of MemoryBytes is for Go's heap: a limit that the program has to set.
+func (o Options) HeapBytes() int64 {
+	o.setDefaults()
+	return o.MemoryBytes - o.residentBytes()
+}
+
+// CacheBytes are those of both caches, of which the heap has to have room beside other things.
+func (o Options) CacheBytes() int64 {
+	o.setDefaults()
+	return o.FrameBytes + o.PageBytes
+}
+
+func (o *Options) residentBytes() int64 { return o.MemoryBytes / 4 }
+
 // Server opens the versions of one lake and answers from them. It is safe for concurrent use.
 type Server struct {
 	store    blob.Store
@@ -131,34 +159,6 @@ type sharedSegment struct {
 	seg   *segment.Segment
 	err   error
 }
-
-// setDefaults fills in what is zero.
-func (o *Options) setDefaults() {
-	o.MemoryBytes = cmp.Or(o.MemoryBytes, DefaultMemoryBytes)
-	o.FrameBytes = cmp.Or(o.FrameBytes, o.MemoryBytes/4)
-	o.PageBytes = cmp.Or(o.PageBytes, o.MemoryBytes/16*3)
-	o.Poll = cmp.Or(o.Poll, DefaultPoll)
-	o.Deadline = cmp.Or(o.Deadline, DefaultDeadline)
-	o.KeepOpen = cmp.Or(o.KeepOpen, DefaultKeepOpen)
-	o.PublicSuffix = cmp.Or(o.PublicSuffix, urlnorm.PSLVersion())
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
-}
-
-// HeapBytes is what of MemoryBytes is for Go's heap: a limit that the program has to set.
-func (o Options) HeapBytes() int64 {
-	o.setDefaults()
-	return o.MemoryBytes - o.residentBytes()
-}
-
-// CacheBytes are those of both caches, of which the heap has to have room beside other things.
-func (o Options) CacheBytes() int64 {
-	o.setDefaults()
-	return o.FrameBytes + o.PageBytes
-}
-
-func (o *Options) residentBytes() int64 { return o.MemoryBytes / 4 }
 
 // NewServer makes a server for the lake in store. It reads nothing before Refresh or Run.
 func NewServer(store blob.Store, opt Options) *Server {
