@@ -102,7 +102,7 @@ func TestRowGroupsShareTheRecordsOut(t *testing.T) {
 		}
 		return &s
 	}
-	for round := range 8 {
+	for round := range 4 {
 		var rows []row
 		for i := range 50 + rng.IntN(1500) {
 			r := row{URL: text(i), When: 1_700_000_000_000_000 + rng.Int64N(1e12), Note: fmt.Sprint(i % 5)}
