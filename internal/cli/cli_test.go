@@ -1,9 +1,82 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
+
+// program has a flag of its own and a verb with another.
+func program(seen *string) *cobra.Command {
+	var lake string
+	var once bool
+	cmd := &cobra.Command{Use: "program", RunE: func(*cobra.Command, []string) error { return errors.New("the store is away") }}
+	verb := &cobra.Command{Use: "verb", Args: Args(cobra.NoArgs), RunE: func(*cobra.Command, []string) error {
+		*seen = lake
+		if once {
+			*seen += " once"
+		}
+		return nil
+	}}
+	verb.Flags().StringVar(&lake, "lake", "default", "the lake")
+	verb.Flags().BoolVar(&once, "only-once", false, "once")
+	cmd.AddCommand(verb)
+	BindEnv(cmd)
+	return cmd
+}
+
+func TestFlagsComeFromTheCommandLineThenFromVariables(t *testing.T) {
+	for _, c := range []struct {
+		args, env []string
+		want      string
+		code      int
+	}{
+		{[]string{"verb"}, nil, "default", ExitDone},
+		{[]string{"verb"}, []string{"URLAKE_LAKE", "/a"}, "/a", ExitDone},
+		{[]string{"verb"}, []string{"URLAKE_LAKE", ""}, "", ExitDone},
+		{[]string{"verb", "--lake", "/b"}, []string{"URLAKE_LAKE", "/a"}, "/b", ExitDone},
+		{[]string{"verb"}, []string{"URLAKE_ONLY_ONCE", "true"}, "default once", ExitDone},
+		{[]string{"verb", "--only-once=false"}, []string{"URLAKE_ONLY_ONCE", "true"}, "default", ExitDone},
+		{[]string{"verb"}, []string{"URLAKE_ONLY_ONCE", "perhaps"}, "", ExitUsage},
+		{[]string{"verb", "more"}, nil, "", ExitUsage},
+		{[]string{"verb", "--lakes", "x"}, nil, "", ExitUsage},
+		{[]string{"vreb"}, nil, "", ExitUsage},
+		{nil, nil, "", ExitFailed},
+	} {
+		t.Run(strings.Join(append(c.args, c.env...), " "), func(t *testing.T) {
+			if c.env != nil {
+				t.Setenv(c.env[0], c.env[1])
+			}
+			var seen string
+			var out bytes.Buffer
+			cmd := program(&seen)
+			cmd.SetArgs(append([]string{}, c.args...))
+			cmd.SetOut(&out)
+			cmd.SetErr(&out)
+			if code := Run(context.Background(), cmd); code != c.code || seen != c.want {
+				t.Errorf("exit %d, %q; want %d, %q\n%s", code, seen, c.code, c.want, &out)
+			}
+			if c.code != ExitDone && !strings.HasPrefix(out.String(), "program: ") {
+				t.Errorf("the message %q does not say whose it is", &out)
+			}
+		})
+	}
+}
+
+func TestHelpNamesTheVariables(t *testing.T) {
+	var seen string
+	var out bytes.Buffer
+	cmd := program(&seen)
+	cmd.SetArgs([]string{"verb", "--help"})
+	cmd.SetOut(&out)
+	if code := Run(context.Background(), cmd); code != ExitDone || !strings.Contains(out.String(), "[URLAKE_LAKE]") || !strings.Contains(out.String(), "[URLAKE_ONLY_ONCE]") {
+		t.Errorf("exit %d\n%s", code, &out)
+	}
+}
 
 func TestLakeHasOneSpelling(t *testing.T) {
 	for lake, want := range map[string]string{
