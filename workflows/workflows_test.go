@@ -18,6 +18,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
@@ -208,6 +209,16 @@ func TestMisspeltMembersAreRefused(t *testing.T) {
 		if !errors.As(err, &app) || !app.NonRetryable() || app.Type() != activities.ErrInput || !strings.Contains(app.Message(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+func TestIngestsUnderWayKeepTheirMisspeltMembers(t *testing.T) {
+	s := newSteps(t)
+	s.env.RegisterWorkflow(IngestWorkflow)
+	s.env.OnGetVersion("check-input", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
+	s.env.ExecuteWorkflow("IngestWorkflow", json.RawMessage(`{"lake":"`+testLake+`","dataset":"d","inputs":["/a"],"no_publish":true,"exclud":["b"]}`))
+	if err := s.env.GetWorkflowError(); err != nil {
+		t.Error(err)
 	}
 }
 
