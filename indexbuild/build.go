@@ -399,12 +399,12 @@ func (b *build) writeDomains() error {
 		return err
 	}
 	defer sets.Close()
-	hash := mph.NewBuilder(mph.Options{Seed: b.seed(), Dir: b.opt.TempDir})
-	defer hash.Close()
 	atMost := int64(0)
 	for i := range b.objects {
 		atMost += b.objects[i].reader.domains
 	}
+	hash := mph.NewBuilder(mph.Options{Seed: b.seed(), Dir: b.opt.TempDir, Expect: atMost})
+	defer hash.Close()
 	b.entries = newPartitions(b.opt.TempDir, b.opt.Memory, atMost*entryBytes, shardBits(atMost))
 
 	err = b.mergeAll(func(w *window) error {

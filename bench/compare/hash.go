@@ -48,6 +48,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	out := &hashed{Keys: n}
 	var buf bytes.Buffer
 	var rates []float64
+	buf.Grow(17 * n)
 	for range max(1, min(hashRounds, int(5e6)/n)) {
 		buf.Reset()
 		started := time.Now()

@@ -18,9 +18,12 @@ const (
 	// built, and their first level stays in a core's second-level cache.
 	bucketKeys = 1 << 20
 
-	// runEntries are sorted in memory (16 bytes each, twice) before they are spilled. What is
+	// runEntries are sorted in memory (16 bytes each) before they are spilled. What is
 	// not larger touches no disk.
-	runEntries = 1 << 22
+	runEntries = 1 << 21
+
+	// spillers is how many runs are sorted and written while the next is collected.
+	spillers = 2
 )
 
 // Options are the builder's.
@@ -28,9 +31,11 @@ type Options struct {
 	// Seed changes where keys go. It is part of the file; a value that follows from the
 	// segment's inputs keeps others from making domains that all go to one place.
 	Seed uint64
-	// Dir is where a temporary file of 17 bytes a domain is kept if there are more than four
+	// Dir is where a temporary file of 17 bytes a domain is kept if there are more than two
 	// million; the system's folder for such files where empty.
 	Dir string
+	// Expect is about how many domains will be added, 0 where that is not known. Only speed depends on it.
+	Expect int64
 	// Parallelism is the number of buckets built at once, each in 40 MB; GOMAXPROCS where 0.
 	Parallelism int
 }
@@ -72,8 +77,8 @@ func (e entry) append(p []byte) []byte {
 }
 
 // Builder takes the domains of a segment one after another and writes their file. It is for
-// one goroutine. Its memory is bounded: two runs of 64 MB while domains are added, then
-// one and 40 MB for each bucket under way, of which there is one more than Parallelism.
+// one goroutine, and uses more of its own. Its memory is bounded: five times 32 MB while domains are added, then
+// 32 MB and 40 MB for each bucket under way, of which there is one more than Parallelism.
 type Builder struct {
 	opt        Options
 	bucketKeys int
@@ -81,23 +86,35 @@ type Builder struct {
 
 	added    uint64
 	buf      []entry
-	spare    []entry // as long as a run, once one was spilled
-	runs     []run
+	runs     []*run
 	file     *os.File // runs, then lines; nil until the first run is spilled
 	fileSize int64
+	spilling chan *spilled // those that are idle
+	started  int           // of them
 	finished bool
+}
+
+// spilled is a run that is being sorted and written, and memory that serves for the next.
+type spilled struct {
+	buf    []entry
+	sorted []byte
+	err    error
 }
 
 // run is a part of the entries, sorted by the top bits of their keys' hash.
 type run struct {
 	bits    uint32
 	ends    []uint32 // of each value of the bits, in entries
-	entries []entry  // where in memory
-	off     int64    // in the builder's file where not
+	entries []byte   // as records are, unless they are in the builder's file
+	spilled bool
+	off     int64 // there
 }
 
-// slice returns the entries' range of bucket i of 1<<bits.
+// slice returns the entries' range that holds bucket i of 1<<bits, and maybe others if the run is sorted by fewer bits.
 func (r *run) slice(i int, bits uint32) (from, to int) {
+	if bits > r.bits {
+		i, bits = i>>(bits-r.bits), r.bits
+	}
 	per := 1 << (r.bits - bits)
 	if i > 0 {
 		from = int(r.ends[i*per-1])
@@ -137,7 +154,8 @@ func (b *Builder) Add(key uint64, check uint32) error {
 // Close drops the temporary file. It does nothing the second time.
 func (b *Builder) Close() error {
 	b.finished = true
-	b.buf, b.spare, b.runs = nil, nil, nil
+	_ = b.settle() // of no use to anybody now
+	b.buf, b.runs = nil, nil
 	if b.file == nil {
 		return nil
 	}
@@ -151,31 +169,45 @@ func (b *Builder) Close() error {
 	return err
 }
 
-// sorted returns the buffered entries as a run by the top n bits of their keys' hash. The
-// run's entries stand in b.spare.
-func (b *Builder) sorted(n uint32) run {
-	r := run{bits: n, ends: make([]uint32, 1<<n), entries: b.spare[:len(b.buf)]}
-	top := func(e entry) uint64 {
-		i, _ := bits.Mul64(mum(e.key^b.opt.Seed, hashMul), 1<<n)
-		return i
-	}
-	for _, e := range b.buf {
-		r.ends[top(e)]++
+// top is the bucket of a key among 1<<bits.
+func top(key, seed uint64, n uint32) uint64 {
+	i, _ := bits.Mul64(mum(key^seed, hashMul), 1<<n)
+	return i
+}
+
+// sorted makes entries a run by the top n bits of their keys' hash, in the memory of into.
+func (b *Builder) sorted(entries []entry, into []byte, n uint32) run {
+	le := binary.LittleEndian
+	r := run{bits: n, ends: make([]uint32, 1<<n), entries: grow(into, len(entries)*recordSize)}
+	seed := b.opt.Seed
+	for i := range entries {
+		r.ends[top(entries[i].key, seed, n)]++
 	}
 	sum := uint32(0)
 	for i, n := range r.ends {
 		r.ends[i] = sum
 		sum += n
 	}
-	for _, e := range b.buf {
-		i := top(e)
-		r.entries[r.ends[i]] = e
-		r.ends[i]++
+	for i := range entries {
+		e := &entries[i]
+		end := &r.ends[top(e.key, seed, n)]
+		p := r.entries[uint64(*end)*recordSize:][:recordSize]
+		le.PutUint64(p, e.key)
+		le.PutUint64(p[8:], uint64(e.check)|uint64(e.ordinal)<<32)
+		*end++
 	}
 	return r
 }
 
-// spill writes the buffered entries to the file as one run.
+// runBits is by how many bits spilled runs are sorted: by those that buckets will be told apart by, if that is known.
+func (b *Builder) runBits() uint32 {
+	if b.opt.Expect <= 0 {
+		return maxBucketBits
+	}
+	return bucketBits(uint64(b.opt.Expect), b.bucketKeys)
+}
+
+// spill has the buffered entries sorted and written to the file as one run, while the next are collected.
 func (b *Builder) spill() error {
 	if b.file == nil {
 		f, err := os.CreateTemp(b.opt.Dir, "domains-mphf-*.tmp")
@@ -186,26 +218,45 @@ func (b *Builder) spill() error {
 		// Without its name the file is gone when the process dies. Where that is not allowed,
 		// Close removes it.
 		_ = os.Remove(f.Name())
+		b.spilling = make(chan *spilled, spillers)
 	}
-	if b.spare == nil {
-		b.spare = make([]entry, b.runEntries)
-	}
-	r := b.sorted(maxBucketBits)
-	r.off = b.fileSize
-	p := make([]byte, 0, 1<<20)
-	for i, e := range r.entries {
-		p = e.append(p)
-		if len(p)+recordSize > cap(p) || i == len(r.entries)-1 {
-			if err := b.writeFile(p); err != nil {
-				return err
-			}
-			p = p[:0]
+	var s *spilled
+	select {
+	case s = <-b.spilling:
+	default:
+		if b.started < min(spillers, b.opt.Parallelism) {
+			s = &spilled{buf: make([]entry, 0, b.runEntries)}
+			b.started++
+		} else {
+			s = <-b.spilling
 		}
 	}
-	r.entries = nil
+	if s.err != nil {
+		b.spilling <- s
+		return s.err
+	}
+	b.buf, s.buf = s.buf[:0], b.buf
+	r := &run{spilled: true, off: b.fileSize}
+	b.fileSize += int64(len(s.buf)) * recordSize
 	b.runs = append(b.runs, r)
-	b.buf = b.buf[:0]
+	n, file := b.runBits(), b.file
+	go func() {
+		sorted := b.sorted(s.buf, s.sorted, n)
+		r.bits, r.ends, s.sorted = sorted.bits, sorted.ends, sorted.entries
+		_, s.err = file.WriteAt(s.sorted, r.off)
+		b.spilling <- s
+	}()
 	return nil
+}
+
+// settle waits until all runs are written.
+func (b *Builder) settle() (err error) {
+	for ; b.started > 0; b.started-- {
+		if s := <-b.spilling; s.err != nil {
+			err = s.err
+		}
+	}
+	return err
 }
 
 func (b *Builder) writeFile(p []byte) error {
@@ -215,9 +266,9 @@ func (b *Builder) writeFile(p []byte) error {
 }
 
 // bucketBits is the smallest number for which buckets have at most bucketKeys on average.
-func (b *Builder) bucketBits() uint32 {
+func bucketBits(domains uint64, bucketKeys int) uint32 {
 	n := uint32(0)
-	for n < maxBucketBits && b.added > uint64(b.bucketKeys)<<n {
+	for n < maxBucketBits && domains > uint64(bucketKeys)<<n {
 		n++
 	}
 	return n
@@ -263,12 +314,13 @@ func (o *output) pad() {
 }
 
 func (b *Builder) finish(ctx context.Context, w io.Writer, domainsXXH64 uint64) (Stats, error) {
-	nbits := b.bucketBits()
-	if b.spare == nil {
-		b.spare = make([]entry, len(b.buf))
-	}
-	b.runs = append(b.runs, b.sorted(nbits))
+	nbits := bucketBits(b.added, b.bucketKeys)
+	last := b.sorted(b.buf, nil, nbits)
+	b.runs = append(b.runs, &last)
 	b.buf = nil
+	if err := b.settle(); err != nil {
+		return Stats{}, err
+	}
 
 	t := trailer{seed: b.opt.Seed, domainsXXH64: domainsXXH64, domains: b.added, bucketBits: nbits}
 	stats := Stats{Domains: int(b.added), Buckets: 1 << nbits}
@@ -424,33 +476,41 @@ type bucketBuild struct {
 	records []byte  // of the keys placed, in slot order
 	lines   []byte  // of all levels
 	rest    []entry // not placed
-	entries []entry
-	twice   []byte // bits that more than one key wants, laid out like a level's lines
+	packed  []byte  // all entries of the bucket, as records are
+	twice   []byte  // bits that more than one key wants, laid out like a level's lines
 	done    chan error
 }
 
 func (b *Builder) buildBucket(k *bucketBuild, i int, nbits uint32) error {
-	k.entries = k.entries[:0]
-	for j := range b.runs {
-		r := &b.runs[j]
+	k.packed = k.packed[:0]
+	for _, r := range b.runs {
 		from, to := r.slice(i, nbits)
-		if r.entries != nil {
-			k.entries = append(k.entries, r.entries[from:to]...)
-			continue
+		start := len(k.packed)
+		if !r.spilled {
+			k.packed = append(k.packed, r.entries[from*recordSize:to*recordSize]...)
+		} else {
+			k.packed = slices.Grow(k.packed, (to-from)*recordSize)[:start+(to-from)*recordSize]
+			if _, err := b.file.ReadAt(k.packed[start:], r.off+int64(from)*recordSize); err != nil {
+				return err
+			}
 		}
-		// The records' memory is not in use yet.
-		p := grow(k.records, (to-from)*recordSize)
-		if _, err := b.file.ReadAt(p, r.off+int64(from)*recordSize); err != nil {
-			return err
-		}
-		k.entries = slices.Grow(k.entries, to-from)
-		for ; len(p) > 0; p = p[recordSize:] {
-			le := binary.LittleEndian
-			k.entries = append(k.entries, entry{le.Uint64(p), le.Uint32(p[8:]), le.Uint32(p[12:])})
+		if r.bits < nbits {
+			k.packed = k.packed[:start+keepBucket(k.packed[start:], b.opt.Seed, uint64(i), nbits)]
 		}
 	}
 	k.build(b.opt.Seed, 1<<nbits)
 	return nil
+}
+
+// keepBucket moves the records of one bucket to the front of p and returns their length.
+func keepBucket(p []byte, seed, bucket uint64, nbits uint32) int {
+	n := 0
+	for at := 0; at < len(p); at += recordSize {
+		if top(binary.LittleEndian.Uint64(p[at:]), seed, nbits) == bucket {
+			n += copy(p[n:], p[at:at+recordSize])
+		}
+	}
+	return n
 }
 
 // grow returns p with length n and undefined contents.
@@ -461,46 +521,45 @@ func (k *bucketBuild) build(seed, buckets uint64) {
 	le := binary.LittleEndian
 	k.dir = bucket{}
 	k.lines = k.lines[:0]
-	k.records = grow(k.records, len(k.entries)*recordSize)
-	k.rest = k.entries
+	k.records = grow(k.records, len(k.packed))
+	rest := k.packed // moves to its front as entries are placed
 	total := uint64(0)
 	mul := uint64(hashMul)
-	for k.dir.levels < maxLevels && len(k.rest) > 0 {
-		n := levelLines(len(k.rest))
+	for k.dir.levels < maxLevels && len(rest) > 0 {
+		n := levelLines(len(rest) / recordSize)
 		start := len(k.lines)
 		k.lines = slices.Grow(k.lines, n*lineSize)[:start+n*lineSize]
 		level := k.lines[start:]
 		clear(level)
 		k.twice = grow(k.twice, n*lineSize)
-		clear(k.twice)
+		twice := k.twice
+		clear(twice)
 
-		at := func(key uint64) (off, bit uint64) {
-			h := mum(key^seed, mul)
-			if mul == hashMul {
-				h *= buckets // the top bits chose the bucket
-			}
-			line, bit := place(h, uint64(n))
-			return line * lineSize, bit
+		// The top bits chose the bucket.
+		drop := uint64(1)
+		if mul == hashMul {
+			drop = buckets
 		}
-		for _, e := range k.rest {
-			off, bit := at(e.key)
-			off += bit >> 6 * 8
+		for p := rest; len(p) >= recordSize; p = p[recordSize:] {
+			line, bit := place(mum(le.Uint64(p)^seed, mul)*drop, uint64(n))
+			off := line*lineSize + bit>>6*8
 			mask := uint64(1) << (bit & 63)
-			w := le.Uint64(level[off:])
-			t := le.Uint64(k.twice[off:])
-			le.PutUint64(k.twice[off:], t|w&mask)
-			le.PutUint64(level[off:], w|mask)
+			l, t := level[off:][:8], twice[off:][:8]
+			w := le.Uint64(l)
+			le.PutUint64(t, le.Uint64(t)|w&mask)
+			le.PutUint64(l, w|mask)
 		}
 
 		before := total
 		for off := 0; off < len(level); off += lineSize {
 			sample := total
-			for i := off; i < off+lineSize; i += 8 {
-				w := le.Uint64(level[i:]) &^ le.Uint64(k.twice[i:])
-				le.PutUint64(level[i:], w)
+			line, t := (*[lineSize]byte)(level[off:]), (*[lineSize]byte)(twice[off:])
+			for i := 0; i < lineSize; i += 8 {
+				w := le.Uint64(line[i:]) &^ le.Uint64(t[i:])
+				le.PutUint64(line[i:], w)
 				total += uint64(bits.OnesCount64(w))
 			}
-			le.PutUint32(level[off+lineSize-4:], uint32(sample))
+			le.PutUint32(line[lineSize-4:], uint32(sample))
 		}
 		if total == before {
 			// These keys do not part, because they are equal or few.
@@ -508,24 +567,30 @@ func (k *bucketBuild) build(seed, buckets uint64) {
 			break
 		}
 
-		rest := k.rest[:0]
-		for _, e := range k.rest {
-			off, bit := at(e.key)
-			line := (*[lineSize]byte)(level[off:])
-			if le.Uint64(line[(bit>>6&7)*8:])>>(bit&63)&1 == 0 {
-				rest = append(rest, e)
-				continue
+		left := 0
+		for p := rest; len(p) >= recordSize; p = p[recordSize:] {
+			key, value := le.Uint64(p), le.Uint64(p[8:])
+			lineAt, bit := place(mum(key^seed, mul)*drop, uint64(n))
+			line := (*[lineSize]byte)(level[lineAt*lineSize:])
+			to := rest[left:]
+			if le.Uint64(line[(bit>>6&7)*8:])>>(bit&63)&1 != 0 {
+				to = k.records[rank(line, bit)*recordSize:]
+			} else {
+				left += recordSize
 			}
-			r := k.records[rank(line, bit)*recordSize:][:recordSize]
-			le.PutUint64(r, e.key)
-			le.PutUint32(r[8:], e.check)
-			le.PutUint32(r[12:], e.ordinal)
+			to = to[:recordSize]
+			le.PutUint64(to, key)
+			le.PutUint64(to[8:], value)
 		}
-		k.rest = rest
+		rest = rest[:left]
 		k.dir.lineEnd[k.dir.levels] = uint32(len(k.lines) / lineSize)
 		k.dir.levels++
 		mul += hashStep
 	}
 	k.dir.keys = uint32(total)
 	k.records = k.records[:total*recordSize]
+	k.rest = k.rest[:0]
+	for p := rest; len(p) > 0; p = p[recordSize:] {
+		k.rest = append(k.rest, entry{le.Uint64(p), le.Uint32(p[8:]), le.Uint32(p[12:])})
+	}
 }

@@ -184,8 +184,8 @@ func TestSameBytesWhateverTheParallelismAndSpilling(t *testing.T) {
 	keys := append(randomKeys(50_000), sharedKeys(20, 3)...)
 	want, wantStats := setup{Options{Parallelism: 1}, 1000, runEntries}.build(t, keys)
 	for _, parallelism := range []int{1, 2, 4, 8} {
-		for _, run := range []int{runEntries, 50_060, 50_059, 7001, 999} {
-			s := setup{Options{Parallelism: parallelism}, 1000, run}
+		for i, run := range []int{runEntries, 50_060, 50_059, 7001, 7001, 999, 999} {
+			s := setup{Options{Parallelism: parallelism, Expect: []int64{0, 1, 5000, 50_060, 1, 0, 5000}[i]}, 1000, run}
 			got, stats := s.build(t, keys)
 			if !bytes.Equal(got, want) {
 				t.Errorf("%s: other bytes", s)
