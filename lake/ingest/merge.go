@@ -116,7 +116,7 @@ func refuse(spec *Spec, m MergeSummary, first []Reject) error {
 	case m.Records == 0:
 		e.Reason = "the inputs hold no records"
 	case m.Kept == 0:
-		e.Reason = fmt.Sprintf("none of %d records is a URL (%s)", m.Records, reasons(m.Rejected))
+		e.Reason = fmt.Sprintf("none of %d records could be kept (%s)", m.Records, reasons(m.Rejected))
 	case float64(rejected) > limit*float64(m.Records):
 		e.Reason = fmt.Sprintf("%d of %d records were rejected (%s), more than the allowed share of %v", rejected, m.Records, reasons(m.Rejected), limit)
 	default:
