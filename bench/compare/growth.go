@@ -107,6 +107,7 @@ type merged struct {
 	Rows             int64
 	Parts            float64 // seconds for mergedSegments segments
 	Whole            float64 // seconds for one
+	CPU              float64 // of it, of all threads
 	Read, Written    int64   // bytes, for that one
 	Disk             float64 // bytes a second that the disk writes, flushed
 	Peak             int64
@@ -155,12 +156,20 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	// The segment of these batches is there since they were published. With the last that was added it is another.
 	refs = append(refs, extra[len(extra)-1])
 	store := blob.NewCounting(b.store)
+	_, before, err := used()
+	if err != nil {
+		return nil, err
+	}
 	started = time.Now()
 	ref, err := indexbuild.BuildSegment(ctx, store, refs, indexbuild.Options{TempDir: b.temp})
 	if err != nil {
 		return nil, err
 	}
 	out.Whole = time.Since(started).Seconds()
+	if _, out.CPU, err = used(); err != nil {
+		return nil, err
+	}
+	out.CPU -= before
 	if out.Read, out.Written = store.Reads().Bytes, store.Writes().Bytes; out.Written == 0 {
 		return nil, fmt.Errorf("segment %s was there already", ref.ID)
 	}
@@ -289,11 +298,11 @@ func growth(ctx context.Context, most int64, dir string) error {
 	fmt.Println("  the ninth segment folds small ones into itself, which all of empty counts; a batch alone is to write 1.2 of empty at most")
 
 	fmt.Printf("\nSegments: all batches of a lake in %d segments, then in the one that takes their place\n", mergedSegments)
-	const line = "  %12s %9s %10s %9s %9s %10s %12s %12s %12s %9s\n"
-	fmt.Printf(line, "rows", "domains", "pairs", "eight, s", "one, s", "ns a pair", "read, MB", "written, MB", "MB/s, both", "peak, MB")
+	const line = "  %12s %9s %10s %9s %9s %10s %10s %10s %12s %12s %9s\n"
+	fmt.Printf(line, "rows", "domains", "pairs", "eight, s", "one, s", "ns a pair", "of CPU", "read, MB", "written, MB", "MB/s, both", "peak, MB")
 	for _, m := range merges {
 		fmt.Printf(line, strconv.FormatInt(m.Rows, 10), strconv.FormatInt(m.Domains, 10), strconv.FormatInt(m.Entries, 10), fmt.Sprintf("%.2f", m.Parts), fmt.Sprintf("%.2f", m.Whole),
-			fmt.Sprintf("%.0f", m.Whole/float64(m.Entries)*1e9), fmt.Sprintf("%.1f", float64(m.Read)/1e6), fmt.Sprintf("%.1f", float64(m.Written)/1e6),
+			fmt.Sprintf("%.0f", m.Whole/float64(m.Entries)*1e9), fmt.Sprintf("%.0f", m.CPU/float64(m.Entries)*1e9), fmt.Sprintf("%.1f", float64(m.Read)/1e6), fmt.Sprintf("%.1f", float64(m.Written)/1e6),
 			fmt.Sprintf("%.0f", float64(m.Read+m.Written)/m.Whole/1e6), fmt.Sprintf("%.0f", float64(m.Peak)/1e6))
 	}
 	if n := len(merges); n > 0 {

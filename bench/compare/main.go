@@ -309,7 +309,12 @@ func serving(ctx context.Context, rows int64, datasets int, dir string) error {
 		return err
 	}
 	fmt.Printf("\nServing: %d rows in %d datasets, %d domains, %d pairs of domain and dataset\n", b.Rows, options(rows, datasets).Datasets, b.Domains, b.Entries)
-	fmt.Printf("  building: %.1f s, %.0f lines/s, peak memory %.0f MB\n", b.Seconds, float64(rows)/b.Seconds, float64(b.Peak)/1e6)
+	var read, written, requests int64
+	for _, s := range b.Stages {
+		read, written, requests = read+s.Read, written+s.Written, requests+s.Requests
+	}
+	fmt.Printf("  building: %.1f s, %.0f lines/s, %.2f µs of CPU a line, peak memory %.0f MB; %.1f bytes a line read from the lake, %.1f written, %d requests\n", b.Seconds, float64(rows)/b.Seconds,
+		b.CPU/float64(rows)*1e6, float64(b.Peak)/1e6, float64(read)/float64(rows), float64(written)/float64(rows), requests)
 	if err := os.RemoveAll(lists); err != nil {
 		return err
 	}
