@@ -482,6 +482,15 @@ type bucketBuild struct {
 }
 
 func (b *Builder) buildBucket(k *bucketBuild, i int, nbits uint32) error {
+	if len(b.runs) == 1 {
+		// All is in memory, and sorted by these bits: nobody else needs this bucket's entries.
+		r := b.runs[0]
+		from, to := r.slice(i, nbits)
+		k.packed = r.entries[from*recordSize : to*recordSize]
+		k.build(b.opt.Seed, 1<<nbits)
+		k.packed = nil
+		return nil
+	}
 	k.packed = k.packed[:0]
 	for _, r := range b.runs {
 		from, to := r.slice(i, nbits)
