@@ -141,6 +141,9 @@ func (b *Builder) Add(key uint64, check uint32) error {
 	if b.added == MaxDomains {
 		return fmt.Errorf("build domains.mphf: more than %d domains", uint64(MaxDomains))
 	}
+	if b.buf == nil {
+		b.buf = make([]entry, 0, max(0, min(b.opt.Expect, int64(b.runEntries))))
+	}
 	if len(b.buf) == b.runEntries {
 		if err := b.spill(); err != nil {
 			return fmt.Errorf("build domains.mphf: %w", err)
