@@ -2,81 +2,84 @@ package urlnorm
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"net/netip"
-
-	"github.com/zeebo/xxh3"
 )
 
 // Most URLs of most datasets are canonical already, but perhaps for white space at the end, a fragment
-// and the slash of an empty path. For those parseCanonical is one scan that looks for anything else
-// that parse would change. It never decides that an input is bad: it leaves what is not plainly
-// canonical to parse.
+// and the slash of an empty path. For those parsePlain is one scan that looks for anything else
+// that parse would change. It never decides that an input is bad: it leaves what does not plainly
+// start as a canonical URL to parse. Bytes are looked at eight at a time, see words.go.
 
-// hostMemo remembers the domains of hosts. It is a direct-mapped cache: neighbours in a crawl
-// share hosts, and a collision costs one lookup in the public suffix list.
-type hostMemo [memoSlots]struct {
-	// length and domain are the host's length and where its domain starts in it. A host has
-	// at least one byte, so that an empty slot matches none.
-	length, domain uint8
-	host           [memoHost]byte
-}
-
-const (
-	memoSlots = 4096 // 256 KiB: a share of a core's cache
-	memoHost  = 62   // a slot is a cache line; longer hosts are rare and looked up
-)
-
-// parseCanonical returns the URL of a plainly canonical input, and false for any other.
-func (n *Normalizer) parseCanonical(raw []byte) (URL, bool) {
+// parsePlain sets u to the URL of an input with a canonical scheme, host and port, and returns false for one in
+// which any of these needs a closer look. What is canonical of the URL is part of raw.
+func (n *Normalizer) parsePlain(raw []byte, u *URL) bool {
 	if len(raw) >= maxCanonical {
-		return URL{}, false // a slash may have to be added
+		return false // a slash may have to be added
 	}
 	for len(raw) > 0 && raw[len(raw)-1] <= ' ' {
 		raw = raw[:len(raw)-1]
 	}
-	if i := bytes.IndexByte(raw, '#'); i >= 0 {
-		raw = raw[:i]
+	if len(raw) < wordSize {
+		return false
 	}
-	var u URL
 	var hostStart int
 	var defaultPort int32
-	switch {
-	case bytes.HasPrefix(raw, []byte("https://")):
+	switch prefix := binary.LittleEndian.Uint64(raw); {
+	case prefix == httpsPrefix:
 		u.Scheme, hostStart, defaultPort = schemeHTTPS.name, len("https://"), schemeHTTPS.defaultPort
-	case bytes.HasPrefix(raw, []byte("http://")):
+	case prefix<<8 == httpPrefix<<8:
 		u.Scheme, hostStart, defaultPort = schemeHTTP.name, len("http://"), schemeHTTP.defaultPort
 	default:
-		return URL{}, false
+		return false
 	}
-	hostEnd := hostStart
-	for hostEnd < len(raw) && classes[raw[hostEnd]]&hostPlain != 0 {
-		hostEnd++
-	}
-	domain, ok := n.plainHost(raw[hostStart:hostEnd])
+	hostEnd, domain, ok := n.plainHost(raw, hostStart)
 	if !ok {
-		return URL{}, false
+		return false
 	}
-	pathStart := hostEnd
+	u.Host, u.Domain = view(raw[hostStart:hostEnd]), view(raw[domain:hostEnd])
 	u.Port = -1
-	if pathStart < len(raw) && raw[pathStart] == ':' {
-		if u.Port, pathStart, ok = canonicalPort(raw, pathStart+1, defaultPort); !ok {
-			return URL{}, false
+	start := hostEnd // of the path
+	if start < len(raw) && raw[start] == ':' {
+		if u.Port, start, ok = canonicalPort(raw, start+1, defaultPort); !ok {
+			return false
 		}
 	}
-	noPath := pathStart == len(raw)
-	if !noPath && (raw[pathStart] != '/' || !n.canonicalPathQuery(raw[pathStart:])) {
-		return URL{}, false
+	if start == len(raw) || raw[start] == '#' {
+		u.PathQuery = "/"
+		return true
 	}
-
-	n.out = append(n.out[:0], raw...)
-	if noPath {
-		n.out = append(n.out, '/')
+	if raw[start] == '/' {
+		if end := n.canonicalPathQuery(raw, start); end > 0 {
+			u.PathQuery = view(raw[start:end])
+			return true
+		}
 	}
-	u.Host = view(n.out[hostStart:hostEnd])
-	u.Domain = u.Host[domain:]
-	u.PathQuery = view(n.out[pathStart:])
-	return u, true
+	return n.changePathQuery(raw, start, u)
 }
+
+// changePathQuery sets the path and query, which are from raw[start] to the end or a fragment, where they are
+// not canonical. It returns false for what parse may see in another way.
+func (n *Normalizer) changePathQuery(raw []byte, start int, u *URL) bool {
+	rest := raw[start:]
+	if i := bytes.IndexByte(rest, '#'); i >= 0 {
+		rest = rest[:i]
+	}
+	if !isSlash(rest[0]) && rest[0] != '?' || hasTabOrNewline(rest) {
+		return false
+	}
+	n.out = n.out[:0]
+	n.appendPathQuery(rest)
+	u.PathQuery = view(n.out)
+	return start+len(n.out) <= maxCanonical
+}
+
+// What an input may start with, as words; the shorter one lacks its last byte.
+const (
+	httpPrefix  = 'h' | 't'<<8 | 't'<<16 | 'p'<<24 | ':'<<32 | '/'<<40 | '/'<<48
+	httpsPrefix = 'h' | 't'<<8 | 't'<<16 | 'p'<<24 | 's'<<32 | ':'<<40 | '/'<<48 | '/'<<56
+)
 
 // canonicalPort reads a port that is neither the default nor spelled in an odd way.
 func canonicalPort(raw []byte, i int, defaultPort int32) (port int32, end int, ok bool) {
@@ -88,33 +91,37 @@ func canonicalPort(raw []byte, i int, defaultPort int32) (port int32, end int, o
 	return port, i, i > start && raw[start] != '0' && port <= 65535 && port != defaultPort
 }
 
-// canonicalPathQuery reports whether s, which starts with a slash, is a canonical path and query.
-func (n *Normalizer) canonicalPathQuery(s []byte) bool {
-	for i := 1; i < len(s); i++ {
-		if classes[s[i]]&pathStop == 0 {
-			continue
+// canonicalPathQuery reads a path and query from s[start], a slash, to the end or a fragment. It returns where
+// they end, 0 where they are not canonical.
+func (n *Normalizer) canonicalPathQuery(s []byte, start int) (end int) {
+	for i := start + 1; ; i++ {
+		if i = skipPath(s, i); i == len(s) {
+			return i
 		}
 		switch s[i] {
 		case '/':
-			if s[i-1] == '/' && (i < 2 || s[i-2] != ':') {
-				return false
+			if s[i-1] == '/' && s[i-2] != ':' {
+				return 0
 			}
 		case '.':
 			if s[i-1] == '/' && startsDotSegment(s[i:]) {
-				return false
+				return 0
 			}
 		case '%':
 			if !canonicalEscape(s[i:]) {
-				return false
+				return 0
 			}
 			i += 2
 		case '?':
-			return n.canonicalQuery(s[i+1:])
+			return n.canonicalQuery(s, i+1)
+		case '#':
+			return i
 		default:
-			return false
+			if classes[s[i]]&escaped != 0 {
+				return 0
+			}
 		}
 	}
-	return true
 }
 
 // startsDotSegment reports whether s starts with the segment "." or "..".
@@ -123,7 +130,7 @@ func startsDotSegment(s []byte) bool {
 	if len(s) > 0 && s[0] == '.' {
 		s = s[1:]
 	}
-	return len(s) == 0 || s[0] == '/' || s[0] == '?'
+	return len(s) == 0 || s[0] == '/' || s[0] == '?' || s[0] == '#'
 }
 
 // canonicalEscape reports whether s starts with an escape that is needed and in upper case.
@@ -132,17 +139,15 @@ func canonicalEscape(s []byte) bool {
 	return ok && classes[v]&unreserved == 0 && s[1] == upperHex[v>>4] && s[2] == upperHex[v&15]
 }
 
-// canonicalQuery reports whether s is a canonical query: parameters in order, none empty, none stripped.
-func (n *Normalizer) canonicalQuery(s []byte) bool {
+// canonicalQuery reads a query from s[start] to the end or a fragment. It returns where it ends, 0 where it is
+// not canonical: parameters in order, none empty, none stripped.
+func (n *Normalizer) canonicalQuery(s []byte, start int) (end int) {
 	var previous []byte
-	start, nameEnd := 0, -1
-	for i := 0; ; i++ {
-		if i < len(s) {
-			if classes[s[i]]&queryStop == 0 {
-				continue
-			}
+	nameEnd := -1
+	for i := start; ; i++ {
+		if i = skipQuery(s, i); i < len(s) {
 			switch s[i] {
-			case '&':
+			case '&', '#':
 			case '=':
 				if nameEnd < 0 {
 					nameEnd = i
@@ -150,12 +155,15 @@ func (n *Normalizer) canonicalQuery(s []byte) bool {
 				continue
 			case '%':
 				if !canonicalEscape(s[i:]) {
-					return false
+					return 0
 				}
 				i += 2
 				continue
 			default:
-				return false
+				if classes[s[i]]&escaped != 0 {
+					return 0
+				}
+				continue
 			}
 		}
 		// s[start:i] is a parameter.
@@ -164,46 +172,43 @@ func (n *Normalizer) canonicalQuery(s []byte) bool {
 		}
 		name := s[start:nameEnd]
 		if i == start || bytes.Compare(previous, name) > 0 || n.stripped(name) {
-			return false
+			return 0
 		}
-		if i >= len(s) {
-			return true
+		if i == len(s) || s[i] == '#' {
+			return i
 		}
 		previous, start, nameEnd = name, i+1, -1
 	}
 }
 
-// plainHost returns where the domain starts in a host of lower-case letters, digits, hyphens, underscores
-// and dots, and false for one that is not its own canonical form or needs a closer look.
-func (n *Normalizer) plainHost(host []byte) (domain int, ok bool) {
-	if n.memo == nil || len(host) > memoHost {
-		return plainDomain(host)
+// plainHost reads a host of lower-case letters, digits, hyphens, underscores and dots from s[start], and
+// returns where its domain starts. It takes none that is not its own canonical form or needs a closer look.
+func (n *Normalizer) plainHost(s []byte, start int) (end, domain int, ok bool) {
+	if n.suffixes == nil {
+		n.suffixes = suffixes()
 	}
-	slot := &n.memo[xxh3.Hash(host)%memoSlots]
-	if int(slot.length) == len(host) && len(host) > 0 && string(slot.host[:slot.length]) == string(host) {
-		return int(slot.domain), true
-	}
-	if domain, ok = plainDomain(host); ok {
-		slot.length, slot.domain = uint8(len(host)), uint8(domain)
-		copy(slot.host[:], host)
-	}
-	return domain, ok
-}
-
-// domainStart returns where the domain starts in any canonical host.
-func (n *Normalizer) domainStart(host []byte) int {
-	for _, c := range host {
-		if classes[c]&hostPlain == 0 {
-			return len(host) - len(Domain(view(host)))
+	end, dots, hyphens := scanName(s, start)
+	length := end - start
+	labels := dots<<1 | 1 // where labels start
+	last := bits.Len64(dots)
+	switch {
+	case length > maxLabel, // and perhaps a label is
+		end < len(s) && s[end] == '_',
+		labels<<2&hyphens&(hyphens>>1) != 0,   // perhaps xn--
+		length > last && s[start+last] <= '9', // an address or no name
+		n.suffixes == nil:
+		for end = start; end < len(s) && classes[s[end]]&hostPlain != 0; {
+			end++
 		}
+		domain, ok = plainDomain(s[start:end])
+		return end, start + domain, ok
+	case labels&(dots|1<<length) != 0:
+		return 0, 0, false // an empty label
 	}
-	if domain, ok := n.plainHost(host); ok {
-		return domain
-	}
-	return len(host) - len(Domain(view(host)))
+	return end, start + n.suffixes.domain(view(s[:end]), start, dots), true
 }
 
-// plainDomain is plainHost without memory.
+// plainDomain returns where the domain starts in a host of any length, as plainHost does.
 func plainDomain(host []byte) (domain int, ok bool) {
 	if len(host) > maxName || !plainASCII(host) {
 		return 0, false

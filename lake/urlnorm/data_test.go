@@ -122,21 +122,21 @@ func TestRealData(t *testing.T) {
 			if reason != "" {
 				continue
 			}
+			if domain := packageDomain(u.Host); domain != u.Domain {
+				t.Errorf("%s: domain of %q is %q, want %q", name, raw, u.Domain, domain)
+			}
 			if again, reason := canonical(n.Parse([]byte(got))); again != got {
 				t.Errorf("%s: Parse(%q) = %q, and that is %q %q", name, raw, got, again, reason)
 			}
-			if _, ok := n.parseCanonical(raw); ok {
+			if n.parsePlain(raw, new(URL)) {
 				if short++; short%4 != 0 {
 					continue
-				}
-				if domain := Domain(u.Host); domain != u.Domain {
-					t.Errorf("%s: domain of %q is %q, want %q", name, raw, u.Domain, domain)
 				}
 				if long, rej := n.parse(raw); rej != nil || long.String() != got {
 					t.Errorf("%s: Parse(%q) = %q on the short way, %q %v on the long one", name, raw, got, long.String(), rej)
 				}
 			}
-			if _, ok := n.parseCanonical([]byte(got)); !ok && !oddHost.MatchString(got) {
+			if !n.parsePlain([]byte(got), new(URL)) && !oddHost.MatchString(got) {
 				t.Errorf("%s: %q is canonical and takes the long way", name, got)
 			}
 		}
@@ -147,7 +147,7 @@ func TestRealData(t *testing.T) {
 	}
 }
 
-// oddHost is what parseCanonical leaves to parse in a canonical URL: ftp, A-labels, IPv6, last labels with
+// oddHost is what parsePlain leaves to parse in a canonical URL: ftp, A-labels, IPv6, last labels with
 // digits first, port zero and rare characters.
 var oddHost = regexp.MustCompile(`^(ftp|https?://([^/]*xn--|\[|[^/]*\.[0-9][^./]*[/:]|[^/]*:0/|[^/]*[^a-z0-9._/:-]))`)
 

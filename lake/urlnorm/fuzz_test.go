@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// normalizers hands out one Normalizer per goroutine, with what it remembers of earlier
-// hosts: a memory that changed an answer would show.
+// normalizers hands out one Normalizer per goroutine, with what earlier inputs left in its
+// buffers: what changed an answer would show.
 var normalizers = sync.Pool{New: func() any {
 	n, err := New(Options{})
 	if err != nil {

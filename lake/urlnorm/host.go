@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/net/idna"
-	"golang.org/x/net/publicsuffix"
 )
 
 const (
@@ -269,20 +268,3 @@ func (n *Normalizer) appendIPv6(text []byte) *RejectError {
 	n.out = append(n.out, ']')
 	return nil
 }
-
-// Domain returns the registrable domain (eTLD+1, private suffixes included) of a canonical host. An IP
-// address, localhost and a bare public suffix are their own domains. The result is a suffix of host.
-func Domain(host string) string {
-	if strings.HasPrefix(host, "[") {
-		return host
-	}
-	suffix, _ := publicsuffix.PublicSuffix(host)
-	if len(suffix) >= len(host) {
-		return host
-	}
-	return host[strings.LastIndexByte(host[:len(host)-len(suffix)-1], '.')+1:]
-}
-
-// PSLVersion identifies the public suffix list that is compiled in. Domains of two builds are
-// comparable only where this is equal.
-func PSLVersion() string { return publicsuffix.List.String() }

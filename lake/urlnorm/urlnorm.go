@@ -144,25 +144,24 @@ type Options struct {
 	StripParams []string
 }
 
-// Normalizer parses URLs. It owns scratch buffers and remembers the domains of hosts, so
-// that a stream of URLs costs no allocation; it is not safe for concurrent use. The zero
-// value has default options and does not remember hosts.
+// Normalizer parses URLs. It owns scratch buffers, so that a stream of URLs costs no
+// allocation; it is not safe for concurrent use. The zero value has default options.
 type Normalizer struct {
 	stripNames    []string
 	stripPrefixes []string
-	memo          *hostMemo
+	suffixes      *suffixTable // nil before the first host, and where suffixes is
 
 	in     []byte  // input without tab, CR and LF
 	host   []byte  // host, percent-decoded
 	part   []byte  // path or query with canonical escapes
 	pieces []piece // query parameters within part
-	out    []byte  // the canonical URL that the last returned strings point into
+	out    []byte  // the canonical URL, or its path and query, that the last returned strings point into
 }
 
 // New returns a Normalizer. The error names the entry of StripParams that is no
 // parameter name.
 func New(o Options) (*Normalizer, error) {
-	n := &Normalizer{memo: new(hostMemo)}
+	n := new(Normalizer)
 	for _, p := range o.StripParams {
 		name, glob := strings.CutSuffix(p, "*")
 		if name == "" || strings.ContainsAny(name, "*&=#?") {
@@ -180,10 +179,11 @@ func New(o Options) (*Normalizer, error) {
 
 // Parse returns raw's canonical form. The error is a *RejectError.
 //
-// The strings of the URL point into the Normalizer and are valid until its next use; keep
-// them with Clone, or copy what is needed with AppendTo. raw is neither changed nor kept.
-func (n *Normalizer) Parse(raw []byte) (URL, error) {
-	if u, ok := n.parseCanonical(raw); ok {
+// The strings of the URL are parts of raw and of the Normalizer: they are valid until the Normalizer's
+// next use, and only as long as raw's bytes are left alone. Keep them with Clone, or copy what is needed
+// with AppendTo. Parse does not change raw, nor use it after it has returned.
+func (n *Normalizer) Parse(raw []byte) (u URL, err error) {
+	if n.parsePlain(raw, &u) {
 		return u, nil
 	}
 	u, rej := n.parse(raw)
@@ -262,11 +262,7 @@ func (n *Normalizer) parse(raw []byte) (URL, *RejectError) {
 		n.out = strconv.AppendInt(n.out, int64(port), 10)
 	}
 	pathStart := len(n.out)
-	path, query, hasQuery := bytes.Cut(rest, []byte{'?'})
-	n.appendPath(path)
-	if hasQuery {
-		n.appendQuery(query)
-	}
+	n.appendPathQuery(rest)
 	if len(n.out) > maxCanonical {
 		return URL{}, reject(RejectTooLong, "canonical form of %d bytes, over %d", len(n.out), maxCanonical)
 	}
@@ -276,7 +272,7 @@ func (n *Normalizer) parse(raw []byte) (URL, *RejectError) {
 		Host:      view(host),
 		Port:      port,
 		PathQuery: view(n.out[pathStart:]),
-		Domain:    view(host[n.domainStart(host):]),
+		Domain:    Domain(view(host)),
 	}, nil
 }
 
@@ -294,7 +290,7 @@ func (n *Normalizer) clean(raw []byte) []byte {
 	if i := bytes.IndexByte(raw, '#'); i >= 0 {
 		raw = raw[:i]
 	}
-	if bytes.IndexByte(raw, '\t') < 0 && bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 {
+	if !hasTabOrNewline(raw) {
 		return raw
 	}
 	n.in = n.in[:0]
@@ -304,6 +300,10 @@ func (n *Normalizer) clean(raw []byte) []byte {
 		}
 	}
 	return n.in
+}
+
+func hasTabOrNewline(s []byte) bool {
+	return bytes.IndexByte(s, '\t') >= 0 || bytes.IndexByte(s, '\n') >= 0 || bytes.IndexByte(s, '\r') >= 0
 }
 
 func isTabOrNewline(c byte) bool { return c == '\t' || c == '\n' || c == '\r' }
@@ -470,12 +470,27 @@ func WithoutUserInfo(dst, raw []byte) []byte {
 // piece is one query parameter: part[start:end], its name part[start:nameEnd].
 type piece struct{ start, nameEnd, end int }
 
+// appendPathQuery appends the canonical path and query to out.
+func (n *Normalizer) appendPathQuery(s []byte) {
+	path, query, hasQuery := bytes.Cut(s, []byte{'?'})
+	n.appendPath(path)
+	if hasQuery {
+		n.appendQuery(query)
+	}
+}
+
 // appendPath appends the canonical path to out.
 func (n *Normalizer) appendPath(path []byte) {
 	n.part = appendEscaped(n.part[:0], path, inPath)
-	n.part = removeDotSegments(n.part)
+	if bytes.Contains(n.part, []byte("/.")) {
+		n.part = removeDotSegments(n.part)
+	}
 	if len(n.part) == 0 {
 		n.out = append(n.out, '/')
+		return
+	}
+	if !bytes.Contains(n.part, []byte("//")) {
+		n.out = append(n.out, n.part...)
 		return
 	}
 	for i, c := range n.part {
@@ -521,16 +536,13 @@ func (n *Normalizer) appendQuery(query []byte) {
 	n.part = appendEscaped(n.part[:0], query, inQuery)
 	n.pieces = n.pieces[:0]
 	for start := 0; start <= len(n.part); {
-		end := start
-		nameEnd := -1
-		for end < len(n.part) && n.part[end] != '&' {
-			if n.part[end] == '=' && nameEnd < 0 {
-				nameEnd = end
-			}
-			end++
+		end := len(n.part)
+		if i := bytes.IndexByte(n.part[start:], '&'); i >= 0 {
+			end = start + i
 		}
-		if nameEnd < 0 {
-			nameEnd = end
+		nameEnd := end
+		if i := bytes.IndexByte(n.part[start:end], '='); i >= 0 {
+			nameEnd = start + i
 		}
 		if end > start && !n.stripped(n.part[start:nameEnd]) {
 			n.pieces = append(n.pieces, piece{start, nameEnd, end})
@@ -579,6 +591,12 @@ const upperHex = "0123456789ABCDEF"
 // appendEscaped appends s with canonical escapes to dst. In a path, \ is a slash.
 func appendEscaped(dst, s []byte, where component) []byte {
 	for i := 0; i < len(s); i++ {
+		if text := skipText(s, i); text > i {
+			dst = append(dst, s[i:text]...)
+			if i = text; i == len(s) {
+				break
+			}
+		}
 		c := s[i]
 		switch {
 		case c == '%':
@@ -630,8 +648,6 @@ const (
 	escaped                      // may not stand in a path or query as it is
 	forbidden                    // WHATWG's forbidden domain code points
 	hostPlain                    // stands in a canonical name and needs no further look
-	pathStop                     // parseCanonical has to look at it in a path
-	queryStop                    // parseCanonical has to look at it in a query
 )
 
 var classes = func() (t [256]uint8) {
@@ -656,12 +672,5 @@ var classes = func() (t [256]uint8) {
 	set("-._", hostPlain)
 	set("\"<>^`{|}\\", escaped)
 	set("#/:<>?@[\\]^|%", forbidden)
-	for c := range t {
-		if t[c]&escaped != 0 || c == '#' || c == '%' {
-			t[c] |= pathStop | queryStop
-		}
-	}
-	set("/.?", pathStop)
-	set("&=", queryStop)
 	return t
 }()

@@ -1,0 +1,111 @@
+package urlnorm
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// Text is scanned eight bytes at a time: as a word, the first byte lowest. The functions below answer
+// for each byte in its top bit, where the word's own top bits must be zero; what the other bits
+// of an answer are means nothing. No byte's answer depends on another's: bytes below 0x80 are
+// added to at most 0x80, which carries nothing over.
+
+const (
+	wordSize = 8
+	ones     = 0x0101010101010101
+	tops     = 0x80 * ones
+)
+
+// wordAt is s[i:i+8], with zeros for what is beyond the end of s. s has eight bytes or more.
+func wordAt(s []byte, i int) uint64 {
+	if i+wordSize <= len(s) {
+		return binary.LittleEndian.Uint64(s[i:])
+	}
+	return binary.LittleEndian.Uint64(s[len(s)-wordSize:]) >> (8 * (i + wordSize - len(s)))
+}
+
+// within says which bytes are first to last.
+func within(w uint64, first, last byte) uint64 {
+	return (w + uint64(0x80-first)*ones) &^ (w + uint64(0x80-last-1)*ones)
+}
+
+// other says which bytes are not c.
+func other(w uint64, c byte) uint64 { return w ^ uint64(c)*ones + 0x7f*ones }
+
+// firstByte is the place of the first byte whose top bit is set.
+func firstByte(w uint64) int { return bits.TrailingZeros64(w) / 8 }
+
+// topBits gathers the top bits of a word that has no others, the first byte's lowest.
+func topBits(w uint64) uint64 { return w >> 7 * 0x0102040810204080 >> 56 }
+
+// scanName reads the letters, digits, hyphens and dots from s[start] on, and returns where they end and which of them, counted
+// from start, are dots and hyphens. It reads no more than 64 of them.
+func scanName(s []byte, start int) (end int, dots, hyphens uint64) {
+	for i := 0; i < 64; i += wordSize {
+		w := wordAt(s, start+i)
+		v := w &^ tops
+		dot := ^other(v, '.')
+		hyphen := ^other(v, '-')
+		stop := ^(within(v, 'a', 'z') | within(v, '0', '9') | dot | hyphen) | w
+		stop &= tops
+		before := (stop - 1) &^ stop // the bits below the first stop, all where there is none
+		dots |= topBits(dot&tops&before) << i
+		hyphens |= topBits(hyphen&tops&before) << i
+		if stop != 0 {
+			return start + i + firstByte(stop), dots, hyphens
+		}
+	}
+	return start + 64, dots, hyphens
+}
+
+// skipPath returns the place of the first byte from s[i] on that may have to be changed or ends the
+// path, or len(s). s[i-1] is part of the path.
+func skipPath(s []byte, i int) int {
+	slash := uint64(0) // whether the byte before the word is a slash, in the top bit of the lowest byte
+	if s[i-1] == '/' {
+		slash = 0x80
+	}
+	for ; i < len(s); i += wordSize {
+		w := wordAt(s, i)
+		v := w &^ tops
+		slashes := ^other(v, '/') & tops
+		// A slash or a dot after a slash: '.' is '/' with another lowest bit.
+		pairs := ^other(v|ones, '/') & (slashes<<8 | slash)
+		stop := (pairs | ^plain(v, '&') | w) & tops
+		if stop != 0 {
+			return min(i+firstByte(stop), len(s))
+		}
+		slash = slashes >> 56
+	}
+	return len(s)
+}
+
+// skipQuery is skipPath for a query. It stops also where parameters and names end.
+func skipQuery(s []byte, i int) int {
+	for ; i < len(s); i += wordSize {
+		w := wordAt(s, i)
+		if stop := (^plain(w&^tops, '\'') | w) & tops; stop != 0 {
+			return min(i+firstByte(stop), len(s))
+		}
+	}
+	return len(s)
+}
+
+// skipText returns the place of the first byte from s[i] on that may be escaped, part of an escape or a
+// backslash, or len(s).
+func skipText(s []byte, i int) int {
+	for ; len(s) >= wordSize && i < len(s); i += wordSize {
+		w := wordAt(s, i)
+		v := w &^ tops
+		if stop := (other(v, '=')&^plain(v, '&') | w) & tops; stop != 0 {
+			return min(i+firstByte(stop), len(s))
+		}
+	}
+	return min(i, len(s))
+}
+
+// plain says which bytes are certainly plain in paths and queries: letters, digits, '_', and what else there is from
+// first to ';'. There are a few more, which are rare.
+func plain(w uint64, first byte) uint64 {
+	return within(w|0x20*ones, 'a', 'z') | within(w, first, ';') | ^other(w, '_')
+}
