@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	// slots is how many steps are done at once: the two activity slots of a worker on two cores.
+	// slots is how many steps of a pool are done at once: what a worker does on two cores.
 	slots = 2
 	// memoryLimit is what the worker program sets by default.
 	memoryLimit = 1536 << 20
@@ -65,7 +65,7 @@ type built struct {
 type builder struct {
 	store blob.Store
 	temp  string
-	slots chan struct{}
+	slots map[string]chan struct{} // by pool
 
 	mu     sync.Mutex
 	stages map[string]*stage
@@ -81,11 +81,21 @@ func newBuilder(ctx context.Context, dir string) (*builder, error) {
 	if err := os.MkdirAll(temp, 0o777); err != nil {
 		return nil, err
 	}
-	return &builder{store: store, temp: temp, slots: make(chan struct{}, slots), stages: map[string]*stage{}}, nil
+	b := &builder{store: store, temp: temp, slots: map[string]chan struct{}{}, stages: map[string]*stage{}}
+	for _, pool := range poolOf {
+		b.slots[pool] = make(chan struct{}, slots)
+	}
+	return b, nil
 }
 
 // order is that of the stages in a table.
 var order = []string{"plan", "normalize", "plan merge", "merge", "extract", "finish", "clean up", "plan publish", "build segment", "verify segment", "commit"}
+
+// poolOf has the worker pool of each stage.
+var poolOf = map[string]string{
+	"plan": "control", "plan merge": "control", "finish": "control", "clean up": "control", "plan publish": "control",
+	"normalize": "normalize", "merge": "write", "extract": "index", "build segment": "index", "verify segment": "publish", "commit": "publish",
+}
 
 // done are the stages so far, which are forgotten.
 func (b *builder) done() (out []stage) {
@@ -98,14 +108,15 @@ func (b *builder) done() (out []stage) {
 	return out
 }
 
-// do waits for a slot and does one step in it, with a store that counts.
+// do waits for a slot of the step's pool and does the step in it, with a store that counts.
 func (b *builder) do(ctx context.Context, name string, f func(store blob.Store) error) error {
+	pool := b.slots[poolOf[name]]
 	select {
-	case b.slots <- struct{}{}:
+	case pool <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-b.slots }()
+	defer func() { <-pool }()
 	started := time.Now()
 	store := blob.NewCounting(b.store)
 	err := f(store)

@@ -230,7 +230,7 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	table("the URL's columns alone", fmt.Sprintf("%.2f", perRow(same)), fmt.Sprintf("%.2f", float64(duckColumns["host"]+duckColumns["url"])/float64(duckRows)),
 		ratio(perRow(same)*float64(duckRows)/float64(duckColumns["host"]+duckColumns["url"]))+", to be 0.9")
 
-	fmt.Printf("\nWhere urlake's time goes (last round; a slot is one of %d)\n", slots)
+	fmt.Printf("\nWhere urlake's time goes (last round; %d slots a pool, as a worker on two cores has)\n", slots)
 	busy := 0.0
 	for _, s := range last.Stages {
 		busy += s.Busy
@@ -240,7 +240,7 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 		table("  "+s.Name, strconv.Itoa(s.Calls), fmt.Sprintf("%.2f (%2.0f %%)", s.Busy, 100*s.Busy/busy),
 			fmt.Sprintf("%5.0f %10.1f %10.1f %8d", s.Busy/n*1e9, float64(s.Read)/1e6, float64(s.Written)/1e6, s.Requests))
 	}
-	table("  all; idle", "", fmt.Sprintf("%.2f; %.2f", busy, slots*last.Seconds-busy), fmt.Sprintf("publish took %.2f s of %.2f s", last.Publish, last.Seconds))
+	table("  all", "", fmt.Sprintf("%.2f", busy), fmt.Sprintf("publish took %.2f s of %.2f s", last.Publish, last.Seconds))
 
 	fmt.Println("\nWhere urlake's bytes are")
 	table("Parquet column", "bytes", "a row", "")
