@@ -114,6 +114,10 @@ func run(ctx context.Context) error {
 			setting[name] = n
 		}
 	}
+	root, err := projectRoot(ctx)
+	if err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp(os.Getenv("BENCH_DIR"), "urlake-bench-")
 	if err != nil {
 		return err
@@ -137,12 +141,12 @@ func run(ctx context.Context) error {
 		}
 	}
 	if rows := setting["BENCH_WORKER_ROWS"]; rows > 0 {
-		if err := workers(ctx, rows, filepath.Join(dir, "workers")); err != nil {
+		if err := workers(ctx, root, rows, filepath.Join(dir, "workers")); err != nil {
 			return err
 		}
 	}
 	if rows := setting["BENCH_SERVE_ROWS"]; rows > 0 {
-		if err := serving(ctx, rows, int(max(setting["BENCH_SERVE_LISTS"], 1)), filepath.Join(dir, "serve")); err != nil {
+		if err := serving(ctx, root, rows, int(max(setting["BENCH_SERVE_LISTS"], 1)), filepath.Join(dir, "serve")); err != nil {
 			return err
 		}
 	}
@@ -296,8 +300,17 @@ func hashes(ctx context.Context, most int64, dir string) error {
 	return nil
 }
 
+// projectRoot is the folder of the project that is measured.
+func projectRoot(ctx context.Context) (string, error) {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/urlake/urlake").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the project (run this in its folder bench): %w", err)
+	}
+	return strings.TrimSpace(string(root)), nil
+}
+
 // serving builds a lake and measures a server on it.
-func serving(ctx context.Context, rows int64, datasets int, dir string) error {
+func serving(ctx context.Context, root string, rows int64, datasets int, dir string) error {
 	lists, lakeDir := filepath.Join(dir, "lists"), filepath.Join(dir, "lake")
 	defer os.RemoveAll(dir)
 	var bytes int64
@@ -318,7 +331,7 @@ func serving(ctx context.Context, rows int64, datasets int, dir string) error {
 	if err := os.RemoveAll(lists); err != nil {
 		return err
 	}
-	s, err := measureServe(ctx, options(rows, datasets), lakeDir, dir)
+	s, err := measureServe(ctx, root, options(rows, datasets), lakeDir, dir)
 	if err != nil {
 		return err
 	}

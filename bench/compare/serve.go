@@ -184,12 +184,8 @@ func (s *server) resident() (total, anon int64, err error) {
 }
 
 // measureServe builds the server and asks it for domains of a corpus, the large ones more often.
-func measureServe(ctx context.Context, lists corpus.Options, lakeDir, dir string) (*served, error) {
+func measureServe(ctx context.Context, root string, lists corpus.Options, lakeDir, dir string) (*served, error) {
 	program := filepath.Join(dir, "serve")
-	root, err := projectRoot(ctx)
-	if err != nil {
-		return nil, err
-	}
 	compile := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", program, "./serve")
 	compile.Stderr = os.Stderr
 	if err := compile.Run(); err != nil {

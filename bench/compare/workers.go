@@ -20,13 +20,9 @@ import (
 const workerRounds = 2
 
 // workers ingests one input with one worker process and with two, each with a processor of its own, through Temporal.
-func workers(ctx context.Context, rows int64, dir string) error {
+func workers(ctx context.Context, root string, rows int64, dir string) error {
 	defer os.RemoveAll(dir)
 	fmt.Printf("\nWorkers: %d lines in %d files, one dataset, to the batch record; processes with one processor each, ordered by Temporal\n", rows, options(rows, usualLists).Datasets)
-	root, err := projectRoot(ctx)
-	if err != nil {
-		return err
-	}
 	temporal := filepath.Join(root, "bin", "temporal")
 	if _, err := os.Stat(temporal); err != nil {
 		if temporal, err = exec.LookPath("temporal"); err != nil {
@@ -109,15 +105,6 @@ func workTogether(ctx context.Context, programs, lakeDir, lists, address string,
 		return 0, fmt.Errorf("ingest with %d workers: of %d lines %+v", n, rows, res)
 	}
 	return seconds, nil
-}
-
-// projectRoot is the folder of the project that is measured.
-func projectRoot(ctx context.Context) (string, error) {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/urlake/urlake").Output()
-	if err != nil {
-		return "", fmt.Errorf("find the project: %w", err)
-	}
-	return strings.TrimSpace(string(root)), nil
 }
 
 func freeAddress() (string, error) {
