@@ -247,7 +247,7 @@ func BenchmarkExtract(b *testing.B) {
 	l.rows = nil
 	started := processorTime(b)
 	for b.Loop() {
-		if _, _, err := extract(ctx, l.store, task, b.TempDir(), extractMemory); err != nil {
+		if _, _, err := extract(ctx, l.store, task, b.TempDir(), extractMemory, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

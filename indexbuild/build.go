@@ -112,6 +112,7 @@ type build struct {
 	opt     Options
 	keyOf   func(domain []byte) segment.Key
 
+	records []*lake.Batch
 	files   []segment.FileInfo
 	parts   []partSource // of the files
 	objects []postingsObject
@@ -125,6 +126,7 @@ type build struct {
 
 // postingsObject is one postings object and the file ids of its parts.
 type postingsObject struct {
+	batch  BatchRef
 	reader *batchReader
 	files  []uint32
 }
@@ -174,17 +176,17 @@ func (b *build) atOnce(steps ...func() error) error {
 
 // readBatches reads the batch records, numbers their parts and opens their postings.
 func (b *build) readBatches() error {
-	records := make([]*lake.Batch, len(b.batches))
+	b.records = make([]*lake.Batch, len(b.batches))
+	records := b.records
 	g, ctx := errgroup.WithContext(b.ctx)
 	g.SetLimit(readParallel)
 	for i, ref := range b.batches {
 		g.Go(func() error {
 			data, _, err := b.store.Get(ctx, ref.Key())
-			if err != nil {
-				return err
+			if err == nil {
+				records[i], err = lake.DecodeBatch(data, ref.Key())
 			}
-			records[i], err = lake.DecodeBatch(data, ref.Key())
-			return err
+			return damaged(ref, err)
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -201,13 +203,13 @@ func (b *build) readBatches() error {
 		}
 		for _, p := range r.Parts {
 			if _, twice := ids[p.Key]; twice {
-				return codec.Corrupt(b.batches[i].Key(), "parts", -1, "each part once", p.Key)
+				return damaged(b.batches[i], codec.Corrupt(b.batches[i].Key(), "parts", -1, "each part once", p.Key))
 			}
 			ids[p.Key] = uint32(len(b.files))
 			b.files = append(b.files, segment.FileInfo{DatasetID: r.DatasetID, DomainPrefix: p.DomainPrefix, Path: p.Key, Batch: r.Batch, Bytes: p.Bytes, Rows: p.Rows})
 		}
 		for range r.Postings {
-			b.objects = append(b.objects, postingsObject{})
+			b.objects = append(b.objects, postingsObject{batch: b.batches[i]})
 		}
 	}
 	b.info.Parts = int64(len(b.files))
@@ -215,13 +217,13 @@ func (b *build) readBatches() error {
 	g, ctx = errgroup.WithContext(b.ctx)
 	g.SetLimit(readParallel)
 	at := 0
-	for _, r := range records {
+	for i, r := range records {
 		for _, o := range r.Postings {
 			to := &b.objects[at].reader
 			at++
 			g.Go(func() (err error) {
 				*to, err = openBatch(ctx, b.store, o)
-				return err
+				return damaged(b.batches[i], err)
 			})
 		}
 	}
@@ -238,7 +240,9 @@ func (b *build) matchParts(ids map[string]uint32) error {
 	seen := make([]bool, len(b.files))
 	for i := range b.objects {
 		o := &b.objects[i]
-		bad := func(want, got any) error { return codec.Corrupt(o.reader.key, "directory", -1, want, got) }
+		bad := func(want, got any) error {
+			return damaged(o.batch, codec.Corrupt(o.reader.key, "directory", -1, want, got))
+		}
 		for n, p := range o.reader.parts {
 			id, ok := ids[p.key]
 			if !ok || seen[id] {
@@ -255,7 +259,8 @@ func (b *build) matchParts(ids map[string]uint32) error {
 	}
 	if i := slices.Index(seen, false); i >= 0 {
 		f := &b.files[i]
-		return codec.Corrupt(lake.BatchPrefix(f.DatasetID, f.Batch), "postings", -1, "all parts of the batch", "none of "+f.Path)
+		n := slices.IndexFunc(b.batches, func(r BatchRef) bool { return r.DatasetID == f.DatasetID && r.Batch == f.Batch })
+		return damaged(b.batches[n], codec.Corrupt(lake.BatchPrefix(f.DatasetID, f.Batch), "postings", -1, "all parts of the batch", "none of "+f.Path))
 	}
 	return nil
 }
@@ -301,7 +306,7 @@ func (b *build) writeParts() error {
 				if err == nil {
 					slot <- fetched{id, blocks}
 				}
-				return err
+				return damaged(b.objects[p.object].batch, err)
 			})
 		}
 		return nil
@@ -314,8 +319,10 @@ func (b *build) writeParts() error {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			if err := b.addPages(w, got.file, got.blocks); err != nil {
-				return err
+			if err := b.checkPages(got.file, got.blocks, func(block *lake.PageIndexBlock, data []byte) error {
+				return w.Add(uint32(got.file), block, data)
+			}); err != nil {
+				return damaged(b.objects[b.parts[got.file].object].batch, err)
 			}
 		}
 		return nil
@@ -330,8 +337,8 @@ func (b *build) writeParts() error {
 	return f.FinishFrames(ff)
 }
 
-// addPages writes the blocks of one file. They have to cover its row groups one after another.
-func (b *build) addPages(w *segment.PartsWriter, file int, blocks [][]byte) error {
+// checkPages hands on the blocks of one file. They have to cover its row groups one after another.
+func (b *build) checkPages(file int, blocks [][]byte, each func(*lake.PageIndexBlock, []byte) error) error {
 	src := b.parts[file]
 	r := b.objects[src.object].reader
 	group, first, rows := 0, int64(0), int64(0)
@@ -349,7 +356,7 @@ func (b *build) addPages(w *segment.PartsWriter, file int, blocks [][]byte) erro
 		}
 		first += block.Rows()
 		rows += block.Rows()
-		if err := w.Add(uint32(file), block, data); err != nil {
+		if err := each(block, data); err != nil {
 			return err
 		}
 	}
@@ -364,7 +371,7 @@ func (b *build) addPages(w *segment.PartsWriter, file int, blocks [][]byte) erro
 func (b *build) mergeAll(sink func(*window) error) error {
 	sources := make([]slabSource, len(b.objects))
 	for i := range b.objects {
-		s := &batchSource{r: b.objects[i].reader, files: b.objects[i].files}
+		s := &batchSource{batch: b.objects[i].batch, r: b.objects[i].reader, files: b.objects[i].files}
 		b.sources = append(b.sources, s)
 		sources[i] = s
 	}

@@ -114,7 +114,7 @@ func TestPostingsObjectsDoNotDependOnMemory(t *testing.T) {
 	l.writeBatch(t, 1, "b", randomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
 		var first lake.FrameObject
 		for i, memory := range []int{extractMemory, 1, 3000} {
-			object, _, err := extract(ctx, l.store, task, t.TempDir(), memory)
+			object, _, err := extract(ctx, l.store, task, t.TempDir(), memory, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

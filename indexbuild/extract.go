@@ -31,14 +31,15 @@ func Extract(ctx context.Context, store blob.Store, run string, task int, tempDi
 	if err == nil {
 		var o lake.FrameObject
 		var domains int64
-		if o, domains, err = extract(ctx, store, t, tempDir, extractMemory); err == nil {
+		if o, domains, err = extract(ctx, store, t, tempDir, extractMemory, nil); err == nil {
 			return o, domains, nil
 		}
 	}
 	return lake.FrameObject{}, 0, fmt.Errorf("extract postings of task %d of run %s: %w", task, run, err)
 }
 
-func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDir string, memory int) (lake.FrameObject, int64, error) {
+// extract asks accept, where not nil, before it writes the object under its key.
+func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDir string, memory int, accept func(key string) error) (lake.FrameObject, int64, error) {
 	lists := partLists{dir: tempDir, memory: memory}
 	defer lists.close()
 	for i := range t.Parts {
@@ -98,6 +99,11 @@ func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDi
 		return lake.FrameObject{}, 0, err
 	}
 	key := lake.PostingsKey(t.DatasetID, t.Batch, lake.FormatDigest(hash.Sum128()))
+	if accept != nil {
+		if err := accept(key); err != nil {
+			return lake.FrameObject{}, 0, err
+		}
+	}
 	if err := upload(ctx, store, key, tmp); err != nil {
 		return lake.FrameObject{}, 0, err
 	}

@@ -242,6 +242,7 @@ func (r *batchReader) pages(ctx context.Context, n int) ([][]byte, error) {
 // batchSource yields the domains of a postings object with file ids in place of part numbers, a
 // slab a frame. It opens its stream when the first is asked for, and closes it after the last.
 type batchSource struct {
+	batch BatchRef
 	r     *batchReader
 	files []uint32 // of the parts
 
@@ -267,7 +268,7 @@ func (s *batchSource) next(ctx context.Context) (*slab, error) {
 	data, err := s.nextFrame(ctx)
 	if data == nil || err != nil {
 		s.close()
-		return nil, err
+		return nil, damaged(s.batch, err)
 	}
 	sl := newSlab()
 	sl.dataset = s.r.dataset
@@ -280,7 +281,7 @@ func (s *batchSource) next(ctx context.Context) (*slab, error) {
 		d.Bytes(at - d.Offset())
 		if s.read(sl, d); d.Err() != nil {
 			s.close()
-			return nil, d.Err()
+			return nil, damaged(s.batch, d.Err())
 		}
 		at = d.Offset()
 	}

@@ -109,6 +109,11 @@ func (f *findings) problem(ctx context.Context, object string, err error) error 
 	case !errors.Is(err, codec.ErrCorrupt):
 		return err
 	}
+	// What was being done says less than the place, and names the object again.
+	var c *codec.CorruptError
+	if errors.As(err, &c) {
+		err = c
+	}
 	f.add(err)
 	return nil
 }

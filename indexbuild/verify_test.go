@@ -157,7 +157,7 @@ func TestVerifyReportsWrongContents(t *testing.T) {
 func lyingPostings(tb testing.TB, store blob.Store, task *ingest.MergedTask, change func(int, *record)) lake.FrameObject {
 	tb.Helper()
 	ctx := context.Background()
-	object, domains, err := extract(ctx, store, task, tb.TempDir(), 1<<20)
+	object, domains, err := extract(ctx, store, task, tb.TempDir(), 1<<20, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
