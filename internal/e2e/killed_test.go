@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,10 +23,30 @@ import (
 // have to be the same.
 func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 	t.Parallel() // it mostly waits until Temporal misses the dead
+	// The first object of each step, in order.
+	publish := []string{"batches/*/*/postings-*", "index/segments/*/domains.txt.zst", "index/segments/*/segment.json"}
+	for _, c := range []struct {
+		name   string
+		lines  int
+		stages []string
+	}{
+		// One split, which is merged where it is read.
+		{"small", 50_000, append([]string{"staging/*/plan.json", "staging/*/merged/*.json", "staging/*/splits/*"}, publish...)},
+		// Over 64 MiB: two splits, with runs.
+		{"large", 600_000, append([]string{"staging/*/plan.json", "staging/*/runs/*/*", "staging/*/splits/*", "staging/*/merged/*.json"}, publish...)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			killed(t, c.lines, c.stages)
+		})
+	}
+}
+
+func killed(t *testing.T, lines int, stages []string) {
 	in := t.TempDir()
 	var list bytes.Buffer
-	for i := range 200_000 {
-		fmt.Fprintf(&list, "http://www.site-%d.example/%d/page?id=%d\n", i*i%5003, i%17, i)
+	for i := range lines {
+		fmt.Fprintf(&list, "http://www.site-%d.example/%d/%s/page?id=%d\n", i*i%5003, i%17, strings.Repeat("directory/", 7), i)
 	}
 	path := write(t, in, "list.txt", list.String())
 	pools := []string{"control", "normalize", "write", "index", "publish"}
@@ -54,31 +75,33 @@ func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 	finished := make(chan struct{})
 	kills := make(chan int, 1)
 	go func() {
-		// The first object of each step, in order.
-		stages := []string{"staging/*/plan.json", "staging/*/runs/*/*", "staging/*/splits/*", "staging/*/merged/*.json",
-			"batches/*/*/postings-*", "index/segments/*/domains.txt.zst", "index/segments/*/segment.json"}
 		killed := 0
 		defer func() { kills <- killed }()
 		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
-		for len(stages) > 0 {
+		for next := 0; next < len(stages); {
 			select {
 			case <-finished:
 				return
 			case <-tick.C:
 			}
-			found, err := filepath.Glob(filepath.Join(wild, filepath.FromSlash(stages[0])))
-			if err != nil || len(found) == 0 {
+			// A stage that was over between two looks is left out.
+			at := slices.IndexFunc(stages[next:], func(pattern string) bool {
+				found, err := filepath.Glob(filepath.Join(wild, filepath.FromSlash(pattern)))
+				return err == nil && len(found) > 0
+			})
+			if at < 0 {
 				continue
 			}
+			stage := stages[next+at]
 			running.Process.Signal(syscall.SIGKILL)
 			running.Wait()
 			killed++
-			if strings.HasPrefix(stages[0], "batches/") {
+			if strings.HasPrefix(stage, "batches/") {
 				u.restartTemporal(t)
 			}
 			running = worker()
-			stages = stages[1:]
+			next += at + 1
 		}
 	}()
 	run(u)
