@@ -66,6 +66,8 @@ type PublishRequest struct {
 	RunID      string `json:"run_id,omitempty"`
 	DatasetID  uint32 `json:"dataset_id,omitempty"`
 	Batch      string `json:"batch,omitempty"`
+	// Rebuild is publish.RebuildAll or the id of a segment: what is to be checked and made whole again before anything is published.
+	Rebuild string `json:"rebuild,omitempty"`
 }
 
 // PublishSignal carries a PublishRequest to a publisher.

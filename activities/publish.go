@@ -31,6 +31,16 @@ func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string) (publ
 	})
 }
 
+// RebuildSegments makes damaged segments of the current version whole again: the one with the id which, or all.
+func (x *Index) RebuildSegments(ctx context.Context, lakeURL, which string) (publish.Rebuilt, error) {
+	if err := x.check(lakeURL); err != nil {
+		return publish.Rebuilt{}, err
+	}
+	return beating(ctx, x.Memory, segmentMemory, func(ctx context.Context, _ func(any)) (publish.Rebuilt, error) {
+		return publish.Rebuild(ctx, x.Store, which, x.TempDir)
+	})
+}
+
 // Publish is the pool that makes versions.
 type Publish struct{ Lake }
 

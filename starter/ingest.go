@@ -27,6 +27,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
@@ -210,13 +211,21 @@ code is the workflow's: 0 done, 1 failed.`,
 }
 
 func publishCommand(g *global) *cobra.Command {
+	var rebuild string
 	cmd := &cobra.Command{
 		Use:   "publish --lake URL",
 		Short: "Publish every finished batch that is in no version yet",
 		Long: `Publish makes a version that holds what the current one does and every finished batch that it does not, and
-waits for it. An ingest does the same at its end unless it was told --no-publish.`,
-		Example: `  starter publish --lake s3://b/lake`,
-		Args:    cli.Args(cobra.NoArgs),
+waits for it. An ingest does the same at its end unless it was told --no-publish. A finished batch whose record or postings are damaged is
+left out and named; where the version has an earlier ingest of it, that stays.
+
+With --rebuild the current version's index is read first, and what is damaged or missing of it is built again from what batches
+have left, postings of batches from their Parquet. Nothing is written that is sound or would come out otherwise. The exit
+status is 1 if something cannot be mended.`,
+		Example: `  starter publish --lake s3://b/lake
+  starter publish --lake s3://b/lake --rebuild
+  starter publish --lake s3://b/lake --rebuild=0332092f8e9d03535bf33a9358df167a`,
+		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			url, err := cli.LakeURL(g.lake)
 			if err != nil {
@@ -227,7 +236,7 @@ waits for it. An ingest does the same at its end unless it was told --no-publish
 				return err
 			}
 			defer c.Close()
-			run, err := activities.SignalPublisher(cmd.Context(), c, url, activities.PublishRequest{})
+			run, err := activities.SignalPublisher(cmd.Context(), c, url, activities.PublishRequest{Rebuild: rebuild})
 			if err != nil {
 				return err
 			}
@@ -237,6 +246,8 @@ waits for it. An ingest does the same at its end unless it was told --no-publish
 			return watchPublish(cmd, g, c, run)
 		},
 	}
+	cmd.Flags().StringVar(&rebuild, "rebuild", "", "first rebuild damaged segments: all of them, or `SEGMENT` alone")
+	cmd.Flags().Lookup("rebuild").NoOptDefVal = publish.RebuildAll
 	g.lakeFlag(cmd)
 	return cmd
 }
@@ -248,17 +259,39 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 		return err
 	}
 	out := cmd.OutOrStdout()
+	var unmended error
+	if r := res.Rebuilt; r != nil && len(r.Unmended) > 0 {
+		unmended = fmt.Errorf("%s cannot be mended", plural(int64(len(r.Unmended)), "object"))
+	}
+	if g.json {
+		return errors.Join(printJSON(out, res), unmended)
+	}
+	if r := res.Rebuilt; r != nil {
+		fmt.Fprintf(out, "Checked %s: %s written anew in %d, %s restored\n", plural(int64(r.Checked), "segment"),
+			plural(int64(r.Files), "file"), len(r.Segments), plural(int64(r.Postings), "postings object"))
+		for _, line := range r.Unmended {
+			fmt.Fprintf(out, "Not mended: %s\n", line)
+		}
+	}
+	for _, s := range res.Skipped {
+		fmt.Fprintf(out, "Left out: batch %s of %s: %s\n", s.Batch, s.Dataset, s.Reason)
+	}
+	if more := res.SkippedBatches - len(res.Skipped); more > 0 {
+		fmt.Fprintf(out, "Left out: %d more damaged batches\n", more)
+	}
 	switch {
-	case g.json:
-		return printJSON(out, res)
 	case res.Batches > 0:
 		fmt.Fprintf(out, "Published %s with %s more\n", res.Version, plural(int64(res.Batches), "batch"))
-	case res.Version == "":
+	case res.Version == "" && res.SkippedBatches == 0:
 		fmt.Fprintln(out, "Nothing to publish: no batch is finished")
+	case res.Version == "":
+		fmt.Fprintln(out, "Nothing to publish: no finished batch is sound")
+	case res.SkippedBatches > 0:
+		fmt.Fprintf(out, "Nothing new: %s holds every finished batch that is sound\n", res.Version)
 	default:
 		fmt.Fprintf(out, "Nothing new: %s holds every finished batch\n", res.Version)
 	}
-	return nil
+	return unmended
 }
 
 // troubles prints why steps are tried again, each reason once.

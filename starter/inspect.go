@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -82,6 +83,8 @@ type unpublished struct {
 	Dataset string `json:"dataset"`
 	Batch   string `json:"batch"`
 	Digest  string `json:"digest"`
+	// Damage tells why no publish can take it.
+	Damage string `json:"damage,omitempty"`
 }
 
 func statusCommand(g *global) *cobra.Command {
@@ -116,6 +119,10 @@ func statusCommand(g *global) *cobra.Command {
 		}
 		fmt.Fprintf(out, "Waiting     %s to be published\n", plural(int64(len(s.Unpublished)), "finished batch"))
 		for _, u := range s.Unpublished {
+			if u.Damage != "" {
+				fmt.Fprintf(out, "            %s %s is damaged: %s\n", u.Dataset, u.Batch, u.Damage)
+				continue
+			}
 			fmt.Fprintf(out, "            %s %s\n", u.Dataset, u.Batch)
 		}
 		fmt.Fprintf(out, "Task queues %s\n", activities.TaskQueue(url, "{"+strings.Join(activities.Pools, ",")+"}"))
@@ -147,7 +154,15 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 					continue
 				}
 			}
-			found = append(found, unpublished{d.Name, name, current[name]})
+			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name]}
+			var damage *indexbuild.DamageError
+			_, err := indexbuild.CheckBatch(ctx, store, indexbuild.BatchRef{DatasetID: d.ID, Batch: name, Digest: u.Digest}, false)
+			if errors.As(err, &damage) {
+				u.Damage = damage.Err.Error()
+			} else if err != nil {
+				return nil, err
+			}
+			found = append(found, u)
 		}
 	}
 	return found, nil

@@ -14,6 +14,8 @@ import (
 // PublishInput names the lake whose finished batches are to be published.
 type PublishInput struct {
 	Lake string `json:"lake"`
+	// Rebuild is "all" or the id of a segment of the current version: it is read first, and what is damaged or missing of it is built again.
+	Rebuild string `json:"rebuild,omitempty"`
 	// Waiting are requests that an earlier run of this workflow took and has not answered; people leave it out.
 	Waiting []activities.PublishRequest `json:"waiting,omitempty"`
 }
@@ -31,11 +33,16 @@ type PublishResult struct {
 	Batches int `json:"batches"`
 	// Rounds is the number of versions made.
 	Rounds int `json:"rounds"`
+	// Skipped are finished batches that the version lacks because they are damaged, the first of all SkippedBatches.
+	Skipped        []publish.Skipped `json:"skipped,omitempty"`
+	SkippedBatches int               `json:"skipped_batches,omitempty"`
+	// Rebuilt is what was done about damaged segments; nil where nobody asked.
+	Rebuilt *publish.Rebuilt `json:"rebuilt,omitempty"`
 }
 
 // PublishProgress answers the "progress" query.
 type PublishProgress struct {
-	Stage   string `json:"stage"` // plan, build, verify, commit
+	Stage   string `json:"stage"` // rebuild, plan, build, verify, commit
 	Batches int    `json:"batches"`
 	Segment string `json:"segment,omitempty"`
 	Waiting int    `json:"waiting"`
@@ -43,7 +50,7 @@ type PublishProgress struct {
 }
 
 // PublishWorkflow publishes every finished batch that the current version lacks: it builds one
-// segment over them, verifies it, and flips the manifest. Requests that arrive
+// segment over them, verifies it, and flips the manifest. Damaged batches are left out and named. Requests that arrive
 // meanwhile are taken in the next round; the workflow ends when none is waiting.
 func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, error) {
 	if in.Lake == "" {
@@ -73,17 +80,23 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 	}
 
 	result := &PublishResult{}
+	if in.Rebuild != "" {
+		waiting = append(waiting, activities.PublishRequest{Rebuild: in.Rebuild})
+	}
 	for {
 		take()
 		// Whoever asked before this round's plan is answered by this round.
 		asked, waiting = waiting, nil
 		progress.Waiting = len(asked)
-		err := in.round(ctx, &progress, result)
-		tell(ctx, asked, result.Version, err)
+		err := in.rebuild(ctx, asked, &progress, result)
+		if err == nil {
+			err = in.round(ctx, &progress, result)
+		}
+		tell(ctx, asked, result, err)
 		if err != nil {
 			cleanUp(ctx, in.Lake, workflow.GetInfo(ctx).OriginalRunID)
 			take() // a failed publisher answers those too who asked meanwhile
-			tell(ctx, waiting, "", err)
+			tell(ctx, waiting, result, err)
 			return nil, err
 		}
 		take() // asks repeated during the round are answered already
@@ -101,6 +114,27 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 	}
 }
 
+// rebuild does what asked want rebuilt.
+func (in *PublishInput) rebuild(ctx workflow.Context, asked []activities.PublishRequest, progress *PublishProgress, result *PublishResult) error {
+	var done []string
+	for _, req := range asked {
+		if req.Rebuild == "" || slices.Contains(done, req.Rebuild) {
+			continue
+		}
+		done = append(done, req.Rebuild)
+		progress.Stage = "rebuild"
+		var rebuilt publish.Rebuilt
+		if err := workflow.ExecuteActivity(long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).RebuildSegments, in.Lake, req.Rebuild).Get(ctx, &rebuilt); err != nil {
+			return err
+		}
+		if result.Rebuilt == nil {
+			result.Rebuilt = &publish.Rebuilt{}
+		}
+		result.Rebuilt.Add(rebuilt)
+	}
+	return nil
+}
+
 // round makes one version, or finds that there is nothing new.
 func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, result *PublishResult) error {
 	progress.Stage, progress.Segment = "plan", ""
@@ -109,7 +143,7 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	if err := workflow.ExecuteActivity(short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).PlanPublish, in.Lake, run, progress.Rounds).Get(ctx, &plan); err != nil {
 		return err
 	}
-	result.Version = plan.Current
+	result.Version, result.Skipped, result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
 	if plan.Nothing {
 		return nil
 	}
@@ -117,6 +151,11 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	var built publish.Built
 	if err := workflow.ExecuteActivity(long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).BuildSegment, in.Lake, plan.PlanKey).Get(ctx, &built); err != nil {
 		return err
+	}
+	if built.Damaged > 0 {
+		// The next plan leaves out what was found.
+		progress.Rounds++
+		return in.round(ctx, progress, result)
 	}
 	progress.Stage, progress.Segment = "verify", built.Segment.ID
 	if err := workflow.ExecuteActivity(long(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).VerifySegment, in.Lake, built).Get(ctx, nil); err != nil {
@@ -149,16 +188,23 @@ func message(err error) string {
 }
 
 // tell answers everyone who waits. One that has ended meanwhile is not an error.
-func tell(ctx workflow.Context, asked []activities.PublishRequest, version string, err error) {
-	p := Published{Version: version}
-	if err != nil {
-		p = Published{Error: message(err)}
+func tell(ctx workflow.Context, asked []activities.PublishRequest, result *PublishResult, err error) {
+	answer := func(req activities.PublishRequest) Published {
+		if err != nil {
+			return Published{Error: message(err)}
+		}
+		for _, s := range result.Skipped {
+			if s.DatasetID == req.DatasetID && s.Batch == req.Batch {
+				return Published{Error: s.Reason}
+			}
+		}
+		return Published{Version: result.Version}
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	var sent []workflow.Future
 	for _, req := range asked {
 		if req.WorkflowID != "" {
-			sent = append(sent, workflow.SignalExternalWorkflow(ctx, req.WorkflowID, req.RunID, publishedSignal, p))
+			sent = append(sent, workflow.SignalExternalWorkflow(ctx, req.WorkflowID, req.RunID, publishedSignal, answer(req)))
 		}
 	}
 	for _, f := range sent {

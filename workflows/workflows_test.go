@@ -309,6 +309,8 @@ type publisher struct {
 	pending       int // finished batches that no version has
 	told          []Published
 	buildError    error
+	damaged       int // builds that find damaged batches, before one does not
+	skipped       []publish.Skipped
 }
 
 func newPublisher(t *testing.T) *publisher {
@@ -316,10 +318,15 @@ func newPublisher(t *testing.T) *publisher {
 	a := mock.Anything
 	p.env.OnActivity("PlanPublish", a, a, a, a).Return(func(_ context.Context, _, _ string, round int) (publish.Summary, error) {
 		p.plans++
-		return publish.Summary{Current: fmt.Sprint("v", p.builds), Nothing: p.pending == 0, PlanKey: fmt.Sprint("plan-", round), Batches: p.pending}, nil
+		return publish.Summary{Current: fmt.Sprint("v", p.builds), Nothing: p.pending == 0, PlanKey: fmt.Sprint("plan-", round), Batches: p.pending,
+			Skipped: p.skipped, SkippedBatches: len(p.skipped)}, nil
 	})
 	p.env.OnActivity("BuildSegment", a, a, a).Return(func(_ context.Context, _, _ string) (publish.Built, error) {
 		p.builds++
+		if p.damaged > 0 {
+			p.damaged--
+			return publish.Built{Damaged: 1}, nil
+		}
 		return publish.Built{}, p.buildError
 	}).Maybe()
 	p.env.OnActivity("VerifySegment", a, a, a).Return(func(context.Context, string, publish.Built) error { return nil }).Maybe()
@@ -428,5 +435,53 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 		if err := r.ReplayWorkflowHistoryFromJSONFile(nil, f); err != nil {
 			t.Errorf("%s: %v", f, err)
 		}
+	}
+}
+
+// A build that meets damaged batches is followed by another plan, and whoever waits for one that is left out is told why.
+func TestPublishLeavesOutDamagedBatches(t *testing.T) {
+	p := newPublisher(t)
+	p.damaged = 1
+	p.skipped = []publish.Skipped{{DatasetID: 7, Dataset: "d", Batch: "sick", Reason: "postings are missing"}}
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{
+		{WorkflowID: "w1", DatasetID: 7, Batch: "sick"}, {WorkflowID: "w2", DatasetID: 7, Batch: "sound"}, {WorkflowID: "w3", DatasetID: 8, Batch: "sick"},
+	}})
+	var res PublishResult
+	if err := p.env.GetWorkflowResult(&res); err != nil {
+		t.Fatal(err)
+	}
+	if p.plans != 2 || p.builds != 2 || res.Rounds != 1 || res.Version != "v2" {
+		t.Errorf("%d plans, %d builds, %+v", p.plans, p.builds, res)
+	}
+	if diff := cmp.Diff(p.skipped, res.Skipped); diff != "" || res.SkippedBatches != 1 {
+		t.Errorf("skipped %d (-want +got):\n%s", res.SkippedBatches, diff)
+	}
+	if diff := cmp.Diff([]Published{{Error: "postings are missing"}, {Version: "v2"}, {Version: "v2"}}, p.told); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+// What is to be rebuilt is rebuilt once and before the plan, whether a person or a signal asks for it.
+func TestPublishRebuildsFirst(t *testing.T) {
+	p := newPublisher(t)
+	p.pending = 0
+	var rebuilt []string
+	p.env.OnActivity("RebuildSegments", mock.Anything, mock.Anything, mock.Anything).Return(func(_ context.Context, _, which string) (publish.Rebuilt, error) {
+		if p.plans > 0 {
+			t.Error("planned first")
+		}
+		rebuilt = append(rebuilt, which)
+		return publish.Rebuilt{Checked: 1, Segments: []string{which}, Files: 2}, nil
+	})
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Rebuild: "all", Waiting: []activities.PublishRequest{{Rebuild: "s1"}, {Rebuild: "all"}}})
+	var res PublishResult
+	if err := p.env.GetWorkflowResult(&res); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"s1", "all"}, rebuilt); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(&publish.Rebuilt{Checked: 2, Segments: []string{"s1", "all"}, Files: 4}, res.Rebuilt); diff != "" {
+		t.Error(diff)
 	}
 }

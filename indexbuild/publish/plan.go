@@ -57,7 +57,22 @@ type Summary struct {
 	Segments int `json:"segments"`
 	// Rows is the number of rows the new segment covers.
 	Rows int64 `json:"rows"`
+	// Skipped are finished batches that were left out, because they are damaged: the first maxSkipped of all SkippedBatches. Where the version has an
+	// earlier ingest of such a batch, that stays.
+	Skipped        []Skipped `json:"skipped,omitempty"`
+	SkippedBatches int       `json:"skipped_batches,omitempty"`
 }
+
+// Skipped is a finished batch that is not published, and why.
+type Skipped struct {
+	DatasetID uint32 `json:"dataset_id"`
+	Dataset   string `json:"dataset"`
+	Batch     string `json:"batch"`
+	Reason    string `json:"reason"`
+}
+
+// maxSkipped bounds what goes through Temporal's histories, which hold at most two megabytes at once.
+const maxSkipped = 200
 
 // plan is the document at Summary.PlanKey.
 type plan struct {
@@ -119,8 +134,21 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
+	known, err := readDamage(ctx, store, run)
+	if err != nil {
+		return Summary{}, err
+	}
+	var s Summary
+	finished, records, err := sound(ctx, store, base, finished, known, func(b planned, reason string) {
+		if s.SkippedBatches++; len(s.Skipped) < maxSkipped {
+			s.Skipped = append(s.Skipped, Skipped{b.DatasetID, datasets[b.DatasetID].Name, b.Batch, reason})
+		}
+	})
+	if err != nil {
+		return Summary{}, err
+	}
 	p := compare(base, finished)
-	s := Summary{Current: p.Base}
+	s.Current = p.Base
 	for i := range p.Batches {
 		if p.Batches[i].New {
 			s.Batches++
@@ -133,10 +161,10 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		s.Nothing = true
 		return s, nil
 	}
-	if err := p.describe(ctx, store, base); err != nil {
+	if err := p.describe(records, base); err != nil {
 		return Summary{}, err
 	}
-	p.fold(base)
+	p.fold(base, frozen(base, known))
 	for _, b := range p.Batches {
 		s.Rows += b.Rows
 		if len(p.Datasets) == 0 || p.Datasets[len(p.Datasets)-1].ID != b.DatasetID {
@@ -247,35 +275,19 @@ func (p *plan) carry(base *manifest.Version, segment string) {
 	}
 }
 
-// describe reads the records of the new batches and makes sure that all batches of the version
+// describe takes over what the records of the new batches say, by digest, and makes sure that all batches of the version
 // to be were made by the same rules.
-func (p *plan) describe(ctx context.Context, store blob.Store, base *manifest.Version) error {
-	records := make([]*lake.Batch, len(p.Batches))
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(reads)
+func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version) error {
 	for i := range p.Batches {
 		b := &p.Batches[i]
 		if !b.New {
 			continue
 		}
-		group.Go(func() error {
-			key := lake.BatchKey(b.DatasetID, b.Batch, b.Digest)
-			data, _, err := store.Get(groupCtx, key)
-			if err != nil {
-				return fmt.Errorf("batch %s of dataset %d: %w", b.Batch, b.DatasetID, err)
-			}
-			if records[i], err = lake.DecodeBatch(data, key); err != nil {
-				return err
-			}
-			b.Rows, b.Parts = records[i].Rows, int64(len(records[i].Parts))
-			for _, part := range records[i].Parts {
-				b.Bytes += part.Bytes
-			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return err
+		r := records[b.Digest]
+		b.Rows, b.Parts = r.Rows, int64(len(r.Parts))
+		for _, part := range r.Parts {
+			b.Bytes += part.Bytes
+		}
 	}
 	stays := base != nil && len(base.Batches) > 0
 	if stays {
@@ -290,10 +302,11 @@ func (p *plan) describe(ctx context.Context, store blob.Store, base *manifest.Ve
 	if stays {
 		p.CanonicalForm, p.PublicSuffix = base.CanonicalForm, base.PublicSuffix
 	}
-	for i, r := range records {
-		if r == nil {
+	for i, b := range p.Batches {
+		if !b.New {
 			continue
 		}
+		r := records[b.Digest]
 		if p.CanonicalForm == "" {
 			p.CanonicalForm, p.PublicSuffix = r.CanonicalForm, r.PublicSuffix
 		}
@@ -308,12 +321,12 @@ func (p *plan) describe(ctx context.Context, store blob.Store, base *manifest.Ve
 // fold takes small segments into the new one while there would be more than TargetSegments, smallest
 // first. Once it has begun it goes on while the next one is no larger than what the new segment
 // has so far: so a row is built again a number of times that grows with the logarithm of the
-// lake, and not with every publish.
-func (p *plan) fold(base *manifest.Version) {
+// lake, and not with every publish. Segments in frozen cannot be built again and stay as they are.
+func (p *plan) fold(base *manifest.Version, frozen map[string]string) {
 	if base != nil {
 		var rest []manifest.Segment
 		for _, s := range base.Segments {
-			if !slices.Contains(p.Replaces, s.ID) {
+			if _, ok := frozen[s.ID]; !ok && !slices.Contains(p.Replaces, s.ID) {
 				rest = append(rest, s)
 			}
 		}
@@ -322,8 +335,9 @@ func (p *plan) fold(base *manifest.Version) {
 		for _, b := range p.Batches {
 			size += b.Rows
 		}
-		for i, folding := 0, len(rest)+1 > TargetSegments; folding && i < len(rest); i++ {
-			if len(rest)-i+1 <= TargetSegments && rest[i].Rows > size {
+		left := len(base.Segments) - len(p.Replaces) + 1
+		for i, folding := 0, left > TargetSegments; folding && i < len(rest); i++ {
+			if left-i <= TargetSegments && rest[i].Rows > size {
 				break
 			}
 			p.replace(rest[i].ID)

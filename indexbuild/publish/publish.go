@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 )
@@ -17,6 +18,9 @@ import (
 // Built is the segment of a plan.
 type Built struct {
 	Segment indexbuild.SegmentRef `json:"segment"`
+	// Damaged is how many batches of the plan were found to be damaged. Then there is no segment; plan again, which
+	// leaves them out.
+	Damaged int `json:"damaged,omitempty"`
 }
 
 // Committed is what Commit led to.
@@ -29,19 +33,32 @@ type Committed struct {
 	// Stale: another publish came first and changed what the plan rests on. Nothing was
 	// committed; plan again.
 	Stale bool `json:"stale,omitempty"`
+	// Skipped is what All has left out: see Summary.
+	Skipped []Skipped `json:"-"`
 }
 
 // errStale ends a commit whose plan does not fit the version it would follow.
 var errStale = errors.New("plan is stale")
 
-// Build makes the segment of a plan, with spill files in tempDir. A segment that exists already is not built again.
+// Build makes the segment of a plan, with spill files in tempDir. A segment that exists already is not built again. Damage of
+// batches is no error: what is damaged is noted for the next plan of the same run.
 func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Built, error) {
 	p, _, err := readPlan(ctx, store, planKey)
 	if err != nil {
 		return Built{}, fmt.Errorf("build segment: %w", err)
 	}
 	ref, err := indexbuild.BuildSegment(ctx, store, p.refs(), indexbuild.Options{TempDir: tempDir})
-	return Built{ref}, err
+	var d *indexbuild.DamageError
+	if errors.As(err, &d) {
+		n, nerr := noteDamage(ctx, store, planKey, p)
+		switch {
+		case nerr != nil:
+			return Built{}, fmt.Errorf("build segment: look for damage after %w: %w", err, nerr)
+		case n > 0:
+			return Built{Damaged: n}, nil
+		}
+	}
+	return Built{Segment: ref}, err
 }
 
 // Verify reads every byte of a built segment back and checks it, before readers depend on it. Temporary files are in
@@ -199,27 +216,45 @@ func builder() string {
 	return name
 }
 
-// All publishes every finished batch, step by step in this process, and returns the version that has
+// All publishes every finished batch that is sound, step by step in this process, and returns the version that has
 // them; run names its staging. The same as PublishWorkflow does with workers.
 func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed, error) {
+	// Commit removes its plan, and this what other plans have left.
+	defer func() { _ = cleanUp(ctx, store, run) }()
 	for round := 0; ; round++ {
 		plan, err := Plan(ctx, store, run, round)
 		if err != nil {
 			return Committed{}, err
 		}
 		if plan.Nothing {
-			return Committed{Version: plan.Current, Existed: true}, nil
+			return Committed{Version: plan.Current, Existed: true, Skipped: plan.Skipped}, nil
 		}
 		built, err := Build(ctx, store, plan.PlanKey, tempDir)
 		if err != nil {
 			return Committed{}, err
+		}
+		if built.Damaged > 0 {
+			continue
 		}
 		if err := Verify(ctx, store, built, tempDir); err != nil {
 			return Committed{}, err
 		}
 		done, err := Commit(ctx, store, plan.PlanKey, built)
 		if err != nil || !done.Stale {
+			done.Skipped = plan.Skipped
 			return done, err
 		}
 	}
+}
+
+// cleanUp removes a run's staging.
+func cleanUp(ctx context.Context, store blob.Store, run string) error {
+	var keys []string
+	for info, err := range store.List(ctx, lake.StagingPrefix(run)) {
+		if err != nil {
+			return err
+		}
+		keys = append(keys, info.Key)
+	}
+	return store.Delete(ctx, keys...)
 }

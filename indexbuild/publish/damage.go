@@ -1,0 +1,280 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// damageFormat is the version of the list of damaged batches, which lives as long as one publish.
+const damageFormat = 1
+
+// damage lists the batches that the builds of one run of a publish found damaged: the next plan leaves them out.
+type damage struct {
+	Format  int            `json:"format"`
+	Batches []damagedBatch `json:"batches"`
+}
+
+type damagedBatch struct {
+	indexbuild.BatchRef
+	Reason string `json:"reason"`
+}
+
+func damageKey(staging string) string { return staging + "publish-damaged.json" }
+
+// readDamage reads what builds of a run found, by batch.
+func readDamage(ctx context.Context, store blob.Store, run string) (map[indexbuild.BatchRef]string, error) {
+	d, err := readDamageAt(ctx, store, damageKey(lake.StagingPrefix(run)))
+	if err != nil {
+		return nil, err
+	}
+	known := map[indexbuild.BatchRef]string{}
+	for _, b := range d.Batches {
+		known[b.BatchRef] = b.Reason
+	}
+	return known, nil
+}
+
+func readDamageAt(ctx context.Context, store blob.Store, key string) (*damage, error) {
+	d := &damage{Format: damageFormat}
+	data, _, err := store.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotExist) {
+		return d, nil
+	}
+	if err == nil {
+		err = codec.Unseal(data, key, d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if d.Format != damageFormat {
+		return nil, codec.Corrupt(key, "format", -1, damageFormat, d.Format)
+	}
+	return d, nil
+}
+
+// noteDamage is called when a build of a plan met a damaged batch. It reads all bytes that the plan's batches are built from, and adds those
+// that are damaged to the run's list. It returns their number; 0 is that nothing was found, or nothing new.
+func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) (int, error) {
+	refs := p.refs()
+	reasons := make([]string, len(refs))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(reads)
+	for i, ref := range refs {
+		g.Go(func() error {
+			_, err := indexbuild.CheckBatch(gctx, store, ref, true)
+			var d *indexbuild.DamageError
+			if errors.As(err, &d) {
+				reasons[i] = d.Err.Error()
+				return nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	key := damageKey(path.Dir(planKey) + "/")
+	list, err := readDamageAt(ctx, store, key)
+	if err != nil {
+		return 0, err
+	}
+	found := 0
+	for i, ref := range refs {
+		if reasons[i] != "" && !slices.ContainsFunc(list.Batches, func(b damagedBatch) bool { return b.BatchRef == ref }) {
+			list.Batches = append(list.Batches, damagedBatch{ref, reasons[i]})
+			found++
+		}
+	}
+	if found == 0 {
+		return 0, nil
+	}
+	data, err := codec.Seal(list)
+	if err != nil {
+		return 0, err
+	}
+	_, err = store.Put(ctx, key, data, blob.Condition{})
+	return found, err
+}
+
+// sound returns those of the finished batches that can be published, and the records of those that base lacks, by digest. The others are
+// given to skip, with the reason.
+func sound(ctx context.Context, store blob.Store, base *manifest.Version, finished []planned, known map[indexbuild.BatchRef]string,
+	skip func(b planned, reason string)) (good []planned, records map[string]*lake.Batch, err error) {
+	if base == nil {
+		base = &manifest.Version{}
+	}
+	read := make([]*lake.Batch, len(finished))
+	reasons := make([]string, len(finished))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(reads)
+	for i, b := range finished {
+		if live, ok := base.FindBatch(b.DatasetID, b.Batch); ok && live.Digest == b.Digest {
+			continue
+		}
+		ref := indexbuild.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+		if reason, bad := known[ref]; bad {
+			reasons[i] = reason
+			continue
+		}
+		g.Go(func() (err error) {
+			read[i], err = indexbuild.CheckBatch(gctx, store, ref, false)
+			var d *indexbuild.DamageError
+			if errors.As(err, &d) {
+				reasons[i] = d.Err.Error()
+				return nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	// A segment of which a batch can no longer be read must not be built again, unless this batch is the one that is replaced.
+	replaced := map[manifest.Batch]bool{}
+	for i, b := range finished {
+		if read[i] != nil {
+			replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] = true
+		}
+	}
+	fixed := map[string]string{}
+	for _, b := range base.Batches {
+		_, bad := known[indexbuild.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]
+		if bad && !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
+			fixed[b.Segment] = fmt.Sprintf("the segment of the batch it replaces cannot be built again: batch %s of dataset %d, which is in it too, is damaged", b.Batch, b.DatasetID)
+		}
+	}
+	records = map[string]*lake.Batch{}
+	for i, b := range finished {
+		if live, ok := base.FindBatch(b.DatasetID, b.Batch); ok && reasons[i] == "" && live.Digest != b.Digest {
+			reasons[i] = fixed[live.Segment]
+		}
+		if reasons[i] != "" {
+			skip(b, reasons[i])
+			continue
+		}
+		good = append(good, b)
+		if read[i] != nil {
+			records[b.Digest] = read[i]
+		}
+	}
+	return good, records, nil
+}
+
+// frozen are the segments of base with a batch that is known to be damaged.
+func frozen(base *manifest.Version, known map[indexbuild.BatchRef]string) map[string]string {
+	out := map[string]string{}
+	if base != nil {
+		for _, b := range base.Batches {
+			if reason, bad := known[indexbuild.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]; bad {
+				out[b.Segment] = reason
+			}
+		}
+	}
+	return out
+}
+
+// RebuildAll asks Rebuild for all segments.
+const RebuildAll = "all"
+
+// Rebuilt is what Rebuild did.
+type Rebuilt struct {
+	// Checked is the number of segments that were read, Segments those of which files were written anew.
+	Checked  int      `json:"checked"`
+	Segments []string `json:"segments,omitempty"`
+	// Files is the number of those files, Postings that of postings objects that were restored from Parquet.
+	Files    int `json:"files"`
+	Postings int `json:"postings"`
+	// Unmended says, in a line each, what is beyond repair, such as parts and batch records that are damaged. The first maxSkipped.
+	Unmended []string `json:"unmended,omitempty"`
+}
+
+// Add takes over what another Rebuild did.
+func (r *Rebuilt) Add(o Rebuilt) {
+	r.Checked += o.Checked
+	r.Segments = append(r.Segments, o.Segments...)
+	r.Files += o.Files
+	r.Postings += o.Postings
+	r.Unmended = append(r.Unmended, o.Unmended...)
+}
+
+// Rebuild reads the current version's segments, or the one with the id which, and makes those whole again of which files are
+// damaged or missing. For all of them it also restores the postings of finished batches, published or not. Versions and
+// the manifest stay as they are: the same bytes come back under the same names. What cannot be mended is listed; the
+// error is about what could not be tried. Temporary files are in tempDir.
+func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebuilt, error) {
+	out, err := rebuild(ctx, store, which, tempDir)
+	if err != nil {
+		return out, fmt.Errorf("rebuild: %w", err)
+	}
+	return out, nil
+}
+
+func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out Rebuilt, err error) {
+	base, err := currentVersion(ctx, store)
+	if err != nil {
+		return out, err
+	}
+	if base == nil {
+		base = &manifest.Version{}
+	}
+	// unmended keeps what no retry mends, and returns any other error.
+	unmended := func(err error) error {
+		if err == nil || ctx.Err() != nil || !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) && !errors.Is(err, blob.ErrRange) {
+			return err
+		}
+		if len(out.Unmended) < maxSkipped {
+			out.Unmended = append(out.Unmended, err.Error())
+		}
+		return nil
+	}
+	for _, s := range base.Segments {
+		if which != RebuildAll && which != s.ID {
+			continue
+		}
+		out.Checked++
+		var batches []indexbuild.BatchRef
+		for _, b := range base.Batches {
+			if b.Segment == s.ID {
+				batches = append(batches, indexbuild.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+			}
+		}
+		ref := indexbuild.SegmentRef{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
+		done, err := indexbuild.RebuildSegment(ctx, store, ref, batches, tempDir)
+		if out.Postings += done.Postings; len(done.Files) > 0 {
+			out.Segments = append(out.Segments, s.ID)
+			out.Files += len(done.Files)
+		}
+		if err := unmended(err); err != nil {
+			return out, err
+		}
+	}
+	if which != RebuildAll {
+		if out.Checked == 0 {
+			out.Unmended = []string{fmt.Sprintf("segment %q: the current version %s has none of this id", which, base.ID)}
+		}
+		return out, nil
+	}
+	_, finished, err := finishedBatches(ctx, store)
+	if err != nil {
+		return out, err
+	}
+	for _, b := range finished {
+		n, err := indexbuild.RestorePostings(ctx, store, indexbuild.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, tempDir)
+		out.Postings += n
+		if err := unmended(err); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
