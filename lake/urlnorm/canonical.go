@@ -12,8 +12,8 @@ import (
 // that parse would change. It never decides that an input is bad: it leaves what does not plainly
 // start as a canonical URL to parse. Bytes are looked at eight at a time, see words.go.
 
-// parsePlain sets u to the URL of an input with a canonical scheme, host and port, and returns false for one in
-// which any of these needs a closer look. What is canonical of the URL is part of raw.
+// parsePlain sets u to the URL of an input with a canonical scheme, or none, host and port, and returns false for one
+// in which any of these needs a closer look. What is canonical of the URL is part of raw.
 func (n *Normalizer) parsePlain(raw []byte, u *URL) bool {
 	if len(raw) >= maxCanonical {
 		return false // a slash may have to be added
@@ -21,28 +21,9 @@ func (n *Normalizer) parsePlain(raw []byte, u *URL) bool {
 	for len(raw) > 0 && raw[len(raw)-1] <= ' ' {
 		raw = raw[:len(raw)-1]
 	}
-	if len(raw) < wordSize {
-		return false
-	}
-	var hostStart int
-	var defaultPort int32
-	switch prefix := binary.LittleEndian.Uint64(raw); {
-	case prefix == httpsPrefix:
-		u.Scheme, hostStart, defaultPort = schemeHTTPS.name, len("https://"), schemeHTTPS.defaultPort
-	case prefix<<8 == httpPrefix<<8:
-		u.Scheme, hostStart, defaultPort = schemeHTTP.name, len("http://"), schemeHTTP.defaultPort
-	default:
-		return false
-	}
-	hostEnd, domain, ok := n.plainHost(raw, hostStart)
-	if !ok {
-		return false
-	}
-	u.Host, u.Domain = view(raw[hostStart:hostEnd]), view(raw[domain:hostEnd])
-	u.Port = -1
-	start := hostEnd // of the path
-	if start < len(raw) && raw[start] == ':' {
-		if u.Port, start, ok = canonicalPort(raw, start+1, defaultPort); !ok {
+	start := n.lastOrigin.begins(raw, u)
+	if start == 0 {
+		if start = n.plainOrigin(raw, u); start == 0 {
 			return false
 		}
 	}
@@ -57,6 +38,60 @@ func (n *Normalizer) parsePlain(raw []byte, u *URL) bool {
 		}
 	}
 	return n.changePathQuery(raw, start, u)
+}
+
+// origin is what an input starts with, up to and with the slash of its path, when it has no port. Lists have
+// runs of one host, whose inputs need not be looked at so far.
+type origin struct {
+	text         []byte // empty before the first
+	scheme       string
+	host, domain int // where they start in text
+}
+
+// begins sets the parts of u that are before the path, if raw starts as o does, and returns where the path
+// starts; 0 if raw does not.
+func (o *origin) begins(raw []byte, u *URL) (path int) {
+	if len(o.text) == 0 || !bytes.HasPrefix(raw, o.text) {
+		return 0
+	}
+	path = len(o.text) - 1
+	u.Scheme, u.Host, u.Port, u.Domain = o.scheme, view(raw[o.host:path]), -1, view(raw[o.domain:path])
+	return path
+}
+
+// plainOrigin sets the parts of u that are before the path, and returns where that starts, or would; 0 if one of
+// them needs a closer look.
+func (n *Normalizer) plainOrigin(raw []byte, u *URL) (path int) {
+	if len(raw) < wordSize {
+		return 0
+	}
+	s, start := schemeHTTP, 0
+	switch prefix := binary.LittleEndian.Uint64(raw); {
+	case prefix == httpsPrefix:
+		s, start = schemeHTTPS, len("https://")
+	case prefix<<8 == httpPrefix<<8:
+		start = len("http://")
+	}
+	end, domain, ok := n.plainHost(raw, start)
+	if !ok {
+		return 0
+	}
+	u.Scheme, u.Host, u.Port, u.Domain = s.name, view(raw[start:end]), -1, view(raw[domain:end])
+	if end < len(raw) {
+		switch raw[end] {
+		case '/':
+			n.lastOrigin.text = append(n.lastOrigin.text[:0], raw[:end+1]...)
+			n.lastOrigin.scheme, n.lastOrigin.host, n.lastOrigin.domain = s.name, start, domain
+		case ':':
+			if start == 0 {
+				return 0 // the host may be a scheme
+			}
+			if u.Port, end, ok = canonicalPort(raw, end+1, s.defaultPort); !ok {
+				return 0
+			}
+		}
+	}
+	return end
 }
 
 // changePathQuery sets the path and query, which are from raw[start] to the end or a fragment, where they are
@@ -94,31 +129,35 @@ func canonicalPort(raw []byte, i int, defaultPort int32) (port int32, end int, o
 // canonicalPathQuery reads a path and query from s[start], a slash, to the end or a fragment. It returns where
 // they end, 0 where they are not canonical.
 func (n *Normalizer) canonicalPathQuery(s []byte, start int) (end int) {
-	for i := start + 1; ; i++ {
-		if i = skipPath(s, i); i == len(s) {
-			return i
-		}
-		switch s[i] {
-		case '/':
-			if s[i-1] == '/' && s[i-2] != ':' {
-				return 0
+	var stops uint64
+	slash := uint64(0x80)
+	for word := start + 1; ; word += wordSize {
+		for stops, slash = pathStops(wordAt(s, word), slash); stops != 0; stops &= stops - 1 {
+			i := word + firstByte(stops)
+			if i == len(s) {
+				return i
 			}
-		case '.':
-			if s[i-1] == '/' && startsDotSegment(s[i:]) {
-				return 0
-			}
-		case '%':
-			if !canonicalEscape(s[i:]) {
-				return 0
-			}
-			i += 2
-		case '?':
-			return n.canonicalQuery(s, i+1)
-		case '#':
-			return i
-		default:
-			if classes[s[i]]&escaped != 0 {
-				return 0
+			switch s[i] {
+			case '/': // after another one
+				if s[i-2] != ':' {
+					return 0
+				}
+			case '.': // after a slash
+				if startsDotSegment(s[i:]) {
+					return 0
+				}
+			case '%':
+				if !canonicalEscape(s[i:]) {
+					return 0
+				}
+			case '?':
+				return n.canonicalQuery(s, i+1)
+			case '#':
+				return i
+			default:
+				if classes[s[i]]&escaped != 0 {
+					return 0
+				}
 			}
 		}
 	}
@@ -142,42 +181,44 @@ func canonicalEscape(s []byte) bool {
 // canonicalQuery reads a query from s[start] to the end or a fragment. It returns where it ends, 0 where it is
 // not canonical: parameters in order, none empty, none stripped.
 func (n *Normalizer) canonicalQuery(s []byte, start int) (end int) {
-	var previous []byte
-	nameEnd := -1
-	for i := start; ; i++ {
-		if i = skipQuery(s, i); i < len(s) {
-			switch s[i] {
-			case '&', '#':
-			case '=':
-				if nameEnd < 0 {
-					nameEnd = i
+	var previous []byte // name
+	nameEnd := 0        // of the parameter from start; 0 before its '='
+	for word := start; ; word += wordSize {
+		for stops := queryStops(wordAt(s, word)); stops != 0; stops &= stops - 1 {
+			i := word + firstByte(stops)
+			if i < len(s) {
+				switch s[i] {
+				case '&', '#':
+				case '=':
+					if nameEnd == 0 {
+						nameEnd = i
+					}
+					continue
+				case '%':
+					if !canonicalEscape(s[i:]) {
+						return 0
+					}
+					continue
+				default:
+					if classes[s[i]]&escaped != 0 {
+						return 0
+					}
+					continue
 				}
-				continue
-			case '%':
-				if !canonicalEscape(s[i:]) {
-					return 0
-				}
-				i += 2
-				continue
-			default:
-				if classes[s[i]]&escaped != 0 {
-					return 0
-				}
-				continue
 			}
+			// s[start:i] is a parameter.
+			if nameEnd == 0 {
+				nameEnd = i
+			}
+			name := s[start:nameEnd]
+			if i == start || bytes.Compare(previous, name) > 0 || n.stripped(name) {
+				return 0
+			}
+			if i == len(s) || s[i] == '#' {
+				return i
+			}
+			previous, start, nameEnd = name, i+1, 0
 		}
-		// s[start:i] is a parameter.
-		if nameEnd < 0 {
-			nameEnd = i
-		}
-		name := s[start:nameEnd]
-		if i == start || bytes.Compare(previous, name) > 0 || n.stripped(name) {
-			return 0
-		}
-		if i == len(s) || s[i] == '#' {
-			return i
-		}
-		previous, start, nameEnd = name, i+1, -1
 	}
 }
 
@@ -192,6 +233,8 @@ func (n *Normalizer) plainHost(s []byte, start int) (end, domain int, ok bool) {
 	labels := dots<<1 | 1 // where labels start
 	last := bits.Len64(dots)
 	switch {
+	case start == 0 && dots == 0:
+		return 0, 0, false // without a scheme it may be a mere word
 	case length > maxLabel, // and perhaps a label is
 		end < len(s) && s[end] == '_',
 		labels<<2&hyphens&(hyphens>>1) != 0,   // perhaps xn--
@@ -204,6 +247,8 @@ func (n *Normalizer) plainHost(s []byte, start int) (end, domain int, ok bool) {
 		return end, start + domain, ok
 	case labels&(dots|1<<length) != 0:
 		return 0, 0, false // an empty label
+	case start == 0:
+		return end, end - len(Domain(view(s[:end]))), true
 	}
 	return end, start + n.suffixes.domain(view(s[:end]), start, dots), true
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -151,13 +152,13 @@ func TestRealData(t *testing.T) {
 // digits first, port zero and rare characters.
 var oddHost = regexp.MustCompile(`^(ftp|https?://([^/]*xn--|\[|[^/]*\.[0-9][^./]*[/:]|[^/]*:0/|[^/]*[^a-z0-9._/:-]))`)
 
-// benchmarkInputs are neighbouring URLs of real lists, or those of testdata where there are none.
-func benchmarkInputs(b *testing.B, real bool) (inputs [][]byte, size int64) {
-	if !real {
-		for _, l := range readTable(b) {
-			inputs = append(inputs, []byte(l.input))
-		}
-	} else {
+// benchmarkLists are lists to parse: neighbouring URLs of the real data, the inputs of testdata, and URLs of
+// very many hosts in random order, as a list has that was shuffled or made.
+var benchmarkLists = []struct {
+	name   string
+	inputs func(b *testing.B) [][]byte
+}{
+	{"data", func(b *testing.B) (inputs [][]byte) {
 		readData(b, func(name string, data []byte) {
 			if filepath.Ext(name) == ".txt" && len(inputs) < 1_000_000 {
 				for _, line := range bytes.Split(data, []byte("\n")) {
@@ -167,25 +168,77 @@ func benchmarkInputs(b *testing.B, real bool) (inputs [][]byte, size int64) {
 				}
 			}
 		})
+		return inputs
+	}},
+	{"testdata", func(b *testing.B) (inputs [][]byte) {
+		for _, l := range readTable(b) {
+			inputs = append(inputs, []byte(l.input))
+		}
+		return inputs
+	}},
+	{"hosts", func(*testing.B) [][]byte { return manyHosts(500_000, 150_000) }},
+}
+
+// manyHosts are URLs of up to that many domains, each time the same.
+func manyHosts(urls, domains int) (inputs [][]byte) {
+	r := rand.New(rand.NewPCG(1, 2))
+	word := func(b []byte) []byte {
+		for range 2 + r.IntN(9) {
+			b = append(b, "etaoinshrdlucmfwypvbgkqjxz"[min(r.IntN(26), r.IntN(26))])
+		}
+		return b
 	}
-	for _, in := range inputs {
-		size += int64(len(in))
+	suffixes := strings.Fields("com com com com com com org org net net de co.uk gov fr com.br it nl io edu github.io blogspot.com co.jp")
+	subdomains := strings.Fields("www. www. www. blog. m. en. static1. a.b.")
+	names := make([]string, domains)
+	for i := range names {
+		b := word(nil)
+		if r.IntN(3) == 0 {
+			b = append(b, '-')
+		}
+		names[i] = string(word(b)) + "." + suffixes[r.IntN(len(suffixes))]
 	}
-	return inputs, size / int64(len(inputs))
+	for range urls {
+		b := []byte("https://")
+		if r.IntN(4) == 0 {
+			b = []byte("http://")
+		}
+		if s := r.IntN(2 * len(subdomains)); s < len(subdomains) {
+			b = append(b, subdomains[s]...)
+		}
+		b = append(b, names[r.IntN(domains)]...)
+		b = append(b, '/')
+		for depth := r.IntN(5); depth > 0; depth-- {
+			for b = word(b); r.IntN(2) == 0; {
+				b = word(append(b, '-'))
+			}
+			if depth > 1 {
+				b = append(b, '/')
+			} else if r.IntN(3) == 0 {
+				b = append(b, ".html"...)
+			}
+		}
+		for sep := byte('?'); r.IntN(8) == 0; sep = '&' {
+			b = word(append(word(append(b, sep)), '='))
+		}
+		inputs = append(inputs, b)
+	}
+	return inputs
 }
 
 func BenchmarkParse(b *testing.B) {
-	for _, set := range []struct {
-		name string
-		real bool
-	}{{"data", true}, {"testdata", false}} {
-		b.Run(set.name, func(b *testing.B) {
-			inputs, size := benchmarkInputs(b, set.real)
+	for _, list := range benchmarkLists {
+		b.Run(list.name, func(b *testing.B) {
+			inputs := list.inputs(b)
+			size := 0
+			for _, in := range inputs {
+				size += len(in)
+			}
 			n, err := New(Options{})
 			if err != nil {
 				b.Fatal(err)
 			}
-			b.SetBytes(size)
+			b.SetBytes(int64(size / len(inputs)))
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
@@ -196,28 +249,45 @@ func BenchmarkParse(b *testing.B) {
 			}
 		})
 	}
-	b.Run("canonical", func(b *testing.B) {
-		raw := []byte("https://www.example.com/2024/05/some-article-about-urls.html?id=1234&page=2")
-		n, err := New(Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.SetBytes(int64(len(raw)))
-		b.ReportAllocs()
-		for b.Loop() {
-			n.Parse(raw)
-		}
-	})
-	b.Run("changed", func(b *testing.B) {
-		raw := []byte("https://www.Example.com/2024/05//some-article-about-urls.html?page=2&id=1234#top")
-		n, err := New(Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.SetBytes(int64(len(raw)))
-		b.ReportAllocs()
-		for b.Loop() {
-			n.Parse(raw)
-		}
-	})
+	for _, one := range [][2]string{
+		{"canonical", "https://www.example.com/2024/05/some-article-about-urls.html?id=1234&page=2"},
+		{"query", "https://www.example.com/2024/05/some-article-about-urls.html?page=2&id=1234"},
+		{"changed", "https://www.Example.com/2024/05//some-article-about-urls.html?page=2&id=1234#top"},
+		{"bare", "www.example.com"},
+	} {
+		b.Run(one[0], func(b *testing.B) {
+			raw := []byte(one[1])
+			n, err := New(Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(len(raw)))
+			b.ReportAllocs()
+			for b.Loop() {
+				n.Parse(raw)
+			}
+		})
+	}
+}
+
+func BenchmarkDomain(b *testing.B) {
+	hosts := make([]string, 0, 500_000)
+	for _, in := range manyHosts(500_000, 150_000) {
+		host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(string(in), "https://"), "http://"), "/")
+		hosts = append(hosts, host)
+	}
+	for _, f := range []struct {
+		name string
+		f    func(string) string
+	}{{"table", Domain}, {"package", packageDomain}} {
+		b.Run(f.name, func(b *testing.B) {
+			i := 0
+			for b.Loop() {
+				f.f(hosts[i])
+				if i++; i == len(hosts) {
+					i = 0
+				}
+			}
+		})
+	}
 }

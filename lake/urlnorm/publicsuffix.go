@@ -134,7 +134,7 @@ func labelTail(s string, start, end int) uint64 {
 	b := s[end-8 : end]
 	v := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
 		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
-	unused := 8 * (8 - min(end-start, 8))
+	unused := uint(64-8*min(end-start, 8)) & 63 // what is returned for no bytes matters to nobody: no rule has such a label
 	return v >> unused << unused
 }
 
@@ -173,7 +173,7 @@ func (t *suffixTable) domain(s string, start int, dots uint64) int {
 			break
 		}
 		end = label - 1
-		above &= 1<<end - 1
+		above &= 1<<(uint(end)&63) - 1
 	}
 	if suffix < 0 {
 		suffix = bits.Len64(dots) // without a rule it is the last label
@@ -181,7 +181,7 @@ func (t *suffixTable) domain(s string, start int, dots uint64) int {
 	if suffix == 0 {
 		return 0
 	}
-	return bits.Len64(dots & (1<<(suffix-1) - 1))
+	return bits.Len64(dots & (1<<(uint(suffix-1)&63) - 1))
 }
 
 // Domain returns the registrable domain (eTLD+1, private suffixes included) of a canonical host. An IP

@@ -151,6 +151,8 @@ type Normalizer struct {
 	stripPrefixes []string
 	suffixes      *suffixTable // nil before the first host, and where suffixes is
 
+	lastOrigin origin
+
 	in     []byte  // input without tab, CR and LF
 	host   []byte  // host, percent-decoded
 	part   []byte  // path or query with canonical escapes
@@ -591,10 +593,15 @@ const upperHex = "0123456789ABCDEF"
 // appendEscaped appends s with canonical escapes to dst. In a path, \ is a slash.
 func appendEscaped(dst, s []byte, where component) []byte {
 	for i := 0; i < len(s); i++ {
-		if text := skipText(s, i); text > i {
-			dst = append(dst, s[i:text]...)
-			if i = text; i == len(s) {
-				break
+		if i+wordSize <= len(s) {
+			text := wordSize
+			if stops := textStops(wordAt(s, i)); stops != 0 {
+				text = firstByte(stops)
+			}
+			if text > 0 {
+				dst = append(dst, s[i:i+text]...)
+				i += text - 1
+				continue
 			}
 		}
 		c := s[i]

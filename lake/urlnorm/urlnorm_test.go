@@ -319,6 +319,32 @@ func TestCanonicalInputCostsNoAllocation(t *testing.T) {
 	}
 }
 
+// A Normalizer knows the start of the last input again. Whatever that was, each input has its own URL.
+func TestInputsDoNotDependOnThoseBefore(t *testing.T) {
+	inputs := []string{
+		"http://example.com/a", "https://example.com/a", "http://example.com", "http://example.com:81/a", "http://example.com?a",
+		"http://example.com.au/a", "http://example.co/a", "http://www.example.com/a", "http://example.com#/", "http://example.com/#",
+		"http://example.com/ ", "http://example.com\\a", "http://Example.com/a", "http://example.com/a//b?z&a", "http://example.com/%",
+		"example.com/a", "example.com", "example.com/", "example.com:80/a", "example.com/../a", "a.example.co.uk/a", "co.uk/a",
+		"https://user@example.com/a", "http://1.2.3.4/a", "1.2.3.4/a", "http://a_b.example.com/a", "http://localhost/a", "localhost/a",
+		"http:///example.com/a", "http://example.com/" + strings.Repeat("a", maxCanonical), "word/a", "", "/", "http://x/a", "http://x",
+	}
+	n, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, before := range inputs {
+		for _, input := range inputs {
+			n.Parse([]byte(before))
+			got, err := n.Parse([]byte(input))
+			want, wantErr := Parse(input)
+			if got != want || (err == nil) != (wantErr == nil) {
+				t.Errorf("%q after %q is %+v, %v, want %+v, %v", input, before, got, err, want, wantErr)
+			}
+		}
+	}
+}
+
 // lines splits text at newlines, whatever ends them.
 func lines(b []byte) []string {
 	var out []string

@@ -21,7 +21,7 @@ func wordAt(s []byte, i int) uint64 {
 	if i+wordSize <= len(s) {
 		return binary.LittleEndian.Uint64(s[i:])
 	}
-	return binary.LittleEndian.Uint64(s[len(s)-wordSize:]) >> (8 * (i + wordSize - len(s)))
+	return binary.LittleEndian.Uint64(s[len(s)-wordSize:]) >> uint(8*(i+wordSize-len(s)))
 }
 
 // within says which bytes are first to last.
@@ -41,71 +41,44 @@ func topBits(w uint64) uint64 { return w >> 7 * 0x0102040810204080 >> 56 }
 // scanName reads the letters, digits, hyphens and dots from s[start] on, and returns where they end and which of them, counted
 // from start, are dots and hyphens. It reads no more than 64 of them.
 func scanName(s []byte, start int) (end int, dots, hyphens uint64) {
-	for i := 0; i < 64; i += wordSize {
-		w := wordAt(s, start+i)
+	for i := uint(0); i < 64; i += wordSize {
+		w := wordAt(s, start+int(i))
 		v := w &^ tops
 		dot := ^other(v, '.')
 		hyphen := ^other(v, '-')
-		stop := ^(within(v, 'a', 'z') | within(v, '0', '9') | dot | hyphen) | w
-		stop &= tops
-		before := (stop - 1) &^ stop // the bits below the first stop, all where there is none
-		dots |= topBits(dot&tops&before) << i
-		hyphens |= topBits(hyphen&tops&before) << i
+		stop := (^(within(v, 'a', 'z') | within(v, '0', '9') | dot | hyphen) | w) & tops
+		before := (stop - 1) &^ stop & tops // bytes before the first stop, all where there is none
+		dots |= topBits(dot&before) << (i & 63)
+		hyphens |= topBits(hyphen&before) << (i & 63)
 		if stop != 0 {
-			return start + i + firstByte(stop), dots, hyphens
+			return start + int(i) + firstByte(stop), dots, hyphens
 		}
 	}
 	return start + 64, dots, hyphens
-}
-
-// skipPath returns the place of the first byte from s[i] on that may have to be changed or ends the
-// path, or len(s). s[i-1] is part of the path.
-func skipPath(s []byte, i int) int {
-	slash := uint64(0) // whether the byte before the word is a slash, in the top bit of the lowest byte
-	if s[i-1] == '/' {
-		slash = 0x80
-	}
-	for ; i < len(s); i += wordSize {
-		w := wordAt(s, i)
-		v := w &^ tops
-		slashes := ^other(v, '/') & tops
-		// A slash or a dot after a slash: '.' is '/' with another lowest bit.
-		pairs := ^other(v|ones, '/') & (slashes<<8 | slash)
-		stop := (pairs | ^plain(v, '&') | w) & tops
-		if stop != 0 {
-			return min(i+firstByte(stop), len(s))
-		}
-		slash = slashes >> 56
-	}
-	return len(s)
-}
-
-// skipQuery is skipPath for a query. It stops also where parameters and names end.
-func skipQuery(s []byte, i int) int {
-	for ; i < len(s); i += wordSize {
-		w := wordAt(s, i)
-		if stop := (^plain(w&^tops, '\'') | w) & tops; stop != 0 {
-			return min(i+firstByte(stop), len(s))
-		}
-	}
-	return len(s)
-}
-
-// skipText returns the place of the first byte from s[i] on that may be escaped, part of an escape or a
-// backslash, or len(s).
-func skipText(s []byte, i int) int {
-	for ; len(s) >= wordSize && i < len(s); i += wordSize {
-		w := wordAt(s, i)
-		v := w &^ tops
-		if stop := (other(v, '=')&^plain(v, '&') | w) & tops; stop != 0 {
-			return min(i+firstByte(stop), len(s))
-		}
-	}
-	return min(i, len(s))
 }
 
 // plain says which bytes are certainly plain in paths and queries: letters, digits, '_', and what else there is from
 // first to ';'. There are a few more, which are rare.
 func plain(w uint64, first byte) uint64 {
 	return within(w|0x20*ones, 'a', 'z') | within(w, first, ';') | ^other(w, '_')
+}
+
+// pathStops are the bytes of a word that may have to be changed in a path or end it. slash tells whether the byte
+// before the word is a slash, in the top bit of the lowest byte; it is returned for the next word, if that has
+// to be looked at.
+func pathStops(w, slash uint64) (stops, next uint64) {
+	v := w &^ tops
+	slashes := ^other(v, '/') & tops
+	// A slash or a dot after a slash: '.' is '/' with another lowest bit.
+	pairs := ^other(v|ones, '/') & (slashes<<8 | slash)
+	return (pairs | ^plain(v, '&') | w) & tops, slashes >> 56
+}
+
+// queryStops are the bytes of a word that may have to be changed in a query or end it, a parameter or a name.
+func queryStops(w uint64) uint64 { return (^plain(w&^tops, '\'') | w) & tops }
+
+// textStops are the bytes of a word that may be escaped, part of an escape, or a backslash.
+func textStops(w uint64) uint64 {
+	v := w &^ tops
+	return (other(v, '=')&^plain(v, '&') | w) & tops
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// naive is what the functions of words.go are to find, byte by byte.
+// naiveName is scanName byte by byte.
 func naiveName(s []byte, start int) (end int, dots, hyphens uint64) {
 	end = start
 	for ; end < len(s) && end < start+64 && s[end] != '_' && classes[s[end]]&hostPlain != 0; end++ {
@@ -19,35 +19,9 @@ func naiveName(s []byte, start int) (end int, dots, hyphens uint64) {
 	return end, dots, hyphens
 }
 
-// naiveSkip is the least place at which a scan may stop and the one at which it has to: bytes that are neither
-// special nor certainly plain may be looked at.
-func naiveSkip(s []byte, i int, special string, afterSlash bool) (may, must int) {
-	may = -1
-	for ; i < len(s); i++ {
-		c := s[i]
-		pair := afterSlash && s[i-1] == '/' && (c == '/' || c == '.')
-		switch {
-		case classes[c]&escaped != 0, strings.IndexByte(special, c) >= 0, pair:
-			if may < 0 {
-				may = i
-			}
-			return may, i
-		case strings.IndexByte("!$%&'=?@[]~#", c) >= 0 && may < 0:
-			may = i
-		}
-	}
-	if may < 0 {
-		may = i
-	}
-	return may, i
-}
-
 func checkWords(tb testing.TB, s []byte) {
 	tb.Helper()
 	if len(s) < wordSize {
-		if got := skipText(s, 0); got != 0 {
-			tb.Fatalf("skipText(%q) = %d", s, got)
-		}
 		return
 	}
 	for i := range s {
@@ -55,23 +29,43 @@ func checkWords(tb testing.TB, s []byte) {
 		if e, d, h := naiveName(s, i); end != e || dots != d || hyphens != h {
 			tb.Fatalf("scanName(%q, %d) = %d %x %x, want %d %x %x", s, i, end, dots, hyphens, e, d, h)
 		}
-		for _, skip := range []struct {
-			name    string
-			f       func([]byte, int) int
-			special string
-			slash   bool
-		}{
-			{"skipPath", skipPath, "%?#", true},
-			{"skipQuery", skipQuery, "%&=#", false},
-			{"skipText", skipText, "%", false},
-		} {
-			if skip.slash && i == 0 {
-				continue
+		w := wordAt(s, i)
+		before := byte(0)
+		slash := uint64(0)
+		if i > 0 {
+			if before = s[i-1]; before == '/' {
+				slash = 0x80
 			}
-			got := skip.f(s, i)
-			if may, must := naiveSkip(s, i, skip.special, skip.slash); got < may || got > must {
-				tb.Fatalf("%s(%q, %d) = %d, want %d to %d", skip.name, s, i, got, may, must)
+		}
+		path, next := pathStops(w, slash)
+		query, text := queryStops(w), textStops(w)
+		for k := range wordSize {
+			c := byte(0)
+			if i+k < len(s) {
+				c = s[i+k]
 			}
+			// What comes after a byte from 0x80 on need not be right: no scan gets there.
+			maybePair := before&0x7f == '/' && (c&0x7f == '/' || c&0x7f == '.')
+			pair := before == '/' && maybePair && c < 0x80
+			must := classes[c]&escaped != 0 || c == '%'
+			may := must || strings.IndexByte("!$=?@[]~#", c) >= 0
+			for _, f := range []struct {
+				name      string
+				stops     uint64
+				must, may bool
+			}{
+				{"pathStops", path, must || pair || c == '?' || c == '#', may || maybePair},
+				{"queryStops", query, must || c == '&' || c == '=' || c == '#', may || c == '&'},
+				{"textStops", text, must, may && c != '='},
+			} {
+				if got := f.stops>>(8*k)&0xff == 0x80; got && !f.may || !got && f.must || f.stops&^tops != 0 {
+					tb.Fatalf("%s(%q) = %016x", f.name, s[i:min(i+wordSize, len(s))], f.stops)
+				}
+			}
+			before = c
+		}
+		if got := next == 0x80; got != (before&0x7f == '/') || next&^0x80 != 0 {
+			tb.Fatalf("pathStops(%q): %x for the next word", s[i:min(i+wordSize, len(s))], next)
 		}
 	}
 }
