@@ -21,6 +21,9 @@ func (n *Normalizer) parsePlain(raw []byte, u *URL) bool {
 	for len(raw) > 0 && raw[len(raw)-1] <= ' ' {
 		raw = raw[:len(raw)-1]
 	}
+	if len(raw) < wordSize {
+		return false
+	}
 	start := n.lastOrigin.begins(raw, u)
 	if start == 0 {
 		if start = n.plainOrigin(raw, u); start == 0 {
@@ -62,9 +65,6 @@ func (o *origin) begins(raw []byte, u *URL) (path int) {
 // plainOrigin sets the parts of u that are before the path, and returns where that starts, or would; 0 if one of
 // them needs a closer look.
 func (n *Normalizer) plainOrigin(raw []byte, u *URL) (path int) {
-	if len(raw) < wordSize {
-		return 0
-	}
 	s, start := schemeHTTP, 0
 	switch prefix := binary.LittleEndian.Uint64(raw); {
 	case prefix == httpsPrefix:

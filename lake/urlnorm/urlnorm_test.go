@@ -328,6 +328,7 @@ func TestInputsDoNotDependOnThoseBefore(t *testing.T) {
 		"example.com/a", "example.com", "example.com/", "example.com:80/a", "example.com/../a", "a.example.co.uk/a", "co.uk/a",
 		"https://user@example.com/a", "http://1.2.3.4/a", "1.2.3.4/a", "http://a_b.example.com/a", "http://localhost/a", "localhost/a",
 		"http:///example.com/a", "http://example.com/" + strings.Repeat("a", maxCanonical), "word/a", "", "/", "http://x/a", "http://x",
+		"t.co/abcd", "t.co/a", "t.co/", "t.co", "t.co/?", "t.co/#",
 	}
 	n, err := New(Options{})
 	if err != nil {
