@@ -3,8 +3,6 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -15,7 +13,9 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
 )
 
 // TestKilledAtEveryStageTheBytesAreTheSame ingests one input twice: undisturbed, and with every process
@@ -43,28 +43,9 @@ func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 }
 
 func killed(t *testing.T, lines int, stages []string) {
-	in := t.TempDir()
-	var list bytes.Buffer
-	for i := range lines {
-		fmt.Fprintf(&list, "http://www.site-%d.example/%d/%s/page?id=%d\n", i*i%5003, i%17, strings.Repeat("directory/", 7), i)
-	}
-	path := write(t, in, "list.txt", list.String())
-	pools := []string{"control", "normalize", "write", "index", "publish"}
-	run := func(u *urlake) {
-		var res ingestAnswer
-		u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "d", "--batch", "b", "--no-publish", "--wait", "--json", path)
-		if res.Rows == 0 || res.Rows+res.Merged != res.Records {
-			t.Errorf("ingest ended with %+v", res)
-		}
-		var published struct{ Version string }
-		u.starterJSON(t, &published, "publish", "--lake", u.lake, "--json")
-		if published.Version == "" {
-			t.Errorf("nothing was published")
-		}
-	}
-
-	calm := t.TempDir()
-	run(start(t, "file://"+filepath.ToSlash(calm), [][]string{pools}))
+	path := sites(t, lines)
+	calm := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
+	calm.ingestAndPublish(t, path)
 
 	wild := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(wild), nil)
@@ -104,42 +85,80 @@ func killed(t *testing.T, lines int, stages []string) {
 			next += at + 1
 		}
 	}()
-	run(u)
+	u.ingestAndPublish(t, path)
 	close(finished)
 	if n := <-kills; n < 4 {
 		t.Errorf("the worker was killed %d times, which shows little", n)
 	} else {
 		t.Logf("killed %d times", n)
 	}
-	if diff := gocmp.Diff(objects(t, calm), objects(t, wild)); diff != "" {
+	if diff := gocmp.Diff(objects(t, calm.lake), objects(t, u.lake)); diff != "" {
 		t.Errorf("objects (-undisturbed +killed):\n%s", diff)
 	}
 }
 
-// objects lists a lake's objects that depend on content alone, with the digest of each.
-func objects(t *testing.T, dir string) map[string]string {
+// TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles ingests what is cut into several splits and tasks.
+func TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles(t *testing.T) {
+	root := testenv.S3(t) // and its environment, which the programs inherit
+	path := sites(t, 600_000)
+	one := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
+	one.ingestAndPublish(t, path)
+	four := start(t, root+"/lake", [][]string{allPools, allPools, allPools, allPools})
+	four.ingestAndPublish(t, path)
+	if diff := gocmp.Diff(objects(t, one.lake), objects(t, four.lake)); diff != "" {
+		t.Errorf("objects (-one +four):\n%s", diff)
+	}
+}
+
+var allPools = []string{"control", "normalize", "write", "index", "publish"}
+
+// sites writes a list of that many URLs and returns its path.
+func sites(t *testing.T, lines int) string {
+	var list bytes.Buffer
+	for i := range lines {
+		fmt.Fprintf(&list, "http://www.site-%d.example/%d/%s/page?id=%d\n", i*i%5003, i%17, strings.Repeat("directory/", 7), i)
+	}
+	return write(t, t.TempDir(), "list.txt", list.String())
+}
+
+func (u *urlake) ingestAndPublish(t *testing.T, path string) {
 	t.Helper()
-	found := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		rel, _ := filepath.Rel(dir, path)
-		rel = filepath.ToSlash(rel)
-		for _, mutable := range []string{".tmp/", "registry/", "index/manifest.json", "index/versions/"} {
-			if strings.HasPrefix(rel, mutable) {
-				return nil
-			}
-		}
-		data, err := os.ReadFile(path)
-		found[rel] = lake.Digest(data)
-		return err
-	})
+	var res ingestAnswer
+	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "d", "--batch", "b", "--no-publish", "--wait", "--json", path)
+	if res.Rows == 0 || res.Rows+res.Merged != res.Records {
+		t.Errorf("ingest ended with %+v", res)
+	}
+	var published struct{ Version string }
+	u.starterJSON(t, &published, "publish", "--lake", u.lake, "--json")
+	if published.Version == "" {
+		t.Errorf("nothing was published")
+	}
+}
+
+// objects lists a lake's objects that depend on content alone, with the digest of each.
+func objects(t *testing.T, lakeURL string) map[string]string {
+	t.Helper()
+	store, err := blob.Open(t.Context(), lakeURL)
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := map[string]string{}
+	for info, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		mutable := slices.ContainsFunc([]string{"registry/", "index/manifest.json", "index/versions/"}, func(prefix string) bool { return strings.HasPrefix(info.Key, prefix) })
+		if mutable {
+			continue
+		}
+		data, _, err := store.Get(t.Context(), info.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[info.Key] = lake.Digest(data)
+	}
 	if len(found) < 8 {
-		t.Fatalf("%s holds only %v", dir, found)
+		t.Fatalf("%s holds only %v", lakeURL, found)
 	}
 	return found
 }
