@@ -24,3 +24,21 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) { checkInvariants(t, raw) })
 }
+
+// A Normalizer knows the start of the input before again.
+func FuzzInputsOfOneStart(f *testing.F) {
+	for _, start := range []string{"http://example.com/", "https://example.com", "example.co", "t.co/", "http://example.com:8", "http://1.2.3.4/"} {
+		for _, end := range []string{"", "a", "/a//b?z&a", ".", "0/"} {
+			f.Add(start, "/abcdef", end)
+		}
+	}
+	f.Fuzz(func(t *testing.T, start, a, b string) {
+		n := normalizers.Get().(*Normalizer)
+		defer normalizers.Put(n)
+		n.Parse([]byte(start + a))
+		got, err := n.Parse([]byte(start + b))
+		if want, wantErr := Parse(start + b); got != want || (err == nil) != (wantErr == nil) {
+			t.Errorf("%q after %q is %+v, %v, want %+v, %v", start+b, start+a, got, err, want, wantErr)
+		}
+	})
+}
