@@ -180,6 +180,24 @@ func TestDamagedSegmentsAreRebuilt(t *testing.T) {
 				}
 				rebuild(key+" missing", file)
 			}
+			// Several at once, each of which is told.
+			mphf, idx := segment.Prefix(ref.ID)+segment.MPHFName, segment.Prefix(ref.ID)+segment.PartsName
+			bad := bytes.Clone(want[mphf])
+			copy(bad[70:], "xxxx")
+			put(t, store, mphf, bad)
+			if err := store.Delete(ctx, idx); err != nil {
+				t.Fatal(err)
+			}
+			report, err := VerifySegment(ctx, store, ref, false, t.TempDir())
+			var told []string
+			for _, p := range report.Problems {
+				told = append(told, p.Place)
+			}
+			slices.Sort(told)
+			if d := cmp.Diff([]string{mphf, idx}, told); d != "" || !errors.Is(err, codec.ErrCorrupt) {
+				t.Errorf("two files: %v, %s", err, d)
+			}
+			rebuild("two files", segment.MPHFName, segment.PartsName)
 			// With postings gone too.
 			if err := store.Delete(ctx, batches[0].Postings[0].Key, segment.Prefix(ref.ID)+segment.MPHFName); err != nil {
 				t.Fatal(err)
