@@ -71,8 +71,9 @@ type builder struct {
 	stages map[string]*stage
 }
 
-// newBuilder opens a lake in dir.
+// newBuilder opens a lake in dir, and gives this process a worker's memory limit.
 func newBuilder(ctx context.Context, dir string) (*builder, error) {
+	debug.SetMemoryLimit(memoryLimit)
 	store, err := blob.Open(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -138,7 +139,6 @@ func (b *builder) do(ctx context.Context, name string, f func(store blob.Store) 
 
 // build takes every list in lists to a published version of a lake in dir, a dataset each.
 func build(ctx context.Context, lists, dir string) (*built, error) {
-	debug.SetMemoryLimit(memoryLimit)
 	files, err := filepath.Glob(filepath.Join(lists, "ds*.txt"))
 	if err != nil {
 		return nil, err
