@@ -82,7 +82,7 @@ const (
 	mergeMemory = 256 << 20
 	// extractMemory: a sort of 64 MiB and a page of each column.
 	extractMemory = 128 << 20
-	// segmentMemory: a sort of 256 MiB, buffers, the perfect hash.
+	// segmentMemory: a sort of 128 MiB, buffers, the perfect hash.
 	segmentMemory = 384 << 20
 	// little: some small objects.
 	little = 0

@@ -38,8 +38,8 @@ type BatchRef = segment.BatchRef
 type SegmentRef = segment.Ref
 
 const (
-	// defaultMemory is what a build sorts in memory: about six million entries.
-	defaultMemory = 256 << 20
+	// defaultMemory is what a build sorts in memory, about three million entries; writing more to a file costs little.
+	defaultMemory = 128 << 20
 
 	// shardEntries is how many entries a shard of postings has at most, until there are 1,024
 	// shards: some 80 MB, a size that one worker reads and writes in a few seconds.
@@ -54,8 +54,8 @@ type Options struct {
 	// TempDir holds temporary files: at most about 60 bytes for each pair of domain and dataset,
 	// and 17 for each domain. The system's folder for such files where empty.
 	TempDir string
-	// Memory bounds in bytes what is sorted in memory; 256 MiB where 0. Besides it a build takes
-	// some 300 MiB, whatever it builds. The segment does not depend on it.
+	// Memory bounds in bytes what is sorted in memory; 128 MiB where 0. Besides it a build takes
+	// some 250 MiB, whatever it builds. The segment does not depend on it.
 	Memory int
 }
 
