@@ -55,7 +55,7 @@ func tinyURLs(i int) []string {
 // everything that orders it, and the others by the same steps in this process; then all are published and asked for.
 func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 	n := scaled(t, 10_000, 60)
-	ordered := scaled(t, 200, 20)
+	ordered := scaled(t, 100, 20)
 	in := t.TempDir()
 	rows := 0
 	shared := map[string]map[string][]item{} // as the oracle of compare wants it
