@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -74,7 +75,7 @@ func TestSegmentsAnswerLikeAScanOverRows(t *testing.T) {
 }
 
 // A segment depends on what it covers, not on how it was built.
-func TestSameBytesWhateverTheMemoryAndOrder(t *testing.T) {
+func TestSameBytesWhateverTheMemoryOrderAndProcessors(t *testing.T) {
 	l := randomLake(t, 42, tinyParts)
 	// More postings objects than are merged at once, and a memory of a few records.
 	rng := rand.New(rand.NewPCG(9, 9))
@@ -85,7 +86,9 @@ func TestSameBytesWhateverTheMemoryAndOrder(t *testing.T) {
 	ref := mustBuild(t, l.store, l.batches, Options{})
 	want := segmentObjects(t, l.store, ref.ID)
 	l.compare(t, ref)
-	for _, memory := range []int{1, 5000} {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for i, memory := range []int{1, 5000, 1 << 20} {
+		runtime.GOMAXPROCS([]int{1, 3, 7}[i])
 		for key := range want {
 			if err := l.store.Delete(context.Background(), key); err != nil {
 				t.Fatal(err)
