@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -213,6 +214,49 @@ func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, spl
 	}
 	return beating(ctx, n.Memory, normalizeMemory, func(ctx context.Context, report func(any)) (ingest.SplitResult, error) {
 		return ingest.Normalize(ctx, n.Store, run, split, func(p ingest.Progress) { report(p) })
+	})
+}
+
+// Small is what IngestSmall did, step by step.
+type Small struct {
+	Split   ingest.SplitResult  `json:"split"`
+	Merge   ingest.MergeResult  `json:"merge"` // of all tasks
+	Domains int64               `json:"domains"`
+	Finish  ingest.FinishResult `json:"finish"`
+}
+
+// IngestSmall does all steps between plan and cleaning up for a batch of one split, in their order: ordering them one by one takes
+// longer than a small batch does.
+func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string) (Small, error) {
+	if err := n.check(lakeURL); err != nil {
+		return Small{}, err
+	}
+	return beating(ctx, n.Memory, normalizeMemory, func(ctx context.Context, report func(any)) (out Small, err error) {
+		if out.Split, err = ingest.Normalize(ctx, n.Store, run, 0, func(p ingest.Progress) { report(p) }); err != nil {
+			return out, err
+		}
+		plan, err := ingest.PlanMerge(ctx, n.Store, run)
+		if err != nil {
+			return out, err
+		}
+		postings := make([]lake.FrameObject, plan.Tasks)
+		for task := range plan.Tasks {
+			m, err := ingest.Merge(ctx, n.Store, run, task, n.TempDir, nil)
+			if err != nil {
+				return out, err
+			}
+			out.Merge.Rows += m.Rows
+			out.Merge.Merged += m.Merged
+			out.Merge.Parts += m.Parts
+			out.Merge.Bytes += m.Bytes
+			var domains int64
+			if postings[task], domains, err = indexbuild.Extract(ctx, n.Store, run, task, n.TempDir); err != nil {
+				return out, err
+			}
+			out.Domains += domains
+		}
+		out.Finish, err = ingest.Finish(ctx, n.Store, run, postings, out.Domains)
+		return out, err
 	})
 }
 

@@ -223,6 +223,9 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		}
 	}
 
+	if p.Stage == StageNormalize && p.Splits == 1 && p.BytesTotal <= smallBatch && workflow.GetVersion(ctx, "small-batch", workflow.DefaultVersion, 1) == 1 {
+		return in.small(ctx, st)
+	}
 	if p.Stage == StageNormalize {
 		opts := long(ctx, in.Lake, activities.PoolNormalize)
 		next, err := fanOut(opts, p.SplitsDone, p.Splits, func(ctx workflow.Context, i int) error {
@@ -230,13 +233,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 			if err := workflow.ExecuteActivity(ctx, (*activities.Normalize)(nil).NormalizeSplit, in.Lake, st.Run, i).Get(ctx, &r); err != nil {
 				return err
 			}
-			p.SplitsDone++
-			p.BytesDone += r.Bytes
-			p.Records += r.Records
-			p.Kept += r.Kept
-			for _, reason := range workflow.DeterministicKeys(r.Rejected) {
-				p.Rejected[reason] += r.Rejected[reason]
-			}
+			p.addSplit(r)
 			p.Estimate(workflow.Now(ctx))
 			return nil
 		})
@@ -269,9 +266,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 			st.Postings[i] = x.Postings
 			st.Domains += x.Domains
 			p.TasksDone++
-			p.Rows += m.Rows
-			p.Merged += m.Merged
-			p.PartBytes += m.Bytes
+			p.addMerge(m)
 			p.Estimate(workflow.Now(ctx))
 			return nil
 		})
@@ -288,12 +283,54 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 	if err := workflow.ExecuteActivity(control, (*activities.Control)(nil).FinishIngest, in.Lake, st.Run, st.Postings, st.Domains).Get(ctx, &f); err != nil {
 		return nil, err
 	}
+	return in.result(st, f), nil
+}
+
+// smallBatch is the size of the inputs, as stored, up to which a batch of one split is taken to its record by one activity: what
+// a worker does in a second or two and may do again.
+const smallBatch = 4 << 20
+
+// small takes a small batch to its record.
+func (in *IngestInput) small(ctx workflow.Context, st *IngestState) (*IngestResult, error) {
+	p := &st.Progress
+	var r activities.Small
+	opts := long(ctx, in.Lake, activities.PoolNormalize)
+	if err := workflow.ExecuteActivity(opts, (*activities.Normalize)(nil).IngestSmall, in.Lake, st.Run).Get(ctx, &r); err != nil {
+		return nil, err
+	}
+	p.addSplit(r.Split)
+	p.addMerge(r.Merge)
+	p.Tasks, p.TasksDone, st.Domains = 1, 1, r.Domains
+	p.enter(ctx, StageRecord)
+	return in.result(st, r.Finish), nil
+}
+
+// addSplit counts a split that is normalised.
+func (p *IngestProgress) addSplit(r ingest.SplitResult) {
+	p.SplitsDone++
+	p.BytesDone += r.Bytes
+	p.Records += r.Records
+	p.Kept += r.Kept
+	for _, reason := range workflow.DeterministicKeys(r.Rejected) {
+		p.Rejected[reason] += r.Rejected[reason]
+	}
+}
+
+// addMerge counts what a merge wrote.
+func (p *IngestProgress) addMerge(m ingest.MergeResult) {
+	p.Rows += m.Rows
+	p.Merged += m.Merged
+	p.PartBytes += m.Bytes
+}
+
+func (in *IngestInput) result(st *IngestState, f ingest.FinishResult) *IngestResult {
+	p := &st.Progress
 	return &IngestResult{
 		Dataset: in.Dataset, DatasetID: st.Plan.DatasetID, Batch: st.Plan.Batch, Digest: f.Digest,
 		Objects: p.Objects, Bytes: p.BytesTotal,
 		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected), Rejected: p.Rejected, RejectsKey: f.RejectsKey,
 		Examples: f.Examples, Notes: f.Notes, Domains: st.Domains, PartBytes: p.PartBytes, Unchanged: f.Existed, Superseded: !f.Current,
-	}, nil
+	}
 }
 
 // cleanUp removes a run's staging, whether the run succeeded, failed or was cancelled. What stays behind

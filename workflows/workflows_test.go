@@ -33,6 +33,7 @@ type steps struct {
 	env            *testsuite.TestWorkflowEnvironment
 	running, peak  atomic.Int32
 	splits, tasks  int
+	bytes          int64
 	cleaned        []string
 	requested      []activities.PublishRequest
 	postings       []lake.FrameObject
@@ -44,7 +45,7 @@ type steps struct {
 func newSteps(t *testing.T) *steps {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	s := &steps{env: suite.NewTestWorkflowEnvironment(), splits: 200, tasks: 70, failSplit: -1, publishVersion: "v1"}
+	s := &steps{env: suite.NewTestWorkflowEnvironment(), splits: 200, tasks: 70, bytes: 1000, failSplit: -1, publishVersion: "v1"}
 	s.env.SetTestTimeout(20 * time.Second)
 	s.env.SetStartWorkflowOptions(client.StartWorkflowOptions{TaskQueue: activities.TaskQueue(testLake, activities.PoolControl)})
 	s.env.RegisterActivity(&activities.Control{})
@@ -54,7 +55,7 @@ func newSteps(t *testing.T) *steps {
 	s.env.RegisterActivity(&activities.Publish{})
 	a := mock.Anything
 	s.env.OnActivity("PlanIngest", a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string) (ingest.PlanSummary, error) {
-		return ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: 1000, Objects: s.splits}, nil
+		return ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits}, nil
 	}).Maybe()
 	s.env.OnActivity("NormalizeSplit", a, a, a, a).Return(func(_ context.Context, _, _ string, split int) (ingest.SplitResult, error) {
 		n := s.running.Add(1)
@@ -127,6 +128,41 @@ func TestIngestRunsEveryStepAndReportsTheVersion(t *testing.T) {
 	}
 	if p.Stage != StageDone || p.SplitsDone != 200 || p.TasksDone != 70 || p.Rows != 1400 {
 		t.Errorf("progress at the end: %+v", p)
+	}
+}
+
+// A batch of a few lines is not worth ordering its steps one by one.
+func TestSmallBatchIsOneActivity(t *testing.T) {
+	for bytes, small := range map[int64]bool{smallBatch: true, smallBatch + 1: false} {
+		s := newSteps(t)
+		s.splits, s.tasks, s.bytes = 1, 1, bytes
+		done := 0
+		s.env.OnActivity("IngestSmall", mock.Anything, mock.Anything, mock.Anything).Return(func(context.Context, string, string) (activities.Small, error) {
+			done++
+			return activities.Small{
+				Split: ingest.SplitResult{Records: 10, Kept: 8, Bytes: bytes, Rejected: map[string]int64{"host": 2}},
+				Merge: ingest.MergeResult{Rows: 7, Merged: 1, Parts: 1, Bytes: 100}, Domains: 3, Finish: ingest.FinishResult{Digest: "d", Current: true},
+			}, nil
+		}).Maybe()
+		s.env.ExecuteWorkflow(IngestWorkflow, input())
+		var res IngestResult
+		if err := s.env.GetWorkflowResult(&res); err != nil {
+			t.Fatal(err)
+		}
+		if (done == 1) != small {
+			t.Errorf("%d bytes: %d activities for the whole batch", bytes, done)
+		}
+		if len(s.cleaned) != 1 || res.Version != "v1" {
+			t.Errorf("%d bytes: cleaned %d times, version %q", bytes, len(s.cleaned), res.Version)
+		}
+		if !small {
+			continue
+		}
+		want := IngestResult{Dataset: "d", DatasetID: 7, Batch: "b", Digest: "d", Objects: 1, Bytes: bytes, Records: 10, Rows: 7, Merged: 1,
+			Rejected: map[string]int64{"host": 2}, Domains: 3, PartBytes: 100, Version: "v1"}
+		if diff := cmp.Diff(want, res); diff != "" {
+			t.Errorf("result (-want +got):\n%s", diff)
+		}
 	}
 }
 
