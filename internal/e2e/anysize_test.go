@@ -320,7 +320,7 @@ func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 			page(next, off+100, 100)
 		}
 	}
-	t.Logf("%d pages of 100: at most %.1f ms, %d requests and %s in %d parts", 10+2*len(offsets), slowest.Seconds()*1e3, most.requests, mb(int64(most.bytes)), most.parts)
+	t.Logf("%d pages of 100: at most %.1f ms, %d requests and %d bytes in %d parts", 10+2*len(offsets), slowest.Seconds()*1e3, most.requests, most.bytes, most.parts)
 	slowest = 0
 	for range 5 {
 		off := rng.IntN(max(1, n-10_000))
