@@ -198,10 +198,11 @@ func manyHosts(urls, domains int) (inputs [][]byte) {
 		}
 		names[i] = string(word(b)) + "." + suffixes[r.IntN(len(suffixes))]
 	}
+	text := make([]byte, 0, 100*urls) // one after another, as in a list that is read
 	for range urls {
-		b := []byte("https://")
+		b := append(text[len(text):], "https://"...)
 		if r.IntN(4) == 0 {
-			b = []byte("http://")
+			b = append(b[:0], "http://"...)
 		}
 		if s := r.IntN(2 * len(subdomains)); s < len(subdomains) {
 			b = append(b, subdomains[s]...)
@@ -221,7 +222,7 @@ func manyHosts(urls, domains int) (inputs [][]byte) {
 		for sep := byte('?'); r.IntN(8) == 0; sep = '&' {
 			b = word(append(word(append(b, sep)), '='))
 		}
-		inputs = append(inputs, b)
+		inputs, text = append(inputs, b[:len(b):len(b)]), b
 	}
 	return inputs
 }
