@@ -43,9 +43,9 @@ type MembershipWriter struct {
 	count                  int64
 	shared                 map[uint64][]sharedBitmap
 	sharedCount, sharedLen int
-	small                  map[smallSet]sharedBitmap // those of shared that are small
+	small                  map[smallSet]bitmapPlace // those of shared that are small
 	last                   []uint32
-	lastAt                 sharedBitmap
+	lastAt                 bitmapPlace
 	bitmap                 *roaring.Bitmap
 	buf                    bytes.Buffer
 }
@@ -55,15 +55,29 @@ type sharedBitmap struct {
 	data []byte
 }
 
-// smallSet is a set of few datasets, as most are: it is looked for without a bitmap being made.
-type smallSet struct {
-	n  int
-	of [6]uint32
+// bitmapPlace is where a bitmap stands in the file.
+type bitmapPlace struct{ start, length int64 }
+
+// smallSet is a set of at most eight datasets, 16 bits each, as most are: it is looked for without a bitmap being made.
+type smallSet [2]uint64
+
+// makeSmallSet fails for sets of other datasets.
+func makeSmallSet(datasets []uint32) (s smallSet, ok bool) {
+	if len(datasets) > 8 {
+		return s, false
+	}
+	for i, d := range datasets {
+		if d >= 1<<16-1 {
+			return s, false
+		}
+		s[i/4] |= uint64(d+1) << (i % 4 * 16) // 0 is none
+	}
+	return s, true
 }
 
 // NewMembershipWriter keeps its temporary files in dir. Close it, whether it was written or not.
 func NewMembershipWriter(dir string) (*MembershipWriter, error) {
-	w := &MembershipWriter{off: membershipHeader, shared: map[uint64][]sharedBitmap{}, small: map[smallSet]sharedBitmap{}, bitmap: roaring.New()}
+	w := &MembershipWriter{off: membershipHeader, shared: map[uint64][]sharedBitmap{}, small: map[smallSet]bitmapPlace{}, bitmap: roaring.New()}
 	var err error
 	if w.bitmaps, err = tempFile(dir, "bitmaps-*.tmp"); err != nil {
 		return nil, err
@@ -116,23 +130,22 @@ func (w *MembershipWriter) Add(datasets []uint32) error {
 	}
 	w.count++
 	var e [membershipEntry]byte
-	binary.LittleEndian.PutUint64(e[:], at.off)
-	binary.LittleEndian.PutUint32(e[8:], uint32(len(at.data)))
+	binary.LittleEndian.PutUint64(e[:], uint64(at.start))
+	binary.LittleEndian.PutUint32(e[8:], uint32(at.length))
 	_, err := w.indexOut.Write(e[:])
 	return err
 }
 
-func (w *MembershipWriter) store(datasets []uint32) (sharedBitmap, error) {
-	set := smallSet{n: len(datasets)}
-	if set.n <= len(set.of) {
-		copy(set.of[:], datasets)
-		if s, ok := w.small[set]; ok {
-			return s, nil
+func (w *MembershipWriter) store(datasets []uint32) (bitmapPlace, error) {
+	set, small := makeSmallSet(datasets)
+	if small {
+		if at, ok := w.small[set]; ok {
+			return at, nil
 		}
 	}
 	for i := 1; i < len(datasets); i++ {
 		if datasets[i] <= datasets[i-1] {
-			return sharedBitmap{}, fmt.Errorf("domain %d: dataset %d after %d", w.count, datasets[i], datasets[i-1])
+			return bitmapPlace{}, fmt.Errorf("domain %d: dataset %d after %d", w.count, datasets[i], datasets[i-1])
 		}
 	}
 	b := w.bitmap
@@ -141,27 +154,27 @@ func (w *MembershipWriter) store(datasets []uint32) (sharedBitmap, error) {
 	b.RunOptimize()
 	w.buf.Reset()
 	if _, err := b.WriteTo(&w.buf); err != nil {
-		return sharedBitmap{}, err
+		return bitmapPlace{}, err
 	}
 	data := w.buf.Bytes()
 	hash := xxhash.Sum64(data)
 	for _, s := range w.shared[hash] {
 		if bytes.Equal(s.data, data) {
-			return s, nil
+			return bitmapPlace{int64(s.off), int64(len(data))}, nil
 		}
 	}
-	s := sharedBitmap{w.off, bytes.Clone(data)}
+	at := bitmapPlace{int64(w.off), int64(len(data))}
 	if w.sharedCount < maxSharedBitmaps && w.sharedLen+len(data) <= maxSharedBytes {
-		w.shared[hash] = append(w.shared[hash], s)
-		if set.n <= len(set.of) {
-			w.small[set] = s
+		w.shared[hash] = append(w.shared[hash], sharedBitmap{w.off, bytes.Clone(data)})
+		if small {
+			w.small[set] = at
 		}
 		w.sharedCount++
 		w.sharedLen += len(data)
 	}
 	w.off += uint64(len(data))
 	_, err := w.bitmapsOut.Write(data)
-	return s, err
+	return at, err
 }
 
 // Write writes the file to out.

@@ -261,19 +261,30 @@ func (b *block) appendEntries(r *PostingsRun) {
 
 // SetReader reads many sets of datasets; equal ones, which are stored once, are decoded once. It is for one goroutine.
 type SetReader struct {
-	s    *Segment
-	sets map[bitmapPlace][]uint32
-	ints int
+	s     *Segment
+	slots []setSlot // by place of the bitmap
+	ints  []uint32  // of the sets
 }
 
-type bitmapPlace struct{ start, length int64 }
+// setSlot is a set that was decoded.
+type setSlot struct {
+	bitmapPlace
+	from, to uint32 // in ints
+}
 
-// maxSetInts bounds what a SetReader keeps: some 16 MiB.
-const maxSetInts = 1 << 22
+const (
+	// maxSetSlots and maxSetInts bound what a SetReader keeps: 24 MiB and 16 MiB.
+	maxSetSlots = 1 << 20
+	maxSetInts  = 1 << 22
+
+	// setSpacing is about the least that a bitmap takes in Roaring's portable form (15 or 18 bytes): hardly any two share a slot,
+	// unless they are more than there are slots. One that does is decoded again.
+	setSpacing = 16
+)
 
 // NewSetReader reads the sets of s.
 func (s *Segment) NewSetReader() *SetReader {
-	return &SetReader{s: s, sets: map[bitmapPlace][]uint32{}}
+	return &SetReader{s: s, slots: make([]setSlot, min(s.member.index/setSpacing+1, maxSetSlots))}
 }
 
 // Datasets returns the set of the domain with that ordinal, ascending. It must not be changed.
@@ -286,19 +297,26 @@ func (r *SetReader) Datasets(ordinal uint32) (set []uint32, err error) {
 	if err != nil {
 		return nil, err
 	}
-	at := bitmapPlace{start, length}
-	if set, ok := r.sets[at]; ok {
-		return set, nil
+	slot := &r.slots[start/setSpacing%int64(len(r.slots))]
+	if place := (bitmapPlace{start, length}); slot.bitmapPlace == place {
+		return r.ints[slot.from:slot.to:slot.to], nil
 	}
 	b, err := r.s.member.bitmap(start, length)
 	if err != nil {
 		return nil, err
 	}
-	set = b.ToArray()
-	if r.ints += len(set) + 8; r.ints > maxSetInts {
-		clear(r.sets)
-		r.ints = len(set) + 8
+	n := b.GetCardinality()
+	if n > maxSetInts/16 {
+		return b.ToArray(), nil
 	}
-	r.sets[at] = set
-	return set, nil
+	if uint64(len(r.ints))+n > maxSetInts {
+		clear(r.slots)
+		r.ints = nil // what was returned stays as it is
+	}
+	from := len(r.ints)
+	for it := b.Iterator(); it.HasNext(); {
+		r.ints = append(r.ints, it.Next())
+	}
+	*slot = setSlot{bitmapPlace{start, length}, uint32(from), uint32(len(r.ints))}
+	return r.ints[from:len(r.ints):len(r.ints)], nil
 }
