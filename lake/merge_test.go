@@ -1,0 +1,180 @@
+package lake
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// keyList is a section of keys.
+type keyList struct {
+	keys [][]byte
+	last []byte
+}
+
+func (s *keyList) next(context.Context) (key []byte, shared int, err error) {
+	if len(s.keys) == 0 {
+		return nil, 0, nil
+	}
+	key = s.keys[0]
+	shared = commonPrefix(s.last, key)
+	// The caller may look at a key up to the next call and no longer.
+	for i := range s.last {
+		s.last[i] = '!'
+	}
+	s.last = bytes.Clone(key)
+	s.keys = s.keys[1:]
+	return s.last, shared, nil
+}
+
+// Two letters make keys that are equal, and beginnings of each other, in any number of sections.
+func TestMergedKeysAreSortedAndSayWhatTheyShare(t *testing.T) {
+	rng := rand.New(rand.NewPCG(31, 1))
+	for round := range 3000 {
+		sections := make([]section, rng.IntN(20))
+		var want [][]byte
+		letters := 1 + rng.IntN(3)
+		for i := range sections {
+			keys := make([][]byte, rng.IntN(12))
+			for j := range keys {
+				keys[j] = make([]byte, 1+rng.IntN(1+rng.IntN(30)))
+				for k := range keys[j] {
+					keys[j][k] = byte(rng.IntN(letters))
+				}
+			}
+			slices.SortFunc(keys, bytes.Compare)
+			want = append(want, keys...)
+			sections[i] = &keyList{keys: keys}
+		}
+		slices.SortFunc(want, bytes.Compare)
+		var last []byte
+		n := 0
+		err := mergeKeys(context.Background(), sections, func(key []byte, shared int) error {
+			if n == len(want) || !bytes.Equal(key, want[n]) || shared != commonPrefix(last, key) {
+				return fmt.Errorf("key %d is %q and shares %d with %q", n, key, shared, last)
+			}
+			last = bytes.Clone(key)
+			n++
+			return nil
+		})
+		if err != nil || n != len(want) {
+			t.Fatalf("round %d: %d keys of %d: %v", round, n, len(want), err)
+		}
+	}
+}
+
+// tangledRows differ in any of their fields, mostly late ones, and agree in long beginnings.
+func tangledRows(seed uint64, n int) []Row {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	text := func(most int, letters ...string) string {
+		var b strings.Builder
+		for range rng.IntN(most + 1) {
+			b.WriteString(letters[rng.IntN(len(letters))])
+		}
+		return b.String()
+	}
+	rows := make([]Row, n)
+	for i := range rows {
+		r := &rows[i]
+		if i > 0 && rng.IntN(4) > 0 {
+			*r = rows[rng.IntN(i)]
+		} else {
+			r.Domain, r.Port = text(2, "a", "b", "\u00e9"), -1
+			r.Host, r.Scheme = r.Domain, "http"
+		}
+		switch rng.IntN(9) {
+		case 0:
+			r.Host = text(2, "a", "www.", "\u00e9") + r.Domain
+		case 1, 2:
+			r.PathQuery += text(3, "/", "a", "\u00e9", "\u00e8", "\U0010ffff", strings.Repeat("x", 100))
+		case 3:
+			r.Scheme = []string{"http", "https", ""}[rng.IntN(3)]
+		case 4:
+			r.Port = []int32{-1, 0, 1, 256, 65535}[rng.IntN(5)]
+		case 5:
+			r.HasTS = rng.IntN(3) > 0
+			if r.TS = 0; r.HasTS {
+				r.TS = []int64{0, -1, 1, -1 << 63, 1<<63 - 1}[rng.IntN(5)]
+			}
+		case 6:
+			r.HasSize = rng.IntN(3) > 0
+			if r.Size = 0; r.HasSize {
+				r.Size = []int64{0, -1, 1, -1 << 63, 1<<63 - 1}[rng.IntN(5)]
+			}
+		case 7:
+			r.Extras = text(2, "{", "\u00e9", "}")
+		case 8:
+			r.RawURL = text(3, "\x00", "a", "\u00e9", r.RawURL)
+		}
+	}
+	return rows
+}
+
+// From rows in any order to what a reader of pages sees, through runs or straight from memory.
+func TestRowsReachPartsUnharmed(t *testing.T) {
+	ctx := context.Background()
+	for seed := range uint64(60) {
+		rows := tangledRows(seed, 1+int(seed)*20)
+		lim := PartLimits{PageRows: 1 + int(seed%7)*5, PageColumnBytes: 500, RowGroupBytes: 20_000, PartBytes: 60_000}
+		var keys []string
+		for _, budget := range []int64{300, 10_000, 1 << 30} {
+			store := blob.NewMemory()
+			buffer := NewRowBuffer(budget)
+			var runs []Run
+			for i := range rows {
+				if _, _, err := buffer.Add(&rows[i]); err != nil {
+					t.Fatal(err)
+				}
+				if buffer.Full() {
+					run, err := buffer.WriteRun(ctx, store, fmt.Sprintf("runs/%d", len(runs)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					runs = append(runs, run)
+				}
+			}
+			w := NewPartWriter(ctx, store, testOptions(t, lim))
+			var err error
+			if len(runs) == 0 {
+				err = buffer.Merge(ctx, 0, 255, w.Append)
+			} else {
+				var run Run
+				if run, err = buffer.WriteRun(ctx, store, "runs/last"); err == nil {
+					spill := func(pass, n int) string { return fmt.Sprintf("spill/%d-%d", pass, n) }
+					err = MergeRuns(ctx, store, append(runs, run), 0, 255, spill, w.Append)
+				}
+			}
+			if err != nil {
+				t.Fatalf("seed %d, budget %d: %v", seed, budget, err)
+			}
+			buffer.Release()
+			parts, err := w.Finish()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []fileRow
+			var names []string
+			for _, p := range parts {
+				got = append(got, readRange(t, store, p, 0, p.Part.Rows)...)
+				names = append(names, p.Part.Key)
+			}
+			if diff := cmp.Diff(wantFileRows(sortedRows(slices.Clone(rows))), got); diff != "" {
+				t.Fatalf("seed %d, budget %d (-want +got):\n%s", seed, budget, diff)
+			}
+			if keys == nil {
+				keys = names
+			}
+			if !slices.Equal(keys, names) {
+				t.Fatalf("seed %d, budget %d: parts %q, want %q", seed, budget, names, keys)
+			}
+		}
+	}
+}
