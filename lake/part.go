@@ -218,12 +218,14 @@ func (w *PartWriter) Append(key *Key) error {
 		return w.err
 	}
 	if err := w.add(key); err != nil {
-		return w.fail(fmt.Errorf("write part of domain %q: %w", key.text(keyDomain), err))
+		return w.fail(err)
 	}
 	return nil
 }
 
+// fail gives up. What it returns names no row's text: URLs can be secrets.
 func (w *PartWriter) fail(err error) error {
+	err = fmt.Errorf("write parts of batch %s of dataset %d, domain_prefix %s: %w", w.opt.Batch, w.opt.Dataset, w.opt.Prefix, err)
 	w.err = err
 	w.dropPart()
 	return err
@@ -248,7 +250,7 @@ func (w *PartWriter) add(k *Key) error {
 	if changed == keyDomain {
 		w.domainID = urlnorm.DomainID(view(domain))
 		if w.domainID>>w.shift != w.want {
-			return fmt.Errorf("domain_id %s in partition %s", urlnorm.FormatID(w.domainID), w.opt.Prefix)
+			return fmt.Errorf("record %d has domain_id %s", k.rows, urlnorm.FormatID(w.domainID))
 		}
 		valid = cols[ColDomain].text.add(domain, unknown)
 	} else {
@@ -298,7 +300,7 @@ func (w *PartWriter) add(k *Key) error {
 		}
 	}
 	if !valid {
-		return errUTF8
+		return fmt.Errorf("record %d: %w", k.rows, errUTF8)
 	}
 	w.rows++
 	if w.rows >= w.lim.PageRows || cols[ColPathQuery].text.plain >= w.lim.PageBytes ||
@@ -345,6 +347,13 @@ func (w *PartWriter) endPage() error {
 		if err := w.endPart(); err != nil {
 			return err
 		}
+	}
+	if w.group.rows == 0 && len(w.part.groups) == 1 {
+		free, err := w.part.spool.toFile(w.opt.TempDir)
+		if err != nil {
+			return err
+		}
+		w.recycle(free)
 	}
 	enc := pageEncoders.Get().(*zstd.Encoder)
 	defer pageEncoders.Put(enc)
@@ -572,18 +581,11 @@ func (w *PartWriter) endGroup() error {
 	}
 	f := &w.part
 	g := len(f.groups)
-	switch g {
-	case 0:
+	if g == 0 {
 		f.spool = newSpool()
 		if err := w.write([]byte(parquetMagic)); err != nil {
 			return err
 		}
-	case 1:
-		free, err := f.spool.toFile(w.opt.TempDir)
-		if err != nil {
-			return err
-		}
-		w.recycle(free)
 	}
 	pages := w.cols[0].pages
 	firstBlock := len(f.blocks)
@@ -827,7 +829,7 @@ func (w *PartWriter) Finish() ([]WrittenPart, error) {
 		err = w.endPart()
 	}
 	if err != nil {
-		return nil, w.fail(fmt.Errorf("write part: %w", err))
+		return nil, w.fail(err)
 	}
 	return w.parts, nil
 }

@@ -48,8 +48,8 @@ func writeBlocks(w io.Writer, blocks [][]byte) error {
 	return nil
 }
 
-// toFile moves what is there to a file in dir. It has no name from the start on, so nothing is left of it however
-// the process ends.
+// toFile moves what is there to a file in dir. Its name is gone before there is a byte in it, so that no data is left
+// however the process ends.
 func (s *spool) toFile(dir string) (free [][]byte, err error) {
 	file, err := os.CreateTemp(dir, "urlake-part-*")
 	if err != nil {
