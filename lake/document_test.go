@@ -156,7 +156,6 @@ func TestRunIsAsItsPageShows(t *testing.T) {
 			for range num("%d partitions") {
 				line(1, "partition %02x", b[0])
 				num("  %d rows")
-				num("  %d bytes of keys")
 				num("  %d frames")
 			}
 		} else {

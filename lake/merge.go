@@ -10,15 +10,17 @@ import (
 )
 
 const (
-	// maxSections is the largest number of run sections merged at once. Each holds a decoded frame and up to
-	// two reads of compressed ones, so that this many take some 200 MiB.
+	// maxSections is the largest number of run sections merged at once. Each holds a decoded frame, its key and a
+	// read, of one frame at least, or two where reads are of several frames: this many take some 256 MiB, where no keys are longer
+	// than a frame is meant to be.
 	maxSections = 2048
 
-	// maxSectionRead is how much of a section one read fetches, in compressed bytes: beyond it a request's
+	// maxSectionRead is how much of a section one read fetches, in bytes as stored: beyond it a request's
 	// latency is small beside its transfer.
 	maxSectionRead = 1 << 20
 
-	// sectionReads is the memory for compressed bytes over all sections of a merge, two reads each.
+	// sectionReads is the memory for bytes as stored over all sections of a merge, two reads each, as far as these are of
+	// more than a frame.
 	sectionReads = 128 << 20
 
 	// concurrentReads is how many reads of one merge are under way at once: enough to

@@ -21,14 +21,14 @@ import (
 // partition, and whose last frame says where each partition is:
 //
 //	key frame   uvarint bytes of the lengths | n × {uvarint shared, uvarint length} | n × length bytes
-//	directory   "RUND" u32 ver=2 | uvarint n | n × {u8 partition, uvarint rows, uvarint bytes, uvarint frames}
+//	directory   "RUND" u32 ver=3 | uvarint n | n × {u8 partition, uvarint rows, uvarint frames}
 //
-// bytes is the sum of the keys' lengths. Shared is what a key has in common with the one before in the frame, the longest
+// Shared is what a key has in common with the one before in the frame, the longest
 // possible, so that order is checked by one byte of each key. The directory stands before the tail, so that one read opens a run.
 
 const (
 	runMagic   = "RUND"
-	runVersion = 2
+	runVersion = 3
 
 	// Partitions is the number of partitions rows are sorted into: one for each value of the top byte of the domain_id.
 	Partitions = 256
@@ -57,7 +57,7 @@ type Run struct {
 
 // runPartition is one entry of a run's directory.
 type runPartition struct {
-	rows, bytes int64
+	rows int64
 	// Frames [first, end) hold it.
 	first, end int
 }
@@ -117,7 +117,6 @@ func (w *runWriter) append(partition byte, key []byte, shared int) error {
 	w.open.add(key, shared)
 	p := &w.parts[partition]
 	p.rows++
-	p.bytes += int64(len(key))
 	w.rows++
 	return nil
 }
@@ -159,7 +158,6 @@ func (w *runWriter) finish() (Run, error) {
 		if p.rows > 0 {
 			dir = append(dir, byte(i))
 			dir = codec.AppendUvarint(dir, uint64(p.rows))
-			dir = codec.AppendUvarint(dir, uint64(p.bytes))
 			dir = codec.AppendUvarint(dir, uint64(p.end-p.first))
 		}
 	}
@@ -206,10 +204,10 @@ type RunReader struct {
 
 // OpenRun reads and checks a run's tail and directory, in one read.
 func OpenRun(ctx context.Context, store blob.Store, run Run) (*RunReader, error) {
-	n := run.TailBytes + run.DirectoryBytes
-	if run.TailBytes < 0 || run.DirectoryBytes < 1 || n > run.Bytes {
-		return nil, codec.Corrupt(run.Key, "tail", -1, fmt.Sprintf("at most %d bytes", run.Bytes), n)
+	if run.TailBytes < 0 || run.DirectoryBytes < 1 || run.TailBytes > run.Bytes || run.DirectoryBytes > run.Bytes-run.TailBytes {
+		return nil, codec.Corrupt(run.Key, "tail", -1, fmt.Sprintf("tail and directory in %d bytes", run.Bytes), fmt.Sprintf("%d and %d", run.TailBytes, run.DirectoryBytes))
 	}
+	n := run.TailBytes + run.DirectoryBytes
 	end, err := store.ReadRange(ctx, run.Key, run.Bytes-n, n)
 	if err != nil {
 		return nil, fmt.Errorf("open run: %w", err)
@@ -260,8 +258,7 @@ func (r *RunReader) parseDirectory(dir []byte) (rows int64, err error) {
 		}
 		prev = part
 		p := runPartition{
-			rows:  int64(d.Uint(1 << 40)),
-			bytes: int64(d.Uint(1 << 50)),
+			rows:  int64(d.Uint(maxRows)),
 			first: next,
 		}
 		p.end = next + int(d.Uint(uint64(frames-next)))
@@ -289,11 +286,11 @@ type runSection struct {
 	left      int64 // rows not yet returned
 
 	want, end int   // frames [want, end) are not yet asked for
-	readBytes int64 // compressed bytes of one read, unless a frame is larger
+	readBytes int64 // bytes as stored of one read, unless a frame is larger
 	slots     chan struct{}
 	fetched   chan fetch // the read under way, nil if none
 
-	raw     []byte // compressed bytes of frames [lo, hi)
+	raw     []byte // frames [lo, hi) as stored
 	lo, hi  int
 	lengths []byte // not yet used, of the open frame
 	text    []byte // the same
@@ -421,7 +418,9 @@ func (s *runSection) nextFrame(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	s.raw = s.raw[n:]
-	s.lo++
+	if s.lo++; s.lo == s.hi {
+		s.raw = nil // what is empty would keep the read in memory
+	}
 	size, at := binary.Uvarint(frame)
 	if at <= 0 || size == 0 || size > uint64(len(frame)-at) {
 		return false, s.bad(fmt.Sprintf("1 to %d bytes of lengths", len(frame)), size)
@@ -471,9 +470,9 @@ const (
 	bufferSlab  = 4 << 20
 	bufferChunk = bufferSlab / Partitions
 	bufferRow   = bufferChunk / 8
-	// rowOverhead is what a row takes beside its key: its length and partition, and its rowRef,
-	// twice since a slice that grows is copied.
-	rowOverhead = 4 + 1 + 2*16
+	// rowOverhead is what a row takes beside its key: its length, and its rowRef, twice since a slice that grows
+	// is copied.
+	rowOverhead = 4 + 2*16
 )
 
 // NewRowBuffer makes a buffer of about budget bytes.

@@ -364,9 +364,8 @@ func runOf(tb testing.TB, store blob.Store, keys, directory []byte, rows int64) 
 
 // directory describes one partition.
 func directory(rows, frames uint64) []byte {
-	b := append(codec.AppendMagic(nil, "RUND", 2), 1, 7)
+	b := append(codec.AppendMagic(nil, "RUND", 3), 1, 7)
 	b = codec.AppendUvarint(b, rows)
-	b = codec.AppendUvarint(b, 100)
 	return codec.AppendUvarint(b, frames)
 }
 
@@ -420,11 +419,11 @@ func TestRunOfBadKeysIsCorrupt(t *testing.T) {
 		"more frames than there":   {frame(record(0, a)), directory(1, 2), 1, false},
 		"fewer frames than there":  {frame(record(0, a)), directory(1, 0), 1, false},
 		"another number of rows":   {frame(record(0, a)), directory(1, 1), 2, false},
-		"another magic":            {frame(record(0, a)), []byte("RUNE\x02\x00\x00\x00\x00"), 1, false},
-		"a directory of nothing":   {frame(record(0, a)), codec.AppendMagic(nil, "RUND", 2), 1, false},
+		"another magic":            {frame(record(0, a)), []byte("RUNE\x03\x00\x00\x00\x00"), 1, false},
+		"a directory of nothing":   {frame(record(0, a)), codec.AppendMagic(nil, "RUND", 3), 1, false},
 		"a directory with a rest":  {frame(record(0, a)), append(directory(1, 1), 0), 1, false},
-		"partitions out of order":  {frame(record(0, a)), append(codec.AppendMagic(nil, "RUND", 2), 2, 7, 1, 1, 1, 7, 1, 1, 0), 2, false},
-		"more partitions than are": {frame(record(0, a)), append(codec.AppendMagic(nil, "RUND", 2), 0xff, 0x7f), 1, false},
+		"partitions out of order":  {frame(record(0, a)), append(codec.AppendMagic(nil, "RUND", 3), 2, 7, 1, 1, 7, 1, 0), 2, false},
+		"more partitions than are": {frame(record(0, a)), append(codec.AppendMagic(nil, "RUND", 3), 0xff, 0x7f), 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := blob.NewMemory()
@@ -438,7 +437,7 @@ func TestRunOfBadKeysIsCorrupt(t *testing.T) {
 
 // FuzzRun gives the decoder frames that pass every checksum.
 func FuzzRun(f *testing.F) {
-	f.Add([]byte("\x02\x00\x05a\x00b\x00c"), codec.AppendMagic(nil, "RUND", 2))
+	f.Add([]byte("\x02\x00\x05a\x00b\x00c"), codec.AppendMagic(nil, "RUND", 3))
 	m := newRowMaker(7)
 	row := m.row()
 	text := string(row.AppendKey(nil))
