@@ -43,9 +43,6 @@ const (
 	maxRowGroups = math.MaxInt16
 	maxFileBytes = 1 << 40
 
-	// maxPageHeader is more than a data page header without statistics can take.
-	maxPageHeader = 128
-
 	// minPageBytes is less than any page header takes.
 	minPageBytes = 8
 )
@@ -430,6 +427,9 @@ func readPageHeader(raw []byte, col Column, rows int, part string, section strin
 				case 7:
 					if h.zstd = g.kind == thriftTrue; !h.zstd && g.kind != thriftFalse {
 						r.Fail("a boolean", fmt.Sprintf("type %d", g.kind))
+					}
+					if h.zstd && columnDefs[col].codec != format.Zstd { // other readers go by the column
+						r.Fail("a page that is not compressed", "one that is")
 					}
 				default:
 					r.Fail("a field of a data page header", g.id)
@@ -908,7 +908,7 @@ func decodeRowGroup(r thriftReader) (chunks [NumColumns]chunkMeta, rows int64) {
 	return chunks, rows
 }
 
-func decodeChunk(r thriftReader, codec format.CompressionCodec, m *chunkMeta) {
+func decodeChunk(r thriftReader, compression format.CompressionCodec, m *chunkMeta) {
 	r.structure(func(f thriftField) {
 		switch f.id {
 		case 3:
@@ -918,7 +918,7 @@ func decodeChunk(r thriftReader, codec format.CompressionCodec, m *chunkMeta) {
 			r.structure(func(f thriftField) {
 				switch f.id {
 				case 4:
-					r.int(f, thriftI32, int64(codec), int64(codec))
+					r.int(f, thriftI32, int64(compression), int64(compression))
 				case 5:
 					m.groupRows = r.int(f, thriftI64, 1, maxRows)
 				case 7:
