@@ -191,6 +191,16 @@ func NewPartWriter(ctx context.Context, store blob.Store, opt PartOptions) *Part
 	return w
 }
 
+// MaxPlainBytes bounds what rows, whose keys take keyBytes, hold as a part before compression: where it is within RowGroupBytes they
+// are one row group, which needs no temporary file.
+func MaxPlainBytes(batch string, rows, keyBytes int64) int64 {
+	// A key has all text and ends five strings with a byte each; its three numbers take a byte at least. Beside the
+	// text a row has seven lengths of 4 bytes, two numbers of 4 and four of 8, and the batch's name. Of
+	// levels there are at most two bytes a column, where a page is one row.
+	const key, row, levels = 5 + 3, 7*4 + 2*4 + 4*8, 5 * 2
+	return keyBytes + rows*(row-key+levels+int64(len(batch)))
+}
+
 func (w *PartWriter) start() error {
 	if w.opt.Dataset == 0 {
 		return errors.New("write part: no dataset id")

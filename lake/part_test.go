@@ -608,6 +608,28 @@ func TestPartKeepsItsLimits(t *testing.T) {
 	}
 }
 
+func TestRowsWithinTheirBoundAreOneRowGroup(t *testing.T) {
+	cases := partCases()
+	for seed := range uint64(20) {
+		cases = append(cases, partCases()[0])
+		c := &cases[len(cases)-1]
+		c.name, c.rows = fmt.Sprintf("tangled %d", seed), sortedRows(tangledRows(seed, 100))
+	}
+	for _, tc := range cases {
+		for _, pageRows := range []int{1, 2, 100, PageRows} {
+			var keys int64
+			for _, r := range tc.rows {
+				keys += int64(len(r.AppendKey(nil)))
+			}
+			bound := MaxPlainBytes(testBatch, int64(len(tc.rows)), keys)
+			_, parts := writeParts(t, tc.rows, testOptions(t, PartLimits{PageRows: pageRows, RowGroupBytes: bound, PartBytes: bound}))
+			if len(parts) != 1 || parts[0].Part.RowGroups != 1 {
+				t.Errorf("%s, pages of %d rows: %d parts, the first of %d row groups", tc.name, pageRows, len(parts), parts[0].Part.RowGroups)
+			}
+		}
+	}
+}
+
 func TestLargeExtrasEndPages(t *testing.T) {
 	rows := sameSite(100)
 	for i := range rows {

@@ -1375,6 +1375,38 @@ func TestSmallBatchIsMergedAtOnce(t *testing.T) {
 	}
 }
 
+// Rows of few letters are a part of several row groups long before their keys are many bytes. Such a batch goes through
+// staging: a part of one row group is all that Normalize has room for.
+func TestNormalizeNeedsNoLocalDisk(t *testing.T) {
+	ctx := context.Background()
+	var text strings.Builder
+	const rows = 1_600_000
+	for i := range rows {
+		fmt.Fprintf(&text, "http://a%d.de/\n", i)
+	}
+	dir := folder(t, map[string]string{"short.txt": text.String()})
+	store := blob.NewMemory()
+	spec := ingest.Spec{Dataset: "short", Batch: "a-name-that-every-row-holds", Inputs: []string{dir}}
+	if _, err := ingest.MakePlan(ctx, store, "run", spec); err != nil {
+		t.Fatal(err)
+	}
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", filepath.Join(temp, "absent"))
+	if split, err := ingest.Normalize(ctx, store, "run", 0, nil); err != nil || split.Kept != rows {
+		t.Fatalf("%+v, %v", split, err)
+	}
+	if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.Merge(ctx, store, "run", 0, temp, nil); err != nil {
+		t.Fatal(err)
+	}
+	merged, err := ingest.ReadMerged(ctx, store, "run", 0)
+	if err != nil || merged.Rows != rows || len(merged.Parts) != 1 || merged.Parts[0].Part.RowGroups < 2 {
+		t.Errorf("%+v, %v", merged.Parts[0].Part, err)
+	}
+}
+
 func TestCancelledStepStops(t *testing.T) {
 	store := blob.NewMemory()
 	dir, _ := madeUp(t, 30_000)

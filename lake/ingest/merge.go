@@ -80,7 +80,7 @@ func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) 
 	m := mergePlan{Format: stagingFormat, MergeSummary: MergeSummary{Rejected: map[string]int64{}}}
 	var parts [lake.Partitions]partition
 	var first []Reject
-	for _, s := range splits {
+	for i, s := range splits {
 		m.Records += s.Records
 		m.Kept += s.Kept
 		for reason, n := range s.Rejected {
@@ -90,7 +90,7 @@ func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) 
 		first = append(first, s.First[:min(len(s.First), firstRejects-len(first))]...)
 		for _, q := range s.Partitions {
 			if q.Partition < 0 || q.Partition >= lake.Partitions {
-				return mergePlan{}, codec.Corrupt(p.Run, "split", -1, "a partition", q.Partition)
+				return mergePlan{}, codec.Corrupt(splitKey(p.Run, i), "partitions", -1, "a partition", q.Partition)
 			}
 			parts[q.Partition].Rows += q.Rows
 			parts[q.Partition].KeyBytes += q.KeyBytes

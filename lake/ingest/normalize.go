@@ -344,7 +344,7 @@ func (n *normalizer) finish() error {
 	}
 	switch {
 	case n.rows.Len() == 0:
-	case n.plan.Count == 1 && len(n.out.Sorted) == 0 && keys < n.lim.anyPrefix:
+	case n.plan.Count == 1 && len(n.out.Sorted) == 0 && keys < n.lim.anyPrefix && lake.MaxPlainBytes(n.plan.Batch, int64(n.rows.Len()), keys) <= lake.RowGroupBytes:
 		if err := n.merge(); err != nil {
 			return err
 		}
