@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// maxSections is the largest number of run sections merged at once. Each holds a decoded frame, its key and a
-	// read, of one frame at least, or two where reads are of several frames: this many take some 256 MiB, where no keys are longer
-	// than a frame is meant to be.
-	maxSections = 2048
+	// maxSections is the largest number of run sections merged at once. Each holds a decoded frame and a read of one
+	// frame or more: this many take some 150 MiB, and the directories of as many runs some 60, where keys are not longer than
+	// frames are meant to be.
+	maxSections = 1024
 
 	// maxSectionRead is how much of a section one read fetches, in bytes as stored: beyond it a request's
 	// latency is small beside its transfer.
 	maxSectionRead = 1 << 20
 
-	// sectionReads is the memory for bytes as stored over all sections of a merge, two reads each, as far as these are of
-	// more than a frame.
+	// sectionReads is the memory for bytes as stored over all sections of a merge, two reads each. It is enough for reads of
+	// a frame in maxSections.
 	sectionReads = 128 << 20
 
 	// concurrentReads is how many reads of one merge are under way at once: enough to
