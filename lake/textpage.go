@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // Text columns are written as DELTA_BYTE_ARRAY (Apache Parquet, Encodings.md): the lengths of the prefixes that each value
@@ -238,16 +240,11 @@ const rawLengths = 8
 // are compressed as if they stood alone. A block without sequences leaves a decoder's history of
 // offsets as it is, and no match goes back beyond the suffixes.
 func appendTextFrame(enc *zstd.Encoder, dst, lengths, suffixes []byte) []byte {
-	if len(suffixes) < rawLengths*len(lengths) || len(lengths) > maxRawBlock {
+	if len(suffixes) < rawLengths*len(lengths) || len(lengths) > codec.MaxRawBlock {
 		return enc.EncodeAll(slices.Concat(lengths, suffixes), dst)
 	}
 	from := len(dst)
-	dst = append(dst, zstdMagic...)
-	dst = append(dst, zstdSingleSegment)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(lengths)+len(suffixes)))
-	head := uint32(len(lengths)) << 3 // a raw block that is not the last
-	dst = append(dst, byte(head), byte(head>>8), byte(head>>16))
-	dst = append(dst, lengths...)
+	dst = codec.AppendRawBlock(codec.AppendZstdHeader(dst, len(lengths)+len(suffixes)), lengths, false)
 	start := len(dst)
 	dst = enc.EncodeAll(suffixes, dst)
 	var h zstd.Header
@@ -256,11 +253,3 @@ func appendTextFrame(enc *zstd.Encoder, dst, lengths, suffixes []byte) []byte {
 	}
 	return append(dst[:start], dst[start+h.HeaderSize:]...)
 }
-
-const (
-	zstdMagic = "\x28\xb5\x2f\xfd"
-	// zstdSingleSegment is a frame header's descriptor: a content size of four bytes and no window.
-	zstdSingleSegment = 2<<6 | 1<<5
-	// maxRawBlock is the most a block may hold.
-	maxRawBlock = 128 << 10
-)

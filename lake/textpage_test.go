@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 	"unicode/utf8"
@@ -12,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go/encoding/delta"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // Packed lengths are what parquet-go reads, and what it writes is read.
@@ -120,8 +125,9 @@ func TestTextFrameIsOneZstdFrame(t *testing.T) {
 	}
 	defer dec.Close()
 	rng := rand.New(rand.NewPCG(22, 1))
-	for _, lengths := range []int{0, 1, 100, 5000, maxRawBlock, maxRawBlock + 1} {
-		for _, suffixes := range []int{0, 1, rawLengths - 1, rawLengths, 4000, 70_000, 300_000, rawLengths * maxRawBlock} {
+	var all, want []byte
+	for _, lengths := range []int{0, 1, 100, 5000, codec.MaxRawBlock, codec.MaxRawBlock + 1} {
+		for _, suffixes := range []int{0, 1, rawLengths - 1, rawLengths, 4000, 70_000, 300_000, rawLengths * codec.MaxRawBlock} {
 			for _, letters := range []int{1, 3, 26, 256} {
 				a, b := make([]byte, lengths), make([]byte, suffixes)
 				for i := range a {
@@ -148,8 +154,20 @@ func TestTextFrameIsOneZstdFrame(t *testing.T) {
 				if !bytes.HasPrefix(frame, []byte("before")) {
 					t.Fatal("what was there is gone")
 				}
+				all, want = append(all, frame[len("before"):]...), append(want, got...)
 			}
 		}
+	}
+	program, err := exec.LookPath("zstd")
+	if err != nil {
+		return // the programs of other readers need not be here
+	}
+	path := filepath.Join(t.TempDir(), "pages.zst")
+	if err := os.WriteFile(path, all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(program, "-dc", path).Output(); err != nil || !bytes.Equal(out, want) {
+		t.Errorf("%s -dc reads something else: %v", program, err)
 	}
 }
 

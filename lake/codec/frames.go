@@ -174,26 +174,37 @@ func packFrame(level zstd.EncoderLevel, data, out []byte) []byte {
 	return out
 }
 
-// appendStored appends data as one zstd frame of raw blocks (RFC 8878, 3.1.1).
+// appendStored appends data as one zstd frame of raw blocks.
 func appendStored(out, data []byte) []byte {
+	out = AppendZstdHeader(out, len(data))
+	for len(data) > MaxRawBlock {
+		out = AppendRawBlock(out, data[:MaxRawBlock], false)
+		data = data[MaxRawBlock:]
+	}
+	return AppendRawBlock(out, data, true)
+}
+
+// MaxRawBlock is the most that a block of a zstd frame may hold.
+const MaxRawBlock = 128 << 10
+
+// AppendZstdHeader appends the header of a zstd frame of size bytes without window, dictionary and checksum (RFC 8878,
+// 3.1.1.1). Blocks have to follow.
+func AppendZstdHeader(b []byte, size int) []byte {
 	const (
 		magic         = 0xFD2FB528
 		singleSegment = 2<<6 | 1<<5 // a content size of four bytes and no window
-		maxBlock      = 128 << 10
 	)
-	out = append(AppendU32(out, magic), singleSegment)
-	out = AppendU32(out, uint32(len(data)))
-	for last := false; !last; {
-		n := min(len(data), maxBlock)
-		head := uint32(n) << 3
-		if last = n == len(data); last {
-			head |= 1
-		}
-		out = append(out, byte(head), byte(head>>8), byte(head>>16))
-		out = append(out, data[:n]...)
-		data = data[n:]
+	return AppendU32(append(AppendU32(b, magic), singleSegment), uint32(size))
+}
+
+// AppendRawBlock appends a block of a zstd frame that is not compressed (RFC 8878, 3.1.1.2): data, at most MaxRawBlock bytes.
+func AppendRawBlock(b, data []byte, last bool) []byte {
+	head := uint32(len(data)) << 3
+	if last {
+		head |= 1
 	}
-	return out
+	b = append(b, byte(head), byte(head>>8), byte(head>>16))
+	return append(b, data...)
 }
 
 // append writes a compressed frame and notes its place.
