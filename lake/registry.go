@@ -1,11 +1,15 @@
 package lake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/urlake/urlake/lake/blob"
@@ -87,6 +91,8 @@ func Registry(ctx context.Context, store blob.Store) ([]Dataset, error) {
 // RegisterDataset returns the dataset with d's name and gives it the next id if it is new. D's ID is not looked at. What
 // d says about a known dataset replaces what is there; what it leaves empty stays. The first
 // dataset fixes the lake's rules; later ones are refused with a *RulesError where the program's are others.
+//
+// A registry that is missing although the lake has batches or versions is a *codec.CorruptError: ids would be given again.
 //
 // It may be repeated and run at once any number of times. A reply that was lost does no harm: the document is read again.
 func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset, error) {
@@ -172,7 +178,8 @@ type entry struct {
 const keepSuperseded = 1000
 
 // RegisterIngest puts an ingest in the order of its dataset's: of two runs of one batch the one registered
-// later wins, whichever finishes first. It is idempotent by run and batch.
+// later wins, whichever finishes first. It is idempotent by run and batch. A registry that is missing although the dataset has
+// batches is a *codec.CorruptError.
 func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run string) (seq int64, err error) {
 	if err := CheckBatchName(batch); err != nil {
 		return 0, err
@@ -306,6 +313,131 @@ func read[T interface{ format() int }](ctx context.Context, store blob.Store, ke
 	return doc, info.ETag, nil
 }
 
+// manifestKey is the manifest's, whose package imports this one.
+const manifestKey = "index/manifest.json"
+
+// witnesses are beginnings of keys that nothing is stored under before the registry document key is.
+func witnesses(key string) []string {
+	if id, ok := strings.CutPrefix(key, strings.TrimSuffix(BatchRegistryKey(0), "0.json")); ok {
+		return []string{"batches/dataset_id=" + strings.TrimSuffix(id, ".json") + "/"}
+	}
+	return []string{manifestKey, "registry/batches/", "batches/"}
+}
+
+// CheckPresent returns a *codec.CorruptError if a registry document, the one at RegistryKey or at a dataset's BatchRegistryKey, is missing and
+// the lake holds what is only written after it. An absent one is in order in a lake or a dataset that is new.
+func CheckPresent(ctx context.Context, store blob.Store, key string) error {
+	witness := ""
+	for _, prefix := range witnesses(key) {
+		for info, err := range store.List(ctx, prefix) {
+			if err != nil {
+				return err
+			}
+			witness = info.Key
+			break
+		}
+		if witness != "" {
+			break
+		}
+	}
+	if witness == "" {
+		return nil
+	}
+	// It may have been written since it was looked for, and the witness after it.
+	if _, err := store.Stat(ctx, key); !errors.Is(err, blob.ErrNotExist) {
+		return err
+	}
+	return codec.Corrupt(key, "object", -1, "one that exists, since "+witness+" does", `none; "starter publish --rebuild" restores it from the current version`)
+}
+
+// readNew is what an update goes by that has found no document: none where the lake or the dataset is new.
+func readNew[T interface{ format() int }](ctx context.Context, store blob.Store, key string) (doc T, etag string, err error) {
+	if err := CheckPresent(ctx, store, key); err != nil {
+		return doc, "", err
+	}
+	return read[T](ctx, store, key)
+}
+
+// RestoreRegistry writes the registry anew from the datasets that a version holds, if it is lost: missing from a lake that is not new, or not what
+// was sealed. Ids that the lake's objects name and datasets does not are not given again; nameless are those. Restored is false where there
+// was nothing to do.
+func RestoreRegistry(ctx context.Context, store blob.Store, rules Rules, datasets []Dataset) (restored bool, nameless []uint32, err error) {
+	cond, lost, err := isLost[registry](ctx, store, RegistryKey)
+	if err != nil || !lost {
+		return false, nil, err
+	}
+	r := registry{Format: RegistryFormat, Rules: rules, NextID: 1, Datasets: slices.Clone(datasets)}
+	slices.SortFunc(r.Datasets, func(a, b Dataset) int { return cmp.Compare(a.ID, b.ID) })
+	used := map[uint32]bool{}
+	for _, prefix := range []string{"registry/batches/", "batches/", "urls/"} {
+		for info, err := range store.List(ctx, prefix) {
+			if err != nil {
+				return false, nil, err
+			}
+			var id uint32
+			if n, _ := fmt.Sscanf(strings.TrimPrefix(info.Key, prefix), "dataset_id=%d", &id); n == 1 {
+				used[id] = true
+			}
+		}
+	}
+	for _, d := range r.Datasets {
+		delete(used, d.ID)
+		r.NextID = max(r.NextID, d.ID+1)
+	}
+	nameless = slices.Sorted(maps.Keys(used))
+	if n := len(nameless); n > 0 {
+		r.NextID = max(r.NextID, nameless[n-1]+1)
+	}
+	data, err := codec.Seal(r)
+	if err != nil {
+		return false, nil, err
+	}
+	_, err = store.Put(ctx, RegistryKey, data, cond)
+	return err == nil, nameless, err
+}
+
+// RestoreBatchRegistry writes the batch registry of a dataset anew, if it is lost, from the digests of the batches that a version holds, by
+// name. Other batches of the dataset have to be ingested again, and a run that is under way fails.
+func RestoreBatchRegistry(ctx context.Context, store blob.Store, dataset uint32, batches map[string]string) (restored bool, err error) {
+	key := BatchRegistryKey(dataset)
+	cond, lost, err := isLost[batchRegistry](ctx, store, key)
+	if err != nil || !lost {
+		return false, err
+	}
+	r := batchRegistry{Format: RegistryFormat, DatasetID: dataset, NextSeq: 1, Ingests: []entry{}}
+	for _, name := range slices.Sorted(maps.Keys(batches)) {
+		r.Ingests = append(r.Ingests, entry{Seq: r.NextSeq, Batch: name, Run: "restored", Digest: batches[name]})
+		r.NextSeq++
+	}
+	data, err := codec.Seal(r)
+	if err != nil {
+		return false, err
+	}
+	_, err = store.Put(ctx, key, data, cond)
+	return err == nil, err
+}
+
+// isLost tells whether a registry document has to be restored, and the condition under which it may be replaced. One of another
+// format is another program's, and stays.
+func isLost[T interface{ format() int }](ctx context.Context, store blob.Store, key string) (blob.Condition, bool, error) {
+	data, info, err := store.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotExist) {
+		err = CheckPresent(ctx, store, key)
+		lost := errors.Is(err, codec.ErrCorrupt)
+		if lost {
+			err = nil
+		}
+		return blob.Condition{IfAbsent: true}, lost, err
+	}
+	if err != nil {
+		return blob.Condition{}, false, err
+	}
+	var doc T
+	var c *codec.CorruptError
+	lost := errors.As(codec.Unseal(data, key, &doc), &c) && c.Section == "seal"
+	return blob.Condition{IfMatch: info.ETag}, lost, nil
+}
+
 const (
 	// updateRounds is how often an update starts again on what others wrote. Each lost round is another's success.
 	updateRounds = 200
@@ -319,6 +451,9 @@ func update[T interface{ format() int }](ctx context.Context, store blob.Store, 
 	var failure error
 	for round := range updateRounds {
 		doc, etag, err := read[T](ctx, store, key)
+		if err == nil && etag == "" {
+			doc, etag, err = readNew[T](ctx, store, key)
+		}
 		if err != nil {
 			return err
 		}

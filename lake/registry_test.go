@@ -385,3 +385,91 @@ func TestLakeOfOtherRulesRefusesDatasets(t *testing.T) {
 		t.Errorf("after the rebuild: %+v, %v", d, err)
 	}
 }
+
+// An id is not given again, and ingests do not start over, when a registry is gone from a lake that holds something.
+func TestLostRegistryIsRefusedAndRestored(t *testing.T) {
+	ctx := context.Background()
+	for _, left := range []string{"index/manifest.json", "registry/batches/dataset_id=7.json", lake.BatchKey(7, "b", "0123"), lake.PostingsKey(7, "b", "0123")} {
+		onStores(t, func(t *testing.T, store blob.Store) {
+			put := func(key string, data []byte) {
+				t.Helper()
+				if _, err := store.Put(ctx, key, data, blob.Condition{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put(lake.StagingPrefix("run")+"plan.json", []byte("x"))
+			if restored, _, err := lake.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || restored {
+				t.Fatalf("a new lake: %v, %v", restored, err)
+			}
+			put(left, []byte("x"))
+			var c *codec.CorruptError
+			if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "new"}); !errors.As(err, &c) || c.File != lake.RegistryKey {
+				t.Fatalf("%s is there: %v", left, err)
+			}
+			known := []lake.Dataset{{ID: 5, Name: "five", Title: "Five"}, {ID: 2, Name: "two"}}
+			restored, nameless, err := lake.RestoreRegistry(ctx, store, lake.CurrentRules(), known)
+			want, next := []uint32{7}, uint32(8)
+			if left == "index/manifest.json" {
+				want, next = nil, 6
+			}
+			if err != nil || !restored || !slices.Equal(nameless, want) {
+				t.Fatalf("restored %v, nameless %v, %v", restored, nameless, err)
+			}
+			if d, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "new"}); err != nil || d.ID != next {
+				t.Errorf("%+v, %v; want id %d", d, err, next)
+			}
+			if d, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "five"}); err != nil || d != known[0] {
+				t.Errorf("%+v, %v", d, err)
+			}
+			if restored, _, err := lake.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || restored {
+				t.Errorf("a sound registry: %v, %v", restored, err)
+			}
+		})
+	}
+	onStores(t, func(t *testing.T, store blob.Store) {
+		key := lake.BatchRegistryKey(1)
+		if _, err := lake.RegisterIngest(ctx, store, 1, "b", "r"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Put(ctx, lake.BatchKey(1, "b", "0123"), []byte("x"), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		lose := map[string]func() error{
+			"missing": func() error { return store.Delete(ctx, key) },
+			"flipped": func() error {
+				data, _, err := store.Get(ctx, key)
+				if err == nil {
+					data[len(data)/2] ^= 1
+					_, err = store.Put(ctx, key, data, blob.Condition{})
+				}
+				return err
+			},
+		}
+		for how, lose := range lose {
+			if err := lose(); err != nil {
+				t.Fatal(err)
+			}
+			var c *codec.CorruptError
+			if _, err := lake.RegisterIngest(ctx, store, 1, "b", "s"); !errors.As(err, &c) || c.File != key {
+				t.Errorf("%s: register: %v", how, err)
+			}
+			if _, err := lake.FinishIngest(ctx, store, 1, "b", "r", "0123"); !errors.As(err, &c) || c.File != key {
+				t.Errorf("%s: finish: %v", how, err)
+			}
+			batches := map[string]string{"b": "0123", "a": "4567"}
+			if restored, err := lake.RestoreBatchRegistry(ctx, store, 1, batches); err != nil || !restored {
+				t.Fatalf("%s: %v, %v", how, restored, err)
+			}
+			if got, err := lake.CurrentBatches(ctx, store, 1); err != nil || cmp.Diff(batches, got) != "" {
+				t.Errorf("%s: %v, %v", how, got, err)
+			}
+			if seq, err := lake.RegisterIngest(ctx, store, 1, "b", "s"); err != nil || seq != 3 {
+				t.Errorf("%s: %d, %v", how, seq, err)
+			}
+		}
+		// Another dataset is new.
+		if _, err := lake.RegisterIngest(ctx, store, 11, "b", "r"); err != nil {
+			t.Error(err)
+		}
+	})
+}
