@@ -53,6 +53,9 @@ type Committed struct {
 // An error leaves the state either as it was or with the commit made; applying the
 // same commit again finds out.
 //
+// Where the manifest is missing and versions are there, the new manifest's generation is higher than any that was lost, so that
+// readers which have seen that go on with this one. It lists the new version alone.
+//
 // A version whose commit lost the race stays behind as an object nothing refers to.
 func (c Commit) Apply(ctx context.Context, store blob.Store) (Committed, error) {
 	if !validCommit(c.ID) {
@@ -151,7 +154,13 @@ func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest) (*Ma
 		next = *old
 		next.Generation++
 		last, parentID = old.Versions[len(old.Versions)-1].ID, parent.ID
+	} else {
+		var err error
+		if last, err = Newest(ctx, store); err != nil {
+			return nil, VersionRef{}, err
+		}
 	}
+	lost := old == nil && last != ""
 	v, err := c.Build(ctx, parent)
 	if err != nil {
 		return nil, VersionRef{}, err
@@ -193,6 +202,11 @@ func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest) (*Ma
 		}
 		ref := VersionRef{ID: v.ID, Object: key, Bytes: int64(len(data)), XXH64: fmt.Sprintf("%016x", xxhash.Sum64(data)), Commit: c.ID}
 		next.CurrentVersion = v.ID
+		if lost {
+			if next.Generation, err = versionTime(v.ID); err != nil {
+				return nil, VersionRef{}, err
+			}
+		}
 		next.Versions = append(next.Versions[:len(next.Versions):len(next.Versions)], ref)
 		return &next, ref, nil
 	}

@@ -251,3 +251,36 @@ func TestStoreThatIgnoresConditionsIsRefused(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+// Readers that have seen a manifest go on with the one that takes its place when it is lost, however often.
+func TestLostManifestIsFollowedByAHigherGeneration(t *testing.T) {
+	store := blob.NewMemory()
+	f := NewFollower(store)
+	var last Committed
+	for n := range 12 {
+		done := apply(t, store, addBatch(n))
+		if n > 0 && (done.Generation <= last.Generation || done.Version.ID <= last.Version.ID) {
+			t.Fatalf("commit %d: %+v after %+v", n, done, last)
+		}
+		last = done
+		m, changed, err := f.Poll(t.Context())
+		if err != nil || !changed || m.Generation != done.Generation {
+			t.Fatalf("commit %d: %+v, changed %v, %v", n, m, changed, err)
+		}
+		if n%4 != 3 {
+			continue
+		}
+		if newest, err := Newest(t.Context(), store); err != nil || newest != done.Version.ID {
+			t.Fatalf("newest is %q, %v", newest, err)
+		}
+		if err := store.Delete(t.Context(), Key); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := f.Poll(t.Context()); !errors.Is(err, ErrGeneration) {
+			t.Fatalf("none: %v", err)
+		}
+	}
+	if newest, err := Newest(t.Context(), blob.NewMemory()); err != nil || newest != "" {
+		t.Errorf("an empty lake: %q, %v", newest, err)
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -49,7 +50,8 @@ var (
 // Manifest is the decoded index/manifest.json.
 type Manifest struct {
 	Format int `json:"format"`
-	// Generation grows by one with every commit.
+	// Generation grows with every commit: by one, but where the manifest was lost in between, to the time in the id of the new
+	// version, in milliseconds since 1970. No manifest before had more, since ids are a millisecond apart at least.
 	Generation uint64 `json:"generation"`
 	// CurrentVersion is the id of the version that a query without version= is answered from.
 	CurrentVersion string `json:"current_version"`
@@ -130,6 +132,21 @@ func (m *Manifest) check() error {
 	}
 	c.that("current_version", current, "one of versions", m.CurrentVersion)
 	return c.err
+}
+
+// Newest returns the id of the newest version that was written, whether or not a manifest lists it, "" for none. Where there are
+// versions and no manifest, that was lost, or the first commit has not come to its end.
+func Newest(ctx context.Context, store blob.Store) (string, error) {
+	newest := ""
+	for info, err := range store.List(ctx, versionRoot) {
+		if err != nil {
+			return "", err
+		}
+		if id := strings.TrimSuffix(strings.TrimPrefix(info.Key, versionRoot), ".json"); ValidVersionID(id) {
+			newest = max(newest, id)
+		}
+	}
+	return newest, nil
 }
 
 // Read fetches the manifest and the ETag to replace it by. A lake without one is ErrNoVersion.

@@ -26,6 +26,7 @@ const (
 	ParquetRoot = "urls/"
 
 	segmentRoot = "index/segments/"
+	versionRoot = "index/versions/"
 	timeLayout  = "20060102T150405.000Z"
 )
 
@@ -149,7 +150,7 @@ func (v *Version) FindBatch(dataset uint32, name string) (*Batch, bool) {
 }
 
 // VersionKey is the object of a version.
-func VersionKey(id string) string { return "index/versions/" + id + ".json" }
+func VersionKey(id string) string { return versionRoot + id + ".json" }
 
 var versionID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}$`)
 
@@ -166,6 +167,15 @@ func NextVersionID(last string, now time.Time, commit string) string {
 		}
 	}
 	return now.Format(timeLayout) + "-" + commit[:8]
+}
+
+// versionTime is the time in a valid version id, in milliseconds since 1970.
+func versionTime(id string) (uint64, error) {
+	t, err := time.Parse(timeLayout, id[:len(timeLayout)])
+	if err != nil {
+		return 0, err
+	}
+	return uint64(max(1, t.UnixMilli())), nil
 }
 
 // DecodeVersion checks and decodes a version read from key.
