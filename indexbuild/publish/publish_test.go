@@ -271,7 +271,10 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 		if err := other.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
 			t.Fatal(err)
 		}
-		testlake.Ingest(t, other, "alpha", "b1", records("a", 10))
+		live, _ := current(t, store).FindBatch(1, "b1")
+		if restored, err := lake.RestoreBatchRegistry(t.Context(), other, 1, map[string]string{"b1": live.Digest}); err != nil || !restored {
+			t.Fatal(restored, err)
+		}
 		testlake.Ingest(t, other, "alpha", "b3", records("d", 2))
 		alone := begin(t, other)
 		copyAll(t, other, store)
