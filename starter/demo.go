@@ -197,12 +197,12 @@ func (d *demo) startTemporal(ctx context.Context, dir string, ui *string) error 
 	}
 	args = append(args, "--port", fmt.Sprint(port))
 	d.address = fmt.Sprintf("127.0.0.1:%d", port)
-	os.Setenv("TEMPORAL_ADDRESS", d.address) // for the worker and for dial
+	os.Setenv("TEMPORAL_ADDRESS", d.address) // for the worker and for connect
 	if err := d.start(dir, "temporal", program, args...); err != nil {
 		return err
 	}
 	return d.wait(ctx, "Temporal", func(ctx context.Context) error {
-		c, err := dial(ctx)
+		c, err := connect(ctx)
 		if err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func (d *demo) startTemporal(ctx context.Context, dir string, ui *string) error 
 
 // ingestAll ingests every folder of the demo's data as one dataset and returns the last version.
 func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirEntry) (string, error) {
-	c, err := dial(ctx)
+	c, err := connect(ctx)
 	if err != nil {
 		return "", err
 	}

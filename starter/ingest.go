@@ -125,7 +125,7 @@ read, kept, merged, rejected and written.`,
 			if err != nil {
 				return err
 			}
-			c, err := dial(cmd.Context())
+			c, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -188,7 +188,7 @@ code is the workflow's: 0 done, 1 failed.`,
 		Example: `  starter watch 'ingest:crawl:2026-11-20@s3://b/lake'`,
 		Args:    cli.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := dial(cmd.Context())
+			c, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -231,7 +231,7 @@ status is 1 if something cannot be mended.`,
 			if err != nil {
 				return err
 			}
-			c, err := dial(cmd.Context())
+			c, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}

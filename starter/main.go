@@ -3,20 +3,20 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/contrib/envconfig"
 	"go.temporal.io/sdk/log"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/lake/blob"
 )
 
@@ -68,18 +68,13 @@ func (g *global) store(ctx context.Context) (blob.Store, string, error) {
 	return s, url, err
 }
 
-// dial connects to Temporal as its standard environment says.
-func dial(ctx context.Context) (client.Client, error) {
-	opts, err := envconfig.LoadDefaultClientOptions()
-	if err != nil {
-		return nil, fmt.Errorf("Temporal's environment: %w", err)
-	}
-	opts.Logger = log.NewStructuredLogger(quiet)
-	c, err := client.DialContext(ctx, opts)
-	if err != nil {
-		return nil, fmt.Errorf("no Temporal at %s (TEMPORAL_ADDRESS): %w", cmp.Or(opts.HostPort, client.DefaultHostPort), err)
-	}
-	return c, nil
+// patience is how long a verb tries to reach Temporal: one that was just started serves in less.
+const patience = 5 * time.Second
+
+// connect connects to Temporal as its standard environment says.
+func connect(ctx context.Context) (client.Client, error) {
+	c, _, err := dial.Temporal(ctx, log.NewStructuredLogger(quiet), patience, nil)
+	return c, err
 }
 
 // printJSON writes v as one indented document.

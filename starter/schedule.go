@@ -45,7 +45,7 @@ where it is paused, triggered, backfilled and deleted; scheduling the same datas
 			if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
 				return cli.Usagef("--time-zone %q is none: want a name such as Europe/Berlin, or UTC", zone)
 			}
-			c, err := dial(cmd.Context())
+			c, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -18,13 +18,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/contrib/envconfig"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/workflows"
@@ -56,8 +55,8 @@ func command() *cobra.Command {
   publish    verifies segments, commits versions
 
 A lake needs at least one worker in each pool; start more of any to go faster. Workers share nothing but the
-lake's store and Temporal. Its address comes from TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and its other standard
-variables; S3's settings from the AWS SDK's (AWS_ENDPOINT_URL_S3, keys, region).
+lake's store and Temporal, which a worker waits for. Its address comes from TEMPORAL_ADDRESS (default: 127.0.0.1:7233),
+TEMPORAL_NAMESPACE and its other standard variables; S3's settings from the AWS SDK's (AWS_ENDPOINT_URL_S3, keys, region).
 
 A normalize step takes up to 640 MiB of memory, a write step 256, an index or publish step 384. As many run at once,
 in all pools of the process together, as --memory-limit allows.`,
@@ -135,14 +134,14 @@ func run(ctx context.Context, o options) error {
 	}
 
 	logger := log.NewStructuredLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	opts, err := envconfig.LoadDefaultClientOptions()
-	if err != nil {
-		return fmt.Errorf("Temporal's environment: %w", err)
+	c, address, err := dial.Temporal(ctx, logger, dial.Forever, func(address string) {
+		fmt.Fprintf(os.Stderr, "worker: waits for Temporal at %s\n", address)
+	})
+	if err != nil && ctx.Err() != nil {
+		return nil // stopped while it waited
 	}
-	opts.Logger = logger
-	c, err := client.DialContext(ctx, opts)
 	if err != nil {
-		return fmt.Errorf("connect to Temporal at %s: %w", cmp.Or(opts.HostPort, client.DefaultHostPort), err)
+		return err
 	}
 	defer c.Close()
 
@@ -184,10 +183,11 @@ func run(ctx context.Context, o options) error {
 	if fresh {
 		fmt.Fprintf(os.Stderr, "worker: there is no lake at %s yet: the first ingest makes it\n", lakeURL)
 	}
-	fmt.Fprintf(os.Stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), cmp.Or(opts.HostPort, client.DefaultHostPort))
+	fmt.Fprintf(os.Stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
 
 	select {
 	case <-ctx.Done():
+		fmt.Fprintln(os.Stderr, "worker: stops: finishing what ends at once, handing back the other steps")
 	case err = <-stopped:
 	}
 	for _, w := range running {

@@ -322,12 +322,6 @@ func cutBackground(text string) (before, comment string, ok bool) {
 func (u *stranger) await(t *testing.T, started string) {
 	t.Helper()
 	switch {
-	case strings.Contains(started, "temporal server"):
-		until(t, "Temporal answers", func(ctx context.Context) error {
-			cmd := exec.CommandContext(ctx, filepath.Join(u.bin, "bin", "temporal"), "operator", "cluster", "health")
-			cmd.Env = u.env
-			return cmd.Run()
-		})
 	case started == "curl":
 		until(t, "the server has a version", func(ctx context.Context) error {
 			return exec.CommandContext(ctx, "curl", "-fs", u.base+"/readyz").Run()

@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -236,6 +239,55 @@ func TestIngestWithoutWorkersSaysSo(t *testing.T) {
 	out, errs, code := u.starter(t, "ingest", "--lake", u.lake, "--dataset", "d", list)
 	if code != 0 || !strings.Contains(out, "Started ingest:d:") || !strings.Contains(errs, "No worker polls control, normalize, write, index, publish") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errs)
+	}
+}
+
+// TestAWorkerWaitsForTemporal starts workers first, as a script may. One is stopped meanwhile, the other works once Temporal serves.
+func TestAWorkerWaitsForTemporal(t *testing.T) {
+	dir := t.TempDir()
+	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
+	u.server.Process.Signal(syscall.SIGKILL)
+	u.server.Wait()
+	worker := func() (*exec.Cmd, *syncBuffer) {
+		var out syncBuffer
+		cmd := exec.Command(filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
+		cmd.Env, cmd.Stdout, cmd.Stderr = u.env, &out, &out
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		return cmd, &out
+	}
+	has := func(out *syncBuffer, words string) {
+		until(t, "the worker prints "+words, func(context.Context) error {
+			if !strings.Contains(out.String(), words) {
+				return errors.New(out.String())
+			}
+			return nil
+		})
+	}
+	stopped, stoppedOut := worker()
+	waiting, waitingOut := worker()
+	for _, out := range []*syncBuffer{stoppedOut, waitingOut} {
+		has(out, "waits for Temporal at "+u.temporal)
+	}
+	stopped.Process.Signal(syscall.SIGTERM)
+	if err := stopped.Wait(); err != nil {
+		t.Errorf("stopped while it waited: %v\n%s", err, stoppedOut)
+	}
+	u.startTemporal(t)
+	has(waitingOut, "pools control")
+	if n := strings.Count(waitingOut.String(), "waits for"); n != 1 {
+		t.Errorf("it says %d times that it waits", n)
+	}
+	list := write(t, dir, "list.txt", "http://example.com/\n")
+	if _, errs, code := u.starter(t, "ingest", "--lake", u.lake, "--dataset", "d", "--wait", list); code != 0 {
+		t.Errorf("exit %d\n%s", code, errs)
+	}
+	waiting.Process.Signal(syscall.SIGTERM)
+	if err := waiting.Wait(); err != nil || !strings.Contains(waitingOut.String(), "worker: stops") {
+		t.Errorf("stopped: %v\n%s", err, waitingOut)
 	}
 }
 

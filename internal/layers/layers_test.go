@@ -34,8 +34,8 @@ var allowed = map[string][]string{
 
 	"activities": {"lake", "lake/blob", "lake/codec", "lake/ingest", "indexbuild", "indexbuild/publish"},
 	"workflows":  {"activities", "lake", "lake/ingest", "indexbuild/publish"},
-	"worker":     {"activities", "workflows", "internal/cli", "lake", "lake/blob"},
-	"starter": {"activities", "workflows", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest", "lake/raw", "lake/urlnorm",
+	"worker":     {"activities", "workflows", "internal/cli", "internal/dial", "lake", "lake/blob"},
+	"starter": {"activities", "workflows", "internal/cli", "internal/dial", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest", "lake/raw", "lake/urlnorm",
 		"indexbuild", "indexbuild/publish", "indexbuild/segment"},
 
 	"serve/lookup": {"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "indexbuild/segment"},
@@ -44,6 +44,7 @@ var allowed = map[string][]string{
 	"serve":        {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},
 
 	"internal/cli":      {},
+	"internal/dial":     {},
 	"internal/e2e":      {},
 	"internal/testenv":  {},
 	"internal/testlake": {"lake", "lake/blob", "lake/ingest", "indexbuild", "indexbuild/publish"},
