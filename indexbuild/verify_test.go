@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,6 +107,54 @@ func TestDeepVerifyReportsDamagedParts(t *testing.T) {
 		t.Fatal("no parts")
 	}
 	mustVerify(t, l.store, ref, true)
+}
+
+// A damaged or missing part is named once, nothing sound is accused, and the datasets without it are counted all the same.
+func TestDeepVerifyNamesEachDamagedPartOnce(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 13))
+	l := &testLake{store: blob.NewMemory()}
+	o := lakeOptions{rows: 60, domains: 12, limits: tinyParts}
+	ctx := context.Background()
+	l.addBatch(t, 1, "b", randomRows(rng, o), o)
+	lying := l.writeBatch(t, 2, "b", randomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
+		return lyingPostings(t, l.store, task, func(_ int, r *record) { r.totals.Size++; r.totals.HasSize = true })
+	})
+	for _, batches := range [][]BatchRef{l.batches, append(slices.Clone(l.batches), putBatch(t, l.store, lying))} {
+		ref, err := BuildSegment(ctx, l.store, batches, Options{TempDir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for info, err := range l.store.List(ctx, "urls/dataset_id=1/") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			good, _, err := l.store.Get(ctx, info.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad := bytes.Clone(good)
+			bad[len(bad)/2] ^= 2
+			for _, how := range []func(){
+				func() { put(t, l.store, info.Key, bad) },
+				func() {
+					if err := l.store.Delete(ctx, info.Key); err != nil {
+						t.Fatal(err)
+					}
+				},
+			} {
+				how()
+				report, err := VerifySegment(ctx, l.store, ref, true, t.TempDir())
+				if !errors.Is(err, codec.ErrCorrupt) || report.Problems[0].Place != info.Key || !slices.Equal(report.Uncounted, []uint32{1}) {
+					t.Fatalf("%v, %+v", err, report)
+				}
+				// Of the lying batch's entries one differs from its rows.
+				if report.Found != int64(len(batches)) {
+					t.Errorf("%d batches: %+v", len(batches), report.Problems)
+				}
+			}
+			put(t, l.store, info.Key, good)
+		}
+	}
 }
 
 // Segments whose bytes are sound and whose contents are wrong: made from postings that lie.
