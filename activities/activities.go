@@ -13,8 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/indexbuild"
@@ -133,7 +135,7 @@ func (l *Lake) check(url string) error {
 	return nil
 }
 
-// typed gives an error that no retry mends its type.
+// typed gives an error that no retry mends its type. The error is no cause of the new one, which would say everything twice.
 func typed(err error) error {
 	var input *ingest.InputError
 	var rules *lake.RulesError
@@ -142,15 +144,15 @@ func typed(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &input):
-		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, err)
+		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	case errors.As(err, &rules), errors.As(err, &mixed):
-		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, err)
+		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, nil)
 	case errors.Is(err, codec.ErrCorrupt):
-		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, err)
+		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, blob.ErrDenied):
-		return temporal.NewNonRetryableApplicationError(err.Error(), ErrStore, err)
+		return temporal.NewNonRetryableApplicationError(err.Error(), ErrStore, nil)
 	case errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrInvalidKey):
-		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, err)
+		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	}
 	return err
 }
@@ -163,7 +165,8 @@ const beatInterval = 2 * time.Second
 func beating[T any](ctx context.Context, m *Memory, need int64, step func(ctx context.Context, report func(any)) (T, error)) (T, error) {
 	var mu sync.Mutex
 	var last any
-	ctx, stop := context.WithCancel(ctx)
+	given := ctx
+	ctx, stop := context.WithCancel(given)
 	ended := make(chan struct{})
 	stopping := false
 	go func() {
@@ -198,10 +201,43 @@ func beating[T any](ctx context.Context, m *Memory, need int64, step func(ctx co
 	}
 	stop()
 	<-ended
-	if stopping && err != nil {
-		return out, temporal.NewApplicationErrorWithOptions("the worker stops", "WorkerStops", temporal.ApplicationErrorOptions{NextRetryDelay: time.Second, Cause: err})
+	switch {
+	case err == nil:
+		return out, nil
+	case stopping, errors.Is(context.Cause(given), worker.ErrWorkerShutdown):
+		return out, againSoon("the worker stops", "WorkerStops")
+	case given.Err() != nil && errors.Is(err, given.Err()):
+		return out, interrupted(given)
 	}
 	return out, typed(err)
+}
+
+// interrupted is the error of a step that ended because its context did. What it was at is of no interest.
+func interrupted(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	var gone *serviceerror.NotFound
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return ctx.Err() // Temporal has ended the step already
+	case temporal.IsCanceledError(cause):
+		return temporal.NewCanceledError()
+	case errors.Is(cause, activity.ErrActivityPaused):
+		return againSoon("the step is paused", "Paused")
+	case errors.Is(cause, activity.ErrActivityReset):
+		return againSoon("the step begins anew", "Reset")
+	case errors.As(cause, &gone):
+		return againSoon("Temporal no longer waits for this step", "Gone")
+	}
+	// A heartbeat failed for as long as the SDK retries one.
+	return againSoon("lost touch with Temporal", "LostTouch")
+}
+
+// againSoon is an error that is no fault of the step: it is tried again in a second.
+func againSoon(message, kind string) error {
+	return temporal.NewApplicationErrorWithOptions(message, kind, temporal.ApplicationErrorOptions{
+		NextRetryDelay: time.Second,
+		Category:       temporal.ApplicationErrorCategoryBenign, // the SDK does not log it as an error
+	})
 }
 
 // Normalize is the pool that reads raw objects.

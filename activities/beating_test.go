@@ -3,10 +3,16 @@ package activities
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+
+	"github.com/urlake/urlake/lake/ingest"
 )
 
 // TestAWorkerThatStopsHandsItsStepBack: the step itself has to hear of it, and the error must be one that is tried again.
@@ -45,5 +51,56 @@ func TestAWorkerThatStopsHandsItsStepBack(t *testing.T) {
 				t.Errorf("error %v, want one that is tried again elsewhere", err)
 			}
 		})
+	}
+}
+
+// TestAnInterruptedStepSaysWhatInterruptedIt, and nothing of the object it was at.
+func TestAnInterruptedStepSaysWhatInterruptedIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause error
+		kind  string // of the error, "" for a cancellation
+	}{
+		"cancelled":     {temporal.NewCanceledError(), ""},
+		"no heartbeats": {serviceerror.NewUnavailable("connection refused"), "LostTouch"},
+		"no answers":    {context.DeadlineExceeded, "LostTouch"},
+		"too late":      {fmt.Errorf("heartbeat: %w", serviceerror.NewNotFound("no such activity")), "Gone"},
+		"paused":        {activity.ErrActivityPaused, "Paused"},
+		"reset":         {activity.ErrActivityReset, "Reset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var suite testsuite.WorkflowTestSuite
+			env := suite.NewTestActivityEnvironment()
+			var err error
+			step := func(ctx context.Context) error {
+				ctx, cancel := context.WithCancelCause(ctx)
+				_, err = beating(ctx, nil, 0, func(ctx context.Context, _ func(any)) (int, error) {
+					cancel(c.cause)
+					<-ctx.Done()
+					return 0, fmt.Errorf("write run staging/0a/runs/3: %w", ctx.Err())
+				})
+				return nil
+			}
+			env.RegisterActivity(step)
+			if _, err := env.ExecuteActivity(step); err != nil {
+				t.Fatal(err)
+			}
+			if err == nil || strings.Contains(err.Error(), "staging") {
+				t.Errorf("error %v names what it was at", err)
+			}
+			var app *temporal.ApplicationError
+			switch {
+			case c.kind == "" && !temporal.IsCanceledError(err):
+				t.Errorf("error %v, want a cancellation", err)
+			case c.kind != "" && (!errors.As(err, &app) || app.Type() != c.kind || app.NonRetryable()):
+				t.Errorf("error %v, want a %s that is tried again", err, c.kind)
+			}
+		})
+	}
+}
+
+func TestAnErrorIsSaidOnce(t *testing.T) {
+	err := typed(&ingest.InputError{Reason: "nothing of it is a URL"})
+	if n := strings.Count(err.Error(), "nothing of it is a URL"); n != 1 {
+		t.Errorf("%d times: %v", n, err)
 	}
 }
