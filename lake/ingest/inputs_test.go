@@ -210,11 +210,32 @@ func TestUnreadableFilesAreNamedAllAtOnce(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "09.pdf") || strings.Contains(err.Error(), "10.pdf") || !strings.HasSuffix(err.Error(), "and 27 more") {
 		t.Errorf("37 of 37: %v", err)
 	}
+	// One among others that nothing can be advised for but to leave it out.
+	_, err = ingest.MakePlan(ctx, blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{folder(t, map[string]string{
+		"a.txt": "http://a.example/\n", "image.bin": strings.Repeat("\x00\x01\x02x", 100)})}})
+	if err == nil || !strings.Contains(err.Error(), "--exclude") || strings.Contains(err.Error(), "or leave it out") {
+		t.Errorf("binary data among others: %v", err)
+	}
 	// A single input is named as ever.
 	_, err = ingest.MakePlan(ctx, blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{folder(t, map[string]string{"a.pdf": "%PDF-1.7"})}})
 	var input *ingest.InputError
 	if !errors.As(err, &input) || !strings.HasSuffix(input.Object, "/a.pdf") || strings.Contains(err.Error(), "exclude") {
 		t.Errorf("1 of 1: %v", err)
+	}
+}
+
+// TestAURLColumnThatNoRecordHasIsNamed covers formats whose records need not all have the same members.
+func TestAURLColumnThatNoRecordHasIsNamed(t *testing.T) {
+	for name, data := range map[string]string{
+		"lines.jsonl": `{"url":"http://a.example/"}` + "\n" + `{"url":"http://b.example/"}` + "\n",
+		"one.json":    `{"data":[{"url":"http://a.example/"},{"url":"http://b.example/"}]}`,
+	} {
+		dir := folder(t, map[string]string{name: data})
+		_, err := steps(context.Background(), blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{dir}, URLColumn: "nix"}, ingest.Limits{})
+		var input *ingest.InputError
+		if !errors.As(err, &input) || !strings.Contains(err.Error(), `"nix"`) || !strings.Contains(err.Error(), "--url-column") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

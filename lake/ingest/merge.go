@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/raw"
 )
 
 // MergeSummary is what a scheduler has to know of the merge of a run.
@@ -117,6 +118,9 @@ func refuse(spec *Spec, m MergeSummary, first []Reject) error {
 		e.Reason = "the inputs hold no records"
 	case m.Kept == 0:
 		e.Reason = fmt.Sprintf("none of %d records could be kept (%s)", m.Records, reasons(m.Rejected))
+		if spec.URLColumn != "" && m.Rejected[raw.NoURL] == m.Records {
+			e.Reason += fmt.Sprintf("; no record has a URL in a column or member %q (--url-column)", spec.URLColumn)
+		}
 	case float64(rejected) > limit*float64(m.Records):
 		e.Reason = fmt.Sprintf("%d of %d records were rejected (%s), more than the allowed share of %v", rejected, m.Records, reasons(m.Rejected), limit)
 	default:

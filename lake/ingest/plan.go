@@ -216,7 +216,12 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 	case len(objects) == 1:
 		return nil, refused[0]
 	case len(refused) == 1:
-		refused[0].Reason += "; or leave it out (--exclude)"
+		or := "or "
+		var format *raw.FormatError
+		if errors.As(refused[0], &format) && format.Advice == "" {
+			or = "" // nothing else is advised
+		}
+		refused[0].Reason += "; " + or + "leave it out (--exclude)"
 		return nil, refused[0]
 	}
 	var s strings.Builder

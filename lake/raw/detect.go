@@ -829,7 +829,7 @@ func (d *detector) noteAbsent(docs []*jsonDoc) {
 	if len(docs) < 2 {
 		return // one document may be a map of records
 	}
-	for _, name := range append([]string{d.opt.TSColumn, d.opt.SizeField}, d.opt.Extras...) {
+	for _, name := range append([]string{d.opt.URLColumn, d.opt.TSColumn, d.opt.SizeField}, d.opt.Extras...) {
 		if name == "" || name == "*" {
 			continue
 		}
@@ -931,7 +931,7 @@ func (d *detector) planMap(doc *jsonDoc) bool {
 	if d.opt.Format == JSONLines || len(doc.nodes) == 0 || doc.nodes[0].kind != '{' {
 		return false
 	}
-	level := []int{0}
+	level, want := []int{0}, splitPath(d.opt.URLColumn)
 	for depth := 1; depth <= sampleDepth; depth++ {
 		var values []int
 		for _, node := range level {
@@ -944,25 +944,30 @@ func (d *detector) planMap(doc *jsonDoc) bool {
 			}
 		}
 		level = values
-		var leaves []*leaf
+		var leaves, named []*leaf
 		objects := 0
 		for _, v := range values {
 			if doc.nodes[v].kind == '{' {
 				objects++
 				leaves = d.collect(leaves, doc, v, nil)
+				if at := doc.find(v, want); at > 0 {
+					named = d.observe(named, doc, at, want)
+				}
 			}
 		}
 		if objects < 2 || objects*10 < len(values)*9 {
 			continue
 		}
-		leaves = slices.DeleteFunc(leaves, func(l *leaf) bool {
-			if d.opt.URLColumn != "" {
-				return joinPath(l.path) != joinPath(splitPath(d.opt.URLColumn))
-			}
-			return len(l.path) > 1 && !isTSName(l.path[0]) || l.class == 0 && !isTSName(l.path[0])
-		})
-		urls := slices.DeleteFunc(slices.Clone(leaves), func(l *leaf) bool { return l.urls+l.hosts == 0 })
-		best, also := chooseLeaf(urls, objects)
+		var best *leaf
+		var also []string
+		if want == nil {
+			urls := slices.DeleteFunc(slices.Clone(leaves), func(l *leaf) bool {
+				return l.urls+l.hosts == 0 || !isTSName(l.path[0]) && (len(l.path) > 1 || l.class == 0)
+			})
+			best, also = chooseLeaf(urls, objects)
+		} else if len(named) > 0 && named[0].urls+named[0].hosts > 0 {
+			best = named[0]
+		}
 		if best == nil || best.values*4 < objects {
 			continue
 		}
@@ -1029,34 +1034,41 @@ func (d *detector) collect(leaves []*leaf, doc *jsonDoc, node int, at []string) 
 			leaves = d.collect(leaves, doc, int(c), p)
 			continue
 		}
-		if m.kind != '"' && m.kind != '0' || m.end == 0 {
-			continue
+		leaves = d.observe(leaves, doc, int(c), p)
+	}
+	return leaves
+}
+
+// observe adds a value to what leaves know of the member at path p.
+func (d *detector) observe(leaves []*leaf, doc *jsonDoc, node int, p []string) []*leaf {
+	m := doc.nodes[node]
+	if m.kind != '"' && m.kind != '0' || m.end == 0 {
+		return leaves
+	}
+	at := slices.IndexFunc(leaves, func(l *leaf) bool { return slices.Equal(l.path, p) })
+	if at < 0 {
+		if len(leaves) == maxLeaves {
+			return leaves
 		}
-		at := slices.IndexFunc(leaves, func(l *leaf) bool { return slices.Equal(l.path, p) })
-		if at < 0 {
-			if len(leaves) == maxLeaves {
-				continue
-			}
-			at = len(leaves)
-			leaves = append(leaves, &leaf{path: p, class: nameClass(p[len(p)-1])})
-		}
-		v := string(doc.text(&m))
-		if m.escaped {
-			v = string(appendUnescaped(nil, doc.text(&m)))
-		}
-		if v = strings.TrimSpace(v); v == "" {
-			continue
-		}
-		l := leaves[at]
-		l.values++
-		if d.isTime(v) {
-			l.times++
-		}
-		if m.kind == '"' && looksURL(v) {
-			l.urls++
-		} else if m.kind == '"' && looksHost(v) {
-			l.hosts++
-		}
+		at = len(leaves)
+		leaves = append(leaves, &leaf{path: p, class: nameClass(p[len(p)-1])})
+	}
+	v := string(doc.text(&m))
+	if m.escaped {
+		v = string(appendUnescaped(nil, doc.text(&m)))
+	}
+	if v = strings.TrimSpace(v); v == "" {
+		return leaves
+	}
+	l := leaves[at]
+	l.values++
+	if d.isTime(v) {
+		l.times++
+	}
+	if m.kind == '"' && looksURL(v) {
+		l.urls++
+	} else if m.kind == '"' && looksHost(v) {
+		l.hosts++
 	}
 	return leaves
 }

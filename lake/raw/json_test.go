@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -253,6 +254,46 @@ func TestNestingIsBounded(t *testing.T) {
 	// Without the bound this would overflow the stack.
 	if d.parse(bytes.Repeat([]byte(`{"a":`), 1<<20)) {
 		t.Error("a million open braces parsed")
+	}
+}
+
+func TestRecordsInsideOfOneObjectAreFoundByAnyPath(t *testing.T) {
+	for _, tc := range []struct{ name, around, record, path string }{
+		{"array step", `{"data":{"items":[%s]}}`, `{"id":%d,"ts":"2024-01-02T03:04:05Z","attributes":{"links":[{"href":"https://h/%[1]d"}]}}`, "attributes.links.0.href"},
+		{"second element", `{"items":[%s]}`, `{"pair":["n%d","https://h/%[1]d"]}`, "pair.1"},
+		{"groups", `{"results":[%s]}`, `{"a":{"url":"https://h/%d"}}`, "a.url"},
+		{"deeper than members are looked for", `{"items":[%s]}`, `{"id":%d,"a":{"b":{"c":{"d":{"e":"https://h/%[1]d"}}}}}`, "a.b.c.d.e"},
+	} {
+		var records []string
+		for i := range 50 {
+			records = append(records, fmt.Sprintf(tc.record, i))
+		}
+		text := fmt.Sprintf(tc.around, strings.Join(records, ","))
+		r, err := NewReader(strings.NewReader(text), "a.json", Options{URLColumn: tc.path})
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		n := 0
+		for {
+			rec, rej, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil || rej != nil {
+				t.Fatalf("%s: record %d: %v, %v", tc.name, n, err, rej)
+			}
+			if want := fmt.Sprintf("https://h/%d", n); string(rec.URL) != want {
+				t.Errorf("%s: URL %q, want %q", tc.name, rec.URL, want)
+			}
+			if rec.HasTS != strings.Contains(tc.record, `"ts"`) {
+				t.Errorf("%s: time %v", tc.name, rec.HasTS)
+			}
+			n++
+		}
+		if n != 50 {
+			t.Errorf("%s: %d records, want 50", tc.name, n)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"math/big"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,14 +78,22 @@ func (b parquetBytes) ReadAt(p []byte, off int64) (int, error) {
 // Seek is only asked where a footer has to be found, which is found already.
 func (b parquetBytes) Seek(int64, int) (int64, error) { return 0, errors.ErrUnsupported }
 
-// guarded runs code of the Parquet library, which panics on some damaged files.
-func guarded(f func() error) (err error) {
+// guarded runs code of the Parquet library that decodes what, the footer or pages. It panics on some damaged files; what
+// it panics with speaks of the library's code, not of the file.
+func guarded(what string, f func() error) (err error) {
+	damaged := fmt.Errorf("the Parquet file is damaged: its %s cannot be decoded", what)
 	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the Parquet file is damaged: %v", r)
+		if recover() != nil {
+			err = damaged
 		}
 	}()
-	return f()
+	err = f()
+	// Some panics the library catches itself.
+	var fault runtime.Error
+	if errors.As(err, &fault) {
+		return damaged
+	}
+	return err
 }
 
 // parquetObject is an opened Parquet file.
@@ -141,7 +150,7 @@ func openParquet(name string, b parquetBytes) (*parquetObject, error) {
 		return nil, err
 	}
 	o := &parquetObject{bytes: b}
-	err := guarded(func() (err error) {
+	err := guarded("footer", func() (err error) {
 		if o.meta, err = metadata.NewFileMetaData(footer, nil); err != nil {
 			return err
 		}
@@ -311,7 +320,7 @@ func (o *parquetObject) reader(columns int) (*file.Reader, error) {
 	props.MaxUncompressedPageSize = int64(min(max(parquetPages/columns, minParquetPage), maxParquetPage))
 	props.MaxCompressedPageSize = props.MaxUncompressedPageSize
 	var r *file.Reader
-	err := guarded(func() (err error) {
+	err := guarded("footer", func() (err error) {
 		r, err = file.NewParquetReader(o.bytes, file.WithMetadata(o.meta), file.WithReadProps(props))
 		return err
 	})
@@ -593,7 +602,7 @@ func (c *parquetColumn) wrong(err error) error {
 func (c *parquetColumn) open(r *file.Reader, group int) error {
 	c.close()
 	c.i, c.n, c.v = 0, 0, 0
-	err := guarded(func() error {
+	err := guarded("pages", func() error {
 		g := r.RowGroup(group)
 		if g.NumColumns() != r.MetaData().Schema.NumColumns() {
 			return fmt.Errorf("row group %d has %d columns, the schema has %d", group, g.NumColumns(), r.MetaData().Schema.NumColumns())
@@ -616,7 +625,7 @@ func (c *parquetColumn) open(r *file.Reader, group int) error {
 // close gives buffers back. What the library says of it changes nothing that was read.
 func (c *parquetColumn) close() {
 	if c.chunk != nil {
-		_ = guarded(c.chunk.Close)
+		_ = guarded("pages", c.chunk.Close)
 		c.chunk = nil
 	}
 }
@@ -626,7 +635,7 @@ func (c *parquetColumn) peek() (bool, error) {
 	if c.i < c.n {
 		return true, nil
 	}
-	if err := guarded(c.fill); err != nil {
+	if err := guarded("pages", c.fill); err != nil {
 		return false, c.wrong(err)
 	}
 	return c.n > 0, nil
