@@ -57,7 +57,7 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs.StringVar(&f.spec.SizeField, "size-field", "", "the `COLUMN` or member to keep as size and to sum up by domain: bytes or tokens")
 	fs.StringSliceVar(&f.spec.Extras, "extras", nil, "other `COLUMNS` to keep, by name; '*' keeps all")
 	fs.BoolVar(&f.spec.KeepRaw, "keep-raw", false, "keep the raw URL, in column raw_url, where it differs from the canonical one")
-	fs.IntVar(&f.spec.MaxLine, "max-line", 0, "longest record in `BYTES`; longer ones are rejects (default 1 MiB)")
+	fs.IntVar(&f.spec.MaxLine, "max-line", 0, "longest record in `BYTES`; longer ones are rejects (default: 1 MiB)")
 	fs.Float64Var(&f.spec.MaxRejectRate, "max-reject-rate", ingest.DefaultMaxRejectRate, "fail the batch when more than this `SHARE` of its records is rejected, 0 to 1")
 	fs.StringSliceVar(&f.spec.StripParams, "strip-params", nil, "query `PARAMETERS` to strip: names or globs such as 'utm_*,gclid'")
 	fs.StringVar(&f.spec.Title, "title", "", "`TITLE` of the dataset, for people")
@@ -83,6 +83,9 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	}
 	if in.MaxRejectRate > 1 || f.spec.MaxRejectRate < 0 {
 		return in, cli.Usagef("--max-reject-rate %v: want a share, 0 to 1", f.spec.MaxRejectRate)
+	}
+	if len(args) == 0 {
+		return in, cli.Usagef("which input? Give a file, a glob, a folder, or s3://bucket/prefix/")
 	}
 	for _, a := range args {
 		if !strings.Contains(a, "://") {
@@ -111,7 +114,8 @@ An input is a file, a glob, a folder (all files below it but names that begin wi
 s3://bucket/glob or s3://bucket/prefix/. Workers read it: a path has to be one of theirs. Format and columns are
 recognised by content, and what was guessed is noted at the end; flags settle it.
 
-Ingesting a batch again replaces it; with the same content it changes nothing and says so. Records that are
+Ingesting a batch again replaces it; with the same content it writes the same objects again, which mends damaged ones, changes
+nothing else and says so. Without --batch a changed input is another batch, and adds to the dataset. Records that are
 no URLs are counted and listed by place; too many of them fail the batch, and nothing is published.
 
 Without --wait it prints the workflow's id and ends; "starter watch" follows it. With --wait it shows stage,
@@ -119,7 +123,6 @@ records, rate, time left and rejects on standard error while it runs, and at the
 read, kept, merged, rejected and written.`,
 		Example: `  starter ingest --lake /data/lake --dataset seeds-2024 --wait seeds/*.csv.gz
   starter ingest --lake s3://b/lake --dataset crawl --batch 2026-11-20 s3://raw/crawl/2026-11-20/`,
-		Args: cli.Args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := f.input(g, args)
 			if err != nil {
@@ -269,6 +272,9 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 	if r := res.Rebuilt; r != nil {
 		fmt.Fprintf(out, "Checked %s: %s written anew in %d, %s restored\n", plural(int64(r.Checked), "segment"),
 			plural(int64(r.Files), "file"), len(r.Segments), plural(int64(r.Postings), "postings object"))
+		for _, key := range r.Registries {
+			fmt.Fprintf(out, "Restored from the version: %s\n", key)
+		}
 		for _, line := range r.Unmended {
 			fmt.Fprintf(out, "Not mended: %s\n", line)
 		}
@@ -632,6 +638,9 @@ func (b *bar) finish() {
 	}
 }
 
+// leastRated is the size of the inputs from which on the end of an ingest has a rate: less is read in under a second.
+const leastRated = 4 << 20
+
 // report prints the end of an ingest for people.
 func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 	fmt.Fprintf(w, "Dataset %s (id %d), batch %s\n", r.Dataset, r.DatasetID, r.Batch)
@@ -660,13 +669,13 @@ func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 	case r.Superseded:
 		fmt.Fprintln(w, "A later ingest of this batch finished first: its content stands.")
 	case r.Unchanged:
-		fmt.Fprintln(w, "The batch had this content already: nothing new.")
+		fmt.Fprintln(w, "The batch had this content already: nothing new; its objects were written again.")
 	}
 	after := ""
 	if took > 0 {
 		after = fmt.Sprintf(" after %s", took.Round(100*time.Millisecond))
-		// Of less the rate says how long Temporal takes, not urlake.
-		if took >= 5*time.Second {
+		// Of less the rate says how long Temporal takes, or the wait for a worker, not urlake.
+		if took >= 5*time.Second && r.Bytes >= leastRated {
 			after += fmt.Sprintf(", %s records a second", count(int64(float64(r.Records)/took.Seconds())))
 		}
 	}

@@ -195,6 +195,8 @@ type Rebuilt struct {
 	// Files is the number of those files, Postings that of postings objects that were restored from Parquet.
 	Files    int `json:"files"`
 	Postings int `json:"postings"`
+	// Registries are the keys of the registry documents that were restored from the version.
+	Registries []string `json:"registries,omitempty"`
 	// Unmended says, in a line each, what is beyond repair, such as parts and batch records that are damaged. The first maxSkipped.
 	Unmended []string `json:"unmended,omitempty"`
 }
@@ -205,11 +207,13 @@ func (r *Rebuilt) Add(o Rebuilt) {
 	r.Segments = append(r.Segments, o.Segments...)
 	r.Files += o.Files
 	r.Postings += o.Postings
+	r.Registries = append(r.Registries, o.Registries...)
 	r.Unmended = append(r.Unmended, o.Unmended...)
 }
 
 // Rebuild reads the current version's segments, or the one with the id which, and makes those whole again of which files are
-// damaged or missing. For all of them it also restores the postings of finished batches, published or not. Versions and
+// damaged or missing. For all of them it also restores the registries, as far as the version knows what was in them, and the postings of finished
+// batches, published or not. Versions and
 // the manifest stay as they are: the same bytes come back under the same names. What cannot be mended is listed; the
 // error is about what could not be tried. Temporary files are in tempDir.
 func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebuilt, error) {
@@ -265,8 +269,13 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 		}
 		return out, nil
 	}
+	if base.ID != "" {
+		if err := unmended(out.restoreRegistries(ctx, store, base)); err != nil {
+			return out, err
+		}
+	}
 	_, finished, err := finishedBatches(ctx, store)
-	if err != nil {
+	if err := unmended(err); err != nil {
 		return out, err
 	}
 	for _, b := range finished {
@@ -277,4 +286,44 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 		}
 	}
 	return out, nil
+}
+
+// restoreRegistries writes those registry documents anew that are lost, from what a version says.
+func (r *Rebuilt) restoreRegistries(ctx context.Context, store blob.Store, v *manifest.Version) error {
+	datasets := make([]lake.Dataset, 0, len(v.Datasets))
+	for _, d := range v.Datasets {
+		datasets = append(datasets, lake.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence})
+	}
+	restored, nameless, err := lake.RestoreRegistry(ctx, store, lake.Rules{CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix}, datasets)
+	if restored {
+		r.Registries = append(r.Registries, lake.RegistryKey)
+	}
+	for _, id := range nameless {
+		if len(r.Unmended) < maxSkipped {
+			r.Unmended = append(r.Unmended, fmt.Sprintf("dataset %d: its name is lost with the registry, since nothing of it is published; ingest it again, as a new dataset", id))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	registered, err := lake.Registry(ctx, store)
+	if err != nil {
+		return err
+	}
+	for _, d := range registered {
+		live := map[string]string{}
+		for _, b := range v.Batches {
+			if b.DatasetID == d.ID {
+				live[b.Batch] = b.Digest
+			}
+		}
+		restored, err := lake.RestoreBatchRegistry(ctx, store, d.ID, live)
+		if err != nil {
+			return err
+		}
+		if restored {
+			r.Registries = append(r.Registries, lake.BatchRegistryKey(d.ID))
+		}
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // record reads a batch's record.
@@ -235,5 +236,54 @@ func TestRebuildMendsTheCurrentVersion(t *testing.T) {
 	}
 	if got := rebuild("0123"); len(got.Unmended) != 1 {
 		t.Errorf("no such segment: %+v", got)
+	}
+}
+
+// A registry that is lost stops ingests and publishes until it is restored from the version, and then all goes on as before.
+func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
+	for _, how := range []string{"missing", "flipped"} {
+		store := blob.NewMemory()
+		testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+		testlake.Publish(t, store)
+		testlake.Ingest(t, store, "gamma", "b1", records("c", 30)) // not published
+		harm(t, store, lake.RegistryKey, how)
+		harm(t, store, lake.BatchRegistryKey(2), how)
+		if _, err := publish.Plan(t.Context(), store, testlake.Run(), 0); !errors.Is(err, codec.ErrCorrupt) {
+			t.Fatalf("%s: %v", how, err)
+		}
+		got, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{lake.RegistryKey, lake.BatchRegistryKey(2)}, got.Registries); d != "" || len(got.Unmended) != 1 || !strings.Contains(got.Unmended[0], "dataset 3") {
+			t.Errorf("%s: %+v", how, got)
+		}
+		if got, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir()); err != nil || len(got.Registries) > 0 || len(got.Unmended) > 0 {
+			t.Errorf("%s, again: %+v, %v", how, got, err)
+		}
+		testlake.Ingest(t, store, "gamma", "b1", records("c", 30))
+		testlake.Ingest(t, store, "beta", "b1", records("new", 21))
+		testlake.Publish(t, store)
+		expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 21, "4/b1": 30})
+	}
+}
+
+// A dataset that was given the id of another does not replace its batches.
+func TestOtherDatasetOfTheSameIDIsRefused(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Publish(t, store)
+	other := blob.NewMemory()
+	testlake.Ingest(t, other, "beta", "b2", records("b", 20))
+	copyAll(t, other, store)
+	before := begin(t, other)
+	var c *codec.CorruptError
+	if _, err := publish.Plan(t.Context(), store, testlake.Run(), 0); !errors.As(err, &c) || c.File != lake.RegistryKey {
+		t.Errorf("plan: %v", err)
+	}
+	copyAll(t, other, store)
+	if _, err := publish.Commit(t.Context(), store, before.key, before.built); !errors.As(err, &c) || c.File != lake.RegistryKey {
+		t.Errorf("commit: %v", err)
 	}
 }

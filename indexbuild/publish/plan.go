@@ -134,6 +134,11 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
+	if base != nil {
+		if err := sameNames(base, func(id uint32) (string, bool) { d, ok := datasets[id]; return d.Name, ok }, true); err != nil {
+			return Summary{}, err
+		}
+	}
 	known, err := readDamage(ctx, store, run)
 	if err != nil {
 		return Summary{}, err
@@ -206,6 +211,11 @@ func finishedBatches(ctx context.Context, store blob.Store) (map[uint32]lake.Dat
 	if err != nil {
 		return nil, nil, err
 	}
+	if len(all) == 0 {
+		if err := lake.CheckPresent(ctx, store, lake.RegistryKey); err != nil {
+			return nil, nil, err
+		}
+	}
 	winners := make([]map[string]string, len(all))
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(reads)
@@ -227,6 +237,21 @@ func finishedBatches(ctx context.Context, store blob.Store) (map[uint32]lake.Dat
 		}
 	}
 	return datasets, finished, nil
+}
+
+// sameNames returns a *codec.CorruptError where a dataset of a version has another name in the registry, as name tells, or, if all
+// have to be there, none. A batch must not replace one of another dataset that had its id before.
+func sameNames(v *manifest.Version, name func(id uint32) (string, bool), all bool) error {
+	for _, d := range v.Datasets {
+		got, ok := name(d.ID)
+		if ok && got != d.Name || !ok && all {
+			if !ok {
+				got = "none"
+			}
+			return codec.Corrupt(lake.RegistryKey, fmt.Sprintf("dataset %d", d.ID), -1, d.Name+" as in version "+v.ID, got)
+		}
+	}
+	return nil
 }
 
 // compare plans the batches that base lacks and those that share a segment with one that is replaced.

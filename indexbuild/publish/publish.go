@@ -124,6 +124,15 @@ func (p *plan) after(parent *manifest.Version, seg indexbuild.SegmentRef) (*mani
 	if err := p.fits(parent, seg); err != nil {
 		return nil, err
 	}
+	if err := sameNames(parent, func(id uint32) (string, bool) {
+		i := slices.IndexFunc(p.Datasets, func(d lake.Dataset) bool { return d.ID == id })
+		if i < 0 {
+			return "", false
+		}
+		return p.Datasets[i].Name, true
+	}, false); err != nil {
+		return nil, err
+	}
 	next := &manifest.Version{CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix}
 	for _, s := range parent.Segments {
 		if !slices.Contains(p.Replaces, s.ID) {
