@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 )
 
@@ -46,7 +47,9 @@ func inspecting(g *global, use, short string, run func(cmd *cobra.Command, store
 func lakeIsThere(ctx context.Context, store blob.Store, url string) error {
 	_, err := store.Stat(ctx, lake.RegistryKey)
 	if errors.Is(err, blob.ErrNotExist) {
-		if _, _, err := manifest.Read(ctx, store); !errors.Is(err, manifest.ErrNoVersion) {
+		if err := lake.CheckPresent(ctx, store, lake.RegistryKey); err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			return err
+		} else if err != nil {
 			return nil // what is missing is for the verb to say
 		}
 		return fmt.Errorf("no lake at %s: nothing was ever ingested there", url)
@@ -65,7 +68,17 @@ func openVersion(ctx context.Context, store blob.Store, id string) (*manifest.Ma
 		return nil, nil, fmt.Errorf("lake %s: %w", store.URL(), err)
 	}
 	v, err := manifest.ReadVersion(ctx, store, ref)
-	return m, v, err
+	return m, v, absent(ref.Object, err)
+}
+
+// lostManifest tells a lake whose manifest is missing although versions were written, by a *codec.CorruptError, from one in which nothing
+// is published yet.
+func lostManifest(ctx context.Context, store blob.Store) error {
+	id, err := manifest.Newest(ctx, store)
+	if err != nil || id == "" {
+		return err
+	}
+	return codec.Corrupt(manifest.Key, "object", -1, "one that exists, since version "+id+" was written", `none; "starter publish" writes a new one`)
 }
 
 // lakeStatus is what `status --json` prints.
@@ -76,6 +89,8 @@ type lakeStatus struct {
 	Counts      *manifest.Counts  `json:"counts,omitempty"`
 	Unpublished []unpublished     `json:"unpublished"`
 	TaskQueues  map[string]string `json:"task_queues"`
+	// Damage tells that the manifest is lost.
+	Damage string `json:"damage,omitempty"`
 }
 
 // unpublished is a finished batch that the current version lacks.
@@ -99,6 +114,10 @@ func statusCommand(g *global) *cobra.Command {
 		}
 		if v != nil {
 			s.Version, s.Generation, s.Counts = v.ID, m.Generation, &v.Counts
+		} else if err := lostManifest(cmd.Context(), store); errors.Is(err, codec.ErrCorrupt) {
+			s.Damage = err.Error()
+		} else if err != nil {
+			return err
 		}
 		if s.Unpublished, err = findUnpublished(cmd.Context(), store, v); err != nil {
 			return err
@@ -108,9 +127,12 @@ func statusCommand(g *global) *cobra.Command {
 			return printJSON(out, s)
 		}
 		fmt.Fprintf(out, "Lake        %s\n", url)
-		if v == nil {
+		switch {
+		case s.Damage != "":
+			fmt.Fprintf(out, "Version     %s\n", s.Damage)
+		case v == nil:
 			fmt.Fprintln(out, "Version     none published yet")
-		} else {
+		default:
 			c := v.Counts
 			fmt.Fprintf(out, "Version     %s (generation %d)\n", v.ID, m.Generation)
 			fmt.Fprintf(out, "Holds       %s of %s in %s, %s, %s of Parquet\n", plural(c.Rows, "row"), plural(int64(c.Datasets), "dataset"),
@@ -141,6 +163,11 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 	datasets, err := lake.Registry(ctx, store)
 	if err != nil {
 		return nil, err
+	}
+	if len(datasets) == 0 {
+		if err := lake.CheckPresent(ctx, store, lake.RegistryKey); err != nil {
+			return nil, err
+		}
 	}
 	found := []unpublished{}
 	for _, d := range datasets {

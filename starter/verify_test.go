@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// Whatever object of a lake is missing or changed, verify says so, in one line that begins with its name.
+func TestVerifyNamesWhatIsDamaged(t *testing.T) {
+	dir := t.TempDir()
+	store, err := blob.NewLocal(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://a.test/1"}, {URL: "https://b.test/2"}})
+	testlake.Ingest(t, store, "beta", "b1", []testlake.Record{{URL: "https://a.test/3"}})
+	testlake.Publish(t, store)
+	for _, deep := range []string{"--deep=false", "--deep"} {
+		if out, errs, code := starter(t, "verify", deep, "--lake", dir); code != 0 || !strings.Contains(out, "is right") {
+			t.Fatalf("%s: exit %d, %s%s", deep, code, out, errs)
+		}
+	}
+	objects := 0
+	for info, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, filepath.FromSlash(info.Key))
+		good, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(info.Key, "rejects/") {
+			continue
+		}
+		objects++
+		for _, how := range []string{"missing", "flipped"} {
+			bad := append([]byte{}, good...)
+			bad[len(bad)/2] ^= 8
+			if how == "missing" {
+				err = os.Remove(path)
+			} else {
+				err = os.WriteFile(path, bad, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, errs, code := starter(t, "verify", "--deep", "--lake", dir)
+			if code != cli.ExitFailed || !strings.HasPrefix(out, info.Key+": ") || strings.Count(out, info.Key+": ") != 1 || !strings.Contains(errs, "1 problem") {
+				t.Errorf("%s %s: exit %d\n%s%s", info.Key, how, code, out, errs)
+			}
+			if strings.Contains(out, "is right") {
+				t.Errorf("%s %s: %s", info.Key, how, out)
+			}
+			if how == "missing" && info.Key == "index/manifest.json" {
+				if out, _, code := starter(t, "status", "--lake", dir); code != 0 || !strings.Contains(out, info.Key) || strings.Contains(out, "none published") {
+					t.Errorf("status without a manifest: exit %d, %s", code, out)
+				}
+			}
+			if err := os.WriteFile(path, good, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if objects < 12 {
+		t.Errorf("%d objects", objects)
+	}
+}
