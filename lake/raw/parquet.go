@@ -346,6 +346,10 @@ func (d *detector) planParquet(o *parquetObject) error {
 	if err != nil {
 		return err
 	}
+	if d.opt.URLColumn == "" && o.isLakePart() {
+		d.planLakePart(o)
+		return nil
+	}
 	if d.opt.URLColumn == "" {
 		if err := d.chooseParquetURL(o); err != nil {
 			return err
@@ -355,6 +359,41 @@ func (d *detector) planParquet(o *parquetObject) error {
 		return d.chooseParquetTS(o)
 	}
 	return nil
+}
+
+// lakePartColumns are the columns of a lake's part (docs/formats/part.md) that its records are read from.
+var lakePartColumns = []struct {
+	name string
+	kind valueKind
+}{{"scheme", textKind}, {"host", textKind}, {"port", intKind}, {"path_query", textKind}, {"ts", timestampKind}, {"size", intKind}, {"extras", textKind}}
+
+// isLakePart knows a part by who wrote it and by its columns.
+func (o *parquetObject) isLakePart() bool {
+	if !strings.HasPrefix(o.meta.GetCreatedBy(), "urlake ") {
+		return false
+	}
+	for _, c := range lakePartColumns {
+		n := o.find(c.name)
+		if n == nil || n.leaf < 0 || len(n.full) != 1 || n.repeated || kindOf(n.desc) != c.kind {
+			return false
+		}
+	}
+	return true
+}
+
+// planLakePart plans a part of a lake.
+func (d *detector) planLakePart(o *parquetObject) {
+	column := func(name string) Column { return Column{Name: name, Number: o.find(name).leaf + 1} }
+	d.plan.LakePart, d.plan.URL = true, column("path_query")
+	if d.plan.TS == nil {
+		c := column("ts")
+		d.plan.TS = &c
+	}
+	if d.plan.Size == nil {
+		c := column("size")
+		d.plan.Size = &c
+	}
+	d.note("it is a part of a lake: its URLs are put together from scheme, host, port and path_query (--url-column chooses)")
 }
 
 // chooseParquetURL reads the first values of the columns with a name for URLs and, if those do not do, of all others of text.
@@ -912,6 +951,7 @@ type parquetParser struct {
 	out      []parquetExtra
 	buf      []byte
 	scratch  []byte
+	part     *lakePart // nil for other files
 
 	group   int // the next row group
 	end     int // behind the last one
@@ -932,9 +972,45 @@ type parquetSide struct {
 	// Of a timestamp or size: the value for the current record, and whether it stands.
 	rec Record
 	ok  bool
-	// Of an extra: its JSON, nil for null; long if it was longer than a record may be.
-	json []byte
-	long bool
+	// Of an extra: its JSON, or its text where plain is set, nil for null; long if it was longer than a record may be.
+	json  []byte
+	long  bool
+	plain bool
+}
+
+// lakePart is what the records of a lake's part are made of beside path_query.
+type lakePart struct {
+	scheme, host, port *parquetSide
+	extras             *parquetSide // nil where others were asked for
+	url, out           []byte
+	doc                jsonDoc
+}
+
+// record fills in the URL, and the extras in canonical form, or returns the reason why not.
+func (l *lakePart) record(rec *Record, pathQuery []byte, longest int) string {
+	l.url = append(l.url[:0], l.scheme.json...)
+	l.url = append(append(l.url, "://"...), l.host.json...)
+	if l.port.json != nil {
+		l.url = append(append(l.url, ':'), l.port.json...)
+	}
+	l.url = append(l.url, pathQuery...)
+	switch {
+	case l.scheme.json == nil || l.host.json == nil:
+		return NoURL
+	case len(l.url) > longest || l.scheme.long || l.host.long || l.extras != nil && l.extras.long:
+		return TooLong
+	}
+	rec.URL = l.url
+	if l.extras == nil || l.extras.json == nil {
+		return ""
+	}
+	if !l.doc.parse(l.extras.json) || l.doc.nodes[0].kind != '{' {
+		return BadJSON
+	}
+	l.doc.arena = l.doc.arena[:0]
+	l.out = l.doc.appendCanonical(l.out[:0], 0, nil)
+	rec.Extras = l.out
+	return ""
 }
 
 // parquetTree is the part of the schema that one extra is made of, with columns of its own.
@@ -1011,7 +1087,27 @@ func newParquetParser(name string, o *parquetObject, in *input, plan Plan, f fie
 	if p.size, err = value(plan.Size); err != nil {
 		return nil, err
 	}
-	if plan.AllExtras {
+	if plan.LakePart {
+		if !o.isLakePart() {
+			return nil, &FormatError{Name: name, Reason: "it is no part of a lake, as its plan says"}
+		}
+		p.part = &lakePart{doc: jsonDoc{deep: true}}
+		for _, c := range []struct {
+			name string
+			to   **parquetSide
+		}{{"scheme", &p.part.scheme}, {"host", &p.part.host}, {"port", &p.part.port}, {"extras", &p.part.extras}} {
+			if c.name == "extras" && len(plan.Extras) > 0 {
+				continue
+			}
+			s, err := p.side(o.find(c.name), urlNode, nil)
+			if err != nil {
+				return nil, refuse(Column{Name: c.name}, err.Error(), "")
+			}
+			s.plain = true
+			*c.to = s
+		}
+	}
+	if plan.AllExtras && !plan.LakePart {
 		if p.out, err = p.extrasBeside(urlNode, skip); err != nil {
 			return nil, refuse(plan.URL, "has others beside it that cannot be read: "+err.Error(), "name those to keep (--extras)")
 		}
@@ -1250,6 +1346,11 @@ func (p *parquetParser) record(rec *Record) string {
 		}
 	}
 	rec.URL = url
+	if p.part != nil {
+		if reason := p.part.record(rec, url, p.max); reason != "" {
+			return reason
+		}
+	}
 	if p.ts != nil {
 		rec.TS, rec.HasTS = p.ts.rec.TS, p.ts.rec.HasTS
 	}
@@ -1358,6 +1459,17 @@ func (p *parquetParser) load(s *parquetSide, level int16) error {
 		return nil
 	}
 	s.long = false
+	if s.plain {
+		c := s.tree.column
+		if c.null() {
+			s.json = nil
+		} else {
+			s.json = c.text(s.json[:0])
+			s.long = len(s.json) > p.max
+		}
+		c.pass()
+		return nil
+	}
 	json, err := p.value(s.json[:0], s, s.tree)
 	if err != nil {
 		return err

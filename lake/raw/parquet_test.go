@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -299,6 +300,61 @@ func TestParquetColumnsAreChosenAndNamed(t *testing.T) {
 		if !errors.As(err, &fe) || !strings.Contains(fe.Reason, tc.want) {
 			t.Errorf("%+v: got %v, want a refusal that says %q", tc.opt, err, tc.want)
 		}
+	}
+}
+
+// TestPartsOfALakeAreReadAsTheirRecords compares with the rows another library reads.
+func TestPartsOfALakeAreReadAsTheirRecords(t *testing.T) {
+	data, err := os.ReadFile("../testdata/part-v2.parquet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		Scheme    string  `parquet:"scheme"`
+		Port      *int32  `parquet:"port,optional"`
+		Host      string  `parquet:"host"`
+		TS        *int64  `parquet:"ts,optional"`
+		Size      *int64  `parquet:"size,optional"`
+		PathQuery string  `parquet:"path_query"`
+		Extras    *string `parquet:"extras,optional"`
+	}
+	rows, err := pq.Read[row](bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewReader(bytes.NewReader(data), "part.parquet", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for i, want := range rows {
+		rec, rej, err := r.Next()
+		if err != nil || rej != nil {
+			t.Fatalf("row %d: %v, %v", i+1, err, rej)
+		}
+		url := want.Scheme + "://" + want.Host
+		if want.Port != nil {
+			seen["port"]++
+			url += fmt.Sprintf(":%d", *want.Port)
+		}
+		if url += want.PathQuery; string(rec.URL) != url {
+			t.Errorf("row %d: URL %q, want %q", i+1, rec.URL, url)
+		}
+		if rec.HasTS != (want.TS != nil) || rec.HasTS && rec.TS != *want.TS {
+			t.Errorf("row %d: time %d, want %v", i+1, rec.TS, want.TS)
+		}
+		if rec.HasSize != (want.Size != nil) || rec.HasSize && rec.Size != *want.Size {
+			t.Errorf("row %d: size %d, want %v", i+1, rec.Size, want.Size)
+		}
+		if (rec.Extras != nil) != (want.Extras != nil) || want.Extras != nil && string(rec.Extras) != *want.Extras {
+			t.Errorf("row %d: extras %s", i+1, rec.Extras)
+		}
+		if want.Extras != nil {
+			seen["extras"]++
+		}
+	}
+	if _, _, err := r.Next(); err != io.EOF || len(rows) == 0 || seen["port"] == 0 || seen["extras"] == 0 {
+		t.Errorf("%d rows, of which %v, then %v", len(rows), seen, err)
 	}
 }
 

@@ -205,6 +205,9 @@ type Plan struct {
 	Columns []string `json:"columns,omitempty"`
 	// Depth is how many objects or arrays stand around a record of JSON; 0 is at most an array.
 	Depth int `json:"depth,omitempty"`
+	// LakePart is set for Parquet that is a part of a lake: the URL is its columns scheme, host, port and path_query, and its
+	// extras are those of the records, if no others are asked for. URL is the column path_query.
+	LakePart bool `json:"lake_part,omitempty"`
 	// Members is how the members of an archive are to be read; of Plan's other fields an archive has
 	// Compression, MaxLine and Notes.
 	Members *Options `json:"members,omitempty"`
