@@ -42,7 +42,7 @@ type demo struct {
 	address string // Temporal
 }
 
-func demoCommand(*global) *cobra.Command {
+func demoCommand() *cobra.Command {
 	d := demo{}
 	cmd := &cobra.Command{
 		Use:   "demo [--once]",
@@ -51,12 +51,19 @@ func demoCommand(*global) *cobra.Command {
 datasets in testdata/, publishes them and asks both queries. It then stays up, with the API on ` + demoListen + `
 and Temporal's UI on port 8233, until Ctrl-C stops everything it started. With --once it takes free ports, prints
 the answers and ends. Temporal is the temporal on PATH, else the one that "make bin/temporal" puts beside this program.`,
-		Args: cli.Args(cobra.NoArgs),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("json") {
+				return cli.Usagef("the demo prints what the server answers, and takes no --json")
+			}
+			return cli.Args(cobra.NoArgs)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d.cmd, d.out = cmd, cmd.OutOrStdout()
 			return d.run(cmd.Context())
 		},
 	}
+	cmd.Flags().Bool("json", false, "") // in the place of all verbs' flag
+	cmd.Flags().Lookup("json").Hidden = true
 	cmd.Flags().BoolVar(&d.once, "once", false, "do it all on free ports, print the answers, end")
 	cmd.Flags().StringVar(&d.keep, "dir", "", "keep the demo's lake in this `FOLDER` (default: a temporary one)")
 	cmd.Flags().StringVar(&d.data, "data", "testdata", "`FOLDER` with the datasets, one folder a dataset")

@@ -37,18 +37,24 @@ func command() *cobra.Command {
 
 A lake is a folder or an S3 prefix that holds everything; S3's settings come from the AWS SDK's own variables
 (AWS_ENDPOINT_URL_S3, keys, region). Ingest, publish, watch and schedule work through Temporal: it has to be
-reachable (TEMPORAL_ADDRESS, default 127.0.0.1:7233, TEMPORAL_NAMESPACE and its other variables), and workers have
+reachable (TEMPORAL_ADDRESS, default: 127.0.0.1:7233, TEMPORAL_NAMESPACE and its other variables), and workers have
 to run (bin/worker). The other verbs need neither.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		Args: cli.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.SetOut(cmd.ErrOrStderr())
+			if err := cmd.Help(); err != nil {
+				return err
+			}
+			return cli.Usagef("which verb?")
+		},
 	}
 	cmd.PersistentFlags().BoolVar(&g.json, "json", false, "print JSON instead of tables and sentences")
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g),
 		statusCommand(&g), datasetsCommand(&g), versionsCommand(&g), verifyCommand(&g),
-		normalizeCommand(&g), demoCommand(&g))
+		normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd
 }

@@ -30,7 +30,6 @@ func scheduleCommand(g *global) *cobra.Command {
 the batch is named by what is found, so unchanged inputs change nothing. The schedule stands in Temporal's UI,
 where it is paused, triggered, backfilled and deleted; scheduling the same dataset again replaces it.`,
 		Example: `  starter schedule --lake s3://b/lake --dataset crawl --cron '0 3 * * *' s3://raw/crawl/latest/`,
-		Args:    cli.Args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := f.input(g, args)
 			if err != nil {

@@ -56,6 +56,43 @@ func TestWrongUsageIsToldBeforeAnythingStarts(t *testing.T) {
 	}
 }
 
+func TestWhatIsMissingIsAskedFor(t *testing.T) {
+	lake := t.TempDir()
+	for _, c := range []struct {
+		args []string
+		word string
+	}{
+		{nil, "which verb?"},
+		{[]string{"ingest"}, "which lake?"},
+		{[]string{"ingest", "--lake", lake}, "which dataset?"},
+		{[]string{"ingest", "--lake", lake, "--dataset", "d"}, "which input?"},
+		{[]string{"schedule", "--lake", lake, "--dataset", "d", "--cron", "@daily"}, "which input?"},
+	} {
+		if out, errs, code := starter(t, c.args...); code != cli.ExitUsage || out != "" || !strings.Contains(errs, c.word) {
+			t.Errorf("%v: exit %d, %q, %q; want %d and %s", c.args, code, out, errs, cli.ExitUsage, c.word)
+		}
+	}
+}
+
+func TestTheDemoHasNoJSON(t *testing.T) {
+	if out, _, code := starter(t, "demo", "--help"); code != cli.ExitDone || strings.Contains(out, "--json") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	if _, errs, code := starter(t, "demo", "--json"); code != cli.ExitUsage || !strings.Contains(errs, "--json") {
+		t.Errorf("exit %d, %q", code, errs)
+	}
+}
+
+func TestAReportRatesWhatTookItsTimeReading(t *testing.T) {
+	for size, want := range map[int64]bool{100: false, 1 << 30: true} {
+		var out bytes.Buffer
+		report(&out, &workflows.IngestResult{Records: 1000, Bytes: size, Version: "v"}, 10*time.Second)
+		if got := strings.Contains(out.String(), "records a second"); got != want {
+			t.Errorf("%d bytes: a rate %v, want %v\n%s", size, got, want, &out)
+		}
+	}
+}
+
 func TestNormalizeRefusesWhatIsNoParameter(t *testing.T) {
 	if out, errs, code := starter(t, "normalize", "--strip-params", "utm_*,a*b", "http://a.example/"); code != cli.ExitUsage || out != "" || !strings.Contains(errs, "a*b") {
 		t.Errorf("exit %d, %q, %q", code, out, errs)

@@ -140,7 +140,7 @@ type IngestResult struct {
 	Notes     []string `json:"notes,omitempty"`
 	Domains   int64    `json:"domains"`
 	PartBytes int64    `json:"part_bytes"`
-	// Unchanged: the batch had this very content before; nothing new was written.
+	// Unchanged: the batch had this very content before. The same objects were written again, which mends damaged ones.
 	Unchanged bool `json:"unchanged,omitempty"`
 	// Superseded: an ingest of the same batch that was registered later has finished before this one; its
 	// content stands.

@@ -40,8 +40,12 @@ func EnvName(flag string) string {
 	return "URLAKE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// zero is, by a flag's type, the default that a help text does not mention.
+var zero = map[string]string{"bool": "false", "duration": "0s", "int": "0", "int64": "0", "float64": "0", "stringSlice": "[]"}
+
 // BindEnv makes every flag of cmd and of its subcommands read its URLAKE_ variable
-// when it is not given on the command line, and says so in its help text.
+// when it is not given on the command line, and says so in its help text, where defaults look the same
+// whether they are values or described.
 // Call it once, after all flags are defined.
 func BindEnv(cmd *cobra.Command) {
 	seen := map[*pflag.Flag]bool{}
@@ -52,6 +56,10 @@ func BindEnv(cmd *cobra.Command) {
 				return
 			}
 			seen[f] = true
+			if f.DefValue != zero[f.Value.Type()] {
+				f.Usage += " (default: " + strings.Trim(f.DefValue, "[]") + ")"
+				f.DefValue = zero[f.Value.Type()]
+			}
 			f.Usage += " [" + EnvName(f.Name) + "]"
 		}
 		c.LocalFlags().VisitAll(note)
@@ -111,10 +119,15 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 // Args turns a cobra argument check's error into a *UsageError.
 func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return &UsageError{err}
+		err := check(cmd, args)
+		switch {
+		case err == nil:
+			return nil
+		case len(args) > 0 && !cmd.HasSubCommands() && check(cmd, nil) == nil && check(cmd, args[:1]) != nil:
+			// Cobra's own words are those for a misspelt verb.
+			return Usagef("%s takes no arguments, and there is %q", cmd.CommandPath(), args[0])
 		}
-		return nil
+		return &UsageError{err}
 	}
 }
 

@@ -67,13 +67,24 @@ func TestFlagsComeFromTheCommandLineThenFromVariables(t *testing.T) {
 	}
 }
 
+func TestAnArgumentTooManyIsNoMisspeltCommand(t *testing.T) {
+	var seen string
+	var out bytes.Buffer
+	cmd := program(&seen)
+	cmd.SetArgs([]string{"verb", "more"})
+	cmd.SetErr(&out)
+	if code := Run(context.Background(), cmd); code != ExitUsage || !strings.Contains(out.String(), "program verb takes no arguments") {
+		t.Errorf("exit %d\n%s", code, &out)
+	}
+}
+
 func TestHelpNamesTheVariables(t *testing.T) {
 	var seen string
 	var out bytes.Buffer
 	cmd := program(&seen)
 	cmd.SetArgs([]string{"verb", "--help"})
 	cmd.SetOut(&out)
-	if code := Run(context.Background(), cmd); code != ExitDone || !strings.Contains(out.String(), "[URLAKE_LAKE]") || !strings.Contains(out.String(), "[URLAKE_ONLY_ONCE]") {
+	if code := Run(context.Background(), cmd); code != ExitDone || !strings.Contains(out.String(), "the lake (default: default) [URLAKE_LAKE]\n") || !strings.Contains(out.String(), "[URLAKE_ONLY_ONCE]") {
 		t.Errorf("exit %d\n%s", code, &out)
 	}
 }
