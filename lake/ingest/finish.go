@@ -32,7 +32,7 @@ type FinishResult struct {
 	Domains    int64            `json:"domains"`
 	Parts      int              `json:"parts"`
 	PartBytes  int64            `json:"part_bytes"`
-	// Existed: before this run finished, the batch already had this very content. There is nothing new.
+	// Existed: before this run finished, the batch already had this very content. Its objects were written again.
 	Existed bool `json:"existed,omitempty"`
 	// Current: the content stands for the batch. False where a run registered later has finished already.
 	Current bool `json:"current"`
