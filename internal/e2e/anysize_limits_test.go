@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -92,11 +93,9 @@ func (u *urlake) checkMixed(t *testing.T, n int) {
 const smallDisk = 128 << 20
 
 // TestAnySizeBatchLargerThanTheLocalDisk ingests from and into S3 with a worker whose temporary folder is a file system of a fifth
-// of the batch's size.
+// of the batch's size. Where nothing can be mounted, as in most containers, no file of the worker may be larger than that.
 func TestAnySizeBatchLargerThanTheLocalDisk(t *testing.T) {
-	if err := exec.Command("unshare", "--map-root-user", "--mount", "true").Run(); err != nil {
-		testenv.Missing(t, "unshare, to give a worker a small disk of its own")
-	}
+	mounts := exec.Command("unshare", "--map-root-user", "--mount", "sh", "-c", `mount -t tmpfs -o size=1m tmpfs "$0"`, t.TempDir()).Run() == nil
 	n := scaled(t, 10_000_000, 50_000)
 	root := testenv.S3(t)
 	raw, err := blob.Open(t.Context(), root+"/raw")
@@ -126,28 +125,36 @@ func TestAnySizeBatchLargerThanTheLocalDisk(t *testing.T) {
 
 	u := start(t, root+"/lake", nil)
 	disk := t.TempDir()
-	// The mount is the worker's alone and goes with it.
-	script := fmt.Sprintf(`mount -t tmpfs -o size=%d tmpfs "$0" && exec "$@"`, smallDisk)
+	program := []string{filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", disk}
 	with := *u
 	with.env = append(with.env, "TMPDIR="+disk)
-	worker := with.run(t, "worker", "unshare", "--map-root-user", "--mount", "sh", "-c", script, disk, filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", disk)
-	seen := filepath.Join("/proc", strconv.Itoa(worker.Process.Pid), "root", disk)
-	until(t, "the worker has its disk", func(context.Context) error {
-		var s syscall.Statfs_t
-		if err := syscall.Statfs(seen, &s); err != nil {
-			return err
+	var worker *exec.Cmd
+	var onDisk func() int64
+	if mounts {
+		// The mount is the worker's alone and goes with it.
+		script := fmt.Sprintf(`mount -t tmpfs -o size=%d tmpfs "$0" && exec "$@"`, smallDisk)
+		worker = with.run(t, "worker", "unshare", append([]string{"--map-root-user", "--mount", "sh", "-c", script, disk}, program...)...)
+		seen := filepath.Join("/proc", strconv.Itoa(worker.Process.Pid), "root", disk)
+		until(t, "the worker has its disk", func(context.Context) error {
+			var s syscall.Statfs_t
+			if err := syscall.Statfs(seen, &s); err != nil {
+				return err
+			}
+			if got := int64(s.Blocks) * s.Bsize; got != smallDisk {
+				return fmt.Errorf("%s has %d bytes", seen, got)
+			}
+			return nil
+		})
+		onDisk = func() int64 {
+			var s syscall.Statfs_t
+			if syscall.Statfs(seen, &s) != nil {
+				return 0
+			}
+			return int64(s.Blocks-s.Bfree) * s.Bsize
 		}
-		if got := int64(s.Blocks) * s.Bsize; got != smallDisk {
-			return fmt.Errorf("%s has %d bytes", seen, got)
-		}
-		return nil
-	})
-	onDisk := func() int64 {
-		var s syscall.Statfs_t
-		if syscall.Statfs(seen, &s) != nil {
-			return 0
-		}
-		return int64(s.Blocks-s.Bfree) * s.Bsize
+	} else {
+		worker = with.run(t, "worker", "prlimit", append([]string{fmt.Sprintf("--fsize=%d", smallDisk)}, program...)...)
+		onDisk = func() int64 { return openBytes(worker.Process.Pid, disk) }
 	}
 	largest := watch(onDisk)
 	started := time.Now()
@@ -167,10 +174,24 @@ func TestAnySizeBatchLargerThanTheLocalDisk(t *testing.T) {
 		t.Fatalf("%d batches were published", published.Batches)
 	}
 	most := largest()
+	within(t, "the worker's disk", most, smallDisk)
 	t.Logf("publish over S3: %.1f s; at most %s of the disk, %.1f bytes for each of %d domains; worker at most %s", time.Since(started).Seconds(), mb(most), float64(most)/float64(res.Domains), res.Domains, mb(memory(t, worker, "VmHWM")))
 	within(t, "the worker", memory(t, worker, "VmHWM"), workerMost)
 	u.serve(t)
 	u.checkMixed(t, n)
+}
+
+// openBytes is the size of the files that a process has open below dir, with or without a name.
+func openBytes(pid int, dir string) (sum int64) {
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil && strings.HasPrefix(to, dir) {
+			if info, err := os.Stat(link); err == nil {
+				sum += info.Size()
+			}
+		}
+	}
+	return sum
 }
 
 // watch looks every few milliseconds until it is asked for the largest of what it saw.

@@ -128,7 +128,7 @@ func mb(n int64) string {
 func within(t *testing.T, what string, got, most int64) {
 	t.Helper()
 	if got > most {
-		t.Errorf("%s took %s of memory, at most %s was promised", what, mb(got), mb(most))
+		t.Errorf("%s took %s, at most %s was promised", what, mb(got), mb(most))
 	}
 }
 
