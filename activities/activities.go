@@ -189,16 +189,19 @@ func beating[T any](ctx context.Context, m *Memory, need int64, step func(ctx co
 			}
 		}
 	}()
-	var out T
-	release, err := m.take(ctx, need)
-	if err == nil {
-		out, err = step(ctx, func(p any) {
+	defer stop() // also where the step panics, which the SDK makes a failed attempt of
+	out, err := func() (out T, err error) {
+		release, err := m.take(ctx, need)
+		if err != nil {
+			return out, err
+		}
+		defer release()
+		return step(ctx, func(p any) {
 			mu.Lock()
 			last = p
 			mu.Unlock()
 		})
-		release()
-	}
+	}()
 	stop()
 	<-ended
 	switch {

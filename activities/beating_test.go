@@ -104,3 +104,20 @@ func TestAnErrorIsSaidOnce(t *testing.T) {
 		t.Errorf("%d times: %v", n, err)
 	}
 }
+
+// TestAStepThatPanicsGivesItsMemoryBack: the SDK goes on after a panic, and so must the worker's other steps.
+func TestAStepThatPanicsGivesItsMemoryBack(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	m := NewMemory(1)
+	step := func(ctx context.Context) (int, error) {
+		return beating(ctx, m, 1, func(context.Context, func(any)) (int, error) { panic("a defect") })
+	}
+	env.RegisterActivity(step)
+	if _, err := env.ExecuteActivity(step); err == nil {
+		t.Fatal("no error")
+	}
+	if !m.free.TryAcquire(1) {
+		t.Error("the memory is still taken")
+	}
+}

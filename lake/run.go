@@ -598,7 +598,14 @@ func (b *RowBuffer) Merge(ctx context.Context, first, last byte, yield func(*Key
 		}
 		lengths, text := len(all.lengths), len(all.text)
 		s := b.parts[p].section()
-		for key, shared, _ := s.next(ctx); key != nil; key, shared, _ = s.next(ctx) {
+		for {
+			key, shared, err := s.next(ctx)
+			if err != nil {
+				return err
+			}
+			if key == nil {
+				break
+			}
 			all.add(key, shared)
 		}
 		packed = append(packed, packedSection{packedKeys: packedKeys{all.lengths[lengths:], all.text[text:]}})
