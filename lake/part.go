@@ -79,7 +79,7 @@ type WrittenPart struct {
 	Blocks []PageIndexBlock
 }
 
-// PartWriter writes the parts of one partition of one batch. It is fed sorted rows and encodes
+// PartWriter writes the parts of one partition of one batch. It is fed hosts and their rows, sorted, and encodes
 // pages itself, which takes a third of the time of a general writer, since it is told what neighbours have in common,
 // and lets pages end where all columns agree.
 //
@@ -98,14 +98,23 @@ type PartWriter struct {
 	err   error
 	parts []WrittenPart
 
-	// What follows from the fields of the row before.
+	// The open host, none before the first.
+	hosts        int64
+	domain, host []byte
+	domainID     uint64
+	hostRows     int64
+
+	// The row before: the tail that was given, of this host, and its value, whose strings are not valid any more.
+	tail           *Tail
+	before         Tail
+	scheme, extras []byte
+	url            []byte
+	urlHead        int // length of scheme, host and port in url
+
+	// Where Append is: the key and its rows.
 	from     *Key
-	at       int64 // from.rows of the row before
-	domainID uint64
-	scheme   []byte
-	port     int32
-	url      []byte
-	urlHead  int // length of scheme, host and port in url
+	at       int64
+	keyTails [2]Tail
 
 	cols [NumColumns]columnWriter
 	rows int // of the open page
@@ -221,13 +230,52 @@ func (w *PartWriter) start() error {
 	return nil
 }
 
-// Append adds the row at which key stands. Between two calls key has stepped to one other record. A row of another partition is
-// refused, as is text that is not UTF-8, which would make engines refuse the file.
+// Tail is what a row has behind its path.
+type Tail struct {
+	Scheme string
+	// Port is -1 for the scheme's default.
+	Port int32
+	// TS is milliseconds since the Unix epoch, where HasTS; Size is bytes or tokens, where HasSize.
+	TS      int64
+	HasTS   bool
+	Size    int64
+	HasSize bool
+	// Extras is RFC 8785 JSON, RawURL the URL as it stood in the input; empty is none.
+	Extras, RawURL string
+}
+
+// Host starts the rows of a host. Hosts ascend by domain, then host, and all domains belong to the writer's partition;
+// domainID is urlnorm.DomainID(domain). The strings need to be valid during the call only.
+func (w *PartWriter) Host(domain, host string, domainID uint64) error {
+	if w.err != nil {
+		return w.err
+	}
+	if err := w.openHost(domain, host, domainID); err != nil {
+		return w.fail(err)
+	}
+	return nil
+}
+
+// Row adds a row of the open host. Rows of a host ascend by path, then by the fields of tail in their order, and no two are equal in all but the
+// raw URL. Shared is the length of the longest common prefix of path and the path of the row before of this host, 0 for the
+// first. What path and tail refer to needs to be valid during the call only; a tail at the address of the one before says
+// that its value is the same. Text that is not UTF-8, which would make engines refuse the file, is refused.
+func (w *PartWriter) Row(path []byte, shared int, tail *Tail) error {
+	if w.err != nil {
+		return w.err
+	}
+	if err := w.add(path, shared, tail); err != nil {
+		return w.fail(err)
+	}
+	return nil
+}
+
+// Append adds the row at which key stands. Between two calls key has stepped to one other record.
 func (w *PartWriter) Append(key *Key) error {
 	if w.err != nil {
 		return w.err
 	}
-	if err := w.add(key); err != nil {
+	if err := w.addKey(key); err != nil {
 		return w.fail(err)
 	}
 	return nil
@@ -243,10 +291,11 @@ func (w *PartWriter) fail(err error) error {
 
 var (
 	errStep = errors.New("key has not stepped to the next record")
+	errHost = errors.New("a row before the first host")
 	errUTF8 = errors.New("text is not UTF-8")
 )
 
-func (w *PartWriter) add(k *Key) error {
+func (w *PartWriter) addKey(k *Key) error {
 	changed, shared := k.changed, k.shared
 	switch {
 	case w.from == nil:
@@ -255,62 +304,133 @@ func (w *PartWriter) add(k *Key) error {
 		return errStep
 	}
 	w.from, w.at = k, k.rows
-	cols, valid := &w.cols, true
-	domain, host, path, scheme, port := k.text(keyDomain), k.text(keyHost), k.text(keyPath), k.text(keyScheme), k.port()
-	if changed == keyDomain {
-		w.domainID = urlnorm.DomainID(view(domain))
-		if w.domainID>>w.shift != w.want {
-			return fmt.Errorf("record %d has domain_id %s", k.rows, urlnorm.FormatID(w.domainID))
-		}
-		valid = cols[ColDomain].text.add(domain, unknown)
-	} else {
-		cols[ColDomain].text.add(domain, len(domain))
-	}
-	newHead := changed <= keyHost || port != w.port || string(scheme) != string(w.scheme)
+	path := k.text(keyPath)
 	if changed <= keyHost {
-		valid = cols[ColHost].text.add(host, unknown) && valid
-		shared = unknown
+		domain, id := view(k.text(keyDomain)), w.domainID
+		if changed == keyDomain {
+			id = urlnorm.DomainID(domain)
+		}
+		if err := w.openHost(domain, view(k.text(keyHost)), id); err != nil {
+			return err
+		}
+		shared = 0
 	} else {
-		cols[ColHost].text.add(host, len(host))
 		shared = min(shared-k.start(keyPath), len(path))
 	}
-	if newHead {
-		valid = cols[ColScheme].text.add(scheme, unknown) && valid
-		w.scheme, w.port = append(w.scheme[:0], scheme...), port
-		w.url = append(append(append(w.url[:0], scheme...), "://"...), host...)
-		if port >= 0 {
-			w.url = strconv.AppendInt(append(w.url, ':'), int64(port), 10)
-		}
-		w.urlHead = len(w.url)
-	} else {
-		cols[ColScheme].text.add(scheme, len(scheme))
+	tail := &w.keyTails[k.rows&1] // never that of the row before
+	*tail = Tail{Scheme: view(k.text(keyScheme)), Port: k.port(), Extras: view(k.text(keyExtras)), RawURL: view(k.rawURL())}
+	tail.TS, tail.HasTS = k.number(keyTS)
+	tail.Size, tail.HasSize = k.number(keySize)
+	return w.add(path, shared, tail)
+}
+
+func (w *PartWriter) openHost(domain, host string, domainID uint64) error {
+	if domainID>>w.shift != w.want {
+		return fmt.Errorf("domain_id %s", urlnorm.FormatID(domainID))
 	}
+	if w.hosts > 0 {
+		if c := cmp.Or(strings.Compare(domain, view(w.domain)), strings.Compare(host, view(w.host))); c <= 0 {
+			return errOrder
+		}
+	}
+	if len(domain)+len(host) > MaxKey {
+		return fmt.Errorf("%w: domain and host of %d bytes, allowed are %d", ErrRowTooLarge, len(domain)+len(host), MaxKey)
+	}
+	w.hosts++
+	w.hostRows = 0
+	w.domain, w.host, w.domainID = append(w.domain[:0], domain...), append(w.host[:0], host...), domainID
+	w.tail = nil
+	w.url = w.url[:0]
+	return nil
+}
+
+// follows checks that a row of the open host is after the one before.
+func (w *PartWriter) follows(path []byte, shared int, tail *Tail) error {
+	last := w.cols[ColPathQuery].text.last
+	switch {
+	case shared > min(len(path), len(last)):
+		return fmt.Errorf("%d bytes shared of %d and %d", shared, len(last), len(path))
+	case shared == len(path) && shared == len(last):
+		b := &w.before
+		if cmp.Or(strings.Compare(tail.Scheme, view(w.scheme)), cmp.Compare(tail.Port, b.Port),
+			compareOptional(tail.TS, tail.HasTS, b.TS, b.HasTS), compareOptional(tail.Size, tail.HasSize, b.Size, b.HasSize),
+			strings.Compare(tail.Extras, view(w.extras))) <= 0 {
+			return errOrder
+		}
+	case shared < len(last) && (shared == len(path) || path[shared] <= last[shared]):
+		return errOrder
+	}
+	return nil
+}
+
+// compareOptional orders numbers, what is absent first.
+func compareOptional(a int64, hasA bool, b int64, hasB bool) int {
+	if hasA != hasB {
+		if hasA {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Compare(a, b)
+}
+
+func (w *PartWriter) add(path []byte, shared int, tail *Tail) error {
+	if w.hosts == 0 {
+		return errHost
+	}
+	if n := len(w.domain) + len(w.host) + len(path) + len(tail.Extras) + len(tail.RawURL); n > MaxKey {
+		return fmt.Errorf("%w: %d bytes, allowed are %d", ErrRowTooLarge, n, MaxKey)
+	}
+	first := w.hostRows == 0
+	if first {
+		shared = unknown
+	} else if err := w.follows(path, shared, tail); err != nil {
+		return err
+	}
+	w.hostRows++
+	cols, valid := &w.cols, true
+	if first {
+		valid = cols[ColDomain].text.add(w.domain, unknown)
+		valid = cols[ColHost].text.add(w.host, unknown) && valid
+	} else {
+		cols[ColDomain].text.add(w.domain, len(w.domain))
+		cols[ColHost].text.add(w.host, len(w.host))
+	}
+	if tail != w.tail {
+		if first || tail.Port != w.before.Port || tail.Scheme != view(w.scheme) {
+			w.scheme = append(w.scheme[:0], tail.Scheme...)
+			w.url = append(append(append(w.url[:0], tail.Scheme...), "://"...), w.host...)
+			if tail.Port >= 0 {
+				w.url = strconv.AppendInt(append(w.url, ':'), int64(tail.Port), 10)
+			}
+			w.urlHead = len(w.url)
+		}
+		w.tail, w.before = tail, *tail
+		w.extras = append(w.extras[:0], tail.Extras...)
+	}
+	valid = cols[ColScheme].text.add(w.scheme, unknown) && valid
 	valid = cols[ColPathQuery].text.add(path, shared) && valid
 	w.url = append(w.url[:w.urlHead], path...)
 	cols[ColURLID].int64(urlnorm.URLID(w.url))
 	cols[ColDomainID].int64(w.domainID)
 
-	if c := &cols[ColPort]; c.define(w.rows, port >= 0) {
-		c.values = binary.LittleEndian.AppendUint32(c.values, uint32(port))
+	if c := &cols[ColPort]; c.define(w.rows, tail.Port >= 0) {
+		c.values = binary.LittleEndian.AppendUint32(c.values, uint32(tail.Port))
 	}
-	ts, has := k.number(keyTS)
-	if c := &cols[ColTS]; c.define(w.rows, has) {
-		c.int64(uint64(ts))
+	if c := &cols[ColTS]; c.define(w.rows, tail.HasTS) {
+		c.int64(uint64(tail.TS))
 	}
-	size, has := k.number(keySize)
-	if c := &cols[ColSize]; c.define(w.rows, has) {
-		c.int64(uint64(size))
+	if c := &cols[ColSize]; c.define(w.rows, tail.HasSize) {
+		c.int64(uint64(tail.Size))
 	}
-	for _, f := range [...]struct {
-		col  Column
-		text []byte
-	}{{ColRawURL, k.rawURL()}, {ColExtras, k.text(keyExtras)}} {
-		if c := &cols[f.col]; c.define(w.rows, len(f.text) > 0) {
-			valid = c.text.add(f.text, unknown) && valid
-		}
+	if c := &cols[ColRawURL]; c.define(w.rows, len(tail.RawURL) > 0) {
+		valid = c.text.add([]byte(tail.RawURL), unknown) && valid
+	}
+	if c := &cols[ColExtras]; c.define(w.rows, len(tail.Extras) > 0) {
+		valid = c.text.add([]byte(tail.Extras), unknown) && valid
 	}
 	if !valid {
-		return fmt.Errorf("record %d: %w", k.rows, errUTF8)
+		return errUTF8
 	}
 	w.rows++
 	if w.rows >= w.lim.PageRows || cols[ColPathQuery].text.plain >= w.lim.PageBytes ||
