@@ -81,8 +81,8 @@ const (
 	// normalizeMemory: an arena for rows of half of ingest.WorkerMemory, then reading and compressing. Parquet of very
 	// large pages can take as much again.
 	normalizeMemory = ingest.WorkerMemory/2 + 128<<20
-	// mergeMemory: the ends of all runs (128 MiB), a row group compressed, a page.
-	mergeMemory = 256 << 20
+	// mergeMemory: an arena for rows (192 MiB), or the ends of all runs; what is read ahead, a row group compressed, a page.
+	mergeMemory = 320 << 20
 	// extractMemory: a sort of 64 MiB and a page of each column.
 	extractMemory = 128 << 20
 	// segmentMemory: a sort of 128 MiB, buffers, the perfect hash.

@@ -116,63 +116,120 @@ func TestBatchRecordIsAsItsPageShows(t *testing.T) {
 	}
 }
 
-// The dump walks over the bytes by the page, not by the decoder.
-func TestRunIsAsItsPageShows(t *testing.T) {
+// stagedRows are shown by the pages of shuffle files and runs.
+var stagedRows = []lake.Row{
+	{Domain: "example.com", Host: "www.example.com", PathQuery: "/b", Scheme: "https", Port: -1},
+	{Domain: "example.com", Host: "www.example.com", PathQuery: "/a", Scheme: "https", Port: -1, TS: 1714521600000, HasTS: true},
+	{Domain: "example.com", Host: "www.example.com", PathQuery: "/", Scheme: "http", Port: 8080, Size: 512, HasSize: true, RawURL: "HTTP://www.example.com:8080"},
+	{Domain: "example.org", Host: "example.org", PathQuery: "/", Scheme: "http", Port: -1},
+}
+
+// dump walks over the frames of a file. Line takes bytes, num a varint.
+type dump struct {
+	t   *testing.T
+	out strings.Builder
+	b   []byte
+}
+
+func (d *dump) line(n int, format string, args ...any) {
+	fmt.Fprintf(&d.out, "  %s  %s\n", hex.EncodeToString(d.b[:n]), fmt.Sprintf(format, args...))
+	d.b = d.b[n:]
+}
+
+func (d *dump) num(format string) int {
+	v, n := binary.Uvarint(d.b)
+	d.line(n, format, v)
+	return int(v)
+}
+
+// frames calls show for each frame of a file.
+func (d *dump) frames(store blob.Store, o lake.FrameObject, show func(last bool)) string {
 	ctx := context.Background()
-	store := blob.NewMemory()
-	run := writeRuns(t, store, []lake.Row{
-		{Domain: "example.com", Host: "www.example.com", PathQuery: "/a", Scheme: "https", Port: -1, TS: 1714521600000, HasTS: true},
-		{Domain: "example.com", Host: "www.example.com", PathQuery: "/", Scheme: "http", Port: 8080, Size: 512, HasSize: true, RawURL: "HTTP://www.example.com:8080"},
-		{Domain: "example.org", Host: "example.org", PathQuery: "/", Scheme: "https", Port: -1, Extras: `{"lang":"fr"}`},
-	}, 1<<20)[0]
-	ff, err := run.FrameFile()
+	ff, err := o.FrameFile()
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, run.Key, off, n) }
-	frames, err := codec.OpenFramesAt(ctx, read, ff, run.Key, 0)
+	read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, o.Key, off, n) }
+	frames, err := codec.OpenFramesAt(ctx, read, ff, o.Key, 0)
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	data, err := frames.Read(ctx, read, 0, frames.Len())
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	var out strings.Builder
 	for i, b := range data {
-		fmt.Fprintf(&out, "frame %d\n", i)
-		line := func(n int, format string, args ...any) {
-			fmt.Fprintf(&out, "  %s  %s\n", hex.EncodeToString(b[:n]), fmt.Sprintf(format, args...))
-			b = b[n:]
-		}
-		num := func(format string) int {
-			v, n := binary.Uvarint(b)
-			line(n, format, v)
-			return int(v)
-		}
-		if i == len(data)-1 {
-			line(4, "magic %s", b[:4])
-			line(4, "version %d", binary.LittleEndian.Uint32(b))
-			for range num("%d partitions") {
-				line(1, "partition %02x", b[0])
-				num("  %d rows")
-				num("  %d frames")
-			}
-		} else {
-			var suffixes []int
-			for size, end := num("%d bytes of lengths"), 0; end < size; {
-				before := len(b)
-				num("%d bytes shared")
-				suffixes = append(suffixes, num("  and %d bytes more"))
-				end += before - len(b)
-			}
-			for _, n := range suffixes {
-				line(n, "%q", b[:n])
-			}
-		}
-		if len(b) > 0 {
-			t.Errorf("frame %d has %d bytes more", i, len(b))
+		fmt.Fprintf(&d.out, "frame %d\n", i)
+		d.b = b
+		show(i == len(data)-1)
+		if len(d.b) > 0 {
+			d.t.Errorf("frame %d has %d bytes more", i, len(d.b))
 		}
 	}
-	shows(t, "run.md", "hexdump", out.String())
+	return d.out.String()
+}
+
+// The dumps walk over the bytes by the page, not by the decoder.
+func TestRunIsAsItsPageShows(t *testing.T) {
+	store := blob.NewMemory()
+	run := writeRuns(t, store, stagedRows, 1<<20)[0]
+	d := &dump{t: t}
+	shows(t, "run.md", "hexdump", d.frames(store, run.FrameObject, func(bool) {
+		var suffixes []int
+		for size, end := d.num("%d bytes of lengths"), 0; end < size; {
+			before := len(d.b)
+			d.num("%d bytes shared")
+			suffixes = append(suffixes, d.num("  and %d bytes more"))
+			end += before - len(d.b)
+		}
+		for _, n := range suffixes {
+			d.line(n, "%q", d.b[:n])
+		}
+	}))
+}
+
+func TestShuffleFileIsAsItsPageShows(t *testing.T) {
+	store := blob.NewMemory()
+	f := writeShuffle(t, store, stagedRows, 1<<20)[0]
+	d := &dump{t: t}
+	shows(t, "shuffle.md", "hexdump", d.frames(store, f.FrameObject, func(last bool) {
+		if last {
+			d.line(4, "magic %s", d.b[:4])
+			d.line(4, "version %d", binary.LittleEndian.Uint32(d.b))
+			for range d.num("%d partitions") {
+				d.line(1, "partition %02x", d.b[0])
+				d.num("  %d rows")
+				d.num("  %d frames")
+			}
+			return
+		}
+		d.line(1, "all paths begin with a slash: %d", d.b[0])
+		size := d.num("%d bytes of groups")
+		d.num("%d bytes of names")
+		var hosts, rows []int
+		for end := len(d.b) - size; len(d.b) > end; {
+			hosts = append(hosts, d.num("host of %d bytes"))
+			if own := d.num("  own domain: %d"); own > 0 {
+				hosts = append(hosts, own-1)
+			} else {
+				d.num("  its last %d bytes are the domain")
+			}
+			rows = append(rows, d.num("  %d rows"))
+		}
+		for _, n := range hosts {
+			d.line(n, "%s", d.b[:n])
+		}
+		for _, n := range rows {
+			for range n {
+				head := binary.LittleEndian.Uint32(d.b)
+				d.line(4, "path of %d bytes, tail of kind %d", head>>2, head&3)
+				d.line(int(head>>2), "  %s", d.b[:head>>2])
+				if head&3 == 2 {
+					n := binary.LittleEndian.Uint32(d.b)
+					d.line(4, "  tail of %d bytes", n)
+					d.line(int(n), "  %q", d.b[:n])
+				}
+			}
+		}
+	}))
 }

@@ -3,19 +3,21 @@ package lake
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 const (
-	// maxSections is the largest number of run sections merged at once. Each holds a decoded frame and a read of one
-	// frame or more: this many take some 150 MiB, and the directories of as many runs some 60, where keys are not longer than
-	// frames are meant to be.
+	// maxSections is the largest number of runs merged at once. Each holds a decoded frame and a read of one
+	// frame or more: this many take some 150 MiB, where keys are not longer than frames are meant to be.
 	maxSections = 1024
 
-	// maxSectionRead is how much of a section one read fetches, in bytes as stored: beyond it a request's
+	// maxSectionRead is how much of a run one read fetches, in bytes as stored: beyond it a request's
 	// latency is small beside its transfer.
 	maxSectionRead = 1 << 20
 
@@ -28,33 +30,17 @@ const (
 	concurrentReads = 32
 )
 
-// MergeRuns merges the rows of partitions first to last, both included, of runs and passes them to yield in the order of
-// their keys, one of each record: the one with the smallest raw URL.
+// MergeRuns merges runs and passes their rows to sink in the order of their keys, one of each record: the one with the smallest raw
+// URL.
 //
-// Rows are in the order of their keys over all these partitions, so each (run, partition) is a sorted input
-// of its own. Where there are more than can be merged at once, groups of runs are first merged into larger
+// Where there are more than can be merged at once, groups of runs are first merged into larger
 // ones; spill names them in the store by pass and number. They are
 // the same for the same runs, and the caller removes them with the rest of its staging area.
-func MergeRuns(ctx context.Context, store blob.Store, runs []Run, first, last byte, spill func(pass, n int) string, yield func(*Key) error) error {
-	partitions := int(last) - int(first) + 1
-	for pass := 0; ; pass++ {
-		if len(runs) <= maxSections {
-			opened, err := openRuns(ctx, store, runs)
-			if err != nil {
-				return err
-			}
-			if n := countSections(opened, first, last); n <= maxSections {
-				return mergeSections(ctx, opened, first, last, n, records(yield))
-			}
-		}
-		// After this pass each group has at most one section a partition.
-		groups := max(1, maxSections/partitions)
-		size := min(maxSections, max(2, (len(runs)+groups-1)/groups))
+func MergeRuns(ctx context.Context, store blob.Store, runs []Run, spill func(pass, n int) string, sink RowSink) error {
+	for pass := 0; len(runs) > maxSections; pass++ {
 		var merged []Run
-		for n := 0; len(runs) > 0; n++ {
-			group := runs[:min(size, len(runs))]
-			runs = runs[len(group):]
-			run, err := mergeIntoRun(ctx, store, group, first, last, spill(pass, n))
+		for group := range slices.Chunk(runs, maxSections) {
+			run, err := mergeIntoRun(ctx, store, group, spill(pass, len(merged)))
 			if err != nil {
 				return err
 			}
@@ -62,73 +48,44 @@ func MergeRuns(ctx context.Context, store blob.Store, runs []Run, first, last by
 		}
 		runs = merged
 	}
+	return mergeSections(ctx, store, runs, records(sink))
 }
 
-// mergeIntoRun merges each partition of runs on its own and writes all of them as one run.
-func mergeIntoRun(ctx context.Context, store blob.Store, runs []Run, first, last byte, key string) (Run, error) {
-	opened, err := openRuns(ctx, store, runs)
-	if err != nil {
-		return Run{}, err
-	}
+// mergeIntoRun merges runs into one.
+func mergeIntoRun(ctx context.Context, store blob.Store, runs []Run, key string) (Run, error) {
 	w, err := newRunWriter(ctx, store, key)
 	if err != nil {
 		return Run{}, err
 	}
 	defer w.abort()
-	for p := int(first); p <= int(last); p++ {
-		part := byte(p)
-		n := countSections(opened, part, part)
-		if n == 0 {
-			continue
-		}
-		err := mergeSections(ctx, opened, part, part, n, func(key []byte, shared int) error { return w.append(part, key, shared) })
-		if err != nil {
-			return Run{}, err
-		}
+	if err := mergeSections(ctx, store, runs, w.append); err != nil {
+		return Run{}, err
 	}
 	return w.finish()
 }
 
-// openRuns opens runs, several at a time.
-func openRuns(ctx context.Context, store blob.Store, runs []Run) ([]*RunReader, error) {
-	opened := make([]*RunReader, len(runs))
-	g, ctx := errgroup.WithContext(ctx)
+// mergeSections merges runs, maxSections at most.
+func mergeSections(ctx context.Context, store blob.Store, runs []Run, yield func(key []byte, shared int) error) error {
+	opened := make([]*codec.Frames, len(runs))
+	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrentReads)
 	for i, run := range runs {
 		g.Go(func() (err error) {
-			opened[i], err = OpenRun(ctx, store, run)
+			opened[i], err = openRun(gctx, store, run)
 			return err
 		})
 	}
-	return opened, g.Wait()
-}
-
-func countSections(runs []*RunReader, first, last byte) int {
-	n := 0
-	for _, r := range runs {
-		for p := int(first); p <= int(last); p++ {
-			if r.Rows(byte(p)) > 0 {
-				n++
-			}
-		}
+	if err := g.Wait(); err != nil {
+		return err
 	}
-	return n
-}
-
-// mergeSections merges all n sections of the partitions.
-func mergeSections(ctx context.Context, runs []*RunReader, first, last byte, n int, yield func(key []byte, shared int) error) error {
 	// Reads under way end with the merge, also where yield gives up.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	readBytes := min(maxSectionRead, int64(sectionReads/2/max(n, 1)))
+	readBytes := min(maxSectionRead, int64(sectionReads/2/max(len(runs), 1)))
 	slots := make(chan struct{}, concurrentReads)
-	sections := make([]section, 0, n)
-	for _, r := range runs {
-		for p := int(first); p <= int(last); p++ {
-			if r.Rows(byte(p)) > 0 {
-				sections = append(sections, r.section(ctx, byte(p), readBytes, slots))
-			}
-		}
+	sections := make([]section, len(runs))
+	for i, run := range runs {
+		sections[i] = newRunSection(ctx, store, run, opened[i], readBytes, slots)
 	}
 	return mergeKeys(ctx, sections, yield)
 }
@@ -161,9 +118,10 @@ func mergeKeys(ctx context.Context, sections []section, yield func(key []byte, s
 	}
 }
 
-// records calls yield for one key of each record: the first, which has the smallest raw URL.
-func records(yield func(*Key) error) func(key []byte, shared int) error {
-	k := new(Key)
+// records passes one key of each record on, as a row: the first, which has the smallest raw URL.
+func records(sink RowSink) func(key []byte, shared int) error {
+	var k Key
+	var tails [2]Tail
 	return func(key []byte, shared int) error {
 		if err := k.follow(key, shared); err != nil {
 			return fmt.Errorf("merge rows: %w", err)
@@ -171,7 +129,19 @@ func records(yield func(*Key) error) func(key []byte, shared int) error {
 		if k.SameRecord() {
 			return nil
 		}
-		return yield(k)
+		path := k.text(keyPath)
+		if k.changed <= keyHost {
+			domain := view(k.text(keyDomain))
+			if err := sink.Host(domain, view(k.text(keyHost)), urlnorm.DomainID(domain)); err != nil {
+				return err
+			}
+			shared = 0
+		} else {
+			shared = min(shared-k.start(keyPath), len(path))
+		}
+		t := &tails[k.rows&1] // never that of the row before
+		*t = k.tail()
+		return sink.Row(path, shared, t)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // keyList is a section of keys.
@@ -118,7 +119,7 @@ func tangledRows(seed uint64, n int) []Row {
 	return rows
 }
 
-// From rows in any order to what a reader of pages sees, through runs or straight from memory.
+// From rows in any order to what a reader of pages sees, through shuffle files and runs or straight from memory.
 func TestRowsReachPartsUnharmed(t *testing.T) {
 	ctx := context.Background()
 	for seed := range uint64(60) {
@@ -128,28 +129,47 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 		for _, budget := range []int64{300, 10_000, 1 << 30} {
 			store := blob.NewMemory()
 			buffer := NewRowBuffer(budget)
-			var runs []Run
+			var files []ShuffleFile
+			shuffle := func() {
+				f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("shuffle/%d", len(files)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				files = append(files, f)
+			}
 			for i := range rows {
-				if _, _, err := buffer.Add(&rows[i]); err != nil {
+				r := &rows[i]
+				host, err := buffer.Host(r.Domain, r.Host, urlnorm.DomainID(r.Domain))
+				if err == nil {
+					err = buffer.Add(host, []byte(r.PathQuery), &Tail{r.Scheme, r.Port, r.TS, r.HasTS, r.Size, r.HasSize, r.Extras, r.RawURL})
+				}
+				if err != nil {
 					t.Fatal(err)
 				}
 				if buffer.Full() {
-					run, err := buffer.WriteRun(ctx, store, fmt.Sprintf("runs/%d", len(runs)))
-					if err != nil {
-						t.Fatal(err)
-					}
-					runs = append(runs, run)
+					shuffle()
 				}
 			}
 			w := NewPartWriter(ctx, store, testOptions(t, lim))
 			var err error
-			if len(runs) == 0 {
-				err = buffer.Merge(ctx, 0, 255, w.Append)
+			if len(files) == 0 {
+				err = buffer.Rows(ctx, w)
 			} else {
-				var run Run
-				if run, err = buffer.WriteRun(ctx, store, "runs/last"); err == nil {
-					spill := func(pass, n int) string { return fmt.Sprintf("spill/%d-%d", pass, n) }
-					err = MergeRuns(ctx, store, append(runs, run), 0, 255, spill, w.Append)
+				shuffle()
+				var s *Shuffle
+				if s, err = OpenShuffle(ctx, store, files); err != nil {
+					t.Fatal(err)
+				}
+				var runs []Run
+				spill := func() error {
+					run, err := buffer.WriteRun(ctx, store, fmt.Sprintf("runs/%d", len(runs)))
+					runs = append(runs, run)
+					return err
+				}
+				if err = buffer.Load(ctx, s, 0, 255, spill); err == nil {
+					if err = spill(); err == nil {
+						err = MergeRuns(ctx, store, runs, func(pass, n int) string { return fmt.Sprintf("spill/%d-%d", pass, n) }, w)
+					}
 				}
 			}
 			if err != nil {

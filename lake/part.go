@@ -230,20 +230,6 @@ func (w *PartWriter) start() error {
 	return nil
 }
 
-// Tail is what a row has behind its path.
-type Tail struct {
-	Scheme string
-	// Port is -1 for the scheme's default.
-	Port int32
-	// TS is milliseconds since the Unix epoch, where HasTS; Size is bytes or tokens, where HasSize.
-	TS      int64
-	HasTS   bool
-	Size    int64
-	HasSize bool
-	// Extras is RFC 8785 JSON, RawURL the URL as it stood in the input; empty is none.
-	Extras, RawURL string
-}
-
 // Host starts the rows of a host. Hosts ascend by domain, then host, and all domains belong to the writer's partition;
 // domainID is urlnorm.DomainID(domain). The strings need to be valid during the call only.
 func (w *PartWriter) Host(domain, host string, domainID uint64) error {

@@ -51,23 +51,8 @@ func (r *Row) AppendKey(dst []byte) []byte {
 	dst = append(append(dst, r.Domain...), 0)
 	dst = append(append(dst, r.Host...), 0)
 	dst = append(append(dst, r.PathQuery...), 0)
-	dst = append(append(dst, r.Scheme...), 0)
-	if r.Port < 0 {
-		dst = append(dst, 0)
-	} else {
-		dst = append(dst, 1, byte(r.Port>>8), byte(r.Port))
-	}
-	dst = appendOptional(dst, r.TS, r.HasTS)
-	dst = appendOptional(dst, r.Size, r.HasSize)
-	dst = append(append(dst, r.Extras...), 0)
-	return append(dst, r.RawURL...)
-}
-
-func appendOptional(dst []byte, v int64, ok bool) []byte {
-	if !ok {
-		return append(dst, 0)
-	}
-	return binary.BigEndian.AppendUint64(append(dst, 1), uint64(v)^keySign)
+	t := Tail{Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize, Extras: r.Extras, RawURL: r.RawURL}
+	return t.appendKey(dst)
 }
 
 // A key's fields, in its order. What stands behind the last is the raw URL.
@@ -193,6 +178,14 @@ func (k *Key) number(field int) (v int64, ok bool) {
 		return 0, false
 	}
 	return int64(binary.BigEndian.Uint64(k.key[at+1:]) ^ keySign), true
+}
+
+// tail is what the row has behind its path, with views into k, valid until the next step.
+func (k *Key) tail() Tail {
+	t := Tail{Scheme: view(k.text(keyScheme)), Port: k.port(), Extras: view(k.text(keyExtras)), RawURL: view(k.rawURL())}
+	t.TS, t.HasTS = k.number(keyTS)
+	t.Size, t.HasSize = k.number(keySize)
+	return t
 }
 
 // Row is the row. Its strings are views into k, valid until the next step.

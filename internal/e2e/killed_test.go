@@ -33,7 +33,7 @@ func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 		// One split, which is merged where it is read.
 		{"small", 50_000, append([]string{"staging/*/plan.json", "staging/*/merged/*.json", "staging/*/splits/*"}, publish...)},
 		// Over 64 MiB: two splits, with runs.
-		{"large", 600_000, append([]string{"staging/*/plan.json", "staging/*/runs/*/*", "staging/*/splits/*", "staging/*/merged/*.json"}, publish...)},
+		{"large", 600_000, append([]string{"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json"}, publish...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -207,6 +207,21 @@ func AppendRawBlock(b, data []byte, last bool) []byte {
 	return append(b, data...)
 }
 
+// storedContent is the data of a frame that appendStored made of at most MaxRawBlock bytes, as a view.
+func storedContent(packed []byte, size int64) (data []byte, ok bool) {
+	var head [16]byte
+	h := AppendZstdHeader(head[:0], int(size))
+	at := len(h) + 3
+	if size > MaxRawBlock || int64(len(packed)) != int64(at)+size || !bytes.Equal(packed[:len(h)], h) {
+		return nil, false
+	}
+	block := uint32(size)<<3 | 1
+	if packed[at-3] != byte(block) || packed[at-2] != byte(block>>8) || packed[at-1] != byte(block>>16) {
+		return nil, false
+	}
+	return packed[at:], true
+}
+
 // append writes a compressed frame and notes its place.
 func (fw *FrameWriter) append(packed []byte, size int, sum uint32) error {
 	if err := fw.write(packed); err != nil {
@@ -455,18 +470,22 @@ func (f *Frames) Place(lo, hi int) (off, n int64) { return f.offs[lo], f.offs[hi
 // RawSize is the decompressed size of frame i.
 func (f *Frames) RawSize(i int) int64 { return f.raws[i+1] - f.raws[i] }
 
-// Decode decodes and checks frame i from its compressed bytes.
+// Decode decodes and checks frame i from its compressed bytes. Data that was stored may be a view of them.
 func (f *Frames) Decode(i int, compressed []byte) ([]byte, error) {
 	off, n := f.Place(i, i+1)
 	section := fmt.Sprintf("frame %d", i)
 	if int64(len(compressed)) != n {
 		return nil, Corrupt(f.file, section, off, fmt.Sprintf("%d bytes", n), len(compressed))
 	}
-	dec := frameDecoders.Get().(*zstd.Decoder)
-	data, err := dec.DecodeAll(compressed, make([]byte, 0, f.RawSize(i)))
-	frameDecoders.Put(dec)
-	if err != nil {
-		return nil, Corrupt(f.file, section, off, "a zstd frame", err)
+	data, ok := storedContent(compressed, f.RawSize(i))
+	if !ok {
+		dec := frameDecoders.Get().(*zstd.Decoder)
+		var err error
+		data, err = dec.DecodeAll(compressed, make([]byte, 0, f.RawSize(i)))
+		frameDecoders.Put(dec)
+		if err != nil {
+			return nil, Corrupt(f.file, section, off, "a zstd frame", err)
+		}
 	}
 	if int64(len(data)) != f.RawSize(i) {
 		return nil, Corrupt(f.file, section, off, fmt.Sprintf("%d bytes decompressed", f.RawSize(i)), len(data))

@@ -9,7 +9,8 @@ import (
 
 // Limits cut work up in tests as if inputs were large. Zeros are the usual ones.
 type Limits struct {
-	Arena, Split        int64
+	Arena, MergeArena   int64
+	Split               int64
 	Splits              int
 	Object              int64
 	AnyPrefix, OneDigit int64
@@ -21,7 +22,7 @@ func (l Limits) limits() limits {
 	for _, f := range []struct {
 		to   *int64
 		from int64
-	}{{&out.arena, l.Arena}, {&out.split, l.Split}, {&out.object, l.Object}, {&out.anyPrefix, l.AnyPrefix}, {&out.oneDigit, l.OneDigit}, {&out.task, l.Task}} {
+	}{{&out.arena, l.Arena}, {&out.mergeArena, l.MergeArena}, {&out.split, l.Split}, {&out.object, l.Object}, {&out.anyPrefix, l.AnyPrefix}, {&out.oneDigit, l.OneDigit}, {&out.task, l.Task}} {
 		if f.from != 0 {
 			*f.to = f.from
 		}
@@ -42,6 +43,10 @@ func NormalizeWithin(ctx context.Context, store blob.Store, run string, split in
 
 func PlanMergeWithin(ctx context.Context, store blob.Store, run string, l Limits) (MergeSummary, error) {
 	return planMerge(ctx, store, run, l.limits())
+}
+
+func MergeWithin(ctx context.Context, store blob.Store, run string, task int, tempDir string, l Limits) (MergeResult, error) {
+	return merge(ctx, store, run, task, tempDir, nil, l.limits())
 }
 
 // BehindS3 puts a store behind every s3:// input of a test.

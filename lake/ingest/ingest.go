@@ -3,10 +3,10 @@
 //
 //	MakePlan     expands the inputs, registers dataset and ingest, cuts large objects into ranges, groups
 //	             objects and ranges into splits
-//	Normalize    one split: raw records to sorted runs of rows, and a list of rejects; where the only split is
+//	Normalize    one split: raw records to rows by partition, and a list of rejects; where the only split is
 //	             small, straight to what Merge leaves
 //	PlanMerge    refuses a bad batch, chooses the partition width, groups partitions into tasks
-//	Merge        one task: runs to Parquet parts and their page indexes
+//	Merge        one task: rows of all splits, sorted, to Parquet parts and their page indexes
 //	             (then package indexbuild extracts the task's postings)
 //	Finish       writes the list of rejects and the batch record, finishes the ingest in the registry
 //	Cleanup      removes the run's staging area
@@ -33,12 +33,12 @@
 //	plan.json                     sealed Plan
 //	plan-{digest}.zst             frame file, one frame a split: JSON array of the objects and ranges to read
 //	splits/{split}.json           sealed outcome of Normalize
-//	runs/{split}/{n}-{arena}      sorted runs (package lake); arena is the memory they were cut by, in
-//	                              hexadecimal, so that workers of different sizes do not mix their runs
+//	shuffle/{split}/{n}-{arena}   shuffle files (package lake); arena is the memory they were cut by, in
+//	                              hexadecimal, so that workers of different sizes do not mix their files
 //	rejects/{split}               frame file, JSON lines {"object","line","offset","reason"} in input order; in a
 //	                              range lines count from its first, until Finish knows the lines of those before
 //	merge.json                    sealed outcome of PlanMerge
-//	merging/{task}/…              runs of runs, where there are too many to merge at once
+//	merging/{task}/…              sorted runs (package lake), where a task has more rows than fit into memory
 //	merged/{task}.json            sealed outcome of Merge: counts and parts
 //	merged/{task}.pages           frame file, one frame a part: uvarint n | n × {uvarint length, page index block}
 //	finish.json                   sealed: whether the batch had this content before
@@ -70,7 +70,7 @@ const (
 	NoRejects = -1
 
 	// stagingFormat is the version of everything in staging. A run that was begun by another version is begun again.
-	stagingFormat = 4
+	stagingFormat = 5
 
 	// concurrentReads is how many small objects of a store one step reads at once.
 	concurrentReads = 32
@@ -78,8 +78,8 @@ const (
 
 // limits are the sizes by which work is cut up. Only tests use others than these.
 type limits struct {
-	// arena is the memory for rows of one Normalize.
-	arena int64
+	// arena is the memory for rows of one Normalize, mergeArena of one Merge. What does not fit into that is sorted in pieces.
+	arena, mergeArena int64
 	// split is the size of a split as stored: some seconds of work, so that a lost worker costs little. Larger
 	// objects are cut into ranges of it where their format allows.
 	split int64
@@ -95,13 +95,14 @@ type limits struct {
 }
 
 var defaultLimits = limits{
-	arena:     WorkerMemory / 2,
-	split:     64 << 20,
-	splits:    4096,
-	object:    64 << 10,
-	anyPrefix: 64 << 20,
-	oneDigit:  1 << 30,
-	task:      64 << 20,
+	arena:      WorkerMemory / 2,
+	mergeArena: 192 << 20,
+	split:      64 << 20,
+	splits:     4096,
+	object:     64 << 10,
+	anyPrefix:  64 << 20,
+	oneDigit:   1 << 30,
+	task:       64 << 20,
 }
 
 // Spec says what to ingest. Its JSON is what a person types into the Temporal UI.
@@ -263,8 +264,8 @@ func splitKey(run string, split int) string {
 	return fmt.Sprintf("%ssplits/%06d.json", lake.StagingPrefix(run), split)
 }
 
-func runKey(run string, split, n int, arena int64) string {
-	return fmt.Sprintf("%sruns/%06d/%06d-%x", lake.StagingPrefix(run), split, n, arena)
+func shuffleKey(run string, split, n int, arena int64) string {
+	return fmt.Sprintf("%sshuffle/%06d/%06d-%x", lake.StagingPrefix(run), split, n, arena)
 }
 
 func rejectsKey(run string, split int) string {

@@ -52,7 +52,7 @@ func steps(ctx context.Context, store blob.Store, run string, spec ingest.Spec, 
 	var postings []lake.FrameObject
 	var domains int64
 	for i := range merge.Tasks {
-		if _, err := ingest.Merge(ctx, store, run, i, "", nil); err != nil {
+		if _, err := ingest.MergeWithin(ctx, store, run, i, "", l); err != nil {
 			return ingest.FinishResult{}, err
 		}
 		o, n, err := extract(ctx, store, run, i)
@@ -474,6 +474,8 @@ func TestSameBytesHoweverTheWorkIsCut(t *testing.T) {
 		for i, cut := range []ingest.Limits{
 			{},
 			{Arena: 1000},
+			{MergeArena: 1000},
+			{Arena: 20_000, MergeArena: 30_000},
 			{Arena: 30_000},
 			{Split: 1, Object: 1},
 			{Split: 1, Object: 1, Arena: 20_000},
@@ -1273,7 +1275,7 @@ func TestDamagedStagingIsCorrupt(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if strings.HasPrefix(info.Key, "staging/run/runs/") && strings.HasPrefix(other.Key, "staging/run/merged/") {
+				if strings.HasPrefix(info.Key, "staging/run/shuffle/") && strings.HasPrefix(other.Key, "staging/run/merged/") {
 					continue
 				}
 				if strings.HasPrefix(info.Key, "staging/run/plan-") && strings.HasPrefix(other.Key, "staging/run/splits/") {
@@ -1353,8 +1355,8 @@ func TestSmallBatchIsMergedAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if atOnce := split.Runs == 0; atOnce != (name == "at once") {
-			t.Errorf("%s: %d runs", name, split.Runs)
+		if atOnce := split.Files == 0; atOnce != (name == "at once") {
+			t.Errorf("%s: %d files", name, split.Files)
 		}
 		if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
 			t.Fatal(err)

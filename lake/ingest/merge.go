@@ -29,8 +29,8 @@ type MergeSummary struct {
 type mergePlan struct {
 	Format int `json:"format"`
 	MergeSummary
-	TaskList []task     `json:"task_list"`
-	Runs     []lake.Run `json:"sorted_runs"`
+	TaskList []task             `json:"task_list"`
+	Shuffled []lake.ShuffleFile `json:"shuffled"`
 }
 
 func (p *mergePlan) format() int { return p.Format }
@@ -87,7 +87,7 @@ func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) 
 		for reason, n := range s.Rejected {
 			m.Rejected[reason] += n
 		}
-		m.Runs = append(m.Runs, s.Sorted...)
+		m.Shuffled = append(m.Shuffled, s.Shuffled...)
 		first = append(first, s.First[:min(len(s.First), firstRejects-len(first))]...)
 		for _, q := range s.Partitions {
 			if q.Partition < 0 || q.Partition >= lake.Partitions {
@@ -205,9 +205,13 @@ func (r *mergedRecord) result() MergeResult {
 	return out
 }
 
-// Merge merges the partitions of one task of all runs into parts. One part at a time is in tempDir before it is
+// Merge sorts the rows of one task, of all splits, and writes their parts. One part at a time is in tempDir before it is
 // stored; "" is the system's folder. Progress may be nil; it is called from this goroutine.
 func Merge(ctx context.Context, store blob.Store, run string, task int, tempDir string, progress func(Progress)) (MergeResult, error) {
+	return merge(ctx, store, run, task, tempDir, progress, defaultLimits)
+}
+
+func merge(ctx context.Context, store blob.Store, run string, task int, tempDir string, progress func(Progress), lim limits) (MergeResult, error) {
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return MergeResult{}, err
@@ -226,15 +230,37 @@ func Merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 	if task < 0 || task >= len(m.TaskList) {
 		return MergeResult{}, &InputError{Reason: fmt.Sprintf("merge task %d of %d", task, len(m.TaskList))}
 	}
-	runs := func(prefix string, first, last byte, yield func(*lake.Key) error) error {
-		spill := func(pass, n int) string { return spillKey(run, task, prefix, pass, n) }
-		return lake.MergeRuns(ctx, store, m.Runs, first, last, spill, yield)
+	shuffle, err := lake.OpenShuffle(ctx, store, m.Shuffled)
+	if err != nil {
+		return MergeResult{}, err
 	}
-	return mergeTask(ctx, store, p, task, m.TaskList[task], runs, tempDir, progress)
+	buffer := lake.NewRowBuffer(lim.mergeArena)
+	defer buffer.Release()
+	rows := func(prefix string, first, last byte, sink lake.RowSink) error {
+		var runs []lake.Run
+		spill := func() error {
+			r, err := buffer.WriteRun(ctx, store, spillKey(run, task, prefix, 0, len(runs)))
+			runs = append(runs, r)
+			return err
+		}
+		if err := buffer.Load(ctx, shuffle, first, last, spill); err != nil {
+			return err
+		}
+		if len(runs) == 0 {
+			defer buffer.Empty()
+			return buffer.Rows(ctx, sink)
+		}
+		if err := spill(); err != nil {
+			return err
+		}
+		buffer.Release() // the merge has memory of its own
+		return lake.MergeRuns(ctx, store, runs, func(pass, n int) string { return spillKey(run, task, prefix, 1+pass, n) }, sink)
+	}
+	return mergeTask(ctx, store, p, task, m.TaskList[task], rows, tempDir, progress)
 }
 
-// rowSource passes the rows of some partitions to yield, sorted, one of each record.
-type rowSource func(prefix string, first, last byte, yield func(*lake.Key) error) error
+// rowSource passes the rows of some partitions to sink, sorted, one of each record.
+type rowSource func(prefix string, first, last byte, sink lake.RowSink) error
 
 // mergeTask does one task with the rows of source.
 func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t task, source rowSource, tempDir string, progress func(Progress)) (MergeResult, error) {
@@ -284,16 +310,24 @@ func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSourc
 	}
 	w := lake.NewPartWriter(ctx, store, lake.PartOptions{Dataset: p.DatasetID, Batch: p.Batch, Prefix: prefix, TempDir: tempDir})
 	defer w.Abort()
-	err = source(prefix, first, last, func(key *lake.Key) error {
-		if err := w.Append(key); err != nil {
-			return err
-		}
-		return row()
-	})
+	err = source(prefix, first, last, &countedRows{w, row})
 	if err != nil {
 		return nil, err
 	}
 	return w.Finish()
+}
+
+// countedRows calls row for every row.
+type countedRows struct {
+	*lake.PartWriter
+	row func() error
+}
+
+func (c *countedRows) Row(path []byte, shared int, tail *lake.Tail) error {
+	if err := c.PartWriter.Row(path, shared, tail); err != nil {
+		return err
+	}
+	return c.row()
 }
 
 // writePages writes the page indexes of parts, one frame each.

@@ -26,8 +26,8 @@ type SplitResult struct {
 	Rejected map[string]int64 `json:"rejected"`
 	// Bytes is the size of the split's objects as stored.
 	Bytes int64 `json:"bytes"`
-	// Runs is the number of sorted runs written.
-	Runs int `json:"runs"`
+	// Files is the number of shuffle files written.
+	Files int `json:"files"`
 }
 
 // splitRecord is splits/{split}.json.
@@ -37,12 +37,12 @@ type splitRecord struct {
 	// Objects are the split's, in order.
 	Objects []pieceRecord `json:"objects"`
 	// Partitions are those with rows, ascending. They count rows before any merging, so that what is
-	// planned by them does not depend on how rows met in runs.
-	Partitions []partition       `json:"partitions"`
-	Sorted     []lake.Run        `json:"sorted_runs"`
-	Rejects    *lake.FrameObject `json:"reject_list,omitempty"`
-	First      []Reject          `json:"first_rejects,omitempty"`
-	Notes      []string          `json:"notes,omitempty"`
+	// planned by them does not depend on how rows met.
+	Partitions []partition        `json:"partitions"`
+	Shuffled   []lake.ShuffleFile `json:"shuffled"`
+	Rejects    *lake.FrameObject  `json:"reject_list,omitempty"`
+	First      []Reject           `json:"first_rejects,omitempty"`
+	Notes      []string           `json:"notes,omitempty"`
 }
 
 func (r *splitRecord) format() int { return r.Format }
@@ -75,7 +75,7 @@ const (
 // rejectFrame is the size in decompressed bytes at which a frame of a list of rejects ends.
 const rejectFrame = 64 << 10
 
-// Normalize reads the objects of one split and writes their rows as sorted runs, and the places of what is no
+// Normalize reads the objects of one split and writes their rows by partition, and the places of what is no
 // URL as rejects. Progress may be nil; it is called from this goroutine.
 func Normalize(ctx context.Context, store blob.Store, run string, split int, progress func(Progress)) (SplitResult, error) {
 	return normalize(ctx, store, run, split, progress, defaultLimits)
@@ -136,11 +136,13 @@ type normalizer struct {
 	report func(Progress)
 
 	progress Progress
-	parts    [lake.Partitions]partition
-	rejects  rejectWriter
-	out      splitRecord
-	rawURL   []byte
-	url      []byte
+	// Rows and keyBytes are of each partition, of the files written so far.
+	partRows, keyBytes [lake.Partitions]int64
+	tail               lake.Tail
+	rejects            rejectWriter
+	out                splitRecord
+	rawURL             []byte
+	url                []byte
 }
 
 // piece reads one object, or a range of it.
@@ -259,27 +261,27 @@ func (n *normalizer) record(rec *raw.Record) (reason string, err error) {
 		}
 		return "", err
 	}
-	row := lake.Row{
-		Domain: u.Domain, Host: u.Host, PathQuery: u.PathQuery, Scheme: u.Scheme, Port: u.Port,
-		TS: rec.TS, HasTS: rec.HasTS, Size: rec.Size, HasSize: rec.HasSize,
+	host, err := n.rows.Host(u.Domain, u.Host, urlnorm.DomainID(u.Domain))
+	if err != nil {
+		return "", err
+	}
+	n.tail = lake.Tail{
+		Scheme: u.Scheme, Port: u.Port, TS: rec.TS, HasTS: rec.HasTS, Size: rec.Size, HasSize: rec.HasSize,
 		Extras: unsafe.String(unsafe.SliceData(rec.Extras), len(rec.Extras)), // Add copies it
 	}
 	if n.plan.Spec.KeepRaw {
-		row.RawURL = n.keepRaw(rec.URL, u)
+		n.tail.RawURL = n.keepRaw(rec.URL, u)
 	}
-	part, size, err := n.rows.Add(&row)
+	err = n.rows.Add(host, unsafe.Slice(unsafe.StringData(u.PathQuery), len(u.PathQuery)), &n.tail)
 	if errors.Is(err, lake.ErrRowTooLarge) {
 		return RowTooLarge, nil
 	}
 	if err != nil {
 		return "", err
 	}
-	p := &n.parts[part]
-	p.Rows++
-	p.KeyBytes += int64(size)
 	n.progress.Kept++
 	if n.rows.Full() {
-		return "", n.writeRun()
+		return "", n.shuffle()
 	}
 	return "", nil
 }
@@ -308,12 +310,14 @@ func (n *normalizer) keepRaw(rawURL []byte, u urlnorm.URL) string {
 	return string(b)
 }
 
-func (n *normalizer) writeRun() error {
-	run, err := n.rows.WriteRun(n.ctx, n.store, runKey(n.plan.Run, n.split, len(n.out.Sorted), n.lim.arena))
+// shuffle writes the rows in memory to a shuffle file.
+func (n *normalizer) shuffle() error {
+	n.rows.Count(&n.partRows, &n.keyBytes)
+	f, err := n.rows.WriteShuffle(n.ctx, n.store, shuffleKey(n.plan.Run, n.split, len(n.out.Shuffled), n.lim.arena))
 	if err != nil {
 		return err
 	}
-	n.out.Sorted = append(n.out.Sorted, run)
+	n.out.Shuffled = append(n.out.Shuffled, f)
 	return nil
 }
 
@@ -334,22 +338,23 @@ func (n *normalizer) reject(r Reject) error {
 // finish writes what is left, and last the record that says the split is done.
 func (n *normalizer) finish() error {
 	n.out.Records, n.out.Kept = n.progress.Records, n.progress.Kept
+	rows, keyBytes := n.partRows, n.keyBytes
+	n.rows.Count(&rows, &keyBytes)
 	var keys int64
-	for i, p := range n.parts {
-		if p.Rows > 0 {
-			p.Partition = i
-			n.out.Partitions = append(n.out.Partitions, p)
-			keys += p.KeyBytes
+	for i := range rows {
+		if rows[i] > 0 {
+			n.out.Partitions = append(n.out.Partitions, partition{Partition: i, Rows: rows[i], KeyBytes: keyBytes[i]})
+			keys += keyBytes[i]
 		}
 	}
 	switch {
 	case n.rows.Len() == 0:
-	case n.plan.Count == 1 && len(n.out.Sorted) == 0 && keys < n.lim.anyPrefix && lake.MaxPlainBytes(n.plan.Batch, int64(n.rows.Len()), keys) <= lake.RowGroupBytes:
+	case n.plan.Count == 1 && len(n.out.Shuffled) == 0 && keys < n.lim.anyPrefix && lake.MaxPlainBytes(n.plan.Batch, int64(n.rows.Len()), keys) <= lake.RowGroupBytes:
 		if err := n.merge(); err != nil {
 			return err
 		}
 	default:
-		if err := n.writeRun(); err != nil {
+		if err := n.shuffle(); err != nil {
 			return err
 		}
 	}
@@ -360,7 +365,7 @@ func (n *normalizer) finish() error {
 		}
 		n.out.Rejects = &o
 	}
-	n.out.Runs = len(n.out.Sorted)
+	n.out.Files = len(n.out.Shuffled)
 	return save(n.ctx, n.store, splitKey(n.plan.Run, n.split), &n.out)
 }
 
@@ -376,9 +381,7 @@ func (n *normalizer) merge() error {
 	if err != nil {
 		return err
 	}
-	rows := func(_ string, first, last byte, yield func(*lake.Key) error) error {
-		return n.rows.Merge(n.ctx, first, last, yield)
-	}
+	rows := func(_ string, _, _ byte, sink lake.RowSink) error { return n.rows.Rows(n.ctx, sink) }
 	for i, t := range m.TaskList {
 		if _, err := mergeTask(n.ctx, n.store, n.plan, i, t, rows, "", func(Progress) { n.report(n.progress) }); err != nil {
 			return err
