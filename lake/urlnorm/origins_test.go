@@ -56,6 +56,12 @@ func checkBatch(tb testing.TB, n *Normalizer, o *Origins, inputs [][]byte) (rese
 			resets++
 		}
 	}
+	return resets
+}
+
+// checkNumbers holds that no origin has two numbers.
+func checkNumbers(tb testing.TB, o *Origins) {
+	tb.Helper()
 	seen := map[Origin]uint32{}
 	for i := range uint32(o.Len()) {
 		if was, ok := seen[o.At(i)]; ok {
@@ -63,7 +69,6 @@ func checkBatch(tb testing.TB, n *Normalizer, o *Origins, inputs [][]byte) (rese
 		}
 		seen[o.At(i)] = i
 	}
-	return resets
 }
 
 // spellings are origins in ways that are the same or nearly so.
@@ -114,6 +119,7 @@ func TestBatchesAreParsedAsEachInput(t *testing.T) {
 				}
 				mixed = mixed[len(some):]
 			}
+			checkNumbers(t, o)
 		}
 	}
 }
@@ -126,6 +132,7 @@ func TestRealDataInBatches(t *testing.T) {
 		checkBatch(t, n, o, inputs[:len(inputs)/2])
 		resets += checkBatch(t, n, small, inputs[len(inputs)/2:])
 	})
+	checkNumbers(t, o)
 	if resets < 10 {
 		t.Errorf("the small memo was reset %d times", resets)
 	}
@@ -223,6 +230,7 @@ func FuzzParseBatch(f *testing.F) {
 		for len(inputs) > 0 {
 			some := inputs[:1+r.IntN(len(inputs))]
 			checkBatch(t, n, o, some)
+			checkNumbers(t, o)
 			inputs = inputs[len(some):]
 		}
 	})
