@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"compress/bzip2"
 	"compress/gzip"
+	"encoding/binary"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 	pq "github.com/parquet-go/parquet-go"
+	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/internal/testenv"
 )
@@ -119,8 +121,9 @@ func TestRealDataIsReadWholeOrRefused(t *testing.T) {
 			continue
 		}
 		rejects := map[string]int{}
+		each := xxh3.New()
 		for {
-			_, rej, err := r.Next()
+			rec, rej, err := r.Next()
 			if err == io.EOF {
 				break
 			}
@@ -130,7 +133,13 @@ func TestRealDataIsReadWholeOrRefused(t *testing.T) {
 			}
 			if rej != nil {
 				rejects[rej.Reason]++
+				add(each, rej.Line, rej.Offset, rej.Member, rej.Reason)
+			} else {
+				add(each, rec.Line, rec.Offset, rec.Member, rec.URL)
 			}
+		}
+		if got := sumOfBatches(t, f, name, r.Plan()); got != each.Sum64() {
+			t.Errorf("%s: batches have other records", name)
 		}
 		f.Close()
 		if o, ok := otherRows[name]; ok {
@@ -151,6 +160,43 @@ func TestRealDataIsReadWholeOrRefused(t *testing.T) {
 			t.Errorf("%s: %d times not understood", name, c.BadTS)
 		}
 	}
+}
+
+// sumOfBatches is the sum of an object's records as batches have them.
+func sumOfBatches(t *testing.T, f *os.File, name string, plan Plan) uint64 {
+	t.Helper()
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(f, name, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := xxh3.New()
+	recs := make([]Record, 64)
+	for {
+		n, rej, err := r.NextBatch(recs)
+		for i := range n {
+			add(h, recs[i].Line, recs[i].Offset, recs[i].Member, recs[i].URL)
+		}
+		if rej != nil {
+			add(h, rej.Line, rej.Offset, rej.Member, rej.Reason)
+		}
+		if err != nil {
+			return h.Sum64()
+		}
+	}
+}
+
+// add adds a record or reject to a sum.
+func add[T string | []byte](h *xxh3.Hasher, line, offset int64, member string, what T) {
+	var b [24]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(line))
+	binary.LittleEndian.PutUint64(b[8:], uint64(offset))
+	binary.LittleEndian.PutUint64(b[16:], uint64(len(what)))
+	h.Write(b[:])
+	h.WriteString(member)
+	h.Write([]byte(what))
 }
 
 // rawBytes decompresses with the standard library where it can.

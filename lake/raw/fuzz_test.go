@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -50,7 +51,8 @@ func checkReader(t *testing.T, name string, data []byte, opt Options) {
 	if diff := cmp.Diff(r.Plan(), r2.Plan()); diff != "" {
 		t.Fatalf("plans differ by how the object was read:\n%s", diff)
 	}
-	g, err := readAll(r)
+	g, err1 := readAll(r)
+	err = err1
 	g2, err2 := readAll(r2)
 	if diff := cmp.Diff(g, g2); diff != "" || (err == nil) != (err2 == nil) {
 		t.Fatalf("records differ by how the object was read (%v, %v):\n%s", err, err2, diff)
@@ -87,6 +89,25 @@ func checkReader(t *testing.T, name string, data []byte, opt Options) {
 	g3, _ := readAll(again)
 	if diff := cmp.Diff(g, g3); diff != "" {
 		t.Fatalf("read again by plan %s:\n%s", plan, diff)
+	}
+	checkBatches(t, name, data, p, g, err1)
+}
+
+// checkBatches holds that batches have the records that g has, and end as it did.
+func checkBatches(t *testing.T, name string, data []byte, plan Plan, g got, want error) {
+	t.Helper()
+	for _, by := range []struct {
+		r    io.Reader
+		size int
+	}{{bytes.NewReader(data), 64}, {&chunks{data, 1}, 3}} {
+		r, err := Open(by.r, name, plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches, err := readBatches(r, by.size)
+		if diff := cmp.Diff(g, batches); diff != "" || (err == nil) != (want == nil) || by.size == 64 && fmt.Sprint(err) != fmt.Sprint(want) {
+			t.Fatalf("in batches of %d records (%v, %v):\n%s", by.size, want, err, diff)
+		}
 	}
 }
 

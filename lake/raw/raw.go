@@ -306,7 +306,8 @@ type Reader struct {
 	rej    Reject
 	counts Counts
 	err    error
-	inside bool // of a range that does not begin the object: line numbers are not the object's
+	batch  []byte // what the records of a batch point into, if not into the input
+	inside bool   // of a range that does not begin the object: line numbers are not the object's
 }
 
 // parser fills rec, or sets rej.Reason and leaves the input behind the bad record. Line and
@@ -564,6 +565,56 @@ func (r *Reader) Next() (*Record, *Reject, error) {
 	return &r.rec, nil, nil
 }
 
+// batchBytes is how much text of records NextBatch copies before it returns: a batch of URLs of any usual
+// length, and of records with extras as many as keep their copy in a core's second cache.
+const batchBytes = 128 << 10
+
+// NextBatch is Next for many records: it sets recs[:n] to those that come next, as many as there are at hand, and at least one where there is one more and
+// no reject before it. A reject that is not nil follows recs[:n] and comes with every n, an error or io.EOF with no records
+// and no reject. Records and reject are valid until the next call of Next or NextBatch.
+//
+// Of lists the URLs are parts of what was read, of other formats they are copied.
+func (r *Reader) NextBatch(recs []Record) (n int, rej *Reject, err error) {
+	list, ok := r.parse.(*listParser)
+	if ok && r.err == nil {
+		n = list.batch(recs)
+		r.counts.Records += int64(n)
+		if n > 0 {
+			return n, nil, nil
+		}
+	}
+	r.batch = r.batch[:0]
+	for n < len(recs) && len(r.batch) < batchBytes {
+		rec, rej, err := r.Next()
+		if err != nil && n > 0 {
+			break // the next call returns it again
+		}
+		if err != nil || rej != nil {
+			return n, rej, err
+		}
+		recs[n] = *rec
+		n++
+		if ok {
+			// What was read for this line holds those that follow.
+			more := list.batch(recs[n:])
+			r.counts.Records += int64(more)
+			return n + more, nil, nil
+		}
+		recs[n-1].URL = r.keep(rec.URL)
+		if rec.Extras != nil {
+			recs[n-1].Extras = r.keep(rec.Extras)
+		}
+	}
+	return n, nil, nil
+}
+
+// keep copies a part of a record for the length of a batch.
+func (r *Reader) keep(b []byte) []byte {
+	at := len(r.batch)
+	r.batch = append(r.batch, b...)
+	return r.batch[at:len(r.batch):len(r.batch)]
+}
+
 // Offset returns how far the decompressed object has been used.
 func (r *Reader) Offset() int64 { return r.in.base + int64(r.in.r) }
 
@@ -605,19 +656,56 @@ func (p *listParser) next(rec *Record, rej *Reject) error {
 			rej.Reason = TooLong
 			return nil
 		}
-		// Files joined by cat have their marks in the middle.
-		line = trimSpace(bytes.TrimPrefix(line, bom))
-		if len(line) == 0 {
-			p.counts.Blank++
-			continue
+		if rec.URL = p.url(line); rec.URL != nil {
+			return nil
 		}
-		if line[0] == '#' {
-			p.counts.Comments++
-			continue
+	}
+}
+
+// batch sets recs to the records of lines that stand in the window whole, and returns how many. Lines of the greatest length
+// are left to next.
+func (p *listParser) batch(recs []Record) (n int) {
+	in := p.in
+	window := in.buf[:in.w]
+	last := len(window) // place of the last line, at most
+	if in.stop != 0 {
+		last = int(min(int64(last), in.stop-in.base))
+	}
+	at, line := in.r, in.line
+	for n < len(recs) && at <= last {
+		size := bytes.IndexByte(window[at:], in.eol)
+		if size < 0 || size > in.max {
+			break
 		}
-		rec.URL = line
+		text := window[at : at+size : at+size]
+		offset := in.base + int64(at)
+		at += size + 1
+		line++
+		if size == 0 || text[0] <= ' ' || text[0] == '#' || text[0] == bom[0] || text[size-1] <= ' ' {
+			if text = p.url(text); text == nil {
+				continue
+			}
+		}
+		recs[n] = Record{URL: text, Line: line - 1, Offset: offset}
+		n++
+	}
+	in.r, in.line = at, line
+	return n
+}
+
+// url returns the URL of a line, nil if it has none.
+func (p *listParser) url(line []byte) []byte {
+	// Files joined by cat have their marks in the middle.
+	line = trimSpace(bytes.TrimPrefix(line, bom))
+	switch {
+	case len(line) == 0:
+		p.counts.Blank++
+		return nil
+	case line[0] == '#':
+		p.counts.Comments++
 		return nil
 	}
+	return line
 }
 
 var bom = []byte("\xef\xbb\xbf")

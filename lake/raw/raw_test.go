@@ -26,40 +26,77 @@ func readAll(r *Reader) (got, error) {
 	for {
 		rec, rej, err := r.Next()
 		if err != nil {
-			g.Counts = r.Counts()
-			if err == io.EOF {
-				err = nil
-			}
-			return g, err
+			return g.end(r, err)
 		}
 		if (rec == nil) == (rej == nil) {
 			return g, errors.New("want exactly one of record and reject")
 		}
 		if rej != nil {
-			s := fmt.Sprintf("%d !%s", rej.Line, rej.Reason)
-			if rej.Member != "" {
-				s = rej.Member + ":" + s
-			}
-			g.Rows = append(g.Rows, s)
-			g.Offsets, g.Lines = append(g.Offsets, rej.Offset), append(g.Lines, rej.Line)
-			continue
+			g.reject(rej)
+		} else {
+			g.record(rec)
 		}
-		s := fmt.Sprintf("%d %s", rec.Line, rec.URL)
-		if rec.Member != "" {
-			s = rec.Member + ":" + s
-		}
-		if rec.HasTS {
-			s += fmt.Sprintf(" ts=%d", rec.TS)
-		}
-		if rec.HasSize {
-			s += fmt.Sprintf(" size=%d", rec.Size)
-		}
-		if rec.Extras != nil {
-			s += " " + string(rec.Extras)
-		}
-		g.Rows = append(g.Rows, s)
-		g.Offsets, g.Lines = append(g.Offsets, rec.Offset), append(g.Lines, rec.Line)
 	}
+}
+
+// readBatches is readAll by batches of up to size records, some of them of one.
+func readBatches(r *Reader, size int) (got, error) {
+	var g got
+	recs := make([]Record, size)
+	for i := 0; ; i++ {
+		some := recs
+		if i%5 == 4 {
+			some = recs[:1]
+		}
+		n, rej, err := r.NextBatch(some)
+		if n > len(some) || err != nil && (n > 0 || rej != nil) || err == nil && n == 0 && rej == nil {
+			return g, fmt.Errorf("%d records of %d, reject %v, error %v", n, len(some), rej, err)
+		}
+		for i := range n {
+			g.record(&some[i])
+		}
+		if rej != nil {
+			g.reject(rej)
+		}
+		if err != nil {
+			return g.end(r, err)
+		}
+	}
+}
+
+func (g *got) end(r *Reader, err error) (got, error) {
+	g.Counts = r.Counts()
+	if err == io.EOF {
+		err = nil
+	}
+	return *g, err
+}
+
+func (g *got) reject(rej *Reject) {
+	s := fmt.Sprintf("%d !%s", rej.Line, rej.Reason)
+	if rej.Member != "" {
+		s = rej.Member + ":" + s
+	}
+	g.Rows = append(g.Rows, s)
+	g.Offsets, g.Lines = append(g.Offsets, rej.Offset), append(g.Lines, rej.Line)
+}
+
+func (g *got) record(rec *Record) {
+	s := fmt.Sprintf("%d %s", rec.Line, rec.URL)
+	if rec.Member != "" {
+		s = rec.Member + ":" + s
+	}
+	if rec.HasTS {
+		s += fmt.Sprintf(" ts=%d", rec.TS)
+	}
+	if rec.HasSize {
+		s += fmt.Sprintf(" size=%d", rec.Size)
+	}
+	if rec.Extras != nil {
+		s += " " + string(rec.Extras)
+	}
+	g.Rows = append(g.Rows, s)
+	g.Offsets, g.Lines = append(g.Offsets, rec.Offset), append(g.Lines, rec.Line)
 }
 
 func read(t *testing.T, name, text string, opt Options) (got, Plan) {

@@ -129,35 +129,30 @@ func canonicalPort(raw []byte, i int, defaultPort int32) (port int32, end int, o
 // canonicalPathQuery reads a path and query from s[start], a slash, to the end or a fragment. It returns where
 // they end, 0 where they are not canonical.
 func (n *Normalizer) canonicalPathQuery(s []byte, start int) (end int) {
-	var stops uint64
-	slash := uint64(0x80)
-	for word := start + 1; ; word += wordSize {
-		for stops, slash = pathStops(wordAt(s, word), slash); stops != 0; stops &= stops - 1 {
-			i := word + firstByte(stops)
-			if i == len(s) {
-				return i
+	for i := start + 1; ; i++ {
+		if i = scanPath(s, i); i >= len(s) {
+			return len(s)
+		}
+		switch s[i] {
+		case '/':
+			if s[i-1] == '/' && s[i-2] != ':' {
+				return 0
 			}
-			switch s[i] {
-			case '/': // after another one
-				if s[i-2] != ':' {
-					return 0
-				}
-			case '.': // after a slash
-				if startsDotSegment(s[i:]) {
-					return 0
-				}
-			case '%':
-				if !canonicalEscape(s[i:]) {
-					return 0
-				}
-			case '?':
-				return n.canonicalQuery(s, i+1)
-			case '#':
-				return i
-			default:
-				if classes[s[i]]&escaped != 0 {
-					return 0
-				}
+		case '.':
+			if s[i-1] == '/' && startsDotSegment(s[i:]) {
+				return 0
+			}
+		case '%':
+			if !canonicalEscape(s[i:]) {
+				return 0
+			}
+		case '?':
+			return n.canonicalQuery(s, i+1)
+		case '#':
+			return i
+		default:
+			if classes[s[i]]&escaped != 0 {
+				return 0
 			}
 		}
 	}

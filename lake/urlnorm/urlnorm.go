@@ -152,6 +152,7 @@ type Normalizer struct {
 	suffixes      *suffixTable // nil before the first host, and where suffixes is
 
 	lastOrigin origin
+	batch      *batch // nil before the first batch
 
 	in     []byte  // input without tab, CR and LF
 	host   []byte  // host, percent-decoded

@@ -63,16 +63,29 @@ func plain(w uint64, first byte) uint64 {
 	return within(w|0x20*ones, 'a', 'z') | within(w, first, ';') | ^other(w, '_')
 }
 
-// pathStops are the bytes of a word that may have to be changed in a path or end it. slash tells whether the byte
-// before the word is a slash, in the top bit of the lowest byte; it is returned for the next word, if that has
-// to be looked at.
-func pathStops(w, slash uint64) (stops, next uint64) {
-	v := w &^ tops
-	slashes := ^other(v, '/') & tops
-	// A slash or a dot after a slash: '.' is '/' with another lowest bit.
-	pairs := ^other(v|ones, '/') & (slashes<<8 | slash)
-	return (pairs | ^plain(v, '&') | w) & tops, slashes >> 56
+// scanPath returns the place of the first byte from s[start] on that may have to be changed in a path or end it, len(s) if there
+// is none. Two bytes of which each is a slash or a dot are such a place, the second of them. s has eight bytes
+// or more, and start is not 0.
+func scanPath(s []byte, start int) int {
+	pair := slashOrDot(uint64(s[start-1])) & 0x80
+	for i := start; i < len(s); i += wordSize {
+		if i+wordSize > len(s) {
+			i, pair = len(s)-wordSize, 0 // the bytes before are looked at again
+		}
+		w := binary.LittleEndian.Uint64(s[i:])
+		// Only the first stop counts, and what is wrong because of a byte from 0x80 on stands behind that.
+		pairs := slashOrDot(w) & tops
+		stops := (pairs&(pairs<<8|pair) | ^plain(w, '&') | w) & tops
+		if stops != 0 {
+			return max(start, i+firstByte(stops))
+		}
+		pair = pairs >> 56
+	}
+	return len(s)
 }
+
+// slashOrDot says which bytes are '/' or '.', which is '/' with another lowest bit.
+func slashOrDot(w uint64) uint64 { return ^other(w|ones, '/') }
 
 // queryStops are the bytes of a word that may have to be changed in a query or end it, a parameter or a name.
 func queryStops(w uint64) uint64 { return (^plain(w&^tops, '\'') | w) & tops }

@@ -30,23 +30,12 @@ func checkWords(tb testing.TB, s []byte) {
 			tb.Fatalf("scanName(%q, %d) = %d %x %x, want %d %x %x", s, i, end, dots, hyphens, e, d, h)
 		}
 		w := wordAt(s, i)
-		before := byte(0)
-		slash := uint64(0)
-		if i > 0 {
-			if before = s[i-1]; before == '/' {
-				slash = 0x80
-			}
-		}
-		path, next := pathStops(w, slash)
 		query, text := queryStops(w), textStops(w)
 		for k := range wordSize {
 			c := byte(0)
 			if i+k < len(s) {
 				c = s[i+k]
 			}
-			// What comes after a byte from 0x80 on need not be right: no scan gets there.
-			maybePair := before&0x7f == '/' && (c&0x7f == '/' || c&0x7f == '.')
-			pair := before == '/' && maybePair && c < 0x80
 			must := classes[c]&escaped != 0 || c == '%'
 			may := must || strings.IndexByte("!$=?@[]~#", c) >= 0
 			for _, f := range []struct {
@@ -54,7 +43,6 @@ func checkWords(tb testing.TB, s []byte) {
 				stops     uint64
 				must, may bool
 			}{
-				{"pathStops", path, must || pair || c == '?' || c == '#', may || maybePair},
 				{"queryStops", query, must || c == '&' || c == '=' || c == '#', may || c == '&'},
 				{"textStops", text, must, may && c != '='},
 			} {
@@ -62,10 +50,30 @@ func checkWords(tb testing.TB, s []byte) {
 					tb.Fatalf("%s(%q) = %016x", f.name, s[i:min(i+wordSize, len(s))], f.stops)
 				}
 			}
-			before = c
 		}
-		if got := next == 0x80; got != (before&0x7f == '/') || next&^0x80 != 0 {
-			tb.Fatalf("pathStops(%q): %x for the next word", s[i:min(i+wordSize, len(s))], next)
+		checkPathScan(tb, s, i)
+	}
+}
+
+// checkPathScan holds that scanPath passes nothing that matters and stops seldom.
+func checkPathScan(tb testing.TB, s []byte, start int) {
+	if start == 0 {
+		return
+	}
+	got := scanPath(s, start)
+	if got < start || got > len(s) {
+		tb.Fatalf("scanPath(%q, %d) = %d", s, start, got)
+	}
+	for i := start; i <= got && i < len(s); i++ {
+		c := s[i]
+		pair := c == '/' || c == '.'
+		must := classes[c]&escaped != 0 || c == '%' || c == '?' || c == '#' || s[i-1] == '/' && pair
+		if must && i < got {
+			tb.Fatalf("scanPath(%q, %d) = %d, %q at %d may have to be changed", s, start, got, c, i)
+		}
+		may := must || strings.IndexByte("!$=@[]~", c) >= 0 || s[i-1] == '.' && pair
+		if i == got && i > start && !may {
+			tb.Fatalf("scanPath(%q, %d) = %d, a %q", s, start, got, c)
 		}
 	}
 }

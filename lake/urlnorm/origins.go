@@ -1,0 +1,494 @@
+package urlnorm
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"math/rand/v2"
+	"strconv"
+)
+
+// A list has far fewer origins than lines. Origins remembers what parsing found of each, by the text it was
+// found in, so that of a line with a known origin only the path and query have to be looked at; and callers tell
+// origins apart by a number.
+
+// Origin is what URLs of one scheme, host and port have in common, as in URL. Its strings are valid
+// until the Origins it is of is reset.
+type Origin struct {
+	Scheme, Host, Domain string
+	Port                 int32
+	// DomainID is DomainID(Domain).
+	DomainID uint64
+}
+
+// Origins is a memo of origins for [Normalizer.ParseBatch], which numbers them. Its memory is bounded. It is not
+// safe for concurrent use.
+//
+// It is an open-addressed table of texts. What they hash to is seeded at random, so that no list
+// can be made whose origins all meet in one place; no answer depends on it.
+type Origins struct {
+	limit int
+	seeds [textSchemes]uint64
+	key   uint64
+	// slots are 0 where free; else the upper half is a text's hash, whose lowest bits choose the slot, and the lower half
+	// its place in texts.
+	slots []uint64
+	used  int
+	// texts are what is looked up: a header word and the text, filled up with zeros to a whole word. A
+	// place is counted in words; the first is nobody's.
+	texts   []byte
+	origins []originRecord
+	text    []byte // scratch of canonical
+}
+
+// originRecord is an origin whose canonical text is a text of the table.
+type originRecord struct {
+	domainID     uint64
+	place        uint32
+	port         int32
+	host, domain uint8 // where in the text they end and start
+	scheme       uint8
+}
+
+// What a text is the rest of, after "http://" and so on.
+const (
+	textHTTP = iota
+	textHTTPS
+	textFTP
+	textBare // a host at the start of the input
+	textSchemes
+)
+
+var textSchemeNames = [...]string{textHTTP: "http", textHTTPS: "https", textFTP: "ftp"}
+
+// A header is the number of a text's origin, its length from headerLength on and what it is the rest of from headerScheme on.
+const (
+	headerLength = 32
+	headerScheme = 48
+
+	// maxText is the longest text that is remembered: a canonical one and its port, but for the spelling no more.
+	maxText = 511
+)
+
+const (
+	// DefaultOriginsLimit is about 700,000 origins.
+	DefaultOriginsLimit = 64 << 20
+
+	minSlots = 1 << 10
+)
+
+// NewOrigins returns an empty memo that takes up to limit bytes of memory, DefaultOriginsLimit if that is 0. It starts small.
+func NewOrigins(limit int) *Origins {
+	if limit == 0 {
+		limit = DefaultOriginsLimit
+	}
+	o := &Origins{limit: limit, key: rand.Uint64(), slots: make([]uint64, minSlots), texts: make([]byte, wordSize)}
+	for i := range o.seeds {
+		o.seeds[i] = rand.Uint64()
+	}
+	return o
+}
+
+// Len returns the number of origins: they are 0 to Len()-1, in the order in which they were first seen.
+func (o *Origins) Len() int { return len(o.origins) }
+
+// At returns the origin of a number.
+func (o *Origins) At(i uint32) Origin {
+	r := &o.origins[i]
+	text := o.texts[int(r.place+1)*wordSize:]
+	host := view(text[:r.host])
+	return Origin{Scheme: textSchemeNames[r.scheme], Host: host, Domain: host[r.domain:], Port: r.port, DomainID: r.domainID}
+}
+
+// Reset forgets all origins. Numbers start again at 0.
+func (o *Origins) Reset() {
+	clear(o.slots)
+	o.used, o.texts, o.origins = 0, o.texts[:wordSize], o.origins[:0]
+}
+
+// room reports whether one more text, and an origin, are within the limit. The first ones always are.
+func (o *Origins) room(text int) bool {
+	const recordSize = 24
+	slots := len(o.slots)
+	if 2*(o.used+1) > slots {
+		slots *= 2
+	}
+	return o.used < 2 || slots*wordSize+len(o.texts)+text+2*wordSize+(len(o.origins)+1)*recordSize <= o.limit
+}
+
+const slashes = '/' * ones
+
+// scan reads a text from s[start] to the first slash, or the end of s where there is none, and returns where it ends and what it hashes to.
+// s has eight bytes or more.
+func (o *Origins) scan(s []byte, start int, scheme int) (end int, hash uint32) {
+	h := o.seeds[scheme]
+	for i := start; ; i += 2 * wordSize {
+		var w0, w1 uint64
+		if i+2*wordSize <= len(s) {
+			w0, w1 = binary.LittleEndian.Uint64(s[i:]), binary.LittleEndian.Uint64(s[i+wordSize:])
+		} else {
+			w0, w1 = wordAt(s, i), wordAt(s, i+wordSize)
+		}
+		z0, z1 := zeroBytes(w0^slashes), zeroBytes(w1^slashes)
+		if z0|z1 == 0 {
+			h = o.mix(h, w0, w1)
+			if i+2*wordSize > len(s) {
+				return len(s), fold(h)
+			}
+			continue
+		}
+		// What stands before the slash, without asking in which of the words that is.
+		n0, n1 := bits.TrailingZeros64(z0)/8, bits.TrailingZeros64(z1)/8
+		second := -uint64(n0 / wordSize) // all ones where it is in the second
+		w0 &= z0&-z0>>7 - 1
+		w1 &= (z1&-z1>>7 - 1) & second
+		return i + n0 + n1&int(second), fold(o.mix(h, w0, w1))
+	}
+}
+
+// mix is a step of a hash of two words a step, as in wyhash.
+func (o *Origins) mix(h, w0, w1 uint64) uint64 {
+	hi, lo := bits.Mul64(w0^h, w1^o.key)
+	return hi ^ lo
+}
+
+func fold(h uint64) uint32 { return uint32(h ^ h>>32) }
+
+// zeroBytes tells the first byte that is zero, in its top bit; what is set above that means nothing.
+func zeroBytes(w uint64) uint64 { return (w - ones) &^ w & tops }
+
+// find returns the number of the origin of a text of the hash given.
+func (o *Origins) find(text []byte, scheme int, hash uint32) (origin uint32, ok bool) {
+	mask := uint32(len(o.slots) - 1)
+	for i := hash & mask; o.slots[i] != 0; i = (i + 1) & mask {
+		if uint32(o.slots[i]>>32) != hash {
+			continue
+		}
+		place := uint32(o.slots[i])
+		if header := o.header(place); o.is(place, header, text, scheme) {
+			return uint32(header), true
+		}
+	}
+	return 0, false
+}
+
+func (o *Origins) header(place uint32) uint64 {
+	return binary.LittleEndian.Uint64(o.texts[int(place)*wordSize:])
+}
+
+// is reports whether the text at place, of the header given, is this one.
+func (o *Origins) is(place uint32, header uint64, text []byte, scheme int) bool {
+	return header>>headerLength == uint64(len(text)|scheme<<(headerScheme-headerLength)) &&
+		string(o.texts[int(place+1)*wordSize:][:len(text)]) == string(text)
+}
+
+// insert adds a text that is not there, and returns its place.
+func (o *Origins) insert(text []byte, scheme int, hash, origin uint32) (place uint32) {
+	if o.used++; 2*o.used > len(o.slots) {
+		o.grow()
+	}
+	place = uint32(len(o.texts) / wordSize)
+	header := uint64(origin) | uint64(len(text))<<headerLength | uint64(scheme)<<headerScheme
+	o.texts = append(binary.LittleEndian.AppendUint64(o.texts, header), text...)
+	for len(o.texts)%wordSize != 0 {
+		o.texts = append(o.texts, 0)
+	}
+	o.put(uint64(hash)<<32 | uint64(place))
+	return place
+}
+
+func (o *Origins) grow() {
+	old := o.slots
+	o.slots = make([]uint64, 2*len(old))
+	for _, s := range old {
+		if s != 0 {
+			o.put(s)
+		}
+	}
+}
+
+func (o *Origins) put(slot uint64) {
+	mask := uint32(len(o.slots) - 1)
+	i := uint32(slot>>32) & mask
+	for o.slots[i] != 0 {
+		i = (i + 1) & mask
+	}
+	o.slots[i] = slot
+}
+
+// canonical returns the number of u's origin, which it adds if need be. It returns false where there
+// is no room for it.
+func (o *Origins) canonical(u *URL) (origin uint32, ok bool) {
+	scheme := textHTTP
+	for u.Scheme != textSchemeNames[scheme] {
+		scheme++
+	}
+	text := append(o.text[:0], u.Host...)
+	if u.Port >= 0 {
+		text = strconv.AppendInt(append(text, ':'), int64(u.Port), 10)
+	}
+	o.text = text
+	hash := o.hash(text, scheme)
+	if origin, ok = o.find(text, scheme, hash); ok {
+		return origin, true
+	}
+	return o.add(u, text, scheme, hash)
+}
+
+// add adds an origin of a canonical text that is not there.
+func (o *Origins) add(u *URL, text []byte, scheme int, hash uint32) (origin uint32, ok bool) {
+	if !o.room(len(text)) {
+		return 0, false
+	}
+	origin = uint32(len(o.origins))
+	o.origins = append(o.origins, originRecord{
+		domainID: DomainID(u.Domain),
+		place:    o.insert(text, scheme, hash, origin),
+		port:     u.Port,
+		host:     uint8(len(u.Host)),
+		domain:   uint8(len(u.Host) - len(u.Domain)),
+		scheme:   uint8(scheme),
+	})
+	return origin, true
+}
+
+// hash is scan's of a whole text.
+func (o *Origins) hash(text []byte, scheme int) uint32 {
+	if len(text) < wordSize {
+		var short [2 * wordSize]byte
+		short[copy(short[:], text)] = '/'
+		_, h := o.scan(short[:], 0, scheme)
+		return h
+	}
+	_, h := o.scan(text, 0, scheme)
+	return h
+}
+
+// NoOrigin is the origin of an input that was rejected.
+const NoOrigin = ^uint32(0)
+
+// Parsed is the outcome of one input of ParseBatch.
+type Parsed struct {
+	// PathQuery is as in URL: a part of the input or of the Normalizer.
+	PathQuery []byte
+	// Reject says why the input has no canonical form, nil if it has one.
+	Reject *RejectError
+	// Origin is the number of the origin, NoOrigin if the input was rejected.
+	Origin uint32
+}
+
+const (
+	// batchSize is how many inputs are looked up at a time: memory has that many cache misses at once to fetch, and what is
+	// kept of them meanwhile stays in the first cache.
+	batchSize = 64
+
+	// maxPlain is the longest input that goes by the memo: its canonical form, in which each byte may be
+	// an escape, is not too long.
+	maxPlain = maxCanonical / 4
+)
+
+// batch is what is known of the inputs of a batch on the way.
+type batch struct {
+	hash   [batchSize]uint32
+	place  [batchSize]uint32 // of the text that it should be, 0 for none
+	header [batchSize]uint64 // of that
+	start  [batchSize]uint16 // of the text in the input
+	end    [batchSize]uint16 // of the text; 0 where Parse has to see the input
+	length [batchSize]uint16 // of the input, without what is white at its end
+	scheme [batchSize]uint8
+	paths  []byte // canonical paths and queries which are no parts of their inputs
+}
+
+// ParseBatch parses inputs as Parse does, one after another, and returns how many: fewer than len(urls), and at least one, only
+// where o has no room for the next origin. The caller then does what it has to with all it knows by numbers of
+// origins, resets o, and goes on with the rest. The new numbers start at 0 again.
+//
+// What is set in out, which is as long as urls or longer, is valid until the next use of the Normalizer and as long as the inputs'
+// bytes are left alone; the numbers of origins, until o is reset. A Normalizer may be used with several Origins, and an
+// Origins with all Normalizers.
+func (n *Normalizer) ParseBatch(o *Origins, urls [][]byte, out []Parsed) (parsed int) {
+	if n.batch == nil {
+		n.batch = new(batch)
+	}
+	n.batch.paths = n.batch.paths[:0]
+	for parsed < len(urls) {
+		some := urls[parsed:min(parsed+batchSize, len(urls))]
+		done := n.parseSome(o, some, out[parsed:parsed+len(some)])
+		if parsed += done; done < len(some) {
+			break
+		}
+	}
+	return parsed
+}
+
+func (n *Normalizer) parseSome(o *Origins, urls [][]byte, out []Parsed) int {
+	b := n.batch
+	for i, raw := range urls {
+		b.spot(o, i&(batchSize-1), raw)
+	}
+	// These loops do nothing that depends on what they fetch, but for the rare text that is not where
+	// it should be, so that one fetch does not wait for another.
+	slots := o.slots
+	mask := uint32(len(slots) - 1)
+	var found [batchSize]uint64
+	for i := range urls {
+		found[i&(batchSize-1)] = slots[b.hash[i&(batchSize-1)]&mask]
+	}
+	for i := range urls {
+		i &= batchSize - 1
+		hash, slot := b.hash[i], found[i]
+		for at := hash & mask; slot != 0 && uint32(slot>>32) != hash; slot = slots[at] {
+			at = (at + 1) & mask
+		}
+		b.place[i], b.header[i] = uint32(slot), o.header(uint32(slot))
+	}
+	for i, raw := range urls {
+		i := i & (batchSize - 1)
+		p := &out[i]
+		start, end := int(b.start[i]), int(b.end[i])
+		if end != 0 && b.place[i] != 0 && o.is(b.place[i], b.header[i], raw[start:end], int(b.scheme[i])) {
+			p.Origin = uint32(b.header[i])
+			continue
+		}
+		if !n.meet(o, i, raw, p) {
+			urls = urls[:i]
+			break
+		}
+	}
+	for i, raw := range urls {
+		i := i & (batchSize - 1)
+		if end := int(b.end[i]); end != 0 {
+			n.parsePathQuery(o, raw[:b.length[i]], end, &out[i])
+		}
+	}
+	return len(urls)
+}
+
+// spot finds the text of an input that may start with a known origin.
+func (b *batch) spot(o *Origins, i int, raw []byte) {
+	for len(raw) > 0 && raw[len(raw)-1] <= ' ' {
+		raw = raw[:len(raw)-1]
+	}
+	if len(raw) < wordSize || len(raw) > maxPlain {
+		b.hash[i], b.end[i] = 0, 0
+		return
+	}
+	scheme, start := textBare, 0
+	switch prefix := binary.LittleEndian.Uint64(raw); {
+	case prefix == httpsPrefix:
+		scheme, start = textHTTPS, len("https://")
+	case prefix<<8 == httpPrefix<<8:
+		scheme, start = textHTTP, len("http://")
+	}
+	end, hash := o.scan(raw, start, scheme)
+	b.hash[i] = hash
+	b.start[i], b.end[i], b.length[i], b.scheme[i] = uint16(start), uint16(end), uint16(len(raw)), uint8(scheme)
+}
+
+// meet sets the origin of an input that has none that is known by its text up to the first slash. It sets all of p, and
+// marks the input as done, where it lets Parse see it. It returns false where there is no room for the origin.
+func (n *Normalizer) meet(o *Origins, i int, raw []byte, p *Parsed) bool {
+	b := n.batch
+	if b.end[i] != 0 {
+		start, scheme := int(b.start[i]), int(b.scheme[i])
+		if end, ok := textEnd(raw[:b.end[i]], start, scheme); ok {
+			hash := b.hash[i]
+			if end != int(b.end[i]) {
+				hash = o.hash(raw[start:end], scheme)
+			}
+			origin, known, room := n.meetText(o, raw[:end], start, scheme, hash)
+			if !room {
+				return false
+			}
+			if known {
+				b.end[i], p.Origin = uint16(end), origin
+				return true
+			}
+		}
+	}
+	b.end[i] = 0
+	return n.parseOdd(o, raw, p)
+}
+
+// meetText returns the number of the origin that raw is, whose text starts at start. It is not known if raw is no URL.
+func (n *Normalizer) meetText(o *Origins, raw []byte, start, scheme int, hash uint32) (origin uint32, known, room bool) {
+	text := raw[start:]
+	if origin, known = o.find(text, scheme, hash); known {
+		return origin, true, true
+	}
+	u, err := n.Parse(raw)
+	if err != nil {
+		return 0, false, true
+	}
+	if scheme != textBare && u.Port < 0 && u.Host == view(text) {
+		origin, room = o.add(&u, text, scheme, hash)
+		return origin, true, room
+	}
+	if origin, room = o.canonical(&u); !room {
+		return 0, false, false
+	}
+	if (scheme == textBare || string(o.text) != string(text)) && o.room(len(text)) {
+		o.insert(text, scheme, hash, origin)
+	}
+	return origin, true, true
+}
+
+// parseOdd is for an input of which Parse has to see all.
+func (n *Normalizer) parseOdd(o *Origins, raw []byte, p *Parsed) bool {
+	u, err := n.Parse(raw)
+	if err != nil {
+		*p = Parsed{Origin: NoOrigin, Reject: err.(*RejectError)}
+		return true
+	}
+	origin, ok := o.canonical(&u)
+	if !ok {
+		return false
+	}
+	b := n.batch
+	start := len(b.paths)
+	b.paths = append(b.paths, u.PathQuery...)
+	*p = Parsed{Origin: origin, PathQuery: b.paths[start:len(b.paths):len(b.paths)]}
+	return true
+}
+
+// textEnd returns where a text really ends that goes up to a slash or the end of s. It returns false for one
+// that does not alone decide what the origin is, or is too long or rare to be remembered.
+func textEnd(s []byte, start, scheme int) (end int, ok bool) {
+	for end = start; end < len(s); end++ {
+		c := s[end]
+		if c == '?' || c == '#' {
+			break
+		}
+		if c <= ' ' || c == '@' || c == '\\' || scheme == textBare && classes[c]&hostPlain == 0 {
+			return 0, false
+		}
+	}
+	// A colon at the end would be seen as one before the slashes of the path.
+	return end, 0 < end-start && end-start <= maxText && s[end-1] != ':'
+}
+
+// parsePathQuery sets the rest of p, whose origin is known to end at raw[end].
+func (n *Normalizer) parsePathQuery(o *Origins, raw []byte, start int, p *Parsed) {
+	p.Reject = nil
+	if start == len(raw) || raw[start] == '#' {
+		p.PathQuery = rootPath
+		return
+	}
+	if raw[start] == '/' {
+		if end := n.canonicalPathQuery(raw, start); end > 0 {
+			p.PathQuery = raw[start:end:end]
+			return
+		}
+	}
+	var u URL
+	if !n.changePathQuery(raw, start, &u) {
+		// There is a tab or a line break, and the origin is known: there is room for it.
+		n.parseOdd(o, raw, p)
+		return
+	}
+	b := n.batch
+	from := len(b.paths)
+	b.paths = append(b.paths, u.PathQuery...)
+	p.PathQuery = b.paths[from:len(b.paths):len(b.paths)]
+}
+
+var rootPath = []byte("/")

@@ -1,0 +1,294 @@
+package urlnorm
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// checkBatch parses inputs in one call, or as many as the room in o asks for, and compares each with Parse. It returns how
+// often o was reset.
+func checkBatch(tb testing.TB, n *Normalizer, o *Origins, inputs [][]byte) (resets int) {
+	tb.Helper()
+	var alone Normalizer
+	alone.stripNames, alone.stripPrefixes = n.stripNames, n.stripPrefixes
+	out := make([]Parsed, len(inputs))
+	for len(inputs) > 0 {
+		before := o.Len()
+		parsed := n.ParseBatch(o, inputs, out)
+		if parsed < 1 && before == 0 || parsed > len(inputs) {
+			tb.Fatalf("%d of %d inputs parsed with %d origins", parsed, len(inputs), before)
+		}
+		for i, raw := range inputs[:parsed] {
+			p := out[i]
+			want, err := alone.Parse(raw)
+			if err != nil {
+				if p.Reject == nil || *p.Reject != *err.(*RejectError) || p.Origin != NoOrigin || p.PathQuery != nil {
+					tb.Fatalf("%q: %+v, want %v", raw, p, err)
+				}
+				continue
+			}
+			if p.Reject != nil || int(p.Origin) >= o.Len() {
+				tb.Fatalf("%q: %+v with %d origins, want %+v", raw, p, o.Len(), want)
+			}
+			at := o.At(p.Origin)
+			if got := (URL{Scheme: at.Scheme, Host: at.Host, Port: at.Port, PathQuery: string(p.PathQuery), Domain: at.Domain}); got != want {
+				tb.Fatalf("%q is %+v, want %+v", raw, got, want)
+			}
+			if at.DomainID != DomainID(at.Domain) {
+				tb.Fatalf("id of %q is %x", at.Domain, at.DomainID)
+			}
+			if int(p.Origin) >= before {
+				if int(p.Origin) != before {
+					tb.Fatalf("%q: origin %d comes after %d", raw, p.Origin, before)
+				}
+				before++
+			}
+		}
+		if before != o.Len() {
+			tb.Fatalf("%d origins, seen were %d", o.Len(), before)
+		}
+		if inputs = inputs[parsed:]; len(inputs) > 0 {
+			o.Reset()
+			resets++
+		}
+	}
+	return resets
+}
+
+// checkNumbers holds that no origin has two numbers.
+func checkNumbers(tb testing.TB, o *Origins) {
+	tb.Helper()
+	seen := map[Origin]uint32{}
+	for i := range uint32(o.Len()) {
+		if was, ok := seen[o.At(i)]; ok {
+			tb.Fatalf("origins %d and %d are %+v", was, i, o.At(i))
+		}
+		seen[o.At(i)] = i
+	}
+}
+
+// spellings are origins in ways that are the same or nearly so.
+var spellings = []string{
+	"http://example.com", "https://example.com", "HTTP://example.com", "http://EXAMPLE.com", "http://Example.COM",
+	"http://example.com:80", "https://example.com:443", "https://example.com:80", "http://example.com:", "http://example.com:080", "http://example.com:8080", "https://example.com:08080",
+	"http://example.com.", "http://example.com..", "http://u:p@example.com", "http://@example.com", "http://example%2ecom", "http://ex%41mple.com",
+	"example.com", "Example.com", "example.com:80", "//example.com", "http:example.com", "http:///example.com", "http:\\\\example.com", "ftp://example.com", "ftp://example.com:21", "ftp://example.com:80",
+	" http://example.com", "ht\ttp://example.com", "http://exam\nple.com", "http://example.com\t", "http://[::1]", "http://[0:0::1]:80", "[::1]", "http://[::1",
+	"http://127.0.0.1", "http://127.1", "http://0x7f000001", "127.0.0.1", "http://1.2.3.256", "http://b\u00fccher.example", "http://B\u00dcCHER.example", "http://xn--bcher-kva.example", "http://xn--a.example", "b\u00fccher.example",
+	"localhost", "http://localhost", "localhost:80", "word", "http://word", "t.co", "http://t.co", "https://t.co:443", "http://", "https://", "mailto:a@b.c", "http://a b", "http://a<b", "http://example.com:99999", "http://example.com:a",
+	"http://" + strings.Repeat("a", 63) + ".com", "http://" + strings.Repeat("a", 64) + ".com", "http://" + strings.Repeat("a.", 126) + "com", "http://" + strings.Repeat("a", 600) + ".com",
+	"https://a12345678901234.com", "https://a12345678901.com", "https://a1234567890.com", "http://a_b.example.co.uk", "http://example.com\u3002", "http://example\u3002com",
+}
+
+var endings = []string{"", "/", "/a", "/a//b", "/a/./b", "/../", "?", "?b&a", "?a=/", "#", "#/", "\\a", "/%7e", "/%", "/\u00e9", "/a b ", "/a\tb", "\n/a", " ", "/?utm_source=x&a=1", "/a?b=2&a=1&utm_x=1",
+	"/" + strings.Repeat("long/", 20), "/" + strings.Repeat(" ", 5), "/" + strings.Repeat("\u00e9", 2000), "/" + strings.Repeat("\u00e9", 3000), "/" + strings.Repeat("x", 5000), "/" + strings.Repeat("x", 17000), ":80/", "@example.com/"}
+
+func TestBatchesAreParsedAsEachInput(t *testing.T) {
+	var inputs [][]byte
+	for _, s := range spellings {
+		for _, e := range endings {
+			inputs = append(inputs, []byte(s+e))
+		}
+	}
+	for _, l := range readTable(t) {
+		inputs = append(inputs, []byte(l.input))
+	}
+	for _, s := range sharedInputs(t) {
+		inputs = append(inputs, []byte(s))
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, strip := range [][]string{nil, {"utm_*", "a"}} {
+		for _, limit := range []int{0, 1, 12 << 10} {
+			n, err := New(Options{StripParams: strip})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := NewOrigins(limit)
+			checkBatch(t, n, o, inputs)
+			mixed := slices.Concat(inputs, inputs)
+			r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+			for len(mixed) > 0 {
+				some := mixed[:min(len(mixed), r.IntN(200))]
+				resets := checkBatch(t, n, o, some)
+				if limit == 0 && resets > 0 {
+					t.Error("reset with room to spare")
+				}
+				mixed = mixed[len(some):]
+			}
+			checkNumbers(t, o)
+		}
+	}
+}
+
+func TestRealDataInBatches(t *testing.T) {
+	n, o, small := new(Normalizer), NewOrigins(0), NewOrigins(256<<10)
+	resets := 0
+	readData(t, func(name string, b []byte) {
+		inputs := inputsIn(name, b)
+		checkBatch(t, n, o, inputs[:len(inputs)/2])
+		resets += checkBatch(t, n, small, inputs[len(inputs)/2:])
+	})
+	checkNumbers(t, o)
+	if resets < 10 {
+		t.Errorf("the small memo was reset %d times", resets)
+	}
+}
+
+// The memory that the memo takes is that of what it holds.
+func TestMemoryOfOriginsIsBounded(t *testing.T) {
+	const limit = 1 << 20
+	n, o := new(Normalizer), NewOrigins(limit)
+	var out [1]Parsed
+	total, most := 0, 0
+	for i := range 100_000 {
+		// Every other line is one more spelling of one origin.
+		raw := fmt.Appendf(nil, "http://host-%d.example.com/a", i)
+		if i%2 == 1 {
+			raw = fmt.Appendf(nil, "http://example.com:%020d/", 80)
+			raw = slices.Concat(raw[:18], bytes.Repeat([]byte("0"), i%200), raw[18:])
+		}
+		if n.ParseBatch(o, [][]byte{raw}, out[:]) == 0 {
+			total += o.Len()
+			o.Reset()
+			if n.ParseBatch(o, [][]byte{raw}, out[:]) != 1 || out[0].Origin != 0 || o.Len() != 1 {
+				t.Fatalf("after a reset: %+v", out[0])
+			}
+		}
+		if size := 8*len(o.slots) + len(o.texts) + 24*len(o.origins); size > limit {
+			t.Fatalf("%d bytes for %d origins", size, o.Len())
+		}
+		most = max(most, o.Len())
+	}
+	if total+o.Len() < 50_000 || most < limit/150 {
+		t.Errorf("%d origins in all, %d at once", total+o.Len(), most)
+	}
+}
+
+func TestKnownOriginsAllocateNothing(t *testing.T) {
+	n, o := new(Normalizer), NewOrigins(0)
+	var inputs [][]byte
+	for i := range 100 {
+		inputs = append(inputs, fmt.Appendf(nil, "https://www.host%d.example/path/%d?b=%d&a", i, i, i))
+	}
+	out := make([]Parsed, len(inputs))
+	n.ParseBatch(o, inputs, out)
+	if got := testing.AllocsPerRun(20, func() { n.ParseBatch(o, inputs, out) }); got != 0 {
+		t.Errorf("%v allocations a batch", got)
+	}
+}
+
+// A name for a text is its scheme and hash; texts of every length are told apart from those that a slash cuts out of an input.
+func TestTextsHashAlikeWhereverTheyStand(t *testing.T) {
+	o := NewOrigins(0)
+	for size := 1; size < 100; size++ {
+		text := []byte(strings.Repeat("abcdefghijklmno", 7)[:size])
+		want := o.hash(text, textHTTP)
+		for start := range 20 {
+			for _, rest := range []string{"", "/", "//", "/a/b", "/" + strings.Repeat("x", 40)} {
+				s := slices.Concat(bytes.Repeat([]byte("y"), start), text, []byte(rest))
+				if len(s) < wordSize {
+					continue
+				}
+				if end, hash := o.scan(s, start, textHTTP); end != start+size || hash != want {
+					t.Fatalf("scan(%q, %d) = %d %x, want %d %x", s, start, end, hash, start+size, want)
+				}
+			}
+		}
+	}
+}
+
+func FuzzParseBatch(f *testing.F) {
+	for i, s := range spellings {
+		f.Add([]byte(s+"/a\n"+s+endings[i%len(endings)]+"\n"+spellings[(i+1)%len(spellings)]+"/b?x"), uint64(i))
+	}
+	for _, l := range readTable(f) {
+		f.Add([]byte(l.input), uint64(1))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var inputs [][]byte
+		for _, line := range bytes.Split(data, []byte("\n")) {
+			inputs = append(inputs, line)
+			// The same origin with other paths, and other spellings with this one's.
+			if i := bytes.LastIndexByte(line, '/'); i >= 0 {
+				inputs = append(inputs, slices.Concat(line[:i], []byte(endings[r.IntN(len(endings))])),
+					slices.Concat([]byte(spellings[r.IntN(len(spellings))]), line[i:]))
+			}
+		}
+		for range len(inputs) {
+			inputs = append(inputs, inputs[r.IntN(len(inputs))])
+		}
+		n := &Normalizer{}
+		if seed%2 == 1 {
+			n.stripNames = []string{"a"}
+		}
+		o := NewOrigins(int(seed % 2 * (8<<10 + seed%4096)))
+		for len(inputs) > 0 {
+			some := inputs[:1+r.IntN(len(inputs))]
+			checkBatch(t, n, o, some)
+			checkNumbers(t, o)
+			inputs = inputs[len(some):]
+		}
+	})
+}
+
+// crawled are URLs as a crawl meets them: of very many hosts, few of which have very many, and neighbours often of
+// one host.
+func crawled(urls, hosts int) [][]byte {
+	r := rand.New(rand.NewPCG(3, 4))
+	zipf := rand.NewZipf(r, 1.05, 8, uint64(hosts-1))
+	inputs := manyHosts(urls, hosts)
+	starts := make([][]byte, hosts)
+	for i, in := range manyHosts(hosts, hosts) {
+		starts[i] = in[:len("https://")+bytes.IndexByte(in[len("https://"):], '/')]
+	}
+	text := make([]byte, 0, 120*urls)
+	start := starts[0]
+	for i, in := range inputs {
+		if i == 0 || r.IntN(5) > 0 {
+			start = starts[zipf.Uint64()]
+		}
+		at := len(text)
+		text = append(append(text, start...), in[len("https://")+bytes.IndexByte(in[len("https://"):], '/'):]...)
+		inputs[i] = text[at:len(text):len(text)]
+	}
+	return inputs
+}
+
+func BenchmarkParseBatch(b *testing.B) {
+	inputs := crawled(1_000_000, 300_000)
+	n := new(Normalizer)
+	out := make([]Parsed, batchSize)
+	perURL := func(b *testing.B, f func()) {
+		for b.Loop() {
+			f()
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(inputs)), "ns/url")
+	}
+	b.Run("each", func(b *testing.B) {
+		perURL(b, func() {
+			for _, in := range inputs {
+				n.Parse(in)
+			}
+		})
+	})
+	batches := func(o *Origins) {
+		for some := range slices.Chunk(inputs, batchSize) {
+			if n.ParseBatch(o, some, out) != len(some) {
+				b.Fatal("no room")
+			}
+		}
+	}
+	b.Run("new", func(b *testing.B) {
+		perURL(b, func() { batches(NewOrigins(0)) })
+	})
+	b.Run("known", func(b *testing.B) {
+		o := NewOrigins(0)
+		batches(o)
+		perURL(b, func() { batches(o) })
+	})
+}
