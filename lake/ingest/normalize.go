@@ -100,7 +100,7 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 	}
 	n := &normalizer{
 		ctx: ctx, store: store, plan: p, split: split, lim: lim,
-		norm: norm, rows: lake.NewRowBuffer(lim.arena), report: progress,
+		norm: norm, origins: urlnorm.NewOrigins(0), rows: lake.NewRowBuffer(lim.arena), tails: map[originTail]*lake.Tail{}, report: progress,
 	}
 	if n.report == nil {
 		n.report = func(Progress) {}
@@ -131,14 +131,22 @@ type normalizer struct {
 	split  int
 	lim    limits
 	inputs inputs
-	norm   *urlnorm.Normalizer
-	rows   *lake.RowBuffer
 	report func(Progress)
+
+	norm    *urlnorm.Normalizer
+	origins *urlnorm.Origins
+	rows    *lake.RowBuffer
+	// known has what is known of each origin: nothing of those that were not met since the last shuffle file.
+	known []knownOrigin
+	tails map[originTail]*lake.Tail
+
+	records [recordBatch]raw.Record
+	urls    [recordBatch][]byte
+	parsed  [recordBatch]urlnorm.Parsed
 
 	progress Progress
 	// Rows and keyBytes are of each partition, of the files written so far.
 	partRows, keyBytes [lake.Partitions]int64
-	tail               lake.Tail
 	rejects            rejectWriter
 	out                splitRecord
 	rawURL             []byte
@@ -163,7 +171,8 @@ func (n *normalizer) piece(p *piece) error {
 // emptyFormat is the format of an object without bytes.
 const emptyFormat = "empty"
 
-func (n *normalizer) read(p *piece, in *pieceRecord, before int64) error {
+func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
+	records := n.progress.Records
 	var from int64
 	if p.Range != nil {
 		from = p.Range.Stored
@@ -188,37 +197,31 @@ func (n *normalizer) read(p *piece, in *pieceRecord, before int64) error {
 	}
 	in.Format = formatOf(r.Plan())
 	for {
-		rec, rej, err := r.Next()
+		read, rej, err := r.NextBatch(n.records[:])
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return inputError(o, err)
 		}
-		n.progress.Records++
-		if rej == nil {
-			reason, err := n.record(rec)
-			if err != nil {
-				return fmt.Errorf("%s byte %d: %w", o.member(rec.Member), rec.Offset, err)
-			}
-			if reason != "" {
-				rej = &raw.Reject{Member: rec.Member, Line: rec.Line, Offset: rec.Offset, Reason: reason}
-			}
+		before := n.progress.Records
+		if err := n.batch(&p.object, in, n.records[:read]); err != nil {
+			return err
 		}
-		in.Records++
 		if rej != nil {
-			in.Rejects++
-			if err := n.reject(Reject{Object: o.member(rej.Member), Line: rej.Line, Offset: rej.Offset, Reason: rej.Reason}); err != nil {
+			n.progress.Records++
+			if err := n.reject(&p.object, in, rej); err != nil {
 				return err
 			}
 		}
-		if n.progress.Records%progressEvery == 0 {
-			n.progress.BytesRead = before + min(r.CompressedOffset()-from, in.Bytes)
+		if n.progress.Records/progressEvery != before/progressEvery {
+			n.progress.BytesRead = start + min(r.CompressedOffset()-from, in.Bytes)
 			if err := n.tick(); err != nil {
 				return err
 			}
 		}
 	}
+	in.Records += n.progress.Records - records
 	in.BadTS = r.Counts().BadTS
 	n.out.Notes = addNotes(n.out.Notes, r.Notes())
 	if p.Range != nil {
@@ -251,28 +254,78 @@ func (n *normalizer) tick() error {
 	return n.ctx.Err()
 }
 
-// record keeps a record as a row, or says why not.
-func (n *normalizer) record(rec *raw.Record) (reason string, err error) {
-	u, err := n.norm.Parse(rec.URL)
-	if err != nil {
-		var rej *urlnorm.RejectError
-		if errors.As(err, &rej) {
-			return string(rej.Reason), nil
+// recordBatch is how many records are read, parsed and kept at a time.
+const recordBatch = 256
+
+// knownOrigin is what is known of an origin: 1 + the number of its host in rows, 0 if it has none yet, and the tail of
+// its rows, as far as the origin decides it.
+type knownOrigin struct {
+	host uint32
+	tail *lake.Tail
+}
+
+// originTail is what an origin decides of a tail.
+type originTail struct {
+	scheme string
+	port   int32
+}
+
+// batch keeps records as rows, or says why not.
+func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record) error {
+	for i := range records {
+		n.urls[i] = records[i].URL
+	}
+	for len(records) > 0 {
+		done := n.norm.ParseBatch(n.origins, n.urls[:len(records)], n.parsed[:])
+		for i := range records[:done] {
+			rec, p := &records[i], &n.parsed[i]
+			n.progress.Records++
+			var reason string
+			if p.Reject != nil {
+				reason = string(p.Reject.Reason)
+			} else {
+				var err error
+				if reason, err = n.record(rec, p); err != nil {
+					return fmt.Errorf("%s byte %d: %w", o.member(rec.Member), rec.Offset, err)
+				}
+			}
+			if reason != "" {
+				if err := n.reject(o, in, &raw.Reject{Member: rec.Member, Line: rec.Line, Offset: rec.Offset, Reason: reason}); err != nil {
+					return err
+				}
+			}
 		}
-		return "", err
+		if records = records[done:]; len(records) > 0 {
+			n.origins.Reset()
+			n.known = n.known[:0]
+			copy(n.urls[:], n.urls[done:done+len(records)])
+		}
 	}
-	host, err := n.rows.Host(u.Domain, u.Host, urlnorm.DomainID(u.Domain))
-	if err != nil {
-		return "", err
+	return nil
+}
+
+// record keeps a record as a row, or says why not.
+func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, err error) {
+	if int(p.Origin) >= len(n.known) {
+		n.known = append(n.known, make([]knownOrigin, n.origins.Len()-len(n.known))...)
 	}
-	n.tail = lake.Tail{
-		Scheme: u.Scheme, Port: u.Port, TS: rec.TS, HasTS: rec.HasTS, Size: rec.Size, HasSize: rec.HasSize,
-		Extras: unsafe.String(unsafe.SliceData(rec.Extras), len(rec.Extras)), // Add copies it
+	k := n.known[p.Origin]
+	if k.host == 0 {
+		if k, err = n.meet(p.Origin); err != nil {
+			return "", err
+		}
 	}
-	if n.plan.Spec.KeepRaw {
-		n.tail.RawURL = n.keepRaw(rec.URL, u)
+	tail := k.tail
+	if rec.HasTS || rec.HasSize || rec.Extras != nil || n.plan.Spec.KeepRaw {
+		tail = &lake.Tail{
+			Scheme: tail.Scheme, Port: tail.Port, TS: rec.TS, HasTS: rec.HasTS, Size: rec.Size, HasSize: rec.HasSize,
+			Extras: unsafe.String(unsafe.SliceData(rec.Extras), len(rec.Extras)), // Add copies it
+		}
+		if n.plan.Spec.KeepRaw {
+			tail.RawURL = n.keepRaw(rec.URL, n.origins.At(p.Origin), p.PathQuery)
+		}
 	}
-	err = n.rows.Add(host, unsafe.Slice(unsafe.StringData(u.PathQuery), len(u.PathQuery)), &n.tail)
+	err = n.rows.Add(k.host-1, p.PathQuery, tail)
 	if errors.Is(err, lake.ErrRowTooLarge) {
 		return RowTooLarge, nil
 	}
@@ -286,9 +339,26 @@ func (n *normalizer) record(rec *raw.Record) (reason string, err error) {
 	return "", nil
 }
 
+// meet makes an origin known.
+func (n *normalizer) meet(number uint32) (k knownOrigin, err error) {
+	o := n.origins.At(number)
+	host, err := n.rows.Host(o.Domain, o.Host, o.DomainID)
+	if err != nil {
+		return k, err
+	}
+	tail := n.tails[originTail{o.Scheme, o.Port}]
+	if tail == nil {
+		tail = &lake.Tail{Scheme: o.Scheme, Port: o.Port}
+		n.tails[originTail{o.Scheme, o.Port}] = tail
+	}
+	n.known[number] = knownOrigin{1 + host, tail}
+	return n.known[number], nil
+}
+
 // keepRaw is a record's URL as it may be stored: without user info, as UTF-8, with other bytes escaped one by one as the
 // canonical form does; "" where it is the canonical form.
-func (n *normalizer) keepRaw(rawURL []byte, u urlnorm.URL) string {
+func (n *normalizer) keepRaw(rawURL []byte, o urlnorm.Origin, pathQuery []byte) string {
+	u := urlnorm.URL{Scheme: o.Scheme, Host: o.Host, Domain: o.Domain, Port: o.Port, PathQuery: unsafe.String(unsafe.SliceData(pathQuery), len(pathQuery))}
 	n.rawURL = urlnorm.WithoutUserInfo(n.rawURL[:0], rawURL)
 	n.url = u.AppendTo(n.url[:0])
 	if bytes.Equal(n.rawURL, n.url) {
@@ -318,10 +388,14 @@ func (n *normalizer) shuffle() error {
 		return err
 	}
 	n.out.Shuffled = append(n.out.Shuffled, f)
+	clear(n.known) // whose hosts the buffer has no more
 	return nil
 }
 
-func (n *normalizer) reject(r Reject) error {
+// reject notes a record that is left out.
+func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
+	r := Reject{Object: o.member(rej.Member), Line: rej.Line, Offset: rej.Offset, Reason: rej.Reason}
+	in.Rejects++
 	n.progress.Rejected++
 	n.out.Rejected[r.Reason]++
 	if len(n.out.First) < maxExamples {
