@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/zeebo/xxh3"
 )
 
 // Partitions is the number of partitions rows are spread over: one for each value of the top byte of the domain_id.
@@ -32,166 +30,139 @@ type RowSink interface {
 	Row(path []byte, shared int, tail *Tail) error
 }
 
-// RowBuffer collects rows in memory up to a budget, by host: what a row costs is its path, and domains
-// and hosts are hashed, compared and sorted once each. It is not safe for concurrent use.
+// RowBuffer collects rows in memory up to a budget. It is not safe for concurrent use.
 //
-// Rows lie in blocks as they came. Each is a head, the path, and a tail unless it is a usual one:
-//
-//	u32 host number (of rows that were added; not of those in a shuffle file) | u32 head = length of the path << 2 | kind of the tail | path
-//	kind 2: u32 length | tail as in a key
+// Rows come in no order, and a core that looks for each in a memory of many megabytes does little else. So they are written one after the other as
+// they come, and when all are there copied to where the rows of a host lie together, hosts in the order in which they are needed: all else goes
+// through memory from its beginning to its end, and what is sorted at a time is one host's paths.
 type RowBuffer struct {
 	budget int64
 	used   int64
 	len    int
+	depth  int // 1 while all paths begin with a slash, so that the first byte tells nothing, else 0
 
 	hosts []bufferHost
-	slots []hostSlot // of hosts by hash, open addressing; the length is a power of two
-	mask  uint32
-	names []byte // of the open block of names
+	names []byte // the open block of names
 
-	blocks []rowBlock
-	slabs  []*[bufferSlab]byte
-	spare  []*[bufferSlab]byte
-	open   []byte // the open slab, at the end of blocks
+	// Blocks have the rows that were added, each as
+	//	u32 host number | row
+	// and a row is
+	//	u32 length of the path << 2 | kind of the tail; path; of kind 2 u32 length, tail as in a key
+	blocks  [][]byte
+	open    []byte // the end of the open slab, which is no block yet
+	counts  []hostCount
+	counted int // blocks that are in counts
 
+	slabs []*[bufferSlab]byte // of blocks
+	moved []*[bufferSlab]byte // of the rows by host
+	spare []*[bufferSlab]byte
+
+	// Of the host whose rows are sorted.
+	datas [][]byte
 	refs  []rowRef
-	depth int // 1 while all paths begin with a slash, so that the first byte tells nothing, else 0
 	tails [2]Tail
 	turn  int
-	sum   byte // of what was touched
+
+	sum byte // of what was touched
 }
 
-// bufferHost is a host with rows.
+// bufferHost is a host with rows. Hosts may be there several times.
 type bufferHost struct {
 	domain, host string
 	id           uint64 // of the domain
 	rows         int
-	bytes        int64 // of the keys behind the host
-	// end is where the next of its rows goes in refs, and at last where they end.
-	end int
+	data         []byte // its rows
 }
 
-// hostSlot is a slot of the table of hosts: 1 + the host's number, 0 where it is empty, and some bits of its hash.
-type hostSlot struct{ host, hash uint32 }
-
-// rowBlock is a piece of memory with rows.
-type rowBlock struct {
-	data []byte
-	// groups are those of a frame of a shuffle file; nil where each row has its host's number.
-	groups []rowGroup
+// hostCount counts what was added of a host.
+type hostCount struct {
+	rows, bytes uint32
 }
-
-// rowGroup is rows of one host that lie together from an offset in a block on.
-type rowGroup struct{ host, rows, at uint32 }
 
 // rowRef finds a row. Cache holds eight bytes of its path from where the sort is looking.
 type rowRef struct {
-	cache      uint64
-	block, off uint32 // of its path, in the data of the block
+	cache     uint64
+	data, off uint32 // of its path
+}
+
+// hostRef finds a host. Cache holds the first bytes of its domain.
+type hostRef struct {
+	cache uint64
+	host  uint32
 }
 
 const (
-	// bufferSlab is how much a RowBuffer allocates at a time. A row over bufferRow bytes has a block of its own, so that little
+	// bufferSlab is how much a RowBuffer allocates at a time. A row, and the rows of a host, over bufferRow bytes have memory of their own, so that little
 	// of a slab is left empty.
 	bufferSlab = 4 << 20
 	bufferRow  = bufferSlab / 16
-	// rowOverhead is what a row takes beside path and tail: its head and its rowRef. hostOverhead is a bufferHost, its slots in a table that is a quarter full, and a hostRef.
-	rowOverhead  = 8 + 16
-	hostOverhead = 64 + 4*8 + 16
-	// firstSlots is the size of the table of hosts of an empty buffer.
-	firstSlots = 1 << 10
+	// rowOverhead is what a row takes beside path and tail, which are in memory twice: the number of its host and two heads. hostOverhead is a bufferHost, its
+	// count and where its rows go.
+	rowOverhead  = 4 + 2*4
+	hostOverhead = 72 + 8 + 8 + 16
 
-	// touchAhead is how many rows are looked at before they are used one after the other: rows of one host lie anywhere in the memory, and
-	// a core waits for many lines of it at once as long as for one.
-	touchAhead = 128
+	// maxHost is the longest domain and host together: a DNS name has 253 bytes.
+	maxHost = 1 << 10
+
+	// touchAhead is how many hosts are looked at before they are used one after the other: they lie anywhere in the memory, and a core
+	// waits for many lines of it at once as long as for one.
+	touchAhead = 32
 )
 
 // NewRowBuffer makes a buffer of about budget bytes.
 func NewRowBuffer(budget int64) *RowBuffer { return &RowBuffer{budget: budget, depth: 1} }
 
-// Host returns the number of a host, for Add. It stands until the buffer is emptied, by WriteShuffle, or Release. Strings are copied.
+// Hosts is the number of hosts that are known: the next is given this number.
+func (b *RowBuffer) Hosts() int { return len(b.hosts) }
+
+// Host makes a host known and returns its number, for Add: 0, 1, 2 and so on until the buffer is emptied. Strings are copied. A host may have several
+// numbers; its rows are together all the same.
 func (b *RowBuffer) Host(domain, host string, domainID uint64) (uint32, error) {
-	if len(b.slots) == 0 {
-		b.slots, b.mask = make([]hostSlot, firstSlots), firstSlots-1
-	}
-	hash := uint32(xxh3.HashString(host) >> 32)
-	at := hash & b.mask
-	for ; b.slots[at].host != 0; at = (at + 1) & b.mask {
-		if b.slots[at].hash != hash {
-			continue
-		}
-		n := b.slots[at].host - 1
-		if h := &b.hosts[n]; h.host == host && h.domain == domain {
-			return n, nil
-		}
-	}
 	if strings.IndexByte(domain, 0) >= 0 || strings.IndexByte(host, 0) >= 0 {
 		return 0, errZeroByte
 	}
-	if len(domain)+len(host) > MaxKey {
+	if len(domain)+len(host) > maxHost {
 		return 0, ErrRowTooLarge
 	}
-	n := uint32(len(b.hosts))
-	b.hosts = append(b.hosts, bufferHost{domain: b.name(domain), host: b.name(host), id: domainID})
-	b.slots[at] = hostSlot{n + 1, hash}
-	b.used += int64(len(domain) + len(host) + hostOverhead)
-	if len(b.hosts) > len(b.slots)/2 {
-		b.grow()
-	}
-	return n, nil
+	b.host(bufferHost{domain: b.name(domain), host: b.name(host), id: domainID})
+	return uint32(len(b.hosts) - 1), nil
 }
 
-// grow doubles the table of hosts.
-func (b *RowBuffer) grow() {
-	old := b.slots
-	b.slots = make([]hostSlot, 2*len(old))
-	b.mask = uint32(len(b.slots) - 1)
-	for _, s := range old {
-		if s.host == 0 {
-			continue
-		}
-		at := s.hash & b.mask
-		for b.slots[at].host != 0 {
-			at = (at + 1) & b.mask
-		}
-		b.slots[at] = s
-	}
+func (b *RowBuffer) host(h bufferHost) {
+	b.hosts = append(b.hosts, h)
+	b.used += int64(len(h.domain) + len(h.host) + hostOverhead)
 }
 
 // name copies a string.
 func (b *RowBuffer) name(s string) string {
 	if len(s) > cap(b.names)-len(b.names) {
-		b.names = make([]byte, 0, max(64<<10, len(s)))
+		b.names = make([]byte, 0, 64<<10)
 	}
 	from := len(b.names)
 	b.names = append(b.names, s...)
 	return view(b.names[from:])
 }
 
-// Add copies a row of a host into the buffer. A row over MaxKey is refused with ErrRowTooLarge.
+// Add copies a row of a host into the buffer, whose number may also be one that Host will give before the rows are used. A row over MaxKey is refused with ErrRowTooLarge.
 // The buffer takes a row also where Full; whoever fills it writes it out then.
 func (b *RowBuffer) Add(host uint32, path []byte, tail *Tail) error {
-	h := &b.hosts[host]
-	kind := tail.kind()
-	size, rest := len(path), 0 // of the row in memory, and of the tail in a key
+	kind, rest := tail.kind(), 0
+	size := len(path)
 	if kind == ownTail {
 		rest = tail.keySize()
 		size += 4 + rest
 		if strings.IndexByte(tail.Scheme, 0) >= 0 || strings.IndexByte(tail.Extras, 0) >= 0 {
 			return errZeroByte
 		}
-	} else {
-		rest = len(usualKeys[kind])
 	}
-	if len(h.domain)+1+len(h.host)+1+len(path)+1+rest > MaxKey {
+	if size > MaxKey-maxHost {
 		return ErrRowTooLarge
 	}
 	if bytes.IndexByte(path, 0) >= 0 {
 		return errZeroByte
 	}
 	dst := b.room(8 + size)
-	binary.LittleEndian.PutUint32(dst, host)
-	binary.LittleEndian.PutUint32(dst[4:], uint32(len(path))<<tailBits|uint32(kind))
+	binary.LittleEndian.PutUint64(dst, uint64(host)|uint64(len(path)<<tailBits|kind)<<32)
 	dst = dst[8:]
 	copy(dst, path)
 	if kind == ownTail {
@@ -201,9 +172,7 @@ func (b *RowBuffer) Add(host uint32, path []byte, tail *Tail) error {
 	if len(path) == 0 || path[0] != '/' {
 		b.depth = 0
 	}
-	h.rows++
-	h.bytes += int64(len(path) + 1 + rest)
-	b.used += int64(size + rowOverhead)
+	b.used += int64(2*size + rowOverhead)
 	b.len++
 	return nil
 }
@@ -211,34 +180,37 @@ func (b *RowBuffer) Add(host uint32, path []byte, tail *Tail) error {
 // room returns size bytes, at the end of the open slab unless they are many.
 func (b *RowBuffer) room(size int) []byte {
 	if size > bufferRow {
-		b.closeSlab()
+		b.closeBlock()
 		data := make([]byte, size)
-		b.blocks = append(b.blocks, rowBlock{data: data})
+		b.blocks = append(b.blocks, data)
 		return data
 	}
 	if cap(b.open)-len(b.open) < size {
-		b.closeSlab()
-		var slab *[bufferSlab]byte
-		if n := len(b.spare); n > 0 {
-			slab, b.spare = b.spare[n-1], b.spare[:n-1]
-		} else {
-			slab = bufferSlabs.Get().(*[bufferSlab]byte)
-		}
+		b.closeBlock()
+		slab := b.slab()
 		b.slabs = append(b.slabs, slab)
 		b.open = slab[:0]
 	}
 	from := len(b.open)
 	b.open = b.open[:from+size]
-	return b.open[from : from+size]
+	return b.open[from:]
 }
 
-// closeSlab ends the open slab.
-func (b *RowBuffer) closeSlab() {
+// closeBlock ends the open block. What is left of its slab is the next.
+func (b *RowBuffer) closeBlock() {
 	if len(b.open) > 0 {
-		b.blocks = append(b.blocks, rowBlock{data: b.open})
-		// What is left of it is the next block.
+		b.blocks = append(b.blocks, b.open)
 		b.open = b.open[len(b.open):]
 	}
+}
+
+func (b *RowBuffer) slab() *[bufferSlab]byte {
+	if n := len(b.spare); n > 0 {
+		slab := b.spare[n-1]
+		b.spare = b.spare[:n-1]
+		return slab
+	}
+	return bufferSlabs.Get().(*[bufferSlab]byte)
 }
 
 // bufferSlabs are those of buffers that were released: half a gigabyte a split need not be cleared each time.
@@ -246,7 +218,8 @@ var bufferSlabs = sync.Pool{New: func() any { return new([bufferSlab]byte) }}
 
 // Release drops all rows and hosts and gives the buffer's memory to others.
 func (b *RowBuffer) Release() {
-	for _, slab := range append(b.slabs, b.spare...) {
+	b.Empty()
+	for _, slab := range b.spare {
 		bufferSlabs.Put(slab)
 	}
 	*b = *NewRowBuffer(b.budget)
@@ -254,11 +227,12 @@ func (b *RowBuffer) Release() {
 
 // Empty drops all rows and hosts and keeps their memory.
 func (b *RowBuffer) Empty() {
-	clear(b.slots)
+	b.spare = append(append(b.spare, b.slabs...), b.moved...)
 	clear(b.hosts)
 	clear(b.blocks)
-	b.spare = append(b.spare, b.slabs...)
-	b.slabs, b.blocks, b.hosts, b.names, b.open = b.slabs[:0], b.blocks[:0], b.hosts[:0], nil, nil
+	clear(b.counts)
+	b.slabs, b.moved, b.blocks, b.hosts, b.counts, b.counted = b.slabs[:0], b.moved[:0], b.blocks[:0], b.hosts[:0], b.counts[:0], 0
+	b.names, b.open = nil, nil
 	b.used, b.len, b.depth = 0, 0, 1
 }
 
@@ -268,21 +242,94 @@ func (b *RowBuffer) Len() int { return b.len }
 // Full reports that the budget is used up.
 func (b *RowBuffer) Full() bool { return b.used >= b.budget }
 
-// Count adds the number of rows of each partition and the bytes of their keys to what is there.
+// keyRest is what the key of a row has at most beyond domain, host, their ends and the row as it is here: the scheme and the ends of the others, less the head.
+const keyRest = len("\x00https\x00\x00\x00\x00\x00") - 4
+
+// Count adds the rows of each partition, and the bytes that their keys have at most, to what is there. Both are sums over rows, whatever
+// buffers they are in.
 func (b *RowBuffer) Count(rows, keyBytes *[Partitions]int64) {
-	for i := range b.hosts {
+	b.count()
+	for i, c := range b.counts {
 		h := &b.hosts[i]
-		rows[h.id>>56] += int64(h.rows)
-		keyBytes[h.id>>56] += int64(h.rows*(len(h.domain)+len(h.host)+2)) + h.bytes
+		rows[h.id>>56] += int64(c.rows)
+		keyBytes[h.id>>56] += int64(c.rows)*int64(len(h.domain)+len(h.host)+2+keyRest) + int64(c.bytes)
+	}
+}
+
+// count brings counts up to date.
+func (b *RowBuffer) count() {
+	b.closeBlock()
+	b.counts = slices.Grow(b.counts, len(b.hosts)-len(b.counts))[:len(b.hosts)]
+	for ; b.counted < len(b.blocks); b.counted++ {
+		for data := b.blocks[b.counted]; len(data) > 0; {
+			c := &b.counts[binary.LittleEndian.Uint32(data)]
+			size := rowSize(data[4:])
+			c.rows++
+			c.bytes += uint32(size)
+			data = data[4+size:]
+		}
+	}
+}
+
+// rowSize is the size of the row at the beginning of data.
+func rowSize(data []byte) int {
+	head := binary.LittleEndian.Uint32(data)
+	size := 4 + int(head>>tailBits)
+	if head&(1<<tailBits-1) == ownTail {
+		size += 4 + int(binary.LittleEndian.Uint32(data[size:]))
+	}
+	return size
+}
+
+// move copies the rows that were added to where those of a host lie together, in the order of hosts, which has all that have rows.
+func (b *RowBuffer) move(order []hostRef) {
+	if len(b.blocks) == 0 {
+		return
+	}
+	b.spare = append(b.spare, b.moved...)
+	b.moved = b.moved[:0]
+	// Where the next row of a host goes.
+	next := make([][]byte, len(b.hosts))
+	var slab []byte
+	for _, o := range order {
+		c := b.counts[o.host]
+		if c.rows == 0 {
+			continue
+		}
+		size := int(c.bytes)
+		var data []byte
+		if size > bufferRow {
+			data = make([]byte, size)
+		} else {
+			if len(slab) < size {
+				s := b.slab()
+				b.moved = append(b.moved, s)
+				slab = s[:]
+			}
+			data, slab = slab[:size:size], slab[size:]
+		}
+		h := &b.hosts[o.host]
+		h.rows, h.data, next[o.host] = int(c.rows), data, data
+	}
+	for _, data := range b.blocks {
+		for len(data) > 0 {
+			to := &next[binary.LittleEndian.Uint32(data)]
+			size := 4 + rowSize(data[4:])
+			*to = (*to)[copy(*to, data[4:size]):]
+			data = data[size:]
+		}
 	}
 }
 
 // Rows passes all rows to sink, in the order of their keys (see Row.AppendKey), one of each record: the one with the smallest raw
 // URL. They stay in the buffer.
 func (b *RowBuffer) Rows(ctx context.Context, sink RowSink) error {
-	order := make([]hostRef, len(b.hosts))
+	b.count()
+	order := make([]hostRef, 0, len(b.hosts))
 	for i := range b.hosts {
-		order[i] = hostRef{prefix8(b.hosts[i].domain), uint32(i)}
+		if b.hosts[i].rows > 0 || b.counts[i].rows > 0 {
+			order = append(order, hostRef{prefix8(b.hosts[i].domain), uint32(i)})
+		}
 	}
 	slices.SortFunc(order, func(x, y hostRef) int {
 		if x.cache != y.cache {
@@ -292,100 +339,69 @@ func (b *RowBuffer) Rows(ctx context.Context, sink RowSink) error {
 			return 1
 		}
 		h, k := &b.hosts[x.host], &b.hosts[y.host]
-		return cmp.Or(strings.Compare(h.domain, k.domain), strings.Compare(h.host, k.host))
+		if c := strings.Compare(h.domain, k.domain); c != 0 {
+			return c
+		}
+		if c := strings.Compare(h.host, k.host); c != 0 {
+			return c
+		}
+		return int(x.host) - int(y.host)
 	})
-	b.group(order)
-	from, touched := 0, 0
-	for _, o := range order {
-		h := &b.hosts[o.host]
-		if from >= touched {
+	b.move(order)
+	touched := 0
+	for i := 0; i < len(order); {
+		h := &b.hosts[order[i].host]
+		b.datas = append(b.datas[:0], h.data)
+		rows := h.rows
+		for i++; i < len(order); i++ {
+			k := &b.hosts[order[i].host]
+			if k.host != h.host || k.domain != h.domain {
+				break
+			}
+			b.datas = append(b.datas, k.data)
+			rows += k.rows
+		}
+		if i >= touched {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			touched = min(from+touchAhead, len(b.refs))
-			b.touch(b.refs[from:touched])
+			touched = min(i+touchAhead, len(order))
+			for _, o := range order[i:touched] {
+				b.sum += b.hosts[o.host].data[0]
+			}
 		}
-		if err := b.pass(h, b.refs[from:h.end], sink); err != nil {
+		if err := b.pass(h, rows, sink); err != nil {
 			return err
 		}
-		from = h.end
 	}
 	return nil
 }
 
-// hostRef finds a host. Cache holds the first bytes of its domain.
-type hostRef struct {
-	cache uint64
-	host  uint32
-}
-
 // prefix8 is the first eight bytes of s, padded with zeros, as a number that sorts like them.
 func prefix8(s string) uint64 {
+	if len(s) >= 8 {
+		return uint64(s[0])<<56 | uint64(s[1])<<48 | uint64(s[2])<<40 | uint64(s[3])<<32 | uint64(s[4])<<24 | uint64(s[5])<<16 | uint64(s[6])<<8 | uint64(s[7])
+	}
 	var b [8]byte
 	copy(b[:], s)
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// group fills refs with all rows, by host in that order, those of a host as they came.
-func (b *RowBuffer) group(order []hostRef) {
-	n := 0
-	for _, o := range order {
-		b.hosts[o.host].end = n
-		n += b.hosts[o.host].rows
-	}
-	b.refs = slices.Grow(b.refs[:0], n)[:n]
-	b.closeSlab()
-	for i := range b.blocks {
-		data := b.blocks[i].data
-		if b.blocks[i].groups == nil {
-			for at := 0; at < len(data); {
-				at = b.refer(&b.hosts[binary.LittleEndian.Uint32(data[at:])], data, uint32(i), at+4)
-			}
-			continue
-		}
-		for _, g := range b.blocks[i].groups {
-			h, at := &b.hosts[g.host], int(g.at)
-			for range g.rows {
-				at = b.refer(h, data, uint32(i), at)
-			}
-		}
-	}
+// head is the head of a row.
+func (b *RowBuffer) head(r rowRef) (data []byte, head uint32) {
+	data = b.datas[r.data]
+	return data, binary.LittleEndian.Uint32(data[r.off-4:])
 }
-
-// refer notes the row of a host at an offset of a block, and returns where the row ends.
-func (b *RowBuffer) refer(h *bufferHost, data []byte, block uint32, at int) int {
-	head := binary.LittleEndian.Uint32(data[at:])
-	at += 4
-	end := at + int(head>>tailBits)
-	b.refs[h.end] = rowRef{loadPath(data[at:end], b.depth), block, uint32(at)}
-	h.end++
-	if head&(1<<tailBits-1) == ownTail {
-		end += 4 + int(binary.LittleEndian.Uint32(data[end:]))
-	}
-	return end
-}
-
-// touch reads the beginnings of rows, so that they are on their way into the core's cache.
-func (b *RowBuffer) touch(rows []rowRef) {
-	for _, r := range rows {
-		b.sum += b.blocks[r.block].data[r.off-1]
-	}
-}
-
-// head is the head of a row in data.
-func (r rowRef) head(data []byte) uint32 { return binary.LittleEndian.Uint32(data[r.off-4:]) }
 
 // path is a row's path.
 func (b *RowBuffer) path(r rowRef) []byte {
-	data := b.blocks[r.block].data
-	head := r.head(data)
+	data, head := b.head(r)
 	return data[r.off : r.off+head>>tailBits]
 }
 
 // tailKey is a row's tail as in a key.
 func (b *RowBuffer) tailKey(r rowRef) []byte {
-	data := b.blocks[r.block].data
-	head := r.head(data)
+	data, head := b.head(r)
 	if kind := head & (1<<tailBits - 1); kind != ownTail {
 		return usualKeys[kind]
 	}
@@ -396,9 +412,8 @@ func (b *RowBuffer) tailKey(r rowRef) []byte {
 
 // tail is a row's tail.
 func (b *RowBuffer) tail(r rowRef) (*Tail, error) {
-	data := b.blocks[r.block].data
-	if kind := r.head(data) & (1<<tailBits - 1); kind != ownTail {
-		return &usualTails[kind], nil
+	if _, head := b.head(r); head&(1<<tailBits-1) != ownTail {
+		return &usualTails[head&(1<<tailBits-1)], nil
 	}
 	b.turn ^= 1
 	t := &b.tails[b.turn]
@@ -406,27 +421,32 @@ func (b *RowBuffer) tail(r rowRef) (*Tail, error) {
 	return t, err
 }
 
-// pass sorts the rows of a host and passes them on.
-func (b *RowBuffer) pass(h *bufferHost, rows []rowRef, sink RowSink) error {
-	if len(rows) == 0 {
-		return nil
+// pass sorts the rows of a host, which are in datas, and passes them on.
+func (b *RowBuffer) pass(h *bufferHost, rows int, sink RowSink) error {
+	refs := slices.Grow(b.refs[:0], rows)[:rows]
+	b.refs = refs
+	n := 0
+	for i, data := range b.datas {
+		for at := 0; at < len(data); n++ {
+			size := rowSize(data[at:])
+			path := data[at+4 : at+4+int(binary.LittleEndian.Uint32(data[at:])>>tailBits)]
+			refs[n] = rowRef{loadPath(path, b.depth), uint32(i), uint32(at + 4)}
+			at += size
+		}
 	}
-	b.sort(rows, b.depth)
+	if len(refs) > 1 {
+		b.sort(refs, b.depth)
+	}
 	if err := sink.Host(h.domain, h.host, h.id); err != nil {
 		return err
 	}
 	var last []byte
-	touched := touchAhead // the first of them are already
-	for i, r := range rows {
-		if i == touched {
-			touched = min(i+touchAhead, len(rows))
-			b.touch(rows[i:touched])
-		}
+	for i, r := range refs {
 		path := b.path(r)
 		shared := 0
 		if i > 0 {
 			shared = commonPrefix(last, path)
-			if shared == len(path) && shared == len(last) && b.sameRecord(rows[i-1], r) {
+			if shared == len(path) && shared == len(last) && b.sameRecord(refs[i-1], r) {
 				continue
 			}
 		}
@@ -514,7 +534,6 @@ func (b *RowBuffer) sort(rows []rowRef, depth int) {
 
 // deeper passes what all rows have in common and loads the caches from there.
 func (b *RowBuffer) deeper(rows []rowRef, depth int) int {
-	b.touch(rows)
 	first := b.path(rows[0])
 	shared := len(first)
 	for _, r := range rows[1:] {

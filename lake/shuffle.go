@@ -87,13 +87,13 @@ type shuffleWriter struct {
 	frames int
 	// The frame under construction.
 	heads, names, rows []byte
-	noSlash            bool
 	frame              []byte
 }
 
 func (w *shuffleWriter) write(ctx context.Context) (f ShuffleFile, err error) {
 	b := w.b
-	// Hosts by partition, in the order of their first rows.
+	b.count()
+	// Hosts by partition, by their numbers.
 	var starts [Partitions + 1]int
 	for i := range b.hosts {
 		starts[b.hosts[i].id>>56+1]++
@@ -108,10 +108,10 @@ func (w *shuffleWriter) write(ctx context.Context) (f ShuffleFile, err error) {
 		order[next[p]].host = uint32(i)
 		next[p]++
 	}
-	b.group(order)
+	b.move(order)
 
 	dir := make([]byte, 0, 4<<10)
-	partitions, at, touched := 0, 0, 0
+	partitions := 0
 	for p := range Partitions {
 		if ctx.Err() != nil {
 			return f, context.Cause(ctx)
@@ -119,18 +119,9 @@ func (w *shuffleWriter) write(ctx context.Context) (f ShuffleFile, err error) {
 		part := framedRows{first: w.frames}
 		for _, o := range order[starts[p]:starts[p+1]] {
 			h := &b.hosts[o.host]
-			part.rows += int64(h.end - at)
-			for at < h.end {
-				if at >= touched {
-					touched = min(at+touchAhead, len(b.refs))
-					b.touch(b.refs[at:touched])
-				}
-				at = w.group(h, at, &touched)
-				if len(w.rows) >= shuffleFrame {
-					if err := w.flush(); err != nil {
-						return f, err
-					}
-				}
+			part.rows += int64(h.rows)
+			if err := w.add(h); err != nil {
+				return f, err
 			}
 		}
 		if err := w.flush(); err != nil {
@@ -153,36 +144,35 @@ func (w *shuffleWriter) write(ctx context.Context) (f ShuffleFile, err error) {
 	return f, nil
 }
 
-// group adds the rows of a host from refs[at] on, as many as fit into the frame, and returns where it stopped.
-func (w *shuffleWriter) group(h *bufferHost, at int, touched *int) int {
-	b, from := w.b, at
-	for ; at < h.end && (len(w.rows) < shuffleFrame || at == from); at++ {
-		if at == *touched {
-			*touched = min(at+touchAhead, len(b.refs))
-			b.touch(b.refs[at:*touched])
+// add adds the rows of a host to frames.
+func (w *shuffleWriter) add(h *bufferHost) error {
+	rows, data := h.rows, h.data
+	for rows > 0 {
+		if len(w.rows) > 0 && len(w.rows)+len(data) > shuffleFrame {
+			if err := w.flush(); err != nil {
+				return err
+			}
 		}
-		r := b.refs[at]
-		data := b.blocks[r.block].data
-		head := r.head(data)
-		size := int(head >> tailBits)
-		if head&(1<<tailBits-1) == ownTail {
-			size += 4 + int(binary.LittleEndian.Uint32(data[int(r.off)+size:]))
+		n, size := rows, len(data)
+		if size > shuffleFrame {
+			for n, size = 0, 0; n < rows && size < shuffleFrame; n++ {
+				size += rowSize(data[size:])
+			}
 		}
-		row := data[r.off-4 : int(r.off)+size]
-		w.rows = append(w.rows, row...)
-		w.noSlash = w.noSlash || head>>tailBits == 0 || row[4] != '/'
+		w.rows = append(w.rows, data[:size]...)
+		rows, data = rows-n, data[size:]
+		w.heads = codec.AppendUvarint(w.heads, uint64(len(h.host)))
+		w.names = append(w.names, h.host...)
+		if at := len(h.host) - len(h.domain); at >= 0 && h.host[at:] == h.domain {
+			w.heads = append(w.heads, 0)
+			w.heads = codec.AppendUvarint(w.heads, uint64(len(h.domain)))
+		} else {
+			w.heads = codec.AppendUvarint(w.heads, uint64(len(h.domain))+1)
+			w.names = append(w.names, h.domain...)
+		}
+		w.heads = codec.AppendUvarint(w.heads, uint64(n))
 	}
-	w.heads = codec.AppendUvarint(w.heads, uint64(len(h.host)))
-	w.names = append(w.names, h.host...)
-	if n := len(h.host) - len(h.domain); n >= 0 && h.host[n:] == h.domain {
-		w.heads = append(w.heads, 0)
-		w.heads = codec.AppendUvarint(w.heads, uint64(len(h.domain)))
-	} else {
-		w.heads = codec.AppendUvarint(w.heads, uint64(len(h.domain))+1)
-		w.names = append(w.names, h.domain...)
-	}
-	w.heads = codec.AppendUvarint(w.heads, uint64(at-from))
-	return at
+	return nil
 }
 
 // flush writes the frame under construction, if there is one.
@@ -190,15 +180,11 @@ func (w *shuffleWriter) flush() error {
 	if len(w.heads) == 0 {
 		return nil
 	}
-	slash := byte(1)
-	if w.noSlash {
-		slash = 0
-	}
-	w.frame = append(w.frame[:0], slash)
+	w.frame = append(w.frame[:0], byte(w.b.depth))
 	w.frame = codec.AppendUvarint(w.frame, uint64(len(w.heads)))
 	w.frame = codec.AppendUvarint(w.frame, uint64(len(w.names)))
 	w.frame = append(append(append(w.frame, w.heads...), w.names...), w.rows...)
-	w.heads, w.names, w.rows, w.noSlash = w.heads[:0], w.names[:0], w.rows[:0], false
+	w.heads, w.names, w.rows = w.heads[:0], w.names[:0], w.rows[:0]
 	w.frames++
 	_, _, err := w.w.Frame(nil, w.frame)
 	return err
@@ -406,7 +392,6 @@ func (b *RowBuffer) adopt(key string, number int, frame []byte, first, last byte
 		return 0, err
 	}
 	b.depth = min(b.depth, int(slash))
-	block := rowBlock{data: rows, groups: make([]rowGroup, 0, groups/3)}
 	at := 0
 	for heads.Len() > 0 && heads.Err() == nil {
 		hostSize := int(heads.Uint(uint64(len(text))))
@@ -420,6 +405,9 @@ func (b *RowBuffer) adopt(key string, number int, frame []byte, first, last byte
 			text = text[hostSize:]
 		}
 		count := heads.Uint(uint64(len(rows)))
+		if count == 0 {
+			heads.Fail("rows", "none")
+		}
 		if heads.Err() != nil {
 			return 0, heads.Err()
 		}
@@ -428,12 +416,11 @@ func (b *RowBuffer) adopt(key string, number int, frame []byte, first, last byte
 			heads.Fail(fmt.Sprintf("a domain of partitions %02x to %02x", first, last), fmt.Sprintf("%02x", p))
 			return 0, heads.Err()
 		}
-		h, err := b.Host(domain, host, id)
-		if err != nil {
-			heads.Fail("a host", err)
+		if len(host)+len(domain) > maxHost {
+			heads.Fail(fmt.Sprintf("%d bytes of host and domain", maxHost), len(host)+len(domain))
 			return 0, heads.Err()
 		}
-		block.groups = append(block.groups, rowGroup{h, uint32(count), uint32(at)})
+		from := at
 		for range count {
 			size := int64(0)
 			if at+4 <= len(rows) {
@@ -451,8 +438,8 @@ func (b *RowBuffer) adopt(key string, number int, frame []byte, first, last byte
 			}
 			at += 4 + int(size)
 		}
-		b.hosts[h].rows += int(count)
-		b.len += int(count)
+		b.host(bufferHost{domain, host, id, int(count), rows[from:at:at]})
+		added += int64(count)
 	}
 	if at != len(rows) || len(text) > 0 {
 		heads.Fail("nothing after the last row", fmt.Sprintf("%d bytes", len(rows)-at+len(text)))
@@ -460,11 +447,7 @@ func (b *RowBuffer) adopt(key string, number int, frame []byte, first, last byte
 	if heads.Err() != nil {
 		return 0, heads.Err()
 	}
-	b.blocks = append(b.blocks, block)
-	b.used += int64(len(frame)) + int64(len(block.groups))*12
-	for _, g := range block.groups {
-		added += int64(g.rows)
-	}
-	b.used += added * 16
+	b.len += int(added)
+	b.used += int64(len(rows))
 	return added, nil
 }

@@ -100,7 +100,7 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 	}
 	n := &normalizer{
 		ctx: ctx, store: store, plan: p, split: split, lim: lim,
-		norm: norm, origins: urlnorm.NewOrigins(0), rows: lake.NewRowBuffer(lim.arena), tails: map[originTail]*lake.Tail{}, report: progress,
+		norm: norm, origins: urlnorm.NewOrigins(0), rows: lake.NewRowBuffer(lim.arena), report: progress,
 	}
 	if n.report == nil {
 		n.report = func(Progress) {}
@@ -136,9 +136,12 @@ type normalizer struct {
 	norm    *urlnorm.Normalizer
 	origins *urlnorm.Origins
 	rows    *lake.RowBuffer
-	// known has what is known of each origin: nothing of those that were not met since the last shuffle file.
-	known []knownOrigin
-	tails map[originTail]*lake.Tail
+	// An origin's number and firstHost are the number of its host in rows, where hosts of several numbers are one. Rows are told of hosts when their rows are
+	// used, so that a record of a known origin needs nothing but its number.
+	firstHost uint32
+	// tails are what origins decide of their rows' tails; tailOf has the number of each origin's in it.
+	tails  []*lake.Tail
+	tailOf []uint32
 
 	records [recordBatch]raw.Record
 	urls    [recordBatch][]byte
@@ -257,19 +260,6 @@ func (n *normalizer) tick() error {
 // recordBatch is how many records are read, parsed and kept at a time.
 const recordBatch = 256
 
-// knownOrigin is what is known of an origin: 1 + the number of its host in rows, 0 if it has none yet, and the tail of
-// its rows, as far as the origin decides it.
-type knownOrigin struct {
-	host uint32
-	tail *lake.Tail
-}
-
-// originTail is what an origin decides of a tail.
-type originTail struct {
-	scheme string
-	port   int32
-}
-
 // batch keeps records as rows, or says why not.
 func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record) error {
 	for i := range records {
@@ -296,8 +286,11 @@ func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record) err
 			}
 		}
 		if records = records[done:]; len(records) > 0 {
+			if err := n.nameHosts(); err != nil {
+				return err
+			}
 			n.origins.Reset()
-			n.known = n.known[:0]
+			n.firstHost, n.tailOf = uint32(n.rows.Hosts()), n.tailOf[:0]
 			copy(n.urls[:], n.urls[done:done+len(records)])
 		}
 	}
@@ -306,16 +299,10 @@ func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record) err
 
 // record keeps a record as a row, or says why not.
 func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, err error) {
-	if int(p.Origin) >= len(n.known) {
-		n.known = append(n.known, make([]knownOrigin, n.origins.Len()-len(n.known))...)
+	if int(p.Origin) >= len(n.tailOf) {
+		n.learn()
 	}
-	k := n.known[p.Origin]
-	if k.host == 0 {
-		if k, err = n.meet(p.Origin); err != nil {
-			return "", err
-		}
-	}
-	tail := k.tail
+	tail := n.tails[n.tailOf[p.Origin]]
 	if rec.HasTS || rec.HasSize || rec.Extras != nil || n.plan.Spec.KeepRaw {
 		tail = &lake.Tail{
 			Scheme: tail.Scheme, Port: tail.Port, TS: rec.TS, HasTS: rec.HasTS, Size: rec.Size, HasSize: rec.HasSize,
@@ -325,7 +312,7 @@ func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, 
 			tail.RawURL = n.keepRaw(rec.URL, n.origins.At(p.Origin), p.PathQuery)
 		}
 	}
-	err = n.rows.Add(k.host-1, p.PathQuery, tail)
+	err = n.rows.Add(n.firstHost+p.Origin, p.PathQuery, tail)
 	if errors.Is(err, lake.ErrRowTooLarge) {
 		return RowTooLarge, nil
 	}
@@ -339,20 +326,28 @@ func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, 
 	return "", nil
 }
 
-// meet makes an origin known.
-func (n *normalizer) meet(number uint32) (k knownOrigin, err error) {
-	o := n.origins.At(number)
-	host, err := n.rows.Host(o.Domain, o.Host, o.DomainID)
-	if err != nil {
-		return k, err
+// learn finds the tails of new origins.
+func (n *normalizer) learn() {
+	for i := len(n.tailOf); i < n.origins.Len(); i++ {
+		o := n.origins.At(uint32(i))
+		t := slices.IndexFunc(n.tails, func(t *lake.Tail) bool { return t.Scheme == o.Scheme && t.Port == o.Port })
+		if t < 0 {
+			t = len(n.tails)
+			n.tails = append(n.tails, &lake.Tail{Scheme: o.Scheme, Port: o.Port})
+		}
+		n.tailOf = append(n.tailOf, uint32(t))
 	}
-	tail := n.tails[originTail{o.Scheme, o.Port}]
-	if tail == nil {
-		tail = &lake.Tail{Scheme: o.Scheme, Port: o.Port}
-		n.tails[originTail{o.Scheme, o.Port}] = tail
+}
+
+// nameHosts tells rows of the hosts of all origins, so that they can be used.
+func (n *normalizer) nameHosts() error {
+	for i := n.rows.Hosts() - int(n.firstHost); i < n.origins.Len(); i++ {
+		o := n.origins.At(uint32(i))
+		if _, err := n.rows.Host(o.Domain, o.Host, o.DomainID); err != nil {
+			return fmt.Errorf("host of %d bytes: %w", len(o.Host), err)
+		}
 	}
-	n.known[number] = knownOrigin{1 + host, tail}
-	return n.known[number], nil
+	return nil
 }
 
 // keepRaw is a record's URL as it may be stored: without user info, as UTF-8, with other bytes escaped one by one as the
@@ -382,13 +377,16 @@ func (n *normalizer) keepRaw(rawURL []byte, o urlnorm.Origin, pathQuery []byte) 
 
 // shuffle writes the rows in memory to a shuffle file.
 func (n *normalizer) shuffle() error {
+	if err := n.nameHosts(); err != nil {
+		return err
+	}
 	n.rows.Count(&n.partRows, &n.keyBytes)
 	f, err := n.rows.WriteShuffle(n.ctx, n.store, shuffleKey(n.plan.Run, n.split, len(n.out.Shuffled), n.lim.arena))
 	if err != nil {
 		return err
 	}
 	n.out.Shuffled = append(n.out.Shuffled, f)
-	clear(n.known) // whose hosts the buffer has no more
+	n.firstHost = 0
 	return nil
 }
 
@@ -412,6 +410,9 @@ func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 // finish writes what is left, and last the record that says the split is done.
 func (n *normalizer) finish() error {
 	n.out.Records, n.out.Kept = n.progress.Records, n.progress.Kept
+	if err := n.nameHosts(); err != nil {
+		return err
+	}
 	rows, keyBytes := n.partRows, n.keyBytes
 	n.rows.Count(&rows, &keyBytes)
 	var keys int64
