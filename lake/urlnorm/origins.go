@@ -29,9 +29,9 @@ type Origins struct {
 	limit int
 	seeds [textSchemes]uint64
 	key   uint64
-	// slots are 0 where free; else the upper half is a text's hash, whose lowest bits choose the slot, and the lower half
-	// its place in texts.
-	slots []uint64
+	// slots are 0 where free; else the place of a text and, from slotTag on, the top bits of its hash. They are small so that
+	// as many as can be stay in a core's second cache.
+	slots []uint32
 	used  int
 	// texts are what is looked up: a header word and the text, filled up with zeros to a whole word. A
 	// place is counted in words; the first is nobody's.
@@ -70,18 +70,22 @@ const (
 )
 
 const (
-	// DefaultOriginsLimit is about 700,000 origins.
+	// DefaultOriginsLimit is about 800,000 origins.
 	DefaultOriginsLimit = 64 << 20
 
+	maxOriginsLimit = wordSize << slotTag // all of it texts
+
 	minSlots = 1 << 10
+	slotTag  = 24
 )
 
-// NewOrigins returns an empty memo that takes up to limit bytes of memory, DefaultOriginsLimit if that is 0. It starts small.
+// NewOrigins returns an empty memo that takes up to limit bytes of memory, DefaultOriginsLimit if that is 0, and 128 MiB at most. It
+// starts small.
 func NewOrigins(limit int) *Origins {
 	if limit == 0 {
 		limit = DefaultOriginsLimit
 	}
-	o := &Origins{limit: limit, key: rand.Uint64(), slots: make([]uint64, minSlots), texts: make([]byte, wordSize)}
+	o := &Origins{limit: min(limit, maxOriginsLimit), key: rand.Uint64(), slots: make([]uint32, minSlots), texts: make([]byte, wordSize)}
 	for i := range o.seeds {
 		o.seeds[i] = rand.Uint64()
 	}
@@ -107,12 +111,12 @@ func (o *Origins) Reset() {
 
 // room reports whether one more text, and an origin, are within the limit. The first ones always are.
 func (o *Origins) room(text int) bool {
-	const recordSize = 24
+	const slotSize, recordSize = 4, 24
 	slots := len(o.slots)
 	if 2*(o.used+1) > slots {
 		slots *= 2
 	}
-	return o.used < 2 || slots*wordSize+len(o.texts)+text+2*wordSize+(len(o.origins)+1)*recordSize <= o.limit
+	return o.used < 2 || slots*slotSize+len(o.texts)+text+2*wordSize+(len(o.origins)+1)*recordSize <= o.limit
 }
 
 const slashes = '/' * ones
@@ -160,15 +164,20 @@ func zeroBytes(w uint64) uint64 { return (w - ones) &^ w & tops }
 func (o *Origins) find(text []byte, scheme int, hash uint32) (origin uint32, ok bool) {
 	mask := uint32(len(o.slots) - 1)
 	for i := hash & mask; o.slots[i] != 0; i = (i + 1) & mask {
-		if uint32(o.slots[i]>>32) != hash {
+		place, other := untag(o.slots[i], hash)
+		if other {
 			continue
 		}
-		place := uint32(o.slots[i])
 		if header := o.header(place); o.is(place, header, text, scheme) {
 			return uint32(header), true
 		}
 	}
 	return 0, false
+}
+
+// untag returns the place in a slot, and whether the text there has another hash.
+func untag(slot, hash uint32) (place uint32, other bool) {
+	return slot & (1<<slotTag - 1), (slot^hash)>>slotTag != 0
 }
 
 func (o *Origins) header(place uint32) uint64 {
@@ -192,27 +201,27 @@ func (o *Origins) insert(text []byte, scheme int, hash, origin uint32) (place ui
 	for len(o.texts)%wordSize != 0 {
 		o.texts = append(o.texts, 0)
 	}
-	o.put(uint64(hash)<<32 | uint64(place))
+	o.put(place, hash)
 	return place
 }
 
 func (o *Origins) grow() {
-	old := o.slots
-	o.slots = make([]uint64, 2*len(old))
-	for _, s := range old {
-		if s != 0 {
-			o.put(s)
-		}
+	o.slots = make([]uint32, 2*len(o.slots))
+	for place := 1; place < len(o.texts)/wordSize; {
+		header := o.header(uint32(place))
+		size := int(uint16(header >> headerLength))
+		o.put(uint32(place), o.hash(o.texts[(place+1)*wordSize:][:size], int(header>>headerScheme)))
+		place += 1 + (size+wordSize-1)/wordSize
 	}
 }
 
-func (o *Origins) put(slot uint64) {
+func (o *Origins) put(place, hash uint32) {
 	mask := uint32(len(o.slots) - 1)
-	i := uint32(slot>>32) & mask
+	i := hash & mask
 	for o.slots[i] != 0 {
 		i = (i + 1) & mask
 	}
-	o.slots[i] = slot
+	o.slots[i] = hash>>slotTag<<slotTag | place
 }
 
 // canonical returns the number of u's origin, which it adds if need be. It returns false where there
@@ -329,17 +338,19 @@ func (n *Normalizer) parseSome(o *Origins, urls [][]byte, out []Parsed) int {
 	// it should be, so that one fetch does not wait for another.
 	slots := o.slots
 	mask := uint32(len(slots) - 1)
-	var found [batchSize]uint64
+	var found [batchSize]uint32
 	for i := range urls {
 		found[i&(batchSize-1)] = slots[b.hash[i&(batchSize-1)]&mask]
 	}
 	for i := range urls {
 		i &= batchSize - 1
 		hash, slot := b.hash[i], found[i]
-		for at := hash & mask; slot != 0 && uint32(slot>>32) != hash; slot = slots[at] {
+		place, other := untag(slot, hash)
+		for at := hash & mask; other && slot != 0; place, other = untag(slot, hash) {
 			at = (at + 1) & mask
+			slot = slots[at]
 		}
-		b.place[i], b.header[i] = uint32(slot), o.header(uint32(slot))
+		b.place[i], b.header[i] = place, o.header(place)
 	}
 	for i, raw := range urls {
 		i := i & (batchSize - 1)
