@@ -33,10 +33,12 @@ type Origins struct {
 	// as many as can be stay in a core's second cache.
 	slots []uint32
 	used  int
-	// texts are what is looked up: a header word and the text, filled up with zeros to a whole word. A
-	// place is counted in words; the first is nobody's.
-	texts   []byte
-	origins []originRecord
+	// texts are what is looked up: a header word and the text, up to a whole word. A
+	// place is counted in words over all chunks; the first is nobody's.
+	texts   []*[textChunk]byte
+	end     int // place of the next text
+	origins []*[originChunk]originRecord
+	len     int
 	text    []byte // scratch of canonical
 }
 
@@ -77,6 +79,11 @@ const (
 
 	minSlots = 1 << 10
 	slotTag  = 24
+
+	// Memory grows by chunks, so that nothing is copied and nothing but what is used is touched.
+	textChunk   = 256 << 10
+	chunkWords  = textChunk / wordSize
+	originChunk = 4 << 10
 )
 
 // NewOrigins returns an empty memo that takes up to limit bytes of memory, DefaultOriginsLimit if that is 0, and 128 MiB at most. It
@@ -85,7 +92,7 @@ func NewOrigins(limit int) *Origins {
 	if limit == 0 {
 		limit = DefaultOriginsLimit
 	}
-	o := &Origins{limit: min(limit, maxOriginsLimit), key: rand.Uint64(), slots: make([]uint32, minSlots), texts: make([]byte, wordSize)}
+	o := &Origins{limit: min(limit, maxOriginsLimit), key: rand.Uint64(), slots: make([]uint32, minSlots), texts: []*[textChunk]byte{new([textChunk]byte)}, end: 1}
 	for i := range o.seeds {
 		o.seeds[i] = rand.Uint64()
 	}
@@ -93,20 +100,19 @@ func NewOrigins(limit int) *Origins {
 }
 
 // Len returns the number of origins: they are 0 to Len()-1, in the order in which they were first seen.
-func (o *Origins) Len() int { return len(o.origins) }
+func (o *Origins) Len() int { return o.len }
 
 // At returns the origin of a number.
 func (o *Origins) At(i uint32) Origin {
-	r := &o.origins[i]
-	text := o.texts[int(r.place+1)*wordSize:]
-	host := view(text[:r.host])
+	r := &o.origins[i/originChunk][i%originChunk]
+	host := view(o.textAt(r.place, int(r.host)))
 	return Origin{Scheme: textSchemeNames[r.scheme], Host: host, Domain: host[r.domain:], Port: r.port, DomainID: r.domainID}
 }
 
 // Reset forgets all origins. Numbers start again at 0.
 func (o *Origins) Reset() {
 	clear(o.slots)
-	o.used, o.texts, o.origins = 0, o.texts[:wordSize], o.origins[:0]
+	o.used, o.end, o.len = 0, 1, 0
 }
 
 // room reports whether one more text, and an origin, are within the limit. The first ones always are.
@@ -116,7 +122,7 @@ func (o *Origins) room(text int) bool {
 	if 2*(o.used+1) > slots {
 		slots *= 2
 	}
-	return o.used < 2 || slots*slotSize+len(o.texts)+text+2*wordSize+(len(o.origins)+1)*recordSize <= o.limit
+	return o.used < 2 || slots*slotSize+o.end*wordSize+text+2*wordSize+(o.len+1)*recordSize <= o.limit
 }
 
 const slashes = '/' * ones
@@ -181,13 +187,18 @@ func untag(slot, hash uint32) (place uint32, other bool) {
 }
 
 func (o *Origins) header(place uint32) uint64 {
-	return binary.LittleEndian.Uint64(o.texts[int(place)*wordSize:])
+	return binary.LittleEndian.Uint64(o.texts[place/chunkWords][place%chunkWords*wordSize:])
+}
+
+// textAt is the text at place, which has that many bytes.
+func (o *Origins) textAt(place uint32, size int) []byte {
+	return o.texts[place/chunkWords][(place%chunkWords+1)*wordSize:][:size:size]
 }
 
 // is reports whether the text at place, of the header given, is this one.
 func (o *Origins) is(place uint32, header uint64, text []byte, scheme int) bool {
 	return header>>headerLength == uint64(len(text)|scheme<<(headerScheme-headerLength)) &&
-		string(o.texts[int(place+1)*wordSize:][:len(text)]) == string(text)
+		string(o.textAt(place, len(text))) == string(text)
 }
 
 // insert adds a text that is not there, and returns its place.
@@ -195,25 +206,38 @@ func (o *Origins) insert(text []byte, scheme int, hash, origin uint32) (place ui
 	if o.used++; 2*o.used > len(o.slots) {
 		o.grow()
 	}
-	place = uint32(len(o.texts) / wordSize)
-	header := uint64(origin) | uint64(len(text))<<headerLength | uint64(scheme)<<headerScheme
-	o.texts = append(binary.LittleEndian.AppendUint64(o.texts, header), text...)
-	for len(o.texts)%wordSize != 0 {
-		o.texts = append(o.texts, 0)
+	at := o.end
+	if left := chunkWords - at%chunkWords; words(len(text)) > left {
+		binary.LittleEndian.PutUint64(o.texts[at/chunkWords][at%chunkWords*wordSize:], 0)
+		at += left
 	}
+	if at/chunkWords == len(o.texts) {
+		o.texts = append(o.texts, new([textChunk]byte))
+	}
+	place, o.end = uint32(at), at+words(len(text))
+	header := uint64(origin) | uint64(len(text))<<headerLength | uint64(scheme)<<headerScheme
+	binary.LittleEndian.PutUint64(o.texts[at/chunkWords][at%chunkWords*wordSize:], header)
+	copy(o.textAt(place, len(text)), text)
 	o.put(place, hash)
 	return place
 }
 
 func (o *Origins) grow() {
 	o.slots = make([]uint32, 2*len(o.slots))
-	for place := 1; place < len(o.texts)/wordSize; {
+	for place := 1; place < o.end; {
 		header := o.header(uint32(place))
 		size := int(uint16(header >> headerLength))
-		o.put(uint32(place), o.hash(o.texts[(place+1)*wordSize:][:size], int(header>>headerScheme)))
-		place += 1 + (size+wordSize-1)/wordSize
+		if size == 0 { // the chunk ends before its end
+			place = (place/chunkWords + 1) * chunkWords
+			continue
+		}
+		o.put(uint32(place), o.hash(o.textAt(uint32(place), size), int(header>>headerScheme)))
+		place += words(size)
 	}
 }
+
+// words is what a text takes, with its header.
+func words(text int) int { return 1 + (text+wordSize-1)/wordSize }
 
 func (o *Origins) put(place, hash uint32) {
 	mask := uint32(len(o.slots) - 1)
@@ -248,15 +272,19 @@ func (o *Origins) add(u *URL, text []byte, scheme int, hash uint32) (origin uint
 	if !o.room(len(text)) {
 		return 0, false
 	}
-	origin = uint32(len(o.origins))
-	o.origins = append(o.origins, originRecord{
+	if o.len == len(o.origins)*originChunk {
+		o.origins = append(o.origins, new([originChunk]originRecord))
+	}
+	origin = uint32(o.len)
+	o.len++
+	o.origins[origin/originChunk][origin%originChunk] = originRecord{
 		domainID: DomainID(u.Domain),
 		place:    o.insert(text, scheme, hash, origin),
 		port:     u.Port,
 		host:     uint8(len(u.Host)),
 		domain:   uint8(len(u.Host) - len(u.Domain)),
 		scheme:   uint8(scheme),
-	})
+	}
 	return origin, true
 }
 
