@@ -395,9 +395,19 @@ func (n *Normalizer) parseSome(o *Origins, urls [][]byte, out []Parsed) int {
 	}
 	for i, raw := range urls {
 		i := i & (batchSize - 1)
-		if end := int(b.end[i]); end != 0 {
-			n.parsePathQuery(o, raw[:b.length[i]], end, &out[i])
+		end := int(b.end[i])
+		if end == 0 {
+			continue
 		}
+		raw = raw[:b.length[i]]
+		stop := end
+		if end < len(raw) && raw[end] == '/' {
+			if stop = scanPath(raw, end+1); stop == len(raw) {
+				out[i].PathQuery, out[i].Reject = raw[end:stop:stop], nil
+				continue
+			}
+		}
+		n.parsePathQuery(o, raw, end, stop, &out[i])
 	}
 	return len(urls)
 }
@@ -505,15 +515,15 @@ func textEnd(s []byte, start, scheme int) (end int, ok bool) {
 	return end, 0 < end-start && end-start <= maxText && s[end-1] != ':'
 }
 
-// parsePathQuery sets the rest of p, whose origin is known to end at raw[end].
-func (n *Normalizer) parsePathQuery(o *Origins, raw []byte, start int, p *Parsed) {
+// parsePathQuery sets the rest of p, whose origin is known to end at raw[start]. If that is a slash, scanPath has read up to raw[stop].
+func (n *Normalizer) parsePathQuery(o *Origins, raw []byte, start, stop int, p *Parsed) {
 	p.Reject = nil
-	if start == len(raw) || raw[start] == '#' {
+	switch {
+	case start == len(raw) || raw[start] == '#':
 		p.PathQuery = rootPath
 		return
-	}
-	if raw[start] == '/' {
-		if end := n.canonicalPathQuery(raw, start); end > 0 {
+	case stop > start:
+		if end := n.canonicalPathQuery(raw, stop); end > 0 {
 			p.PathQuery = raw[start:end:end]
 			return
 		}
