@@ -35,7 +35,7 @@ func (n *Normalizer) parsePlain(raw []byte, u *URL) bool {
 		return true
 	}
 	if raw[start] == '/' {
-		if end := n.canonicalPathQuery(raw, start); end > 0 {
+		if end := n.canonicalPathQuery(raw, scanPath(raw, start+1)); end > 0 {
 			u.PathQuery = view(raw[start:end])
 			return true
 		}
@@ -126,13 +126,10 @@ func canonicalPort(raw []byte, i int, defaultPort int32) (port int32, end int, o
 	return port, i, i > start && raw[start] != '0' && port <= 65535 && port != defaultPort
 }
 
-// canonicalPathQuery reads a path and query from s[start], a slash, to the end or a fragment. It returns where
-// they end, 0 where they are not canonical.
-func (n *Normalizer) canonicalPathQuery(s []byte, start int) (end int) {
-	for i := start + 1; ; i++ {
-		if i = scanPath(s, i); i >= len(s) {
-			return len(s)
-		}
+// canonicalPathQuery reads a path and query, of which scanPath has read from a slash up to s[i], to the end or a fragment. It
+// returns where they end, 0 where they are not canonical.
+func (n *Normalizer) canonicalPathQuery(s []byte, i int) (end int) {
+	for ; i < len(s); i = scanPath(s, i+1) {
 		switch s[i] {
 		case '/':
 			if s[i-1] == '/' && s[i-2] != ':' {
@@ -156,6 +153,7 @@ func (n *Normalizer) canonicalPathQuery(s []byte, start int) (end int) {
 			}
 		}
 	}
+	return len(s)
 }
 
 // startsDotSegment reports whether s starts with the segment "." or "..".

@@ -29,14 +29,16 @@ type Origins struct {
 	limit int
 	seeds [textSchemes]uint64
 	key   uint64
-	// slots are 0 where free; else the upper half is a text's hash, whose lowest bits choose the slot, and the lower half
-	// its place in texts.
-	slots []uint64
+	// slots are 0 where free; else the place of a text and, from slotTag on, the top bits of its hash. They are small so that
+	// as many as can be stay in a core's second cache.
+	slots []uint32
 	used  int
-	// texts are what is looked up: a header word and the text, filled up with zeros to a whole word. A
-	// place is counted in words; the first is nobody's.
-	texts   []byte
-	origins []originRecord
+	// texts are what is looked up: a header word and the text, up to a whole word. A
+	// place is counted in words over all chunks; the first is nobody's.
+	texts   []*[textChunk]byte
+	end     int // place of the next text
+	origins []*[originChunk]originRecord
+	len     int
 	text    []byte // scratch of canonical
 }
 
@@ -70,18 +72,27 @@ const (
 )
 
 const (
-	// DefaultOriginsLimit is about 700,000 origins.
+	// DefaultOriginsLimit is about 800,000 origins.
 	DefaultOriginsLimit = 64 << 20
 
+	maxOriginsLimit = wordSize << slotTag // all of it texts
+
 	minSlots = 1 << 10
+	slotTag  = 24
+
+	// Memory grows by chunks, so that nothing is copied and nothing but what is used is touched.
+	textChunk   = 256 << 10
+	chunkWords  = textChunk / wordSize
+	originChunk = 4 << 10
 )
 
-// NewOrigins returns an empty memo that takes up to limit bytes of memory, DefaultOriginsLimit if that is 0. It starts small.
+// NewOrigins returns an empty memo that takes up to limit bytes of memory, DefaultOriginsLimit if that is 0, and 128 MiB at most. It
+// starts small.
 func NewOrigins(limit int) *Origins {
 	if limit == 0 {
 		limit = DefaultOriginsLimit
 	}
-	o := &Origins{limit: limit, key: rand.Uint64(), slots: make([]uint64, minSlots), texts: make([]byte, wordSize)}
+	o := &Origins{limit: min(limit, maxOriginsLimit), key: rand.Uint64(), slots: make([]uint32, minSlots), texts: []*[textChunk]byte{new([textChunk]byte)}, end: 1}
 	for i := range o.seeds {
 		o.seeds[i] = rand.Uint64()
 	}
@@ -89,30 +100,29 @@ func NewOrigins(limit int) *Origins {
 }
 
 // Len returns the number of origins: they are 0 to Len()-1, in the order in which they were first seen.
-func (o *Origins) Len() int { return len(o.origins) }
+func (o *Origins) Len() int { return o.len }
 
 // At returns the origin of a number.
 func (o *Origins) At(i uint32) Origin {
-	r := &o.origins[i]
-	text := o.texts[int(r.place+1)*wordSize:]
-	host := view(text[:r.host])
+	r := &o.origins[i/originChunk][i%originChunk]
+	host := view(o.textAt(r.place, int(r.host)))
 	return Origin{Scheme: textSchemeNames[r.scheme], Host: host, Domain: host[r.domain:], Port: r.port, DomainID: r.domainID}
 }
 
 // Reset forgets all origins. Numbers start again at 0.
 func (o *Origins) Reset() {
 	clear(o.slots)
-	o.used, o.texts, o.origins = 0, o.texts[:wordSize], o.origins[:0]
+	o.used, o.end, o.len = 0, 1, 0
 }
 
 // room reports whether one more text, and an origin, are within the limit. The first ones always are.
 func (o *Origins) room(text int) bool {
-	const recordSize = 24
+	const slotSize, recordSize = 4, 24
 	slots := len(o.slots)
 	if 2*(o.used+1) > slots {
 		slots *= 2
 	}
-	return o.used < 2 || slots*wordSize+len(o.texts)+text+2*wordSize+(len(o.origins)+1)*recordSize <= o.limit
+	return o.used < 2 || slots*slotSize+o.end*wordSize+text+2*wordSize+(o.len+1)*recordSize <= o.limit
 }
 
 const slashes = '/' * ones
@@ -160,10 +170,10 @@ func zeroBytes(w uint64) uint64 { return (w - ones) &^ w & tops }
 func (o *Origins) find(text []byte, scheme int, hash uint32) (origin uint32, ok bool) {
 	mask := uint32(len(o.slots) - 1)
 	for i := hash & mask; o.slots[i] != 0; i = (i + 1) & mask {
-		if uint32(o.slots[i]>>32) != hash {
+		place, other := untag(o.slots[i], hash)
+		if other {
 			continue
 		}
-		place := uint32(o.slots[i])
 		if header := o.header(place); o.is(place, header, text, scheme) {
 			return uint32(header), true
 		}
@@ -171,14 +181,24 @@ func (o *Origins) find(text []byte, scheme int, hash uint32) (origin uint32, ok 
 	return 0, false
 }
 
+// untag returns the place in a slot, and whether the text there has another hash.
+func untag(slot, hash uint32) (place uint32, other bool) {
+	return slot & (1<<slotTag - 1), (slot^hash)>>slotTag != 0
+}
+
 func (o *Origins) header(place uint32) uint64 {
-	return binary.LittleEndian.Uint64(o.texts[int(place)*wordSize:])
+	return binary.LittleEndian.Uint64(o.texts[place/chunkWords][place%chunkWords*wordSize:])
+}
+
+// textAt is the text at place, which has that many bytes.
+func (o *Origins) textAt(place uint32, size int) []byte {
+	return o.texts[place/chunkWords][(place%chunkWords+1)*wordSize:][:size:size]
 }
 
 // is reports whether the text at place, of the header given, is this one.
 func (o *Origins) is(place uint32, header uint64, text []byte, scheme int) bool {
 	return header>>headerLength == uint64(len(text)|scheme<<(headerScheme-headerLength)) &&
-		string(o.texts[int(place+1)*wordSize:][:len(text)]) == string(text)
+		string(o.textAt(place, len(text))) == string(text)
 }
 
 // insert adds a text that is not there, and returns its place.
@@ -186,33 +206,46 @@ func (o *Origins) insert(text []byte, scheme int, hash, origin uint32) (place ui
 	if o.used++; 2*o.used > len(o.slots) {
 		o.grow()
 	}
-	place = uint32(len(o.texts) / wordSize)
-	header := uint64(origin) | uint64(len(text))<<headerLength | uint64(scheme)<<headerScheme
-	o.texts = append(binary.LittleEndian.AppendUint64(o.texts, header), text...)
-	for len(o.texts)%wordSize != 0 {
-		o.texts = append(o.texts, 0)
+	at := o.end
+	if left := chunkWords - at%chunkWords; words(len(text)) > left {
+		binary.LittleEndian.PutUint64(o.texts[at/chunkWords][at%chunkWords*wordSize:], 0)
+		at += left
 	}
-	o.put(uint64(hash)<<32 | uint64(place))
+	if at/chunkWords == len(o.texts) {
+		o.texts = append(o.texts, new([textChunk]byte))
+	}
+	place, o.end = uint32(at), at+words(len(text))
+	header := uint64(origin) | uint64(len(text))<<headerLength | uint64(scheme)<<headerScheme
+	binary.LittleEndian.PutUint64(o.texts[at/chunkWords][at%chunkWords*wordSize:], header)
+	copy(o.textAt(place, len(text)), text)
+	o.put(place, hash)
 	return place
 }
 
 func (o *Origins) grow() {
-	old := o.slots
-	o.slots = make([]uint64, 2*len(old))
-	for _, s := range old {
-		if s != 0 {
-			o.put(s)
+	o.slots = make([]uint32, 2*len(o.slots))
+	for place := 1; place < o.end; {
+		header := o.header(uint32(place))
+		size := int(uint16(header >> headerLength))
+		if size == 0 { // the chunk ends before its end
+			place = (place/chunkWords + 1) * chunkWords
+			continue
 		}
+		o.put(uint32(place), o.hash(o.textAt(uint32(place), size), int(header>>headerScheme)))
+		place += words(size)
 	}
 }
 
-func (o *Origins) put(slot uint64) {
+// words is what a text takes, with its header.
+func words(text int) int { return 1 + (text+wordSize-1)/wordSize }
+
+func (o *Origins) put(place, hash uint32) {
 	mask := uint32(len(o.slots) - 1)
-	i := uint32(slot>>32) & mask
+	i := hash & mask
 	for o.slots[i] != 0 {
 		i = (i + 1) & mask
 	}
-	o.slots[i] = slot
+	o.slots[i] = hash>>slotTag<<slotTag | place
 }
 
 // canonical returns the number of u's origin, which it adds if need be. It returns false where there
@@ -239,15 +272,19 @@ func (o *Origins) add(u *URL, text []byte, scheme int, hash uint32) (origin uint
 	if !o.room(len(text)) {
 		return 0, false
 	}
-	origin = uint32(len(o.origins))
-	o.origins = append(o.origins, originRecord{
+	if o.len == len(o.origins)*originChunk {
+		o.origins = append(o.origins, new([originChunk]originRecord))
+	}
+	origin = uint32(o.len)
+	o.len++
+	o.origins[origin/originChunk][origin%originChunk] = originRecord{
 		domainID: DomainID(u.Domain),
 		place:    o.insert(text, scheme, hash, origin),
 		port:     u.Port,
 		host:     uint8(len(u.Host)),
 		domain:   uint8(len(u.Host) - len(u.Domain)),
 		scheme:   uint8(scheme),
-	})
+	}
 	return origin, true
 }
 
@@ -329,17 +366,19 @@ func (n *Normalizer) parseSome(o *Origins, urls [][]byte, out []Parsed) int {
 	// it should be, so that one fetch does not wait for another.
 	slots := o.slots
 	mask := uint32(len(slots) - 1)
-	var found [batchSize]uint64
+	var found [batchSize]uint32
 	for i := range urls {
 		found[i&(batchSize-1)] = slots[b.hash[i&(batchSize-1)]&mask]
 	}
 	for i := range urls {
 		i &= batchSize - 1
 		hash, slot := b.hash[i], found[i]
-		for at := hash & mask; slot != 0 && uint32(slot>>32) != hash; slot = slots[at] {
+		place, other := untag(slot, hash)
+		for at := hash & mask; other && slot != 0; place, other = untag(slot, hash) {
 			at = (at + 1) & mask
+			slot = slots[at]
 		}
-		b.place[i], b.header[i] = uint32(slot), o.header(uint32(slot))
+		b.place[i], b.header[i] = place, o.header(place)
 	}
 	for i, raw := range urls {
 		i := i & (batchSize - 1)
@@ -356,9 +395,19 @@ func (n *Normalizer) parseSome(o *Origins, urls [][]byte, out []Parsed) int {
 	}
 	for i, raw := range urls {
 		i := i & (batchSize - 1)
-		if end := int(b.end[i]); end != 0 {
-			n.parsePathQuery(o, raw[:b.length[i]], end, &out[i])
+		end := int(b.end[i])
+		if end == 0 {
+			continue
 		}
+		raw = raw[:b.length[i]]
+		stop := end
+		if end < len(raw) && raw[end] == '/' {
+			if stop = scanPath(raw, end+1); stop == len(raw) {
+				out[i].PathQuery, out[i].Reject = raw[end:stop:stop], nil
+				continue
+			}
+		}
+		n.parsePathQuery(o, raw, end, stop, &out[i])
 	}
 	return len(urls)
 }
@@ -466,15 +515,15 @@ func textEnd(s []byte, start, scheme int) (end int, ok bool) {
 	return end, 0 < end-start && end-start <= maxText && s[end-1] != ':'
 }
 
-// parsePathQuery sets the rest of p, whose origin is known to end at raw[end].
-func (n *Normalizer) parsePathQuery(o *Origins, raw []byte, start int, p *Parsed) {
+// parsePathQuery sets the rest of p, whose origin is known to end at raw[start]. If that is a slash, scanPath has read up to raw[stop].
+func (n *Normalizer) parsePathQuery(o *Origins, raw []byte, start, stop int, p *Parsed) {
 	p.Reject = nil
-	if start == len(raw) || raw[start] == '#' {
+	switch {
+	case start == len(raw) || raw[start] == '#':
 		p.PathQuery = rootPath
 		return
-	}
-	if raw[start] == '/' {
-		if end := n.canonicalPathQuery(raw, start); end > 0 {
+	case stop > start:
+		if end := n.canonicalPathQuery(raw, stop); end > 0 {
 			p.PathQuery = raw[start:end:end]
 			return
 		}

@@ -158,7 +158,7 @@ func TestMemoryOfOriginsIsBounded(t *testing.T) {
 				t.Fatalf("after a reset: %+v", out[0])
 			}
 		}
-		if size := 8*len(o.slots) + len(o.texts) + 24*len(o.origins); size > limit {
+		if size := 4*len(o.slots) + 8*o.end + 24*o.len; size > limit {
 			t.Fatalf("%d bytes for %d origins", size, o.Len())
 		}
 		most = max(most, o.Len())

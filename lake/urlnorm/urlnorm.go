@@ -52,6 +52,8 @@ package urlnorm
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
@@ -470,8 +472,12 @@ func WithoutUserInfo(dst, raw []byte) []byte {
 	return dst
 }
 
-// piece is one query parameter: part[start:end], its name part[start:nameEnd].
-type piece struct{ start, nameEnd, end int }
+// piece is one query parameter: part[start:end], its name part[start:nameEnd], which begins as head does, the first byte
+// highest.
+type piece struct {
+	start, nameEnd, end int
+	head                uint64
+}
 
 // appendPathQuery appends the canonical path and query to out.
 func (n *Normalizer) appendPathQuery(s []byte) {
@@ -548,22 +554,49 @@ func (n *Normalizer) appendQuery(query []byte) {
 			nameEnd = start + i
 		}
 		if end > start && !n.stripped(n.part[start:nameEnd]) {
-			n.pieces = append(n.pieces, piece{start, nameEnd, end})
+			n.pieces = append(n.pieces, piece{start, nameEnd, end, head(n.part[start:nameEnd])})
 		}
 		start = end + 1
 	}
-	byName := func(a, b piece) int {
-		return bytes.Compare(n.part[a.start:a.nameEnd], n.part[b.start:b.nameEnd])
-	}
-	if !slices.IsSortedFunc(n.pieces, byName) {
-		slices.SortStableFunc(n.pieces, byName)
-	}
+	n.sortPieces()
 	sep := byte('?')
 	for _, p := range n.pieces {
 		n.out = append(n.out, sep)
 		n.out = append(n.out, n.part[p.start:p.end]...)
 		sep = '&'
 	}
+}
+
+// sortPieces sorts parameters by name and keeps the order of those of one name.
+func (n *Normalizer) sortPieces() {
+	byName := func(a, b *piece) int {
+		if a.head != b.head {
+			return cmp.Compare(a.head, b.head)
+		}
+		return bytes.Compare(n.part[a.start:a.nameEnd], n.part[b.start:b.nameEnd])
+	}
+	const few = 16
+	if len(n.pieces) > few {
+		slices.SortStableFunc(n.pieces, func(a, b piece) int { return byName(&a, &b) })
+		return
+	}
+	for i := 1; i < len(n.pieces); i++ {
+		for k := i; k > 0 && byName(&n.pieces[k-1], &n.pieces[k]) > 0; k-- {
+			n.pieces[k-1], n.pieces[k] = n.pieces[k], n.pieces[k-1]
+		}
+	}
+}
+
+// head is the first eight bytes of a name, with zeros for what it does not have: no name has a zero byte.
+func head(name []byte) uint64 {
+	if len(name) >= wordSize {
+		return binary.BigEndian.Uint64(name)
+	}
+	v := uint64(0)
+	for i, c := range name {
+		v |= uint64(c) << (56 - 8*i)
+	}
+	return v
 }
 
 // stripped reports whether the caller asked to drop parameters of that name.
@@ -594,15 +627,18 @@ const upperHex = "0123456789ABCDEF"
 // appendEscaped appends s with canonical escapes to dst. In a path, \ is a slash.
 func appendEscaped(dst, s []byte, where component) []byte {
 	for i := 0; i < len(s); i++ {
-		if i+wordSize <= len(s) {
-			text := wordSize
-			if stops := textStops(wordAt(s, i)); stops != 0 {
-				text = firstByte(stops)
+		if len(s) >= wordSize {
+			text := i
+			for {
+				stops := textStops(wordAt(s, i)) // the zeros behind s are stops
+				if stops != 0 {
+					i += firstByte(stops)
+					break
+				}
+				i += wordSize
 			}
-			if text > 0 {
-				dst = append(dst, s[i:i+text]...)
-				i += text - 1
-				continue
+			if dst = append(dst, s[text:i]...); i == len(s) {
+				break
 			}
 		}
 		c := s[i]

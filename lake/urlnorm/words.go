@@ -63,10 +63,9 @@ func plain(w uint64, first byte) uint64 {
 	return within(w|0x20*ones, 'a', 'z') | within(w, first, ';') | ^other(w, '_')
 }
 
-// scanPath returns the place of the first byte from s[start] on that may have to be changed in a path or end it, len(s) if there
-// is none. Two bytes of which each is a slash or a dot are such a place, the second of them. s has eight bytes
-// or more, and start is not 0.
-func scanPath(s []byte, start int) int {
+// scanPathWords is scanPath, but that it also stops at some other bytes that are rare: two of which each is a slash or a dot,
+// the second of them, and some punctuation.
+func scanPathWords(s []byte, start int) int {
 	pair := slashOrDot(uint64(s[start-1])) & 0x80
 	for i := start; i < len(s); i += wordSize {
 		if i+wordSize > len(s) {

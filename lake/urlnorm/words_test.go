@@ -55,26 +55,27 @@ func checkWords(tb testing.TB, s []byte) {
 	}
 }
 
-// checkPathScan holds that scanPath passes nothing that matters and stops seldom.
+// checkPathScan holds that scans of paths pass nothing that matters, and that the long way stops seldom and the short one only there.
 func checkPathScan(tb testing.TB, s []byte, start int) {
 	if start == 0 {
 		return
 	}
-	got := scanPath(s, start)
-	if got < start || got > len(s) {
-		tb.Fatalf("scanPath(%q, %d) = %d", s, start, got)
+	want := start
+	for ; want < len(s); want++ {
+		c := s[want]
+		if classes[c]&escaped != 0 || c == '%' || c == '?' || c == '#' || s[want-1] == '/' && (c == '/' || c == '.') {
+			break
+		}
 	}
-	for i := start; i <= got && i < len(s); i++ {
-		c := s[i]
-		pair := c == '/' || c == '.'
-		must := classes[c]&escaped != 0 || c == '%' || c == '?' || c == '#' || s[i-1] == '/' && pair
-		if must && i < got {
-			tb.Fatalf("scanPath(%q, %d) = %d, %q at %d may have to be changed", s, start, got, c, i)
-		}
-		may := must || strings.IndexByte("!$=@[]~", c) >= 0 || s[i-1] == '.' && pair
-		if i == got && i > start && !may {
-			tb.Fatalf("scanPath(%q, %d) = %d, a %q", s, start, got, c)
-		}
+	got := scanPathWords(s, start)
+	if got < start || got > want {
+		tb.Fatalf("scanPathWords(%q, %d) = %d, want %d", s, start, got, want)
+	}
+	if got < want && got > start && strings.IndexByte("!$=@[]~", s[got]) < 0 && (s[got-1] != '.' || s[got] != '.' && s[got] != '/') {
+		tb.Fatalf("scanPathWords(%q, %d) = %d, a %q", s, start, got, s[got])
+	}
+	if got := scanPath(s, start); len(s) > 32 && got != want && got != scanPathWords(s, start) || got < start || got > want {
+		tb.Fatalf("scanPath(%q, %d) = %d, want %d", s, start, got, want)
 	}
 }
 
@@ -86,6 +87,19 @@ func TestWordsAreScannedAsBytesAre(t *testing.T) {
 				s := []byte(strings.Repeat(around, 20))
 				s[at] = byte(c)
 				checkWords(t, s)
+			}
+			// Longer ones have more than one step of 32 bytes, the last of which may overlap the one before.
+			for _, size := range []int{33, 50, 70, 97} {
+				s := []byte(strings.Repeat(around, 97)[:size])
+				for at := range size {
+					was := s[at]
+					s[at] = byte(c)
+					checkPathScan(t, s, 1)
+					checkPathScan(t, s, 9)
+					checkPathScan(t, s, max(1, at))
+					checkPathScan(t, s, at+1)
+					s[at] = was
+				}
 			}
 		}
 	}
