@@ -42,7 +42,6 @@ type RowBuffer struct {
 	depth  int // 1 while all paths begin with a slash, so that the first byte tells nothing, else 0
 
 	hosts []bufferHost
-	names []byte // the open block of names
 
 	// Blocks have the rows that were added, each as
 	//	u32 host number | row
@@ -115,7 +114,7 @@ func NewRowBuffer(budget int64) *RowBuffer { return &RowBuffer{budget: budget, d
 // Hosts is the number of hosts that are known: the next is given this number.
 func (b *RowBuffer) Hosts() int { return len(b.hosts) }
 
-// Host makes a host known and returns its number, for Add: 0, 1, 2 and so on until the buffer is emptied. Strings are copied. A host may have several
+// Host makes a host known and returns its number, for Add: 0, 1, 2 and so on until the buffer is emptied, and as long the strings have to stay as they are. A host may have several
 // numbers; its rows are together all the same.
 func (b *RowBuffer) Host(domain, host string, domainID uint64) (uint32, error) {
 	if strings.IndexByte(domain, 0) >= 0 || strings.IndexByte(host, 0) >= 0 {
@@ -124,23 +123,16 @@ func (b *RowBuffer) Host(domain, host string, domainID uint64) (uint32, error) {
 	if len(domain)+len(host) > maxHost {
 		return 0, ErrRowTooLarge
 	}
-	b.host(bufferHost{domain: b.name(domain), host: b.name(host), id: domainID})
+	b.host(bufferHost{domain: domain, host: host, id: domainID})
 	return uint32(len(b.hosts) - 1), nil
 }
+
+// GrowHosts makes room for n more hosts.
+func (b *RowBuffer) GrowHosts(n int) { b.hosts = slices.Grow(b.hosts, n) }
 
 func (b *RowBuffer) host(h bufferHost) {
 	b.hosts = append(b.hosts, h)
 	b.used += int64(len(h.domain) + len(h.host) + hostOverhead)
-}
-
-// name copies a string.
-func (b *RowBuffer) name(s string) string {
-	if len(s) > cap(b.names)-len(b.names) {
-		b.names = make([]byte, 0, 64<<10)
-	}
-	from := len(b.names)
-	b.names = append(b.names, s...)
-	return view(b.names[from:])
 }
 
 // Add copies a row of a host into the buffer, whose number may also be one that Host will give before the rows are used. A row over MaxKey is refused with ErrRowTooLarge.
@@ -232,7 +224,7 @@ func (b *RowBuffer) Empty() {
 	clear(b.blocks)
 	clear(b.counts)
 	b.slabs, b.moved, b.blocks, b.hosts, b.counts, b.counted = b.slabs[:0], b.moved[:0], b.blocks[:0], b.hosts[:0], b.counts[:0], 0
-	b.names, b.open = nil, nil
+	b.open = nil
 	b.used, b.len, b.depth = 0, 0, 1
 }
 
@@ -306,7 +298,7 @@ func (b *RowBuffer) move(order []hostRef) {
 				b.moved = append(b.moved, s)
 				slab = s[:]
 			}
-			data, slab = slab[:size:size], slab[size:]
+			data, slab = slab[:size], slab[size:]
 		}
 		h := &b.hosts[o.host]
 		h.rows, h.data, next[o.host] = int(c.rows), data, data
@@ -331,25 +323,17 @@ func (b *RowBuffer) Rows(ctx context.Context, sink RowSink) error {
 			order = append(order, hostRef{prefix8(b.hosts[i].domain), uint32(i)})
 		}
 	}
-	slices.SortFunc(order, func(x, y hostRef) int {
-		if x.cache != y.cache {
-			if x.cache < y.cache {
-				return -1
-			}
-			return 1
-		}
-		h, k := &b.hosts[x.host], &b.hosts[y.host]
-		if c := strings.Compare(h.domain, k.domain); c != 0 {
-			return c
-		}
-		if c := strings.Compare(h.host, k.host); c != 0 {
-			return c
-		}
-		return int(x.host) - int(y.host)
-	})
+	b.sortHosts(order)
 	b.move(order)
 	touched := 0
 	for i := 0; i < len(order); {
+		if i >= touched {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			b.touch(order[i:])
+			touched = i + touchAhead
+		}
 		h := &b.hosts[order[i].host]
 		b.datas = append(b.datas[:0], h.data)
 		rows := h.rows
@@ -361,20 +345,87 @@ func (b *RowBuffer) Rows(ctx context.Context, sink RowSink) error {
 			b.datas = append(b.datas, k.data)
 			rows += k.rows
 		}
-		if i >= touched {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			touched = min(i+touchAhead, len(order))
-			for _, o := range order[i:touched] {
-				b.sum += b.hosts[o.host].data[0]
-			}
-		}
 		if err := b.pass(h, rows, sink); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// touch looks at the next hosts, so that they, their names and their rows are on their way into the core's cache.
+func (b *RowBuffer) touch(order []hostRef) {
+	for _, o := range order[:min(touchAhead, len(order))] {
+		h := &b.hosts[o.host]
+		if len(h.host) > 0 {
+			b.sum += h.host[0]
+		}
+		if len(h.data) > 0 {
+			b.sum += h.data[0]
+		}
+	}
+}
+
+// sortHosts sorts hosts by domain and host, the same by number: first by what is cached of their domains, eleven bits at a time from the last (Knuth, The Art
+// of Computer Programming 3, 5.2.5), then what agrees in that.
+func (b *RowBuffer) sortHosts(order []hostRef) {
+	const digit, digits = 11, 6
+	if len(order) >= 1<<digit {
+		var counts [digits][1 << digit]uint32
+		for _, o := range order {
+			for d := range digits {
+				counts[d][o.cache>>(d*digit)&(1<<digit-1)]++
+			}
+		}
+		from, to := order, make([]hostRef, len(order))
+		for d := range digits {
+			c, sum := &counts[d], uint32(0)
+			if c[order[0].cache>>(d*digit)&(1<<digit-1)] == uint32(len(order)) {
+				continue // all alike
+			}
+			for i, n := range c {
+				c[i] = sum
+				sum += n
+			}
+			for _, o := range from {
+				at := &c[o.cache>>(d*digit)&(1<<digit-1)]
+				to[*at] = o
+				*at++
+			}
+			from, to = to, from
+		}
+		copy(order, from)
+	} else {
+		slices.SortFunc(order, func(x, y hostRef) int { return cmp.Compare(x.cache, y.cache) })
+	}
+	touched := 0
+	for len(order) > 0 {
+		if touched == 0 {
+			b.touch(order)
+			touched = touchAhead
+		}
+		n := 1
+		for n < len(order) && order[n].cache == order[0].cache {
+			n++
+		}
+		if n > 1 {
+			slices.SortFunc(order[:n], b.compareHosts)
+		}
+		order = order[n:]
+		touched = max(0, touched-n)
+	}
+}
+
+func (b *RowBuffer) compareHosts(x, y hostRef) int {
+	h, k := &b.hosts[x.host], &b.hosts[y.host]
+	if h.id != k.id {
+		if c := strings.Compare(h.domain, k.domain); c != 0 {
+			return c
+		}
+	}
+	if c := strings.Compare(h.host, k.host); c != 0 {
+		return c
+	}
+	return int(x.host) - int(y.host)
 }
 
 // prefix8 is the first eight bytes of s, padded with zeros, as a number that sorts like them.

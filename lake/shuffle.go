@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"unsafe"
 
 	"golang.org/x/sync/errgroup"
 
@@ -61,8 +62,7 @@ func (b *RowBuffer) WriteShuffle(ctx context.Context, store blob.Store, key stri
 		return ShuffleFile{}, err
 	}
 	defer out.Abort()
-	w := shuffleWriter{b: b, w: codec.NewFrameWriter(out, 0)}
-	w.w.Store()
+	w := shuffleWriter{b: b, w: codec.NewFrameWriter(out, 0), rows: make([][]byte, 1, 64)}
 	f, err := w.write(ctx)
 	if err != nil {
 		return ShuffleFile{}, fmt.Errorf("write shuffle file %s: %w", key, err)
@@ -86,8 +86,10 @@ type shuffleWriter struct {
 
 	frames int
 	// The frame under construction.
-	heads, names, rows []byte
-	frame              []byte
+	heads, names []byte
+	rows         [][]byte // pieces of memory with the rows, after one for what stands before them
+	size         int      // of the rows
+	frame        []byte
 }
 
 func (w *shuffleWriter) write(ctx context.Context) (f ShuffleFile, err error) {
@@ -117,7 +119,10 @@ func (w *shuffleWriter) write(ctx context.Context) (f ShuffleFile, err error) {
 			return f, context.Cause(ctx)
 		}
 		part := framedRows{first: w.frames}
-		for _, o := range order[starts[p]:starts[p+1]] {
+		for i, o := range order[starts[p]:starts[p+1]] {
+			if i += starts[p]; i%touchAhead == 0 {
+				b.touch(order[i:])
+			}
 			h := &b.hosts[o.host]
 			part.rows += int64(h.rows)
 			if err := w.add(h); err != nil {
@@ -137,7 +142,7 @@ func (w *shuffleWriter) write(ctx context.Context) (f ShuffleFile, err error) {
 	}
 	head := codec.AppendUvarint(codec.AppendMagic(nil, shuffleMagic, shuffleVersion), uint64(partitions))
 	before := w.w.Bytes()
-	if _, _, err := w.w.Frame(nil, append(head, dir...)); err != nil {
+	if err := w.w.StoredFrame(head, dir); err != nil {
 		return f, err
 	}
 	f.DirectoryBytes = w.w.Bytes() - before
@@ -148,7 +153,7 @@ func (w *shuffleWriter) write(ctx context.Context) (f ShuffleFile, err error) {
 func (w *shuffleWriter) add(h *bufferHost) error {
 	rows, data := h.rows, h.data
 	for rows > 0 {
-		if len(w.rows) > 0 && len(w.rows)+len(data) > shuffleFrame {
+		if w.size > 0 && w.size+len(data) > shuffleFrame {
 			if err := w.flush(); err != nil {
 				return err
 			}
@@ -159,7 +164,7 @@ func (w *shuffleWriter) add(h *bufferHost) error {
 				size += rowSize(data[size:])
 			}
 		}
-		w.rows = append(w.rows, data[:size]...)
+		w.piece(data[:size])
 		rows, data = rows-n, data[size:]
 		w.heads = codec.AppendUvarint(w.heads, uint64(len(h.host)))
 		w.names = append(w.names, h.host...)
@@ -175,6 +180,16 @@ func (w *shuffleWriter) add(h *bufferHost) error {
 	return nil
 }
 
+// piece adds rows to the frame, whose memory mostly follows that of those before.
+func (w *shuffleWriter) piece(data []byte) {
+	w.size += len(data)
+	if last := &w.rows[len(w.rows)-1]; cap(*last) >= len(*last)+len(data) && unsafe.Add(unsafe.Pointer(unsafe.SliceData(*last)), len(*last)) == unsafe.Pointer(unsafe.SliceData(data)) {
+		*last = (*last)[:len(*last)+len(data)]
+		return
+	}
+	w.rows = append(w.rows, data)
+}
+
 // flush writes the frame under construction, if there is one.
 func (w *shuffleWriter) flush() error {
 	if len(w.heads) == 0 {
@@ -183,10 +198,11 @@ func (w *shuffleWriter) flush() error {
 	w.frame = append(w.frame[:0], byte(w.b.depth))
 	w.frame = codec.AppendUvarint(w.frame, uint64(len(w.heads)))
 	w.frame = codec.AppendUvarint(w.frame, uint64(len(w.names)))
-	w.frame = append(append(append(w.frame, w.heads...), w.names...), w.rows...)
-	w.heads, w.names, w.rows = w.heads[:0], w.names[:0], w.rows[:0]
+	w.frame = append(append(w.frame, w.heads...), w.names...)
+	w.rows[0] = w.frame
+	err := w.w.StoredFrame(w.rows...)
+	w.heads, w.names, w.rows, w.size = w.heads[:0], w.names[:0], append(w.rows[:0], nil), 0
 	w.frames++
-	_, _, err := w.w.Frame(nil, w.frame)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"sync"
 
@@ -163,6 +164,47 @@ func (fw *FrameWriter) Frame(fence, data []byte) (frame int, rawOffset int64, er
 	return frame, rawOffset, nil
 }
 
+// StoredFrame writes the concatenation of parts as one frame, uncompressed whatever the file's level, and without copying it where
+// it is at most MaxRawBlock. The file must be without fences and not be written Ahead.
+func (fw *FrameWriter) StoredFrame(parts ...[]byte) error {
+	size := 0
+	for _, p := range parts {
+		size += len(p)
+	}
+	switch {
+	case fw.err != nil:
+		return fw.err
+	case fw.width > 0 || fw.ahead > 0:
+		return fw.fail(fmt.Errorf("frame %d: stored in a file with fences or written ahead", fw.frames))
+	case size == 0 || size > MaxFrame:
+		return fw.fail(fmt.Errorf("frame %d: %d bytes, allowed are 1 to %d", fw.frames, size, MaxFrame))
+	case size > MaxRawBlock:
+		parts = [][]byte{slices.Concat(parts...)}
+		fw.buf = appendStored(fw.buf[:0], parts[0])
+		if err := fw.append(fw.buf, size, uint32(xxhash.Sum64(parts[0]))); err != nil {
+			return err
+		}
+	default:
+		var head [16]byte
+		h := appendBlockHeader(AppendZstdHeader(head[:0], size), size, true)
+		if err := fw.write(h); err != nil {
+			return err
+		}
+		var sum xxhash.Digest
+		sum.Reset()
+		for _, p := range parts {
+			sum.Write(p)
+			if err := fw.write(p); err != nil {
+				return err
+			}
+		}
+		fw.note(len(h)+size, size, uint32(sum.Sum64()))
+	}
+	fw.frames++
+	fw.raw += int64(size)
+	return nil
+}
+
 // packFrame appends the compressed form of data to out.
 func packFrame(level zstd.EncoderLevel, data, out []byte) []byte {
 	if level == stored {
@@ -199,27 +241,26 @@ func AppendZstdHeader(b []byte, size int) []byte {
 
 // AppendRawBlock appends a block of a zstd frame that is not compressed (RFC 8878, 3.1.1.2): data, at most MaxRawBlock bytes.
 func AppendRawBlock(b, data []byte, last bool) []byte {
-	head := uint32(len(data)) << 3
+	return append(appendBlockHeader(b, len(data), last), data...)
+}
+
+// appendBlockHeader appends the header of a block that is not compressed.
+func appendBlockHeader(b []byte, size int, last bool) []byte {
+	head := uint32(size) << 3
 	if last {
 		head |= 1
 	}
-	b = append(b, byte(head), byte(head>>8), byte(head>>16))
-	return append(b, data...)
+	return append(b, byte(head), byte(head>>8), byte(head>>16))
 }
 
 // storedContent is the data of a frame that appendStored made of at most MaxRawBlock bytes, as a view.
 func storedContent(packed []byte, size int64) (data []byte, ok bool) {
 	var head [16]byte
-	h := AppendZstdHeader(head[:0], int(size))
-	at := len(h) + 3
-	if size > MaxRawBlock || int64(len(packed)) != int64(at)+size || !bytes.Equal(packed[:len(h)], h) {
+	h := appendBlockHeader(AppendZstdHeader(head[:0], int(size)), int(size), true)
+	if size > MaxRawBlock || !bytes.HasPrefix(packed, h) || int64(len(packed)) != int64(len(h))+size {
 		return nil, false
 	}
-	block := uint32(size)<<3 | 1
-	if packed[at-3] != byte(block) || packed[at-2] != byte(block>>8) || packed[at-1] != byte(block>>16) {
-		return nil, false
-	}
-	return packed[at:], true
+	return packed[len(h):], true
 }
 
 // append writes a compressed frame and notes its place.
@@ -227,10 +268,13 @@ func (fw *FrameWriter) append(packed []byte, size int, sum uint32) error {
 	if err := fw.write(packed); err != nil {
 		return err
 	}
-	fw.seek = AppendU32(fw.seek, uint32(len(packed)))
-	fw.seek = AppendU32(fw.seek, uint32(size))
-	fw.seek = AppendU32(fw.seek, sum)
+	fw.note(len(packed), size, sum)
 	return nil
+}
+
+// note adds a frame to the seek table.
+func (fw *FrameWriter) note(packed, size int, sum uint32) {
+	fw.seek = AppendU32(AppendU32(AppendU32(fw.seek, uint32(packed)), uint32(size)), sum)
 }
 
 // begin has a frame compressed, after the first of those under way is written if there are enough.

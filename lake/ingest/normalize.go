@@ -341,6 +341,7 @@ func (n *normalizer) learn() {
 
 // nameHosts tells rows of the hosts of all origins, so that they can be used.
 func (n *normalizer) nameHosts() error {
+	n.rows.GrowHosts(n.origins.Len())
 	for i := n.rows.Hosts() - int(n.firstHost); i < n.origins.Len(); i++ {
 		o := n.origins.At(uint32(i))
 		if _, err := n.rows.Host(o.Domain, o.Host, o.DomainID); err != nil {

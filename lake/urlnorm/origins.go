@@ -11,8 +11,7 @@ import (
 // found in, so that of a line with a known origin only the path and query have to be looked at; and callers tell
 // origins apart by a number.
 
-// Origin is what URLs of one scheme, host and port have in common, as in URL. Its strings are valid
-// until the Origins it is of is reset.
+// Origin is what URLs of one scheme, host and port have in common, as in URL.
 type Origin struct {
 	Scheme, Host, Domain string
 	Port                 int32
@@ -109,7 +108,7 @@ func (o *Origins) At(i uint32) Origin {
 	return Origin{Scheme: textSchemeNames[r.scheme], Host: host, Domain: host[r.domain:], Port: r.port, DomainID: r.domainID}
 }
 
-// Reset forgets all origins. Numbers start again at 0.
+// Reset forgets all origins. Numbers start again at 0. What At has returned stays as it is.
 func (o *Origins) Reset() {
 	clear(o.slots)
 	o.used, o.end, o.len = 0, 1, 0
