@@ -58,33 +58,53 @@ func BenchmarkReader(b *testing.B) {
 		{"json", array, Options{}},
 		{"cdx", cdx, Options{}},
 	} {
-		b.Run(bm.name, func(b *testing.B) {
-			b.ReportAllocs()
-			records := 0
-			for b.Loop() {
-				r, err := NewReader(bytes.NewReader(bm.data), bm.name, bm.opt)
-				if err != nil {
-					b.Fatal(err)
-				}
-				records = 0
-				for {
-					rec, rej, err := r.Next()
-					if err == io.EOF {
-						break
+		for _, how := range []struct {
+			name string
+			read func(r *Reader, b *testing.B) int
+		}{{"", readEach}, {"-batches", readInBatches}} {
+			b.Run(bm.name+how.name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					r, err := NewReader(bytes.NewReader(bm.data), bm.name, bm.opt)
+					if err != nil {
+						b.Fatal(err)
 					}
-					if err != nil || rej != nil {
-						b.Fatal(rec, rej, err)
+					if records := how.read(r, b); records != len(urls) {
+						b.Fatalf("%d records, want %d", records, len(urls))
 					}
-					records++
+					// Bytes of text, whatever they are compressed to.
+					b.SetBytes(r.Offset())
 				}
-				if records != len(urls) {
-					b.Fatalf("%d records, want %d", records, len(urls))
-				}
-				// Bytes of text, whatever they are compressed to.
-				b.SetBytes(r.Offset())
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(records), "ns/record")
-		})
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(urls)), "ns/record")
+			})
+		}
+	}
+}
+
+func readEach(r *Reader, b *testing.B) (records int) {
+	for {
+		rec, rej, err := r.Next()
+		if err == io.EOF {
+			return records
+		}
+		if err != nil || rej != nil {
+			b.Fatal(rec, rej, err)
+		}
+		records++
+	}
+}
+
+func readInBatches(r *Reader, b *testing.B) (records int) {
+	recs := make([]Record, 64)
+	for {
+		n, rej, err := r.NextBatch(recs)
+		if err == io.EOF {
+			return records
+		}
+		if err != nil || rej != nil {
+			b.Fatal(n, rej, err)
+		}
+		records += n
 	}
 }
 

@@ -334,8 +334,18 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		for range n / 2 {
 			next()
 		}
-		if a := testing.AllocsPerRun(n/2-2, next); a > 0 {
+		if a := testing.AllocsPerRun(n/4, next); a > 0 {
 			t.Errorf("%s: %.2f allocations a record", name, a)
+		}
+		var recs [16]Record
+		batch := func() {
+			if k, _, err := r.NextBatch(recs[:]); err != nil || k == 0 {
+				t.Fatal(name, err)
+			}
+		}
+		batch()
+		if a := testing.AllocsPerRun(n/4/len(recs)-4, batch); a > 0 {
+			t.Errorf("%s: %.2f allocations a batch", name, a)
 		}
 	}
 }

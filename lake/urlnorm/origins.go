@@ -112,6 +112,7 @@ func (o *Origins) At(i uint32) Origin {
 func (o *Origins) Reset() {
 	clear(o.slots)
 	o.used, o.end, o.len = 0, 1, 0
+	o.texts = []*[textChunk]byte{new([textChunk]byte)} // strings point into the others
 }
 
 // room reports whether one more text, and an origin, are within the limit. The first ones always are.
@@ -334,9 +335,9 @@ type batch struct {
 	paths  []byte // canonical paths and queries which are no parts of their inputs
 }
 
-// ParseBatch parses inputs as Parse does, one after another, and returns how many: fewer than len(urls), and at least one, only
+// ParseBatch parses inputs as Parse does, one after another, and returns how many: fewer than len(urls) only
 // where o has no room for the next origin. The caller then does what it has to with all it knows by numbers of
-// origins, resets o, and goes on with the rest. The new numbers start at 0 again.
+// origins, resets o, and goes on with the rest. The new numbers start at 0 again. A memo that is empty has room for the first.
 //
 // What is set in out, which is as long as urls or longer, is valid until the next use of the Normalizer and as long as the inputs'
 // bytes are left alone; the numbers of origins, until o is reset. A Normalizer may be used with several Origins, and an
