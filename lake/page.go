@@ -28,7 +28,7 @@ import (
 // rows without an error.
 
 const (
-	// PageIndexPages is the most pages one block describes: half a million rows in
+	// PageIndexPages is the most pages one block describes: a million rows or two in
 	// some 25 KB, which is fetched and decoded as one.
 	PageIndexPages = 256
 
