@@ -1,6 +1,7 @@
 package lake
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
 
@@ -158,12 +159,16 @@ func (w *levelWriter) flush() {
 	}
 }
 
+// shortRepeat is the size of content from which on a block of one sequence is shorter: it has at most 17 bytes.
+const shortRepeat = 24
+
 // appendRepeated appends n times value, of 4 or 8 bytes, as a zstd frame: literals, and where there are more one sequence
 // with offsets of that size. At most codec.MaxRawBlock bytes.
 func appendRepeated(dst, value []byte, n int) []byte {
 	dst = codec.AppendZstdHeader(dst, n*len(value))
-	if n == 1 {
-		return codec.AppendRawBlock(dst, value, true)
+	// A block must not be longer than all content (3.1.1.2.4), which decoders check.
+	if n*len(value) <= shortRepeat {
+		return codec.AppendRawBlock(dst, bytes.Repeat(value, n), true)
 	}
 	// RFC 8878, 3.1.1.3: raw literals; one sequence, whose three codes are said to be the same throughout.
 	const singleCodes = 1<<6 | 1<<4 | 1<<2

@@ -29,6 +29,10 @@ func TestRepeatedValuesAreOneZstdFrame(t *testing.T) {
 			if err != nil || !bytes.Equal(got, bytes.Repeat(value, n)) {
 				t.Fatalf("%d times %x: %d bytes, %v", n, value, len(got), err)
 			}
+			const headers = 9 + 3
+			if len(frame) > headers+len(got) {
+				t.Fatalf("%d times %x: a block of %d bytes", n, value, len(frame)-headers)
+			}
 			all, want = append(all, frame...), append(want, got...)
 		}
 	}
