@@ -104,12 +104,14 @@ type PartWriter struct {
 	hostRows     int64 // rows of it so far
 	hostPaged    bool  // the open page has the host
 
-	// The tail of the row before, as it was given, if rows of this page and host have it; its value, whose texts are not valid any more.
+	// The tail of the row before, as it was given, if rows of this page and host have it, and its value.
 	tail           *Tail
-	before         Tail
-	scheme, extras []byte // of before
-	fixed          int    // bytes of the row without its path
-	rawPlain       int    // of raw URL and extras as PLAIN
+	port           int32
+	ts, size       int64
+	hasTS, hasSize bool
+	scheme, extras []byte
+	fixed          int // bytes of the row without its path
+	rawPlain       int // of raw URL and extras as PLAIN
 	extrasPlain    int
 
 	// url ends with the URL of the row before: its head, which starts at urlHead, and from urlPath on its path.
@@ -388,9 +390,8 @@ func (w *PartWriter) add(path []byte, shared int, tail *Tail) error {
 
 // compareTail orders a tail and that of the row before, which has the same path, but for raw URLs.
 func (w *PartWriter) compareTail(tail *Tail) int {
-	b := &w.before
-	return cmp.Or(strings.Compare(tail.Scheme, view(w.scheme)), cmp.Compare(tail.Port, b.Port),
-		compareOptional(tail.TS, tail.HasTS, b.TS, b.HasTS), compareOptional(tail.Size, tail.HasSize, b.Size, b.HasSize),
+	return cmp.Or(strings.Compare(tail.Scheme, view(w.scheme)), cmp.Compare(tail.Port, w.port),
+		compareOptional(tail.TS, tail.HasTS, w.ts, w.hasTS), compareOptional(tail.Size, tail.HasSize, w.size, w.hasSize),
 		strings.Compare(tail.Extras, view(w.extras)))
 }
 
@@ -408,10 +409,12 @@ func compareOptional(a int64, hasA bool, b int64, hasB bool) int {
 // setTail notes what the rows from the next one on have besides their paths.
 func (w *PartWriter) setTail(tail *Tail) {
 	row := w.rows
-	newHead := w.hostRows == 0 || tail.Port != w.before.Port || tail.Scheme != view(w.scheme)
+	newHead := tail.Port != w.port || tail.Scheme != view(w.scheme)
 	if newHead {
-		w.scheme = append(w.scheme[:0], tail.Scheme...)
-		w.setHead(tail.Port)
+		w.scheme, w.port = append(w.scheme[:0], tail.Scheme...), tail.Port
+	}
+	if newHead || w.hostRows == 0 {
+		w.setHead()
 	}
 	if !w.hostPaged {
 		w.hostPaged = true
@@ -420,7 +423,7 @@ func (w *PartWriter) setTail(tail *Tail) {
 		w.numbers[ColDomainID].set(row, int64(w.domainID))
 	}
 	if newHead || len(w.texts[ColScheme].runs) == 0 {
-		w.texts[ColScheme].set(row, tail.Scheme)
+		w.texts[ColScheme].set(row, view(w.scheme))
 		w.numbers[ColPort].setOptional(row, int64(tail.Port), tail.Port >= 0)
 	}
 	w.numbers[ColTS].setOptional(row, tail.TS, tail.HasTS)
@@ -429,11 +432,12 @@ func (w *PartWriter) setTail(tail *Tail) {
 	w.extrasPlain = w.texts[ColExtras].setOptional(row, tail.Extras)
 	w.fixed = len(w.domain) + len(w.host) + len(tail.Scheme) + len(tail.Extras) + len(tail.RawURL)
 	w.extras = append(w.extras[:0], tail.Extras...)
-	w.tail, w.before = tail, *tail
+	w.tail = tail
+	w.ts, w.hasTS, w.size, w.hasSize = tail.TS, tail.HasTS, tail.Size, tail.HasSize
 }
 
 // setHead puts scheme, host and port before the path in w.url, which stays where it is if there is room.
-func (w *PartWriter) setHead(port int32) {
+func (w *PartWriter) setHead() {
 	const sep, colonPort = "://", 1 + 10
 	if need := len(w.scheme) + len(sep) + len(w.host) + colonPort; need > w.urlPath {
 		path := w.url[w.urlPath:]
@@ -442,8 +446,8 @@ func (w *PartWriter) setHead(port int32) {
 	}
 	var digits [colonPort]byte
 	number := digits[:0]
-	if port >= 0 {
-		number = strconv.AppendInt(append(number, ':'), int64(port), 10)
+	if w.port >= 0 {
+		number = strconv.AppendInt(append(number, ':'), int64(w.port), 10)
 	}
 	at := w.urlPath
 	before := func(part []byte) {
