@@ -12,12 +12,14 @@ import (
 
 	_ "github.com/duckdb/duckdb-go/v2"
 
+	"github.com/urlake/urlake/bench/corpus"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // demoLake ingests and publishes the datasets of testdata/ and returns the lake's folder and the paths of the live parts.
@@ -109,6 +111,64 @@ func TestDuckDBCountsTheSameRows(t *testing.T) {
 		t.Errorf("DuckDB counts %d rows in %d datasets, the version %d in %d", total, seen, v.Counts.Rows, v.Counts.Datasets)
 	}
 	t.Logf("%d rows of %d datasets in %d parts", total, seen, len(parts))
+}
+
+// TestDuckDBReadsTheSameURLs has DuckDB read pages of all kinds that 200,000 generated URLs make, and compares every URL.
+func TestDuckDBReadsTheSameURLs(t *testing.T) {
+	lists, dir := t.TempDir(), t.TempDir()
+	c, err := corpus.New(corpus.Options{Rows: 200_000, Datasets: 2, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WriteDir(lists, 2); err != nil {
+		t.Fatal(err)
+	}
+	store, err := blob.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("duckdb", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, name := range []string{"ds1", "ds2"} {
+		list := filepath.Join(lists, name+".txt")
+		testlake.IngestSpec(t, store, ingest.Spec{Lake: store.URL(), Dataset: name, Batch: name, Inputs: []string{list}})
+		given := map[string]bool{}
+		text, err := os.ReadFile(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if u, err := urlnorm.Parse(strings.TrimSuffix(line, "\n")); err == nil {
+				given[u.String()] = true
+			}
+		}
+		parts := "read_parquet('" + dir + "/urls/*/*/part-" + name + "-*.parquet')"
+		rows, err := db.Query("SELECT scheme || '://' || host || coalesce(':' || port, '') || path_query FROM " + parts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for ; rows.Next(); n++ {
+			var url string
+			if err := rows.Scan(&url); err != nil {
+				t.Fatal(err)
+			}
+			if !given[url] {
+				t.Fatalf("%s: %s is not in the list", name, url)
+			}
+		}
+		if err := rows.Err(); err != nil || n != len(given) {
+			t.Fatalf("%s: DuckDB reads %d of %d URLs: %v", name, n, len(given), err)
+		}
+		var alike bool
+		if err := db.QueryRow("SELECT count(DISTINCT domain_id) = count(DISTINCT domain) AND count(DISTINCT url_id) = count(*) AND count(DISTINCT batch) = 1" +
+			" AND count(ts) + count(size) + count(raw_url) + count(extras) = 0 FROM " + parts).Scan(&alike); err != nil || !alike {
+			t.Errorf("%s: ids as texts: %v, %v", name, alike, err)
+		}
+	}
 }
 
 // TestDuckDBSeesTheSchema asks DuckDB for the types and for what sorting and ids promise.

@@ -28,7 +28,7 @@ import (
 // rows without an error.
 
 const (
-	// PageIndexPages is the most pages one block describes: half a million rows in
+	// PageIndexPages is the most pages one block describes: a million rows or two in
 	// some 25 KB, which is fetched and decoded as one.
 	PageIndexPages = 256
 
@@ -664,15 +664,26 @@ func (d *pageDecoder) appendStrings(dst *[]string, values []byte, defined []bool
 	if left != 0 {
 		return false
 	}
-	before := d.before[:0]
-	for i := range from {
-		before = append(before[:prefixes[i]], rest[:suffixes[i]]...)
-		rest = rest[suffixes[i]:]
+	// The first asked value begins with bytes of those before it: each has the ones from its own prefix on.
+	start, need := 0, 0
+	for _, suffix := range suffixes[:from] {
+		start += int(suffix)
 	}
-	d.before = before
-	if cap(before) > keepDecoded {
+	if from < to {
+		need = int(prefixes[from])
+	}
+	before := slices.Grow(d.before[:0], need)[:need]
+	if d.before = before; cap(before) > keepDecoded {
 		d.before = nil
 	}
+	for i, end := from-1, start; need > 0; i-- {
+		end -= int(suffixes[i])
+		if prefix := int(prefixes[i]); prefix < need {
+			copy(before[prefix:need], rest[end:])
+			need = prefix
+		}
+	}
+	rest = rest[start:]
 	buf := make([]byte, 0, arena)
 	out := *dst
 	value := view(before)

@@ -698,13 +698,77 @@ func TestPartWriterRefuses(t *testing.T) {
 			if err := w.Append(&first); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.Append(&r); err == nil {
-				t.Fatal("accepted")
-			}
-			if _, err := w.Finish(); err == nil {
-				t.Error("Finish after a refused row")
+			err := w.Append(&r)
+			if _, last := w.Finish(); last == nil { // text is looked at by page
+				t.Errorf("accepted; Append: %v", err)
 			}
 		})
+	}
+}
+
+// A merge that knows hosts and one that only knows keys write the same parts.
+func TestHostsAndRowsAreWrittenLikeKeys(t *testing.T) {
+	for _, tc := range partCases() {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.rows[0].Host == "" {
+				return // a feed says with a host that one starts
+			}
+			store, parts := writeParts(t, tc.rows, testOptions(t, tc.lim))
+			other := blob.NewMemory()
+			fedParts := writeFed(t, other, fed(tc.rows), testOptions(t, tc.lim))
+			if len(parts) != len(fedParts) {
+				t.Fatalf("%d parts, fed by key %d", len(fedParts), len(parts))
+			}
+			for i := range parts {
+				if !bytes.Equal(partBytes(t, store, parts[i]), partBytes(t, other, fedParts[i])) {
+					t.Errorf("part %d differs", i)
+				}
+			}
+		})
+	}
+}
+
+func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
+	https, http := &Tail{Scheme: "https", Port: -1}, &Tail{Scheme: "http", Port: -1}
+	host := func(domain, host string) func(*PartWriter) error {
+		return func(w *PartWriter) error { return w.Host(domain, host, urlnorm.DomainID(domain)) }
+	}
+	row := func(path string, shared int, tail *Tail) func(*PartWriter) error {
+		return func(w *PartWriter) error { return w.Row([]byte(path), shared, tail) }
+	}
+	type steps = []func(*PartWriter) error
+	for name, tc := range map[string]struct {
+		steps  steps
+		prefix string
+	}{
+		"a row before a host":           {steps: steps{row("/", 0, https)}},
+		"the same host":                 {steps: steps{host("b.example", "b.example"), host("b.example", "b.example")}},
+		"a smaller host":                {steps: steps{host("b.example", "b.example"), host("b.example", "a.b.example")}},
+		"a smaller domain":              {steps: steps{host("b.example", "b.example"), host("a.example", "c.a.example")}},
+		"a smaller path":                {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/a", 1, https)}},
+		"a shorter path":                {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/", 1, https)}},
+		"the same row":                  {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/b", 2, https)}},
+		"the same row, another tail":    {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/b", 2, &Tail{Scheme: "https", Port: -1})}},
+		"a smaller tail":                {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/b", 2, http)}},
+		"less shared than there is":     {steps: steps{host("b.example", "b.example"), row("/bb", 0, https), row("/bc", 1, https)}},
+		"more shared than there is":     {steps: steps{host("b.example", "b.example"), row("/bb", 0, https), row("/bc", 3, https)}},
+		"shared beyond the end":         {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/bc", 3, https)}},
+		"a negative number":             {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/c", -1, https)}},
+		"a domain of another partition": {steps: steps{host("b.example", "b.example")}, prefix: urlnorm.FormatID(^urlnorm.DomainID("b.example"))[:1]},
+	} {
+		opt := testOptions(t, PartLimits{})
+		if tc.prefix != "" {
+			opt.Prefix = tc.prefix
+		}
+		w := NewPartWriter(context.Background(), blob.NewMemory(), opt)
+		for i, step := range tc.steps {
+			if err := step(w); (err != nil) != (i == len(tc.steps)-1) {
+				t.Errorf("%s: step %d: %v", name, i, err)
+			}
+		}
+		if _, err := w.Finish(); err == nil {
+			t.Errorf("%s: Finish after it", name)
+		}
 	}
 }
 
@@ -900,31 +964,125 @@ func TestTruncatedBoundsStayBounds(t *testing.T) {
 	}
 }
 
-// BenchmarkPartWriter writes real rows, beside parquet-go's writer with the same pages, compression and columns.
-func BenchmarkPartWriter(b *testing.B) {
-	rows := realRows(b)
-	report := func(b *testing.B, bytes int64) {
-		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(rows)), "ns/row")
-		b.ReportMetric(float64(bytes)/float64(len(rows)), "B/row")
+// fedRow is a row as a merge hands it on.
+type fedRow struct {
+	domain, host string // of the first row of a host
+	domainID     uint64
+	path         []byte
+	shared       int
+	tail         *Tail
+}
+
+// fed is what a PartWriter is fed of sorted rows.
+func fed(rows []Row) []fedRow {
+	out := make([]fedRow, len(rows))
+	// Text lies together, as in a merge's buffer.
+	var size int
+	for i := range rows {
+		size += len(rows[i].PathQuery) + len(rows[i].Domain) + len(rows[i].Host)
 	}
-	b.Run("urlake", func(b *testing.B) {
-		var bytes int64
-		for b.Loop() {
-			_, parts := writeParts(b, rows, testOptions(b, PartLimits{}))
-			bytes = 0
-			for _, p := range parts {
-				bytes += p.Part.Bytes
+	arena := make([]byte, 0, size)
+	keep := func(s string) []byte {
+		arena = append(arena, s...)
+		return arena[len(arena)-len(s):]
+	}
+	for i := range rows {
+		r, f := &rows[i], &out[i]
+		tail := Tail{Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize, Extras: r.Extras, RawURL: r.RawURL}
+		if i > 0 && *out[i-1].tail == tail {
+			f.tail = out[i-1].tail
+		} else {
+			f.tail = &tail
+		}
+		if i == 0 || r.Host != rows[i-1].Host || r.Domain != rows[i-1].Domain {
+			f.domain, f.host, f.domainID = view(keep(r.Domain)), view(keep(r.Host)), urlnorm.DomainID(r.Domain)
+		}
+		if f.path = keep(r.PathQuery); f.host == "" {
+			f.shared = commonPrefix(out[i-1].path, f.path)
+		}
+	}
+	return out
+}
+
+func writeFed(tb testing.TB, store blob.Store, rows []fedRow, opt PartOptions) []WrittenPart {
+	tb.Helper()
+	w := NewPartWriter(context.Background(), store, opt)
+	for i := range rows {
+		r := &rows[i]
+		if r.host != "" {
+			if err := w.Host(r.domain, r.host, r.domainID); err != nil {
+				tb.Fatal(err)
 			}
 		}
-		report(b, bytes)
-	})
+		if err := w.Row(r.path, r.shared, r.tail); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	parts, err := w.Finish()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return parts
+}
+
+// discardStore takes objects and forgets them.
+type discardStore struct{ blob.Store }
+
+type discardWriter struct{ io.Writer }
+
+func (discardStore) Create(context.Context, string) (blob.Writer, error) {
+	return discardWriter{io.Discard}, nil
+}
+func (discardWriter) Finish() (blob.Info, error) { return blob.Info{}, nil }
+func (discardWriter) Abort()                     {}
+
+// BenchmarkPartWriter writes real rows, and those of the list of URLs that URLAKE_BENCH_LIST names; real rows also
+// with parquet-go's writer with the same pages, compression and columns.
+func BenchmarkPartWriter(b *testing.B) {
+	rows := realRows(b)
+	report := func(b *testing.B, rows int, bytes int64) {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(rows), "ns/row")
+		b.ReportMetric(float64(bytes)/float64(rows), "B/row")
+	}
+	lists := map[string][]Row{"real": rows}
+	if name := os.Getenv("URLAKE_BENCH_LIST"); name != "" {
+		f, err := os.Open(name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		lists["list"] = sortedRows(parseLines(f, nil))
+		f.Close()
+	}
+	for name, rows := range lists {
+		feed := fed(rows)
+		b.Run(name, func(b *testing.B) {
+			var parts []WrittenPart
+			for b.Loop() {
+				parts = writeFed(b, discardStore{}, feed, testOptions(b, PartLimits{}))
+			}
+			var bytes int64
+			var cols [NumColumns]int64
+			for _, p := range parts {
+				bytes += p.Part.Bytes
+				for _, block := range p.Blocks {
+					for c, run := range block.cols {
+						cols[c] += run.offs[block.Pages()] - run.offs[0]
+					}
+				}
+			}
+			for c, n := range cols {
+				b.ReportMetric(float64(n)/float64(len(rows)), Column(c).String()+"-B/row")
+			}
+			report(b, len(rows), bytes)
+		})
+	}
 	b.Run("parquet-go", func(b *testing.B) {
 		var out bytes.Buffer
 		for b.Loop() {
 			out.Reset()
 			writeParquetGo(b, &out, rows)
 		}
-		report(b, int64(out.Len()))
+		report(b, len(rows), int64(out.Len()))
 	})
 }
 

@@ -6,7 +6,9 @@ import (
 	"math/bits"
 	"slices"
 	"unicode/utf8"
+	"unsafe"
 
+	"github.com/klauspost/compress/huff0"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/urlake/urlake/lake/codec"
@@ -30,46 +32,183 @@ const (
 	deltaMiniblock  = deltaBlock / deltaMiniblocks
 )
 
-// textPage collects the values of a text column's open page.
+// textPage collects the values of a text column's open page in which most differ from the one before.
 type textPage struct {
 	prefixes, suffixes []int32
 	bytes              []byte // suffixes
 	plain              int    // size of the values as PLAIN
-	last               []byte // the value before, also that of the page before
-	low, high          []byte // bounds of the values up to the last descent
-	descended          bool
+	textBounds
 }
 
-// unknown says that add has to find out what two values have in common.
-const unknown = -1
-
-// add adds a value and reports whether it is UTF-8, where the one before was. Shared is the length of the longest prefix that it
-// has in common with that, or unknown.
-func (t *textPage) add(v []byte, shared int) (valid bool) {
-	if shared == unknown {
-		shared = commonPrefix(t.last, v)
-	}
-	prefix, same := shared, shared == len(v) && shared == len(t.last)
-	switch {
-	case len(t.prefixes) == 0:
-		prefix = 0
-		t.low = append(t.low[:0], v...)
-	case shared < len(t.last) && (shared == len(v) || v[shared] < t.last[shared]):
-		t.descend(v)
-	}
+// add adds a value that has its first prefix bytes from the one before.
+func (t *textPage) add(v []byte, prefix int) {
 	t.prefixes = append(t.prefixes, int32(prefix))
 	t.suffixes = append(t.suffixes, int32(len(v)-prefix))
 	t.bytes = append(t.bytes, v[prefix:]...)
-	t.last = append(t.last[:shared], v[shared:]...)
 	t.plain += 4 + len(v)
-	// ASCII behind what is valid and does not end within a character.
-	return same || isASCII(v[max(shared-1, 0):]) || utf8.Valid(v)
+}
+
+// appendLengths appends what stands before the suffixes, and returns how much of it are the lengths of prefixes.
+func (t *textPage) appendLengths(dst []byte) (_ []byte, prefixes int) {
+	from := len(dst)
+	dst = appendLengths(dst, t.prefixes)
+	return appendLengths(dst, t.suffixes), len(dst) - from
+}
+
+// valid reports whether all values are UTF-8.
+func (t *textPage) valid() bool {
+	if isASCII(t.bytes) {
+		return true // no value has a byte that is not in a suffix of the page
+	}
+	var v []byte
+	rest := t.bytes
+	for i, suffix := range t.suffixes {
+		v = append(v[:t.prefixes[i]], rest[:suffix]...)
+		if rest = rest[suffix:]; !utf8.Valid(v) {
+			return false
+		}
+	}
+	return true
+}
+
+// reset starts the next page.
+func (t *textPage) reset() {
+	t.prefixes, t.suffixes, t.bytes, t.plain = t.prefixes[:0], t.suffixes[:0], t.bytes[:0], 0
+}
+
+// textRuns collects the values of a text column's open page in which rows repeat the one before, or have none.
+type textRuns struct {
+	runs  []textRun
+	bytes []byte // suffixes
+	last  []byte // the value before, also that of the page before
+	texts int    // runs that have a value
+	textBounds
+}
+
+// textRun is a value and the row with which it starts.
+type textRun struct {
+	row            int32
+	null           bool
+	prefix, suffix int32
+}
+
+// set says that rows from row on have the value v.
+func (t *textRuns) set(row int, v string) {
+	n := len(t.runs)
+	if n > 0 && !t.runs[n-1].null && string(t.last) == v {
+		return
+	}
+	prefix := 0
+	if t.texts == 0 {
+		t.open(v)
+	} else {
+		prefix = commonPrefix(t.last, rawBytes(v))
+		if prefix < len(t.last) && (prefix == len(v) || v[prefix] < t.last[prefix]) {
+			t.descend(t.last, rawBytes(v))
+		}
+	}
+	t.texts++
+	t.runs = append(t.runs, textRun{row: int32(row), prefix: int32(prefix), suffix: int32(len(v) - prefix)})
+	t.bytes = append(t.bytes, v[prefix:]...)
+	t.last = append(t.last[:prefix], v[prefix:]...)
+}
+
+// setNull says that rows from row on have no value.
+func (t *textRuns) setNull(row int) {
+	if n := len(t.runs); n == 0 || !t.runs[n-1].null {
+		t.runs = append(t.runs, textRun{row: int32(row), null: true})
+	}
+}
+
+// setOptional is set for a value, setNull for none, which is empty. It returns the size of the value as PLAIN.
+func (t *textRuns) setOptional(row int, v string) (plain int) {
+	if v == "" {
+		t.setNull(row)
+		return 0
+	}
+	t.set(row, v)
+	return 4 + len(v)
+}
+
+// end is the row behind run i of a page of rows rows.
+func (t *textRuns) end(i, rows int) int {
+	if i+1 < len(t.runs) {
+		return int(t.runs[i+1].row)
+	}
+	return rows
+}
+
+// measure returns the size of the values of a page of rows rows as PLAIN, and the number of rows without one.
+func (t *textRuns) measure(rows int) (plain, nulls int) {
+	for i, r := range t.runs {
+		if n := t.end(i, rows) - int(r.row); r.null {
+			nulls += n
+		} else {
+			plain += n * int(4+r.prefix+r.suffix)
+		}
+	}
+	return plain, nulls
+}
+
+// valid reports whether all values are UTF-8.
+func (t *textRuns) valid() bool {
+	if isASCII(t.bytes) {
+		return true
+	}
+	var v []byte
+	rest := t.bytes
+	for _, r := range t.runs {
+		if r.null {
+			continue
+		}
+		v = append(v[:r.prefix], rest[:r.suffix]...)
+		if rest = rest[r.suffix:]; !utf8.Valid(v) {
+			return false
+		}
+	}
+	return true
+}
+
+// reset starts the next page.
+func (t *textRuns) reset() { t.runs, t.bytes, t.texts = t.runs[:0], t.bytes[:0], 0 }
+
+// textBounds finds the smallest and the largest value of a page. Columns mostly ascend: where they do not, it is known
+// where the largest and the smallest values may be.
+type textBounds struct {
+	low, high []byte // of the values up to the last descent
+	descended bool
+}
+
+// open starts a page with its first value.
+func (b *textBounds) open(v string) {
+	b.low, b.descended = append(b.low[:0], v...), false
+}
+
+// descend notes that v follows last and is below it.
+func (b *textBounds) descend(last, v []byte) {
+	if !b.descended || bytes.Compare(last, b.high) > 0 {
+		b.high = append(b.high[:0], last...)
+	}
+	if bytes.Compare(v, b.low) < 0 {
+		b.low = append(b.low[:0], v...)
+	}
+	b.descended = true
+}
+
+// bounds are the smallest and the largest value of the page that ends with last, valid until the next.
+func (b *textBounds) bounds(last []byte) (low, high []byte) {
+	if b.descended && bytes.Compare(b.high, last) > 0 {
+		return b.low, b.high
+	}
+	return b.low, last
 }
 
 // isASCII reports whether all bytes of b are below 0x80.
 func isASCII(b []byte) bool {
-	for ; len(b) >= 8; b = b[8:] {
-		if binary.LittleEndian.Uint64(b)&0x8080808080808080 != 0 {
+	const high = 0x8080808080808080
+	for ; len(b) >= 32; b = b[32:] {
+		v := binary.LittleEndian.Uint64(b) | binary.LittleEndian.Uint64(b[8:]) | binary.LittleEndian.Uint64(b[16:]) | binary.LittleEndian.Uint64(b[24:])
+		if v&high != 0 {
 			return false
 		}
 	}
@@ -81,46 +220,220 @@ func isASCII(b []byte) bool {
 	return true
 }
 
-// descend notes the bounds where v is below the value before. Columns mostly ascend: so it is known
-// where the largest and the smallest values may be.
-func (t *textPage) descend(v []byte) {
-	if !t.descended || bytes.Compare(t.last, t.high) > 0 {
-		t.high = append(t.high[:0], t.last...)
+// Lengths of a page of at least byteLengths values have a byte each, less byteBase, so that an entropy coder
+// sees them: a difference is the same byte wherever it stands. Bits packed as tightly as they go are a quarter larger than the
+// entropy, but a page of a few rows is smaller with them.
+const (
+	byteLengths = 256
+	byteBase    = -128
+)
+
+// appendLengths appends lengths as DELTA_BINARY_PACKED.
+func appendLengths(dst []byte, values []int32) []byte {
+	if len(values) < byteLengths {
+		return appendDeltaPacked(dst, values)
 	}
-	if bytes.Compare(v, t.low) < 0 {
-		t.low = append(t.low[:0], v...)
+	dst = appendDeltaHeader(dst, len(values), values[0])
+	last := values[0]
+	for values = values[1:]; len(values) > 0; {
+		n := min(len(values), deltaBlock)
+		from := len(dst)
+		var out []byte
+		dst, out = appendByteBlock(dst, n)
+		before := last
+		var all, any uint32
+		for i, v := range values[:n] {
+			d := v - last
+			last = v
+			out[i] = byte(d - byteBase)
+			all |= uint32(d - byteBase)
+			any |= uint32(d)
+		}
+		if any == 0 {
+			dst = appendEqualBlock(dst[:from])
+		} else if all > 0xff {
+			dst = appendWideBlock(dst[:from], before, values[:n])
+		}
+		values = values[n:]
 	}
-	t.descended = true
+	return dst
 }
 
-// bounds are the smallest and the largest value, valid until the next page.
-func (t *textPage) bounds() (low, high []byte) {
-	if t.descended && bytes.Compare(t.high, t.last) > 0 {
-		return t.low, t.high
-	}
-	return t.low, t.last
-}
-
-// appendLengths appends what stands before the suffixes.
-func (t *textPage) appendLengths(dst []byte) []byte {
-	return appendDeltaPacked(appendDeltaPacked(dst, t.prefixes), t.suffixes)
-}
-
-// reset starts the next page.
-func (t *textPage) reset() {
-	t.prefixes, t.suffixes, t.bytes, t.plain, t.descended = t.prefixes[:0], t.suffixes[:0], t.bytes[:0], 0, false
-}
-
-// appendDeltaPacked appends values as DELTA_BINARY_PACKED.
-func appendDeltaPacked(dst []byte, values []int32) []byte {
+// appendDeltaHeader appends the header of DELTA_BINARY_PACKED.
+func appendDeltaHeader(dst []byte, n int, first int32) []byte {
 	dst = binary.AppendUvarint(dst, deltaBlock)
 	dst = binary.AppendUvarint(dst, deltaMiniblocks)
-	dst = binary.AppendUvarint(dst, uint64(len(values)))
+	dst = binary.AppendUvarint(dst, uint64(n))
+	return binary.AppendVarint(dst, int64(first))
+}
+
+// equalMiniblocks are the bytes of miniblocks in which all values are equal.
+var equalMiniblocks = [deltaBlock]byte(bytes.Repeat([]byte{-byteBase}, deltaBlock))
+
+// appendByteBlock appends a block of n differences with a byte each, all of them 0, and returns where these are.
+func appendByteBlock(dst []byte, n int) (_, out []byte) {
+	dst = binary.AppendVarint(dst, byteBase)
+	for m := range deltaMiniblocks {
+		if m*deltaMiniblock < n {
+			dst = append(dst, 8)
+		} else {
+			dst = append(dst, 0)
+		}
+	}
+	at := len(dst)
+	dst = append(dst, equalMiniblocks[:(n+deltaMiniblock-1)&^(deltaMiniblock-1)]...)
+	return dst, dst[at:]
+}
+
+// appendEqualBlock appends a block of differences that are 0.
+func appendEqualBlock(dst []byte) []byte { return append(dst, 0, 0, 0, 0, 0) }
+
+// appendWideBlock appends a block of values after last in whole bytes, of which the lowest are those that appendByteBlock would write.
+func appendWideBlock(dst []byte, last int32, values []int32) []byte {
+	var deltas [deltaBlock]int32
+	low := values[0] - last
+	for i, v := range values {
+		deltas[i] = v - last
+		low = min(low, deltas[i])
+		last = v
+	}
+	low = (low-byteBase)&^0xff + byteBase
+	dst = binary.AppendVarint(dst, int64(low))
+	widths := len(dst)
+	dst = append(dst, make([]byte, deltaMiniblocks)...)
+	for m := 0; m*deltaMiniblock < len(values); m++ {
+		var offsets [deltaMiniblock]uint32
+		var all uint32
+		for i := range offsets {
+			d := int32(0)
+			if j := m*deltaMiniblock + i; j < len(values) {
+				d = deltas[j]
+			}
+			offsets[i] = uint32(d - low)
+			all |= offsets[i]
+		}
+		width := (bits.Len32(all) + 7) &^ 7
+		dst[widths+m] = byte(width)
+		dst = appendBits(dst, &offsets, width)
+	}
+	return dst
+}
+
+// appendLengths appends what stands before the suffixes of a page of rows rows, and returns how much of it are the lengths of
+// prefixes.
+func (t *textRuns) appendLengths(dst []byte, rows int) (_ []byte, prefixLengths int) {
+	from := len(dst)
+	values := 0
+	for i, r := range t.runs {
+		if !r.null {
+			values += t.end(i, rows) - int(r.row)
+		}
+	}
+	if values < byteLengths || t.long() {
+		prefixes, suffixes := t.lengths(rows, values)
+		dst = appendLengths(dst, prefixes)
+		return appendLengths(dst, suffixes), len(dst) - from
+	}
+	// A length differs from the one before only where a run starts and behind that row.
+	for _, suffixes := range [...]bool{false, true} {
+		var first, last int32
+		w := sparseWriter{dst: dst, n: values - 1}
+		at := 0 // value
+		for i, r := range t.runs {
+			if r.null {
+				continue
+			}
+			here, rest := r.prefix, r.prefix+r.suffix
+			if suffixes {
+				here, rest = r.suffix, 0
+			}
+			if at == 0 {
+				first = here
+				w.dst = appendDeltaHeader(w.dst, values, first)
+			} else {
+				w.set(at-1, here-last)
+			}
+			last = here
+			if n := t.end(i, rows) - int(r.row); n > 1 {
+				w.set(at, rest-here)
+				last = rest
+				at += n
+			} else {
+				at++
+			}
+		}
+		if dst = w.end(); !suffixes {
+			prefixLengths = len(dst) - from
+		}
+	}
+	return dst, prefixLengths
+}
+
+// long reports whether a value is so long that lengths may differ by more than a byte.
+func (t *textRuns) long() bool {
+	for _, r := range t.runs {
+		if r.prefix+r.suffix >= -byteBase {
+			return true
+		}
+	}
+	return false
+}
+
+// lengths are those of all values of a page of rows rows.
+func (t *textRuns) lengths(rows, values int) (prefixes, suffixes []int32) {
+	prefixes, suffixes = make([]int32, 0, values), make([]int32, 0, values)
+	for i, r := range t.runs {
+		if r.null {
+			continue
+		}
+		prefixes, suffixes = append(prefixes, r.prefix), append(suffixes, r.suffix)
+		for range t.end(i, rows) - int(r.row) - 1 {
+			prefixes, suffixes = append(prefixes, r.prefix+r.suffix), append(suffixes, 0)
+		}
+	}
+	return prefixes, suffixes
+}
+
+// sparseWriter writes the blocks of DELTA_BINARY_PACKED where most of n differences are 0, the same as appendLengths does.
+type sparseWriter struct {
+	dst   []byte
+	n     int
+	next  int    // the first difference that is in no block yet
+	start int    // of the last block that has a difference other than 0
+	out   []byte // its bytes
+}
+
+// set makes difference at, which is not before one set already, d.
+func (w *sparseWriter) set(at int, d int32) {
+	if d == 0 {
+		return
+	}
+	for ; at >= w.next; w.next += deltaBlock {
+		if at >= w.next+deltaBlock {
+			w.dst = appendEqualBlock(w.dst)
+			continue
+		}
+		w.start = w.next
+		w.dst, w.out = appendByteBlock(w.dst, min(w.n-w.next, deltaBlock))
+	}
+	w.out[at-w.start] = byte(d - byteBase)
+}
+
+// end returns everything.
+func (w *sparseWriter) end() []byte {
+	for ; w.next < w.n; w.next += deltaBlock {
+		w.dst = appendEqualBlock(w.dst)
+	}
+	return w.dst
+}
+
+// appendDeltaPacked appends values as DELTA_BINARY_PACKED in as few bits as it can.
+func appendDeltaPacked(dst []byte, values []int32) []byte {
 	if len(values) == 0 {
-		return append(dst, 0)
+		return appendDeltaHeader(dst, 0, 0)
 	}
 	last := values[0]
-	dst = binary.AppendVarint(dst, int64(last))
+	dst = appendDeltaHeader(dst, len(values), last)
 	values = values[1:]
 	for len(values) > 0 {
 		// Differences wrap around, as the format wants it.
@@ -170,7 +483,7 @@ func appendBits(dst []byte, values *[deltaMiniblock]uint32, width int) []byte {
 }
 
 // readDeltaPacked appends n values to dst and returns the bytes behind them; false for anything that is not
-// n values in the shape that appendDeltaPacked writes.
+// n values in blocks and miniblocks of the usual size.
 func readDeltaPacked(dst []int32, data []byte, n int) (values []int32, rest []byte, ok bool) {
 	for _, want := range [...]uint64{deltaBlock, deltaMiniblocks, uint64(n)} {
 		v, size := binary.Uvarint(data)
@@ -187,6 +500,7 @@ func readDeltaPacked(dst []int32, data []byte, n int) (values []int32, rest []by
 	if n == 0 {
 		return dst, data, true
 	}
+	dst = slices.Grow(dst, n)
 	last := int32(first)
 	dst = append(dst, last)
 	for left := n - 1; left > 0; {
@@ -204,26 +518,34 @@ func readDeltaPacked(dst []int32, data []byte, n int) (values []int32, rest []by
 			}
 			k := min(left, deltaMiniblock)
 			left -= k
-			if width == 0 {
-				for range k {
+			out := dst[len(dst) : len(dst)+k]
+			dst = dst[:len(dst)+k]
+			switch width {
+			case 0:
+				for i := range out {
 					last += int32(low)
-					dst = append(dst, last)
+					out[i] = last
 				}
-				continue
-			}
-			var buf uint64
-			have, at := 0, 0
-			mask := uint64(1)<<width - 1
-			for range k {
-				if have < width {
-					buf |= uint64(binary.LittleEndian.Uint32(data[at:])) << have
-					have += 32
-					at += 4
+			case 8:
+				for i, b := range data[:k] {
+					last += int32(low) + int32(b)
+					out[i] = last
 				}
-				last += int32(low) + int32(uint32(buf&mask))
-				buf >>= width
-				have -= width
-				dst = append(dst, last)
+			default:
+				var buf uint64
+				have, at := 0, 0
+				mask := uint64(1)<<width - 1
+				for i := range out {
+					if have < width {
+						buf |= uint64(binary.LittleEndian.Uint32(data[at:])) << have
+						have += 32
+						at += 4
+					}
+					last += int32(low) + int32(uint32(buf&mask))
+					buf >>= width
+					have -= width
+					out[i] = last
+				}
 			}
 			data = data[bytes:]
 		}
@@ -231,25 +553,55 @@ func readDeltaPacked(dst []int32, data []byte, n int) (values []int32, rest []by
 	return dst, data, true
 }
 
-// rawLengths is how many times longer than the lengths suffixes are that are compressed apart from them. Lengths of
-// short suffixes are worth compressing: they repeat.
-const rawLengths = 8
+// textFrames writes the zstd frames of text pages.
+type textFrames struct {
+	enc  *zstd.Encoder
+	huff huff0.Scratch
+}
 
-// appendTextFrame appends one zstd frame with the lengths and the suffixes of a page. Lengths are packed bits, which hardly compress and would
-// spoil the statistics of the text: they are a block of their own that is not compressed (RFC 8878, 3.1.1.2), and the suffixes
-// are compressed as if they stood alone. A block without sequences leaves a decoder's history of
-// offsets as it is, and no match goes back beyond the suffixes.
-func appendTextFrame(enc *zstd.Encoder, dst, lengths, suffixes []byte) []byte {
-	if len(suffixes) < rawLengths*len(lengths) || len(lengths) > codec.MaxRawBlock {
-		return enc.EncodeAll(slices.Concat(lengths, suffixes), dst)
+// The least sizes of lengths and of suffixes that are worth blocks of their own.
+const (
+	minLengths  = 256
+	minSuffixes = 512
+)
+
+// append appends one zstd frame with the lengths of prefixes, the lengths of suffixes, and the suffixes of a page. They are of different
+// statistics: each is compressed as if it stood alone. Lengths are blocks of literals without sequences, which
+// leave a decoder's history of offsets as it is (RFC 8878, 3.1.1.5), and no match goes back beyond the suffixes.
+func (f *textFrames) append(dst, prefixLengths, lengths, suffixes []byte) []byte {
+	size := len(prefixLengths) + len(lengths) + len(suffixes)
+	if min(len(prefixLengths), len(lengths)) < minLengths || max(len(prefixLengths), len(lengths)) > codec.MaxRawBlock || len(suffixes) < minSuffixes {
+		return f.enc.EncodeAll(slices.Concat(prefixLengths, lengths, suffixes), dst)
 	}
 	from := len(dst)
-	dst = codec.AppendRawBlock(codec.AppendZstdHeader(dst, len(lengths)+len(suffixes)), lengths, false)
+	dst = f.appendLiterals(codec.AppendZstdHeader(dst, size), prefixLengths)
+	dst = f.appendLiterals(dst, lengths)
 	start := len(dst)
-	dst = enc.EncodeAll(suffixes, dst)
+	dst = f.enc.EncodeAll(suffixes, dst)
 	var h zstd.Header
 	if err := h.Decode(dst[start:]); err != nil || !h.SingleSegment || h.HasCheckSum || h.DictionaryID != 0 {
-		return enc.EncodeAll(slices.Concat(lengths, suffixes), dst[:from])
+		return f.enc.EncodeAll(slices.Concat(prefixLengths, lengths, suffixes), dst[:from])
 	}
 	return append(dst[:start], dst[start+h.HeaderSize:]...)
 }
+
+// appendLiterals appends b, of minLengths to codec.MaxRawBlock bytes, as a block of a zstd frame that is not the last: Huffman-coded literals
+// (RFC 8878, 3.1.1.3.1), or raw where that is not shorter.
+func (f *textFrames) appendLiterals(dst, b []byte) []byte {
+	f.huff.Reuse = huff0.ReusePolicyNone // the block before may be of another frame
+	coded, _, err := huff0.Compress4X(b, &f.huff)
+	const head = 5 + 1 // of the literals; the number of sequences
+	if err != nil || head+len(coded) >= len(b) {
+		return codec.AppendRawBlock(dst, b, false)
+	}
+	const compressedBlock, compressedLiterals = 2, 2
+	size := uint32(head + len(coded))
+	dst = append(dst, byte(size<<3|compressedBlock<<1), byte(size>>5), byte(size>>13))
+	// Sizes of 18 bits and four streams.
+	v := compressedLiterals | 3<<2 | uint64(len(b))<<4 | uint64(len(coded))<<22
+	dst = append(dst, byte(v), byte(v>>8), byte(v>>16), byte(v>>24), byte(v>>32))
+	return append(append(dst, coded...), 0)
+}
+
+// rawBytes is s as bytes, which must not be written to.
+func rawBytes(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -62,14 +64,53 @@ func TestDeltaPackedAgreesWithParquetGo(t *testing.T) {
 	}
 }
 
+// pageOf is a page of values, as rows that differ.
+func pageOf(values []string) (*textPage, []byte) {
+	page := new(textPage)
+	var last []byte
+	for i, v := range values {
+		prefix := 0
+		if i == 0 {
+			page.open(v)
+		} else if prefix = commonPrefix(last, []byte(v)); v < string(last) {
+			page.descend(last, []byte(v))
+		}
+		page.add([]byte(v), prefix)
+		last = []byte(v)
+	}
+	return page, last
+}
+
+func (t *textPage) encoded() []byte {
+	lengths, _ := t.appendLengths(nil)
+	return append(lengths, t.bytes...)
+}
+
+func (t *textRuns) encoded(rows int) []byte {
+	lengths, _ := t.appendLengths(nil, rows)
+	return append(lengths, t.bytes...)
+}
+
+// runsOf is a page of values, as runs.
+func runsOf(values []string) *textRuns {
+	runs := new(textRuns)
+	for i, v := range values {
+		runs.set(i, v)
+	}
+	return runs
+}
+
 // FuzzTextPage gives the decoder any bytes, and writes what it reads: the same values must come back, in other libraries too.
 func FuzzTextPage(f *testing.F) {
-	var page textPage
-	for _, v := range []string{"/", "/a", "/a/b", "/a/b", "/b", ""} {
-		page.add([]byte(v), unknown)
-	}
-	f.Add(append(page.appendLengths(nil), page.bytes...), 6, 1, 4)
+	page, _ := pageOf([]string{"/", "/a", "/a/b", "/a/b", "/b", ""})
+	f.Add(page.encoded(), 6, 1, 4)
 	f.Add([]byte{}, 0, 0, 0)
+	many := make([]string, 700)
+	for i := range many {
+		many[i] = strings.Repeat("x", i*i%150) + strconv.Itoa(i*i%11)
+	}
+	page, _ = pageOf(many)
+	f.Add(page.encoded(), len(many), 1, 400)
 	f.Fuzz(func(t *testing.T, data []byte, n, lo, hi int) {
 		if n < 0 || n > 1000 || lo < 0 || lo > hi || hi > n {
 			return
@@ -86,39 +127,65 @@ func FuzzTextPage(f *testing.F) {
 		if !slices.Equal(some, all[lo:hi]) {
 			t.Fatalf("rows %d to %d: %q, want %q", lo, hi, some, all[lo:hi])
 		}
-		var page textPage
-		for _, v := range all {
-			page.add([]byte(v), unknown)
-		}
-		written := append(page.appendLengths(nil), page.bytes...)
-		var again []string
-		if !d.appendStrings(&again, written, nil, n, 0, n) || !slices.Equal(all, again) {
-			t.Fatalf("written %q, read %q", all, again)
-		}
-		if n == 0 {
-			return
-		}
-		if low, high := page.bounds(); string(low) != slices.Min(all) || string(high) != slices.Max(all) {
-			t.Fatalf("bounds of %q: %q, %q", all, low, high)
-		}
-		values, _, err := (&delta.ByteArrayEncoding{}).DecodeByteArray(nil, written, nil)
-		if err != nil || string(values) != string(bytes.Join(bytesOf(all), nil)) {
-			t.Fatalf("parquet-go reads %q of %q: %v", values, all, err)
-		}
+		checkWritten(t, all)
 	})
 }
 
-func bytesOf(s []string) [][]byte {
-	out := make([][]byte, len(s))
-	for i := range s {
-		out[i] = []byte(s[i])
+// checkWritten writes values as rows and as runs, which has to give the same bytes, and reads them back.
+func checkWritten(t *testing.T, all []string) {
+	t.Helper()
+	page, last := pageOf(all)
+	written := page.encoded()
+	runs := runsOf(all)
+	if asRuns := runs.encoded(len(all)); !bytes.Equal(asRuns, written) {
+		t.Fatalf("as runs %q, as rows %q", asRuns, written)
 	}
-	return out
+	var again []string
+	if !new(pageDecoder).appendStrings(&again, written, nil, len(all), 0, len(all)) || !slices.Equal(all, again) {
+		t.Fatalf("written %q, read %q", all, again)
+	}
+	if len(all) == 0 {
+		return
+	}
+	valid := !slices.ContainsFunc(all, func(v string) bool { return !utf8.ValidString(v) })
+	if page.valid() != valid || runs.valid() != valid {
+		t.Fatalf("%q: valid %v and %v", all, page.valid(), runs.valid())
+	}
+	if low, high := page.bounds(last); string(low) != slices.Min(all) || string(high) != slices.Max(all) {
+		t.Fatalf("bounds of %q: %q, %q", all, low, high)
+	}
+	if low, high := runs.bounds(runs.last); string(low) != slices.Min(all) || string(high) != slices.Max(all) {
+		t.Fatalf("bounds of %q as runs: %q, %q", all, low, high)
+	}
+	values, _, err := (&delta.ByteArrayEncoding{}).DecodeByteArray(nil, written, nil)
+	if err != nil || string(values) != strings.Join(all, "") {
+		t.Fatalf("parquet-go reads %q of %q: %v", values, all, err)
+	}
+}
+
+// Runs of any length, values short and long, pages of few and many rows.
+func TestTextPageAsRunsAndRows(t *testing.T) {
+	rng := rand.New(rand.NewPCG(24, 1))
+	for range 2000 {
+		n := rng.IntN(3 * byteLengths)
+		longest := []int{3, 20, 130, 400}[rng.IntN(4)]
+		run := 1 + rng.IntN(1<<rng.IntN(10))
+		all := make([]string, n)
+		v := ""
+		for i := range all {
+			if rng.IntN(run) == 0 {
+				v = v[:rng.IntN(len(v)+1)] + strings.Repeat(string(rune('a'+rng.IntN(26))), rng.IntN(longest))
+				v = v[:min(len(v), longest)]
+			}
+			all[i] = v
+		}
+		checkWritten(t, all)
+	}
 }
 
 // A page's frame is put together by hand: any decoder has to read it as one.
 func TestTextFrameIsOneZstdFrame(t *testing.T) {
-	enc := pageEncoders.Get().(*zstd.Encoder)
+	frames := textFrames{enc: pageEncoders.Get().(*zstd.Encoder)}
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
 	if err != nil {
 		t.Fatal(err)
@@ -126,12 +193,12 @@ func TestTextFrameIsOneZstdFrame(t *testing.T) {
 	defer dec.Close()
 	rng := rand.New(rand.NewPCG(22, 1))
 	var all, want []byte
-	for _, lengths := range []int{0, 1, 100, 5000, codec.MaxRawBlock, codec.MaxRawBlock + 1} {
-		for _, suffixes := range []int{0, 1, rawLengths - 1, rawLengths, 4000, 70_000, 300_000, rawLengths * codec.MaxRawBlock} {
+	for _, lengths := range []int{0, 1, 2*minLengths - 1, 2 * minLengths, 5000, 2 * codec.MaxRawBlock, 2*codec.MaxRawBlock + 1} {
+		for _, suffixes := range []int{0, 1, minSuffixes - 1, minSuffixes, 4000, 70_000, 300_000, 8 * codec.MaxRawBlock} {
 			for _, letters := range []int{1, 3, 26, 256} {
 				a, b := make([]byte, lengths), make([]byte, suffixes)
 				for i := range a {
-					a[i] = byte(rng.IntN(256))
+					a[i] = byte(rng.IntN(letters))
 				}
 				for i := range b {
 					b[i] = byte(rng.IntN(letters))
@@ -139,7 +206,7 @@ func TestTextFrameIsOneZstdFrame(t *testing.T) {
 				if letters == 26 {
 					copy(b[len(b)/2:], b) // a match far back
 				}
-				frame := appendTextFrame(enc, []byte("before"), a, b)
+				frame := frames.append([]byte("before"), a[:lengths/2], a[lengths/2:], b)
 				var h zstd.Header
 				if err := h.Decode(frame[len("before"):]); err != nil {
 					t.Fatal(err)
@@ -172,11 +239,12 @@ func TestTextFrameIsOneZstdFrame(t *testing.T) {
 }
 
 func BenchmarkTextPage(b *testing.B) {
-	var page textPage
+	var paths []string
 	for _, r := range realRows(b)[:PageRows] {
-		page.add([]byte(r.PathQuery), unknown)
+		paths = append(paths, r.PathQuery)
 	}
-	values := append(page.appendLengths(nil), page.bytes...)
+	page, _ := pageOf(paths)
+	values := page.encoded()
 	n := len(page.prefixes)
 	b.Run("lengths", func(b *testing.B) {
 		for b.Loop() {
@@ -210,12 +278,10 @@ func TestTextPageNoticesWhatIsNotUTF8(t *testing.T) {
 		for range rng.IntN(3) {
 			v += pieces[rng.IntN(len(pieces))]
 		}
-		var page textPage
-		if !page.add([]byte(before), unknown) {
-			t.Fatalf("%q is said not to be UTF-8", before)
-		}
-		if got := page.add([]byte(v), unknown); got != utf8.ValidString(v) {
-			t.Fatalf("%q after %q: valid %v", v, before, got)
+		page, _ := pageOf([]string{before, v})
+		runs := runsOf([]string{before, v})
+		if want := utf8.ValidString(v); page.valid() != want || runs.valid() != want {
+			t.Fatalf("%q after %q: valid %v, %v", v, before, page.valid(), runs.valid())
 		}
 	}
 }
