@@ -2,12 +2,13 @@ package indexbuild
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"iter"
 	"os"
-	"unsafe"
+	"sync"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sync/errgroup"
@@ -46,9 +47,9 @@ func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDi
 	for i := range t.Parts {
 		p := &t.Parts[i]
 		d := domainRuns{key: p.Part.Key, each: c.Domain}
-		for r, err := range storedPart(store, p.Part.Key).scan(ctx, pageIndex(p.Blocks), countRows, countColumns) {
+		for r, err := range storedPart(store, p.Part.Key).scanDomains(ctx, p.Blocks) {
 			if err == nil {
-				err = d.add(r)
+				err = d.addRuns(r)
 			}
 			if err != nil {
 				return lake.FrameObject{}, 0, err
@@ -160,9 +161,6 @@ func upload(ctx context.Context, store blob.Store, key string, f *os.File) error
 	return err
 }
 
-// countColumns are what totals are made of.
-var countColumns = []lake.Column{lake.ColDomain, lake.ColTS, lake.ColSize}
-
 // pageIndex makes pointers of blocks.
 func pageIndex(blocks []lake.PageIndexBlock) []*lake.PageIndexBlock {
 	p := make([]*lake.PageIndexBlock, len(blocks))
@@ -173,9 +171,9 @@ func pageIndex(blocks []lake.PageIndexBlock) []*lake.PageIndexBlock {
 }
 
 const (
-	// countRows is how many rows of domain, ts and size are read at once: a megabyte or less of
+	// countPages is how many pages of domain, ts and size are read at once: a megabyte or less of
 	// each column, and seldom more than ten decompressed.
-	countRows = 1 << 18
+	countPages = 64
 	// checkRows is how many rows of all columns are read at once: extras may have a megabyte a page.
 	checkRows = 1 << 14
 )
@@ -190,12 +188,8 @@ func storedPart(store blob.Store, key string) partReader {
 	return partReader{key, func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }}
 }
 
-// columns reads rows of some columns, all at once, into c.
-func (p partReader) columns(ctx context.Context, c *lake.Columns, b *lake.PageIndexBlock, firstRow, rows int64, cols []lake.Column) error {
-	plan, err := b.Plan(firstRow, rows, cols...)
-	if err != nil {
-		return fmt.Errorf("%s: %w", p.key, err)
-	}
+// ranges reads what a plan needs.
+func (p partReader) ranges(ctx context.Context, plan *lake.ReadPlan) ([][]byte, error) {
 	data := make([][]byte, len(plan.Ranges))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, r := range plan.Ranges {
@@ -204,7 +198,17 @@ func (p partReader) columns(ctx context.Context, c *lake.Columns, b *lake.PageIn
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
+	return data, g.Wait()
+}
+
+// columns reads rows of some columns, all at once, into c.
+func (p partReader) columns(ctx context.Context, c *lake.Columns, b *lake.PageIndexBlock, firstRow, rows int64, cols []lake.Column) error {
+	plan, err := b.Plan(firstRow, rows, cols...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.key, err)
+	}
+	data, err := p.ranges(ctx, plan)
+	if err != nil {
 		return err
 	}
 	*c = lake.Columns{DatasetID: c.DatasetID[:0], Batch: c.Batch[:0], Scheme: c.Scheme[:0], Port: c.Port[:0], DomainID: c.DomainID[:0], Domain: c.Domain[:0],
@@ -220,50 +224,111 @@ type rows struct {
 	*lake.Columns
 }
 
-// scan yields all rows of a part, batch rows at a time, and reads the next while one is looked
-// at. What is yielded is valid until the next. An error is the last thing yielded.
+// scan yields all rows of a part, batch rows at a time.
 func (p partReader) scan(ctx context.Context, blocks []*lake.PageIndexBlock, batch int64, cols []lake.Column) iter.Seq2[rows, error] {
-	return func(yield func(rows, error) bool) {
-		type result struct {
-			rows rows
-			err  error
+	return ahead(ctx, [2]rows{{Columns: new(lake.Columns)}, {Columns: new(lake.Columns)}}, func(read func(func(context.Context, *rows) error) bool) {
+		for _, b := range blocks {
+			for at := int64(0); at < b.Rows(); at += batch {
+				if !read(func(ctx context.Context, r *rows) error {
+					r.group, r.first = uint32(b.RowGroup), b.FirstRow+at
+					return p.columns(ctx, r.Columns, b, r.first, min(batch, b.Rows()-at), cols)
+				}) {
+					return
+				}
+			}
 		}
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		ahead := make(chan result)
-		free := make(chan *lake.Columns, 2) // one is read while the other is looked at
-		free <- new(lake.Columns)
-		free <- new(lake.Columns)
-		go func() {
-			defer close(ahead)
-			for _, b := range blocks {
-				for at := int64(0); at < b.Rows(); at += batch {
-					r := result{rows: rows{group: uint32(b.RowGroup), first: b.FirstRow + at}}
-					select {
-					case r.rows.Columns = <-free:
-					case <-ctx.Done():
-						return
-					}
-					r.err = p.columns(ctx, r.rows.Columns, b, r.rows.first, min(batch, b.Rows()-at), cols)
-					select {
-					case ahead <- r:
-					case <-ctx.Done():
-						return
-					}
-					if r.err != nil {
+	})
+}
+
+// domains are the domains of a run of rows of one row group.
+type domains struct {
+	group uint32
+	first int64
+	*lake.DomainRuns
+}
+
+// runsMemory keeps the memory of domains that were read.
+var runsMemory = sync.Pool{New: func() any { return new(lake.DomainRuns) }}
+
+// scanDomains yields the domains of all rows of a part.
+func (p partReader) scanDomains(ctx context.Context, blocks []lake.PageIndexBlock) iter.Seq2[domains, error] {
+	return func(yield func(domains, error) bool) {
+		var memory [2]domains
+		for i := range memory {
+			memory[i].DomainRuns = runsMemory.Get().(*lake.DomainRuns)
+			defer runsMemory.Put(memory[i].DomainRuns)
+		}
+		ahead(ctx, memory, func(read func(func(context.Context, *domains) error) bool) {
+			for i := range blocks {
+				b := &blocks[i]
+				for from := 0; from < b.Pages(); from += countPages {
+					if !read(func(ctx context.Context, d *domains) error {
+						plan, err := b.PlanDomainRuns(from, min(from+countPages, b.Pages()))
+						if err != nil {
+							return fmt.Errorf("%s: %w", p.key, err)
+						}
+						d.group, d.first = uint32(b.RowGroup), plan.FirstRow()
+						data, err := p.ranges(ctx, plan)
+						if err != nil {
+							return err
+						}
+						return plan.DomainRuns(d.DomainRuns, p.key, data)
+					}) {
 						return
 					}
 				}
 			}
+		})(yield)
+	}
+}
+
+// ahead does what each asks for, one after the other, and yields what was read, reading the next while one is looked
+// at. What is yielded is valid until the next; it uses the memory of both. An error is the last thing yielded. All reading has ended
+// when it returns.
+func ahead[T any](ctx context.Context, memory [2]T, each func(read func(func(context.Context, *T) error) bool)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		type result struct {
+			of  *T
+			err error
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		done := make(chan result)
+		free := make(chan *T, len(memory)) // one is read while the other is looked at
+		for i := range memory {
+			free <- &memory[i]
+		}
+		go func() {
+			defer close(done)
+			each(func(read func(context.Context, *T) error) bool {
+				var r result
+				select {
+				case r.of = <-free:
+				case <-ctx.Done():
+					return false
+				}
+				r.err = read(ctx, r.of)
+				select {
+				case done <- r:
+				case <-ctx.Done():
+					return false
+				}
+				return r.err == nil
+			})
 		}()
-		for r := range ahead {
-			if !yield(r.rows, r.err) {
+		defer func() {
+			cancel()
+			for range done { // until it has ended
+			}
+		}()
+		for r := range done {
+			if !yield(*r.of, r.err) || r.err != nil {
 				return
 			}
-			free <- r.rows.Columns
+			free <- r.of
 		}
 		if err := ctx.Err(); err != nil {
-			yield(rows{}, err)
+			var none T
+			yield(none, err)
 		}
 	}
 }
@@ -277,38 +342,64 @@ type domainRuns struct {
 	totals segment.Totals
 }
 
-// add takes the next rows of the part. It calls each with every domain that ended before them, in their order.
-func (d *domainRuns) add(r rows) error {
-	for from := 0; from < r.Rows; {
-		domain := r.Domain[from]
-		if string(d.domain) != domain {
-			if domain <= string(d.domain) || len(domain) > segment.MaxDomain {
-				return codec.Corrupt(d.key, fmt.Sprintf("row %d of row group %d", r.first+int64(from), r.group), -1,
-					fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, d.domain), fmt.Sprintf("%q", domain))
-			}
-			if err := d.end(); err != nil {
-				return err
-			}
-			d.domain = append(d.domain[:0], domain...)
+// begin begins the next domain, unless it is the one that is open. It calls each with that.
+func (d *domainRuns) begin(domain []byte, group uint32, row int64) error {
+	if bytes.Equal(d.domain, domain) {
+		return nil
+	}
+	if string(domain) <= string(d.domain) || len(domain) > segment.MaxDomain {
+		return codec.Corrupt(d.key, fmt.Sprintf("row %d of row group %d", row, group), -1,
+			fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, d.domain), fmt.Sprintf("%q", domain))
+	}
+	if err := d.end(); err != nil {
+		return err
+	}
+	d.domain = append(d.domain[:0], domain...)
+	return nil
+}
+
+// count adds rows [from, to) of c, which has them all if it has any, to the open domain.
+func (d *domainRuns) count(c *lake.Columns, from, to int) {
+	d.totals.Rows += int64(to - from)
+	if c.Rows == 0 {
+		return
+	}
+	for i := from; i < to; i++ {
+		if c.HasSize[i] || c.HasTS[i] {
+			d.totals.Add(segment.Totals{HasSize: c.HasSize[i], Size: c.Size[i], HasTS: c.HasTS[i], FirstTS: c.TS[i], LastTS: c.TS[i]})
 		}
-		to := from + 1
-		for to < r.Rows && sameString(r.Domain[to], domain) {
-			to++
+	}
+}
+
+// addRuns takes the next rows of the part. It calls each with every domain that ended before them, in their order.
+func (d *domainRuns) addRuns(r domains) error {
+	at := 0
+	for i := range r.Len() {
+		domain, rows := r.Run(i)
+		if err := d.begin(domain, r.group, r.first+int64(at)); err != nil {
+			return err
 		}
-		d.totals.Rows += int64(to - from)
-		for i := from; i < to; i++ {
-			if r.HasSize[i] || r.HasTS[i] {
-				d.totals.Add(segment.Totals{HasSize: r.HasSize[i], Size: r.Size[i], HasTS: r.HasTS[i], FirstTS: r.TS[i], LastTS: r.TS[i]})
-			}
-		}
-		from = to
+		d.count(&r.Measures, at, at+int(rows))
+		at += int(rows)
 	}
 	return nil
 }
 
-// sameString is a == b, faster where both are one string in memory: rows of a page with one domain are.
-func sameString(a, b string) bool {
-	return unsafe.StringData(a) == unsafe.StringData(b) && len(a) == len(b) || a == b
+// add is addRuns for rows with all their columns.
+func (d *domainRuns) add(r rows) error {
+	for from := 0; from < r.Rows; {
+		domain := r.Domain[from]
+		to := from + 1
+		for to < r.Rows && r.Domain[to] == domain {
+			to++
+		}
+		if err := d.begin([]byte(domain), r.group, r.first+int64(from)); err != nil {
+			return err
+		}
+		d.count(r.Columns, from, to)
+		from = to
+	}
+	return nil
 }
 
 // end calls each with the last domain.

@@ -234,6 +234,21 @@ func AppendRawBlock(b, data []byte, last bool) []byte {
 	return append(b, data...)
 }
 
+// storedContent is the data of a frame that appendStored made of at most MaxRawBlock bytes, as a view.
+func storedContent(packed []byte, size int64) (data []byte, ok bool) {
+	var head [16]byte
+	h := AppendZstdHeader(head[:0], int(size))
+	at := len(h) + 3
+	if size > MaxRawBlock || int64(len(packed)) != int64(at)+size || !bytes.Equal(packed[:len(h)], h) {
+		return nil, false
+	}
+	block := uint32(size)<<3 | 1
+	if packed[at-3] != byte(block) || packed[at-2] != byte(block>>8) || packed[at-1] != byte(block>>16) {
+		return nil, false
+	}
+	return packed[at:], true
+}
+
 // huffman keeps the memory of Huffman encoders.
 var huffman = sync.Pool{New: func() any { return new(huff0.Scratch) }}
 
@@ -536,12 +551,13 @@ func (f *Frames) Place(lo, hi int) (off, n int64) { return f.offs[lo], f.offs[hi
 // RawSize is the decompressed size of frame i.
 func (f *Frames) RawSize(i int) int64 { return f.raws[i+1] - f.raws[i] }
 
-// Decode decodes and checks frame i from its compressed bytes.
+// Decode decodes and checks frame i from its compressed bytes. Data that was stored may be a view of them.
 func (f *Frames) Decode(i int, compressed []byte) ([]byte, error) {
 	return f.DecodeInto(i, compressed, nil)
 }
 
-// DecodeInto is Decode into the memory of buf, where that is enough: a reader of many frames needs no new memory for each.
+// DecodeInto is Decode that decodes, where it does, into the memory of buf if that is enough: a reader of many frames needs no new memory for
+// each.
 func (f *Frames) DecodeInto(i int, compressed, buf []byte) ([]byte, error) {
 	off, n := f.Place(i, i+1)
 	bad := func(want, got any) error { return Corrupt(f.file, fmt.Sprintf("frame %d", i), off, want, got) }
@@ -549,14 +565,18 @@ func (f *Frames) DecodeInto(i int, compressed, buf []byte) ([]byte, error) {
 		return nil, bad(fmt.Sprintf("%d bytes", n), len(compressed))
 	}
 	size := f.RawSize(i)
-	if int64(cap(buf)) < size {
-		buf = make([]byte, 0, size)
-	}
-	dec := frameDecoders.Get().(*zstd.Decoder)
-	data, err := dec.DecodeAll(compressed, buf[:0:size])
-	frameDecoders.Put(dec)
-	if err != nil {
-		return nil, bad("a zstd frame", err)
+	data, ok := storedContent(compressed, size)
+	if !ok {
+		if int64(cap(buf)) < size {
+			buf = make([]byte, 0, size)
+		}
+		dec := frameDecoders.Get().(*zstd.Decoder)
+		var err error
+		data, err = dec.DecodeAll(compressed, buf[:0:size])
+		frameDecoders.Put(dec)
+		if err != nil {
+			return nil, bad("a zstd frame", err)
+		}
 	}
 	if int64(len(data)) != size {
 		return nil, bad(fmt.Sprintf("%d bytes decompressed", size), len(data))
