@@ -38,44 +38,47 @@ func syntheticLake(tb testing.TB, store blob.Store, domains, datasets, pairs int
 	var refs []BatchRef
 	for dataset := uint32(1); dataset <= uint32(datasets); dataset++ {
 		b := &lake.Batch{Format: lake.BatchFormat, DatasetID: dataset, Batch: "2026", CanonicalForm: "urlake-1", PublicSuffix: "test"}
-		const parts = 16
-		var next [parts]int64
-		var buf bytes.Buffer
-		w := newBatchWriter(&buf, dataset, b.Batch)
+		const parts, groupRows = 16, 1_000_000
+		var in [parts][]string
 		for _, name := range names {
-			if rng.IntN(domains*datasets) >= pairs {
-				continue
-			}
-			part := urlnorm.DomainID(name) >> 60
-			rows := 1 + int64(math.Min(1e6, math.Pow(rng.Float64(), -0.9)-1))
-			r := record{key: []byte(name), totals: segment.Totals{Rows: rows}}
-			if totals {
-				r.totals.HasSize, r.totals.Size = true, rows*(2000+rng.Int64N(60000))
-				r.totals.HasTS, r.totals.FirstTS = true, 1.7e12+1000*rng.Int64N(60*86400)
-				r.totals.LastTS = r.totals.FirstTS
-				if rows > 1 {
-					r.totals.LastTS += 1000 * rng.Int64N(30*86400)
-				}
-			}
-			const groupRows = 1_000_000
-			for left := rows; left > 0; {
-				at := next[part]
-				n := min(left, groupRows-at%groupRows)
-				r.tuples = append(r.tuples, segment.Tuple{FileID: uint32(part), RowGroup: uint32(at / groupRows), FirstRow: at % groupRows, Rows: n})
-				next[part] += n
-				left -= n
-			}
-			if err := w.domain(&r); err != nil {
-				tb.Fatal(err)
+			if rng.IntN(domains*datasets) < pairs {
+				part := urlnorm.DomainID(name) >> 60
+				in[part] = append(in[part], name)
 			}
 		}
-		for i, rows := range next {
-			p := lake.Part{DomainPrefix: fmt.Sprintf("%x", i), Rows: rows, RowGroups: int(rows/1_000_000) + 1}
+		var buf bytes.Buffer
+		w := newBatchWriter(&buf, dataset, b.Batch)
+		for i := range in {
+			all := int64(0)
+			for _, name := range in[i] {
+				rows := 1 + int64(math.Min(1e6, math.Pow(rng.Float64(), -0.9)-1))
+				t := segment.Totals{Rows: rows}
+				if totals {
+					t.HasSize, t.Size = true, rows*(2000+rng.Int64N(60000))
+					t.HasTS, t.FirstTS = true, 1.7e12+1000*rng.Int64N(60*86400)
+					t.LastTS = t.FirstTS
+					if rows > 1 {
+						t.LastTS += 1000 * rng.Int64N(30*86400)
+					}
+				}
+				if err := w.domain([]byte(name), &t); err != nil {
+					tb.Fatal(err)
+				}
+				all += rows
+			}
+			if all == 0 {
+				continue
+			}
+			var groups []int64
+			for left := all; left > 0; left -= groupRows {
+				groups = append(groups, min(left, groupRows))
+			}
+			p := lake.Part{DomainPrefix: fmt.Sprintf("%x", i), Rows: all, RowGroups: len(groups)}
 			p.Key = lake.PartKey(dataset, p.DomainPrefix, b.Batch, lake.Digest([]byte{byte(dataset), byte(i)}), 0)
-			pages, size := syntheticPages(rows)
+			pages, size := syntheticPages(all)
 			p.Bytes, p.XXH64 = size, "0000000000000000"
 			b.Parts = append(b.Parts, p)
-			if err := w.part(&p, pages); err != nil {
+			if err := w.part(&p, groups, pages); err != nil {
 				tb.Fatal(err)
 			}
 		}
@@ -247,7 +250,7 @@ func BenchmarkExtract(b *testing.B) {
 	l.rows = nil
 	started := processorTime(b)
 	for b.Loop() {
-		if _, _, err := extract(ctx, l.store, task, b.TempDir(), extractMemory, nil); err != nil {
+		if _, _, err := extract(ctx, l.store, task, b.TempDir(), nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -13,9 +13,9 @@ package indexbuild
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 	"runtime"
 	"slices"
@@ -341,13 +341,14 @@ func (b *build) writeParts() error {
 func (b *build) checkPages(file int, blocks [][]byte, each func(*lake.PageIndexBlock, []byte) error) error {
 	src := b.parts[file]
 	r := b.objects[src.object].reader
-	group, first, rows := 0, int64(0), int64(0)
+	want := r.parts[src.part].groups
+	group, first := 0, int64(0)
 	for _, data := range blocks {
 		block, err := lake.DecodePageIndexBlock(data, r.key)
 		if err != nil {
 			return err
 		}
-		if block.RowGroup == group+1 && first > 0 {
+		if group < len(want)-1 && first == want[group] {
 			group, first = group+1, 0
 		}
 		if block.RowGroup != group || block.FirstRow != first {
@@ -355,25 +356,30 @@ func (b *build) checkPages(file int, blocks [][]byte, each func(*lake.PageIndexB
 				fmt.Sprintf("row %d of row group %d", block.FirstRow, block.RowGroup))
 		}
 		first += block.Rows()
-		rows += block.Rows()
 		if err := each(block, data); err != nil {
 			return err
 		}
 	}
-	if want := r.parts[src.part]; rows != want.rows || group+1 != want.rowGroups {
-		return codec.Corrupt(r.key, "page index of "+b.files[file].Path, -1, fmt.Sprintf("%d rows in %d row groups", want.rows, want.rowGroups),
-			fmt.Sprintf("%d in %d", rows, group+1))
+	if len(want) > 0 && (group != len(want)-1 || first != want[group]) {
+		return codec.Corrupt(r.key, "page index of "+b.files[file].Path, -1, fmt.Sprintf("row groups of %d rows", want), fmt.Sprintf("%d rows of row group %d", first, group))
 	}
 	return nil
 }
 
-// mergeAll merges the domains of all postings objects; of one domain those of smaller file ids come first.
+// mergeAll merges the domains of all parts; of one domain those of smaller file ids come first.
 func (b *build) mergeAll(sink func(*window) error) error {
-	sources := make([]slabSource, len(b.objects))
+	datasets := make([]uint32, len(b.files))
+	for i := range b.files {
+		datasets[i] = b.files[i].DatasetID
+	}
+	var sources []slabSource
 	for i := range b.objects {
-		s := &batchSource{batch: b.objects[i].batch, r: b.objects[i].reader, files: b.objects[i].files}
-		b.sources = append(b.sources, s)
-		sources[i] = s
+		o := &b.objects[i]
+		for part := range o.reader.parts {
+			s := newBatchSource(o, part)
+			b.sources = append(b.sources, s)
+			sources = append(sources, s)
+		}
 	}
 	if len(sources) > mergeWidth {
 		var err error
@@ -382,11 +388,11 @@ func (b *build) mergeAll(sink func(*window) error) error {
 				return err
 			}
 		}
-		if sources, err = narrow(b.ctx, sources, b.spool); err != nil {
+		if sources, err = narrow(b.ctx, sources, datasets, b.spool); err != nil {
 			return err
 		}
 	}
-	return mergeSlabs(b.ctx, sources, b.keyOf, sink)
+	return mergeSlabs(b.ctx, sources, datasets, b.keyOf, sink)
 }
 
 // entryBytes is about what an entry takes while entries are sorted.
@@ -408,7 +414,7 @@ func (b *build) writeDomains() error {
 	defer sets.Close()
 	atMost := int64(0)
 	for i := range b.objects {
-		atMost += b.objects[i].reader.domains
+		atMost += b.objects[i].reader.domains()
 	}
 	hash := mph.NewBuilder(mph.Options{Seed: b.seed(), Dir: b.opt.TempDir, Expect: atMost})
 	defer hash.Close()
@@ -418,15 +424,13 @@ func (b *build) writeDomains() error {
 		if err := domains.AddLines(w.text, w.ends); err != nil {
 			return err
 		}
-		from := uint32(0)
+		if err := sets.AddAll(w.sets, w.setEnds); err != nil {
+			return err
+		}
 		for i, k := range w.keys {
 			if err := hash.Add(k.ID, k.Check); err != nil {
 				return err
 			}
-			if err := sets.Add(w.sets[from:w.setEnds[i]]); err != nil {
-				return err
-			}
-			from = w.setEnds[i]
 			if err := b.entries.add(k, w.val(i)); err != nil {
 				return err
 			}
@@ -571,7 +575,7 @@ func (b *build) writeShard(ctx context.Context, shard int) (inline, rows int64, 
 			}
 			g.Go(func() error {
 				err := b.entries.each(ctx, i, func(v *sortedValues) error {
-					e, err := decodeEntries(v)
+					e, err := b.decodeEntries(v)
 					if err != nil {
 						return err
 					}
@@ -626,51 +630,33 @@ func (b *build) writeShard(ctx context.Context, shard int) (inline, rows int64, 
 }
 
 // decodeEntries reads the records of many domains.
-func decodeEntries(v *sortedValues) (*segment.Entries, error) {
+func (b *build) decodeEntries(v *sortedValues) (*segment.Entries, error) {
 	out := entriesMemory.Get().(*segment.Entries)
 	out.Reset()
+	out.Grow(v.bytes() / (partitionHeader + recordHeader))
+	le := binary.LittleEndian
 	var r record
 	for i := range v.len() {
 		k, p := v.at(i)
 		for len(p) > 0 {
-			n, err := decodeEntry(out, k, p)
-			if err != nil {
-				return nil, err
-			}
-			if n > 0 {
-				p = p[n:]
+			file, group := le.Uint32(p), le.Uint32(p[4:])
+			dataset := b.files[file].DatasetID
+			if group != otherRecord {
+				if err := out.AddPlain(k, dataset, file, group, le.Uint32(p[8:]), le.Uint32(p[12:])); err != nil {
+					return nil, err
+				}
+				p = p[recordHeader:]
 				continue
 			}
-			d := codec.NewDecoder(p, "sorted records", "record")
-			r.read(d, nil)
-			if err := d.Err(); err != nil {
+			n := recordLength(p)
+			if err := r.read(p[:n]); err != nil {
 				return nil, err
 			}
-			if err := out.Add(k, r.dataset, r.totals, r.tuples); err != nil {
+			if err := out.Add(k, dataset, r.totals, r.tuples); err != nil {
 				return nil, err
 			}
-			p = p[d.Offset():]
+			p = p[n:]
 		}
 	}
 	return out, nil
-}
-
-// decodeEntry takes over the record that p starts with if it has a single tuple, and returns its length; 0 if it is another.
-func decodeEntry(out *segment.Entries, k segment.Key, p []byte) (int, error) {
-	dataset, n := uvarint(p, 0)
-	if n <= 0 || dataset > math.MaxUint32 {
-		return 0, nil
-	}
-	totals, used := readTotalsFast(p[n:])
-	start := n + used
-	if used == 0 || start >= len(p) || p[start] != 1 {
-		return 0, nil
-	}
-	end := start + 1
-	for range 4 {
-		if _, end = uvarint(p, end); end <= 0 {
-			return 0, nil
-		}
-	}
-	return end, out.AddPacked(k, uint32(dataset), totals, p[start:end])
 }

@@ -109,27 +109,39 @@ func TestSameBytesWhateverTheMemoryOrderAndProcessors(t *testing.T) {
 	}
 }
 
-func TestPostingsObjectsDoNotDependOnMemory(t *testing.T) {
+// However many processors compress it, a postings object is the same, and its domains are counted once.
+func TestPostingsObjectsDependOnTheRowsAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	o := lakeOptions{rows: 2000, domains: 150, width: 1, tasks: 2, sizes: true, times: true, limits: tinyParts}
 	l := &testLake{store: blob.NewMemory()}
 	ctx := context.Background()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	counted := int64(0)
 	l.writeBatch(t, 1, "b", randomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
 		var first lake.FrameObject
-		for i, memory := range []int{extractMemory, 1, 3000} {
-			object, _, err := extract(ctx, l.store, task, t.TempDir(), memory, nil)
+		for i, processors := range []int{1, 3, 7} {
+			runtime.GOMAXPROCS(processors)
+			object, domains, err := extract(ctx, l.store, task, t.TempDir(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if i == 0 {
 				first = object
+				counted += domains
 			}
 			if object != first {
-				t.Errorf("memory %d: %+v, want %+v", memory, object, first)
+				t.Errorf("%d processors: %+v, want %+v", processors, object, first)
 			}
 		}
 		return first
 	})
+	names := map[string]bool{}
+	for _, r := range l.rows[1] {
+		names[r.Domain] = true
+	}
+	if counted != int64(len(names)) {
+		t.Errorf("%d domains counted, %d are there", counted, len(names))
+	}
 }
 
 func TestBuildAgainIsALookup(t *testing.T) {

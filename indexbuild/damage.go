@@ -58,20 +58,25 @@ func CheckBatch(ctx context.Context, store blob.Store, ref BatchRef, deep bool) 
 	return b.records[0], nil
 }
 
-// checkObject reads all of a postings object.
-func (b *build) checkObject(ctx context.Context, i int) error {
-	o := &b.objects[i]
-	src := &batchSource{r: o.reader, files: o.files}
+// checkDomains reads all domains of a part.
+func checkDomains(ctx context.Context, src *batchSource) error {
 	defer src.close()
 	for {
 		s, err := src.next(ctx)
-		if err != nil {
+		if s == nil || err != nil {
 			return err
 		}
-		if s == nil {
-			break
-		}
 		s.release()
+	}
+}
+
+// checkObject reads all of a postings object.
+func (b *build) checkObject(ctx context.Context, i int) error {
+	o := &b.objects[i]
+	for part := range o.reader.parts {
+		if err := checkDomains(ctx, newBatchSource(o, part)); err != nil {
+			return err
+		}
 	}
 	for n, file := range o.files {
 		blocks, err := o.reader.pages(ctx, n)
@@ -166,7 +171,7 @@ func restore(ctx context.Context, store blob.Store, record *lake.Batch, o lake.F
 			task.Rows += p.Part.Rows
 			n++
 		}
-		made, _, err := extract(ctx, store, task, tempDir, extractMemory, func(key string) error {
+		made, _, err := extract(ctx, store, task, tempDir, func(key string) error {
 			if key != o.Key {
 				return errOther
 			}

@@ -2,11 +2,13 @@ package indexbuild
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"iter"
 	"os"
+	"sync"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sync/errgroup"
@@ -18,20 +20,16 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// extractMemory is what Extract sorts in memory. A merge task has far fewer domains than rows:
-// usually all fit.
-const extractMemory = 64 << 20
-
-// Extract makes the postings object of what one merge task of a run wrote: the domains of all
-// its parts with exact totals and the places of their rows, and the parts' page indexes. It reads of
+// Extract makes the postings object of what one merge task of a run wrote: the domains of each of
+// its parts with exact totals, and the parts' page indexes. It reads of
 // the parts only the pages of domain, ts and size. It returns the object, which is named by
-// its content, and the number of domains. Temporary files are in tempDir, "" is the system's folder.
+// its content, and the number of domains. A temporary file is in tempDir, "" is the system's folder.
 func Extract(ctx context.Context, store blob.Store, run string, task int, tempDir string) (lake.FrameObject, int64, error) {
 	t, err := ingest.ReadMerged(ctx, store, run, task)
 	if err == nil {
 		var o lake.FrameObject
 		var domains int64
-		if o, domains, err = extract(ctx, store, t, tempDir, extractMemory, nil); err == nil {
+		if o, domains, err = extract(ctx, store, t, tempDir, nil); err == nil {
 			return o, domains, nil
 		}
 	}
@@ -39,19 +37,19 @@ func Extract(ctx context.Context, store blob.Store, run string, task int, tempDi
 }
 
 // extract asks accept, where not nil, before it writes the object under its key.
-func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDir string, memory int, accept func(key string) error) (lake.FrameObject, int64, error) {
-	lists := partLists{dir: tempDir, memory: memory}
-	defer lists.close()
+func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDir string, accept func(key string) error) (lake.FrameObject, int64, error) {
+	c, err := NewCollector(t.DatasetID, t.Batch, tempDir)
+	if err != nil {
+		return lake.FrameObject{}, 0, err
+	}
+	defer c.Close()
+	rows := int64(0)
 	for i := range t.Parts {
 		p := &t.Parts[i]
-		lists.begin()
-		d := domainRuns{key: p.Part.Key, file: uint32(i), each: func(r *record) error {
-			r.dataset = t.DatasetID
-			return lists.add(r)
-		}}
-		for r, err := range storedPart(store, p.Part.Key).scan(ctx, pageIndex(p.Blocks), countRows, countColumns) {
+		d := domainRuns{key: p.Part.Key, each: c.Domain}
+		for r, err := range storedPart(store, p.Part.Key).scanDomains(ctx, p.Blocks) {
 			if err == nil {
-				err = d.add(r)
+				err = d.addRuns(r)
 			}
 			if err != nil {
 				return lake.FrameObject{}, 0, err
@@ -60,162 +58,90 @@ func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDi
 		if err := d.end(); err != nil {
 			return lake.FrameObject{}, 0, err
 		}
-	}
-
-	// The object is named by its content, which is known when all of it is written.
-	tmp, err := os.CreateTemp(tempDir, "postings-*.tmp")
-	if err != nil {
-		return lake.FrameObject{}, 0, err
-	}
-	defer func() {
-		tmp.Close()
-		_ = os.Remove(tmp.Name())
-	}()
-	_ = os.Remove(tmp.Name()) // gone when the process dies, where the system allows that
-	hash := xxh3.New()
-	buf := bufio.NewWriterSize(tmp, 256<<10)
-	w := newBatchWriter(io.MultiWriter(buf, hash), t.DatasetID, t.Batch)
-	if err := lists.merge(ctx, w); err != nil {
-		return lake.FrameObject{}, 0, err
-	}
-	if w.dir.rows != t.Rows {
-		return lake.FrameObject{}, 0, fmt.Errorf("parts have %d rows, the merge wrote %d", w.dir.rows, t.Rows)
-	}
-	for i := range t.Parts {
-		p := &t.Parts[i]
-		blocks := make([][]byte, len(p.Blocks))
-		for n := range p.Blocks {
-			blocks[n] = p.Blocks[n].Append(nil)
-		}
-		if err := w.part(&p.Part, blocks); err != nil {
+		if err := c.EndPart(p); err != nil {
 			return lake.FrameObject{}, 0, err
 		}
+		rows += p.Part.Rows
 	}
-	ff, err := w.finish()
+	if rows != t.Rows {
+		return lake.FrameObject{}, 0, fmt.Errorf("parts have %d rows, the merge wrote %d", rows, t.Rows)
+	}
+	return c.finish(ctx, store, accept)
+}
+
+// Collector makes the postings object of some parts of one batch from their domains, in the order in which the parts have them:
+// whoever writes parts can tell it each domain as it is written, and then nobody has to read them again. It is for one goroutine.
+type Collector struct {
+	tmp  *os.File
+	buf  *bufio.Writer
+	hash *xxh3.Hasher
+	w    *batchWriter
+}
+
+// NewCollector keeps what it collects in a temporary file in tempDir, "" is the system's folder: the object is named by its content,
+// which is known when all of it is written. Close it, whether it was finished or not.
+func NewCollector(dataset uint32, batch, tempDir string) (*Collector, error) {
+	tmp, err := os.CreateTemp(tempDir, "postings-*.tmp")
+	if err != nil {
+		return nil, err
+	}
+	_ = os.Remove(tmp.Name()) // gone when the process dies, where the system allows that
+	c := &Collector{tmp: tmp, buf: bufio.NewWriterSize(tmp, 256<<10), hash: xxh3.New()}
+	c.w = newBatchWriter(io.MultiWriter(c.buf, c.hash), dataset, batch)
+	return c, nil
+}
+
+// Close drops the temporary file.
+func (c *Collector) Close() {
+	c.tmp.Close()
+	_ = os.Remove(c.tmp.Name())
+}
+
+// Domain adds the open part's next domain: all its rows there, which follow those of the domain before, whatever row groups they
+// are in. Domains of a part ascend. Neither argument is kept.
+func (c *Collector) Domain(domain []byte, t *segment.Totals) error { return c.w.domain(domain, t) }
+
+// EndPart ends the open part; further domains are the next one's. Its domains have to have all its rows.
+func (c *Collector) EndPart(p *lake.WrittenPart) error {
+	var groups []int64
+	blocks := make([][]byte, len(p.Blocks))
+	for i := range p.Blocks {
+		b := &p.Blocks[i]
+		if b.RowGroup == len(groups) {
+			groups = append(groups, 0)
+		}
+		if b.RowGroup != len(groups)-1 || b.FirstRow != groups[b.RowGroup] {
+			return codec.Corrupt(p.Part.Key, "page index", -1, "row groups and rows that follow each other", fmt.Sprintf("row %d of row group %d", b.FirstRow, b.RowGroup))
+		}
+		groups[b.RowGroup] += b.Rows()
+		blocks[i] = b.Append(nil)
+	}
+	return c.w.part(&p.Part, groups, blocks)
+}
+
+// Finish writes the object and returns it with the number of domains, one that goes on in the next part counted once.
+func (c *Collector) Finish(ctx context.Context, store blob.Store) (lake.FrameObject, int64, error) {
+	return c.finish(ctx, store, nil)
+}
+
+func (c *Collector) finish(ctx context.Context, store blob.Store, accept func(key string) error) (lake.FrameObject, int64, error) {
+	ff, err := c.w.finish()
 	if err != nil {
 		return lake.FrameObject{}, 0, err
 	}
-	if err := buf.Flush(); err != nil {
+	if err := c.buf.Flush(); err != nil {
 		return lake.FrameObject{}, 0, err
 	}
-	key := lake.PostingsKey(t.DatasetID, t.Batch, lake.FormatDigest(hash.Sum128()))
+	key := lake.PostingsKey(c.w.dir.dataset, c.w.dir.batch, lake.FormatDigest(c.hash.Sum128()))
 	if accept != nil {
 		if err := accept(key); err != nil {
 			return lake.FrameObject{}, 0, err
 		}
 	}
-	if err := upload(ctx, store, key, tmp); err != nil {
+	if err := upload(ctx, store, key, c.tmp); err != nil {
 		return lake.FrameObject{}, 0, err
 	}
-	return lake.NewFrameObject(key, ff), w.dir.domains, nil
-}
-
-// partLists has the domains of each part as a sorted list: in memory, or in a temporary file if they are too many.
-type partLists struct {
-	dir    string
-	memory int
-	lists  []partList
-	used   int
-	spool  *spool
-	buf    []byte
-}
-
-// partList is the list of one part: first what is in the file.
-type partList struct {
-	spooled spooled
-	slabs   []*slab
-}
-
-func (l *partList) next(ctx context.Context) (*slab, error) {
-	if len(l.spooled.at) > 0 {
-		return l.spooled.next(ctx)
-	}
-	if len(l.slabs) == 0 {
-		return nil, nil
-	}
-	s := l.slabs[0]
-	l.slabs = l.slabs[1:]
-	return s, nil
-}
-
-func (p *partLists) close() { p.spool.close() }
-
-// begin begins the list of the next part.
-func (p *partLists) begin() { p.lists = append(p.lists, partList{}) }
-
-// add appends a record of the part's next domain.
-func (p *partLists) add(r *record) error {
-	l := &p.lists[len(p.lists)-1]
-	n := len(l.slabs) - 1
-	if n < 0 || len(l.slabs[n].text)+len(l.slabs[n].vals) >= slabBytes {
-		if n >= 0 {
-			p.used += l.slabs[n].bytes()
-		}
-		if p.used >= p.memory {
-			if err := p.spill(); err != nil {
-				return err
-			}
-		}
-		l.slabs = append(l.slabs, newSlab())
-		n = len(l.slabs) - 1
-	}
-	l.slabs[n].add(r)
-	return nil
-}
-
-// spill writes all slabs to the file.
-func (p *partLists) spill() (err error) {
-	if p.spool == nil {
-		if p.spool, err = newSpool(p.dir); err != nil {
-			return err
-		}
-	}
-	for i := range p.lists {
-		l := &p.lists[i]
-		l.spooled.spool = p.spool
-		for _, s := range l.slabs {
-			var at extent
-			if at, p.buf, err = p.spool.writeSlab(s, p.buf); err != nil {
-				return err
-			}
-			l.spooled.at = append(l.spooled.at, at)
-			s.release()
-		}
-		l.slabs = l.slabs[:0]
-	}
-	p.used = 0
-	return nil
-}
-
-// merge writes the domains of all parts.
-func (p *partLists) merge(ctx context.Context, w *batchWriter) error {
-	sources := make([]slabSource, len(p.lists))
-	for i := range p.lists {
-		sources[i] = &p.lists[i]
-	}
-	if len(sources) > mergeWidth {
-		if err := p.spill(); err != nil {
-			return err
-		}
-		var err error
-		if sources, err = narrow(ctx, sources, p.spool); err != nil {
-			return err
-		}
-	}
-	return mergeSlabs(ctx, sources, nil, func(m *window) error {
-		for i := range m.ends {
-			val := m.val(i)
-			_, n := uvarint(val, 0) // the dataset, which is the object's
-			rows, end := uvarint(val, max(n, 0))
-			if n <= 0 || end <= 0 {
-				return codec.Corrupt("sorted records", "record", -1, "dataset and rows", fmt.Sprintf("%x", val))
-			}
-			if err := w.packed(m.domain(i), int64(rows), val[n:]); err != nil {
-				return err
-			}
-		}
-		return ctx.Err()
-	})
+	return lake.NewFrameObject(key, ff), c.w.domains, nil
 }
 
 // upload writes a file's bytes to key.
@@ -235,9 +161,6 @@ func upload(ctx context.Context, store blob.Store, key string, f *os.File) error
 	return err
 }
 
-// countColumns are what totals are made of.
-var countColumns = []lake.Column{lake.ColDomain, lake.ColTS, lake.ColSize}
-
 // pageIndex makes pointers of blocks.
 func pageIndex(blocks []lake.PageIndexBlock) []*lake.PageIndexBlock {
 	p := make([]*lake.PageIndexBlock, len(blocks))
@@ -248,9 +171,9 @@ func pageIndex(blocks []lake.PageIndexBlock) []*lake.PageIndexBlock {
 }
 
 const (
-	// countRows is how many rows of domain, ts and size are read at once: a megabyte or less of
+	// countPages is how many pages of domain, ts and size are read at once: a megabyte or less of
 	// each column, and seldom more than ten decompressed.
-	countRows = 1 << 18
+	countPages = 64
 	// checkRows is how many rows of all columns are read at once: extras may have a megabyte a page.
 	checkRows = 1 << 14
 )
@@ -265,12 +188,8 @@ func storedPart(store blob.Store, key string) partReader {
 	return partReader{key, func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }}
 }
 
-// columns reads rows of some columns, all at once, into c.
-func (p partReader) columns(ctx context.Context, c *lake.Columns, b *lake.PageIndexBlock, firstRow, rows int64, cols []lake.Column) error {
-	plan, err := b.Plan(firstRow, rows, cols...)
-	if err != nil {
-		return fmt.Errorf("%s: %w", p.key, err)
-	}
+// ranges reads what a plan needs.
+func (p partReader) ranges(ctx context.Context, plan *lake.ReadPlan) ([][]byte, error) {
 	data := make([][]byte, len(plan.Ranges))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, r := range plan.Ranges {
@@ -279,7 +198,17 @@ func (p partReader) columns(ctx context.Context, c *lake.Columns, b *lake.PageIn
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
+	return data, g.Wait()
+}
+
+// columns reads rows of some columns, all at once, into c.
+func (p partReader) columns(ctx context.Context, c *lake.Columns, b *lake.PageIndexBlock, firstRow, rows int64, cols []lake.Column) error {
+	plan, err := b.Plan(firstRow, rows, cols...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.key, err)
+	}
+	data, err := p.ranges(ctx, plan)
+	if err != nil {
 		return err
 	}
 	*c = lake.Columns{DatasetID: c.DatasetID[:0], Batch: c.Batch[:0], Scheme: c.Scheme[:0], Port: c.Port[:0], DomainID: c.DomainID[:0], Domain: c.Domain[:0],
@@ -295,50 +224,111 @@ type rows struct {
 	*lake.Columns
 }
 
-// scan yields all rows of a part, batch rows at a time, and reads the next while one is looked
-// at. What is yielded is valid until the next. An error is the last thing yielded.
+// scan yields all rows of a part, batch rows at a time.
 func (p partReader) scan(ctx context.Context, blocks []*lake.PageIndexBlock, batch int64, cols []lake.Column) iter.Seq2[rows, error] {
-	return func(yield func(rows, error) bool) {
-		type result struct {
-			rows rows
-			err  error
+	return ahead(ctx, [2]rows{{Columns: new(lake.Columns)}, {Columns: new(lake.Columns)}}, func(read func(func(context.Context, *rows) error) bool) {
+		for _, b := range blocks {
+			for at := int64(0); at < b.Rows(); at += batch {
+				if !read(func(ctx context.Context, r *rows) error {
+					r.group, r.first = uint32(b.RowGroup), b.FirstRow+at
+					return p.columns(ctx, r.Columns, b, r.first, min(batch, b.Rows()-at), cols)
+				}) {
+					return
+				}
+			}
 		}
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		ahead := make(chan result)
-		free := make(chan *lake.Columns, 2) // one is read while the other is looked at
-		free <- new(lake.Columns)
-		free <- new(lake.Columns)
-		go func() {
-			defer close(ahead)
-			for _, b := range blocks {
-				for at := int64(0); at < b.Rows(); at += batch {
-					r := result{rows: rows{group: uint32(b.RowGroup), first: b.FirstRow + at}}
-					select {
-					case r.rows.Columns = <-free:
-					case <-ctx.Done():
-						return
-					}
-					r.err = p.columns(ctx, r.rows.Columns, b, r.rows.first, min(batch, b.Rows()-at), cols)
-					select {
-					case ahead <- r:
-					case <-ctx.Done():
-						return
-					}
-					if r.err != nil {
+	})
+}
+
+// domains are the domains of a run of rows of one row group.
+type domains struct {
+	group uint32
+	first int64
+	*lake.DomainRuns
+}
+
+// runsMemory keeps the memory of domains that were read.
+var runsMemory = sync.Pool{New: func() any { return new(lake.DomainRuns) }}
+
+// scanDomains yields the domains of all rows of a part.
+func (p partReader) scanDomains(ctx context.Context, blocks []lake.PageIndexBlock) iter.Seq2[domains, error] {
+	return func(yield func(domains, error) bool) {
+		var memory [2]domains
+		for i := range memory {
+			memory[i].DomainRuns = runsMemory.Get().(*lake.DomainRuns)
+			defer runsMemory.Put(memory[i].DomainRuns)
+		}
+		ahead(ctx, memory, func(read func(func(context.Context, *domains) error) bool) {
+			for i := range blocks {
+				b := &blocks[i]
+				for from := 0; from < b.Pages(); from += countPages {
+					if !read(func(ctx context.Context, d *domains) error {
+						plan, err := b.PlanDomainRuns(from, min(from+countPages, b.Pages()))
+						if err != nil {
+							return fmt.Errorf("%s: %w", p.key, err)
+						}
+						d.group, d.first = uint32(b.RowGroup), plan.FirstRow()
+						data, err := p.ranges(ctx, plan)
+						if err != nil {
+							return err
+						}
+						return plan.DomainRuns(d.DomainRuns, p.key, data)
+					}) {
 						return
 					}
 				}
 			}
+		})(yield)
+	}
+}
+
+// ahead does what each asks for, one after the other, and yields what was read, reading the next while one is looked
+// at. What is yielded is valid until the next; it uses the memory of both. An error is the last thing yielded. All reading has ended
+// when it returns.
+func ahead[T any](ctx context.Context, memory [2]T, each func(read func(func(context.Context, *T) error) bool)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		type result struct {
+			of  *T
+			err error
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		done := make(chan result)
+		free := make(chan *T, len(memory)) // one is read while the other is looked at
+		for i := range memory {
+			free <- &memory[i]
+		}
+		go func() {
+			defer close(done)
+			each(func(read func(context.Context, *T) error) bool {
+				var r result
+				select {
+				case r.of = <-free:
+				case <-ctx.Done():
+					return false
+				}
+				r.err = read(ctx, r.of)
+				select {
+				case done <- r:
+				case <-ctx.Done():
+					return false
+				}
+				return r.err == nil
+			})
 		}()
-		for r := range ahead {
-			if !yield(r.rows, r.err) {
+		defer func() {
+			cancel()
+			for range done { // until it has ended
+			}
+		}()
+		for r := range done {
+			if !yield(*r.of, r.err) || r.err != nil {
 				return
 			}
-			free <- r.rows.Columns
+			free <- r.of
 		}
 		if err := ctx.Err(); err != nil {
-			yield(rows{}, err)
+			var none T
+			yield(none, err)
 		}
 	}
 }
@@ -346,47 +336,67 @@ func (p partReader) scan(ctx context.Context, blocks []*lake.PageIndexBlock, bat
 // domainRuns puts together what a part has of each domain.
 type domainRuns struct {
 	key  string // of the part
-	file uint32 // its number in tuples
-	each func(*record) error
+	each func(domain []byte, t *segment.Totals) error
 
-	rec   record
-	group uint32 // row group of the last rows
+	domain []byte
+	totals segment.Totals
 }
 
-// add takes the next rows of the part. It calls each with every domain that ended before them,
-// in their order, as a record whose key is the domain. The record is valid during the call.
+// begin begins the next domain, unless it is the one that is open. It calls each with that.
+func (d *domainRuns) begin(domain []byte, group uint32, row int64) error {
+	if bytes.Equal(d.domain, domain) {
+		return nil
+	}
+	if string(domain) <= string(d.domain) || len(domain) > segment.MaxDomain {
+		return codec.Corrupt(d.key, fmt.Sprintf("row %d of row group %d", row, group), -1,
+			fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, d.domain), fmt.Sprintf("%q", domain))
+	}
+	if err := d.end(); err != nil {
+		return err
+	}
+	d.domain = append(d.domain[:0], domain...)
+	return nil
+}
+
+// count adds rows [from, to) of c, which has them all if it has any, to the open domain.
+func (d *domainRuns) count(c *lake.Columns, from, to int) {
+	d.totals.Rows += int64(to - from)
+	if c.Rows == 0 {
+		return
+	}
+	for i := from; i < to; i++ {
+		if c.HasSize[i] || c.HasTS[i] {
+			d.totals.Add(segment.Totals{HasSize: c.HasSize[i], Size: c.Size[i], HasTS: c.HasTS[i], FirstTS: c.TS[i], LastTS: c.TS[i]})
+		}
+	}
+}
+
+// addRuns takes the next rows of the part. It calls each with every domain that ended before them, in their order.
+func (d *domainRuns) addRuns(r domains) error {
+	at := 0
+	for i := range r.Len() {
+		domain, rows := r.Run(i)
+		if err := d.begin(domain, r.group, r.first+int64(at)); err != nil {
+			return err
+		}
+		d.count(&r.Measures, at, at+int(rows))
+		at += int(rows)
+	}
+	return nil
+}
+
+// add is addRuns for rows with all their columns.
 func (d *domainRuns) add(r rows) error {
-	// A run goes on over reads of one row group; another row group begins another tuple.
-	fresh := r.group != d.group
-	d.group = r.group
 	for from := 0; from < r.Rows; {
 		domain := r.Domain[from]
-		if string(d.rec.key) != domain {
-			if domain <= string(d.rec.key) || len(domain) > segment.MaxDomain {
-				return codec.Corrupt(d.key, fmt.Sprintf("row %d of row group %d", r.first+int64(from), r.group), -1,
-					fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, d.rec.key), fmt.Sprintf("%q", domain))
-			}
-			if err := d.end(); err != nil {
-				return err
-			}
-			d.rec.key = append(d.rec.key[:0], domain...)
-			fresh = true
-		}
 		to := from + 1
 		for to < r.Rows && r.Domain[to] == domain {
 			to++
 		}
-		if fresh {
-			d.rec.tuples = append(d.rec.tuples, segment.Tuple{FileID: d.file, RowGroup: r.group, FirstRow: r.first + int64(from)})
-			fresh = false
+		if err := d.begin([]byte(domain), r.group, r.first+int64(from)); err != nil {
+			return err
 		}
-		d.rec.tuples[len(d.rec.tuples)-1].Rows += int64(to - from)
-		d.rec.totals.Rows += int64(to - from)
-		for i := from; i < to; i++ {
-			if r.HasSize[i] || r.HasTS[i] {
-				d.rec.totals.Add(segment.Totals{HasSize: r.HasSize[i], Size: r.Size[i], HasTS: r.HasTS[i], FirstTS: r.TS[i], LastTS: r.TS[i]})
-			}
-		}
+		d.count(r.Columns, from, to)
 		from = to
 	}
 	return nil
@@ -394,10 +404,10 @@ func (d *domainRuns) add(r rows) error {
 
 // end calls each with the last domain.
 func (d *domainRuns) end() error {
-	if len(d.rec.key) == 0 {
+	if len(d.domain) == 0 {
 		return nil
 	}
-	err := d.each(&d.rec)
-	d.rec.totals, d.rec.tuples = segment.Totals{}, d.rec.tuples[:0]
+	err := d.each(d.domain, &d.totals)
+	d.totals = segment.Totals{}
 	return err
 }

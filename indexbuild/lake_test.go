@@ -63,7 +63,7 @@ func randomRows(rng *rand.Rand, o lakeOptions) []lake.Row {
 func (l *testLake) addBatch(tb testing.TB, dataset uint32, name string, rows []lake.Row, o lakeOptions) *lake.Batch {
 	tb.Helper()
 	b := l.writeBatch(tb, dataset, name, rows, o, func(t *ingest.MergedTask) lake.FrameObject {
-		object, domains, err := extract(context.Background(), l.store, t, tb.TempDir(), 1<<12, nil)
+		object, domains, err := extract(context.Background(), l.store, t, tb.TempDir(), nil)
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package indexbuild
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"runtime"
@@ -13,12 +14,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/lake/codec"
 )
 
-// mergeWidth is how many sources are merged at once, each with three slabs and a buffer. More are
+// mergeWidth is how many sources are merged at once, each with three slabs and a buffer: a third of a megabyte. More are
 // merged in several passes.
-const mergeWidth = 128
+const mergeWidth = 256
 
 // window is a range of domains, merged from all sources that have some of them.
 type window struct {
@@ -32,12 +32,12 @@ type window struct {
 var windows = sync.Pool{New: func() any { return new(window) }}
 
 // mergeSlabs merges sources and hands what comes out to sink, window after window, from one goroutine; of one domain and dataset
-// the records of earlier sources come first and become one. keyOf may be nil: then windows have no keys. A window is the sink's
-// until it returns.
+// the records of earlier sources come first and become one. Datasets are those of the files. keyOf may be nil: then windows have
+// no keys. A window is the sink's until it returns.
 //
 // Sources are read ahead, each by a goroutine. The domains up to the smallest of the sources' last ones are complete: they
 // make a window, and windows are merged at the same time, one by each processor.
-func mergeSlabs(ctx context.Context, sources []slabSource, keyOf func([]byte) segment.Key, sink func(*window) error) error {
+func mergeSlabs(ctx context.Context, sources []slabSource, datasets []uint32, keyOf func([]byte) segment.Key, sink func(*window) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	ahead := make([]chan *slab, len(sources))
 	for i, s := range sources {
@@ -74,7 +74,7 @@ func mergeSlabs(ctx context.Context, sources []slabSource, keyOf func([]byte) se
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			go func() { j.done <- j.out.merge(pieces, keyOf) }()
+			go func() { j.done <- j.out.merge(pieces, datasets, keyOf) }()
 			return nil
 		})
 	})
@@ -168,7 +168,9 @@ func compareDomains(a *slab, i int, b *slab, j int) int {
 
 // cursor is a place in a piece.
 type cursor struct {
-	prefix uint64 // of the domain there, all ones at the end
+	// prefix and next are the first and the next eight bytes of the domain there, all ones at the end.
+	prefix, next uint64
+	line         []byte
 	piece
 }
 
@@ -178,9 +180,16 @@ func (c *cursor) step() {
 }
 
 func (c *cursor) load() {
-	c.prefix = 1<<64 - 1
-	if c.from < c.to {
-		c.prefix = c.slab.prefix[c.from]
+	if c.from == c.to {
+		c.prefix, c.next, c.line = 1<<64-1, 1<<64-1, nil
+		return
+	}
+	c.prefix = c.slab.prefix[c.from]
+	c.line = c.slab.line(c.from)
+	if len(c.line) > 16 {
+		c.next = binary.BigEndian.Uint64(c.line[8:])
+	} else {
+		c.next = textPrefix(c.line[min(8, len(c.line)-1) : len(c.line)-1])
 	}
 }
 
@@ -189,20 +198,31 @@ func (c *cursor) before(o *cursor) bool {
 	if c.prefix != o.prefix {
 		return c.prefix < o.prefix
 	}
+	return c.beforeLater(o)
+}
+
+// beforeLater is before for domains whose first eight bytes are the same, or ends.
+func (c *cursor) beforeLater(o *cursor) bool {
+	if c.next != o.next {
+		return c.next < o.next
+	}
+	if n := len(c.line); n == len(o.line) && n <= 17 && n > 0 {
+		return c.order < o.order
+	}
 	switch {
 	case c.from == c.to:
 		return false
 	case o.from == o.to:
 		return true
 	}
-	if d := bytes.Compare(c.slab.domain(c.from), o.slab.domain(o.from)); d != 0 {
+	if d := bytes.Compare(c.line[:len(c.line)-1], o.line[:len(o.line)-1]); d != 0 {
 		return d < 0
 	}
 	return c.order < o.order
 }
 
 // merge fills the window from pieces, and releases them.
-func (w *window) merge(pieces []piece, keyOf func([]byte) segment.Key) error {
+func (w *window) merge(pieces []piece, datasets []uint32, keyOf func([]byte) segment.Key) error {
 	defer func() {
 		for _, p := range pieces {
 			p.slab.release()
@@ -210,8 +230,7 @@ func (w *window) merge(pieces []piece, keyOf func([]byte) segment.Key) error {
 	}()
 	w.text, w.ends, w.vals, w.valEnds = w.text[:0], w.ends[:0], w.vals[:0], w.valEnds[:0]
 	w.keys, w.sets, w.setEnds = w.keys[:0], w.sets[:0], w.setEnds[:0]
-	w.mixed = true
-	m := windowMerge{window: w}
+	m := windowMerge{window: w, datasets: datasets}
 	cursors := make([]cursor, len(pieces))
 	for i, p := range pieces {
 		cursors[i].piece = p
@@ -237,37 +256,41 @@ func (w *window) merge(pieces []piece, keyOf func([]byte) segment.Key) error {
 			}
 		}
 	}
-	last := uint64(0)
+	prefix, next := uint64(0), uint64(0) // of the last domain
+	var last []byte
 	for {
 		c := &cursors[top]
 		if c.from == c.to {
 			break
 		}
-		domain := c.slab.domain(c.from)
-		if len(w.ends) == 0 || c.prefix != last || !bytes.Equal(domain, w.domain(len(w.ends)-1)) {
-			m.endDomain()
-			w.text = append(append(w.text, domain...), '\n')
+		if c.prefix != prefix || c.next != next || !bytes.Equal(c.line, last) {
+			if last != nil {
+				m.endDomain()
+			}
+			prefix, next, last = c.prefix, c.next, c.line
+			w.text = append(w.text, c.line...)
 			w.ends = append(w.ends, uint32(len(w.text)))
-			last = c.prefix
 		}
-		val := c.slab.val(c.from)
-		var err error
-		if c.slab.mixed {
-			err = mixedDomain(val, m.add)
-		} else {
-			err = m.add(c.slab.dataset, val)
-		}
-		if err != nil {
-			return err
+		for val := c.slab.val(c.from); len(val) > 0; {
+			n := recordLength(val)
+			if err := m.add(val[:n:n]); err != nil {
+				return err
+			}
+			val = val[n:]
 		}
 		c.step()
+		at := top
 		for n := (int(top) + k) / 2; n > 0; n /= 2 {
-			if cursors[tree[n]].before(&cursors[top]) {
-				tree[n], top = top, tree[n]
+			if other := &cursors[tree[n]]; other.before(c) {
+				tree[n], at = at, tree[n]
+				c = other
 			}
 		}
+		top = at
 	}
-	m.endDomain()
+	if last != nil {
+		m.endDomain()
+	}
 	if keyOf != nil {
 		for i := range w.ends {
 			w.keys = append(w.keys, keyOf(w.domain(i)))
@@ -279,17 +302,19 @@ func (w *window) merge(pieces []piece, keyOf func([]byte) segment.Key) error {
 // windowMerge collects the records of one domain after another.
 type windowMerge struct {
 	*window
-	set   int // where the domain's datasets start
-	start int // where its last record starts
-	a, b  record
+	datasets []uint32 // of the files
+	set      int      // where the domain's datasets start
+	start    int      // where its last record starts
+	a, b     record
 }
 
 // add takes a record of the domain that the window's text ends with.
-func (m *windowMerge) add(dataset uint32, packed []byte) error {
+func (m *windowMerge) add(packed []byte) error {
 	w := m.window
 	if len(w.vals)+len(packed) > math.MaxUint32 || len(w.text) > math.MaxUint32-segment.MaxDomain {
 		return fmt.Errorf("domains up to %q have records of 4 GiB", w.domain(len(w.ends)-1))
 	}
+	dataset := m.datasets[recordFile(packed)]
 	if len(w.sets) == m.set || w.sets[len(w.sets)-1] != dataset {
 		m.start = len(w.vals)
 		w.vals = append(w.vals, packed...)
@@ -297,15 +322,11 @@ func (m *windowMerge) add(dataset uint32, packed []byte) error {
 		return nil
 	}
 	// Parts of one partition, or batches of one dataset, share the domain.
-	for _, side := range []struct {
-		r      *record
-		packed []byte
-	}{{&m.a, w.vals[m.start:]}, {&m.b, packed}} {
-		d := codec.NewDecoder(side.packed, "sorted records", "record")
-		side.r.read(d, nil)
-		if err := d.Close(); err != nil {
-			return err
-		}
+	if err := m.a.read(w.vals[m.start:]); err != nil {
+		return err
+	}
+	if err := m.b.read(packed); err != nil {
+		return err
 	}
 	m.a.totals.Add(m.b.totals)
 	m.a.tuples = append(m.a.tuples, m.b.tuples...)
@@ -316,11 +337,9 @@ func (m *windowMerge) add(dataset uint32, packed []byte) error {
 	return nil
 }
 
+// endDomain ends the domain that the window's text ends with.
 func (m *windowMerge) endDomain() {
 	w := m.window
-	if len(w.ends) == 0 {
-		return
-	}
 	w.valEnds = append(w.valEnds, uint32(len(w.vals)))
 	w.setEnds = append(w.setEnds, uint32(len(w.sets)))
 	m.set = len(w.sets)
@@ -328,13 +347,13 @@ func (m *windowMerge) endDomain() {
 
 // narrow merges neighbours among sources into lists in the spool until at most mergeWidth are
 // left. The spool's space is given back when it is closed, not before.
-func narrow(ctx context.Context, sources []slabSource, sp *spool) ([]slabSource, error) {
+func narrow(ctx context.Context, sources []slabSource, datasets []uint32, sp *spool) ([]slabSource, error) {
 	for len(sources) > mergeWidth {
 		var merged []slabSource
 		for group := range slices.Chunk(sources, mergeWidth) {
 			out := &spooled{spool: sp}
 			var buf []byte
-			err := mergeSlabs(ctx, group, nil, func(w *window) error {
+			err := mergeSlabs(ctx, group, datasets, nil, func(w *window) error {
 				var at extent
 				var err error
 				at, buf, err = sp.writeSlab(&w.slab, buf)

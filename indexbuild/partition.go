@@ -176,6 +176,14 @@ var sorts = sync.Pool{New: func() any { return new(sortedValues) }}
 
 func (v *sortedValues) len() int { return len(v.refs) }
 
+// bytes is about what the values and their headers take.
+func (v *sortedValues) bytes() (n int) {
+	for _, c := range v.chunks {
+		n += len(c)
+	}
+	return n
+}
+
 // at returns value i and its key.
 func (v *sortedValues) at(i int) (segment.Key, []byte) {
 	r := v.refs[i]

@@ -3,6 +3,7 @@ package indexbuild
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
@@ -18,22 +19,26 @@ import (
 // A postings object holds what an index needs to know of some parts of one batch, so that
 // building a segment reads no Parquet. It is a frame file without fences:
 //
-//	domain frames     the domains of all its parts, sorted
+//	domain frames     of each part the domains, sorted, with how many rows they have
 //	page index frames the parts' page index blocks, part after part, a block a frame
 //	directory         the last frame
 //
+// A domain's rows stand together in a part, in the order of the domains: where they are follows from how many they are.
 // docs/formats/batch-postings.md describes every byte.
 const (
 	batchMagic   = "BPX1"
-	batchVersion = 1
-	// 1: first.
+	batchVersion = 2
+	// 1: domains of all parts in one list, with tuples.
+	// 2: a list for each part, in columns; tuples follow from rows.
 
-	// batchFrame is how much a domain frame holds, a single record excepted. They are read from the
-	// first to the last, so that larger frames only save on compression.
-	batchFrame = 64 << 10
+	// batchFrame is how many bytes of names a domain frame holds. A build has three frames of each part in memory.
+	batchFrame = 32 << 10
 
-	// batchBuffer is what is read at once of each object that is merged.
-	batchBuffer = 128 << 10
+	// batchFrameHeader is u32 domains, u32 bytes of rows, u32 bytes of totals.
+	batchFrameHeader = 12
+
+	// batchBuffer is what is read at once of each part's domains.
+	batchBuffer = 64 << 10
 
 	// maxParts bounds the parts of one object.
 	maxParts = 1 << 20
@@ -41,37 +46,45 @@ const (
 
 // batchPart is a part as a postings object names it.
 type batchPart struct {
-	key       string
-	bytes     int64
-	rows      int64
-	rowGroups int
-	blocks    int // page index frames
+	key     string
+	bytes   int64
+	rows    int64
+	domains int64
+	groups  []int64 // rows of each row group
+	frames  int     // domain frames
+	blocks  int     // page index frames
 }
 
 // batchDirectory is the last frame of a postings object.
 type batchDirectory struct {
 	dataset uint32
 	batch   string
-	domains int64
-	rows    int64
-	frames  int // that hold domains
 	parts   []batchPart
+}
+
+// domains adds up those of the parts; one that two parts have counts twice.
+func (b *batchDirectory) domains() (n int64) {
+	for i := range b.parts {
+		n += b.parts[i].domains
+	}
+	return n
 }
 
 func (b *batchDirectory) append(out []byte) []byte {
 	out = codec.AppendMagic(out, batchMagic, batchVersion)
 	out = codec.AppendUvarint(out, uint64(b.dataset))
 	out = codec.AppendString(out, b.batch)
-	out = codec.AppendUvarint(out, uint64(b.domains))
-	out = codec.AppendUvarint(out, uint64(b.rows))
-	out = codec.AppendUvarint(out, uint64(b.frames))
 	out = codec.AppendUvarint(out, uint64(len(b.parts)))
 	for _, p := range b.parts {
 		out = codec.AppendString(out, p.key)
 		out = codec.AppendUvarint(out, uint64(p.bytes))
-		out = codec.AppendUvarint(out, uint64(p.rows))
-		out = codec.AppendUvarint(out, uint64(p.rowGroups))
+		out = codec.AppendUvarint(out, uint64(p.domains))
+		out = codec.AppendUvarint(out, uint64(p.frames))
 		out = codec.AppendUvarint(out, uint64(p.blocks))
+		out = codec.AppendUvarint(out, uint64(len(p.groups)))
+		for _, n := range p.groups {
+			out = codec.AppendUvarint(out, uint64(n))
+		}
 	}
 	return codec.AppendCRC32C(out)
 }
@@ -85,38 +98,54 @@ func decodeDirectory(data []byte, file string, frames int) (*batchDirectory, err
 	d := codec.NewDecoder(body, file, "directory")
 	d.Magic(batchMagic, batchVersion)
 	b := &batchDirectory{dataset: uint32(d.Uint(math.MaxUint32)), batch: d.String()}
-	b.domains = int64(d.Uint(math.MaxInt64))
-	b.rows = int64(d.Uint(math.MaxInt64))
-	b.frames = int(d.Uint(uint64(frames)))
-	total := b.frames + 1
-	left := b.rows
+	left, room := frames-1, uint64(math.MaxInt64) // frames, and rows of all parts
 	n := int(d.Uint(min(maxParts, uint64(d.Len()))))
 	for range n {
-		p := batchPart{key: d.String(), bytes: int64(d.Uint(math.MaxInt64)), rows: int64(d.Uint(uint64(left)))}
-		p.rowGroups = int(d.Uint(math.MaxInt32))
-		p.blocks = int(d.Uint(uint64(frames - total)))
-		if d.Err() != nil {
-			break
+		p := batchPart{key: d.String(), bytes: int64(d.Uint(math.MaxInt64)), domains: int64(d.Uint(math.MaxInt64))}
+		p.frames = int(d.Uint(uint64(left)))
+		p.blocks = int(d.Uint(uint64(left - p.frames)))
+		left -= p.frames + p.blocks
+		for range d.Uint(uint64(d.Len())) {
+			n := d.Uint(room)
+			if d.Err() != nil {
+				return nil, d.Close()
+			}
+			if n == 0 {
+				d.Fail("a row group with rows", "none")
+			}
+			room -= n
+			p.rows += int64(n)
+			p.groups = append(p.groups, int64(n))
 		}
-		left -= p.rows
-		total += p.blocks
+		if d.Err() != nil {
+			return nil, d.Close()
+		}
 		b.parts = append(b.parts, p)
 	}
-	if d.Err() == nil && (total != frames || left != 0) {
-		d.Fail(fmt.Sprintf("%d frames, parts of %d rows", frames, b.rows), fmt.Sprintf("%d, %d", total, b.rows-left))
+	if d.Err() == nil && left != 0 {
+		d.Fail(fmt.Sprintf("%d frames", frames), frames-left)
 	}
 	return b, d.Close()
 }
 
-// batchWriter writes a postings object: all domains in order, then all page index blocks, then Finish.
+// batchWriter writes a postings object: of each part all domains in order, then part; at last finish.
 type batchWriter struct {
-	fw    *codec.FrameWriter
-	dir   batchDirectory
-	frame []byte
-	last  []byte // domain
-	some  bool   // the frame has a record
+	fw     *codec.FrameWriter
+	dir    batchDirectory
+	blocks [][]byte // page index blocks of all parts so far
 
-	scratch []byte
+	domains int64 // of all parts, one that goes on in the next part counted once
+
+	open batchPart // that domains are added to
+	last []byte    // domain of it
+	end  []byte    // the last domain of the part before
+
+	// The columns of the open frame.
+	shared, rest []byte
+	rows         []byte
+	totals       []byte // of all domains of the frame once one has some
+	text         []byte
+	frame        []byte
 }
 
 func newBatchWriter(w io.Writer, dataset uint32, batch string) *batchWriter {
@@ -125,65 +154,86 @@ func newBatchWriter(w io.Writer, dataset uint32, batch string) *batchWriter {
 	return b
 }
 
-// domain adds the next domain. The tuples' files are numbers of parts in this object.
-func (w *batchWriter) domain(r *record) error {
-	w.scratch = segment.AppendTuples(appendTotals(w.scratch[:0], &r.totals), r.tuples)
-	return w.packed(r.key, r.totals.Rows, w.scratch)
-}
-
-// packed is domain for totals and tuples that are encoded already.
-func (w *batchWriter) packed(domain []byte, rows int64, packed []byte) error {
-	if w.dir.domains > 0 && string(domain) <= string(w.last) {
-		return fmt.Errorf("domain %q after %q", domain, w.last)
+// domain adds the open part's next domain, whose rows follow those of the one before.
+func (w *batchWriter) domain(domain []byte, t *segment.Totals) error {
+	if string(domain) <= string(w.last) || len(domain) > segment.MaxDomain {
+		return fmt.Errorf("domain %q after %q, wanted are at most %d bytes", domain, w.last, segment.MaxDomain)
 	}
-	if len(w.frame) >= batchFrame {
+	if err := t.Validate(); err != nil {
+		return fmt.Errorf("domain %q: %w", domain, err)
+	}
+	if len(w.text) >= batchFrame {
 		if err := w.flush(); err != nil {
 			return err
 		}
 	}
 	shared := 0
-	if w.some {
+	if len(w.shared) > 0 {
 		for shared < len(domain) && shared < len(w.last) && domain[shared] == w.last[shared] {
 			shared++
 		}
 	}
-	w.frame = codec.AppendUvarint(w.frame, uint64(shared))
-	w.frame = codec.AppendUvarint(w.frame, uint64(len(domain)-shared))
-	w.frame = append(w.frame, domain[shared:]...)
-	w.frame = append(w.frame, packed...)
-	w.last, w.some = append(w.last[:0], domain...), true
-	w.dir.domains++
-	w.dir.rows += rows
+	if t.HasSize || t.HasTS || len(w.totals) > 0 {
+		if len(w.totals) == 0 {
+			w.totals = append(w.totals, make([]byte, len(w.shared))...) // those before have none
+		}
+		w.totals = appendMeasures(w.totals, t)
+	}
+	w.shared = append(w.shared, byte(shared))
+	w.rest = append(w.rest, byte(len(domain)-shared))
+	w.rows = codec.AppendUvarint(w.rows, uint64(t.Rows))
+	w.text = append(w.text, domain[shared:]...)
+	w.last = append(w.last[:shared], domain[shared:]...)
+	if w.open.domains > 0 || string(domain) != string(w.end) {
+		w.domains++
+	}
+	w.open.domains++
+	w.open.rows += t.Rows
 	return nil
 }
 
+// flush writes the open frame.
 func (w *batchWriter) flush() error {
-	if !w.some {
+	n := len(w.shared)
+	if n == 0 {
 		return nil
 	}
-	_, _, err := w.fw.Frame(nil, w.frame)
-	w.frame, w.some = w.frame[:0], false
-	w.dir.frames++
+	f := codec.AppendU32(w.frame[:0], uint32(n))
+	f = codec.AppendU32(f, uint32(len(w.rows)))
+	f = codec.AppendU32(f, uint32(len(w.totals)))
+	f = append(append(f, w.shared...), w.rest...)
+	f = append(append(append(f, w.rows...), w.totals...), w.text...)
+	_, _, err := w.fw.Pieces(nil, f, batchFrameHeader, n, n, len(w.rows), len(w.totals), len(w.text))
+	w.shared, w.rest, w.rows, w.totals, w.text, w.frame = w.shared[:0], w.rest[:0], w.rows[:0], w.totals[:0], w.text[:0], f
+	w.open.frames++
 	return err
 }
 
-// part adds the next part with its page index blocks as they stand.
-func (w *batchWriter) part(p *lake.Part, blocks [][]byte) error {
+// part ends the open part, whose page index these blocks are.
+func (w *batchWriter) part(p *lake.Part, groups []int64, blocks [][]byte) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	for _, b := range blocks {
-		if _, _, err := w.fw.Frame(nil, b); err != nil {
-			return err
-		}
+	rows := int64(0)
+	for _, n := range groups {
+		rows += n
 	}
-	w.dir.parts = append(w.dir.parts, batchPart{p.Key, p.Bytes, p.Rows, p.RowGroups, len(blocks)})
+	if rows != p.Rows || w.open.rows != p.Rows {
+		return fmt.Errorf("%s has %d rows, its domains %d and its row groups %d", p.Key, p.Rows, w.open.rows, rows)
+	}
+	w.open.key, w.open.bytes, w.open.groups, w.open.blocks = p.Key, p.Bytes, groups, len(blocks)
+	w.dir.parts = append(w.dir.parts, w.open)
+	w.blocks = append(w.blocks, blocks...)
+	w.end = append(w.end[:0], w.last...)
+	w.open, w.last = batchPart{}, w.last[:0]
 	return nil
 }
 
 func (w *batchWriter) finish() (codec.FrameFile, error) {
-	if err := w.flush(); err != nil {
-		return codec.FrameFile{}, err
+	for _, b := range w.blocks {
+		if _, _, err := w.fw.Frame(nil, b); err != nil {
+			return codec.FrameFile{}, err
+		}
 	}
 	if _, _, err := w.fw.Frame(nil, w.dir.append(nil)); err != nil {
 		return codec.FrameFile{}, err
@@ -229,32 +279,46 @@ func (r *batchReader) read(ctx context.Context, off, n int64) ([]byte, error) {
 
 // pages reads the page index frames of part number n.
 func (r *batchReader) pages(ctx context.Context, n int) ([][]byte, error) {
-	at := r.batchDirectory.frames
-	for _, p := range r.parts[:n] {
-		at += p.blocks
-	}
 	if r.parts[n].blocks == 0 {
 		return nil, nil
+	}
+	at := 0
+	for i := range r.parts {
+		at += r.parts[i].frames
+		if i < n {
+			at += r.parts[i].blocks
+		}
 	}
 	return r.frames.Read(ctx, r.read, at, at+r.parts[n].blocks)
 }
 
-// batchSource yields the domains of a postings object with file ids in place of part numbers, a
-// slab a frame. It opens its stream when the first is asked for, and closes it after the last.
+// batchSource yields the domains of one part of a postings object, a slab a frame. It opens its stream when the first is asked
+// for, and closes it after the last.
 type batchSource struct {
 	batch BatchRef
 	r     *batchReader
-	files []uint32 // of the parts
+	part  int
 
-	stream  io.ReadCloser
-	buf     *bufio.Reader
-	frame   int
-	packed  []byte
-	last    []byte // domain
-	domains int64
-	rows    int64
-	rec     record
-	part    []segment.Tuple
+	stream io.ReadCloser
+	buf    *bufio.Reader
+	packed []byte
+	data   []byte
+
+	frame, end int    // the next domain frame, and the part's last
+	last       []byte // domain
+	domains    int64
+	rows       int64
+	places     rowPlaces
+	rec        record
+}
+
+func newBatchSource(o *postingsObject, part int) *batchSource {
+	s := &batchSource{batch: o.batch, r: o.reader, part: part, places: rowPlaces{file: o.files[part], groups: o.reader.parts[part].groups}}
+	for i := range part {
+		s.frame += o.reader.parts[i].frames
+	}
+	s.end = s.frame + o.reader.parts[part].frames
+	return s
 }
 
 func (s *batchSource) close() {
@@ -271,156 +335,124 @@ func (s *batchSource) next(ctx context.Context) (*slab, error) {
 		return nil, damaged(s.batch, err)
 	}
 	sl := newSlab()
-	sl.dataset = s.r.dataset
-	d := codec.NewDecoder(data, s.r.key, fmt.Sprintf("frame %d", s.frame-1))
-	for at := 0; at < len(data); {
-		if n := s.readFast(sl, data[at:]); n > 0 {
-			at += n
-			continue
-		}
-		d.Bytes(at - d.Offset())
-		if s.read(sl, d); d.Err() != nil {
-			s.close()
-			return nil, damaged(s.batch, d.Err())
-		}
-		at = d.Offset()
+	if err := s.read(sl, data); err != nil {
+		s.close()
+		return nil, damaged(s.batch, err)
 	}
-	s.last = append(s.last[:0], sl.domain(sl.len()-1)...)
 	return sl, nil
 }
 
-// readFast reads a record of the usual kind: a name of at most 127 bytes, one tuple. It returns its length, 0 where read has to
-// look at it, and say what is wrong.
-func (s *batchSource) readFast(sl *slab, p []byte) int {
-	if len(p) < 2 || p[0] >= 0x80 || p[1] >= 0x80 {
-		return 0
+// read reads a domain frame.
+func (s *batchSource) read(sl *slab, data []byte) error {
+	bad := func(want, got any) error {
+		return codec.Corrupt(s.r.key, fmt.Sprintf("frame %d", s.frame-1), -1, want, got)
 	}
-	shared, n := int(p[0]), int(p[1])
-	if 2+n > len(p) {
-		return 0
+	if len(data) < batchFrameHeader {
+		return bad(fmt.Sprintf("%d bytes or more", batchFrameHeader), len(data))
 	}
+	le := binary.LittleEndian
+	domains, rows, totals := int64(le.Uint32(data)), int64(le.Uint32(data[4:])), int64(le.Uint32(data[8:]))
+	data = data[batchFrameHeader:]
+	if text := int64(len(data)) - 2*domains - rows - totals; domains < 1 || text < domains {
+		return bad(fmt.Sprintf("columns of %d bytes", len(data)), fmt.Sprintf("%d domains, %d bytes of rows, %d of totals", domains, rows, totals))
+	}
+	n := int(domains)
+	shared, rest := data[:n], data[n:2*n]
+	counts, measures, text := data[2*n:][:rows], data[2*n+int(rows):][:totals], data[2*n+int(rows+totals):]
+	p := &s.r.parts[s.part]
+	sl.grow(n)
 	before := s.last
-	if sl.len() > 0 {
-		before = sl.domain(sl.len() - 1)
-	} else if shared > 0 {
-		return 0
-	}
-	rest := p[2 : 2+n]
-	if shared > len(before) || !after(rest, before[shared:]) || shared+n > segment.MaxDomain {
-		return 0
-	}
-	start := 2 + n
-	totals, used := readTotalsFast(p[start:])
-	if used == 0 {
-		return 0
-	}
-	at := start + used
-	if at >= len(p) || p[at] != 1 {
-		return 0
-	}
-	part, file := uvarint(p, at+1)
-	if file <= 0 || part >= uint64(len(s.files)) {
-		return 0
-	}
-	group, end := uvarint(p, file)
-	if end <= 0 || group > math.MaxUint32 {
-		return 0
-	}
-	first, end := uvarint(p, end)
-	if end <= 0 || first > math.MaxInt64 || totals.Rows > math.MaxInt64-int64(first) {
-		return 0
-	}
-	rows, end := uvarint(p, end)
-	if end <= 0 || rows != uint64(totals.Rows-1) {
-		return 0
-	}
-	sl.text = append(append(append(sl.text, before[:shared]...), rest...), '\n')
-	sl.ends = append(sl.ends, uint32(len(sl.text)))
-	sl.prefix = append(sl.prefix, textPrefix(sl.domain(len(sl.ends)-1)))
-	sl.vals = codec.AppendUvarint(sl.vals, uint64(s.r.dataset))
-	sl.vals = append(sl.vals, p[start:at+1]...)
-	sl.vals = codec.AppendUvarint(sl.vals, uint64(s.files[part]))
-	sl.vals = append(sl.vals, p[file:end]...)
-	sl.valEnds = append(sl.valEnds, uint32(len(sl.vals)))
-	s.domains++
-	s.rows += totals.Rows
-	return end
-}
-
-// read reads any record, or leaves an error in d.
-func (s *batchSource) read(sl *slab, d *codec.Decoder) {
-	before := s.last
-	if sl.len() > 0 {
-		before = sl.domain(sl.len() - 1)
-	}
-	shared := int(d.Uint(uint64(len(before))))
-	if sl.len() == 0 && shared != 0 {
-		d.Fail("a whole domain", fmt.Sprintf("one that shares %d bytes", shared))
-	}
-	n := d.Uint(segment.MaxDomain)
-	rest := d.Bytes(int(n))
-	if d.Err() == nil && s.domains > 0 && !after(rest, before[shared:]) {
-		d.Fail(fmt.Sprintf("a domain after %q", before), fmt.Sprintf("%q", append(before[:shared:shared], rest...)))
-	}
-	s.rec.key = append(append(s.rec.key[:0], before[:shared]...), rest...)
-	s.rec.dataset = s.r.dataset
-	s.rec.totals = readTotals(d)
-	s.part = segment.ReadTuples(d, s.part[:0], s.rec.totals.Rows)
-	s.rec.tuples = s.rec.tuples[:0]
-	for _, t := range s.part {
-		if int64(t.FileID) >= int64(len(s.files)) {
-			d.Fail(fmt.Sprintf("a part below %d", len(s.files)), t.FileID)
-			break
+	for i, same := range shared {
+		at := int(rest[i])
+		if at > len(text) || int(same) > len(before) || i == 0 && same != 0 {
+			return bad(fmt.Sprintf("a domain that shares at most %d bytes with %q, in %d bytes", len(before), before, len(text)), fmt.Sprintf("%d, and %d more", same, at))
 		}
-		t.FileID = s.files[t.FileID]
-		s.rec.tuples = append(s.rec.tuples, t)
+		if string(text[:at]) <= string(before[same:]) || int(same)+at > segment.MaxDomain {
+			return bad(fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, before), fmt.Sprintf("%q", append(before[:same:same], text[:at]...)))
+		}
+		start := len(sl.text)
+		sl.text = append(append(append(sl.text, before[:same]...), text[:at]...), '\n')
+		text = text[at:]
+		before = sl.text[start : len(sl.text)-1 : len(sl.text)-1]
+		sl.ends = append(sl.ends, uint32(len(sl.text)))
+		sl.prefix = append(sl.prefix, textPrefix(before))
+
+		var count uint64
+		if len(counts) > 0 && counts[0] < 0x80 {
+			count, counts = uint64(counts[0]), counts[1:]
+		} else {
+			v, n := uvarint(counts, 0)
+			if n <= 0 {
+				return bad("rows", fmt.Sprintf("%x", counts[:min(len(counts), 10)]))
+			}
+			count, counts = v, counts[n:]
+		}
+		if count < 1 || count > uint64(p.rows-s.rows) {
+			return bad(fmt.Sprintf("1 to %d rows", p.rows-s.rows), count)
+		}
+		s.rows += int64(count)
+		switch at := &s.places; {
+		case totals == 0 && int64(count) <= at.left() && plainPlace(at.group, at.row, int64(count)):
+			sl.vals = appendPlain(sl.vals, at.file, uint32(at.group), uint32(at.row), uint32(count))
+			at.advance(int64(count))
+		case totals == 0:
+			sl.vals = s.record(segment.Totals{Rows: int64(count)}).append(sl.vals)
+		default:
+			t, n := readMeasuresFast(measures, int64(count))
+			if n == 0 {
+				d := codec.NewDecoder(measures, s.r.key, fmt.Sprintf("totals in frame %d", s.frame-1))
+				t = readMeasures(d, int64(count))
+				if err := d.Err(); err != nil {
+					return err
+				}
+				n = d.Offset()
+			}
+			sl.vals = s.record(t).append(sl.vals)
+			measures = measures[n:]
+		}
+		sl.valEnds = append(sl.valEnds, uint32(len(sl.vals)))
 	}
-	if !slices.IsSortedFunc(s.rec.tuples, segment.CompareTuples) {
-		// Its parts are in another order than the batch record's.
-		slices.SortFunc(s.rec.tuples, segment.CompareTuples)
+	if len(text)+len(counts)+len(measures) > 0 {
+		return bad("columns of as many domains", fmt.Sprintf("%d bytes of text, %d of rows, %d of totals more", len(text), len(counts), len(measures)))
 	}
-	if d.Err() == nil && (len(s.rec.key) == 0 || len(s.rec.key) > segment.MaxDomain) {
-		d.Fail(fmt.Sprintf("a domain of 1 to %d bytes", segment.MaxDomain), len(s.rec.key))
-	}
-	if d.Err() == nil {
-		sl.add(&s.rec)
-		s.domains++
-		s.rows += s.rec.totals.Rows
-	}
+	s.domains += domains
+	s.last = append(s.last[:0], before...)
+	return nil
 }
 
-// after tells whether a sorts after b.
-func after(a, b []byte) bool { return string(a) > string(b) }
+// record is that of a domain with these totals, of the next rows.
+func (s *batchSource) record(t segment.Totals) *record {
+	s.rec.totals, s.rec.tuples = t, s.places.take(t.Rows, s.rec.tuples[:0])
+	return &s.rec
+}
 
-// nextFrame decodes the next domain frame; nil after the last.
+// nextFrame decodes the next domain frame; nil after the last. What it returns is valid until the next.
 func (s *batchSource) nextFrame(ctx context.Context) ([]byte, error) {
 	r := s.r
-	if s.frame == r.batchDirectory.frames {
-		if s.domains != r.domains || s.rows != r.rows {
-			return nil, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("%d domains, %d rows", s.domains, s.rows), fmt.Sprintf("%d, %d", r.domains, r.rows))
+	if s.frame == s.end {
+		if p := &r.parts[s.part]; s.domains != p.domains || s.rows != p.rows {
+			return nil, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("%d domains, %d rows of %s", s.domains, s.rows, p.key), fmt.Sprintf("%d, %d", p.domains, p.rows))
 		}
 		return nil, nil
 	}
 	if s.stream == nil {
-		_, n := r.frames.Place(0, r.batchDirectory.frames)
+		off, n := r.frames.Place(s.frame, s.end)
 		var err error
-		if s.stream, err = r.store.Open(ctx, r.key, 0, n); err != nil {
+		if s.stream, err = r.store.Open(ctx, r.key, off, n); err != nil {
 			return nil, err
 		}
 		s.buf = bufio.NewReaderSize(s.stream, int(min(n, batchBuffer)))
 	}
 	_, n := r.frames.Place(s.frame, s.frame+1)
-	if int64(cap(s.packed)) < n {
-		s.packed = make([]byte, n)
-	}
-	s.packed = s.packed[:n]
+	s.packed = slices.Grow(s.packed[:0], int(n))[:n]
 	if _, err := io.ReadFull(s.buf, s.packed); err != nil {
 		return nil, fmt.Errorf("read frame %d of %s: %w", s.frame, r.key, err)
 	}
-	data, err := r.frames.Decode(s.frame, s.packed)
+	data, err := r.frames.DecodeInto(s.frame, s.packed, s.data)
 	if err != nil {
 		return nil, err
 	}
+	s.data = data
 	s.frame++
 	return data, nil
 }

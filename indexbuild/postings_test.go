@@ -86,7 +86,6 @@ func TestPartitionsSortStably(t *testing.T) {
 type listSource struct {
 	records []record
 	rng     *rand.Rand
-	mixed   bool
 }
 
 func (s *listSource) next(context.Context) (*slab, error) {
@@ -100,15 +99,31 @@ func (s *listSource) next(context.Context) (*slab, error) {
 		}
 		r := s.records[0]
 		s.records = s.records[1:]
-		if s.mixed && sl.len() > 0 && string(sl.domain(sl.len()-1)) == string(r.key) {
-			sl.vals = r.append(sl.vals)
-			sl.valEnds[len(sl.valEnds)-1] = uint32(len(sl.vals))
-			continue
-		}
 		sl.add(&r)
 	}
-	sl.mixed = s.mixed
 	return sl, nil
+}
+
+// domainRecords reads the records of one domain.
+func domainRecords(vals, name []byte) (all []record, err error) {
+	for len(vals) > 0 {
+		r := record{key: name}
+		n := recordLength(vals)
+		if err := r.read(vals[:n]); err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+		vals = vals[n:]
+	}
+	return all, nil
+}
+
+// fileDatasets gives each ten files a dataset.
+func fileDatasets(files int) (all []uint32) {
+	for i := range files {
+		all = append(all, uint32(i/10))
+	}
+	return all
 }
 
 // What comes out of a merge is what a map of all records holds.
@@ -128,6 +143,14 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 				for _, name := range slices.Sorted(maps.Keys(names)) {
 					r := record{key: []byte(name), dataset: dataset, totals: segment.Totals{Rows: 1 + rng.Int64N(5)}}
 					r.tuples = []segment.Tuple{{FileID: 10*dataset + uint32(part), RowGroup: rng.Uint32N(3), Rows: r.totals.Rows}}
+					switch rng.IntN(4) { // not plain
+					case 0:
+						r.totals.HasSize, r.totals.Size = true, rng.Int64N(1000)
+					case 1:
+						r.totals.HasTS, r.totals.FirstTS, r.totals.LastTS = true, -5, rng.Int64N(1000)
+					case 2:
+						r.tuples[0].FirstRow = 1 << 40
+					}
 					src.records = append(src.records, r)
 					all := want[name][dataset]
 					all.key, all.dataset = r.key, dataset
@@ -151,7 +174,7 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 			var spooledSources []slabSource
 			for group := range slices.Chunk(sources, 3) {
 				out := &spooled{spool: sp}
-				err := mergeSlabs(context.Background(), group, nil, func(w *window) error {
+				err := mergeSlabs(context.Background(), group, fileDatasets(60), nil, func(w *window) error {
 					at, _, err := sp.writeSlab(&w.slab, nil)
 					out.at = append(out.at, at)
 					return err
@@ -163,7 +186,7 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 			}
 			sources = spooledSources
 		}
-		err = mergeSlabs(context.Background(), sources, urlKey, func(w *window) error {
+		err = mergeSlabs(context.Background(), sources, fileDatasets(60), urlKey, func(w *window) error {
 			from := uint32(0)
 			for i := range w.ends {
 				name := string(w.domain(i))
@@ -176,15 +199,14 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 				}
 				got[name] = map[uint32]record{}
 				var sets []uint32
-				err := mixedDomain(w.val(i), func(dataset uint32, packed []byte) error {
-					var r record
-					r.read(codec.NewDecoder(packed, "", ""), []byte(name))
-					got[name][dataset] = r
-					sets = append(sets, dataset)
-					return nil
-				})
+				records, err := domainRecords(w.val(i), []byte(name))
 				if err != nil {
 					t.Fatal(err)
+				}
+				for _, r := range records {
+					r.dataset = r.tuples[0].FileID / 10
+					got[name][r.dataset] = r
+					sets = append(sets, r.dataset)
 				}
 				if !slices.Equal(sets, w.sets[from:w.setEnds[i]]) || !slices.IsSorted(sets) {
 					t.Fatalf("datasets %v of %q, records of %v", w.sets[from:w.setEnds[i]], name, sets)
@@ -211,17 +233,17 @@ func TestMergeEnds(t *testing.T) {
 		for i := range 20 {
 			s := &listSource{rng: rand.New(rand.NewPCG(1, uint64(i)))}
 			for n := range 500 {
-				s.records = append(s.records, record{key: fmt.Appendf(nil, "%06d", n*20+i), dataset: uint32(i), totals: segment.Totals{Rows: 1}, tuples: []segment.Tuple{{Rows: 1}}})
+				s.records = append(s.records, record{key: fmt.Appendf(nil, "%06d", n*20+i), dataset: uint32(i), totals: segment.Totals{Rows: 1}, tuples: []segment.Tuple{{FileID: uint32(10 * i), Rows: 1}}})
 			}
 			all = append(all, s)
 		}
 		return append(all, failingSource{end})
 	}
-	if err := mergeSlabs(context.Background(), sources(broken), urlKey, func(*window) error { return nil }); !errors.Is(err, broken) {
+	if err := mergeSlabs(context.Background(), sources(broken), fileDatasets(210), urlKey, func(*window) error { return nil }); !errors.Is(err, broken) {
 		t.Errorf("a source that fails: %v", err)
 	}
 	n := 0
-	if err := mergeSlabs(context.Background(), sources(nil), urlKey, func(*window) error {
+	if err := mergeSlabs(context.Background(), sources(nil), fileDatasets(210), urlKey, func(*window) error {
 		if n++; n == 3 {
 			return broken
 		}
@@ -230,7 +252,7 @@ func TestMergeEnds(t *testing.T) {
 		t.Errorf("a sink that fails: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := mergeSlabs(ctx, sources(nil), urlKey, func(*window) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+	if err := mergeSlabs(ctx, sources(nil), fileDatasets(210), urlKey, func(*window) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -247,13 +269,11 @@ func sourceRecords(s slabSource) (all []record, err error) {
 			return all, err
 		}
 		for i := range sl.ends {
-			r := record{}
-			d := codec.NewDecoder(sl.val(i), "slab", "record")
-			r.read(d, bytes.Clone(sl.domain(i)))
-			if err := d.Close(); err != nil {
-				return nil, fmt.Errorf("not what was checked: %v", err)
+			records, err := domainRecords(sl.val(i), bytes.Clone(sl.domain(i)))
+			if err != nil || len(records) != 1 {
+				return nil, fmt.Errorf("not what was checked: %d records, %v", len(records), err)
 			}
-			all = append(all, r)
+			all = append(all, records[0])
 		}
 	}
 }
@@ -266,7 +286,15 @@ func hostileFrame(tb testing.TB, store blob.Store, frame []byte, domains, rows i
 	if _, _, err := w.Frame(nil, frame); err != nil {
 		tb.Fatal(err)
 	}
-	dir := batchDirectory{dataset: 1, batch: "b", domains: domains, rows: rows, frames: 1, parts: []batchPart{{key: "p", rows: rows}}}
+	first := (rows + 1) / 2
+	groups := []int64{first, rows - first}
+	switch rows {
+	case 0:
+		groups = nil
+	case 1:
+		groups = groups[:1]
+	}
+	dir := batchDirectory{dataset: 1, batch: "b", parts: []batchPart{{key: "p", domains: domains, rows: rows, groups: groups, frames: 1}}}
 	if _, _, err := w.Frame(nil, dir.append(nil)); err != nil {
 		tb.Fatal(err)
 	}
@@ -279,27 +307,40 @@ func hostileFrame(tb testing.TB, store blob.Store, frame []byte, domains, rows i
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &batchSource{r: r, files: []uint32{0, 7, 9}}
+	return newBatchSource(&postingsObject{reader: r, files: []uint32{7}}, 0)
 }
 
-func tinyRecords() []record {
-	return []record{
-		{key: []byte("example.com"), totals: segment.Totals{Rows: 59, HasSize: true, Size: 70_000, HasTS: true, FirstTS: 1.7e12, LastTS: 1.8e12},
-			tuples: []segment.Tuple{{FileID: 0, FirstRow: 1, Rows: 39}, {FileID: 0, RowGroup: 1, Rows: 20}}},
-		{key: []byte("example.org"), totals: segment.Totals{Rows: 3}, tuples: []segment.Tuple{{FileID: 1, RowGroup: 2, FirstRow: 20, Rows: 3}}},
-		{key: []byte("xn--bcher-kva.example"), totals: segment.Totals{Rows: 1, HasTS: true}, tuples: []segment.Tuple{{FileID: 0, FirstRow: 40, Rows: 1}}},
+// namedTotals are a domain's.
+type namedTotals struct {
+	name   string
+	totals segment.Totals
+}
+
+func tinyDomains() []namedTotals {
+	return []namedTotals{
+		{"example.com", segment.Totals{Rows: 39}},
+		{"example.net", segment.Totals{Rows: 20, HasSize: true, Size: 70_000, HasTS: true, FirstTS: 1.7e12, LastTS: 1.8e12}},
+		{"example.org", segment.Totals{Rows: 300}},
+		{"xn--bcher-kva.example", segment.Totals{Rows: 1, HasTS: true}},
 	}
 }
 
-// Behind right checksums a domain frame is still held to its form.
+// Behind right checksums a domain frame is still held to its form, and read as a plain reader reads it.
 func FuzzDomainFrame(f *testing.F) {
-	w := newBatchWriter(&bytes.Buffer{}, 1, "b")
-	for _, r := range tinyRecords() {
-		if err := w.domain(&r); err != nil {
+	for n := 1; n <= 4; n++ {
+		w := newBatchWriter(&bytes.Buffer{}, 1, "b")
+		rows := int64(0)
+		for _, d := range tinyDomains()[:n] {
+			if err := w.domain([]byte(d.name), &d.totals); err != nil {
+				f.Fatal(err)
+			}
+			rows += d.totals.Rows
+		}
+		if err := w.flush(); err != nil {
 			f.Fatal(err)
 		}
+		f.Add(w.frame, int64(n), rows)
 	}
-	f.Add(w.frame, int64(3), int64(63))
 	f.Fuzz(func(t *testing.T, frame []byte, domains, rows int64) {
 		if len(frame) == 0 || domains < 0 || rows < 0 {
 			return
@@ -313,8 +354,9 @@ func FuzzDomainFrame(f *testing.F) {
 			}
 			return
 		}
+		var got []namedTotals
 		last := ""
-		var n, sum int64
+		next := segment.Tuple{FileID: 7}
 		for _, r := range all {
 			if string(r.key) <= last || len(r.key) > segment.MaxDomain {
 				t.Fatalf("domain %q after %q", r.key, last)
@@ -323,44 +365,74 @@ func FuzzDomainFrame(f *testing.F) {
 			if err := r.totals.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			n, sum = n+1, sum+r.totals.Rows
+			got = append(got, namedTotals{last, r.totals})
+			sum := int64(0)
+			for _, tuple := range r.tuples {
+				if tuple.RowGroup == 1 && next.RowGroup == 0 && next.FirstRow == (rows+1)/2 {
+					next.RowGroup, next.FirstRow = 1, 0
+				}
+				if tuple.FileID != 7 || tuple.RowGroup != next.RowGroup || tuple.FirstRow != next.FirstRow {
+					t.Fatalf("%q at %+v, wanted %+v", last, tuple, next)
+				}
+				next.FirstRow += tuple.Rows
+				sum += tuple.Rows
+			}
+			if sum != r.totals.Rows {
+				t.Fatalf("%q has %d rows, in tuples %d", last, r.totals.Rows, sum)
+			}
 		}
-		slow, err := slowRecords(frame)
-		if d := cmp.Diff(slow, all, cmp.AllowUnexported(record{})); d != "" || err != nil {
-			t.Fatalf("by the slow path: %v, %s", err, d)
+		plain := plainDomains(frame)
+		if d := cmp.Diff(plain, got, cmp.AllowUnexported(namedTotals{})); d != "" {
+			t.Fatal(d)
 		}
-		if n != domains || sum != rows {
-			t.Fatalf("%d domains, %d rows, want %d, %d", n, sum, domains, rows)
+		sum := int64(0)
+		for _, d := range plain {
+			sum += d.totals.Rows
+		}
+		if int64(len(plain)) != domains || sum != rows {
+			t.Fatalf("%d domains, %d rows, want %d, %d", len(plain), sum, domains, rows)
 		}
 	})
 }
 
-// slowRecords reads a frame without the fast path.
-func slowRecords(frame []byte) ([]record, error) {
-	s := &batchSource{r: &batchReader{batchDirectory: &batchDirectory{dataset: 1}}, files: []uint32{0, 7, 9}}
-	sl := newSlab()
-	d := codec.NewDecoder(frame, "frame", "frame")
-	for d.Len() > 0 && d.Err() == nil {
-		s.read(sl, d)
+// plainDomains reads a frame that is sound as docs/formats/batch-postings.md has it.
+func plainDomains(frame []byte) (all []namedTotals) {
+	le := binary.LittleEndian
+	n, rows, totals := int(le.Uint32(frame)), int(le.Uint32(frame[4:])), int(le.Uint32(frame[8:]))
+	shared, rest := frame[12:12+n], frame[12+n:12+2*n]
+	counts := bytes.NewReader(frame[12+2*n : 12+2*n+rows])
+	measures := bytes.NewReader(frame[12+2*n+rows : 12+2*n+rows+totals])
+	text := frame[12+2*n+rows+totals:]
+	last := ""
+	for i := range n {
+		d := namedTotals{name: last[:shared[i]] + string(text[:rest[i]])}
+		text = text[rest[i]:]
+		v, _ := binary.ReadUvarint(counts)
+		d.totals.Rows = int64(v)
+		if totals > 0 {
+			flags, _ := measures.ReadByte()
+			if flags&1 != 0 {
+				v, _ := binary.ReadUvarint(measures)
+				d.totals.HasSize, d.totals.Size = true, int64(v)
+			}
+			if flags&2 != 0 {
+				d.totals.HasTS = true
+				d.totals.FirstTS, _ = binary.ReadVarint(measures)
+				v, _ := binary.ReadUvarint(measures)
+				d.totals.LastTS = d.totals.FirstTS + int64(v)
+			}
+		}
+		all = append(all, d)
+		last = d.name
 	}
-	if d.Err() != nil {
-		return nil, d.Err()
-	}
-	return sourceRecords(&oneSlab{sl})
-}
-
-type oneSlab struct{ s *slab }
-
-func (o *oneSlab) next(context.Context) (*slab, error) {
-	s := o.s
-	o.s = nil
-	return s, nil
+	return all
 }
 
 func FuzzBatchDirectory(f *testing.F) {
-	dir := batchDirectory{dataset: 1, batch: "b", domains: 3, rows: 63, frames: 1, parts: []batchPart{{"p", 100, 60, 2, 2}, {"q", 100, 3, 1, 1}}}
+	dir := batchDirectory{dataset: 1, batch: "b", parts: []batchPart{
+		{key: "p", bytes: 100, domains: 5, rows: 60, groups: []int64{40, 20}, frames: 1, blocks: 2}, {key: "q", bytes: 100, domains: 1, rows: 3, groups: []int64{3}, frames: 1, blocks: 1}}}
 	data := dir.append(nil)
-	f.Add(data[:len(data)-4], 5)
+	f.Add(data[:len(data)-4], 6)
 	f.Fuzz(func(t *testing.T, body []byte, frames int) {
 		if frames < 1 {
 			return
@@ -379,14 +451,29 @@ func FuzzBatchDirectory(f *testing.F) {
 }
 
 func TestBatchWriterRefusesDomainsOutOfOrder(t *testing.T) {
-	for _, names := range [][2]string{{"b", "a"}, {"a", "a"}} {
+	for _, names := range [][2]string{{"b", "a"}, {"a", "a"}, {"", "a"}, {"a", strings.Repeat("b", segment.MaxDomain+1)}} {
 		w := newBatchWriter(&bytes.Buffer{}, 1, "b")
 		var err error
 		for _, n := range names {
-			err = w.domain(&record{key: []byte(n), totals: segment.Totals{Rows: 1}, tuples: []segment.Tuple{{Rows: 1}}})
+			if err == nil {
+				err = w.domain([]byte(n), &segment.Totals{Rows: 1})
+			}
 		}
 		if err == nil {
 			t.Errorf("%v: no error", names)
+		}
+	}
+}
+
+// A part whose domains have other rows than it is refused.
+func TestBatchWriterRefusesPartsOfOtherRows(t *testing.T) {
+	for _, rows := range []int64{0, 2, 4} {
+		w := newBatchWriter(&bytes.Buffer{}, 1, "b")
+		if err := w.domain([]byte("a"), &segment.Totals{Rows: rows}); err != nil {
+			continue
+		}
+		if err := w.part(&lake.Part{Rows: 3}, []int64{3}, nil); err == nil {
+			t.Errorf("%d rows for 3: no error", rows)
 		}
 	}
 }
@@ -396,15 +483,22 @@ func TestBatchWriterRefusesDomainsOutOfOrder(t *testing.T) {
 func TestGolden(t *testing.T) {
 	var buf bytes.Buffer
 	w := newBatchWriter(&buf, 3, "2026-11")
-	records := tinyRecords()
-	for i := range records {
-		if err := w.domain(&records[i]); err != nil {
-			t.Fatal(err)
+	domains := tinyDomains()
+	for i, n := range []int{3, 1} {
+		rows := int64(0)
+		for _, d := range domains[:n] {
+			if err := w.domain([]byte(d.name), &d.totals); err != nil {
+				t.Fatal(err)
+			}
+			rows += d.totals.Rows
 		}
-	}
-	for i, rows := range []int64{60, 3} {
-		p := lake.Part{Object: lake.Object{Key: fmt.Sprintf("urls/%d.parquet", i), Bytes: 4096}, Rows: rows, RowGroups: 3 - i}
-		if err := w.part(&p, [][]byte{fmt.Appendf(nil, "block %d.0", i), fmt.Appendf(nil, "block %d.1", i)}); err != nil {
+		domains = domains[n:]
+		p := lake.Part{Object: lake.Object{Key: fmt.Sprintf("urls/%d.parquet", i), Bytes: 4096}, Rows: rows}
+		groups := []int64{rows}
+		if rows > 200 {
+			groups = []int64{200, rows - 200}
+		}
+		if err := w.part(&p, groups, [][]byte{fmt.Appendf(nil, "block %d.0", i), fmt.Appendf(nil, "block %d.1", i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -431,7 +525,7 @@ func TestGolden(t *testing.T) {
 		frames = append(frames, raw)
 		at += size
 	}
-	if len(frames) != 6 {
+	if len(frames) != 7 {
 		t.Fatalf("%d frames", len(frames))
 	}
 
@@ -439,50 +533,57 @@ func TestGolden(t *testing.T) {
 	fmt.Fprintln(&out, "# A postings object of a batch, its frames decompressed (docs/formats/batch-postings.md)")
 	fmt.Fprintln(&out, "# Written by go test ./indexbuild -run TestGolden -update")
 	d := dumper{out: &out}
-	d.open("frame 0: domains", frames[0])
-	domain := ""
-	for len(d.data) > 0 {
-		shared := d.uvarint("bytes shared with the domain before")
-		rest := d.uvarint("  further bytes")
-		domain = domain[:shared] + string(d.take(int(rest), "  %q", d.data[:rest]))
-		d.uvarint("  rows of " + domain)
-		flags := d.take(1, "  flags: 1 size, 2 ts")[0]
-		if flags&1 != 0 {
-			d.uvarint("  size")
+	for i, f := range frames[:2] {
+		d.open(fmt.Sprintf("frame %d: domains of part %d", i, i), f)
+		n := d.u32("domains")
+		d.u32("bytes of rows")
+		totals := d.u32("bytes of totals")
+		shared := d.take(int(n), "of each, the bytes shared with the domain before")
+		rest := d.take(int(n), "of each, further bytes")
+		for range n {
+			d.uvarint("rows")
 		}
-		if flags&2 != 0 {
-			v, n := binary.Varint(d.data)
-			d.take(n, "  first ts = %d", v)
-			d.uvarint("  last ts, plus")
+		for range n {
+			if totals == 0 {
+				break
+			}
+			flags := d.take(1, "totals: flags, 1 size, 2 ts")[0]
+			if flags&1 != 0 {
+				d.uvarint("  size")
+			}
+			if flags&2 != 0 {
+				v, n := binary.Varint(d.data)
+				d.take(n, "  first ts = %d", v)
+				d.uvarint("  last ts, plus")
+			}
 		}
-		for range d.uvarint("  tuples") {
-			d.uvarint("    part, plus")
-			d.uvarint("    row_group")
-			d.uvarint("    first_row")
-			d.uvarint("    rows less one")
+		domain := ""
+		for i := range n {
+			domain = domain[:shared[i]] + string(d.data[:rest[i]])
+			d.take(int(rest[i]), "%q of %s", d.data[:rest[i]], domain)
 		}
 	}
-	for i, f := range frames[1:5] {
-		d.open(fmt.Sprintf("frame %d: a page index block (here a text stands for it)", i+1), f)
+	for i, f := range frames[2:6] {
+		d.open(fmt.Sprintf("frame %d: a page index block (here a text stands for it)", i+2), f)
 		d.take(len(f), "%q", f)
 	}
-	d.open("frame 5: directory", frames[5])
+	d.open("frame 6: directory", frames[6])
 	d.take(4, "magic")
 	d.take(4, "ver = %d", binary.LittleEndian.Uint32(d.data))
 	d.uvarint("dataset_id")
 	d.text("batch")
-	d.uvarint("domains")
-	d.uvarint("rows")
-	d.uvarint("domain frames")
 	for range d.uvarint("parts") {
 		d.text("part: key")
 		d.uvarint("  bytes")
-		d.uvarint("  rows")
-		d.uvarint("  row groups")
+		d.uvarint("  domains")
+		d.uvarint("  domain frames")
 		d.uvarint("  page index frames")
+		for range d.uvarint("  row groups") {
+			d.uvarint("    rows")
+		}
 	}
-	sum := crc32.Checksum(frames[5][:len(frames[5])-4], crc32.MakeTable(crc32.Castagnoli))
-	if got := binary.LittleEndian.Uint32(d.take(4, "CRC-32C")); got != sum {
+	sum := crc32.Checksum(frames[6][:len(frames[6])-4], crc32.MakeTable(crc32.Castagnoli))
+	if got := d.u32("CRC-32C"); got != sum {
 		t.Errorf("crc %08x, want %08x", got, sum)
 	}
 	if len(d.data) != 0 {
@@ -525,6 +626,12 @@ func (d *dumper) take(n int, format string, args ...any) []byte {
 	}
 	d.data, d.off = d.data[n:], d.off+n
 	return p
+}
+
+func (d *dumper) u32(what string) uint32 {
+	v := binary.LittleEndian.Uint32(d.data)
+	d.take(4, "%s = %d", what, v)
+	return v
 }
 
 func (d *dumper) uvarint(what string) uint64 {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// slabBytes is about how much a slab holds, of what is not one frame of a postings object.
-	slabBytes = 64 << 10
+	// keepSlab is the most memory of a slab that is kept for the next.
+	keepSlab = 1 << 20
 
 	// slabHeader is what stands before a slab in a temporary file: u32 domains, u32 bytes of text, u32 bytes of values, u64
 	// xxh3 of all that follows.
@@ -38,10 +38,8 @@ const (
 	hasTS
 )
 
-// appendTotals encodes totals: uvarint rows, u8 flags, [uvarint size], [varint first ts,
-// uvarint last less first].
-func appendTotals(out []byte, t *segment.Totals) []byte {
-	out = codec.AppendUvarint(out, uint64(t.Rows))
+// appendMeasures encodes what totals have besides rows: u8 flags, [uvarint size], [varint first ts, uvarint last less first].
+func appendMeasures(out []byte, t *segment.Totals) []byte {
 	flags := byte(0)
 	if t.HasSize {
 		flags |= hasSize
@@ -60,8 +58,9 @@ func appendTotals(out []byte, t *segment.Totals) []byte {
 	return out
 }
 
-func readTotals(d *codec.Decoder) segment.Totals {
-	t := segment.Totals{Rows: int64(d.Uvarint())}
+// readMeasures reads what appendMeasures made into totals of that many rows.
+func readMeasures(d *codec.Decoder, rows int64) segment.Totals {
+	t := segment.Totals{Rows: rows}
 	flags := d.U8()
 	if d.Err() == nil && flags > hasSize|hasTS {
 		d.Fail("flags 0 to 3", flags)
@@ -81,15 +80,14 @@ func readTotals(d *codec.Decoder) segment.Totals {
 	return t
 }
 
-// readTotalsFast reads totals at the start of p and returns how many bytes they take; 0 if they want a closer look.
-func readTotalsFast(p []byte) (t segment.Totals, n int) {
-	v, n := uvarint(p, 0)
-	if n <= 0 || n >= len(p) || v == 0 || v > math.MaxInt64 {
+// readMeasuresFast is readMeasures at the start of p. It returns how many bytes they take; 0 if they want a closer look.
+func readMeasuresFast(p []byte, rows int64) (t segment.Totals, n int) {
+	if len(p) == 0 || p[0] > hasSize|hasTS {
 		return t, 0
 	}
-	t.Rows = int64(v)
-	flags := p[n]
-	n++
+	t.Rows = rows
+	flags, n := p[0], 1
+	var v uint64
 	if flags&hasSize != 0 {
 		if v, n = uvarint(p, n); n <= 0 || v > math.MaxInt64 {
 			return t, 0
@@ -108,9 +106,6 @@ func readTotalsFast(p []byte) (t segment.Totals, n int) {
 			return t, 0
 		}
 	}
-	if flags > hasSize|hasTS {
-		return t, 0
-	}
 	return t, n
 }
 
@@ -126,19 +121,104 @@ func uvarint(p []byte, at int) (uint64, int) {
 	return v, at + n
 }
 
-// append encodes the record but for its key.
-func (r *record) append(out []byte) []byte {
-	out = codec.AppendUvarint(out, uint64(r.dataset))
-	out = appendTotals(out, &r.totals)
-	return segment.AppendTuples(out, r.tuples)
+// A record is encoded, on its way through the build, in one of two forms. Most are plain: one tuple, no size, no ts, small numbers.
+//
+//	plain  u32 file | u32 row_group | u32 first row | u32 rows
+//	other  u32 file of the first tuple | u32 2^32-1 | u32 n | u32 0 | n bytes: uvarint rows, the other totals, tuples
+const (
+	recordHeader = 16
+	otherRecord  = math.MaxUint32 // in place of a row group
+)
+
+// plainPlace tells whether a tuple has numbers for a plain record.
+func plainPlace(group int, first, rows int64) bool {
+	return int64(group) < otherRecord && first <= math.MaxUint32 && rows <= math.MaxUint32
 }
 
-// read reads what append made. It keeps key.
-func (r *record) read(d *codec.Decoder, key []byte) {
-	r.key = key
-	r.dataset = uint32(d.Uint(math.MaxUint32))
-	r.totals = readTotals(d)
+func appendPlain(out []byte, file, group, first, rows uint32) []byte {
+	le := binary.LittleEndian
+	out = le.AppendUint64(out, uint64(file)|uint64(group)<<32)
+	return le.AppendUint64(out, uint64(first)|uint64(rows)<<32)
+}
+
+// appendOther begins a record that is not plain; endOther ends it.
+func appendOther(out []byte, file uint32) []byte {
+	return appendPlain(out, file, otherRecord, 0, 0)
+}
+
+// endOther notes the length of the record that starts at start and ends where out does.
+func endOther(out []byte, start int) {
+	binary.LittleEndian.PutUint32(out[start+8:], uint32(len(out)-start-recordHeader))
+}
+
+// append encodes the record but for its key and dataset, which is that of the file.
+func (r *record) append(out []byte) []byte {
+	if t := r.tuples[0]; len(r.tuples) == 1 && !r.totals.HasSize && !r.totals.HasTS && plainPlace(int(t.RowGroup), t.FirstRow, t.Rows) {
+		return appendPlain(out, t.FileID, t.RowGroup, uint32(t.FirstRow), uint32(t.Rows))
+	}
+	start := len(out)
+	out = appendOther(out, r.tuples[0].FileID)
+	out = codec.AppendUvarint(out, uint64(r.totals.Rows))
+	out = segment.AppendTuples(appendMeasures(out, &r.totals), r.tuples)
+	endOther(out, start)
+	return out
+}
+
+// recordFile is the file of an encoded record's first tuple.
+func recordFile(p []byte) uint32 { return binary.LittleEndian.Uint32(p) }
+
+// recordLength is the length of the encoded record that p starts with.
+func recordLength(p []byte) int {
+	le := binary.LittleEndian
+	if le.Uint32(p[4:]) != otherRecord {
+		return recordHeader
+	}
+	return recordHeader + int(le.Uint32(p[8:]))
+}
+
+// read reads what append made, all of p. It leaves key and dataset alone.
+func (r *record) read(p []byte) error {
+	le := binary.LittleEndian
+	if group := le.Uint32(p[4:]); group != otherRecord {
+		rows := int64(le.Uint32(p[12:]))
+		r.totals = segment.Totals{Rows: rows}
+		r.tuples = append(r.tuples[:0], segment.Tuple{FileID: le.Uint32(p), RowGroup: group, FirstRow: int64(le.Uint32(p[8:])), Rows: rows})
+		return nil
+	}
+	d := codec.NewDecoder(p[recordHeader:], "sorted records", "record")
+	r.totals = readMeasures(d, int64(d.Uint(math.MaxInt64)))
 	r.tuples = segment.ReadTuples(d, r.tuples[:0], r.totals.Rows)
+	return d.Close()
+}
+
+// rowPlaces tells where the rows of a part's domains are, one domain after the other.
+type rowPlaces struct {
+	file   uint32
+	groups []int64 // rows of each row group
+	group  int     // of the next row
+	row    int64   // in it
+}
+
+// left is how many rows the row group has from the next on.
+func (p *rowPlaces) left() int64 { return p.groups[p.group] - p.row }
+
+// advance passes over rows of the row group, at most those that are left.
+func (p *rowPlaces) advance(rows int64) {
+	p.row += rows
+	if p.left() == 0 && p.group < len(p.groups)-1 {
+		p.group, p.row = p.group+1, 0
+	}
+}
+
+// take appends the tuples of a domain with the next rows to tuples. The part has to have that many.
+func (p *rowPlaces) take(rows int64, tuples []segment.Tuple) []segment.Tuple {
+	for rows > 0 {
+		n := min(rows, p.left())
+		tuples = append(tuples, segment.Tuple{FileID: p.file, RowGroup: uint32(p.group), FirstRow: p.row, Rows: n})
+		p.advance(n)
+		rows -= n
+	}
+	return tuples
 }
 
 // slab holds domains in their order, each once, with what is known of them: what a source gives at once, and what comes out
@@ -146,12 +226,9 @@ func (r *record) read(d *codec.Decoder, key []byte) {
 type slab struct {
 	text    []byte   // a domain a line
 	ends    []uint32 // of the lines
-	vals    []byte   // of each domain records as record.append makes them, datasets ascending
+	vals    []byte   // of each domain records as record.append makes them, by dataset
 	valEnds []uint32
 	prefix  []uint64 // of each domain, see textPrefix
-	// dataset is the only one, where not mixed. Then each domain has one record.
-	dataset uint32
-	mixed   bool
 
 	refs atomic.Int32 // of those who read it
 }
@@ -162,14 +239,13 @@ var slabs = sync.Pool{New: func() any { return new(slab) }}
 func newSlab() *slab {
 	s := slabs.Get().(*slab)
 	s.text, s.ends, s.vals, s.valEnds, s.prefix = s.text[:0], s.ends[:0], s.vals[:0], s.valEnds[:0], s.prefix[:0]
-	s.dataset, s.mixed = 0, false
 	s.refs.Store(1)
 	return s
 }
 
 // release gives up one of the references.
 func (s *slab) release() {
-	if s.refs.Add(-1) == 0 && cap(s.text)+cap(s.vals) <= 16*slabBytes {
+	if s.refs.Add(-1) == 0 && cap(s.text)+cap(s.vals) <= keepSlab {
 		slabs.Put(s)
 	}
 }
@@ -177,11 +253,17 @@ func (s *slab) release() {
 func (s *slab) len() int { return len(s.ends) }
 
 func (s *slab) domain(i int) []byte {
+	line := s.line(i)
+	return line[:len(line)-1]
+}
+
+// line is a domain with the newline.
+func (s *slab) line(i int) []byte {
 	start := uint32(0)
 	if i > 0 {
 		start = s.ends[i-1]
 	}
-	return s.text[start : s.ends[i]-1]
+	return s.text[start:s.ends[i]]
 }
 
 func (s *slab) val(i int) []byte {
@@ -192,9 +274,10 @@ func (s *slab) val(i int) []byte {
 	return s.vals[start:s.valEnds[i]]
 }
 
-// bytes is about what the slab takes in memory.
-func (s *slab) bytes() int {
-	return cap(s.text) + cap(s.vals) + 4*(cap(s.ends)+cap(s.valEnds)) + 8*cap(s.prefix)
+// grow makes room for n more domains.
+func (s *slab) grow(n int) {
+	s.ends, s.valEnds, s.prefix = slices.Grow(s.ends, n), slices.Grow(s.valEnds, n), slices.Grow(s.prefix, n)
+	s.vals = slices.Grow(s.vals, n*recordHeader)
 }
 
 // add appends a record of a domain after all others. Slabs of up to a gigabyte have offsets of 32 bits.
@@ -204,7 +287,6 @@ func (s *slab) add(r *record) {
 	s.vals = r.append(s.vals)
 	s.valEnds = append(s.valEnds, uint32(len(s.vals)))
 	s.prefix = append(s.prefix, textPrefix(r.key))
-	s.dataset = r.dataset
 }
 
 // textPrefix is the first eight bytes, so that most comparisons of domains are one of numbers.
@@ -307,7 +389,6 @@ func (s *spool) readSlab(e extent, buf []byte) (*slab, []byte, error) {
 	for i := range sl.ends {
 		sl.prefix = append(sl.prefix, textPrefix(sl.domain(i)))
 	}
-	sl.mixed = true
 	return sl, buf, nil
 }
 
@@ -325,21 +406,4 @@ func (s *spooled) next(context.Context) (sl *slab, err error) {
 	sl, s.buf, err = s.spool.readSlab(s.at[0], s.buf)
 	s.at = s.at[1:]
 	return sl, err
-}
-
-// mixedDomain reads the records of one domain of a mixed slab.
-func mixedDomain(vals []byte, each func(dataset uint32, packed []byte) error) error {
-	var r record
-	d := codec.NewDecoder(vals, "sorted records", "record")
-	for d.Len() > 0 {
-		start := d.Offset()
-		r.read(d, nil)
-		if err := d.Err(); err != nil {
-			return err
-		}
-		if err := each(r.dataset, vals[start:d.Offset()]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

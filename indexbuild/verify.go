@@ -720,6 +720,7 @@ type membershipChecker struct {
 	flat     []uint32 // datasets of all keys
 	ordinals []uint32
 	datasets []uint32 // scratch memory
+	touched  uint64   // what was read of seen before it was needed
 }
 
 // membershipBatch is how many domains are looked up at once.
@@ -744,28 +745,30 @@ func (c *membershipChecker) check(ctx context.Context, found *findings) error {
 	if err := v.seg.Ordinals(c.keys, c.ordinals); err != nil {
 		return found.problem(ctx, v.key(segment.MPHFName), err)
 	}
-	from := 0
+	sum := uint64(0)
 	for i, k := range c.keys {
-		datasets := c.flat[from:c.ends[i]]
-		from = c.ends[i]
-		ordinal := c.ordinals[i]
-		if ordinal == mph.Absent {
+		if c.ordinals[i] == mph.Absent {
 			found.wrong(v.key(segment.MPHFName), domainName(k), "an ordinal", "none")
 			continue
 		}
+		sum += c.seen[c.ordinals[i]/64].Load() // so that the processor waits for many of them at once
+	}
+	c.touched = sum
+	err := c.sets.Each(c.ordinals[:len(c.keys)], func(i int, set []uint32) {
+		k, ordinal := c.keys[i], c.ordinals[i]
 		bit := uint64(1) << (ordinal % 64)
 		if c.seen[ordinal/64].Or(bit)&bit != 0 {
 			found.wrong(v.key(segment.MPHFName), domainName(k), "an ordinal of its own", ordinal)
 		}
-		set, err := c.sets.Datasets(ordinal)
-		if err != nil {
-			return found.problem(ctx, v.key(segment.MembershipName), err)
+		from := 0
+		if i > 0 {
+			from = c.ends[i-1]
 		}
-		if !slices.Equal(set, datasets) {
+		if datasets := c.flat[from:c.ends[i]]; !slices.Equal(set, datasets) {
 			found.wrong(v.key(segment.MembershipName), domainName(k), "datasets "+listed(datasets), listed(set))
 		}
-	}
-	return nil
+	})
+	return found.problem(ctx, v.key(segment.MembershipName), err)
 }
 
 func domainName(k segment.Key) string { return fmt.Sprintf("domain %016x/%08x", k.ID, k.Check) }
@@ -890,10 +893,19 @@ func (v *verifier) part(id uint32, blocks []*lake.PageIndexBlock, s *partitions)
 	}
 
 	var val []byte
-	runs := domainRuns{key: p.Key, file: id, each: func(r *record) error {
-		r.dataset = dataset
-		val = r.append(val[:0])
-		return s.add(urlKey(r.key), val)
+	places, left := rowPlaces{file: id}, int64(0)
+	for _, g := range v.groups[id] {
+		places.groups = append(places.groups, g.rows)
+		left += g.rows
+	}
+	var rec record
+	runs := domainRuns{key: p.Key, each: func(domain []byte, t *segment.Totals) error {
+		if left -= t.Rows; left < 0 {
+			return codec.Corrupt(p.Key, "rows", -1, "as many as its page index has", fmt.Sprintf("%d more", -left))
+		}
+		rec.totals, rec.tuples = *t, places.take(t.Rows, rec.tuples[:0])
+		val = rec.append(val[:0])
+		return s.add(urlKey(domain), val)
 	}}
 	reader := partReader{p.Key, func(_ context.Context, off, n int64) ([]byte, error) {
 		b := make([]byte, n)
@@ -912,7 +924,10 @@ func (v *verifier) part(id uint32, blocks []*lake.PageIndexBlock, s *partitions)
 		}
 		v.report.PartRows += int64(r.Rows)
 	}
-	return runs.end()
+	if err := runs.end(); err != nil {
+		return damaged(err)
+	}
+	return nil
 }
 
 // checkRowsOf checks the columns that say where a row belongs.
@@ -974,19 +989,18 @@ func (v *verifier) compare(s *partitions) error {
 		walk := s.each(v.ctx, i, func(values *sortedValues) error {
 			for n := range values.len() {
 				k, val := values.at(n)
-				d := codec.NewDecoder(val, "sorted records", "record")
-				r.read(d, nil)
-				if err := d.Close(); err != nil {
-					return err
-				}
-				if v.uncounted[r.dataset] {
+				dataset := v.seg.Files().Info(recordFile(val)).DatasetID
+				if v.uncounted[dataset] {
 					continue
 				}
-				if k != key || r.dataset != counted.dataset {
+				if err := r.read(val); err != nil {
+					return err
+				}
+				if k != key || dataset != counted.dataset {
 					if err := settle(); err != nil {
 						return err
 					}
-					key, counted.dataset = k, r.dataset
+					key, counted.dataset = k, dataset
 				}
 				counted.totals.Add(r.totals)
 				counted.tuples = append(counted.tuples, r.tuples...)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/urlake/urlake/indexbuild/segment"
@@ -117,7 +116,12 @@ func TestDeepVerifyNamesEachDamagedPartOnce(t *testing.T) {
 	ctx := context.Background()
 	l.addBatch(t, 1, "b", randomRows(rng, o), o)
 	lying := l.writeBatch(t, 2, "b", randomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
-		return lyingPostings(t, l.store, task, func(_ int, r *record) { r.totals.Size++; r.totals.HasSize = true })
+		return lyingPostings(t, l.store, task, func(n, _ int, d *namedTotals) {
+			if n == 0 {
+				d.totals.Size++
+				d.totals.HasSize = true
+			}
+		})
 	})
 	for _, batches := range [][]BatchRef{l.batches, append(slices.Clone(l.batches), putBatch(t, l.store, lying))} {
 		ref, err := BuildSegment(ctx, l.store, batches, Options{TempDir: t.TempDir()})
@@ -157,56 +161,108 @@ func TestDeepVerifyNamesEachDamagedPartOnce(t *testing.T) {
 	}
 }
 
-// Segments whose bytes are sound and whose contents are wrong: made from postings that lie.
+// Segments whose bytes are sound and whose contents are wrong: made from postings that lie. Only a recount can tell.
 func TestVerifyReportsWrongContents(t *testing.T) {
-	type lie struct {
-		deep   bool // only a recount can tell
-		change func(n int, r *record)
-	}
-	for name, lie := range map[string]lie{
-		"size":      {true, func(n int, r *record) { r.totals.Size++; r.totals.HasSize = true }},
-		"first ts":  {true, func(n int, r *record) { r.totals.FirstTS--; r.totals.HasTS = true }},
-		"a domain":  {true, func(n int, r *record) { r.key = append(r.key, 'x') }},
-		"first row": {false, func(n int, r *record) { r.tuples[0].FirstRow++ }},
-		"row group": {false, func(n int, r *record) { r.tuples[len(r.tuples)-1].RowGroup += 100 }},
-		"rows":      {false, func(n int, r *record) { r.tuples[0].Rows++; r.totals.Rows++ }},
-		"part": {false, func(n int, r *record) {
-			r.tuples = r.tuples[:1]
-			r.tuples[0].FileID = uint32(n % 2)
-			r.tuples[0].Rows = r.totals.Rows
-		}},
-		"a tuple twice": {false, func(n int, r *record) { r.tuples = []segment.Tuple{{Rows: r.totals.Rows}} }},
+	for name, change := range map[string]func(n int, d *namedTotals){
+		"size":     func(_ int, d *namedTotals) { d.totals.Size++; d.totals.HasSize = true },
+		"first ts": func(_ int, d *namedTotals) { d.totals.FirstTS--; d.totals.HasTS = true },
+		"a domain": func(_ int, d *namedTotals) { d.name += "x" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(12, 12))
-			l := &testLake{store: blob.NewMemory()}
-			o := lakeOptions{rows: 80, domains: 12, limits: tinyParts}
-			ctx := context.Background()
-			b := l.writeBatch(t, 1, "b", randomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
-				return lyingPostings(t, l.store, task, lie.change)
-			})
-			ref, err := BuildSegment(ctx, l.store, []BatchRef{putBatch(t, l.store, b)}, Options{TempDir: t.TempDir()})
-			if err != nil {
-				if strings.Contains(err.Error(), "rows") {
-					return // noticed when it was built
+			l, b := lyingBatch(t, func(n, domains int, d *namedTotals) {
+				if n == domains/2 {
+					change(n, d)
 				}
+			})
+			verifyLie(t, l, mustBuild(t, l.store, []BatchRef{putBatch(t, l.store, b)}, Options{}), true)
+		})
+	}
+	t.Run("a row of the next domain", func(t *testing.T) {
+		moved := int64(0)
+		l, b := lyingBatch(t, func(n, domains int, d *namedTotals) {
+			switch {
+			case n >= domains/2 && moved == 0 && d.totals.Rows > 1:
+				d.totals.Rows--
+				moved++
+			case moved == 1:
+				d.totals.Rows++
+				moved++
+			}
+		})
+		verifyLie(t, l, mustBuild(t, l.store, []BatchRef{putBatch(t, l.store, b)}, Options{}), true)
+	})
+}
+
+// Segments whose tuples are not where rows are. No postings object says so: the build is lied to in the middle.
+func TestVerifyReportsWrongPlaces(t *testing.T) {
+	for name, change := range map[string]func(o *postingsObject){
+		"another end of a row group": func(o *postingsObject) {
+			g := o.reader.parts[0].groups
+			g[0]++
+			g[1]--
+		},
+		"a row group that is not there": func(o *postingsObject) {
+			p := &o.reader.parts[0]
+			n := len(p.groups) - 1
+			p.groups = append(p.groups[:n:n], p.groups[n]-1, 1)
+		},
+		"one row group": func(o *postingsObject) {
+			p := &o.reader.parts[0]
+			p.groups = []int64{p.rows}
+		},
+		"a part twice": func(o *postingsObject) { o.files[0] = o.files[1] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, b := lyingBatch(t, func(int, int, *namedTotals) {})
+			build := &build{ctx: context.Background(), store: l.store, batches: []BatchRef{putBatch(t, l.store, b)}, opt: Options{TempDir: t.TempDir(), Memory: 1 << 20}, keyOf: urlKey}
+			defer build.close()
+			if err := build.readBatches(); err != nil {
 				t.Fatal(err)
 			}
-			if report, err := VerifySegment(ctx, l.store, ref, false, t.TempDir()); lie.deep != (err == nil) || err != nil && !errors.Is(err, codec.ErrCorrupt) {
-				t.Errorf("verify: %v, %+v", err, report.Problems)
+			build.out = segment.NewWriter(build.ctx, l.store, build.batches)
+			if err := errors.Join(build.writeFiles(), build.writeParts()); err != nil {
+				t.Fatal(err)
 			}
-			if _, err := VerifySegment(ctx, l.store, ref, true, t.TempDir()); !errors.Is(err, codec.ErrCorrupt) {
-				t.Errorf("deep verify: %v", err)
+			change(&build.objects[0])
+			if err := build.writeDomains(); err != nil {
+				t.Fatal(err)
 			}
+			ref, err := build.out.Finish(build.info)
+			if err != nil {
+				t.Fatal(err)
+			}
+			verifyLie(t, l, ref, false)
 		})
 	}
 }
 
-// lyingPostings writes a postings object in which the record of the middle domain was changed.
-func lyingPostings(tb testing.TB, store blob.Store, task *ingest.MergedTask, change func(int, *record)) lake.FrameObject {
+// verifyLie checks that a segment is found to be wrong; deep says that only a recount can tell.
+func verifyLie(t *testing.T, l *testLake, ref SegmentRef, deep bool) {
+	t.Helper()
+	ctx := context.Background()
+	if report, err := VerifySegment(ctx, l.store, ref, false, t.TempDir()); deep != (err == nil) || err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("verify: %v, %+v", err, report.Problems)
+	}
+	if _, err := VerifySegment(ctx, l.store, ref, true, t.TempDir()); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("deep verify: %v", err)
+	}
+}
+
+// lyingBatch writes a batch of several parts and row groups whose postings were changed.
+func lyingBatch(t *testing.T, change func(n, domains int, d *namedTotals)) (*testLake, *lake.Batch) {
+	rng := rand.New(rand.NewPCG(12, 12))
+	l := &testLake{store: blob.NewMemory()}
+	o := lakeOptions{rows: 80, domains: 12, limits: tinyParts}
+	return l, l.writeBatch(t, 1, "b", randomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
+		return lyingPostings(t, l.store, task, change)
+	})
+}
+
+// lyingPostings writes a postings object in which what it says of domains was changed.
+func lyingPostings(tb testing.TB, store blob.Store, task *ingest.MergedTask, change func(n, domains int, d *namedTotals)) lake.FrameObject {
 	tb.Helper()
 	ctx := context.Background()
-	object, domains, err := extract(ctx, store, task, tb.TempDir(), 1<<20, nil)
+	object, _, err := extract(ctx, store, task, tb.TempDir(), nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -214,33 +270,29 @@ func lyingPostings(tb testing.TB, store blob.Store, task *ingest.MergedTask, cha
 	if err != nil {
 		tb.Fatal(err)
 	}
-	files := make([]uint32, len(task.Parts))
-	for i := range files {
-		files[i] = uint32(i)
-	}
-	all, err := sourceRecords(&batchSource{r: r, files: files})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	o := &postingsObject{reader: r, files: make([]uint32, len(task.Parts))}
 	var buf bytes.Buffer
 	w := newBatchWriter(&buf, task.DatasetID, task.Batch)
-	for n := range all {
-		rec := &all[n]
-		if int64(n) == domains/2 {
-			change(n, rec)
-		}
-		if err := w.domain(rec); err != nil {
+	n := 0
+	for i := range task.Parts {
+		all, err := sourceRecords(newBatchSource(o, i))
+		if err != nil {
 			tb.Fatal(err)
 		}
-	}
-	// The directory's sum is that of the parts.
-	w.dir.rows = task.Rows
-	for i := range task.Parts {
+		for _, rec := range all {
+			d := namedTotals{string(rec.key), rec.totals}
+			change(n, int(r.domains()), &d)
+			n++
+			if err := w.domain([]byte(d.name), &d.totals); err != nil {
+				tb.Fatal(err)
+			}
+		}
 		blocks, err := r.pages(ctx, i)
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if err := w.part(&task.Parts[i].Part, blocks); err != nil {
+		w.open.rows = task.Parts[i].Part.Rows
+		if err := w.part(&task.Parts[i].Part, r.parts[i].groups, blocks); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -259,13 +259,8 @@ func (p *ReadPlan) Decode(part string, data [][]byte) (*Columns, error) {
 // AppendTo is Decode for runs of rows that lie in several blocks: it appends to dst, whose
 // earlier rows are of the same columns. After an error dst is of no use.
 func (p *ReadPlan) AppendTo(dst *Columns, part string, data [][]byte) error {
-	if len(data) != len(p.Ranges) {
-		return fmt.Errorf("decode pages of %s: %d ranges, planned are %d", part, len(data), len(p.Ranges))
-	}
-	for i, r := range p.Ranges {
-		if int64(len(data[i])) != r.Bytes {
-			return codec.Corrupt(part, "page range", r.Offset, fmt.Sprintf("%d bytes", r.Bytes), len(data[i]))
-		}
+	if err := p.checkRanges(part, data); err != nil {
+		return err
 	}
 	dec := pageDecoders.Get().(*pageDecoder)
 	defer pageDecoders.Put(dec)
@@ -286,6 +281,19 @@ func (p *ReadPlan) AppendTo(dst *Columns, part string, data [][]byte) error {
 		}
 	}
 	dst.Rows += int(p.rows)
+	return nil
+}
+
+// checkRanges checks that data are the bytes of p.Ranges.
+func (p *ReadPlan) checkRanges(part string, data [][]byte) error {
+	if len(data) != len(p.Ranges) {
+		return fmt.Errorf("decode pages of %s: %d ranges, planned are %d", part, len(data), len(p.Ranges))
+	}
+	for i, r := range p.Ranges {
+		if int64(len(data[i])) != r.Bytes {
+			return codec.Corrupt(part, "page range", r.Offset, fmt.Sprintf("%d bytes", r.Bytes), len(data[i]))
+		}
+	}
 	return nil
 }
 
@@ -465,28 +473,27 @@ func rebase(err error, base int64) error {
 	return &moved
 }
 
-// page appends rows [lo, hi) of one page to dst. The page is raw, has rows rows, lies at byte off of
-// part, and has the checksum sum.
-func (d *pageDecoder) page(dst *Columns, col Column, part string, off int64, raw []byte, sum uint32, rows, lo, hi int) error {
+// open checks a page of rows rows, which lies at byte off of part and has the checksum sum, and returns its values decompressed, valid
+// until the next page. Of an optional column defined tells which rows have one.
+func (d *pageDecoder) open(col Column, part string, off int64, raw []byte, sum uint32, rows int) (values []byte, defined []bool, h pageHeader, err error) {
 	if got := codec.CRC32C(raw); got != sum {
-		return codec.Corrupt(part, pageSection(col), off, fmt.Sprintf("crc32c %08x", sum), fmt.Sprintf("%08x", got))
+		return nil, nil, h, codec.Corrupt(part, pageSection(col), off, fmt.Sprintf("crc32c %08x", sum), fmt.Sprintf("%08x", got))
 	}
-	h, err := readPageHeader(raw, col, rows, part, "page")
-	if err != nil {
-		return rebase(err, off)
+	if h, err = readPageHeader(raw, col, rows, part, "page"); err != nil {
+		return nil, nil, h, rebase(err, off)
 	}
 	bad := func(want, got any) error {
 		return codec.Corrupt(part, pageSection(col), off, want, got)
 	}
-	defined := d.defined[:0]
+	defined = d.defined[:0]
 	if h.levels > 0 {
 		defined, err = appendLevels(defined, raw[h.size:h.size+h.levels], rows, h.nulls)
 		d.defined = defined[:0]
 		if err != nil {
-			return bad("definition levels", err)
+			return nil, nil, h, bad("definition levels", err)
 		}
 	}
-	values := raw[h.size+h.levels:]
+	values = raw[h.size+h.levels:]
 	if size := h.uncompressed - h.levels; h.zstd {
 		if cap(d.raw) < size+decodeSlack {
 			d.raw = make([]byte, 0, size+decodeSlack)
@@ -496,13 +503,26 @@ func (d *pageDecoder) page(dst *Columns, col Column, part string, off int64, raw
 			d.raw = nil
 		}
 		if values, err = d.zstd.DecodeAll(values, buf); err != nil {
-			return bad(fmt.Sprintf("zstd of %d bytes", size), err)
+			return nil, nil, h, bad(fmt.Sprintf("zstd of %d bytes", size), err)
 		}
 		if len(values) != size {
-			return bad(fmt.Sprintf("%d bytes decompressed", size), len(values))
+			return nil, nil, h, bad(fmt.Sprintf("%d bytes decompressed", size), len(values))
 		}
 	} else if len(values) != size {
-		return bad(fmt.Sprintf("%d bytes", size), len(values))
+		return nil, nil, h, bad(fmt.Sprintf("%d bytes", size), len(values))
+	}
+	return values, defined, h, nil
+}
+
+// page appends rows [lo, hi) of one page to dst. The page is raw, has rows rows, lies at byte off of
+// part, and has the checksum sum.
+func (d *pageDecoder) page(dst *Columns, col Column, part string, off int64, raw []byte, sum uint32, rows, lo, hi int) error {
+	values, defined, h, err := d.open(col, part, off, raw, sum, rows)
+	if err != nil {
+		return err
+	}
+	bad := func(want, got any) error {
+		return codec.Corrupt(part, pageSection(col), off, want, got)
 	}
 	n := rows - h.nulls
 	switch col {

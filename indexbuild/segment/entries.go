@@ -1,9 +1,8 @@
 package segment
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
+	"slices"
 
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -17,23 +16,22 @@ const (
 // Entries are entries in columns on their way to a PostingsWriter: a block is made column by column, and several goroutines
 // can each fill some. The zero value is empty.
 type Entries struct {
-	ids        []uint64
-	checks     []uint32
-	datasets   []uint32
-	files      []uint32 // of the first tuple
-	flags      []uint8
-	rows       []int64
-	sizes      []int64
-	firstTS    []int64
-	lastTS     []int64
-	rowGroups  []uint32 // of the only tuple, 0 where there are several
-	firstRows  []int64
-	offsets    []int64 // of the payload, set by the writer
-	lengths    []int64 // of the payload, 0 where inline
-	payloads   []byte
-	inline     int64
-	sumRows    int64
-	tupleSpace []Tuple
+	ids       []uint64
+	checks    []uint32
+	datasets  []uint32
+	files     []uint32 // of the first tuple
+	flags     []uint8
+	rows      []int64
+	sizes     []int64
+	firstTS   []int64
+	lastTS    []int64
+	rowGroups []uint32 // of the only tuple, 0 where there are several
+	firstRows []int64
+	offsets   []int64 // of the payload, set by the writer
+	lengths   []int64 // of the payload, 0 where inline
+	payloads  []byte
+	inline    int64
+	sumRows   int64
 }
 
 // Len is the number of entries.
@@ -110,50 +108,44 @@ func (c *Entries) Add(k Key, dataset uint32, t Totals, tuples []Tuple) error {
 	return c.append(k, dataset, &t, tuples, start)
 }
 
-// AddPacked is Add for tuples as AppendTuples encodes them.
-func (c *Entries) AddPacked(k Key, dataset uint32, t Totals, packed []byte) error {
-	if err := t.Validate(); err != nil {
-		return entryError(k, dataset, err)
+// AddPlain is Add for an entry of rows from row first on in one row group, without size and ts.
+func (c *Entries) AddPlain(k Key, dataset, file, group, first, rows uint32) error {
+	if rows == 0 {
+		return entryError(k, dataset, fmt.Errorf("no rows"))
 	}
-	tuples, ok := readOne(packed, t.Rows)
-	if ok {
-		return c.append(k, dataset, &t, tuples[:], len(c.payloads))
-	}
-	d := codec.NewDecoder(packed, "entries", "tuples")
-	c.tupleSpace = ReadTuples(d, c.tupleSpace[:0], t.Rows)
-	if err := d.Close(); err != nil {
-		return entryError(k, dataset, err)
-	}
-	start := len(c.payloads)
-	if len(c.tupleSpace) > 1 {
-		c.payloads = append(c.payloads, packed...)
-	}
-	return c.append(k, dataset, &t, c.tupleSpace, start)
+	c.inline++
+	c.sumRows += int64(rows)
+	c.ids = append(c.ids, k.ID)
+	c.checks = append(c.checks, k.Check)
+	c.datasets = append(c.datasets, dataset)
+	c.files = append(c.files, file)
+	c.flags = append(c.flags, entryInline)
+	c.rows = append(c.rows, int64(rows))
+	c.sizes = append(c.sizes, 0)
+	c.firstTS = append(c.firstTS, 0)
+	c.lastTS = append(c.lastTS, 0)
+	c.rowGroups = append(c.rowGroups, group)
+	c.firstRows = append(c.firstRows, int64(first))
+	c.offsets = append(c.offsets, 0)
+	c.lengths = append(c.lengths, 0)
+	return nil
 }
 
-// readOne reads a list of a single tuple; false if it is another list, or one that needs a closer look.
-func readOne(p []byte, rows int64) (one [1]Tuple, ok bool) {
-	if len(p) == 0 || p[0] != 1 {
-		return one, false
-	}
-	p = p[1:]
-	var v [4]uint64
-	for i := range v {
-		if len(p) > 0 && p[0] < 0x80 {
-			v[i], p = uint64(p[0]), p[1:]
-			continue
-		}
-		n := 0
-		if v[i], n = binary.Uvarint(p); n <= 0 || p[n-1] == 0 {
-			return one, false
-		}
-		p = p[n:]
-	}
-	if len(p) > 0 || v[0]|v[1] > math.MaxUint32 || v[2] > math.MaxInt64 || v[3] != uint64(rows-1) || v[2] > uint64(math.MaxInt64-rows) {
-		return one, false
-	}
-	one[0] = Tuple{FileID: uint32(v[0]), RowGroup: uint32(v[1]), FirstRow: int64(v[2]), Rows: rows}
-	return one, true
+// Grow makes room for n more entries.
+func (c *Entries) Grow(n int) {
+	c.ids = slices.Grow(c.ids, n)
+	c.checks = slices.Grow(c.checks, n)
+	c.datasets = slices.Grow(c.datasets, n)
+	c.files = slices.Grow(c.files, n)
+	c.flags = slices.Grow(c.flags, n)
+	c.rows = slices.Grow(c.rows, n)
+	c.sizes = slices.Grow(c.sizes, n)
+	c.firstTS = slices.Grow(c.firstTS, n)
+	c.lastTS = slices.Grow(c.lastTS, n)
+	c.rowGroups = slices.Grow(c.rowGroups, n)
+	c.firstRows = slices.Grow(c.firstRows, n)
+	c.offsets = slices.Grow(c.offsets, n)
+	c.lengths = slices.Grow(c.lengths, n)
 }
 
 // append appends a checked entry, whose payload, if it has several tuples, starts at start.

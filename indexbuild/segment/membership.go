@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math/bits"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -41,11 +42,13 @@ type MembershipWriter struct {
 	bitmapsOut, indexOut   *bufio.Writer
 	off                    uint64
 	count                  int64
-	shared                 map[uint64][]sharedBitmap
-	sharedCount, sharedLen int
-	small                  map[smallSet]bitmapPlace // those of shared that are small
-	last                   []uint32
+	shared                 map[uint64][]sharedBitmap // of sets that are not small
+	sharedCount, sharedLen int                       // of all that are remembered
+	small                  smallSets
+	last                   []uint32 // the set that was last looked for otherwise, by the domain with number lastFor-1
 	lastAt                 bitmapPlace
+	lastFor                int64
+	touched                uint64 // what was read of small before it was needed
 	bitmap                 *roaring.Bitmap
 	buf                    bytes.Buffer
 }
@@ -61,23 +64,70 @@ type bitmapPlace struct{ start, length int64 }
 // smallSet is a set of at most eight datasets, 16 bits each, as most are: it is looked for without a bitmap being made.
 type smallSet [2]uint64
 
-// makeSmallSet fails for sets of other datasets.
+// makeSmallSet fails for sets of other datasets, and makes none of what does not ascend.
 func makeSmallSet(datasets []uint32) (s smallSet, ok bool) {
 	if len(datasets) > 8 {
-		return s, false
+		return smallSet{}, false
 	}
+	before := uint32(0)
 	for i, d := range datasets {
-		if d >= 1<<16-1 {
-			return s, false
+		d++
+		if d <= before || d >= 1<<16 {
+			return smallSet{}, false
 		}
-		s[i/4] |= uint64(d+1) << (i % 4 * 16) // 0 is none
+		s[i/4] |= uint64(d) << (i % 4 * 16) // 0 is none
+		before = d
 	}
 	return s, true
 }
 
+// hash spreads sets over a table.
+func (s *smallSet) hash() uint64 {
+	hi, lo := bits.Mul64(s[0]^0x9e3779b97f4a7c15, s[1]^0xd1b54a32d192ed02)
+	return hi ^ lo
+}
+
+// smallSets is a hash table of small sets and where they stand in the file. Places are found by going on from slot to slot, and half of the
+// slots at least are free: the table is asked for every domain, in a random order, and what that costs is one access to memory.
+type smallSets struct {
+	slots []smallSlot // a power of two
+	n     int
+}
+
+type smallSlot struct {
+	set smallSet // empty where the slot is free
+	bitmapPlace
+}
+
+// slot is that of a set, or the free one where it belongs. The table is not empty.
+func (t *smallSets) slot(set smallSet, hash uint64) *smallSlot {
+	mask := uint64(len(t.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		if s := &t.slots[i]; s.set == set || s.set == (smallSet{}) {
+			return s
+		}
+	}
+}
+
+// add adds a set that is not there.
+func (t *smallSets) add(set smallSet, at bitmapPlace) {
+	if 2*t.n >= len(t.slots) {
+		old := t.slots
+		t.slots = make([]smallSlot, max(2*len(old), 1024))
+		for i := range old {
+			if s := &old[i]; s.set != (smallSet{}) {
+				*t.slot(s.set, s.set.hash()) = *s
+			}
+		}
+	}
+	*t.slot(set, set.hash()) = smallSlot{set, at}
+	t.n++
+}
+
 // NewMembershipWriter keeps its temporary files in dir. Close it, whether it was written or not.
 func NewMembershipWriter(dir string) (*MembershipWriter, error) {
-	w := &MembershipWriter{off: membershipHeader, shared: map[uint64][]sharedBitmap{}, small: map[smallSet]bitmapPlace{}, bitmap: roaring.New()}
+	w := &MembershipWriter{off: membershipHeader, shared: map[uint64][]sharedBitmap{}, bitmap: roaring.New()}
+	w.small.slots = make([]smallSlot, 1024)
 	var err error
 	if w.bitmaps, err = tempFile(dir, "bitmaps-*.tmp"); err != nil {
 		return nil, err
@@ -117,31 +167,68 @@ func (w *MembershipWriter) Close() {
 
 // Add writes the next domain's datasets, which have to ascend. It does not keep the slice.
 func (w *MembershipWriter) Add(datasets []uint32) error {
-	if len(datasets) == 0 {
-		return fmt.Errorf("domain %d: no datasets", w.count)
-	}
-	at := w.lastAt
-	if w.count == 0 || !slices.Equal(w.last, datasets) {
-		var err error
-		if at, err = w.store(datasets); err != nil {
-			return err
-		}
-		w.last, w.lastAt = append(w.last[:0], datasets...), at
-	}
-	w.count++
-	var e [membershipEntry]byte
-	binary.LittleEndian.PutUint64(e[:], uint64(at.start))
-	binary.LittleEndian.PutUint32(e[8:], uint32(at.length))
-	_, err := w.indexOut.Write(e[:])
-	return err
+	return w.AddAll(datasets, []uint32{uint32(len(datasets))})
 }
 
-func (w *MembershipWriter) store(datasets []uint32) (bitmapPlace, error) {
-	set, small := makeSmallSet(datasets)
-	if small {
-		if at, ok := w.small[set]; ok {
-			return at, nil
+// setsAtOnce is how many sets are looked for at the same time.
+const setsAtOnce = 64
+
+// AddAll writes the datasets of the next domains: those of domain i end at ends[i] in datasets, and ascend.
+func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
+	var (
+		small [setsAtOnce]smallSet
+		isOne [setsAtOnce]bool
+		hash  [setsAtOnce]uint64
+		index [setsAtOnce * membershipEntry]byte
+	)
+	from := uint32(0)
+	for len(ends) > 0 {
+		n := min(len(ends), setsAtOnce)
+		// All slots are touched before any is needed: the processor waits for many of them at once.
+		start, sum := from, uint64(0)
+		mask := uint64(len(w.small.slots) - 1)
+		for i, end := range ends[:n] {
+			small[i], isOne[i] = makeSmallSet(datasets[start:end])
+			hash[i] = small[i].hash()
+			sum ^= w.small.slots[hash[i]&mask].set[0]
+			start = end
 		}
+		w.touched = sum
+		for i, end := range ends[:n] {
+			set := datasets[from:end]
+			from = end
+			var at bitmapPlace
+			if isOne[i] && len(set) > 0 {
+				at = w.small.slot(small[i], hash[i]).bitmapPlace
+			}
+			if at.length == 0 {
+				var err error
+				if at, err = w.store(set, small[i], isOne[i]); err != nil {
+					return err
+				}
+			}
+			w.count++
+			e := index[i*membershipEntry:][:membershipEntry]
+			binary.LittleEndian.PutUint64(e, uint64(at.start))
+			binary.LittleEndian.PutUint32(e[8:], uint32(at.length))
+		}
+		if _, err := w.indexOut.Write(index[:n*membershipEntry]); err != nil {
+			return err
+		}
+		ends = ends[n:]
+	}
+	return nil
+}
+
+// store writes a set that is not in small, unless it is remembered elsewhere or that of the domain before.
+func (w *MembershipWriter) store(datasets []uint32, set smallSet, small bool) (at bitmapPlace, err error) {
+	if w.count > 0 && w.lastFor == w.count && slices.Equal(w.last, datasets) {
+		w.lastFor++
+		return w.lastAt, nil
+	}
+	defer func() { w.last, w.lastAt, w.lastFor = append(w.last[:0], datasets...), at, w.count+1 }()
+	if len(datasets) == 0 {
+		return bitmapPlace{}, fmt.Errorf("domain %d: no datasets", w.count)
 	}
 	for i := 1; i < len(datasets); i++ {
 		if datasets[i] <= datasets[i-1] {
@@ -157,23 +244,27 @@ func (w *MembershipWriter) store(datasets []uint32) (bitmapPlace, error) {
 		return bitmapPlace{}, err
 	}
 	data := w.buf.Bytes()
-	hash := xxhash.Sum64(data)
-	for _, s := range w.shared[hash] {
-		if bytes.Equal(s.data, data) {
-			return bitmapPlace{int64(s.off), int64(len(data))}, nil
+	hash := uint64(0)
+	if !small {
+		hash = xxhash.Sum64(data)
+		for _, s := range w.shared[hash] {
+			if bytes.Equal(s.data, data) {
+				return bitmapPlace{int64(s.off), int64(len(data))}, nil
+			}
 		}
 	}
-	at := bitmapPlace{int64(w.off), int64(len(data))}
+	at = bitmapPlace{int64(w.off), int64(len(data))}
 	if w.sharedCount < maxSharedBitmaps && w.sharedLen+len(data) <= maxSharedBytes {
-		w.shared[hash] = append(w.shared[hash], sharedBitmap{w.off, bytes.Clone(data)})
 		if small {
-			w.small[set] = at
+			w.small.add(set, at)
+		} else {
+			w.shared[hash] = append(w.shared[hash], sharedBitmap{w.off, bytes.Clone(data)})
 		}
 		w.sharedCount++
 		w.sharedLen += len(data)
 	}
 	w.off += uint64(len(data))
-	_, err := w.bitmapsOut.Write(data)
+	_, err = w.bitmapsOut.Write(data)
 	return at, err
 }
 

@@ -160,6 +160,7 @@ func NewPostingsWriter(idx, dat io.Writer, shard, shardBits int) *PostingsWriter
 		idx: codec.NewFrameWriter(idx, postingsFence), dat: codec.NewFrameWriter(dat, 0),
 		shard: shard, shardBits: shardBits, guess: 1000,
 	}
+	w.idx.Store() // blocks are packed in bits: zstd would take off one byte in ten thousand
 	w.idx.Ahead(framesAhead())
 	w.dat.Ahead(framesAhead())
 	return w

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math/bits"
 	"runtime/debug"
 	"slices"
 
+	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -262,8 +264,11 @@ func (b *block) appendEntries(r *PostingsRun) {
 // SetReader reads many sets of datasets; equal ones, which are stored once, are decoded once. It is for one goroutine.
 type SetReader struct {
 	s     *Segment
-	slots []setSlot // by place of the bitmap
+	slots []setSlot // by place of the bitmap; a power of two
 	ints  []uint32  // of the sets
+
+	places  [setsAtOnce]bitmapPlace
+	touched int64 // what was read of slots before it was needed
 }
 
 // setSlot is a set that was decoded.
@@ -284,24 +289,71 @@ const (
 
 // NewSetReader reads the sets of s.
 func (s *Segment) NewSetReader() *SetReader {
-	return &SetReader{s: s, slots: make([]setSlot, min(s.member.index/setSpacing+1, maxSetSlots))}
+	return &SetReader{s: s, slots: make([]setSlot, min(1<<bits.Len64(uint64(s.member.index/setSpacing)), maxSetSlots))}
 }
 
-// Datasets returns the set of the domain with that ordinal, ascending. It must not be changed.
-func (r *SetReader) Datasets(ordinal uint32) (set []uint32, err error) {
+// Each hands over the sets of the domains with these ordinals, in their order, each ascending: set is that of ordinals[i]. It must
+// not be changed. Ordinals of mph.Absent are passed over. An error ends it.
+func (r *SetReader) Each(ordinals []uint32, each func(i int, set []uint32)) (err error) {
 	defer guard(debug.SetPanicOnFault(true), &err, r.s.roar)
+	for from := 0; from < len(ordinals); from += setsAtOnce {
+		// Where the sets are, and then what is known of them, is looked for all at the same time: most of that is not in a cache.
+		some := ordinals[from:min(from+setsAtOnce, len(ordinals))]
+		sum, index := int64(0), r.s.member.m.data[r.s.member.index:]
+		for _, o := range some {
+			if at := int(o) * membershipEntry; at < len(index) {
+				sum += int64(index[at])
+			}
+		}
+		for i, o := range some {
+			r.places[i] = bitmapPlace{}
+			if o == mph.Absent || int64(o) >= r.s.info.Domains {
+				continue
+			}
+			start, length, err := r.s.member.place(o)
+			if err == nil { // else it is found again below
+				r.places[i] = bitmapPlace{start, length}
+			}
+		}
+		for i := range some {
+			sum ^= r.slot(r.places[i].start).start
+		}
+		r.touched = sum
+		for i, o := range some {
+			if o == mph.Absent {
+				continue
+			}
+			set, err := r.datasets(o, r.places[i])
+			if err != nil {
+				return err
+			}
+			each(from+i, set)
+		}
+	}
+	return nil
+}
+
+// slot is where a set is kept whose bitmap starts there.
+func (r *SetReader) slot(start int64) *setSlot {
+	return &r.slots[uint64(start)/setSpacing&uint64(len(r.slots)-1)]
+}
+
+// datasets is the set of the domain with that ordinal, whose bitmap stands at place if that is known.
+func (r *SetReader) datasets(ordinal uint32, place bitmapPlace) ([]uint32, error) {
 	if int64(ordinal) >= r.s.info.Domains {
 		return nil, fmt.Errorf("segment %s: ordinal %d of %d", r.s.info.Segment, ordinal, r.s.info.Domains)
 	}
-	start, length, err := r.s.member.place(ordinal)
-	if err != nil {
-		return nil, err
+	if place.length == 0 {
+		var err error
+		if place.start, place.length, err = r.s.member.place(ordinal); err != nil {
+			return nil, err
+		}
 	}
-	slot := &r.slots[start/setSpacing%int64(len(r.slots))]
-	if place := (bitmapPlace{start, length}); slot.bitmapPlace == place {
+	slot := r.slot(place.start)
+	if slot.bitmapPlace == place {
 		return r.ints[slot.from:slot.to:slot.to], nil
 	}
-	b, err := r.s.member.bitmap(start, length)
+	b, err := r.s.member.bitmap(place.start, place.length)
 	if err != nil {
 		return nil, err
 	}
@@ -317,6 +369,6 @@ func (r *SetReader) Datasets(ordinal uint32) (set []uint32, err error) {
 	for it := b.Iterator(); it.HasNext(); {
 		r.ints = append(r.ints, it.Next())
 	}
-	*slot = setSlot{bitmapPlace{start, length}, uint32(from), uint32(len(r.ints))}
+	*slot = setSlot{place, uint32(from), uint32(len(r.ints))}
 	return r.ints[from:len(r.ints):len(r.ints)], nil
 }

@@ -617,3 +617,101 @@ func TestStoredFramesReadLikeOthers(t *testing.T) {
 		}
 	}
 }
+
+// Pieces of any size and kind, entropy-coded one by one, are zstd frames that any decoder reads.
+func TestPiecesReadLikeOtherFrames(t *testing.T) {
+	rng := rand.New(rand.NewPCG(12, 1))
+	skewed := func(n, symbols int) []byte {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(float64(symbols) * rng.Float64() * rng.Float64() * rng.Float64())
+		}
+		return b
+	}
+	var want [][]byte
+	var pieces [][]int
+	for _, n := range []int{0, 1, 255, 256, 257, 1023, 1024, 1025, 16<<10 - 1, 16 << 10, 128<<10 - 1, 128 << 10, 128<<10 + 1, 300_000} {
+		for _, symbols := range []int{1, 2, 40, 256} {
+			want = append(want, slices.Concat(skewed(n, symbols), skewed(12, 256), skewed(5000, symbols)))
+			pieces = append(pieces, []int{n, 12, 5000})
+			want = append(want, slices.Concat([]byte{7}, skewed(n, symbols)))
+			pieces = append(pieces, []int{1, n})
+		}
+	}
+	files := make([]bytes.Buffer, 2)
+	for ahead := range files {
+		w := codec.NewFrameWriter(&files[ahead], 0)
+		w.Ahead(2 * ahead)
+		for i, data := range want {
+			if _, _, err := w.Pieces(nil, data, pieces[i]...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ff, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := files[ahead].Bytes()
+		if ff.Bytes > ff.RawBytes*4/5 {
+			t.Errorf("file of %d bytes for %d", ff.Bytes, ff.RawBytes)
+		}
+		f, err := codec.OpenFramesAt(context.Background(), ranges(file, nil), ff, "f", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.Read(context.Background(), ranges(file, nil), 0, f.Len())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.EqualFunc(want, got, bytes.Equal) {
+			t.Error("frames differ")
+		}
+		if program, err := exec.LookPath("zstd"); err == nil {
+			path := filepath.Join(t.TempDir(), "pieces.zst")
+			if err := os.WriteFile(path, file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command(program, "-dc", path).Output(); err != nil || !bytes.Equal(out, slices.Concat(want...)) {
+				t.Errorf("%s -dc differs (%v)", program, err)
+			}
+		}
+	}
+	if !bytes.Equal(files[0].Bytes(), files[1].Bytes()) {
+		t.Error("ahead makes another file")
+	}
+	w := codec.NewFrameWriter(io.Discard, 0)
+	if _, _, err := w.Pieces(nil, make([]byte, 10), 4, 5); err == nil {
+		t.Error("pieces of 9 bytes for 10: no error")
+	}
+}
+
+// DecodeInto uses the memory it is given, and no more of it than it needs.
+func TestDecodeIntoMemory(t *testing.T) {
+	var file bytes.Buffer
+	w := codec.NewFrameWriter(&file, 0)
+	want := [][]byte{bytes.Repeat([]byte("a"), 1000), []byte("b"), bytes.Repeat([]byte("c"), 5000)}
+	for _, data := range want {
+		if _, _, err := w.Frame(nil, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ff, err := w.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := codec.OpenFramesAt(context.Background(), ranges(file.Bytes(), nil), ff, "f", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2000)
+	for i := range want {
+		off, n := f.Place(i, i+1)
+		got, err := f.DecodeInto(i, file.Bytes()[off:off+n], buf)
+		if err != nil || !bytes.Equal(got, want[i]) {
+			t.Fatalf("frame %d: %v", i, err)
+		}
+		if (&got[0] == &buf[0]) != (len(got) <= len(buf)) {
+			t.Errorf("frame %d of %d bytes: other memory", i, len(got))
+		}
+	}
+}
