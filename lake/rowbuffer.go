@@ -51,6 +51,7 @@ type RowBuffer struct {
 	open    []byte // the end of the open slab, which is no block yet
 	counts  []hostCount
 	counted int // blocks that are in counts
+	next    [][]byte
 
 	slabs []*[bufferSlab]byte // of blocks
 	moved []*[bufferSlab]byte // of the rows by host
@@ -109,7 +110,17 @@ const (
 )
 
 // NewRowBuffer makes a buffer of about budget bytes.
-func NewRowBuffer(budget int64) *RowBuffer { return &RowBuffer{budget: budget, depth: 1} }
+func NewRowBuffer(budget int64) *RowBuffer {
+	b := rowBuffers.Get().(*RowBuffer)
+	b.budget = budget
+	return b
+}
+
+// rowBuffers and bufferSlabs are memory that was released: what a split needs of it, which can be half a gigabyte, need not be cleared each time.
+var (
+	rowBuffers  = sync.Pool{New: func() any { return &RowBuffer{depth: 1} }}
+	bufferSlabs = sync.Pool{New: func() any { return new([bufferSlab]byte) }}
+)
 
 // Hosts is the number of hosts that are known: the next is given this number.
 func (b *RowBuffer) Hosts() int { return len(b.hosts) }
@@ -205,16 +216,20 @@ func (b *RowBuffer) slab() *[bufferSlab]byte {
 	return bufferSlabs.Get().(*[bufferSlab]byte)
 }
 
-// bufferSlabs are those of buffers that were released: half a gigabyte a split need not be cleared each time.
-var bufferSlabs = sync.Pool{New: func() any { return new([bufferSlab]byte) }}
-
-// Release drops all rows and hosts and gives the buffer's memory to others.
+// Release drops all rows and hosts and gives the buffer's memory to others. The buffer is of no use after it.
 func (b *RowBuffer) Release() {
+	b.Shrink()
+	rowBuffers.Put(b)
+}
+
+// Shrink drops all rows and hosts and gives the memory of rows to others.
+func (b *RowBuffer) Shrink() {
 	b.Empty()
 	for _, slab := range b.spare {
 		bufferSlabs.Put(slab)
 	}
-	*b = *NewRowBuffer(b.budget)
+	clear(b.spare)
+	b.spare = b.spare[:0]
 }
 
 // Empty drops all rows and hosts and keeps their memory.
@@ -222,7 +237,7 @@ func (b *RowBuffer) Empty() {
 	b.spare = append(append(b.spare, b.slabs...), b.moved...)
 	clear(b.hosts)
 	clear(b.blocks)
-	clear(b.counts)
+	clear(b.datas[:cap(b.datas)])
 	b.slabs, b.moved, b.blocks, b.hosts, b.counts, b.counted = b.slabs[:0], b.moved[:0], b.blocks[:0], b.hosts[:0], b.counts[:0], 0
 	b.open = nil
 	b.used, b.len, b.depth = 0, 0, 1
@@ -251,7 +266,10 @@ func (b *RowBuffer) Count(rows, keyBytes *[Partitions]int64) {
 // count brings counts up to date.
 func (b *RowBuffer) count() {
 	b.closeBlock()
-	b.counts = slices.Grow(b.counts, len(b.hosts)-len(b.counts))[:len(b.hosts)]
+	if n := len(b.counts); n < len(b.hosts) {
+		b.counts = slices.Grow(b.counts, len(b.hosts)-n)[:len(b.hosts)]
+		clear(b.counts[n:])
+	}
 	for ; b.counted < len(b.blocks); b.counted++ {
 		for data := b.blocks[b.counted]; len(data) > 0; {
 			c := &b.counts[binary.LittleEndian.Uint32(data)]
@@ -280,8 +298,10 @@ func (b *RowBuffer) move(order []hostRef) {
 	}
 	b.spare = append(b.spare, b.moved...)
 	b.moved = b.moved[:0]
+	defer func() { clear(b.next) }()
 	// Where the next row of a host goes.
-	next := make([][]byte, len(b.hosts))
+	b.next = slices.Grow(b.next[:0], len(b.hosts))[:len(b.hosts)]
+	next := b.next
 	var slab []byte
 	for _, o := range order {
 		c := b.counts[o.host]

@@ -253,7 +253,7 @@ func merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 		if err := spill(); err != nil {
 			return err
 		}
-		buffer.Release() // the merge has memory of its own
+		buffer.Shrink() // the merge has memory of its own
 		return lake.MergeRuns(ctx, store, runs, func(pass, n int) string { return spillKey(run, task, prefix, 1+pass, n) }, sink)
 	}
 	return mergeTask(ctx, store, p, task, m.TaskList[task], rows, tempDir, progress)
