@@ -110,18 +110,11 @@ func (f *fseEncoder) initRLE(symbol uint8) {
 }
 
 // first is the state that ends with a symbol: that of the last one, which is encoded first.
-func (f *fseEncoder) first(symbol uint8) uint32 {
-	s := f.symbols[symbol&63]
+func (f *fseEncoder) first(symbol uint32) uint32 {
+	s := f.symbols[symbol&0x3f]
 	out := (s.deltaBits + 1<<15) >> 16
 	v := out<<16 - s.deltaBits
 	return uint32(f.states[(v>>out+uint32(s.deltaFind))&(1<<maxFSELog-1)])
-}
-
-// next steps to the state of a symbol, and returns what the one before gives off: bits, and below them, in eight bits, their number.
-func (f *fseEncoder) next(state uint32, symbol uint8) (out, next uint32) {
-	s := &f.symbols[symbol&63]
-	n := (state + s.deltaBits) >> 16 & 31
-	return (state&(1<<n-1))<<8 | n, uint32(f.states[(state>>n+uint32(s.deltaFind))&(1<<maxFSELog-1)])
 }
 
 // appendNorm appends a distribution as RFC 8878, 4.1.1 has it.

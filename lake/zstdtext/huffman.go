@@ -199,8 +199,8 @@ func (f *fseEncoder) appendTwo(dst []byte, symbols []uint8) []byte {
 	var states [2]uint32
 	var acc uint64
 	var have uint
-	states[(n-1)&1] = f.first(symbols[n-1])
-	states[n&1] = f.first(symbols[n-2])
+	states[(n-1)&1] = f.first(uint32(symbols[n-1]))
+	states[n&1] = f.first(uint32(symbols[n-2]))
 	for i := n - 3; i >= 0; i-- {
 		st := &states[i&1]
 		s := f.symbols[symbols[i]&63]
@@ -251,7 +251,7 @@ func encode(codes *[256]uint32, dst, lits []byte) {
 		v = v<<(e&63) | uint64(e>>8)
 		acc |= v << (have & 63)
 		have += uint((a + b + c + d + e) & 0xff)
-		binary.LittleEndian.PutUint64(dst[at:], acc)
+		binary.LittleEndian.PutUint64(dst[at:at+8], acc)
 		at += int(have >> 3)
 		acc >>= have &^ 7 & 63
 		have &= 7
@@ -262,7 +262,7 @@ func encode(codes *[256]uint32, dst, lits []byte) {
 		have += uint(c & 0xff)
 	}
 	acc |= 1 << have
-	binary.LittleEndian.PutUint64(dst[at:], acc)
+	binary.LittleEndian.PutUint64(dst[at:at+8], acc)
 }
 
 // append appends the literals section of a block (RFC 8878, 3.1.1.3.1).

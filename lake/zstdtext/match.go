@@ -28,10 +28,10 @@ const (
 
 	// What a literal and a sequence cost in bits, about; a sequence costs the bits of its distance in addition.
 	literalCost  = 5
-	sequenceCost = 12
+	sequenceCost = 13
 
 	// resume is how far before the end of a match the search goes on.
-	resume = 1
+	resume = 0
 
 	// minParse is the shortest text that is searched.
 	minParse = 32
@@ -49,7 +49,7 @@ type finder struct {
 	matches []match
 }
 
-func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i : i+8 : len(b)]) }
+func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i : i+8]) }
 
 // reset forgets what was before.
 func (f *finder) reset() {

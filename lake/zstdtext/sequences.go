@@ -11,11 +11,16 @@ const minMatch = 3
 
 // sequence is some literals and the match behind them, as it is written (RFC 8878, 3.1.1.3.2.1.1).
 type sequence struct {
-	extra  uint32 // low bits of the lengths: literals, above them match
 	offset uint32 // offset value: 1 to 3 for repeated ones, else the distance plus 3
-	ll, of, ml,
-	extraBits uint8
+	extra  uint32 // low bits of the lengths: those of the literals' and above them those of the match's
+	// codes are those of literals, match and offset, a byte each from below, and how many bits extra has.
+	codes uint32
 }
+
+func (s *sequence) ll() uint32        { return s.codes & 0x3f }
+func (s *sequence) ml() uint32        { return s.codes >> 8 & 0x3f }
+func (s *sequence) of() uint32        { return s.codes >> 16 & 0x3f }
+func (s *sequence) extraBits() uint32 { return s.codes >> 24 }
 
 // lengthCode is the code of a length and the number of its low bits that stand beside that.
 type lengthCode struct{ code, bits uint8 }
@@ -129,14 +134,10 @@ func (q *sequences) set(text []byte, from int, matches []match, r *repeats) {
 	for i := range matches {
 		m := &matches[i]
 		n := int(m.start) - anchor
-		if src := text[anchor:]; n <= stride && len(src) >= stride {
-			d, s := lits[at:at+stride], src[:stride]
-			binary.LittleEndian.PutUint64(d, binary.LittleEndian.Uint64(s))
-			binary.LittleEndian.PutUint64(d[8:], binary.LittleEndian.Uint64(s[8:]))
-			binary.LittleEndian.PutUint64(d[16:], binary.LittleEndian.Uint64(s[16:]))
-			binary.LittleEndian.PutUint64(d[24:], binary.LittleEndian.Uint64(s[24:]))
+		if n <= stride && anchor+stride <= len(text) {
+			*(*[stride]byte)(lits[at : at+stride]) = *(*[stride]byte)(text[anchor : anchor+stride])
 		} else {
-			copy(lits[at:], src[:n])
+			copy(lits[at:], text[anchor:anchor+n])
 		}
 		at += n
 		anchor = int(m.end)
@@ -150,15 +151,17 @@ func (q *sequences) set(text []byte, from int, matches []match, r *repeats) {
 		} else {
 			r0, r1, r2 = distance, r0, r1
 		}
-		of := uint8(bits.Len32(offset) - 1)
-		ll, ml := litCode(uint32(n)), matchCode(uint32(m.end-m.start)-minMatch)
-		s := &list[i]
-		s.extra = uint32(n)&(1<<(ll.bits&31)-1) | uint32(m.end-m.start-minMatch)&(1<<(ml.bits&31)-1)<<(ll.bits&31)
-		s.offset = offset
-		s.ll, s.of, s.ml, s.extraBits = ll.code, of, ml.code, ll.bits+ml.bits
-		q.ll.counts[ll.code&63]++
-		q.of.counts[of&63]++
-		q.ml.counts[ml.code&63]++
+		of := uint32(bits.Len32(offset)-1) & 0x3f
+		litLength, matchLength := uint32(n), uint32(m.end-m.start)-minMatch
+		ll, ml := litCode(litLength), matchCode(matchLength)
+		list[i] = sequence{
+			offset,
+			litLength&(1<<(ll.bits&31)-1) | matchLength&(1<<(ml.bits&31)-1)<<(ll.bits&31),
+			uint32(ll.code) | uint32(ml.code)<<8 | of<<16 | uint32(ll.bits+ml.bits)<<24,
+		}
+		q.ll.counts[ll.code&0x3f]++
+		q.ml.counts[ml.code&0x3f]++
+		q.of.counts[of]++
 	}
 	at += copy(lits[at:], text[anchor:])
 	*r = repeats{r0, r1, r2}
@@ -224,51 +227,64 @@ func (q *sequences) append(dst []byte) []byte {
 
 	// A sequence takes at most 3*maxFSELog bits of states, 32 of lengths and 17 of the offset.
 	dst = slices.Grow(dst, n*10+32)
-	buf := dst[len(dst):cap(dst)]
-	llFSE, ofFSE, mlFSE := &q.ll.fse, &q.of.fse, &q.ml.fse
-	at := 0
+	return dst[:len(dst)+q.encode(dst[len(dst):cap(dst)])]
+}
+
+// encode writes the bits of the sequences, the last one first, and returns their bytes.
+func (q *sequences) encode(buf []byte) int {
+	const stateMask = 1<<maxFSELog - 1
 	var acc uint64
-	var have uint // bits in acc, less than eight at the beginning of each round
-	// The last sequence comes first and begins with states as its codes leave them.
-	s := q.list[n-1]
-	llState, ofState, mlState := llFSE.first(s.ll), ofFSE.first(s.of), mlFSE.first(s.ml)
-	for i := n - 1; ; {
+	var have uint32 // bits in acc, less than eight at the beginning of each round
+	at := 0
+	last := &q.list[len(q.list)-1]
+	ll, ml, of := q.ll.fse.first(last.ll()), q.ml.fse.first(last.ml()), q.of.fse.first(last.of())
+	for i := len(q.list) - 1; ; {
+		s := &q.list[i]
 		acc |= uint64(s.extra) << (have & 63)
-		have += uint(s.extraBits)
-		if have > 64-32 {
-			binary.LittleEndian.PutUint64(buf[at:], acc)
+		have += s.extraBits()
+		if have > 32 { // rarely, as few lengths have extra bits
+			binary.LittleEndian.PutUint64(buf[at:at+8], acc)
 			at += int(have >> 3)
 			acc >>= have &^ 7 & 63
 			have &= 7
 		}
-		acc |= uint64(s.offset&(1<<(s.of&31)-1)) << (have & 63)
-		have += uint(s.of)
-		binary.LittleEndian.PutUint64(buf[at:], acc)
+		n := s.of()
+		acc |= uint64(s.offset&(1<<(n&31)-1)) << (have & 63)
+		have += n
+		binary.LittleEndian.PutUint64(buf[at:at+8], acc)
 		at += int(have >> 3)
 		acc >>= have &^ 7 & 63
 		have &= 7
 		if i--; i < 0 {
 			break
 		}
-		s = q.list[i]
-		var o, m, l uint32
-		o, ofState = ofFSE.next(ofState, s.of)
-		m, mlState = mlFSE.next(mlState, s.ml)
-		l, llState = llFSE.next(llState, s.ll)
-		acc |= uint64(o>>8) << (have & 63)
-		have += uint(o & 0xff)
-		acc |= uint64(m>>8) << (have & 63)
-		have += uint(m & 0xff)
-		acc |= uint64(l>>8) << (have & 63)
-		have += uint(l & 0xff)
+		s = &q.list[i]
+
+		t := q.of.fse.symbols[s.of()]
+		n = (of + t.deltaBits) >> 16 & 31
+		acc |= uint64(of&(1<<n-1)) << (have & 63)
+		have += n
+		of = uint32(q.of.fse.states[(of>>n+uint32(t.deltaFind))&stateMask])
+
+		t = q.ml.fse.symbols[s.ml()]
+		n = (ml + t.deltaBits) >> 16 & 31
+		acc |= uint64(ml&(1<<n-1)) << (have & 63)
+		have += n
+		ml = uint32(q.ml.fse.states[(ml>>n+uint32(t.deltaFind))&stateMask])
+
+		t = q.ll.fse.symbols[s.ll()]
+		n = (ll + t.deltaBits) >> 16 & 31
+		acc |= uint64(ll&(1<<n-1)) << (have & 63)
+		have += n
+		ll = uint32(q.ll.fse.states[(ll>>n+uint32(t.deltaFind))&stateMask])
 	}
-	for _, last := range [...]struct {
-		state uint32
-		log   uint
-	}{{mlState, mlFSE.log}, {ofState, ofFSE.log}, {llState, llFSE.log}, {1, 1}} {
-		acc |= uint64(last.state&(1<<last.log-1)) << have
-		have += last.log
+	for _, end := range [...]struct {
+		bits uint32
+		n    uint
+	}{{ml, q.ml.fse.log}, {of, q.of.fse.log}, {ll, q.ll.fse.log}, {1, 1}} {
+		acc |= uint64(end.bits&(1<<end.n-1)) << have
+		have += uint32(end.n)
 	}
 	binary.LittleEndian.PutUint64(buf[at:], acc)
-	return dst[:len(dst)+at+int(have+7)/8]
+	return at + int(have+7)/8
 }
