@@ -372,7 +372,7 @@ func (b *build) mergeAll(sink func(*window) error) error {
 	for i := range b.files {
 		datasets[i] = b.files[i].DatasetID
 	}
-	var sources []slabSource
+	var sources []domainSource
 	for i := range b.objects {
 		o := &b.objects[i]
 		for part := range o.reader.parts {
@@ -392,7 +392,7 @@ func (b *build) mergeAll(sink func(*window) error) error {
 			return err
 		}
 	}
-	return mergeSlabs(b.ctx, sources, datasets, b.keyOf, sink)
+	return mergeDomains(b.ctx, sources, datasets, b.keyOf, sink)
 }
 
 // entryBytes is about what an entry takes while entries are sorted.

@@ -61,12 +61,21 @@ func CheckBatch(ctx context.Context, store blob.Store, ref BatchRef, deep bool) 
 // checkDomains reads all domains of a part.
 func checkDomains(ctx context.Context, src *batchSource) error {
 	defer src.close()
+	var c cursor
 	for {
-		s, err := src.next(ctx)
-		if s == nil || err != nil {
+		block, err := src.load(ctx, c.block)
+		if block == nil || err != nil {
 			return err
 		}
-		s.release()
+		c.block = block
+		if err := src.use(block); err != nil {
+			return err
+		}
+		for more := true; more; {
+			if more, err = src.step(&c); err != nil {
+				return err
+			}
+		}
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"sort"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -16,9 +15,97 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 )
 
-// mergeWidth is how many sources are merged at once, each with three slabs and a buffer: a third of a megabyte. More are
-// merged in several passes.
-const mergeWidth = 256
+const (
+	// mergeWidth is how many sources are merged at once, each with three blocks and a buffer: a quarter of a megabyte. More are
+	// merged in several passes.
+	mergeWidth = 256
+
+	// windowBytes is about how much of text and records a window has.
+	windowBytes = 256 << 10
+)
+
+// domainSource yields the domains of one sorted list, each once, with its records. It reads block after block; what is read is
+// looked at later, maybe by another goroutine.
+type domainSource interface {
+	// load reads the next block, into the memory of buf if that is enough; nil at the end. It is for one goroutine.
+	load(ctx context.Context, buf []byte) ([]byte, error)
+	// use begins a block that load returned, in their order, and step moves c to its next domain; false at its end. They are for one goroutine.
+	use(block []byte) error
+	step(c *cursor) (bool, error)
+}
+
+// cursor is at a domain of a source.
+type cursor struct {
+	source domainSource
+	buf    [segment.MaxDomain + 16]byte // the domain, then zeros
+	n      int
+	val    []byte // its records, valid until the next step
+	plain  [recordHeader]byte
+	ended  bool
+
+	block  []byte // in use; nil if none is
+	loaded chan []byte
+	free   chan []byte
+}
+
+func (c *cursor) domain() []byte { return c.buf[:c.n] }
+
+// set makes the cursor's domain the first shared bytes of the one before, then rest, at most segment.MaxDomain bytes in all.
+func (c *cursor) set(shared int, rest []byte) {
+	c.n = shared + copy(c.buf[shared:], rest)
+	*(*[16]byte)(c.buf[c.n:]) = [16]byte{}
+}
+
+// next moves to the next domain, or to the end.
+func (c *cursor) next(ctx context.Context) error {
+	for {
+		if c.block != nil {
+			ok, err := c.source.step(c)
+			if ok || err != nil {
+				return err
+			}
+			c.free <- c.block
+			c.block = nil
+		}
+		select {
+		case block, more := <-c.loaded:
+			if !more {
+				c.ended = true
+				return ctx.Err()
+			}
+			c.block = block
+			if err := c.source.use(block); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// blocksAhead are the blocks of a source: one is looked at, one waits, one is read.
+const blocksAhead = 3
+
+// load reads the blocks of the cursor's source.
+func (c *cursor) load(ctx context.Context) error {
+	for {
+		var buf []byte
+		select {
+		case buf = <-c.free:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		block, err := c.source.load(ctx, buf)
+		if err != nil {
+			return err
+		}
+		if block == nil {
+			close(c.loaded) // not after an error: what is missing is no end
+			return nil
+		}
+		c.loaded <- block // has room for all
+	}
+}
 
 // window is a range of domains, merged from all sources that have some of them.
 type window struct {
@@ -31,60 +118,59 @@ type window struct {
 // windows keeps the memory of windows that were used.
 var windows = sync.Pool{New: func() any { return new(window) }}
 
-// mergeSlabs merges sources and hands what comes out to sink, window after window, from one goroutine; of one domain and dataset
+// mergeDomains merges sources and hands what comes out to sink, window after window, from one goroutine; of one domain and dataset
 // the records of earlier sources come first and become one. Datasets are those of the files. keyOf may be nil: then windows have
 // no keys. A window is the sink's until it returns.
 //
-// Sources are read ahead, each by a goroutine. The domains up to the smallest of the sources' last ones are complete: they
-// make a window, and windows are merged at the same time, one by each processor.
-func mergeSlabs(ctx context.Context, sources []slabSource, datasets []uint32, keyOf func([]byte) segment.Key, sink func(*window) error) error {
+// Sources are read ahead, each by a goroutine, and keys are made by others; the merge itself is one loop, which takes less time than what
+// is done with what comes out.
+func mergeDomains(ctx context.Context, sources []domainSource, datasets []uint32, keyOf func([]byte) segment.Key, sink func(*window) error) error {
+	return mergeWindows(ctx, sources, datasets, keyOf, windowBytes, sink)
+}
+
+// mergeWindows is mergeDomains with windows of about size bytes.
+func mergeWindows(ctx context.Context, sources []domainSource, datasets []uint32, keyOf func([]byte) segment.Key, size int, sink func(*window) error) error {
 	g, ctx := errgroup.WithContext(ctx)
-	ahead := make([]chan *slab, len(sources))
+	cursors := make([]cursor, len(sources))
 	for i, s := range sources {
-		ahead[i] = make(chan *slab, 1)
-		g.Go(func() error {
-			for {
-				sl, err := s.next(ctx)
-				if err != nil {
-					return err
-				}
-				if sl == nil {
-					close(ahead[i]) // not after an error: what is missing is no end
-					return nil
-				}
-				select {
-				case ahead[i] <- sl:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-		})
+		c := &cursors[i]
+		c.source, c.loaded, c.free = s, make(chan []byte, blocksAhead), make(chan []byte, blocksAhead)
+		for range blocksAhead {
+			c.free <- nil
+		}
+		g.Go(func() error { return c.load(ctx) })
 	}
 	type job struct {
 		out  *window
-		done chan error
+		done chan struct{}
 	}
 	queue := make(chan job, 2*runtime.GOMAXPROCS(0))
 	g.Go(func() error {
 		defer close(queue)
-		return cutWindows(ctx, ahead, func(pieces []piece) error {
-			j := job{windows.Get().(*window), make(chan error, 1)}
+		m := merger{cursors: cursors, datasets: datasets, window: size}
+		return m.run(ctx, func(w *window) error {
+			j := job{w, make(chan struct{})}
 			select {
 			case queue <- j:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			go func() { j.done <- j.out.merge(pieces, datasets, keyOf) }()
+			go func() {
+				defer close(j.done)
+				if keyOf == nil {
+					return
+				}
+				for i := range w.ends {
+					w.keys = append(w.keys, keyOf(w.domain(i)))
+				}
+			}()
 			return nil
 		})
 	})
 	g.Go(func() error {
 		for j := range queue {
-			err := <-j.done
-			if err == nil {
-				err = sink(j.out)
-			}
-			if err != nil {
+			<-j.done
+			if err := sink(j.out); err != nil {
 				return err
 			}
 			windows.Put(j.out)
@@ -94,209 +180,129 @@ func mergeSlabs(ctx context.Context, sources []slabSource, datasets []uint32, ke
 	return g.Wait()
 }
 
-// piece is the domains [from, to) of a slab of source number order.
-type piece struct {
-	slab     *slab
-	from, to int
-	order    int
+// merger merges what cursors yield.
+type merger struct {
+	cursors  []cursor
+	datasets []uint32 // of the files
+	window   int      // bytes
+	// A tree of losers (Knuth, The Art of Computer Programming 3, 5.4.1): node n > 0 is the cursor that lost there, node 0 has won.
+	tree []node
 }
 
-// cutWindows calls each with what makes one window, in their order. Each piece holds a reference to its slab.
-func cutWindows(ctx context.Context, ahead []chan *slab, each func([]piece) error) error {
-	heads := make([]piece, 0, len(ahead))
-	for i := range ahead {
-		heads = append(heads, piece{order: i})
-	}
-	for {
-		// Every source shows a slab, or has ended.
-		live := heads[:0]
-		for _, h := range heads {
-			for h.slab == nil || h.from == h.to {
-				if h.slab != nil {
-					h.slab.release()
-				}
-				var ok bool
-				select {
-				case h.slab, ok = <-ahead[h.order]:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-				if !ok {
-					break
-				}
-				h.from, h.to = 0, h.slab.len()
-			}
-			if h.slab != nil {
-				live = append(live, h)
-			}
-		}
-		if heads = live; len(heads) == 0 {
-			return nil
-		}
-		first := 0
-		for i := 1; i < len(heads); i++ {
-			if a, b := &heads[i], &heads[first]; compareDomains(a.slab, a.to-1, b.slab, b.to-1) < 0 {
-				first = i
-			}
-		}
-		bound, last := heads[first].slab, heads[first].to-1
-		pieces := make([]piece, 0, len(heads))
-		for i := range heads {
-			h := &heads[i]
-			n := sort.Search(h.to-h.from, func(n int) bool { return compareDomains(h.slab, h.from+n, bound, last) > 0 })
-			if n > 0 {
-				h.slab.refs.Add(1)
-				pieces = append(pieces, piece{h.slab, h.from, h.from + n, h.order})
-				h.from += n
-			}
-		}
-		if err := each(pieces); err != nil {
-			return err
-		}
-	}
-}
-
-func compareDomains(a *slab, i int, b *slab, j int) int {
-	if p, q := a.prefix[i], b.prefix[j]; p != q {
-		if p < q {
-			return -1
-		}
-		return 1
-	}
-	return bytes.Compare(a.domain(i), b.domain(j))
-}
-
-// cursor is a place in a piece.
-type cursor struct {
-	// prefix and next are the first and the next eight bytes of the domain there, all ones at the end.
-	prefix, next uint64
-	line         []byte
-	piece
-}
-
-func (c *cursor) step() {
-	c.from++
-	c.load()
-}
-
-func (c *cursor) load() {
-	if c.from == c.to {
-		c.prefix, c.next, c.line = 1<<64-1, 1<<64-1, nil
-		return
-	}
-	c.prefix = c.slab.prefix[c.from]
-	c.line = c.slab.line(c.from)
-	if len(c.line) > 16 {
-		c.next = binary.BigEndian.Uint64(c.line[8:])
-	} else {
-		c.next = textPrefix(c.line[min(8, len(c.line)-1) : len(c.line)-1])
-	}
+// node is a cursor by the first sixteen bytes of its domain, all ones at its end.
+type node struct {
+	first, next uint64
+	cursor      int32
 }
 
 // before tells which of two cursors comes first.
-func (c *cursor) before(o *cursor) bool {
-	if c.prefix != o.prefix {
-		return c.prefix < o.prefix
+func (m *merger) before(a, b *node) bool {
+	if a.first != b.first {
+		return a.first < b.first
 	}
-	return c.beforeLater(o)
+	if a.next != b.next {
+		return a.next < b.next
+	}
+	return m.beforeLater(a.cursor, b.cursor)
 }
 
-// beforeLater is before for domains whose first eight bytes are the same, or ends.
-func (c *cursor) beforeLater(o *cursor) bool {
-	if c.next != o.next {
-		return c.next < o.next
+// beforeLater is before where the first sixteen bytes are the same.
+func (m *merger) beforeLater(i, j int32) bool {
+	a, b := &m.cursors[i], &m.cursors[j]
+	if a.ended || b.ended {
+		return !a.ended || b.ended && i < j
 	}
-	if n := len(c.line); n == len(o.line) && n <= 17 && n > 0 {
-		return c.order < o.order
+	if a.n != b.n || a.n > 16 {
+		if d := bytes.Compare(a.domain(), b.domain()); d != 0 {
+			return d < 0
+		}
 	}
-	switch {
-	case c.from == c.to:
-		return false
-	case o.from == o.to:
-		return true
-	}
-	if d := bytes.Compare(c.line[:len(c.line)-1], o.line[:len(o.line)-1]); d != 0 {
-		return d < 0
-	}
-	return c.order < o.order
+	return i < j
 }
 
-// merge fills the window from pieces, and releases them.
-func (w *window) merge(pieces []piece, datasets []uint32, keyOf func([]byte) segment.Key) error {
-	defer func() {
-		for _, p := range pieces {
-			p.slab.release()
-		}
-	}()
-	w.text, w.ends, w.vals, w.valEnds = w.text[:0], w.ends[:0], w.vals[:0], w.valEnds[:0]
-	w.keys, w.sets, w.setEnds = w.keys[:0], w.sets[:0], w.setEnds[:0]
-	m := windowMerge{window: w, datasets: datasets}
-	cursors := make([]cursor, len(pieces))
-	for i, p := range pieces {
-		cursors[i].piece = p
-		cursors[i].load()
+// step moves cursor i on.
+func (m *merger) step(ctx context.Context, i int32) (node, error) {
+	c := &m.cursors[i]
+	if err := c.next(ctx); err != nil || c.ended {
+		return node{math.MaxUint64, math.MaxUint64, i}, err
 	}
+	return node{binary.BigEndian.Uint64(c.buf[:]), binary.BigEndian.Uint64(c.buf[8:]), i}, nil
+}
 
-	// A tree of losers (Knuth, The Art of Computer Programming 3, 5.4.1): node n > 0 has the cursor that lost there.
-	k := len(cursors)
-	tree := make([]int32, k)
-	for i := range tree {
-		tree[i] = -1
+// run merges all and calls each with every window.
+func (m *merger) run(ctx context.Context, each func(*window) error) error {
+	k := len(m.cursors)
+	if k == 0 {
+		return nil
 	}
-	top := int32(-1)
-	for i := range cursors {
-		top = int32(i)
-		for n := (i + k) / 2; n > 0; n /= 2 {
-			if tree[n] < 0 {
-				tree[n], top = top, -1
-				break
-			}
-			if cursors[tree[n]].before(&cursors[top]) {
-				tree[n], top = top, tree[n]
+	m.tree = make([]node, k)
+	for i := range m.tree {
+		m.tree[i].cursor = -1
+	}
+	for i := range k {
+		top, err := m.step(ctx, int32(i))
+		if err != nil {
+			return err
+		}
+		n := (i + k) / 2
+		for ; n > 0 && m.tree[n].cursor >= 0; n /= 2 {
+			if m.before(&m.tree[n], &top) {
+				m.tree[n], top = top, m.tree[n]
 			}
 		}
+		m.tree[n] = top
 	}
-	prefix, next := uint64(0), uint64(0) // of the last domain
-	var last []byte
+	var w windowMerge
+	w.datasets = m.datasets
+	var last node // the domain that the window ends with
+	var name [segment.MaxDomain]byte
+	n := 0
 	for {
-		c := &cursors[top]
-		if c.from == c.to {
+		top := m.tree[0]
+		c := &m.cursors[top.cursor]
+		if c.ended {
 			break
 		}
-		if c.prefix != prefix || c.next != next || !bytes.Equal(c.line, last) {
-			if last != nil {
-				m.endDomain()
+		if top.first != last.first || top.next != last.next || c.n != n || n > 16 && !bytes.Equal(c.domain(), name[:n]) {
+			if n > 0 {
+				w.endDomain()
+				if len(w.text)+len(w.vals) >= m.window {
+					if err := each(w.window); err != nil {
+						return err
+					}
+					w.window = nil
+				}
 			}
-			prefix, next, last = c.prefix, c.next, c.line
-			w.text = append(w.text, c.line...)
+			if w.window == nil {
+				w.begin()
+			}
+			last, n = top, copy(name[:], c.domain())
+			w.text = append(append(w.text, c.domain()...), '\n')
 			w.ends = append(w.ends, uint32(len(w.text)))
 		}
-		for val := c.slab.val(c.from); len(val) > 0; {
-			n := recordLength(val)
-			if err := m.add(val[:n:n]); err != nil {
+		for val := c.val; len(val) > 0; {
+			size := recordLength(val)
+			if err := w.add(val[:size:size]); err != nil {
 				return err
 			}
-			val = val[n:]
+			val = val[size:]
 		}
-		c.step()
-		at := top
-		for n := (int(top) + k) / 2; n > 0; n /= 2 {
-			if other := &cursors[tree[n]]; other.before(c) {
-				tree[n], at = at, tree[n]
-				c = other
+		top, err := m.step(ctx, top.cursor)
+		if err != nil {
+			return err
+		}
+		for n := (int(top.cursor) + k) / 2; n > 0; n /= 2 {
+			if other := &m.tree[n]; m.before(other, &top) {
+				*other, top = top, *other
 			}
 		}
-		top = at
+		m.tree[0] = top
 	}
-	if last != nil {
-		m.endDomain()
+	if n == 0 {
+		return nil
 	}
-	if keyOf != nil {
-		for i := range w.ends {
-			w.keys = append(w.keys, keyOf(w.domain(i)))
-		}
-	}
-	return nil
+	w.endDomain()
+	return each(w.window)
 }
 
 // windowMerge collects the records of one domain after another.
@@ -306,6 +312,14 @@ type windowMerge struct {
 	set      int      // where the domain's datasets start
 	start    int      // where its last record starts
 	a, b     record
+}
+
+// begin begins a window.
+func (m *windowMerge) begin() {
+	w := windows.Get().(*window)
+	w.text, w.ends, w.vals, w.valEnds = w.text[:0], w.ends[:0], w.vals[:0], w.valEnds[:0]
+	w.keys, w.sets, w.setEnds = w.keys[:0], w.sets[:0], w.setEnds[:0]
+	m.window, m.set = w, 0
 }
 
 // add takes a record of the domain that the window's text ends with.
@@ -347,13 +361,13 @@ func (m *windowMerge) endDomain() {
 
 // narrow merges neighbours among sources into lists in the spool until at most mergeWidth are
 // left. The spool's space is given back when it is closed, not before.
-func narrow(ctx context.Context, sources []slabSource, datasets []uint32, sp *spool) ([]slabSource, error) {
+func narrow(ctx context.Context, sources []domainSource, datasets []uint32, sp *spool) ([]domainSource, error) {
 	for len(sources) > mergeWidth {
-		var merged []slabSource
+		var merged []domainSource
 		for group := range slices.Chunk(sources, mergeWidth) {
 			out := &spooled{spool: sp}
 			var buf []byte
-			err := mergeSlabs(ctx, group, datasets, nil, func(w *window) error {
+			err := mergeDomains(ctx, group, datasets, nil, func(w *window) error {
 				var at extent
 				var err error
 				at, buf, err = sp.writeSlab(&w.slab, buf)

@@ -292,24 +292,28 @@ func (r *batchReader) pages(ctx context.Context, n int) ([][]byte, error) {
 	return r.frames.Read(ctx, r.read, at, at+r.parts[n].blocks)
 }
 
-// batchSource yields the domains of one part of a postings object, a slab a frame. It opens its stream when the first is asked
+// batchSource yields the domains of one part of a postings object, a frame a block. It opens its stream when the first is asked
 // for, and closes it after the last.
 type batchSource struct {
 	batch BatchRef
 	r     *batchReader
 	part  int
 
-	stream io.ReadCloser
-	buf    *bufio.Reader
-	packed []byte
-	data   []byte
+	stream     io.ReadCloser
+	buf        *bufio.Reader
+	packed     []byte
+	frame, end int // the next domain frame to be read, and the part's last
 
-	frame, end int    // the next domain frame, and the part's last
-	last       []byte // domain
-	domains    int64
-	rows       int64
-	places     rowPlaces
-	rec        record
+	// What is not looked at yet of the frame in use, by column.
+	shared, rest, counts, measures, text []byte
+	measured                             bool
+
+	used    int // frames
+	domains int64
+	rows    int64
+	places  rowPlaces
+	rec     record
+	val     []byte
 }
 
 func newBatchSource(o *postingsObject, part int) *batchSource {
@@ -317,7 +321,7 @@ func newBatchSource(o *postingsObject, part int) *batchSource {
 	for i := range part {
 		s.frame += o.reader.parts[i].frames
 	}
-	s.end = s.frame + o.reader.parts[part].frames
+	s.used, s.end = s.frame, s.frame+o.reader.parts[part].frames
 	return s
 }
 
@@ -328,110 +332,25 @@ func (s *batchSource) close() {
 	}
 }
 
-func (s *batchSource) next(ctx context.Context) (*slab, error) {
-	data, err := s.nextFrame(ctx)
-	if data == nil || err != nil {
+// corrupt says what is wrong with the frame in use.
+func (s *batchSource) corrupt(want, got any) error {
+	return damaged(s.batch, codec.Corrupt(s.r.key, fmt.Sprintf("frame %d", s.used-1), -1, want, got))
+}
+
+func (s *batchSource) load(ctx context.Context, buf []byte) ([]byte, error) {
+	data, err := s.loadFrame(ctx, buf)
+	if data == nil {
 		s.close()
-		return nil, damaged(s.batch, err)
 	}
-	sl := newSlab()
-	if err := s.read(sl, data); err != nil {
-		s.close()
-		return nil, damaged(s.batch, err)
-	}
-	return sl, nil
+	return data, damaged(s.batch, err)
 }
 
-// read reads a domain frame.
-func (s *batchSource) read(sl *slab, data []byte) error {
-	bad := func(want, got any) error {
-		return codec.Corrupt(s.r.key, fmt.Sprintf("frame %d", s.frame-1), -1, want, got)
-	}
-	if len(data) < batchFrameHeader {
-		return bad(fmt.Sprintf("%d bytes or more", batchFrameHeader), len(data))
-	}
-	le := binary.LittleEndian
-	domains, rows, totals := int64(le.Uint32(data)), int64(le.Uint32(data[4:])), int64(le.Uint32(data[8:]))
-	data = data[batchFrameHeader:]
-	if text := int64(len(data)) - 2*domains - rows - totals; domains < 1 || text < domains {
-		return bad(fmt.Sprintf("columns of %d bytes", len(data)), fmt.Sprintf("%d domains, %d bytes of rows, %d of totals", domains, rows, totals))
-	}
-	n := int(domains)
-	shared, rest := data[:n], data[n:2*n]
-	counts, measures, text := data[2*n:][:rows], data[2*n+int(rows):][:totals], data[2*n+int(rows+totals):]
-	p := &s.r.parts[s.part]
-	sl.grow(n)
-	before := s.last
-	for i, same := range shared {
-		at := int(rest[i])
-		if at > len(text) || int(same) > len(before) || i == 0 && same != 0 {
-			return bad(fmt.Sprintf("a domain that shares at most %d bytes with %q, in %d bytes", len(before), before, len(text)), fmt.Sprintf("%d, and %d more", same, at))
-		}
-		if string(text[:at]) <= string(before[same:]) || int(same)+at > segment.MaxDomain {
-			return bad(fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, before), fmt.Sprintf("%q", append(before[:same:same], text[:at]...)))
-		}
-		start := len(sl.text)
-		sl.text = append(append(append(sl.text, before[:same]...), text[:at]...), '\n')
-		text = text[at:]
-		before = sl.text[start : len(sl.text)-1 : len(sl.text)-1]
-		sl.ends = append(sl.ends, uint32(len(sl.text)))
-		sl.prefix = append(sl.prefix, textPrefix(before))
-
-		var count uint64
-		if len(counts) > 0 && counts[0] < 0x80 {
-			count, counts = uint64(counts[0]), counts[1:]
-		} else {
-			v, n := uvarint(counts, 0)
-			if n <= 0 {
-				return bad("rows", fmt.Sprintf("%x", counts[:min(len(counts), 10)]))
-			}
-			count, counts = v, counts[n:]
-		}
-		if count < 1 || count > uint64(p.rows-s.rows) {
-			return bad(fmt.Sprintf("1 to %d rows", p.rows-s.rows), count)
-		}
-		s.rows += int64(count)
-		switch at := &s.places; {
-		case totals == 0 && int64(count) <= at.left() && plainPlace(at.group, at.row, int64(count)):
-			sl.vals = appendPlain(sl.vals, at.file, uint32(at.group), uint32(at.row), uint32(count))
-			at.advance(int64(count))
-		case totals == 0:
-			sl.vals = s.record(segment.Totals{Rows: int64(count)}).append(sl.vals)
-		default:
-			t, n := readMeasuresFast(measures, int64(count))
-			if n == 0 {
-				d := codec.NewDecoder(measures, s.r.key, fmt.Sprintf("totals in frame %d", s.frame-1))
-				t = readMeasures(d, int64(count))
-				if err := d.Err(); err != nil {
-					return err
-				}
-				n = d.Offset()
-			}
-			sl.vals = s.record(t).append(sl.vals)
-			measures = measures[n:]
-		}
-		sl.valEnds = append(sl.valEnds, uint32(len(sl.vals)))
-	}
-	if len(text)+len(counts)+len(measures) > 0 {
-		return bad("columns of as many domains", fmt.Sprintf("%d bytes of text, %d of rows, %d of totals more", len(text), len(counts), len(measures)))
-	}
-	s.domains += domains
-	s.last = append(s.last[:0], before...)
-	return nil
-}
-
-// record is that of a domain with these totals, of the next rows.
-func (s *batchSource) record(t segment.Totals) *record {
-	s.rec.totals, s.rec.tuples = t, s.places.take(t.Rows, s.rec.tuples[:0])
-	return &s.rec
-}
-
-// nextFrame decodes the next domain frame; nil after the last. What it returns is valid until the next.
-func (s *batchSource) nextFrame(ctx context.Context) ([]byte, error) {
+// loadFrame decodes the next domain frame; nil after the last.
+func (s *batchSource) loadFrame(ctx context.Context, buf []byte) ([]byte, error) {
 	r := s.r
 	if s.frame == s.end {
-		if p := &r.parts[s.part]; s.domains != p.domains || s.rows != p.rows {
-			return nil, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("%d domains, %d rows of %s", s.domains, s.rows, p.key), fmt.Sprintf("%d, %d", p.domains, p.rows))
+		if p := &r.parts[s.part]; p.frames == 0 && (p.domains > 0 || p.rows > 0) {
+			return nil, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("frames of %d domains, %d rows", p.domains, p.rows), "none")
 		}
 		return nil, nil
 	}
@@ -448,11 +367,101 @@ func (s *batchSource) nextFrame(ctx context.Context) ([]byte, error) {
 	if _, err := io.ReadFull(s.buf, s.packed); err != nil {
 		return nil, fmt.Errorf("read frame %d of %s: %w", s.frame, r.key, err)
 	}
-	data, err := r.frames.DecodeInto(s.frame, s.packed, s.data)
+	data, err := r.frames.DecodeInto(s.frame, s.packed, buf)
 	if err != nil {
 		return nil, err
 	}
-	s.data = data
+	if at := len(s.packed) - len(data); at >= 0 && &s.packed[at] == &data[0] {
+		data = append(buf[:0], data...) // it was a view
+	}
 	s.frame++
 	return data, nil
+}
+
+func (s *batchSource) use(data []byte) error {
+	s.used++
+	if len(data) < batchFrameHeader {
+		return s.corrupt(fmt.Sprintf("%d bytes or more", batchFrameHeader), len(data))
+	}
+	le := binary.LittleEndian
+	domains, rows, totals := int64(le.Uint32(data)), int64(le.Uint32(data[4:])), int64(le.Uint32(data[8:]))
+	data = data[batchFrameHeader:]
+	if text := int64(len(data)) - 2*domains - rows - totals; domains < 1 || text < domains {
+		return s.corrupt(fmt.Sprintf("columns of %d bytes", len(data)), fmt.Sprintf("%d domains, %d bytes of rows, %d of totals", domains, rows, totals))
+	}
+	s.shared, s.rest, data = data[:domains], data[domains:2*domains], data[2*domains:]
+	s.counts, s.measures, s.text = data[:rows], data[rows:rows+totals], data[rows+totals:]
+	s.measured = totals > 0
+	if s.shared[0] != 0 {
+		return s.corrupt("a whole domain", fmt.Sprintf("one that shares %d bytes", s.shared[0]))
+	}
+	return nil
+}
+
+func (s *batchSource) step(c *cursor) (bool, error) {
+	if len(s.shared) == 0 {
+		return false, s.endFrame()
+	}
+	shared, n := int(s.shared[0]), int(s.rest[0])
+	s.shared, s.rest = s.shared[1:], s.rest[1:]
+	if shared > c.n || n > len(s.text) || shared+n > segment.MaxDomain || string(s.text[:n]) <= string(c.buf[shared:c.n]) {
+		return false, s.corrupt(fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, c.domain()),
+			fmt.Sprintf("%d of its bytes and %q", shared, s.text[:min(n, len(s.text))]))
+	}
+	c.set(shared, s.text[:n])
+	s.text = s.text[n:]
+
+	count := uint64(0)
+	if len(s.counts) > 0 && s.counts[0] < 0x80 {
+		count, s.counts = uint64(s.counts[0]), s.counts[1:]
+	} else {
+		v, n := uvarint(s.counts, 0)
+		if n <= 0 {
+			return false, s.corrupt("rows", fmt.Sprintf("%x", s.counts[:min(len(s.counts), 10)]))
+		}
+		count, s.counts = v, s.counts[n:]
+	}
+	if left := s.r.parts[s.part].rows - s.rows; count < 1 || count > uint64(left) {
+		return false, s.corrupt(fmt.Sprintf("1 to %d rows", left), count)
+	}
+	s.domains++
+	s.rows += int64(count)
+	switch at := &s.places; {
+	case s.measured:
+		t, n := readMeasuresFast(s.measures, int64(count))
+		if n == 0 {
+			d := codec.NewDecoder(s.measures, s.r.key, fmt.Sprintf("totals in frame %d", s.used-1))
+			t = readMeasures(d, int64(count))
+			if err := d.Err(); err != nil {
+				return false, damaged(s.batch, err)
+			}
+			n = d.Offset()
+		}
+		s.measures = s.measures[n:]
+		c.val = s.record(t)
+	case int64(count) <= at.left() && plainPlace(at.group, at.row, int64(count)):
+		c.val = appendPlain(c.plain[:0], at.file, uint32(at.group), uint32(at.row), uint32(count))
+		at.advance(int64(count))
+	default:
+		c.val = s.record(segment.Totals{Rows: int64(count)})
+	}
+	return true, nil
+}
+
+// endFrame checks that columns end together, and after the last frame that there was all that the directory says.
+func (s *batchSource) endFrame() error {
+	if len(s.text)+len(s.counts)+len(s.measures) > 0 {
+		return s.corrupt("columns of as many domains", fmt.Sprintf("%d bytes of text, %d of rows, %d of totals more", len(s.text), len(s.counts), len(s.measures)))
+	}
+	if p := &s.r.parts[s.part]; s.used == s.end && (s.domains != p.domains || s.rows != p.rows) {
+		return damaged(s.batch, codec.Corrupt(s.r.key, "directory", -1, fmt.Sprintf("%d domains, %d rows of %s", s.domains, s.rows, p.key), fmt.Sprintf("%d, %d", p.domains, p.rows)))
+	}
+	return nil
+}
+
+// record is that of a domain with these totals, of the next rows.
+func (s *batchSource) record(t segment.Totals) []byte {
+	s.rec.totals, s.rec.tuples = t, s.places.take(t.Rows, s.rec.tuples[:0])
+	s.val = s.rec.append(s.val[:0])
+	return s.val
 }

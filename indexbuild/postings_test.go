@@ -84,24 +84,24 @@ func TestPartitionsSortStably(t *testing.T) {
 
 // listSource yields records, some in a slab.
 type listSource struct {
+	slabReader
 	records []record
 	rng     *rand.Rand
 }
 
-func (s *listSource) next(context.Context) (*slab, error) {
+func (s *listSource) load(_ context.Context, buf []byte) ([]byte, error) {
 	if len(s.records) == 0 {
 		return nil, nil
 	}
-	sl := newSlab()
-	for range 1 + s.rng.IntN(7) {
-		if len(s.records) == 0 {
-			break
-		}
-		r := s.records[0]
-		s.records = s.records[1:]
-		sl.add(&r)
+	var sl slab
+	for _, r := range s.records[:min(1+s.rng.IntN(7), len(s.records))] {
+		sl.text = append(append(sl.text, r.key...), '\n')
+		sl.ends = append(sl.ends, uint32(len(sl.text)))
+		sl.vals = r.append(sl.vals)
+		sl.valEnds = append(sl.valEnds, uint32(len(sl.vals)))
 	}
-	return sl, nil
+	s.records = s.records[sl.len():]
+	return sl.encode(buf), nil
 }
 
 // domainRecords reads the records of one domain.
@@ -131,7 +131,7 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		want := map[string]map[uint32]record{}
-		var sources []slabSource
+		var sources []domainSource
 		alphabet := []string{"", "a", "aaaaaaaaa", "aaaaaaaab", "b\x00", "b", "\xff\xff\xff\xff\xff\xff\xff\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff"}
 		for dataset := range uint32(1 + rng.IntN(6)) {
 			for part := range 1 + rng.IntN(3) {
@@ -171,10 +171,10 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		if seed%2 == 1 { // by way of a file, in which datasets are mixed
-			var spooledSources []slabSource
+			var spooledSources []domainSource
 			for group := range slices.Chunk(sources, 3) {
 				out := &spooled{spool: sp}
-				err := mergeSlabs(context.Background(), group, fileDatasets(60), nil, func(w *window) error {
+				err := mergeWindows(context.Background(), group, fileDatasets(60), nil, 1+rng.IntN(500), func(w *window) error {
 					at, _, err := sp.writeSlab(&w.slab, nil)
 					out.at = append(out.at, at)
 					return err
@@ -186,7 +186,7 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 			}
 			sources = spooledSources
 		}
-		err = mergeSlabs(context.Background(), sources, fileDatasets(60), urlKey, func(w *window) error {
+		err = mergeWindows(context.Background(), sources, fileDatasets(60), urlKey, 1+rng.IntN(500), func(w *window) error {
 			from := uint32(0)
 			for i := range w.ends {
 				name := string(w.domain(i))
@@ -228,8 +228,8 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 // A merge that fails says why, and one that is cancelled ends.
 func TestMergeEnds(t *testing.T) {
 	broken := errors.New("broken")
-	sources := func(end error) []slabSource {
-		var all []slabSource
+	sources := func(end error) []domainSource {
+		var all []domainSource
 		for i := range 20 {
 			s := &listSource{rng: rand.New(rand.NewPCG(1, uint64(i)))}
 			for n := range 500 {
@@ -239,11 +239,11 @@ func TestMergeEnds(t *testing.T) {
 		}
 		return append(all, failingSource{end})
 	}
-	if err := mergeSlabs(context.Background(), sources(broken), fileDatasets(210), urlKey, func(*window) error { return nil }); !errors.Is(err, broken) {
+	if err := mergeWindows(context.Background(), sources(broken), fileDatasets(210), urlKey, 1000, func(*window) error { return nil }); !errors.Is(err, broken) {
 		t.Errorf("a source that fails: %v", err)
 	}
 	n := 0
-	if err := mergeSlabs(context.Background(), sources(nil), fileDatasets(210), urlKey, func(*window) error {
+	if err := mergeWindows(context.Background(), sources(nil), fileDatasets(210), urlKey, 1000, func(*window) error {
 		if n++; n == 3 {
 			return broken
 		}
@@ -252,24 +252,37 @@ func TestMergeEnds(t *testing.T) {
 		t.Errorf("a sink that fails: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := mergeSlabs(ctx, sources(nil), fileDatasets(210), urlKey, func(*window) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+	if err := mergeWindows(ctx, sources(nil), fileDatasets(210), urlKey, 1000, func(*window) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
 
 type failingSource struct{ err error }
 
-func (f failingSource) next(context.Context) (*slab, error) { return nil, f.err }
+func (f failingSource) load(context.Context, []byte) ([]byte, error) { return nil, f.err }
+func (f failingSource) use([]byte) error                             { return nil }
+func (f failingSource) step(*cursor) (bool, error)                   { return false, nil }
 
 // sourceRecords reads all that a source has.
-func sourceRecords(s slabSource) (all []record, err error) {
+func sourceRecords(s domainSource) (all []record, err error) {
+	var c cursor
 	for {
-		sl, err := s.next(context.Background())
-		if sl == nil || err != nil {
+		block, err := s.load(context.Background(), nil)
+		if block == nil || err != nil {
 			return all, err
 		}
-		for i := range sl.ends {
-			records, err := domainRecords(sl.val(i), bytes.Clone(sl.domain(i)))
+		if err := s.use(block); err != nil {
+			return nil, err
+		}
+		for {
+			ok, err := s.step(&c)
+			if err != nil {
+				return nil, err
+			}
+			if !ok {
+				break
+			}
+			records, err := domainRecords(c.val, bytes.Clone(c.domain()))
 			if err != nil || len(records) != 1 {
 				return nil, fmt.Errorf("not what was checked: %d records, %v", len(records), err)
 			}

@@ -7,8 +7,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
 
@@ -17,9 +15,6 @@ import (
 )
 
 const (
-	// keepSlab is the most memory of a slab that is kept for the next.
-	keepSlab = 1 << 20
-
 	// slabHeader is what stands before a slab in a temporary file: u32 domains, u32 bytes of text, u32 bytes of values, u64
 	// xxh3 of all that follows.
 	slabHeader = 20
@@ -221,49 +216,22 @@ func (p *rowPlaces) take(rows int64, tuples []segment.Tuple) []segment.Tuple {
 	return tuples
 }
 
-// slab holds domains in their order, each once, with what is known of them: what a source gives at once, and what comes out
-// when the sources' are merged.
+// slab holds domains in their order, each once, with what is known of them: what comes out when sources are merged.
 type slab struct {
 	text    []byte   // a domain a line
 	ends    []uint32 // of the lines
 	vals    []byte   // of each domain records as record.append makes them, by dataset
 	valEnds []uint32
-	prefix  []uint64 // of each domain, see textPrefix
-
-	refs atomic.Int32 // of those who read it
-}
-
-// slabs keeps the memory of slabs that were read.
-var slabs = sync.Pool{New: func() any { return new(slab) }}
-
-func newSlab() *slab {
-	s := slabs.Get().(*slab)
-	s.text, s.ends, s.vals, s.valEnds, s.prefix = s.text[:0], s.ends[:0], s.vals[:0], s.valEnds[:0], s.prefix[:0]
-	s.refs.Store(1)
-	return s
-}
-
-// release gives up one of the references.
-func (s *slab) release() {
-	if s.refs.Add(-1) == 0 && cap(s.text)+cap(s.vals) <= keepSlab {
-		slabs.Put(s)
-	}
 }
 
 func (s *slab) len() int { return len(s.ends) }
 
 func (s *slab) domain(i int) []byte {
-	line := s.line(i)
-	return line[:len(line)-1]
-}
-
-// line is a domain with the newline.
-func (s *slab) line(i int) []byte {
 	start := uint32(0)
 	if i > 0 {
 		start = s.ends[i-1]
 	}
-	return s.text[start:s.ends[i]]
+	return s.text[start : s.ends[i]-1]
 }
 
 func (s *slab) val(i int) []byte {
@@ -272,36 +240,6 @@ func (s *slab) val(i int) []byte {
 		start = s.valEnds[i-1]
 	}
 	return s.vals[start:s.valEnds[i]]
-}
-
-// grow makes room for n more domains.
-func (s *slab) grow(n int) {
-	s.ends, s.valEnds, s.prefix = slices.Grow(s.ends, n), slices.Grow(s.valEnds, n), slices.Grow(s.prefix, n)
-	s.vals = slices.Grow(s.vals, n*recordHeader)
-}
-
-// add appends a record of a domain after all others. Slabs of up to a gigabyte have offsets of 32 bits.
-func (s *slab) add(r *record) {
-	s.text = append(append(s.text, r.key...), '\n')
-	s.ends = append(s.ends, uint32(len(s.text)))
-	s.vals = r.append(s.vals)
-	s.valEnds = append(s.valEnds, uint32(len(s.vals)))
-	s.prefix = append(s.prefix, textPrefix(r.key))
-}
-
-// textPrefix is the first eight bytes, so that most comparisons of domains are one of numbers.
-func textPrefix(b []byte) uint64 {
-	if len(b) >= 8 {
-		return binary.BigEndian.Uint64(b)
-	}
-	var p [8]byte
-	copy(p[:], b)
-	return binary.BigEndian.Uint64(p[:])
-}
-
-// slabSource yields the slabs of one sorted list, nil at its end. It is for one goroutine.
-type slabSource interface {
-	next(ctx context.Context) (*slab, error)
 }
 
 // spool keeps slabs and partitions in one temporary file. It is for one goroutine, but for reading.
@@ -349,61 +287,75 @@ func (s *spool) read(e extent, b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// writeSlab appends a slab.
-func (s *spool) writeSlab(sl *slab, buf []byte) (extent, []byte, error) {
+// encode makes bytes of the slab, in the memory of buf.
+func (s *slab) encode(buf []byte) []byte {
 	buf = append(buf[:0], make([]byte, slabHeader)...)
 	le := binary.LittleEndian
-	for i := range sl.ends {
-		buf = le.AppendUint32(buf, sl.ends[i])
-		buf = le.AppendUint32(buf, sl.valEnds[i])
+	for i := range s.ends {
+		buf = le.AppendUint32(buf, s.ends[i])
+		buf = le.AppendUint32(buf, s.valEnds[i])
 	}
-	buf = append(append(buf, sl.text...), sl.vals...)
-	le.PutUint32(buf, uint32(len(sl.ends)))
-	le.PutUint32(buf[4:], uint32(len(sl.text)))
-	le.PutUint32(buf[8:], uint32(len(sl.vals)))
+	buf = append(append(buf, s.text...), s.vals...)
+	le.PutUint32(buf, uint32(len(s.ends)))
+	le.PutUint32(buf[4:], uint32(len(s.text)))
+	le.PutUint32(buf[8:], uint32(len(s.vals)))
 	le.PutUint64(buf[12:], xxh3.Hash(buf[slabHeader:]))
+	return buf
+}
+
+// writeSlab appends a slab.
+func (s *spool) writeSlab(sl *slab, buf []byte) (extent, []byte, error) {
+	buf = sl.encode(buf)
 	at, err := s.write(buf)
 	return at, buf, err
 }
 
-// readSlab reads what writeSlab wrote. Its bytes are this process's own, and a hash tells if the disk has changed them.
-func (s *spool) readSlab(e extent, buf []byte) (*slab, []byte, error) {
-	buf, err := s.read(e, buf)
-	if err != nil {
-		return nil, buf, err
+// slabReader steps through encoded slabs.
+type slabReader struct {
+	places, text, vals   []byte
+	textStart, valsStart uint32
+}
+
+func (r *slabReader) use(block []byte) error {
+	le := binary.LittleEndian
+	n, text := 8*int(le.Uint32(block)), int(le.Uint32(block[4:]))
+	p := block[slabHeader:]
+	*r = slabReader{places: p[:n], text: p[n:][:text], vals: p[n+text:]}
+	return nil
+}
+
+func (r *slabReader) step(c *cursor) (bool, error) {
+	if len(r.places) == 0 {
+		return false, nil
 	}
 	le := binary.LittleEndian
-	if len(buf) < slabHeader || xxh3.Hash(buf[slabHeader:]) != le.Uint64(buf[12:]) {
-		return nil, buf, fmt.Errorf("read %s: bytes at %d are not what was written", s.file.Name(), e.off)
-	}
-	n, text := int(le.Uint32(buf)), int(le.Uint32(buf[4:]))
-	p := buf[slabHeader:]
-	sl := newSlab()
-	for ; n > 0; n-- {
-		sl.ends = append(sl.ends, le.Uint32(p))
-		sl.valEnds = append(sl.valEnds, le.Uint32(p[4:]))
-		p = p[8:]
-	}
-	sl.text = append(sl.text, p[:text]...)
-	sl.vals = append(sl.vals, p[text:]...)
-	for i := range sl.ends {
-		sl.prefix = append(sl.prefix, textPrefix(sl.domain(i)))
-	}
-	return sl, buf, nil
+	text, vals := le.Uint32(r.places), le.Uint32(r.places[4:])
+	c.set(0, r.text[r.textStart:text-1])
+	c.val = r.vals[r.valsStart:vals]
+	r.places, r.textStart, r.valsStart = r.places[8:], text, vals
+	return true, nil
 }
 
 // spooled yields slabs of a spool.
 type spooled struct {
+	slabReader
 	spool *spool
 	at    []extent
-	buf   []byte
 }
 
-func (s *spooled) next(context.Context) (sl *slab, err error) {
+// load reads what writeSlab wrote. Its bytes are this process's own, and a hash tells if the disk has changed them.
+func (s *spooled) load(_ context.Context, buf []byte) ([]byte, error) {
 	if len(s.at) == 0 {
 		return nil, nil
 	}
-	sl, s.buf, err = s.spool.readSlab(s.at[0], s.buf)
+	e := s.at[0]
 	s.at = s.at[1:]
-	return sl, err
+	buf, err := s.spool.read(e, buf)
+	if err != nil {
+		return nil, err
+	}
+	if len(buf) < slabHeader || xxh3.Hash(buf[slabHeader:]) != binary.LittleEndian.Uint64(buf[12:]) {
+		return nil, fmt.Errorf("read %s: bytes at %d are not what was written", s.spool.file.Name(), e.off)
+	}
+	return buf, nil
 }

@@ -51,6 +51,7 @@ type MembershipWriter struct {
 	touched                uint64 // what was read of small before it was needed
 	bitmap                 *roaring.Bitmap
 	buf                    bytes.Buffer
+	data                   []byte // scratch memory
 }
 
 type sharedBitmap struct {
@@ -235,15 +236,19 @@ func (w *MembershipWriter) store(datasets []uint32, set smallSet, small bool) (a
 			return bitmapPlace{}, fmt.Errorf("domain %d: dataset %d after %d", w.count, datasets[i], datasets[i-1])
 		}
 	}
-	b := w.bitmap
-	b.Clear()
-	b.AddMany(datasets)
-	b.RunOptimize()
-	w.buf.Reset()
-	if _, err := b.WriteTo(&w.buf); err != nil {
-		return bitmapPlace{}, err
+	data, ok := appendBitmap(w.data[:0], datasets)
+	if !ok {
+		b := w.bitmap
+		b.Clear()
+		b.AddMany(datasets)
+		b.RunOptimize()
+		w.buf.Reset()
+		if _, err := b.WriteTo(&w.buf); err != nil {
+			return bitmapPlace{}, err
+		}
+		data = append(data, w.buf.Bytes()...)
 	}
-	data := w.buf.Bytes()
+	w.data = data
 	hash := uint64(0)
 	if !small {
 		hash = xxhash.Sum64(data)

@@ -353,21 +353,27 @@ func (r *SetReader) datasets(ordinal uint32, place bitmapPlace) ([]uint32, error
 	if slot.bitmapPlace == place {
 		return r.ints[slot.from:slot.to:slot.to], nil
 	}
-	b, err := r.s.member.bitmap(place.start, place.length)
-	if err != nil {
-		return nil, err
-	}
-	n := b.GetCardinality()
-	if n > maxSetInts/16 {
-		return b.ToArray(), nil
-	}
-	if uint64(len(r.ints))+n > maxSetInts {
+	if len(r.ints) > maxSetInts {
 		clear(r.slots)
 		r.ints = nil // what was returned stays as it is
 	}
+	data, err := r.s.member.m.bytes(place.start, place.length)
+	if err != nil {
+		return nil, err
+	}
 	from := len(r.ints)
-	for it := b.Iterator(); it.HasNext(); {
-		r.ints = append(r.ints, it.Next())
+	var ok bool
+	if r.ints, ok = readSmallBitmap(data, r.ints); !ok {
+		b, err := r.s.member.bitmap(place.start, place.length)
+		if err != nil {
+			return nil, err
+		}
+		if b.GetCardinality() > maxSetInts/16 {
+			return b.ToArray(), nil
+		}
+		for it := b.Iterator(); it.HasNext(); {
+			r.ints = append(r.ints, it.Next())
+		}
 	}
 	*slot = setSlot{place, uint32(from), uint32(len(r.ints))}
 	return r.ints[from:len(r.ints):len(r.ints)], nil
