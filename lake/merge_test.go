@@ -153,7 +153,7 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 			w := NewPartWriter(ctx, store, testOptions(t, lim))
 			var err error
 			if len(files) == 0 {
-				err = buffer.Rows(ctx, w)
+				err = buffer.Rows(ctx, 0, 255, w)
 			} else {
 				shuffle()
 				var s *Shuffle

@@ -52,6 +52,11 @@ type RowBuffer struct {
 	counts  []hostCount
 	counted int // blocks that are in counts
 	next    [][]byte
+	// Order is of all hosts with rows, by groups of partsOf partitions and sorted within each; those of group i end at ends[i]. PartsOf is 0 while nothing is
+	// sorted.
+	order   []hostRef
+	ends    [Partitions]int
+	partsOf int
 
 	slabs []*[bufferSlab]byte // of blocks
 	moved []*[bufferSlab]byte // of the rows by host
@@ -87,8 +92,9 @@ type rowRef struct {
 
 // hostRef finds a host. Cache holds the first bytes of its domain.
 type hostRef struct {
-	cache uint64
-	host  uint32
+	cache     uint64
+	host      uint32
+	partition uint8
 }
 
 const (
@@ -97,9 +103,9 @@ const (
 	bufferSlab = 4 << 20
 	bufferRow  = bufferSlab / 16
 	// rowOverhead is what a row takes beside path and tail, which are in memory twice: the number of its host and two heads. hostOverhead is a bufferHost, its
-	// count and where its rows go.
+	// count, where its rows go and two hostRefs.
 	rowOverhead  = 4 + 2*4
-	hostOverhead = 72 + 8 + 8 + 16
+	hostOverhead = 72 + 8 + 24 + 2*16
 
 	// maxHost is the longest domain and host together: a DNS name has 253 bytes.
 	maxHost = 1 << 10
@@ -142,6 +148,7 @@ func (b *RowBuffer) Host(domain, host string, domainID uint64) (uint32, error) {
 func (b *RowBuffer) GrowHosts(n int) { b.hosts = slices.Grow(b.hosts, n) }
 
 func (b *RowBuffer) host(h bufferHost) {
+	b.partsOf = 0
 	b.hosts = append(b.hosts, h)
 	b.used += int64(len(h.domain) + len(h.host) + hostOverhead)
 }
@@ -177,6 +184,7 @@ func (b *RowBuffer) Add(host uint32, path []byte, tail *Tail) error {
 	}
 	b.used += int64(2*size + rowOverhead)
 	b.len++
+	b.partsOf = 0
 	return nil
 }
 
@@ -240,7 +248,7 @@ func (b *RowBuffer) Empty() {
 	clear(b.datas[:cap(b.datas)])
 	b.slabs, b.moved, b.blocks, b.hosts, b.counts, b.counted = b.slabs[:0], b.moved[:0], b.blocks[:0], b.hosts[:0], b.counts[:0], 0
 	b.open = nil
-	b.used, b.len, b.depth = 0, 0, 1
+	b.used, b.len, b.depth, b.partsOf = 0, 0, 1, 0
 }
 
 // Len is the number of rows in the buffer.
@@ -333,18 +341,18 @@ func (b *RowBuffer) move(order []hostRef) {
 	}
 }
 
-// Rows passes all rows to sink, in the order of their keys (see Row.AppendKey), one of each record: the one with the smallest raw
-// URL. They stay in the buffer.
-func (b *RowBuffer) Rows(ctx context.Context, sink RowSink) error {
-	b.count()
-	order := make([]hostRef, 0, len(b.hosts))
-	for i := range b.hosts {
-		if b.hosts[i].rows > 0 || b.counts[i].rows > 0 {
-			order = append(order, hostRef{prefix8(b.hosts[i].domain), uint32(i)})
-		}
+// Rows passes the rows of partitions first to last, both included, to sink, in the order of their keys (see Row.AppendKey), one of each record: the one with the smallest raw
+// URL. They stay in the buffer. All calls are to be for equal numbers of partitions, of which first is a multiple.
+func (b *RowBuffer) Rows(ctx context.Context, first, last byte, sink RowSink) error {
+	n := int(last) - int(first) + 1
+	if b.partsOf != n {
+		b.arrange(n)
 	}
-	b.sortHosts(order)
-	b.move(order)
+	group, from := int(first)/n, 0
+	if group > 0 {
+		from = b.ends[group-1]
+	}
+	order := b.order[from:b.ends[group]]
 	touched := 0
 	for i := 0; i < len(order); {
 		if i >= touched {
@@ -446,6 +454,43 @@ func (b *RowBuffer) compareHosts(x, y hostRef) int {
 		return c
 	}
 	return int(x.host) - int(y.host)
+}
+
+// arrange sorts hosts, by groups of n partitions, and puts their rows into that order.
+func (b *RowBuffer) arrange(n int) {
+	b.count()
+	b.order = b.order[:0]
+	for i := range b.hosts {
+		if h := &b.hosts[i]; h.rows > 0 || b.counts[i].rows > 0 {
+			b.order = append(b.order, hostRef{prefix8(h.domain), uint32(i), uint8(h.id >> 56)})
+		}
+	}
+	clear(b.ends[:])
+	for _, o := range b.order {
+		b.ends[int(o.partition)/n]++
+	}
+	sum := 0
+	for i := range b.ends {
+		b.ends[i], sum = sum, sum+b.ends[i]
+	}
+	if n < Partitions {
+		grouped := make([]hostRef, len(b.order))
+		for _, o := range b.order {
+			at := &b.ends[int(o.partition)/n]
+			grouped[*at] = o
+			*at++
+		}
+		b.order = grouped
+	} else {
+		b.ends[0] = sum
+	}
+	from := 0
+	for _, end := range b.ends[:Partitions/n] {
+		b.sortHosts(b.order[from:end])
+		from = end
+	}
+	b.move(b.order)
+	b.partsOf = n
 }
 
 // prefix8 is the first eight bytes of s, padded with zeros, as a number that sorts like them.

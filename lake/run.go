@@ -128,7 +128,7 @@ func (b *RowBuffer) WriteRun(ctx context.Context, store blob.Store, key string) 
 		return Run{}, err
 	}
 	defer w.abort()
-	if err := b.Rows(ctx, &runSink{run: w}); err != nil {
+	if err := b.Rows(ctx, 0, Partitions-1, &runSink{run: w}); err != nil {
 		return Run{}, err
 	}
 	run, err := w.finish()

@@ -187,7 +187,7 @@ func load(store blob.Store, files []lake.ShuffleFile, first, last byte, budget i
 		return err
 	}
 	if len(runs) == 0 {
-		return b.Rows(ctx, sink)
+		return b.Rows(ctx, first, last, sink)
 	}
 	if err := spill(); err != nil {
 		return err
@@ -412,7 +412,7 @@ func TestRowBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
 	want := oracle(rows, 0, 255)
 	for range 2 {
 		c := &collector{tb: t}
-		if err := b.Rows(context.Background(), c); err != nil {
+		if err := b.Rows(context.Background(), 0, 255, c); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, c.rows); diff != "" {
@@ -764,7 +764,7 @@ func BenchmarkSortRows(b *testing.B) {
 	for b.Loop() {
 		fill(b, rows, 1<<30, func(buffer *lake.RowBuffer) error {
 			defer buffer.Release()
-			return buffer.Rows(context.Background(), &countingSink{})
+			return buffer.Rows(context.Background(), 0, 255, &countingSink{})
 		})
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(rows)), "ns/row")

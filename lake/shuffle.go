@@ -111,6 +111,7 @@ func (w *shuffleWriter) write(ctx context.Context) (f ShuffleFile, err error) {
 		next[p]++
 	}
 	b.move(order)
+	b.partsOf = 0
 
 	dir := make([]byte, 0, 4<<10)
 	partitions := 0

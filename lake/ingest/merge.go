@@ -248,7 +248,7 @@ func merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 		}
 		if len(runs) == 0 {
 			defer buffer.Empty()
-			return buffer.Rows(ctx, sink)
+			return buffer.Rows(ctx, first, last, sink)
 		}
 		if err := spill(); err != nil {
 			return err

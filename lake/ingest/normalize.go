@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"unicode/utf8"
 	"unsafe"
 
@@ -100,7 +101,7 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 	}
 	n := &normalizer{
 		ctx: ctx, store: store, plan: p, split: split, lim: lim,
-		norm: norm, origins: urlnorm.NewOrigins(0), rows: lake.NewRowBuffer(lim.arena), report: progress,
+		norm: norm, origins: originMemos.Get().(*urlnorm.Origins), rows: lake.NewRowBuffer(lim.arena), report: progress,
 	}
 	if n.report == nil {
 		n.report = func(Progress) {}
@@ -110,7 +111,7 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 	for i := range pieces {
 		n.progress.BytesTotal += pieces[i].bytes()
 	}
-	defer n.rows.Release()
+	defer n.release()
 	defer n.rejects.abort()
 	for i := range pieces {
 		if err := n.piece(&pieces[i]); err != nil {
@@ -121,6 +122,15 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 		return SplitResult{}, err
 	}
 	return n.out.SplitResult, nil
+}
+
+// originMemos are empty memos with the memory that they had.
+var originMemos = sync.Pool{New: func() any { return urlnorm.NewOrigins(0) }}
+
+func (n *normalizer) release() {
+	n.rows.Release() // before the memo, whose strings it has
+	n.origins.Reset()
+	originMemos.Put(n.origins)
 }
 
 // normalizer is one Normalize under way.
@@ -416,22 +426,23 @@ func (n *normalizer) finish() error {
 	}
 	rows, keyBytes := n.partRows, n.keyBytes
 	n.rows.Count(&rows, &keyBytes)
-	var keys int64
 	for i := range rows {
 		if rows[i] > 0 {
 			n.out.Partitions = append(n.out.Partitions, partition{Partition: i, Rows: rows[i], KeyBytes: keyBytes[i]})
-			keys += keyBytes[i]
 		}
 	}
-	switch {
-	case n.rows.Len() == 0:
-	case n.plan.Count == 1 && len(n.out.Shuffled) == 0 && keys < n.lim.anyPrefix && lake.MaxPlainBytes(n.plan.Batch, int64(n.rows.Len()), keys) <= lake.RowGroupBytes:
-		if err := n.merge(); err != nil {
-			return err
+	if n.rows.Len() > 0 {
+		merged := false
+		if n.plan.Count == 1 && len(n.out.Shuffled) == 0 {
+			var err error
+			if merged, err = n.merge(); err != nil {
+				return err
+			}
 		}
-	default:
-		if err := n.shuffle(); err != nil {
-			return err
+		if !merged {
+			if err := n.shuffle(); err != nil {
+				return err
+			}
 		}
 	}
 	if n.rejects.w != nil {
@@ -446,24 +457,36 @@ func (n *normalizer) finish() error {
 }
 
 // merge writes the parts of a batch whose rows are all in memory, so that they need not go through staging: what
-// Merge finds to be done. A batch this small is one task without partitions, its part one row group, of which
-// nothing is on local disk.
-func (n *normalizer) merge() error {
+// Merge finds to be done. It is not done where a part would have more than one row group: then it is on local disk meanwhile.
+func (n *normalizer) merge() (done bool, err error) {
 	m, err := newMergePlan(n.plan, []splitRecord{n.out}, n.lim)
 	var refused *InputError
 	if errors.As(err, &refused) {
-		return nil // PlanMerge says so
+		return true, nil // PlanMerge says so
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	rows := func(_ string, _, _ byte, sink lake.RowSink) error { return n.rows.Rows(n.ctx, sink) }
-	for i, t := range m.TaskList {
-		if _, err := mergeTask(n.ctx, n.store, n.plan, i, t, rows, "", func(Progress) { n.report(n.progress) }); err != nil {
-			return err
+	width := lake.Partitions >> (4 * m.Width)
+	var rowsOf, bytesOf [lake.Partitions]int64
+	for _, p := range n.out.Partitions {
+		rowsOf[p.Partition/width] += p.Rows
+		bytesOf[p.Partition/width] += p.KeyBytes
+	}
+	for i := range rowsOf {
+		if lake.MaxPlainBytes(n.plan.Batch, rowsOf[i], bytesOf[i]) > lake.RowGroupBytes {
+			return false, nil
 		}
 	}
-	return nil
+	rows := func(_ string, first, last byte, sink lake.RowSink) error {
+		return n.rows.Rows(n.ctx, first, last, sink)
+	}
+	for i, t := range m.TaskList {
+		if _, err := mergeTask(n.ctx, n.store, n.plan, i, t, rows, "", func(Progress) { n.report(n.progress) }); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // rejectWriter writes rejects as JSON lines into a frame file. Frames end by size alone, so the file

@@ -118,10 +118,8 @@ func (o *Origins) Reset() {
 // room reports whether one more text, and an origin, are within the limit. The first ones always are.
 func (o *Origins) room(text int) bool {
 	const slotSize, recordSize = 4, 24
-	slots := len(o.slots)
-	if 2*(o.used+1) > slots {
-		slots *= 2
-	}
+	// A memo that was reset has more slots. What one takes in must not depend on what it had before.
+	slots := max(minSlots, 1<<bits.Len(uint(2*o.used+1)))
 	return o.used < 2 || slots*slotSize+o.end*wordSize+text+2*wordSize+(o.len+1)*recordSize <= o.limit
 }
 
