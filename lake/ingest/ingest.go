@@ -97,7 +97,7 @@ type limits struct {
 var defaultLimits = limits{
 	arena:      WorkerMemory / 2,
 	mergeArena: 192 << 20,
-	split:      64 << 20,
+	split:      128 << 20,
 	splits:     4096,
 	object:     64 << 10,
 	anyPrefix:  64 << 20,
