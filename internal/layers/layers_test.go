@@ -21,6 +21,7 @@ var allowed = map[string][]string{
 	"lake/codec":         {},
 	"lake/blob":          {},
 	"lake/blob/blobtest": {"lake/blob"},
+	"lake/zstdtext":      {"lake/codec"},
 	"lake/urlnorm":       {},
 	"lake/raw":           {"lake/codec"},
 	"lake":               {"lake/blob", "lake/codec", "lake/urlnorm"},

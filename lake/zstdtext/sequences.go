@@ -1,0 +1,290 @@
+package zstdtext
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"slices"
+)
+
+// minMatch is the shortest match that zstd can express.
+const minMatch = 3
+
+// sequence is some literals and the match behind them, as it is written (RFC 8878, 3.1.1.3.2.1.1).
+type sequence struct {
+	offset uint32 // offset value: 1 to 3 for repeated ones, else the distance plus 3
+	extra  uint32 // low bits of the lengths: those of the literals' and above them those of the match's
+	// codes are those of literals, match and offset, a byte each from below, and how many bits extra has.
+	codes uint32
+}
+
+func (s *sequence) ll() uint32        { return s.codes & 0x3f }
+func (s *sequence) ml() uint32        { return s.codes >> 8 & 0x3f }
+func (s *sequence) of() uint32        { return s.codes >> 16 & 0x3f }
+func (s *sequence) extraBits() uint32 { return s.codes >> 24 }
+
+// lengthCode is the code of a length and the number of its low bits that stand beside that.
+type lengthCode struct{ code, bits uint8 }
+
+// The codes of the smaller lengths, of literals and of matches less minMatch (RFC 8878, tables 16 and 17).
+var (
+	litCodes   [64]lengthCode
+	matchCodes [128]lengthCode
+)
+
+func init() {
+	litBits := [...]uint8{16: 1, 1, 1, 1, 2, 2, 3, 3, 4}
+	matchBits := [...]uint8{32: 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5}
+	fill := func(codes []lengthCode, width []uint8) {
+		for c, w := range width {
+			for range 1 << w {
+				codes[0] = lengthCode{uint8(c), w}
+				codes = codes[1:]
+			}
+		}
+	}
+	fill(litCodes[:], litBits[:])
+	fill(matchCodes[:], matchBits[:])
+}
+
+func litCode(n uint32) lengthCode {
+	if n < uint32(len(litCodes)) {
+		return litCodes[n]
+	}
+	w := uint8(bits.Len32(n))
+	return lengthCode{w + 18, w - 1}
+}
+
+func matchCode(n uint32) lengthCode {
+	if n < uint32(len(matchCodes)) {
+		return matchCodes[n]
+	}
+	w := uint8(bits.Len32(n))
+	return lengthCode{w + 35, w - 1}
+}
+
+// The distributions that need not be written (RFC 8878, 3.1.1.3.2.2), and their accuracies.
+var (
+	predefinedLits    = []int16{4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1, 1, 1, -1, -1, -1, -1}
+	predefinedMatches = []int16{1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1}
+	predefinedOffsets = []int16{1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1}
+)
+
+const (
+	predefinedLitsLog    = 6
+	predefinedMatchesLog = 6
+	predefinedOffsetsLog = 5
+)
+
+// repeats are the last three distances (RFC 8878, 3.1.1.5).
+type repeats [3]uint32
+
+// value is the offset value of a distance after some literals, or after none; and it becomes the last.
+func (r *repeats) value(distance uint32, bare bool) uint32 {
+	known := *r
+	if bare {
+		known = repeats{r[1], r[2], r[0] - 1}
+	}
+	switch distance {
+	case known[0]:
+		if bare {
+			r[0], r[1] = r[1], r[0]
+		}
+		return 1
+	case known[1]:
+		if bare {
+			r[0], r[1], r[2] = r[2], r[0], r[1]
+		} else {
+			r[0], r[1] = r[1], r[0]
+		}
+		return 2
+	case known[2]:
+		r[0], r[1], r[2] = distance, r[0], r[1]
+		return 3
+	}
+	r[0], r[1], r[2] = distance, r[0], r[1]
+	return distance + 3
+}
+
+// codeTable is how one of the three kinds of codes is written.
+type codeTable struct {
+	counts [64]uint32
+	fse    fseEncoder
+}
+
+// sequences writes matches.
+type sequences struct {
+	literals   []byte
+	list       []sequence
+	ll, of, ml codeTable
+}
+
+// set takes the matches of text[from:] apart into sequences and literals.
+func (q *sequences) set(text []byte, from int, matches []match, r *repeats) {
+	const stride = 32 // literals that are copied at once; few are more
+	if n := len(text) - from + stride; n > cap(q.literals) {
+		q.literals = make([]byte, n)
+	}
+	if len(matches) > cap(q.list) {
+		q.list = make([]sequence, len(matches)+len(matches)/2)
+	}
+	lits, list := q.literals[:cap(q.literals)], q.list[:len(matches)]
+	q.ll.counts, q.of.counts, q.ml.counts = [64]uint32{}, [64]uint32{}, [64]uint32{}
+	at, anchor := 0, from
+	r0, r1, r2 := r[0], r[1], r[2]
+	for i := range matches {
+		m := &matches[i]
+		n := int(m.start) - anchor
+		if n <= stride && anchor+stride <= len(text) {
+			*(*[stride]byte)(lits[at : at+stride]) = *(*[stride]byte)(text[anchor : anchor+stride])
+		} else {
+			copy(lits[at:], text[anchor:anchor+n])
+		}
+		at += n
+		anchor = int(m.end)
+
+		distance := uint32(m.distance)
+		offset := distance + 3
+		if distance == r0 || distance == r1 || distance == r2 || distance == r0-1 {
+			rep := repeats{r0, r1, r2}
+			offset = rep.value(distance, n == 0)
+			r0, r1, r2 = rep[0], rep[1], rep[2]
+		} else {
+			r0, r1, r2 = distance, r0, r1
+		}
+		of := uint32(bits.Len32(offset)-1) & 0x3f
+		litLength, matchLength := uint32(n), uint32(m.end-m.start)-minMatch
+		ll, ml := litCode(litLength), matchCode(matchLength)
+		list[i] = sequence{
+			offset,
+			litLength&(1<<(ll.bits&31)-1) | matchLength&(1<<(ml.bits&31)-1)<<(ll.bits&31),
+			uint32(ll.code) | uint32(ml.code)<<8 | of<<16 | uint32(ll.bits+ml.bits)<<24,
+		}
+		q.ll.counts[ll.code&0x3f]++
+		q.ml.counts[ml.code&0x3f]++
+		q.of.counts[of]++
+	}
+	at += copy(lits[at:], text[anchor:])
+	*r = repeats{r0, r1, r2}
+	q.literals, q.list = lits[:at], list
+}
+
+// The ways to write codes (RFC 8878, 3.1.1.3.2.1).
+const (
+	modePredefined = 0
+	modeRLE        = 1
+	modeFSE        = 2
+)
+
+// appendTable chooses how n codes are written, prepares for that and appends what a decoder needs to know.
+func (t *codeTable) appendTable(dst []byte, n int, predefined []int16, predefinedLog uint) (_ []byte, mode int) {
+	last, distinct := 0, 0
+	for s, c := range t.counts {
+		if c > 0 {
+			last = s
+			distinct++
+		}
+	}
+	counts := t.counts[:last+1]
+	if distinct == 1 {
+		t.fse.initRLE(uint8(last))
+		return append(dst, byte(last)), modeRLE
+	}
+	var norm [64]int16
+	log := uint(min(maxFSELog, max(5, bits.Len(uint(n))-2, bits.Len(uint(distinct)))))
+	normalize(norm[:], counts, uint32(n), log)
+	from := len(dst)
+	dst = appendNorm(dst, norm[:last+1], log)
+	plain, ok := cost(counts, predefined, predefinedLog)
+	fitted, _ := cost(counts, norm[:], log)
+	if ok && plain <= fitted+uint32(len(dst)-from)*8*costUnit {
+		t.fse.init(predefined, predefinedLog)
+		return dst[:from], modePredefined
+	}
+	t.fse.init(norm[:last+1], log)
+	return dst, modeFSE
+}
+
+// append appends the sequences section of a block (RFC 8878, 3.1.1.3.2).
+func (q *sequences) append(dst []byte) []byte {
+	n := len(q.list)
+	switch {
+	case n < 128:
+		dst = append(dst, byte(n))
+	case n < 0x7f00:
+		dst = append(dst, byte(n>>8)+128, byte(n))
+	default:
+		dst = append(dst, 255, byte(n-0x7f00), byte((n-0x7f00)>>8))
+	}
+	if n == 0 {
+		return dst
+	}
+	modes := len(dst)
+	dst = append(dst, 0)
+	dst, ll := q.ll.appendTable(dst, n, predefinedLits, predefinedLitsLog)
+	dst, of := q.of.appendTable(dst, n, predefinedOffsets, predefinedOffsetsLog)
+	dst, ml := q.ml.appendTable(dst, n, predefinedMatches, predefinedMatchesLog)
+	dst[modes] = byte(ll<<6 | of<<4 | ml<<2)
+
+	// A sequence takes at most 3*maxFSELog bits of states, 32 of lengths and 17 of the offset.
+	dst = slices.Grow(dst, n*10+32)
+	return dst[:len(dst)+q.encode(dst[len(dst):cap(dst)])]
+}
+
+// encode writes the bits of the sequences, the last one first, and returns their bytes.
+func (q *sequences) encode(buf []byte) int {
+	const stateMask = 1<<maxFSELog - 1
+	var acc uint64
+	var have uint32 // bits in acc, less than eight at the beginning of each round
+	at := 0
+	last := &q.list[len(q.list)-1]
+	ll, ml, of := q.ll.fse.first(last.ll()), q.ml.fse.first(last.ml()), q.of.fse.first(last.of())
+	for i := len(q.list) - 1; ; {
+		s := &q.list[i]
+		acc |= uint64(s.extra) << (have & 63)
+		have += s.extraBits()
+		if have > 32 { // rarely, as few lengths have extra bits
+			binary.LittleEndian.PutUint64(buf[at:at+8], acc)
+			at += int(have >> 3)
+			acc >>= have &^ 7 & 63
+			have &= 7
+		}
+		n := s.of()
+		acc |= uint64(s.offset&(1<<(n&31)-1)) << (have & 63)
+		have += n
+		binary.LittleEndian.PutUint64(buf[at:at+8], acc)
+		at += int(have >> 3)
+		acc >>= have &^ 7 & 63
+		have &= 7
+		if i--; i < 0 {
+			break
+		}
+		s = &q.list[i]
+
+		t := q.of.fse.symbols[s.of()]
+		n = (of + t.deltaBits) >> 16 & 31
+		acc |= uint64(of&(1<<n-1)) << (have & 63)
+		have += n
+		of = uint32(q.of.fse.states[(of>>n+uint32(t.deltaFind))&stateMask])
+
+		t = q.ml.fse.symbols[s.ml()]
+		n = (ml + t.deltaBits) >> 16 & 31
+		acc |= uint64(ml&(1<<n-1)) << (have & 63)
+		have += n
+		ml = uint32(q.ml.fse.states[(ml>>n+uint32(t.deltaFind))&stateMask])
+
+		t = q.ll.fse.symbols[s.ll()]
+		n = (ll + t.deltaBits) >> 16 & 31
+		acc |= uint64(ll&(1<<n-1)) << (have & 63)
+		have += n
+		ll = uint32(q.ll.fse.states[(ll>>n+uint32(t.deltaFind))&stateMask])
+	}
+	for _, end := range [...]struct {
+		bits uint32
+		n    uint
+	}{{ml, q.ml.fse.log}, {of, q.of.fse.log}, {ll, q.ll.fse.log}, {1, 1}} {
+		acc |= uint64(end.bits&(1<<end.n-1)) << have
+		have += uint32(end.n)
+	}
+	binary.LittleEndian.PutUint64(buf[at:], acc)
+	return at + int(have+7)/8
+}
