@@ -14,13 +14,13 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/lake/zstdtext"
 )
 
 // The limits of a part. What is written depends on them and on the rows alone; changing one changes
@@ -44,11 +44,6 @@ const (
 	// tell the paths of one site apart.
 	BoundBytes = 256
 )
-
-// partLevel is the zstd level of pages. Suffixes of sorted URLs are short and new, so that searching longer for
-// matches saves little: the next level takes twice the time for 3 % less of a part of real URLs, 7 % of generated ones.
-// All literals are entropy coded, though: most of what is left of a path is plain text.
-const partLevel = zstd.SpeedFastest
 
 // PartLimits are the limits a writer keeps; a field left zero is the constant of that name. Only tests
 // have a reason to set them.
@@ -133,7 +128,7 @@ type PartWriter struct {
 	part      partFile
 
 	// Scratch space of encodePage.
-	frames                   textFrames
+	enc                      *zstdtext.Encoder
 	lengths, encoded, header []byte
 	values                   []byte
 
@@ -177,15 +172,8 @@ type partFile struct {
 // chunkBlock is the size of the pieces that a row group is kept in: no reallocation, little waste in thirteen columns.
 const chunkBlock = 64 << 10
 
-var pageEncoders = sync.Pool{New: func() any {
-	// One page is one EncodeAll: no state carries over, so the pool does not show in the bytes.
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(partLevel),
-		zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true), zstd.WithAllLitEntropyCompression(true))
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	return enc
-}}
+// pageEncoders are scratch memory: what they write depends on the page alone.
+var pageEncoders = sync.Pool{New: func() any { return new(zstdtext.Encoder) }}
 
 // NewPartWriter starts a writer. Options that cannot be are reported by the first call.
 func NewPartWriter(ctx context.Context, store blob.Store, opt PartOptions) *PartWriter {
@@ -494,13 +482,13 @@ func (w *PartWriter) endPage() error {
 		}
 		w.recycle(free)
 	}
-	w.frames.enc = pageEncoders.Get().(*zstd.Encoder)
+	w.enc = pageEncoders.Get().(*zstdtext.Encoder)
 	for i := range Column(NumColumns) {
 		w.encodePage(i)
 		w.numbers[i].reset()
 		w.texts[i].reset()
 	}
-	pageEncoders.Put(w.frames.enc)
+	pageEncoders.Put(w.enc)
 	w.path.reset()
 	w.ids = w.ids[:0]
 	w.hostPaged, w.tail = false, &noTail
@@ -534,7 +522,7 @@ func (w *PartWriter) encodePage(col Column) {
 		var prefixes int
 		w.lengths, prefixes = w.path.appendLengths(w.lengths[:0])
 		h.uncompressed = len(w.lengths) + len(w.path.bytes)
-		body = w.frames.append(body, w.lengths[:prefixes], w.lengths[prefixes:], w.path.bytes)
+		body = w.enc.AppendSections(body, w.path.bytes, w.lengths[:prefixes], w.lengths[prefixes:])
 		page.setBounds(w.path.bounds(w.url[w.urlPath:]))
 	case col == ColURLID:
 		body = append(body, w.ids...)
@@ -554,10 +542,9 @@ func (w *PartWriter) encodePage(col Column) {
 		h.levels = len(body)
 		h.uncompressed = h.levels
 		if h.zstd = page.nulls < w.rows; h.zstd { // some readers refuse to decompress nothing
-			var prefixes int
-			w.lengths, prefixes = t.appendLengths(w.lengths[:0], w.rows)
+			w.lengths = t.appendLengths(w.lengths[:0], w.rows)
 			h.uncompressed += len(w.lengths) + len(t.bytes)
-			body = w.frames.append(body, w.lengths[:prefixes], w.lengths[prefixes:], t.bytes)
+			body = w.enc.Append(body, w.lengths, t.bytes)
 			page.setBounds(t.bounds(t.last))
 		} else {
 			body = appendLengths(appendLengths(body, nil), nil)
@@ -580,7 +567,7 @@ func (w *PartWriter) encodePage(col Column) {
 				body = w.repeated(body, page.min, n)
 			} else {
 				w.values = t.appendPlain(w.values[:0], w.rows, width)
-				body = w.frames.enc.EncodeAll(w.values, body)
+				body = w.enc.Append(body, nil, w.values)
 			}
 		}
 	}
@@ -607,7 +594,7 @@ func (w *PartWriter) repeated(body, value []byte, n int) []byte {
 	for range n {
 		w.values = append(w.values, value...)
 	}
-	return w.frames.enc.EncodeAll(w.values, body)
+	return w.enc.Append(body, nil, w.values)
 }
 
 // appendLevels appends definition levels: one repeated run where all rows are alike. Run returns the rows of a run, and whether they have no value.

@@ -1090,7 +1090,7 @@ func BenchmarkPartWriter(b *testing.B) {
 func writeParquetGo(tb testing.TB, out io.Writer, rows []Row) {
 	tb.Helper()
 	w := parquet.NewWriter(out, parquet.SchemaOf(new(parquetGoRow)),
-		parquet.Compression(&zstd.Codec{Level: partLevel}), parquet.DataPageVersion(2), parquet.ColumnIndexSizeLimit(func([]string) int { return BoundBytes }),
+		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}), parquet.DataPageVersion(2), parquet.ColumnIndexSizeLimit(func([]string) int { return BoundBytes }),
 		parquet.DataPageStatistics(false), parquet.CreatedBy("urlake", "1", ""))
 	cols := w.ColumnWriters()
 	values := make([][]parquet.Value, NumColumns)

@@ -7,11 +7,6 @@ import (
 	"slices"
 	"unicode/utf8"
 	"unsafe"
-
-	"github.com/klauspost/compress/huff0"
-	"github.com/klauspost/compress/zstd"
-
-	"github.com/urlake/urlake/lake/codec"
 )
 
 // Text columns are written as DELTA_BYTE_ARRAY (Apache Parquet, Encodings.md): the lengths of the prefixes that each value
@@ -319,10 +314,8 @@ func appendWideBlock(dst []byte, last int32, values []int32) []byte {
 	return dst
 }
 
-// appendLengths appends what stands before the suffixes of a page of rows rows, and returns how much of it are the lengths of
-// prefixes.
-func (t *textRuns) appendLengths(dst []byte, rows int) (_ []byte, prefixLengths int) {
-	from := len(dst)
+// appendLengths appends what stands before the suffixes of a page of rows rows.
+func (t *textRuns) appendLengths(dst []byte, rows int) []byte {
 	values := 0
 	for i, r := range t.runs {
 		if !r.null {
@@ -331,8 +324,7 @@ func (t *textRuns) appendLengths(dst []byte, rows int) (_ []byte, prefixLengths 
 	}
 	if values < byteLengths || t.long() {
 		prefixes, suffixes := t.lengths(rows, values)
-		dst = appendLengths(dst, prefixes)
-		return appendLengths(dst, suffixes), len(dst) - from
+		return appendLengths(appendLengths(dst, prefixes), suffixes)
 	}
 	// A length differs from the one before only where a run starts and behind that row.
 	for _, suffixes := range [...]bool{false, true} {
@@ -362,11 +354,9 @@ func (t *textRuns) appendLengths(dst []byte, rows int) (_ []byte, prefixLengths 
 				at++
 			}
 		}
-		if dst = w.end(); !suffixes {
-			prefixLengths = len(dst) - from
-		}
+		dst = w.end()
 	}
-	return dst, prefixLengths
+	return dst
 }
 
 // long reports whether a value is so long that lengths may differ by more than a byte.
@@ -551,56 +541,6 @@ func readDeltaPacked(dst []int32, data []byte, n int) (values []int32, rest []by
 		}
 	}
 	return dst, data, true
-}
-
-// textFrames writes the zstd frames of text pages.
-type textFrames struct {
-	enc  *zstd.Encoder
-	huff huff0.Scratch
-}
-
-// The least sizes of lengths and of suffixes that are worth blocks of their own.
-const (
-	minLengths  = 256
-	minSuffixes = 512
-)
-
-// append appends one zstd frame with the lengths of prefixes, the lengths of suffixes, and the suffixes of a page. They are of different
-// statistics: each is compressed as if it stood alone. Lengths are blocks of literals without sequences, which
-// leave a decoder's history of offsets as it is (RFC 8878, 3.1.1.5), and no match goes back beyond the suffixes.
-func (f *textFrames) append(dst, prefixLengths, lengths, suffixes []byte) []byte {
-	size := len(prefixLengths) + len(lengths) + len(suffixes)
-	if min(len(prefixLengths), len(lengths)) < minLengths || max(len(prefixLengths), len(lengths)) > codec.MaxRawBlock || len(suffixes) < minSuffixes {
-		return f.enc.EncodeAll(slices.Concat(prefixLengths, lengths, suffixes), dst)
-	}
-	from := len(dst)
-	dst = f.appendLiterals(codec.AppendZstdHeader(dst, size), prefixLengths)
-	dst = f.appendLiterals(dst, lengths)
-	start := len(dst)
-	dst = f.enc.EncodeAll(suffixes, dst)
-	var h zstd.Header
-	if err := h.Decode(dst[start:]); err != nil || !h.SingleSegment || h.HasCheckSum || h.DictionaryID != 0 {
-		return f.enc.EncodeAll(slices.Concat(prefixLengths, lengths, suffixes), dst[:from])
-	}
-	return append(dst[:start], dst[start+h.HeaderSize:]...)
-}
-
-// appendLiterals appends b, of minLengths to codec.MaxRawBlock bytes, as a block of a zstd frame that is not the last: Huffman-coded literals
-// (RFC 8878, 3.1.1.3.1), or raw where that is not shorter.
-func (f *textFrames) appendLiterals(dst, b []byte) []byte {
-	f.huff.Reuse = huff0.ReusePolicyNone // the block before may be of another frame
-	coded, _, err := huff0.Compress4X(b, &f.huff)
-	const head = 5 + 1 // of the literals; the number of sequences
-	if err != nil || head+len(coded) >= len(b) {
-		return codec.AppendRawBlock(dst, b, false)
-	}
-	const compressedBlock, compressedLiterals = 2, 2
-	size := uint32(head + len(coded))
-	dst = append(dst, byte(size<<3|compressedBlock<<1), byte(size>>5), byte(size>>13))
-	// Sizes of 18 bits and four streams.
-	v := compressedLiterals | 3<<2 | uint64(len(b))<<4 | uint64(len(coded))<<22
-	dst = append(dst, byte(v), byte(v>>8), byte(v>>16), byte(v>>24), byte(v>>32))
-	return append(append(dst, coded...), 0)
 }
 
 // rawBytes is s as bytes, which must not be written to.

@@ -5,9 +5,6 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,10 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go/encoding/delta"
-
-	"github.com/urlake/urlake/lake/codec"
 )
 
 // Packed lengths are what parquet-go reads, and what it writes is read.
@@ -87,8 +81,7 @@ func (t *textPage) encoded() []byte {
 }
 
 func (t *textRuns) encoded(rows int) []byte {
-	lengths, _ := t.appendLengths(nil, rows)
-	return append(lengths, t.bytes...)
+	return append(t.appendLengths(nil, rows), t.bytes...)
 }
 
 // runsOf is a page of values, as runs.
@@ -180,61 +173,6 @@ func TestTextPageAsRunsAndRows(t *testing.T) {
 			all[i] = v
 		}
 		checkWritten(t, all)
-	}
-}
-
-// A page's frame is put together by hand: any decoder has to read it as one.
-func TestTextFrameIsOneZstdFrame(t *testing.T) {
-	frames := textFrames{enc: pageEncoders.Get().(*zstd.Encoder)}
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dec.Close()
-	rng := rand.New(rand.NewPCG(22, 1))
-	var all, want []byte
-	for _, lengths := range []int{0, 1, 2*minLengths - 1, 2 * minLengths, 5000, 2 * codec.MaxRawBlock, 2*codec.MaxRawBlock + 1} {
-		for _, suffixes := range []int{0, 1, minSuffixes - 1, minSuffixes, 4000, 70_000, 300_000, 8 * codec.MaxRawBlock} {
-			for _, letters := range []int{1, 3, 26, 256} {
-				a, b := make([]byte, lengths), make([]byte, suffixes)
-				for i := range a {
-					a[i] = byte(rng.IntN(letters))
-				}
-				for i := range b {
-					b[i] = byte(rng.IntN(letters))
-				}
-				if letters == 26 {
-					copy(b[len(b)/2:], b) // a match far back
-				}
-				frame := frames.append([]byte("before"), a[:lengths/2], a[lengths/2:], b)
-				var h zstd.Header
-				if err := h.Decode(frame[len("before"):]); err != nil {
-					t.Fatal(err)
-				}
-				if want := uint64(lengths + suffixes); !h.HasFCS && want > 0 || h.FrameContentSize != want {
-					t.Fatalf("%d and %d bytes: content size %d", lengths, suffixes, h.FrameContentSize)
-				}
-				got, err := dec.DecodeAll(frame[len("before"):], nil)
-				if err != nil || !bytes.Equal(got, slices.Concat(a, b)) {
-					t.Fatalf("%d and %d bytes of %d letters: %d bytes, %v", lengths, suffixes, letters, len(got), err)
-				}
-				if !bytes.HasPrefix(frame, []byte("before")) {
-					t.Fatal("what was there is gone")
-				}
-				all, want = append(all, frame[len("before"):]...), append(want, got...)
-			}
-		}
-	}
-	program, err := exec.LookPath("zstd")
-	if err != nil {
-		return // the programs of other readers need not be here
-	}
-	path := filepath.Join(t.TempDir(), "pages.zst")
-	if err := os.WriteFile(path, all, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(program, "-dc", path).Output(); err != nil || !bytes.Equal(out, want) {
-		t.Errorf("%s -dc reads something else: %v", program, err)
 	}
 }
 

@@ -24,7 +24,7 @@ var allowed = map[string][]string{
 	"lake/zstdtext":      {"lake/codec"},
 	"lake/urlnorm":       {},
 	"lake/raw":           {"lake/codec"},
-	"lake":               {"lake/blob", "lake/codec", "lake/urlnorm"},
+	"lake":               {"lake/blob", "lake/codec", "lake/urlnorm", "lake/zstdtext"},
 	"lake/ingest":        {"lake", "lake/blob", "lake/codec", "lake/raw", "lake/urlnorm"},
 	"lake/manifest":      {"lake", "lake/blob", "lake/codec", "lake/urlnorm"},
 

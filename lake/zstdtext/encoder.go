@@ -29,13 +29,25 @@ type Encoder struct {
 // Lengths are numbers about the text, whose statistics they would spoil: they are in blocks of their own, and no match goes from the text
 // back into them. They are taken for noise by bytes: coded each by itself, or not at all, unless they have long runs.
 func (e *Encoder) Append(dst, lengths, text []byte) []byte {
-	dst = codec.AppendZstdHeader(dst, len(lengths)+len(text))
+	return e.AppendSections(dst, text, lengths)
+}
+
+// AppendSections is Append with lengths of several kinds, whose statistics differ too: each kind is in blocks of its own.
+func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
+	left := len(text)
+	for _, b := range lengths {
+		left += len(b)
+	}
+	dst = codec.AppendZstdHeader(dst, left)
 	e.rep = repeats{1, 4, 8} // RFC 8878, 3.1.1.5
-	if len(lengths) > 0 {
-		dst = e.appendBlocks(dst, lengths, hasRuns(lengths), len(text) == 0)
-		if len(text) == 0 {
-			return dst
+	for _, b := range lengths {
+		if len(b) == 0 {
+			continue
 		}
+		if left -= len(b); left == 0 {
+			return e.appendBlocks(dst, b, hasRuns(b), true)
+		}
+		dst = e.appendBlocks(dst, b, hasRuns(b), false)
 	}
 	return e.appendBlocks(dst, text, true, true)
 }
