@@ -15,29 +15,36 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Encoder encodes frames. It is scratch memory, half a megabyte with pages of the usual size; it must not be used by two goroutines at once. The zero value is ready.
+// Encoder encodes frames. It is scratch memory, some 600 KiB with pages of the usual size, and must not be used by two goroutines at once. The
+// zero value is ready.
 type Encoder struct {
 	find finder
 	lits huffman
 	seqs sequences
 	rep  repeats
+	both []byte
 }
 
-// Append appends one zstd frame to dst, whose content is lengths and then text: single segment, content size, no checksum. It holds at most
-// 4 GiB, what the content size can say.
+// minApart is the shortest text that is worth blocks of its own.
+const minApart = 128
+
+// Append appends one zstd frame to dst, whose content is lengths and then text: single segment, content size, no checksum. Both together have
+// at most 2 GiB.
 //
-// Lengths are numbers about the text, whose statistics they would spoil: they are in blocks of their own, and no match goes from the text
-// back into them. They are taken for noise by bytes: coded each by itself, or not at all, unless they have long runs.
+// Lengths are numbers about the text, in whole bytes or packed bits. They would spoil the statistics of the text, so they are coded apart from
+// it, and no match goes back into them. They are coded byte by byte, by how often each is, which does nothing for packed bits; matches among them are looked for
+// only where they have long runs.
 func (e *Encoder) Append(dst, lengths, text []byte) []byte {
 	dst = codec.AppendZstdHeader(dst, len(lengths)+len(text))
 	e.rep = repeats{1, 4, 8} // RFC 8878, 3.1.1.5
-	if len(lengths) > 0 {
-		dst = e.appendBlocks(dst, lengths, hasRuns(lengths), len(text) == 0)
-		if len(text) == 0 {
-			return dst
-		}
+	switch {
+	case len(lengths) == 0:
+		return e.appendBlocks(dst, text, true, true)
+	case len(text) < minApart:
+		e.both = append(append(e.both[:0], lengths...), text...)
+		return e.appendBlocks(dst, e.both, hasRuns(lengths), true)
 	}
-	return e.appendBlocks(dst, text, true, true)
+	return e.appendBlocks(e.appendBlocks(dst, lengths, hasRuns(lengths), false), text, true, true)
 }
 
 // hasRuns reports whether a good part of b is runs of one byte. It looks at samples.
