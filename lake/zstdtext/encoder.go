@@ -15,24 +15,30 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Encoder encodes frames. It is scratch memory, half a megabyte with pages of the usual size; it must not be used by two goroutines at once. The zero value is ready.
+// Encoder encodes frames. It is scratch memory, some 600 KiB with pages of the usual size, and must not be used by two goroutines at once. The
+// zero value is ready.
 type Encoder struct {
 	find finder
 	lits huffman
 	seqs sequences
 	rep  repeats
+	both []byte
 }
 
-// Append appends one zstd frame to dst, whose content is lengths and then text: single segment, content size, no checksum. It holds at most
-// 4 GiB, what the content size can say.
-//
-// Lengths are numbers about the text, whose statistics they would spoil: they are in blocks of their own, and no match goes from the text
-// back into them. They are taken for noise by bytes: coded each by itself, or not at all, unless they have long runs.
+// minApart is the shortest text that is worth blocks of its own.
+const minApart = 128
+
+// Append is AppendSections with lengths of one kind.
 func (e *Encoder) Append(dst, lengths, text []byte) []byte {
 	return e.AppendSections(dst, text, lengths)
 }
 
-// AppendSections is Append with lengths of several kinds, whose statistics differ too: each kind is in blocks of its own.
+// AppendSections appends one zstd frame to dst, whose content is lengths, in their order, and then text: single segment, content size, no checksum. All together have
+// at most 2 GiB.
+//
+// Lengths are numbers about the text, in whole bytes or packed bits, those of each kind apart. They would spoil the statistics of the text and of each other, so each is coded by itself,
+// and no match goes back from one into another. They are coded byte by byte, by how often each is, which does nothing for packed bits; matches among them are looked for
+// only where they have long runs.
 func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
 	left := len(text)
 	for _, b := range lengths {
@@ -40,6 +46,16 @@ func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
 	}
 	dst = codec.AppendZstdHeader(dst, left)
 	e.rep = repeats{1, 4, 8} // RFC 8878, 3.1.1.5
+	if len(text) < minApart && left > len(text) {
+		e.both = e.both[:0]
+		runs := false
+		for _, b := range lengths {
+			e.both = append(e.both, b...)
+			runs = runs || hasRuns(b)
+		}
+		e.both = append(e.both, text...)
+		return e.appendBlocks(dst, e.both, runs, true)
+	}
 	for _, b := range lengths {
 		if len(b) == 0 {
 			continue
