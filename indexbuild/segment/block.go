@@ -506,9 +506,12 @@ func (b *block) check(want expectation) error {
 
 	ids := b.idCursor()
 	var k Key
-	places, rows := b.places.cursor(), b.rows.cursor()
+	memory := unpacked.Get().(*[4][]int64)
+	defer unpacked.Put(memory)
+	places, rows := b.places.unpack(memory[0], b.entries), b.rows.unpack(memory[1], b.entries)
+	memory[0], memory[1] = places, rows
 	domain := -1
-	for i := range b.entries {
+	for i, p := range places {
 		starts := b.starts == nil || b.starts.has(i)
 		if starts {
 			domain++
@@ -525,7 +528,6 @@ func (b *block) check(want expectation) error {
 			k = next
 			prevSet = -1
 		}
-		p := places.read()
 		if p < 0 || p >= int64(b.files) {
 			return b.corrupt(fmt.Sprintf("a place below %d", b.files), p)
 		}
@@ -533,14 +535,14 @@ func (b *block) check(want expectation) error {
 			return b.corrupt(fmt.Sprintf("a dataset after %d", prevSet), s)
 		}
 		prevSet = int64(dataset[p])
-		if n := rows.read(); n < 1 {
+		if n := rows[i]; n < 1 {
 			return b.corrupt("at least one row", n)
 		}
 	}
 	if err := b.checkTotals(); err != nil {
 		return err
 	}
-	return b.checkPlaces(want)
+	return b.checkPlaces(want, rows, memory)
 }
 
 func (b *block) checkTotals() error {
@@ -570,16 +572,18 @@ func (b *block) checkTotals() error {
 	return nil
 }
 
-func (b *block) checkPlaces(want expectation) error {
+func (b *block) checkPlaces(want expectation, rows []int64, memory *[4][]int64) error {
 	n := b.present(b.hasPayload, b.payBits)
 	if n < b.entries {
-		groups, firsts, rows := b.rowGroups.cursor(), b.firstRows.cursor(), b.rows.cursor()
-		for i := range b.entries {
-			n := rows.read()
+		groups, firsts := b.rowGroups.unpack(memory[2], b.entries-n), b.firstRows.unpack(memory[3], b.entries-n)
+		memory[2], memory[3] = groups, firsts
+		at := 0
+		for i, n := range rows {
 			if b.hasPayload == some && b.payBits.has(i) {
 				continue
 			}
-			g, r := groups.read(), firsts.read()
+			g, r := groups[at], firsts[at]
+			at++
 			if g < 0 || g > math.MaxUint32 || r < 0 || r > math.MaxInt64-n {
 				return b.corrupt("a row group and row", fmt.Sprintf("%d, %d", g, r))
 			}
