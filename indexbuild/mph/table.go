@@ -51,8 +51,8 @@ type Table struct {
 
 // Open reads header, directory and trailer of a file and checks them against their checksum
 // and against expect: a file that belongs to another domains.txt.zst is refused. It costs the
-// same however many keys the file has, but for 704 bytes of memory for each bucket of up to
-// a million keys. The name stands in errors, all of which are *codec.CorruptError.
+// same however many keys the file has, but for 704 bytes of memory for each bucket of 2^16
+// keys or more. The name stands in errors, all of which are *codec.CorruptError.
 //
 // The rest, records and bits, is not read: verify, where not nil, is called with each block
 // of BlockSize bytes (the last may be shorter) before that block is touched for the first

@@ -56,22 +56,26 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 	c := &w.pending
 	entries := hi - lo
 	ids, checks, flags, files := c.ids[lo:hi], c.checks[lo:hi], c.flags[lo:hi], c.files[lo:hi]
-	domains, sizes, times, inline := 0, 0, 0, 0
-	w.table, w.owners = w.table[:0], w.owners[:0]
+	sizes, times, inline := 0, 0, 0
+	w.table, w.owners, w.ints, w.firsts = w.table[:0], w.owners[:0], w.ints[:0], w.firsts[:0]
 	w.places.next()
-	for i := range entries {
+	for i, f := range flags {
 		if starts(ids, checks, i) {
-			domains++
+			w.firsts = append(w.firsts, uint32(i))
 		}
-		f := flags[i]
 		sizes += int(f & entrySize)
 		times += int(f & entryTS / entryTS)
 		inline += int(f & entryInline / entryInline)
-		if w.places.add(files[i], c.datasets[lo+i]) {
+		// The place of the file in the order in which files come; it becomes the one in the sorted table below.
+		place, fresh := w.places.place(files[i], uint32(len(w.table)))
+		if fresh {
 			w.table = append(w.table, files[i])
+			w.owners = append(w.owners, c.datasets[lo+i])
 		}
+		w.ints = append(w.ints, int64(place))
 	}
-	slices.Sort(w.table)
+	domains := len(w.firsts)
+	w.sortTable()
 	hasSize, hasTS, hasPayload := presenceOf(sizes, entries), presenceOf(times, entries), presenceOf(entries-inline, entries)
 
 	out = codec.AppendMagic(out, postingsMagic, postingsVersion)
@@ -81,24 +85,13 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 	out = codec.AppendUvarint(out, uint64(len(w.table)))
 	out = append(out, byte(hasSize|hasTS<<2|hasPayload<<4))
 
-	out = w.encodeDomains(out, ids, checks, domains)
+	out = w.encodeDomains(out, ids, checks)
 
-	w.ints = w.ints[:0]
-	for i, f := range w.table {
-		w.ints = append(w.ints, int64(f))
-		w.owners = append(w.owners, w.places.replace(f, uint32(i)))
+	for i, p := range w.ints {
+		w.ints[i] = int64(w.ranks[p])
 	}
-	out, w.scratch = appendInts(out, w.ints, w.scratch)
-	w.ints = w.ints[:0]
-	for _, d := range w.owners {
-		w.ints = append(w.ints, int64(d))
-	}
-	out, w.scratch = appendInts(out, w.ints, w.scratch)
-
-	w.ints = w.ints[:0]
-	for _, f := range files {
-		w.ints = append(w.ints, int64(w.places.get(f)))
-	}
+	out = w.appendUint32s(out, w.table)
+	out = w.appendUint32s(out, w.owners)
 	out, w.scratch = appendInts(out, w.ints, w.scratch)
 	out, w.scratch = appendInts(out, c.rows[lo:hi], w.scratch)
 	if hasSize != none {
@@ -111,7 +104,11 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 		out = w.encodeTimes(out, flags, c.firstTS[lo:hi], c.lastTS[lo:hi])
 	}
 	out = appendFlags(out, hasPayload, flags, entryInline, entryInline)
-	if hasPayload != all {
+	switch hasPayload {
+	case none:
+		out = w.appendUint32s(out, c.rowGroups[lo:hi])
+		out, w.scratch = appendInts(out, c.firstRows[lo:hi], w.scratch)
+	case some:
 		w.ints = w.ints[:0]
 		for i, g := range c.rowGroups[lo:hi] {
 			if flags[i]&entryInline != 0 {
@@ -129,6 +126,34 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 		out, w.scratch = appendInts(out, w.ints, w.scratch)
 	}
 	return codec.AppendCRC32C(out)
+}
+
+// sortTable sorts the files of the table with their owners, and notes in ranks where each has gone.
+func (w *PostingsWriter) sortTable() {
+	w.order = w.order[:0]
+	for i, f := range w.table {
+		w.order = append(w.order, uint64(f)<<32|uint64(i))
+	}
+	slices.Sort(w.order)
+	w.ranks = slices.Grow(w.ranks[:0], len(w.order))[:len(w.order)]
+	w.unsorted = append(w.unsorted[:0], w.owners...)
+	for rank, o := range w.order {
+		w.table[rank], w.owners[rank] = uint32(o>>32), w.unsorted[uint32(o)]
+		w.ranks[uint32(o)] = uint32(rank)
+	}
+}
+
+// appendUint32s is appendInts for other numbers.
+func (w *PostingsWriter) appendUint32s(out []byte, values []uint32) []byte {
+	low := uint32(math.MaxUint32)
+	for _, v := range values {
+		low = min(low, v)
+	}
+	w.scratch = w.scratch[:0]
+	for _, v := range values {
+		w.scratch = append(w.scratch, uint64(v-low))
+	}
+	return appendColumn(out, int64(low), w.scratch)
 }
 
 // starts tells whether entry i is its domain's first.
@@ -184,59 +209,40 @@ func (t *placeTable) next() {
 	clear(t.rest)
 }
 
-// add sets a file's value and tells true if it has none.
-func (t *placeTable) add(file, value uint32) bool {
+// place is the value of a file. One that has none gets this, and is fresh.
+func (t *placeTable) place(file, value uint32) (_ uint32, fresh bool) {
 	if file < uint32(len(t.stamp)) {
 		if t.stamp[file] == t.round {
-			return false
+			return t.value[file], false
 		}
 		t.stamp[file], t.value[file] = t.round, value
-		return true
+		return value, true
 	}
-	return t.addFar(file, value)
+	return t.placeFar(file, value)
 }
 
-func (t *placeTable) addFar(file, value uint32) bool {
+func (t *placeTable) placeFar(file, value uint32) (_ uint32, fresh bool) {
 	if file < densePlaces {
 		n := 1 << bits.Len32(max(file, 1023))
 		t.stamp = append(t.stamp, make([]uint32, n-len(t.stamp))...)
 		t.value = append(t.value, make([]uint32, n-len(t.value))...)
-		return t.add(file, value)
+		return t.place(file, value)
 	}
-	if _, ok := t.rest[file]; ok {
-		return false
+	if v, ok := t.rest[file]; ok {
+		return v, false
 	}
 	if t.rest == nil {
 		t.rest = map[uint32]uint32{}
 	}
 	t.rest[file] = value
-	return true
-}
-
-// get is the value of a file that has one.
-func (t *placeTable) get(file uint32) uint32 {
-	if file < uint32(len(t.value)) {
-		return t.value[file]
-	}
-	return t.rest[file]
-}
-
-// replace changes the value of a file that has one, and returns the one before.
-func (t *placeTable) replace(file, value uint32) uint32 {
-	before := t.get(file)
-	if file < uint32(len(t.value)) {
-		t.value[file] = value
-	} else {
-		t.rest[file] = value
-	}
-	return before
+	return value, true
 }
 
 // encodeDomains appends ids, check bits, and which entries are a domain's first. Ids are
 // spread evenly, so that a list of their upper bits by Elias and Fano, searched without
 // decoding it, takes little more than the least there is: log2(range/D)+2 bits an id.
-func (w *PostingsWriter) encodeDomains(out []byte, ids []uint64, checks []uint32, domains int) []byte {
-	first := ids[0]
+func (w *PostingsWriter) encodeDomains(out []byte, ids []uint64, checks []uint32) []byte {
+	first, domains := ids[0], len(w.firsts)
 	out = codec.AppendU64(out, first)
 	lows := lowBits(ids[len(ids)-1]-first, domains)
 	high := (ids[len(ids)-1] - first) >> lows
@@ -244,43 +250,38 @@ func (w *PostingsWriter) encodeDomains(out []byte, ids []uint64, checks []uint32
 	out = codec.AppendUvarint(out, high)
 
 	w.scratch = w.scratch[:0]
-	for i, id := range ids {
-		if starts(ids, checks, i) {
-			w.scratch = append(w.scratch, id-first)
-		}
+	for _, i := range w.firsts {
+		w.scratch = append(w.scratch, ids[i]-first)
 	}
 	out = appendBits(out, w.scratch, lows)
-	b := bitWriter{out: out}
-	prev := uint64(0)
-	for _, v := range w.scratch {
-		v >>= lows
-		for zeros := v - prev; zeros > 0; {
-			n := min(zeros, 64)
-			b.put(0, uint(n))
-			zeros -= n
-		}
-		prev = v
-		b.put(1, 1)
+	var upper []byte
+	out, upper = appendZeros(out, int(high)+domains)
+	for i, v := range w.scratch {
+		setBit(upper, int(v>>lows)+i)
 	}
-	out = b.align()
-	for i, check := range checks {
-		if starts(ids, checks, i) {
-			out = codec.AppendU32(out, check)
-		}
+	out = slices.Grow(out, 4*domains)
+	for _, i := range w.firsts {
+		out = codec.AppendU32(out, checks[i])
 	}
 	if domains == len(ids) {
 		return out
 	}
-	b = bitWriter{out: out}
-	for i := range ids {
-		v := uint64(0)
-		if starts(ids, checks, i) {
-			v = 1
-		}
-		b.put(v, 1)
+	out, starts := appendZeros(out, len(ids))
+	for _, i := range w.firsts {
+		setBit(starts, int(i))
 	}
-	return b.align()
+	return out
 }
+
+// appendZeros appends n bits.
+func appendZeros(out []byte, n int) (_, bits []byte) {
+	start := len(out)
+	out = slices.Grow(out, bitBytes(n, 1))[:start+bitBytes(n, 1)]
+	clear(out[start:])
+	return out, out[start:]
+}
+
+func setBit(bits []byte, i int) { bits[i>>3] |= 1 << (i & 7) }
 
 // lowBits is the number of low bits for n ids over a range: then there are at most two upper
 // steps to an id on average.
@@ -506,9 +507,12 @@ func (b *block) check(want expectation) error {
 
 	ids := b.idCursor()
 	var k Key
-	places, rows := b.places.cursor(), b.rows.cursor()
+	memory := unpacked.Get().(*[4][]int64)
+	defer unpacked.Put(memory)
+	places, rows := b.places.unpack(memory[0], b.entries), b.rows.unpack(memory[1], b.entries)
+	memory[0], memory[1] = places, rows
 	domain := -1
-	for i := range b.entries {
+	for i, p := range places {
 		starts := b.starts == nil || b.starts.has(i)
 		if starts {
 			domain++
@@ -525,7 +529,6 @@ func (b *block) check(want expectation) error {
 			k = next
 			prevSet = -1
 		}
-		p := places.read()
 		if p < 0 || p >= int64(b.files) {
 			return b.corrupt(fmt.Sprintf("a place below %d", b.files), p)
 		}
@@ -533,14 +536,14 @@ func (b *block) check(want expectation) error {
 			return b.corrupt(fmt.Sprintf("a dataset after %d", prevSet), s)
 		}
 		prevSet = int64(dataset[p])
-		if n := rows.read(); n < 1 {
+		if n := rows[i]; n < 1 {
 			return b.corrupt("at least one row", n)
 		}
 	}
 	if err := b.checkTotals(); err != nil {
 		return err
 	}
-	return b.checkPlaces(want)
+	return b.checkPlaces(want, rows, memory)
 }
 
 func (b *block) checkTotals() error {
@@ -570,16 +573,18 @@ func (b *block) checkTotals() error {
 	return nil
 }
 
-func (b *block) checkPlaces(want expectation) error {
+func (b *block) checkPlaces(want expectation, rows []int64, memory *[4][]int64) error {
 	n := b.present(b.hasPayload, b.payBits)
 	if n < b.entries {
-		groups, firsts, rows := b.rowGroups.cursor(), b.firstRows.cursor(), b.rows.cursor()
-		for i := range b.entries {
-			n := rows.read()
+		groups, firsts := b.rowGroups.unpack(memory[2], b.entries-n), b.firstRows.unpack(memory[3], b.entries-n)
+		memory[2], memory[3] = groups, firsts
+		at := 0
+		for i, n := range rows {
 			if b.hasPayload == some && b.payBits.has(i) {
 				continue
 			}
-			g, r := groups.read(), firsts.read()
+			g, r := groups[at], firsts[at]
+			at++
 			if g < 0 || g > math.MaxUint32 || r < 0 || r > math.MaxInt64-n {
 				return b.corrupt("a row group and row", fmt.Sprintf("%d, %d", g, r))
 			}

@@ -407,6 +407,9 @@ func TestColumnsGiveBackNumbers(t *testing.T) {
 		if d.Err() != nil || d.Offset() != len(data) {
 			t.Fatalf("%v: %v, %d of %d bytes", values, d.Err(), d.Offset(), len(data))
 		}
+		if got := c.unpack([]int64{1, 2, 3}, len(values)); !slices.Equal(got, values) {
+			t.Fatalf("unpacked %v, want %v", got, values)
+		}
 		k := c.cursor()
 		for i, want := range values {
 			if got, next := c.at(i), k.read(); got != want || next != want {

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
+	"sync"
 
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -300,6 +302,37 @@ func (c *column) at(i int) int64 {
 	}
 	return int64(c.base + v)
 }
+
+// unpack returns all n values, in the memory of out: several times as fast as one after the other.
+func (c *column) unpack(out []int64, n int) []int64 {
+	out = slices.Grow(out[:0], n)[:n]
+	i := 0
+	if c.width > 0 && c.width <= 56 && len(c.low) >= 8 {
+		// As long as eight bytes can be read from where a value starts.
+		mask := lowMask(c.width)
+		fast := min(n, (8*(len(c.low)-8)+7)/int(c.width)+1)
+		off := uint(0)
+		for i = range out[:fast] {
+			out[i] = int64(c.base + binary.LittleEndian.Uint64(c.low[off>>3:])>>(off&7)&mask)
+			off += c.width
+		}
+		i = fast
+	}
+	for ; i < n; i++ {
+		v := uint64(0)
+		if c.width > 0 {
+			v = c.low.at(uint(i)*c.width, c.width)
+		}
+		out[i] = int64(c.base + v)
+	}
+	for e := range uint(c.exceptions) {
+		out[c.places.at(e*c.place, c.place)] += int64(c.uppers.at(e*c.upper, c.upper) << c.width)
+	}
+	return out
+}
+
+// unpacked keeps the memory of columns of a block that were unpacked.
+var unpacked = sync.Pool{New: func() any { return new([4][]int64) }}
 
 // cursor reads a column from its start, faster than at.
 type cursor struct {

@@ -147,11 +147,15 @@ type PostingsWriter struct {
 	one     Entries
 
 	// Scratch memory of encode.
-	places  placeTable
-	table   []uint32
-	owners  []uint32
-	ints    []int64
-	scratch []uint64
+	places   placeTable
+	table    []uint32 // files of the block
+	owners   []uint32 // their datasets
+	unsorted []uint32
+	order    []uint64
+	ranks    []uint32
+	firsts   []uint32 // entries that are a domain's first
+	ints     []int64
+	scratch  []uint64
 }
 
 // NewPostingsWriter writes shard number shard of 1<<shardBits to idx and dat.

@@ -226,12 +226,16 @@ func (b *block) appendEntries(r *PostingsRun) {
 		r.datasets = append(r.datasets, uint32(sets.read()))
 	}
 	ids := b.idCursor()
-	places, rows := b.places.cursor(), b.rows.cursor()
+	memory := unpacked.Get().(*[4][]int64)
+	defer unpacked.Put(memory)
+	inline := b.entries - b.present(b.hasPayload, b.payBits)
+	places, rows := b.places.unpack(memory[0], b.entries), b.rows.unpack(memory[1], b.entries)
+	groups, firsts := b.rowGroups.unpack(memory[2], inline), b.firstRows.unpack(memory[3], inline)
+	*memory = [4][]int64{places, rows, groups, firsts}
 	sizes, firstTS, spanTS := b.sizes.cursor(), b.firstTS.cursor(), b.spanTS.cursor()
-	groups, firsts := b.rowGroups.cursor(), b.firstRows.cursor()
 	offsets, lengths := b.offsets.cursor(), b.lengths.cursor()
 	var k Key
-	domain := -1
+	domain, at := -1, 0 // at counts entries without a payload
 	start := len(r.Entries)
 	r.Entries = r.Entries[:start+b.entries]
 	for i := range b.entries {
@@ -241,9 +245,9 @@ func (b *block) appendEntries(r *PostingsRun) {
 		}
 		e := &r.Entries[start+i]
 		*e = Entry{Key: k}
-		p := places.read()
+		p := places[i]
 		e.Dataset, e.First.FileID = r.datasets[p], r.fileIDs[p]
-		e.Rows = rows.read()
+		e.Rows = rows[i]
 		if b.hasSize == all || b.hasSize == some && b.sizeBits.has(i) {
 			e.HasSize, e.Size = true, sizes.read()
 		}
@@ -257,7 +261,8 @@ func (b *block) appendEntries(r *PostingsRun) {
 			continue
 		}
 		e.Inline = true
-		e.First.RowGroup, e.First.FirstRow, e.First.Rows = uint32(groups.read()), firsts.read(), e.Rows
+		e.First.RowGroup, e.First.FirstRow, e.First.Rows = uint32(groups[at]), firsts[at], e.Rows
+		at++
 	}
 }
 
