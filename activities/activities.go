@@ -33,7 +33,7 @@ const (
 	PoolControl = "control"
 	// PoolNormalize reads raw objects and writes sorted runs: processor and network.
 	PoolNormalize = "normalize"
-	// PoolWrite merges runs into Parquet: processor and local disk.
+	// PoolWrite sorts rows into Parquet: processor, memory and local disk.
 	PoolWrite = "write"
 	// PoolIndex extracts postings and builds segments: memory and local disk.
 	PoolIndex = "index"
@@ -78,9 +78,9 @@ type Lake struct {
 
 // What a step takes at most in the common case, in bytes. Small inputs take less.
 const (
-	// normalizeMemory: an arena for rows of half of ingest.WorkerMemory, then reading and compressing. Parquet of very
+	// normalizeMemory: an arena for rows of half of ingest.WorkerMemory, the memo of origins and what is known of their hosts, then reading and compressing. Parquet of very
 	// large pages can take as much again.
-	normalizeMemory = ingest.WorkerMemory/2 + 128<<20
+	normalizeMemory = ingest.WorkerMemory/2 + 192<<20
 	// mergeMemory: an arena for rows (192 MiB), or the ends of all runs; what is read ahead, a row group compressed, a page.
 	mergeMemory = 320 << 20
 	// extractMemory: a sort of 64 MiB and a page of each column.
@@ -246,7 +246,7 @@ func againSoon(message, kind string) error {
 // Normalize is the pool that reads raw objects.
 type Normalize struct{ Lake }
 
-// NormalizeSplit reads one split of a plan and writes its sorted runs and rejects to staging.
+// NormalizeSplit reads one split of a plan and writes its rows, by partition, and rejects to staging.
 func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, split int) (ingest.SplitResult, error) {
 	if err := n.check(lakeURL); err != nil {
 		return ingest.SplitResult{}, err
@@ -302,7 +302,7 @@ func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string) (Small
 // Write is the pool that writes Parquet.
 type Write struct{ Lake }
 
-// MergePartitions merges one task's partitions of all runs into parts.
+// MergePartitions sorts one task's partitions of all splits into parts.
 func (w *Write) MergePartitions(ctx context.Context, lakeURL, run string, task int) (ingest.MergeResult, error) {
 	if err := w.check(lakeURL); err != nil {
 		return ingest.MergeResult{}, err

@@ -28,7 +28,7 @@ func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string) 
 	})
 }
 
-// PlanMerge looks at all runs, refuses a batch with too many rejects, and groups partitions into tasks.
+// PlanMerge looks at what all splits gave, refuses a batch with too many rejects, and groups partitions into tasks.
 func (c *Control) PlanMerge(ctx context.Context, lakeURL, run string) (ingest.MergeSummary, error) {
 	if err := c.check(lakeURL); err != nil {
 		return ingest.MergeSummary{}, err
