@@ -65,6 +65,7 @@ type RowBuffer struct {
 	// Of the host whose rows are sorted.
 	datas [][]byte
 	refs  []rowRef
+	apart []rowRef
 	tails [2]Tail
 	turn  int
 
@@ -610,15 +611,7 @@ func (b *RowBuffer) sort(rows []rowRef, depth int) {
 			same = rows[i].cache == rows[0].cache
 		}
 		if !same {
-			slices.SortFunc(rows, func(x, y rowRef) int {
-				switch {
-				case x.cache < y.cache:
-					return -1
-				case x.cache > y.cache:
-					return 1
-				}
-				return 0
-			})
+			b.spread(rows, 56)
 		}
 		depth += 8
 		// All but the longest of the groups that agree so far are sorted by recursion, that one by
@@ -645,6 +638,49 @@ func (b *RowBuffer) sort(rows []rowRef, depth int) {
 			return
 		}
 		rows, depth = longest, b.deeper(longest, depth)
+	}
+}
+
+// spread sorts rows by their caches, of which all agree in the bits above the eight from shift on: byte by byte, until few are left that agree so far (Knuth,
+// The Art of Computer Programming 3, 5.2.5).
+func (b *RowBuffer) spread(rows []rowRef, shift int) {
+	for ; shift >= 0; shift -= 8 {
+		if len(rows) <= smallSort {
+			for i := 1; i < len(rows); i++ {
+				r, j := rows[i], i
+				for ; j > 0 && rows[j-1].cache > r.cache; j-- {
+					rows[j] = rows[j-1]
+				}
+				rows[j] = r
+			}
+			return
+		}
+		var ends [256]int
+		for i := range rows {
+			ends[byte(rows[i].cache>>shift)]++
+		}
+		if ends[byte(rows[0].cache>>shift)] == len(rows) {
+			continue
+		}
+		sum := 0
+		for i, n := range ends {
+			ends[i] = sum
+			sum += n
+		}
+		b.apart = append(b.apart[:0], rows...)
+		for _, r := range b.apart {
+			at := &ends[byte(r.cache>>shift)]
+			rows[*at] = r
+			*at++
+		}
+		from := 0
+		for _, end := range ends {
+			if end-from > 1 {
+				b.spread(rows[from:end], shift-8)
+			}
+			from = end
+		}
+		return
 	}
 }
 
