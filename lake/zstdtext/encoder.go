@@ -11,45 +11,41 @@ package zstdtext
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Encoder encodes frames. It is scratch memory, half a megabyte with pages of the usual size; it must not be used by two goroutines at once. The zero value is ready.
+// Encoder encodes frames. It is scratch memory, some 600 KiB with pages of the usual size, and must not be used by two goroutines at once. The
+// zero value is ready.
 type Encoder struct {
 	find finder
 	lits huffman
 	seqs sequences
 	rep  repeats
+	both []byte
 }
 
-// Append appends one zstd frame to dst, whose content is lengths and then text: single segment, content size, no checksum. It holds at most
-// 4 GiB, what the content size can say.
+// minApart is the shortest text that is worth blocks of its own.
+const minApart = 128
+
+// Append appends one zstd frame to dst, whose content is lengths and then text: single segment, content size, no checksum. Both together have
+// at most 2 GiB.
 //
-// Lengths are numbers about the text, whose statistics they would spoil: they are in blocks of their own, and no match goes from the text
-// back into them. They are taken for noise by bytes: coded each by itself, or not at all, unless they have long runs.
+// Lengths are numbers about the text, in whole bytes or packed bits. They would spoil the statistics of the text, so they are coded apart from
+// it, and no match goes back into them. They are coded byte by byte, by how often each is, which does nothing for packed bits; matches among them are looked for
+// only where they have long runs.
 func (e *Encoder) Append(dst, lengths, text []byte) []byte {
-	return e.AppendSections(dst, text, lengths)
-}
-
-// AppendSections is Append with lengths of several kinds, whose statistics differ too: each kind is in blocks of its own.
-func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
-	left := len(text)
-	for _, b := range lengths {
-		left += len(b)
-	}
-	dst = codec.AppendZstdHeader(dst, left)
+	dst = codec.AppendZstdHeader(dst, len(lengths)+len(text))
 	e.rep = repeats{1, 4, 8} // RFC 8878, 3.1.1.5
-	for _, b := range lengths {
-		if len(b) == 0 {
-			continue
-		}
-		if left -= len(b); left == 0 {
-			return e.appendBlocks(dst, b, hasRuns(b), true)
-		}
-		dst = e.appendBlocks(dst, b, hasRuns(b), false)
+	switch {
+	case len(lengths) == 0:
+		return e.appendBlocks(dst, text, true, true)
+	case len(text) < minApart:
+		e.both = append(append(e.both[:0], lengths...), text...)
+		return e.appendBlocks(dst, e.both, hasRuns(lengths), true)
 	}
-	return e.appendBlocks(dst, text, true, true)
+	return e.appendBlocks(e.appendBlocks(dst, lengths, hasRuns(lengths), false), text, true, true)
 }
 
 // hasRuns reports whether a good part of b is runs of one byte. It looks at samples.
@@ -63,6 +59,19 @@ func hasRuns(b []byte) bool {
 		}
 	}
 	return runs > samples/4
+}
+
+// AppendSections is Append with lengths of two kinds, whose statistics differ too: each is in blocks of its own.
+func (e *Encoder) AppendSections(dst, lengths, more, text []byte) []byte {
+	if min(len(lengths), len(more), len(text)) < minApart {
+		return e.Append(dst, slices.Concat(lengths, more), text)
+	}
+	dst = codec.AppendZstdHeader(dst, len(lengths)+len(more)+len(text))
+	e.rep = repeats{1, 4, 8} // RFC 8878, 3.1.1.5
+	for _, b := range [...][]byte{lengths, more} {
+		dst = e.appendBlocks(dst, b, hasRuns(b), false)
+	}
+	return e.appendBlocks(dst, text, true, true)
 }
 
 // appendBlocks appends the blocks of a text; search says whether to look for matches.

@@ -2,11 +2,9 @@ package zstdtext
 
 import "math/bits"
 
-// maxFSELog is the largest accuracy of a table of states that is written here. RFC 8878 allows 9 for two of the three; the ninth bit saves less than it costs to build.
+// maxFSELog is the largest accuracy of a table that is written here. RFC 8878 allows 9 for some; the ninth bit saves
+// less than it takes to build.
 const maxFSELog = 8
-
-// maxSymbols is one more than the largest code of a sequence (RFC 8878, 3.1.1.3.2.1.1).
-const maxSymbols = 53
 
 // fseSymbol says how a state follows from a symbol and the state before.
 type fseSymbol struct {
@@ -17,7 +15,7 @@ type fseSymbol struct {
 // fseEncoder is an FSE table (RFC 8878, 4.1) from the encoder's side.
 type fseEncoder struct {
 	log     uint
-	symbols [64]fseSymbol
+	symbols [64]fseSymbol // of codes, the largest of which is 52
 	states  [1 << maxFSELog]uint16
 }
 

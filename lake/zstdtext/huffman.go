@@ -119,18 +119,19 @@ func (h *huffman) build(last int) (longest int) {
 	return longest
 }
 
-// limit shortens code lengths to maxCodeBits and lengthens others until they are a complete code again. Lengths
-// descend, those of the rarest symbol first.
+// limit shortens code lengths to maxCodeBits, and lengthens others until they are a complete code again. Lengths
+// descend, those of the rarest symbols first, and do so afterwards.
 func limit(lengths []uint32) {
 	if lengths[0] <= maxCodeBits {
 		return
 	}
+	// A code of l bits fills 1<<(maxCodeBits-l) of 1<<maxCodeBits places.
 	over := -(1 << maxCodeBits)
 	for i, l := range lengths {
 		lengths[i] = min(l, maxCodeBits)
 		over += 1 << (maxCodeBits - lengths[i])
 	}
-	next := 0 // the first that is shorter than the longest
+	next := 0
 	for over > 0 {
 		for lengths[next] == maxCodeBits {
 			next++
@@ -138,17 +139,14 @@ func limit(lengths []uint32) {
 		lengths[next]++
 		over -= 1 << (maxCodeBits - lengths[next])
 	}
-	for lengths[next] == maxCodeBits && next+1 < len(lengths) && lengths[next+1] == maxCodeBits {
+	// That may have been too much. As all shorter codes fill an even share, there are enough of the longest to fill the rest, one place each.
+	for next < len(lengths) && lengths[next] == maxCodeBits {
 		next++
 	}
-	if lengths[next] != maxCodeBits {
-		next--
-	}
 	for ; over < 0; over++ {
-		lengths[next]--
 		next--
+		lengths[next]--
 	}
-	slices.SortFunc(lengths, func(a, b uint32) int { return int(b) - int(a) })
 }
 
 // appendTable appends the description of the codes (RFC 8878, 4.2.1); false if there is none.
