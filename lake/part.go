@@ -559,7 +559,7 @@ func (w *PartWriter) encodePage(col Column) {
 		var prefixes int
 		w.lengths, prefixes = w.path.appendLengths(w.lengths[:0])
 		h.uncompressed = len(w.lengths) + len(w.path.bytes)
-		body = w.enc.AppendSections(body, w.lengths[:prefixes], w.lengths[prefixes:], w.path.bytes)
+		body = w.enc.AppendSections(body, w.path.bytes, w.lengths[:prefixes], w.lengths[prefixes:])
 		page.setBounds(w.path.bounds(w.url[w.urlPath:]))
 	case col == ColURLID:
 		body = append(body, w.ids...)

@@ -11,7 +11,6 @@ package zstdtext
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -29,23 +28,44 @@ type Encoder struct {
 // minApart is the shortest text that is worth blocks of its own.
 const minApart = 128
 
-// Append appends one zstd frame to dst, whose content is lengths and then text: single segment, content size, no checksum. Both together have
+// Append is AppendSections with lengths of one kind.
+func (e *Encoder) Append(dst, lengths, text []byte) []byte {
+	return e.AppendSections(dst, text, lengths)
+}
+
+// AppendSections appends one zstd frame to dst, whose content is lengths, in their order, and then text: single segment, content size, no checksum. All together have
 // at most 2 GiB.
 //
-// Lengths are numbers about the text, in whole bytes or packed bits. They would spoil the statistics of the text, so they are coded apart from
-// it, and no match goes back into them. They are coded byte by byte, by how often each is, which does nothing for packed bits; matches among them are looked for
+// Lengths are numbers about the text, in whole bytes or packed bits, those of each kind apart. They would spoil the statistics of the text and of each other, so each is coded by itself,
+// and no match goes back from one into another. They are coded byte by byte, by how often each is, which does nothing for packed bits; matches among them are looked for
 // only where they have long runs.
-func (e *Encoder) Append(dst, lengths, text []byte) []byte {
-	dst = codec.AppendZstdHeader(dst, len(lengths)+len(text))
-	e.rep = repeats{1, 4, 8} // RFC 8878, 3.1.1.5
-	switch {
-	case len(lengths) == 0:
-		return e.appendBlocks(dst, text, true, true)
-	case len(text) < minApart:
-		e.both = append(append(e.both[:0], lengths...), text...)
-		return e.appendBlocks(dst, e.both, hasRuns(lengths), true)
+func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
+	left := len(text)
+	for _, b := range lengths {
+		left += len(b)
 	}
-	return e.appendBlocks(e.appendBlocks(dst, lengths, hasRuns(lengths), false), text, true, true)
+	dst = codec.AppendZstdHeader(dst, left)
+	e.rep = repeats{1, 4, 8} // RFC 8878, 3.1.1.5
+	if len(text) < minApart && left > len(text) {
+		e.both = e.both[:0]
+		runs := false
+		for _, b := range lengths {
+			e.both = append(e.both, b...)
+			runs = runs || hasRuns(b)
+		}
+		e.both = append(e.both, text...)
+		return e.appendBlocks(dst, e.both, runs, true)
+	}
+	for _, b := range lengths {
+		if len(b) == 0 {
+			continue
+		}
+		if left -= len(b); left == 0 {
+			return e.appendBlocks(dst, b, hasRuns(b), true)
+		}
+		dst = e.appendBlocks(dst, b, hasRuns(b), false)
+	}
+	return e.appendBlocks(dst, text, true, true)
 }
 
 // hasRuns reports whether a good part of b is runs of one byte. It looks at samples.
@@ -59,19 +79,6 @@ func hasRuns(b []byte) bool {
 		}
 	}
 	return runs > samples/4
-}
-
-// AppendSections is Append with lengths of two kinds, whose statistics differ too: each is in blocks of its own.
-func (e *Encoder) AppendSections(dst, lengths, more, text []byte) []byte {
-	if min(len(lengths), len(more), len(text)) < minApart {
-		return e.Append(dst, slices.Concat(lengths, more), text)
-	}
-	dst = codec.AppendZstdHeader(dst, len(lengths)+len(more)+len(text))
-	e.rep = repeats{1, 4, 8} // RFC 8878, 3.1.1.5
-	for _, b := range [...][]byte{lengths, more} {
-		dst = e.appendBlocks(dst, b, hasRuns(b), false)
-	}
-	return e.appendBlocks(dst, text, true, true)
 }
 
 // appendBlocks appends the blocks of a text; search says whether to look for matches.

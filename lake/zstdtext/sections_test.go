@@ -15,7 +15,7 @@ func TestSectionsAreReadByOthers(t *testing.T) {
 			for _, n := range []int{0, 1, minApart - 1, minApart, 5000, 2*codec.MaxRawBlock + 7} {
 				for _, letters := range []int{1, 3, 256} {
 					lengths, more, text := random(30, a, letters), random(31, b, letters), words(32, n)
-					frame := e.AppendSections([]byte("before"), lengths, more, text)
+					frame := e.AppendSections([]byte("before"), text, lengths, more)
 					check(t, dec, frame[len("before"):], slices.Concat(lengths, more), text)
 					if t.Failed() {
 						t.Fatalf("%d, %d and %d bytes of %d letters", a, b, n, letters)
