@@ -734,7 +734,7 @@ const (
 	// indexReadBytes is how much is read at once where a whole part is read.
 	indexReadBytes = 4 << 20
 	// maxIndexBytes bounds a part's footer, and its column and offset indexes together. A part of PartBytes has at
-	// most 8,192 pages a column, whose bounds take 3 KB at the very most.
+	// most 2,048 pages a column, whose bounds take 3 KB at the very most.
 	maxIndexBytes = 64 << 20
 	// footerGuess covers footer, column and offset indexes of a usual part: one read instead of three.
 	footerGuess = 256 << 10

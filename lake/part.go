@@ -97,13 +97,14 @@ type PartWriter struct {
 	domain, host []byte
 	domainID     uint64
 	hostRows     int64 // rows of it so far
-	hostPaged    bool  // the open page has the host
+	paged        int   // what of the host the open page has
 
 	// The tail of the row before, as it was given, if rows of this page and host have it, and its value.
 	tail           *Tail
 	port           int32
 	ts, size       int64
 	hasTS, hasSize bool
+	bare           bool // neither, nor extras or a raw URL
 	scheme, extras []byte
 	fixed          int // bytes of the row without its path
 	rawPlain       int // of raw URL and extras as PLAIN
@@ -137,6 +138,13 @@ type PartWriter struct {
 	at       int64
 	keyTails [2]Tail
 }
+
+// How much of the open host is in the open page.
+const (
+	pagedNothing = iota
+	pagedDomain
+	pagedHost
+)
 
 // chunkWriter collects the pages of one column of the open row group.
 type chunkWriter struct {
@@ -303,14 +311,22 @@ func (w *PartWriter) openHost(domain, host string, domainID uint64) error {
 	if domainID>>w.shift != w.want {
 		return fmt.Errorf("domain_id %s", urlnorm.FormatID(domainID))
 	}
+	order := 1
 	if w.hosts > 0 {
-		if c := cmp.Or(strings.Compare(domain, view(w.domain)), strings.Compare(host, view(w.host))); c <= 0 {
-			return errOrder
-		}
+		order = strings.Compare(domain, view(w.domain))
+	}
+	switch {
+	case order > 0:
+		w.domain, w.domainID = append(w.domain[:0], domain...), domainID
+		w.paged = pagedNothing
+	case order < 0 || host <= view(w.host) || domainID != w.domainID:
+		return errOrder
+	default:
+		w.paged = min(w.paged, pagedDomain)
 	}
 	w.hosts++
-	w.domain, w.host, w.domainID = append(w.domain[:0], domain...), append(w.host[:0], host...), domainID
-	w.hostRows, w.hostPaged, w.tail = 0, false, &noTail
+	w.host = append(w.host[:0], host...)
+	w.hostRows, w.tail = 0, &noTail
 	return nil
 }
 
@@ -390,23 +406,30 @@ func (w *PartWriter) setTail(tail *Tail) {
 	if newHead || w.hostRows == 0 {
 		w.setHead()
 	}
-	if !w.hostPaged {
-		w.hostPaged = true
+	if w.paged < pagedDomain {
 		w.texts[ColDomain].set(row, view(w.domain))
-		w.texts[ColHost].set(row, view(w.host))
 		w.numbers[ColDomainID].set(row, int64(w.domainID))
+	}
+	if w.paged < pagedHost {
+		w.texts[ColHost].set(row, view(w.host))
+		w.paged = pagedHost
 	}
 	if newHead || len(w.texts[ColScheme].runs) == 0 {
 		w.texts[ColScheme].set(row, view(w.scheme))
 		w.numbers[ColPort].setOptional(row, int64(tail.Port), tail.Port >= 0)
 	}
+	w.tail = tail
+	w.fixed = len(w.domain) + len(w.host) + len(tail.Scheme) + len(tail.Extras) + len(tail.RawURL)
+	bare := !tail.HasTS && !tail.HasSize && tail.Extras == "" && tail.RawURL == ""
+	if bare && w.bare && row > 0 {
+		return
+	}
+	w.bare = bare
 	w.numbers[ColTS].setOptional(row, tail.TS, tail.HasTS)
 	w.numbers[ColSize].setOptional(row, tail.Size, tail.HasSize)
 	w.rawPlain = w.texts[ColRawURL].setOptional(row, tail.RawURL)
 	w.extrasPlain = w.texts[ColExtras].setOptional(row, tail.Extras)
-	w.fixed = len(w.domain) + len(w.host) + len(tail.Scheme) + len(tail.Extras) + len(tail.RawURL)
 	w.extras = append(w.extras[:0], tail.Extras...)
-	w.tail = tail
 	w.ts, w.hasTS, w.size, w.hasSize = tail.TS, tail.HasTS, tail.Size, tail.HasSize
 }
 
@@ -491,7 +514,7 @@ func (w *PartWriter) endPage() error {
 	pageEncoders.Put(w.enc)
 	w.path.reset()
 	w.ids = w.ids[:0]
-	w.hostPaged, w.tail = false, &noTail
+	w.paged, w.tail = pagedNothing, &noTail
 	w.rawURLs, w.notes = 0, 0
 	w.group.rows += int64(w.rows)
 	w.group.raw += int64(raw)

@@ -328,10 +328,11 @@ func (t *textRuns) appendLengths(dst []byte, rows int) []byte {
 	}
 	// A length differs from the one before only where a run starts and behind that row.
 	for _, suffixes := range [...]bool{false, true} {
-		var first, last int32
+		var last int32
 		w := sparseWriter{dst: dst, n: values - 1}
 		at := 0 // value
-		for i, r := range t.runs {
+		for i := range t.runs {
+			r := &t.runs[i]
 			if r.null {
 				continue
 			}
@@ -340,19 +341,17 @@ func (t *textRuns) appendLengths(dst []byte, rows int) []byte {
 				here, rest = r.suffix, 0
 			}
 			if at == 0 {
-				first = here
-				w.dst = appendDeltaHeader(w.dst, values, first)
-			} else {
+				w.dst = appendDeltaHeader(w.dst, values, here)
+			} else if here != last {
 				w.set(at-1, here-last)
 			}
 			last = here
-			if n := t.end(i, rows) - int(r.row); n > 1 {
+			n := t.end(i, rows) - int(r.row)
+			if n > 1 && rest != here {
 				w.set(at, rest-here)
 				last = rest
-				at += n
-			} else {
-				at++
 			}
+			at += n
 		}
 		dst = w.end()
 	}

@@ -293,9 +293,9 @@ func TestCodesAreCompleteAndShort(t *testing.T) {
 	for range 2000 {
 		var h huffman
 		n, last, sum := 2+rng.IntN(255), 0, 0
-		skew := rng.IntN(20)
+		skew := rng.IntN(17)
 		for s := range n {
-			h.total[s] = uint32(1 + rng.IntN(1+1<<rng.IntN(1+skew)))
+			h.total[s] = 1<<rng.IntN(1+skew) + uint32(rng.IntN(3))
 			last = s
 			sum += int(h.total[s])
 		}
