@@ -291,10 +291,13 @@ func (m *merger) run(ctx context.Context, each func(*window) error) error {
 		if err != nil {
 			return err
 		}
-		for n := (int(top.cursor) + k) / 2; n > 0; n /= 2 {
-			if other := &m.tree[n]; m.before(other, &top) {
-				*other, top = top, *other
+		for n := uint(int(top.cursor)+k) / 2; n > 0; n /= 2 {
+			// What before does, here because it is the larger part of all that is done.
+			other := &m.tree[n]
+			if other.first > top.first || other.first == top.first && (other.next > top.next || other.next == top.next && m.beforeLater(top.cursor, other.cursor)) {
+				continue
 			}
+			*other, top = top, *other
 		}
 		m.tree[0] = top
 	}
