@@ -49,10 +49,10 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	var buf bytes.Buffer
 	var rates []float64
 	buf.Grow(17 * n)
-	for range max(1, min(hashRounds, int(5e6)/n)) {
+	for range max(1, min(hashRounds, int(5e7)/n)) {
 		buf.Reset()
 		started := time.Now()
-		b := mph.NewBuilder(mph.Options{Dir: dir, Parallelism: slots})
+		b := mph.NewBuilder(mph.Options{Dir: dir, Parallelism: slots, Expect: int64(n)}) // which a segment knows too
 		for _, k := range keys {
 			if err := b.Add(k.ID, k.Check); err != nil {
 				return nil, err
@@ -151,7 +151,7 @@ func measureRelab(keys []mph.Key, ask []uint64, out *hashed) error {
 	ids := make([]uint64, n)
 	var h *relab.Hash
 	var rates []float64
-	for range max(1, min(hashRounds, int(5e6)/n)) {
+	for range max(1, min(hashRounds, int(5e7)/n)) {
 		for i, k := range keys {
 			ids[i] = k.ID
 		}

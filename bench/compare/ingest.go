@@ -320,6 +320,19 @@ func duckCopy(ctx context.Context, lists string) (*copied, error) {
 	return out, nil
 }
 
+// duckCopyColumns has DuckDB write the columns of the URLs in a lake's parts, in a folder, to another.
+func duckCopyColumns(ctx context.Context, parts, out string) error {
+	db, err := sql.Open("duckdb", "")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, err = db.ExecContext(ctx, fmt.Sprintf(`SET threads=2; SET preserve_insertion_order=false;
+COPY (SELECT scheme, port, domain, host, path_query, dataset_id FROM read_parquet('%s/**/*.parquet', hive_partitioning=false) ORDER BY dataset_id, domain, host, path_query)
+TO '%s' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (dataset_id), ROW_GROUP_SIZE 122880)`, parts, out))
+	return err
+}
+
 // columnBytes adds up the compressed bytes of each column over the Parquet files below a folder. What is in no column,
 // footers and page indexes, is under "".
 func columnBytes(dir string) (columns map[string]int64, rows, total int64, err error) {
