@@ -97,6 +97,7 @@ func (c *collector) Row(path []byte, shared int, t *lake.Tail) error {
 func fill(tb testing.TB, rows []lake.Row, budget int64, write func(b *lake.RowBuffer) error) {
 	tb.Helper()
 	b := lake.NewRowBuffer(budget)
+	defer b.Release()
 	known := map[[2]string]uint32{}
 	for i, r := range rows {
 		name := [2]string{r.Domain, r.Host}
@@ -177,6 +178,7 @@ func load(store blob.Store, files []lake.ShuffleFile, first, last byte, budget i
 		return err
 	}
 	b := lake.NewRowBuffer(budget)
+	defer b.Release()
 	var runs []lake.Run
 	spill := func() error {
 		run, err := b.WriteRun(ctx, store, fmt.Sprintf("staging/r/spill/%06d", len(runs)))
@@ -733,6 +735,44 @@ func FuzzShuffle(f *testing.F) {
 	})
 }
 
+// FuzzSort gives a buffer rows made of the input, and compares what it passes on with what sorting them as a whole gives.
+func FuzzSort(f *testing.F) {
+	f.Add([]byte("0/a\n1/ab\n0/a\n2/aaaaaaaaa\n3/aaaaaaaaab\n4\n5/"))
+	f.Add(bytes.Repeat([]byte("0/aaaaaaaab\n1/aaaaaaaa\n9/aaaaaaaac\n0/aaaaaaaa/aaaaaaaa\n"), 10))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var rows []lake.Row
+		for line := range bytes.SplitSeq(in, []byte("\n")) {
+			if len(line) == 0 || bytes.IndexByte(line, 0) >= 0 {
+				continue
+			}
+			r := lake.Row{Domain: "a.b", Host: "a.b", Scheme: "https", Port: -1, PathQuery: string(line[1:])}
+			if line[0]&1 != 0 {
+				r.Host = "www.a.b"
+			}
+			if line[0]&2 != 0 {
+				r.Scheme = "http"
+			}
+			if line[0]&4 != 0 {
+				r.Domain, r.Host = "b.a", "b.a"
+			}
+			if line[0]&8 != 0 {
+				r.RawURL = string(line)
+			}
+			rows = append(rows, r)
+		}
+		fill(t, rows, 1<<30, func(b *lake.RowBuffer) error {
+			c := &collector{tb: t}
+			if err := b.Rows(context.Background(), 0, 255, c); err != nil {
+				return err
+			}
+			if diff := cmp.Diff(oracle(rows, 0, 255), c.rows); diff != "" {
+				t.Error(diff)
+			}
+			return nil
+		})
+	})
+}
+
 func BenchmarkShuffleAndSort(b *testing.B) {
 	rows := benchmarkRows(500_000)
 	store, err := blob.NewLocal(b.TempDir())
@@ -763,7 +803,6 @@ func BenchmarkSortRows(b *testing.B) {
 	rows := benchmarkRows(500_000)
 	for b.Loop() {
 		fill(b, rows, 1<<30, func(buffer *lake.RowBuffer) error {
-			defer buffer.Release()
 			return buffer.Rows(context.Background(), 0, 255, &countingSink{})
 		})
 	}

@@ -465,6 +465,6 @@ func (b *RowBuffer) adopt(key string, number int, frame []byte, first, last byte
 		return 0, heads.Err()
 	}
 	b.len += int(added)
-	b.used += int64(len(rows))
+	b.used += int64(len(rows)) + added*2*rowRefSize
 	return added, nil
 }
