@@ -174,21 +174,40 @@ func (b *RowBuffer) Add(host uint32, path []byte, tail *Tail) error {
 	if bytes.IndexByte(path, 0) >= 0 {
 		return errZeroByte
 	}
-	dst := b.room(8 + size)
-	binary.LittleEndian.PutUint64(dst, uint64(host)|uint64(len(path)<<tailBits|kind)<<32)
-	dst = dst[8:]
-	copy(dst, path)
+	dst := b.row(host, path, kind, size)
 	if kind == ownTail {
-		binary.LittleEndian.PutUint32(dst[len(path):], uint32(rest))
-		tail.appendKey(dst[:len(path)+4])
+		binary.LittleEndian.PutUint32(dst, uint32(rest))
+		tail.appendKey(dst[:4])
 	}
 	if len(path) == 0 || path[0] != '/' {
 		b.depth = 0
 	}
+	return nil
+}
+
+// AddPlain is Add of a row that has neither port nor ts, size, extras or raw URL and whose scheme is https or else http. The path is one that
+// [urlnorm.Normalizer.ParseBatch] returned: it begins with a slash, and is not looked at for zero bytes, which it does not have.
+func (b *RowBuffer) AddPlain(host uint32, path []byte, https bool) error {
+	kind := httpTail
+	if https {
+		kind = httpsTail
+	}
+	if len(path) > MaxKey-maxHost {
+		return ErrRowTooLarge
+	}
+	b.row(host, path, kind, len(path))
+	return nil
+}
+
+// row adds a row of size bytes after its head, and returns what is behind the path.
+func (b *RowBuffer) row(host uint32, path []byte, kind, size int) []byte {
 	b.used += int64(2*size + rowOverhead)
 	b.len++
 	b.partsOf = 0
-	return nil
+	dst := b.room(8 + size)
+	binary.LittleEndian.PutUint64(dst, uint64(host)|uint64(len(path)<<tailBits|kind)<<32)
+	dst = dst[8:]
+	return dst[copy(dst, path):]
 }
 
 // room returns size bytes, at the end of the open slab unless they are many.

@@ -149,9 +149,6 @@ type normalizer struct {
 	// An origin's number and firstHost are the number of its host in rows, where hosts of several numbers are one. Rows are told of hosts when their rows are
 	// used, so that a record of a known origin needs nothing but its number.
 	firstHost uint32
-	// tails are what origins decide of their rows' tails; tailOf has the number of each origin's in it.
-	tails  []*lake.Tail
-	tailOf []uint32
 
 	records [recordBatch]raw.Record
 	urls    [recordBatch][]byte
@@ -300,7 +297,7 @@ func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record) err
 				return err
 			}
 			n.origins.Reset()
-			n.firstHost, n.tailOf = uint32(n.rows.Hosts()), n.tailOf[:0]
+			n.firstHost = uint32(n.rows.Hosts())
 			copy(n.urls[:], n.urls[done:done+len(records)])
 		}
 	}
@@ -309,20 +306,19 @@ func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record) err
 
 // record keeps a record as a row, or says why not.
 func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, err error) {
-	if int(p.Origin) >= len(n.tailOf) {
-		n.learn()
-	}
-	tail := n.tails[n.tailOf[p.Origin]]
-	if rec.HasTS || rec.HasSize || rec.Extras != nil || n.plan.Spec.KeepRaw {
-		tail = &lake.Tail{
-			Scheme: tail.Scheme, Port: tail.Port, TS: rec.TS, HasTS: rec.HasTS, Size: rec.Size, HasSize: rec.HasSize,
+	if p.Kind != urlnorm.OtherOrigin && !rec.HasTS && !rec.HasSize && rec.Extras == nil && !n.plan.Spec.KeepRaw {
+		err = n.rows.AddPlain(n.firstHost+p.Origin, p.PathQuery, p.Kind == urlnorm.HTTPSOrigin)
+	} else {
+		o := n.origins.At(p.Origin)
+		tail := lake.Tail{
+			Scheme: o.Scheme, Port: o.Port, TS: rec.TS, HasTS: rec.HasTS, Size: rec.Size, HasSize: rec.HasSize,
 			Extras: unsafe.String(unsafe.SliceData(rec.Extras), len(rec.Extras)), // Add copies it
 		}
 		if n.plan.Spec.KeepRaw {
-			tail.RawURL = n.keepRaw(rec.URL, n.origins.At(p.Origin), p.PathQuery)
+			tail.RawURL = n.keepRaw(rec.URL, o, p.PathQuery)
 		}
+		err = n.rows.Add(n.firstHost+p.Origin, p.PathQuery, &tail)
 	}
-	err = n.rows.Add(n.firstHost+p.Origin, p.PathQuery, tail)
 	if errors.Is(err, lake.ErrRowTooLarge) {
 		return RowTooLarge, nil
 	}
@@ -334,19 +330,6 @@ func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, 
 		return "", n.shuffle()
 	}
 	return "", nil
-}
-
-// learn finds the tails of new origins.
-func (n *normalizer) learn() {
-	for i := len(n.tailOf); i < n.origins.Len(); i++ {
-		o := n.origins.At(uint32(i))
-		t := slices.IndexFunc(n.tails, func(t *lake.Tail) bool { return t.Scheme == o.Scheme && t.Port == o.Port })
-		if t < 0 {
-			t = len(n.tails)
-			n.tails = append(n.tails, &lake.Tail{Scheme: o.Scheme, Port: o.Port})
-		}
-		n.tailOf = append(n.tailOf, uint32(t))
-	}
 }
 
 // nameHosts tells rows of the hosts of all origins, so that they can be used.

@@ -61,13 +61,17 @@ const (
 
 var textSchemeNames = [...]string{textHTTP: "http", textHTTPS: "https", textFTP: "ftp"}
 
-// A header is the number of a text's origin, its length from headerLength on and what it is the rest of from headerScheme on.
+// A header is the number of a text's origin, its length from headerLength on, what it is the rest of from headerScheme on, and the OriginKind from
+// headerKind on.
 const (
 	headerLength = 32
 	headerScheme = 48
+	headerKind   = 56
 
 	// maxText is the longest text that is remembered: a canonical one and its port, but for the spelling no more.
 	maxText = 511
+
+	originOf = 1<<headerLength - 1 | 0xff<<headerKind // what all texts of an origin have alike
 )
 
 const (
@@ -164,19 +168,19 @@ func fold(h uint64) uint32 { return uint32(h ^ h>>32) }
 // zeroBytes tells the first byte that is zero, in its top bit; what is set above that means nothing.
 func zeroBytes(w uint64) uint64 { return (w - ones) &^ w & tops }
 
-// find returns the number of the origin of a text of the hash given.
-func (o *Origins) find(text []byte, scheme int, hash uint32) (origin uint32, ok bool) {
+// find returns the header of a text of the hash given, 0 if there is none: texts are not empty.
+func (o *Origins) find(text []byte, scheme int, hash uint32) (header uint64) {
 	mask := uint32(len(o.slots) - 1)
 	for i := hash & mask; o.slots[i] != 0; i = (i + 1) & mask {
 		place, other := untag(o.slots[i], hash)
 		if other {
 			continue
 		}
-		if header := o.header(place); o.is(place, header, text, scheme) {
-			return uint32(header), true
+		if header = o.header(place); o.is(place, header, text, scheme) {
+			return header
 		}
 	}
-	return 0, false
+	return 0
 }
 
 // untag returns the place in a slot, and whether the text there has another hash.
@@ -195,12 +199,12 @@ func (o *Origins) textAt(place uint32, size int) []byte {
 
 // is reports whether the text at place, of the header given, is this one.
 func (o *Origins) is(place uint32, header uint64, text []byte, scheme int) bool {
-	return header>>headerLength == uint64(len(text)|scheme<<(headerScheme-headerLength)) &&
+	return header&(1<<headerKind-1)>>headerLength == uint64(len(text)|scheme<<(headerScheme-headerLength)) &&
 		string(o.textAt(place, len(text))) == string(text)
 }
 
-// insert adds a text that is not there, and returns its place.
-func (o *Origins) insert(text []byte, scheme int, hash, origin uint32) (place uint32) {
+// insert adds a text that is not there, of the origin that another header tells, and returns its place and header.
+func (o *Origins) insert(text []byte, scheme int, hash uint32, like uint64) (place uint32, header uint64) {
 	if o.used++; 2*o.used > len(o.slots) {
 		o.grow()
 	}
@@ -213,11 +217,11 @@ func (o *Origins) insert(text []byte, scheme int, hash, origin uint32) (place ui
 		o.texts = append(o.texts, new([textChunk]byte))
 	}
 	place, o.end = uint32(at), at+words(len(text))
-	header := uint64(origin) | uint64(len(text))<<headerLength | uint64(scheme)<<headerScheme
+	header = like&originOf | uint64(len(text))<<headerLength | uint64(scheme)<<headerScheme
 	binary.LittleEndian.PutUint64(o.texts[at/chunkWords][at%chunkWords*wordSize:], header)
 	copy(o.textAt(place, len(text)), text)
 	o.put(place, hash)
-	return place
+	return place, header
 }
 
 func (o *Origins) grow() {
@@ -229,7 +233,7 @@ func (o *Origins) grow() {
 			place = (place/chunkWords + 1) * chunkWords
 			continue
 		}
-		o.put(uint32(place), o.hash(o.textAt(uint32(place), size), int(header>>headerScheme)))
+		o.put(uint32(place), o.hash(o.textAt(uint32(place), size), int(uint8(header>>headerScheme))))
 		place += words(size)
 	}
 }
@@ -246,9 +250,9 @@ func (o *Origins) put(place, hash uint32) {
 	o.slots[i] = hash>>slotTag<<slotTag | place
 }
 
-// canonical returns the number of u's origin, which it adds if need be. It returns false where there
+// canonical returns the header of u's origin, which it adds if need be. It returns 0 where there
 // is no room for it.
-func (o *Origins) canonical(u *URL) (origin uint32, ok bool) {
+func (o *Origins) canonical(u *URL) (header uint64) {
 	scheme := textHTTP
 	for u.Scheme != textSchemeNames[scheme] {
 		scheme++
@@ -259,31 +263,41 @@ func (o *Origins) canonical(u *URL) (origin uint32, ok bool) {
 	}
 	o.text = text
 	hash := o.hash(text, scheme)
-	if origin, ok = o.find(text, scheme, hash); ok {
-		return origin, true
+	if header = o.find(text, scheme, hash); header != 0 {
+		return header
 	}
-	return o.add(u, text, scheme, hash)
+	return o.add(text, scheme, hash, len(u.Host), len(u.Host)-len(u.Domain), u.Port)
 }
 
-// add adds an origin of a canonical text that is not there.
-func (o *Origins) add(u *URL, text []byte, scheme int, hash uint32) (origin uint32, ok bool) {
+// add adds an origin of a canonical text that is not there, in which the host ends at host and its domain starts at domain. It returns 0 where there is no
+// room for it, else the text's header.
+func (o *Origins) add(text []byte, scheme int, hash uint32, host, domain int, port int32) (header uint64) {
 	if !o.room(len(text)) {
-		return 0, false
+		return 0
 	}
 	if o.len == len(o.origins)*originChunk {
 		o.origins = append(o.origins, new([originChunk]originRecord))
 	}
-	origin = uint32(o.len)
+	origin, kind := uint32(o.len), OtherOrigin
 	o.len++
+	if port < 0 {
+		switch scheme {
+		case textHTTP:
+			kind = HTTPOrigin
+		case textHTTPS:
+			kind = HTTPSOrigin
+		}
+	}
+	place, header := o.insert(text, scheme, hash, uint64(origin)|uint64(kind)<<headerKind)
 	o.origins[origin/originChunk][origin%originChunk] = originRecord{
-		domainID: DomainID(u.Domain),
-		place:    o.insert(text, scheme, hash, origin),
-		port:     u.Port,
-		host:     uint8(len(u.Host)),
-		domain:   uint8(len(u.Host) - len(u.Domain)),
+		domainID: DomainID(view(text[domain:host])),
+		place:    place,
+		port:     port,
+		host:     uint8(host),
+		domain:   uint8(domain),
 		scheme:   uint8(scheme),
 	}
-	return origin, true
+	return header
 }
 
 // hash is scan's of a whole text.
@@ -301,6 +315,15 @@ func (o *Origins) hash(text []byte, scheme int) uint32 {
 // NoOrigin is the origin of an input that was rejected.
 const NoOrigin = ^uint32(0)
 
+// OriginKind tells the origins of nearly all URLs from the others.
+type OriginKind uint8
+
+const (
+	OtherOrigin OriginKind = iota
+	HTTPOrigin             // of scheme http, without a port
+	HTTPSOrigin            // of scheme https, without a port
+)
+
 // Parsed is the outcome of one input of ParseBatch.
 type Parsed struct {
 	// PathQuery is as in URL: a part of the input or of the Normalizer.
@@ -309,6 +332,12 @@ type Parsed struct {
 	Reject *RejectError
 	// Origin is the number of the origin, NoOrigin if the input was rejected.
 	Origin uint32
+	// Kind is what the origin is; OtherOrigin if the input was rejected.
+	Kind OriginKind
+}
+
+func (p *Parsed) setOrigin(header uint64) {
+	p.Origin, p.Kind = uint32(header), OriginKind(header>>headerKind)
 }
 
 const (
@@ -383,7 +412,7 @@ func (n *Normalizer) parseSome(o *Origins, urls [][]byte, out []Parsed) int {
 		p := &out[i]
 		start, end := int(b.start[i]), int(b.end[i])
 		if end != 0 && b.place[i] != 0 && o.is(b.place[i], b.header[i], raw[start:end], int(b.scheme[i])) {
-			p.Origin = uint32(b.header[i])
+			p.setOrigin(b.header[i])
 			continue
 		}
 		if !n.meet(o, i, raw, p) {
@@ -437,17 +466,30 @@ func (n *Normalizer) meet(o *Origins, i int, raw []byte, p *Parsed) bool {
 	b := n.batch
 	if b.end[i] != 0 {
 		start, scheme := int(b.start[i]), int(b.scheme[i])
+		if scheme != textBare {
+			// Most are as Parse returns them.
+			if end, domain, ok := n.plainHost(raw, start); ok && end == int(b.end[i]) {
+				text := raw[start:end]
+				header := o.find(text, scheme, b.hash[i])
+				if header == 0 {
+					header = o.add(text, scheme, b.hash[i], len(text), domain-start, -1)
+				}
+				p.setOrigin(header)
+				return header != 0
+			}
+		}
 		if end, ok := textEnd(raw[:b.end[i]], start, scheme); ok {
 			hash := b.hash[i]
 			if end != int(b.end[i]) {
 				hash = o.hash(raw[start:end], scheme)
 			}
-			origin, known, room := n.meetText(o, raw[:end], start, scheme, hash)
+			header, room := n.meetText(o, raw[:end], start, scheme, hash)
 			if !room {
 				return false
 			}
-			if known {
-				b.end[i], p.Origin = uint16(end), origin
+			if header != 0 {
+				b.end[i] = uint16(end)
+				p.setOrigin(header)
 				return true
 			}
 		}
@@ -456,27 +498,23 @@ func (n *Normalizer) meet(o *Origins, i int, raw []byte, p *Parsed) bool {
 	return n.parseOdd(o, raw, p)
 }
 
-// meetText returns the number of the origin that raw is, whose text starts at start. It is not known if raw is no URL.
-func (n *Normalizer) meetText(o *Origins, raw []byte, start, scheme int, hash uint32) (origin uint32, known, room bool) {
+// meetText returns a header of the origin that raw is, whose text starts at start, and 0 if raw is no URL.
+func (n *Normalizer) meetText(o *Origins, raw []byte, start, scheme int, hash uint32) (header uint64, room bool) {
 	text := raw[start:]
-	if origin, known = o.find(text, scheme, hash); known {
-		return origin, true, true
+	if header = o.find(text, scheme, hash); header != 0 {
+		return header, true
 	}
 	u, err := n.Parse(raw)
 	if err != nil {
-		return 0, false, true
+		return 0, true
 	}
-	if scheme != textBare && u.Port < 0 && u.Host == view(text) {
-		origin, room = o.add(&u, text, scheme, hash)
-		return origin, true, room
-	}
-	if origin, room = o.canonical(&u); !room {
-		return 0, false, false
+	if header = o.canonical(&u); header == 0 {
+		return 0, false
 	}
 	if (scheme == textBare || string(o.text) != string(text)) && o.room(len(text)) {
-		o.insert(text, scheme, hash, origin)
+		o.insert(text, scheme, hash, header)
 	}
-	return origin, true, true
+	return header, true
 }
 
 // parseOdd is for an input of which Parse has to see all.
@@ -486,14 +524,15 @@ func (n *Normalizer) parseOdd(o *Origins, raw []byte, p *Parsed) bool {
 		*p = Parsed{Origin: NoOrigin, Reject: err.(*RejectError)}
 		return true
 	}
-	origin, ok := o.canonical(&u)
-	if !ok {
+	header := o.canonical(&u)
+	if header == 0 {
 		return false
 	}
 	b := n.batch
 	start := len(b.paths)
 	b.paths = append(b.paths, u.PathQuery...)
-	*p = Parsed{Origin: origin, PathQuery: b.paths[start:len(b.paths):len(b.paths)]}
+	*p = Parsed{PathQuery: b.paths[start:len(b.paths):len(b.paths)]}
+	p.setOrigin(header)
 	return true
 }
 
