@@ -147,6 +147,11 @@ func (b *RowBuffer) Host(domain, host string, domainID uint64) (uint32, error) {
 	return uint32(len(b.hosts) - 1), nil
 }
 
+// PlainHost is Host for a host as urlnorm returns it, which has no zero byte and is short.
+func (b *RowBuffer) PlainHost(domain, host string, domainID uint64) {
+	b.host(bufferHost{domain: domain, host: host, id: domainID})
+}
+
 // GrowHosts makes room for n more hosts.
 func (b *RowBuffer) GrowHosts(n int) { b.hosts = slices.Grow(b.hosts, n) }
 

@@ -293,9 +293,7 @@ func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record) err
 			}
 		}
 		if records = records[done:]; len(records) > 0 {
-			if err := n.nameHosts(); err != nil {
-				return err
-			}
+			n.nameHosts()
 			n.origins.Reset()
 			n.firstHost = uint32(n.rows.Hosts())
 			copy(n.urls[:], n.urls[done:done+len(records)])
@@ -333,15 +331,12 @@ func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, 
 }
 
 // nameHosts tells rows of the hosts of all origins, so that they can be used.
-func (n *normalizer) nameHosts() error {
+func (n *normalizer) nameHosts() {
 	n.rows.GrowHosts(n.origins.Len())
 	for i := n.rows.Hosts() - int(n.firstHost); i < n.origins.Len(); i++ {
 		o := n.origins.At(uint32(i))
-		if _, err := n.rows.Host(o.Domain, o.Host, o.DomainID); err != nil {
-			return fmt.Errorf("host of %d bytes: %w", len(o.Host), err)
-		}
+		n.rows.PlainHost(o.Domain, o.Host, o.DomainID)
 	}
-	return nil
 }
 
 // keepRaw is a record's URL as it may be stored: without user info, as UTF-8, with other bytes escaped one by one as the
@@ -371,9 +366,7 @@ func (n *normalizer) keepRaw(rawURL []byte, o urlnorm.Origin, pathQuery []byte) 
 
 // shuffle writes the rows in memory to a shuffle file.
 func (n *normalizer) shuffle() error {
-	if err := n.nameHosts(); err != nil {
-		return err
-	}
+	n.nameHosts()
 	n.rows.Count(&n.partRows, &n.keyBytes)
 	f, err := n.rows.WriteShuffle(n.ctx, n.store, shuffleKey(n.plan.Run, n.split, len(n.out.Shuffled), n.lim.arena))
 	if err != nil {
@@ -404,9 +397,7 @@ func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 // finish writes what is left, and last the record that says the split is done.
 func (n *normalizer) finish() error {
 	n.out.Records, n.out.Kept = n.progress.Records, n.progress.Kept
-	if err := n.nameHosts(); err != nil {
-		return err
-	}
+	n.nameHosts()
 	rows, keyBytes := n.partRows, n.keyBytes
 	n.rows.Count(&rows, &keyBytes)
 	for i := range rows {

@@ -35,8 +35,14 @@ func (n *Normalizer) parsePlain(raw []byte, u *URL) bool {
 		return true
 	}
 	if raw[start] == '/' {
-		if end := n.canonicalPathQuery(raw, scanPath(raw, start+1)); end > 0 {
+		end, sorted := n.canonicalPathQuery(raw, scanPath(raw, start+1))
+		switch {
+		case end > 0 && sorted:
 			u.PathQuery = view(raw[start:end])
+			return true
+		case end > 0:
+			n.out = n.appendPieces(n.out[:0], raw, start)
+			u.PathQuery = view(n.out)
 			return true
 		}
 	}
@@ -127,33 +133,41 @@ func canonicalPort(raw []byte, i int, defaultPort int32) (port int32, end int, o
 }
 
 // canonicalPathQuery reads a path and query, of which scanPath has read from a slash up to s[i], to the end or a fragment. It
-// returns where they end, 0 where they are not canonical.
-func (n *Normalizer) canonicalPathQuery(s []byte, i int) (end int) {
+// returns where they end, 0 where they are not canonical. If all that is not so is the order of the query's parameters, they are not
+// sorted, and in pieces.
+func (n *Normalizer) canonicalPathQuery(s []byte, i int) (end int, sorted bool) {
 	for ; i < len(s); i = scanPath(s, i+1) {
 		switch s[i] {
 		case '/':
 			if s[i-1] == '/' && s[i-2] != ':' {
-				return 0
+				return 0, false
 			}
 		case '.':
 			if s[i-1] == '/' && startsDotSegment(s[i:]) {
-				return 0
+				return 0, false
 			}
 		case '%':
 			if !canonicalEscape(s[i:]) {
-				return 0
+				return 0, false
 			}
 		case '?':
 			return n.canonicalQuery(s, i+1)
 		case '#':
-			return i
+			return i, true
 		default:
 			if classes[s[i]]&escaped != 0 {
-				return 0
+				return 0, false
 			}
 		}
 	}
-	return len(s)
+	return len(s), true
+}
+
+// appendPieces appends the path and query of s, which are from s[start] on and canonical but for the order of
+// parameters.
+func (n *Normalizer) appendPieces(dst, s []byte, start int) []byte {
+	query := n.pieces[0].start - len("?")
+	return appendSorted(append(dst, s[start:query]...), s, n.pieces)
 }
 
 // startsDotSegment reports whether s starts with the segment "." or "..".
@@ -172,10 +186,11 @@ func canonicalEscape(s []byte) bool {
 }
 
 // canonicalQuery reads a query from s[start] to the end or a fragment. It returns where it ends, 0 where it is
-// not canonical: parameters in order, none empty, none stripped.
-func (n *Normalizer) canonicalQuery(s []byte, start int) (end int) {
-	var previous []byte // name
-	nameEnd := 0        // of the parameter from start; 0 before its '='
+// not canonical but for the order of parameters: none empty, none stripped. They are in pieces then.
+func (n *Normalizer) canonicalQuery(s []byte, start int) (end int, sorted bool) {
+	n.pieces = n.pieces[:0]
+	sorted = true
+	nameEnd := 0 // of the parameter from start; 0 before its '='
 	for word := start; ; word += wordSize {
 		for stops := queryStops(wordAt(s, word)); stops != 0; stops &= stops - 1 {
 			i := word + firstByte(stops)
@@ -189,12 +204,12 @@ func (n *Normalizer) canonicalQuery(s []byte, start int) (end int) {
 					continue
 				case '%':
 					if !canonicalEscape(s[i:]) {
-						return 0
+						return 0, false
 					}
 					continue
 				default:
 					if classes[s[i]]&escaped != 0 {
-						return 0
+						return 0, false
 					}
 					continue
 				}
@@ -204,13 +219,17 @@ func (n *Normalizer) canonicalQuery(s []byte, start int) (end int) {
 				nameEnd = i
 			}
 			name := s[start:nameEnd]
-			if i == start || bytes.Compare(previous, name) > 0 || n.stripped(name) {
-				return 0
+			if i == start || n.stripped(name) {
+				return 0, false
+			}
+			n.pieces = append(n.pieces, piece{start, nameEnd, i, head(name)})
+			if last := len(n.pieces) - 1; last > 0 && sorted {
+				sorted = compareNames(s, &n.pieces[last-1], &n.pieces[last]) <= 0
 			}
 			if i == len(s) || s[i] == '#' {
-				return i
+				return i, sorted
 			}
-			previous, start, nameEnd = name, i+1, 0
+			start, nameEnd = i+1, 0
 		}
 	}
 }

@@ -560,8 +560,16 @@ func (n *Normalizer) parsePathQuery(o *Origins, raw []byte, start, stop int, p *
 		p.PathQuery = rootPath
 		return
 	case stop > start:
-		if end := n.canonicalPathQuery(raw, stop); end > 0 {
+		end, sorted := n.canonicalPathQuery(raw, stop)
+		switch {
+		case end > 0 && sorted:
 			p.PathQuery = raw[start:end:end]
+			return
+		case end > 0:
+			b := n.batch
+			from := len(b.paths)
+			b.paths = n.appendPieces(b.paths, raw, start)
+			p.PathQuery = b.paths[from:len(b.paths):len(b.paths)]
 			return
 		}
 	}

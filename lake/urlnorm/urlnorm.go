@@ -159,7 +159,7 @@ type Normalizer struct {
 	in     []byte  // input without tab, CR and LF
 	host   []byte  // host, percent-decoded
 	part   []byte  // path or query with canonical escapes
-	pieces []piece // query parameters within part
+	pieces []piece // query parameters within part or an input
 	out    []byte  // the canonical URL, or its path and query, that the last returned strings point into
 }
 
@@ -472,7 +472,7 @@ func WithoutUserInfo(dst, raw []byte) []byte {
 	return dst
 }
 
-// piece is one query parameter: part[start:end], its name part[start:nameEnd], which begins as head does, the first byte
+// piece is one query parameter of a text: text[start:end], its name text[start:nameEnd], which begins as head does, the first byte
 // highest.
 type piece struct {
 	start, nameEnd, end int
@@ -558,33 +558,34 @@ func (n *Normalizer) appendQuery(query []byte) {
 		}
 		start = end + 1
 	}
-	n.sortPieces()
-	sep := byte('?')
-	for _, p := range n.pieces {
-		n.out = append(n.out, sep)
-		n.out = append(n.out, n.part[p.start:p.end]...)
-		sep = '&'
-	}
+	n.out = appendSorted(n.out, n.part, n.pieces)
 }
 
-// sortPieces sorts parameters by name and keeps the order of those of one name.
-func (n *Normalizer) sortPieces() {
-	byName := func(a, b *piece) int {
-		if a.head != b.head {
-			return cmp.Compare(a.head, b.head)
-		}
-		return bytes.Compare(n.part[a.start:a.nameEnd], n.part[b.start:b.nameEnd])
-	}
+// appendSorted sorts the parameters of a text by name, keeps the order of those of one name, and appends the query.
+func appendSorted(dst, text []byte, pieces []piece) []byte {
 	const few = 16
-	if len(n.pieces) > few {
-		slices.SortStableFunc(n.pieces, func(a, b piece) int { return byName(&a, &b) })
-		return
-	}
-	for i := 1; i < len(n.pieces); i++ {
-		for k := i; k > 0 && byName(&n.pieces[k-1], &n.pieces[k]) > 0; k-- {
-			n.pieces[k-1], n.pieces[k] = n.pieces[k], n.pieces[k-1]
+	if len(pieces) > few {
+		slices.SortStableFunc(pieces, func(a, b piece) int { return compareNames(text, &a, &b) })
+	} else {
+		for i := 1; i < len(pieces); i++ {
+			for k := i; k > 0 && compareNames(text, &pieces[k-1], &pieces[k]) > 0; k-- {
+				pieces[k-1], pieces[k] = pieces[k], pieces[k-1]
+			}
 		}
 	}
+	sep := byte('?')
+	for i := range pieces {
+		dst = append(append(dst, sep), text[pieces[i].start:pieces[i].end]...)
+		sep = '&'
+	}
+	return dst
+}
+
+func compareNames(text []byte, a, b *piece) int {
+	if a.head != b.head {
+		return cmp.Compare(a.head, b.head)
+	}
+	return bytes.Compare(text[a.start:a.nameEnd], text[b.start:b.nameEnd])
 }
 
 // head is the first eight bytes of a name, with zeros for what it does not have: no name has a zero byte.
