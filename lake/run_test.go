@@ -41,8 +41,12 @@ func add(b *lake.RowBuffer, r *lake.Row) error {
 	return addTo(b, host, r)
 }
 
-// addTo adds a row of a host that has a number.
+// addTo adds a row of a host that has a number: every other plain one as such.
 func addTo(b *lake.RowBuffer, host uint32, r *lake.Row) error {
+	plain := *r == lake.Row{Domain: r.Domain, Host: r.Host, PathQuery: r.PathQuery, Scheme: r.Scheme, Port: -1} && (r.Scheme == "http" || r.Scheme == "https")
+	if plain && len(r.PathQuery)%2 == 0 && strings.HasPrefix(r.PathQuery, "/") && strings.IndexByte(r.PathQuery, 0) < 0 {
+		return b.AddPlain(host, []byte(r.PathQuery), r.Scheme == "https")
+	}
 	return b.Add(host, []byte(r.PathQuery), &lake.Tail{
 		Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize, Extras: r.Extras, RawURL: r.RawURL})
 }
