@@ -27,8 +27,8 @@ const (
 	hashPrime = 0x9E3779B185EBCA87
 
 	// What a literal and a sequence cost in bits, about; a sequence costs the bits of its distance in addition.
-	literalCost  = 5
-	sequenceCost = 13
+	literalCost  = 6
+	sequenceCost = 14
 
 	// resume is how far before the end of a match the search goes on.
 	resume = 0
