@@ -217,7 +217,8 @@ func isASCII(b []byte) bool {
 
 // Lengths of a page of at least byteLengths values have a byte each, less byteBase, so that an entropy coder
 // sees them: a difference is the same byte wherever it stands. Bits packed as tightly as they go are a quarter larger than the
-// entropy, but a page of a few rows is smaller with them.
+// entropy, but a page of a few rows is smaller with them, and so is a block with differences that do not fit in a byte: it would
+// need two for most, and the second ones spoil the statistics.
 const (
 	byteLengths = 256
 	byteBase    = -128
@@ -247,7 +248,7 @@ func appendLengths(dst []byte, values []int32) []byte {
 		if any == 0 {
 			dst = appendEqualBlock(dst[:from])
 		} else if all > 0xff {
-			dst = appendWideBlock(dst[:from], before, values[:n])
+			dst = appendPackedBlock(dst[:from], before, values[:n])
 		}
 		values = values[n:]
 	}
@@ -283,8 +284,8 @@ func appendByteBlock(dst []byte, n int) (_, out []byte) {
 // appendEqualBlock appends a block of differences that are 0.
 func appendEqualBlock(dst []byte) []byte { return append(dst, 0, 0, 0, 0, 0) }
 
-// appendWideBlock appends a block of values after last in whole bytes, of which the lowest are those that appendByteBlock would write.
-func appendWideBlock(dst []byte, last int32, values []int32) []byte {
+// appendPackedBlock appends a block of values after last in as few bits as it can. Differences wrap around, as the format wants it.
+func appendPackedBlock(dst []byte, last int32, values []int32) []byte {
 	var deltas [deltaBlock]int32
 	low := values[0] - last
 	for i, v := range values {
@@ -292,22 +293,17 @@ func appendWideBlock(dst []byte, last int32, values []int32) []byte {
 		low = min(low, deltas[i])
 		last = v
 	}
-	low = (low-byteBase)&^0xff + byteBase
 	dst = binary.AppendVarint(dst, int64(low))
 	widths := len(dst)
 	dst = append(dst, make([]byte, deltaMiniblocks)...)
 	for m := 0; m*deltaMiniblock < len(values); m++ {
 		var offsets [deltaMiniblock]uint32
 		var all uint32
-		for i := range offsets {
-			d := int32(0)
-			if j := m*deltaMiniblock + i; j < len(values) {
-				d = deltas[j]
-			}
+		for i, d := range deltas[m*deltaMiniblock : min(len(values), (m+1)*deltaMiniblock)] {
 			offsets[i] = uint32(d - low)
 			all |= offsets[i]
 		}
-		width := (bits.Len32(all) + 7) &^ 7
+		width := bits.Len32(all)
 		dst[widths+m] = byte(width)
 		dst = appendBits(dst, &offsets, width)
 	}
@@ -425,30 +421,9 @@ func appendDeltaPacked(dst []byte, values []int32) []byte {
 	dst = appendDeltaHeader(dst, len(values), last)
 	values = values[1:]
 	for len(values) > 0 {
-		// Differences wrap around, as the format wants it.
-		var deltas [deltaBlock]int32
 		n := min(len(values), deltaBlock)
-		low := values[0] - last
-		for i, v := range values[:n] {
-			deltas[i] = v - last
-			low = min(low, deltas[i])
-			last = v
-		}
-		values = values[n:]
-		dst = binary.AppendVarint(dst, int64(low))
-		widths := len(dst)
-		dst = append(dst, make([]byte, deltaMiniblocks)...)
-		for m := 0; m*deltaMiniblock < n; m++ {
-			var offsets [deltaMiniblock]uint32
-			var all uint32
-			for i, d := range deltas[m*deltaMiniblock : min(n, (m+1)*deltaMiniblock)] {
-				offsets[i] = uint32(d - low)
-				all |= offsets[i]
-			}
-			width := bits.Len32(all)
-			dst[widths+m] = byte(width)
-			dst = appendBits(dst, &offsets, width)
-		}
+		dst = appendPackedBlock(dst, last, values[:n])
+		last, values = values[n-1], values[n:]
 	}
 	return dst
 }
