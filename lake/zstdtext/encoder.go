@@ -15,7 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Encoder encodes frames. It is scratch memory, some 730 KiB with pages of the usual size, and must not be used by two goroutines at once. The
+// Encoder encodes frames. It is scratch memory, about a megabyte with pages of the usual size, and must not be used by two goroutines at once. The
 // zero value is ready.
 type Encoder struct {
 	find finder

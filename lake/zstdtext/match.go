@@ -10,8 +10,8 @@ import (
 const (
 	// hashBytes: five would find a little more, at distances where it hardly pays.
 	hashBytes = 6
-	// tableBits: a page has some 2^17 positions; the table stays in the second level cache. Twice as large it would find half as much again, in more time.
-	tableBits = 16
+	// tableBits: a page has some 2^17 positions, one an entry; the table, half a megabyte, stays in the second level cache. Half of it costs half a per cent of bytes and saves a tenth of the time.
+	tableBits = 17
 
 	// An entry has, from the top, the low bits of a position, the epoch, and some bits of the hash, so that what does
 	// not match is mostly known without a look at the text.
