@@ -147,7 +147,7 @@ func typed(err error) error {
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	case errors.As(err, &rules), errors.As(err, &mixed):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, nil)
-	case errors.Is(err, codec.ErrCorrupt):
+	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // an object is shorter than it was
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, blob.ErrDenied):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrStore, nil)

@@ -3,6 +3,7 @@ package lake
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -236,9 +237,9 @@ func (r *shuffleReader) open(ctx context.Context, store blob.Store, f *ShuffleFi
 		return codec.Corrupt(f.Key, "tail", -1, fmt.Sprintf("tail and directory in %d bytes", f.Bytes), fmt.Sprintf("%d and %d", f.TailBytes, f.DirectoryBytes))
 	}
 	n := f.TailBytes + f.DirectoryBytes
-	end, err := store.ReadRange(ctx, f.Key, f.Bytes-n, n)
+	end, err := readShuffle(ctx, store, f.Key, f.Bytes-n, n)
 	if err != nil {
-		return fmt.Errorf("open shuffle file: %w", err)
+		return err
 	}
 	ff, err := f.FrameFile()
 	if err != nil {
@@ -311,9 +312,19 @@ type shuffleFetch struct {
 func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 	defer close(f.done)
 	off, n := f.file.frames.Place(f.lo, f.hi)
-	if f.raw, f.err = store.ReadRange(ctx, f.file.key, off, n); f.err != nil {
-		f.err = fmt.Errorf("read shuffle file: %w", f.err)
+	f.raw, f.err = readShuffle(ctx, store, f.file.key, off, n)
+}
+
+// readShuffle reads a range of a file that is said to have it.
+func readShuffle(ctx context.Context, store blob.Store, key string, off, n int64) ([]byte, error) {
+	b, err := store.ReadRange(ctx, key, off, n)
+	if errors.Is(err, blob.ErrRange) {
+		return nil, codec.Corrupt(key, "size", -1, fmt.Sprintf("%d bytes at least", off+n), err)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("read shuffle file: %w", err)
+	}
+	return b, nil
 }
 
 // fetches are the reads of partitions first to last of all files. The frames of neighbouring partitions lie side by side.

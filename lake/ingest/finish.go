@@ -44,11 +44,9 @@ type FinishResult struct {
 
 // outcome is finish.json.
 type outcome struct {
-	Format  int  `json:"format"`
+	header
 	Existed bool `json:"existed"`
 }
-
-func (o *outcome) format() int { return o.Format }
 
 // Finish writes the list of rejects and the batch record, and finishes the ingest in the registry. Postings are those of
 // the merge tasks, in their order, and domains the number of their domains, which differ from task to task.
@@ -195,7 +193,7 @@ func hadContent(ctx context.Context, store blob.Store, p *plan, digest string) (
 	if err != nil {
 		return false, err
 	}
-	o = outcome{Format: stagingFormat, Existed: current[p.Batch] == digest}
+	o = outcome{Existed: current[p.Batch] == digest}
 	err = settle(ctx, store, finishKey(p.Run), &o)
 	return o.Existed, err
 }

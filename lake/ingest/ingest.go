@@ -285,7 +285,15 @@ func pagesKey(run string, task int) string {
 }
 
 // document is a sealed object in staging.
-type document interface{ format() int }
+type document interface{ head() *header }
+
+// header is how a document begins. It names the object that it is, so that one that stands in another's place is not taken for it.
+type header struct {
+	Format int    `json:"format"`
+	Object string `json:"object"`
+}
+
+func (h *header) head() *header { return h }
 
 // load reads a sealed document. Ok is false where there is none.
 func load(ctx context.Context, store blob.Store, key string, doc document) (ok bool, err error) {
@@ -299,8 +307,10 @@ func load(ctx context.Context, store blob.Store, key string, doc document) (ok b
 	if err := codec.Unseal(data, key, doc); err != nil {
 		return false, err
 	}
-	if doc.format() != stagingFormat {
-		return false, codec.Corrupt(key, "format", -1, stagingFormat, doc.format())
+	if h := doc.head(); h.Format != stagingFormat {
+		return false, codec.Corrupt(key, "format", -1, stagingFormat, h.Format)
+	} else if h.Object != key {
+		return false, codec.Corrupt(key, "object", -1, key, h.Object)
 	}
 	return true, nil
 }
@@ -315,7 +325,8 @@ func need(ctx context.Context, store blob.Store, key string, doc document) error
 }
 
 // save writes a sealed document.
-func save(ctx context.Context, store blob.Store, key string, doc any) error {
+func save(ctx context.Context, store blob.Store, key string, doc document) error {
+	*doc.head() = header{stagingFormat, key}
 	data, err := codec.Seal(doc)
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
@@ -330,6 +341,7 @@ func settle[T any, D interface {
 	*T
 	document
 }](ctx context.Context, store blob.Store, key string, doc D) error {
+	*doc.head() = header{stagingFormat, key}
 	data, err := codec.Seal(doc)
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)

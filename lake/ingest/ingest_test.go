@@ -1692,3 +1692,62 @@ func BenchmarkSteps(b *testing.B) {
 		})
 	}
 }
+
+// A document of one split that stands where another's should is not taken for it: its rows would be there twice, and the other's not at all.
+func TestSplitsInEachOthersPlaceAreCorrupt(t *testing.T) {
+	ctx := context.Background()
+	dir, _ := madeUp(t, 3000)
+	store := blob.NewMemory()
+	plan, err := ingest.MakePlanWithin(ctx, store, "run", madeUpSpec(dir), ingest.Limits{Split: 20_000, Object: 1})
+	if err != nil || plan.Splits < 2 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	for i := range plan.Splits {
+		if _, err := ingest.Normalize(ctx, store, "run", i, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, _, err := store.Get(ctx, "staging/run/splits/000001.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Put(ctx, "staging/run/splits/000000.json", data, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.PlanMerge(ctx, store, "run"); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A staging object that has become shorter is corrupt: to ask for the same range again helps nobody.
+func TestShortShuffleFileIsCorrupt(t *testing.T) {
+	ctx := context.Background()
+	dir, _ := madeUp(t, 3000)
+	store := blob.NewMemory()
+	within := ingest.Limits{Arena: 20_000}
+	if _, err := ingest.MakePlan(ctx, store, "run", madeUpSpec(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.NormalizeWithin(ctx, store, "run", 0, within); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
+		t.Fatal(err)
+	}
+	for info, err := range store.List(ctx, "staging/run/shuffle/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := store.Get(ctx, info.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Put(ctx, info.Key, data[:len(data)/2], blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	if _, err := ingest.Merge(ctx, store, "run", 0, t.TempDir(), nil); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("got %v", err)
+	}
+}

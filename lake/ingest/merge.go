@@ -27,13 +27,11 @@ type MergeSummary struct {
 
 // mergePlan is merge.json.
 type mergePlan struct {
-	Format int `json:"format"`
+	header
 	MergeSummary
 	TaskList []task             `json:"task_list"`
 	Shuffled []lake.ShuffleFile `json:"shuffled"`
 }
-
-func (p *mergePlan) format() int { return p.Format }
 
 // task is what one Merge does.
 type task struct {
@@ -78,7 +76,7 @@ func planMerge(ctx context.Context, store blob.Store, run string, lim limits) (M
 
 // newMergePlan plans the merge of all splits.
 func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) {
-	m := mergePlan{Format: stagingFormat, MergeSummary: MergeSummary{Rejected: map[string]int64{}}}
+	m := mergePlan{MergeSummary: MergeSummary{Rejected: map[string]int64{}}}
 	var parts [lake.Partitions]partition
 	var first []Reject
 	for i, s := range splits {
@@ -187,15 +185,13 @@ type MergeResult struct {
 
 // mergedRecord is merged/{task}.json.
 type mergedRecord struct {
-	Format int         `json:"format"`
+	header
 	Rows   int64       `json:"rows"`
 	Merged int64       `json:"merged"`
 	Parts  []lake.Part `json:"parts"`
 	// Pages is the frame file with the page index of each part.
 	Pages lake.FrameObject `json:"pages"`
 }
-
-func (r *mergedRecord) format() int { return r.Format }
 
 func (r *mergedRecord) result() MergeResult {
 	out := MergeResult{Rows: r.Rows, Merged: r.Merged, Parts: len(r.Parts)}
@@ -288,7 +284,7 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 	if err := report(); err != nil {
 		return MergeResult{}, err
 	}
-	out := mergedRecord{Format: stagingFormat, Rows: state.Kept, Merged: t.Rows - state.Kept}
+	out := mergedRecord{Rows: state.Kept, Merged: t.Rows - state.Kept}
 	for _, w := range parts {
 		out.Parts = append(out.Parts, w.Part)
 	}

@@ -33,7 +33,7 @@ type SplitResult struct {
 
 // splitRecord is splits/{split}.json.
 type splitRecord struct {
-	Format int `json:"format"`
+	header
 	SplitResult
 	// Objects are the split's, in order.
 	Objects []pieceRecord `json:"objects"`
@@ -45,8 +45,6 @@ type splitRecord struct {
 	First      []Reject           `json:"first_rejects,omitempty"`
 	Notes      []string           `json:"notes,omitempty"`
 }
-
-func (r *splitRecord) format() int { return r.Format }
 
 // pieceRecord is what one object or range of a split gave. Of a range of text the places of rejects count
 // lines from its first.
@@ -106,7 +104,6 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 	if n.report == nil {
 		n.report = func(Progress) {}
 	}
-	n.out.Format = stagingFormat
 	n.out.Rejected = map[string]int64{}
 	for i := range pieces {
 		n.progress.BytesTotal += pieces[i].bytes()

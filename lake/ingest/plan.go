@@ -21,7 +21,7 @@ import (
 
 // plan is what all steps of a run agree on.
 type plan struct {
-	Format    int        `json:"format"`
+	header
 	Run       string     `json:"run"`
 	Spec      Spec       `json:"spec"`
 	DatasetID uint32     `json:"dataset_id"`
@@ -35,8 +35,6 @@ type plan struct {
 	Splits lake.FrameObject `json:"splits"`
 	Count  int              `json:"split_count"`
 }
-
-func (p *plan) format() int { return p.Format }
 
 // PlanSummary is what a scheduler has to know of a plan.
 type PlanSummary struct {
@@ -158,7 +156,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if _, err := lake.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
 		return plan{}, err
 	}
-	p := plan{Format: stagingFormat, Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: lake.CurrentRules(), Objects: len(objects), Notes: sel.notes()}
+	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: lake.CurrentRules(), Objects: len(objects), Notes: sel.notes()}
 	for _, o := range objects {
 		p.Bytes += o.Bytes
 	}
