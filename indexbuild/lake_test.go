@@ -114,7 +114,7 @@ func (l *testLake) writeBatch(tb testing.TB, dataset uint32, name string, rows [
 				if err := key.Next(r.AppendKey(nil)); err != nil {
 					tb.Fatal(err)
 				}
-				if err := w.Append(&key); err != nil {
+				if err := key.Pass(w); err != nil {
 					tb.Fatal(err)
 				}
 			}

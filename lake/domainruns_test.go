@@ -37,7 +37,7 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 			if err := key.Next(k); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.Append(&key); err != nil {
+			if err := key.Pass(w); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -157,7 +157,7 @@ func BenchmarkDomainRuns(b *testing.B) {
 			if err := key.Next(r.AppendKey(nil)); err != nil {
 				b.Fatal(err)
 			}
-			if err := w.Append(&key); err != nil {
+			if err := key.Pass(w); err != nil {
 				b.Fatal(err)
 			}
 			rows++

@@ -9,7 +9,6 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 const (
@@ -120,8 +119,7 @@ func mergeKeys(ctx context.Context, sections []section, yield func(key []byte, s
 
 // records passes one key of each record on, as a row: the first, which has the smallest raw URL.
 func records(sink RowSink) func(key []byte, shared int) error {
-	var k Key
-	var tails [2]Tail
+	k := new(Key)
 	return func(key []byte, shared int) error {
 		if err := k.follow(key, shared); err != nil {
 			return fmt.Errorf("merge rows: %w", err)
@@ -129,19 +127,7 @@ func records(sink RowSink) func(key []byte, shared int) error {
 		if k.SameRecord() {
 			return nil
 		}
-		path := k.text(keyPath)
-		if k.changed <= keyHost {
-			domain := view(k.text(keyDomain))
-			if err := sink.Host(domain, view(k.text(keyHost)), urlnorm.DomainID(domain)); err != nil {
-				return err
-			}
-			shared = 0
-		} else {
-			shared = min(shared-k.start(keyPath), len(path))
-		}
-		t := &tails[k.rows&1] // never that of the row before
-		*t = k.tail()
-		return sink.Row(path, shared, t)
+		return k.Pass(sink)
 	}
 }
 

@@ -132,11 +132,6 @@ type PartWriter struct {
 	enc                      *zstdtext.Encoder
 	lengths, encoded, header []byte
 	values                   []byte
-
-	// Where Append is: the key and its rows.
-	from     *Key
-	at       int64
-	keyTails [2]Tail
 }
 
 // How much of the open host is in the open page.
@@ -252,17 +247,6 @@ func (w *PartWriter) Row(path []byte, shared int, tail *Tail) error {
 	return nil
 }
 
-// Append adds the row at which key stands. Between two calls key has stepped to one other record.
-func (w *PartWriter) Append(key *Key) error {
-	if w.err != nil {
-		return w.err
-	}
-	if err := w.addKey(key); err != nil {
-		return w.fail(err)
-	}
-	return nil
-}
-
 // fail gives up. What it returns names no row's text: URLs can be secrets.
 func (w *PartWriter) fail(err error) error {
 	err = fmt.Errorf("write parts of batch %s of dataset %d, domain_prefix %s: %w", w.opt.Batch, w.opt.Dataset, w.opt.Prefix, err)
@@ -272,40 +256,10 @@ func (w *PartWriter) fail(err error) error {
 }
 
 var (
-	errStep   = errors.New("key has not stepped to the next record")
 	errHost   = errors.New("a row before the first host")
 	errUTF8   = errors.New("text is not UTF-8")
 	errShared = errors.New("a row shares less with the one before")
 )
-
-func (w *PartWriter) addKey(k *Key) error {
-	changed, shared := k.changed, k.shared
-	switch {
-	case w.from == nil:
-		changed, shared = 0, 0
-	case w.from != k || w.at+1 != k.rows:
-		return errStep
-	}
-	w.from, w.at = k, k.rows
-	path := k.text(keyPath)
-	if changed <= keyHost {
-		domain, id := view(k.text(keyDomain)), w.domainID
-		if changed == keyDomain {
-			id = urlnorm.DomainID(domain)
-		}
-		if err := w.openHost(domain, view(k.text(keyHost)), id); err != nil {
-			return err
-		}
-		shared = 0
-	} else {
-		shared = min(shared-k.start(keyPath), len(path))
-	}
-	tail := &w.keyTails[k.rows&1] // never that of the row before
-	*tail = Tail{Scheme: view(k.text(keyScheme)), Port: k.port(), Extras: view(k.text(keyExtras)), RawURL: view(k.rawURL())}
-	tail.TS, tail.HasTS = k.number(keyTS)
-	tail.Size, tail.HasSize = k.number(keySize)
-	return w.add(path, shared, tail)
-}
 
 func (w *PartWriter) openHost(domain, host string, domainID uint64) error {
 	if domainID>>w.shift != w.want {

@@ -147,7 +147,7 @@ func (w *rowWriter) Append(r *Row) error {
 	if err := w.key.Next(w.buf); err != nil {
 		return w.fail(err)
 	}
-	return w.PartWriter.Append(&w.key)
+	return w.key.Pass(w.PartWriter)
 }
 
 func partBytes(tb testing.TB, store blob.Store, p WrittenPart) []byte {

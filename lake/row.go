@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // Row is one URL record as the lake keeps it. An empty Extras or RawURL is none.
@@ -84,8 +85,9 @@ type Key struct {
 	// changed is the first field that differs from the row before, keyFields where none does.
 	changed int
 	// ends are where the fields end, terminators included. Everything up to the last is the record.
-	ends [keyFields]int
-	rows int64 // records so far, this one included
+	ends  [keyFields]int
+	rows  int64   // records so far, this one included
+	tails [2]Tail // of this record and the one before, in turn
 }
 
 // Next steps to key, which it copies. A key that AppendKey did not make is a *codec.CorruptError; one that is below
@@ -180,12 +182,22 @@ func (k *Key) number(field int) (v int64, ok bool) {
 	return int64(binary.BigEndian.Uint64(k.key[at+1:]) ^ keySign), true
 }
 
-// tail is what the row has behind its path, with views into k, valid until the next step.
-func (k *Key) tail() Tail {
-	t := Tail{Scheme: view(k.text(keyScheme)), Port: k.port(), Extras: view(k.text(keyExtras)), RawURL: view(k.rawURL())}
+// Pass passes the row to sink, and before it its host, where that is not the one of the row before. Every record has to be passed.
+func (k *Key) Pass(sink RowSink) error {
+	path, shared := k.text(keyPath), 0
+	if k.changed <= keyHost {
+		domain := view(k.text(keyDomain))
+		if err := sink.Host(domain, view(k.text(keyHost)), urlnorm.DomainID(domain)); err != nil {
+			return err
+		}
+	} else {
+		shared = min(k.shared-k.start(keyPath), len(path))
+	}
+	t := &k.tails[k.rows&1]
+	*t = Tail{Scheme: view(k.text(keyScheme)), Port: k.port(), Extras: view(k.text(keyExtras)), RawURL: view(k.rawURL())}
 	t.TS, t.HasTS = k.number(keyTS)
 	t.Size, t.HasSize = k.number(keySize)
-	return t
+	return sink.Row(path, shared, t)
 }
 
 // Row is the row. Its strings are views into k, valid until the next step.
