@@ -57,7 +57,7 @@ func TestSlotsFollowFromMemory(t *testing.T) {
 		pool    string
 		n, want int
 	}{
-		{1536, PoolNormalize, 16, 2}, {1536, PoolNormalize, 1, 1}, {100, PoolNormalize, 16, 1}, {11264, PoolNormalize, 16, 16},
+		{1536, PoolNormalize, 16, 2}, {1536, PoolNormalize, 1, 1}, {100, PoolNormalize, 16, 1}, {10240, PoolNormalize, 16, 16},
 		{1536, PoolWrite, 16, 4}, {1536, PoolIndex, 16, 4}, {1536, PoolPublish, 16, 4}, {1, PoolControl, 16, 16},
 	} {
 		if got := NewMemory(c.mib<<20).Slots(c.pool, c.n); got != c.want {

@@ -58,8 +58,8 @@ import (
 )
 
 const (
-	// WorkerMemory is what one step may use, in bytes. Half of it is Normalize's arena for rows, the rest
-	// is for reading and compressing.
+	// WorkerMemory is what one step may use, in bytes. Somewhat less than half of it is Normalize's arena for rows, the rest
+	// is for origins, reading and compressing.
 	WorkerMemory = 1 << 30
 
 	// DefaultMaxRejectRate is the share of rejected records above which a batch fails where the Spec does
@@ -95,7 +95,7 @@ type limits struct {
 }
 
 var defaultLimits = limits{
-	arena:      WorkerMemory / 2,
+	arena:      WorkerMemory * 7 / 16,
 	mergeArena: 192 << 20,
 	split:      128 << 20,
 	splits:     4096,
