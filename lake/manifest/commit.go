@@ -22,6 +22,10 @@ var ErrBusy = errors.New("store refuses to replace the manifest")
 // the manifest as it was.
 const refusals = 8
 
+// underWay is how long a lake's first commit may take from its version to its manifest: for so long versions without a
+// manifest are not taken for what a lost manifest left behind.
+const underWay = 3 * time.Second
+
 // Commit is one change of a lake's published state.
 type Commit struct {
 	// ID is made of the inputs of the change and of the version it was planned on: 32 hex digits. A commit that
@@ -73,6 +77,7 @@ func (c Commit) Apply(ctx context.Context, store blob.Store) (Committed, error) 
 
 func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) {
 	refused := 0
+	started, wrote := time.Now(), false
 	for round := 0; ; round++ {
 		old, etag, err := Read(ctx, store)
 		if errors.Is(err, ErrNoVersion) {
@@ -82,14 +87,30 @@ func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) 
 			return Committed{}, err
 		}
 		if done, ok := c.find(old); ok {
-			// Found in the first round it was made by an earlier attempt; later ones may find what this one wrote.
-			done.Existed = round == 0
+			// Found before this one wrote anything it was made by an earlier attempt.
+			done.Existed = !wrote
 			return done, nil
 		}
-		next, ref, err := c.write(ctx, store, old)
+		newest := "" // of a lake without a manifest
+		if old == nil {
+			if newest, err = Newest(ctx, store); err != nil {
+				return Committed{}, err
+			}
+			// The one whose version is there first has seen none and does not wait.
+			if newest != "" && time.Since(started) < underWay {
+				select {
+				case <-ctx.Done():
+					return Committed{}, context.Cause(ctx)
+				case <-time.After(10 * time.Millisecond):
+				}
+				continue
+			}
+		}
+		next, ref, err := c.write(ctx, store, old, newest)
 		if err != nil {
 			return Committed{}, err
 		}
+		wrote = true
 		data, err := next.encode()
 		if err != nil {
 			return Committed{}, err
@@ -138,11 +159,12 @@ func (c Commit) find(m *Manifest) (Committed, bool) {
 	return Committed{Version: ref, Generation: m.Generation}, ok
 }
 
-// write builds the version after old and stores it, and returns the manifest that would publish it.
-func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest) (*Manifest, VersionRef, error) {
+// write builds the version after old and stores it, and returns the manifest that would publish it. Where old is nil, newest is the newest version that a
+// lost manifest left behind, "" if there is none.
+func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest, newest string) (*Manifest, VersionRef, error) {
 	next := Manifest{Format: Format, Generation: 1}
 	var parent *Version
-	last, parentID := "", ""
+	last, parentID := newest, ""
 	if old != nil {
 		ref, err := old.Version("")
 		if err != nil {
@@ -154,11 +176,6 @@ func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest) (*Ma
 		next = *old
 		next.Generation++
 		last, parentID = old.Versions[len(old.Versions)-1].ID, parent.ID
-	} else {
-		var err error
-		if last, err = Newest(ctx, store); err != nil {
-			return nil, VersionRef{}, err
-		}
 	}
 	lost := old == nil && last != ""
 	v, err := c.Build(ctx, parent)
