@@ -118,7 +118,7 @@ const (
 	touchAhead = 32
 )
 
-// NewRowBuffer makes a buffer of about budget bytes.
+// NewRowBuffer makes a buffer of about budget bytes, 1 GiB at most: places within the rows of a host are 32 bits.
 func NewRowBuffer(budget int64) *RowBuffer {
 	b := rowBuffers.Get().(*RowBuffer)
 	b.budget = budget

@@ -1,6 +1,7 @@
 package lake
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -462,6 +463,11 @@ func (b *RowBuffer) adopt(key string, number int, frame []byte, first, last byte
 			}
 			if int64(at)+4+size > int64(len(rows)) {
 				heads.Fail("rows to the end of the frame", fmt.Sprintf("a row of %d bytes at %d of %d", size, at, len(rows)))
+				return 0, heads.Err()
+			}
+			path := rows[at+4 : at+4+int(binary.LittleEndian.Uint32(rows[at:])>>tailBits)]
+			if bytes.IndexByte(path, 0) >= 0 || slash == 1 && (len(path) == 0 || path[0] != '/') {
+				heads.Fail("a path without a zero byte, and with a slash where all have one", fmt.Sprintf("another at %d", at))
 				return 0, heads.Err()
 			}
 			at += 4 + int(size)
