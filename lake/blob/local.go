@@ -1,7 +1,6 @@
 package blob
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -34,9 +33,6 @@ const (
 	// placeAttempts bounds how often a folder that deleters keep removing is made again
 	// under a new object. Each further attempt needs another deleter to win the same race.
 	placeAttempts = 1000
-
-	// localWriteBuffer gathers small writes to a file.
-	localWriteBuffer = 64 << 10
 )
 
 // Local is a Store in a directory: keys are paths below it.
@@ -45,7 +41,7 @@ const (
 //
 // An object is written to a file of its own in .tmp/, flushed, fsynced, closed, renamed to its
 // place, and then its folder and every folder above it up to the root are fsynced (whoever made
-// them may not have got there yet). What a crash leaves in .tmp/ is never listed and does no
+// them may not have got there yet). Objects of megabytes go past the page cache (O_DIRECT) where the file system can do that. What a crash leaves in .tmp/ is never listed and does no
 // harm; the next store that writes removes it, recognising it by the lock that its dead
 // writer no longer holds.
 //
@@ -270,7 +266,7 @@ func (l *Local) Create(ctx context.Context, key string) (Writer, error) {
 	if err != nil {
 		return nil, l.fail("create", key, err)
 	}
-	return &fileWriter{ctx: ctx, l: l, key: key, t: t, buf: bufio.NewWriterSize(t.f, localWriteBuffer)}, nil
+	return &fileWriter{ctx: ctx, l: l, key: key, t: t, buf: newFileBuffer(t.f)}, nil
 }
 
 type fileWriter struct {
@@ -278,7 +274,7 @@ type fileWriter struct {
 	l    *Local
 	key  string
 	t    *temp // nil when done
-	buf  *bufio.Writer
+	buf  *fileBuffer
 	fail error
 }
 
@@ -321,6 +317,7 @@ func (w *fileWriter) Finish() (Info, error) {
 
 func (w *fileWriter) Abort() {
 	if w.t != nil {
+		w.buf.drop()
 		w.t.discard()
 		w.t, w.buf = nil, nil
 	}

@@ -1,0 +1,118 @@
+package blob
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+)
+
+// writeIn writes data by pieces and flushes.
+func writeIn(w *fileBuffer, data []byte, piece int) error {
+	for ; len(data) > 0; data = data[min(piece, len(data)):] {
+		if n, err := w.Write(data[:min(piece, len(data))]); err != nil {
+			return err
+		} else if n != min(piece, len(data)) {
+			return io.ErrShortWrite
+		}
+	}
+	return w.Flush()
+}
+
+func TestFileBufferWritesWhatItIsGiven(t *testing.T) {
+	const mib = 1 << 20
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, size := range []int{
+		0, 1, localWriteBuffer - 1, localWriteBuffer, localWriteBuffer + 1, mib - 1, mib, mib + 1,
+		2 * mib, 2*mib + directAlign, 3*mib + 5, 6*mib - 1,
+	} {
+		data := make([]byte, size)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		for _, piece := range []int{1 << 10, 4096, 100_001, mib, 5 * mib} {
+			name := filepath.Join(t.TempDir(), "f")
+			f, err := os.Create(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := writeIn(newFileBuffer(f), data, piece); err != nil {
+				t.Fatalf("%d bytes by %d: %v", size, piece, err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, data) {
+				t.Fatalf("%d bytes by %d: the file has %d other bytes", size, piece, len(got))
+			}
+		}
+	}
+}
+
+// A file system may take O_DIRECT and refuse the write, as Linux does at a place that is not aligned.
+func TestFileBufferGoesOnWhereDirectWritesAreRefused(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write([]byte{'x'}); err != nil {
+		t.Fatal(err)
+	}
+	data := bytes.Repeat([]byte("0123456789abcdef"), 5*directBuffer/16)
+	if err := writeIn(newFileBuffer(f), data, 10_000); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, append([]byte{'x'}, data...)) {
+		t.Errorf("the file has %d other bytes", len(got))
+	}
+}
+
+func TestFileBufferReportsAFullDisk(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /dev/full")
+	}
+	for _, size := range []int{1, localWriteBuffer + 1, 2 * directBuffer, 9 * directBuffer} {
+		f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := writeIn(newFileBuffer(f), make([]byte, size), 100_000); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%d bytes: error %v, want %v", size, err, syscall.ENOSPC)
+		}
+		f.Close()
+	}
+}
+
+func TestFileBufferIsDroppedAtAnyPlace(t *testing.T) {
+	for _, size := range []int{0, 1, directBuffer, 2*directBuffer + 1, 5 * directBuffer} {
+		f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newFileBuffer(f)
+		if _, err := w.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		w.drop()
+		w.drop()
+		if w.full != nil || w.buf != nil {
+			t.Errorf("%d bytes: something is left", size)
+		}
+		f.Close()
+	}
+}
