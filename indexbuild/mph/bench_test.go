@@ -90,34 +90,22 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// BenchmarkBuildHash is the construction of the perfect hash with its records, without
-// collecting, spilling and writing.
+// BenchmarkBuildHash is levels and ranks alone, of unsorted keys in memory.
 func BenchmarkBuildHash(b *testing.B) {
 	for _, n := range benchSizes {
 		for _, parallelism := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%s/par=%d", sizeName(n), parallelism), func(b *testing.B) {
-				keys := randomKeys(n)
-				builder := NewBuilder(Options{Parallelism: parallelism})
-				builder.runEntries = n
-				defer builder.Close()
-				for _, k := range keys {
-					if err := builder.Add(k.ID, k.Check); err != nil {
-						b.Fatal(err)
-					}
+				keys := make([]uint64, n)
+				for i, k := range randomKeys(n) {
+					keys[i] = k.ID
 				}
-				nbits := bucketBits(builder.added, builder.bucketKeys)
-				memory := make([]byte, n*recordSize)
+				started := processorTime(b)
 				for b.Loop() {
-					b.StopTimer()
-					all := builder.sorted(builder.buf, memory, nbits) // which buckets are built in
-					builder.runs = []*run{&all}
-					b.StartTimer()
-					err := builder.buildBuckets(context.Background(), nbits, func(*bucketBuild) error { return nil })
-					if err != nil {
+					if _, err := BuildHash(keys, Options{Parallelism: parallelism}); err != nil {
 						b.Fatal(err)
 					}
 				}
-				b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mkeys/s")
+				report(b, started, n)
 			})
 		}
 	}
@@ -174,19 +162,27 @@ func BenchmarkLookup(b *testing.B) {
 				i++
 			}
 		})
-		b.Run(sizeName(n)+"/batch-hash", func(b *testing.B) {
-			const size = 1 << 12
-			slots := make([]uint64, size)
-			for i := 0; b.Loop(); i++ {
-				from := i * size % len(ids)
-				if err := table.SlotBatch(ids[from:from+size], slots); err != nil {
-					b.Fatal(err)
-				}
+		for _, lanes := range []bool{true, false} {
+			name := "/batch-hash"
+			if !lanes {
+				name += "-one-by-one"
 			}
-			b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/size, "ns/key")
-		})
+			b.Run(sizeName(n)+name, func(b *testing.B) {
+				defer func(before bool) { table.lanes = before }(table.lanes)
+				table.lanes = lanes && hasLanes
+				const size = 1 << 10
+				slots := make([]uint64, size)
+				for i := 0; b.Loop(); i++ {
+					from := i * size % len(ids)
+					if err := table.SlotBatch(ids[from:from+size], slots); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/size, "ns/key")
+			})
+		}
 		b.Run(sizeName(n)+"/batch-present", func(b *testing.B) {
-			const size = 1 << 12
+			const size = 1 << 10
 			ordinals := make([]uint32, size)
 			for i := 0; b.Loop(); i++ {
 				from := i * size % len(asked)

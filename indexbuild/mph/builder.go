@@ -7,24 +7,35 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/bits"
 	"os"
 	"runtime"
 	"slices"
+	"unsafe"
 )
 
 const (
-	// bucketKeys is the most keys a bucket has on average. So many take 5 MB while they are built: their levels stay in a core's
-	// first-level cache, and their records, which are written in a random order, nearly in its second. Buckets eight times as large take
+	// bucketKeys is the most keys a bucket has on average. So many take 7 MB while they are built: their levels stay in a core's
+	// first two caches, and their records, which are written in a random order, nearly in its second. Buckets eight times as large take
 	// a third longer.
 	bucketKeys = 1 << 17
 
-	// runEntries are sorted in memory (16 bytes each) before they are spilled. What is
-	// not larger touches no disk.
-	runEntries = 1 << 21
+	// chunkKeys are sorted by bucket at once: they stay in a core's second-level cache, before and after.
+	chunkKeys = 1 << 15
 
-	// spillers is how many runs are sorted and written while the next is collected.
-	spillers = 2
+	// chunkBucketKeys is how many keys each bucket has in a chunk at least, on average: they are copied from there together.
+	chunkBucketKeys = 1 << 7
+
+	// memoryKeys are held in memory, 16 bytes each, before the oldest quarter of them goes to the temporary file. What is not more
+	// touches no disk.
+	memoryKeys = 10 << 20
+
+	// writeSize bytes are written to the temporary file at once.
+	writeSize = 1 << 20
+
+	// sorters is how many chunks are sorted while the next is collected, which takes longer than half as long.
+	sorters = 2
 )
 
 // Options are the builder's.
@@ -32,12 +43,12 @@ type Options struct {
 	// Seed changes where keys go. It is part of the file; a value that follows from the
 	// segment's inputs keeps others from making domains that all go to one place.
 	Seed uint64
-	// Dir is where a temporary file of 17 bytes a domain is kept if there are more than two
-	// million; the system's folder for such files where empty.
+	// Dir is where a temporary file of up to 17 bytes a domain is kept if there are more than
+	// ten million; the system's folder for such files where empty.
 	Dir string
 	// Expect is about how many domains will be added, 0 where that is not known. Only speed depends on it.
 	Expect int64
-	// Parallelism is the number of buckets built at once, each in 5 MB; GOMAXPROCS where 0.
+	// Parallelism is the number of buckets built at once, each in 7 MB; GOMAXPROCS where 0.
 	Parallelism int
 }
 
@@ -78,40 +89,49 @@ func (e entry) append(p []byte) []byte {
 }
 
 // Builder takes the domains of a segment one after another and writes their file. It is for
-// one goroutine, and uses more of its own. Its memory is bounded: five times 32 MB while domains are added, then
-// 32 MB and 5 MB for each bucket under way, of which there is one more than Parallelism.
+// one goroutine, and uses more of its own. Its memory is bounded: 16 bytes a domain up to 160 MB, 40 MB while more than that are
+// written to the temporary file, and 7 MB for each bucket under way, of which there is one more than Parallelism.
 type Builder struct {
 	opt        Options
 	bucketKeys int
-	runEntries int
+	chunkKeys  int
+	memoryKeys int
+	keysOnly   bool // there are no records to be made
+	lanes      bool // eight keys are worked on at a time
 
 	added    uint64
-	buf      []entry
+	chunk        // that is being filled
+	size     int // of a full one
+	idle     chan chunk
+	started  int // chunks besides that one
 	runs     []*run
+	held     int      // keys in memory
 	file     *os.File // runs, then lines; nil until the first run is spilled
 	fileSize int64
-	spilling chan *spilled // those that are idle
-	started  int           // of them
+	spilling chan error // tells when a run has been written; nil while none is
+	spilled  []*run     // that it is made of
+	free     []*run     // whose memory is for the next
+	writing  []byte
+	failed   error // of writing; it stays
 	finished bool
 }
 
-// spilled is a run that is being sorted and written, and memory that serves for the next.
-type spilled struct {
-	buf    []entry
-	sorted []byte
-	err    error
+// chunk is memory for keys until they are sorted. A value is what follows the key in its record.
+type chunk struct {
+	keys, values []uint64
+	tops         []uint16
 }
 
-// run is a part of the entries, sorted by the top bits of their keys' hash.
+// run is a part of the keys with their values, sorted by the top bits of the keys' hash. It is in memory or in the builder's file.
 type run struct {
-	bits    uint32
-	ends    []uint32 // of each value of the bits, in entries
-	entries []byte   // as records are, unless they are in the builder's file
-	spilled bool
-	off     int64 // there
+	bits         uint32
+	ends         []uint32 // of each value of the bits, in keys
+	keys, values []uint64
+	spilled      bool
+	off          int64 // there, of all keys and then all values
 }
 
-// slice returns the entries' range that holds bucket i of 1<<bits, and maybe others if the run is sorted by fewer bits.
+// slice returns the keys' range that holds bucket i of 1<<bits, and maybe others if the run is sorted by fewer bits.
 func (r *run) slice(i int, bits uint32) (from, to int) {
 	if bits > r.bits {
 		i, bits = i>>(bits-r.bits), r.bits
@@ -128,7 +148,7 @@ func NewBuilder(opt Options) *Builder {
 	if opt.Parallelism <= 0 {
 		opt.Parallelism = runtime.GOMAXPROCS(0)
 	}
-	return &Builder{opt: opt, bucketKeys: bucketKeys, runEntries: runEntries}
+	return &Builder{opt: opt, bucketKeys: bucketKeys, chunkKeys: chunkKeys, memoryKeys: memoryKeys, lanes: hasLanes}
 }
 
 var errFinished = errors.New("build domains.mphf: builder is finished")
@@ -136,30 +156,90 @@ var errFinished = errors.New("build domains.mphf: builder is finished")
 // Add adds the next domain: the first call's has ordinal 0, the next 1, as they stand in
 // domains.txt.zst. It is an error to add more than MaxDomains.
 func (b *Builder) Add(key uint64, check uint32) error {
+	if len(b.keys) == cap(b.keys) || b.added >= MaxDomains {
+		if err := b.room(); err != nil {
+			return err
+		}
+	}
+	b.keys = append(b.keys, key)
+	b.values = append(b.values, uint64(check)|b.added<<32)
+	b.added++
+	return nil
+}
+
+// room makes room for the next key.
+func (b *Builder) room() error {
 	if b.finished {
 		return errFinished
 	}
-	if b.added == MaxDomains {
+	if b.added >= MaxDomains {
 		return fmt.Errorf("build domains.mphf: more than %d domains", uint64(MaxDomains))
 	}
-	if b.buf == nil {
-		b.buf = make([]entry, 0, max(0, min(b.opt.Expect, int64(b.runEntries))))
+	if b.size == 0 {
+		b.size = b.chunkSize(b.runBits())
+		b.idle = make(chan chunk, sorters)
 	}
-	if len(b.buf) == b.runEntries {
-		if err := b.spill(); err != nil {
-			return fmt.Errorf("build domains.mphf: %w", err)
-		}
+	if n := cap(b.keys); n < b.size {
+		// Not all that is built is large.
+		n = int(min(int64(b.size), max(int64(2*n), 64, b.opt.Expect)))
+		b.keys, b.values = append(make([]uint64, 0, n), b.keys...), append(make([]uint64, 0, n), b.values...)
+		return nil
 	}
-	b.buf = append(b.buf, entry{key, check, uint32(b.added)})
-	b.added++
+	if err := b.spill(); err != nil {
+		return fmt.Errorf("build domains.mphf: %w", err)
+	}
+	b.sortChunk()
 	return nil
+}
+
+// chunkSize is how many keys are sorted by n bits at once.
+func (b *Builder) chunkSize(n uint32) int {
+	if n == 0 {
+		return max(1, min(b.bucketKeys, b.memoryKeys/4)) // there is nothing to sort
+	}
+	return max(1, min(max(b.chunkKeys, chunkBucketKeys<<n), b.memoryKeys/4))
+}
+
+// sortChunk has the chunk sorted while the next is collected.
+func (b *Builder) sortChunk() {
+	r := &run{}
+	b.runs = append(b.runs, r)
+	b.held += len(b.keys)
+	if n := len(b.free); n > 0 {
+		r.keys, r.values = b.free[n-1].keys, b.free[n-1].values
+		b.free = b.free[:n-1]
+	}
+	full, n := b.chunk, b.runBits()
+	if b.started < min(sorters, b.opt.Parallelism) {
+		b.started++
+		b.chunk = chunk{keys: make([]uint64, 0, b.size), values: make([]uint64, 0, b.size)}
+	} else {
+		b.chunk = <-b.idle
+	}
+	go func() {
+		r.sort(&full, b.opt.Seed, n, b.lanes)
+		b.idle <- chunk{full.keys[:0], full.values[:0], full.tops}
+	}()
+}
+
+// sorted waits until all chunks are.
+func (b *Builder) sorted() {
+	var idle [sorters]chunk
+	for i := range b.started {
+		idle[i] = <-b.idle
+	}
+	for i := range b.started {
+		b.idle <- idle[i]
+	}
 }
 
 // Close drops the temporary file. It does nothing the second time.
 func (b *Builder) Close() error {
 	b.finished = true
-	_ = b.settle() // of no use to anybody now
-	b.buf, b.runs = nil, nil
+	b.sorted()
+	_ = b.written() // of no use to anybody now
+	b.chunk, b.idle, b.started = chunk{}, nil, 0
+	b.runs, b.free = nil, nil
 	if b.file == nil {
 		return nil
 	}
@@ -179,31 +259,59 @@ func top(key, seed uint64, n uint32) uint64 {
 	return i
 }
 
-// sorted makes entries a run by the top n bits of their keys' hash, in the memory of into.
-func (b *Builder) sorted(entries []entry, into []byte, n uint32) run {
-	le := binary.LittleEndian
-	r := run{bits: n, ends: make([]uint32, 1<<n), entries: grow(into, len(entries)*recordSize)}
-	seed := b.opt.Seed
-	for i := range entries {
-		r.ends[top(entries[i].key, seed, n)]++
+// sort makes the chunk's keys and values a run by the top n bits of the keys' hash, in the memory of its own if it has some.
+func (r *run) sort(c *chunk, seed uint64, n uint32, lanes bool) {
+	keys, values := c.keys, c.values
+	r.bits, r.ends = n, make([]uint32, 1<<n)
+	r.keys, r.values = grow(r.keys, len(keys)), grow(r.values, len(values))
+	if n == 0 {
+		r.ends[0] = uint32(copy(r.keys, keys))
+		copy(r.values, values)
+		return
+	}
+	c.tops = slices.Grow(c.tops[:0], len(keys))[:len(keys)]
+	tops(c.tops, keys, seed, n, lanes)
+	var ends [1 << maxBucketBits]uint32
+	const mask = 1<<maxBucketBits - 1
+	for _, t := range c.tops {
+		ends[t&mask]++
 	}
 	sum := uint32(0)
-	for i, n := range r.ends {
-		r.ends[i] = sum
+	for i, n := range ends[:1<<n] {
+		ends[i] = sum
 		sum += n
 	}
-	for i := range entries {
-		e := &entries[i]
-		end := &r.ends[top(e.key, seed, n)]
-		p := r.entries[uint64(*end)*recordSize:][:recordSize]
-		le.PutUint64(p, e.key)
-		le.PutUint64(p[8:], uint64(e.check)|uint64(e.ordinal)<<32)
-		*end++
+	if len(values) == 0 {
+		for i, t := range c.tops {
+			end := ends[t&mask]
+			ends[t&mask] = end + 1
+			r.keys[end] = keys[i]
+		}
+	} else {
+		to := r.values[:len(r.keys)]
+		for i, t := range c.tops {
+			end := ends[t&mask]
+			ends[t&mask] = end + 1
+			r.keys[end] = keys[i]
+			to[end] = values[i]
+		}
 	}
-	return r
+	copy(r.ends, ends[:])
 }
 
-// runBits is by how many bits spilled runs are sorted: by those that buckets will be told apart by, if that is known.
+// tops sets out to the buckets of the keys among 1<<n.
+func tops(out []uint16, keys []uint64, seed uint64, n uint32, lanes bool) {
+	at := 0
+	if lanes && len(keys) >= 8 {
+		at = len(keys) &^ 7
+		topsAVX512(unsafe.SliceData(out), unsafe.SliceData(keys), at, seed, uint64(n))
+	}
+	for i := at; i < len(keys); i++ {
+		out[i] = uint16(top(keys[i], seed, n))
+	}
+}
+
+// runBits is by how many bits runs are sorted: by those that buckets will be told apart by, if that is known.
 func (b *Builder) runBits() uint32 {
 	if b.opt.Expect <= 0 {
 		return maxBucketBits
@@ -211,56 +319,104 @@ func (b *Builder) runBits() uint32 {
 	return bucketBits(uint64(b.opt.Expect), b.bucketKeys)
 }
 
-// spill has the buffered entries sorted and written to the file as one run, while the next are collected.
+// spill has the oldest runs written to the file if there are too many in memory.
 func (b *Builder) spill() error {
-	if b.file == nil {
-		f, err := os.CreateTemp(b.opt.Dir, "domains-mphf-*.tmp")
-		if err != nil {
-			return err
+	if b.failed != nil {
+		return b.failed
+	}
+	for b.held+len(b.keys) > b.memoryKeys {
+		if b.spilling != nil {
+			if len(b.spilling) == 0 && b.held+len(b.keys) <= b.memoryKeys+b.memoryKeys/4 {
+				return nil
+			}
+			if err := b.written(); err != nil {
+				return err
+			}
+			continue
 		}
-		b.file = f
-		// Without its name the file is gone when the process dies. Where that is not allowed,
-		// Close removes it.
-		_ = os.Remove(f.Name())
-		b.spilling = make(chan *spilled, spillers)
-	}
-	var s *spilled
-	select {
-	case s = <-b.spilling:
-	default:
-		if b.started < min(spillers, b.opt.Parallelism) {
-			s = &spilled{buf: make([]entry, 0, b.runEntries)}
-			b.started++
-		} else {
-			s = <-b.spilling
+		if b.file == nil {
+			f, err := os.CreateTemp(b.opt.Dir, "domains-mphf-*.tmp")
+			if err != nil {
+				return err
+			}
+			b.file = f
+			// Without its name the file is gone when the process dies. Where that is not allowed,
+			// Close removes it.
+			_ = os.Remove(f.Name())
 		}
+		from := slices.IndexFunc(b.runs, func(r *run) bool { return !r.spilled })
+		if from < 0 {
+			return nil // only the chunk is in memory
+		}
+		b.sorted()
+		to, n := from, 0
+		for ; to < len(b.runs) && n < (b.memoryKeys+3)/4; to++ {
+			n += len(b.runs[to].keys)
+		}
+		one := &run{bits: b.runBits(), spilled: true, off: b.fileSize}
+		b.fileSize += int64(n) * recordSize
+		b.spilled = slices.Clone(b.runs[from:to])
+		b.runs = slices.Replace(b.runs, from, to, one)
+		b.spilling = make(chan error, 1)
+		if b.writing == nil {
+			b.writing = make([]byte, 0, writeSize+writeSize/4)
+		}
+		go func(done chan<- error, file *os.File, old []*run) {
+			done <- one.write(file, old, int64(n), b.writing)
+		}(b.spilling, b.file, b.spilled)
 	}
-	if s.err != nil {
-		b.spilling <- s
-		return s.err
-	}
-	b.buf, s.buf = s.buf[:0], b.buf
-	r := &run{spilled: true, off: b.fileSize}
-	b.fileSize += int64(len(s.buf)) * recordSize
-	b.runs = append(b.runs, r)
-	n, file := b.runBits(), b.file
-	go func() {
-		sorted := b.sorted(s.buf, s.sorted, n)
-		r.bits, r.ends, s.sorted = sorted.bits, sorted.ends, sorted.entries
-		_, s.err = file.WriteAt(s.sorted, r.off)
-		b.spilling <- s
-	}()
 	return nil
 }
 
-// settle waits until all runs are written.
-func (b *Builder) settle() (err error) {
-	for ; b.started > 0; b.started-- {
-		if s := <-b.spilling; s.err != nil {
-			err = s.err
+// written waits until the run that is being written is, and returns the first error of all that were.
+func (b *Builder) written() error {
+	if b.spilling == nil {
+		return b.failed
+	}
+	b.failed = cmp.Or(b.failed, <-b.spilling)
+	for _, r := range b.spilled {
+		b.held -= len(r.keys)
+	}
+	b.free = append(b.free, b.spilled...)
+	b.spilling, b.spilled = nil, nil
+	return b.failed
+}
+
+// write writes runs of n keys in all, sorted by the same bits, as one, by way of buf.
+func (r *run) write(file *os.File, runs []*run, n int64, buf []byte) error {
+	r.ends = make([]uint32, 1<<r.bits)
+	for i := range r.ends {
+		for _, old := range runs {
+			r.ends[i] += old.ends[i]
 		}
 	}
-	return err
+	column := func(off int64, of func(*run) []uint64) error {
+		buf := buf[:0]
+		flush := func() error {
+			_, err := file.WriteAt(buf, off)
+			off += int64(len(buf))
+			buf = buf[:0]
+			return err
+		}
+		for i := range r.ends {
+			for _, old := range runs {
+				from, to := old.slice(i, r.bits)
+				for _, v := range of(old)[from:to] {
+					buf = binary.LittleEndian.AppendUint64(buf, v)
+				}
+				if len(buf) >= writeSize {
+					if err := flush(); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return flush()
+	}
+	return cmp.Or(
+		column(r.off, func(r *run) []uint64 { return r.keys }),
+		column(r.off+n*8, func(r *run) []uint64 { return r.values }),
+	)
 }
 
 func (b *Builder) writeFile(p []byte) error {
@@ -319,12 +475,21 @@ func (o *output) pad() {
 
 func (b *Builder) finish(ctx context.Context, w io.Writer, domainsXXH64 uint64) (Stats, error) {
 	nbits := bucketBits(b.added, b.bucketKeys)
-	last := b.sorted(b.buf, nil, nbits)
-	b.runs = append(b.runs, &last)
-	b.buf = nil
-	if err := b.settle(); err != nil {
+	if len(b.keys) > 0 || len(b.runs) == 0 {
+		last := &run{}
+		b.runs = append(b.runs, last)
+		if n := max(nbits, b.runBits()); n == 0 {
+			*last = run{ends: []uint32{uint32(len(b.keys))}, keys: b.keys, values: b.values}
+		} else {
+			last.sort(&b.chunk, b.opt.Seed, n, b.lanes)
+		}
+	}
+	b.sorted()
+	b.chunk, b.idle, b.started = chunk{}, nil, 0
+	if err := b.written(); err != nil {
 		return Stats{}, err
 	}
+	b.free, b.writing = nil, nil
 
 	t := trailer{seed: b.opt.Seed, domainsXXH64: domainsXXH64, domains: b.added, bucketBits: nbits}
 	stats := Stats{Domains: int(b.added), Buckets: 1 << nbits}
@@ -433,7 +598,7 @@ func (b *Builder) buildBuckets(ctx context.Context, nbits uint32, emit func(*buc
 	defer cancel()
 
 	// One more than is built at once, so that building goes on while one is written.
-	n := b.opt.Parallelism + 1
+	n := min(b.opt.Parallelism+1, 1<<nbits)
 	free := make(chan *bucketBuild, n)
 	for range n {
 		free <- &bucketBuild{done: make(chan error, 1)}
@@ -480,130 +645,257 @@ type bucketBuild struct {
 	records []byte  // of the keys placed, in slot order
 	lines   []byte  // of all levels
 	rest    []entry // not placed
-	packed  []byte  // all entries of the bucket, as records are
-	twice   []byte  // bits that more than one key wants, laid out like a level's lines
-	done    chan error
+
+	keys, values []uint64 // of the bucket, where they are not in one run
+	twice        []byte   // bits that more than one key wants, laid out like a level's lines
+	left         []uint64 // keys that are not yet placed
+	tags         []uint64 // their indexes in the bucket
+	bytes        []byte   // from the file
+	batch        batch
+	open         [1]openBucket
+	done         chan error
 }
 
 func (b *Builder) buildBucket(k *bucketBuild, i int, nbits uint32) error {
-	if len(b.runs) == 1 {
-		// All is in memory, and sorted by these bits: nobody else needs this bucket's entries.
-		r := b.runs[0]
+	if r := b.runs[0]; len(b.runs) == 1 && !r.spilled && r.bits >= nbits {
 		from, to := r.slice(i, nbits)
-		k.packed = r.entries[from*recordSize : to*recordSize]
-		k.build(b.opt.Seed, 1<<nbits)
-		k.packed = nil
+		var values []uint64
+		if !b.keysOnly {
+			values = r.values[from:to]
+		}
+		k.build(r.keys[from:to], values, b.opt.Seed, nbits, b.lanes)
 		return nil
 	}
-	k.packed = k.packed[:0]
+	n := 0
 	for _, r := range b.runs {
 		from, to := r.slice(i, nbits)
-		start := len(k.packed)
+		n += to - from
+	}
+	k.keys = slices.Grow(k.keys[:0], n)
+	if !b.keysOnly {
+		k.values = slices.Grow(k.values[:0], n)
+	}
+	for _, r := range b.runs {
+		from, to := r.slice(i, nbits)
+		start := len(k.keys)
 		if !r.spilled {
-			k.packed = append(k.packed, r.entries[from*recordSize:to*recordSize]...)
+			k.keys = append(k.keys, r.keys[from:to]...)
+			if !b.keysOnly {
+				k.values = append(k.values, r.values[from:to]...)
+			}
 		} else {
-			k.packed = slices.Grow(k.packed, (to-from)*recordSize)[:start+(to-from)*recordSize]
-			if _, err := b.file.ReadAt(k.packed[start:], r.off+int64(from)*recordSize); err != nil {
+			n := int64(r.ends[len(r.ends)-1])
+			var err error
+			if k.keys, err = k.read(k.keys, b.file, r.off+int64(from)*8, to-from); err != nil {
+				return err
+			}
+			if k.values, err = k.read(k.values, b.file, r.off+(n+int64(from))*8, to-from); err != nil {
 				return err
 			}
 		}
 		if r.bits < nbits {
-			k.packed = k.packed[:start+keepBucket(k.packed[start:], b.opt.Seed, uint64(i), nbits)]
+			k.keepBucket(start, b.opt.Seed, uint64(i), nbits)
 		}
 	}
-	k.build(b.opt.Seed, 1<<nbits)
+	k.build(k.keys, k.values, b.opt.Seed, nbits, b.lanes)
 	return nil
 }
 
-// keepBucket moves the records of one bucket to the front of p and returns their length.
-func keepBucket(p []byte, seed, bucket uint64, nbits uint32) int {
-	n := 0
-	for at := 0; at < len(p); at += recordSize {
-		if top(binary.LittleEndian.Uint64(p[at:]), seed, nbits) == bucket {
-			n += copy(p[n:], p[at:at+recordSize])
+// read appends n numbers of the file to p.
+func (k *bucketBuild) read(p []uint64, file *os.File, off int64, n int) ([]uint64, error) {
+	k.bytes = grow(k.bytes, n*8)
+	if _, err := file.ReadAt(k.bytes, off); err != nil {
+		return nil, err
+	}
+	p = slices.Grow(p, n)
+	for b := k.bytes; len(b) >= 8; b = b[8:] {
+		p = append(p, binary.LittleEndian.Uint64(b))
+	}
+	return p, nil
+}
+
+// keepBucket drops the keys of other buckets from start on.
+func (k *bucketBuild) keepBucket(start int, seed, bucket uint64, nbits uint32) {
+	n := start
+	for i, key := range k.keys[start:] {
+		if top(key, seed, nbits) == bucket {
+			k.keys[n] = key
+			if len(k.values) > 0 {
+				k.values[n] = k.values[start+i]
+			}
+			n++
 		}
 	}
-	return n
+	k.keys, k.values = k.keys[:n], k.values[:min(n, len(k.values))]
 }
 
 // grow returns p with length n and undefined contents.
-func grow(p []byte, n int) []byte { return slices.Grow(p[:0], n)[:n] }
+func grow[T any](p []T, n int) []T { return slices.Grow(p[:0], n)[:n] }
 
-// build places the entries level by level.
-func (k *bucketBuild) build(seed, buckets uint64) {
-	le := binary.LittleEndian
+// build places the keys level by level, and their records unless there are no values.
+func (k *bucketBuild) build(keys, values []uint64, seed uint64, bucketBits uint32, lanes bool) {
 	k.dir = bucket{}
+	k.open[0] = openBucket{keys: math.MaxUint32}
 	k.lines = k.lines[:0]
-	k.records = grow(k.records, len(k.packed))
-	rest := k.packed // moves to its front as entries are placed
+	k.lines = slices.Grow(k.lines, 2*levelLines(len(keys))*lineSize) // nearly always enough for all levels
+	if values != nil {
+		k.records = grow(k.records, len(keys)*recordSize)
+	}
+	in := levels{dir: k.open[:], lanes: lanes}
+	l := level{seed: seed, drop: uint64(bucketBits), mul: hashMul, lanes: lanes}
+	rest := keys
+	tags := k.tags[:0]
 	total := uint64(0)
-	mul := uint64(hashMul)
 	for k.dir.levels < maxLevels && len(rest) > 0 {
-		n := levelLines(len(rest) / recordSize)
+		n := levelLines(len(rest))
+		l.lines = uint64(n)
 		start := len(k.lines)
 		k.lines = slices.Grow(k.lines, n*lineSize)[:start+n*lineSize]
-		level := k.lines[start:]
-		clear(level)
+		clear(k.lines[start:])
 		k.twice = grow(k.twice, n*lineSize)
-		twice := k.twice
-		clear(twice)
-
-		// The top bits chose the bucket.
-		drop := uint64(1)
-		if mul == hashMul {
-			drop = buckets
-		}
-		for p := rest; len(p) >= recordSize; p = p[recordSize:] {
-			line, bit := place(mum(le.Uint64(p)^seed, mul)*drop, uint64(n))
-			off := line*lineSize + bit>>6*8
-			mask := uint64(1) << (bit & 63)
-			l, t := level[off:][:8], twice[off:][:8]
-			w := le.Uint64(l)
-			le.PutUint64(t, le.Uint64(t)|w&mask)
-			le.PutUint64(l, w|mask)
-		}
-
-		before := total
-		for off := 0; off < len(level); off += lineSize {
-			sample := total
-			line, t := (*[lineSize]byte)(level[off:]), (*[lineSize]byte)(twice[off:])
-			for i := 0; i < lineSize; i += 8 {
-				w := le.Uint64(line[i:]) &^ le.Uint64(t[i:])
-				le.PutUint64(line[i:], w)
-				total += uint64(bits.OnesCount64(w))
-			}
-			le.PutUint32(line[lineSize-4:], uint32(sample))
-		}
-		if total == before {
+		clear(k.twice)
+		in.lines = k.lines[start:]
+		l.mark(rest, in.lines, k.twice)
+		placed := sample(in.lines, k.twice, total)
+		if placed == 0 {
 			// These keys do not part, because they are equal or few.
 			k.lines = k.lines[:start]
 			break
 		}
+		total += placed
 
-		left := 0
-		for p := rest; len(p) >= recordSize; p = p[recordSize:] {
-			key, value := le.Uint64(p), le.Uint64(p[8:])
-			lineAt, bit := place(mum(key^seed, mul)*drop, uint64(n))
-			line := (*[lineSize]byte)(level[lineAt*lineSize:])
-			to := rest[left:]
-			if le.Uint64(line[(bit>>6&7)*8:])>>(bit&63)&1 != 0 {
-				to = k.records[rank(line, bit)*recordSize:]
-			} else {
-				left += recordSize
-			}
-			to = to[:recordSize]
-			le.PutUint64(to, key)
-			le.PutUint64(to[8:], value)
+		if len(rest) == len(keys) {
+			k.left = grow(k.left, len(rest)-int(placed)+lanesPast)
+			k.tags = grow(k.tags, len(rest)-int(placed)+lanesPast)
 		}
-		rest = rest[:left]
+		left := 0
+		if values == nil {
+			left = l.sift(rest, nil, 0, in.lines, k.left, nil, nil)
+		}
+		for from := 0; values != nil && from < len(rest); from += batchSize {
+			to, base := min(from+batchSize, len(rest)), uint64(0)
+			chunk := indexes[:to-from]
+			if k.dir.levels == 0 {
+				base = uint64(from)
+			} else {
+				chunk = tags[from:to]
+			}
+			m := l.sift(rest[from:to], chunk, base, in.lines, k.left[left:], k.tags[left:], &k.batch)
+			in.rank(&k.batch, to-from-m, nil)
+			k.record(to-from-m, keys, values)
+			left += m
+		}
+		rest, tags = k.left[:left], k.tags[:left]
 		k.dir.lineEnd[k.dir.levels] = uint32(len(k.lines) / lineSize)
 		k.dir.levels++
-		mul += hashStep
+		l.drop = 0
+		l.mul += hashStep
 	}
 	k.dir.keys = uint32(total)
-	k.records = k.records[:total*recordSize]
 	k.rest = k.rest[:0]
-	for p := rest; len(p) > 0; p = p[recordSize:] {
-		k.rest = append(k.rest, entry{le.Uint64(p), le.Uint32(p[8:]), le.Uint32(p[12:])})
+	if values == nil {
+		for _, key := range rest {
+			k.rest = append(k.rest, entry{key: key})
+		}
+		return
 	}
+	for i, key := range rest {
+		tag := uint64(i)
+		if k.dir.levels > 0 {
+			tag = tags[i]
+		}
+		v := values[tag]
+		k.rest = append(k.rest, entry{key, uint32(v), uint32(v >> 32)})
+	}
+	k.records = k.records[:total*recordSize]
+}
+
+// record puts the records of the batch's n keys found to their slots.
+func (k *bucketBuild) record(n int, keys, values []uint64) {
+	values = values[:len(keys)]
+	slots := k.batch.foundPos[:n]
+	for i, tag := range k.batch.foundTag[:n] {
+		p := k.records[slots[i]*recordSize:][:recordSize]
+		binary.LittleEndian.PutUint64(p, keys[tag])
+		binary.LittleEndian.PutUint64(p[8:], values[tag])
+	}
+}
+
+// indexes are 0, 1 and so on.
+var indexes = func() (v [batchSize]uint64) {
+	for i := range v {
+		v[i] = uint64(i)
+	}
+	return v
+}()
+
+// level is one that a bucket's keys are placed on.
+type level struct {
+	seed, mul uint64
+	drop      uint64 // bits of the hash that chose the bucket
+	lines     uint64
+	lanes     bool
+}
+
+// bit is the place of the key's bit on the level.
+func (l *level) bit(key uint64) uint64 {
+	line, bit := place(mum(key^l.seed, l.mul)<<l.drop, l.lines)
+	return line*(8*lineSize) + bit
+}
+
+// mark sets the keys' bits in the level's lines, and in twice those that were set.
+func (l *level) mark(keys []uint64, lines, twice []byte) {
+	if n := len(keys) &^ 7; l.lanes && n > 0 {
+		markAVX512(l, unsafe.SliceData(keys), n, unsafe.SliceData(lines), unsafe.SliceData(twice))
+		keys = keys[n:]
+	}
+	le := binary.LittleEndian
+	twice = twice[:len(lines)]
+	for _, key := range keys {
+		p := l.bit(key)
+		off := p / 64 * 8
+		bit := uint64(1) << (p & 63)
+		a, b := lines[off:][:8], twice[off:][:8]
+		w := le.Uint64(a)
+		le.PutUint64(b, le.Uint64(b)|w&bit)
+		le.PutUint64(a, w|bit)
+	}
+}
+
+// sift moves the keys whose bits are not set to left, where keys may lie, and returns their number. Where there are tags, it moves these
+// with their keys, base added, and those of the other keys to the batch, with the places of their bits; keys are then at most batchSize.
+func (l *level) sift(keys, tags []uint64, base uint64, lines []byte, left, leftTags []uint64, b *batch) (nleft int) {
+	if l.lanes {
+		return siftAVX512(l, unsafe.SliceData(keys), unsafe.SliceData(tags), len(keys), base, unsafe.SliceData(lines),
+			unsafe.SliceData(left), unsafe.SliceData(leftTags), b)
+	}
+	found := 0
+	for i, key := range keys {
+		p := l.bit(key)
+		hit := int(binary.LittleEndian.Uint64(lines[p/64*8:]) >> (p & 63) & 1)
+		left[nleft] = key
+		if tags != nil {
+			leftTags[nleft] = tags[i] + base
+			b.foundPos[found], b.foundTag[found] = p, tags[i]+base
+			found += hit
+		}
+		nleft += 1 - hit
+	}
+	return nleft
+}
+
+// sample drops the bits that more than one key wants, puts the number of ones before it into each line, and returns how many there are.
+func sample(lines, twice []byte, before uint64) (ones uint64) {
+	le := binary.LittleEndian
+	for off := 0; off < len(lines); off += lineSize {
+		at := before + ones
+		line, t := (*[lineSize]byte)(lines[off:]), (*[lineSize]byte)(twice[off:])
+		for i := 0; i < lineSize; i += 8 {
+			w := le.Uint64(line[i:]) &^ le.Uint64(t[i:])
+			le.PutUint64(line[i:], w)
+			ones += uint64(bits.OnesCount64(w))
+		}
+		le.PutUint32(line[lineSize-4:], uint32(at))
+	}
+	return ones
 }

@@ -266,7 +266,7 @@ func TestDocumentDescribesTheFile(t *testing.T) {
 	for _, n := range []int{0, 1, 100, 3000} {
 		for _, bucketKeys := range []int{1 << 20, 400} {
 			keys := append(randomKeys(n), sharedKeys(n/50, 3)...)
-			data, stats := setup{Options{Seed: 0xfeed_5eed_0123_4567}, bucketKeys, runEntries}.build(t, keys)
+			data, stats := setup{Options{Seed: 0xfeed_5eed_0123_4567}, bucketKeys, memoryKeys}.build(t, keys)
 			d := readDocument(data)
 			if d.err != nil {
 				t.Fatal(d.err)
@@ -310,7 +310,7 @@ func tinyNames(tb testing.TB) []string {
 func TestGoldenDump(t *testing.T) {
 	names := tinyNames(t)
 	keys := nameKeys(names)
-	data, _ := setup{Options{Seed: 7}, bucketKeys, runEntries}.build(t, keys)
+	data, _ := setup{Options{Seed: 7}, bucketKeys, memoryKeys}.build(t, keys)
 	d := readDocument(data)
 	if d.err != nil {
 		t.Fatal(d.err)

@@ -161,17 +161,31 @@ func (b *bucket) lines() uint64 {
 	return uint64(b.lineEnd[b.levels-1])
 }
 
-// openBucket is a bucket as lookups want it: all that the first three levels need stands in
-// one cache line.
+// openBucket is a bucket as lookups want it: all that the first six levels need stands in one cache line. Eight bytes of slot and keys
+// and of a level are loaded at once.
 type openBucket struct {
-	slot   uint64
-	keys   uint64
-	levels [maxLevels + 1]openLevel // ends with one of no lines
+	slot   uint32
+	keys   uint32
+	levels [openLevels]openLevel // ends with one of no lines
 }
 
+// openLevels are one more than maxLevels at least, and so many that buckets fill whole cache lines.
+const openLevels = 47
+
 type openLevel struct {
-	line  uint64 // its first, in the lines section
-	lines uint64
+	line  uint32 // its first, in the lines section
+	lines uint32
+}
+
+// open makes lookups' of it.
+func (b *bucket) open() (o openBucket) {
+	o.slot, o.keys = uint32(b.slot), b.keys
+	from := uint32(0)
+	for l, end := range b.lineEnd[:b.levels] {
+		o.levels[l] = openLevel{line: uint32(b.line) + from, lines: end - from}
+		from = end
+	}
+	return o
 }
 
 // decodeDirectory reads and checks the directory, so that no lookup can leave its sections.
@@ -206,12 +220,9 @@ func decodeDirectory(p []byte, name string, t *trailer) ([]openBucket, error) {
 			if l >= int(b.levels) && end != 0 {
 				return nil, bad("unused level end", 0, end)
 			}
-			if l < int(b.levels) {
-				dir[i].levels[l] = openLevel{line: line + uint64(prev), lines: uint64(end - prev)}
-			}
 			b.lineEnd[l], prev = end, end
 		}
-		dir[i].slot, dir[i].keys = slot, uint64(b.keys)
+		dir[i] = b.open()
 		slot += uint64(b.keys)
 		line += b.lines()
 	}
@@ -336,8 +347,9 @@ func decodeTrailer(data []byte, name string) (*trailer, error) {
 	if t.keys > t.domains {
 		return bad(24, fmt.Sprintf("at most %d keys", t.domains), t.keys)
 	}
-	if t.lines > size/lineSize {
-		return bad(32, fmt.Sprintf("lines within %d bytes", size), t.lines)
+	// All levels of all keys that a file can hold have fewer than 2^32 lines.
+	if t.lines > min(size/lineSize, math.MaxUint32) {
+		return bad(32, fmt.Sprintf("at most %d lines within %d bytes", uint32(math.MaxUint32), size), t.lines)
 	}
 	if t.fallback > t.keys {
 		return bad(40, fmt.Sprintf("at most %d fallback keys", t.keys), t.fallback)

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,14 +28,14 @@ const testXXH64 = 0x0123456789abcdef
 type setup struct {
 	opt        Options
 	bucketKeys int
-	runEntries int
+	memoryKeys int
 }
 
 func (s setup) String() string {
-	return fmt.Sprintf("par=%d,bucket=%d,run=%d", s.opt.Parallelism, s.bucketKeys, s.runEntries)
+	return fmt.Sprintf("par=%d,bucket=%d,memory=%d", s.opt.Parallelism, s.bucketKeys, s.memoryKeys)
 }
 
-var asShipped = setup{Options{}, bucketKeys, runEntries}
+var asShipped = setup{Options{}, bucketKeys, memoryKeys}
 
 func (s setup) builder(tb testing.TB) *Builder {
 	tb.Helper()
@@ -42,7 +43,7 @@ func (s setup) builder(tb testing.TB) *Builder {
 		s.opt.Dir = tb.TempDir()
 	}
 	b := NewBuilder(s.opt)
-	b.bucketKeys, b.runEntries = s.bucketKeys, s.runEntries
+	b.bucketKeys, b.memoryKeys = s.bucketKeys, s.memoryKeys
 	tb.Cleanup(func() { b.Close() })
 	return b
 }
@@ -125,6 +126,7 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 	if err := table.SlotBatch(ids, slots); err != nil {
 		tb.Fatal(err)
 	}
+	checkWithoutLanes(tb, table, asked)
 	slotOf := make(map[uint64]uint64, len(distinct))
 	for i, k := range asked {
 		ordinal, ok, err := table.Lookup(k.ID, k.Check)
@@ -163,11 +165,124 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 	}
 }
 
+// checkWithoutLanes holds batches that are looked up eight keys at a time against such as are looked up one by one, errors included.
+func checkWithoutLanes(tb testing.TB, table *Table, asked []Key) {
+	tb.Helper()
+	ids := make([]uint64, len(asked))
+	for i, k := range asked {
+		ids[i] = k.ID
+	}
+	ask := func(lanes bool) (slots []uint64, ordinals []uint32, slotErr, err error) {
+		defer func(before bool) { table.lanes = before }(table.lanes)
+		table.lanes = lanes && hasLanes
+		slots, ordinals = make([]uint64, len(ids)), make([]uint32, len(ids))
+		slotErr, err = table.SlotBatch(ids, slots), table.LookupBatch(asked, ordinals)
+		return slots, ordinals, slotErr, err
+	}
+	slots, ordinals, slotErr, err := ask(true)
+	wantSlots, wantOrdinals, wantSlotErr, wantErr := ask(false)
+	if fmt.Sprint(slotErr, err) != fmt.Sprint(wantSlotErr, wantErr) {
+		tb.Fatalf("eight keys at a time: errors %v and %v, one by one: %v and %v", slotErr, err, wantSlotErr, wantErr)
+	}
+	if slotErr == nil && !slices.Equal(slots, wantSlots) {
+		tb.Fatal("eight keys at a time have other slots than one by one")
+	}
+	if err == nil && !slices.Equal(ordinals, wantOrdinals) {
+		tb.Fatal("eight keys at a time have other ordinals than one by one")
+	}
+}
+
+// checkBuiltWithoutLanes holds a file against one that is built key by key.
+func checkBuiltWithoutLanes(tb testing.TB, s setup, keys []Key, want []byte) {
+	tb.Helper()
+	b := s.builder(tb)
+	b.lanes = false
+	for _, k := range keys {
+		if err := b.Add(k.ID, k.Check); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	var buf bytes.Buffer
+	if _, err := b.Finish(context.Background(), &buf, testXXH64); err != nil {
+		tb.Fatal(err)
+	}
+	if !bytes.Equal(buf.Bytes(), want) {
+		tb.Fatal("eight keys at a time are built into other bytes than one by one")
+	}
+}
+
+func TestSameBytesWithoutLanes(t *testing.T) {
+	for _, n := range []int{0, 1, 7, 8, 9, 511, 512, 513, 5000, 70_000} {
+		keys := append(randomKeys(n), sharedKeys(n/50, 3)...)
+		for _, s := range []setup{{Options{Seed: 5}, 1000, memoryKeys}, {Options{}, 1000, n/2 + 1}, asShipped} {
+			data, _ := s.build(t, keys)
+			checkBuiltWithoutLanes(t, s, keys, data)
+		}
+	}
+}
+
+func TestHashAloneIsTheTables(t *testing.T) {
+	for _, n := range []int{0, 1, 100, 5000, 300_000} {
+		for _, seed := range []uint64{0, 77} {
+			keys := randomKeys(n)
+			opt := Options{Seed: seed, Parallelism: 3}
+			data, stats := setup{opt, bucketKeys, memoryKeys}.build(t, keys)
+			table := open(t, data, keys)
+			asked := make([]uint64, 0, 2*n)
+			for _, k := range keys {
+				asked = append(asked, k.ID)
+			}
+			ids := slices.Clone(asked)
+			h, err := BuildHash(ids, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(ids, asked) {
+				t.Fatal("keys are not left as they were")
+			}
+			if h.Keys() != n || h.Size() != stats.LevelBytes+int64(stats.Fallback)*8 {
+				t.Errorf("%d keys in %d bytes, the file has %+v", h.Keys(), h.Size(), stats)
+			}
+			for _, k := range keys {
+				asked = append(asked, k.ID^1<<40)
+			}
+			got, want := make([]uint64, len(asked)), make([]uint64, len(asked))
+			h.SlotBatch(asked, got)
+			if err := table.SlotBatch(asked, want); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, want) {
+				t.Error("other slots than the file's")
+			}
+			for i, key := range asked {
+				if slot, ok := h.Slot(key); ok != (want[i] != absentSlot) || ok && slot != want[i] {
+					t.Fatalf("Slot(%x) = %d, %v, want %d", key, slot, ok, want[i])
+				}
+			}
+		}
+	}
+}
+
+func TestHashOfEqualKeysIsRefused(t *testing.T) {
+	if _, err := BuildHash([]uint64{3, 7, 3}, Options{}); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestBatchesOfEveryLength(t *testing.T) {
+	keys := append(randomKeys(5000), sharedKeys(20, 3)...)
+	data, _ := setup{Options{Seed: 3}, 300, memoryKeys}.build(t, keys)
+	table := open(t, data, keys)
+	for n := range 2 * batchSize {
+		checkWithoutLanes(t, table, keys[n:][:n])
+	}
+}
+
 func TestLookupAnswersAsAMap(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 3, 63, 64, 65, 255, 256, 257, 479, 480, 481, 1000, 10_000, 100_000} {
 		for _, s := range []setup{
 			asShipped,
-			{Options{Seed: 99, Parallelism: 2}, 1000, runEntries},
+			{Options{Seed: 99, Parallelism: 2}, 1000, memoryKeys},
 			{Options{Parallelism: 3}, 1000, 7000},
 			{Options{Parallelism: 2}, 100, max(n/3, 1)},
 		} {
@@ -182,9 +297,9 @@ func TestLookupAnswersAsAMap(t *testing.T) {
 
 func TestSameBytesWhateverTheParallelismAndSpilling(t *testing.T) {
 	keys := append(randomKeys(50_000), sharedKeys(20, 3)...)
-	want, wantStats := setup{Options{Parallelism: 1}, 1000, runEntries}.build(t, keys)
+	want, wantStats := setup{Options{Parallelism: 1}, 1000, memoryKeys}.build(t, keys)
 	for _, parallelism := range []int{1, 2, 4, 8} {
-		for i, run := range []int{runEntries, 50_060, 50_059, 7001, 7001, 999, 999} {
+		for i, run := range []int{memoryKeys, 50_060, 50_059, 7001, 7001, 999, 999} {
 			s := setup{Options{Parallelism: parallelism, Expect: []int64{0, 1, 5000, 50_060, 1, 0, 5000}[i]}, 1000, run}
 			got, stats := s.build(t, keys)
 			if !bytes.Equal(got, want) {
@@ -199,8 +314,8 @@ func TestSameBytesWhateverTheParallelismAndSpilling(t *testing.T) {
 
 func TestSeedChangesPlacesAndNotAnswers(t *testing.T) {
 	keys := randomKeys(5000)
-	a, _ := setup{Options{Seed: 1}, 1000, runEntries}.build(t, keys)
-	b, _ := setup{Options{Seed: 2}, 1000, runEntries}.build(t, keys)
+	a, _ := setup{Options{Seed: 1}, 1000, memoryKeys}.build(t, keys)
+	b, _ := setup{Options{Seed: 2}, 1000, memoryKeys}.build(t, keys)
 	if bytes.Equal(a[:5000*recordSize], b[:5000*recordSize]) {
 		t.Error("records in the same order")
 	}
@@ -311,7 +426,7 @@ func TestPatternedKeysBuild(t *testing.T) {
 			for i := range keys {
 				keys[i].ID = key(uint64(i))
 			}
-			data, stats := setup{Options{Seed: 0x5eed}, 5000, runEntries}.build(t, keys)
+			data, stats := setup{Options{Seed: 0x5eed}, 5000, memoryKeys}.build(t, keys)
 			if bits := float64(stats.LevelBytes) * 8 / n; bits > 5 {
 				t.Errorf("%.2f bits a key", bits)
 			}
@@ -325,7 +440,7 @@ func TestKeysThatNoLevelPartsAreFound(t *testing.T) {
 	seen := 0
 	for seed := range uint64(5000) {
 		keys := []Key{{seed*3 + 1, 1}, {seed*5 + 1<<40, 2}}
-		data, stats := setup{Options{Seed: seed, Parallelism: 1, Dir: os.TempDir()}, bucketKeys, runEntries}.build(t, keys)
+		data, stats := setup{Options{Seed: seed, Parallelism: 1, Dir: os.TempDir()}, bucketKeys, memoryKeys}.build(t, keys)
 		if stats.Fallback == 0 {
 			continue
 		}
@@ -399,7 +514,7 @@ func lazyFile(data []byte) (lazy []byte, verify func(off, n int64) error, blocks
 func TestNoByteIsReadBeforeItsBlockIsVerified(t *testing.T) {
 	// One group is larger than a block.
 	keys := append(append(randomKeys(200_000), sharedKeys(50_000, 2)...), sharedKeys(1, 200_000)...)
-	data, _ := setup{Options{}, 50_000, runEntries}.build(t, keys)
+	data, _ := setup{Options{}, 50_000, memoryKeys}.build(t, keys)
 	expect := Expect{uint64(len(keys)), testXXH64}
 
 	for name, ask := range map[string]func(table *Table, from, to int) error{
@@ -527,7 +642,7 @@ func TestVerifyErrorIsReturnedUntilItPasses(t *testing.T) {
 // smallFile has every section.
 func smallFile(tb testing.TB) ([]byte, []Key) {
 	keys := append(randomKeys(60), sharedKeys(2, 3)...)
-	data, _ := setup{Options{Seed: 4}, 20, runEntries}.build(tb, keys)
+	data, _ := setup{Options{Seed: 4}, 20, memoryKeys}.build(tb, keys)
 	return data, keys
 }
 
@@ -735,6 +850,7 @@ func FuzzOpen(f *testing.F) {
 		for _, k := range keys {
 			asked = append(asked, k, Key{k.ID ^ key, k.Check})
 		}
+		checkWithoutLanes(t, table, asked)
 		out := make([]uint32, len(asked))
 		batchErr := table.LookupBatch(asked, out)
 		if batchErr != nil {
@@ -779,7 +895,28 @@ func FuzzBuild(f *testing.F) {
 		s := setup{Options{Seed: seed, Parallelism: 2, Dir: t.TempDir()}, 1 + int(size>>8), 1 + int(size&0xff)}
 		data, _ := s.build(t, keys)
 		checkAnswers(t, open(t, data, keys), keys)
+		checkBuiltWithoutLanes(t, s, keys, data)
 	})
+}
+
+func TestAFailedWriteIsNotForgotten(t *testing.T) {
+	b := setup{Options{Expect: 5000}, 500, 1000}.builder(t)
+	keys := randomKeys(5000)
+	var err error
+	for i, k := range keys {
+		if b.file != nil && i < 4000 {
+			b.file.Close() // so that no later write succeeds
+		}
+		if aerr := b.Add(k.ID, k.Check); err == nil {
+			err = aerr
+		}
+	}
+	if _, ferr := b.Finish(context.Background(), io.Discard, 0); !errors.Is(err, os.ErrClosed) || !errors.Is(ferr, os.ErrClosed) {
+		t.Errorf("Add: %v, Finish: %v, want %v", err, ferr, os.ErrClosed)
+	}
+	if err := b.Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Close: %v", err)
+	}
 }
 
 func TestFinishedBuilderRefusesCalls(t *testing.T) {
@@ -857,7 +994,7 @@ func TestFailuresEndTheBuildAndLeaveNoFile(t *testing.T) {
 
 	b = setup{Options{Dir: filepath.Join(dir, "absent")}, 500, 10}.builder(t)
 	var err error
-	for _, k := range keys[:11] {
+	for _, k := range keys[:20] {
 		err = errors.Join(err, b.Add(k.ID, k.Check))
 	}
 	if !errors.Is(err, os.ErrNotExist) {

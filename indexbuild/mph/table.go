@@ -35,10 +35,9 @@ type Table struct {
 	name    string
 	data    []byte
 	trailer trailer
-	dir     []openBucket
+	levels
 	// minLevels is how many levels every bucket has.
 	minLevels int
-	lines     []byte
 	records   []byte
 
 	verify func(off, n int64) error
@@ -51,7 +50,7 @@ type Table struct {
 
 // Open reads header, directory and trailer of a file and checks them against their checksum
 // and against expect: a file that belongs to another domains.txt.zst is refused. It costs the
-// same however many keys the file has, but for 704 bytes of memory for each bucket of 2^16
+// same however many keys the file has, but for 384 bytes of memory for each bucket of 2^16
 // keys or more. The name stands in errors, all of which are *codec.CorruptError.
 //
 // The rest, records and bits, is not read: verify, where not nil, is called with each block
@@ -78,19 +77,27 @@ func Open(data []byte, name string, expect Expect, verify func(off, n int64) err
 		return nil, err
 	}
 	t := &Table{
-		name:      name,
-		data:      data,
-		trailer:   *tr,
-		dir:       dir,
-		minLevels: maxLevels,
-		lines:     data[tr.layout.lines:tr.layout.fallback],
-		records:   data[tr.layout.records:][:tr.keys*recordSize],
-		verify:    verify,
-		verified:  make([]atomic.Uint64, len(data)/BlockSize/64+1),
+		name:    name,
+		data:    data,
+		trailer: *tr,
+		levels: levels{
+			dir: dir, lines: data[tr.layout.lines:tr.layout.fallback],
+			seed: tr.seed, bucketBits: tr.bucketBits, lanes: hasLanes,
+		},
+		records:  data[tr.layout.records:][:tr.keys*recordSize],
+		verify:   verify,
+		verified: make([]atomic.Uint64, len(data)/BlockSize/64+1),
 	}
-	for i := range dir {
+	t.start(verify)
+	return t, nil
+}
+
+// start sets what follows from directory and verify.
+func (t *Table) start(verify func(off, n int64) error) {
+	t.verify, t.minLevels = verify, maxLevels
+	for i := range t.dir {
 		n := 0
-		for dir[i].levels[n].lines != 0 {
+		for t.dir[i].levels[n].lines != 0 {
 			n++
 		}
 		t.minLevels = min(t.minLevels, n)
@@ -102,7 +109,6 @@ func Open(data []byte, name string, expect Expect, verify func(off, n int64) err
 	} else if first, end := t.lineBlocks(); first < end {
 		t.cold.Store(int64(end - first))
 	}
-	return t, nil
 }
 
 // Len is the number of domains.
@@ -222,13 +228,13 @@ func (t *Table) searchSide(slot uint64, head, check uint32) (uint32, error) {
 // Slot is the hash alone: a number below Keys, a different one for each key of the table. A
 // key that is not in the table gets some slot or none.
 func (t *Table) Slot(key uint64) (slot uint64, ok bool, err error) {
-	a := key ^ t.trailer.seed
+	a := key ^ t.seed
 	mul := uint64(hashMul)
 	i, h := bits.Mul64(mum(a, mul), uint64(len(t.dir)))
 	b := &t.dir[i]
 	for l := 0; b.levels[l].lines != 0; l++ {
-		line, bit := place(h, b.levels[l].lines)
-		off := (b.levels[l].line + line) * lineSize
+		line, bit := place(h, uint64(b.levels[l].lines))
+		off := (uint64(b.levels[l].line) + line) * lineSize
 		if t.cold.Load() != 0 {
 			if err := t.check(t.trailer.layout.lines+off, lineSize); err != nil {
 				return 0, false, err
@@ -237,10 +243,10 @@ func (t *Table) Slot(key uint64) (slot uint64, ok bool, err error) {
 		p := (*[lineSize]byte)(t.lines[off:])
 		if binary.LittleEndian.Uint64(p[(bit>>6&7)*8:])>>(bit&63)&1 != 0 {
 			r := rank(p, bit)
-			if r >= b.keys {
+			if r >= uint64(b.keys) {
 				return 0, false, t.rankError(b, off, r)
 			}
-			return b.slot + r, true, nil
+			return uint64(b.slot) + r, true, nil
 		}
 		mul += hashStep
 		h = mum(a, mul)

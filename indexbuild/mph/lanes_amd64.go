@@ -1,0 +1,41 @@
+package mph
+
+import "golang.org/x/sys/cpu"
+
+// hasLanes tells whether this processor can work on eight keys at once.
+var hasLanes = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VPOPCNTDQ && cpu.X86.HasBMI2 && cpu.X86.HasPOPCNT
+
+// placeFirstAVX512 is batch.placeFirst. bucketBits is the logarithm of the number of buckets.
+//
+//go:noescape
+func placeFirstAVX512(b *batch, n int, seed, bucketBits uint64, dir *openBucket, lines *byte)
+
+// placeNextAVX512 is batch.placeNext. levels is the level's openLevel of the first bucket.
+//
+//go:noescape
+func placeNextAVX512(b *batch, n int, seed, mul uint64, levels *openLevel, lines *byte)
+
+// partAVX512 is batch.part of n keys, more than none.
+//
+//go:noescape
+func partAVX512(b *batch, n, found int, lines *byte) (left int)
+
+// rankAVX512 is batch.rank of n keys, more than none.
+//
+//go:noescape
+func rankAVX512(b *batch, n int, dir *openBucket, lines *byte, slots *uint64) (bad int)
+
+// topsAVX512 is tops of n keys, a multiple of eight.
+//
+//go:noescape
+func topsAVX512(out *uint16, keys *uint64, n int, seed, bits uint64)
+
+// markAVX512 is level.mark of n keys, a multiple of eight.
+//
+//go:noescape
+func markAVX512(l *level, keys *uint64, n int, lines, twice *byte)
+
+// siftAVX512 is level.sift of n keys, more than none. It writes up to lanesPast past the end of left and leftTags.
+//
+//go:noescape
+func siftAVX512(l *level, keys, tags *uint64, n int, base uint64, lines *byte, left, leftTags *uint64, b *batch) (nleft int)

@@ -1,0 +1,483 @@
+#include "go_asm.h"
+#include "textflag.h"
+
+// Eight keys are worked on at once, one in each 64-bit lane. Loops run to the next multiple of eight: what arrays hold past their end is
+// of the same table or zero, so that it can be loaded from where it leads, and masks keep it out of results.
+
+DATA words<>+0(SB)/8, $0
+DATA words<>+8(SB)/8, $64
+DATA words<>+16(SB)/8, $128
+DATA words<>+24(SB)/8, $192
+DATA words<>+32(SB)/8, $256
+DATA words<>+40(SB)/8, $320
+DATA words<>+48(SB)/8, $384
+DATA words<>+56(SB)/8, $448
+GLOBL words<>(SB), RODATA|NOPTR, $64
+
+DATA lanes<>+0(SB)/8, $0
+DATA lanes<>+8(SB)/8, $1
+DATA lanes<>+16(SB)/8, $2
+DATA lanes<>+24(SB)/8, $3
+DATA lanes<>+32(SB)/8, $4
+DATA lanes<>+40(SB)/8, $5
+DATA lanes<>+48(SB)/8, $6
+DATA lanes<>+56(SB)/8, $7
+GLOBL lanes<>(SB), RODATA|NOPTR, $64
+
+// CONSTANTS sets what MUM and PLACE need, of the factor in AX: Z31 the lower halves of lanes, Z30 and Z29 the factor and its upper half,
+// Z28 the bits of a line.
+#define CONSTANTS \
+	VPBROADCASTQ AX, Z30       \
+	VPSRLQ       $32, Z30, Z29 \
+	MOVL         $0xffffffff, AX \
+	VPBROADCASTQ AX, Z31       \
+	MOVL         $const_lineBits, AX \
+	VPBROADCASTQ AX, Z28
+
+// MUM sets Z1 to mum(Z0, factor), from four products of halves.
+#define MUM \
+	VPSRLQ     $32, Z0, Z1     \
+	VPMULUDQ   Z30, Z0, Z2     \
+	VPMULUDQ   Z29, Z0, Z3     \
+	VPMULUDQ   Z30, Z1, Z4     \
+	VPMULUDQ   Z29, Z1, Z1     \
+	VPSRLQ     $32, Z2, Z5     \
+	VPADDQ     Z5, Z4, Z4      \
+	VPANDQ     Z31, Z4, Z5     \
+	VPADDQ     Z5, Z3, Z3      \
+	VPSRLQ     $32, Z4, Z4     \
+	VPADDQ     Z4, Z1, Z1      \
+	VPSRLQ     $32, Z3, Z5     \
+	VPADDQ     Z5, Z1, Z1      \
+	VPSLLQ     $32, Z3, Z3     \
+	VPANDQ     Z31, Z2, Z2     \
+	VPTERNLOGQ $0x96, Z2, Z3, Z1
+
+// PLACE sets Z4 to the line and Z5 to the bit that place takes the hash Z1 to on a level of Z6 lines, which are less than 2^32.
+#define PLACE \
+	VPSRLQ   $32, Z1, Z2 \
+	VPMULUDQ Z6, Z1, Z3  \
+	VPMULUDQ Z6, Z2, Z4  \
+	VPSRLQ   $32, Z3, Z5 \
+	VPADDQ   Z5, Z4, Z4  \
+	VPMULUDQ Z28, Z3, Z3 \
+	VPMULUDQ Z28, Z4, Z5 \
+	VPSRLQ   $32, Z3, Z3 \
+	VPADDQ   Z3, Z5, Z5  \
+	VPSRLQ   $32, Z5, Z5 \
+	VPSRLQ   $32, Z4, Z4
+
+// POS makes of that the place of the bit in all lines, Z4, given the level Z7 as its openLevel stands in memory.
+#define POS \
+	VPSRLQ $32, Z7, Z6  \
+	PLACE               \
+	VPANDQ Z31, Z7, Z7  \
+	VPADDQ Z7, Z4, Z4   \
+	VPSLLQ $9, Z4, Z4   \
+	VPADDQ Z5, Z4, Z4
+
+// PREFETCH asks for the lines, which begin at DX, of the places at CX.
+#define PREFETCH1(off) \
+	MOVQ        off(CX), R8 \
+	SHRQ        $3, R8      \
+	PREFETCHT0  (DX)(R8*1)
+
+#define PREFETCH \
+	PREFETCH1(0)  \
+	PREFETCH1(8)  \
+	PREFETCH1(16) \
+	PREFETCH1(24) \
+	PREFETCH1(32) \
+	PREFETCH1(40) \
+	PREFETCH1(48) \
+	PREFETCH1(56)
+
+// func placeFirstAVX512(b *batch, n int, seed, bucketBits uint64, dir *openBucket, lines *byte)
+TEXT ·placeFirstAVX512(SB), NOSPLIT, $0-48
+	MOVQ b+0(FP), SI
+	MOVQ n+8(FP), BX
+	MOVQ dir+32(FP), DI
+	MOVQ lines+40(FP), DX
+
+	VPBROADCASTQ seed+16(FP), Z27
+	MOVQ         $const_hashMul, AX
+	CONSTANTS
+	MOVQ         bucketBits+24(FP), AX
+	VMOVQ        AX, X26
+	MOVQ         $64, R9
+	SUBQ         AX, R9
+	VMOVQ        R9, X25
+	VMOVDQU64    lanes<>(SB), Z24
+	MOVQ         $8, AX
+	VPBROADCASTQ AX, Z23
+	MOVQ         $openBucket__size, AX
+	VPBROADCASTQ AX, Z22
+	LEAQ         batch_pos(SI), CX
+
+first:
+	VMOVDQU64  batch_key(SI), Z0
+	VPXORQ     Z27, Z0, Z0
+	MUM
+	VPSRLQ     X25, Z1, Z8
+	VPSLLQ     X26, Z1, Z1
+	VPMULUDQ   Z22, Z8, Z8
+	KXNORW     K1, K1, K1
+	VPGATHERQQ openBucket_levels(DI)(Z8*1), K1, Z7
+	VPSLLQ     $32, Z8, Z8
+	VPORQ      Z24, Z8, Z8
+	VPADDQ     Z23, Z24, Z24
+	VMOVDQU64  Z8, batch_tag(SI)
+	POS
+	VMOVDQU64  Z4, (CX)
+	PREFETCH
+	ADDQ       $64, SI
+	ADDQ       $64, CX
+	SUBQ       $8, BX
+	JGT        first
+	VZEROUPPER
+	RET
+
+// func placeNextAVX512(b *batch, n int, seed, mul uint64, levels *openLevel, lines *byte)
+TEXT ·placeNextAVX512(SB), NOSPLIT, $0-48
+	MOVQ b+0(FP), SI
+	MOVQ n+8(FP), BX
+	MOVQ levels+32(FP), DI
+	MOVQ lines+40(FP), DX
+
+	VPBROADCASTQ seed+16(FP), Z27
+	MOVQ         mul+24(FP), AX
+	CONSTANTS
+	LEAQ         batch_pos(SI), CX
+
+next:
+	VMOVDQU64  batch_tag(SI), Z8
+	VPSRLQ     $32, Z8, Z8
+	KXNORW     K1, K1, K1
+	VPGATHERQQ (DI)(Z8*1), K1, Z7
+	VMOVDQU64  batch_key(SI), Z0
+	VPXORQ     Z27, Z0, Z0
+	MUM
+	POS
+	VMOVDQU64  Z4, (CX)
+	PREFETCH
+	ADDQ       $64, SI
+	ADDQ       $64, CX
+	SUBQ       $8, BX
+	JGT        next
+	VZEROUPPER
+	RET
+
+// LANES sets K1 to those of BX keys that the next eight lanes hold.
+#define LANES \
+	MOVL    $8, AX    \
+	CMPQ    BX, AX    \
+	CMOVQLT BX, AX    \
+	MOVL    $-1, R8   \
+	BZHIL   AX, R8, R8 \
+	KMOVW   R8, K1
+
+// func partAVX512(b *batch, n, found int, lines *byte) (left int)
+TEXT ·partAVX512(SB), NOSPLIT, $0-40
+	MOVQ b+0(FP), SI
+	MOVQ n+8(FP), BX
+	MOVQ found+16(FP), CX
+	MOVQ lines+24(FP), DX
+
+	LEAQ         (SI)(CX*8), DI
+	MOVQ         SI, R10
+	MOVL         $1, AX
+	VPBROADCASTQ AX, Z31
+
+part:
+	LANES
+	VMOVDQU64     batch_pos(SI), Z0
+	VMOVDQU64     batch_key(SI), Z1
+	VMOVDQU64     batch_tag(SI), Z2
+	VPSRLQ        $6, Z0, Z3
+	KMOVW         K1, K2
+	VPXORQ        Z4, Z4, Z4
+	VPGATHERQQ    (DX)(Z3*8), K2, Z4
+	VPRORVQ       Z0, Z4, Z4
+	VPTESTMQ      Z31, Z4, K1, K3
+	KANDNW        K1, K3, K4
+	VPCOMPRESSQ.Z Z0, K3, Z5
+	VPCOMPRESSQ.Z Z2, K3, Z6
+	VPCOMPRESSQ.Z Z1, K4, Z1
+	VPCOMPRESSQ.Z Z2, K4, Z2
+	VMOVDQU64     Z5, batch_foundPos(DI)
+	VMOVDQU64     Z6, batch_foundTag(DI)
+	VMOVDQU64     Z1, batch_key(R10)
+	VMOVDQU64     Z2, batch_tag(R10)
+	KMOVW         K3, AX
+	POPCNTL       AX, AX
+	LEAQ          (DI)(AX*8), DI
+	KMOVW         K4, AX
+	POPCNTL       AX, AX
+	LEAQ          (R10)(AX*8), R10
+	ADDQ          $64, SI
+	SUBQ          $8, BX
+	JGT           part
+
+	SUBQ b+0(FP), R10
+	SHRQ $3, R10
+	MOVQ R10, left+32(FP)
+	VZEROUPPER
+	RET
+
+// COUNT sets out to the ones in each word of a line before its bit, and in the last lane, which has no bits left in its upper half, adds
+// the sample.
+#define COUNT(off, line, out) \
+	MOVQ         batch_foundPos+off(SI), AX \
+	SHRQ         $9, AX           \
+	SHLQ         $6, AX           \
+	VMOVDQU64    (DX)(AX*1), line \
+	VPANDQ.BCST  batch_foundPos+off(SI), Z30, Z0 \
+	VPSUBUSW     Z29, Z0, Z0      \
+	VPSLLVQ      Z0, Z31, Z0      \
+	VPANDNQ      line, Z0, Z0     \
+	VPOPCNTQ     Z0, out          \
+	VPSRLQ.Z     $32, line, K7, line \
+	VPADDQ       line, out, out
+
+// PAIRS sets out to the sums of the neighbours in a and b, in turns; TWINS of four such, in halves.
+#define PAIRS(a, b, out) \
+	VPUNPCKLQDQ b, a, Z0 \
+	VPUNPCKHQDQ b, a, Z1 \
+	VPADDQ      Z1, Z0, out
+
+#define TWINS(a, b, out) \
+	VSHUFI64X2 $0x88, b, a, Z0 \
+	VSHUFI64X2 $0xdd, b, a, Z1 \
+	VPADDQ     Z1, Z0, out
+
+#define PUT(off) \
+	MOVL batch_foundTag+off(SI), R8 \
+	MOVQ batch_foundPos+off(SI), R9 \
+	MOVQ R9, (DI)(R8*8)
+
+// func rankAVX512(b *batch, n int, dir *openBucket, lines *byte, slots *uint64) (bad int)
+TEXT ·rankAVX512(SB), NOSPLIT, $0-48
+	MOVQ b+0(FP), SI
+	MOVQ n+8(FP), BX
+	MOVQ dir+16(FP), CX
+	MOVQ lines+24(FP), DX
+	MOVQ slots+32(FP), DI
+
+	VPTERNLOGQ   $0xff, Z31, Z31, Z31
+	MOVL         $511, AX
+	VPBROADCASTQ AX, Z30
+	VMOVDQU64    words<>(SB), Z29
+	VPSRLQ       $32, Z31, Z28
+	MOVL         $0x80, AX
+	KMOVW        AX, K7
+
+rank:
+	LANES
+	COUNT(0, Z8, Z16)
+	COUNT(8, Z9, Z17)
+	COUNT(16, Z10, Z18)
+	COUNT(24, Z11, Z19)
+	COUNT(32, Z12, Z20)
+	COUNT(40, Z13, Z21)
+	COUNT(48, Z14, Z22)
+	COUNT(56, Z15, Z23)
+	PAIRS(Z16, Z17, Z16)
+	PAIRS(Z18, Z19, Z18)
+	PAIRS(Z20, Z21, Z20)
+	PAIRS(Z22, Z23, Z22)
+	TWINS(Z16, Z18, Z16)
+	TWINS(Z20, Z22, Z20)
+	TWINS(Z16, Z20, Z16)
+
+	VPSRLQ     $32, batch_foundTag(SI), Z1
+	KMOVW      K1, K2
+	VPXORQ     Z2, Z2, Z2
+	VPGATHERQQ (CX)(Z1*1), K2, Z2   // slot and keys, as they stand in an openBucket
+	VPSRLQ     $32, Z2, Z3
+	VPCMPUQ    $5, Z3, Z16, K1, K3  // not less
+	KORTESTW   K3, K3
+	JNZ        wrong
+	VPANDQ     Z28, Z2, Z2
+	VPADDQ     Z2, Z16, Z16
+	VMOVDQU64  Z16, batch_foundPos(SI)
+	TESTQ      DI, DI
+	JZ         ranked
+	CMPQ       BX, $8
+	JLT        last
+	PUT(0)
+	PUT(8)
+	PUT(16)
+	PUT(24)
+	PUT(32)
+	PUT(40)
+	PUT(48)
+	PUT(56)
+
+ranked:
+	ADDQ $64, SI
+	SUBQ $8, BX
+	JGT  rank
+	JMP  done
+
+last:
+	PUT(0)
+	ADDQ $8, SI
+	DECQ BX
+	JNZ  last
+
+done:
+	MOVQ $-1, bad+40(FP)
+	VZEROUPPER
+	RET
+
+wrong:
+	KMOVW   K3, AX
+	BSFL    AX, AX
+	SUBQ    b+0(FP), SI
+	SHRQ    $3, SI
+	ADDQ    SI, AX
+	MOVQ    AX, bad+40(FP)
+	VZEROUPPER
+	RET
+
+// func topsAVX512(out *uint16, keys *uint64, n int, seed, bits uint64)
+TEXT ·topsAVX512(SB), NOSPLIT, $0-40
+	MOVQ out+0(FP), DI
+	MOVQ keys+8(FP), SI
+	MOVQ n+16(FP), BX
+
+	VPBROADCASTQ seed+24(FP), Z27
+	MOVQ         $const_hashMul, AX
+	CONSTANTS
+	MOVQ         $64, AX
+	SUBQ         bits+32(FP), AX
+	VMOVQ        AX, X25
+
+top:
+	VPXORQ    (SI), Z27, Z0
+	MUM
+	VPSRLQ    X25, Z1, Z1
+	VPMOVQW   Z1, (DI)
+	ADDQ      $64, SI
+	ADDQ      $16, DI
+	SUBQ      $8, BX
+	JNZ       top
+	VZEROUPPER
+	RET
+
+// LEVEL sets what BIT needs of the level at R8: Z27 the seed, X26 how many bits of the hash chose
+// the bucket, Z6 the number of lines.
+#define LEVEL \
+	VPBROADCASTQ level_seed(R8), Z27 \
+	VMOVQ        level_drop(R8), X26 \
+	VPBROADCASTQ level_lines(R8), Z6 \
+	MOVQ         level_mul(R8), AX  \
+	CONSTANTS
+
+// BIT sets Z4 to the place on the level of the bit of the keys Z0.
+#define BIT \
+	VPXORQ Z27, Z0, Z0 \
+	MUM                \
+	VPSLLQ X26, Z1, Z1 \
+	PLACE              \
+	VPSLLQ $9, Z4, Z4  \
+	VPADDQ Z5, Z4, Z4
+
+// MARK sets one of the eight bits whose words and places are on the stack, and if it was set, its twin.
+#define MARK(off) \
+	MOVQ  words-128+off(SP), R9  \
+	MOVQ  bits-64+off(SP), R10   \
+	SHLXQ R10, R13, R10          \
+	MOVQ  (DI)(R9*8), R11        \
+	MOVQ  R11, R12               \
+	ANDQ  R10, R12               \
+	ORQ   R10, R11               \
+	ORQ   R12, (DX)(R9*8)        \
+	MOVQ  R11, (DI)(R9*8)
+
+// func markAVX512(l *level, keys *uint64, n int, lines, twice *byte)
+TEXT ·markAVX512(SB), NOSPLIT, $128-40
+	MOVQ l+0(FP), R8
+	LEVEL
+	MOVQ keys+8(FP), SI
+	MOVQ n+16(FP), BX
+	MOVQ lines+24(FP), DI
+	MOVQ twice+32(FP), DX
+	MOVL $1, R13
+
+mark:
+	VMOVDQU64 (SI), Z0
+	BIT
+	VPSRLQ    $6, Z4, Z5
+	VMOVDQU64 Z5, words-128(SP)
+	VMOVDQU64 Z4, bits-64(SP)
+	MARK(0)
+	MARK(8)
+	MARK(16)
+	MARK(24)
+	MARK(32)
+	MARK(40)
+	MARK(48)
+	MARK(56)
+	ADDQ      $64, SI
+	SUBQ      $8, BX
+	JNZ       mark
+	VZEROUPPER
+	RET
+
+// func siftAVX512(l *level, keys, tags *uint64, n int, base uint64, lines *byte, left, leftTags *uint64, b *batch) (nleft int)
+TEXT ·siftAVX512(SB), NOSPLIT, $0-80
+	MOVQ         l+0(FP), R8
+	LEVEL
+	MOVQ         keys+8(FP), SI
+	MOVQ         tags+16(FP), CX
+	MOVQ         n+24(FP), BX
+	VPBROADCASTQ base+32(FP), Z25
+	MOVQ         lines+40(FP), DX
+	MOVQ         left+48(FP), R10
+	MOVQ         leftTags+56(FP), R11
+	MOVQ         b+64(FP), DI
+	MOVL         $1, AX
+	VPBROADCASTQ AX, Z24
+	XORL         R12, R12
+
+sift:
+	LANES
+	VMOVDQU64.Z   (SI), K1, Z0
+	VMOVDQA64     Z0, Z8
+	BIT
+	VPSRLQ        $6, Z4, Z3
+	KMOVW         K1, K2
+	VPXORQ        Z5, Z5, Z5
+	VPGATHERQQ    (DX)(Z3*8), K2, Z5
+	VPRORVQ       Z4, Z5, Z5
+	VPTESTMQ      Z24, Z5, K1, K3
+	KANDNW        K1, K3, K4
+	VPCOMPRESSQ.Z Z8, K4, Z8
+	VMOVDQU64     Z8, (R10)(R12*8)
+	TESTQ         CX, CX
+	JZ            kept
+	VMOVDQU64.Z   (CX), K1, Z2
+	VPADDQ        Z25, Z2, Z2
+	VPCOMPRESSQ.Z Z2, K4, Z3
+	VMOVDQU64     Z3, (R11)(R12*8)
+	VPCOMPRESSQ.Z Z4, K3, Z4
+	VPCOMPRESSQ.Z Z2, K3, Z2
+	VMOVDQU64     Z4, batch_foundPos(DI)
+	VMOVDQU64     Z2, batch_foundTag(DI)
+	KMOVW         K3, AX
+	POPCNTL       AX, AX
+	LEAQ          (DI)(AX*8), DI
+	ADDQ          $64, CX
+
+kept:
+	KMOVW   K4, AX
+	POPCNTL AX, AX
+	ADDQ    AX, R12
+	ADDQ    $64, SI
+	SUBQ    $8, BX
+	JGT     sift
+
+	MOVQ R12, nleft+72(FP)
+	VZEROUPPER
+	RET
