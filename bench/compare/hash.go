@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"time"
 
@@ -23,7 +24,9 @@ type hashed struct {
 	LookupBatch float64 `json:"lookup_batch"`
 	Open        float64 `json:"open"` // microseconds
 	Map         float64 `json:"map"`  // the same keys in a Go map
-	// Of relab's method on the same keys: built with the same parallelism, found one by one, loaded in microseconds.
+	// AloneRate is BuildRate of levels and ranks alone, from unsorted keys in memory.
+	AloneRate float64 `json:"alone_rate"`
+	// Of relab's method on the same keys: built as AloneRate is and with the same parallelism, found one by one, loaded in microseconds.
 	RelabRate, RelabBits, RelabFind, RelabLoad float64
 }
 
@@ -31,7 +34,7 @@ const (
 	// asked is how many lookups are timed at once, batchSize how many go into one batched call.
 	asked     = 1 << 20
 	batchSize = 1024
-	// hashRounds is how often everything is timed. The median counts.
+	// hashRounds is how often everything is timed, but building more than ten million keys. The median counts.
 	hashRounds = 5
 	// relabTime is how long relab's lookups are timed: what they cost grows with the keys, and a million of ten million keys take most
 	// of a minute.
@@ -49,7 +52,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	var buf bytes.Buffer
 	var rates []float64
 	buf.Grow(17 * n)
-	for range max(1, min(hashRounds, int(5e7)/n)) {
+	for range rounds(n) {
 		buf.Reset()
 		started := time.Now()
 		b := mph.NewBuilder(mph.Options{Dir: dir, Parallelism: slots, Expect: int64(n)}) // which a segment knows too
@@ -127,7 +130,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 			return nil, err
 		}
 	}
-	if err := measureRelab(keys, ids, out); err != nil {
+	if err := measureAlone(keys, ids, out); err != nil {
 		return nil, err
 	}
 	naive := make(map[uint64]uint32, n)
@@ -145,28 +148,39 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	return out, err
 }
 
-// measureRelab does with relab's method what was done with the project's hash.
-func measureRelab(keys []mph.Key, ask []uint64, out *hashed) error {
+// measureAlone builds levels and ranks alone, by the project's way and by relab's in turns, and does with relab's what was done with the
+// project's hash.
+func measureAlone(keys []mph.Key, ask []uint64, out *hashed) error {
 	n := len(keys)
 	ids := make([]uint64, n)
+	for i, k := range keys {
+		ids[i] = k.ID
+	}
 	var h *relab.Hash
-	var rates []float64
-	for range max(1, min(hashRounds, int(5e7)/n)) {
-		for i, k := range keys {
-			ids[i] = k.ID
-		}
+	var rates, relabRates []float64
+	for range rounds(n) {
+		runtime.GC() // of what the other left
 		started := time.Now()
-		var err error
-		if h, err = relab.Build(ids, slots); err != nil {
+		ours, err := mph.BuildHash(ids, mph.Options{Parallelism: slots})
+		if err != nil {
 			return err
 		}
 		rates = append(rates, float64(n)/time.Since(started).Seconds())
+		if ours.Keys() != n {
+			return fmt.Errorf("hash of %d keys, want %d", ours.Keys(), n)
+		}
+		runtime.GC()
+		started = time.Now()
+		if h, err = relab.Build(ids, slots); err != nil {
+			return err
+		}
+		relabRates = append(relabRates, float64(n)/time.Since(started).Seconds())
 	}
+	out.AloneRate, out.RelabRate, out.RelabBits = median(rates), median(relabRates), float64(h.Bits())/float64(n)
 	data := h.Encode()
 	started := time.Now()
 	h = relab.Load(data)
 	out.RelabLoad = float64(time.Since(started).Nanoseconds()) / 1e3
-	out.RelabRate, out.RelabBits = median(rates), float64(h.Bits())/float64(n)
 	found := 0
 	for started = time.Now(); found < len(ask) && time.Since(started) < relabTime; {
 		for _, id := range ask[found:min(found+64, len(ask))] {
@@ -179,6 +193,9 @@ func measureRelab(keys []mph.Key, ask []uint64, out *hashed) error {
 	out.RelabFind = float64(time.Since(started).Nanoseconds()) / float64(found)
 	return nil
 }
+
+// rounds is how often a hash of n keys is built.
+func rounds(n int) int { return max(2, min(hashRounds, int(5e7)/n)) }
 
 // timeKeys is the median time of asked lookups, in nanoseconds a lookup.
 func timeKeys(do func() error) (float64, error) {

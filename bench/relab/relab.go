@@ -1,5 +1,5 @@
 // Package relab is a perfect hash by the method that github.com/relab/bbhash publishes: to be measured beside, not to be used. It
-// follows that library's construction, encoding and, above all, its lookup: a level's bit vector has no samples of
+// follows that library's construction (with partitions, its faster way), encoding and, above all, its lookup: a level's bit vector has no samples of
 // ranks, so that a lookup counts the ones from the level's beginning.
 package relab
 
@@ -56,12 +56,18 @@ func Build(keys []uint64, parts int) (*Hash, error) {
 }
 
 func (p *part) build(keys []uint64) error {
+	var collided []uint64 // serves for all levels, as in that library
 	for level := uint64(0); level == 0 || len(keys) > 0; level++ {
 		if level == maxLevels {
 			return errors.New("relab: keys that are equal")
 		}
 		n := max(1, (uint64(float64(len(keys))*gamma)+63)/64)
-		taken, collided := make([]uint64, n), make([]uint64, n)
+		taken := make([]uint64, n)
+		if level == 0 {
+			collided = make([]uint64, n)
+		}
+		collided = collided[:n]
+		clear(collided)
 		seed := levelSeed(level)
 		for _, k := range keys {
 			at := place(seed, k) % (64 * n)
