@@ -2,6 +2,7 @@ package urlnorm
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"strconv"
@@ -25,11 +26,14 @@ type Origin struct {
 // It is an open-addressed table of texts. What they hash to is seeded at random, so that no list
 // can be made whose origins all meet in one place; no answer depends on it.
 type Origins struct {
-	limit int
-	seeds [textSchemes]uint64
-	key   uint64
+	limit   int
+	vectors bool // texts of up to 64 bytes are hashed as one vector
+	keys    vectorKeys
+	seeds   [textSchemes]uint64
+	key     uint64
 	// slots are 0 where free; else the place of a text and, from slotTag on, the top bits of its hash. They are small so that
-	// as many as can be stay in a core's second cache.
+	// as many as can be stay in a core's second cache. A text stands in the line of slots where its hash is, or in one behind if that is full;
+	// all of a line are looked at in one step.
 	slots []uint32
 	used  int
 	// texts are what is looked up: a header word and the text, up to a whole word. A
@@ -49,6 +53,9 @@ type originRecord struct {
 	host, domain uint8 // where in the text they end and start
 	scheme       uint8
 }
+
+// vectorKeys are what vectors are hashed with: one for each scheme, and one for the rounds.
+type vectorKeys [textSchemes + 1][64]byte
 
 // What a text is the rest of, after "http://" and so on.
 const (
@@ -82,24 +89,43 @@ const (
 
 	minSlots = 1 << 10
 	slotTag  = 24
+	slotLine = 16 // slots in a line of a cache
 
 	// Memory grows by chunks, so that nothing is copied and nothing but what is used is touched.
-	textChunk   = 256 << 10
-	chunkWords  = textChunk / wordSize
+	textChunk   = chunkWords * wordSize
+	chunkWords  = 1 << chunkShift
+	chunkShift  = 15
 	originChunk = 4 << 10
 )
 
 // NewOrigins returns an empty memo that takes up to limit bytes of memory, DefaultOriginsLimit if that is 0, and 128 MiB at most. It
 // starts small.
 func NewOrigins(limit int) *Origins {
+	return newOrigins(limit, hasVectors)
+}
+
+func newOrigins(limit int, vectors bool) *Origins {
 	if limit == 0 {
 		limit = DefaultOriginsLimit
 	}
-	o := &Origins{limit: min(limit, maxOriginsLimit), key: rand.Uint64(), slots: make([]uint32, minSlots), texts: []*[textChunk]byte{new([textChunk]byte)}, end: 1}
+	o := &Origins{limit: min(limit, maxOriginsLimit), vectors: vectors, key: rand.Uint64(), slots: make([]uint32, minSlots)}
 	for i := range o.seeds {
 		o.seeds[i] = rand.Uint64()
 	}
+	for i := range o.keys {
+		for k := range o.keys[i] {
+			o.keys[i][k] = byte(rand.Uint32())
+		}
+	}
+	o.dropTexts()
 	return o
+}
+
+// dropTexts leaves the texts to those who have strings of them, and begins anew. What stands at the place that is nobody's is no
+// header of a text.
+func (o *Origins) dropTexts() {
+	o.texts, o.end = []*[textChunk]byte{new([textChunk]byte)}, 1
+	binary.LittleEndian.PutUint64(o.texts[0][:], math.MaxUint64)
 }
 
 // Len returns the number of origins: they are 0 to Len()-1, in the order in which they were first seen.
@@ -115,8 +141,8 @@ func (o *Origins) At(i uint32) Origin {
 // Reset forgets all origins. Numbers start again at 0. What At has returned stays as it is.
 func (o *Origins) Reset() {
 	clear(o.slots)
-	o.used, o.end, o.len = 0, 1, 0
-	o.texts = []*[textChunk]byte{new([textChunk]byte)} // strings point into the others
+	o.used, o.len = 0, 0
+	o.dropTexts()
 }
 
 // room reports whether one more text, and an origin, are within the limit. The first ones always are.
@@ -171,7 +197,7 @@ func zeroBytes(w uint64) uint64 { return (w - ones) &^ w & tops }
 // find returns the header of a text of the hash given, 0 if there is none: texts are not empty.
 func (o *Origins) find(text []byte, scheme int, hash uint32) (header uint64) {
 	mask := uint32(len(o.slots) - 1)
-	for i := hash & mask; o.slots[i] != 0; i = (i + 1) & mask {
+	for i := hash & mask; o.slots[i] != 0; i = nextSlot(i, hash, mask) {
 		place, other := untag(o.slots[i], hash)
 		if other {
 			continue
@@ -181,6 +207,17 @@ func (o *Origins) find(text []byte, scheme int, hash uint32) (header uint64) {
 		}
 	}
 	return 0
+}
+
+// nextSlot is the slot behind i in the order in which a text of that hash is put into the first that is free: those of its line, from where it
+// should be on, and then the next line.
+func nextSlot(i, hash, mask uint32) uint32 {
+	line := i &^ (slotLine - 1)
+	i = line | (i+1)&(slotLine-1)
+	if (i^hash)&(slotLine-1) == 0 {
+		i = (i + slotLine) & mask
+	}
+	return i
 }
 
 // untag returns the place in a slot, and whether the text there has another hash.
@@ -245,7 +282,7 @@ func (o *Origins) put(place, hash uint32) {
 	mask := uint32(len(o.slots) - 1)
 	i := hash & mask
 	for o.slots[i] != 0 {
-		i = (i + 1) & mask
+		i = nextSlot(i, hash, mask)
 	}
 	o.slots[i] = hash>>slotTag<<slotTag | place
 }
@@ -300,8 +337,16 @@ func (o *Origins) add(text []byte, scheme int, hash uint32, host, domain int, po
 	return header
 }
 
-// hash is scan's of a whole text.
+// hash is what a whole text hashes to.
 func (o *Origins) hash(text []byte, scheme int) uint32 {
+	if o.vectors && len(text) <= 64 {
+		return o.hashShort(text, scheme)
+	}
+	return o.hashWords(text, scheme)
+}
+
+// hashWords is scan's of a whole text.
+func (o *Origins) hashWords(text []byte, scheme int) uint32 {
 	if len(text) < wordSize {
 		var short [2 * wordSize]byte
 		short[copy(short[:], text)] = '/'
@@ -353,11 +398,12 @@ const (
 // batch is what is known of the inputs of a batch on the way.
 type batch struct {
 	hash   [batchSize]uint32
-	place  [batchSize]uint32 // of the text that it should be, 0 for none
-	header [batchSize]uint64 // of that
-	start  [batchSize]uint16 // of the text in the input
-	end    [batchSize]uint16 // of the text; 0 where Parse has to see the input
-	length [batchSize]uint16 // of the input, without what is white at its end
+	at     [batchSize]uintptr // where the header of a text is that may be the one, between probeVectors and matchVectors: a chunk never moves
+	header [batchSize]uint64  // of the text
+	start  [batchSize]uint16  // of the text in the input
+	end    [batchSize]uint16  // of the text; 0 where Parse has to see the input
+	stop   [batchSize]uint16  // what scanPath says of the path behind the text, end where none is
+	length [batchSize]uint16  // of the input, without what is white at its end
 	scheme [batchSize]uint8
 	paths  []byte // canonical paths and queries which are no parts of their inputs
 }
@@ -386,9 +432,39 @@ func (n *Normalizer) ParseBatch(o *Origins, urls [][]byte, out []Parsed) (parsed
 
 func (n *Normalizer) parseSome(o *Origins, urls [][]byte, out []Parsed) int {
 	b := n.batch
-	for i, raw := range urls {
-		b.spot(o, i&(batchSize-1), raw)
+	b.spotAll(o, urls)
+	known := b.lookUp(o, urls)
+	for rest := ^known; rest != 0; rest &= rest - 1 {
+		i := firstBit(rest)
+		if i >= len(urls) {
+			break
+		}
+		if !n.meet(o, i, urls[i], &out[i]) {
+			urls = urls[:i]
+			break
+		}
 	}
+	for i, raw := range urls {
+		p := &out[i]
+		i &= batchSize - 1
+		end, stop, length := int(b.end[i]), int(b.stop[i]), int(b.length[i])
+		if end == 0 {
+			continue
+		}
+		p.setOrigin(b.header[i])
+		if end < stop && stop == length {
+			p.PathQuery, p.Reject = raw[end:stop:stop], nil
+			continue
+		}
+		n.parsePathQuery(o, raw[:length], end, stop, p)
+	}
+	return len(urls)
+}
+
+func firstBit(w uint64) int { return bits.TrailingZeros64(w) }
+
+// lookUpWords is lookUp without vectors.
+func (b *batch) lookUpWords(o *Origins, urls [][]byte) (known uint64) {
 	// These loops do nothing that depends on what they fetch, but for the rare text that is not where
 	// it should be, so that one fetch does not wait for another.
 	slots := o.slots
@@ -402,41 +478,19 @@ func (n *Normalizer) parseSome(o *Origins, urls [][]byte, out []Parsed) int {
 		hash, slot := b.hash[i], found[i]
 		place, other := untag(slot, hash)
 		for at := hash & mask; other && slot != 0; place, other = untag(slot, hash) {
-			at = (at + 1) & mask
+			at = nextSlot(at, hash, mask)
 			slot = slots[at]
 		}
-		b.place[i], b.header[i] = place, o.header(place)
+		found[i], b.header[i] = place, o.header(place)
 	}
 	for i, raw := range urls {
-		i := i & (batchSize - 1)
-		p := &out[i]
+		i &= batchSize - 1
 		start, end := int(b.start[i]), int(b.end[i])
-		if end != 0 && b.place[i] != 0 && o.is(b.place[i], b.header[i], raw[start:end], int(b.scheme[i])) {
-			p.setOrigin(b.header[i])
-			continue
-		}
-		if !n.meet(o, i, raw, p) {
-			urls = urls[:i]
-			break
+		if end != 0 && found[i] != 0 && o.is(found[i], b.header[i], raw[start:end], int(b.scheme[i])) {
+			known |= 1 << i
 		}
 	}
-	for i, raw := range urls {
-		i := i & (batchSize - 1)
-		end := int(b.end[i])
-		if end == 0 {
-			continue
-		}
-		raw = raw[:b.length[i]]
-		stop := end
-		if end < len(raw) && raw[end] == '/' {
-			if stop = scanPath(raw, end+1); stop == len(raw) {
-				out[i].PathQuery, out[i].Reject = raw[end:stop:stop], nil
-				continue
-			}
-		}
-		n.parsePathQuery(o, raw, end, stop, &out[i])
-	}
-	return len(urls)
+	return known
 }
 
 // spot finds the text of an input that may start with a known origin.
@@ -445,7 +499,7 @@ func (b *batch) spot(o *Origins, i int, raw []byte) {
 		raw = raw[:len(raw)-1]
 	}
 	if len(raw) < wordSize || len(raw) > maxPlain {
-		b.hash[i], b.end[i] = 0, 0
+		b.hash[i], b.start[i], b.end[i] = 0, 0, 0
 		return
 	}
 	scheme, start := textBare, 0
@@ -456,31 +510,40 @@ func (b *batch) spot(o *Origins, i int, raw []byte) {
 		scheme, start = textHTTP, len("http://")
 	}
 	end, hash := o.scan(raw, start, scheme)
+	if o.vectors && end-start <= 64 {
+		hash = o.hashShort(raw[start:end], scheme)
+	}
+	stop := end
+	if end < len(raw) {
+		stop = scanPath(raw, end+1)
+	}
 	b.hash[i] = hash
-	b.start[i], b.end[i], b.length[i], b.scheme[i] = uint16(start), uint16(end), uint16(len(raw)), uint8(scheme)
+	b.start[i], b.end[i], b.stop[i], b.length[i], b.scheme[i] = uint16(start), uint16(end), uint16(stop), uint16(len(raw)), uint8(scheme)
 }
 
-// meet sets the origin of an input that has none that is known by its text up to the first slash. It sets all of p, and
+// meet sets the origin of an input that has none that is known by its text up to the first slash. It sets its header, or all of p and
 // marks the input as done, where it lets Parse see it. It returns false where there is no room for the origin.
 func (n *Normalizer) meet(o *Origins, i int, raw []byte, p *Parsed) bool {
 	b := n.batch
 	if b.end[i] != 0 {
-		start, scheme := int(b.start[i]), int(b.scheme[i])
+		start, stop, scheme := int(b.start[i]), int(b.end[i]), int(b.scheme[i])
+		// It may be that of an input before in this batch.
+		header := o.find(raw[start:stop], scheme, b.hash[i])
+		if header != 0 {
+			b.header[i] = header
+			return true
+		}
 		if scheme != textBare {
 			// Most are as Parse returns them.
-			if end, domain, ok := n.plainHost(raw, start); ok && end == int(b.end[i]) {
-				text := raw[start:end]
-				header := o.find(text, scheme, b.hash[i])
-				if header == 0 {
-					header = o.add(text, scheme, b.hash[i], len(text), domain-start, -1)
-				}
-				p.setOrigin(header)
+			if end, domain, ok := n.plainHost(raw, start); ok && end == stop {
+				header = o.add(raw[start:end], scheme, b.hash[i], end-start, domain-start, -1)
+				b.header[i] = header
 				return header != 0
 			}
 		}
-		if end, ok := textEnd(raw[:b.end[i]], start, scheme); ok {
+		if end, ok := textEnd(raw[:stop], start, scheme); ok {
 			hash := b.hash[i]
-			if end != int(b.end[i]) {
+			if end != stop {
 				hash = o.hash(raw[start:end], scheme)
 			}
 			header, room := n.meetText(o, raw[:end], start, scheme, hash)
@@ -488,8 +551,10 @@ func (n *Normalizer) meet(o *Origins, i int, raw []byte, p *Parsed) bool {
 				return false
 			}
 			if header != 0 {
-				b.end[i] = uint16(end)
-				p.setOrigin(header)
+				b.header[i] = header
+				if end != stop {
+					b.end[i], b.stop[i] = uint16(end), uint16(end)
+				}
 				return true
 			}
 		}

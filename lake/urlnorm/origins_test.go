@@ -107,19 +107,20 @@ func TestBatchesAreParsedAsEachInput(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o := NewOrigins(limit)
-			checkBatch(t, n, o, inputs)
-			mixed := slices.Concat(inputs, inputs)
-			r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
-			for len(mixed) > 0 {
-				some := mixed[:min(len(mixed), r.IntN(200))]
-				resets := checkBatch(t, n, o, some)
-				if limit == 0 && resets > 0 {
-					t.Error("reset with room to spare")
+			for _, o := range memos(limit) {
+				checkBatch(t, n, o, inputs)
+				mixed := slices.Concat(inputs, inputs)
+				r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+				for len(mixed) > 0 {
+					some := mixed[:min(len(mixed), r.IntN(200))]
+					resets := checkBatch(t, n, o, some)
+					if limit == 0 && resets > 0 {
+						t.Error("reset with room to spare")
+					}
+					mixed = mixed[len(some):]
 				}
-				mixed = mixed[len(some):]
+				checkNumbers(t, o)
 			}
-			checkNumbers(t, o)
 		}
 	}
 }
@@ -201,21 +202,109 @@ func TestKnownOriginsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A name for a text is its scheme and hash; texts of every length are told apart from those that a slash cuts out of an input.
-func TestTextsHashAlikeWhereverTheyStand(t *testing.T) {
-	o := NewOrigins(0)
-	for size := 1; size < 100; size++ {
-		text := []byte(strings.Repeat("abcdefghijklmno", 7)[:size])
-		want := o.hash(text, textHTTP)
-		for start := range 20 {
-			for _, rest := range []string{"", "/", "//", "/a/b", "/" + strings.Repeat("x", 40)} {
-				s := slices.Concat(bytes.Repeat([]byte("y"), start), text, []byte(rest))
-				if len(s) < wordSize {
-					continue
+// memos are an empty memo for each way in which this machine may look inputs up.
+func memos(limit int) []*Origins {
+	o := []*Origins{newOrigins(limit, false)}
+	if hasVectors {
+		o = append(o, newOrigins(limit, true))
+	}
+	return o
+}
+
+// checkSpots holds what is found in inputs, 64 at most, against a look at each byte.
+func checkSpots(tb testing.TB, o *Origins, inputs [][]byte) {
+	tb.Helper()
+	var b batch
+	for i := range batchSize { // what was there before
+		b.start[i], b.end[i], b.stop[i], b.length[i], b.scheme[i], b.hash[i] = 9, 99, 999, 9999, 2, 77
+	}
+	b.spotAll(o, inputs)
+	for i, raw := range inputs {
+		text := bytes.TrimRightFunc(raw, func(r rune) bool { return r <= ' ' })
+		if len(text) < wordSize || len(text) > maxPlain {
+			if b.end[i] != 0 {
+				tb.Fatalf("%q: text ends at %d", raw, b.end[i])
+			}
+			continue
+		}
+		scheme, start := textBare, 0
+		if bytes.HasPrefix(text, []byte("https://")) {
+			scheme, start = textHTTPS, 8
+		} else if bytes.HasPrefix(text, []byte("http://")) {
+			scheme, start = textHTTP, 7
+		}
+		end := len(text)
+		if k := bytes.IndexByte(text[start:], '/'); k >= 0 {
+			end = start + k
+		}
+		if int(b.start[i]) != start || int(b.end[i]) != end || int(b.scheme[i]) != scheme || int(b.length[i]) != len(text) {
+			tb.Fatalf("%q: text %d to %d of %d, scheme %d, want %d to %d of %d, scheme %d", raw, b.start[i], b.end[i], b.length[i], b.scheme[i], start, end, len(text), scheme)
+		}
+		if hash := o.hash(text[start:end], scheme); b.hash[i] != hash {
+			tb.Fatalf("%q: hash %x, want %x", raw, b.hash[i], hash)
+		}
+		stop, first := end, int(b.stop[i])
+		if end < len(text) {
+			for stop++; stop < len(text); stop++ {
+				c := text[stop]
+				if classes[c]&escaped != 0 || c == '%' || c == '?' || c == '#' || text[stop-1] == '/' && (c == '/' || c == '.') {
+					break
 				}
-				if end, hash := o.scan(s, start, textHTTP); end != start+size || hash != want {
-					t.Fatalf("scan(%q, %d) = %d %x, want %d %x", s, start, end, hash, start+size, want)
+			}
+		}
+		// Without vectors the scan may stop at bytes that do not matter.
+		if first > stop || first < min(end+1, len(text)) || first < stop && o.vectors && first != scanPath(text, end+1) {
+			tb.Fatalf("%q: path stops at %d, want %d", raw, first, stop)
+		}
+	}
+}
+
+func TestInputsOfAllLengthsAreSpotted(t *testing.T) {
+	for _, o := range memos(0) {
+		for _, start := range []string{"http://", "https://", "", "httpx://", "HTTP://"} {
+			for host := range 70 {
+				var inputs [][]byte
+				for path := range 200 {
+					raw := []byte(start + strings.Repeat("h", host))
+					if path > 0 {
+						raw = append(append(raw, '/'), strings.Repeat("p", path-1)...)
+					}
+					inputs = append(inputs, raw)
 				}
+				for some := range slices.Chunk(inputs, batchSize) {
+					checkSpots(t, o, some)
+				}
+			}
+		}
+		// Every byte at every place behind a text.
+		for c := range 256 {
+			var inputs [][]byte
+			for at := range 150 {
+				for _, around := range []string{"p", "/", "."} {
+					raw := []byte("http://h/a" + strings.Repeat("p", 150))
+					raw[len("http://h/")+at] = byte(c)
+					raw[len("http://h/")+at-min(at, 1)] = around[0]
+					inputs = append(inputs, raw)
+				}
+			}
+			for some := range slices.Chunk(inputs, batchSize) {
+				checkSpots(t, o, some)
+			}
+		}
+	}
+}
+
+// What stands in a batch that is shorter, and behind an input, is nothing to it.
+func TestInputsAreReadToTheirEnd(t *testing.T) {
+	for _, o := range memos(0) {
+		text := []byte("https://example.com/abc/def?x#//" + strings.Repeat("/.", 100))
+		for from := range 20 {
+			var inputs [][]byte
+			for n := range 64 {
+				inputs = append(inputs, text[from:from+n])
+			}
+			for n := range len(inputs) {
+				checkSpots(t, o, inputs[:n+1])
 			}
 		}
 	}
@@ -246,11 +335,14 @@ func FuzzParseBatch(f *testing.F) {
 		if seed%2 == 1 {
 			n.stripNames = []string{"a"}
 		}
-		o := NewOrigins(int(seed % 2 * (8<<10 + seed%4096)))
+		all := memos(int(seed % 2 * (8<<10 + seed%4096)))
 		for len(inputs) > 0 {
 			some := inputs[:1+r.IntN(len(inputs))]
-			checkBatch(t, n, o, some)
-			checkNumbers(t, o)
+			for _, o := range all {
+				checkSpots(t, o, some[:min(len(some), batchSize)])
+				checkBatch(t, n, o, some)
+				checkNumbers(t, o)
+			}
 			inputs = inputs[len(some):]
 		}
 	})

@@ -38,9 +38,9 @@ func firstByte(w uint64) int { return bits.TrailingZeros64(w) / 8 }
 // topBits gathers the top bits of a word that has no others, the first byte's lowest.
 func topBits(w uint64) uint64 { return w >> 7 * 0x0102040810204080 >> 56 }
 
-// scanName reads the letters, digits, hyphens and dots from s[start] on, and returns where they end and which of them, counted
+// scanNameWords reads the letters, digits, hyphens and dots from s[start] on, and returns where they end and which of them, counted
 // from start, are dots and hyphens. It reads no more than 64 of them.
-func scanName(s []byte, start int) (end int, dots, hyphens uint64) {
+func scanNameWords(s []byte, start int) (end int, dots, hyphens uint64) {
 	for i := uint(0); i < 64; i += wordSize {
 		w := wordAt(s, start+int(i))
 		v := w &^ tops

@@ -25,9 +25,12 @@ func checkWords(tb testing.TB, s []byte) {
 		return
 	}
 	for i := range s {
-		end, dots, hyphens := scanName(s, i)
-		if e, d, h := naiveName(s, i); end != e || dots != d || hyphens != h {
+		e, d, h := naiveName(s, i)
+		if end, dots, hyphens := scanName(s, i); end != e || dots != d || hyphens != h {
 			tb.Fatalf("scanName(%q, %d) = %d %x %x, want %d %x %x", s, i, end, dots, hyphens, e, d, h)
+		}
+		if end, dots, hyphens := scanNameWords(s, i); end != e || dots != d || hyphens != h {
+			tb.Fatalf("scanNameWords(%q, %d) = %d %x %x, want %d %x %x", s, i, end, dots, hyphens, e, d, h)
 		}
 		w := wordAt(s, i)
 		query, text := queryStops(w), textStops(w)
