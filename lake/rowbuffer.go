@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // Partitions is the number of partitions rows are spread over: one for each value of the top byte of the domain_id.
@@ -110,6 +112,10 @@ const (
 	rowRefSize   = 16
 	hostOverhead = 72 + 8 + 24 + 2*16
 
+	// maxVectorPath is the longest path that addVectors takes; longer ones are rare. vectorRoom is what it may write behind the place where a row starts.
+	maxVectorPath = 4 << 10
+	vectorRoom    = 8 + maxVectorPath + 128
+
 	// maxHost is the longest domain and host together: a DNS name has 253 bytes.
 	maxHost = 1 << 10
 
@@ -202,6 +208,25 @@ func (b *RowBuffer) AddPlain(host uint32, path []byte, https bool) error {
 	}
 	b.row(host, path, kind, len(path))
 	return nil
+}
+
+// AddParsed is AddPlain of URLs of which [urlnorm.Normalizer.ParseBatch] says that they have an HTTPOrigin or HTTPSOrigin, with the host first + Origin. It returns how many
+// rows it added: all up to the first URL that is another or has a path that AddPlain refuses, or up to that which made the buffer Full.
+func (b *RowBuffer) AddParsed(first uint32, urls []urlnorm.Parsed) (added int) {
+	for added < len(urls) {
+		if n := b.addMany(first, urls[added:]); n > 0 {
+			added += n
+			continue
+		}
+		p := &urls[added]
+		if p.Kind == urlnorm.OtherOrigin || b.AddPlain(first+p.Origin, p.PathQuery, p.Kind == urlnorm.HTTPSOrigin) != nil {
+			break
+		}
+		if added++; b.Full() {
+			break
+		}
+	}
+	return added
 }
 
 // row adds a row of size bytes after its head, and returns what is behind the path.

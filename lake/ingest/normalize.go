@@ -148,6 +148,7 @@ type normalizer struct {
 	firstHost uint32
 
 	records [recordBatch]raw.Record
+	lines   [recordBatch]raw.Line
 	urls    [recordBatch][]byte
 	parsed  [recordBatch]urlnorm.Parsed
 
@@ -203,16 +204,28 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 		return inputError(o, err)
 	}
 	in.Format = formatOf(r.Plan())
+	list := r.IsList()
 	for {
-		read, rej, err := r.NextBatch(n.records[:])
+		before := n.progress.Records
+		var read int
+		var rej *raw.Reject
+		records := n.records[:]
+		if list {
+			read, rej, err = r.NextURLs(n.urls[:], n.lines[:])
+			records = nil
+		} else {
+			read, rej, err = r.NextBatch(records)
+			for i := range records[:read] {
+				n.urls[i] = records[i].URL
+			}
+		}
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return inputError(o, err)
 		}
-		before := n.progress.Records
-		if err := n.batch(&p.object, in, n.records[:read]); err != nil {
+		if err := n.batch(&p.object, in, records, read); err != nil {
 			return err
 		}
 		if rej != nil {
@@ -264,39 +277,62 @@ func (n *normalizer) tick() error {
 // recordBatch is how many records are read, parsed and kept at a time.
 const recordBatch = 256
 
-// batch keeps records as rows, or says why not.
-func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record) error {
-	for i := range records {
-		n.urls[i] = records[i].URL
-	}
-	for len(records) > 0 {
-		done := n.norm.ParseBatch(n.origins, n.urls[:len(records)], n.parsed[:])
-		for i := range records[:done] {
-			rec, p := &records[i], &n.parsed[i]
-			n.progress.Records++
-			var reason string
-			if p.Reject != nil {
-				reason = string(p.Reject.Reason)
-			} else {
-				var err error
-				if reason, err = n.record(rec, p); err != nil {
-					return fmt.Errorf("%s byte %d: %w", o.member(rec.Member), rec.Offset, err)
+// batch keeps the first urls as rows, or says why not. They are those of records, or without these of lines.
+func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record, urls int) error {
+	for start := 0; start < urls; {
+		done := start + n.norm.ParseBatch(n.origins, n.urls[start:urls], n.parsed[start:])
+		for i := start; i < done; {
+			if records == nil && !n.plan.Spec.KeepRaw {
+				added := n.rows.AddParsed(n.firstHost, n.parsed[i:done])
+				n.progress.Records += int64(added)
+				n.progress.Kept += int64(added)
+				i += added
+				if n.rows.Full() {
+					if err := n.shuffle(); err != nil {
+						return fmt.Errorf("%s: %w", o.Name, err)
+					}
+				}
+				if i == done {
+					break
+				}
+				if added > 0 && n.parsed[i].Kind != urlnorm.OtherOrigin {
+					continue
 				}
 			}
-			if reason != "" {
-				if err := n.reject(o, in, &raw.Reject{Member: rec.Member, Line: rec.Line, Offset: rec.Offset, Reason: reason}); err != nil {
-					return err
-				}
+			rec := raw.Record{URL: n.urls[i], Line: n.lines[i].Line, Offset: n.lines[i].Offset}
+			if records != nil {
+				rec = records[i]
 			}
+			if err := n.one(o, in, &rec, &n.parsed[i]); err != nil {
+				return err
+			}
+			i++
 		}
-		if records = records[done:]; len(records) > 0 {
+		if start = done; start < urls {
 			n.nameHosts()
 			n.origins.Reset()
 			n.firstHost = uint32(n.rows.Hosts())
-			copy(n.urls[:], n.urls[done:done+len(records)])
 		}
 	}
 	return nil
+}
+
+// one keeps a record as a row, or as a reject.
+func (n *normalizer) one(o *object, in *pieceRecord, rec *raw.Record, p *urlnorm.Parsed) error {
+	n.progress.Records++
+	var reason string
+	if p.Reject != nil {
+		reason = string(p.Reject.Reason)
+	} else {
+		var err error
+		if reason, err = n.record(rec, p); err != nil {
+			return fmt.Errorf("%s byte %d: %w", o.member(rec.Member), rec.Offset, err)
+		}
+	}
+	if reason == "" {
+		return nil
+	}
+	return n.reject(o, in, &raw.Reject{Member: rec.Member, Line: rec.Line, Offset: rec.Offset, Reason: reason})
 }
 
 // record keeps a record as a row, or says why not.

@@ -575,13 +575,14 @@ const batchBytes = 128 << 10
 //
 // Of lists the URLs are parts of what was read, of other formats they are copied.
 func (r *Reader) NextBatch(recs []Record) (n int, rej *Reject, err error) {
-	list, ok := r.parse.(*listParser)
-	if ok && r.err == nil {
-		n = list.batch(recs)
-		r.counts.Records += int64(n)
-		if n > 0 {
-			return n, nil, nil
+	if r.IsList() {
+		var urls [linesAtOnce][]byte
+		var lines [linesAtOnce]Line
+		n, rej, err = r.NextURLs(urls[:min(linesAtOnce, len(recs))], lines[:])
+		for i, url := range urls[:n] {
+			recs[i] = Record{URL: url, Line: lines[i].Line, Offset: lines[i].Offset}
 		}
+		return n, rej, err
 	}
 	r.batch = r.batch[:0]
 	for n < len(recs) && len(r.batch) < batchBytes {
@@ -594,12 +595,6 @@ func (r *Reader) NextBatch(recs []Record) (n int, rej *Reject, err error) {
 		}
 		recs[n] = *rec
 		n++
-		if ok {
-			// What was read for this line holds those that follow.
-			more := list.batch(recs[n:])
-			r.counts.Records += int64(more)
-			return n + more, nil, nil
-		}
 		recs[n-1].URL = r.keep(rec.URL)
 		if rec.Extras != nil {
 			recs[n-1].Extras = r.keep(rec.Extras)
@@ -607,6 +602,41 @@ func (r *Reader) NextBatch(recs []Record) (n int, rej *Reject, err error) {
 	}
 	return n, nil, nil
 }
+
+// Line is where a URL of a list stands, as in Record.
+type Line struct{ Line, Offset int64 }
+
+// IsList reports that the object is a list: its records are nothing but URLs, and NextURLs is the fastest way to read them.
+func (r *Reader) IsList() bool {
+	_, ok := r.parse.(*listParser)
+	return ok
+}
+
+// NextURLs is NextBatch for a list: it sets urls[:n], and lines[:n] to their places.
+func (r *Reader) NextURLs(urls [][]byte, lines []Line) (n int, rej *Reject, err error) {
+	list, ok := r.parse.(*listParser)
+	if !ok {
+		return 0, nil, errNoList
+	}
+	if r.err == nil {
+		n = list.batch(urls, lines)
+	}
+	if n == 0 && len(urls) > 0 {
+		rec, rej, err := r.Next()
+		if err != nil || rej != nil {
+			return 0, rej, err
+		}
+		urls[0], lines[0] = rec.URL, Line{rec.Line, rec.Offset}
+		// What was read for this line holds those that follow.
+		n = list.batch(urls[1:], lines[1:])
+		r.counts.Records += int64(n)
+		return 1 + n, nil, nil
+	}
+	r.counts.Records += int64(n)
+	return n, nil, nil
+}
+
+var errNoList = errors.New("records that are no lines of a list")
 
 // keep copies a part of a record for the length of a batch.
 func (r *Reader) keep(b []byte) []byte {
@@ -644,7 +674,11 @@ func (r *Reader) fail(err error) error {
 type listParser struct {
 	in     *input
 	counts *Counts
+	ends   [linesAtOnce + 64]int32 // of lines of a window
 }
+
+// linesAtOnce is how many lines are looked for at a time.
+const linesAtOnce = 64
 
 func (p *listParser) next(rec *Record, rej *Reject) error {
 	for {
@@ -662,9 +696,9 @@ func (p *listParser) next(rec *Record, rej *Reject) error {
 	}
 }
 
-// batch sets recs to the records of lines that stand in the window whole, and returns how many. Lines of the greatest length
-// are left to next.
-func (p *listParser) batch(recs []Record) (n int) {
+// batch sets urls to those of lines that stand in the window whole, and lines to their places, and returns how many. Lines of the greatest
+// length are left to next.
+func (p *listParser) batch(urls [][]byte, lines []Line) (n int) {
 	in := p.in
 	window := in.buf[:in.w]
 	last := len(window) // place of the last line, at most
@@ -672,24 +706,46 @@ func (p *listParser) batch(recs []Record) (n int) {
 		last = int(min(int64(last), in.stop-in.base))
 	}
 	at, line := in.r, in.line
-	for n < len(recs) && at <= last {
-		size := bytes.IndexByte(window[at:], in.eol)
-		if size < 0 || size > in.max {
+	lines = lines[:len(urls)]
+	for n < len(urls) && at <= last {
+		start := at
+		ends := p.ends[:lineEnds(window[start:], in.eol, min(linesAtOnce, len(urls)-n), &p.ends)]
+		for _, end := range ends {
+			end := start + int(end)
+			if at > last || end-at > in.max {
+				last = -1
+				break
+			}
+			text := window[at:end:end]
+			offset := in.base + int64(at)
+			at = end + 1
+			line++
+			if len(text) == 0 || text[0] <= ' ' || text[0] == '#' || text[0] == bom[0] || text[len(text)-1] <= ' ' {
+				if text = p.url(text); text == nil {
+					continue
+				}
+			}
+			urls[n], lines[n] = text, Line{line - 1, offset}
+			n++
+		}
+		if len(ends) == 0 {
 			break
 		}
-		text := window[at : at+size : at+size]
-		offset := in.base + int64(at)
-		at += size + 1
-		line++
-		if size == 0 || text[0] <= ' ' || text[0] == '#' || text[0] == bom[0] || text[size-1] <= ' ' {
-			if text = p.url(text); text == nil {
-				continue
-			}
-		}
-		recs[n] = Record{URL: text, Line: line - 1, Offset: offset}
-		n++
 	}
 	in.r, in.line = at, line
+	return n
+}
+
+// lineEndsBytes sets ends to the places of eol in s, most of them at most, and returns how many.
+func lineEndsBytes(s []byte, eol byte, most int, ends *[linesAtOnce + 64]int32) (n int) {
+	for at := 0; n < most; n++ {
+		i := bytes.IndexByte(s[at:], eol)
+		if i < 0 {
+			break
+		}
+		ends[n] = int32(at + i)
+		at += i + 1
+	}
 	return n
 }
 

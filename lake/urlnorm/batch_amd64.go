@@ -12,6 +12,8 @@ var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512
 
 // pathStops and nameStops have a top bit for each byte below 0x80 that scanPath stops at (but for what follows a slash), or that
 // scanName does.
+//
+//lint:ignore U1000 batch_amd64.s uses them
 var pathStops, nameStops = func() (path, name [128]byte) {
 	for c := range path {
 		if classes[c]&escaped != 0 || c == '%' || c == '?' || c == '#' {

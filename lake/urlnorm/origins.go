@@ -397,7 +397,8 @@ const (
 
 // batch is what is known of the inputs of a batch on the way.
 type batch struct {
-	hash   [batchSize]uint32
+	hash [batchSize]uint32
+	//lint:ignore U1000 batch_amd64.s uses it
 	at     [batchSize]uintptr // where the header of a text is that may be the one, between probeVectors and matchVectors: a chunk never moves
 	header [batchSize]uint64  // of the text
 	start  [batchSize]uint16  // of the text in the input

@@ -1,0 +1,46 @@
+package lake
+
+import (
+	"unsafe"
+
+	"github.com/urlake/urlake/lake/urlnorm"
+	"golang.org/x/sys/cpu"
+)
+
+var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasBMI2
+
+// addVectors writes the rows of n URLs with the hosts first + Origin to dst, as row does, one behind the other; up to the first one that AddParsed leaves to
+// others or whose path is over maxVectorPath, and to the first that would start behind limit. It writes up to vectorRoom bytes behind
+// limit. It returns how many rows it wrote and where they end.
+//
+//go:noescape
+func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32) (added int, end *byte)
+
+// What rowbuffer_amd64.s knows of urlnorm.Parsed, and of kinds: that of an origin and that of its tail are 2 together.
+var (
+	_ = [1]struct{}{}[unsafe.Offsetof(urlnorm.Parsed{}.PathQuery)]
+	_ = [1]struct{}{}[unsafe.Offsetof(urlnorm.Parsed{}.Origin)-32]
+	_ = [1]struct{}{}[unsafe.Offsetof(urlnorm.Parsed{}.Kind)-36]
+	_ = [1]struct{}{}[unsafe.Sizeof(urlnorm.Parsed{})-40]
+	_ = [1]struct{}{}[urlnorm.OtherOrigin]
+	_ = [1]struct{}{}[urlnorm.HTTPOrigin+httpTail-2]
+	_ = [1]struct{}{}[urlnorm.HTTPSOrigin+httpsTail-2]
+)
+
+// addMany adds rows from the first on, and returns how many: not all where the next needs a closer look, the slab may end or the budget
+// may.
+func (b *RowBuffer) addMany(first uint32, urls []urlnorm.Parsed) (added int) {
+	const most = 2*maxVectorPath + rowOverhead
+	n := min(int64(len(urls)), (b.budget-b.used)/most)
+	if room := cap(b.open) - len(b.open); !hasVectors || n <= 0 || room <= vectorRoom {
+		return 0
+	}
+	from := unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.open)), len(b.open))
+	limit := unsafe.Add(from, cap(b.open)-len(b.open)-vectorRoom)
+	added, end := addVectors((*byte)(from), (*byte)(limit), &urls[0], int(n), first)
+	size := int(uintptr(unsafe.Pointer(end)) - uintptr(from))
+	b.open = b.open[:len(b.open)+size]
+	b.used += int64(2*(size-8*added) + added*rowOverhead)
+	b.len += added
+	return added
+}

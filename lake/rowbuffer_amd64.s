@@ -1,0 +1,86 @@
+#include "go_asm.h"
+#include "textflag.h"
+
+// ONES sets mask, and k, to bits ones from the lowest on, 64 at most.
+#define ONES(bits, mask, k) \
+	MOVQ  $-1, mask         \
+	BZHIQ bits, mask, mask  \
+	KMOVQ mask, k
+
+// func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32) (added int, end *byte)
+//
+// Two vectors are copied of every path, whatever its length: what is written behind its end the next row overwrites.
+TEXT ·addVectors(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ limit+8(FP), R10
+	MOVQ urls+16(FP), SI
+	MOVQ n+24(FP), DX
+	MOVL first+32(FP), R11
+	XORL CX, CX
+	XORL R13, R13
+	MOVL $64, R12
+
+row:
+	CMPQ    DI, R10
+	JHI     done
+	MOVBLZX 36(SI), AX        // Kind
+	TESTL   AX, AX
+	JZ      done
+	MOVQ    8(SI), R9
+	CMPQ    R9, $const_maxVectorPath
+	JHI     done
+	MOVQ    (SI), R8
+
+	MOVL 32(SI), BX           // Origin
+	ADDL R11, BX
+	NEGQ AX
+	LEAQ 2(AX)(R9*4), AX
+	SHLQ $32, AX
+	ORQ  BX, AX
+	MOVQ AX, (DI)
+
+	MOVQ       R9, AX
+	CMPQ       AX, R12
+	CMOVQGT    R12, AX
+	ONES(AX, BX, K1)
+	VMOVDQU8.Z (R8), K1, Z0
+	LEAQ       -64(R9), AX
+	TESTQ      AX, AX
+	CMOVQLT    R13, AX
+	CMPQ       AX, R12
+	CMOVQGT    R12, AX
+	ONES(AX, BX, K2)
+	VMOVDQU8.Z 64(R8), K2, Z1
+	VMOVDQU64  Z0, 8(DI)
+	VMOVDQU64  Z1, 72(DI)
+	CMPQ       R9, $128
+	JHI        long
+
+next:
+	LEAQ 8(DI)(R9*1), DI
+	ADDQ $40, SI
+	INCQ CX
+	CMPQ CX, DX
+	JLT  row
+
+done:
+	VZEROUPPER
+	MOVQ CX, added+40(FP)
+	MOVQ DI, end+48(FP)
+	RET
+
+long:
+	MOVL $128, BX
+
+more:
+	MOVQ       R9, AX
+	SUBQ       BX, AX
+	CMPQ       AX, R12
+	CMOVQGT    R12, AX
+	ONES(AX, R14, K1)
+	VMOVDQU8.Z (R8)(BX*1), K1, Z0
+	VMOVDQU64  Z0, 8(DI)(BX*1)
+	ADDQ       $64, BX
+	CMPQ       BX, R9
+	JLT        more
+	JMP        next

@@ -1,0 +1,97 @@
+package lake
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// checkAddParsed adds URLs to two buffers, one by one and as many as AddParsed takes, and holds these against each other. Both are emptied when
+// they are full.
+func checkAddParsed(tb testing.TB, budget int64, first uint32, urls []urlnorm.Parsed) {
+	tb.Helper()
+	each, many := NewRowBuffer(budget), NewRowBuffer(budget)
+	defer each.Release()
+	defer many.Release()
+	for len(urls) > 0 {
+		added := many.AddParsed(first, urls)
+		for i := range urls[:added] {
+			p := &urls[i]
+			if each.Full() || p.Kind == urlnorm.OtherOrigin {
+				tb.Fatalf("%d rows added, want %d", added, i)
+			}
+			if err := each.AddPlain(first+p.Origin, p.PathQuery, p.Kind == urlnorm.HTTPSOrigin); err != nil {
+				tb.Fatal(err)
+			}
+		}
+		if each.used != many.used || each.len != many.len {
+			tb.Fatalf("%d rows of %d bytes, want %d of %d", many.len, many.used, each.len, each.used)
+		}
+		switch urls = urls[added:]; {
+		case each.Full():
+			checkBlocks(tb, each, many)
+			each.Empty()
+			many.Empty()
+		case len(urls) > 0:
+			if p := &urls[0]; p.Kind != urlnorm.OtherOrigin && len(p.PathQuery) <= MaxKey-maxHost {
+				tb.Fatalf("row of kind %d with %d bytes not added", p.Kind, len(p.PathQuery))
+			}
+			urls = urls[1:]
+		}
+	}
+	checkBlocks(tb, each, many)
+}
+
+// checkBlocks holds that buffers have the same rows in the same order.
+func checkBlocks(tb testing.TB, x, y *RowBuffer) {
+	tb.Helper()
+	x.closeBlock()
+	y.closeBlock()
+	if !bytes.Equal(slices.Concat(x.blocks...), slices.Concat(y.blocks...)) {
+		tb.Fatal("other rows")
+	}
+}
+
+func TestManyRowsAreAddedAsEachIs(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	text := bytes.Repeat([]byte("/some/path-of-text.html?x=y&"), 1000)
+	for _, size := range []int{200, 5000, 20_000} {
+		var urls []urlnorm.Parsed
+		for i := range 20_000 {
+			n := 1 + i%(size/10)
+			if i%50 == 0 {
+				n = 1 + r.IntN(size)
+			}
+			from := r.IntN(28)
+			p := urlnorm.Parsed{PathQuery: text[from : from+n], Origin: r.Uint32N(1000), Kind: urlnorm.OriginKind(1 + r.IntN(2))}
+			if r.IntN(40) == 0 {
+				p.Kind = urlnorm.OtherOrigin
+			}
+			urls = append(urls, p)
+		}
+		for _, budget := range []int64{1, 50_000, 1 << 20, 1 << 30} {
+			for some := range slices.Chunk(urls, 1+r.IntN(3000)) {
+				checkAddParsed(t, budget, r.Uint32N(5), some)
+			}
+			checkAddParsed(t, budget, 7, urls)
+		}
+	}
+	checkAddParsed(t, 1<<30, 0, []urlnorm.Parsed{{PathQuery: make([]byte, MaxKey), Kind: urlnorm.HTTPOrigin}})
+}
+
+func FuzzAddParsed(f *testing.F) {
+	f.Add([]byte("abcdefgh\x80\xffABC"), uint16(1000), uint16(3))
+	f.Fuzz(func(t *testing.T, data []byte, budget, first uint16) {
+		var urls []urlnorm.Parsed
+		for i := 0; i+1 < len(data); i++ {
+			n := int(data[i]) + int(data[i+1])<<(data[i]%6)
+			urls = append(urls, urlnorm.Parsed{
+				PathQuery: bytes.Repeat(data, 1+n/len(data))[:n], Origin: uint32(data[i+1]), Kind: urlnorm.OriginKind(min(2, data[i]%16)),
+			})
+		}
+		checkAddParsed(t, int64(budget)<<(first%12), uint32(first), urls)
+	})
+}
