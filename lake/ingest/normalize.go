@@ -126,7 +126,7 @@ var originMemos = sync.Pool{New: func() any { return urlnorm.NewOrigins(0) }}
 
 func (n *normalizer) release() {
 	n.rows.Release() // before the memo, whose strings it has
-	n.origins.Reset()
+	n.origins.Recycle()
 	originMemos.Put(n.origins)
 }
 

@@ -117,15 +117,8 @@ func newOrigins(limit int, vectors bool) *Origins {
 			o.keys[i][k] = byte(rand.Uint32())
 		}
 	}
-	o.dropTexts()
+	o.Reset()
 	return o
-}
-
-// dropTexts leaves the texts to those who have strings of them, and begins anew. What stands at the place that is nobody's is no
-// header of a text.
-func (o *Origins) dropTexts() {
-	o.texts, o.end = []*[textChunk]byte{new([textChunk]byte)}, 1
-	binary.LittleEndian.PutUint64(o.texts[0][:], math.MaxUint64)
 }
 
 // Len returns the number of origins: they are 0 to Len()-1, in the order in which they were first seen.
@@ -140,17 +133,38 @@ func (o *Origins) At(i uint32) Origin {
 
 // Reset forgets all origins. Numbers start again at 0. What At has returned stays as it is.
 func (o *Origins) Reset() {
+	o.texts = nil // strings point into them
+	o.Recycle()
+}
+
+// slotsFor is how many slots the texts need that are there and one more: the table is half full at most.
+func (o *Origins) slotsFor() int { return max(minSlots, 1<<bits.Len(uint(2*o.used+1))) }
+
+// Recycle is Reset where nobody has strings any more that At returned: their memory is used again.
+func (o *Origins) Recycle() {
+	// What comes next is likely to have as many.
+	o.slots = o.slots[:min(o.slotsFor(), cap(o.slots))]
 	clear(o.slots)
-	o.used, o.len = 0, 0
-	o.dropTexts()
+	o.used, o.len, o.end = 0, 0, 1
+	o.texts = o.texts[:0]
+	o.addTexts()
+	// What stands at the place that is nobody's is no header of a text.
+	binary.LittleEndian.PutUint64(o.texts[0][:], math.MaxUint64)
+}
+
+// addTexts adds a chunk of texts.
+func (o *Origins) addTexts() {
+	if n := len(o.texts); n < cap(o.texts) && o.texts[:n+1][n] != nil {
+		o.texts = o.texts[:n+1]
+		return
+	}
+	o.texts = append(o.texts, new([textChunk]byte))
 }
 
 // room reports whether one more text, and an origin, are within the limit. The first ones always are.
 func (o *Origins) room(text int) bool {
 	const slotSize, recordSize = 4, 24
-	// A memo that was reset has more slots. What one takes in must not depend on what it had before.
-	slots := max(minSlots, 1<<bits.Len(uint(2*o.used+1)))
-	return o.used < 2 || slots*slotSize+o.end*wordSize+text+2*wordSize+(o.len+1)*recordSize <= o.limit
+	return o.used < 2 || o.slotsFor()*slotSize+o.end*wordSize+text+2*wordSize+(o.len+1)*recordSize <= o.limit
 }
 
 const slashes = '/' * ones
@@ -251,7 +265,7 @@ func (o *Origins) insert(text []byte, scheme int, hash uint32, like uint64) (pla
 		at += left
 	}
 	if at/chunkWords == len(o.texts) {
-		o.texts = append(o.texts, new([textChunk]byte))
+		o.addTexts()
 	}
 	place, o.end = uint32(at), at+words(len(text))
 	header = like&originOf | uint64(len(text))<<headerLength | uint64(scheme)<<headerScheme
@@ -262,7 +276,12 @@ func (o *Origins) insert(text []byte, scheme int, hash uint32, like uint64) (pla
 }
 
 func (o *Origins) grow() {
-	o.slots = make([]uint32, 2*len(o.slots))
+	if n := 2 * len(o.slots); n <= cap(o.slots) {
+		o.slots = o.slots[:n]
+		clear(o.slots)
+	} else {
+		o.slots = make([]uint32, n)
+	}
 	for place := 1; place < o.end; {
 		header := o.header(uint32(place))
 		size := int(uint16(header >> headerLength))
