@@ -10,20 +10,23 @@ import (
 // there together since Ice Lake and Zen 4.
 var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VBMI && cpu.X86.HasAVX512VAES && cpu.X86.HasBMI1 && cpu.X86.HasBMI2
 
-// pathStops and nameStops have a top bit for each byte below 0x80 that scanPath stops at (but for what follows a slash), or that
-// scanName does.
+// pathStops, queryStops and nameStops have a top bit for each byte below 0x80 that scanPath stops at (but for what follows a slash), that scanQuery calls
+// odd, or that scanName stops at.
 //
 //lint:ignore U1000 batch_amd64.s uses them
-var pathStops, nameStops = func() (path, name [128]byte) {
+var pathStops, queryStops, nameStops = func() (path, query, name [128]byte) {
 	for c := range path {
-		if classes[c]&escaped != 0 || c == '%' || c == '?' || c == '#' {
+		if classes[c]&escaped != 0 || c == '%' || c == '#' {
+			path[c], query[c] = 0x80, 0x80
+		}
+		if c == '?' {
 			path[c] = 0x80
 		}
 		if classes[c]&hostPlain == 0 || c == '_' {
 			name[c] = 0x80
 		}
 	}
-	return path, name
+	return path, query, name
 }()
 
 // spotVectors is spot of n inputs at urls, of which all but odd have a text of up to 64 bytes and nothing white at their
@@ -47,6 +50,9 @@ func hashVector(text *byte, n int, keys *vectorKeys, scheme int) uint32
 
 //go:noescape
 func nameVector(s *byte, n int) (end int, dots, hyphens uint64)
+
+//go:noescape
+func queryVector(s *byte, n int) (ends, equals, odd uint64)
 
 // spotAll spots all inputs of a batch.
 func (b *batch) spotAll(o *Origins, urls [][]byte) {
@@ -74,6 +80,14 @@ func (b *batch) lookUp(o *Origins, urls [][]byte) (known uint64) {
 // hashShort is the hash of a text of up to 64 bytes where vectors are used.
 func (o *Origins) hashShort(text []byte, scheme int) uint32 {
 	return hashVector(unsafe.SliceData(text), len(text), &o.keys, scheme)
+}
+
+// scanQuery is scanQueryWords.
+func scanQuery(s []byte, from int) (ends, equals, odd uint64) {
+	if !hasVectors {
+		return scanQueryWords(s, from)
+	}
+	return queryVector(unsafe.SliceData(s[from:]), len(s)-from)
 }
 
 // scanName is scanNameWords.

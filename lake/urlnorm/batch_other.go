@@ -15,3 +15,5 @@ func (b *batch) lookUp(o *Origins, urls [][]byte) (known uint64) { return b.look
 func (o *Origins) hashShort(text []byte, scheme int) uint32 { return o.hashWords(text, scheme) }
 
 func scanName(s []byte, start int) (end int, dots, hyphens uint64) { return scanNameWords(s, start) }
+
+func scanQuery(s []byte, from int) (ends, equals, odd uint64) { return scanQueryWords(s, from) }

@@ -191,38 +191,37 @@ func (n *Normalizer) canonicalQuery(s []byte, start int) (end int, sorted bool) 
 	n.pieces = n.pieces[:0]
 	sorted = true
 	nameEnd := 0 // of the parameter from start; 0 before its '='
-	for word := start; ; word += wordSize {
-		for stops := queryStops(wordAt(s, word)); stops != 0; stops &= stops - 1 {
-			i := word + firstByte(stops)
-			if i < len(s) {
-				switch s[i] {
-				case '&', '#':
-				case '=':
-					if nameEnd == 0 {
-						nameEnd = i
-					}
-					continue
-				case '%':
-					if !canonicalEscape(s[i:]) {
-						return 0, false
-					}
-					continue
-				default:
-					if classes[s[i]]&escaped != 0 {
-						return 0, false
-					}
-					continue
+	for from := start; ; from += 64 {
+		ends, equals, odd := scanQuery(s, from)
+		for ; odd != 0; odd &= odd - 1 {
+			i := from + firstBit(odd)
+			if s[i] == '#' {
+				// Nothing behind matters.
+				below := odd&-odd - 1
+				ends, equals = ends&below|odd&-odd, equals&below
+				break
+			}
+			if classes[s[i]]&escaped != 0 || s[i] == '%' && !canonicalEscape(s[i:]) {
+				return 0, false
+			}
+		}
+		for ; ends != 0; ends &= ends - 1 {
+			below := ends&-ends - 1
+			if nameEnd == 0 {
+				if e := equals & below; e != 0 {
+					nameEnd = from + firstBit(e)
 				}
 			}
+			equals &^= below
 			// s[start:i] is a parameter.
+			i := from + firstBit(ends)
 			if nameEnd == 0 {
 				nameEnd = i
 			}
-			name := s[start:nameEnd]
-			if i == start || n.stripped(name) {
+			if i == start || n.stripped(s[start:nameEnd]) {
 				return 0, false
 			}
-			n.pieces = append(n.pieces, piece{start, nameEnd, i, head(name)})
+			n.pieces = append(n.pieces, piece{start, nameEnd, i, head(s, start, nameEnd)})
 			if last := len(n.pieces) - 1; last > 0 && sorted {
 				sorted = compareNames(s, &n.pieces[last-1], &n.pieces[last]) <= 0
 			}
@@ -230,6 +229,9 @@ func (n *Normalizer) canonicalQuery(s []byte, start int) (end int, sorted bool) 
 				return i, sorted
 			}
 			start, nameEnd = i+1, 0
+		}
+		if nameEnd == 0 && equals != 0 {
+			nameEnd = from + firstBit(equals)
 		}
 	}
 }

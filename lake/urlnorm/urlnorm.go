@@ -53,8 +53,8 @@ package urlnorm
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -554,7 +554,7 @@ func (n *Normalizer) appendQuery(query []byte) {
 			nameEnd = start + i
 		}
 		if end > start && !n.stripped(n.part[start:nameEnd]) {
-			n.pieces = append(n.pieces, piece{start, nameEnd, end, head(n.part[start:nameEnd])})
+			n.pieces = append(n.pieces, piece{start, nameEnd, end, head(n.part, start, nameEnd)})
 		}
 		start = end + 1
 	}
@@ -588,13 +588,14 @@ func compareNames(text []byte, a, b *piece) int {
 	return bytes.Compare(text[a.start:a.nameEnd], text[b.start:b.nameEnd])
 }
 
-// head is the first eight bytes of a name, with zeros for what it does not have: no name has a zero byte.
-func head(name []byte) uint64 {
-	if len(name) >= wordSize {
-		return binary.BigEndian.Uint64(name)
+// head is the first eight bytes of a name, text[start:end], with zeros for what it does not have: no name has a zero byte.
+func head(text []byte, start, end int) uint64 {
+	if len(text) >= wordSize {
+		unused := 8 * max(0, wordSize-(end-start))
+		return bits.ReverseBytes64(wordAt(text, start)) >> unused << unused
 	}
 	v := uint64(0)
-	for i, c := range name {
+	for i, c := range text[start:end] {
 		v |= uint64(c) << (56 - 8*i)
 	}
 	return v

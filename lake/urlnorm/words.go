@@ -86,8 +86,22 @@ func scanPathWords(s []byte, start int) int {
 // slashOrDot says which bytes are '/' or '.', which is '/' with another lowest bit.
 func slashOrDot(w uint64) uint64 { return ^other(w|ones, '/') }
 
-// queryStops are the bytes of a word that may have to be changed in a query or end it, a parameter or a name.
-func queryStops(w uint64) uint64 { return (^plain(w&^tops, '\'') | w) & tops }
+// scanQueryWords looks at up to 64 bytes of a query from s[from] on. It says which of them are '=', which end a parameter, the end of s among them, and
+// which may end the query or have to be changed. There are a few more of these than need be.
+func scanQueryWords(s []byte, from int) (ends, equals, odd uint64) {
+	n := min(len(s)-from, 64)
+	for i := uint(0); int(i) < n; i += wordSize {
+		w := wordAt(s, from+int(i))
+		v := w &^ tops
+		end, equal := ^other(v, '&')&^w&tops, ^other(v, '=')&^w&tops
+		stops := (^plain(v, '\'') | w) & tops &^ (end | equal)
+		ends |= topBits(end) << (i & 63)
+		equals |= topBits(equal) << (i & 63)
+		odd |= topBits(stops) << (i & 63)
+	}
+	here := uint64(1)<<n - 1 // all where n is 64
+	return ends&here | (here + 1), equals & here, odd & here
+}
 
 // textStops are the bytes of a word that may be escaped, part of an escape, or a backslash.
 func textStops(w uint64) uint64 {

@@ -32,29 +32,46 @@ func checkWords(tb testing.TB, s []byte) {
 		if end, dots, hyphens := scanNameWords(s, i); end != e || dots != d || hyphens != h {
 			tb.Fatalf("scanNameWords(%q, %d) = %d %x %x, want %d %x %x", s, i, end, dots, hyphens, e, d, h)
 		}
-		w := wordAt(s, i)
-		query, text := queryStops(w), textStops(w)
+		text := textStops(wordAt(s, i))
 		for k := range wordSize {
 			c := byte(0)
 			if i+k < len(s) {
 				c = s[i+k]
 			}
 			must := classes[c]&escaped != 0 || c == '%'
-			may := must || strings.IndexByte("!$=?@[]~#", c) >= 0
-			for _, f := range []struct {
-				name      string
-				stops     uint64
-				must, may bool
-			}{
-				{"queryStops", query, must || c == '&' || c == '=' || c == '#', may || c == '&'},
-				{"textStops", text, must, may && c != '='},
-			} {
-				if got := f.stops>>(8*k)&0xff == 0x80; got && !f.may || !got && f.must || f.stops&^tops != 0 {
-					tb.Fatalf("%s(%q) = %016x", f.name, s[i:min(i+wordSize, len(s))], f.stops)
-				}
+			may := must || strings.IndexByte("!$?@[]~#", c) >= 0
+			if got := text>>(8*k)&0xff == 0x80; got && !may || !got && must || text&^tops != 0 {
+				tb.Fatalf("textStops(%q) = %016x", s[i:min(i+wordSize, len(s))], text)
 			}
 		}
+		checkQueryScan(tb, s, i)
 		checkPathScan(tb, s, i)
+	}
+}
+
+func checkQueryScan(tb testing.TB, s []byte, from int) {
+	tb.Helper()
+	var ends, equals, must, may uint64
+	for i, c := range s[from:min(len(s), from+64)] {
+		switch {
+		case c == '&':
+			ends |= 1 << i
+		case c == '=':
+			equals |= 1 << i
+		case classes[c]&escaped != 0 || c == '%' || c == '#':
+			must |= 1 << i
+		case strings.IndexByte("!$?@[]~", c) >= 0:
+			may |= 1 << i
+		}
+	}
+	if n := len(s) - from; n < 64 {
+		ends |= 1 << n
+	}
+	if e, q, o := scanQuery(s, from); e != ends || q != equals || o&must != must || o&^(must|may) != 0 {
+		tb.Fatalf("scanQuery(%q, %d) = %x %x %x, want %x %x %x", s, from, e, q, o, ends, equals, must)
+	}
+	if e, q, o := scanQueryWords(s, from); e != ends || q != equals || o&must != must || o&^(must|may) != 0 {
+		tb.Fatalf("scanQueryWords(%q, %d) = %x %x %x, want %x %x %x", s, from, e, q, o, ends, equals, must)
 	}
 }
 
@@ -107,6 +124,7 @@ func TestWordsAreScannedAsBytesAre(t *testing.T) {
 		}
 	}
 	for n := range 140 {
+		checkQueryScan(t, []byte(strings.Repeat("a=b&", 40)[:n+8]), n+8)
 		checkWords(t, []byte(strings.Repeat("a-b.", 40)[:n]))
 		checkWords(t, []byte(strings.Repeat("a", n)+"."))
 	}
