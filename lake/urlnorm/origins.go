@@ -208,19 +208,20 @@ func fold(h uint64) uint32 { return uint32(h ^ h>>32) }
 // zeroBytes tells the first byte that is zero, in its top bit; what is set above that means nothing.
 func zeroBytes(w uint64) uint64 { return (w - ones) &^ w & tops }
 
-// find returns the header of a text of the hash given, 0 if there is none: texts are not empty.
-func (o *Origins) find(text []byte, scheme int, hash uint32) (header uint64) {
+// find returns the header of a text of the hash given, 0 if there is none: texts are not empty. Then slot is the one for it.
+func (o *Origins) find(text []byte, scheme int, hash uint32) (header uint64, slot uint32) {
 	mask := uint32(len(o.slots) - 1)
-	for i := hash & mask; o.slots[i] != 0; i = nextSlot(i, hash, mask) {
+	i := hash & mask
+	for ; o.slots[i] != 0; i = nextSlot(i, hash, mask) {
 		place, other := untag(o.slots[i], hash)
 		if other {
 			continue
 		}
 		if header = o.header(place); o.is(place, header, text, scheme) {
-			return header
+			return header, 0
 		}
 	}
-	return 0
+	return 0, i
 }
 
 // nextSlot is the slot behind i in the order in which a text of that hash is put into the first that is free: those of its line, from where it
@@ -254,10 +255,11 @@ func (o *Origins) is(place uint32, header uint64, text []byte, scheme int) bool 
 		string(o.textAt(place, len(text))) == string(text)
 }
 
-// insert adds a text that is not there, of the origin that another header tells, and returns its place and header.
-func (o *Origins) insert(text []byte, scheme int, hash uint32, like uint64) (place uint32, header uint64) {
+// insert adds a text that is not there, of the origin that another header tells, and returns its place and header. Slot is what find returned.
+func (o *Origins) insert(text []byte, scheme int, hash, slot uint32, like uint64) (place uint32, header uint64) {
 	if o.used++; 2*o.used > len(o.slots) {
 		o.grow()
+		slot = o.free(hash)
 	}
 	at := o.end
 	if left := chunkWords - at%chunkWords; words(len(text)) > left {
@@ -271,7 +273,7 @@ func (o *Origins) insert(text []byte, scheme int, hash uint32, like uint64) (pla
 	header = like&originOf | uint64(len(text))<<headerLength | uint64(scheme)<<headerScheme
 	binary.LittleEndian.PutUint64(o.texts[at/chunkWords][at%chunkWords*wordSize:], header)
 	copy(o.textAt(place, len(text)), text)
-	o.put(place, hash)
+	o.slots[slot] = hash>>slotTag<<slotTag | place
 	return place, header
 }
 
@@ -289,7 +291,8 @@ func (o *Origins) grow() {
 			place = (place/chunkWords + 1) * chunkWords
 			continue
 		}
-		o.put(uint32(place), o.hash(o.textAt(uint32(place), size), int(uint8(header>>headerScheme))))
+		hash := o.hash(o.textAt(uint32(place), size), int(uint8(header>>headerScheme)))
+		o.slots[o.free(hash)] = hash>>slotTag<<slotTag | uint32(place)
 		place += words(size)
 	}
 }
@@ -297,13 +300,14 @@ func (o *Origins) grow() {
 // words is what a text takes, with its header.
 func words(text int) int { return 1 + (text+wordSize-1)/wordSize }
 
-func (o *Origins) put(place, hash uint32) {
+// free is the slot for a text of that hash which is not there.
+func (o *Origins) free(hash uint32) uint32 {
 	mask := uint32(len(o.slots) - 1)
 	i := hash & mask
 	for o.slots[i] != 0 {
 		i = nextSlot(i, hash, mask)
 	}
-	o.slots[i] = hash>>slotTag<<slotTag | place
+	return i
 }
 
 // canonical returns the header of u's origin, which it adds if need be. It returns 0 where there
@@ -319,15 +323,16 @@ func (o *Origins) canonical(u *URL) (header uint64) {
 	}
 	o.text = text
 	hash := o.hash(text, scheme)
-	if header = o.find(text, scheme, hash); header != 0 {
+	header, slot := o.find(text, scheme, hash)
+	if header != 0 {
 		return header
 	}
-	return o.add(text, scheme, hash, len(u.Host), len(u.Host)-len(u.Domain), u.Port)
+	return o.add(text, scheme, hash, slot, len(u.Host), len(u.Host)-len(u.Domain), u.Port)
 }
 
-// add adds an origin of a canonical text that is not there, in which the host ends at host and its domain starts at domain. It returns 0 where there is no
+// add adds an origin of a canonical text that is not there, whose slot find returned and in which the host ends at host and its domain starts at domain. It returns 0 where there is no
 // room for it, else the text's header.
-func (o *Origins) add(text []byte, scheme int, hash uint32, host, domain int, port int32) (header uint64) {
+func (o *Origins) add(text []byte, scheme int, hash, slot uint32, host, domain int, port int32) (header uint64) {
 	if !o.room(len(text)) {
 		return 0
 	}
@@ -344,7 +349,7 @@ func (o *Origins) add(text []byte, scheme int, hash uint32, host, domain int, po
 			kind = HTTPSOrigin
 		}
 	}
-	place, header := o.insert(text, scheme, hash, uint64(origin)|uint64(kind)<<headerKind)
+	place, header := o.insert(text, scheme, hash, slot, uint64(origin)|uint64(kind)<<headerKind)
 	o.origins[origin/originChunk][origin%originChunk] = originRecord{
 		domainID: DomainID(view(text[domain:host])),
 		place:    place,
@@ -548,7 +553,7 @@ func (n *Normalizer) meet(o *Origins, i int, raw []byte, p *Parsed) bool {
 	if b.end[i] != 0 {
 		start, stop, scheme := int(b.start[i]), int(b.end[i]), int(b.scheme[i])
 		// It may be that of an input before in this batch.
-		header := o.find(raw[start:stop], scheme, b.hash[i])
+		header, slot := o.find(raw[start:stop], scheme, b.hash[i])
 		if header != 0 {
 			b.header[i] = header
 			return true
@@ -556,7 +561,7 @@ func (n *Normalizer) meet(o *Origins, i int, raw []byte, p *Parsed) bool {
 		if scheme != textBare {
 			// Most are as Parse returns them.
 			if end, domain, ok := n.plainHost(raw, start); ok && end == stop {
-				header = o.add(raw[start:end], scheme, b.hash[i], end-start, domain-start, -1)
+				header = o.add(raw[start:end], scheme, b.hash[i], slot, end-start, domain-start, -1)
 				b.header[i] = header
 				return header != 0
 			}
@@ -586,7 +591,7 @@ func (n *Normalizer) meet(o *Origins, i int, raw []byte, p *Parsed) bool {
 // meetText returns a header of the origin that raw is, whose text starts at start, and 0 if raw is no URL.
 func (n *Normalizer) meetText(o *Origins, raw []byte, start, scheme int, hash uint32) (header uint64, room bool) {
 	text := raw[start:]
-	if header = o.find(text, scheme, hash); header != 0 {
+	if header, _ = o.find(text, scheme, hash); header != 0 {
 		return header, true
 	}
 	u, err := n.Parse(raw)
@@ -597,7 +602,7 @@ func (n *Normalizer) meetText(o *Origins, raw []byte, start, scheme int, hash ui
 		return 0, false
 	}
 	if (scheme == textBare || string(o.text) != string(text)) && o.room(len(text)) {
-		o.insert(text, scheme, hash, header)
+		o.insert(text, scheme, hash, o.free(hash), header)
 	}
 	return header, true
 }

@@ -24,13 +24,18 @@ type suffixTable struct {
 	// filter has a bit for the hash of every node. Most look-ups are of the registered label of a
 	// domain, which is no node, and end here: its 16 KiB stay in a core's first cache.
 	filter [1 << (filterBits - 6)]uint64
-	nodes  [1 << tableBits]suffixNode
-	list   string
+	// pairs has a bit for the hash of every node that is the second label from the end, and wild one for every top-level domain with a wildcard.
+	// A name of two labels or more that is in neither has a suffix of one label, whether there is a rule for that or not: most are.
+	pairs [1 << (filterBits - 6)]uint64
+	wild  [1 << (wildBits - 6)]uint64
+	nodes [1 << tableBits]suffixNode
+	list  string
 }
 
 const (
 	tableBits  = 14 // 1.6 slots a node
 	filterBits = 17
+	wildBits   = 12
 	rootNode   = 1 << tableBits // the parent of top-level domains: no slot
 
 	// maxTableHost is the longest host that is looked up in the table: the dots of one are a uint64.
@@ -78,12 +83,25 @@ func newSuffixTable(list, version string) *suffixTable {
 			start += len("*.")
 		}
 		node := uint32(rootNode)
-		for labelEnd := end; labelEnd >= start; {
+		var tails [2]uint64 // of the last labels, the last first
+		labels := 0
+		for labelEnd := end; labelEnd >= start; labels++ {
 			label := start + strings.LastIndexByte(list[start:labelEnd], '.') + 1
 			node = t.insert(node, label, labelEnd)
+			if labels < len(tails) {
+				tails[labels] = labelTail(list, label, labelEnd)
+			}
 			labelEnd = label - 1
 		}
 		t.nodes[node].kind |= kind
+		switch {
+		case labels > 1:
+			bit := pairHash(tails[0], tails[1])
+			t.pairs[bit/64] |= 1 << (bit % 64)
+		case kind == isWildcard:
+			bit := wildHash(tails[0])
+			t.wild[bit/64] |= 1 << (bit % 64)
+		}
 	}
 	return t
 }
@@ -128,6 +146,14 @@ func nodeHash(parent uint32, tail uint64, length int) uint64 {
 	return (h ^ h>>32) * 0xd6e8feb86659fd93
 }
 
+// pairHash is the bit of the last two labels, of the tails given, in pairs; wildHash that of the last one in wild.
+func pairHash(last, second uint64) uint64 {
+	h := (last ^ bits.RotateLeft64(second, 25)) * 0x9e3779b97f4a7c15
+	return (h ^ h>>32 ^ second) * 0xd6e8feb86659fd93 >> (64 - filterBits)
+}
+
+func wildHash(last uint64) uint64 { return last * 0x9e3779b97f4a7c15 >> (64 - wildBits) }
+
 // labelTail is the last eight bytes of the label s[start:end], or all of it, with its last byte on top
 // and zeros below. There are at least eight bytes before end, whatever they are.
 func labelTail(s string, start, end int) uint64 {
@@ -142,6 +168,15 @@ func labelTail(s string, start, end int) uint64 {
 // maxTableHost; bit i of dots tells that its byte i is a dot. At least eight bytes stand before the host,
 // or seven if it has no empty label: eight are read at once.
 func (t *suffixTable) domain(s string, start int, dots uint64) int {
+	if last := bits.Len64(dots); last > 0 {
+		// Most names have no rule of two labels.
+		second := bits.Len64(dots & (1<<(uint(last-1)&63) - 1))
+		tail := labelTail(s, start+last, len(s))
+		pair, wild := pairHash(tail, labelTail(s, start+second, start+last-1)), wildHash(tail)
+		if (t.pairs[pair/64]>>(pair%64)|t.wild[wild/64]>>(wild%64))&1 == 0 {
+			return second
+		}
+	}
 	// Positions are within the host, as in publicsuffix.PublicSuffix, whose steps these are.
 	above := dots // the dots before end
 	end := len(s) - start
