@@ -155,7 +155,16 @@ func (b *RowBuffer) Host(domain, host string, domainID uint64) (uint32, error) {
 
 // PlainHost is Host for a host as urlnorm returns it, which has no zero byte and is short.
 func (b *RowBuffer) PlainHost(domain, host string, domainID uint64) {
-	b.host(bufferHost{domain: domain, host: host, id: domainID})
+	b.partsOf = 0
+	n := len(b.hosts)
+	if n == cap(b.hosts) {
+		b.GrowHosts(1)
+	}
+	// A bufferHost that is put together elsewhere is read before it has been written there.
+	b.hosts = b.hosts[:n+1]
+	h := &b.hosts[n]
+	h.domain, h.host, h.id, h.rows, h.data = domain, host, domainID, 0, nil
+	b.used += int64(len(domain) + len(host) + hostOverhead)
 }
 
 // GrowHosts makes room for n more hosts.
