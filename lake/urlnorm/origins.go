@@ -350,14 +350,11 @@ func (o *Origins) add(text []byte, scheme int, hash, slot uint32, host, domain i
 		}
 	}
 	place, header := o.insert(text, scheme, hash, slot, uint64(origin)|uint64(kind)<<headerKind)
-	o.origins[origin/originChunk][origin%originChunk] = originRecord{
-		domainID: DomainID(view(text[domain:host])),
-		place:    place,
-		port:     port,
-		host:     uint8(host),
-		domain:   uint8(domain),
-		scheme:   uint8(scheme),
-	}
+	// A record that is put together elsewhere is read before it has been written there.
+	r := &o.origins[origin/originChunk][origin%originChunk]
+	r.domainID = DomainID(view(text[domain:host]))
+	r.place, r.port = place, port
+	r.host, r.domain, r.scheme = uint8(host), uint8(domain), uint8(scheme)
 	return header
 }
 
