@@ -42,5 +42,6 @@ func (b *RowBuffer) addMany(first uint32, urls []urlnorm.Parsed) (added int) {
 	b.open = b.open[:len(b.open)+size]
 	b.used += int64(2*(size-8*added) + added*rowOverhead)
 	b.len += added
+	b.partsOf = 0
 	return added
 }

@@ -17,7 +17,11 @@ func checkAddParsed(tb testing.TB, budget int64, first uint32, urls []urlnorm.Pa
 	defer each.Release()
 	defer many.Release()
 	for len(urls) > 0 {
+		many.partsOf = 1
 		added := many.AddParsed(first, urls)
+		if added > 0 && many.partsOf != 0 {
+			tb.Fatal("rows added to others that stay sorted")
+		}
 		for i := range urls[:added] {
 			p := &urls[i]
 			if each.Full() || p.Kind == urlnorm.OtherOrigin {
