@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
@@ -61,7 +62,10 @@ func BenchmarkReader(b *testing.B) {
 		for _, how := range []struct {
 			name string
 			read func(r *Reader, b *testing.B) int
-		}{{"", readEach}, {"-batches", readInBatches}} {
+		}{{"", readEach}, {"-batches", readInBatches}, {"-urls", readURLs}} {
+			if how.name == "-urls" && !strings.HasPrefix(bm.name, "lines") {
+				continue
+			}
 			b.Run(bm.name+how.name, func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
@@ -98,6 +102,20 @@ func readInBatches(r *Reader, b *testing.B) (records int) {
 	recs := make([]Record, 64)
 	for {
 		n, rej, err := r.NextBatch(recs)
+		if err == io.EOF {
+			return records
+		}
+		if err != nil || rej != nil {
+			b.Fatal(n, rej, err)
+		}
+		records += n
+	}
+}
+
+func readURLs(r *Reader, b *testing.B) (records int) {
+	urls, lines := make([][]byte, 64), make([]Line, 64)
+	for {
+		n, rej, err := r.NextURLs(urls, lines)
 		if err == io.EOF {
 			return records
 		}

@@ -575,14 +575,8 @@ const batchBytes = 128 << 10
 //
 // Of lists the URLs are parts of what was read, of other formats they are copied.
 func (r *Reader) NextBatch(recs []Record) (n int, rej *Reject, err error) {
-	if r.IsList() {
-		var urls [linesAtOnce][]byte
-		var lines [linesAtOnce]Line
-		n, rej, err = r.NextURLs(urls[:min(linesAtOnce, len(recs))], lines[:])
-		for i, url := range urls[:n] {
-			recs[i] = Record{URL: url, Line: lines[i].Line, Offset: lines[i].Offset}
-		}
-		return n, rej, err
+	if list, ok := r.parse.(*listParser); ok {
+		return r.listBatch(list, recs)
 	}
 	r.batch = r.batch[:0]
 	for n < len(recs) && len(r.batch) < batchBytes {
@@ -601,6 +595,22 @@ func (r *Reader) NextBatch(recs []Record) (n int, rej *Reject, err error) {
 		}
 	}
 	return n, nil, nil
+}
+
+// listBatch is NextBatch for a list.
+func (r *Reader) listBatch(list *listParser, recs []Record) (n int, rej *Reject, err error) {
+	var urls [linesAtOnce][]byte
+	var lines [linesAtOnce]Line
+	some, rej, err := r.NextURLs(urls[:min(linesAtOnce, len(recs))], lines[:])
+	for some > 0 {
+		for i, url := range urls[:some] {
+			recs[n+i] = Record{URL: url, Line: lines[i].Line, Offset: lines[i].Offset}
+		}
+		n += some
+		some = list.batch(urls[:min(linesAtOnce, len(recs)-n)], lines[:])
+		r.counts.Records += int64(some)
+	}
+	return n, rej, err
 }
 
 // Line is where a URL of a list stands, as in Record.

@@ -39,16 +39,27 @@ func readAll(r *Reader) (got, error) {
 	}
 }
 
-// readBatches is readAll by batches of up to size records, some of them of one.
+// readBatches is readAll by batches of up to size records, some of them of one, and of lists some of URLs alone.
 func readBatches(r *Reader, size int) (got, error) {
 	var g got
 	recs := make([]Record, size)
+	urls, lines := make([][]byte, size), make([]Line, size)
 	for i := 0; ; i++ {
 		some := recs
 		if i%5 == 4 {
 			some = recs[:1]
 		}
-		n, rej, err := r.NextBatch(some)
+		var n int
+		var rej *Reject
+		var err error
+		if r.IsList() && i%3 > 0 {
+			n, rej, err = r.NextURLs(urls[:len(some)], lines)
+			for i := range min(n, len(some)) {
+				some[i] = Record{URL: urls[i], Line: lines[i].Line, Offset: lines[i].Offset}
+			}
+		} else {
+			n, rej, err = r.NextBatch(some)
+		}
 		if n > len(some) || err != nil && (n > 0 || rej != nil) || err == nil && n == 0 && rej == nil {
 			return g, fmt.Errorf("%d records of %d, reject %v, error %v", n, len(some), rej, err)
 		}
