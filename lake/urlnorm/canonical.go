@@ -223,7 +223,7 @@ func (n *Normalizer) canonicalQuery(s []byte, start int) (end int, sorted bool) 
 			}
 			n.pieces = append(n.pieces, piece{start, nameEnd, i, head(s, start, nameEnd)})
 			if last := len(n.pieces) - 1; last > 0 && sorted {
-				sorted = compareNames(s, &n.pieces[last-1], &n.pieces[last]) <= 0
+				sorted = !comesAfter(s, &n.pieces[last-1], &n.pieces[last])
 			}
 			if i == len(s) || s[i] == '#' {
 				return i, sorted

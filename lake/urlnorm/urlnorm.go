@@ -568,8 +568,12 @@ func appendSorted(dst, text []byte, pieces []piece) []byte {
 		slices.SortStableFunc(pieces, func(a, b piece) int { return compareNames(text, &a, &b) })
 	} else {
 		for i := 1; i < len(pieces); i++ {
-			for k := i; k > 0 && compareNames(text, &pieces[k-1], &pieces[k]) > 0; k-- {
-				pieces[k-1], pieces[k] = pieces[k], pieces[k-1]
+			k, p := i, pieces[i]
+			for ; k > 0 && comesAfter(text, &pieces[k-1], &p); k-- {
+				pieces[k] = pieces[k-1]
+			}
+			if k < i {
+				pieces[k] = p
 			}
 		}
 	}
@@ -579,6 +583,11 @@ func appendSorted(dst, text []byte, pieces []piece) []byte {
 		sep = '&'
 	}
 	return dst
+}
+
+// comesAfter reports whether a's name comes after b's.
+func comesAfter(text []byte, a, b *piece) bool {
+	return a.head > b.head || a.head == b.head && compareNames(text, a, b) > 0
 }
 
 func compareNames(text []byte, a, b *piece) int {
