@@ -365,8 +365,12 @@ func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, 
 
 // nameHosts tells rows of the hosts of all origins, so that they can be used.
 func (n *normalizer) nameHosts() {
-	n.rows.GrowHosts(n.origins.Len())
-	for i := n.rows.Hosts() - int(n.firstHost); i < n.origins.Len(); i++ {
+	known := n.rows.Hosts() - int(n.firstHost)
+	if known == n.origins.Len() {
+		return
+	}
+	n.rows.GrowHosts(n.origins.Len() - known)
+	for i := known; i < n.origins.Len(); i++ {
 		o := n.origins.At(uint32(i))
 		n.rows.PlainHost(o.Domain, o.Host, o.DomainID)
 	}
