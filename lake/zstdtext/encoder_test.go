@@ -159,6 +159,19 @@ func TestFramesAreReadByOthers(t *testing.T) {
 	}
 }
 
+// varied is text some times over, each copy a little different, so that there are matches and sometimes several blocks.
+func varied(text []byte, times int) []byte {
+	most := 5000
+	if times%32 == 0 {
+		most = 150_000
+	}
+	text = bytes.Repeat(text, min(times, 1+most/max(1, len(text))))
+	for i := 0; i < len(text); i += 1 + times*7 {
+		text[i] ^= byte(i >> 8)
+	}
+	return text
+}
+
 // FuzzAppend repeats what it is given, so that there are matches and several blocks.
 func FuzzAppend(f *testing.F) {
 	f.Add([]byte{}, []byte{}, uint16(0))
@@ -169,15 +182,7 @@ func FuzzAppend(f *testing.F) {
 	dec := newDecoder(f)
 	var used Encoder
 	f.Fuzz(func(t *testing.T, lengths, text []byte, times uint16) {
-		most := 5000
-		if times%32 == 0 {
-			most = 150_000
-		}
-		text = bytes.Repeat(text, min(int(times), 1+most/max(1, len(text))))
-		// Every copy is a little different.
-		for i := 0; i < len(text); i += 1 + int(times)*7 {
-			text[i] ^= byte(i >> 8)
-		}
+		text = varied(text, int(times))
 		frame := used.Append(nil, lengths, text)
 		check(t, dec, frame, lengths, text)
 		var e Encoder

@@ -7,34 +7,45 @@ import (
 
 // The finder takes the nearest earlier place whose next hashBytes bytes are the same, if a table still knows it, and extends the match both ways. It
 // takes what is worth its cost and gives it up again for a better one that covers it; that is most of what more searching would find.
+//
+// It does so in two steps, a chunk of positions at a time: scan looks up every position and lists those where a match may begin, take goes
+// through the list. So nothing in the first step waits for the second, and neither has branches that depend on what the text is like, which took
+// most of the time of a loop that does both. What is looked up in vain, within matches, costs less than that.
 const (
 	// hashBytes: five would find a little more, at distances where it hardly pays.
 	hashBytes = 6
-	// tableBits: a page has some 2^17 positions, one an entry; the table, half a megabyte, stays in the second level cache. Half of it costs half a per cent of bytes and saves a tenth of the time.
-	tableBits = 17
+	// tableBits: a page has some 2^17 positions or more. A table for each of them takes half a per cent of the bytes away and half a megabyte of the second level cache.
+	tableBits = 16
 
-	// An entry has, from the top, the low bits of a position, the epoch, and some bits of the hash, so that what does
-	// not match is mostly known without a look at the text.
+	// An entry has, from the top, the low bits of a position, some bits of the hash, so that what does not match is
+	// mostly known without a look at the text, and the epoch.
 	posBits   = 17
 	epochBits = 5
-	tagBits   = 32 - posBits - epochBits
+	posShift  = 32 - posBits
 	posMask   = 1<<posBits - 1
-	tagMask   = 1<<tagBits - 1
+	tagMask   = 1<<posShift - 1<<epochBits
 	// checkMask are the bits that say whether an entry is of this text and hash.
-	checkMask = 1<<(32-posBits) - 1
+	checkMask = 1<<posShift - 1
 	maxEpoch  = 1<<epochBits - 1
 
-	hashPrime = 0x9E3779B185EBCA87
+	hashPrime1 = 0x9E3779B1
+	hashPrime2 = 0x85EBCA77
 
-	// What a literal and a sequence cost in bits, about; a sequence costs the bits of its distance in addition.
-	literalCost  = 6
-	sequenceCost = 14
-
-	// resume is how far before the end of a match the search goes on.
-	resume = 0
+	// What a literal and a sequence cost in eighths of a literal, about; a sequence costs the bits of its distance in addition.
+	literalCost  = 8
+	sequenceCost = 26
 
 	// minParse is the shortest text that is searched.
 	minParse = 32
+	// chunk is how many positions are scanned before what was found is looked at.
+	chunk = 1 << rankBits
+)
+
+// A start of a match is its distance, the bits of that and the position's rank in the chunk, from the top.
+const (
+	rankBits   = 10
+	costBits   = 5
+	startShift = costBits + rankBits // of distances, which is that of positions in entries
 )
 
 // match is a range of text that stands there already, distance bytes before.
@@ -46,7 +57,17 @@ type match struct {
 type finder struct {
 	table   [1 << tableBits]uint32
 	epoch   uint32 // of the text at hand, 1 to maxEpoch; entries of others are as good as empty
+	last    uint32 // what scan found at the position before: its distance as it stands in a start, or 0
+	starts  [chunk + 8]uint32
 	matches []match
+	choice  choice
+}
+
+// choice is what has been chosen so far. Positions are in units of costs: literalCost for each byte.
+type choice struct {
+	last int // match, -1 before the first
+	// The last match may still be replaced. What ends before prevEnd stays.
+	prevEnd, lastStart, lastEnd, lastGain int
 }
 
 func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i : i+8]) }
@@ -65,162 +86,76 @@ func (f *finder) parse(text []byte, from int) []match {
 	if len(text)-from < minParse {
 		return nil
 	}
-	// A match that is worth it has at least minMatch bytes.
-	if n := (len(text)-from)/minMatch + 1; n > len(f.matches) {
+	// A match that is worth it has at least minMatch bytes. One more is scratch space.
+	if n := (len(text)-from)/minMatch + 2; n > len(f.matches) {
 		f.matches = make([]match, n)
 	}
-	all := f.matches
-	last := -1
-	// The last match may still be replaced. What ends before prevEnd stays.
-	prevEnd, lastStart, lastEnd, lastGain := from, from-1, from, 0
-	for i := from; ; {
-		p, entry := f.scan(text, i)
-		if p < 0 {
-			return all[:last+1]
-		}
-		i = p + 1
-		distance := (p - int(entry>>(32-posBits))) & posMask
-		if distance == 0 || distance > p {
-			continue
-		}
-		c := p - distance
-		end := p
-		if p+16 <= len(text) {
-			// Without a branch, as most end within these.
-			x, y := load64(text, c)^load64(text, p), load64(text, c+8)^load64(text, p+8)
-			n := bits.TrailingZeros64(x) >> 3
-			n += bits.TrailingZeros64(y) >> 3 * (n >> 3)
-			end += n
-			if n == 16 {
-				end += forward(text, c+16, p+16)
-			}
-		} else {
-			end += forward(text, c, p)
-		}
-		start := p
-		if c >= 8 {
-			x := load64(text, c-8) ^ load64(text, p-8)
-			start -= bits.LeadingZeros64(x) >> 3
-			if x == 0 {
-				start -= backward(text, c-8, p-8)
-			}
-		} else {
-			start -= backward(text, c, p)
-		}
-		start = max(start, prevEnd)
-		// All ones if it covers the last match's start, so that only one of both can stay; else it begins where that ends.
-		replace := (start - lastStart - 1) >> 63
-		start = max(start, lastEnd&^replace)
-		gain := (end-start)*literalCost - bits.Len32(uint32(distance)) - sequenceCost
-		if gain <= lastGain&replace {
-			continue
-		}
-		last += 1 + replace
-		all[last] = match{int32(start), int32(end), int32(distance)}
-		prevEnd = prevEnd&replace | lastEnd&^replace
-		lastStart, lastEnd, lastGain = start, end, gain
-		// Positions within the match mostly stand in the table as of before; the first and the last are renewed.
-		stop := len(text) - 9
-		f.insertTwo(text, min(i, stop))
-		i = max(i, min(end-resume, stop))
-		f.insertTwo(text, i-2)
+	f.last = 0
+	f.choice = choice{last: -1, prevEnd: from * literalCost, lastStart: -literalCost, lastEnd: from * literalCost}
+	for at := from; at <= len(text)-8; at += chunk {
+		n := f.scan(text, at, min(chunk, len(text)-7-at))
+		f.take(text, at, f.starts[:n])
 	}
+	return f.matches[:f.choice.last+1]
 }
 
-// scan enters positions from i on into the table until one has an entry that looks the same, and returns both; p is
-// -1 if there is none.
-func (f *finder) scan(text []byte, i int) (p int, entry uint32) {
-	const shift = 64 - 8*hashBytes
-	table := &f.table
-	for ; i <= len(text)-16; i += 8 {
-		t := text[i : i+16]
-		base := uint32(i)<<(32-posBits) | f.epoch<<tagBits
-
-		h := binary.LittleEndian.Uint64(t) << shift * hashPrime
-		at := &table[h>>(64-tableBits)]
-		now := uint32(h>>32)&tagMask + base
-		entry, *at = *at, now
-		if (entry^now)&checkMask == 0 {
-			return i, entry
+// scanWords enters the n positions from at+rank on into the table and lists those that had an entry which looks the same, behind the first found of
+// starts, and returns how many starts there are then. Of
+// positions that follow each other and have entries at the same distance it lists the first.
+func (f *finder) scanWords(text []byte, at, rank, n, found int) int {
+	last := f.last
+	for ; n > 0; n-- {
+		i := at + rank
+		w := load64(text, i)
+		h := uint32(w)*hashPrime1 + uint32(w>>32&(1<<(8*hashBytes-32)-1))*hashPrime2
+		entry := &f.table[h>>(32-tableBits)]
+		now := uint32(i)<<posShift | h&tagMask | f.epoch
+		distance := now - *entry
+		*entry = now
+		if distance&checkMask != 0 {
+			distance = 0
 		}
-
-		h = binary.LittleEndian.Uint64(t[1:]) << shift * hashPrime
-		at = &table[h>>(64-tableBits)]
-		now = uint32(h>>32)&tagMask + base + 1<<(32-posBits)
-		entry, *at = *at, now
-		if (entry^now)&checkMask == 0 {
-			return i + 1, entry
+		f.starts[found] = distance | uint32(bits.Len32(distance>>startShift))<<rankBits | uint32(rank)
+		if distance != 0 && distance != last {
+			found++
 		}
-
-		h = binary.LittleEndian.Uint64(t[2:]) << shift * hashPrime
-		at = &table[h>>(64-tableBits)]
-		now = uint32(h>>32)&tagMask + base + 2<<(32-posBits)
-		entry, *at = *at, now
-		if (entry^now)&checkMask == 0 {
-			return i + 2, entry
-		}
-
-		h = binary.LittleEndian.Uint64(t[3:]) << shift * hashPrime
-		at = &table[h>>(64-tableBits)]
-		now = uint32(h>>32)&tagMask + base + 3<<(32-posBits)
-		entry, *at = *at, now
-		if (entry^now)&checkMask == 0 {
-			return i + 3, entry
-		}
-
-		h = binary.LittleEndian.Uint64(t[4:]) << shift * hashPrime
-		at = &table[h>>(64-tableBits)]
-		now = uint32(h>>32)&tagMask + base + 4<<(32-posBits)
-		entry, *at = *at, now
-		if (entry^now)&checkMask == 0 {
-			return i + 4, entry
-		}
-
-		h = binary.LittleEndian.Uint64(t[5:]) << shift * hashPrime
-		at = &table[h>>(64-tableBits)]
-		now = uint32(h>>32)&tagMask + base + 5<<(32-posBits)
-		entry, *at = *at, now
-		if (entry^now)&checkMask == 0 {
-			return i + 5, entry
-		}
-
-		h = binary.LittleEndian.Uint64(t[6:]) << shift * hashPrime
-		at = &table[h>>(64-tableBits)]
-		now = uint32(h>>32)&tagMask + base + 6<<(32-posBits)
-		entry, *at = *at, now
-		if (entry^now)&checkMask == 0 {
-			return i + 6, entry
-		}
-
-		h = binary.LittleEndian.Uint64(t[7:]) << shift * hashPrime
-		at = &table[h>>(64-tableBits)]
-		now = uint32(h>>32)&tagMask + base + 7<<(32-posBits)
-		entry, *at = *at, now
-		if (entry^now)&checkMask == 0 {
-			return i + 7, entry
-		}
+		last = distance
+		rank++
 	}
-	for ; i <= len(text)-8; i++ {
-		h := load64(text, i) << shift * hashPrime
-		at := &table[h>>(64-tableBits)]
-		now := uint32(h>>32)&tagMask | uint32(i)<<(32-posBits) | f.epoch<<tagBits
-		entry, *at = *at, now
-		if (entry^now)&checkMask == 0 {
-			return i, entry
-		}
-	}
-	return -1, 0
+	f.last = last
+	return found
 }
 
-// insertTwo enters the positions i and i+1.
-func (f *finder) insertTwo(text []byte, i int) {
-	const shift = 64 - 8*hashBytes
-	w := load64(text, i)
-	base := uint32(i)<<(32-posBits) | f.epoch<<tagBits
-	h := w << shift * hashPrime
-	f.table[h>>(64-tableBits)] = uint32(h>>32)&tagMask + base
-	h = w >> 8 << shift * hashPrime
-	f.table[h>>(64-tableBits)] = uint32(h>>32)&tagMask + base + 1<<(32-posBits)
+// takeOne looks at one start in the chunk at at, and takes the match if it is worth it.
+func (f *finder) takeOne(text []byte, at int, start uint32) {
+	c := &f.choice
+	p := at + int(start&(1<<rankBits-1))
+	distance := int(start >> startShift)
+	if p*literalCost < c.lastEnd && c.last >= 0 && int(f.matches[c.last].distance) == distance {
+		return // within the same match, which may be long
+	}
+	end := (p + forward(text, p-distance, p)) * literalCost
+	from := (p - backward(text, p-distance, p, c.prevEnd/literalCost)) * literalCost
+	cost := sequenceCost + int(start>>rankBits&(1<<costBits-1))
+	if from <= c.lastStart {
+		// Only one of both can stay.
+		from = max(from, c.prevEnd)
+		gain := end - from - cost
+		if gain <= c.lastGain {
+			return
+		}
+		c.lastStart, c.lastEnd, c.lastGain = from, end, gain
+	} else {
+		// It begins where the last one ends.
+		from = max(from, c.lastEnd)
+		gain := end - from - cost
+		if gain <= 0 {
+			return
+		}
+		c.last++
+		c.prevEnd, c.lastStart, c.lastEnd, c.lastGain = c.lastEnd, from, end, gain
+	}
+	f.matches[c.last] = match{int32(from / literalCost), int32(end / literalCost), int32(distance)}
 }
 
 // forward is how many bytes from a and from b on are equal.
@@ -237,10 +172,10 @@ func forward(text []byte, a, b int) int {
 	return n
 }
 
-// backward is how many bytes before a and before b are equal.
-func backward(text []byte, a, b int) int {
+// backward is how many bytes before a and before b are equal, those before limit aside.
+func backward(text []byte, a, b, limit int) int {
 	n := 0
-	for n < a && text[a-n-1] == text[b-n-1] {
+	for most := min(a, b-limit); n < most && text[a-n-1] == text[b-n-1]; {
 		n++
 	}
 	return n

@@ -1,0 +1,58 @@
+package zstdtext
+
+import "golang.org/x/sys/cpu"
+
+// hasAVX2 says whether the machine has what the assembly needs.
+var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasBMI1 && cpu.X86.HasPOPCNT
+
+// scanAVX2 is scanWords of n positions, a multiple of eight, which pos is the first of, as entries have it with the epoch. The last one has 15 bytes of text behind it.
+// It writes up to eight starts more than there are, and updates last.
+//
+//go:noescape
+func scanAVX2(text *byte, n int, pos uint32, table, starts, last *uint32, order *[256]uint64) int
+
+// takeAVX2 is takeOne of starts, up to one that takes a closer look, and returns how many these are. Text is all text, limit is
+// what positions may be up to.
+//
+//go:noescape
+func takeAVX2(text *byte, at int, starts *uint32, n, limit int, matches *match, c *choice) int
+
+// order has for eight bits the numbers of those that are set, a byte each.
+var order = func() (all [256]uint64) {
+	for set := range all {
+		n := 0
+		for i := range 8 {
+			if set>>i&1 > 0 {
+				all[set] |= uint64(i) << (8 * n)
+				n++
+			}
+		}
+	}
+	return all
+}()
+
+// window is how many bytes scanAVX2 reads from a position on that is the first of eight, and takeAVX2 from any.
+const window = 16
+
+// scan looks up the n positions of text from at on and returns how many starts it found.
+func (f *finder) scan(text []byte, at, n int) int {
+	fast := min(n, len(text)-at-window+1) &^ 7
+	if !hasAVX2 || fast <= 0 {
+		return f.scanWords(text, at, 0, n, 0)
+	}
+	found := scanAVX2(&text[at], fast, uint32(at)<<posShift|f.epoch, &f.table[0], &f.starts[0], &f.last, &order)
+	return f.scanWords(text, at, fast, n-fast, found)
+}
+
+// take chooses matches from the starts of the chunk at at.
+func (f *finder) take(text []byte, at int, starts []uint32) {
+	for len(starts) > 0 {
+		if hasAVX2 {
+			if starts = starts[takeAVX2(&text[0], at, &starts[0], len(starts), len(text)-window, &f.matches[0], &f.choice):]; len(starts) == 0 {
+				return
+			}
+		}
+		f.takeOne(text, at, starts[0])
+		starts = starts[1:]
+	}
+}

@@ -1,0 +1,16 @@
+//go:build !amd64
+
+package zstdtext
+
+// hasAVX2 is false: there is no assembly.
+var hasAVX2 = false
+
+// scan looks up the n positions of text from at on and returns how many starts it found.
+func (f *finder) scan(text []byte, at, n int) int { return f.scanWords(text, at, 0, n, 0) }
+
+// take chooses matches from the starts of the chunk at at.
+func (f *finder) take(text []byte, at int, starts []uint32) {
+	for _, s := range starts {
+		f.takeOne(text, at, s)
+	}
+}
