@@ -89,6 +89,17 @@ func (c *numberRuns) appendPlain(dst []byte, rows, width int) []byte {
 	return dst
 }
 
+// appendRuns appends the value of each run to values, in width bytes, and how many rows of a page of rows rows have it to counts.
+func (c *numberRuns) appendRuns(values []byte, counts []int32, rows, width int) ([]byte, []int32) {
+	for i, r := range c.runs {
+		if !r.null {
+			values = appendNumber(values, r.value, width)
+			counts = append(counts, int32(c.end(i, rows))-r.row)
+		}
+	}
+	return values, counts
+}
+
 // reset starts the next page.
 func (c *numberRuns) reset() { c.runs = c.runs[:0] }
 

@@ -132,6 +132,7 @@ type PartWriter struct {
 	enc                      *zstdtext.Encoder
 	lengths, encoded, header []byte
 	values                   []byte
+	counts                   []int32
 }
 
 // How much of the open host is in the open page.
@@ -540,9 +541,13 @@ func (w *PartWriter) encodePage(col Column) {
 			low, high := t.bounds()
 			page.min, page.max = appendNumber(nil, low, width), appendNumber(nil, high, width)
 			h.uncompressed += n * width
-			if low == high {
+			switch {
+			case low == high:
 				body = w.repeated(body, page.min, n)
-			} else {
+			case col == ColDomainID: // rows of a domain stand together
+				w.values, w.counts = t.appendRuns(w.values[:0], w.counts[:0], w.rows, width)
+				body = w.enc.AppendRuns(body, w.values, width, w.counts)
+			default:
 				w.values = t.appendPlain(w.values[:0], w.rows, width)
 				body = w.enc.Append(body, nil, w.values)
 			}

@@ -21,7 +21,7 @@ type Encoder struct {
 	find finder
 	lits huffman
 	seqs sequences
-	rep  repeats
+	last uint32 // distance in the frame so far
 	both []byte
 }
 
@@ -45,7 +45,7 @@ func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
 		left += len(b)
 	}
 	dst = codec.AppendZstdHeader(dst, left)
-	e.rep = repeats{1, 4, 8} // RFC 8878, 3.1.1.5
+	e.last = firstDistance
 	if len(text) < minApart && left > len(text) {
 		e.both = e.both[:0]
 		runs := false
@@ -66,6 +66,60 @@ func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
 		dst = e.appendBlocks(dst, b, hasRuns(b), false)
 	}
 	return e.appendBlocks(dst, text, true, true)
+}
+
+// AppendRuns appends one zstd frame to dst, whose content is values of width bytes, each of them some times over: a value and how often it stands there in a row.
+// It takes no other repetition than that. Width divides codec.MaxRawBlock.
+//
+// It is what AppendSections would do with such content where values come back in one run only, without a look at each byte of it.
+func (e *Encoder) AppendRuns(dst, values []byte, width int, counts []int32) []byte {
+	left := 0
+	for _, n := range counts {
+		left += int(n) * width
+	}
+	dst = codec.AppendZstdHeader(dst, left)
+	e.last = firstDistance
+	if left == 0 {
+		return codec.AppendRawBlock(dst, nil, true)
+	}
+	for done := int32(0); left > 0; { // of counts[0]
+		size := min(left, codec.MaxRawBlock)
+		left -= size
+		e.seqs.reset(min(size, len(values)+width), min(size/width, len(counts)))
+		block, doneBefore := counts, done
+		distance, literals := e.last, 0 // since the last sequence
+		at := 0
+		for room := int32(size / width); room > 0; {
+			n := min(counts[0]-done, room)
+			room -= n
+			e.seqs.literals = append(e.seqs.literals, values[at:at+width]...)
+			literals += width
+			if n > 1 {
+				offset := uint32(width) + 3
+				if distance == uint32(width) {
+					offset = 1
+				}
+				e.seqs.add(uint32(literals), uint32(n-1)*uint32(width), offset)
+				distance, literals = uint32(width), 0
+			}
+			if done += n; done == counts[0] {
+				at, counts, done = at+width, counts[1:], 0
+			}
+		}
+		var ok bool
+		if dst, ok = e.appendEncoded(dst, size, e.seqs.literals, len(e.seqs.list) > 0, distance, left == 0); !ok {
+			e.both = e.both[:0]
+			for i := 0; len(e.both) < size; i++ {
+				for range block[i] - doneBefore {
+					e.both = append(e.both, values[i*width:(i+1)*width]...)
+				}
+				doneBefore = 0
+			}
+			dst = codec.AppendRawBlock(dst, e.both[:size], left == 0)
+		}
+		values = values[at:]
+	}
+	return dst
 }
 
 // hasRuns reports whether a good part of b is runs of one byte. It looks at samples.
@@ -113,22 +167,35 @@ func (e *Encoder) appendBlock(dst, text []byte, from int, search, last bool) []b
 	if search {
 		matches = e.find.parse(text, from)
 	}
-	rep := e.rep
-	at := len(dst)
-	dst = append(dst, make([]byte, blockHeader)...)
+	literals, distance := content, e.last
 	if len(matches) > 0 {
-		e.seqs.set(text, from, matches, &rep)
-		dst = e.seqs.append(e.lits.append(dst, e.seqs.literals))
-	} else {
-		dst = append(e.lits.append(dst, content), 0) // no sequences
+		distance = e.seqs.set(text, from, matches, e.last)
+		literals = e.seqs.literals
 	}
-	size := len(dst) - at - blockHeader
-	if size >= len(content) {
-		return codec.AppendRawBlock(dst[:at], content, last) // which leaves the decoder's distances as they were
+	dst, ok := e.appendEncoded(dst, len(content), literals, len(matches) > 0, distance, last)
+	if !ok {
+		return codec.AppendRawBlock(dst, content, last)
 	}
-	e.rep = rep
-	putBlockHeader(dst[at:], blockCompressed, size, last)
 	return dst
+}
+
+// appendEncoded appends a block of size bytes: some literals and, if there are any, the sequences that have been set, the last of which has a
+// distance. It appends nothing and returns false if a raw block is no longer, which leaves the decoder's distances as they were.
+func (e *Encoder) appendEncoded(dst []byte, size int, literals []byte, sequences bool, distance uint32, last bool) ([]byte, bool) {
+	at := len(dst)
+	dst = e.lits.append(append(dst, 0, 0, 0), literals)
+	if sequences {
+		dst = e.seqs.append(dst)
+	} else {
+		dst = append(dst, 0)
+	}
+	n := len(dst) - at - blockHeader
+	if n >= size {
+		return dst[:at], false
+	}
+	e.last = distance
+	putBlockHeader(dst[at:], blockCompressed, n, last)
+	return dst, true
 }
 
 // putBlockHeader writes the header of a block (RFC 8878, 3.1.1.2).

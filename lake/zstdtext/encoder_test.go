@@ -214,9 +214,8 @@ func TestSequencesOfALargeBlock(t *testing.T) {
 		for i := range n {
 			matches = append(matches, match{int32(8 + minMatch*i), int32(8 + minMatch*(i+1)), int32(4 + 4*(i&1))})
 		}
-		rep := repeats{1, 4, 8}
 		var e Encoder
-		e.seqs.set(text, 0, matches, &rep)
+		e.seqs.set(text, 0, matches, firstDistance)
 		frame := append(codec.AppendZstdHeader(nil, len(text)), 0, 0, 0)
 		at := len(frame)
 		frame = e.seqs.append(e.lits.append(frame, e.seqs.literals))
@@ -261,9 +260,8 @@ func TestSequencesOfAllSizes(t *testing.T) {
 			}
 		}
 		text = text[:min(len(text), codec.MaxRawBlock)]
-		rep := repeats{1, 4, 8}
 		var e Encoder
-		e.seqs.set(text, 0, matches, &rep)
+		e.seqs.set(text, 0, matches, firstDistance)
 		frame := append(codec.AppendZstdHeader(nil, len(text)), 0, 0, 0)
 		at := len(frame)
 		frame = e.seqs.append(e.lits.append(frame, e.seqs.literals))

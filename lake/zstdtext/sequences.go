@@ -11,7 +11,7 @@ const minMatch = 3
 
 // sequence is some literals and the match behind them, as it is written (RFC 8878, 3.1.1.3.2.1.1).
 type sequence struct {
-	offset uint32 // offset value: 1 to 3 for repeated ones, else the distance plus 3
+	offset uint32 // offset value: 1 for the last distance again, else the distance plus 3
 	extra  uint32 // low bits of the lengths: those of the literals' and above them those of the match's
 	// codes are those of literals, match and offset, a byte each from below, and how many bits extra has.
 	codes uint32
@@ -22,8 +22,8 @@ func (s *sequence) ml() uint32        { return s.codes >> 8 & 0x3f }
 func (s *sequence) of() uint32        { return s.codes >> 16 & 0x3f }
 func (s *sequence) extraBits() uint32 { return s.codes >> 24 }
 
-// lengthCode is the code of a length and the number of its low bits that stand beside that.
-type lengthCode struct{ code, bits uint8 }
+// lengthCode is the code of a length and its low bits that stand beside that, as a sequence has both.
+type lengthCode struct{ codes, extra uint32 }
 
 // The codes of the smaller lengths, of literals and of matches less minMatch (RFC 8878, tables 16 and 17).
 var (
@@ -34,32 +34,32 @@ var (
 func init() {
 	litBits := [...]uint8{16: 1, 1, 1, 1, 2, 2, 3, 3, 4}
 	matchBits := [...]uint8{32: 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5}
-	fill := func(codes []lengthCode, width []uint8) {
+	fill := func(codes []lengthCode, width []uint8, shift int) {
 		for c, w := range width {
-			for range 1 << w {
-				codes[0] = lengthCode{uint8(c), w}
+			for i := range 1 << w {
+				codes[0] = lengthCode{uint32(c)<<shift | uint32(w)<<24, uint32(i)}
 				codes = codes[1:]
 			}
 		}
 	}
-	fill(litCodes[:], litBits[:])
-	fill(matchCodes[:], matchBits[:])
+	fill(litCodes[:], litBits[:], 0)
+	fill(matchCodes[:], matchBits[:], 8)
 }
 
 func litCode(n uint32) lengthCode {
 	if n < uint32(len(litCodes)) {
 		return litCodes[n]
 	}
-	w := uint8(bits.Len32(n))
-	return lengthCode{w + 18, w - 1}
+	w := uint32(bits.Len32(n)) - 1
+	return lengthCode{w + 19 | w<<24, n & (1<<w - 1)}
 }
 
 func matchCode(n uint32) lengthCode {
 	if n < uint32(len(matchCodes)) {
 		return matchCodes[n]
 	}
-	w := uint8(bits.Len32(n))
-	return lengthCode{w + 35, w - 1}
+	w := uint32(bits.Len32(n)) - 1
+	return lengthCode{(w+36)<<8 | w<<24, n & (1<<w - 1)}
 }
 
 // The distributions that need not be written (RFC 8878, 3.1.1.3.2.2), and their accuracies.
@@ -75,35 +75,8 @@ const (
 	predefinedOffsetsLog = 5
 )
 
-// repeats are the last three distances (RFC 8878, 3.1.1.5).
-type repeats [3]uint32
-
-// value is the offset value of a distance after some literals, or after none; and it becomes the last.
-func (r *repeats) value(distance uint32, bare bool) uint32 {
-	known := *r
-	if bare {
-		known = repeats{r[1], r[2], r[0] - 1}
-	}
-	switch distance {
-	case known[0]:
-		if bare {
-			r[0], r[1] = r[1], r[0]
-		}
-		return 1
-	case known[1]:
-		if bare {
-			r[0], r[1], r[2] = r[2], r[0], r[1]
-		} else {
-			r[0], r[1] = r[1], r[0]
-		}
-		return 2
-	case known[2]:
-		r[0], r[1], r[2] = distance, r[0], r[1]
-		return 3
-	}
-	r[0], r[1], r[2] = distance, r[0], r[1]
-	return distance + 3
-}
+// firstDistance is what counts as the last distance before the first sequence of a frame (RFC 8878, 3.1.1.5).
+const firstDistance = 1
 
 // codeTable is how one of the three kinds of codes is written.
 type codeTable struct {
@@ -118,19 +91,27 @@ type sequences struct {
 	ll, of, ml codeTable
 }
 
-// set takes the matches of text[from:] apart into sequences and literals.
-func (q *sequences) set(text []byte, from int, matches []match, r *repeats) {
-	const stride = 32 // literals that are copied at once; few are more
-	if n := len(text) - from + stride; n > cap(q.literals) {
-		q.literals = make([]byte, n)
+// reset forgets all, and makes room for some literals and sequences.
+func (q *sequences) reset(literals, n int) {
+	if literals > cap(q.literals) {
+		q.literals = make([]byte, literals)
 	}
-	if len(matches) > cap(q.list) {
-		q.list = make([]sequence, len(matches)+len(matches)/2)
+	if n > cap(q.list) {
+		q.list = make([]sequence, n+n/2)
 	}
-	lits, list := q.literals[:cap(q.literals)], q.list[:len(matches)]
+	q.literals, q.list = q.literals[:0], q.list[:0]
 	q.ll.counts, q.of.counts, q.ml.counts = [64]uint32{}, [64]uint32{}, [64]uint32{}
+}
+
+// set takes the matches of text[from:] apart into sequences and literals. Last is the distance before them; it returns the last of theirs.
+//
+// Only a distance that is the last one is written as repeated: of words of a text the other two that a decoder remembers say nothing, so
+// that they would cost more, all together, than they save.
+func (q *sequences) set(text []byte, from int, matches []match, last uint32) uint32 {
+	const stride = 32 // literals that are copied at once; few are more
+	q.reset(len(text)-from+stride, len(matches))
+	lits, list := q.literals[:cap(q.literals)], q.list[:len(matches)]
 	at, anchor := 0, from
-	r0, r1, r2 := r[0], r[1], r[2]
 	for i := range matches {
 		m := &matches[i]
 		n := int(m.start) - anchor
@@ -144,28 +125,36 @@ func (q *sequences) set(text []byte, from int, matches []match, r *repeats) {
 
 		distance := uint32(m.distance)
 		offset := distance + 3
-		if distance == r0 || distance == r1 || distance == r2 || distance == r0-1 {
-			rep := repeats{r0, r1, r2}
-			offset = rep.value(distance, n == 0)
-			r0, r1, r2 = rep[0], rep[1], rep[2]
+		if distance == last && n > 0 {
+			offset = 1
+		}
+		last = distance
+		litLength, matchLength := uint32(n), uint32(m.end-m.start)-minMatch
+		var ll, ml lengthCode
+		if litLength < uint32(len(litCodes)) && matchLength < uint32(len(matchCodes)) {
+			ll, ml = litCodes[litLength], matchCodes[matchLength]
 		} else {
-			r0, r1, r2 = distance, r0, r1
+			ll, ml = litCode(litLength), matchCode(matchLength)
 		}
 		of := uint32(bits.Len32(offset)-1) & 0x3f
-		litLength, matchLength := uint32(n), uint32(m.end-m.start)-minMatch
-		ll, ml := litCode(litLength), matchCode(matchLength)
-		list[i] = sequence{
-			offset,
-			litLength&(1<<(ll.bits&31)-1) | matchLength&(1<<(ml.bits&31)-1)<<(ll.bits&31),
-			uint32(ll.code) | uint32(ml.code)<<8 | of<<16 | uint32(ll.bits+ml.bits)<<24,
-		}
-		q.ll.counts[ll.code&0x3f]++
-		q.ml.counts[ml.code&0x3f]++
+		list[i] = sequence{offset, ll.extra | ml.extra<<(ll.codes>>24&31), ll.codes + ml.codes + of<<16}
+		q.ll.counts[ll.codes&0x3f]++
+		q.ml.counts[ml.codes>>8&0x3f]++
 		q.of.counts[of]++
 	}
 	at += copy(lits[at:], text[anchor:])
-	*r = repeats{r0, r1, r2}
 	q.literals, q.list = lits[:at], list
+	return last
+}
+
+// add adds a sequence.
+func (q *sequences) add(literals, matched, offset uint32) {
+	ll, ml := litCode(literals), matchCode(matched-minMatch)
+	of := uint32(bits.Len32(offset)-1) & 0x3f
+	q.list = append(q.list, sequence{offset, ll.extra | ml.extra<<(ll.codes>>24&31), ll.codes + ml.codes + of<<16})
+	q.ll.counts[ll.codes&0x3f]++
+	q.ml.counts[ml.codes>>8&0x3f]++
+	q.of.counts[of]++
 }
 
 // The ways to write codes (RFC 8878, 3.1.1.3.2.1).

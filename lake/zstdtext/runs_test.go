@@ -1,0 +1,84 @@
+package zstdtext
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// repeat is the content of AppendRuns.
+func repeat(values []byte, width int, counts []int32) (b []byte) {
+	for i, n := range counts {
+		b = append(b, bytes.Repeat(values[i*width:(i+1)*width], int(n))...)
+	}
+	return b
+}
+
+func TestRunsAreReadByOthers(t *testing.T) {
+	dec := newDecoder(t)
+	rng := rand.New(rand.NewPCG(9, 1))
+	var e Encoder
+	for _, width := range []int{4, 8} {
+		for _, letters := range []int{1, 3, 256} {
+			for _, n := range []int{0, 1, 2, 3, 100, 5000, codec.MaxRawBlock / width, 40_000} {
+				for _, most := range []int{1, 2, 5, 300, 100_000} {
+					values, counts := random(rng.Uint64(), n*width, letters), make([]int32, n)
+					total := 0
+					for i := range counts {
+						counts[i] = int32(1 + rng.IntN(most))
+						if total += int(counts[i]) * width; total > 600_000 {
+							values, counts = values[:(i+1)*width], counts[:i+1]
+							break
+						}
+					}
+					want := repeat(values, width, counts)
+					frame := e.AppendRuns([]byte("before"), values, width, counts)
+					check(t, dec, frame[len("before"):], nil, want)
+					if t.Failed() {
+						t.Fatalf("%d values of %d bytes of %d letters, up to %d times", n, width, letters, most)
+					}
+					if most := len(want) + 9 + 3*(1+len(want)/codec.MaxRawBlock); len(frame)-len("before") > most {
+						t.Errorf("%d bytes became %d", len(want), len(frame))
+					}
+				}
+			}
+		}
+	}
+}
+
+func FuzzAppendRuns(f *testing.F) {
+	f.Add([]byte("abcdefghijklmnop"), []byte{1, 3}, true)
+	f.Add(random(1, 4000, 256), random(2, 500, 9), true)
+	f.Add(random(1, 4000, 2), random(2, 1000, 256), false)
+	dec := newDecoder(f)
+	var e Encoder
+	f.Fuzz(func(t *testing.T, values, times []byte, wide bool) {
+		width := 4
+		if wide {
+			width = 8
+		}
+		n := min(len(values)/width, len(times))
+		counts := make([]int32, n)
+		for i := range counts {
+			counts[i] = 1 + int32(times[i])*int32(times[i])/4
+		}
+		values = values[:n*width]
+		check(t, dec, e.AppendRuns(nil, values, width, counts), nil, repeat(values, width, counts))
+	})
+}
+
+// Runs take what they do when they are looked for.
+func TestRunsAreAsSmallAsFoundOnes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(10, 1))
+	values, counts := random(11, 8*3000, 256), make([]int32, 3000)
+	for i := range counts {
+		counts[i] = 1 + int32(rng.IntN(4))
+	}
+	var e Encoder
+	own, found := len(e.AppendRuns(nil, values, 8, counts)), len(e.Append(nil, nil, repeat(values, 8, counts)))
+	if own > found {
+		t.Errorf("%d bytes, %d when they are looked for", own, found)
+	}
+}
