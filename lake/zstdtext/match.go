@@ -58,7 +58,7 @@ type finder struct {
 	table   [1 << tableBits]uint32
 	epoch   uint32 // of the text at hand, 1 to maxEpoch; entries of others are as good as empty
 	last    uint32 // what scan found at the position before: its distance as it stands in a start, or 0
-	starts  [chunk + 8]uint32
+	starts  [chunk + 16]uint32
 	matches []match
 	choice  choice
 }

@@ -5,11 +5,19 @@ import "golang.org/x/sys/cpu"
 // hasAVX2 says whether the machine has what the assembly needs.
 var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasBMI1 && cpu.X86.HasPOPCNT
 
+// hasAVX512 says whether it has what the wider assembly needs.
+var hasAVX512 = hasAVX2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VBMI
+
 // scanAVX2 is scanWords of n positions, a multiple of eight, which pos is the first of, as entries have it with the epoch. The last one has 15 bytes of text behind it.
 // It writes up to eight starts more than there are, and updates last.
 //
 //go:noescape
 func scanAVX2(text *byte, n int, pos uint32, table, starts, last *uint32, order *[256]uint64) int
+
+// scanAVX512 is scanAVX2 for a multiple of 16, the last of which has 31 bytes of text behind it. It writes up to 16 starts more than there are.
+//
+//go:noescape
+func scanAVX512(text *byte, n int, pos uint32, table, starts, last *uint32) int
 
 // takeAVX2 is takeOne of starts, up to one that takes a closer look, and returns how many these are. Text is all text, limit is
 // what positions may be up to.
@@ -31,17 +39,20 @@ var order = func() (all [256]uint64) {
 	return all
 }()
 
-// window is how many bytes scanAVX2 reads from a position on that is the first of eight, and takeAVX2 from any.
+// window is how many bytes scanAVX2 reads from a position on that is the first of eight, and takeAVX2 from any, and half of what scanAVX512 reads.
 const window = 16
 
 // scan looks up the n positions of text from at on and returns how many starts it found.
 func (f *finder) scan(text []byte, at, n int) int {
-	fast := min(n, len(text)-at-window+1) &^ 7
-	if !hasAVX2 || fast <= 0 {
-		return f.scanWords(text, at, 0, n, 0)
+	found, done := 0, 0
+	if fast := min(n, len(text)-at-2*window+1) &^ 15; hasAVX512 && fast > 0 {
+		found = scanAVX512(&text[at], fast, uint32(at)<<posShift|f.epoch, &f.table[0], &f.starts[0], &f.last)
+		done = fast
+	} else if fast := min(n, len(text)-at-window+1) &^ 7; hasAVX2 && fast > 0 {
+		found = scanAVX2(&text[at], fast, uint32(at)<<posShift|f.epoch, &f.table[0], &f.starts[0], &f.last, &order)
+		done = fast
 	}
-	found := scanAVX2(&text[at], fast, uint32(at)<<posShift|f.epoch, &f.table[0], &f.starts[0], &f.last, &order)
-	return f.scanWords(text, at, fast, n-fast, found)
+	return f.scanWords(text, at, done, n-done, found)
 }
 
 // take chooses matches from the starts of the chunk at at.

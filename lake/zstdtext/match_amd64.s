@@ -185,6 +185,191 @@ eight:
 	VZEROUPPER
 	RET
 
+// The same of 16 positions, in a register with the 32 bytes from the first on; of rests, the upper halves are masked.
+DATA words16<>+0(SB)/8, $0x0403020103020100
+DATA words16<>+8(SB)/8, $0x0605040305040302
+DATA words16<>+16(SB)/8, $0x0807060507060504
+DATA words16<>+24(SB)/8, $0x0a09080709080706
+DATA words16<>+32(SB)/8, $0x0c0b0a090b0a0908
+DATA words16<>+40(SB)/8, $0x0e0d0c0b0d0c0b0a
+DATA words16<>+48(SB)/8, $0x100f0e0d0f0e0d0c
+DATA words16<>+56(SB)/8, $0x1211100f11100f0e
+GLOBL words16<>(SB), RODATA|NOPTR, $64
+
+DATA rests16<>+0(SB)/8, $0x0605060505040504
+DATA rests16<>+8(SB)/8, $0x0807080707060706
+DATA rests16<>+16(SB)/8, $0x0a090a0909080908
+DATA rests16<>+24(SB)/8, $0x0c0b0c0b0b0a0b0a
+DATA rests16<>+32(SB)/8, $0x0e0d0e0d0d0c0d0c
+DATA rests16<>+40(SB)/8, $0x100f100f0f0e0f0e
+DATA rests16<>+48(SB)/8, $0x1211121111101110
+DATA rests16<>+56(SB)/8, $0x1413141313121312
+GLOBL rests16<>(SB), RODATA|NOPTR, $64
+
+// The lanes of 16.
+DATA lanes16<>+0(SB)/8, $0x0000000100000000
+DATA lanes16<>+8(SB)/8, $0x0000000300000002
+DATA lanes16<>+16(SB)/8, $0x0000000500000004
+DATA lanes16<>+24(SB)/8, $0x0000000700000006
+DATA lanes16<>+32(SB)/8, $0x0000000900000008
+DATA lanes16<>+40(SB)/8, $0x0000000b0000000a
+DATA lanes16<>+48(SB)/8, $0x0000000d0000000c
+DATA lanes16<>+56(SB)/8, $0x0000000f0000000e
+GLOBL lanes16<>(SB), RODATA|NOPTR, $64
+
+// func scanAVX512(text *byte, n int, pos uint32, table, starts, last *uint32) int
+TEXT ·scanAVX512(SB), NOSPLIT, $0-56
+	MOVQ text+0(FP), SI
+	MOVQ n+8(FP), DX
+	MOVL pos+16(FP), AX
+	MOVQ table+24(FP), R8
+	MOVQ starts+32(FP), DI
+	MOVQ last+40(FP), R10
+
+	VMOVDQU32    lanes16<>(SB), Z14   // ranks
+	VPSLLD       $15, Z14, Z15
+	VPBROADCASTD AX, Z0
+	VPADDD       Z0, Z15, Z15         // positions and epoch
+	VPBROADCASTD (R10), Z13           // distances before
+	VMOVDQU32    words16<>(SB), Z12
+	VMOVDQU32    rests16<>(SB), Z11
+	VPBROADCASTD prime1<>(SB), Z10
+	VPBROADCASTD prime2<>(SB), Z9
+	VPBROADCASTD checks<>(SB), Z8
+	VPBROADCASTD tags<>(SB), Z16
+	MOVL         $0x80000, AX
+	VPBROADCASTD AX, Z17              // 16 positions
+	MOVL         $16, AX
+	VPBROADCASTD AX, Z18
+	MOVL         $17, AX
+	VPBROADCASTD AX, Z19              // bits of a distance and leading zeros
+	MOVQ         $0x3333333333333333, AX // two bytes of each four
+	KMOVQ        AX, K1
+
+sixteen:
+	VMOVDQU     (SI), Y0
+	VPERMB      Z0, Z12, Z1
+	VPERMB.Z    Z0, Z11, K1, Z0
+	VPMULLD     Z10, Z1, Z1
+	VPMULLD     Z9, Z0, Z0
+	VPADDD      Z0, Z1, Z0
+	VPSRLD      $16, Z0, Z2           // places in the table
+	VPTERNLOGD  $0xea, Z15, Z16, Z0   // entries
+	VPADDD      Z17, Z15, Z15
+
+	// Entries go into the table one after the other, and what was there comes into Z3.
+	VMOVQ    X2, AX
+	VMOVQ    X0, CX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VMOVD    (R8)(BX*4), X3
+	MOVL     CX, (R8)(BX*4)
+	SHRQ     $32, CX
+	VPINSRD  $1, (R8)(AX*4), X3, X3
+	MOVL     CX, (R8)(AX*4)
+	VPEXTRQ  $1, X2, AX
+	VPEXTRQ  $1, X0, CX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VPINSRD  $2, (R8)(BX*4), X3, X3
+	MOVL     CX, (R8)(BX*4)
+	SHRQ     $32, CX
+	VPINSRD  $3, (R8)(AX*4), X3, X3
+	MOVL     CX, (R8)(AX*4)
+	VEXTRACTI32X4 $1, Z2, X1
+	VEXTRACTI32X4 $1, Z0, X7
+	VMOVQ    X1, AX
+	VMOVQ    X7, CX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VMOVD    (R8)(BX*4), X4
+	MOVL     CX, (R8)(BX*4)
+	SHRQ     $32, CX
+	VPINSRD  $1, (R8)(AX*4), X4, X4
+	MOVL     CX, (R8)(AX*4)
+	VPEXTRQ  $1, X1, AX
+	VPEXTRQ  $1, X7, CX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VPINSRD  $2, (R8)(BX*4), X4, X4
+	MOVL     CX, (R8)(BX*4)
+	SHRQ     $32, CX
+	VPINSRD  $3, (R8)(AX*4), X4, X4
+	MOVL     CX, (R8)(AX*4)
+	VEXTRACTI32X4 $2, Z2, X1
+	VEXTRACTI32X4 $2, Z0, X7
+	VMOVQ    X1, AX
+	VMOVQ    X7, CX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VMOVD    (R8)(BX*4), X5
+	MOVL     CX, (R8)(BX*4)
+	SHRQ     $32, CX
+	VPINSRD  $1, (R8)(AX*4), X5, X5
+	MOVL     CX, (R8)(AX*4)
+	VPEXTRQ  $1, X1, AX
+	VPEXTRQ  $1, X7, CX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VPINSRD  $2, (R8)(BX*4), X5, X5
+	MOVL     CX, (R8)(BX*4)
+	SHRQ     $32, CX
+	VPINSRD  $3, (R8)(AX*4), X5, X5
+	MOVL     CX, (R8)(AX*4)
+	VEXTRACTI32X4 $3, Z2, X1
+	VEXTRACTI32X4 $3, Z0, X7
+	VMOVQ    X1, AX
+	VMOVQ    X7, CX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VMOVD    (R8)(BX*4), X6
+	MOVL     CX, (R8)(BX*4)
+	SHRQ     $32, CX
+	VPINSRD  $1, (R8)(AX*4), X6, X6
+	MOVL     CX, (R8)(AX*4)
+	VPEXTRQ  $1, X1, AX
+	VPEXTRQ  $1, X7, CX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VPINSRD  $2, (R8)(BX*4), X6, X6
+	MOVL     CX, (R8)(BX*4)
+	SHRQ     $32, CX
+	VPINSRD  $3, (R8)(AX*4), X6, X6
+	MOVL     CX, (R8)(AX*4)
+	VINSERTI128 $1, X4, Y3, Y3
+	VINSERTI128 $1, X6, Y5, Y5
+	VINSERTI64X4 $1, Y5, Z3, Z3
+
+	VPSUBD      Z3, Z0, Z0
+	VPTESTNMD   Z8, Z0, K2
+	VMOVDQA32.Z Z0, K2, Z0            // distances, 0 where there is nothing
+	VALIGND     $15, Z13, Z0, Z1      // those before them
+	VMOVDQA32   Z0, Z13
+	VPTESTMD    Z0, Z0, K2, K2
+	VPCMPUD     $4, Z1, Z0, K2, K2    // starts
+	VPLZCNTD    Z0, Z1
+	VPSUBD      Z1, Z19, Z1           // bits of the distance
+	VPSLLD      $10, Z1, Z1
+	VPTERNLOGD  $0xfe, Z14, Z1, Z0
+	VPADDD      Z18, Z14, Z14
+	VPCOMPRESSD.Z Z0, K2, Z0
+	VMOVDQU32   Z0, (DI)
+	KMOVW       K2, AX
+	POPCNTL     AX, AX
+	LEAQ        (DI)(AX*4), DI
+
+	ADDQ $16, SI
+	SUBQ $16, DX
+	JGT  sixteen
+
+	VEXTRACTI32X4 $3, Z13, X0
+	VPEXTRD $3, X0, (R10)
+	SUBQ  starts+32(FP), DI
+	SHRQ  $2, DI
+	MOVQ  DI, ret+48(FP)
+	VZEROUPPER
+	RET
+
 // func takeAVX2(text *byte, at int, starts *uint32, n, limit int, matches *match, c *choice) int
 TEXT ·takeAVX2(SB), NOSPLIT, $8-64
 	MOVQ starts+16(FP), R9

@@ -2,9 +2,6 @@
 
 package zstdtext
 
-// hasAVX2 is false: there is no assembly.
-var hasAVX2 = false
-
 // scan looks up the n positions of text from at on and returns how many starts it found.
 func (f *finder) scan(text []byte, at, n int) int { return f.scanWords(text, at, 0, n, 0) }
 
