@@ -19,10 +19,17 @@ type huffman struct {
 	nodes   [512]uint32
 	parents [512]uint16
 	fse     fseEncoder
+	// The codes once more, for assembly, if split.
+	splitCodes splitCodes
+	split      bool
 }
 
-// count counts n literals in the streams that they will stand in and returns the largest one and how many there are.
-func (h *huffman) count(lits []byte, streams int) (last int, distinct int) {
+// splitCodes are the codes of the symbols below 128, their lengths, low and high bytes apart.
+type splitCodes struct{ lengths, low, high [128]uint8 }
+
+// count counts n literals in the streams that they will stand in and returns the largest one, how many there are, and whether they are too much
+// alike in number for codes of different lengths to save anything.
+func (h *huffman) count(lits []byte, streams int) (last, distinct int, even bool) {
 	h.counts = [4][256]uint32{}
 	size := (len(lits) + streams - 1) / streams
 	c0, c1, c2, c3 := &h.counts[0], &h.counts[1], &h.counts[2], &h.counts[3]
@@ -46,15 +53,19 @@ func (h *huffman) count(lits []byte, streams int) (last int, distinct int) {
 			c0[v]++
 		}
 	}
+	squares := uint64(0)
 	for s := range h.total {
 		t := c0[s] + c1[s] + c2[s] + c3[s]
 		h.total[s] = t
+		squares += uint64(t) * uint64(t)
 		if t > 0 {
 			last = s
 			distinct++
 		}
 	}
-	return last, distinct
+	// Of random bytes it is n*n/256 + n, about. The entropy is that much more than eight bits less its logarithm.
+	n := uint64(len(lits))
+	return last, distinct, squares*256 <= n*n+n*n/32+n*256*5/4
 }
 
 // build finds the codes of the symbols up to last, of which there are at least two.
@@ -233,11 +244,21 @@ func (h *huffman) size(stream int, last int) int {
 	return int(n+7) / 8
 }
 
+// splitUp fills splitCodes, if that is of use for codes of the symbols up to last and some literals.
+func (h *huffman) splitUp(last, literals int) {
+	const worthIt = 2048
+	if h.split = hasEncode512 && last < len(h.splitCodes.low) && literals >= worthIt; !h.split {
+		return
+	}
+	for s, c := range h.codes[:last+1] {
+		h.splitCodes.lengths[s], h.splitCodes.low[s], h.splitCodes.high[s] = uint8(c), uint8(c>>8), uint8(c>>16)
+	}
+}
+
 // encode writes one stream to dst, which has eight bytes more than it takes.
-func encode(codes *[256]uint32, dst, lits []byte) {
-	var acc uint64
-	var have uint
-	at := 0
+func (h *huffman) encode(dst, lits []byte) {
+	codes := &h.codes
+	lits, at, acc, have := h.encodeMost(dst, lits)
 	for ; len(lits) >= 5; lits = lits[:len(lits)-5] {
 		// At most 7 + 5*11 bits.
 		five := lits[len(lits)-5:]
@@ -282,9 +303,12 @@ func (h *huffman) append(dst, lits []byte) []byte {
 	if n >= minFour {
 		streams = 4
 	}
-	last, distinct := h.count(lits, streams)
+	last, distinct, even := h.count(lits, streams)
 	if distinct == 1 {
 		return append(appendLiteralsHeader(dst, rle, n), lits[0])
+	}
+	if even {
+		return append(appendLiteralsHeader(dst, raw, n), lits...)
 	}
 	longest := h.build(last)
 	var sizes [4]int
@@ -323,10 +347,11 @@ func (h *huffman) append(dst, lits []byte) []byte {
 	}
 	dst = slices.Grow(dst, size+8)
 	part := (n + streams - 1) / streams
+	h.splitUp(last, n)
 	for i := range streams {
 		stream := lits[min(n, i*part):min(n, (i+1)*part)]
 		at := len(dst)
-		encode(&h.codes, dst[at:at+sizes[i]+8], stream)
+		h.encode(dst[at:at+sizes[i]+8], stream)
 		dst = dst[:at+sizes[i]]
 	}
 	return dst

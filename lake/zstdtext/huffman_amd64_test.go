@@ -1,0 +1,47 @@
+package zstdtext
+
+import (
+	"bytes"
+	"testing"
+)
+
+// compareLiterals encodes literals with and without assembly.
+func compareLiterals(t *testing.T, h *huffman, lits []byte) {
+	t.Helper()
+	fast := hasEncode512
+	defer func() { hasEncode512 = fast }()
+	got := bytes.Clone(h.append(nil, lits))
+	hasEncode512 = false
+	if want := h.append(nil, lits); !bytes.Equal(got, want) {
+		at := 0
+		for at < min(len(got), len(want)) && got[at] == want[at] {
+			at++
+		}
+		t.Fatalf("%d literals became %d bytes, %d without assembly, other ones from %d on", len(lits), len(got), len(want), at)
+	}
+}
+
+func TestAssemblyEncodesTheSame(t *testing.T) {
+	var h huffman
+	for name, text := range texts() {
+		compareLiterals(t, &h, text[:min(len(text), 1<<17)])
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
+	for n := range 200 {
+		compareLiterals(t, &h, words(uint64(n), 8000+n))
+	}
+}
+
+func FuzzEncode(f *testing.F) {
+	f.Add([]byte("/a/b/c/index.html"), uint16(1000))
+	f.Add(words(1, 3000), uint16(3))
+	f.Add(fibonacci()[:10_000], uint16(1))
+	f.Add(random(3, 3000, 128), uint16(2))
+	var h huffman
+	f.Fuzz(func(t *testing.T, text []byte, times uint16) {
+		text = varied(text, int(times))
+		compareLiterals(t, &h, text[:min(len(text), 1<<17)])
+	})
+}

@@ -1,0 +1,11 @@
+//go:build !amd64
+
+package zstdtext
+
+// hasEncode512 is false: there is no assembly.
+const hasEncode512 = false
+
+// encodeMost leaves all literals of a stream.
+func (h *huffman) encodeMost(dst, lits []byte) (left []byte, at int, acc uint64, have uint) {
+	return lits, 0, 0, 0
+}
