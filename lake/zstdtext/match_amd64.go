@@ -59,7 +59,7 @@ func (f *finder) scan(text []byte, at, n int) int {
 func (f *finder) take(text []byte, at int, starts []uint32) {
 	for len(starts) > 0 {
 		if hasAVX2 {
-			if starts = starts[takeAVX2(&text[0], at, &starts[0], len(starts), len(text)-window, &f.matches[0], &f.choice):]; len(starts) == 0 {
+			if starts = starts[takeAVX2(&text[0], at, &starts[0], len(starts), len(text)-2*window, &f.matches[0], &f.choice):]; len(starts) == 0 {
 				return
 			}
 		}

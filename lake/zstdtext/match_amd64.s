@@ -402,17 +402,17 @@ start:
 	CMPQ BX, limit+32(FP)
 	JGT  done
 	MOVQ text+0(FP), SI
-	VMOVDQU  (SI)(DX*1), X0
-	VPCMPEQB (SI)(BX*1), X0, X0
+	VMOVDQU  (SI)(DX*1), Y0
+	VPCMPEQB (SI)(BX*1), Y0, Y0
 	MOVQ -8(SI)(DX*1), R15
 	XORQ -8(SI)(BX*1), R15
 	JZ   done                          // longer
-	VPMOVMSKB X0, R8
-	XORL $0xffff, R8
-	JZ   done                          // longer
+	VPMOVMSKB Y0, R8
+	NOTL R8
+	TZCNTL R8, R8
+	JCS  done                          // longer
 	SHRL $10, AX
 	ANDL $0x1f, AX                     // bits of the distance
-	TZCNTL R8, R8
 	LEAQ (BX)(R8*1), DX                // end
 	BSWAPQ R15
 	TZCNTQ R15, R15
@@ -471,4 +471,5 @@ done:
 	SUBQ starts+16(FP), R9
 	SHRQ $2, R9
 	MOVQ R9, ret+56(FP)
+	VZEROUPPER
 	RET
