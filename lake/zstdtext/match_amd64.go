@@ -39,7 +39,7 @@ var order = func() (all [256]uint64) {
 	return all
 }()
 
-// window is how many bytes scanAVX2 reads from a position on that is the first of eight, and takeAVX2 from any, and half of what scanAVX512 reads.
+// window is how many bytes scanAVX2 reads from a position on that is the first of eight, and half of what scanAVX512 reads from one of 16 and takeAVX2 from any.
 const window = 16
 
 // scan looks up the n positions of text from at on and returns how many starts it found.

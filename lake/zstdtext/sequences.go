@@ -219,14 +219,35 @@ func (q *sequences) append(dst []byte) []byte {
 	return dst[:len(dst)+q.encode(dst[len(dst):cap(dst)])]
 }
 
+// sequenceBits is how far the bits of sequences have been written.
+type sequenceBits struct {
+	ll, ml, of uint32 // states
+	have       uint32 // bits in acc, less than eight after each sequence
+	acc        uint64
+	at         int // bytes written
+}
+
 // encode writes the bits of the sequences, the last one first, and returns their bytes.
 func (q *sequences) encode(buf []byte) int {
-	const stateMask = 1<<maxFSELog - 1
-	var acc uint64
-	var have uint32 // bits in acc, less than eight at the beginning of each round
-	at := 0
 	last := &q.list[len(q.list)-1]
-	ll, ml, of := q.ll.fse.first(last.ll()), q.ml.fse.first(last.ml()), q.of.fse.first(last.of())
+	b := sequenceBits{ll: q.ll.fse.first(last.ll()), ml: q.ml.fse.first(last.ml()), of: q.of.fse.first(last.of())}
+	q.encodeAll(buf, &b)
+	for _, end := range [...]struct {
+		bits uint32
+		n    uint
+	}{{b.ml, q.ml.fse.log}, {b.of, q.of.fse.log}, {b.ll, q.ll.fse.log}, {1, 1}} {
+		b.acc |= uint64(end.bits&(1<<end.n-1)) << b.have
+		b.have += uint32(end.n)
+	}
+	binary.LittleEndian.PutUint64(buf[b.at:], b.acc)
+	return b.at + int(b.have+7)/8
+}
+
+// encodeSlowly is encodeAll without assembly.
+func (q *sequences) encodeSlowly(buf []byte, b *sequenceBits) {
+	const stateMask = 1<<maxFSELog - 1
+	acc, have, at := b.acc, b.have, b.at
+	ll, ml, of := b.ll, b.ml, b.of
 	for i := len(q.list) - 1; ; {
 		s := &q.list[i]
 		acc |= uint64(s.extra) << (have & 63)
@@ -267,13 +288,5 @@ func (q *sequences) encode(buf []byte) int {
 		have += n
 		ll = uint32(q.ll.fse.states[(ll>>n+uint32(t.deltaFind))&stateMask])
 	}
-	for _, end := range [...]struct {
-		bits uint32
-		n    uint
-	}{{ml, q.ml.fse.log}, {of, q.of.fse.log}, {ll, q.ll.fse.log}, {1, 1}} {
-		acc |= uint64(end.bits&(1<<end.n-1)) << have
-		have += uint32(end.n)
-	}
-	binary.LittleEndian.PutUint64(buf[at:], acc)
-	return at + int(have+7)/8
+	*b = sequenceBits{ll, ml, of, have, acc, at}
 }

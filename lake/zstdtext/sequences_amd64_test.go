@@ -1,0 +1,46 @@
+package zstdtext
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestAssemblyWritesTheSame compares sequences of all sizes of lengths and distances, few and many, which have tables of all kinds.
+func TestAssemblyWritesTheSame(t *testing.T) {
+	fast := hasBMI2
+	defer func() { hasBMI2 = fast }()
+	rng := rand.New(rand.NewPCG(12, 1))
+	var q sequences
+	for range 3000 {
+		n := 1 + rng.IntN(1+1<<rng.IntN(13))
+		q.reset(0, n)
+		lits, lengths, offsets := rng.IntN(18), rng.IntN(18), rng.IntN(18)
+		for range n {
+			q.add(uint32(rng.IntN(1<<lits)), minMatch+uint32(rng.IntN(1<<lengths)), 1+uint32(rng.IntN(1<<offsets)))
+		}
+		hasBMI2 = fast
+		got := q.append(nil)
+		hasBMI2 = false
+		if want := q.append(nil); !bytes.Equal(got, want) {
+			t.Fatalf("%d sequences of up to %d, %d and %d bits became %d bytes, %d without assembly, or others", n, lits, lengths, offsets, len(got), len(want))
+		}
+	}
+}
+
+// FuzzWithoutAssembly compares frames.
+func FuzzWithoutAssembly(f *testing.F) {
+	f.Add([]byte("lengths"), []byte("/a/b/c/index.html"), uint16(1))
+	f.Add(bytes.Repeat([]byte{1, 2}, 50), words(1, 3000), uint16(3))
+	f.Add([]byte{}, words(2, 500), uint16(700))
+	var fast, slow Encoder
+	f.Fuzz(func(t *testing.T, lengths, text []byte, times uint16) {
+		text = varied(text, int(times))
+		got := fast.Append(nil, lengths, text)
+		defer func(b, c, d, e bool) { hasBMI2, hasAVX2, hasAVX512, hasEncode512 = b, c, d, e }(hasBMI2, hasAVX2, hasAVX512, hasEncode512)
+		hasBMI2, hasAVX2, hasAVX512, hasEncode512 = false, false, false, false
+		if want := slow.Append(nil, lengths, text); !bytes.Equal(got, want) {
+			t.Fatalf("%d and %d bytes became %d bytes, %d without assembly, or others", len(lengths), len(text), len(got), len(want))
+		}
+	})
+}
