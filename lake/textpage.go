@@ -77,6 +77,7 @@ type textRuns struct {
 	bytes []byte // suffixes
 	last  []byte // the value before, also that of the page before
 	texts int    // runs that have a value
+	diffs []byte // scratch space of appendLengths
 	textBounds
 }
 
@@ -322,34 +323,53 @@ func (t *textRuns) appendLengths(dst []byte, rows int) []byte {
 		prefixes, suffixes := t.lengths(rows, values)
 		return appendLengths(appendLengths(dst, prefixes), suffixes)
 	}
-	// A length differs from the one before only where a run starts and behind that row.
-	for _, suffixes := range [...]bool{false, true} {
-		var last int32
-		w := sparseWriter{dst: dst, n: values - 1}
-		at := 0 // value
-		for i := range t.runs {
-			r := &t.runs[i]
-			if r.null {
-				continue
-			}
-			here, rest := r.prefix, r.prefix+r.suffix
-			if suffixes {
-				here, rest = r.suffix, 0
-			}
-			if at == 0 {
-				w.dst = appendDeltaHeader(w.dst, values, here)
-			} else if here != last {
-				w.set(at-1, here-last)
-			}
-			last = here
-			n := t.end(i, rows) - int(r.row)
-			if n > 1 && rest != here {
-				w.set(at, rest-here)
-				last = rest
-			}
-			at += n
+	// A length differs from the one before only where a run starts and behind that row. Every run sets both, without a branch: what it sets of a row
+	// behind it that is of another run is set again.
+	need := 2 * (values + 1)
+	t.diffs = slices.Grow(t.diffs[:0], need)[:need]
+	t.diffs[0] = -byteBase
+	for n := 1; n < need; n *= 2 {
+		copy(t.diffs[n:], t.diffs[:n])
+	}
+	prefixes, suffixes := t.diffs[:values+1], t.diffs[values+1:]
+	suffixes = suffixes[:len(prefixes)]
+	var prefix, suffix int32
+	at := 0 // value
+	for i := range t.runs {
+		r := &t.runs[i]
+		if r.null {
+			continue
 		}
-		dst = w.end()
+		prefixes[at], suffixes[at] = byte(r.prefix-prefix-byteBase), byte(r.suffix-suffix-byteBase)
+		prefixes[at+1], suffixes[at+1] = byte(r.suffix-byteBase), byte(-r.suffix-byteBase)
+		prefix, suffix = r.prefix, r.suffix
+		n := t.end(i, rows) - int(r.row)
+		if n > 1 { // two of these are conditional moves, one for both a branch
+			prefix += suffix
+		}
+		if n > 1 {
+			suffix = 0
+		}
+		at += n
+	}
+	// The first value has no prefix.
+	dst = appendByteBlocks(appendDeltaHeader(dst, values, 0), prefixes[1:values])
+	first := int32(suffixes[0]) + byteBase
+	return appendByteBlocks(appendDeltaHeader(dst, values, first), suffixes[1:values])
+}
+
+// appendByteBlocks appends the blocks of differences that have a byte each.
+func appendByteBlocks(dst, diffs []byte) []byte {
+	for len(diffs) > 0 {
+		n := min(len(diffs), deltaBlock)
+		if bytes.Equal(diffs[:n], equalMiniblocks[:n]) {
+			dst = appendEqualBlock(dst)
+		} else {
+			var out []byte
+			dst, out = appendByteBlock(dst, n)
+			copy(out, diffs[:n])
+		}
+		diffs = diffs[n:]
 	}
 	return dst
 }
@@ -377,39 +397,6 @@ func (t *textRuns) lengths(rows, values int) (prefixes, suffixes []int32) {
 		}
 	}
 	return prefixes, suffixes
-}
-
-// sparseWriter writes the blocks of DELTA_BINARY_PACKED where most of n differences are 0, the same as appendLengths does.
-type sparseWriter struct {
-	dst   []byte
-	n     int
-	next  int    // the first difference that is in no block yet
-	start int    // of the last block that has a difference other than 0
-	out   []byte // its bytes
-}
-
-// set makes difference at, which is not before one set already, d.
-func (w *sparseWriter) set(at int, d int32) {
-	if d == 0 {
-		return
-	}
-	for ; at >= w.next; w.next += deltaBlock {
-		if at >= w.next+deltaBlock {
-			w.dst = appendEqualBlock(w.dst)
-			continue
-		}
-		w.start = w.next
-		w.dst, w.out = appendByteBlock(w.dst, min(w.n-w.next, deltaBlock))
-	}
-	w.out[at-w.start] = byte(d - byteBase)
-}
-
-// end returns everything.
-func (w *sparseWriter) end() []byte {
-	for ; w.next < w.n; w.next += deltaBlock {
-		w.dst = appendEqualBlock(w.dst)
-	}
-	return w.dst
 }
 
 // appendDeltaPacked appends values as DELTA_BINARY_PACKED in as few bits as it can.
