@@ -175,7 +175,13 @@ func forward(text []byte, a, b int) int {
 // backward is how many bytes before a and before b are equal, those before limit aside.
 func backward(text []byte, a, b, limit int) int {
 	n := 0
-	for most := min(a, b-limit); n < most && text[a-n-1] == text[b-n-1]; {
+	most := min(a, b-limit)
+	for ; n+8 <= most; n += 8 {
+		if x := load64(text, a-n-8) ^ load64(text, b-n-8); x != 0 {
+			return n + bits.LeadingZeros64(x)>>3
+		}
+	}
+	for n < most && text[a-n-1] == text[b-n-1] {
 		n++
 	}
 	return n
