@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,7 +82,7 @@ type WrittenPart struct {
 // temporary file until then, and read back and checked with BuildPageIndex first. It is uploaded even if the object exists: the bytes are the
 // same, and a garbage collector that goes by age then sees a young object.
 //
-// Memory: one row group compressed, at most RowGroupBytes and usually a fifth, and one page.
+// Memory: one row group compressed, at most RowGroupBytes and usually a fifth, and one page; some of it is kept for the next writer.
 type PartWriter struct {
 	ctx   context.Context
 	store blob.Store
@@ -110,29 +111,53 @@ type PartWriter struct {
 	rawPlain       int // of raw URL and extras as PLAIN
 	extrasPlain    int
 
-	// url ends with the URL of the row before: its head, which starts at urlHead, and from urlPath on its path.
-	url              []byte
-	urlHead, urlPath int
+	urlHead, urlPath int // where in url the URL of the row before starts, and where its path does; before it is urlIDRoom
 
-	// The open page.
-	rows           int
-	path           textPage
-	ids            []byte // url_id as PLAIN
-	numbers        [NumColumns]numberRuns
-	texts          [NumColumns]textRuns
-	rawURLs, notes int // size of raw URLs and of extras as PLAIN
+	rows           int // of the open page
+	rawURLs, notes int // size of its raw URLs and extras as PLAIN
+	*pageBuffers
 
 	cols [NumColumns]chunkWriter
 
-	group     partGroup
+	group partGroup
+	slabs []*[pageSlab]byte // which have pages that are in memory
+	slab  []byte            // what is left of the last
+	part  partFile
+
+	enc *zstdtext.Encoder
+}
+
+// pageBuffers are memory that one writer leaves to the next.
+type pageBuffers struct {
+	url []byte // ends with the URL of the row before
+
+	// The open page.
+	path    textPage
+	ids     []byte // url_id as PLAIN, but the last row's, which is added later: a core that reads what it has just written in other pieces waits
+	numbers [NumColumns]numberRuns
+	texts   [NumColumns]textRuns
+
 	chunkPool [][]byte
-	part      partFile
 
 	// Scratch space of encodePage.
-	enc                      *zstdtext.Encoder
 	lengths, encoded, header []byte
 	values                   []byte
 	counts                   []int32
+}
+
+// pageBufferPool has what nobody uses. What is written does not depend on it.
+var pageBufferPool = sync.Pool{New: func() any { return new(pageBuffers) }}
+
+// reset starts the first page of a writer. What bounds are copied from goes: metadata tell an empty string that is nil from another.
+func (b *pageBuffers) reset() {
+	b.url, b.ids = b.url[:0], b.ids[:0]
+	b.path.reset()
+	b.path.textBounds = textBounds{}
+	for i := range NumColumns {
+		b.numbers[i].reset()
+		b.texts[i].reset()
+		b.texts[i].last, b.texts[i].textBounds = nil, textBounds{}
+	}
 }
 
 // How much of the open host is in the open page.
@@ -188,6 +213,8 @@ func NewPartWriter(ctx context.Context, store blob.Store, opt PartOptions) *Part
 	w.lim.RowGroupBytes = cmp.Or(w.lim.RowGroupBytes, RowGroupBytes)
 	w.lim.PartBytes = cmp.Or(w.lim.PartBytes, PartBytes)
 	w.tail = &noTail
+	w.pageBuffers = pageBufferPool.Get().(*pageBuffers)
+	w.pageBuffers.reset()
 	w.err = w.start()
 	return w
 }
@@ -290,6 +317,9 @@ var noTail Tail
 
 // add adds a row of the open host.
 func (w *PartWriter) add(path []byte, shared int, tail *Tail) error {
+	if len(w.ids) < 8*w.rows {
+		w.addID()
+	}
 	last := w.url[w.urlPath:]
 	prefix := shared
 	switch {
@@ -317,13 +347,14 @@ func (w *PartWriter) add(path []byte, shared int, tail *Tail) error {
 		return fmt.Errorf("%w: %d bytes, allowed are %d", ErrRowTooLarge, n, MaxKey)
 	}
 	w.hostRows++
-	w.url = append(w.url[:w.urlPath+prefix], path[prefix:]...)
-	w.ids = binary.LittleEndian.AppendUint64(w.ids, urlnorm.URLID(w.url[w.urlHead:]))
-	if w.rows == 0 {
-		prefix = 0
+	if w.rows > 0 {
+		w.path.begin(len(path), prefix)
+		w.url, w.path.bytes = appendTwice(w.url[:w.urlPath+prefix], w.path.bytes, path[prefix:])
+	} else {
+		w.url = append(w.url[:w.urlPath+prefix], path[prefix:]...)
 		w.path.open(view(path))
+		w.path.add(path, 0)
 	}
-	w.path.add(path, prefix)
 	w.rawURLs += w.rawPlain
 	w.notes += w.extrasPlain
 	w.rows++
@@ -331,6 +362,14 @@ func (w *PartWriter) add(path []byte, shared int, tail *Tail) error {
 		return w.endPage()
 	}
 	return nil
+}
+
+// addID adds the url_id of the row before.
+func (w *PartWriter) addID() {
+	if cap(w.url)-len(w.url) < urlIDRoom {
+		w.url = slices.Grow(w.url, urlIDRoom)
+	}
+	w.ids = binary.LittleEndian.AppendUint64(w.ids, urlID(w.url, w.urlHead))
 }
 
 // compareTail orders a tail and that of the row before, which has the same path, but for raw URLs.
@@ -391,25 +430,24 @@ func (w *PartWriter) setTail(tail *Tail) {
 // setHead puts scheme, host and port before the path in w.url, which stays where it is if there is room.
 func (w *PartWriter) setHead() {
 	const sep, colonPort = "://", 1 + 10
-	if need := len(w.scheme) + len(sep) + len(w.host) + colonPort; need > w.urlPath {
+	if need := urlIDRoom + len(w.scheme) + len(sep) + len(w.host) + colonPort; need > w.urlPath {
 		path := w.url[w.urlPath:]
 		w.urlPath = 2 * need
 		w.url = append(make([]byte, w.urlPath), path...)
 	}
-	var digits [colonPort]byte
-	number := digits[:0]
-	if w.port >= 0 {
-		number = strconv.AppendInt(append(number, ':'), int64(w.port), 10)
-	}
 	at := w.urlPath
-	before := func(part []byte) {
-		at -= len(part)
-		copy(w.url[at:], part)
+	if w.port >= 0 {
+		var digits [colonPort]byte
+		number := strconv.AppendInt(append(digits[:0], ':'), int64(w.port), 10)
+		at -= len(number)
+		copy(w.url[at:], number)
 	}
-	before(number)
-	before(w.host)
-	before([]byte(sep))
-	before(w.scheme)
+	at -= len(w.host)
+	copy(w.url[at:], w.host)
+	at -= len(sep)
+	copy(w.url[at:], sep)
+	at -= len(w.scheme)
+	copy(w.url[at:], w.scheme)
 	w.urlHead = at
 }
 
@@ -421,6 +459,7 @@ func (w *PartWriter) endPage() error {
 	if !w.path.valid() {
 		return errUTF8
 	}
+	w.addID()
 	raw := w.rows*(4+4+len(w.opt.Batch)) + w.path.plain + len(w.ids)
 	w.texts[ColBatch].set(0, w.opt.Batch)
 	for i := range Column(NumColumns) {
@@ -459,6 +498,7 @@ func (w *PartWriter) endPage() error {
 			return err
 		}
 		w.recycle(free)
+		w.freeSlabs()
 	}
 	w.enc = pageEncoders.Get().(*zstdtext.Encoder)
 	for i := range Column(NumColumns) {
@@ -495,14 +535,21 @@ func (w *PartWriter) encodePage(col Column) {
 	page := writtenPage{rows: w.rows}
 	h := pageHeader{zstd: def.codec == format.Zstd}
 	body := w.encoded[:0]
+	room := func(content int) {
+		if content >= wholePage {
+			body = w.pageRoom(content)
+		}
+	}
 	switch {
 	case col == ColPathQuery:
 		var prefixes int
 		w.lengths, prefixes = w.path.appendLengths(w.lengths[:0])
 		h.uncompressed = len(w.lengths) + len(w.path.bytes)
+		room(h.uncompressed)
 		body = w.enc.AppendSections(body, w.path.bytes, w.lengths[:prefixes], w.lengths[prefixes:])
 		page.setBounds(w.path.bounds(w.url[w.urlPath:]))
 	case col == ColURLID:
+		room(len(w.ids))
 		body = append(body, w.ids...)
 		h.uncompressed = len(body)
 		page.min, page.max = idBounds(w.ids)
@@ -553,7 +600,6 @@ func (w *PartWriter) encodePage(col Column) {
 			}
 		}
 	}
-	w.encoded = body
 	h.nulls = page.nulls
 	h.compressed = len(body)
 	h.crc = crc32.ChecksumIEEE(body)
@@ -563,8 +609,51 @@ func (w *PartWriter) encodePage(col Column) {
 	page.rawBytes = len(header) + h.uncompressed
 	page.sum = codec.UpdateCRC32C(codec.CRC32C(header), body)
 	c.pages = append(c.pages, page)
+	if n := len(body); n > 0 && len(w.slab) > maxPageHeader && &body[0] == &w.slab[maxPageHeader] {
+		if from := maxPageHeader - len(header); n >= wholePage && len(header)+n != chunkBlock {
+			copy(w.slab[from:], header)
+			c.chunk = append(c.chunk, w.slab[from:maxPageHeader+n:maxPageHeader+n])
+			w.slab = w.slab[maxPageHeader+n:]
+			return
+		}
+	} else {
+		w.encoded = body
+	}
 	w.spool(c, header)
 	w.spool(c, body)
+}
+
+const (
+	// wholePage is the size from which a page is not copied, but stays where it was encoded: in a slab of pageSlab bytes.
+	wholePage = 16 << 10
+	pageSlab  = 1 << 20
+	// maxPageHeader is room for what appendPageHeader appends.
+	maxPageHeader = 96
+)
+
+// pageSlabs are slabs that are free.
+var pageSlabs = sync.Pool{New: func() any { return new([pageSlab]byte) }}
+
+// pageRoom returns memory at the end of a slab, behind room for a header, in which content is encoded unless that makes it longer than one would think.
+func (w *PartWriter) pageRoom(content int) []byte {
+	if need := maxPageHeader + content + content/16; len(w.slab) < need {
+		if need > pageSlab {
+			return nil
+		}
+		slab := pageSlabs.Get().(*[pageSlab]byte)
+		w.slabs = append(w.slabs, slab)
+		w.slab = slab[:]
+	}
+	return w.slab[maxPageHeader:maxPageHeader:len(w.slab)]
+}
+
+// freeSlabs gives slabs back, whose pages are written.
+func (w *PartWriter) freeSlabs() {
+	for _, slab := range w.slabs {
+		pageSlabs.Put(slab)
+	}
+	clear(w.slabs)
+	w.slabs, w.slab = w.slabs[:0], nil
 }
 
 // repeated appends n times value as it is compressed.
@@ -606,7 +695,7 @@ func (p *writtenPage) setBounds(low, high []byte) {
 func (w *PartWriter) spool(c *chunkWriter, b []byte) {
 	for len(b) > 0 {
 		last := len(c.chunk) - 1
-		if last < 0 || len(c.chunk[last]) == chunkBlock {
+		if last < 0 || len(c.chunk[last]) == cap(c.chunk[last]) {
 			if n := len(w.chunkPool); n > 0 {
 				c.chunk, w.chunkPool = append(c.chunk, w.chunkPool[n-1][:0]), w.chunkPool[:n-1]
 			} else {
@@ -755,6 +844,9 @@ func (w *PartWriter) endGroup() error {
 	f.rows += w.group.rows
 	f.raw += w.group.raw
 	w.group = partGroup{}
+	if f.spool.file != nil {
+		w.freeSlabs()
+	}
 	return nil
 }
 
@@ -856,6 +948,7 @@ func (w *PartWriter) dropPart() {
 		w.recycle(w.part.spool.close())
 	}
 	w.part = partFile{}
+	w.freeSlabs()
 }
 
 // endPart ends the open row group, finishes the part's file, checks and uploads it.
@@ -953,13 +1046,23 @@ func (w *PartWriter) Finish() ([]WrittenPart, error) {
 	if err != nil {
 		return nil, w.fail(err)
 	}
+	w.release()
 	return w.parts, nil
+}
+
+// release leaves the writer's memory to others.
+func (w *PartWriter) release() {
+	if w.pageBuffers != nil {
+		pageBufferPool.Put(w.pageBuffers)
+		w.pageBuffers = nil
+	}
 }
 
 // Abort gives up. Parts that are complete stay in the store: nothing refers to them, and garbage
 // collection removes them. After Finish it does nothing.
 func (w *PartWriter) Abort() {
 	w.dropPart()
+	w.release()
 	if w.err == nil {
 		w.err = errors.New("write part: the writer was aborted")
 	}

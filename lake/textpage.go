@@ -37,10 +37,15 @@ type textPage struct {
 
 // add adds a value that has its first prefix bytes from the one before.
 func (t *textPage) add(v []byte, prefix int) {
-	t.prefixes = append(t.prefixes, int32(prefix))
-	t.suffixes = append(t.suffixes, int32(len(v)-prefix))
+	t.begin(len(v), prefix)
 	t.bytes = append(t.bytes, v[prefix:]...)
-	t.plain += 4 + len(v)
+}
+
+// begin is add of a value of so many bytes, whose suffix the caller appends to t.bytes.
+func (t *textPage) begin(size, prefix int) {
+	t.prefixes = append(t.prefixes, int32(prefix))
+	t.suffixes = append(t.suffixes, int32(size-prefix))
+	t.plain += 4 + size
 }
 
 // appendLengths appends what stands before the suffixes, and returns how much of it are the lengths of prefixes.
@@ -90,23 +95,21 @@ type textRun struct {
 
 // set says that rows from row on have the value v.
 func (t *textRuns) set(row int, v string) {
-	n := len(t.runs)
-	if n > 0 && !t.runs[n-1].null && string(t.last) == v {
-		return
-	}
 	prefix := 0
 	if t.texts == 0 {
 		t.open(v)
 	} else {
 		prefix = commonPrefix(t.last, rawBytes(v))
+		if prefix == len(v) && prefix == len(t.last) && !t.runs[len(t.runs)-1].null {
+			return
+		}
 		if prefix < len(t.last) && (prefix == len(v) || v[prefix] < t.last[prefix]) {
 			t.descend(t.last, rawBytes(v))
 		}
 	}
 	t.texts++
 	t.runs = append(t.runs, textRun{row: int32(row), prefix: int32(prefix), suffix: int32(len(v) - prefix)})
-	t.bytes = append(t.bytes, v[prefix:]...)
-	t.last = append(t.last[:prefix], v[prefix:]...)
+	t.bytes, t.last = appendTwice(t.bytes, t.last[:prefix], rawBytes(v)[prefix:])
 }
 
 // setNull says that rows from row on have no value.

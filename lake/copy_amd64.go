@@ -1,0 +1,51 @@
+package lake
+
+import (
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
+
+var hasAVX512 = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasBMI2
+
+// copyEachAVX512 copies each of n pieces to where it goes, which is no shorter.
+//
+//go:noescape
+func copyEachAVX512(to, from *[]byte, n int)
+
+// copyEach copies each piece to where it goes, which is no shorter. Pieces of some ten bytes whose lengths nobody can foresee mostly cost a wrong guess of the core
+// one by one.
+func copyEach(to, from [][]byte) {
+	if hasAVX512 && len(from) > 0 {
+		copyEachAVX512(&to[:len(from)][0], &from[0], len(from))
+		return
+	}
+	copyEachPlain(to, from)
+}
+
+// copyTwiceAVX512 copies n bytes, 128 at most, to two places with room for copyRoom.
+//
+//go:noescape
+func copyTwiceAVX512(a, b, from *byte, n int)
+
+// appendTwice appends a piece to two texts, one without bytes as append does: what is nil stays so.
+func appendTwice(a, b, piece []byte) (_, _ []byte) {
+	n := len(piece)
+	if !hasAVX512 || n > copyRoom || n == 0 {
+		return append(a, piece...), append(b, piece...)
+	}
+	if cap(a)-len(a) < copyRoom {
+		a = slices.Grow(a, copyRoom)
+	}
+	if cap(b)-len(b) < copyRoom {
+		b = slices.Grow(b, copyRoom)
+	}
+	i, j := len(a), len(b)
+	a, b = a[:i+n], b[:j+n]
+	copyTwiceAVX512(unsafe.SliceData(a[i:]), unsafe.SliceData(b[j:]), unsafe.SliceData(piece), n)
+	return a, b
+}
+
+// copyRoom is how much may be written where a piece is copied to.
+const copyRoom = 128
