@@ -53,12 +53,16 @@ type RowBuffer struct {
 	open    []byte // the end of the open slab, which is no block yet
 	counts  []hostCount
 	counted int // blocks that are in counts
-	next    [][]byte
 	// Order is of all hosts with rows, by groups of partsOf partitions and sorted within each; those of group i end at ends[i]. PartsOf is 0 while nothing is
 	// sorted.
 	order   []hostRef
 	ends    [Partitions]int
 	partsOf int
+
+	// Scratch space of arrange and move.
+	other  []hostRef
+	next   []uint32 // where the next row of a host goes: a chunk << chunkBits and a place in it
+	chunks [][]byte
 
 	slabs []*[bufferSlab]byte // of blocks
 	moved []*[bufferSlab]byte // of the rows by host
@@ -68,10 +72,11 @@ type RowBuffer struct {
 	datas [][]byte
 	refs  []rowRef
 	apart []rowRef
+	ranks [128]uint64
 	tails [2]Tail
 	turn  int
 
-	sum byte // of what was touched
+	sum uint32 // of what was looked at in advance
 }
 
 // bufferHost is a host with rows. Hosts may be there several times.
@@ -93,7 +98,7 @@ type rowRef struct {
 	data, off uint32 // of its path
 }
 
-// hostRef finds a host. Cache holds the first bytes of its domain.
+// hostRef finds a host. Cache sorts like the beginning of its domain; see domainCache.
 type hostRef struct {
 	cache     uint64
 	host      uint32
@@ -110,7 +115,7 @@ const (
 	// count, where its rows go and two hostRefs.
 	rowOverhead  = 4 + 2*4 + 2*rowRefSize
 	rowRefSize   = 16
-	hostOverhead = 72 + 8 + 24 + 2*16
+	hostOverhead = 72 + 8 + 4 + 2*16
 
 	// maxVectorPath is the longest path that addVectors takes; longer ones are rare. vectorRoom is what it may write behind the place where a row starts.
 	maxVectorPath = 4 << 10
@@ -360,6 +365,22 @@ func rowSize(data []byte) int {
 	return size
 }
 
+// chunkBits are the bits of a place in a chunk: what rows are moved to is cut into chunks of that size, each with all that follows. A host that is large leaves less than one of
+// them empty, and a slab a sixteenth, so that 32 bits are enough for the places of all rows of a RowBuffer.
+const chunkBits = 18
+
+// appendChunks appends the chunks of a memory.
+func appendChunks(chunks [][]byte, data []byte) [][]byte {
+	for at := 0; at < len(data); at += 1 << chunkBits {
+		chunks = append(chunks, data[at:])
+	}
+	return chunks
+}
+
+// moveAhead is how many rows are looked at before they are copied: their hosts, and where they go, lie anywhere in the memory, and a core waits for many lines of it
+// at once as long as for one.
+const moveAhead = 32
+
 // move copies the rows that were added to where those of a host lie together, in the order of hosts, which has all that have rows.
 func (b *RowBuffer) move(order []hostRef) {
 	if len(b.blocks) == 0 {
@@ -367,39 +388,58 @@ func (b *RowBuffer) move(order []hostRef) {
 	}
 	b.spare = append(b.spare, b.moved...)
 	b.moved = b.moved[:0]
-	defer func() { clear(b.next) }()
-	// Where the next row of a host goes.
-	b.next = slices.Grow(b.next[:0], len(b.hosts))[:len(b.hosts)]
-	next := b.next
-	var slab []byte
+	if n := len(b.hosts); cap(b.next) < n {
+		b.next = make([]uint32, n)
+	}
+	next, chunks := b.next[:len(b.hosts)], b.chunks[:0]
+	var room []byte // what is left of the last slab
+	var slab uint32 // where it ends
 	for _, o := range order {
 		c := b.counts[o.host]
 		if c.rows == 0 {
 			continue
 		}
-		size := int(c.bytes)
-		var data []byte
+		h, size := &b.hosts[o.host], int(c.bytes)
+		h.rows = int(c.rows)
 		if size > bufferRow {
-			data = make([]byte, size)
-		} else {
-			if len(slab) < size {
-				s := b.slab()
-				b.moved = append(b.moved, s)
-				slab = s[:]
-			}
-			data, slab = slab[:size], slab[size:]
+			h.data = make([]byte, size)
+			next[o.host] = uint32(len(chunks)) << chunkBits
+			chunks = appendChunks(chunks, h.data)
+			continue
 		}
-		h := &b.hosts[o.host]
-		h.rows, h.data, next[o.host] = int(c.rows), data, data
+		if len(room) < size {
+			s := b.slab()
+			b.moved = append(b.moved, s)
+			room = s[:]
+			chunks = appendChunks(chunks, room)
+			slab = uint32(len(chunks)) << chunkBits
+		}
+		next[o.host] = slab - uint32(len(room))
+		h.data, room = room[:size], room[size:]
 	}
+	var rows, places [moveAhead][]byte
+	sum := b.sum
 	for _, data := range b.blocks {
 		for len(data) > 0 {
-			to := &next[binary.LittleEndian.Uint32(data)]
-			size := 4 + rowSize(data[4:])
-			*to = (*to)[copy(*to, data[4:size]):]
-			data = data[size:]
+			n := 0
+			for ; n < moveAhead && len(data) > 0; n++ {
+				to := &next[binary.LittleEndian.Uint32(data)]
+				size := 4 + rowSize(data[4:])
+				rows[n], data = data[4:size], data[size:]
+				place := *to
+				*to = place + uint32(size-4)
+				at := place & (1<<chunkBits - 1)
+				places[n] = chunks[place>>chunkBits][at : int(at)+size-4]
+			}
+			for _, place := range places[:n] {
+				sum += uint32(place[0])
+			}
+			copyEach(places[:n], rows[:n])
 		}
 	}
+	b.sum = sum
+	clear(chunks)
+	b.chunks = chunks[:0]
 }
 
 // Rows passes the rows of partitions first to last, both included, to sink, in the order of their keys (see Row.AppendKey), one of each record: the one with the smallest raw
@@ -420,13 +460,13 @@ func (b *RowBuffer) Rows(ctx context.Context, first, last byte, sink RowSink) er
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			b.touch(order[i:])
+			b.touch(order[i:min(i+touchAhead, len(order))])
 			touched = i + touchAhead
 		}
 		h := &b.hosts[order[i].host]
 		b.datas = append(b.datas[:0], h.data)
 		rows := h.rows
-		for i++; i < len(order); i++ {
+		for i++; i < len(order) && order[i].cache == order[i-1].cache; i++ {
 			k := &b.hosts[order[i].host]
 			if k.host != h.host || k.domain != h.domain {
 				break
@@ -441,72 +481,11 @@ func (b *RowBuffer) Rows(ctx context.Context, first, last byte, sink RowSink) er
 	return nil
 }
 
-// touch looks at the next hosts, so that they, their names and their rows are on their way into the core's cache.
-func (b *RowBuffer) touch(order []hostRef) {
-	for _, o := range order[:min(touchAhead, len(order))] {
-		h := &b.hosts[o.host]
-		if len(h.host) > 0 {
-			b.sum += h.host[0]
-		}
-		if len(h.data) > 0 {
-			b.sum += h.data[0]
-		}
-	}
-}
-
-// sortHosts sorts hosts by domain and host, the same by number: first by what is cached of their domains, eleven bits at a time from the last (Knuth, The Art
-// of Computer Programming 3, 5.2.5), then what agrees in that.
-func (b *RowBuffer) sortHosts(order []hostRef) {
-	const digit, digits = 11, 6
-	if len(order) >= 1<<digit {
-		var counts [digits][1 << digit]uint32
-		for _, o := range order {
-			for d := range digits {
-				counts[d][o.cache>>(d*digit)&(1<<digit-1)]++
-			}
-		}
-		from, to := order, make([]hostRef, len(order))
-		for d := range digits {
-			c, sum := &counts[d], uint32(0)
-			if c[order[0].cache>>(d*digit)&(1<<digit-1)] == uint32(len(order)) {
-				continue // all alike
-			}
-			for i, n := range c {
-				c[i] = sum
-				sum += n
-			}
-			for _, o := range from {
-				at := &c[o.cache>>(d*digit)&(1<<digit-1)]
-				to[*at] = o
-				*at++
-			}
-			from, to = to, from
-		}
-		copy(order, from)
-	} else {
-		slices.SortFunc(order, func(x, y hostRef) int { return cmp.Compare(x.cache, y.cache) })
-	}
-	touched := 0
-	for len(order) > 0 {
-		if touched == 0 {
-			b.touch(order)
-			touched = touchAhead
-		}
-		n := 1
-		for n < len(order) && order[n].cache == order[0].cache {
-			n++
-		}
-		if n > 1 {
-			slices.SortFunc(order[:n], b.compareHosts)
-		}
-		order = order[n:]
-		touched = max(0, touched-n)
-	}
-}
-
+// compareHosts orders hosts by domain and name, the same by number.
 func (b *RowBuffer) compareHosts(x, y hostRef) int {
 	h, k := &b.hosts[x.host], &b.hosts[y.host]
-	if h.id != k.id {
+	// Domains with the same id are not to be mixed.
+	if h.id != k.id || h.domain != k.domain {
 		if c := strings.Compare(h.domain, k.domain); c != 0 {
 			return c
 		}
@@ -517,52 +496,182 @@ func (b *RowBuffer) compareHosts(x, y hostRef) int {
 	return int(x.host) - int(y.host)
 }
 
+// sortRefs sorts hosts by what is cached of their domains, eleven bits at a time from the last (Knuth, The Art of Computer Programming 3, 5.2.5). To is memory for as many.
+func sortRefs(order, to []hostRef) {
+	const digit, digits = 11, 6
+	if len(order) < 1<<digit {
+		slices.SortFunc(order, func(x, y hostRef) int { return cmp.Compare(x.cache, y.cache) })
+		return
+	}
+	var counts [digits][1 << digit]uint32
+	for _, o := range order {
+		for d := range digits {
+			counts[d][o.cache>>(d*digit)&(1<<digit-1)]++
+		}
+	}
+	from := order
+	for d := range digits {
+		c, sum := &counts[d], uint32(0)
+		if c[order[0].cache>>(d*digit)&(1<<digit-1)] == uint32(len(order)) {
+			continue // all alike
+		}
+		for i, n := range c {
+			c[i] = sum
+			sum += n
+		}
+		for _, o := range from {
+			at := &c[o.cache>>(d*digit)&(1<<digit-1)]
+			to[*at] = o
+			*at++
+		}
+		from, to = to, from
+	}
+	if &from[0] != &order[0] {
+		copy(order, from)
+	}
+}
+
+// touch looks at the next hosts, so that they and their names are on their way into the core's cache.
+func (b *RowBuffer) touch(order []hostRef) {
+	sum := b.sum
+	for _, o := range order {
+		h := &b.hosts[o.host]
+		if sum += uint32(h.rows); len(h.host) > 0 {
+			sum += uint32(h.host[0])
+		}
+	}
+	b.sum = sum
+}
+
 // arrange sorts hosts, by groups of n partitions, and puts their rows into that order.
 func (b *RowBuffer) arrange(n int) {
 	b.count()
-	b.order = b.order[:0]
+	order := slices.Grow(b.order[:0], len(b.hosts))
 	for i := range b.hosts {
 		if h := &b.hosts[i]; h.rows > 0 || b.counts[i].rows > 0 {
-			b.order = append(b.order, hostRef{prefix8(h.domain), uint32(i), uint8(h.id >> 56)})
+			order = append(order, hostRef{domainCache(h.domain), uint32(i), uint8(h.id >> 56)})
 		}
 	}
+	other := slices.Grow(b.other[:0], len(order))[:len(order)]
 	clear(b.ends[:])
-	for _, o := range b.order {
-		b.ends[int(o.partition)/n]++
-	}
-	sum := 0
-	for i := range b.ends {
-		b.ends[i], sum = sum, sum+b.ends[i]
-	}
 	if n < Partitions {
-		grouped := make([]hostRef, len(b.order))
-		for _, o := range b.order {
+		for _, o := range order {
+			b.ends[int(o.partition)/n]++
+		}
+		sum := 0
+		for i := range b.ends {
+			b.ends[i], sum = sum, sum+b.ends[i]
+		}
+		for _, o := range order {
 			at := &b.ends[int(o.partition)/n]
-			grouped[*at] = o
+			other[*at] = o
 			*at++
 		}
-		b.order = grouped
+		order, other = other, order
 	} else {
-		b.ends[0] = sum
+		b.ends[0] = len(order)
 	}
 	from := 0
 	for _, end := range b.ends[:Partitions/n] {
-		b.sortHosts(b.order[from:end])
+		sortRefs(order[from:end], other[from:end])
+		b.sortAlike(order[from:end])
 		from = end
 	}
-	b.move(b.order)
+	b.order, b.other = order, other
+	b.move(order)
 	b.partsOf = n
 }
 
-// prefix8 is the first eight bytes of s, padded with zeros, as a number that sorts like them.
-func prefix8(s string) uint64 {
-	if len(s) >= 8 {
-		return uint64(s[0])<<56 | uint64(s[1])<<48 | uint64(s[2])<<40 | uint64(s[3])<<32 | uint64(s[4])<<24 | uint64(s[5])<<16 | uint64(s[6])<<8 | uint64(s[7])
+// sortAlike sorts hosts that are sorted by their caches.
+func (b *RowBuffer) sortAlike(order []hostRef) {
+	var starts, ends [touchAhead]int
+	for at := 0; at < len(order); {
+		n := 0
+		for ; n < touchAhead && at < len(order); at++ {
+			start := at
+			for at+1 < len(order) && order[at+1].cache == order[start].cache {
+				at++
+			}
+			if at > start {
+				starts[n], ends[n] = start, at+1
+				b.touch(order[start:min(at+1, start+touchAhead)])
+				n++
+			}
+		}
+		for i, start := range starts[:n] {
+			alike := order[start:ends[i]]
+			if len(alike) > insertSort {
+				slices.SortFunc(alike, b.compareHosts)
+				continue
+			}
+			for i := 1; i < len(alike); i++ {
+				o, j := alike[i], i
+				for ; j > 0 && b.compareHosts(alike[j-1], o) > 0; j-- {
+					alike[j] = alike[j-1]
+				}
+				alike[j] = o
+			}
+		}
 	}
-	var b [8]byte
-	copy(b[:], s)
-	return binary.BigEndian.Uint64(b[:])
 }
+
+// A hostRef's cache is a number of twelve digits to the base of 40, one for each of the first bytes of its domain, which sorts like it: 0 for the end, and the others for - . 0 to 9 _ a
+// to z, which are nearly all that domains have. Eight bytes as they are would leave half of the hosts alike with others.
+const (
+	domainDigits = 12
+	domainBase   = 40
+)
+
+// domainDigit is the digit of a byte. That of one without a digit is one that is not above those of the bytes above it nor below those of
+// the bytes below it, and 64 or 128 more: it is the last, and those behind are 0, or where it is 128, the largest.
+var domainDigit = func() (digits [256]uint8) {
+	var next uint8 // the digit of the next byte that has one
+	const all = "-.0123456789_abcdefghijklmnopqrstuvwxyz"
+	for c := range digits {
+		switch {
+		case int(next) == len(all):
+			digits[c] = next | 128
+		case all[next] == byte(c):
+			next++
+			digits[c] = next
+		default:
+			digits[c] = next + 1 | 64
+		}
+	}
+	return digits
+}()
+
+// domainCache is the cache of a domain.
+func domainCache(domain string) (cache uint64) {
+	n := min(len(domain), domainDigits)
+	for i := range n {
+		digit := domainDigit[domain[i]]
+		if digit >= 64 {
+			return domainCacheOdd(cache, digit, domainDigits-i-1)
+		}
+		cache = cache*domainBase + uint64(digit)
+	}
+	return cache * domainPowers[domainDigits-n]
+}
+
+// domainCacheOdd adds the last digit, with n behind it.
+func domainCacheOdd(cache uint64, digit uint8, n int) uint64 {
+	cache = cache*domainBase + uint64(digit&63)
+	cache *= domainPowers[n]
+	if digit >= 128 {
+		cache += domainPowers[n] - 1
+	}
+	return cache
+}
+
+// domainPowers are the powers of domainBase.
+var domainPowers = func() (powers [domainDigits + 1]uint64) {
+	powers[0] = 1
+	for i := range domainDigits {
+		powers[i+1] = powers[i] * domainBase // the last is nine tenths of 1<<64
+	}
+	return powers
+}()
 
 // head is the head of a row.
 func (b *RowBuffer) head(r rowRef) (data []byte, head uint32) {
@@ -600,6 +709,12 @@ func (b *RowBuffer) tail(r rowRef) (*Tail, error) {
 
 // pass sorts the rows of a host, which are in datas, and passes them on.
 func (b *RowBuffer) pass(h *bufferHost, rows int, sink RowSink) error {
+	if err := sink.Host(h.domain, h.host, h.id); err != nil {
+		return err
+	}
+	if rows == 1 {
+		return b.passOne(rowRef{data: uint32(len(b.datas) - 1), off: 4}, sink)
+	}
 	refs := slices.Grow(b.refs[:0], rows)[:rows]
 	b.refs = refs
 	n := 0
@@ -611,11 +726,12 @@ func (b *RowBuffer) pass(h *bufferHost, rows int, sink RowSink) error {
 			at += size
 		}
 	}
-	if len(refs) > 1 {
+	if len(refs) == 2 {
+		if refs[0].cache > refs[1].cache || refs[0].cache == refs[1].cache && b.compare(refs[0], refs[1], b.depth) > 0 {
+			refs[0], refs[1] = refs[1], refs[0]
+		}
+	} else {
 		b.sort(refs, b.depth)
-	}
-	if err := sink.Host(h.domain, h.host, h.id); err != nil {
-		return err
 	}
 	var last []byte
 	for i, r := range refs {
@@ -639,6 +755,15 @@ func (b *RowBuffer) pass(h *bufferHost, rows int, sink RowSink) error {
 	return nil
 }
 
+// passOne passes on the row of a host that has no other.
+func (b *RowBuffer) passOne(r rowRef, sink RowSink) error {
+	tail, err := b.tail(r)
+	if err != nil {
+		return err
+	}
+	return sink.Row(b.path(r), 0, tail)
+}
+
 // sameRecord reports whether rows with the same path differ in their raw URLs at most.
 func (b *RowBuffer) sameRecord(x, y rowRef) bool {
 	k, l := b.tailKey(x), b.tailKey(y)
@@ -654,18 +779,29 @@ func (b *RowBuffer) sameRecord(x, y rowRef) bool {
 	return err == nil && bytes.Equal(k[:m], l[:n])
 }
 
-// smallSort is the number of rows up to which inserting them one by one is the fastest.
-const smallSort = 16
+const (
+	// insertSort is the number of rows up to which inserting them one by one is the fastest.
+	insertSort = 16
+	// alikeSort is the same for rows that have to be looked at.
+	alikeSort = 6
+)
+
+// insertByCache sorts few rows by their caches.
+func insertByCache(rows []rowRef) {
+	for i := 1; i < len(rows); i++ {
+		r, j := rows[i], i
+		for ; j > 0 && rows[j-1].cache > r.cache; j-- {
+			rows[j] = rows[j-1]
+		}
+		rows[j] = r
+	}
+}
 
 // sort sorts rows that agree in their first depth bytes and have the next eight in their caches. It looks at the rows again only where these
 // agree: URLs of one site share long beginnings, and a comparison of whole paths is mostly a cache miss.
 // (The caching of Ng and Kakehi, "Cache efficient radix sort for string sorting", 2007.)
 func (b *RowBuffer) sort(rows []rowRef, depth int) {
 	for {
-		if len(rows) <= smallSort {
-			b.insert(rows)
-			return
-		}
 		same := true
 		for i := 1; i < len(rows) && same; i++ {
 			same = rows[i].cache == rows[0].cache
@@ -684,9 +820,11 @@ func (b *RowBuffer) sort(rows []rowRef, depth int) {
 			}
 			group := rows[:n]
 			rows = rows[n:]
-			if n > 1 {
-				group = b.endedFirst(group, depth)
+			if n <= alikeSort {
+				b.insert(group, depth)
+				continue
 			}
+			group = b.endedFirst(group, depth)
 			if len(group) > len(longest) {
 				group, longest = longest, group
 			}
@@ -704,15 +842,12 @@ func (b *RowBuffer) sort(rows []rowRef, depth int) {
 // spread sorts rows by their caches, of which all agree in the bits above the eight from shift on: byte by byte, until few are left that agree so far (Knuth,
 // The Art of Computer Programming 3, 5.2.5).
 func (b *RowBuffer) spread(rows []rowRef, shift int) {
+	if n := len(rows); cap(b.apart) < n {
+		b.apart = make([]rowRef, max(n+n/2, smallSort))
+	}
 	for ; shift >= 0; shift -= 8 {
 		if len(rows) <= smallSort {
-			for i := 1; i < len(rows); i++ {
-				r, j := rows[i], i
-				for ; j > 0 && rows[j-1].cache > r.cache; j-- {
-					rows[j] = rows[j-1]
-				}
-				rows[j] = r
-			}
+			b.sortSmall(rows)
 			return
 		}
 		var ends [256]int
@@ -727,8 +862,9 @@ func (b *RowBuffer) spread(rows []rowRef, shift int) {
 			ends[i] = sum
 			sum += n
 		}
-		b.apart = append(b.apart[:0], rows...)
-		for _, r := range b.apart {
+		apart := b.apart[:len(rows)]
+		copy(apart, rows)
+		for _, r := range apart {
 			at := &ends[byte(r.cache>>shift)]
 			rows[*at] = r
 			*at++
@@ -760,24 +896,27 @@ func (b *RowBuffer) deeper(rows []rowRef, depth int) int {
 	return shared
 }
 
-// insert sorts few rows.
-func (b *RowBuffer) insert(rows []rowRef) {
+// insert sorts few rows that agree in their first depth bytes, or have ended before.
+func (b *RowBuffer) insert(rows []rowRef, depth int) {
 	for i := 1; i < len(rows); i++ {
-		r := rows[i]
-		j := i
-		for ; j > 0 && (rows[j-1].cache > r.cache || rows[j-1].cache == r.cache && b.compare(rows[j-1], r) > 0); j-- {
+		r, j := rows[i], i
+		for ; j > 0 && b.compare(rows[j-1], r, depth) > 0; j-- {
 			rows[j] = rows[j-1]
 		}
 		rows[j] = r
 	}
 }
 
-// compare compares whole rows of a host.
-func (b *RowBuffer) compare(x, y rowRef) int {
-	if c := bytes.Compare(b.path(x), b.path(y)); c != 0 {
-		return c
+// compare compares rows of a host that agree in their first depth bytes, or have ended before.
+func (b *RowBuffer) compare(x, y rowRef, depth int) int {
+	k, l := b.path(x), b.path(y)
+	if m := min(len(k), len(l)); depth < m {
+		depth += commonPrefix(k[depth:], l[depth:])
+		if depth < m {
+			return int(k[depth]) - int(l[depth])
+		}
 	}
-	return bytes.Compare(b.tailKey(x), b.tailKey(y))
+	return cmp.Or(len(k)-len(l), bytes.Compare(b.tailKey(x), b.tailKey(y)))
 }
 
 // endedFirst moves the rows of a group whose paths are not longer than depth to its front, in their order, and returns the
