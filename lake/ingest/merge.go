@@ -267,15 +267,9 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 		}
 		return ctx.Err()
 	}
-	row := func() error {
-		if state.Kept++; state.Kept%progressEvery == 0 {
-			return report()
-		}
-		return nil
-	}
 	var parts []lake.WrittenPart
 	for _, prefix := range t.Prefixes {
-		written, err := mergePrefix(ctx, store, p, source, prefix, tempDir, row)
+		written, err := mergePrefix(ctx, store, p, source, prefix, tempDir, &state.Kept, report)
 		if err != nil {
 			return MergeResult{}, err
 		}
@@ -298,32 +292,36 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 	return out.result(), nil
 }
 
-// mergePrefix writes the parts of one domain_prefix. It calls row for every row.
-func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSource, prefix, tempDir string, row func() error) ([]lake.WrittenPart, error) {
+// mergePrefix writes the parts of one domain_prefix. It counts rows in kept and calls report now and then.
+func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSource, prefix, tempDir string, kept *int64, report func() error) ([]lake.WrittenPart, error) {
 	first, last, err := partitionsOf(prefix)
 	if err != nil {
 		return nil, codec.Corrupt(mergeKey(p.Run), "prefixes", -1, "a domain prefix", err)
 	}
 	w := lake.NewPartWriter(ctx, store, lake.PartOptions{Dataset: p.DatasetID, Batch: p.Batch, Prefix: prefix, TempDir: tempDir})
 	defer w.Abort()
-	err = source(prefix, first, last, &countedRows{w, row})
+	err = source(prefix, first, last, &countedRows{w, kept, report})
 	if err != nil {
 		return nil, err
 	}
 	return w.Finish()
 }
 
-// countedRows calls row for every row.
+// countedRows counts rows, and calls report after each progressEvery.
 type countedRows struct {
 	*lake.PartWriter
-	row func() error
+	kept   *int64
+	report func() error
 }
 
 func (c *countedRows) Row(path []byte, shared int, tail *lake.Tail) error {
 	if err := c.PartWriter.Row(path, shared, tail); err != nil {
 		return err
 	}
-	return c.row()
+	if *c.kept++; *c.kept%progressEvery == 0 {
+		return c.report()
+	}
+	return nil
 }
 
 // writePages writes the page indexes of parts, one frame each.
