@@ -1053,6 +1053,7 @@ func (w *PartWriter) Finish() ([]WrittenPart, error) {
 // release leaves the writer's memory to others.
 func (w *PartWriter) release() {
 	if w.pageBuffers != nil {
+		w.chunkPool = nil // together they are as large as a part
 		pageBufferPool.Put(w.pageBuffers)
 		w.pageBuffers = nil
 	}
