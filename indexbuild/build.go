@@ -55,7 +55,7 @@ type Options struct {
 	// and 17 for each domain. The system's folder for such files where empty.
 	TempDir string
 	// Memory bounds in bytes what is sorted in memory; 128 MiB where 0. Besides it a build takes
-	// some 250 MiB, whatever it builds. The segment does not depend on it.
+	// some 300 MiB, whatever it builds. The segment does not depend on it.
 	Memory int
 }
 
@@ -373,12 +373,13 @@ func (b *build) mergeAll(sink func(*window) error) error {
 		datasets[i] = b.files[i].DatasetID
 	}
 	var sources []domainSource
+	var domains []int64
 	for i := range b.objects {
 		o := &b.objects[i]
 		for part := range o.reader.parts {
 			s := newBatchSource(o, part)
 			b.sources = append(b.sources, s)
-			sources = append(sources, s)
+			sources, domains = append(sources, s), append(domains, o.reader.parts[part].domains)
 		}
 	}
 	if len(sources) > mergeWidth {
@@ -388,7 +389,7 @@ func (b *build) mergeAll(sink func(*window) error) error {
 				return err
 			}
 		}
-		if sources, err = narrow(b.ctx, sources, datasets, b.spool); err != nil {
+		if sources, err = narrow(b.ctx, sources, domains, datasets, b.spool); err != nil {
 			return err
 		}
 	}
@@ -407,10 +408,7 @@ func (b *build) writeDomains() error {
 	}
 	defer f.Abort()
 	domains := segment.NewDomainsWriter(f)
-	sets, err := segment.NewMembershipWriter(b.opt.TempDir)
-	if err != nil {
-		return err
-	}
+	sets := segment.NewMembershipWriter(b.opt.TempDir)
 	defer sets.Close()
 	atMost := int64(0)
 	for i := range b.objects {

@@ -61,21 +61,13 @@ func CheckBatch(ctx context.Context, store blob.Store, ref BatchRef, deep bool) 
 // checkDomains reads all domains of a part.
 func checkDomains(ctx context.Context, src *batchSource) error {
 	defer src.close()
-	var c cursor
+	var block []byte
 	for {
-		block, err := src.load(ctx, c.block)
-		if block == nil || err != nil {
+		next, err := src.load(ctx, block)
+		if next == nil || err != nil {
 			return err
 		}
-		c.block = block
-		if err := src.use(block); err != nil {
-			return err
-		}
-		for more := true; more; {
-			if more, err = src.step(&c); err != nil {
-				return err
-			}
-		}
+		block = next
 	}
 }
 

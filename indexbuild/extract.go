@@ -1,7 +1,6 @@
 package indexbuild
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -38,10 +37,7 @@ func Extract(ctx context.Context, store blob.Store, run string, task int, tempDi
 
 // extract asks accept, where not nil, before it writes the object under its key.
 func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDir string, accept func(key string) error) (lake.FrameObject, int64, error) {
-	c, err := NewCollector(t.DatasetID, t.Batch, tempDir)
-	if err != nil {
-		return lake.FrameObject{}, 0, err
-	}
+	c := NewCollector(t.DatasetID, t.Batch, tempDir)
 	defer c.Close()
 	rows := int64(0)
 	for i := range t.Parts {
@@ -72,30 +68,21 @@ func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDi
 // Collector makes the postings object of some parts of one batch from their domains, in the order in which the parts have them:
 // whoever writes parts can tell it each domain as it is written, and then nobody has to read them again. It is for one goroutine.
 type Collector struct {
-	tmp  *os.File
-	buf  *bufio.Writer
+	out  scratch
 	hash *xxh3.Hasher
 	w    *batchWriter
 }
 
-// NewCollector keeps what it collects in a temporary file in tempDir, "" is the system's folder: the object is named by its content,
-// which is known when all of it is written. Close it, whether it was finished or not.
-func NewCollector(dataset uint32, batch, tempDir string) (*Collector, error) {
-	tmp, err := os.CreateTemp(tempDir, "postings-*.tmp")
-	if err != nil {
-		return nil, err
-	}
-	_ = os.Remove(tmp.Name()) // gone when the process dies, where the system allows that
-	c := &Collector{tmp: tmp, buf: bufio.NewWriterSize(tmp, 256<<10), hash: xxh3.New()}
-	c.w = newBatchWriter(io.MultiWriter(c.buf, c.hash), dataset, batch)
-	return c, nil
+// NewCollector keeps what it collects in memory while that is little, then in a temporary file in tempDir, "" is the system's folder: the object
+// is named by its content, which is known when all of it is written. Close it, whether it was finished or not.
+func NewCollector(dataset uint32, batch, tempDir string) *Collector {
+	c := &Collector{out: scratch{dir: tempDir, most: scratchMemory}, hash: xxh3.New()}
+	c.w = newBatchWriter(io.MultiWriter(&c.out, c.hash), dataset, batch)
+	return c
 }
 
 // Close drops the temporary file.
-func (c *Collector) Close() {
-	c.tmp.Close()
-	_ = os.Remove(c.tmp.Name())
-}
+func (c *Collector) Close() { c.out.close() }
 
 // Domain adds the open part's next domain: all its rows there, which follow those of the domain before, whatever row groups they
 // are in. Domains of a part ascend. Neither argument is kept.
@@ -129,36 +116,79 @@ func (c *Collector) finish(ctx context.Context, store blob.Store, accept func(ke
 	if err != nil {
 		return lake.FrameObject{}, 0, err
 	}
-	if err := c.buf.Flush(); err != nil {
-		return lake.FrameObject{}, 0, err
-	}
 	key := lake.PostingsKey(c.w.dir.dataset, c.w.dir.batch, lake.FormatDigest(c.hash.Sum128()))
 	if accept != nil {
 		if err := accept(key); err != nil {
 			return lake.FrameObject{}, 0, err
 		}
 	}
-	if err := upload(ctx, store, key, c.tmp); err != nil {
+	if err := c.out.upload(ctx, store, key); err != nil {
 		return lake.FrameObject{}, 0, err
 	}
 	return lake.NewFrameObject(key, ff), c.w.domains, nil
 }
 
-// upload writes a file's bytes to key.
-func upload(ctx context.Context, store blob.Store, key string, f *os.File) error {
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return err
+// scratchMemory is what a Collector has in memory: most postings objects altogether.
+const scratchMemory = 2 << 20
+
+// scratch is what is written once and then read once.
+type scratch struct {
+	dir  string
+	most int // bytes in memory
+	buf  []byte
+	file *os.File // what was written before buf; nil if nothing was
+}
+
+func (s *scratch) Write(p []byte) (int, error) {
+	if len(s.buf) > 0 && len(s.buf)+len(p) > s.most {
+		if err := s.flush(); err != nil {
+			return 0, err
+		}
 	}
+	s.buf = append(s.buf, p...)
+	return len(p), nil
+}
+
+// flush moves buf to the file.
+func (s *scratch) flush() (err error) {
+	if s.file == nil {
+		if s.file, err = os.CreateTemp(s.dir, "postings-*.tmp"); err != nil {
+			return err
+		}
+		_ = os.Remove(s.file.Name()) // gone when the process dies, where the system allows that
+	}
+	_, err = s.file.Write(s.buf)
+	s.buf = s.buf[:0]
+	return err
+}
+
+// upload writes everything to key.
+func (s *scratch) upload(ctx context.Context, store blob.Store, key string) error {
 	out, err := store.Create(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer out.Abort()
-	if _, err := io.Copy(out, f); err != nil {
+	if s.file != nil {
+		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, s.file); err != nil {
+			return err
+		}
+	}
+	if _, err := out.Write(s.buf); err != nil {
 		return err
 	}
 	_, err = out.Finish()
 	return err
+}
+
+func (s *scratch) close() {
+	if s.file != nil {
+		s.file.Close()
+		_ = os.Remove(s.file.Name())
+	}
 }
 
 // pageIndex makes pointers of blocks.

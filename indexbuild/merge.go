@@ -1,11 +1,11 @@
 package indexbuild
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"runtime"
 	"slices"
 	"sync"
@@ -16,94 +16,174 @@ import (
 )
 
 const (
-	// mergeWidth is how many sources are merged at once, each with three blocks and a buffer: a quarter of a megabyte. More are
+	// sourceBits is how many bits of a node name its source.
+	sourceBits = 9
+
+	// mergeWidth is how many sources are merged at once, each with its blocks and what it makes them of: 130 KB at most. More are
 	// merged in several passes.
-	mergeWidth = 256
+	mergeWidth = 1 << sourceBits
+
+	// blockBytes is about what a block of a source has. Two of them and what is read of the source meanwhile stay in a core's cache.
+	blockBytes = 8 << 10
+
+	// blocksAhead are the blocks of a source: one is looked at, one waits, one is made.
+	blocksAhead = 3
 
 	// windowBytes is about how much of text and records a window has.
 	windowBytes = 256 << 10
+
+	// spooledBytes is windowBytes for lists that are merged again.
+	spooledBytes = 32 << 10
 )
 
-// domainSource yields the domains of one sorted list, each once, with its records. It reads block after block; what is read is
-// looked at later, maybe by another goroutine.
+// A block has domains of a list in their order, each as
+//
+//	u64 code, relative to the domain before in the list | u32 bytes of records | u8 bytes of the domain | domain | records
+//
+// and then blockSlack bytes that mean nothing, so that a fixed number may be read where a domain starts.
+const (
+	blockHeader = 13
+	blockSlack  = 32
+)
+
+// domainSource yields the domains of one sorted list, each once, with its records.
 type domainSource interface {
-	// load reads the next block, into the memory of buf if that is enough; nil at the end. It is for one goroutine.
+	// load makes the next block, of one domain at least, in the memory of buf if that is enough; nil at the end. It is for one
+	// goroutine.
 	load(ctx context.Context, buf []byte) ([]byte, error)
-	// use begins a block that load returned, in their order, and step moves c to its next domain; false at its end. They are for one goroutine.
-	use(block []byte) error
-	step(c *cursor) (bool, error)
 }
 
-// cursor is at a domain of a source.
-type cursor struct {
-	source domainSource
-	buf    [segment.MaxDomain + 16]byte // the domain, then zeros
-	n      int
-	val    []byte // its records, valid until the next step
-	plain  [recordHeader]byte
-	ended  bool
+// blockWriter makes blocks of a list.
+type blockWriter struct {
+	last []byte // domain
+}
 
-	block  []byte // in use; nil if none is
+// add appends a domain, of at most segment.MaxDomain bytes, to a block without slack. It fails if that does not come after the one before.
+func (w *blockWriter) add(block, domain, records []byte) ([]byte, bool) {
+	shared := 0
+	for shared < len(w.last) && shared < len(domain) && w.last[shared] == domain[shared] {
+		shared++
+	}
+	if shared == len(domain) || shared < len(w.last) && domain[shared] < w.last[shared] {
+		return block, false
+	}
+	w.last = append(w.last[:0], domain...)
+	le := binary.LittleEndian
+	block = le.AppendUint64(block, offsetCode(domain, shared))
+	block = le.AppendUint32(block, uint32(len(records)))
+	block = append(append(block, byte(len(domain))), domain...)
+	return append(block, records...), true
+}
+
+// end ends a block.
+func (w *blockWriter) end(block []byte) []byte { return append(block, make([]byte, blockSlack)...) }
+
+// feed has a source's blocks made while others are looked at.
+type feed struct {
+	source domainSource
 	loaded chan []byte
 	free   chan []byte
 }
 
-func (c *cursor) domain() []byte { return c.buf[:c.n] }
+// cursor is at a domain of a source. It is small: those of all sources stay in the nearest cache.
+type cursor struct {
+	block []byte // in use; nil if none is
+	at    int    // where the domain stands in it
+	feed  *feed
+	ended bool
+}
 
-// set makes the cursor's domain the first shared bytes of the one before, then rest, at most segment.MaxDomain bytes in all.
-func (c *cursor) set(shared int, rest []byte) {
-	c.n = shared + copy(c.buf[shared:], rest)
-	*(*[16]byte)(c.buf[c.n:]) = [16]byte{}
+func (c *cursor) code() uint64 {
+	if c.ended {
+		return endCode
+	}
+	return binary.LittleEndian.Uint64(c.block[c.at:])
+}
+
+// domain is the cursor's domain, valid until the next step, as are its records.
+func (c *cursor) domain() []byte {
+	start := c.at + blockHeader
+	return c.block[start : start+int(c.block[start-1])]
+}
+
+func (c *cursor) records() []byte {
+	start := c.at + blockHeader + int(c.block[c.at+blockHeader-1])
+	return c.block[start : start+int(binary.LittleEndian.Uint32(c.block[c.at+8:]))]
 }
 
 // next moves to the next domain, or to the end.
 func (c *cursor) next(ctx context.Context) error {
-	for {
-		if c.block != nil {
-			ok, err := c.source.step(c)
-			if ok || err != nil {
-				return err
-			}
-			c.free <- c.block
-			c.block = nil
+	if c.block != nil {
+		p := c.block[c.at:]
+		c.at += blockHeader + int(p[blockHeader-1]) + int(binary.LittleEndian.Uint32(p[8:]))
+		if c.at < len(c.block)-blockSlack {
+			return nil
 		}
-		select {
-		case block, more := <-c.loaded:
-			if !more {
-				c.ended = true
-				return ctx.Err()
-			}
-			c.block = block
-			if err := c.source.use(block); err != nil {
-				return err
-			}
-		case <-ctx.Done():
+		c.feed.free <- c.block
+		c.block = nil
+	}
+	select {
+	case block, more := <-c.feed.loaded:
+		if !more {
+			c.ended = true
 			return ctx.Err()
 		}
+		c.block, c.at = block, 0
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
-// blocksAhead are the blocks of a source: one is looked at, one waits, one is read.
-const blocksAhead = 3
+const (
+	// sourceMask are the bits of a node that name its source.
+	sourceMask = mergeWidth - 1
 
-// load reads the blocks of the cursor's source.
-func (c *cursor) load(ctx context.Context) error {
+	// endCode is that of a cursor at its end, more than any domain's.
+	endCode = math.MaxUint64 &^ sourceMask
+)
+
+// offsetCode is the code of a domain that comes after another, of which it shares the first bytes: of two domains, coded relative to the
+// same one, that with the smaller code is the smaller one, and the other's code is the same relative to it. Only where codes are equal do the domains have to be
+// looked at. (Offset-value coding: Conner, "Offset value coding", IBM Technical Disclosure Bulletin 20(7), 1977; Do and Graefe, "Robust and efficient sorting with offset-value
+// coding", TODS 48(1), 2023.) Bytes are taken in columns of four, with zeros past the end. The code is 64 less the number of
+// columns that are shared, in the upper bits, and the next column; the lowest bits are left free. The code of a domain relative to
+// itself is 0.
+func offsetCode(domain []byte, shared int) uint64 {
+	column := domain[shared&^3:]
+	var v uint32
+	for i := range 4 {
+		v <<= 8
+		if i < len(column) {
+			v |= uint32(column[i])
+		}
+	}
+	return columnCode(shared, v)
+}
+
+// columnCode is offsetCode by the first column that is not shared, the first of its bytes uppermost.
+func columnCode(shared int, column uint32) uint64 {
+	return uint64(64-shared>>2)<<57 | uint64(column)<<(57-32)
+}
+
+// load makes the blocks of the source.
+func (f *feed) load(ctx context.Context) error {
 	for {
 		var buf []byte
 		select {
-		case buf = <-c.free:
+		case buf = <-f.free:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		block, err := c.source.load(ctx, buf)
+		block, err := f.source.load(ctx, buf)
 		if err != nil {
 			return err
 		}
 		if block == nil {
-			close(c.loaded) // not after an error: what is missing is no end
+			close(f.loaded) // not after an error: what is missing is no end
 			return nil
 		}
-		c.loaded <- block // has room for all
+		f.loaded <- block // has room for all
 	}
 }
 
@@ -133,12 +213,12 @@ func mergeWindows(ctx context.Context, sources []domainSource, datasets []uint32
 	g, ctx := errgroup.WithContext(ctx)
 	cursors := make([]cursor, len(sources))
 	for i, s := range sources {
-		c := &cursors[i]
-		c.source, c.loaded, c.free = s, make(chan []byte, blocksAhead), make(chan []byte, blocksAhead)
+		f := &feed{s, make(chan []byte, blocksAhead), make(chan []byte, blocksAhead)}
 		for range blocksAhead {
-			c.free <- nil
+			f.free <- nil
 		}
-		g.Go(func() error { return c.load(ctx) })
+		cursors[i].feed = f
+		g.Go(func() error { return f.load(ctx) })
 	}
 	type job struct {
 		out  *window
@@ -185,48 +265,59 @@ type merger struct {
 	cursors  []cursor
 	datasets []uint32 // of the files
 	window   int      // bytes
-	// A tree of losers (Knuth, The Art of Computer Programming 3, 5.4.1): node n > 0 is the cursor that lost there, node 0 has won.
-	tree []node
+	// A tree of losers (Knuth, The Art of Computer Programming 3, 5.4.1): node n > 0 is the cursor that lost there, node 0 has won. A
+	// node is the code of its cursor's domain and the cursor's number in the lowest bits. The code is relative to the domain that won
+	// there, which is the same for all that the next one of the winner meets on its way, and comes before it. So a comparison is one of two numbers, of
+	// which the processor makes no branch; what has won next is the domain that won last if its code is 0; and domains are looked at
+	// only where codes are equal and not 0.
+	tree []uint64
 }
 
-// node is a cursor by the first sixteen bytes of its domain, all ones at its end.
-type node struct {
-	first, next uint64
-	cursor      int32
+// play tells which of two nodes comes first, and makes the code of the other relative to it.
+func (m *merger) play(a, b uint64) (winner, loser uint64) {
+	if (a^b)>>sourceBits == 0 && a>>sourceBits != 0 {
+		return m.tie(a, b)
+	}
+	return min(a, b), max(a, b)
 }
 
-// before tells which of two cursors comes first.
-func (m *merger) before(a, b *node) bool {
-	if a.first != b.first {
-		return a.first < b.first
+// tie is play for nodes with the same code. Of equal domains that of the earlier source comes first.
+func (m *merger) tie(a, b uint64) (winner, loser uint64) {
+	a, b = min(a, b), max(a, b)
+	c, d := &m.cursors[a&sourceMask], &m.cursors[b&sourceMask]
+	if c.ended {
+		return a, b // so has the other
 	}
-	if a.next != b.next {
-		return a.next < b.next
-	}
-	return m.beforeLater(a.cursor, b.cursor)
-}
-
-// beforeLater is before where the first sixteen bytes are the same.
-func (m *merger) beforeLater(i, j int32) bool {
-	a, b := &m.cursors[i], &m.cursors[j]
-	if a.ended || b.ended {
-		return !a.ended || b.ended && i < j
-	}
-	if a.n != b.n || a.n > 16 {
-		if d := bytes.Compare(a.domain(), b.domain()); d != 0 {
-			return d < 0
+	x, y := c.domain(), d.domain()
+	n := min(len(x), len(y))
+	// As many bytes as the code says are the same. What is compared past the end of one is there, and does not count.
+	p, q := c.block[c.at+blockHeader:], d.block[d.at+blockHeader:]
+	same := 4 * (64 - int(a>>57))
+	for same < n {
+		diff := binary.LittleEndian.Uint64(p[same:]) ^ binary.LittleEndian.Uint64(q[same:])
+		same += bits.TrailingZeros64(diff) / 8
+		if diff != 0 {
+			break
 		}
 	}
-	return i < j
+	same = min(same, n)
+	switch {
+	case same == len(x) && same == len(y):
+		return a, b & sourceMask
+	case same == len(x) || same < len(y) && x[same] < y[same]:
+		return a, offsetCode(y, same) | b&sourceMask
+	}
+	return b, offsetCode(x, same) | a&sourceMask
 }
 
-// step moves cursor i on.
-func (m *merger) step(ctx context.Context, i int32) (node, error) {
-	c := &m.cursors[i]
-	if err := c.next(ctx); err != nil || c.ended {
-		return node{math.MaxUint64, math.MaxUint64, i}, err
+// begin plays all matches at and below node n, whose sources have begun, and returns the winner.
+func (m *merger) begin(n int) uint64 {
+	if k := len(m.cursors); n >= k {
+		return m.cursors[n-k].code() | uint64(n-k)
 	}
-	return node{binary.BigEndian.Uint64(c.buf[:]), binary.BigEndian.Uint64(c.buf[8:]), i}, nil
+	winner, loser := m.play(m.begin(2*n), m.begin(2*n+1))
+	m.tree[n] = loser
+	return winner
 }
 
 // run merges all and calls each with every window.
@@ -235,36 +326,25 @@ func (m *merger) run(ctx context.Context, each func(*window) error) error {
 	if k == 0 {
 		return nil
 	}
-	m.tree = make([]node, k)
-	for i := range m.tree {
-		m.tree[i].cursor = -1
-	}
 	for i := range k {
-		top, err := m.step(ctx, int32(i))
-		if err != nil {
+		if err := m.cursors[i].next(ctx); err != nil {
 			return err
 		}
-		n := (i + k) / 2
-		for ; n > 0 && m.tree[n].cursor >= 0; n /= 2 {
-			if m.before(&m.tree[n], &top) {
-				m.tree[n], top = top, m.tree[n]
-			}
-		}
-		m.tree[n] = top
 	}
+	m.tree = make([]uint64, k)
+	tree := m.tree
+	tree[0] = m.begin(1)
 	var w windowMerge
 	w.datasets = m.datasets
-	var last node // the domain that the window ends with
-	var name [segment.MaxDomain]byte
-	n := 0
 	for {
-		top := m.tree[0]
-		c := &m.cursors[top.cursor]
-		if c.ended {
-			break
-		}
-		if top.first != last.first || top.next != last.next || c.n != n || n > 16 && !bytes.Equal(c.domain(), name[:n]) {
-			if n > 0 {
+		top := tree[0]
+		i := int(top & sourceMask)
+		c := &m.cursors[i]
+		if top>>sourceBits != 0 { // not the domain that the window ends with
+			if top >= endCode {
+				break
+			}
+			if w.window != nil {
 				w.endDomain()
 				if len(w.text)+len(w.vals) >= m.window {
 					if err := each(w.window); err != nil {
@@ -276,32 +356,28 @@ func (m *merger) run(ctx context.Context, each func(*window) error) error {
 			if w.window == nil {
 				w.begin()
 			}
-			last, n = top, copy(name[:], c.domain())
-			w.text = append(append(w.text, c.domain()...), '\n')
-			w.ends = append(w.ends, uint32(len(w.text)))
+			w.addDomain(c)
 		}
-		for val := c.val; len(val) > 0; {
-			size := recordLength(val)
-			if err := w.add(val[:size:size]); err != nil {
-				return err
-			}
-			val = val[size:]
-		}
-		top, err := m.step(ctx, top.cursor)
-		if err != nil {
+		if err := w.addRecords(c.records()); err != nil {
 			return err
 		}
-		for n := uint(int(top.cursor)+k) / 2; n > 0; n /= 2 {
-			// What before does, here because it is the larger part of all that is done.
-			other := &m.tree[n]
-			if other.first > top.first || other.first == top.first && (other.next > top.next || other.next == top.next && m.beforeLater(top.cursor, other.cursor)) {
+		if err := c.next(ctx); err != nil {
+			return err
+		}
+		top = c.code() | uint64(i)
+		for n := uint(i+k) / 2; n > 0; n /= 2 {
+			// play, which is too large to be inlined: it is done ten times for each record.
+			other := tree[n]
+			if (top^other)>>sourceBits == 0 && top>>sourceBits != 0 {
+				top, tree[n] = m.tie(top, other)
 				continue
 			}
-			*other, top = top, *other
+			tree[n] = max(top, other)
+			top = min(top, other)
 		}
-		m.tree[0] = top
+		tree[0] = top
 	}
-	if n == 0 {
+	if w.window == nil {
 		return nil
 	}
 	w.endDomain()
@@ -325,17 +401,54 @@ func (m *windowMerge) begin() {
 	m.window, m.set = w, 0
 }
 
-// add takes a record of the domain that the window's text ends with.
-func (m *windowMerge) add(packed []byte) error {
+// addDomain begins the domain of a cursor.
+func (m *windowMerge) addDomain(c *cursor) {
 	w := m.window
-	if len(w.vals)+len(packed) > math.MaxUint32 || len(w.text) > math.MaxUint32-segment.MaxDomain {
+	start, at := c.at+blockHeader, len(w.text)
+	n := int(c.block[start-1])
+	w.text = slices.Grow(w.text, segment.MaxDomain+1+blockSlack)
+	text := w.text[at : at+segment.MaxDomain+1+blockSlack]
+	from := (*[blockSlack]byte)(c.block[start:])
+	*(*[16]byte)(text) = *(*[16]byte)(from[:]) // most of them, in two goes
+	*(*[16]byte)(text[16:]) = *(*[16]byte)(from[16:])
+	if n > blockSlack {
+		copy(text, c.block[start:start+n])
+	}
+	text[n] = '\n'
+	w.text = w.text[:at+n+1]
+	w.ends = append(w.ends, uint32(len(w.text)))
+}
+
+// addRecords takes records of the domain that the window's text ends with.
+func (m *windowMerge) addRecords(records []byte) error {
+	if len(records) == recordHeader {
+		return m.addRecord(records)
+	}
+	for len(records) > 0 {
+		n := recordLength(records)
+		if err := m.addRecord(records[:n]); err != nil {
+			return err
+		}
+		records = records[n:]
+	}
+	return nil
+}
+
+func (m *windowMerge) addRecord(packed []byte) error {
+	w := m.window
+	if len(w.vals) > math.MaxUint32-len(packed) {
 		return fmt.Errorf("domains up to %q have records of 4 GiB", w.domain(len(w.ends)-1))
 	}
 	dataset := m.datasets[recordFile(packed)]
 	if len(w.sets) == m.set || w.sets[len(w.sets)-1] != dataset {
 		m.start = len(w.vals)
-		w.vals = append(w.vals, packed...)
 		w.sets = append(w.sets, dataset)
+		if len(packed) == recordHeader {
+			w.vals = slices.Grow(w.vals, recordHeader)[:m.start+recordHeader]
+			*(*[recordHeader]byte)(w.vals[m.start:]) = *(*[recordHeader]byte)(packed)
+			return nil
+		}
+		w.vals = append(w.vals, packed...)
 		return nil
 	}
 	// Parts of one partition, or batches of one dataset, share the domain.
@@ -362,27 +475,48 @@ func (m *windowMerge) endDomain() {
 	m.set = len(w.sets)
 }
 
-// narrow merges neighbours among sources into lists in the spool until at most mergeWidth are
-// left. The spool's space is given back when it is closed, not before.
-func narrow(ctx context.Context, sources []domainSource, datasets []uint32, sp *spool) ([]domainSource, error) {
+// narrow merges neighbours among sources, of which the numbers of domains are known, into lists in the spool until at most mergeWidth
+// are left: as few domains as that takes, if it takes one list, else all. The spool's space is given back when it is closed, not before.
+func narrow(ctx context.Context, sources []domainSource, domains []int64, datasets []uint32, sp *spool) ([]domainSource, error) {
 	for len(sources) > mergeWidth {
-		var merged []domainSource
-		for group := range slices.Chunk(sources, mergeWidth) {
+		n, first, end := mergeWidth, 0, len(sources)
+		if over := len(sources) - mergeWidth + 1; over <= mergeWidth {
+			n = over
+			first = lightest(domains, n)
+			end = first + n
+		}
+		merged, counts := slices.Clone(sources[:first]), slices.Clone(domains[:first])
+		for from := first; from < end; from += n {
 			out := &spooled{spool: sp}
-			var buf []byte
-			err := mergeDomains(ctx, group, datasets, nil, func(w *window) error {
-				var at extent
-				var err error
-				at, buf, err = sp.writeSlab(&w.slab, buf)
-				out.at = append(out.at, at)
-				return err
+			count := int64(0)
+			var list blockWriter
+			err := mergeWindows(ctx, sources[from:min(from+n, end)], datasets, nil, spooledBytes, func(w *window) error {
+				count += int64(w.len())
+				return out.write(&list, &w.slab)
 			})
 			if err != nil {
 				return nil, err
 			}
-			merged = append(merged, out)
+			merged, counts = append(merged, out), append(counts, count)
 		}
-		sources = merged
+		sources, domains = append(merged, sources[end:]...), append(counts, domains[end:]...)
 	}
 	return sources, nil
+}
+
+// lightest is where the n neighbours start that have the smallest sum.
+func lightest(weights []int64, n int) int {
+	best, sum := 0, int64(0)
+	least := int64(math.MaxInt64)
+	for i, w := range weights {
+		sum += w
+		if i < n-1 {
+			continue
+		}
+		if sum < least {
+			best, least = i-n+1, sum
+		}
+		sum -= weights[i-n+1]
+	}
+	return best
 }

@@ -95,11 +95,19 @@ func (p *partitions) add(k segment.Key, val []byte) error {
 		n = len(part.chunks) - 1
 	}
 	c := part.chunks[n]
-	c = binary.LittleEndian.AppendUint64(c, k.ID)
-	c = binary.LittleEndian.AppendUint32(c, k.Check)
-	c = binary.LittleEndian.AppendUint32(c, uint32(len(val)))
-	part.chunks[n] = append(c, val...)
+	at := len(c)
+	c = c[:at+size]
+	part.chunks[n] = c
 	part.bytes += int64(size)
+	to := c[at:]
+	binary.LittleEndian.PutUint64(to, k.ID)
+	binary.LittleEndian.PutUint64(to[8:], uint64(k.Check)|uint64(len(val))<<32)
+	// Most values are a few plain records.
+	for to = to[partitionHeader:]; len(val) >= recordHeader && len(to) >= recordHeader; {
+		*(*[recordHeader]byte)(to) = *(*[recordHeader]byte)(val)
+		to, val = to[recordHeader:], val[recordHeader:]
+	}
+	copy(to, val)
 	return nil
 }
 

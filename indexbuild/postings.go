@@ -292,8 +292,8 @@ func (r *batchReader) pages(ctx context.Context, n int) ([][]byte, error) {
 	return r.frames.Read(ctx, r.read, at, at+r.parts[n].blocks)
 }
 
-// batchSource yields the domains of one part of a postings object, a frame a block. It opens its stream when the first is asked
-// for, and closes it after the last.
+// batchSource yields the domains of one part of a postings object. It opens its stream when the first is asked for, and closes it after
+// the last.
 type batchSource struct {
 	batch BatchRef
 	r     *batchReader
@@ -301,19 +301,21 @@ type batchSource struct {
 
 	stream     io.ReadCloser
 	buf        *bufio.Reader
-	packed     []byte
-	frame, end int // the next domain frame to be read, and the part's last
+	packed     []byte // a frame that does not fit in buf
+	data       []byte // the frame in use
+	frame, end int    // the next domain frame to be read, and the part's last
 
 	// What is not looked at yet of the frame in use, by column.
 	shared, rest, counts, measures, text []byte
 	measured                             bool
 
-	used    int // frames
-	domains int64
-	rows    int64
+	used    int   // frames
+	domains int64 // in frames that were begun
+	left    int64 // rows of the part, of the domains to come
 	places  rowPlaces
 	rec     record
-	val     []byte
+	name    [segment.MaxDomain + batchCopy]byte // the last domain
+	length  int                                 // of it
 }
 
 func newBatchSource(o *postingsObject, part int) *batchSource {
@@ -322,6 +324,7 @@ func newBatchSource(o *postingsObject, part int) *batchSource {
 		s.frame += o.reader.parts[i].frames
 	}
 	s.used, s.end = s.frame, s.frame+o.reader.parts[part].frames
+	s.left = o.reader.parts[part].rows
 	return s
 }
 
@@ -338,44 +341,84 @@ func (s *batchSource) corrupt(want, got any) error {
 }
 
 func (s *batchSource) load(ctx context.Context, buf []byte) ([]byte, error) {
-	data, err := s.loadFrame(ctx, buf)
-	if data == nil {
+	block, err := s.loadBlock(ctx, slices.Grow(buf[:0], blockBytes+blockSlack))
+	if block == nil {
 		s.close()
 	}
-	return data, damaged(s.batch, err)
+	return block, err
 }
 
-// loadFrame decodes the next domain frame; nil after the last.
-func (s *batchSource) loadFrame(ctx context.Context, buf []byte) ([]byte, error) {
+func (s *batchSource) loadBlock(ctx context.Context, block []byte) ([]byte, error) {
+	for len(block) < blockBytes {
+		if len(s.shared) == 0 {
+			if s.data != nil {
+				if err := s.endFrame(); err != nil {
+					return nil, err
+				}
+			}
+			more, err := s.loadFrame(ctx)
+			if err != nil {
+				return nil, damaged(s.batch, err)
+			}
+			if !more {
+				break
+			}
+			if err := s.use(s.data); err != nil {
+				return nil, err
+			}
+		}
+		var err error
+		if block, err = s.appendDomains(block); err != nil {
+			return nil, err
+		}
+	}
+	if len(block) == 0 {
+		return nil, nil
+	}
+	return append(block, make([]byte, blockSlack)...), nil
+}
+
+// loadFrame decodes the next domain frame; there is none after the last.
+func (s *batchSource) loadFrame(ctx context.Context) (more bool, err error) {
 	r := s.r
 	if s.frame == s.end {
 		if p := &r.parts[s.part]; p.frames == 0 && (p.domains > 0 || p.rows > 0) {
-			return nil, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("frames of %d domains, %d rows", p.domains, p.rows), "none")
+			return false, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("frames of %d domains, %d rows", p.domains, p.rows), "none")
 		}
-		return nil, nil
+		return false, nil
 	}
 	if s.stream == nil {
 		off, n := r.frames.Place(s.frame, s.end)
-		var err error
 		if s.stream, err = r.store.Open(ctx, r.key, off, n); err != nil {
-			return nil, err
+			return false, err
 		}
 		s.buf = bufio.NewReaderSize(s.stream, int(min(n, batchBuffer)))
 	}
-	_, n := r.frames.Place(s.frame, s.frame+1)
-	s.packed = slices.Grow(s.packed[:0], int(n))[:n]
-	if _, err := io.ReadFull(s.buf, s.packed); err != nil {
-		return nil, fmt.Errorf("read frame %d of %s: %w", s.frame, r.key, err)
+	_, size := r.frames.Place(s.frame, s.frame+1)
+	n := int(size)
+	packed, err := s.buf.Peek(min(n, s.buf.Size()))
+	if err == nil && len(packed) < n {
+		s.packed = slices.Grow(s.packed[:0], n)[:n]
+		packed = s.packed
+		_, err = io.ReadFull(s.buf, packed)
+		n = 0
 	}
-	data, err := r.frames.DecodeInto(s.frame, s.packed, buf)
 	if err != nil {
-		return nil, err
+		return false, fmt.Errorf("read frame %d of %s: %w", s.frame, r.key, err)
 	}
-	if at := len(s.packed) - len(data); at >= 0 && &s.packed[at] == &data[0] {
-		data = append(buf[:0], data...) // it was a view
+	data, err := r.frames.DecodeInto(s.frame, packed, s.data)
+	if err != nil {
+		return false, err
 	}
+	if at := len(packed) - len(data); at >= 0 && &packed[at] == &data[0] {
+		data = append(s.data[:0], data...) // it was a view
+	}
+	if _, err := s.buf.Discard(n); err != nil {
+		return false, err
+	}
+	s.data = data
 	s.frame++
-	return data, nil
+	return true, nil
 }
 
 func (s *batchSource) use(data []byte) error {
@@ -392,60 +435,138 @@ func (s *batchSource) use(data []byte) error {
 	s.shared, s.rest, data = data[:domains], data[domains:2*domains], data[2*domains:]
 	s.counts, s.measures, s.text = data[:rows], data[rows:rows+totals], data[rows+totals:]
 	s.measured = totals > 0
+	s.domains += domains
 	if s.shared[0] != 0 {
 		return s.corrupt("a whole domain", fmt.Sprintf("one that shares %d bytes", s.shared[0]))
 	}
 	return nil
 }
 
-func (s *batchSource) step(c *cursor) (bool, error) {
-	if len(s.shared) == 0 {
-		return false, s.endFrame()
-	}
-	shared, n := int(s.shared[0]), int(s.rest[0])
-	s.shared, s.rest = s.shared[1:], s.rest[1:]
-	if shared > c.n || n > len(s.text) || shared+n > segment.MaxDomain || string(s.text[:n]) <= string(c.buf[shared:c.n]) {
-		return false, s.corrupt(fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, c.domain()),
-			fmt.Sprintf("%d of its bytes and %q", shared, s.text[:min(n, len(s.text))]))
-	}
-	c.set(shared, s.text[:n])
-	s.text = s.text[n:]
-
-	count := uint64(0)
-	if len(s.counts) > 0 && s.counts[0] < 0x80 {
-		count, s.counts = uint64(s.counts[0]), s.counts[1:]
-	} else {
-		v, n := uvarint(s.counts, 0)
-		if n <= 0 {
-			return false, s.corrupt("rows", fmt.Sprintf("%x", s.counts[:min(len(s.counts), 10)]))
+// appendDomains appends domains of the frame in use to a block, until it is full or there are no more.
+func (s *batchSource) appendDomains(block []byte) ([]byte, error) {
+	for {
+		block = s.appendPlainDomains(block)
+		if len(block) >= blockBytes || len(s.shared) == 0 {
+			return block, nil
 		}
-		count, s.counts = v, s.counts[n:]
+		var err error
+		if block, err = s.appendDomain(block); err != nil {
+			return nil, err
+		}
 	}
-	if left := s.r.parts[s.part].rows - s.rows; count < 1 || count > uint64(left) {
-		return false, s.corrupt(fmt.Sprintf("1 to %d rows", left), count)
+}
+
+// batchCopy is how many bytes of a domain are copied at once.
+const batchCopy = 32
+
+// appendPlainDomains appends domains as long as they are what most are: not long and not the last ones of the frame, with a plain
+// record.
+func (s *batchSource) appendPlainDomains(block []byte) []byte {
+	const (
+		most  = batchCopy / 2 // bytes of a domain that are not shared
+		entry = blockHeader + batchCopy + recordHeader
+	)
+	if s.measured || len(block) >= blockBytes {
+		return block
 	}
-	s.domains++
-	s.rows += int64(count)
-	switch at := &s.places; {
-	case s.measured:
-		t, n := readMeasuresFast(s.measures, int64(count))
-		if n == 0 {
+	block = slices.Grow(block, blockBytes+entry-len(block))
+	le := binary.LittleEndian
+	shared, rest, counts, text := s.shared, s.rest, s.counts, s.text
+	length, left, at := s.length, s.left, &s.places
+	row, end := at.row, int64(0)
+	if at.group < len(at.groups) && at.group < otherRecord {
+		end = min(at.groups[at.group], math.MaxUint32) // rows below have plain records
+	}
+	file := uint64(at.file) | uint64(uint32(at.group))<<32
+	i := 0
+	for ; i < len(shared) && i < len(rest) && i < len(counts) && len(text) >= most && len(block) < blockBytes; i++ {
+		have, n, count := int(shared[i]), int(rest[i]), int64(counts[i])
+		name := (*[batchCopy]byte)(s.name[:])
+		if uint(n-1) >= most || have > length || have+n > batchCopy || have < length && text[0] <= name[have] ||
+			uint64(count-1) >= 0x7f || row+count >= end {
+			break
+		}
+		*(*[most]byte)(s.name[have:]) = *(*[most]byte)(text)
+		text = text[n:]
+		length = have + n
+
+		from := len(block)
+		p := (*[entry]byte)(block[from : from+entry])
+		v := binary.BigEndian.Uint32(s.name[have&^3:])
+		v &= math.MaxUint32 << (32 - 8*min(length-have&^3, 4)) // zeros past the end
+		le.PutUint64(p[:], columnCode(have, v))
+		le.PutUint32(p[8:], recordHeader)
+		p[12] = byte(length)
+		*(*[most]byte)(p[blockHeader:]) = *(*[most]byte)(name[:])
+		*(*[most]byte)(p[blockHeader+most:]) = *(*[most]byte)(name[most:])
+		le.PutUint64(p[blockHeader+length:], file)
+		le.PutUint64(p[blockHeader+length+8:], uint64(uint32(row))|uint64(count)<<32)
+		block = block[:from+blockHeader+length+recordHeader]
+		row += count
+		left -= count
+	}
+	s.shared, s.rest, s.counts, s.text = shared[i:], rest[i:], counts[i:], text
+	s.length, s.left, at.row = length, left, row
+	return block
+}
+
+// appendDomain appends the next domain to a block.
+func (s *batchSource) appendDomain(block []byte) ([]byte, error) {
+	shared, n := int(s.shared[0]), int(s.rest[0])
+	text := s.text[:min(n, len(s.text))]
+	before := s.name[:s.length]
+	same := shared // what both have in common
+	for same < s.length && same-shared < len(text) && text[same-shared] == before[same] {
+		same++
+	}
+	if shared > s.length || n > len(text) || shared+n > segment.MaxDomain || same-shared == n || same < s.length && text[same-shared] < before[same] {
+		return nil, s.corrupt(fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, before), fmt.Sprintf("%d of its bytes and %q", shared, text))
+	}
+	s.length = shared + copy(s.name[shared:], text)
+	s.shared, s.rest, s.text = s.shared[1:], s.rest[1:], s.text[n:]
+
+	le := binary.LittleEndian
+	domain := s.name[:s.length]
+	block = le.AppendUint64(block, offsetCode(domain, same))
+	start := len(block)
+	block = append(append(le.AppendUint32(block, 0), byte(len(domain))), domain...)
+	records := len(block)
+	block, err := s.appendRecord(block)
+	if err != nil {
+		return nil, err
+	}
+	if uint64(len(block)-records) > math.MaxUint32 {
+		return nil, fmt.Errorf("domain %q has records of 4 GiB in %s", domain, s.r.key)
+	}
+	le.PutUint32(block[start:], uint32(len(block)-records))
+	return block, nil
+}
+
+// appendRecord appends the record of the next domain.
+func (s *batchSource) appendRecord(out []byte) ([]byte, error) {
+	v, n := uvarint(s.counts, 0)
+	if n <= 0 {
+		return nil, s.corrupt("rows", fmt.Sprintf("%x", s.counts[:min(len(s.counts), 10)]))
+	}
+	s.counts = s.counts[n:]
+	if v < 1 || v > uint64(s.left) {
+		return nil, s.corrupt(fmt.Sprintf("1 to %d rows", s.left), v)
+	}
+	s.left -= int64(v)
+	t := segment.Totals{Rows: int64(v)}
+	if s.measured {
+		if t, n = readMeasuresFast(s.measures, t.Rows); n == 0 {
 			d := codec.NewDecoder(s.measures, s.r.key, fmt.Sprintf("totals in frame %d", s.used-1))
-			t = readMeasures(d, int64(count))
+			t = readMeasures(d, int64(v))
 			if err := d.Err(); err != nil {
-				return false, damaged(s.batch, err)
+				return nil, damaged(s.batch, err)
 			}
 			n = d.Offset()
 		}
 		s.measures = s.measures[n:]
-		c.val = s.record(t)
-	case int64(count) <= at.left() && plainPlace(at.group, at.row, int64(count)):
-		c.val = appendPlain(c.plain[:0], at.file, uint32(at.group), uint32(at.row), uint32(count))
-		at.advance(int64(count))
-	default:
-		c.val = s.record(segment.Totals{Rows: int64(count)})
 	}
-	return true, nil
+	s.rec.totals, s.rec.tuples = t, s.places.take(t.Rows, s.rec.tuples[:0])
+	return s.rec.append(out), nil
 }
 
 // endFrame checks that columns end together, and after the last frame that there was all that the directory says.
@@ -453,15 +574,8 @@ func (s *batchSource) endFrame() error {
 	if len(s.text)+len(s.counts)+len(s.measures) > 0 {
 		return s.corrupt("columns of as many domains", fmt.Sprintf("%d bytes of text, %d of rows, %d of totals more", len(s.text), len(s.counts), len(s.measures)))
 	}
-	if p := &s.r.parts[s.part]; s.used == s.end && (s.domains != p.domains || s.rows != p.rows) {
-		return damaged(s.batch, codec.Corrupt(s.r.key, "directory", -1, fmt.Sprintf("%d domains, %d rows of %s", s.domains, s.rows, p.key), fmt.Sprintf("%d, %d", p.domains, p.rows)))
+	if p := &s.r.parts[s.part]; s.used == s.end && (s.domains != p.domains || s.left != 0) {
+		return damaged(s.batch, codec.Corrupt(s.r.key, "directory", -1, fmt.Sprintf("%d domains, %d rows of %s", p.domains, p.rows, p.key), fmt.Sprintf("%d, %d", s.domains, p.rows-s.left)))
 	}
 	return nil
-}
-
-// record is that of a domain with these totals, of the next rows.
-func (s *batchSource) record(t segment.Totals) []byte {
-	s.rec.totals, s.rec.tuples = t, s.places.take(t.Rows, s.rec.tuples[:0])
-	s.val = s.rec.append(s.val[:0])
-	return s.val
 }

@@ -82,26 +82,27 @@ func TestPartitionsSortStably(t *testing.T) {
 	}
 }
 
-// listSource yields records, some in a slab.
+// listSource yields records, some in a block.
 type listSource struct {
-	slabReader
-	records []record
-	rng     *rand.Rand
+	list []record
+	rng  *rand.Rand
+	w    blockWriter
 }
 
 func (s *listSource) load(_ context.Context, buf []byte) ([]byte, error) {
-	if len(s.records) == 0 {
+	if len(s.list) == 0 {
 		return nil, nil
 	}
-	var sl slab
-	for _, r := range s.records[:min(1+s.rng.IntN(7), len(s.records))] {
-		sl.text = append(append(sl.text, r.key...), '\n')
-		sl.ends = append(sl.ends, uint32(len(sl.text)))
-		sl.vals = r.append(sl.vals)
-		sl.valEnds = append(sl.valEnds, uint32(len(sl.vals)))
+	some := s.list[:min(1+s.rng.IntN(7), len(s.list))]
+	s.list = s.list[len(some):]
+	buf = buf[:0]
+	for _, r := range some {
+		var ok bool
+		if buf, ok = s.w.add(buf, r.key, r.append(nil)); !ok {
+			return nil, fmt.Errorf("%q after %q", r.key, s.w.last)
+		}
 	}
-	s.records = s.records[sl.len():]
-	return sl.encode(buf), nil
+	return s.w.end(buf), nil
 }
 
 // domainRecords reads the records of one domain.
@@ -151,7 +152,7 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 					case 2:
 						r.tuples[0].FirstRow = 1 << 40
 					}
-					src.records = append(src.records, r)
+					src.list = append(src.list, r)
 					all := want[name][dataset]
 					all.key, all.dataset = r.key, dataset
 					all.totals.Add(r.totals)
@@ -174,10 +175,9 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 			var spooledSources []domainSource
 			for group := range slices.Chunk(sources, 3) {
 				out := &spooled{spool: sp}
+				var list blockWriter
 				err := mergeWindows(context.Background(), group, fileDatasets(60), nil, 1+rng.IntN(500), func(w *window) error {
-					at, _, err := sp.writeSlab(&w.slab, nil)
-					out.at = append(out.at, at)
-					return err
+					return out.write(&list, &w.slab)
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -225,6 +225,78 @@ func TestMergeIsAMapOfAllRecords(t *testing.T) {
 	}
 }
 
+// Whatever the domains are, a merge has them in the order of their bytes, and the records of equal ones in that of the sources.
+func FuzzMerge(f *testing.F) {
+	f.Add([]byte("a.com\nab.com\n\nabcd\nabcde\na.com\n\nabcd\x00\nabcd\n\n\xff\xff\xff\xff\xff\n\xff\xff\xff\xff"))
+	f.Add(bytes.Repeat([]byte("abcdefgh\nabcdefgi\nabcdefghi\n\n"), 7))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		want := map[string][]uint32{}
+		var sources []domainSource
+		for i, list := range bytes.SplitN(data, []byte("\n\n"), 40) {
+			src := &listSource{rng: rand.New(rand.NewPCG(1, uint64(i)))}
+			names := strings.Split(string(list), "\n")
+			slices.Sort(names)
+			for _, name := range slices.Compact(names) {
+				if name == "" || len(name) > segment.MaxDomain {
+					continue
+				}
+				want[name] = append(want[name], uint32(i))
+				src.list = append(src.list, record{key: []byte(name), totals: segment.Totals{Rows: 1}, tuples: []segment.Tuple{{FileID: uint32(i), Rows: 1}}})
+			}
+			sources = append(sources, src)
+		}
+		datasets := make([]uint32, len(sources))
+		for i := range datasets {
+			datasets[i] = uint32(i)
+		}
+		var got []string
+		err := mergeWindows(context.Background(), sources, datasets, nil, 64, func(w *window) error {
+			from := uint32(0)
+			for i := range w.ends {
+				name := string(w.domain(i))
+				got = append(got, name)
+				if sets := w.sets[from:w.setEnds[i]]; !slices.Equal(sets, want[name]) {
+					t.Fatalf("%q is in %v, want %v", name, sets, want[name])
+				}
+				from = w.setEnds[i]
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(slices.Sorted(maps.Keys(want)), got); d != "" {
+			t.Fatal(d)
+		}
+	})
+}
+
+// What was written to a scratch comes out, by way of a file or not.
+func TestScratch(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	store := blob.NewMemory()
+	for _, most := range []int{1, 10, 1000} {
+		s := scratch{dir: t.TempDir(), most: most}
+		var want []byte
+		for range 50 {
+			piece := bytes.Repeat([]byte{byte(rng.Uint32())}, rng.IntN(15))
+			want = append(want, piece...)
+			if _, err := s.Write(piece); err != nil {
+				t.Fatal(err)
+			}
+		}
+		key := fmt.Sprint(most)
+		if err := s.upload(context.Background(), store, key); err != nil {
+			t.Fatal(err)
+		}
+		s.close()
+		got, _, err := store.Get(context.Background(), key)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d in memory: %d bytes, %v, want %d", most, len(got), err, len(want))
+		}
+	}
+}
+
 // A merge that fails says why, and one that is cancelled ends.
 func TestMergeEnds(t *testing.T) {
 	broken := errors.New("broken")
@@ -233,7 +305,7 @@ func TestMergeEnds(t *testing.T) {
 		for i := range 20 {
 			s := &listSource{rng: rand.New(rand.NewPCG(1, uint64(i)))}
 			for n := range 500 {
-				s.records = append(s.records, record{key: fmt.Appendf(nil, "%06d", n*20+i), dataset: uint32(i), totals: segment.Totals{Rows: 1}, tuples: []segment.Tuple{{FileID: uint32(10 * i), Rows: 1}}})
+				s.list = append(s.list, record{key: fmt.Appendf(nil, "%06d", n*20+i), dataset: uint32(i), totals: segment.Totals{Rows: 1}, tuples: []segment.Tuple{{FileID: uint32(10 * i), Rows: 1}}})
 			}
 			all = append(all, s)
 		}
@@ -260,33 +332,35 @@ func TestMergeEnds(t *testing.T) {
 type failingSource struct{ err error }
 
 func (f failingSource) load(context.Context, []byte) ([]byte, error) { return nil, f.err }
-func (f failingSource) use([]byte) error                             { return nil }
-func (f failingSource) step(*cursor) (bool, error)                   { return false, nil }
 
-// sourceRecords reads all that a source has.
+// sourceRecords reads all that a source has. Codes have to be those of the domains.
 func sourceRecords(s domainSource) (all []record, err error) {
-	var c cursor
+	last := ""
 	for {
 		block, err := s.load(context.Background(), nil)
 		if block == nil || err != nil {
 			return all, err
 		}
-		if err := s.use(block); err != nil {
-			return nil, err
-		}
-		for {
-			ok, err := s.step(&c)
-			if err != nil {
-				return nil, err
-			}
-			if !ok {
-				break
-			}
-			records, err := domainRecords(c.val, bytes.Clone(c.domain()))
+		for c := (cursor{block: block}); c.block != nil; {
+			records, err := domainRecords(c.records(), bytes.Clone(c.domain()))
 			if err != nil || len(records) != 1 {
 				return nil, fmt.Errorf("not what was checked: %d records, %v", len(records), err)
 			}
 			all = append(all, records[0])
+			name := string(c.domain())
+			shared := 0
+			for shared < min(len(last), len(name)) && last[shared] == name[shared] {
+				shared++
+			}
+			column := (name + "\x00\x00\x00\x00")[shared/4*4:]
+			if want := uint64(64-shared/4)<<57 | uint64(binary.BigEndian.Uint32([]byte(column)))<<25; c.code() != want {
+				return nil, fmt.Errorf("code %x of %q after %q, want %x", c.code(), name, last, want)
+			}
+			last = name
+			c.at += blockHeader + len(c.domain()) + len(c.records())
+			if c.at == len(block)-blockSlack {
+				break
+			}
 		}
 	}
 }

@@ -14,12 +14,6 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-const (
-	// slabHeader is what stands before a slab in a temporary file: u32 domains, u32 bytes of text, u32 bytes of values, u64
-	// xxh3 of all that follows.
-	slabHeader = 20
-)
-
 // record is a domain's rows in one dataset, or some of them, on their way to the index.
 type record struct {
 	key     []byte // the domain
@@ -287,75 +281,47 @@ func (s *spool) read(e extent, b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// encode makes bytes of the slab, in the memory of buf.
-func (s *slab) encode(buf []byte) []byte {
-	buf = append(buf[:0], make([]byte, slabHeader)...)
-	le := binary.LittleEndian
-	for i := range s.ends {
-		buf = le.AppendUint32(buf, s.ends[i])
-		buf = le.AppendUint32(buf, s.valEnds[i])
-	}
-	buf = append(append(buf, s.text...), s.vals...)
-	le.PutUint32(buf, uint32(len(s.ends)))
-	le.PutUint32(buf[4:], uint32(len(s.text)))
-	le.PutUint32(buf[8:], uint32(len(s.vals)))
-	le.PutUint64(buf[12:], xxh3.Hash(buf[slabHeader:]))
-	return buf
-}
-
-// writeSlab appends a slab.
-func (s *spool) writeSlab(sl *slab, buf []byte) (extent, []byte, error) {
-	buf = sl.encode(buf)
-	at, err := s.write(buf)
-	return at, buf, err
-}
-
-// slabReader steps through encoded slabs.
-type slabReader struct {
-	places, text, vals   []byte
-	textStart, valsStart uint32
-}
-
-func (r *slabReader) use(block []byte) error {
-	le := binary.LittleEndian
-	n, text := 8*int(le.Uint32(block)), int(le.Uint32(block[4:]))
-	p := block[slabHeader:]
-	*r = slabReader{places: p[:n], text: p[n:][:text], vals: p[n+text:]}
-	return nil
-}
-
-func (r *slabReader) step(c *cursor) (bool, error) {
-	if len(r.places) == 0 {
-		return false, nil
-	}
-	le := binary.LittleEndian
-	text, vals := le.Uint32(r.places), le.Uint32(r.places[4:])
-	c.set(0, r.text[r.textStart:text-1])
-	c.val = r.vals[r.valsStart:vals]
-	r.places, r.textStart, r.valsStart = r.places[8:], text, vals
-	return true, nil
-}
-
-// spooled yields slabs of a spool.
+// spooled yields what was written of a merged list.
 type spooled struct {
-	slabReader
 	spool *spool
-	at    []extent
+	at    []spooledBlock
+	buf   []byte
 }
 
-// load reads what writeSlab wrote. Its bytes are this process's own, and a hash tells if the disk has changed them.
+// spooledBlock is a block in a spool.
+type spooledBlock struct {
+	extent
+	sum uint64 // xxh3
+}
+
+// write appends a slab of the list.
+func (s *spooled) write(w *blockWriter, sl *slab) error {
+	s.buf = s.buf[:0]
+	for i := range sl.ends {
+		var ok bool
+		if s.buf, ok = w.add(s.buf, sl.domain(i), sl.val(i)); !ok {
+			return fmt.Errorf("merge: %q after %q", sl.domain(i), w.last)
+		}
+	}
+	s.buf = w.end(s.buf)
+	at, err := s.spool.write(s.buf)
+	s.at = append(s.at, spooledBlock{at, xxh3.Hash(s.buf)})
+	return err
+}
+
+// load reads what write wrote. Its bytes are this process's own, and a hash tells if the disk has changed them.
 func (s *spooled) load(_ context.Context, buf []byte) ([]byte, error) {
 	if len(s.at) == 0 {
 		return nil, nil
 	}
-	e := s.at[0]
-	s.at = s.at[1:]
-	buf, err := s.spool.read(e, buf)
+	b := s.at[0]
+	s.at, s.buf = s.at[1:], nil
+	buf, err := s.spool.read(b.extent, buf)
 	if err != nil {
 		return nil, err
 	}
-	if len(buf) < slabHeader || xxh3.Hash(buf[slabHeader:]) != binary.LittleEndian.Uint64(buf[12:]) {
-		return nil, fmt.Errorf("read %s: bytes at %d are not what was written", s.spool.file.Name(), e.off)
+	if xxh3.Hash(buf) != b.sum {
+		return nil, fmt.Errorf("read %s: bytes at %d are not what was written", s.spool.file.Name(), b.off)
 	}
 	return buf, nil
 }

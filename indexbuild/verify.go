@@ -143,6 +143,9 @@ type verifier struct {
 	partial struct{ records, pages, domains, postings bool }
 	// uncounted are the datasets of parts that were not read to their end.
 	uncounted map[uint32]bool
+	// sets sums up all domains with their sets of datasets, if setsKnown.
+	sets      uint64
+	setsKnown bool
 }
 
 // rowGroup collects what is known of one row group.
@@ -162,6 +165,12 @@ type tiled struct {
 func mix(v int64) uint64 {
 	hi, lo := bits.Mul64(uint64(v)^0x9e3779b97f4a7c15, 0xd1b54a32d192ed02)
 	return (hi ^ lo) * 0x9e3779b97f4a7c15
+}
+
+// mixSet is the part of one domain in a sum over all domains with their datasets. Sum is that of mix over its datasets. Two lists of domains and
+// datasets that have the same sum are the same in another order, but for a chance of 2^-64.
+func mixSet(k segment.Key, sum uint64) uint64 {
+	return mix(int64(k.ID ^ mix(int64(sum+uint64(k.Check)))))
 }
 
 func (v *verifier) problem(object string, err error) error {
@@ -471,20 +480,29 @@ const domainsAtOnce = 1 << 16
 type domainRange struct {
 	first, last string
 	n           int64
-	broken      bool // not read to its end
+	sets        uint64 // sum of mixSet
+	unsure      bool   // of sets
+	broken      bool   // not read to its end
 	found       findings
 }
 
-// domains goes over domains.txt: each is where the perfect hash says.
+// domains goes over domains.txt: each is where the perfect hash says. It sums up what datasets they have.
 func (v *verifier) domains() error {
 	jobs := int((v.info.Domains + domainsAtOnce - 1) / domainsAtOnce)
 	last := ""
-	return inOrder(v.ctx, jobs, func(ctx context.Context, _, i int) (r domainRange, err error) {
-		return r, v.domainRange(ctx, int64(i)*domainsAtOnce, &r)
+	readers := make([]*segment.SetReader, runtime.GOMAXPROCS(0))
+	for i := range readers {
+		readers[i] = v.seg.NewSetReader()
+	}
+	v.setsKnown = true
+	return inOrder(v.ctx, jobs, func(ctx context.Context, worker, i int) (r domainRange, err error) {
+		return r, v.domainRange(ctx, int64(i)*domainsAtOnce, readers[worker], &r)
 	}, func(i int, r domainRange) error {
 		v.found.addAll(&r.found)
 		v.report.Domains += r.n
 		v.partial.domains = v.partial.domains || r.broken
+		v.sets += r.sets
+		v.setsKnown = v.setsKnown && !r.unsure && !r.broken
 		if r.n > 0 {
 			if i > 0 && r.first <= last && !v.partial.domains {
 				v.wrong(v.key(segment.DomainsName), fmt.Sprintf("line %d", i*domainsAtOnce), fmt.Sprintf("a domain after %q", last), fmt.Sprintf("%q", r.first))
@@ -495,7 +513,7 @@ func (v *verifier) domains() error {
 	})
 }
 
-func (v *verifier) domainRange(ctx context.Context, from int64, r *domainRange) error {
+func (v *verifier) domainRange(ctx context.Context, from int64, sets *segment.SetReader, r *domainRange) error {
 	const batch = 1 << 10
 	names := make([]string, 0, batch)
 	keys := make([]segment.Key, 0, batch)
@@ -506,14 +524,25 @@ func (v *verifier) domainRange(ctx context.Context, from int64, r *domainRange) 
 			return r.found.problem(ctx, v.key(segment.MPHFName), err)
 		}
 		for i := range keys {
-			if want := uint32(from + r.n); ordinals[i] != want {
+			want := uint32(from + r.n)
+			if ordinals[i] != want {
 				got := any("none")
 				if ordinals[i] != mph.Absent {
 					got = ordinals[i]
 				}
 				r.found.wrong(v.key(segment.MPHFName), "ordinal of "+names[i], want, got)
 			}
+			ordinals[i] = want
 			r.n++
+		}
+		if err := sets.Each(ordinals[:len(keys)], func(i int, set []uint32) {
+			sum := uint64(0)
+			for _, d := range set {
+				sum += mix(int64(d))
+			}
+			r.sets += mixSet(keys[i], sum)
+		}); err != nil {
+			r.unsure = true // postings tells why
 		}
 		names, keys = names[:0], keys[:0]
 		return nil
@@ -542,6 +571,7 @@ type postingsRange struct {
 	run          *segment.PostingsRun
 	first, last  domainSets // last is empty where there is but one
 	domains      int64      // between those two
+	sets         uint64     // sum of mixSet over them
 	rows, tuples int64
 	broken       bool // could not be read
 	found        findings
@@ -550,12 +580,29 @@ type postingsRange struct {
 // domainSets is a domain and its datasets.
 type domainSets struct {
 	key      segment.Key
-	datasets []uint32
+	entries  int
+	sum      uint64   // of mix over the datasets
+	datasets []uint32 // where each domain is looked up
 }
 
-// postings goes over all entries. Each domain has an ordinal of its own and its set of datasets,
-// and tuples lie in the row groups of their files and tile them.
+// postings goes over all entries: domains have the sets of datasets that they have in domain_to_datasets, and tuples lie in the row groups of
+// their files and tile them. Sets are compared by their sum over all domains, each of which has its own ordinal, as was seen. What is not sound
+// is looked at again, domain by domain, and what that finds is reported.
 func (v *verifier) postings() error {
+	if v.setsKnown && v.found.n == 0 && len(v.changed) == 0 {
+		before := v.report
+		sound, err := v.allEntries(false)
+		if sound || err != nil {
+			return err
+		}
+		v.report, v.found, v.partial.postings = before, findings{}, false
+	}
+	_, err := v.allEntries(true)
+	return err
+}
+
+// allEntries goes over all entries and tells whether nothing was wrong. It looks up each domain, or sums them up.
+func (v *verifier) allEntries(lookUp bool) (sound bool, err error) {
 	type frames struct{ shard, lo, hi int }
 	var jobs []frames
 	for shard := range 1 << v.info.ShardBits {
@@ -567,11 +614,13 @@ func (v *verifier) postings() error {
 	for _, g := range v.groups {
 		groups += len(g)
 	}
-	seen := make([]atomic.Uint64, v.info.Domains/64+1)
 	checkers := make([]*membershipChecker, runtime.GOMAXPROCS(0)+1) // the last one is for domains between runs
 	tiles := make([][]tiled, len(checkers)-1)
-	for i := range checkers {
-		checkers[i] = &membershipChecker{v: v, seen: seen, sets: v.seg.NewSetReader()}
+	if lookUp {
+		seen := make([]atomic.Uint64, v.info.Domains/64+1)
+		for i := range checkers {
+			checkers[i] = &membershipChecker{v: v, seen: seen, sets: v.seg.NewSetReader()}
+		}
 	}
 	for i := range tiles {
 		tiles[i] = make([]tiled, groups)
@@ -579,15 +628,21 @@ func (v *verifier) postings() error {
 	runs := sync.Pool{New: func() any { return new(segment.PostingsRun) }}
 
 	var domains int64
+	var sets uint64
 	var pending domainSets // may go on in the next frames
 	endDomain := func() error {
-		if len(pending.datasets) == 0 {
+		ended := pending
+		pending = domainSets{}
+		if ended.entries == 0 {
 			return nil
 		}
 		domains++
+		sets += mixSet(ended.key, ended.sum)
+		if !lookUp {
+			return nil
+		}
 		c := checkers[len(checkers)-1]
-		c.add(pending.key, pending.datasets)
-		pending.datasets = nil
+		c.add(ended.key, ended.datasets)
 		return c.check(v.ctx, &v.found)
 	}
 	var end segment.PostingsEnd
@@ -601,7 +656,7 @@ func (v *verifier) postings() error {
 		end, lost = segment.PostingsEnd{}, false
 		return nil
 	}
-	err := inOrder(v.ctx, len(jobs), func(ctx context.Context, worker, i int) (r postingsRange, err error) {
+	err = inOrder(v.ctx, len(jobs), func(ctx context.Context, worker, i int) (r postingsRange, err error) {
 		j := jobs[i]
 		r.run = runs.Get().(*segment.PostingsRun)
 		if err := v.seg.ReadPostings(ctx, j.shard, j.lo, j.hi, r.run); err != nil {
@@ -614,7 +669,7 @@ func (v *verifier) postings() error {
 		j := jobs[i]
 		if r.broken {
 			lost, v.partial.postings = true, true
-			pending.datasets = nil
+			pending = domainSets{}
 		} else {
 			if err := v.seg.Follow(j.shard, r.run, &end); err != nil && !lost {
 				if err := v.problem(v.key(segment.PostingsName(j.shard)), err); err != nil {
@@ -625,13 +680,14 @@ func (v *verifier) postings() error {
 			v.report.Rows += r.rows
 			v.report.Tuples += r.tuples
 			domains += r.domains
+			sets += r.sets
 			if r.first.key != pending.key {
 				if err := endDomain(); err != nil {
 					return err
 				}
 			}
-			pending = domainSets{r.first.key, append(pending.datasets, r.first.datasets...)}
-			if len(r.last.datasets) > 0 {
+			pending = domainSets{r.first.key, pending.entries + r.first.entries, pending.sum + r.first.sum, append(pending.datasets, r.first.datasets...)}
+			if r.last.entries > 0 {
 				if err := endDomain(); err != nil {
 					return err
 				}
@@ -648,13 +704,13 @@ func (v *verifier) postings() error {
 		err = endDomain()
 	}
 	if err != nil || v.partial.postings {
-		return err
+		return false, err
 	}
 	if domains != v.report.Domains && !v.partial.domains {
 		v.wrong(v.key("postings"), "entries", fmt.Sprintf("%d domains", v.report.Domains), domains)
 	}
 	if v.partial.pages {
-		return nil
+		return sets == v.sets && v.found.n == 0, nil
 	}
 	for id, groups := range v.groups {
 		for n, g := range groups {
@@ -672,18 +728,18 @@ func (v *verifier) postings() error {
 			}
 		}
 	}
-	return nil
+	return sets == v.sets && v.found.n == 0, nil
 }
 
 // postingsRange checks what was read of a shard but for the first and the last domain's sets of datasets, which may go on in other frames.
+// C looks up domains, where not nil.
 func (v *verifier) postingsRange(ctx context.Context, r *postingsRange, shard int, c *membershipChecker, tiles []tiled) error {
 	entries := r.run.Entries
 	for from := 0; from < len(entries); {
-		key, to := entries[from].Key, from
-		c.datasets = c.datasets[:0]
+		key, to, sum := entries[from].Key, from, uint64(0)
 		for ; to < len(entries) && entries[to].Key == key; to++ {
 			e := &entries[to]
-			c.datasets = append(c.datasets, e.Dataset)
+			sum += mix(int64(e.Dataset))
 			r.rows += e.Rows
 			tuples := r.run.Tuples(to)
 			r.tuples += int64(len(tuples))
@@ -691,14 +747,26 @@ func (v *verifier) postingsRange(ctx context.Context, r *postingsRange, shard in
 				v.tuple(&r.found, shard, t, tiles)
 			}
 		}
+		var datasets []uint32
+		if c != nil {
+			c.datasets = c.datasets[:0]
+			for i := range entries[from:to] {
+				c.datasets = append(c.datasets, entries[from+i].Dataset)
+			}
+			datasets = c.datasets
+		}
 		switch {
 		case from == 0:
-			r.first = domainSets{key, slices.Clone(c.datasets)}
+			r.first = domainSets{key, to - from, sum, slices.Clone(datasets)}
 		case to == len(entries):
-			r.last = domainSets{key, slices.Clone(c.datasets)}
+			r.last = domainSets{key, to - from, sum, slices.Clone(datasets)}
 		default:
 			r.domains++
-			c.add(key, c.datasets)
+			r.sets += mixSet(key, sum)
+			if c == nil {
+				break
+			}
+			c.add(key, datasets)
 			if len(c.keys) == membershipBatch {
 				if err := c.check(ctx, &r.found); err != nil {
 					return err
@@ -706,6 +774,9 @@ func (v *verifier) postingsRange(ctx context.Context, r *postingsRange, shard in
 			}
 		}
 		from = to
+	}
+	if c == nil {
+		return nil
 	}
 	return c.check(ctx, &r.found)
 }

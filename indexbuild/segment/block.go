@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sync"
 
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -59,9 +60,12 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 	sizes, times, inline := 0, 0, 0
 	w.table, w.owners, w.ints, w.firsts = w.table[:0], w.owners[:0], w.ints[:0], w.firsts[:0]
 	w.places.next()
+	w.ints = slices.Grow(w.ints, entries)[:entries]
+	var last Key
 	for i, f := range flags {
-		if starts(ids, checks, i) {
+		if k := (Key{ID: ids[i], Check: checks[i]}); i == 0 || k != last {
 			w.firsts = append(w.firsts, uint32(i))
+			last = k
 		}
 		sizes += int(f & entrySize)
 		times += int(f & entryTS / entryTS)
@@ -72,11 +76,15 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 			w.table = append(w.table, files[i])
 			w.owners = append(w.owners, c.datasets[lo+i])
 		}
-		w.ints = append(w.ints, int64(place))
+		w.ints[i] = int64(place)
 	}
 	domains := len(w.firsts)
 	w.sortTable()
 	hasSize, hasTS, hasPayload := presenceOf(sizes, entries), presenceOf(times, entries), presenceOf(entries-inline, entries)
+	rare := &c.rare
+	if sizes+times > 0 || inline < entries {
+		rare.fill(max(hi, len(rare.sizes)))
+	}
 
 	out = codec.AppendMagic(out, postingsMagic, postingsVersion)
 	out = codec.AppendUvarint(out, uint64(w.shard))
@@ -96,12 +104,12 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 	out, w.scratch = appendInts(out, c.rows[lo:hi], w.scratch)
 	if hasSize != none {
 		out = appendFlags(out, hasSize, flags, entrySize, 0)
-		w.ints = pick(w.ints, c.sizes[lo:hi], flags, entrySize, 0)
+		w.ints = pick(w.ints, rare.sizes[lo:hi], flags, entrySize, 0)
 		out, w.scratch = appendInts(out, w.ints, w.scratch)
 	}
 	if hasTS != none {
 		out = appendFlags(out, hasTS, flags, entryTS, 0)
-		out = w.encodeTimes(out, flags, c.firstTS[lo:hi], c.lastTS[lo:hi])
+		out = w.encodeTimes(out, flags, rare.firstTS[lo:hi], rare.lastTS[lo:hi])
 	}
 	out = appendFlags(out, hasPayload, flags, entryInline, entryInline)
 	switch hasPayload {
@@ -120,9 +128,9 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 		out, w.scratch = appendInts(out, w.ints, w.scratch)
 	}
 	if hasPayload != none {
-		w.ints = pick(w.ints, c.offsets[lo:hi], flags, entryInline, entryInline)
+		w.ints = pick(w.ints, rare.offsets[lo:hi], flags, entryInline, entryInline)
 		out, w.scratch = appendInts(out, w.ints, w.scratch)
-		w.ints = pick(w.ints, c.lengths[lo:hi], flags, entryInline, entryInline)
+		w.ints = pick(w.ints, rare.lengths[lo:hi], flags, entryInline, entryInline)
 		out, w.scratch = appendInts(out, w.ints, w.scratch)
 	}
 	return codec.AppendCRC32C(out)
@@ -145,20 +153,18 @@ func (w *PostingsWriter) sortTable() {
 
 // appendUint32s is appendInts for other numbers.
 func (w *PostingsWriter) appendUint32s(out []byte, values []uint32) []byte {
-	low := uint32(math.MaxUint32)
+	low, high := uint32(math.MaxUint32), uint32(0)
 	for _, v := range values {
-		low = min(low, v)
+		low, high = min(low, v), max(high, v)
 	}
-	w.scratch = w.scratch[:0]
-	for _, v := range values {
-		w.scratch = append(w.scratch, uint64(v-low))
+	if low == high {
+		return appendEqual(out, int64(low))
+	}
+	w.scratch = slices.Grow(w.scratch[:0], len(values))[:len(values)]
+	for i, v := range values {
+		w.scratch[i] = uint64(v - low)
 	}
 	return appendColumn(out, int64(low), w.scratch)
-}
-
-// starts tells whether entry i is its domain's first.
-func starts(ids []uint64, checks []uint32, i int) bool {
-	return i == 0 || ids[i] != ids[i-1] || checks[i] != checks[i-1]
 }
 
 // pick returns the values of those entries whose flag, XORed with invert, is set, in the memory of into.
@@ -372,8 +378,29 @@ type expectation struct {
 	datBytes         int64  // decompressed size of postings.dat; -1 where unknown
 }
 
+// blockValues are values of a block that checking it has unpacked, for who reads all of it.
+type blockValues struct {
+	fileIDs  []uint32 // of the file table, by place
+	datasets []uint32
+	keys     []Key   // of the domains
+	places   []int64 // by entry
+	rows     []int64
+	groups   []int64 // of entries without a payload
+	firsts   []int64
+}
+
+// valuesMemory keeps the memory of blocks that were checked.
+var valuesMemory = sync.Pool{New: func() any { return new(blockValues) }}
+
 // parseBlock checks every value of a block, so that lookups need not.
 func parseBlock(raw []byte, file, section string, want expectation) (*block, error) {
+	v := valuesMemory.Get().(*blockValues)
+	defer valuesMemory.Put(v)
+	return parseBlockValues(raw, file, section, want, v)
+}
+
+// parseBlockValues is parseBlock, and fills v.
+func parseBlockValues(raw []byte, file, section string, want expectation, v *blockValues) (*block, error) {
 	body, err := codec.CheckCRC32C(raw, file, section)
 	if err != nil {
 		return nil, err
@@ -441,7 +468,7 @@ func parseBlock(raw []byte, file, section string, want expectation) (*block, err
 	if err := d.Close(); err != nil {
 		return nil, err
 	}
-	if err := b.check(want); err != nil {
+	if err := b.check(want, v); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -483,12 +510,12 @@ func (b *block) readDomains(d *codec.Decoder, want expectation) {
 	}
 }
 
-// check goes over all values once.
-func (b *block) check(want expectation) error {
+// check goes over all values once and leaves them in v.
+func (b *block) check(want expectation, v *blockValues) error {
 	fileIDs, datasets := b.fileIDs.cursor(), b.datasets.cursor()
-	dataset := make([]uint32, b.files)
+	v.fileIDs, v.datasets, v.keys = v.fileIDs[:0], v.datasets[:0], v.keys[:0]
 	prevFile, prevSet := int64(-1), int64(-1)
-	for i := range b.files {
+	for range b.files {
 		f, s := fileIDs.read(), datasets.read()
 		if f <= prevFile || f > math.MaxUint32 || s < prevSet || s > math.MaxUint32 {
 			return b.corrupt("files and datasets in order", fmt.Sprintf("%d of %d after %d of %d", f, s, prevFile, prevSet))
@@ -502,40 +529,37 @@ func (b *block) check(want expectation) error {
 			}
 		}
 		prevFile, prevSet = f, s
-		dataset[i] = uint32(s)
+		v.fileIDs, v.datasets = append(v.fileIDs, uint32(f)), append(v.datasets, uint32(s))
 	}
 
 	ids := b.idCursor()
+	v.places, v.rows = b.places.unpack(v.places, b.entries), b.rows.unpack(v.rows, b.entries)
 	var k Key
-	memory := unpacked.Get().(*[4][]int64)
-	defer unpacked.Put(memory)
-	places, rows := b.places.unpack(memory[0], b.entries), b.rows.unpack(memory[1], b.entries)
-	memory[0], memory[1] = places, rows
-	domain := -1
-	for i, p := range places {
-		starts := b.starts == nil || b.starts.has(i)
-		if starts {
-			domain++
-			next := Key{ID: ids.next(), Check: b.checkBits(domain)}
+	rows := v.rows[:len(v.places)]
+	for i, p := range v.places {
+		if b.starts == nil || b.starts.has(i) {
+			next := Key{ID: ids.next(), Check: b.checkBits(len(v.keys))}
 			if i == 0 && next.ID != b.first {
 				return b.corrupt(fmt.Sprintf("first domain_id %016x", b.first), fmt.Sprintf("%016x", next.ID))
 			}
-			if i > 0 && CompareKeys(k, next) >= 0 {
+			if i > 0 && (next.ID < k.ID || next.ID == k.ID && next.Check <= k.Check) {
 				return b.corrupt(fmt.Sprintf("a domain after %016x/%08x", k.ID, k.Check), fmt.Sprintf("%016x/%08x", next.ID, next.Check))
 			}
 			if got := shardOf(next.ID, want.shardBits); got != want.shard {
 				return b.corrupt(fmt.Sprintf("domains of shard %d", want.shard), fmt.Sprintf("%016x of shard %d", next.ID, got))
 			}
 			k = next
+			v.keys = append(v.keys, k)
 			prevSet = -1
 		}
-		if p < 0 || p >= int64(b.files) {
+		if p < 0 || p >= int64(len(v.datasets)) {
 			return b.corrupt(fmt.Sprintf("a place below %d", b.files), p)
 		}
-		if s := int64(dataset[p]); s <= prevSet {
+		s := int64(v.datasets[p])
+		if s <= prevSet {
 			return b.corrupt(fmt.Sprintf("a dataset after %d", prevSet), s)
 		}
-		prevSet = int64(dataset[p])
+		prevSet = s
 		if n := rows[i]; n < 1 {
 			return b.corrupt("at least one row", n)
 		}
@@ -543,7 +567,7 @@ func (b *block) check(want expectation) error {
 	if err := b.checkTotals(); err != nil {
 		return err
 	}
-	return b.checkPlaces(want, rows, memory)
+	return b.checkPlaces(want, v)
 }
 
 func (b *block) checkTotals() error {
@@ -573,13 +597,13 @@ func (b *block) checkTotals() error {
 	return nil
 }
 
-func (b *block) checkPlaces(want expectation, rows []int64, memory *[4][]int64) error {
+func (b *block) checkPlaces(want expectation, v *blockValues) error {
 	n := b.present(b.hasPayload, b.payBits)
 	if n < b.entries {
-		groups, firsts := b.rowGroups.unpack(memory[2], b.entries-n), b.firstRows.unpack(memory[3], b.entries-n)
-		memory[2], memory[3] = groups, firsts
+		groups, firsts := b.rowGroups.unpack(v.groups, b.entries-n), b.firstRows.unpack(v.firsts, b.entries-n)
+		v.groups, v.firsts = groups, firsts
 		at := 0
-		for i, n := range rows {
+		for i, n := range v.rows {
 			if b.hasPayload == some && b.payBits.has(i) {
 				continue
 			}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"sync"
 
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -147,15 +146,33 @@ func (w *bitWriter) align() []byte {
 	return w.out
 }
 
+// appendBits appends the low width bits of each value.
 func appendBits(out []byte, values []uint64, width uint) []byte {
 	if width == 0 {
 		return out
 	}
-	w := bitWriter{out: out}
-	for _, v := range values {
-		w.put(v, width)
+	if width > 56 {
+		w := bitWriter{out: out}
+		for _, v := range values {
+			w.put(v, width)
+		}
+		return w.align()
 	}
-	return w.align()
+	// Each value is written with what is left of the bits before, less than eight, and zeros after it.
+	at := len(out)
+	end := at + bitBytes(len(values), width)
+	out = slices.Grow(out, end+8-at)[:end+8]
+	mask := lowMask(width)
+	acc, have := uint64(0), uint(0)
+	for _, v := range values {
+		acc |= (v & mask) << (have & 7)
+		binary.LittleEndian.PutUint64(out[at:], acc)
+		have += width
+		at += int(have >> 3)
+		acc >>= have &^ 7 & 63
+		have &= 7
+	}
+	return out[:end]
 }
 
 // packing says how a column is packed.
@@ -166,22 +183,32 @@ type packing struct {
 
 // choosePacking finds the smallest form of values, which are differences to the base.
 func choosePacking(values []uint64) packing {
-	var count [65]int
+	entries := len(values)
+	// Many values after each other have the same length: two counters wait less for each other.
+	var count, odd [65]int
+	for len(values) >= 2 {
+		count[bits.Len64(values[0])]++
+		odd[bits.Len64(values[1])]++
+		values = values[2:]
+	}
 	for _, v := range values {
 		count[bits.Len64(v)]++
+	}
+	for i, n := range odd {
+		count[i] += n
 	}
 	longest := uint(64)
 	for longest > 0 && count[longest] == 0 {
 		longest--
 	}
 	best := packing{width: longest}
-	bestSize := bitBytes(len(values), longest)
-	place := placeWidth(len(values))
+	bestSize := bitBytes(entries, longest)
+	place := placeWidth(entries)
 	above := 0
 	for width := int(longest) - 1; width >= 0; width-- {
 		above += count[width+1]
 		upper := longest - uint(width)
-		size := bitBytes(len(values), uint(width)) + bitBytes(above, place) + bitBytes(above, upper) + 1
+		size := bitBytes(entries, uint(width)) + bitBytes(above, place) + bitBytes(above, upper) + 1
 		if above > 127 {
 			size++ // of the number of exceptions
 		}
@@ -221,17 +248,26 @@ func appendColumn(out []byte, base int64, values []uint64) []byte {
 
 // appendInts appends a column whose base is its smallest value.
 func appendInts(out []byte, values []int64, scratch []uint64) ([]byte, []uint64) {
-	var base int64
-	for i, v := range values {
-		if i == 0 || v < base {
-			base = v
-		}
+	if len(values) == 0 {
+		return appendColumn(out, 0, scratch[:0]), scratch
 	}
-	scratch = scratch[:0]
+	base, most := values[0], values[0]
 	for _, v := range values {
-		scratch = append(scratch, uint64(v)-uint64(base))
+		base, most = min(base, v), max(most, v)
+	}
+	if base == most {
+		return appendEqual(out, base), scratch
+	}
+	scratch = slices.Grow(scratch[:0], len(values))[:len(values)]
+	for i, v := range values {
+		scratch[i] = uint64(v) - uint64(base)
 	}
 	return appendColumn(out, base, scratch), scratch
+}
+
+// appendEqual appends a column of values that are all base.
+func appendEqual(out []byte, base int64) []byte {
+	return append(codec.AppendVarint(out, base), 0, 0) // no width, no exceptions
 }
 
 // column reads a packed column. Its memory is the block's.
@@ -330,9 +366,6 @@ func (c *column) unpack(out []int64, n int) []int64 {
 	}
 	return out
 }
-
-// unpacked keeps the memory of columns of a block that were unpacked.
-var unpacked = sync.Pool{New: func() any { return new([4][]int64) }}
 
 // cursor reads a column from its start, faster than at.
 type cursor struct {

@@ -22,16 +22,30 @@ type Entries struct {
 	files     []uint32 // of the first tuple
 	flags     []uint8
 	rows      []int64
-	sizes     []int64
-	firstTS   []int64
-	lastTS    []int64
 	rowGroups []uint32 // of the only tuple, 0 where there are several
 	firstRows []int64
-	offsets   []int64 // of the payload, set by the writer
-	lengths   []int64 // of the payload, 0 where inline
+	rare      rareColumns
 	payloads  []byte
 	inline    int64
 	sumRows   int64
+}
+
+// rareColumns are columns of entries of which most have nothing in them. They are as long as to the last entry that has: see fill.
+type rareColumns struct {
+	sizes   []int64
+	firstTS []int64
+	lastTS  []int64
+	offsets []int64 // of the payload, set by the writer
+	lengths []int64 // of the payload, 0 where inline
+}
+
+// fill makes the columns n entries long with zeros.
+func (c *rareColumns) fill(n int) {
+	for _, col := range []*[]int64{&c.sizes, &c.firstTS, &c.lastTS, &c.offsets, &c.lengths} {
+		*col = slices.Grow(*col, n-len(*col))
+		clear((*col)[len(*col):n])
+		*col = (*col)[:n]
+	}
 }
 
 // Len is the number of entries.
@@ -57,32 +71,36 @@ func (c *Entries) drop(n int) {
 	dropFirst(&c.files, n)
 	dropFirst(&c.flags, n)
 	dropFirst(&c.rows, n)
-	dropFirst(&c.sizes, n)
-	dropFirst(&c.firstTS, n)
-	dropFirst(&c.lastTS, n)
 	dropFirst(&c.rowGroups, n)
 	dropFirst(&c.firstRows, n)
-	dropFirst(&c.offsets, n)
-	dropFirst(&c.lengths, n)
+	n = min(n, len(c.rare.sizes))
+	dropFirst(&c.rare.sizes, n)
+	dropFirst(&c.rare.firstTS, n)
+	dropFirst(&c.rare.lastTS, n)
+	dropFirst(&c.rare.offsets, n)
+	dropFirst(&c.rare.lengths, n)
 }
 
 func dropFirst[T any](s *[]T, n int) { *s = (*s)[:copy(*s, (*s)[n:])] }
 
 // add appends the columns of o, but for payloads and sums.
 func (c *Entries) add(o *Entries) {
+	if len(o.rare.sizes) > 0 {
+		c.rare.fill(c.Len())
+		c.rare.sizes = append(c.rare.sizes, o.rare.sizes...)
+		c.rare.firstTS = append(c.rare.firstTS, o.rare.firstTS...)
+		c.rare.lastTS = append(c.rare.lastTS, o.rare.lastTS...)
+		c.rare.offsets = append(c.rare.offsets, o.rare.offsets...)
+		c.rare.lengths = append(c.rare.lengths, o.rare.lengths...)
+	}
 	c.ids = append(c.ids, o.ids...)
 	c.checks = append(c.checks, o.checks...)
 	c.datasets = append(c.datasets, o.datasets...)
 	c.files = append(c.files, o.files...)
 	c.flags = append(c.flags, o.flags...)
 	c.rows = append(c.rows, o.rows...)
-	c.sizes = append(c.sizes, o.sizes...)
-	c.firstTS = append(c.firstTS, o.firstTS...)
-	c.lastTS = append(c.lastTS, o.lastTS...)
 	c.rowGroups = append(c.rowGroups, o.rowGroups...)
 	c.firstRows = append(c.firstRows, o.firstRows...)
-	c.offsets = append(c.offsets, o.offsets...)
-	c.lengths = append(c.lengths, o.lengths...)
 }
 
 func (c *Entries) key(i int) Key { return Key{ID: c.ids[i], Check: c.checks[i]} }
@@ -121,13 +139,8 @@ func (c *Entries) AddPlain(k Key, dataset, file, group, first, rows uint32) erro
 	c.files = append(c.files, file)
 	c.flags = append(c.flags, entryInline)
 	c.rows = append(c.rows, int64(rows))
-	c.sizes = append(c.sizes, 0)
-	c.firstTS = append(c.firstTS, 0)
-	c.lastTS = append(c.lastTS, 0)
 	c.rowGroups = append(c.rowGroups, group)
 	c.firstRows = append(c.firstRows, int64(first))
-	c.offsets = append(c.offsets, 0)
-	c.lengths = append(c.lengths, 0)
 	return nil
 }
 
@@ -139,13 +152,8 @@ func (c *Entries) Grow(n int) {
 	c.files = slices.Grow(c.files, n)
 	c.flags = slices.Grow(c.flags, n)
 	c.rows = slices.Grow(c.rows, n)
-	c.sizes = slices.Grow(c.sizes, n)
-	c.firstTS = slices.Grow(c.firstTS, n)
-	c.lastTS = slices.Grow(c.lastTS, n)
 	c.rowGroups = slices.Grow(c.rowGroups, n)
 	c.firstRows = slices.Grow(c.firstRows, n)
-	c.offsets = slices.Grow(c.offsets, n)
-	c.lengths = slices.Grow(c.lengths, n)
 }
 
 // append appends a checked entry, whose payload, if it has several tuples, starts at start.
@@ -169,18 +177,21 @@ func (c *Entries) append(k Key, dataset uint32, t *Totals, tuples []Tuple, start
 		group, first = tuples[0].RowGroup, tuples[0].FirstRow
 	}
 	c.sumRows += t.Rows
+	if flags != entryInline {
+		c.rare.fill(c.Len())
+		c.rare.sizes = append(c.rare.sizes, t.Size)
+		c.rare.firstTS = append(c.rare.firstTS, t.FirstTS)
+		c.rare.lastTS = append(c.rare.lastTS, t.LastTS)
+		c.rare.offsets = append(c.rare.offsets, 0)
+		c.rare.lengths = append(c.rare.lengths, length)
+	}
 	c.ids = append(c.ids, k.ID)
 	c.checks = append(c.checks, k.Check)
 	c.datasets = append(c.datasets, dataset)
 	c.files = append(c.files, tuples[0].FileID)
 	c.flags = append(c.flags, flags)
 	c.rows = append(c.rows, t.Rows)
-	c.sizes = append(c.sizes, t.Size)
-	c.firstTS = append(c.firstTS, t.FirstTS)
-	c.lastTS = append(c.lastTS, t.LastTS)
 	c.rowGroups = append(c.rowGroups, group)
 	c.firstRows = append(c.firstRows, first)
-	c.offsets = append(c.offsets, 0)
-	c.lengths = append(c.lengths, length)
 	return nil
 }

@@ -1,7 +1,6 @@
 package segment
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"fmt"
@@ -33,13 +32,18 @@ const (
 	// machine.
 	maxSharedBitmaps = 1 << 18
 	maxSharedBytes   = 64 << 20
+
+	// heldBytes is what of each section is kept in memory: an index of 2.8 million domains.
+	heldBytes = 32 << 20
+
+	// heldChunk is the unit in which it grows, and is written when there is more.
+	heldChunk = 256 << 10
 )
 
-// MembershipWriter makes domain_to_datasets.roar. Both sections are kept in temporary files,
+// MembershipWriter makes domain_to_datasets.roar. Both sections are kept until all is known, large ones in temporary files,
 // since the header needs what is known last.
 type MembershipWriter struct {
-	bitmaps, index         *os.File
-	bitmapsOut, indexOut   *bufio.Writer
+	bitmaps, index         held
 	off                    uint64
 	count                  int64
 	shared                 map[uint64][]sharedBitmap // of sets that are not small
@@ -126,44 +130,89 @@ func (t *smallSets) add(set smallSet, at bitmapPlace) {
 }
 
 // NewMembershipWriter keeps its temporary files in dir. Close it, whether it was written or not.
-func NewMembershipWriter(dir string) (*MembershipWriter, error) {
+func NewMembershipWriter(dir string) *MembershipWriter {
 	w := &MembershipWriter{off: membershipHeader, shared: map[uint64][]sharedBitmap{}, bitmap: roaring.New()}
 	w.small.slots = make([]smallSlot, 1024)
-	var err error
-	if w.bitmaps, err = tempFile(dir, "bitmaps-*.tmp"); err != nil {
-		return nil, err
-	}
-	if w.index, err = tempFile(dir, "bitmap-index-*.tmp"); err != nil {
-		w.Close()
-		return nil, err
-	}
-	w.bitmapsOut, w.indexOut = bufio.NewWriterSize(w.bitmaps, 256<<10), bufio.NewWriterSize(w.index, 256<<10)
-	return w, nil
-}
-
-// tempFile opens a file that goes when it is closed, or the process dies, where the system
-// can do that.
-func tempFile(dir, pattern string) (*os.File, error) {
-	f, err := os.CreateTemp(dir, pattern)
-	if err != nil {
-		return nil, err
-	}
-	_ = os.Remove(f.Name()) // else by closeTemp
-	return f, nil
-}
-
-func closeTemp(f *os.File) {
-	if f != nil {
-		f.Close()
-		_ = os.Remove(f.Name())
-	}
+	w.bitmaps, w.index = held{dir: dir, most: heldBytes}, held{dir: dir, most: heldBytes}
+	return w
 }
 
 // Close drops the temporary files.
 func (w *MembershipWriter) Close() {
-	closeTemp(w.bitmaps)
-	closeTemp(w.index)
-	w.bitmaps, w.index = nil, nil
+	w.bitmaps.close()
+	w.index.close()
+}
+
+// held is what is written once and then read once: in memory, or in a temporary file if it is large.
+type held struct {
+	dir    string
+	most   int // bytes in memory
+	chunks [][]byte
+	file   *os.File // what was written before chunks; nil if nothing was
+}
+
+func (h *held) Write(p []byte) (int, error) {
+	for left := p; len(left) > 0; {
+		n := len(h.chunks) - 1
+		if n < 0 || len(h.chunks[n]) == cap(h.chunks[n]) {
+			if err := h.grow(); err != nil {
+				return 0, err
+			}
+			n = len(h.chunks) - 1
+		}
+		c := h.chunks[n]
+		some := min(len(left), cap(c)-len(c))
+		h.chunks[n] = append(c, left[:some]...)
+		left = left[some:]
+	}
+	return len(p), nil
+}
+
+// grow makes room for another chunk, by writing those that are there if they are too many.
+func (h *held) grow() (err error) {
+	if len(h.chunks) == 0 || h.file == nil && len(h.chunks)*heldChunk < h.most {
+		h.chunks = append(h.chunks, make([]byte, 0, heldChunk))
+		return nil
+	}
+	if h.file == nil {
+		if h.file, err = os.CreateTemp(h.dir, "membership-*.tmp"); err != nil {
+			return err
+		}
+		_ = os.Remove(h.file.Name()) // else by close; a file without a name goes when the process dies, where the system can do that
+	}
+	for _, c := range h.chunks {
+		if _, err := h.file.Write(c); err != nil {
+			return err
+		}
+	}
+	h.chunks = append(h.chunks[:0], h.chunks[0][:0])
+	return nil
+}
+
+// copyTo writes everything to out.
+func (h *held) copyTo(out io.Writer) error {
+	if h.file != nil {
+		if _, err := h.file.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, h.file); err != nil {
+			return err
+		}
+	}
+	for _, c := range h.chunks {
+		if _, err := out.Write(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *held) close() {
+	if h.file != nil {
+		h.file.Close()
+		_ = os.Remove(h.file.Name())
+	}
+	h.file, h.chunks = nil, nil
 }
 
 // Add writes the next domain's datasets, which have to ascend. It does not keep the slice.
@@ -213,7 +262,7 @@ func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
 			binary.LittleEndian.PutUint64(e, uint64(at.start))
 			binary.LittleEndian.PutUint32(e[8:], uint32(at.length))
 		}
-		if _, err := w.indexOut.Write(index[:n*membershipEntry]); err != nil {
+		if _, err := w.index.Write(index[:n*membershipEntry]); err != nil {
 			return err
 		}
 		ends = ends[n:]
@@ -269,7 +318,7 @@ func (w *MembershipWriter) store(datasets []uint32, set smallSet, small bool) (a
 		w.sharedLen += len(data)
 	}
 	w.off += uint64(len(data))
-	_, err = w.bitmapsOut.Write(data)
+	_, err = w.bitmaps.Write(data)
 	return at, err
 }
 
@@ -281,21 +330,10 @@ func (w *MembershipWriter) Write(out io.Writer) error {
 	if _, err := out.Write(h); err != nil {
 		return err
 	}
-	for _, s := range []struct {
-		buf  *bufio.Writer
-		file *os.File
-	}{{w.bitmapsOut, w.bitmaps}, {w.indexOut, w.index}} {
-		if err := s.buf.Flush(); err != nil {
-			return err
-		}
-		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		if _, err := io.Copy(out, s.file); err != nil {
-			return err
-		}
+	if err := w.bitmaps.copyTo(out); err != nil {
+		return err
 	}
-	return nil
+	return w.index.copyTo(out)
 }
 
 // membership reads domain_to_datasets.roar from a mapped file.

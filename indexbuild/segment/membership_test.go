@@ -25,10 +25,7 @@ func mapBytes(data []byte) *mapped {
 
 func writeMembership(tb testing.TB, sets [][]uint32) []byte {
 	tb.Helper()
-	w, err := NewMembershipWriter(tb.TempDir())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	w := NewMembershipWriter(tb.TempDir())
 	defer w.Close()
 	for _, s := range sets {
 		if err := w.Add(s); err != nil {
@@ -176,12 +173,37 @@ func TestMembershipReadByTheSpecification(t *testing.T) {
 	}
 }
 
-func TestMembershipWriterRefuses(t *testing.T) {
-	for _, sets := range [][][]uint32{{{}}, {{2, 1}}, {{1, 1}}, {{1, 2}, {3, 2}}} {
-		w, err := NewMembershipWriter(t.TempDir())
-		if err != nil {
+// The file is the same whether it was in memory before or in temporary files.
+func TestMembershipByWayOfFiles(t *testing.T) {
+	sets := slices.Repeat(randomSets(rand.New(rand.NewPCG(8, 8)), 700), 2) // large ones
+	for range 45_000 {
+		sets = append(sets, []uint32{7})
+	}
+	want := writeMembership(t, sets)
+	w := NewMembershipWriter(t.TempDir())
+	defer w.Close()
+	w.bitmaps.most, w.index.most = heldChunk, heldChunk
+	for _, s := range sets {
+		if err := w.Add(s); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if w.bitmaps.file == nil || w.index.file == nil {
+		t.Error("no temporary file was needed")
+	}
+	var got bytes.Buffer
+	if err := w.Write(&got); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("%d bytes, in memory %d, or others", got.Len(), len(want))
+	}
+}
+
+func TestMembershipWriterRefuses(t *testing.T) {
+	for _, sets := range [][][]uint32{{{}}, {{2, 1}}, {{1, 1}}, {{1, 2}, {3, 2}}} {
+		w := NewMembershipWriter(t.TempDir())
+		var err error
 		for _, s := range sets {
 			err = w.Add(s)
 		}

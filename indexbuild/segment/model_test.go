@@ -184,8 +184,7 @@ func (m *model) write(tb testing.TB, store blob.Store, shardBits int) Ref {
 	domains := NewDomainsWriter(f)
 	hash := mph.NewBuilder(mph.Options{})
 	defer hash.Close()
-	sets, err := NewMembershipWriter(tb.TempDir())
-	check(err)
+	sets := NewMembershipWriter(tb.TempDir())
 	defer sets.Close()
 	for _, name := range m.names() {
 		check(domains.Add([]byte(name)))

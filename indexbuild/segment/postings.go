@@ -190,12 +190,12 @@ func (w *PostingsWriter) AddAll(c *Entries) error {
 		return err
 	}
 	payload := c.payloads
-	for i, n := range c.lengths {
+	for i, n := range c.rare.lengths {
 		if n == 0 {
 			continue
 		}
 		var err error
-		if c.offsets[i], err = w.addPayload(payload[:n]); err != nil {
+		if c.rare.offsets[i], err = w.addPayload(payload[:n]); err != nil {
 			return entryError(c.key(i), c.datasets[i], err)
 		}
 		payload = payload[n:]
@@ -208,18 +208,23 @@ func (w *PostingsWriter) AddAll(c *Entries) error {
 
 // checkOrder holds the entries of c against each other, those before and the shard.
 func (w *PostingsWriter) checkOrder(c *Entries) error {
+	n := c.Len()
+	if n == 0 {
+		return nil
+	}
 	last, dataset, some := w.last, w.dataset, w.entries > 0
-	for i := range c.ids {
-		k := c.key(i)
-		if some {
-			if order := CompareKeys(last, k); order > 0 || order == 0 && dataset >= c.datasets[i] {
-				return entryError(k, c.datasets[i], fmt.Errorf("after %016x/%08x in dataset %d", last.ID, last.Check, dataset))
-			}
+	ids, checks, datasets := c.ids, c.checks[:n], c.datasets[:n]
+	for i, id := range ids {
+		if some && (id < last.ID || id == last.ID && (checks[i] < last.Check || checks[i] == last.Check && datasets[i] <= dataset)) {
+			return entryError(c.key(i), datasets[i], fmt.Errorf("after %016x/%08x in dataset %d", last.ID, last.Check, dataset))
 		}
-		if got := shardOf(k.ID, w.shardBits); got != w.shard {
-			return entryError(k, c.datasets[i], fmt.Errorf("belongs to shard %d, not %d", got, w.shard))
+		last, dataset, some = Key{ID: id, Check: checks[i]}, datasets[i], true
+	}
+	// Ids ascend: with the first and the last all others are in the shard.
+	for _, i := range []int{0, n - 1} {
+		if got := shardOf(ids[i], w.shardBits); got != w.shard {
+			return entryError(c.key(i), datasets[i], fmt.Errorf("belongs to shard %d, not %d", got, w.shard))
 		}
-		last, dataset, some = k, c.datasets[i], true
 	}
 	w.last, w.dataset = last, dataset
 	return nil
@@ -429,7 +434,14 @@ func (s *Segment) shard(k Key) *shard { return &s.shards[shardOf(k.ID, s.info.Sh
 
 // block decodes and checks frame i of the shard's postings.idx.
 func (h *shard) block(i int, data []byte) (*block, error) {
-	b, err := parseBlock(data, h.idx.key, frameSection(i), h.want)
+	v := valuesMemory.Get().(*blockValues)
+	defer valuesMemory.Put(v)
+	return h.blockValues(i, data, v)
+}
+
+// blockValues is block, and fills v.
+func (h *shard) blockValues(i int, data []byte, v *blockValues) (*block, error) {
+	b, err := parseBlockValues(data, h.idx.key, frameSection(i), h.want, v)
 	if err != nil {
 		return nil, err
 	}

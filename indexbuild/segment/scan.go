@@ -22,15 +22,19 @@ type Posting struct {
 type PostingsRun struct {
 	Entries []Entry
 	tuples  []Tuple
-	ends    []int // of each entry's tuples
+	ends    []int // of each entry's tuples; none where all are inline
+	one     [1]Tuple
 
 	payloads [2]int64 // the range of the decompressed postings.dat that entries point to
-	fileIDs  []uint32
-	datasets []uint32
+	values   blockValues
 }
 
-// Tuples are those of entry i.
+// Tuples are those of entry i, until the next call.
 func (r *PostingsRun) Tuples(i int) []Tuple {
+	if len(r.ends) == 0 {
+		r.one[0] = r.Entries[i].First
+		return r.one[:]
+	}
 	from := 0
 	if i > 0 {
 		from = r.ends[i-1]
@@ -72,7 +76,7 @@ func (s *Segment) ReadPostings(ctx context.Context, shard, lo, hi int, r *Postin
 		return err
 	}
 	for i, d := range data {
-		b, err := h.block(lo+i, d)
+		b, err := h.blockValues(lo+i, d, &r.values)
 		if err != nil {
 			return err
 		}
@@ -117,6 +121,9 @@ func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *Posting
 	defer stop()
 	var frame []byte // of postings.dat, its number, and how much of it was pointed to
 	index, end := first-1, 0
+	if from < 0 {
+		return nil // each entry has its only tuple: see Tuples
+	}
 	for i := range r.Entries {
 		e := &r.Entries[i]
 		if e.Inline {
@@ -217,21 +224,9 @@ func (s *Segment) Postings(ctx context.Context, shard int) iter.Seq2[Posting, er
 	}
 }
 
-// appendEntries decodes all entries of the block into r, which has room, faster than one after another.
+// appendEntries adds all entries of the block to r, which has room, and the values of the block.
 func (b *block) appendEntries(r *PostingsRun) {
-	r.fileIDs, r.datasets = r.fileIDs[:0], r.datasets[:0]
-	files, sets := b.fileIDs.cursor(), b.datasets.cursor()
-	for range b.files {
-		r.fileIDs = append(r.fileIDs, uint32(files.read()))
-		r.datasets = append(r.datasets, uint32(sets.read()))
-	}
-	ids := b.idCursor()
-	memory := unpacked.Get().(*[4][]int64)
-	defer unpacked.Put(memory)
-	inline := b.entries - b.present(b.hasPayload, b.payBits)
-	places, rows := b.places.unpack(memory[0], b.entries), b.rows.unpack(memory[1], b.entries)
-	groups, firsts := b.rowGroups.unpack(memory[2], inline), b.firstRows.unpack(memory[3], inline)
-	*memory = [4][]int64{places, rows, groups, firsts}
+	v := &r.values
 	sizes, firstTS, spanTS := b.sizes.cursor(), b.firstTS.cursor(), b.spanTS.cursor()
 	offsets, lengths := b.offsets.cursor(), b.lengths.cursor()
 	var k Key
@@ -241,13 +236,13 @@ func (b *block) appendEntries(r *PostingsRun) {
 	for i := range b.entries {
 		if b.starts == nil || b.starts.has(i) {
 			domain++
-			k = Key{ID: ids.next(), Check: b.checkBits(domain)}
+			k = v.keys[domain]
 		}
 		e := &r.Entries[start+i]
 		*e = Entry{Key: k}
-		p := places[i]
-		e.Dataset, e.First.FileID = r.datasets[p], r.fileIDs[p]
-		e.Rows = rows[i]
+		p := v.places[i]
+		e.Dataset, e.First.FileID = v.datasets[p], v.fileIDs[p]
+		e.Rows = v.rows[i]
 		if b.hasSize == all || b.hasSize == some && b.sizeBits.has(i) {
 			e.HasSize, e.Size = true, sizes.read()
 		}
@@ -261,7 +256,7 @@ func (b *block) appendEntries(r *PostingsRun) {
 			continue
 		}
 		e.Inline = true
-		e.First.RowGroup, e.First.FirstRow, e.First.Rows = uint32(groups[at]), firsts[at], e.Rows
+		e.First.RowGroup, e.First.FirstRow, e.First.Rows = uint32(v.groups[at]), v.firsts[at], e.Rows
 		at++
 	}
 }

@@ -42,9 +42,9 @@ import (
 
 // Format is the version of segments as a whole: of segment.json, of the set of files, and of what zstd makes of them.
 // 1: first.
-// 2: blocks of postings are not compressed, other frames at a faster level; the perfect hash has more buckets. What reads one reads the
-// other.
-const Format = 2
+// 2: blocks of postings are not compressed, other frames at a faster level; the perfect hash has more buckets.
+// 3: domains are compressed by an encoder for text. What reads one reads the others.
+const Format = 3
 
 // firstFormat is the first that is still read.
 const firstFormat = 1

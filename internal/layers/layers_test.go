@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"lake/manifest":      {"lake", "lake/blob", "lake/codec", "lake/urlnorm"},
 
 	"indexbuild/mph":     {"lake/codec"},
-	"indexbuild/segment": {"lake", "lake/blob", "lake/codec", "lake/urlnorm", "indexbuild/mph"},
+	"indexbuild/segment": {"lake", "lake/blob", "lake/codec", "lake/urlnorm", "lake/zstdtext", "indexbuild/mph"},
 	"indexbuild":         {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/urlnorm", "indexbuild/mph", "indexbuild/segment"},
 	"indexbuild/publish": {"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "indexbuild", "indexbuild/segment"},
 
