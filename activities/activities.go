@@ -78,9 +78,9 @@ type Lake struct {
 
 // What a step takes at most in the common case, in bytes. Small inputs take less.
 const (
-	// normalizeMemory: an arena for rows of 7/16 of ingest.WorkerMemory, the memo of origins and what is known of their hosts, then reading and compressing. Parquet of very
+	// normalizeMemory: an arena for rows of 5/16 of ingest.WorkerMemory, the memo of origins and what is known of their hosts, then reading and compressing. Parquet of very
 	// large pages can take as much again.
-	normalizeMemory = ingest.WorkerMemory*7/16 + 192<<20
+	normalizeMemory = ingest.WorkerMemory*5/16 + 192<<20
 	// mergeMemory: an arena for rows (192 MiB), or the ends of all runs; what is read ahead, a row group compressed, a page.
 	mergeMemory = 320 << 20
 	// extractMemory: a sort of 64 MiB and a page of each column.

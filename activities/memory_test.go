@@ -9,7 +9,7 @@ import (
 )
 
 func TestStepsTogetherFitIntoMemory(t *testing.T) {
-	const total = 1536 << 20
+	const total = 1024 << 20
 	m := NewMemory(total)
 	var used, peak atomic.Int64
 	var all sync.WaitGroup
@@ -57,8 +57,8 @@ func TestSlotsFollowFromMemory(t *testing.T) {
 		pool    string
 		n, want int
 	}{
-		{1536, PoolNormalize, 16, 2}, {1536, PoolNormalize, 1, 1}, {100, PoolNormalize, 16, 1}, {10240, PoolNormalize, 16, 16},
-		{1536, PoolWrite, 16, 4}, {1536, PoolIndex, 16, 4}, {1536, PoolPublish, 16, 4}, {1, PoolControl, 16, 16},
+		{1024, PoolNormalize, 16, 2}, {1024, PoolNormalize, 1, 1}, {100, PoolNormalize, 16, 1}, {8192, PoolNormalize, 16, 16},
+		{1024, PoolWrite, 16, 3}, {1024, PoolIndex, 16, 2}, {1024, PoolPublish, 16, 2}, {1, PoolControl, 16, 16},
 	} {
 		if got := NewMemory(c.mib<<20).Slots(c.pool, c.n); got != c.want {
 			t.Errorf("%d MiB, pool %s, %d at most: %d, want %d", c.mib, c.pool, c.n, got, c.want)

@@ -58,7 +58,7 @@ A lake needs at least one worker in each pool; start more of any to go faster. W
 lake's store and Temporal, which a worker waits for. Its address comes from TEMPORAL_ADDRESS (default: 127.0.0.1:7233),
 TEMPORAL_NAMESPACE and its other standard variables; S3's settings from the AWS SDK's (AWS_ENDPOINT_URL_S3, keys, region).
 
-A normalize step takes up to 640 MiB of memory, a write step 320, an index or publish step 384. As many run at once,
+A normalize step takes up to 512 MiB of memory, a write step 320, an index or publish step 384. As many run at once,
 in all pools of the process together, as --memory-limit allows.`,
 		Example: `  worker --lake file:///data/lake
   worker --lake s3://bucket/lake --pools normalize,write`,
@@ -71,7 +71,7 @@ in all pools of the process together, as --memory-limit allows.`,
 	f.IntVar(&o.perPool, "concurrency", runtime.GOMAXPROCS(0), "`STEPS` at once in each pool, as far as --memory-limit allows (default: the processors)")
 	f.Lookup("concurrency").DefValue = "0" // described: not the machine's number in a help text
 	f.StringVar(&o.temp, "temp-dir", "", "`FOLDER` for spill files and one Parquet file a step, 512 MiB (default: the system's)")
-	f.Int64Var(&o.memory, "memory-limit", 1536, "`MIB` of memory for all steps together; what does not fit waits; 0 is no limit (GOMEMLIMIT wins)")
+	f.Int64Var(&o.memory, "memory-limit", 1024, "`MIB` of memory for all steps together; what does not fit waits; 0 is no limit (GOMEMLIMIT wins)")
 	cli.BindEnv(cmd)
 	return cmd
 }

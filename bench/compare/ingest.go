@@ -33,7 +33,7 @@ const (
 	// slots is how many steps of a pool are done at once: what a worker does on two cores.
 	slots = 2
 	// memoryLimit is what the worker program sets by default.
-	memoryLimit = 1536 << 20
+	memoryLimit = 1024 << 20
 )
 
 // stage is what one kind of step took.

@@ -58,7 +58,7 @@ import (
 )
 
 const (
-	// WorkerMemory is what one step may use, in bytes. Somewhat less than half of it is Normalize's arena for rows, the rest
+	// WorkerMemory is what one step may use, in bytes. A third of it, about, is Normalize's arena for rows, the rest
 	// is for origins, reading and compressing.
 	WorkerMemory = 1 << 30
 
@@ -95,7 +95,7 @@ type limits struct {
 }
 
 var defaultLimits = limits{
-	arena:      WorkerMemory * 7 / 16,
+	arena:      WorkerMemory * 5 / 16,
 	mergeArena: 192 << 20,
 	split:      128 << 20,
 	splits:     4096,
