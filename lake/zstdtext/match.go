@@ -103,26 +103,26 @@ func (f *finder) parse(text []byte, from int) []match {
 // starts, and returns how many starts there are then. Of
 // positions that follow each other and have entries at the same distance it lists the first.
 func (f *finder) scanWords(text []byte, at, rank, n, found int) int {
-	last := f.last
-	for ; n > 0; n-- {
-		i := at + rank
-		w := load64(text, i)
+	last, epoch, first := f.last, f.epoch, found
+	table, starts := &f.table, &f.starts
+	for i := range n {
+		w := load64(text, at+rank+i)
 		h := uint32(w)*hashPrime1 + uint32(w>>32&(1<<(8*hashBytes-32)-1))*hashPrime2
-		entry := &f.table[h>>(32-tableBits)]
-		now := uint32(i)<<posShift | h&tagMask | f.epoch
+		entry := &table[h>>(32-tableBits)]
+		now := uint32(at+rank+i)<<posShift | h&tagMask | epoch
 		distance := now - *entry
 		*entry = now
-		if distance&checkMask != 0 {
-			distance = 0
-		}
-		f.starts[found] = distance | uint32(bits.Len32(distance>>startShift))<<rankBits | uint32(rank)
-		if distance != 0 && distance != last {
-			found++
-		}
+		// Without branches, for nobody can tell: no distance if the check bits differ, and a start unless there is none or it is the last one's.
+		distance &= uint32(int32(distance&checkMask-1) >> 31)
+		starts[found] = distance | uint32(rank+i)
+		differs := distance ^ last
+		found += int((distance | -distance) & (differs | -differs) >> 31)
 		last = distance
-		rank++
 	}
 	f.last = last
+	for i, s := range starts[first:found] {
+		starts[first+i] |= uint32(bits.Len32(s>>startShift)) << rankBits
+	}
 	return found
 }
 
