@@ -68,6 +68,10 @@ func (f *lineFinder) parse(text []byte, from int) []match {
 		at := &ends[w>>(64-8*lineEnd)*lineHash>>(64-lineEndBits)]
 		other := int(*at)
 		*at = int32(next)
+		if next < done {
+			start = next // within a match, which may have many lines
+			continue
+		}
 		// What the next line has of the one at hand.
 		shared := forward(text, start, next)
 		x := ^uint64(0) // nothing
@@ -75,7 +79,8 @@ func (f *lineFinder) parse(text []byte, from int) []match {
 			x = w ^ load64(text, other-8)
 		}
 		if same := bits.LeadingZeros64(x) >> 3; same >= lineEnd {
-			for same >= 8 && same < other-from && text[other-same-1] == text[next-same-1] {
+			most := min(other-from, next-done)
+			for same >= 8 && same < most && text[other-same-1] == text[next-same-1] {
 				same++
 			}
 			if begin := max(next-same, done); next-begin >= minMatch {

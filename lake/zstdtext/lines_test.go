@@ -38,6 +38,7 @@ func lineTexts() map[string][]byte {
 	all["no last end"] = bytes.TrimSuffix(sortedLines(7, 500), []byte("\n"))
 	all["ends only"] = bytes.Repeat([]byte("\n"), 300)
 	all["equal lines"] = bytes.Repeat([]byte("abcdefgh.com\n"), 500)
+	all["equal short lines"] = bytes.Repeat([]byte("a\n"), codec.MaxRawBlock)
 	all["a longer line each"] = func() (text []byte) {
 		for i := range 600 {
 			text = append(append(text, bytes.Repeat([]byte("ab"), i)...), "\n"...)
@@ -98,14 +99,7 @@ func FuzzAppendLines(f *testing.F) {
 	dec := newDecoder(f)
 	var used Encoder
 	f.Fuzz(func(t *testing.T, text []byte, times uint16) {
-		most := 5000
-		if times%32 == 0 {
-			most = 150_000
-		}
-		text = bytes.Repeat(text, min(int(times), 1+most/max(1, len(text))))
-		for i := 0; i < len(text); i += 1 + int(times)*7 {
-			text[i] ^= byte(i >> 8)
-		}
+		text = varied(text, int(times))
 		frame := used.AppendLines(nil, text)
 		check(t, dec, frame, nil, text)
 		if !bytes.Equal(new(Encoder).AppendLines(nil, text), frame) {
