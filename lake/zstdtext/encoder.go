@@ -70,7 +70,7 @@ func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
 }
 
 // AppendRuns appends one zstd frame to dst, whose content is values of width bytes, each of them some times over: a value and how often it stands there in a row.
-// It takes no other repetition than that. Width divides codec.MaxRawBlock.
+// It takes no other repetition than that. Width is at least three and divides codec.MaxRawBlock, and counts are at least one.
 //
 // It is what AppendSections would do with such content where values come back in one run only, without a look at each byte of it.
 func (e *Encoder) AppendRuns(dst, values []byte, width int, counts []int32) []byte {
@@ -111,12 +111,12 @@ func (e *Encoder) AppendRuns(dst, values []byte, width int, counts []int32) []by
 		if dst, ok = e.appendEncoded(dst, size, e.seqs.literals, len(e.seqs.list) > 0, distance, left == 0); !ok {
 			e.both = e.both[:0]
 			for i := 0; len(e.both) < size; i++ {
-				for range block[i] - doneBefore {
+				for range min(int(block[i]-doneBefore), (size-len(e.both))/width) {
 					e.both = append(e.both, values[i*width:(i+1)*width]...)
 				}
 				doneBefore = 0
 			}
-			dst = codec.AppendRawBlock(dst, e.both[:size], left == 0)
+			dst = codec.AppendRawBlock(dst, e.both, left == 0)
 		}
 		values = values[at:]
 	}

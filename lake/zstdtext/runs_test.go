@@ -48,6 +48,21 @@ func TestRunsAreReadByOthers(t *testing.T) {
 	}
 }
 
+// Of a run that begins in a block which is not compressed, what other blocks have is not made.
+func TestALongRunTakesNoMemory(t *testing.T) {
+	const width = 8
+	values, counts := random(12, codec.MaxRawBlock, 256), make([]int32, codec.MaxRawBlock/width)
+	for i := range counts {
+		counts[i] = 1
+	}
+	counts[len(counts)-1] = 1 << 20
+	var e Encoder
+	check(t, newDecoder(t), e.AppendRuns(nil, values, width, counts), nil, repeat(values, width, counts))
+	if n := cap(e.both); n < codec.MaxRawBlock || n > 2*codec.MaxRawBlock {
+		t.Errorf("%d bytes for a block of %d", n, codec.MaxRawBlock)
+	}
+}
+
 func FuzzAppendRuns(f *testing.F) {
 	f.Add([]byte("abcdefghijklmnop"), []byte{1, 3}, true)
 	f.Add(random(1, 4000, 256), random(2, 500, 9), true)
