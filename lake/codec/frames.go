@@ -88,7 +88,7 @@ type FrameWriter struct {
 	w      io.Writer
 	width  int
 	level  zstd.EncoderLevel
-	encode func(dst, data []byte) []byte // in place of level, where not nil
+	encode func(dst, data []byte) []byte // in place of level, where not nil and level is not stored
 	seek   []byte
 	fences []byte
 	frames int
@@ -131,7 +131,7 @@ func NewFrameWriter(w io.Writer, width int) *FrameWriter {
 // Store leaves the frames from now on uncompressed, as zstd frames of raw blocks: what is read once and soon is not worth more.
 func (fw *FrameWriter) Store() { fw.level = stored }
 
-// Compress has the frames from now on made by encode, in place of the encoder that this package uses. It appends to dst one zstd frame whose content is
+// Compress has the frames from now on that Frame compresses made by encode, in place of the encoder that this package uses. It appends to dst one zstd frame whose content is
 // data, with its size in the header and without a checksum (AppendZstdHeader makes such a header), and depends on nothing but data. Ahead calls it from several goroutines.
 func (fw *FrameWriter) Compress(encode func(dst, data []byte) []byte) { fw.encode = encode }
 
