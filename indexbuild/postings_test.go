@@ -245,30 +245,107 @@ func FuzzMerge(f *testing.F) {
 			}
 			sources = append(sources, src)
 		}
-		datasets := make([]uint32, len(sources))
-		for i := range datasets {
-			datasets[i] = uint32(i)
-		}
-		var got []string
-		err := mergeWindows(context.Background(), sources, datasets, nil, 64, func(w *window) error {
-			from := uint32(0)
-			for i := range w.ends {
-				name := string(w.domain(i))
-				got = append(got, name)
-				if sets := w.sets[from:w.setEnds[i]]; !slices.Equal(sets, want[name]) {
-					t.Fatalf("%q is in %v, want %v", name, sets, want[name])
-				}
-				from = w.setEnds[i]
-			}
-			return nil
-		})
+		names, sets, err := mergeNames(sources, eachItsOwn(len(sources)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(slices.Sorted(maps.Keys(want)), got); d != "" {
+		if d := cmp.Diff(slices.Sorted(maps.Keys(want)), names); d != "" {
+			t.Fatal(d)
+		}
+		if d := cmp.Diff(want, sets); d != "" {
 			t.Fatal(d)
 		}
 	})
+}
+
+// eachItsOwn are datasets of n files.
+func eachItsOwn(n int) (datasets []uint32) {
+	for i := range n {
+		datasets = append(datasets, uint32(i))
+	}
+	return datasets
+}
+
+// mergeNames merges sources and returns the domains and the datasets of each.
+func mergeNames(sources []domainSource, datasets []uint32) (names []string, sets map[string][]uint32, err error) {
+	sets = map[string][]uint32{}
+	err = mergeWindows(context.Background(), sources, datasets, nil, 64, func(w *window) error {
+		from := uint32(0)
+		for i := range w.ends {
+			name := string(w.domain(i))
+			names = append(names, name)
+			sets[name] = slices.Clone(w.sets[from:w.setEnds[i]])
+			from = w.setEnds[i]
+		}
+		return nil
+	})
+	return names, sets, err
+}
+
+// However many lists there are, as few are left as are merged at once, and what they have is the same.
+func TestNarrow(t *testing.T) {
+	for _, n := range []int{mergeWidth, mergeWidth + 1, mergeWidth + 100, 2*mergeWidth - 1, 2 * mergeWidth, 3*mergeWidth + 7} {
+		rng := rand.New(rand.NewPCG(uint64(n), 5))
+		want := map[string][]uint32{}
+		var sources []domainSource
+		var domains []int64
+		for i := range n {
+			src := &listSource{rng: rand.New(rand.NewPCG(uint64(i), 5))} // used by a goroutine of its own
+			for d := range 60 {
+				if rng.IntN(20) == 0 {
+					name := fmt.Sprintf("%02d.example", d)
+					want[name] = append(want[name], uint32(i))
+					src.list = append(src.list, record{key: []byte(name), totals: segment.Totals{Rows: 1}, tuples: []segment.Tuple{{FileID: uint32(i), Rows: 1}}})
+				}
+			}
+			sources, domains = append(sources, src), append(domains, int64(len(src.list)))
+		}
+		sp, err := newSpool(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, err := narrow(context.Background(), slices.Clone(sources), domains, eachItsOwn(n), sp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if exact := n < 2*mergeWidth; len(left) > mergeWidth || exact && len(left) < mergeWidth {
+			t.Errorf("%d of %d lists are left, wanted are %d", len(left), n, mergeWidth)
+		}
+		names, sets, err := mergeNames(left, eachItsOwn(n))
+		sp.close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.IsSorted(names) || !maps.EqualFunc(sets, want, slices.Equal) {
+			t.Errorf("of %d lists something else comes out", n)
+		}
+	}
+}
+
+func TestLightestNeighbours(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 5))
+	for range 500 {
+		weights := make([]int64, 1+rng.IntN(12))
+		for i := range weights {
+			weights[i] = rng.Int64N(5)
+		}
+		n := 1 + rng.IntN(len(weights))
+		sum := func(from int) (all int64) {
+			for _, w := range weights[from : from+n] {
+				all += w
+			}
+			return all
+		}
+		want := 0
+		for from := range len(weights) - n + 1 {
+			if sum(from) < sum(want) {
+				want = from
+			}
+		}
+		if got := lightest(weights, n); got != want {
+			t.Fatalf("%d of %d begin at %d, want %d", n, weights, got, want)
+		}
+	}
 }
 
 // What was written to a scratch comes out, by way of a file or not.
