@@ -111,19 +111,16 @@ func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *Posting
 			to = e.offset + e.length - 1
 		}
 	}
-	first, last := -1, -2
-	if from >= 0 {
-		// Blocks were checked to point into the file.
-		first, _ = h.dat.FrameAt(from)
-		last, _ = h.dat.FrameAt(to)
+	if from < 0 {
+		return nil // each entry has its only tuple: see Tuples
 	}
+	// Blocks were checked to point into the file.
+	first, _ := h.dat.FrameAt(from)
+	last, _ := h.dat.FrameAt(to)
 	next, stop := iter.Pull2(h.dat.scan(ctx, first, last+1))
 	defer stop()
 	var frame []byte // of postings.dat, its number, and how much of it was pointed to
 	index, end := first-1, 0
-	if from < 0 {
-		return nil // each entry has its only tuple: see Tuples
-	}
 	for i := range r.Entries {
 		e := &r.Entries[i]
 		if e.Inline {
@@ -157,11 +154,9 @@ func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *Posting
 		r.ends = append(r.ends, len(r.tuples))
 		end += int(e.length)
 	}
-	if from >= 0 {
-		r.payloads = [2]int64{from, to + 1}
-		if end == len(frame) {
-			r.payloads[1] += 4 // the frame's CRC
-		}
+	r.payloads = [2]int64{from, to + 1}
+	if end == len(frame) {
+		r.payloads[1] += 4 // the frame's CRC
 	}
 	return nil
 }
