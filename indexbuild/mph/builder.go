@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// bucketKeys is the most keys a bucket has on average. So many take 7 MB while they are built: their levels stay in a core's
-	// first two caches, and their records, which are written in a random order, nearly in its second. Buckets eight times as large take
-	// a third longer.
+	// bucketKeys is the most keys a bucket has on average, unless there are more than 2^maxBucketBits times as many. So many take 7 MB
+	// while they are built: their levels stay in a core's first two caches, and their records, which are written in a random order,
+	// nearly in its second. Buckets eight times as large take a third longer.
 	bucketKeys = 1 << 17
 
 	// chunkKeys are sorted by bucket at once: they stay in a core's second-level cache, before and after.

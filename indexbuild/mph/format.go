@@ -56,8 +56,8 @@ const (
 	// three cache lines. Two million keys need about twenty.
 	maxLevels = 42
 
-	// maxBucketBits suffices for MaxDomains at bucketKeys a bucket, and is how finely spilled
-	// runs are sorted.
+	// maxBucketBits suffices for half a billion keys at bucketKeys a bucket, of MaxDomains a bucket has eight times as many. It is how
+	// finely runs are sorted whose keys' number is not known.
 	maxBucketBits = 12
 
 	// sideFlag stands for the ordinal in the record of a key that several domains share, and
