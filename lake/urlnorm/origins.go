@@ -27,7 +27,7 @@ type Origin struct {
 // can be made whose origins all meet in one place; no answer depends on it.
 type Origins struct {
 	limit   int
-	vectors bool // texts of up to 64 bytes are hashed as one vector
+	vectors bool // texts of up to vectorText bytes are hashed as one vector
 	keys    vectorKeys
 	seeds   [textSchemes]uint64
 	key     uint64
@@ -74,6 +74,10 @@ const (
 	headerLength = 32
 	headerScheme = 48
 	headerKind   = 56
+
+	// vectorText is the longest text that is hashed and compared as one vector. As many bytes behind every header are those of its chunk: one of them
+	// is compared with texts of other lengths.
+	vectorText = 64
 
 	// maxText is the longest text that is remembered: a canonical one and its port, but for the spelling no more.
 	maxText = 511
@@ -262,7 +266,7 @@ func (o *Origins) insert(text []byte, scheme int, hash, slot uint32, like uint64
 		slot = o.free(hash)
 	}
 	at := o.end
-	if left := chunkWords - at%chunkWords; words(len(text)) > left {
+	if left := chunkWords - at%chunkWords; words(max(len(text), vectorText)) > left {
 		binary.LittleEndian.PutUint64(o.texts[at/chunkWords][at%chunkWords*wordSize:], 0)
 		at += left
 	}
@@ -360,7 +364,7 @@ func (o *Origins) add(text []byte, scheme int, hash, slot uint32, host, domain i
 
 // hash is what a whole text hashes to.
 func (o *Origins) hash(text []byte, scheme int) uint32 {
-	if o.vectors && len(text) <= 64 {
+	if o.vectors && len(text) <= vectorText {
 		return o.hashShort(text, scheme)
 	}
 	return o.hashWords(text, scheme)
@@ -532,7 +536,7 @@ func (b *batch) spot(o *Origins, i int, raw []byte) {
 		scheme, start = textHTTP, len("http://")
 	}
 	end, hash := o.scan(raw, start, scheme)
-	if o.vectors && end-start <= 64 {
+	if o.vectors && end-start <= vectorText {
 		hash = o.hashShort(raw[start:end], scheme)
 	}
 	stop := end

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // checkBatch parses inputs in one call, or as many as the room in o asks for, and compares each with Parse. It returns how
@@ -307,6 +309,44 @@ func TestInputsAreReadToTheirEnd(t *testing.T) {
 				checkSpots(t, o, inputs[:n+1])
 			}
 		}
+	}
+}
+
+// Nothing behind an input is read, wherever it ends.
+func TestInputsAreReadInTheirMemoryOnly(t *testing.T) {
+	for _, text := range []string{
+		"https://www.example.com/" + strings.Repeat("abcdefg/", 40), "http://example.org/?" + strings.Repeat("a=b&", 60), strings.Repeat("a.", 40) + "com/x",
+	} {
+		mem := testenv.Guarded(t, len(text))
+		all := memos(0)
+		for n := 1; n <= len(text); n++ {
+			raw := mem[len(mem)-n:]
+			copy(raw, text)
+			for _, o := range all {
+				for range 2 { // the second time it is known
+					checkBatch(t, new(Normalizer), o, [][]byte{raw})
+				}
+				checkSpots(t, o, [][]byte{raw})
+			}
+			checkWords(t, raw)
+		}
+	}
+}
+
+// A text is compared with others as a vector: behind each header as much as that has is memory of its chunk.
+func TestTextsEndBeforeTheirChunk(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, o := range memos(0) {
+		n := new(Normalizer)
+		for i := 0; len(o.texts) < 4; i++ {
+			n.ParseBatch(o, [][]byte{fmt.Appendf(nil, "http://%x.%s.com/", i, strings.Repeat("a", 1+r.IntN(40)))}, make([]Parsed, 1))
+		}
+		for _, slot := range o.slots {
+			if place := slot & (1<<slotTag - 1); place%chunkWords > chunkWords-1-vectorText/wordSize {
+				t.Fatalf("text at %d of %d words", place%chunkWords, chunkWords)
+			}
+		}
+		checkNumbers(t, o)
 	}
 }
 
