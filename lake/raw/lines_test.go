@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 func checkLineEnds(tb testing.TB, s []byte, eol byte) {
@@ -44,6 +46,18 @@ func TestLineEndsAreFound(t *testing.T) {
 				checkLineEnds(t, s[from:from+size], eol)
 			}
 		}
+	}
+}
+
+// Nothing behind a text is read.
+func TestLineEndsAreLookedForInTheirTextOnly(t *testing.T) {
+	mem := testenv.Guarded(t, 300)
+	for i := range mem {
+		mem[i] = "abcdefg\n"[i%8]
+	}
+	for size := range len(mem) + 1 {
+		checkLineEnds(t, mem[len(mem)-size:], '\n')
+		checkLineEnds(t, mem[len(mem)-size:], '\r')
 	}
 }
 

@@ -622,7 +622,7 @@ func (r *Reader) IsList() bool {
 	return ok
 }
 
-// NextURLs is NextBatch for a list: it sets urls[:n], and lines[:n] to their places.
+// NextURLs is NextBatch for a list: it sets urls[:n], and lines[:n] to their places, of which there are to be as many. Of what is no list it returns an error.
 func (r *Reader) NextURLs(urls [][]byte, lines []Line) (n int, rej *Reject, err error) {
 	list, ok := r.parse.(*listParser)
 	if !ok {
