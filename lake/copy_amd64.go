@@ -29,7 +29,8 @@ func copyEach(to, from [][]byte) {
 //go:noescape
 func copyTwiceAVX512(a, b, from *byte, n int)
 
-// appendTwice appends a piece to two texts, one without bytes as append does: what is nil stays so.
+// appendTwice appends a piece to two texts, one without bytes as append does: what is nil stays so. Up to copyRoom bytes of their memory
+// behind them are written to.
 func appendTwice(a, b, piece []byte) (_, _ []byte) {
 	n := len(piece)
 	if !hasAVX512 || n > copyRoom || n == 0 {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // Pieces of any length come whole to where they go, and nothing around them changes.
@@ -54,5 +56,31 @@ func TestAppendTwice(t *testing.T) {
 	}
 	if a, b := appendTwice(nil, nil, nil); a != nil || b != nil {
 		t.Errorf("nothing appended to nil is %v and %v", a, b)
+	}
+}
+
+// Nothing behind a piece, or behind where it goes, is read or written.
+func TestPiecesAreCopiedInTheirMemoryOnly(t *testing.T) {
+	const room = 128 // what appendTwice may write to
+	from, to := testenv.Guarded(t, 300), testenv.Guarded(t, 300)
+	for i := range from {
+		from[i] = byte(i)
+	}
+	for size := range len(from) + 1 {
+		piece, place := from[len(from)-size:], to[len(to)-size:]
+		clear(to)
+		copyEach([][]byte{place}, [][]byte{piece})
+		if !bytes.Equal(place, piece) {
+			t.Fatalf("%d bytes copied as %x", size, place)
+		}
+		a, b := appendTwice(nil, []byte("x"), piece)
+		if !bytes.Equal(a, piece) || !bytes.Equal(b[1:], piece) || b[0] != 'x' {
+			t.Fatalf("%d bytes appended as %x and %x", size, a, b)
+		}
+		clear(to)
+		at := len(to) - max(size, room)
+		if a, _ = appendTwice(to[:at], nil, piece); !bytes.Equal(a[at:], piece) {
+			t.Fatalf("%d bytes appended as %x", size, a[at:])
+		}
 	}
 }

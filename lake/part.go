@@ -111,7 +111,8 @@ type PartWriter struct {
 	rawPlain       int // of raw URL and extras as PLAIN
 	extrasPlain    int
 
-	urlHead, urlPath int // where in url the URL of the row before starts, and where its path does; before it is urlIDRoom
+	url              []byte // ends with the URL of the row before
+	urlHead, urlPath int    // where in url the URL of the row before starts, and where its path does; before it is urlIDRoom
 
 	rows           int // of the open page
 	rawURLs, notes int // size of its raw URLs and extras as PLAIN
@@ -129,8 +130,6 @@ type PartWriter struct {
 
 // pageBuffers are memory that one writer leaves to the next.
 type pageBuffers struct {
-	url []byte // ends with the URL of the row before
-
 	// The open page.
 	path    textPage
 	ids     []byte // url_id as PLAIN, but the last row's, which is added later: a core that reads what it has just written in other pieces waits
@@ -150,7 +149,7 @@ var pageBufferPool = sync.Pool{New: func() any { return new(pageBuffers) }}
 
 // reset starts the first page of a writer. What bounds are copied from goes: metadata tell an empty string that is nil from another.
 func (b *pageBuffers) reset() {
-	b.url, b.ids = b.url[:0], b.ids[:0]
+	b.ids = b.ids[:0]
 	b.path.reset()
 	b.path.textBounds = textBounds{}
 	for i := range NumColumns {

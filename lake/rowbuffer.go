@@ -111,8 +111,7 @@ const (
 	bufferSlab = 4 << 20
 	bufferRow  = bufferSlab / 16
 	// rowOverhead is what a row takes beside path and tail, which are in memory twice: the number of its host, two heads, and while its host's rows are sorted two
-	// rowRefs. hostOverhead is a bufferHost, its
-	// count, where its rows go and two hostRefs.
+	// rowRefs. hostOverhead is a bufferHost, its count, where its rows go and two hostRefs.
 	rowOverhead  = 4 + 2*4 + 2*rowRefSize
 	rowRefSize   = 16
 	hostOverhead = 72 + 8 + 4 + 2*16

@@ -4,10 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/urlake/urlake/lake/urlnorm"
-	"golang.org/x/sys/cpu"
 )
-
-var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasBMI2
 
 // addVectors writes the rows of n URLs with the hosts first + Origin to dst, as row does, one behind the other; up to the first one that AddParsed leaves to
 // others or whose path is over maxVectorPath, and to the first that would start behind limit. It writes up to vectorRoom bytes behind
@@ -16,7 +13,7 @@ var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasBMI2
 //go:noescape
 func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32) (added int, end *byte)
 
-// What rowbuffer_amd64.s knows of urlnorm.Parsed, and of kinds: that of an origin and that of its tail are 2 together.
+// What rowbuffer_amd64.s knows of urlnorm.Parsed, and of kinds: that of an origin and that of its tail are 2 together, and a tail's has 2 bits.
 var (
 	_ = [1]struct{}{}[unsafe.Offsetof(urlnorm.Parsed{}.PathQuery)]
 	_ = [1]struct{}{}[unsafe.Offsetof(urlnorm.Parsed{}.Origin)-32]
@@ -25,14 +22,15 @@ var (
 	_ = [1]struct{}{}[urlnorm.OtherOrigin]
 	_ = [1]struct{}{}[urlnorm.HTTPOrigin+httpTail-2]
 	_ = [1]struct{}{}[urlnorm.HTTPSOrigin+httpsTail-2]
+	_ = [1]struct{}{}[tailBits-2]
 )
 
-// addMany adds rows from the first on, and returns how many: not all where the next needs a closer look, the slab may end or the budget
-// may.
+// addMany adds rows from the first on, and returns how many: not all where the next needs a closer look, or the slab or the budget
+// may end.
 func (b *RowBuffer) addMany(first uint32, urls []urlnorm.Parsed) (added int) {
 	const most = 2*maxVectorPath + rowOverhead
-	n := min(int64(len(urls)), (b.budget-b.used)/most)
-	if room := cap(b.open) - len(b.open); !hasVectors || n <= 0 || room <= vectorRoom {
+	n := min(int64(len(urls)), (b.budget-b.used-1)/most) // after which it is not Full
+	if room := cap(b.open) - len(b.open); !hasAVX512 || n <= 0 || room <= vectorRoom {
 		return 0
 	}
 	from := unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.open)), len(b.open))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -84,6 +85,43 @@ func TestManyRowsAreAddedAsEachIs(t *testing.T) {
 		}
 	}
 	checkAddParsed(t, 1<<30, 0, []urlnorm.Parsed{{PathQuery: make([]byte, MaxKey), Kind: urlnorm.HTTPOrigin}})
+}
+
+// The row that makes a buffer full is the last, also where many at a time would fill it to the byte.
+func TestNoRowIsAddedToAFullBuffer(t *testing.T) {
+	path := bytes.Repeat([]byte("/"), 4<<10)
+	urls := slices.Repeat([]urlnorm.Parsed{{PathQuery: path, Kind: urlnorm.HTTPOrigin}}, 20)
+	for _, rows := range []int{1, 2, 10} {
+		checkAddParsed(t, int64(rows*(2*len(path)+rowOverhead)), 0, urls)
+	}
+}
+
+// Paths are read, and rows are written, within their memory.
+func TestManyRowsAreAddedInTheirMemoryOnly(t *testing.T) {
+	text := testenv.Guarded(t, 5000)
+	for i := range text {
+		text[i] = "/abcdefghijklmnopqrstuvwxyz"[i%27]
+	}
+	var urls []urlnorm.Parsed
+	for n := 1; n <= len(text); n += 1 + n/100 {
+		urls = append(urls, urlnorm.Parsed{PathQuery: text[len(text)-n:], Origin: uint32(n), Kind: urlnorm.HTTPSOrigin})
+	}
+	each := NewRowBuffer(1 << 30)
+	defer each.Release()
+	for _, p := range urls {
+		if err := each.AddPlain(p.Origin, p.PathQuery, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for size := vectorRoom - 1; size < 40<<10; size += 997 {
+		many := NewRowBuffer(1 << 30)
+		many.open = testenv.Guarded(t, size)[:0]
+		if added := many.AddParsed(0, urls); added != len(urls) {
+			t.Fatalf("%d rows of %d added", added, len(urls))
+		}
+		checkBlocks(t, each, many)
+		many.Release()
+	}
 }
 
 func FuzzAddParsed(f *testing.F) {

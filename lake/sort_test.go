@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
+
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // FuzzSortSmall sorts rows by caches that are made of the input, and compares them with what a stable sort gives.
@@ -26,6 +29,10 @@ func FuzzSortSmall(f *testing.F) {
 		}
 		want := slices.Clone(rows)
 		slices.SortStableFunc(want, func(x, y rowRef) int { return cmp.Compare(x.cache, y.cache) })
+		inserted := slices.Clone(rows)
+		if insertByCache(inserted); !slices.Equal(inserted, want) {
+			t.Errorf("%v: inserted are %v, want %v", in, inserted, want)
+		}
 		b := &RowBuffer{apart: make([]rowRef, smallSort)}
 		b.sortSmall(rows)
 		if !slices.Equal(rows, want) {
@@ -49,6 +56,24 @@ func TestSortSmall(t *testing.T) {
 			if b.sortSmall(rows); !slices.Equal(rows, want) {
 				t.Fatalf("%d rows: got %v, want %v", n, rows, want)
 			}
+		}
+	}
+}
+
+// Rows of which the last ends with its memory are sorted without a look behind them.
+func TestSortSmallReadsRowsOnly(t *testing.T) {
+	mem := testenv.Guarded(t, smallSort*rowRefSize)
+	all := unsafe.Slice((*rowRef)(unsafe.Pointer(&mem[0])), smallSort)
+	b := &RowBuffer{apart: make([]rowRef, smallSort)}
+	for n := range smallSort + 1 {
+		rows := all[smallSort-n:]
+		for i := range rows {
+			rows[i] = rowRef{cache: uint64(n-i) / 2, data: uint32(i)}
+		}
+		want := slices.Clone(rows)
+		slices.SortStableFunc(want, func(x, y rowRef) int { return cmp.Compare(x.cache, y.cache) })
+		if b.sortSmall(rows); !slices.Equal(rows, want) {
+			t.Fatalf("%d rows: got %v, want %v", n, rows, want)
 		}
 	}
 }
