@@ -2,13 +2,10 @@ package blob
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
-	"syscall"
 	"testing"
 )
 
@@ -79,22 +76,6 @@ func TestFileBufferGoesOnWhereDirectWritesAreRefused(t *testing.T) {
 	}
 	if !bytes.Equal(got, append([]byte{'x'}, data...)) {
 		t.Errorf("the file has %d other bytes", len(got))
-	}
-}
-
-func TestFileBufferReportsAFullDisk(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("needs /dev/full")
-	}
-	for _, size := range []int{1, localWriteBuffer + 1, 2 * directBuffer, 9 * directBuffer} {
-		f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := writeIn(newFileBuffer(f), make([]byte, size), 100_000); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("%d bytes: error %v, want %v", size, err, syscall.ENOSPC)
-		}
-		f.Close()
 	}
 }
 
