@@ -7,7 +7,7 @@ import (
 
 // Sorted lines of names repeat in two places: where a line begins as the one before, and where it ends as one of a few endings. Both are one
 // match if the line ends as an earlier one after which the next line begins in the same way. So it is enough to look at the end of each line,
-// in a table of endings that takes a kilobyte, where the finder of other text has one of half a megabyte.
+// in a table of endings that takes a kilobyte, where the finder of other text has one of a quarter of a megabyte.
 
 const (
 	// lineEnd is how many last bytes of a line, its end included, are looked up.
