@@ -246,13 +246,13 @@ func againSoon(message, kind string) error {
 // Normalize is the pool that reads raw objects.
 type Normalize struct{ Lake }
 
-// NormalizeSplit reads one split of a plan and writes its rows, by partition, and rejects to staging.
+// NormalizeSplit reads one split of a plan and writes its rows, by partition, and rejects to staging, or what MergePartitions would of them.
 func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, split int) (ingest.SplitResult, error) {
 	if err := n.check(lakeURL); err != nil {
 		return ingest.SplitResult{}, err
 	}
 	return beating(ctx, n.Memory, normalizeMemory, func(ctx context.Context, report func(any)) (ingest.SplitResult, error) {
-		return ingest.Normalize(ctx, n.Store, run, split, func(p ingest.Progress) { report(p) })
+		return ingest.Normalize(ctx, n.Store, run, split, indexbuild.CollectInMemory, func(p ingest.Progress) { report(p) })
 	})
 }
 
@@ -271,7 +271,7 @@ func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string) (Small
 		return Small{}, err
 	}
 	return beating(ctx, n.Memory, normalizeMemory, func(ctx context.Context, report func(any)) (out Small, err error) {
-		if out.Split, err = ingest.Normalize(ctx, n.Store, run, 0, func(p ingest.Progress) { report(p) }); err != nil {
+		if out.Split, err = ingest.Normalize(ctx, n.Store, run, 0, indexbuild.CollectInMemory, func(p ingest.Progress) { report(p) }); err != nil {
 			return out, err
 		}
 		plan, err := ingest.PlanMerge(ctx, n.Store, run)
@@ -280,7 +280,7 @@ func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string) (Small
 		}
 		postings := make([]lake.FrameObject, plan.Tasks)
 		for task := range plan.Tasks {
-			m, err := ingest.Merge(ctx, n.Store, run, task, n.TempDir, nil)
+			m, err := ingest.Merge(ctx, n.Store, run, task, n.TempDir, indexbuild.Collect(n.TempDir), nil)
 			if err != nil {
 				return out, err
 			}
@@ -288,11 +288,13 @@ func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string) (Small
 			out.Merge.Merged += m.Merged
 			out.Merge.Parts += m.Parts
 			out.Merge.Bytes += m.Bytes
-			var domains int64
-			if postings[task], domains, err = indexbuild.Extract(ctx, n.Store, run, task, n.TempDir); err != nil {
-				return out, err
+			if m.Postings.Key == "" {
+				if m.Postings, m.Domains, err = indexbuild.Extract(ctx, n.Store, run, task, n.TempDir); err != nil {
+					return out, err
+				}
 			}
-			out.Domains += domains
+			postings[task] = m.Postings
+			out.Domains += m.Domains
 		}
 		out.Finish, err = ingest.Finish(ctx, n.Store, run, postings, out.Domains)
 		return out, err
@@ -302,13 +304,13 @@ func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string) (Small
 // Write is the pool that writes Parquet.
 type Write struct{ Lake }
 
-// MergePartitions sorts one task's partitions of all splits into parts.
+// MergePartitions sorts one task's partitions of all splits into parts, and writes the postings of these.
 func (w *Write) MergePartitions(ctx context.Context, lakeURL, run string, task int) (ingest.MergeResult, error) {
 	if err := w.check(lakeURL); err != nil {
 		return ingest.MergeResult{}, err
 	}
 	return beating(ctx, w.Memory, mergeMemory, func(ctx context.Context, report func(any)) (ingest.MergeResult, error) {
-		return ingest.Merge(ctx, w.Store, run, task, w.TempDir, func(p ingest.Progress) { report(p) })
+		return ingest.Merge(ctx, w.Store, run, task, w.TempDir, indexbuild.Collect(w.TempDir), func(p ingest.Progress) { report(p) })
 	})
 }
 

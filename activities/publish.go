@@ -10,7 +10,7 @@ import (
 // Index is the pool that extracts postings and builds segments.
 type Index struct{ Lake }
 
-// ExtractPostings writes the postings of one merge task's parts.
+// ExtractPostings writes the postings of one merge task's parts where the merge has not.
 func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task int) (Extracted, error) {
 	if err := x.check(lakeURL); err != nil {
 		return Extracted{}, err

@@ -363,36 +363,54 @@ func TestSegmentOfAnIngest(t *testing.T) {
 			}
 		}
 	}
-	const run = "run-1"
-	plan, err := ingest.MakePlan(ctx, store, run, ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range plan.Splits {
-		if _, err := ingest.Normalize(ctx, store, run, i, nil); err != nil {
+	// Once with postings that are extracted from parts, once with those of the merge.
+	var plan ingest.PlanSummary
+	var done ingest.FinishResult
+	var extracted []lake.FrameObject
+	for _, run := range []string{"run-1", "run-2"} {
+		var collect, inMemory ingest.NewPostings
+		if run == "run-2" {
+			collect, inMemory = Collect(t.TempDir()), CollectInMemory
+		}
+		var err error
+		if plan, err = ingest.MakePlan(ctx, store, run, ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	merge, err := ingest.PlanMerge(ctx, store, run)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var postings []lake.FrameObject
-	domains := int64(0)
-	for i := range merge.Tasks {
-		if _, err := ingest.Merge(ctx, store, run, i, t.TempDir(), nil); err != nil {
-			t.Fatal(err)
+		for i := range plan.Splits {
+			if _, err := ingest.Normalize(ctx, store, run, i, inMemory, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
-		o, n, err := Extract(ctx, store, run, i, t.TempDir())
+		merge, err := ingest.PlanMerge(ctx, store, run)
 		if err != nil {
 			t.Fatal(err)
 		}
-		postings = append(postings, o)
-		domains += n
-	}
-	done, err := ingest.Finish(ctx, store, run, postings, domains)
-	if err != nil {
-		t.Fatal(err)
+		var postings []lake.FrameObject
+		domains := int64(0)
+		for i := range merge.Tasks {
+			m, err := ingest.Merge(ctx, store, run, i, t.TempDir(), collect, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, n, err := Extract(ctx, store, run, i, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if collect != nil && (m.Postings != o || m.Domains != n) {
+				t.Errorf("the merge has %+v of %d domains, extracting gives %+v of %d", m.Postings, m.Domains, o, n)
+			}
+			postings = append(postings, o)
+			domains += n
+		}
+		if collect != nil {
+			if d := cmp.Diff(extracted, postings); d != "" {
+				t.Errorf("collected instead of extracted: %s", d)
+			}
+		}
+		extracted = postings
+		if done, err = ingest.Finish(ctx, store, run, postings, domains); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ref := mustBuild(t, store, []BatchRef{{DatasetID: plan.DatasetID, Batch: plan.Batch, Digest: done.Digest}}, Options{})
 	mustVerify(t, store, ref, true)

@@ -1,11 +1,13 @@
 package indexbuild
 
 import (
-	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"iter"
+	"math"
+	"math/bits"
 	"os"
 	"sync"
 
@@ -20,11 +22,14 @@ import (
 )
 
 // Extract makes the postings object of what one merge task of a run wrote: the domains of each of
-// its parts with exact totals, and the parts' page indexes. It reads of
-// the parts only the pages of domain, ts and size. It returns the object, which is named by
+// its parts with exact totals, and the parts' page indexes. Where the merge had a Collector, it has made that already; else
+// of the parts only the pages of domain, ts and size are read. It returns the object, which is named by
 // its content, and the number of domains. A temporary file is in tempDir, "" is the system's folder.
 func Extract(ctx context.Context, store blob.Store, run string, task int, tempDir string) (lake.FrameObject, int64, error) {
 	t, err := ingest.ReadMerged(ctx, store, run, task)
+	if err == nil && t.Postings.Key != "" {
+		return t.Postings, t.Domains, nil
+	}
 	if err == nil {
 		var o lake.FrameObject
 		var domains int64
@@ -42,17 +47,14 @@ func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDi
 	rows := int64(0)
 	for i := range t.Parts {
 		p := &t.Parts[i]
-		d := domainRuns{key: p.Part.Key, each: c.Domain}
+		c.runs.key = p.Part.Key
 		for r, err := range storedPart(store, p.Part.Key).scanDomains(ctx, p.Blocks) {
 			if err == nil {
-				err = d.addRuns(r)
+				err = c.runs.addRuns(r)
 			}
 			if err != nil {
 				return lake.FrameObject{}, 0, err
 			}
-		}
-		if err := d.end(); err != nil {
-			return lake.FrameObject{}, 0, err
 		}
 		if err := c.EndPart(p); err != nil {
 			return lake.FrameObject{}, 0, err
@@ -66,11 +68,25 @@ func extract(ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDi
 }
 
 // Collector makes the postings object of some parts of one batch from their domains, in the order in which the parts have them:
-// whoever writes parts can tell it each domain as it is written, and then nobody has to read them again. It is for one goroutine.
+// whoever writes parts can tell it the domains as they are written, and then nobody has to read them again. It is for one goroutine.
 type Collector struct {
 	out  scratch
 	hash *xxh3.Hasher
 	w    *batchWriter
+	runs domainRuns // of the open part
+}
+
+// Collect makes merges write postings objects; NewCollector says what is in tempDir.
+func Collect(tempDir string) ingest.NewPostings {
+	return func(dataset uint32, batch string) ingest.PostingsWriter { return NewCollector(dataset, batch, tempDir) }
+}
+
+// CollectInMemory is Collect without a temporary file, for merges of rows that are in memory themselves: what is collected of them is a fraction
+// of what they take.
+func CollectInMemory(dataset uint32, batch string) ingest.PostingsWriter {
+	c := NewCollector(dataset, batch, "")
+	c.out.most = math.MaxInt
+	return c
 }
 
 // NewCollector keeps what it collects in memory while that is little, then in a temporary file in tempDir, "" is the system's folder: the object
@@ -78,18 +94,24 @@ type Collector struct {
 func NewCollector(dataset uint32, batch, tempDir string) *Collector {
 	c := &Collector{out: scratch{dir: tempDir, most: scratchMemory}, hash: xxh3.New()}
 	c.w = newBatchWriter(io.MultiWriter(&c.out, c.hash), dataset, batch)
+	c.runs = domainRuns{key: "part", each: c.w.add}
 	return c
 }
 
 // Close drops the temporary file.
 func (c *Collector) Close() { c.out.close() }
 
-// Domain adds the open part's next domain: all its rows there, which follow those of the domain before, whatever row groups they
-// are in. Domains of a part ascend. Neither argument is kept.
-func (c *Collector) Domain(domain []byte, t *segment.Totals) error { return c.w.domain(domain, t) }
+// Domains adds the open part's next rows, whatever row groups they are in. Domains of a part ascend; the first may be that of the rows before.
+func (c *Collector) Domains(rows *lake.DomainRuns) error {
+	return c.runs.addRuns(domains{DomainRuns: rows})
+}
 
 // EndPart ends the open part; further domains are the next one's. Its domains have to have all its rows.
 func (c *Collector) EndPart(p *lake.WrittenPart) error {
+	if err := c.runs.end(); err != nil {
+		return err
+	}
+	c.runs.domain = c.runs.domain[:0]
 	var groups []int64
 	blocks := make([][]byte, len(p.Blocks))
 	for i := range p.Blocks {
@@ -365,26 +387,29 @@ func ahead[T any](ctx context.Context, memory [2]T, each func(read func(func(con
 
 // domainRuns puts together what a part has of each domain.
 type domainRuns struct {
-	key  string // of the part
-	each func(domain []byte, t *segment.Totals) error
+	key string // of the part
+	// each is told how many bytes the domain shares with the one before.
+	each func(domain []byte, shared int, t *segment.Totals) error
 
 	domain []byte
+	shared int
 	totals segment.Totals
 }
 
 // begin begins the next domain, unless it is the one that is open. It calls each with that.
 func (d *domainRuns) begin(domain []byte, group uint32, row int64) error {
-	if bytes.Equal(d.domain, domain) {
+	shared := sharedPrefix(d.domain, domain)
+	if shared == len(domain) && shared == len(d.domain) {
 		return nil
 	}
-	if string(domain) <= string(d.domain) || len(domain) > segment.MaxDomain {
+	if !follows(domain, d.domain, shared) || len(domain) > segment.MaxDomain {
 		return codec.Corrupt(d.key, fmt.Sprintf("row %d of row group %d", row, group), -1,
 			fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, d.domain), fmt.Sprintf("%q", domain))
 	}
 	if err := d.end(); err != nil {
 		return err
 	}
-	d.domain = append(d.domain[:0], domain...)
+	d.domain, d.shared = append(d.domain[:shared], domain[shared:]...), shared
 	return nil
 }
 
@@ -437,7 +462,27 @@ func (d *domainRuns) end() error {
 	if len(d.domain) == 0 {
 		return nil
 	}
-	err := d.each(d.domain, &d.totals)
+	err := d.each(d.domain, d.shared, &d.totals)
 	d.totals = segment.Totals{}
 	return err
+}
+
+// sharedPrefix is the length of the longest common prefix of two strings.
+func sharedPrefix(a, b []byte) int {
+	n := min(len(a), len(b))
+	i := 0
+	for ; i+8 <= n; i += 8 {
+		if x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:]); x != 0 {
+			return i + bits.TrailingZeros64(x)/8
+		}
+	}
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	return i
+}
+
+// follows tells whether a comes after b, with which it shares so many bytes.
+func follows(a, b []byte, shared int) bool {
+	return shared < len(a) && (shared == len(b) || a[shared] > b[shared])
 }

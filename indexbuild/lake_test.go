@@ -59,7 +59,7 @@ func randomRows(rng *rand.Rand, o lakeOptions) []lake.Row {
 	return rows
 }
 
-// addBatch writes rows as a finished batch.
+// addBatch writes rows as a finished batch. Postings are the same collected while parts are written and extracted from them.
 func (l *testLake) addBatch(tb testing.TB, dataset uint32, name string, rows []lake.Row, o lakeOptions) *lake.Batch {
 	tb.Helper()
 	b := l.writeBatch(tb, dataset, name, rows, o, func(t *ingest.MergedTask) lake.FrameObject {
@@ -67,8 +67,8 @@ func (l *testLake) addBatch(tb testing.TB, dataset uint32, name string, rows []l
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if domains < 1 {
-			tb.Errorf("%d domains in a task", domains)
+		if domains < 1 || domains != t.Domains || object != t.Postings {
+			tb.Errorf("%d domains in %+v, collected %d in %+v", domains, object, t.Domains, t.Postings)
 		}
 		return object
 	})
@@ -105,10 +105,12 @@ func (l *testLake) writeBatch(tb testing.TB, dataset uint32, name string, rows [
 	tasks := min(max(o.tasks, 1), len(prefixes))
 	for i := range tasks {
 		task := &ingest.MergedTask{DatasetID: dataset, Batch: name}
+		collector := NewCollector(dataset, name, tb.TempDir())
+		defer collector.Close()
 		for _, prefix := range prefixes[i*len(prefixes)/tasks : (i+1)*len(prefixes)/tasks] {
 			in := partitions[prefix]
 			slices.SortFunc(in, func(a, b lake.Row) int { return bytes.Compare(a.AppendKey(nil), b.AppendKey(nil)) })
-			w := lake.NewPartWriter(ctx, l.store, lake.PartOptions{Dataset: dataset, Batch: name, Prefix: prefix, Limits: o.limits})
+			w := lake.NewPartWriter(ctx, l.store, lake.PartOptions{Dataset: dataset, Batch: name, Prefix: prefix, Limits: o.limits, Domains: collector})
 			var key lake.Key
 			for _, r := range in {
 				if err := key.Next(r.AppendKey(nil)); err != nil {
@@ -128,6 +130,10 @@ func (l *testLake) writeBatch(tb testing.TB, dataset uint32, name string, rows [
 				l.rows = map[uint32][]lake.Row{}
 			}
 			l.rows[dataset] = append(l.rows[dataset], in...)
+		}
+		var err error
+		if task.Postings, task.Domains, err = collector.Finish(ctx, blob.NewMemory()); err != nil {
+			tb.Fatal(err)
 		}
 		for _, p := range task.Parts {
 			b.Parts = append(b.Parts, p.Part)

@@ -156,7 +156,12 @@ func newBatchWriter(w io.Writer, dataset uint32, batch string) *batchWriter {
 
 // domain adds the open part's next domain, whose rows follow those of the one before.
 func (w *batchWriter) domain(domain []byte, t *segment.Totals) error {
-	if string(domain) <= string(w.last) || len(domain) > segment.MaxDomain {
+	return w.add(domain, sharedPrefix(domain, w.last), t)
+}
+
+// add is domain for one that shares so many bytes with the one before.
+func (w *batchWriter) add(domain []byte, shared int, t *segment.Totals) error {
+	if !follows(domain, w.last, shared) || len(domain) > segment.MaxDomain {
 		return fmt.Errorf("domain %q after %q, wanted are at most %d bytes", domain, w.last, segment.MaxDomain)
 	}
 	if err := t.Validate(); err != nil {
@@ -167,11 +172,8 @@ func (w *batchWriter) domain(domain []byte, t *segment.Totals) error {
 			return err
 		}
 	}
-	shared := 0
-	if len(w.shared) > 0 {
-		for shared < len(domain) && shared < len(w.last) && domain[shared] == w.last[shared] {
-			shared++
-		}
+	if len(w.shared) == 0 {
+		shared = 0
 	}
 	if t.HasSize || t.HasTS || len(w.totals) > 0 {
 		if len(w.totals) == 0 {

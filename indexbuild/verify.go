@@ -970,7 +970,7 @@ func (v *verifier) part(id uint32, blocks []*lake.PageIndexBlock, s *partitions)
 		left += g.rows
 	}
 	var rec record
-	runs := domainRuns{key: p.Key, each: func(domain []byte, t *segment.Totals) error {
+	runs := domainRuns{key: p.Key, each: func(domain []byte, _ int, t *segment.Totals) error {
 		if left -= t.Rows; left < 0 {
 			return codec.Corrupt(p.Key, "rows", -1, "as many as its page index has", fmt.Sprintf("%d more", -left))
 		}

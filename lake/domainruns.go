@@ -34,6 +34,43 @@ func (d *DomainRuns) Run(i int) (domain []byte, rows int64) {
 	return d.text[start:d.runs[i].end], d.runs[i].rows
 }
 
+// DomainSink is told what domains parts have while they are written, so that nobody has to read them again to know.
+type DomainSink interface {
+	// Domains tells of the next rows of the open part, which follow those of the call before. They are valid during the call.
+	Domains(rows *DomainRuns) error
+	// EndPart ends the open part, which is in the store. What follows is the next one's.
+	EndPart(p *WrittenPart) error
+}
+
+// begin begins a page.
+func (d *DomainRuns) begin() { d.text, d.runs = d.text[:0], d.runs[:0] }
+
+// start says that the rows of the page from row on have another domain than those before.
+func (d *DomainRuns) start(row int, domain []byte) {
+	d.end(row)
+	d.text = append(d.text, domain...)
+	d.runs = append(d.runs, domainRun{len(d.text), -int64(row)})
+}
+
+// end says that what was started last ends before row.
+func (d *DomainRuns) end(row int) {
+	if n := len(d.runs); n > 0 {
+		d.runs[n-1].rows += int64(row)
+	}
+}
+
+// measure sets Measures to those of a page of rows rows.
+func (d *DomainRuns) measure(ts, size *numberRuns, rows int) {
+	m := &d.Measures
+	m.Rows = 0
+	if ts.nulls(rows) == rows && size.nulls(rows) == rows {
+		return
+	}
+	m.Rows = rows
+	m.TS, m.HasTS = ts.appendOptional(m.TS[:0], m.HasTS[:0], rows)
+	m.Size, m.HasSize = size.appendOptional(m.Size[:0], m.HasSize[:0], rows)
+}
+
 // domainColumns are those that are read for DomainRuns.
 var domainColumns = []Column{ColDomain, ColTS, ColSize}
 

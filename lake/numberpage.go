@@ -89,6 +89,16 @@ func (c *numberRuns) appendPlain(dst []byte, rows, width int) []byte {
 	return dst
 }
 
+// appendOptional appends the values of a page of rows rows, 0 for none, and which rows have one.
+func (c *numberRuns) appendOptional(values []int64, has []bool, rows int) ([]int64, []bool) {
+	for i, r := range c.runs {
+		for range c.end(i, rows) - int(r.row) {
+			values, has = append(values, r.value), append(has, !r.null)
+		}
+	}
+	return values, has
+}
+
 // appendRuns appends the value of each run to values, in width bytes, and how many rows of a page of rows rows have it to counts.
 func (c *numberRuns) appendRuns(values []byte, counts []int32, rows, width int) ([]byte, []int32) {
 	for i, r := range c.runs {

@@ -65,6 +65,8 @@ type PartOptions struct {
 	// whatever happens.
 	TempDir string
 	Limits  PartLimits
+	// Domains is told the domains of the parts as they are written, where it is not nil.
+	Domains DomainSink
 }
 
 // WrittenPart is a part that is in the store.
@@ -135,6 +137,7 @@ type pageBuffers struct {
 	ids     []byte // url_id as PLAIN, but the last row's, which is added later: a core that reads what it has just written in other pieces waits
 	numbers [NumColumns]numberRuns
 	texts   [NumColumns]textRuns
+	domains DomainRuns // where somebody wants to know
 
 	chunkPool [][]byte
 
@@ -152,6 +155,7 @@ func (b *pageBuffers) reset() {
 	b.ids = b.ids[:0]
 	b.path.reset()
 	b.path.textBounds = textBounds{}
+	b.domains.begin()
 	for i := range NumColumns {
 		b.numbers[i].reset()
 		b.texts[i].reset()
@@ -402,6 +406,9 @@ func (w *PartWriter) setTail(tail *Tail) {
 	if w.paged < pagedDomain {
 		w.texts[ColDomain].set(row, view(w.domain))
 		w.numbers[ColDomainID].set(row, int64(w.domainID))
+		if w.opt.Domains != nil {
+			w.domains.start(row, w.domain)
+		}
 	}
 	if w.paged < pagedHost {
 		w.texts[ColHost].set(row, view(w.host))
@@ -498,6 +505,14 @@ func (w *PartWriter) endPage() error {
 		}
 		w.recycle(free)
 		w.freeSlabs()
+	}
+	if w.opt.Domains != nil {
+		w.domains.end(w.rows)
+		w.domains.measure(&w.numbers[ColTS], &w.numbers[ColSize], w.rows)
+		if err := w.opt.Domains.Domains(&w.domains); err != nil {
+			return err
+		}
+		w.domains.begin()
 	}
 	w.enc = pageEncoders.Get().(*zstdtext.Encoder)
 	for i := range Column(NumColumns) {
@@ -1029,7 +1044,10 @@ func (w *PartWriter) upload() error {
 		},
 		Blocks: f.blocks,
 	})
-	return nil
+	if w.opt.Domains == nil {
+		return nil
+	}
+	return w.opt.Domains.EndPart(&w.parts[len(w.parts)-1])
 }
 
 // Finish writes what is left and returns the parts, none if there were no rows. The writer is of no use after it.

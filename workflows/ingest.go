@@ -259,9 +259,12 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 			if err := workflow.ExecuteActivity(inherit(ctx, write), (*activities.Write)(nil).MergePartitions, in.Lake, st.Run, i).Get(ctx, &m); err != nil {
 				return err
 			}
-			var x activities.Extracted
-			if err := workflow.ExecuteActivity(inherit(ctx, index), (*activities.Index)(nil).ExtractPostings, in.Lake, st.Run, i).Get(ctx, &x); err != nil {
-				return err
+			x := activities.Extracted{Postings: m.Postings, Domains: m.Domains}
+			// A merge by an older worker has made none; and a workflow that asked for them nevertheless asks again when it is replayed.
+			if x.Postings.Key == "" || workflow.GetVersion(ctx, "merge-postings", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+				if err := workflow.ExecuteActivity(inherit(ctx, index), (*activities.Index)(nil).ExtractPostings, in.Lake, st.Run, i).Get(ctx, &x); err != nil {
+					return err
+				}
 			}
 			st.Postings[i] = x.Postings
 			st.Domains += x.Domains

@@ -40,6 +40,8 @@ type steps struct {
 	failSplit      int
 	publishVersion string
 	publishError   string
+	collected      bool // merges write postings
+	extracted      atomic.Int32
 }
 
 func newSteps(t *testing.T) *steps {
@@ -70,11 +72,19 @@ func newSteps(t *testing.T) *steps {
 	s.env.OnActivity("PlanMerge", a, a, a).Return(func(context.Context, string, string) (ingest.MergeSummary, error) {
 		return ingest.MergeSummary{Tasks: s.tasks}, nil
 	}).Maybe()
-	s.env.OnActivity("MergePartitions", a, a, a, a).Return(func(context.Context, string, string, int) (ingest.MergeResult, error) {
-		return ingest.MergeResult{Rows: 20, Merged: 1, Bytes: 100}, nil
+	postings := func(task int) lake.FrameObject {
+		return lake.FrameObject{Object: lake.Object{Key: fmt.Sprint("postings-", task)}}
+	}
+	s.env.OnActivity("MergePartitions", a, a, a, a).Return(func(_ context.Context, _, _ string, task int) (ingest.MergeResult, error) {
+		m := ingest.MergeResult{Rows: 20, Merged: 1, Bytes: 100}
+		if s.collected {
+			m.Postings, m.Domains = postings(task), 3
+		}
+		return m, nil
 	}).Maybe()
 	s.env.OnActivity("ExtractPostings", a, a, a, a).Return(func(_ context.Context, _, _ string, task int) (activities.Extracted, error) {
-		return activities.Extracted{Postings: lake.FrameObject{Object: lake.Object{Key: fmt.Sprint("postings-", task)}}, Domains: 3}, nil
+		s.extracted.Add(1)
+		return activities.Extracted{Postings: postings(task), Domains: 3}, nil
 	}).Maybe()
 	s.env.OnActivity("FinishIngest", a, a, a, a, a).Return(func(_ context.Context, _, _ string, p []lake.FrameObject, domains int64) (ingest.FinishResult, error) {
 		s.postings = p
@@ -98,8 +108,16 @@ func input() IngestInput {
 	return IngestInput{Spec: ingest.Spec{Lake: testLake, Dataset: "d", Inputs: []string{"/raw/list.txt"}}}
 }
 
+// Postings are extracted where the merge, by an older worker, has made none.
 func TestIngestRunsEveryStepAndReportsTheVersion(t *testing.T) {
+	for _, collected := range []bool{false, true} {
+		t.Run(fmt.Sprintf("collected=%v", collected), func(t *testing.T) { testIngest(t, collected) })
+	}
+}
+
+func testIngest(t *testing.T, collected bool) {
 	s := newSteps(t)
+	s.collected = collected
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	var res IngestResult
 	if err := s.env.GetWorkflowResult(&res); err != nil {
@@ -109,6 +127,9 @@ func TestIngestRunsEveryStepAndReportsTheVersion(t *testing.T) {
 		Rejected: map[string]int64{"host": 400}, Domains: 210, PartBytes: 7000, Version: "v1"}
 	if diff := cmp.Diff(want, res); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	if n := s.extracted.Load(); collected && n != 0 || !collected && n != 70 {
+		t.Errorf("postings extracted of %d tasks", n)
 	}
 	for i, p := range s.postings {
 		if p.Key != fmt.Sprint("postings-", i) {

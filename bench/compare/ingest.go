@@ -90,12 +90,12 @@ func newBuilder(ctx context.Context, dir string) (*builder, error) {
 }
 
 // order is that of the stages in a table.
-var order = []string{"plan", "normalize", "plan merge", "merge", "extract", "finish", "clean up", "plan publish", "build segment", "verify segment", "commit"}
+var order = []string{"plan", "normalize", "plan merge", "merge", "finish", "clean up", "plan publish", "build segment", "verify segment", "commit"}
 
 // poolOf has the worker pool of each stage.
 var poolOf = map[string]string{
 	"plan": "control", "plan merge": "control", "finish": "control", "clean up": "control", "plan publish": "control",
-	"normalize": "normalize", "merge": "write", "extract": "index", "build segment": "index", "verify segment": "publish", "commit": "publish",
+	"normalize": "normalize", "merge": "write", "build segment": "index", "verify segment": "publish", "commit": "publish",
 }
 
 // done are the stages so far, which are forgotten.
@@ -204,7 +204,7 @@ func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...st
 	for split := range plan.Splits {
 		g.Go(func() error {
 			return b.do(gctx, "normalize", func(store blob.Store) error {
-				_, err := ingest.Normalize(gctx, store, run, split, nil)
+				_, err := ingest.Normalize(gctx, store, run, split, indexbuild.CollectInMemory, nil)
 				return err
 			})
 		})
@@ -224,16 +224,15 @@ func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...st
 	g, gctx = errgroup.WithContext(ctx)
 	for task := range merge.Tasks {
 		g.Go(func() error {
-			if err := b.do(gctx, "merge", func(store blob.Store) error {
-				_, err := ingest.Merge(gctx, store, run, task, b.temp, nil)
+			var m ingest.MergeResult
+			if err := b.do(gctx, "merge", func(store blob.Store) (err error) {
+				m, err = ingest.Merge(gctx, store, run, task, b.temp, indexbuild.Collect(b.temp), nil)
 				return err
 			}); err != nil {
 				return err
 			}
-			return b.do(gctx, "extract", func(store blob.Store) (err error) {
-				postings[task], domains[task], err = indexbuild.Extract(gctx, store, run, task, b.temp)
-				return err
-			})
+			postings[task], domains[task] = m.Postings, m.Domains
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {

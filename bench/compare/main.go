@@ -281,12 +281,6 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	table("  all", strconv.FormatInt(parquetBytes, 10), fmt.Sprintf("%.3f", perRow(parquetBytes)), "")
 	without := perRow(parquetBytes - columns["url_id"])
 	fmt.Printf("  url_id is %.1f %% of it. It is no column that a reader needs: without it %.2f bytes a row, %s of DuckDB's\n", 100*float64(columns["url_id"])/float64(parquetBytes), without, ratio(without/duckPerRow))
-	for _, s := range last.Stages {
-		if s.Name == "extract" {
-			fmt.Printf("  extracting postings reads domain, ts and size: %d bytes of parts and records, %.1f %% of the parts, whose columns of these names have %d\n", s.Read,
-				100*float64(s.Read)/float64(parquetBytes), columns["domain"]+columns["ts"]+columns["size"])
-		}
-	}
 	domains, entries := float64(last.Domains), float64(last.Entries)
 	table("index file", "bytes", "a domain", "")
 	for _, name := range descending(index) {

@@ -229,7 +229,7 @@ func steps(ctx context.Context, store blob.Store, spec ingest.Spec, run, temp st
 		return err
 	}
 	for split := range plan.Splits {
-		if _, err := ingest.Normalize(ctx, store, run, split, nil); err != nil {
+		if _, err := ingest.Normalize(ctx, store, run, split, indexbuild.CollectInMemory, nil); err != nil {
 			return err
 		}
 	}
@@ -240,15 +240,12 @@ func steps(ctx context.Context, store blob.Store, spec ingest.Spec, run, temp st
 	var postings []lake.FrameObject
 	domains := int64(0)
 	for task := range merge.Tasks {
-		if _, err := ingest.Merge(ctx, store, run, task, temp, nil); err != nil {
-			return err
-		}
-		object, n, err := indexbuild.Extract(ctx, store, run, task, temp)
+		m, err := ingest.Merge(ctx, store, run, task, temp, indexbuild.Collect(temp), nil)
 		if err != nil {
 			return err
 		}
-		postings = append(postings, object)
-		domains += n
+		postings = append(postings, m.Postings)
+		domains += m.Domains
 	}
 	if _, err := ingest.Finish(ctx, store, run, postings, domains); err != nil {
 		return err

@@ -106,7 +106,7 @@ func steps(ctx context.Context, store blob.Store, spec ingest.Spec, tempDir stri
 		return none, err
 	}
 	for split := range plan.Splits {
-		if _, err := ingest.Normalize(ctx, store, run, split, nil); err != nil {
+		if _, err := ingest.Normalize(ctx, store, run, split, indexbuild.CollectInMemory, nil); err != nil {
 			return none, err
 		}
 	}
@@ -117,15 +117,12 @@ func steps(ctx context.Context, store blob.Store, spec ingest.Spec, tempDir stri
 	var postings []lake.FrameObject
 	domains := int64(0)
 	for task := range merge.Tasks {
-		if _, err := ingest.Merge(ctx, store, run, task, tempDir, nil); err != nil {
-			return none, err
-		}
-		object, n, err := indexbuild.Extract(ctx, store, run, task, tempDir)
+		m, err := ingest.Merge(ctx, store, run, task, tempDir, indexbuild.Collect(tempDir), nil)
 		if err != nil {
 			return none, err
 		}
-		postings = append(postings, object)
-		domains += n
+		postings = append(postings, m.Postings)
+		domains += m.Domains
 	}
 	done, err := ingest.Finish(ctx, store, run, postings, domains)
 	if err != nil {

@@ -15,6 +15,8 @@ type Limits struct {
 	Object              int64
 	AnyPrefix, OneDigit int64
 	Task                int64
+
+	Postings NewPostings // not a limit: what steps are given
 }
 
 func (l Limits) limits() limits {
@@ -38,7 +40,7 @@ func MakePlanWithin(ctx context.Context, store blob.Store, run string, spec Spec
 }
 
 func NormalizeWithin(ctx context.Context, store blob.Store, run string, split int, l Limits) (SplitResult, error) {
-	return normalize(ctx, store, run, split, nil, l.limits())
+	return normalize(ctx, store, run, split, l.Postings, nil, l.limits())
 }
 
 func PlanMergeWithin(ctx context.Context, store blob.Store, run string, l Limits) (MergeSummary, error) {
@@ -46,7 +48,7 @@ func PlanMergeWithin(ctx context.Context, store blob.Store, run string, l Limits
 }
 
 func MergeWithin(ctx context.Context, store blob.Store, run string, task int, tempDir string, l Limits) (MergeResult, error) {
-	return merge(ctx, store, run, task, tempDir, nil, l.limits())
+	return merge(ctx, store, run, task, tempDir, l.Postings, nil, l.limits())
 }
 
 // BehindS3 puts a store behind every s3:// input of a test.

@@ -6,8 +6,8 @@
 //	Normalize    one split: raw records to rows by partition, and a list of rejects; where the only split is
 //	             small, straight to what Merge leaves
 //	PlanMerge    refuses a bad batch, chooses the partition width, groups partitions into tasks
-//	Merge        one task: rows of all splits, sorted, to Parquet parts and their page indexes
-//	             (then package indexbuild extracts the task's postings)
+//	Merge        one task: rows of all splits, sorted, to Parquet parts and, by a PostingsWriter of the
+//	             caller, their postings object; without one, package indexbuild extracts it afterwards
 //	Finish       writes the list of rejects and the batch record, finishes the ingest in the registry
 //	Cleanup      removes the run's staging area
 //
@@ -39,8 +39,9 @@
 //	                              range lines count from its first, until Finish knows the lines of those before
 //	merge.json                    sealed outcome of PlanMerge
 //	merging/{task}/…              sorted runs (package lake), where a task has more rows than fit into memory
-//	merged/{task}.json            sealed outcome of Merge: counts and parts
-//	merged/{task}.pages           frame file, one frame a part: uvarint n | n × {uvarint length, page index block}
+//	merged/{task}.json            sealed outcome of Merge: counts, parts, postings object
+//	merged/{task}.pages           where it has made no postings object, their page indexes: frame file, one frame a part:
+//	                              uvarint n | n × {uvarint length, page index block}
 //	finish.json                   sealed: whether the batch had this content before
 package ingest
 

@@ -52,12 +52,15 @@ func steps(ctx context.Context, store blob.Store, run string, spec ingest.Spec, 
 	var postings []lake.FrameObject
 	var domains int64
 	for i := range merge.Tasks {
-		if _, err := ingest.MergeWithin(ctx, store, run, i, "", l); err != nil {
-			return ingest.FinishResult{}, err
-		}
-		o, n, err := extract(ctx, store, run, i)
+		m, err := ingest.MergeWithin(ctx, store, run, i, "", l)
 		if err != nil {
 			return ingest.FinishResult{}, err
+		}
+		o, n := m.Postings, m.Domains
+		if l.Postings == nil {
+			if o, n, err = extract(ctx, store, run, i); err != nil {
+				return ingest.FinishResult{}, err
+			}
 		}
 		postings = append(postings, o)
 		domains += n
@@ -88,19 +91,63 @@ func extract(ctx context.Context, store blob.Store, run string, task int) (lake.
 			domains[r.Domain]++
 		}
 	}
+	return putDomains(ctx, store, m.DatasetID, m.Batch, domains)
+}
+
+// putDomains writes an object with domains and how many rows they have.
+func putDomains(ctx context.Context, store blob.Store, dataset uint32, batch string, domains map[string]int64) (lake.FrameObject, int64, error) {
 	var buf bytes.Buffer
 	w := codec.NewFrameWriter(&buf, 0)
-	if _, _, err := w.Frame(nil, []byte(strings.Join(slices.Sorted(maps.Keys(domains)), "\n"))); err != nil {
+	var lines []byte
+	for _, d := range slices.Sorted(maps.Keys(domains)) {
+		lines = fmt.Appendf(lines, "%s %d\n", d, domains[d])
+	}
+	if _, _, err := w.Frame(nil, lines); err != nil {
 		return lake.FrameObject{}, 0, err
 	}
 	ff, err := w.Finish()
 	if err != nil {
 		return lake.FrameObject{}, 0, err
 	}
-	key := lake.PostingsKey(m.DatasetID, m.Batch, lake.Digest(buf.Bytes()))
+	key := lake.PostingsKey(dataset, batch, lake.Digest(buf.Bytes()))
 	_, err = store.Put(ctx, key, buf.Bytes(), blob.Condition{})
 	return lake.NewFrameObject(key, ff), int64(len(domains)), err
 }
+
+// domainCount is extract for what is being written.
+type domainCount struct {
+	dataset uint32
+	batch   string
+	domains map[string]int64
+	rows    int64 // of the open part
+}
+
+func countDomains(dataset uint32, batch string) ingest.PostingsWriter {
+	return &domainCount{dataset: dataset, batch: batch, domains: map[string]int64{}}
+}
+
+func (c *domainCount) Domains(rows *lake.DomainRuns) error {
+	for i := range rows.Len() {
+		domain, n := rows.Run(i)
+		c.domains[string(domain)] += n
+		c.rows += n
+	}
+	return nil
+}
+
+func (c *domainCount) EndPart(p *lake.WrittenPart) error {
+	if c.rows != p.Part.Rows {
+		return fmt.Errorf("domains with %d rows for a part of %d", c.rows, p.Part.Rows)
+	}
+	c.rows = 0
+	return nil
+}
+
+func (c *domainCount) Finish(ctx context.Context, store blob.Store) (lake.FrameObject, int64, error) {
+	return putDomains(ctx, store, c.dataset, c.batch, c.domains)
+}
+
+func (c *domainCount) Close() {}
 
 // partRow is a row as parquet-go reads it.
 type partRow struct {
@@ -831,33 +878,36 @@ func TestAfterACrashAnywhereTheRunCompletes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := objects(t, alone)
-	crashes := 0
-	for n := 0; ; n++ {
-		inner := blob.NewMemory()
-		store := blob.NewFaulty(inner)
-		store.CrashAfter(n)
-		_, err := steps(ctx, store, "run", spec, l)
-		if !store.Crashed() {
-			if err != nil {
-				t.Fatal(err)
+	for name, postings := range map[string]ingest.NewPostings{"extracted": nil, "collected": countDomains} {
+		l.Postings = postings
+		crashes := 0
+		for n := 0; ; n++ {
+			inner := blob.NewMemory()
+			store := blob.NewFaulty(inner)
+			store.CrashAfter(n)
+			_, err := steps(ctx, store, "run", spec, l)
+			if !store.Crashed() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				break
 			}
-			break
+			crashes++
+			if !errors.Is(err, blob.ErrCrashed) {
+				t.Fatalf("postings %s: crash after %d changes: %v", name, n, err)
+			}
+			got, err := steps(ctx, inner, "run", spec, l)
+			if err != nil {
+				t.Fatalf("postings %s: after a crash after %d changes: %v", name, n, err)
+			}
+			if diff := gocmp.Diff(f, got); diff != "" {
+				t.Fatalf("postings %s: after a crash after %d changes the result differs: %s", name, n, diff)
+			}
+			sameObjects(t, want, objects(t, inner))
 		}
-		crashes++
-		if !errors.Is(err, blob.ErrCrashed) {
-			t.Fatalf("crash after %d changes: %v", n, err)
+		if crashes < 30 {
+			t.Errorf("postings %s: only %d places to crash in", name, crashes)
 		}
-		got, err := steps(ctx, inner, "run", spec, l)
-		if err != nil {
-			t.Fatalf("after a crash after %d changes: %v", n, err)
-		}
-		if diff := gocmp.Diff(f, got); diff != "" {
-			t.Fatalf("after a crash after %d changes the result differs: %s", n, diff)
-		}
-		sameObjects(t, want, objects(t, inner))
-	}
-	if crashes < 30 {
-		t.Errorf("only %d places to crash in", crashes)
 	}
 }
 
@@ -1105,7 +1155,7 @@ func TestObjectChangedSinceThePlanIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var input *ingest.InputError
-	if _, err := ingest.Normalize(ctx, store, "run", 0, nil); !errors.As(err, &input) {
+	if _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); !errors.As(err, &input) {
 		t.Errorf("got %v", err)
 	}
 	// The plan itself stays what it was.
@@ -1175,7 +1225,7 @@ func TestObjectThatGoesIsAnInputError(t *testing.T) {
 	}
 	for _, run := range []string{"file", "key"} {
 		var input *ingest.InputError
-		if _, err := ingest.Normalize(ctx, store, run, 0, nil); !errors.As(err, &input) || input.Object == "" {
+		if _, err := ingest.Normalize(ctx, store, run, 0, nil, nil); !errors.As(err, &input) || input.Object == "" {
 			t.Errorf("%s: %v", run, err)
 		}
 	}
@@ -1193,9 +1243,9 @@ func TestStepsOutOfOrderAreRefused(t *testing.T) {
 			}
 		}
 	}
-	normalize := func() error { _, err := ingest.Normalize(ctx, store, "run", 0, nil); return err }
+	normalize := func() error { _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); return err }
 	planMerge := func() error { _, err := ingest.PlanMerge(ctx, store, "run"); return err }
-	merge := func() error { _, err := ingest.Merge(ctx, store, "run", 0, "", nil); return err }
+	merge := func() error { _, err := ingest.Merge(ctx, store, "run", 0, "", nil, nil); return err }
 	read := func() error { _, err := ingest.ReadMerged(ctx, store, "run", 0); return err }
 	finish := func() error { _, err := ingest.Finish(ctx, store, "run", make([]lake.FrameObject, 1), 1); return err }
 	try(blob.ErrNotExist, normalize, planMerge, merge, read, finish)
@@ -1207,10 +1257,10 @@ func TestStepsOutOfOrderAreRefused(t *testing.T) {
 	try(blob.ErrNotExist, merge, finish)
 	try(nil, planMerge)
 	try(nil, merge, read, finish)
-	if _, err := ingest.Normalize(ctx, store, "run", 1, nil); err == nil {
+	if _, err := ingest.Normalize(ctx, store, "run", 1, nil, nil); err == nil {
 		t.Error("a split that is not planned: no error")
 	}
-	if _, err := ingest.Merge(ctx, store, "run", 1, "", nil); err == nil {
+	if _, err := ingest.Merge(ctx, store, "run", 1, "", nil, nil); err == nil {
 		t.Error("a task that is not planned: no error")
 	}
 	if _, err := ingest.Finish(ctx, store, "run", nil, 1); err == nil {
@@ -1242,7 +1292,7 @@ func TestWorkerOfOtherRulesRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var rules *ingest.RulesError
-	if _, err := ingest.Normalize(ctx, store, "run", 0, nil); !errors.As(err, &rules) {
+	if _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); !errors.As(err, &rules) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -1309,7 +1359,7 @@ func TestProgressAddsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all []ingest.Progress
-	split, err := ingest.Normalize(ctx, store, "run", 0, func(p ingest.Progress) { all = append(all, p) })
+	split, err := ingest.Normalize(ctx, store, "run", 0, nil, func(p ingest.Progress) { all = append(all, p) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1330,7 +1380,7 @@ func TestProgressAddsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	var merging ingest.Progress
-	m, err := ingest.Merge(ctx, store, "run", 0, "", func(p ingest.Progress) { merging = p })
+	m, err := ingest.Merge(ctx, store, "run", 0, "", nil, func(p ingest.Progress) { merging = p })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1344,9 +1394,9 @@ func TestSmallBatchIsMergedAtOnce(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 3000)
 	spec := madeUpSpec(dir)
-	staged := ingest.Limits{Arena: 20_000}
+	staged := ingest.Limits{Arena: 20_000, Postings: countDomains}
 	objects := map[string][]string{}
-	for name, within := range map[string]ingest.Limits{"at once": {}, "staged": staged} {
+	for name, within := range map[string]ingest.Limits{"at once": {Postings: countDomains}, "staged": staged} {
 		store := blob.NewMemory()
 		if _, err := ingest.MakePlan(ctx, store, "run", spec); err != nil {
 			t.Fatal(err)
@@ -1361,7 +1411,7 @@ func TestSmallBatchIsMergedAtOnce(t *testing.T) {
 		if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ingest.Merge(ctx, store, "run", 0, t.TempDir(), nil); err != nil {
+		if _, err := ingest.Merge(ctx, store, "run", 0, t.TempDir(), countDomains, nil); err != nil {
 			t.Fatal(err)
 		}
 		merged, err := ingest.ReadMerged(ctx, store, "run", 0)
@@ -1371,6 +1421,10 @@ func TestSmallBatchIsMergedAtOnce(t *testing.T) {
 		for _, p := range merged.Parts {
 			objects[name] = append(objects[name], p.Part.Key) // named by its content
 		}
+		if merged.Postings.Key == "" || merged.Domains == 0 {
+			t.Errorf("%s: postings %+v of %d domains", name, merged.Postings, merged.Domains)
+		}
+		objects[name] = append(objects[name], merged.Postings.Key)
 	}
 	if len(objects["staged"]) == 0 || !slices.Equal(objects["staged"], objects["at once"]) {
 		t.Errorf("parts %v", objects)
@@ -1394,13 +1448,13 @@ func TestNormalizeNeedsNoLocalDisk(t *testing.T) {
 	}
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", filepath.Join(temp, "absent"))
-	if split, err := ingest.Normalize(ctx, store, "run", 0, nil); err != nil || split.Kept != rows {
+	if split, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); err != nil || split.Kept != rows {
 		t.Fatalf("%+v, %v", split, err)
 	}
 	if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ingest.Merge(ctx, store, "run", 0, temp, nil); err != nil {
+	if _, err := ingest.Merge(ctx, store, "run", 0, temp, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	merged, err := ingest.ReadMerged(ctx, store, "run", 0)
@@ -1418,7 +1472,7 @@ func TestCancelledStepStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	seen := 0
-	_, err := ingest.Normalize(ctx, store, "run", 0, func(ingest.Progress) {
+	_, err := ingest.Normalize(ctx, store, "run", 0, nil, func(ingest.Progress) {
 		seen++
 		cancel()
 	})
@@ -1504,7 +1558,7 @@ func TestBucketIsReadAsPlanned(t *testing.T) {
 	}
 	put("in/b.txt", "http://c.example/\n")
 	var input *ingest.InputError
-	if _, err := ingest.Normalize(ctx, store, "run2", 0, nil); !errors.As(err, &input) || input.Object != "s3://bucket/in/b.txt" {
+	if _, err := ingest.Normalize(ctx, store, "run2", 0, nil, nil); !errors.As(err, &input) || input.Object != "s3://bucket/in/b.txt" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -1668,9 +1722,9 @@ func BenchmarkSteps(b *testing.B) {
 		return store
 	}
 	plan := func(store blob.Store) error { _, err := ingest.MakePlan(ctx, store, "run", spec); return err }
-	normalize := func(store blob.Store) error { _, err := ingest.Normalize(ctx, store, "run", 0, nil); return err }
+	normalize := func(store blob.Store) error { _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); return err }
 	planMerge := func(store blob.Store) error { _, err := ingest.PlanMerge(ctx, store, "run"); return err }
-	merge := func(store blob.Store) error { _, err := ingest.Merge(ctx, store, "run", 0, "", nil); return err }
+	merge := func(store blob.Store) error { _, err := ingest.Merge(ctx, store, "run", 0, "", nil, nil); return err }
 	for _, c := range []struct {
 		name   string
 		before []func(blob.Store) error
@@ -1703,7 +1757,7 @@ func TestSplitsInEachOthersPlaceAreCorrupt(t *testing.T) {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	for i := range plan.Splits {
-		if _, err := ingest.Normalize(ctx, store, "run", i, nil); err != nil {
+		if _, err := ingest.Normalize(ctx, store, "run", i, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -1747,7 +1801,7 @@ func TestShortShuffleFileIsCorrupt(t *testing.T) {
 		}
 		break
 	}
-	if _, err := ingest.Merge(ctx, store, "run", 0, t.TempDir(), nil); !errors.Is(err, codec.ErrCorrupt) {
+	if _, err := ingest.Merge(ctx, store, "run", 0, t.TempDir(), nil, nil); !errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("got %v", err)
 	}
 }

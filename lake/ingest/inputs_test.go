@@ -173,7 +173,7 @@ func TestUnreadableFilesAreNamedAllAtOnce(t *testing.T) {
 			store := blob.NewMemory()
 			p, err := ingest.MakePlan(ctx, store, "run", spec)
 			if good > 1000 && err == nil {
-				_, err = ingest.Normalize(ctx, store, "run", p.Splits-1, nil)
+				_, err = ingest.Normalize(ctx, store, "run", p.Splits-1, nil, nil)
 			}
 			return store, err
 		}

@@ -181,7 +181,22 @@ type MergeResult struct {
 	// Parts is the number of parts, Bytes their size.
 	Parts int   `json:"parts"`
 	Bytes int64 `json:"bytes"`
+	// Postings is the postings object of the parts, with so many domains; none where nobody made one.
+	Postings lake.FrameObject `json:"postings,omitzero"`
+	Domains  int64            `json:"domains,omitempty"`
 }
+
+// PostingsWriter makes the postings object of what a merge writes, while it is written. It is for one goroutine.
+type PostingsWriter interface {
+	lake.DomainSink
+	// Finish writes the object and returns it with the number of domains.
+	Finish(ctx context.Context, store blob.Store) (lake.FrameObject, int64, error)
+	// Close gives up what is not finished.
+	Close()
+}
+
+// NewPostings starts the postings object of parts of a batch.
+type NewPostings func(dataset uint32, batch string) PostingsWriter
 
 // mergedRecord is merged/{task}.json.
 type mergedRecord struct {
@@ -189,12 +204,14 @@ type mergedRecord struct {
 	Rows   int64       `json:"rows"`
 	Merged int64       `json:"merged"`
 	Parts  []lake.Part `json:"parts"`
-	// Pages is the frame file with the page index of each part.
-	Pages lake.FrameObject `json:"pages"`
+	// Pages is the frame file with the page index of each part, for whoever makes postings later. It is there where Postings is not.
+	Pages    lake.FrameObject `json:"pages,omitzero"`
+	Postings lake.FrameObject `json:"postings,omitzero"`
+	Domains  int64            `json:"domains,omitempty"`
 }
 
 func (r *mergedRecord) result() MergeResult {
-	out := MergeResult{Rows: r.Rows, Merged: r.Merged, Parts: len(r.Parts)}
+	out := MergeResult{Rows: r.Rows, Merged: r.Merged, Parts: len(r.Parts), Postings: r.Postings, Domains: r.Domains}
 	for _, p := range r.Parts {
 		out.Bytes += p.Bytes
 	}
@@ -202,12 +219,13 @@ func (r *mergedRecord) result() MergeResult {
 }
 
 // Merge sorts the rows of one task, of all splits, and writes their parts. One part at a time is in tempDir before it is
-// stored; "" is the system's folder. Progress may be nil; it is called from this goroutine.
-func Merge(ctx context.Context, store blob.Store, run string, task int, tempDir string, progress func(Progress)) (MergeResult, error) {
-	return merge(ctx, store, run, task, tempDir, progress, defaultLimits)
+// stored; "" is the system's folder. Postings may be nil: then the result names no postings object, and they are to be extracted from the parts.
+// Progress may be nil; it is called from this goroutine.
+func Merge(ctx context.Context, store blob.Store, run string, task int, tempDir string, postings NewPostings, progress func(Progress)) (MergeResult, error) {
+	return merge(ctx, store, run, task, tempDir, postings, progress, defaultLimits)
 }
 
-func merge(ctx context.Context, store blob.Store, run string, task int, tempDir string, progress func(Progress), lim limits) (MergeResult, error) {
+func merge(ctx context.Context, store blob.Store, run string, task int, tempDir string, postings NewPostings, progress func(Progress), lim limits) (MergeResult, error) {
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return MergeResult{}, err
@@ -252,14 +270,14 @@ func merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 		buffer.Shrink() // the merge has memory of its own
 		return lake.MergeRuns(ctx, store, runs, func(pass, n int) string { return spillKey(run, task, prefix, 1+pass, n) }, sink)
 	}
-	return mergeTask(ctx, store, p, task, m.TaskList[task], rows, tempDir, progress)
+	return mergeTask(ctx, store, p, task, m.TaskList[task], rows, tempDir, postings, progress)
 }
 
 // rowSource passes the rows of some partitions to sink, sorted, one of each record.
 type rowSource func(prefix string, first, last byte, sink lake.RowSink) error
 
 // mergeTask does one task with the rows of source.
-func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t task, source rowSource, tempDir string, progress func(Progress)) (MergeResult, error) {
+func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t task, source rowSource, tempDir string, postings NewPostings, progress func(Progress)) (MergeResult, error) {
 	state := Progress{Records: t.Rows}
 	report := func() error {
 		if progress != nil {
@@ -267,9 +285,16 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 		}
 		return ctx.Err()
 	}
+	var writer PostingsWriter
+	opt := lake.PartOptions{Dataset: p.DatasetID, Batch: p.Batch, TempDir: tempDir}
+	if postings != nil {
+		writer = postings(p.DatasetID, p.Batch)
+		defer writer.Close()
+		opt.Domains = writer
+	}
 	var parts []lake.WrittenPart
-	for _, prefix := range t.Prefixes {
-		written, err := mergePrefix(ctx, store, p, source, prefix, tempDir, &state.Kept, report)
+	for _, opt.Prefix = range t.Prefixes {
+		written, err := mergePrefix(ctx, store, p, source, opt, &state.Kept, report)
 		if err != nil {
 			return MergeResult{}, err
 		}
@@ -283,7 +308,12 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 		out.Parts = append(out.Parts, w.Part)
 	}
 	var err error
-	if out.Pages, err = writePages(ctx, store, pagesKey(p.Run, number), parts); err != nil {
+	if writer != nil {
+		out.Postings, out.Domains, err = writer.Finish(ctx, store)
+	} else {
+		out.Pages, err = writePages(ctx, store, pagesKey(p.Run, number), parts)
+	}
+	if err != nil {
 		return MergeResult{}, err
 	}
 	if err := save(ctx, store, mergedKey(p.Run, number), &out); err != nil {
@@ -293,14 +323,14 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 }
 
 // mergePrefix writes the parts of one domain_prefix. It counts rows in kept and calls report now and then.
-func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSource, prefix, tempDir string, kept *int64, report func() error) ([]lake.WrittenPart, error) {
-	first, last, err := partitionsOf(prefix)
+func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSource, opt lake.PartOptions, kept *int64, report func() error) ([]lake.WrittenPart, error) {
+	first, last, err := partitionsOf(opt.Prefix)
 	if err != nil {
 		return nil, codec.Corrupt(mergeKey(p.Run), "prefixes", -1, "a domain prefix", err)
 	}
-	w := lake.NewPartWriter(ctx, store, lake.PartOptions{Dataset: p.DatasetID, Batch: p.Batch, Prefix: prefix, TempDir: tempDir})
+	w := lake.NewPartWriter(ctx, store, opt)
 	defer w.Abort()
-	err = source(prefix, first, last, &countedRows{w, kept, report})
+	err = source(opt.Prefix, first, last, &countedRows{w, kept, report})
 	if err != nil {
 		return nil, err
 	}
@@ -351,15 +381,18 @@ func writePages(ctx context.Context, store blob.Store, key string, parts []lake.
 	return lake.NewFrameObject(key, ff), nil
 }
 
-// MergedTask is what one Merge wrote, for whoever extracts postings from it.
+// MergedTask is what one Merge wrote, for whoever extracts postings from it if there are none.
 type MergedTask struct {
 	DatasetID uint32
 	Batch     string
 	// Rows are in the parts; Merged are records equal to one of them.
 	Rows, Merged int64
 	// Parts are in the order of their prefixes and, within one, of their rows. Those of other tasks have other
-	// prefixes, so domains of different tasks differ.
+	// prefixes, so domains of different tasks differ. They have page indexes where there is no postings object, which has these too.
 	Parts []lake.WrittenPart
+	// Postings is the postings object of the parts, with so many domains, where Merge made one.
+	Postings lake.FrameObject
+	Domains  int64
 }
 
 // ReadMerged reads what Merge wrote for one task of a run.
@@ -372,7 +405,13 @@ func ReadMerged(ctx context.Context, store blob.Store, run string, task int) (*M
 	if err := need(ctx, store, mergedKey(run, task), &rec); err != nil {
 		return nil, err
 	}
-	out := &MergedTask{DatasetID: p.DatasetID, Batch: p.Batch, Rows: rec.Rows, Merged: rec.Merged}
+	out := &MergedTask{DatasetID: p.DatasetID, Batch: p.Batch, Rows: rec.Rows, Merged: rec.Merged, Postings: rec.Postings, Domains: rec.Domains}
+	if out.Postings.Key != "" {
+		for _, part := range rec.Parts {
+			out.Parts = append(out.Parts, lake.WrittenPart{Part: part})
+		}
+		return out, nil
+	}
 	ff, err := rec.Pages.FrameFile()
 	if err != nil {
 		return nil, err

@@ -75,12 +75,12 @@ const (
 const rejectFrame = 64 << 10
 
 // Normalize reads the objects of one split and writes their rows by partition, and the places of what is no
-// URL as rejects. Progress may be nil; it is called from this goroutine.
-func Normalize(ctx context.Context, store blob.Store, run string, split int, progress func(Progress)) (SplitResult, error) {
-	return normalize(ctx, store, run, split, progress, defaultLimits)
+// URL as rejects. Postings is as for Merge. Progress may be nil; it is called from this goroutine.
+func Normalize(ctx context.Context, store blob.Store, run string, split int, postings NewPostings, progress func(Progress)) (SplitResult, error) {
+	return normalize(ctx, store, run, split, postings, progress, defaultLimits)
 }
 
-func normalize(ctx context.Context, store blob.Store, run string, split int, progress func(Progress), lim limits) (SplitResult, error) {
+func normalize(ctx context.Context, store blob.Store, run string, split int, postings NewPostings, progress func(Progress), lim limits) (SplitResult, error) {
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return SplitResult{}, err
@@ -98,7 +98,7 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pro
 		return SplitResult{}, &InputError{Reason: err.Error(), Err: err}
 	}
 	n := &normalizer{
-		ctx: ctx, store: store, plan: p, split: split, lim: lim,
+		ctx: ctx, store: store, plan: p, split: split, lim: lim, postings: postings,
 		norm: norm, origins: originMemos.Get().(*urlnorm.Origins), rows: lake.NewRowBuffer(lim.arena), report: progress,
 	}
 	if n.report == nil {
@@ -132,13 +132,14 @@ func (n *normalizer) release() {
 
 // normalizer is one Normalize under way.
 type normalizer struct {
-	ctx    context.Context
-	store  blob.Store
-	plan   *plan
-	split  int
-	lim    limits
-	inputs inputs
-	report func(Progress)
+	ctx      context.Context
+	store    blob.Store
+	plan     *plan
+	split    int
+	lim      limits
+	inputs   inputs
+	report   func(Progress)
+	postings NewPostings
 
 	norm    *urlnorm.Normalizer
 	origins *urlnorm.Origins
@@ -493,7 +494,7 @@ func (n *normalizer) merge() (done bool, err error) {
 		return n.rows.Rows(n.ctx, first, last, sink)
 	}
 	for i, t := range m.TaskList {
-		if _, err := mergeTask(n.ctx, n.store, n.plan, i, t, rows, "", func(Progress) { n.report(n.progress) }); err != nil {
+		if _, err := mergeTask(n.ctx, n.store, n.plan, i, t, rows, "", n.postings, func(Progress) { n.report(n.progress) }); err != nil {
 			return false, err
 		}
 	}
