@@ -23,12 +23,12 @@ import (
 
 const (
 	// lockStripes is the number of lock files. Keys share them by hash; this many keep
-	// writers of different keys apart while the folder stays small.
-	lockStripes = 256
+	// most writers of different keys apart, and making them costs a new lake little.
+	lockStripes = 32
 
 	// lockPoll is how often a lock that another process holds is tried again. Locks are
-	// held for a rename and a few fsyncs.
-	lockPoll = 2 * time.Millisecond
+	// held for a look and a rename.
+	lockPoll = time.Millisecond
 
 	// placeAttempts bounds how often a folder that deleters keep removing is made again
 	// under a new object. Each further attempt needs another deleter to win the same race.
@@ -41,7 +41,7 @@ const (
 //
 // An object is written to a file of its own in .tmp/, flushed, fsynced, closed, renamed to its
 // place, and then its folder and every folder above it up to the root are fsynced (whoever made
-// them may not have got there yet). Objects of megabytes go past the page cache (O_DIRECT) where the file system can do that. What a crash leaves in .tmp/ is never listed and does no
+// them may not have got there yet), but for those above one that this store has fsynced before. Objects of megabytes go past the page cache (O_DIRECT) where the file system can do that. What a crash leaves in .tmp/ is never listed and does no
 // harm; the next store that writes removes it, recognising it by the lock that its dead
 // writer no longer holds.
 //
@@ -76,6 +76,8 @@ type Local struct {
 	// stripes keeps the goroutines of this process from polling for locks they hold
 	// against each other.
 	stripes [lockStripes]chan struct{}
+
+	durable durableFolders
 
 	sweep sync.Once
 }
@@ -416,6 +418,16 @@ func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition)
 	if err := t.f.Sync(); err != nil {
 		return Info{}, err
 	}
+	info, err := l.replace(ctx, t, key, cond)
+	if err != nil {
+		return Info{}, err
+	}
+	// Whoever replaces the object before this fsyncs the same folder.
+	return info, l.durable.sync(t.root, path.Dir(key))
+}
+
+// replace puts the temporary file in its place, under the key's lock, if cond holds.
+func (l *Local) replace(ctx context.Context, t *temp, key string, cond Condition) (Info, error) {
 	unlock, err := l.lock(ctx, key)
 	if err != nil {
 		return Info{}, err
@@ -446,13 +458,7 @@ func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition)
 	if err := t.f.Close(); err != nil {
 		return Info{}, err
 	}
-	if err := l.place(t, key); err != nil {
-		return Info{}, err
-	}
-	if err := syncFolders(t.root, path.Dir(key)); err != nil {
-		return Info{}, err
-	}
-	return fileInfo(key, fi), nil
+	return fileInfo(key, fi), l.place(t, key)
 }
 
 // moveTimePast gives the file a time of modification after old. The steps are the
@@ -654,7 +660,7 @@ func (l *Local) tidy(ctx context.Context, root *os.Root, folders map[string]bool
 		stay[dir] = true
 	}
 	for dir := range stay {
-		if err := syncFolders(root, dir); err != nil && !missing(err) {
+		if err := l.durable.sync(root, dir); err != nil && !missing(err) {
 			return err
 		}
 	}
@@ -757,19 +763,7 @@ func (l *Local) makeRoot() (*os.Root, error) {
 	return os.OpenRoot(l.dir)
 }
 
-// syncFolders fsyncs a folder and those above it up to the root.
-func syncFolders(root *os.Root, dir string) error {
-	for {
-		if err := syncFolder(root.Open(dir)); err != nil {
-			return err
-		}
-		if dir == "." {
-			return nil
-		}
-		dir = path.Dir(dir)
-	}
-}
-
+// syncFolder fsyncs a folder that was opened, and closes it.
 func syncFolder(d *os.File, err error) error {
 	if err != nil {
 		return err
