@@ -965,8 +965,16 @@ func (w *PartWriter) dropPart() {
 	w.freeSlabs()
 }
 
-// endPart ends the open row group, finishes the part's file, checks and uploads it.
+// endPart ends the open part and stores it.
 func (w *PartWriter) endPart() error {
+	if err := w.closePart(); err != nil {
+		return err
+	}
+	return w.storePart()
+}
+
+// closePart ends the open row group and the part's file, with which its key is known.
+func (w *PartWriter) closePart() error {
 	if err := w.endGroup(); err != nil {
 		return err
 	}
@@ -1009,35 +1017,13 @@ func (w *PartWriter) endPart() error {
 	if err := w.write(append(footer, parquetMagic...)); err != nil {
 		return err
 	}
-	if err := f.spool.check(f.blocks); err != nil {
-		return err
-	}
-	if err := w.upload(); err != nil {
-		return err
-	}
-	w.dropPart()
-	return nil
-}
-
-// upload copies the part to its key.
-func (w *PartWriter) upload() error {
-	f := &w.part
-	digest := FormatDigest(f.spool.xxh3.Sum128())
-	key := PartKey(w.opt.Dataset, w.opt.Prefix, w.opt.Batch, digest, len(w.parts))
-	out, err := w.store.Create(w.ctx, key)
-	if err != nil {
-		return err
-	}
-	defer out.Abort()
-	if err := f.spool.copyTo(out); err != nil {
-		return fmt.Errorf("upload %s: %w", key, err)
-	}
-	if _, err := out.Finish(); err != nil {
-		return fmt.Errorf("upload %s: %w", key, err)
-	}
 	w.parts = append(w.parts, WrittenPart{
 		Part: Part{
-			Object:       Object{Key: key, Bytes: f.spool.size, XXH64: fmt.Sprintf("%016x", f.spool.xxh64.Sum64())},
+			Object: Object{
+				Key:   PartKey(w.opt.Dataset, w.opt.Prefix, w.opt.Batch, FormatDigest(f.spool.xxh3.Sum128()), len(w.parts)),
+				Bytes: f.spool.size,
+				XXH64: fmt.Sprintf("%016x", f.spool.xxh64.Sum64()),
+			},
 			DomainPrefix: w.opt.Prefix,
 			Rows:         f.rows,
 			RowGroups:    len(f.groups),
@@ -1050,17 +1036,62 @@ func (w *PartWriter) upload() error {
 	return w.opt.Domains.EndPart(&w.parts[len(w.parts)-1])
 }
 
-// Finish writes what is left and returns the parts, none if there were no rows. The writer is of no use after it.
-func (w *PartWriter) Finish() ([]WrittenPart, error) {
-	if w.err != nil {
-		return nil, w.err
+// storePart checks the file of the part that was closed last, if it is not stored yet, and copies it to its key.
+func (w *PartWriter) storePart() error {
+	f := &w.part
+	if f.spool == nil {
+		return nil
 	}
-	w.err = errors.New("write part: the writer has ended")
+	if err := f.spool.check(f.blocks); err != nil {
+		return err
+	}
+	key := w.parts[len(w.parts)-1].Part.Key
+	out, err := w.store.Create(w.ctx, key)
+	if err != nil {
+		return err
+	}
+	defer out.Abort()
+	if err := f.spool.copyTo(out); err != nil {
+		return fmt.Errorf("upload %s: %w", key, err)
+	}
+	if _, err := out.Finish(); err != nil {
+		return fmt.Errorf("upload %s: %w", key, err)
+	}
+	w.dropPart()
+	return nil
+}
+
+// errEnded is the error of what follows the end of a writer.
+var errEnded = errors.New("write part: the writer has ended")
+
+// End ends the rows: all that is left to Finish is to store the last part. Options.Domains is told no more after it, so that
+// Finish may be called by another goroutine while this one goes on with another writer.
+func (w *PartWriter) End() error {
+	if w.err != nil {
+		return w.err
+	}
 	err := w.endPage()
 	if err == nil {
-		err = w.endPart()
+		err = w.closePart()
 	}
 	if err != nil {
+		return w.fail(err)
+	}
+	w.err = errEnded
+	return nil
+}
+
+// Finish ends the rows where End has not, stores what is left and returns the parts, none if there were no rows. The writer is of no use after it.
+func (w *PartWriter) Finish() ([]WrittenPart, error) {
+	if w.err != errEnded {
+		if err := w.End(); err != nil {
+			return nil, err
+		}
+	}
+	if w.pageBuffers == nil {
+		return nil, w.err // for the second time
+	}
+	if err := w.storePart(); err != nil {
 		return nil, w.fail(err)
 	}
 	w.release()

@@ -1,9 +1,11 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -292,29 +294,45 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 		defer writer.Close()
 		opt.Domains = writer
 	}
-	var parts []lake.WrittenPart
-	for _, opt.Prefix = range t.Prefixes {
-		written, err := mergePrefix(ctx, store, p, source, opt, &state.Kept, report)
-		if err != nil {
-			return MergeResult{}, err
+	written := make([][]lake.WrittenPart, len(t.Prefixes))
+	// To store a part is to wait, so the rows of the next are sorted meanwhile. One part waits at most: it is in memory.
+	storing, within := errgroup.WithContext(ctx)
+	storing.SetLimit(1)
+	var err error
+	for i, prefix := range t.Prefixes {
+		if within.Err() != nil {
+			break
 		}
-		parts = append(parts, written...)
+		opt.Prefix = prefix
+		var w *lake.PartWriter
+		if w, err = mergePrefix(within, store, p, source, opt, &state.Kept, report); err != nil {
+			break
+		}
+		storing.Go(func() (err error) {
+			defer w.Abort()
+			written[i], err = w.Finish()
+			return err
+		})
 	}
+	out := mergedRecord{Rows: state.Kept, Merged: t.Rows - state.Kept}
+	if err == nil && writer != nil {
+		out.Postings, out.Domains, err = writer.Finish(within, store)
+	}
+	// If a part could not be stored, that is why something else failed.
+	if err := cmp.Or(storing.Wait(), err); err != nil {
+		return MergeResult{}, err
+	}
+	parts := slices.Concat(written...)
 	if err := report(); err != nil {
 		return MergeResult{}, err
 	}
-	out := mergedRecord{Rows: state.Kept, Merged: t.Rows - state.Kept}
 	for _, w := range parts {
 		out.Parts = append(out.Parts, w.Part)
 	}
-	var err error
-	if writer != nil {
-		out.Postings, out.Domains, err = writer.Finish(ctx, store)
-	} else {
-		out.Pages, err = writePages(ctx, store, pagesKey(p.Run, number), parts)
-	}
-	if err != nil {
-		return MergeResult{}, err
+	if writer == nil {
+		if out.Pages, err = writePages(ctx, store, pagesKey(p.Run, number), parts); err != nil {
+			return MergeResult{}, err
+		}
 	}
 	if err := save(ctx, store, mergedKey(p.Run, number), &out); err != nil {
 		return MergeResult{}, err
@@ -322,19 +340,22 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 	return out.result(), nil
 }
 
-// mergePrefix writes the parts of one domain_prefix. It counts rows in kept and calls report now and then.
-func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSource, opt lake.PartOptions, kept *int64, report func() error) ([]lake.WrittenPart, error) {
+// mergePrefix writes the rows of one domain_prefix to parts, of which the last is still to be stored. It counts rows in kept and calls report now and then.
+func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSource, opt lake.PartOptions, kept *int64, report func() error) (*lake.PartWriter, error) {
 	first, last, err := partitionsOf(opt.Prefix)
 	if err != nil {
 		return nil, codec.Corrupt(mergeKey(p.Run), "prefixes", -1, "a domain prefix", err)
 	}
 	w := lake.NewPartWriter(ctx, store, opt)
-	defer w.Abort()
 	err = source(opt.Prefix, first, last, &countedRows{w, kept, report})
+	if err == nil {
+		err = w.End()
+	}
 	if err != nil {
+		w.Abort()
 		return nil, err
 	}
-	return w.Finish()
+	return w, nil
 }
 
 // countedRows counts rows, and calls report after each progressEvery.
