@@ -29,12 +29,10 @@ func (f *durableFolders) sync(root *os.Root, dir string) error {
 		if err := syncFolder(d, err); err != nil {
 			return err
 		}
-		if id != "" {
-			if f.has(dir, id) {
-				break
-			}
-			met[dir] = id
+		if f.has(dir, id) {
+			break
 		}
+		met[dir] = id
 		if dir == "." {
 			break
 		}
@@ -54,7 +52,7 @@ func (f *durableFolders) sync(root *os.Root, dir string) error {
 func (f *durableFolders) has(dir string, id folderIdentity) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.known[dir] == id
+	return id != "" && f.known[dir] == id
 }
 
 // folderIdentity differs between all folders that a file system ever has; "" where that is not known.
