@@ -2,7 +2,9 @@
 
 // func copyEachAVX512(to, from *[]byte, n int)
 //
-// Up to 128 bytes are two moves under masks, whatever their number, so that no branch depends on it.
+// Up to 128 bytes are two moves under masks, whatever their number, so that no branch depends on it. Where pieces go is asked for before: it lies anywhere in the
+// memory, and a core waits for many lines of it at once as long as for one. To read there would cost more than the wait: memory that is new is then first mapped to
+// a page of zeros, which the write that follows has to copy, and all cores to forget.
 TEXT ·copyEachAVX512(SB), NOSPLIT, $0-24
 	MOVQ  to+0(FP), R8
 	MOVQ  from+8(FP), R9
@@ -11,6 +13,15 @@ TEXT ·copyEachAVX512(SB), NOSPLIT, $0-24
 	XORL  R12, R12
 	TESTQ R10, R10
 	JZ    done
+	MOVQ  R8, DX
+	MOVQ  R10, BX
+
+ask:
+	MOVQ (DX), DI
+	BYTE $0x0F; BYTE $0x0D; BYTE $0x0F // PREFETCHW (DI)
+	ADDQ $24, DX
+	DECQ BX
+	JNZ  ask
 
 next:
 	MOVQ (R8), DI

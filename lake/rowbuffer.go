@@ -376,8 +376,8 @@ func appendChunks(chunks [][]byte, data []byte) [][]byte {
 	return chunks
 }
 
-// moveAhead is how many rows are looked at before they are copied: their hosts, and where they go, lie anywhere in the memory, and a core waits for many lines of it
-// at once as long as for one.
+// moveAhead is how many rows are copied at a time: their hosts, and where they go, lie anywhere in the memory, and a core waits for many lines of it at once as long as
+// for one. See copyEach.
 const moveAhead = 32
 
 // move copies the rows that were added to where those of a host lie together, in the order of hosts, which has all that have rows.
@@ -417,7 +417,6 @@ func (b *RowBuffer) move(order []hostRef) {
 		h.data, room = room[:size], room[size:]
 	}
 	var rows, places [moveAhead][]byte
-	sum := b.sum
 	for _, data := range b.blocks {
 		for len(data) > 0 {
 			n := 0
@@ -430,13 +429,9 @@ func (b *RowBuffer) move(order []hostRef) {
 				at := place & (1<<chunkBits - 1)
 				places[n] = chunks[place>>chunkBits][at : int(at)+size-4]
 			}
-			for _, place := range places[:n] {
-				sum += uint32(place[0])
-			}
 			copyEach(places[:n], rows[:n])
 		}
 	}
-	b.sum = sum
 	clear(chunks)
 	b.chunks = chunks[:0]
 }
