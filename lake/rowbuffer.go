@@ -35,8 +35,9 @@ type RowSink interface {
 // RowBuffer collects rows in memory up to a budget. It is not safe for concurrent use.
 //
 // Rows come in no order, and a core that looks for each in a memory of many megabytes does little else. So they are written one after the other as
-// they come, and when all are there copied to where the rows of a host lie together, hosts in the order in which they are needed: all else goes
-// through memory from its beginning to its end, and what is sorted at a time is one host's paths.
+// they come, and when all are there their places are written down by host, hosts in the order in which they are needed. Whoever goes through hosts and
+// places then knows what comes next, and asks for it long before: a core waits for many lines of its memory at once as long as for one. What is
+// sorted at a time is one host's paths.
 type RowBuffer struct {
 	budget int64
 	used   int64
@@ -50,33 +51,38 @@ type RowBuffer struct {
 	// and a row is
 	//	u32 length of the path << 2 | kind of the tail; path; of kind 2 u32 length, tail as in a key
 	blocks  [][]byte
-	open    []byte // the end of the open slab, which is no block yet
+	blockAt []uint32 // the places where they begin
+	open    []byte   // the end of the open slab, which is no block yet
+	openAt  uint32
+	chunks  [][]byte // the memory of blocks: a place is a chunk << chunkBits and an offset in it
 	counts  []hostCount
 	counted int // blocks that are in counts
 	// Order is of all hosts with rows, by groups of partsOf partitions and sorted within each; those of group i end at ends[i]. PartsOf is 0 while nothing is
 	// sorted.
 	order   []hostRef
 	ends    [Partitions]int
+	starts  [Partitions]int // of each group's rows in places
 	partsOf int
+	// Places are those of the rows in blocks, in the order of their hosts.
+	places []uint32
 
 	// Scratch space of arrange and move.
-	other  []hostRef
-	next   []uint32 // where the next row of a host goes: a chunk << chunkBits and a place in it
-	chunks [][]byte
+	other   []hostRef
+	next    []uint32 // where in places the next row of a host goes, or its place
+	movedTo [][]byte
 
 	slabs []*[bufferSlab]byte // of blocks
 	moved []*[bufferSlab]byte // of the rows by host
 	spare []*[bufferSlab]byte
 
-	// Of the host whose rows are sorted.
+	// Of the host whose rows are sorted. Datas are chunks, and what hosts have otherwise.
 	datas [][]byte
+	deep  bool // caches were loaded anew
 	refs  []rowRef
 	apart []rowRef
 	ranks [128]uint64
 	tails [2]Tail
 	turn  int
-
-	sum uint32 // of what was looked at in advance
 }
 
 // bufferHost is a host with rows. Hosts may be there several times.
@@ -84,7 +90,7 @@ type bufferHost struct {
 	domain, host string
 	id           uint64 // of the domain
 	rows         int
-	data         []byte // its rows
+	data         []byte // its rows, where they are not in blocks
 }
 
 // hostCount counts what was added of a host.
@@ -123,9 +129,11 @@ const (
 	// maxHost is the longest domain and host together: a DNS name has 253 bytes.
 	maxHost = 1 << 10
 
-	// touchAhead is how many hosts are looked at before they are used one after the other: they lie anywhere in the memory, and a core
-	// waits for many lines of it at once as long as for one.
-	touchAhead = 32
+	// askAhead is how many hosts, or rows, are asked for at a time before they are used one after the other.
+	askAhead = 32
+
+	// pathRoom is what may be read behind the end of a row.
+	pathRoom = 8
 )
 
 // NewRowBuffer makes a buffer of about budget bytes, 1 GiB at most: places within the rows of a host are 32 bits.
@@ -257,15 +265,15 @@ func (b *RowBuffer) row(host uint32, path []byte, kind, size int) []byte {
 func (b *RowBuffer) room(size int) []byte {
 	if size > bufferRow {
 		b.closeBlock()
-		data := make([]byte, size)
-		b.blocks = append(b.blocks, data)
-		return data
+		data := make([]byte, size+pathRoom)
+		b.blocks, b.blockAt = append(b.blocks, data[:size]), append(b.blockAt, b.newPlace(data))
+		return data[:size]
 	}
-	if cap(b.open)-len(b.open) < size {
+	if cap(b.open)-len(b.open) < size+pathRoom {
 		b.closeBlock()
 		slab := b.slab()
 		b.slabs = append(b.slabs, slab)
-		b.open = slab[:0]
+		b.open, b.openAt = slab[:0], b.newPlace(slab[:])
 	}
 	from := len(b.open)
 	b.open = b.open[:from+size]
@@ -275,9 +283,17 @@ func (b *RowBuffer) room(size int) []byte {
 // closeBlock ends the open block. What is left of its slab is the next.
 func (b *RowBuffer) closeBlock() {
 	if len(b.open) > 0 {
-		b.blocks = append(b.blocks, b.open)
+		b.blocks, b.blockAt = append(b.blocks, b.open), append(b.blockAt, b.openAt)
+		b.openAt += uint32(len(b.open))
 		b.open = b.open[len(b.open):]
 	}
+}
+
+// newPlace returns the place of a new memory of blocks.
+func (b *RowBuffer) newPlace(data []byte) uint32 {
+	place := uint32(len(b.chunks)) << chunkBits
+	b.chunks = appendChunks(b.chunks, data)
+	return place
 }
 
 func (b *RowBuffer) slab() *[bufferSlab]byte {
@@ -310,8 +326,10 @@ func (b *RowBuffer) Empty() {
 	b.spare = append(append(b.spare, b.slabs...), b.moved...)
 	clear(b.hosts)
 	clear(b.blocks)
+	clear(b.chunks)
 	clear(b.datas[:cap(b.datas)])
-	b.slabs, b.moved, b.blocks, b.hosts, b.counts, b.counted = b.slabs[:0], b.moved[:0], b.blocks[:0], b.hosts[:0], b.counts[:0], 0
+	b.slabs, b.moved, b.blocks, b.blockAt, b.chunks = b.slabs[:0], b.moved[:0], b.blocks[:0], b.blockAt[:0], b.chunks[:0]
+	b.hosts, b.counts, b.counted = b.hosts[:0], b.counts[:0], 0
 	b.open = nil
 	b.used, b.len, b.depth, b.partsOf = 0, 0, 1, 0
 }
@@ -364,7 +382,7 @@ func rowSize(data []byte) int {
 	return size
 }
 
-// chunkBits are the bits of a place in a chunk: what rows are moved to is cut into chunks of that size, each with all that follows. A host that is large leaves less than one of
+// chunkBits are the bits of an offset in a chunk: memory is cut into chunks of that size, each with all that follows. A row or host that is large leaves less than one of
 // them empty, and a slab a sixteenth, so that 32 bits are enough for the places of all rows of a RowBuffer.
 const chunkBits = 18
 
@@ -390,7 +408,7 @@ func (b *RowBuffer) move(order []hostRef) {
 	if n := len(b.hosts); cap(b.next) < n {
 		b.next = make([]uint32, n)
 	}
-	next, chunks := b.next[:len(b.hosts)], b.chunks[:0]
+	next, chunks := b.next[:len(b.hosts)], b.movedTo[:0]
 	var room []byte // what is left of the last slab
 	var slab uint32 // where it ends
 	for _, o := range order {
@@ -433,7 +451,39 @@ func (b *RowBuffer) move(order []hostRef) {
 		}
 	}
 	clear(chunks)
-	b.chunks = chunks[:0]
+	b.movedTo = chunks[:0]
+}
+
+// place writes down the places of the rows in blocks, in the order of hosts, which has all that have rows.
+func (b *RowBuffer) place(order []hostRef) {
+	if n := len(b.hosts); cap(b.next) < n {
+		b.next = make([]uint32, n)
+	}
+	if cap(b.places) < b.len {
+		b.places = make([]uint32, b.len)
+	}
+	next := b.next[:len(b.hosts)]
+	rows, from := uint32(0), 0
+	for group, end := range b.ends {
+		b.starts[group] = int(rows)
+		for _, o := range order[from:max(from, end)] {
+			next[o.host] = rows
+			rows += b.counts[o.host].rows
+		}
+		from = max(from, end)
+	}
+	places := b.places[:rows]
+	b.places = places
+	for i, data := range b.blocks {
+		for place := b.blockAt[i] + 4; len(data) > 0; {
+			to := &next[binary.LittleEndian.Uint32(data)]
+			places[*to] = place
+			*to++
+			size := 4 + rowSize(data[4:])
+			place += uint32(size)
+			data = data[size:]
+		}
+	}
 }
 
 // Rows passes the rows of partitions first to last, both included, to sink, in the order of their keys (see Row.AppendKey), one of each record: the one with the smallest raw
@@ -448,31 +498,95 @@ func (b *RowBuffer) Rows(ctx context.Context, first, last byte, sink RowSink) er
 		from = b.ends[group-1]
 	}
 	order := b.order[from:b.ends[group]]
-	touched := 0
+	b.datas = append(b.datas[:0], b.chunks...)
+	at := b.starts[group]
+	hosts, rows := 0, at // which were asked for
 	for i := 0; i < len(order); {
-		if i >= touched {
+		if i >= hosts {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			b.touch(order[i:min(i+touchAhead, len(order))])
-			touched = i + touchAhead
+			if i == 0 {
+				b.askHosts(order, 0)
+				b.askHosts(order, askAhead)
+				b.askNames(order, 0)
+			}
+			b.askHosts(order, hosts+2*askAhead)
+			b.askNames(order, hosts+askAhead)
+			hosts += askAhead
 		}
 		h := &b.hosts[order[i].host]
-		b.datas = append(b.datas[:0], h.data)
-		rows := h.rows
-		for i++; i < len(order) && order[i].cache == order[i-1].cache; i++ {
-			k := &b.hosts[order[i].host]
-			if k.host != h.host || k.domain != h.domain {
+		b.datas = b.datas[:len(b.chunks)]
+		b.refs = b.refs[:0]
+		for k := h; ; {
+			if k.data == nil {
+				for todo := k.rows; todo > 0; {
+					n := min(todo, askAhead)
+					if at+n+askAhead/2 > rows {
+						to := min(at+n+askAhead, len(b.places))
+						askRows(b.places[rows:to], b.chunks)
+						rows = to
+					}
+					b.load(b.places[at : at+n])
+					at += n
+					todo -= n
+				}
+			} else {
+				b.loadData(k.rows, k.data)
+			}
+			if i++; i == len(order) || order[i].cache != order[i-1].cache {
 				break
 			}
-			b.datas = append(b.datas, k.data)
-			rows += k.rows
+			if k = &b.hosts[order[i].host]; k.host != h.host || k.domain != h.domain {
+				break
+			}
 		}
-		if err := b.pass(h, rows, sink); err != nil {
+		if err := b.pass(h, sink); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// askHosts asks for the hosts from a place in order on, and askNames for their names, which have been asked for themselves.
+func (b *RowBuffer) askHosts(order []hostRef, from int) {
+	if from < len(order) {
+		askHosts(order[from:min(from+askAhead, len(order))], b.hosts)
+	}
+}
+
+func (b *RowBuffer) askNames(order []hostRef, from int) {
+	if from < len(order) {
+		askNames(order[from:min(from+askAhead, len(order))], b.hosts)
+	}
+}
+
+// load adds rows at places to refs.
+func (b *RowBuffer) load(places []uint32) {
+	n := len(b.refs)
+	b.refs = slices.Grow(b.refs, len(places))[:n+len(places)]
+	refs, datas, depth := b.refs[n:], b.datas, uint(b.depth)
+	for i, place := range places {
+		chunk := place >> chunkBits
+		off := place&(1<<chunkBits-1) + 4
+		data := datas[chunk][off-4:]
+		cache := binary.BigEndian.Uint64(data[4+depth:])
+		if more := uint(binary.LittleEndian.Uint32(data)>>tailBits) - depth; more < 8 {
+			cache &^= ^uint64(0) >> (8 * more)
+		}
+		refs[i] = rowRef{cache, chunk, off}
+	}
+}
+
+// loadData adds rows that lie one behind the other to refs.
+func (b *RowBuffer) loadData(rows int, data []byte) {
+	b.refs = slices.Grow(b.refs, rows)
+	for at := 0; at < len(data); {
+		path := data[at+4 : at+4+int(binary.LittleEndian.Uint32(data[at:])>>tailBits)]
+		b.refs = append(b.refs, rowRef{loadPath(path, b.depth), uint32(len(b.datas)), uint32(at + 4)})
+		at += rowSize(data[at:])
+	}
+	b.datas = append(b.datas, data)
 }
 
 // compareHosts orders hosts by domain and name, the same by number.
@@ -525,24 +639,16 @@ func sortRefs(order, to []hostRef) {
 	}
 }
 
-// touch looks at the next hosts, so that they and their names are on their way into the core's cache.
-func (b *RowBuffer) touch(order []hostRef) {
-	sum := b.sum
-	for _, o := range order {
-		h := &b.hosts[o.host]
-		if sum += uint32(h.rows); len(h.host) > 0 {
-			sum += uint32(h.host[0])
-		}
-	}
-	b.sum = sum
-}
-
 // arrange sorts hosts, by groups of n partitions, and puts their rows into that order.
 func (b *RowBuffer) arrange(n int) {
 	b.count()
 	order := slices.Grow(b.order[:0], len(b.hosts))
 	for i := range b.hosts {
-		if h := &b.hosts[i]; h.rows > 0 || b.counts[i].rows > 0 {
+		h := &b.hosts[i]
+		if n := b.counts[i].rows; n > 0 {
+			h.rows, h.data = int(n), nil
+		}
+		if h.rows > 0 {
 			order = append(order, hostRef{domainCache(h.domain), uint32(i), uint8(h.id >> 56)})
 		}
 	}
@@ -572,23 +678,23 @@ func (b *RowBuffer) arrange(n int) {
 		from = end
 	}
 	b.order, b.other = order, other
-	b.move(order)
+	b.place(order)
 	b.partsOf = n
 }
 
 // sortAlike sorts hosts that are sorted by their caches.
 func (b *RowBuffer) sortAlike(order []hostRef) {
-	var starts, ends [touchAhead]int
+	var starts, ends [askAhead]int
 	for at := 0; at < len(order); {
 		n := 0
-		for ; n < touchAhead && at < len(order); at++ {
+		for ; n < askAhead && at < len(order); at++ {
 			start := at
 			for at+1 < len(order) && order[at+1].cache == order[start].cache {
 				at++
 			}
 			if at > start {
 				starts[n], ends[n] = start, at+1
-				b.touch(order[start:min(at+1, start+touchAhead)])
+				askHosts(order[start:min(at+1, start+askAhead)], b.hosts)
 				n++
 			}
 		}
@@ -690,72 +796,52 @@ func (b *RowBuffer) tailKey(r rowRef) []byte {
 	return data[at+4 : at+4+n]
 }
 
-// tail is a row's tail.
-func (b *RowBuffer) tail(r rowRef) (*Tail, error) {
-	if _, head := b.head(r); head&(1<<tailBits-1) != ownTail {
-		return &usualTails[head&(1<<tailBits-1)], nil
-	}
-	b.turn ^= 1
-	t := &b.tails[b.turn]
-	_, err := t.parse(b.tailKey(r))
-	return t, err
-}
-
-// pass sorts the rows of a host, which are in datas, and passes them on.
-func (b *RowBuffer) pass(h *bufferHost, rows int, sink RowSink) error {
+// pass sorts the rows of a host, which are in refs, and passes them on.
+func (b *RowBuffer) pass(h *bufferHost, sink RowSink) error {
 	if err := sink.Host(h.domain, h.host, h.id); err != nil {
 		return err
 	}
-	if rows == 1 {
-		return b.passOne(rowRef{data: uint32(len(b.datas) - 1), off: 4}, sink)
-	}
-	refs := slices.Grow(b.refs[:0], rows)[:rows]
-	b.refs = refs
-	n := 0
-	for i, data := range b.datas {
-		for at := 0; at < len(data); n++ {
-			size := rowSize(data[at:])
-			path := data[at+4 : at+4+int(binary.LittleEndian.Uint32(data[at:])>>tailBits)]
-			refs[n] = rowRef{loadPath(path, b.depth), uint32(i), uint32(at + 4)}
-			at += size
-		}
-	}
+	refs := b.refs
+	b.deep = false
 	if len(refs) == 2 {
 		if refs[0].cache > refs[1].cache || refs[0].cache == refs[1].cache && b.compare(refs[0], refs[1], b.depth) > 0 {
 			refs[0], refs[1] = refs[1], refs[0]
 		}
-	} else {
+	} else if len(refs) > 2 {
 		b.sort(refs, b.depth)
 	}
 	var last []byte
 	for i, r := range refs {
-		path := b.path(r)
+		data := b.datas[r.data][r.off-4:]
+		head := binary.LittleEndian.Uint32(data)
+		path := data[4 : 4+head>>tailBits]
 		shared := 0
 		if i > 0 {
-			shared = commonPrefix(last, path)
-			if shared == len(path) && shared == len(last) && b.sameRecord(refs[i-1], r) {
-				continue
+			if diff := r.cache ^ refs[i-1].cache; diff != 0 && !b.deep {
+				shared = b.depth + bits.LeadingZeros64(diff)/8
+			} else {
+				shared = commonPrefix(last, path)
+				if shared == len(path) && shared == len(last) && b.sameRecord(refs[i-1], r) {
+					continue
+				}
 			}
 		}
 		last = path
-		tail, err := b.tail(r)
-		if err != nil {
-			return err
+		tail := &usualTails[0]
+		if kind := head & (1<<tailBits - 1); kind != ownTail {
+			tail = &usualTails[kind]
+		} else {
+			b.turn ^= 1
+			tail = &b.tails[b.turn]
+			if _, err := tail.parse(b.tailKey(r)); err != nil {
+				return err
+			}
 		}
 		if err := sink.Row(path, shared, tail); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// passOne passes on the row of a host that has no other.
-func (b *RowBuffer) passOne(r rowRef, sink RowSink) error {
-	tail, err := b.tail(r)
-	if err != nil {
-		return err
-	}
-	return sink.Row(b.path(r), 0, tail)
 }
 
 // sameRecord reports whether rows with the same path differ in their raw URLs at most.
@@ -876,6 +962,7 @@ func (b *RowBuffer) spread(rows []rowRef, shift int) {
 
 // deeper passes what all rows have in common and loads the caches from there.
 func (b *RowBuffer) deeper(rows []rowRef, depth int) int {
+	b.deep = true
 	first := b.path(rows[0])
 	shared := len(first)
 	for _, r := range rows[1:] {

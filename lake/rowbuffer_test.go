@@ -2,6 +2,8 @@ package lake
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -137,3 +139,41 @@ func FuzzAddParsed(f *testing.F) {
 		checkAddParsed(t, int64(budget)<<(first%12), uint32(first), urls)
 	})
 }
+
+// BenchmarkRows passes on rows in a memory that is much larger than a core's caches, of a few large hosts and many small ones, that are there in no order.
+func BenchmarkRows(b *testing.B) {
+	const rows, hosts = 2_000_000, 500_000
+	r := rand.New(rand.NewPCG(11, 12))
+	buffer := NewRowBuffer(1 << 30)
+	defer buffer.Release()
+	for i := range hosts {
+		domain := fmt.Sprintf("%x-site.example", uint32(i*2654435761))
+		if _, err := buffer.Host(domain, "www."+domain, urlnorm.DomainID(domain)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range rows {
+		host := r.Uint32N(hosts)
+		if r.IntN(3) > 0 {
+			host = r.Uint32N(1 + r.Uint32N(1+r.Uint32N(hosts)))
+		}
+		path := fmt.Appendf(nil, "/archive/%d/%02d/articles/%x.html", 2000+r.IntN(24), r.IntN(12), r.Uint32())
+		if err := buffer.AddPlain(host, path[r.IntN(2)*8:], r.IntN(100) > 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		buffer.partsOf = 0
+		if err := buffer.Rows(context.Background(), 0, 255, &noSink{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rows, "ns/row")
+}
+
+// noSink forgets rows.
+type noSink struct{}
+
+func (*noSink) Host(string, string, uint64) error { return nil }
+
+func (*noSink) Row([]byte, int, *Tail) error { return nil }

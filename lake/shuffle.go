@@ -123,8 +123,9 @@ func (w *shuffleWriter) write(ctx context.Context) (f ShuffleFile, err error) {
 		}
 		part := framedRows{first: w.frames}
 		for i, o := range order[starts[p]:starts[p+1]] {
-			if i += starts[p]; i%touchAhead == 0 {
-				b.touch(order[i:min(i+touchAhead, len(order))])
+			if i += starts[p]; i%askAhead == 0 {
+				b.askHosts(order, i+2*askAhead)
+				b.askNames(order, i+askAhead)
 			}
 			h := &b.hosts[o.host]
 			part.rows += int64(h.rows)

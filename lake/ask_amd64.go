@@ -1,0 +1,41 @@
+package lake
+
+import "unsafe"
+
+// askHosts asks the core for hosts, so that they are there when they are used: it does not wait for them.
+func askHosts(order []hostRef, hosts []bufferHost) {
+	if len(order) > 0 {
+		askHostsPrefetch(&order[0], len(order), unsafe.SliceData(hosts))
+	}
+}
+
+// askNames asks for the names of hosts.
+func askNames(order []hostRef, hosts []bufferHost) {
+	if len(order) > 0 {
+		askNamesPrefetch(&order[0], len(order), unsafe.SliceData(hosts))
+	}
+}
+
+// askRows asks for the rows at places, or two lines of each.
+func askRows(places []uint32, chunks [][]byte) {
+	if len(places) > 0 {
+		askRowsPrefetch(&places[0], len(places), unsafe.SliceData(chunks))
+	}
+}
+
+//go:noescape
+func askHostsPrefetch(order *hostRef, n int, hosts *bufferHost)
+
+//go:noescape
+func askNamesPrefetch(order *hostRef, n int, hosts *bufferHost)
+
+//go:noescape
+func askRowsPrefetch(places *uint32, n int, chunks *[]byte)
+
+// What ask_amd64.s knows of hosts and chunks.
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(hostRef{})-16]
+	_ = [1]struct{}{}[unsafe.Offsetof(hostRef{}.host)-8]
+	_ = [1]struct{}{}[unsafe.Sizeof(bufferHost{})-72]
+	_ = [1]struct{}{}[unsafe.Offsetof(bufferHost{}.host)-16]
+)

@@ -1,0 +1,54 @@
+#include "go_asm.h"
+#include "textflag.h"
+
+// func askHostsPrefetch(order *hostRef, n int, hosts *bufferHost)
+TEXT ·askHostsPrefetch(SB), NOSPLIT, $0-24
+	MOVQ order+0(FP), SI
+	MOVQ n+8(FP), CX
+	MOVQ hosts+16(FP), DI
+
+host:
+	MOVL        8(SI), AX
+	LEAQ        (AX)(AX*8), AX // of 72 bytes
+	PREFETCHT0  (DI)(AX*8)
+	PREFETCHT0  64(DI)(AX*8)
+	ADDQ        $16, SI
+	DECQ        CX
+	JNZ         host
+	RET
+
+// func askNamesPrefetch(order *hostRef, n int, hosts *bufferHost)
+TEXT ·askNamesPrefetch(SB), NOSPLIT, $0-24
+	MOVQ order+0(FP), SI
+	MOVQ n+8(FP), CX
+	MOVQ hosts+16(FP), DI
+
+name:
+	MOVL        8(SI), AX
+	LEAQ        (AX)(AX*8), AX
+	MOVQ        16(DI)(AX*8), BX
+	PREFETCHT0  (BX)
+	ADDQ        $16, SI
+	DECQ        CX
+	JNZ         name
+	RET
+
+// func askRowsPrefetch(places *uint32, n int, chunks *[]byte)
+TEXT ·askRowsPrefetch(SB), NOSPLIT, $0-24
+	MOVQ places+0(FP), SI
+	MOVQ n+8(FP), CX
+	MOVQ chunks+16(FP), DI
+
+place:
+	MOVL        (SI), AX
+	MOVL        AX, BX
+	SHRL        $const_chunkBits, BX
+	ANDL        $((1<<const_chunkBits)-1), AX
+	LEAQ        (BX)(BX*2), BX
+	ADDQ        (DI)(BX*8), AX
+	PREFETCHT0  (AX)
+	PREFETCHT0  64(AX)
+	ADDQ        $4, SI
+	DECQ        CX
+	JNZ         place
+	RET
