@@ -23,6 +23,16 @@ func askRows(places []uint32, chunks [][]byte) {
 	}
 }
 
+// askRefs asks for rows.
+func askRefs(refs []rowRef, datas [][]byte) {
+	if len(refs) > 0 {
+		askRefsPrefetch(&refs[0], len(refs), unsafe.SliceData(datas))
+	}
+}
+
+//go:noescape
+func askRefsPrefetch(refs *rowRef, n int, datas *[]byte)
+
 //go:noescape
 func askHostsPrefetch(order *hostRef, n int, hosts *bufferHost)
 
@@ -38,4 +48,8 @@ var (
 	_ = [1]struct{}{}[unsafe.Offsetof(hostRef{}.host)-8]
 	_ = [1]struct{}{}[unsafe.Sizeof(bufferHost{})-72]
 	_ = [1]struct{}{}[unsafe.Offsetof(bufferHost{}.host)-16]
+	_ = [1]struct{}{}[unsafe.Offsetof(bufferHost{}.data)-48]
+	_ = [1]struct{}{}[unsafe.Sizeof(rowRef{})-16]
+	_ = [1]struct{}{}[unsafe.Offsetof(rowRef{}.data)-8]
+	_ = [1]struct{}{}[unsafe.Offsetof(rowRef{}.off)-12]
 )

@@ -28,6 +28,13 @@ name:
 	LEAQ        (AX)(AX*8), AX
 	MOVQ        16(DI)(AX*8), BX
 	PREFETCHT0  (BX)
+	MOVQ        48(DI)(AX*8), BX // data
+	TESTQ       BX, BX
+	JZ          more
+	PREFETCHT0  (BX)
+	PREFETCHT0  64(BX)
+
+more:
 	ADDQ        $16, SI
 	DECQ        CX
 	JNZ         name
@@ -51,4 +58,22 @@ place:
 	ADDQ        $4, SI
 	DECQ        CX
 	JNZ         place
+	RET
+
+// func askRefsPrefetch(refs *rowRef, n int, datas *[]byte)
+TEXT ·askRefsPrefetch(SB), NOSPLIT, $0-24
+	MOVQ refs+0(FP), SI
+	MOVQ n+8(FP), CX
+	MOVQ datas+16(FP), DI
+
+ref:
+	MOVL        8(SI), BX
+	MOVL        12(SI), AX
+	LEAQ        (BX)(BX*2), BX
+	ADDQ        (DI)(BX*8), AX
+	PREFETCHT0  -4(AX)
+	PREFETCHT0  60(AX)
+	ADDQ        $16, SI
+	DECQ        CX
+	JNZ         ref
 	RET

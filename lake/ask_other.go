@@ -7,3 +7,5 @@ func askHosts([]hostRef, []bufferHost) {}
 func askNames([]hostRef, []bufferHost) {}
 
 func askRows([]uint32, [][]byte) {}
+
+func askRefs([]rowRef, [][]byte) {}

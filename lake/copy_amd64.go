@@ -24,16 +24,18 @@ func copyEach(to, from [][]byte) {
 	copyEachPlain(to, from)
 }
 
-// copyTwiceAVX512 copies n bytes, 128 at most, to two places with room for copyRoom.
+var hasVBMI = hasAVX512 && cpu.X86.HasAVX512VBMI
+
+// copyTwiceVBMI copies n bytes, 128 at most, to two places with room for copyRoom.
 //
 //go:noescape
-func copyTwiceAVX512(a, b, from *byte, n int)
+func copyTwiceVBMI(a, b, from *byte, n int)
 
 // appendTwice appends a piece to two texts, one without bytes as append does: what is nil stays so. Up to copyRoom bytes of their memory
 // behind them are written to.
 func appendTwice(a, b, piece []byte) (_, _ []byte) {
 	n := len(piece)
-	if !hasAVX512 || n > copyRoom || n == 0 {
+	if !hasVBMI || n > copyRoom || n == 0 {
 		return append(a, piece...), append(b, piece...)
 	}
 	if cap(a)-len(a) < copyRoom {
@@ -44,7 +46,7 @@ func appendTwice(a, b, piece []byte) (_, _ []byte) {
 	}
 	i, j := len(a), len(b)
 	a, b = a[:i+n], b[:j+n]
-	copyTwiceAVX512(unsafe.SliceData(a[i:]), unsafe.SliceData(b[j:]), unsafe.SliceData(piece), n)
+	copyTwiceVBMI(unsafe.SliceData(a[i:]), unsafe.SliceData(b[j:]), unsafe.SliceData(piece), n)
 	return a, b
 }
 

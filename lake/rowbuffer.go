@@ -132,6 +132,9 @@ const (
 	// askAhead is how many hosts, or rows, are asked for at a time before they are used one after the other.
 	askAhead = 32
 
+	// askSort is the number of rows of a host above which it is not to be expected that they are still in the core's nearest caches after they have been sorted.
+	askSort = 256
+
 	// pathRoom is what may be read behind the end of a row.
 	pathRoom = 8
 )
@@ -561,6 +564,17 @@ func (b *RowBuffer) askNames(order []hostRef, from int) {
 	}
 }
 
+// askRefs asks for the rows that come askAhead after one, and before the first one for those before them.
+func (b *RowBuffer) askRefs(refs []rowRef, from int) {
+	to := min(from+2*askAhead, len(refs))
+	if from > 0 {
+		from += askAhead
+	}
+	if from < to {
+		askRefs(refs[from:to], b.datas)
+	}
+}
+
 // load adds rows at places to refs.
 func (b *RowBuffer) load(places []uint32) {
 	n := len(b.refs)
@@ -812,6 +826,9 @@ func (b *RowBuffer) pass(h *bufferHost, sink RowSink) error {
 	}
 	var last []byte
 	for i, r := range refs {
+		if i%askAhead == 0 && len(refs) > askSort {
+			b.askRefs(refs, i)
+		}
 		data := b.datas[r.data][r.off-4:]
 		head := binary.LittleEndian.Uint32(data)
 		path := data[4 : 4+head>>tailBits]
@@ -827,7 +844,7 @@ func (b *RowBuffer) pass(h *bufferHost, sink RowSink) error {
 			}
 		}
 		last = path
-		tail := &usualTails[0]
+		var tail *Tail
 		if kind := head & (1<<tailBits - 1); kind != ownTail {
 			tail = &usualTails[kind]
 		} else {
