@@ -22,6 +22,7 @@ TEXT ·askNamesPrefetch(SB), NOSPLIT, $0-24
 	MOVQ order+0(FP), SI
 	MOVQ n+8(FP), CX
 	MOVQ hosts+16(FP), DI
+	MOVL $512, R8 // behind that much the core itself knows what comes next
 
 name:
 	MOVL        8(SI), AX
@@ -29,10 +30,18 @@ name:
 	MOVQ        16(DI)(AX*8), BX
 	PREFETCHT0  (BX)
 	MOVQ        48(DI)(AX*8), BX // data
-	TESTQ       BX, BX
+	MOVQ        56(DI)(AX*8), DX
+	TESTQ       DX, DX
 	JZ          more
+	CMPQ        DX, R8
+	CMOVQHI     R8, DX
+
+line:
 	PREFETCHT0  (BX)
-	PREFETCHT0  64(BX)
+	ADDQ        $64, BX
+	SUBQ        $64, DX
+	JHI         line
+	PREFETCHT0  -1(BX)(DX*1) // the last byte, as DX is not above 0
 
 more:
 	ADDQ        $16, SI

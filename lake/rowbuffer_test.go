@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -140,35 +143,91 @@ func FuzzAddParsed(f *testing.F) {
 	})
 }
 
-// BenchmarkRows passes on rows in a memory that is much larger than a core's caches, of a few large hosts and many small ones, that are there in no order.
-func BenchmarkRows(b *testing.B) {
-	const rows, hosts = 2_000_000, 500_000
-	r := rand.New(rand.NewPCG(11, 12))
-	buffer := NewRowBuffer(1 << 30)
-	defer buffer.Release()
-	for i := range hosts {
+const benchmarkRows, benchmarkHosts = 2_000_000, 500_000
+
+// fillBuffer adds rows of a few large hosts and many small ones to a buffer, in no order.
+func fillBuffer(b *testing.B, buffer *RowBuffer, rows int, seed uint64) {
+	r := rand.New(rand.NewPCG(11, seed))
+	for i := range benchmarkHosts {
 		domain := fmt.Sprintf("%x-site.example", uint32(i*2654435761))
 		if _, err := buffer.Host(domain, "www."+domain, urlnorm.DomainID(domain)); err != nil {
 			b.Fatal(err)
 		}
 	}
 	for range rows {
-		host := r.Uint32N(hosts)
+		host := r.Uint32N(benchmarkHosts)
 		if r.IntN(3) > 0 {
-			host = r.Uint32N(1 + r.Uint32N(1+r.Uint32N(hosts)))
+			host = r.Uint32N(1 + r.Uint32N(1+r.Uint32N(benchmarkHosts)))
 		}
 		path := fmt.Appendf(nil, "/archive/%d/%02d/articles/%x.html", 2000+r.IntN(24), r.IntN(12), r.Uint32())
 		if err := buffer.AddPlain(host, path[r.IntN(2)*8:], r.IntN(100) > 0); err != nil {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkRows passes on rows in a memory that is much larger than a core's caches.
+func BenchmarkRows(b *testing.B) {
+	buffer := NewRowBuffer(1 << 30)
+	defer buffer.Release()
+	fillBuffer(b, buffer, benchmarkRows, 12)
 	for b.Loop() {
 		buffer.partsOf = 0
 		if err := buffer.Rows(context.Background(), 0, 255, &pathSink{}); err != nil {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rows, "ns/row")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchmarkRows, "ns/row")
+}
+
+// BenchmarkLoadedRows passes on the rows of shuffle files.
+func BenchmarkLoadedRows(b *testing.B) {
+	ctx := context.Background()
+	store, err := blob.NewLocal(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	buffer := NewRowBuffer(1 << 30)
+	defer buffer.Release()
+	var files []ShuffleFile
+	for i := range 4 {
+		fillBuffer(b, buffer, benchmarkRows/4, uint64(i))
+		f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("staging/%d", i))
+		if err != nil {
+			b.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	s, err := OpenShuffle(ctx, store, files)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		for p := range 4 {
+			if err := buffer.Load(ctx, s, byte(p<<6), byte(p<<6|63), nil); err != nil {
+				b.Fatal(err)
+			}
+			if err := buffer.Rows(ctx, byte(p<<6), byte(p<<6|63), &pathSink{}); err != nil {
+				b.Fatal(err)
+			}
+			buffer.Empty()
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchmarkRows, "ns/row")
+}
+
+// BenchmarkWriteShuffle writes rows to shuffle files that nobody keeps.
+func BenchmarkWriteShuffle(b *testing.B) {
+	buffer := NewRowBuffer(1 << 30)
+	defer buffer.Release()
+	fillBuffer(b, buffer, benchmarkRows, 12)
+	for b.Loop() {
+		w := shuffleWriter{b: buffer, w: codec.NewFrameWriter(io.Discard, 0), rows: make([][]byte, 1, 64)}
+		if _, err := w.write(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchmarkRows, "ns/row")
 }
 
 // pathSink copies paths, as one that writes them does.
