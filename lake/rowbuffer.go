@@ -55,8 +55,8 @@ type RowBuffer struct {
 	open    []byte   // the end of the open slab, which is no block yet
 	openAt  uint32
 	chunks  [][]byte // the memory of blocks: a place is a chunk << chunkBits and an offset in it
-	counts  []hostCount
-	counted int // blocks that are in counts
+	// Counts are of hosts by their numbers, those that have none yet included. Behind them all is zero up to their capacity.
+	counts []hostCount
 	// Order is of all hosts with rows, by groups of partsOf partitions and sorted within each; those of group i end at ends[i]. PartsOf is 0 while nothing is
 	// sorted.
 	order   []hostRef
@@ -258,10 +258,25 @@ func (b *RowBuffer) row(host uint32, path []byte, kind, size int) []byte {
 	b.used += int64(2*size + rowOverhead)
 	b.len++
 	b.partsOf = 0
+	if int(host) >= len(b.counts) {
+		b.growCounts(int(host) + 1)
+	}
+	c := &b.counts[host]
+	c.rows++
+	c.bytes += uint32(4 + size)
 	dst := b.room(8 + size)
 	binary.LittleEndian.PutUint64(dst, uint64(host)|uint64(len(path)<<tailBits|kind)<<32)
 	dst = dst[8:]
 	return dst[copy(dst, path):]
+}
+
+// growCounts makes counts of n hosts at least.
+func (b *RowBuffer) growCounts(n int) {
+	n = max(n, 2*len(b.counts), 1<<10)
+	if n > cap(b.counts) {
+		b.counts = append(make([]hostCount, 0, n), b.counts...)
+	}
+	b.counts = b.counts[:n]
 }
 
 // room returns size bytes, at the end of the open slab unless they are many.
@@ -328,11 +343,12 @@ func (b *RowBuffer) Shrink() {
 func (b *RowBuffer) Empty() {
 	b.spare = append(append(b.spare, b.slabs...), b.moved...)
 	clear(b.hosts)
+	clear(b.counts)
 	clear(b.blocks)
 	clear(b.chunks)
 	clear(b.datas[:cap(b.datas)])
 	b.slabs, b.moved, b.blocks, b.blockAt, b.chunks = b.slabs[:0], b.moved[:0], b.blocks[:0], b.blockAt[:0], b.chunks[:0]
-	b.hosts, b.counts, b.counted = b.hosts[:0], b.counts[:0], 0
+	b.hosts, b.counts = b.hosts[:0], b.counts[:0]
 	b.open = nil
 	b.used, b.len, b.depth, b.partsOf = 0, 0, 1, 0
 }
@@ -349,29 +365,19 @@ const keyRest = len("\x00https\x00\x00\x00\x00\x00") - 4
 // Count adds the rows of each partition, and the bytes that their keys have at most, to what is there. Both are sums over rows, whatever
 // buffers they are in.
 func (b *RowBuffer) Count(rows, keyBytes *[Partitions]int64) {
-	b.count()
-	for i, c := range b.counts {
+	b.settle()
+	for i, c := range b.counts[:len(b.hosts)] {
 		h := &b.hosts[i]
 		rows[h.id>>56] += int64(c.rows)
 		keyBytes[h.id>>56] += int64(c.rows)*int64(len(h.domain)+len(h.host)+2+keyRest) + int64(c.bytes)
 	}
 }
 
-// count brings counts up to date.
-func (b *RowBuffer) count() {
+// settle ends the open block, and sees to it that all hosts have counts.
+func (b *RowBuffer) settle() {
 	b.closeBlock()
-	if n := len(b.counts); n < len(b.hosts) {
-		b.counts = slices.Grow(b.counts, len(b.hosts)-n)[:len(b.hosts)]
-		clear(b.counts[n:])
-	}
-	for ; b.counted < len(b.blocks); b.counted++ {
-		for data := b.blocks[b.counted]; len(data) > 0; {
-			c := &b.counts[binary.LittleEndian.Uint32(data)]
-			size := rowSize(data[4:])
-			c.rows++
-			c.bytes += uint32(size)
-			data = data[4+size:]
-		}
+	if len(b.counts) < len(b.hosts) {
+		b.growCounts(len(b.hosts))
 	}
 }
 
@@ -655,7 +661,7 @@ func sortRefs(order, to []hostRef) {
 
 // arrange sorts hosts, by groups of n partitions, and puts their rows into that order.
 func (b *RowBuffer) arrange(n int) {
-	b.count()
+	b.settle()
 	order := slices.Grow(b.order[:0], len(b.hosts))
 	for i := range b.hosts {
 		h := &b.hosts[i]

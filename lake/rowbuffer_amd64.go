@@ -7,11 +7,11 @@ import (
 )
 
 // addVectors writes the rows of n URLs with the hosts first + Origin to dst, as row does, one behind the other; up to the first one that AddParsed leaves to
-// others or whose path is over maxVectorPath, and to the first that would start behind limit. It writes up to vectorRoom bytes behind
-// limit. It returns how many rows it wrote and where they end.
+// others or whose path is over maxVectorPath or whose host is not one of those in counts, and to the first that would start behind limit. It writes up to
+// vectorRoom bytes behind limit. It returns how many rows it wrote and where they end.
 //
 //go:noescape
-func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32) (added int, end *byte)
+func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32, counts *hostCount, hosts uint32) (added int, end *byte)
 
 // What rowbuffer_amd64.s knows of urlnorm.Parsed, and of kinds: that of an origin and that of its tail are 2 together, and a tail's has 2 bits.
 var (
@@ -23,6 +23,8 @@ var (
 	_ = [1]struct{}{}[urlnorm.HTTPOrigin+httpTail-2]
 	_ = [1]struct{}{}[urlnorm.HTTPSOrigin+httpsTail-2]
 	_ = [1]struct{}{}[tailBits-2]
+	_ = [1]struct{}{}[unsafe.Sizeof(hostCount{})-8]
+	_ = [1]struct{}{}[unsafe.Offsetof(hostCount{}.bytes)-4]
 )
 
 // addMany adds rows from the first on, and returns how many: not all where the next needs a closer look, or the slab or the budget
@@ -35,7 +37,7 @@ func (b *RowBuffer) addMany(first uint32, urls []urlnorm.Parsed) (added int) {
 	}
 	from := unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.open)), len(b.open))
 	limit := unsafe.Add(from, cap(b.open)-len(b.open)-vectorRoom)
-	added, end := addVectors((*byte)(from), (*byte)(limit), &urls[0], int(n), first)
+	added, end := addVectors((*byte)(from), (*byte)(limit), &urls[0], int(n), first, unsafe.SliceData(b.counts), uint32(len(b.counts)))
 	size := int(uintptr(unsafe.Pointer(end)) - uintptr(from))
 	b.open = b.open[:len(b.open)+size]
 	b.used += int64(2*(size-8*added) + added*rowOverhead)

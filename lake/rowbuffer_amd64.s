@@ -7,15 +7,16 @@
 	BZHIQ bits, mask, mask  \
 	KMOVQ mask, k
 
-// func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32) (added int, end *byte)
+// func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32, counts *hostCount, hosts uint32) (added int, end *byte)
 //
 // Two vectors are copied of every path, whatever its length: what is written behind its end the next row overwrites.
-TEXT ·addVectors(SB), NOSPLIT, $0-56
+TEXT ·addVectors(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ limit+8(FP), R10
 	MOVQ urls+16(FP), SI
 	MOVQ n+24(FP), DX
 	MOVL first+32(FP), R11
+	MOVQ counts+40(FP), R14
 	XORL CX, CX
 	XORL R13, R13
 	MOVL $64, R12
@@ -33,11 +34,17 @@ row:
 
 	MOVL 32(SI), BX           // Origin
 	ADDL R11, BX
+	CMPL BX, hosts+48(FP)
+	JAE  done
 	NEGQ AX
 	LEAQ 2(AX)(R9*4), AX
 	SHLQ $32, AX
 	ORQ  BX, AX
 	MOVQ AX, (DI)
+	LEAQ 4(R9), AX
+	SHLQ $32, AX
+	INCQ AX
+	ADDQ AX, (R14)(BX*8)      // a row, and its bytes above
 
 	MOVQ       R9, AX
 	CMPQ       AX, R12
@@ -65,8 +72,8 @@ next:
 
 done:
 	VZEROUPPER
-	MOVQ CX, added+40(FP)
-	MOVQ DI, end+48(FP)
+	MOVQ CX, added+56(FP)
+	MOVQ DI, end+64(FP)
 	RET
 
 long:
@@ -77,10 +84,11 @@ more:
 	SUBQ       BX, AX
 	CMPQ       AX, R12
 	CMOVQGT    R12, AX
-	ONES(AX, R14, K1)
+	ONES(AX, R13, K1)
 	VMOVDQU8.Z (R8)(BX*1), K1, Z0
 	VMOVDQU64  Z0, 8(DI)(BX*1)
 	ADDQ       $64, BX
 	CMPQ       BX, R9
 	JLT        more
+	XORL       R13, R13
 	JMP        next

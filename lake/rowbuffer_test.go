@@ -63,6 +63,18 @@ func checkBlocks(tb testing.TB, x, y *RowBuffer) {
 	if !bytes.Equal(slices.Concat(x.blocks...), slices.Concat(y.blocks...)) {
 		tb.Fatal("other rows")
 	}
+	for i := range max(len(x.counts), len(y.counts)) {
+		var c, d hostCount
+		if i < len(x.counts) {
+			c = x.counts[i]
+		}
+		if i < len(y.counts) {
+			d = y.counts[i]
+		}
+		if c != d {
+			tb.Fatalf("host %d has %v and %v", i, c, d)
+		}
+	}
 }
 
 func TestManyRowsAreAddedAsEachIs(t *testing.T) {

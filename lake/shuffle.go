@@ -96,7 +96,7 @@ type shuffleWriter struct {
 
 func (w *shuffleWriter) write(ctx context.Context) (f ShuffleFile, err error) {
 	b := w.b
-	b.count()
+	b.settle()
 	// Hosts by partition, by their numbers.
 	var starts [Partitions + 1]int
 	for i := range b.hosts {
