@@ -257,6 +257,57 @@ func BenchmarkExtract(b *testing.B) {
 	perEntry(b, started, task.Rows)
 }
 
+// BenchmarkCollector makes the postings of such a task from what the writer of its parts tells.
+func BenchmarkCollector(b *testing.B) {
+	ctx := context.Background()
+	rng := rand.New(rand.NewPCG(7, 7))
+	l := &testLake{store: blob.NewMemory()}
+	o := lakeOptions{rows: 1_000_000, domains: 400_000}
+	var part *lake.WrittenPart
+	l.writeBatch(b, 1, "b", randomRows(rng, o), o, func(t *ingest.MergedTask) lake.FrameObject {
+		part = &t.Parts[0]
+		return lake.FrameObject{}
+	})
+	l.rows = nil
+	var pages []*lake.DomainRuns
+	domains := int64(0)
+	for i := range part.Blocks {
+		for page := range part.Blocks[i].Pages() {
+			plan, err := part.Blocks[i].PlanDomainRuns(page, page+1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			data, err := storedPart(l.store, part.Part.Key).ranges(ctx, plan)
+			if err != nil {
+				b.Fatal(err)
+			}
+			runs := new(lake.DomainRuns)
+			if err := plan.DomainRuns(runs, part.Part.Key, data); err != nil {
+				b.Fatal(err)
+			}
+			pages = append(pages, runs)
+		}
+	}
+	started := processorTime(b)
+	for b.Loop() {
+		c := NewCollector(1, "b", b.TempDir())
+		for _, p := range pages {
+			if err := c.Domains(p); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := c.EndPart(part); err != nil {
+			b.Fatal(err)
+		}
+		var err error
+		if _, domains, err = c.Finish(ctx, l.store); err != nil {
+			b.Fatal(err)
+		}
+		c.Close()
+	}
+	perEntry(b, started, domains)
+}
+
 // mapCache forgets nothing.
 type mapCache map[segment.CacheKey]any
 

@@ -402,15 +402,20 @@ func (d *domainRuns) begin(domain []byte, group uint32, row int64) error {
 	if shared == len(domain) && shared == len(d.domain) {
 		return nil
 	}
-	if !follows(domain, d.domain, shared) || len(domain) > segment.MaxDomain {
-		return codec.Corrupt(d.key, fmt.Sprintf("row %d of row group %d", row, group), -1,
-			fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, d.domain), fmt.Sprintf("%q", domain))
+	if !follows(domain, d.domain, shared) {
+		return d.misplaced(domain, d.domain, group, row)
 	}
 	if err := d.end(); err != nil {
 		return err
 	}
 	d.domain, d.shared = append(d.domain[:shared], domain[shared:]...), shared
 	return nil
+}
+
+// misplaced says that a domain does not follow the one before, or is too long.
+func (d *domainRuns) misplaced(domain, before []byte, group uint32, row int64) error {
+	return codec.Corrupt(d.key, fmt.Sprintf("row %d of row group %d", row, group), -1,
+		fmt.Sprintf("a domain of at most %d bytes after %q", segment.MaxDomain, before), fmt.Sprintf("%q", domain))
 }
 
 // count adds rows [from, to) of c, which has them all if it has any, to the open domain.
@@ -428,8 +433,8 @@ func (d *domainRuns) count(c *lake.Columns, from, to int) {
 
 // addRuns takes the next rows of the part. It calls each with every domain that ended before them, in their order.
 func (d *domainRuns) addRuns(r domains) error {
-	at := 0
-	for i := range r.Len() {
+	at, i := 0, 0
+	for ; i < r.Len() && (i < 2 || r.Measures.Rows > 0); i++ {
 		domain, rows := r.Run(i)
 		if err := d.begin(domain, r.group, r.first+int64(at)); err != nil {
 			return err
@@ -437,6 +442,24 @@ func (d *domainRuns) addRuns(r domains) error {
 		d.count(&r.Measures, at, at+int(rows))
 		at += int(rows)
 	}
+	if i == r.Len() {
+		return nil
+	}
+	// The rest has neither size nor ts, and none goes on one that was open before.
+	open, shared := d.domain, d.shared
+	for ; i < r.Len(); i++ {
+		domain, rows := r.Run(i)
+		same := sharedPrefix(open, domain)
+		if !follows(domain, open, same) {
+			return d.misplaced(domain, open, r.group, r.first+int64(at))
+		}
+		if err := d.each(open, shared, &d.totals); err != nil {
+			return err
+		}
+		open, shared, d.totals.Rows = domain, same, rows
+		at += int(rows)
+	}
+	d.domain, d.shared = append(d.domain[:0], open...), shared
 	return nil
 }
 
@@ -482,7 +505,7 @@ func sharedPrefix(a, b []byte) int {
 	return i
 }
 
-// follows tells whether a comes after b, with which it shares so many bytes.
+// follows tells whether domain a, of at most segment.MaxDomain bytes, comes after b, with which it shares so many bytes.
 func follows(a, b []byte, shared int) bool {
-	return shared < len(a) && (shared == len(b) || a[shared] > b[shared])
+	return shared < len(a) && (shared == len(b) || a[shared] > b[shared]) && len(a) <= segment.MaxDomain
 }

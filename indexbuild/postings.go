@@ -161,7 +161,7 @@ func (w *batchWriter) domain(domain []byte, t *segment.Totals) error {
 
 // add is domain for one that shares so many bytes with the one before.
 func (w *batchWriter) add(domain []byte, shared int, t *segment.Totals) error {
-	if !follows(domain, w.last, shared) || len(domain) > segment.MaxDomain {
+	if !follows(domain, w.last, shared) {
 		return fmt.Errorf("domain %q after %q, wanted are at most %d bytes", domain, w.last, segment.MaxDomain)
 	}
 	if err := t.Validate(); err != nil {
