@@ -49,7 +49,8 @@ type MembershipWriter struct {
 	shared                 map[uint64][]sharedBitmap // of sets that are not small
 	sharedCount, sharedLen int                       // of all that are remembered
 	small                  smallSets
-	last                   []uint32 // the set that was last looked for otherwise, by the domain with number lastFor-1
+	ones                   [maxOnes]bitmapPlace // those of small that are of one dataset
+	last                   []uint32             // the set that was last looked for otherwise, by the domain with number lastFor-1
 	lastAt                 bitmapPlace
 	lastFor                int64
 	touched                uint64 // what was read of small before it was needed
@@ -220,16 +221,19 @@ func (w *MembershipWriter) Add(datasets []uint32) error {
 	return w.AddAll(datasets, []uint32{uint32(len(datasets))})
 }
 
+// maxOnes is below which datasets are looked for in a table that stays in a near cache: half of all domains are in one dataset only.
+const maxOnes = 1 << 10
+
 // setsAtOnce is how many sets are looked for at the same time.
 const setsAtOnce = 64
 
 // AddAll writes the datasets of the next domains: those of domain i end at ends[i] in datasets, and ascend.
 func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
 	var (
-		small [setsAtOnce]smallSet
-		isOne [setsAtOnce]bool
-		hash  [setsAtOnce]uint64
-		index [setsAtOnce * membershipEntry]byte
+		small   [setsAtOnce]smallSet
+		isSmall [setsAtOnce]bool
+		hash    [setsAtOnce]uint64
+		index   [setsAtOnce * membershipEntry]byte
 	)
 	from := uint32(0)
 	for len(ends) > 0 {
@@ -238,23 +242,34 @@ func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
 		start, sum := from, uint64(0)
 		mask := uint64(len(w.small.slots) - 1)
 		for i, end := range ends[:n] {
-			small[i], isOne[i] = makeSmallSet(datasets[start:end])
+			set := datasets[start:end]
+			start = end
+			if len(set) == 1 && set[0] < maxOnes && w.ones[set[0]].length != 0 {
+				continue
+			}
+			small[i], isSmall[i] = makeSmallSet(set)
 			hash[i] = small[i].hash()
 			sum ^= w.small.slots[hash[i]&mask].set[0]
-			start = end
 		}
 		w.touched = sum
 		for i, end := range ends[:n] {
 			set := datasets[from:end]
 			from = end
 			var at bitmapPlace
-			if isOne[i] && len(set) > 0 {
+			one := len(set) == 1 && set[0] < maxOnes
+			if one {
+				at = w.ones[set[0]]
+			}
+			if at.length == 0 && isSmall[i] && len(set) > 0 {
 				at = w.small.slot(small[i], hash[i]).bitmapPlace
 			}
 			if at.length == 0 {
 				var err error
-				if at, err = w.store(set, small[i], isOne[i]); err != nil {
+				if at, err = w.store(set, small[i], isSmall[i]); err != nil {
 					return err
+				}
+				if one {
+					w.ones[set[0]] = w.small.slot(small[i], hash[i]).bitmapPlace // none if it is not remembered
 				}
 			}
 			w.count++
