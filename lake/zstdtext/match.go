@@ -39,6 +39,8 @@ const (
 	minParse = 32
 	// chunk is how many positions are scanned before what was found is looked at.
 	chunk = 1 << rankBits
+	// startRoom is for the starts of a chunk and what assembly writes behind them.
+	startRoom = chunk + 16
 )
 
 // A start of a match is its distance, the bits of that and the position's rank in the chunk, from the top.
@@ -58,9 +60,11 @@ type finder struct {
 	table   [1 << tableBits]uint32
 	epoch   uint32 // of the text at hand, 1 to maxEpoch; entries of others are as good as empty
 	last    uint32 // what scan found at the position before: its distance as it stands in a start, or 0
-	starts  [chunk + 16]uint32
+	starts  [startRoom]uint32
 	matches []match
 	choice  choice
+	// The starts once more, for assembly.
+	prepared prepared
 }
 
 // choice is what has been chosen so far. Positions are in units of costs: literalCost for each byte.

@@ -25,6 +25,23 @@ func scanAVX512(text *byte, n int, pos uint32, table, starts, last *uint32) int
 //go:noescape
 func takeAVX2(text *byte, at int, starts *uint32, n, limit int, matches *match, c *choice) int
 
+// prepared are the starts of a chunk as takeAVX512 wants them: positions, those that far before which may be the same, distances and costs. Where takeAVX512
+// must not look both positions are wide.
+type prepared [4][startRoom]uint32
+
+// wide is how many bytes takeAVX512 reads before and behind a position.
+const wide = 32
+
+// prepareAVX512 prepares n starts of the chunk at at, of positions up to limit. It reads and writes up to 15 more.
+//
+//go:noescape
+func prepareAVX512(starts *uint32, n, at, limit int, p *prepared)
+
+// takeAVX512 is takeOne of the prepared starts from i up to n, or up to one that takes a closer look, and returns that one's number. Text is all text.
+//
+//go:noescape
+func takeAVX512(text *byte, p *prepared, i, n int, matches *match, c *choice) int
+
 // order has for eight bits the numbers of those that are set, a byte each.
 var order = func() (all [256]uint64) {
 	for set := range all {
@@ -57,6 +74,16 @@ func (f *finder) scan(text []byte, at, n int) int {
 
 // take chooses matches from the starts of the chunk at at.
 func (f *finder) take(text []byte, at int, starts []uint32) {
+	if hasAVX512 && len(starts) > 0 && len(text) >= 2*wide {
+		p := &f.prepared
+		prepareAVX512(&starts[0], len(starts), at, len(text)-wide, p)
+		for i := 0; ; i++ {
+			if i = takeAVX512(&text[0], p, i, len(starts), &f.matches[0], &f.choice); i == len(starts) {
+				return
+			}
+			f.takeOne(text, at, starts[i])
+		}
+	}
 	for len(starts) > 0 {
 		if hasAVX2 {
 			if starts = starts[takeAVX2(&text[0], at, &starts[0], len(starts), len(text)-2*window, &f.matches[0], &f.choice):]; len(starts) == 0 {

@@ -473,3 +473,150 @@ done:
 	MOVQ R9, ret+56(FP)
 	VZEROUPPER
 	RET
+
+// func prepareAVX512(starts *uint32, n, at, limit int, p *prepared)
+TEXT ·prepareAVX512(SB), NOSPLIT, $0-40
+	MOVQ starts+0(FP), SI
+	MOVQ n+8(FP), DX
+	MOVQ p+32(FP), DI
+	VPBROADCASTD at+16(FP), Z10
+	VPBROADCASTD limit+24(FP), Z11
+	MOVL $0x3ff, AX
+	VPBROADCASTD AX, Z12
+	MOVL $0x1f, AX
+	VPBROADCASTD AX, Z13
+	MOVL $const_sequenceCost, AX
+	VPBROADCASTD AX, Z14
+	MOVL $const_wide, AX
+	VPBROADCASTD AX, Z15
+
+sixteen:
+	VMOVDQU32 (SI), Z0
+	VPANDD    Z12, Z0, Z1
+	VPADDD    Z10, Z1, Z1             // positions
+	VPSRLD    $15, Z0, Z2             // distances
+	VPSUBD    Z2, Z1, Z3              // where they go to
+	VPSRLD    $10, Z0, Z4
+	VPANDD    Z13, Z4, Z4
+	VPADDD    Z14, Z4, Z4             // costs
+	VPCMPD    $6, Z11, Z1, K1         // beyond the limit
+	VPCMPD    $1, Z15, Z3, K2         // or at the very beginning
+	KORW      K1, K2, K1
+	VMOVDQA32 Z15, K1, Z1
+	VMOVDQA32 Z15, K1, Z3
+	VMOVDQU32 Z1, (DI)
+	VMOVDQU32 Z3, (4*const_startRoom)(DI)
+	VMOVDQU32 Z2, (8*const_startRoom)(DI)
+	VMOVDQU32 Z4, (12*const_startRoom)(DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	SUBQ $16, DX
+	JGT  sixteen
+	VZEROUPPER
+	RET
+
+// func takeAVX512(text *byte, p *prepared, i, n int, matches *match, c *choice) int
+TEXT ·takeAVX512(SB), NOSPLIT, $8-56
+	MOVQ p+8(FP), R9
+	MOVQ n+24(FP), AX
+	LEAQ (R9)(AX*4), AX
+	MOVQ AX, end-8(SP)
+	MOVQ i+16(FP), AX
+	LEAQ (R9)(AX*4), R9
+	MOVQ c+40(FP), AX
+	MOVQ choice_last(AX), DI
+	LEAQ (DI)(DI*2), DI
+	MOVQ matches+32(FP), DX
+	LEAQ (DX)(DI*4), DI                // the last match
+	MOVQ choice_prevEnd(AX), R11
+	MOVQ choice_lastStart(AX), R12
+	MOVQ choice_lastEnd(AX), R13
+	MOVQ choice_lastGain(AX), R14
+	SARQ $3, R11                       // in bytes here
+	SARQ $3, R12
+	SARQ $3, R13
+	MOVQ text+0(FP), SI
+
+start:
+	CMPQ R9, end-8(SP)
+	JGE  done
+	MOVL (R9), BX
+	MOVL (4*const_startRoom)(R9), CX
+	VMOVDQU8 -16(SI)(CX*1), Y0
+	VPCMPUB  $4, -16(SI)(BX*1), Y0, K1
+	KMOVD    K1, R8
+	RORXL    $16, R8, R8               // what differs from the position on, and above that before it
+	TESTW    R8, R8
+	JEQ      long
+	CMPL     R8, $0xffff
+	JLS      long
+	TZCNTL   R8, R15
+	LZCNTL   R8, R8
+
+found:
+	ADDL BX, R15                       // end
+	SUBL R8, BX                        // start
+	// AX is where the match before it ends.
+	MOVL R13, AX
+	XORL DX, DX                        // what it has to gain
+	LEAQ match__size(DI), CX           // where it goes
+	CMPL BX, R12
+	CMOVLLE R11, AX
+	CMOVLLE R14, DX
+	CMOVQLE DI, CX
+	CMPL BX, AX
+	CMOVLLT AX, BX
+	MOVL R15, R10
+	SUBL BX, R10
+	SHLL $3, R10
+	SUBL (12*const_startRoom)(R9), R10        // gain
+	LEAQ match__size(DI), R8           // one that is not taken is written behind the last
+	CMPL R10, DX
+	CMOVLGT AX, R11
+	CMOVLGT BX, R12
+	CMOVLGT R15, R13
+	CMOVLGT R10, R14
+	CMOVQGT CX, R8
+	CMOVQGT CX, DI
+	MOVL (8*const_startRoom)(R9), CX
+	MOVL BX, match_start(R8)
+	MOVL R15, match_end(R8)
+	MOVL CX, match_distance(R8)
+	ADDQ $4, R9
+	JMP  start
+
+long: // with a few per cent
+	VMOVDQU8 -32(SI)(CX*1), Z0
+	VPCMPUB  $4, -32(SI)(BX*1), Z0, K1
+	KMOVQ    K1, R8
+	RORXQ    $32, R8, R8
+	TESTL    R8, R8
+	JEQ      done                      // longer
+	MOVQ     R8, R15
+	SHRQ     $32, R15
+	JEQ      done
+	TZCNTL   R8, R15
+	LZCNTQ   R8, R8
+	JMP      found
+
+done:
+	MOVQ c+40(FP), AX
+	MOVLQSX R12, R12
+	SHLQ $3, R11
+	SHLQ $3, R12
+	SHLQ $3, R13
+	MOVLQSX R14, R14
+	MOVQ R11, choice_prevEnd(AX)
+	MOVQ R12, choice_lastStart(AX)
+	MOVQ R13, choice_lastEnd(AX)
+	MOVQ R14, choice_lastGain(AX)
+	SUBQ matches+32(FP), DI
+	SARQ $2, DI
+	MOVQ $0xaaaaaaaaaaaaaaab, DX       // 1/3
+	IMULQ DX, DI
+	MOVQ DI, choice_last(AX)
+	SUBQ p+8(FP), R9
+	SHRQ $2, R9
+	MOVQ R9, ret+48(FP)
+	VZEROUPPER
+	RET

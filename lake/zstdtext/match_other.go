@@ -2,6 +2,9 @@
 
 package zstdtext
 
+// prepared is for assembly.
+type prepared struct{}
+
 // scan looks up the n positions of text from at on and returns how many starts it found.
 func (f *finder) scan(text []byte, at, n int) int { return f.scanWords(text, at, 0, n, 0) }
 
