@@ -192,42 +192,45 @@ func TestShuffleFileIsAsItsPageShows(t *testing.T) {
 	store := blob.NewMemory()
 	f := writeShuffle(t, store, stagedRows, 1<<20)[0]
 	d := &dump{t: t}
+	frame := 0
 	shows(t, "shuffle.md", "hexdump", d.frames(store, f.FrameObject, func(last bool) {
-		if last {
+		number := func(size int, format string) int {
+			var v [4]byte
+			copy(v[:], d.b[:size])
+			n := int(binary.LittleEndian.Uint32(v[:]))
+			d.line(size, format, n)
+			return n
+		}
+		frame++
+		switch {
+		case last:
 			d.line(4, "magic %s", d.b[:4])
-			d.line(4, "version %d", binary.LittleEndian.Uint32(d.b))
+			number(4, "version %d")
+			number(1, "all paths begin with a slash: %d")
 			for range d.num("%d partitions") {
 				d.line(1, "partition %02x", d.b[0])
 				d.num("  %d rows")
-				d.num("  %d frames")
+				d.num("  in %d frames")
+				d.num("  %d hosts")
+				d.num("  in %d frames")
 			}
-			return
-		}
-		d.line(1, "all paths begin with a slash: %d", d.b[0])
-		size := d.num("%d bytes of groups")
-		d.num("%d bytes of names")
-		var hosts, rows []int
-		for end := len(d.b) - size; len(d.b) > end; {
-			hosts = append(hosts, d.num("host of %d bytes"))
-			if own := d.num("  own domain: %d"); own > 0 {
-				hosts = append(hosts, own-1)
-			} else {
-				d.num("  its last %d bytes are the domain")
+		case frame > 2:
+			for len(d.b) > 0 {
+				number(4, "host with %d rows")
+				number(4, "  in %d bytes")
+				n := number(2, "  its name has %d bytes")
+				number(2, "  its last %d bytes are the domain")
+				d.line(n, "  %s", d.b[:n])
 			}
-			rows = append(rows, d.num("  %d rows"))
-		}
-		for _, n := range hosts {
-			d.line(n, "%s", d.b[:n])
-		}
-		for _, n := range rows {
-			for range n {
+		default:
+			for len(d.b) > 0 {
+				number(4, "row of host %d")
 				head := binary.LittleEndian.Uint32(d.b)
-				d.line(4, "path of %d bytes, tail of kind %d", head>>2, head&3)
+				d.line(4, "  path of %d bytes, tail of kind %d", head>>2, head&3)
 				d.line(int(head>>2), "  %s", d.b[:head>>2])
 				if head&3 == 2 {
-					n := binary.LittleEndian.Uint32(d.b)
-					d.line(4, "  tail of %d bytes", n)
-					d.line(int(n), "  %q", d.b[:n])
+					n := number(4, "  tail of %d bytes")
+					d.line(n, "  %q", d.b[:n])
 				}
 			}
 		}

@@ -131,7 +131,8 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 			buffer := NewRowBuffer(budget)
 			var files []ShuffleFile
 			shuffle := func() {
-				f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("shuffle/%d", len(files)))
+				var count [2][Partitions]int64
+				f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("shuffle/%d", len(files)), &count[0], &count[1])
 				if err != nil {
 					t.Fatal(err)
 				}

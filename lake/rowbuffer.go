@@ -369,7 +369,7 @@ func (b *RowBuffer) Count(rows, keyBytes *[Partitions]int64) {
 	for i, c := range b.counts[:len(b.hosts)] {
 		h := &b.hosts[i]
 		rows[h.id>>56] += int64(c.rows)
-		keyBytes[h.id>>56] += int64(c.rows)*int64(len(h.domain)+len(h.host)+2+keyRest) + int64(c.bytes)
+		keyBytes[h.id>>56] += h.keyBytes(c.rows, c.bytes)
 	}
 }
 

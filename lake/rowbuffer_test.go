@@ -204,7 +204,7 @@ func BenchmarkLoadedRows(b *testing.B) {
 	var files []ShuffleFile
 	for i := range 4 {
 		fillBuffer(b, buffer, benchmarkRows/4, uint64(i))
-		f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("staging/%d", i))
+		f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("staging/%d", i), new([Partitions]int64), new([Partitions]int64))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -234,10 +234,12 @@ func BenchmarkWriteShuffle(b *testing.B) {
 	defer buffer.Release()
 	fillBuffer(b, buffer, benchmarkRows, 12)
 	for b.Loop() {
-		w := shuffleWriter{b: buffer, w: codec.NewFrameWriter(io.Discard, 0), rows: make([][]byte, 1, 64)}
-		if _, err := w.write(context.Background()); err != nil {
+		w := shuffleWriters.Get().(*shuffleWriter)
+		w.w = codec.NewFrameWriter(io.Discard, 0)
+		if _, err := w.write(context.Background(), buffer); err != nil {
 			b.Fatal(err)
 		}
+		w.release()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchmarkRows, "ns/row")
 }

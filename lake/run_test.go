@@ -143,11 +143,17 @@ func writeRuns(tb testing.TB, store blob.Store, rows []lake.Row, budget int64) (
 	return runs
 }
 
+// writeShuffleFile has a buffer written to a shuffle file.
+func writeShuffleFile(ctx context.Context, b *lake.RowBuffer, store blob.Store, key string) (lake.ShuffleFile, error) {
+	var rows, keyBytes [lake.Partitions]int64
+	return b.WriteShuffle(ctx, store, key, &rows, &keyBytes)
+}
+
 // writeShuffle puts rows through a buffer of that budget into shuffle files.
 func writeShuffle(tb testing.TB, store blob.Store, rows []lake.Row, budget int64) (files []lake.ShuffleFile) {
 	tb.Helper()
 	fill(tb, rows, budget, func(b *lake.RowBuffer) error {
-		f, err := b.WriteShuffle(context.Background(), store, fmt.Sprintf("staging/r/shuffle/%06d", len(files)))
+		f, err := writeShuffleFile(context.Background(), b, store, fmt.Sprintf("staging/r/shuffle/%06d", len(files)))
 		files = append(files, f)
 		return err
 	})
@@ -348,7 +354,7 @@ func TestFilesWithoutRows(t *testing.T) {
 	if got := merged(t, store, nil); len(got) != 0 {
 		t.Errorf("no runs: %d rows", len(got))
 	}
-	f, err := lake.NewRowBuffer(1).WriteShuffle(context.Background(), store, "staging/r/none")
+	f, err := writeShuffleFile(context.Background(), lake.NewRowBuffer(1), store, "staging/r/none")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +418,7 @@ func TestRowBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
 	if _, err := b.WriteRun(ctx, store, "staging/r/run"); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	if _, err := b.WriteShuffle(ctx, store, "staging/r/shuffle"); !errors.Is(err, context.Canceled) {
+	if _, err := writeShuffleFile(ctx, b, store, "staging/r/shuffle"); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
 	want := oracle(rows, 0, 255)
@@ -425,7 +431,7 @@ func TestRowBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
 			t.Errorf("differs: %s", diff)
 		}
 	}
-	f, err := b.WriteShuffle(context.Background(), store, "staging/r/shuffle")
+	f, err := writeShuffleFile(context.Background(), b, store, "staging/r/shuffle")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -546,17 +552,19 @@ func runOf(tb testing.TB, store blob.Store, keys []byte, rows int64) lake.Run {
 	return lake.Run{FrameObject: o, Rows: rows}
 }
 
-// shuffleOf is a shuffle file with one frame of rows and a directory.
-func shuffleOf(tb testing.TB, store blob.Store, rows, directory []byte, n int64) lake.ShuffleFile {
-	o, size := framesOf(tb, store, "staging/r/shuffle", rows, directory)
+// shuffleOf is a shuffle file with one frame of rows, one of hosts, and a directory.
+func shuffleOf(tb testing.TB, store blob.Store, rows, hosts, directory []byte, n int64) lake.ShuffleFile {
+	o, size := framesOf(tb, store, "staging/r/shuffle", rows, hosts, directory)
 	return lake.ShuffleFile{FrameObject: o, DirectoryBytes: size, Rows: n}
 }
 
 // directory describes one partition, that of a.b.
-func directory(rows, frames uint64) []byte {
-	b := append(codec.AppendMagic(nil, "SHFL", 1), 1, partitionOf("a.b"))
-	b = codec.AppendUvarint(b, rows)
-	return codec.AppendUvarint(b, frames)
+func directory(slash byte, rows, rowFrames, hosts, hostFrames uint64) []byte {
+	b := append(codec.AppendMagic(nil, "SHFL", 2), slash, 1, partitionOf("a.b"))
+	for _, n := range []uint64{rows, rowFrames, hosts, hostFrames} {
+		b = codec.AppendUvarint(b, n)
+	}
+	return b
 }
 
 // key is a key as a frame holds it.
@@ -616,16 +624,9 @@ func TestRunOfBadKeysIsCorrupt(t *testing.T) {
 	}
 }
 
-// group is rows of one host as a frame holds them.
-type group struct {
-	host, domain string
-	apart        bool // the domain is not the host's end
-	rows         []string
-}
-
-// row is a row as a frame holds it.
-func framedRow(path string, kind uint32, tail string) string {
-	b := codec.AppendU32(nil, uint32(len(path))<<2|kind)
+// framedRow is a row of a host, which has a number, as a frame holds it.
+func framedRow(host uint32, path string, kind uint32, tail string) string {
+	b := codec.AppendU32(codec.AppendU32(nil, host), uint32(len(path))<<2|kind)
 	b = append(b, path...)
 	if kind == 2 {
 		b = append(codec.AppendU32(b, uint32(len(tail))), tail...)
@@ -633,70 +634,80 @@ func framedRow(path string, kind uint32, tail string) string {
 	return string(b)
 }
 
-func rowFrame(slash byte, groups ...group) []byte {
-	var heads, names, rows []byte
-	for _, g := range groups {
-		heads = codec.AppendUvarint(heads, uint64(len(g.host)))
-		names = append(names, g.host...)
-		if g.apart {
-			heads = codec.AppendUvarint(heads, uint64(len(g.domain))+1)
-			names = append(names, g.domain...)
-		} else {
-			heads = codec.AppendUvarint(append(heads, 0), uint64(len(g.domain)))
-		}
-		heads = codec.AppendUvarint(heads, uint64(len(g.rows)))
-		rows = append(rows, strings.Join(g.rows, "")...)
+// framedHost is a host as a frame holds it, with rows of so many bytes. Domain is a length, or as it stands behind the host.
+func framedHost[D int | string](host string, domain D, rows, bytes int) string {
+	b := codec.AppendU32(codec.AppendU32(nil, uint32(rows)), uint32(bytes))
+	switch d := any(domain).(type) {
+	case int:
+		return string(codec.AppendU32(b, uint32(len(host)|d<<16))) + host
+	case string:
+		return string(codec.AppendU32(b, uint32(len(host)|len(d)<<16|1<<31))) + host + d
 	}
-	b := codec.AppendUvarint([]byte{slash}, uint64(len(heads)))
-	b = codec.AppendUvarint(b, uint64(len(names)))
-	return append(append(append(b, heads...), names...), rows...)
+	return ""
 }
 
 func TestShuffleOfBadRowsIsCorrupt(t *testing.T) {
-	plain := group{host: "www.a.b", domain: "a.b", rows: []string{framedRow("/b", 0, ""), framedRow("/a", 1, "")}}
-	tail := (&lake.Row{Domain: "", Scheme: "ftp", Port: 21}).AppendKey(nil)[3:]
-	own := group{host: "a.b", domain: "a.b", apart: true, rows: []string{framedRow("/", 2, string(tail))}}
-	good := rowFrame(1, plain, own)
-	one := func(rows ...string) []byte { return rowFrame(1, group{host: "a.b", domain: "a.b", rows: rows}) }
+	tail := string((&lake.Row{Domain: "", Scheme: "ftp", Port: 21}).AppendKey(nil)[3:])
+	long := "/" + strings.Repeat("x", 200)
+	rows := framedRow(0, "/b", 0, "") + framedRow(1, "/", 2, tail) + framedRow(0, long, 1, "")
+	sizes := []int{4 + 2 + 4 + len(long), 4 + 1 + 4 + len(tail)}
+	hosts := framedHost("www.a.b", 3, 2, sizes[0]) + framedHost("a.b", "a.b", 1, sizes[1])
+	dir := directory(1, 3, 1, 2, 1)
+	// One host and its rows.
+	host := func(rows, bytes int) string { return framedHost("a.b", 3, rows, bytes) }
+	one := directory(1, 1, 1, 1, 1)
 	for name, c := range map[string]struct {
-		rows, directory []byte
-		n               int64
-		ok              bool
+		rows, hosts string
+		directory   []byte
+		n           int64
+		ok          bool
 	}{
-		"good":                     {good, directory(3, 1), 3, true},
-		"a path without a slash":   {rowFrame(0, plain, own), directory(3, 1), 3, true},
-		"slash of two":             {rowFrame(2, plain, own), directory(3, 1), 3, false},
-		"a path with a zero byte":  {one(framedRow("/a\x00b", 0, "")), directory(1, 1), 1, false},
-		"a path that lies":         {one(framedRow("a", 0, "")), directory(1, 1), 1, false},
-		"an empty path that lies":  {one(framedRow("", 0, "")), directory(1, 1), 1, false},
-		"no rows":                  {one(), directory(1, 1), 1, false},
-		"a row cut":                {one(framedRow("/b", 0, "")[:5]), directory(1, 1), 1, false},
-		"a head cut":               {one("\x00\x00"), directory(1, 1), 1, false},
-		"a tail cut":               {one(framedRow("/", 2, string(tail))[:12]), directory(1, 1), 1, false},
-		"a tail's length cut":      {one(framedRow("/", 2, "")[:7]), directory(1, 1), 1, false},
-		"a tail of nonsense":       {one(framedRow("/", 2, "nonsense")), directory(1, 1), 1, false},
-		"no such kind":             {one(framedRow("/b", 3, "")), directory(1, 1), 1, false},
-		"bytes after the last":     {append(bytes.Clone(good), 0), directory(3, 1), 3, false},
-		"another partition's":      {rowFrame(1, group{host: "b.a", domain: "b.a", rows: plain.rows}), directory(2, 1), 2, partitionOf("b.a") == partitionOf("a.b")},
-		"names too long":           {[]byte{1, 0, 5, 'a'}, directory(1, 1), 1, false},
-		"groups too long":          {[]byte{1, 5, 0, 'a'}, directory(1, 1), 1, false},
-		"a host too long":          {[]byte{1, 4, 1, 2, 0, 1, 1, 'a'}, directory(1, 1), 1, false},
-		"a domain too long":        {[]byte{1, 4, 1, 1, 0, 2, 1, 'a'}, directory(1, 1), 1, false},
-		"more rows than said":      {good, directory(2, 1), 2, false},
-		"fewer rows than said":     {good, directory(4, 1), 4, false},
-		"more frames than there":   {good, directory(3, 2), 3, false},
-		"fewer frames than there":  {good, directory(3, 0), 3, false},
-		"another number of rows":   {good, directory(3, 1), 2, false},
-		"another magic":            {good, []byte("SHFM\x01\x00\x00\x00\x00"), 3, false},
-		"a directory of nothing":   {good, codec.AppendMagic(nil, "SHFL", 1), 3, false},
-		"a directory with a rest":  {good, append(directory(3, 1), 0), 3, false},
-		"partitions out of order":  {good, append(codec.AppendMagic(nil, "SHFL", 1), 2, 7, 1, 1, 7, 2, 0), 3, false},
-		"more partitions than are": {good, append(codec.AppendMagic(nil, "SHFL", 1), 0xff, 0x7f), 3, false},
+		"good":                     {rows, hosts, dir, 3, true},
+		"a host without rows":      {rows, hosts + framedHost("", 0, 0, 0), directory(1, 3, 1, 3, 1), 3, true},
+		"a path without a slash":   {rows, hosts, directory(0, 3, 1, 2, 1), 3, true},
+		"slash of two":             {rows, hosts, directory(2, 3, 1, 2, 1), 3, false},
+		"a path with a zero byte":  {framedRow(0, "/a\x00b", 0, ""), host(1, 8), one, 1, false},
+		"a long one":               {framedRow(0, long+"\x00", 0, ""), host(1, 4+len(long)+1), one, 1, false},
+		"a zero byte of a tail":    {framedRow(0, "/\x00", 2, ""), host(1, 10), one, 1, false},
+		"a path that lies":         {framedRow(0, "a", 0, ""), host(1, 5), one, 1, false},
+		"an empty path that lies":  {framedRow(0, "", 0, ""), host(1, 4), one, 1, false},
+		"a row cut":                {framedRow(0, "/b", 0, "")[:9], host(1, 5), one, 1, false},
+		"a head cut":               {framedRow(0, "/b", 0, "")[:7], host(1, 3), one, 1, false},
+		"a tail cut":               {framedRow(0, "/", 2, tail)[:15], host(1, 11), one, 1, false},
+		"a tail's length cut":      {framedRow(0, "/", 2, "")[:11], host(1, 7), one, 1, false},
+		"a tail of nonsense":       {framedRow(0, "/", 2, "nonsense"), host(1, 17), one, 1, false},
+		"no such kind":             {framedRow(0, "/b", 3, ""), host(1, 6), one, 1, false},
+		"no such host":             {framedRow(1, "/b", 0, ""), host(1, 6), one, 1, false},
+		"another host's row":       {framedRow(0, "/b", 0, "") + framedRow(0, "/c", 0, ""), host(1, 6) + framedHost("w.a.b", 3, 1, 6), directory(1, 2, 1, 2, 1), 2, false},
+		"another host's bytes":     {framedRow(0, "/b", 0, "") + framedRow(1, "/c", 0, ""), host(1, 7) + framedHost("w.a.b", 3, 1, 5), directory(1, 2, 1, 2, 1), 2, false},
+		"one row as two":           {framedRow(0, "/bcdefgh", 0, "") + framedRow(1, "/c", 0, ""), host(2, 12) + framedHost("w.a.b", 3, 0, 6), directory(1, 2, 1, 2, 1), 2, false},
+		"two rows as one":          {framedRow(0, "/", 0, "") + framedRow(0, "/", 0, ""), host(1, 14), one, 1, false},
+		"bytes after the last":     {rows + "\x00", hosts, dir, 3, false},
+		"another partition's":      {framedRow(0, "/b", 0, ""), framedHost("b.a", 3, 1, 6), one, 1, partitionOf("b.a") == partitionOf("a.b")},
+		"a host cut":               {rows, hosts[:len(hosts)-1], dir, 3, false},
+		"a host's head cut":        {rows, hosts[:len(hosts)-7], dir, 3, false},
+		"a host too long":          {framedRow(0, "/b", 0, ""), framedHost(strings.Repeat("a.", 600)+"a.b", 3, 1, 6), one, 1, false},
+		"a domain too long":        {framedRow(0, "/b", 0, ""), framedHost("a.b", 4, 1, 6), one, 1, false},
+		"a domain of its own long": {framedRow(0, "/b", 0, ""), framedHost("a.b", strings.Repeat("a.", 600), 1, 6), one, 1, false},
+		"more rows than said":      {rows, hosts, directory(1, 2, 1, 2, 1), 2, false},
+		"fewer rows than said":     {rows, hosts, directory(1, 4, 1, 2, 1), 4, false},
+		"more hosts than said":     {rows, hosts, directory(1, 3, 1, 1, 1), 3, false},
+		"fewer hosts than said":    {rows, hosts, directory(1, 3, 1, 3, 1), 3, false},
+		"more frames than there":   {rows, hosts, directory(1, 3, 2, 2, 1), 3, false},
+		"fewer frames than there":  {rows, hosts, directory(1, 3, 1, 2, 0), 3, false},
+		"frames of hosts as rows":  {rows, hosts, directory(1, 3, 2, 2, 0), 3, false},
+		"another number of rows":   {rows, hosts, dir, 2, false},
+		"another magic":            {rows, hosts, []byte("SHFM\x02\x00\x00\x00\x01\x00"), 3, false},
+		"an older version":         {rows, hosts, codec.AppendMagic(nil, "SHFL", 1), 3, false},
+		"a directory of nothing":   {rows, hosts, codec.AppendMagic(nil, "SHFL", 2), 3, false},
+		"a directory with a rest":  {rows, hosts, append(bytes.Clone(dir), 0), 3, false},
+		"partitions out of order":  {rows, hosts, append(codec.AppendMagic(nil, "SHFL", 2), 1, 2, 7, 1, 1, 1, 1, 7, 2, 0, 1, 0), 3, false},
+		"more partitions than are": {rows, hosts, append(codec.AppendMagic(nil, "SHFL", 2), 1, 0xff, 0x7f), 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := blob.NewMemory()
 			f := &collector{tb: t}
-			err := load(store, []lake.ShuffleFile{shuffleOf(t, store, c.rows, c.directory, c.n)}, partitionOf("a.b"), partitionOf("a.b"), 1<<30, f)
+			err := load(store, []lake.ShuffleFile{shuffleOf(t, store, []byte(c.rows), []byte(c.hosts), c.directory, c.n)}, partitionOf("a.b"), partitionOf("a.b"), 1<<30, f)
 			if c.ok && (err != nil || len(f.rows) != 3) || !c.ok && !isCorrupt(err) {
 				t.Errorf("%d rows, %v", len(f.rows), err)
 			}
@@ -726,15 +737,15 @@ func FuzzRun(f *testing.F) {
 
 // FuzzShuffle does the same with shuffle files; the collector looks at the order.
 func FuzzShuffle(f *testing.F) {
-	f.Add(rowFrame(1, group{host: "www.a.b", domain: "a.b", rows: []string{framedRow("/b", 0, ""), framedRow("/a", 1, "")}}), directory(2, 1))
-	f.Add(rowFrame(0, group{host: "a.b", domain: "a.b", apart: true, rows: []string{framedRow("", 2, "x\x00\x00\x00\x00\x00")}}), directory(1, 1))
-	f.Fuzz(func(t *testing.T, rows, directory []byte) {
-		if len(rows) == 0 || len(directory) == 0 {
+	f.Add([]byte(framedRow(0, "/b", 0, "")+framedRow(0, "/a", 1, "")), []byte(framedHost("www.a.b", 3, 2, 12)), directory(1, 2, 1, 1, 1))
+	f.Add([]byte(framedRow(0, "", 2, "x\x00\x00\x00\x00\x00")), []byte(framedHost("a.b", "a.b", 1, 14)), directory(0, 1, 1, 1, 1))
+	f.Fuzz(func(t *testing.T, rows, hosts, directory []byte) {
+		if len(rows) == 0 || len(hosts) == 0 || len(directory) == 0 {
 			return
 		}
 		store := blob.NewMemory()
 		for n := range int64(4) {
-			err := load(store, []lake.ShuffleFile{shuffleOf(t, store, rows, directory, n)}, 0, 255, 1<<30, &collector{tb: t})
+			err := load(store, []lake.ShuffleFile{shuffleOf(t, store, rows, hosts, directory, n)}, 0, 255, 1<<30, &collector{tb: t})
 			if err != nil && !isCorrupt(err) {
 				t.Fatalf("%v is not a corruption", err)
 			}

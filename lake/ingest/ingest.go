@@ -71,7 +71,7 @@ const (
 	NoRejects = -1
 
 	// stagingFormat is the version of everything in staging. A run that was begun by another version is begun again.
-	stagingFormat = 5
+	stagingFormat = 6
 
 	// concurrentReads is how many small objects of a store one step reads at once.
 	concurrentReads = 32

@@ -405,8 +405,7 @@ func (n *normalizer) keepRaw(rawURL []byte, o urlnorm.Origin, pathQuery []byte) 
 // shuffle writes the rows in memory to a shuffle file.
 func (n *normalizer) shuffle() error {
 	n.nameHosts()
-	n.rows.Count(&n.partRows, &n.keyBytes)
-	f, err := n.rows.WriteShuffle(n.ctx, n.store, shuffleKey(n.plan.Run, n.split, len(n.out.Shuffled), n.lim.arena))
+	f, err := n.rows.WriteShuffle(n.ctx, n.store, shuffleKey(n.plan.Run, n.split, len(n.out.Shuffled), n.lim.arena), &n.partRows, &n.keyBytes)
 	if err != nil {
 		return err
 	}
@@ -435,27 +434,24 @@ func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 // finish writes what is left, and last the record that says the split is done.
 func (n *normalizer) finish() error {
 	n.out.Records, n.out.Kept = n.progress.Records, n.progress.Kept
-	n.nameHosts()
-	rows, keyBytes := n.partRows, n.keyBytes
-	n.rows.Count(&rows, &keyBytes)
-	for i := range rows {
-		if rows[i] > 0 {
-			n.out.Partitions = append(n.out.Partitions, partition{Partition: i, Rows: rows[i], KeyBytes: keyBytes[i]})
+	merged := false
+	if n.plan.Count == 1 && len(n.out.Shuffled) == 0 && n.rows.Len() > 0 {
+		n.nameHosts()
+		var rows, keyBytes [lake.Partitions]int64
+		n.rows.Count(&rows, &keyBytes)
+		n.out.Partitions = partitions(&rows, &keyBytes)
+		var err error
+		if merged, err = n.merge(); err != nil {
+			return err
 		}
 	}
-	if n.rows.Len() > 0 {
-		merged := false
-		if n.plan.Count == 1 && len(n.out.Shuffled) == 0 {
-			var err error
-			if merged, err = n.merge(); err != nil {
-				return err
-			}
-		}
-		if !merged {
+	if !merged {
+		if n.rows.Len() > 0 {
 			if err := n.shuffle(); err != nil {
 				return err
 			}
 		}
+		n.out.Partitions = partitions(&n.partRows, &n.keyBytes)
 	}
 	if n.rejects.w != nil {
 		o, err := n.rejects.finish()
@@ -466,6 +462,16 @@ func (n *normalizer) finish() error {
 	}
 	n.out.Files = len(n.out.Shuffled)
 	return save(n.ctx, n.store, splitKey(n.plan.Run, n.split), &n.out)
+}
+
+// partitions are those with rows.
+func partitions(rows, keyBytes *[lake.Partitions]int64) (out []partition) {
+	for i := range rows {
+		if rows[i] > 0 {
+			out = append(out, partition{Partition: i, Rows: rows[i], KeyBytes: keyBytes[i]})
+		}
+	}
+	return out
 }
 
 // merge writes the parts of a batch whose rows are all in memory, so that they need not go through staging: what

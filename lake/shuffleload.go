@@ -1,0 +1,479 @@
+package lake
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// Load adds the rows of partitions first to last, both included, of all files to the buffer. Where the next file's do not fit into its budget, and at the end where it is Full, Load
+// calls full, which has to empty it. What one file has is taken as a whole, whatever the budget.
+func (b *RowBuffer) Load(ctx context.Context, s *Shuffle, first, last byte, full func() error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of reads under way
+	l := &shuffleLoad{b: b, store: s.store, first: int(first), end: int(last) + 1, shuffleScratch: shuffleScratches.Get().(*shuffleScratch)}
+	defer l.release()
+	var memory int64
+	for i := range s.files {
+		r := &s.files[i]
+		n := r.memory(l.first, l.end)
+		if n == 0 {
+			continue
+		}
+		if len(l.files) > 0 && b.used+memory+n > b.budget {
+			if err := l.load(ctx); err != nil {
+				return err
+			}
+			if err := full(); err != nil {
+				return err
+			}
+			l.files, memory = l.files[:0], 0
+		}
+		l.files, memory = append(l.files, r), memory+n
+	}
+	if len(l.files) > 0 {
+		if err := l.load(ctx); err != nil {
+			return err
+		}
+	}
+	if b.Full() {
+		return full()
+	}
+	return nil
+}
+
+// memory is what the rows of some partitions take in a buffer, 0 where there are none.
+func (r *shuffleReader) memory(first, end int) (n int64) {
+	for i := first; i < end; i++ {
+		if p := &r.parts[i]; p.rows > 0 {
+			n += p.rows*2*rowRefSize + p.hosts*hostOverhead + r.rawSize(p.firstRows, p.endRows) + r.rawSize(p.firstHosts, p.endHosts)
+		}
+	}
+	return n
+}
+
+// rawSize is the size of frames.
+func (r *shuffleReader) rawSize(first, end int) (n int64) {
+	for i := first; i < end; i++ {
+		n += r.frames.RawSize(i)
+	}
+	return n
+}
+
+// shuffleLoad loads rows of files into a buffer.
+type shuffleLoad struct {
+	b          *RowBuffer
+	store      blob.Store
+	first, end int // partitions
+	files      []*shuffleReader
+	fetches    []*shuffleFetch
+	started    int // fetches
+	*shuffleScratch
+}
+
+// shuffleScratch is memory for loading.
+type shuffleScratch struct {
+	// Hosts are those of a file by partition, then of the next. Those of partition p of file i start at starts[i*partitions + p].
+	hosts  []bufferHost
+	starts []int
+	// Places say where the next row of a host goes, a chunk << chunkBits and a place in it, and in the upper half how many went there. Ends are what becomes of that.
+	places, ends []uint64
+	chunks       [][]byte
+	order, other []hostRef
+	same         []sameHost
+	ofPart       []uint32 // of same, by partition
+}
+
+// sameHost is order[first:end], which are one host.
+type sameHost struct{ first, end uint32 }
+
+var shuffleScratches = sync.Pool{New: func() any { return new(shuffleScratch) }}
+
+func (l *shuffleLoad) release() {
+	clear(l.hosts[:cap(l.hosts)])
+	clear(l.chunks[:cap(l.chunks)])
+	shuffleScratches.Put(l.shuffleScratch)
+}
+
+// load adds the rows of files.
+func (l *shuffleLoad) load(ctx context.Context) error {
+	b := l.b
+	before := len(b.hosts)
+	l.plan()
+	defer l.drop()
+	err := l.readHosts(ctx)
+	if err == nil {
+		err = l.placeHosts()
+	}
+	if err == nil {
+		err = l.readRows(ctx)
+	}
+	if err != nil {
+		clear(b.hosts[before:])
+		b.hosts = b.hosts[:before]
+		return err
+	}
+	b.partsOf = 0
+	if n := l.end - l.first; before == 0 && Partitions%n == 0 && l.first%n == 0 {
+		// They are sorted.
+		b.order = b.order[:0]
+		for i, s := range l.same {
+			o := l.order[s.first]
+			b.order = append(b.order, hostRef{o.cache, uint32(i), o.partition})
+		}
+		for i := range b.ends {
+			b.ends[i] = 0
+			if i >= l.first/n {
+				b.ends[i] = len(b.order)
+			}
+		}
+		b.partsOf = n
+	}
+	for _, r := range l.files {
+		for i := l.first; i < l.end; i++ {
+			b.len += int(r.parts[i].rows)
+		}
+		b.used += r.memory(l.first, l.end)
+		b.depth = min(b.depth, int(r.slash))
+	}
+	return nil
+}
+
+// plan plans the reads of files in the order in which they are needed: hosts of each file, then rows by partition.
+func (l *shuffleLoad) plan() {
+	l.fetches, l.started = nil, 0
+	next, ends := make([]int, len(l.files)), make([]int, len(l.files))
+	for i, r := range l.files {
+		hosts := &shuffleFetch{file: r, keep: true}
+		for p := l.first; p < l.end; p++ {
+			if part := &r.parts[p]; part.rows > 0 {
+				if hosts.hi == 0 {
+					hosts.lo = part.firstHosts
+				}
+				hosts.hi, ends[i] = part.endHosts, part.endRows
+			}
+		}
+		l.fetches = append(l.fetches, hosts)
+	}
+	most := int64(min(shuffleRead, shuffleHeld/len(l.files)))
+	for p := l.first; p < l.end; p++ {
+		for i, r := range l.files {
+			for lo := max(next[i], r.parts[p].firstRows); lo < r.parts[p].endRows; lo = next[i] {
+				f := &shuffleFetch{file: r, lo: lo, hi: lo + 1}
+				for f.hi < ends[i] {
+					if _, n := r.frames.Place(lo, f.hi+1); n > most {
+						break
+					}
+					f.hi++
+				}
+				next[i] = f.hi
+				l.fetches = append(l.fetches, f)
+			}
+		}
+	}
+	for _, f := range l.fetches {
+		f.done = make(chan struct{})
+	}
+}
+
+// wait returns the fetch of that number when it is done.
+func (l *shuffleLoad) wait(ctx context.Context, number int) (*shuffleFetch, error) {
+	for ; l.started < min(number+shuffleReads, len(l.fetches)); l.started++ {
+		go l.fetches[l.started].do(ctx, l.store)
+	}
+	f := l.fetches[number]
+	<-f.done
+	return f, f.err
+}
+
+// drop gives up the memory of reads.
+func (l *shuffleLoad) drop() {
+	l.fetches = nil
+}
+
+// shuffleFetch is a read of frames [lo, hi) of a file.
+type shuffleFetch struct {
+	file   *shuffleReader
+	lo, hi int
+	keep   bool // what was read has to stay
+	done   chan struct{}
+	raw    []byte // what is not used yet
+	buffer *[shuffleRead]byte
+	err    error
+}
+
+// shuffleBuffers are for reads that need not stay.
+var shuffleBuffers = sync.Pool{New: func() any { return new([shuffleRead]byte) }}
+
+func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
+	defer close(f.done)
+	off, n := f.file.frames.Place(f.lo, f.hi)
+	if f.keep || n > shuffleRead {
+		f.raw = make([]byte, n)
+	} else {
+		f.buffer = shuffleBuffers.Get().(*[shuffleRead]byte)
+		f.raw = f.buffer[:n]
+	}
+	r, err := store.Open(ctx, f.file.key, off, n)
+	if err == nil {
+		_, err = io.ReadFull(r, f.raw)
+		r.Close()
+	}
+	if err != nil {
+		f.err = shuffleError(f.file.key, off+n, err)
+	}
+}
+
+// frame returns the next frame, which has that number.
+func (f *shuffleFetch) frame(number int) ([]byte, error) {
+	_, n := f.file.frames.Place(number, number+1)
+	data, err := f.file.frames.Decode(number, f.raw[:n])
+	f.raw = f.raw[n:]
+	return data, err
+}
+
+// readHosts reads the hosts of all files.
+func (l *shuffleLoad) readHosts(ctx context.Context) error {
+	l.hosts, l.ends, l.starts = l.hosts[:0], l.ends[:0], l.starts[:0]
+	for i, r := range l.files {
+		f, err := l.wait(ctx, i)
+		if err != nil {
+			return err
+		}
+		for p := l.first; p < l.end; p++ {
+			part, start := &r.parts[p], len(l.hosts)
+			l.starts = append(l.starts, start)
+			if part.rows == 0 {
+				continue
+			}
+			var rows, size uint64
+			for number := part.firstHosts; number < part.endHosts; number++ {
+				frame, err := f.frame(number)
+				if err != nil {
+					return err
+				}
+				m, n, err := l.addHosts(r.key, number, p, frame)
+				if err != nil {
+					return err
+				}
+				rows, size = rows+m, size+n
+			}
+			if n := len(l.hosts) - start; int64(n) != part.hosts || rows != uint64(part.rows) || size+4*rows != uint64(r.rawSize(part.firstRows, part.endRows)) {
+				return codec.Corrupt(r.key, "hosts", -1, fmt.Sprintf("%d with %d rows in %d bytes in partition %02x", part.hosts, part.rows, r.rawSize(part.firstRows, part.endRows), p),
+					fmt.Sprintf("%d with %d in %d", n, rows, size+4*rows))
+			}
+		}
+	}
+	l.starts = append(l.starts, len(l.hosts))
+	return nil
+}
+
+// addHosts adds the hosts of a frame, and returns how many rows they have and their size.
+func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) (rows, size uint64, err error) {
+	bad := func(at int, want, got any) (uint64, uint64, error) {
+		return 0, 0, codec.Corrupt(key, fmt.Sprintf("frame %d", number), int64(at), want, got)
+	}
+	hosts, ends := l.hosts, l.ends
+	for at := 0; at < len(frame); {
+		if len(frame)-at < hostHead {
+			return bad(at, "a host", fmt.Sprintf("%d bytes", len(frame)-at))
+		}
+		counts, sizes := binary.LittleEndian.Uint64(frame[at:]), binary.LittleEndian.Uint32(frame[at+8:])
+		length, own, names := int(sizes&(1<<16-1)), int(sizes>>16), int(sizes&(1<<16-1))
+		if own >= ownDomain {
+			own -= ownDomain
+			names += own
+		}
+		if own > names || length+own > maxHost || names > len(frame)-at-hostHead {
+			return bad(at, fmt.Sprintf("names in %d bytes", min(maxHost, len(frame)-at-hostHead)), fmt.Sprintf("%d and %d", length, own))
+		}
+		at += hostHead
+		text := frame[at : at+names]
+		at += names
+		h := bufferHost{domain: view(text[names-own:]), host: view(text[:length]), rows: int(uint32(counts))}
+		if h.rows > 0 {
+			h.id = urlnorm.DomainID(h.domain)
+			if p := int(h.id >> 56); p != partition {
+				return bad(at-names, fmt.Sprintf("a domain of partition %02x", partition), fmt.Sprintf("%02x", p))
+			}
+		}
+		hosts, ends = append(hosts, h), append(ends, counts<<32|counts>>32)
+		rows += uint64(uint32(counts))
+		size += counts >> 32
+	}
+	l.hosts, l.ends = hosts, ends
+	return rows, size, nil
+}
+
+// placeHosts sorts the hosts of all files, tells the buffer of them in that order, and has memory for the rows of each: those of a partition lie together, so that a
+// core has it all at hand.
+func (l *shuffleLoad) placeHosts() error {
+	b := l.b
+	order := slices.Grow(l.order[:0], len(l.hosts))
+	for i := range l.hosts {
+		if h := &l.hosts[i]; h.rows > 0 {
+			order = append(order, hostRef{domainCache(h.domain), uint32(i), uint8(h.id >> 56)})
+		}
+	}
+	l.other = slices.Grow(l.other[:0], len(order))[:len(order)]
+	l.order = order
+	if len(order) == 0 {
+		return nil
+	}
+	sortRefs(order, l.other)
+	known := b.hosts
+	b.hosts = l.hosts
+	b.sortAlike(order)
+	b.hosts = slices.Grow(known, len(order))
+
+	var ends [Partitions + 1]int // of partitions in ofPart
+	l.same = l.same[:0]
+	for i := 0; i < len(order); {
+		h := &l.hosts[order[i].host]
+		first, rows := i, h.rows
+		for i++; i < len(order) && order[i].cache == order[first].cache; i++ {
+			k := &l.hosts[order[i].host]
+			if k.host != h.host || k.domain != h.domain {
+				break
+			}
+			rows += k.rows
+		}
+		l.same = append(l.same, sameHost{uint32(first), uint32(i)})
+		ends[int(order[first].partition)+1]++
+		b.hosts = append(b.hosts, bufferHost{domain: h.domain, host: h.host, id: h.id, rows: rows})
+	}
+	for p := range Partitions {
+		ends[p+1] += ends[p]
+	}
+	l.ofPart = slices.Grow(l.ofPart[:0], len(l.same))[:len(l.same)]
+	for i, s := range l.same {
+		at := &ends[order[s.first].partition]
+		l.ofPart[*at] = uint32(i)
+		*at++
+	}
+
+	l.places = slices.Grow(l.places[:0], len(l.hosts))[:len(l.hosts)]
+	copy(l.places, l.ends) // of hosts without rows
+	chunks := l.chunks[:0]
+	var room []byte // what is left of the last slab
+	var slab uint32 // where it ends
+	for _, number := range l.ofPart {
+		s := l.same[number]
+		hosts := order[s.first:s.end]
+		size := 0
+		for _, o := range hosts {
+			size += int(uint32(l.ends[o.host]))
+		}
+		h := &b.hosts[len(known)+int(number)]
+		var place uint32
+		if size > bufferRow {
+			h.data = make([]byte, size)
+			place = uint32(len(chunks)) << chunkBits
+			chunks = appendChunks(chunks, h.data)
+		} else {
+			if len(room) < size {
+				s := b.slab()
+				b.slabs = append(b.slabs, s)
+				room = s[:]
+				chunks = appendChunks(chunks, room)
+				slab = uint32(len(chunks)) << chunkBits
+			}
+			place = slab - uint32(len(room))
+			h.data, room = room[:size:size], room[size:]
+		}
+		for _, o := range hosts {
+			l.places[o.host] = uint64(place)
+			l.ends[o.host] += uint64(place)
+			place = uint32(l.ends[o.host])
+		}
+	}
+	l.chunks = chunks
+	if len(chunks) > 1<<(32-chunkBits) {
+		return fmt.Errorf("read shuffle files: %d MiB of rows at once", len(chunks)>>(20-chunkBits))
+	}
+	return nil
+}
+
+// readRows reads rows, partition by partition, and copies each to its place.
+func (l *shuffleLoad) readRows(ctx context.Context) error {
+	number := len(l.files)
+	open := make([]*shuffleFetch, len(l.files))
+	for p := l.first; p < l.end; p++ {
+		for i, r := range l.files {
+			part := &r.parts[p]
+			from, to := l.starts[i*(l.end-l.first)+p-l.first], l.starts[i*(l.end-l.first)+p-l.first+1]
+			places := l.places[from:to]
+			for frame := part.firstRows; frame < part.endRows; frame++ {
+				if open[i] == nil || open[i].hi == frame {
+					if open[i] != nil && open[i].buffer != nil {
+						shuffleBuffers.Put(open[i].buffer)
+					}
+					var err error
+					if open[i], err = l.wait(ctx, number); err != nil {
+						return err
+					}
+					number++
+				}
+				rows, err := open[i].frame(frame)
+				if err != nil {
+					return err
+				}
+				if rest := l.scatter(rows, places, r.slash == 1); rest > 0 {
+					return codec.Corrupt(r.key, fmt.Sprintf("frame %d", frame), int64(len(rows)-rest), "a row of a host", "another")
+				}
+			}
+			if !slices.Equal(places, l.ends[from:to]) {
+				return codec.Corrupt(r.key, "hosts", -1, fmt.Sprintf("as many rows of each of partition %02x as there are", p), "others")
+			}
+		}
+	}
+	for _, f := range open {
+		if f != nil && f.buffer != nil {
+			shuffleBuffers.Put(f.buffer)
+		}
+	}
+	return nil
+}
+
+// scatter copies rows to their places, and returns how many bytes are left from the first on that has none. It looks at each: what follows trusts their lengths, and that paths have no zero
+// bytes.
+func (l *shuffleLoad) scatter(rows []byte, places []uint64, slash bool) (rest int) {
+	for len(rows) > 0 {
+		rows = rows[scatterMany(rows, places, l.chunks, slash):]
+		if len(rows) < 8 {
+			break
+		}
+		host, head := binary.LittleEndian.Uint32(rows), binary.LittleEndian.Uint32(rows[4:])
+		length := int(head >> tailBits)
+		size := 4 + length
+		if kind := head & (1<<tailBits - 1); kind == ownTail && len(rows) >= 8+size {
+			size += 4 + int(binary.LittleEndian.Uint32(rows[4+size:]))
+		} else if kind >= ownTail {
+			break
+		}
+		if len(rows) < 4+size || int64(host) >= int64(len(places)) {
+			break
+		}
+		path := rows[8 : 8+length]
+		if bytes.IndexByte(path, 0) >= 0 || slash && (length == 0 || path[0] != '/') {
+			break
+		}
+		place := places[host]
+		chunk, at := uint32(place)>>chunkBits, int(place&(1<<chunkBits-1))
+		if int(chunk) >= len(l.chunks) || len(l.chunks[chunk])-at < size {
+			break
+		}
+		copy(l.chunks[chunk][at:], rows[4:4+size])
+		places[host] = place + 1<<32 + uint64(size)
+		rows = rows[4+size:]
+	}
+	return len(rows)
+}
