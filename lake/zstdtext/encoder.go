@@ -108,7 +108,7 @@ func (e *Encoder) AppendRuns(dst, values []byte, width int, counts []int32) []by
 			}
 		}
 		var ok bool
-		if dst, ok = e.appendEncoded(dst, size, e.seqs.literals, len(e.seqs.list) > 0, distance, left == 0); !ok {
+		if dst, ok = e.appendEncoded(dst, size, e.seqs.literals, len(e.seqs.codes) > 0, distance, left == 0); !ok {
 			e.both = e.both[:0]
 			for i := 0; len(e.both) < size; i++ {
 				for range min(int(block[i]-doneBefore), (size-len(e.both))/width) {

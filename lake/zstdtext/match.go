@@ -90,8 +90,8 @@ func (f *finder) parse(text []byte, from int) []match {
 	if len(text)-from < minParse {
 		return nil
 	}
-	// A match that is worth it has at least minMatch bytes. One more is scratch space.
-	if n := (len(text)-from)/minMatch + 2; n > len(f.matches) {
+	// A match that is worth it has at least minMatch bytes. One more is scratch space, and sequences.set reads some behind the last.
+	if n := (len(text)-from)/minMatch + 2 + sequenceRoom; n > len(f.matches) {
 		f.matches = make([]match, n)
 	}
 	f.last = 0

@@ -6,7 +6,7 @@ import "golang.org/x/sys/cpu"
 var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasBMI1 && cpu.X86.HasPOPCNT
 
 // hasAVX512 says whether it has what the wider assembly needs.
-var hasAVX512 = hasAVX2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512CD && cpu.X86.HasAVX512VBMI
+var hasAVX512 = hasAVX2 && cpu.X86.HasBMI2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512CD && cpu.X86.HasAVX512VBMI
 
 // scanAVX2 is scanWords of n positions, a multiple of eight, which pos is the first of, as entries have it with the epoch. The last one has 15 bytes of text behind it.
 // It writes up to eight starts more than there are, and updates last.

@@ -2,36 +2,29 @@ package zstdtext
 
 import (
 	"encoding/binary"
-	"math/bits"
+	mathbits "math/bits"
 	"slices"
 )
 
 // minMatch is the shortest match that zstd can express.
 const minMatch = 3
 
-// sequence is some literals and the match behind them, as it is written (RFC 8878, 3.1.1.3.2.1.1).
-type sequence struct {
-	offset uint32 // offset value: 1 for the last distance again, else the distance plus 3
-	extra  uint32 // low bits of the lengths: those of the literals' and above them those of the match's
-	// codes are those of literals, match and offset, a byte each from below, and how many bits extra has.
-	codes uint32
-}
-
-func (s *sequence) ll() uint32        { return s.codes & 0x3f }
-func (s *sequence) ml() uint32        { return s.codes >> 8 & 0x3f }
-func (s *sequence) of() uint32        { return s.codes >> 16 & 0x3f }
-func (s *sequence) extraBits() uint32 { return s.codes >> 24 }
+const (
+	// stride is how many literals are copied at once; few are more.
+	stride = 32
+	// sequenceRoom is how many sequences assembly may write behind the last.
+	sequenceRoom = 15
+	// mostBits are beside the codes of most sequences: with seven left over and those of three states they fit in 64.
+	mostBits = 64 - 7 - 3*maxFSELog
+)
 
 // lengthCode is the code of a length and its low bits that stand beside that, as a sequence has both.
 type lengthCode struct{ codes, extra uint32 }
 
 // The codes of the smaller lengths, of literals and of matches less minMatch (RFC 8878, tables 16 and 17).
-var (
-	litCodes   [64]lengthCode
-	matchCodes [128]lengthCode
-)
+var litCodes, matchCodes = lengthCodes()
 
-func init() {
+func lengthCodes() (lits [64]lengthCode, matches [128]lengthCode) {
 	litBits := [...]uint8{16: 1, 1, 1, 1, 2, 2, 3, 3, 4}
 	matchBits := [...]uint8{32: 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5}
 	fill := func(codes []lengthCode, width []uint8, shift int) {
@@ -42,15 +35,16 @@ func init() {
 			}
 		}
 	}
-	fill(litCodes[:], litBits[:], 0)
-	fill(matchCodes[:], matchBits[:], 8)
+	fill(lits[:], litBits[:], 0)
+	fill(matches[:], matchBits[:], 8)
+	return lits, matches
 }
 
 func litCode(n uint32) lengthCode {
 	if n < uint32(len(litCodes)) {
 		return litCodes[n]
 	}
-	w := uint32(bits.Len32(n)) - 1
+	w := uint32(mathbits.Len32(n)) - 1
 	return lengthCode{w + 19 | w<<24, n & (1<<w - 1)}
 }
 
@@ -58,7 +52,7 @@ func matchCode(n uint32) lengthCode {
 	if n < uint32(len(matchCodes)) {
 		return matchCodes[n]
 	}
-	w := uint32(bits.Len32(n)) - 1
+	w := uint32(mathbits.Len32(n)) - 1
 	return lengthCode{(w+36)<<8 | w<<24, n & (1<<w - 1)}
 }
 
@@ -86,8 +80,12 @@ type codeTable struct {
 
 // sequences writes matches.
 type sequences struct {
-	literals   []byte
-	list       []sequence
+	literals []byte
+	// A sequence is some literals and the match behind them, as it is written (RFC 8878, 3.1.1.3.2.1.1). Bits are the low bits that stand beside the
+	// codes, those of the literals' length, of the match's and above them of the offset value, which is 1 for the last distance again, else the distance plus 3.
+	// Codes are those of literals, match and offset, a byte each from below, and how many bits there are.
+	bits       []uint64
+	codes      []uint32
 	ll, of, ml codeTable
 }
 
@@ -96,10 +94,10 @@ func (q *sequences) reset(literals, n int) {
 	if literals > cap(q.literals) {
 		q.literals = make([]byte, literals)
 	}
-	if n > cap(q.list) {
-		q.list = make([]sequence, n+n/2)
+	if n+sequenceRoom > cap(q.codes) {
+		q.bits, q.codes = make([]uint64, n+n/2+sequenceRoom), make([]uint32, n+n/2+sequenceRoom)
 	}
-	q.literals, q.list = q.literals[:0], q.list[:0]
+	q.literals, q.bits, q.codes = q.literals[:0], q.bits[:0], q.codes[:0]
 	q.ll.counts, q.of.counts, q.ml.counts = [64]uint32{}, [64]uint32{}, [64]uint32{}
 }
 
@@ -108,11 +106,13 @@ func (q *sequences) reset(literals, n int) {
 // Only a distance that is the last one is written as repeated: of words of a text the other two that a decoder remembers say nothing, so
 // that they would cost more, all together, than they save.
 func (q *sequences) set(text []byte, from int, matches []match, last uint32) uint32 {
-	const stride = 32 // literals that are copied at once; few are more
 	q.reset(len(text)-from+stride, len(matches))
-	lits, list := q.literals[:cap(q.literals)], q.list[:len(matches)]
-	at, anchor := 0, from
-	for i := range matches {
+	lits, bits, codes := q.literals[:cap(q.literals)], q.bits[:len(matches)], q.codes[:len(matches)]
+	i, at, anchor := q.setMost(text, from, matches, last)
+	if i > 0 {
+		last = uint32(matches[i-1].distance)
+	}
+	for ; i < len(matches); i++ {
 		m := &matches[i]
 		n := int(m.start) - anchor
 		if n <= stride && anchor+stride <= len(text) {
@@ -129,32 +129,35 @@ func (q *sequences) set(text []byte, from int, matches []match, last uint32) uin
 			offset = 1
 		}
 		last = distance
-		litLength, matchLength := uint32(n), uint32(m.end-m.start)-minMatch
-		var ll, ml lengthCode
-		if litLength < uint32(len(litCodes)) && matchLength < uint32(len(matchCodes)) {
-			ll, ml = litCodes[litLength], matchCodes[matchLength]
-		} else {
-			ll, ml = litCode(litLength), matchCode(matchLength)
-		}
-		of := uint32(bits.Len32(offset)-1) & 0x3f
-		list[i] = sequence{offset, ll.extra | ml.extra<<(ll.codes>>24&31), ll.codes + ml.codes + of<<16}
-		q.ll.counts[ll.codes&0x3f]++
-		q.ml.counts[ml.codes>>8&0x3f]++
-		q.of.counts[of]++
+		bits[i], codes[i] = q.sequence(uint32(n), uint32(m.end-m.start), offset)
 	}
 	at += copy(lits[at:], text[anchor:])
-	q.literals, q.list = lits[:at], list
+	q.literals, q.bits, q.codes = lits[:at], bits, codes
 	return last
+}
+
+// sequence returns the bits and codes of a sequence, and counts the codes.
+func (q *sequences) sequence(literals, matched, offset uint32) (bits uint64, codes uint32) {
+	matched -= minMatch
+	var ll, ml lengthCode
+	if literals < uint32(len(litCodes)) && matched < uint32(len(matchCodes)) {
+		ll, ml = litCodes[literals], matchCodes[matched]
+	} else {
+		ll, ml = litCode(literals), matchCode(matched)
+	}
+	of := uint32(mathbits.Len32(offset)-1) & 0x3f
+	q.ll.counts[ll.codes&0x3f]++
+	q.ml.counts[ml.codes>>8&0x3f]++
+	q.of.counts[of]++
+	codes = ll.codes + ml.codes
+	bits = uint64(ll.extra) | uint64(ml.extra)<<(ll.codes>>24&63) | uint64(offset&^(1<<(of&31)))<<(codes>>24&63)
+	return bits, codes + of<<16 + of<<24
 }
 
 // add adds a sequence.
 func (q *sequences) add(literals, matched, offset uint32) {
-	ll, ml := litCode(literals), matchCode(matched-minMatch)
-	of := uint32(bits.Len32(offset)-1) & 0x3f
-	q.list = append(q.list, sequence{offset, ll.extra | ml.extra<<(ll.codes>>24&31), ll.codes + ml.codes + of<<16})
-	q.ll.counts[ll.codes&0x3f]++
-	q.ml.counts[ml.codes>>8&0x3f]++
-	q.of.counts[of]++
+	bits, codes := q.sequence(literals, matched, offset)
+	q.bits, q.codes = append(q.bits, bits), append(q.codes, codes)
 }
 
 // The ways to write codes (RFC 8878, 3.1.1.3.2.1).
@@ -179,7 +182,7 @@ func (t *codeTable) appendTable(dst []byte, n int, predefined []int16, predefine
 		return append(dst, byte(last)), modeRLE
 	}
 	var norm [64]int16
-	log := uint(min(maxFSELog, max(5, bits.Len(uint(n))-2, bits.Len(uint(distinct)))))
+	log := uint(min(maxFSELog, max(5, mathbits.Len(uint(n))-2, mathbits.Len(uint(distinct)))))
 	normalize(norm[:], counts, uint32(n), log)
 	from := len(dst)
 	dst = appendNorm(dst, norm[:last+1], log)
@@ -195,7 +198,7 @@ func (t *codeTable) appendTable(dst []byte, n int, predefined []int16, predefine
 
 // append appends the sequences section of a block (RFC 8878, 3.1.1.3.2).
 func (q *sequences) append(dst []byte) []byte {
-	n := len(q.list)
+	n := len(q.codes)
 	switch {
 	case n < 128:
 		dst = append(dst, byte(n))
@@ -229,8 +232,8 @@ type sequenceBits struct {
 
 // encode writes the bits of the sequences, the last one first, and returns their bytes.
 func (q *sequences) encode(buf []byte) int {
-	last := &q.list[len(q.list)-1]
-	b := sequenceBits{ll: q.ll.fse.first(last.ll()), ml: q.ml.fse.first(last.ml()), of: q.of.fse.first(last.of())}
+	last := q.codes[len(q.codes)-1]
+	b := sequenceBits{ll: q.ll.fse.first(last), ml: q.ml.fse.first(last >> 8), of: q.of.fse.first(last >> 16)}
 	q.encodeAll(buf, &b)
 	for _, end := range [...]struct {
 		bits uint32
@@ -248,45 +251,44 @@ func (q *sequences) encodeSlowly(buf []byte, b *sequenceBits) {
 	const stateMask = 1<<maxFSELog - 1
 	acc, have, at := b.acc, b.have, b.at
 	ll, ml, of := b.ll, b.ml, b.of
-	for i := len(q.list) - 1; ; {
-		s := &q.list[i]
-		acc |= uint64(s.extra) << (have & 63)
-		have += s.extraBits()
-		if have > 32 { // rarely, as few lengths have extra bits
+	all := q.bits[:len(q.codes)]
+	for i := len(all) - 1; ; {
+		n := q.codes[i] >> 24
+		acc |= all[i] << (have & 63)
+		have += n
+		if i--; i < 0 || n > mostBits { // rarely, as few lengths have many bits
 			binary.LittleEndian.PutUint64(buf[at:at+8], acc)
 			at += int(have >> 3)
 			acc >>= have &^ 7 & 63
 			have &= 7
+			if i < 0 {
+				break
+			}
 		}
-		n := s.of()
-		acc |= uint64(s.offset&(1<<(n&31)-1)) << (have & 63)
-		have += n
-		binary.LittleEndian.PutUint64(buf[at:at+8], acc)
-		at += int(have >> 3)
-		acc >>= have &^ 7 & 63
-		have &= 7
-		if i--; i < 0 {
-			break
-		}
-		s = &q.list[i]
+		s := q.codes[i]
 
-		t := q.of.fse.symbols[s.of()]
+		t := q.of.fse.symbols[s>>16&0x3f]
 		n = (of + t.deltaBits) >> 16 & 31
 		acc |= uint64(of&(1<<n-1)) << (have & 63)
 		have += n
 		of = uint32(q.of.fse.states[(of>>n+uint32(t.deltaFind))&stateMask])
 
-		t = q.ml.fse.symbols[s.ml()]
+		t = q.ml.fse.symbols[s>>8&0x3f]
 		n = (ml + t.deltaBits) >> 16 & 31
 		acc |= uint64(ml&(1<<n-1)) << (have & 63)
 		have += n
 		ml = uint32(q.ml.fse.states[(ml>>n+uint32(t.deltaFind))&stateMask])
 
-		t = q.ll.fse.symbols[s.ll()]
+		t = q.ll.fse.symbols[s&0x3f]
 		n = (ll + t.deltaBits) >> 16 & 31
 		acc |= uint64(ll&(1<<n-1)) << (have & 63)
 		have += n
 		ll = uint32(q.ll.fse.states[(ll>>n+uint32(t.deltaFind))&stateMask])
+
+		binary.LittleEndian.PutUint64(buf[at:at+8], acc)
+		at += int(have >> 3)
+		acc >>= have &^ 7 & 63
+		have &= 7
 	}
 	*b = sequenceBits{ll, ml, of, have, acc, at}
 }

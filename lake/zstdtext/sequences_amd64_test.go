@@ -3,8 +3,49 @@ package zstdtext
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
+
+// TestAssemblySetsTheSame compares matches of all lengths and distances, with few and many literals between them, up to the end of the text.
+func TestAssemblySetsTheSame(t *testing.T) {
+	fast := hasAVX512
+	defer func() { hasAVX512 = fast }()
+	rng := rand.New(rand.NewPCG(13, 1))
+	text := random(21, 1<<17, 256)
+	var got, want sequences
+	for round := range 2000 {
+		from := rng.IntN(5) * rng.IntN(100)
+		var matches []match
+		gaps, lengths, distances := rng.IntN(14), rng.IntN(14), rng.IntN(18)
+		for end := from; len(matches) < 1+round; {
+			start := end + rng.IntN(1+rng.IntN(1<<gaps))
+			end = start + minMatch + rng.IntN(1+rng.IntN(1<<lengths))
+			if end > len(text) {
+				break
+			}
+			matches = append(matches, match{int32(start), int32(end), int32(1 + rng.IntN(1<<distances))})
+		}
+		text := text[:len(text)-rng.IntN(2)*rng.IntN(100)]
+		for len(matches) > 0 && int(matches[len(matches)-1].end) > len(text) {
+			matches = matches[:len(matches)-1]
+		}
+		if len(matches) == 0 {
+			continue
+		}
+		if rng.IntN(2) == 0 {
+			text = text[:matches[len(matches)-1].end]
+		}
+		matches = slices.Grow(matches, sequenceRoom)
+		hasAVX512 = fast
+		lastGot := got.set(text, from, matches, 7)
+		hasAVX512 = false
+		if last := want.set(text, from, matches, 7); last != lastGot || !bytes.Equal(got.literals, want.literals) || !slices.Equal(got.bits, want.bits) ||
+			!slices.Equal(got.codes, want.codes) || got.ll.counts != want.ll.counts || got.ml.counts != want.ml.counts || got.of.counts != want.of.counts {
+			t.Fatalf("%d matches of up to %d bits, with literals of up to %d, distances of up to %d: not the same as without assembly", len(matches), lengths, gaps, distances)
+		}
+	}
+}
 
 // TestAssemblyWritesTheSame compares sequences of all sizes of lengths and distances, few and many, which have tables of all kinds.
 func TestAssemblyWritesTheSame(t *testing.T) {
