@@ -86,14 +86,13 @@ func (e *Encoder) AppendRuns(dst, values []byte, width int, counts []int32) []by
 	for done := int32(0); left > 0; { // of counts[0]
 		size := min(left, codec.MaxRawBlock)
 		left -= size
-		e.seqs.reset(min(size, len(values)+width), min(size/width, len(counts)))
-		block, doneBefore := counts, done
-		distance, literals := e.last, 0 // since the last sequence
-		at := 0
+		e.seqs.reset(0, min(size/width, len(counts)))
+		distance, doneBefore := e.last, done
+		literals, runs := 0, 0 // since the last sequence, and that end in the block
 		for room := int32(size / width); room > 0; {
-			n := min(counts[0]-done, room)
+			count := counts[runs]
+			n := min(count-done, room)
 			room -= n
-			e.seqs.literals = append(e.seqs.literals, values[at:at+width]...)
 			literals += width
 			if n > 1 {
 				offset := uint32(width) + 3
@@ -103,22 +102,24 @@ func (e *Encoder) AppendRuns(dst, values []byte, width int, counts []int32) []by
 				e.seqs.add(uint32(literals), uint32(n-1)*uint32(width), offset)
 				distance, literals = uint32(width), 0
 			}
-			if done += n; done == counts[0] {
-				at, counts, done = at+width, counts[1:], 0
+			if done += n; done == count {
+				runs, done = runs+1, 0
 			}
 		}
+		// Of each run the value stands there once.
+		once := values[:(runs+int(min(done, 1)))*width]
 		var ok bool
-		if dst, ok = e.appendEncoded(dst, size, e.seqs.literals, len(e.seqs.codes) > 0, distance, left == 0); !ok {
+		if dst, ok = e.appendEncoded(dst, size, once, len(e.seqs.codes) > 0, distance, left == 0); !ok {
 			e.both = e.both[:0]
 			for i := 0; len(e.both) < size; i++ {
-				for range min(int(block[i]-doneBefore), (size-len(e.both))/width) {
+				for range min(int(counts[i]-doneBefore), (size-len(e.both))/width) {
 					e.both = append(e.both, values[i*width:(i+1)*width]...)
 				}
 				doneBefore = 0
 			}
 			dst = codec.AppendRawBlock(dst, e.both, left == 0)
 		}
-		values = values[at:]
+		values, counts = values[runs*width:], counts[runs:]
 	}
 	return dst
 }
