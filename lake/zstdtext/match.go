@@ -95,7 +95,7 @@ func (f *finder) parse(text []byte, from int) []match {
 		f.matches = make([]match, n)
 	}
 	f.last = 0
-	f.choice = choice{last: -1, prevEnd: from * literalCost, lastStart: -literalCost, lastEnd: from * literalCost}
+	f.choice = choice{last: -1, prevEnd: from * literalCost, lastEnd: from * literalCost} // nothing starts at 0
 	for at := from; at <= len(text)-8; at += chunk {
 		n := f.scan(text, at, min(chunk, len(text)-7-at))
 		f.take(text, at, f.starts[:n])

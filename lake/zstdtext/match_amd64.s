@@ -485,7 +485,7 @@ TEXT ·prepareAVX512(SB), NOSPLIT, $0-40
 	VPBROADCASTD AX, Z12
 	MOVL $0x1f, AX
 	VPBROADCASTD AX, Z13
-	MOVL $const_sequenceCost, AX
+	MOVL $(const_gainBase-const_sequenceCost), AX
 	VPBROADCASTD AX, Z14
 	MOVL $const_wide, AX
 	VPBROADCASTD AX, Z15
@@ -498,7 +498,7 @@ sixteen:
 	VPSUBD    Z2, Z1, Z3              // where they go to
 	VPSRLD    $10, Z0, Z4
 	VPANDD    Z13, Z4, Z4
-	VPADDD    Z14, Z4, Z4             // costs
+	VPSUBD    Z4, Z14, Z4             // what they gain at length 0
 	VPCMPD    $6, Z11, Z1, K1         // beyond the limit
 	VPCMPD    $1, Z15, Z3, K2         // or at the very beginning
 	KORW      K1, K2, K1
@@ -532,9 +532,10 @@ TEXT ·takeAVX512(SB), NOSPLIT, $8-56
 	MOVQ choice_lastStart(AX), R12
 	MOVQ choice_lastEnd(AX), R13
 	MOVQ choice_lastGain(AX), R14
-	SARQ $3, R11                       // in bytes here
-	SARQ $3, R12
-	SARQ $3, R13
+	SHRQ $3, R11                       // in bytes here
+	SHRQ $3, R12
+	SHRQ $3, R13
+	ADDQ $const_gainBase, R14
 	MOVQ text+0(FP), SI
 
 start:
@@ -556,28 +557,28 @@ start:
 found:
 	ADDL BX, R15                       // end
 	SUBL R8, BX                        // start
-	// AX is where the match before it ends.
+	LEAL (R15*8), R10
+	ADDL (12*const_startRoom)(R9), R10 // gain, if it started at 0
+	// AX is where the match before it ends. Conditions are carries, which moves take in half the time of others.
 	MOVL R13, AX
-	XORL DX, DX                        // what it has to gain
+	MOVL $const_gainBase, DX           // what it has to gain
 	LEAQ match__size(DI), CX           // where it goes
-	CMPL BX, R12
-	CMOVLLE R11, AX
-	CMOVLLE R14, DX
-	CMOVQLE DI, CX
+	CMPL R12, BX
+	CMOVLCC R11, AX
+	CMOVLCC R14, DX
+	CMOVQCC DI, CX
 	CMPL BX, AX
-	CMOVLLT AX, BX
-	MOVL R15, R10
-	SUBL BX, R10
-	SHLL $3, R10
-	SUBL (12*const_startRoom)(R9), R10        // gain
+	CMOVLCS AX, BX
+	LEAL (BX*8), R8
+	SUBL R8, R10                       // gain
 	LEAQ match__size(DI), R8           // one that is not taken is written behind the last
-	CMPL R10, DX
-	CMOVLGT AX, R11
-	CMOVLGT BX, R12
-	CMOVLGT R15, R13
-	CMOVLGT R10, R14
-	CMOVQGT CX, R8
-	CMOVQGT CX, DI
+	CMPL DX, R10
+	CMOVLCS AX, R11
+	CMOVLCS BX, R12
+	CMOVLCS R15, R13
+	CMOVLCS R10, R14
+	CMOVQCS CX, R8
+	CMOVQCS CX, DI
 	MOVL (8*const_startRoom)(R9), CX
 	MOVL BX, match_start(R8)
 	MOVL R15, match_end(R8)
@@ -601,11 +602,10 @@ long: // with a few per cent
 
 done:
 	MOVQ c+40(FP), AX
-	MOVLQSX R12, R12
 	SHLQ $3, R11
 	SHLQ $3, R12
 	SHLQ $3, R13
-	MOVLQSX R14, R14
+	SUBQ $const_gainBase, R14
 	MOVQ R11, choice_prevEnd(AX)
 	MOVQ R12, choice_lastStart(AX)
 	MOVQ R13, choice_lastEnd(AX)
