@@ -29,9 +29,6 @@ func takeAVX2(text *byte, at int, starts *uint32, n, limit int, matches *match, 
 // must not look both positions are wide.
 type prepared [4][startRoom]uint32
 
-// gainBase is added to gains in takeAVX512, which are not negative then.
-const gainBase = 1 << 30
-
 // wide is how many bytes takeAVX512 reads before and behind a position.
 const wide = 32
 

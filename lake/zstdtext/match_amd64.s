@@ -474,6 +474,9 @@ done:
 	VZEROUPPER
 	RET
 
+// GAIN_BASE is added to gains, which are not negative then.
+#define GAIN_BASE 0x40000000
+
 // func prepareAVX512(starts *uint32, n, at, limit int, p *prepared)
 TEXT ·prepareAVX512(SB), NOSPLIT, $0-40
 	MOVQ starts+0(FP), SI
@@ -485,7 +488,7 @@ TEXT ·prepareAVX512(SB), NOSPLIT, $0-40
 	VPBROADCASTD AX, Z12
 	MOVL $0x1f, AX
 	VPBROADCASTD AX, Z13
-	MOVL $(const_gainBase-const_sequenceCost), AX
+	MOVL $(GAIN_BASE-const_sequenceCost), AX
 	VPBROADCASTD AX, Z14
 	MOVL $const_wide, AX
 	VPBROADCASTD AX, Z15
@@ -535,7 +538,7 @@ TEXT ·takeAVX512(SB), NOSPLIT, $8-56
 	SHRQ $3, R11                       // in bytes here
 	SHRQ $3, R12
 	SHRQ $3, R13
-	ADDQ $const_gainBase, R14
+	ADDQ $GAIN_BASE, R14
 	MOVQ text+0(FP), SI
 
 start:
@@ -561,7 +564,7 @@ found:
 	ADDL (12*const_startRoom)(R9), R10 // gain, if it started at 0
 	// AX is where the match before it ends. Conditions are carries, which moves take in half the time of others.
 	MOVL R13, AX
-	MOVL $const_gainBase, DX           // what it has to gain
+	MOVL $GAIN_BASE, DX           // what it has to gain
 	LEAQ match__size(DI), CX           // where it goes
 	CMPL R12, BX
 	CMOVLCC R11, AX
@@ -605,7 +608,7 @@ done:
 	SHLQ $3, R11
 	SHLQ $3, R12
 	SHLQ $3, R13
-	SUBQ $const_gainBase, R14
+	SUBQ $GAIN_BASE, R14
 	MOVQ R11, choice_prevEnd(AX)
 	MOVQ R12, choice_lastStart(AX)
 	MOVQ R13, choice_lastEnd(AX)
