@@ -5,7 +5,7 @@ import "golang.org/x/sys/cpu"
 // hasEncode512 says whether the machine has what encodeAVX512 needs.
 var hasEncode512 = hasAVX512 && cpu.X86.HasBMI2
 
-// encodeAVX512 writes the codes of n literals below 128, a multiple of 64, the last one first, and returns how many bytes these are and the bits left over.
+// encodeAVX512 writes the codes of n literals below 128, the last one first, and returns how many bytes these are and the bits left over.
 // It writes up to eight bytes behind them.
 //
 //go:noescape
@@ -13,11 +13,9 @@ func encodeAVX512(codes *splitCodes, dst, lits *byte, n int) (at int, acc uint64
 
 // encodeMost encodes most of the literals of a stream, from the end, if there is a fast way. It returns those left, the bytes written and the bits left over.
 func (h *huffman) encodeMost(dst, lits []byte) (left []byte, at int, acc uint64, have uint) {
-	n := len(lits) &^ 63
-	if n == 0 || !h.split {
+	if !h.split || len(lits) == 0 {
 		return lits, 0, 0, 0
 	}
-	first := len(lits) - n
-	at, acc, have = encodeAVX512(&h.splitCodes, &dst[0], &lits[first], n)
-	return lits[:first], at, acc, have
+	at, acc, have = encodeAVX512(&h.splitCodes, &dst[0], &lits[0], len(lits))
+	return nil, at, acc, have
 }

@@ -1,40 +1,50 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// FOUR appends the codes of four literals, and moves whole bytes out.
-#define FOUR(at) \
-	SHLXQ BX, at(SP), AX  \
-	ORQ   AX, R8          \
-	ADDL  (128+at)(SP), BX \
-	MOVQ  R8, (DI)        \
-	MOVL  BX, CX          \
-	MOVL  BX, DX          \
-	SHRL  $3, CX          \
-	ANDL  $0x38, DX       \
-	ADDQ  CX, DI          \
-	SHRXQ DX, R8, R8      \
+// OUT appends the codes of some literals, and moves whole bytes out.
+#define OUT(at) \
+	SHLXQ BX, at(R10), AX    \
+	ORQ   AX, R8             \
+	ADDL  (128+at)(R10), BX  \
+	MOVQ  R8, (DI)           \
+	MOVL  BX, CX             \
+	MOVL  BX, DX             \
+	SHRL  $3, CX             \
+	ANDL  $0x38, DX          \
+	ADDQ  CX, DI             \
+	SHRXQ DX, R8, R8         \
 	ANDL  $7, BX
 
-// HALF joins the codes of four literals each of half of the 64, of which c has the codes and l the lengths as words.
-#define HALF(c, l) \
+// FOUR joins the codes of four literals each of half of the 64, of which c has the codes and l the lengths as words.
+#define FOUR(c, l) \
 	VPSRLD      $16, l, Z8   \
 	VPSLLVW     Z8, Z31, Z8  \
 	VPMADDWD    Z8, c, c     \
 	VPMADDWD    Z31, l, l    \
 	VPSRLQ      $32, l, Z8   \
-	VPADDD      Z8, l, l     \
+	VPADDD.Z    Z8, l, K1, l \
 	VMOVDQA32.Z c, K1, Z9    \
 	VPSLLVQ     Z8, Z9, Z9   \
 	VPSRLQ      $32, c, c    \
 	VPORQ       c, Z9, c
 
+// EIGHT joins the codes of eight literals each, in every other place of c8 and l8.
+#define EIGHT(c, l, c8, l8) \
+	VPSHUFD $0x4e, l, Z8   \
+	VPSHUFD $0x4e, c, Z9   \
+	VPSLLVQ Z8, c, c8      \
+	VPADDQ  Z8, l, l8      \
+	VPORQ   Z9, c8, c8
+
 // func encodeAVX512(codes *splitCodes, dst, lits *byte, n int) (at int, acc uint64, have uint)
-TEXT ·encodeAVX512(SB), NOSPLIT, $256-56
+TEXT ·encodeAVX512(SB), NOSPLIT, $320-56
 	MOVQ codes+0(FP), AX
 	MOVQ dst+8(FP), DI
 	MOVQ lits+16(FP), R9
-	MOVQ n+24(FP), SI
-	ADDQ R9, SI
+	MOVQ n+24(FP), R11
+	LEAQ (R9)(R11*1), SI
+	LEAQ 63(SP), R10
+	ANDQ $~63, R10                   // so that what is written at once is read from the writes
 	VMOVDQU8 (splitCodes_lengths)(AX), Z16
 	VMOVDQU8 (splitCodes_lengths+64)(AX), Z17
 	VMOVDQU8 (splitCodes_low)(AX), Z18
@@ -43,51 +53,92 @@ TEXT ·encodeAVX512(SB), NOSPLIT, $256-56
 	VMOVDQU8 (splitCodes_high+64)(AX), Z21
 	MOVL     $1, AX
 	VPBROADCASTW AX, Z31
+	MOVL     $56, AX                 // bits that are less than 64 with seven left over
+	VPBROADCASTQ AX, Z29
 	MOVL     $0x5555, AX
 	KMOVW    AX, K1
 	VPXORQ   Z30, Z30, Z30
+	KXNORQ   K2, K2, K2
 	XORL     R8, R8                  // bits that are not out yet
 	XORL     BX, BX                  // how many
+	SUBQ     $64, R11
+	JLT      last
 
 next:
 	SUBQ $64, SI
-	VMOVDQU8  (SI), Z1
+	VMOVDQU8.Z (SI), K2, Z1
 	VMOVDQA64 Z1, Z2
 	VMOVDQA64 Z1, Z3
-	VPERMI2B  Z17, Z16, Z1
-	VPERMI2B  Z19, Z18, Z2
-	VPERMI2B  Z21, Z20, Z3
+	VPERMI2B.Z Z17, Z16, K2, Z1
+	VPERMI2B.Z Z19, Z18, K2, Z2
+	VPERMI2B.Z Z21, Z20, K2, Z3
 	VPUNPCKLBW Z3, Z2, Z4
 	VPUNPCKHBW Z3, Z2, Z5
 	VPUNPCKLBW Z30, Z1, Z6
 	VPUNPCKHBW Z30, Z1, Z7
-	HALF(Z4, Z6)
-	HALF(Z5, Z7)
-	VMOVDQU64 Z4, (SP)
-	VMOVDQU64 Z5, 64(SP)
-	VMOVDQU64 Z6, 128(SP)
-	VMOVDQU64 Z7, 192(SP)
+	FOUR(Z4, Z6)
+	FOUR(Z5, Z7)
+	EIGHT(Z4, Z6, Z10, Z12)
+	EIGHT(Z5, Z7, Z11, Z13)
+	VPMAXUQ   Z12, Z13, Z14
+	VPCMPUQ   $6, Z29, Z14, K3
+	KORTESTW  K3, K3
+	JNE       long
+	VMOVDQU64 Z10, (R10)
+	VMOVDQU64 Z11, 64(R10)
+	VMOVDQU64 Z12, 128(R10)
+	VMOVDQU64 Z13, 192(R10)
 
 	// The last ones first. Of 16 literals each half has eight.
-	FOUR(120)
-	FOUR(112)
-	FOUR(56)
-	FOUR(48)
-	FOUR(104)
-	FOUR(96)
-	FOUR(40)
-	FOUR(32)
-	FOUR(88)
-	FOUR(80)
-	FOUR(24)
-	FOUR(16)
-	FOUR(72)
-	FOUR(64)
-	FOUR(8)
-	FOUR(0)
-	CMPQ SI, R9
-	JHI  next
+	OUT(112)
+	OUT(48)
+	OUT(96)
+	OUT(32)
+	OUT(80)
+	OUT(16)
+	OUT(64)
+	OUT(0)
 
+more:
+	SUBQ $64, R11
+	JGE  next
+
+last:
+	ADDQ $64, R11
+	JLE  done                        // nothing is left
+	// The first ones, less than 64.
+	MOVL $64, CX
+	SUBL R11, CX
+	MOVQ $-1, AX
+	SHLXQ CX, AX, AX
+	KMOVQ AX, K2
+	XORL R11, R11
+	JMP  next
+
+long: // eight rare ones
+	VMOVDQU64 Z4, (R10)
+	VMOVDQU64 Z5, 64(R10)
+	VMOVDQU64 Z6, 128(R10)
+	VMOVDQU64 Z7, 192(R10)
+	OUT(120)
+	OUT(112)
+	OUT(56)
+	OUT(48)
+	OUT(104)
+	OUT(96)
+	OUT(40)
+	OUT(32)
+	OUT(88)
+	OUT(80)
+	OUT(24)
+	OUT(16)
+	OUT(72)
+	OUT(64)
+	OUT(8)
+	OUT(0)
+	JMP  more
+
+done:
 	SUBQ dst+8(FP), DI
 	MOVQ DI, at+32(FP)
 	MOVQ R8, acc+40(FP)
