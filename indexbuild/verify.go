@@ -572,9 +572,31 @@ type postingsRange struct {
 	first, last  domainSets // last is empty where there is but one
 	domains      int64      // between those two
 	sets         uint64     // sum of mixSet over them
+	entries      int64
 	rows, tuples int64
 	broken       bool // could not be read
 	found        findings
+}
+
+// endRange takes the range's last domain.
+func (r *postingsRange) endRange(d domainSets) {
+	if r.first.entries == 0 {
+		r.first = d
+	} else {
+		r.last = d
+	}
+}
+
+// endDomain counts a domain that has ended, and is not the range's last. It does nothing for none.
+func (r *postingsRange) endDomain(d domainSets) {
+	switch {
+	case d.entries == 0:
+	case r.first.entries == 0:
+		r.first = d
+	default:
+		r.domains++
+		r.sets += mixSet(d.key, d.sum)
+	}
 }
 
 // domainSets is a domain and its datasets.
@@ -659,9 +681,18 @@ func (v *verifier) allEntries(lookUp bool) (sound bool, err error) {
 	err = inOrder(v.ctx, len(jobs), func(ctx context.Context, worker, i int) (r postingsRange, err error) {
 		j := jobs[i]
 		r.run = runs.Get().(*segment.PostingsRun)
-		if err := v.seg.ReadPostings(ctx, j.shard, j.lo, j.hi, r.run); err != nil {
-			r.broken = true
+		var plain func(*segment.PlainBlock)
+		var p plainRange
+		if !lookUp {
+			plain = func(b *segment.PlainBlock) { v.plainBlock(&r, &p, b, j.shard, tiles[worker]) }
+		}
+		if err := v.seg.ReadPostings(ctx, j.shard, j.lo, j.hi, r.run, plain); err != nil {
+			r = postingsRange{run: r.run, broken: true}
 			return r, r.found.problem(ctx, v.key(segment.PostingsName(j.shard)), err)
+		}
+		if r.entries > 0 {
+			r.endRange(p.open)
+			return r, nil
 		}
 		return r, v.postingsRange(ctx, &r, j.shard, checkers[worker], tiles[worker])
 	}, func(i int, r postingsRange) error {
@@ -676,7 +707,7 @@ func (v *verifier) allEntries(lookUp bool) (sound bool, err error) {
 					return err
 				}
 			}
-			v.report.Entries += int64(len(r.run.Entries))
+			v.report.Entries += r.entries
 			v.report.Rows += r.rows
 			v.report.Tuples += r.tuples
 			domains += r.domains
@@ -735,6 +766,7 @@ func (v *verifier) allEntries(lookUp bool) (sound bool, err error) {
 // C looks up domains, where not nil.
 func (v *verifier) postingsRange(ctx context.Context, r *postingsRange, shard int, c *membershipChecker, tiles []tiled) error {
 	entries := r.run.Entries
+	r.entries = int64(len(entries))
 	for from := 0; from < len(entries); {
 		key, to, sum := entries[from].Key, from, uint64(0)
 		for ; to < len(entries) && entries[to].Key == key; to++ {
@@ -779,6 +811,59 @@ func (v *verifier) postingsRange(ctx context.Context, r *postingsRange, shard in
 		return nil
 	}
 	return c.check(ctx, &r.found)
+}
+
+// plainRange is what is known while the blocks of a range are gone over.
+type plainRange struct {
+	open  domainSets // the domain of the entry that was last seen
+	files []plainFile
+}
+
+// plainFile is what the entries of a file have in common.
+type plainFile struct {
+	mixed  uint64 // the dataset
+	groups []rowGroup
+}
+
+// plainBlock is postingsRange, without looking up domains, for one block of a range: most of what verifying postings takes is here.
+func (v *verifier) plainBlock(r *postingsRange, p *plainRange, b *segment.PlainBlock, shard int, tiles []tiled) {
+	p.files = p.files[:0]
+	for i, id := range b.FileIDs {
+		f := plainFile{mixed: mix(int64(b.Datasets[i]))}
+		if int64(id) < int64(len(v.groups)) && !v.partial.pages {
+			f.groups = v.groups[id]
+		}
+		p.files = append(p.files, f)
+	}
+	n := len(b.Places)
+	allRows, groups, firsts := b.Rows[:n], b.Groups[:n], b.Firsts[:n]
+	open, domain := p.open, 0
+	for i, place := range b.Places {
+		if b.Starts(i) {
+			if k := b.Keys[domain]; k != open.key || open.entries == 0 {
+				r.endDomain(open)
+				open = domainSets{key: k}
+			}
+			domain++
+		}
+		f := &p.files[place]
+		open.entries++
+		open.sum += f.mixed
+		rows, first := allRows[i], firsts[i]
+		r.rows += rows
+		if group := groups[i]; uint64(group) < uint64(len(f.groups)) {
+			if g := &f.groups[group]; first >= 0 && rows >= 1 && rows <= g.rows-first {
+				sum := &tiles[g.number]
+				sum.rows += rows
+				sum.tiles += mix(first+rows) - mix(first)
+				continue
+			}
+		}
+		v.tuple(&r.found, shard, segment.Tuple{FileID: b.FileIDs[place], RowGroup: uint32(groups[i]), FirstRow: first, Rows: rows}, tiles)
+	}
+	p.open = open
+	r.entries += int64(n)
+	r.tuples += int64(n)
 }
 
 // membershipChecker holds the sets of datasets of domains against those of their entries. It is for one goroutine.

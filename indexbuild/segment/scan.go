@@ -20,13 +20,64 @@ type Posting struct {
 
 // PostingsRun is what neighbouring frames of a shard hold. Its memory serves for the next run.
 type PostingsRun struct {
+	// Entries are all entries, none where the blocks were handed over as PlainBlocks.
 	Entries []Entry
-	tuples  []Tuple
-	ends    []int // of each entry's tuples; none where all are inline
-	one     [1]Tuple
+	first   runEdge // of the entries
+	last    runEdge
+
+	tuples []Tuple
+	ends   []int // of each entry's tuples; none where all are inline
+	one    [1]Tuple
 
 	payloads [2]int64 // the range of the decompressed postings.dat that entries point to
 	values   blockValues
+}
+
+// runEdge is where a run begins or ends. The zero value is where one does that has no entries.
+type runEdge struct {
+	some    bool
+	key     Key
+	dataset uint32
+}
+
+// before tells whether entries that end here may be followed by those that begin at next.
+func (e *runEdge) before(next *runEdge) bool {
+	c := CompareKeys(e.key, next.key)
+	return c < 0 || c == 0 && e.dataset < next.dataset
+}
+
+// describe is for errors.
+func (e *runEdge) describe() string {
+	return fmt.Sprintf("%016x/%08x in dataset %d", e.key.ID, e.key.Check, e.dataset)
+}
+
+// PlainBlock has the entries of a block each of which has a single tuple, and neither sizes nor ts, in columns. All were checked but
+// for what depends on other blocks. It is valid during the call that it is handed to.
+type PlainBlock struct {
+	// Keys are the domains.
+	Keys []Key
+	// FileIDs and Datasets are the files that entries are in, and their datasets, by place.
+	FileIDs, Datasets []uint32
+	// Places, Rows, Groups and Firsts have a value for each entry: the place of its file, its rows, their row group and the first of them.
+	Places, Rows, Groups, Firsts []int64
+
+	starts bitString
+}
+
+// Starts tells whether entry i is its domain's first.
+func (b *PlainBlock) Starts(i int) bool { return b.starts == nil || b.starts.has(i) }
+
+// isPlain tells whether a frame claims to be a block that can be a PlainBlock. It is not checked yet.
+func isPlain(data []byte) bool {
+	const counts = 4 // shard, domains, entries, files
+	at := len(postingsMagic) + 4
+	for range counts {
+		for at < len(data) && data[at] >= 0x80 {
+			at++
+		}
+		at++
+	}
+	return at < len(data) && data[at] == 0 // no presence
 }
 
 // Tuples are those of entry i, until the next call.
@@ -44,9 +95,7 @@ func (r *PostingsRun) Tuples(i int) []Tuple {
 
 // PostingsEnd is where a run of postings ends: what the next one has to follow. The zero value is a shard's start.
 type PostingsEnd struct {
-	some    bool
-	key     Key
-	dataset uint32
+	runEdge
 	payload int64
 }
 
@@ -66,38 +115,43 @@ func (s *Segment) PostingsRuns(shard int) [][2]int {
 }
 
 // ReadPostings reads the frames [lo, hi) of a shard's postings.idx, and what they point to in postings.dat, past the cache. It
-// checks everything but what depends on other frames: see Follow.
-func (s *Segment) ReadPostings(ctx context.Context, shard, lo, hi int, r *PostingsRun) error {
+// checks everything but what depends on other frames: see Follow. Where plain is not nil and all blocks can be PlainBlocks, they are handed
+// to it one by one instead of becoming r.Entries, and what was handed over does not count if there is an error.
+func (s *Segment) ReadPostings(ctx context.Context, shard, lo, hi int, r *PostingsRun, plain func(*PlainBlock)) error {
 	h := &s.shards[shard]
 	r.Entries, r.tuples, r.ends = r.Entries[:0], r.tuples[:0], r.ends[:0]
+	r.first, r.last = runEdge{}, runEdge{}
 	r.payloads = [2]int64{-1, -1}
 	data, err := h.idx.Read(ctx, h.idx.read, lo, hi)
 	if err != nil {
 		return err
 	}
+	if slices.ContainsFunc(data, func(d []byte) bool { return !isPlain(d) }) {
+		plain = nil
+	}
+	v := &r.values
 	for i, d := range data {
-		b, err := h.blockValues(lo+i, d, &r.values)
+		b, err := h.blockValues(lo+i, d, v)
 		if err != nil {
 			return err
 		}
-		n := len(r.Entries)
-		if room := cap(r.Entries) - n; room < b.entries {
+		first := runEdge{true, v.keys[0], v.datasets[v.places[0]]}
+		if i == 0 {
+			r.first = first
+		} else if !r.last.before(&first) {
+			return b.corrupt("entries after those of the frame before", first.describe())
+		}
+		r.last = runEdge{true, v.keys[len(v.keys)-1], v.datasets[v.places[len(v.places)-1]]}
+		if plain != nil {
+			plain(&PlainBlock{Keys: v.keys, FileIDs: v.fileIDs, Datasets: v.datasets, Places: v.places, Rows: v.rows, Groups: v.groups, Firsts: v.firsts, starts: b.starts})
+			continue
+		}
+		if room := cap(r.Entries) - len(r.Entries); room < b.entries {
 			r.Entries = slices.Grow(r.Entries, b.entries*(len(data)-i)*9/8)
 		}
 		b.appendEntries(r)
-		if n == 0 {
-			continue
-		}
-		if last, first := &r.Entries[n-1], &r.Entries[n]; !entriesAscend(last.Key, last.Dataset, first) {
-			return b.corrupt("entries after those of the frame before", fmt.Sprintf("%016x/%08x in dataset %d", first.ID, first.Check, first.Dataset))
-		}
 	}
 	return s.readPayloads(ctx, h, lo, r)
-}
-
-func entriesAscend(k Key, dataset uint32, next *Entry) bool {
-	c := CompareKeys(k, next.Key)
-	return c < 0 || c == 0 && dataset < next.Dataset
 }
 
 // readPayloads fills in the tuples. Payloads have to follow each other without a gap.
@@ -163,14 +217,12 @@ func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *Posting
 
 // Follow checks that a run follows what ended at end, and makes end where the run ends.
 func (s *Segment) Follow(shard int, r *PostingsRun, end *PostingsEnd) error {
-	if len(r.Entries) == 0 {
+	if !r.first.some {
 		return nil
 	}
 	h := &s.shards[shard]
-	first, last := &r.Entries[0], &r.Entries[len(r.Entries)-1]
-	if end.some && !entriesAscend(end.key, end.dataset, first) {
-		return codec.Corrupt(h.idx.key, "frames", -1, fmt.Sprintf("an entry after %016x/%08x in dataset %d", end.key.ID, end.key.Check, end.dataset),
-			fmt.Sprintf("%016x/%08x in dataset %d", first.ID, first.Check, first.Dataset))
+	if end.some && !end.before(&r.first) {
+		return codec.Corrupt(h.idx.key, "frames", -1, "an entry after "+end.describe(), r.first.describe())
 	}
 	if r.payloads[0] >= 0 && r.payloads[0] != end.payload {
 		return codec.Corrupt(h.idx.key, "frames", -1, fmt.Sprintf("a payload at %d", end.payload), r.payloads[0])
@@ -179,7 +231,7 @@ func (s *Segment) Follow(shard int, r *PostingsRun, end *PostingsEnd) error {
 	if r.payloads[0] >= 0 {
 		payload = r.payloads[1]
 	}
-	*end = PostingsEnd{true, last.Key, last.Dataset, payload}
+	*end = PostingsEnd{r.last, payload}
 	return nil
 }
 
@@ -199,7 +251,7 @@ func (s *Segment) Postings(ctx context.Context, shard int) iter.Seq2[Posting, er
 		var run PostingsRun
 		var end PostingsEnd
 		for _, r := range s.PostingsRuns(shard) {
-			err := s.ReadPostings(ctx, shard, r[0], r[1], &run)
+			err := s.ReadPostings(ctx, shard, r[0], r[1], &run, nil)
 			if err == nil {
 				err = s.Follow(shard, &run, &end)
 			}
