@@ -49,8 +49,7 @@ type MembershipWriter struct {
 	shared                 map[uint64][]sharedBitmap // of sets that are not small
 	sharedCount, sharedLen int                       // of all that are remembered
 	small                  smallSets
-	ones                   [maxOnes]bitmapPlace // those of small that are of one dataset
-	last                   []uint32             // the set that was last looked for otherwise, by the domain with number lastFor-1
+	last                   []uint32 // the set that was last looked for otherwise, by the domain with number lastFor-1
 	lastAt                 bitmapPlace
 	lastFor                int64
 	touched                uint64 // what was read of small before it was needed
@@ -85,6 +84,21 @@ func makeSmallSet(datasets []uint32) (s smallSet, ok bool) {
 		before = d
 	}
 	return s, true
+}
+
+// fewDatasets is the most that packFew packs.
+const fewDatasets = 4
+
+// fewMasks are of the datasets that sets of so many have.
+var fewMasks = [fewDatasets + 1][fewDatasets]uint64{1: {1<<64 - 1}, 2: {1<<64 - 1, 1<<64 - 1}, 3: {1<<64 - 1, 1<<64 - 1, 1<<64 - 1}, 4: {1<<64 - 1, 1<<64 - 1, 1<<64 - 1, 1<<64 - 1}}
+
+// packFew is makeSmallSet of the first n datasets, as many as most sets have at most, without a branch that depends on n, of which nobody knows
+// what comes next. Sets that do not ascend it packs too: no such set is in a table.
+func packFew(datasets *[fewDatasets]uint32, n int) (s uint64, ok bool) {
+	m := &fewMasks[n]
+	a, b := (uint64(datasets[0])+1)&m[0], (uint64(datasets[1])+1)&m[1]
+	c, d := (uint64(datasets[2])+1)&m[2], (uint64(datasets[3])+1)&m[3]
+	return a | b<<16 | c<<32 | d<<48, (a|b|c|d)>>16 == 0
 }
 
 // hash spreads sets over a table.
@@ -221,9 +235,6 @@ func (w *MembershipWriter) Add(datasets []uint32) error {
 	return w.AddAll(datasets, []uint32{uint32(len(datasets))})
 }
 
-// maxOnes is below which datasets are looked for in a table that stays in a near cache: half of all domains are in one dataset only.
-const maxOnes = 1 << 10
-
 // setsAtOnce is how many sets are looked for at the same time.
 const setsAtOnce = 64
 
@@ -242,12 +253,13 @@ func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
 		start, sum := from, uint64(0)
 		mask := uint64(len(w.small.slots) - 1)
 		for i, end := range ends[:n] {
-			set := datasets[start:end]
-			start = end
-			if len(set) == 1 && set[0] < maxOnes && w.ones[set[0]].length != 0 {
-				continue
+			if rest := datasets[start:]; end-start <= fewDatasets && len(rest) >= fewDatasets {
+				small[i][1] = 0
+				small[i][0], isSmall[i] = packFew((*[fewDatasets]uint32)(rest), int(end-start))
+			} else {
+				small[i], isSmall[i] = makeSmallSet(datasets[start:end])
 			}
-			small[i], isSmall[i] = makeSmallSet(set)
+			start = end
 			hash[i] = small[i].hash()
 			sum ^= w.small.slots[hash[i]&mask].set[0]
 		}
@@ -256,20 +268,13 @@ func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
 			set := datasets[from:end]
 			from = end
 			var at bitmapPlace
-			one := len(set) == 1 && set[0] < maxOnes
-			if one {
-				at = w.ones[set[0]]
-			}
-			if at.length == 0 && isSmall[i] && len(set) > 0 {
+			if isSmall[i] && len(set) > 0 {
 				at = w.small.slot(small[i], hash[i]).bitmapPlace
 			}
 			if at.length == 0 {
 				var err error
 				if at, err = w.store(set, small[i], isSmall[i]); err != nil {
 					return err
-				}
-				if one {
-					w.ones[set[0]] = w.small.slot(small[i], hash[i]).bitmapPlace // none if it is not remembered
 				}
 			}
 			w.count++

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -263,4 +265,60 @@ func checkSet(t *testing.T, b *roaring.Bitmap) {
 			t.Fatalf("%d is not in its set", values[i])
 		}
 	}
+}
+
+// BenchmarkMembershipWriter writes sets as lakes of some lists have them: half of the domains are in one dataset, few in many, large datasets more often.
+func BenchmarkMembershipWriter(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	const domains, window = 1 << 20, 1 << 12
+	var datasets, ends []uint32
+	for range domains {
+		n := 1
+		for n < 20 && rng.IntN(2) == 0 {
+			n++
+		}
+		set := map[uint32]bool{}
+		for len(set) < n {
+			set[uint32(32*rng.Float64()*rng.Float64())] = true
+		}
+		datasets = append(datasets, slices.Sorted(maps.Keys(set))...)
+		ends = append(ends, uint32(len(datasets)))
+	}
+	for b.Loop() {
+		w := NewMembershipWriter(b.TempDir())
+		from := uint32(0)
+		some := make([]uint32, 0, window)
+		for i := 0; i < domains; i += window {
+			some = some[:0]
+			for _, end := range ends[i : i+window] {
+				some = append(some, end-from)
+			}
+			if err := w.AddAll(datasets[from:ends[i+window-1]], some); err != nil {
+				b.Fatal(err)
+			}
+			from = ends[i+window-1]
+		}
+		w.Close()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/domains, "ns/domain")
+}
+
+// FuzzPackFew holds sets packed at once against those packed one dataset after the other.
+func FuzzPackFew(f *testing.F) {
+	f.Add(uint32(1), uint32(2), uint32(3), uint32(4), 3)
+	f.Add(uint32(0), uint32(1<<16-2), uint32(1<<16-1), uint32(math.MaxUint32), 4)
+	f.Fuzz(func(t *testing.T, a, b, c, d uint32, n int) {
+		datasets := [fewDatasets]uint32{a, b, c, d}
+		if n < 0 || n > fewDatasets {
+			return
+		}
+		want, ok := makeSmallSet(datasets[:n])
+		got, fits := packFew(&datasets, n)
+		if !slices.IsSorted(datasets[:n]) || len(slices.Compact(slices.Clone(datasets[:n]))) < n {
+			return // it packs these too
+		}
+		if fits != ok || ok && want != (smallSet{got}) {
+			t.Errorf("%d of %v: %x, %v, want %x, %v", n, datasets, got, fits, want, ok)
+		}
+	})
 }
