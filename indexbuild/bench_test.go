@@ -308,6 +308,37 @@ func BenchmarkCollector(b *testing.B) {
 	perEntry(b, started, domains)
 }
 
+// BenchmarkPartitions adds a million values of one to a few records to as many partitions as sort ten million.
+func BenchmarkPartitions(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var w window
+	for range 1 << 20 {
+		w.keys = append(w.keys, segment.Key{ID: rng.Uint64(), Check: rng.Uint32()})
+		for more := true; more; more = rng.IntN(2) == 0 {
+			w.vals = appendPlain(w.vals, 1, 2, 3, 4)
+		}
+		w.valEnds = append(w.valEnds, uint32(len(w.vals)))
+	}
+	var free [][]byte
+	for b.Loop() {
+		p := newPartitions("", 1<<30, 200<<20, 0)
+		p.free = free
+		if err := p.addAll(&w); err != nil {
+			b.Fatal(err)
+		}
+		free = p.free
+		for i := range p.parts {
+			for _, c := range append(p.parts[i].chunks, p.parts[i].open) {
+				if cap(c) == partitionChunk {
+					free = append(free, c[:0])
+				}
+			}
+		}
+		p.close()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(w.keys)), "ns/value")
+}
+
 // mapCache forgets nothing.
 type mapCache map[segment.CacheKey]any
 

@@ -425,13 +425,13 @@ func (b *build) writeDomains() error {
 		if err := sets.AddAll(w.sets, w.setEnds); err != nil {
 			return err
 		}
-		for i, k := range w.keys {
+		for _, k := range w.keys {
 			if err := hash.Add(k.ID, k.Check); err != nil {
 				return err
 			}
-			if err := b.entries.add(k, w.val(i)); err != nil {
-				return err
-			}
+		}
+		if err := b.entries.addAll(w); err != nil {
+			return err
 		}
 		b.info.Entries += int64(len(w.sets))
 		return b.ctx.Err()

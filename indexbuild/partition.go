@@ -47,9 +47,21 @@ type partitions struct {
 }
 
 type partition struct {
-	chunks  [][]byte
+	open    []byte   // the last chunk, here since most of what adding takes is to find it
+	chunks  [][]byte // those before
 	extents []extent // of what was added before chunks
-	bytes   int64
+}
+
+// size is how many bytes the partition holds.
+func (p *partition) size() int64 {
+	n := int64(len(p.open))
+	for _, c := range p.chunks {
+		n += int64(len(c))
+	}
+	for _, e := range p.extents {
+		n += e.n
+	}
+	return n
 }
 
 // newPartitions keeps up to memory bytes before it writes them to a file in dir. It makes partitions for about size bytes, at
@@ -83,23 +95,28 @@ func (p *partitions) place(k segment.Key) int {
 	return int(w >> (64 - p.bits)) // >>64 is 0
 }
 
+// addAll adds the records of all domains of a window under their keys. It is for one goroutine.
+func (p *partitions) addAll(w *window) error {
+	for i, k := range w.keys {
+		if err := p.add(k, w.val(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // add adds a value. It is for one goroutine.
 func (p *partitions) add(k segment.Key, val []byte) error {
 	part := &p.parts[p.place(k)]
 	size := partitionHeader + len(val)
-	n := len(part.chunks) - 1
-	if n < 0 || cap(part.chunks[n])-len(part.chunks[n]) < size {
+	if cap(part.open)-len(part.open) < size {
 		if err := p.grow(part, size); err != nil {
 			return err
 		}
-		n = len(part.chunks) - 1
 	}
-	c := part.chunks[n]
-	at := len(c)
-	c = c[:at+size]
-	part.chunks[n] = c
-	part.bytes += int64(size)
-	to := c[at:]
+	at := len(part.open)
+	part.open = part.open[:at+size]
+	to := part.open[at:]
 	binary.LittleEndian.PutUint64(to, k.ID)
 	binary.LittleEndian.PutUint64(to[8:], uint64(k.Check)|uint64(len(val))<<32)
 	// Most values are a few plain records.
@@ -126,10 +143,13 @@ func (p *partitions) grow(part *partition, size int) error {
 		c, p.free = p.free[n-1], p.free[:n-1]
 	default:
 		// A small sort does without large chunks: the next ones are as large as all before.
-		c = make([]byte, 0, max(size, min(partitionChunk, max(512, 2*int(part.bytes)))))
+		c = make([]byte, 0, max(size, int(min(partitionChunk, max(512, 2*part.size())))))
 	}
 	p.used += cap(c)
-	part.chunks = append(part.chunks, c)
+	if part.open != nil {
+		part.chunks = append(part.chunks, part.open)
+	}
+	part.open = c
 	return nil
 }
 
@@ -143,17 +163,17 @@ func (p *partitions) spill() error {
 	}
 	for i := range p.parts {
 		part := &p.parts[i]
-		if len(part.chunks) == 0 {
+		if part.open == nil {
 			continue
 		}
 		p.scratch = p.scratch[:0]
-		for _, c := range part.chunks {
+		for _, c := range append(part.chunks, part.open) {
 			p.scratch = append(p.scratch, c...)
 			if cap(c) == partitionChunk {
 				p.free = append(p.free, c[:0])
 			}
 		}
-		part.chunks = part.chunks[:0]
+		part.chunks, part.open = part.chunks[:0], nil
 		e, err := p.spool.write(p.scratch)
 		if err != nil {
 			return err
@@ -205,10 +225,11 @@ func (v *sortedValues) at(i int) (segment.Key, []byte) {
 // valid during the call.
 func (p *partitions) each(ctx context.Context, i int, yield func(*sortedValues) error) error {
 	part := &p.parts[i]
-	if part.bytes == 0 {
+	size := part.size()
+	if size == 0 {
 		return nil
 	}
-	if part.bytes > p.limit && p.skip+p.bits < keyBits {
+	if size > p.limit && p.skip+p.bits < keyBits {
 		return p.split(ctx, part, yield)
 	}
 	v := sorts.Get().(*sortedValues)
@@ -230,8 +251,8 @@ func (p *partitions) each(ctx context.Context, i int, yield func(*sortedValues) 
 		}
 		v.chunks = append(v.chunks, v.loaded)
 	}
-	v.chunks = append(v.chunks, part.chunks...)
-	part.chunks, part.extents = nil, nil
+	v.chunks = append(append(v.chunks, part.chunks...), part.open)
+	*part = partition{}
 	for n, c := range v.chunks {
 		for off := 0; off < len(c); {
 			v.refs = append(v.refs, valueRef{binary.LittleEndian.Uint64(c[off:]), uint32(n), uint32(off)})
@@ -330,12 +351,12 @@ func (p *partitions) split(ctx context.Context, part *partition, yield func(*sor
 			return err
 		}
 	}
-	for _, c := range part.chunks {
+	for _, c := range append(part.chunks, part.open) {
 		if err := addAll(c); err != nil {
 			return err
 		}
 	}
-	part.chunks, part.extents = nil, nil
+	*part = partition{}
 	for i := range sub.parts {
 		if err := sub.each(ctx, i, yield); err != nil {
 			return err
