@@ -258,6 +258,32 @@ func TestShuffledRowsAreTheSortedDistinctRows(t *testing.T) {
 	}
 }
 
+// Domains of many partitions begin alike, and hosts are in several files.
+func TestShuffledHostsAreSorted(t *testing.T) {
+	var rows []lake.Row
+	for i := range 30_000 {
+		domain := fmt.Sprintf("all-domains-begin-alike%d.example", i*7919%6000)
+		if i%3 == 0 {
+			domain = fmt.Sprintf("%x.example", i*7919%5000)
+		}
+		host := domain
+		if i%5 == 0 {
+			host = fmt.Sprintf("www%d.%s", i%4, domain)
+		}
+		rows = append(rows, lake.Row{Domain: domain, Host: host, PathQuery: fmt.Sprintf("/%d", i), Scheme: "https", Port: -1})
+	}
+	store := blob.NewMemory()
+	files := writeShuffle(t, store, rows, 1<<20)
+	for _, width := range []int{0, 1} {
+		n := 256 >> (4 * width)
+		for first := 0; first < 256; first += n {
+			if diff := cmp.Diff(oracle(rows, byte(first), byte(first+n-1)), loaded(t, store, files, byte(first), byte(first+n-1), 1<<30)); diff != "" {
+				t.Fatalf("partitions %02x to %02x of %d files differ: %s", first, first+n-1, len(files), diff)
+			}
+		}
+	}
+}
+
 func TestMergeInSeveralPasses(t *testing.T) {
 	rows := manyRows(2, 2500)
 	store := blob.NewMemory()

@@ -81,19 +81,14 @@ type shuffleLoad struct {
 
 // shuffleScratch is memory for loading.
 type shuffleScratch struct {
-	// Hosts are those of a file by partition, then of the next. Those of partition p of file i start at starts[i*partitions + p].
+	// Hosts are those of a partition of one file after the other, then of the next partition. Starts says where each of these begins.
 	hosts  []bufferHost
 	starts []int
 	// Places say where the next row of a host goes, a chunk << chunkBits and a place in it, and in the upper half how many went there. Ends are what becomes of that.
 	places, ends []uint64
 	chunks       [][]byte
 	order, other []hostRef
-	same         []sameHost
-	ofPart       []uint32 // of same, by partition
 }
-
-// sameHost is order[first:end], which are one host.
-type sameHost struct{ first, end uint32 }
 
 var shuffleScratches = sync.Pool{New: func() any { return new(shuffleScratch) }}
 
@@ -123,12 +118,7 @@ func (l *shuffleLoad) load(ctx context.Context) error {
 	}
 	b.partsOf = 0
 	if n := l.end - l.first; before == 0 && Partitions%n == 0 && l.first%n == 0 {
-		// They are sorted.
-		b.order = b.order[:0]
-		for i, s := range l.same {
-			o := l.order[s.first]
-			b.order = append(b.order, hostRef{o.cache, uint32(i), o.partition})
-		}
+		b.order, l.order = l.order, b.order
 		for i := range b.ends {
 			b.ends[i] = 0
 			if i >= l.first/n {
@@ -242,13 +232,20 @@ func (f *shuffleFetch) frame(number int) ([]byte, error) {
 
 // readHosts reads the hosts of all files.
 func (l *shuffleLoad) readHosts(ctx context.Context) error {
-	l.hosts, l.ends, l.starts = l.hosts[:0], l.ends[:0], l.starts[:0]
-	for i, r := range l.files {
-		f, err := l.wait(ctx, i)
-		if err != nil {
-			return err
-		}
+	hosts := 0
+	for _, r := range l.files {
 		for p := l.first; p < l.end; p++ {
+			hosts += int(r.parts[p].hosts)
+		}
+	}
+	l.hosts, l.ends, l.order = slices.Grow(l.hosts[:0], hosts), slices.Grow(l.ends[:0], hosts), slices.Grow(l.order[:0], hosts)
+	l.starts = l.starts[:0]
+	for p := l.first; p < l.end; p++ {
+		for i, r := range l.files {
+			f, err := l.wait(ctx, i)
+			if err != nil {
+				return err
+			}
 			part, start := &r.parts[p], len(l.hosts)
 			l.starts = append(l.starts, start)
 			if part.rows == 0 {
@@ -281,7 +278,7 @@ func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) 
 	bad := func(at int, want, got any) (uint64, uint64, error) {
 		return 0, 0, codec.Corrupt(key, fmt.Sprintf("frame %d", number), int64(at), want, got)
 	}
-	hosts, ends := l.hosts, l.ends
+	hosts, ends, order := l.hosts, l.ends, l.order
 	for at := 0; at < len(frame); {
 		if len(frame)-at < hostHead {
 			return bad(at, "a host", fmt.Sprintf("%d bytes", len(frame)-at))
@@ -304,112 +301,118 @@ func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) 
 			if p := int(h.id >> 56); p != partition {
 				return bad(at-names, fmt.Sprintf("a domain of partition %02x", partition), fmt.Sprintf("%02x", p))
 			}
+			order = append(order, hostRef{domainCache(h.domain), uint32(len(hosts)), uint8(partition)})
 		}
 		hosts, ends = append(hosts, h), append(ends, counts<<32|counts>>32)
 		rows += uint64(uint32(counts))
 		size += counts >> 32
 	}
-	l.hosts, l.ends = hosts, ends
+	l.hosts, l.ends, l.order = hosts, ends, order
 	return rows, size, nil
 }
 
-// placeHosts sorts the hosts of all files, tells the buffer of them in that order, and has memory for the rows of each: those of a partition lie together, so that a
-// core has it all at hand.
+// placeHosts sorts the hosts of all files, tells the buffer of them, and has memory for the rows of each. It takes one partition after the other: what belongs to it lies together, and a core
+// has it at hand.
 func (l *shuffleLoad) placeHosts() error {
 	b := l.b
-	order := slices.Grow(l.order[:0], len(l.hosts))
-	for i := range l.hosts {
-		if h := &l.hosts[i]; h.rows > 0 {
-			order = append(order, hostRef{domainCache(h.domain), uint32(i), uint8(h.id >> 56)})
-		}
-	}
-	l.other = slices.Grow(l.other[:0], len(order))[:len(order)]
-	l.order = order
+	order := l.order
 	if len(order) == 0 {
 		return nil
 	}
-	sortRefs(order, l.other)
-	known := b.hosts
-	b.hosts = l.hosts
-	b.sortAlike(order)
-	b.hosts = slices.Grow(known, len(order))
-
-	var ends [Partitions + 1]int // of partitions in ofPart
-	l.same = l.same[:0]
-	for i := 0; i < len(order); {
-		h := &l.hosts[order[i].host]
-		first, rows := i, h.rows
-		for i++; i < len(order) && order[i].cache == order[first].cache; i++ {
-			k := &l.hosts[order[i].host]
-			if k.host != h.host || k.domain != h.domain {
-				break
-			}
-			rows += k.rows
-		}
-		l.same = append(l.same, sameHost{uint32(first), uint32(i)})
-		ends[int(order[first].partition)+1]++
-		b.hosts = append(b.hosts, bufferHost{domain: h.domain, host: h.host, id: h.id, rows: rows})
+	l.other = slices.Grow(l.other[:0], len(order))[:len(order)]
+	byPart := l.other
+	sortRefs(order, byPart)
+	var ends [Partitions]int
+	for _, o := range order {
+		ends[o.partition]++
 	}
-	for p := range Partitions {
-		ends[p+1] += ends[p]
+	sum := 0
+	for p, n := range &ends {
+		ends[p], sum = sum, sum+n
 	}
-	l.ofPart = slices.Grow(l.ofPart[:0], len(l.same))[:len(l.same)]
-	for i, s := range l.same {
-		at := &ends[order[s.first].partition]
-		l.ofPart[*at] = uint32(i)
+	for _, o := range order {
+		at := &ends[o.partition]
+		byPart[*at] = o
 		*at++
 	}
 
+	known := slices.Grow(b.hosts, len(order))
 	l.places = slices.Grow(l.places[:0], len(l.hosts))[:len(l.hosts)]
 	copy(l.places, l.ends) // of hosts without rows
-	chunks := l.chunks[:0]
+	order, l.chunks = order[:0], l.chunks[:0]
 	var room []byte // what is left of the last slab
 	var slab uint32 // where it ends
-	for _, number := range l.ofPart {
-		s := l.same[number]
-		hosts := order[s.first:s.end]
-		size := 0
-		for _, o := range hosts {
-			size += int(uint32(l.ends[o.host]))
-		}
-		h := &b.hosts[len(known)+int(number)]
-		var place uint32
-		if size > bufferRow {
-			h.data = make([]byte, size)
-			place = uint32(len(chunks)) << chunkBits
-			chunks = appendChunks(chunks, h.data)
-		} else {
-			if len(room) < size {
-				s := b.slab()
-				b.slabs = append(b.slabs, s)
-				room = s[:]
-				chunks = appendChunks(chunks, room)
-				slab = uint32(len(chunks)) << chunkBits
+	for p, from := l.first, 0; p < l.end; p++ {
+		hosts := byPart[from:ends[p]]
+		from = ends[p]
+		b.hosts = l.hosts
+		b.sortAlike(hosts)
+		for i := 0; i < len(hosts); {
+			h := l.hosts[hosts[i].host]
+			size := int(uint32(l.ends[hosts[i].host]))
+			first := i
+			for i++; i < len(hosts) && hosts[i].cache == hosts[first].cache; i++ {
+				k := &l.hosts[hosts[i].host]
+				if k.host != h.host || k.domain != h.domain {
+					break
+				}
+				h.rows += k.rows
+				size += int(uint32(l.ends[hosts[i].host]))
 			}
-			place = slab - uint32(len(room))
-			h.data, room = room[:size:size], room[size:]
-		}
-		for _, o := range hosts {
-			l.places[o.host] = uint64(place)
-			l.ends[o.host] += uint64(place)
-			place = uint32(l.ends[o.host])
+			var place uint32
+			if size > bufferRow {
+				h.data = make([]byte, size)
+				place = uint32(len(l.chunks)) << chunkBits
+				l.chunks = appendChunks(l.chunks, h.data)
+			} else {
+				if len(room) < size {
+					s := b.slab()
+					b.slabs = append(b.slabs, s)
+					room = s[:]
+					l.chunks = appendChunks(l.chunks, room)
+					slab = uint32(len(l.chunks)) << chunkBits
+				}
+				place = slab - uint32(len(room))
+				h.data, room = room[:size:size], room[size:]
+			}
+			for _, o := range hosts[first:i] {
+				l.places[o.host] = uint64(place)
+				l.ends[o.host] += uint64(place)
+				place = uint32(l.ends[o.host])
+			}
+			order = append(order, hostRef{hosts[first].cache, uint32(len(known)), uint8(p)})
+			known = append(known, h)
 		}
 	}
-	l.chunks = chunks
-	if len(chunks) > 1<<(32-chunkBits) {
-		return fmt.Errorf("read shuffle files: %d MiB of rows at once", len(chunks)>>(20-chunkBits))
+	b.hosts = known
+	if len(l.chunks) > 1<<(32-chunkBits) {
+		return fmt.Errorf("read shuffle files: %d MiB of rows at once", len(l.chunks)>>(20-chunkBits))
+	}
+	l.order = order
+	if l.end-l.first > 1 {
+		sortRefs(order, byPart[:len(order)])
+		for i := 0; i < len(order); {
+			first, sorted := i, true
+			for i++; i < len(order) && order[i].cache == order[first].cache; i++ {
+				sorted = sorted && order[i].partition == order[i-1].partition && order[i].host > order[i-1].host
+			}
+			if !sorted {
+				b.sortAlike(order[first:i])
+			}
+		}
 	}
 	return nil
 }
 
 // readRows reads rows, partition by partition, and copies each to its place.
 func (l *shuffleLoad) readRows(ctx context.Context) error {
-	number := len(l.files)
+	next := len(l.files)
 	open := make([]*shuffleFetch, len(l.files))
 	for p := l.first; p < l.end; p++ {
 		for i, r := range l.files {
 			part := &r.parts[p]
-			from, to := l.starts[i*(l.end-l.first)+p-l.first], l.starts[i*(l.end-l.first)+p-l.first+1]
+			number := (p-l.first)*len(l.files) + i
+			from, to := l.starts[number], l.starts[number+1]
 			places := l.places[from:to]
 			for frame := part.firstRows; frame < part.endRows; frame++ {
 				if open[i] == nil || open[i].hi == frame {
@@ -417,10 +420,10 @@ func (l *shuffleLoad) readRows(ctx context.Context) error {
 						shuffleBuffers.Put(open[i].buffer)
 					}
 					var err error
-					if open[i], err = l.wait(ctx, number); err != nil {
+					if open[i], err = l.wait(ctx, next); err != nil {
 						return err
 					}
-					number++
+					next++
 				}
 				rows, err := open[i].frame(frame)
 				if err != nil {
