@@ -1,6 +1,9 @@
 package zstdtext
 
-import "math/bits"
+import (
+	"encoding/binary"
+	"math/bits"
+)
 
 // maxFSELog is the largest accuracy of a table that is written here. RFC 8878 allows 9 for some; the ninth bit saves
 // less than it takes to build.
@@ -54,7 +57,6 @@ func normalize(norm []int16, counts []uint32, total uint32, log uint) {
 
 // init makes the table of a distribution, in which -1 stands for less than one (RFC 8878, 4.1.1).
 func (f *fseEncoder) init(norm []int16, log uint) {
-	f.log = log
 	size := uint32(1) << log
 	var spread [1 << maxFSELog]uint8
 	var next [64]uint16
@@ -69,7 +71,7 @@ func (f *fseEncoder) init(norm []int16, log uint) {
 		}
 		sum += uint16(p)
 	}
-	step, mask := size>>1+size>>3+3, size-1
+	step, mask := spreadStep(log), size-1
 	at := uint32(0)
 	for s, p := range norm {
 		for ; p > 0; p-- {
@@ -85,6 +87,51 @@ func (f *fseEncoder) init(norm []int16, log uint) {
 		f.states[*n&(1<<maxFSELog-1)] = uint16(size) + uint16(i)
 		*n++
 	}
+	f.setSymbols(norm, log)
+}
+
+// spreadStep is how far apart places of a symbol are in a table, about.
+func spreadStep(log uint) uint32 { return uint32(1)<<log>>1 + uint32(1)<<log>>3 + 3 }
+
+// initWhole is init of a distribution without -1, in a third of the time: as no place is left out, each says itself which number of the distribution it gets.
+func (f *fseEncoder) initWhole(norm []int16, log uint) {
+	const run = 8 // places filled at once
+	var symbols [1<<maxFSELog + run]uint8
+	var next [64]uint16
+	sum := 0
+	for s, p := range norm {
+		next[s&63] = uint16(sum)
+		end := sum + int(p)
+		for all := uint64(s) * 0x0101010101010101; sum < end; sum += run {
+			binary.LittleEndian.PutUint64(symbols[sum:sum+run], all)
+		}
+		sum = end
+	}
+	size := uint32(1) << log
+	back := stepsBack[log]
+	at := uint32(0)
+	for i := range size {
+		n := &next[symbols[at&(1<<maxFSELog-1)]&63]
+		f.states[*n&(1<<maxFSELog-1)] = uint16(size + i)
+		*n++
+		at = (at + back) & (size - 1)
+	}
+	f.setSymbols(norm, log)
+}
+
+// stepsBack are the inverses of the steps of tables of each accuracy, by which the places of such a table follow each other in the distribution.
+var stepsBack = func() (back [maxFSELog + 1]uint32) {
+	for log := uint(5); log <= maxFSELog; log++ {
+		for back[log] = 1; back[log]*spreadStep(log)&(1<<log-1) != 1; back[log] += 2 {
+		}
+	}
+	return back
+}()
+
+// setSymbols fills f.symbols.
+func (f *fseEncoder) setSymbols(norm []int16, log uint) {
+	f.log = log
+	size := uint32(1) << log
 	total := int32(0)
 	for s, p := range norm {
 		switch p {

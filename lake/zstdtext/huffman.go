@@ -184,7 +184,7 @@ func (h *huffman) appendTable(dst []byte, last, longest int) ([]byte, bool) {
 		var norm [16]int16
 		normalize(norm[:], counts[:top+1], uint32(last), log)
 		dst = appendNorm(dst, norm[:top+1], log)
-		h.fse.init(norm[:top+1], log)
+		h.fse.initWhole(norm[:top+1], log)
 		dst = h.fse.appendTwo(dst, weights[:last])
 		if n := len(dst) - from - 1; n < 128 && (n < (last+1)/2 || last > 128) {
 			dst[from] = byte(n)
@@ -205,34 +205,33 @@ func (h *huffman) appendTable(dst []byte, last, longest int) ([]byte, bool) {
 // appendTwo appends symbols, at least two, of two states that take turns (RFC 8878, 4.2.1.2).
 func (f *fseEncoder) appendTwo(dst []byte, symbols []uint8) []byte {
 	n := len(symbols)
-	var states [2]uint32
+	from := len(dst)
+	dst = slices.Grow(dst, n*maxFSELog/8+16)
+	buf, at := dst[from:cap(dst)], 0
 	var acc uint64
 	var have uint
-	states[(n-1)&1] = f.first(uint32(symbols[n-1]))
-	states[n&1] = f.first(uint32(symbols[n-2]))
+	now, other := f.first(uint32(symbols[n-1])), f.first(uint32(symbols[n-2]))
 	for i := n - 3; i >= 0; i-- {
-		st := &states[i&1]
 		s := f.symbols[symbols[i]&63]
-		out := (*st + s.deltaBits) >> 16
-		acc |= uint64(*st&(1<<out-1)) << have
+		out := (now + s.deltaBits) >> 16 & 31
+		acc |= uint64(now&(1<<out-1)) << (have & 63)
 		have += uint(out)
-		*st = uint32(f.states[(*st>>out+uint32(s.deltaFind))&(1<<maxFSELog-1)])
-		for ; have >= 8; have -= 8 {
-			dst = append(dst, byte(acc))
-			acc >>= 8
+		now, other = other, uint32(f.states[(now>>out+uint32(s.deltaFind))&(1<<maxFSELog-1)])
+		if have > 64-3*maxFSELog-1 {
+			binary.LittleEndian.PutUint64(buf[at:], acc)
+			at += int(have >> 3)
+			acc >>= have &^ 7 & 63
+			have &= 7
 		}
 	}
-	for _, st := range [2]uint32{states[1], states[0]} {
+	// The turn is that of the state that the decoder begins with second.
+	for _, st := range [2]uint32{now, other} {
 		acc |= uint64(st&(1<<f.log-1)) << have
 		have += f.log
 	}
 	acc |= 1 << have
-	have++
-	for ; have > 0; have -= min(have, 8) {
-		dst = append(dst, byte(acc))
-		acc >>= 8
-	}
-	return dst
+	binary.LittleEndian.PutUint64(buf[at:], acc)
+	return dst[:from+at+int(have>>3)+1]
 }
 
 // size is the bytes of a stream.

@@ -56,17 +56,22 @@ func matchCode(n uint32) lengthCode {
 	return lengthCode{(w+36)<<8 | w<<24, n & (1<<w - 1)}
 }
 
-// The distributions that need not be written (RFC 8878, 3.1.1.3.2.2), and their accuracies.
-var (
-	predefinedLits    = []int16{4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1, 1, 1, -1, -1, -1, -1}
-	predefinedMatches = []int16{1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1}
-	predefinedOffsets = []int16{1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1}
-)
+// predefined is a distribution that need not be written (RFC 8878, 3.1.1.3.2.2).
+type predefined struct {
+	norm []int16
+	fse  fseEncoder
+}
 
-const (
-	predefinedLitsLog    = 6
-	predefinedMatchesLog = 6
-	predefinedOffsetsLog = 5
+func newPredefined(log uint, norm ...int16) *predefined {
+	p := &predefined{norm: norm}
+	p.fse.init(norm, log)
+	return p
+}
+
+var (
+	predefinedLits    = newPredefined(6, 4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1, 1, 1, -1, -1, -1, -1)
+	predefinedMatches = newPredefined(6, 1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1)
+	predefinedOffsets = newPredefined(5, 1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1)
 )
 
 // firstDistance is what counts as the last distance before the first sequence of a frame (RFC 8878, 3.1.1.5).
@@ -168,7 +173,7 @@ const (
 )
 
 // appendTable chooses how n codes are written, prepares for that and appends what a decoder needs to know.
-func (t *codeTable) appendTable(dst []byte, n int, predefined []int16, predefinedLog uint) (_ []byte, mode int) {
+func (t *codeTable) appendTable(dst []byte, n int, fixed *predefined) (_ []byte, mode int) {
 	last, distinct := 0, 0
 	for s, c := range t.counts {
 		if c > 0 {
@@ -186,13 +191,13 @@ func (t *codeTable) appendTable(dst []byte, n int, predefined []int16, predefine
 	normalize(norm[:], counts, uint32(n), log)
 	from := len(dst)
 	dst = appendNorm(dst, norm[:last+1], log)
-	plain, ok := cost(counts, predefined, predefinedLog)
+	plain, ok := cost(counts, fixed.norm, fixed.fse.log)
 	fitted, _ := cost(counts, norm[:], log)
 	if ok && plain <= fitted+uint32(len(dst)-from)*8*costUnit {
-		t.fse.init(predefined, predefinedLog)
+		t.fse = fixed.fse
 		return dst[:from], modePredefined
 	}
-	t.fse.init(norm[:last+1], log)
+	t.fse.initWhole(norm[:last+1], log)
 	return dst, modeFSE
 }
 
@@ -212,9 +217,9 @@ func (q *sequences) append(dst []byte) []byte {
 	}
 	modes := len(dst)
 	dst = append(dst, 0)
-	dst, ll := q.ll.appendTable(dst, n, predefinedLits, predefinedLitsLog)
-	dst, of := q.of.appendTable(dst, n, predefinedOffsets, predefinedOffsetsLog)
-	dst, ml := q.ml.appendTable(dst, n, predefinedMatches, predefinedMatchesLog)
+	dst, ll := q.ll.appendTable(dst, n, predefinedLits)
+	dst, of := q.of.appendTable(dst, n, predefinedOffsets)
+	dst, ml := q.ml.appendTable(dst, n, predefinedMatches)
 	dst[modes] = byte(ll<<6 | of<<4 | ml<<2)
 
 	// A sequence takes at most 3*maxFSELog bits of states, 32 of lengths and 17 of the offset.
