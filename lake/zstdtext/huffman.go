@@ -15,7 +15,8 @@ type huffman struct {
 	// codes has a code's length in the low eight bits and the code above.
 	codes   [256]uint32
 	lengths [256]uint8
-	order   []uint32
+	order   []uint32 // of the symbols, by how many there are: that number and the symbol in the low eight bits
+	orders  [2]orders
 	nodes   [512]uint32
 	parents [512]uint16
 	fse     fseEncoder
@@ -70,15 +71,8 @@ func (h *huffman) count(lits []byte, streams int) (last, distinct int, even bool
 
 // build finds the codes of the symbols up to last, of which there are at least two.
 func (h *huffman) build(last int) (longest int) {
-	order := h.order[:0]
-	for s, c := range h.total[:last+1] {
-		h.lengths[s] = 0
-		if c > 0 {
-			order = append(order, c<<8|uint32(s))
-		}
-	}
-	slices.Sort(order)
-	h.order = order
+	h.sort()
+	order := h.order
 	n := len(order)
 	// Leaves 0 to n-1 and inner nodes n to 2n-2 both ascend.
 	weight, parent := h.nodes[:2*n-1], h.parents[:2*n-1]
@@ -110,6 +104,7 @@ func (h *huffman) build(last int) (longest int) {
 	longest = int(depth[0])
 
 	var ranks [maxCodeBits + 1]uint32
+	h.lengths = [256]uint8{}
 	for i, o := range order {
 		h.lengths[o&0xff] = uint8(depth[i])
 		ranks[depth[i]]++
@@ -128,6 +123,21 @@ func (h *huffman) build(last int) (longest int) {
 		}
 	}
 	return longest
+}
+
+// orders has room for all symbols and for what assembly writes behind them.
+type orders [256 + 16]uint32
+
+// sortSlowly sets h.order without assembly.
+func (h *huffman) sortSlowly() {
+	order := h.orders[0][:0]
+	for s, c := range h.total {
+		if c > 0 {
+			order = append(order, c<<8|uint32(s))
+		}
+	}
+	slices.Sort(order)
+	h.order = order
 }
 
 // limit shortens code lengths to maxCodeBits, and lengthens others until they are a complete code again. Lengths

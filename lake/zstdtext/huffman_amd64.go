@@ -19,3 +19,17 @@ func (h *huffman) encodeMost(dst, lits []byte) (left []byte, at int, acc uint64,
 	at, acc, have = encodeAVX512(&h.splitCodes, &dst[0], &lits[0], len(lits))
 	return nil, at, acc, have
 }
+
+// orderAVX512 sets order to the symbols by how many there are, as sortSlowly has them, and returns how many symbols these are. Keys is scratch space.
+//
+//go:noescape
+func orderAVX512(total *[256]uint32, keys, order *orders) int
+
+// sort sets h.order.
+func (h *huffman) sort() {
+	if hasAVX512 {
+		h.order = h.orders[0][:orderAVX512(&h.total, &h.orders[1], &h.orders[0])]
+	} else {
+		h.sortSlowly()
+	}
+}

@@ -145,3 +145,63 @@ done:
 	MOVQ BX, have+48(FP)
 	VZEROUPPER
 	RET
+
+// The first 16 symbols.
+DATA symbols<>+0(SB)/8, $0x0706050403020100
+DATA symbols<>+8(SB)/8, $0x0f0e0d0c0b0a0908
+GLOBL symbols<>(SB), RODATA|NOPTR, $16
+
+// func orderAVX512(total *[256]uint32, keys, order *orders) int
+TEXT ·orderAVX512(SB), NOSPLIT, $0-32
+	MOVQ total+0(FP), SI
+	MOVQ keys+8(FP), R8
+	MOVQ order+16(FP), R9
+	MOVL $1, AX
+	VPBROADCASTD AX, Z15
+	MOVL $16, AX
+	VPBROADCASTD AX, Z14
+	VPMOVZXBD symbols<>(SB), Z13      // symbols
+	VPTERNLOGD $0xff, Z12, Z12, Z12
+	MOVQ R8, DI
+	MOVL $16, DX
+
+keys:
+	VMOVDQU32 (SI), Z0
+	VPTESTMD  Z0, Z0, K1
+	VPSLLD    $8, Z0, Z0
+	VPORD     Z13, Z0, Z0
+	VPADDD    Z14, Z13, Z13
+	VPCOMPRESSD.Z Z0, K1, Z0
+	VMOVDQU32 Z0, (DI)
+	KMOVW     K1, AX
+	POPCNTL   AX, AX
+	LEAQ      (DI)(AX*4), DI
+	ADDQ $64, SI
+	DECL DX
+	JNE  keys
+	VMOVDQU32 Z12, (DI)               // above all keys
+
+	// A key's place is how many keys are below it.
+	MOVQ R8, SI
+
+sixteen:
+	VMOVDQU32 (SI), Z0
+	VPXORD    Z1, Z1, Z1
+	MOVQ      R8, CX
+
+key:
+	VPCMPUD.BCST $6, (CX), Z0, K1
+	VPADDD       Z15, Z1, K1, Z1
+	ADDQ $4, CX
+	CMPQ CX, DI
+	JLT  key
+	KXNORW K1, K1, K1
+	VPSCATTERDD Z0, K1, (R9)(Z1*4)
+	ADDQ $64, SI
+	CMPQ SI, DI
+	JLT  sixteen
+	SUBQ R8, DI
+	SHRQ $2, DI
+	MOVQ DI, ret+24(FP)
+	VZEROUPPER
+	RET

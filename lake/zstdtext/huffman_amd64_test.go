@@ -2,6 +2,8 @@ package zstdtext
 
 import (
 	"bytes"
+	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -31,6 +33,26 @@ func TestAssemblyEncodesTheSame(t *testing.T) {
 	}
 	for n := range 200 {
 		compareLiterals(t, &h, words(uint64(n), 8000+n))
+	}
+}
+
+func TestAssemblySortsTheSame(t *testing.T) {
+	fast := hasAVX512
+	defer func() { hasAVX512 = fast }()
+	rng := rand.New(rand.NewPCG(10, 1))
+	var h huffman
+	for range 5000 {
+		h.total = [256]uint32{}
+		for range 1 + rng.IntN(400) {
+			h.total[rng.IntN(256)] = uint32(rng.IntN(1 + 1<<rng.IntN(18)))
+		}
+		hasAVX512 = fast
+		h.sort()
+		got := slices.Clone(h.order)
+		hasAVX512 = false
+		if h.sort(); !slices.Equal(got, h.order) {
+			t.Fatalf("%d became %d, %d without assembly", h.total, got, h.order)
+		}
 	}
 }
 

@@ -9,3 +9,6 @@ const hasEncode512 = false
 func (h *huffman) encodeMost(dst, lits []byte) (left []byte, at int, acc uint64, have uint) {
 	return lits, 0, 0, 0
 }
+
+// sort sets h.order.
+func (h *huffman) sort() { h.sortSlowly() }
