@@ -25,8 +25,8 @@ type huffman struct {
 	split      bool
 }
 
-// splitCodes are the codes of the symbols below 128, their lengths, low and high bytes apart.
-type splitCodes struct{ lengths, low, high [128]uint8 }
+// splitCodes are the codes of all symbols, their lengths, low and high bytes apart.
+type splitCodes struct{ lengths, low, high [256]uint8 }
 
 // count counts n literals in the streams that they will stand in and returns the largest one, how many there are, and whether they are too much
 // alike in number for codes of different lengths to save anything.
@@ -253,17 +253,6 @@ func (h *huffman) size(stream int, last int) int {
 	return int(n+7) / 8
 }
 
-// splitUp fills splitCodes, if that is of use for codes of the symbols up to last and some literals.
-func (h *huffman) splitUp(last, literals int) {
-	const worthIt = 2048
-	if h.split = hasEncode512 && last < len(h.splitCodes.low) && literals >= worthIt; !h.split {
-		return
-	}
-	for s, c := range h.codes[:last+1] {
-		h.splitCodes.lengths[s], h.splitCodes.low[s], h.splitCodes.high[s] = uint8(c), uint8(c>>8), uint8(c>>16)
-	}
-}
-
 // encode writes one stream to dst, which has eight bytes more than it takes.
 func (h *huffman) encode(dst, lits []byte) {
 	codes := &h.codes
@@ -356,7 +345,7 @@ func (h *huffman) append(dst, lits []byte) []byte {
 	}
 	dst = slices.Grow(dst, size+8)
 	part := (n + streams - 1) / streams
-	h.splitUp(last, n)
+	h.splitUp(n)
 	for i := range streams {
 		stream := lits[min(n, i*part):min(n, (i+1)*part)]
 		at := len(dst)

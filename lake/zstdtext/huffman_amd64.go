@@ -5,11 +5,24 @@ import "golang.org/x/sys/cpu"
 // hasEncode512 says whether the machine has what encodeAVX512 needs.
 var hasEncode512 = hasAVX512 && cpu.X86.HasBMI2
 
-// encodeAVX512 writes the codes of n literals below 128, the last one first, and returns how many bytes these are and the bits left over.
+// encodeAVX512 writes the codes of n literals, the last one first, and returns how many bytes these are and the bits left over.
 // It writes up to eight bytes behind them.
 //
 //go:noescape
 func encodeAVX512(codes *splitCodes, dst, lits *byte, n int) (at int, acc uint64, have uint)
+
+// splitAVX512 sets split to codes.
+//
+//go:noescape
+func splitAVX512(codes *[256]uint32, split *splitCodes)
+
+// splitUp fills splitCodes, if that is of use for some literals.
+func (h *huffman) splitUp(literals int) {
+	const worthIt = 1024
+	if h.split = hasEncode512 && literals >= worthIt; h.split {
+		splitAVX512(&h.codes, &h.splitCodes)
+	}
+}
 
 // encodeMost encodes most of the literals of a stream, from the end, if there is a fast way. It returns those left, the bytes written and the bits left over.
 func (h *huffman) encodeMost(dst, lits []byte) (left []byte, at int, acc uint64, have uint) {

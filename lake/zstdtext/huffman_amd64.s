@@ -51,6 +51,12 @@ TEXT ·encodeAVX512(SB), NOSPLIT, $320-56
 	VMOVDQU8 (splitCodes_low+64)(AX), Z19
 	VMOVDQU8 (splitCodes_high)(AX), Z20
 	VMOVDQU8 (splitCodes_high+64)(AX), Z21
+	VMOVDQU8 (splitCodes_lengths+128)(AX), Z22
+	VMOVDQU8 (splitCodes_lengths+192)(AX), Z23
+	VMOVDQU8 (splitCodes_low+128)(AX), Z24
+	VMOVDQU8 (splitCodes_low+192)(AX), Z25
+	VMOVDQU8 (splitCodes_high+128)(AX), Z26
+	VMOVDQU8 (splitCodes_high+192)(AX), Z27
 	MOVL     $1, AX
 	VPBROADCASTW AX, Z31
 	MOVL     $56, AX                 // bits that are less than 64 with seven left over
@@ -67,11 +73,17 @@ TEXT ·encodeAVX512(SB), NOSPLIT, $320-56
 next:
 	SUBQ $64, SI
 	VMOVDQU8.Z (SI), K2, Z1
+	VPMOVB2M  Z1, K4
 	VMOVDQA64 Z1, Z2
 	VMOVDQA64 Z1, Z3
+	VMOVDQA64 Z1, Z12
 	VPERMI2B.Z Z17, Z16, K2, Z1
 	VPERMI2B.Z Z19, Z18, K2, Z2
 	VPERMI2B.Z Z21, Z20, K2, Z3
+	KORTESTQ  K4, K4
+	JNE       above
+
+split:
 	VPUNPCKLBW Z3, Z2, Z4
 	VPUNPCKHBW Z3, Z2, Z5
 	VPUNPCKLBW Z30, Z1, Z6
@@ -114,6 +126,17 @@ last:
 	KMOVQ AX, K2
 	XORL R11, R11
 	JMP  next
+
+above: // some are above 127
+	VMOVDQA64 Z12, Z13
+	VMOVDQA64 Z12, Z14
+	VPERMI2B  Z23, Z22, Z12
+	VPERMI2B  Z25, Z24, Z13
+	VPERMI2B  Z27, Z26, Z14
+	VMOVDQU8  Z12, K4, Z1
+	VMOVDQU8  Z13, K4, Z2
+	VMOVDQU8  Z14, K4, Z3
+	JMP  split
 
 long: // eight rare ones
 	VMOVDQU64 Z4, (R10)
@@ -203,5 +226,25 @@ key:
 	SUBQ R8, DI
 	SHRQ $2, DI
 	MOVQ DI, ret+24(FP)
+	VZEROUPPER
+	RET
+
+// func splitAVX512(codes *[256]uint32, split *splitCodes)
+TEXT ·splitAVX512(SB), NOSPLIT, $0-16
+	MOVQ codes+0(FP), SI
+	MOVQ split+8(FP), DI
+	MOVL $16, CX
+
+sixteen:
+	VMOVDQU32 (SI), Z0
+	VPSRLD    $8, Z0, Z1
+	VPSRLD    $16, Z0, Z2
+	VPMOVDB   Z0, splitCodes_lengths(DI)
+	VPMOVDB   Z1, splitCodes_low(DI)
+	VPMOVDB   Z2, splitCodes_high(DI)
+	ADDQ $64, SI
+	ADDQ $16, DI
+	DECL CX
+	JNE  sixteen
 	VZEROUPPER
 	RET

@@ -2,8 +2,8 @@
 
 package zstdtext
 
-// hasEncode512 is false: there is no assembly.
-const hasEncode512 = false
+// splitUp fills splitCodes for assembly, which there is not.
+func (h *huffman) splitUp(int) {}
 
 // encodeMost leaves all literals of a stream.
 func (h *huffman) encodeMost(dst, lits []byte) (left []byte, at int, acc uint64, have uint) {
