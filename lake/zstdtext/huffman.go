@@ -26,7 +26,7 @@ type huffman struct {
 }
 
 // splitCodes are the codes of all symbols, their lengths, low and high bytes apart.
-type splitCodes struct{ lengths, low, high [256]uint8 }
+type splitCodes [3][256]uint8
 
 // count counts n literals in the streams that they will stand in and returns the largest one, how many there are, and whether they are too much
 // alike in number for codes of different lengths to save anything.

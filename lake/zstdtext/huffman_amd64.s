@@ -45,18 +45,18 @@ TEXT ·encodeAVX512(SB), NOSPLIT, $320-56
 	LEAQ (R9)(R11*1), SI
 	LEAQ 63(SP), R10
 	ANDQ $~63, R10                   // so that what is written at once is read from the writes
-	VMOVDQU8 (splitCodes_lengths)(AX), Z16
-	VMOVDQU8 (splitCodes_lengths+64)(AX), Z17
-	VMOVDQU8 (splitCodes_low)(AX), Z18
-	VMOVDQU8 (splitCodes_low+64)(AX), Z19
-	VMOVDQU8 (splitCodes_high)(AX), Z20
-	VMOVDQU8 (splitCodes_high+64)(AX), Z21
-	VMOVDQU8 (splitCodes_lengths+128)(AX), Z22
-	VMOVDQU8 (splitCodes_lengths+192)(AX), Z23
-	VMOVDQU8 (splitCodes_low+128)(AX), Z24
-	VMOVDQU8 (splitCodes_low+192)(AX), Z25
-	VMOVDQU8 (splitCodes_high+128)(AX), Z26
-	VMOVDQU8 (splitCodes_high+192)(AX), Z27
+	VMOVDQU8 (AX), Z16
+	VMOVDQU8 64(AX), Z17
+	VMOVDQU8 256(AX), Z18
+	VMOVDQU8 320(AX), Z19
+	VMOVDQU8 512(AX), Z20
+	VMOVDQU8 576(AX), Z21
+	VMOVDQU8 128(AX), Z22
+	VMOVDQU8 192(AX), Z23
+	VMOVDQU8 384(AX), Z24
+	VMOVDQU8 448(AX), Z25
+	VMOVDQU8 640(AX), Z26
+	VMOVDQU8 704(AX), Z27
 	MOVL     $1, AX
 	VPBROADCASTW AX, Z31
 	MOVL     $56, AX                 // bits that are less than 64 with seven left over
@@ -239,9 +239,9 @@ sixteen:
 	VMOVDQU32 (SI), Z0
 	VPSRLD    $8, Z0, Z1
 	VPSRLD    $16, Z0, Z2
-	VPMOVDB   Z0, splitCodes_lengths(DI)
-	VPMOVDB   Z1, splitCodes_low(DI)
-	VPMOVDB   Z2, splitCodes_high(DI)
+	VPMOVDB   Z0, (DI)
+	VPMOVDB   Z1, 256(DI)
+	VPMOVDB   Z2, 512(DI)
 	ADDQ $64, SI
 	ADDQ $16, DI
 	DECL CX
