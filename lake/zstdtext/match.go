@@ -38,17 +38,13 @@ const (
 	// minParse is the shortest text that is searched.
 	minParse = 32
 	// chunk is how many positions are scanned before what was found is looked at.
-	chunk = 1 << rankBits
+	chunk = 1 << 11
 	// startRoom is for the starts of a chunk and what assembly writes behind them.
 	startRoom = chunk + 16
 )
 
-// A start of a match is its distance, the bits of that and the position's rank in the chunk, from the top.
-const (
-	rankBits   = 10
-	costBits   = 5
-	startShift = costBits + rankBits // of distances, which is that of positions in entries
-)
+// A start of a match is its distance, and below that, where entries have more of the hash, the position's rank in the chunk.
+const rankMask = 1<<posShift - 1
 
 // match is a range of text that stands there already, distance bytes before.
 type match struct {
@@ -107,7 +103,7 @@ func (f *finder) parse(text []byte, from int) []match {
 // starts, and returns how many starts there are then. Of
 // positions that follow each other and have entries at the same distance it lists the first.
 func (f *finder) scanWords(text []byte, at, rank, n, found int) int {
-	last, epoch, first := f.last, f.epoch, found
+	last, epoch := f.last, f.epoch
 	table, starts := &f.table, &f.starts
 	for i := range n {
 		w := load64(text, at+rank+i)
@@ -124,23 +120,20 @@ func (f *finder) scanWords(text []byte, at, rank, n, found int) int {
 		last = distance
 	}
 	f.last = last
-	for i, s := range starts[first:found] {
-		starts[first+i] |= uint32(bits.Len32(s>>startShift)) << rankBits
-	}
 	return found
 }
 
 // takeOne looks at one start in the chunk at at, and takes the match if it is worth it.
 func (f *finder) takeOne(text []byte, at int, start uint32) {
 	c := &f.choice
-	p := at + int(start&(1<<rankBits-1))
-	distance := int(start >> startShift)
+	p := at + int(start&rankMask)
+	distance := int(start >> posShift)
 	if p*literalCost < c.lastEnd && c.last >= 0 && int(f.matches[c.last].distance) == distance {
 		return // within the same match, which may be long
 	}
 	end := (p + forward(text, p-distance, p)) * literalCost
 	from := (p - backward(text, p-distance, p, c.prevEnd/literalCost)) * literalCost
-	cost := sequenceCost + int(start>>rankBits&(1<<costBits-1))
+	cost := sequenceCost + bits.Len32(start>>posShift)
 	if from <= c.lastStart {
 		// Only one of both can stay.
 		from = max(from, c.prevEnd)

@@ -64,13 +64,6 @@ DATA eight<>+16(SB)/8, $0x0000000800000008
 DATA eight<>+24(SB)/8, $0x0000000800000008
 GLOBL eight<>(SB), RODATA|NOPTR, $32
 
-// The bits of a number are what is in the exponent of its floating point less this.
-DATA bias<>+0(SB)/8, $0xfffe0800fffe0800
-DATA bias<>+8(SB)/8, $0xfffe0800fffe0800
-DATA bias<>+16(SB)/8, $0xfffe0800fffe0800
-DATA bias<>+24(SB)/8, $0xfffe0800fffe0800
-GLOBL bias<>(SB), RODATA|NOPTR, $32
-
 // func scanAVX2(text *byte, n int, pos uint32, table, starts, last *uint32, order *[256]uint64) int
 TEXT ·scanAVX2(SB), NOSPLIT, $0-64
 	MOVQ text+0(FP), SI
@@ -81,12 +74,11 @@ TEXT ·scanAVX2(SB), NOSPLIT, $0-64
 	MOVQ last+40(FP), R10
 	MOVQ order+48(FP), R11
 
-	VMOVDQU      lanes<>(SB), Y14
+	VMOVDQU      lanes<>(SB), Y14     // ranks
 	VPSLLD       $15, Y14, Y15
 	VMOVD        AX, X0
 	VPBROADCASTD X0, Y0
 	VPADDD       Y0, Y15, Y15         // positions and epoch
-	VPADDD       bias<>(SB), Y14, Y14 // ranks
 	VMOVD        (R10), X7            // the distance before
 	VMOVDQU      before<>(SB), Y13
 	VMOVDQU      words<>(SB), Y12
@@ -161,12 +153,7 @@ eight:
 	VPOR      Y2, Y3, Y3
 	VMOVMSKPS Y3, AX
 	XORL      $0xff, AX            // a bit for each start
-	VPSRLD    $15, Y0, Y1
-	VCVTDQ2PS Y1, Y1
-	VPSRLD    $23, Y1, Y1
-	VPSLLD    $10, Y1, Y1
-	VPADDD    Y14, Y1, Y1
-	VPADDD    Y1, Y0, Y0
+	VPADDD    Y14, Y0, Y0
 	VPADDD    eight<>(SB), Y14, Y14
 	VPMOVZXBD (R11)(AX*8), Y1
 	VPERMD    Y0, Y1, Y0
@@ -241,8 +228,6 @@ TEXT ·scanAVX512(SB), NOSPLIT, $0-56
 	VPBROADCASTD AX, Z17              // 16 positions
 	MOVL         $16, AX
 	VPBROADCASTD AX, Z18
-	MOVL         $17, AX
-	VPBROADCASTD AX, Z19              // bits of a distance and leading zeros
 	MOVQ         $0x3333333333333333, AX // two bytes of each four
 	KMOVQ        AX, K1
 
@@ -347,10 +332,7 @@ sixteen:
 	VMOVDQA32   Z0, Z13
 	VPTESTMD    Z0, Z0, K2, K2
 	VPCMPUD     $4, Z1, Z0, K2, K2    // starts
-	VPLZCNTD    Z0, Z1
-	VPSUBD      Z1, Z19, Z1           // bits of the distance
-	VPSLLD      $10, Z1, Z1
-	VPTERNLOGD  $0xfe, Z14, Z1, Z0
+	VPORD       Z14, Z0, Z0
 	VPADDD      Z18, Z14, Z14
 	VPCOMPRESSD.Z Z0, K2, Z0
 	VMOVDQU32   Z0, (DI)
@@ -391,7 +373,7 @@ start:
 	JGE  done
 	MOVL (R9), AX
 	MOVL AX, BX
-	ANDL $0x3ff, BX
+	ANDL $const_rankMask, BX
 	ADDQ at+8(FP), BX                  // p
 	MOVL AX, CX
 	SHRL $15, CX
@@ -411,8 +393,7 @@ start:
 	NOTL R8
 	TZCNTL R8, R8
 	JCS  done                          // longer
-	SHRL $10, AX
-	ANDL $0x1f, AX                     // bits of the distance
+	BSRL CX, AX                        // bits of the distance, less one
 	LEAQ (BX)(R8*1), DX                // end
 	BSWAPQ R15
 	TZCNTQ R15, R15
@@ -420,7 +401,7 @@ start:
 	SHLQ $3, BX
 	SUBQ R15, BX                       // from, from here on in units of costs
 	LEAQ (DX*8), R8                    // end
-	LEAQ -const_sequenceCost(R8), R10
+	LEAQ -(const_sequenceCost+1)(R8), R10
 	SUBQ AX, R10
 
 	// SI is where it begins if the last match stays, AX where if not. What depends on the match before is kept short.
@@ -484,11 +465,9 @@ TEXT ·prepareAVX512(SB), NOSPLIT, $0-40
 	MOVQ p+32(FP), DI
 	VPBROADCASTD at+16(FP), Z10
 	VPBROADCASTD limit+24(FP), Z11
-	MOVL $0x3ff, AX
+	MOVL $const_rankMask, AX
 	VPBROADCASTD AX, Z12
-	MOVL $0x1f, AX
-	VPBROADCASTD AX, Z13
-	MOVL $(GAIN_BASE-const_sequenceCost), AX
+	MOVL $(GAIN_BASE-const_sequenceCost-32), AX
 	VPBROADCASTD AX, Z14
 	MOVL $const_wide, AX
 	VPBROADCASTD AX, Z15
@@ -499,9 +478,8 @@ sixteen:
 	VPADDD    Z10, Z1, Z1             // positions
 	VPSRLD    $15, Z0, Z2             // distances
 	VPSUBD    Z2, Z1, Z3              // where they go to
-	VPSRLD    $10, Z0, Z4
-	VPANDD    Z13, Z4, Z4
-	VPSUBD    Z4, Z14, Z4             // what they gain at length 0
+	VPLZCNTD  Z2, Z4
+	VPADDD    Z14, Z4, Z4             // what they gain at length 0: the more, the less bits the distance has
 	VPCMPD    $6, Z11, Z1, K1         // beyond the limit
 	VPCMPD    $1, Z15, Z3, K2         // or at the very beginning
 	KORW      K1, K2, K1
