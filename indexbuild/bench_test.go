@@ -308,6 +308,31 @@ func BenchmarkCollector(b *testing.B) {
 	perEntry(b, started, domains)
 }
 
+// BenchmarkMerge merges the domains of a million entries, without keys and sinks.
+func BenchmarkMerge(b *testing.B) {
+	ctx := context.Background()
+	store := blob.NewMemory()
+	pairs := benchPairs(b)
+	refs := syntheticLake(b, store, pairs/2, 20, pairs, false)
+	entries := int64(0)
+	started := processorTime(b)
+	for b.Loop() {
+		build := &build{ctx: ctx, store: store, batches: refs}
+		if err := build.readBatches(); err != nil {
+			b.Fatal(err)
+		}
+		entries = 0
+		if err := build.mergeAll(func(w *window) error {
+			entries += int64(len(w.sets))
+			return nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+		build.close()
+	}
+	perEntry(b, started, entries)
+}
+
 // BenchmarkPartitions adds a million values of one to a few records to as many partitions as sort ten million.
 func BenchmarkPartitions(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))

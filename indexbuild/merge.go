@@ -146,24 +146,23 @@ const (
 // offsetCode is the code of a domain that comes after another, of which it shares the first bytes: of two domains, coded relative to the
 // same one, that with the smaller code is the smaller one, and the other's code is the same relative to it. Only where codes are equal do the domains have to be
 // looked at. (Offset-value coding: Conner, "Offset value coding", IBM Technical Disclosure Bulletin 20(7), 1977; Do and Graefe, "Robust and efficient sorting with offset-value
-// coding", TODS 48(1), 2023.) Bytes are taken in columns of four, with zeros past the end. The code is 64 less the number of
-// columns that are shared, in the upper bits, and the next column; the lowest bits are left free. The code of a domain relative to
+// coding", TODS 48(1), 2023.) Bytes are taken in columns of six, with zeros past the end. The code is 63 less the number of
+// columns that are shared, in the upper six bits, and the next column; the lowest bits are left free. The code of a domain relative to
 // itself is 0.
 func offsetCode(domain []byte, shared int) uint64 {
-	column := domain[shared&^3:]
-	var v uint32
-	for i := range 4 {
-		v <<= 8
-		if i < len(column) {
-			v |= uint32(column[i])
-		}
-	}
-	return columnCode(shared, v)
+	var column [8]byte
+	copy(column[:columnBytes], domain[shared/columnBytes*columnBytes:])
+	return uint64(63-shared/columnBytes)<<58 | binary.BigEndian.Uint64(column[:])>>6
 }
 
-// columnCode is offsetCode by the first column that is not shared, the first of its bytes uppermost.
-func columnCode(shared int, column uint32) uint64 {
-	return uint64(64-shared>>2)<<57 | uint64(column)<<(57-32)
+const columnBytes = 6
+
+// offsetCodeFast is offsetCode of the n bytes that p starts with. Up to eight that follow are read.
+func offsetCodeFast(p []byte, n, shared int) uint64 {
+	columns := uint(shared) / columnBytes
+	at := columns * columnBytes
+	v := binary.BigEndian.Uint64(p[at:]) & (math.MaxUint64 << (64 - 8*min(uint(n)-at, columnBytes)))
+	return uint64(63-columns)<<58 | v>>6
 }
 
 // load makes the blocks of the source.
@@ -288,26 +287,33 @@ func (m *merger) tie(a, b uint64) (winner, loser uint64) {
 	if c.ended {
 		return a, b // so has the other
 	}
-	x, y := c.domain(), d.domain()
-	n := min(len(x), len(y))
 	// As many bytes as the code says are the same. What is compared past the end of one is there, and does not count.
-	p, q := c.block[c.at+blockHeader:], d.block[d.at+blockHeader:]
-	same := 4 * (64 - int(a>>57))
+	p, q := c.block[c.at+blockHeader-1:], d.block[d.at+blockHeader-1:]
+	x, y := int(p[0]), int(q[0]) // lengths
+	p, q = p[1:], q[1:]
+	n := min(x, y)
+	same := columnBytes * (63 - int(a>>58))
 	for same < n {
-		diff := binary.LittleEndian.Uint64(p[same:]) ^ binary.LittleEndian.Uint64(q[same:])
-		same += bits.TrailingZeros64(diff) / 8
-		if diff != 0 {
+		v, w := binary.BigEndian.Uint64(p[same:]), binary.BigEndian.Uint64(q[same:])
+		if v == w {
+			same += 8
+			continue
+		}
+		if same += bits.LeadingZeros64(v^w) / 8; same >= n {
 			break
 		}
+		if v < w {
+			return a, offsetCodeFast(q, y, same) | b&sourceMask
+		}
+		return b, offsetCodeFast(p, x, same) | a&sourceMask
 	}
-	same = min(same, n)
 	switch {
-	case same == len(x) && same == len(y):
+	case x == y:
 		return a, b & sourceMask
-	case same == len(x) || same < len(y) && x[same] < y[same]:
-		return a, offsetCode(y, same) | b&sourceMask
+	case x < y:
+		return a, offsetCodeFast(q, y, n) | b&sourceMask
 	}
-	return b, offsetCode(x, same) | a&sourceMask
+	return b, offsetCodeFast(p, x, n) | a&sourceMask
 }
 
 // begin plays all matches at and below node n, whose sources have begun, and returns the winner.

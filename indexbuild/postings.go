@@ -494,9 +494,7 @@ func (s *batchSource) appendPlainDomains(block []byte) []byte {
 
 		from := len(block)
 		p := (*[entry]byte)(block[from : from+entry])
-		v := binary.BigEndian.Uint32(s.name[have&^3:])
-		v &= math.MaxUint32 << (32 - 8*min(length-have&^3, 4)) // zeros past the end
-		le.PutUint64(p[:], columnCode(have, v))
+		le.PutUint64(p[:], offsetCodeFast(s.name[:], length, have))
 		le.PutUint32(p[8:], recordHeader)
 		p[12] = byte(length)
 		*(*[most]byte)(p[blockHeader:]) = *(*[most]byte)(name[:])
@@ -529,7 +527,7 @@ func (s *batchSource) appendDomain(block []byte) ([]byte, error) {
 
 	le := binary.LittleEndian
 	domain := s.name[:s.length]
-	block = le.AppendUint64(block, offsetCode(domain, same))
+	block = le.AppendUint64(block, offsetCodeFast(s.name[:], len(domain), same))
 	start := len(block)
 	block = append(append(le.AppendUint32(block, 0), byte(len(domain))), domain...)
 	records := len(block)

@@ -429,8 +429,9 @@ func sourceRecords(s domainSource) (all []record, err error) {
 			for shared < min(len(last), len(name)) && last[shared] == name[shared] {
 				shared++
 			}
-			column := (name + "\x00\x00\x00\x00")[shared/4*4:]
-			if want := uint64(64-shared/4)<<57 | uint64(binary.BigEndian.Uint32([]byte(column)))<<25; c.code() != want {
+			column := make([]byte, 8)
+			copy(column[2:], name[shared/6*6:])
+			if want := uint64(63-shared/6)<<58 | binary.BigEndian.Uint64(column)<<10; c.code() != want || offsetCode(c.domain(), shared) != want {
 				return nil, fmt.Errorf("code %x of %q after %q, want %x", c.code(), name, last, want)
 			}
 			last = name
