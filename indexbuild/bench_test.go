@@ -269,25 +269,7 @@ func BenchmarkCollector(b *testing.B) {
 		return lake.FrameObject{}
 	})
 	l.rows = nil
-	var pages []*lake.DomainRuns
-	domains := int64(0)
-	for i := range part.Blocks {
-		for page := range part.Blocks[i].Pages() {
-			plan, err := part.Blocks[i].PlanDomainRuns(page, page+1)
-			if err != nil {
-				b.Fatal(err)
-			}
-			data, err := storedPart(l.store, part.Part.Key).ranges(ctx, plan)
-			if err != nil {
-				b.Fatal(err)
-			}
-			runs := new(lake.DomainRuns)
-			if err := plan.DomainRuns(runs, part.Part.Key, data); err != nil {
-				b.Fatal(err)
-			}
-			pages = append(pages, runs)
-		}
-	}
+	pages, domains := domainPages(b, l.store, part), int64(0)
 	started := processorTime(b)
 	for b.Loop() {
 		c := NewCollector(1, "b", b.TempDir())

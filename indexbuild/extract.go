@@ -94,7 +94,7 @@ func CollectInMemory(dataset uint32, batch string) ingest.PostingsWriter {
 func NewCollector(dataset uint32, batch, tempDir string) *Collector {
 	c := &Collector{out: scratch{dir: tempDir, most: scratchMemory}, hash: xxh3.New()}
 	c.w = newBatchWriter(io.MultiWriter(&c.out, c.hash), dataset, batch)
-	c.runs = domainRuns{key: "part", each: c.w.add}
+	c.runs = domainRuns{key: "part", each: c.w.add, writer: c.w}
 	return c
 }
 
@@ -389,7 +389,8 @@ func ahead[T any](ctx context.Context, memory [2]T, each func(read func(func(con
 type domainRuns struct {
 	key string // of the part
 	// each is told how many bytes the domain shares with the one before.
-	each func(domain []byte, shared int, t *segment.Totals) error
+	each   func(domain []byte, shared int, t *segment.Totals) error
+	writer *batchWriter // to which each adds, where addRuns is used
 
 	domain []byte
 	shared int
@@ -445,21 +446,26 @@ func (d *domainRuns) addRuns(r domains) error {
 	if i == r.Len() {
 		return nil
 	}
-	// The rest has neither size nor ts, and none goes on one that was open before.
-	open, shared := d.domain, d.shared
-	for ; i < r.Len(); i++ {
-		domain, rows := r.Run(i)
-		same := sharedPrefix(open, domain)
-		if !follows(domain, open, same) {
-			return d.misplaced(domain, open, r.group, r.first+int64(at))
-		}
-		if err := d.each(open, shared, &d.totals); err != nil {
-			return err
-		}
-		open, shared, d.totals.Rows = domain, same, rows
-		at += int(rows)
+	// The rest has neither size nor ts, and none goes on one that was open before. The last one stays open.
+	last := r.Len() - 1
+	if err := d.end(); err != nil {
+		return err
 	}
-	d.domain, d.shared = append(d.domain[:0], open...), shared
+	n, err := d.writer.addPlain(r.DomainRuns, i, last)
+	if err != nil {
+		return err
+	}
+	before, _ := r.Run(n - 1)
+	domain, rows := r.Run(n)
+	shared := sharedPrefix(before, domain)
+	if n < last || !follows(domain, before, shared) {
+		for ; i < n; i++ {
+			_, rows := r.Run(i)
+			at += int(rows)
+		}
+		return d.misplaced(domain, before, r.group, r.first+int64(at))
+	}
+	d.domain, d.shared, d.totals.Rows = append(d.domain[:0], domain...), shared, rows
 	return nil
 }
 

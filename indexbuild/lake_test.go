@@ -294,3 +294,26 @@ func segmentObjects(tb testing.TB, store blob.Store, id string) map[string][]byt
 	}
 	return all
 }
+
+// domainPages are the domains of a part's pages.
+func domainPages(tb testing.TB, store blob.Store, part *lake.WrittenPart) (pages []*lake.DomainRuns) {
+	tb.Helper()
+	for i := range part.Blocks {
+		for page := range part.Blocks[i].Pages() {
+			plan, err := part.Blocks[i].PlanDomainRuns(page, page+1)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			data, err := storedPart(store, part.Part.Key).ranges(context.Background(), plan)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			runs := new(lake.DomainRuns)
+			if err := plan.DomainRuns(runs, part.Part.Key, data); err != nil {
+				tb.Fatal(err)
+			}
+			pages = append(pages, runs)
+		}
+	}
+	return pages
+}

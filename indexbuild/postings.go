@@ -194,6 +194,43 @@ func (w *batchWriter) add(domain []byte, shared int, t *segment.Totals) error {
 	return nil
 }
 
+// addPlain is add for runs [from, to) of r, which have neither size nor ts and follow run from-1, which is the last one that was added. It returns
+// the number of the first that does not follow the one before, or to.
+func (w *batchWriter) addPlain(r *lake.DomainRuns, from, to int) (int, error) {
+	before, _ := r.Run(from - 1)
+	i := from
+	sum := int64(0)
+	for ; i < to; i++ {
+		domain, rows := r.Run(i)
+		shared := sharedPrefix(before, domain)
+		if !follows(domain, before, shared) {
+			break
+		}
+		if len(w.text) >= batchFrame {
+			if err := w.flush(); err != nil {
+				return 0, err
+			}
+		}
+		before = domain
+		if len(w.shared) == 0 {
+			shared = 0
+		}
+		w.shared = append(w.shared, byte(shared))
+		w.rest = append(w.rest, byte(len(domain)-shared))
+		w.rows = codec.AppendUvarint(w.rows, uint64(rows))
+		w.text = append(w.text, domain[shared:]...)
+		if len(w.totals) > 0 { // one before in the frame has some
+			w.totals = appendMeasures(w.totals, &segment.Totals{Rows: rows})
+		}
+		sum += rows
+	}
+	w.last = append(w.last[:0], before...)
+	w.domains += int64(i - from)
+	w.open.domains += int64(i - from)
+	w.open.rows += sum
+	return i, nil
+}
+
 // flush writes the open frame.
 func (w *batchWriter) flush() error {
 	n := len(w.shared)

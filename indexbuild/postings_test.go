@@ -23,6 +23,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
 )
 
 var update = flag.Bool("update", false, "write the dumps in testdata anew")
@@ -627,6 +628,31 @@ func TestBatchWriterRefusesDomainsOutOfOrder(t *testing.T) {
 		if err == nil {
 			t.Errorf("%v: no error", names)
 		}
+	}
+}
+
+// Pages in another order than the part's are no part.
+func TestCollectorRefusesDomainsOutOfOrder(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	l := &testLake{store: blob.NewMemory()}
+	for _, o := range []lakeOptions{{rows: 200, domains: 100}, {rows: 200, domains: 100, sizes: true}} {
+		o.limits = lake.PartLimits{PageRows: 20}
+		l.writeBatch(t, 1, "b", randomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
+			pages := domainPages(t, l.store, &task.Parts[0])
+			c := NewCollector(1, "b", "")
+			defer c.Close()
+			for i, p := range pages {
+				if i == 3 {
+					if err := c.Domains(pages[0]); !errors.Is(err, codec.ErrCorrupt) {
+						t.Errorf("the first page again: %v", err)
+					}
+				}
+				if err := c.Domains(p); err != nil && i <= 3 {
+					t.Error(err)
+				}
+			}
+			return lake.FrameObject{}
+		})
 	}
 }
 
