@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sync/errgroup"
 
@@ -48,6 +49,9 @@ const (
 	// shuffleFrame is the most that a frame holds, unless it is one row: what fits into one block of a zstd frame is used as it was read.
 	shuffleFrame = codec.MaxRawBlock
 
+	// shuffleChunk is the memory that a partition is given at a time.
+	shuffleChunk = bufferSlab / 64
+
 	// shuffleRead is how much of a file one read fetches at most, unless a frame is larger, and shuffleReads how many reads of a merge
 	// are under way or not yet used: enough to hide an object store's latency.
 	shuffleRead  = 1 << 20
@@ -57,7 +61,7 @@ const (
 	shuffleHeld = 32 << 20
 )
 
-// ShuffleFile describes a finished shuffle file.
+// ShuffleFile describes a finished shuffle file. Its XXH64 is 0.
 type ShuffleFile struct {
 	FrameObject
 	// DirectoryBytes is the size of the directory frame.
@@ -65,17 +69,21 @@ type ShuffleFile struct {
 	Rows           int64 `json:"rows"`
 }
 
-// WriteShuffle writes the rows to a shuffle file under key and empties the buffer. Of each partition it adds to rows and keyBytes what Count does. After an error the buffer has the
-// same rows still. Rows that came by Load cannot be written so.
+// WriteShuffle writes the rows to a shuffle file under key and empties the buffer. Of each partition it adds to rows and keyBytes what Count does. After an error the buffer
+// has either the same rows still or none. Rows that came by Load cannot be written so.
 func (b *RowBuffer) WriteShuffle(ctx context.Context, store blob.Store, key string, rows, keyBytes *[Partitions]int64) (ShuffleFile, error) {
 	out, err := store.Create(ctx, key)
 	if err != nil {
 		return ShuffleFile{}, err
 	}
 	defer out.Abort()
+	if ctx.Err() != nil {
+		return ShuffleFile{}, context.Cause(ctx)
+	}
 	w := shuffleWriters.Get().(*shuffleWriter)
-	defer w.release()
+	defer w.release(b)
 	w.w = codec.NewFrameWriter(out, 0)
+	w.w.NoHash()
 	f, err := w.write(ctx, b)
 	if err != nil {
 		return ShuffleFile{}, fmt.Errorf("write shuffle file %s: %w", key, err)
@@ -88,12 +96,10 @@ func (b *RowBuffer) WriteShuffle(ctx context.Context, store blob.Store, key stri
 		return ShuffleFile{}, err
 	}
 	f.FrameObject = NewFrameObject(key, ff)
-	for i := range w.hosts {
-		h, c := &b.hosts[i], &w.hosts[i]
-		rows[h.id>>56] += int64(c.rows)
-		keyBytes[h.id>>56] += h.keyBytes(c.rows, c.bytes)
+	for i := range w.parts {
+		rows[i] += w.parts[i].rows
+		keyBytes[i] += w.parts[i].keyBytes
 	}
-	b.Empty()
 	return f, nil
 }
 
@@ -110,13 +116,13 @@ type shuffleWriter struct {
 	w     *codec.FrameWriter
 	hosts []shuffleHost // those of the buffer
 	parts [Partitions]framedPart
-	// Open is the frame under construction of each partition, full are those before it.
+	// Open is what is under construction of each partition, full what is before that: pieces of frames.
 	open [Partitions][]byte
 	full [Partitions][][]byte
 
-	slabs []*[bufferSlab]byte // of frames of rows
+	slabs []*[bufferSlab]byte // of pieces
 	room  []byte              // the rest of the last
-	names []byte              // frames of hosts
+	names []byte              // of pieces of hosts
 }
 
 // shuffleHost is what a writer knows of a host.
@@ -128,15 +134,15 @@ type shuffleHost struct {
 
 // framedPart is a partition: what it has, and in how many frames.
 type framedPart struct {
-	rows, hosts           int64
+	rows, keyBytes, hosts int64
+	hostBytes             int // at most
 	rowFrames, hostFrames int
 }
 
-// release gives the writer's memory to others.
-func (w *shuffleWriter) release() {
-	for _, slab := range w.slabs {
-		bufferSlabs.Put(slab)
-	}
+// release empties the buffer and gives the writer's memory to it and to others.
+func (w *shuffleWriter) release(b *RowBuffer) {
+	b.Empty()
+	b.spare = append(b.spare, w.slabs...)
 	clear(w.slabs)
 	clear(w.open[:])
 	for p, full := range &w.full {
@@ -156,20 +162,16 @@ func (w *shuffleWriter) write(ctx context.Context, b *RowBuffer) (f ShuffleFile,
 		p := &w.parts[h.id>>56]
 		w.hosts[i] = shuffleHost{number: uint32(h.id>>56<<hostBits) | uint32(p.hosts)}
 		p.hosts++
+		p.hostBytes += hostHead + len(h.host) + len(h.domain)
 	}
+	slabs := b.slabs // the first is that of the blocks at hand, those behind it that of those to come
 	for _, data := range b.blocks {
-		if ctx.Err() != nil {
-			return f, context.Cause(ctx)
+		if len(slabs) > 1 && unsafe.SliceData(data) == &slabs[1][0] {
+			b.spare = append(b.spare, slabs[0])
+			slabs = slabs[1:]
+			b.slabs = slabs
 		}
-		w.spread(data)
-	}
-	for i := range w.hosts {
-		h := &w.hosts[i]
-		w.parts[h.number>>hostBits].rows += int64(h.rows)
-		f.Rows += int64(h.rows)
-	}
-	if f.Rows != int64(b.len) {
-		return f, fmt.Errorf("%d rows that were loaded", int64(b.len)-f.Rows)
+		w.spread(b, data)
 	}
 	for i := range w.parts {
 		if ctx.Err() != nil {
@@ -179,7 +181,9 @@ func (w *shuffleWriter) write(ctx context.Context, b *RowBuffer) (f ShuffleFile,
 			return f, err
 		}
 	}
-	w.listHosts(b)
+	if f.Rows = w.listHosts(b); f.Rows != int64(b.len) {
+		return f, fmt.Errorf("%d rows that were loaded", int64(b.len)-f.Rows)
+	}
 	partitions := 0
 	dir := make([]byte, 0, 4<<10)
 	for i := range w.parts {
@@ -205,8 +209,8 @@ func (w *shuffleWriter) write(ctx context.Context, b *RowBuffer) (f ShuffleFile,
 	return f, nil
 }
 
-// spread copies rows to the frames of their partitions.
-func (w *shuffleWriter) spread(rows []byte) {
+// spread copies rows to their partitions.
+func (w *shuffleWriter) spread(b *RowBuffer, rows []byte) {
 	for len(rows) > 0 {
 		if rows = rows[w.spreadMany(rows):]; len(rows) == 0 {
 			return
@@ -217,8 +221,8 @@ func (w *shuffleWriter) spread(rows []byte) {
 		h.bytes += uint32(size - 4)
 		p := h.number >> hostBits
 		if cap(w.open[p])-len(w.open[p]) < size {
-			w.endFrame(int(p))
-			w.open[p] = w.chunk(size)
+			w.endPiece(p)
+			w.open[p] = w.chunk(b, p, size)
 		}
 		n := len(w.open[p])
 		w.open[p] = w.open[p][:n+size]
@@ -229,62 +233,70 @@ func (w *shuffleWriter) spread(rows []byte) {
 	}
 }
 
-// chunk returns memory for a frame of rows whose first has that size.
-func (w *shuffleWriter) chunk(size int) []byte {
-	if size > shuffleFrame {
+// chunk returns memory for rows of a partition, of which the first has that size.
+func (w *shuffleWriter) chunk(b *RowBuffer, p uint32, size int) []byte {
+	if size > shuffleChunk/2 {
 		return make([]byte, 0, size)
 	}
 	if len(w.room) == 0 {
-		slab := bufferSlabs.Get().(*[bufferSlab]byte)
+		slab := b.slab()
 		w.slabs = append(w.slabs, slab)
 		w.room = slab[:]
 	}
-	chunk := w.room[:0:shuffleFrame]
-	w.room = w.room[shuffleFrame:]
+	chunk := w.room[:0:shuffleChunk]
+	w.room = w.room[shuffleChunk:]
+	if len(w.full[p]) == 0 {
+		// What all partitions are at must not be at the same place of a page: caches have few lines for each.
+		from := p % 64 * 64
+		chunk = chunk[from:from]
+	}
 	return chunk
 }
 
-// endFrame ends the frame of a partition that is under construction. What is left of its memory is the next.
-func (w *shuffleWriter) endFrame(p int) {
+// endPiece ends the piece of a partition that is under construction. What is left of its memory is the next.
+func (w *shuffleWriter) endPiece(p uint32) {
 	if open := w.open[p]; len(open) > 0 {
 		w.full[p] = append(w.full[p], open)
 		w.open[p] = open[len(open):]
 	}
 }
 
-// flush writes the frames of a partition and returns how many they were.
+// flush writes the pieces of a partition in frames and returns how many these were.
 func (w *shuffleWriter) flush(p int) (frames int, err error) {
-	w.endFrame(p)
-	for _, frame := range w.full[p] {
-		if err := w.w.StoredFrame(frame); err != nil {
+	w.endPiece(uint32(p))
+	for pieces := w.full[p]; len(pieces) > 0; frames++ {
+		n := 1
+		for size := len(pieces[0]); n < len(pieces); n++ {
+			if size += len(pieces[n]); size > shuffleFrame {
+				break
+			}
+		}
+		if err := w.w.StoredFrame(pieces[:n]...); err != nil {
 			return 0, err
 		}
+		pieces = pieces[n:]
 	}
-	frames = len(w.full[p])
 	clear(w.full[p])
 	w.full[p] = w.full[p][:0]
 	return frames, nil
 }
 
-// listHosts makes the frames of all hosts.
-func (w *shuffleWriter) listHosts(b *RowBuffer) {
-	var sizes [Partitions]int // at most
+// listHosts makes the pieces of all hosts and adds up their rows.
+func (w *shuffleWriter) listHosts(b *RowBuffer) (rows int64) {
 	size := 0
-	for i := range b.hosts {
-		h := &b.hosts[i]
-		n := hostHead + len(h.host) + len(h.domain)
-		sizes[h.id>>56] += n
-		size += n
+	for i := range w.parts {
+		size += w.parts[i].hostBytes
 	}
 	w.names = slices.Grow(w.names[:0], size)[:size]
 	at := 0
-	for p, n := range &sizes {
-		w.open[p] = w.names[at : at : at+n]
+	for i := range w.parts {
+		n := w.parts[i].hostBytes
+		w.open[i] = w.names[at : at : at+n]
 		at += n
 	}
 	for i := range b.hosts {
 		h, c := &b.hosts[i], &w.hosts[i]
-		p := int(c.number >> hostBits)
+		p := c.number >> hostBits
 		host, domain, own := h.host, "", len(h.domain)
 		if end := len(host) - own; end < 0 || host[end:] != h.domain {
 			domain, own = h.domain, own+ownDomain
@@ -292,14 +304,21 @@ func (w *shuffleWriter) listHosts(b *RowBuffer) {
 		if c.rows == 0 {
 			host, domain, own = "", "", 0
 		}
+		part := &w.parts[p]
+		part.rows += int64(c.rows)
+		part.keyBytes += h.keyBytes(c.rows, c.bytes)
 		if len(w.open[p])+hostHead+len(host)+len(domain) > shuffleFrame {
-			w.endFrame(p)
+			w.endPiece(p)
 		}
 		to := w.open[p]
 		to = binary.LittleEndian.AppendUint64(to, uint64(c.rows)|uint64(c.bytes)<<32)
 		to = binary.LittleEndian.AppendUint32(to, uint32(len(host))|uint32(own)<<16)
 		w.open[p] = append(append(to, host...), domain...)
 	}
+	for i := range w.parts {
+		rows += w.parts[i].rows
+	}
+	return rows
 }
 
 // Shuffle reads shuffle files. It is safe for concurrent use.

@@ -1,14 +1,13 @@
 package lake
 
 const (
-	// maxSpread is the most that a row which spreadVectors takes has behind its heads; longer ones are rare. SpreadRoom is what it may read and write behind the place where
-	// a row starts.
+	// maxSpread is the most that a row which spreadVectors takes has behind its heads; longer ones are rare. SpreadRoom is what it may read behind the place where a row starts.
 	maxSpread  = 512
 	spreadRoom = 8 + maxSpread + 128
 )
 
-// spreadVectors copies rows, which start before n, to the frames of their partitions, as shuffleWriter.spread does, up to the first that is long or for which the open frame may not have room. It returns
-// where it ended. Behind n there are spreadRoom more bytes.
+// spreadVectors copies rows, which start before n, to their partitions, as shuffleWriter.spread does, up to the first that is long or for which there may be no room. It returns where it ended. Behind n there
+// are spreadRoom more bytes.
 //
 //go:noescape
 func spreadVectors(rows *byte, n int, hosts *shuffleHost, known int, open *[Partitions][]byte) (done int)
@@ -26,7 +25,7 @@ var (
 	_ = [1]struct{}{}[chunkBits-18]
 )
 
-// spreadMany copies some rows to the frames of their partitions, and returns their size.
+// spreadMany copies some rows to their partitions, and returns their size.
 func (w *shuffleWriter) spreadMany(rows []byte) int {
 	if !hasAVX512 || len(rows) <= spreadRoom || len(w.hosts) == 0 {
 		return 0

@@ -1,9 +1,32 @@
 #include "go_asm.h"
 #include "textflag.h"
 
+// ASK asks for the host of the row at R14 and goes on to the next, unless there is none before R8 or this one is long.
+#define ASK(short, asked) \
+	CMPQ       R14, R8              \
+	JCC        asked                \
+	MOVL       (R14), BX            \
+	SHLQ       $4, BX               \
+	PREFETCHT0 (R9)(BX*1)           \
+	MOVL       4(R14), AX           \
+	MOVL       AX, CX               \
+	SHRL       $2, AX               \
+	LEAQ       8(R14)(AX*1), R14    \
+	TESTL      $2, CX               \
+	JZ         asked                \
+	CMPL       AX, $const_maxSpread \
+	JLS        short                \
+	MOVQ       R8, R14              \
+	JMP        asked                \
+short:                              \
+	MOVL       (R14), CX            \
+	LEAQ       4(R14)(CX*1), R14    \
+asked:
+
 // func spreadVectors(rows *byte, n int, hosts *shuffleHost, known int, open *[Partitions][]byte) (done int)
 //
-// Two vectors are copied of every row, whatever its length: what is written behind its end the next row of the partition overwrites.
+// Two vectors are copied of every row, whatever its length: what is written behind its end the next row of the partition overwrites. A host is asked for 32 rows before it is used, and memory behind
+// what is written of a partition when a row is.
 TEXT ·spreadVectors(SB), NOSPLIT, $0-48
 	MOVQ rows+0(FP), SI
 	MOVQ n+8(FP), R8
@@ -11,10 +34,18 @@ TEXT ·spreadVectors(SB), NOSPLIT, $0-48
 	MOVQ known+24(FP), R10
 	MOVQ open+32(FP), R11
 	ADDQ SI, R8
+	MOVQ SI, R14
+	MOVL $32, R15
+
+ask:
+	ASK(askShort, asked)
+	DECL R15
+	JNZ  ask
 
 row:
 	CMPQ  SI, R8
 	JCC   done
+	ASK(nextShort, next)
 	MOVL  (SI), BX            // host
 	MOVL  4(SI), R13          // head
 	MOVL  R13, AX
@@ -35,7 +66,7 @@ sized:
 	LEAQ (DI)(DI*2), DI
 	LEAQ (R11)(DI*8), DI      // open frame
 	MOVQ 8(DI), R12
-	LEAQ const_spreadRoom(R12), DX
+	LEAQ (8+128)(R12)(AX*1), DX
 	CMPQ DX, 16(DI)
 	JGT  done
 	LEAQ 4(AX), DX            // of bytes, and one row
@@ -51,12 +82,13 @@ sized:
 	VMOVDQU64 72(SI), Z1
 	VMOVDQU64 Z0, 8(R12)
 	VMOVDQU64 Z1, 72(R12)
+	PREFETCHT0 144(R12)(AX*1)
 	LEAQ 8(AX), DX
 	ADDQ DX, 8(DI)
 	CMPL AX, $128
 	JHI  long
 
-next:
+copied:
 	ADDQ DX, SI
 	JMP  row
 
@@ -78,7 +110,7 @@ more:
 	ADDQ $64, CX
 	CMPQ CX, AX
 	JLT  more
-	JMP  next
+	JMP  copied
 
 done:
 	VZEROUPPER

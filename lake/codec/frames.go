@@ -95,6 +95,7 @@ type FrameWriter struct {
 	off    int64
 	raw    int64
 	hash   xxhash.Digest
+	noHash bool
 	buf    []byte
 	err    error
 
@@ -113,7 +114,7 @@ type pendingFrame struct {
 // FrameFile describes a finished frame file: what a reader has to know before it opens one.
 type FrameFile struct {
 	Bytes int64  // size of the file
-	XXH64 uint64 // hash of the file
+	XXH64 uint64 // hash of the file; 0 after NoHash
 	// TailBytes is the size of fences and seek table at the end of the file, TailXXH64 their hash.
 	TailBytes int64
 	TailXXH64 uint64
@@ -130,6 +131,10 @@ func NewFrameWriter(w io.Writer, width int) *FrameWriter {
 
 // Store leaves the frames from now on uncompressed, as zstd frames of raw blocks: what is read once and soon is not worth more.
 func (fw *FrameWriter) Store() { fw.level = stored }
+
+// NoHash leaves out the hash of the whole file, which is 0 then. All that is read of it has been checked by its frame's checksum or the tail's hash; what is read once and soon, and
+// never as a whole, need not be hashed twice. It must be called before the first frame.
+func (fw *FrameWriter) NoHash() { fw.noHash = true }
 
 // Compress has the frames from now on that Frame compresses made by encode, in place of the encoder that this package uses. It appends to dst one zstd frame whose content is
 // data, with its size in the header and without a checksum (AppendZstdHeader makes such a header), and depends on nothing but data. Ahead calls it from several goroutines.
@@ -433,7 +438,10 @@ func (fw *FrameWriter) Finish() (FrameFile, error) {
 	if err := fw.write(tail); err != nil {
 		return FrameFile{}, err
 	}
-	f := FrameFile{Bytes: fw.off, XXH64: fw.hash.Sum64(), TailBytes: int64(len(tail)), TailXXH64: xxhash.Sum64(tail), Frames: fw.frames, RawBytes: fw.raw}
+	f := FrameFile{Bytes: fw.off, TailBytes: int64(len(tail)), TailXXH64: xxhash.Sum64(tail), Frames: fw.frames, RawBytes: fw.raw}
+	if !fw.noHash {
+		f.XXH64 = fw.hash.Sum64()
+	}
 	fw.err = fmt.Errorf("frame file is finished")
 	return f, nil
 }
@@ -442,7 +450,9 @@ func (fw *FrameWriter) write(b []byte) error {
 	if _, err := fw.w.Write(b); err != nil {
 		return fw.fail(err)
 	}
-	fw.hash.Write(b)
+	if !fw.noHash {
+		fw.hash.Write(b)
+	}
 	fw.off += int64(len(b))
 	return nil
 }

@@ -762,3 +762,35 @@ func TestDecodeIntoMemory(t *testing.T) {
 		}
 	}
 }
+
+// A file whose hash is left out is the same file.
+func TestFileWithoutAHash(t *testing.T) {
+	write := func(noHash bool) ([]byte, codec.FrameFile) {
+		var buf bytes.Buffer
+		w := codec.NewFrameWriter(&buf, 0)
+		if noHash {
+			w.NoHash()
+		}
+		for i := range 5 {
+			if err := w.StoredFrame([]byte("a frame, "), bytes.Repeat([]byte{byte(i)}, 1000*i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ff, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return buf.Bytes(), ff
+	}
+	want, ff := write(false)
+	got, without := write(true)
+	if !bytes.Equal(got, want) {
+		t.Error("other bytes")
+	}
+	if ff.XXH64 == 0 || without.XXH64 != 0 {
+		t.Errorf("hashes %x and %x", ff.XXH64, without.XXH64)
+	}
+	if without.XXH64 = ff.XXH64; without != ff {
+		t.Errorf("%+v, want %+v", without, ff)
+	}
+}
