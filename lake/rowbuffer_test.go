@@ -239,7 +239,7 @@ func BenchmarkWriteShuffle(b *testing.B) {
 		if _, err := w.write(context.Background(), buffer); err != nil {
 			b.Fatal(err)
 		}
-		w.release()
+		w.release(buffer)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchmarkRows, "ns/row")
 }
