@@ -66,6 +66,8 @@ type builder struct {
 	store blob.Store
 	temp  string
 	slots map[string]chan struct{} // by pool
+	// extract makes postings from finished parts, as for parts whose postings are lost, and not while these are written.
+	extract bool
 
 	mu     sync.Mutex
 	stages map[string]*stage
@@ -90,12 +92,12 @@ func newBuilder(ctx context.Context, dir string) (*builder, error) {
 }
 
 // order is that of the stages in a table.
-var order = []string{"plan", "normalize", "plan merge", "merge", "finish", "clean up", "plan publish", "build segment", "verify segment", "commit"}
+var order = []string{"plan", "normalize", "plan merge", "merge", "extract", "finish", "clean up", "plan publish", "build segment", "verify segment", "commit"}
 
 // poolOf has the worker pool of each stage.
 var poolOf = map[string]string{
 	"plan": "control", "plan merge": "control", "finish": "control", "clean up": "control", "plan publish": "control",
-	"normalize": "normalize", "merge": "write", "build segment": "index", "verify segment": "publish", "commit": "publish",
+	"normalize": "normalize", "merge": "write", "extract": "index", "build segment": "index", "verify segment": "publish", "commit": "publish",
 }
 
 // done are the stages so far, which are forgotten.
@@ -200,11 +202,15 @@ func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...st
 	}); err != nil {
 		return done, err
 	}
+	var inMemory, collect ingest.NewPostings
+	if !b.extract {
+		inMemory, collect = indexbuild.CollectInMemory, indexbuild.Collect(b.temp)
+	}
 	g, gctx := errgroup.WithContext(ctx)
 	for split := range plan.Splits {
 		g.Go(func() error {
 			return b.do(gctx, "normalize", func(store blob.Store) error {
-				_, err := ingest.Normalize(gctx, store, run, split, indexbuild.CollectInMemory, nil)
+				_, err := ingest.Normalize(gctx, store, run, split, inMemory, nil)
 				return err
 			})
 		})
@@ -226,13 +232,19 @@ func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...st
 		g.Go(func() error {
 			var m ingest.MergeResult
 			if err := b.do(gctx, "merge", func(store blob.Store) (err error) {
-				m, err = ingest.Merge(gctx, store, run, task, b.temp, indexbuild.Collect(b.temp), nil)
+				m, err = ingest.Merge(gctx, store, run, task, b.temp, collect, nil)
 				return err
 			}); err != nil {
 				return err
 			}
 			postings[task], domains[task] = m.Postings, m.Domains
-			return nil
+			if !b.extract {
+				return nil
+			}
+			return b.do(gctx, "extract", func(store blob.Store) (err error) {
+				postings[task], domains[task], err = indexbuild.Extract(gctx, store, run, task, b.temp)
+				return err
+			})
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -249,6 +261,50 @@ func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...st
 		return done, err
 	}
 	return done, b.do(ctx, "clean up", func(store blob.Store) error { return ingest.Cleanup(ctx, store, run) })
+}
+
+// extraction is what was read to make a list's postings from its finished parts.
+type extraction struct {
+	Read  int64 // bytes of the lake
+	Parts int64 // all bytes of the parts
+}
+
+// extractAgain ingests a list twice, into lakes in dir, with postings collected while parts are written and with postings extracted from these, which have to
+// be the same objects, and returns what the second read.
+func extractAgain(ctx context.Context, list, dir string) (*extraction, error) {
+	var objects [2][]string
+	out := new(extraction)
+	for i, extract := range []bool{false, true} {
+		at := filepath.Join(dir, fmt.Sprint("extract", i))
+		b, err := newBuilder(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		b.extract = extract
+		if _, err := b.batch(ctx, "extracted", "bench", list); err != nil {
+			return nil, err
+		}
+		for _, s := range b.done() {
+			if s.Name == "extract" {
+				out.Read = s.Read
+			}
+		}
+		for info, err := range b.store.List(ctx, "") {
+			if err != nil {
+				return nil, err
+			}
+			if strings.HasPrefix(path.Base(info.Key), "postings-") {
+				objects[i] = append(objects[i], info.Key)
+			}
+			if extract && strings.HasSuffix(info.Key, ".parquet") {
+				out.Parts += info.Size
+			}
+		}
+	}
+	if len(objects[0]) == 0 || !slices.Equal(objects[0], objects[1]) {
+		return nil, fmt.Errorf("postings collected %q and extracted %q are not the same", objects[0], objects[1])
+	}
+	return out, nil
 }
 
 // publish does what PublishWorkflow orders, and returns what the verification of the new segment counted.
