@@ -10,7 +10,7 @@ const maxCodeBits = 11
 
 // huffman makes the Huffman coded literals of a block.
 type huffman struct {
-	counts [4][256]uint32 // of each stream
+	counts [4][256]uint32 // of each stream, so that the same literal in two of them does not wait
 	total  [256]uint32
 	// codes has a code's length in the low eight bits and the code above.
 	codes   [256]uint32
@@ -244,17 +244,17 @@ func (f *fseEncoder) appendTwo(dst []byte, symbols []uint8) []byte {
 	return dst[:from+at+int(have>>3)+1]
 }
 
-// size is the bytes of a stream.
-func (h *huffman) size(stream int, last int) int {
-	n := uint32(1) // the bit that ends it
-	for s, c := range h.counts[stream][:last+1] {
+// size is what the literals take, in bytes, less what streams end with: up to two for each.
+func (h *huffman) size(last int) int {
+	n := uint32(0)
+	for s, c := range h.total[:last+1] {
 		n += c * (h.codes[s] & 0xff)
 	}
-	return int(n+7) / 8
+	return int(n / 8)
 }
 
-// encode writes one stream to dst, which has eight bytes more than it takes.
-func (h *huffman) encode(dst, lits []byte) {
+// encode writes one stream to dst, which has eight bytes more than it takes, and returns its bytes.
+func (h *huffman) encode(dst, lits []byte) int {
 	codes := &h.codes
 	lits, at, acc, have := h.encodeMost(dst, lits)
 	for ; len(lits) >= 5; lits = lits[:len(lits)-5] {
@@ -280,6 +280,7 @@ func (h *huffman) encode(dst, lits []byte) {
 	}
 	acc |= 1 << have
 	binary.LittleEndian.PutUint64(dst[at:at+8], acc)
+	return at + int(have>>3) + 1
 }
 
 // append appends the literals section of a block (RFC 8878, 3.1.1.3.1).
@@ -309,12 +310,7 @@ func (h *huffman) append(dst, lits []byte) []byte {
 		return append(appendLiteralsHeader(dst, raw, n), lits...)
 	}
 	longest := h.build(last)
-	var sizes [4]int
-	size := 0
-	for i := range streams {
-		sizes[i] = h.size(i, last)
-		size += sizes[i]
-	}
+	size := h.size(last)
 	if size >= n {
 		return append(appendLiteralsHeader(dst, raw, n), lits...)
 	}
@@ -330,27 +326,30 @@ func (h *huffman) append(dst, lits []byte) []byte {
 	}
 	head := (4 + 2*width + 7) / 8
 	dst, ok := h.appendTable(append(dst, make([]byte, head)[:]...), last, longest)
-	if streams == 4 {
-		dst = binary.LittleEndian.AppendUint16(dst, uint16(sizes[0]))
-		dst = binary.LittleEndian.AppendUint16(dst, uint16(sizes[1]))
-		dst = binary.LittleEndian.AppendUint16(dst, uint16(sizes[2]))
+	if !ok || len(dst)-from-head+size >= n {
+		return append(appendLiteralsHeader(dst[:from], raw, n), lits...)
 	}
-	total := len(dst) - from - head + size
-	if !ok || total >= n {
+	sizes := len(dst) // of the streams but the last
+	if streams == 4 {
+		dst = append(dst, 0, 0, 0, 0, 0, 0)
+	}
+	dst = slices.Grow(dst, size+2*streams+8)
+	part := (n + streams - 1) / streams
+	h.splitUp(n)
+	for i := range streams {
+		at := len(dst)
+		dst = dst[:at+h.encode(dst[at:cap(dst)], lits[min(n, i*part):min(n, (i+1)*part)])]
+		if i < 3 && streams == 4 {
+			binary.LittleEndian.PutUint16(dst[sizes+2*i:], uint16(len(dst)-at))
+		}
+	}
+	total := len(dst) - from - head
+	if total >= n {
 		return append(appendLiteralsHeader(dst[:from], raw, n), lits...)
 	}
 	v := uint64(compressed) | uint64(format)<<2 | uint64(n)<<4 | uint64(total)<<(4+width)
 	for i := range head {
 		dst[from+i] = byte(v >> (8 * i))
-	}
-	dst = slices.Grow(dst, size+8)
-	part := (n + streams - 1) / streams
-	h.splitUp(n)
-	for i := range streams {
-		stream := lits[min(n, i*part):min(n, (i+1)*part)]
-		at := len(dst)
-		h.encode(dst[at:at+sizes[i]+8], stream)
-		dst = dst[:at+sizes[i]]
 	}
 	return dst
 }
