@@ -519,9 +519,10 @@ TEXT ·takeAVX512(SB), NOSPLIT, $8-56
 	ADDQ $GAIN_BASE, R14
 	MOVQ text+0(FP), SI
 
-start:
 	CMPQ R9, end-8(SP)
 	JGE  done
+
+start:
 	MOVL (R9), BX
 	MOVL (4*const_startRoom)(R9), CX
 	VMOVDQU8 -16(SI)(CX*1), Y0
@@ -565,7 +566,9 @@ found:
 	MOVL R15, match_end(R8)
 	MOVL CX, match_distance(R8)
 	ADDQ $4, R9
-	JMP  start
+	CMPQ R9, end-8(SP)
+	JLT  start
+	JMP  done
 
 long: // with a few per cent
 	VMOVDQU8 -32(SI)(CX*1), Z0
