@@ -99,7 +99,7 @@ func (q *sequences) reset(literals, n int) {
 	if literals > cap(q.literals) {
 		q.literals = make([]byte, literals)
 	}
-	if n+sequenceRoom > cap(q.codes) {
+	if n+sequenceRoom > min(cap(q.bits), cap(q.codes)) {
 		q.bits, q.codes = make([]uint64, n+n/2+sequenceRoom), make([]uint32, n+n/2+sequenceRoom)
 	}
 	q.literals, q.bits, q.codes = q.literals[:0], q.bits[:0], q.codes[:0]

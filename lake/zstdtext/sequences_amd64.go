@@ -52,7 +52,7 @@ func copyAVX2(q *sequences, codes *uint32, text *byte, matches *match, n, anchor
 // setMost sets the sequences of most matches, the first ones, if there is a fast way. It returns how many, their literals, and where the last one ends.
 func (q *sequences) setMost(text []byte, from int, matches []match, last uint32) (i, at, end int) {
 	n := len(matches)
-	if !hasAVX512 || n == 0 || cap(matches) < n+sequenceRoom || cap(q.codes) < n+sequenceRoom {
+	if !hasAVX512 || n == 0 || min(cap(matches), cap(q.bits), cap(q.codes)) < n+sequenceRoom {
 		return 0, 0, from
 	}
 	codesAVX512(&matches[0], n, from, last, &lengths, &q.bits[:1][0], &q.codes[:1][0])
