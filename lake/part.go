@@ -95,26 +95,31 @@ type PartWriter struct {
 	err   error
 	parts []WrittenPart
 
-	// The open host, none before the first.
-	hosts        int64
-	domain, host []byte
-	domainID     uint64
-	hostRows     int64 // rows of it so far
-	paged        int   // what of the host the open page has
+	// The open host, whose domain and name are the last of their columns.
+	any      bool // there is one
+	domainID uint64
+	hostRows int64 // rows of it so far
 
-	// The tail of the row before, as it was given, if rows of this page and host have it, and its value.
+	// The tail of the row before, as it was given in this call, if the row is of this page, and its value.
 	tail           *Tail
 	port           int32
 	ts, size       int64
 	hasTS, hasSize bool
 	bare           bool // neither, nor extras or a raw URL
 	scheme, extras []byte
-	fixed          int // bytes of the row without its path
+	tailText       int // bytes of scheme, extras and raw URL
 	rawPlain       int // of raw URL and extras as PLAIN
 	extrasPlain    int
 
-	url              []byte // ends with the URL of the row before
+	// Url ends with the path of the row before, unless that is Away, and the path is last; before it is what else the URL of the row has where its
+	// url_id is not there yet.
+	url              []byte
 	urlHead, urlPath int    // where in url the URL of the row before starts, and where its path does; before it is urlIDRoom
+	headed           bool   // url has scheme and host of the next row
+	last             []byte // as it was given in this call
+	away             bool
+	batch            pathRows
+	pairs            namePairs
 
 	rows           int // of the open page
 	rawURLs, notes int // size of its raw URLs and extras as PLAIN
@@ -139,6 +144,10 @@ type pageBuffers struct {
 	texts   [NumColumns]textRuns
 	domains DomainRuns // where somebody wants to know
 
+	// Names are the last domain and host and the ones before, in turn, where followHost wrote them.
+	names    [2][2][64]byte
+	nameTurn int
+
 	chunkPool [][]byte
 
 	// Scratch space of encodePage.
@@ -162,13 +171,6 @@ func (b *pageBuffers) reset() {
 		b.texts[i].last, b.texts[i].textBounds = nil, textBounds{}
 	}
 }
-
-// How much of the open host is in the open page.
-const (
-	pagedNothing = iota
-	pagedDomain
-	pagedHost
-)
 
 // chunkWriter collects the pages of one column of the open row group.
 type chunkWriter struct {
@@ -252,30 +254,49 @@ func (w *PartWriter) start() error {
 	return nil
 }
 
-// Host starts the rows of a host. Hosts ascend by domain, then host, and all domains belong to the writer's partition;
-// domainID is urlnorm.DomainID(domain). The strings need to be valid during the call only.
-func (w *PartWriter) Host(domain, host string, domainID uint64) error {
+// Rows adds rows. All domains belong to the writer's partition. Text that is not UTF-8, which would make engines refuse the file, is refused.
+func (w *PartWriter) Rows(hosts []SortedHost, rows []SortedRow) (records int, err error) {
 	if w.err != nil {
-		return w.err
+		return 0, w.err
 	}
-	if err := w.openHost(domain, host, domainID); err != nil {
-		return w.fail(err)
+	if w.tail != &usualTails[httpsTail] && w.tail != &usualTails[httpTail] {
+		w.tail = &noTail // another may be at the address of one of the call before
 	}
-	return nil
+	askEnds(hosts, rows)
+	for i := range hosts {
+		h := &hosts[i]
+		if uint(h.Rows-1) >= uint(len(rows)) {
+			return records, w.fail(errHost)
+		}
+		if i > 0 || !w.isOpen(h) {
+			if err := w.openHost(h); err != nil {
+				return records, w.fail(err)
+			}
+		}
+		for of := rows[:h.Rows]; len(of) > 0; {
+			looked, added, err := w.addUsual(of)
+			if looked == 0 && err == nil {
+				looked = 1
+				added, err = w.add(of[0].Path, of[0].Tail)
+			}
+			if err != nil {
+				return records, w.fail(err)
+			}
+			records += added
+			of = of[looked:]
+		}
+		rows = rows[h.Rows:]
+	}
+	if len(rows) > 0 {
+		return records, w.fail(errHost)
+	}
+	w.settle()
+	return records, nil
 }
 
-// Row adds a row of the open host. Rows of a host ascend by path, then by the fields of tail in their order, and no two are equal in all but the
-// raw URL. Shared is the length of the longest common prefix of path and the path of the row before of this host, 0 for the
-// first. What path and tail refer to needs to be valid during the call only; a tail at the address of the one before says
-// that its value is the same. Text that is not UTF-8, which would make engines refuse the file, is refused.
-func (w *PartWriter) Row(path []byte, shared int, tail *Tail) error {
-	if w.err != nil {
-		return w.err
-	}
-	if err := w.add(path, shared, tail); err != nil {
-		return w.fail(err)
-	}
-	return nil
+// isOpen reports whether a host is the open one.
+func (w *PartWriter) isOpen(h *SortedHost) bool {
+	return w.any && h.Host == view(w.texts[ColHost].last) && h.Domain == view(w.texts[ColDomain].last) && h.DomainID == w.domainID
 }
 
 // fail gives up. What it returns names no row's text: URLs can be secrets.
@@ -287,74 +308,102 @@ func (w *PartWriter) fail(err error) error {
 }
 
 var (
-	errHost   = errors.New("a row before the first host")
-	errUTF8   = errors.New("text is not UTF-8")
-	errShared = errors.New("a row shares less with the one before")
+	errHost = errors.New("other rows than the hosts have")
+	errUTF8 = errors.New("text is not UTF-8")
 )
 
-func (w *PartWriter) openHost(domain, host string, domainID uint64) error {
-	if domainID>>w.shift != w.want {
-		return fmt.Errorf("domain_id %s", urlnorm.FormatID(domainID))
+// openHost starts a host that has rows. Where a page is open, they begin in it.
+func (w *PartWriter) openHost(h *SortedHost) error {
+	if w.followHost(h) {
+		return nil
 	}
-	order := 1
-	if w.hosts > 0 {
-		order = strings.Compare(domain, view(w.domain))
+	if h.DomainID>>w.shift != w.want {
+		return fmt.Errorf("domain_id %s", urlnorm.FormatID(h.DomainID))
 	}
+	domains, hosts := &w.texts[ColDomain], &w.texts[ColHost]
+	domain, host := rawBytes(h.Domain), rawBytes(h.Host)
+	d, n := commonPrefix(domains.last, domain), commonPrefix(hosts.last, host)
+	newDomain, newHost := d < max(len(domain), len(domains.last)), n < max(len(host), len(hosts.last))
+	up := n < len(host) && (n == len(hosts.last) || host[n] > hosts.last[n])
 	switch {
-	case order > 0:
-		w.domain, w.domainID = append(w.domain[:0], domain...), domainID
-		w.paged = pagedNothing
-	case order < 0 || host <= view(w.host) || domainID != w.domainID:
+	case !w.any:
+		w.any = true
+	case newDomain:
+		if d == len(domain) || d < len(domains.last) && domain[d] < domains.last[d] {
+			return errOrder
+		}
+	case !up || h.DomainID != w.domainID:
 		return errOrder
-	default:
-		w.paged = min(w.paged, pagedDomain)
 	}
-	w.hosts++
-	w.host = append(w.host[:0], host...)
-	w.hostRows, w.tail = 0, &noTail
+	w.domainID, w.hostRows, w.headed = h.DomainID, 0, false
+	if w.rows == 0 {
+		domains.last, hosts.last = append(domains.last[:d], domain[d:]...), append(hosts.last[:n], host[n:]...)
+		return nil
+	}
+	if newDomain {
+		domains.follow(w.rows, d, domain)
+		w.startDomain(domain)
+	}
+	if newHost {
+		if !up {
+			hosts.descend(hosts.last, host)
+		}
+		hosts.follow(w.rows, n, host)
+	}
 	return nil
+}
+
+// startDomain says that the rows of the page from the next on have the open domain.
+func (w *PartWriter) startDomain(domain []byte) {
+	w.numbers[ColDomainID].set(w.rows, int64(w.domainID))
+	if w.opt.Domains != nil {
+		w.domains.start(w.rows, domain)
+	}
 }
 
 // noTail is the address of no row's tail.
 var noTail Tail
 
-// add adds a row of the open host.
-func (w *PartWriter) add(path []byte, shared int, tail *Tail) error {
-	if len(w.ids) < 8*w.rows {
-		w.addID()
-	}
+// add adds a row of the open host, unless it is the same record as the one before.
+func (w *PartWriter) add(path []byte, tail *Tail) (records int, err error) {
+	w.settle()
+	w.addID()
 	last := w.url[w.urlPath:]
-	prefix := shared
+	shared := commonPrefix(last, path)
 	switch {
 	case w.hostRows == 0:
-		if w.hosts == 0 {
-			return errHost
-		}
-		prefix = commonPrefix(last, path)
-		if w.rows > 0 && prefix < len(last) && (prefix == len(path) || path[prefix] < last[prefix]) {
+		if w.rows > 0 && shared < len(last) && (shared == len(path) || path[shared] < last[shared]) {
 			w.path.descend(last, path)
 		}
-	case uint(shared) > uint(min(len(path), len(last))) || !bytes.Equal(path[:shared], last[:shared]):
-		return errShared
 	case shared == len(last):
-		if shared == len(path) && (tail == w.tail || w.compareTail(tail) <= 0) {
-			return errOrder
+		if shared < len(path) {
+			break
 		}
-	case shared == len(path) || path[shared] <= last[shared]:
-		return errOrder
+		if tail == w.tail {
+			return 0, nil
+		}
+		if c := w.compareTail(tail); c < 0 {
+			return 0, errOrder
+		} else if c == 0 {
+			return 0, nil
+		}
+	case shared == len(path) || path[shared] < last[shared]:
+		return 0, errOrder
 	}
 	if tail != w.tail {
 		w.setTail(tail)
 	}
-	if n := w.fixed + len(path); n > MaxKey {
-		return fmt.Errorf("%w: %d bytes, allowed are %d", ErrRowTooLarge, n, MaxKey)
+	if n := len(w.texts[ColDomain].last) + len(w.texts[ColHost].last) + w.tailText + len(path); n > MaxKey {
+		return 0, fmt.Errorf("%w: %d bytes, allowed are %d", ErrRowTooLarge, n, MaxKey)
 	}
+	w.setHead()
 	w.hostRows++
 	if w.rows > 0 {
-		w.path.begin(len(path), prefix)
-		w.url, w.path.bytes = appendTwice(w.url[:w.urlPath+prefix], w.path.bytes, path[prefix:])
+		w.path.begin(len(path), shared)
+		w.path.high = w.path.high || !isASCII(path[shared:])
+		w.url, w.path.bytes = appendTwice(w.url[:w.urlPath+shared], w.path.bytes, path[shared:])
 	} else {
-		w.url = append(w.url[:w.urlPath+prefix], path[prefix:]...)
+		w.url = append(w.url[:w.urlPath+shared], path[shared:]...)
 		w.path.open(view(path))
 		w.path.add(path, 0)
 	}
@@ -362,13 +411,24 @@ func (w *PartWriter) add(path []byte, shared int, tail *Tail) error {
 	w.notes += w.extrasPlain
 	w.rows++
 	if w.rows >= w.lim.PageRows || w.path.plain >= w.lim.PageBytes || max(w.rawURLs, w.notes) >= w.lim.PageColumnBytes {
-		return w.endPage()
+		return 1, w.endPage()
 	}
-	return nil
+	return 1, nil
 }
 
-// addID adds the url_id of the row before.
+// settle copies the path of the row before, where it is elsewhere.
+func (w *PartWriter) settle() {
+	if w.away {
+		w.url = append(w.url[:w.urlPath], w.last...)
+		w.last, w.away = nil, false
+	}
+}
+
+// addID adds the url_id of the row before, if it is not there.
 func (w *PartWriter) addID() {
+	if len(w.ids) == 8*w.rows {
+		return
+	}
 	if cap(w.url)-len(w.url) < urlIDRoom {
 		w.url = slices.Grow(w.url, urlIDRoom)
 	}
@@ -399,27 +459,19 @@ func (w *PartWriter) setTail(tail *Tail) {
 	newHead := tail.Port != w.port || tail.Scheme != view(w.scheme)
 	if newHead {
 		w.scheme, w.port = append(w.scheme[:0], tail.Scheme...), tail.Port
+		w.headed = false
 	}
-	if newHead || w.hostRows == 0 {
-		w.setHead()
+	if row == 0 {
+		w.texts[ColDomain].set(0, view(w.texts[ColDomain].last))
+		w.texts[ColHost].set(0, view(w.texts[ColHost].last))
+		w.startDomain(w.texts[ColDomain].last)
 	}
-	if w.paged < pagedDomain {
-		w.texts[ColDomain].set(row, view(w.domain))
-		w.numbers[ColDomainID].set(row, int64(w.domainID))
-		if w.opt.Domains != nil {
-			w.domains.start(row, w.domain)
-		}
-	}
-	if w.paged < pagedHost {
-		w.texts[ColHost].set(row, view(w.host))
-		w.paged = pagedHost
-	}
-	if newHead || len(w.texts[ColScheme].runs) == 0 {
+	if newHead || row == 0 {
 		w.texts[ColScheme].set(row, view(w.scheme))
 		w.numbers[ColPort].setOptional(row, int64(tail.Port), tail.Port >= 0)
 	}
 	w.tail = tail
-	w.fixed = len(w.domain) + len(w.host) + len(tail.Scheme) + len(tail.Extras) + len(tail.RawURL)
+	w.tailText = len(tail.Scheme) + len(tail.Extras) + len(tail.RawURL)
 	bare := !tail.HasTS && !tail.HasSize && tail.Extras == "" && tail.RawURL == ""
 	if bare && w.bare && row > 0 {
 		return
@@ -433,10 +485,15 @@ func (w *PartWriter) setTail(tail *Tail) {
 	w.ts, w.hasTS, w.size, w.hasSize = tail.TS, tail.HasTS, tail.Size, tail.HasSize
 }
 
-// setHead puts scheme, host and port before the path in w.url, which stays where it is if there is room.
+// setHead puts scheme, host and port before the path in w.url, where they are not there. The path stays where it is if there is room.
 func (w *PartWriter) setHead() {
+	if w.headed {
+		return
+	}
+	w.headed = true
+	host := w.texts[ColHost].last
 	const sep, colonPort = "://", 1 + 10
-	if need := urlIDRoom + len(w.scheme) + len(sep) + len(w.host) + colonPort; need > w.urlPath {
+	if need := urlIDRoom + len(w.scheme) + len(sep) + len(host) + colonPort; need > w.urlPath {
 		path := w.url[w.urlPath:]
 		w.urlPath = 2 * need
 		w.url = append(make([]byte, w.urlPath), path...)
@@ -448,8 +505,8 @@ func (w *PartWriter) setHead() {
 		at -= len(number)
 		copy(w.url[at:], number)
 	}
-	at -= len(w.host)
-	copy(w.url[at:], w.host)
+	at -= len(host)
+	copy(w.url[at:], host)
 	at -= len(sep)
 	copy(w.url[at:], sep)
 	at -= len(w.scheme)
@@ -523,7 +580,7 @@ func (w *PartWriter) endPage() error {
 	pageEncoders.Put(w.enc)
 	w.path.reset()
 	w.ids = w.ids[:0]
-	w.paged, w.tail = pagedNothing, &noTail
+	w.tail = &noTail
 	w.rawURLs, w.notes = 0, 0
 	w.group.rows += int64(w.rows)
 	w.group.raw += int64(raw)
@@ -574,7 +631,7 @@ func (w *PartWriter) encodePage(col Column) {
 		body = w.repeated(body, page.min, w.rows)
 	case def.kind == format.ByteArray:
 		t := &w.texts[col]
-		_, page.nulls = t.measure(w.rows)
+		page.nulls = t.nulls(w.rows)
 		if def.optional {
 			body = w.appendLevels(body, page.nulls, len(t.runs), func(i int) (int, bool) { return t.end(i, w.rows) - int(t.runs[i].row), t.runs[i].null })
 		}

@@ -665,8 +665,6 @@ func TestPartWriterRefuses(t *testing.T) {
 	ok := Row{Domain: "b.example", Host: "b.example", Scheme: "http", Port: 80, PathQuery: "/b", TS: 5, HasTS: true, Size: 5, HasSize: true, Extras: `{"b":1}`, RawURL: "b"}
 	change := func(f func(*Row)) Row { r := ok; f(&r); return r }
 	cases := map[string]Row{
-		"the same row":       ok,
-		"the same record":    change(func(r *Row) { r.RawURL = "c" }),
 		"a smaller domain":   change(func(r *Row) { r.Domain = "a.example" }),
 		"a smaller host":     change(func(r *Row) { r.Host = "a.example" }),
 		"a smaller path":     change(func(r *Row) { r.PathQuery = "/a" }),
@@ -706,22 +704,41 @@ func TestPartWriterRefuses(t *testing.T) {
 	}
 }
 
-// A merge that knows hosts and one that only knows keys write the same parts.
-func TestHostsAndRowsAreWrittenLikeKeys(t *testing.T) {
+// However many rows come at a time, the same parts are written, and a record that is there several times is written once.
+func TestRowsAreWrittenAlikeHoweverManyAtATime(t *testing.T) {
 	for _, tc := range partCases() {
 		t.Run(tc.name, func(t *testing.T) {
-			if tc.rows[0].Host == "" {
-				return // a feed says with a host that one starts
-			}
 			store, parts := writeParts(t, tc.rows, testOptions(t, tc.lim))
-			other := blob.NewMemory()
-			fedParts := writeFed(t, other, fed(tc.rows), testOptions(t, tc.lim))
-			if len(parts) != len(fedParts) {
-				t.Fatalf("%d parts, fed by key %d", len(fedParts), len(parts))
+			var twice []Row
+			for i, r := range tc.rows {
+				twice = append(twice, r)
+				for range i % 3 {
+					if r.RawURL != "" {
+						r.RawURL += "x"
+					}
+					twice = append(twice, r)
+				}
 			}
-			for i := range parts {
-				if !bytes.Equal(partBytes(t, store, parts[i]), partBytes(t, other, fedParts[i])) {
-					t.Errorf("part %d differs", i)
+			for name, feeds := range map[string][]feed{
+				"all at once":       fed(tc.rows, math.MaxInt, math.MaxInt),
+				"as from a buffer":  fed(tc.rows, passRows, passHosts),
+				"one by one":        fed(tc.rows, 1, 1),
+				"seven of two":      fed(tc.rows, 7, 2),
+				"twice":             fed(twice, math.MaxInt, math.MaxInt),
+				"twice, one by one": fed(twice, 1, 1),
+			} {
+				other := blob.NewMemory()
+				fedParts, records := writeFed(t, other, feeds, testOptions(t, tc.lim))
+				if records != len(tc.rows) {
+					t.Errorf("%s: %d records, want %d", name, records, len(tc.rows))
+				}
+				if len(parts) != len(fedParts) {
+					t.Fatalf("%s: %d parts, want %d", name, len(fedParts), len(parts))
+				}
+				for i := range parts {
+					if !bytes.Equal(partBytes(t, store, parts[i]), partBytes(t, other, fedParts[i])) {
+						t.Errorf("%s: part %d differs", name, i)
+					}
 				}
 			}
 		})
@@ -730,40 +747,58 @@ func TestHostsAndRowsAreWrittenLikeKeys(t *testing.T) {
 
 func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
 	https, http := &Tail{Scheme: "https", Port: -1}, &Tail{Scheme: "http", Port: -1}
-	host := func(domain, host string) func(*PartWriter) error {
-		return func(w *PartWriter) error { return w.Host(domain, host, urlnorm.DomainID(domain)) }
+	type call struct {
+		hosts []SortedHost
+		rows  []SortedRow
 	}
-	row := func(path string, shared int, tail *Tail) func(*PartWriter) error {
-		return func(w *PartWriter) error { return w.Row([]byte(path), shared, tail) }
+	host := func(domain, host string, rows int) SortedHost {
+		return SortedHost{domain, host, urlnorm.DomainID(domain), rows}
 	}
-	type steps = []func(*PartWriter) error
+	row := func(path string, tail *Tail) SortedRow { return SortedRow{[]byte(path), tail} }
+	one := func(r ...SortedRow) call { return call{[]SortedHost{host("b.example", "b.example", len(r))}, r} }
+	hosts := func(h ...SortedHost) call {
+		rows := make([]SortedRow, len(h))
+		for i := range h {
+			h[i].Rows, rows[i] = 1, row("/b", https)
+		}
+		return call{h, rows}
+	}
+	long := strings.Repeat("long/", 100)
 	for name, tc := range map[string]struct {
-		steps  steps
+		calls  []call
 		prefix string
 	}{
-		"a row before a host":           {steps: steps{row("/", 0, https)}},
-		"the same host":                 {steps: steps{host("b.example", "b.example"), host("b.example", "b.example")}},
-		"a smaller host":                {steps: steps{host("b.example", "b.example"), host("b.example", "a.b.example")}},
-		"a smaller domain":              {steps: steps{host("b.example", "b.example"), host("a.example", "c.a.example")}},
-		"a smaller path":                {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/a", 1, https)}},
-		"a shorter path":                {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/", 1, https)}},
-		"the same row":                  {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/b", 2, https)}},
-		"the same row, another tail":    {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/b", 2, &Tail{Scheme: "https", Port: -1})}},
-		"a smaller tail":                {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/b", 2, http)}},
-		"less shared than there is":     {steps: steps{host("b.example", "b.example"), row("/bb", 0, https), row("/bc", 1, https)}},
-		"more shared than there is":     {steps: steps{host("b.example", "b.example"), row("/bb", 0, https), row("/bc", 3, https)}},
-		"shared beyond the end":         {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/bc", 3, https)}},
-		"a negative number":             {steps: steps{host("b.example", "b.example"), row("/b", 0, https), row("/c", -1, https)}},
-		"a domain of another partition": {steps: steps{host("b.example", "b.example")}, prefix: urlnorm.FormatID(^urlnorm.DomainID("b.example"))[:1]},
+		"a row without a host":            {calls: []call{{rows: []SortedRow{row("/", https)}}}},
+		"more rows than hosts have":       {calls: []call{{hosts: []SortedHost{host("b.example", "b.example", 1)}, rows: []SortedRow{row("/", https), row("/a", https)}}}},
+		"less rows than hosts have":       {calls: []call{{hosts: []SortedHost{host("b.example", "b.example", 1)}}}},
+		"a host without rows":             {calls: []call{{hosts: []SortedHost{host("b.example", "b.example", 0)}}}},
+		"the same host":                   {calls: []call{hosts(host("b.example", "b.example", 0), host("b.example", "b.example", 0))}},
+		"a smaller host":                  {calls: []call{hosts(host("b.example", "b.example", 0), host("b.example", "a.b.example", 0))}},
+		"a smaller host in another call":  {calls: []call{one(row("/b", https)), hosts(host("b.example", "a.b.example", 0))}},
+		"a smaller domain":                {calls: []call{hosts(host("b.example", "b.example", 0), host("a.example", "c.a.example", 0))}},
+		"another id of the same domain":   {calls: []call{hosts(host("b.example", "b.example", 0), SortedHost{"b.example", "c.example", 1, 0})}},
+		"a smaller path":                  {calls: []call{one(row("/b", https), row("/a", https))}},
+		"a smaller path in another call":  {calls: []call{one(row("/b", https)), one(row("/a", https))}},
+		"a smaller path far behind":       {calls: []call{one(row("/"+long+"b", https), row("/"+long+"a", https))}},
+		"a shorter path":                  {calls: []call{one(row("/b", https), row("/", https))}},
+		"a shorter path in another call":  {calls: []call{one(row("/b", https)), one(row("/", https))}},
+		"a much shorter path":             {calls: []call{one(row("/"+long+"b", https), row("/"+long, https))}},
+		"a smaller tail":                  {calls: []call{one(row("/b", https), row("/b", http))}},
+		"a smaller tail in another call":  {calls: []call{one(row("/b", https)), one(row("/b", http))}},
+		"an usual tail behind another":    {calls: []call{one(row("/b", &Tail{Scheme: "https", Port: 1}), row("/b", &usualTails[httpsTail]))}},
+		"a smaller tail, an usual one":    {calls: []call{one(row("/b", &usualTails[httpsTail]), row("/b", &usualTails[httpTail]))}},
+		"a smaller path of an usual tail": {calls: []call{one(row("/a", &usualTails[httpsTail]), row("/c", &usualTails[httpsTail]), row("/b", &usualTails[httpsTail]))}},
+		"a shorter path of an usual tail": {calls: []call{one(row("/a", &usualTails[httpsTail]), row("/ab", &usualTails[httpsTail]), row("/a", &usualTails[httpsTail]))}},
+		"a domain of another partition":   {calls: []call{one(row("/", https))}, prefix: urlnorm.FormatID(^urlnorm.DomainID("b.example"))[:1]},
 	} {
 		opt := testOptions(t, PartLimits{})
 		if tc.prefix != "" {
 			opt.Prefix = tc.prefix
 		}
 		w := NewPartWriter(context.Background(), blob.NewMemory(), opt)
-		for i, step := range tc.steps {
-			if err := step(w); (err != nil) != (i == len(tc.steps)-1) {
-				t.Errorf("%s: step %d: %v", name, i, err)
+		for i, c := range tc.calls {
+			if _, err := w.Rows(c.hosts, c.rows); (err != nil) != (i == len(tc.calls)-1) {
+				t.Errorf("%s: call %d: %v", name, i, err)
 			}
 		}
 		if _, err := w.Finish(); err == nil {
@@ -964,18 +999,14 @@ func TestTruncatedBoundsStayBounds(t *testing.T) {
 	}
 }
 
-// fedRow is a row as a merge hands it on.
-type fedRow struct {
-	domain, host string // of the first row of a host
-	domainID     uint64
-	path         []byte
-	shared       int
-	tail         *Tail
+// feed is what a PartWriter is fed at once.
+type feed struct {
+	hosts []SortedHost
+	rows  []SortedRow
 }
 
-// fed is what a PartWriter is fed of sorted rows.
-func fed(rows []Row) []fedRow {
-	out := make([]fedRow, len(rows))
+// fed is what a PartWriter is fed of sorted rows, at most so many rows of so many hosts at a time.
+func fed(rows []Row, mostRows, mostHosts int) (feeds []feed) {
 	// Text lies together, as in a merge's buffer.
 	var size int
 	for i := range rows {
@@ -986,43 +1017,49 @@ func fed(rows []Row) []fedRow {
 		arena = append(arena, s...)
 		return arena[len(arena)-len(s):]
 	}
-	for i := range rows {
-		r, f := &rows[i], &out[i]
-		tail := Tail{Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize, Extras: r.Extras, RawURL: r.RawURL}
-		if i > 0 && *out[i-1].tail == tail {
-			f.tail = out[i-1].tail
-		} else {
-			f.tail = &tail
-		}
-		if i == 0 || r.Host != rows[i-1].Host || r.Domain != rows[i-1].Domain {
-			f.domain, f.host, f.domainID = view(keep(r.Domain)), view(keep(r.Host)), urlnorm.DomainID(r.Domain)
-		}
-		if f.path = keep(r.PathQuery); f.host == "" {
-			f.shared = commonPrefix(out[i-1].path, f.path)
-		}
-	}
-	return out
-}
-
-func writeFed(tb testing.TB, store blob.Store, rows []fedRow, opt PartOptions) []WrittenPart {
-	tb.Helper()
-	w := NewPartWriter(context.Background(), store, opt)
+	tails := map[Tail]*Tail{usualTails[httpsTail]: &usualTails[httpsTail], usualTails[httpTail]: &usualTails[httpTail]}
+	f := new(feed)
+	var host SortedHost
 	for i := range rows {
 		r := &rows[i]
-		if r.host != "" {
-			if err := w.Host(r.domain, r.host, r.domainID); err != nil {
-				tb.Fatal(err)
-			}
+		next := i == 0 || r.Host != host.Host || r.Domain != host.Domain
+		if next {
+			host = SortedHost{view(keep(r.Domain)), view(keep(r.Host)), urlnorm.DomainID(r.Domain), 0}
 		}
-		if err := w.Row(r.path, r.shared, r.tail); err != nil {
+		if len(f.rows) == mostRows || next && len(f.hosts) == mostHosts {
+			feeds = append(feeds, *f)
+			f = new(feed)
+		}
+		if next || len(f.hosts) == 0 {
+			f.hosts = append(f.hosts, host)
+		}
+		tail := Tail{Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize, Extras: r.Extras, RawURL: r.RawURL}
+		at := tails[tail]
+		if at == nil {
+			at = &tail
+			tails[tail] = at
+		}
+		f.hosts[len(f.hosts)-1].Rows++
+		f.rows = append(f.rows, SortedRow{keep(r.PathQuery), at})
+	}
+	return append(feeds, *f)
+}
+
+func writeFed(tb testing.TB, store blob.Store, feeds []feed, opt PartOptions) (parts []WrittenPart, records int) {
+	tb.Helper()
+	w := NewPartWriter(context.Background(), store, opt)
+	for _, f := range feeds {
+		n, err := w.Rows(f.hosts, f.rows)
+		if err != nil {
 			tb.Fatal(err)
 		}
+		records += n
 	}
 	parts, err := w.Finish()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return parts
+	return parts, records
 }
 
 // discardStore takes objects and forgets them.
@@ -1054,11 +1091,11 @@ func BenchmarkPartWriter(b *testing.B) {
 		f.Close()
 	}
 	for name, rows := range lists {
-		feed := fed(rows)
+		feeds := fed(rows, passRows, passHosts)
 		b.Run(name, func(b *testing.B) {
 			var parts []WrittenPart
 			for b.Loop() {
-				parts = writeFed(b, discardStore{}, feed, testOptions(b, PartLimits{}))
+				parts, _ = writeFed(b, discardStore{}, feeds, testOptions(b, PartLimits{}))
 			}
 			var bytes int64
 			var cols [NumColumns]int64

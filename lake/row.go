@@ -85,9 +85,14 @@ type Key struct {
 	// changed is the first field that differs from the row before, keyFields where none does.
 	changed int
 	// ends are where the fields end, terminators included. Everything up to the last is the record.
-	ends  [keyFields]int
-	rows  int64   // records so far, this one included
-	tails [2]Tail // of this record and the one before, in turn
+	ends [keyFields]int
+	rows int64 // records so far, this one included
+
+	// What Pass passes on. Tails are of this record and the one before, in turn.
+	domainID uint64
+	host     [1]SortedHost
+	row      [1]SortedRow
+	tails    [2]Tail
 }
 
 // Next steps to key, which it copies. A key that AppendKey did not make is a *codec.CorruptError; one that is below
@@ -182,22 +187,20 @@ func (k *Key) number(field int) (v int64, ok bool) {
 	return int64(binary.BigEndian.Uint64(k.key[at+1:]) ^ keySign), true
 }
 
-// Pass passes the row to sink, and before it its host, where that is not the one of the row before. Every record has to be passed.
+// Pass passes the row to sink.
 func (k *Key) Pass(sink RowSink) error {
-	path, shared := k.text(keyPath), 0
-	if k.changed <= keyHost {
-		domain := view(k.text(keyDomain))
-		if err := sink.Host(domain, view(k.text(keyHost)), urlnorm.DomainID(domain)); err != nil {
-			return err
-		}
-	} else {
-		shared = min(k.shared-k.start(keyPath), len(path))
+	domain := view(k.text(keyDomain))
+	if k.changed == keyDomain {
+		k.domainID = urlnorm.DomainID(domain)
 	}
 	t := &k.tails[k.rows&1]
 	*t = Tail{Scheme: view(k.text(keyScheme)), Port: k.port(), Extras: view(k.text(keyExtras)), RawURL: view(k.rawURL())}
 	t.TS, t.HasTS = k.number(keyTS)
 	t.Size, t.HasSize = k.number(keySize)
-	return sink.Row(path, shared, t)
+	k.host[0] = SortedHost{Domain: domain, Host: view(k.text(keyHost)), DomainID: k.domainID, Rows: 1}
+	k.row[0] = SortedRow{Path: k.text(keyPath), Tail: t}
+	_, err := sink.Rows(k.host[:], k.row[:])
+	return err
 }
 
 // Row is the row. Its strings are views into k, valid until the next step.

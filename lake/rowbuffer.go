@@ -23,13 +23,25 @@ var errZeroByte = errors.New("zero byte in a row's domain, host, path_query, sch
 // ErrRowTooLarge is the error of a row whose key would be longer than MaxKey.
 var ErrRowTooLarge = errors.New("row too large")
 
-// RowSink takes rows in their order, one of each record: PartWriter is one. What it is given is valid during the call.
+// RowSink takes rows in their order: PartWriter is one. What it is given is valid during the call.
 type RowSink interface {
-	// Host starts the rows of a host. Hosts ascend by domain, then host.
-	Host(domain, host string, domainID uint64) error
-	// Row is the next row of the host. Shared is the length of the longest prefix that path has in common with that of
-	// the host's row before, 0 for its first. A tail at the same address as that of the row before is the same.
-	Row(path []byte, shared int, tail *Tail) error
+	// Rows takes the next hosts and their rows, those of one host behind those of the one before. Hosts ascend by domain, then host; the first may also be
+	// the last of the call before, whose rows go on. Rows of a host ascend by path, then by the fields of their tails in their order. Of rows
+	// that are the same record, which differ in their raw URLs at most, the first is taken; the number of records is returned.
+	Rows(hosts []SortedHost, rows []SortedRow) (records int, err error)
+}
+
+// SortedHost is a host of rows in their order.
+type SortedHost struct {
+	Domain, Host string
+	DomainID     uint64 // urlnorm.DomainID(Domain)
+	Rows         int
+}
+
+// SortedRow is a row of a host. A tail at the same address as that of another row of the call is the same.
+type SortedRow struct {
+	Path []byte
+	Tail *Tail
 }
 
 // RowBuffer collects rows in memory up to a budget. It is not safe for concurrent use.
@@ -77,12 +89,14 @@ type RowBuffer struct {
 
 	// Of the host whose rows are sorted. Datas are chunks, and what hosts have otherwise.
 	datas [][]byte
-	deep  bool // caches were loaded anew
 	refs  []rowRef
 	apart []rowRef
 	ranks [128]uint64
-	tails [2]Tail
-	turn  int
+
+	// What is passed on next.
+	passHosts []SortedHost
+	passRows  []SortedRow
+	passTails []Tail
 }
 
 // bufferHost is a host with rows. Hosts may be there several times.
@@ -137,6 +151,10 @@ const (
 
 	// pathRoom is what may be read behind the end of a row.
 	pathRoom = 8
+
+	// passRows is how many rows are passed on at a time, and passHosts how many hosts: many small hosts share the call, and what was looked at stays in the core's cache.
+	passRows  = 256
+	passHosts = 128
 )
 
 // NewRowBuffer makes a buffer of about budget bytes, 1 GiB at most: places within the rows of a host are 32 bits.
@@ -148,7 +166,7 @@ func NewRowBuffer(budget int64) *RowBuffer {
 
 // rowBuffers and bufferSlabs are memory that was released: what a split needs of it, which can be half a gigabyte, need not be cleared each time.
 var (
-	rowBuffers  = sync.Pool{New: func() any { return &RowBuffer{depth: 1} }}
+	rowBuffers  = sync.Pool{New: func() any { return &RowBuffer{depth: 1, passTails: make([]Tail, 0, passRows)} }}
 	bufferSlabs = sync.Pool{New: func() any { return new([bufferSlab]byte) }}
 )
 
@@ -507,6 +525,7 @@ func (b *RowBuffer) Rows(ctx context.Context, first, last byte, sink RowSink) er
 		from = b.ends[group-1]
 	}
 	order := b.order[from:b.ends[group]]
+	b.passNone()
 	b.datas = append(b.datas[:0], b.chunks...)
 	at := b.starts[group]
 	hosts, rows := 0, at // which were asked for
@@ -554,7 +573,19 @@ func (b *RowBuffer) Rows(ctx context.Context, first, last byte, sink RowSink) er
 			return err
 		}
 	}
-	return nil
+	return b.passOn(sink)
+}
+
+// passOn passes on what is there to be.
+func (b *RowBuffer) passOn(sink RowSink) error {
+	_, err := sink.Rows(b.passHosts, b.passRows)
+	b.passNone()
+	return err
+}
+
+// passNone forgets what is to be passed on.
+func (b *RowBuffer) passNone() {
+	b.passHosts, b.passRows, b.passTails = b.passHosts[:0], b.passRows[:0], b.passTails[:0]
 }
 
 // askHosts asks for the hosts from a place in order on, and askNames for their names, which have been asked for themselves.
@@ -818,11 +849,7 @@ func (b *RowBuffer) tailKey(r rowRef) []byte {
 
 // pass sorts the rows of a host, which are in refs, and passes them on.
 func (b *RowBuffer) pass(h *bufferHost, sink RowSink) error {
-	if err := sink.Host(h.domain, h.host, h.id); err != nil {
-		return err
-	}
 	refs := b.refs
-	b.deep = false
 	if len(refs) == 2 {
 		if refs[0].cache > refs[1].cache || refs[0].cache == refs[1].cache && b.compare(refs[0], refs[1], b.depth) > 0 {
 			refs[0], refs[1] = refs[1], refs[0]
@@ -830,56 +857,35 @@ func (b *RowBuffer) pass(h *bufferHost, sink RowSink) error {
 	} else if len(refs) > 2 {
 		b.sort(refs, b.depth)
 	}
-	var last []byte
+	large := len(refs) > askSort
 	for i, r := range refs {
-		if i%askAhead == 0 && len(refs) > askSort {
+		if i%askAhead == 0 && large {
 			b.askRefs(refs, i)
+		}
+		if i == 0 || len(b.passRows) == passRows {
+			if len(b.passRows) == passRows || len(b.passHosts) == passHosts {
+				if err := b.passOn(sink); err != nil {
+					return err
+				}
+			}
+			n := min(len(refs)-i, passRows-len(b.passRows))
+			b.passHosts = append(b.passHosts, SortedHost{Domain: h.domain, Host: h.host, DomainID: h.id, Rows: n})
 		}
 		data := b.datas[r.data][r.off-4:]
 		head := binary.LittleEndian.Uint32(data)
-		path := data[4 : 4+head>>tailBits]
-		shared := 0
-		if i > 0 {
-			if diff := r.cache ^ refs[i-1].cache; diff != 0 && !b.deep {
-				shared = b.depth + bits.LeadingZeros64(diff)/8
-			} else {
-				shared = commonPrefix(last, path)
-				if shared == len(path) && shared == len(last) && b.sameRecord(refs[i-1], r) {
-					continue
-				}
-			}
-		}
-		last = path
 		var tail *Tail
 		if kind := head & (1<<tailBits - 1); kind != ownTail {
 			tail = &usualTails[kind]
 		} else {
-			b.turn ^= 1
-			tail = &b.tails[b.turn]
+			b.passTails = append(b.passTails, Tail{})
+			tail = &b.passTails[len(b.passTails)-1]
 			if _, err := tail.parse(b.tailKey(r)); err != nil {
 				return err
 			}
 		}
-		if err := sink.Row(path, shared, tail); err != nil {
-			return err
-		}
+		b.passRows = append(b.passRows, SortedRow{Path: data[4 : 4+head>>tailBits], Tail: tail})
 	}
 	return nil
-}
-
-// sameRecord reports whether rows with the same path differ in their raw URLs at most.
-func (b *RowBuffer) sameRecord(x, y rowRef) bool {
-	k, l := b.tailKey(x), b.tailKey(y)
-	if bytes.Equal(k, l) {
-		return true
-	}
-	var t Tail
-	m, err := t.parse(k)
-	if err != nil {
-		return false
-	}
-	n, err := t.parse(l)
-	return err == nil && bytes.Equal(k[:m], l[:n])
 }
 
 const (
@@ -985,7 +991,6 @@ func (b *RowBuffer) spread(rows []rowRef, shift int) {
 
 // deeper passes what all rows have in common and loads the caches from there.
 func (b *RowBuffer) deeper(rows []rowRef, depth int) int {
-	b.deep = true
 	first := b.path(rows[0])
 	shared := len(first)
 	for _, r := range rows[1:] {

@@ -247,12 +247,13 @@ func BenchmarkWriteShuffle(b *testing.B) {
 // pathSink copies paths, as one that writes them does.
 type pathSink struct{ a, b []byte }
 
-func (*pathSink) Host(string, string, uint64) error { return nil }
-
-func (s *pathSink) Row(path []byte, shared int, _ *Tail) error {
-	if len(s.b) >= PageBytes {
-		s.b = s.b[:0]
+func (s *pathSink) Rows(_ []SortedHost, rows []SortedRow) (int, error) {
+	for _, r := range rows {
+		if len(s.b) >= PageBytes {
+			s.b = s.b[:0]
+		}
+		shared := commonPrefix(s.a, r.Path)
+		s.a, s.b = appendTwice(s.a[:shared], s.b, r.Path[shared:])
 	}
-	s.a, s.b = appendTwice(s.a[:shared], s.b, path[shared:])
-	return nil
+	return len(rows), nil
 }

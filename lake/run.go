@@ -146,15 +146,24 @@ type runSink struct {
 	key  []byte
 }
 
-func (s *runSink) Host(domain, host string, _ uint64) error {
-	s.host = append(append(append(append(s.host[:0], domain...), 0), host...), 0)
-	return nil
-}
-
-func (s *runSink) Row(path []byte, _ int, tail *Tail) error {
-	s.key = append(append(append(s.key[:0], s.host...), path...), 0)
-	s.key = tail.appendKey(s.key)
-	return s.run.append(s.key, commonPrefix(s.run.last, s.key))
+func (s *runSink) Rows(hosts []SortedHost, rows []SortedRow) (records int, err error) {
+	for _, h := range hosts {
+		s.host = append(append(append(append(s.host[:0], h.Domain...), 0), h.Host...), 0)
+		for _, r := range rows[:h.Rows] {
+			s.key = append(append(append(s.key[:0], s.host...), r.Path...), 0)
+			s.key = r.Tail.appendKey(s.key)
+			shared := commonPrefix(s.run.last, s.key)
+			if shared >= len(s.key)-len(r.Tail.RawURL) {
+				continue // no record is the beginning of another
+			}
+			if err := s.run.append(s.key, shared); err != nil {
+				return records, err
+			}
+			records++
+		}
+		rows = rows[h.Rows:]
+	}
+	return records, nil
 }
 
 // openRun reads and checks a run's tail.

@@ -55,46 +55,55 @@ func addTo(b *lake.RowBuffer, host uint32, r *lake.Row) error {
 type collector struct {
 	tb   testing.TB
 	rows []lake.Row
-	// last is the row before, whose tail was at an address.
-	last *lake.Tail
 	err  error // to return after the row of that number
 	stop int
 }
 
-func (c *collector) Host(domain, host string, id uint64) error {
-	if id != urlnorm.DomainID(domain) {
-		c.tb.Errorf("domain_id %x of %q", id, domain)
-	}
-	if n := len(c.rows); n > 0 && (c.rows[n-1].Domain > domain || c.rows[n-1].Domain == domain && c.rows[n-1].Host >= host) {
-		c.tb.Errorf("host %q of %q after %q of %q", host, domain, c.rows[n-1].Host, c.rows[n-1].Domain)
-	}
-	c.rows = append(c.rows, lake.Row{Domain: strings.Clone(domain), Host: strings.Clone(host), Port: -2})
-	return nil
-}
-
-func (c *collector) Row(path []byte, shared int, t *lake.Tail) error {
-	r := c.rows[len(c.rows)-1]
-	want := 0
-	if r.Port != -2 {
-		for want < min(len(path), len(r.PathQuery)) && path[want] == r.PathQuery[want] {
-			want++
+func (c *collector) Rows(hosts []lake.SortedHost, rows []lake.SortedRow) (records int, err error) {
+	tails := map[*lake.Tail]lake.Tail{}
+	for i, h := range hosts {
+		if h.DomainID != urlnorm.DomainID(h.Domain) {
+			c.tb.Errorf("domain_id %x of %q", h.DomainID, h.Domain)
 		}
-		if t == c.last && (t.Scheme != r.Scheme || t.Port != r.Port || t.TS != r.TS || t.Size != r.Size || t.Extras != r.Extras || t.RawURL != r.RawURL) {
-			c.tb.Errorf("another tail %+v at the same address", t)
+		if n := len(c.rows); n > 0 {
+			last := c.rows[n-1]
+			d := strings.Compare(last.Domain, h.Domain)
+			if d == 0 {
+				d = strings.Compare(last.Host, h.Host)
+			}
+			if d > 0 || d == 0 && i > 0 {
+				c.tb.Errorf("host %q of %q after %q of %q", h.Host, h.Domain, last.Host, last.Domain)
+			}
 		}
-	} else {
-		c.rows = c.rows[:len(c.rows)-1]
+		for _, row := range rows[:h.Rows] {
+			t := *row.Tail
+			if known, ok := tails[row.Tail]; ok && known != t {
+				c.tb.Errorf("another tail %+v at the same address", t)
+			}
+			tails[row.Tail] = t
+			r := lake.Row{Domain: strings.Clone(h.Domain), Host: strings.Clone(h.Host), PathQuery: string(row.Path), Scheme: strings.Clone(t.Scheme), Port: t.Port,
+				TS: t.TS, HasTS: t.HasTS, Size: t.Size, HasSize: t.HasSize, Extras: strings.Clone(t.Extras), RawURL: strings.Clone(t.RawURL)}
+			if n := len(c.rows); n > 0 {
+				if bytes.Compare(c.rows[n-1].AppendKey(nil), r.AppendKey(nil)) > 0 {
+					c.tb.Errorf("%+v after %+v", r, c.rows[n-1])
+				}
+				last := c.rows[n-1]
+				if last.RawURL = r.RawURL; last == r {
+					continue
+				}
+			}
+			c.rows = append(c.rows, r)
+			records++
+			if c.err != nil && len(c.rows) == c.stop {
+				return records, c.err
+			}
+		}
+		rows = rows[h.Rows:]
 	}
-	if shared != want {
-		c.tb.Errorf("%q shares %d bytes with %q, want %d", path, shared, r.PathQuery, want)
+	if len(rows) > 0 {
+		c.tb.Errorf("%d rows without a host", len(rows))
 	}
-	c.last = t
-	c.rows = append(c.rows, lake.Row{Domain: r.Domain, Host: r.Host, PathQuery: string(path), Scheme: strings.Clone(t.Scheme), Port: t.Port,
-		TS: t.TS, HasTS: t.HasTS, Size: t.Size, HasSize: t.HasSize, Extras: strings.Clone(t.Extras), RawURL: strings.Clone(t.RawURL)})
-	if c.err != nil && len(c.rows) == c.stop {
-		return c.err
-	}
-	return nil
+	return records, nil
 }
 
 // fill puts rows through a buffer and has write called whenever it is full, and for what is left.
@@ -839,9 +848,10 @@ func BenchmarkShuffleAndSort(b *testing.B) {
 // countingSink counts rows.
 type countingSink struct{ rows int }
 
-func (*countingSink) Host(string, string, uint64) error { return nil }
-
-func (s *countingSink) Row([]byte, int, *lake.Tail) error { s.rows++; return nil }
+func (s *countingSink) Rows(_ []lake.SortedHost, rows []lake.SortedRow) (int, error) {
+	s.rows += len(rows)
+	return len(rows), nil
+}
 
 func BenchmarkSortRows(b *testing.B) {
 	rows := benchmarkRows(500_000)

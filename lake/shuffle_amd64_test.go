@@ -25,14 +25,15 @@ func withoutVectors(f func()) {
 // listSink lists what it is given.
 type listSink struct{ strings.Builder }
 
-func (s *listSink) Host(domain, host string, id uint64) error {
-	fmt.Fprintf(s, "%s %s %x\n", domain, host, id)
-	return nil
-}
-
-func (s *listSink) Row(path []byte, shared int, tail *Tail) error {
-	fmt.Fprintf(s, "%q %d %v\n", path, shared, *tail)
-	return nil
+func (s *listSink) Rows(hosts []SortedHost, rows []SortedRow) (int, error) {
+	for _, h := range hosts {
+		fmt.Fprintf(s, "%s %s %x\n", h.Domain, h.Host, h.DomainID)
+		for _, r := range rows[:h.Rows] {
+			fmt.Fprintf(s, "%q %v\n", r.Path, *r.Tail)
+		}
+		rows = rows[h.Rows:]
+	}
+	return 0, nil
 }
 
 // checkShuffle puts rows through a shuffle file with vectors and without, and holds against each other what was written, and what is read.

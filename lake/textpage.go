@@ -32,16 +32,18 @@ type textPage struct {
 	prefixes, suffixes []int32
 	bytes              []byte // suffixes
 	plain              int    // size of the values as PLAIN
+	high               bool   // a suffix has a byte that is not ASCII
 	textBounds
 }
 
 // add adds a value that has its first prefix bytes from the one before.
 func (t *textPage) add(v []byte, prefix int) {
 	t.begin(len(v), prefix)
+	t.high = t.high || !isASCII(v[prefix:])
 	t.bytes = append(t.bytes, v[prefix:]...)
 }
 
-// begin is add of a value of so many bytes, whose suffix the caller appends to t.bytes.
+// begin is add of a value of so many bytes, whose suffix the caller appends to t.bytes and looks at for high.
 func (t *textPage) begin(size, prefix int) {
 	t.prefixes = append(t.prefixes, int32(prefix))
 	t.suffixes = append(t.suffixes, int32(size-prefix))
@@ -57,7 +59,7 @@ func (t *textPage) appendLengths(dst []byte) (_ []byte, prefixes int) {
 
 // valid reports whether all values are UTF-8.
 func (t *textPage) valid() bool {
-	if isASCII(t.bytes) {
+	if !t.high {
 		return true // no value has a byte that is not in a suffix of the page
 	}
 	var v []byte
@@ -73,7 +75,7 @@ func (t *textPage) valid() bool {
 
 // reset starts the next page.
 func (t *textPage) reset() {
-	t.prefixes, t.suffixes, t.bytes, t.plain = t.prefixes[:0], t.suffixes[:0], t.bytes[:0], 0
+	t.prefixes, t.suffixes, t.bytes, t.plain, t.high = t.prefixes[:0], t.suffixes[:0], t.bytes[:0], 0, false
 }
 
 // textRuns collects the values of a text column's open page in which rows repeat the one before, or have none.
@@ -82,6 +84,7 @@ type textRuns struct {
 	bytes []byte // suffixes
 	last  []byte // the value before, also that of the page before
 	texts int    // runs that have a value
+	most  int    // size of the longest
 	diffs []byte // scratch space of appendLengths
 	textBounds
 }
@@ -107,9 +110,15 @@ func (t *textRuns) set(row int, v string) {
 			t.descend(t.last, rawBytes(v))
 		}
 	}
+	t.follow(row, prefix, rawBytes(v))
+}
+
+// follow is set of a value that is another than the last, with which it shares prefix bytes, where both have one and descend was called if it is below.
+func (t *textRuns) follow(row, prefix int, v []byte) {
 	t.texts++
+	t.most = max(t.most, len(v))
 	t.runs = append(t.runs, textRun{row: int32(row), prefix: int32(prefix), suffix: int32(len(v) - prefix)})
-	t.bytes, t.last = appendTwice(t.bytes, t.last[:prefix], rawBytes(v)[prefix:])
+	t.bytes, t.last = append(t.bytes, v[prefix:]...), append(t.last[:prefix], v[prefix:]...)
 }
 
 // setNull says that rows from row on have no value.
@@ -139,14 +148,29 @@ func (t *textRuns) end(i, rows int) int {
 
 // measure returns the size of the values of a page of rows rows as PLAIN, and the number of rows without one.
 func (t *textRuns) measure(rows int) (plain, nulls int) {
-	for i, r := range t.runs {
-		if n := t.end(i, rows) - int(r.row); r.null {
+	end := rows
+	for i := len(t.runs) - 1; i >= 0; i-- {
+		r := &t.runs[i]
+		n := end - int(r.row)
+		if end = int(r.row); r.null {
 			nulls += n
 		} else {
 			plain += n * int(4+r.prefix+r.suffix)
 		}
 	}
 	return plain, nulls
+}
+
+// nulls is the number of rows of a page of rows rows without a value.
+func (t *textRuns) nulls(rows int) int {
+	switch t.texts {
+	case len(t.runs):
+		return 0
+	case 0:
+		return rows
+	}
+	_, nulls := t.measure(rows)
+	return nulls
 }
 
 // valid reports whether all values are UTF-8.
@@ -169,7 +193,7 @@ func (t *textRuns) valid() bool {
 }
 
 // reset starts the next page.
-func (t *textRuns) reset() { t.runs, t.bytes, t.texts = t.runs[:0], t.bytes[:0], 0 }
+func (t *textRuns) reset() { t.runs, t.bytes, t.texts, t.most = t.runs[:0], t.bytes[:0], 0, 0 }
 
 // textBounds finds the smallest and the largest value of a page. Columns mostly ascend: where they do not, it is known
 // where the largest and the smallest values may be.
@@ -240,23 +264,29 @@ func appendLengths(dst []byte, values []int32) []byte {
 		from := len(dst)
 		var out []byte
 		dst, out = appendByteBlock(dst, n)
-		before := last
-		var all, any uint32
-		for i, v := range values[:n] {
-			d := v - last
-			last = v
-			out[i] = byte(d - byteBase)
-			all |= uint32(d - byteBase)
-			any |= uint32(d)
-		}
-		if any == 0 {
+		equal, fit := byteDiffs(out, last, values[:n])
+		if equal {
 			dst = appendEqualBlock(dst[:from])
-		} else if all > 0xff {
-			dst = appendPackedBlock(dst[:from], before, values[:n])
+		} else if !fit {
+			dst = appendPackedBlock(dst[:from], last, values[:n])
 		}
-		values = values[n:]
+		last, values = values[n-1], values[n:]
 	}
 	return dst
+}
+
+// byteDiffsPlain sets out to what each value, the first of them after last, is above the one before, less byteBase. It reports whether all are equal to it, and
+// whether all differences fit.
+func byteDiffsPlain(out []byte, last int32, values []int32) (equal, fit bool) {
+	var all, any uint32
+	for i, v := range values {
+		d := v - last
+		last = v
+		out[i] = byte(d - byteBase)
+		all |= uint32(d - byteBase)
+		any |= uint32(d)
+	}
+	return any == 0, all <= 0xff
 }
 
 // appendDeltaHeader appends the header of DELTA_BINARY_PACKED.
@@ -316,13 +346,8 @@ func appendPackedBlock(dst []byte, last int32, values []int32) []byte {
 
 // appendLengths appends what stands before the suffixes of a page of rows rows.
 func (t *textRuns) appendLengths(dst []byte, rows int) []byte {
-	values := 0
-	for i, r := range t.runs {
-		if !r.null {
-			values += t.end(i, rows) - int(r.row)
-		}
-	}
-	if values < byteLengths || t.long() {
+	values := rows - t.nulls(rows)
+	if values < byteLengths || t.most >= -byteBase { // else lengths may differ by more than a byte
 		prefixes, suffixes := t.lengths(rows, values)
 		return appendLengths(appendLengths(dst, prefixes), suffixes)
 	}
@@ -375,16 +400,6 @@ func appendByteBlocks(dst, diffs []byte) []byte {
 		diffs = diffs[n:]
 	}
 	return dst
-}
-
-// long reports whether a value is so long that lengths may differ by more than a byte.
-func (t *textRuns) long() bool {
-	for _, r := range t.runs {
-		if r.prefix+r.suffix >= -byteBase {
-			return true
-		}
-	}
-	return false
 }
 
 // lengths are those of all values of a page of rows rows.

@@ -365,14 +365,14 @@ type countedRows struct {
 	report func() error
 }
 
-func (c *countedRows) Row(path []byte, shared int, tail *lake.Tail) error {
-	if err := c.PartWriter.Row(path, shared, tail); err != nil {
-		return err
+func (c *countedRows) Rows(hosts []lake.SortedHost, rows []lake.SortedRow) (records int, err error) {
+	records, err = c.PartWriter.Rows(hosts, rows)
+	before := *c.kept
+	*c.kept += int64(records)
+	if err == nil && *c.kept/progressEvery > before/progressEvery {
+		err = c.report()
 	}
-	if *c.kept++; *c.kept%progressEvery == 0 {
-		return c.report()
-	}
-	return nil
+	return records, err
 }
 
 // writePages writes the page indexes of parts, one frame each.
