@@ -9,7 +9,7 @@ func askHosts(order []hostRef, hosts []bufferHost) {
 	}
 }
 
-// askNames asks for the names of hosts.
+// askNames asks for where the domains and names of hosts begin and end.
 func askNames(order []hostRef, hosts []bufferHost) {
 	if len(order) > 0 {
 		askNamesPrefetch(&order[0], len(order), unsafe.SliceData(hosts))

@@ -27,8 +27,14 @@ TEXT ·askNamesPrefetch(SB), NOSPLIT, $0-24
 name:
 	MOVL        8(SI), AX
 	LEAQ        (AX)(AX*8), AX
-	MOVQ        16(DI)(AX*8), BX
+	MOVQ        (DI)(AX*8), BX   // domain
+	MOVQ        8(DI)(AX*8), DX
 	PREFETCHT0  (BX)
+	PREFETCHT0  -1(BX)(DX*1)
+	MOVQ        16(DI)(AX*8), BX // host
+	MOVQ        24(DI)(AX*8), DX
+	PREFETCHT0  (BX)
+	PREFETCHT0  -1(BX)(DX*1)
 	MOVQ        48(DI)(AX*8), BX // data
 	MOVQ        56(DI)(AX*8), DX
 	TESTQ       DX, DX

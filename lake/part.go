@@ -262,7 +262,7 @@ func (w *PartWriter) Rows(hosts []SortedHost, rows []SortedRow) (records int, er
 	if w.tail != &usualTails[httpsTail] && w.tail != &usualTails[httpTail] {
 		w.tail = &noTail // another may be at the address of one of the call before
 	}
-	askEnds(hosts, rows)
+	askEnds(rows)
 	for i := range hosts {
 		h := &hosts[i]
 		if uint(h.Rows-1) >= uint(len(rows)) {

@@ -37,7 +37,7 @@ type pathRows struct {
 }
 
 // addPaths adds rows to a page with as much room as it can need: the lengths of their prefixes and suffixes, the suffixes and the URL ids. A row that is the one before
-// again, it passes over. It stops before a row that is below the one before, has another tail or is longer than maxPathRow, and behind one
+// again, it passes over. It stops before a row that is below the one before, has another tail or is longer than maxVectorPath, and behind one
 // whose URL has not 17 to 128 bytes or that makes the page full. Up to 64 bytes are written behind the suffixes.
 //
 // Nothing is done with a branch that depends on lengths which nobody can foresee. Hashes are urlID's: the URL is put together in vectors only.
@@ -45,22 +45,15 @@ type pathRows struct {
 //go:noescape
 func addPaths(p *pathRows)
 
-// askEnds asks for where the names of hosts and the paths of rows end: whoever has found them has been where they begin.
-func askEnds(hosts []SortedHost, rows []SortedRow) {
-	if hasPathRows && len(hosts) > 0 && len(rows) > 0 {
-		askHostEnds(&hosts[0], len(hosts))
+// askEnds asks for where the paths of rows end: whoever has found them has been where they begin.
+func askEnds(rows []SortedRow) {
+	if hasPathRows && len(rows) > 0 {
 		askRowEnds(&rows[0], len(rows))
 	}
 }
 
 //go:noescape
-func askHostEnds(hosts *SortedHost, n int)
-
-//go:noescape
 func askRowEnds(rows *SortedRow, n int)
-
-// maxPathRow is the longest path that addPaths takes. Longer ones are rare, and masks have lengths of 8 bits.
-const maxPathRow = 255
 
 // The layout that addPaths knows.
 var (
@@ -156,7 +149,7 @@ func (w *PartWriter) reserve(n int) {
 		p.prefixes, p.suffixes, w.ids = slices.Grow(p.prefixes, n), slices.Grow(p.suffixes, n), slices.Grow(w.ids, 8*n)
 	}
 	// The last row begins before the page is full.
-	if most := w.lim.PageBytes - p.plain + maxPathRow + 64; cap(p.bytes)-len(p.bytes) < most {
+	if most := w.lim.PageBytes - p.plain + maxVectorPath + 64; cap(p.bytes)-len(p.bytes) < most {
 		p.bytes = slices.Grow(p.bytes, most)
 	}
 }

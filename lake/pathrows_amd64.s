@@ -112,7 +112,7 @@ row:
 	MOVQ (SI), R12
 	MOVQ 8(SI), DX
 	LEAQ -1(DX), AX
-	CMPQ AX, $const_maxPathRow
+	CMPQ AX, $const_maxVectorPath
 	JCC  done
 
 	// All that is loaded are the lines that the path is in, as they are: for a vector that reaches into another, whatever its mask, a core waits for memory that
@@ -138,7 +138,12 @@ row:
 	MOVQ         DX, AX
 	SUBQ         $64, AX
 	CMOVQLT      R8, AX
-	ONES(DX, BX, K1)
+	MOVQ         DX, R12
+	CMPQ         DX, $255
+	JHI          wide
+
+masks:
+	ONES(R12, BX, K1)
 	ONES(AX, BX, K2)
 	VPERMI2B.Z   Z2, Z0, K1, Z5
 	VPERMI2B.Z   Z3, Z2, K2, Z4
@@ -264,6 +269,12 @@ done:
 	VZEROUPPER
 	RET
 
+	// Masks have lengths of 8 bits.
+wide:
+	MOVQ $255, R12
+	MOVQ $64, AX
+	JMP  masks
+
 	// Both paths begin with the same 64 bytes; the shorter has R14.
 far:
 	MOVQ last-8(SP), R8
@@ -273,6 +284,9 @@ more:
 	JGE        order
 	MOVQ       R14, BX
 	SUBQ       AX, BX
+	MOVQ       $64, R12
+	CMPQ       BX, R12
+	CMOVQGT    R12, BX
 	ONES(BX, R12, K2)
 	MOVQ       (SI), R12
 	VMOVDQU8.Z (R12)(AX*1), K2, Z2
@@ -424,24 +438,6 @@ path:
 	ADDQ       $32, SI
 	DECQ       CX
 	JNZ        path
-	RET
-
-// func askHostEnds(hosts *SortedHost, n int)
-TEXT ·askHostEnds(SB), NOSPLIT, $0-16
-	MOVQ hosts+0(FP), SI
-	MOVQ n+8(FP), CX
-
-host:
-	MOVQ       (SI), AX
-	MOVQ       8(SI), BX
-	PREFETCHT0 (AX)
-	PREFETCHT0 -1(AX)(BX*1)
-	MOVQ       16(SI), AX
-	MOVQ       24(SI), BX
-	PREFETCHT0 -1(AX)(BX*1)
-	ADDQ       $48, SI
-	DECQ       CX
-	JNZ        host
 	RET
 
 // func byteDiffsAVX512(out *byte, last int32, values *int32, n int) (any, all uint32)

@@ -12,7 +12,7 @@ type (
 func (w *PartWriter) addUsual(rows []SortedRow) (looked, added int, err error) { return 0, 0, nil }
 
 // askEnds asks for nothing.
-func askEnds([]SortedHost, []SortedRow) {}
+func askEnds([]SortedRow) {}
 
 // followHost follows no host.
 func (w *PartWriter) followHost(*SortedHost) bool { return false }
