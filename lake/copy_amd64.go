@@ -9,21 +9,6 @@ import (
 
 var hasAVX512 = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasBMI2
 
-// copyEachAVX512 copies each of n pieces to where it goes, which is no shorter.
-//
-//go:noescape
-func copyEachAVX512(to, from *[]byte, n int)
-
-// copyEach copies each piece to where it goes, which is no shorter. Pieces of some ten bytes whose lengths nobody can foresee mostly cost a wrong guess of the core
-// one by one.
-func copyEach(to, from [][]byte) {
-	if hasAVX512 && len(from) > 0 {
-		copyEachAVX512(&to[:len(from)][0], &from[0], len(from))
-		return
-	}
-	copyEachPlain(to, from)
-}
-
 var hasVBMI = hasAVX512 && cpu.X86.HasAVX512VBMI
 
 // copyTwiceVBMI copies n bytes, 128 at most, to two places with room for copyRoom.

@@ -78,13 +78,11 @@ type RowBuffer struct {
 	// Places are those of the rows in blocks, in the order of their hosts.
 	places []uint32
 
-	// Scratch space of arrange and move.
-	other   []hostRef
-	next    []uint32 // where in places the next row of a host goes, or its place
-	movedTo [][]byte
+	// Scratch space of arrange.
+	other []hostRef
+	next  []uint32 // where in places the next row of a host goes
 
 	slabs []*[bufferSlab]byte // of blocks
-	moved []*[bufferSlab]byte // of the rows by host
 	spare []*[bufferSlab]byte
 
 	// Of the host whose rows are sorted. Datas are chunks, and what hosts have otherwise.
@@ -143,11 +141,13 @@ const (
 	// maxHost is the longest domain and host together: a DNS name has 253 bytes.
 	maxHost = 1 << 10
 
-	// askAhead is how many hosts, or rows, are asked for at a time before they are used one after the other.
-	askAhead = 32
+	// askAhead is how many hosts, or rows, are asked for at a time before they are used one after the other, and rowsAhead how many rows are under way of hosts that follow
+	// each other: eight at least are asked for at a time.
+	askAhead  = 32
+	rowsAhead = 48
 
-	// askSort is the number of rows of a host above which it is not to be expected that they are still in the core's nearest caches after they have been sorted.
-	askSort = 256
+	// askSort is the number of rows of a host above which it is not to be expected that they are still in the core's nearest caches when they have been looked at once.
+	askSort = 1024
 
 	// pathRoom is what may be read behind the end of a row.
 	pathRoom = 8
@@ -166,7 +166,9 @@ func NewRowBuffer(budget int64) *RowBuffer {
 
 // rowBuffers and bufferSlabs are memory that was released: what a split needs of it, which can be half a gigabyte, need not be cleared each time.
 var (
-	rowBuffers  = sync.Pool{New: func() any { return &RowBuffer{depth: 1, passTails: make([]Tail, 0, passRows)} }}
+	rowBuffers = sync.Pool{New: func() any {
+		return &RowBuffer{depth: 1, passHosts: make([]SortedHost, 0, passHosts), passRows: make([]SortedRow, 0, passRows), passTails: make([]Tail, 0, passRows)}
+	}}
 	bufferSlabs = sync.Pool{New: func() any { return new([bufferSlab]byte) }}
 )
 
@@ -359,13 +361,16 @@ func (b *RowBuffer) Shrink() {
 
 // Empty drops all rows and hosts and keeps their memory.
 func (b *RowBuffer) Empty() {
-	b.spare = append(append(b.spare, b.slabs...), b.moved...)
+	b.spare = append(b.spare, b.slabs...)
 	clear(b.hosts)
 	clear(b.counts)
 	clear(b.blocks)
 	clear(b.chunks)
 	clear(b.datas[:cap(b.datas)])
-	b.slabs, b.moved, b.blocks, b.blockAt, b.chunks = b.slabs[:0], b.moved[:0], b.blocks[:0], b.blockAt[:0], b.chunks[:0]
+	clear(b.passHosts[:cap(b.passHosts)])
+	clear(b.passRows[:cap(b.passRows)])
+	clear(b.passTails[:cap(b.passTails)])
+	b.slabs, b.blocks, b.blockAt, b.chunks = b.slabs[:0], b.blocks[:0], b.blockAt[:0], b.chunks[:0]
 	b.hosts, b.counts = b.hosts[:0], b.counts[:0]
 	b.open = nil
 	b.used, b.len, b.depth, b.partsOf = 0, 0, 1, 0
@@ -421,66 +426,6 @@ func appendChunks(chunks [][]byte, data []byte) [][]byte {
 	return chunks
 }
 
-// moveAhead is how many rows are copied at a time: their hosts, and where they go, lie anywhere in the memory, and a core waits for many lines of it at once as long as
-// for one. See copyEach.
-const moveAhead = 32
-
-// move copies the rows that were added to where those of a host lie together, in the order of hosts, which has all that have rows.
-func (b *RowBuffer) move(order []hostRef) {
-	if len(b.blocks) == 0 {
-		return
-	}
-	b.spare = append(b.spare, b.moved...)
-	b.moved = b.moved[:0]
-	if n := len(b.hosts); cap(b.next) < n {
-		b.next = make([]uint32, n)
-	}
-	next, chunks := b.next[:len(b.hosts)], b.movedTo[:0]
-	var room []byte // what is left of the last slab
-	var slab uint32 // where it ends
-	for _, o := range order {
-		c := b.counts[o.host]
-		if c.rows == 0 {
-			continue
-		}
-		h, size := &b.hosts[o.host], int(c.bytes)
-		h.rows = int(c.rows)
-		if size > bufferRow {
-			h.data = make([]byte, size)
-			next[o.host] = uint32(len(chunks)) << chunkBits
-			chunks = appendChunks(chunks, h.data)
-			continue
-		}
-		if len(room) < size {
-			s := b.slab()
-			b.moved = append(b.moved, s)
-			room = s[:]
-			chunks = appendChunks(chunks, room)
-			slab = uint32(len(chunks)) << chunkBits
-		}
-		next[o.host] = slab - uint32(len(room))
-		h.data, room = room[:size], room[size:]
-	}
-	var rows, places [moveAhead][]byte
-	for _, data := range b.blocks {
-		for len(data) > 0 {
-			n := 0
-			for ; n < moveAhead && len(data) > 0; n++ {
-				to := &next[binary.LittleEndian.Uint32(data)]
-				size := 4 + rowSize(data[4:])
-				rows[n], data = data[4:size], data[size:]
-				place := *to
-				*to = place + uint32(size-4)
-				at := place & (1<<chunkBits - 1)
-				places[n] = chunks[place>>chunkBits][at : int(at)+size-4]
-			}
-			copyEach(places[:n], rows[:n])
-		}
-	}
-	clear(chunks)
-	b.movedTo = chunks[:0]
-}
-
 // place writes down the places of the rows in blocks, in the order of hosts, which has all that have rows.
 func (b *RowBuffer) place(order []hostRef) {
 	if n := len(b.hosts); cap(b.next) < n {
@@ -534,13 +479,7 @@ func (b *RowBuffer) Rows(ctx context.Context, first, last byte, sink RowSink) er
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if i == 0 {
-				b.askHosts(order, 0)
-				b.askHosts(order, askAhead)
-				b.askNames(order, 0)
-			}
-			b.askHosts(order, hosts+2*askAhead)
-			b.askNames(order, hosts+askAhead)
+			askInOrder(order, hosts, b.hosts)
 			hosts += askAhead
 		}
 		h := &b.hosts[order[i].host]
@@ -550,8 +489,8 @@ func (b *RowBuffer) Rows(ctx context.Context, first, last byte, sink RowSink) er
 			if k.data == nil {
 				for todo := k.rows; todo > 0; {
 					n := min(todo, askAhead)
-					if at+n+askAhead/2 > rows {
-						to := min(at+n+askAhead, len(b.places))
+					if at+n+rowsAhead-8 > rows {
+						to := min(at+n+rowsAhead, len(b.places))
 						askRows(b.places[rows:to], b.chunks)
 						rows = to
 					}
@@ -588,16 +527,17 @@ func (b *RowBuffer) passNone() {
 	b.passHosts, b.passRows, b.passTails = b.passHosts[:0], b.passRows[:0], b.passTails[:0]
 }
 
-// askHosts asks for the hosts from a place in order on, and askNames for their names, which have been asked for themselves.
-func (b *RowBuffer) askHosts(order []hostRef, from int) {
-	if from < len(order) {
-		askHosts(order[from:min(from+askAhead, len(order))], b.hosts)
+// askInOrder asks for hosts that come in order after those from at to at + askAhead, which are used now, and for the names of those next. At 0 it asks for
+// those at 0 first. At is a multiple of askAhead.
+func askInOrder(order []hostRef, at int, hosts []bufferHost) {
+	if at == 0 {
+		askHosts(order[:min(2*askAhead, len(order))], hosts)
+		askNames(order[:min(askAhead, len(order))], hosts)
 	}
-}
-
-func (b *RowBuffer) askNames(order []hostRef, from int) {
-	if from < len(order) {
-		askNames(order[from:min(from+askAhead, len(order))], b.hosts)
+	if next := order[min(at+askAhead, len(order)):]; len(next) > 0 {
+		askNames(next[:min(askAhead, len(next))], hosts)
+		next = next[min(askAhead, len(next)):]
+		askHosts(next[:min(askAhead, len(next))], hosts)
 	}
 }
 
@@ -857,33 +797,40 @@ func (b *RowBuffer) pass(h *bufferHost, sink RowSink) error {
 	} else if len(refs) > 2 {
 		b.sort(refs, b.depth)
 	}
-	large := len(refs) > askSort
-	for i, r := range refs {
-		if i%askAhead == 0 && large {
-			b.askRefs(refs, i)
-		}
-		if i == 0 || len(b.passRows) == passRows {
-			if len(b.passRows) == passRows || len(b.passHosts) == passHosts {
-				if err := b.passOn(sink); err != nil {
-					return err
-				}
-			}
-			n := min(len(refs)-i, passRows-len(b.passRows))
-			b.passHosts = append(b.passHosts, SortedHost{Domain: h.domain, Host: h.host, DomainID: h.id, Rows: n})
-		}
-		data := b.datas[r.data][r.off-4:]
-		head := binary.LittleEndian.Uint32(data)
-		var tail *Tail
-		if kind := head & (1<<tailBits - 1); kind != ownTail {
-			tail = &usualTails[kind]
-		} else {
-			b.passTails = append(b.passTails, Tail{})
-			tail = &b.passTails[len(b.passTails)-1]
-			if _, err := tail.parse(b.tailKey(r)); err != nil {
+	for from := 0; from < len(refs); {
+		if len(b.passHosts) == passHosts || len(b.passRows) == passRows {
+			if err := b.passOn(sink); err != nil {
 				return err
 			}
 		}
-		b.passRows = append(b.passRows, SortedRow{Path: data[4 : 4+head>>tailBits], Tail: tail})
+		n := min(len(refs)-from, passRows-len(b.passRows))
+		// What is put together elsewhere is read before it has been written there.
+		k := len(b.passHosts)
+		b.passHosts = b.passHosts[:k+1]
+		p := &b.passHosts[k]
+		p.Domain, p.Host, p.DomainID, p.Rows = h.domain, h.host, h.id, n
+		k = len(b.passRows)
+		b.passRows = b.passRows[:k+n]
+		rows := b.passRows[k:]
+		for i, r := range refs[from : from+n] {
+			if len(refs) > askSort && (from+i)%askAhead == 0 {
+				b.askRefs(refs, from+i)
+			}
+			data := b.datas[r.data][r.off-4:]
+			head := binary.LittleEndian.Uint32(data)
+			var tail *Tail
+			if kind := head & (1<<tailBits - 1); kind != ownTail {
+				tail = &usualTails[kind]
+			} else {
+				b.passTails = append(b.passTails, Tail{})
+				tail = &b.passTails[len(b.passTails)-1]
+				if _, err := tail.parse(b.tailKey(r)); err != nil {
+					return err
+				}
+			}
+			rows[i].Path, rows[i].Tail = data[4:4+head>>tailBits], tail
+		}
+		from += n
 	}
 	return nil
 }
@@ -922,13 +869,22 @@ func (b *RowBuffer) sort(rows []rowRef, depth int) {
 		// All but the longest of the groups that agree so far are sorted by recursion, that one by
 		// the loop: the stack stays shallow however long the paths.
 		var longest []rowRef
-		for len(rows) > 0 {
+		far := len(rows) > askSort
+		for ask := 0; len(rows) > 0; {
+			if far && ask <= 0 {
+				b.askRefs(rows, askAhead)
+				ask += askAhead
+			}
 			n := 1
 			for n < len(rows) && rows[n].cache == rows[0].cache {
 				n++
 			}
 			group := rows[:n]
 			rows = rows[n:]
+			ask -= n
+			if n == 1 {
+				continue
+			}
 			if n <= alikeSort {
 				b.insert(group, depth)
 				continue
@@ -1019,8 +975,11 @@ func (b *RowBuffer) insert(rows []rowRef, depth int) {
 // compare compares rows of a host that agree in their first depth bytes, or have ended before.
 func (b *RowBuffer) compare(x, y rowRef, depth int) int {
 	k, l := b.path(x), b.path(y)
-	if m := min(len(k), len(l)); depth < m {
-		depth += commonPrefix(k[depth:], l[depth:])
+	if c, d := loadPath(k, depth), loadPath(l, depth); c != d {
+		return cmp.Compare(c, d)
+	}
+	if m := min(len(k), len(l)); depth+8 < m {
+		depth += 8 + commonPrefix(k[depth+8:], l[depth+8:])
 		if depth < m {
 			return int(k[depth]) - int(l[depth])
 		}

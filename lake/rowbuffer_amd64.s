@@ -7,6 +7,11 @@
 	BZHIQ bits, mask, mask  \
 	KMOVQ mask, k
 
+// ASK_COUNTS is how many rows before a host's row is counted its count is asked for.
+#define ASK_COUNTS 24
+
+#define PREFETCHW_AX BYTE $0x0F; BYTE $0x0D; BYTE $0x08
+
 // func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32, counts *hostCount, hosts uint32) (added int, end *byte)
 //
 // Two vectors are copied of every path, whatever its length: what is written behind its end the next row overwrites.
@@ -21,7 +26,31 @@ TEXT ·addVectors(SB), NOSPLIT, $0-72
 	XORL R13, R13
 	MOVL $64, R12
 
+	// Counts are asked for before they are needed, those of the first rows here.
+	MOVQ    SI, R8
+	MOVL    $ASK_COUNTS, R9
+	CMPQ    DX, R9
+	CMOVQLT DX, R9
+
+first:
+	MOVL 32(R8), AX
+	ADDL R11, AX
+	LEAQ (R14)(AX*8), AX
+	PREFETCHW_AX
+	ADDQ $40, R8
+	DECQ R9
+	JNZ  first
+
 row:
+	LEAQ ASK_COUNTS(CX), AX
+	CMPQ AX, DX
+	JGE  asked
+	MOVL (ASK_COUNTS*40+32)(SI), AX
+	ADDL R11, AX
+	LEAQ (R14)(AX*8), AX
+	PREFETCHW_AX
+
+asked:
 	CMPQ    DI, R10
 	JHI     done
 	MOVBLZX 36(SI), AX        // Kind
