@@ -262,7 +262,7 @@ func BenchmarkWriteShuffle(b *testing.B) {
 		if _, err := w.write(context.Background(), buffer); err != nil {
 			b.Fatal(err)
 		}
-		w.release(buffer)
+		w.release()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchmarkRows, "ns/row")
 }

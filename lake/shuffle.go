@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sync/errgroup"
 
@@ -70,18 +69,15 @@ type ShuffleFile struct {
 }
 
 // WriteShuffle writes the rows to a shuffle file under key and empties the buffer. Of each partition it adds to rows and keyBytes what Count does. After an error the buffer
-// has either the same rows still or none. Rows that came by Load cannot be written so.
+// has the same rows still. Rows that came by Load cannot be written so.
 func (b *RowBuffer) WriteShuffle(ctx context.Context, store blob.Store, key string, rows, keyBytes *[Partitions]int64) (ShuffleFile, error) {
 	out, err := store.Create(ctx, key)
 	if err != nil {
 		return ShuffleFile{}, err
 	}
 	defer out.Abort()
-	if ctx.Err() != nil {
-		return ShuffleFile{}, context.Cause(ctx)
-	}
 	w := shuffleWriters.Get().(*shuffleWriter)
-	defer w.release(b)
+	defer w.release()
 	w.w = codec.NewFrameWriter(out, 0)
 	w.w.NoHash()
 	f, err := w.write(ctx, b)
@@ -100,6 +96,7 @@ func (b *RowBuffer) WriteShuffle(ctx context.Context, store blob.Store, key stri
 		rows[i] += w.parts[i].rows
 		keyBytes[i] += w.parts[i].keyBytes
 	}
+	b.Empty()
 	return f, nil
 }
 
@@ -113,9 +110,9 @@ var shuffleWriters = sync.Pool{New: func() any { return new(shuffleWriter) }}
 
 // shuffleWriter writes a shuffle file.
 type shuffleWriter struct {
-	w     *codec.FrameWriter
-	hosts []shuffleHost // those of the buffer
-	parts [Partitions]framedPart
+	w       *codec.FrameWriter
+	numbers []uint32 // of the buffer's hosts: partition << hostBits | number in it
+	parts   [Partitions]framedPart
 	// Open is what is under construction of each partition, full what is before that: pieces of frames.
 	open [Partitions][]byte
 	full [Partitions][][]byte
@@ -125,13 +122,6 @@ type shuffleWriter struct {
 	names []byte              // of pieces of hosts
 }
 
-// shuffleHost is what a writer knows of a host.
-type shuffleHost struct {
-	rows, bytes uint32
-	number      uint32 // partition << hostBits | number in it
-	_           uint32 // none is in two lines of the memory
-}
-
 // framedPart is a partition: what it has, and in how many frames.
 type framedPart struct {
 	rows, keyBytes, hosts int64
@@ -139,10 +129,11 @@ type framedPart struct {
 	rowFrames, hostFrames int
 }
 
-// release empties the buffer and gives the writer's memory to it and to others.
-func (w *shuffleWriter) release(b *RowBuffer) {
-	b.Empty()
-	b.spare = append(b.spare, w.slabs...)
+// release gives the writer's memory to others.
+func (w *shuffleWriter) release() {
+	for _, slab := range w.slabs {
+		bufferSlabs.Put(slab)
+	}
 	clear(w.slabs)
 	clear(w.open[:])
 	for p, full := range &w.full {
@@ -154,24 +145,27 @@ func (w *shuffleWriter) release(b *RowBuffer) {
 }
 
 func (w *shuffleWriter) write(ctx context.Context, b *RowBuffer) (f ShuffleFile, err error) {
-	b.closeBlock()
+	b.settle()
 	w.parts = [Partitions]framedPart{}
-	w.hosts = slices.Grow(w.hosts[:0], len(b.hosts))[:len(b.hosts)]
+	w.numbers = slices.Grow(w.numbers[:0], len(b.hosts))[:len(b.hosts)]
 	for i := range b.hosts {
-		h := &b.hosts[i]
+		h, c := &b.hosts[i], &b.counts[i]
 		p := &w.parts[h.id>>56]
-		w.hosts[i] = shuffleHost{number: uint32(h.id>>56<<hostBits) | uint32(p.hosts)}
+		w.numbers[i] = uint32(h.id>>56<<hostBits) | uint32(p.hosts)
 		p.hosts++
 		p.hostBytes += hostHead + len(h.host) + len(h.domain)
+		p.rows += int64(c.rows)
+		p.keyBytes += h.keyBytes(c.rows, c.bytes)
+		f.Rows += int64(c.rows)
 	}
-	slabs := b.slabs // the first is that of the blocks at hand, those behind it that of those to come
+	if f.Rows != int64(b.len) {
+		return f, fmt.Errorf("%d rows that were loaded", int64(b.len)-f.Rows)
+	}
 	for _, data := range b.blocks {
-		if len(slabs) > 1 && unsafe.SliceData(data) == &slabs[1][0] {
-			b.spare = append(b.spare, slabs[0])
-			slabs = slabs[1:]
-			b.slabs = slabs
+		if ctx.Err() != nil {
+			return f, context.Cause(ctx)
 		}
-		w.spread(b, data)
+		w.spread(data)
 	}
 	for i := range w.parts {
 		if ctx.Err() != nil {
@@ -181,9 +175,7 @@ func (w *shuffleWriter) write(ctx context.Context, b *RowBuffer) (f ShuffleFile,
 			return f, err
 		}
 	}
-	if f.Rows = w.listHosts(b); f.Rows != int64(b.len) {
-		return f, fmt.Errorf("%d rows that were loaded", int64(b.len)-f.Rows)
-	}
+	w.listHosts(b)
 	partitions := 0
 	dir := make([]byte, 0, 4<<10)
 	for i := range w.parts {
@@ -210,36 +202,34 @@ func (w *shuffleWriter) write(ctx context.Context, b *RowBuffer) (f ShuffleFile,
 }
 
 // spread copies rows to their partitions.
-func (w *shuffleWriter) spread(b *RowBuffer, rows []byte) {
+func (w *shuffleWriter) spread(rows []byte) {
 	for len(rows) > 0 {
 		if rows = rows[w.spreadMany(rows):]; len(rows) == 0 {
 			return
 		}
 		size := 4 + rowSize(rows[4:])
-		h := &w.hosts[binary.LittleEndian.Uint32(rows)]
-		h.rows++
-		h.bytes += uint32(size - 4)
-		p := h.number >> hostBits
+		number := w.numbers[binary.LittleEndian.Uint32(rows)]
+		p := number >> hostBits
 		if cap(w.open[p])-len(w.open[p]) < size {
 			w.endPiece(p)
-			w.open[p] = w.chunk(b, p, size)
+			w.open[p] = w.chunk(p, size)
 		}
 		n := len(w.open[p])
 		w.open[p] = w.open[p][:n+size]
 		to := w.open[p][n:]
-		binary.LittleEndian.PutUint32(to, h.number&(1<<hostBits-1))
+		binary.LittleEndian.PutUint32(to, number&(1<<hostBits-1))
 		copy(to[4:], rows[4:size])
 		rows = rows[size:]
 	}
 }
 
 // chunk returns memory for rows of a partition, of which the first has that size.
-func (w *shuffleWriter) chunk(b *RowBuffer, p uint32, size int) []byte {
+func (w *shuffleWriter) chunk(p uint32, size int) []byte {
 	if size > shuffleChunk/2 {
 		return make([]byte, 0, size)
 	}
 	if len(w.room) == 0 {
-		slab := b.slab()
+		slab := bufferSlabs.Get().(*[bufferSlab]byte)
 		w.slabs = append(w.slabs, slab)
 		w.room = slab[:]
 	}
@@ -281,8 +271,8 @@ func (w *shuffleWriter) flush(p int) (frames int, err error) {
 	return frames, nil
 }
 
-// listHosts makes the pieces of all hosts and adds up their rows.
-func (w *shuffleWriter) listHosts(b *RowBuffer) (rows int64) {
+// listHosts makes the pieces of all hosts.
+func (w *shuffleWriter) listHosts(b *RowBuffer) {
 	size := 0
 	for i := range w.parts {
 		size += w.parts[i].hostBytes
@@ -295,8 +285,8 @@ func (w *shuffleWriter) listHosts(b *RowBuffer) (rows int64) {
 		at += n
 	}
 	for i := range b.hosts {
-		h, c := &b.hosts[i], &w.hosts[i]
-		p := c.number >> hostBits
+		h, c := &b.hosts[i], &b.counts[i]
+		p := w.numbers[i] >> hostBits
 		host, domain, own := h.host, "", len(h.domain)
 		if end := len(host) - own; end < 0 || host[end:] != h.domain {
 			domain, own = h.domain, own+ownDomain
@@ -304,9 +294,6 @@ func (w *shuffleWriter) listHosts(b *RowBuffer) (rows int64) {
 		if c.rows == 0 {
 			host, domain, own = "", "", 0
 		}
-		part := &w.parts[p]
-		part.rows += int64(c.rows)
-		part.keyBytes += h.keyBytes(c.rows, c.bytes)
 		if len(w.open[p])+hostHead+len(host)+len(domain) > shuffleFrame {
 			w.endPiece(p)
 		}
@@ -315,10 +302,6 @@ func (w *shuffleWriter) listHosts(b *RowBuffer) (rows int64) {
 		to = binary.LittleEndian.AppendUint32(to, uint32(len(host))|uint32(own)<<16)
 		w.open[p] = append(append(to, host...), domain...)
 	}
-	for i := range w.parts {
-		rows += w.parts[i].rows
-	}
-	return rows
 }
 
 // Shuffle reads shuffle files. It is safe for concurrent use.

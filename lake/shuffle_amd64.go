@@ -10,7 +10,7 @@ const (
 // are spreadRoom more bytes.
 //
 //go:noescape
-func spreadVectors(rows *byte, n int, hosts *shuffleHost, known int, open *[Partitions][]byte) (done int)
+func spreadVectors(rows *byte, n int, numbers *uint32, known int, open *[Partitions][]byte) (done int)
 
 // scatterVectors copies rows of n bytes to their places, as shuffleLoad.scatter does, up to the first that needs a closer look. It returns where it ended.
 //
@@ -27,10 +27,10 @@ var (
 
 // spreadMany copies some rows to their partitions, and returns their size.
 func (w *shuffleWriter) spreadMany(rows []byte) int {
-	if !hasAVX512 || len(rows) <= spreadRoom || len(w.hosts) == 0 {
+	if !hasAVX512 || len(rows) <= spreadRoom || len(w.numbers) == 0 {
 		return 0
 	}
-	return spreadVectors(&rows[0], len(rows)-spreadRoom, &w.hosts[0], len(w.hosts), &w.open)
+	return spreadVectors(&rows[0], len(rows)-spreadRoom, &w.numbers[0], len(w.numbers), &w.open)
 }
 
 // scatterMany copies some rows to their places, and returns their size.

@@ -6,8 +6,7 @@
 	CMPQ       R14, R8              \
 	JCC        asked                \
 	MOVL       (R14), BX            \
-	SHLQ       $4, BX               \
-	PREFETCHT0 (R9)(BX*1)           \
+	PREFETCHT0 (R9)(BX*4)           \
 	MOVL       4(R14), AX           \
 	MOVL       AX, CX               \
 	SHRL       $2, AX               \
@@ -23,14 +22,14 @@ short:                              \
 	LEAQ       4(R14)(CX*1), R14    \
 asked:
 
-// func spreadVectors(rows *byte, n int, hosts *shuffleHost, known int, open *[Partitions][]byte) (done int)
+// func spreadVectors(rows *byte, n int, numbers *uint32, known int, open *[Partitions][]byte) (done int)
 //
 // Two vectors are copied of every row, whatever its length: what is written behind its end the next row of the partition overwrites. A host is asked for 32 rows before it is used, and memory behind
 // what is written of a partition when a row is.
 TEXT ·spreadVectors(SB), NOSPLIT, $0-48
 	MOVQ rows+0(FP), SI
 	MOVQ n+8(FP), R8
-	MOVQ hosts+16(FP), R9
+	MOVQ numbers+16(FP), R9
 	MOVQ known+24(FP), R10
 	MOVQ open+32(FP), R11
 	ADDQ SI, R8
@@ -58,9 +57,7 @@ row:
 sized:
 	CMPQ BX, R10
 	JCC  done
-	SHLQ $4, BX
-	ADDQ R9, BX
-	MOVL 8(BX), CX            // number
+	MOVL (R9)(BX*4), CX
 	MOVL CX, DI
 	SHRL $24, DI
 	LEAQ (DI)(DI*2), DI
@@ -69,10 +66,6 @@ sized:
 	LEAQ (8+128)(R12)(AX*1), DX
 	CMPQ DX, 16(DI)
 	JGT  done
-	LEAQ 4(AX), DX            // of bytes, and one row
-	SHLQ $32, DX
-	INCQ DX
-	ADDQ DX, (BX)
 	ADDQ (DI), R12
 	ANDL $0xffffff, CX
 	SHLQ $32, R13
