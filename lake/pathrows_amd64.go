@@ -60,8 +60,6 @@ var (
 	_ = [1]struct{}{}[unsafe.Offsetof(SortedRow{}.Path)]
 	_ = [1]struct{}{}[unsafe.Offsetof(SortedRow{}.Tail)-24]
 	_ = [1]struct{}{}[unsafe.Sizeof(SortedRow{})-32]
-	_ = [1]struct{}{}[unsafe.Offsetof(SortedHost{}.Host)-16]
-	_ = [1]struct{}{}[unsafe.Sizeof(SortedHost{})-48]
 )
 
 // usualSchemes are what the URLs of usualTails begin with.
