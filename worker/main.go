@@ -76,6 +76,10 @@ in all pools of the process together, as --memory-limit allows.`,
 	return cmd
 }
 
+// waiting is how many processors more than there are the Go runtime is told of. Steps write files and flush them, and what a goroutine ran on that waits in the system
+// is given to another only after a while, up to 10 ms.
+const waiting = 2
+
 // checkParent refuses a lake in a local folder that is not there: it is mistyped, or not mounted.
 func checkParent(lakeURL string) error {
 	u, err := url.Parse(lakeURL)
@@ -107,6 +111,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if o.memory < 0 {
 		return cli.Usagef("--memory-limit %d: want MiB, or 0 for no limit", o.memory)
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" && o.memory > 0 {
 		debug.SetMemoryLimit(o.memory << 20)

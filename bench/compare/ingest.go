@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -34,6 +35,8 @@ const (
 	slots = 2
 	// memoryLimit is what the worker program sets by default.
 	memoryLimit = 1024 << 20
+	// waiting is how many processors more than there are it tells the Go runtime of.
+	waiting = 2
 )
 
 // stage is what one kind of step took.
@@ -73,9 +76,10 @@ type builder struct {
 	stages map[string]*stage
 }
 
-// newBuilder opens a lake in dir, and gives this process a worker's memory limit.
+// newBuilder opens a lake in dir, and gives this process a worker's memory limit and processors.
 func newBuilder(ctx context.Context, dir string) (*builder, error) {
 	debug.SetMemoryLimit(memoryLimit)
+	runtime.GOMAXPROCS(slots + waiting)
 	store, err := blob.Open(ctx, dir)
 	if err != nil {
 		return nil, err
