@@ -272,6 +272,41 @@ func TestSequencesOfAllSizes(t *testing.T) {
 	}
 }
 
+// A sequence with 33 bits beside its codes, before one whose codes are all rare, so that each of the states gives off eight bits: with seven left over these are 64, a whole word.
+func TestSequencesThatFillAWord(t *testing.T) {
+	dec := newDecoder(t)
+	rng := rand.New(rand.NewPCG(6, 1))
+	text := random(7, 40, 256)
+	var matches []match
+	add := func(literals, length, distance int) {
+		for range literals {
+			text = append(text, byte(rng.IntN(256)))
+		}
+		start := len(text)
+		for range length {
+			text = append(text, text[len(text)-distance])
+		}
+		matches = append(matches, match{int32(start), int32(len(text)), int32(distance)})
+	}
+	for range 40 {
+		for len(text) < 70_000 || rng.IntN(8) > 0 {
+			add(3+rng.IntN(3), 4+rng.IntN(4), 4+rng.IntN(32))
+		}
+		add(20+rng.IntN(4), 70+rng.IntN(8), 40_000+rng.IntN(1000))
+		add(256+rng.IntN(100), minMatch+512+rng.IntN(100), 66_000+rng.IntN(1000))
+	}
+	if len(text) > codec.MaxRawBlock {
+		t.Fatalf("%d bytes are more than a block", len(text))
+	}
+	var e Encoder
+	e.seqs.set(text, 0, matches, firstDistance)
+	frame := append(codec.AppendZstdHeader(nil, len(text)), 0, 0, 0)
+	at := len(frame)
+	frame = e.seqs.append(e.lits.append(frame, e.seqs.literals))
+	putBlockHeader(frame[at-blockHeader:], blockCompressed, len(frame)-at, true)
+	check(t, dec, frame, nil, text)
+}
+
 // What the finder says is what stands in the text.
 func TestMatchesAreTrue(t *testing.T) {
 	for name, text := range texts() {

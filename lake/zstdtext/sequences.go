@@ -14,8 +14,8 @@ const (
 	stride = 32
 	// sequenceRoom is how many sequences assembly may write behind the last.
 	sequenceRoom = 15
-	// mostBits are beside the codes of most sequences: with seven left over and those of three states they fit in 64.
-	mostBits = 64 - 7 - 3*maxFSELog
+	// mostBits are beside the codes of most sequences: with seven left over and those of three states they are less than 64, which is more than a shift can take away.
+	mostBits = 63 - 7 - 3*maxFSELog
 )
 
 // lengthCode is the code of a length and its low bits that stand beside that, as a sequence has both.
