@@ -3,8 +3,41 @@ package blob
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 )
+
+// An object that is deleted, and its folder with it, as soon as it is in its place was put all the same.
+func TestPutOfWhatIsDeletedAtOnce(t *testing.T) {
+	l, err := NewLocal(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key = "a/b/c"
+	done := make(chan struct{})
+	var deleter sync.WaitGroup
+	deleter.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if err := l.Delete(t.Context(), key); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 100 {
+		if info, err := l.Put(t.Context(), key, []byte("x"), Condition{}); err != nil || info.Size != 1 {
+			t.Errorf("%+v, %v", info, err)
+			break
+		}
+	}
+	close(done)
+	deleter.Wait()
+}
 
 // A folder that was removed and made again under its name is not the one that was fsynced, even where it has the same inode number.
 func TestFoldersThatAreMadeAgainAreNotKnown(t *testing.T) {

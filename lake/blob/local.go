@@ -422,8 +422,11 @@ func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition)
 	if err != nil {
 		return Info{}, err
 	}
-	// Whoever replaces the object before this fsyncs the same folder.
-	return info, l.durable.sync(t.root, path.Dir(key))
+	// Whoever replaces the object before this fsyncs the same folder; and whoever deletes it may remove that.
+	if err := l.durable.sync(t.root, path.Dir(key)); err != nil && !missing(err) {
+		return Info{}, err
+	}
+	return info, nil
 }
 
 // replace puts the temporary file in its place, under the key's lock, if cond holds.
