@@ -272,6 +272,29 @@ func TestSequencesOfAllSizes(t *testing.T) {
 	}
 }
 
+// Memory ends where a text does, of any size and with matches up to its end, and where literals do that are taken as they stand.
+func TestNothingIsReadBehindTheEnd(t *testing.T) {
+	dec := newDecoder(t)
+	var e Encoder
+	memory := testenv.Guarded(t, 3000)
+	rng := rand.New(rand.NewPCG(8, 1))
+	for n := range len(memory) {
+		text := memory[len(memory)-n:]
+		copy(text, words(uint64(n), n))
+		if n > 100 {
+			most := rng.IntN(n / 2)
+			copy(text[n-most:], text[:most])
+		}
+		check(t, dec, e.Append(nil, nil, text), nil, text)
+		counts := make([]int32, n/4)
+		for i := range counts {
+			counts[i] = 1 + rng.Int32N(3)
+		}
+		values := text[n&3:]
+		check(t, dec, e.AppendRuns(nil, values, 4, counts), nil, repeat(values, 4, counts))
+	}
+}
+
 // A sequence with 33 bits beside its codes, before one whose codes are all rare, so that each of the states gives off eight bits: with seven left over these are 64, a whole word.
 func TestSequencesThatFillAWord(t *testing.T) {
 	dec := newDecoder(t)
