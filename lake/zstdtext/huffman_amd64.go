@@ -1,10 +1,5 @@
 package zstdtext
 
-import "golang.org/x/sys/cpu"
-
-// hasEncode512 says whether the machine has what encodeAVX512 needs.
-var hasEncode512 = hasAVX512 && cpu.X86.HasBMI2
-
 // encodeAVX512 writes the codes of n literals, the last one first, and returns how many bytes these are and the bits left over.
 // It writes up to eight bytes behind them.
 //
@@ -19,7 +14,7 @@ func splitAVX512(codes *[256]uint32, split *splitCodes)
 // splitUp fills splitCodes, if that is of use for some literals.
 func (h *huffman) splitUp(literals int) {
 	const worthIt = 1024
-	if h.split = hasEncode512 && literals >= worthIt; h.split {
+	if h.split = hasAVX512 && literals >= worthIt; h.split {
 		splitAVX512(&h.codes, &h.splitCodes)
 	}
 }

@@ -10,10 +10,10 @@ import (
 // compareLiterals encodes literals with and without assembly.
 func compareLiterals(t *testing.T, h *huffman, lits []byte) {
 	t.Helper()
-	fast := hasEncode512
-	defer func() { hasEncode512 = fast }()
+	fast := hasAVX512
+	defer func() { hasAVX512 = fast }()
 	got := bytes.Clone(h.append(nil, lits))
-	hasEncode512 = false
+	hasAVX512 = false
 	if want := h.append(nil, lits); !bytes.Equal(got, want) {
 		at := 0
 		for at < min(len(got), len(want)) && got[at] == want[at] {

@@ -78,8 +78,8 @@ func FuzzWithoutAssembly(f *testing.F) {
 	f.Fuzz(func(t *testing.T, lengths, text []byte, times uint16) {
 		text = varied(text, int(times))
 		got := fast.Append(nil, lengths, text)
-		defer func(b, c, d, e bool) { hasBMI2, hasAVX2, hasAVX512, hasEncode512 = b, c, d, e }(hasBMI2, hasAVX2, hasAVX512, hasEncode512)
-		hasBMI2, hasAVX2, hasAVX512, hasEncode512 = false, false, false, false
+		defer func(b, c, d bool) { hasBMI2, hasAVX2, hasAVX512 = b, c, d }(hasBMI2, hasAVX2, hasAVX512)
+		hasBMI2, hasAVX2, hasAVX512 = false, false, false
 		if want := slow.Append(nil, lengths, text); !bytes.Equal(got, want) {
 			t.Fatalf("%d and %d bytes became %d bytes, %d without assembly, or others", len(lengths), len(text), len(got), len(want))
 		}
