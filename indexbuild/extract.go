@@ -400,7 +400,7 @@ type domainRuns struct {
 // begin begins the next domain, unless it is the one that is open. It calls each with that.
 func (d *domainRuns) begin(domain []byte, group uint32, row int64) error {
 	shared := sharedPrefix(d.domain, domain)
-	if shared == len(domain) && shared == len(d.domain) {
+	if shared > 0 && shared == len(domain) && shared == len(d.domain) {
 		return nil
 	}
 	if !follows(domain, d.domain, shared) {

@@ -631,6 +631,17 @@ func TestBatchWriterRefusesDomainsOutOfOrder(t *testing.T) {
 	}
 }
 
+// Rows without a domain are not those of the next one.
+func TestDomainRunsRefuseAnEmptyDomain(t *testing.T) {
+	d := domainRuns{key: "part"}
+	for i, domain := range []string{"", "a"} {
+		row := &lake.Columns{Rows: 1, Domain: []string{domain}, HasSize: []bool{false}, HasTS: []bool{false}}
+		if err := d.add(rows{Columns: row}); errors.Is(err, codec.ErrCorrupt) != (i == 0) {
+			t.Errorf("domain %q: %v", domain, err)
+		}
+	}
+}
+
 // Pages in another order than the part's are no part.
 func TestCollectorRefusesDomainsOutOfOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
