@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -363,11 +365,24 @@ func TestIngestContinuesAsNewWhereItLeftOff(t *testing.T) {
 type publisher struct {
 	*steps
 	plans, builds int
-	pending       int // finished batches that no version has
-	told          []Published
+	pending       int        // finished batches that no version has
+	telling       sync.Mutex // signals are sent by goroutines of their own
+	told          []told
 	buildError    error
 	damaged       int // builds that find damaged batches, before one does not
 	skipped       []publish.Skipped
+}
+
+// told is what a workflow was told.
+type told struct {
+	WorkflowID string
+	Published
+}
+
+// toldInOrder is what was told, in the order of workflows.
+func (p *publisher) toldInOrder() []told {
+	slices.SortFunc(p.told, func(a, b told) int { return strings.Compare(a.WorkflowID, b.WorkflowID) })
+	return p.told
 }
 
 func newPublisher(t *testing.T) *publisher {
@@ -391,8 +406,10 @@ func newPublisher(t *testing.T) *publisher {
 		p.pending = 0
 		return publish.Committed{Version: fmt.Sprint("v", p.builds)}, nil
 	}).Maybe()
-	p.env.OnSignalExternalWorkflow(a, a, a, publishedSignal, a).Return(func(_, _, _, _ string, arg any) error {
-		p.told = append(p.told, arg.(Published))
+	p.env.OnSignalExternalWorkflow(a, a, a, publishedSignal, a).Return(func(_, id, _, _ string, arg any) error {
+		p.telling.Lock()
+		defer p.telling.Unlock()
+		p.told = append(p.told, told{id, arg.(Published)})
 		return nil
 	}).Maybe()
 	return p
@@ -413,7 +430,7 @@ func TestPublishTellsEveryoneWhoWaits(t *testing.T) {
 	if res.Version != "v1" || res.Batches != 1 {
 		t.Errorf("result %+v", res)
 	}
-	if diff := cmp.Diff([]Published{{Version: "v1"}, {Version: "v1"}, {Version: "v1"}}, p.told); diff != "" {
+	if diff := cmp.Diff([]told{{"ingest-0", Published{Version: "v1"}}, {"ingest-1", Published{Version: "v1"}}, {"ingest-2", Published{Version: "v1"}}}, p.toldInOrder()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 }
@@ -513,7 +530,7 @@ func TestPublishLeavesOutDamagedBatches(t *testing.T) {
 	if diff := cmp.Diff(p.skipped, res.Skipped); diff != "" || res.SkippedBatches != 1 {
 		t.Errorf("skipped %d (-want +got):\n%s", res.SkippedBatches, diff)
 	}
-	if diff := cmp.Diff([]Published{{Error: "postings are missing"}, {Version: "v2"}, {Version: "v2"}}, p.told); diff != "" {
+	if diff := cmp.Diff([]told{{"w1", Published{Error: "postings are missing"}}, {"w2", Published{Version: "v2"}}, {"w3", Published{Version: "v2"}}}, p.toldInOrder()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 }
