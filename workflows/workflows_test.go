@@ -110,16 +110,21 @@ func input() IngestInput {
 	return IngestInput{Spec: ingest.Spec{Lake: testLake, Dataset: "d", Inputs: []string{"/raw/list.txt"}}}
 }
 
-// Postings are extracted where the merge, by an older worker, has made none.
+// Postings are extracted where the merge, by an older worker, has made none, and by a workflow that has asked for them before.
 func TestIngestRunsEveryStepAndReportsTheVersion(t *testing.T) {
 	for _, collected := range []bool{false, true} {
-		t.Run(fmt.Sprintf("collected=%v", collected), func(t *testing.T) { testIngest(t, collected) })
+		for _, asked := range []bool{false, true} {
+			t.Run(fmt.Sprintf("collected=%v,asked=%v", collected, asked), func(t *testing.T) { testIngest(t, collected, asked) })
+		}
 	}
 }
 
-func testIngest(t *testing.T, collected bool) {
+func testIngest(t *testing.T, collected, asked bool) {
 	s := newSteps(t)
 	s.collected = collected
+	if asked {
+		s.env.OnGetVersion("merge-postings", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion).Maybe()
+	}
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	var res IngestResult
 	if err := s.env.GetWorkflowResult(&res); err != nil {
@@ -130,7 +135,7 @@ func testIngest(t *testing.T, collected bool) {
 	if diff := cmp.Diff(want, res); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
-	if n := s.extracted.Load(); collected && n != 0 || !collected && n != 70 {
+	if n, all := s.extracted.Load(), !collected || asked; all && n != 70 || !all && n != 0 {
 		t.Errorf("postings extracted of %d tasks", n)
 	}
 	for i, p := range s.postings {
