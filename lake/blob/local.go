@@ -23,11 +23,11 @@ import (
 
 const (
 	// lockStripes is the number of lock files. Keys share them by hash; this many keep
-	// most writers of different keys apart, and making them costs a new lake little.
-	lockStripes = 32
+	// writers of different keys apart, and making them costs a new lake little.
+	lockStripes = 64
 
 	// lockPoll is how often a lock that another process holds is tried again. Locks are
-	// held for a look and a rename.
+	// held for a rename and a fsync or two.
 	lockPoll = time.Millisecond
 
 	// placeAttempts bounds how often a folder that deleters keep removing is made again
@@ -418,19 +418,6 @@ func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition)
 	if err := t.f.Sync(); err != nil {
 		return Info{}, err
 	}
-	info, err := l.replace(ctx, t, key, cond)
-	if err != nil {
-		return Info{}, err
-	}
-	// Whoever replaces the object before this fsyncs the same folder; and whoever deletes it may remove that.
-	if err := l.durable.sync(t.root, path.Dir(key)); err != nil && !missing(err) {
-		return Info{}, err
-	}
-	return info, nil
-}
-
-// replace puts the temporary file in its place, under the key's lock, if cond holds.
-func (l *Local) replace(ctx context.Context, t *temp, key string, cond Condition) (Info, error) {
 	unlock, err := l.lock(ctx, key)
 	if err != nil {
 		return Info{}, err
@@ -461,7 +448,14 @@ func (l *Local) replace(ctx context.Context, t *temp, key string, cond Condition
 	if err := t.f.Close(); err != nil {
 		return Info{}, err
 	}
-	return fileInfo(key, fi), l.place(t, key)
+	if err := l.place(t, key); err != nil {
+		return Info{}, err
+	}
+	// Under the lock, so that whoever is refused because the object is there, or puts another in its place, does so after it is durable.
+	if err := l.durable.sync(t.root, path.Dir(key)); err != nil {
+		return Info{}, err
+	}
+	return fileInfo(key, fi), nil
 }
 
 // moveTimePast gives the file a time of modification after old. The steps are the
