@@ -69,7 +69,7 @@ type PartOptions struct {
 	Domains DomainSink
 }
 
-// WrittenPart is a part that is in the store.
+// WrittenPart is a part that is in the store, or is about to be put there (DomainSink).
 type WrittenPart struct {
 	Part Part
 	// Blocks are the part's page index, in the order of its rows.

@@ -51,7 +51,7 @@ func command() *cobra.Command {
   control    plans batches, writes their records, runs the workflows
   normalize  reads raw objects, makes URLs canonical, writes sorted runs
   write      merges runs into Parquet
-  index      extracts postings, builds segments
+  index      builds segments, extracts lost postings
   publish    verifies segments, commits versions
 
 A lake needs at least one worker in each pool; start more of any to go faster. Workers share nothing but the
