@@ -144,9 +144,9 @@ type pageBuffers struct {
 	texts   [NumColumns]textRuns
 	domains DomainRuns // where somebody wants to know
 
-	// Names are the last domain and host and the ones before, in turn, where followHost wrote them.
+	// Names are the last domain and the one before, in turn, where followHost wrote them, and hosts in the same way. The last one's turn is nameTurn.
 	names    [2][2][64]byte
-	nameTurn int
+	nameTurn [2]uint8
 
 	chunkPool [][]byte
 

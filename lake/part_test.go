@@ -789,6 +789,8 @@ func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
 		"a smaller tail, an usual one":    {calls: []call{one(row("/b", &usualTails[httpsTail]), row("/b", &usualTails[httpTail]))}},
 		"a smaller path of an usual tail": {calls: []call{one(row("/a", &usualTails[httpsTail]), row("/c", &usualTails[httpsTail]), row("/b", &usualTails[httpsTail]))}},
 		"a shorter path of an usual tail": {calls: []call{one(row("/a", &usualTails[httpsTail]), row("/ab", &usualTails[httpsTail]), row("/a", &usualTails[httpsTail]))}},
+		"a smaller domain that is longer": {calls: []call{hosts(host("m.example", "m.example", 0), host("n.example", "a.n.example", 0), host("n.example", "b.n.example", 0), host("a.examples", "a.examples", 0))}},
+		"a smaller host that is longer":   {calls: []call{hosts(host("m.example", "m.example", 0), host("n.example", "x", 0), host("o.example", "x", 0), host("o.example", "o.example", 0))}},
 		"a domain of another partition":   {calls: []call{one(row("/", https))}, prefix: urlnorm.FormatID(^urlnorm.DomainID("b.example"))[:1]},
 	} {
 		opt := testOptions(t, PartLimits{})

@@ -181,14 +181,14 @@ func (w *PartWriter) followHost(h *SortedHost) bool {
 	if cap(domains.bytes)-len(domains.bytes) < 64 || cap(hosts.bytes)-len(hosts.bytes) < 64 {
 		domains.bytes, hosts.bytes = slices.Grow(domains.bytes, 64), slices.Grow(hosts.bytes, 64)
 	}
-	w.nameTurn ^= 1
-	to := &w.names[w.nameTurn]
 	p := &w.pairs
 	d, n := &p[0], &p[1]
 	d.last, d.lastLen, d.name, d.nameLen = unsafe.SliceData(domains.last), len(domains.last), unsafe.StringData(h.Domain), len(h.Domain)
 	n.last, n.lastLen, n.name, n.nameLen = unsafe.SliceData(hosts.last), len(hosts.last), unsafe.StringData(h.Host), len(h.Host)
-	d.to, d.out = &to[0], unsafe.SliceData(domains.bytes[len(domains.bytes):cap(domains.bytes)])
-	n.to, n.out = &to[1], unsafe.SliceData(hosts.bytes[len(hosts.bytes):cap(hosts.bytes)])
+	// Not where the last is: it stays where this host is refused.
+	d.to, n.to = &w.names[0][w.nameTurn[0]&1^1], &w.names[1][w.nameTurn[1]&1^1]
+	d.out = unsafe.SliceData(domains.bytes[len(domains.bytes):cap(domains.bytes)])
+	n.out = unsafe.SliceData(hosts.bytes[len(hosts.bytes):cap(hosts.bytes)])
 	followNames(p)
 	newDomain, newHost := d.prefix < max(d.nameLen, d.lastLen), n.prefix < max(n.nameLen, n.lastLen)
 	if newDomain && d.above == 0 || !newDomain && (n.above == 0 || h.DomainID != w.domainID) {
@@ -198,14 +198,16 @@ func (w *PartWriter) followHost(h *SortedHost) bool {
 	if newDomain {
 		w.startDomain(rawBytes(h.Domain))
 		domains.append(w.rows, d.prefix, d.nameLen)
-		domains.last = to[0][:d.nameLen]
+		domains.last = d.to[:d.nameLen]
+		w.nameTurn[0] ^= 1
 	}
 	if newHost {
 		if n.above == 0 {
-			hosts.descend(hosts.last, to[1][:n.nameLen])
+			hosts.descend(hosts.last, n.to[:n.nameLen])
 		}
 		hosts.append(w.rows, n.prefix, n.nameLen)
-		hosts.last = to[1][:n.nameLen]
+		hosts.last = n.to[:n.nameLen]
+		w.nameTurn[1] ^= 1
 	}
 	return true
 }
