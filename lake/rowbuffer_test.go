@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/urlake/urlake/internal/testenv"
@@ -138,6 +139,46 @@ func TestManyRowsAreAddedInTheirMemoryOnly(t *testing.T) {
 		}
 		checkBlocks(t, each, many)
 		many.Release()
+	}
+}
+
+// However many files there are, a merge has few large buffers for what it reads of them.
+func TestManyFilesAreReadWithFewBuffers(t *testing.T) {
+	const files = 100
+	ctx, store := context.Background(), blob.NewMemory()
+	id := urlnorm.DomainID("a.example")
+	var list []ShuffleFile
+	for i := range files {
+		b := NewRowBuffer(1 << 20)
+		b.PlainHost("a.example", "a.example", id)
+		if err := b.AddPlain(0, fmt.Appendf(nil, "/%d", i), true); err != nil {
+			t.Fatal(err)
+		}
+		var rows, keyBytes [Partitions]int64
+		f, err := b.WriteShuffle(ctx, store, fmt.Sprintf("f%d", i), &rows, &keyBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, f)
+		b.Release()
+	}
+	made, makeBuffer := atomic.Int64{}, shuffleBuffers.New
+	defer func() { shuffleBuffers.New = makeBuffer }()
+	shuffleBuffers.New = func() any { made.Add(1); return makeBuffer() }
+	for _, partitions := range []int{1, Partitions} {
+		s, err := OpenShuffle(ctx, store, list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := NewRowBuffer(1 << 30)
+		first := int(id>>56) / partitions * partitions
+		if err := b.Load(ctx, s, byte(first), byte(first+partitions-1), nil); err != nil || b.Len() != files {
+			t.Fatalf("%d rows, %v", b.Len(), err)
+		}
+		b.Release()
+		if n := made.Swap(0); n > files/2 { // a pool forgets some under the race detector
+			t.Errorf("%d buffers for %d partitions of %d files", n, partitions, files)
+		}
 	}
 }
 

@@ -142,7 +142,7 @@ func (l *shuffleLoad) plan() {
 	l.fetches, l.started = nil, 0
 	next, ends := make([]int, len(l.files)), make([]int, len(l.files))
 	for i, r := range l.files {
-		hosts := &shuffleFetch{file: r, keep: true}
+		hosts := &shuffleFetch{file: r}
 		for p := l.first; p < l.end; p++ {
 			if part := &r.parts[p]; part.rows > 0 {
 				if hosts.hi == 0 {
@@ -153,11 +153,14 @@ func (l *shuffleLoad) plan() {
 		}
 		l.fetches = append(l.fetches, hosts)
 	}
-	most := int64(min(shuffleRead, shuffleHeld/len(l.files)))
+	most := int64(shuffleRead)
+	if l.end-l.first > 1 { // else the reads of a file are used up before the next one's
+		most = int64(min(shuffleRead, shuffleHeld/len(l.files)))
+	}
 	for p := l.first; p < l.end; p++ {
 		for i, r := range l.files {
 			for lo := max(next[i], r.parts[p].firstRows); lo < r.parts[p].endRows; lo = next[i] {
-				f := &shuffleFetch{file: r, lo: lo, hi: lo + 1}
+				f := &shuffleFetch{file: r, lo: lo, hi: lo + 1, lent: most == shuffleRead}
 				for f.hi < ends[i] {
 					if _, n := r.frames.Place(lo, f.hi+1); n > most {
 						break
@@ -193,24 +196,24 @@ func (l *shuffleLoad) drop() {
 type shuffleFetch struct {
 	file   *shuffleReader
 	lo, hi int
-	keep   bool // what was read has to stay
+	lent   bool // a buffer is lent for what is read, which need not stay
 	done   chan struct{}
 	raw    []byte // what is not used yet
 	buffer *[shuffleRead]byte
 	err    error
 }
 
-// shuffleBuffers are for reads that need not stay.
+// shuffleBuffers are lent to reads.
 var shuffleBuffers = sync.Pool{New: func() any { return new([shuffleRead]byte) }}
 
 func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 	defer close(f.done)
 	off, n := f.file.frames.Place(f.lo, f.hi)
-	if f.keep || n > shuffleRead {
-		f.raw = make([]byte, n)
-	} else {
+	if f.lent && n <= shuffleRead {
 		f.buffer = shuffleBuffers.Get().(*[shuffleRead]byte)
 		f.raw = f.buffer[:n]
+	} else {
+		f.raw = make([]byte, n)
 	}
 	r, err := store.Open(ctx, f.file.key, off, n)
 	if err == nil {
@@ -228,6 +231,14 @@ func (f *shuffleFetch) frame(number int) ([]byte, error) {
 	data, err := f.file.frames.Decode(number, f.raw[:n])
 	f.raw = f.raw[n:]
 	return data, err
+}
+
+// release gives up what was read, of which all is used.
+func (f *shuffleFetch) release() {
+	if f.buffer != nil {
+		shuffleBuffers.Put(f.buffer)
+	}
+	f.raw, f.buffer = nil, nil
 }
 
 // readHosts reads the hosts of all files.
@@ -415,10 +426,7 @@ func (l *shuffleLoad) readRows(ctx context.Context) error {
 			from, to := l.starts[number], l.starts[number+1]
 			places := l.places[from:to]
 			for frame := part.firstRows; frame < part.endRows; frame++ {
-				if open[i] == nil || open[i].hi == frame {
-					if open[i] != nil && open[i].buffer != nil {
-						shuffleBuffers.Put(open[i].buffer)
-					}
+				if open[i] == nil {
 					var err error
 					if open[i], err = l.wait(ctx, next); err != nil {
 						return err
@@ -432,15 +440,14 @@ func (l *shuffleLoad) readRows(ctx context.Context) error {
 				if rest := l.scatter(rows, places, r.slash == 1); rest > 0 {
 					return codec.Corrupt(r.key, fmt.Sprintf("frame %d", frame), int64(len(rows)-rest), "a row of a host", "another")
 				}
+				if open[i].hi == frame+1 {
+					open[i].release()
+					open[i] = nil
+				}
 			}
 			if !slices.Equal(places, l.ends[from:to]) {
 				return codec.Corrupt(r.key, "hosts", -1, fmt.Sprintf("as many rows of each of partition %02x as there are", p), "others")
 			}
-		}
-	}
-	for _, f := range open {
-		if f != nil && f.buffer != nil {
-			shuffleBuffers.Put(f.buffer)
 		}
 	}
 	return nil
