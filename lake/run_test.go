@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -747,6 +748,21 @@ func TestShuffleOfBadRowsIsCorrupt(t *testing.T) {
 				t.Errorf("%d rows, %v", len(f.rows), err)
 			}
 		})
+	}
+}
+
+// A directory that says much has a reader allocate no more than the file has bytes for.
+func TestShuffleOfFewHostsTakesLittleMemory(t *testing.T) {
+	store := blob.NewMemory()
+	f := shuffleOf(t, store, []byte(framedRow(0, "/b", 0, "")), []byte(framedHost("a.b", 3, 1, 6)), directory(1, 1, 1, 1<<24-1, 1), 1)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := load(store, []lake.ShuffleFile{f}, 0, 255, 1<<30, &collector{tb: t}); !isCorrupt(err) {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 256<<20 {
+		t.Errorf("%d MiB", n>>20)
 	}
 }
 

@@ -413,9 +413,17 @@ func (r *shuffleReader) parseDirectory(dir []byte) (rows int64, err error) {
 	if d.Err() == nil && rowFrames+hostFrames != frames {
 		d.Fail(fmt.Sprintf("%d frames", frames), rowFrames+hostFrames)
 	}
-	for i := range r.parts {
-		r.parts[i].firstHosts += rowFrames
-		r.parts[i].endHosts += rowFrames
+	if err := d.Close(); err != nil {
+		return 0, err
 	}
-	return rows, d.Close()
+	for i := range r.parts {
+		p := &r.parts[i]
+		p.firstHosts += rowFrames
+		p.endHosts += rowFrames
+		// A reader has memory for so many before it sees them.
+		if n := r.rawSize(p.firstHosts, p.endHosts); p.hosts > n/hostHead {
+			return 0, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("%d hosts of partition %02x at most", n/hostHead, i), p.hosts)
+		}
+	}
+	return rows, nil
 }
