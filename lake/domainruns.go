@@ -38,7 +38,7 @@ func (d *DomainRuns) Run(i int) (domain []byte, rows int64) {
 type DomainSink interface {
 	// Domains tells of the next rows of the open part, which follow those of the call before. They are valid during the call.
 	Domains(rows *DomainRuns) error
-	// EndPart ends the open part, whose key is known; it may not be in the store yet. What follows is the next one's.
+	// EndPart ends the open part, whose file is complete but not in the store yet: PartWriter.Finish tells whether all are. What follows is the next one's.
 	EndPart(p *WrittenPart) error
 }
 

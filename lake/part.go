@@ -588,7 +588,7 @@ func (w *PartWriter) endPage() error {
 	return nil
 }
 
-// levelBytes is the size of the definition levels that appendLevelRuns writes.
+// levelBytes is the size of the definition levels that appendLevels writes, at most.
 func levelBytes(col Column, rows, nulls int) int {
 	if !columnDefs[col].optional {
 		return 0

@@ -220,8 +220,8 @@ func (r *mergedRecord) result() MergeResult {
 	return out
 }
 
-// Merge sorts the rows of one task, of all splits, and writes their parts. One part at a time is in tempDir before it is
-// stored; "" is the system's folder. Postings may be nil: then the result names no postings object, and they are to be extracted from the parts.
+// Merge sorts the rows of one task, of all splits, and writes their parts. Two parts at most are in tempDir, one that is being stored and one that is written
+// meanwhile; "" is the system's folder. Postings may be nil: then the result names no postings object, and they are to be extracted from the parts.
 // Progress may be nil; it is called from this goroutine.
 func Merge(ctx context.Context, store blob.Store, run string, task int, tempDir string, postings NewPostings, progress func(Progress)) (MergeResult, error) {
 	return merge(ctx, store, run, task, tempDir, postings, progress, defaultLimits)
