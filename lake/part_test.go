@@ -946,6 +946,77 @@ func TestPartWriterLeavesNoFiles(t *testing.T) {
 	}
 }
 
+// The last part of one writer is stored while others write.
+func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
+	for _, limits := range []PartLimits{{}, smallLimits} {
+		opt := testOptions(t, limits)
+		store := blob.NewMemory()
+		type stored struct {
+			parts []WrittenPart
+			err   error
+		}
+		var want [][]byte
+		var got []chan stored
+		for seed := range uint64(6) {
+			rows := testRows(seed, 600, someNull)
+			alone, parts := writeParts(t, rows, opt)
+			for _, p := range parts {
+				want = append(want, partBytes(t, alone, p))
+			}
+			w := newRowWriter(context.Background(), store, opt)
+			for i := range rows {
+				if err := w.Append(&rows[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.End(); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := w.Rows(nil, nil); n != 0 || err == nil {
+				t.Errorf("rows after End: %v", err)
+			}
+			if _, _, err := store.Get(context.Background(), parts[len(parts)-1].Part.Key); !errors.Is(err, blob.ErrNotExist) {
+				t.Errorf("the last part after End: %v", err)
+			}
+			done := make(chan stored, 1)
+			got = append(got, done)
+			go func() {
+				defer w.Abort()
+				parts, err := w.Finish()
+				done <- stored{parts, err}
+			}()
+		}
+		var all []WrittenPart
+		for _, done := range got {
+			s := <-done
+			if s.err != nil {
+				t.Fatal(s.err)
+			}
+			all = append(all, s.parts...)
+		}
+		if len(all) != len(want) {
+			t.Fatalf("%d parts, want %d", len(all), len(want))
+		}
+		for i, p := range all {
+			if !bytes.Equal(partBytes(t, store, p), want[i]) {
+				t.Errorf("part %d differs", i)
+			}
+		}
+		w := newRowWriter(context.Background(), &faultyStore{Memory: blob.NewMemory(), create: errors.New("part of an aborted writer")}, opt)
+		rows := testRows(1, 1, someNull)
+		if err := w.Append(&rows[0]); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.End(); err != nil {
+			t.Fatal(err)
+		}
+		w.Abort()
+		if _, err := w.Finish(); err == nil || w.part.spool != nil {
+			t.Errorf("Finish after Abort: %v", err)
+		}
+	}
+}
+
 func TestPartWriterNeedsItsFolderForSeveralRowGroups(t *testing.T) {
 	rows := testRows(16, 600, someNull)
 	for limits, want := range map[PartLimits]error{{}: nil, smallLimits: os.ErrNotExist} {

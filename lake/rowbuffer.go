@@ -157,7 +157,7 @@ const (
 	passHosts = 128
 )
 
-// NewRowBuffer makes a buffer of about budget bytes, 1 GiB at most: places within the rows of a host are 32 bits.
+// NewRowBuffer makes a buffer of about budget bytes, 1 GiB at most: places of rows are 32 bits.
 func NewRowBuffer(budget int64) *RowBuffer {
 	b := rowBuffers.Get().(*RowBuffer)
 	b.budget = budget
