@@ -28,9 +28,13 @@ func plainRows(rng *rand.Rand, n int) []Row {
 		}
 		return b.String()
 	}
+	wide := rng.IntN(4) == 0 // some paths are longer than addPaths takes
 	length := func() int {
 		switch rng.IntN(8) {
 		case 0:
+			if wide {
+				return rng.IntN(maxVectorPath + 500)
+			}
 			return rng.IntN(400)
 		case 1:
 			return 50 + rng.IntN(90)
@@ -44,13 +48,17 @@ func plainRows(rng *rand.Rand, n int) []Row {
 		if i > 0 && rng.IntN(3) > 0 {
 			r.Domain, r.Host = rows[i-1].Domain, rows[i-1].Host
 		} else {
-			r.Domain = text(1 + length()/4)
-			r.Host = text(length()/3) + r.Domain
+			r.Domain = text(1 + length()%100)
+			r.Host = text(length()%133) + r.Domain
 			if rng.IntN(20) == 0 {
 				r.Host = strings.Repeat("h", 50+rng.IntN(20)) + r.Domain
 			}
 		}
-		path = path[:strings.LastIndexFunc(path[:min(rng.IntN(300), len(path))], func(rune) bool { return true })+1]
+		shared := rng.IntN(300)
+		if wide && i%2 > 0 {
+			shared = rng.IntN(maxVectorPath)
+		}
+		path = path[:strings.LastIndexFunc(path[:min(shared, len(path))], func(rune) bool { return true })+1]
 		path = strings.ToValidUTF8(path, "") + text(length())
 		if path == "" && rng.IntN(5) > 0 {
 			path = "/"
@@ -137,11 +145,11 @@ func FuzzRowsWithVectors(f *testing.F) {
 
 // Nothing behind a path is read.
 func TestPathsAreReadInTheirMemoryOnly(t *testing.T) {
-	memory := testenv.Guarded(t, 300)
+	memory := testenv.Guarded(t, maxVectorPath+100)
 	for i := range memory {
 		memory[i] = 'a' + byte(i%7)
 	}
-	for size := 1; size < len(memory); size++ {
+	for size := 1; size < len(memory); size += 1 + size/300 {
 		w := NewPartWriter(context.Background(), blob.NewMemory(), testOptions(t, PartLimits{}))
 		path := memory[len(memory)-size:]
 		last := append(bytes.Clone(path[:size-1]), path[size-1]-1)
