@@ -70,7 +70,7 @@ in all pools of the process together, as --memory-limit allows.`,
 	f.StringSliceVar(&o.pools, "pools", activities.Pools, "`POOLS` to run")
 	f.IntVar(&o.perPool, "concurrency", runtime.GOMAXPROCS(0), "`STEPS` at once in each pool, as far as --memory-limit allows (default: the processors)")
 	f.Lookup("concurrency").DefValue = "0" // described: not the machine's number in a help text
-	f.StringVar(&o.temp, "temp-dir", "", "`FOLDER` for spill files and one Parquet file a step, 512 MiB (default: the system's)")
+	f.StringVar(&o.temp, "temp-dir", "", "`FOLDER` for spill files and two Parquet files a step, 340 MiB of URLs (default: the system's)")
 	f.Int64Var(&o.memory, "memory-limit", 1024, "`MIB` of memory for all steps together; what does not fit waits; 0 is no limit (GOMEMLIMIT wins)")
 	cli.BindEnv(cmd)
 	return cmd
