@@ -1,7 +1,7 @@
 // Compare measures urlake beside DuckDB and against its own targets on generated lists, everything in one run on one
 // machine, and prints tables. docs/performance.md explains them. Its settings are environment variables:
 //
-//	BENCH_ROWS        lines ingested by both, 2 million by default; 0 leaves the comparison out
+//	BENCH_ROWS        lines ingested by both, 20 million by default; 0 leaves the comparison out
 //	BENCH_ROUNDS      how often each of the two runs, alternating; 2
 //	BENCH_KEYS        the largest number of keys of the perfect hash, 10 million; 0 leaves it out
 //	BENCH_GROWTH      the largest lake of those of 1 million lines, 10 million and so on whose growth, publishes and segments are
@@ -108,7 +108,7 @@ func run(ctx context.Context) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(out)
 	}
-	setting := map[string]int64{"BENCH_ROWS": 2e6, "BENCH_ROUNDS": 2, "BENCH_KEYS": 1e7, "BENCH_GROWTH": 1e7, "BENCH_WORKER_ROWS": 2e6, "BENCH_SERVE_ROWS": 5e6, "BENCH_SERVE_LISTS": usualLists}
+	setting := map[string]int64{"BENCH_ROWS": 2e7, "BENCH_ROUNDS": 2, "BENCH_KEYS": 1e7, "BENCH_GROWTH": 1e7, "BENCH_WORKER_ROWS": 2e6, "BENCH_SERVE_ROWS": 5e6, "BENCH_SERVE_LISTS": usualLists}
 	for name := range setting {
 		if v := os.Getenv(name); v != "" {
 			n, err := strconv.ParseInt(v, 10, 64)
