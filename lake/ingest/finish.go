@@ -79,7 +79,11 @@ func Finish(ctx context.Context, store blob.Store, run string, postings []lake.F
 		CanonicalForm: p.Rules.CanonicalForm, PublicSuffix: p.Rules.PublicSuffix,
 		Inputs: inputs, Records: m.Records, Rejected: m.Rejected, Domains: domains, Postings: postings,
 	}
-	for _, t := range merged {
+	for i, t := range merged {
+		// A merge that another worker does again, late, may have replaced the parts that the postings are of.
+		if t.Postings.Key != "" && t.Postings != postings[i] {
+			return FinishResult{}, codec.Corrupt(mergedKey(run, i), "postings", -1, postings[i].Key, t.Postings.Key)
+		}
 		b.Rows += t.Rows
 		b.Merged += t.Merged
 		b.Parts = append(b.Parts, t.Parts...)

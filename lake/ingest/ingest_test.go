@@ -1431,6 +1431,34 @@ func TestSmallBatchIsMergedAtOnce(t *testing.T) {
 	}
 }
 
+// Postings of other parts than those that the merge's record names do not become a batch with these.
+func TestFinishRefusesPostingsOfOtherParts(t *testing.T) {
+	ctx := context.Background()
+	dir, _ := madeUp(t, 300)
+	store := blob.NewMemory()
+	if _, err := ingest.MakePlan(ctx, store, "run", madeUpSpec(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.Normalize(ctx, store, "run", 0, countDomains, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ingest.Merge(ctx, store, "run", 0, t.TempDir(), countDomains, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := m.Postings
+	other.XXH64 = "0000000000000000"
+	if _, err := ingest.Finish(ctx, store, "run", []lake.FrameObject{other}, m.Domains); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("postings of other parts: %v", err)
+	}
+	if _, err := ingest.Finish(ctx, store, "run", []lake.FrameObject{m.Postings}, m.Domains); err != nil {
+		t.Error(err)
+	}
+}
+
 // Rows of few letters are a part of several row groups long before their keys are many bytes. Such a batch goes through
 // staging: a part of one row group is all that Normalize has room for.
 func TestNormalizeNeedsNoLocalDisk(t *testing.T) {
