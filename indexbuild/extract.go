@@ -2,12 +2,10 @@ package indexbuild
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"iter"
 	"math"
-	"math/bits"
 	"os"
 	"sync"
 
@@ -399,7 +397,7 @@ type domainRuns struct {
 
 // begin begins the next domain, unless it is the one that is open. It calls each with that.
 func (d *domainRuns) begin(domain []byte, group uint32, row int64) error {
-	shared := sharedPrefix(d.domain, domain)
+	shared := codec.CommonPrefix(d.domain, domain)
 	if shared > 0 && shared == len(domain) && shared == len(d.domain) {
 		return nil
 	}
@@ -457,7 +455,7 @@ func (d *domainRuns) addRuns(r domains) error {
 	}
 	before, _ := r.Run(n - 1)
 	domain, rows := r.Run(n)
-	shared := sharedPrefix(before, domain)
+	shared := codec.CommonPrefix(before, domain)
 	if n < last || !follows(domain, before, shared) {
 		for ; i < n; i++ {
 			_, rows := r.Run(i)
@@ -494,21 +492,6 @@ func (d *domainRuns) end() error {
 	err := d.each(d.domain, d.shared, &d.totals)
 	d.totals = segment.Totals{}
 	return err
-}
-
-// sharedPrefix is the length of the longest common prefix of two strings.
-func sharedPrefix(a, b []byte) int {
-	n := min(len(a), len(b))
-	i := 0
-	for ; i+8 <= n; i += 8 {
-		if x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:]); x != 0 {
-			return i + bits.TrailingZeros64(x)/8
-		}
-	}
-	for i < n && a[i] == b[i] {
-		i++
-	}
-	return i
 }
 
 // follows tells whether domain a, of at most segment.MaxDomain bytes, comes after b, with which it shares so many bytes.

@@ -156,7 +156,7 @@ func newBatchWriter(w io.Writer, dataset uint32, batch string) *batchWriter {
 
 // domain adds the open part's next domain, whose rows follow those of the one before.
 func (w *batchWriter) domain(domain []byte, t *segment.Totals) error {
-	return w.add(domain, sharedPrefix(domain, w.last), t)
+	return w.add(domain, codec.CommonPrefix(domain, w.last), t)
 }
 
 // add is domain for one that shares so many bytes with the one before.
@@ -202,7 +202,7 @@ func (w *batchWriter) addPlain(r *lake.DomainRuns, from, to int) (int, error) {
 	sum := int64(0)
 	for ; i < to; i++ {
 		domain, rows := r.Run(i)
-		shared := sharedPrefix(before, domain)
+		shared := codec.CommonPrefix(before, domain)
 		if !follows(domain, before, shared) {
 			break
 		}

@@ -218,7 +218,7 @@ func (t *loserTree) play(a, b int) (winner, loser int) {
 		return a, b
 	default:
 		k, l := t.keys[a], t.keys[b]
-		n := x + commonPrefix(k[x:], l[x:])
+		n := x + codec.CommonPrefix(k[x:], l[x:])
 		if n == len(k) || n < len(l) && k[n] < l[n] {
 			t.shared[b] = n
 			return a, b

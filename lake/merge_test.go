@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -26,7 +27,7 @@ func (s *keyList) next(context.Context) (key []byte, shared int, err error) {
 		return nil, 0, nil
 	}
 	key = s.keys[0]
-	shared = commonPrefix(s.last, key)
+	shared = codec.CommonPrefix(s.last, key)
 	// The caller may look at a key up to the next call and no longer.
 	for i := range s.last {
 		s.last[i] = '!'
@@ -59,7 +60,7 @@ func TestMergedKeysAreSortedAndSayWhatTheyShare(t *testing.T) {
 		var last []byte
 		n := 0
 		err := mergeKeys(context.Background(), sections, func(key []byte, shared int) error {
-			if n == len(want) || !bytes.Equal(key, want[n]) || shared != commonPrefix(last, key) {
+			if n == len(want) || !bytes.Equal(key, want[n]) || shared != codec.CommonPrefix(last, key) {
 				return fmt.Errorf("key %d is %q and shares %d with %q", n, key, shared, last)
 			}
 			last = bytes.Clone(key)

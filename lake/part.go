@@ -322,7 +322,7 @@ func (w *PartWriter) openHost(h *SortedHost) error {
 	}
 	domains, hosts := &w.texts[ColDomain], &w.texts[ColHost]
 	domain, host := rawBytes(h.Domain), rawBytes(h.Host)
-	d, n := commonPrefix(domains.last, domain), commonPrefix(hosts.last, host)
+	d, n := codec.CommonPrefix(domains.last, domain), codec.CommonPrefix(hosts.last, host)
 	newDomain, newHost := d < max(len(domain), len(domains.last)), n < max(len(host), len(hosts.last))
 	up := n < len(host) && (n == len(hosts.last) || host[n] > hosts.last[n])
 	switch {
@@ -369,7 +369,7 @@ func (w *PartWriter) add(path []byte, tail *Tail) (records int, err error) {
 	w.settle()
 	w.addID()
 	last := w.url[w.urlPath:]
-	shared := commonPrefix(last, path)
+	shared := codec.CommonPrefix(last, path)
 	switch {
 	case w.hostRows == 0:
 		if w.rows > 0 && shared < len(last) && (shared == len(path) || path[shared] < last[shared]) {

@@ -97,7 +97,7 @@ type Key struct {
 
 // Next steps to key, which it copies. A key that AppendKey did not make is a *codec.CorruptError; one that is below
 // that before it, an error too.
-func (k *Key) Next(key []byte) error { return k.follow(key, commonPrefix(k.key, key)) }
+func (k *Key) Next(key []byte) error { return k.follow(key, codec.CommonPrefix(k.key, key)) }
 
 // follow is Next for a caller who knows the length of the longest common prefix.
 func (k *Key) follow(key []byte, shared int) error {

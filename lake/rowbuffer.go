@@ -6,11 +6,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"math/bits"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -951,7 +951,7 @@ func (b *RowBuffer) deeper(rows []rowRef, depth int) int {
 	shared := len(first)
 	for _, r := range rows[1:] {
 		path := b.path(r)
-		if shared = depth + commonPrefix(first[depth:shared], path[depth:]); shared == depth {
+		if shared = depth + codec.CommonPrefix(first[depth:shared], path[depth:]); shared == depth {
 			break
 		}
 	}
@@ -979,7 +979,7 @@ func (b *RowBuffer) compare(x, y rowRef, depth int) int {
 		return cmp.Compare(c, d)
 	}
 	if m := min(len(k), len(l)); depth+8 < m {
-		depth += 8 + commonPrefix(k[depth+8:], l[depth+8:])
+		depth += 8 + codec.CommonPrefix(k[depth+8:], l[depth+8:])
 		if depth < m {
 			return int(k[depth]) - int(l[depth])
 		}
@@ -1016,19 +1016,4 @@ func loadPath(path []byte, depth int) uint64 {
 		copy(last[:], path[depth:])
 	}
 	return binary.BigEndian.Uint64(last[:])
-}
-
-// commonPrefix is the length of the longest common prefix of a and b.
-func commonPrefix(a, b []byte) int {
-	n := min(len(a), len(b))
-	i := 0
-	for ; i+8 <= n; i += 8 {
-		if x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:]); x != 0 {
-			return i + bits.TrailingZeros64(x)/8
-		}
-	}
-	for i < n && a[i] == b[i] {
-		i++
-	}
-	return i
 }

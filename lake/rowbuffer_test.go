@@ -320,7 +320,7 @@ func (s *pathSink) Rows(hosts []SortedHost, rows []SortedRow) (int, error) {
 			if len(s.b) >= PageBytes {
 				s.b = s.b[:0]
 			}
-			shared := commonPrefix(s.a, path)
+			shared := codec.CommonPrefix(s.a, path)
 			s.a, s.b = appendTwice(s.a[:shared], s.b, path[shared:])
 		}
 		rows = rows[h.Rows:]

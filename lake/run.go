@@ -152,7 +152,7 @@ func (s *runSink) Rows(hosts []SortedHost, rows []SortedRow) (records int, err e
 		for _, r := range rows[:h.Rows] {
 			s.key = append(append(append(s.key[:0], s.host...), r.Path...), 0)
 			s.key = r.Tail.appendKey(s.key)
-			shared := commonPrefix(s.run.last, s.key)
+			shared := codec.CommonPrefix(s.run.last, s.key)
 			if shared >= len(s.key)-len(r.Tail.RawURL) {
 				continue // no record is the beginning of another
 			}
@@ -281,7 +281,7 @@ func (s *runSection) next(ctx context.Context) (key []byte, common int, err erro
 	s.text = s.text[length:]
 	common = int(shared)
 	if s.first {
-		common = commonPrefix(s.last, suffix)
+		common = codec.CommonPrefix(s.last, suffix)
 		s.first = false
 	}
 	// What follows the common prefix is above what followed it in the key before.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // Text columns are written as DELTA_BYTE_ARRAY (Apache Parquet, Encodings.md): the lengths of the prefixes that each value
@@ -102,7 +104,7 @@ func (t *textRuns) set(row int, v string) {
 	if t.texts == 0 {
 		t.open(v)
 	} else {
-		prefix = commonPrefix(t.last, rawBytes(v))
+		prefix = codec.CommonPrefix(t.last, rawBytes(v))
 		if prefix == len(v) && prefix == len(t.last) && !t.runs[len(t.runs)-1].null {
 			return
 		}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go/encoding/delta"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // Packed lengths are what parquet-go reads, and what it writes is read.
@@ -66,7 +68,7 @@ func pageOf(values []string) (*textPage, []byte) {
 		prefix := 0
 		if i == 0 {
 			page.open(v)
-		} else if prefix = commonPrefix(last, []byte(v)); v < string(last) {
+		} else if prefix = codec.CommonPrefix(last, []byte(v)); v < string(last) {
 			page.descend(last, []byte(v))
 		}
 		page.add([]byte(v), prefix)
