@@ -23,6 +23,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/processors"
 	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -76,10 +77,6 @@ in all pools of the process together, as --memory-limit allows.`,
 	return cmd
 }
 
-// waiting is how many processors more than there are the Go runtime is told of. Steps write files and flush them, and what a goroutine ran on that waits in the system
-// is given to another only after a while, up to 10 ms.
-const waiting = 2
-
 // checkParent refuses a lake in a local folder that is not there: it is mistyped, or not mounted.
 func checkParent(lakeURL string) error {
 	u, err := url.Parse(lakeURL)
@@ -113,7 +110,7 @@ func run(ctx context.Context, o options) error {
 		return cli.Usagef("--memory-limit %d: want MiB, or 0 for no limit", o.memory)
 	}
 	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)
+		processors.Use(runtime.GOMAXPROCS(0))
 	}
 	if os.Getenv("GOMEMLIMIT") == "" && o.memory > 0 {
 		debug.SetMemoryLimit(o.memory << 20)

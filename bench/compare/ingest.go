@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -25,6 +24,7 @@ import (
 	"github.com/urlake/urlake/bench/corpus"
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/internal/processors"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
@@ -35,8 +35,6 @@ const (
 	slots = 2
 	// memoryLimit is what the worker program sets by default.
 	memoryLimit = 1024 << 20
-	// waiting is how many processors more than there are it tells the Go runtime of.
-	waiting = 2
 )
 
 // stage is what one kind of step took.
@@ -79,7 +77,7 @@ type builder struct {
 // newBuilder opens a lake in dir, and gives this process a worker's memory limit and processors.
 func newBuilder(ctx context.Context, dir string) (*builder, error) {
 	debug.SetMemoryLimit(memoryLimit)
-	runtime.GOMAXPROCS(slots + waiting)
+	processors.Use(slots)
 	store, err := blob.Open(ctx, dir)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 
 	"activities": {"lake", "lake/blob", "lake/codec", "lake/ingest", "indexbuild", "indexbuild/publish"},
 	"workflows":  {"activities", "lake", "lake/ingest", "indexbuild/publish"},
-	"worker":     {"activities", "workflows", "internal/cli", "internal/dial", "lake", "lake/blob"},
+	"worker":     {"activities", "workflows", "internal/cli", "internal/dial", "internal/processors", "lake", "lake/blob"},
 	"starter": {"activities", "workflows", "internal/cli", "internal/dial", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest", "lake/raw", "lake/urlnorm",
 		"indexbuild", "indexbuild/publish", "indexbuild/segment"},
 
@@ -44,12 +44,13 @@ var allowed = map[string][]string{
 	"serve/ui":     {},
 	"serve":        {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},
 
-	"internal/cli":      {},
-	"internal/dial":     {},
-	"internal/e2e":      {},
-	"internal/testenv":  {},
-	"internal/testlake": {"lake", "lake/blob", "lake/ingest", "indexbuild", "indexbuild/publish"},
-	"internal/layers":   {},
+	"internal/cli":        {},
+	"internal/dial":       {},
+	"internal/e2e":        {},
+	"internal/processors": {},
+	"internal/testenv":    {},
+	"internal/testlake":   {"lake", "lake/blob", "lake/ingest", "indexbuild", "indexbuild/publish"},
+	"internal/layers":     {},
 }
 
 // forbidden are imports from outside, by the folder that may not have them, with the reason.

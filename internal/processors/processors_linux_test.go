@@ -1,0 +1,70 @@
+package processors
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// All threads are batch jobs, those that are started afterwards too.
+func TestUse(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := uint32(unix.SCHED_BATCH)
+	asked := *before
+	asked.Policy = want
+	if err := unix.SchedSetAttr(0, &asked, 0); err != nil {
+		t.Logf("batch jobs are not allowed here: %v", err)
+		want = before.Policy
+	} else if err := unix.SchedSetAttr(0, before, 0); err != nil {
+		t.Fatal(err)
+	}
+	Use(3)
+	if n := runtime.GOMAXPROCS(0); n != 3+waiting {
+		t.Errorf("the runtime has %d processors, want %d", n, 3+waiting)
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	var started sync.WaitGroup
+	for range 20 {
+		started.Add(1)
+		go func() {
+			runtime.LockOSThread() // a thread of its own
+			started.Done()
+			<-stop
+		}()
+	}
+	started.Wait()
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(threads) < 20 {
+		t.Errorf("there are %d threads, want 20 more than before", len(threads))
+	}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		attr, err := unix.SchedGetAttr(id, 0)
+		if errors.Is(err, unix.ESRCH) {
+			continue // it has ended
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if attr.Policy != want {
+			t.Errorf("thread %d has policy %d, want %d", id, attr.Policy, want)
+		}
+	}
+}
