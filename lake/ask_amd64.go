@@ -9,10 +9,10 @@ func askHosts(order []hostRef, hosts []bufferHost) {
 	}
 }
 
-// askNames asks for where the domains and names of hosts begin and end.
-func askNames(order []hostRef, hosts []bufferHost) {
+// askNames asks for where the names of hosts begin and end, and for the first rows of those that lie together.
+func askNames(order []hostRef, hosts []bufferHost, names, chunks [][]byte) {
 	if len(order) > 0 {
-		askNamesPrefetch(&order[0], len(order), unsafe.SliceData(hosts))
+		askNamesPrefetch(&order[0], len(order), unsafe.SliceData(hosts), unsafe.SliceData(names), unsafe.SliceData(chunks))
 	}
 }
 
@@ -24,20 +24,20 @@ func askRows(places []uint32, chunks [][]byte) {
 }
 
 // askRefs asks for rows.
-func askRefs(refs []rowRef, datas [][]byte) {
+func askRefs(refs []rowRef, chunks [][]byte) {
 	if len(refs) > 0 {
-		askRefsPrefetch(&refs[0], len(refs), unsafe.SliceData(datas))
+		askRefsPrefetch(&refs[0], len(refs), unsafe.SliceData(chunks))
 	}
 }
 
 //go:noescape
-func askRefsPrefetch(refs *rowRef, n int, datas *[]byte)
+func askRefsPrefetch(refs *rowRef, n int, chunks *[]byte)
 
 //go:noescape
 func askHostsPrefetch(order *hostRef, n int, hosts *bufferHost)
 
 //go:noescape
-func askNamesPrefetch(order *hostRef, n int, hosts *bufferHost)
+func askNamesPrefetch(order *hostRef, n int, hosts *bufferHost, names, chunks *[]byte)
 
 //go:noescape
 func askRowsPrefetch(places *uint32, n int, chunks *[]byte)
@@ -46,9 +46,11 @@ func askRowsPrefetch(places *uint32, n int, chunks *[]byte)
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(hostRef{})-16]
 	_ = [1]struct{}{}[unsafe.Offsetof(hostRef{}.host)-8]
-	_ = [1]struct{}{}[unsafe.Sizeof(bufferHost{})-72]
-	_ = [1]struct{}{}[unsafe.Offsetof(bufferHost{}.host)-16]
-	_ = [1]struct{}{}[unsafe.Offsetof(bufferHost{}.data)-48]
+	_ = [1]struct{}{}[unsafe.Sizeof(bufferHost{})-32]
+	_ = [1]struct{}{}[unsafe.Offsetof(bufferHost{}.name)-12]
+	_ = [1]struct{}{}[unsafe.Offsetof(bufferHost{}.length)-16]
+	_ = [1]struct{}{}[unsafe.Offsetof(bufferHost{}.data)-20]
+	_ = [1]struct{}{}[unsafe.Offsetof(bufferHost{}.bytes)-24]
 	_ = [1]struct{}{}[unsafe.Sizeof(rowRef{})-16]
 	_ = [1]struct{}{}[unsafe.Offsetof(rowRef{}.data)-8]
 	_ = [1]struct{}{}[unsafe.Offsetof(rowRef{}.off)-12]

@@ -8,37 +8,46 @@ TEXT ·askHostsPrefetch(SB), NOSPLIT, $0-24
 	MOVQ hosts+16(FP), DI
 
 host:
-	MOVL        8(SI), AX
-	LEAQ        (AX)(AX*8), AX // of 72 bytes
-	PREFETCHT0  (DI)(AX*8)
-	PREFETCHT0  64(DI)(AX*8)
-	ADDQ        $16, SI
-	DECQ        CX
-	JNZ         host
+	MOVL       8(SI), AX
+	SHLQ       $5, AX // of 32 bytes
+	PREFETCHT0 (DI)(AX*1)
+	ADDQ       $16, SI
+	DECQ       CX
+	JNZ        host
 	RET
 
-// func askNamesPrefetch(order *hostRef, n int, hosts *bufferHost)
-TEXT ·askNamesPrefetch(SB), NOSPLIT, $0-24
+// ADDRESS sets base to the address of a place in chunks.
+#define ADDRESS(place, chunks, base, scratch) \
+	MOVL place, scratch                        \
+	SHRL $const_chunkBits, scratch             \
+	ANDL $((1<<const_chunkBits)-1), place      \
+	LEAQ (scratch)(scratch*2), scratch         \
+	MOVQ (chunks)(scratch*8), base             \
+	ADDQ place, base
+
+// func askNamesPrefetch(order *hostRef, n int, hosts *bufferHost, names, chunks *[]byte)
+TEXT ·askNamesPrefetch(SB), NOSPLIT, $0-40
 	MOVQ order+0(FP), SI
 	MOVQ n+8(FP), CX
 	MOVQ hosts+16(FP), DI
+	MOVQ names+24(FP), R9
+	MOVQ chunks+32(FP), R10
 	MOVL $512, R8 // behind that much the core itself knows what comes next
 
 name:
 	MOVL        8(SI), AX
-	LEAQ        (AX)(AX*8), AX
-	MOVQ        (DI)(AX*8), BX   // domain
-	MOVQ        8(DI)(AX*8), DX
+	SHLQ        $5, AX
+	ADDQ        DI, AX
+	MOVL        12(AX), R11 // name
+	ADDRESS(R11, R9, BX, R12)
+	MOVWLZX     16(AX), DX  // length
 	PREFETCHT0  (BX)
 	PREFETCHT0  -1(BX)(DX*1)
-	MOVQ        16(DI)(AX*8), BX // host
-	MOVQ        24(DI)(AX*8), DX
-	PREFETCHT0  (BX)
-	PREFETCHT0  -1(BX)(DX*1)
-	MOVQ        48(DI)(AX*8), BX // data
-	MOVQ        56(DI)(AX*8), DX
+	MOVL        24(AX), DX  // bytes
 	TESTQ       DX, DX
 	JZ          more
+	MOVL        20(AX), R11 // data
+	ADDRESS(R11, R10, BX, R12)
 	CMPQ        DX, R8
 	CMOVQHI     R8, DX
 
@@ -63,23 +72,19 @@ TEXT ·askRowsPrefetch(SB), NOSPLIT, $0-24
 
 place:
 	MOVL        (SI), AX
-	MOVL        AX, BX
-	SHRL        $const_chunkBits, BX
-	ANDL        $((1<<const_chunkBits)-1), AX
-	LEAQ        (BX)(BX*2), BX
-	ADDQ        (DI)(BX*8), AX
-	PREFETCHT0  (AX)
-	PREFETCHT0  64(AX)
+	ADDRESS(AX, DI, DX, BX)
+	PREFETCHT1  (DX)
+	PREFETCHT1  64(DX)
 	ADDQ        $4, SI
 	DECQ        CX
 	JNZ         place
 	RET
 
-// func askRefsPrefetch(refs *rowRef, n int, datas *[]byte)
+// func askRefsPrefetch(refs *rowRef, n int, chunks *[]byte)
 TEXT ·askRefsPrefetch(SB), NOSPLIT, $0-24
 	MOVQ refs+0(FP), SI
 	MOVQ n+8(FP), CX
-	MOVQ datas+16(FP), DI
+	MOVQ chunks+16(FP), DI
 
 ref:
 	MOVL        8(SI), BX

@@ -4,7 +4,7 @@ package lake
 
 func askHosts([]hostRef, []bufferHost) {}
 
-func askNames([]hostRef, []bufferHost) {}
+func askNames([]hostRef, []bufferHost, [][]byte, [][]byte) {}
 
 func askRows([]uint32, [][]byte) {}
 

@@ -56,7 +56,10 @@ type RowBuffer struct {
 	len    int
 	depth  int // 1 while all paths begin with a slash, so that the first byte tells nothing, else 0
 
+	// Names are those of hosts, of which bufferHost.name is a place. Text is the end of the open slab.
 	hosts []bufferHost
+	names [][]byte
+	text  []byte
 
 	// Blocks have the rows that were added, each as
 	//	u32 host number | row
@@ -66,7 +69,7 @@ type RowBuffer struct {
 	blockAt []uint32 // the places where they begin
 	open    []byte   // the end of the open slab, which is no block yet
 	openAt  uint32
-	chunks  [][]byte // the memory of blocks: a place is a chunk << chunkBits and an offset in it
+	chunks  [][]byte // the memory of rows: a place is a chunk << chunkBits and an offset in it
 	// Counts are of hosts by their numbers, those that have none yet included. Behind them all is zero up to their capacity.
 	counts []hostCount
 	// Order is of all hosts with rows, by groups of partsOf partitions and sorted within each; those of group i end at ends[i]. PartsOf is 0 while nothing is
@@ -82,11 +85,10 @@ type RowBuffer struct {
 	other []hostRef
 	next  []uint32 // where in places the next row of a host goes
 
-	slabs []*[bufferSlab]byte // of blocks
+	slabs []*[bufferSlab]byte // of blocks and names
 	spare []*[bufferSlab]byte
 
-	// Of the host whose rows are sorted. Datas are chunks, and what hosts have otherwise.
-	datas [][]byte
+	// Of the host whose rows are sorted.
 	refs  []rowRef
 	apart []rowRef
 	ranks [128]uint64
@@ -97,13 +99,30 @@ type RowBuffer struct {
 	passTails []Tail
 }
 
-// bufferHost is a host with rows. Hosts may be there several times.
+// bufferHost is a host with rows. Hosts may be there several times. It has no pointers and is half a line of a core's cache: there are millions, which are gone through in no order.
 type bufferHost struct {
-	domain, host string
-	id           uint64 // of the domain
-	rows         int
-	data         []byte // its rows, where they are not in blocks
+	id     uint64 // of the domain
+	rows   uint32
+	name   uint32 // its place in names
+	length uint16 // of the name
+	domain uint16 // the length of the domain, which is the name's end; where ownDomain is added to it, it stands behind the name
+	data   uint32 // where its rows lie one behind the other, where they are not in blocks
+	bytes  uint32 // of these, or 0
 }
+
+// ownDomain is above the length of any domain.
+const ownDomain = 1 << 15
+
+// nameBytes is what a host has in names.
+func (h *bufferHost) nameBytes() int {
+	if h.domain < ownDomain {
+		return int(h.length)
+	}
+	return int(h.length) + int(h.domain-ownDomain)
+}
+
+// domainBytes is the length of a host's domain.
+func (h *bufferHost) domainBytes() int { return int(h.domain &^ ownDomain) }
 
 // hostCount counts what was added of a host.
 type hostCount struct {
@@ -113,7 +132,7 @@ type hostCount struct {
 // rowRef finds a row. Cache holds eight bytes of its path from where the sort is looking.
 type rowRef struct {
 	cache     uint64
-	data, off uint32 // of its path
+	data, off uint32 // of its path: a chunk, and where it is there
 }
 
 // hostRef finds a host. Cache sorts like the beginning of its domain; see domainCache.
@@ -132,7 +151,7 @@ const (
 	// rowRefs. hostOverhead is a bufferHost, its count, where its rows go and two hostRefs.
 	rowOverhead  = 4 + 2*4 + 2*rowRefSize
 	rowRefSize   = 16
-	hostOverhead = 72 + 8 + 4 + 2*16
+	hostOverhead = 32 + 8 + 4 + 2*16
 
 	// maxVectorPath is the longest path that addVectors takes; longer ones are rare. vectorRoom is what it may write behind the place where a row starts.
 	maxVectorPath = 4 << 10
@@ -175,7 +194,7 @@ var (
 // Hosts is the number of hosts that are known: the next is given this number.
 func (b *RowBuffer) Hosts() int { return len(b.hosts) }
 
-// Host makes a host known and returns its number, for Add: 0, 1, 2 and so on until the buffer is emptied, and as long the strings have to stay as they are. A host may have several
+// Host makes a host known and returns its number, for Add: 0, 1, 2 and so on until the buffer is emptied. A host may have several
 // numbers; its rows are together all the same.
 func (b *RowBuffer) Host(domain, host string, domainID uint64) (uint32, error) {
 	if strings.IndexByte(domain, 0) >= 0 || strings.IndexByte(host, 0) >= 0 {
@@ -184,31 +203,54 @@ func (b *RowBuffer) Host(domain, host string, domainID uint64) (uint32, error) {
 	if len(domain)+len(host) > maxHost {
 		return 0, ErrRowTooLarge
 	}
-	b.host(bufferHost{domain: domain, host: host, id: domainID})
+	b.PlainHost(domain, host, domainID)
 	return uint32(len(b.hosts) - 1), nil
 }
 
 // PlainHost is Host for a host as urlnorm returns it, which has no zero byte and is short.
 func (b *RowBuffer) PlainHost(domain, host string, domainID uint64) {
-	b.partsOf = 0
-	n := len(b.hosts)
-	if n == cap(b.hosts) {
-		b.GrowHosts(1)
+	own := len(domain)
+	if end := len(host) - own; end >= 0 && host[end:] == domain {
+		domain = ""
+	} else {
+		own += ownDomain
 	}
-	// A bufferHost that is put together elsewhere is read before it has been written there.
-	b.hosts = b.hosts[:n+1]
-	h := &b.hosts[n]
-	h.domain, h.host, h.id, h.rows, h.data = domain, host, domainID, 0, nil
-	b.used += int64(len(domain) + len(host) + hostOverhead)
+	text, place := b.newName(len(host) + len(domain))
+	copy(text[copy(text, host):], domain)
+	b.partsOf = 0
+	b.hosts = append(b.hosts, bufferHost{id: domainID, name: place, length: uint16(len(host)), domain: uint16(own)})
+	b.used += int64(own&^ownDomain + len(host) + hostOverhead)
 }
 
 // GrowHosts makes room for n more hosts.
 func (b *RowBuffer) GrowHosts(n int) { b.hosts = slices.Grow(b.hosts, n) }
 
-func (b *RowBuffer) host(h bufferHost) {
-	b.partsOf = 0
-	b.hosts = append(b.hosts, h)
-	b.used += int64(len(h.domain) + len(h.host) + hostOverhead)
+// newName returns memory for a name and its place.
+func (b *RowBuffer) newName(size int) ([]byte, uint32) {
+	if b.text == nil || cap(b.text)-len(b.text) < size {
+		slab := b.slab()
+		b.slabs = append(b.slabs, slab)
+		b.text, b.names = slab[:0], appendChunks(b.names, slab[:])
+	}
+	from := len(b.text)
+	b.text = b.text[:from+size]
+	return b.text[from:], uint32(len(b.names))<<chunkBits - bufferSlab + uint32(from)
+}
+
+// hostName is the name of a host.
+func (b *RowBuffer) hostName(h *bufferHost) string {
+	return view(b.names[h.name>>chunkBits][h.name&(1<<chunkBits-1):][:h.length])
+}
+
+// domainName is the domain of a host.
+func (b *RowBuffer) domainName(h *bufferHost) string {
+	end := h.nameBytes()
+	return view(b.names[h.name>>chunkBits][h.name&(1<<chunkBits-1):][end-h.domainBytes() : end])
+}
+
+// sameHost reports whether two are one host.
+func (b *RowBuffer) sameHost(h, k *bufferHost) bool {
+	return h.length == k.length && b.hostName(h) == b.hostName(k) && b.domainName(h) == b.domainName(k)
 }
 
 // Add copies a row of a host into the buffer, whose number may also be one that Host will give before the rows are used. A row over MaxKey is refused with ErrRowTooLarge.
@@ -362,17 +404,16 @@ func (b *RowBuffer) Shrink() {
 // Empty drops all rows and hosts and keeps their memory.
 func (b *RowBuffer) Empty() {
 	b.spare = append(b.spare, b.slabs...)
-	clear(b.hosts)
 	clear(b.counts)
 	clear(b.blocks)
 	clear(b.chunks)
-	clear(b.datas[:cap(b.datas)])
+	clear(b.names)
 	clear(b.passHosts[:cap(b.passHosts)])
 	clear(b.passRows[:cap(b.passRows)])
 	clear(b.passTails[:cap(b.passTails)])
 	b.slabs, b.blocks, b.blockAt, b.chunks = b.slabs[:0], b.blocks[:0], b.blockAt[:0], b.chunks[:0]
-	b.hosts, b.counts = b.hosts[:0], b.counts[:0]
-	b.open = nil
+	b.hosts, b.names, b.counts = b.hosts[:0], b.names[:0], b.counts[:0]
+	b.open, b.text = nil, nil
 	b.used, b.len, b.depth, b.partsOf = 0, 0, 1, 0
 }
 
@@ -447,6 +488,9 @@ func (b *RowBuffer) place(order []hostRef) {
 	places := b.places[:rows]
 	b.places = places
 	for i, data := range b.blocks {
+		if placeMany(data, b.blockAt[i]+4, next, places) {
+			continue
+		}
 		for place := b.blockAt[i] + 4; len(data) > 0; {
 			to := &next[binary.LittleEndian.Uint32(data)]
 			places[*to] = place
@@ -471,7 +515,6 @@ func (b *RowBuffer) Rows(ctx context.Context, first, last byte, sink RowSink) er
 	}
 	order := b.order[from:b.ends[group]]
 	b.passNone()
-	b.datas = append(b.datas[:0], b.chunks...)
 	at := b.starts[group]
 	hosts, rows := 0, at // which were asked for
 	for i := 0; i < len(order); {
@@ -479,15 +522,14 @@ func (b *RowBuffer) Rows(ctx context.Context, first, last byte, sink RowSink) er
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			askInOrder(order, hosts, b.hosts)
+			b.askInOrder(order, hosts)
 			hosts += askAhead
 		}
 		h := &b.hosts[order[i].host]
-		b.datas = b.datas[:len(b.chunks)]
 		b.refs = b.refs[:0]
 		for k := h; ; {
-			if k.data == nil {
-				for todo := k.rows; todo > 0; {
+			if k.bytes == 0 {
+				for todo := int(k.rows); todo > 0; {
 					n := min(todo, askAhead)
 					if at+n+rowsAhead-8 > rows {
 						to := min(at+n+rowsAhead, len(b.places))
@@ -499,12 +541,12 @@ func (b *RowBuffer) Rows(ctx context.Context, first, last byte, sink RowSink) er
 					todo -= n
 				}
 			} else {
-				b.loadData(k.rows, k.data)
+				b.loadData(k)
 			}
 			if i++; i == len(order) || order[i].cache != order[i-1].cache {
 				break
 			}
-			if k = &b.hosts[order[i].host]; k.host != h.host || k.domain != h.domain {
+			if k = &b.hosts[order[i].host]; !b.sameHost(h, k) {
 				break
 			}
 		}
@@ -529,15 +571,15 @@ func (b *RowBuffer) passNone() {
 
 // askInOrder asks for hosts that come in order after those from at to at + askAhead, which are used now, and for the names of those next. At 0 it asks for
 // those at 0 first. At is a multiple of askAhead.
-func askInOrder(order []hostRef, at int, hosts []bufferHost) {
+func (b *RowBuffer) askInOrder(order []hostRef, at int) {
 	if at == 0 {
-		askHosts(order[:min(2*askAhead, len(order))], hosts)
-		askNames(order[:min(askAhead, len(order))], hosts)
+		askHosts(order[:min(2*askAhead, len(order))], b.hosts)
+		askNames(order[:min(askAhead, len(order))], b.hosts, b.names, b.chunks)
 	}
 	if next := order[min(at+askAhead, len(order)):]; len(next) > 0 {
-		askNames(next[:min(askAhead, len(next))], hosts)
+		askNames(next[:min(askAhead, len(next))], b.hosts, b.names, b.chunks)
 		next = next[min(askAhead, len(next)):]
-		askHosts(next[:min(askAhead, len(next))], hosts)
+		askHosts(next[:min(askAhead, len(next))], b.hosts)
 	}
 }
 
@@ -548,7 +590,7 @@ func (b *RowBuffer) askRefs(refs []rowRef, from int) {
 		from += askAhead
 	}
 	if from < to {
-		askRefs(refs[from:to], b.datas)
+		askRefs(refs[from:to], b.chunks)
 	}
 }
 
@@ -556,11 +598,11 @@ func (b *RowBuffer) askRefs(refs []rowRef, from int) {
 func (b *RowBuffer) load(places []uint32) {
 	n := len(b.refs)
 	b.refs = slices.Grow(b.refs, len(places))[:n+len(places)]
-	refs, datas, depth := b.refs[n:], b.datas, uint(b.depth)
+	refs, chunks, depth := b.refs[n:], b.chunks, uint(b.depth)
 	for i, place := range places {
 		chunk := place >> chunkBits
 		off := place&(1<<chunkBits-1) + 4
-		data := datas[chunk][off-4:]
+		data := chunks[chunk][off-4:]
 		cache := binary.BigEndian.Uint64(data[4+depth:])
 		if more := uint(binary.LittleEndian.Uint32(data)>>tailBits) - depth; more < 8 {
 			cache &^= ^uint64(0) >> (8 * more)
@@ -569,49 +611,84 @@ func (b *RowBuffer) load(places []uint32) {
 	}
 }
 
-// loadData adds rows that lie one behind the other to refs.
-func (b *RowBuffer) loadData(rows int, data []byte) {
-	b.refs = slices.Grow(b.refs, rows)
-	for at := 0; at < len(data); {
-		path := data[at+4 : at+4+int(binary.LittleEndian.Uint32(data[at:])>>tailBits)]
-		b.refs = append(b.refs, rowRef{loadPath(path, b.depth), uint32(len(b.datas)), uint32(at + 4)})
-		at += rowSize(data[at:])
+// loadData adds the rows of a host that lie one behind the other to refs.
+func (b *RowBuffer) loadData(h *bufferHost) {
+	b.refs = slices.Grow(b.refs, int(h.rows))
+	chunk := h.data >> chunkBits
+	data := b.chunks[chunk]
+	at := h.data & (1<<chunkBits - 1)
+	for end := at + h.bytes; at < end; {
+		row := data[at:end]
+		b.refs = append(b.refs, rowRef{loadPath(row[4:4+binary.LittleEndian.Uint32(row)>>tailBits], b.depth), chunk, at + 4})
+		at += uint32(rowSize(row))
 	}
-	b.datas = append(b.datas, data)
 }
 
 // compareHosts orders hosts by domain and name, the same by number.
 func (b *RowBuffer) compareHosts(x, y hostRef) int {
 	h, k := &b.hosts[x.host], &b.hosts[y.host]
 	// Domains with the same id are not to be mixed.
-	if h.id != k.id || h.domain != k.domain {
-		if c := strings.Compare(h.domain, k.domain); c != 0 {
+	if hd, kd := b.domainName(h), b.domainName(k); h.id != k.id || hd != kd {
+		if c := strings.Compare(hd, kd); c != 0 {
 			return c
 		}
 	}
-	if c := strings.Compare(h.host, k.host); c != 0 {
+	if c := strings.Compare(b.hostName(h), b.hostName(k)); c != 0 {
 		return c
 	}
 	return int(x.host) - int(y.host)
 }
 
-// sortRefs sorts hosts by what is cached of their domains, eleven bits at a time from the last (Knuth, The Art of Computer Programming 3, 5.2.5). To is memory for as many.
+// sortRefs sorts hosts by what is cached of their domains. To is memory for as many. Where they are many it sorts them by the upper halves of their caches, which tell most of them apart, eleven bits at a
+// time from the last (Knuth, The Art of Computer Programming 3, 5.2.5), and then those that are left together.
 func sortRefs(order, to []hostRef) {
-	const digit, digits = 11, 6
-	if len(order) < 1<<digit {
+	if len(order) < radixSort {
 		slices.SortFunc(order, func(x, y hostRef) int { return cmp.Compare(x.cache, y.cache) })
 		return
 	}
-	var counts [digits][1 << digit]uint32
-	for _, o := range order {
-		for d := range digits {
-			counts[d][o.cache>>(d*digit)&(1<<digit-1)]++
+	sortByDigits(order, to, refDigits/2*refDigit)
+	for i := 0; i < len(order); {
+		first, alike := i, true
+		for i++; i < len(order) && order[i].cache>>(refDigits/2*refDigit) == order[first].cache>>(refDigits/2*refDigit); i++ {
+			alike = alike && order[i].cache == order[first].cache
+		}
+		switch n := i - first; {
+		case alike:
+		case n <= insertSort:
+			for k := first + 1; k < i; k++ {
+				o, j := order[k], k
+				for ; j > first && order[j-1].cache > o.cache; j-- {
+					order[j] = order[j-1]
+				}
+				order[j] = o
+			}
+		case n < radixSort:
+			slices.SortFunc(order[first:i], func(x, y hostRef) int { return cmp.Compare(x.cache, y.cache) })
+		default:
+			sortByDigits(order[first:i], to, 0)
 		}
 	}
-	from := order
-	for d := range digits {
+}
+
+const (
+	refDigit  = 11
+	refDigits = 6
+	radixSort = 1 << 9 // hosts, from which on digits take less than comparisons
+)
+
+// sortByDigits sorts hosts by half of the digits of their caches, those from a bit on.
+func sortByDigits(order, to []hostRef, low int) {
+	var counts [refDigits / 2][1 << refDigit]uint32
+	for _, o := range order {
+		for d := range counts {
+			counts[d][o.cache>>(low+d*refDigit)&(1<<refDigit-1)]++
+		}
+	}
+	from, to := order, to[:len(order)]
+	for d := range counts {
+		shift := low + d*refDigit
 		c, sum := &counts[d], uint32(0)
-		if c[order[0].cache>>(d*digit)&(1<<digit-1)] == uint32(len(order)) {
+		if c[order[0].cache>>shift&(1<<refDigit-1)] == uint32(len(order)) {
 			continue // all alike
 		}
 		for i, n := range c {
@@ -619,7 +696,7 @@ func sortRefs(order, to []hostRef) {
 			sum += n
 		}
 		for _, o := range from {
-			at := &c[o.cache>>(d*digit)&(1<<digit-1)]
+			at := &c[o.cache>>shift&(1<<refDigit-1)]
 			to[*at] = o
 			*at++
 		}
@@ -637,10 +714,10 @@ func (b *RowBuffer) arrange(n int) {
 	for i := range b.hosts {
 		h := &b.hosts[i]
 		if n := b.counts[i].rows; n > 0 {
-			h.rows, h.data = int(n), nil
+			h.rows, h.bytes = n, 0
 		}
 		if h.rows > 0 {
-			order = append(order, hostRef{domainCache(h.domain), uint32(i), uint8(h.id >> 56)})
+			order = append(order, hostRef{domainCache(b.domainName(h)), uint32(i), uint8(h.id >> 56)})
 		}
 	}
 	other := slices.Grow(b.other[:0], len(order))[:len(order)]
@@ -688,6 +765,9 @@ func (b *RowBuffer) sortAlike(order []hostRef) {
 				askHosts(order[start:min(at+1, start+askAhead)], b.hosts)
 				n++
 			}
+		}
+		for i, start := range starts[:n] {
+			askNames(order[start:min(ends[i], start+askAhead)], b.hosts, b.names, b.chunks)
 		}
 		for i, start := range starts[:n] {
 			alike := order[start:ends[i]]
@@ -766,7 +846,7 @@ var domainPowers = func() (powers [domainDigits + 1]uint64) {
 
 // head is the head of a row.
 func (b *RowBuffer) head(r rowRef) (data []byte, head uint32) {
-	data = b.datas[r.data]
+	data = b.chunks[r.data]
 	return data, binary.LittleEndian.Uint32(data[r.off-4:])
 }
 
@@ -808,7 +888,7 @@ func (b *RowBuffer) pass(h *bufferHost, sink RowSink) error {
 		k := len(b.passHosts)
 		b.passHosts = b.passHosts[:k+1]
 		p := &b.passHosts[k]
-		p.Domain, p.Host, p.DomainID, p.Rows = h.domain, h.host, h.id, n
+		p.Domain, p.Host, p.DomainID, p.Rows = b.domainName(h), b.hostName(h), h.id, n
 		k = len(b.passRows)
 		b.passRows = b.passRows[:k+n]
 		rows := b.passRows[k:]
@@ -816,7 +896,7 @@ func (b *RowBuffer) pass(h *bufferHost, sink RowSink) error {
 			if len(refs) > askSort && (from+i)%askAhead == 0 {
 				b.askRefs(refs, from+i)
 			}
-			data := b.datas[r.data][r.off-4:]
+			data := b.chunks[r.data][r.off-4:]
 			head := binary.LittleEndian.Uint32(data)
 			var tail *Tail
 			if kind := head & (1<<tailBits - 1); kind != ownTail {

@@ -45,3 +45,17 @@ func (b *RowBuffer) addMany(first uint32, urls []urlnorm.Parsed) (added int) {
 	b.partsOf = 0
 	return added
 }
+
+// placeRows writes down the places of rows, n bytes of which the first has the place given, as place does.
+//
+//go:noescape
+func placeRows(rows *byte, n int, place uint32, next, places *uint32)
+
+// placeMany writes down the places of the rows of a block, or reports that it did not.
+func placeMany(rows []byte, place uint32, next, places []uint32) bool {
+	if !hasAVX512 || len(rows) == 0 {
+		return false
+	}
+	placeRows(&rows[0], len(rows), place, &next[0], &places[0])
+	return true
+}

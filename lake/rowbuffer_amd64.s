@@ -10,6 +10,9 @@
 // ASK_COUNTS is how many rows before a host's row is counted its count is asked for.
 #define ASK_COUNTS 24
 
+// ASK_PLACES is how many rows before a row is placed the place is asked for.
+#define ASK_PLACES 24
+
 #define PREFETCHW_AX BYTE $0x0F; BYTE $0x0D; BYTE $0x08
 
 // func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32, counts *hostCount, hosts uint32) (added int, end *byte)
@@ -53,6 +56,10 @@ row:
 asked:
 	CMPQ    DI, R10
 	JHI     done
+	LEAQ 1280(DI), AX
+	PREFETCHW_AX
+	LEAQ 1344(DI), AX
+	PREFETCHW_AX
 	MOVBLZX 36(SI), AX        // Kind
 	TESTL   AX, AX
 	JZ      done
@@ -121,3 +128,65 @@ more:
 	JLT        more
 	XORL       R13, R13
 	JMP        next
+
+// ASK_PLACE asks for the place of the row at R14 and goes on to the next, unless there is none before R8.
+#define ASK_PLACE(asked) \
+	CMPQ  R14, R8            \
+	JCC   asked              \
+	PREFETCHT0 2048(R14)     \
+	PREFETCHT0 2112(R14)     \
+	MOVL  (R14), BX          \
+	MOVL  (R10)(BX*4), BX    \
+	LEAQ  (R11)(BX*4), AX    \
+	PREFETCHW_AX             \
+	MOVL  4(R14), CX         \
+	MOVL  CX, AX             \
+	SHRL  $2, AX             \
+	LEAQ  8(R14)(AX*1), R14  \
+	TESTL $const_ownTail, CX \
+	JZ    asked              \
+	MOVL  (R14), CX          \
+	LEAQ  4(R14)(CX*1), R14  \
+asked:
+
+// func placeRows(rows *byte, n int, place uint32, next, places *uint32)
+TEXT ·placeRows(SB), NOSPLIT, $0-40
+	MOVQ rows+0(FP), SI
+	MOVQ n+8(FP), R8
+	MOVL place+16(FP), R9
+	MOVQ next+24(FP), R10
+	MOVQ places+32(FP), R11
+	ADDQ SI, R8
+	SUBQ SI, R9                // a row's place is that of its address
+	MOVQ SI, R14
+	MOVL $ASK_PLACES, R13
+
+ask:
+	ASK_PLACE(asked)
+	DECL R13
+	JNZ  ask
+
+row:
+	ASK_PLACE(next)
+	MOVL  (SI), BX             // host
+	MOVL  (R10)(BX*4), DX
+	LEAL  (R9)(SI*1), AX
+	MOVL  AX, (R11)(DX*4)
+	INCL  DX
+	MOVL  DX, (R10)(BX*4)
+	MOVL  4(SI), CX            // head
+	MOVL  CX, AX
+	SHRL  $2, AX
+	LEAQ  8(SI)(AX*1), SI
+	TESTL $const_ownTail, CX
+	JNZ   tail
+
+size:
+	CMPQ SI, R8
+	JCS  row
+	RET
+
+tail:
+	MOVL (SI), CX
+	LEAQ 4(SI)(CX*1), SI
+	JMP  size

@@ -39,9 +39,6 @@ const (
 	// hostHead is the size of a host without names.
 	hostHead = 2*4 + 2*2
 
-	// ownDomain is above the length of any domain.
-	ownDomain = 1 << 15
-
 	// hostBits are the bits of a host's number in its partition: a RowBuffer has memory for fewer.
 	hostBits = 24
 
@@ -102,7 +99,7 @@ func (b *RowBuffer) WriteShuffle(ctx context.Context, store blob.Store, key stri
 
 // keyBytes is what the keys of so many rows of a host have at most.
 func (h *bufferHost) keyBytes(rows, bytes uint32) int64 {
-	return int64(rows)*int64(len(h.domain)+len(h.host)+2+keyRest) + int64(bytes)
+	return int64(rows)*int64(h.domainBytes()+int(h.length)+2+keyRest) + int64(bytes)
 }
 
 // shuffleWriters are writers with the memory that they had.
@@ -153,7 +150,7 @@ func (w *shuffleWriter) write(ctx context.Context, b *RowBuffer) (f ShuffleFile,
 		p := &w.parts[h.id>>56]
 		w.numbers[i] = uint32(h.id>>56<<hostBits) | uint32(p.hosts)
 		p.hosts++
-		p.hostBytes += hostHead + len(h.host) + len(h.domain)
+		p.hostBytes += hostHead + h.nameBytes()
 		p.rows += int64(c.rows)
 		p.keyBytes += h.keyBytes(c.rows, c.bytes)
 		f.Rows += int64(c.rows)
@@ -287,20 +284,17 @@ func (w *shuffleWriter) listHosts(b *RowBuffer) {
 	for i := range b.hosts {
 		h, c := &b.hosts[i], &b.counts[i]
 		p := w.numbers[i] >> hostBits
-		host, domain, own := h.host, "", len(h.domain)
-		if end := len(host) - own; end < 0 || host[end:] != h.domain {
-			domain, own = h.domain, own+ownDomain
-		}
+		names, sizes := h.nameBytes(), uint32(h.length)|uint32(h.domain)<<16
 		if c.rows == 0 {
-			host, domain, own = "", "", 0
+			names, sizes = 0, 0
 		}
-		if len(w.open[p])+hostHead+len(host)+len(domain) > shuffleFrame {
+		if len(w.open[p])+hostHead+names > shuffleFrame {
 			w.endPiece(p)
 		}
 		to := w.open[p]
 		to = binary.LittleEndian.AppendUint64(to, uint64(c.rows)|uint64(c.bytes)<<32)
-		to = binary.LittleEndian.AppendUint32(to, uint32(len(host))|uint32(own)<<16)
-		w.open[p] = append(append(to, host...), domain...)
+		to = binary.LittleEndian.AppendUint32(to, sizes)
+		w.open[p] = append(to, b.names[h.name>>chunkBits][h.name&(1<<chunkBits-1):][:names]...)
 	}
 }
 

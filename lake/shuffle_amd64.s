@@ -44,6 +44,8 @@ ask:
 row:
 	CMPQ  SI, R8
 	JCC   done
+	PREFETCHT0 2048(SI)
+	PREFETCHT0 2112(SI)
 	ASK(nextShort, next)
 	MOVL  (SI), BX            // host
 	MOVL  4(SI), R13          // head
@@ -129,6 +131,8 @@ row:
 	LEAQ    8(SI), DX
 	CMPQ    DX, R8
 	JHI     done
+	PREFETCHT0 2048(SI)
+	PREFETCHT0 2112(SI)
 	MOVL    4(SI), AX         // head
 	TESTL   $2, AX
 	JNZ     done

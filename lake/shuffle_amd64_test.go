@@ -36,7 +36,7 @@ func (s *listSink) Rows(hosts []SortedHost, rows []SortedRow) (int, error) {
 	return 0, nil
 }
 
-// checkShuffle puts rows through a shuffle file with vectors and without, and holds against each other what was written, and what is read.
+// checkShuffle puts rows through a shuffle file with vectors and without, and holds against each other where their places are, what was written, and what is read.
 func checkShuffle(tb testing.TB, fill func(b *RowBuffer)) {
 	tb.Helper()
 	ctx := context.Background()
@@ -47,6 +47,12 @@ func checkShuffle(tb testing.TB, fill func(b *RowBuffer)) {
 		fill(b)
 		var rows, keyBytes, wantRows, wantBytes [Partitions]int64
 		b.Count(&wantRows, &wantBytes)
+		b.arrange(Partitions)
+		places := slices.Clone(b.places)
+		withoutVectors(func() { b.arrange(Partitions) })
+		if len(places) != b.Len() || !slices.Equal(b.places, places) {
+			tb.Fatal("rows have other places")
+		}
 		f, err := b.WriteShuffle(ctx, store, "f", &rows, &keyBytes)
 		if err != nil {
 			tb.Fatal(err)
@@ -158,7 +164,7 @@ func checkScatter(t *testing.T, rows []byte, hosts int, slash bool) {
 	t.Helper()
 	scatter := func() (rest int, places []uint64, memory []byte) {
 		memory = make([]byte, 1<<chunkBits+2000)
-		l := &shuffleLoad{shuffleScratch: &shuffleScratch{chunks: appendChunks(nil, memory[:1<<chunkBits+1000])}}
+		l := &shuffleLoad{b: &RowBuffer{chunks: appendChunks(nil, memory[:1<<chunkBits+1000])}}
 		for i := range hosts {
 			places = append(places, uint64(i*1000))
 		}

@@ -86,15 +86,12 @@ type shuffleScratch struct {
 	starts []int
 	// Places say where the next row of a host goes, a chunk << chunkBits and a place in it, and in the upper half how many went there. Ends are what becomes of that.
 	places, ends []uint64
-	chunks       [][]byte
 	order, other []hostRef
 }
 
 var shuffleScratches = sync.Pool{New: func() any { return new(shuffleScratch) }}
 
 func (l *shuffleLoad) release() {
-	clear(l.hosts[:cap(l.hosts)])
-	clear(l.chunks[:cap(l.chunks)])
 	shuffleScratches.Put(l.shuffleScratch)
 }
 
@@ -112,7 +109,6 @@ func (l *shuffleLoad) load(ctx context.Context) error {
 		err = l.readRows(ctx)
 	}
 	if err != nil {
-		clear(b.hosts[before:])
 		b.hosts = b.hosts[:before]
 		return err
 	}
@@ -306,13 +302,17 @@ func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) 
 		at += hostHead
 		text := frame[at : at+names]
 		at += names
-		h := bufferHost{domain: view(text[names-own:]), host: view(text[:length]), rows: int(uint32(counts))}
+		h := bufferHost{rows: uint32(counts), length: uint16(length), domain: uint16(sizes >> 16)}
 		if h.rows > 0 {
-			h.id = urlnorm.DomainID(h.domain)
+			var name []byte
+			name, h.name = l.b.newName(names)
+			copy(name, text)
+			domain := view(text[names-own:])
+			h.id = urlnorm.DomainID(domain)
 			if p := int(h.id >> 56); p != partition {
 				return bad(at-names, fmt.Sprintf("a domain of partition %02x", partition), fmt.Sprintf("%02x", p))
 			}
-			order = append(order, hostRef{domainCache(h.domain), uint32(len(hosts)), uint8(partition)})
+			order = append(order, hostRef{domainCache(domain), uint32(len(hosts)), uint8(partition)})
 		}
 		hosts, ends = append(hosts, h), append(ends, counts<<32|counts>>32)
 		rows += uint64(uint32(counts))
@@ -326,37 +326,25 @@ func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) 
 // has it at hand.
 func (l *shuffleLoad) placeHosts() error {
 	b := l.b
-	order := l.order
-	if len(order) == 0 {
+	if len(l.order) == 0 {
 		return nil
 	}
-	l.other = slices.Grow(l.other[:0], len(order))[:len(order)]
-	byPart := l.other
-	sortRefs(order, byPart)
-	var ends [Partitions]int
-	for _, o := range order {
-		ends[o.partition]++
-	}
-	sum := 0
-	for p, n := range &ends {
-		ends[p], sum = sum, sum+n
-	}
-	for _, o := range order {
-		at := &ends[o.partition]
-		byPart[*at] = o
-		*at++
-	}
+	l.other = slices.Grow(l.other[:0], len(l.order))[:len(l.order)]
 
-	known := slices.Grow(b.hosts, len(order))
+	known := slices.Grow(b.hosts, len(l.order))
 	l.places = slices.Grow(l.places[:0], len(l.hosts))[:len(l.hosts)]
 	copy(l.places, l.ends) // of hosts without rows
-	order, l.chunks = order[:0], l.chunks[:0]
-	var room []byte // what is left of the last slab
-	var slab uint32 // where it ends
-	for p, from := l.first, 0; p < l.end; p++ {
-		hosts := byPart[from:ends[p]]
-		from = ends[p]
+	order := l.other[:0]
+	var end, room uint32 // of the last slab, and what is left of it
+	for rest := l.order; len(rest) > 0; {
+		p, n := rest[0].partition, 1
+		for n < len(rest) && rest[n].partition == p {
+			n++
+		}
+		hosts := rest[:n]
+		rest = rest[n:]
 		b.hosts = l.hosts
+		sortRefs(hosts, l.other[len(order):])
 		b.sortAlike(hosts)
 		for i := 0; i < len(hosts); {
 			h := l.hosts[hosts[i].host]
@@ -364,44 +352,40 @@ func (l *shuffleLoad) placeHosts() error {
 			first := i
 			for i++; i < len(hosts) && hosts[i].cache == hosts[first].cache; i++ {
 				k := &l.hosts[hosts[i].host]
-				if k.host != h.host || k.domain != h.domain {
+				if !b.sameHost(&h, k) {
 					break
 				}
 				h.rows += k.rows
 				size += int(uint32(l.ends[hosts[i].host]))
 			}
-			var place uint32
-			if size > bufferRow {
-				h.data = make([]byte, size)
-				place = uint32(len(l.chunks)) << chunkBits
-				l.chunks = appendChunks(l.chunks, h.data)
+			if h.bytes = uint32(size); size > bufferRow {
+				h.data = b.newPlace(make([]byte, size))
 			} else {
-				if len(room) < size {
+				if room < uint32(size) {
 					s := b.slab()
 					b.slabs = append(b.slabs, s)
-					room = s[:]
-					l.chunks = appendChunks(l.chunks, room)
-					slab = uint32(len(l.chunks)) << chunkBits
+					end, room = b.newPlace(s[:])+bufferSlab, bufferSlab
 				}
-				place = slab - uint32(len(room))
-				h.data, room = room[:size:size], room[size:]
+				h.data = end - room
+				room -= uint32(size)
 			}
+			place := h.data
 			for _, o := range hosts[first:i] {
 				l.places[o.host] = uint64(place)
 				l.ends[o.host] += uint64(place)
 				place = uint32(l.ends[o.host])
 			}
-			order = append(order, hostRef{hosts[first].cache, uint32(len(known)), uint8(p)})
+			order = append(order, hostRef{hosts[first].cache, uint32(len(known)), p})
 			known = append(known, h)
 		}
 	}
 	b.hosts = known
-	if len(l.chunks) > 1<<(32-chunkBits) {
-		return fmt.Errorf("read shuffle files: %d MiB of rows at once", len(l.chunks)>>(20-chunkBits))
+	if len(b.chunks) > 1<<(32-chunkBits) {
+		return fmt.Errorf("read shuffle files: %d MiB of rows at once", len(b.chunks)>>(20-chunkBits))
 	}
-	l.order = order
+	l.order, l.other = order, l.order
 	if l.end-l.first > 1 {
-		sortRefs(order, byPart[:len(order)])
+		sortRefs(order, l.other)
 		for i := 0; i < len(order); {
 			first, sorted := i, true
 			for i++; i < len(order) && order[i].cache == order[first].cache; i++ {
@@ -457,7 +441,7 @@ func (l *shuffleLoad) readRows(ctx context.Context) error {
 // bytes.
 func (l *shuffleLoad) scatter(rows []byte, places []uint64, slash bool) (rest int) {
 	for len(rows) > 0 {
-		rows = rows[scatterMany(rows, places, l.chunks, slash):]
+		rows = rows[scatterMany(rows, places, l.b.chunks, slash):]
 		if len(rows) < 8 {
 			break
 		}
@@ -478,10 +462,10 @@ func (l *shuffleLoad) scatter(rows []byte, places []uint64, slash bool) (rest in
 		}
 		place := places[host]
 		chunk, at := uint32(place)>>chunkBits, int(place&(1<<chunkBits-1))
-		if int(chunk) >= len(l.chunks) || len(l.chunks[chunk])-at < size {
+		if int(chunk) >= len(l.b.chunks) || len(l.b.chunks[chunk])-at < size {
 			break
 		}
-		copy(l.chunks[chunk][at:], rows[4:4+size])
+		copy(l.b.chunks[chunk][at:], rows[4:4+size])
 		places[host] = place + 1<<32 + uint64(size)
 		rows = rows[4+size:]
 	}

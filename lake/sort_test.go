@@ -107,20 +107,23 @@ func TestHostsOfAllNamesAreSorted(t *testing.T) {
 			name = append(name, "-.0az_{[\x80aaaaaaaaaa"[rng.IntN(19)])
 		}
 		domain := string(name)
+		if i >= 3500 {
+			domain = "aaaaaaa" + domain // alike in the upper half of the cache
+		}
 		host := domain
 		if rng.IntN(2) == 0 {
 			host = string(rune('a'+rng.IntN(3))) + "." + domain
 		}
 		id := binary.BigEndian.Uint64(append([]byte(domain), make([]byte, 8)...))
-		b.hosts = append(b.hosts, bufferHost{domain: domain, host: host, id: id})
+		b.PlainHost(domain, host, id)
 		order = append(order, hostRef{cache: domainCache(domain), host: uint32(i)})
 	}
-	for _, n := range []int{100, 5000} {
+	for _, n := range []int{100, 600, 5000} {
 		got := slices.Clone(order[:n])
 		want := slices.Clone(got)
 		slices.SortFunc(want, func(x, y hostRef) int {
 			h, k := &b.hosts[x.host], &b.hosts[y.host]
-			return cmp.Or(strings.Compare(h.domain, k.domain), strings.Compare(h.host, k.host), cmp.Compare(x.host, y.host))
+			return cmp.Or(strings.Compare(b.domainName(h), b.domainName(k)), strings.Compare(b.hostName(h), b.hostName(k)), cmp.Compare(x.host, y.host))
 		})
 		other = make([]hostRef, n)
 		sortRefs(got, other)
