@@ -284,10 +284,11 @@ func (o *Origins) insert(text []byte, scheme int, hash, slot uint32, like uint64
 func (o *Origins) grow() {
 	if n := 2 * len(o.slots); n <= cap(o.slots) {
 		o.slots = o.slots[:n]
-		clear(o.slots)
 	} else {
 		o.slots = make([]uint32, n)
 	}
+	// Also what is new: a page that is read before it is written is mapped twice, and the second time all processors have to forget the first.
+	clear(o.slots)
 	for place := 1; place < o.end; {
 		header := o.header(uint32(place))
 		size := int(uint16(header >> headerLength))
