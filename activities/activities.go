@@ -256,48 +256,13 @@ func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, spl
 	})
 }
 
-// Small is what IngestSmall did, step by step.
-type Small struct {
-	Split   ingest.SplitResult  `json:"split"`
-	Merge   ingest.MergeResult  `json:"merge"` // of all tasks
-	Domains int64               `json:"domains"`
-	Finish  ingest.FinishResult `json:"finish"`
-}
-
-// IngestSmall does all steps between plan and cleaning up for a batch of one split, in their order: ordering them one by one takes
-// longer than a small batch does.
-func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string) (Small, error) {
+// IngestSmall does all steps between plan and cleaning up for a small batch: ordering them one by one takes longer than they do.
+func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string) (ingest.SmallResult, error) {
 	if err := n.check(lakeURL); err != nil {
-		return Small{}, err
+		return ingest.SmallResult{}, err
 	}
-	return beating(ctx, n.Memory, normalizeMemory, func(ctx context.Context, report func(any)) (out Small, err error) {
-		if out.Split, err = ingest.Normalize(ctx, n.Store, run, 0, indexbuild.CollectInMemory, func(p ingest.Progress) { report(p) }); err != nil {
-			return out, err
-		}
-		plan, err := ingest.PlanMerge(ctx, n.Store, run)
-		if err != nil {
-			return out, err
-		}
-		postings := make([]lake.FrameObject, plan.Tasks)
-		for task := range plan.Tasks {
-			m, err := ingest.Merge(ctx, n.Store, run, task, n.TempDir, indexbuild.Collect(n.TempDir), nil)
-			if err != nil {
-				return out, err
-			}
-			out.Merge.Rows += m.Rows
-			out.Merge.Merged += m.Merged
-			out.Merge.Parts += m.Parts
-			out.Merge.Bytes += m.Bytes
-			if m.Postings.Key == "" {
-				if m.Postings, m.Domains, err = indexbuild.Extract(ctx, n.Store, run, task, n.TempDir); err != nil {
-					return out, err
-				}
-			}
-			postings[task] = m.Postings
-			out.Domains += m.Domains
-		}
-		out.Finish, err = ingest.Finish(ctx, n.Store, run, postings, out.Domains)
-		return out, err
+	return beating(ctx, n.Memory, normalizeMemory, func(ctx context.Context, report func(any)) (ingest.SmallResult, error) {
+		return ingest.IngestSmall(ctx, n.Store, run, n.TempDir, indexbuild.CollectInMemory, indexbuild.Collect(n.TempDir), func(p ingest.Progress) { report(p) })
 	})
 }
 

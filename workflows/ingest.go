@@ -223,7 +223,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		}
 	}
 
-	if p.Stage == StageNormalize && p.Splits == 1 && p.BytesTotal <= smallBatch && workflow.GetVersion(ctx, "small-batch", workflow.DefaultVersion, 1) == 1 {
+	if p.Stage == StageNormalize && st.Plan.Small() && workflow.GetVersion(ctx, "small-batch", workflow.DefaultVersion, 1) == 1 {
 		return in.small(ctx, st)
 	}
 	if p.Stage == StageNormalize {
@@ -289,14 +289,10 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 	return in.result(st, f), nil
 }
 
-// smallBatch is the size of the inputs, as stored, up to which a batch of one split is taken to its record by one activity: what
-// a worker does in a second or two and may do again.
-const smallBatch = 4 << 20
-
 // small takes a small batch to its record.
 func (in *IngestInput) small(ctx workflow.Context, st *IngestState) (*IngestResult, error) {
 	p := &st.Progress
-	var r activities.Small
+	var r ingest.SmallResult
 	opts := long(ctx, in.Lake, activities.PoolNormalize)
 	if err := workflow.ExecuteActivity(opts, (*activities.Normalize)(nil).IngestSmall, in.Lake, st.Run).Get(ctx, &r); err != nil {
 		return nil, err

@@ -161,13 +161,13 @@ func testIngest(t *testing.T, collected, asked bool) {
 
 // A batch of a few lines is not worth ordering its steps one by one.
 func TestSmallBatchIsOneActivity(t *testing.T) {
-	for bytes, small := range map[int64]bool{smallBatch: true, smallBatch + 1: false} {
+	for bytes, small := range map[int64]bool{1000: true, 100 << 20: false} {
 		s := newSteps(t)
 		s.splits, s.tasks, s.bytes = 1, 1, bytes
 		done := 0
-		s.env.OnActivity("IngestSmall", mock.Anything, mock.Anything, mock.Anything).Return(func(context.Context, string, string) (activities.Small, error) {
+		s.env.OnActivity("IngestSmall", mock.Anything, mock.Anything, mock.Anything).Return(func(context.Context, string, string) (ingest.SmallResult, error) {
 			done++
-			return activities.Small{
+			return ingest.SmallResult{
 				Split: ingest.SplitResult{Records: 10, Kept: 8, Bytes: bytes, Rejected: map[string]int64{"host": 2}},
 				Merge: ingest.MergeResult{Rows: 7, Merged: 1, Parts: 1, Bytes: 100}, Domains: 3, Finish: ingest.FinishResult{Digest: "d", Current: true},
 			}, nil

@@ -94,12 +94,12 @@ func newBuilder(ctx context.Context, dir string) (*builder, error) {
 }
 
 // order is that of the stages in a table.
-var order = []string{"plan", "normalize", "plan merge", "merge", "extract", "finish", "clean up", "plan publish", "build segment", "verify segment", "commit"}
+var order = []string{"plan", "small batch", "normalize", "plan merge", "merge", "extract", "finish", "clean up", "plan publish", "build segment", "verify segment", "commit"}
 
 // poolOf has the worker pool of each stage.
 var poolOf = map[string]string{
 	"plan": "control", "plan merge": "control", "finish": "control", "clean up": "control", "plan publish": "control",
-	"normalize": "normalize", "merge": "write", "extract": "index", "build segment": "index", "verify segment": "publish", "commit": "publish",
+	"small batch": "normalize", "normalize": "normalize", "merge": "write", "extract": "index", "build segment": "index", "verify segment": "publish", "commit": "publish",
 }
 
 // done are the stages so far, which are forgotten.
@@ -204,9 +204,22 @@ func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...st
 	}); err != nil {
 		return done, err
 	}
+	cleanUp := func() error {
+		return b.do(ctx, "clean up", func(store blob.Store) error { return ingest.Cleanup(ctx, store, run) })
+	}
 	var inMemory, collect ingest.NewPostings
 	if !b.extract {
 		inMemory, collect = indexbuild.CollectInMemory, indexbuild.Collect(b.temp)
+	}
+	if plan.Small() && !b.extract {
+		var small ingest.SmallResult
+		if err := b.do(ctx, "small batch", func(store blob.Store) (err error) {
+			small, err = ingest.IngestSmall(ctx, store, run, b.temp, inMemory, collect, nil)
+			return err
+		}); err != nil {
+			return done, err
+		}
+		return small.Finish, cleanUp()
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	for split := range plan.Splits {
@@ -262,7 +275,7 @@ func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...st
 	}); err != nil {
 		return done, err
 	}
-	return done, b.do(ctx, "clean up", func(store blob.Store) error { return ingest.Cleanup(ctx, store, run) })
+	return done, cleanUp()
 }
 
 // extraction is what was read to make a list's postings from its finished parts.

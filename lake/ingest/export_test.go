@@ -51,6 +51,10 @@ func MergeWithin(ctx context.Context, store blob.Store, run string, task int, te
 	return merge(ctx, store, run, task, tempDir, l.Postings, nil, l.limits())
 }
 
+func IngestSmallWithin(ctx context.Context, store blob.Store, run, tempDir string, l Limits) (SmallResult, error) {
+	return ingestSmall(ctx, store, run, tempDir, l.Postings, l.Postings, nil, l.limits())
+}
+
 // BehindS3 puts a store behind every s3:// input of a test.
 func BehindS3(t *testing.T, store blob.Store) {
 	real := openStore

@@ -74,45 +74,51 @@ func Finish(ctx context.Context, store blob.Store, run string, postings []lake.F
 	if err != nil {
 		return FinishResult{}, err
 	}
-	b := &lake.Batch{
-		Format: lake.BatchFormat, DatasetID: p.DatasetID, Batch: p.Batch,
-		CanonicalForm: p.Rules.CanonicalForm, PublicSuffix: p.Rules.PublicSuffix,
-		Inputs: inputs, Records: m.Records, Rejected: m.Rejected, Domains: domains, Postings: postings,
-	}
 	for i, t := range merged {
 		// A merge that another worker does again, late, may have replaced the parts that the postings are of.
 		if t.Postings.Key != "" && t.Postings != postings[i] {
 			return FinishResult{}, codec.Corrupt(mergedKey(run, i), "postings", -1, postings[i].Key, t.Postings.Key)
 		}
+	}
+	out, data, err := describe(ctx, store, p, &m.MergeSummary, splits, inputs, merged, postings, domains)
+	if err != nil {
+		return FinishResult{}, err
+	}
+	if out.Existed, err = hadContent(ctx, store, p, out.Digest); err != nil {
+		return FinishResult{}, err
+	}
+	if _, err := store.Put(ctx, out.BatchKey, data, blob.Condition{}); err != nil {
+		return FinishResult{}, err
+	}
+	out.Current, err = lake.FinishIngest(ctx, store, p.DatasetID, p.Batch, run, out.Digest)
+	return out, err
+}
+
+// describe makes the batch record of what all steps gave, and writes the list of rejects, which stands in it. Of the result it leaves out what only the registry tells.
+func describe(ctx context.Context, store blob.Store, p *plan, m *MergeSummary, splits []splitRecord, inputs []lake.Input, merged []mergedRecord, postings []lake.FrameObject, domains int64) (out FinishResult, record []byte, err error) {
+	b := &lake.Batch{
+		Format: lake.BatchFormat, DatasetID: p.DatasetID, Batch: p.Batch,
+		CanonicalForm: p.Rules.CanonicalForm, PublicSuffix: p.Rules.PublicSuffix,
+		Inputs: inputs, Records: m.Records, Rejected: m.Rejected, Domains: domains, Postings: postings,
+	}
+	for _, t := range merged {
 		b.Rows += t.Rows
 		b.Merged += t.Merged
 		b.Parts = append(b.Parts, t.Parts...)
 	}
 	if m.Kept != b.Rows+b.Merged {
-		return FinishResult{}, codec.Corrupt(mergeKey(run), "counts", -1, fmt.Sprintf("%d kept records", m.Kept), fmt.Sprintf("%d rows and %d merged", b.Rows, b.Merged))
+		return out, nil, codec.Corrupt(mergeKey(p.Run), "counts", -1, fmt.Sprintf("%d kept records", m.Kept), fmt.Sprintf("%d rows and %d merged", b.Rows, b.Merged))
 	}
 	if b.Rejects, err = writeRejects(ctx, store, p, splits); err != nil {
-		return FinishResult{}, err
+		return out, nil, err
 	}
-	data, digest, err := b.Encode()
+	record, digest, err := b.Encode()
 	if err != nil {
-		return FinishResult{}, err
+		return out, nil, err
 	}
-	existed, err := hadContent(ctx, store, p, digest)
-	if err != nil {
-		return FinishResult{}, err
-	}
-	key := lake.BatchKey(p.DatasetID, p.Batch, digest)
-	if _, err := store.Put(ctx, key, data, blob.Condition{}); err != nil {
-		return FinishResult{}, err
-	}
-	current, err := lake.FinishIngest(ctx, store, p.DatasetID, p.Batch, run, digest)
-	if err != nil {
-		return FinishResult{}, err
-	}
-	out := FinishResult{
-		BatchKey: key, Digest: digest, Records: b.Records, Rows: b.Rows, Merged: b.Merged, Rejected: b.Rejected,
-		Domains: domains, Parts: len(b.Parts), Existed: existed, Current: current,
+	out = FinishResult{
+		BatchKey: lake.BatchKey(p.DatasetID, p.Batch, digest), Digest: digest, Records: b.Records, Rows: b.Rows, Merged: b.Merged, Rejected: b.Rejected,
+		Domains: domains, Parts: len(b.Parts),
 	}
 	for _, part := range b.Parts {
 		out.PartBytes += part.Bytes
@@ -125,7 +131,7 @@ func Finish(ctx context.Context, store blob.Store, run string, postings []lake.F
 		out.Examples = append(out.Examples, s.First[:min(len(s.First), maxExamples-len(out.Examples))]...)
 		out.Notes = addNotes(out.Notes, s.Notes)
 	}
-	return out, nil
+	return out, record, nil
 }
 
 // join makes one input of the ranges of an object. It finds the lines before each range, which nobody knew while
@@ -193,13 +199,18 @@ func hadContent(ctx context.Context, store blob.Store, p *plan, digest string) (
 	if ok, err := load(ctx, store, finishKey(p.Run), &o); err != nil || ok {
 		return o.Existed, err
 	}
-	current, err := lake.CurrentBatches(ctx, store, p.DatasetID)
-	if err != nil {
+	var err error
+	if o.Existed, err = hasContent(ctx, store, p, digest); err != nil {
 		return false, err
 	}
-	o = outcome{Existed: current[p.Batch] == digest}
 	err = settle(ctx, store, finishKey(p.Run), &o)
 	return o.Existed, err
+}
+
+// hasContent tells whether the batch's current content is this.
+func hasContent(ctx context.Context, store blob.Store, p *plan, digest string) (bool, error) {
+	current, err := lake.CurrentBatches(ctx, store, p.DatasetID)
+	return err == nil && current[p.Batch] == digest, err
 }
 
 func readAllMerged(ctx context.Context, store blob.Store, run string, tasks int) ([]mergedRecord, error) {

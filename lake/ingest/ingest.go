@@ -10,6 +10,7 @@
 //	             caller, their postings object; without one, package indexbuild extracts it afterwards
 //	Finish       writes the list of rejects and the batch record, finishes the ingest in the registry
 //	Cleanup      removes the run's staging area
+//	IngestSmall  all between MakePlan and Cleanup, for a batch of one split
 //
 // Splits may be normalised in any order and at once, and so may tasks be merged; PlanMerge
 // needs all splits, Finish all tasks.
@@ -31,7 +32,7 @@
 // Steps hand their work on below staging/{run}/, where nothing else lives:
 //
 //	plan.json                     sealed Plan
-//	plan-{digest}.zst             frame file, one frame a split: JSON array of the objects and ranges to read
+//	plan-{digest}.zst             where there are several splits: frame file, one frame a split: JSON array of the objects and ranges to read
 //	splits/{split}.json           sealed outcome of Normalize
 //	shuffle/{split}/{n}-{arena}   shuffle files (package lake); arena is the memory they were cut by, in
 //	                              hexadecimal, so that workers of different sizes do not mix their files
@@ -43,6 +44,7 @@
 //	merged/{task}.pages           where it has made no postings object, their page indexes: frame file, one frame a part:
 //	                              uvarint n | n × {uvarint length, page index block}
 //	finish.json                   sealed: whether the batch had this content before
+//	small.json                    sealed outcome of IngestSmall, which leaves of the others what does not fit into memory, and rejects
 package ingest
 
 import (
@@ -71,7 +73,7 @@ const (
 	NoRejects = -1
 
 	// stagingFormat is the version of everything in staging. A run that was begun by another version is begun again.
-	stagingFormat = 6
+	stagingFormat = 7
 
 	// concurrentReads is how many small objects of a store one step reads at once.
 	concurrentReads = 32
@@ -256,6 +258,7 @@ func checkRun(run string) error {
 func planKey(run string) string   { return lake.StagingPrefix(run) + "plan.json" }
 func mergeKey(run string) string  { return lake.StagingPrefix(run) + "merge.json" }
 func finishKey(run string) string { return lake.StagingPrefix(run) + "finish.json" }
+func smallKey(run string) string  { return lake.StagingPrefix(run) + "small.json" }
 
 func splitsKey(run, digest string) string {
 	return fmt.Sprintf("%splan-%s.zst", lake.StagingPrefix(run), digest)

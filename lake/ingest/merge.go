@@ -246,16 +246,24 @@ func merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 	if task < 0 || task >= len(m.TaskList) {
 		return MergeResult{}, &InputError{Reason: fmt.Sprintf("merge task %d of %d", task, len(m.TaskList))}
 	}
+	if out, err = mergeShuffled(ctx, store, p, &m, task, tempDir, postings, progress, lim); err != nil {
+		return MergeResult{}, err
+	}
+	return out.result(), save(ctx, store, mergedKey(run, task), &out)
+}
+
+// mergeShuffled does one task with rows from shuffle files.
+func mergeShuffled(ctx context.Context, store blob.Store, p *plan, m *mergePlan, task int, tempDir string, postings NewPostings, progress func(Progress), lim limits) (mergedRecord, error) {
 	shuffle, err := lake.OpenShuffle(ctx, store, m.Shuffled)
 	if err != nil {
-		return MergeResult{}, err
+		return mergedRecord{}, err
 	}
 	buffer := lake.NewRowBuffer(lim.mergeArena)
 	defer buffer.Release()
 	rows := func(prefix string, first, last byte, sink lake.RowSink) error {
 		var runs []lake.Run
 		spill := func() error {
-			r, err := buffer.WriteRun(ctx, store, spillKey(run, task, prefix, 0, len(runs)))
+			r, err := buffer.WriteRun(ctx, store, spillKey(p.Run, task, prefix, 0, len(runs)))
 			runs = append(runs, r)
 			return err
 		}
@@ -270,7 +278,7 @@ func merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 			return err
 		}
 		buffer.Shrink() // the merge has memory of its own
-		return lake.MergeRuns(ctx, store, runs, func(pass, n int) string { return spillKey(run, task, prefix, 1+pass, n) }, sink)
+		return lake.MergeRuns(ctx, store, runs, func(pass, n int) string { return spillKey(p.Run, task, prefix, 1+pass, n) }, sink)
 	}
 	return mergeTask(ctx, store, p, task, m.TaskList[task], rows, tempDir, postings, progress)
 }
@@ -279,7 +287,7 @@ func merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 type rowSource func(prefix string, first, last byte, sink lake.RowSink) error
 
 // mergeTask does one task with the rows of source.
-func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t task, source rowSource, tempDir string, postings NewPostings, progress func(Progress)) (MergeResult, error) {
+func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t task, source rowSource, tempDir string, postings NewPostings, progress func(Progress)) (mergedRecord, error) {
 	state := Progress{Records: t.Rows}
 	report := func() error {
 		if progress != nil {
@@ -320,24 +328,19 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 	}
 	// If a part could not be stored, that is why something else failed.
 	if err := cmp.Or(storing.Wait(), err); err != nil {
-		return MergeResult{}, err
+		return mergedRecord{}, err
 	}
 	parts := slices.Concat(written...)
 	if err := report(); err != nil {
-		return MergeResult{}, err
+		return mergedRecord{}, err
 	}
 	for _, w := range parts {
 		out.Parts = append(out.Parts, w.Part)
 	}
 	if writer == nil {
-		if out.Pages, err = writePages(ctx, store, pagesKey(p.Run, number), parts); err != nil {
-			return MergeResult{}, err
-		}
+		out.Pages, err = writePages(ctx, store, pagesKey(p.Run, number), parts)
 	}
-	if err := save(ctx, store, mergedKey(p.Run, number), &out); err != nil {
-		return MergeResult{}, err
-	}
-	return out.result(), nil
+	return out, err
 }
 
 // mergePrefix writes the rows of one domain_prefix to parts, of which the last is still to be stored. It counts rows in kept and calls report now and then.

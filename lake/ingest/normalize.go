@@ -89,13 +89,27 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pos
 	if ok, err := load(ctx, store, splitKey(run, split), &done); err != nil || ok {
 		return done.SplitResult, err
 	}
-	pieces, err := p.pieces(ctx, store, split)
+	out, merged, err := normalizeSplit(ctx, store, p, split, postings, progress, lim)
 	if err != nil {
 		return SplitResult{}, err
 	}
+	for i := range merged {
+		if err := save(ctx, store, mergedKey(run, i), &merged[i]); err != nil {
+			return SplitResult{}, err
+		}
+	}
+	return out.SplitResult, save(ctx, store, splitKey(run, split), out)
+}
+
+// normalizeSplit does what Normalize does but for saving what came of it: the split's record and, where the tasks of the merge are done too, theirs.
+func normalizeSplit(ctx context.Context, store blob.Store, p *plan, split int, postings NewPostings, progress func(Progress), lim limits) (*splitRecord, []mergedRecord, error) {
+	pieces, err := p.pieces(ctx, store, split)
+	if err != nil {
+		return nil, nil, err
+	}
 	norm, err := urlnorm.New(urlnorm.Options{StripParams: p.Spec.StripParams})
 	if err != nil {
-		return SplitResult{}, &InputError{Reason: err.Error(), Err: err}
+		return nil, nil, &InputError{Reason: err.Error(), Err: err}
 	}
 	n := &normalizer{
 		ctx: ctx, store: store, plan: p, split: split, lim: lim, postings: postings,
@@ -112,13 +126,11 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pos
 	defer n.rejects.abort()
 	for i := range pieces {
 		if err := n.piece(&pieces[i]); err != nil {
-			return SplitResult{}, n.inputs.unreadable(ctx, pieces, &p.Spec, err)
+			return nil, nil, n.inputs.unreadable(ctx, pieces, &p.Spec, err)
 		}
 	}
-	if err := n.finish(); err != nil {
-		return SplitResult{}, err
-	}
-	return n.out.SplitResult, nil
+	merged, err := n.finish()
+	return &n.out, merged, err
 }
 
 // originMemos are empty memos with the memory that they had.
@@ -431,24 +443,23 @@ func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 	return n.rejects.add(r)
 }
 
-// finish writes what is left, and last the record that says the split is done.
-func (n *normalizer) finish() error {
+// finish writes what is left. It returns the outcomes of the merge's tasks where it has done these.
+func (n *normalizer) finish() (merged []mergedRecord, err error) {
 	n.out.Records, n.out.Kept = n.progress.Records, n.progress.Kept
-	merged := false
+	done := false
 	if n.plan.Count == 1 && len(n.out.Shuffled) == 0 && n.rows.Len() > 0 {
 		n.nameHosts()
 		var rows, keyBytes [lake.Partitions]int64
 		n.rows.Count(&rows, &keyBytes)
 		n.out.Partitions = partitions(&rows, &keyBytes)
-		var err error
-		if merged, err = n.merge(); err != nil {
-			return err
+		if merged, done, err = n.merge(); err != nil {
+			return nil, err
 		}
 	}
-	if !merged {
+	if !done {
 		if n.rows.Len() > 0 {
 			if err := n.shuffle(); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		n.out.Partitions = partitions(&n.partRows, &n.keyBytes)
@@ -456,12 +467,12 @@ func (n *normalizer) finish() error {
 	if n.rejects.w != nil {
 		o, err := n.rejects.finish()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		n.out.Rejects = &o
 	}
 	n.out.Files = len(n.out.Shuffled)
-	return save(n.ctx, n.store, splitKey(n.plan.Run, n.split), &n.out)
+	return merged, nil
 }
 
 // partitions are those with rows.
@@ -476,14 +487,14 @@ func partitions(rows, keyBytes *[lake.Partitions]int64) (out []partition) {
 
 // merge writes the parts of a batch whose rows are all in memory, so that they need not go through staging: what
 // Merge finds to be done. It is not done where a part would have more than one row group: then it is on local disk meanwhile.
-func (n *normalizer) merge() (done bool, err error) {
+func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 	m, err := newMergePlan(n.plan, []splitRecord{n.out}, n.lim)
 	var refused *InputError
 	if errors.As(err, &refused) {
-		return true, nil // PlanMerge says so
+		return nil, true, nil // PlanMerge says so
 	}
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	width := lake.Partitions >> (4 * m.Width)
 	var rowsOf, bytesOf [lake.Partitions]int64
@@ -493,18 +504,20 @@ func (n *normalizer) merge() (done bool, err error) {
 	}
 	for i := range rowsOf {
 		if lake.MaxPlainBytes(n.plan.Batch, rowsOf[i], bytesOf[i]) > lake.RowGroupBytes {
-			return false, nil
+			return nil, false, nil
 		}
 	}
 	rows := func(_ string, first, last byte, sink lake.RowSink) error {
 		return n.rows.Rows(n.ctx, first, last, sink)
 	}
 	for i, t := range m.TaskList {
-		if _, err := mergeTask(n.ctx, n.store, n.plan, i, t, rows, "", n.postings, func(Progress) { n.report(n.progress) }); err != nil {
-			return false, err
+		out, err := mergeTask(n.ctx, n.store, n.plan, i, t, rows, "", n.postings, func(Progress) { n.report(n.progress) })
+		if err != nil {
+			return nil, false, err
 		}
+		merged = append(merged, out)
 	}
-	return true, nil
+	return merged, true, nil
 }
 
 // rejectWriter writes rejects as JSON lines into a frame file. Frames end by size alone, so the file

@@ -31,8 +31,9 @@ type plan struct {
 	Bytes     int64      `json:"bytes"`
 	// Notes tell a person what of the inputs is not read.
 	Notes []string `json:"notes,omitempty"`
-	// Splits is the frame file with the pieces of each split.
-	Splits lake.FrameObject `json:"splits"`
+	// Splits is the frame file with the pieces of each split; of a single one they are Pieces.
+	Splits lake.FrameObject `json:"splits,omitzero"`
+	Pieces []piece          `json:"pieces,omitempty"`
 	Count  int              `json:"split_count"`
 }
 
@@ -161,7 +162,10 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		p.Bytes += o.Bytes
 	}
 	splits := group(pieces, lim)
-	p.Count = len(splits)
+	if p.Count = len(splits); p.Count == 1 {
+		p.Pieces = splits[0]
+		return p, nil
+	}
 	p.Splits, err = writeSplits(ctx, store, run, splits)
 	return p, err
 }
@@ -431,6 +435,12 @@ func (p *plan) check(run string) error {
 
 // pieces reads what is to be read in one split.
 func (p *plan) pieces(ctx context.Context, store blob.Store, split int) ([]piece, error) {
+	if split < 0 || split >= p.Count {
+		return nil, &InputError{Reason: fmt.Sprintf("split %d of %d", split, p.Count)}
+	}
+	if p.Count == 1 {
+		return p.Pieces, checkPieces(p.Pieces, planKey(p.Run), split)
+	}
 	ff, err := p.Splits.FrameFile()
 	if err != nil {
 		return nil, err
@@ -445,9 +455,6 @@ func (p *plan) pieces(ctx context.Context, store blob.Store, split int) ([]piece
 	if frames.Len() != p.Count {
 		return nil, codec.Corrupt(p.Splits.Key, "frames", -1, p.Count, frames.Len())
 	}
-	if split < 0 || split >= p.Count {
-		return nil, &InputError{Reason: fmt.Sprintf("split %d of %d", split, p.Count)}
-	}
 	data, err := frames.Read(ctx, read, split, split+1)
 	if err != nil {
 		return nil, err
@@ -456,12 +463,17 @@ func (p *plan) pieces(ctx context.Context, store blob.Store, split int) ([]piece
 	if err := json.Unmarshal(data[0], &out); err != nil {
 		return nil, codec.Corrupt(p.Splits.Key, fmt.Sprintf("split %d", split), -1, "a list of objects", err)
 	}
-	for _, o := range out {
+	return out, checkPieces(out, p.Splits.Key, split)
+}
+
+// checkPieces refuses pieces of a split that no plan has. They were read from the object key.
+func checkPieces(pieces []piece, key string, split int) error {
+	for _, o := range pieces {
 		if o.Range != nil && o.Plan == nil {
-			return nil, codec.Corrupt(p.Splits.Key, fmt.Sprintf("split %d", split), -1, "a plan with every range", o.Name)
+			return codec.Corrupt(key, fmt.Sprintf("split %d", split), -1, "a plan with every range", o.Name)
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // rawOptions are the Spec's for package raw.
