@@ -303,8 +303,8 @@ type table struct {
 
 var separators = []string{"\t", ",", ";", "|"}
 
-// readTable reads the head as a table. sep is "" for a single column.
-func (d *detector) readTable(sep string, format string) *table {
+// readTable reads up to rows rows of the head as a table. sep is "" for a single column.
+func (d *detector) readTable(sep, format string, rows int) *table {
 	text := d.text
 	if !d.whole {
 		// Not the row that the head cuts.
@@ -317,7 +317,7 @@ func (d *detector) readTable(sep string, format string) *table {
 	p.width = len(text) + 1
 	t := &table{sep: sep}
 	widths := make(map[int]int)
-	for len(t.rows) < sampleRows {
+	for len(t.rows) < rows {
 		reason, err := p.read()
 		if err != nil {
 			break
@@ -444,7 +444,7 @@ func (d *detector) sniffTable() string {
 		return CSV
 	}
 	// One column below its name.
-	if t := d.readTable("", CSV); t.header > 0 && !wordClass(t.class) {
+	if t := d.readTable("", CSV, titleRows); t.header > 0 && !wordClass(t.class) {
 		return CSV
 	}
 	return Lines
@@ -455,11 +455,14 @@ func (d *detector) sniffTable() string {
 func (d *detector) bestTable(seps []string, sure bool) *table {
 	var best *table
 	for _, sep := range seps {
+		if !bytes.Contains(d.text, []byte(sep)) {
+			continue // one column
+		}
 		format := CSV
 		if sep == "\t" {
 			format = TSV
 		}
-		t := d.readTable(sep, format)
+		t := d.readTable(sep, format, sampleRows)
 		// In a table with a header rows may be ragged; without one the width is all there is.
 		if t.width < 2 || t.share < 0.5 || t.header == 0 && t.share < 0.9 {
 			continue
@@ -502,12 +505,12 @@ func (t *table) typed() bool {
 func (d *detector) planTable(format string) error {
 	var t *table
 	if format == TSV {
-		t = d.readTable("\t", TSV)
+		t = d.readTable("\t", TSV, sampleRows)
 	} else if t = d.bestTable(separators, true); t == nil {
-		t = d.readTable("", CSV)
+		t = d.readTable("", CSV, sampleRows)
 		t.width = 1
 	} else if t.sep == "\t" {
-		t = d.readTable("\t", CSV)
+		t = d.readTable("\t", CSV, sampleRows)
 	}
 	d.plan.Separator = t.sep
 
