@@ -289,6 +289,8 @@ func (o *Origins) grow() {
 	}
 	// Also what is new: a page that is read before it is written is mapped twice, and the second time all processors have to forget the first.
 	clear(o.slots)
+	var hashes, places [batchSize]uint32
+	n := 0
 	for place := 1; place < o.end; {
 		header := o.header(uint32(place))
 		size := int(uint16(header >> headerLength))
@@ -296,9 +298,30 @@ func (o *Origins) grow() {
 			place = (place/chunkWords + 1) * chunkWords
 			continue
 		}
-		hash := o.hash(o.textAt(uint32(place), size), int(uint8(header>>headerScheme)))
-		o.slots[o.free(hash)] = hash>>slotTag<<slotTag | uint32(place)
+		hashes[n], places[n] = o.hash(o.textAt(uint32(place), size), int(uint8(header>>headerScheme))), uint32(place)
+		if n++; n == batchSize {
+			o.putAll(hashes[:], places[:])
+			n = 0
+		}
 		place += words(size)
+	}
+	o.putAll(hashes[:n], places[:n])
+}
+
+// putAll puts texts, batchSize at most, into slots. None is there.
+func (o *Origins) putAll(hashes, places []uint32) {
+	mask := uint32(len(o.slots) - 1)
+	// As in lookUpWords one fetch does not wait for another.
+	var found [batchSize]uint32
+	for i, hash := range hashes {
+		found[i&(batchSize-1)] = o.slots[hash&mask]
+	}
+	for i, hash := range hashes {
+		slot := hash & mask
+		if found[i&(batchSize-1)] != 0 || o.slots[slot] != 0 {
+			slot = o.free(hash)
+		}
+		o.slots[slot] = hash>>slotTag<<slotTag | places[i]
 	}
 }
 
