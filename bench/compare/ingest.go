@@ -20,6 +20,7 @@ import (
 	_ "github.com/duckdb/duckdb-go/v2"
 	"github.com/parquet-go/parquet-go"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/bench/corpus"
 	"github.com/urlake/urlake/indexbuild"
@@ -67,6 +68,8 @@ type builder struct {
 	store blob.Store
 	temp  string
 	slots map[string]chan struct{} // by pool
+	// memory is what steps may take together, as in a worker.
+	memory *semaphore.Weighted
 	// extract makes postings from finished parts, as for parts whose postings are lost, and not while these are written.
 	extract bool
 
@@ -86,7 +89,7 @@ func newBuilder(ctx context.Context, dir string) (*builder, error) {
 	if err := os.MkdirAll(temp, 0o777); err != nil {
 		return nil, err
 	}
-	b := &builder{store: store, temp: temp, slots: map[string]chan struct{}{}, stages: map[string]*stage{}}
+	b := &builder{store: store, temp: temp, slots: map[string]chan struct{}{}, memory: semaphore.NewWeighted(memoryLimit), stages: map[string]*stage{}}
 	for _, pool := range poolOf {
 		b.slots[pool] = make(chan struct{}, slots)
 	}
@@ -102,6 +105,11 @@ var poolOf = map[string]string{
 	"small batch": "normalize", "normalize": "normalize", "merge": "write", "extract": "index", "build segment": "index", "verify segment": "publish", "commit": "publish",
 }
 
+// memoryOf is what a worker sets aside for a step; of other stages it is little (activities.Memory).
+var memoryOf = map[string]int64{
+	"small batch": 512 << 20, "normalize": 512 << 20, "merge": 320 << 20, "extract": 128 << 20, "build segment": 448 << 20, "verify segment": 448 << 20,
+}
+
 // done are the stages so far, which are forgotten.
 func (b *builder) done() (out []stage) {
 	for _, name := range order {
@@ -113,7 +121,7 @@ func (b *builder) done() (out []stage) {
 	return out
 }
 
-// do waits for a slot of the step's pool and does the step in it, with a store that counts.
+// do waits for a slot of the step's pool, and for memory, and does the step with a store that counts.
 func (b *builder) do(ctx context.Context, name string, f func(store blob.Store) error) error {
 	pool := b.slots[poolOf[name]]
 	select {
@@ -122,6 +130,12 @@ func (b *builder) do(ctx context.Context, name string, f func(store blob.Store) 
 		return ctx.Err()
 	}
 	defer func() { <-pool }()
+	if need := memoryOf[name]; need > 0 {
+		if err := b.memory.Acquire(ctx, need); err != nil {
+			return err
+		}
+		defer b.memory.Release(need)
+	}
 	started := time.Now()
 	store := blob.NewCounting(b.store)
 	err := f(store)
