@@ -473,8 +473,8 @@ func allColumns() []lake.Column {
 	return all
 }
 
-// domainsAtOnce is how many domains are looked up as one job: some 64 frames.
-const domainsAtOnce = 1 << 16
+// domainsAtOnce is how many domains are looked up as one job.
+const domainsAtOnce = 64 * segment.DomainsPerFrame
 
 // domainRange is what was found in a range of ordinals.
 type domainRange struct {
@@ -490,13 +490,10 @@ type domainRange struct {
 func (v *verifier) domains() error {
 	jobs := int((v.info.Domains + domainsAtOnce - 1) / domainsAtOnce)
 	last := ""
-	readers := make([]*segment.SetReader, runtime.GOMAXPROCS(0))
-	for i := range readers {
-		readers[i] = v.seg.NewSetReader()
-	}
+	sets := v.seg.NewSetSums(func(dataset uint32) uint64 { return mix(int64(dataset)) })
 	v.setsKnown = true
-	return inOrder(v.ctx, jobs, func(ctx context.Context, worker, i int) (r domainRange, err error) {
-		return r, v.domainRange(ctx, int64(i)*domainsAtOnce, readers[worker], &r)
+	return inOrder(v.ctx, jobs, func(ctx context.Context, _, i int) (r domainRange, err error) {
+		return r, v.domainRange(ctx, int64(i)*domainsAtOnce, sets, &r)
 	}, func(i int, r domainRange) error {
 		v.found.addAll(&r.found)
 		v.report.Domains += r.n
@@ -513,57 +510,49 @@ func (v *verifier) domains() error {
 	})
 }
 
-func (v *verifier) domainRange(ctx context.Context, from int64, sets *segment.SetReader, r *domainRange) error {
-	const batch = 1 << 10
-	names := make([]string, 0, batch)
-	keys := make([]segment.Key, 0, batch)
-	ordinals := make([]uint32, batch)
-	lookUp := func() error {
-		if err := v.seg.Ordinals(keys, ordinals); err != nil {
-			r.broken = true
-			return r.found.problem(ctx, v.key(segment.MPHFName), err)
-		}
-		for i := range keys {
-			want := uint32(from + r.n)
-			if ordinals[i] != want {
-				got := any("none")
-				if ordinals[i] != mph.Absent {
-					got = ordinals[i]
-				}
-				r.found.wrong(v.key(segment.MPHFName), "ordinal of "+names[i], want, got)
-			}
-			ordinals[i] = want
-			r.n++
-		}
-		if err := sets.Each(ordinals[:len(keys)], func(i int, set []uint32) {
-			sum := uint64(0)
-			for _, d := range set {
-				sum += mix(int64(d))
-			}
-			r.sets += mixSet(keys[i], sum)
-		}); err != nil {
-			r.unsure = true // postings tells why
-		}
-		names, keys = names[:0], keys[:0]
-		return nil
-	}
-	for d, err := range v.seg.DomainsBetween(ctx, uint32(from), from+domainsAtOnce) {
+func (v *verifier) domainRange(ctx context.Context, from int64, sets *segment.SetSums, r *domainRange) error {
+	var keys [segment.DomainsPerFrame]segment.Key
+	var ordinals [segment.DomainsPerFrame]uint32
+	var sums [segment.DomainsPerFrame]uint64
+	for f, err := range v.seg.DomainFrames(ctx, uint32(from), from+domainsAtOnce) {
 		if err != nil {
 			r.broken = true
 			return r.found.problem(ctx, v.key(segment.DomainsName), err)
 		}
-		if r.n == 0 && len(names) == 0 {
-			r.first = d
+		n := len(f.Ends)
+		for i := range n {
+			keys[i] = urlKey(f.Domain(i))
 		}
-		r.last = d
-		names, keys = append(names, d), append(keys, segment.KeyOf(d))
-		if len(keys) == batch {
-			if err := lookUp(); err != nil || r.broken {
-				return err
+		if r.n == 0 {
+			r.first = string(f.Domain(0))
+		}
+		r.last = string(f.Domain(n - 1))
+		if err := v.seg.Ordinals(keys[:n], ordinals[:n]); err != nil {
+			r.broken = true
+			return r.found.problem(ctx, v.key(segment.MPHFName), err)
+		}
+		for i, got := range ordinals[:n] {
+			if want := uint32(f.First) + uint32(i); got != want {
+				r.found.wrong(v.key(segment.MPHFName), "ordinal of "+string(f.Domain(i)), want, ordinal(got))
 			}
 		}
+		if err := sets.Range(uint32(f.First), sums[:n]); err != nil {
+			r.unsure = true // postings tells why
+		}
+		for i, k := range keys[:n] {
+			r.sets += mixSet(k, sums[i])
+		}
+		r.n += int64(n)
 	}
-	return lookUp()
+	return nil
+}
+
+// ordinal prints what a domain was looked up as.
+func ordinal(o uint32) string {
+	if o == mph.Absent {
+		return "none"
+	}
+	return fmt.Sprint(o)
 }
 
 // postingsRange is what was found in some frames of a shard.
@@ -641,7 +630,7 @@ func (v *verifier) allEntries(lookUp bool) (sound bool, err error) {
 	if lookUp {
 		seen := make([]atomic.Uint64, v.info.Domains/64+1)
 		for i := range checkers {
-			checkers[i] = &membershipChecker{v: v, seen: seen, sets: v.seg.NewSetReader()}
+			checkers[i] = &membershipChecker{v: v, seen: seen}
 		}
 	}
 	for i := range tiles {
@@ -870,13 +859,11 @@ func (v *verifier) plainBlock(r *postingsRange, p *plainRange, b *segment.PlainB
 type membershipChecker struct {
 	v        *verifier
 	seen     []atomic.Uint64 // a bit for each ordinal, of all checkers
-	sets     *segment.SetReader
 	keys     []segment.Key
 	ends     []int    // of each key's datasets
 	flat     []uint32 // datasets of all keys
 	ordinals []uint32
 	datasets []uint32 // scratch memory
-	touched  uint64   // what was read of seen before it was needed
 }
 
 // membershipBatch is how many domains are looked up at once.
@@ -901,30 +888,27 @@ func (c *membershipChecker) check(ctx context.Context, found *findings) error {
 	if err := v.seg.Ordinals(c.keys, c.ordinals); err != nil {
 		return found.problem(ctx, v.key(segment.MPHFName), err)
 	}
-	sum := uint64(0)
+	from := 0
 	for i, k := range c.keys {
-		if c.ordinals[i] == mph.Absent {
+		datasets, ordinal := c.flat[from:c.ends[i]], c.ordinals[i]
+		from = c.ends[i]
+		if ordinal == mph.Absent {
 			found.wrong(v.key(segment.MPHFName), domainName(k), "an ordinal", "none")
 			continue
 		}
-		sum += c.seen[c.ordinals[i]/64].Load() // so that the processor waits for many of them at once
-	}
-	c.touched = sum
-	err := c.sets.Each(c.ordinals[:len(c.keys)], func(i int, set []uint32) {
-		k, ordinal := c.keys[i], c.ordinals[i]
 		bit := uint64(1) << (ordinal % 64)
 		if c.seen[ordinal/64].Or(bit)&bit != 0 {
 			found.wrong(v.key(segment.MPHFName), domainName(k), "an ordinal of its own", ordinal)
 		}
-		from := 0
-		if i > 0 {
-			from = c.ends[i-1]
+		set, err := v.seg.Datasets(ordinal)
+		if err != nil {
+			return found.problem(ctx, v.key(segment.MembershipName), err)
 		}
-		if datasets := c.flat[from:c.ends[i]]; !slices.Equal(set, datasets) {
+		if set := set.ToArray(); !slices.Equal(set, datasets) {
 			found.wrong(v.key(segment.MembershipName), domainName(k), "datasets "+listed(datasets), listed(set))
 		}
-	})
-	return found.problem(ctx, v.key(segment.MembershipName), err)
+	}
+	return nil
 }
 
 func domainName(k segment.Key) string { return fmt.Sprintf("domain %016x/%08x", k.ID, k.Check) }

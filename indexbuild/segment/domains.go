@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"math"
-	"strings"
 	"sync"
 
 	"github.com/urlake/urlake/lake/codec"
@@ -15,9 +14,9 @@ import (
 )
 
 const (
-	// linesPerFrame is how many domains a frame of domains.txt.zst holds, the last one excepted:
+	// DomainsPerFrame is how many domains a frame of domains.txt.zst holds, the last one excepted:
 	// about 16 KB of text, and ordinal → frame is a division.
-	linesPerFrame = 1024
+	DomainsPerFrame = 1024
 
 	// MaxDomain bounds a domain's length in bytes. A DNS name has at most 253, an IPv6 address
 	// in brackets less.
@@ -62,7 +61,7 @@ func (w *DomainsWriter) Add(domain []byte) error {
 	w.frame = append(append(w.frame, domain...), '\n')
 	w.last = append(w.last[:0], domain...)
 	w.count++
-	if w.lines++; w.lines < linesPerFrame {
+	if w.lines++; w.lines < DomainsPerFrame {
 		return nil
 	}
 	return w.flush()
@@ -83,12 +82,12 @@ func (w *DomainsWriter) AddLines(text []byte, ends []uint32) error {
 	w.last = append(w.last[:0], text[bytes.LastIndexByte(text[:len(text)-1], '\n')+1:len(text)-1]...)
 	start := uint32(0)
 	for len(ends) > 0 {
-		n := min(len(ends), linesPerFrame-w.lines)
+		n := min(len(ends), DomainsPerFrame-w.lines)
 		w.frame = append(w.frame, text[start:ends[n-1]]...)
 		start = ends[n-1]
 		ends = ends[n:]
 		w.count += int64(n)
-		if w.lines += n; w.lines == linesPerFrame {
+		if w.lines += n; w.lines == DomainsPerFrame {
 			if err := w.flush(); err != nil {
 				return err
 			}
@@ -122,7 +121,7 @@ func (s *Segment) Domain(ctx context.Context, ordinal uint32) (string, error) {
 	if int64(ordinal) >= s.info.Domains {
 		return "", fmt.Errorf("segment %s: ordinal %d of %d", s.info.Segment, ordinal, s.info.Domains)
 	}
-	frame, line := int(ordinal/linesPerFrame), int(ordinal%linesPerFrame)
+	frame, line := int(ordinal/DomainsPerFrame), int(ordinal%DomainsPerFrame)
 	data, err := s.domains.frame(ctx, s.cache, frame)
 	if err != nil {
 		return "", err
@@ -140,48 +139,87 @@ func (s *Segment) Domain(ctx context.Context, ordinal uint32) (string, error) {
 // Domains yields the domains from ordinal from on, in order, and checks count and order of what
 // it passes. An error is the last thing yielded. Frames are not kept in the cache.
 func (s *Segment) Domains(ctx context.Context, from uint32) iter.Seq2[string, error] {
-	return s.DomainsBetween(ctx, from, s.info.Domains)
-}
-
-// DomainsBetween is Domains for the ordinals from from to below to.
-func (s *Segment) DomainsBetween(ctx context.Context, from uint32, to int64) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		last := ""
-		to := min(to, s.info.Domains)
-		first := int(from / linesPerFrame)
-		ordinal := int64(first) * linesPerFrame
-		end := int((to + linesPerFrame - 1) / linesPerFrame)
-		for frame, err := range s.domains.scan(ctx, first, end) {
+		for f, err := range s.DomainFrames(ctx, from, s.info.Domains) {
 			if err != nil {
 				yield("", err)
 				return
 			}
-			n := bytes.Count(frame.data, []byte{'\n'})
-			want := min(linesPerFrame, s.info.Domains-ordinal)
-			if int64(n) != want || frame.data[len(frame.data)-1] != '\n' {
-				yield("", codec.Corrupt(s.domains.key, frame.section(), -1, fmt.Sprintf("%d whole lines", want), n))
+			for i := max(int(int64(from)-f.First), 0); i < len(f.Ends); i++ {
+				if !yield(string(f.Domain(i)), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// DomainFrame has the domains of a frame of domains.txt, a line each.
+type DomainFrame struct {
+	First int64 // ordinal of the first
+	Text  []byte
+	Ends  []uint32 // of the lines
+}
+
+// Domain is domain i of the frame.
+func (f *DomainFrame) Domain(i int) []byte {
+	start := uint32(0)
+	if i > 0 {
+		start = f.Ends[i-1]
+	}
+	return f.Text[start : f.Ends[i]-1]
+}
+
+// DomainFrames yields the frames that hold the ordinals from from to below to, in order, and checks count and order of their lines. An error is
+// the last thing yielded. A frame is valid until the next is yielded; the cache is passed.
+func (s *Segment) DomainFrames(ctx context.Context, from uint32, to int64) iter.Seq2[DomainFrame, error] {
+	return func(yield func(DomainFrame, error) bool) {
+		first := int(from / DomainsPerFrame)
+		end := int((min(to, s.info.Domains) + DomainsPerFrame - 1) / DomainsPerFrame)
+		f := DomainFrame{First: int64(first) * DomainsPerFrame}
+		var last []byte
+		for frame, err := range s.domains.scan(ctx, first, end) {
+			if err != nil {
+				yield(DomainFrame{}, err)
 				return
 			}
-			text := string(frame.data)
-			for line := range strings.Lines(text) {
-				domain := line[:len(line)-1]
-				if domain <= last || len(domain) > MaxDomain {
-					yield("", codec.Corrupt(s.domains.key, frame.section(), -1, fmt.Sprintf("a domain after %q", last), fmt.Sprintf("%q", domain)))
+			bad := func(want, got any) {
+				yield(DomainFrame{}, codec.Corrupt(s.domains.key, frame.section(), -1, want, got))
+			}
+			f.Text, f.Ends = frame.data, f.Ends[:0]
+			for at := 0; at < len(f.Text); {
+				n := bytes.IndexByte(f.Text[at:], '\n')
+				if n < 0 {
+					break
+				}
+				at += n + 1
+				f.Ends = append(f.Ends, uint32(at))
+			}
+			n := len(f.Ends)
+			if want := min(DomainsPerFrame, s.info.Domains-f.First); int64(n) != want || int(f.Ends[n-1]) != len(f.Text) {
+				bad(fmt.Sprintf("%d whole lines", want), n)
+				return
+			}
+			for i := range f.Ends {
+				domain := f.Domain(i)
+				if bytes.Compare(domain, last) <= 0 || len(domain) > MaxDomain {
+					bad(fmt.Sprintf("a domain after %q", last), fmt.Sprintf("%q", domain))
 					return
 				}
 				last = domain
-				if ordinal >= int64(from) && (ordinal >= to || !yield(domain, nil)) {
-					return
-				}
-				ordinal++
 			}
+			last = bytes.Clone(last)
+			if !yield(f, nil) {
+				return
+			}
+			f.First += int64(n)
 		}
 	}
 }
 
 // checkDomainFrames holds the number of frames against the number of domains.
 func checkDomainFrames(frames, domains int64, name string) error {
-	if want := (domains + linesPerFrame - 1) / linesPerFrame; frames != want || domains > math.MaxUint32-1 {
+	if want := (domains + DomainsPerFrame - 1) / DomainsPerFrame; frames != want || domains > math.MaxUint32-1 {
 		return codec.Corrupt(name, "seek table", -1, fmt.Sprintf("%d frames", want), frames)
 	}
 	return nil

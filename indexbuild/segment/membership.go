@@ -386,38 +386,62 @@ func openMembership(m *mapped, domains int64) (*membership, error) {
 
 // datasets reads the bitmap of one domain. The bitmap owns its memory.
 func (r *membership) datasets(ordinal uint32) (*roaring.Bitmap, error) {
-	start, length, err := r.place(ordinal)
+	var place [1]bitmapPlace
+	if err := r.places(ordinal, place[:]); err != nil {
+		return nil, err
+	}
+	data, err := r.m.bytes(place[0].start, place[0].length)
 	if err != nil {
 		return nil, err
 	}
-	return r.bitmap(start, length)
+	return r.bitmap(place[0], data)
 }
 
-// place is where the bitmap of a domain stands.
-func (r *membership) place(ordinal uint32) (start, length int64, err error) {
-	at := r.index + int64(ordinal)*membershipEntry
-	e, err := r.m.bytes(at, membershipEntry)
+// places sets out to where the bitmaps of the domains from first on stand.
+func (r *membership) places(first uint32, out []bitmapPlace) error {
+	at := r.index + int64(first)*membershipEntry
+	entries, err := r.m.bytes(at, int64(len(out))*membershipEntry)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
-	from, n := binary.LittleEndian.Uint64(e), uint64(binary.LittleEndian.Uint32(e[8:]))
-	if index := uint64(r.index); from < membershipHeader || from > index || n < 1 || n > index-from {
-		return 0, 0, codec.Corrupt(r.m.name, "index", at, fmt.Sprintf("a bitmap between %d and %d", membershipHeader, index), fmt.Sprintf("%d bytes at %d", n, from))
+	index := uint64(r.index)
+	for i := range out {
+		e := (*[membershipEntry]byte)(entries[i*membershipEntry:])
+		from, n := binary.LittleEndian.Uint64(e[:]), uint64(binary.LittleEndian.Uint32(e[8:]))
+		if from < membershipHeader || from > index || n < 1 || n > index-from {
+			return codec.Corrupt(r.m.name, "index", at+int64(i)*membershipEntry, fmt.Sprintf("a bitmap between %d and %d", membershipHeader, index), fmt.Sprintf("%d bytes at %d", n, from))
+		}
+		out[i] = bitmapPlace{int64(from), int64(n)}
 	}
-	return int64(from), int64(n), nil
+	return nil
 }
 
-// bitmap reads the bitmap at a place.
-func (r *membership) bitmap(start, length int64) (*roaring.Bitmap, error) {
-	data, err := r.m.bytes(start, length)
-	if err != nil {
-		return nil, err
-	}
+// bitmap reads the bitmap at a place from its bytes.
+func (r *membership) bitmap(p bitmapPlace, data []byte) (*roaring.Bitmap, error) {
 	b, err := readBitmap(data)
 	if err != nil {
-		return nil, codec.Corrupt(r.m.name, "bitmaps", start, "a Roaring bitmap", err)
+		return nil, codec.Corrupt(r.m.name, "bitmaps", p.start, "a Roaring bitmap", err)
 	}
 	return b, nil
+}
+
+// appendDatasets appends the datasets of the bitmap at a place to out.
+func (r *membership) appendDatasets(out []uint32, p bitmapPlace) ([]uint32, error) {
+	data, err := r.m.bytes(p.start, p.length)
+	if err != nil {
+		return nil, err
+	}
+	if small, ok := readSmallBitmap(data, out); ok {
+		return small, nil
+	}
+	b, err := r.bitmap(p, data)
+	if err != nil {
+		return nil, err
+	}
+	for it := b.Iterator(); it.HasNext(); {
+		out = append(out, it.Next())
+	}
+	return out, nil
 }
 
 // readBitmap reads a bitmap that has to take all of data.

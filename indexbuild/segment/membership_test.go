@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -321,4 +322,49 @@ func FuzzPackFew(f *testing.F) {
 			t.Errorf("%d of %v: %x, %v, want %x, %v", n, datasets, got, fits, want, ok)
 		}
 	})
+}
+
+// Sums are those of the sets that were written, whoever else asks, and where many sets share few slots.
+func TestSetSums(t *testing.T) {
+	sets := randomSets(rand.New(rand.NewPCG(5, 5)), 1500)
+	m := mapBytes(writeMembership(t, sets))
+	s := &Segment{info: &Info{Domains: int64(len(sets))}, roar: m}
+	var err error
+	if s.member, err = openMembership(m, s.info.Domains); err != nil {
+		t.Fatal(err)
+	}
+	of := func(dataset uint32) uint64 { return uint64(dataset)*0x9e3779b97f4a7c15 + 1 }
+	want := make([]uint64, len(sets))
+	for i, set := range sets {
+		for _, d := range set {
+			want[i] += of(d)
+		}
+	}
+	for _, slots := range []int{1, 64, 0} {
+		sums := s.NewSetSums(of)
+		if slots > 0 {
+			sums.slots = sums.slots[:slots]
+		}
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				got := make([]uint64, len(sets))
+				for from := 0; from < len(sets); {
+					to := min(from+1+from%100, len(sets))
+					if err := sums.Range(uint32(from), got[from:to]); err != nil {
+						t.Error(err)
+						return
+					}
+					from = to
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%d slots: other sums", slots)
+				}
+			})
+		}
+		all.Wait()
+		if err := sums.Range(uint32(len(sets)-1), make([]uint64, 2)); err == nil {
+			t.Error("a domain past the last has a sum")
+		}
+	}
 }

@@ -7,8 +7,8 @@ import (
 	"math/bits"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 
-	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -308,120 +308,80 @@ func (b *block) appendEntries(r *PostingsRun) {
 	}
 }
 
-// SetReader reads many sets of datasets; equal ones, which are stored once, are decoded once. It is for one goroutine.
-type SetReader struct {
+// SetSums has a number for each set of datasets, the sum of one for each of its datasets. Sets that are equal are stored once, and are summed up
+// once. It is safe for concurrent use.
+type SetSums struct {
 	s     *Segment
-	slots []setSlot // by place of the bitmap; a power of two
-	ints  []uint32  // of the sets
-
-	places  [setsAtOnce]bitmapPlace
-	touched int64 // what was read of slots before it was needed
+	of    func(dataset uint32) uint64
+	slots []setSum // by place of the bitmap; a power of two
 }
 
-// setSlot is a set that was decoded.
-type setSlot struct {
-	bitmapPlace
-	from, to uint32 // in ints
+// setSum is the sum of the set whose bitmap stands at a place. There is no lock: of two sets that are noted in one slot at the same time, the tag of one does not fit
+// the sum of the other.
+type setSum struct {
+	tag atomic.Uint64 // of the place, XOR sum
+	sum atomic.Uint64
 }
 
 const (
-	// maxSetSlots and maxSetInts bound what a SetReader keeps: 24 MiB and 16 MiB.
-	maxSetSlots = 1 << 20
-	maxSetInts  = 1 << 22
+	// maxSetSums bounds what is kept: 16 MiB.
+	maxSetSums = 1 << 20
 
-	// setSpacing is about the least that a bitmap takes in Roaring's portable form (15 or 18 bytes): hardly any two share a slot,
-	// unless they are more than there are slots. One that does is decoded again.
-	setSpacing = 16
+	// setSpacing is the least that a bitmap takes in Roaring's portable form: no two share a slot, unless they are more than there are slots. One that
+	// does is summed up again.
+	setSpacing = runHeader + 4
 )
 
-// NewSetReader reads the sets of s.
-func (s *Segment) NewSetReader() *SetReader {
-	return &SetReader{s: s, slots: make([]setSlot, min(1<<bits.Len64(uint64(s.member.index/setSpacing)), maxSetSlots))}
+// NewSetSums sums up the sets of s.
+func (s *Segment) NewSetSums(of func(dataset uint32) uint64) *SetSums {
+	t := &SetSums{s: s, of: of, slots: make([]setSum, min(1<<bits.Len64(uint64(s.member.index/setSpacing)), maxSetSums))}
+	// Memory that is read before it is first written is, page by page, mapped twice, and the second time all processors have to know.
+	clear(t.slots)
+	return t
 }
 
-// Each hands over the sets of the domains with these ordinals, in their order, each ascending: set is that of ordinals[i]. It must
-// not be changed. Ordinals of mph.Absent are passed over. An error ends it.
-func (r *SetReader) Each(ordinals []uint32, each func(i int, set []uint32)) (err error) {
-	defer guard(debug.SetPanicOnFault(true), &err, r.s.roar)
-	for from := 0; from < len(ordinals); from += setsAtOnce {
-		// Where the sets are, and then what is known of them, is looked for all at the same time: most of that is not in a cache.
-		some := ordinals[from:min(from+setsAtOnce, len(ordinals))]
-		sum, index := int64(0), r.s.member.m.data[r.s.member.index:]
-		for _, o := range some {
-			if at := int(o) * membershipEntry; at < len(index) {
-				sum += int64(index[at])
-			}
+func (t *SetSums) slot(p bitmapPlace) *setSum {
+	return &t.slots[uint64(p.start)/setSpacing&uint64(len(t.slots)-1)]
+}
+
+// tag tells places apart: in a file of less than 2 GiB any two, in others but for a chance of 2^-64.
+func (p bitmapPlace) tag() uint64 { return uint64(p.start)*0x9e3779b97f4a7c15 + uint64(p.length) }
+
+// Range sets sums to those of the domains with the ordinals from first on.
+func (t *SetSums) Range(first uint32, sums []uint64) (err error) {
+	s := t.s
+	defer guard(debug.SetPanicOnFault(true), &err, s.roar)
+	if int64(len(sums)) > s.info.Domains-int64(first) {
+		return fmt.Errorf("segment %s: %d ordinals from %d of %d", s.info.Segment, len(sums), first, s.info.Domains)
+	}
+	var memory [setsAtOnce]bitmapPlace
+	var datasets []uint32
+	for len(sums) > 0 {
+		places := memory[:min(len(sums), setsAtOnce)]
+		if err := s.member.places(first, places); err != nil {
+			return err
 		}
-		for i, o := range some {
-			r.places[i] = bitmapPlace{}
-			if o == mph.Absent || int64(o) >= r.s.info.Domains {
-				continue
-			}
-			start, length, err := r.s.member.place(o)
-			if err == nil { // else it is found again below
-				r.places[i] = bitmapPlace{start, length}
-			}
+		// All slots are touched before any is needed: the processor waits for many of them at once.
+		for _, p := range places {
+			t.slot(p).tag.Load()
 		}
-		for i := range some {
-			sum ^= r.slot(r.places[i].start).start
-		}
-		r.touched = sum
-		for i, o := range some {
-			if o == mph.Absent {
-				continue
+		for i, p := range places {
+			slot, tag := t.slot(p), p.tag()
+			sum := slot.sum.Load()
+			if slot.tag.Load()^sum != tag {
+				if datasets, err = s.member.appendDatasets(datasets[:0], p); err != nil {
+					return err
+				}
+				sum = 0
+				for _, d := range datasets {
+					sum += t.of(d)
+				}
+				slot.sum.Store(sum)
+				slot.tag.Store(tag ^ sum)
 			}
-			set, err := r.datasets(o, r.places[i])
-			if err != nil {
-				return err
-			}
-			each(from+i, set)
+			sums[i] = sum
 		}
+		first, sums = first+uint32(len(places)), sums[len(places):]
 	}
 	return nil
-}
-
-// slot is where a set is kept whose bitmap starts there.
-func (r *SetReader) slot(start int64) *setSlot {
-	return &r.slots[uint64(start)/setSpacing&uint64(len(r.slots)-1)]
-}
-
-// datasets is the set of the domain with that ordinal, whose bitmap stands at place if that is known.
-func (r *SetReader) datasets(ordinal uint32, place bitmapPlace) ([]uint32, error) {
-	if int64(ordinal) >= r.s.info.Domains {
-		return nil, fmt.Errorf("segment %s: ordinal %d of %d", r.s.info.Segment, ordinal, r.s.info.Domains)
-	}
-	if place.length == 0 {
-		var err error
-		if place.start, place.length, err = r.s.member.place(ordinal); err != nil {
-			return nil, err
-		}
-	}
-	slot := r.slot(place.start)
-	if slot.bitmapPlace == place {
-		return r.ints[slot.from:slot.to:slot.to], nil
-	}
-	if len(r.ints) > maxSetInts {
-		clear(r.slots)
-		r.ints = nil // what was returned stays as it is
-	}
-	data, err := r.s.member.m.bytes(place.start, place.length)
-	if err != nil {
-		return nil, err
-	}
-	from := len(r.ints)
-	var ok bool
-	if r.ints, ok = readSmallBitmap(data, r.ints); !ok {
-		b, err := r.s.member.bitmap(place.start, place.length)
-		if err != nil {
-			return nil, err
-		}
-		if b.GetCardinality() > maxSetInts/16 {
-			return b.ToArray(), nil
-		}
-		for it := b.Iterator(); it.HasNext(); {
-			r.ints = append(r.ints, it.Next())
-		}
-	}
-	*slot = setSlot{place, uint32(from), uint32(len(r.ints))}
-	return r.ints[from:len(r.ints):len(r.ints)], nil
 }

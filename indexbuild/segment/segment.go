@@ -635,22 +635,30 @@ func (s scanned) section() string { return frameSection(s.number) }
 
 func frameSection(i int) string { return fmt.Sprintf("frame %d", i) }
 
-// scan reads the frames from first to below end in large reads, past the cache. An error is the last thing yielded.
+// scan reads the frames from first to below end in large reads, past the cache. An error is the last thing yielded. A frame is valid until the next is yielded.
 func (f *frames) scan(ctx context.Context, first, end int) iter.Seq2[scanned, error] {
 	return func(yield func(scanned, error) bool) {
+		var buf []byte
 		for lo := first; lo < end; {
 			hi := f.reach(lo, end, scanBytes)
-			data, err := f.Read(ctx, f.read, lo, hi)
+			off, n := f.Place(lo, hi)
+			raw, err := f.read(ctx, off, n)
 			if err != nil {
-				yield(scanned{}, err)
+				yield(scanned{}, fmt.Errorf("read frames %d to %d of %s: %w", lo, hi, f.key, err))
 				return
 			}
-			for i, d := range data {
-				if !yield(scanned{lo + i, d}, nil) {
+			for ; lo < hi; lo++ {
+				at, n := f.Place(lo, lo+1)
+				buf = slices.Grow(buf[:0], int(f.RawSize(lo)))
+				data, err := f.DecodeInto(lo, raw[at-off:][:n], buf)
+				if err != nil {
+					yield(scanned{}, err)
+					return
+				}
+				if !yield(scanned{lo, data}, nil) {
 					return
 				}
 			}
-			lo = hi
 		}
 	}
 }
