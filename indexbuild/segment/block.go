@@ -57,23 +57,24 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 	c := &w.pending
 	entries := hi - lo
 	ids, checks, flags, files := c.ids[lo:hi], c.checks[lo:hi], c.flags[lo:hi], c.files[lo:hi]
-	sizes, times, inline := 0, 0, 0
-	w.table, w.owners, w.ints, w.firsts = w.table[:0], w.owners[:0], w.ints[:0], w.firsts[:0]
-	w.places.next()
-	w.ints = slices.Grow(w.ints, entries)[:entries]
-	var last Key
-	for i, f := range flags {
-		if k := (Key{ID: ids[i], Check: checks[i]}); i == 0 || k != last {
-			w.firsts = append(w.firsts, uint32(i))
-			last = k
+	sizes, times, inline := 0, 0, bytes.Count(flags, []byte{entryInline})
+	if inline < entries { // some are not plain
+		inline = 0
+		for _, f := range flags {
+			sizes += int(f & entrySize)
+			times += int(f & entryTS / entryTS)
+			inline += int(f & entryInline / entryInline)
 		}
-		sizes += int(f & entrySize)
-		times += int(f & entryTS / entryTS)
-		inline += int(f & entryInline / entryInline)
+	}
+	w.findFirsts(ids, checks)
+	w.table, w.owners = w.table[:0], w.owners[:0]
+	w.places.next()
+	w.ints = slices.Grow(w.ints[:0], entries)[:entries]
+	for i, file := range files {
 		// The place of the file in the order in which files come; it becomes the one in the sorted table below.
-		place, fresh := w.places.place(files[i], uint32(len(w.table)))
+		place, fresh := w.places.place(file, uint32(len(w.table)))
 		if fresh {
-			w.table = append(w.table, files[i])
+			w.table = append(w.table, file)
 			w.owners = append(w.owners, c.datasets[lo+i])
 		}
 		w.ints[i] = int64(place)
@@ -134,6 +135,22 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 		out, w.scratch = appendInts(out, w.ints, w.scratch)
 	}
 	return codec.AppendCRC32C(out)
+}
+
+// findFirsts notes which entries are a domain's first, without a branch on what nobody knows before.
+func (w *PostingsWriter) findFirsts(ids []uint64, checks []uint32) {
+	w.firsts = slices.Grow(w.firsts[:0], len(ids)+1)[:len(ids)+1]
+	firsts, n := w.firsts, 1
+	firsts[0] = 0
+	id, check := ids[0], checks[0]
+	for i, k := range checks[1:len(ids)] {
+		next := ids[i+1]
+		differ := next ^ id | uint64(k^check)
+		firsts[n] = uint32(i + 1) // written again by the next one where this is none
+		n += int((differ | -differ) >> 63)
+		id, check = next, k
+	}
+	w.firsts = firsts[:n]
 }
 
 // sortTable sorts the files of the table with their owners, and notes in ranks where each has gone.

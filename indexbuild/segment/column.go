@@ -158,19 +158,29 @@ func appendBits(out []byte, values []uint64, width uint) []byte {
 		}
 		return w.align()
 	}
-	// Each value is written with what is left of the bits before, less than eight, and zeros after it.
+	// Some values are put together, and written with what is left of the bits before, less than eight, and zeros after them: each write waits for the one before.
 	at := len(out)
 	end := at + bitBytes(len(values), width)
 	out = slices.Grow(out, end+8-at)[:end+8]
 	mask := lowMask(width)
 	acc, have := uint64(0), uint(0)
-	for _, v := range values {
-		acc |= (v & mask) << (have & 7)
+	put := func(v uint64, width uint) {
+		acc |= v << (have & 7)
 		binary.LittleEndian.PutUint64(out[at:], acc)
 		have += width
 		at += int(have >> 3)
 		acc >>= have &^ 7 & 63
 		have &= 7
+	}
+	one := width & 63
+	for two, four := 2*one&63, 4*width; four <= 56 && len(values) >= 4; values = values[4:] {
+		put(values[0]&mask|values[1]&mask<<one|(values[2]&mask|values[3]&mask<<one)<<two, four)
+	}
+	for two := 2 * width; two <= 56 && len(values) >= 2; values = values[2:] {
+		put(values[0]&mask|values[1]&mask<<one, two)
+	}
+	for _, v := range values {
+		put(v&mask, width)
 	}
 	return out[:end]
 }

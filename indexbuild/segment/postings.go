@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/bits"
 	"runtime"
 	"slices"
 
@@ -212,13 +213,29 @@ func (w *PostingsWriter) checkOrder(c *Entries) error {
 	if n == 0 {
 		return nil
 	}
-	last, dataset, some := w.last, w.dataset, w.entries > 0
 	ids, checks, datasets := c.ids, c.checks[:n], c.datasets[:n]
-	for i, id := range ids {
-		if some && (id < last.ID || id == last.ID && (checks[i] < last.Check || checks[i] == last.Check && datasets[i] <= dataset)) {
-			return entryError(c.key(i), datasets[i], fmt.Errorf("after %016x/%08x in dataset %d", last.ID, last.Check, dataset))
+	after := func(last Key, dataset uint32, i int) uint64 { // 1 if entry i is, without a branch
+		_, less := bits.Sub64(uint64(last.Check)<<32|uint64(dataset), uint64(checks[i])<<32|uint64(datasets[i]), 0)
+		_, less = bits.Sub64(last.ID, ids[i], less)
+		return less
+	}
+	last, dataset, ordered := c.key(0), datasets[0], uint64(1)
+	if w.entries > 0 {
+		ordered = after(w.last, w.dataset, 0)
+	}
+	for i := range ids[1:] {
+		i++
+		ordered &= after(last, dataset, i)
+		last, dataset = Key{ID: ids[i], Check: checks[i]}, datasets[i]
+	}
+	if ordered == 0 {
+		last, dataset = w.last, w.dataset
+		for i := range ids {
+			if (i > 0 || w.entries > 0) && after(last, dataset, i) == 0 {
+				return entryError(c.key(i), datasets[i], fmt.Errorf("after %016x/%08x in dataset %d", last.ID, last.Check, dataset))
+			}
+			last, dataset = c.key(i), datasets[i]
 		}
-		last, dataset, some = Key{ID: id, Check: checks[i]}, datasets[i], true
 	}
 	// Ids ascend: with the first and the last all others are in the shard.
 	for _, i := range []int{0, n - 1} {
