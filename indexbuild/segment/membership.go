@@ -48,11 +48,12 @@ type MembershipWriter struct {
 	count                  int64
 	shared                 map[uint64][]sharedBitmap // of sets that are not small
 	sharedCount, sharedLen int                       // of all that are remembered
-	small                  smallSets
-	last                   []uint32 // the set that was last looked for otherwise, by the domain with number lastFor-1
+	few                    fewSets
+	small                  smallSets // of more
+	last                   []uint32  // the set that was last looked for otherwise, by the domain with number lastFor-1
 	lastAt                 bitmapPlace
 	lastFor                int64
-	touched                uint64 // what was read of small before it was needed
+	touched                uint64 // what was read of few before it was needed
 	bitmap                 *roaring.Bitmap
 	buf                    bytes.Buffer
 	data                   []byte // scratch memory
@@ -108,7 +109,7 @@ func (s *smallSet) hash() uint64 {
 }
 
 // smallSets is a hash table of small sets and where they stand in the file. Places are found by going on from slot to slot, and half of the
-// slots at least are free: the table is asked for every domain, in a random order, and what that costs is one access to memory.
+// slots at least are free.
 type smallSets struct {
 	slots []smallSlot // a power of two
 	n     int
@@ -120,9 +121,9 @@ type smallSlot struct {
 }
 
 // slot is that of a set, or the free one where it belongs. The table is not empty.
-func (t *smallSets) slot(set smallSet, hash uint64) *smallSlot {
+func (t *smallSets) slot(set smallSet) *smallSlot {
 	mask := uint64(len(t.slots) - 1)
-	for i := hash & mask; ; i = (i + 1) & mask {
+	for i := set.hash() & mask; ; i = (i + 1) & mask {
 		if s := &t.slots[i]; s.set == set || s.set == (smallSet{}) {
 			return s
 		}
@@ -133,21 +134,72 @@ func (t *smallSets) slot(set smallSet, hash uint64) *smallSlot {
 func (t *smallSets) add(set smallSet, at bitmapPlace) {
 	if 2*t.n >= len(t.slots) {
 		old := t.slots
-		t.slots = make([]smallSlot, max(2*len(old), 1024))
+		t.slots = emptySlots[smallSlot](2 * len(old))
 		for i := range old {
 			if s := &old[i]; s.set != (smallSet{}) {
-				*t.slot(s.set, s.set.hash()) = *s
+				*t.slot(s.set) = *s
 			}
 		}
 	}
-	*t.slot(set, set.hash()) = smallSlot{set, at}
+	*t.slot(set) = smallSlot{set, at}
 	t.n++
+}
+
+// fewSets is smallSets for sets that packFew packs, as nearly all domains have: it is asked for every one of these in a random order, and most of it stays in a core's cache.
+type fewSets struct {
+	slots []fewSlot // a power of two
+	n     int
+}
+
+type fewSlot struct {
+	set uint64 // 0 where the slot is free
+	at  uint64 // start, and in the lowest eight bits the length
+}
+
+func (s fewSlot) place() bitmapPlace { return bitmapPlace{int64(s.at >> 8), int64(s.at & 0xff)} }
+
+// first is where a set is looked for first.
+func (t *fewSets) first(set uint64) uint64 {
+	hi, lo := bits.Mul64(set, 0x9e3779b97f4a7c15)
+	return (hi ^ lo) & uint64(len(t.slots)-1)
+}
+
+// slot is that of a set, or the free one where it belongs. The table is not empty.
+func (t *fewSets) slot(set uint64) *fewSlot {
+	mask := uint64(len(t.slots) - 1)
+	for i := t.first(set); ; i = (i + 1) & mask {
+		if s := &t.slots[i]; s.set == set || s.set == 0 {
+			return s
+		}
+	}
+}
+
+// add adds a set that is not there.
+func (t *fewSets) add(set uint64, at bitmapPlace) {
+	if 2*t.n >= len(t.slots) {
+		old := t.slots
+		t.slots = emptySlots[fewSlot](2 * len(old))
+		for _, s := range old {
+			if s.set != 0 {
+				*t.slot(s.set) = s
+			}
+		}
+	}
+	*t.slot(set) = fewSlot{set, uint64(at.start)<<8 | uint64(at.length)}
+	t.n++
+}
+
+// emptySlots are written before they are read: memory that is read first is, page by page, mapped twice, and the second time all processors have to know.
+func emptySlots[T any](n int) []T {
+	slots := make([]T, n)
+	clear(slots)
+	return slots
 }
 
 // NewMembershipWriter keeps its temporary files in dir. Close it, whether it was written or not.
 func NewMembershipWriter(dir string) *MembershipWriter {
 	w := &MembershipWriter{off: membershipHeader, shared: map[uint64][]sharedBitmap{}, bitmap: roaring.New()}
-	w.small.slots = make([]smallSlot, 1024)
+	w.few.slots, w.small.slots = emptySlots[fewSlot](1024), emptySlots[smallSlot](1024)
 	w.bitmaps, w.index = held{dir: dir, most: heldBytes}, held{dir: dir, most: heldBytes}
 	return w
 }
@@ -241,39 +293,40 @@ const setsAtOnce = 64
 // AddAll writes the datasets of the next domains: those of domain i end at ends[i] in datasets, and ascend.
 func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
 	var (
-		small   [setsAtOnce]smallSet
-		isSmall [setsAtOnce]bool
-		hash    [setsAtOnce]uint64
-		index   [setsAtOnce * membershipEntry]byte
+		few   [setsAtOnce]uint64
+		isFew [setsAtOnce]bool
+		index [setsAtOnce * membershipEntry]byte
 	)
 	from := uint32(0)
 	for len(ends) > 0 {
 		n := min(len(ends), setsAtOnce)
 		// All slots are touched before any is needed: the processor waits for many of them at once.
 		start, sum := from, uint64(0)
-		mask := uint64(len(w.small.slots) - 1)
 		for i, end := range ends[:n] {
-			if rest := datasets[start:]; end-start <= fewDatasets && len(rest) >= fewDatasets {
-				small[i][1] = 0
-				small[i][0], isSmall[i] = packFew((*[fewDatasets]uint32)(rest), int(end-start))
-			} else {
-				small[i], isSmall[i] = makeSmallSet(datasets[start:end])
+			switch rest := datasets[start:]; {
+			case end-start > fewDatasets:
+				few[i], isFew[i] = 0, false
+			case len(rest) >= fewDatasets:
+				few[i], isFew[i] = packFew((*[fewDatasets]uint32)(rest), int(end-start))
+			default:
+				var set smallSet
+				set, isFew[i] = makeSmallSet(datasets[start:end])
+				few[i] = set[0]
 			}
 			start = end
-			hash[i] = small[i].hash()
-			sum ^= w.small.slots[hash[i]&mask].set[0]
+			sum ^= w.few.slots[w.few.first(few[i])].set
 		}
 		w.touched = sum
 		for i, end := range ends[:n] {
 			set := datasets[from:end]
 			from = end
 			var at bitmapPlace
-			if isSmall[i] && len(set) > 0 {
-				at = w.small.slot(small[i], hash[i]).bitmapPlace
+			if isFew[i] && len(set) > 0 {
+				at = w.few.slot(few[i]).place()
 			}
 			if at.length == 0 {
 				var err error
-				if at, err = w.store(set, small[i], isSmall[i]); err != nil {
+				if at, err = w.other(set, few[i], isFew[i]); err != nil {
 					return err
 				}
 			}
@@ -290,7 +343,20 @@ func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
 	return nil
 }
 
-// store writes a set that is not in small, unless it is remembered elsewhere or that of the domain before.
+// other finds or stores a set that is not among those of few datasets.
+func (w *MembershipWriter) other(datasets []uint32, few uint64, isFew bool) (at bitmapPlace, err error) {
+	set, small := smallSet{few}, isFew
+	if !isFew {
+		if set, small = makeSmallSet(datasets); small {
+			if at = w.small.slot(set).bitmapPlace; at.length > 0 {
+				return at, nil
+			}
+		}
+	}
+	return w.store(datasets, set, small)
+}
+
+// store writes a set that is in neither table, unless it is remembered elsewhere or that of the domain before.
 func (w *MembershipWriter) store(datasets []uint32, set smallSet, small bool) (at bitmapPlace, err error) {
 	if w.count > 0 && w.lastFor == w.count && slices.Equal(w.last, datasets) {
 		w.lastFor++
@@ -329,9 +395,12 @@ func (w *MembershipWriter) store(datasets []uint32, set smallSet, small bool) (a
 	}
 	at = bitmapPlace{int64(w.off), int64(len(data))}
 	if w.sharedCount < maxSharedBitmaps && w.sharedLen+len(data) <= maxSharedBytes {
-		if small {
+		switch {
+		case small && set[1] == 0:
+			w.few.add(set[0], at)
+		case small:
 			w.small.add(set, at)
-		} else {
+		default:
 			w.shared[hash] = append(w.shared[hash], sharedBitmap{w.off, bytes.Clone(data)})
 		}
 		w.sharedCount++

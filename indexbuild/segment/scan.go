@@ -334,10 +334,7 @@ const (
 
 // NewSetSums sums up the sets of s.
 func (s *Segment) NewSetSums(of func(dataset uint32) uint64) *SetSums {
-	t := &SetSums{s: s, of: of, slots: make([]setSum, min(1<<bits.Len64(uint64(s.member.index/setSpacing)), maxSetSums))}
-	// Memory that is read before it is first written is, page by page, mapped twice, and the second time all processors have to know.
-	clear(t.slots)
-	return t
+	return &SetSums{s: s, of: of, slots: emptySlots[setSum](min(1<<bits.Len64(uint64(s.member.index/setSpacing)), maxSetSums))}
 }
 
 func (t *SetSums) slot(p bitmapPlace) *setSum {
