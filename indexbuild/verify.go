@@ -804,8 +804,10 @@ func (v *verifier) postingsRange(ctx context.Context, r *postingsRange, shard in
 
 // plainRange is what is known while the blocks of a range are gone over.
 type plainRange struct {
-	open  domainSets // the domain of the entry that was last seen
-	files []plainFile
+	open   domainSets // the domain of the entry that was last seen
+	files  []plainFile
+	starts []uint32
+	sums   []uint64 // of what the entries before each add
 }
 
 // plainFile is what the entries of a file have in common.
@@ -826,18 +828,12 @@ func (v *verifier) plainBlock(r *postingsRange, p *plainRange, b *segment.PlainB
 	}
 	n := len(b.Places)
 	allRows, groups, firsts := b.Rows[:n], b.Groups[:n], b.Firsts[:n]
-	open, domain := p.open, 0
+	p.sums = slices.Grow(p.sums[:0], n+1)[:n+1]
+	sets, sums := uint64(0), p.sums[:n]
 	for i, place := range b.Places {
-		if b.Starts(i) {
-			if k := b.Keys[domain]; k != open.key || open.entries == 0 {
-				r.endDomain(open)
-				open = domainSets{key: k}
-			}
-			domain++
-		}
 		f := &p.files[place]
-		open.entries++
-		open.sum += f.mixed
+		sums[i] = sets
+		sets += f.mixed
 		rows, first := allRows[i], firsts[i]
 		r.rows += rows
 		if group := groups[i]; uint64(group) < uint64(len(f.groups)) {
@@ -849,6 +845,18 @@ func (v *verifier) plainBlock(r *postingsRange, p *plainRange, b *segment.PlainB
 			}
 		}
 		v.tuple(&r.found, shard, segment.Tuple{FileID: b.FileIDs[place], RowGroup: uint32(groups[i]), FirstRow: first, Rows: rows}, tiles)
+	}
+	p.sums[n] = sets
+	p.starts = b.Starts(p.starts)
+	open := p.open
+	for i, k := range b.Keys {
+		from, to := p.starts[i], p.starts[i+1]
+		if k != open.key { // else it goes on in this block
+			r.endDomain(open)
+			open = domainSets{key: k}
+		}
+		open.entries += int(to - from)
+		open.sum += p.sums[to] - p.sums[from]
 	}
 	p.open = open
 	r.entries += int64(n)

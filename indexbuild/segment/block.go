@@ -404,6 +404,7 @@ type blockValues struct {
 	rows     []int64
 	groups   []int64 // of entries without a payload
 	firsts   []int64
+	lows     []int64 // low bits of the keys
 }
 
 // valuesMemory keeps the memory of blocks that were checked.
@@ -530,7 +531,7 @@ func (b *block) readDomains(d *codec.Decoder, want expectation) {
 // check goes over all values once and leaves them in v.
 func (b *block) check(want expectation, v *blockValues) error {
 	fileIDs, datasets := b.fileIDs.cursor(), b.datasets.cursor()
-	v.fileIDs, v.datasets, v.keys = v.fileIDs[:0], v.datasets[:0], v.keys[:0]
+	v.fileIDs, v.datasets = v.fileIDs[:0], v.datasets[:0]
 	prevFile, prevSet := int64(-1), int64(-1)
 	for range b.files {
 		f, s := fileIDs.read(), datasets.read()
@@ -549,13 +550,80 @@ func (b *block) check(want expectation, v *blockValues) error {
 		v.fileIDs, v.datasets = append(v.fileIDs, uint32(f)), append(v.datasets, uint32(s))
 	}
 
-	ids := b.idCursor()
+	b.readKeys(v)
 	v.places, v.rows = b.places.unpack(v.places, b.entries), b.rows.unpack(v.rows, b.entries)
+	if !b.sound(want, v) {
+		if err := b.checkEntries(want, v); err != nil {
+			return err
+		}
+	}
+	if err := b.checkTotals(); err != nil {
+		return err
+	}
+	return b.checkPlaces(want, v)
+}
+
+// readKeys reads the keys of all domains.
+func (b *block) readKeys(v *blockValues) {
+	low := column{width: b.lows, low: b.low}
+	v.lows = low.unpack(v.lows, b.domains)
+	v.keys = slices.Grow(v.keys[:0], b.domains)[:b.domains]
+	domain := 0
+	for w := 0; domain < len(v.keys); w++ {
+		for ones := b.upper.word(w); ones != 0 && domain < len(v.keys); ones &= ones - 1 {
+			at := w<<6 + bits.TrailingZeros64(ones)
+			v.keys[domain] = Key{ID: b.first + (uint64(at-domain)<<b.lows | uint64(v.lows[domain])), Check: b.checkBits(domain)}
+			domain++
+		}
+	}
+}
+
+// sound tells whether keys and entries are what checkEntries lets pass, without branches on what nobody knows before.
+func (b *block) sound(want expectation, v *blockValues) bool {
+	keys := v.keys
+	last := keys[len(keys)-1]
+	if keys[0].ID != b.first || shardOf(keys[0].ID, want.shardBits) != want.shard || shardOf(last.ID, want.shardBits) != want.shard {
+		return false
+	}
+	ascend := uint64(1)
+	for i, k := range keys[1:] {
+		_, less := bits.Sub64(uint64(keys[i].Check), uint64(k.Check), 0)
+		_, less = bits.Sub64(keys[i].ID, k.ID, less)
+		ascend &= less
+	}
+	if ascend == 0 {
+		return false
+	}
+	bad := int64(0) // negative once one is
+	rows, datasets, most := v.rows[:len(v.places)], v.datasets, int64(len(v.datasets)-1)
+	for i, p := range v.places {
+		bad |= p | (most - p) | rows[i] | (rows[i] - 1)
+	}
+	if bad < 0 {
+		return false
+	}
+	if b.starts == nil {
+		return true
+	}
+	before := int64(-1)
+	for i, p := range v.places {
+		dataset := int64(datasets[p])
+		start := int64(b.starts[i>>3] >> (i & 7) & 1)
+		bad |= (dataset - before - 1) &^ -start
+		before = dataset
+	}
+	return bad >= 0
+}
+
+// checkEntries tells what is wrong with keys or entries.
+func (b *block) checkEntries(want expectation, v *blockValues) error {
 	var k Key
+	domain, prevSet := -1, int64(-1)
 	rows := v.rows[:len(v.places)]
 	for i, p := range v.places {
 		if b.starts == nil || b.starts.has(i) {
-			next := Key{ID: ids.next(), Check: b.checkBits(len(v.keys))}
+			domain++
+			next := v.keys[domain]
 			if i == 0 && next.ID != b.first {
 				return b.corrupt(fmt.Sprintf("first domain_id %016x", b.first), fmt.Sprintf("%016x", next.ID))
 			}
@@ -566,7 +634,6 @@ func (b *block) check(want expectation, v *blockValues) error {
 				return b.corrupt(fmt.Sprintf("domains of shard %d", want.shard), fmt.Sprintf("%016x of shard %d", next.ID, got))
 			}
 			k = next
-			v.keys = append(v.keys, k)
 			prevSet = -1
 		}
 		if p < 0 || p >= int64(len(v.datasets)) {
@@ -581,10 +648,7 @@ func (b *block) check(want expectation, v *blockValues) error {
 			return b.corrupt("at least one row", n)
 		}
 	}
-	if err := b.checkTotals(); err != nil {
-		return err
-	}
-	return b.checkPlaces(want, v)
+	return nil
 }
 
 func (b *block) checkTotals() error {
@@ -619,6 +683,16 @@ func (b *block) checkPlaces(want expectation, v *blockValues) error {
 	if n < b.entries {
 		groups, firsts := b.rowGroups.unpack(v.groups, b.entries-n), b.firstRows.unpack(v.firsts, b.entries-n)
 		v.groups, v.firsts = groups, firsts
+		if n == 0 {
+			bad := int64(0) // negative once one is
+			rows := v.rows[:len(groups)]
+			for i, r := range firsts[:len(groups)] {
+				bad |= groups[i] | (math.MaxUint32 - groups[i]) | r | (r + rows[i])
+			}
+			if bad >= 0 {
+				return nil
+			}
+		}
 		at := 0
 		for i, n := range v.rows {
 			if b.hasPayload == some && b.payBits.has(i) {
@@ -678,28 +752,6 @@ func (b *block) lowAt(domain int) uint64 {
 		return 0
 	}
 	return b.low.at(uint(domain)*b.lows, b.lows)
-}
-
-// idCursor reads the ids from the first on.
-type idCursor struct {
-	b      *block
-	domain int
-	word   int
-	left   uint64 // ones of the word not yet read
-}
-
-func (b *block) idCursor() idCursor { return idCursor{b: b, left: b.upper.word(0)} }
-
-func (c *idCursor) next() uint64 {
-	for c.left == 0 {
-		c.word++
-		c.left = c.b.upper.word(c.word)
-	}
-	at := c.word<<6 + bits.TrailingZeros64(c.left)
-	c.left &= c.left - 1
-	id := c.b.first + (uint64(at-c.domain)<<c.b.lows | c.b.lowAt(c.domain))
-	c.domain++
-	return id
 }
 
 // domain finds a key and returns its entries [from, to); an empty range if there are none.

@@ -80,13 +80,14 @@ func blocksOf(tb testing.TB, data []byte, f codec.FrameFile, want expectation) (
 // all decodes all entries of a block.
 func (b *block) all() []Entry {
 	var out []Entry
-	ids := b.idCursor()
+	var v blockValues
+	b.readKeys(&v)
 	var k Key
 	domain := -1
 	for i := range b.entries {
 		if b.starts == nil || b.starts.has(i) {
 			domain++
-			k = Key{ID: ids.next(), Check: b.checkBits(domain)}
+			k = v.keys[domain]
 		}
 		out = append(out, b.entry(i, k))
 	}
@@ -365,6 +366,59 @@ func FuzzBlock(f *testing.F) {
 			b.domain(Key{ID: binary.LittleEndian.Uint64(body[8:]), Check: 1})
 		}
 	})
+}
+
+// What is looked over at once is sound exactly where nothing is wrong with any key or entry.
+func TestSoundBlocksAreThoseWithNothingWrong(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 2))
+	pick := func(usual int64) int64 {
+		if rng.IntN(40) > 0 {
+			return usual
+		}
+		return []int64{-1, 0, 5, math.MaxInt64, math.MinInt64, math.MaxUint32, math.MaxUint32 + 1}[rng.IntN(7)]
+	}
+	sound, unsound := 0, 0
+	for range 20_000 {
+		const shardBits = 2
+		want := expectation{shard: rng.IntN(1 << shardBits), shardBits: shardBits}
+		v := &blockValues{datasets: []uint32{1, 1, 4, math.MaxUint32}[:1+rng.IntN(4)]}
+		b := &block{file: "idx", files: len(v.datasets)}
+		k := Key{ID: uint64(want.shard) << (64 - shardBits)}
+		starts := []byte{0, 0}
+		for range 1 + rng.IntN(5) {
+			k.ID += uint64(pick(int64(rng.IntN(3))))
+			k.Check += 1 + rng.Uint32N(3)
+			v.keys = append(v.keys, k)
+			starts[b.entries/8] |= 1 << (b.entries % 8)
+			place := int64(-1)
+			for more := true; more && b.entries < 16; more = rng.IntN(2) == 0 {
+				place = min(place+1+rng.Int64N(2), int64(len(v.datasets)-1))
+				v.places = append(v.places, pick(place))
+				v.rows = append(v.rows, pick(1+rng.Int64N(5)))
+				v.groups, v.firsts = append(v.groups, pick(rng.Int64N(5))), append(v.firsts, pick(rng.Int64N(5)))
+				b.entries++
+			}
+			if b.entries == 16 {
+				break
+			}
+		}
+		if b.first = v.keys[0].ID; rng.IntN(40) == 0 {
+			b.first++
+		}
+		if b.domains = len(v.keys); b.domains < b.entries {
+			b.starts = starts
+		}
+		if err := b.checkEntries(want, v); (err == nil) != b.sound(want, v) {
+			t.Fatalf("sound: %v, but %v: %+v of %+v", b.sound(want, v), err, v, b)
+		} else if err == nil {
+			sound++
+		} else {
+			unsound++
+		}
+	}
+	if min(sound, unsound) < 1000 {
+		t.Errorf("%d are sound, %d are not", sound, unsound)
+	}
 }
 
 func FuzzTuples(f *testing.F) {

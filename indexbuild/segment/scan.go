@@ -64,8 +64,21 @@ type PlainBlock struct {
 	starts bitString
 }
 
-// Starts tells whether entry i is its domain's first.
-func (b *PlainBlock) Starts(i int) bool { return b.starts == nil || b.starts.has(i) }
+// Starts sets out to the places of the domains' first entries, and of one past the last entry.
+func (b *PlainBlock) Starts(out []uint32) []uint32 {
+	out = slices.Grow(out[:0], len(b.Keys)+1)
+	if b.starts == nil {
+		for i := range b.Keys {
+			out = append(out, uint32(i))
+		}
+	}
+	for w := range b.starts.words() {
+		for ones := b.starts.word(w); ones != 0 && len(out) < len(b.Keys); ones &= ones - 1 {
+			out = append(out, uint32(w<<6+bits.TrailingZeros64(ones)))
+		}
+	}
+	return append(out, uint32(len(b.Places)))
+}
 
 // isPlain tells whether a frame claims to be a block that can be a PlainBlock. It is not checked yet.
 func isPlain(data []byte) bool {
