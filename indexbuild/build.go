@@ -635,6 +635,7 @@ func (b *build) decodeEntries(v *sortedValues) (*segment.Entries, error) {
 	le := binary.LittleEndian
 	var r record
 	for i := range v.len() {
+		v.ask(i + valuesAhead)
 		k, p := v.at(i)
 		for len(p) > 0 {
 			file, group := le.Uint32(p), le.Uint32(p[4:])

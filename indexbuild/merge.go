@@ -29,6 +29,10 @@ const (
 	// blocksAhead are the blocks of a source: one is looked at, one waits, one is made.
 	blocksAhead = 3
 
+	// askAhead is how many bytes ahead of a source's domain the core is asked for its block, which another core may have made: it does not see by itself that
+	// so many blocks are read at once, each from its beginning to its end.
+	askAhead = 128
+
 	// windowBytes is about how much of text and records a window has.
 	windowBytes = 256 << 10
 
@@ -117,6 +121,7 @@ func (c *cursor) next(ctx context.Context) error {
 		p := c.block[c.at:]
 		c.at += blockHeader + int(p[blockHeader-1]) + int(binary.LittleEndian.Uint32(p[8:]))
 		if c.at < len(c.block)-blockSlack {
+			ask(c.block, c.at+askAhead)
 			return nil
 		}
 		c.feed.free <- c.block
@@ -129,6 +134,8 @@ func (c *cursor) next(ctx context.Context) error {
 			return ctx.Err()
 		}
 		c.block, c.at = block, 0
+		ask(block, 0)
+		ask(block, askAhead)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

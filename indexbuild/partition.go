@@ -20,6 +20,12 @@ const (
 	// partitionChunk is the unit in which partitions grow.
 	partitionChunk = 16 << 10
 
+	// chunkAhead is how far ahead the core is asked for a chunk: where a value starts is known only from the one before.
+	chunkAhead = 512
+
+	// valuesAhead is how many values ahead it is asked for those of a partition in their order.
+	valuesAhead = 8
+
 	// splitBits is into how many partitions one is split that does not fit in memory.
 	splitBits = 8
 
@@ -220,6 +226,14 @@ func (v *sortedValues) at(i int) (segment.Key, []byte) {
 	return segment.Key{ID: r.id, Check: binary.LittleEndian.Uint32(c[8:])}, c[partitionHeader : partitionHeader+n]
 }
 
+// ask asks the core for value i, if there is one.
+func (v *sortedValues) ask(i int) {
+	if i < len(v.refs) {
+		r := v.refs[i]
+		ask(v.chunks[r.chunk], int(r.off))
+	}
+}
+
 // each hands over the values of partition i in their order, all at once or, where they do not fit in memory, many at a time.
 // Nothing may be added any more, and each partition is asked for once; several may be at the same time. What is handed over is
 // valid during the call.
@@ -255,6 +269,7 @@ func (p *partitions) each(ctx context.Context, i int, yield func(*sortedValues) 
 	*part = partition{}
 	for n, c := range v.chunks {
 		for off := 0; off < len(c); {
+			ask(c, off+chunkAhead)
 			v.refs = append(v.refs, valueRef{binary.LittleEndian.Uint64(c[off:]), uint32(n), uint32(off)})
 			off += partitionHeader + int(binary.LittleEndian.Uint32(c[off+12:]))
 		}
