@@ -30,8 +30,10 @@ func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 		lines  int
 		stages []string
 	}{
-		// One split, which is merged where it is read.
-		{"small", 50_000, append([]string{"staging/*/plan.json", "staging/*/merged/*.json", "staging/*/splits/*"}, publish...)},
+		// One step up to its record.
+		{"small", 50_000, append([]string{"staging/*/plan.json", "urls/*/*/*", "staging/*/small.json"}, publish...)},
+		// Over 32 MiB: one split, which is merged where it is read.
+		{"one split", 300_000, append([]string{"staging/*/plan.json", "staging/*/merged/*.json", "staging/*/splits/*"}, publish...)},
 		// Over 64 MiB: two splits, with runs.
 		{"large", 600_000, append([]string{"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json"}, publish...)},
 	} {
