@@ -45,6 +45,11 @@ func probeVectors(b *batch, o *Origins, n int)
 //go:noescape
 func matchVectors(b *batch, urls *[]byte, n int) (same uint64)
 
+// askLines asks for the lines of the n bytes at p, which will be written.
+//
+//go:noescape
+func askLines(p unsafe.Pointer, n int)
+
 //go:noescape
 func hashVector(text *byte, n int, keys *vectorKeys, scheme int) uint32
 
@@ -73,8 +78,33 @@ func (b *batch) lookUp(o *Origins, urls [][]byte) (known uint64) {
 	if !o.vectors {
 		return b.lookUpWords(o, urls)
 	}
+	o.askAhead()
 	probeVectors(b, o, len(urls))
 	return matchVectors(b, unsafe.SliceData(urls), len(urls))
+}
+
+// ahead is how far behind what is written memory is asked for: what a batch or two may add. Not every processor does so by itself soon enough.
+const ahead = 2 << 10
+
+// askAhead asks for the memory of texts and records that are to come.
+func (o *Origins) askAhead() {
+	if chunk := o.end / chunkWords; chunk < len(o.texts) {
+		o.askedTexts = askBehind(unsafe.Pointer(o.texts[chunk]), o.end*wordSize, textChunk, o.askedTexts)
+	}
+	const size = int(unsafe.Sizeof(originRecord{}))
+	if chunk := o.len / originChunk; chunk < len(o.origins) {
+		o.askedRecords = askBehind(unsafe.Pointer(o.origins[chunk]), o.len*size, originChunk*size, o.askedRecords)
+	}
+}
+
+// askBehind asks for what is behind at, in a chunk of the size given, from asked on, and returns up to where it has been asked for now.
+func askBehind(chunk unsafe.Pointer, at, size, asked int) int {
+	from, to := max(at, asked), min(at+ahead, (at/size+1)*size)
+	if from >= to {
+		return asked
+	}
+	askLines(unsafe.Add(chunk, from%size), to-from)
+	return to
 }
 
 // hashShort is the hash of a text of up to 64 bytes where vectors are used.

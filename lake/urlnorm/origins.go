@@ -42,7 +42,9 @@ type Origins struct {
 	end     int // place of the next text
 	origins []*[originChunk]originRecord
 	len     int
-	text    []byte // scratch of canonical
+	// Up to where, in bytes over all chunks, memory for texts and records has been asked for.
+	askedTexts, askedRecords int
+	text                     []byte // scratch of canonical
 }
 
 // originRecord is an origin whose canonical text is a text of the table.
@@ -150,6 +152,7 @@ func (o *Origins) Recycle() {
 	o.slots = o.slots[:min(o.slotsFor(), cap(o.slots))]
 	clear(o.slots)
 	o.used, o.len, o.end = 0, 0, 1
+	o.askedTexts, o.askedRecords = 0, 0
 	o.texts = o.texts[:0]
 	o.addTexts()
 	// What stands at the place that is nobody's is no header of a text.
