@@ -36,6 +36,12 @@
 	VPADDQ  Z8, l, l8      \
 	VPORQ   Z9, c8, c8
 
+// SPILL writes z, of which y is the lower half, to be read at once in smaller pieces. Some cores hand on what they have just written
+// only in 32 bytes, and from the upper half of 64 not at all.
+#define SPILL(z, y, at) \
+	VMOVDQU       y, at(R10)        \
+	VEXTRACTI64X4 $1, z, (at+32)(R10)
+
 // func encodeAVX512(codes *splitCodes, dst, lits *byte, n int) (at int, acc uint64, have uint)
 TEXT ·encodeAVX512(SB), NOSPLIT, $320-56
 	MOVQ codes+0(FP), AX
@@ -96,10 +102,10 @@ split:
 	VPCMPUQ   $6, Z29, Z14, K3
 	KORTESTW  K3, K3
 	JNE       long
-	VMOVDQU64 Z10, (R10)
-	VMOVDQU64 Z11, 64(R10)
-	VMOVDQU64 Z12, 128(R10)
-	VMOVDQU64 Z13, 192(R10)
+	SPILL(Z10, Y10, 0)
+	SPILL(Z11, Y11, 64)
+	SPILL(Z12, Y12, 128)
+	SPILL(Z13, Y13, 192)
 
 	// The last ones first. Of 16 literals each half has eight.
 	OUT(112)
@@ -139,10 +145,10 @@ above: // some are above 127
 	JMP  split
 
 long: // eight rare ones
-	VMOVDQU64 Z4, (R10)
-	VMOVDQU64 Z5, 64(R10)
-	VMOVDQU64 Z6, 128(R10)
-	VMOVDQU64 Z7, 192(R10)
+	SPILL(Z4, Y4, 0)
+	SPILL(Z5, Y5, 64)
+	SPILL(Z6, Y6, 128)
+	SPILL(Z7, Y7, 192)
 	OUT(120)
 	OUT(112)
 	OUT(56)
