@@ -199,8 +199,10 @@ hash:
 	VPERMI2B     Z3, Z5, Z2
 	VPXORQ       Z29, Z5, Z5
 	VPXORQ       Z28, Z2, Z2
-	VMOVDQA64    Z5, (R15)
-	VMOVDQA64    Z2, 64(R15)
+	VMOVDQA       Y5, (R15) // what is read at once in smaller pieces is written by halves: some cores hand on no more
+	VEXTRACTI64X4 $1, Z5, 32(R15)
+	VMOVDQA       Y2, 64(R15)
+	VEXTRACTI64X4 $1, Z2, 96(R15)
 
 	MOVQ  $0x9e3779b185ebca87, AX
 	IMULQ R12, AX
