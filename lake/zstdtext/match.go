@@ -10,7 +10,8 @@ import (
 //
 // It does so in two steps, a chunk of positions at a time: scan looks up every position and lists those where a match may begin, take goes
 // through the list. So nothing in the first step waits for the second, and neither has branches that depend on what the text is like, which took
-// most of the time of a loop that does both. What is looked up in vain, within matches, costs less than that.
+// most of the time of a loop that does both. What is looked up in vain, within matches, costs less than that. Wide assembly takes a second list while it makes
+// the next one: the first step waits for the table, the second for itself.
 const (
 	// hashBytes: five would find a little more, at distances where it hardly pays.
 	hashBytes = 6
@@ -59,8 +60,9 @@ type finder struct {
 	starts  [startRoom]uint32
 	matches []match
 	choice  choice
-	// The starts once more, for assembly.
-	prepared prepared
+	// The scan and the starts once more, for assembly.
+	pass     pass
+	measures measures
 }
 
 // choice is what has been chosen so far. Positions are in units of costs: literalCost for each byte.
@@ -92,6 +94,9 @@ func (f *finder) parse(text []byte, from int) []match {
 	}
 	f.last = 0
 	f.choice = choice{last: -1, prevEnd: from * literalCost, lastEnd: from * literalCost} // nothing starts at 0
+	if f.parseWide(text, from) {
+		return f.matches[:f.choice.last+1]
+	}
 	for at := from; at <= len(text)-8; at += chunk {
 		n := f.scan(text, at, min(chunk, len(text)-7-at))
 		f.take(text, at, f.starts[:n])
@@ -123,17 +128,15 @@ func (f *finder) scanWords(text []byte, at, rank, n, found int) int {
 	return found
 }
 
-// takeOne looks at one start in the chunk at at, and takes the match if it is worth it.
-func (f *finder) takeOne(text []byte, at int, start uint32) {
+// takeOne looks at the start of a match at p, and takes the match if it is worth it.
+func (f *finder) takeOne(text []byte, p, distance int) {
 	c := &f.choice
-	p := at + int(start&rankMask)
-	distance := int(start >> posShift)
 	if p*literalCost < c.lastEnd && c.last >= 0 && int(f.matches[c.last].distance) == distance {
 		return // within the same match, which may be long
 	}
 	end := (p + forward(text, p-distance, p)) * literalCost
 	from := (p - backward(text, p-distance, p, c.prevEnd/literalCost)) * literalCost
-	cost := sequenceCost + bits.Len32(start>>posShift)
+	cost := sequenceCost + bits.Len(uint(distance))
 	if from <= c.lastStart {
 		// Only one of both can stay.
 		from = max(from, c.prevEnd)

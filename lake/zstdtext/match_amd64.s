@@ -204,154 +204,6 @@ DATA lanes16<>+48(SB)/8, $0x0000000d0000000c
 DATA lanes16<>+56(SB)/8, $0x0000000f0000000e
 GLOBL lanes16<>(SB), RODATA|NOPTR, $64
 
-// func scanAVX512(text *byte, n int, pos uint32, table, starts, last *uint32) int
-TEXT ·scanAVX512(SB), NOSPLIT, $0-56
-	MOVQ text+0(FP), SI
-	MOVQ n+8(FP), DX
-	MOVL pos+16(FP), AX
-	MOVQ table+24(FP), R8
-	MOVQ starts+32(FP), DI
-	MOVQ last+40(FP), R10
-
-	VMOVDQU32    lanes16<>(SB), Z14   // ranks
-	VPSLLD       $15, Z14, Z15
-	VPBROADCASTD AX, Z0
-	VPADDD       Z0, Z15, Z15         // positions and epoch
-	VPBROADCASTD (R10), Z13           // distances before
-	VMOVDQU32    words16<>(SB), Z12
-	VMOVDQU32    rests16<>(SB), Z11
-	VPBROADCASTD prime1<>(SB), Z10
-	VPBROADCASTD prime2<>(SB), Z9
-	VPBROADCASTD checks<>(SB), Z8
-	VPBROADCASTD tags<>(SB), Z16
-	MOVL         $0x80000, AX
-	VPBROADCASTD AX, Z17              // 16 positions
-	MOVL         $16, AX
-	VPBROADCASTD AX, Z18
-	MOVQ         $0x3333333333333333, AX // two bytes of each four
-	KMOVQ        AX, K1
-
-sixteen:
-	VMOVDQU     (SI), Y0
-	VPERMB      Z0, Z12, Z1
-	VPERMB.Z    Z0, Z11, K1, Z0
-	VPMULLD     Z10, Z1, Z1
-	VPMULLD     Z9, Z0, Z0
-	VPADDD      Z0, Z1, Z0
-	VPSRLD      $16, Z0, Z2           // places in the table
-	VPTERNLOGD  $0xea, Z15, Z16, Z0   // entries
-	VPADDD      Z17, Z15, Z15
-
-	// Entries go into the table one after the other, and what was there comes into Z3.
-	VMOVQ    X2, AX
-	VMOVQ    X0, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X3
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $1, (R8)(AX*4), X3, X3
-	MOVL     CX, (R8)(AX*4)
-	VPEXTRQ  $1, X2, AX
-	VPEXTRQ  $1, X0, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X3, X3
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $3, (R8)(AX*4), X3, X3
-	MOVL     CX, (R8)(AX*4)
-	VEXTRACTI32X4 $1, Z2, X1
-	VEXTRACTI32X4 $1, Z0, X7
-	VMOVQ    X1, AX
-	VMOVQ    X7, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X4
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $1, (R8)(AX*4), X4, X4
-	MOVL     CX, (R8)(AX*4)
-	VPEXTRQ  $1, X1, AX
-	VPEXTRQ  $1, X7, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X4, X4
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $3, (R8)(AX*4), X4, X4
-	MOVL     CX, (R8)(AX*4)
-	VEXTRACTI32X4 $2, Z2, X1
-	VEXTRACTI32X4 $2, Z0, X7
-	VMOVQ    X1, AX
-	VMOVQ    X7, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X5
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $1, (R8)(AX*4), X5, X5
-	MOVL     CX, (R8)(AX*4)
-	VPEXTRQ  $1, X1, AX
-	VPEXTRQ  $1, X7, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X5, X5
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $3, (R8)(AX*4), X5, X5
-	MOVL     CX, (R8)(AX*4)
-	VEXTRACTI32X4 $3, Z2, X1
-	VEXTRACTI32X4 $3, Z0, X7
-	VMOVQ    X1, AX
-	VMOVQ    X7, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X6
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $1, (R8)(AX*4), X6, X6
-	MOVL     CX, (R8)(AX*4)
-	VPEXTRQ  $1, X1, AX
-	VPEXTRQ  $1, X7, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X6, X6
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $3, (R8)(AX*4), X6, X6
-	MOVL     CX, (R8)(AX*4)
-	VINSERTI128 $1, X4, Y3, Y3
-	VINSERTI128 $1, X6, Y5, Y5
-	VINSERTI64X4 $1, Y5, Z3, Z3
-
-	VPSUBD      Z3, Z0, Z0
-	VPTESTNMD   Z8, Z0, K2
-	VMOVDQA32.Z Z0, K2, Z0            // distances, 0 where there is nothing
-	VALIGND     $15, Z13, Z0, Z1      // those before them
-	VMOVDQA32   Z0, Z13
-	VPTESTMD    Z0, Z0, K2, K2
-	VPCMPUD     $4, Z1, Z0, K2, K2    // starts
-	VPORD       Z14, Z0, Z0
-	VPADDD      Z18, Z14, Z14
-	VPCOMPRESSD.Z Z0, K2, Z0
-	VMOVDQU32   Z0, (DI)
-	KMOVW       K2, AX
-	POPCNTL     AX, AX
-	LEAQ        (DI)(AX*4), DI
-
-	ADDQ $16, SI
-	SUBQ $16, DX
-	JGT  sixteen
-
-	VEXTRACTI32X4 $3, Z13, X0
-	VPEXTRD $3, X0, (R10)
-	SUBQ  starts+32(FP), DI
-	SHRQ  $2, DI
-	MOVQ  DI, ret+48(FP)
-	VZEROUPPER
-	RET
-
 // func takeAVX2(text *byte, at int, starts *uint32, n, limit int, matches *match, c *choice) int
 TEXT ·takeAVX2(SB), NOSPLIT, $8-64
 	MOVQ starts+16(FP), R9
@@ -458,149 +310,486 @@ done:
 // GAIN_BASE is added to gains, which are not negative then.
 #define GAIN_BASE 0x40000000
 
-// func prepareAVX512(starts *uint32, n, at, limit int, p *prepared)
-TEXT ·prepareAVX512(SB), NOSPLIT, $0-40
-	MOVQ starts+0(FP), SI
-	MOVQ n+8(FP), DX
-	MOVQ p+32(FP), DI
-	VPBROADCASTD at+16(FP), Z10
-	VPBROADCASTD limit+24(FP), Z11
+// The rows of measures.
+#define BEGINS    0
+#define ENDS      (4*const_startRoom)
+#define GAINS     (8*const_startRoom)
+#define DISTANCES (12*const_startRoom)
+
+// func measureAVX512(text *byte, starts *uint32, n, at, limit int, m *measures)
+//
+// What differs around the places of a start is found one by one, what follows from that sixteen at a time.
+TEXT ·measureAVX512(SB), NOSPLIT, $0-48
+	MOVQ starts+8(FP), R9
+	MOVQ n+16(FP), R10
+	MOVQ m+40(FP), R8
+	VPBROADCASTD at+24(FP), Z10
+	VPBROADCASTD limit+32(FP), Z11
 	MOVL $const_rankMask, AX
 	VPBROADCASTD AX, Z12
 	MOVL $(GAIN_BASE-const_sequenceCost-32), AX
+	VPBROADCASTD AX, Z13
+	MOVL $31, AX
 	VPBROADCASTD AX, Z14
 	MOVL $const_wide, AX
 	VPBROADCASTD AX, Z15
+	VPXORD Z16, Z16, Z16
 
-sixteen:
+	MOVQ R9, SI
+	MOVQ R8, DI
+	MOVQ R10, DX
+
+places:
 	VMOVDQU32 (SI), Z0
 	VPANDD    Z12, Z0, Z1
 	VPADDD    Z10, Z1, Z1             // positions
-	VPSRLD    $15, Z0, Z2             // distances
-	VPSUBD    Z2, Z1, Z3              // where they go to
-	VPLZCNTD  Z2, Z4
-	VPADDD    Z14, Z4, Z4             // what they gain at length 0: the more, the less bits the distance has
+	VPSRLD    $15, Z0, Z0             // distances
+	VPSUBD    Z0, Z1, Z2              // where they go to
 	VPCMPD    $6, Z11, Z1, K1         // beyond the limit
-	VPCMPD    $1, Z15, Z3, K2         // or at the very beginning
+	VPCMPD    $1, Z15, Z2, K2         // or at the very beginning
 	KORW      K1, K2, K1
 	VMOVDQA32 Z15, K1, Z1
-	VMOVDQA32 Z15, K1, Z3
-	VMOVDQU32 Z1, (DI)
-	VMOVDQU32 Z3, (4*const_startRoom)(DI)
-	VMOVDQU32 Z2, (8*const_startRoom)(DI)
-	VMOVDQU32 Z4, (12*const_startRoom)(DI)
+	VMOVDQA32 Z15, K1, Z2
+	VMOVDQU32 Z1, BEGINS(DI)
+	VMOVDQU32 Z2, ENDS(DI)
+	VMOVDQU32 Z0, DISTANCES(DI)
 	ADDQ $64, SI
 	ADDQ $64, DI
 	SUBQ $16, DX
+	JGT  places
+
+	MOVQ text+0(FP), SI
+	MOVQ R8, DI
+	MOVQ R10, DX
+
+around:
+	MOVL BEGINS(DI), AX
+	MOVL ENDS(DI), CX
+	VMOVDQU8 -16(SI)(CX*1), Y0
+	VPCMPUB  $4, -16(SI)(AX*1), Y0, K1
+	KMOVD    K1, GAINS(DI)
+	ADDQ $4, DI
+	DECQ DX
+	JNE  around
+
+	MOVQ R8, DI
+
+sixteen:
+	VMOVDQU32 GAINS(DI), Z0
+	VPANDD    (R9), Z12, Z1
+	VPADDD    Z10, Z1, Z1             // positions
+	VPSRLD    $16, Z0, Z2             // what differs from there on
+	VPSLLD    $16, Z0, Z3             // and before
+	VPTESTNMD Z2, Z2, K1
+	VPTESTNMD Z3, Z3, K2
+	VPSUBD    Z2, Z16, Z4
+	VPANDD    Z4, Z2, Z2
+	VPLZCNTD  Z2, Z2
+	VPSUBD    Z2, Z14, Z2
+	VPADDD    Z2, Z1, Z2              // ends
+	VPLZCNTD  Z3, Z3
+	VPSUBD    Z3, Z1, Z3              // beginnings
+	KORW      K1, K2, K1
+	KORTESTW  K1, K1
+	JNE       long
+
+measured:
+	VPLZCNTD  DISTANCES(DI), Z4
+	VPADDD    Z13, Z4, Z4             // what they gain at length 0: the more, the less bits the distance has
+	VPSLLD    $3, Z3, Z3
+	VPSLLD    $3, Z2, Z2
+	VPADDD    Z2, Z4, Z4
+	VMOVDQU32 Z3, BEGINS(DI)
+	VMOVDQU32 Z2, ENDS(DI)
+	VMOVDQU32 Z4, GAINS(DI)
+	ADDQ $64, R9
+	ADDQ $64, DI
+	SUBQ $16, R10
 	JGT  sixteen
 	VZEROUPPER
 	RET
 
-// func takeAVX512(text *byte, p *prepared, i, n int, matches *match, c *choice) int
-TEXT ·takeAVX512(SB), NOSPLIT, $8-56
-	MOVQ p+8(FP), R9
-	MOVQ n+24(FP), AX
-	LEAQ (R9)(AX*4), AX
-	MOVQ AX, end-8(SP)
-	MOVQ i+16(FP), AX
-	LEAQ (R9)(AX*4), R9
-	MOVQ c+40(FP), AX
-	MOVQ choice_last(AX), DI
-	LEAQ (DI)(DI*2), DI
-	MOVQ matches+32(FP), DX
-	LEAQ (DX)(DI*4), DI                // the last match
-	MOVQ choice_prevEnd(AX), R11
-	MOVQ choice_lastStart(AX), R12
-	MOVQ choice_lastEnd(AX), R13
-	MOVQ choice_lastGain(AX), R14
-	SHRQ $3, R11                       // in bytes here
-	SHRQ $3, R12
-	SHRQ $3, R13
-	ADDQ $GAIN_BASE, R14
-	MOVQ text+0(FP), SI
+long: // a few per cent
+	KMOVW K1, BX
 
-	CMPQ R9, end-8(SP)
-	JGE  done
+one:
+	TZCNTL   BX, CX
+	BLSRL    BX, BX
+	MOVL     $1, AX
+	SHLXL    CX, AX, AX
+	KMOVW    AX, K1                    // its lane
+	MOVL     BEGINS(DI)(CX*4), AX
+	MOVL     ENDS(DI)(CX*4), CX
+	VMOVDQU8 -32(SI)(CX*1), Z4
+	VPCMPUB  $4, -32(SI)(AX*1), Z4, K2
+	KMOVQ    K2, AX
+	RORXQ    $32, AX, AX
+	TZCNTL   AX, CX
+	JCS      longer
+	MOVQ     AX, DX
+	SHRQ     $32, DX
+	JEQ      longer
+	LZCNTQ   AX, AX
+	VPBROADCASTD CX, Z4
+	VPADDD   Z4, Z1, K1, Z2
+	VPBROADCASTD AX, Z4
+	VPSUBD   Z4, Z1, K1, Z3
+	TESTL    BX, BX
+	JNE      one
+	JMP      measured
+
+longer:
+	VMOVDQA32 Z16, K1, Z2
+	VMOVDQA32 Z1, K1, Z3
+	TESTL    BX, BX
+	JNE      one
+	JMP      measured
+
+// func stepAVX512(f *finder, text *byte, i, n int) int
+//
+// Scanning waits for the cache most of the time, and choosing for what has been chosen before: 16 positions and two starts take turns.
+TEXT ·stepAVX512(SB), NOSPLIT, $16-40
+	MOVQ f+0(FP), R8
+	MOVQ text+8(FP), CX
+	ADDQ (finder_pass+pass_at)(R8), CX     // the next position
+	MOVQ (finder_pass+pass_left)(R8), AX
+	ADDQ CX, AX
+	MOVQ AX, scanned-8(SP)
+	MOVQ (finder_pass+pass_found)(R8), DI
+	LEAQ finder_starts(R8)(DI*4), DI
+
+	VMOVDQU32    lanes16<>(SB), Z15
+	MOVL         (finder_pass+pass_rank)(R8), AX
+	VPBROADCASTD AX, Z14
+	VPADDD       Z15, Z14, Z14        // ranks
+	MOVL         (finder_pass+pass_at)(R8), AX
+	VPBROADCASTD AX, Z0
+	VPADDD       Z0, Z15, Z15
+	VPSLLD       $15, Z15, Z15
+	VPBROADCASTD finder_epoch(R8), Z0
+	VPORD        Z0, Z15, Z15         // positions and epoch
+	VPBROADCASTD finder_last(R8), Z13 // distances before
+	VMOVDQU32    words16<>(SB), Z12
+	VMOVDQU32    rests16<>(SB), Z11
+	VPBROADCASTD prime1<>(SB), Z10
+	VPBROADCASTD prime2<>(SB), Z9
+	VPBROADCASTD checks<>(SB), Z8
+	VPBROADCASTD tags<>(SB), Z16
+	MOVL         $0x80000, AX
+	VPBROADCASTD AX, Z17              // 16 positions
+	MOVL         $16, AX
+	VPBROADCASTD AX, Z18
+	MOVQ         $0x3333333333333333, AX // two bytes of each four
+	KMOVQ        AX, K1
+
+	LEAQ finder_measures(R8), AX
+	MOVQ i+16(FP), R9
+	LEAQ (AX)(R9*4), R9               // the next start
+	MOVQ n+24(FP), SI
+	LEAQ (AX)(SI*4), SI
+	MOVQ SI, end-16(SP)
+	MOVQ (finder_choice+choice_prevEnd)(R8), R11
+	MOVQ (finder_choice+choice_lastStart)(R8), R12
+	MOVQ (finder_choice+choice_lastEnd)(R8), R13
+	MOVQ (finder_choice+choice_lastGain)(R8), R14
+	ADDQ $GAIN_BASE, R14
+
+sixteen:
+	CMPQ CX, scanned-8(SP)
+	JGE  rest
+	MOVQ f+0(FP), R8                  // where the table is
+	VMOVDQU     (CX), Y0
+	VPERMB      Z0, Z12, Z1
+	VPERMB.Z    Z0, Z11, K1, Z0
+	VPMULLD     Z10, Z1, Z1
+	VPMULLD     Z9, Z0, Z0
+	VPADDD      Z0, Z1, Z0
+	VPSRLD      $16, Z0, Z2           // places in the table
+	VPTERNLOGD  $0xea, Z15, Z16, Z0   // entries
+	VPADDD      Z17, Z15, Z15
+
+	// Entries go into the table one after the other, and what was there comes into Z3.
+	VMOVQ    X2, AX
+	VMOVQ    X0, DX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VMOVD    (R8)(BX*4), X3
+	MOVL     DX, (R8)(BX*4)
+	SHRQ     $32, DX
+	VPINSRD  $1, (R8)(AX*4), X3, X3
+	MOVL     DX, (R8)(AX*4)
+	VPEXTRQ  $1, X2, AX
+	VPEXTRQ  $1, X0, DX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VPINSRD  $2, (R8)(BX*4), X3, X3
+	MOVL     DX, (R8)(BX*4)
+	SHRQ     $32, DX
+	VPINSRD  $3, (R8)(AX*4), X3, X3
+	MOVL     DX, (R8)(AX*4)
+	VEXTRACTI32X4 $1, Z2, X1
+	VEXTRACTI32X4 $1, Z0, X7
+	VMOVQ    X1, AX
+	VMOVQ    X7, DX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VMOVD    (R8)(BX*4), X4
+	MOVL     DX, (R8)(BX*4)
+	SHRQ     $32, DX
+	VPINSRD  $1, (R8)(AX*4), X4, X4
+	MOVL     DX, (R8)(AX*4)
+	VPEXTRQ  $1, X1, AX
+	VPEXTRQ  $1, X7, DX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VPINSRD  $2, (R8)(BX*4), X4, X4
+	MOVL     DX, (R8)(BX*4)
+	SHRQ     $32, DX
+	VPINSRD  $3, (R8)(AX*4), X4, X4
+	MOVL     DX, (R8)(AX*4)
+	VEXTRACTI32X4 $2, Z2, X1
+	VEXTRACTI32X4 $2, Z0, X7
+	VMOVQ    X1, AX
+	VMOVQ    X7, DX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VMOVD    (R8)(BX*4), X5
+	MOVL     DX, (R8)(BX*4)
+	SHRQ     $32, DX
+	VPINSRD  $1, (R8)(AX*4), X5, X5
+	MOVL     DX, (R8)(AX*4)
+	VPEXTRQ  $1, X1, AX
+	VPEXTRQ  $1, X7, DX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VPINSRD  $2, (R8)(BX*4), X5, X5
+	MOVL     DX, (R8)(BX*4)
+	SHRQ     $32, DX
+	VPINSRD  $3, (R8)(AX*4), X5, X5
+	MOVL     DX, (R8)(AX*4)
+	VEXTRACTI32X4 $3, Z2, X1
+	VEXTRACTI32X4 $3, Z0, X7
+	VMOVQ    X1, AX
+	VMOVQ    X7, DX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VMOVD    (R8)(BX*4), X6
+	MOVL     DX, (R8)(BX*4)
+	SHRQ     $32, DX
+	VPINSRD  $1, (R8)(AX*4), X6, X6
+	MOVL     DX, (R8)(AX*4)
+	VPEXTRQ  $1, X1, AX
+	VPEXTRQ  $1, X7, DX
+	MOVL     AX, BX
+	SHRQ     $32, AX
+	VPINSRD  $2, (R8)(BX*4), X6, X6
+	MOVL     DX, (R8)(BX*4)
+	SHRQ     $32, DX
+	VPINSRD  $3, (R8)(AX*4), X6, X6
+	MOVL     DX, (R8)(AX*4)
+	VINSERTI128 $1, X4, Y3, Y3
+	VINSERTI128 $1, X6, Y5, Y5
+	VINSERTI64X4 $1, Y5, Z3, Z3
+
+	VPSUBD      Z3, Z0, Z0
+	VPTESTNMD   Z8, Z0, K2
+	VMOVDQA32.Z Z0, K2, Z0            // distances, 0 where there is nothing
+	VALIGND     $15, Z13, Z0, Z1      // those before them
+	VMOVDQA32   Z0, Z13
+	VPTESTMD    Z0, Z0, K2, K2
+	VPCMPUD     $4, Z1, Z0, K2, K2    // starts
+	VPORD       Z14, Z0, Z0
+	VPADDD      Z18, Z14, Z14
+	VPCOMPRESSD.Z Z0, K2, Z0
+	VMOVDQU32   Z0, (DI)
+	KMOVW       K2, AX
+	POPCNTL     AX, AX
+	LEAQ        (DI)(AX*4), DI
+	ADDQ        $16, CX
+
+	LEAQ    8(R9), SI
+	CMPQ    SI, end-16(SP)
+	CMOVQGT end-16(SP), SI
+	CMPQ    R9, SI
+	JGE     sixteen
 
 start:
-	MOVL (R9), BX
-	MOVL (4*const_startRoom)(R9), CX
-	VMOVDQU8 -16(SI)(CX*1), Y0
-	VPCMPUB  $4, -16(SI)(BX*1), Y0, K1
-	KMOVD    K1, R8
-	RORXL    $16, R8, R8               // what differs from the position on, and above that before it
-	TESTW    R8, R8
-	JEQ      long
-	CMPL     R8, $0xffff
-	JLS      long
-	TZCNTL   R8, R15
-	LZCNTL   R8, R8
-
-found:
-	ADDL BX, R15                       // end
-	SUBL R8, BX                        // start
-	LEAL (R15*8), R10
-	ADDL (12*const_startRoom)(R9), R10 // gain, if it started at 0
+	MOVL ENDS(R9), R15
+	TESTL R15, R15
+	JEQ  done
+	MOVL BEGINS(R9), BX
+	MOVL GAINS(R9), R10
 	// AX is where the match before it ends. Conditions are carries, which moves take in half the time of others.
 	MOVL R13, AX
 	MOVL $GAIN_BASE, DX           // what it has to gain
-	LEAQ match__size(DI), CX           // where it goes
+	XORL R8, R8
 	CMPL R12, BX
 	CMOVLCC R11, AX
 	CMOVLCC R14, DX
-	CMOVQCC DI, CX
 	CMPL BX, AX
 	CMOVLCS AX, BX
-	LEAL (BX*8), R8
-	SUBL R8, R10                       // gain
-	LEAQ match__size(DI), R8           // one that is not taken is written behind the last
+	SUBL BX, R10                       // gain
 	CMPL DX, R10
 	CMOVLCS AX, R11
 	CMOVLCS BX, R12
 	CMOVLCS R15, R13
 	CMOVLCS R10, R14
-	CMOVQCS CX, R8
-	CMOVQCS CX, DI
-	MOVL (8*const_startRoom)(R9), CX
-	MOVL BX, match_start(R8)
-	MOVL R15, match_end(R8)
-	MOVL CX, match_distance(R8)
+	CMOVLCS BX, R8
+	MOVL R8, GAINS(R9)                 // where it begins now, or 0
 	ADDQ $4, R9
-	CMPQ R9, end-8(SP)
+	CMPQ R9, SI
 	JLT  start
-	JMP  done
+	JMP  sixteen
 
-long: // with a few per cent
-	VMOVDQU8 -32(SI)(CX*1), Z0
-	VPCMPUB  $4, -32(SI)(BX*1), Z0, K1
-	KMOVQ    K1, R8
-	RORXQ    $32, R8, R8
-	TESTL    R8, R8
-	JEQ      done                      // longer
-	MOVQ     R8, R15
-	SHRQ     $32, R15
-	JEQ      done
-	TZCNTL   R8, R15
-	LZCNTQ   R8, R8
-	JMP      found
+rest:
+	MOVQ end-16(SP), SI
+	CMPQ R9, SI
+	JLT  start
 
 done:
-	MOVQ c+40(FP), AX
-	SHLQ $3, R11
-	SHLQ $3, R12
-	SHLQ $3, R13
-	SUBQ $GAIN_BASE, R14
-	MOVQ R11, choice_prevEnd(AX)
-	MOVQ R12, choice_lastStart(AX)
-	MOVQ R13, choice_lastEnd(AX)
-	MOVQ R14, choice_lastGain(AX)
-	SUBQ matches+32(FP), DI
-	SARQ $2, DI
-	MOVQ $0xaaaaaaaaaaaaaaab, DX       // 1/3
-	IMULQ DX, DI
-	MOVQ DI, choice_last(AX)
-	SUBQ p+8(FP), R9
+	MOVQ f+0(FP), R8
+	SUBQ text+8(FP), CX
+	MOVQ CX, AX
+	SUBQ (finder_pass+pass_at)(R8), AX
+	MOVQ CX, (finder_pass+pass_at)(R8)
+	ADDQ AX, (finder_pass+pass_rank)(R8)
+	SUBQ AX, (finder_pass+pass_left)(R8)
+	LEAQ finder_starts(R8), AX
+	SUBQ AX, DI
+	SHRQ $2, DI
+	MOVQ DI, (finder_pass+pass_found)(R8)
+	VEXTRACTI32X4 $3, Z13, X0
+	VPEXTRD $3, X0, finder_last(R8)
+
+	LEAQ finder_measures(R8), AX
+	SUBQ AX, R9
 	SHRQ $2, R9
-	MOVQ R9, ret+48(FP)
+	MOVQ R9, ret+32(FP)
+	MOVQ R11, (finder_choice+choice_prevEnd)(R8)
+	MOVQ R12, (finder_choice+choice_lastStart)(R8)
+	MOVQ R13, (finder_choice+choice_lastEnd)(R8)
+	SUBQ $GAIN_BASE, R14
+	MOVQ R14, (finder_choice+choice_lastGain)(R8)
+	VZEROUPPER
+	RET
+
+// Three numbers each of 16 matches: which of 16 beginnings, or, from 16 on, ends, and which distance in every third place.
+DATA triples<>+0(SB)/8, $0x1202011101001000
+DATA triples<>+8(SB)/8, $0x0504140403130302
+DATA triples<>+16(SB)/8, $0x0717070616060515
+DATA triples<>+24(SB)/8, $0x1a0a091909081808
+DATA triples<>+32(SB)/8, $0x0d0c1c0c0b1b0b0a
+DATA triples<>+40(SB)/8, $0x0f1f0f0e1e0e0d1d
+GLOBL triples<>(SB), RODATA|NOPTR, $48
+
+// func settleAVX512(m *measures, i, n, before int, matches *match, last int) int
+TEXT ·settleAVX512(SB), NOSPLIT, $0-56
+	MOVQ m+0(FP), R8
+	MOVQ i+8(FP), SI
+	LEAQ (R8)(SI*4), SI
+	MOVQ n+16(FP), DX
+	MOVQ $-1, R10
+	MOVL $17, R11                     // is as good as more
+	MOVQ SI, R9
+	MOVQ SI, DI
+
+taken:
+	CMPQ    DX, R11
+	MOVQ    R11, AX
+	CMOVQLT DX, AX
+	BZHIQ   AX, R10, AX
+	KMOVW   AX, K1
+	VMOVDQU32.Z GAINS(SI), K1, Z0
+	VPTESTMD  Z0, Z0, K1
+	KMOVW     K1, AX
+	POPCNTL   AX, AX
+	BZHIQ     AX, R10, BX
+	KMOVW     BX, K2                  // what is written is not behind what was read
+	VMOVDQU32 BEGINS(SI), Z1
+	VMOVDQU32 ENDS(SI), Z2
+	VMOVDQU32 DISTANCES(SI), Z3
+	VPCOMPRESSD.Z Z0, K1, Z0
+	VPCOMPRESSD.Z Z1, K1, Z1
+	VPCOMPRESSD.Z Z2, K1, Z2
+	VPCOMPRESSD.Z Z3, K1, Z3
+	VMOVDQU32 Z0, K2, GAINS(DI)
+	VMOVDQU32 Z1, K2, BEGINS(DI)
+	VMOVDQU32 Z2, K2, ENDS(DI)
+	VMOVDQU32 Z3, K2, DISTANCES(DI)
+	LEAQ (DI)(AX*4), DI
+	ADDQ $64, SI
+	SUBQ $16, DX
+	JGT  taken
+
+	MOVQ matches+32(FP), R8
+	MOVQ last+40(FP), AX
+	LEAQ (AX)(AX*2), CX
+	LEAQ (R8)(CX*4), CX               // the last match
+	SUBQ R9, DI
+	SHRQ $2, DI
+	JEQ  done
+	MOVL BEGINS(R9), AX
+	LEAQ match__size(CX), BX
+	CMPQ before+24(FP), AX
+	CMOVQCS BX, CX                    // which stays
+
+	VPMOVZXBD triples<>+0(SB), Z10
+	VPMOVZXBD triples<>+16(SB), Z11
+	VPMOVZXBD triples<>+32(SB), Z12
+	MOVL  $0x4924, AX
+	KMOVW AX, K4
+	MOVL  $0x2492, AX
+	KMOVW AX, K5
+	MOVL  $0x9249, AX
+	KMOVW AX, K6
+
+matches:
+	// One stays if the next one begins behind its beginning, and the last one.
+	VMOVDQU32 GAINS(R9), Z0
+	VPCMPUD   $1, (BEGINS+4)(R9), Z0, K1
+	CMPQ      DI, R11
+	MOVQ      R11, DX
+	CMOVQLT   DI, DX
+	BZHIQ     DX, R10, AX
+	DECQ      DX
+	BZHIQ     DX, R10, DX
+	XORQ      DX, AX
+	KMOVW     DX, K2
+	KMOVW     AX, K3
+	KANDW     K1, K2, K1
+	KORW      K1, K3, K1
+	VPSRLD    $3, Z0, Z0
+	VPSRLD    $3, ENDS(R9), Z1
+	VPCOMPRESSD.Z Z0, K1, Z0
+	VPCOMPRESSD.Z Z1, K1, Z1
+	VMOVDQU32     DISTANCES(R9), Z2
+	VPCOMPRESSD.Z Z2, K1, Z2
+	VMOVDQA32 Z10, Z3
+	VPERMI2D  Z1, Z0, Z3
+	VPERMD    Z2, Z10, K4, Z3
+	VMOVDQA32 Z11, Z4
+	VPERMI2D  Z1, Z0, Z4
+	VPERMD    Z2, Z11, K5, Z4
+	VMOVDQA32 Z12, Z5
+	VPERMI2D  Z1, Z0, Z5
+	VPERMD    Z2, Z12, K6, Z5
+	VMOVDQU32 Z3, (CX)
+	VMOVDQU32 Z4, 64(CX)
+	VMOVDQU32 Z5, 128(CX)
+	KMOVW     K1, AX
+	POPCNTL   AX, AX
+	LEAQ      (AX)(AX*2), AX
+	LEAQ      (CX)(AX*4), CX
+	ADDQ $64, R9
+	SUBQ $16, DI
+	JGT  matches
+	SUBQ $match__size, CX
+
+done:
+	SUBQ CX, R8
+	SARQ $2, R8
+	MOVQ $0x5555555555555555, DX       // -1/3
+	IMULQ DX, R8
+	MOVQ R8, ret+48(FP)
 	VZEROUPPER
 	RET
