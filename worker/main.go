@@ -23,8 +23,8 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/internal/processors"
 	"github.com/urlake/urlake/internal/dial"
+	"github.com/urlake/urlake/internal/processors"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/workflows"
