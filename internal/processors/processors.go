@@ -13,7 +13,7 @@ const (
 
 	// slice is how long a thread may run before another is given its processor. More threads are ready to run than there are processors, and each finds the caches full of what
 	// another one needed: the kernel's usual 3 ms cost a step up to 7 % of its time.
-	slice = 30 * time.Millisecond
+	slice = 100 * time.Millisecond
 )
 
 // Use makes this process one that does steps on n processors: the runtime runs more goroutines at once than that, since some of them wait for the disk, and on Linux the kernel takes it for a
