@@ -137,8 +137,8 @@ func normalizeSplit(ctx context.Context, store blob.Store, p *plan, split int, p
 var originMemos = sync.Pool{New: func() any { return urlnorm.NewOrigins(0) }}
 
 func (n *normalizer) release() {
-	n.rows.Release() // before the memo, whose strings it has
-	n.origins.Recycle()
+	n.rows.Release()
+	n.origins.Reset()
 	originMemos.Put(n.origins)
 }
 

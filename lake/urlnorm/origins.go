@@ -130,24 +130,18 @@ func newOrigins(limit int, vectors bool) *Origins {
 // Len returns the number of origins: they are 0 to Len()-1, in the order in which they were first seen.
 func (o *Origins) Len() int { return o.len }
 
-// At returns the origin of a number.
+// At returns the origin of a number. Its strings are good until Reset.
 func (o *Origins) At(i uint32) Origin {
 	r := &o.origins[i/originChunk][i%originChunk]
 	host := view(o.textAt(r.place, int(r.host)))
 	return Origin{Scheme: textSchemeNames[r.scheme], Host: host, Domain: host[r.domain:], Port: r.port, DomainID: r.domainID}
 }
 
-// Reset forgets all origins. Numbers start again at 0. What At has returned stays as it is.
-func (o *Origins) Reset() {
-	o.texts = nil // strings point into them
-	o.Recycle()
-}
-
 // slotsFor is how many slots the texts need that are there and one more: the table is half full at most.
 func (o *Origins) slotsFor() int { return max(minSlots, 1<<bits.Len(uint(2*o.used+1))) }
 
-// Recycle is Reset where nobody has strings any more that At returned: their memory is used again.
-func (o *Origins) Recycle() {
+// Reset forgets all origins. Numbers start again at 0. The memory of strings that At returned is used again.
+func (o *Origins) Reset() {
 	// What comes next is likely to have as many.
 	o.slots = o.slots[:min(o.slotsFor(), cap(o.slots))]
 	clear(o.slots)

@@ -141,26 +141,6 @@ func TestRealDataInBatches(t *testing.T) {
 	}
 }
 
-func TestOriginsOutliveAReset(t *testing.T) {
-	n, o := new(Normalizer), NewOrigins(0)
-	var out [1]Parsed
-	var before []Origin
-	for i := range 20_000 {
-		n.ParseBatch(o, [][]byte{fmt.Appendf(nil, "http://www.host%d.example/", i)}, out[:])
-		before = append(before, o.At(out[0].Origin))
-	}
-	o.Reset()
-	for i := range 20_000 {
-		n.ParseBatch(o, [][]byte{fmt.Appendf(nil, "http://other%d.example.org/", i)}, out[:])
-	}
-	for i, got := range before {
-		domain := fmt.Sprintf("host%d.example", i)
-		if want := (Origin{Scheme: "http", Host: "www." + domain, Domain: domain, Port: -1, DomainID: DomainID(domain)}); got != want {
-			t.Fatalf("origin %d is %+v, was %+v", i, got, want)
-		}
-	}
-}
-
 // The memory that the memo takes is that of what it holds.
 func TestMemoryOfOriginsIsBounded(t *testing.T) {
 	const limit = 1 << 20
