@@ -8,8 +8,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// smallBatch is the size of the inputs, as stored, up to which a batch of one split is small: what takes a worker a second, or a few where it is compressed, and
-// may be done again. It must not shrink: workflows that are under way have gone by it.
+// smallBatch is the size of the inputs, as stored, up to which a batch of one split is small: what takes a worker a second, or ten where it was compressed to a
+// hundredth, and may be done again. It must not shrink: workflows that are under way have gone by it.
 const smallBatch = 32 << 20
 
 // Small says that the batch is one for IngestSmall.

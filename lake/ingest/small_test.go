@@ -37,6 +37,18 @@ var smallBatches = map[string]struct {
 	"too large for memory": {ingest.Limits{Arena: 20_000, AnyPrefix: 1, Task: 10_000}, []string{"plan.json", "rejects/", "shuffle/", "small.json"}},
 }
 
+func TestSmall(t *testing.T) {
+	for _, c := range []struct {
+		splits int
+		bytes  int64
+		small  bool
+	}{{1, 0, true}, {1, 32 << 20, true}, {1, 32<<20 + 1, false}, {2, 1000, false}} {
+		if got := (ingest.PlanSummary{Splits: c.splits, Bytes: c.bytes}).Small(); got != c.small {
+			t.Errorf("%d splits of %d bytes: small is %v", c.splits, c.bytes, got)
+		}
+	}
+}
+
 func TestIngestSmallIsAllSteps(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 3000)
@@ -145,6 +157,58 @@ func TestIngestSmallAgain(t *testing.T) {
 	current, err := lake.CurrentBatches(ctx, store, 1)
 	if err != nil || current[spec.Batch] != first.Finish.Digest {
 		t.Errorf("current are %v, %v", current, err)
+	}
+}
+
+// Another run of the batch comes between a crash and what is done after it: the content of the run that was registered last stands, and each run says so.
+func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
+	ctx := context.Background()
+	dir, _ := madeUp(t, 100)
+	other, _ := madeUp(t, 150)
+	spec := madeUpSpec(dir)
+	for _, same := range []bool{true, false} {
+		late := spec
+		if !same {
+			late.Inputs = []string{other}
+		}
+		for crashes := 0; ; crashes++ {
+			inner := blob.NewMemory()
+			store := blob.NewFaulty(inner)
+			store.CrashAfter(crashes)
+			_, err := small(ctx, store, "run", spec, ingest.Limits{})
+			if !store.Crashed() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+			// A run that was settled or registered before the other one is older than it, and has not found its content.
+			_, _, err = inner.Get(ctx, "staging/run/small.json")
+			settled := err == nil
+			registered := false
+			if data, _, err := inner.Get(ctx, lake.BatchRegistryKey(1)); err == nil {
+				registered = strings.Contains(string(data), `"run"`)
+			}
+			second, err := small(ctx, inner, "run2", late, ingest.Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, err := small(ctx, inner, "run", spec, ingest.Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first.Finish.Current == registered || first.Finish.Existed != (same && !settled) {
+				t.Errorf("crash after %d changes, settled: %v, registered: %v: %+v", crashes, settled, registered, first.Finish)
+			}
+			want := first
+			if registered {
+				want = second
+			}
+			current, err := lake.CurrentBatches(ctx, inner, 1)
+			if err != nil || current[spec.Batch] != want.Finish.Digest {
+				t.Errorf("crash after %d changes: current are %v, %v", crashes, current, err)
+			}
+		}
 	}
 }
 
