@@ -751,6 +751,38 @@ func TestShuffleOfBadRowsIsCorrupt(t *testing.T) {
 	}
 }
 
+// A corrupt file leaves the rows alone that a buffer has already, also where it has rows of a host that is said to have none.
+func TestCorruptShuffleLeavesOtherRowsAsTheyAre(t *testing.T) {
+	ctx := context.Background()
+	for _, path := range []string{"/c", "/" + strings.Repeat("c", 200)} {
+		store := blob.NewMemory()
+		rows := framedRow(0, "/b", 0, "") + framedRow(1, path, 0, "")
+		hosts := framedHost("a.b", 3, 2, 6+4+len(path)) + framedHost("", 0, 0, 0)
+		s, err := lake.OpenShuffle(ctx, store, []lake.ShuffleFile{shuffleOf(t, store, []byte(rows), []byte(hosts), directory(1, 2, 1, 2, 1), 2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := lake.NewRowBuffer(1 << 30)
+		defer b.Release()
+		host, err := b.Host("a.example", "www.a.example", urlnorm.DomainID("a.example"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"/y", "/x"} {
+			if err := b.AddPlain(host, []byte(path), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.Load(ctx, s, 0, 255, nil); !isCorrupt(err) {
+			t.Fatal(err)
+		}
+		c := &collector{tb: t}
+		if err := b.Rows(ctx, 0, 255, c); err != nil || len(c.rows) != 2 || c.rows[0].PathQuery != "/x" || c.rows[1].PathQuery != "/y" {
+			t.Errorf("%v, %v", c.rows, err)
+		}
+	}
+}
+
 // A directory that says much has a reader allocate no more than the file has bytes for.
 func TestShuffleOfFewHostsTakesLittleMemory(t *testing.T) {
 	store := blob.NewMemory()

@@ -89,6 +89,9 @@ type shuffleScratch struct {
 	order, other []hostRef
 }
 
+// nowhere is the place of hosts without rows. No row fits there: it is the last byte that can have a place.
+const nowhere = 1<<32 - 1
+
 var shuffleScratches = sync.Pool{New: func() any { return new(shuffleScratch) }}
 
 func (l *shuffleLoad) release() {
@@ -302,8 +305,9 @@ func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) 
 		at += hostHead
 		text := frame[at : at+names]
 		at += names
-		h := bufferHost{rows: uint32(counts), length: uint16(length), domain: uint16(sizes >> 16)}
+		h, end := bufferHost{rows: uint32(counts), length: uint16(length), domain: uint16(sizes >> 16)}, uint64(nowhere)
 		if h.rows > 0 {
+			end = counts<<32 | counts>>32
 			var name []byte
 			name, h.name = l.b.newName(names)
 			copy(name, text)
@@ -314,7 +318,7 @@ func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) 
 			}
 			order = append(order, hostRef{domainCache(domain), uint32(len(hosts)), uint8(partition)})
 		}
-		hosts, ends = append(hosts, h), append(ends, counts<<32|counts>>32)
+		hosts, ends = append(hosts, h), append(ends, end)
 		rows += uint64(uint32(counts))
 		size += counts >> 32
 	}
