@@ -225,9 +225,9 @@ func (b *RowBuffer) PlainHost(domain, host string, domainID uint64) {
 // GrowHosts makes room for n more hosts.
 func (b *RowBuffer) GrowHosts(n int) { b.hosts = slices.Grow(b.hosts, n) }
 
-// newName returns memory for a name and its place.
+// newName returns memory for a name and its place. An empty one has a place too: no slab is filled to its end, for what begins there is in none.
 func (b *RowBuffer) newName(size int) ([]byte, uint32) {
-	if b.text == nil || cap(b.text)-len(b.text) < size {
+	if cap(b.text)-len(b.text) <= size {
 		slab := b.slab()
 		b.slabs = append(b.slabs, slab)
 		b.text, b.names = slab[:0], appendChunks(b.names, slab[:])

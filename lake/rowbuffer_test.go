@@ -142,6 +142,67 @@ func TestManyRowsAreAddedInTheirMemoryOnly(t *testing.T) {
 	}
 }
 
+// nameSink has the names of hosts that it was given.
+type nameSink []string
+
+func (s *nameSink) Rows(hosts []SortedHost, rows []SortedRow) (int, error) {
+	for _, h := range hosts {
+		*s = append(*s, h.Host+" "+h.Domain)
+	}
+	return len(rows), nil
+}
+
+// Names that fill a slab to its last byte are followed by others, and by an empty one.
+func TestNamesFillSlabs(t *testing.T) {
+	for _, last := range []string{"", "z"} {
+		b := NewRowBuffer(1 << 30)
+		defer b.Release()
+		var want nameSink
+		names := slices.Repeat([]string{""}, bufferSlab/maxHost)
+		for i := range names {
+			names[i] = fmt.Sprintf("%0*d", maxHost, i)
+		}
+		for i, name := range append(names, last) {
+			if _, err := b.Host("", name, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.AddPlain(uint32(i), []byte("/"), true); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, name+" ")
+		}
+		slices.Sort(want)
+		var got nameSink
+		if err := b.Rows(context.Background(), 0, Partitions-1, &got); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d hosts before %q, want %d; %v", len(got), last, len(want), err)
+		}
+	}
+}
+
+// Places of names have 32 bits.
+func TestNoMoreNamesAreReadThanHavePlaces(t *testing.T) {
+	ctx, store := context.Background(), blob.NewMemory()
+	b := NewRowBuffer(1 << 20)
+	defer b.Release()
+	b.PlainHost("a.example", "a.example", urlnorm.DomainID("a.example"))
+	if err := b.AddPlain(0, []byte("/"), true); err != nil {
+		t.Fatal(err)
+	}
+	var rows, keyBytes [Partitions]int64
+	f, err := b.WriteShuffle(ctx, store, "f", &rows, &keyBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := OpenShuffle(ctx, store, []ShuffleFile{f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.names = make([][]byte, 1<<(32-chunkBits))
+	if err := b.Load(ctx, s, 0, Partitions-1, nil); err == nil || b.Len() != 0 {
+		t.Errorf("%d rows, %v", b.Len(), err)
+	}
+}
+
 // However many files there are, a merge has few large buffers for what it reads of them.
 func TestManyFilesAreReadWithFewBuffers(t *testing.T) {
 	const files = 100

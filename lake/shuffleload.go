@@ -280,6 +280,9 @@ func (l *shuffleLoad) readHosts(ctx context.Context) error {
 		}
 	}
 	l.starts = append(l.starts, len(l.hosts))
+	if n := len(l.b.names); n > 1<<(32-chunkBits) {
+		return fmt.Errorf("read shuffle files: %d MiB of names at once", n>>(20-chunkBits))
+	}
 	return nil
 }
 
