@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -710,6 +711,10 @@ func sortByDigits(order, to []hostRef, low int) {
 // arrange sorts hosts, by groups of n partitions, and puts their rows into that order.
 func (b *RowBuffer) arrange(n int) {
 	b.settle()
+	// Assembly does not look whether a row's host is known.
+	if i := slices.IndexFunc(b.counts[len(b.hosts):], func(c hostCount) bool { return c.rows > 0 }); i >= 0 {
+		panic(fmt.Sprintf("a RowBuffer of %d hosts has rows of host %d", len(b.hosts), len(b.hosts)+i))
+	}
 	order := slices.Grow(b.order[:0], len(b.hosts))
 	for i := range b.hosts {
 		h := &b.hosts[i]

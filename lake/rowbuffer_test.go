@@ -179,6 +179,23 @@ func TestNamesFillSlabs(t *testing.T) {
 	}
 }
 
+// Rows of a host that was never told of are found before they are placed.
+func TestRowsOfUnknownHostsPanic(t *testing.T) {
+	b := NewRowBuffer(1 << 20)
+	b.PlainHost("a.example", "a.example", 0)
+	for host := range uint32(2) {
+		if err := b.AddPlain(host, []byte("/"), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func() {
+		if p := recover(); p != "a RowBuffer of 1 hosts has rows of host 1" {
+			t.Errorf("panic: %v", p)
+		}
+	}()
+	_ = b.Rows(context.Background(), 0, Partitions-1, new(nameSink))
+}
+
 // Places of names have 32 bits.
 func TestNoMoreNamesAreReadThanHavePlaces(t *testing.T) {
 	ctx, store := context.Background(), blob.NewMemory()
