@@ -1,6 +1,10 @@
 package zstdtext
 
-import "golang.org/x/sys/cpu"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 // hasAVX2 says whether the machine has what the assembly needs.
 var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasBMI1 && cpu.X86.HasPOPCNT
@@ -45,6 +49,15 @@ func stepAVX512(f *finder, text *byte, i, n int) int
 //
 //go:noescape
 func settleAVX512(m *measures, i, n, before int, matches *match, last int) int
+
+// What stepAVX512 knows of finders, and settleAVX512 of matches.
+var (
+	_ = [1]struct{}{}[unsafe.Offsetof(finder{}.table)]
+	_ = [1]struct{}{}[unsafe.Offsetof(match{}.start)]
+	_ = [1]struct{}{}[unsafe.Offsetof(match{}.end)-4]
+	_ = [1]struct{}{}[unsafe.Offsetof(match{}.distance)-8]
+	_ = [1]struct{}{}[unsafe.Sizeof(match{})-12]
+)
 
 // order has for eight bits the numbers of those that are set, a byte each.
 var order = func() (all [256]uint64) {
