@@ -187,10 +187,11 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	var ours []built
 	var theirs []copied
 	for round := range rounds {
-		// Removing what the round before left is nobody's time.
+		// Removing what the round before left is nobody's time, nor is writing to the disk what others have written to memory.
 		if err := errors.Join(os.RemoveAll(lakeDir), os.RemoveAll(out)); err != nil {
 			return err
 		}
+		syscall.Sync()
 		profile := ""
 		if round == rounds-1 {
 			profile = os.Getenv("BENCH_PROFILE")
@@ -199,6 +200,7 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 		if err := child(ctx, &a, "ingest", lists, lakeDir, profile); err != nil {
 			return err
 		}
+		syscall.Sync()
 		var b copied
 		if err := child(ctx, &b, "duckdb", lists); err != nil {
 			return err
