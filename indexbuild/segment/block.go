@@ -678,20 +678,28 @@ func (b *block) checkTotals() error {
 	return nil
 }
 
+// isPlace tells whether n rows can be in a row group from a row on.
+func isPlace(group, first, n int64) bool {
+	return group >= 0 && group <= math.MaxUint32 && first >= 0 && first <= math.MaxInt64-n
+}
+
+// arePlaces is isPlace of all entries of a block, which have a row each at least, without branches.
+func arePlaces(groups, firsts, rows []int64) bool {
+	bad := int64(0) // negative once one is
+	rows = rows[:len(groups)]
+	for i, r := range firsts[:len(groups)] {
+		bad |= groups[i] | (math.MaxUint32 - groups[i]) | r | (r + rows[i])
+	}
+	return bad >= 0
+}
+
 func (b *block) checkPlaces(want expectation, v *blockValues) error {
 	n := b.present(b.hasPayload, b.payBits)
 	if n < b.entries {
 		groups, firsts := b.rowGroups.unpack(v.groups, b.entries-n), b.firstRows.unpack(v.firsts, b.entries-n)
 		v.groups, v.firsts = groups, firsts
-		if n == 0 {
-			bad := int64(0) // negative once one is
-			rows := v.rows[:len(groups)]
-			for i, r := range firsts[:len(groups)] {
-				bad |= groups[i] | (math.MaxUint32 - groups[i]) | r | (r + rows[i])
-			}
-			if bad >= 0 {
-				return nil
-			}
+		if n == 0 && arePlaces(groups, firsts, v.rows) {
+			return nil
 		}
 		at := 0
 		for i, n := range v.rows {
@@ -700,7 +708,7 @@ func (b *block) checkPlaces(want expectation, v *blockValues) error {
 			}
 			g, r := groups[at], firsts[at]
 			at++
-			if g < 0 || g > math.MaxUint32 || r < 0 || r > math.MaxInt64-n {
+			if !isPlace(g, r, n) {
 				return b.corrupt("a row group and row", fmt.Sprintf("%d, %d", g, r))
 			}
 		}

@@ -408,6 +408,15 @@ func TestSoundBlocksAreThoseWithNothingWrong(t *testing.T) {
 		if b.domains = len(v.keys); b.domains < b.entries {
 			b.starts = starts
 		}
+		if !slices.ContainsFunc(v.rows, func(n int64) bool { return n < 1 }) { // else it is refused before
+			placed := true
+			for i, n := range v.rows {
+				placed = placed && isPlace(v.groups[i], v.firsts[i], n)
+			}
+			if got := arePlaces(v.groups, v.firsts, v.rows); got != placed {
+				t.Fatalf("places: %v, want %v: %+v", got, placed, v)
+			}
+		}
 		if err := b.checkEntries(want, v); (err == nil) != b.sound(want, v) {
 			t.Fatalf("sound: %v, but %v: %+v of %+v", b.sound(want, v), err, v, b)
 		} else if err == nil {
