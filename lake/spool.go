@@ -10,6 +10,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/zeebo/xxh3"
 
+	"github.com/urlake/urlake/internal/prefetch"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -28,8 +29,10 @@ func newSpool() *spool { return &spool{xxh64: xxhash.New(), xxh3: xxh3.New()} }
 // write takes blocks over; free returns those of which it has copies.
 func (s *spool) write(blocks ...[]byte) (free [][]byte, err error) {
 	for _, b := range blocks {
-		s.xxh64.Write(b)
-		s.xxh3.Write(b)
+		for piece := range prefetch.Chunks(b) { // pages that were made a row group ago
+			s.xxh64.Write(piece)
+			s.xxh3.Write(piece)
+		}
 		s.size += int64(len(b))
 	}
 	if s.file == nil {

@@ -13,6 +13,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/huff0"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/urlake/urlake/internal/prefetch"
 )
 
 // A frame file is a zstd file in the seekable format (facebook/zstd,
@@ -226,7 +228,9 @@ func (fw *FrameWriter) StoredFrame(parts ...[]byte) error {
 		var sum xxhash.Digest
 		sum.Reset()
 		for _, p := range parts {
-			sum.Write(p)
+			for piece := range prefetch.Chunks(p) {
+				sum.Write(piece)
+			}
 			if err := fw.write(p); err != nil {
 				return err
 			}
@@ -641,7 +645,7 @@ func (f *Frames) DecodeInto(i int, compressed, buf []byte) ([]byte, error) {
 	if int64(len(data)) != size {
 		return nil, bad(fmt.Sprintf("%d bytes decompressed", size), len(data))
 	}
-	if got := uint32(xxhash.Sum64(data)); got != f.sums[i] {
+	if got := uint32(prefetch.Sum64(data)); got != f.sums[i] {
 		return nil, bad(fmt.Sprintf("checksum %08x", f.sums[i]), fmt.Sprintf("%08x", got))
 	}
 	return data, nil
