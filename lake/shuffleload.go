@@ -198,21 +198,23 @@ type shuffleFetch struct {
 	lent   bool // a buffer is lent for what is read, which need not stay
 	done   chan struct{}
 	raw    []byte // what is not used yet
-	buffer *[shuffleRead]byte
+	buffer *shuffleBuffer
 	err    error
 }
 
 // shuffleBuffers are lent to reads.
-var shuffleBuffers = sync.Pool{New: func() any { return new([shuffleRead]byte) }}
+var shuffleBuffers = sync.Pool{New: func() any { return new(shuffleBuffer) }}
+
+type shuffleBuffer [shuffleRead + blob.PlaceRoom]byte
 
 func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 	defer close(f.done)
 	off, n := f.file.frames.Place(f.lo, f.hi)
 	if f.lent && n <= shuffleRead {
-		f.buffer = shuffleBuffers.Get().(*[shuffleRead]byte)
-		f.raw = f.buffer[:n]
+		f.buffer = shuffleBuffers.Get().(*shuffleBuffer)
+		f.raw = blob.Place(f.buffer[:], off, n)
 	} else {
-		f.raw = make([]byte, n)
+		f.raw = blob.Place(make([]byte, n+blob.PlaceRoom), off, n)
 	}
 	r, err := store.Open(ctx, f.file.key, off, n)
 	if err == nil {

@@ -1,7 +1,9 @@
 package blob
 
 import (
+	"io"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,4 +28,54 @@ func setDirect(f *os.File, on bool) bool {
 		ok = on && err == nil
 	})
 	return ok
+}
+
+// edges are memory for the first and the last page of a direct read, of which not all is wanted.
+var edges = sync.Pool{New: func() any {
+	b := make([]byte, 3*directAlign)
+	return (*[2 * directAlign]byte)(Place(b, 0, 2*directAlign))
+}}
+
+// readDirect is ReadAt of a file that is set to direct reads into memory that is Place's, of a page at least. It may return fewer bytes. The system reads whole pages only: those that p
+// has not all of are read into others.
+func readDirect(f *os.File, p []byte, off int64) (n int, err error) {
+	edge := edges.Get().(*[2 * directAlign]byte)
+	defer edges.Put(edge)
+	first, last := edge[:directAlign], edge[directAlign:]
+	skip := int(off & (directAlign - 1))
+	rest := p
+	var pieces [][]byte
+	if skip > 0 {
+		pieces = append(pieces, first)
+		rest = p[directAlign-skip:]
+	}
+	whole := len(rest) &^ (directAlign - 1)
+	if whole > 0 {
+		pieces = append(pieces, rest[:whole])
+	}
+	if whole < len(rest) {
+		pieces = append(pieces, last)
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if cerr := conn.Control(func(fd uintptr) {
+		for n, err = unix.Preadv(int(fd), pieces, off-int64(skip)); err == unix.EINTR; {
+			n, err = unix.Preadv(int(fd), pieces, off-int64(skip))
+		}
+	}); cerr != nil {
+		return 0, cerr
+	}
+	if err != nil {
+		return 0, err
+	}
+	if n <= skip {
+		return 0, io.EOF
+	}
+	if skip > 0 {
+		copy(p, first[skip:])
+	}
+	copy(rest[whole:], last)
+	return min(n-skip, len(p)), nil
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-	"unsafe"
 )
 
 const (
@@ -14,7 +13,7 @@ const (
 	// directBuffer is the size of the writes that go past the page cache: enough that a disk is not waited for often, and
 	// little beside what whoever writes so much has in memory.
 	directBuffer = 1 << 20
-	// directAlign is what the memory and the places of such writes are multiples of; no disk asks for more than a page.
+	// directAlign is what the memory and the places of such reads and writes are multiples of; no disk asks for more than a page.
 	directAlign = 4 << 10
 )
 
@@ -40,10 +39,7 @@ type writtenBuffer struct {
 
 // directBuffers are buffers of directBuffer bytes, aligned.
 var directBuffers = sync.Pool{New: func() any {
-	b := make([]byte, directBuffer+directAlign)
-	// The address is only looked at: a slice of b is what is kept.
-	off := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (directAlign - 1)
-	return (*[directBuffer]byte)(b[off:])
+	return (*[directBuffer]byte)(Place(make([]byte, directBuffer+PlaceRoom), 0, directBuffer))
 }}
 
 func takeDirectBuffer() []byte { return directBuffers.Get().(*[directBuffer]byte)[:] }

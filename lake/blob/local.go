@@ -198,34 +198,6 @@ func (l *Local) Open(ctx context.Context, key string, off, n int64) (io.ReadClos
 	return &fileStream{ctx: ctx, l: l, key: key, f: f, off: off, end: off + n}, nil
 }
 
-type fileStream struct {
-	ctx      context.Context
-	l        *Local
-	key      string
-	f        *os.File
-	off, end int64
-}
-
-func (s *fileStream) Read(p []byte) (int, error) {
-	if err := s.ctx.Err(); err != nil {
-		return 0, err
-	}
-	if s.off == s.end {
-		return 0, io.EOF
-	}
-	n, err := s.f.ReadAt(p[:min(int64(len(p)), s.end-s.off)], s.off)
-	s.off += int64(n)
-	if n > 0 || err == nil {
-		return n, nil
-	}
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF // truncated in place by other means
-	}
-	return 0, s.l.fail("read", s.key, err)
-}
-
-func (s *fileStream) Close() error { return s.f.Close() }
-
 // Put implements Store.
 func (l *Local) Put(ctx context.Context, key string, data []byte, cond Condition) (Info, error) {
 	if err := checkPut(ctx, key, data); err != nil {
