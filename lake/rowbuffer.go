@@ -89,6 +89,8 @@ type RowBuffer struct {
 	slabs []*[bufferSlab]byte // of blocks and names
 	spare []*[bufferSlab]byte
 
+	asked *shuffleLoad // what Ask began, for the next load
+
 	// Of the host whose rows are sorted.
 	refs  []rowRef
 	apart []rowRef
@@ -389,6 +391,7 @@ func (b *RowBuffer) slab() *[bufferSlab]byte {
 // Release drops all rows and hosts and gives the buffer's memory to others. The buffer is of no use after it.
 func (b *RowBuffer) Release() {
 	b.Shrink()
+	b.asked = nil
 	rowBuffers.Put(b)
 }
 

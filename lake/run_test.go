@@ -525,6 +525,79 @@ func TestDamagedFileIsCorrupt(t *testing.T) {
 	}
 }
 
+// What was asked for is not read again, and what was asked for in vain is not taken for what is loaded.
+func TestAskedRowsAreTheSame(t *testing.T) {
+	ctx := context.Background()
+	memory := blob.NewMemory()
+	rows := manyRows(9, 6000)
+	files := writeShuffle(t, memory, rows, 20_000)
+	var requests []int64
+	for _, asks := range []struct {
+		name string
+		ask  func(first int) int // which is asked for before first is loaded, 256 for none
+	}{
+		{"nothing", func(int) int { return 256 }},
+		{"the next", func(first int) int { return first }},
+		{"others", func(first int) int { return (first + 16) % 256 }},
+	} {
+		for _, budget := range []int64{30_000, 1 << 30} {
+			store := blob.NewCounting(memory)
+			s, err := lake.OpenShuffle(ctx, store, files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := lake.NewRowBuffer(budget)
+			for first := 0; first < 256; first += 16 {
+				if n := asks.ask(first); n < 256 {
+					b.Ask(ctx, s, byte(n), byte(n+15))
+				}
+				var runs []lake.Run
+				spill := func() error {
+					run, err := b.WriteRun(ctx, memory, fmt.Sprintf("staging/r/spill/%06d", len(runs)))
+					runs = append(runs, run)
+					return err
+				}
+				c := &collector{tb: t}
+				err := b.Load(ctx, s, byte(first), byte(first+15), spill)
+				if err == nil && len(runs) == 0 {
+					err = b.Rows(ctx, byte(first), byte(first+15), c)
+				} else if err == nil {
+					if err = spill(); err == nil {
+						err = lake.MergeRuns(ctx, memory, runs, func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }, c)
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.Empty()
+				if diff := cmp.Diff(oracle(rows, byte(first), byte(first+15)), c.rows); diff != "" {
+					t.Fatalf("asked for %s, budget %d, partitions from %02x: %s", asks.name, budget, first, diff)
+				}
+			}
+			b.Release()
+			if asks.name != "others" {
+				requests = append(requests, store.Count(blob.OpOpen).Requests)
+			}
+		}
+	}
+	if requests[0] == 0 || requests[0] != requests[2] || requests[1] != requests[3] {
+		t.Errorf("reads without asking %d, with %d", requests[:2], requests[2:])
+	}
+	// A file that is gone when it is asked for.
+	s, err := lake.OpenShuffle(ctx, memory, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := memory.Delete(ctx, files[1].Key); err != nil {
+		t.Fatal(err)
+	}
+	b := lake.NewRowBuffer(1 << 30)
+	b.Ask(ctx, s, 0, 255)
+	if err := b.Load(ctx, s, 0, 255, nil); !errors.Is(err, blob.ErrNotExist) {
+		t.Errorf("a file gone when it was asked for: %v", err)
+	}
+}
+
 func TestMergeEndsWhenTheSinkOrTheStoreFails(t *testing.T) {
 	ctx := context.Background()
 	store := blob.NewMemory()

@@ -50,8 +50,11 @@ const (
 
 	// shuffleRead is how much of a file one read fetches at most, unless a frame is larger, and shuffleReads how many reads of a merge
 	// are under way or not yet used: enough to hide an object store's latency.
-	shuffleRead  = 1 << 20
-	shuffleReads = 16
+	shuffleRead  = 2 << 20
+	shuffleReads = 8
+
+	// shuffleAsked is how many reads of rows Ask has begin, while memory is full of other rows.
+	shuffleAsked = 3
 
 	// shuffleHeld is how much of all files may have been read in advance, since a read is of several partitions: where there are many files, less is read at once.
 	shuffleHeld = 32 << 20

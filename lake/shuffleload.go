@@ -19,35 +19,59 @@ import (
 func (b *RowBuffer) Load(ctx context.Context, s *Shuffle, first, last byte, full func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // of reads under way
-	l := &shuffleLoad{b: b, store: s.store, first: int(first), end: int(last) + 1, shuffleScratch: shuffleScratches.Get().(*shuffleScratch)}
+	l := b.shuffleLoad(s, first, last)
+	l.shuffleScratch = shuffleScratches.Get().(*shuffleScratch)
 	defer l.release()
-	var memory int64
-	for i := range s.files {
-		r := &s.files[i]
-		n := r.memory(l.first, l.end)
-		if n == 0 {
-			continue
+	for next := 0; next < len(s.files); {
+		if next = l.take(next, b.used); len(l.files) == 0 {
+			break
 		}
-		if len(l.files) > 0 && b.used+memory+n > b.budget {
-			if err := l.load(ctx); err != nil {
-				return err
-			}
+		if err := l.load(ctx); err != nil {
+			return err
+		}
+		if next < len(s.files) {
 			if err := full(); err != nil {
 				return err
 			}
-			l.files, memory = l.files[:0], 0
-		}
-		l.files, memory = append(l.files, r), memory+n
-	}
-	if len(l.files) > 0 {
-		if err := l.load(ctx); err != nil {
-			return err
 		}
 	}
 	if b.Full() {
 		return full()
 	}
 	return nil
+}
+
+// Ask has the reads begin that a Load of these partitions begins with, if they are what is loaded next, into the buffer when it is empty: that load need not wait for them. The
+// context is that of the reads.
+func (b *RowBuffer) Ask(ctx context.Context, s *Shuffle, first, last byte) {
+	l := b.shuffleLoad(s, first, last)
+	l.take(0, 0)
+	l.plan()
+	l.start(ctx, len(l.files)+shuffleAsked)
+	b.asked = l
+}
+
+func (b *RowBuffer) shuffleLoad(s *Shuffle, first, last byte) *shuffleLoad {
+	return &shuffleLoad{b: b, s: s, first: int(first), end: int(last) + 1}
+}
+
+// take chooses the files of the next load, from a number on, and returns the number of the first of those behind them that has rows: as many as fit into a buffer
+// of which so much is used.
+func (l *shuffleLoad) take(from int, used int64) (next int) {
+	l.files = nil
+	for next = from; next < len(l.s.files); next++ {
+		r := &l.s.files[next]
+		n := r.memory(l.first, l.end)
+		if n == 0 {
+			continue
+		}
+		if len(l.files) > 0 && used+n > l.b.budget {
+			break
+		}
+		l.files = append(l.files, r)
+		used += n
+	}
+	return next
 }
 
 // memory is what the rows of some partitions take in a buffer, 0 where there are none.
@@ -71,7 +95,7 @@ func (r *shuffleReader) rawSize(first, end int) (n int64) {
 // shuffleLoad loads rows of files into a buffer.
 type shuffleLoad struct {
 	b          *RowBuffer
-	store      blob.Store
+	s          *Shuffle
 	first, end int // partitions
 	files      []*shuffleReader
 	fetches    []*shuffleFetch
@@ -138,6 +162,12 @@ func (l *shuffleLoad) load(ctx context.Context) error {
 
 // plan plans the reads of files in the order in which they are needed: hosts of each file, then rows by partition.
 func (l *shuffleLoad) plan() {
+	asked := l.b.asked
+	l.b.asked = nil
+	if asked != nil && asked.first == l.first && asked.end == l.end && slices.Equal(asked.files, l.files) {
+		l.fetches, l.started = asked.fetches, asked.started
+		return
+	}
 	l.fetches, l.started = nil, 0
 	next, ends := make([]int, len(l.files)), make([]int, len(l.files))
 	for i, r := range l.files {
@@ -178,12 +208,17 @@ func (l *shuffleLoad) plan() {
 
 // wait returns the fetch of that number when it is done.
 func (l *shuffleLoad) wait(ctx context.Context, number int) (*shuffleFetch, error) {
-	for ; l.started < min(number+shuffleReads, len(l.fetches)); l.started++ {
-		go l.fetches[l.started].do(ctx, l.store)
-	}
+	l.start(ctx, number+shuffleReads)
 	f := l.fetches[number]
 	<-f.done
 	return f, f.err
+}
+
+// start has the first n fetches begin.
+func (l *shuffleLoad) start(ctx context.Context, n int) {
+	for ; l.started < min(n, len(l.fetches)); l.started++ {
+		go l.fetches[l.started].do(ctx, l.s.store)
+	}
 }
 
 // drop gives up the memory of reads.

@@ -254,12 +254,15 @@ func merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 
 // mergeShuffled does one task with rows from shuffle files.
 func mergeShuffled(ctx context.Context, store blob.Store, p *plan, m *mergePlan, task int, tempDir string, postings NewPostings, progress func(Progress), lim limits) (mergedRecord, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of reads that nobody waits for
 	shuffle, err := lake.OpenShuffle(ctx, store, m.Shuffled)
 	if err != nil {
 		return mergedRecord{}, err
 	}
 	buffer := lake.NewRowBuffer(lim.mergeArena)
 	defer buffer.Release()
+	prefixes := m.TaskList[task].Prefixes
 	rows := func(prefix string, first, last byte, sink lake.RowSink) error {
 		var runs []lake.Run
 		spill := func() error {
@@ -271,6 +274,11 @@ func mergeShuffled(ctx context.Context, store blob.Store, p *plan, m *mergePlan,
 			return err
 		}
 		if len(runs) == 0 {
+			if next := slices.Index(prefixes, prefix) + 1; next < len(prefixes) {
+				if first, last, err := partitionsOf(prefixes[next]); err == nil { // what is wrong is said when it is their turn
+					buffer.Ask(ctx, shuffle, first, last)
+				}
+			}
 			defer buffer.Empty()
 			return buffer.Rows(ctx, first, last, sink)
 		}
