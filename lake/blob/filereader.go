@@ -52,10 +52,11 @@ func (s *fileStream) Read(p []byte) (int, error) {
 	return 0, s.l.fail("read", s.key, err)
 }
 
-// read reads at off. Large reads into memory that lies in its pages as the bytes do in the file's go past the page cache: they are of what is read once, and a copy in
-// memory would cost more than the read, and push out what a server on the same machine reads.
+// read reads at off. Large reads of all that is left, into memory that lies in its pages as the bytes do in the file's, go past the page cache: they are of what is read
+// once, and a copy in memory would cost more than the read, and push out what a server on the same machine reads. Who reads piece by piece into a buffer, which may lie so by
+// chance, has the system read ahead.
 func (s *fileStream) read(p []byte) (int, error) {
-	if !s.refused && len(p) >= directRead && (address(p)-s.off)&(directAlign-1) == 0 {
+	if !s.refused && len(p) >= directRead && s.off+int64(len(p)) == s.end && (address(p)-s.off)&(directAlign-1) == 0 {
 		s.direct = s.direct || setDirect(s.f, true)
 		if s.direct {
 			n, err := readDirect(s.f, p, s.off)
