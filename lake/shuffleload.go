@@ -45,10 +45,21 @@ func (b *RowBuffer) Load(ctx context.Context, s *Shuffle, first, last byte, full
 // context is that of the reads.
 func (b *RowBuffer) Ask(ctx context.Context, s *Shuffle, first, last byte) {
 	l := b.shuffleLoad(s, first, last)
-	l.take(0, 0)
+	if l.take(0, 0); len(l.files) == 0 {
+		return
+	}
 	l.plan()
-	l.start(ctx, len(l.files)+shuffleAsked)
 	b.asked = l
+	// Of thousands of files as many hosts are read at once as by a load.
+	from, end := l.started, min(len(l.files)+shuffleAsked, len(l.fetches))
+	for i := from; i < min(from+shuffleReads, end); i++ {
+		go func() {
+			for number := i; number < end; number += shuffleReads {
+				l.fetches[number].do(ctx, s.store)
+			}
+		}()
+	}
+	l.started = max(from, end)
 }
 
 func (b *RowBuffer) shuffleLoad(s *Shuffle, first, last byte) *shuffleLoad {
@@ -208,17 +219,12 @@ func (l *shuffleLoad) plan() {
 
 // wait returns the fetch of that number when it is done.
 func (l *shuffleLoad) wait(ctx context.Context, number int) (*shuffleFetch, error) {
-	l.start(ctx, number+shuffleReads)
+	for ; l.started < min(number+shuffleReads, len(l.fetches)); l.started++ {
+		go l.fetches[l.started].do(ctx, l.s.store)
+	}
 	f := l.fetches[number]
 	<-f.done
 	return f, f.err
-}
-
-// start has the first n fetches begin.
-func (l *shuffleLoad) start(ctx context.Context, n int) {
-	for ; l.started < min(n, len(l.fetches)); l.started++ {
-		go l.fetches[l.started].do(ctx, l.s.store)
-	}
 }
 
 // drop gives up the memory of reads.
