@@ -251,11 +251,14 @@ type shuffleBuffer [shuffleRead + blob.PlaceRoom]byte
 func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 	defer close(f.done)
 	off, n := f.file.frames.Place(f.lo, f.hi)
-	if f.lent && n <= shuffleRead {
+	switch {
+	case f.lent && n <= shuffleRead:
 		f.buffer = shuffleBuffers.Get().(*shuffleBuffer)
 		f.raw = blob.Place(f.buffer[:], off, n)
-	} else {
+	case n >= blob.PlaceFrom:
 		f.raw = blob.Place(make([]byte, n+blob.PlaceRoom), off, n)
+	default:
+		f.raw = make([]byte, n)
 	}
 	r, err := store.Open(ctx, f.file.key, off, n)
 	if err == nil {

@@ -10,6 +10,9 @@ import (
 // directRead is the size from which on reads go past the page cache: as large as reads of a spinning or remote disk have to be to be worth their while.
 const directRead = 256 << 10
 
+// PlaceFrom is from how many bytes on it makes a difference that Place chose their memory.
+const PlaceFrom = directRead
+
 // PlaceRoom is how much more memory than n bytes Place may take.
 const PlaceRoom = directAlign
 
