@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setDirect has writes of a file go past the page cache, or through it again, and reports whether they go past it.
+// setDirect has reads and writes of a file go past the page cache, or through it again, and reports whether they go past it.
 func setDirect(f *os.File, on bool) bool {
 	conn, err := f.SyscallConn()
 	if err != nil {
