@@ -251,14 +251,11 @@ type shuffleBuffer [shuffleRead + blob.PlaceRoom]byte
 func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 	defer close(f.done)
 	off, n := f.file.frames.Place(f.lo, f.hi)
-	switch {
-	case f.lent && n <= shuffleRead:
+	if f.lent && n <= shuffleRead {
 		f.buffer = shuffleBuffers.Get().(*shuffleBuffer)
 		f.raw = blob.Place(f.buffer[:], off, n)
-	case n >= blob.PlaceFrom:
-		f.raw = blob.Place(make([]byte, n+blob.PlaceRoom), off, n)
-	default:
-		f.raw = make([]byte, n)
+	} else {
+		f.raw = blob.NewPlace(off, n)
 	}
 	r, err := store.Open(ctx, f.file.key, off, n)
 	if err == nil {

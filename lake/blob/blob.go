@@ -132,7 +132,7 @@ type Store interface {
 	// does not have are ErrRange at once; off at the very end with n < 0 is an empty
 	// stream. The stream resumes after transient faults and fails with ErrChanged when the
 	// object was replaced in between; it never ends early without an error. The context
-	// holds until Close. One goroutine at a time. What is read once, and much of it, is best
+	// holds until Close. One goroutine at a time. What is read once, and all of it at once, is best
 	// read into memory that Place chose.
 	Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error)
 

@@ -10,9 +10,6 @@ import (
 // directRead is the size from which on reads go past the page cache: as large as reads of a spinning or remote disk have to be to be worth their while.
 const directRead = 256 << 10
 
-// PlaceFrom is from how many bytes on it makes a difference that Place chose their memory.
-const PlaceFrom = directRead
-
 // PlaceRoom is how much more memory than n bytes Place may take.
 const PlaceRoom = directAlign
 
@@ -21,6 +18,14 @@ const PlaceRoom = directAlign
 func Place(buf []byte, off, n int64) []byte {
 	skip := (off - address(buf)) & (directAlign - 1)
 	return buf[skip:][:n:n]
+}
+
+// NewPlace is Place in new memory, which has no room to spare where reads of n bytes go through the page cache anyhow.
+func NewPlace(off, n int64) []byte {
+	if n < directRead {
+		return make([]byte, n)
+	}
+	return Place(make([]byte, n+PlaceRoom), off, n)
 }
 
 // address is only looked at.
@@ -63,10 +68,10 @@ func (s *fileStream) read(p []byte) (int, error) {
 		s.direct = s.direct || setDirect(s.f, true)
 		if s.direct {
 			n, err := readDirect(s.f, p, s.off)
-			if err == nil || err == io.EOF {
-				return n, err
+			if err == nil {
+				return n, nil
 			}
-			// Whatever it is, a read through the cache mends it or says it again: file systems refuse direct reads with errors of their own.
+			// Whatever it is, the end included, a read through the cache mends it or says it again: file systems refuse direct reads with errors of their own.
 		}
 		s.refused = true
 	}

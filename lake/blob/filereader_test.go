@@ -26,6 +26,14 @@ func randomFile(t *testing.T, size int) (*Local, []byte) {
 }
 
 func TestPlace(t *testing.T) {
+	for _, n := range []int64{0, 1, directRead - 1, directRead, directRead + 5} {
+		for _, off := range []int64{0, 77, directAlign} {
+			p := NewPlace(off, n)
+			if int64(len(p)) != n || n < directRead && int64(cap(p)) > 2*n+8 || n >= directRead && (address(p)-off)%directAlign != 0 {
+				t.Errorf("%d bytes for offset %x: %d of %d at %x", n, off, len(p), cap(p), address(p))
+			}
+		}
+	}
 	buf := make([]byte, 3*directAlign+PlaceRoom+7)
 	for _, from := range []int{0, 1, 7} {
 		for _, off := range []int64{0, 1, directAlign - 1, directAlign, 5*directAlign + 100} {
