@@ -5,10 +5,10 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,13 +22,10 @@ type slowStore struct {
 	blob.Store
 	before func(ctx context.Context) error
 	open   atomic.Int64
-	most   atomic.Int64
 }
 
 func (s *slowStore) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
-	now := s.open.Add(1)
-	for m := s.most.Load(); now > m && !s.most.CompareAndSwap(m, now); m = s.most.Load() {
-	}
+	s.open.Add(1)
 	if err := s.before(ctx); err != nil {
 		s.open.Add(-1)
 		return nil, err
@@ -73,27 +70,19 @@ func TestAskOfPartitionsWithoutRows(t *testing.T) {
 	}
 }
 
-// However many files there are, so many reads are under way as in a load.
-func TestAskBoundsItsReads(t *testing.T) {
-	const most = 16
+// What was asked for is used once: who loads the same again reads it again.
+func TestAskedReadsAreUsedOnce(t *testing.T) {
 	ctx := t.Context()
 	memory := blob.NewMemory()
-	rows := manyRows(5, 20_000)
-	files := writeShuffle(t, memory, rows, 12_000)
-	if len(files) < 4*most {
-		t.Fatalf("%d files", len(files))
-	}
-	store := &slowStore{Store: memory, before: func(context.Context) error { time.Sleep(time.Millisecond); return nil }}
-	s, err := lake.OpenShuffle(ctx, store, files)
+	rows := manyRows(11, 2000)
+	s, err := lake.OpenShuffle(ctx, memory, writeShuffle(t, memory, rows, 20_000))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, ask := range []bool{false, true} {
-		store.most.Store(0)
-		b := lake.NewRowBuffer(1 << 30)
-		if ask {
-			b.Ask(ctx, s, 0, 255)
-		}
+	b := lake.NewRowBuffer(1 << 30)
+	defer b.Release()
+	b.Ask(ctx, s, 0, 255)
+	for range 2 {
 		c := &collector{tb: t}
 		if err := b.Load(ctx, s, 0, 255, nil); err != nil {
 			t.Fatal(err)
@@ -104,15 +93,64 @@ func TestAskBoundsItsReads(t *testing.T) {
 		if diff := cmp.Diff(oracle(rows, 0, 255), c.rows); diff != "" {
 			t.Fatal(diff)
 		}
-		b.Release()
-		if n := store.most.Load(); n > most {
-			t.Errorf("asked %t: %d reads of %d files at once", ask, n, len(files))
-		}
+		b.Empty()
+	}
+}
+
+// However many files there are, so many reads are under way as in a load.
+func TestAskBoundsItsReads(t *testing.T) {
+	const most = 8
+	memory := blob.NewMemory()
+	rows := manyRows(5, 20_000)
+	files := writeShuffle(t, memory, rows, 12_000)
+	if len(files) < 8*most {
+		t.Fatalf("%d files", len(files))
+	}
+	want := oracle(rows, 0, 255)
+	for _, ask := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := t.Context()
+			begin := make(chan struct{})
+			store := &slowStore{Store: memory, before: func(context.Context) error { <-begin; return nil }}
+			s, err := lake.OpenShuffle(ctx, store, files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := lake.NewRowBuffer(1 << 30)
+			defer b.Release()
+			loaded := make(chan error, 1)
+			load := func() { loaded <- b.Load(ctx, s, 0, 255, nil) }
+			if ask {
+				b.Ask(ctx, s, 0, 255)
+			} else {
+				go load()
+			}
+			synctest.Wait() // all that can begin has begun
+			if n := store.open.Load(); n != most {
+				t.Errorf("asked %t: %d reads of %d files at once, want %d", ask, n, len(files), most)
+			}
+			close(begin)
+			if ask {
+				go load()
+			}
+			if err := <-loaded; err != nil {
+				t.Fatal(err)
+			}
+			c := &collector{tb: t}
+			if err := b.Rows(ctx, 0, 255, c); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, c.rows); diff != "" {
+				t.Fatal(diff)
+			}
+		})
 	}
 }
 
 // Loads that fail or are given up while reads are under way, with and without having been asked for, hurt neither those after them nor leave anything behind.
-func TestAskedReadsThatFail(t *testing.T) {
+func TestAskedReadsThatFail(t *testing.T) { synctest.Test(t, askedReadsThatFail) }
+
+func askedReadsThatFail(t *testing.T) {
 	memory := blob.NewMemory()
 	rows := manyRows(7, 4000)
 	files := writeShuffle(t, memory, rows, 30_000)
@@ -120,7 +158,6 @@ func TestAskedReadsThatFail(t *testing.T) {
 	for first := 0; first < 256; first += 64 {
 		want[first] = oracle(rows, byte(first), byte(first+63))
 	}
-	before := runtime.NumGoroutine()
 	errBroken := errors.New("broken")
 	var failing atomic.Int64 // of 1000
 	store := &slowStore{Store: memory, before: func(ctx context.Context) error {
@@ -170,11 +207,8 @@ func TestAskedReadsThatFail(t *testing.T) {
 		b.Release() // with reads under way
 		cancel()
 	}
-	for range 200 {
-		if runtime.NumGoroutine() <= before && store.open.Load() == 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	synctest.Wait() // a goroutine that is left does not let the bubble end
+	if n := store.open.Load(); n != 0 {
+		t.Errorf("%d streams are open", n)
 	}
-	t.Errorf("%d goroutines, before %d, %d streams open", runtime.NumGoroutine(), before, store.open.Load())
 }

@@ -22,20 +22,25 @@ func (b *RowBuffer) Load(ctx context.Context, s *Shuffle, first, last byte, full
 	l := b.shuffleLoad(s, first, last)
 	l.shuffleScratch = shuffleScratches.Get().(*shuffleScratch)
 	defer l.release()
-	for next := 0; next < len(s.files); {
-		if next = l.take(next, b.used); len(l.files) == 0 {
+	return l.all(func() error { return l.load(ctx) }, full)
+}
+
+// all calls load for the files of one load after the other, and full between them and at the end where the buffer is full.
+func (l *shuffleLoad) all(load, full func() error) error {
+	for next := 0; next < len(l.s.files); {
+		if next = l.take(next, l.b.used); len(l.files) == 0 {
 			break
 		}
-		if err := l.load(ctx); err != nil {
+		if err := load(); err != nil {
 			return err
 		}
-		if next < len(s.files) {
+		if next < len(l.s.files) {
 			if err := full(); err != nil {
 				return err
 			}
 		}
 	}
-	if b.Full() {
+	if l.b.Full() {
 		return full()
 	}
 	return nil

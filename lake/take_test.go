@@ -54,11 +54,7 @@ func TestTakeIsOneFileAfterTheOther(t *testing.T) {
 		taken := func() (log string) {
 			b := &RowBuffer{budget: budget, used: used}
 			l := b.shuffleLoad(s, 0, 255)
-			full := func() { log += "full"; b.used = left }
-			for next := 0; next < len(s.files); {
-				if next = l.take(next, b.used); len(l.files) == 0 {
-					break
-				}
+			load := func() error {
 				var files []int
 				for _, f := range l.files {
 					for i := range s.files {
@@ -69,12 +65,11 @@ func TestTakeIsOneFileAfterTheOther(t *testing.T) {
 					b.used += f.memory(0, 256)
 				}
 				log += fmt.Sprint("load", files)
-				if next < len(s.files) {
-					full()
-				}
+				return nil
 			}
-			if b.Full() {
-				full()
+			full := func() error { log += "full"; b.used = left; return nil }
+			if err := l.all(load, full); err != nil {
+				t.Fatal(err)
 			}
 			return log
 		}()
