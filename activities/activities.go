@@ -85,8 +85,8 @@ const (
 	mergeMemory = 320 << 20
 	// extractMemory: a sort of 64 MiB and a page of each column.
 	extractMemory = 128 << 20
-	// segmentMemory: a sort of 128 MiB, and some 300 MiB of buffers, sources that are merged and the perfect hash (indexbuild.Options).
-	segmentMemory = 448 << 20
+	// segmentMemory: a sort of 128 MiB, and some 380 MiB of buffers, sources that are merged and the perfect hash (indexbuild.Options).
+	segmentMemory = 512 << 20
 	// little: some small objects.
 	little = 0
 )

@@ -55,7 +55,7 @@ type Options struct {
 	// and 17 for each domain. The system's folder for such files where empty.
 	TempDir string
 	// Memory bounds in bytes what is sorted in memory; 128 MiB where 0. Besides it a build takes
-	// some 300 MiB, whatever it builds. The segment does not depend on it.
+	// some 380 MiB, whatever it builds. The segment does not depend on it.
 	Memory int
 }
 

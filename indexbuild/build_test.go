@@ -81,7 +81,7 @@ func TestSameBytesWhateverTheMemoryOrderAndProcessors(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	for i := range mergeWidth {
 		o := lakeOptions{rows: 1 + rng.IntN(4), domains: 30}
-		l.addBatch(t, 5, fmt.Sprintf("b%03d", i), randomRows(rng, o), o)
+		l.addBatch(t, 5, fmt.Sprintf("b%04d", i), randomRows(rng, o), o)
 	}
 	ref := mustBuild(t, l.store, l.batches, Options{})
 	want := segmentObjects(t, l.store, ref.ID)

@@ -17,7 +17,7 @@ import (
 
 const (
 	// sourceBits is how many bits of a node name its source.
-	sourceBits = 9
+	sourceBits = 10
 
 	// mergeWidth is how many sources are merged at once, each with its blocks and what it makes them of: 130 KB at most. More are
 	// merged in several passes.
@@ -153,23 +153,26 @@ const (
 // offsetCode is the code of a domain that comes after another, of which it shares the first bytes: of two domains, coded relative to the
 // same one, that with the smaller code is the smaller one, and the other's code is the same relative to it. Only where codes are equal do the domains have to be
 // looked at. (Offset-value coding: Conner, "Offset value coding", IBM Technical Disclosure Bulletin 20(7), 1977; Do and Graefe, "Robust and efficient sorting with offset-value
-// coding", TODS 48(1), 2023.) Bytes are taken in columns of six, with zeros past the end. The code is 63 less the number of
+// coding", TODS 48(1), 2023.) Bytes are taken in columns of six, with zeros past the end. The code is firstColumn less the number of
 // columns that are shared, in the upper six bits, and the next column; the lowest bits are left free. The code of a domain relative to
 // itself is 0.
 func offsetCode(domain []byte, shared int) uint64 {
 	var column [8]byte
 	copy(column[:columnBytes], domain[shared/columnBytes*columnBytes:])
-	return uint64(63-shared/columnBytes)<<58 | binary.BigEndian.Uint64(column[:])>>6
+	return uint64(firstColumn-shared/columnBytes)<<58 | binary.BigEndian.Uint64(column[:])>>6
 }
 
-const columnBytes = 6
+const (
+	columnBytes = 6
+	firstColumn = 62 // 63 is endCode's
+)
 
 // offsetCodeFast is offsetCode of the n bytes that p starts with. Up to eight that follow are read.
 func offsetCodeFast(p []byte, n, shared int) uint64 {
 	columns := uint(shared) / columnBytes
 	at := columns * columnBytes
 	v := binary.BigEndian.Uint64(p[at:]) & (math.MaxUint64 << (64 - 8*min(uint(n)-at, columnBytes)))
-	return uint64(63-columns)<<58 | v>>6
+	return uint64(firstColumn-columns)<<58 | v>>6
 }
 
 // load makes the blocks of the source.
@@ -299,7 +302,7 @@ func (m *merger) tie(a, b uint64) (winner, loser uint64) {
 	x, y := int(p[0]), int(q[0]) // lengths
 	p, q = p[1:], q[1:]
 	n := min(x, y)
-	same := columnBytes * (63 - int(a>>58))
+	same := columnBytes * (firstColumn - int(a>>58))
 	for same < n {
 		v, w := binary.BigEndian.Uint64(p[same:]), binary.BigEndian.Uint64(q[same:])
 		if v == w {

@@ -38,7 +38,7 @@ const (
 	batchFrameHeader = 12
 
 	// batchBuffer is what is read at once of each part's domains.
-	batchBuffer = 64 << 10
+	batchBuffer = 32 << 10
 
 	// maxParts bounds the parts of one object.
 	maxParts = 1 << 20

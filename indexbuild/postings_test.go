@@ -432,7 +432,7 @@ func sourceRecords(s domainSource) (all []record, err error) {
 			}
 			column := make([]byte, 8)
 			copy(column[2:], name[shared/6*6:])
-			if want := uint64(63-shared/6)<<58 | binary.BigEndian.Uint64(column)<<10; c.code() != want || offsetCode(c.domain(), shared) != want {
+			if want := uint64(62-shared/6)<<58 | binary.BigEndian.Uint64(column)<<10; c.code() != want || offsetCode(c.domain(), shared) != want {
 				return nil, fmt.Errorf("code %x of %q after %q, want %x", c.code(), name, last, want)
 			}
 			last = name

@@ -59,7 +59,7 @@ A lake needs at least one worker in each pool; start more of any to go faster. W
 lake's store and Temporal, which a worker waits for. Its address comes from TEMPORAL_ADDRESS (default: 127.0.0.1:7233),
 TEMPORAL_NAMESPACE and its other standard variables; S3's settings from the AWS SDK's (AWS_ENDPOINT_URL_S3, keys, region).
 
-A normalize step takes up to 512 MiB of memory, a write step 320, an index or publish step 448. As many run at once,
+A normalize, index or publish step takes up to 512 MiB of memory, a write step 320. As many run at once,
 in all pools of the process together, as --memory-limit allows.`,
 		Example: `  worker --lake file:///data/lake
   worker --lake s3://bucket/lake --pools normalize,write`,

@@ -107,7 +107,7 @@ var poolOf = map[string]string{
 
 // memoryOf is what a worker sets aside for a step; of other stages it is little (activities.Memory).
 var memoryOf = map[string]int64{
-	"small batch": 512 << 20, "normalize": 512 << 20, "merge": 320 << 20, "extract": 128 << 20, "build segment": 448 << 20, "verify segment": 448 << 20,
+	"small batch": 512 << 20, "normalize": 512 << 20, "merge": 320 << 20, "extract": 128 << 20, "build segment": 512 << 20, "verify segment": 512 << 20,
 }
 
 // done are the stages so far, which are forgotten.
