@@ -241,17 +241,26 @@ func (t *Table) ordinals(b *batch, keys []Key, ordinals []uint32) error {
 		}
 		return nil
 	}
-	for i, slot := range b.slot[:len(keys)] {
-		off := slot * recordSize
-		if off >= uint64(len(records)) {
-			off = 0 // no slot: any record will do, it is not looked at
-		}
-		if at := t.trailer.layout.records + off; !t.seen(at) {
-			if err := t.check(at, recordSize); err != nil {
-				return err
+	if t.coldRecords.Load() != 0 {
+		for _, slot := range b.slot[:len(keys)] {
+			if slot >= t.trailer.keys {
+				continue
+			}
+			if at := t.trailer.layout.records + slot*recordSize; !t.seen(at) {
+				if err := t.check(at, recordSize); err != nil {
+					return err
+				}
 			}
 		}
-		b.off[i] = off
+	}
+	if t.lanes && ordinalsAVX512(b, keys, unsafe.SliceData(records), t.trailer.keys, t.trailer.domains, unsafe.SliceData(ordinals)) == 0 {
+		return nil
+	}
+	for i, slot := range b.slot[:len(keys)] {
+		if slot >= t.trailer.keys {
+			slot = 0 // there is none: any record will do, it is not looked at
+		}
+		b.off[i] = slot * recordSize
 	}
 	for i, off := range b.off[:len(keys)] {
 		b.word[i] = binary.LittleEndian.Uint64(records[off:])

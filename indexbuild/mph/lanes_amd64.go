@@ -25,6 +25,12 @@ func partAVX512(b *batch, n, found int, lines *byte) (left int)
 //go:noescape
 func rankAVX512(b *batch, n int, dir *openBucket, lines *byte, slots *uint64) (bad int)
 
+// ordinalsAVX512 gives keys, as many as there are slots of in b and more than none, the ordinals of their records, or Absent. It returns how many records of the keys asked for do not say
+// what the ordinal is: all are to be asked for one by one then.
+//
+//go:noescape
+func ordinalsAVX512(b *batch, keys []Key, records *byte, slots, domains uint64, ordinals *uint32) (odd int)
+
 // topsAVX512 is tops of n keys, a multiple of eight.
 //
 //go:noescape

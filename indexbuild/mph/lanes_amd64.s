@@ -340,6 +340,70 @@ wrong:
 	VZEROUPPER
 	RET
 
+// func ordinalsAVX512(b *batch, keys []Key, records *byte, slots, domains uint64, ordinals *uint32) (odd int)
+TEXT ·ordinalsAVX512(SB), NOSPLIT, $0-72
+	MOVQ b+0(FP), SI
+	MOVQ keys_base+8(FP), DX
+	MOVQ keys_len+16(FP), BX
+	MOVQ records+32(FP), CX
+	MOVQ ordinals+56(FP), DI
+	XORQ R9, R9
+
+	VPBROADCASTQ slots+40(FP), Z31
+	VPBROADCASTQ domains+48(FP), Z30
+	VPTERNLOGQ   $0xff, Z29, Z29, Z29
+	VPSRLQ       $32, Z29, Z28
+	VMOVDQU64    lanes<>(SB), Z27
+	VPADDQ       Z27, Z27, Z27        // 0, 2, ...: where domain_ids stand among eight Keys
+	VPSUBQ       Z29, Z27, Z26        // 1, 3, ...: check bits, and nothing
+
+eight:
+	LANES
+	LEAQ      (AX)(AX*1), AX
+	MOVL      $-1, R8
+	BZHIL     AX, R8, R8
+	KMOVW     R8, K2
+	SHRL      $8, R8
+	KMOVW     R8, K3
+	VMOVDQU64.Z (DX), K2, Z0
+	VMOVDQU64.Z 64(DX), K3, Z1
+	VMOVDQA64 Z27, Z2
+	VPERMI2Q  Z1, Z0, Z2
+	VMOVDQA64 Z26, Z3
+	VPERMI2Q  Z1, Z0, Z3
+	VPANDQ    Z28, Z3, Z3
+
+	VMOVDQU64.Z batch_slot(SI), K1, Z4
+	VPCMPUQ    $1, Z31, Z4, K1, K4 // there is a record
+	VPSLLQ     $4, Z4, Z4
+	KMOVW      K4, K2
+	KMOVW      K4, K3
+	VPXORQ     Z5, Z5, Z5
+	VPXORQ     Z6, Z6, Z6
+	VPGATHERQQ (CX)(Z4*1), K2, Z5  // domain_ids
+	VPGATHERQQ 8(CX)(Z4*1), K3, Z6 // check bits and ordinals
+	VPCMPEQQ   Z5, Z2, K4, K4      // of the key asked for
+	VPANDQ     Z28, Z6, Z7
+	VPCMPEQQ   Z7, Z3, K4, K5
+	VPSRLQ     $32, Z6, Z6
+	VPCMPUQ    $1, Z30, Z6, K5, K5 // and it has the ordinal
+	KXORW      K4, K5, K6
+	KMOVW      K6, AX
+	POPCNTL    AX, AX
+	ADDQ       AX, R9
+
+	VMOVDQA64 Z29, Z8
+	VMOVDQA64 Z6, K5, Z8
+	VPMOVQD   Z8, K1, (DI)
+	ADDQ      $64, SI
+	ADDQ      $128, DX
+	ADDQ      $32, DI
+	SUBQ      $8, BX
+	JGT       eight
+	MOVQ      R9, odd+64(FP)
+	VZEROUPPER
+	RET
+
 // func topsAVX512(out *uint16, keys *uint64, n int, seed, bits uint64)
 TEXT ·topsAVX512(SB), NOSPLIT, $0-40
 	MOVQ out+0(FP), DI

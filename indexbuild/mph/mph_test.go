@@ -127,6 +127,33 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 		tb.Fatal(err)
 	}
 	checkWithoutLanes(tb, table, asked)
+	// Records that do not say all have a whole batch asked one by one: once more without them, a few to many keys at once.
+	var plain []Key
+	for _, k := range asked {
+		if _, ok := want[k]; ok || !distinct[k.ID] {
+			plain = append(plain, k)
+		}
+	}
+	for n, rest := 1, plain; len(rest) > 0; n += 1 + n/5 {
+		chunk := rest[:min(n, len(rest))]
+		rest = rest[len(chunk):]
+		got := append(make([]uint32, len(chunk)), 42)
+		if err := table.LookupBatch(chunk, got[:len(chunk)]); err != nil {
+			tb.Fatal(err)
+		}
+		for i, k := range chunk {
+			o, ok := want[k]
+			if !ok {
+				o = Absent
+			}
+			if got[i] != o {
+				tb.Fatalf("LookupBatch of %d at %d = %d, want %d", len(chunk), i, got[i], o)
+			}
+		}
+		if got[len(chunk)] != 42 {
+			tb.Fatalf("LookupBatch of %d wrote behind them", len(chunk))
+		}
+	}
 	slotOf := make(map[uint64]uint64, len(distinct))
 	for i, k := range asked {
 		ordinal, ok, err := table.Lookup(k.ID, k.Check)
@@ -557,6 +584,9 @@ func TestNoByteIsReadBeforeItsBlockIsVerified(t *testing.T) {
 			}
 			if cold := table.cold.Load(); cold != 0 {
 				t.Errorf("%d blocks with lines still cold", cold)
+			}
+			if cold := table.coldRecords.Load(); cold != 0 {
+				t.Errorf("%d blocks with records still cold", cold)
 			}
 		})
 	}

@@ -46,6 +46,8 @@ type Table struct {
 	// cold is the number of blocks with lines that are not verified. There are few, they are
 	// soon all touched, and then levels are looked up without a look at the bits.
 	cold atomic.Int64
+	// coldRecords is that of blocks with records.
+	coldRecords atomic.Int64
 }
 
 // Open reads header, directory and trailer of a file and checks them against their checksum
@@ -106,8 +108,14 @@ func (t *Table) start(verify func(off, n int64) error) {
 		for i := range t.verified {
 			t.verified[i].Store(ones)
 		}
-	} else if first, end := t.lineBlocks(); first < end {
-		t.cold.Store(int64(end - first))
+		return
+	}
+	for _, s := range []struct {
+		cold   *atomic.Int64
+		blocks func() (first, end uint64)
+	}{{&t.cold, t.lineBlocks}, {&t.coldRecords, t.recordBlocks}} {
+		first, end := s.blocks()
+		s.cold.Store(int64(end - first))
 	}
 }
 
@@ -132,6 +140,15 @@ func (t *Table) lineBlocks() (first, end uint64) {
 	return l.lines / BlockSize, (l.fallback-1)/BlockSize + 1
 }
 
+// recordBlocks is the range of the blocks that hold records.
+func (t *Table) recordBlocks() (first, end uint64) {
+	if len(t.records) == 0 {
+		return 0, 0
+	}
+	at := t.trailer.layout.records
+	return at / BlockSize, (at+uint64(len(t.records))-1)/BlockSize + 1
+}
+
 // check has the blocks verified that hold the n bytes at off, n > 0.
 func (t *Table) check(off, n uint64) error {
 	for i := off / BlockSize; i <= (off+n-1)/BlockSize; i++ {
@@ -148,6 +165,9 @@ func (t *Table) check(off, n uint64) error {
 		}
 		if first, end := t.lineBlocks(); first <= i && i < end {
 			t.cold.Add(-1)
+		}
+		if first, end := t.recordBlocks(); first <= i && i < end {
+			t.coldRecords.Add(-1)
 		}
 	}
 	return nil
