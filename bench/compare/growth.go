@@ -210,12 +210,16 @@ func diskRate(dir string) (float64, error) {
 	return size / time.Since(started).Seconds(), nil
 }
 
-// growth builds lakes of a million rows, ten million and so on up to most, adds batches to each, and merges segments of each.
+// millionLists is how many lists a million lines have in lakes that grow by more lists, of 125,000 lines in the middle.
+const millionLists = 8
+
+// growth builds lakes of a million rows, ten million and so on up to most, adds batches to each, and merges segments of each. A lake grows in two ways: the usual lists
+// become longer, and they become more.
 func growth(ctx context.Context, most int64, dir string) error {
 	defer os.RemoveAll(dir)
-	fmt.Printf("\nGrowth: lakes of one size and the next, two threads\n")
-	const row = "  %12s %9s %9s %10s %10s %9s %10s %11s %11s\n"
-	fmt.Printf(row, "lines", "seconds", "µs a line", "CPU a line", "peak, MB", "domains", "pairs", "Parquet, MB", "index, MB")
+	fmt.Printf("\nGrowth: lakes of one size and the next, two threads; %d lists that become longer, and %d a million lines, which become more\n", usualLists, millionLists)
+	const row = "  %12s %7s %9s %9s %10s %10s %9s %10s %11s %11s\n"
+	fmt.Printf(row, "lines", "lists", "seconds", "µs a line", "CPU a line", "peak, MB", "domains", "pairs", "Parquet, MB", "index, MB")
 	var additions [][]addition
 	var merges []merged
 	var sizes []int64
@@ -225,9 +229,30 @@ func growth(ctx context.Context, most int64, dir string) error {
 	for rows := smallest; rows <= most; rows *= 10 {
 		at := filepath.Join(dir, strconv.FormatInt(rows, 10))
 		raw, lakeDir := filepath.Join(at, "lists"), filepath.Join(at, "lake")
-		var size int64
-		if err := child(ctx, &size, "lists", strconv.FormatInt(rows, 10), strconv.Itoa(usualLists), raw); err != nil {
-			return err
+		// The lake is that of the usual lists then.
+		for _, n := range []int{max(int(rows/1e6), 1) * millionLists, usualLists} {
+			if err := os.RemoveAll(at); err != nil {
+				return err
+			}
+			var size int64
+			if err := child(ctx, &size, "lists", strconv.FormatInt(rows, 10), strconv.Itoa(n), raw); err != nil {
+				return err
+			}
+			var b built
+			if err := child(ctx, &b, "ingest", raw, lakeDir, ""); err != nil {
+				return err
+			}
+			_, _, parquet, err := columnBytes(filepath.Join(lakeDir, "urls"))
+			if err != nil {
+				return err
+			}
+			_, index, err := indexBytes(filepath.Join(lakeDir, "index", "segments"))
+			if err != nil {
+				return err
+			}
+			lines := float64(rows)
+			fmt.Printf(row, strconv.FormatInt(rows, 10), strconv.Itoa(options(rows, n).Datasets), fmt.Sprintf("%.1f", b.Seconds), fmt.Sprintf("%.2f", b.Seconds/lines*1e6), fmt.Sprintf("%.2f", b.CPU/lines*1e6), fmt.Sprintf("%.0f", float64(b.Peak)/1e6),
+				strconv.FormatInt(b.Domains, 10), strconv.FormatInt(b.Entries, 10), fmt.Sprintf("%.1f", float64(parquet)/1e6), fmt.Sprintf("%.1f", float64(index)/1e6))
 		}
 		if lists == nil {
 			// The same batches for all sizes, and for a lake that has nothing else.
@@ -241,21 +266,6 @@ func growth(ctx context.Context, most int64, dir string) error {
 			}
 			additions, sizes = append(additions, empty), append(sizes, 0)
 		}
-		var b built
-		if err := child(ctx, &b, "ingest", raw, lakeDir, ""); err != nil {
-			return err
-		}
-		_, _, parquet, err := columnBytes(filepath.Join(lakeDir, "urls"))
-		if err != nil {
-			return err
-		}
-		_, index, err := indexBytes(filepath.Join(lakeDir, "index", "segments"))
-		if err != nil {
-			return err
-		}
-		n := float64(rows)
-		fmt.Printf(row, strconv.FormatInt(rows, 10), fmt.Sprintf("%.1f", b.Seconds), fmt.Sprintf("%.2f", b.Seconds/n*1e6), fmt.Sprintf("%.2f", b.CPU/n*1e6), fmt.Sprintf("%.0f", float64(b.Peak)/1e6),
-			strconv.FormatInt(b.Domains, 10), strconv.FormatInt(b.Entries, 10), fmt.Sprintf("%.1f", float64(parquet)/1e6), fmt.Sprintf("%.1f", float64(index)/1e6))
 		if err := os.RemoveAll(raw); err != nil {
 			return err
 		}
