@@ -110,13 +110,10 @@ func (t *Table) start(verify func(off, n int64) error) {
 		}
 		return
 	}
-	for _, s := range []struct {
-		cold   *atomic.Int64
-		blocks func() (first, end uint64)
-	}{{&t.cold, t.lineBlocks}, {&t.coldRecords, t.recordBlocks}} {
-		first, end := s.blocks()
-		s.cold.Store(int64(end - first))
-	}
+	first, end := t.lineBlocks()
+	t.cold.Store(int64(end - first))
+	first, end = t.recordBlocks()
+	t.coldRecords.Store(int64(end - first))
 }
 
 // Len is the number of domains.
