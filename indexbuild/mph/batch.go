@@ -244,7 +244,7 @@ func (t *Table) ordinals(b *batch, keys []Key, ordinals []uint32) error {
 	if t.coldRecords.Load() != 0 {
 		for _, slot := range b.slot[:len(keys)] {
 			if slot >= t.trailer.keys {
-				continue
+				slot = 0 // as below
 			}
 			if at := t.trailer.layout.records + slot*recordSize; !t.seen(at) {
 				if err := t.check(at, recordSize); err != nil {

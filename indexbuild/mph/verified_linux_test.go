@@ -1,0 +1,173 @@
+package mph
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// protected is data of which no block can be touched before it is verified: a load there ends the process.
+func protected(tb testing.TB, data []byte) (mem []byte, seal func(), verify func(off, n int64) error) {
+	tb.Helper()
+	mem, err := unix.Mmap(-1, 0, (len(data)+BlockSize-1)/BlockSize*BlockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { unix.Munmap(mem) })
+	copy(mem, data)
+	all := mem
+	return mem[:len(data):len(data)], func() {
+			if err := unix.Mprotect(all, unix.PROT_NONE); err != nil {
+				tb.Fatal(err)
+			}
+		}, func(off, n int64) error {
+			return unix.Mprotect(all[off:][:BlockSize], unix.PROT_READ)
+		}
+}
+
+// Whatever fails on the way, whoever asks at once, for keys or for strangers: no block is touched that verify has not passed.
+func TestNoBlockIsTouchedBeforeItIsVerified(t *testing.T) {
+	broken := errors.New("broken")
+	for _, n := range []int{0, 1, 3, 1000, BlockSize/recordSize - 4, BlockSize / recordSize, 250_000} {
+		keys := append(randomKeys(n), sharedKeys(n/100, 3)...)
+		data, _ := setup{Options{}, 50_000, memoryKeys}.build(t, keys)
+		want := map[Key]uint32{}
+		for i, k := range keys {
+			want[k] = uint32(i)
+		}
+		asked := append(append([]Key{}, keys...), strangers(keys)...)
+		for _, lanes := range []bool{true, false} {
+			for _, first := range []string{"strangers", "all"} {
+				t.Run(fmt.Sprintf("n=%d,lanes=%v,%s", n, lanes, first), func(t *testing.T) {
+					mem, seal, unseal := protected(t, data)
+					var mu sync.Mutex
+					rng := rand.New(rand.NewPCG(uint64(n), 3))
+					table, err := Open(mem, "domains.mphf", Expect{uint64(len(keys)), testXXH64}, func(off, n int64) error {
+						mu.Lock()
+						defer mu.Unlock()
+						if rng.IntN(3) == 0 {
+							return broken
+						}
+						return unseal(off, n)
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					table.lanes = lanes && hasLanes
+					seal() // Open has read its part
+					var all sync.WaitGroup
+					for g := range 4 {
+						all.Go(func() {
+							rng := rand.New(rand.NewPCG(uint64(n), uint64(10+g)))
+							for range 300 {
+								size := 1 + rng.IntN(40)
+								if rng.IntN(10) == 0 {
+									size = 600
+								}
+								some := make([]Key, size)
+								for i := range some {
+									some[i] = asked[rng.IntN(len(asked))]
+									if first == "strangers" {
+										some[i].ID ^= 1 << rng.IntN(64)
+									}
+								}
+								got := make([]uint32, size)
+								switch err := table.LookupBatch(some, got); {
+								case errors.Is(err, broken):
+									continue
+								case err != nil:
+									t.Error(err)
+									return
+								}
+								for i, k := range some {
+									o, ok := want[k]
+									if !ok {
+										o = Absent
+									}
+									if got[i] != o {
+										t.Errorf("%x: %d, want %d", k, got[i], o)
+										return
+									}
+								}
+								if o, ok, err := table.Lookup(some[0].ID, some[0].Check); err == nil {
+									if w, want := want[some[0]]; ok != want || ok && o != w {
+										t.Errorf("%x: %d, %v", some[0], o, ok)
+									}
+								} else if !errors.Is(err, broken) {
+									t.Error(err)
+								}
+							}
+						})
+					}
+					all.Wait()
+					if first, end := table.recordBlocks(); true {
+						left := int64(0)
+						for i := first; i < end; i++ {
+							if !table.seen(i * BlockSize) {
+								left++
+							}
+						}
+						if cold := table.coldRecords.Load(); cold != left {
+							t.Errorf("%d blocks with records count as cold, %d are", cold, left)
+						}
+					}
+					if first, end := table.lineBlocks(); true {
+						left := int64(0)
+						for i := first; i < end; i++ {
+							if !table.seen(i * BlockSize) {
+								left++
+							}
+						}
+						if cold := table.cold.Load(); cold != left {
+							t.Errorf("%d blocks with lines count as cold, %d are", cold, left)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// A key that the hash takes nowhere has no record, not even an unverified one that is read and not looked at.
+func TestNoRecordIsTouchedOfKeysWithoutSlot(t *testing.T) {
+	keys := randomKeys(250_000)
+	data, _ := setup{Options{}, 50_000, memoryKeys}.build(t, keys)
+	rng := rand.New(rand.NewPCG(8, 8))
+	var nowhere []Key
+	ids, slots := make([]uint64, batchSize), make([]uint64, batchSize)
+	for table := open(t, data, keys); len(nowhere) < 3; {
+		for i := range ids {
+			ids[i] = rng.Uint64()
+		}
+		if err := table.SlotBatch(ids, slots); err != nil {
+			t.Fatal(err)
+		}
+		for i, slot := range slots {
+			if slot == absentSlot {
+				nowhere = append(nowhere, Key{ids[i], 0})
+			}
+		}
+	}
+	for _, lanes := range []bool{true, false} {
+		mem, seal, unseal := protected(t, data)
+		table, err := Open(mem, "domains.mphf", Expect{uint64(len(keys)), testXXH64}, unseal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.lanes = lanes && hasLanes
+		seal()
+		out := make([]uint32, len(nowhere))
+		if err := table.LookupBatch(nowhere, out); err != nil {
+			t.Fatal(err)
+		}
+		for i, o := range out {
+			if o != Absent {
+				t.Errorf("stranger %d is %d", i, o)
+			}
+		}
+	}
+}
