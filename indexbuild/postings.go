@@ -9,6 +9,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
@@ -340,7 +341,6 @@ type batchSource struct {
 
 	stream     io.ReadCloser
 	buf        *bufio.Reader
-	packed     []byte // a frame that does not fit in buf
 	data       []byte // the frame in use
 	frame, end int    // the next domain frame to be read, and the part's last
 
@@ -417,6 +417,9 @@ func (s *batchSource) loadBlock(ctx context.Context, block []byte) ([]byte, erro
 	return append(block, make([]byte, blockSlack)...), nil
 }
 
+// packedFrames keeps memory for frames that do not fit in what is read at once, as those with sizes and times. Sources, of which there are many, have none of their own.
+var packedFrames = sync.Pool{New: func() any { return new([]byte) }}
+
 // loadFrame decodes the next domain frame; there is none after the last.
 func (s *batchSource) loadFrame(ctx context.Context) (more bool, err error) {
 	r := s.r
@@ -437,8 +440,10 @@ func (s *batchSource) loadFrame(ctx context.Context) (more bool, err error) {
 	n := int(size)
 	packed, err := s.buf.Peek(min(n, s.buf.Size()))
 	if err == nil && len(packed) < n {
-		s.packed = slices.Grow(s.packed[:0], n)[:n]
-		packed = s.packed
+		whole := packedFrames.Get().(*[]byte)
+		defer packedFrames.Put(whole)
+		*whole = slices.Grow((*whole)[:0], n)[:n]
+		packed = *whole
 		_, err = io.ReadFull(s.buf, packed)
 		n = 0
 	}
