@@ -368,6 +368,7 @@ func newBatchSource(o *postingsObject, part int) *batchSource {
 }
 
 func (s *batchSource) close() {
+	s.data, s.shared, s.rest, s.counts, s.measures, s.text = nil, nil, nil, nil, nil, nil
 	if s.stream != nil {
 		s.stream.Close()
 		s.stream, s.buf = nil, nil
