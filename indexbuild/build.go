@@ -382,14 +382,14 @@ func (b *build) mergeAll(sink func(*window) error) error {
 			sources, domains = append(sources, s), append(domains, o.reader.parts[part].domains)
 		}
 	}
-	if len(sources) > mergeWidth {
+	if width := sourcesAtOnce(); len(sources) > width {
 		var err error
 		if b.spool == nil {
 			if b.spool, err = newSpool(b.opt.TempDir); err != nil {
 				return err
 			}
 		}
-		if sources, err = narrow(b.ctx, sources, domains, datasets, b.spool); err != nil {
+		if sources, err = narrow(b.ctx, sources, domains, datasets, b.spool, width); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ const (
 	// sourceBits is how many bits of a node name its source.
 	sourceBits = 10
 
-	// mergeWidth is how many sources are merged at once, each with its blocks and what it makes them of: some 110 KB, with sizes and times up to 190. More
+	// mergeWidth is how many sources are merged at once at most, each with its blocks and what it makes them of: some 110 KB, with sizes and times up to 190. More
 	// are merged in several passes.
 	mergeWidth = 1 << sourceBits
 
@@ -491,12 +491,15 @@ func (m *windowMerge) endDomain() {
 	m.set = len(w.sets)
 }
 
-// narrow merges neighbours among sources, of which the numbers of domains are known, into lists in the spool until at most mergeWidth
+// sourcesAtOnce is how many sources are merged at once by this process: each has a file open, or a connection to the store, and half of those that it may have are for others.
+func sourcesAtOnce() int { return max(2, min(mergeWidth, openFiles()/2)) }
+
+// narrow merges neighbours among sources, of which the numbers of domains are known, into lists in the spool until at most width
 // are left: as few domains as that takes, if it takes one list, else all. The spool's space is given back when it is closed, not before.
-func narrow(ctx context.Context, sources []domainSource, domains []int64, datasets []uint32, sp *spool) ([]domainSource, error) {
-	for len(sources) > mergeWidth {
-		n, first, end := mergeWidth, 0, len(sources)
-		if over := len(sources) - mergeWidth + 1; over <= mergeWidth {
+func narrow(ctx context.Context, sources []domainSource, domains []int64, datasets []uint32, sp *spool, width int) ([]domainSource, error) {
+	for len(sources) > width {
+		n, first, end := width, 0, len(sources)
+		if over := len(sources) - width + 1; over <= width {
 			n = over
 			first = lightest(domains, n)
 			end = first + n

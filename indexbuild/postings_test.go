@@ -285,7 +285,11 @@ func mergeNames(sources []domainSource, datasets []uint32) (names []string, sets
 
 // However many lists there are, as few are left as are merged at once, and what they have is the same.
 func TestNarrow(t *testing.T) {
-	for _, n := range []int{mergeWidth, mergeWidth + 1, mergeWidth + 100, 2*mergeWidth - 1, 2 * mergeWidth, 3*mergeWidth + 7} {
+	for _, c := range []struct{ width, n int }{
+		{mergeWidth, mergeWidth}, {mergeWidth, mergeWidth + 1}, {mergeWidth, mergeWidth + 100}, {mergeWidth, 2*mergeWidth - 1}, {mergeWidth, 2 * mergeWidth}, {mergeWidth, 3*mergeWidth + 7},
+		{2, 9}, {3, 9}, {7, 100}, {100, 101},
+	} {
+		width, n := c.width, c.n
 		rng := rand.New(rand.NewPCG(uint64(n), 5))
 		want := map[string][]uint32{}
 		var sources []domainSource
@@ -305,12 +309,12 @@ func TestNarrow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		left, err := narrow(context.Background(), slices.Clone(sources), domains, eachItsOwn(n), sp)
+		left, err := narrow(context.Background(), slices.Clone(sources), domains, eachItsOwn(n), sp, width)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if exact := n < 2*mergeWidth; len(left) > mergeWidth || exact && len(left) < mergeWidth {
-			t.Errorf("%d of %d lists are left, wanted are %d", len(left), n, mergeWidth)
+		if exact := n < 2*width; len(left) > width || exact && len(left) < width {
+			t.Errorf("%d of %d lists are left, wanted are %d", len(left), n, width)
 		}
 		names, sets, err := mergeNames(left, eachItsOwn(n))
 		sp.close()
