@@ -266,7 +266,7 @@ func (t *Table) ordinals(b *batch, keys []Key, ordinals []uint32) error {
 		b.word[i] = binary.LittleEndian.Uint64(records[off:])
 	}
 	for i, k := range keys {
-		if b.word[i] != k.ID || b.slot[i] == absentSlot {
+		if b.word[i] != k.ID || b.slot[i] >= t.trailer.keys {
 			ordinals[i] = Absent
 			continue
 		}

@@ -104,26 +104,19 @@ func TestNoBlockIsTouchedBeforeItIsVerified(t *testing.T) {
 						})
 					}
 					all.Wait()
-					if first, end := table.recordBlocks(); true {
+					for _, part := range []struct {
+						what   string
+						blocks func() (first, end uint64)
+						cold   int64
+					}{{"records", table.recordBlocks, table.coldRecords.Load()}, {"lines", table.lineBlocks, table.cold.Load()}} {
 						left := int64(0)
-						for i := first; i < end; i++ {
+						for i, end := part.blocks(); i < end; i++ {
 							if !table.seen(i * BlockSize) {
 								left++
 							}
 						}
-						if cold := table.coldRecords.Load(); cold != left {
-							t.Errorf("%d blocks with records count as cold, %d are", cold, left)
-						}
-					}
-					if first, end := table.lineBlocks(); true {
-						left := int64(0)
-						for i := first; i < end; i++ {
-							if !table.seen(i * BlockSize) {
-								left++
-							}
-						}
-						if cold := table.cold.Load(); cold != left {
-							t.Errorf("%d blocks with lines count as cold, %d are", cold, left)
+						if part.cold != left {
+							t.Errorf("%d blocks with %s count as cold, %d are", part.cold, part.what, left)
 						}
 					}
 				})

@@ -9,11 +9,9 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// Of any number of keys, records are read where slots lead and nowhere else, and nothing is read or written behind keys, records and ordinals.
-func TestOrdinalsOfEightLanes(t *testing.T) {
-	if !hasLanes {
-		t.Skip("this processor has no such lanes")
-	}
+// Of any number of keys, eight at a time where the processor can do that and one by one, records are read where slots lead and nowhere else, and nothing is read or written behind
+// keys, records and ordinals.
+func TestOrdinalsOfRecords(t *testing.T) {
 	rng := rand.New(rand.NewPCG(12, 12))
 	sizes := []int{511, 512, 500, 505}
 	for n := range 40 {
@@ -28,11 +26,15 @@ func TestOrdinalsOfEightLanes(t *testing.T) {
 					memory[i] = byte(rng.Uint32()) // what pads keys means nothing
 				}
 				records := testenv.Guarded(t, slots*recordSize)
+				whole := rng.IntN(2) == 0
 				for i := range slots {
 					p := records[i*recordSize:]
 					binary.LittleEndian.PutUint64(p, rng.Uint64N(4)<<62|uint64(i))
 					binary.LittleEndian.PutUint32(p[8:], rng.Uint32N(3)<<31)
 					binary.LittleEndian.PutUint32(p[12:], []uint32{0, 1, 199, 200, 1 << 31, MaxDomains - 1, MaxDomains, sideFlag}[rng.IntN(8)])
+					if whole && domains > 0 {
+						binary.LittleEndian.PutUint32(p[12:], uint32(rng.Uint64N(domains)))
+					}
 				}
 				out := testenv.Guarded(t, n*4)
 				ordinals := unsafe.Slice((*uint32)(unsafe.Pointer(&out[0])), n)
@@ -40,7 +42,7 @@ func TestOrdinalsOfEightLanes(t *testing.T) {
 				for i := range b.slot {
 					b.slot[i] = rng.Uint64() // where another batch's would stand
 				}
-				wantOdd := 0
+				wantOdd, wantErr := 0, false
 				want := make([]uint32, n)
 				for i := range keys {
 					slot := rng.IntN(slots)
@@ -62,20 +64,36 @@ func TestOrdinalsOfEightLanes(t *testing.T) {
 						keys[i].Check ^= 1 << rng.IntN(32)
 						want[i] = Absent
 						wantOdd++
+						wantErr = wantErr || ordinal == sideFlag // there is no side table
 						continue
 					}
 					if uint64(ordinal) >= domains {
 						want[i] = Absent
 						wantOdd++
+						wantErr = true
 					}
 				}
-				odd := ordinalsAVX512(b, keys, unsafe.SliceData(records), uint64(slots), domains, unsafe.SliceData(ordinals))
-				if odd != wantOdd {
-					t.Fatalf("%d keys: %d records say not what the ordinal is, want %d", n, odd, wantOdd)
+				compare := func() {
+					t.Helper()
+					for i := range want {
+						if ordinals[i] != want[i] {
+							t.Fatalf("%d keys: ordinal %d is %d, want %d", n, i, ordinals[i], want[i])
+						}
+					}
 				}
-				for i := range want {
-					if ordinals[i] != want[i] {
-						t.Fatalf("%d keys: ordinal %d is %d, want %d", n, i, ordinals[i], want[i])
+				if hasLanes {
+					if odd := ordinalsAVX512(b, keys, unsafe.SliceData(records), uint64(slots), domains, unsafe.SliceData(ordinals)); odd != wantOdd {
+						t.Fatalf("%d keys: %d records say not what the ordinal is, want %d", n, odd, wantOdd)
+					}
+					compare()
+				}
+				for _, lanes := range []bool{true, false} {
+					clear(ordinals)
+					table := &Table{name: "f", trailer: trailer{keys: uint64(slots), domains: domains}, levels: levels{lanes: lanes && hasLanes}, records: records}
+					if err := table.ordinals(b, keys, ordinals); (err != nil) != wantErr {
+						t.Fatalf("%d keys: %v", n, err)
+					} else if err == nil {
+						compare()
 					}
 				}
 			}
