@@ -19,7 +19,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -252,7 +252,7 @@ func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, spl
 		return ingest.SplitResult{}, err
 	}
 	return beating(ctx, n.Memory, normalizeMemory, func(ctx context.Context, report func(any)) (ingest.SplitResult, error) {
-		return ingest.Normalize(ctx, n.Store, run, split, indexbuild.CollectInMemory, func(p ingest.Progress) { report(p) })
+		return ingest.Normalize(ctx, n.Store, run, split, postings.CollectInMemory, func(p ingest.Progress) { report(p) })
 	})
 }
 
@@ -262,7 +262,7 @@ func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string) (inges
 		return ingest.SmallResult{}, err
 	}
 	return beating(ctx, n.Memory, normalizeMemory, func(ctx context.Context, report func(any)) (ingest.SmallResult, error) {
-		return ingest.IngestSmall(ctx, n.Store, run, n.TempDir, indexbuild.CollectInMemory, indexbuild.Collect(n.TempDir), func(p ingest.Progress) { report(p) })
+		return ingest.IngestSmall(ctx, n.Store, run, n.TempDir, postings.CollectInMemory, postings.Collect(n.TempDir), func(p ingest.Progress) { report(p) })
 	})
 }
 
@@ -275,7 +275,7 @@ func (w *Write) MergePartitions(ctx context.Context, lakeURL, run string, task i
 		return ingest.MergeResult{}, err
 	}
 	return beating(ctx, w.Memory, mergeMemory, func(ctx context.Context, report func(any)) (ingest.MergeResult, error) {
-		return ingest.Merge(ctx, w.Store, run, task, w.TempDir, indexbuild.Collect(w.TempDir), func(p ingest.Progress) { report(p) })
+		return ingest.Merge(ctx, w.Store, run, task, w.TempDir, postings.Collect(w.TempDir), func(p ingest.Progress) { report(p) })
 	})
 }
 

@@ -3,7 +3,7 @@ package activities
 import (
 	"context"
 
-	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/publish"
 )
 
@@ -16,7 +16,7 @@ func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task i
 		return Extracted{}, err
 	}
 	return beating(ctx, x.Memory, extractMemory, func(ctx context.Context, _ func(any)) (Extracted, error) {
-		object, domains, err := indexbuild.Extract(ctx, x.Store, run, task, x.TempDir)
+		object, domains, err := postings.Extract(ctx, x.Store, run, task, x.TempDir)
 		return Extracted{Postings: object, Domains: domains}, err
 	})
 }

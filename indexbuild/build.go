@@ -24,23 +24,18 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/indexbuild/keysort"
 	"github.com/urlake/urlake/indexbuild/mph"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
-// BatchRef names a finished batch.
-type BatchRef = segment.BatchRef
-
-// SegmentRef names a segment.
-type SegmentRef = segment.Ref
-
 const (
-	// defaultMemory is what a build sorts in memory, about three million entries; writing more to a file costs little.
-	defaultMemory = 128 << 20
-
 	// shardEntries is how many entries a shard of postings has at most, until there are 1,024
 	// shards: some 80 MB, a size that one worker reads and writes in a few seconds.
 	shardEntries = 8 << 20
@@ -72,33 +67,28 @@ func (e *CollisionError) Error() string {
 
 // BuildSegment builds the segment over batches, at least one, in any order. If it is there
 // already it is only looked up.
-func BuildSegment(ctx context.Context, store blob.Store, batches []BatchRef, opt Options) (SegmentRef, error) {
-	ref, err := buildSegment(ctx, store, batches, opt, urlKey)
+func BuildSegment(ctx context.Context, store blob.Store, batches []postings.BatchRef, opt Options) (postings.SegmentRef, error) {
+	ref, err := buildSegment(ctx, store, batches, opt, postings.DomainKey)
 	if err != nil {
-		return SegmentRef{}, fmt.Errorf("build segment: %w", err)
+		return postings.SegmentRef{}, fmt.Errorf("build segment: %w", err)
 	}
 	return ref, nil
 }
 
-// urlKey is segment.KeyOf for bytes.
-func urlKey(domain []byte) segment.Key {
-	return segment.Key{ID: xxh3.Hash(domain), Check: uint32(xxh3.Hash128(domain).Hi >> 32)}
-}
-
-func buildSegment(ctx context.Context, store blob.Store, batches []BatchRef, opt Options, keyOf func(domain []byte) segment.Key) (SegmentRef, error) {
+func buildSegment(ctx context.Context, store blob.Store, batches []postings.BatchRef, opt Options, keyOf func(domain []byte) segment.Key) (postings.SegmentRef, error) {
 	if len(batches) == 0 {
-		return SegmentRef{}, errors.New("no batches")
+		return postings.SegmentRef{}, errors.New("no batches")
 	}
 	batches = slices.Clone(batches)
 	if err := segment.SortBatches(batches); err != nil {
-		return SegmentRef{}, err
+		return postings.SegmentRef{}, err
 	}
 	if ref, ok, err := segment.Find(ctx, store, batches); ok || err != nil {
 		return ref, err
 	}
 	b := &build{ctx: ctx, store: store, batches: batches, opt: opt, keyOf: keyOf}
 	if b.opt.Memory <= 0 {
-		b.opt.Memory = defaultMemory
+		b.opt.Memory = keysort.DefaultMemory
 	}
 	defer b.close()
 	return b.run()
@@ -108,27 +98,20 @@ func buildSegment(ctx context.Context, store blob.Store, batches []BatchRef, opt
 type build struct {
 	ctx     context.Context
 	store   blob.Store
-	batches []BatchRef
+	batches []postings.BatchRef
 	opt     Options
 	keyOf   func(domain []byte) segment.Key
 
 	records []*lake.Batch
 	files   []segment.FileInfo
 	parts   []partSource // of the files
-	objects []postingsObject
+	objects []postings.PostingsObject
 	info    segment.Info
 	out     *segment.Writer
 
-	spool   *spool
-	entries *partitions
-	sources []*batchSource
-}
-
-// postingsObject is one postings object and the file ids of its parts.
-type postingsObject struct {
-	batch  BatchRef
-	reader *batchReader
-	files  []uint32
+	spool   *keysort.Spool
+	entries *keysort.Sorter
+	sources []*postings.BatchSource
 }
 
 // partSource says where a file's page index blocks are.
@@ -136,19 +119,19 @@ type partSource struct{ object, part int }
 
 func (b *build) close() {
 	for _, s := range b.sources {
-		s.close()
+		s.Close()
 	}
-	b.spool.close()
-	b.entries.close()
+	b.spool.Close()
+	b.entries.Close()
 }
 
-func (b *build) run() (SegmentRef, error) {
+func (b *build) run() (postings.SegmentRef, error) {
 	if err := b.readBatches(); err != nil {
-		return SegmentRef{}, err
+		return postings.SegmentRef{}, err
 	}
 	b.out = segment.NewWriter(b.ctx, b.store, b.batches)
 	if err := b.atOnce(b.writeFiles, b.writeParts, b.writeDomains); err != nil {
-		return SegmentRef{}, err
+		return postings.SegmentRef{}, err
 	}
 	return b.out.Finish(b.info)
 }
@@ -186,7 +169,7 @@ func (b *build) readBatches() error {
 			if err == nil {
 				records[i], err = lake.DecodeBatch(data, ref.Key())
 			}
-			return damaged(ref, err)
+			return postings.Damaged(ref, err)
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -203,13 +186,13 @@ func (b *build) readBatches() error {
 		}
 		for _, p := range r.Parts {
 			if _, twice := ids[p.Key]; twice {
-				return damaged(b.batches[i], codec.Corrupt(b.batches[i].Key(), "parts", -1, "each part once", p.Key))
+				return postings.Damaged(b.batches[i], codec.Corrupt(b.batches[i].Key(), "parts", -1, "each part once", p.Key))
 			}
 			ids[p.Key] = uint32(len(b.files))
 			b.files = append(b.files, segment.FileInfo{DatasetID: r.DatasetID, DomainPrefix: p.DomainPrefix, Path: p.Key, Batch: r.Batch, Bytes: p.Bytes, Rows: p.Rows})
 		}
 		for range r.Postings {
-			b.objects = append(b.objects, postingsObject{batch: b.batches[i]})
+			b.objects = append(b.objects, postings.PostingsObject{Batch: b.batches[i]})
 		}
 	}
 	b.info.Parts = int64(len(b.files))
@@ -219,11 +202,11 @@ func (b *build) readBatches() error {
 	at := 0
 	for i, r := range records {
 		for _, o := range r.Postings {
-			to := &b.objects[at].reader
+			to := &b.objects[at].Reader
 			at++
 			g.Go(func() (err error) {
-				*to, err = openBatch(ctx, b.store, o)
-				return damaged(b.batches[i], err)
+				*to, err = postings.OpenBatch(ctx, b.store, o)
+				return postings.Damaged(b.batches[i], err)
 			})
 		}
 	}
@@ -241,26 +224,26 @@ func (b *build) matchParts(ids map[string]uint32) error {
 	for i := range b.objects {
 		o := &b.objects[i]
 		bad := func(want, got any) error {
-			return damaged(o.batch, codec.Corrupt(o.reader.key, "directory", -1, want, got))
+			return postings.Damaged(o.Batch, codec.Corrupt(o.Reader.Key, "directory", -1, want, got))
 		}
-		for n, p := range o.reader.parts {
-			id, ok := ids[p.key]
+		for n, p := range o.Reader.Parts {
+			id, ok := ids[p.Key]
 			if !ok || seen[id] {
-				return bad("parts of its batch, each once", p.key)
+				return bad("parts of its batch, each once", p.Key)
 			}
-			if f := &b.files[id]; f.DatasetID != o.reader.dataset || f.Batch != o.reader.batch || f.Bytes != p.bytes || f.Rows != p.rows {
-				return bad(fmt.Sprintf("%s of %d bytes and %d rows in batch %s of dataset %d", p.key, f.Bytes, f.Rows, f.Batch, f.DatasetID),
-					fmt.Sprintf("%d bytes and %d rows in batch %s of dataset %d", p.bytes, p.rows, o.reader.batch, o.reader.dataset))
+			if f := &b.files[id]; f.DatasetID != o.Reader.Dataset || f.Batch != o.Reader.Batch || f.Bytes != p.Bytes || f.Rows != p.Rows {
+				return bad(fmt.Sprintf("%s of %d bytes and %d rows in batch %s of dataset %d", p.Key, f.Bytes, f.Rows, f.Batch, f.DatasetID),
+					fmt.Sprintf("%d bytes and %d rows in batch %s of dataset %d", p.Bytes, p.Rows, o.Reader.Batch, o.Reader.Dataset))
 			}
 			seen[id] = true
 			b.parts[id] = partSource{i, n}
-			o.files = append(o.files, id)
+			o.Files = append(o.Files, id)
 		}
 	}
 	if i := slices.Index(seen, false); i >= 0 {
 		f := &b.files[i]
-		n := slices.IndexFunc(b.batches, func(r BatchRef) bool { return r.DatasetID == f.DatasetID && r.Batch == f.Batch })
-		return damaged(b.batches[n], codec.Corrupt(lake.BatchPrefix(f.DatasetID, f.Batch), "postings", -1, "all parts of the batch", "none of "+f.Path))
+		n := slices.IndexFunc(b.batches, func(r postings.BatchRef) bool { return r.DatasetID == f.DatasetID && r.Batch == f.Batch })
+		return postings.Damaged(b.batches[n], codec.Corrupt(lake.BatchPrefix(f.DatasetID, f.Batch), "postings", -1, "all parts of the batch", "none of "+f.Path))
 	}
 	return nil
 }
@@ -302,11 +285,11 @@ func (b *build) writeParts() error {
 				return ctx.Err()
 			}
 			g.Go(func() error {
-				blocks, err := b.objects[p.object].reader.pages(ctx, p.part)
+				blocks, err := b.objects[p.object].Reader.Pages(ctx, p.part)
 				if err == nil {
 					slot <- fetched{id, blocks}
 				}
-				return damaged(b.objects[p.object].batch, err)
+				return postings.Damaged(b.objects[p.object].Batch, err)
 			})
 		}
 		return nil
@@ -319,10 +302,10 @@ func (b *build) writeParts() error {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			if err := b.checkPages(got.file, got.blocks, func(block *lake.PageIndexBlock, data []byte) error {
+			if err := b.checkPages(got.file, got.blocks, func(block *part.PageIndexBlock, data []byte) error {
 				return w.Add(uint32(got.file), block, data)
 			}); err != nil {
-				return damaged(b.objects[b.parts[got.file].object].batch, err)
+				return postings.Damaged(b.objects[b.parts[got.file].object].Batch, err)
 			}
 		}
 		return nil
@@ -338,13 +321,13 @@ func (b *build) writeParts() error {
 }
 
 // checkPages hands on the blocks of one file. They have to cover its row groups one after another.
-func (b *build) checkPages(file int, blocks [][]byte, each func(*lake.PageIndexBlock, []byte) error) error {
+func (b *build) checkPages(file int, blocks [][]byte, each func(*part.PageIndexBlock, []byte) error) error {
 	src := b.parts[file]
-	r := b.objects[src.object].reader
-	want := r.parts[src.part].groups
+	r := b.objects[src.object].Reader
+	want := r.Parts[src.part].Groups
 	group, first := 0, int64(0)
 	for _, data := range blocks {
-		block, err := lake.DecodePageIndexBlock(data, r.key)
+		block, err := part.DecodePageIndexBlock(data, r.Key)
 		if err != nil {
 			return err
 		}
@@ -352,7 +335,7 @@ func (b *build) checkPages(file int, blocks [][]byte, each func(*lake.PageIndexB
 			group, first = group+1, 0
 		}
 		if block.RowGroup != group || block.FirstRow != first {
-			return codec.Corrupt(r.key, "page index of "+b.files[file].Path, -1, fmt.Sprintf("row %d of row group %d", first, group),
+			return codec.Corrupt(r.Key, "page index of "+b.files[file].Path, -1, fmt.Sprintf("row %d of row group %d", first, group),
 				fmt.Sprintf("row %d of row group %d", block.FirstRow, block.RowGroup))
 		}
 		first += block.Rows()
@@ -361,7 +344,7 @@ func (b *build) checkPages(file int, blocks [][]byte, each func(*lake.PageIndexB
 		}
 	}
 	if len(want) > 0 && (group != len(want)-1 || first != want[group]) {
-		return codec.Corrupt(r.key, "page index of "+b.files[file].Path, -1, fmt.Sprintf("row groups of %d rows", want), fmt.Sprintf("%d rows of row group %d", first, group))
+		return codec.Corrupt(r.Key, "page index of "+b.files[file].Path, -1, fmt.Sprintf("row groups of %d rows", want), fmt.Sprintf("%d rows of row group %d", first, group))
 	}
 	return nil
 }
@@ -376,16 +359,16 @@ func (b *build) mergeAll(sink func(*window) error) error {
 	var domains []int64
 	for i := range b.objects {
 		o := &b.objects[i]
-		for part := range o.reader.parts {
-			s := newBatchSource(o, part)
+		for part := range o.Reader.Parts {
+			s := postings.NewBatchSource(o, part)
 			b.sources = append(b.sources, s)
-			sources, domains = append(sources, s), append(domains, o.reader.parts[part].domains)
+			sources, domains = append(sources, s), append(domains, o.Reader.Parts[part].Domains)
 		}
 	}
 	if width := sourcesAtOnce(); len(sources) > width {
 		var err error
 		if b.spool == nil {
-			if b.spool, err = newSpool(b.opt.TempDir); err != nil {
+			if b.spool, err = keysort.NewSpool(b.opt.TempDir); err != nil {
 				return err
 			}
 		}
@@ -396,8 +379,15 @@ func (b *build) mergeAll(sink func(*window) error) error {
 	return mergeDomains(b.ctx, sources, datasets, b.keyOf, sink)
 }
 
-// entryBytes is about what an entry takes while entries are sorted.
-const entryBytes = 40
+// addWindow adds the records of all domains of a window under their keys.
+func addWindow(p *keysort.Sorter, w *window) error {
+	for i, k := range w.keys {
+		if err := p.Add(k, w.val(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // writeDomains goes over all domains in their order. It writes domains.txt.zst and collects the rest: what the perfect hash, the
 // sets of datasets and the postings are made of. Then it writes these.
@@ -412,11 +402,11 @@ func (b *build) writeDomains() error {
 	defer sets.Close()
 	atMost := int64(0)
 	for i := range b.objects {
-		atMost += b.objects[i].reader.domains()
+		atMost += b.objects[i].Reader.Domains()
 	}
 	hash := mph.NewBuilder(mph.Options{Seed: b.seed(), Dir: b.opt.TempDir, Expect: atMost})
 	defer hash.Close()
-	b.entries = newPartitions(b.opt.TempDir, b.opt.Memory, atMost*entryBytes, shardBits(atMost))
+	b.entries = keysort.New(b.opt.TempDir, b.opt.Memory, atMost*keysort.EntryBytes, shardBits(atMost))
 
 	err = b.mergeAll(func(w *window) error {
 		if err := domains.AddLines(w.text, w.ends); err != nil {
@@ -430,7 +420,7 @@ func (b *build) writeDomains() error {
 				return err
 			}
 		}
-		if err := b.entries.addAll(w); err != nil {
+		if err := addWindow(b.entries, w); err != nil {
 			return err
 		}
 		b.info.Entries += int64(len(w.sets))
@@ -476,7 +466,7 @@ func (b *build) writeMembership(sets *segment.MembershipWriter) error {
 	return f.FinishMapped()
 }
 
-func (b *build) writeHash(hash *mph.Builder, domains codec.FrameFile) error {
+func (b *build) writeHash(hash *mph.Builder, domains seekable.File) error {
 	f, err := b.out.Create(segment.MPHFName)
 	if err != nil {
 		return err
@@ -563,7 +553,7 @@ func (b *build) writeShard(ctx context.Context, shard int) (inline, rows int64, 
 	queue := make(chan chan *segment.Entries, 1+runtime.GOMAXPROCS(0)>>b.info.ShardBits)
 	g.Go(func() error {
 		defer close(queue)
-		per := b.entries.len() >> b.info.ShardBits
+		per := b.entries.Len() >> b.info.ShardBits
 		for i := shard * per; i < (shard+1)*per; i++ {
 			out := make(chan *segment.Entries, 1)
 			select {
@@ -572,7 +562,7 @@ func (b *build) writeShard(ctx context.Context, shard int) (inline, rows int64, 
 				return ctx.Err()
 			}
 			g.Go(func() error {
-				err := b.entries.each(ctx, i, func(v *sortedValues) error {
+				err := b.entries.Each(ctx, i, func(v *keysort.Values) error {
 					e, err := b.decodeEntries(v)
 					if err != nil {
 						return err
@@ -628,30 +618,30 @@ func (b *build) writeShard(ctx context.Context, shard int) (inline, rows int64, 
 }
 
 // decodeEntries reads the records of many domains.
-func (b *build) decodeEntries(v *sortedValues) (*segment.Entries, error) {
+func (b *build) decodeEntries(v *keysort.Values) (*segment.Entries, error) {
 	out := entriesMemory.Get().(*segment.Entries)
 	out.Reset()
-	out.Grow(v.bytes() / (partitionHeader + recordHeader))
+	out.Grow(v.Bytes() / (keysort.PartitionHeader + postings.RecordHeader))
 	le := binary.LittleEndian
-	var r record
-	for i := range v.len() {
-		v.ask(i + valuesAhead)
-		k, p := v.at(i)
+	var r postings.Record
+	for i := range v.Len() {
+		v.Ask(i + keysort.ValuesAhead)
+		k, p := v.At(i)
 		for len(p) > 0 {
 			file, group := le.Uint32(p), le.Uint32(p[4:])
 			dataset := b.files[file].DatasetID
-			if group != otherRecord {
+			if group != postings.OtherRecord {
 				if err := out.AddPlain(k, dataset, file, group, le.Uint32(p[8:]), le.Uint32(p[12:])); err != nil {
 					return nil, err
 				}
-				p = p[recordHeader:]
+				p = p[postings.RecordHeader:]
 				continue
 			}
-			n := recordLength(p)
-			if err := r.read(p[:n]); err != nil {
+			n := postings.RecordLength(p)
+			if err := r.Read(p[:n]); err != nil {
 				return nil, err
 			}
-			if err := out.Add(k, dataset, r.totals, r.tuples); err != nil {
+			if err := out.Add(k, dataset, r.Totals, r.Tuples); err != nil {
 				return nil, err
 			}
 			p = p[n:]

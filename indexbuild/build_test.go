@@ -16,15 +16,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/indexbuild/indextest"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-func mustBuild(tb testing.TB, store blob.Store, batches []BatchRef, opt Options) SegmentRef {
+func mustBuild(tb testing.TB, store blob.Store, batches []postings.BatchRef, opt Options) postings.SegmentRef {
 	tb.Helper()
 	if opt.TempDir == "" {
 		opt.TempDir = tb.TempDir()
@@ -43,9 +47,9 @@ func mustBuild(tb testing.TB, store blob.Store, batches []BatchRef, opt Options)
 	return ref
 }
 
-func mustVerify(tb testing.TB, store blob.Store, ref SegmentRef, deep bool) Report {
+func mustVerify(tb testing.TB, store blob.Store, ref postings.SegmentRef, deep bool) verify.Report {
 	tb.Helper()
-	report, err := VerifySegment(context.Background(), store, ref, deep, tb.TempDir())
+	report, err := verify.Segment(context.Background(), store, ref, deep, tb.TempDir())
 	if err != nil {
 		tb.Fatalf("%v\n%+v", err, report.Problems)
 	}
@@ -54,17 +58,17 @@ func mustVerify(tb testing.TB, store blob.Store, ref SegmentRef, deep bool) Repo
 
 func TestSegmentsAnswerLikeAScanOverRows(t *testing.T) {
 	for seed := range uint64(6) {
-		limits := tinyParts
+		limits := indextest.TinyParts
 		if seed%3 == 0 {
-			limits = lake.PartLimits{}
+			limits = part.Limits{}
 		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			l := randomLake(t, seed, limits)
-			ref := mustBuild(t, l.store, l.batches, Options{})
-			l.compare(t, ref)
-			report := mustVerify(t, l.store, ref, true)
+			l := indextest.RandomLake(t, seed, limits)
+			ref := mustBuild(t, l.Store, l.Batches, Options{})
+			l.Compare(t, ref)
+			report := mustVerify(t, l.Store, ref, true)
 			rows := int64(0)
-			for _, r := range l.rows {
+			for _, r := range l.Rows {
 				rows += int64(len(r))
 			}
 			if report.Rows != rows || report.PartRows != rows || report.Bytes != ref.Bytes || ref.Rows != rows || report.Domains != ref.Domains {
@@ -76,31 +80,31 @@ func TestSegmentsAnswerLikeAScanOverRows(t *testing.T) {
 
 // A segment depends on what it covers, not on how it was built.
 func TestSameBytesWhateverTheMemoryOrderAndProcessors(t *testing.T) {
-	l := randomLake(t, 42, tinyParts)
+	l := indextest.RandomLake(t, 42, indextest.TinyParts)
 	// More postings objects than are merged at once, and a memory of a few records.
 	rng := rand.New(rand.NewPCG(9, 9))
 	for i := range mergeWidth {
-		o := lakeOptions{rows: 1 + rng.IntN(4), domains: 30}
-		l.addBatch(t, 5, fmt.Sprintf("b%04d", i), randomRows(rng, o), o)
+		o := indextest.Options{Rows: 1 + rng.IntN(4), Domains: 30}
+		l.AddBatch(t, 5, fmt.Sprintf("b%04d", i), indextest.RandomRows(rng, o), o)
 	}
-	ref := mustBuild(t, l.store, l.batches, Options{})
-	want := segmentObjects(t, l.store, ref.ID)
-	l.compare(t, ref)
+	ref := mustBuild(t, l.Store, l.Batches, Options{})
+	want := indextest.SegmentObjects(t, l.Store, ref.ID)
+	l.Compare(t, ref)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for i, memory := range []int{1, 5000, 1 << 20} {
 		runtime.GOMAXPROCS([]int{1, 3, 7}[i])
 		for key := range want {
-			if err := l.store.Delete(context.Background(), key); err != nil {
+			if err := l.Store.Delete(context.Background(), key); err != nil {
 				t.Fatal(err)
 			}
 		}
-		shuffled := slices.Clone(l.batches)
+		shuffled := slices.Clone(l.Batches)
 		rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		again := mustBuild(t, l.store, shuffled, Options{Memory: memory})
+		again := mustBuild(t, l.Store, shuffled, Options{Memory: memory})
 		if again != ref {
 			t.Errorf("memory %d: reference %+v, want %+v", memory, again, ref)
 		}
-		got := segmentObjects(t, l.store, ref.ID)
+		got := indextest.SegmentObjects(t, l.Store, ref.ID)
 		for key := range want {
 			if !bytes.Equal(got[key], want[key]) {
 				t.Errorf("memory %d: %s differs", memory, key)
@@ -112,16 +116,16 @@ func TestSameBytesWhateverTheMemoryOrderAndProcessors(t *testing.T) {
 // However many processors compress it, a postings object is the same, and its domains are counted once.
 func TestPostingsObjectsDependOnTheRowsAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
-	o := lakeOptions{rows: 2000, domains: 150, width: 1, tasks: 2, sizes: true, times: true, limits: tinyParts}
-	l := &testLake{store: blob.NewMemory()}
+	o := indextest.Options{Rows: 2000, Domains: 150, Width: 1, Tasks: 2, Sizes: true, Times: true, Limits: indextest.TinyParts}
+	l := &indextest.Lake{Store: blob.NewMemory()}
 	ctx := context.Background()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	counted := int64(0)
-	l.writeBatch(t, 1, "b", randomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
+	l.WriteBatch(t, 1, "b", indextest.RandomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
 		var first lake.FrameObject
 		for i, processors := range []int{1, 3, 7} {
 			runtime.GOMAXPROCS(processors)
-			object, domains, err := extract(ctx, l.store, task, t.TempDir(), nil)
+			object, domains, err := postings.ExtractIf(ctx, l.Store, task, t.TempDir(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,7 +140,7 @@ func TestPostingsObjectsDependOnTheRowsAlone(t *testing.T) {
 		return first
 	})
 	names := map[string]bool{}
-	for _, r := range l.rows[1] {
+	for _, r := range l.Rows[1] {
 		names[r.Domain] = true
 	}
 	if counted != int64(len(names)) {
@@ -145,10 +149,10 @@ func TestPostingsObjectsDependOnTheRowsAlone(t *testing.T) {
 }
 
 func TestBuildAgainIsALookup(t *testing.T) {
-	l := randomLake(t, 1, lake.PartLimits{})
-	ref := mustBuild(t, l.store, l.batches, Options{})
-	counting := blob.NewCounting(l.store)
-	if again := mustBuild(t, counting, l.batches, Options{}); again != ref {
+	l := indextest.RandomLake(t, 1, part.Limits{})
+	ref := mustBuild(t, l.Store, l.Batches, Options{})
+	counting := blob.NewCounting(l.Store)
+	if again := mustBuild(t, counting, l.Batches, Options{}); again != ref {
 		t.Errorf("reference %+v, want %+v", again, ref)
 	}
 	if w := counting.Writes(); w.Requests != 0 {
@@ -158,19 +162,19 @@ func TestBuildAgainIsALookup(t *testing.T) {
 
 // Wherever a build dies there is no segment, or a whole one; the next build finishes it.
 func TestBuildDiesAnywhere(t *testing.T) {
-	l := randomLake(t, 2, tinyParts)
+	l := indextest.RandomLake(t, 2, indextest.TinyParts)
 	ctx := context.Background()
-	whole := mustBuild(t, l.store, l.batches, Options{})
-	want := segmentObjects(t, l.store, whole.ID)
+	whole := mustBuild(t, l.Store, l.Batches, Options{})
+	want := indextest.SegmentObjects(t, l.Store, whole.ID)
 	for key := range want {
-		if err := l.store.Delete(ctx, key); err != nil {
+		if err := l.Store.Delete(ctx, key); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for n := 0; ; n++ {
-		faulty := blob.NewFaulty(l.store)
+		faulty := blob.NewFaulty(l.Store)
 		faulty.CrashAfter(n)
-		_, err := BuildSegment(ctx, faulty, l.batches, Options{TempDir: t.TempDir()})
+		_, err := BuildSegment(ctx, faulty, l.Batches, Options{TempDir: t.TempDir()})
 		if err == nil {
 			if n < len(want) {
 				t.Errorf("%d changes made a segment of %d objects", n, len(want))
@@ -180,33 +184,33 @@ func TestBuildDiesAnywhere(t *testing.T) {
 		if !errors.Is(err, blob.ErrCrashed) {
 			t.Fatalf("crash after %d changes: %v", n, err)
 		}
-		if _, ok, err := segment.Find(ctx, l.store, sortRefs(l.batches)); ok || err != nil {
+		if _, ok, err := segment.Find(ctx, l.Store, indextest.SortRefs(l.Batches)); ok || err != nil {
 			t.Fatalf("after a crash at change %d: found %v, %v", n, ok, err)
 		}
 		if n%3 != 0 {
 			continue // the next build starts from what this one left
 		}
-		for key := range segmentObjects(t, l.store, whole.ID) {
-			if err := l.store.Delete(ctx, key); err != nil {
+		for key := range indextest.SegmentObjects(t, l.Store, whole.ID) {
+			if err := l.Store.Delete(ctx, key); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if d := cmp.Diff(want, segmentObjects(t, l.store, whole.ID)); d != "" {
+	if d := cmp.Diff(want, indextest.SegmentObjects(t, l.Store, whole.ID)); d != "" {
 		t.Error(d)
 	}
 }
 
 func TestTwoBuildersAtOnce(t *testing.T) {
-	l := randomLake(t, 3, tinyParts)
-	refs := make([]SegmentRef, 4)
+	l := indextest.RandomLake(t, 3, indextest.TinyParts)
+	refs := make([]postings.SegmentRef, 4)
 	var wg sync.WaitGroup
 	for i := range refs {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			var err error
-			if refs[i], err = BuildSegment(context.Background(), l.store, l.batches, Options{TempDir: t.TempDir()}); err != nil {
+			if refs[i], err = BuildSegment(context.Background(), l.Store, l.Batches, Options{TempDir: t.TempDir()}); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -217,24 +221,24 @@ func TestTwoBuildersAtOnce(t *testing.T) {
 			t.Errorf("references %+v and %+v", ref, refs[0])
 		}
 	}
-	mustVerify(t, l.store, refs[0], true)
+	mustVerify(t, l.Store, refs[0], true)
 }
 
 func TestCollidingDomainsAreNamed(t *testing.T) {
-	l := randomLake(t, 4, tinyParts)
+	l := indextest.RandomLake(t, 4, indextest.TinyParts)
 	names := slices.Sorted(func(yield func(string) bool) {
-		for d := range l.totals() {
+		for d := range l.Totals() {
 			if !yield(d) {
 				return
 			}
 		}
 	})
 	a, b := names[2], names[len(names)-3]
-	_, err := buildSegment(context.Background(), l.store, l.batches, Options{TempDir: t.TempDir(), Memory: 1 << 20}, func(d []byte) segment.Key {
+	_, err := buildSegment(context.Background(), l.Store, l.Batches, Options{TempDir: t.TempDir(), Memory: 1 << 20}, func(d []byte) segment.Key {
 		if string(d) == a {
-			return urlKey([]byte(b))
+			return postings.DomainKey([]byte(b))
 		}
-		return urlKey(d)
+		return postings.DomainKey(d)
 	})
 	var c *CollisionError
 	if !errors.As(err, &c) || c.Domains != [2]string{a, b} || c.Key != segment.KeyOf(b) {
@@ -243,26 +247,26 @@ func TestCollidingDomainsAreNamed(t *testing.T) {
 }
 
 func TestBuildRefuses(t *testing.T) {
-	l := randomLake(t, 5, tinyParts)
+	l := indextest.RandomLake(t, 5, indextest.TinyParts)
 	ctx := context.Background()
-	build := func(refs ...BatchRef) error {
-		_, err := BuildSegment(ctx, l.store, refs, Options{TempDir: t.TempDir()})
+	build := func(refs ...postings.BatchRef) error {
+		_, err := BuildSegment(ctx, l.Store, refs, Options{TempDir: t.TempDir()})
 		return err
 	}
 	if err := build(); err == nil {
 		t.Error("no batches: no error")
 	}
-	if err := build(l.batches[0], l.batches[0]); err == nil {
+	if err := build(l.Batches[0], l.Batches[0]); err == nil {
 		t.Error("a batch twice: no error")
 	}
-	absent := l.batches[0]
+	absent := l.Batches[0]
 	absent.Digest = lake.Digest([]byte("absent"))
 	if err := build(absent); !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("a batch that is not there: %v", err)
 	}
 
-	read := func(ref BatchRef) *lake.Batch {
-		data, _, err := l.store.Get(ctx, ref.Key())
+	read := func(ref postings.BatchRef) *lake.Batch {
+		data, _, err := l.Store.Get(ctx, ref.Key())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,9 +276,9 @@ func TestBuildRefuses(t *testing.T) {
 		}
 		return b
 	}
-	other := read(l.batches[0])
+	other := read(l.Batches[0])
 	other.PublicSuffix = "another"
-	if err := build(append([]BatchRef{putBatch(t, l.store, other)}, l.batches[1:]...)...); err == nil || !strings.Contains(err.Error(), "another") {
+	if err := build(append([]postings.BatchRef{indextest.PutBatch(t, l.Store, other)}, l.Batches[1:]...)...); err == nil || !strings.Contains(err.Error(), "another") {
 		t.Errorf("batches of two public suffix lists: %v", err)
 	}
 	for name, change := range map[string]func(b *lake.Batch){
@@ -286,11 +290,11 @@ func TestBuildRefuses(t *testing.T) {
 		"a part of more rows":            func(b *lake.Batch) { b.Parts[0].Rows++ },
 		"postings with another tail":     func(b *lake.Batch) { b.Postings[0].TailXXH64 = "0123456789abcdef" },
 		"postings that claim more bytes": func(b *lake.Batch) { b.Postings[0].TailBytes = b.Postings[0].Bytes + 1 },
-		"the postings of another batch":  func(b *lake.Batch) { b.Postings = read(l.batches[len(l.batches)-1]).Postings },
+		"the postings of another batch":  func(b *lake.Batch) { b.Postings = read(l.Batches[len(l.Batches)-1]).Postings },
 	} {
-		b := read(l.batches[0])
+		b := read(l.Batches[0])
 		change(b)
-		if err := build(putBatch(t, l.store, b)); !errors.Is(err, codec.ErrCorrupt) {
+		if err := build(indextest.PutBatch(t, l.Store, b)); !errors.Is(err, codec.ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -299,26 +303,26 @@ func TestBuildRefuses(t *testing.T) {
 // A damaged postings object never becomes a segment.
 func TestDamagedPostingsAreNoticed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	l := &testLake{store: blob.NewMemory()}
-	o := lakeOptions{rows: 60, domains: 20, limits: tinyParts, sizes: true, times: true}
-	b := l.addBatch(t, 1, "b", randomRows(rng, o), o)
+	l := &indextest.Lake{Store: blob.NewMemory()}
+	o := indextest.Options{Rows: 60, Domains: 20, Limits: indextest.TinyParts, Sizes: true, Times: true}
+	b := l.AddBatch(t, 1, "b", indextest.RandomRows(rng, o), o)
 	ctx := context.Background()
-	want := mustBuild(t, l.store, l.batches, Options{})
-	good, _, err := l.store.Get(ctx, b.Postings[0].Key)
+	want := mustBuild(t, l.Store, l.Batches, Options{})
+	good, _, err := l.Store.Get(ctx, b.Postings[0].Key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	try := func(what string, data []byte) {
 		t.Helper()
-		for key := range segmentObjects(t, l.store, want.ID) {
-			if err := l.store.Delete(ctx, key); err != nil {
+		for key := range indextest.SegmentObjects(t, l.Store, want.ID) {
+			if err := l.Store.Delete(ctx, key); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := l.store.Put(ctx, b.Postings[0].Key, data, blob.Condition{}); err != nil {
+		if _, err := l.Store.Put(ctx, b.Postings[0].Key, data, blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
-		ref, err := BuildSegment(ctx, l.store, l.batches, Options{TempDir: t.TempDir()})
+		ref, err := BuildSegment(ctx, l.Store, l.Batches, Options{TempDir: t.TempDir()})
 		if err == nil && ref != want || err != nil && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrRange) {
 			t.Errorf("%s: %+v, %v", what, ref, err)
 		}
@@ -370,7 +374,7 @@ func TestSegmentOfAnIngest(t *testing.T) {
 	for _, run := range []string{"run-1", "run-2"} {
 		var collect, inMemory ingest.NewPostings
 		if run == "run-2" {
-			collect, inMemory = Collect(t.TempDir()), CollectInMemory
+			collect, inMemory = postings.Collect(t.TempDir()), postings.CollectInMemory
 		}
 		var err error
 		if plan, err = ingest.MakePlan(ctx, store, run, ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}); err != nil {
@@ -385,34 +389,34 @@ func TestSegmentOfAnIngest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var postings []lake.FrameObject
+		var lists []lake.FrameObject
 		domains := int64(0)
 		for i := range merge.Tasks {
 			m, err := ingest.Merge(ctx, store, run, i, t.TempDir(), collect, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			o, n, err := Extract(ctx, store, run, i, t.TempDir())
+			o, n, err := postings.Extract(ctx, store, run, i, t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if collect != nil && (m.Postings != o || m.Domains != n) {
 				t.Errorf("the merge has %+v of %d domains, extracting gives %+v of %d", m.Postings, m.Domains, o, n)
 			}
-			postings = append(postings, o)
+			lists = append(lists, o)
 			domains += n
 		}
 		if collect != nil {
-			if d := cmp.Diff(extracted, postings); d != "" {
+			if d := cmp.Diff(extracted, lists); d != "" {
 				t.Errorf("collected instead of extracted: %s", d)
 			}
 		}
-		extracted = postings
-		if done, err = ingest.Finish(ctx, store, run, postings, domains); err != nil {
+		extracted = lists
+		if done, err = ingest.Finish(ctx, store, run, lists, domains); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ref := mustBuild(t, store, []BatchRef{{DatasetID: plan.DatasetID, Batch: plan.Batch, Digest: done.Digest}}, Options{})
+	ref := mustBuild(t, store, []postings.BatchRef{{DatasetID: plan.DatasetID, Batch: plan.Batch, Digest: done.Digest}}, Options{})
 	mustVerify(t, store, ref, true)
 	s, err := segment.Open(ctx, store, ref, segment.Options{CacheDir: t.TempDir()})
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/indexbuild/keysort"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 )
 
@@ -22,9 +24,6 @@ const (
 	// mergeWidth is how many sources are merged at once at most, each with its blocks and what it makes them of: some 110 KB, with sizes and times up to 190. More
 	// are merged in several passes.
 	mergeWidth = 1 << sourceBits
-
-	// blockBytes is about what a block of a source has. Two of them and what is read of the source meanwhile stay in a core's cache.
-	blockBytes = 8 << 10
 
 	// blocksAhead are the blocks of a source: one is looked at, one waits, one is made.
 	blocksAhead = 3
@@ -40,47 +39,12 @@ const (
 	spooledBytes = 32 << 10
 )
 
-// A block has domains of a list in their order, each as
-//
-//	u64 code, relative to the domain before in the list | u32 bytes of records | u8 bytes of the domain | domain | records
-//
-// and then blockSlack bytes that mean nothing, so that a fixed number may be read where a domain starts.
-const (
-	blockHeader = 13
-	blockSlack  = 32
-)
-
 // domainSource yields the domains of one sorted list, each once, with its records.
 type domainSource interface {
 	// load makes the next block, of one domain at least, in the memory of buf if that is enough; nil at the end. It is for one
 	// goroutine.
-	load(ctx context.Context, buf []byte) ([]byte, error)
+	Load(ctx context.Context, buf []byte) ([]byte, error)
 }
-
-// blockWriter makes blocks of a list.
-type blockWriter struct {
-	last []byte // domain
-}
-
-// add appends a domain, of at most segment.MaxDomain bytes, to a block without slack. It fails if that does not come after the one before.
-func (w *blockWriter) add(block, domain, records []byte) ([]byte, bool) {
-	shared := 0
-	for shared < len(w.last) && shared < len(domain) && w.last[shared] == domain[shared] {
-		shared++
-	}
-	if shared == len(domain) || shared < len(w.last) && domain[shared] < w.last[shared] {
-		return block, false
-	}
-	w.last = append(w.last[:0], domain...)
-	le := binary.LittleEndian
-	block = le.AppendUint64(block, offsetCode(domain, shared))
-	block = le.AppendUint32(block, uint32(len(records)))
-	block = append(append(block, byte(len(domain))), domain...)
-	return append(block, records...), true
-}
-
-// end ends a block.
-func (w *blockWriter) end(block []byte) []byte { return append(block, make([]byte, blockSlack)...) }
 
 // feed has a source's blocks made while others are looked at.
 type feed struct {
@@ -106,12 +70,12 @@ func (c *cursor) code() uint64 {
 
 // domain is the cursor's domain, valid until the next step, as are its records.
 func (c *cursor) domain() []byte {
-	start := c.at + blockHeader
+	start := c.at + postings.BlockHeader
 	return c.block[start : start+int(c.block[start-1])]
 }
 
 func (c *cursor) records() []byte {
-	start := c.at + blockHeader + int(c.block[c.at+blockHeader-1])
+	start := c.at + postings.BlockHeader + int(c.block[c.at+postings.BlockHeader-1])
 	return c.block[start : start+int(binary.LittleEndian.Uint32(c.block[c.at+8:]))]
 }
 
@@ -119,9 +83,9 @@ func (c *cursor) records() []byte {
 func (c *cursor) next(ctx context.Context) error {
 	if c.block != nil {
 		p := c.block[c.at:]
-		c.at += blockHeader + int(p[blockHeader-1]) + int(binary.LittleEndian.Uint32(p[8:]))
-		if c.at < len(c.block)-blockSlack {
-			ask(c.block, c.at+askAhead)
+		c.at += postings.BlockHeader + int(p[postings.BlockHeader-1]) + int(binary.LittleEndian.Uint32(p[8:]))
+		if c.at < len(c.block)-postings.BlockSlack {
+			keysort.Ask(c.block, c.at+askAhead)
 			return nil
 		}
 		c.feed.free <- c.block
@@ -134,8 +98,8 @@ func (c *cursor) next(ctx context.Context) error {
 			return ctx.Err()
 		}
 		c.block, c.at = block, 0
-		ask(block, 0)
-		ask(block, askAhead)
+		keysort.Ask(block, 0)
+		keysort.Ask(block, askAhead)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -150,31 +114,6 @@ const (
 	endCode = math.MaxUint64 &^ sourceMask
 )
 
-// offsetCode is the code of a domain that comes after another, of which it shares the first bytes: of two domains, coded relative to the
-// same one, that with the smaller code is the smaller one, and the other's code is the same relative to it. Only where codes are equal do the domains have to be
-// looked at. (Offset-value coding: Conner, "Offset value coding", IBM Technical Disclosure Bulletin 20(7), 1977; Do and Graefe, "Robust and efficient sorting with offset-value
-// coding", TODS 48(1), 2023.) Bytes are taken in columns of six, with zeros past the end. The code is firstColumn less the number of
-// columns that are shared, in the upper six bits, and the next column; the lowest bits are left free. The code of a domain relative to
-// itself is 0.
-func offsetCode(domain []byte, shared int) uint64 {
-	var column [8]byte
-	copy(column[:columnBytes], domain[shared/columnBytes*columnBytes:])
-	return uint64(firstColumn-shared/columnBytes)<<58 | binary.BigEndian.Uint64(column[:])>>6
-}
-
-const (
-	columnBytes = 6
-	firstColumn = 62 // 63 is endCode's
-)
-
-// offsetCodeFast is offsetCode of the n bytes that p starts with. Up to eight that follow are read.
-func offsetCodeFast(p []byte, n, shared int) uint64 {
-	columns := uint(shared) / columnBytes
-	at := columns * columnBytes
-	v := binary.BigEndian.Uint64(p[at:]) & (math.MaxUint64 << (64 - 8*min(uint(n)-at, columnBytes)))
-	return uint64(firstColumn-columns)<<58 | v>>6
-}
-
 // load makes the blocks of the source.
 func (f *feed) load(ctx context.Context) error {
 	for {
@@ -184,7 +123,7 @@ func (f *feed) load(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		block, err := f.source.load(ctx, buf)
+		block, err := f.source.Load(ctx, buf)
 		if err != nil {
 			return err
 		}
@@ -298,11 +237,11 @@ func (m *merger) tie(a, b uint64) (winner, loser uint64) {
 		return a, b // so has the other
 	}
 	// As many bytes as the code says are the same. What is compared past the end of one is there, and does not count.
-	p, q := c.block[c.at+blockHeader-1:], d.block[d.at+blockHeader-1:]
+	p, q := c.block[c.at+postings.BlockHeader-1:], d.block[d.at+postings.BlockHeader-1:]
 	x, y := int(p[0]), int(q[0]) // lengths
 	p, q = p[1:], q[1:]
 	n := min(x, y)
-	same := columnBytes * (firstColumn - int(a>>58))
+	same := postings.ColumnBytes * (postings.FirstColumn - int(a>>58))
 	for same < n {
 		v, w := binary.BigEndian.Uint64(p[same:]), binary.BigEndian.Uint64(q[same:])
 		if v == w {
@@ -313,17 +252,17 @@ func (m *merger) tie(a, b uint64) (winner, loser uint64) {
 			break
 		}
 		if v < w {
-			return a, offsetCodeFast(q, y, same) | b&sourceMask
+			return a, postings.OffsetCodeFast(q, y, same) | b&sourceMask
 		}
-		return b, offsetCodeFast(p, x, same) | a&sourceMask
+		return b, postings.OffsetCodeFast(p, x, same) | a&sourceMask
 	}
 	switch {
 	case x == y:
 		return a, b & sourceMask
 	case x < y:
-		return a, offsetCodeFast(q, y, n) | b&sourceMask
+		return a, postings.OffsetCodeFast(q, y, n) | b&sourceMask
 	}
-	return b, offsetCodeFast(p, x, n) | a&sourceMask
+	return b, postings.OffsetCodeFast(p, x, n) | a&sourceMask
 }
 
 // begin plays all matches at and below node n, whose sources have begun, and returns the winner.
@@ -406,7 +345,7 @@ type windowMerge struct {
 	datasets []uint32 // of the files
 	set      int      // where the domain's datasets start
 	start    int      // where its last record starts
-	a, b     record
+	a, b     postings.Record
 }
 
 // begin begins a window.
@@ -420,14 +359,14 @@ func (m *windowMerge) begin() {
 // addDomain begins the domain of a cursor.
 func (m *windowMerge) addDomain(c *cursor) {
 	w := m.window
-	start, at := c.at+blockHeader, len(w.text)
+	start, at := c.at+postings.BlockHeader, len(w.text)
 	n := int(c.block[start-1])
-	w.text = slices.Grow(w.text, segment.MaxDomain+1+blockSlack)
-	text := w.text[at : at+segment.MaxDomain+1+blockSlack]
-	from := (*[blockSlack]byte)(c.block[start:])
+	w.text = slices.Grow(w.text, segment.MaxDomain+1+postings.BlockSlack)
+	text := w.text[at : at+segment.MaxDomain+1+postings.BlockSlack]
+	from := (*[postings.BlockSlack]byte)(c.block[start:])
 	*(*[16]byte)(text) = *(*[16]byte)(from[:]) // most of them, in two goes
 	*(*[16]byte)(text[16:]) = *(*[16]byte)(from[16:])
-	if n > blockSlack {
+	if n > postings.BlockSlack {
 		copy(text, c.block[start:start+n])
 	}
 	text[n] = '\n'
@@ -437,11 +376,11 @@ func (m *windowMerge) addDomain(c *cursor) {
 
 // addRecords takes records of the domain that the window's text ends with.
 func (m *windowMerge) addRecords(records []byte) error {
-	if len(records) == recordHeader {
+	if len(records) == postings.RecordHeader {
 		return m.addRecord(records)
 	}
 	for len(records) > 0 {
-		n := recordLength(records)
+		n := postings.RecordLength(records)
 		if err := m.addRecord(records[:n]); err != nil {
 			return err
 		}
@@ -455,31 +394,31 @@ func (m *windowMerge) addRecord(packed []byte) error {
 	if len(w.vals) > math.MaxUint32-len(packed) {
 		return fmt.Errorf("domains up to %q have records of 4 GiB", w.domain(len(w.ends)-1))
 	}
-	dataset := m.datasets[recordFile(packed)]
+	dataset := m.datasets[postings.RecordFile(packed)]
 	if len(w.sets) == m.set || w.sets[len(w.sets)-1] != dataset {
 		m.start = len(w.vals)
 		w.sets = append(w.sets, dataset)
-		if len(packed) == recordHeader {
-			w.vals = slices.Grow(w.vals, recordHeader)[:m.start+recordHeader]
-			*(*[recordHeader]byte)(w.vals[m.start:]) = *(*[recordHeader]byte)(packed)
+		if len(packed) == postings.RecordHeader {
+			w.vals = slices.Grow(w.vals, postings.RecordHeader)[:m.start+postings.RecordHeader]
+			*(*[postings.RecordHeader]byte)(w.vals[m.start:]) = *(*[postings.RecordHeader]byte)(packed)
 			return nil
 		}
 		w.vals = append(w.vals, packed...)
 		return nil
 	}
 	// Parts of one partition, or batches of one dataset, share the domain.
-	if err := m.a.read(w.vals[m.start:]); err != nil {
+	if err := m.a.Read(w.vals[m.start:]); err != nil {
 		return err
 	}
-	if err := m.b.read(packed); err != nil {
+	if err := m.b.Read(packed); err != nil {
 		return err
 	}
-	m.a.totals.Add(m.b.totals)
-	m.a.tuples = append(m.a.tuples, m.b.tuples...)
-	if !slices.IsSortedFunc(m.a.tuples, segment.CompareTuples) {
-		slices.SortFunc(m.a.tuples, segment.CompareTuples)
+	m.a.Totals.Add(m.b.Totals)
+	m.a.Tuples = append(m.a.Tuples, m.b.Tuples...)
+	if !slices.IsSortedFunc(m.a.Tuples, segment.CompareTuples) {
+		slices.SortFunc(m.a.Tuples, segment.CompareTuples)
 	}
-	w.vals = m.a.append(w.vals[:m.start])
+	w.vals = m.a.Append(w.vals[:m.start])
 	return nil
 }
 
@@ -496,7 +435,7 @@ func sourcesAtOnce() int { return max(2, min(mergeWidth, openFiles()/2)) }
 
 // narrow merges neighbours among sources, of which the numbers of domains are known, into lists in the spool until at most width
 // are left: as few domains as that takes, if it takes one list, else all. The spool's space is given back when it is closed, not before.
-func narrow(ctx context.Context, sources []domainSource, domains []int64, datasets []uint32, sp *spool, width int) ([]domainSource, error) {
+func narrow(ctx context.Context, sources []domainSource, domains []int64, datasets []uint32, sp *keysort.Spool, width int) ([]domainSource, error) {
 	for len(sources) > width {
 		n, first, end := width, 0, len(sources)
 		if over := len(sources) - width + 1; over <= width {
@@ -508,7 +447,7 @@ func narrow(ctx context.Context, sources []domainSource, domains []int64, datase
 		for from := first; from < end; from += n {
 			out := &spooled{spool: sp}
 			count := int64(0)
-			var list blockWriter
+			var list postings.BlockWriter
 			err := mergeWindows(ctx, sources[from:min(from+n, end)], datasets, nil, spooledBytes, func(w *window) error {
 				count += int64(w.len())
 				return out.write(&list, &w.slab)

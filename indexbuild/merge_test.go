@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/indexbuild/indextest"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -22,7 +24,7 @@ import (
 
 // nastyDomain is of few bytes, zeros and 0xff among them, mostly ends near a column's, and often begins as others do.
 func nastyDomain(rng *rand.Rand) []byte {
-	n := columnBytes*rng.IntN(segment.MaxDomain/columnBytes+1) + rng.IntN(3) - 1
+	n := postings.ColumnBytes*rng.IntN(segment.MaxDomain/postings.ColumnBytes+1) + rng.IntN(3) - 1
 	if rng.IntN(3) > 0 {
 		n = rng.IntN(20)
 	}
@@ -40,9 +42,9 @@ func TestCodesLeaveTheSourceAndTheEnd(t *testing.T) {
 	for range 200_000 {
 		d := nastyDomain(rng)
 		shared := rng.IntN(len(d))
-		code := offsetCode(d, shared)
-		padded := append(bytes.Clone(d), bytes.Repeat([]byte{byte(rng.Uint32())}, blockSlack)...)
-		if fast := offsetCodeFast(padded, len(d), shared); fast != code {
+		code := postings.OffsetCode(d, shared)
+		padded := append(bytes.Clone(d), bytes.Repeat([]byte{byte(rng.Uint32())}, postings.BlockSlack)...)
+		if fast := postings.OffsetCodeFast(padded, len(d), shared); fast != code {
 			t.Fatalf("%x of which %d are shared: %x and %x", d, shared, code, fast)
 		}
 		if code&sourceMask != 0 || code|sourceMask >= endCode {
@@ -53,7 +55,7 @@ func TestCodesLeaveTheSourceAndTheEnd(t *testing.T) {
 	if least>>sourceBits == 0 {
 		t.Error("a code of 0")
 	}
-	if most := offsetCode(bytes.Repeat([]byte{0xff}, segment.MaxDomain), 0); most|sourceMask >= endCode {
+	if most := postings.OffsetCode(bytes.Repeat([]byte{0xff}, segment.MaxDomain), 0); most|sourceMask >= endCode {
 		t.Errorf("the largest code is %x", most)
 	}
 }
@@ -80,7 +82,7 @@ func TestMergeOfManySources(t *testing.T) {
 				}
 				for _, name := range slices.Sorted(maps.Keys(names)) {
 					want[name] = append(want[name], uint32(i))
-					src.list = append(src.list, record{key: []byte(name), totals: segment.Totals{Rows: 1}, tuples: []segment.Tuple{{FileID: uint32(i), Rows: 1}}})
+					src.list = append(src.list, postings.Record{Key: []byte(name), Totals: segment.Totals{Rows: 1}, Tuples: []segment.Tuple{{FileID: uint32(i), Rows: 1}}})
 				}
 				sources[i] = src
 			}
@@ -100,38 +102,40 @@ func TestMergeOfManySources(t *testing.T) {
 }
 
 // measuredPart is a source of n domains with sizes and times, whose frames are large.
-func measuredPart(tb testing.TB, n int) (all []namedTotals, open func() *batchSource) {
+func measuredPart(tb testing.TB, n int) (all []indextest.NamedTotals, open func() *postings.BatchSource) {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(13, 13))
 	var buf bytes.Buffer
-	w := newBatchWriter(&buf, 1, "b")
+	w := postings.NewBatchWriter(&buf, 1, "b")
 	rows := int64(0)
 	for i := range n {
-		d := namedTotals{fmt.Sprintf("%06d.example", i), segment.Totals{Rows: 1 + rng.Int64N(300), HasSize: true, Size: rng.Int64N(1e9), HasTS: true, FirstTS: rng.Int64N(1e12)}}
-		d.totals.LastTS = d.totals.FirstTS + rng.Int64N(1e12)
-		if err := w.domain([]byte(d.name), &d.totals); err != nil {
+		d := indextest.NamedTotals{Name: fmt.Sprintf("%06d.example", i), Totals: segment.Totals{Rows: 1 + rng.Int64N(300), HasSize: true, Size: rng.Int64N(1e9), HasTS: true, FirstTS: rng.Int64N(1e12)}}
+		d.Totals.LastTS = d.Totals.FirstTS + rng.Int64N(1e12)
+		if err := w.Domain([]byte(d.Name), &d.Totals); err != nil {
 			tb.Fatal(err)
 		}
-		rows += d.totals.Rows
+		rows += d.Totals.Rows
 		all = append(all, d)
 	}
-	if err := w.part(&lake.Part{Object: lake.Object{Key: "p", Bytes: 1}, Rows: rows}, []int64{rows}, nil); err != nil {
+	if err := w.Part(&lake.Part{Object: lake.Object{Key: "p", Bytes: 1}, Rows: rows}, []int64{rows}, nil); err != nil {
 		tb.Fatal(err)
 	}
-	ff, err := w.finish()
+	ff, err := w.Finish()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	store := blob.NewMemory()
-	put(tb, store, "postings", buf.Bytes())
-	r, err := openBatch(context.Background(), store, lake.NewFrameObject("postings", ff))
+	indextest.Put(tb, store, "postings", buf.Bytes())
+	r, err := postings.OpenBatch(context.Background(), store, lake.NewFrameObject("postings", ff))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, size := r.frames.Place(0, 1); size <= batchBuffer {
+	if _, size := r.Frames.Place(0, 1); size <= postings.BatchBuffer {
 		tb.Fatalf("a frame of %d bytes is read at once", size)
 	}
-	return all, func() *batchSource { return newBatchSource(&postingsObject{reader: r, files: []uint32{7}}, 0) }
+	return all, func() *postings.BatchSource {
+		return postings.NewBatchSource(&postings.PostingsObject{Reader: r, Files: []uint32{7}}, 0)
+	}
 }
 
 // Sources whose frames are larger than what is read at once do not get into each other's way.
@@ -146,8 +150,8 @@ func TestSourcesOfLargeFrames(t *testing.T) {
 				return
 			}
 			for i, r := range records {
-				if string(r.key) != want[i].name || r.totals != want[i].totals {
-					t.Errorf("%q %+v, want %+v", r.key, r.totals, want[i])
+				if string(r.Key) != want[i].Name || r.Totals != want[i].Totals {
+					t.Errorf("%q %+v, want %+v", r.Key, r.Totals, want[i])
 					return
 				}
 			}
@@ -169,12 +173,12 @@ func TestSourcesAreSmall(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	before := heap()
-	var sources [n]*batchSource
+	var sources [n]*postings.BatchSource
 	var blocks [n][blocksAhead][]byte
 	for i := range sources {
 		sources[i] = open()
 		for k := range 5 * blocksAhead {
-			b, err := sources[i].load(context.Background(), blocks[i][k%blocksAhead])
+			b, err := sources[i].Load(context.Background(), blocks[i][k%blocksAhead])
 			if err != nil || b == nil {
 				t.Fatal(k, err)
 			}
@@ -190,7 +194,7 @@ func TestSourcesAreSmall(t *testing.T) {
 	for _, s := range sources {
 		for more := true; more; more = len(buf) > 0 {
 			var err error
-			if buf, err = s.load(context.Background(), buf); err != nil {
+			if buf, err = s.Load(context.Background(), buf); err != nil {
 				t.Fatal(err)
 			}
 		}

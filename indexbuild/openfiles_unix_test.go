@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/lake/blob"
 )
 
@@ -18,15 +19,15 @@ func TestFewOpenFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &testLake{store: local}
+	l := &indextest.Lake{Store: local}
 	rng := rand.New(rand.NewPCG(14, 14))
 	for i := range lists {
-		o := lakeOptions{rows: 1000, domains: 3000} // more than is read ahead: the file stays open
-		l.addBatch(t, 5, fmt.Sprintf("b%04d", i), randomRows(rng, o), o)
+		o := indextest.Options{Rows: 1000, Domains: 3000} // more than is read ahead: the file stays open
+		l.AddBatch(t, 5, fmt.Sprintf("b%04d", i), indextest.RandomRows(rng, o), o)
 	}
-	want := mustBuild(t, l.store, l.batches, Options{})
-	for key := range segmentObjects(t, l.store, want.ID) {
-		if err := l.store.Delete(t.Context(), key); err != nil {
+	want := mustBuild(t, l.Store, l.Batches, Options{})
+	for key := range indextest.SegmentObjects(t, l.Store, want.ID) {
+		if err := l.Store.Delete(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -44,7 +45,7 @@ func TestFewOpenFiles(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if got := mustBuild(t, l.store, l.batches, Options{}); got != want {
+	if got := mustBuild(t, l.Store, l.Batches, Options{}); got != want {
 		t.Errorf("segment %+v, want %+v", got, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 // BatchFormat is the version of batch records.
@@ -25,7 +26,7 @@ type FrameObject struct {
 }
 
 // NewFrameObject describes a finished frame file stored under key.
-func NewFrameObject(key string, ff codec.FrameFile) FrameObject {
+func NewFrameObject(key string, ff seekable.File) FrameObject {
 	return FrameObject{
 		Object:    Object{Key: key, Bytes: ff.Bytes, XXH64: fmt.Sprintf("%016x", ff.XXH64)},
 		TailBytes: ff.TailBytes,
@@ -34,8 +35,8 @@ func NewFrameObject(key string, ff codec.FrameFile) FrameObject {
 }
 
 // FrameFile is what codec.OpenFramesAt needs to open the object.
-func (o FrameObject) FrameFile() (codec.FrameFile, error) {
-	ff := codec.FrameFile{Bytes: o.Bytes, TailBytes: o.TailBytes}
+func (o FrameObject) FrameFile() (seekable.File, error) {
+	ff := seekable.File{Bytes: o.Bytes, TailBytes: o.TailBytes}
 	var err error
 	if ff.XXH64, err = o.hash("xxh64", o.XXH64); err == nil {
 		ff.TailXXH64, err = o.hash("tail_xxh64", o.TailXXH64)

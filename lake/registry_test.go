@@ -196,9 +196,9 @@ func TestBatchRegistryStaysSmall(t *testing.T) {
 		Run    string `json:"run"`
 		Digest string `json:"digest"`
 	}
-	ingests := []ingest{{1, "kept", "first", "k"}}
+	ingests := []ingest{{Seq: 1, Batch: "kept", Run: "first", Digest: "k"}}
 	for i := range int64(1100) {
-		ingests = append(ingests, ingest{i + 2, "hourly", fmt.Sprintf("run%06d", i), "0123456789abcdef"})
+		ingests = append(ingests, ingest{Seq: i + 2, Batch: "hourly", Run: fmt.Sprintf("run%06d", i), Digest: "0123456789abcdef"})
 	}
 	data, err := codec.Seal(map[string]any{"format": 1, "dataset_id": 1, "next_seq": 1102, "ingests": ingests})
 	if err != nil {

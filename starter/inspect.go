@@ -14,6 +14,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -182,8 +183,8 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 				}
 			}
 			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name]}
-			var damage *indexbuild.DamageError
-			_, err := indexbuild.CheckBatch(ctx, store, indexbuild.BatchRef{DatasetID: d.ID, Batch: name, Digest: u.Digest}, false)
+			var damage *postings.DamageError
+			_, err := indexbuild.CheckBatch(ctx, store, postings.BatchRef{DatasetID: d.ID, Batch: name, Digest: u.Digest}, false)
 			if errors.As(err, &damage) {
 				u.Damage = damage.Err.Error()
 			} else if err != nil {

@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -19,19 +21,19 @@ import (
 
 // verified is what `verify --json` prints.
 type verified struct {
-	Version  string              `json:"version"`
-	Segments []indexbuild.Report `json:"segments"`
-	Batches  int                 `json:"batches"`
-	Parts    int64               `json:"parts"`
-	Rows     int64               `json:"rows"`
-	Problems []string            `json:"problems"`
+	Version  string          `json:"version"`
+	Segments []verify.Report `json:"segments"`
+	Batches  int             `json:"batches"`
+	Parts    int64           `json:"parts"`
+	Rows     int64           `json:"rows"`
+	Problems []string        `json:"problems"`
 }
 
 func verifyCommand(g *global) *cobra.Command {
 	var deep bool
 	var version string
 	cmd := inspecting(g, "verify", "Check a published version, from the manifest down", func(cmd *cobra.Command, store blob.Store, _ string) error {
-		v, err := verify(cmd.Context(), store, version, deep)
+		v, err := verifyVersion(cmd.Context(), store, version, deep)
 		if err != nil {
 			return err
 		}
@@ -109,7 +111,7 @@ func absent(key string, err error) error {
 }
 
 // verify checks a version. Corruption is a problem in the answer; the error is about what could not be checked at all.
-func verify(ctx context.Context, store blob.Store, id string, deep bool) (*verified, error) {
+func verifyVersion(ctx context.Context, store blob.Store, id string, deep bool) (*verified, error) {
 	out := &verified{Problems: []string{}}
 	found := &problems{list: []string{}, told: map[string]bool{}}
 	err := out.check(ctx, store, id, deep, found)
@@ -130,7 +132,7 @@ func (out *verified) check(ctx context.Context, store blob.Store, id string, dee
 	out.Version, out.Batches = v.ID, len(v.Batches)
 	for _, s := range v.Segments {
 		ref := segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
-		report, err := indexbuild.VerifySegment(ctx, store, ref, deep, "")
+		report, err := verify.Segment(ctx, store, ref, deep, "")
 		out.Segments = append(out.Segments, report)
 		if err != nil && len(report.Problems) == 0 {
 			if err := found.add(err); err != nil {
@@ -197,7 +199,7 @@ func (out *verified) batch(ctx context.Context, store blob.Store, live manifest.
 	if gone {
 		return nil
 	}
-	ref := indexbuild.BatchRef{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
+	ref := postings.BatchRef{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
 	_, err = indexbuild.CheckBatch(ctx, store, ref, deep)
 	return found.add(err)
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -124,14 +126,14 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	if err != nil {
 		return nil, err
 	}
-	var refs, extra []indexbuild.BatchRef
+	var refs, extra []postings.BatchRef
 	for _, d := range datasets {
 		current, err := lake.CurrentBatches(ctx, b.store, d.ID)
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range slices.Sorted(maps.Keys(current)) {
-			ref := indexbuild.BatchRef{DatasetID: d.ID, Batch: name, Digest: current[name]}
+			ref := postings.BatchRef{DatasetID: d.ID, Batch: name, Digest: current[name]}
 			if d.Name == lateName {
 				extra = append(extra, ref)
 			} else {
@@ -139,7 +141,7 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 			}
 		}
 	}
-	groups := make([][]indexbuild.BatchRef, mergedSegments)
+	groups := make([][]postings.BatchRef, mergedSegments)
 	for i, r := range refs {
 		groups[i%mergedSegments] = append(groups[i%mergedSegments], r)
 	}
@@ -173,7 +175,7 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	if out.Read, out.Written = store.Reads().Bytes, store.Writes().Bytes; out.Written == 0 {
 		return nil, fmt.Errorf("segment %s was there already", ref.ID)
 	}
-	report, err := indexbuild.VerifySegment(ctx, b.store, ref, false, b.temp)
+	report, err := verify.Segment(ctx, b.store, ref, false, b.temp)
 	if err != nil {
 		return nil, err
 	}

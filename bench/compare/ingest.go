@@ -23,8 +23,9 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/bench/corpus"
-	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/internal/processors"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -223,7 +224,7 @@ func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...st
 	}
 	var inMemory, collect ingest.NewPostings
 	if !b.extract {
-		inMemory, collect = indexbuild.CollectInMemory, indexbuild.Collect(b.temp)
+		inMemory, collect = postings.CollectInMemory, postings.Collect(b.temp)
 	}
 	if plan.Small() && !b.extract {
 		var small ingest.SmallResult
@@ -254,7 +255,7 @@ func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...st
 	}); err != nil {
 		return done, err
 	}
-	postings := make([]lake.FrameObject, merge.Tasks)
+	lists := make([]lake.FrameObject, merge.Tasks)
 	domains := make([]int64, merge.Tasks)
 	g, gctx = errgroup.WithContext(ctx)
 	for task := range merge.Tasks {
@@ -266,12 +267,12 @@ func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...st
 			}); err != nil {
 				return err
 			}
-			postings[task], domains[task] = m.Postings, m.Domains
+			lists[task], domains[task] = m.Postings, m.Domains
 			if !b.extract {
 				return nil
 			}
 			return b.do(gctx, "extract", func(store blob.Store) (err error) {
-				postings[task], domains[task], err = indexbuild.Extract(gctx, store, run, task, b.temp)
+				lists[task], domains[task], err = postings.Extract(gctx, store, run, task, b.temp)
 				return err
 			})
 		})
@@ -284,7 +285,7 @@ func (b *builder) batch(ctx context.Context, dataset, batch string, inputs ...st
 		total += n
 	}
 	if err := b.do(ctx, "finish", func(store blob.Store) (err error) {
-		done, err = ingest.Finish(ctx, store, run, postings, total)
+		done, err = ingest.Finish(ctx, store, run, lists, total)
 		return err
 	}); err != nil {
 		return done, err
@@ -337,7 +338,7 @@ func extractAgain(ctx context.Context, list, dir string) (*extraction, error) {
 }
 
 // publish does what PublishWorkflow orders, and returns what the verification of the new segment counted.
-func (b *builder) publish(ctx context.Context) (report indexbuild.Report, err error) {
+func (b *builder) publish(ctx context.Context) (report verify.Report, err error) {
 	var plan publish.Summary
 	var seg publish.Built
 	var done publish.Committed
@@ -351,7 +352,7 @@ func (b *builder) publish(ctx context.Context) (report indexbuild.Report, err er
 			return err
 		}},
 		{"verify segment", func(store blob.Store) (err error) {
-			report, err = indexbuild.VerifySegment(ctx, store, seg.Segment, false, b.temp)
+			report, err = verify.Segment(ctx, store, seg.Segment, false, b.temp)
 			return err
 		}},
 		{"commit", func(store blob.Store) (err error) {

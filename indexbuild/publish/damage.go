@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/repair"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -26,19 +28,19 @@ type damage struct {
 }
 
 type damagedBatch struct {
-	indexbuild.BatchRef
+	postings.BatchRef
 	Reason string `json:"reason"`
 }
 
 func damageKey(staging string) string { return staging + "publish-damaged.json" }
 
 // readDamage reads what builds of a run found, by batch.
-func readDamage(ctx context.Context, store blob.Store, run string) (map[indexbuild.BatchRef]string, error) {
+func readDamage(ctx context.Context, store blob.Store, run string) (map[postings.BatchRef]string, error) {
 	d, err := readDamageAt(ctx, store, damageKey(lake.StagingPrefix(run)))
 	if err != nil {
 		return nil, err
 	}
-	known := map[indexbuild.BatchRef]string{}
+	known := map[postings.BatchRef]string{}
 	for _, b := range d.Batches {
 		known[b.BatchRef] = b.Reason
 	}
@@ -73,7 +75,7 @@ func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) 
 	for i, ref := range refs {
 		g.Go(func() error {
 			_, err := indexbuild.CheckBatch(gctx, store, ref, true)
-			var d *indexbuild.DamageError
+			var d *postings.DamageError
 			if errors.As(err, &d) {
 				reasons[i] = d.Err.Error()
 				return nil
@@ -109,7 +111,7 @@ func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) 
 
 // sound returns those of the finished batches that can be published, and the records of those that base lacks, by digest. The others are
 // given to skip, with the reason.
-func sound(ctx context.Context, store blob.Store, base *manifest.Version, finished []planned, known map[indexbuild.BatchRef]string,
+func sound(ctx context.Context, store blob.Store, base *manifest.Version, finished []planned, known map[postings.BatchRef]string,
 	skip func(b planned, reason string)) (good []planned, records map[string]*lake.Batch, err error) {
 	if base == nil {
 		base = &manifest.Version{}
@@ -122,14 +124,14 @@ func sound(ctx context.Context, store blob.Store, base *manifest.Version, finish
 		if live, ok := base.FindBatch(b.DatasetID, b.Batch); ok && live.Digest == b.Digest {
 			continue
 		}
-		ref := indexbuild.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+		ref := postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
 		if reason, bad := known[ref]; bad {
 			reasons[i] = reason
 			continue
 		}
 		g.Go(func() (err error) {
 			read[i], err = indexbuild.CheckBatch(gctx, store, ref, false)
-			var d *indexbuild.DamageError
+			var d *postings.DamageError
 			if errors.As(err, &d) {
 				reasons[i] = d.Err.Error()
 				return nil
@@ -149,7 +151,7 @@ func sound(ctx context.Context, store blob.Store, base *manifest.Version, finish
 	}
 	fixed := map[string]string{}
 	for _, b := range base.Batches {
-		_, bad := known[indexbuild.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]
+		_, bad := known[postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]
 		if bad && !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
 			fixed[b.Segment] = fmt.Sprintf("the segment of the batch it replaces cannot be built again: batch %s of dataset %d, which is in it too, is damaged", b.Batch, b.DatasetID)
 		}
@@ -172,11 +174,11 @@ func sound(ctx context.Context, store blob.Store, base *manifest.Version, finish
 }
 
 // frozen are the segments of base with a batch that is known to be damaged.
-func frozen(base *manifest.Version, known map[indexbuild.BatchRef]string) map[string]string {
+func frozen(base *manifest.Version, known map[postings.BatchRef]string) map[string]string {
 	out := map[string]string{}
 	if base != nil {
 		for _, b := range base.Batches {
-			if reason, bad := known[indexbuild.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]; bad {
+			if reason, bad := known[postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]; bad {
 				out[b.Segment] = reason
 			}
 		}
@@ -247,14 +249,14 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 			continue
 		}
 		out.Checked++
-		var batches []indexbuild.BatchRef
+		var batches []postings.BatchRef
 		for _, b := range base.Batches {
 			if b.Segment == s.ID {
-				batches = append(batches, indexbuild.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+				batches = append(batches, postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
 			}
 		}
-		ref := indexbuild.SegmentRef{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
-		done, err := indexbuild.RebuildSegment(ctx, store, ref, batches, tempDir)
+		ref := postings.SegmentRef{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
+		done, err := repair.RebuildSegment(ctx, store, ref, batches, tempDir)
 		if out.Postings += done.Postings; len(done.Files) > 0 {
 			out.Segments = append(out.Segments, s.ID)
 			out.Files += len(done.Files)
@@ -279,7 +281,7 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 		return out, err
 	}
 	for _, b := range finished {
-		n, err := indexbuild.RestorePostings(ctx, store, indexbuild.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, tempDir)
+		n, err := repair.RestorePostings(ctx, store, postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, tempDir)
 		out.Postings += n
 		if err := unmended(err); err != nil {
 			return out, err

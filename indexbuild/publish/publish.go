@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
@@ -17,7 +19,7 @@ import (
 
 // Built is the segment of a plan.
 type Built struct {
-	Segment indexbuild.SegmentRef `json:"segment"`
+	Segment postings.SegmentRef `json:"segment"`
 	// Damaged is how many batches of the plan were found to be damaged. Then there is no segment; plan again, which
 	// leaves them out.
 	Damaged int `json:"damaged,omitempty"`
@@ -48,7 +50,7 @@ func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Buil
 		return Built{}, fmt.Errorf("build segment: %w", err)
 	}
 	ref, err := indexbuild.BuildSegment(ctx, store, p.refs(), indexbuild.Options{TempDir: tempDir})
-	var d *indexbuild.DamageError
+	var d *postings.DamageError
 	if errors.As(err, &d) {
 		n, nerr := noteDamage(ctx, store, planKey, p)
 		switch {
@@ -64,7 +66,7 @@ func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Buil
 // Verify reads every byte of a built segment back and checks it, before readers depend on it. Temporary files are in
 // tempDir.
 func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) error {
-	_, err := indexbuild.VerifySegment(ctx, store, built.Segment, false, tempDir)
+	_, err := verify.Segment(ctx, store, built.Segment, false, tempDir)
 	return err
 }
 
@@ -117,7 +119,7 @@ func committed(ctx context.Context, store blob.Store, planKey string) (Committed
 }
 
 // after is the version that the plan makes of parent, or errStale.
-func (p *plan) after(parent *manifest.Version, seg indexbuild.SegmentRef) (*manifest.Version, error) {
+func (p *plan) after(parent *manifest.Version, seg postings.SegmentRef) (*manifest.Version, error) {
 	if parent == nil {
 		parent = &manifest.Version{}
 	}
@@ -164,7 +166,7 @@ func (p *plan) after(parent *manifest.Version, seg indexbuild.SegmentRef) (*mani
 
 // fits tells whether the plan can be laid on parent: what it replaces is still there and holds nothing that the
 // plan does not know, and what it adds has not come from elsewhere.
-func (p *plan) fits(parent *manifest.Version, seg indexbuild.SegmentRef) error {
+func (p *plan) fits(parent *manifest.Version, seg postings.SegmentRef) error {
 	if parent.ID == p.Base {
 		return nil
 	}

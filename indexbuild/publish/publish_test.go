@@ -236,7 +236,7 @@ func begin(t *testing.T, store blob.Store) begun {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return begun{s.PlanKey, built}
+	return begun{key: s.PlanKey, built: built}
 }
 
 func (b begun) commit(t *testing.T, store blob.Store) publish.Committed {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 // presence says which entries of a block have something.
@@ -720,7 +721,7 @@ func (b *block) checkPlaces(want expectation, v *blockValues) error {
 	end := int64(0)
 	for range n {
 		o, l := offsets.read(), lengths.read()
-		if o < end || l < 1 || l > codec.MaxFrame || o > math.MaxInt64-l || want.datBytes >= 0 && o+l > want.datBytes {
+		if o < end || l < 1 || l > seekable.MaxFrame || o > math.MaxInt64-l || want.datBytes >= 0 && o+l > want.datBytes {
 			return b.corrupt(fmt.Sprintf("payloads in order within %d bytes", want.datBytes), fmt.Sprintf("%d bytes at %d after %d", l, o, end))
 		}
 		end = o + l

@@ -16,6 +16,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 // posting is what goes into a shard.
@@ -25,7 +26,7 @@ type posting struct {
 }
 
 // writeShard writes postings, which are sorted, and returns the two files.
-func writeShard(tb testing.TB, shard, shardBits int, postings []posting) (idx, dat []byte, idxFile, datFile codec.FrameFile) {
+func writeShard(tb testing.TB, shard, shardBits int, postings []posting) (idx, dat []byte, idxFile, datFile seekable.File) {
 	tb.Helper()
 	var i, d bytes.Buffer
 	w := NewPostingsWriter(&i, &d, shard, shardBits)
@@ -49,10 +50,10 @@ func sortPostings(p []posting) []posting {
 }
 
 // blocksOf decodes a postings.idx.
-func blocksOf(tb testing.TB, data []byte, f codec.FrameFile, want expectation) (*codec.Frames, []*block) {
+func blocksOf(tb testing.TB, data []byte, f seekable.File, want expectation) (*seekable.Frames, []*block) {
 	tb.Helper()
 	read := func(_ context.Context, off, n int64) ([]byte, error) { return data[off : off+n], nil }
-	frames, err := codec.OpenFramesAt(context.Background(), read, f, "idx", postingsFence)
+	frames, err := seekable.OpenAt(context.Background(), read, f, "idx", postingsFence)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func TestPayloadsStandInOneFrame(t *testing.T) {
 	idx, dat, f, df := writeShard(t, 0, 0, in)
 	_, blocks := blocksOf(t, idx, f, expectation{datBytes: df.RawBytes})
 	read := func(_ context.Context, off, n int64) ([]byte, error) { return dat[off : off+n], nil }
-	frames, err := codec.OpenFramesAt(context.Background(), read, df, "dat", 0)
+	frames, err := seekable.OpenAt(context.Background(), read, df, "dat", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +326,7 @@ func FuzzBlock(f *testing.F) {
 		}
 		idx, _, file, _ := writeShard(f, 0, 0, sortPostings(in))
 		read := func(_ context.Context, off, n int64) ([]byte, error) { return idx[off : off+n], nil }
-		frames, err := codec.OpenFramesAt(context.Background(), read, file, "idx", postingsFence)
+		frames, err := seekable.OpenAt(context.Background(), read, file, "idx", postingsFence)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -590,7 +591,7 @@ func BenchmarkParseBlock(b *testing.B) {
 	}
 	idx, _, file, _ := writeShard(b, 0, 0, sortPostings(in))
 	read := func(_ context.Context, off, n int64) ([]byte, error) { return idx[off : off+n], nil }
-	frames, err := codec.OpenFramesAt(context.Background(), read, file, "idx", postingsFence)
+	frames, err := seekable.OpenAt(context.Background(), read, file, "idx", postingsFence)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/zstdtext"
 )
 
@@ -25,7 +26,7 @@ const (
 
 // DomainsWriter writes domains.txt.zst. Domains have to ascend.
 type DomainsWriter struct {
-	fw    *codec.FrameWriter
+	fw    *seekable.Writer
 	frame []byte
 	lines int
 	count int64
@@ -34,7 +35,7 @@ type DomainsWriter struct {
 
 // NewDomainsWriter writes to w.
 func NewDomainsWriter(w io.Writer) *DomainsWriter {
-	d := &DomainsWriter{fw: codec.NewFrameWriter(w, 0)}
+	d := &DomainsWriter{fw: seekable.NewWriter(w, 0)}
 	d.fw.Ahead(framesAhead())
 	d.fw.Compress(compressText)
 	return d
@@ -109,9 +110,9 @@ func (w *DomainsWriter) flush() error {
 func (w *DomainsWriter) Count() int64 { return w.count }
 
 // Finish writes the tail.
-func (w *DomainsWriter) Finish() (codec.FrameFile, error) {
+func (w *DomainsWriter) Finish() (seekable.File, error) {
 	if err := w.flush(); err != nil {
-		return codec.FrameFile{}, err
+		return seekable.File{}, err
 	}
 	return w.fw.Finish()
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 const (
@@ -159,9 +159,9 @@ func (c *Entries) Grow(n int) {
 // append appends a checked entry, whose payload, if it has several tuples, starts at start.
 func (c *Entries) append(k Key, dataset uint32, t *Totals, tuples []Tuple, start int) error {
 	length := int64(len(c.payloads) - start)
-	if length > codec.MaxFrame-4 {
+	if length > seekable.MaxFrame-4 {
 		c.payloads = c.payloads[:start]
-		return entryError(k, dataset, fmt.Errorf("%d tuples take %d bytes, a frame holds %d", len(tuples), length, codec.MaxFrame-4))
+		return entryError(k, dataset, fmt.Errorf("%d tuples take %d bytes, a frame holds %d", len(tuples), length, seekable.MaxFrame-4))
 	}
 	flags := uint8(0)
 	if t.HasSize {

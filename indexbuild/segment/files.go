@@ -9,6 +9,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 // filesFrame is how much text a frame of files.tsv holds. The file is read as a whole.
@@ -42,29 +43,29 @@ func (f *FileInfo) append(out []byte, id int) []byte {
 }
 
 // WriteFiles writes files.tsv.zst: the files with ids 0, 1, …, datasets ascending.
-func WriteFiles(w io.Writer, files []FileInfo) (codec.FrameFile, error) {
-	fw := codec.NewFrameWriter(w, 0)
+func WriteFiles(w io.Writer, files []FileInfo) (seekable.File, error) {
+	fw := seekable.NewWriter(w, 0)
 	var frame []byte
 	for i := range files {
 		f := &files[i]
 		if i > 0 && f.DatasetID < files[i-1].DatasetID {
-			return codec.FrameFile{}, fmt.Errorf("files.tsv: dataset %d after %d", f.DatasetID, files[i-1].DatasetID)
+			return seekable.File{}, fmt.Errorf("files.tsv: dataset %d after %d", f.DatasetID, files[i-1].DatasetID)
 		}
 		if s := f.DomainPrefix + f.Path + f.Batch; strings.ContainsAny(s, "\t\n") {
-			return codec.FrameFile{}, fmt.Errorf("files.tsv: tab or newline in %q", s)
+			return seekable.File{}, fmt.Errorf("files.tsv: tab or newline in %q", s)
 		}
 		start := len(frame)
 		frame = f.append(frame, i)
 		if start > 0 && len(frame) > filesFrame {
 			if _, _, err := fw.Frame(nil, frame[:start]); err != nil {
-				return codec.FrameFile{}, err
+				return seekable.File{}, err
 			}
 			frame = frame[:copy(frame, frame[start:])]
 		}
 	}
 	if len(frame) > 0 {
 		if _, _, err := fw.Frame(nil, frame); err != nil {
-			return codec.FrameFile{}, err
+			return seekable.File{}, err
 		}
 	}
 	return fw.Finish()

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 func TestFilesGiveBackWhatWasWritten(t *testing.T) {
@@ -25,7 +26,7 @@ func TestFilesGiveBackWhatWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(_ context.Context, off, n int64) ([]byte, error) { return buf.Bytes()[off : off+n], nil }
-	frames, err := codec.OpenFramesAt(context.Background(), read, ff, "files", 0)
+	frames, err := seekable.OpenAt(context.Background(), read, ff, "files", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

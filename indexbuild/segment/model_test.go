@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/part"
 )
 
 // model is the oracle: what a segment has to answer, in maps.
@@ -142,7 +143,7 @@ func pageBlocks(tb testing.TB, groups []int64, pages int64) [][]byte {
 			for i := range n {
 				b = codec.AppendUvarint(b, uint64(min(pageRows, left-i*pageRows)))
 			}
-			for range lake.NumColumns {
+			for range part.NumColumns {
 				b = codec.AppendUvarint(b, off)
 				for range n {
 					b = codec.AppendUvarint(b, pageBytes)
@@ -152,7 +153,7 @@ func pageBlocks(tb testing.TB, groups []int64, pages int64) [][]byte {
 					b = codec.AppendU32(b, uint32(off)*uint32(i+1))
 				}
 			}
-			if _, err := lake.DecodePageIndexBlock(b, "test"); err != nil {
+			if _, err := part.DecodePageIndexBlock(b, "test"); err != nil {
 				tb.Fatal(err)
 			}
 			blocks = append(blocks, b)
@@ -214,7 +215,7 @@ func (m *model) write(tb testing.TB, store blob.Store, shardBits int) Ref {
 	parts := NewPartsWriter(f)
 	for id, groups := range m.groups {
 		for _, data := range pageBlocks(tb, groups, 4) {
-			b, err := lake.DecodePageIndexBlock(data, "test")
+			b, err := part.DecodePageIndexBlock(data, "test")
 			check(err)
 			check(parts.Add(uint32(id), b, data))
 		}

@@ -9,8 +9,9 @@ import (
 	"iter"
 	"math"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 // partsFence is the width of the fences of parts.idx: file_id, row_group and first_row.
@@ -25,17 +26,17 @@ func putPartsFence(f *[partsFence]byte, file, rowGroup uint32, firstRow int64) {
 
 // PartsWriter writes parts.idx.zst: a page index block a frame, in the order of files, row
 // groups and rows.
-type PartsWriter struct{ fw *codec.FrameWriter }
+type PartsWriter struct{ fw *seekable.Writer }
 
 // NewPartsWriter writes to w.
 func NewPartsWriter(w io.Writer) *PartsWriter {
-	p := &PartsWriter{codec.NewFrameWriter(w, partsFence)}
+	p := &PartsWriter{seekable.NewWriter(w, partsFence)}
 	p.fw.Ahead(framesAhead())
 	return p
 }
 
 // Add writes the next block. Data is its encoding, b what it decodes to.
-func (w *PartsWriter) Add(file uint32, b *lake.PageIndexBlock, data []byte) error {
+func (w *PartsWriter) Add(file uint32, b *part.PageIndexBlock, data []byte) error {
 	var fence [partsFence]byte
 	putPartsFence(&fence, file, uint32(b.RowGroup), b.FirstRow)
 	_, _, err := w.fw.Frame(fence[:], data)
@@ -43,11 +44,11 @@ func (w *PartsWriter) Add(file uint32, b *lake.PageIndexBlock, data []byte) erro
 }
 
 // Finish writes the tail.
-func (w *PartsWriter) Finish() (codec.FrameFile, error) { return w.fw.Finish() }
+func (w *PartsWriter) Finish() (seekable.File, error) { return w.fw.Finish() }
 
 // decodePages decodes frame i of parts.idx and checks it against its fence.
-func (s *Segment) decodePages(i int, data []byte) (*lake.PageIndexBlock, int64, error) {
-	b, err := lake.DecodePageIndexBlock(data, s.parts.key)
+func (s *Segment) decodePages(i int, data []byte) (*part.PageIndexBlock, int64, error) {
+	b, err := part.DecodePageIndexBlock(data, s.parts.key)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -62,7 +63,7 @@ func (s *Segment) decodePages(i int, data []byte) (*lake.PageIndexBlock, int64, 
 
 // PageBlocks returns the page indexes of rows rows from firstRow on of a row group of a file:
 // blocks that follow each other and together cover those rows. It is one read at most.
-func (s *Segment) PageBlocks(ctx context.Context, file, rowGroup uint32, firstRow, rows int64) ([]*lake.PageIndexBlock, error) {
+func (s *Segment) PageBlocks(ctx context.Context, file, rowGroup uint32, firstRow, rows int64) ([]*part.PageIndexBlock, error) {
 	if firstRow < 0 || rows < 1 || firstRow > math.MaxInt64-rows {
 		return nil, fmt.Errorf("page index of file %d: %d rows from row %d", file, rows, firstRow)
 	}
@@ -93,7 +94,7 @@ func (s *Segment) PageBlocks(ctx context.Context, file, rowGroup uint32, firstRo
 // PartPages is one page index block and the file whose pages it describes.
 type PartPages struct {
 	File uint32
-	*lake.PageIndexBlock
+	*part.PageIndexBlock
 }
 
 // Pages yields all page index blocks in order, past the cache. An error is the last thing yielded.

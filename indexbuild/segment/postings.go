@@ -13,6 +13,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -132,7 +133,7 @@ func shardOf(id uint64, shardBits int) int { return int(id >> (64 - shardBits)) 
 // (domain_id, check bits, dataset_id). It is for one goroutine, but compresses with several; output depends on nothing but
 // the entries.
 type PostingsWriter struct {
-	idx, dat  *codec.FrameWriter
+	idx, dat  *seekable.Writer
 	shard     int
 	shardBits int
 
@@ -162,7 +163,7 @@ type PostingsWriter struct {
 // NewPostingsWriter writes shard number shard of 1<<shardBits to idx and dat.
 func NewPostingsWriter(idx, dat io.Writer, shard, shardBits int) *PostingsWriter {
 	w := &PostingsWriter{
-		idx: codec.NewFrameWriter(idx, postingsFence), dat: codec.NewFrameWriter(dat, 0),
+		idx: seekable.NewWriter(idx, postingsFence), dat: seekable.NewWriter(dat, 0),
 		shard: shard, shardBits: shardBits, guess: 1000,
 	}
 	w.idx.Store() // blocks are packed in bits: zstd would take off one byte in ten thousand
@@ -430,7 +431,7 @@ func putFence(f *[postingsFence]byte, k Key, dataset uint32) {
 }
 
 // Finish writes what is pending and the tails.
-func (w *PostingsWriter) Finish() (idx, dat codec.FrameFile, err error) {
+func (w *PostingsWriter) Finish() (idx, dat seekable.File, err error) {
 	if err := w.cut(true); err != nil {
 		return idx, dat, err
 	}

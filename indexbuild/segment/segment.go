@@ -38,6 +38,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 // Format is the version of segments as a whole: of segment.json, of the set of files, and of what zstd makes of them.
@@ -157,12 +158,12 @@ type File struct {
 	// BlockXXH64 has 16 hex digits for each MiB of a file that is mapped.
 	BlockXXH64 string `json:"block_xxh64,omitempty"`
 
-	frame  codec.FrameFile
+	frame  seekable.File
 	blocks []uint64
 }
 
 // frameFile describes a frame file in segment.json's terms.
-func frameFile(name string, f codec.FrameFile) File {
+func frameFile(name string, f seekable.File) File {
 	return File{
 		Name: name, Bytes: f.Bytes, XXH64: formatSum(f.XXH64), TailBytes: f.TailBytes, TailXXH64: formatSum(f.TailXXH64),
 		Frames: f.Frames, RawBytes: f.RawBytes, frame: f,
@@ -295,7 +296,7 @@ func (f *File) check() error {
 	if !ok || f.TailBytes < 0 || f.TailBytes > f.Bytes || f.Frames < 0 || f.RawBytes < 0 || f.BlockXXH64 != "" {
 		return errors.New("a frame file")
 	}
-	f.frame = codec.FrameFile{Bytes: f.Bytes, XXH64: sum, TailBytes: f.TailBytes, TailXXH64: tail, Frames: f.Frames, RawBytes: f.RawBytes}
+	f.frame = seekable.File{Bytes: f.Bytes, XXH64: sum, TailBytes: f.TailBytes, TailXXH64: tail, Frames: f.Frames, RawBytes: f.RawBytes}
 	return nil
 }
 
@@ -478,7 +479,7 @@ func readFiles(ctx context.Context, store blob.Store, key string, info *Info) (*
 	if got := xxhash.Sum64(data); got != f.frame.XXH64 {
 		return nil, codec.Corrupt(key, "file", -1, "xxh64 "+f.XXH64, formatSum(got))
 	}
-	frames, err := codec.OpenFrames(data[f.Bytes-f.TailBytes:], f.Bytes, key, 0)
+	frames, err := seekable.Open(data[f.Bytes-f.TailBytes:], f.Bytes, key, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -542,14 +543,14 @@ func (s *Segment) Ordinals(keys []Key, ordinals []uint32) (err error) {
 
 // frames is a frame file in a store.
 type frames struct {
-	*codec.Frames
+	*seekable.Frames
 	key  string
-	read codec.RangeReader
+	read seekable.RangeReader
 }
 
 func newFrames(ctx context.Context, store blob.Store, key string, f *File, width int) (*frames, error) {
 	read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }
-	opened, err := codec.OpenFramesAt(ctx, read, f.frame, key, width)
+	opened, err := seekable.OpenAt(ctx, read, f.frame, key, width)
 	if err != nil {
 		return nil, err
 	}
@@ -719,7 +720,7 @@ func (f *FileWriter) Write(p []byte) (int, error) {
 }
 
 // FinishFrames ends a frame file.
-func (f *FileWriter) FinishFrames(ff codec.FrameFile) error { return f.finish(frameFile(f.name, ff)) }
+func (f *FileWriter) FinishFrames(ff seekable.File) error { return f.finish(frameFile(f.name, ff)) }
 
 // FinishMapped ends a file that is mapped.
 func (f *FileWriter) FinishMapped() error { return f.finish(f.hash.file(f.name)) }

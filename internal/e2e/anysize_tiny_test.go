@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
@@ -229,7 +229,7 @@ func steps(ctx context.Context, store blob.Store, spec ingest.Spec, run, temp st
 		return err
 	}
 	for split := range plan.Splits {
-		if _, err := ingest.Normalize(ctx, store, run, split, indexbuild.CollectInMemory, nil); err != nil {
+		if _, err := ingest.Normalize(ctx, store, run, split, postings.CollectInMemory, nil); err != nil {
 			return err
 		}
 	}
@@ -237,17 +237,17 @@ func steps(ctx context.Context, store blob.Store, spec ingest.Spec, run, temp st
 	if err != nil {
 		return err
 	}
-	var postings []lake.FrameObject
+	var lists []lake.FrameObject
 	domains := int64(0)
 	for task := range merge.Tasks {
-		m, err := ingest.Merge(ctx, store, run, task, temp, indexbuild.Collect(temp), nil)
+		m, err := ingest.Merge(ctx, store, run, task, temp, postings.Collect(temp), nil)
 		if err != nil {
 			return err
 		}
-		postings = append(postings, m.Postings)
+		lists = append(lists, m.Postings)
 		domains += m.Domains
 	}
-	if _, err := ingest.Finish(ctx, store, run, postings, domains); err != nil {
+	if _, err := ingest.Finish(ctx, store, run, lists, domains); err != nil {
 		return err
 	}
 	return ingest.Cleanup(ctx, store, run)

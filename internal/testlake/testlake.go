@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -106,7 +106,7 @@ func steps(ctx context.Context, store blob.Store, spec ingest.Spec, tempDir stri
 		return none, err
 	}
 	for split := range plan.Splits {
-		if _, err := ingest.Normalize(ctx, store, run, split, indexbuild.CollectInMemory, nil); err != nil {
+		if _, err := ingest.Normalize(ctx, store, run, split, postings.CollectInMemory, nil); err != nil {
 			return none, err
 		}
 	}
@@ -114,17 +114,17 @@ func steps(ctx context.Context, store blob.Store, spec ingest.Spec, tempDir stri
 	if err != nil {
 		return none, err
 	}
-	var postings []lake.FrameObject
+	var lists []lake.FrameObject
 	domains := int64(0)
 	for task := range merge.Tasks {
-		m, err := ingest.Merge(ctx, store, run, task, tempDir, indexbuild.Collect(tempDir), nil)
+		m, err := ingest.Merge(ctx, store, run, task, tempDir, postings.Collect(tempDir), nil)
 		if err != nil {
 			return none, err
 		}
-		postings = append(postings, m.Postings)
+		lists = append(lists, m.Postings)
 		domains += m.Domains
 	}
-	done, err := ingest.Finish(ctx, store, run, postings, domains)
+	done, err := ingest.Finish(ctx, store, run, lists, domains)
 	if err != nil {
 		return none, err
 	}

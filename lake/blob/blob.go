@@ -63,7 +63,7 @@ const (
 
 // tmpDir is the first element that no key may have. The local store keeps unfinished
 // objects and locks there.
-const tmpDir = ".tmp"
+const TmpDir = ".tmp"
 
 var (
 	// ErrNotExist: no object has that key.
@@ -101,7 +101,7 @@ type Condition struct {
 }
 
 // holds tells whether the condition is met by an object with that tag, or by none.
-func (c Condition) holds(etag string, exists bool) bool {
+func (c Condition) Holds(etag string, exists bool) bool {
 	if c.IfAbsent && exists {
 		return false
 	}
@@ -218,11 +218,23 @@ func Open(ctx context.Context, rawURL string) (Store, error) {
 		}
 		l.url = trimSlashes(rawURL)
 		return l, nil
-	case scheme == "s3":
-		return openS3(ctx, rest)
-	default:
-		return nil, fmt.Errorf("open store %q: scheme %q is none of file, s3", withoutUser(rawURL), scheme)
 	}
+	if open, ok := openers[scheme]; ok {
+		return open(ctx, rest)
+	}
+	if scheme == "s3" {
+		return nil, fmt.Errorf("open store %q: this program was built without S3; use a folder, or build it without the tag nos3", withoutUser(rawURL))
+	}
+	return nil, fmt.Errorf("open store %q: scheme %q is none of file, s3", withoutUser(rawURL), scheme)
+}
+
+// openers opens what follows the colon of a URL, by scheme.
+var openers = map[string]func(ctx context.Context, rest string) (Store, error){}
+
+// Register makes Open use open for URLs of a scheme. A package that implements a store calls it from its init
+// function, so that a program links only the stores that it imports. Open is given what follows the colon.
+func Register(scheme string, open func(ctx context.Context, rest string) (Store, error)) {
+	openers[scheme] = open
 }
 
 // cutScheme splits "scheme:rest" where that is what a user would mean by it: before "//",
@@ -276,8 +288,8 @@ func CheckKey(key string) error {
 		return fmt.Errorf("%w %q: not UTF-8", ErrInvalidKey, key)
 	case strings.ContainsFunc(key, unlistable):
 		return fmt.Errorf("%w %q: control character", ErrInvalidKey, key)
-	case key == tmpDir || strings.HasPrefix(key, tmpDir+"/"):
-		return fmt.Errorf("%w %q: %s is the local store's own folder", ErrInvalidKey, key, tmpDir)
+	case key == TmpDir || strings.HasPrefix(key, TmpDir+"/"):
+		return fmt.Errorf("%w %q: %s is the local store's own folder", ErrInvalidKey, key, TmpDir)
 	}
 	for elem := range strings.SplitSeq(key, "/") {
 		switch {
@@ -297,8 +309,8 @@ func CheckKey(key string) error {
 func unlistable(r rune) bool { return unicode.IsControl(r) || r == '\ufffe' || r == '\uffff' }
 
 // checkPrefix tells whether any key could start with a List prefix.
-func checkPrefix(prefix string) error {
-	if prefix == "" || strings.HasPrefix(tmpDir+"/", prefix) {
+func CheckPrefix(prefix string) error {
+	if prefix == "" || strings.HasPrefix(TmpDir+"/", prefix) {
 		return nil
 	}
 	// With one more letter a prefix that can be completed is a key.
@@ -315,7 +327,7 @@ func checkPrefix(prefix string) error {
 }
 
 // checkRange refuses offsets and lengths that cannot be meant, so that sums stay in range.
-func checkRange(off, n int64) error {
+func CheckRange(off, n int64) error {
 	if off < 0 || n > math.MaxInt64-off {
 		return fmt.Errorf("%w: %d bytes from %d", ErrRange, n, off)
 	}
@@ -323,7 +335,7 @@ func checkRange(off, n int64) error {
 }
 
 // outside is the ErrRange of a read of n bytes (to the end when negative) from off.
-func outside(off, n, size int64) error {
+func Outside(off, n, size int64) error {
 	if n < 0 {
 		return fmt.Errorf("%w: from %d of %d bytes", ErrRange, off, size)
 	}
@@ -331,7 +343,7 @@ func outside(off, n, size int64) error {
 }
 
 // opError names the operation and the object.
-func opError(op, root, key string, err error) error {
+func OpError(op, root, key string, err error) error {
 	if err == nil {
 		return nil
 	}

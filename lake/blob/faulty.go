@@ -190,19 +190,19 @@ func (fault *Fault) happen() error {
 func (f *Faulty) call(op Op, key string, effect func() error) error {
 	err := f.alive()
 	if err != nil {
-		return opError(op.String(), f.URL(), key, err)
+		return OpError(op.String(), f.URL(), key, err)
 	}
 	fault := f.match(op, key)
 	if fault != nil && !fault.After {
 		if err := fault.happen(); err != nil {
-			return opError(op.String(), f.URL(), key, err)
+			return OpError(op.String(), f.URL(), key, err)
 		}
 	}
 	if err := effect(); err != nil {
 		return err
 	}
 	if fault != nil && fault.After {
-		return opError(op.String(), f.URL(), key, fault.happen())
+		return OpError(op.String(), f.URL(), key, fault.happen())
 	}
 	return nil
 }
@@ -282,12 +282,12 @@ func (f *Faulty) body(op Op, key string) *faultyBody {
 // room returns how many of n bytes may go through now; with none, why.
 func (b *faultyBody) room(n int) (int, error) {
 	if err := b.f.alive(); err != nil {
-		return 0, opError(b.op.String(), b.f.URL(), b.key, err)
+		return 0, OpError(b.op.String(), b.f.URL(), b.key, err)
 	}
 	if b.err == nil && b.fault != nil && b.left == 0 {
 		err := b.fault.happen()
 		if err != nil && err != io.EOF {
-			err = opError(b.op.String(), b.f.URL(), b.key, err)
+			err = OpError(b.op.String(), b.f.URL(), b.key, err)
 		}
 		b.fault, b.err = nil, err
 	}
@@ -325,7 +325,7 @@ func (s *faultyStream) Read(p []byte) (int, error) {
 func (f *Faulty) Put(ctx context.Context, key string, data []byte, cond Condition) (info Info, err error) {
 	err = f.call(OpPut, key, func() error {
 		if err := f.change(); err != nil {
-			return opError("put", f.URL(), key, err)
+			return OpError("put", f.URL(), key, err)
 		}
 		info, err = f.store.Put(ctx, key, data, cond)
 		return err
@@ -381,7 +381,7 @@ func (w *faultyWriter) Finish() (info Info, err error) {
 	}
 	err = f.call(OpFinish, key, func() error {
 		if err := f.change(); err != nil {
-			return opError("finish", f.URL(), key, err)
+			return OpError("finish", f.URL(), key, err)
 		}
 		info, err = w.w.Finish()
 		return err
@@ -402,7 +402,7 @@ func (f *Faulty) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 		err := f.call(OpList, prefix, func() error {
 			for info, err := range f.store.List(ctx, prefix) {
 				if err == nil {
-					err = opError("list", f.URL(), prefix, f.alive())
+					err = OpError("list", f.URL(), prefix, f.alive())
 				}
 				if err != nil {
 					return err
@@ -423,9 +423,9 @@ func (f *Faulty) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 func (f *Faulty) Delete(ctx context.Context, keys ...string) error {
 	fail := func(err error) error {
 		if len(keys) > 1 {
-			return opError("delete", f.URL(), fmt.Sprintf("%s and %d more", keys[0], len(keys)-1), err)
+			return OpError("delete", f.URL(), fmt.Sprintf("%s and %d more", keys[0], len(keys)-1), err)
 		}
-		return opError("delete", f.URL(), keys[0], err)
+		return OpError("delete", f.URL(), keys[0], err)
 	}
 	if len(keys) == 0 {
 		return nil
@@ -456,12 +456,12 @@ func (f *Faulty) delete(ctx context.Context, keys []string) error {
 	if !armed {
 		return f.store.Delete(ctx, keys...)
 	}
-	if err := checkKeys(ctx, keys); err != nil {
+	if err := CheckKeys(ctx, keys); err != nil {
 		return err
 	}
 	for _, key := range keys {
 		if err := f.change(); err != nil {
-			return opError("delete", f.URL(), key, err)
+			return OpError("delete", f.URL(), key, err)
 		}
 		if err := f.store.Delete(ctx, key); err != nil {
 			return err

@@ -164,7 +164,7 @@ func (l *Local) ReadRange(ctx context.Context, key string, off, n int64) ([]byte
 		return nil, err
 	}
 	defer f.Close()
-	if err := checkRange(off, n); err != nil {
+	if err := CheckRange(off, n); err != nil {
 		return nil, l.failRead("read", key, err)
 	}
 	if n < 0 || off+n > fi.Size() {
@@ -183,14 +183,14 @@ func (l *Local) Open(ctx context.Context, key string, off, n int64) (io.ReadClos
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRange(off, n); err != nil {
+	if err := CheckRange(off, n); err != nil {
 		f.Close()
 		return nil, l.failRead("open", key, err)
 	}
 	size := fi.Size()
 	if off > size || off+max(n, 0) > size {
 		f.Close()
-		return nil, l.failRead("open", key, outside(off, n, size))
+		return nil, l.failRead("open", key, Outside(off, n, size))
 	}
 	if n < 0 {
 		n = size - off
@@ -200,7 +200,7 @@ func (l *Local) Open(ctx context.Context, key string, off, n int64) (io.ReadClos
 
 // Put implements Store.
 func (l *Local) Put(ctx context.Context, key string, data []byte, cond Condition) (Info, error) {
-	if err := checkPut(ctx, key, data); err != nil {
+	if err := CheckPut(ctx, key, data); err != nil {
 		return Info{}, err
 	}
 	if cond != (Condition{}) {
@@ -209,7 +209,7 @@ func (l *Local) Put(ctx context.Context, key string, data []byte, cond Condition
 		if err != nil && !errors.Is(err, ErrNotExist) {
 			return Info{}, err
 		}
-		if !cond.holds(info.ETag, err == nil) {
+		if !cond.Holds(info.ETag, err == nil) {
 			return Info{}, l.fail("put", key, ErrPrecondition)
 		}
 	}
@@ -265,7 +265,7 @@ func (w *fileWriter) Write(p []byte) (int, error) {
 
 func (w *fileWriter) usable() error {
 	if w.t == nil {
-		return w.l.fail("write", w.key, errWriterDone)
+		return w.l.fail("write", w.key, ErrWriterDone)
 	}
 	if w.fail == nil {
 		w.fail = w.ctx.Err()
@@ -318,10 +318,10 @@ func (l *Local) newTemp() (_ *temp, err error) {
 	}()
 	l.sweep.Do(func() { l.removeStale(root) })
 	for {
-		name := tmpDir + "/" + rand.Text()
+		name := TmpDir + "/" + rand.Text()
 		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 		if errors.Is(err, fs.ErrNotExist) {
-			if err := root.Mkdir(tmpDir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+			if err := root.Mkdir(TmpDir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 				return nil, err
 			}
 			continue
@@ -363,7 +363,7 @@ func (t *temp) discard() {
 // removeStale removes what dead writers left in .tmp/. What it cannot remove stays: it is
 // harmless.
 func (l *Local) removeStale(root *os.Root) {
-	d, err := root.Open(tmpDir)
+	d, err := root.Open(TmpDir)
 	if err != nil {
 		return
 	}
@@ -373,9 +373,9 @@ func (l *Local) removeStale(root *os.Root) {
 		if !e.Type().IsRegular() {
 			continue
 		}
-		lock := flock.New(filepath.Join(l.dir, tmpDir, e.Name()), flock.SetFlag(os.O_RDONLY))
+		lock := flock.New(filepath.Join(l.dir, TmpDir, e.Name()), flock.SetFlag(os.O_RDONLY))
 		if locked, err := lock.TryLock(); err == nil && locked {
-			root.Remove(tmpDir + "/" + e.Name())
+			root.Remove(TmpDir + "/" + e.Name())
 			lock.Unlock()
 		}
 	}
@@ -405,7 +405,7 @@ func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition)
 	if exists {
 		tag = fileETag(old)
 	}
-	if !cond.holds(tag, exists) {
+	if !cond.Holds(tag, exists) {
 		return Info{}, ErrPrecondition
 	}
 	fi, err := t.f.Stat()
@@ -487,11 +487,11 @@ func (l *Local) place(t *temp, key string) error {
 // List implements Store. Memory is proportional to the largest folder, not to the listing.
 func (l *Local) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		if err := checkPrefix(prefix); err != nil {
+		if err := CheckPrefix(prefix); err != nil {
 			yield(Info{}, fmt.Errorf("list: %w", err))
 			return
 		}
-		if strings.HasPrefix(prefix, tmpDir+"/") {
+		if strings.HasPrefix(prefix, TmpDir+"/") {
 			return
 		}
 		root, err := os.OpenRoot(l.dir)
@@ -540,7 +540,7 @@ func (l *Local) walk(ctx context.Context, root *os.Root, dir, base string, yield
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(name(a), name(b)) })
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), base) || dir == "" && e.Name() == tmpDir {
+		if !strings.HasPrefix(e.Name(), base) || dir == "" && e.Name() == TmpDir {
 			continue
 		}
 		key := dir + e.Name()
@@ -584,7 +584,7 @@ func (l *Local) walk(ctx context.Context, root *os.Root, dir, base string, yield
 
 // Delete implements Store. Folders that become empty go too.
 func (l *Local) Delete(ctx context.Context, keys ...string) error {
-	if err := checkKeys(ctx, keys); err != nil {
+	if err := CheckKeys(ctx, keys); err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(l.dir)
@@ -674,7 +674,7 @@ func (l *Local) lock(ctx context.Context, key string) (unlock func(), err error)
 			release()
 		}
 	}()
-	locks := filepath.Join(l.dir, tmpDir, "locks")
+	locks := filepath.Join(l.dir, TmpDir, "locks")
 	name := filepath.Join(locks, fmt.Sprintf("%02x", stripe))
 	for {
 		f := flock.New(name, flock.SetPermissions(0o666))
@@ -803,7 +803,7 @@ func fileETag(fi fs.FileInfo) string {
 
 // fail names the operation and the key, without the names that package os adds.
 func (l *Local) fail(op, key string, err error) error {
-	return opError(op, l.url, key, plain(err))
+	return OpError(op, l.url, key, plain(err))
 }
 
 // failRead is fail for operations to which a missing file is a missing object.

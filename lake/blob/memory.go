@@ -16,7 +16,7 @@ import (
 )
 
 // errWriterDone is what a Writer says after Finish or Abort.
-var errWriterDone = errors.New("writer is finished or aborted")
+var ErrWriterDone = errors.New("writer is finished or aborted")
 
 // Memory is a Store in memory, for tests: the strictest of the stores (it refuses a key that
 // is a folder of another, and its ETags depend on the content alone).
@@ -56,7 +56,7 @@ func (m *Memory) Get(ctx context.Context, key string) ([]byte, Info, error) {
 		return nil, Info{}, err
 	}
 	if len(o.data) > MaxSmall {
-		return nil, Info{}, opError("get", m.URL(), key, ErrTooLarge)
+		return nil, Info{}, OpError("get", m.URL(), key, ErrTooLarge)
 	}
 	return bytes.Clone(o.data), o.info(key), nil
 }
@@ -68,11 +68,11 @@ func (m *Memory) ReadRange(ctx context.Context, key string, off, n int64) ([]byt
 		return nil, err
 	}
 	if n < 0 {
-		return nil, opError("read", m.URL(), key, fmt.Errorf("%w: %d bytes", ErrRange, n))
+		return nil, OpError("read", m.URL(), key, fmt.Errorf("%w: %d bytes", ErrRange, n))
 	}
 	b, err := o.cut(off, n)
 	if err != nil {
-		return nil, opError("read", m.URL(), key, err)
+		return nil, OpError("read", m.URL(), key, err)
 	}
 	return bytes.Clone(b), nil
 }
@@ -85,21 +85,21 @@ func (m *Memory) Open(ctx context.Context, key string, off, n int64) (io.ReadClo
 	}
 	b, err := o.cut(off, n)
 	if err != nil {
-		return nil, opError("open", m.URL(), key, err)
+		return nil, OpError("open", m.URL(), key, err)
 	}
 	return io.NopCloser(&contextReader{ctx: ctx, r: bytes.NewReader(b)}), nil
 }
 
 // Put implements Store.
 func (m *Memory) Put(ctx context.Context, key string, data []byte, cond Condition) (Info, error) {
-	if err := checkPut(ctx, key, data); err != nil {
+	if err := CheckPut(ctx, key, data); err != nil {
 		return Info{}, err
 	}
 	return m.put("put", key, bytes.Clone(data), cond)
 }
 
 // checkPut is what every store asks before it puts.
-func checkPut(ctx context.Context, key string, data []byte) error {
+func CheckPut(ctx context.Context, key string, data []byte) error {
 	if err := CheckKey(key); err != nil {
 		return fmt.Errorf("put: %w", err)
 	}
@@ -113,16 +113,16 @@ func (m *Memory) put(op, key string, data []byte, cond Condition) (Info, error) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old, exists := m.objects[key]
-	if !cond.holds(old.etag, exists) {
-		return Info{}, opError(op, m.URL(), key, ErrPrecondition)
+	if !cond.Holds(old.etag, exists) {
+		return Info{}, OpError(op, m.URL(), key, ErrPrecondition)
 	}
 	if m.folders[key] > 0 {
-		return Info{}, opError(op, m.URL(), key, fmt.Errorf("%w: it is a folder of other objects", ErrInvalidKey))
+		return Info{}, OpError(op, m.URL(), key, fmt.Errorf("%w: it is a folder of other objects", ErrInvalidKey))
 	}
 	if !exists {
 		for d := path.Dir(key); d != "."; d = path.Dir(d) {
 			if _, ok := m.objects[d]; ok {
-				return Info{}, opError(op, m.URL(), key, fmt.Errorf("%w: its folder %q is an object", ErrInvalidKey, d))
+				return Info{}, OpError(op, m.URL(), key, fmt.Errorf("%w: its folder %q is an object", ErrInvalidKey, d))
 			}
 		}
 		for d := path.Dir(key); d != "."; d = path.Dir(d) {
@@ -163,7 +163,7 @@ func (w *memoryWriter) Write(p []byte) (int, error) {
 
 func (w *memoryWriter) usable() error {
 	if w.done {
-		return opError("write", w.m.URL(), w.key, errWriterDone)
+		return OpError("write", w.m.URL(), w.key, ErrWriterDone)
 	}
 	return w.ctx.Err()
 }
@@ -182,7 +182,7 @@ func (w *memoryWriter) Abort() { w.done = true }
 // List implements Store. It lists what was there when the loop began.
 func (m *Memory) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		if err := checkPrefix(prefix); err != nil {
+		if err := CheckPrefix(prefix); err != nil {
 			yield(Info{}, fmt.Errorf("list: %w", err))
 			return
 		}
@@ -209,7 +209,7 @@ func (m *Memory) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 
 // Delete implements Store.
 func (m *Memory) Delete(ctx context.Context, keys ...string) error {
-	if err := checkKeys(ctx, keys); err != nil {
+	if err := CheckKeys(ctx, keys); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -229,7 +229,7 @@ func (m *Memory) Delete(ctx context.Context, keys ...string) error {
 }
 
 // checkKeys is what every store asks before it deletes.
-func checkKeys(ctx context.Context, keys []string) error {
+func CheckKeys(ctx context.Context, keys []string) error {
 	for _, key := range keys {
 		if err := CheckKey(key); err != nil {
 			return fmt.Errorf("delete: %w", err)
@@ -249,7 +249,7 @@ func (m *Memory) find(ctx context.Context, op, key string) (memoryObject, error)
 	defer m.mu.Unlock()
 	o, ok := m.objects[key]
 	if !ok {
-		return memoryObject{}, opError(op, m.URL(), key, ErrNotExist)
+		return memoryObject{}, OpError(op, m.URL(), key, ErrNotExist)
 	}
 	return o, nil
 }
@@ -260,12 +260,12 @@ func (o memoryObject) info(key string) Info {
 
 // cut returns n bytes from off, to the end where n is negative.
 func (o memoryObject) cut(off, n int64) ([]byte, error) {
-	if err := checkRange(off, n); err != nil {
+	if err := CheckRange(off, n); err != nil {
 		return nil, err
 	}
 	size := int64(len(o.data))
 	if off > size || off+max(n, 0) > size {
-		return nil, outside(off, n, size)
+		return nil, Outside(off, n, size)
 	}
 	if n < 0 {
 		return o.data[off:], nil

@@ -406,7 +406,7 @@ func TestProbeFindsStoresThatDoNotKeepConditions(t *testing.T) {
 		},
 	} {
 		m := blob.NewMemory()
-		if err := blob.ProbeConditional(t.Context(), liar{m, put}, "index/probe"); !errors.Is(err, blob.ErrUnconditional) {
+		if err := blob.ProbeConditional(t.Context(), liar{Store: m, put: put}, "index/probe"); !errors.Is(err, blob.ErrUnconditional) {
 			t.Errorf("a store that %s: %v", name, err)
 		}
 		if left := contents(t, m); left != "" {

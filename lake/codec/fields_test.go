@@ -179,3 +179,8 @@ func FuzzDecoder(f *testing.F) {
 		}
 	})
 }
+
+func isCorrupt(err error) bool {
+	var c *codec.CorruptError
+	return errors.As(err, &c) && errors.Is(err, codec.ErrCorrupt)
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 // FinishResult is the outcome of an ingest.
@@ -230,7 +231,7 @@ func writeRejects(ctx context.Context, store blob.Store, p *plan, splits []split
 		return nil, nil
 	}
 	hash := xxh3.New()
-	w := &rejectWriter{key: "rejects", w: codec.NewFrameWriter(hash, 0)}
+	w := &rejectWriter{key: "rejects", w: seekable.NewWriter(hash, 0)}
 	if err := copyRejects(ctx, store, splits, w); err != nil {
 		return nil, err
 	}
@@ -268,7 +269,7 @@ func copyRejects(ctx context.Context, store blob.Store, splits []splitRecord, w 
 		}
 		key := s.Rejects.Key
 		read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }
-		frames, err := codec.OpenFramesAt(ctx, read, ff, key, 0)
+		frames, err := seekable.OpenAt(ctx, read, ff, key, 0)
 		if err != nil {
 			return err
 		}

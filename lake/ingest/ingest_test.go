@@ -30,6 +30,9 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/row"
+	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -97,7 +100,7 @@ func extract(ctx context.Context, store blob.Store, run string, task int) (lake.
 // putDomains writes an object with domains and how many rows they have.
 func putDomains(ctx context.Context, store blob.Store, dataset uint32, batch string, domains map[string]int64) (lake.FrameObject, int64, error) {
 	var buf bytes.Buffer
-	w := codec.NewFrameWriter(&buf, 0)
+	w := seekable.NewWriter(&buf, 0)
 	var lines []byte
 	for _, d := range slices.Sorted(maps.Keys(domains)) {
 		lines = fmt.Appendf(lines, "%s %d\n", d, domains[d])
@@ -126,7 +129,7 @@ func countDomains(dataset uint32, batch string) ingest.PostingsWriter {
 	return &domainCount{dataset: dataset, batch: batch, domains: map[string]int64{}}
 }
 
-func (c *domainCount) Domains(rows *lake.DomainRuns) error {
+func (c *domainCount) Domains(rows *part.DomainRuns) error {
 	for i := range rows.Len() {
 		domain, n := rows.Run(i)
 		c.domains[string(domain)] += n
@@ -135,7 +138,7 @@ func (c *domainCount) Domains(rows *lake.DomainRuns) error {
 	return nil
 }
 
-func (c *domainCount) EndPart(p *lake.WrittenPart) error {
+func (c *domainCount) EndPart(p *part.Written) error {
 	if c.rows != p.Part.Rows {
 		return fmt.Errorf("domains with %d rows for a part of %d", c.rows, p.Part.Rows)
 	}
@@ -166,8 +169,8 @@ type partRow struct {
 	Extras    *string `parquet:"extras,optional,json"`
 }
 
-func (p partRow) row() lake.Row {
-	r := lake.Row{Domain: p.Domain, Host: p.Host, PathQuery: p.PathQuery, Scheme: p.Scheme, Port: -1}
+func (p partRow) row() row.Row {
+	r := row.Row{Domain: p.Domain, Host: p.Host, PathQuery: p.PathQuery, Scheme: p.Scheme, Port: -1}
 	if p.Port != nil {
 		r.Port = *p.Port
 	}
@@ -195,9 +198,9 @@ func readPart(ctx context.Context, store blob.Store, p lake.Part) ([]partRow, er
 }
 
 // batchRows reads all rows of a batch, part by part, and checks what every row repeats.
-func batchRows(t *testing.T, store blob.Store, b *lake.Batch) []lake.Row {
+func batchRows(t *testing.T, store blob.Store, b *lake.Batch) []row.Row {
 	t.Helper()
-	var out []lake.Row
+	var out []row.Row
 	for _, p := range b.Parts {
 		rows, err := readPart(context.Background(), store, p)
 		if err != nil {
@@ -222,7 +225,7 @@ func batchRows(t *testing.T, store blob.Store, b *lake.Batch) []lake.Row {
 	return out
 }
 
-func compareRows(a, b lake.Row) int { return bytes.Compare(a.AppendKey(nil), b.AppendKey(nil)) }
+func compareRows(a, b row.Row) int { return bytes.Compare(a.AppendKey(nil), b.AppendKey(nil)) }
 
 func readBatch(t *testing.T, store blob.Store, key string) *lake.Batch {
 	t.Helper()
@@ -240,14 +243,14 @@ func readBatch(t *testing.T, store blob.Store, key string) *lake.Batch {
 // oracle is what a batch of records has to hold: rows sorted, one of each record, and rejects by reason.
 type oracle struct {
 	records  int64
-	rows     []lake.Row
+	rows     []row.Row
 	rejected map[string]int64
 	kept     int64
 }
 
 func newOracle() *oracle { return &oracle{rejected: map[string]int64{}} }
 
-func (o *oracle) add(rawURL string, rest lake.Row, keepRaw bool) {
+func (o *oracle) add(rawURL string, rest row.Row, keepRaw bool) {
 	o.records++
 	rawURL = strings.Trim(rawURL, " \t\r\n")
 	u, err := urlnorm.Parse(rawURL)
@@ -266,10 +269,10 @@ func (o *oracle) add(rawURL string, rest lake.Row, keepRaw bool) {
 	o.kept++
 }
 
-func (o *oracle) sorted() []lake.Row {
+func (o *oracle) sorted() []row.Row {
 	rows := slices.Clone(o.rows)
 	slices.SortFunc(rows, compareRows)
-	return slices.CompactFunc(rows, func(a, b lake.Row) bool {
+	return slices.CompactFunc(rows, func(a, b row.Row) bool {
 		a.RawURL, b.RawURL = "", ""
 		return a == b
 	})
@@ -418,23 +421,23 @@ func madeUp(t *testing.T, lines int) (dir string, want *oracle) {
 			case 4:
 				url = fmt.Sprintf("http://127.0.0.%d:8080/#f", rng.IntN(5))
 			}
-			row := lake.Row{}
+			thisRow := row.Row{}
 			ts, size, title := "", "", ""
 			if rng.IntN(3) > 0 {
-				row.TS, row.HasTS = int64(rng.IntN(5))*1000, true
-				ts = strconv.FormatInt(row.TS/1000+1_600_000_000, 10)
-				row.TS += 1_600_000_000_000
+				thisRow.TS, thisRow.HasTS = int64(rng.IntN(5))*1000, true
+				ts = strconv.FormatInt(thisRow.TS/1000+1_600_000_000, 10)
+				thisRow.TS += 1_600_000_000_000
 			}
 			if rng.IntN(3) > 0 {
-				row.Size, row.HasSize = int64(rng.IntN(3)), true
-				size = strconv.FormatInt(row.Size, 10)
+				thisRow.Size, thisRow.HasSize = int64(rng.IntN(3)), true
+				size = strconv.FormatInt(thisRow.Size, 10)
 			}
 			if rng.IntN(4) == 0 {
 				title = fmt.Sprintf("t%d", rng.IntN(3))
-				row.Extras = fmt.Sprintf(`{"title":%q}`, title)
+				thisRow.Extras = fmt.Sprintf(`{"title":%q}`, title)
 			}
 			fmt.Fprintf(&b, "%s,%s,%s,%s\n", url, ts, size, title)
-			want.add(url, row, true)
+			want.add(url, thisRow, true)
 		}
 		files[fmt.Sprintf("part%d.csv", f)] = b.String()
 	}
@@ -557,10 +560,10 @@ func TestSameBytesHoweverTheWorkIsCut(t *testing.T) {
 }
 
 // seekable compresses text in frames of size bytes with a seek table.
-func seekable(t *testing.T, text string, size int) string {
+func seekableText(t *testing.T, text string, size int) string {
 	t.Helper()
 	var buf bytes.Buffer
-	w := codec.NewFrameWriter(&buf, 0)
+	w := seekable.NewWriter(&buf, 0)
 	for len(text) > 0 {
 		n := min(size, len(text))
 		if _, _, err := w.Frame(nil, []byte(text[:n])); err != nil {
@@ -623,11 +626,11 @@ func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 		case 3:
 			url = "http://exa\"mple/"
 		}
-		row := lake.Row{}
+		thisRow := row.Row{}
 		switch name {
 		case "t.tsv":
 			if i%5 > 0 {
-				row.Size, row.HasSize = int64(i%5), true
+				thisRow.Size, thisRow.HasSize = int64(i%5), true
 				fmt.Fprintf(&b, "%s\t%d\r\n", url, i%5)
 			} else {
 				fmt.Fprintf(&b, "%s\t\n", url)
@@ -640,13 +643,13 @@ func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 			b.Write(append(line, '\n'))
 		case "i.cdx":
 			fmt.Fprintf(&b, "key 20200101000000 %s - - - - - 1 2 f\n", url)
-			row.TS, row.HasTS = 1_577_836_800_000, true
+			thisRow.TS, thisRow.HasTS = 1_577_836_800_000, true
 		case "p.parquet":
 			rows = append(rows, linked{Links: []string{url}})
 			if i%7 == 0 { // two records of one row, and none of another
 				rows = append(rows, linked{Links: []string{url, url}}, linked{})
-				want.add(url, row, true)
-				want.add(url, row, true)
+				want.add(url, thisRow, true)
+				want.add(url, thisRow, true)
 				b.WriteString(url + url)
 			}
 			b.WriteString(url)
@@ -656,12 +659,12 @@ func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 			}
 			b.WriteString(url + "\n")
 		}
-		want.add(url, row, true)
+		want.add(url, thisRow, true)
 	}
 	text := b.String()
 	switch {
 	case strings.HasSuffix(name, ".zst"):
-		text = seekable(t, text, 5000)
+		text = seekableText(t, text, 5000)
 	case name == "p.parquet":
 		text = rowGroups(t, rows)
 	}
@@ -759,7 +762,7 @@ func TestErrorsOfObjectsThatAreCut(t *testing.T) {
 	for i := range 40_000 {
 		fmt.Fprintf(&list, "http://h%d.example/%x\n", i, uint32(i)*2654435761)
 	}
-	data := []byte(seekable(t, list.String(), 10_000))
+	data := []byte(seekableText(t, list.String(), 10_000))
 	clear(data[len(data)/2:][:8000]) // the beginning of a frame with it
 	dir = folder(t, map[string]string{"x.zst": string(data)})
 	spec = ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
@@ -1013,11 +1016,11 @@ func TestRejectsAreListedInInputOrder(t *testing.T) {
 	spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
 	file := func(name string) string { return "file://" + filepath.Join(dir, name) }
 	want := []ingest.Reject{
-		{file("a.txt"), 2, 18, "scheme"},
-		{file("a.txt"), 6, 60, "host"},
-		{file("b.txt"), 2, 19, "port"},
-		{file("d.txt"), 2, 18, "too_long"},
-		{file("d.txt"), 3, 18 + 17 + 70_000 + 1, "too_long_line"},
+		{Object: file("a.txt"), Line: 2, Offset: 18, Reason: "scheme"},
+		{Object: file("a.txt"), Line: 6, Offset: 60, Reason: "host"},
+		{Object: file("b.txt"), Line: 2, Offset: 19, Reason: "port"},
+		{Object: file("d.txt"), Line: 2, Offset: 18, Reason: "too_long"},
+		{Object: file("d.txt"), Line: 3, Offset: 18 + 17 + 70_000 + 1, Reason: "too_long_line"},
 	}
 	for _, l := range []ingest.Limits{{}, {Split: 1, Object: 1}} {
 		store := blob.NewMemory()
@@ -1578,8 +1581,8 @@ func TestBucketIsReadAsPlanned(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := newOracle()
-	want.add("http://a.example/", lake.Row{}, false)
-	want.add("http://b.example/", lake.Row{}, false)
+	want.add("http://a.example/", row.Row{}, false)
+	want.add("http://b.example/", row.Row{}, false)
 	want.check(t, store, f)
 	if _, err := ingest.MakePlan(ctx, store, "run2", spec); err != nil {
 		t.Fatal(err)
@@ -1662,7 +1665,7 @@ func TestRealDatasets(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := newOracle()
-			c.read(r, func(url string) { want.add(url, lake.Row{}, false) })
+			c.read(r, func(url string) { want.add(url, row.Row{}, false) })
 			store := blob.NewMemory()
 			got, err := steps(ctx, store, "run", ingest.Spec{Dataset: "real", Inputs: []string{path}, URLColumn: c.column},
 				ingest.Limits{Arena: 1 << 20, AnyPrefix: 1 << 16, OneDigit: 1 << 20})

@@ -284,7 +284,7 @@ func (o object) member(name string) string {
 
 // reader reads an object as the plan saw it. Formats that are not read in order take what they want of it by ReadAt,
 // which counts from the object's first byte.
-type reader struct {
+type openObjects struct {
 	io.ReadCloser
 	io.ReaderAt
 	size int64
@@ -293,7 +293,7 @@ type reader struct {
 }
 
 // Size returns the object's bytes as stored.
-func (r *reader) Size() int64 { return r.size }
+func (r *openObjects) Size() int64 { return r.size }
 
 // storedObject reads ranges of an object in a store.
 type storedObject struct {
@@ -319,7 +319,7 @@ func (s storedObject) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // open starts reading an object at an offset of its stored bytes.
-func (in *inputs) open(ctx context.Context, o object, off int64) (*reader, error) {
+func (in *inputs) open(ctx context.Context, o object, off int64) (*openObjects, error) {
 	if strings.HasPrefix(o.Name, "file:") {
 		return openFile(o, off)
 	}
@@ -351,7 +351,7 @@ func (in *inputs) open(ctx context.Context, o object, off int64) (*reader, error
 		}
 		return r, nil
 	}
-	return &reader{ReadCloser: &readLater{open: open}, ReaderAt: storedObject{ctx, store, key, o.Bytes}, size: o.Bytes, check: check}, nil
+	return &openObjects{ReadCloser: &readLater{open: open}, ReaderAt: storedObject{ctx, store, key, o.Bytes}, size: o.Bytes, check: check}, nil
 }
 
 // readLater opens what it reads when it is first read: of row groups nothing is read but by ReadAt.
@@ -378,7 +378,7 @@ func (l *readLater) Close() error {
 	return l.r.Close()
 }
 
-func openFile(o object, off int64) (*reader, error) {
+func openFile(o object, off int64) (*openObjects, error) {
 	name, err := pathOf(o.Name)
 	if err != nil {
 		return nil, err
@@ -405,5 +405,5 @@ func openFile(o object, off int64) (*reader, error) {
 		f.Close()
 		return nil, err
 	}
-	return &reader{ReadCloser: f, ReaderAt: f, size: o.Bytes, check: check}, nil
+	return &openObjects{ReadCloser: f, ReaderAt: f, size: o.Bytes, check: check}, nil
 }

@@ -12,7 +12,12 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/row"
+	"github.com/urlake/urlake/lake/rowsort"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 // MergeSummary is what a scheduler has to know of the merge of a run.
@@ -31,8 +36,8 @@ type MergeSummary struct {
 type mergePlan struct {
 	header
 	MergeSummary
-	TaskList []task             `json:"task_list"`
-	Shuffled []lake.ShuffleFile `json:"shuffled"`
+	TaskList []task                `json:"task_list"`
+	Shuffled []rowsort.ShuffleFile `json:"shuffled"`
 }
 
 // task is what one Merge does.
@@ -79,7 +84,7 @@ func planMerge(ctx context.Context, store blob.Store, run string, lim limits) (M
 // newMergePlan plans the merge of all splits.
 func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) {
 	m := mergePlan{MergeSummary: MergeSummary{Rejected: map[string]int64{}}}
-	var parts [lake.Partitions]partition
+	var parts [row.Partitions]partition
 	var first []Reject
 	for i, s := range splits {
 		m.Records += s.Records
@@ -90,7 +95,7 @@ func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) 
 		m.Shuffled = append(m.Shuffled, s.Shuffled...)
 		first = append(first, s.First[:min(len(s.First), firstRejects-len(first))]...)
 		for _, q := range s.Partitions {
-			if q.Partition < 0 || q.Partition >= lake.Partitions {
+			if q.Partition < 0 || q.Partition >= row.Partitions {
 				return mergePlan{}, codec.Corrupt(splitKey(p.Run, i), "partitions", -1, "a partition", q.Partition)
 			}
 			parts[q.Partition].Rows += q.Rows
@@ -130,7 +135,7 @@ func refuse(spec *Spec, m MergeSummary, first []Reject) error {
 }
 
 // planTasks chooses the width of prefixes and cuts those with rows, in order, into tasks.
-func planTasks(parts [lake.Partitions]partition, lim limits) (width int, tasks []task) {
+func planTasks(parts [row.Partitions]partition, lim limits) (width int, tasks []task) {
 	var total int64
 	for _, p := range parts {
 		total += p.KeyBytes
@@ -143,8 +148,8 @@ func planTasks(parts [lake.Partitions]partition, lim limits) (width int, tasks [
 	default:
 		width = 2
 	}
-	size := lake.Partitions >> (4 * width)
-	for first := 0; first < lake.Partitions; first += size {
+	size := row.Partitions >> (4 * width)
+	for first := 0; first < row.Partitions; first += size {
 		var rows, bytes int64
 		for _, p := range parts[first : first+size] {
 			rows += p.Rows
@@ -190,7 +195,7 @@ type MergeResult struct {
 
 // PostingsWriter makes the postings object of what a merge writes, while it is written. It is for one goroutine.
 type PostingsWriter interface {
-	lake.DomainSink
+	part.DomainSink
 	// Finish writes the object and returns it with the number of domains.
 	Finish(ctx context.Context, store blob.Store) (lake.FrameObject, int64, error)
 	// Close gives up what is not finished.
@@ -256,15 +261,15 @@ func merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 func mergeShuffled(ctx context.Context, store blob.Store, p *plan, m *mergePlan, task int, tempDir string, postings NewPostings, progress func(Progress), lim limits) (mergedRecord, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // of reads that nobody waits for
-	shuffle, err := lake.OpenShuffle(ctx, store, m.Shuffled)
+	shuffle, err := rowsort.OpenShuffle(ctx, store, m.Shuffled)
 	if err != nil {
 		return mergedRecord{}, err
 	}
-	buffer := lake.NewRowBuffer(lim.mergeArena)
+	buffer := rowsort.NewBuffer(lim.mergeArena)
 	defer buffer.Release()
 	prefixes := m.TaskList[task].Prefixes
-	rows := func(prefix string, first, last byte, sink lake.RowSink) error {
-		var runs []lake.Run
+	rows := func(prefix string, first, last byte, sink row.Sink) error {
+		var runs []rowsort.Run
 		spill := func() error {
 			r, err := buffer.WriteRun(ctx, store, spillKey(p.Run, task, prefix, 0, len(runs)))
 			runs = append(runs, r)
@@ -286,13 +291,13 @@ func mergeShuffled(ctx context.Context, store blob.Store, p *plan, m *mergePlan,
 			return err
 		}
 		buffer.Shrink() // the merge has memory of its own
-		return lake.MergeRuns(ctx, store, runs, func(pass, n int) string { return spillKey(p.Run, task, prefix, 1+pass, n) }, sink)
+		return rowsort.MergeRuns(ctx, store, runs, func(pass, n int) string { return spillKey(p.Run, task, prefix, 1+pass, n) }, sink)
 	}
 	return mergeTask(ctx, store, p, task, m.TaskList[task], rows, tempDir, postings, progress)
 }
 
 // rowSource passes the rows of some partitions to sink, sorted, one of each record.
-type rowSource func(prefix string, first, last byte, sink lake.RowSink) error
+type rowSource func(prefix string, first, last byte, sink row.Sink) error
 
 // mergeTask does one task with the rows of source.
 func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t task, source rowSource, tempDir string, postings NewPostings, progress func(Progress)) (mergedRecord, error) {
@@ -304,13 +309,13 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 		return ctx.Err()
 	}
 	var writer PostingsWriter
-	opt := lake.PartOptions{Dataset: p.DatasetID, Batch: p.Batch, TempDir: tempDir}
+	opt := partwriter.Options{Dataset: p.DatasetID, Batch: p.Batch, TempDir: tempDir}
 	if postings != nil {
 		writer = postings(p.DatasetID, p.Batch)
 		defer writer.Close()
 		opt.Domains = writer
 	}
-	written := make([][]lake.WrittenPart, len(t.Prefixes))
+	written := make([][]part.Written, len(t.Prefixes))
 	// To store a part is to wait, so the rows of the next are sorted meanwhile. One part waits at most: it is in memory.
 	storing, within := errgroup.WithContext(ctx)
 	storing.SetLimit(1)
@@ -320,7 +325,7 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 			break
 		}
 		opt.Prefix = prefix
-		var w *lake.PartWriter
+		var w *partwriter.Writer
 		if w, err = mergePrefix(within, store, p, source, opt, &state.Kept, report); err != nil {
 			break
 		}
@@ -352,12 +357,12 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 }
 
 // mergePrefix writes the rows of one domain_prefix to parts, of which the last is still to be stored. It counts rows in kept and calls report now and then.
-func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSource, opt lake.PartOptions, kept *int64, report func() error) (*lake.PartWriter, error) {
+func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSource, opt partwriter.Options, kept *int64, report func() error) (*partwriter.Writer, error) {
 	first, last, err := partitionsOf(opt.Prefix)
 	if err != nil {
 		return nil, codec.Corrupt(mergeKey(p.Run), "prefixes", -1, "a domain prefix", err)
 	}
-	w := lake.NewPartWriter(ctx, store, opt)
+	w := partwriter.New(ctx, store, opt)
 	err = source(opt.Prefix, first, last, &countedRows{w, kept, report})
 	if err == nil {
 		err = w.End()
@@ -371,13 +376,13 @@ func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSourc
 
 // countedRows counts rows, and calls report after each progressEvery.
 type countedRows struct {
-	*lake.PartWriter
+	*partwriter.Writer
 	kept   *int64
 	report func() error
 }
 
-func (c *countedRows) Rows(hosts []lake.SortedHost, rows []lake.SortedRow) (records int, err error) {
-	records, err = c.PartWriter.Rows(hosts, rows)
+func (c *countedRows) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records int, err error) {
+	records, err = c.Writer.Rows(hosts, rows)
 	before := *c.kept
 	*c.kept += int64(records)
 	if err == nil && *c.kept/progressEvery > before/progressEvery {
@@ -387,13 +392,13 @@ func (c *countedRows) Rows(hosts []lake.SortedHost, rows []lake.SortedRow) (reco
 }
 
 // writePages writes the page indexes of parts, one frame each.
-func writePages(ctx context.Context, store blob.Store, key string, parts []lake.WrittenPart) (lake.FrameObject, error) {
+func writePages(ctx context.Context, store blob.Store, key string, parts []part.Written) (lake.FrameObject, error) {
 	b, err := store.Create(ctx, key)
 	if err != nil {
 		return lake.FrameObject{}, err
 	}
 	defer b.Abort()
-	w := codec.NewFrameWriter(b, 0)
+	w := seekable.NewWriter(b, 0)
 	for _, p := range parts {
 		frame := codec.AppendUvarint(nil, uint64(len(p.Blocks)))
 		for i := range p.Blocks {
@@ -421,7 +426,7 @@ type MergedTask struct {
 	Rows, Merged int64
 	// Parts are in the order of their prefixes and, within one, of their rows. Those of other tasks have other
 	// prefixes, so domains of different tasks differ. They have page indexes where there is no postings object, which has these too.
-	Parts []lake.WrittenPart
+	Parts []part.Written
 	// Postings is the postings object of the parts, with so many domains, where Merge made one.
 	Postings lake.FrameObject
 	Domains  int64
@@ -439,8 +444,8 @@ func ReadMerged(ctx context.Context, store blob.Store, run string, task int) (*M
 	}
 	out := &MergedTask{DatasetID: p.DatasetID, Batch: p.Batch, Rows: rec.Rows, Merged: rec.Merged, Postings: rec.Postings, Domains: rec.Domains}
 	if out.Postings.Key != "" {
-		for _, part := range rec.Parts {
-			out.Parts = append(out.Parts, lake.WrittenPart{Part: part})
+		for _, onePart := range rec.Parts {
+			out.Parts = append(out.Parts, part.Written{Part: onePart})
 		}
 		return out, nil
 	}
@@ -450,26 +455,26 @@ func ReadMerged(ctx context.Context, store blob.Store, run string, task int) (*M
 	}
 	key := rec.Pages.Key
 	read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }
-	frames, err := codec.OpenFramesAt(ctx, read, ff, key, 0)
+	frames, err := seekable.OpenAt(ctx, read, ff, key, 0)
 	if err != nil {
 		return nil, err
 	}
 	if frames.Len() != len(rec.Parts) {
 		return nil, codec.Corrupt(key, "frames", -1, len(rec.Parts), frames.Len())
 	}
-	for i, part := range rec.Parts {
+	for i, onePart := range rec.Parts {
 		data, err := frames.Read(ctx, read, i, i+1)
 		if err != nil {
 			return nil, err
 		}
-		w := lake.WrittenPart{Part: part}
+		w := part.Written{Part: onePart}
 		d := codec.NewDecoder(data[0], key, fmt.Sprintf("frame %d", i))
 		for n := d.Uint(math.MaxInt32); n > 0 && d.Err() == nil; n-- {
 			encoded := d.Bytes(int(d.Uint(uint64(d.Len()))))
 			if d.Err() != nil {
 				break
 			}
-			block, err := lake.DecodePageIndexBlock(encoded, key)
+			block, err := part.DecodePageIndexBlock(encoded, key)
 			if err != nil {
 				return nil, err
 			}

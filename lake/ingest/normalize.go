@@ -14,8 +14,14 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/reader"
+	"github.com/urlake/urlake/lake/raw/text"
+	"github.com/urlake/urlake/lake/row"
+	"github.com/urlake/urlake/lake/rowsort"
+	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -39,11 +45,11 @@ type splitRecord struct {
 	Objects []pieceRecord `json:"objects"`
 	// Partitions are those with rows, ascending. They count rows before any merging, so that what is
 	// planned by them does not depend on how rows met.
-	Partitions []partition        `json:"partitions"`
-	Shuffled   []lake.ShuffleFile `json:"shuffled"`
-	Rejects    *lake.FrameObject  `json:"reject_list,omitempty"`
-	First      []Reject           `json:"first_rejects,omitempty"`
-	Notes      []string           `json:"notes,omitempty"`
+	Partitions []partition           `json:"partitions"`
+	Shuffled   []rowsort.ShuffleFile `json:"shuffled"`
+	Rejects    *lake.FrameObject     `json:"reject_list,omitempty"`
+	First      []Reject              `json:"first_rejects,omitempty"`
+	Notes      []string              `json:"notes,omitempty"`
 }
 
 // pieceRecord is what one object or range of a split gave. Of a range of text the places of rejects count
@@ -113,7 +119,7 @@ func normalizeSplit(ctx context.Context, store blob.Store, p *plan, split int, p
 	}
 	n := &normalizer{
 		ctx: ctx, store: store, plan: p, split: split, lim: lim, postings: postings,
-		norm: norm, origins: originMemos.Get().(*urlnorm.Origins), rows: lake.NewRowBuffer(lim.arena), report: progress,
+		norm: norm, origins: originMemos.Get().(*urlnorm.Origins), rows: rowsort.NewBuffer(lim.arena), report: progress,
 	}
 	if n.report == nil {
 		n.report = func(Progress) {}
@@ -155,19 +161,19 @@ type normalizer struct {
 
 	norm    *urlnorm.Normalizer
 	origins *urlnorm.Origins
-	rows    *lake.RowBuffer
+	rows    *rowsort.Buffer
 	// An origin's number and firstHost are the number of its host in rows, where hosts of several numbers are one. Rows are told of hosts when their rows are
 	// used, so that a record of a known origin needs nothing but its number.
 	firstHost uint32
 
 	records [recordBatch]raw.Record
-	lines   [recordBatch]raw.Line
+	lines   [recordBatch]text.Line
 	urls    [recordBatch][]byte
 	parsed  [recordBatch]urlnorm.Parsed
 
 	progress Progress
 	// Rows and keyBytes are of each partition, of the files written so far.
-	partRows, keyBytes [lake.Partitions]int64
+	partRows, keyBytes [row.Partitions]int64
 	rejects            rejectWriter
 	out                splitRecord
 	rawURL             []byte
@@ -204,14 +210,14 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 		return err
 	}
 	defer src.Close()
-	var r *raw.Reader
+	var r *reader.Reader
 	switch {
 	case p.Range != nil:
-		r, err = raw.OpenRange(src, o.Name, *p.Plan, *p.Range)
+		r, err = reader.OpenRange(src, o.Name, *p.Plan, *p.Range)
 	case p.Plan != nil:
-		r, err = raw.Open(src, o.Name, *p.Plan)
+		r, err = reader.Open(src, o.Name, *p.Plan)
 	default:
-		r, err = raw.NewReader(src, o.Name, n.plan.Spec.rawOptions())
+		r, err = reader.New(src, o.Name, n.plan.Spec.rawOptions())
 	}
 	if err != nil {
 		return inputError(o, err)
@@ -354,7 +360,7 @@ func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, 
 		err = n.rows.AddPlain(n.firstHost+p.Origin, p.PathQuery, p.Kind == urlnorm.HTTPSOrigin)
 	} else {
 		o := n.origins.At(p.Origin)
-		tail := lake.Tail{
+		tail := row.Suffix{
 			Scheme: o.Scheme, Port: o.Port, TS: rec.TS, HasTS: rec.HasTS, Size: rec.Size, HasSize: rec.HasSize,
 			Extras: unsafe.String(unsafe.SliceData(rec.Extras), len(rec.Extras)), // Add copies it
 		}
@@ -363,7 +369,7 @@ func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, 
 		}
 		err = n.rows.Add(n.firstHost+p.Origin, p.PathQuery, &tail)
 	}
-	if errors.Is(err, lake.ErrRowTooLarge) {
+	if errors.Is(err, row.ErrRowTooLarge) {
 		return RowTooLarge, nil
 	}
 	if err != nil {
@@ -449,7 +455,7 @@ func (n *normalizer) finish() (merged []mergedRecord, err error) {
 	done := false
 	if n.plan.Count == 1 && len(n.out.Shuffled) == 0 && n.rows.Len() > 0 {
 		n.nameHosts()
-		var rows, keyBytes [lake.Partitions]int64
+		var rows, keyBytes [row.Partitions]int64
 		n.rows.Count(&rows, &keyBytes)
 		n.out.Partitions = partitions(&rows, &keyBytes)
 		if merged, done, err = n.merge(); err != nil {
@@ -476,7 +482,7 @@ func (n *normalizer) finish() (merged []mergedRecord, err error) {
 }
 
 // partitions are those with rows.
-func partitions(rows, keyBytes *[lake.Partitions]int64) (out []partition) {
+func partitions(rows, keyBytes *[row.Partitions]int64) (out []partition) {
 	for i := range rows {
 		if rows[i] > 0 {
 			out = append(out, partition{Partition: i, Rows: rows[i], KeyBytes: keyBytes[i]})
@@ -496,18 +502,18 @@ func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	width := lake.Partitions >> (4 * m.Width)
-	var rowsOf, bytesOf [lake.Partitions]int64
+	width := row.Partitions >> (4 * m.Width)
+	var rowsOf, bytesOf [row.Partitions]int64
 	for _, p := range n.out.Partitions {
 		rowsOf[p.Partition/width] += p.Rows
 		bytesOf[p.Partition/width] += p.KeyBytes
 	}
 	for i := range rowsOf {
-		if lake.MaxPlainBytes(n.plan.Batch, rowsOf[i], bytesOf[i]) > lake.RowGroupBytes {
+		if partwriter.MaxPlainBytes(n.plan.Batch, rowsOf[i], bytesOf[i]) > part.RowGroupBytes {
 			return nil, false, nil
 		}
 	}
-	rows := func(_ string, first, last byte, sink lake.RowSink) error {
+	rows := func(_ string, first, last byte, sink row.Sink) error {
 		return n.rows.Rows(n.ctx, first, last, sink)
 	}
 	for i, t := range m.TaskList {
@@ -525,7 +531,7 @@ func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 type rejectWriter struct {
 	key  string
 	blob blob.Writer // nil when the bytes go elsewhere
-	w    *codec.FrameWriter
+	w    *seekable.Writer
 	buf  []byte
 }
 
@@ -534,7 +540,7 @@ func (w *rejectWriter) create(ctx context.Context, store blob.Store, key string)
 	if err != nil {
 		return err
 	}
-	w.key, w.blob, w.w = key, b, codec.NewFrameWriter(b, 0)
+	w.key, w.blob, w.w = key, b, seekable.NewWriter(b, 0)
 	return nil
 }
 

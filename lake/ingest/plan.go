@@ -16,6 +16,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/reader"
+	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -252,7 +254,7 @@ func (in *inputs) look(ctx context.Context, o object, spec *Spec) (*raw.Plan, er
 	defer r.Close()
 	first := &firstBytes{ReadCloser: r.ReadCloser, n: surveyBytes}
 	r.ReadCloser = first
-	rd, err := raw.NewReader(r, o.Name, spec.rawOptions())
+	rd, err := reader.New(r, o.Name, spec.rawOptions())
 	switch {
 	case first.over:
 		return nil, nil
@@ -352,7 +354,7 @@ func (in *inputs) pieces(ctx context.Context, objects []object, plans []*raw.Pla
 // cut looks at the head of an object and cuts it into ranges of about size, none where it has to be read whole.
 func (in *inputs) cut(ctx context.Context, o object, spec *Spec, size int64) ([]piece, error) {
 	open := func(off int64) (io.ReadCloser, error) { return in.open(ctx, o, off) }
-	plan, ranges, err := raw.Ranges(open, o.Bytes, o.Name, spec.rawOptions(), size)
+	plan, ranges, err := reader.Ranges(open, o.Bytes, o.Name, spec.rawOptions(), size)
 	if err != nil {
 		return nil, inputError(o, err)
 	}
@@ -393,7 +395,7 @@ func group(pieces []piece, lim limits) [][]piece {
 // has the other's.
 func writeSplits(ctx context.Context, store blob.Store, run string, splits [][]piece) (lake.FrameObject, error) {
 	var buf bytes.Buffer
-	w := codec.NewFrameWriter(&buf, 0)
+	w := seekable.NewWriter(&buf, 0)
 	for _, s := range splits {
 		data, err := json.Marshal(s)
 		if err != nil {
@@ -448,7 +450,7 @@ func (p *plan) pieces(ctx context.Context, store blob.Store, split int) ([]piece
 	read := func(ctx context.Context, off, n int64) ([]byte, error) {
 		return store.ReadRange(ctx, p.Splits.Key, off, n)
 	}
-	frames, err := codec.OpenFramesAt(ctx, read, ff, p.Splits.Key, 0)
+	frames, err := seekable.OpenAt(ctx, read, ff, p.Splits.Key, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -20,30 +20,30 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/row"
 )
 
 // TestParquetAndArchivesAreIngested reads a Parquet file, which needs random access, and an archive from a
 // folder and from a bucket, and names rejects by member and row.
 func TestParquetAndArchivesAreIngested(t *testing.T) {
 	ctx := context.Background()
-	type row struct {
+	type thisRow struct {
 		URL string `parquet:"url"`
 	}
-	var rows []row
+	var rows []thisRow
 	want := newOracle()
 	for i := range 5000 {
 		u := fmt.Sprintf("http://h%d.example%d.org/p/%d", i%7, i%50, i)
-		want.add(u, lake.Row{}, false)
-		rows = append(rows, row{u})
+		want.add(u, row.Row{}, false)
+		rows = append(rows, thisRow{URL: u})
 	}
-	rows = append(rows, row{""})
+	rows = append(rows, thisRow{URL: ""})
 	want.records++
 	want.rejected["no_url"]++
 	var table bytes.Buffer
-	w := parquet.NewGenericWriter[row](&table)
+	w := parquet.NewGenericWriter[thisRow](&table)
 	if _, err := w.Write(rows); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestParquetAndArchivesAreIngested(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, u := range []string{"http://a.example/", "no url here", "http://b.example/"} {
-		want.add(u, lake.Row{}, false)
+		want.add(u, row.Row{}, false)
 	}
 	dir := folder(t, map[string]string{"t.parquet": table.String(), "lists.tar": archive.String()})
 	bucket := blob.NewMemory()
@@ -180,7 +180,7 @@ func TestTheSameRecordsInEveryFormMakeTheSameParts(t *testing.T) {
 	}
 	var records []record
 	for i := range 50 {
-		records = append(records, record{fmt.Sprintf("http://h%d.example%d.org/p/%d?a=%d", i%7, i%5, i, i), time.Unix(1_700_000_000+int64(i)*86_400, 0).UTC(), int64(10 * i), fmt.Sprintf("title \"%d\",\nof two lines", i)})
+		records = append(records, record{URL: fmt.Sprintf("http://h%d.example%d.org/p/%d?a=%d", i%7, i%5, i, i), When: time.Unix(1_700_000_000+int64(i)*86_400, 0).UTC(), Bytes: int64(10 * i), Title: fmt.Sprintf("title \"%d\",\nof two lines", i)})
 	}
 	text := func(format string, args func(i int, r record) []any) string {
 		var b strings.Builder

@@ -23,11 +23,13 @@
 package raw
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
 const (
@@ -41,15 +43,11 @@ const (
 
 	// maxMaxLine keeps positions inside a record within 32 bits, with room for what is
 	// read ahead.
-	maxMaxLine = 1 << 30
-
-	// maxZstdWindow bounds what a zstd frame makes its reader hold; `zstd --long` uses
-	// 128 MiB, --long=31 (2 GiB) is refused.
-	maxZstdWindow = 128 << 20
-
-	// maxXZDictionary bounds the same for xz; `xz -9` uses 64 MiB.
-	maxXZDictionary = 128 << 20
+	MaxMaxLine = 1 << 30
 )
+
+// noCompression is a Plan's Compression of an object that is stored as it is.
+const NoCompression = "none"
 
 // The formats of Options.Format and Plan.Format.
 const (
@@ -154,12 +152,12 @@ type Options struct {
 // Check reports options that no object could be read by: an unknown format, a longest line out
 // of bounds, a time format that is none. NewReader, Open and Detect report the same.
 func (o Options) Check() error {
-	_, err := o.check()
+	_, err := o.WithDefaults()
 	return err
 }
 
-// check returns the options with their defaults filled in.
-func (o Options) check() (Options, error) {
+// WithDefaults returns the options with their defaults filled in.
+func (o Options) WithDefaults() (Options, error) {
 	switch o.Format {
 	case "":
 		o.Format = Auto
@@ -170,10 +168,10 @@ func (o Options) check() (Options, error) {
 	if o.MaxLine == 0 {
 		o.MaxLine = DefaultMaxLine
 	}
-	if o.MaxLine < 1 || o.MaxLine > maxMaxLine {
-		return o, fmt.Errorf("longest line %d is not between 1 and %d", o.MaxLine, maxMaxLine)
+	if o.MaxLine < 1 || o.MaxLine > MaxMaxLine {
+		return o, fmt.Errorf("longest line %d is not between 1 and %d", o.MaxLine, MaxMaxLine)
 	}
-	if _, err := newTimeFormat(o.TSFormat); err != nil {
+	if _, err := timestamp.NewFormat(o.TSFormat); err != nil {
 		return o, err
 	}
 	return o, nil
@@ -274,7 +272,7 @@ func (e *DataError) Error() string {
 	} else {
 		s = fmt.Sprintf("%s: row %d", e.Name, e.Line)
 	}
-	if e.Compression != noCompression {
+	if e.Compression != NoCompression {
 		s += fmt.Sprintf(" (byte %d of the %s data)", e.CompressedOffset, e.Compression)
 	}
 	return s + ": " + e.Reason()
@@ -294,566 +292,50 @@ func (e *DataError) Is(target error) bool { return target == ErrInput }
 // Unwrap returns the decompressor's or parser's error.
 func (e *DataError) Unwrap() error { return e.Err }
 
-// Reader yields the records of one object in order. It is not safe for concurrent use, owns
-// no goroutine and needs no closing.
-type Reader struct {
-	name   string
-	plan   Plan
-	src    *source
-	in     *input
-	parse  parser
-	rec    Record
-	rej    Reject
-	counts Counts
-	err    error
-	batch  []byte // what the records of a batch point into, if not into the input
-	inside bool   // of a range that does not begin the object: line numbers are not the object's
+// Range is a part of an object that is read on its own. A line belongs to the range that holds
+// the line break before it, the first line to the range at 0: so the ranges of an object share
+// its records out, each to one of them, whatever stands at their borders. Of Parquet a range is
+// some row groups, one after another.
+type Range struct {
+	// From and To count in the decompressed object. Of Parquet they are the numbers, from 0, of the first row group and
+	// of the one behind the last.
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+	// Stored and StoredTo are where the bytes of From and To stand in the object as stored.
+	Stored   int64 `json:"stored"`
+	StoredTo int64 `json:"stored_to"`
 }
 
-// parser fills rec, or sets rej.Reason and leaves the input behind the bad record. Line and
-// Offset are taken from input.at. Errors are final; io.EOF is the end.
-type parser interface {
-	next(rec *Record, rej *Reject) error
-}
-
-// NewReader decides by opt and the object's first bytes how it is to be read. r yields the
-// object's bytes as stored; name is its key or path, for errors and as a hint.
-//
-// Parquet is not read in order: r then has to have ReadAt and Size too, as *bytes.Reader and
-// *io.SectionReader have, both counted from the object's first byte. Elsewhere, and inside of
-// compression and archives, a Parquet file is held in memory, up to 64 MiB.
-//
-// A refused object is a *FormatError. An object damaged within its head is reported by Next, but Parquet whose
-// footer is damaged here.
-func NewReader(r io.Reader, name string, opt Options) (*Reader, error) {
-	return newReader(r, name, opt, false)
-}
-
-// newMember reads a member of an archive.
-func newMember(r io.Reader, name string, opt Options) (*Reader, error) {
-	return newReader(r, name, opt, true)
-}
-
-func newReader(r io.Reader, name string, opt Options, member bool) (*Reader, error) {
-	opt, err := opt.check()
-	if err != nil {
-		return nil, err
-	}
-	rd := &Reader{name: name, src: newSource(r)}
-	compression, err := rd.src.decompress("")
-	rd.plan.Compression = compression
-	if err != nil {
-		rd.in = newInput(rd.src, opt.MaxLine)
-		return nil, rd.fail(err)
-	}
-	rd.in = newInput(rd.src, opt.MaxLine)
-	for rd.in.w < HeadSize && rd.in.fill() {
-	}
-	if rd.in.w == 0 && rd.in.err != io.EOF {
-		return nil, rd.fail(rd.in.err)
-	}
-	head := rd.in.buf[:min(rd.in.w, HeadSize)]
-	switch {
-	case bytes.HasPrefix(head, parquetMagic):
-		if opt.Format != Auto && opt.Format != Parquet {
-			return nil, &FormatError{Name: name, Reason: "it is a Parquet file and not " + opt.Format, Advice: "leave its format to be recognised (--format auto)"}
-		}
-		o, err := rd.parquet()
-		if err != nil {
-			return nil, rd.fail(err)
-		}
-		d, err := newDetector(name, nil, opt)
-		if err != nil {
-			return nil, err
-		}
-		if err := d.planParquet(o); err != nil {
-			return nil, rd.fail(err)
-		}
-		d.plan.Compression = compression
-		return rd.startParquet(o, d.plan, nil)
-	case isTar(head) && !member:
-		return rd.startTar(Plan{Compression: compression, Format: Tar, Members: &opt, MaxLine: opt.MaxLine})
-	}
-	plan, err := Detect(name, head, opt)
-	if err != nil {
-		return nil, err
-	}
-	plan.Compression = compression
-	return rd.start(plan)
-}
-
-// Open reads an object by a plan made earlier; r is as for NewReader. An object that is not compressed
-// as the plan says was changed since and is a *DataError.
-func Open(r io.Reader, name string, plan Plan) (*Reader, error) {
-	opt := Options{Format: plan.Format, MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}
-	if plan.Format == Tar && plan.Members != nil {
-		opt = *plan.Members
-	}
-	opt, err := opt.check()
-	if err != nil {
-		return nil, err
-	}
-	rd := &Reader{name: name, src: newSource(r), plan: plan}
-	_, err = rd.src.decompress(plan.Compression)
-	rd.in = newInput(rd.src, opt.MaxLine)
-	if err != nil {
-		return nil, rd.fail(err)
-	}
-	switch plan.Format {
+// Ranged reports whether an object read by this plan can be cut: its records are lines,
+// whatever they hold, or rows of Parquet that can be read anywhere. Records of CSV and JSON may go
+// over lines, and whether a line break stands inside one only reading from the start tells.
+func (p Plan) Ranged() bool {
+	switch p.Format {
 	case Parquet:
-		o, err := rd.parquet()
-		if err != nil {
-			return nil, rd.fail(err)
-		}
-		return rd.startParquet(o, plan, nil)
-	case Tar:
-		plan.Members = &opt
-		return rd.startTar(plan)
-	}
-	return rd.start(plan)
-}
-
-func (r *Reader) start(plan Plan) (*Reader, error) {
-	r.plan = plan
-	r.in.skipBOM()
-	if plan.CRLines {
-		r.in.eol = '\r'
-	}
-	p, err := newParser(r.in, plan, &r.counts)
-	if err != nil {
-		return nil, err
-	}
-	r.parse = p
-	return r, nil
-}
-
-// startTar goes to the first member, so that an archive that holds nothing readable is refused here. Its
-// guesses are the plan's notes.
-func (r *Reader) startTar(plan Plan) (*Reader, error) {
-	r.plan = plan
-	p := newTarParser(r, *plan.Members)
-	r.parse = p
-	if err := p.advance(); err != nil && err != io.EOF {
-		return nil, r.fail(err)
-	}
-	if p.cur != nil && plan.Notes == nil {
-		for _, note := range p.cur.plan.Notes {
-			r.plan.Notes = append(r.plan.Notes, "in "+p.member+", "+note)
-		}
-	}
-	return r, nil
-}
-
-// parquet opens the object as Parquet: through the reader below where it can be read anywhere, else from memory.
-func (r *Reader) parquet() (*parquetObject, error) {
-	if at, ok := r.src.below.(randomAccess); ok && r.plan.Compression == noCompression {
-		return r.parquetAt(at)
-	}
-	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, maxBufferedParquet+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxBufferedParquet {
-		return nil, &FormatError{Name: r.name, Reason: fmt.Sprintf("it is a Parquet file of more than %d MiB inside of compression or an archive", maxBufferedParquet>>20), Advice: "unpack it first"}
-	}
-	stored := r.src.used()
-	o, err := r.parquetAt(bytes.NewReader(data))
-	r.src.size = stored
-	return o, err
-}
-
-func (r *Reader) parquetAt(at randomAccess) (*parquetObject, error) {
-	r.src.whole(at.Size())
-	r.in = &input{base: -1, line: 1, eol: '\n', err: io.EOF}
-	return openParquet(r.name, parquetBytes{at: at, size: at.Size(), src: r.src})
-}
-
-// startParquet reads the row groups of a range, all of them without one.
-func (r *Reader) startParquet(o *parquetObject, plan Plan, rg *Range) (*Reader, error) {
-	r.plan = plan
-	f, err := newFields(plan, &r.counts)
-	if err != nil {
-		return nil, err
-	}
-	p, err := newParquetParser(r.name, o, r.in, plan, f)
-	if err != nil {
-		return nil, r.fail(err)
-	}
-	if rg == nil {
-		rg = &Range{To: int64(o.meta.NumRowGroups()), StoredTo: r.src.size}
-	}
-	rows, err := p.within(*rg)
-	if err != nil {
-		return nil, r.fail(err)
-	}
-	before, stored := p.total, rg.Stored
-	size := rg.StoredTo - stored
-	p.fetched = func(total int64) {
-		r.src.fetched = stored
-		if rows > 0 {
-			r.src.fetched += int64(float64(size) * float64(min(total-before, rows)) / float64(rows))
-		}
-	}
-	p.fetched(before)
-	r.parse = p
-	return r, nil
-}
-
-func newParser(in *input, plan Plan, counts *Counts) (parser, error) {
-	fields, err := newFields(plan, counts)
-	if err != nil {
-		return nil, err
-	}
-	switch plan.Format {
-	case Lines:
-		return &listParser{in: in, counts: counts}, nil
-	case CSV, TSV:
-		return newCSVParser(in, plan, fields, counts), nil
-	case CDX:
-		return newCDXParser(in, plan, fields, counts), nil
-	case CDXJ:
-		return newCDXJParser(in, plan, fields, counts), nil
-	case JSONLines:
-		return newJSONLParser(in, plan, fields, counts), nil
-	case JSON:
-		if plan.Depth > 0 {
-			return newJSONTreeParser(in, plan, fields), nil
-		}
-		return newJSONParser(in, plan, fields), nil
-	}
-	return nil, fmt.Errorf("plan has format %q", plan.Format)
-}
-
-// Plan returns how the object is being read.
-func (r *Reader) Plan() Plan { return r.plan }
-
-// Notes returns the plan's notes and, of an archive, how many members were left out so far.
-func (r *Reader) Notes() []string {
-	notes := r.plan.Notes
-	if p, ok := r.parse.(*tarParser); ok && r.counts.LeftOut > 0 {
-		notes = append(slices.Clip(notes), fmt.Sprintf("%d members of an archive hold no records, by their names, and were left out; the first is %s", r.counts.LeftOut, p.first))
-	}
-	return notes
-}
-
-// Counts returns the counts so far.
-func (r *Reader) Counts() Counts { return r.counts }
-
-// Next returns the next record or reject; exactly one of the two is non-nil while err is nil.
-// Both are valid until the next call. At the end err is io.EOF. Every other error is final
-// for the object: a *DataError where the object is at fault, else one that wraps the error of
-// the reader below.
-func (r *Reader) Next() (*Record, *Reject, error) {
-	if r.err != nil {
-		return nil, nil, r.err
-	}
-	r.rec, r.rej = Record{}, Reject{}
-	if err := r.parse.next(&r.rec, &r.rej); err != nil {
-		if err != io.EOF {
-			err = r.fail(err)
-		}
-		r.err = err
-		return nil, nil, err
-	}
-	if r.rej.Reason != "" {
-		r.counts.Rejects++
-		r.rej.Line, r.rej.Offset = r.in.at.line, r.in.at.offset
-		return nil, &r.rej, nil
-	}
-	r.counts.Records++
-	r.rec.Line, r.rec.Offset = r.in.at.line, r.in.at.offset
-	return &r.rec, nil, nil
-}
-
-// batchBytes is how much text of records NextBatch copies before it returns: a batch of URLs of any usual
-// length, and of records with extras as many as keep their copy in a core's second cache.
-const batchBytes = 128 << 10
-
-// NextBatch is Next for many records: it sets recs[:n] to those that come next, as many as there are at hand, and at least one where there is one more and
-// no reject before it. A reject that is not nil follows recs[:n] and comes with every n, an error or io.EOF with no records
-// and no reject. Records and reject are valid until the next call of Next or NextBatch.
-//
-// Of lists the URLs are parts of what was read, of other formats they are copied.
-func (r *Reader) NextBatch(recs []Record) (n int, rej *Reject, err error) {
-	if list, ok := r.parse.(*listParser); ok {
-		return r.listBatch(list, recs)
-	}
-	r.batch = r.batch[:0]
-	for n < len(recs) && len(r.batch) < batchBytes {
-		rec, rej, err := r.Next()
-		if err != nil && n > 0 {
-			break // the next call returns it again
-		}
-		if err != nil || rej != nil {
-			return n, rej, err
-		}
-		recs[n] = *rec
-		n++
-		recs[n-1].URL = r.keep(rec.URL)
-		if rec.Extras != nil {
-			recs[n-1].Extras = r.keep(rec.Extras)
-		}
-	}
-	return n, nil, nil
-}
-
-// listBatch is NextBatch for a list.
-func (r *Reader) listBatch(list *listParser, recs []Record) (n int, rej *Reject, err error) {
-	var urls [linesAtOnce][]byte
-	var lines [linesAtOnce]Line
-	some, rej, err := r.NextURLs(urls[:min(linesAtOnce, len(recs))], lines[:])
-	for some > 0 {
-		for i, url := range urls[:some] {
-			recs[n+i] = Record{URL: url, Line: lines[i].Line, Offset: lines[i].Offset}
-		}
-		n += some
-		some = list.batch(urls[:min(linesAtOnce, len(recs)-n)], lines[:])
-		r.counts.Records += int64(some)
-	}
-	return n, rej, err
-}
-
-// Line is where a URL of a list stands, as in Record.
-type Line struct{ Line, Offset int64 }
-
-// IsList reports that the object is a list: its records are nothing but URLs, and NextURLs is the fastest way to read them.
-func (r *Reader) IsList() bool {
-	_, ok := r.parse.(*listParser)
-	return ok
-}
-
-// NextURLs is NextBatch for a list: it sets urls[:n], and lines[:n] to their places, of which there are to be as many. Of what is no list it returns an error.
-func (r *Reader) NextURLs(urls [][]byte, lines []Line) (n int, rej *Reject, err error) {
-	list, ok := r.parse.(*listParser)
-	if !ok {
-		return 0, nil, errNoList
-	}
-	if r.err == nil {
-		n = list.batch(urls, lines)
-	}
-	if n == 0 && len(urls) > 0 {
-		rec, rej, err := r.Next()
-		if err != nil || rej != nil {
-			return 0, rej, err
-		}
-		urls[0], lines[0] = rec.URL, Line{rec.Line, rec.Offset}
-		// What was read for this line holds those that follow.
-		n = list.batch(urls[1:], lines[1:])
-		r.counts.Records += int64(n)
-		return 1 + n, nil, nil
-	}
-	r.counts.Records += int64(n)
-	return n, nil, nil
-}
-
-var errNoList = errors.New("records that are no lines of a list")
-
-// keep copies a part of a record for the length of a batch.
-func (r *Reader) keep(b []byte) []byte {
-	at := len(r.batch)
-	r.batch = append(r.batch, b...)
-	return r.batch[at:len(r.batch):len(r.batch)]
-}
-
-// Offset returns how far the decompressed object has been used.
-func (r *Reader) Offset() int64 { return r.in.base + int64(r.in.r) }
-
-// CompressedOffset returns how far the object as stored has been read, for progress; of Parquet the same share
-// of its size as of its rows.
-func (r *Reader) CompressedOffset() int64 { return r.src.used() }
-
-func (r *Reader) fail(err error) error {
-	at := r.in.here()
-	if r.inside {
-		at.line = 0
-	}
-	if r.src.err != nil {
-		return fmt.Errorf("%s: read at byte %d: %w", r.name, r.src.used(), r.src.err)
-	}
-	var format *FormatError
-	var data *DataError
-	if errors.As(err, &format) || errors.As(err, &data) {
-		return err // of a member, or of Parquet's columns
-	}
-	return &DataError{Name: r.name, Line: at.line, Offset: at.offset, Compression: r.plan.Compression,
-		CompressedOffset: r.src.used(), Err: err}
-}
-
-// listParser reads one URL a line. White space around it is no part of it. A line that begins with # is a
-// comment; any other # belongs to the URL, so that a line means here what it means to urlnorm.
-type listParser struct {
-	in     *input
-	counts *Counts
-	ends   [linesAtOnce + 64]int32 // of lines of a window
-}
-
-// linesAtOnce is how many lines are looked for at a time.
-const linesAtOnce = 64
-
-func (p *listParser) next(rec *Record, rej *Reject) error {
-	for {
-		line, long, err := p.in.readLine()
-		if err != nil {
-			return err
-		}
-		if long {
-			rej.Reason = TooLong
-			return nil
-		}
-		if rec.URL = p.url(line); rec.URL != nil {
-			return nil
-		}
-	}
-}
-
-// batch sets urls to those of lines that stand in the window whole, and lines to their places, and returns how many. Lines of the greatest
-// length are left to next.
-func (p *listParser) batch(urls [][]byte, lines []Line) (n int) {
-	in := p.in
-	window := in.buf[:in.w]
-	last := len(window) // place of the last line, at most
-	if in.stop != 0 {
-		last = int(min(int64(last), in.stop-in.base))
-	}
-	at, line := in.r, in.line
-	lines = lines[:len(urls)]
-	for n < len(urls) && at <= last {
-		start := at
-		ends := p.ends[:lineEnds(window[start:], in.eol, min(linesAtOnce, len(urls)-n), &p.ends)]
-		for _, end := range ends {
-			end := start + int(end)
-			if at > last || end-at > in.max {
-				last = -1
-				break
-			}
-			text := window[at:end:end]
-			offset := in.base + int64(at)
-			at = end + 1
-			line++
-			if len(text) == 0 || text[0] <= ' ' || text[0] == '#' || text[0] == bom[0] || text[len(text)-1] <= ' ' {
-				if text = p.url(text); text == nil {
-					continue
-				}
-			}
-			urls[n], lines[n] = text, Line{line - 1, offset}
-			n++
-		}
-		if len(ends) == 0 {
-			break
-		}
-	}
-	in.r, in.line = at, line
-	return n
-}
-
-// lineEndsBytes sets ends to the places of eol in s, most of them at most, and returns how many.
-func lineEndsBytes(s []byte, eol byte, most int, ends *[linesAtOnce + 64]int32) (n int) {
-	for at := 0; n < most; n++ {
-		i := bytes.IndexByte(s[at:], eol)
-		if i < 0 {
-			break
-		}
-		ends[n] = int32(at + i)
-		at += i + 1
-	}
-	return n
-}
-
-// url returns the URL of a line, nil if it has none.
-func (p *listParser) url(line []byte) []byte {
-	// Files joined by cat have their marks in the middle.
-	line = trimSpace(bytes.TrimPrefix(line, bom))
-	switch {
-	case len(line) == 0:
-		p.counts.Blank++
-		return nil
-	case line[0] == '#':
-		p.counts.Comments++
-		return nil
-	}
-	return line
-}
-
-var bom = []byte("\xef\xbb\xbf")
-
-func isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
-
-func trimSpace(b []byte) []byte {
-	for len(b) > 0 && isSpace(b[0]) {
-		b = b[1:]
-	}
-	for len(b) > 0 && isSpace(b[len(b)-1]) {
-		b = b[:len(b)-1]
-	}
-	return b
-}
-
-// fields is what tables and JSON do alike with the values they found.
-type fields struct {
-	time     timeFormat
-	tsChosen bool
-	counts   *Counts
-}
-
-func newFields(plan Plan, counts *Counts) (fields, error) {
-	tf, err := newTimeFormat(plan.TSFormat)
-	return fields{time: tf, tsChosen: plan.TSChosen, counts: counts}, err
-}
-
-// setTS takes the text of the timestamp; empty text is none. It says whether the record stands.
-func (f *fields) setTS(rec *Record, b []byte) bool {
-	b = trimSpace(b)
-	if len(b) == 0 {
-		return true
-	}
-	ms, ok := f.time.parse(b)
-	if ok {
-		rec.TS, rec.HasTS = ms, true
-		return true
-	}
-	if f.tsChosen {
-		f.counts.BadTS++
-		return true
+		return p.Compression == NoCompression
+	case Lines, TSV, JSONLines, CDX, CDXJ:
+		return p.Compression == NoCompression || p.Compression == "zstd"
 	}
 	return false
 }
 
-// setSize takes the text of the size; empty text is none. It says whether the record stands.
-func setSize(rec *Record, b []byte) bool {
-	b = trimSpace(b)
-	if len(b) == 0 {
-		return true
-	}
-	n, ok := parseSize(b)
-	rec.Size, rec.HasSize = n, ok
-	return ok
+// border is a place where an object may be cut.
+type Border struct{ Off, Stored int64 }
+
+// columnNumber reads a column given as a number from 1.
+func ColumnNumber(s string) (int, bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil && n >= 1
 }
 
-// parseSize reads decimal digits, with a fraction of zeros as float columns write it.
-func parseSize(b []byte) (int64, bool) {
-	if i := bytes.IndexByte(b, '.'); i > 0 {
-		if len(bytes.Trim(b[i+1:], "0")) > 0 {
-			return 0, false
-		}
-		b = b[:i]
+func QuoteNames(names []string) string {
+	const most = 20
+	var s []string
+	for _, n := range names[:min(len(names), most)] {
+		s = append(s, strconv.Quote(n))
 	}
-	if len(b) == 0 {
-		return 0, false
+	if len(names) > most {
+		s = append(s, fmt.Sprintf("and %d more", len(names)-most))
 	}
-	var n uint64
-	for _, c := range b {
-		d := uint64(c - '0')
-		if d > 9 || n > (1<<63-1-d)/10 {
-			return 0, false
-		}
-		n = n*10 + d
-	}
-	return int64(n), true
-}
-
-// sortColumns puts columns in the order of canonical JSON.
-func sortColumns(cols []Column) []Column {
-	cols = slices.Clone(cols)
-	slices.SortStableFunc(cols, func(a, b Column) int { return compareUTF16([]byte(a.Name), []byte(b.Name)) })
-	return cols
+	return strings.Join(s, ", ")
 }

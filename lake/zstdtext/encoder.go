@@ -11,8 +11,7 @@ package zstdtext
 
 import (
 	"encoding/binary"
-
-	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 // Encoder encodes frames. It is scratch memory, about a megabyte with pages of the usual size, and must not be used by two goroutines at once. The
@@ -45,7 +44,7 @@ func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
 	for _, b := range lengths {
 		left += len(b)
 	}
-	dst = codec.AppendZstdHeader(dst, left)
+	dst = seekable.AppendZstdHeader(dst, left)
 	e.last = firstDistance
 	if len(text) < minApart && left > len(text) {
 		e.both = e.both[:0]
@@ -78,13 +77,13 @@ func (e *Encoder) AppendRuns(dst, values []byte, width int, counts []int32) []by
 	for _, n := range counts {
 		left += int(n) * width
 	}
-	dst = codec.AppendZstdHeader(dst, left)
+	dst = seekable.AppendZstdHeader(dst, left)
 	e.last = firstDistance
 	if left == 0 {
-		return codec.AppendRawBlock(dst, nil, true)
+		return seekable.AppendRawBlock(dst, nil, true)
 	}
 	for done := int32(0); left > 0; { // of counts[0]
-		size := min(left, codec.MaxRawBlock)
+		size := min(left, seekable.MaxRawBlock)
 		left -= size
 		e.seqs.reset(0, min(size/width, len(counts)))
 		distance, doneBefore := e.last, done
@@ -117,7 +116,7 @@ func (e *Encoder) AppendRuns(dst, values []byte, width int, counts []int32) []by
 				}
 				doneBefore = 0
 			}
-			dst = codec.AppendRawBlock(dst, e.both, left == 0)
+			dst = seekable.AppendRawBlock(dst, e.both, left == 0)
 		}
 		values, counts = values[runs*width:], counts[runs:]
 	}
@@ -141,7 +140,7 @@ func hasRuns(b []byte) bool {
 func (e *Encoder) appendBlocks(dst, text []byte, search, last bool) []byte {
 	e.find.reset()
 	for from := 0; ; {
-		to := min(len(text), from+codec.MaxRawBlock)
+		to := min(len(text), from+seekable.MaxRawBlock)
 		dst = e.appendBlock(dst, text[:to], from, search, last && to == len(text))
 		if from = to; from == len(text) {
 			return dst
@@ -176,7 +175,7 @@ func (e *Encoder) appendBlock(dst, text []byte, from int, search, last bool) []b
 	}
 	dst, ok := e.appendEncoded(dst, len(content), literals, len(matches) > 0, distance, last)
 	if !ok {
-		return codec.AppendRawBlock(dst, content, last)
+		return seekable.AppendRawBlock(dst, content, last)
 	}
 	return dst
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/urlake/urlake/internal/testenv"
-	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 func newDecoder(tb testing.TB) *zstd.Decoder {
@@ -88,7 +88,7 @@ func fibonacci() (b []byte) {
 
 // texts are the edges of the format.
 func texts() map[string][]byte {
-	const block = codec.MaxRawBlock
+	const block = seekable.MaxRawBlock
 	far := random(1, posMask, 256)
 	all := map[string][]byte{
 		"empty":                          nil,
@@ -125,7 +125,7 @@ func TestFramesAreReadByOthers(t *testing.T) {
 	var e Encoder
 	var all, want []byte
 	for name, text := range texts() {
-		for _, lengths := range [][]byte{nil, {7}, random(18, 3000, 256), words(19, 4000), bytes.Repeat([]byte("l"), 4000), random(20, codec.MaxRawBlock+5, 200)} {
+		for _, lengths := range [][]byte{nil, {7}, random(18, 3000, 256), words(19, 4000), bytes.Repeat([]byte("l"), 4000), random(20, seekable.MaxRawBlock+5, 200)} {
 			frame := e.Append([]byte("before"), lengths, text)
 			if !bytes.HasPrefix(frame, []byte("before")) {
 				t.Fatal("what was there is gone")
@@ -140,7 +140,7 @@ func TestFramesAreReadByOthers(t *testing.T) {
 				check(t, dec, frame, lengths, text)
 			}()
 			// What is not compressed takes three bytes a block.
-			if most := len(lengths) + len(text) + 9 + 3*(2+len(lengths)/codec.MaxRawBlock+len(text)/codec.MaxRawBlock); len(frame) > most {
+			if most := len(lengths) + len(text) + 9 + 3*(2+len(lengths)/seekable.MaxRawBlock+len(text)/seekable.MaxRawBlock); len(frame) > most {
 				t.Errorf("%s: %d and %d bytes became %d", name, len(lengths), len(text), len(frame))
 			}
 			all, want = append(all, frame...), append(append(want, lengths...), text...)
@@ -208,7 +208,7 @@ func TestSameInputSameBytes(t *testing.T) {
 // More sequences than the finder ever makes, so that their number takes three bytes.
 func TestSequencesOfALargeBlock(t *testing.T) {
 	dec := newDecoder(t)
-	text := bytes.Repeat([]byte("abcd"), codec.MaxRawBlock/4)
+	text := bytes.Repeat([]byte("abcd"), seekable.MaxRawBlock/4)
 	for _, n := range []int{1, 2, 127, 128, 0x7eff, 0x7f00, 0x7f01, (len(text) - 8) / minMatch} {
 		var matches []match
 		for i := range n {
@@ -216,7 +216,7 @@ func TestSequencesOfALargeBlock(t *testing.T) {
 		}
 		var e Encoder
 		e.seqs.set(text, 0, matches, firstDistance)
-		frame := append(codec.AppendZstdHeader(nil, len(text)), 0, 0, 0)
+		frame := append(seekable.AppendZstdHeader(nil, len(text)), 0, 0, 0)
 		at := len(frame)
 		frame = e.seqs.append(e.lits.append(frame, e.seqs.literals))
 		putBlockHeader(frame[at-blockHeader:], blockCompressed, len(frame)-at, true)
@@ -232,7 +232,7 @@ func TestSequencesOfAllSizes(t *testing.T) {
 		text := random(rng.Uint64(), 9, 256)
 		var matches []match
 		distances := []int{1, 4, 8, 2, 3}
-		for len(text) < codec.MaxRawBlock-50 {
+		for len(text) < seekable.MaxRawBlock-50 {
 			if rng.IntN(3) > 0 {
 				text = append(text, random(rng.Uint64(), 1<<rng.IntN(12)+rng.IntN(40), 256)...)
 			}
@@ -248,7 +248,7 @@ func TestSequencesOfAllSizes(t *testing.T) {
 			for range minMatch + rng.IntN(1+1<<rng.IntN(14)) {
 				text = append(text, text[len(text)-d])
 			}
-			text = text[:min(len(text), codec.MaxRawBlock)]
+			text = text[:min(len(text), seekable.MaxRawBlock)]
 			if len(text) < start+minMatch {
 				text = text[:start]
 				break
@@ -259,14 +259,14 @@ func TestSequencesOfAllSizes(t *testing.T) {
 				distances = distances[1:]
 			}
 		}
-		text = text[:min(len(text), codec.MaxRawBlock)]
+		text = text[:min(len(text), seekable.MaxRawBlock)]
 		var e Encoder
 		e.seqs.set(text, 0, matches, firstDistance)
-		frame := append(codec.AppendZstdHeader(nil, len(text)), 0, 0, 0)
+		frame := append(seekable.AppendZstdHeader(nil, len(text)), 0, 0, 0)
 		at := len(frame)
 		frame = e.seqs.append(e.lits.append(frame, e.seqs.literals))
 		putBlockHeader(frame[at-blockHeader:], blockCompressed, len(frame)-at, true)
-		if len(frame)-at < codec.MaxRawBlock {
+		if len(frame)-at < seekable.MaxRawBlock {
 			check(t, dec, frame, nil, text)
 		}
 	}
@@ -318,12 +318,12 @@ func TestSequencesThatFillAWord(t *testing.T) {
 		add(20+rng.IntN(4), 70+rng.IntN(8), 40_000+rng.IntN(1000))
 		add(256+rng.IntN(100), minMatch+512+rng.IntN(100), 66_000+rng.IntN(1000))
 	}
-	if len(text) > codec.MaxRawBlock {
+	if len(text) > seekable.MaxRawBlock {
 		t.Fatalf("%d bytes are more than a block", len(text))
 	}
 	var e Encoder
 	e.seqs.set(text, 0, matches, firstDistance)
-	frame := append(codec.AppendZstdHeader(nil, len(text)), 0, 0, 0)
+	frame := append(seekable.AppendZstdHeader(nil, len(text)), 0, 0, 0)
 	at := len(frame)
 	frame = e.seqs.append(e.lits.append(frame, e.seqs.literals))
 	putBlockHeader(frame[at-blockHeader:], blockCompressed, len(frame)-at, true)
@@ -335,8 +335,8 @@ func TestMatchesAreTrue(t *testing.T) {
 	for name, text := range texts() {
 		var f finder
 		f.reset()
-		for from := 0; from < len(text); from += codec.MaxRawBlock {
-			to := min(len(text), from+codec.MaxRawBlock)
+		for from := 0; from < len(text); from += seekable.MaxRawBlock {
+			to := min(len(text), from+seekable.MaxRawBlock)
 			end := from
 			for _, m := range f.parse(text[:to], from) {
 				start, stop, d := int(m.start), int(m.end), int(m.distance)
@@ -600,7 +600,7 @@ func benchmark(b *testing.B, column string, values []string) {
 		{"klauspost default", level(zstd.SpeedDefault)},
 		{"klauspost better", level(zstd.SpeedBetterCompression)},
 		{"huff0", func(dst []byte, p *page) []byte {
-			if out, _, err := huff0.Compress4X(p.text[:min(len(p.text), codec.MaxRawBlock)], &h); err == nil {
+			if out, _, err := huff0.Compress4X(p.text[:min(len(p.text), seekable.MaxRawBlock)], &h); err == nil {
 				return append(dst, out...)
 			}
 			return append(dst, p.text...)

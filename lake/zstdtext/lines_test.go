@@ -3,11 +3,10 @@ package zstdtext
 import (
 	"bytes"
 	"fmt"
+	"github.com/urlake/urlake/lake/seekable"
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"github.com/urlake/urlake/lake/codec"
 )
 
 // sortedLines are names with a few endings.
@@ -38,7 +37,7 @@ func lineTexts() map[string][]byte {
 	all["no last end"] = bytes.TrimSuffix(sortedLines(7, 500), []byte("\n"))
 	all["ends only"] = bytes.Repeat([]byte("\n"), 300)
 	all["equal lines"] = bytes.Repeat([]byte("abcdefgh.com\n"), 500)
-	all["equal short lines"] = bytes.Repeat([]byte("a\n"), codec.MaxRawBlock)
+	all["equal short lines"] = bytes.Repeat([]byte("a\n"), seekable.MaxRawBlock)
 	all["a longer line each"] = func() (text []byte) {
 		for i := range 600 {
 			text = append(append(text, bytes.Repeat([]byte("ab"), i)...), "\n"...)
@@ -57,7 +56,7 @@ func TestLinesAreReadByOthers(t *testing.T) {
 		if t.Failed() {
 			t.Fatal(name)
 		}
-		if most := len(text) + 9 + 3*(2+len(text)/codec.MaxRawBlock); len(frame) > most {
+		if most := len(text) + 9 + 3*(2+len(text)/seekable.MaxRawBlock); len(frame) > most {
 			t.Errorf("%s: %d bytes became %d", name, len(text), len(frame))
 		}
 		if got, want := e.Append(nil, nil, text), new(Encoder).Append(nil, nil, text); !bytes.Equal(got, want) {
@@ -78,8 +77,8 @@ func TestSortedLinesAreSmall(t *testing.T) {
 func TestMatchesOfLinesAreTrue(t *testing.T) {
 	for name, text := range lineTexts() {
 		e := Encoder{line: lineFinder{on: true}}
-		for from := 0; from < len(text); from += codec.MaxRawBlock {
-			to := min(len(text), from+codec.MaxRawBlock)
+		for from := 0; from < len(text); from += seekable.MaxRawBlock {
+			to := min(len(text), from+seekable.MaxRawBlock)
 			end := from
 			for _, m := range e.parse(text[:to], from) {
 				start, stop, d := int(m.start), int(m.end), int(m.distance)

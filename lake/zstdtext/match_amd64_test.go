@@ -5,8 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 // compare parses a text, block by block, with all that the machine has, with less, and without assembly.
@@ -17,8 +16,8 @@ func compare(t *testing.T, finders *[3]finder, text []byte) {
 	for i := range finders {
 		finders[i].reset()
 	}
-	for from := 0; from < len(text); from += codec.MaxRawBlock {
-		block := text[:min(len(text), from+codec.MaxRawBlock)]
+	for from := 0; from < len(text); from += seekable.MaxRawBlock {
+		block := text[:min(len(text), from+seekable.MaxRawBlock)]
 		var want []match
 		for i := range finders {
 			hasAVX2, hasAVX512 = avx2 && i > 0, avx512 && i > 1

@@ -2,10 +2,9 @@ package zstdtext
 
 import (
 	"bytes"
+	"github.com/urlake/urlake/lake/seekable"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/urlake/urlake/lake/codec"
 )
 
 // repeat is the content of AppendRuns.
@@ -22,7 +21,7 @@ func TestRunsAreReadByOthers(t *testing.T) {
 	var e Encoder
 	for _, width := range []int{4, 8} {
 		for _, letters := range []int{1, 3, 256} {
-			for _, n := range []int{0, 1, 2, 3, 100, 5000, codec.MaxRawBlock / width, 40_000} {
+			for _, n := range []int{0, 1, 2, 3, 100, 5000, seekable.MaxRawBlock / width, 40_000} {
 				for _, most := range []int{1, 2, 5, 300, 100_000} {
 					values, counts := random(rng.Uint64(), n*width, letters), make([]int32, n)
 					total := 0
@@ -39,7 +38,7 @@ func TestRunsAreReadByOthers(t *testing.T) {
 					if t.Failed() {
 						t.Fatalf("%d values of %d bytes of %d letters, up to %d times", n, width, letters, most)
 					}
-					if most := len(want) + 9 + 3*(1+len(want)/codec.MaxRawBlock); len(frame)-len("before") > most {
+					if most := len(want) + 9 + 3*(1+len(want)/seekable.MaxRawBlock); len(frame)-len("before") > most {
 						t.Errorf("%d bytes became %d", len(want), len(frame))
 					}
 				}
@@ -51,15 +50,15 @@ func TestRunsAreReadByOthers(t *testing.T) {
 // Of a run that begins in a block which is not compressed, what other blocks have is not made.
 func TestALongRunTakesNoMemory(t *testing.T) {
 	const width = 8
-	values, counts := random(12, codec.MaxRawBlock, 256), make([]int32, codec.MaxRawBlock/width)
+	values, counts := random(12, seekable.MaxRawBlock, 256), make([]int32, seekable.MaxRawBlock/width)
 	for i := range counts {
 		counts[i] = 1
 	}
 	counts[len(counts)-1] = 1 << 20
 	var e Encoder
 	check(t, newDecoder(t), e.AppendRuns(nil, values, width, counts), nil, repeat(values, width, counts))
-	if n := cap(e.both); n < codec.MaxRawBlock || n > 2*codec.MaxRawBlock {
-		t.Errorf("%d bytes for a block of %d", n, codec.MaxRawBlock)
+	if n := cap(e.both); n < seekable.MaxRawBlock || n > 2*seekable.MaxRawBlock {
+		t.Errorf("%d bytes for a block of %d", n, seekable.MaxRawBlock)
 	}
 }
 

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -39,7 +40,7 @@ func (r *Rows) ID(i int) uint64 { return urlnorm.URLID(r.URL(i)) }
 func (r *Rows) TS(i int) (ms int64, ok bool) { return r.ts[i], r.has[i] }
 
 // columns are those that a URL and its time are made of: four ranges, since scheme and port share one.
-var columns = []lake.Column{lake.ColScheme, lake.ColPort, lake.ColHost, lake.ColTS, lake.ColPathQuery}
+var columns = []part.Column{part.ColScheme, part.ColPort, part.ColHost, part.ColTS, part.ColPathQuery}
 
 // pageKey names the rows of one page of a part.
 type pageKey struct {
@@ -63,7 +64,7 @@ type rowPage struct {
 }
 
 // newRowPage packs rows [lo, hi) of decoded columns.
-func newRowPage(c *lake.Columns, lo, hi int, part string) (*rowPage, error) {
+func newRowPage(c *part.Columns, lo, hi int, part string) (*rowPage, error) {
 	p := &rowPage{pathEnds: make([]uint32, 0, hi-lo)}
 	size := 0
 	for _, path := range c.PathQuery[lo:hi] {
@@ -192,7 +193,7 @@ func ofDomain(host, domain string) bool {
 type run struct {
 	piece          int
 	part           string
-	block          *lake.PageIndexBlock
+	block          *part.PageIndexBlock
 	firstRow, rows int64
 	pages          []*rowPage
 	starts         []int64 // first row of each page, then the row after the last
@@ -254,7 +255,7 @@ func (s *Snapshot) read(ctx context.Context, domain string, pieces []piece, rows
 
 // runs looks up the page indexes of the pieces, and cuts after MaxPages pages.
 func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stopped string, err error) {
-	blocks := make([][]*lake.PageIndexBlock, len(pieces))
+	blocks := make([][]*part.PageIndexBlock, len(pieces))
 	lookUp := func(ctx context.Context, i int) (err error) {
 		t := pieces[i].tuple
 		blocks[i], err = s.segments[pieces[i].segment].PageBlocks(ctx, t.FileID, t.RowGroup, t.FirstRow, t.Rows)
@@ -326,7 +327,7 @@ func (s *Snapshot) load(ctx context.Context, r *run) error {
 	}
 	defer s.server.gate.Release(int64(last - first))
 	from := r.starts[first]
-	c, err := lake.ReadColumns(ctx, s.server.store, r.part, r.block, from, r.starts[last]-from, columns...)
+	c, err := partreader.ReadColumns(ctx, s.server.store, r.part, r.block, from, r.starts[last]-from, columns...)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,361 @@
+package indextest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/partreader"
+	"github.com/urlake/urlake/lake/partwriter"
+	"github.com/urlake/urlake/lake/row"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// testLake is a store with finished batches, and all their rows in memory: the oracle is a
+// scan over those.
+type Lake struct {
+	Store   blob.Store
+	Batches []postings.BatchRef
+	// rows: dataset → rows in the order of parts.
+	Rows map[uint32][]row.Row
+}
+
+// lakeOptions shape a random batch.
+type Options struct {
+	Rows, Domains int
+	Width         int // of partitions, in hex digits
+	Tasks         int // partitions are dealt out to
+	Sizes, Times  bool
+	Limits        part.Limits
+}
+
+// tinyParts make several parts, row groups and pages of a few rows.
+var TinyParts = part.Limits{PageRows: 3, RowGroupBytes: 700, PartBytes: 2000}
+
+func RandomRows(rng *rand.Rand, o Options) []row.Row {
+	rows := make([]row.Row, o.Rows)
+	for i := range rows {
+		// Few domains have many rows.
+		domain := fmt.Sprintf("d%d.example", int(float64(o.Domains)*rng.Float64()*rng.Float64()))
+		r := row.Row{Domain: domain, Host: domain, PathQuery: fmt.Sprintf("/%x", rng.Uint32()), Scheme: "https", Port: -1}
+		if rng.IntN(4) == 0 {
+			r.Host = "www." + domain
+		}
+		if o.Sizes && rng.IntN(5) > 0 {
+			r.HasSize, r.Size = true, rng.Int64N(1e6)
+		}
+		if o.Times && rng.IntN(5) > 0 {
+			r.HasTS, r.TS = true, 1.6e12+1000*rng.Int64N(1e7)
+		}
+		rows[i] = r
+	}
+	return rows
+}
+
+// addBatch writes rows as a finished batch. Postings are the same collected while parts are written and extracted from them.
+func (l *Lake) AddBatch(tb testing.TB, dataset uint32, name string, rows []row.Row, o Options) *lake.Batch {
+	tb.Helper()
+	b := l.WriteBatch(tb, dataset, name, rows, o, func(t *ingest.MergedTask) lake.FrameObject {
+		object, domains, err := postings.ExtractIf(context.Background(), l.Store, t, tb.TempDir(), nil)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if domains < 1 || domains != t.Domains || object != t.Postings {
+			tb.Errorf("%d domains in %+v, collected %d in %+v", domains, object, t.Domains, t.Postings)
+		}
+		return object
+	})
+	l.Batches = append(l.Batches, PutBatch(tb, l.Store, b))
+	return b
+}
+
+func PutBatch(tb testing.TB, store blob.Store, b *lake.Batch) postings.BatchRef {
+	tb.Helper()
+	data, digest, err := b.Encode()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ref := postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: digest}
+	if _, err := store.Put(context.Background(), ref.Key(), data, blob.Condition{}); err != nil {
+		tb.Fatal(err)
+	}
+	return ref
+}
+
+func (l *Lake) WriteBatch(tb testing.TB, dataset uint32, name string, rows []row.Row, o Options, lists func(*ingest.MergedTask) lake.FrameObject) *lake.Batch {
+	tb.Helper()
+	ctx := context.Background()
+	partitions := map[string][]row.Row{}
+	for _, r := range rows {
+		prefix := lake.AnyPrefix
+		if o.Width > 0 {
+			prefix = urlnorm.FormatID(urlnorm.DomainID(r.Domain))[:o.Width]
+		}
+		partitions[prefix] = append(partitions[prefix], r)
+	}
+	b := &lake.Batch{Format: lake.BatchFormat, DatasetID: dataset, Batch: name, CanonicalForm: "urlake-1", PublicSuffix: "test", Rows: int64(len(rows))}
+	prefixes := slices.Sorted(maps.Keys(partitions))
+	tasks := min(max(o.Tasks, 1), len(prefixes))
+	for i := range tasks {
+		task := &ingest.MergedTask{DatasetID: dataset, Batch: name}
+		collector := postings.NewCollector(dataset, name, tb.TempDir())
+		defer collector.Close()
+		for _, prefix := range prefixes[i*len(prefixes)/tasks : (i+1)*len(prefixes)/tasks] {
+			in := partitions[prefix]
+			slices.SortFunc(in, func(a, b row.Row) int { return bytes.Compare(a.AppendKey(nil), b.AppendKey(nil)) })
+			w := partwriter.New(ctx, l.Store, partwriter.Options{Dataset: dataset, Batch: name, Prefix: prefix, Limits: o.Limits, Domains: collector})
+			var key row.Key
+			for _, r := range in {
+				if err := key.Next(r.AppendKey(nil)); err != nil {
+					tb.Fatal(err)
+				}
+				if err := key.Pass(w); err != nil {
+					tb.Fatal(err)
+				}
+			}
+			parts, err := w.Finish()
+			if err != nil {
+				tb.Fatal(err)
+			}
+			task.Parts = append(task.Parts, parts...)
+			task.Rows += int64(len(in))
+			if l.Rows == nil {
+				l.Rows = map[uint32][]row.Row{}
+			}
+			l.Rows[dataset] = append(l.Rows[dataset], in...)
+		}
+		var err error
+		if task.Postings, task.Domains, err = collector.Finish(ctx, blob.NewMemory()); err != nil {
+			tb.Fatal(err)
+		}
+		for _, p := range task.Parts {
+			b.Parts = append(b.Parts, p.Part)
+		}
+		b.Postings = append(b.Postings, lists(task))
+	}
+	return b
+}
+
+// randomLake has several datasets of several batches each.
+func RandomLake(tb testing.TB, seed uint64, limits part.Limits) *Lake {
+	rng := rand.New(rand.NewPCG(seed, seed))
+	l := &Lake{Store: blob.NewMemory()}
+	for dataset := uint32(1); dataset <= 4; dataset++ {
+		for batch := range rng.IntN(3) + 1 {
+			o := Options{Rows: 1 + rng.IntN(400), Domains: 1 + rng.IntN(60), Width: rng.IntN(3), Tasks: 1 + rng.IntN(3),
+				Sizes: rng.IntN(2) == 0, Times: rng.IntN(2) == 0, Limits: limits}
+			l.AddBatch(tb, dataset, fmt.Sprintf("b%d", batch), RandomRows(rng, o), o)
+		}
+	}
+	return l
+}
+
+// totals scans the rows.
+func (l *Lake) Totals() map[string]map[uint32]segment.Totals {
+	all := map[string]map[uint32]segment.Totals{}
+	for dataset, rows := range l.Rows {
+		for _, r := range rows {
+			if all[r.Domain] == nil {
+				all[r.Domain] = map[uint32]segment.Totals{}
+			}
+			t := all[r.Domain][dataset]
+			t.Rows++
+			if r.HasSize {
+				t.HasSize = true
+				t.Size += r.Size
+			}
+			if r.HasTS {
+				if !t.HasTS || r.TS < t.FirstTS {
+					t.FirstTS = r.TS
+				}
+				if !t.HasTS || r.TS > t.LastTS {
+					t.LastTS = r.TS
+				}
+				t.HasTS = true
+			}
+			all[r.Domain][dataset] = t
+		}
+	}
+	return all
+}
+
+// compare asks the segment for everything, down to the rows of the parts.
+func (l *Lake) Compare(tb testing.TB, ref postings.SegmentRef) {
+	tb.Helper()
+	ctx := context.Background()
+	s, err := segment.Open(ctx, l.Store, ref, segment.Options{CacheDir: tb.TempDir()})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer s.Close()
+	all := l.Totals()
+	if got := s.Info().Domains; got != int64(len(all)) {
+		tb.Fatalf("%d domains, want %d", got, len(all))
+	}
+	for i, domain := range slices.Sorted(maps.Keys(all)) {
+		k := segment.KeyOf(domain)
+		ordinal, ok, err := s.Ordinal(k)
+		if err != nil || !ok || int(ordinal) != i {
+			tb.Fatalf("ordinal of %s: %d, %v, %v, want %d", domain, ordinal, ok, err, i)
+		}
+		if got, err := s.Domain(ctx, ordinal); err != nil || got != domain {
+			tb.Fatalf("domain %d: %q, %v, want %q", ordinal, got, err, domain)
+		}
+		want := slices.Sorted(maps.Keys(all[domain]))
+		if set, err := s.Datasets(ordinal); err != nil || !slices.Equal(set.ToArray(), want) {
+			tb.Fatalf("datasets of %s: %v, %v, want %v", domain, set, err, want)
+		}
+		entries, err := s.Entries(ctx, k, 0, 0)
+		if err != nil || len(entries) != len(want) {
+			tb.Fatalf("entries of %s: %v, %v, want %v", domain, entries, err, all[domain])
+		}
+		for j, e := range entries {
+			if e.Dataset != want[j] || e.Totals != all[domain][e.Dataset] {
+				tb.Fatalf("entry of %s in %d: %+v, want %+v", domain, want[j], e, all[domain][want[j]])
+			}
+			l.compareRows(tb, s, domain, e)
+		}
+	}
+}
+
+// compareRows reads an entry's rows and holds them against a scan.
+func (l *Lake) compareRows(tb testing.TB, s *segment.Segment, domain string, e segment.Entry) {
+	tb.Helper()
+	ctx := context.Background()
+	var want, got []string
+	line := func(host, path string, ts, size int64) string { return fmt.Sprintf("%s%s %d %d", host, path, ts, size) }
+	for _, r := range l.Rows[e.Dataset] {
+		if r.Domain == domain {
+			want = append(want, line(r.Host, r.PathQuery, r.TS, r.Size))
+		}
+	}
+	tuples, err := s.Tuples(ctx, e)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, t := range tuples {
+		f, err := s.File(t.FileID)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		blocks, err := s.PageBlocks(ctx, t.FileID, t.RowGroup, t.FirstRow, t.Rows)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for _, b := range blocks {
+			from, to := max(t.FirstRow, b.FirstRow), min(t.FirstRow+t.Rows, b.FirstRow+b.Rows())
+			c, err := partreader.ReadColumns(ctx, l.Store, f.Path, b, from, to-from, part.ColDomain, part.ColHost, part.ColPathQuery, part.ColTS, part.ColSize)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			for i := range c.Rows {
+				if c.Domain[i] != domain {
+					tb.Fatalf("row of %s where %s should be", c.Domain[i], domain)
+				}
+				got = append(got, line(c.Host[i], c.PathQuery[i], c.TS[i], c.Size[i]))
+			}
+		}
+	}
+	if !slices.Equal(got, want) {
+		tb.Fatalf("rows of %s in %d: got\n%s\nwant\n%s", domain, e.Dataset, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// sortRefs orders batches as a segment does.
+func SortRefs(refs []postings.BatchRef) []postings.BatchRef {
+	out := slices.Clone(refs)
+	slices.SortFunc(out, func(a, b postings.BatchRef) int {
+		return cmp.Or(cmp.Compare(a.DatasetID, b.DatasetID), strings.Compare(a.Batch, b.Batch))
+	})
+	return out
+}
+
+// segmentObjects are the objects of a segment.
+func SegmentObjects(tb testing.TB, store blob.Store, id string) map[string][]byte {
+	tb.Helper()
+	ctx := context.Background()
+	all := map[string][]byte{}
+	for info, err := range store.List(ctx, segment.Prefix(id)) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		data, _, err := store.Get(ctx, info.Key)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		all[info.Key] = data
+	}
+	return all
+}
+
+// domainPages are the domains of a part's pages.
+func DomainPages(tb testing.TB, store blob.Store, onePart *part.Written) (pages []*part.DomainRuns) {
+	tb.Helper()
+	for i := range onePart.Blocks {
+		for page := range onePart.Blocks[i].Pages() {
+			plan, err := partreader.NewDomainPlan(&onePart.Blocks[i], page, page+1)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			var data [][]byte
+			for _, r := range plan.Ranges {
+				b, err := store.ReadRange(context.Background(), onePart.Part.Key, r.Offset, r.Bytes)
+				if err != nil {
+					tb.Fatal(err)
+				}
+				data = append(data, b)
+			}
+			runs := new(part.DomainRuns)
+			if err := plan.DomainRuns(runs, onePart.Part.Key, data); err != nil {
+				tb.Fatal(err)
+			}
+			pages = append(pages, runs)
+		}
+	}
+	return pages
+}
+
+// namedTotals are a domain's.
+type NamedTotals struct {
+	Name   string
+	Totals segment.Totals
+}
+
+func TinyDomains() []NamedTotals {
+	return []NamedTotals{
+		{"example.com", segment.Totals{Rows: 39}},
+		{"example.net", segment.Totals{Rows: 20, HasSize: true, Size: 70_000, HasTS: true, FirstTS: 1.7e12, LastTS: 1.8e12}},
+		{"example.org", segment.Totals{Rows: 300}},
+		{"xn--bcher-kva.example", segment.Totals{Rows: 1, HasTS: true}},
+	}
+}
+
+// smallLake has two datasets, domains in both, and domains over several row groups.
+func SmallLake(tb testing.TB) *Lake {
+	rng := rand.New(rand.NewPCG(11, 11))
+	l := &Lake{Store: blob.NewMemory()}
+	for dataset := uint32(1); dataset <= 2; dataset++ {
+		o := Options{Rows: 60, Domains: 12, Sizes: true, Times: dataset == 2, Limits: TinyParts}
+		l.AddBatch(tb, dataset, "b", RandomRows(rng, o), o)
+	}
+	return l
+}
+
+func Put(tb testing.TB, store blob.Store, key string, data []byte) {
+	tb.Helper()
+	if _, err := store.Put(context.Background(), key, data, blob.Condition{}); err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -1,0 +1,92 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urlake/urlake/indexbuild/mph"
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
+)
+
+// domainsAtOnce is how many domains are looked up as one job.
+const domainsAtOnce = 64 * segment.DomainsPerFrame
+
+// domainRange is what was found in a range of ordinals.
+type domainRange struct {
+	first, last string
+	n           int64
+	sets        uint64 // sum of mixSet
+	unsure      bool   // of sets
+	broken      bool   // not read to its end
+	found       findings
+}
+
+// domains goes over domains.txt: each is where the perfect hash says. It sums up what datasets they have.
+func (v *verifier) domains() error {
+	jobs := int((v.info.Domains + domainsAtOnce - 1) / domainsAtOnce)
+	last := ""
+	sets := v.seg.NewSetSums(func(dataset uint32) uint64 { return mix(int64(dataset)) })
+	v.setsKnown = true
+	return inOrder(v.ctx, jobs, func(ctx context.Context, _, i int) (r domainRange, err error) {
+		return r, v.domainRange(ctx, int64(i)*domainsAtOnce, sets, &r)
+	}, func(i int, r domainRange) error {
+		v.found.addAll(&r.found)
+		v.report.Domains += r.n
+		v.partial.domains = v.partial.domains || r.broken
+		v.sets += r.sets
+		v.setsKnown = v.setsKnown && !r.unsure && !r.broken
+		if r.n > 0 {
+			if i > 0 && r.first <= last && !v.partial.domains {
+				v.wrong(v.key(segment.DomainsName), fmt.Sprintf("line %d", i*domainsAtOnce), fmt.Sprintf("a domain after %q", last), fmt.Sprintf("%q", r.first))
+			}
+			last = r.last
+		}
+		return nil
+	})
+}
+
+func (v *verifier) domainRange(ctx context.Context, from int64, sets *segment.SetSums, r *domainRange) error {
+	var keys [segment.DomainsPerFrame]segment.Key
+	var ordinals [segment.DomainsPerFrame]uint32
+	var sums [segment.DomainsPerFrame]uint64
+	for f, err := range v.seg.DomainFrames(ctx, uint32(from), from+domainsAtOnce) {
+		if err != nil {
+			r.broken = true
+			return r.found.problem(ctx, v.key(segment.DomainsName), err)
+		}
+		n := len(f.Ends)
+		for i := range n {
+			keys[i] = postings.DomainKey(f.Domain(i))
+		}
+		if r.n == 0 {
+			r.first = string(f.Domain(0))
+		}
+		r.last = string(f.Domain(n - 1))
+		if err := v.seg.Ordinals(keys[:n], ordinals[:n]); err != nil {
+			r.broken = true
+			return r.found.problem(ctx, v.key(segment.MPHFName), err)
+		}
+		for i, got := range ordinals[:n] {
+			if want := uint32(f.First) + uint32(i); got != want {
+				r.found.wrong(v.key(segment.MPHFName), "ordinal of "+string(f.Domain(i)), want, ordinal(got))
+			}
+		}
+		if err := sets.Range(uint32(f.First), sums[:n]); err != nil {
+			r.unsure = true // postings tells why
+		}
+		for i, k := range keys[:n] {
+			r.sets += mixSet(k, sums[i])
+		}
+		r.n += int64(n)
+	}
+	return nil
+}
+
+// ordinal prints what a domain was looked up as.
+func ordinal(o uint32) string {
+	if o == mph.Absent {
+		return "none"
+	}
+	return fmt.Sprint(o)
+}

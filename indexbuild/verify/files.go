@@ -1,0 +1,187 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/partreader"
+)
+
+// files reads every file and hashes it.
+func (v *verifier) files() error {
+	total := int64(0)
+	type hashed struct {
+		n   int64
+		sum string
+		err error
+	}
+	err := inOrder(v.ctx, len(v.info.Files), func(ctx context.Context, _, i int) (h hashed, _ error) {
+		h.n, h.sum, h.err = v.copy(ctx, v.key(v.info.Files[i].Name), io.Discard)
+		return h, nil
+	}, func(i int, h hashed) error {
+		f := &v.info.Files[i]
+		total += f.Bytes
+		if h.err != nil {
+			return v.problem(v.key(f.Name), h.err)
+		}
+		if h.n != f.Bytes || h.sum != f.XXH64 {
+			v.changed = append(v.changed, codec.Corrupt(v.key(f.Name), "file", -1, fmt.Sprintf("%d bytes with xxh64 %s", f.Bytes, f.XXH64), fmt.Sprintf("%d with %s", h.n, h.sum)))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	data, _, err := v.store.Get(v.ctx, v.key(segment.InfoName))
+	if err != nil {
+		return v.problem(v.key(segment.InfoName), err)
+	}
+	v.report.Files, v.report.Bytes = 1+len(v.info.Files), total+int64(len(data))
+	describe := func(bytes, domains, rows int64) string {
+		return fmt.Sprintf("%d bytes, %d domains, %d rows", bytes, domains, rows)
+	}
+	if want, got := describe(v.ref.Bytes, v.ref.Domains, v.ref.Rows), describe(v.report.Bytes, v.info.Domains, v.info.Rows); want != got {
+		v.wrong(v.key(segment.InfoName), "counts", want+" as in the version", got)
+	}
+	return nil
+}
+
+// copy copies an object to w and hashes it.
+func (v *verifier) copy(ctx context.Context, key string, w io.Writer) (n int64, sum string, err error) {
+	r, err := v.store.Open(ctx, key, 0, -1)
+	if err != nil {
+		return 0, "", err
+	}
+	h := xxhash.New()
+	n, err = io.CopyBuffer(io.MultiWriter(h, w), r, make([]byte, 256<<10))
+	if cerr := r.Close(); err == nil {
+		err = cerr
+	}
+	return n, fmt.Sprintf("%016x", h.Sum64()), err
+}
+
+// describeFile prints a line of files.tsv for an error.
+func describeFile(f segment.FileInfo) string {
+	return fmt.Sprintf("%s of %d bytes and %d rows in batch %s of dataset %d", f.Path, f.Bytes, f.Rows, f.Batch, f.DatasetID)
+}
+
+// records holds files.tsv against the batch records.
+func (v *verifier) records() error {
+	files := v.seg.Files()
+	name := v.key(segment.FilesName)
+	wrong := 0
+	type read struct {
+		b   *lake.Batch
+		err error
+	}
+	err := inOrder(v.ctx, len(v.info.Batches), func(ctx context.Context, _, i int) (r read, _ error) {
+		key := v.info.Batches[i].Key()
+		data, _, err := v.store.Get(ctx, key)
+		if err == nil {
+			r.b, err = lake.DecodeBatch(data, key)
+		}
+		r.err = err
+		return r, nil
+	}, func(i int, r read) error {
+		ref := v.info.Batches[i]
+		if r.err != nil {
+			v.partial.records = true
+			return v.problem(ref.Key(), r.err)
+		}
+		b := r.b
+		if b.CanonicalForm != v.info.CanonicalForm || b.PublicSuffix != v.info.PublicSuffix {
+			v.wrong(ref.Key(), "rules", v.info.CanonicalForm+" with "+v.info.PublicSuffix, b.CanonicalForm+" with "+b.PublicSuffix)
+		}
+		for _, p := range b.Parts {
+			id := len(v.parts)
+			v.parts = append(v.parts, p)
+			if v.partial.records || wrong > 0 {
+				continue // lines have moved
+			}
+			want := segment.FileInfo{DatasetID: b.DatasetID, DomainPrefix: p.DomainPrefix, Path: p.Key, Batch: b.Batch, Bytes: p.Bytes, Rows: p.Rows}
+			if id >= files.Len() {
+				continue // told below
+			}
+			if got := files.Info(uint32(id)); got != want {
+				wrong++
+				v.wrong(name, fmt.Sprintf("line %d", id), describeFile(want), describeFile(got))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(v.parts) != files.Len() && !v.partial.records {
+		v.wrong(name, "lines", fmt.Sprintf("%d files", len(v.parts)), files.Len())
+	}
+	v.report.Parts = int64(files.Len())
+	return nil
+}
+
+// pages goes over parts.idx: every row of every part has its pages, inside the part.
+func (v *verifier) pages() error {
+	files := v.seg.Files()
+	name := v.key(segment.PartsName)
+	v.groups = make([][]rowGroup, files.Len())
+	number := 0
+	all := allColumns()
+	for p, err := range v.seg.Pages(v.ctx) {
+		if err != nil {
+			v.partial.pages = true
+			return v.problem(name, err)
+		}
+		v.report.Pages++
+		if int64(p.File) >= int64(files.Len()) {
+			v.wrong(name, "fences", fmt.Sprintf("a file below %d", files.Len()), p.File)
+			continue
+		}
+		path := files.Info(p.File).Path
+		g := &v.groups[p.File]
+		if p.RowGroup == len(*g) {
+			*g = append(*g, rowGroup{number: number})
+			number++
+		}
+		if p.RowGroup != len(*g)-1 || p.FirstRow != (*g)[p.RowGroup].rows {
+			v.wrong(name, "pages of "+path, "row groups and rows that follow each other", fmt.Sprintf("row %d of row group %d", p.FirstRow, p.RowGroup))
+			continue
+		}
+		(*g)[p.RowGroup].rows += p.Rows()
+		plan, err := partreader.NewPlan(p.PageIndexBlock, p.FirstRow, p.Rows(), all...)
+		if err != nil {
+			return err
+		}
+		size := files.Info(p.File).Bytes
+		for _, r := range plan.Ranges {
+			if r.Offset < 0 || r.Bytes < 0 || r.Bytes > size-r.Offset {
+				v.wrong(name, "pages of "+path, fmt.Sprintf("pages within %d bytes", size), fmt.Sprintf("%d bytes at %d", r.Bytes, r.Offset))
+				break
+			}
+		}
+	}
+	for id, g := range v.groups {
+		var rows int64
+		for _, r := range g {
+			rows += r.rows
+		}
+		if f := files.Info(uint32(id)); rows != f.Rows {
+			v.wrong(name, "pages of "+f.Path, fmt.Sprintf("%d rows", f.Rows), rows)
+		}
+	}
+	return nil
+}
+
+func allColumns() []part.Column {
+	all := make([]part.Column, part.NumColumns)
+	for c := range all {
+		all[c] = part.Column(c)
+	}
+	return all
+}

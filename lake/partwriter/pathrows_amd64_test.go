@@ -1,0 +1,195 @@
+package partwriter
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/row"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// plainRows makes up rows whose tails are mostly usual and whose paths share beginnings of all lengths.
+func plainRows(rng *rand.Rand, n int) []row.Row {
+	alphabet := "aab/-\x01\x7f"
+	if rng.IntN(3) == 0 {
+		alphabet += "é"
+	}
+	letters := []rune(alphabet)
+	text := func(n int) string {
+		var b strings.Builder
+		for range n {
+			b.WriteRune(letters[rng.IntN(len(letters))])
+		}
+		return b.String()
+	}
+	wide := rng.IntN(4) == 0 // some paths are longer than addPaths takes
+	length := func() int {
+		switch rng.IntN(8) {
+		case 0:
+			if wide {
+				return rng.IntN(maxPathRow + 500)
+			}
+			return rng.IntN(400)
+		case 1:
+			return 50 + rng.IntN(90)
+		}
+		return rng.IntN(1 + rng.IntN(64))
+	}
+	rows := make([]row.Row, n)
+	path := ""
+	for i := range rows {
+		r := &rows[i]
+		if i > 0 && rng.IntN(3) > 0 {
+			r.Domain, r.Host = rows[i-1].Domain, rows[i-1].Host
+		} else {
+			r.Domain = text(1 + length()%100)
+			r.Host = text(length()%133) + r.Domain
+			if rng.IntN(20) == 0 {
+				r.Host = strings.Repeat("h", 50+rng.IntN(20)) + r.Domain
+			}
+		}
+		shared := rng.IntN(300)
+		if wide && i%2 > 0 {
+			shared = rng.IntN(maxPathRow)
+		}
+		path = path[:strings.LastIndexFunc(path[:min(shared, len(path))], func(rune) bool { return true })+1]
+		path = strings.ToValidUTF8(path, "") + text(length())
+		if path == "" && rng.IntN(5) > 0 {
+			path = "/"
+		}
+		r.PathQuery, r.Scheme, r.Port = path, "https", -1
+		if rng.IntN(4) == 0 {
+			r.Scheme = "http"
+		}
+		switch rng.IntN(40) {
+		case 0:
+			r.Port = 80
+		case 1:
+			r.TS, r.HasTS = 1, true
+		case 2:
+			r.RawURL = "raw"
+		case 3:
+			r.Scheme = "ftp"
+		}
+	}
+	return sortedRows(rows)
+}
+
+// writeBothWays writes rows with vectors and without, and holds the parts against each other.
+func writeBothWays(t *testing.T, rows []row.Row, lim part.Limits, most int) {
+	t.Helper()
+	if !hasPathRows {
+		return
+	}
+	defer func() { hasPathRows = true }()
+	var keys [2][]string
+	for i, vectors := range []bool{true, false} {
+		hasPathRows = vectors
+		parts, records := writeFed(t, blob.NewMemory(), fed(rows, most, most), Options{Dataset: testDataset, Batch: testBatch, Prefix: lake.AnyPrefix, TempDir: t.TempDir(), Limits: lim})
+		for _, p := range parts {
+			keys[i] = append(keys[i], p.Part.Key, p.Part.XXH64)
+		}
+		keys[i] = append(keys[i], fmt.Sprint(records))
+	}
+	if !slices.Equal(keys[0], keys[1]) {
+		t.Errorf("%d rows: parts %q with vectors, %q without", len(rows), keys[0], keys[1])
+	}
+}
+
+func TestRowsAreWrittenAlikeWithVectors(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		rows := plainRows(rng, 1+rng.IntN(400))
+		for i := rng.IntN(len(rows)); i < len(rows) && i%5 > 0; i++ {
+			rows = slices.Insert(rows, i, rows[i])
+		}
+		lim := part.Limits{}
+		if seed%2 > 0 {
+			lim = part.Limits{PageRows: 1 + rng.IntN(100), PageBytes: 1 + rng.IntN(4000)}
+		}
+		writeBothWays(t, rows, lim, 1+rng.IntN(300))
+	}
+}
+
+func FuzzRowsWithVectors(f *testing.F) {
+	f.Add("a.example", "www.a.example", "/a\n/ab\n/abc?d=e\n/b", "https", 200, 1000)
+	f.Add("a", strings.Repeat("h", 56), strings.Repeat("/long", 13)+"\n"+strings.Repeat("/long", 13)+"a\n"+strings.Repeat("/long", 60), "http", 3, 100)
+	f.Fuzz(func(t *testing.T, domain, host, paths, scheme string, pageRows, pageBytes int) {
+		var rows []row.Row
+		for i, path := range strings.Split(paths, "\n") {
+			r := row.Row{Domain: domain, Host: host, PathQuery: path, Scheme: "https", Port: -1}
+			if i%4 == 3 {
+				r.Scheme = scheme
+			}
+			if i%16 > 11 {
+				r.Host += "x"
+			}
+			rows = append(rows, r)
+		}
+		for _, r := range rows {
+			for _, s := range []string{r.Domain, r.Host, r.PathQuery, r.Scheme} {
+				if strings.IndexByte(s, 0) >= 0 || strings.ToValidUTF8(s, "") != s {
+					return
+				}
+			}
+		}
+		writeBothWays(t, sortedRows(rows), part.Limits{PageRows: 1 + pageRows&1023, PageBytes: 1 + pageBytes&0xffff}, 1+pageRows>>10&255)
+	})
+}
+
+// Nothing behind a path is read.
+func TestPathsAreReadInTheirMemoryOnly(t *testing.T) {
+	memory := testenv.Guarded(t, maxPathRow+100)
+	for i := range memory {
+		memory[i] = 'a' + byte(i%7)
+	}
+	for size := 1; size < len(memory); size += 1 + size/300 {
+		w := New(context.Background(), blob.NewMemory(), testOptions(t, part.Limits{}))
+		path := memory[len(memory)-size:]
+		last := append(bytes.Clone(path[:size-1]), path[size-1]-1)
+		tail := &row.UsualSuffixes[row.HTTPSSuffix]
+		id := urlnorm.DomainID("a.example")
+		hosts := []row.SortedHost{{Domain: "a.example", Host: "a.example", DomainID: id, Rows: 2}, {Domain: "a.example", Host: "b.a.example", DomainID: id, Rows: 1}}
+		if n, err := w.Rows(hosts, []row.SortedRow{{Path: last, Tail: tail}, {Path: path, Tail: tail}, {Path: path, Tail: tail}}); n != 3 || err != nil {
+			t.Fatalf("path of %d bytes: %d records, %v", size, n, err)
+		}
+		if _, err := w.Finish(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestDifferencesAreThoseOfVectors(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	for round := range 5000 {
+		values := make([]int32, 1+rng.IntN(part.DeltaBlock))
+		last := rng.Int32N(1 << 20)
+		spread := []int32{1, 100, 129, 260, 1 << 20}[round%5]
+		for i := range values {
+			values[i] = last + rng.Int32N(2*spread) - spread
+			if rng.IntN(3) > 0 {
+				values[i] = last
+			}
+		}
+		if round%7 == 0 {
+			for i := range values {
+				values[i] = last
+			}
+		}
+		var got, want [part.DeltaBlock + 1]byte
+		gotEqual, gotFit := byteDiffs(got[:part.DeltaBlock], last, values)
+		wantEqual, wantFit := byteDiffsPlain(want[:part.DeltaBlock], last, values)
+		if got != want || gotEqual != wantEqual || gotFit != wantFit {
+			t.Fatalf("%d after %v: %v, %v, %v, want %v, %v, %v", last, values, got, gotEqual, gotFit, want, wantEqual, wantFit)
+		}
+	}
+}

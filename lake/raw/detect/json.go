@@ -1,0 +1,335 @@
+package detect
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/jsondoc"
+	"github.com/urlake/urlake/lake/raw/text"
+)
+
+// sniffObjects tells JSON Lines from documents that go over lines.
+func (d *detector) sniffObjects(lines [][]byte) string {
+	var doc jsondoc.Document
+	for i, l := range lines {
+		if doc.Parse(trimJSONLine(l)) {
+			return raw.JSONLines
+		}
+		if i == 0 && doc.Short && len(lines) > 1 {
+			return raw.JSON
+		}
+	}
+	return raw.JSONLines
+}
+
+func trimJSONLine(l []byte) []byte { return text.TrimSpace(bytes.TrimLeft(l, "\x1e")) }
+
+// stringLines reports whether the lines are JSON strings rather than one quoted CSV column:
+// a CSV has a header, or its name says so.
+func (d *detector) stringLines(lines [][]byte) bool {
+	if d.ext == ".csv" || d.ext == ".tsv" || d.ext == ".tab" {
+		return false
+	}
+	var doc jsondoc.Document
+	for i, l := range lines {
+		if !doc.Parse(trimJSONLine(l)) || doc.Nodes[0].Kind != '"' || i == 0 && !looksURL(doc.Text(&doc.Nodes[0])) {
+			return false
+		}
+	}
+	return true
+}
+
+// JSON.
+
+// jsonColumn is a column of JSON: the path as the caller gave it.
+func jsonColumn(path string) (raw.Column, error) { return raw.Column{Name: path}, nil }
+
+// leaf is a member of the sampled documents and what its values look like.
+type leaf struct {
+	path                       []string
+	class                      int
+	values, urls, hosts, times int
+}
+
+// noteAbsent says which of the members asked for are in none of the sampled records. They may come later, so it is no
+// error; more often the name is wrong.
+func (d *detector) noteAbsent(docs []*jsondoc.Document) {
+	if len(docs) < 2 {
+		return // one document may be a map of records
+	}
+	for _, name := range append([]string{d.opt.URLColumn, d.opt.TSColumn, d.opt.SizeField}, d.opt.Extras...) {
+		if name == "" || name == "*" {
+			continue
+		}
+		path := jsondoc.SplitPath(name)
+		if !slices.ContainsFunc(docs, func(doc *jsondoc.Document) bool { return len(doc.Nodes) > 0 && doc.Find(0, path) > 0 }) {
+			d.note("no record at the beginning has the member %q", name)
+		}
+	}
+}
+
+func (d *detector) planJSON() error {
+	if err := d.nameColumns(jsonColumn, jsonColumn); err != nil {
+		return err
+	}
+	docs := d.documents()
+	var leaves []*leaf
+	strs, objects := 0, 0
+	for _, doc := range docs {
+		switch {
+		case len(doc.Nodes) == 0:
+		case doc.Nodes[0].Kind == '"':
+			strs++
+		case doc.Nodes[0].Kind == '{':
+			objects++
+			leaves = d.collect(leaves, doc, 0, nil)
+		}
+	}
+	d.noteAbsent(docs)
+	d.chooseTS(leaves)
+	if d.opt.URLColumn != "" {
+		if path := jsondoc.SplitPath(d.opt.URLColumn); len(docs) == 1 && objects == 1 && docs[0].Find(0, path) == 0 {
+			d.planMap(docs[0])
+		}
+		return nil
+	}
+	if objects == 0 && strs > 0 {
+		return nil
+	}
+	if len(docs) == 0 {
+		d.Plan.URL.Name = "url"
+		return nil
+	}
+	best, also := chooseLeaf(leaves, len(docs))
+	if len(docs) == 1 && (best == nil || len(best.path) > 1) && d.planMap(docs[0]) {
+		return nil
+	}
+	if len(docs) == 1 && isMISP(d.text) {
+		return d.refuse("it is a MISP event, whose attributes are URLs, hosts and other things",
+			`write the URLs as lines first (jq -r '.. | objects | select(.type? | IN("url", "uri", "domain", "hostname")) | .value')`)
+	}
+	if best == nil {
+		return d.refuse("no member of its JSON objects looks like a URL",
+			"name it by its path (--url-column attributes.url), or write its records as lines first (jq -c '.. | objects | select(.url)')")
+	}
+	if len(docs) == 1 && len(best.path) > 1 {
+		return d.refuse("it is one JSON document with its URLs inside, not a sequence of records",
+			"write its records as lines first (jq -c '.[]', or jq -c '.. | objects | select(.url)')")
+	}
+	d.Plan.URL.Name = jsondoc.JoinPath(best.path)
+	d.noteURL(best, also)
+	return nil
+}
+
+// chooseTS makes a member called ts or timestamp the time, if nobody named one and all its values are times.
+func (d *detector) chooseTS(leaves []*leaf) {
+	if d.opt.TSColumn != "" {
+		return
+	}
+	d.Plan.TS, d.Plan.TSChosen = nil, false
+	for _, l := range leaves {
+		if len(l.path) == 1 && isTSName(l.path[0]) && l.values > 0 && l.times == l.values {
+			d.Plan.TS, d.Plan.TSChosen = &raw.Column{Name: jsondoc.JoinPath(l.path)}, true
+			return
+		}
+	}
+}
+
+// noteURL says which member was chosen for the URL where that is not plain.
+func (d *detector) noteURL(best *leaf, also []string) {
+	if best.class == 0 || len(also) > 0 || len(best.path) > 1 {
+		d.note("the URL is read from %q%s (--url-column chooses)", d.Plan.URL.Name, couldBe(also))
+	}
+}
+
+// couldBe is the part of a note that names columns as good as the one chosen.
+func couldBe(also []string) string {
+	if len(also) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s could be it too", raw.QuoteNames(also))
+}
+
+// planMap makes a plan of a document that is one object around its records: whose members are records, or arrays or
+// objects of records, and so on to sampleDepth. The records are at the first level where of at least
+// two values nine of ten are objects, and a quarter of them have a URL under the name asked for or under one
+// for URLs. That leaves scalars between the levels, which the reader rejects; and documents about one thing with
+// links in it, which this does not take for a map.
+func (d *detector) planMap(doc *jsondoc.Document) bool {
+	if d.opt.Format == raw.JSONLines || len(doc.Nodes) == 0 || doc.Nodes[0].Kind != '{' {
+		return false
+	}
+	level, want := []int{0}, jsondoc.SplitPath(d.opt.URLColumn)
+	for depth := 1; depth <= SampleDepth; depth++ {
+		var values []int
+		for _, node := range level {
+			n := &doc.Nodes[node]
+			if n.Kind != '{' && n.Kind != '[' {
+				continue
+			}
+			for i, c := int32(0), int32(node+1); i < n.Children; i, c = i+1, doc.Nodes[c].Next {
+				values = append(values, int(c))
+			}
+		}
+		level = values
+		var leaves, named []*leaf
+		objects := 0
+		for _, v := range values {
+			if doc.Nodes[v].Kind == '{' {
+				objects++
+				leaves = d.collect(leaves, doc, v, nil)
+				if at := doc.Find(v, want); at > 0 {
+					named = d.observe(named, doc, at, want)
+				}
+			}
+		}
+		if objects < 2 || objects*10 < len(values)*9 {
+			continue
+		}
+		var best *leaf
+		var also []string
+		if want == nil {
+			urls := slices.DeleteFunc(slices.Clone(leaves), func(l *leaf) bool {
+				return l.urls+l.hosts == 0 || !isTSName(l.path[0]) && (len(l.path) > 1 || l.class == 0)
+			})
+			best, also = chooseLeaf(urls, objects)
+		} else if len(named) > 0 && named[0].urls+named[0].hosts > 0 {
+			best = named[0]
+		}
+		if best == nil || best.values*4 < objects {
+			continue
+		}
+		d.Plan.Format, d.Plan.Depth = raw.JSON, depth
+		d.Plan.URL.Name = jsondoc.JoinPath(best.path)
+		d.chooseTS(leaves)
+		d.note("it is one JSON object around its records, at depth %d; their URL is %q%s (--url-column chooses)", depth, d.Plan.URL.Name, couldBe(also))
+		return true
+	}
+	return false
+}
+
+// isMISP knows an event of the Malware Information Sharing Platform (https://www.misp-standard.org/rfc/misp-standard-core.html).
+func isMISP(text []byte) bool {
+	return bytes.Contains(text, []byte(`"Event"`)) && bytes.Contains(text, []byte(`"orgc_id"`)) || bytes.Contains(text, []byte(`"Event"`)) && bytes.Contains(text, []byte(`"Attribute"`))
+}
+
+// documents parses the head's JSON values. A value that the head cuts counts with the
+// members before the cut.
+func (d *detector) documents() []*jsondoc.Document {
+	var docs []*jsondoc.Document
+	if d.Plan.Format == raw.JSONLines {
+		for _, l := range d.lines() {
+			doc := &jsondoc.Document{Deep: true}
+			if doc.Parse(trimJSONLine(l)) || doc.Short {
+				docs = append(docs, doc)
+			}
+		}
+		return docs
+	}
+	in := d.sample(d.text)
+	in.Max = len(d.text) // what is too long for a record may hold records
+	p := &text.JSONParser{In: in}
+	p.Doc.Deep = true
+	for len(docs) < sampleRows {
+		// next fills p.doc whatever it makes of the record.
+		var rec raw.Record
+		var rej raw.Reject
+		p.Doc = jsondoc.Document{Deep: true}
+		err := p.Next(&rec, &rej)
+		if err == text.ErrJSONCut {
+			doc := &jsondoc.Document{Deep: true}
+			doc.Parse(in.Buf[in.R:in.W])
+			docs = append(docs, doc)
+		}
+		if err != nil {
+			break
+		}
+		if len(p.Doc.Nodes) > 0 && rej.Reason != raw.BadJSON {
+			doc := p.Doc
+			docs = append(docs, &doc)
+		}
+	}
+	return docs
+}
+
+// collect adds the members below node to leaves, in the order they are first met.
+func (d *detector) collect(leaves []*leaf, doc *jsondoc.Document, node int, at []string) []*leaf {
+	n := doc.Nodes[node]
+	for i, c := int32(0), int32(node+1); i < n.Children; i, c = i+1, doc.Nodes[c].Next {
+		m := doc.Nodes[c]
+		p := append(slices.Clip(at), string(doc.Name(&m)))
+		if m.Kind == '{' && len(p) < SampleDepth {
+			leaves = d.collect(leaves, doc, int(c), p)
+			continue
+		}
+		leaves = d.observe(leaves, doc, int(c), p)
+	}
+	return leaves
+}
+
+// observe adds a value to what leaves know of the member at path p.
+func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, p []string) []*leaf {
+	m := doc.Nodes[node]
+	if m.Kind != '"' && m.Kind != '0' || m.End == 0 {
+		return leaves
+	}
+	at := slices.IndexFunc(leaves, func(l *leaf) bool { return slices.Equal(l.path, p) })
+	if at < 0 {
+		if len(leaves) == maxLeaves {
+			return leaves
+		}
+		at = len(leaves)
+		leaves = append(leaves, &leaf{path: p, class: NameClass(p[len(p)-1])})
+	}
+	v := string(doc.Text(&m))
+	if m.Escaped {
+		v = string(jsondoc.AppendUnescaped(nil, doc.Text(&m)))
+	}
+	if v = strings.TrimSpace(v); v == "" {
+		return leaves
+	}
+	l := leaves[at]
+	l.values++
+	if d.isTime(v) {
+		l.times++
+	}
+	if m.Kind == '"' && looksURL(v) {
+		l.urls++
+	} else if m.Kind == '"' && looksHost(v) {
+		l.hosts++
+	}
+	return leaves
+}
+
+// maxLeaves bounds the members compared: objects used as maps have a member a record.
+const maxLeaves = 500
+
+// chooseLeaf returns the URL member and the names of those as good.
+func chooseLeaf(leaves []*leaf, docs int) (best *leaf, also []string) {
+	better := func(a, b *leaf) bool {
+		if len(a.path) != len(b.path) {
+			return len(a.path) < len(b.path)
+		}
+		return a.class < b.class
+	}
+	choose := func(good func(*leaf) bool) bool {
+		for _, l := range leaves {
+			switch {
+			case l.values == 0 || !good(l):
+			case best == nil || better(l, best):
+				best, also = l, nil
+			case !better(best, l):
+				also = append(also, jsondoc.JoinPath(l.path))
+			}
+		}
+		return best != nil
+	}
+	_ = choose(func(l *leaf) bool { return l.class > 0 && (l.urls+l.hosts)*2 >= l.values }) ||
+		choose(func(l *leaf) bool { return l.urls*2 >= l.values && l.urls*2 >= docs }) ||
+		// Nothing good under a good name: its values are rejected one by one.
+		choose(func(l *leaf) bool { return l.class > 0 && l.class <= classLink && len(l.path) == 1 })
+	return best, also
+}

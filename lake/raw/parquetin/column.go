@@ -1,0 +1,463 @@
+package parquetin
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/float16"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/schema"
+
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/raw/jsondoc"
+	"github.com/urlake/urlake/lake/raw/timestamp"
+)
+
+// Columns.
+
+// valueKind is what the values of a column stand for.
+type valueKind int
+
+const (
+	TextKind valueKind = iota
+	bytesKind
+	boolKind
+	intKind
+	uintKind
+	floatKind
+	float16Kind
+	decimalKind
+	dateKind
+	clockKind
+	timestampKind
+	uuidKind
+)
+
+func KindOf(c *schema.Column) valueKind {
+	switch c.PhysicalType() {
+	case parquet.Types.Boolean:
+		return boolKind
+	case parquet.Types.Float, parquet.Types.Double:
+		return floatKind
+	case parquet.Types.Int96:
+		return timestampKind
+	case parquet.Types.Int32, parquet.Types.Int64:
+		switch t := c.LogicalType().(type) {
+		case schema.DecimalLogicalType:
+			return decimalKind
+		case schema.DateLogicalType:
+			return dateKind
+		case schema.TimeLogicalType:
+			return clockKind
+		case schema.TimestampLogicalType:
+			return timestampKind
+		case schema.IntLogicalType:
+			if !t.IsSigned() {
+				return uintKind
+			}
+		}
+		return intKind
+	}
+	switch c.LogicalType().(type) {
+	case schema.DecimalLogicalType:
+		return decimalKind
+	case schema.UUIDLogicalType:
+		return uuidKind
+	case schema.Float16LogicalType:
+		return float16Kind
+	case schema.BSONLogicalType, schema.IntervalLogicalType:
+		return bytesKind
+	}
+	return TextKind
+}
+
+// parquetColumn is a column being read: levels and values of one batch, of which one entry is the
+// next (Dremel, https://research.google/pubs/pub36632/, section 4).
+type Column struct {
+	node   *Field
+	desc   *schema.Column
+	kind   valueKind
+	unit   schema.TimeUnitType
+	utc    bool
+	scale  int32
+	maxDef int16
+	maxRep int16
+	chunk  file.ColumnChunkReader
+	pages  *checkedPages
+
+	def, rep []int16
+	i, n     int // the next entry and how many there are
+	v        int // its value, where it has one
+
+	bools  []bool
+	i32    []int32
+	i64    []int64
+	i96    []parquet.Int96
+	f32    []float32
+	f64    []float64
+	arrays []parquet.ByteArray
+	fixed  []parquet.FixedLenByteArray
+}
+
+func NewColumn(n *Field) (*Column, error) {
+	c := &Column{node: n, desc: n.Desc, kind: KindOf(n.Desc), maxDef: n.def, maxRep: n.rep,
+		def: make([]int16, parquetBatch), rep: make([]int16, parquetBatch)}
+	switch t := n.Desc.LogicalType().(type) {
+	case schema.DecimalLogicalType:
+		c.scale = t.Scale()
+	case schema.TimestampLogicalType:
+		c.unit, c.utc = t.TimeUnit(), t.IsAdjustedToUTC()
+	case schema.TimeLogicalType:
+		c.unit = t.TimeUnit()
+	}
+	if c.desc.MaxDefinitionLevel() != n.def || c.desc.MaxRepetitionLevel() != n.rep {
+		return nil, errFooter
+	}
+	const widest = 64 << 10
+	switch n.Desc.PhysicalType() {
+	case parquet.Types.Boolean:
+		c.bools = make([]bool, parquetBatch)
+	case parquet.Types.Int32:
+		c.i32 = make([]int32, parquetBatch)
+	case parquet.Types.Int64:
+		c.i64 = make([]int64, parquetBatch)
+	case parquet.Types.Int96:
+		c.i96 = make([]parquet.Int96, parquetBatch)
+	case parquet.Types.Float:
+		c.f32 = make([]float32, parquetBatch)
+	case parquet.Types.Double:
+		c.f64 = make([]float64, parquetBatch)
+	case parquet.Types.ByteArray:
+		c.arrays = make([]parquet.ByteArray, parquetBatch)
+	case parquet.Types.FixedLenByteArray:
+		if l := n.Desc.TypeLength(); l < 1 || l > widest {
+			return nil, fmt.Errorf("values of %d bytes, want 1 to %d", l, widest)
+		}
+		c.fixed = make([]parquet.FixedLenByteArray, parquetBatch)
+	default:
+		return nil, errFooter
+	}
+	return c, nil
+}
+
+// wrong names the column in an error.
+func (c *Column) wrong(err error) error {
+	return fmt.Errorf("column %q: %w", jsondoc.JoinPath(c.node.Full), err)
+}
+
+// open goes to the column's chunk in a row group.
+func (c *Column) Open(r *file.Reader, group int) error {
+	c.close()
+	c.i, c.n, c.v = 0, 0, 0
+	err := guarded("pages", func() error {
+		g := r.RowGroup(group)
+		if g.NumColumns() != r.MetaData().Schema.NumColumns() {
+			return fmt.Errorf("row group %d has %d columns, the schema has %d", group, g.NumColumns(), r.MetaData().Schema.NumColumns())
+		}
+		pages, err := g.GetColumnPageReader(c.node.Leaf)
+		if err != nil {
+			return err
+		}
+		c.pages = &checkedPages{PageReader: pages, desc: c.desc}
+		//lint:ignore SA1019 RowGroupReader.Column leaves no place to check pages before they are decoded
+		c.chunk = file.NewColumnReader(c.desc, c.pages, memory.DefaultAllocator, r.BufferPool())
+		return nil
+	})
+	if err != nil {
+		return c.wrong(err)
+	}
+	return nil
+}
+
+// close gives buffers back. What the library says of it changes nothing that was read.
+func (c *Column) close() {
+	if c.chunk != nil {
+		_ = guarded("pages", c.chunk.Close)
+		c.chunk = nil
+	}
+}
+
+// peek makes the next entry stand; false at the end of the chunk. Values of the entries before are void where it read.
+func (c *Column) Peek() (bool, error) {
+	if c.i < c.n {
+		return true, nil
+	}
+	if err := guarded("pages", c.fill); err != nil {
+		return false, c.wrong(err)
+	}
+	return c.n > 0, nil
+}
+
+func (c *Column) fill() error {
+	c.i, c.n, c.v = 0, 0, 0
+	if !c.chunk.HasNext() {
+		return c.chunk.Err()
+	}
+	batch := int64(parquetBatch)
+	if c.pages.prefixed {
+		batch = prefixedBatch
+	}
+	var n int64
+	var values int
+	var err error
+	switch r := c.chunk.(type) {
+	case *file.BooleanColumnChunkReader:
+		n, values, err = r.ReadBatchInPage(batch, c.bools, c.def, c.rep)
+	case *file.Int32ColumnChunkReader:
+		n, values, err = r.ReadBatchInPage(batch, c.i32, c.def, c.rep)
+	case *file.Int64ColumnChunkReader:
+		n, values, err = r.ReadBatchInPage(batch, c.i64, c.def, c.rep)
+	case *file.Int96ColumnChunkReader:
+		n, values, err = r.ReadBatchInPage(batch, c.i96, c.def, c.rep)
+	case *file.Float32ColumnChunkReader:
+		n, values, err = r.ReadBatchInPage(batch, c.f32, c.def, c.rep)
+	case *file.Float64ColumnChunkReader:
+		n, values, err = r.ReadBatchInPage(batch, c.f64, c.def, c.rep)
+	case *file.ByteArrayColumnChunkReader:
+		n, values, err = r.ReadBatchInPage(batch, c.arrays, c.def, c.rep)
+	case *file.FixedLenByteArrayColumnChunkReader:
+		n, values, err = r.ReadBatchInPage(batch, c.fixed, c.def, c.rep)
+	}
+	if err != nil {
+		return err
+	}
+	if n <= 0 || n > batch {
+		return errors.New("a page ends before its values do")
+	}
+	want := int(n)
+	if c.maxDef > 0 {
+		want = 0
+		for _, d := range c.def[:n] {
+			if d == c.maxDef {
+				want++
+			}
+			if d < 0 || d > c.maxDef {
+				return fmt.Errorf("definition level %d, want at most %d", d, c.maxDef)
+			}
+		}
+	}
+	if c.maxRep > 0 {
+		for _, r := range c.rep[:n] {
+			if r < 0 || r > c.maxRep {
+				return fmt.Errorf("repetition level %d, want at most %d", r, c.maxRep)
+			}
+		}
+	}
+	if values != want {
+		return errors.New("a page ends before its values do")
+	}
+	c.n = int(n)
+	return nil
+}
+
+// level is the repetition level of the entry that stands, defined its definition level.
+func (c *Column) level() int16 {
+	if c.maxRep == 0 {
+		return 0
+	}
+	return c.rep[c.i]
+}
+
+func (c *Column) defined() int16 {
+	if c.maxDef == 0 {
+		return 0
+	}
+	return c.def[c.i]
+}
+
+func (c *Column) Null() bool { return c.defined() < c.maxDef }
+
+// pass consumes the entry.
+func (c *Column) Pass() {
+	if !c.Null() {
+		c.v++
+	}
+	c.i++
+}
+
+// raw is the entry's value where it is bytes; valid until the next peek that reads.
+func (c *Column) raw() []byte {
+	if c.fixed != nil {
+		return c.fixed[c.v]
+	}
+	return c.arrays[c.v]
+}
+
+func (c *Column) integer() int64 {
+	if c.i32 != nil {
+		return int64(c.i32[c.v])
+	}
+	return c.i64[c.v]
+}
+
+// time is the value in milliseconds, where the column's type says that it is a time.
+func (c *Column) Time() (ms int64, ok bool) {
+	switch {
+	case c.kind == dateKind:
+		return c.integer() * 86_400_000, true
+	case c.kind != timestampKind:
+		return 0, false
+	case c.i96 != nil:
+		// Nanoseconds of a Julian day (Parquet's deprecated INT96 timestamps).
+		b := c.i96[c.v]
+		day := int64(binary.LittleEndian.Uint32(b[8:])) - 2_440_588
+		return day*86_400_000 + int64(binary.LittleEndian.Uint64(b[:])/1e6), true
+	}
+	unit := int64(1)
+	switch c.unit {
+	case schema.TimeUnitMicros:
+		unit = 1e3
+	case schema.TimeUnitNanos:
+		unit = 1e6
+	}
+	v := c.integer()
+	ms = v / unit
+	if v%unit < 0 {
+		ms--
+	}
+	return ms, true
+}
+
+// text appends the value as it would stand in a table.
+func (c *Column) Text(dst []byte) []byte {
+	switch c.kind {
+	case boolKind:
+		return strconv.AppendBool(dst, c.bools[c.v])
+	case intKind:
+		return strconv.AppendInt(dst, c.integer(), 10)
+	case uintKind:
+		if c.i32 != nil {
+			return strconv.AppendUint(dst, uint64(uint32(c.i32[c.v])), 10)
+		}
+		return strconv.AppendUint(dst, uint64(c.i64[c.v]), 10)
+	case floatKind:
+		if c.f32 != nil {
+			return strconv.AppendFloat(dst, float64(c.f32[c.v]), 'g', -1, 32)
+		}
+		return appendDecimal(dst, c.f64[c.v])
+	case float16Kind:
+		if b := c.raw(); len(b) == 2 {
+			return strconv.AppendFloat(dst, float64(float16.FromLEBytes(b).Float32()), 'g', -1, 32)
+		}
+	case decimalKind:
+		return c.decimal(dst)
+	case dateKind:
+		return time.Unix(c.integer()*86_400, 0).UTC().AppendFormat(dst, time.DateOnly)
+	case clockKind:
+		return c.clock(dst)
+	case timestampKind:
+		return c.timestamp(dst)
+	case uuidKind:
+		if b := c.raw(); len(b) == 16 {
+			return fmt.Appendf(dst, "%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+		}
+	case bytesKind:
+		return fmt.Appendf(dst, "%x", c.raw())
+	}
+	return append(dst, c.raw()...)
+}
+
+// appendDecimal prints whole numbers without an exponent, so that they are sizes and timestamps.
+func appendDecimal(dst []byte, f float64) []byte {
+	if math.Abs(f) < 1<<63 {
+		return strconv.AppendFloat(dst, f, 'f', -1, 64)
+	}
+	return strconv.AppendFloat(dst, f, 'g', -1, 64)
+}
+
+func (c *Column) decimal(dst []byte) []byte {
+	n := new(big.Int)
+	switch {
+	case c.i32 != nil, c.i64 != nil:
+		n.SetInt64(c.integer())
+	default:
+		b := c.raw()
+		n.SetBytes(b)
+		if len(b) > 0 && b[0]&0x80 != 0 { // two's complement, big-endian
+			n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(len(b))*8))
+		}
+	}
+	const mostDigits = 1000 // decimals have at most 76 digits; longer arrays are none
+	if c.scale <= 0 || c.scale > mostDigits || n.BitLen() > 4*mostDigits {
+		return n.Append(dst, 10)
+	}
+	if n.Sign() < 0 {
+		dst = append(dst, '-')
+		n.Neg(n)
+	}
+	digits := n.Append(nil, 10)
+	for len(digits) <= int(c.scale) {
+		digits = append([]byte{'0'}, digits...)
+	}
+	point := len(digits) - int(c.scale)
+	dst = append(append(dst, digits[:point]...), '.')
+	return append(dst, digits[point:]...)
+}
+
+func (c *Column) clock(dst []byte) []byte {
+	v := c.integer()
+	switch c.unit {
+	case schema.TimeUnitMillis:
+		v *= 1e6
+	case schema.TimeUnitMicros:
+		v *= 1e3
+	}
+	return time.Unix(0, v).UTC().AppendFormat(dst, "15:04:05.999999999")
+}
+
+func (c *Column) timestamp(dst []byte) []byte {
+	var t time.Time
+	switch {
+	case c.i96 != nil:
+		b := c.i96[c.v]
+		t = time.Unix((int64(binary.LittleEndian.Uint32(b[8:]))-2_440_588)*86_400, 0)
+		t = t.Add(time.Duration(binary.LittleEndian.Uint64(b[:]) % 86_400e9))
+	case c.unit == schema.TimeUnitMicros:
+		t = time.UnixMicro(c.integer())
+	case c.unit == schema.TimeUnitNanos:
+		t = time.Unix(0, c.integer())
+	default:
+		t = time.UnixMilli(c.integer())
+	}
+	layout := "2006-01-02T15:04:05.999999999"
+	if c.utc {
+		layout += "Z"
+	}
+	return t.UTC().AppendFormat(dst, layout)
+}
+
+// json appends the value in canonical form. Numbers keep their digits or are strings.
+func (c *Column) json(dst []byte, scratch *[]byte) []byte {
+	*scratch = c.Text((*scratch)[:0])
+	switch c.kind {
+	case boolKind:
+		return append(dst, *scratch...)
+	case intKind, uintKind, floatKind, float16Kind:
+		if b := *scratch; timestamp.IsDigit(b[len(b)-1]) { // neither NaN nor Inf
+			return jsondoc.AppendJSONNumber(dst, b)
+		}
+	}
+	return codec.AppendJSONString(dst, *scratch)
+}
+
+// stands makes the entry stand that has to have this repetition level.
+func (c *Column) stands(level int16) error {
+	ok, err := c.Peek()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return c.wrong(errors.New("it ends before other columns"))
+	}
+	if c.level() != level {
+		return c.wrong(errRows)
+	}
+	return nil
+}

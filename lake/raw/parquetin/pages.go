@@ -1,0 +1,151 @@
+package parquetin
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/schema"
+)
+
+// checkedPages looks at pages before they are decoded: decoders allocate what their heads say.
+type checkedPages struct {
+	file.PageReader
+	desc     *schema.Column
+	prefixed bool
+	err      error
+}
+
+func (c *checkedPages) Next() bool {
+	if c.err != nil || !c.PageReader.Next() {
+		return false
+	}
+	c.err = c.check(c.Page())
+	return c.err == nil
+}
+
+func (c *checkedPages) Err() error {
+	if c.err != nil {
+		return c.err
+	}
+	return c.PageReader.Err()
+}
+
+func (c *checkedPages) GetDictionaryPage() (*file.DictionaryPage, error) {
+	p, err := c.PageReader.GetDictionaryPage()
+	if err == nil && p != nil {
+		err = c.check(p)
+	}
+	return p, err
+}
+
+var errPage = errors.New("a page says it has more values than its bytes can hold")
+
+func (c *checkedPages) check(page file.Page) error {
+	data := page.Data()
+	switch p := page.(type) {
+	case *file.DictionaryPage:
+		bits := int64(8)
+		switch c.desc.PhysicalType() {
+		case parquet.Types.Boolean:
+			bits = 1
+		case parquet.Types.Int32, parquet.Types.Float, parquet.Types.ByteArray:
+			bits = 32
+		case parquet.Types.Int64, parquet.Types.Double:
+			bits = 64
+		case parquet.Types.Int96:
+			bits = 96
+		case parquet.Types.FixedLenByteArray:
+			bits = 8 * int64(max(c.desc.TypeLength(), 1))
+		}
+		if p.NumValues() < 0 || int64(p.NumValues())*bits > int64(len(data))*8 {
+			return errPage
+		}
+		return nil
+	case *file.DataPageV1:
+		for _, l := range []struct {
+			max      int16
+			encoding parquet.Encoding
+		}{
+			{c.desc.MaxRepetitionLevel(), parquet.Encoding(p.RepetitionLevelEncoding())},
+			{c.desc.MaxDefinitionLevel(), parquet.Encoding(p.DefinitionLevelEncoding())},
+		} {
+			if l.max == 0 || l.encoding != parquet.Encodings.RLE {
+				continue
+			}
+			if len(data) < 4 || uint64(binary.LittleEndian.Uint32(data)) > uint64(len(data)-4) {
+				return errPage
+			}
+			data = data[4+binary.LittleEndian.Uint32(data):]
+		}
+	case *file.DataPageV2:
+		levels := int64(p.RepetitionLevelByteLen()) + int64(p.DefinitionLevelByteLen())
+		if levels < 0 || levels > int64(len(data)) {
+			return errPage
+		}
+		data = data[levels:]
+	default:
+		return nil
+	}
+	c.prefixed = false
+	var err error
+	switch parquet.Encoding(page.Encoding()) {
+	case parquet.Encodings.DeltaBinaryPacked, parquet.Encodings.DeltaLengthByteArray:
+		_, err = PassDelta(data)
+	case parquet.Encodings.DeltaByteArray:
+		c.prefixed = true
+		if len(data) > maxPrefixedPage {
+			return fmt.Errorf("a page of DELTA_BYTE_ARRAY has %d bytes, more than %d", len(data), maxPrefixedPage)
+		}
+		if data, err = PassDelta(data); err == nil {
+			_, err = PassDelta(data)
+		}
+	}
+	return err
+}
+
+// passDelta walks over a DELTA_BINARY_PACKED sequence and returns what is behind it
+// (https://github.com/apache/parquet-format/blob/master/Encodings.md#delta-encoding-delta_binary_packed--5).
+func PassDelta(data []byte) ([]byte, error) {
+	bad := errors.New("a page's delta encoding is damaged")
+	if len(data) == 0 {
+		return nil, nil // of a page without values
+	}
+	varint := func() uint64 {
+		v, n := binary.Uvarint(data)
+		if n <= 0 {
+			data = nil
+			return math.MaxUint64
+		}
+		data = data[n:]
+		return v
+	}
+	block, minis, total := varint(), varint(), varint()
+	if len(data) == 0 || block == 0 || block%128 != 0 || block > maxDeltaBlock || minis == 0 || minis > block/32 || block%minis != 0 || total > maxDeltaValues {
+		return nil, bad
+	}
+	varint() // the first value
+	for left := int64(total) - 1; left > 0; {
+		varint() // the block's smallest delta
+		if uint64(len(data)) < minis {
+			return nil, bad
+		}
+		widths := data[:minis]
+		data = data[minis:]
+		for _, w := range widths {
+			if left <= 0 {
+				break
+			}
+			n := int(block/minis) / 8 * int(w)
+			if w > 64 || n > len(data) {
+				return nil, bad
+			}
+			data = data[n:]
+			left -= int64(block / minis)
+		}
+	}
+	return data, nil
+}

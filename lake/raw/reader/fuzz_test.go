@@ -1,0 +1,498 @@
+package reader
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/detect"
+	"github.com/urlake/urlake/lake/raw/jsondoc"
+	"github.com/urlake/urlake/lake/raw/text"
+	"github.com/urlake/urlake/lake/raw/timestamp"
+	"github.com/urlake/urlake/lake/raw/unpack"
+)
+
+// chunks yields data in pieces of a few sizes, so that records lie across reads in all ways.
+type chunks struct {
+	data []byte
+	n    int
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if len(c.data) == 0 {
+		return 0, io.EOF
+	}
+	c.n = c.n*5%17 + 1
+	n := copy(p[:min(len(p), c.n)], c.data)
+	c.data = c.data[n:]
+	return n, nil
+}
+
+// checkReader holds what is true of every object in every format.
+func checkReader(t *testing.T, name string, data []byte, opt raw.Options) {
+	t.Helper()
+	r, err := New(bytes.NewReader(data), name, opt)
+	r2, err2 := New(&chunks{data, 1}, name, opt)
+	if (err == nil) != (err2 == nil) {
+		t.Fatalf("in one piece %v, in pieces %v", err, err2)
+	}
+	if err != nil {
+		if !errors.Is(err, raw.ErrInput) {
+			t.Fatalf("%v is no ErrInput", err)
+		}
+		return
+	}
+	if diff := cmp.Diff(r.Plan(), r2.Plan()); diff != "" {
+		t.Fatalf("plans differ by how the object was read:\n%s", diff)
+	}
+	g, err1 := readAll(r)
+	err = err1
+	g2, err2 := readAll(r2)
+	if diff := cmp.Diff(g, g2); diff != "" || (err == nil) != (err2 == nil) {
+		t.Fatalf("records differ by how the object was read (%v, %v):\n%s", err, err2, diff)
+	}
+	if err != nil && !errors.Is(err, raw.ErrInput) {
+		t.Fatalf("%v is no ErrInput", err)
+	}
+	if len(g.Rows) != int(g.Counts.Records+g.Counts.Rejects) {
+		t.Fatalf("%d records and rejects, counts %+v", len(g.Rows), g.Counts)
+	}
+	for i := range g.Offsets {
+		if f := r.Plan().Format; f == raw.Parquet || f == raw.Tar {
+			break // rows, and offsets in members
+		}
+		if i > 0 && (g.Offsets[i] <= g.Offsets[i-1] || g.Lines[i] < g.Lines[i-1]) {
+			t.Fatalf("record %d at line %d, byte %d follows one at line %d, byte %d", i, g.Lines[i], g.Offsets[i], g.Lines[i-1], g.Offsets[i-1])
+		}
+		if g.Offsets[i] >= r.Offset() {
+			t.Fatalf("record %d at byte %d of %d", i, g.Offsets[i], r.Offset())
+		}
+	}
+	plan, err := json.Marshal(r.Plan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p raw.Plan
+	if err := json.Unmarshal(plan, &p); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(bytes.NewReader(data), name, p)
+	if err != nil {
+		t.Fatalf("plan %s: %v", plan, err)
+	}
+	// How far compressed data was used, which errors say, depends on whether its beginning was looked at before.
+	g3, err3 := readAll(again)
+	if diff := cmp.Diff(g, g3); diff != "" || (err1 == nil) != (err3 == nil) {
+		t.Fatalf("read again by plan %s (%v, %v):\n%s", plan, err1, err3, diff)
+	}
+	checkBatches(t, name, data, p, g, err3)
+}
+
+// checkBatches holds that batches have the records that g has, and end as it did.
+func checkBatches(t *testing.T, name string, data []byte, plan raw.Plan, g got, want error) {
+	t.Helper()
+	for _, by := range []struct {
+		r    io.Reader
+		size int
+	}{{bytes.NewReader(data), 64}, {&chunks{data, 1}, 3}} {
+		r, err := Open(by.r, name, plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches, err := readBatches(r, by.size)
+		if diff := cmp.Diff(g, batches); diff != "" || (err == nil) != (want == nil) || by.size == 64 && fmt.Sprint(err) != fmt.Sprint(want) {
+			t.Fatalf("in batches of %d records (%v, %v):\n%s", by.size, want, err, diff)
+		}
+	}
+}
+
+// seeds adds the objects of testdata and of the table of oddities' kinds.
+func seeds(f *testing.F, add func(name string, data []byte)) {
+	paths, err := filepath.Glob("testdata/*")
+	if err != nil || len(paths) == 0 {
+		f.Fatal("no testdata", err)
+	}
+	for _, p := range paths {
+		if info, err := os.Stat(p); err != nil || info.IsDir() || strings.HasSuffix(p, ".want") {
+			continue
+		}
+		b, err := os.ReadFile(p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		add(filepath.Base(p), b)
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	seeds(f, func(name string, data []byte) { f.Add(name, data, uint16(60), "") })
+	f.Add("a.csv", []byte("url,t\nhttp://a/,\"b\nhttp://c/,\"d\"\"\"\n"), uint16(10), "1")
+	f.Add("a.csv", []byte("\"a\n"), uint16(3), "url")
+	f.Fuzz(func(t *testing.T, name string, data []byte, maxLine uint16, urlColumn string) {
+		for _, opt := range []raw.Options{{}, {Extras: []string{"*"}, MaxLine: int(maxLine) + 1, URLColumn: urlColumn}} {
+			checkReader(t, name, data, opt)
+		}
+	})
+}
+
+func FuzzDetect(f *testing.F) {
+	seeds(f, func(name string, data []byte) { f.Add(name, data, "", "", "", "") })
+	f.Add("a.csv", []byte("url,ts,n\nhttp://a/,2024,1\n"), "url", "2", "n", "ts")
+	f.Fuzz(func(t *testing.T, name string, head []byte, url, ts, size, extra string) {
+		for _, format := range []string{raw.Auto, raw.Lines, raw.CSV, raw.TSV, raw.JSONLines, raw.JSON, raw.CDX, raw.CDXJ} {
+			opt := raw.Options{Format: format, URLColumn: url, TSColumn: ts, SizeField: size}
+			if extra != "" {
+				opt.Extras = []string{extra}
+			}
+			plan, err := detect.Detect(name, head, opt)
+			if err != nil {
+				if !errors.Is(err, raw.ErrInput) {
+					t.Fatalf("%s: %v is no ErrInput", format, err)
+				}
+				continue
+			}
+			again, err := detect.Detect(name, head, opt)
+			if diff := cmp.Diff(plan, again); diff != "" || err != nil {
+				t.Fatalf("%s: detected again: %v\n%s", format, err, diff)
+			}
+			if format != raw.Auto && plan.Format != format || plan.Format == raw.Auto {
+				t.Fatalf("asked for %s, got %s", format, plan.Format)
+			}
+			// A column that is chosen exists.
+			for _, c := range append([]raw.Column{plan.URL}, plan.Extras...) {
+				if c.Number < 0 || len(plan.Columns) > 0 && c.Number > 0 && c.Number <= len(plan.Columns) && plan.Columns[c.Number-1] != c.Name {
+					t.Fatalf("%s: column %+v of %q", format, c, plan.Columns)
+				}
+			}
+		}
+	})
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("http://a/\r\n# c\n\n x # y\n"), uint16(20))
+	f.Fuzz(func(t *testing.T, data []byte, maxLine uint16) {
+		if unpack.CompressionOf(data) != raw.NoCompression || detect.Refuse("a", data) != nil {
+			return
+		}
+		opt := raw.Options{Format: raw.Lines, MaxLine: int(maxLine) + 1}
+		checkReader(t, "a", data, opt)
+		r, err := New(bytes.NewReader(data), "a", opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := readAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Every line is a record, a reject, blank or a comment.
+		text := strings.TrimPrefix(string(data), "\ufeff")
+		end := "\n"
+		if r.Plan().CRLines {
+			end = "\r"
+		}
+		n := int64(len(strings.Split(text, end)))
+		if text == "" || strings.HasSuffix(text, end) {
+			n--
+		}
+		if c := g.Counts; c.Records+c.Rejects+c.Blank+c.Comments != n {
+			t.Fatalf("%d lines, counts %+v", n, c)
+		}
+	})
+}
+
+// checkCSV compares the cells of what encoding/csv accepts.
+func checkCSV(t *testing.T, data []byte, comma byte) {
+	t.Helper()
+	cr := csv.NewReader(bytes.NewReader(data))
+	cr.Comma = rune(comma)
+	cr.FieldsPerRecord = -1
+	want, err := cr.ReadAll()
+	if err != nil {
+		return
+	}
+	var counts raw.Counts
+	p := text.NewCSVParser(text.NewInput(&chunks{data, 1}, raw.DefaultMaxLine), raw.Plan{Format: raw.CSV, Separator: string(comma)}, text.Fields{}, &counts)
+	p.Width = len(data) + 1
+	var got [][]string
+	for {
+		reason, err := p.Read()
+		if err == io.EOF {
+			break
+		}
+		if reason != "" || err != nil {
+			t.Fatalf("%q: %s, %v", data, reason, err)
+		}
+		if len(p.Row) == 0 {
+			continue // encoding/csv passes empty lines
+		}
+		var row []string
+		for i := range p.Cells {
+			// encoding/csv makes LF of CRLF inside quotes.
+			row = append(row, strings.ReplaceAll(string(p.Cell(i)), "\r\n", "\n"))
+		}
+		got = append(got, row)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("%q (-encoding/csv +got):\n%s", data, diff)
+	}
+}
+
+func FuzzCSV(f *testing.F) {
+	f.Add([]byte("a,b\n\"c\n,\"\"d\",e\r\n\r\n\"\"\n"))
+	f.Add([]byte("\"a\"\r\n\"b\"\r"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		checkCSV(t, data, ',')
+		checkCSV(t, data, '\t')
+		if unpack.CompressionOf(data) == raw.NoCompression {
+			checkReader(t, "a.csv", data, raw.Options{Format: raw.CSV, Extras: []string{"*"}, MaxLine: 40})
+			checkReader(t, "a.tsv", data, raw.Options{Format: raw.TSV, URLColumn: "1", MaxLine: 40})
+		}
+	})
+}
+
+// FuzzJSONArray compares what is read of a valid document with encoding/json.
+func FuzzJSONArray(f *testing.F) {
+	f.Add([]byte("[\n{\"url\":\"http://a/\"}, \"b\", {\"url\":[1]},\n{\"url\":\"]\\\"\"}]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if unpack.CompressionOf(data) != raw.NoCompression || detect.Refuse("a", data) != nil {
+			return
+		}
+		opt := raw.Options{Format: raw.JSON, URLColumn: "url"}
+		checkReader(t, "a", data, opt)
+		var docs []json.RawMessage
+		if err := json.Unmarshal(data, &docs); err != nil || docs == nil {
+			return
+		}
+		r, err := New(bytes.NewReader(data), "a", opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := readAll(r)
+		if err != nil || len(g.Rows) != len(docs) {
+			t.Fatalf("%q: %d records and rejects of %d elements: %v", data, len(g.Rows), len(docs), err)
+		}
+		for i, d := range docs {
+			if o := g.Offsets[i]; !bytes.HasPrefix(data[o:], d) {
+				t.Fatalf("%q: element %d is not at byte %d", data, i, o)
+			}
+			if strings.HasSuffix(g.Rows[i], "!"+raw.BadJSON) && bytes.Count(d, []byte{'['})+bytes.Count(d, []byte{'{'}) <= jsondoc.MaxDepth {
+				t.Fatalf("%q: element %d is rejected", data, i)
+			}
+		}
+	})
+}
+
+func FuzzCDX(f *testing.F) {
+	seeds(f, func(name string, data []byte) {
+		if strings.HasPrefix(name, "index") {
+			f.Add(data)
+		}
+	})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, format := range []string{raw.CDX, raw.CDXJ} {
+			checkReader(t, "a", data, raw.Options{Format: format, Extras: []string{"*"}, MaxLine: 200})
+		}
+	})
+}
+
+func FuzzTime(f *testing.F) {
+	f.Add("2024-05-06T07:08:09.5+01:00", "%m/%d/%Y %H:%M")
+	f.Add("1714953600.5", "Jan 2, 2006")
+	f.Fuzz(func(t *testing.T, value, format string) {
+		if ms, ok := timestamp.Parse([]byte(value)); ok {
+			if again, ok := timestamp.Parse([]byte(" " + value + "\n")); !ok || again != ms {
+				t.Fatalf("%q is %d, with space around it %d (%v)", value, ms, again, ok)
+			}
+		}
+		if tf, err := timestamp.NewFormat(format); err == nil && value != "" {
+			tf.Parse([]byte(value))
+		}
+	})
+}
+
+// FuzzJSONLines compares what is malformed with encoding/json.
+func FuzzJSONLines(f *testing.F) {
+	f.Add([]byte("{\"url\":\"http://a/\"}\n\x1e {\"url\":5} \r\n\n\"http://b/\"\n{\"url\":\n[1]x\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if unpack.CompressionOf(data) != raw.NoCompression || detect.Refuse("a", data) != nil {
+			return
+		}
+		opt := raw.Options{Format: raw.JSONLines, URLColumn: "url", Extras: []string{"*"}}
+		checkReader(t, "a", data, opt)
+		r, err := New(bytes.NewReader(data), "a", opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := byte('\n')
+		if r.Plan().CRLines {
+			end = '\r'
+		}
+		g, err := readAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range bytes.Split(bytes.TrimPrefix(data, text.BOM), []byte{end}) {
+			if line = text.TrimSpace(bytes.TrimPrefix(line, []byte{0x1e})); len(line) == 0 {
+				continue
+			}
+			if len(g.Rows) == 0 {
+				t.Fatalf("no record of %q", line)
+			}
+			deep := bytes.Count(line, []byte{'['})+bytes.Count(line, []byte{'{'}) > jsondoc.MaxDepth
+			if bad := strings.HasSuffix(g.Rows[0], "!"+raw.BadJSON); bad == json.Valid(line) && !deep {
+				t.Fatalf("%q: %s", line, g.Rows[0])
+			}
+			g.Rows = g.Rows[1:]
+		}
+		if len(g.Rows) > 0 {
+			t.Fatalf("records of no line: %q", g.Rows)
+		}
+	})
+}
+
+// FuzzJSONTree compares the records inside of objects and arrays with encoding/json.
+func FuzzJSONTree(f *testing.F) {
+	f.Add([]byte(`{"a":{"url":"http://a/"},"b":[{"url":"http://b/"},7],"c":"]}"}`), uint8(1))
+	f.Add([]byte(`{"AK":{"tv":[{"url":"http://a/"}],"\u0061":[]},"x":null}`), uint8(3))
+	f.Add([]byte("{\"a\" :\n[ ]}{\"b\":{}}"), uint8(2))
+	f.Fuzz(func(t *testing.T, data []byte, depth uint8) {
+		if unpack.CompressionOf(data) != raw.NoCompression || detect.Refuse("a", data) != nil {
+			return
+		}
+		plan := raw.Plan{Compression: raw.NoCompression, Format: raw.JSON, Depth: 1 + int(depth%detect.SampleDepth), URL: raw.Column{Name: "url"}, AllExtras: true, MaxLine: 200}
+		var read [2]got
+		var errs [2]error
+		for i, r := range []io.Reader{bytes.NewReader(data), &chunks{data, 1}} {
+			rd, err := Open(r, "a", plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if read[i], errs[i] = readAll(rd); errs[i] != nil && !errors.Is(errs[i], raw.ErrInput) {
+				t.Fatal(errs[i])
+			}
+		}
+		if (errs[0] == nil) != (errs[1] == nil) {
+			t.Fatalf("%v, and in pieces %v", errs[0], errs[1])
+		}
+		// What is read before an error is of no use: the whole object is refused.
+		if diff := cmp.Diff(read[0], read[1]); diff != "" && errs[0] == nil {
+			t.Fatalf("records differ by how the object was read:\n%s", diff)
+		}
+		if !json.Valid(data) {
+			return
+		}
+		var want []json.RawMessage
+		var collect func(v json.RawMessage, depth int)
+		collect = func(v json.RawMessage, depth int) {
+			if depth == 0 || v[0] != '{' && v[0] != '[' {
+				want = append(want, v)
+				return
+			}
+			for _, c := range children(t, v) {
+				collect(c, depth-1)
+			}
+		}
+		collect(bytes.TrimSpace(data), plan.Depth)
+		g := read[0]
+		if errs[0] != nil {
+			if long := slices.ContainsFunc(strings.Split(string(data), `"`), func(s string) bool { return len(s) > plan.MaxLine/2 }); !long {
+				t.Fatalf("%q: %v", data, errs[0]) // only a name may be too long to go on
+			}
+			return
+		}
+		if len(g.Rows) != len(want) {
+			t.Fatalf("%q: %d records and rejects of %d values at depth %d", data, len(g.Rows), len(want), plan.Depth)
+		}
+		for i, v := range want {
+			if !bytes.HasPrefix(data[g.Offsets[i]:], v) {
+				t.Fatalf("%q: value %d is not at byte %d", data, i, g.Offsets[i])
+			}
+			if strings.HasSuffix(g.Rows[i], "!"+raw.BadJSON) && bytes.Count(v, []byte{'['})+bytes.Count(v, []byte{'{'}) <= jsondoc.MaxDepth {
+				t.Fatalf("%q: value %d is %s", data, i, g.Rows[i])
+			}
+		}
+	})
+}
+
+// FuzzCompressed compares decompressed bytes with other decoders, where there are such, and holds that no object is read as if it
+// were whole when its end is missing.
+func FuzzCompressed(f *testing.F) {
+	text := []byte("http://a/\nhttp://b/\n")
+	for _, how := range []string{"gzip", "zstd"} {
+		one := compressed(f, how, text)
+		f.Add(one)
+		f.Add(append(bytes.Clone(one), one...))
+	}
+	f.Add(append(compressed(f, "gzip", text), make([]byte, 20)...))
+	seeds(f, func(_ string, data []byte) {
+		if unpack.CompressionOf(data) != raw.NoCompression {
+			f.Add(data)
+		}
+	})
+	const most = 4 << 20 // a few bytes may stand for gigabytes
+	f.Fuzz(func(t *testing.T, data []byte) {
+		read := func(r io.Reader) ([]byte, error) {
+			s := unpack.New(r)
+			if _, err := s.Decompress(""); err != nil {
+				return nil, err
+			}
+			return io.ReadAll(io.LimitReader(s, most))
+		}
+		how := unpack.CompressionOf(data)
+		if how == raw.NoCompression {
+			return
+		}
+		got, err := read(bytes.NewReader(data))
+		again, err2 := read(&chunks{data, 1})
+		if !bytes.Equal(got, again) || (err == nil) != (err2 == nil) {
+			t.Fatalf("%d bytes and %v, in pieces %d and %v", len(got), err, len(again), err2)
+		}
+		if len(got) == most {
+			return
+		}
+		var want []byte
+		var wantErr error
+		switch how {
+		case "gzip":
+			var z *gzip.Reader
+			whole := bytes.TrimRight(data, "\x00") // padding, or the end of the last member
+			for pad := 0; pad <= 8 && len(whole)+pad <= len(data); pad++ {
+				if z, wantErr = gzip.NewReader(bytes.NewReader(data[:len(whole)+pad])); wantErr == nil {
+					want, wantErr = io.ReadAll(z)
+				}
+				if wantErr == nil {
+					break
+				}
+			}
+		case "zstd":
+			d, zerr := zstd.NewReader(nil, zstd.WithDecoderMaxWindow(unpack.MaxZstdWindow), zstd.WithDecoderMaxMemory(2*most), zstd.WithDecoderConcurrency(1))
+			if zerr != nil {
+				t.Fatal(zerr)
+			}
+			want, wantErr = d.DecodeAll(data, nil)
+			d.Close()
+		default:
+			want, wantErr = got, err
+		}
+		if (err == nil) != (wantErr == nil) || err == nil && !bytes.Equal(got, want) {
+			t.Fatalf("%s: %d bytes and %v, want %d and %v", how, len(got), err, len(want), wantErr)
+		}
+		if err == nil && how != "zstd" && data[len(data)-1] != 0 {
+			if short, err := read(bytes.NewReader(data[:len(data)-1])); err == nil {
+				t.Fatalf("%s without its last byte: %d bytes and no error", how, len(short))
+			}
+		}
+	})
+}

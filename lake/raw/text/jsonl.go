@@ -1,0 +1,185 @@
+package text
+
+import (
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/jsondoc"
+)
+
+// jsonFields takes a record out of a parsed JSON value: an object with a URL member, or a
+// string that is the URL.
+type jsonFields struct {
+	Fields
+	Doc           jsondoc.Document
+	url, ts, size []string // paths; nil: the value itself, or none
+	hasTS         bool
+	hasSize       bool
+	all           bool
+	extras        []jsonExtra
+	keyName       []byte // of what record has from outside of the text
+	urlBuf        []byte
+	scalarBuf     []byte
+	out           []byte
+}
+
+type jsonExtra struct {
+	name string
+	key  []byte // `"name":`
+	path []string
+}
+
+func newJSONFields(plan raw.Plan, f Fields) jsonFields {
+	j := jsonFields{Fields: f, url: jsondoc.SplitPath(plan.URL.Name), all: plan.AllExtras, keyName: urlKeyName}
+	deep := j.all || len(plan.Extras) > 0 || len(j.url) > 1
+	if plan.TS != nil && plan.TS.Number == 0 {
+		j.ts, j.hasTS = jsondoc.SplitPath(plan.TS.Name), true
+		deep = deep || len(j.ts) > 1
+	}
+	if plan.Size != nil {
+		j.size, j.hasSize = jsondoc.SplitPath(plan.Size.Name), true
+		deep = deep || len(j.size) > 1
+	}
+	for _, c := range SortColumns(plan.Extras) {
+		j.extras = append(j.extras, jsonExtra{c.Name, append(codec.AppendJSONString(nil, c.Name), ':'), jsondoc.SplitPath(c.Name)})
+	}
+	j.Doc.Deep = deep
+	return j
+}
+
+// record parses text and fills rec, or returns the reason where it cannot. key, where not
+// nil, is a member called keyName that stands outside the text.
+func (j *jsonFields) record(rec *raw.Record, text, key []byte) string {
+	d := &j.Doc
+	if !d.Parse(text) {
+		return raw.BadJSON
+	}
+	root := &d.Nodes[0]
+	if root.Kind == '"' {
+		rec.URL = TrimSpace(j.unquote(&j.urlBuf, root))
+		if len(rec.URL) == 0 {
+			return raw.NoURL
+		}
+		return ""
+	}
+	skip := [3]int{}
+	if skip[0] = d.Find(0, j.url); skip[0] == 0 || d.Nodes[skip[0]].Kind != '"' {
+		return raw.NoURL
+	}
+	rec.URL = TrimSpace(j.unquote(&j.urlBuf, &d.Nodes[skip[0]]))
+	if len(rec.URL) == 0 {
+		return raw.NoURL
+	}
+	if j.hasTS {
+		skip[1] = d.Find(0, j.ts)
+		if !j.SetTS(rec, j.scalar(skip[1])) {
+			return raw.BadTS
+		}
+	}
+	if j.hasSize {
+		skip[2] = d.Find(0, j.size)
+		if !SetSize(rec, j.scalar(skip[2])) {
+			return raw.BadSize
+		}
+	}
+	if j.all || len(j.extras) > 0 {
+		rec.Extras = j.object(skip[:], key)
+	}
+	return ""
+}
+
+func (j *jsonFields) unquote(buf *[]byte, n *jsondoc.Node) []byte {
+	b := j.Doc.Text(n)
+	if n.Escaped {
+		*buf = jsondoc.AppendUnescaped((*buf)[:0], b)
+		return *buf
+	}
+	return b
+}
+
+// scalar returns the text of a string or number, nothing for null or an absent member, and
+// for other values something that is neither a time nor a size.
+func (j *jsonFields) scalar(node int) []byte {
+	if node == 0 {
+		return nil
+	}
+	switch n := &j.Doc.Nodes[node]; n.Kind {
+	case '"':
+		return j.unquote(&j.scalarBuf, n)
+	case '0':
+		return j.Doc.Text(n)
+	case 'n':
+		return nil
+	}
+	return []byte("?")
+}
+
+// object builds the extras.
+func (j *jsonFields) object(skip []int, key []byte) []byte {
+	d := &j.Doc
+	d.Members, d.Arena = d.Members[:0], d.Arena[:0]
+	if j.all {
+		if key != nil {
+			d.Members = append(d.Members, jsondoc.Member{Name: j.keyName, Text: key})
+		}
+		d.PushMembers(0)
+		j.out = d.AppendMembers(j.out[:0], 0, skip)
+	} else {
+		j.out = append(j.out[:0], '{')
+		for _, x := range j.extras {
+			node := d.Find(0, x.path)
+			outside := node == 0 && key != nil && x.name == string(j.keyName)
+			if node == 0 && !outside {
+				continue
+			}
+			if len(j.out) > 1 {
+				j.out = append(j.out, ',')
+			}
+			j.out = append(j.out, x.key...)
+			if outside {
+				j.out = codec.AppendJSONString(j.out, key)
+			} else {
+				j.out = d.AppendCanonical(j.out, node, nil)
+			}
+		}
+		j.out = append(j.out, '}')
+	}
+	if len(j.out) == 2 {
+		return nil
+	}
+	return j.out
+}
+
+// jsonlParser reads one JSON value a line.
+type jsonlParser struct {
+	in     *Input
+	counts *raw.Counts
+	jsonFields
+}
+
+func NewJSONLParser(in *Input, plan raw.Plan, f Fields, counts *raw.Counts) *jsonlParser {
+	return &jsonlParser{in: in, counts: counts, jsonFields: newJSONFields(plan, f)}
+}
+
+func (p *jsonlParser) Next(rec *raw.Record, rej *raw.Reject) error {
+	for {
+		line, long, err := p.in.ReadLine()
+		if err != nil {
+			return err
+		}
+		if long {
+			rej.Reason = raw.TooLong
+			return nil
+		}
+		// JSON text sequences (RFC 7464) put a record separator before each value.
+		if len(line) > 0 && line[0] == 0x1e {
+			line = line[1:]
+		}
+		line = TrimSpace(line)
+		if len(line) == 0 {
+			p.counts.Blank++
+			continue
+		}
+		rej.Reason = p.record(rec, line, nil)
+		return nil
+	}
+}

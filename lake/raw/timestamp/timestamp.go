@@ -1,0 +1,487 @@
+package timestamp
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+)
+
+// ParseTime reads a timestamp in one of the forms datasets use and returns milliseconds
+// since the Unix epoch, rounded down:
+//
+//   - RFC 3339 and its relatives: 2006-01-02, then optionally T or a space and 15:04,
+//     15:04:05 or 15:04:05.999, then optionally a zone (Z, +01:00, +0100, +01). Without a
+//     zone it is UTC.
+//   - 14 digits as in CDX, 20060102150405, or 17 with milliseconds; 8 digits, 20060102,
+//     from 1990 to 2099.
+//   - A number of seconds, milliseconds, microseconds or nanoseconds since the Unix epoch,
+//     told apart by magnitude (seconds below 10^11, each further unit a thousandfold), with a
+//     sign, a fraction or an exponent.
+//
+// Digits that read as a date are a date: as milliseconds they would lie beyond the year 2600.
+func Parse(b []byte) (ms int64, ok bool) {
+	b = trimBlanks(b)
+	if len(b) == 0 {
+		return 0, false
+	}
+	digits := 0
+	for digits < len(b) && IsDigit(b[digits]) {
+		digits++
+	}
+	if digits == 4 && len(b) > 4 && b[4] == '-' {
+		return parseDate(b)
+	}
+	if digits == len(b) {
+		switch digits {
+		case 14, 17:
+			if ms, ok := ParseDigits(b); ok {
+				return ms, true
+			}
+		case 8:
+			if y := atoi(b[:4]); y >= 1990 && y < 2100 {
+				if ms, ok := ParseDigits(b); ok {
+					return ms, true
+				}
+			}
+		}
+	}
+	return parseUnix(b)
+}
+
+// parseUnix reads a number of units since the Unix epoch.
+func parseUnix(b []byte) (int64, bool) {
+	num, negative := b, b[0] == '-'
+	if negative || b[0] == '+' {
+		num = b[1:]
+	}
+	whole, frac, _ := bytes.Cut(num, []byte{'.'})
+	if len(whole) > 0 && len(whole) <= 18 && AllDigits(whole) && AllDigits(frac) {
+		// In decimals, so that 1.283 is 1283 ms and not a little less.
+		n := int64(atoi(whole))
+		unit := int64(1) // a millisecond
+		switch {
+		case n >= 1e17:
+			unit = 1e6
+		case n >= 1e14:
+			unit = 1e3
+		}
+		if n >= 1e11 {
+			if negative {
+				return -((n + unit - 1) / unit), true
+			}
+			return n / unit, true
+		}
+		milli, _ := parseMilli(frac)
+		n = n*1000 + int64(milli)
+		if negative {
+			n = -n
+			if len(frac) > 3 && len(bytes.Trim(frac[3:], "0")) > 0 {
+				n--
+			}
+		}
+		return n, true
+	}
+	// strconv takes hexadecimal, underscores, Inf and NaN as well.
+	for _, c := range b {
+		if !IsDigit(c) && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
+			return 0, false
+		}
+	}
+	f, err := strconv.ParseFloat(unsafe.String(&b[0], len(b)), 64)
+	if err != nil || math.Abs(f) >= 1e20 {
+		return 0, false
+	}
+	switch a := math.Abs(f); {
+	case a < 1e11:
+		f *= 1e3
+	case a < 1e14:
+	case a < 1e17:
+		f /= 1e3
+	default:
+		f /= 1e6
+	}
+	return int64(math.Floor(f)), true
+}
+
+// parseCDXTime reads the timestamps of archive indexes: as ParseTime, and cut off after the
+// year, month, day, hour or minute.
+func parseCDXTime(b []byte) (ms int64, ok bool) {
+	b = trimBlanks(b)
+	for _, c := range b {
+		if !IsDigit(c) {
+			return Parse(b)
+		}
+	}
+	return ParseDigits(b)
+}
+
+// parseDigits reads YYYY[MM[DD[hh[mm[ss[mmm]]]]]].
+func ParseDigits(b []byte) (int64, bool) {
+	switch len(b) {
+	case 4, 6, 8, 10, 12, 14, 17:
+	default:
+		return 0, false
+	}
+	f := [6]int{0, 1, 1}
+	f[0] = atoi(b[:4])
+	for i := 1; i < 6 && len(b) >= 4+2*i; i++ {
+		f[i] = atoi(b[2+2*i : 4+2*i])
+	}
+	milli := 0
+	if len(b) == 17 {
+		milli = atoi(b[14:])
+	}
+	return civil(f, milli, 0)
+}
+
+// parseDate reads the forms that begin with YYYY-.
+func parseDate(b []byte) (int64, bool) {
+	if len(b) < 10 || b[7] != '-' || !AllDigits(b[5:7]) || !AllDigits(b[8:10]) {
+		return 0, false
+	}
+	f := [6]int{atoi(b[:4]), atoi(b[5:7]), atoi(b[8:10])}
+	if b = b[10:]; len(b) == 0 {
+		return civil(f, 0, 0)
+	}
+	if b[0] != 'T' && b[0] != 't' && b[0] != ' ' || len(b) < 6 || b[3] != ':' || !AllDigits(b[1:3]) || !AllDigits(b[4:6]) {
+		return 0, false
+	}
+	f[3], f[4] = atoi(b[1:3]), atoi(b[4:6])
+	b = b[6:]
+	milli := 0
+	if len(b) >= 3 && b[0] == ':' && AllDigits(b[1:3]) {
+		f[5] = atoi(b[1:3])
+		b = b[3:]
+		if len(b) > 1 && (b[0] == '.' || b[0] == ',') && IsDigit(b[1]) {
+			b = b[1:]
+			milli, b = parseMilli(b)
+		}
+	}
+	zone, ok := parseZone(b)
+	if !ok {
+		return 0, false
+	}
+	return civil(f, milli, zone)
+}
+
+// parseMilli reads a fraction's digits as milliseconds, rounded down, and returns what follows.
+func parseMilli(b []byte) (int, []byte) {
+	milli, i := 0, 0
+	for ; i < len(b) && IsDigit(b[i]); i++ {
+		if i < 3 {
+			milli = milli*10 + int(b[i]-'0')
+		}
+	}
+	for j := i; j < 3; j++ {
+		milli *= 10
+	}
+	return milli, b[i:]
+}
+
+// parseZone reads the offset from UTC in seconds.
+func parseZone(b []byte) (int, bool) {
+	b = trimBlanks(b)
+	if len(b) == 0 || len(b) == 1 && (b[0] == 'Z' || b[0] == 'z') || string(b) == "UTC" || string(b) == "GMT" {
+		return 0, true
+	}
+	sign := 1
+	if b[0] == '-' {
+		sign = -1
+	} else if b[0] != '+' {
+		return 0, false
+	}
+	b = b[1:]
+	if len(b) < 2 || !AllDigits(b[:2]) {
+		return 0, false
+	}
+	h, m := atoi(b[:2]), 0
+	b = b[2:]
+	if len(b) == 3 && b[0] == ':' {
+		b = b[1:]
+	}
+	if len(b) > 0 {
+		if len(b) != 2 || !AllDigits(b) {
+			return 0, false
+		}
+		m = atoi(b)
+	}
+	if h > 23 || m > 59 {
+		return 0, false
+	}
+	return sign * (h*3600 + m*60), true
+}
+
+// civil is the instant of year, month, day, hour, minute, second. Second 60 is a leap second
+// and reads as the next minute's first.
+func civil(f [6]int, milli, zone int) (int64, bool) {
+	y, mo, d, h, mi, s := f[0], f[1], f[2], f[3], f[4], f[5]
+	if mo < 1 || mo > 12 || d < 1 || d > 31 || h > 23 || mi > 59 || s > 60 {
+		return 0, false
+	}
+	day := time.Date(y, time.Month(mo), d, 0, 0, 0, 0, time.UTC)
+	if day.Day() != d {
+		return 0, false
+	}
+	return (day.Unix()+int64(h*3600+mi*60+s-zone))*1000 + int64(milli), true
+}
+
+func IsDigit(c byte) bool { return c-'0' <= 9 }
+
+func AllDigits(b []byte) bool {
+	for _, c := range b {
+		if !IsDigit(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// atoi reads at most 18 digits.
+func atoi(b []byte) int {
+	n := 0
+	for _, c := range b {
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+// timeFormat parses by Options.TSFormat.
+type Format struct {
+	strftime, layout string
+	Cdx              bool
+}
+
+// strftimeVerbs are the conversions of strptime(3) that timeFormat knows, with f for a
+// fraction of a second as in Python and s for Unix seconds as in GNU date.
+const strftimeVerbs = "YymdeHIMSfpbBhaAjzZsTDFRnt%"
+
+func NewFormat(format string) (Format, error) {
+	if format == "" {
+		return Format{}, nil
+	}
+	if !strings.Contains(format, "%") {
+		// A layout without a reference value parses everything or nothing.
+		if time.Unix(0, 0).UTC().Format(format) == format {
+			return Format{}, fmt.Errorf("timestamp format %q is neither a strftime pattern nor a Go layout", format)
+		}
+		return Format{layout: format}, nil
+	}
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' {
+			continue
+		}
+		i++
+		if i < len(format) && format[i] == '-' {
+			i++
+		}
+		if i == len(format) || strings.IndexByte(strftimeVerbs, format[i]) < 0 {
+			return Format{}, fmt.Errorf("timestamp format %q: %q is no conversion urlake knows", format, format[max(0, i-1):min(i+1, len(format))])
+		}
+	}
+	return Format{strftime: format}, nil
+}
+
+// parse is not to be given empty text.
+func (f Format) Parse(b []byte) (int64, bool) {
+	switch {
+	case f.strftime != "":
+		var p strptime
+		rest, ok := p.parse(f.strftime, b)
+		if !ok || len(rest) > 0 {
+			return 0, false
+		}
+		return p.instant()
+	case f.layout != "":
+		t, err := time.Parse(f.layout, unsafe.String(&b[0], len(b)))
+		if err != nil {
+			return 0, false
+		}
+		return t.UnixMilli(), true
+	case f.Cdx:
+		return parseCDXTime(b)
+	}
+	return Parse(b)
+}
+
+// strptime collects the fields of a timestamp as its pattern finds them.
+type strptime struct {
+	year, month, day, hour, minute, second int
+	milli, zone, yearDay                   int
+	unix                                   int64
+	hasUnix, hasHour12, pm                 bool
+}
+
+var monthNames = []string{"january", "february", "march", "april", "may", "june", "july", "august",
+	"september", "october", "november", "december"}
+
+var dayNames = []string{"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"}
+
+// parse matches b against the pattern and returns what follows the match. Numbers may have
+// fewer digits than their conversion usually writes: 8/4/2016 is %m/%d/%Y.
+func (p *strptime) parse(pattern string, b []byte) ([]byte, bool) {
+	ok := true
+	for i := 0; i < len(pattern); i++ {
+		c := pattern[i]
+		if c != '%' {
+			if isBlank(c) {
+				b = trimLeft(b)
+				continue
+			}
+			if len(b) == 0 || b[0] != c {
+				return nil, false
+			}
+			b = b[1:]
+			continue
+		}
+		i++
+		if pattern[i] == '-' {
+			i++
+		}
+		switch pattern[i] {
+		case 'Y':
+			p.year, b, ok = number(b, 4)
+		case 'y':
+			// POSIX: 69–99 are of the last century.
+			if p.year, b, ok = number(b, 2); p.year < 69 {
+				p.year += 2000
+			} else {
+				p.year += 1900
+			}
+		case 'm':
+			p.month, b, ok = number(b, 2)
+		case 'd', 'e':
+			p.day, b, ok = number(trimLeft(b), 2)
+		case 'H':
+			p.hour, b, ok = number(b, 2)
+		case 'I':
+			p.hour, b, ok = number(b, 2)
+			p.hasHour12 = true
+			ok = ok && p.hour >= 1 && p.hour <= 12
+		case 'M':
+			p.minute, b, ok = number(b, 2)
+		case 'S':
+			p.second, b, ok = number(b, 2)
+		case 'f':
+			if ok = len(b) > 0 && IsDigit(b[0]); ok {
+				p.milli, b = parseMilli(b)
+			}
+		case 'p':
+			if ok = len(b) >= 2 && (b[0]|0x20 == 'a' || b[0]|0x20 == 'p') && b[1]|0x20 == 'm'; ok {
+				p.pm = b[0]|0x20 == 'p'
+				b = b[2:]
+			}
+		case 'b', 'B', 'h':
+			p.month, b, ok = name(b, monthNames)
+		case 'a', 'A':
+			_, b, ok = name(b, dayNames)
+		case 'j':
+			p.yearDay, b, ok = number(b, 3)
+		case 'z':
+			n := 0
+			for n < len(b) && (IsDigit(b[n]) || b[n] == '+' || b[n] == '-' || b[n] == ':' || b[n] == 'Z' || b[n] == 'z') {
+				n++
+			}
+			p.zone, ok = parseZone(b[:n])
+			ok = ok && n > 0
+			b = b[n:]
+		case 'Z':
+			// The only zone names that mean one offset everywhere.
+			if ok = bytes.HasPrefix(b, []byte("UTC")) || bytes.HasPrefix(b, []byte("GMT")); ok {
+				b = b[3:]
+			} else if ok = len(b) > 0 && (b[0] == 'Z' || b[0] == 'z'); ok {
+				b = b[1:]
+			}
+		case 's':
+			var n int
+			n, b, ok = number(b, 18)
+			p.unix, p.hasUnix = int64(n), true
+		case 'T':
+			b, ok = p.parse("%H:%M:%S", b)
+		case 'D':
+			b, ok = p.parse("%m/%d/%y", b)
+		case 'F':
+			b, ok = p.parse("%Y-%m-%d", b)
+		case 'R':
+			b, ok = p.parse("%H:%M", b)
+		case 'n', 't':
+			b = trimLeft(b)
+		case '%':
+			if ok = len(b) > 0 && b[0] == '%'; ok {
+				b = b[1:]
+			}
+		}
+		if !ok {
+			return nil, false
+		}
+	}
+	return b, true
+}
+
+func (p *strptime) instant() (int64, bool) {
+	if p.hasUnix {
+		if p.unix > math.MaxInt64/1000-1 {
+			return 0, false
+		}
+		return p.unix*1000 + int64(p.milli), true
+	}
+	if p.hasHour12 {
+		p.hour %= 12
+		if p.pm {
+			p.hour += 12
+		}
+	}
+	if p.yearDay > 0 {
+		t := time.Date(p.year, 1, p.yearDay, 0, 0, 0, 0, time.UTC)
+		if t.Year() != p.year {
+			return 0, false
+		}
+		p.month, p.day = int(t.Month()), t.Day()
+	}
+	return civil([6]int{p.year, max(p.month, 1), max(p.day, 1), p.hour, p.minute, p.second}, p.milli, p.zone)
+}
+
+func trimLeft(b []byte) []byte {
+	for len(b) > 0 && isBlank(b[0]) {
+		b = b[1:]
+	}
+	return b
+}
+
+// number reads one to width digits.
+func number(b []byte, width int) (int, []byte, bool) {
+	n := 0
+	for n < len(b) && n < width && IsDigit(b[n]) {
+		n++
+	}
+	return atoi(b[:n]), b[n:], n > 0
+}
+
+// name reads an English name, whole or its first three letters, in any case, and returns its
+// place in names from 1.
+func name(b []byte, names []string) (int, []byte, bool) {
+	for i, s := range names {
+		for _, s := range []string{s, s[:3]} {
+			if len(b) >= len(s) && strings.EqualFold(unsafe.String(&b[0], len(s)), s) {
+				return i + 1, b[len(s):], true
+			}
+		}
+	}
+	return 0, nil, false
+}
+
+// isBlank and trimBlanks are isSpace and trimSpace.
+func isBlank(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
+
+func trimBlanks(b []byte) []byte {
+	for len(b) > 0 && isBlank(b[0]) {
+		b = b[1:]
+	}
+	for len(b) > 0 && isBlank(b[len(b)-1]) {
+		b = b[:len(b)-1]
+	}
+	return b
+}

@@ -1,0 +1,149 @@
+package row_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/row"
+	"github.com/urlake/urlake/lake/row/rowtest"
+)
+
+func TestKeysSortLikeRows(t *testing.T) {
+	m := rowtest.NewMaker(1)
+	rows := make([]row.Row, 400)
+	keys := make([][]byte, len(rows))
+	for i := range rows {
+		rows[i] = m.Row()
+		keys[i] = rows[i].AppendKey(nil)
+	}
+	for i, a := range rows {
+		for j, b := range rows {
+			if want, got := rowtest.CompareRows(a, b), bytes.Compare(keys[i], keys[j]); want != got {
+				t.Fatalf("%+v and %+v compare %d, their keys %d", a, b, want, got)
+			}
+		}
+	}
+}
+
+// parse is the row of a key on its own.
+func parse(key []byte) (row.Row, error) {
+	var k row.Key
+	if err := k.Next(key); err != nil {
+		return row.Row{}, err
+	}
+	return k.Row(), nil
+}
+
+func TestKeyRoundTrip(t *testing.T) {
+	m := rowtest.NewMaker(2)
+	for range 5000 {
+		want := m.Row()
+		key := want.AppendKey([]byte("before"))[len("before"):]
+		got, err := parse(key)
+		if err != nil {
+			t.Fatalf("%+v: %v", want, err)
+		}
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Fatalf("differs: %s", diff)
+		}
+	}
+}
+
+// What a step does not parse again must be what it was.
+func TestStepsOverSortedKeys(t *testing.T) {
+	m := rowtest.NewMaker(4)
+	rows := make([]row.Row, 20_000)
+	for i := range rows {
+		rows[i] = m.Row()
+	}
+	slices.SortFunc(rows, rowtest.CompareRows)
+	var k row.Key
+	for i, want := range rows {
+		if err := k.Next(want.AppendKey(nil)); err != nil {
+			t.Fatalf("%+v: %v", want, err)
+		}
+		if diff := gocmp.Diff(want, k.Row()); diff != "" {
+			t.Fatalf("row %d differs: %s", i, diff)
+		}
+		if same := i > 0 && rowtest.Record(want) == rowtest.Record(rows[i-1]); same != k.SameRecord() {
+			t.Fatalf("%+v after %+v: one record %v, the keys say %v", want, rows[i-1], same, k.SameRecord())
+		}
+	}
+	for i, r := range rows {
+		if j := m.Rng.IntN(len(rows)); rowtest.CompareRows(r, rows[j]) > 0 {
+			var k row.Key
+			if err := k.Next(r.AppendKey(nil)); err != nil {
+				t.Fatal(err)
+			}
+			if k.Next(rows[j].AppendKey(nil)) == nil {
+				t.Fatalf("row %d after row %d", j, i)
+			}
+			if diff := gocmp.Diff(r, k.Row()); diff != "" {
+				t.Fatalf("a refused step changed the row: %s", diff)
+			}
+		}
+	}
+}
+
+func TestTruncatedKeyIsCorruptOrHasAShorterRawURL(t *testing.T) {
+	thisRow := row.Row{Domain: "example.org", Host: "www.example.org", PathQuery: "/a", Scheme: "https", Port: 8080,
+		TS: 5, HasTS: true, Size: 6, HasSize: true, Extras: "{}", RawURL: "raw"}
+	key := thisRow.AppendKey(nil)
+	record := len(key) - len(thisRow.RawURL)
+	for n := range key {
+		got, err := parse(key[:n])
+		if n >= record {
+			if err != nil || got.RawURL != "raw"[:n-record] {
+				t.Errorf("cut to %d bytes: %q, %v", n, got.RawURL, err)
+			}
+			continue
+		}
+		if !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("cut to %d bytes: %v", n, err)
+		}
+	}
+}
+
+// FuzzKey steps over two keys and parses the second as if it stood alone.
+func FuzzKey(f *testing.F) {
+	m := rowtest.NewMaker(3)
+	for range 20 {
+		a, b := m.Row(), m.Row()
+		f.Add(a.AppendKey(nil), b.AppendKey(nil))
+	}
+	f.Add([]byte("a\x00b\x00/\x00http\x00\x02"), []byte("a\x00b\x00/\x00http\x00\x02"))
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		var k row.Key
+		if err := k.Next(a); err != nil {
+			if !errors.Is(err, codec.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		first := k.Row()
+		if again := first.AppendKey(nil); !bytes.Equal(again, a) {
+			t.Fatalf("key %q parsed and written is %q", a, again)
+		}
+		record := rowtest.Record(first)
+		same := bytes.HasPrefix(b, record.AppendKey(nil))
+		err := k.Next(b)
+		alone, aloneErr := parse(b)
+		switch {
+		case bytes.Compare(a, b) > 0:
+			if err == nil {
+				t.Fatalf("%q after %q", b, a)
+			}
+		case (err == nil) != (aloneErr == nil):
+			t.Fatalf("%q after %q: %v, alone %v", b, a, err, aloneErr)
+		case err == nil:
+			if diff := gocmp.Diff(alone, k.Row()); diff != "" || k.SameRecord() != same {
+				t.Fatalf("%q after %q: one record %v, want %v; %s", b, a, k.SameRecord(), same, diff)
+			}
+		}
+	})
+}

@@ -1,9 +1,0 @@
-//go:build !amd64
-
-package lake
-
-import "github.com/urlake/urlake/lake/urlnorm"
-
-func (b *RowBuffer) addMany(uint32, []urlnorm.Parsed) int { return 0 }
-
-func placeMany([]byte, uint32, []uint32, []uint32) bool { return false }

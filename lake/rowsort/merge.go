@@ -1,0 +1,231 @@
+package rowsort
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/row"
+	"github.com/urlake/urlake/lake/seekable"
+)
+
+const (
+	// maxSections is the largest number of runs merged at once. Each holds a decoded frame and a read of one
+	// frame or more: this many take some 150 MiB, where keys are not longer than frames are meant to be.
+	maxSections = 1024
+
+	// maxSectionRead is how much of a run one read fetches, in bytes as stored: beyond it a request's
+	// latency is small beside its transfer.
+	maxSectionRead = 1 << 20
+
+	// sectionReads is the memory for bytes as stored over all sections of a merge, two reads each. It is enough for reads of
+	// a frame in maxSections.
+	sectionReads = 128 << 20
+
+	// concurrentReads is how many reads of one merge are under way at once: enough to
+	// hide an object store's latency.
+	concurrentReads = 32
+)
+
+// MergeRuns merges runs and passes their rows to sink in the order of their keys, one of each record: the one with the smallest raw
+// URL.
+//
+// Where there are more than can be merged at once, groups of runs are first merged into larger
+// ones; spill names them in the store by pass and number. They are
+// the same for the same runs, and the caller removes them with the rest of its staging area.
+func MergeRuns(ctx context.Context, store blob.Store, runs []Run, spill func(pass, n int) string, sink row.Sink) error {
+	for pass := 0; len(runs) > maxSections; pass++ {
+		var merged []Run
+		for group := range slices.Chunk(runs, maxSections) {
+			run, err := mergeIntoRun(ctx, store, group, spill(pass, len(merged)))
+			if err != nil {
+				return err
+			}
+			merged = append(merged, run)
+		}
+		runs = merged
+	}
+	return mergeSections(ctx, store, runs, records(sink))
+}
+
+// mergeIntoRun merges runs into one.
+func mergeIntoRun(ctx context.Context, store blob.Store, runs []Run, key string) (Run, error) {
+	w, err := newRunWriter(ctx, store, key)
+	if err != nil {
+		return Run{}, err
+	}
+	defer w.abort()
+	if err := mergeSections(ctx, store, runs, w.append); err != nil {
+		return Run{}, err
+	}
+	return w.finish()
+}
+
+// mergeSections merges runs, maxSections at most.
+func mergeSections(ctx context.Context, store blob.Store, runs []Run, yield func(key []byte, shared int) error) error {
+	opened := make([]*seekable.Frames, len(runs))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(concurrentReads)
+	for i, run := range runs {
+		g.Go(func() (err error) {
+			opened[i], err = openRun(gctx, store, run)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	// Reads under way end with the merge, also where yield gives up.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	readBytes := min(maxSectionRead, int64(sectionReads/2/max(len(runs), 1)))
+	slots := make(chan struct{}, concurrentReads)
+	sections := make([]section, len(runs))
+	for i, run := range runs {
+		sections[i] = newRunSection(ctx, store, run, opened[i], readBytes, slots)
+	}
+	return mergeKeys(ctx, sections, yield)
+}
+
+// section is a sorted input of a merge.
+type section interface {
+	// next returns the next key, valid until the call after, and the length of the longest prefix that it has in common with
+	// the one before; nil at the end.
+	next(ctx context.Context) (key []byte, shared int, err error)
+}
+
+// mergeKeys passes the keys of all sections to yield, ascending, each with the length of the longest
+// prefix that it has in common with the one before.
+func mergeKeys(ctx context.Context, sections []section, yield func(key []byte, shared int) error) error {
+	t, err := newLoserTree(ctx, sections)
+	if err != nil {
+		return err
+	}
+	for {
+		key, shared := t.first()
+		if key == nil {
+			return nil
+		}
+		if err := yield(key, shared); err != nil {
+			return err
+		}
+		if err := t.pop(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// records passes one key of each record on, as a row: the first, which has the smallest raw URL.
+func records(sink row.Sink) func(key []byte, shared int) error {
+	k := new(row.Key)
+	return func(key []byte, shared int) error {
+		if err := k.Follow(key, shared); err != nil {
+			return fmt.Errorf("merge rows: %w", err)
+		}
+		if k.SameRecord() {
+			return nil
+		}
+		return k.Pass(sink)
+	}
+}
+
+// loserTree finds the smallest key of many sections with one comparison a level (Knuth, The
+// Art of Computer Programming 3, 5.4.1). Every key that lost remembers how much of its beginning it shares
+// with the one that beat it, so that a comparison is mostly one of two lengths: of two keys above
+// a third, the one that shares more with it is the smaller (Ng and Kakehi, "Merging string sequences by longest
+// common prefixes", 2008).
+type loserTree struct {
+	sections []section
+	// keys are the sections' keys, nil for one that has ended.
+	keys [][]byte
+	// shared is the length of the prefix a key shares with the one that beat it, of the winner's with
+	// the winner before; -1 of a section that has ended.
+	shared []int
+	// losers[i] lost the match at node i, 1 ≤ i < len(sections); leaf j is node len(sections)+j.
+	losers []int
+	winner int
+}
+
+func newLoserTree(ctx context.Context, sections []section) (*loserTree, error) {
+	n := len(sections)
+	t := &loserTree{sections: sections, keys: make([][]byte, n), shared: make([]int, n), losers: make([]int, n)}
+	if n == 0 {
+		return t, nil
+	}
+	for i := range sections {
+		if err := t.advance(ctx, i); err != nil {
+			return nil, err
+		}
+	}
+	winners := make([]int, 2*n)
+	for i := range n {
+		winners[n+i] = i
+	}
+	for i := n - 1; i > 0; i-- {
+		winners[i], t.losers[i] = t.play(winners[2*i], winners[2*i+1])
+	}
+	t.winner = winners[1]
+	return t, nil
+}
+
+// first is the smallest key and what it shares with the one before, nil when all sections have ended.
+func (t *loserTree) first() (key []byte, shared int) {
+	if len(t.keys) == 0 {
+		return nil, 0
+	}
+	return t.keys[t.winner], t.shared[t.winner]
+}
+
+// pop takes the smallest key away.
+func (t *loserTree) pop(ctx context.Context) error {
+	w := t.winner
+	if err := t.advance(ctx, w); err != nil {
+		return err
+	}
+	for i := (len(t.sections) + w) / 2; i > 0; i /= 2 {
+		l := t.losers[i]
+		if t.shared[l] < t.shared[w] {
+			continue
+		}
+		w, t.losers[i] = t.play(w, l)
+	}
+	t.winner = w
+	return nil
+}
+
+func (t *loserTree) advance(ctx context.Context, i int) error {
+	key, shared, err := t.sections[i].next(ctx)
+	if err != nil {
+		return fmt.Errorf("merge runs: %w", err)
+	}
+	if key == nil {
+		shared = -1
+	}
+	t.keys[i], t.shared[i] = key, shared
+	return nil
+}
+
+// play lets two keys meet that know what they share with the same third key, which is below both.
+func (t *loserTree) play(a, b int) (winner, loser int) {
+	switch x, y := t.shared[a], t.shared[b]; {
+	case x > y:
+		return a, b
+	case x < y:
+		return b, a
+	case x < 0:
+		return a, b
+	default:
+		k, l := t.keys[a], t.keys[b]
+		n := x + codec.CommonPrefix(k[x:], l[x:])
+		if n == len(k) || n < len(l) && k[n] < l[n] {
+			t.shared[b] = n
+			return a, b
+		}
+		t.shared[a] = n
+		return b, a
+	}
+}
