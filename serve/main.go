@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"math"
 	"net"
@@ -137,10 +136,8 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return cli.Usagef("--frame-cache and --page-cache leave nothing of the %d MiB of --memory-limit that are not for mapped files", opt.HeapBytes()/mib)
 	}
 	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
-		// Nobody means to serve a folder that is not there: a lake without a version is waited for, a misspelt one is not.
-		if st, err := os.Stat(filepath.FromSlash(u.Path)); errors.Is(err, fs.ErrNotExist) {
-			return cli.Usagef("--lake %s: there is no such folder", o.lake)
-		} else if err == nil && !st.IsDir() {
+		// A folder that does not exist yet is waited for, like an S3 prefix without objects. A file never becomes a lake.
+		if st, err := os.Stat(filepath.FromSlash(u.Path)); err == nil && !st.IsDir() {
 			return cli.Usagef("--lake %s: not a folder", o.lake)
 		}
 	}

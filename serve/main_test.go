@@ -93,7 +93,10 @@ func get(t *testing.T, url string, v any) int {
 func TestServeFollowsALakeFromItsFirstVersionOn(t *testing.T) {
 	for kind, lakeURL := range map[string]func(t *testing.T) string{
 		"file": func(t *testing.T) string { return "file://" + filepath.ToSlash(t.TempDir()) },
-		"s3":   func(t *testing.T) string { return testenv.S3(t) },
+		"folder that does not exist yet": func(t *testing.T) string {
+			return "file://" + filepath.ToSlash(filepath.Join(t.TempDir(), "not", "yet"))
+		},
+		"s3": func(t *testing.T) string { return testenv.S3(t) },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			url := lakeURL(t)
@@ -171,7 +174,6 @@ func TestWrongUsage(t *testing.T) {
 		{cli.ExitUsage, []string{"--lake", cache, "--memory-limit", "100", "--frame-cache", "50", "--page-cache", "50"}},
 		{cli.ExitUsage, []string{"--lake", cache, "--frame-cache", "150"}},
 		{cli.ExitUsage, []string{"--lake", cache, "--page-cache", "-1"}},
-		{cli.ExitUsage, []string{"--lake", filepath.Join(cache, "no-such-lake"), "--cache", cache}},
 		{cli.ExitUsage, []string{"--lake", file, "--cache", cache}},
 		{cli.ExitUsage, []string{"--no-such-flag"}},
 		{cli.ExitUsage, []string{"--lake", "gopher://lake", "--cache", cache}},
