@@ -57,7 +57,7 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeM
 	handle(route{name: "domain", parameters: []string{"cursor", "explain", "version"}, answer: h.domain}, "GET /v1/domain/{d}", "GET /domain/{d}")
 	handle(route{name: "urls", parameters: []string{"cursor", "explain", "limit", "offset", "version"}, answer: h.urls},
 		"GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
-	handle(route{name: "datasets", parameters: []string{"version"}, answer: h.datasets}, "GET /v1/datasets")
+	handle(route{name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets}, "GET /v1/datasets")
 	handle(route{name: "healthz", parameters: []string{}, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
 	handle(route{name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages}, "GET /{$}")
@@ -239,11 +239,7 @@ func (h *handler) domain(r *request) error {
 		d.close('}')
 	}
 	d.close(']')
-	d.number("returned", int64(len(page.Datasets)))
-	d.boolean("complete", page.Cursor == "")
-	d.null("stopped_by")
-	d.textOrNull("next_cursor", page.Cursor)
-	r.next(&page.Answer, "")
+	r.end(len(page.Datasets), page.Cursor, page.Version)
 	r.trace(trace)
 	d.close('}')
 	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(page.DomainID)), slog.Int("datasets", len(page.Datasets)), slog.Int("total", page.Total))
@@ -308,7 +304,7 @@ func (h *handler) urls(r *request) error {
 	d.textOrNull("stopped_by", page.StoppedBy)
 	d.numberOrNull("next_offset", page.Offset+int64(n), page.Cursor != "")
 	d.textOrNull("next_cursor", page.Cursor)
-	r.next(&page.Answer, strconv.Itoa(q.Limit))
+	r.next(page.Cursor, page.Version, strconv.Itoa(q.Limit))
 	r.trace(trace)
 	d.close('}')
 	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(page.DomainID)), slog.Uint64("dataset_id", id),
@@ -334,13 +330,23 @@ func (r *request) describe(snap *lookup.Snapshot, a *lookup.Answer) {
 	}
 }
 
+// end writes the members that every page of a list of datasets ends with.
+func (r *request) end(returned int, cursor, version string) {
+	d := &r.doc
+	d.number("returned", int64(returned))
+	d.boolean("complete", cursor == "")
+	d.null("stopped_by")
+	d.textOrNull("next_cursor", cursor)
+	r.next(cursor, version, "")
+}
+
 // next writes the link to the next page, which stays in the version.
-func (r *request) next(a *lookup.Answer, limit string) {
-	if a.Cursor == "" {
+func (r *request) next(cursor, version, limit string) {
+	if cursor == "" {
 		r.doc.null("next")
 		return
 	}
-	v := url.Values{"cursor": {a.Cursor}, "version": {a.Version}}
+	v := url.Values{"cursor": {cursor}, "version": {version}}
 	if limit != "" {
 		v.Set("limit", limit)
 	}
@@ -378,21 +384,24 @@ func (r *request) trace(t *blob.Trace) {
 }
 
 func (h *handler) datasets(r *request) error {
-	snap, err := h.server.Acquire(r.Context(), r.query.Get("version"))
+	snap, err := h.pin(r.Context(), r)
 	if err != nil {
 		return err
 	}
 	defer snap.Release()
-	v := snap.Version()
+	page, err := snap.Datasets(r.query.Get("cursor"))
+	if err != nil {
+		return err
+	}
 	d := &r.doc
 	d.open('{')
-	d.text("version", v.ID)
-	d.number("takedown_epoch", int64(snap.TakedownEpoch()))
-	d.number("total_datasets", int64(len(v.Datasets)))
-	d.number("rows", v.Counts.Rows)
+	d.text("version", page.Version)
+	d.number("takedown_epoch", int64(page.TakedownEpoch))
+	d.number("total_datasets", int64(page.Total))
+	d.number("rows", snap.Version().Counts.Rows)
 	d.array("datasets")
-	for i := range v.Datasets {
-		s := &v.Datasets[i]
+	for i := range page.Datasets {
+		s := &page.Datasets[i]
 		d.element()
 		d.number("dataset_id", int64(s.ID))
 		d.text("name", s.Name)
@@ -406,8 +415,9 @@ func (h *handler) datasets(r *request) error {
 		d.close('}')
 	}
 	d.close(']')
-	d.boolean("complete", true)
+	r.end(len(page.Datasets), page.Cursor, page.Version)
 	d.close('}')
+	r.logged = append(r.logged, slog.Int("datasets", len(page.Datasets)), slog.Int("total", page.Total))
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -257,7 +258,8 @@ func TestProblems(t *testing.T) {
 		{"GET", "/v1/domain/example.com/datasets/1/urls?lmit=1", 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com/datasets/1/urls?limit=1&limit=2", 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com?offset=1", 400, "bad-parameter"},
-		{"GET", "/v1/datasets?cursor=" + cursor, 400, "bad-parameter"},
+		{"GET", "/v1/datasets?limit=1", 400, "bad-parameter"},
+		{"GET", "/v1/datasets?cursor=" + cursor, 400, "bad-cursor"},
 		{"GET", "/healthz?x", 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com/datasets/1/urls?cursor=forged", 400, "bad-cursor"},
 		{"GET", "/v1/domain/example.com/datasets/2/urls?cursor=" + cursor, 400, "bad-cursor"},
@@ -500,24 +502,103 @@ func TestPagesAnswerPeople(t *testing.T) {
 	}
 }
 
+// datasetList is an answer of /v1/datasets.
+type datasetList struct {
+	Version    string        `json:"version"`
+	Epoch      int           `json:"takedown_epoch"`
+	Total      int           `json:"total_datasets"`
+	Rows       int           `json:"rows"`
+	Datasets   []datasetInfo `json:"datasets"`
+	Returned   int           `json:"returned"`
+	Complete   bool          `json:"complete"`
+	StoppedBy  *string       `json:"stopped_by"`
+	NextCursor *string       `json:"next_cursor"`
+	Next       *string       `json:"next"`
+}
+
+type datasetInfo struct {
+	ID      int     `json:"dataset_id"`
+	Name    string  `json:"name"`
+	Title   *string `json:"title"`
+	Source  *string `json:"source"`
+	Licence *string `json:"licence"`
+	Rows    int     `json:"rows"`
+	Batches int     `json:"batches"`
+	Parts   int     `json:"parts"`
+	Bytes   int     `json:"bytes"`
+}
+
 func TestDatasetsAndStartPage(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
-	var list struct {
-		Version  string
-		Rows     int
-		Total    int `json:"total_datasets"`
-		Datasets []map[string]any
-		Complete bool
-		Epoch    int `json:"takedown_epoch"`
-	}
-	if status := s.get("/v1/datasets", &list); status != 200 || list.Total != 2 || list.Rows != 4 || list.Datasets[1]["name"] != "beta" || list.Datasets[0]["rows"] != 3.0 {
+	var list datasetList
+	status := s.get("/v1/datasets", &list)
+	if status != 200 || list.Total != 2 || list.Rows != 4 || list.Datasets[1].Name != "beta" || list.Datasets[0].Rows != 3 {
 		t.Fatalf("%d %+v", status, list)
+	}
+	if list.Returned != 2 || !list.Complete || list.StoppedBy != nil || list.NextCursor != nil || list.Next != nil {
+		t.Fatalf("the only page: %+v", list)
 	}
 	if w := s.do("GET", "/"); w.Code != 200 || !strings.Contains(w.Body.String(), "beta") || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	if w := s.do("HEAD", "/v1/domain/example.com"); w.Code != 200 || w.Header().Get("Content-Length") == "" {
 		t.Errorf("HEAD: %d %v", w.Code, w.Header())
+	}
+}
+
+// Following next lists every dataset of the version once, even when a version with more datasets is published meanwhile.
+func TestDatasetsComeInPages(t *testing.T) {
+	store := blob.NewMemory()
+	const n = lookup.MaxDatasets + 3
+	for i := range n {
+		testlake.Ingest(t, store, fmt.Sprintf("d%04d", i), "b", []testlake.Record{{URL: "https://example.com/"}})
+	}
+	testlake.Publish(t, store)
+	s := start(t, store, lookup.Options{})
+	version := s.server.Status().Version
+	var sizes, ids []int
+	for path := "/v1/datasets"; path != ""; {
+		var page datasetList
+		if status := s.get(path, &page); status != 200 {
+			t.Fatalf("%s: %d", path, status)
+		}
+		if page.Version != version || page.Total != n || page.Rows != n || page.Returned != len(page.Datasets) || page.StoppedBy != nil {
+			t.Fatalf("%s: version %s, %d datasets, %d rows, %d returned", path, page.Version, page.Total, page.Rows, page.Returned)
+		}
+		sizes = append(sizes, page.Returned)
+		for _, d := range page.Datasets {
+			if d.Name != fmt.Sprintf("d%04d", len(ids)) {
+				t.Fatalf("dataset %d is %+v", len(ids), d)
+			}
+			ids = append(ids, d.ID)
+		}
+		if page.Complete != (page.Next == nil) || page.Complete != (page.NextCursor == nil) {
+			t.Fatalf("%s: complete is %v, next %v, next_cursor %v", path, page.Complete, page.Next, page.NextCursor)
+		}
+		if path = ""; page.Next != nil {
+			path = *page.Next
+			if !strings.HasPrefix(path, "/v1/datasets?") || !strings.Contains(path, "version="+version) {
+				t.Fatalf("next is %s", path)
+			}
+			// A cursor implies its version.
+			path = "/v1/datasets?cursor=" + url.QueryEscape(*page.NextCursor)
+			testlake.Ingest(t, store, "another", "b", []testlake.Record{{URL: "https://example.com/"}})
+			testlake.Publish(t, store)
+			if err := s.server.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if diff := cmp.Diff([]int{lookup.MaxDatasets, 3}, sizes); diff != "" {
+		t.Fatalf("sizes of pages (-want +got):\n%s", diff)
+	}
+	if !slices.IsSorted(ids) || len(slices.Compact(ids)) != n {
+		t.Fatal("datasets are not in the order of their ids")
+	}
+	var first domainAnswer
+	s.get("/v1/domain/example.com", &first)
+	if w := s.do("GET", "/v1/datasets?cursor="+url.QueryEscape(*first.NextCursor)); w.Code != 400 {
+		t.Errorf("the cursor of a domain's datasets: %d %s", w.Code, w.Body)
 	}
 }
 

@@ -37,12 +37,15 @@ type position struct {
 }
 
 const (
-	cursorURLs     = 'u'
-	cursorDatasets = 'd'
+	cursorURLs        = 'u'
+	cursorDatasets    = 'd' // the datasets that contain a domain
+	cursorAllDatasets = 'a' // all datasets of a version
 
 	// maxCursor is the longest text of a cursor: what is longer is refused undecoded.
 	maxCursor = 160
 )
+
+var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorAllDatasets}
 
 var cursorText = base64.RawURLEncoding.Strict()
 
@@ -62,10 +65,10 @@ func (c *cursor) String() string {
 
 // fields are the numbers that a cursor of that kind carries.
 func (p *position) fields(kind byte) []*uint64 {
-	if kind == cursorDatasets {
-		return []*uint64{&p.dataset}
+	if kind == cursorURLs {
+		return []*uint64{&p.segment, &p.file, &p.rowGroup, &p.row}
 	}
-	return []*uint64{&p.segment, &p.file, &p.rowGroup, &p.row}
+	return []*uint64{&p.dataset}
 }
 
 // parseCursor decodes a cursor of that kind. Every failure is ErrBadCursor.

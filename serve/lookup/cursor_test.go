@@ -13,6 +13,8 @@ func sampleCursors() []*cursor {
 			at: position{segment: 3, file: 70000, rowGroup: 2, row: 1 << 40}},
 		{kind: cursorDatasets, fingerprint: fingerprint(cursorDatasets, "example.com", 0), version: "20261120T101112.123Z-0f3c9a71",
 			at: position{dataset: 1<<32 - 1}},
+		{kind: cursorAllDatasets, fingerprint: fingerprint(cursorAllDatasets, "", 0), version: "20261120T101112.123Z-0f3c9a71",
+			at: position{dataset: 1000}},
 	}
 }
 
@@ -46,12 +48,10 @@ func TestAlteredCursorIsRefused(t *testing.T) {
 				t.Fatalf("cut at %d: got %v", i, err)
 			}
 		}
-		other := byte(cursorURLs)
-		if c.kind == other {
-			other = cursorDatasets
-		}
-		if _, err := parseCursor(string(text), other); !errors.Is(err, ErrBadCursor) {
-			t.Fatalf("other kind: got %v", err)
+		for _, other := range cursorKinds {
+			if _, err := parseCursor(string(text), other); (err == nil) != (other == c.kind) || err != nil && !errors.Is(err, ErrBadCursor) {
+				t.Fatalf("a cursor of kind %c read as %c: %v", c.kind, other, err)
+			}
 		}
 	}
 }
@@ -73,7 +73,7 @@ func FuzzCursor(f *testing.F) {
 		f.Add(c.String())
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, kind := range []byte{cursorURLs, cursorDatasets} {
+		for _, kind := range cursorKinds {
 			c, err := parseCursor(text, kind)
 			if err != nil {
 				if !errors.Is(err, ErrBadCursor) {

@@ -580,6 +580,33 @@ func TestDatasetsComeInPages(t *testing.T) {
 				t.Fatalf("dataset %d is %+v", i, d)
 			}
 		}
+		var all []manifest.Dataset
+		for cursorText, pages := "", 0; cursorText != "" || pages == 0; pages++ {
+			p, err := snap.Datasets(cursorText)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Total != n || len(p.Datasets) != min(size, n-len(all)) || p.Version != snap.Version().ID {
+				t.Fatalf("page %d of %d: %d of %d", pages, size, len(p.Datasets), p.Total)
+			}
+			all = append(all, p.Datasets...)
+			cursorText = p.Cursor
+		}
+		if diff := gocmp.Diff(snap.Version().Datasets, all); diff != "" {
+			t.Fatalf("pages of %d (-version +pages):\n%s", size, diff)
+		}
+	}
+	last := snap.datasetCursor(cursorAllDatasets, "", 1<<32-1)
+	for name, text := range map[string]string{
+		"behind the last id": last,
+		"of a domain":        snap.datasetCursor(cursorDatasets, "example.com", 1),
+	} {
+		if _, err := snap.Datasets(text); !errors.Is(err, ErrBadCursor) {
+			t.Errorf("a cursor %s: %v", name, err)
+		}
+	}
+	if p, err := snap.Datasets(snap.datasetCursor(cursorAllDatasets, "", n)); err != nil || len(p.Datasets) != 0 || p.Cursor != "" {
+		t.Errorf("after the last dataset: %+v, %v", p, err)
 	}
 }
 

@@ -158,14 +158,9 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 	}
 	from := uint32(0)
 	if cursorText != "" {
-		c, err := s.parseCursor(cursorText, cursorDatasets, r.domain, 0)
-		if err != nil {
+		if from, err = s.datasetAfter(cursorText, cursorDatasets, r.domain); err != nil {
 			return nil, err
 		}
-		if c.at.dataset >= 1<<32-1 {
-			return nil, fmt.Errorf("%w: position", ErrBadCursor)
-		}
-		from = uint32(c.at.dataset) + 1
 	}
 	page := &DomainPage{Answer: s.answer(r)}
 	sets := make([]*roaring.Bitmap, len(s.segments))
@@ -207,8 +202,7 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 	}
 	last := page.Datasets[len(page.Datasets)-1].ID
 	if it.HasNext() {
-		c := cursor{kind: cursorDatasets, fingerprint: fingerprint(cursorDatasets, r.domain, 0), version: s.version.ID, at: position{dataset: uint64(last)}}
-		page.Cursor = c.String()
+		page.Cursor = s.datasetCursor(cursorDatasets, r.domain, last)
 	}
 
 	first := page.Datasets[0].ID
@@ -285,16 +279,17 @@ func (s *Snapshot) parseCursor(text string, kind byte, domain string, dataset ui
 	return c, nil
 }
 
-// CursorVersion is the version that a cursor of either kind belongs to: what to Acquire for it. The cursor is
-// checked in full when it is used.
+// CursorVersion returns the version that a cursor of any kind belongs to: the one to Acquire for it.
+// The cursor is checked in full when it is used.
 func CursorVersion(text string) (string, error) {
-	c, err := parseCursor(text, cursorURLs)
-	if err != nil {
-		if c, err = parseCursor(text, cursorDatasets); err != nil {
-			return "", err
+	var err error
+	for _, kind := range cursorKinds {
+		var c *cursor
+		if c, err = parseCursor(text, kind); err == nil {
+			return c.version, nil
 		}
 	}
-	return c.version, nil
+	return "", err
 }
 
 // URLsQuery asks for a page of the URLs of a domain in a dataset.

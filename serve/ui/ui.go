@@ -16,7 +16,7 @@ var text string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{"count": count}).Parse(text))
 
-// MaxDatasets is how many datasets the start page lists; /v1/datasets has all of them.
+// MaxDatasets is how many datasets the start page lists. /v1/datasets lists all of them, page by page.
 const MaxDatasets = 500
 
 // Page is what is shown. Of Start, Domain and URLs one is not nil, or none above a Fault.
