@@ -53,8 +53,8 @@ func eventually(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// program starts serve with args. It returns the base URL, the output, and a function that stops the
-// program and returns its exit code.
+// program starts serve with args. It returns the base URL, the output, and a function that stops
+// the program and returns its exit code.
 func program(t *testing.T, args ...string) (base string, out *output, stop func() int) {
 	t.Helper()
 	out = &output{}
