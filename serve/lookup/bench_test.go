@@ -43,8 +43,8 @@ func BenchmarkDomain(b *testing.B) {
 	}
 }
 
-// BenchmarkFirstPage reads pages whose rows and index frames are cached; cold ones have their rows decoded
-// anew, from a store that takes no time.
+// BenchmarkFirstPage reads pages whose rows and index frames are cached; cold ones have their rows
+// decoded anew, from a store that takes no time.
 func BenchmarkFirstPage(b *testing.B) {
 	snap := benchLake(b)
 	for _, c := range []struct {

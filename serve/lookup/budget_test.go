@@ -15,7 +15,8 @@ import (
 )
 
 // rounds is a store that lets reads through in rounds: of each round all reads have to be under way
-// at once before any of them is answered. So a test can tell that reads are made at once, without a clock.
+// at once before any of them is answered. So a test can tell that reads are made at once, without a
+// clock.
 type rounds struct {
 	blob.Store
 
@@ -88,8 +89,8 @@ func (s *cacheShard[K]) clear() {
 	}
 }
 
-// What a request may cost: a read of a frame, a payload, a page index and four column ranges at once; the same at any
-// offset; nothing at all when it is warm.
+// What a request may cost: a read of a frame, a payload, a page index and four column ranges at
+// once; the same at any offset; nothing at all when it is warm.
 func TestRequestBudget(t *testing.T) {
 	budget := func(t *testing.T, inner blob.Store) {
 		// In one segment: site.test in one part, spread.test in three.

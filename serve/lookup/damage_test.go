@@ -95,7 +95,8 @@ func everything(t *testing.T, store blob.Store, cacheDir string, domains []strin
 	return answers, nil
 }
 
-// Whatever happens to any byte of any object that serving reads, the answer is the right one or an error that names the object.
+// Whatever happens to any byte of any object that serving reads, the answer is the right one or an
+// error that names the object.
 func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 	store := blob.NewMemory()
 	rng := rand.New(rand.NewPCG(11, 12))
@@ -123,7 +124,8 @@ func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Copies of the files that are mapped are kept, so a damaged original needs an empty directory.
+			// Copies of the files that are mapped are kept, so a damaged original needs an empty
+			// directory.
 			mapped := strings.HasSuffix(info.Key, ".mphf") || strings.HasSuffix(info.Key, ".roar")
 			reported := 0
 			try := func(what string, data []byte) {

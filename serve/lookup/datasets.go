@@ -13,16 +13,16 @@ type DatasetsPage struct {
 	Version string
 	// TakedownEpoch is the number of takedowns that the answer takes into account.
 	TakedownEpoch uint64
-	// Total is the number of datasets in the version. Datasets are those of this page, by id. They belong to the snapshot and
-	// must not be changed.
+	// Total is the number of datasets in the version. Datasets are those of this page, by id. They
+	// belong to the snapshot and must not be changed.
 	Total    int
 	Datasets []manifest.Dataset
 	// Cursor is where the next page starts. It is empty on the last page.
 	Cursor string
 }
 
-// Datasets lists the datasets of the version, MaxDatasets a page, starting at cursorText. An
-// empty cursor starts at the beginning.
+// Datasets lists the datasets of the version, MaxDatasets a page, starting at cursorText. An empty
+// cursor starts at the beginning.
 func (s *Snapshot) Datasets(cursorText string) (*DatasetsPage, error) {
 	from := uint32(0)
 	if cursorText != "" {
@@ -32,7 +32,9 @@ func (s *Snapshot) Datasets(cursorText string) (*DatasetsPage, error) {
 		}
 	}
 	all := s.version.Datasets
-	first, _ := slices.BinarySearchFunc(all, from, func(d manifest.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
+	first, _ := slices.BinarySearchFunc(all, from, func(d manifest.Dataset, id uint32) int {
+		return cmp.Compare(d.ID, id)
+	})
 	end := min(first+s.server.datasets, len(all))
 	page := &DatasetsPage{
 		Version: s.version.ID, TakedownEpoch: s.TakedownEpoch(), Total: len(all), Datasets: all[first:end:end],
@@ -52,14 +54,15 @@ func (s *Snapshot) datasetCursor(kind byte, domain string, last uint32) string {
 	return c.String()
 }
 
-// datasetAfter reads a cursor of a list of datasets and returns the smallest id that the next page may contain.
+// datasetAfter reads a cursor of a list of datasets and returns the smallest id that the next page
+// may contain.
 func (s *Snapshot) datasetAfter(text string, kind byte, domain string) (uint32, error) {
 	c, err := s.parseCursor(text, kind, domain, 0)
 	if err != nil {
 		return 0, err
 	}
 	if c.at.dataset >= 1<<32-1 {
-		return 0, fmt.Errorf("%w: position", ErrBadCursor)
+		return 0, fmt.Errorf("%w: it starts after the last possible dataset", ErrBadCursor)
 	}
 	return uint32(c.at.dataset) + 1, nil
 }

@@ -18,7 +18,7 @@ import (
 
 func TestWhatFailsAgainAndAgainIsLoggedEverMoreSeldom(t *testing.T) {
 	var log bytes.Buffer
-	c := complaints{log: slog.New(slog.NewTextHandler(&log, nil)), what: "looking"}
+	c := failureLog{log: slog.New(slog.NewTextHandler(&log, nil)), what: "looking"}
 	now := time.Unix(0, 0)
 	poll := func(times int, err func(i int) error) (lines int) {
 		log.Reset()

@@ -49,7 +49,8 @@ type item struct {
 	HasTS bool
 }
 
-// oracle scans raw records: dataset → its live rows, by code that shares nothing but urlnorm with what it judges.
+// oracle scans raw records: dataset → its live rows, by code that shares nothing but urlnorm with
+// what it judges.
 type oracle map[string][]row
 
 // replace puts the rows of a batch in the place of those it had.
@@ -325,7 +326,8 @@ type history struct {
 	oracles  []oracle
 }
 
-// build makes a lake of several versions: batches added, replaced, several at once, several of one dataset.
+// build makes a lake of several versions: batches added, replaced, several at once, several of one
+// dataset.
 func build(t testing.TB, store blob.Store) *history {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -514,7 +516,8 @@ func TestPageStopsAtTheCapOfRowGroups(t *testing.T) {
 	}
 }
 
-// Rows of 16 KB come six to a page of a part, so that one domain needs more than one page index block.
+// Rows of 16 KB come six to a page of a part, so that one domain needs more than one page index
+// block.
 func TestLongURLsStopAtTheCapOfPages(t *testing.T) {
 	store := blob.NewMemory()
 	var records []testlake.Record
@@ -759,7 +762,8 @@ func TestManySnapshotsStayBounded(t *testing.T) {
 	}
 }
 
-// Readers never see anything but whole versions while new ones are published, and all segments are closed in the end.
+// Readers never see anything but whole versions while new ones are published, and all segments are
+// closed in the end.
 func TestVersionsFlipUnderTraffic(t *testing.T) {
 	store := blob.NewMemory()
 	var known sync.Map // version → oracle
