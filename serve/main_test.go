@@ -21,7 +21,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// output collects what a program writes and finds its address in it.
+// output collects what the program writes. It is safe for concurrent use.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -40,7 +40,7 @@ func TestUse(t *testing.T) {
 	for range 20 {
 		started.Add(1)
 		go func() {
-			runtime.LockOSThread() // a thread of its own
+			runtime.LockOSThread() // keeps the goroutine on its own thread
 			started.Done()
 			<-stop
 		}()

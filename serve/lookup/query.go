@@ -441,7 +441,7 @@ func (s *Snapshot) plan(ctx context.Context, k segment.Key, q URLsQuery, at *pos
 	first, skip := 0, q.Offset
 	if at != nil {
 		if at.segment >= uint64(n) || !has[at.segment] {
-			return nil, fmt.Errorf("%w: it starts in another segment", ErrBadCursor)
+			return nil, fmt.Errorf("%w: it starts in a segment without the domain", ErrBadCursor)
 		}
 		first, skip = int(at.segment), 0
 		for _, e := range entries[:first] {
