@@ -1,6 +1,6 @@
-// Serve answers a lake's two queries over HTTP: which datasets contain this domain, and which of
-// its URLs a dataset contains. It needs a lake URL and a cache directory, nothing else, and
-// follows what is published.
+// Serve answers a lake's two queries over HTTP: which datasets contain a domain, and which URLs of
+// the domain a dataset contains. It needs only a lake URL and a cache folder. It serves each newly
+// published version without a restart, and it never writes to the lake.
 package main
 
 import (
@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"math"
 	"net"
@@ -32,22 +31,23 @@ import (
 func main() { cli.Main(command()) }
 
 const (
-	// headerTimeout and idleTimeout bound what an idle or dripping client costs.
+	// headerTimeout and idleTimeout bound how long a slow or idle client holds a connection.
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
-	// sendTimeout is how long a client may take to receive an answer, beyond the time of making it.
+	// sendTimeout is how long a client may take to receive an answer once it is ready.
 	sendTimeout = time.Minute
-	// maxHeader holds the longest URL that is parsed as {d}, escaped.
+	// maxHeader leaves enough space for the longest URL that {d} accepts, percent-escaped.
 	maxHeader = 256 << 10
-	// shutdownTimeout is how long requests that are under way may go on after a signal.
+	// shutdownTimeout is how long requests in flight may continue after a signal.
 	shutdownTimeout = 30 * time.Second
 )
 
 const (
 	mib = 1 << 20
-	// leastMemory has room for the program itself and caches that are worth the name; mostMemory can be counted in bytes.
-	leastMemory = 64
-	mostMemory  = math.MaxInt64 / mib
+	// minMemory fits the program itself and small caches. maxMemory does not overflow an int64 of
+	// bytes.
+	minMemory = 64
+	maxMemory = math.MaxInt64 / mib
 )
 
 type options struct {
@@ -64,19 +64,21 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --lake URL [flags]",
 		Short: "Answer a lake's queries over HTTP",
-		Long: `Serve answers two queries over HTTP, exactly and from any offset alike:
+		Long: `Serve answers two queries over HTTP. Answers are exact, and any offset costs the same:
 
-  GET /v1/domain/{domain}                       which datasets contain this domain, and how many URLs of it each
-  GET /v1/domain/{domain}/datasets/{id}/urls    which URLs of it (?offset= &limit= &cursor=)
+  GET /v1/domain/{domain}                       datasets that contain the domain, with URL counts
+  GET /v1/domain/{domain}/datasets/{id}/urls    its URLs in one dataset (?offset= &limit= &cursor=)
 
-Further: /v1/datasets, /healthz, /readyz, /metrics for Prometheus, and pages for people at /. {domain} may be any spelling of a
-host or URL; version= asks an older version, explain=1 shows what was read.
+It also serves /v1/datasets, /healthz, /readyz, /metrics for Prometheus, and web pages at /.
+{domain} may be any spelling of a host or URL. version= selects an older version, and explain=1
+lists the reads of the store.
 
-A server keeps no state: it needs the lake's store and a cache directory, and follows the lake's manifest. S3 settings
-come from the AWS SDK's own environment (AWS_ENDPOINT_URL_S3, keys, region).
+A server keeps no state of its own. It needs the lake's store and a cache folder, and it serves
+each new version soon after it is published. S3 settings come from the environment of the AWS SDK
+(AWS_ENDPOINT_URL_S3, keys, region). A lake that does not exist yet is waited for.
 
-Of --memory-limit a quarter is for mapped files, a quarter for decoded index frames, three sixteenths for decoded rows, and
-the rest for requests. docs/operation.md says how to choose it.`,
+--memory-limit is divided: a quarter for mapped files, a quarter for decoded index frames, three
+sixteenths for decoded rows, and the rest for requests. docs/operation.md says how to choose it.`,
 		Example: `  serve --lake file:///data/lake
   serve --lake s3://bucket/lake --listen 127.0.0.1:9000 --cache /var/cache/urlake`,
 		Args: cli.Args(cobra.NoArgs),
@@ -84,22 +86,26 @@ the rest for requests. docs/operation.md says how to choose it.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
-	f.StringVar(&o.listen, "listen", ":8080", "`ADDRESS` to listen on; port 0 takes a free one")
-	f.StringVar(&o.metrics, "metrics-listen", "", "`ADDRESS` for /metrics alone (default: /metrics is on --listen)")
-	f.StringVar(&o.cache, "cache", defaultCache(), "`FOLDER` for copies of the mapped index files; a file:// lake is mapped where it lies")
-	f.DurationVar(&o.poll, "poll", lookup.DefaultPoll, "`TIME` between two looks for a new version")
-	f.DurationVar(&o.deadline, "deadline", lookup.DefaultDeadline, "`TIME` that a page may take")
+	f.StringVar(&o.listen, "listen", ":8080", "`ADDRESS` to listen on; port 0 picks a free port")
+	f.StringVar(&o.metrics, "metrics-listen", "", "separate `ADDRESS` for /metrics (default: /metrics is on --listen)")
+	f.StringVar(&o.cache, "cache", defaultCache(),
+		"`FOLDER` for copies of the mapped index files; a file:// lake is mapped in place")
+	f.DurationVar(&o.poll, "poll", lookup.DefaultPoll, "`TIME` between two checks for a new version")
+	f.DurationVar(&o.deadline, "deadline", lookup.DefaultDeadline, "`TIME` that a page of URLs may take")
 	f.Int64Var(&o.memory, "memory-limit", lookup.DefaultMemoryBytes/mib, "`MIB` of resident memory to stay within")
-	f.Int64Var(&o.frameCache, "frame-cache", 0, "`MIB` of decoded index frames to keep (default: a quarter of --memory-limit)")
-	f.Int64Var(&o.pageCache, "page-cache", 0, "`MIB` of decoded rows to keep (default: three sixteenths of --memory-limit)")
-	f.IntVar(&o.keepOpen, "keep-open", lookup.DefaultKeepOpen, "`VERSIONS` besides the current one that stay open")
+	f.Int64Var(&o.frameCache, "frame-cache", 0,
+		"`MIB` of decoded index frames to cache (default: a quarter of --memory-limit)")
+	f.Int64Var(&o.pageCache, "page-cache", 0,
+		"`MIB` of decoded rows to cache (default: three sixteenths of --memory-limit)")
+	f.IntVar(&o.keepOpen, "keep-open", lookup.DefaultKeepOpen, "how many `VERSIONS` stay open besides the current one")
 	f.StringVar(&o.logFormat, "log-format", "text", "`FORMAT`: text or json")
-	f.BoolVar(&o.accessLog, "access-log", true, "log every request (ids and counts, never a URL)")
+	f.BoolVar(&o.accessLog, "access-log", true, "log every request: ids and counts, never a URL")
 	cli.BindEnv(cmd)
 	return cmd
 }
 
-// defaultCache is the user's cache folder, or one that goes with the machine where there is no user to speak of.
+// defaultCache is a folder in the user's cache folder, or in the system's temporary folder if the
+// user has none.
 func defaultCache() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -115,15 +121,15 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	switch {
 	case o.poll <= 0 || o.deadline <= 0:
-		return cli.Usagef("--poll and --deadline have to be positive")
-	case o.memory < leastMemory || o.memory > mostMemory:
-		return cli.Usagef("--memory-limit has to be at least %d", leastMemory)
+		return cli.Usagef("--poll and --deadline must be positive, e.g. 2s")
+	case o.memory < minMemory || o.memory > maxMemory:
+		return cli.Usagef("--memory-limit is %d; use %d to %d MiB", o.memory, minMemory, maxMemory)
 	case o.frameCache < 0 || o.pageCache < 0 || o.frameCache > o.memory || o.pageCache > o.memory:
-		return cli.Usagef("--frame-cache and --page-cache have to be parts of --memory-limit")
+		return cli.Usagef("--frame-cache and --page-cache must be between 0 and --memory-limit (%d MiB)", o.memory)
 	case o.keepOpen < 1:
-		return cli.Usagef("--keep-open has to be at least 1")
+		return cli.Usagef("--keep-open is %d; use 1 or more", o.keepOpen)
 	case o.cache == "":
-		return cli.Usagef("--cache is empty")
+		return cli.Usagef("--cache is empty; name a folder")
 	}
 	log, err := newLogger(o.logFormat, stderr)
 	if err != nil {
@@ -134,24 +140,25 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		Poll: o.poll, Deadline: o.deadline, KeepOpen: o.keepOpen, Log: log,
 	}
 	if opt.CacheBytes() >= opt.HeapBytes() {
-		return cli.Usagef("--frame-cache and --page-cache leave nothing of the %d MiB of --memory-limit that are not for mapped files", opt.HeapBytes()/mib)
+		return cli.Usagef("--frame-cache and --page-cache use up the %d MiB that --memory-limit leaves for the heap; "+
+			"make them smaller or raise --memory-limit", opt.HeapBytes()/mib)
 	}
 	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
-		// Nobody means to serve a folder that is not there: a lake without a version is waited for, a misspelt one is not.
-		if st, err := os.Stat(filepath.FromSlash(u.Path)); errors.Is(err, fs.ErrNotExist) {
-			return cli.Usagef("--lake %s: there is no such folder", o.lake)
-		} else if err == nil && !st.IsDir() {
-			return cli.Usagef("--lake %s: not a folder", o.lake)
+		// A folder that does not exist yet is waited for, like an S3 prefix without objects. A file
+		// never becomes a lake.
+		if st, err := os.Stat(filepath.FromSlash(u.Path)); err == nil && !st.IsDir() {
+			return cli.Usagef("--lake %s is not a folder", o.lake)
 		}
 	}
 	store, err := blob.Open(ctx, lakeURL)
 	if err != nil {
 		return err
 	}
-	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT goes before
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT takes precedence
 		debug.SetMemoryLimit(opt.HeapBytes())
 	}
-	// Lakes do not share a folder: a server removes from its own what its versions do not need.
+	// Each lake has a folder of its own, because a server removes the files that none of its
+	// versions needs.
 	opt.CacheDir = filepath.Join(o.cache, fmt.Sprintf("%016x", xxh3.HashString(lakeURL)))
 	if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
 		return fmt.Errorf("cache folder: %w", err)
@@ -166,58 +173,59 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	metrics := api.NewMetrics(server, counted)
 	handler := api.New(server, access, metrics)
-	sites := []*site{{name: "listening", address: o.listen, mux: handler}}
+	endpoints := []*endpoint{{event: "listening", address: o.listen, mux: handler}}
 	if o.metrics == "" {
 		handler.Handle("GET /metrics", metrics.Handler())
 	} else {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", metrics.Handler())
-		sites = append(sites, &site{name: "metrics", address: o.metrics, mux: mux})
+		endpoints = append(endpoints, &endpoint{event: "metrics", address: o.metrics, mux: mux})
 	}
-	for _, s := range sites {
-		if s.listener, err = net.Listen("tcp", s.address); err != nil {
+	for _, e := range endpoints {
+		if e.listener, err = net.Listen("tcp", e.address); err != nil {
 			return err
 		}
-		defer s.listener.Close()
+		defer e.listener.Close()
 	}
 	following, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { server.Run(following) })
-	for _, s := range sites {
-		log.Info(s.name, "address", s.listener.Addr().String(), "lake", store.URL(), "version", cli.Version())
+	for _, e := range endpoints {
+		log.Info(e.event, "address", e.listener.Addr().String(), "lake", store.URL(), "version", cli.Version())
 	}
-	err = serve(ctx, sites, o.deadline+sendTimeout, log)
+	err = serve(ctx, endpoints, o.deadline+sendTimeout, log)
 	stop()
 	background.Wait()
 	return err
 }
 
-// site is what is served on one address.
-type site struct {
-	name, address string
-	mux           *http.ServeMux
-	listener      net.Listener
+// endpoint is one address and its handler. event is the log message that reports the address.
+type endpoint struct {
+	event, address string
+	mux            *http.ServeMux
+	listener       net.Listener
 }
 
-// serve answers requests until ctx ends and those under way are finished, or a listener fails.
-func serve(ctx context.Context, sites []*site, writeTimeout time.Duration, log *slog.Logger) error {
-	failed := make(chan error, len(sites))
+// serve answers requests until ctx ends or a listener fails. Then it waits up to shutdownTimeout
+// for the requests in flight.
+func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duration, log *slog.Logger) error {
+	failed := make(chan error, len(endpoints))
 	var servers []*http.Server
-	for _, s := range sites {
+	for _, e := range endpoints {
 		server := &http.Server{
-			Handler:           s.mux,
+			Handler:           e.mux,
 			ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
 			MaxHeaderBytes: maxHeader,
 			ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		}
 		servers = append(servers, server)
-		go func() { failed <- server.Serve(api.Listener(s.listener)) }()
+		go func() { failed <- server.Serve(api.Listener(e.listener)) }()
 	}
 	var err error
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
-		log.Info("stopping: requests under way are finished")
+		log.Info("stopping; requests in flight are finished first")
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
@@ -234,5 +242,5 @@ func newLogger(format string, w io.Writer) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, nil)), nil
 	}
-	return nil, cli.Usagef("--log-format %q is neither text nor json", format)
+	return nil, cli.Usagef("--log-format %q is unknown; use text or json", format)
 }

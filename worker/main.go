@@ -1,4 +1,6 @@
-// Worker runs any subset of a lake's worker pools in one process.
+// Worker runs worker pools of one lake: any subset of them in one process. It takes steps from
+// Temporal until it is stopped. All state is in the lake's store and in Temporal, so a worker may
+// be started or stopped at any time.
 package main
 
 import (
@@ -32,7 +34,7 @@ import (
 
 func main() { cli.Main(command()) }
 
-// stopTimeout is how long a stopping worker waits for its activities to hand back their work.
+// stopTimeout is how long a stopping worker waits for its activities to end.
 const stopTimeout = 15 * time.Second
 
 type options struct {
@@ -47,20 +49,21 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "worker --lake URL [flags]",
 		Short: "Run worker pools of one lake",
-		Long: `Worker takes the work of one lake from Temporal: any subset of its pools in one process.
+		Long: `Worker runs the steps of one lake that Temporal orders: any subset of its pools in one process.
 
   control    plans batches, writes their records, runs the workflows
-  normalize  reads raw objects, makes URLs canonical, writes sorted runs
-  write      merges runs into Parquet
+  normalize  reads raw objects, makes URLs canonical, groups rows by partition
+  write      merges partitions into Parquet
   index      builds segments, extracts lost postings
   publish    verifies segments, commits versions
 
-A lake needs at least one worker in each pool; start more of any to go faster. Workers share nothing but the
-lake's store and Temporal, which a worker waits for. Its address comes from TEMPORAL_ADDRESS (default: 127.0.0.1:7233),
-TEMPORAL_NAMESPACE and its other standard variables; S3's settings from the AWS SDK's (AWS_ENDPOINT_URL_S3, keys, region).
+A lake needs at least one worker in each pool; start more in any pool to go faster. Workers share
+only the lake's store and Temporal. A worker waits until Temporal answers at TEMPORAL_ADDRESS
+(default: 127.0.0.1:7233); TEMPORAL_NAMESPACE and Temporal's other standard variables apply too.
+S3 settings come from the environment of the AWS SDK (AWS_ENDPOINT_URL_S3, keys, region).
 
-A normalize, index or publish step takes up to 512 MiB of memory, a write step 320. As many run at once,
-in all pools of the process together, as --memory-limit allows.`,
+A normalize, index or publish step takes up to 512 MiB of memory, a write step 320 MiB. In all
+pools of the process together, as many steps run at once as --memory-limit allows.`,
 		Example: `  worker --lake file:///data/lake
   worker --lake s3://bucket/lake --pools normalize,write`,
 		Args: cli.Args(cobra.NoArgs),
@@ -69,15 +72,19 @@ in all pools of the process together, as --memory-limit allows.`,
 	f := cmd.Flags()
 	f.StringVar(&o.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
 	f.StringSliceVar(&o.pools, "pools", activities.Pools, "`POOLS` to run")
-	f.IntVar(&o.perPool, "concurrency", runtime.GOMAXPROCS(0), "`STEPS` at once in each pool, as far as --memory-limit allows (default: the processors)")
-	f.Lookup("concurrency").DefValue = "0" // described: not the machine's number in a help text
-	f.StringVar(&o.temp, "temp-dir", "", "`FOLDER` for spill files and two Parquet files a step, 340 MiB of URLs (default: the system's)")
-	f.Int64Var(&o.memory, "memory-limit", 1024, "`MIB` of memory for all steps together; what does not fit waits; 0 is no limit (GOMEMLIMIT wins)")
+	f.IntVar(&o.perPool, "concurrency", runtime.GOMAXPROCS(0),
+		"`STEPS` at once in each pool, as far as --memory-limit allows (default: the number of processors)")
+	f.Lookup("concurrency").DefValue = "0" // keeps this machine's number out of the help text
+	f.StringVar(&o.temp, "temp-dir", "",
+		"`FOLDER` for spill files and two Parquet files a write step, about 340 MiB (default: the system's)")
+	f.Int64Var(&o.memory, "memory-limit", 1024,
+		"`MIB` of memory for all steps together; further steps wait; 0 is no limit (GOMEMLIMIT takes precedence)")
 	cli.BindEnv(cmd)
 	return cmd
 }
 
-// checkParent refuses a lake in a local folder that is not there: it is mistyped, or not mounted.
+// checkParent rejects a local lake whose parent folder does not exist, because the path is mistyped
+// or a file system is not mounted.
 func checkParent(lakeURL string) error {
 	u, err := url.Parse(lakeURL)
 	if err != nil || u.Scheme != "file" {
@@ -85,7 +92,7 @@ func checkParent(lakeURL string) error {
 	}
 	parent := filepath.Dir(filepath.FromSlash(u.Path))
 	if _, err := os.Stat(parent); err != nil {
-		return cli.Usagef("no lake at %s, and none can begin there: %w", lakeURL, err)
+		return cli.Usagef("no lake at %s, and its parent folder is missing; check --lake and mounts: %w", lakeURL, err)
 	}
 	return nil
 }
@@ -96,18 +103,18 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if len(o.pools) == 0 {
-		return cli.Usagef("--pools names no pool")
+		return cli.Usagef("--pools is empty; use some of %s", strings.Join(activities.Pools, ","))
 	}
 	for _, p := range o.pools {
 		if !slices.Contains(activities.Pools, p) {
-			return cli.Usagef("no pool %q; there are %s", p, strings.Join(activities.Pools, ", "))
+			return cli.Usagef("--pools: unknown pool %q; use some of %s", p, strings.Join(activities.Pools, ","))
 		}
 	}
 	if o.perPool < 1 {
-		return cli.Usagef("--concurrency %d: want at least 1", o.perPool)
+		return cli.Usagef("--concurrency is %d; use 1 or more", o.perPool)
 	}
 	if o.memory < 0 {
-		return cli.Usagef("--memory-limit %d: want MiB, or 0 for no limit", o.memory)
+		return cli.Usagef("--memory-limit is %d; use a number of MiB, or 0 for no limit", o.memory)
 	}
 	if os.Getenv("GOMAXPROCS") == "" {
 		processors.Use(runtime.GOMAXPROCS(0))
@@ -126,10 +133,11 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	// A lake begins with its first ingest, so a place without one is no error, and may be a mistyped one.
+	// The first ingest makes the lake, so a missing lake is not an error. But it may be a typing
+	// mistake, so the worker says so.
 	_, err = store.Stat(ctx, lake.RegistryKey)
-	fresh := errors.Is(err, blob.ErrNotExist)
-	if err != nil && !fresh {
+	missing := errors.Is(err, blob.ErrNotExist)
+	if err != nil && !missing {
 		return fmt.Errorf("lake %s: %w", lakeURL, err)
 	}
 	temp := filepath.Join(cmp.Or(o.temp, os.TempDir()), fmt.Sprintf("urlake-%d", os.Getuid()))
@@ -137,12 +145,13 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 
-	logger := log.NewStructuredLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	handler := slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})
+	logger := log.NewStructuredLogger(slog.New(handler))
 	c, address, err := dial.Temporal(ctx, logger, dial.Forever, func(address string) {
-		fmt.Fprintf(os.Stderr, "worker: waits for Temporal at %s\n", address)
+		fmt.Fprintf(os.Stderr, "worker: waiting for Temporal at %s\n", address)
 	})
 	if err != nil && ctx.Err() != nil {
-		return nil // stopped while it waited
+		return nil // stopped while waiting
 	}
 	if err != nil {
 		return err
@@ -155,11 +164,13 @@ func run(ctx context.Context, o options) error {
 	for _, pool := range o.pools {
 		slots := memory.Slots(pool, o.perPool)
 		if slots < o.perPool {
-			fmt.Fprintf(os.Stderr, "worker: pool %s: %d at once of --concurrency %d, as the memory limit allows\n", pool, slots, o.perPool)
+			fmt.Fprintf(os.Stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
+				pool, slots, o.perPool)
 		}
 		w := worker.New(c, activities.TaskQueue(lakeURL, pool), worker.Options{
 			MaxConcurrentActivityExecutionSize: slots,
-			// Whoever watches an ingest sees what its steps heartbeat: pass all of it on.
+			// Progress of an ingest comes from the heartbeats of its steps, so they are not
+			// delayed.
 			MaxHeartbeatThrottleInterval: time.Second,
 			WorkerStopTimeout:            stopTimeout,
 			DisableWorkflowWorker:        pool != activities.PoolControl,
@@ -184,14 +195,14 @@ func run(ctx context.Context, o options) error {
 		}
 		running = append(running, w)
 	}
-	if fresh {
-		fmt.Fprintf(os.Stderr, "worker: there is no lake at %s yet: the first ingest makes it\n", lakeURL)
+	if missing {
+		fmt.Fprintf(os.Stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
 	}
 	fmt.Fprintf(os.Stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
 
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(os.Stderr, "worker: stops: finishing what ends at once, handing back the other steps")
+		fmt.Fprintln(os.Stderr, "worker: stopping; steps that do not end soon are returned to Temporal")
 	case err = <-stopped:
 	}
 	for _, w := range running {

@@ -1,5 +1,6 @@
-// Package cli is what the three programs share on the command line: flags that are also
-// read from URLAKE_… variables, exit codes, and a context that ends on Ctrl-C.
+// Package cli holds the command-line conventions that serve, worker and starter share: flags that
+// can also be set by URLAKE_… variables, exit codes, a context that ends on Ctrl-C, and one
+// spelling for the URL of a lake.
 package cli
 
 import (
@@ -19,51 +20,53 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Exit codes of all programs.
+// Exit codes of all programs: success, failure, wrong usage.
 const (
 	ExitDone   = 0
 	ExitFailed = 1
 	ExitUsage  = 2
 )
 
-// UsageError is wrong use of the command line: exit code 2.
+// UsageError means that the command line is wrong. The exit code is ExitUsage.
 type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// Usagef builds a *UsageError.
+// Usagef formats a *UsageError.
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
-// EnvName is the variable that sets a flag: URLAKE_ and the flag's name in upper case, - as _.
+// EnvName returns the variable that sets a flag: URLAKE_ and the flag's name in upper case, with _
+// for -.
 func EnvName(flag string) string {
 	return "URLAKE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// zero is, by a flag's type, the default that a help text does not mention.
-var zero = map[string]string{"bool": "false", "duration": "0s", "int": "0", "int64": "0", "float64": "0", "stringSlice": "[]"}
+// zeroValues maps a flag's type to the default that pflag leaves out of help texts.
+var zeroValues = map[string]string{
+	"bool": "false", "duration": "0s", "int": "0", "int64": "0", "float64": "0", "stringSlice": "[]",
+}
 
-// BindEnv makes every flag of cmd and of its subcommands read its URLAKE_ variable
-// when it is not given on the command line, and says so in its help text, where defaults look the same
-// whether they are values or described.
-// Call it once, after all flags are defined.
+// BindEnv makes every flag of cmd and its subcommands read its URLAKE_… variable when the flag is
+// not on the command line. It also adds the variable, and the default in a uniform form, to the
+// help text of each flag. Call it once, after all flags are defined.
 func BindEnv(cmd *cobra.Command) {
 	seen := map[*pflag.Flag]bool{}
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
-		note := func(f *pflag.Flag) {
+		describe := func(f *pflag.Flag) {
 			if f.Name == "help" || f.Name == "version" || seen[f] {
 				return
 			}
 			seen[f] = true
-			if f.DefValue != zero[f.Value.Type()] {
+			if f.DefValue != zeroValues[f.Value.Type()] {
 				f.Usage += " (default: " + strings.Trim(f.DefValue, "[]") + ")"
-				f.DefValue = zero[f.Value.Type()]
+				f.DefValue = zeroValues[f.Value.Type()]
 			}
 			f.Usage += " [" + EnvName(f.Name) + "]"
 		}
-		c.LocalFlags().VisitAll(note)
-		c.PersistentFlags().VisitAll(note)
+		c.LocalFlags().VisitAll(describe)
+		c.PersistentFlags().VisitAll(describe)
 		for _, sub := range c.Commands() {
 			walk(sub)
 		}
@@ -88,15 +91,15 @@ func BindEnv(cmd *cobra.Command) {
 	}
 }
 
-// Main runs cmd until it ends or the process is asked to stop, and exits with its code.
-// A second signal ends the process at once.
+// Main runs cmd and exits with its code. An interrupt, SIGTERM or SIGHUP cancels the context of
+// cmd. A second signal ends the process at once.
 func Main(cmd *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	os.Exit(Run(ctx, cmd))
 }
 
-// Run runs cmd and returns its exit code; errors go to standard error, once.
+// Run runs cmd and returns its exit code. It writes an error once, to the command's error output.
 func Run(ctx context.Context, cmd *cobra.Command) int {
 	cmd.SilenceErrors = true
 	cmd.SilenceUsage = true
@@ -108,15 +111,16 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.Name(), err)
 	var usage *UsageError
-	// Cobra itself reports unknown commands and wrong arguments with plain errors that begin so.
-	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") || strings.HasPrefix(err.Error(), "required flag") {
+	// Cobra has no error types for unknown commands and missing flags, only these texts.
+	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") ||
+		strings.HasPrefix(err.Error(), "required flag") {
 		fmt.Fprintf(cmd.ErrOrStderr(), "See '%s --help'.\n", c.CommandPath())
 		return ExitUsage
 	}
 	return ExitFailed
 }
 
-// Args turns a cobra argument check's error into a *UsageError.
+// Args turns the errors of a cobra argument check into *UsageErrors.
 func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
@@ -124,14 +128,14 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 		case err == nil:
 			return nil
 		case len(args) > 0 && !cmd.HasSubCommands() && check(cmd, nil) == nil && check(cmd, args[:1]) != nil:
-			// Cobra's own words are those for a misspelt verb.
-			return Usagef("%s takes no arguments, and there is %q", cmd.CommandPath(), args[0])
+			// Cobra's text would be about a misspelt verb.
+			return Usagef("%s takes no arguments; remove %q", cmd.CommandPath(), args[0])
 		}
 		return &UsageError{err}
 	}
 }
 
-// Version names the build: the module's version, else the commit it was built from.
+// Version identifies the build: by the version of the module, or else by the commit.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -157,16 +161,17 @@ func Version() string {
 	return "devel-" + revision + modified
 }
 
-// LakeURL gives a lake one spelling, since task queues and workflow ids are made of it: a path
-// becomes an absolute file:// URL, and a trailing slash goes.
+// LakeURL returns the canonical URL of a lake. Task queues and workflow ids contain the URL, so
+// every spelling of a lake must become the same one: a path becomes an absolute file:// URL, and
+// trailing slashes are removed.
 func LakeURL(lake string) (string, error) {
 	if lake == "" {
-		return "", Usagef("which lake? Give --lake file:///dir or s3://bucket/prefix, or set %s", EnvName("lake"))
+		return "", Usagef("which lake? Use --lake file:///dir or --lake s3://bucket/prefix, or set %s", EnvName("lake"))
 	}
 	scheme, rest, isURL := strings.Cut(lake, "://")
 	switch {
 	case !isURL && strings.HasPrefix(strings.ToLower(lake), "file:"):
-		return "", Usagef("lake %q: want file:///dir, with three slashes", lake)
+		return "", Usagef("lake %q: write file:///dir, with three slashes", lake)
 	case !isURL:
 		abs, err := filepath.Abs(lake)
 		if err != nil {
@@ -176,11 +181,11 @@ func LakeURL(lake string) (string, error) {
 	case strings.EqualFold(scheme, "file"):
 		u, err := url.Parse(lake)
 		if err != nil || u.Host != "" || !strings.HasPrefix(u.Path, "/") || u.RawQuery != "" || u.Fragment != "" {
-			return "", Usagef("lake %q: a local folder is file:///dir or a path", lake)
+			return "", Usagef("lake %q: for a local folder, use file:///dir or a path", lake)
 		}
 		return (&url.URL{Scheme: "file", Path: path.Clean(u.Path)}).String(), nil
 	case strings.EqualFold(scheme, "s3") && strings.Trim(rest, "/") != "":
 		return "s3://" + strings.TrimRight(rest, "/"), nil
 	}
-	return "", Usagef("lake %q: want file:///dir, a path, or s3://bucket/prefix", lake)
+	return "", Usagef("lake %q: use file:///dir, a path, or s3://bucket/prefix", lake)
 }

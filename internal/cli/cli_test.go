@@ -10,11 +10,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// program has a flag of its own and a verb with another.
+// program returns a command with a verb. The verb has two flags and writes their values to seen.
 func program(seen *string) *cobra.Command {
 	var lake string
 	var once bool
-	cmd := &cobra.Command{Use: "program", RunE: func(*cobra.Command, []string) error { return errors.New("the store is away") }}
+	cmd := &cobra.Command{Use: "program", RunE: func(*cobra.Command, []string) error {
+		return errors.New("the store does not answer")
+	}}
 	verb := &cobra.Command{Use: "verb", Args: Args(cobra.NoArgs), RunE: func(*cobra.Command, []string) error {
 		*seen = lake
 		if once {
@@ -29,7 +31,7 @@ func program(seen *string) *cobra.Command {
 	return cmd
 }
 
-func TestFlagsComeFromTheCommandLineThenFromVariables(t *testing.T) {
+func TestFlagsOverrideVariables(t *testing.T) {
 	for _, c := range []struct {
 		args, env []string
 		want      string
@@ -61,35 +63,38 @@ func TestFlagsComeFromTheCommandLineThenFromVariables(t *testing.T) {
 				t.Errorf("exit %d, %q; want %d, %q\n%s", code, seen, c.code, c.want, &out)
 			}
 			if c.code != ExitDone && !strings.HasPrefix(out.String(), "program: ") {
-				t.Errorf("the message %q does not say whose it is", &out)
+				t.Errorf("the message %q does not begin with the program's name", &out)
 			}
 		})
 	}
 }
 
-func TestAnArgumentTooManyIsNoMisspeltCommand(t *testing.T) {
+func TestUnexpectedArgument(t *testing.T) {
 	var seen string
 	var out bytes.Buffer
 	cmd := program(&seen)
 	cmd.SetArgs([]string{"verb", "more"})
 	cmd.SetErr(&out)
-	if code := Run(context.Background(), cmd); code != ExitUsage || !strings.Contains(out.String(), "program verb takes no arguments") {
+	code := Run(context.Background(), cmd)
+	if code != ExitUsage || !strings.Contains(out.String(), "program verb takes no arguments") {
 		t.Errorf("exit %d\n%s", code, &out)
 	}
 }
 
-func TestHelpNamesTheVariables(t *testing.T) {
+func TestHelpNamesVariables(t *testing.T) {
 	var seen string
 	var out bytes.Buffer
 	cmd := program(&seen)
 	cmd.SetArgs([]string{"verb", "--help"})
 	cmd.SetOut(&out)
-	if code := Run(context.Background(), cmd); code != ExitDone || !strings.Contains(out.String(), "the lake (default: default) [URLAKE_LAKE]\n") || !strings.Contains(out.String(), "[URLAKE_ONLY_ONCE]") {
+	code := Run(context.Background(), cmd)
+	if code != ExitDone || !strings.Contains(out.String(), "the lake (default: default) [URLAKE_LAKE]\n") ||
+		!strings.Contains(out.String(), "[URLAKE_ONLY_ONCE]") {
 		t.Errorf("exit %d\n%s", code, &out)
 	}
 }
 
-func TestLakeHasOneSpelling(t *testing.T) {
+func TestLakeURL(t *testing.T) {
 	for lake, want := range map[string]string{
 		"/data/lake":            "file:///data/lake",
 		"/data/lake/":           "file:///data/lake",
@@ -108,10 +113,12 @@ func TestLakeHasOneSpelling(t *testing.T) {
 			t.Errorf("%q: %q, %v; want %q", lake, got, err, want)
 		}
 	}
-	for _, lake := range []string{"", "gs://bucket/x", "s3://", "s3:///", "file:/x", "file://host/x", "file:///x?y", "http://x/"} {
+	for _, lake := range []string{
+		"", "gs://bucket/x", "s3://", "s3:///", "file:/x", "file://host/x", "file:///x?y", "http://x/",
+	} {
 		var usage *UsageError
 		if got, err := LakeURL(lake); !errors.As(err, &usage) {
-			t.Errorf("%q: %q, %v; want wrong usage", lake, got, err)
+			t.Errorf("%q: %q, %v; want a usage error", lake, got, err)
 		}
 	}
 }

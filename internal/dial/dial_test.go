@@ -14,16 +14,21 @@ import (
 	"google.golang.org/grpc"
 )
 
-// temporal answers what is asked on the way to a connection. It knows the namespace "default".
+// temporal is a server that answers only the requests of connecting. Its only namespace is
+// "default".
 type temporal struct {
 	workflowservice.UnimplementedWorkflowServiceServer
 }
 
-func (temporal) GetSystemInfo(context.Context, *workflowservice.GetSystemInfoRequest) (*workflowservice.GetSystemInfoResponse, error) {
+func (temporal) GetSystemInfo(
+	context.Context, *workflowservice.GetSystemInfoRequest,
+) (*workflowservice.GetSystemInfoResponse, error) {
 	return &workflowservice.GetSystemInfoResponse{}, nil
 }
 
-func (temporal) DescribeNamespace(_ context.Context, r *workflowservice.DescribeNamespaceRequest) (*workflowservice.DescribeNamespaceResponse, error) {
+func (temporal) DescribeNamespace(
+	_ context.Context, r *workflowservice.DescribeNamespaceRequest,
+) (*workflowservice.DescribeNamespaceResponse, error) {
 	if r.Namespace != "default" {
 		return nil, serviceerror.ToStatus(serviceerror.NewNamespaceNotFound(r.Namespace)).Err()
 	}
@@ -32,8 +37,8 @@ func (temporal) DescribeNamespace(_ context.Context, r *workflowservice.Describe
 
 var quiet = log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 
-// address is one on which nobody listens.
-func address(t *testing.T) string {
+// setAddress sets TEMPORAL_ADDRESS to an address without a listener, and returns it.
+func setAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -44,6 +49,7 @@ func address(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// serve starts a temporal at address.
 func serve(t *testing.T, address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -56,44 +62,45 @@ func serve(t *testing.T, address string) {
 	t.Cleanup(s.Stop)
 }
 
-func TestATemporalThatStartsLaterIsWaitedFor(t *testing.T) {
-	at := address(t)
-	told := 0
+func TestTemporalWaits(t *testing.T) {
+	address := setAddress(t)
+	waits := 0
 	c, got, err := Temporal(t.Context(), quiet, Forever, func(a string) {
-		told++
-		if a != at {
-			t.Errorf("waits for %s, want %s", a, at)
+		waits++
+		if a != address {
+			t.Errorf("waiting for %s, want %s", a, address)
 		}
-		serve(t, at)
+		serve(t, address)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
-	if told != 1 || got != at {
-		t.Errorf("told %d times, connected to %s; want once, %s", told, got, at)
+	if waits != 1 || got != address {
+		t.Errorf("onWait called %d times, connected to %s; want 1 time, %s", waits, got, address)
 	}
 }
 
-func TestWaitingEndsWithTheContext(t *testing.T) {
-	address(t)
+func TestWaitingEndsWithContext(t *testing.T) {
+	setAddress(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, _, err := Temporal(ctx, quiet, Forever, func(string) { cancel() }); err == nil {
-		t.Error("connected to nothing")
+		t.Error("connected without a server")
 	}
 }
 
-func TestPatienceEnds(t *testing.T) {
-	at := address(t)
-	if _, _, err := Temporal(t.Context(), quiet, time.Second, nil); err == nil || !strings.Contains(err.Error(), at) {
-		t.Errorf("error %v, want one that names %s", err, at)
+func TestTimeout(t *testing.T) {
+	address := setAddress(t)
+	_, _, err := Temporal(t.Context(), quiet, time.Second, nil)
+	if err == nil || !strings.Contains(err.Error(), address) {
+		t.Errorf("error %v, want one that names %s", err, address)
 	}
 }
 
-func TestAMissingNamespaceIsNotWaitedFor(t *testing.T) {
-	serve(t, address(t))
+func TestUnknownNamespaceIsNotRetried(t *testing.T) {
+	serve(t, setAddress(t))
 	t.Setenv("TEMPORAL_NAMESPACE", "nowhere")
-	_, _, err := Temporal(t.Context(), quiet, Forever, func(string) { t.Error("it was tried again") })
+	_, _, err := Temporal(t.Context(), quiet, Forever, func(string) { t.Error("retried") })
 	if err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("error %v, want one that names the namespace", err)
 	}

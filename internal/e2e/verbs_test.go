@@ -270,7 +270,7 @@ func TestAWorkerWaitsForTemporal(t *testing.T) {
 	stopped, stoppedOut := worker()
 	waiting, waitingOut := worker()
 	for _, out := range []*syncBuffer{stoppedOut, waitingOut} {
-		has(out, "waits for Temporal at "+u.temporal)
+		has(out, "waiting for Temporal at "+u.temporal)
 	}
 	stopped.Process.Signal(syscall.SIGTERM)
 	if err := stopped.Wait(); err != nil {
@@ -278,7 +278,7 @@ func TestAWorkerWaitsForTemporal(t *testing.T) {
 	}
 	u.startTemporal(t)
 	has(waitingOut, "pools control")
-	if n := strings.Count(waitingOut.String(), "waits for"); n != 1 {
+	if n := strings.Count(waitingOut.String(), "waiting for"); n != 1 {
 		t.Errorf("it says %d times that it waits", n)
 	}
 	list := write(t, dir, "list.txt", "http://example.com/\n")
@@ -286,7 +286,7 @@ func TestAWorkerWaitsForTemporal(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, errs)
 	}
 	waiting.Process.Signal(syscall.SIGTERM)
-	if err := waiting.Wait(); err != nil || !strings.Contains(waitingOut.String(), "worker: stops") {
+	if err := waiting.Wait(); err != nil || !strings.Contains(waitingOut.String(), "worker: stopping") {
 		t.Errorf("stopped: %v\n%s", err, waitingOut)
 	}
 }

@@ -1,6 +1,6 @@
 package prefetch
 
-// ask has the core fetch the lines of b, which is not empty, without waiting for them.
+// ask prefetches the cache lines of b, without waiting for them. b must not be empty.
 func ask(b []byte) { askLines(&b[0], len(b)) }
 
 //go:noescape

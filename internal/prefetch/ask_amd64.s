@@ -1,6 +1,7 @@
 #include "textflag.h"
 
-// Into the caches behind the first, which waits for sixteen lines at most.
+// askLines prefetches into the second-level cache: the first level handles only about 16 misses at a
+// time. Prefetches never fault, whatever the address.
 //
 // func askLines(p *byte, n int)
 TEXT ·askLines(SB), NOSPLIT, $0-16

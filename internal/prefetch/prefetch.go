@@ -1,5 +1,8 @@
-// Package prefetch reads memory from end to end that no cache has, as when megabytes are hashed that were written a while ago. A core asks for some lines of such memory
-// ahead by itself, which is too few where the memory is far away: on a server's processor XXH64 (the hash of most of the lake's checksums) then waits for half of its time.
+// Package prefetch speeds up sequential reads of memory that is in no cache, e.g. hashing megabytes
+// that were written a while ago. Processors prefetch a few cache lines by themselves. That is too
+// little if memory has a high latency: on a server's processor, XXH64, the hash of most of the
+// lake's checksums, then waits half of its time. Packages lake and codec hash large buffers with
+// it.
 package prefetch
 
 import (
@@ -9,13 +12,14 @@ import (
 )
 
 const (
-	// chunk is how much is asked for at once.
+	// chunk is how many bytes are prefetched at a time.
 	chunk = 1 << 10
-	// ahead is how far before it is used: memory takes some 200 ns to answer, in which a hash goes over 2 KiB.
+	// ahead is the prefetch distance in bytes. A miss of all caches takes about 200 ns, in which a
+	// hash reads 2 KiB.
 	ahead = 2 * chunk
 )
 
-// Chunks yields b piece by piece, while the memory of those behind is asked for.
+// Chunks yields b in consecutive chunks and prefetches the chunks after the one that it yields.
 func Chunks(b []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if len(b) > chunk {
@@ -36,15 +40,15 @@ func Chunks(b []byte) iter.Seq[[]byte] {
 	}
 }
 
-// Sum64 is the XXH64 of b with the seed 0.
+// Sum64 returns the XXH64 of b with seed 0.
 func Sum64(b []byte) uint64 {
 	if len(b) <= chunk {
 		return xxhash.Sum64(b)
 	}
 	var d xxhash.Digest
 	d.Reset()
-	for piece := range Chunks(b) {
-		d.Write(piece)
+	for c := range Chunks(b) {
+		d.Write(c)
 	}
 	return d.Sum64()
 }

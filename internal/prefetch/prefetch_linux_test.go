@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nothing is touched before or behind the bytes, where there may be no memory.
+// Sum64 must not touch memory before or after the bytes.
 func TestChunksBetweenForbiddenPages(t *testing.T) {
 	page := unix.Getpagesize()
 	size := (5*chunk + page - 1) / page * page

@@ -9,7 +9,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Chunks are all of the bytes in their order, and Sum64 is the library's, whatever the length and wherever the bytes lie.
+// For every length and alignment, Chunks yields all bytes in order, and Sum64 equals the library's
+// sum.
 func TestChunks(t *testing.T) {
 	data := make([]byte, 5*chunk)
 	random := rand.NewChaCha8([32]byte{1})
@@ -20,12 +21,12 @@ func TestChunks(t *testing.T) {
 		var got []byte
 		for piece := range Chunks(b) {
 			if len(piece) == 0 {
-				t.Fatalf("an empty piece of %d bytes", n)
+				t.Fatalf("an empty chunk of %d bytes", n)
 			}
 			got = append(got, piece...)
 		}
 		if !bytes.Equal(got, b) {
-			t.Fatalf("the pieces of %d bytes are others", n)
+			t.Fatalf("the chunks of %d bytes have other bytes", n)
 		}
 		if got, want := Sum64(b), xxhash.Sum64(b); got != want {
 			t.Fatalf("sum of %d bytes: %016x, want %016x", n, got, want)
@@ -33,13 +34,14 @@ func TestChunks(t *testing.T) {
 	}
 	for piece := range Chunks(data) {
 		if len(piece) != chunk {
-			t.Fatalf("the first piece has %d bytes", len(piece))
+			t.Fatalf("the first chunk has %d bytes", len(piece))
 		}
-		break // and nothing more is yielded
+		break // Chunks must not panic
 	}
 }
 
-// Memory that no cache has: blocks of the size of a page of a part, of so many that they are forgotten before they are read again.
+// BenchmarkSum64 hashes blocks of 64 KiB. "far" has so many of them that each has left all caches
+// before it is hashed again; "near" hashes the same one.
 func BenchmarkSum64(b *testing.B) {
 	blocks := make([][]byte, 2048)
 	for i := range blocks {
@@ -48,7 +50,7 @@ func BenchmarkSum64(b *testing.B) {
 	for _, f := range []struct {
 		name string
 		sum  func([]byte) uint64
-	}{{"asked", Sum64}, {"library", xxhash.Sum64}} {
+	}{{"prefetched", Sum64}, {"library", xxhash.Sum64}} {
 		b.Run(fmt.Sprintf("far/%s", f.name), func(b *testing.B) {
 			b.SetBytes(int64(len(blocks[0])))
 			i := 0

@@ -7,12 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batch sets the scheduling policy of all threads that there are, and so of those that they start. Linux has slices of other lengths since 6.12 and takes no notice of them before.
+// batch sets the scheduling policy of all threads of the process. Threads started later inherit it.
+// The length of slices takes effect since Linux 6.12; older kernels ignore it.
 func batch() {
 	batchThreads()
-	batchThreads() // those that were started meanwhile
+	batchThreads() // threads started during the first call
 }
 
+// batchThreads sets the policy of the threads that exist now.
 func batchThreads() {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -25,10 +27,10 @@ func batchThreads() {
 		}
 		attr, err := unix.SchedGetAttr(id, 0)
 		if err != nil || attr.Policy != unix.SCHED_NORMAL {
-			continue // ended meanwhile, or somebody chose a policy
+			continue // the thread has ended, or has a policy that someone chose for it
 		}
 		attr.Policy, attr.Runtime = unix.SCHED_BATCH, uint64(slice)
-		// It is a hint, which a container may forbid.
+		// An error is ignored: the policy is an optimization, and a container may forbid it.
 		_ = unix.SchedSetAttr(id, attr, 0)
 	}
 }

@@ -2,4 +2,5 @@
 
 package processors
 
+// batch does nothing: other systems have no such policy.
 func batch() {}

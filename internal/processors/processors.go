@@ -1,4 +1,5 @@
-// Package processors tells the Go runtime and the kernel how a process that does steps uses the machine's processors.
+// Package processors configures the Go runtime and the kernel scheduler for a process that runs the
+// steps of a batch. Worker calls Use once at its start.
 package processors
 
 import (
@@ -7,18 +8,21 @@ import (
 )
 
 const (
-	// waiting is how many processors more than there are the Go runtime is told of. Steps write files and flush them, and what a goroutine ran on that waits in the system
-	// is given to another only after a while, up to 10 ms.
-	waiting = 2
+	// extra is added to GOMAXPROCS. Steps write and flush files. While a goroutine waits in a
+	// system call, the runtime may take up to 10 ms to hand its processor to another goroutine.
+	extra = 2
 
-	// slice is how long a thread may run before another is given its processor. More threads are ready to run than there are processors, and each finds the caches full of what
-	// another one needed: the kernel's usual 3 ms cost a step up to 7 % of its time.
+	// slice is how long a thread may run before another thread gets its processor. With extra there
+	// are more ready threads than processors, and after each switch a thread finds the caches
+	// filled by another. With the kernel's usual slice of 3 ms a step takes up to 7 % longer.
 	slice = 100 * time.Millisecond
 )
 
-// Use makes this process one that does steps on n processors: the runtime runs more goroutines at once than that, since some of them wait for the disk, and on Linux the kernel takes it for a
-// batch job (SCHED_BATCH, sched(7)), whose threads do not push each other aside when they wake up. Where the kernel does not, nothing else changes.
+// Use configures this process to run steps on n processors. The Go runtime runs a few more than n
+// goroutines at once, because some of them wait for the disk. On Linux, all threads get the
+// scheduling policy SCHED_BATCH (sched(7)) with slices of 100 ms, so that a thread that wakes up
+// does not preempt another. If the kernel rejects the policy, it stays as it was.
 func Use(n int) {
-	runtime.GOMAXPROCS(n + waiting)
+	runtime.GOMAXPROCS(n + extra)
 	batch()
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// All threads are batch jobs, those that are started afterwards too.
+// Use sets the policy of all threads, including threads started afterwards.
 func TestUse(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -20,19 +20,19 @@ func TestUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := uint32(unix.SCHED_BATCH)
-	asked := *before
-	asked.Policy = want
+	batch := *before
+	batch.Policy = want
 	if before.Policy != unix.SCHED_NORMAL {
-		want = before.Policy // somebody chose it for this process
-	} else if err := unix.SchedSetAttr(0, &asked, 0); err != nil {
-		t.Logf("batch jobs are not allowed here: %v", err)
+		want = before.Policy // chosen for this process, so Use keeps it
+	} else if err := unix.SchedSetAttr(0, &batch, 0); err != nil {
+		t.Logf("SCHED_BATCH is not allowed here: %v", err)
 		want = before.Policy
 	} else if err := unix.SchedSetAttr(0, before, 0); err != nil {
 		t.Fatal(err)
 	}
 	Use(3)
-	if n := runtime.GOMAXPROCS(0); n != 3+waiting {
-		t.Errorf("the runtime has %d processors, want %d", n, 3+waiting)
+	if n := runtime.GOMAXPROCS(0); n != 3+extra {
+		t.Errorf("GOMAXPROCS is %d, want %d", n, 3+extra)
 	}
 	stop := make(chan struct{})
 	defer close(stop)
@@ -40,7 +40,7 @@ func TestUse(t *testing.T) {
 	for range 20 {
 		started.Add(1)
 		go func() {
-			runtime.LockOSThread() // a thread of its own
+			runtime.LockOSThread() // keeps the goroutine on its own thread
 			started.Done()
 			<-stop
 		}()
@@ -51,7 +51,7 @@ func TestUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(threads) < 20 {
-		t.Errorf("there are %d threads, want 20 more than before", len(threads))
+		t.Errorf("there are %d threads, want at least 20", len(threads))
 	}
 	for _, thread := range threads {
 		id, err := strconv.Atoi(thread.Name())
@@ -60,7 +60,7 @@ func TestUse(t *testing.T) {
 		}
 		attr, err := unix.SchedGetAttr(id, 0)
 		if errors.Is(err, unix.ESRCH) {
-			continue // it has ended
+			continue // the thread has ended
 		}
 		if err != nil {
 			t.Fatal(err)

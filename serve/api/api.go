@@ -1,9 +1,10 @@
-// Package api is the HTTP surface of the read server: the two queries, the list of datasets,
-// health and readiness, pages for people, and metrics. docs/api.md describes it for those who call it.
+// Package api is the HTTP interface of the read server: the two queries, the list of datasets,
+// health and readiness, web pages, and metrics. docs/api.md describes it for clients. The serve
+// program calls it; lookup finds the answers.
 //
-// An answer is composed in memory before its first byte is sent, so a failure half-way is an error
-// with its own status and never a shorter answer with status 200. Errors are problem documents
-// (RFC 9457). Logs name domain_id, dataset_id and counts, never a URL.
+// An answer is complete in memory before its first byte is sent. So a failure at any point is an
+// error with a status of its own and never a shorter answer with status 200. Errors are problem
+// documents (RFC 9457). Logs contain domain_id, dataset_id and counts, never a URL.
 package api
 
 import (
@@ -23,7 +24,6 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -33,18 +33,19 @@ type handler struct {
 	log    *slog.Logger
 }
 
-// route is one of the things that are served.
+// route is one kind of request: a set of paths with the same handler.
 type route struct {
-	// name stands in logs and metrics.
+	// name is the route's name in logs and metrics.
 	name string
-	// parameters are those that a request may have, sorted; nil leaves any alone.
+	// parameters are the query parameters that a request may have, sorted. Nil allows any.
 	parameters []string
 	answer     func(*request) error
 	latency    *latency
 }
 
-// New returns the handler of all paths; a program may add its own. explain=1 shows what the store's trace saw: the server's store
-// should be a *blob.Counting. Requests are written to log and counted in metrics.
+// New returns the handler of all paths. The caller may add paths of its own. The handler writes
+// requests to log and counts them in metrics. explain=1 reports the reads that a *blob.Counting
+// traces, so the server's store should be one.
 func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeMux {
 	h := &handler{server: server, log: log}
 	mux := http.NewServeMux()
@@ -54,40 +55,44 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeM
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, &rt) })
 		}
 	}
-	handle(route{name: "domain", parameters: []string{"cursor", "explain", "version"}, answer: h.domain}, "GET /v1/domain/{d}", "GET /domain/{d}")
+	handle(route{name: "domain", parameters: []string{"cursor", "explain", "version"}, answer: h.domain},
+		"GET /v1/domain/{d}", "GET /domain/{d}")
 	handle(route{name: "urls", parameters: []string{"cursor", "explain", "limit", "offset", "version"}, answer: h.urls},
 		"GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
-	handle(route{name: "datasets", parameters: []string{"version"}, answer: h.datasets}, "GET /v1/datasets")
+	handle(route{name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets},
+		"GET /v1/datasets")
 	handle(route{name: "healthz", parameters: []string{}, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
-	handle(route{name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages}, "GET /{$}")
+	handle(route{name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages},
+		"GET /{$}")
 	handle(route{name: "other", answer: h.other}, "/")
 	return mux
 }
 
-// request is one request and the answer to it.
+// request is one request and its answer.
 type request struct {
 	*http.Request
 	header http.Header
 	query  url.Values
 	doc    document
 	status int
-	// logged are what the handler adds to the access log.
+	// logged are the attributes that the handler adds to the line of the access log.
 	logged []slog.Attr
 }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 32<<10); return &b }}
 
-// keepBuffer is the largest buffer that goes back to the pool.
-const keepBuffer = 1 << 20
+// maxPooled is the largest buffer, in bytes, that is returned to the pool.
+const maxPooled = 1 << 20
 
-// retryAfter is what clients are told to wait for a server that is starting, in seconds.
+// retryAfter is the Retry-After of 503 answers, in seconds.
 const retryAfter = "2"
 
-// statusClientGone is what logs show for a request that nobody waits for any more; none is sent.
+// statusClientGone is the status in logs and metrics when the client closed the connection before
+// the answer was ready. It is never sent.
 const statusClientGone = 499
 
-// serve runs one handler, turns its error or panic into a problem, sends the answer and logs it.
+// serve runs one handler, turns its error or panic into a problem, sends the answer, and logs it.
 func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	started := time.Now()
 	buf := buffers.Get().(*[]byte)
@@ -103,13 +108,14 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	if r.status != statusClientGone {
 		r.header.Set("Content-Length", strconv.Itoa(len(r.doc.buf)))
 		w.WriteHeader(r.status)
-		// A client that has gone away is no concern of this server.
+		// An error means that the client closed the connection.
 		_, _ = w.Write(r.doc.buf)
 	}
 	took := time.Since(started)
 	rt.latency.observe(r.status, took)
 	level := slog.LevelInfo
-	if r.status >= 500 && r.status != http.StatusServiceUnavailable { // why there is no version is logged by who looks for one
+	// lookup logs why no version is open, so 503 is no error of the request.
+	if r.status >= 500 && r.status != http.StatusServiceUnavailable {
 		level = slog.LevelError
 	}
 	if h.log.Enabled(hr.Context(), level) {
@@ -117,13 +123,13 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 		attrs = append(attrs, slog.Int("bytes", len(r.doc.buf)), slog.Int64("us", took.Microseconds()))
 		h.log.LogAttrs(hr.Context(), level, "request", attrs...)
 	}
-	if cap(r.doc.buf) <= keepBuffer {
+	if cap(r.doc.buf) <= maxPooled {
 		*buf = r.doc.buf
 		buffers.Put(buf)
 	}
 }
 
-// run checks the parameters and answers; a panic becomes an error.
+// run checks the parameters and calls the handler. A panic becomes a *lookup.PanicError.
 func (rt *route) run(r *request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -131,7 +137,7 @@ func (rt *route) run(r *request) (err error) {
 		}
 	}()
 	if r.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
-		return badParameter("query", "is not well formed")
+		return badParameter("query", "string is malformed; check its percent-escapes and separators")
 	}
 	if rt.parameters != nil {
 		if err := rt.check(r.query); err != nil {
@@ -141,32 +147,33 @@ func (rt *route) run(r *request) (err error) {
 	return rt.answer(r)
 }
 
-// check refuses parameters that are unknown, or there twice: a misspelt limit must not go unnoticed.
+// check rejects parameters that are unknown or given twice, because a misspelt limit must not be
+// ignored silently.
 func (rt *route) check(query url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if !slices.Contains(rt.parameters, name) {
 			known := "this path takes no parameters"
 			if len(rt.parameters) > 0 {
-				known = "known are " + strings.Join(rt.parameters, ", ")
+				known = "this path takes " + strings.Join(rt.parameters, ", ")
 			}
-			return badParameter(name, "is not known: "+known)
+			return badParameter(name, "is unknown; "+known)
 		}
 		if len(query[name]) > 1 {
-			return badParameter(name, "is there more than once")
+			return badParameter(name, "is given more than once")
 		}
 	}
 	return nil
 }
 
-// fail makes the request one that failed and returns how that looks from outside.
+// fail records err as the outcome of the request and returns the problem to send.
 func (r *request) fail(err error) *problem {
 	p := asProblem(err)
 	r.status = p.status
 	if p.status >= 500 {
 		r.logged = append(r.logged, slog.String("error", err.Error()))
 	}
-	if fault := (*lookup.PanicError)(nil); errors.As(err, &fault) {
-		r.logged = append(r.logged, slog.String("stack", string(fault.Stack)))
+	if p := (*lookup.PanicError)(nil); errors.As(err, &p) {
+		r.logged = append(r.logged, slog.String("stack", string(p.Stack)))
 	}
 	if p.status == http.StatusServiceUnavailable {
 		r.header.Set("Retry-After", retryAfter)
@@ -174,19 +181,19 @@ func (r *request) fail(err error) *problem {
 	return p
 }
 
-// number reads a whole parameter of at least least; absent is def.
-func (r *request) number(name string, def, least int64) (int64, error) {
+// number returns the named parameter, an integer of at least lowest, or def if it is absent.
+func (r *request) number(name string, def, lowest int64) (int64, error) {
 	if !r.query.Has(name) {
 		return def, nil
 	}
 	v, err := strconv.ParseInt(r.query.Get(name), 10, 64)
-	if err != nil || v < least {
-		return 0, badParameter(name, fmt.Sprintf("has to be a whole number from %d on", least))
+	if err != nil || v < lowest {
+		return 0, badParameter(name, fmt.Sprintf("must be an integer of at least %d", lowest))
 	}
 	return v, nil
 }
 
-// explain begins the trace of a request that asks for one.
+// explain returns the context of the request, and its trace if explain=1 asks for one.
 func (r *request) explain() (context.Context, *blob.Trace) {
 	if v := r.query.Get("explain"); v == "" || v == "0" || v == "false" {
 		return r.Context(), nil
@@ -195,7 +202,7 @@ func (r *request) explain() (context.Context, *blob.Trace) {
 	return blob.WithTrace(r.Context(), trace), trace
 }
 
-// pin acquires the version that the request names, by version= or by its cursor.
+// pin acquires the version that version= or the cursor names, or else the current one.
 func (h *handler) pin(ctx context.Context, r *request) (*lookup.Snapshot, error) {
 	version := r.query.Get("version")
 	if c := r.query.Get("cursor"); c != "" && version == "" {
@@ -239,14 +246,11 @@ func (h *handler) domain(r *request) error {
 		d.close('}')
 	}
 	d.close(']')
-	d.number("returned", int64(len(page.Datasets)))
-	d.boolean("complete", page.Cursor == "")
-	d.null("stopped_by")
-	d.textOrNull("next_cursor", page.Cursor)
-	r.next(&page.Answer, "")
+	r.end(len(page.Datasets), page.Cursor, page.Version)
 	r.trace(trace)
 	d.close('}')
-	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(page.DomainID)), slog.Int("datasets", len(page.Datasets)), slog.Int("total", page.Total))
+	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(page.DomainID)),
+		slog.Int("datasets", len(page.Datasets)), slog.Int("total", page.Total))
 	return nil
 }
 
@@ -257,14 +261,14 @@ func (h *handler) urls(r *request) error {
 	}
 	id, err := strconv.ParseUint(r.PathValue("id"), 10, 32)
 	if err != nil {
-		return badParameter("id", "of a dataset has to be a number")
+		return badParameter("id", "of a dataset must be an integer from 0 to 4294967295")
 	}
 	q := lookup.URLsQuery{Target: target, Dataset: uint32(id), Cursor: r.query.Get("cursor")}
 	if q.Offset, err = r.number("offset", 0, 0); err != nil {
 		return err
 	}
 	if q.Cursor != "" && r.query.Has("offset") {
-		return badParameter("offset", "cannot be combined with cursor")
+		return badParameter("offset", "cannot be combined with cursor; leave one out")
 	}
 	limit, err := r.number("limit", lookup.DefaultLimit, 1)
 	if err != nil {
@@ -308,15 +312,16 @@ func (h *handler) urls(r *request) error {
 	d.textOrNull("stopped_by", page.StoppedBy)
 	d.numberOrNull("next_offset", page.Offset+int64(n), page.Cursor != "")
 	d.textOrNull("next_cursor", page.Cursor)
-	r.next(&page.Answer, strconv.Itoa(q.Limit))
+	r.next(page.Cursor, page.Version, strconv.Itoa(q.Limit))
 	r.trace(trace)
 	d.close('}')
-	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(page.DomainID)), slog.Uint64("dataset_id", id),
-		slog.Int("rows", n), slog.Int64("offset", page.Offset), slog.Int64("total", page.Total))
+	r.logged = append(r.logged,
+		slog.String("domain_id", urlnorm.FormatID(page.DomainID)), slog.Uint64("dataset_id", id), slog.Int("rows", n),
+		slog.Int64("offset", page.Offset), slog.Int64("total", page.Total))
 	return nil
 }
 
-// describe writes what an answer is for.
+// describe writes the members that name the domain and the version of an answer.
 func (r *request) describe(snap *lookup.Snapshot, a *lookup.Answer) {
 	d := &r.doc
 	d.text("domain", a.Domain)
@@ -334,20 +339,31 @@ func (r *request) describe(snap *lookup.Snapshot, a *lookup.Answer) {
 	}
 }
 
-// next writes the link to the next page, which stays in the version.
-func (r *request) next(a *lookup.Answer, limit string) {
-	if a.Cursor == "" {
+// end writes the last members of a page of datasets. The cursor of the last page is empty.
+func (r *request) end(returned int, cursor, version string) {
+	d := &r.doc
+	d.number("returned", int64(returned))
+	d.boolean("complete", cursor == "")
+	d.null("stopped_by")
+	d.textOrNull("next_cursor", cursor)
+	r.next(cursor, version, "")
+}
+
+// next writes the link to the next page, which is of the same version. An empty cursor means that
+// there is none; an empty limit is left out.
+func (r *request) next(cursor, version, limit string) {
+	if cursor == "" {
 		r.doc.null("next")
 		return
 	}
-	v := url.Values{"cursor": {a.Cursor}, "version": {a.Version}}
+	v := url.Values{"cursor": {cursor}, "version": {version}}
 	if limit != "" {
 		v.Set("limit", limit)
 	}
 	r.doc.text("next", r.URL.EscapedPath()+"?"+v.Encode())
 }
 
-// trace writes what was read from the store.
+// trace writes the reads of the store. It writes nothing if t is nil.
 func (r *request) trace(t *blob.Trace) {
 	if t == nil {
 		return
@@ -378,21 +394,24 @@ func (r *request) trace(t *blob.Trace) {
 }
 
 func (h *handler) datasets(r *request) error {
-	snap, err := h.server.Acquire(r.Context(), r.query.Get("version"))
+	snap, err := h.pin(r.Context(), r)
 	if err != nil {
 		return err
 	}
 	defer snap.Release()
-	v := snap.Version()
+	page, err := snap.Datasets(r.query.Get("cursor"))
+	if err != nil {
+		return err
+	}
 	d := &r.doc
 	d.open('{')
-	d.text("version", v.ID)
-	d.number("takedown_epoch", int64(snap.TakedownEpoch()))
-	d.number("total_datasets", int64(len(v.Datasets)))
-	d.number("rows", v.Counts.Rows)
+	d.text("version", page.Version)
+	d.number("takedown_epoch", int64(page.TakedownEpoch))
+	d.number("total_datasets", int64(page.Total))
+	d.number("rows", snap.Version().Counts.Rows)
 	d.array("datasets")
-	for i := range v.Datasets {
-		s := &v.Datasets[i]
+	for i := range page.Datasets {
+		s := &page.Datasets[i]
 		d.element()
 		d.number("dataset_id", int64(s.ID))
 		d.text("name", s.Name)
@@ -406,20 +425,21 @@ func (h *handler) datasets(r *request) error {
 		d.close('}')
 	}
 	d.close(']')
-	d.boolean("complete", true)
+	r.end(len(page.Datasets), page.Cursor, page.Version)
 	d.close('}')
+	r.logged = append(r.logged, slog.Int("datasets", len(page.Datasets)), slog.Int("total", page.Total))
 	return nil
 }
 
-// other answers for every path and method that no other route has.
+// other answers paths and methods that no other route serves.
 func (h *handler) other(r *request) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		r.header.Set("Allow", "GET, HEAD")
-		return &problem{status: http.StatusMethodNotAllowed, kind: "method-not-allowed", title: "Only GET and HEAD are served"}
+		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "Only GET and HEAD are served", "")
 	}
-	p := &problem{status: http.StatusNotFound, kind: "no-such-path", title: "No such path"}
+	p := newProblem(http.StatusNotFound, "no-such-path", "No such path", "")
 	if strings.HasPrefix(r.URL.Path, "/v1/domain/") || strings.HasPrefix(r.URL.Path, "/domain/") {
-		p.detail = "a URL in the place of the domain has to be percent-escaped, its slashes too"
+		p.detail = "a URL in place of the domain must be percent-escaped, including its slashes"
 	}
 	return p
 }
@@ -451,12 +471,11 @@ func (h *handler) readyz(r *request) error {
 	d.text("public_suffix_list", st.PublicSuffix)
 	d.text("server_public_suffix_list", st.OwnPublicSuffix)
 	d.boolean("public_suffix_lists_agree", !snap.OtherSuffixes())
-	fault := ""
+	reason := "" // why a newer version is not served
 	if st.Err != nil {
-		fault = lookup.Reason(st.Err)
+		reason = lookup.Reason(st.Err)
 	}
-	// Why a newer version than this one is not served.
-	d.textOrNull("error", fault)
+	d.textOrNull("error", reason)
 	d.number("open_versions", int64(st.Open))
 	for _, c := range []struct {
 		name  string
@@ -471,77 +490,4 @@ func (h *handler) readyz(r *request) error {
 	}
 	d.close('}')
 	return nil
-}
-
-// problem is an error as RFC 9457 has it.
-type problem struct {
-	status int
-	// kind is the last part of the problem's type URI.
-	kind, title, detail string
-	// members are what a problem of this kind has besides.
-	members []member
-}
-
-type member struct{ name, value string }
-
-func (p *problem) Error() string { return p.title + ": " + p.detail }
-
-func (p *problem) write(d *document) {
-	d.open('{')
-	d.text("type", "urn:urlake:problem:"+p.kind)
-	d.text("title", p.title)
-	d.number("status", int64(p.status))
-	if p.detail != "" {
-		d.text("detail", p.detail)
-	}
-	for _, m := range p.members {
-		d.text(m.name, m.value)
-	}
-	d.close('}')
-}
-
-func badParameter(name, what string) error {
-	return &problem{status: http.StatusBadRequest, kind: "bad-parameter", title: "A parameter is wrong", detail: name + " " + what,
-		members: []member{{"parameter", name}}}
-}
-
-// asProblem is the one table of what errors look like from outside.
-func asProblem(err error) *problem {
-	var p *problem
-	var reject *urlnorm.RejectError
-	var notReady *lookup.NotReadyError
-	var fault *lookup.PanicError
-	var corrupt *codec.CorruptError
-	switch {
-	case errors.As(err, &p):
-		return p
-	case errors.As(err, &reject):
-		return &problem{status: http.StatusBadRequest, kind: "not-a-host", title: "This is no host or URL", detail: reject.Detail,
-			members: []member{{"reason", string(reject.Reason)}}}
-	case errors.Is(err, lookup.ErrBadCursor):
-		return &problem{status: http.StatusBadRequest, kind: "bad-cursor", title: "This cursor is not for this query", detail: err.Error()}
-	case errors.Is(err, lookup.ErrBadVersion):
-		return &problem{status: http.StatusBadRequest, kind: "bad-version", title: "This is no version id", detail: err.Error()}
-	case errors.Is(err, lookup.ErrRange):
-		return &problem{status: http.StatusBadRequest, kind: "bad-parameter", title: "A parameter is wrong", detail: err.Error()}
-	case errors.Is(err, lookup.ErrUnknownDataset):
-		return &problem{status: http.StatusNotFound, kind: "unknown-dataset", title: "The version has no such dataset", detail: err.Error()}
-	case errors.Is(err, manifest.ErrUnknownVersion):
-		return &problem{status: http.StatusNotFound, kind: "unknown-version", title: "No such version was published", detail: err.Error()}
-	case errors.Is(err, lookup.ErrGone):
-		return &problem{status: http.StatusGone, kind: "version-gone", title: "The version is no longer kept: start again without version and cursor", detail: err.Error()}
-	case errors.As(err, &notReady):
-		return &problem{status: http.StatusServiceUnavailable, kind: "not-ready", title: "The server cannot answer yet", detail: lookup.Reason(err)}
-	case errors.As(err, &fault):
-		return &problem{status: http.StatusInternalServerError, kind: "panic", title: "The server has a fault"}
-	case errors.As(err, &corrupt):
-		return &problem{status: http.StatusInternalServerError, kind: "corrupt", title: "An object of the lake is damaged", detail: corrupt.Error(),
-			members: []member{{"file", corrupt.File}, {"section", corrupt.Section}, {"offset", strconv.FormatInt(corrupt.Offset, 10)}}}
-	case errors.Is(err, lookup.ErrDeadline):
-		return &problem{status: http.StatusGatewayTimeout, kind: "deadline", title: "The lake was too slow", detail: err.Error()}
-	case errors.Is(err, context.Canceled):
-		return &problem{status: statusClientGone, kind: "client-gone", title: "The client has gone"}
-	default:
-		return &problem{status: http.StatusBadGateway, kind: "lake", title: "The lake could not be read", detail: lookup.Reason(err)}
-	}
 }

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ import (
 	"github.com/urlake/urlake/serve/lookup"
 )
 
-// service is a server over a lake, and its log.
+// service is a server of one lake, its handler, and its log.
 type service struct {
 	t       *testing.T
 	store   blob.Store
@@ -66,7 +67,7 @@ func (s *service) do(method, path string) *httptest.ResponseRecorder {
 	return w
 }
 
-// get decodes an answer into v and returns its status.
+// get decodes the answer into v and returns its status. Unknown members fail the test.
 func (s *service) get(path string, v any) int {
 	s.t.Helper()
 	w := s.do("GET", path)
@@ -138,7 +139,7 @@ type urlItem struct {
 
 func ptr[T any](v T) *T { return &v }
 
-// small is a lake of two datasets.
+// small returns a lake of two datasets.
 func small(t *testing.T) blob.Store {
 	t.Helper()
 	store := blob.NewMemory()
@@ -155,14 +156,20 @@ func small(t *testing.T) blob.Store {
 func TestBothQueries(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
 	version := s.server.Status().Version
-	for _, path := range []string{"/v1/domain/example.com", "/domain/example.com", "/v1/domain/EXAMPLE.com.", "/v1/domain/" + url.PathEscape("https://www.example.com/a?b#c")} {
+	for _, path := range []string{
+		"/v1/domain/example.com", "/domain/example.com", "/v1/domain/EXAMPLE.com.",
+		"/v1/domain/" + url.PathEscape("https://www.example.com/a?b#c"),
+	} {
 		var got domainAnswer
 		if status := s.get(path, &got); status != 200 {
 			t.Fatalf("%s: %d", path, status)
 		}
 		want := domainAnswer{
-			answer: answer{Domain: "example.com", DomainID: urlnorm.FormatID(urlnorm.DomainID("example.com")), Version: version, Returned: 2, Complete: true},
-			Total:  2,
+			answer: answer{
+				Domain: "example.com", DomainID: urlnorm.FormatID(urlnorm.DomainID("example.com")),
+				Version: version, Returned: 2, Complete: true,
+			},
+			Total: 2,
 			Datasets: []datasetOf{
 				{1, "alpha", 2, ptr(15), ptr("2020-09-13T12:26:40.000Z"), ptr("2023-11-14T22:13:20.123Z")},
 				{2, "beta", 1, nil, nil, nil},
@@ -175,21 +182,31 @@ func TestBothQueries(t *testing.T) {
 	item := func(u string, ts *string) urlItem {
 		return urlItem{urlnorm.FormatID(urlnorm.URLID([]byte(u))), u, ts}
 	}
-	all := []urlItem{item("https://example.com/b?a=2&z=1", ptr("2023-11-14T22:13:20.123Z")), item("http://www.example.com:8080/a", ptr("2020-09-13T12:26:40.000Z"))}
-	for _, path := range []string{"/v1/domain/example.com/datasets/1/urls", "/domain/example.com/dataset/1/urls", "/v1/domain/example.com/datasets/1/urls?version=" + version} {
+	all := []urlItem{
+		item("https://example.com/b?a=2&z=1", ptr("2023-11-14T22:13:20.123Z")),
+		item("http://www.example.com:8080/a", ptr("2020-09-13T12:26:40.000Z")),
+	}
+	for _, path := range []string{
+		"/v1/domain/example.com/datasets/1/urls",
+		"/domain/example.com/dataset/1/urls",
+		"/v1/domain/example.com/datasets/1/urls?version=" + version,
+	} {
 		var got urlsAnswer
 		if status := s.get(path, &got); status != 200 {
 			t.Fatalf("%s: %d", path, status)
 		}
 		want := urlsAnswer{
-			answer:    answer{Domain: "example.com", DomainID: urlnorm.FormatID(urlnorm.DomainID("example.com")), Version: version, Returned: 2, Complete: true},
+			answer: answer{
+				Domain: "example.com", DomainID: urlnorm.FormatID(urlnorm.DomainID("example.com")),
+				Version: version, Returned: 2, Complete: true,
+			},
 			DatasetID: 1, Total: 2, Items: all,
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(domainAnswer{}, urlsAnswer{})); diff != "" {
 			t.Fatalf("%s (-want +got):\n%s", path, diff)
 		}
 	}
-	// Links lead through the pages.
+	// Following next reads the whole list.
 	var got []urlItem
 	next := "/v1/domain/example.com/datasets/1/urls?limit=1"
 	for pages := 0; ; pages++ {
@@ -214,15 +231,20 @@ func TestBothQueries(t *testing.T) {
 	}
 }
 
-func TestAbsenceIsAnAnswer(t *testing.T) {
+func TestAbsentDomains(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
 	var d domainAnswer
-	if status := s.get("/v1/domain/no-such.example", &d); status != 200 || d.Total != 0 || d.Datasets == nil || !d.Complete {
+	status := s.get("/v1/domain/no-such.example", &d)
+	if status != 200 || d.Total != 0 || d.Datasets == nil || !d.Complete {
 		t.Fatalf("%d: %+v", status, d)
 	}
-	for _, path := range []string{"/v1/domain/no-such.example/datasets/1/urls", "/v1/domain/other.test/datasets/2/urls", "/v1/domain/example.com/datasets/1/urls?offset=2", "/v1/domain/example.com/datasets/1/urls?offset=99999999999"} {
+	for _, path := range []string{
+		"/v1/domain/no-such.example/datasets/1/urls", "/v1/domain/other.test/datasets/2/urls",
+		"/v1/domain/example.com/datasets/1/urls?offset=2", "/v1/domain/example.com/datasets/1/urls?offset=99999999999",
+	} {
 		var u urlsAnswer
-		if status := s.get(path, &u); status != 200 || len(u.Items) != 0 || u.Items == nil || !u.Complete || u.NextOffset != nil {
+		status := s.get(path, &u)
+		if status != 200 || len(u.Items) != 0 || u.Items == nil || !u.Complete || u.NextOffset != nil {
 			t.Fatalf("%s: %d: %+v", path, status, u)
 		}
 	}
@@ -257,7 +279,8 @@ func TestProblems(t *testing.T) {
 		{"GET", "/v1/domain/example.com/datasets/1/urls?lmit=1", 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com/datasets/1/urls?limit=1&limit=2", 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com?offset=1", 400, "bad-parameter"},
-		{"GET", "/v1/datasets?cursor=" + cursor, 400, "bad-parameter"},
+		{"GET", "/v1/datasets?limit=1", 400, "bad-parameter"},
+		{"GET", "/v1/datasets?cursor=" + cursor, 400, "bad-cursor"},
 		{"GET", "/healthz?x", 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com/datasets/1/urls?cursor=forged", 400, "bad-cursor"},
 		{"GET", "/v1/domain/example.com/datasets/2/urls?cursor=" + cursor, 400, "bad-cursor"},
@@ -276,7 +299,8 @@ func TestProblems(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 			t.Fatalf("%s: %v: %s", c.path, err, w.Body)
 		}
-		if w.Code != c.status || p.Status != c.status || p.Type != "urn:urlake:problem:"+c.kind || p.Title == "" || w.Header().Get("Content-Type") != "application/problem+json" {
+		if w.Code != c.status || p.Status != c.status || p.Type != "urn:urlake:problem:"+c.kind || p.Title == "" ||
+			w.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
 		}
 	}
@@ -290,7 +314,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-func TestDamageIsAProblemWithItsPlace(t *testing.T) {
+func TestDamageIsAProblem(t *testing.T) {
 	store := small(t)
 	var part string
 	for info, err := range store.List(t.Context(), "urls/") {
@@ -323,10 +347,14 @@ func TestDamageIsAProblemWithItsPlace(t *testing.T) {
 func TestServerWithoutAVersion(t *testing.T) {
 	store := blob.NewMemory()
 	s := start(t, store, lookup.Options{})
-	for _, path := range []string{"/readyz", "/v1/domain/example.com", "/v1/domain/example.com/datasets/1/urls", "/v1/datasets"} {
+	for _, path := range []string{
+		"/readyz", "/v1/domain/example.com", "/v1/domain/example.com/datasets/1/urls", "/v1/datasets",
+	} {
 		w := s.do("GET", path)
 		var p problemDocument
-		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 503 || !strings.Contains(p.Detail, manifest.ErrNoVersion.Error()) || w.Header().Get("Retry-After") == "" {
+		err := json.Unmarshal(w.Body.Bytes(), &p)
+		if err != nil || w.Code != 503 || !strings.Contains(p.Detail, manifest.ErrNoVersion.Error()) ||
+			w.Header().Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
@@ -342,22 +370,25 @@ func TestServerWithoutAVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	var ready map[string]any
-	if status := s.get("/readyz", &ready); status != 200 || ready["version"] == "" || ready["public_suffix_lists_agree"] != true || ready["error"] != nil {
+	status := s.get("/readyz", &ready)
+	if status != 200 || ready["version"] == "" || ready["public_suffix_lists_agree"] != true || ready["error"] != nil {
 		t.Fatalf("%d %v", status, ready)
 	}
-	// A manifest that is damaged afterwards does not stop what is served, but it shows.
+	// If the manifest is damaged later, the version is still served, and /readyz reports the
+	// damage.
 	if _, err := store.Put(t.Context(), manifest.Key, []byte("{}"), blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.server.Refresh(t.Context()); !errors.Is(err, codec.ErrCorrupt) {
 		t.Fatalf("got %v", err)
 	}
-	if status := s.get("/readyz", &ready); status != 200 || !strings.Contains(fmt.Sprint(ready["error"]), manifest.Key) {
+	status = s.get("/readyz", &ready)
+	if status != 200 || !strings.Contains(fmt.Sprint(ready["error"]), manifest.Key) {
 		t.Fatalf("%d %v", status, ready)
 	}
 }
 
-func TestExplainListsWhatWasRead(t *testing.T) {
+func TestExplainListsReads(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
 	var cold, warm urlsAnswer
 	s.get("/v1/domain/example.com/datasets/1/urls?explain=1", &cold)
@@ -394,7 +425,8 @@ func TestLimitIsCapped(t *testing.T) {
 	s := start(t, store, lookup.Options{})
 	var page urlsAnswer
 	s.get("/v1/domain/example.com/datasets/1/urls?limit=20000", &page)
-	if len(page.Items) != lookup.MaxLimit || page.StoppedBy == nil || *page.StoppedBy != "limit" || page.Complete || page.Total != len(records) {
+	if len(page.Items) != lookup.MaxLimit || page.StoppedBy == nil || *page.StoppedBy != "limit" || page.Complete ||
+		page.Total != len(records) {
 		t.Fatalf("%d items of %d, stopped by %v", len(page.Items), page.Total, page.StoppedBy)
 	}
 	s.get(*page.Next, &page)
@@ -407,9 +439,10 @@ func TestLimitIsCapped(t *testing.T) {
 	}
 }
 
-func TestOtherPublicSuffixListIsSaid(t *testing.T) {
+func TestOtherPublicSuffixListIsReported(t *testing.T) {
 	store := blob.NewMemory()
-	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "http://co.uk/"}, {URL: "http://www.example.co.uk/"}})
+	testlake.Ingest(t, store, "alpha", "b1",
+		[]testlake.Record{{URL: "http://co.uk/"}, {URL: "http://www.example.co.uk/"}})
 	testlake.Publish(t, store)
 	s := start(t, store, lookup.Options{PublicSuffix: "another list"})
 	var d domainAnswer
@@ -423,27 +456,35 @@ func TestOtherPublicSuffixListIsSaid(t *testing.T) {
 	}
 }
 
-func TestLogsHoldNoURL(t *testing.T) {
+func TestLogsContainNoURL(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
 	secret := "s3cret"
-	for _, path := range []string{"/v1/domain/" + url.PathEscape("https://user:"+secret+"@example.com/"+secret), "/v1/domain/" + url.PathEscape("mailto:"+secret), "/v1/domain/example.com/datasets/1/urls?cursor=" + secret, "/" + secret} {
+	for _, path := range []string{
+		"/v1/domain/" + url.PathEscape("https://user:"+secret+"@example.com/"+secret),
+		"/v1/domain/" + url.PathEscape("mailto:"+secret),
+		"/v1/domain/example.com/datasets/1/urls?cursor=" + secret,
+		"/" + secret,
+	} {
 		s.do("GET", path)
 	}
 	s.do("GET", "/v1/domain/example.com/datasets/1/urls")
 	text := s.log.String()
 	for _, bad := range []string{secret, "example.com", "http"} {
 		if strings.Contains(text, bad) {
-			t.Errorf("%q is logged: %s", bad, text)
+			t.Errorf("the log contains %q: %s", bad, text)
 		}
 	}
-	for _, want := range []string{`"domain_id":"` + urlnorm.FormatID(urlnorm.DomainID("example.com")) + `"`, `"dataset_id":1`, `"rows":2`, `"us":`} {
+	for _, want := range []string{
+		`"domain_id":"` + urlnorm.FormatID(urlnorm.DomainID("example.com")) + `"`,
+		`"dataset_id":1`, `"rows":2`, `"us":`,
+	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("%s is not logged: %s", want, text)
+			t.Errorf("the log lacks %s: %s", want, text)
 		}
 	}
 }
 
-func TestPagesAnswerPeople(t *testing.T) {
+func TestWebPages(t *testing.T) {
 	store := small(t)
 	var records []testlake.Record
 	for i := range lookup.DefaultLimit + 1 {
@@ -460,17 +501,22 @@ func TestPagesAnswerPeople(t *testing.T) {
 		hasNot []string
 	}{
 		{"", 200, []string{"105 URLs in 3 datasets", "alpha", "beta"}, []string{"role=\"alert\""}},
-		{"?domain=https%3A%2F%2Fwww.EXAMPLE.com%2F", 200, []string{"<h2>example.com", "In 2 datasets", "alpha", "beta", "2020-09-13", "2023-11-14"}, []string{"gamma"}},
+		{"?domain=https%3A%2F%2Fwww.EXAMPLE.com%2F", 200,
+			[]string{"<h2>example.com", "In 2 datasets", "alpha", "beta", "2020-09-13", "2023-11-14"},
+			[]string{"gamma"}},
 		{"?domain=many.test", 200, []string{"In 1 dataset.", ">101<"}, []string{"<th>first"}},
 		{"?domain=nothing.test", 200, []string{"No dataset has"}, []string{"<tbody>"}},
-		{"?domain=example.com&dataset=1", 200, []string{"example.com in alpha", "1 to 2 of 2", "https://example.com/b?a=2&amp;z=1", "2023-11-14 22:13:20"}, []string{"Next page"}},
+		{"?domain=example.com&dataset=1", 200,
+			[]string{"example.com in alpha", "1 to 2 of 2", "https://example.com/b?a=2&amp;z=1", "2023-11-14 22:13:20"},
+			[]string{"Next page"}},
 		{"?domain=example.com&dataset=3", 200, []string{"has no URL of the domain"}, []string{"<tbody>"}},
-		{"?domain=many.test&dataset=3", 200, []string{"1 to 100 of 101", "Next page"}, []string{"<script", "time (UTC)"}},
-		{"?domain=mailto%3Ame", 400, []string{"This is no host or URL", `value="mailto:me"`}, nil},
-		{"?domain=%22%3E%3Cscript%3E", 400, []string{"This is no host or URL"}, []string{"<script"}},
-		{"?domain=example.com&dataset=x", 400, []string{"A parameter is wrong"}, nil},
+		{"?domain=many.test&dataset=3", 200,
+			[]string{"1 to 100 of 101", "Next page"}, []string{"<script", "time (UTC)"}},
+		{"?domain=mailto%3Ame", 400, []string{"Not a host or URL", `value="mailto:me"`}, nil},
+		{"?domain=%22%3E%3Cscript%3E", 400, []string{"Not a host or URL"}, []string{"<script"}},
+		{"?domain=example.com&dataset=x", 400, []string{"Invalid parameter"}, nil},
 		{"?domain=example.com&dataset=9", 404, []string{"no such dataset"}, nil},
-		{"?domain=example.com&cursor=x", 400, []string{"This cursor"}, nil},
+		{"?domain=example.com&cursor=x", 400, []string{"The cursor does not belong"}, nil},
 		{"?domain=example.com&version=20200101T000000.000Z-00000000", 410, []string{"no longer kept"}, nil},
 	} {
 		w := s.do("GET", "/"+c.query)
@@ -480,12 +526,12 @@ func TestPagesAnswerPeople(t *testing.T) {
 		}
 		for _, want := range c.has {
 			if !strings.Contains(text, want) {
-				t.Errorf("%s: no %q in %s", c.query, want, text)
+				t.Errorf("%s: the page lacks %q: %s", c.query, want, text)
 			}
 		}
 		for _, bad := range c.hasNot {
 			if strings.Contains(text, bad) {
-				t.Errorf("%s: %q in %s", c.query, bad, text)
+				t.Errorf("%s: the page contains %q: %s", c.query, bad, text)
 			}
 		}
 		for _, link := range links.FindAllStringSubmatch(text, -1) {
@@ -494,26 +540,53 @@ func TestPagesAnswerPeople(t *testing.T) {
 			}
 		}
 	}
-	next := regexp.MustCompile(`href="([^"]*)" rel="next"`).FindStringSubmatch(s.do("GET", "/?domain=many.test&dataset=3").Body.String())
-	if text := s.do("GET", html.UnescapeString(next[1])).Body.String(); !strings.Contains(text, "101 to 101 of 101") || strings.Contains(text, "Next page") {
+	first := s.do("GET", "/?domain=many.test&dataset=3").Body.String()
+	next := regexp.MustCompile(`href="([^"]*)" rel="next"`).FindStringSubmatch(first)
+	text := s.do("GET", html.UnescapeString(next[1])).Body.String()
+	if !strings.Contains(text, "101 to 101 of 101") || strings.Contains(text, "Next page") {
 		t.Errorf("the second page: %s", text)
 	}
 }
 
+// datasetList is an answer of /v1/datasets.
+type datasetList struct {
+	Version    string        `json:"version"`
+	Epoch      int           `json:"takedown_epoch"`
+	Total      int           `json:"total_datasets"`
+	Rows       int           `json:"rows"`
+	Datasets   []datasetInfo `json:"datasets"`
+	Returned   int           `json:"returned"`
+	Complete   bool          `json:"complete"`
+	StoppedBy  *string       `json:"stopped_by"`
+	NextCursor *string       `json:"next_cursor"`
+	Next       *string       `json:"next"`
+}
+
+type datasetInfo struct {
+	ID      int     `json:"dataset_id"`
+	Name    string  `json:"name"`
+	Title   *string `json:"title"`
+	Source  *string `json:"source"`
+	Licence *string `json:"licence"`
+	Rows    int     `json:"rows"`
+	Batches int     `json:"batches"`
+	Parts   int     `json:"parts"`
+	Bytes   int     `json:"bytes"`
+}
+
 func TestDatasetsAndStartPage(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
-	var list struct {
-		Version  string
-		Rows     int
-		Total    int `json:"total_datasets"`
-		Datasets []map[string]any
-		Complete bool
-		Epoch    int `json:"takedown_epoch"`
-	}
-	if status := s.get("/v1/datasets", &list); status != 200 || list.Total != 2 || list.Rows != 4 || list.Datasets[1]["name"] != "beta" || list.Datasets[0]["rows"] != 3.0 {
+	var list datasetList
+	status := s.get("/v1/datasets", &list)
+	if status != 200 || list.Total != 2 || list.Rows != 4 || list.Datasets[1].Name != "beta" ||
+		list.Datasets[0].Rows != 3 {
 		t.Fatalf("%d %+v", status, list)
 	}
-	if w := s.do("GET", "/"); w.Code != 200 || !strings.Contains(w.Body.String(), "beta") || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+	if list.Returned != 2 || !list.Complete || list.StoppedBy != nil || list.NextCursor != nil || list.Next != nil {
+		t.Fatalf("the only page: %+v", list)
+	}
+	if w := s.do("GET", "/"); w.Code != 200 || !strings.Contains(w.Body.String(), "beta") ||
+		!strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	if w := s.do("HEAD", "/v1/domain/example.com"); w.Code != 200 || w.Header().Get("Content-Length") == "" {
@@ -521,7 +594,66 @@ func TestDatasetsAndStartPage(t *testing.T) {
 	}
 }
 
-// faulty is a store in which reading parts panics, or fails with err.
+// Following next lists every dataset of the version once, even when a version with more datasets is
+// published meanwhile.
+func TestDatasetsArePaged(t *testing.T) {
+	store := blob.NewMemory()
+	const n = lookup.MaxDatasets + 3
+	for i := range n {
+		testlake.Ingest(t, store, fmt.Sprintf("d%04d", i), "b", []testlake.Record{{URL: "https://example.com/"}})
+	}
+	testlake.Publish(t, store)
+	s := start(t, store, lookup.Options{})
+	version := s.server.Status().Version
+	var sizes, ids []int
+	for path := "/v1/datasets"; path != ""; {
+		var page datasetList
+		if status := s.get(path, &page); status != 200 {
+			t.Fatalf("%s: %d", path, status)
+		}
+		if page.Version != version || page.Total != n || page.Rows != n || page.Returned != len(page.Datasets) ||
+			page.StoppedBy != nil {
+			t.Fatalf("%s: version %s, %d datasets, %d rows, %d returned",
+				path, page.Version, page.Total, page.Rows, page.Returned)
+		}
+		sizes = append(sizes, page.Returned)
+		for _, d := range page.Datasets {
+			if d.Name != fmt.Sprintf("d%04d", len(ids)) {
+				t.Fatalf("dataset %d is %+v", len(ids), d)
+			}
+			ids = append(ids, d.ID)
+		}
+		if page.Complete != (page.Next == nil) || page.Complete != (page.NextCursor == nil) {
+			t.Fatalf("%s: complete is %v, next %v, next_cursor %v", path, page.Complete, page.Next, page.NextCursor)
+		}
+		if path = ""; page.Next != nil {
+			path = *page.Next
+			if !strings.HasPrefix(path, "/v1/datasets?") || !strings.Contains(path, "version="+version) {
+				t.Fatalf("next is %s", path)
+			}
+			// A cursor implies its version.
+			path = "/v1/datasets?cursor=" + url.QueryEscape(*page.NextCursor)
+			testlake.Ingest(t, store, "another", "b", []testlake.Record{{URL: "https://example.com/"}})
+			testlake.Publish(t, store)
+			if err := s.server.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if diff := cmp.Diff([]int{lookup.MaxDatasets, 3}, sizes); diff != "" {
+		t.Fatalf("sizes of pages (-want +got):\n%s", diff)
+	}
+	if !slices.IsSorted(ids) || len(slices.Compact(ids)) != n {
+		t.Fatal("datasets are not in the order of their ids")
+	}
+	var first domainAnswer
+	s.get("/v1/domain/example.com", &first)
+	if w := s.do("GET", "/v1/datasets?cursor="+url.QueryEscape(*first.NextCursor)); w.Code != 400 {
+		t.Errorf("the cursor of a domain's datasets: %d %s", w.Code, w.Body)
+	}
+}
+
+// faulty is a store in which reads of parts fail with err, or panic if err is nil.
 type faulty struct {
 	blob.Store
 	err error
@@ -539,25 +671,27 @@ func (f *faulty) ReadRange(ctx context.Context, key string, off, n int64) ([]byt
 
 func TestPanicIsAProblem(t *testing.T) {
 	inner := small(t)
-	// A page of two parts reads each of them in a goroutine of its own.
+	// A page of two parts reads each part in a goroutine of its own.
 	testlake.Ingest(t, inner, "alpha", "b2", []testlake.Record{{URL: "https://example.com/second"}})
 	testlake.Publish(t, inner)
 	s := start(t, &faulty{Store: inner}, lookup.Options{})
-	check := func(path, where string) {
+	check := func(path, frame string) {
 		t.Helper()
 		s.log.Reset()
 		var p problemDocument
-		if status := s.get(path, &p); status != 500 || p.Type != "urn:urlake:problem:panic" || strings.Contains(fmt.Sprint(p), "fault in") {
+		status := s.get(path, &p)
+		if status != 500 || p.Type != "urn:urlake:problem:panic" || strings.Contains(fmt.Sprint(p), "fault in") {
 			t.Fatalf("%s: %d %+v", path, status, p)
 		}
-		if text := s.log.String(); !strings.Contains(text, where) || !strings.Contains(text, "fault in") {
-			t.Fatalf("no stack in the log: %s", text)
+		if text := s.log.String(); !strings.Contains(text, frame) || !strings.Contains(text, "fault in") {
+			t.Fatalf("the log lacks the stack: %s", text)
 		}
 	}
 	check("/v1/domain/example.com/datasets/1/urls", "ReadRange")
 	s.web.HandleFunc("GET /panic", func(w http.ResponseWriter, r *http.Request) {
 		h := &handler{server: s.server, log: slog.New(slog.NewTextHandler(&s.log, nil))}
-		h.serve(w, r, &route{name: "test", latency: NewMetrics(s.server, blob.NewCounting(inner)).route("test"), answer: func(r *request) error {
+		latency := NewMetrics(s.server, blob.NewCounting(inner)).route("test")
+		h.serve(w, r, &route{name: "test", latency: latency, answer: func(r *request) error {
 			r.doc.open('{')
 			panic("fault in a handler")
 		}})
@@ -568,30 +702,31 @@ func TestPanicIsAProblem(t *testing.T) {
 	}
 }
 
-func TestProblemsKeepThePlacesOfTheServerToThemselves(t *testing.T) {
+func TestProblemsDiscloseNoPaths(t *testing.T) {
 	secret := "/srv/private/lake"
-	store := &faulty{Store: small(t), err: fmt.Errorf("read urls/x: %w", &fs.PathError{Op: "open", Path: secret, Err: fs.ErrPermission})}
+	denied := &fs.PathError{Op: "open", Path: secret, Err: fs.ErrPermission}
+	store := &faulty{Store: small(t), err: fmt.Errorf("read urls/x: %w", denied)}
 	s := start(t, store, lookup.Options{})
 	w := s.do("GET", "/v1/domain/example.com/datasets/1/urls")
 	if w.Code != 502 || strings.Contains(w.Body.String(), secret) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	if !strings.Contains(s.log.String(), secret) {
-		t.Errorf("the log does not say: %s", s.log.String())
+		t.Errorf("the log lacks the path: %s", s.log.String())
 	}
 	dir := t.TempDir()
 	local, err := blob.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A folder in the place of the manifest.
+	// The manifest is a folder.
 	if err := os.MkdirAll(filepath.Join(dir, filepath.FromSlash(manifest.Key), "x"), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	server := lookup.NewServer(local, lookup.Options{})
 	t.Cleanup(server.Close)
 	if err := server.Refresh(t.Context()); err == nil {
-		t.Fatal("a folder is taken for a manifest")
+		t.Fatal("a folder was read as a manifest")
 	}
 	web := New(server, slog.New(slog.DiscardHandler), NewMetrics(server, blob.NewCounting(local)))
 	for _, path := range []string{"/readyz", "/v1/domain/example.com", "/"} {
@@ -603,14 +738,14 @@ func TestProblemsKeepThePlacesOfTheServerToThemselves(t *testing.T) {
 	}
 }
 
-func TestRequestsThatCannotBeReadAreProblems(t *testing.T) {
+func TestMalformedRequestsAreProblems(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
 	web := httptest.NewUnstartedServer(s.web)
 	web.Listener = Listener(web.Listener)
 	web.Config.MaxHeaderBytes = 4 << 10
 	web.Start()
 	defer web.Close()
-	ask := func(request string) (*http.Response, []byte) {
+	send := func(request string) (*http.Response, []byte) {
 		t.Helper()
 		c, err := net.Dial("tcp", web.Listener.Addr().String())
 		if err != nil {
@@ -641,22 +776,23 @@ func TestRequestsThatCannotBeReadAreProblems(t *testing.T) {
 		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 16<<10) + "\r\n\r\n":  431,
 		"GET /v1/domain/" + strings.Repeat("%", 1000) + " HTTP/1.1\r\nHost: x\r\n\r\n": 400,
 	} {
-		resp, body := ask(request)
+		resp, body := send(request)
 		var p problemDocument
 		if err := json.Unmarshal(body, &p); err != nil {
 			t.Fatalf("%.40q: %v: %s", request, err, body)
 		}
-		if resp.StatusCode != status || p.Status != status || p.Type != "urn:urlake:problem:bad-request" || resp.Header.Get("Content-Type") != "application/problem+json" {
+		if resp.StatusCode != status || p.Status != status || p.Type != "urn:urlake:problem:bad-request" ||
+			resp.Header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%.40q: %d %s", request, resp.StatusCode, body)
 		}
 	}
-	resp, body := ask("GET /v1/domain/example.com HTTP/1.1\r\nHost: x\r\n\r\n")
+	resp, body := send("GET /v1/domain/example.com HTTP/1.1\r\nHost: x\r\n\r\n")
 	if resp.StatusCode != 200 || !json.Valid(body) {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
 
-func TestMetricsCountWhatWasAsked(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
 	read := func() map[string]float64 {
 		t.Helper()
@@ -692,7 +828,8 @@ func TestMetricsCountWhatWasAsked(t *testing.T) {
 		`urlake_version_rows`:      4,
 		`urlake_manifest_followed`: 1,
 		`urlake_open_versions`:     1,
-		// The one page of the one part was read by the first of two requests, and found by the second.
+		// The first of two requests read the only page of the part, the second found it in the
+		// cache.
 		`urlake_cache_hits_total{cache="pages"}`:   1,
 		`urlake_cache_misses_total{cache="pages"}`: 1,
 		`urlake_cache_entries{cache="pages"}`:      1,
@@ -702,8 +839,9 @@ func TestMetricsCountWhatWasAsked(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		`urlake_store_requests_total{operation="read"}`, `urlake_store_read_bytes_total{operation="read"}`, "urlake_mapped_bytes", "urlake_index_bytes",
-		`urlake_cache_bytes{cache="frames"}`, "urlake_version_published_timestamp_seconds", "urlake_manifest_read_timestamp_seconds", "go_goroutines",
+		`urlake_store_requests_total{operation="read"}`, `urlake_store_read_bytes_total{operation="read"}`,
+		"urlake_mapped_bytes", "urlake_index_bytes", `urlake_cache_bytes{cache="frames"}`,
+		"urlake_version_published_timestamp_seconds", "urlake_manifest_read_timestamp_seconds", "go_goroutines",
 	} {
 		if got[name] <= 0 {
 			t.Errorf("%s is %v", name, got[name])
@@ -713,10 +851,10 @@ func TestMetricsCountWhatWasAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.server.Refresh(t.Context()); err == nil {
-		t.Fatal("a damaged manifest is followed")
+		t.Fatal("a damaged manifest was accepted")
 	}
 	if got := read(); got["urlake_manifest_followed"] != 0 {
-		t.Error("a manifest that cannot be read is followed")
+		t.Error("urlake_manifest_followed is not 0 with a damaged manifest")
 	}
 }
 

@@ -7,14 +7,14 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Answers are written by appending to one buffer: a page of ten thousand URLs is mostly
-// text that needs no escaping, and reflection over it would cost more than finding it.
-
-// document appends members to a JSON object. The zero value is an empty buffer.
+// document is a JSON document under construction. Its methods append to buf, and the caller pairs
+// open with close. The zero value is empty.
+//
+// encoding/json is not used for answers: a page of 10,000 URLs is mostly text without escapes, and
+// encoding it by reflection would take longer than finding it.
 type document struct {
-	buf []byte
-	// comma: a member or element precedes the next one.
-	comma bool
+	buf   []byte
+	comma bool // the next member or element needs a comma before it
 }
 
 func (d *document) next() {
@@ -34,7 +34,7 @@ func (d *document) close(c byte) {
 	d.comma = true
 }
 
-// key starts a member. Names are constants of this package and need no escaping.
+// key starts a member. Names are constants of this package that need no escaping.
 func (d *document) key(name string) {
 	d.next()
 	d.buf = append(append(append(d.buf, '"'), name...), '"', ':')
@@ -82,7 +82,7 @@ func (d *document) boolean(name string, value bool) {
 	d.comma = true
 }
 
-// id writes a 64-bit id as 16 hex digits: JSON numbers would lose bits.
+// id writes a 64-bit id as a string of 16 hex digits, because JSON numbers lose bits.
 func (d *document) id(name string, value uint64) {
 	const hexDigits = "0123456789abcdef"
 	d.key(name)
@@ -105,24 +105,25 @@ func (d *document) timeOrNull(name string, ms int64, ok bool) {
 	d.comma = true
 }
 
-// array starts a member that is an array; end closes it.
+// array starts a member that is an array. The caller closes it.
 func (d *document) array(name string) {
 	d.key(name)
 	d.open('[')
 }
 
+// object starts a member that is an object. The caller closes it.
 func (d *document) object(name string) {
 	d.key(name)
 	d.open('{')
 }
 
-// element starts an object in an array.
+// element starts an object in an array. The caller closes it.
 func (d *document) element() {
 	d.next()
 	d.open('{')
 }
 
-// appendTime appends ms since the epoch as 2006-01-02T15:04:05.000Z.
+// appendTime appends ms, milliseconds since the epoch, as 2006-01-02T15:04:05.000Z.
 func appendTime(dst []byte, ms int64) []byte {
 	t := time.UnixMilli(ms).UTC()
 	year, month, day := t.Date()

@@ -6,8 +6,10 @@ import (
 	"time"
 )
 
-func TestTimesAreRFC3339InMilliseconds(t *testing.T) {
-	for _, ms := range []int64{0, -1, 1, 999, 1_700_000_000_123, -62_135_596_800_000, 253_402_300_799_999, -62_167_219_200_000} {
+func TestAppendTime(t *testing.T) {
+	for _, ms := range []int64{
+		0, -1, 1, 999, 1_700_000_000_123, -62_135_596_800_000, 253_402_300_799_999, -62_167_219_200_000,
+	} {
 		want := time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
 		if got := string(appendTime(nil, ms)); got != want {
 			t.Errorf("%d: got %s, want %s", ms, got, want)
@@ -15,7 +17,7 @@ func TestTimesAreRFC3339InMilliseconds(t *testing.T) {
 	}
 }
 
-func TestDocumentIsJSON(t *testing.T) {
+func TestDocument(t *testing.T) {
 	var d document
 	d.open('{')
 	d.text("text", "a\"b")
@@ -33,7 +35,8 @@ func TestDocumentIsJSON(t *testing.T) {
 	d.boolean("yes", true)
 	d.close('}')
 	d.close('}')
-	want := `{"text":"a\"b","empty":null,"id":"0123456789abcdef","list":[{"n":0,"ts":null},{"n":1,"ts":"1970-01-01T00:00:00.000Z"}],"inner":{"yes":true}}`
+	want := `{"text":"a\"b","empty":null,"id":"0123456789abcdef","list":[{"n":0,"ts":null},` +
+		`{"n":1,"ts":"1970-01-01T00:00:00.000Z"}],"inner":{"yes":true}}`
 	if !bytes.Equal(d.buf, []byte(want)) {
 		t.Fatalf("got  %s\nwant %s", d.buf, want)
 	}

@@ -13,37 +13,44 @@ import (
 	"github.com/urlake/urlake/serve/lookup"
 )
 
-// Metrics are what a server measures of itself, for Prometheus. Requests add to histograms; everything else is read from
-// where it is counted anyway when somebody asks.
+// Metrics are the measurements of one server, for Prometheus. Requests add to histograms. All other
+// values are read from the server and its store when the metrics are collected.
 type Metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.HistogramVec
 }
 
-// buckets are seconds: a warm lookup takes tens of microseconds, a cold page over a slow network most of a second.
-var buckets = []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 100e-3, 250e-3, 1, 2.5, 10}
+// buckets are upper bounds in seconds. A warm lookup takes tens of microseconds, a cold page over a
+// slow network most of a second.
+var buckets = []float64{
+	25e-6, 50e-6, 100e-6, 250e-6, 500e-6,
+	1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 100e-3, 250e-3,
+	1, 2.5, 10,
+}
 
-// NewMetrics measures a server and the store that it reads.
+// NewMetrics returns the metrics of a server and of the store that it reads.
 func NewMetrics(server *lookup.Server, store *blob.Counting) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "urlake_http_request_duration_seconds",
-			Help:    "Time from a request's headers to the last byte of its answer handed to the kernel, by route and status. 499 is a client that has gone.",
+			Name: "urlake_http_request_duration_seconds",
+			Help: "Time from reading a request's headers until the last byte of its answer is handed to the kernel, " +
+				"by route and status. 499: the client closed the connection first.",
 			Buckets: buckets,
 		}, []string{"route", "status"}),
 	}
-	m.registry.MustRegister(m.requests, &state{server, store},
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	m.registry.MustRegister(m.requests, &state{server, store}, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
 }
 
-// Handler serves the metrics.
+// Handler serves the metrics in Prometheus's text format.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// latency is the histograms of one route. That of status 200 is at hand, since looking it up costs as much as a lookup's hash.
+// latency holds the histograms of one route. The one of status 200 is kept apart, because finding
+// it by its label costs as much as hashing a domain.
 type latency struct {
 	ok    prometheus.Observer
 	other prometheus.ObserverVec
@@ -62,7 +69,7 @@ func (l *latency) observe(status int, took time.Duration) {
 	observer.Observe(took.Seconds())
 }
 
-// state collects what the server and its store count themselves.
+// state collects the values that the server and its store count themselves.
 type state struct {
 	server *lookup.Server
 	store  *blob.Counting
@@ -73,22 +80,23 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	versionInfo      = desc("version_info", "1, with the version that is current.", "version")
+	versionInfo      = desc("version_info", "Always 1; the label is the current version.", "version")
 	versionPublished = desc("version_published_timestamp_seconds", "When the current version was published.")
 	versionRows      = desc("version_rows", "Rows of the current version.")
 	versionDatasets  = desc("version_datasets", "Datasets of the current version.")
 	versionSegments  = desc("version_segments", "Segments of the current version.")
-	openVersions     = desc("open_versions", "Versions that are open.")
+	openVersions     = desc("open_versions",
+		"Open versions: the current one and those kept open for version= and cursors.")
 
 	manifestGeneration = desc("manifest_generation", "Generation of the newest manifest seen.")
-	manifestRead       = desc("manifest_read_timestamp_seconds", "When the manifest was last read, or seen to be unchanged.")
-	manifestFollowed   = desc("manifest_followed", "1 when the newest manifest is served, 0 when it cannot be.")
+	manifestRead       = desc("manifest_read_timestamp_seconds", "When the manifest was last read or found unchanged.")
+	manifestFollowed   = desc("manifest_followed", "1 while the newest manifest is served, 0 while it cannot be.")
 
 	cacheHits    = desc("cache_hits_total", "Values found in a cache.", "cache")
 	cacheMisses  = desc("cache_misses_total", "Values not found in a cache.", "cache")
 	cacheEntries = desc("cache_entries", "Values in a cache.", "cache")
 	cacheBytes   = desc("cache_bytes", "Bytes of the values in a cache.", "cache")
-	indexBytes   = desc("index_bytes", "Memory of the open segments, besides caches and mapped files.")
+	indexBytes   = desc("index_bytes", "Memory of the open segments, without caches and mapped files.")
 	mappedBytes  = desc("mapped_bytes", "Size of the mapped index files, resident or not.")
 
 	storeRequests = desc("store_requests_total", "Requests to the lake's store.", "operation")
@@ -96,10 +104,11 @@ var (
 	storeBytes    = desc("store_read_bytes_total", "Bytes read from the lake's store.", "operation")
 )
 
-// storeReads are the operations that a server makes.
+// storeReads are the store operations that a server uses.
 var storeReads = []blob.Op{blob.OpStat, blob.OpGet, blob.OpReadRange, blob.OpOpen}
 
-// Describe implements prometheus.Collector. It names none beforehand, since those of the version are there only with a version.
+// Describe implements prometheus.Collector. It describes nothing, because the metrics of the
+// version exist only while a version is open.
 func (s *state) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

@@ -8,7 +8,8 @@ import (
 	"github.com/urlake/urlake/serve/ui"
 )
 
-// pages answers people: the start page, and with domain= and dataset= what the two queries answer. A failure is a page too.
+// pages serves the web pages: the start page, the datasets of domain=, and with dataset= the URLs
+// of the domain in that dataset. An error is a page with the status of its problem.
 func (h *handler) pages(r *request) error {
 	page := &ui.Page{Query: r.query.Get("domain")}
 	err := h.fill(r, page)
@@ -21,12 +22,14 @@ func (h *handler) pages(r *request) error {
 		return err
 	}
 	r.header.Set("Content-Type", "text/html; charset=utf-8")
-	r.header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	r.header.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	r.header.Set("Referrer-Policy", "no-referrer")
 	r.doc.buf = append(r.doc.buf, html...)
 	return nil
 }
 
+// fill looks up what page shows.
 func (h *handler) fill(r *request, page *ui.Page) error {
 	var target lookup.Target
 	if page.Query != "" {
@@ -43,7 +46,7 @@ func (h *handler) fill(r *request, page *ui.Page) error {
 	page.Version = snap.Version().ID
 	switch {
 	case page.Query == "":
-		page.Start = startOf(snap)
+		page.Start = startPage(snap)
 		return nil
 	case r.query.Get("dataset") == "":
 		return fillDomain(r, snap, target, page)
@@ -52,21 +55,25 @@ func (h *handler) fill(r *request, page *ui.Page) error {
 	}
 }
 
-func startOf(snap *lookup.Snapshot) *ui.Start {
+func startPage(snap *lookup.Snapshot) *ui.Start {
 	v := snap.Version()
 	s := &ui.Start{Total: len(v.Datasets), Rows: v.Counts.Rows}
 	for _, d := range v.Datasets[:min(len(v.Datasets), ui.MaxDatasets)] {
-		s.Datasets = append(s.Datasets, ui.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence, Rows: d.Rows, Batches: d.Batches})
+		s.Datasets = append(s.Datasets, ui.Dataset{
+			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,
+			Rows: d.Rows, Batches: d.Batches,
+		})
 	}
 	return s
 }
 
-// pagePath is the path of a page; what is empty is left out.
-func pagePath(names ...string) string {
+// pagePath returns the path of a web page with the given parameters, alternately name and value.
+// Parameters with an empty value are left out.
+func pagePath(parameters ...string) string {
 	v := url.Values{}
-	for i := 0; i < len(names); i += 2 {
-		if names[i+1] != "" {
-			v.Set(names[i], names[i+1])
+	for i := 0; i < len(parameters); i += 2 {
+		if parameters[i+1] != "" {
+			v.Set(parameters[i], parameters[i+1])
 		}
 	}
 	return "/?" + v.Encode()
@@ -82,8 +89,9 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 	for i := range answer.Datasets {
 		t := &answer.Datasets[i]
 		d.Datasets = append(d.Datasets, ui.Holding{
-			Name: t.Name, Rows: t.Rows, Size: t.Size, HasSize: t.HasSize, First: ui.Day(t.FirstTS, t.HasTS), Last: ui.Day(t.LastTS, t.HasTS),
-			Link: pagePath("domain", answer.Domain, "dataset", strconv.FormatUint(uint64(t.ID), 10), "version", version),
+			Name: t.Name, Rows: t.Rows, Size: t.Size, HasSize: t.HasSize,
+			First: ui.Day(t.FirstTS, t.HasTS), Last: ui.Day(t.LastTS, t.HasTS),
+			Link: pagePath("domain", answer.Domain, "dataset", strconv.Itoa(int(t.ID)), "version", version),
 		})
 	}
 	page.Domain, page.JSON = d, "/v1/domain/"+url.PathEscape(answer.Domain)
@@ -97,13 +105,15 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 	text := r.query.Get("dataset")
 	id, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		return badParameter("dataset", "has to be a number")
+		return badParameter("dataset", "must be an integer from 0 to 4294967295")
 	}
-	answer, err := snap.URLs(r.Context(), lookup.URLsQuery{Target: target, Dataset: uint32(id), Limit: lookup.DefaultLimit, Cursor: r.query.Get("cursor")})
+	answer, err := snap.URLs(r.Context(), lookup.URLsQuery{
+		Target: target, Dataset: uint32(id), Limit: lookup.DefaultLimit, Cursor: r.query.Get("cursor"),
+	})
 	if err != nil {
 		return err
 	}
-	dataset, _ := snap.Version().Dataset(uint32(id)) // URLs would not have answered for another
+	dataset, _ := snap.Version().Dataset(uint32(id)) // URLs has checked that it exists
 	u := &ui.URLs{
 		Name: answer.Domain, Dataset: dataset.Name, Total: answer.Total, Offset: answer.Offset,
 		Up: pagePath("domain", answer.Domain, "version", r.query.Get("version")),

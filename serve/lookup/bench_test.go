@@ -8,7 +8,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// benchLake has 20,000 small domains and one of 20,000 rows, in two datasets and two segments.
+// benchLake returns a lake with 20,000 small domains and one domain of 20,000 rows a dataset, in
+// two datasets and two segments.
 func benchLake(b *testing.B) *Snapshot {
 	b.Helper()
 	store := blob.NewMemory()
@@ -16,9 +17,11 @@ func benchLake(b *testing.B) *Snapshot {
 		for d := range 2 {
 			var records []testlake.Record
 			for i := range 20_000 {
-				records = append(records, testlake.Record{URL: fmt.Sprintf("https://www.site%05d.test/some/path/%d/%d?q=%d", i, batch, d, i)})
+				url := fmt.Sprintf("https://www.site%05d.test/some/path/%d/%d?q=%d", i, batch, d, i)
+				records = append(records, testlake.Record{URL: url})
 				if batch == 0 {
-					records = append(records, testlake.Record{URL: fmt.Sprintf("https://www.large.test/another/path/%06d", i), TS: int64(i) * 1000, HasTS: true})
+					url := fmt.Sprintf("https://www.large.test/another/path/%06d", i)
+					records = append(records, testlake.Record{URL: url, TS: int64(i) * 1000, HasTS: true})
 				}
 			}
 			testlake.Ingest(b, store, fmt.Sprintf("d%d", d), fmt.Sprint(batch), records)
@@ -43,8 +46,8 @@ func BenchmarkDomain(b *testing.B) {
 	}
 }
 
-// BenchmarkFirstPage reads pages whose rows and index frames are cached; cold ones have their rows decoded
-// anew, from a store that takes no time.
+// BenchmarkFirstPage reads pages whose rows and index frames are cached. The cold case decodes them
+// again, from a store in memory.
 func BenchmarkFirstPage(b *testing.B) {
 	snap := benchLake(b)
 	for _, c := range []struct {
@@ -65,7 +68,7 @@ func BenchmarkFirstPage(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if c.cold {
-					snap.server.forget(true, true)
+					snap.server.clearCaches(true, true)
 				}
 				if _, err := snap.URLs(b.Context(), q); err != nil {
 					b.Fatal(err)

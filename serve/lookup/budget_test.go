@@ -14,31 +14,32 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// rounds is a store that lets reads through in rounds: of each round all reads have to be under way
-// at once before any of them is answered. So a test can tell that reads are made at once, without a clock.
+// rounds is a store that answers reads in rounds. It answers the reads of a round only when all of
+// them are in flight. So a test can check without a clock that reads are concurrent.
 type rounds struct {
 	blob.Store
 
 	mu    sync.Mutex
-	want  []int // reads of the rounds to come
-	now   []string
-	gate  chan struct{}
-	extra []string // reads that no round has room for
+	want  []int         // number of reads of the present and later rounds
+	now   []string      // keys read in the present round
+	gate  chan struct{} // closed when the present round is complete
+	extra []string      // keys read after the last round
 }
 
-// expect sets the sizes of the rounds.
+// expect sets the number of reads of each round.
 func (r *rounds) expect(sizes ...int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.want, r.now, r.extra, r.gate = sizes, nil, nil, make(chan struct{})
 }
 
-// done tells whether there were exactly the expected rounds.
+// done returns an error unless exactly the expected rounds took place.
 func (r *rounds) done() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.want) != 0 || len(r.extra) != 0 {
-		return fmt.Errorf("rounds of %v reads are missing, in the present one %v, beyond them %v", r.want, r.now, r.extra)
+		return fmt.Errorf("missing rounds: %v reads, of which the present one has %v; extra reads: %v",
+			r.want, r.now, r.extra)
 	}
 	return nil
 }
@@ -66,8 +67,8 @@ func (r *rounds) ReadRange(ctx context.Context, key string, off, n int64) ([]byt
 
 func (r *rounds) Unwrap() blob.Store { return r.Store }
 
-// forget empties the server's caches.
-func (s *Server) forget(frames, pages bool) {
+// clearCaches empties the chosen caches of the server.
+func (s *Server) clearCaches(frames, pages bool) {
 	if frames {
 		for i := range s.frames.shards {
 			s.frames.shards[i].clear()
@@ -88,8 +89,8 @@ func (s *cacheShard[K]) clear() {
 	}
 }
 
-// What a request may cost: a read of a frame, a payload, a page index and four column ranges at once; the same at any
-// offset; nothing at all when it is warm.
+// A cold page reads an index frame, a payload frame if needed, a page-index frame, and then four
+// column ranges concurrently. Any offset costs the same. A warm page reads nothing.
 func TestRequestBudget(t *testing.T) {
 	budget := func(t *testing.T, inner blob.Store) {
 		// In one segment: site.test in one part, spread.test in three.
@@ -116,7 +117,8 @@ func TestRequestBudget(t *testing.T) {
 		}
 		urls := func(domain string, offset int64, rows int) func() error {
 			return func() error {
-				p, err := snap.URLs(t.Context(), URLsQuery{Target: target(t, domain), Dataset: 1, Offset: offset, Limit: rows})
+				p, err := snap.URLs(t.Context(),
+					URLsQuery{Target: target(t, domain), Dataset: 1, Offset: offset, Limit: rows})
 				if err == nil && p.Len() != rows {
 					err = fmt.Errorf("%d rows", p.Len())
 				}
@@ -133,31 +135,32 @@ func TestRequestBudget(t *testing.T) {
 			}
 		}
 		for _, offset := range []int64{0, 1234, 5900} {
-			s.forget(true, true)
+			s.clearCaches(true, true)
 			check("cold page of one part", urls("site.test", offset, 100), 1, 1, 4)
 			check("warm page", urls("site.test", offset, 100))
-			s.forget(false, true)
+			s.clearCaches(false, true)
 			check("page with warm frames", urls("site.test", offset, 100), 4)
 		}
 		for _, offset := range []int64{0, 1234, 5800, 6000, 17_800} {
-			s.forget(true, true)
+			s.clearCaches(true, true)
 			check("cold page of one of three parts", urls("spread.test", offset, 100), 1, 1, 1, 4)
-			s.forget(false, true)
+			s.clearCaches(false, true)
 			check("page of one of three parts, warm frames", urls("spread.test", offset, 100), 4)
 		}
-		s.forget(true, true)
+		s.clearCaches(true, true)
 		check("cold page of two parts", urls("spread.test", 5950, 100), 1, 1, 2, 8)
-		s.forget(false, true)
+		s.clearCaches(false, true)
 		check("page of two parts with warm frames", urls("spread.test", 5950, 100), 8)
-		s.forget(true, true)
+		s.clearCaches(true, true)
 		check("cold page over several pages of a part", urls("site.test", 1000, 4500), 1, 1, 4)
 
-		s.forget(true, true)
+		s.clearCaches(true, true)
 		check("cold domain", domain("site.test"), 1)
 		check("warm domain", domain("site.test"))
 		check("unknown domain", domain("no-such-domain.example"))
 		check("page of an unknown domain", func() error {
-			p, err := snap.URLs(t.Context(), URLsQuery{Target: target(t, "no-such-domain.example"), Dataset: 1, Limit: 1})
+			p, err := snap.URLs(t.Context(),
+				URLsQuery{Target: target(t, "no-such-domain.example"), Dataset: 1, Limit: 1})
 			if err == nil && (p.Len() != 0 || p.Total != 0) {
 				err = fmt.Errorf("%d rows", p.Len())
 			}
@@ -168,7 +171,7 @@ func TestRequestBudget(t *testing.T) {
 	t.Run("s3", func(t *testing.T) { budget(t, open(t, testenv.S3(t))) })
 }
 
-// late is a store whose reads of some objects wait until they are given up.
+// late is a store whose reads of some objects wait until their context ends.
 type late struct {
 	blob.Store
 	is func(key string) bool
@@ -184,10 +187,11 @@ func (l *late) ReadRange(ctx context.Context, key string, off, n int64) ([]byte,
 
 func (l *late) Unwrap() blob.Store { return l.Store }
 
-func TestDeadlineEndsAPageAtWhatIsComplete(t *testing.T) {
+func TestDeadlineEndsPageEarly(t *testing.T) {
 	store := &late{Store: blob.NewMemory()}
 	for b := range 3 {
-		testlake.Ingest(t, store, "alpha", fmt.Sprintf("b%d", b), []testlake.Record{{URL: fmt.Sprintf("https://example.com/%d", b)}})
+		testlake.Ingest(t, store, "alpha", fmt.Sprintf("b%d", b),
+			[]testlake.Record{{URL: fmt.Sprintf("https://example.com/%d", b)}})
 	}
 	testlake.Publish(t, store)
 	s := serve(t, store, Options{Deadline: 500 * time.Millisecond})
@@ -209,7 +213,7 @@ func TestDeadlineEndsAPageAtWhatIsComplete(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := snap.URLs(ctx, q); err == nil || errors.Is(err, ErrDeadline) {
-		t.Fatalf("given up by the client: %v", err)
+		t.Fatalf("with a cancelled context: %v", err)
 	}
 	store.is = nil
 	if p, err = snap.URLs(t.Context(), q); err != nil || p.Len() != 2 || p.Offset != 1 {

@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// cache keeps the most recently used values within a number of bytes. It is safe for
-// concurrent use. Values are shared: nobody may change them.
+// cache keeps the most recently used values up to a number of bytes. It is safe for concurrent use.
+// Values are shared and must not be changed.
 //
-// It is split into shards by the key's hash, so that requests on several cores seldom wait
-// for each other; each shard keeps its share of the bytes, and a value larger than
-// that is not kept at all.
+// The cache is split into shards by the hash of the key, so that requests on several cores seldom
+// wait for each other. Each shard has an equal share of the bytes. A value larger than that share
+// is not kept.
 type cache[K comparable] struct {
 	seed   maphash.Seed
 	shards []cacheShard[K]
@@ -21,9 +21,9 @@ type cache[K comparable] struct {
 
 const (
 	maxCacheShards = 16
-	// minShardBytes keeps a shard large enough for the largest ordinary value, a decoded block of page indexes.
+	// minShardBytes is enough for the largest ordinary value, a decoded block of the page index.
 	minShardBytes = 4 << 20
-	// entryOverhead is what an entry costs beside its value: map slot, key and links.
+	// entryOverhead is the memory of an entry besides its value: map slot, key and links.
 	entryOverhead = 160
 )
 
@@ -31,7 +31,8 @@ type cacheShard[K comparable] struct {
 	mu          sync.Mutex
 	limit, used int64
 	entries     map[K]*cacheEntry[K]
-	// ring is the sentinel of a doubly linked list, the newest entry after it.
+	// ring is the sentinel of a doubly linked list: ring.next is the newest entry, ring.newer the
+	// oldest.
 	ring cacheEntry[K]
 }
 
@@ -42,7 +43,7 @@ type cacheEntry[K comparable] struct {
 	newer, next *cacheEntry[K]
 }
 
-// newCache makes a cache of at most limit bytes; 0 or less keeps nothing.
+// newCache returns a cache of at most limit bytes. With a limit of 0 or less it keeps nothing.
 func newCache[K comparable](limit int64) *cache[K] {
 	n := min(max(limit/minShardBytes, 1), maxCacheShards)
 	c := &cache[K]{seed: maphash.MakeSeed(), shards: make([]cacheShard[K], n)}
@@ -79,7 +80,7 @@ func (c *cache[K]) Get(key K) (any, bool) {
 	return value, true
 }
 
-// Add keeps value, which takes up that many bytes, under key, and drops the oldest ones beyond the limit.
+// Add stores value, whose size is bytes, under key, and evicts the oldest values beyond the limit.
 func (c *cache[K]) Add(key K, value any, bytes int64) {
 	bytes += entryOverhead
 	s := c.shard(key)
@@ -100,12 +101,12 @@ func (c *cache[K]) Add(key K, value any, bytes int64) {
 	s.push(e)
 }
 
-// CacheStats are counters since the start and the present size.
+// CacheStats are the hits and misses since the start, and the present entries and bytes.
 type CacheStats struct {
 	Hits, Misses, Entries, Bytes int64
 }
 
-// Stats returns the cache's counters.
+// Stats returns the counters of the cache.
 func (c *cache[K]) Stats() CacheStats {
 	st := CacheStats{Hits: c.hits.Load(), Misses: c.misses.Load()}
 	for i := range c.shards {

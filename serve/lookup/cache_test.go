@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// listLRU is the textbook cache that Cache has to agree with when it has one shard.
+// listLRU is a textbook LRU cache. A cache with one shard must behave like it.
 type listLRU struct {
 	limit, used int64
 	order       *list.List
@@ -112,7 +112,9 @@ func BenchmarkCacheGet(b *testing.B) {
 }
 
 func TestMemoryIsDivided(t *testing.T) {
-	for _, o := range []Options{{}, {MemoryBytes: 64 << 20}, {MemoryBytes: 4 << 30}, {FrameBytes: 10 << 20, PageBytes: 100 << 20}} {
+	for _, o := range []Options{
+		{}, {MemoryBytes: 64 << 20}, {MemoryBytes: 4 << 30}, {FrameBytes: 10 << 20, PageBytes: 100 << 20},
+	} {
 		all := cmp.Or(o.MemoryBytes, DefaultMemoryBytes)
 		if heap, caches := o.HeapBytes(), o.CacheBytes(); heap >= all || caches >= heap || caches <= 0 {
 			t.Errorf("%+v: of %d bytes the heap has %d, caches %d", o, all, heap, caches)

@@ -11,16 +11,16 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// ErrBadCursor says that the cursor was not made by this service for this query.
+// ErrBadCursor means that the cursor was not made for this query, or was altered.
 var ErrBadCursor = errors.New("bad cursor")
 
-// A cursor is where the next page starts in one version's list. It is opaque to clients:
+// A cursor says where the next page of a list starts, in one version. It is opaque to clients:
 //
 //	u8 kind | u64 fingerprint | varint length, version id | varints of the position | u32 CRC-32C
 //
-// in unpadded base64url. The fingerprint is the xxh3_64 of kind, domain and dataset: a
-// cursor of one query is refused by another. Nothing in it is trusted: positions are
-// looked up in the index and refused when the query has no row there.
+// in unpadded base64url. The fingerprint is the xxh3_64 of kind, domain and dataset, so a query
+// rejects the cursors of other queries. Clients can forge cursors: the position is looked up in the
+// index and rejected if the query has no row there.
 type cursor struct {
 	kind        byte
 	fingerprint uint64
@@ -28,21 +28,27 @@ type cursor struct {
 	at          position
 }
 
-// position is a row for kind URLs; for kind datasets only dataset is used.
+// position is where a page starts. Lists of URLs use all fields but dataset, lists of datasets only
+// dataset.
 type position struct {
 	segment        uint64 // index in the version's list
 	file, rowGroup uint64
 	row            uint64 // within the row group: the first row of the next page
-	dataset        uint64 // the last dataset of the page before
+	dataset        uint64 // id of the last dataset of the page before
 }
 
 const (
-	cursorURLs     = 'u'
-	cursorDatasets = 'd'
+	cursorURLs        = 'u'
+	cursorDatasets    = 'd' // the datasets that contain a domain
+	cursorAllDatasets = 'a' // all datasets of a version
 
-	// maxCursor is the longest text of a cursor: what is longer is refused undecoded.
+	// maxCursor is the maximum length of a cursor in characters. Longer text is rejected without
+	// decoding it.
 	maxCursor = 160
 )
+
+// cursorKinds are all kinds of cursors.
+var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorAllDatasets}
 
 var cursorText = base64.RawURLEncoding.Strict()
 
@@ -60,31 +66,31 @@ func (c *cursor) String() string {
 	return cursorText.EncodeToString(codec.AppendCRC32C(b))
 }
 
-// fields are the numbers that a cursor of that kind carries.
+// fields returns the fields that a cursor of that kind contains.
 func (p *position) fields(kind byte) []*uint64 {
-	if kind == cursorDatasets {
-		return []*uint64{&p.dataset}
+	if kind == cursorURLs {
+		return []*uint64{&p.segment, &p.file, &p.rowGroup, &p.row}
 	}
-	return []*uint64{&p.segment, &p.file, &p.rowGroup, &p.row}
+	return []*uint64{&p.dataset}
 }
 
-// parseCursor decodes a cursor of that kind. Every failure is ErrBadCursor.
+// parseCursor decodes a cursor of the given kind. Every failure is ErrBadCursor.
 func parseCursor(text string, kind byte) (*cursor, error) {
 	if len(text) > maxCursor {
-		return nil, fmt.Errorf("%w: %d characters", ErrBadCursor, len(text))
+		return nil, fmt.Errorf("%w: %d characters, at most %d are allowed", ErrBadCursor, len(text), maxCursor)
 	}
 	raw, err := cursorText.DecodeString(text)
-	if err != nil || strings.ContainsAny(text, "\r\n") { // which the decoder passes over
+	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder ignores these two
 		return nil, fmt.Errorf("%w: not base64url", ErrBadCursor)
 	}
 	body, err := codec.CheckCRC32C(raw, "cursor", "checksum")
 	if err != nil {
-		return nil, fmt.Errorf("%w: checksum", ErrBadCursor)
+		return nil, fmt.Errorf("%w: wrong checksum", ErrBadCursor)
 	}
 	d := codec.NewDecoder(body, "cursor", "fields")
 	c := &cursor{kind: d.U8()}
 	if c.kind != kind {
-		return nil, fmt.Errorf("%w: of another kind of query", ErrBadCursor)
+		return nil, fmt.Errorf("%w: it belongs to another kind of query", ErrBadCursor)
 	}
 	c.fingerprint = d.U64()
 	c.version = d.String()
@@ -92,15 +98,15 @@ func parseCursor(text string, kind byte) (*cursor, error) {
 		*p = d.Uvarint()
 	}
 	if err := d.Close(); err != nil {
-		return nil, fmt.Errorf("%w: fields", ErrBadCursor)
+		return nil, fmt.Errorf("%w: malformed fields", ErrBadCursor)
 	}
 	return c, nil
 }
 
-// check makes sure that the cursor belongs to a query.
+// check returns ErrBadCursor unless the cursor belongs to the query of domain and dataset.
 func (c *cursor) check(domain string, dataset uint32) error {
 	if c.fingerprint != fingerprint(c.kind, domain, dataset) {
-		return fmt.Errorf("%w: of another query", ErrBadCursor)
+		return fmt.Errorf("%w: it belongs to another query", ErrBadCursor)
 	}
 	return nil
 }

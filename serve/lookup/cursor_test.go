@@ -8,11 +8,14 @@ import (
 )
 
 func sampleCursors() []*cursor {
+	const version = "20261120T101112.123Z-0f3c9a71"
 	return []*cursor{
-		{kind: cursorURLs, fingerprint: fingerprint(cursorURLs, "example.com", 17), version: "20261120T101112.123Z-0f3c9a71",
+		{kind: cursorURLs, fingerprint: fingerprint(cursorURLs, "example.com", 17), version: version,
 			at: position{segment: 3, file: 70000, rowGroup: 2, row: 1 << 40}},
-		{kind: cursorDatasets, fingerprint: fingerprint(cursorDatasets, "example.com", 0), version: "20261120T101112.123Z-0f3c9a71",
+		{kind: cursorDatasets, fingerprint: fingerprint(cursorDatasets, "example.com", 0), version: version,
 			at: position{dataset: 1<<32 - 1}},
+		{kind: cursorAllDatasets, fingerprint: fingerprint(cursorAllDatasets, "", 0), version: version,
+			at: position{dataset: 1000}},
 	}
 }
 
@@ -28,7 +31,7 @@ func TestCursorRoundTrips(t *testing.T) {
 	}
 }
 
-func TestAlteredCursorIsRefused(t *testing.T) {
+func TestAlteredCursorIsRejected(t *testing.T) {
 	for _, c := range sampleCursors() {
 		text := []byte(c.String())
 		for i := range text {
@@ -43,20 +46,19 @@ func TestAlteredCursorIsRefused(t *testing.T) {
 				}
 			}
 			if _, err := parseCursor(string(text[:i]), c.kind); !errors.Is(err, ErrBadCursor) {
-				t.Fatalf("cut at %d: got %v", i, err)
+				t.Fatalf("truncated to %d characters: got %v", i, err)
 			}
 		}
-		other := byte(cursorURLs)
-		if c.kind == other {
-			other = cursorDatasets
-		}
-		if _, err := parseCursor(string(text), other); !errors.Is(err, ErrBadCursor) {
-			t.Fatalf("other kind: got %v", err)
+		for _, other := range cursorKinds {
+			_, err := parseCursor(string(text), other)
+			if (err == nil) != (other == c.kind) || err != nil && !errors.Is(err, ErrBadCursor) {
+				t.Fatalf("a cursor of kind %c read as %c: %v", c.kind, other, err)
+			}
 		}
 	}
 }
 
-func TestCursorOfAnotherQueryIsRefused(t *testing.T) {
+func TestCursorOfAnotherQueryIsRejected(t *testing.T) {
 	c := sampleCursors()[0]
 	if err := c.check("example.com", 17); err != nil {
 		t.Fatal(err)
@@ -73,7 +75,7 @@ func FuzzCursor(f *testing.F) {
 		f.Add(c.String())
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, kind := range []byte{cursorURLs, cursorDatasets} {
+		for _, kind := range cursorKinds {
 			c, err := parseCursor(text, kind)
 			if err != nil {
 				if !errors.Is(err, ErrBadCursor) {

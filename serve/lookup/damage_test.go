@@ -18,7 +18,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// damaged is a store in which one object has other bytes.
+// damaged is a store in which the object key has the bytes data.
 type damaged struct {
 	blob.Store
 	key  string
@@ -65,8 +65,8 @@ func (d *damaged) Open(ctx context.Context, key string, off, n int64) (io.ReadCl
 	return io.NopCloser(bytes.NewReader(rest)), nil
 }
 
-// everything asks a new server all there is to ask.
-func everything(t *testing.T, store blob.Store, cacheDir string, domains []string) (answers []string, err error) {
+// readAll returns the answers of a new server to all queries for domains.
+func readAll(t *testing.T, store blob.Store, cacheDir string, domains []string) (answers []string, err error) {
 	s := NewServer(store, Options{CacheDir: cacheDir})
 	defer s.Close()
 	if err := s.Refresh(t.Context()); err != nil {
@@ -95,7 +95,8 @@ func everything(t *testing.T, store blob.Store, cacheDir string, domains []strin
 	return answers, nil
 }
 
-// Whatever happens to any byte of any object that serving reads, the answer is the right one or an error that names the object.
+// If a byte of an object that serving reads is damaged, the answer is correct or an error that
+// names the object.
 func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 	store := blob.NewMemory()
 	rng := rand.New(rand.NewPCG(11, 12))
@@ -103,9 +104,12 @@ func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 		testlake.Ingest(t, store, b[0], b[1], randomRecords(rng, 80))
 	}
 	testlake.Publish(t, store)
-	domains := []string{"example.com", "site1.test", "site2.test", "site3.test", "[2001:db8::1]", "co.uk", "localhost", "no-such-domain.example"}
+	domains := []string{
+		"example.com", "site1.test", "site2.test", "site3.test", "[2001:db8::1]", "co.uk", "localhost",
+		"no-such-domain.example",
+	}
 	cache := t.TempDir()
-	want, err := everything(t, store, cache, domains)
+	want, err := readAll(t, store, cache, domains)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +127,8 @@ func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Copies of the files that are mapped are kept, so a damaged original needs an empty directory.
+			// The cache directory keeps copies of mapped files, so a damaged original needs an
+			// empty one.
 			mapped := strings.HasSuffix(info.Key, ".mphf") || strings.HasSuffix(info.Key, ".roar")
 			reported := 0
 			try := func(what string, data []byte) {
@@ -131,7 +136,7 @@ func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 				if mapped {
 					cache = t.TempDir()
 				}
-				got, err := everything(t, &damaged{store, info.Key, data}, cache, domains)
+				got, err := readAll(t, &damaged{store, info.Key, data}, cache, domains)
 				if err != nil {
 					var corrupt *codec.CorruptError
 					if !errors.As(err, &corrupt) || corrupt.File != info.Key {
@@ -141,19 +146,19 @@ func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 					return
 				}
 				if diff := gocmp.Diff(want, got); diff != "" {
-					t.Fatalf("%s, %s: another answer:\n%s", info.Key, what, diff)
+					t.Fatalf("%s, %s: wrong answer (-want +got):\n%s", info.Key, what, diff)
 				}
 			}
-			for _, at := range places(rng, len(good), 40) {
+			for _, at := range offsets(rng, len(good), 40) {
 				bad := bytes.Clone(good)
 				bad[at] ^= 1 << rng.IntN(8)
 				try(fmt.Sprintf("bit flipped in byte %d of %d", at, len(good)), bad)
 			}
-			for _, at := range places(rng, len(good), 8) {
-				try(fmt.Sprintf("cut at %d of %d", at, len(good)), good[:at])
+			for _, at := range offsets(rng, len(good), 8) {
+				try(fmt.Sprintf("truncated to %d of %d bytes", at, len(good)), good[:at])
 			}
 			if reported == 0 {
-				t.Errorf("%s: nothing was noticed", info.Key)
+				t.Errorf("%s: no damage was reported", info.Key)
 			}
 		}
 	}
@@ -162,8 +167,8 @@ func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 	}
 }
 
-// places are the first and the last bytes and n random ones of size.
-func places(rng *rand.Rand, size, n int) []int {
+// offsets returns the first and the last four offsets of size bytes, and n random ones.
+func offsets(rng *rand.Rand, size, n int) []int {
 	var at []int
 	for i := range min(4, size) {
 		at = append(at, i, size-1-i)
@@ -175,14 +180,14 @@ func places(rng *rand.Rand, size, n int) []int {
 	return slices.Compact(at)
 }
 
-// In a lake on local files the mapped files are used where they lie.
+// In a folder lake the objects themselves are mapped, not copies.
 func TestDamageInMappedFilesIsNeverAWrongAnswer(t *testing.T) {
 	store := open(t, "file://"+t.TempDir())
 	rng := rand.New(rand.NewPCG(13, 14))
 	testlake.Ingest(t, store, "alpha", "b1", randomRecords(rng, 300))
 	testlake.Publish(t, store)
 	domains := []string{"example.com", "site1.test", "site2.test", "co.uk", "no-such-domain.example"}
-	want, err := everything(t, store, t.TempDir(), domains)
+	want, err := readAll(t, store, t.TempDir(), domains)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +204,7 @@ func TestDamageInMappedFilesIsNeverAWrongAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		var trials [][]byte
-		for _, at := range places(rng, len(good), 12) {
+		for _, at := range offsets(rng, len(good), 12) {
 			bad := bytes.Clone(good)
 			bad[at] ^= 1 << rng.IntN(8)
 			trials = append(trials, bad, good[:at])
@@ -209,13 +214,13 @@ func TestDamageInMappedFilesIsNeverAWrongAnswer(t *testing.T) {
 			if _, err := store.Put(t.Context(), info.Key, bad, blob.Condition{}); err != nil {
 				t.Fatal(err)
 			}
-			got, err := everything(t, store, t.TempDir(), domains)
+			got, err := readAll(t, store, t.TempDir(), domains)
 			var corrupt *codec.CorruptError
 			if err != nil && (!errors.As(err, &corrupt) || corrupt.File != info.Key) {
 				t.Fatalf("%s, trial %d: %v", info.Key, i, err)
 			}
 			if diff := gocmp.Diff(want, got); err == nil && diff != "" {
-				t.Fatalf("%s, trial %d: another answer:\n%s", info.Key, i, diff)
+				t.Fatalf("%s, trial %d: wrong answer (-want +got):\n%s", info.Key, i, diff)
 			}
 		}
 		if _, err := store.Put(t.Context(), info.Key, good, blob.Condition{}); err != nil {

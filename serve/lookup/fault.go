@@ -15,16 +15,17 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// PanicError is a panic in one of the goroutines of a lookup: an error of that lookup and no end of the server.
+// PanicError is a panic during a lookup. It is an error of that lookup and does not stop the
+// server.
 type PanicError struct {
 	Value any
-	// Stack is that of the goroutine that panicked.
+	// Stack is the stack of the goroutine that panicked.
 	Stack []byte
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// contain runs f; a panic in it is its error.
+// contain runs f and turns a panic into a *PanicError.
 func contain(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -34,7 +35,7 @@ func contain(f func() error) (err error) {
 	return f()
 }
 
-// group is an errgroup in which a panic is an error.
+// group is an errgroup that turns a panic in a goroutine into a *PanicError.
 type group struct{ *errgroup.Group }
 
 func newGroup(ctx context.Context) (group, context.Context) {
@@ -42,6 +43,7 @@ func newGroup(ctx context.Context) (group, context.Context) {
 	return group{g}, ctx
 }
 
+// Go runs f in a goroutine of the group.
 func (g group) Go(f func() error) { g.Group.Go(func() error { return contain(f) }) }
 
 var (
@@ -49,14 +51,17 @@ var (
 	errClosed   = errors.New("the server is closed")
 )
 
-// Reason is what may be told to anybody of why the lake could not be read: which of its objects is damaged, or what kind of failure it
-// is. Paths, addresses and what the store's own messages hold are in the error itself, which is for the log.
+// Reason describes err for clients: the damaged object, or the kind of failure. It discloses no
+// paths or addresses and no messages of the store. Those are in err, which is for the log.
 func Reason(err error) string {
 	var corrupt *codec.CorruptError
 	if errors.As(err, &corrupt) {
 		return corrupt.Error()
 	}
-	for _, kind := range []error{errStarting, errClosed, manifest.ErrNoVersion, manifest.ErrGeneration, blob.ErrDenied, blob.ErrNotExist, ErrDeadline} {
+	for _, kind := range []error{
+		errStarting, errClosed, manifest.ErrNoVersion, manifest.ErrGeneration,
+		blob.ErrDenied, blob.ErrNotExist, ErrDeadline,
+	} {
 		if errors.Is(err, kind) {
 			return kind.Error()
 		}
@@ -64,49 +69,53 @@ func Reason(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "the store did not answer in time"
 	}
-	return "the lake could not be read; the server's log says more"
+	return "the lake could not be read; see the server's log"
 }
 
 const (
-	// firstPause is how long after its first line a failure that goes on has its second; pauses double up to lastPause.
+	// firstPause is the time between the first and the second line of a failure that persists. Each
+	// further pause is twice as long, up to maxPause.
 	firstPause = time.Minute
-	lastPause  = time.Hour
+	maxPause   = time.Hour
 )
 
-// complaints tell the log of what fails again and again: when it begins, at growing intervals while it lasts, and when it is over.
-type complaints struct {
+// failureLog logs repeated failures of one operation: at once, at growing intervals while they
+// persist, and when the operation works again.
+type failureLog struct {
 	log  *slog.Logger
 	what string
 
-	reason      string // "" while all is well
-	since, next time.Time
+	reason      string    // of the present failure, empty if there is none
+	since, next time.Time // of the first failure, and of the next line
 	pause       time.Duration
 	failures    int
 }
 
-// note takes the result of one try.
-func (c *complaints) note(ctx context.Context, err error, now time.Time) {
+// note logs the result of one attempt if a line is due.
+func (l *failureLog) note(ctx context.Context, err error, now time.Time) {
 	if err == nil {
-		if c.reason != "" {
-			c.log.LogAttrs(ctx, slog.LevelInfo, c.what+" works again", slog.Int("failures", c.failures), slog.Duration("for", now.Sub(c.since)))
-			c.reason = ""
+		if l.reason != "" {
+			l.log.LogAttrs(ctx, slog.LevelInfo, l.what+" works again",
+				slog.Int("failures", l.failures), slog.Duration("for", now.Sub(l.since)))
+			l.reason = ""
 		}
 		return
 	}
-	// What the store says differs from one time to the next, by request ids and addresses.
-	if reason := Reason(err); reason != c.reason {
-		c.reason, c.since, c.failures = reason, now, 0
-		c.pause, c.next = firstPause, now
+	// Reasons are compared instead of errors, because errors of the store contain request ids and
+	// addresses.
+	if reason := Reason(err); reason != l.reason {
+		l.reason, l.since, l.failures = reason, now, 0
+		l.pause, l.next = firstPause, now
 	}
-	c.failures++
-	if now.Before(c.next) {
+	l.failures++
+	if now.Before(l.next) {
 		return
 	}
-	c.next = now.Add(c.pause)
-	c.pause = min(2*c.pause, lastPause)
-	attrs := []slog.Attr{slog.String("error", err.Error()), slog.Int("failures", c.failures)}
+	l.next = now.Add(l.pause)
+	l.pause = min(2*l.pause, maxPause)
+	attrs := []slog.Attr{slog.String("error", err.Error()), slog.Int("failures", l.failures)}
 	if p := (*PanicError)(nil); errors.As(err, &p) {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}
-	c.log.LogAttrs(ctx, slog.LevelWarn, c.what+" fails", attrs...)
+	l.log.LogAttrs(ctx, slog.LevelWarn, l.what+" fails", attrs...)
 }

@@ -16,46 +16,50 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-func TestWhatFailsAgainAndAgainIsLoggedEverMoreSeldom(t *testing.T) {
+func TestRepeatedFailuresAreLoggedAtGrowingIntervals(t *testing.T) {
 	var log bytes.Buffer
-	c := complaints{log: slog.New(slog.NewTextHandler(&log, nil)), what: "looking"}
+	l := failureLog{log: slog.New(slog.NewTextHandler(&log, nil)), what: "polling"}
 	now := time.Unix(0, 0)
 	poll := func(times int, err func(i int) error) (lines int) {
 		log.Reset()
 		for i := range times {
-			c.note(t.Context(), err(i), now)
+			l.note(t.Context(), err(i), now)
 			now = now.Add(2 * time.Second)
 		}
 		return strings.Count(log.String(), "\n")
 	}
 	denied := func(i int) error { return fmt.Errorf("get manifest (request %d): %w", i, blob.ErrDenied) }
-	well := func(int) error { return nil }
-	if n := poll(10, well); n != 0 {
-		t.Errorf("%d lines while all is well", n)
+	none := func(int) error { return nil }
+	if n := poll(10, none); n != 0 {
+		t.Errorf("%d lines without a failure", n)
 	}
 	if n := poll(30, denied); n != 1 {
 		t.Errorf("%d lines in the first minute", n)
 	}
-	// After 1, 3, 7, 15, 31, 63 minutes, and then every hour: within a day 5 and 23.
+	// Lines follow after 1, 3, 7, 15, 31 and 63 minutes, and then every hour: about 28 within a
+	// day.
 	if n := poll(24*60*30, denied); n < 26 || n > 30 {
 		t.Errorf("%d lines in a day", n)
 	}
 	if n := poll(1, func(int) error { return manifest.ErrGeneration }); n != 1 {
 		t.Errorf("%d lines when something else fails", n)
 	}
-	if n := poll(10, well); n != 1 || !strings.Contains(log.String(), "works again") {
-		t.Errorf("%d lines when it is well again: %s", n, log.String())
+	if n := poll(10, none); n != 1 || !strings.Contains(log.String(), "works again") {
+		t.Errorf("%d lines when it works again: %s", n, log.String())
 	}
 	if n := poll(1, denied); n != 1 {
-		t.Errorf("%d lines when it begins anew", n)
+		t.Errorf("%d lines when it fails again", n)
 	}
 }
 
-func TestReasonsNameNoPlaceOfTheServer(t *testing.T) {
+func TestReasonDisclosesNoPaths(t *testing.T) {
 	const secret = "/srv/private"
 	for _, err := range []error{
-		errors.New("open " + secret), fmt.Errorf("%s: %w", secret, blob.ErrDenied), fmt.Errorf("%s: %w", secret, context.DeadlineExceeded),
-		&NotReadyError{fmt.Errorf("%s: %w", secret, manifest.ErrNoVersion)}, &PanicError{Value: secret},
+		errors.New("open " + secret),
+		fmt.Errorf("%s: %w", secret, blob.ErrDenied),
+		fmt.Errorf("%s: %w", secret, context.DeadlineExceeded),
+		&NotReadyError{fmt.Errorf("%s: %w", secret, manifest.ErrNoVersion)},
+		&PanicError{Value: secret},
 	} {
 		if text := Reason(err); text == "" || strings.Contains(text, secret) {
 			t.Errorf("%v: %q", err, text)
@@ -67,7 +71,7 @@ func TestReasonsNameNoPlaceOfTheServer(t *testing.T) {
 	}
 }
 
-// panics is a store whose reads of some objects panic.
+// panics is a store in which reads of the objects chosen by is panic.
 type panics struct {
 	blob.Store
 	is func(key string) bool
@@ -93,7 +97,8 @@ func TestPanicsAreErrorsOfTheirRequest(t *testing.T) {
 	store := &panics{Store: blob.NewMemory()}
 	var versions []string
 	for b := range 3 {
-		testlake.Ingest(t, store, "alpha", fmt.Sprintf("b%d", b), []testlake.Record{{URL: fmt.Sprintf("https://example.com/%d", b)}})
+		testlake.Ingest(t, store, "alpha", fmt.Sprintf("b%d", b),
+			[]testlake.Record{{URL: fmt.Sprintf("https://example.com/%d", b)}})
 		versions = append(versions, testlake.Publish(t, store).Version)
 	}
 	s := serve(t, store, Options{})
@@ -115,10 +120,10 @@ func TestPanicsAreErrorsOfTheirRequest(t *testing.T) {
 	}
 	store.is = is("part-b1-")
 	fails("page of three parts", page)
-	s.forget(true, true)
+	s.clearCaches(true, true)
 	store.is = is("parts.idx")
 	fails("page indexes", page)
-	s.forget(true, true)
+	s.clearCaches(true, true)
 	store.is = is("postings.idx")
 	fails("domain", func() error {
 		_, err := snap.Domain(t.Context(), tg, "")

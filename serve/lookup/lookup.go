@@ -1,15 +1,15 @@
-// Package lookup answers the two queries of a lake, which datasets contain a domain and which
-// of its URLs a dataset contains, from a lake and a cache directory alone.
+// Package lookup answers the two queries of a lake: which datasets contain a domain, and which of
+// its URLs a dataset contains. It needs only the lake's store and a cache directory. Package api
+// calls it for every request.
 //
-// A Server follows the manifest. A Snapshot is one version, open; whoever has one pinned
-// gets answers from that version until it is released, whatever is published meanwhile: a new
-// version is opened before it takes the old one's place, and an old one is closed when its
-// last request has ended.
+// A Server follows the manifest and opens its versions. A Snapshot is one open version. A pinned
+// snapshot answers from its version until it is released, even if other versions are published
+// meanwhile. A new version is opened before it replaces the current one, and an old version is
+// closed when its last request has ended.
 //
-// What it promises: an answer is exact or an error. Totals are counts of rows, pages at any
-// offset are slices of the full list, and they cost the same at any offset: the index says how
-// many rows lie where, so nothing is read to be skipped. Bytes that are not what was
-// written are a *codec.CorruptError.
+// An answer is exact or an error. Totals count rows. A page at any offset is a slice of the full
+// list and costs the same at any offset: the index has the row counts of every part, so no rows are
+// read only to be skipped. Damaged bytes are a *codec.CorruptError.
 package lookup
 
 import (
@@ -35,63 +35,69 @@ import (
 )
 
 var (
-	// ErrBadVersion: the text is no version id.
+	// ErrBadVersion means that the text is not a version id.
 	ErrBadVersion = errors.New("not a version id")
-	// ErrGone: the version was published once and is kept no longer.
+	// ErrGone means that the version was published but is no longer kept.
 	ErrGone = errors.New("version is no longer kept")
-	// ErrUnknownDataset: the version has no dataset with that id.
+	// ErrUnknownDataset means that the version has no dataset with that id.
 	ErrUnknownDataset = errors.New("unknown dataset")
-	// ErrRange: an offset or limit outside of what is allowed.
+	// ErrRange means that the offset or the limit of a query is not allowed. See URLsQuery.
 	ErrRange = errors.New("offset or limit out of range")
-	// ErrDeadline: a page did not get a single row in time.
+	// ErrDeadline means that not a single row of a page was read in time.
 	ErrDeadline = errors.New("deadline passed")
 )
 
-// Options of a Server. Zero fields have the defaults.
+// Options of a Server. A field that is zero has its default.
 type Options struct {
-	// CacheDir holds copies of the mapped index files of a lake whose objects are not files.
+	// CacheDir holds copies of the mapped index files if the lake's objects are not local files.
 	CacheDir string
-	// MemoryBytes is the resident memory that the process is to stay within. A quarter bounds what of all mapped files is resident
-	// (see segment.Residency), and the caches have shares of the rest, which is Go's heap: see HeapBytes.
+	// MemoryBytes is the resident memory that the process stays within. A quarter of it limits the
+	// resident part of all mapped files (see segment.Residency). The rest is for Go's heap, which
+	// includes the caches (see HeapBytes).
 	MemoryBytes int64
-	// FrameBytes bounds the cache of decoded index frames, a quarter of MemoryBytes by default, PageBytes that of decoded rows, three sixteenths.
+	// FrameBytes limits the cache of decoded index frames, by default to a quarter of MemoryBytes.
+	// PageBytes limits the cache of decoded rows, by default to three sixteenths of MemoryBytes.
 	FrameBytes, PageBytes int64
-	// Poll is how often the manifest is looked at.
+	// Poll is the time between two reads of the manifest.
 	Poll time.Duration
-	// Deadline is how long a page may take: what is complete by then is the page.
+	// Deadline is how long a page of URLs may take. The page ends with the rows read by then.
 	Deadline time.Duration
-	// KeepOpen is how many versions besides the current one stay open for cursors and version=.
+	// KeepOpen is how many versions stay open, for cursors and version=, besides the current one.
 	KeepOpen int
-	// PublicSuffix is the public suffix list of this program; "" is urlnorm's.
+	// PublicSuffix identifies the public suffix list of this program. The default is urlnorm's.
 	PublicSuffix string
-	// Log receives what happens outside of requests; nil is slog's default.
+	// Log receives events outside of requests. The default is slog's default logger.
 	Log *slog.Logger
 }
 
 const (
-	// DefaultMemoryBytes leaves a margin below 300 MiB. Its caches are 64 MiB of frames, the lower end of what the original specification gives
-	// postings pages, and 48 MiB of rows, some three hundred pages of two thousand.
+	// DefaultMemoryBytes leaves a margin below the target of 300 MiB resident. It gives 64 MiB to
+	// the cache of frames and 48 MiB to the cache of rows.
 	DefaultMemoryBytes = 256 << 20
-	// DefaultPoll bounds how old an answer without version= can be.
+	// DefaultPoll limits how outdated an answer without version= can be.
 	DefaultPoll = 2 * time.Second
-	// DefaultDeadline is many times what a stone cold page over a slow network takes.
+	// DefaultDeadline is many times what a cold page over a slow network takes.
 	DefaultDeadline = 10 * time.Second
-	// DefaultKeepOpen lets clients page on through a few publishes without reopening.
+	// DefaultKeepOpen lets clients page through a list during a few publishes without reopening its
+	// version.
 	DefaultKeepOpen = 4
 
-	// openTimeout bounds the opening of a version, which may have to download its mapped files.
+	// openTimeout limits the opening of a version, which may have to download its mapped files.
 	openTimeout = 30 * time.Minute
 	// openParallel is how many segments of a version are opened at once.
 	openParallel = 4
-	// newerPoll is how old the last poll has to be before a version id from the future causes another
-	// one: a cursor can come from a server that polled earlier, and a forged one must not cost a request each.
+	// newerPoll is the minimum age of the last poll before an unknown newer version id causes
+	// another poll. A cursor can come from another server that already serves a newer version, but
+	// forged cursors must not cause a request to the store each.
 	newerPoll = 200 * time.Millisecond
-	// decodingBytes is about what decoding a page of a part takes meanwhile. All requests together decode as many at a time as fit into a quarter
-	// of the heap, and at least what one request may have.
+	// decodingBytes is the memory that the gate counts for one page of a part while it is decoded.
+	// Together, requests decode as many pages at a time as fit into a quarter of the heap, and at
+	// least MaxPages. Decoding a full page of 8,192 rows allocates about 1 MiB, so with such pages
+	// the gate admits more than that quarter.
 	decodingBytes = 300 << 10
 )
 
-// setDefaults fills in what is zero.
+// setDefaults sets the fields that are zero.
 func (o *Options) setDefaults() {
 	o.MemoryBytes = cmp.Or(o.MemoryBytes, DefaultMemoryBytes)
 	o.FrameBytes = cmp.Or(o.FrameBytes, o.MemoryBytes/4)
@@ -105,13 +111,14 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// HeapBytes is what of MemoryBytes is for Go's heap: a limit that the program has to set.
+// HeapBytes is the part of MemoryBytes for Go's heap. The program has to set it as the memory limit
+// of the runtime.
 func (o Options) HeapBytes() int64 {
 	o.setDefaults()
 	return o.MemoryBytes - o.residentBytes()
 }
 
-// CacheBytes are those of both caches, of which the heap has to have room beside other things.
+// CacheBytes is the size of both caches together. It must be less than HeapBytes.
 func (o Options) CacheBytes() int64 {
 	o.setDefaults()
 	return o.FrameBytes + o.PageBytes
@@ -128,17 +135,17 @@ type Server struct {
 	pages    *cache[pageKey]
 	resident *segment.Residency
 	gate     *semaphore.Weighted
-	datasets int // on a page: MaxDatasets
+	datasets int // on a page: MaxDatasets, fewer in tests
 
 	current atomic.Pointer[Snapshot]
 	// refreshing keeps two callers of Refresh from opening the same version twice.
 	refreshing sync.Mutex
 
-	mu       sync.Mutex
-	manifest *manifest.Manifest // the newest seen, nil before the first
+	mu       sync.Mutex         // guards the fields below
+	manifest *manifest.Manifest // the newest read, nil before the first
 	polled   time.Time
-	err      error      // why the newest manifest is not the current one
-	older    []*opening // the most recently used last
+	err      error      // why the newest manifest is not served
+	older    []*opening // least recently used first
 	segments map[string]*sharedSegment
 	closed   bool
 }
@@ -146,69 +153,75 @@ type Server struct {
 // opening is a version besides the current one that is open or being opened.
 type opening struct {
 	ref  manifest.VersionRef
-	done chan struct{}
+	done chan struct{} // closed once snap or err is set
 	snap *Snapshot
 	err  error
 }
 
-// sharedSegment is an open segment and how many snapshots use it: versions that follow each
-// other have most of their segments in common.
+// sharedSegment is a segment that is open or being opened, and how many snapshots use it.
+// Consecutive versions share most of their segments.
 type sharedSegment struct {
 	users int
-	done  chan struct{}
+	done  chan struct{} // closed once seg or err is set
 	seg   *segment.Segment
 	err   error
 }
 
-// NewServer makes a server for the lake in store. It reads nothing before Refresh or Run.
+// NewServer returns a server for the lake in store. It reads nothing before Refresh or Run.
 func NewServer(store blob.Store, opt Options) *Server {
 	opt.setDefaults()
 	return &Server{
-		store: whole{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
+		store: objects{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
 		frames: newCache[segment.CacheKey](opt.FrameBytes), pages: newCache[pageKey](opt.PageBytes),
-		resident: segment.NewResidency(opt.residentBytes()), gate: semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)), segments: map[string]*sharedSegment{},
+		resident: segment.NewResidency(opt.residentBytes()),
+		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
+		segments: map[string]*sharedSegment{},
 	}
 }
 
-// whole is the store of immutable objects: one that ends before the bytes that are known to be in it is damaged. Its
-// readers call it from goroutines of their own, so a panic of the store is contained here.
-type whole struct{ blob.Store }
+// objects is the store of a lake's immutable objects. The index has their sizes, so a range outside
+// of an object means that the object is truncated. Readers call ReadRange from goroutines of their
+// own, so a panic in it is turned into an error here.
+type objects struct{ blob.Store }
 
-func (w whole) ReadRange(ctx context.Context, key string, off, n int64) (data []byte, err error) {
+// ReadRange implements blob.Store.
+func (o objects) ReadRange(ctx context.Context, key string, off, n int64) (data []byte, err error) {
 	err = contain(func() (err error) {
-		data, err = w.Store.ReadRange(ctx, key, off, n)
+		data, err = o.Store.ReadRange(ctx, key, off, n)
 		return err
 	})
-	return data, cut(err, key, off, n)
+	return data, truncated(err, key, off, n)
 }
 
-func (w whole) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
-	r, err := w.Store.Open(ctx, key, off, n)
-	return r, cut(err, key, off, n)
+// Open implements blob.Store.
+func (o objects) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
+	r, err := o.Store.Open(ctx, key, off, n)
+	return r, truncated(err, key, off, n)
 }
 
-// Unwrap lets the files of a local store be found.
-func (w whole) Unwrap() blob.Store { return w.Store }
+// Unwrap gives access to the files of a local store.
+func (o objects) Unwrap() blob.Store { return o.Store }
 
-func cut(err error, key string, off, n int64) error {
+// truncated turns blob.ErrRange into a *codec.CorruptError and returns other errors unchanged.
+func truncated(err error, key string, off, n int64) error {
 	if errors.Is(err, blob.ErrRange) {
 		return codec.Corrupt(key, "object", off, fmt.Sprintf("%d bytes", n), "the end before them")
 	}
 	return err
 }
 
-// Run follows the manifest until ctx ends. What goes wrong is logged, ever more seldom while it lasts, and shown by Status; the
-// server goes on with the version it has and tries again.
+// Run follows the manifest until ctx ends. After a failure the server keeps its current version and
+// retries. Status reports the failure, and repeated failures are logged at growing intervals.
 func (s *Server) Run(ctx context.Context) {
 	tick := time.NewTicker(s.opt.Poll)
 	defer tick.Stop()
-	complaints := complaints{log: s.opt.Log, what: "following the manifest"}
+	failures := failureLog{log: s.opt.Log, what: "following the manifest"}
 	for {
 		err := s.Refresh(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		complaints.note(ctx, err, time.Now())
+		failures.note(ctx, err, time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -217,7 +230,7 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// Refresh looks at the manifest once and opens its current version if that is not open yet.
+// Refresh reads the manifest if it has changed, and opens its current version unless it is open.
 func (s *Server) Refresh(ctx context.Context) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
@@ -240,7 +253,7 @@ func (s *Server) Refresh(ctx context.Context) error {
 	return err
 }
 
-// poll reads the manifest if it has changed.
+// poll reads the manifest if it has changed, and returns the newest one read.
 func (s *Server) poll(ctx context.Context) (*manifest.Manifest, error) {
 	m, _, err := s.follower.Poll(ctx)
 	if err != nil {
@@ -255,7 +268,7 @@ func (s *Server) poll(ctx context.Context) (*manifest.Manifest, error) {
 	return s.manifest, nil
 }
 
-// advance opens the current version of m and swaps it in.
+// advance opens the current version of m and makes it the current snapshot.
 func (s *Server) advance(ctx context.Context, m *manifest.Manifest) error {
 	ref, err := m.Version("")
 	if err != nil {
@@ -276,7 +289,7 @@ func (s *Server) advance(ctx context.Context, m *manifest.Manifest) error {
 	old := s.current.Swap(snap)
 	var evicted []*opening
 	if old != nil {
-		// Clients that page through the old version will ask for it again.
+		// Clients that page through the old version will request it again.
 		done := make(chan struct{})
 		close(done)
 		evicted = s.keep(&opening{ref: old.ref, done: done, snap: old})
@@ -288,12 +301,16 @@ func (s *Server) advance(ctx context.Context, m *manifest.Manifest) error {
 	s.mu.Unlock()
 	release(evicted)
 	c := &snap.version.Counts
-	s.opt.Log.LogAttrs(ctx, slog.LevelInfo, "version opened", slog.String("version", ref.ID), slog.Uint64("generation", m.Generation),
+	s.opt.Log.LogAttrs(ctx, slog.LevelInfo, "version opened",
+		slog.String("version", ref.ID), slog.Uint64("generation", m.Generation),
 		slog.Int("segments", c.Segments), slog.Int("datasets", c.Datasets), slog.Int64("rows", c.Rows),
 		slog.Int64("us", time.Since(started).Microseconds()))
+	// Above seven eighths of the limit the garbage collector would run all the time.
 	if index, limit := s.Status().IndexBytes, debug.SetMemoryLimit(-1); index+s.opt.CacheBytes() > limit/8*7 {
-		s.opt.Log.LogAttrs(ctx, slog.LevelWarn, "the memory limit is too small for this lake: requests will wait for the garbage collector",
-			slog.Int64("index_bytes", index), slog.Int64("cache_bytes", s.opt.CacheBytes()), slog.Int64("heap_limit", limit))
+		s.opt.Log.LogAttrs(ctx, slog.LevelWarn,
+			"the memory limit is too small for this lake: requests will wait for the garbage collector",
+			slog.Int64("index_bytes", index), slog.Int64("cache_bytes", s.opt.CacheBytes()),
+			slog.Int64("heap_limit", limit))
 	}
 	if s.opt.CacheDir != "" {
 		if err := segment.PruneCache(s.opt.CacheDir, keep); err != nil {
@@ -303,7 +320,8 @@ func (s *Server) advance(ctx context.Context, m *manifest.Manifest) error {
 	return nil
 }
 
-// keep puts o among the older versions and returns those that no longer fit. s.mu is held.
+// keep adds o to the older versions and returns those evicted for it. The caller holds s.mu and
+// releases the evicted ones after unlocking it.
 func (s *Server) keep(o *opening) (evicted []*opening) {
 	s.older = append(s.older, o)
 	if n := len(s.older) - s.opt.KeepOpen; n > 0 {
@@ -313,7 +331,8 @@ func (s *Server) keep(o *opening) (evicted []*opening) {
 	return evicted
 }
 
-// release gives up the server's own hold on versions; requests that use them go on.
+// release drops the server's own pins of versions. A version is closed when the requests that use
+// it have ended.
 func release(list []*opening) {
 	for _, o := range list {
 		go func() {
@@ -325,7 +344,7 @@ func release(list []*opening) {
 	}
 }
 
-// dropUnlisted closes the versions that m no longer lists.
+// dropUnlisted releases the versions that m no longer lists.
 func (s *Server) dropUnlisted(m *manifest.Manifest) {
 	var dropped []*opening
 	s.mu.Lock()
@@ -340,7 +359,8 @@ func (s *Server) dropUnlisted(m *manifest.Manifest) {
 	release(dropped)
 }
 
-// Acquire pins a version, "" being the current one, until its Release.
+// Acquire pins a version and opens it if necessary. An empty version is the current one. The caller
+// must call Release on the snapshot.
 func (s *Server) Acquire(ctx context.Context, version string) (*Snapshot, error) {
 	for {
 		cur := s.current.Load()
@@ -348,7 +368,7 @@ func (s *Server) Acquire(ctx context.Context, version string) (*Snapshot, error)
 			if cur.retain() {
 				return cur, nil
 			}
-			continue // swapped out and closed since it was loaded
+			continue // replaced and closed since it was loaded
 		}
 		if version == "" {
 			return nil, s.notReady()
@@ -360,10 +380,10 @@ func (s *Server) Acquire(ctx context.Context, version string) (*Snapshot, error)
 	}
 }
 
-// errEvicted: others have asked for so many versions that the one waited for was closed again.
+// errEvicted means that a version was evicted and closed before the waiting request could pin it.
 var errEvicted = errors.New("version was closed")
 
-// notReady is why there is no current version.
+// notReady returns a *NotReadyError that says why there is no current version.
 func (s *Server) notReady() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -373,13 +393,13 @@ func (s *Server) notReady() error {
 	return &NotReadyError{errStarting}
 }
 
-// NotReadyError says that no version is open yet, and why.
+// NotReadyError means that no version is open yet. Err says why.
 type NotReadyError struct{ Err error }
 
 func (e *NotReadyError) Error() string { return "not ready: " + e.Err.Error() }
 func (e *NotReadyError) Unwrap() error { return e.Err }
 
-// acquireOlder pins a version that is not the current one, opening it if need be.
+// acquireOlder pins a version that is not the current one, and opens it if necessary.
 func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error) {
 	if !manifest.ValidVersionID(id) {
 		return nil, fmt.Errorf("%w: %q", ErrBadVersion, id)
@@ -406,7 +426,7 @@ func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error)
 	s.mu.Unlock()
 	release(evicted)
 	go func() {
-		// Others may wait for it: it goes on when the request that began it is given up.
+		// Other requests may wait for this version, so the opening does not end with this request.
 		var snap *Snapshot
 		err := contain(func() (err error) {
 			snap, err = s.open(context.WithoutCancel(ctx), ref)
@@ -426,6 +446,8 @@ func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error)
 	return o.wait(ctx)
 }
 
+// wait waits until the version is open and pins it. The error is errEvicted if the version was
+// closed again before that.
 func (o *opening) wait(ctx context.Context) (*Snapshot, error) {
 	select {
 	case <-ctx.Done():
@@ -441,7 +463,8 @@ func (o *opening) wait(ctx context.Context) (*Snapshot, error) {
 	return o.snap, nil
 }
 
-// find looks a version up in the manifest. An id later than all of them may be newer than the last poll.
+// find looks up a version in the manifest. If the id is newer than all versions of the manifest,
+// find polls again, because the version may have been published since the last poll.
 func (s *Server) find(ctx context.Context, id string) (manifest.VersionRef, error) {
 	s.mu.Lock()
 	m, polled := s.manifest, s.polled
@@ -463,7 +486,7 @@ func (s *Server) find(ctx context.Context, id string) (manifest.VersionRef, erro
 	return ref, err
 }
 
-// open opens a version for one user.
+// open opens a version. The returned snapshot has one pin, which belongs to the caller.
 func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -494,7 +517,8 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 	return snap, nil
 }
 
-// openSegment opens a segment or joins those that use it.
+// openSegment opens a segment, or shares it if it is open or being opened. Each call that succeeds
+// needs one call of closeSegment.
 func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment.Segment, error) {
 	for {
 		s.mu.Lock()
@@ -516,7 +540,8 @@ func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment
 				return shared.seg, nil
 			}
 			s.closeSegment(v.ID)
-			// The first to try may have been given up; this one has its own time.
+			// The request that opened the segment was cancelled or ran out of time. This one has a
+			// context of its own, so it tries again.
 			if errors.Is(shared.err, context.Canceled) || errors.Is(shared.err, context.DeadlineExceeded) {
 				continue
 			}
@@ -524,8 +549,10 @@ func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment
 		}
 		ref := segment.Ref{ID: v.ID, XXH64: v.SegmentXXH64, Bytes: v.Bytes, Domains: v.Domains, Rows: v.Rows}
 		var seg *segment.Segment
-		err := contain(func() (err error) { // those who wait have to hear of it
-			seg, err = segment.Open(ctx, s.store, ref, segment.Options{CacheDir: s.opt.CacheDir, Cache: s.frames, Residency: s.resident})
+		// A panic becomes an error, because the callers that wait for done must get a result.
+		err := contain(func() (err error) {
+			seg, err = segment.Open(ctx, s.store, ref,
+				segment.Options{CacheDir: s.opt.CacheDir, Cache: s.frames, Residency: s.resident})
 			return err
 		})
 		s.mu.Lock()
@@ -540,7 +567,7 @@ func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment
 	}
 }
 
-// closeSegment ends one use of a segment. The last one unmaps it.
+// closeSegment ends one use of a segment. The last call closes it.
 func (s *Server) closeSegment(id string) {
 	s.mu.Lock()
 	shared := s.segments[id]
@@ -552,12 +579,14 @@ func (s *Server) closeSegment(id string) {
 	s.mu.Unlock()
 	if last && shared.seg != nil {
 		if err := shared.seg.Close(); err != nil {
-			s.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "closing a segment", slog.String("segment", id), slog.String("error", err.Error()))
+			s.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "closing a segment",
+				slog.String("segment", id), slog.String("error", err.Error()))
 		}
 	}
 }
 
-// Close gives up all versions. Requests that have one pinned still end; no Refresh may be under way.
+// Close releases all versions without waiting for requests that have one pinned. No Refresh may run
+// at the same time.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -571,32 +600,37 @@ func (s *Server) Close() {
 	}
 }
 
-// Status is what a server says of itself.
+// Status is the state of a server.
 type Status struct {
-	// Version is the current one as this server sees it, "" before the first was opened.
+	// Version is the id of the current version. It is empty before the first version is opened.
 	Version string
-	// Published is when it was, by the committer's clock.
+	// Published is when Version was published, by the clock of its publisher.
 	Published     time.Time
 	Generation    uint64
 	TakedownEpoch uint64
 	Counts        manifest.Counts
-	// CanonicalForm and PublicSuffix are the version's, OwnPublicSuffix is the server's.
+	// CanonicalForm and PublicSuffix are those of the version, OwnPublicSuffix is that of the
+	// server.
 	CanonicalForm, PublicSuffix, OwnPublicSuffix string
-	// Polled is when the manifest was last read, or seen to be unchanged.
+	// Polled is when the manifest was last read or found unchanged.
 	Polled time.Time
-	// Err is why the newest manifest is not served, nil if it is.
+	// Err is why the newest manifest is not served, or nil if it is.
 	Err error
 	// Open counts the versions that are open.
 	Open int
-	// IndexBytes is what their segments hold in memory besides caches, MappedBytes the size of their mapped files.
+	// IndexBytes is the memory of the open segments without caches and mapped files, MappedBytes
+	// the size of the mapped files.
 	IndexBytes, MappedBytes int64
-	// Frames and Pages are the caches.
+	// Frames and Pages describe the caches of index frames and of decoded rows.
 	Frames, Pages CacheStats
 }
 
-// Status describes the server.
+// Status returns the state of the server.
 func (s *Server) Status() Status {
-	st := Status{OwnPublicSuffix: s.opt.PublicSuffix, Frames: s.frames.Stats(), Pages: s.pages.Stats(), MappedBytes: s.resident.MappedBytes()}
+	st := Status{
+		OwnPublicSuffix: s.opt.PublicSuffix,
+		Frames:          s.frames.Stats(), Pages: s.pages.Stats(), MappedBytes: s.resident.MappedBytes(),
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.Polled, st.Err, st.Open = s.polled, s.err, len(s.older)
@@ -611,24 +645,26 @@ func (s *Server) Status() Status {
 	if cur := s.current.Load(); cur != nil {
 		v := cur.version
 		st.Version, st.Counts, st.CanonicalForm, st.PublicSuffix = v.ID, v.Counts, v.CanonicalForm, v.PublicSuffix
-		st.Published, _ = time.Parse(time.RFC3339, v.Created) // was checked when it was read
+		st.Published, _ = time.Parse(time.RFC3339, v.Created) // checked when the version was read
 		st.Open++
 	}
 	return st
 }
 
-// Snapshot is one open version. A snapshot from Acquire is good until its Release.
+// Snapshot is one open version. A snapshot from Acquire is valid until its Release. Its methods are
+// safe for concurrent use.
 type Snapshot struct {
 	server   *Server
 	ref      manifest.VersionRef
 	version  *manifest.Version
 	segments []*segment.Segment // as in version
 	epoch    atomic.Uint64
-	// pins is the number of requests plus one for the server while it keeps the version open. At zero it is closed.
+	// pins counts the requests that use the version, plus one while the server keeps it open. At
+	// zero the version is closed.
 	pins atomic.Int64
 }
 
-// retain pins the snapshot unless it is closed already.
+// retain pins the snapshot, unless it is closed, and reports whether it did.
 func (s *Snapshot) retain() bool {
 	for {
 		n := s.pins.Load()
@@ -641,7 +677,8 @@ func (s *Snapshot) retain() bool {
 	}
 }
 
-// Release ends one use of the snapshot. Nothing that points into it may be used afterwards.
+// Release ends one use of the snapshot. The caller must not use anything that points into the
+// snapshot afterwards.
 func (s *Snapshot) Release() {
 	switch n := s.pins.Add(-1); {
 	case n == 0:
@@ -653,14 +690,15 @@ func (s *Snapshot) Release() {
 	}
 }
 
-// Version describes the version. It must not be changed.
+// Version describes the version. The caller must not change it.
 func (s *Snapshot) Version() *manifest.Version { return s.version }
 
 // TakedownEpoch is the number of takedowns that answers take into account.
 func (s *Snapshot) TakedownEpoch() uint64 { return s.epoch.Load() }
 
-// OtherSuffixes tells whether the version's domains were made with another public suffix list than this server
-// has. Then it also asks for the other names that a host could be filed under, see Target.
+// OtherSuffixes reports whether the version was built with another public suffix list than this
+// server's. If so, a query also looks up the other domains that its host could belong to; see
+// Answer.OtherDomains.
 func (s *Snapshot) OtherSuffixes() bool {
 	return s.version.PublicSuffix != s.server.opt.PublicSuffix
 }

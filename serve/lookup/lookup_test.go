@@ -42,17 +42,18 @@ type row struct {
 	Batch, Domain string
 }
 
-// item is what an answer says of a row.
+// item is one row of an answer.
 type item struct {
 	URL   string
 	TS    int64
 	HasTS bool
 }
 
-// oracle scans raw records: dataset → its live rows, by code that shares nothing but urlnorm with what it judges.
+// oracle maps datasets to their live rows. It answers queries by scanning them, and shares only
+// urlnorm with the code under test.
 type oracle map[string][]row
 
-// replace puts the rows of a batch in the place of those it had.
+// replace replaces the rows of a batch.
 func (o oracle) replace(dataset, batch string, records []testlake.Record) {
 	o[dataset] = slices.DeleteFunc(slices.Clone(o[dataset]), func(r row) bool { return r.Batch == batch })
 	seen := map[row]bool{}
@@ -61,8 +62,11 @@ func (o oracle) replace(dataset, batch string, records []testlake.Record) {
 		if err != nil {
 			continue
 		}
-		r := row{URL: u.String(), Host: u.Host, Path: u.PathQuery, Scheme: u.Scheme, Port: u.Port, Batch: batch, Domain: u.Domain,
-			TS: rec.TS, HasTS: rec.HasTS, Size: rec.Size, HasSize: rec.HasSize}
+		r := row{
+			URL: u.String(), Host: u.Host, Path: u.PathQuery, Scheme: u.Scheme, Port: u.Port,
+			Batch: batch, Domain: u.Domain,
+			TS: rec.TS, HasTS: rec.HasTS, Size: rec.Size, HasSize: rec.HasSize,
+		}
 		if !seen[r] {
 			seen[r] = true
 			o[dataset] = append(o[dataset], r)
@@ -70,7 +74,7 @@ func (o oracle) replace(dataset, batch string, records []testlake.Record) {
 	}
 }
 
-// clone is the oracle of the version that is published now.
+// clone returns a copy that later calls of replace do not change.
 func (o oracle) clone() oracle {
 	c := oracle{}
 	for k, v := range o {
@@ -79,7 +83,7 @@ func (o oracle) clone() oracle {
 	return c
 }
 
-// rows are the dataset's rows of a domain in the order of a part.
+// rows returns the rows that a dataset has of a domain, in the order of a part.
 func (o oracle) rows(dataset, domain string) []row {
 	var list []row
 	for _, r := range o[dataset] {
@@ -88,7 +92,9 @@ func (o oracle) rows(dataset, domain string) []row {
 		}
 	}
 	slices.SortFunc(list, func(a, b row) int {
-		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Path, b.Path), strings.Compare(a.Scheme, b.Scheme), cmp.Compare(a.Port, b.Port),
+		return cmp.Or(
+			strings.Compare(a.Host, b.Host), strings.Compare(a.Path, b.Path),
+			strings.Compare(a.Scheme, b.Scheme), cmp.Compare(a.Port, b.Port),
 			compareOptional(a.TS, b.TS, a.HasTS, b.HasTS), compareOptional(a.Size, b.Size, a.HasSize, b.HasSize))
 	})
 	return list
@@ -135,7 +141,7 @@ func (o oracle) domains() []string {
 	return list
 }
 
-// totals of a domain by dataset name, as Domain lists them.
+// totals are the totals of a domain in one dataset, as Domain lists them.
 type totals struct {
 	Name            string
 	Rows, Size      int64
@@ -171,10 +177,14 @@ func (o oracle) totals(domain string) []totals {
 	return list
 }
 
-// randomRecords makes records of a few domains: some large, most small, spelled in many ways.
+// randomRecords returns n records of a few large and many small domains, in many spellings.
 func randomRecords(rng *rand.Rand, n int) []testlake.Record {
-	hosts := []string{"www.example.com", "example.com", "EXAMPLE.com", "a.b.example.com", "news.example.co.uk", "bücher.example", "xn--bcher-kva.example",
-		"192.0.2.7", "[2001:db8::1]", "localhost", "co.uk", "someone.github.io", "r3---sn-x.example.net"}
+	hosts := []string{
+		"www.example.com", "example.com", "EXAMPLE.com", "a.b.example.com", "news.example.co.uk",
+		"bücher.example", "xn--bcher-kva.example", "192.0.2.7", "[2001:db8::1]", "localhost", "co.uk",
+		"someone.github.io", "r3---sn-x.example.net",
+	}
+	paths := []string{"", "x?b=2&a=1", "%7Euser", "ü", "a b", "#frag"}
 	list := make([]testlake.Record, 0, n)
 	for range n {
 		var r testlake.Record
@@ -184,7 +194,7 @@ func randomRecords(rng *rand.Rand, n int) []testlake.Record {
 		}
 		scheme := []string{"http", "https", "https", "ftp"}[rng.IntN(4)]
 		port := []string{"", "", "", ":443", ":8080"}[rng.IntN(5)]
-		r.URL = fmt.Sprintf("%s://%s%s/p%d/%s", scheme, host, port, rng.IntN(1+n/4), []string{"", "x?b=2&a=1", "%7Euser", "ü", "a b", "#frag"}[rng.IntN(6)])
+		r.URL = fmt.Sprintf("%s://%s%s/p%d/%s", scheme, host, port, rng.IntN(1+n/4), paths[rng.IntN(len(paths))])
 		if rng.IntN(2) == 0 {
 			r.TS, r.HasTS = 1_500_000_000_000+int64(rng.IntN(5))*86_400_123, true
 		}
@@ -199,7 +209,7 @@ func randomRecords(rng *rand.Rand, n int) []testlake.Record {
 	return list
 }
 
-// stores runs a test over each kind of store.
+// stores runs a test with each kind of store.
 func stores(t *testing.T, f func(t *testing.T, store blob.Store)) {
 	t.Run("memory", func(t *testing.T) { f(t, blob.NewMemory()) })
 	t.Run("file", func(t *testing.T) { f(t, open(t, "file://"+t.TempDir())) })
@@ -215,7 +225,7 @@ func open(t testing.TB, url string) blob.Store {
 	return store
 }
 
-// serve opens a server with an empty cache directory over store.
+// serve returns a server of the lake in store, with an empty cache directory.
 func serve(t testing.TB, store blob.Store, opt Options) *Server {
 	t.Helper()
 	opt.CacheDir = t.TempDir()
@@ -246,7 +256,7 @@ func target(t testing.TB, text string) Target {
 	return tg
 }
 
-// spelling is a URL of a domain, since a word without a dot is no host by itself.
+// spelling returns a URL of a domain, because a name without a dot is not a host by itself.
 func spelling(domain string) string { return "http://" + domain + "/" }
 
 func pageItems(p *URLsPage) []item {
@@ -261,7 +271,7 @@ func pageItems(p *URLsPage) []item {
 	return list
 }
 
-// wholeList reads a whole list by its cursors.
+// wholeList reads a list page by page, following the cursors.
 func wholeList(ctx context.Context, snap *Snapshot, tg Target, dataset uint32, limit func() int) ([]item, error) {
 	all := []item{}
 	q := URLsQuery{Target: tg, Dataset: dataset, Limit: limit()}
@@ -271,7 +281,7 @@ func wholeList(ctx context.Context, snap *Snapshot, tg Target, dataset uint32, l
 			return nil, err
 		}
 		if p.Offset != int64(len(all)) {
-			return nil, fmt.Errorf("page begins at %d, %d rows came before", p.Offset, len(all))
+			return nil, fmt.Errorf("the page has offset %d after %d rows", p.Offset, len(all))
 		}
 		all = append(all, pageItems(p)...)
 		if p.Cursor == "" {
@@ -287,7 +297,7 @@ func wholeList(ctx context.Context, snap *Snapshot, tg Target, dataset uint32, l
 	}
 }
 
-// check compares everything that a snapshot says of some domains with the oracle.
+// check compares all answers of a snapshot about domains with the oracle.
 func (o oracle) check(t testing.TB, snap *Snapshot, domains []string) {
 	t.Helper()
 	for _, domain := range domains {
@@ -319,13 +329,14 @@ func (o oracle) check(t testing.TB, snap *Snapshot, domains []string) {
 	}
 }
 
-// history is a lake with what each of its versions holds.
+// history lists the versions of a lake, each with an oracle of its rows.
 type history struct {
 	versions []string
 	oracles  []oracle
 }
 
-// build makes a lake of several versions: batches added, replaced, several at once, several of one dataset.
+// build makes a lake of several versions. Versions add and replace batches, some of them several at
+// once, and some of the same dataset.
 func build(t testing.TB, store blob.Store) *history {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -365,7 +376,7 @@ func TestEveryVersionEqualsBruteForce(t *testing.T) {
 	})
 }
 
-func TestOneBatchIsListedInTheOrderOfItsPart(t *testing.T) {
+func TestOneBatchIsListedInPartOrder(t *testing.T) {
 	store := blob.NewMemory()
 	records := randomRecords(rand.New(rand.NewPCG(1, 1)), 3000)
 	testlake.Ingest(t, store, "alpha", "b1", records)
@@ -384,13 +395,15 @@ func TestOneBatchIsListedInTheOrderOfItsPart(t *testing.T) {
 	}
 }
 
-// large is a lake with a domain of several pages in each of several batches and two segments.
+// large makes a lake of two segments and returns a domain that has several pages in each of its
+// three batches.
 func large(t testing.TB, store blob.Store) Target {
 	t.Helper()
 	for b := range 3 {
 		var records []testlake.Record
 		for i := range 5000 - 1500*b {
-			records = append(records, testlake.Record{URL: fmt.Sprintf("https://www.big.example/b%d/%06d", b, i), TS: int64(i), HasTS: i%3 == 0})
+			url := fmt.Sprintf("https://www.big.example/b%d/%06d", b, i)
+			records = append(records, testlake.Record{URL: url, TS: int64(i), HasTS: i%3 == 0})
 			if i%10 == 0 {
 				records = append(records, testlake.Record{URL: fmt.Sprintf("https://site%d.test/%d", i%100, i)})
 			}
@@ -403,7 +416,7 @@ func large(t testing.TB, store blob.Store) Target {
 	return target(t, "big.example")
 }
 
-func TestAnyPageIsASliceOfTheList(t *testing.T) {
+func TestPagesAreSlicesOfTheList(t *testing.T) {
 	store := blob.NewMemory()
 	tg := large(t, store)
 	snap := acquire(t, serve(t, store, Options{}), "")
@@ -436,8 +449,10 @@ func TestAnyPageIsASliceOfTheList(t *testing.T) {
 		}
 		lo := min(offset, len(all))
 		hi := min(offset+limit, len(all))
-		if diff := gocmp.Diff(all[lo:hi], pageItems(p)); diff != "" || (p.Cursor == "") != (hi == len(all)) || p.StoppedBy != "" {
-			t.Fatalf("offset %d, limit %d: cursor %q, stopped by %q\n%.2000s", offset, limit, p.Cursor, p.StoppedBy, diff)
+		diff := gocmp.Diff(all[lo:hi], pageItems(p))
+		if diff != "" || (p.Cursor == "") != (hi == len(all)) || p.StoppedBy != "" {
+			t.Fatalf("offset %d, limit %d: cursor %q, stopped by %q\n%.2000s",
+				offset, limit, p.Cursor, p.StoppedBy, diff)
 		}
 		if p.Cursor == "" {
 			continue
@@ -447,7 +462,7 @@ func TestAnyPageIsASliceOfTheList(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := gocmp.Diff(all[hi:min(hi+5, len(all))], pageItems(next)); diff != "" || next.Offset != int64(hi) {
-			t.Fatalf("page after offset %d, limit %d begins at %d:\n%.2000s", offset, limit, next.Offset, diff)
+			t.Fatalf("the page after offset %d, limit %d has offset %d:\n%.2000s", offset, limit, next.Offset, diff)
 		}
 	}
 }
@@ -464,14 +479,14 @@ func TestCursorsAreCheckedAgainstTheIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(c *cursor, tg Target) error {
+	urls := func(c *cursor, tg Target) error {
 		_, err := snap.URLs(t.Context(), URLsQuery{Target: tg, Dataset: 1, Cursor: c.String(), Limit: 10})
 		return err
 	}
-	if err := ask(good, tg); err != nil {
+	if err := urls(good, tg); err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(good, target(t, "site1.test")); !errors.Is(err, ErrBadCursor) {
+	if err := urls(good, target(t, "site1.test")); !errors.Is(err, ErrBadCursor) {
 		t.Fatalf("of another domain: %v", err)
 	}
 	for name, forge := range map[string]func(c *cursor){
@@ -486,17 +501,18 @@ func TestCursorsAreCheckedAgainstTheIndex(t *testing.T) {
 	} {
 		c := *good
 		forge(&c)
-		if err := ask(&c, tg); !errors.Is(err, ErrBadCursor) {
+		if err := urls(&c, tg); !errors.Is(err, ErrBadCursor) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }
 
-func TestPageStopsAtTheCapOfRowGroups(t *testing.T) {
+func TestPageEndsAtMaxRowGroups(t *testing.T) {
 	store := blob.NewMemory()
 	const batches = MaxRowGroups + 8
 	for b := range batches {
-		testlake.Ingest(t, store, "alpha", fmt.Sprintf("b%02d", b), []testlake.Record{{URL: fmt.Sprintf("https://example.com/%d", b)}, {URL: "https://example.com/same"}})
+		testlake.Ingest(t, store, "alpha", fmt.Sprintf("b%02d", b),
+			[]testlake.Record{{URL: fmt.Sprintf("https://example.com/%d", b)}, {URL: "https://example.com/same"}})
 	}
 	testlake.Publish(t, store)
 	snap := acquire(t, serve(t, store, Options{}), "")
@@ -514,13 +530,15 @@ func TestPageStopsAtTheCapOfRowGroups(t *testing.T) {
 	}
 }
 
-// Rows of 16 KB come six to a page of a part, so that one domain needs more than one page index block.
-func TestLongURLsStopAtTheCapOfPages(t *testing.T) {
+// With rows of 16 KB a page of a part has about 16 rows, so the domain has more pages than one answer
+// may decode.
+func TestPageEndsAtMaxPages(t *testing.T) {
 	store := blob.NewMemory()
 	var records []testlake.Record
 	const n = 1700
 	for i := range n {
-		records = append(records, testlake.Record{URL: fmt.Sprintf("https://example.com/%05d/%s", i, strings.Repeat("x", 16_000))})
+		url := fmt.Sprintf("https://example.com/%05d/%s", i, strings.Repeat("x", 16_000))
+		records = append(records, testlake.Record{URL: url})
 	}
 	testlake.Ingest(t, store, "alpha", "b1", records)
 	testlake.Publish(t, store)
@@ -544,7 +562,7 @@ func TestLongURLsStopAtTheCapOfPages(t *testing.T) {
 	}
 }
 
-func TestDatasetsComeInPages(t *testing.T) {
+func TestDatasetsArePaged(t *testing.T) {
 	store := blob.NewMemory()
 	const n = 45
 	for i := range n {
@@ -580,6 +598,33 @@ func TestDatasetsComeInPages(t *testing.T) {
 				t.Fatalf("dataset %d is %+v", i, d)
 			}
 		}
+		var all []manifest.Dataset
+		for cursorText, pages := "", 0; cursorText != "" || pages == 0; pages++ {
+			p, err := snap.Datasets(cursorText)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Total != n || len(p.Datasets) != min(size, n-len(all)) || p.Version != snap.Version().ID {
+				t.Fatalf("page %d of %d: %d of %d", pages, size, len(p.Datasets), p.Total)
+			}
+			all = append(all, p.Datasets...)
+			cursorText = p.Cursor
+		}
+		if diff := gocmp.Diff(snap.Version().Datasets, all); diff != "" {
+			t.Fatalf("pages of %d (-version +pages):\n%s", size, diff)
+		}
+	}
+	for name, text := range map[string]string{
+		"after the last id": snap.datasetCursor(cursorAllDatasets, "", 1<<32-1),
+		"of a domain":       snap.datasetCursor(cursorDatasets, "example.com", 1),
+	} {
+		if _, err := snap.Datasets(text); !errors.Is(err, ErrBadCursor) {
+			t.Errorf("a cursor %s: %v", name, err)
+		}
+	}
+	p, err := snap.Datasets(snap.datasetCursor(cursorAllDatasets, "", n))
+	if err != nil || len(p.Datasets) != 0 || p.Cursor != "" {
+		t.Errorf("after the last dataset: %+v, %v", p, err)
 	}
 }
 
@@ -596,7 +641,7 @@ func TestCursorSurvivesAPublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Another content of the batch that the list begins with.
+	// Replace the first batch of the list.
 	testlake.Ingest(t, store, "alpha", "b0", []testlake.Record{{URL: "https://big.example/new"}})
 	testlake.Publish(t, store)
 	if err := s.Refresh(t.Context()); err != nil {
@@ -618,14 +663,15 @@ func TestCursorSurvivesAPublish(t *testing.T) {
 	if diff := gocmp.Diff(all[100:min(100+MaxLimit, len(all))], pageItems(rest)); diff != "" {
 		t.Fatalf("%.2000s", diff)
 	}
-	if _, err := after.URLs(t.Context(), URLsQuery{Target: tg, Dataset: 1, Cursor: first.Cursor, Limit: 1}); !errors.Is(err, ErrBadCursor) {
+	_, err = after.URLs(t.Context(), URLsQuery{Target: tg, Dataset: 1, Cursor: first.Cursor, Limit: 1})
+	if !errors.Is(err, ErrBadCursor) {
 		t.Fatalf("in another version: %v", err)
 	}
 	now, err := after.URLs(t.Context(), URLsQuery{Target: tg, Dataset: 1, Limit: 1})
 	if err != nil || now.Total != 1+3500+2000 {
 		t.Fatalf("%+v, %v", now, err)
 	}
-	// A server that has never had the old version open.
+	// A server that has not opened the old version before.
 	cold := acquire(t, serve(t, store, Options{}), version)
 	rest, err = cold.URLs(t.Context(), URLsQuery{Target: tg, Dataset: 1, Cursor: first.Cursor, Limit: 10})
 	if err != nil {
@@ -636,7 +682,7 @@ func TestCursorSurvivesAPublish(t *testing.T) {
 	}
 }
 
-// rewrite replaces the manifest by a changed one of the next generation.
+// rewrite applies change to the manifest and writes it as the next generation.
 func rewrite(t *testing.T, store blob.Store, change func(m *manifest.Manifest)) {
 	t.Helper()
 	m, _, err := manifest.Read(t.Context(), store)
@@ -654,7 +700,7 @@ func rewrite(t *testing.T, store blob.Store, change func(m *manifest.Manifest)) 
 	}
 }
 
-func TestVersionsThatAreNotServed(t *testing.T) {
+func TestRejectedVersions(t *testing.T) {
 	store := blob.NewMemory()
 	s := NewServer(store, Options{CacheDir: t.TempDir()})
 	t.Cleanup(s.Close)
@@ -674,7 +720,7 @@ func TestVersionsThatAreNotServed(t *testing.T) {
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	h.oracles[0].check(t, old, h.oracles[0].domains()) // pinned, so it goes on
+	h.oracles[0].check(t, old, h.oracles[0].domains()) // still pinned
 	for version, want := range map[string]error{
 		h.versions[0]:                   ErrGone,
 		"20200101T000000.000Z-00000000": ErrGone,
@@ -686,10 +732,13 @@ func TestVersionsThatAreNotServed(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", version, err, want)
 		}
 	}
-	if _, err := acquire(t, s, "").URLs(t.Context(), URLsQuery{Target: target(t, "example.com"), Dataset: 99, Limit: 1}); !errors.Is(err, ErrUnknownDataset) {
+	_, err := acquire(t, s, "").URLs(t.Context(), URLsQuery{Target: target(t, "example.com"), Dataset: 99, Limit: 1})
+	if !errors.Is(err, ErrUnknownDataset) {
 		t.Errorf("unknown dataset: %v", err)
 	}
-	for _, q := range []URLsQuery{{Limit: 0}, {Limit: MaxLimit + 1}, {Limit: 1, Offset: -1}, {Limit: 1, Offset: 1, Cursor: "x"}} {
+	for _, q := range []URLsQuery{
+		{Limit: 0}, {Limit: MaxLimit + 1}, {Limit: 1, Offset: -1}, {Limit: 1, Offset: 1, Cursor: "x"},
+	} {
 		q.Target, q.Dataset = target(t, "example.com"), 1
 		if _, err := acquire(t, s, "").URLs(t.Context(), q); !errors.Is(err, ErrRange) {
 			t.Errorf("%+v: %v", q, err)
@@ -697,7 +746,7 @@ func TestVersionsThatAreNotServed(t *testing.T) {
 	}
 }
 
-// A version that the server has not heard of yet is looked for once.
+// For a version published after the last poll, the server polls again.
 func TestVersionNewerThanTheLastPollIsServed(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://example.com/"}})
@@ -732,10 +781,11 @@ func TestManySnapshotsStayBounded(t *testing.T) {
 	}
 }
 
-// Readers never see anything but whole versions while new ones are published, and all segments are closed in the end.
-func TestVersionsFlipUnderTraffic(t *testing.T) {
+// While versions are published, every answer belongs to one whole version. In the end all segments
+// are closed.
+func TestNewVersionsUnderTraffic(t *testing.T) {
 	store := blob.NewMemory()
-	var known sync.Map // version → oracle
+	var known sync.Map // number of the publish → oracle
 	o := oracle{}
 	rng := rand.New(rand.NewPCG(5, 5))
 	publish := func(i int) {
@@ -743,7 +793,7 @@ func TestVersionsFlipUnderTraffic(t *testing.T) {
 		records := randomRecords(rng, 100)
 		testlake.Ingest(t, store, "alpha", batch, records)
 		o.replace("alpha", batch, records)
-		// The oracle has to be there before a reader sees the version, whose id is not known yet.
+		// Readers may see the version before Publish returns its id, so store the oracle first.
 		known.Store(i, o.clone())
 		testlake.Publish(t, store)
 	}
@@ -773,7 +823,8 @@ func TestVersionsFlipUnderTraffic(t *testing.T) {
 						return !match
 					})
 					if !match {
-						err = fmt.Errorf("version %s: a list of %d rows that no version has", snap.Version().ID, len(all))
+						err = fmt.Errorf("version %s: a list of %d rows that no version has",
+							snap.Version().ID, len(all))
 					}
 				}
 				snap.Release()
@@ -797,9 +848,9 @@ func TestVersionsFlipUnderTraffic(t *testing.T) {
 	readers.Wait()
 	s.Close()
 	for range s.older {
-		t.Error("a version is kept open")
+		t.Error("a version is still open")
 	}
-	// Closing waits for nobody: the last holds are given up by goroutines of their own.
+	// Close does not wait: goroutines of its own release the last pins.
 	for {
 		s.mu.Lock()
 		n := len(s.segments)
@@ -808,7 +859,7 @@ func TestVersionsFlipUnderTraffic(t *testing.T) {
 			break
 		}
 		if t.Context().Err() != nil {
-			t.Fatalf("%d segments stay open", n)
+			t.Fatalf("%d segments are still open", n)
 		}
 		runtime.Gosched()
 	}
@@ -817,10 +868,11 @@ func TestVersionsFlipUnderTraffic(t *testing.T) {
 	}
 }
 
-func TestOtherPublicSuffixListsAskForEveryParent(t *testing.T) {
+func TestOtherPublicSuffixListLooksUpEveryParent(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{
-		{URL: "http://co.uk/"}, {URL: "http://co.uk/2"}, {URL: "http://www.example.co.uk/"}, {URL: "http://someone.github.io/"},
+		{URL: "http://co.uk/"}, {URL: "http://co.uk/2"},
+		{URL: "http://www.example.co.uk/"}, {URL: "http://someone.github.io/"},
 	})
 	testlake.Publish(t, store)
 	same := acquire(t, serve(t, store, Options{}), "")

@@ -9,49 +9,55 @@ import (
 	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 const (
-	// MaxDatasets is how many datasets one answer lists.
+	// MaxDatasets is the maximum number of datasets on a page.
 	MaxDatasets = 1000
-	// MaxLimit is how many URLs one page has at most, DefaultLimit how many without a limit.
+	// MaxLimit is the maximum number of URLs on a page, DefaultLimit the number without a limit.
 	MaxLimit     = 10_000
 	DefaultLimit = 100
-	// MaxRowGroups is how many row groups one page touches at most.
+	// MaxRowGroups is the maximum number of row groups that one page of an answer reads.
 	MaxRowGroups = 32
-	// MaxPages is how many pages of a part one page of an answer decodes at most: with at most 96 KiB of paths each,
-	// six MiB. A page of ordinary URLs has two thousand, so only a dataset of very long ones gets there.
+	// MaxPages is the maximum number of pages of parts that one page of an answer decodes. A page
+	// of a part ends after 8,192 rows or 256 KiB of paths, so the paths of an answer take about 16
+	// MiB at most. Only lists of very long URLs reach this limit before MaxLimit.
 	MaxPages = 64
 )
 
-// Target is what a query asks for: the host that was given, and its domain.
+// Target is the subject of a query: a host and its domain.
 type Target struct {
-	// Host and Domain are canonical. Domain is the host's by this program's public suffix list.
+	// Host and Domain are canonical. Domain is the domain of Host by this program's public suffix
+	// list.
 	Host, Domain string
-	// word is why a single label is no host, unless the version has it as a domain: http://intranet/ is a
-	// URL, and its domain can be asked for by the name that answers give it.
-	word *urlnorm.RejectError
+	// singleLabel is the error for a host of one label, or nil for other hosts. Such text is not a
+	// host by itself, but it may be the name of a domain: that of http://intranet/ is "intranet".
+	// The error is returned only if the version has no such domain.
+	singleLabel *urlnorm.RejectError
 }
 
-// ParseTarget reads any spelling of a host or URL. What is none is a *urlnorm.RejectError.
+// ParseTarget parses any spelling of a host or URL. The error for other text is a
+// *urlnorm.RejectError.
 func ParseTarget(text string) (Target, error) {
 	u, err := urlnorm.Parse(text)
-	var word *urlnorm.RejectError
-	if errors.As(err, &word) && word.Reason == urlnorm.RejectNoHost && text != "" && !strings.ContainsAny(text, "/?#@: ") {
+	var singleLabel *urlnorm.RejectError
+	if errors.As(err, &singleLabel) && singleLabel.Reason == urlnorm.RejectNoHost &&
+		text != "" && !strings.ContainsAny(text, "/?#@: ") {
 		u, err = urlnorm.Parse("http://" + text + "/")
 	} else {
-		word = nil
+		singleLabel = nil
 	}
 	if err != nil {
 		return Target{}, err
 	}
-	return Target{Host: strings.Clone(u.Host), Domain: strings.Clone(u.Domain), word: word}, nil
+	return Target{Host: strings.Clone(u.Host), Domain: strings.Clone(u.Domain), singleLabel: singleLabel}, nil
 }
 
-// resolved is the domain that a version files a target's rows under.
+// resolved is the domain of a version that a query answers for.
 type resolved struct {
 	domain string
 	key    segment.Key
@@ -59,34 +65,36 @@ type resolved struct {
 	others []string
 }
 
-// resolve finds the domain to answer for. With one public suffix list on both sides that is the target's. Otherwise the version may have
-// filed the host under any of its parents, or under itself: all are asked for, which costs nothing but
-// a look into the perfect hash, and those that exist besides the one answered for are named.
+// resolve finds the domain that a query for t answers for. If version and server have the same
+// public suffix list, it is the target's. Otherwise the rows of the host may be under any of its
+// parents or under the host itself. All of these names are looked up in the perfect hash, without
+// reads of the store. If the target's domain does not exist, the longest name that does is used.
+// The other names that exist are returned as others.
 func (s *Snapshot) resolve(t Target) (resolved, error) {
 	r := resolved{domain: t.Domain, key: segment.KeyOf(t.Domain)}
-	if t.word != nil {
-		if ok, err := s.holds(r.key); !ok || err != nil {
-			return r, cmp.Or[error](err, t.word)
+	if t.singleLabel != nil {
+		if ok, err := s.contains(r.key); !ok || err != nil {
+			return r, cmp.Or[error](err, t.singleLabel)
 		}
 	}
 	if !s.OtherSuffixes() || strings.HasPrefix(t.Host, "[") {
 		return r, nil
 	}
-	own, err := s.holds(r.key)
+	found, err := s.contains(r.key)
 	if err != nil {
 		return r, err
 	}
 	for name := t.Host; ; {
 		if name != t.Domain {
 			key := segment.KeyOf(name)
-			there, err := s.holds(key)
+			exists, err := s.contains(key)
 			switch {
 			case err != nil:
 				return r, err
-			case there && !own:
-				// The longest that exists, since names are asked for from the host upwards.
-				r.domain, r.key, own = name, key, true
-			case there:
+			case exists && !found:
+				// Names get shorter, so this is the longest one that exists.
+				r.domain, r.key, found = name, key, true
+			case exists:
 				r.others = append(r.others, name)
 			}
 		}
@@ -98,8 +106,8 @@ func (s *Snapshot) resolve(t Target) (resolved, error) {
 	}
 }
 
-// holds tells whether any segment has a domain.
-func (s *Snapshot) holds(k segment.Key) (bool, error) {
+// contains reports whether any segment has the domain.
+func (s *Snapshot) contains(k segment.Key) (bool, error) {
 	for _, seg := range s.segments {
 		if _, ok, err := seg.Ordinal(k); ok || err != nil {
 			return ok, err
@@ -108,8 +116,8 @@ func (s *Snapshot) holds(k segment.Key) (bool, error) {
 	return false, nil
 }
 
-// datasets returns the datasets that segment i has for a domain, nil for none.
-func (s *Snapshot) datasets(i int, k segment.Key) (*roaring.Bitmap, error) {
+// members returns the datasets that contain the domain in segment i. It is nil if there are none.
+func (s *Snapshot) members(i int, k segment.Key) (*roaring.Bitmap, error) {
 	ordinal, ok, err := s.segments[i].Ordinal(k)
 	if !ok || err != nil {
 		return nil, err
@@ -117,40 +125,45 @@ func (s *Snapshot) datasets(i int, k segment.Key) (*roaring.Bitmap, error) {
 	return s.segments[i].Datasets(ordinal)
 }
 
-// Answer is what both queries' answers say of themselves.
+// Answer has the fields that the answers to both queries share.
 type Answer struct {
 	Domain   string
 	DomainID uint64
 	Version  string
-	// TakedownEpoch is the number of takedowns taken into account.
+	// TakedownEpoch is the number of takedowns that the answer takes into account.
 	TakedownEpoch uint64
-	// OtherDomains are domains of the version, besides Domain, that the host asked for could belong to. Not empty only
-	// when version and server have different public suffix lists.
+	// OtherDomains are further domains of the version that the target's host could belong to. They
+	// exist only if version and server have different public suffix lists.
 	OtherDomains []string
-	// Cursor is where the next page starts, "" after the last.
+	// Cursor is where the next page starts. It is empty on the last page.
 	Cursor string
 }
 
 func (s *Snapshot) answer(r resolved) Answer {
-	return Answer{Domain: r.domain, DomainID: r.key.ID, Version: s.version.ID, TakedownEpoch: s.TakedownEpoch(), OtherDomains: r.others}
+	return Answer{
+		Domain: r.domain, DomainID: r.key.ID, Version: s.version.ID,
+		TakedownEpoch: s.TakedownEpoch(), OtherDomains: r.others,
+	}
 }
 
-// DomainPage answers which datasets contain a domain.
+// DomainPage is one page of the datasets that contain a domain.
 type DomainPage struct {
 	Answer
-	// Total is the number of datasets that contain the domain; Datasets are this page's, by id.
+	// Total is the number of datasets that contain the domain. Datasets are those of this page, by
+	// id.
 	Total    int
 	Datasets []DatasetTotals
 }
 
-// DatasetTotals is what a dataset has of a domain. All numbers are exact.
+// DatasetTotals sums up the rows that a dataset has of a domain. All numbers are exact.
 type DatasetTotals struct {
 	ID   uint32
 	Name string
 	segment.Totals
 }
 
-// Domain lists the datasets that contain the target's domain, MaxDatasets at a time, from cursor on ("" is the beginning).
+// Domain lists the datasets that contain the target's domain, MaxDatasets a page, starting at
+// cursorText. An empty cursor starts at the beginning.
 func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*DomainPage, error) {
 	r, err := s.resolve(t)
 	if err != nil {
@@ -158,21 +171,16 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 	}
 	from := uint32(0)
 	if cursorText != "" {
-		c, err := s.parseCursor(cursorText, cursorDatasets, r.domain, 0)
-		if err != nil {
+		if from, err = s.datasetAfter(cursorText, cursorDatasets, r.domain); err != nil {
 			return nil, err
 		}
-		if c.at.dataset >= 1<<32-1 {
-			return nil, fmt.Errorf("%w: position", ErrBadCursor)
-		}
-		from = uint32(c.at.dataset) + 1
 	}
 	page := &DomainPage{Answer: s.answer(r)}
 	sets := make([]*roaring.Bitmap, len(s.segments))
 	var all *roaring.Bitmap
 	shared := false // all is one of sets
 	for i := range s.segments {
-		if sets[i], err = s.datasets(i, r.key); err != nil {
+		if sets[i], err = s.members(i, r.key); err != nil {
 			return nil, err
 		}
 		switch {
@@ -197,7 +205,8 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 		d := DatasetTotals{ID: it.Next()}
 		known, ok := s.version.Dataset(d.ID)
 		if !ok {
-			return nil, codec.Corrupt(segment.Prefix("*")+segment.MembershipName, "bitmaps", -1, "datasets of version "+s.version.ID, d.ID)
+			return nil, codec.Corrupt(segment.Prefix("*")+segment.MembershipName, "bitmaps", -1,
+				"datasets of version "+s.version.ID, d.ID)
 		}
 		d.Name = known.Name
 		page.Datasets = append(page.Datasets, d)
@@ -207,14 +216,13 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 	}
 	last := page.Datasets[len(page.Datasets)-1].ID
 	if it.HasNext() {
-		c := cursor{kind: cursorDatasets, fingerprint: fingerprint(cursorDatasets, r.domain, 0), version: s.version.ID, at: position{dataset: uint64(last)}}
-		page.Cursor = c.String()
+		page.Cursor = s.datasetCursor(cursorDatasets, r.domain, last)
 	}
 
 	first := page.Datasets[0].ID
 	found := make([][]segment.Entry, len(s.segments))
 	err = s.each(ctx, func(i int) bool { return sets[i] != nil }, func(ctx context.Context, i int) (err error) {
-		// Rank counts up to and with its argument.
+		// Rank counts the ids up to and including its argument.
 		n := int(sets[i].Rank(last))
 		if first > 0 {
 			n -= int(sets[i].Rank(first - 1))
@@ -225,8 +233,10 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 		if found[i], err = s.segments[i].Entries(ctx, r.key, first, n); err != nil {
 			return err
 		}
-		// They ascend, so as many as the set has, each in the set, are those of the set.
-		if len(found[i]) != n || slices.ContainsFunc(found[i], func(e segment.Entry) bool { return e.Dataset > last || !sets[i].Contains(e.Dataset) }) {
+		// Entries ascend. So if there are n of them and all are in the set, they are those of the
+		// set.
+		stray := func(e segment.Entry) bool { return e.Dataset > last || !sets[i].Contains(e.Dataset) }
+		if len(found[i]) != n || slices.ContainsFunc(found[i], stray) {
 			return s.disagree(i, r.key.ID)
 		}
 		return nil
@@ -246,13 +256,14 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 	return page, nil
 }
 
-// disagree is the error of a segment whose membership and postings are not of one domain's same datasets.
+// disagree is the error for a segment whose membership and postings list different datasets of a
+// domain.
 func (s *Snapshot) disagree(i int, domainID uint64) error {
 	return codec.Corrupt(segment.Prefix(s.version.Segments[i].ID)+segment.MembershipName, "bitmaps", -1,
-		"the datasets that postings have of domain "+urlnorm.FormatID(domainID), "others")
+		"the datasets that the postings have for domain "+urlnorm.FormatID(domainID), "other datasets")
 }
 
-// each calls f for the chosen segments, at once where they are several.
+// each calls f for every chosen segment. Several calls run concurrently.
 func (s *Snapshot) each(ctx context.Context, chosen func(i int) bool, f func(ctx context.Context, i int) error) error {
 	var list []int
 	for i := range s.segments {
@@ -270,7 +281,7 @@ func (s *Snapshot) each(ctx context.Context, chosen func(i int) bool, f func(ctx
 	return group.Wait()
 }
 
-// parseCursor reads a cursor and makes sure it belongs to this version and query.
+// parseCursor decodes a cursor and checks that it belongs to this version and query.
 func (s *Snapshot) parseCursor(text string, kind byte, domain string, dataset uint32) (*cursor, error) {
 	c, err := parseCursor(text, kind)
 	if err != nil {
@@ -280,32 +291,33 @@ func (s *Snapshot) parseCursor(text string, kind byte, domain string, dataset ui
 		return nil, err
 	}
 	if c.version != s.version.ID {
-		return nil, fmt.Errorf("%w: of version %s, asked in %s", ErrBadCursor, c.version, s.version.ID)
+		return nil, fmt.Errorf("%w: it belongs to version %s, not to %s", ErrBadCursor, c.version, s.version.ID)
 	}
 	return c, nil
 }
 
-// CursorVersion is the version that a cursor of either kind belongs to: what to Acquire for it. The cursor is
-// checked in full when it is used.
+// CursorVersion returns the version that a cursor of any kind belongs to: the one to Acquire for
+// it. The cursor is checked in full when it is used.
 func CursorVersion(text string) (string, error) {
-	c, err := parseCursor(text, cursorURLs)
-	if err != nil {
-		if c, err = parseCursor(text, cursorDatasets); err != nil {
-			return "", err
+	var err error
+	for _, kind := range cursorKinds {
+		var c *cursor
+		if c, err = parseCursor(text, kind); err == nil {
+			return c.version, nil
 		}
 	}
-	return c.version, nil
+	return "", err
 }
 
-// URLsQuery asks for a page of the URLs of a domain in a dataset.
+// URLsQuery selects a page of the URLs of a domain in a dataset.
 type URLsQuery struct {
 	Target  Target
 	Dataset uint32
-	// Offset counts rows from the beginning of the list. Not with a Cursor.
+	// Offset is the number of rows of the list before the page. It must be 0 with a Cursor.
 	Offset int64
 	// Limit is 1 to MaxLimit.
 	Limit int
-	// Cursor is an earlier page's; "" is none.
+	// Cursor is the one of the page before, or empty.
 	Cursor string
 }
 
@@ -313,15 +325,16 @@ type URLsQuery struct {
 type URLsPage struct {
 	Answer
 	DatasetID uint32
-	// Total is the number of rows in the list, Offset the place of the first one of this page.
+	// Total is the number of rows in the list, Offset the number of rows before this page.
 	Total, Offset int64
 	Rows
-	// StoppedBy names the cap that ended the page before its limit: "row_groups", "pages" or "deadline". It is complete up to
-	// there and Cursor goes on.
+	// StoppedBy names the cap that ended the page before its limit: "row_groups", "pages" or
+	// "deadline". The page is complete up to Cursor. Empty means that no cap applied.
 	StoppedBy string
 }
 
-// URLs lists the URLs of the target's domain in a dataset, row by row: parts in the version's order, rows in theirs.
+// URLs returns a page of the URLs of the target's domain in a dataset. The list is ordered by
+// segment and part, and within a part by row.
 func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 	if q.Limit < 1 || q.Limit > MaxLimit || q.Offset < 0 || (q.Offset > 0 && q.Cursor != "") {
 		return nil, ErrRange
@@ -342,7 +355,8 @@ func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 		}
 		at = &c.at
 	}
-	// What is late when the deadline comes is left out; what the index says has to be known.
+	// Rows that are late at the deadline are left for the next page. Without the index there is no
+	// page.
 	early, cancel := context.WithTimeoutCause(ctx, s.server.opt.Deadline, ErrDeadline)
 	defer cancel()
 	pl, err := s.plan(early, r.key, q, at)
@@ -361,14 +375,17 @@ func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 		page.StoppedBy = stopped
 	}
 	if page.Offset+int64(page.Len()) < page.Total {
-		c := cursor{kind: cursorURLs, fingerprint: fingerprint(cursorURLs, r.domain, q.Dataset), version: s.version.ID, at: end}
+		c := cursor{
+			kind: cursorURLs, fingerprint: fingerprint(cursorURLs, r.domain, q.Dataset),
+			version: s.version.ID, at: end,
+		}
 		page.Cursor = c.String()
 	}
 	return page, nil
 }
 
-// deadline names the deadline where that is what an error comes from. Stores have errors of their own
-// for requests that a context has ended.
+// deadline returns ErrDeadline if the deadline of ctx caused err, and otherwise err. Stores have
+// various errors for requests that ended with their context.
 func deadline(ctx context.Context, err error) error {
 	if context.Cause(ctx) == ErrDeadline && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, ErrBadCursor) {
 		return ErrDeadline
@@ -376,26 +393,27 @@ func deadline(ctx context.Context, err error) error {
 	return err
 }
 
-// plan is where the rows of a page are.
+// plan says where the rows of a page are stored.
 type plan struct {
 	total, offset int64
 	pieces        []piece
-	stopped       string
+	stopped       string // the cap that ended the plan, or empty
 }
 
 // piece is a run of rows in one row group.
 type piece struct {
 	segment int
-	tuple   segment.Tuple // cut to the rows asked for
+	tuple   segment.Tuple // limited to the rows of the page
 }
 
-// plan finds the rows of a page: from position at, or q.Offset where that is nil, q.Limit rows at most.
+// plan finds the rows of a page: up to q.Limit rows from the position at, or from q.Offset if at is
+// nil.
 func (s *Snapshot) plan(ctx context.Context, k segment.Key, q URLsQuery, at *position) (*plan, error) {
 	n := len(s.segments)
 	entries := make([]segment.Entry, n)
 	has := make([]bool, n)
 	for i := range s.segments {
-		set, err := s.datasets(i, k)
+		set, err := s.members(i, k)
 		if err != nil {
 			return nil, err
 		}
@@ -414,15 +432,16 @@ func (s *Snapshot) plan(ctx context.Context, k segment.Key, q URLsQuery, at *pos
 	}
 	p := &plan{}
 	for _, e := range entries {
-		p.total += e.Rows // zero where there is none
+		p.total += e.Rows // 0 if the segment has no entry
 	}
 
-	// The segments from first on whose tuples are needed, and the rows of first to skip. Of a cursor's segment it is not
-	// known before how many rows are left, so the next ones are read as if there were none.
+	// Tuples are read of the segments from first on, and skip is how many rows of first come before
+	// the page. How many rows follow a cursor in its own segment is known only from the tuples, so
+	// those rows are not counted when it is decided which further segments to read.
 	first, skip := 0, q.Offset
 	if at != nil {
 		if at.segment >= uint64(n) || !has[at.segment] {
-			return nil, fmt.Errorf("%w: position", ErrBadCursor)
+			return nil, fmt.Errorf("%w: it starts in a segment without the domain", ErrBadCursor)
 		}
 		first, skip = int(at.segment), 0
 		for _, e := range entries[:first] {
@@ -484,8 +503,8 @@ func (s *Snapshot) plan(ctx context.Context, k segment.Key, q URLsQuery, at *pos
 	return p, nil
 }
 
-// rowsBefore counts the rows of tuples that come before the position. A position that is not at one of
-// their rows, or just behind the last of one, was made up.
+// rowsBefore counts the rows of tuples before the position. A position that is neither at a row of
+// a tuple nor directly after its last row is forged and returns ErrBadCursor.
 func (p *position) rowsBefore(tuples []segment.Tuple) (int64, error) {
 	before := int64(0)
 	for _, t := range tuples {
@@ -496,5 +515,5 @@ func (p *position) rowsBefore(tuples []segment.Tuple) (int64, error) {
 		}
 		before += t.Rows
 	}
-	return 0, fmt.Errorf("%w: position", ErrBadCursor)
+	return 0, fmt.Errorf("%w: it starts at no row of the list", ErrBadCursor)
 }

@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,18 +12,18 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// Rows are the URLs of one answer.
+// Rows are the URLs of one page and their times.
 type Rows struct {
-	text []byte // one after the other
-	ends []int
-	ts   []int64
-	has  []bool
+	text  []byte // all URLs, without separators
+	ends  []int  // end of each URL in text
+	ts    []int64
+	hasTS []bool
 }
 
 // Len is the number of rows.
 func (r *Rows) Len() int { return len(r.ends) }
 
-// URL is the canonical URL of row i. It must not be changed.
+// URL is the canonical URL of row i. The caller must not change it.
 func (r *Rows) URL(i int) []byte {
 	start := 0
 	if i > 0 {
@@ -37,33 +36,35 @@ func (r *Rows) URL(i int) []byte {
 func (r *Rows) ID(i int) uint64 { return urlnorm.URLID(r.URL(i)) }
 
 // TS is the time of row i in milliseconds since the epoch, if it has one.
-func (r *Rows) TS(i int) (ms int64, ok bool) { return r.ts[i], r.has[i] }
+func (r *Rows) TS(i int) (ms int64, ok bool) { return r.ts[i], r.hasTS[i] }
 
-// columns are those that a URL and its time are made of: four ranges, since scheme and port share one.
+// columns are the columns of a URL and its time. They are read in four ranges, because scheme and
+// port are adjacent.
 var columns = []part.Column{part.ColScheme, part.ColPort, part.ColHost, part.ColTS, part.ColPathQuery}
 
-// pageKey names the rows of one page of a part.
+// pageKey identifies one page of a part in the cache.
 type pageKey struct {
 	part     string
 	rowGroup int
 	firstRow int64
 }
 
-// rowPage is the decoded form of one page in those columns, as the cache keeps it: without a string header for each
-// value, and with what rows have in common only once. Rows are sorted by host, so hosts are runs.
+// rowPage holds the decoded columns of one page of a part, in the compact form that is cached:
+// without a string header for each value, and with values that rows share stored once. Rows are
+// sorted by host, so each host is a run of rows.
 type rowPage struct {
 	hosts    []string
-	hostEnds []int32 // row after each run
+	hostEnds []int32 // the row after each run
 	schemes  []string
-	scheme   []uint8 // index into schemes; nil when all rows have the same
-	port     []int32 // nil when no row has one
+	scheme   []uint8 // index into schemes; nil if all rows have the same
+	port     []int32 // nil if no row has one
 	paths    []byte
 	pathEnds []uint32
-	ts       []int64 // nil when no row has one
+	ts       []int64 // nil if no row has one
 	hasTS    []bool
 }
 
-// newRowPage packs rows [lo, hi) of decoded columns.
+// newRowPage packs rows [lo, hi) of c. The name of the part is for errors.
 func newRowPage(c *part.Columns, lo, hi int, part string) (*rowPage, error) {
 	p := &rowPage{pathEnds: make([]uint32, 0, hi-lo)}
 	size := 0
@@ -79,8 +80,8 @@ func newRowPage(c *part.Columns, lo, hi int, part string) (*rowPage, error) {
 		p.hostEnds[len(p.hostEnds)-1] = int32(i - lo + 1)
 		p.paths = append(p.paths, c.PathQuery[i]...)
 		p.pathEnds = append(p.pathEnds, uint32(len(p.paths)))
-		if err := p.addScheme(c.Scheme[i], i-lo, hi-lo); err != nil {
-			return nil, codec.Corrupt(part, "column scheme", -1, "scheme names", err)
+		if !p.addScheme(c.Scheme[i], i-lo, hi-lo) {
+			return nil, codec.Corrupt(part, "column scheme", -1, "at most 256 different names", "more")
 		}
 		if c.Port[i] >= 0 && p.port == nil {
 			p.port = make([]int32, 0, hi-lo)
@@ -101,7 +102,9 @@ func newRowPage(c *part.Columns, lo, hi int, part string) (*rowPage, error) {
 	return p, nil
 }
 
-func (p *rowPage) addScheme(name string, row, rows int) error {
+// addScheme stores the scheme of a row of a page with the given number of rows. It reports false if
+// the page has more than 256 different schemes.
+func (p *rowPage) addScheme(name string, row, rows int) bool {
 	n := len(p.schemes)
 	at := 0
 	for at < n && p.schemes[at] != name {
@@ -109,7 +112,7 @@ func (p *rowPage) addScheme(name string, row, rows int) error {
 	}
 	if at == n {
 		if n > 255 {
-			return errors.New("more than 256 of them")
+			return false
 		}
 		p.schemes = append(p.schemes, strings.Clone(name))
 	}
@@ -119,10 +122,10 @@ func (p *rowPage) addScheme(name string, row, rows int) error {
 	if p.scheme != nil {
 		p.scheme[row] = uint8(at)
 	}
-	return nil
+	return true
 }
 
-// memoryBytes is what the page takes in memory.
+// memoryBytes is the memory that the page takes, in bytes.
 func (p *rowPage) memoryBytes() int64 {
 	n := 256 + cap(p.paths) + 4*cap(p.pathEnds) + len(p.scheme) + 4*cap(p.port) + 9*len(p.ts) + 20*cap(p.hosts)
 	for _, h := range p.hosts {
@@ -131,7 +134,8 @@ func (p *rowPage) memoryBytes() int64 {
 	return int64(n)
 }
 
-// add appends rows [lo, hi) of the page. Their hosts have to be of the domain.
+// add appends rows [lo, hi) of the page. A host outside of the domain is a *codec.CorruptError of
+// part.
 func (r *Rows) add(p *rowPage, lo, hi int, domain, part string) error {
 	run := 0
 	for run < len(p.hostEnds) && int(p.hostEnds[run]) <= lo {
@@ -145,7 +149,8 @@ func (r *Rows) add(p *rowPage, lo, hi int, domain, part string) error {
 		host := p.hosts[run]
 		if run != checked {
 			if !ofDomain(host, domain) {
-				return codec.Corrupt(part, "column host", -1, "hosts of domain "+urlnorm.FormatID(urlnorm.DomainID(domain)), "one of another")
+				return codec.Corrupt(part, "column host", -1,
+					"hosts of domain "+urlnorm.FormatID(urlnorm.DomainID(domain)), "a host of another domain")
 			}
 			checked = run
 		}
@@ -167,31 +172,32 @@ func (r *Rows) add(p *rowPage, lo, hi int, domain, part string) error {
 		r.text = append(r.text, p.paths[start:p.pathEnds[i]]...)
 		r.ends = append(r.ends, len(r.text))
 		if p.ts != nil {
-			r.ts, r.has = append(r.ts, p.ts[i]), append(r.has, p.hasTS[i])
+			r.ts, r.hasTS = append(r.ts, p.ts[i]), append(r.hasTS, p.hasTS[i])
 		} else {
-			r.ts, r.has = append(r.ts, 0), append(r.has, false)
+			r.ts, r.hasTS = append(r.ts, 0), append(r.hasTS, false)
 		}
 	}
 	return nil
 }
 
-// grow makes room for n more rows.
-func (r *Rows) grow(n int) {
+// allocate prepares the empty r for n rows.
+func (r *Rows) allocate(n int) {
+	const usualURL = 96 // bytes
 	r.ends = make([]int, 0, n)
 	r.ts = make([]int64, 0, n)
-	r.has = make([]bool, 0, n)
-	r.text = make([]byte, 0, n*96)
+	r.hasTS = make([]bool, 0, n)
+	r.text = make([]byte, 0, n*usualURL)
 }
 
-// ofDomain tells whether host is the domain or a name below it.
+// ofDomain reports whether host is the domain or a name below it.
 func ofDomain(host, domain string) bool {
 	below, ok := strings.CutSuffix(host, domain)
 	return ok && (below == "" || below[len(below)-1] == '.')
 }
 
-// run is a run of rows of one page index block, and the pages they are in.
+// run is a run of consecutive rows in one block of a page index, and the pages that contain them.
 type run struct {
-	piece          int
+	piece          int // index into the pieces of the plan
 	part           string
 	block          *part.PageIndexBlock
 	firstRow, rows int64
@@ -200,9 +206,11 @@ type run struct {
 	err            error
 }
 
-// read fetches and decodes the rows of pieces and appends them to rows. The position is where the next page starts;
-// stopped names the cap that ended this one early, if one did.
-func (s *Snapshot) read(ctx context.Context, domain string, pieces []piece, rows *Rows) (end position, stopped string, err error) {
+// read reads the rows of pieces into rows. It returns where the next page starts, and the cap that
+// ended this page early, or "".
+func (s *Snapshot) read(
+	ctx context.Context, domain string, pieces []piece, rows *Rows,
+) (end position, stopped string, err error) {
 	runs, stopped, err := s.runs(ctx, pieces)
 	if err != nil {
 		return end, "", err
@@ -230,11 +238,11 @@ func (s *Snapshot) read(ctx context.Context, domain string, pieces []piece, rows
 	for i := range runs {
 		total += int(runs[i].rows)
 	}
-	rows.grow(total)
+	rows.allocate(total)
 	for i := range runs {
 		r := &runs[i]
 		if r.err != nil {
-			// What comes before the first row that was late is a page.
+			// The rows before the first late one are the page.
 			if i > 0 && deadline(ctx, r.err) == ErrDeadline {
 				return end, "deadline", nil
 			}
@@ -248,12 +256,16 @@ func (s *Snapshot) read(ctx context.Context, domain string, pieces []piece, rows
 			}
 		}
 		pc := &pieces[r.piece]
-		end = position{segment: uint64(pc.segment), file: uint64(pc.tuple.FileID), rowGroup: uint64(pc.tuple.RowGroup), row: uint64(r.firstRow + r.rows)}
+		end = position{
+			segment: uint64(pc.segment), file: uint64(pc.tuple.FileID), rowGroup: uint64(pc.tuple.RowGroup),
+			row: uint64(r.firstRow + r.rows),
+		}
 	}
 	return end, stopped, nil
 }
 
-// runs looks up the page indexes of the pieces, and cuts after MaxPages pages.
+// runs looks up the pages of the pieces in the page index, up to MaxPages pages. If there are more,
+// stopped is "pages".
 func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stopped string, err error) {
 	blocks := make([][]*part.PageIndexBlock, len(pieces))
 	lookUp := func(ctx context.Context, i int) (err error) {
@@ -307,8 +319,9 @@ func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stoppe
 	return runs, "", nil
 }
 
-// load gets the pages of a run from the cache, and what is missing from the part: from the first page that
-// is missing to the last, one range for each column.
+// load gets the pages of a run from the cache. Missing ones are read from the part: the pages from
+// the first missing to the last missing one, in one range for each group of adjacent columns. It
+// waits until the gate admits that many pages.
 func (s *Snapshot) load(ctx context.Context, r *run) error {
 	n := len(r.pages)
 	first, last := n, 0
@@ -345,4 +358,5 @@ func (s *Snapshot) load(ctx context.Context, r *run) error {
 	return nil
 }
 
+// key is the cache key of page i.
 func (r *run) key(i int) pageKey { return pageKey{r.part, r.block.RowGroup, r.starts[i]} }

@@ -2,7 +2,7 @@ package lookup
 
 import "testing"
 
-func TestTargetsAreSpelledAsPeopleDo(t *testing.T) {
+func TestParseTarget(t *testing.T) {
 	for text, domain := range map[string]string{
 		"Example.COM":                 "example.com",
 		"https://www.example.com/a?b": "example.com",
@@ -11,7 +11,7 @@ func TestTargetsAreSpelledAsPeopleDo(t *testing.T) {
 		"localhost":                   "localhost",
 		"10.0.0.1":                    "10.0.0.1",
 		"[2001:DB8::1]":               "[2001:db8::1]",
-		// A domain that an answer or a part names can be asked for.
+		// Names of domains as answers contain them.
 		"intranet": "intranet",
 		"com":      "com",
 	} {
@@ -21,7 +21,7 @@ func TestTargetsAreSpelledAsPeopleDo(t *testing.T) {
 	}
 	for _, text := range []string{"", " ", "/", "a b", "mailto:x@y.z", "exa mple", "?"} {
 		if got, err := ParseTarget(text); err == nil {
-			t.Errorf("%q is taken for %q", text, got.Domain)
+			t.Errorf("%q: accepted as %q", text, got.Domain)
 		}
 	}
 }

@@ -1,5 +1,6 @@
-// Package ui is the server's pages for people: a form, the datasets of the current version, and the answers to the two
-// queries. They work without scripts, on narrow screens, and in the colours that the reader's system prefers.
+// Package ui renders the server's web pages: a form, the datasets of the current version, and the
+// answers to the two queries. The pages work without scripts and on narrow screens, and follow the
+// system's light or dark colour scheme. Package api fills in a Page and renders it.
 package ui
 
 import (
@@ -12,22 +13,25 @@ import (
 )
 
 //go:embed page.html
-var text string
+var pageHTML string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"count": count}).Parse(text))
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"count": formatCount}).Parse(pageHTML))
 
-// MaxDatasets is how many datasets the start page lists; /v1/datasets has all of them.
+// MaxDatasets is how many datasets the start page lists. /v1/datasets lists all of them, page by
+// page.
 const MaxDatasets = 500
 
-// Page is what is shown. Of Start, Domain and URLs one is not nil, or none above a Fault.
+// Page is the content of one page. Exactly one of Start, Domain and URLs is not nil. If Fault is
+// set, all three are nil.
 type Page struct {
-	// Query is the domain as it was typed, "" for none.
+	// Query is the domain as the user typed it, or empty.
 	Query string
-	// Version is the one that is shown, "" before the first was published.
+	// Version is the id of the version shown. It is empty before the first version is published.
 	Version string
-	// Fault is what went wrong, Detail more of it.
+	// Fault is the title of the error, Detail its explanation. Both are empty without an error.
 	Fault, Detail string
-	// JSON is the path of the same answer for programs, Next that of the next page; "" for none.
+	// JSON is the path of the same answer as JSON, Next the path of the next page. Each is empty if
+	// there is none.
 	JSON, Next string
 
 	Start  *Start
@@ -35,15 +39,15 @@ type Page struct {
 	URLs   *URLs
 }
 
-// Start is the start page: what the version has.
+// Start is the content of the start page: the datasets of the version.
 type Start struct {
-	// Datasets are the first MaxDatasets of Total. Rows counts those of all.
+	// Datasets are the first MaxDatasets ones. Total and Rows count all datasets and their rows.
 	Datasets []Dataset
 	Total    int
 	Rows     int64
 }
 
-// Dataset is one line of the start page's table.
+// Dataset is one row of the start page's table.
 type Dataset struct {
 	ID                           uint32
 	Name, Title, Source, Licence string
@@ -51,49 +55,53 @@ type Dataset struct {
 	Batches                      int
 }
 
-// Domain answers which datasets contain a domain.
+// Domain is the answer to which datasets contain a domain.
 type Domain struct {
 	Name     string
 	Total    int
 	Datasets []Holding
-	// Others are further domains that the host asked for could be filed under.
+	// Others are further domains of the version that the host could belong to. See lookup.Answer.
 	Others []string
 }
 
-// HasTimes tells whether any dataset has times of the domain, HasSizes whether any has sizes.
+// HasTimes reports whether any dataset has times for the domain.
 func (d *Domain) HasTimes() bool {
 	return slices.ContainsFunc(d.Datasets, func(h Holding) bool { return h.First != "" })
 }
+
+// HasSizes reports whether any dataset has sizes for the domain.
 func (d *Domain) HasSizes() bool {
 	return slices.ContainsFunc(d.Datasets, func(h Holding) bool { return h.HasSize })
 }
 
-// Holding is what one dataset has of a domain.
+// Holding summarizes the rows that one dataset has of a domain.
 type Holding struct {
 	ID          uint32
 	Name        string
 	Rows        int64
 	Size        int64
 	HasSize     bool
-	First, Last string // days, "" without times
-	Link        string
+	First, Last string // days, empty without times
+	Link        string // to the URLs
 }
 
 // URLs is one page of the URLs of a domain in a dataset.
 type URLs struct {
 	Name, Dataset string
-	// Total is the number of rows in the list, Offset the number of those before the first one here.
+	// Total is the number of rows in the list, Offset the number of rows before this page.
 	Total, Offset int64
 	Items         []Item
-	// Up leads to the datasets of the domain.
+	// Up links to the datasets of the domain.
 	Up string
 }
 
-// First and Last number the rows of the page from 1 on.
+// First is the number of the page's first row in the list, counted from 1.
 func (u *URLs) First() int64 { return u.Offset + 1 }
-func (u *URLs) Last() int64  { return u.Offset + int64(len(u.Items)) }
 
-// HasTimes tells whether any row has a time.
+// Last is the number of the page's last row in the list, counted from 1.
+func (u *URLs) Last() int64 { return u.Offset + int64(len(u.Items)) }
+
+// HasTimes reports whether any row has a time.
 func (u *URLs) HasTimes() bool {
 	return slices.ContainsFunc(u.Items, func(i Item) bool { return i.Time != "" })
 }
@@ -101,19 +109,22 @@ func (u *URLs) HasTimes() bool {
 // Item is one row.
 type Item struct{ URL, Time string }
 
-// Day and Time write milliseconds since the epoch for people, "" where there are none.
-func Day(ms int64, ok bool) string  { return format(ms, ok, "2006-01-02") }
-func Time(ms int64, ok bool) string { return format(ms, ok, "2006-01-02 15:04:05") }
+// Day formats ms, milliseconds since the epoch, as a day in UTC. It is empty unless ok.
+func Day(ms int64, ok bool) string { return formatTime(ms, ok, "2006-01-02") }
 
-func format(ms int64, ok bool, layout string) string {
+// Time formats ms, milliseconds since the epoch, as a day and time in UTC. It is empty unless ok.
+func Time(ms int64, ok bool) string { return formatTime(ms, ok, "2006-01-02 15:04:05") }
+
+func formatTime(ms int64, ok bool, layout string) string {
 	if !ok {
 		return ""
 	}
 	return time.UnixMilli(ms).UTC().Format(layout)
 }
 
-// count writes a whole number of any type, with a narrow space before every three digits.
-func count(n any) string {
+// formatCount formats a non-negative integer of any type, with a narrow no-break space before every
+// group of three digits.
+func formatCount(n any) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "\u202f" + digits[i:]
@@ -121,10 +132,10 @@ func count(n any) string {
 	return digits
 }
 
-// Render writes the page as HTML.
+// Render returns the page as HTML.
 func (p *Page) Render() ([]byte, error) {
 	var buf bytes.Buffer
-	if err := page.Execute(&buf, p); err != nil {
+	if err := pageTemplate.Execute(&buf, p); err != nil {
 		return nil, err
 	}
 	return buf.Bytes(), nil

@@ -1,0 +1,96 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/lookup"
+)
+
+// problem is an error answer: a problem document of RFC 9457.
+type problem struct {
+	status int
+	// kind is the last part of the type URI.
+	kind, title, detail string
+	// members are the additional members of this kind.
+	members []member
+}
+
+type member struct{ name, value string }
+
+func (p *problem) Error() string { return p.title + ": " + p.detail }
+
+func (p *problem) write(d *document) {
+	d.open('{')
+	d.text("type", "urn:urlake:problem:"+p.kind)
+	d.text("title", p.title)
+	d.number("status", int64(p.status))
+	if p.detail != "" {
+		d.text("detail", p.detail)
+	}
+	for _, m := range p.members {
+		d.text(m.name, m.value)
+	}
+	d.close('}')
+}
+
+func newProblem(status int, kind, title, detail string, members ...member) *problem {
+	return &problem{status: status, kind: kind, title: title, detail: detail, members: members}
+}
+
+// badParameter rejects the named parameter. What completes the sentence that begins with the name.
+func badParameter(name, what string) *problem {
+	return newProblem(http.StatusBadRequest, "bad-parameter", "Invalid parameter", name+" "+what,
+		member{"parameter", name})
+}
+
+// asProblem maps every error to the answer that clients get. A 5xx answer discloses no path or
+// address of the server or its store: its detail is fixed, comes from lookup.Reason, or names the
+// damaged object.
+func asProblem(err error) *problem {
+	var p *problem
+	var reject *urlnorm.RejectError
+	var notReady *lookup.NotReadyError
+	var panicked *lookup.PanicError
+	var corrupt *codec.CorruptError
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &reject):
+		return newProblem(http.StatusBadRequest, "not-a-host", "Not a host or URL", reject.Detail,
+			member{"reason", string(reject.Reason)})
+	case errors.Is(err, lookup.ErrBadCursor):
+		return newProblem(http.StatusBadRequest, "bad-cursor", "The cursor does not belong to this query", err.Error())
+	case errors.Is(err, lookup.ErrBadVersion):
+		return newProblem(http.StatusBadRequest, "bad-version", "Not a version id", err.Error())
+	case errors.Is(err, lookup.ErrRange):
+		return newProblem(http.StatusBadRequest, "bad-parameter", "Invalid parameter", err.Error())
+	case errors.Is(err, lookup.ErrUnknownDataset):
+		return newProblem(http.StatusNotFound, "unknown-dataset", "The version has no such dataset", err.Error())
+	case errors.Is(err, manifest.ErrUnknownVersion):
+		return newProblem(http.StatusNotFound, "unknown-version", "No such version was published", err.Error())
+	case errors.Is(err, lookup.ErrGone):
+		return newProblem(http.StatusGone, "version-gone",
+			"The version is no longer kept; start again without version and cursor", err.Error())
+	case errors.As(err, &notReady):
+		return newProblem(http.StatusServiceUnavailable, "not-ready", "The server cannot answer yet",
+			lookup.Reason(err))
+	case errors.As(err, &panicked):
+		return newProblem(http.StatusInternalServerError, "panic", "Internal server error", "")
+	case errors.As(err, &corrupt):
+		return newProblem(http.StatusInternalServerError, "corrupt", "An object of the lake is damaged",
+			corrupt.Error(), member{"file", corrupt.File}, member{"section", corrupt.Section},
+			member{"offset", strconv.FormatInt(corrupt.Offset, 10)})
+	case errors.Is(err, lookup.ErrDeadline):
+		return newProblem(http.StatusGatewayTimeout, "deadline", "The lake was too slow", err.Error())
+	case errors.Is(err, context.Canceled):
+		return newProblem(statusClientGone, "client-gone", "The client has gone", "")
+	default:
+		return newProblem(http.StatusBadGateway, "lake", "The lake could not be read", lookup.Reason(err))
+	}
+}

@@ -1,0 +1,68 @@
+package lookup
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// DatasetsPage is one page of the list of all datasets of a version.
+type DatasetsPage struct {
+	Version string
+	// TakedownEpoch is the number of takedowns that the answer takes into account.
+	TakedownEpoch uint64
+	// Total is the number of datasets in the version. Datasets are those of this page, by id. They
+	// belong to the snapshot and must not be changed.
+	Total    int
+	Datasets []manifest.Dataset
+	// Cursor is where the next page starts. It is empty on the last page.
+	Cursor string
+}
+
+// Datasets lists the datasets of the version, MaxDatasets a page, starting at cursorText. An empty
+// cursor starts at the beginning.
+func (s *Snapshot) Datasets(cursorText string) (*DatasetsPage, error) {
+	from := uint32(0)
+	if cursorText != "" {
+		var err error
+		if from, err = s.datasetAfter(cursorText, cursorAllDatasets, ""); err != nil {
+			return nil, err
+		}
+	}
+	all := s.version.Datasets
+	first, _ := slices.BinarySearchFunc(all, from, func(d manifest.Dataset, id uint32) int {
+		return cmp.Compare(d.ID, id)
+	})
+	end := min(first+s.server.datasets, len(all))
+	page := &DatasetsPage{
+		Version: s.version.ID, TakedownEpoch: s.TakedownEpoch(), Total: len(all), Datasets: all[first:end:end],
+	}
+	if end < len(all) {
+		page.Cursor = s.datasetCursor(cursorAllDatasets, "", all[end-1].ID)
+	}
+	return page, nil
+}
+
+// datasetCursor is the cursor of a list of datasets whose next page starts after dataset last.
+func (s *Snapshot) datasetCursor(kind byte, domain string, last uint32) string {
+	c := cursor{
+		kind: kind, fingerprint: fingerprint(kind, domain, 0), version: s.version.ID,
+		at: position{dataset: uint64(last)},
+	}
+	return c.String()
+}
+
+// datasetAfter reads a cursor of a list of datasets and returns the smallest id that the next page
+// may contain.
+func (s *Snapshot) datasetAfter(text string, kind byte, domain string) (uint32, error) {
+	c, err := s.parseCursor(text, kind, domain, 0)
+	if err != nil {
+		return 0, err
+	}
+	if c.at.dataset >= 1<<32-1 {
+		return 0, fmt.Errorf("%w: it starts after the last possible dataset", ErrBadCursor)
+	}
+	return uint32(c.at.dataset) + 1, nil
+}
