@@ -106,7 +106,7 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	if err == nil {
 		return ExitDone
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.Name(), err)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.Name(), errorText(err))
 	var usage *UsageError
 	// Cobra itself reports unknown commands and wrong arguments with plain errors that begin so.
 	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") || strings.HasPrefix(err.Error(), "required flag") {
