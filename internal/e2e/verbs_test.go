@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,7 +67,7 @@ func TestVerbs(t *testing.T) {
 			t.Errorf("again: %+v", again)
 		}
 		out, _, code := u.starter(t, append([]string{"ingest", "--lake", lake, "--dataset", "lists", "--batch", "2026-11-20", "--wait"}, list)...)
-		if code != 0 || !strings.Contains(out, "nothing new") {
+		if code != 0 || !strings.Contains(out, "is unchanged") {
 			t.Errorf("exit %d:\n%s", code, out)
 		}
 		u.starterJSON(t, &versions, "versions", "--lake", lake, "--json")
@@ -148,7 +150,7 @@ func TestVerbs(t *testing.T) {
 
 	t.Run("verify finds nothing wrong, then the flipped bit", func(t *testing.T) {
 		out, errs, code := u.starter(t, "verify", "--lake", lake, "--deep")
-		if code != 0 || !strings.Contains(out, "is right") {
+		if code != 0 || !strings.Contains(out, "No problems found") {
 			t.Fatalf("exit %d: %s%s", code, out, errs)
 		}
 		parts, err := filepath.Glob(filepath.Join(dir, "lake", "urls", "dataset_id=*", "*", "*.parquet"))
@@ -219,6 +221,38 @@ func TestVerbs(t *testing.T) {
 		p := answer.QueryResult[0]
 		if p.Stage != workflows.StageDone || p.BytesDone != p.BytesTotal || p.BytesTotal == 0 || p.Records != 1 || p.Rows != 1 || p.ReadSeconds <= 0 || p.Updated.IsZero() {
 			t.Errorf("%+v", p)
+		}
+	})
+
+	t.Run("names from inputs reach the terminal escaped", func(t *testing.T) {
+		const (
+			hostile = "red\x1b[31m\nEverything is fine\u009b2J\u202e"
+			escaped = `red\x1b[31m\nEverything is fine\u009b2J\u202e`
+		)
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		for name, text := range map[string]string{"list.txt": "https://example.com/\n", hostile + ".jpg": "left out"} {
+			err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text))})
+			if err == nil {
+				_, err = w.Write([]byte(text))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		report, errs, code := u.starter(t, "ingest", "--lake", lake, "--dataset", "hostile", "--licence", hostile,
+			"--no-publish", "--wait", write(t, in, "hostile.tar", archive.String()))
+		if code != 0 {
+			t.Fatalf("exit %d: %s", code, errs)
+		}
+		table, _, _ := u.starter(t, "datasets", "--lake", lake)
+		for _, out := range []string{report, table} {
+			if !strings.Contains(out, escaped) || strings.ContainsAny(out, "\x1b\u009b\u202e") || strings.Contains(out, "\nEverything") {
+				t.Errorf("%q", out)
+			}
 		}
 	})
 
