@@ -214,7 +214,9 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 	control := short(ctx, in.Lake, activities.PoolControl)
 	p := &st.Progress
 	if p.Stage == StagePlan {
-		if err := workflow.ExecuteActivity(control, (*activities.Control)(nil).PlanIngest, in.Spec, st.Run).Get(ctx, &st.Plan); err != nil {
+		if err := workflow.ExecuteActivity(
+			control, (*activities.Control)(nil).PlanIngest, in.Spec, st.Run,
+		).Get(ctx, &st.Plan); err != nil {
 			return nil, err
 		}
 		p.enter(ctx, StageNormalize)
@@ -234,7 +236,9 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		opts := long(ctx, in.Lake, activities.PoolNormalize)
 		next, err := fanOut(opts, p.SplitsDone, p.Splits, func(ctx workflow.Context, i int) error {
 			var r ingest.SplitResult
-			if err := workflow.ExecuteActivity(ctx, (*activities.Normalize)(nil).NormalizeSplit, in.Lake, st.Run, i).Get(ctx, &r); err != nil {
+			if err := workflow.ExecuteActivity(
+				ctx, (*activities.Normalize)(nil).NormalizeSplit, in.Lake, st.Run, i,
+			).Get(ctx, &r); err != nil {
 				return err
 			}
 			p.addSplit(r)
@@ -248,7 +252,9 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 			return nil, in.continueAsNew(ctx, st)
 		}
 		st.Merge = new(ingest.MergeSummary)
-		if err := workflow.ExecuteActivity(control, (*activities.Control)(nil).PlanMerge, in.Lake, st.Run).Get(ctx, st.Merge); err != nil {
+		if err := workflow.ExecuteActivity(
+			control, (*activities.Control)(nil).PlanMerge, in.Lake, st.Run,
+		).Get(ctx, st.Merge); err != nil {
 			return nil, err
 		}
 		p.enter(ctx, StageWrite)
@@ -260,14 +266,18 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		write, index := long(ctx, in.Lake, activities.PoolWrite), long(ctx, in.Lake, activities.PoolIndex)
 		next, err := fanOut(ctx, p.TasksDone, p.Tasks, func(ctx workflow.Context, i int) error {
 			var m ingest.MergeResult
-			if err := workflow.ExecuteActivity(inherit(ctx, write), (*activities.Write)(nil).MergePartitions, in.Lake, st.Run, i).Get(ctx, &m); err != nil {
+			if err := workflow.ExecuteActivity(
+				inherit(ctx, write), (*activities.Write)(nil).MergePartitions, in.Lake, st.Run, i,
+			).Get(ctx, &m); err != nil {
 				return err
 			}
 			x := activities.Extracted{Postings: m.Postings, Domains: m.Domains}
 			// Merges by older workers write no postings. Older workflows extracted postings after
 			// every merge, and have to do so when they are replayed.
 			if x.Postings.Key == "" || workflow.GetVersion(ctx, "merge-postings", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-				if err := workflow.ExecuteActivity(inherit(ctx, index), (*activities.Index)(nil).ExtractPostings, in.Lake, st.Run, i).Get(ctx, &x); err != nil {
+				if err := workflow.ExecuteActivity(
+					inherit(ctx, index), (*activities.Index)(nil).ExtractPostings, in.Lake, st.Run, i,
+				).Get(ctx, &x); err != nil {
 					return err
 				}
 			}
@@ -288,7 +298,9 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 	}
 
 	var f ingest.FinishResult
-	if err := workflow.ExecuteActivity(control, (*activities.Control)(nil).FinishIngest, in.Lake, st.Run, st.Postings, st.Domains).Get(ctx, &f); err != nil {
+	if err := workflow.ExecuteActivity(
+		control, (*activities.Control)(nil).FinishIngest, in.Lake, st.Run, st.Postings, st.Domains,
+	).Get(ctx, &f); err != nil {
 		return nil, err
 	}
 	return in.result(st, f), nil
@@ -299,7 +311,9 @@ func (in *IngestInput) small(ctx workflow.Context, st *IngestState) (*IngestResu
 	p := &st.Progress
 	var r ingest.SmallResult
 	opts := long(ctx, in.Lake, activities.PoolNormalize)
-	if err := workflow.ExecuteActivity(opts, (*activities.Normalize)(nil).IngestSmall, in.Lake, st.Run).Get(ctx, &r); err != nil {
+	if err := workflow.ExecuteActivity(
+		opts, (*activities.Normalize)(nil).IngestSmall, in.Lake, st.Run,
+	).Get(ctx, &r); err != nil {
 		return nil, err
 	}
 	p.addSplit(r.Split)
@@ -343,7 +357,9 @@ func (in *IngestInput) result(st *IngestState, f ingest.FinishResult) *IngestRes
 // staging only wastes space, so cleanUp logs the error.
 func cleanUp(ctx workflow.Context, lakeURL, run string) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	if err := workflow.ExecuteActivity(short(ctx, lakeURL, activities.PoolControl), (*activities.Control)(nil).CleanUp, lakeURL, run).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteActivity(
+		short(ctx, lakeURL, activities.PoolControl), (*activities.Control)(nil).CleanUp, lakeURL, run,
+	).Get(ctx, nil); err != nil {
 		workflow.GetLogger(ctx).Warn("staging was not removed", "run", run, "error", err)
 	}
 }
@@ -375,7 +391,9 @@ func (in *IngestInput) publish(ctx workflow.Context, res *IngestResult) (version
 	req := activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, DatasetID: res.DatasetID, Batch: res.Batch}
 	done := workflow.GetSignalChannel(ctx, publishedSignal)
 	for {
-		if err := workflow.ExecuteActivity(short(ctx, in.Lake, activities.PoolControl), (*activities.Control)(nil).RequestPublish, in.Lake, req).Get(ctx, nil); err != nil {
+		if err := workflow.ExecuteActivity(
+			short(ctx, in.Lake, activities.PoolControl), (*activities.Control)(nil).RequestPublish, in.Lake, req,
+		).Get(ctx, nil); err != nil {
 			return "", err
 		}
 		var p Published

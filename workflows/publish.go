@@ -131,7 +131,9 @@ func (in *PublishInput) rebuild(
 		done = append(done, req.Rebuild)
 		progress.Stage = "rebuild"
 		var rebuilt publish.Rebuilt
-		if err := workflow.ExecuteActivity(long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).RebuildSegments, in.Lake, req.Rebuild).Get(ctx, &rebuilt); err != nil {
+		if err := workflow.ExecuteActivity(
+			long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).RebuildSegments, in.Lake, req.Rebuild,
+		).Get(ctx, &rebuilt); err != nil {
 			return err
 		}
 		if result.Rebuilt == nil {
@@ -147,7 +149,9 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	progress.Stage, progress.Segment = "plan", ""
 	run := workflow.GetInfo(ctx).OriginalRunID
 	var plan publish.Summary
-	if err := workflow.ExecuteActivity(short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).PlanPublish, in.Lake, run, progress.Rounds).Get(ctx, &plan); err != nil {
+	if err := workflow.ExecuteActivity(
+		short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).PlanPublish, in.Lake, run, progress.Rounds,
+	).Get(ctx, &plan); err != nil {
 		return err
 	}
 	result.Version, result.Skipped, result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
@@ -156,7 +160,9 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	}
 	progress.Stage, progress.Batches = "build", plan.Batches
 	var built publish.Built
-	if err := workflow.ExecuteActivity(long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).BuildSegment, in.Lake, plan.PlanKey).Get(ctx, &built); err != nil {
+	if err := workflow.ExecuteActivity(
+		long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).BuildSegment, in.Lake, plan.PlanKey,
+	).Get(ctx, &built); err != nil {
 		return err
 	}
 	if built.Damaged > 0 {
@@ -165,12 +171,16 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 		return in.round(ctx, progress, result)
 	}
 	progress.Stage, progress.Segment = "verify", built.Segment.ID
-	if err := workflow.ExecuteActivity(long(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).VerifySegment, in.Lake, built).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteActivity(
+		long(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).VerifySegment, in.Lake, built,
+	).Get(ctx, nil); err != nil {
 		return err
 	}
 	progress.Stage = "commit"
 	var committed publish.Committed
-	if err := workflow.ExecuteActivity(short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).CommitVersion, in.Lake, plan.PlanKey, built).Get(ctx, &committed); err != nil {
+	if err := workflow.ExecuteActivity(
+		short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).CommitVersion, in.Lake, plan.PlanKey, built,
+	).Get(ctx, &committed); err != nil {
 		return err
 	}
 	if committed.Stale {
