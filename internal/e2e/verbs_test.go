@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/workflows"
 )
 
+// ingestAnswer is what "ingest --wait --json" prints.
 type ingestAnswer struct {
 	Batch      string
 	Digest     string
@@ -31,6 +32,7 @@ type ingestAnswer struct {
 	Version    string
 }
 
+// write writes a file and returns its path.
 func write(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	p := filepath.Join(dir, name)
@@ -40,7 +42,7 @@ func write(t *testing.T, dir, name, text string) string {
 	return p
 }
 
-// TestVerbs goes through the command line as a user of one small lake would.
+// TestVerbs runs the verbs of starter in the order in which a user of one small lake would.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -61,7 +63,7 @@ func TestVerbs(t *testing.T) {
 		t.Fatalf("first ingest (-want +got):\n%s", diff)
 	}
 
-	t.Run("the same batch again changes nothing and says so", func(t *testing.T) {
+	t.Run("the same batch again is reported as unchanged", func(t *testing.T) {
 		u.starterJSON(t, &again, ingest...)
 		if !again.Unchanged || again.Version != first.Version || again.Digest != first.Digest {
 			t.Errorf("again: %+v", again)
@@ -76,7 +78,7 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
-	t.Run("broken input publishes nothing and names object, line and reason", func(t *testing.T) {
+	t.Run("broken input is named and not published", func(t *testing.T) {
 		broken := write(t, in, "broken.txt", "no url here\nnor://here\nnone\n")
 		_, errs, code := u.starter(t, "ingest", "--lake", lake, "--dataset", "broken", "--wait", broken)
 		if code != 1 {
@@ -103,7 +105,7 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
-	t.Run("no-publish leaves a batch for publish", func(t *testing.T) {
+	t.Run("publish adds the batches of no-publish", func(t *testing.T) {
 		more := write(t, in, "more.txt", "http://example.com/c\n")
 		var res ingestAnswer
 		u.starterJSON(t, &res, "ingest", "--lake", lake, "--dataset", "more", "--no-publish", "--wait", "--json", more)
@@ -129,7 +131,7 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
-	t.Run("a replaced batch is exact at once and old versions still answer", func(t *testing.T) {
+	t.Run("a batch is replaced and old versions still answer", func(t *testing.T) {
 		write(t, in, "list.txt", "http://example.com/new\n")
 		var replaced ingestAnswer
 		u.starterJSON(t, &replaced, ingest...)
@@ -148,7 +150,7 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
-	t.Run("verify finds nothing wrong, then the flipped bit", func(t *testing.T) {
+	t.Run("verify finds a flipped bit", func(t *testing.T) {
 		out, errs, code := u.starter(t, "verify", "--lake", lake, "--deep")
 		if code != 0 || !strings.Contains(out, "No problems found") {
 			t.Fatalf("exit %d: %s%s", code, out, errs)
@@ -160,7 +162,7 @@ func TestVerbs(t *testing.T) {
 		var live []string
 		u.starterJSON(t, &live, "versions", "--lake", lake, "--parts", "--json")
 		if len(live) != 2 || len(parts) != 3 {
-			t.Fatalf("%d live parts of %d in the lake, want 2 of 3: one was replaced", len(live), len(parts))
+			t.Fatalf("the version has %d of %d parts in the lake, want 2 of 3, since one was replaced", len(live), len(parts))
 		}
 		data, err := os.ReadFile(live[0])
 		if err != nil {
@@ -193,14 +195,14 @@ func TestVerbs(t *testing.T) {
 		for _, s := range sets {
 			got[s.Name] = s.row
 		}
-		// The number of a dataset is given when its first ingest begins, whatever becomes of it.
+		// A dataset is registered when its first ingest begins, even if the ingest fails.
 		want := map[string]row{"lists": {1, "published"}, "broken": {0, "empty"}, "more": {1, "published"}, "next": {0, "waiting"}}
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Errorf("datasets (-want +got):\n%s", diff)
 		}
 	})
 
-	t.Run("a worker refuses a lake whose folder cannot be", func(t *testing.T) {
+	t.Run("a worker rejects a lake in a folder that does not exist", func(t *testing.T) {
 		cmd := exec.Command(filepath.Join(u.bin, "worker"), "--lake", filepath.Join(dir, "nothere", "lake"))
 		cmd.Env = u.env
 		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "no lake at file://") {
@@ -208,7 +210,7 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
-	t.Run("the progress query tells the rate and what is done", func(t *testing.T) {
+	t.Run("the progress query reports what is done", func(t *testing.T) {
 		cmd := exec.Command(testenv.Program(t, "temporal"), "workflow", "query", "--type", "progress", "-o", "json", "--workflow-id", "ingest:lists:2026-11-20@"+lake)
 		cmd.Env = u.env
 		out, err := cmd.Output()
@@ -266,7 +268,7 @@ func TestVerbs(t *testing.T) {
 	})
 }
 
-func TestIngestWithoutWorkersSaysSo(t *testing.T) {
+func TestIngestWarnsOfPoolsWithoutWorkers(t *testing.T) {
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
 	list := write(t, dir, "list.txt", "http://example.com/\n")
@@ -276,12 +278,13 @@ func TestIngestWithoutWorkersSaysSo(t *testing.T) {
 	}
 }
 
-// TestAWorkerWaitsForTemporal starts workers first, as a script may. One is stopped meanwhile, the other works once Temporal serves.
-func TestAWorkerWaitsForTemporal(t *testing.T) {
+// TestWorkerWaitsForTemporal starts two workers before Temporal, as a script may. It stops one
+// while it waits; the other has to work when Temporal serves.
+func TestWorkerWaitsForTemporal(t *testing.T) {
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
-	u.server.Process.Signal(syscall.SIGKILL)
-	u.server.Wait()
+	u.temporalServer.Process.Signal(syscall.SIGKILL)
+	u.temporalServer.Wait()
 	worker := func() (*exec.Cmd, *syncBuffer) {
 		var out syncBuffer
 		cmd := exec.Command(filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
@@ -313,7 +316,7 @@ func TestAWorkerWaitsForTemporal(t *testing.T) {
 	u.startTemporal(t)
 	has(waitingOut, "pools control")
 	if n := strings.Count(waitingOut.String(), "waits for"); n != 1 {
-		t.Errorf("it says %d times that it waits", n)
+		t.Errorf("the worker says %d times that it waits, want once", n)
 	}
 	list := write(t, dir, "list.txt", "http://example.com/\n")
 	if _, errs, code := u.starter(t, "ingest", "--lake", u.lake, "--dataset", "d", "--wait", list); code != 0 {
@@ -337,7 +340,7 @@ func TestDemoOnce(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d\n%s\n%s", code, out, errs)
 	}
-	// Both answers are printed as JSON after the request's line, one line an element.
+	// Each answer is printed as JSON after the line of its request.
 	for _, part := range []string{"GET http://", `"datasets": [`, `"url_count_est":`, `"items": [`, `"url":"https://`} {
 		if !strings.Contains(out, part) {
 			t.Errorf("the demo's output lacks %s", part)

@@ -4,5 +4,5 @@ package testenv
 
 import "testing"
 
-// Guarded returns size bytes of zeros. Only on Linux is what is behind them out of reach.
+// Guarded returns size zero bytes. The memory behind them is inaccessible only on Linux.
 func Guarded(_ testing.TB, size int) []byte { return make([]byte, size) }
