@@ -206,7 +206,8 @@ func (d *demo) startTemporal(ctx context.Context, dir string) (ui string, err er
 	} else {
 		for _, p := range []int{demoTemporalPort, demoUIPort} {
 			if err := checkFree(fmt.Sprintf("127.0.0.1:%d", p)); err != nil {
-				return "", fmt.Errorf("the demo's Temporal listens on port %d: %w; stop what listens there, or use --once", p, err)
+				return "", fmt.Errorf("the demo's Temporal listens on port %d: %w; "+
+					"stop what listens there, or use --once", p, err)
 			}
 		}
 		ui = fmt.Sprintf("http://127.0.0.1:%d", demoUIPort)

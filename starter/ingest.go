@@ -41,7 +41,8 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.spec.Dataset, "dataset", "", "`NAME` of the dataset; a new name registers a new dataset")
 	fs.StringVar(&f.spec.Batch, "batch", "",
-		"`NAME` of the batch, e.g. a date; replaces the batch of that name (default: a hash of the inputs' names, sizes and ETags)")
+		"`NAME` of the batch, e.g. a date; replaces the batch of that name "+
+			"(default: a hash of the inputs' names, sizes and ETags)")
 	fs.StringSliceVar(&f.spec.Include, "include", nil,
 		"read only files that match a `GLOB`: by name or, with a slash in it, by path below the input; "+
 			"hidden names (. or _ first) are read only if a glob names them explicitly")
@@ -160,7 +161,8 @@ prints on standard output what was read, kept, merged, rejected and written.`,
 	}
 	f.register(g, cmd)
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the ingest ends, show its progress and print its result")
-	cmd.Flags().BoolVar(&f.cancel, "cancel-on-interrupt", false, "with --wait: Ctrl-C cancels the ingest instead of leaving it running")
+	cmd.Flags().BoolVar(&f.cancel, "cancel-on-interrupt", false,
+		"with --wait: Ctrl-C cancels the ingest instead of leaving it running")
 	return cmd
 }
 
@@ -184,7 +186,8 @@ func startIngest(ctx context.Context, c client.Client, in workflows.IngestInput)
 	}, workflows.IngestWorkflow, in)
 	var already *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &already) {
-		return nil, fmt.Errorf("batch %s of %s is being ingested already. To watch it: starter watch '%s'", in.Batch, in.Dataset, id)
+		return nil, fmt.Errorf("batch %s of %s is being ingested already. To watch it: starter watch '%s'",
+			in.Batch, in.Dataset, id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)

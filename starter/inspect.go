@@ -141,7 +141,8 @@ func statusCommand(g *global) *cobra.Command {
 			c := v.Counts
 			cli.Fprintf(out, "Version     %s (generation %d)\n", v.ID, m.Generation)
 			cli.Fprintf(out, "Holds       %s of %s in %s, %s, %s of Parquet\n", plural(c.Rows, "row"),
-				plural(int64(c.Datasets), "dataset"), plural(int64(c.Batches), "batch"), plural(c.Parts, "part"), size(c.PartBytes))
+				plural(int64(c.Datasets), "dataset"), plural(int64(c.Batches), "batch"),
+				plural(c.Parts, "part"), size(c.PartBytes))
 			cli.Fprintf(out, "Index       %s, %s\n", plural(int64(c.Segments), "segment"), size(c.IndexBytes))
 		}
 		cli.Fprintf(out, "Waiting     %s to be published\n", plural(int64(len(s.Unpublished)), "finished batch"))
@@ -221,7 +222,8 @@ type listed struct {
 }
 
 func datasetsCommand(g *global) *cobra.Command {
-	cmd := inspectCommand(g, "datasets", "List the datasets of a lake", func(cmd *cobra.Command, store blob.Store, _ string) error {
+	const short = "List the datasets of a lake"
+	cmd := inspectCommand(g, "datasets", short, func(cmd *cobra.Command, store blob.Store, _ string) error {
 		registered, err := lake.Registry(cmd.Context(), store)
 		if err != nil {
 			return err
@@ -311,7 +313,8 @@ func versionsCommand(g *global) *cobra.Command {
 				mark = "current"
 			}
 			c := v.Counts
-			rows = append(rows, []string{v.ID, fmt.Sprint(c.Datasets), fmt.Sprint(c.Batches), fmt.Sprint(c.Segments), count(c.Rows), mark})
+			rows = append(rows, []string{v.ID, fmt.Sprint(c.Datasets), fmt.Sprint(c.Batches), fmt.Sprint(c.Segments),
+				count(c.Rows), mark})
 		}
 		return table(out, "VERSION >DATASETS >BATCHES >SEGMENTS >ROWS STATE", rows)
 	})
@@ -324,7 +327,8 @@ this list to a query engine: the folders also hold files of replaced batches and
 batches that are not published.`
 	cmd.Example = `  starter versions --lake s3://b/lake
   starter versions --lake /data/lake --parts --json`
-	cmd.Flags().BoolVar(&parts, "parts", false, "list the Parquet files of the version, e.g. for read_parquet([…]) in DuckDB; with --json as an array")
+	cmd.Flags().BoolVar(&parts, "parts", false,
+		"list the Parquet files of the version, e.g. for read_parquet([…]) in DuckDB; with --json as an array")
 	cmd.Flags().StringVar(&version, "version-id", "", "`VERSION` of --parts (default: the current one)")
 	return cmd
 }

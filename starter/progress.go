@@ -44,7 +44,8 @@ func progress(ctx context.Context, c client.Client, run client.WorkflowRun) (sna
 	}
 	for _, a := range d.PendingActivities {
 		var part ingest.Progress
-		if a.GetHeartbeatDetails() == nil || converter.GetDefaultDataConverter().FromPayloads(a.GetHeartbeatDetails(), &part) != nil {
+		details := a.GetHeartbeatDetails()
+		if details == nil || converter.GetDefaultDataConverter().FromPayloads(details, &part) != nil {
 			continue
 		}
 		switch a.GetActivityType().GetName() {

@@ -77,7 +77,8 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 	}
 	if r := res.Rebuilt; r != nil {
 		cli.Fprintf(out, "Checked %s: rewrote %s in %s, restored %s\n", plural(int64(r.Checked), "segment"),
-			plural(int64(r.Files), "file"), plural(int64(len(r.Segments)), "segment"), plural(int64(r.Postings), "postings object"))
+			plural(int64(r.Files), "file"), plural(int64(len(r.Segments)), "segment"),
+			plural(int64(r.Postings), "postings object"))
 		for _, key := range r.Registries {
 			cli.Fprintf(out, "Restored from the version: %s\n", key)
 		}

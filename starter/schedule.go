@@ -100,7 +100,8 @@ and "temporal schedule" show, pause, trigger, backfill and delete it.`,
 		},
 	}
 	f.register(g, cmd)
-	cmd.Flags().StringVar(&cron, "cron", "", "when to run: the `FIELDS` minute, hour, day of month, month and day of week as in crontab, or e.g. @daily")
+	cmd.Flags().StringVar(&cron, "cron", "",
+		"when to run: the `FIELDS` minute, hour, day of month, month and day of week as in crontab, or e.g. @daily")
 	cmd.Flags().StringVar(&zone, "time-zone", "UTC", "time `ZONE` of the fields of --cron, e.g. Europe/Berlin")
 	return cmd
 }

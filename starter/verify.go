@@ -48,7 +48,8 @@ func verifyCommand(g *global) *cobra.Command {
 			}
 			for _, s := range v.Segments {
 				for _, id := range s.Uncounted {
-					cli.Fprintf(out, "Segment %s: the postings of dataset %d were not recounted, because a part is damaged or missing\n", s.Segment, id)
+					cli.Fprintf(out, "Segment %s: the postings of dataset %d were not recounted, "+
+						"because a part is damaged or missing\n", s.Segment, id)
 				}
 			}
 			var bytes, domains, entries int64

@@ -98,7 +98,8 @@ const smallDisk = 128 << 20
 // folder is a file system of a fifth of the batch's size. If the test cannot mount one, as in most
 // containers, it limits the size of each file of the worker instead.
 func TestAnySizeBatchLargerThanTheLocalDisk(t *testing.T) {
-	mounts := exec.Command("unshare", "--map-root-user", "--mount", "sh", "-c", `mount -t tmpfs -o size=1m tmpfs "$0"`, t.TempDir()).Run() == nil
+	mounts := exec.Command("unshare", "--map-root-user", "--mount", "sh", "-c",
+		`mount -t tmpfs -o size=1m tmpfs "$0"`, t.TempDir()).Run() == nil
 	n := scaled(t, 10_000_000, 50_000)
 	root := testenv.S3(t)
 	raw, err := blob.Open(t.Context(), root+"/raw")
@@ -162,12 +163,14 @@ func TestAnySizeBatchLargerThanTheLocalDisk(t *testing.T) {
 	peak := watchPeak(onDisk)
 	started := time.Now()
 	var res largeAnswer
-	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "mixed", "--batch", "b", "--no-publish", "--wait", "--json", root+"/raw/list.txt")
+	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "mixed", "--batch", "b",
+		"--no-publish", "--wait", "--json", root+"/raw/list.txt")
 	took := time.Since(started)
 	if res.Records != int64(n) || res.Rows+res.Merged != res.Records {
 		t.Fatalf("%d lines ended as %+v", n, res)
 	}
-	t.Logf("ingest over S3: %.1f s, %.0f URLs/s; %s of text and %s of Parquet with a disk of %s, of which at most %s were used; worker at most %s",
+	t.Logf("ingest over S3: %.1f s, %.0f URLs/s; %s of text and %s of Parquet with a disk of %s, "+
+		"of which at most %s were used; worker at most %s",
 		took.Seconds(), float64(n)/took.Seconds(),
 		mb(size), mb(res.PartBytes), mb(smallDisk), mb(peak()), mb(memory(t, worker, "VmHWM")))
 	peak = watchPeak(onDisk)
@@ -243,7 +246,8 @@ func TestAnySizeListLargerThanTheMemory(t *testing.T) {
 			worker := u.worker(t, "--temp-dir", t.TempDir(), "--memory-limit", strconv.Itoa(limit))
 			started := time.Now()
 			var res largeAnswer
-			u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", c.dataset, "--batch", "b", "--no-publish", "--wait", "--json", c.path)
+			u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", c.dataset, "--batch", "b",
+				"--no-publish", "--wait", "--json", c.path)
 			took := time.Since(started)
 			if res.Records != int64(n) || res.Rows+res.Merged != res.Records {
 				t.Fatalf("%d lines ended as %+v", n, res)

@@ -107,7 +107,8 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 	each := func(seconds float64) float64 { return seconds * 1e3 / float64(ordered) }
 	took := time.Since(started)
 	objects, bytes := measure(t, dir)
-	t.Logf("%d by workflows, %d at once: %.1f s, each %.0f ms, of CPU %.0f ms of Temporal and %.0f ms of the worker; %.1f objects and %d bytes each",
+	t.Logf("%d by workflows, %d at once: %.1f s, each %.0f ms, of CPU %.0f ms of Temporal and %.0f ms of the worker; "+
+		"%.1f objects and %d bytes each",
 		ordered, workflowsAtOnce, took.Seconds(),
 		each(took.Seconds()), each(cpu(u.temporalServer.Process.Pid)-busy[0]), each(cpu(worker.Process.Pid)-busy[1]),
 		float64(objects)/float64(ordered), bytes/int64(ordered))
@@ -221,7 +222,9 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 	t.Logf("/v1/datasets: %.1f ms", time.Since(began).Seconds()*1e3)
 
 	// One more dataset costs about as much as writing the list of all live batches.
-	extra, _ := writeList(t, in, "extra.txt", 3, func(b []byte, k int) []byte { return fmt.Appendf(b, "https://extra.example/%d", k) })
+	extra, _ := writeList(t, in, "extra.txt", 3, func(b []byte, k int) []byte {
+		return fmt.Appendf(b, "https://extra.example/%d", k)
+	})
 	s := spec(0)
 	s.Dataset, s.Inputs = "extra", []string{extra}
 	if _, err := testlake.Steps(t.Context(), store, s, temp); err != nil {

@@ -121,7 +121,9 @@ func addUser(t *testing.T, store *testenv.S3Server, emptyCaches bool) *newUser {
 		"TEMPORAL_ADDRESS="+u.temporal, "URLAKE_LISTEN="+listen, "URLAKE_ONCE=true",
 		goEnv("GOPROXY"), goEnv("GOSUMDB"), goEnv("GONOSUMDB"), goEnv("GOPRIVATE"), goEnv("GOTOOLCHAIN"))
 	// The proxies and certificates of this machine are not settings of the user.
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+	for _, name := range []string{
+		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
+	} {
 		if v, ok := os.LookupEnv(name); ok {
 			u.env = append(u.env, name+"="+v)
 		}
@@ -195,7 +197,9 @@ func newPutRaw(t *testing.T, store *testenv.S3Server) func(key, file string) {
 		t.Helper()
 		data, err := os.ReadFile(file)
 		if err == nil {
-			_, err = client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("raw"), Key: &key, Body: bytes.NewReader(data)})
+			_, err = client.PutObject(t.Context(), &s3.PutObjectInput{
+				Bucket: aws.String("raw"), Key: &key, Body: bytes.NewReader(data),
+			})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -435,7 +439,8 @@ func matchLine(want, got string) bool {
 }
 
 func TestShownOutputIsComparedClosely(t *testing.T) {
-	const printed = "building\nDataset d (id 1), batch 0123456789abcdef\n  kept  767 rows\n  written  17.8 KiB of Parquet\nIn version 20261120T152034.368Z-439d12e8 after 600ms\n{\"a\":1,\"b\":[2,3]}\n"
+	const printed = "building\nDataset d (id 1), batch 0123456789abcdef\n  kept  767 rows\n  written  17.8 KiB of Parquet\n" +
+		"In version 20261120T152034.368Z-439d12e8 after 600ms\n{\"a\":1,\"b\":[2,3]}\n"
 	for _, shown := range []string{
 		printed,
 		"…\n",

@@ -34,9 +34,13 @@ func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 		// One activity up to the batch record.
 		{"small", 50_000, append([]string{"staging/*/plan.json", "urls/*/*/*", "staging/*/small.json"}, publish...)},
 		// Over 32 MiB: one split, which the activity that reads it also merges.
-		{"one split", 300_000, append([]string{"staging/*/plan.json", "staging/*/merged/*.json", "staging/*/splits/*"}, publish...)},
+		{"one split", 300_000, append([]string{
+			"staging/*/plan.json", "staging/*/merged/*.json", "staging/*/splits/*",
+		}, publish...)},
 		// Over 64 MiB: two splits, with shuffle files.
-		{"large", 600_000, append([]string{"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json"}, publish...)},
+		{"large", 600_000, append([]string{
+			"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json",
+		}, publish...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -48,7 +48,8 @@ func TestVerbs(t *testing.T) {
 	dir := t.TempDir()
 	lake := "file://" + filepath.ToSlash(dir) + "/lake"
 	in := t.TempDir()
-	list := write(t, in, "list.txt", "http://example.com/a\nhttps://EXAMPLE.com:443/b?z=1&y=2#x\nhttp://example.com/a\nexample.org\nmailto:someone@example.com\n")
+	list := write(t, in, "list.txt", "http://example.com/a\nhttps://EXAMPLE.com:443/b?z=1&y=2#x\nhttp://example.com/a\n"+
+		"example.org\nmailto:someone@example.com\n")
 	u := start(t, lake, [][]string{{"control", "normalize", "write", "index", "publish"}})
 
 	var first, again ingestAnswer
@@ -58,7 +59,10 @@ func TestVerbs(t *testing.T) {
 	}
 	ingest := []string{"ingest", "--lake", lake, "--dataset", "lists", "--batch", "2026-11-20", "--wait", "--json", list}
 	u.starterJSON(t, &first, ingest...)
-	want := ingestAnswer{Batch: "2026-11-20", Digest: first.Digest, Records: 5, Rows: 3, Merged: 1, Rejected: map[string]int64{"scheme": 1}, RejectsKey: first.RejectsKey, Version: first.Version}
+	want := ingestAnswer{
+		Batch: "2026-11-20", Digest: first.Digest, Records: 5, Rows: 3, Merged: 1,
+		Rejected: map[string]int64{"scheme": 1}, RejectsKey: first.RejectsKey, Version: first.Version,
+	}
 	if diff := gocmp.Diff(want, first); diff != "" || first.Version == "" || first.RejectsKey == "" {
 		t.Fatalf("first ingest (-want +got):\n%s", diff)
 	}
@@ -68,7 +72,7 @@ func TestVerbs(t *testing.T) {
 		if !again.Unchanged || again.Version != first.Version || again.Digest != first.Digest {
 			t.Errorf("again: %+v", again)
 		}
-		out, _, code := u.starter(t, append([]string{"ingest", "--lake", lake, "--dataset", "lists", "--batch", "2026-11-20", "--wait"}, list)...)
+		out, _, code := u.starter(t, "ingest", "--lake", lake, "--dataset", "lists", "--batch", "2026-11-20", "--wait", list)
 		if code != 0 || !strings.Contains(out, "is unchanged") {
 			t.Errorf("exit %d:\n%s", code, out)
 		}
@@ -114,7 +118,8 @@ func TestVerbs(t *testing.T) {
 			Unpublished []struct{ Dataset string }
 		}
 		u.starterJSON(t, &status, "status", "--lake", lake, "--json")
-		if res.Version != "" || status.Version != first.Version || len(status.Unpublished) != 1 || status.Unpublished[0].Dataset != "more" {
+		if res.Version != "" || status.Version != first.Version ||
+			len(status.Unpublished) != 1 || status.Unpublished[0].Dataset != "more" {
 			t.Errorf("ingest %+v, status %+v", res, status)
 		}
 		var published struct {
@@ -139,7 +144,8 @@ func TestVerbs(t *testing.T) {
 			t.Errorf("replaced: %+v", replaced)
 		}
 		u.serve(t)
-		if rows := u.compare(t, "example.com", map[string][]item{"lists": {{URL: "http://example.com/new"}}, "more": {{URL: "http://example.com/c"}}}); rows != 2 {
+		want := map[string][]item{"lists": {{URL: "http://example.com/new"}}, "more": {{URL: "http://example.com/c"}}}
+		if rows := u.compare(t, "example.com", want); rows != 2 {
 			t.Errorf("%d rows", rows)
 		}
 		u.compare(t, "example.org", nil)
@@ -211,7 +217,8 @@ func TestVerbs(t *testing.T) {
 	})
 
 	t.Run("the progress query reports what is done", func(t *testing.T) {
-		cmd := exec.Command(testenv.Program(t, "temporal"), "workflow", "query", "--type", "progress", "-o", "json", "--workflow-id", "ingest:lists:2026-11-20@"+lake)
+		cmd := exec.Command(testenv.Program(t, "temporal"), "workflow", "query", "--type", "progress", "-o", "json",
+			"--workflow-id", "ingest:lists:2026-11-20@"+lake)
 		cmd.Env = u.env
 		out, err := cmd.Output()
 		var answer struct {
@@ -221,7 +228,8 @@ func TestVerbs(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		p := answer.QueryResult[0]
-		if p.Stage != workflows.StageDone || p.BytesDone != p.BytesTotal || p.BytesTotal == 0 || p.Records != 1 || p.Rows != 1 || p.ReadSeconds <= 0 || p.Updated.IsZero() {
+		if p.Stage != workflows.StageDone || p.BytesDone != p.BytesTotal || p.BytesTotal == 0 ||
+			p.Records != 1 || p.Rows != 1 || p.ReadSeconds <= 0 || p.Updated.IsZero() {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -252,7 +260,8 @@ func TestVerbs(t *testing.T) {
 		}
 		table, _, _ := u.starter(t, "datasets", "--lake", lake)
 		for _, out := range []string{report, table} {
-			if !strings.Contains(out, escaped) || strings.ContainsAny(out, "\x1b\u009b\u202e") || strings.Contains(out, "\nEverything") {
+			if !strings.Contains(out, escaped) || strings.ContainsAny(out, "\x1b\u009b\u202e") ||
+				strings.Contains(out, "\nEverything") {
 				t.Errorf("%q", out)
 			}
 		}
@@ -273,7 +282,8 @@ func TestIngestWarnsOfPoolsWithoutWorkers(t *testing.T) {
 	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
 	list := write(t, dir, "list.txt", "http://example.com/\n")
 	out, errs, code := u.starter(t, "ingest", "--lake", u.lake, "--dataset", "d", list)
-	if code != 0 || !strings.Contains(out, "Started ingest:d:") || !strings.Contains(errs, "No worker polls control, normalize, write, index, publish") {
+	if code != 0 || !strings.Contains(out, "Started ingest:d:") ||
+		!strings.Contains(errs, "No worker polls control, normalize, write, index, publish") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errs)
 	}
 }
