@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guarded returns size zero bytes that are followed by an inaccessible page: a load or store behind
-// them crashes the process. The memory is unmapped when the test ends.
+// Guarded returns size zero bytes that are followed by an inaccessible page: a load or store past
+// their end crashes the process. The memory is unmapped when the test ends.
 func Guarded(tb testing.TB, size int) []byte {
 	tb.Helper()
 	page := os.Getpagesize()
