@@ -8,20 +8,20 @@ import (
 	"testing"
 )
 
-func TestStepsTogetherFitIntoMemory(t *testing.T) {
+func TestRunningStepsFitIntoMemory(t *testing.T) {
 	const total = 1024 << 20
 	m := NewMemory(total)
 	var used, peak atomic.Int64
 	var all sync.WaitGroup
 	for i := range 200 {
-		need := []int64{normalizeMemory, mergeMemory, extractMemory, segmentMemory, little, 2 * total}[i%6]
+		need := []int64{normalizeMemory, mergeMemory, extractMemory, segmentMemory, smallMemory, 2 * total}[i%6]
 		all.Go(func() {
-			release, err := m.take(t.Context(), need)
+			release, err := m.acquire(t.Context(), need)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			held := min(need, total) // what is larger than all runs alone
+			held := min(need, total) // a step that is larger than total runs alone
 			for now, p := used.Add(held), peak.Load(); now > p && !peak.CompareAndSwap(p, now); p = peak.Load() {
 			}
 			used.Add(-held)
@@ -30,28 +30,28 @@ func TestStepsTogetherFitIntoMemory(t *testing.T) {
 	}
 	all.Wait()
 	if p := peak.Load(); p > total {
-		t.Errorf("%d MiB at once of %d", p>>20, total>>20)
+		t.Errorf("steps of %d MiB ran at once in a memory of %d MiB", p>>20, total>>20)
 	}
 }
 
-func TestAStepThatWaitsForMemoryIsCancelled(t *testing.T) {
+func TestWaitingForMemoryCanBeCancelled(t *testing.T) {
 	m := NewMemory(1 << 30)
-	release, err := m.take(t.Context(), 1<<30)
+	release, err := m.acquire(t.Context(), 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := m.take(ctx, 1); !errors.Is(err, context.Canceled) {
+	if _, err := m.acquire(ctx, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	release()
-	if _, err := m.take(t.Context(), 1<<30); err != nil {
+	if _, err := m.acquire(t.Context(), 1<<30); err != nil {
 		t.Errorf("after the release: %v", err)
 	}
 }
 
-func TestSlotsFollowFromMemory(t *testing.T) {
+func TestSlotsOfMemory(t *testing.T) {
 	for _, c := range []struct {
 		mib     int64
 		pool    string
@@ -61,11 +61,11 @@ func TestSlotsFollowFromMemory(t *testing.T) {
 		{1024, PoolWrite, 16, 3}, {1024, PoolIndex, 16, 2}, {1024, PoolPublish, 16, 2}, {1, PoolControl, 16, 16},
 	} {
 		if got := NewMemory(c.mib<<20).Slots(c.pool, c.n); got != c.want {
-			t.Errorf("%d MiB, pool %s, %d at most: %d, want %d", c.mib, c.pool, c.n, got, c.want)
+			t.Errorf("%d MiB, pool %s, at most %d: got %d slots, want %d", c.mib, c.pool, c.n, got, c.want)
 		}
 	}
 	var none *Memory
 	if got := none.Slots(PoolNormalize, 16); got != 16 {
-		t.Errorf("without bound: %d", got)
+		t.Errorf("without a limit: got %d slots, want 16", got)
 	}
 }

@@ -15,12 +15,13 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// TestAWorkerThatStopsHandsItsStepBack: the step itself has to hear of it, and the error must be one that is tried again.
-func TestAWorkerThatStopsHandsItsStepBack(t *testing.T) {
+// TestStoppingWorkerReturnsItsStep checks that a step is cancelled when its worker stops, and that
+// the error can be retried.
+func TestStoppingWorkerReturnsItsStep(t *testing.T) {
 	for name, step := range map[string]func(m *Memory) func(context.Context) (int, error){
 		"at work": func(m *Memory) func(context.Context) (int, error) {
 			return func(ctx context.Context) (int, error) {
-				return beating(ctx, m, 1, func(ctx context.Context, _ func(any)) (int, error) {
+				return withHeartbeat(ctx, m, 1, func(ctx context.Context, _ func(any)) (int, error) {
 					<-ctx.Done()
 					return 0, ctx.Err()
 				})
@@ -28,12 +29,12 @@ func TestAWorkerThatStopsHandsItsStepBack(t *testing.T) {
 		},
 		"waiting for memory": func(m *Memory) func(context.Context) (int, error) {
 			return func(ctx context.Context) (int, error) {
-				release, err := m.take(ctx, 1)
+				release, err := m.acquire(ctx, 1)
 				if err != nil {
 					return 0, err
 				}
 				defer release()
-				return beating(ctx, m, 1, func(context.Context, func(any)) (int, error) { return 1, nil })
+				return withHeartbeat(ctx, m, 1, func(context.Context, func(any)) (int, error) { return 1, nil })
 			}
 		},
 	} {
@@ -48,14 +49,15 @@ func TestAWorkerThatStopsHandsItsStepBack(t *testing.T) {
 			_, err := env.ExecuteActivity(activity)
 			var app *temporal.ApplicationError
 			if !errors.As(err, &app) || app.Type() != "WorkerStops" || app.NonRetryable() {
-				t.Errorf("error %v, want one that is tried again elsewhere", err)
+				t.Errorf("error %v, want a WorkerStops error that can be retried", err)
 			}
 		})
 	}
 }
 
-// TestAnInterruptedStepSaysWhatInterruptedIt, and nothing of the object it was at.
-func TestAnInterruptedStepSaysWhatInterruptedIt(t *testing.T) {
+// TestInterruptedStepNamesTheInterruption checks that the error does not name the object that the
+// step was writing.
+func TestInterruptedStepNamesTheInterruption(t *testing.T) {
 	for name, c := range map[string]struct {
 		cause error
 		kind  string // of the error, "" for a cancellation
@@ -73,7 +75,7 @@ func TestAnInterruptedStepSaysWhatInterruptedIt(t *testing.T) {
 			var err error
 			step := func(ctx context.Context) error {
 				ctx, cancel := context.WithCancelCause(ctx)
-				_, err = beating(ctx, nil, 0, func(ctx context.Context, _ func(any)) (int, error) {
+				_, err = withHeartbeat(ctx, nil, 0, func(ctx context.Context, _ func(any)) (int, error) {
 					cancel(c.cause)
 					<-ctx.Done()
 					return 0, fmt.Errorf("write run staging/0a/runs/3: %w", ctx.Err())
@@ -85,39 +87,40 @@ func TestAnInterruptedStepSaysWhatInterruptedIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err == nil || strings.Contains(err.Error(), "staging") {
-				t.Errorf("error %v names what it was at", err)
+				t.Errorf("error %v names the object", err)
 			}
 			var app *temporal.ApplicationError
 			switch {
 			case c.kind == "" && !temporal.IsCanceledError(err):
 				t.Errorf("error %v, want a cancellation", err)
 			case c.kind != "" && (!errors.As(err, &app) || app.Type() != c.kind || app.NonRetryable()):
-				t.Errorf("error %v, want a %s that is tried again", err, c.kind)
+				t.Errorf("error %v, want a %s error that can be retried", err, c.kind)
 			}
 		})
 	}
 }
 
-func TestAnErrorIsSaidOnce(t *testing.T) {
-	err := typed(&ingest.InputError{Reason: "nothing of it is a URL"})
-	if n := strings.Count(err.Error(), "nothing of it is a URL"); n != 1 {
-		t.Errorf("%d times: %v", n, err)
+func TestFinalErrorsDoNotRepeatTheirText(t *testing.T) {
+	err := finalError(&ingest.InputError{Reason: "no record is a URL"})
+	if n := strings.Count(err.Error(), "no record is a URL"); n != 1 {
+		t.Errorf("the reason is there %d times: %v", n, err)
 	}
 }
 
-// TestAStepThatPanicsGivesItsMemoryBack: the SDK goes on after a panic, and so must the worker's other steps.
-func TestAStepThatPanicsGivesItsMemoryBack(t *testing.T) {
+// TestPanickingStepReleasesItsMemory matters because the SDK recovers from a panic, and the other
+// steps of the worker still need the memory.
+func TestPanickingStepReleasesItsMemory(t *testing.T) {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	m := NewMemory(1)
 	step := func(ctx context.Context) (int, error) {
-		return beating(ctx, m, 1, func(context.Context, func(any)) (int, error) { panic("a defect") })
+		return withHeartbeat(ctx, m, 1, func(context.Context, func(any)) (int, error) { panic("a defect") })
 	}
 	env.RegisterActivity(step)
 	if _, err := env.ExecuteActivity(step); err == nil {
 		t.Fatal("no error")
 	}
 	if !m.free.TryAcquire(1) {
-		t.Error("the memory is still taken")
+		t.Error("the memory was not released")
 	}
 }

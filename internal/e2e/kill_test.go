@@ -16,13 +16,14 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
 )
 
-// TestKilledAtEveryStageTheBytesAreTheSame ingests one input twice: undisturbed, and with every process
-// killed whenever the next stage has left its first object. All objects but registry, versions and manifest
-// have to be the same.
+// TestKilledAtEveryStageTheBytesAreTheSame ingests and publishes one input twice: undisturbed, and
+// with the worker, and at one stage Temporal, killed as soon as the next stage has written its
+// first object. All objects except registries, versions and the manifest must be the same.
 func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
-	t.Parallel() // it mostly waits until Temporal misses the dead
+	t.Parallel() // most of the time passes until Temporal notices the dead workers
 	// The first object of each step, in order.
 	publish := []string{"batches/*/*/postings-*", "index/segments/*/domains.txt.zst", "index/segments/*/segment.json"}
 	for _, c := range []struct {
@@ -30,27 +31,33 @@ func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 		lines  int
 		stages []string
 	}{
-		// One step up to its record.
+		// One activity up to the batch record.
 		{"small", 50_000, append([]string{"staging/*/plan.json", "urls/*/*/*", "staging/*/small.json"}, publish...)},
-		// Over 32 MiB: one split, which is merged where it is read.
-		{"one split", 300_000, append([]string{"staging/*/plan.json", "staging/*/merged/*.json", "staging/*/splits/*"}, publish...)},
-		// Over 64 MiB: two splits, with runs.
-		{"large", 600_000, append([]string{"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json"}, publish...)},
+		// Over 32 MiB: one split, which the activity that reads it also merges.
+		{"one split", 300_000, append([]string{
+			"staging/*/plan.json", "staging/*/merged/*.json", "staging/*/splits/*",
+		}, publish...)},
+		// Over 64 MiB: two splits, with shuffle files.
+		{"large", 600_000, append([]string{
+			"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json",
+		}, publish...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			killed(t, c.lines, c.stages)
+			ingestWithKills(t, c.lines, c.stages)
 		})
 	}
 }
 
-func killed(t *testing.T, lines int, stages []string) {
+// ingestWithKills ingests and publishes a list twice and compares the objects. The second time it
+// kills the worker when the first object of each stage exists; stages are patterns of keys.
+func ingestWithKills(t *testing.T, lines int, stages []string) {
 	path := sites(t, lines)
-	calm := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
-	calm.ingestAndPublish(t, path)
+	undisturbed := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
+	undisturbed.ingestAndPublish(t, path)
 
-	wild := t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(wild), nil)
+	dir := t.TempDir()
+	u := start(t, "file://"+filepath.ToSlash(dir), nil)
 	worker := func() *exec.Cmd {
 		return u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
 	}
@@ -68,9 +75,9 @@ func killed(t *testing.T, lines int, stages []string) {
 				return
 			case <-tick.C:
 			}
-			// A stage that was over between two looks is left out.
+			// A stage that began and ended between two ticks is skipped.
 			at := slices.IndexFunc(stages[next:], func(pattern string) bool {
-				found, err := filepath.Glob(filepath.Join(wild, filepath.FromSlash(pattern)))
+				found, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern)))
 				return err == nil && len(found) > 0
 			})
 			if at < 0 {
@@ -90,18 +97,18 @@ func killed(t *testing.T, lines int, stages []string) {
 	u.ingestAndPublish(t, path)
 	close(finished)
 	if n := <-kills; n < 4 {
-		t.Errorf("the worker was killed %d times, which shows little", n)
+		t.Errorf("the worker was killed %d times, want at least 4", n)
 	} else {
 		t.Logf("killed %d times", n)
 	}
-	if diff := gocmp.Diff(objects(t, calm.lake), objects(t, u.lake)); diff != "" {
+	if diff := gocmp.Diff(objects(t, undisturbed.lake), objects(t, u.lake)); diff != "" {
 		t.Errorf("objects (-undisturbed +killed):\n%s", diff)
 	}
 }
 
-// TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles ingests what is cut into several splits and tasks.
+// TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles ingests a list of several splits and tasks.
 func TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles(t *testing.T) {
-	root := testenv.S3(t) // and its environment, which the programs inherit
+	root := testenv.S3(t) // sets the environment that the programs inherit
 	path := sites(t, 600_000)
 	one := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
 	one.ingestAndPublish(t, path)
@@ -114,7 +121,7 @@ func TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles(t *testing.T) {
 
 var allPools = []string{"control", "normalize", "write", "index", "publish"}
 
-// sites writes a list of that many URLs and returns its path.
+// sites writes a list of URLs and returns its path.
 func sites(t *testing.T, lines int) string {
 	var list bytes.Buffer
 	for i := range lines {
@@ -123,6 +130,7 @@ func sites(t *testing.T, lines int) string {
 	return write(t, t.TempDir(), "list.txt", list.String())
 }
 
+// ingestAndPublish ingests a file as one batch and publishes it.
 func (u *urlake) ingestAndPublish(t *testing.T, path string) {
 	t.Helper()
 	var res ingestAnswer
@@ -133,11 +141,11 @@ func (u *urlake) ingestAndPublish(t *testing.T, path string) {
 	var published struct{ Version string }
 	u.starterJSON(t, &published, "publish", "--lake", u.lake, "--json")
 	if published.Version == "" {
-		t.Errorf("nothing was published")
+		t.Error("nothing was published")
 	}
 }
 
-// objects lists a lake's objects that depend on content alone, with the digest of each.
+// objects returns the digests, by key, of the objects that depend only on the content of the lake.
 func objects(t *testing.T, lakeURL string) map[string]string {
 	t.Helper()
 	store, err := blob.Open(t.Context(), lakeURL)
@@ -149,8 +157,7 @@ func objects(t *testing.T, lakeURL string) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mutable := slices.ContainsFunc([]string{"registry/", "index/manifest.json", "index/versions/"}, func(prefix string) bool { return strings.HasPrefix(info.Key, prefix) })
-		if mutable {
+		if strings.HasPrefix(info.Key, "registry/") || strings.HasPrefix(info.Key, "index/versions/") || info.Key == manifest.Key {
 			continue
 		}
 		data, _, err := store.Get(t.Context(), info.Key)
