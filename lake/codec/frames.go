@@ -90,7 +90,6 @@ type FrameWriter struct {
 	w      io.Writer
 	width  int
 	level  zstd.EncoderLevel
-	encode func(dst, data []byte) []byte // in place of level, where not nil and level is not stored
 	seek   []byte
 	fences []byte
 	frames int
@@ -138,10 +137,6 @@ func (fw *FrameWriter) Store() { fw.level = stored }
 // never as a whole, need not be hashed twice. It must be called before the first frame.
 func (fw *FrameWriter) NoHash() { fw.noHash = true }
 
-// Compress has the frames from now on that Frame compresses made by encode, in place of the encoder that this package uses. It appends to dst one zstd frame whose content is
-// data, with its size in the header and without a checksum (AppendZstdHeader makes such a header), and depends on nothing but data. Ahead calls it from several goroutines.
-func (fw *FrameWriter) Compress(encode func(dst, data []byte) []byte) { fw.encode = encode }
-
 // Ahead has up to n frames compressed at once, each in a goroutine of its own, while the caller makes the next: Frame copies its
 // data and returns. The file is the same, and still written by the caller's goroutine alone. What Frame returns are the same
 // numbers; an error of the underlying writer may come some frames later, with Finish at the latest. It must be called before the
@@ -187,7 +182,7 @@ func (fw *FrameWriter) frame(fence, data []byte, pieces []int) (frame int, rawOf
 			return 0, 0, err
 		}
 	} else {
-		fw.buf = packFrame(fw.level, fw.encode, data, pieces, fw.buf[:0])
+		fw.buf = packFrame(fw.level, data, pieces, fw.buf[:0])
 		if err := fw.append(fw.buf, len(data), uint32(xxhash.Sum64(data))); err != nil {
 			return 0, 0, err
 		}
@@ -243,14 +238,12 @@ func (fw *FrameWriter) StoredFrame(parts ...[]byte) error {
 }
 
 // packFrame appends the compressed form of data to out.
-func packFrame(level zstd.EncoderLevel, encode func(dst, data []byte) []byte, data []byte, pieces []int, out []byte) []byte {
+func packFrame(level zstd.EncoderLevel, data []byte, pieces []int, out []byte) []byte {
 	switch {
 	case pieces != nil:
 		return appendPieces(out, data, pieces)
 	case level == stored:
 		return appendStored(out, data)
-	case encode != nil:
-		return encode(out, data)
 	}
 	enc := frameEncoder(level)
 	out = enc.EncodeAll(data, out)
@@ -388,9 +381,9 @@ func (fw *FrameWriter) begin(data []byte, pieces []int) error {
 	p.data = append(p.data[:0], data...)
 	pieces = slices.Clone(pieces)
 	fw.queue = append(fw.queue, p)
-	level, encode := fw.level, fw.encode
+	level := fw.level
 	go func() {
-		p.packed = packFrame(level, encode, p.data, pieces, p.packed[:0])
+		p.packed = packFrame(level, p.data, pieces, p.packed[:0])
 		p.sum = uint32(xxhash.Sum64(p.data))
 		p.done <- struct{}{}
 	}()

@@ -18,7 +18,6 @@ import (
 // Encoder encodes frames. It is scratch memory, about a megabyte with pages of the usual size, and must not be used by two goroutines at once. The
 // zero value is ready.
 type Encoder struct {
-	line lineFinder // in place of find, where it is on
 	find finder
 	lits huffman
 	seqs sequences
@@ -167,7 +166,7 @@ func (e *Encoder) appendBlock(dst, text []byte, from int, search, last bool) []b
 	}
 	var matches []match
 	if search {
-		matches = e.parse(text, from)
+		matches = e.find.parse(text, from)
 	}
 	literals, distance := content, e.last
 	if len(matches) > 0 {
