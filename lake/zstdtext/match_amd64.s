@@ -64,6 +64,29 @@ DATA eight<>+16(SB)/8, $0x0000000800000008
 DATA eight<>+24(SB)/8, $0x0000000800000008
 GLOBL eight<>(SB), RODATA|NOPTR, $32
 
+// EXCHANGE stores the four dwords of entries in the table at R8, one after the other, at the indexes
+// in slots, and sets old to what was there. An entry that two of them share is seen by the second as
+// the first left it. It changes AX, BX and tmp.
+#define EXCHANGE(slots, entries, tmp, old) \
+	VMOVQ   slots, AX                   \
+	VMOVQ   entries, tmp                \
+	MOVL    AX, BX                      \
+	SHRQ    $32, AX                     \
+	VMOVD   (R8)(BX*4), old             \
+	MOVL    tmp, (R8)(BX*4)             \
+	SHRQ    $32, tmp                    \
+	VPINSRD $1, (R8)(AX*4), old, old    \
+	MOVL    tmp, (R8)(AX*4)             \
+	VPEXTRQ $1, slots, AX               \
+	VPEXTRQ $1, entries, tmp            \
+	MOVL    AX, BX                      \
+	SHRQ    $32, AX                     \
+	VPINSRD $2, (R8)(BX*4), old, old    \
+	MOVL    tmp, (R8)(BX*4)             \
+	SHRQ    $32, tmp                    \
+	VPINSRD $3, (R8)(AX*4), old, old    \
+	MOVL    tmp, (R8)(AX*4)
+
 // func scanAVX2(text *byte, n int, pos uint32, table, starts, last *uint32, order *[256]uint64) int
 TEXT ·scanAVX2(SB), NOSPLIT, $0-64
 	MOVQ text+0(FP), SI
@@ -103,42 +126,8 @@ eight:
 	// Entries go into the table one after the other, and what was there comes into Y3.
 	VEXTRACTI128 $1, Y2, X5
 	VEXTRACTI128 $1, Y0, X1
-	VMOVQ    X2, AX
-	VMOVQ    X0, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X3
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $1, (R8)(AX*4), X3, X3
-	MOVL     CX, (R8)(AX*4)
-	VPEXTRQ  $1, X2, AX
-	VPEXTRQ  $1, X0, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X3, X3
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $3, (R8)(AX*4), X3, X3
-	MOVL     CX, (R8)(AX*4)
-	VMOVQ    X5, AX
-	VMOVQ    X1, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X4
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $1, (R8)(AX*4), X4, X4
-	MOVL     CX, (R8)(AX*4)
-	VPEXTRQ  $1, X5, AX
-	VPEXTRQ  $1, X1, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X4, X4
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $3, (R8)(AX*4), X4, X4
-	MOVL     CX, (R8)(AX*4)
+	EXCHANGE(X2, X0, CX, X3)
+	EXCHANGE(X5, X1, CX, X4)
 	VINSERTI128 $1, X4, Y3, Y3
 
 	VPSUBD    Y3, Y0, Y0
@@ -509,84 +498,16 @@ sixteen:
 	VPADDD      Z17, Z15, Z15
 
 	// Entries go into the table one after the other, and what was there comes into Z3.
-	VMOVQ    X2, AX
-	VMOVQ    X0, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X3
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $1, (R8)(AX*4), X3, X3
-	MOVL     DX, (R8)(AX*4)
-	VPEXTRQ  $1, X2, AX
-	VPEXTRQ  $1, X0, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X3, X3
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $3, (R8)(AX*4), X3, X3
-	MOVL     DX, (R8)(AX*4)
+	EXCHANGE(X2, X0, DX, X3)
 	VEXTRACTI32X4 $1, Z2, X1
 	VEXTRACTI32X4 $1, Z0, X7
-	VMOVQ    X1, AX
-	VMOVQ    X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X4
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $1, (R8)(AX*4), X4, X4
-	MOVL     DX, (R8)(AX*4)
-	VPEXTRQ  $1, X1, AX
-	VPEXTRQ  $1, X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X4, X4
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $3, (R8)(AX*4), X4, X4
-	MOVL     DX, (R8)(AX*4)
+	EXCHANGE(X1, X7, DX, X4)
 	VEXTRACTI32X4 $2, Z2, X1
 	VEXTRACTI32X4 $2, Z0, X7
-	VMOVQ    X1, AX
-	VMOVQ    X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X5
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $1, (R8)(AX*4), X5, X5
-	MOVL     DX, (R8)(AX*4)
-	VPEXTRQ  $1, X1, AX
-	VPEXTRQ  $1, X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X5, X5
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $3, (R8)(AX*4), X5, X5
-	MOVL     DX, (R8)(AX*4)
+	EXCHANGE(X1, X7, DX, X5)
 	VEXTRACTI32X4 $3, Z2, X1
 	VEXTRACTI32X4 $3, Z0, X7
-	VMOVQ    X1, AX
-	VMOVQ    X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X6
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $1, (R8)(AX*4), X6, X6
-	MOVL     DX, (R8)(AX*4)
-	VPEXTRQ  $1, X1, AX
-	VPEXTRQ  $1, X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X6, X6
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $3, (R8)(AX*4), X6, X6
-	MOVL     DX, (R8)(AX*4)
+	EXCHANGE(X1, X7, DX, X6)
 	VINSERTI128 $1, X4, Y3, Y3
 	VINSERTI128 $1, X6, Y5, Y5
 	VINSERTI64X4 $1, Y5, Z3, Z3
