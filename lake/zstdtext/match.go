@@ -104,7 +104,8 @@ func (f *finder) parse(text []byte, from int) []match {
 		f.matches = make([]match, n)
 	}
 	f.last = 0
-	f.choice = choice{last: -1, prevEnd: from * literalCost, lastEnd: from * literalCost} // no match starts at 0
+	// lastStart is 0: no match starts there.
+	f.choice = choice{last: -1, prevEnd: from * literalCost, lastEnd: from * literalCost}
 	if f.parseFast(text, from) {
 		return f.matches[:f.choice.last+1]
 	}
@@ -115,8 +116,8 @@ func (f *finder) parse(text []byte, from int) []match {
 	return f.matches[:f.choice.last+1]
 }
 
-// scanGeneric enters n positions, from at+rank on, into the table and appends those whose entry
-// looks equal to f.candidates, of which found are set. It returns how many are set then. Of
+// scanGeneric enters n positions, from at+rank on, into the table. It appends those whose entry
+// looks equal to f.candidates, after the first found ones, and returns how many there are then. Of
 // consecutive positions with the same distance it lists the first. It is the reference of scanAVX2
 // and of the scan in scanChooseAVX512.
 func (f *finder) scanGeneric(text []byte, at, rank, n, found int) int {
