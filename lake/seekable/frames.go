@@ -91,7 +91,6 @@ type Writer struct {
 	w      io.Writer
 	width  int
 	level  zstd.EncoderLevel
-	encode func(dst, data []byte) []byte // in place of level, where not nil and level is not stored
 	seek   []byte
 	fences []byte
 	frames int
@@ -139,10 +138,6 @@ func (fw *Writer) Store() { fw.level = stored }
 // never as a whole, need not be hashed twice. It must be called before the first frame.
 func (fw *Writer) NoHash() { fw.noHash = true }
 
-// Compress has the frames from now on that Frame compresses made by encode, in place of the encoder that this package uses. It appends to dst one zstd frame whose content is
-// data, with its size in the header and without a checksum (AppendZstdHeader makes such a header), and depends on nothing but data. Ahead calls it from several goroutines.
-func (fw *Writer) Compress(encode func(dst, data []byte) []byte) { fw.encode = encode }
-
 // Ahead has up to n frames compressed at once, each in a goroutine of its own, while the caller makes the next: Frame copies its
 // data and returns. The file is the same, and still written by the caller's goroutine alone. What Frame returns are the same
 // numbers; an error of the underlying writer may come some frames later, with Finish at the latest. It must be called before the
@@ -188,7 +183,7 @@ func (fw *Writer) frame(fence, data []byte, pieces []int) (frame int, rawOffset 
 			return 0, 0, err
 		}
 	} else {
-		fw.buf = packFrame(fw.level, fw.encode, data, pieces, fw.buf[:0])
+		fw.buf = packFrame(fw.level, data, pieces, fw.buf[:0])
 		if err := fw.append(fw.buf, len(data), uint32(xxhash.Sum64(data))); err != nil {
 			return 0, 0, err
 		}
@@ -244,14 +239,12 @@ func (fw *Writer) StoredFrame(parts ...[]byte) error {
 }
 
 // packFrame appends the compressed form of data to out.
-func packFrame(level zstd.EncoderLevel, encode func(dst, data []byte) []byte, data []byte, pieces []int, out []byte) []byte {
+func packFrame(level zstd.EncoderLevel, data []byte, pieces []int, out []byte) []byte {
 	switch {
 	case pieces != nil:
 		return appendPieces(out, data, pieces)
 	case level == stored:
 		return appendStored(out, data)
-	case encode != nil:
-		return encode(out, data)
 	}
 	enc := frameEncoder(level)
 	out = enc.EncodeAll(data, out)
@@ -389,9 +382,9 @@ func (fw *Writer) begin(data []byte, pieces []int) error {
 	p.data = append(p.data[:0], data...)
 	pieces = slices.Clone(pieces)
 	fw.queue = append(fw.queue, p)
-	level, encode := fw.level, fw.encode
+	level := fw.level
 	go func() {
-		p.packed = packFrame(level, encode, p.data, pieces, p.packed[:0])
+		p.packed = packFrame(level, p.data, pieces, p.packed[:0])
 		p.sum = uint32(xxhash.Sum64(p.data))
 		p.done <- struct{}{}
 	}()

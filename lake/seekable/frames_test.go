@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	zstdseekable "github.com/SaveTheRbtz/zstd-seekable-format-go/pkg"
@@ -558,52 +557,6 @@ func (w *limitedWriter) Write(p []byte) (int, error) {
 		return 0, errFull
 	}
 	return len(p), nil
-}
-
-// Frames that another encoder makes are read like others. What is stored or is pieces is not its business.
-func TestFramesOfAnotherEncoder(t *testing.T) {
-	_, data := sample(12, 40)
-	for _, ahead := range []int{0, 3} {
-		var file bytes.Buffer
-		w := seekable.NewWriter(&file, 0)
-		w.Ahead(ahead)
-		var asked atomic.Int64
-		w.Compress(func(dst, data []byte) []byte {
-			asked.Add(1)
-			return seekable.AppendRawBlock(seekable.AppendZstdHeader(dst, len(data)), data, true)
-		})
-		for i, d := range data {
-			var err error
-			switch i % 4 {
-			case 0:
-				_, _, err = w.Pieces(nil, d, len(d))
-			case 3:
-				if i == len(data)-1 {
-					w.Store()
-				}
-				fallthrough
-			default:
-				_, _, err = w.Frame(nil, d)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		ff, err := w.Finish()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := int64(len(data)*3/4 - 1); asked.Load() != want {
-			t.Errorf("%d frames were asked for, want %d", asked.Load(), want)
-		}
-		got, _, err := readAll(file.Bytes(), ff.TailBytes, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(data, got); diff != "" {
-			t.Errorf("frames differ: %s", diff)
-		}
-	}
 }
 
 // Frames that are not compressed are zstd frames too, of any size, one after the other with compressed ones.
