@@ -62,22 +62,6 @@ func (t *Table) LookupBatch(keys []Key, ordinals []uint32) error {
 	return nil
 }
 
-// SlotBatch is Slot for many keys, overlapped as in LookupBatch: slots[i] becomes the slot of
-// keys[i], or 2^64-1 where it gets none. slots must be at least as long as keys.
-func (t *Table) SlotBatch(keys, slots []uint64) error {
-	slots = slots[:len(keys)]
-	b := batches.Get().(*batch)
-	defer batches.Put(b)
-	for len(keys) > 0 {
-		n := copy(b.key[:batchSize], keys)
-		if err := t.slots(b, slots[:n]); err != nil {
-			return err
-		}
-		keys, slots = keys[n:], slots[n:]
-	}
-	return nil
-}
-
 // levels is what keys are looked up in: the lines, and where those of each bucket's levels lie.
 type levels struct {
 	dir        []openBucket

@@ -90,27 +90,6 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// BenchmarkBuildHash is levels and ranks alone, of unsorted keys in memory.
-func BenchmarkBuildHash(b *testing.B) {
-	for _, n := range benchSizes {
-		for _, parallelism := range []int{1, 2} {
-			b.Run(fmt.Sprintf("%s/par=%d", sizeName(n), parallelism), func(b *testing.B) {
-				keys := make([]uint64, n)
-				for i, k := range randomKeys(n) {
-					keys[i] = k.ID
-				}
-				started := processorTime(b)
-				for b.Loop() {
-					if _, err := BuildHash(keys, Options{Parallelism: parallelism}); err != nil {
-						b.Fatal(err)
-					}
-				}
-				report(b, started, n)
-			})
-		}
-	}
-}
-
 func BenchmarkLookup(b *testing.B) {
 	for _, n := range benchSizes {
 		keys := randomKeys(n)
@@ -162,25 +141,6 @@ func BenchmarkLookup(b *testing.B) {
 				i++
 			}
 		})
-		for _, lanes := range []bool{true, false} {
-			name := "/batch-hash"
-			if !lanes {
-				name += "-one-by-one"
-			}
-			b.Run(sizeName(n)+name, func(b *testing.B) {
-				defer func(before bool) { table.lanes = before }(table.lanes)
-				table.lanes = lanes && hasLanes
-				const size = 1 << 10
-				slots := make([]uint64, size)
-				for i := 0; b.Loop(); i++ {
-					from := i * size % len(ids)
-					if err := table.SlotBatch(ids[from:from+size], slots); err != nil {
-						b.Fatal(err)
-					}
-				}
-				b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/size, "ns/key")
-			})
-		}
 		b.Run(sizeName(n)+"/batch-present", func(b *testing.B) {
 			const size = 1 << 10
 			ordinals := make([]uint32, size)

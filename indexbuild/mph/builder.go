@@ -12,7 +12,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"unsafe"
 )
 
 const (
@@ -96,7 +95,6 @@ type Builder struct {
 	bucketKeys int
 	chunkKeys  int
 	memoryKeys int
-	keysOnly   bool // there are no records to be made
 	lanes      bool // eight keys are worked on at a time
 
 	added    uint64
@@ -217,7 +215,7 @@ func (b *Builder) sortChunk() {
 		b.chunk = <-b.idle
 	}
 	go func() {
-		r.sort(&full, b.opt.Seed, n, b.lanes)
+		r.sort(&full, b.opt.Seed, n)
 		b.idle <- chunk{full.keys[:0], full.values[:0], full.tops}
 	}()
 }
@@ -260,7 +258,7 @@ func top(key, seed uint64, n uint32) uint64 {
 }
 
 // sort makes the chunk's keys and values a run by the top n bits of the keys' hash, in the memory of its own if it has some.
-func (r *run) sort(c *chunk, seed uint64, n uint32, lanes bool) {
+func (r *run) sort(c *chunk, seed uint64, n uint32) {
 	keys, values := c.keys, c.values
 	r.bits, r.ends = n, make([]uint32, 1<<n)
 	r.keys, r.values = grow(r.keys, len(keys)), grow(r.values, len(values))
@@ -269,8 +267,10 @@ func (r *run) sort(c *chunk, seed uint64, n uint32, lanes bool) {
 		copy(r.values, values)
 		return
 	}
-	c.tops = slices.Grow(c.tops[:0], len(keys))[:len(keys)]
-	tops(c.tops, keys, seed, n, lanes)
+	c.tops = grow(c.tops, len(keys))
+	for i, key := range keys {
+		c.tops[i] = uint16(top(key, seed, n))
+	}
 	var ends [1 << maxBucketBits]uint32
 	const mask = 1<<maxBucketBits - 1
 	for _, t := range c.tops {
@@ -281,34 +281,14 @@ func (r *run) sort(c *chunk, seed uint64, n uint32, lanes bool) {
 		ends[i] = sum
 		sum += n
 	}
-	if len(values) == 0 {
-		for i, t := range c.tops {
-			end := ends[t&mask]
-			ends[t&mask] = end + 1
-			r.keys[end] = keys[i]
-		}
-	} else {
-		to := r.values[:len(r.keys)]
-		for i, t := range c.tops {
-			end := ends[t&mask]
-			ends[t&mask] = end + 1
-			r.keys[end] = keys[i]
-			to[end] = values[i]
-		}
+	to := r.values[:len(r.keys)]
+	for i, t := range c.tops {
+		end := ends[t&mask]
+		ends[t&mask] = end + 1
+		r.keys[end] = keys[i]
+		to[end] = values[i]
 	}
 	copy(r.ends, ends[:])
-}
-
-// tops sets out to the buckets of the keys among 1<<n.
-func tops(out []uint16, keys []uint64, seed uint64, n uint32, lanes bool) {
-	at := 0
-	if lanes && len(keys) >= 8 {
-		at = len(keys) &^ 7
-		topsAVX512(unsafe.SliceData(out), unsafe.SliceData(keys), at, seed, uint64(n))
-	}
-	for i := at; i < len(keys); i++ {
-		out[i] = uint16(top(keys[i], seed, n))
-	}
 }
 
 // runBits is by how many bits runs are sorted: by those that buckets will be told apart by, if that is known.
@@ -481,7 +461,7 @@ func (b *Builder) finish(ctx context.Context, w io.Writer, domainsXXH64 uint64) 
 		if n := max(nbits, b.runBits()); n == 0 {
 			*last = run{ends: []uint32{uint32(len(b.keys))}, keys: b.keys, values: b.values}
 		} else {
-			last.sort(&b.chunk, b.opt.Seed, n, b.lanes)
+			last.sort(&b.chunk, b.opt.Seed, n)
 		}
 	}
 	b.sorted()
@@ -659,11 +639,7 @@ type bucketBuild struct {
 func (b *Builder) buildBucket(k *bucketBuild, i int, nbits uint32) error {
 	if r := b.runs[0]; len(b.runs) == 1 && !r.spilled && r.bits >= nbits {
 		from, to := r.slice(i, nbits)
-		var values []uint64
-		if !b.keysOnly {
-			values = r.values[from:to]
-		}
-		k.build(r.keys[from:to], values, b.opt.Seed, nbits, b.lanes)
+		k.build(r.keys[from:to], r.values[from:to], b.opt.Seed, nbits, b.lanes)
 		return nil
 	}
 	n := 0
@@ -672,17 +648,13 @@ func (b *Builder) buildBucket(k *bucketBuild, i int, nbits uint32) error {
 		n += to - from
 	}
 	k.keys = slices.Grow(k.keys[:0], n)
-	if !b.keysOnly {
-		k.values = slices.Grow(k.values[:0], n)
-	}
+	k.values = slices.Grow(k.values[:0], n)
 	for _, r := range b.runs {
 		from, to := r.slice(i, nbits)
 		start := len(k.keys)
 		if !r.spilled {
 			k.keys = append(k.keys, r.keys[from:to]...)
-			if !b.keysOnly {
-				k.values = append(k.values, r.values[from:to]...)
-			}
+			k.values = append(k.values, r.values[from:to]...)
 		} else {
 			n := int64(r.ends[len(r.ends)-1])
 			var err error
@@ -720,29 +692,25 @@ func (k *bucketBuild) keepBucket(start int, seed, bucket uint64, nbits uint32) {
 	for i, key := range k.keys[start:] {
 		if top(key, seed, nbits) == bucket {
 			k.keys[n] = key
-			if len(k.values) > 0 {
-				k.values[n] = k.values[start+i]
-			}
+			k.values[n] = k.values[start+i]
 			n++
 		}
 	}
-	k.keys, k.values = k.keys[:n], k.values[:min(n, len(k.values))]
+	k.keys, k.values = k.keys[:n], k.values[:n]
 }
 
 // grow returns p with length n and undefined contents.
 func grow[T any](p []T, n int) []T { return slices.Grow(p[:0], n)[:n] }
 
-// build places the keys level by level, and their records unless there are no values.
+// build places the keys level by level, and their records.
 func (k *bucketBuild) build(keys, values []uint64, seed uint64, bucketBits uint32, lanes bool) {
 	k.dir = bucket{}
 	k.open[0] = openBucket{keys: math.MaxUint32}
 	k.lines = k.lines[:0]
 	k.lines = slices.Grow(k.lines, 2*levelLines(len(keys))*lineSize) // nearly always enough for all levels
-	if values != nil {
-		k.records = grow(k.records, len(keys)*recordSize)
-	}
+	k.records = grow(k.records, len(keys)*recordSize)
 	in := levels{dir: k.open[:], lanes: lanes}
-	l := level{seed: seed, drop: uint64(bucketBits), mul: hashMul, lanes: lanes}
+	l := level{seed: seed, drop: uint64(bucketBits), mul: hashMul}
 	rest := keys
 	tags := k.tags[:0]
 	total := uint64(0)
@@ -769,10 +737,7 @@ func (k *bucketBuild) build(keys, values []uint64, seed uint64, bucketBits uint3
 			k.tags = grow(k.tags, len(rest)-int(placed)+lanesPast)
 		}
 		left := 0
-		if values == nil {
-			left = l.sift(rest, nil, 0, in.lines, k.left, nil, nil)
-		}
-		for from := 0; values != nil && from < len(rest); from += batchSize {
+		for from := 0; from < len(rest); from += batchSize {
 			to, base := min(from+batchSize, len(rest)), uint64(0)
 			chunk := indexes[:to-from]
 			if k.dir.levels == 0 {
@@ -793,12 +758,6 @@ func (k *bucketBuild) build(keys, values []uint64, seed uint64, bucketBits uint3
 	}
 	k.dir.keys = uint32(total)
 	k.rest = k.rest[:0]
-	if values == nil {
-		for _, key := range rest {
-			k.rest = append(k.rest, entry{key: key})
-		}
-		return
-	}
 	for i, key := range rest {
 		tag := uint64(i)
 		if k.dir.levels > 0 {
@@ -834,7 +793,6 @@ type level struct {
 	seed, mul uint64
 	drop      uint64 // bits of the hash that chose the bucket
 	lines     uint64
-	lanes     bool
 }
 
 // bit is the place of the key's bit on the level.
@@ -845,10 +803,6 @@ func (l *level) bit(key uint64) uint64 {
 
 // mark sets the keys' bits in the level's lines, and in twice those that were set.
 func (l *level) mark(keys []uint64, lines, twice []byte) {
-	if n := len(keys) &^ 7; l.lanes && n > 0 {
-		markAVX512(l, unsafe.SliceData(keys), n, unsafe.SliceData(lines), unsafe.SliceData(twice))
-		keys = keys[n:]
-	}
 	le := binary.LittleEndian
 	twice = twice[:len(lines)]
 	for _, key := range keys {
@@ -862,23 +816,17 @@ func (l *level) mark(keys []uint64, lines, twice []byte) {
 	}
 }
 
-// sift moves the keys whose bits are not set to left, where keys may lie, and returns their number. Where there are tags, it moves these
-// with their keys, base added, and those of the other keys to the batch, with the places of their bits; keys are then at most batchSize.
+// sift moves the keys whose bits are not set to left, where keys may lie, and their tags, base added, to leftTags. It returns their number.
+// Those of the other keys it moves to the batch, with the places of their bits. Keys are at most batchSize.
 func (l *level) sift(keys, tags []uint64, base uint64, lines []byte, left, leftTags []uint64, b *batch) (nleft int) {
-	if l.lanes {
-		return siftAVX512(l, unsafe.SliceData(keys), unsafe.SliceData(tags), len(keys), base, unsafe.SliceData(lines),
-			unsafe.SliceData(left), unsafe.SliceData(leftTags), b)
-	}
 	found := 0
 	for i, key := range keys {
 		p := l.bit(key)
 		hit := int(binary.LittleEndian.Uint64(lines[p/64*8:]) >> (p & 63) & 1)
 		left[nleft] = key
-		if tags != nil {
-			leftTags[nleft] = tags[i] + base
-			b.foundPos[found], b.foundTag[found] = p, tags[i]+base
-			found += hit
-		}
+		leftTags[nleft] = tags[i] + base
+		b.foundPos[found], b.foundTag[found] = p, tags[i]+base
+		found += hit
 		nleft += 1 - hit
 	}
 	return nleft

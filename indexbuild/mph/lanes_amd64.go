@@ -30,18 +30,3 @@ func rankAVX512(b *batch, n int, dir *openBucket, lines *byte, slots *uint64) (b
 //
 //go:noescape
 func ordinalsAVX512(b *batch, keys []Key, records *byte, slots, domains uint64, ordinals *uint32) (odd int)
-
-// topsAVX512 is tops of n keys, a multiple of eight.
-//
-//go:noescape
-func topsAVX512(out *uint16, keys *uint64, n int, seed, bits uint64)
-
-// markAVX512 is level.mark of n keys, a multiple of eight.
-//
-//go:noescape
-func markAVX512(l *level, keys *uint64, n int, lines, twice *byte)
-
-// siftAVX512 is level.sift of n keys, more than none. It writes up to lanesPast past the end of left and leftTags.
-//
-//go:noescape
-func siftAVX512(l *level, keys, tags *uint64, n int, base uint64, lines *byte, left, leftTags *uint64, b *batch) (nleft int)

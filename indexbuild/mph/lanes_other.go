@@ -15,9 +15,3 @@ func partAVX512(*batch, int, int, *byte) int { return 0 }
 func rankAVX512(*batch, int, *openBucket, *byte, *uint64) int { return -1 }
 
 func ordinalsAVX512(*batch, []Key, *byte, uint64, uint64, *uint32) int { return 0 }
-
-func topsAVX512(*uint16, *uint64, int, uint64, uint64) {}
-
-func markAVX512(*level, *uint64, int, *byte, *byte) {}
-
-func siftAVX512(*level, *uint64, *uint64, int, uint64, *byte, *uint64, *uint64, *batch) int { return 0 }

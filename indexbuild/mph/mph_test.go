@@ -118,14 +118,6 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 	if err := table.LookupBatch(asked, ordinals); err != nil {
 		tb.Fatal(err)
 	}
-	ids := make([]uint64, len(asked))
-	for i, k := range asked {
-		ids[i] = k.ID
-	}
-	slots := make([]uint64, len(asked))
-	if err := table.SlotBatch(ids, slots); err != nil {
-		tb.Fatal(err)
-	}
 	checkWithoutLanes(tb, table, asked)
 	// Records that do not say all have a whole batch asked one by one: once more without them, a few to many keys at once.
 	var plain []Key
@@ -174,15 +166,9 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if !ok {
-			slot = absentSlot
-		}
-		if slots[i] != slot {
-			tb.Fatalf("SlotBatch at %d = %d, want %d", i, slots[i], slot)
-		}
 		if distinct[k.ID] {
-			if slot >= uint64(len(distinct)) {
-				tb.Fatalf("slot %d of %d", slot, len(distinct))
+			if !ok || slot >= uint64(len(distinct)) {
+				tb.Fatalf("slot %d, %v of %d", slot, ok, len(distinct))
 			}
 			if other, ok := slotOf[slot]; ok && other != k.ID {
 				tb.Fatalf("keys %x and %x share slot %d", other, k.ID, slot)
@@ -195,24 +181,17 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 // checkWithoutLanes holds batches that are looked up eight keys at a time against such as are looked up one by one, errors included.
 func checkWithoutLanes(tb testing.TB, table *Table, asked []Key) {
 	tb.Helper()
-	ids := make([]uint64, len(asked))
-	for i, k := range asked {
-		ids[i] = k.ID
-	}
-	ask := func(lanes bool) (slots []uint64, ordinals []uint32, slotErr, err error) {
+	ask := func(lanes bool) (ordinals []uint32, err error) {
 		defer func(before bool) { table.lanes = before }(table.lanes)
 		table.lanes = lanes && hasLanes
-		slots, ordinals = make([]uint64, len(ids)), make([]uint32, len(ids))
-		slotErr, err = table.SlotBatch(ids, slots), table.LookupBatch(asked, ordinals)
-		return slots, ordinals, slotErr, err
+		ordinals = make([]uint32, len(asked))
+		err = table.LookupBatch(asked, ordinals)
+		return ordinals, err
 	}
-	slots, ordinals, slotErr, err := ask(true)
-	wantSlots, wantOrdinals, wantSlotErr, wantErr := ask(false)
-	if fmt.Sprint(slotErr, err) != fmt.Sprint(wantSlotErr, wantErr) {
-		tb.Fatalf("eight keys at a time: errors %v and %v, one by one: %v and %v", slotErr, err, wantSlotErr, wantErr)
-	}
-	if slotErr == nil && !slices.Equal(slots, wantSlots) {
-		tb.Fatal("eight keys at a time have other slots than one by one")
+	ordinals, err := ask(true)
+	wantOrdinals, wantErr := ask(false)
+	if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+		tb.Fatalf("eight keys at a time: error %v, one by one: %v", err, wantErr)
 	}
 	if err == nil && !slices.Equal(ordinals, wantOrdinals) {
 		tb.Fatal("eight keys at a time have other ordinals than one by one")
@@ -245,54 +224,6 @@ func TestSameBytesWithoutLanes(t *testing.T) {
 			data, _ := s.build(t, keys)
 			checkBuiltWithoutLanes(t, s, keys, data)
 		}
-	}
-}
-
-func TestHashAloneIsTheTables(t *testing.T) {
-	for _, n := range []int{0, 1, 100, 5000, 300_000} {
-		for _, seed := range []uint64{0, 77} {
-			keys := randomKeys(n)
-			opt := Options{Seed: seed, Parallelism: 3}
-			data, stats := setup{opt, bucketKeys, memoryKeys}.build(t, keys)
-			table := open(t, data, keys)
-			asked := make([]uint64, 0, 2*n)
-			for _, k := range keys {
-				asked = append(asked, k.ID)
-			}
-			ids := slices.Clone(asked)
-			h, err := BuildHash(ids, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(ids, asked) {
-				t.Fatal("keys are not left as they were")
-			}
-			if h.Keys() != n || h.Size() != stats.LevelBytes+int64(stats.Fallback)*8 {
-				t.Errorf("%d keys in %d bytes, the file has %+v", h.Keys(), h.Size(), stats)
-			}
-			for _, k := range keys {
-				asked = append(asked, k.ID^1<<40)
-			}
-			got, want := make([]uint64, len(asked)), make([]uint64, len(asked))
-			h.SlotBatch(asked, got)
-			if err := table.SlotBatch(asked, want); err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(got, want) {
-				t.Error("other slots than the file's")
-			}
-			for i, key := range asked {
-				if slot, ok := h.Slot(key); ok != (want[i] != absentSlot) || ok && slot != want[i] {
-					t.Fatalf("Slot(%x) = %d, %v, want %d", key, slot, ok, want[i])
-				}
-			}
-		}
-	}
-}
-
-func TestHashOfEqualKeysIsRefused(t *testing.T) {
-	if _, err := BuildHash([]uint64{3, 7, 3}, Options{}); err == nil {
-		t.Error("no error")
 	}
 }
 
@@ -660,9 +591,6 @@ func TestVerifyErrorIsReturnedUntilItPasses(t *testing.T) {
 		}
 		if _, ok, err := table.Slot(keys[0].ID); !errors.Is(err, bad) || ok {
 			t.Errorf("Slot: %v, %v", ok, err)
-		}
-		if err := table.SlotBatch([]uint64{1}, make([]uint64, 1)); !errors.Is(err, bad) {
-			t.Errorf("SlotBatch: %v", err)
 		}
 	}
 	fail = false

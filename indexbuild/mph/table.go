@@ -14,7 +14,7 @@ import (
 // Absent is the ordinal that LookupBatch gives for a domain that is not in the table.
 const Absent = math.MaxUint32
 
-// absentSlot is the slot that SlotBatch gives for a key that the hash takes nowhere.
+// absentSlot is the slot in a batch of a key that the hash takes nowhere.
 const absentSlot = math.MaxUint64
 
 // Expect is what segment.json says of the file's domains.txt.zst.

@@ -131,18 +131,12 @@ func TestNoRecordIsTouchedOfKeysWithoutSlot(t *testing.T) {
 	data, _ := setup{Options{}, 50_000, memoryKeys}.build(t, keys)
 	rng := rand.New(rand.NewPCG(8, 8))
 	var nowhere []Key
-	ids, slots := make([]uint64, batchSize), make([]uint64, batchSize)
 	for table := open(t, data, keys); len(nowhere) < 3; {
-		for i := range ids {
-			ids[i] = rng.Uint64()
-		}
-		if err := table.SlotBatch(ids, slots); err != nil {
+		id := rng.Uint64()
+		if _, ok, err := table.Slot(id); err != nil {
 			t.Fatal(err)
-		}
-		for i, slot := range slots {
-			if slot == absentSlot {
-				nowhere = append(nowhere, Key{ids[i], 0})
-			}
+		} else if !ok {
+			nowhere = append(nowhere, Key{id, 0})
 		}
 	}
 	for _, lanes := range []bool{true, false} {
