@@ -9,8 +9,8 @@ import (
 // deleteBatch is the most keys in one deletion: one request to S3 takes as many.
 const deleteBatch = 1000
 
-// DeleteStaging deletes everything that a run left in staging. It lists and deletes in batches, so that
-// its memory does not depend on the number of objects.
+// DeleteStaging deletes everything that a run left in staging. It lists and deletes in batches, so
+// that its memory does not depend on the number of objects.
 func DeleteStaging(ctx context.Context, store blob.Store, run string) error {
 	var keys []string
 	for info, err := range store.List(ctx, StagingPrefix(run)) {

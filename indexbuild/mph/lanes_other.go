@@ -4,13 +4,13 @@ package mph
 
 const hasLanes = false
 
-// These are never called.
+// Never called, since hasLanes is false.
 
-func placeFirstAVX512(*batch, int, uint64, uint64, *openBucket, *byte) {}
+func locateFirstAVX512(*batch, int, uint64, uint64, *openBucket, *byte) {}
 
-func placeNextAVX512(*batch, int, uint64, uint64, *openLevel, *byte) {}
+func locateNextAVX512(*batch, int, uint64, uint64, *openLevel, *byte) {}
 
-func partAVX512(*batch, int, int, *byte) int { return 0 }
+func partitionAVX512(*batch, int, int, *byte) int { return 0 }
 
 func rankAVX512(*batch, int, *openBucket, *byte, *uint64) int { return -1 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// A thousand publishes of 100,000 rows go into lakes of several sizes. Most build only their own rows,
-// and on average a row is built at most seven times, whatever the size of the lake.
+// A thousand publishes of 100,000 rows go into lakes of several sizes. Most build only their own
+// rows, and on average a row is built at most seven times, whatever the size of the lake.
 func TestCompactionIsCheap(t *testing.T) {
 	for _, before := range []int64{0, 1e6, 1e7, 1e8, 1e9} {
 		base := &manifest.Version{ID: "v"}

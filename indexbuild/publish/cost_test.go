@@ -9,7 +9,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// A publish without compaction reads and writes as much as into an empty lake, whatever the lake holds.
+// A publish without compaction reads and writes as much as into an empty lake, whatever the lake
+// holds.
 func TestPublishCostsWhatTheBatchCosts(t *testing.T) {
 	manyDomains := func(tag string, n int) []testlake.Record {
 		list := make([]testlake.Record, n)

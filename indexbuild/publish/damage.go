@@ -20,7 +20,8 @@ import (
 // publish.
 const damageFormat = 1
 
-// damage lists the batches that the builds of a run found damaged. The run's next plan leaves them out.
+// damage lists the batches that the builds of a run found damaged. The run's next plan leaves them
+// out.
 type damage struct {
 	Format  int            `json:"format"`
 	Batches []damagedBatch `json:"batches"`
@@ -64,8 +65,9 @@ func readDamageAt(ctx context.Context, store blob.Store, key string) (*damage, e
 	return d, nil
 }
 
-// noteDamage finds the plan's damaged batches, after a build met one, and adds them to the run's list.
-// It reads all bytes from which the plan's segment is built. It returns how many batches it added.
+// noteDamage finds the plan's damaged batches, after a build met one, and adds them to the run's
+// list. It reads all bytes from which the plan's segment is built. It returns how many batches it
+// added.
 func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) (int, error) {
 	refs := p.refs()
 	reasons := make([]string, len(refs))
@@ -108,9 +110,9 @@ func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) 
 	return found, err
 }
 
-// publishable returns the finished batches that can be published, and by digest the records of those
-// that base lacks. It calls skip with each other batch and the reason. known has the damaged batches
-// that builds of this run have found.
+// publishable returns the finished batches that can be published, and by digest the records of
+// those that base lacks. It calls skip with each other batch and the reason. known has the damaged
+// batches that builds of this run have found.
 func publishable(
 	ctx context.Context, store blob.Store, base *manifest.Version, finished []planned,
 	known map[indexbuild.BatchRef]string, skip func(b planned, reason string),
@@ -144,7 +146,8 @@ func publishable(
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	// A segment with an unreadable batch cannot be built again, unless that batch is replaced itself.
+	// A segment with an unreadable batch cannot be built again, unless that batch is replaced
+	// itself.
 	replaced := map[manifest.Batch]bool{}
 	for i, b := range finished {
 		if read[i] != nil {
@@ -203,8 +206,8 @@ type Rebuilt struct {
 	Postings int `json:"postings"`
 	// Registries lists the keys of the registry documents that were restored from the version.
 	Registries []string `json:"registries,omitempty"`
-	// Unmended lists what cannot be repaired, such as damaged parts and batch records, one line each:
-	// the first maxSkipped.
+	// Unmended lists what cannot be repaired, such as damaged parts and batch records, one line
+	// each: the first maxSkipped.
 	Unmended []string `json:"unmended,omitempty"`
 }
 
@@ -218,13 +221,14 @@ func (r *Rebuilt) Add(o Rebuilt) {
 	r.Unmended = append(r.Unmended, o.Unmended...)
 }
 
-// Rebuild checks the segment with the id which, or with RebuildAll all segments of the current version,
-// and rewrites their damaged and missing files. With RebuildAll it also restores the registries, as far
-// as the version has their contents, and the postings of all finished batches, published or not.
+// Rebuild checks the segment with the id which, or with RebuildAll all segments of the current
+// version, and rewrites their damaged and missing files. With RebuildAll it also restores the
+// registries, as far as the version has their contents, and the postings of all finished batches,
+// published or not.
 //
-// Versions and the manifest stay as they are: files get their earlier bytes and names back. The result
-// lists what cannot be repaired; an error means that something could not be tried. Temporary files are
-// in tempDir.
+// Versions and the manifest stay as they are: files get their earlier bytes and names back. The
+// result lists what cannot be repaired; an error means that something could not be tried. Temporary
+// files are in tempDir.
 func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebuilt, error) {
 	out, err := rebuild(ctx, store, which, tempDir)
 	if err != nil {

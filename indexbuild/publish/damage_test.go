@@ -32,7 +32,8 @@ func record(t testing.TB, store blob.Store, dataset uint32, batch, digest string
 	return b
 }
 
-// damage flips a bit of an object, truncates it or deletes it. It returns a function that restores it.
+// damage flips a bit of an object, truncates it or deletes it. It returns a function that restores
+// it.
 func damage(t testing.TB, store blob.Store, key, how string) func() {
 	t.Helper()
 	good, _, err := store.Get(t.Context(), key)
@@ -71,7 +72,8 @@ func skipped(c publish.Committed) []string {
 	return names
 }
 
-// A damaged batch is skipped and named, and all others are published. It is published once restored.
+// A damaged batch is skipped and named, and all others are published. It is published once
+// restored.
 func TestDamagedBatchIsLeftOut(t *testing.T) {
 	for _, how := range []string{"missing", "truncated", "flipped"} {
 		for _, what := range []string{"record", "postings"} {
@@ -108,8 +110,8 @@ func TestDamagedBatchIsLeftOut(t *testing.T) {
 	}
 }
 
-// The version keeps the earlier ingest of a batch whose replacement is damaged. A segment with a damaged
-// batch is not built again, so none of its other batches is replaced.
+// The version keeps the earlier ingest of a batch whose replacement is damaged. A segment with a
+// damaged batch is not built again, so none of its other batches is replaced.
 func TestDamagedReplacementLeavesThePublishedBatch(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
@@ -129,8 +131,8 @@ func TestDamagedReplacementLeavesThePublishedBatch(t *testing.T) {
 		t.Fatal("the segment of the batch with the damaged replacement was built again")
 	}
 
-	// The published batch of beta loses its postings. The batch of alpha is in the same segment and can no
-	// longer be replaced; new batches can be added.
+	// The published batch of beta loses its postings. The batch of alpha is in the same segment and
+	// can no longer be replaced; new batches can be added.
 	restoreOld := damage(t, store, record(t, store, 2, "b1", old.Digest).Postings[0].Key, "missing")
 	testlake.Ingest(t, store, "alpha", "b1", records("a2", 11))
 	testlake.Ingest(t, store, "delta", "b1", records("d", 40))
@@ -240,8 +242,8 @@ func TestRebuildRepairsTheCurrentVersion(t *testing.T) {
 	}
 }
 
-// Lost registries stop publishes until Rebuild restores them from the version. Ingests and publishes
-// then work again.
+// Lost registries stop publishes until Rebuild restores them from the version. Ingests and
+// publishes then work again.
 func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 	for _, how := range []string{"missing", "flipped"} {
 		store := blob.NewMemory()

@@ -1,15 +1,16 @@
-// Package publish makes the next version of a lake in four steps. Plan compares the finished batches
-// with the current version, Build makes one segment of the new ones, Verify reads that segment back,
-// and Commit replaces the manifest. The activities run the steps as workers; All runs them in one
-// process. Rebuild restores damaged files of the current version.
+// Package publish makes the next version of a lake in four steps. Plan compares the finished
+// batches with the current version, Build makes one segment of the new ones, Verify reads that
+// segment back, and Commit replaces the manifest. The activities run the steps as workers; All runs
+// them in one process. Rebuild restores damaged files of the current version.
 //
 // Every step may run twice, run on two workers at the same time, or stop at any point: a plan is an
-// object named by its content, a segment is named by what it covers, and a commit's id is the digest
-// of its plan. Steps exchange small values; the lists are in the plan.
+// object named by its content, a segment is named by what it covers, and a commit's id is the
+// digest of its plan. Steps exchange small values; the lists are in the plan.
 //
 // A publish costs what its new batches cost, whatever the size of the lake: they become one new
-// segment beside the others. An older segment is built again only if one of its batches was replaced,
-// or by compaction, which keeps the number of segments that a query reads at TargetSegments.
+// segment beside the others. An older segment is built again only if one of its batches was
+// replaced, or by compaction, which keeps the number of segments that a query reads at
+// TargetSegments.
 package publish
 
 import (
@@ -30,12 +31,13 @@ import (
 )
 
 const (
-	// TargetSegments is the most segments that a publish leaves, unless damage keeps it from building
-	// some of them again. A lookup reads each segment, and eight fit in one round of requests.
+	// TargetSegments is the most segments that a publish leaves, unless damage keeps it from
+	// building some of them again. A lookup reads each segment, and eight fit in one round of
+	// requests.
 	TargetSegments = 8
 
-	// planFormat is the format version of plans. A plan lives as long as one publish, but a worker of
-	// another build may run the next step.
+	// planFormat is the format version of plans. A plan lives as long as one publish, but a worker
+	// of another build may run the next step.
 	planFormat = 1
 
 	// reads is the most registry documents or batch records that are read concurrently.
@@ -50,8 +52,8 @@ type Summary struct {
 	Nothing bool `json:"nothing"`
 	// PlanKey is the key of the plan.
 	PlanKey string `json:"plan_key"`
-	// Batches is the number of batches that the current version lacks. Replaced of them take the place
-	// of an earlier ingest of the same batch.
+	// Batches is the number of batches that the current version lacks. Replaced of them take the
+	// place of an earlier ingest of the same batch.
 	Batches  int `json:"batches"`
 	Replaced int `json:"replaced"`
 	// Covered is the number of batches that the new segment covers, Segments the number of older
@@ -60,8 +62,9 @@ type Summary struct {
 	Segments int `json:"segments"`
 	// Rows is the number of rows that the new segment covers.
 	Rows int64 `json:"rows"`
-	// Skipped lists finished batches that are left out because they are damaged: the first maxSkipped of
-	// SkippedBatches. If the version has an earlier ingest of such a batch, that one stays.
+	// Skipped lists finished batches that are left out because they are damaged: the first
+	// maxSkipped of SkippedBatches. If the version has an earlier ingest of such a batch, that one
+	// stays.
 	Skipped        []Skipped `json:"skipped,omitempty"`
 	SkippedBatches int       `json:"skipped_batches,omitempty"`
 }
@@ -101,8 +104,8 @@ type planned struct {
 	Rows      int64  `json:"rows"`
 	Parts     int64  `json:"parts"`
 	Bytes     int64  `json:"bytes"`
-	// New tells that Base lacks the batch. Replaces is the digest of the ingest that Base has under the
-	// same name, "" for none.
+	// New tells that Base lacks the batch. Replaces is the digest of the ingest that Base has under
+	// the same name, "" for none.
 	New      bool   `json:"new,omitempty"`
 	Replaces string `json:"replaces,omitempty"`
 }
@@ -119,9 +122,9 @@ func (e *RulesError) Error() string {
 	return fmt.Sprintf("batch %s of dataset %d was made with %s, the version has %s", e.Batch, e.DatasetID, e.Got, e.Want)
 }
 
-// Plan compares the finished batches of all datasets with the current version and writes the plan of
-// the next version to the staging of run. Commit removes the plan. Each publish of a run needs its own
-// round.
+// Plan compares the finished batches of all datasets with the current version and writes the plan
+// of the next version to the staging of run. Commit removes the plan. Each publish of a run needs
+// its own round.
 func Plan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
 	s, err := makePlan(ctx, store, run, round)
 	if err != nil {
@@ -247,8 +250,8 @@ func finishedBatches(ctx context.Context, store blob.Store) (map[uint32]lake.Dat
 }
 
 // sameNames returns a *codec.CorruptError if the registry, of which name returns a dataset's name,
-// gives another name to a dataset of the version, or if all is set and it lacks one. A batch must not
-// replace one of another dataset that had the same id before.
+// gives another name to a dataset of the version, or if all is set and it lacks one. A batch must
+// not replace one of another dataset that had the same id before.
 func sameNames(v *manifest.Version, name func(id uint32) (string, bool), all bool) error {
 	for _, d := range v.Datasets {
 		got, ok := name(d.ID)
@@ -354,10 +357,11 @@ func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version) 
 	return nil
 }
 
-// compact adds the batches of small segments to the new one, smallest segment first, while there would
-// be more than TargetSegments. Once begun, it goes on while the next segment has no more rows than the
-// new one so far. A row is therefore built again a number of times that grows with the logarithm of
-// the lake, not with the number of publishes. Segments in frozen cannot be built again and stay.
+// compact adds the batches of small segments to the new one, smallest segment first, while there
+// would be more than TargetSegments. Once begun, it goes on while the next segment has no more rows
+// than the new one so far. A row is therefore built again a number of times that grows with the
+// logarithm of the lake, not with the number of publishes. Segments in frozen cannot be built again
+// and stay.
 func (p *plan) compact(base *manifest.Version, frozen map[string]string) {
 	if base != nil {
 		var rest []manifest.Segment

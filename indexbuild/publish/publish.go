@@ -18,8 +18,8 @@ import (
 // Built is the result of Build.
 type Built struct {
 	Segment indexbuild.SegmentRef `json:"segment"`
-	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is no
-	// segment: plan again, and the new plan leaves those batches out.
+	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
+	// no segment: plan again, and the new plan leaves those batches out.
 	Damaged int `json:"damaged,omitempty"`
 }
 
@@ -61,16 +61,16 @@ func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Buil
 	return Built{Segment: ref}, err
 }
 
-// Verify reads back and checks every byte of a built segment, before readers depend on it. Temporary
-// files are in tempDir.
+// Verify reads back and checks every byte of a built segment, before readers depend on it.
+// Temporary files are in tempDir.
 func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) error {
 	_, err := indexbuild.VerifySegment(ctx, store, built.Segment, false, tempDir)
 	return err
 }
 
-// Commit makes the version in which the plan's segment takes the place of those that it replaces, and
-// removes the plan. If another version came first, the plan is applied to that one, provided that its
-// inputs are still live there; else the result is Stale.
+// Commit makes the version in which the plan's segment takes the place of those that it replaces,
+// and removes the plan. If another version came first, the plan is applied to that one, provided
+// that its inputs are still live there; else the result is Stale.
 func Commit(ctx context.Context, store blob.Store, planKey string, built Built) (Committed, error) {
 	p, id, err := readPlan(ctx, store, planKey)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -99,8 +99,8 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 	return out, nil
 }
 
-// committed returns the result of a commit whose plan is gone: an earlier attempt finished, and only
-// its reply was lost. The plan's name ends in the commit's id.
+// committed returns the result of a commit whose plan is gone: an earlier attempt finished, and
+// only its reply was lost. The plan's name ends in the commit's id.
 func committed(ctx context.Context, store blob.Store, planKey string) (Committed, error) {
 	m, _, err := manifest.Read(ctx, store)
 	if errors.Is(err, manifest.ErrNoVersion) {
@@ -166,9 +166,9 @@ func (p *plan) after(parent *manifest.Version, seg indexbuild.SegmentRef) (*mani
 	return next, nil
 }
 
-// fits returns errStale unless the plan can be applied to parent: parent still has the segments that
-// the plan replaces, they hold only batches that the plan covers, and no other publish has added the
-// plan's new batches.
+// fits returns errStale unless the plan can be applied to parent: parent still has the segments
+// that the plan replaces, they hold only batches that the plan covers, and no other publish has
+// added the plan's new batches.
 func (p *plan) fits(parent *manifest.Version, seg indexbuild.SegmentRef) error {
 	if parent.ID == p.Base {
 		return nil
@@ -230,8 +230,8 @@ func builder() string {
 	return name
 }
 
-// All publishes every intact finished batch in this process, with the steps that PublishWorkflow runs
-// on workers, and returns the version that has them. run names its staging, which All removes.
+// All publishes every intact finished batch in this process, with the steps that PublishWorkflow
+// runs on workers, and returns the version that has them. run names its staging, which All removes.
 func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed, error) {
 	// Commit removes its own plan; other plans and the list of damaged batches remain.
 	defer func() { _ = lake.DeleteStaging(ctx, store, run) }()

@@ -23,22 +23,23 @@ var ErrBusy = errors.New("store rejects replacing the manifest; publish again la
 // the manifest stays as it was.
 const maxRejections = 8
 
-// firstCommitTime is how long a lake's first commit may take from writing its version to writing the
-// manifest. Until then, versions without a manifest are not a sign that the manifest was lost.
+// firstCommitTime is how long a lake's first commit may take from writing its version to writing
+// the manifest. Until then, versions without a manifest are not a sign that the manifest was lost.
 const firstCommitTime = 3 * time.Second
 
 // Commit is one change of a lake's published state.
 type Commit struct {
-	// ID is a digest of the change's inputs and of the version that it was planned on: 32 hex digits.
-	// If the manifest lists ID, the commit has been made, by this process or by another one with the
-	// same plan.
+	// ID is a digest of the change's inputs and of the version that it was planned on: 32 hex
+	// digits. If the manifest lists ID, the commit has been made, by this process or by another one
+	// with the same plan.
 	ID string
 	// BuiltBy names the program and its build.
 	BuiltBy string
-	// Build returns the version that follows parent, which is nil for a lake's first. It sets Segments,
-	// Datasets, Batches, CanonicalForm and PublicSuffix; Apply sets the rest. When another commit came
-	// first, Apply calls Build again with the new parent. Build returns an error if the change's inputs
-	// are no longer live; that error ends the commit. Build must not change parent.
+	// Build returns the version that follows parent, which is nil for a lake's first. It sets
+	// Segments, Datasets, Batches, CanonicalForm and PublicSuffix; Apply sets the rest. When
+	// another commit came first, Apply calls Build again with the new parent. Build returns an
+	// error if the change's inputs are no longer live; that error ends the commit. Build must not
+	// change parent.
 	Build func(ctx context.Context, parent *Version) (*Version, error)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -53,11 +54,11 @@ type Committed struct {
 	Existed bool
 }
 
-// Apply makes the commit. It writes the version, then replaces the manifest on the condition that it
-// is still the one that was read. If the store answers with an error, Apply reads the manifest again:
-// if it lists the commit's ID, the commit has succeeded; if it is another manifest, Apply builds
-// again on the new parent. After an error the commit may or may not have been made; applying the same
-// commit again is safe and tells.
+// Apply makes the commit. It writes the version, then replaces the manifest on the condition that
+// it is still the one that was read. If the store answers with an error, Apply reads the manifest
+// again: if it lists the commit's ID, the commit has succeeded; if it is another manifest, Apply
+// builds again on the new parent. After an error the commit may or may not have been made; applying
+// the same commit again is safe and tells.
 //
 // If the manifest is missing but versions exist, the manifest was lost. The new one lists the new
 // version alone, and its generation is higher than that of any lost one, so that readers which saw
@@ -208,7 +209,8 @@ func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest, newe
 		}
 		_, err = store.Put(ctx, key, data, blob.Condition{IfAbsent: true})
 		if errors.Is(err, blob.ErrPrecondition) {
-			// The same commit ran in the same millisecond, or the reply to this put's first try was lost.
+			// The same commit ran in the same millisecond, or the reply to this put's first try was
+			// lost.
 			have, _, err := store.Get(ctx, key)
 			if err != nil {
 				return nil, VersionRef{}, err

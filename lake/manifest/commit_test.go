@@ -77,8 +77,8 @@ func TestCommitMadeTwiceChangesNothing(t *testing.T) {
 	}
 }
 
-// One call of the store fails, before or after it took effect. Readers see the old or the new state,
-// and applying the commit again leads to the new one, with one version.
+// One call of the store fails, before or after it took effect. Readers see the old or the new
+// state, and applying the commit again leads to the new one, with one version.
 func TestReadersSeeOldOrNewWhereverTheStoreFails(t *testing.T) {
 	errLost := errors.New("connection lost")
 	for _, published := range []int{0, 1} {

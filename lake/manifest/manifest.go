@@ -51,9 +51,9 @@ var (
 // Manifest is the decoded index/manifest.json.
 type Manifest struct {
 	Format int `json:"format"`
-	// Generation grows by one with every commit. The first commit after the manifest was lost sets it
-	// to the time in the new version's id, in milliseconds since 1970. That is more than any lost
-	// manifest had, since ids are at least a millisecond apart.
+	// Generation grows by one with every commit. The first commit after the manifest was lost sets
+	// it to the time in the new version's id, in milliseconds since 1970. That is more than any
+	// lost manifest had, since ids are at least a millisecond apart.
 	Generation uint64 `json:"generation"`
 	// CurrentVersion is the id of the version that answers queries without version=.
 	CurrentVersion string `json:"current_version"`
@@ -69,8 +69,8 @@ type VersionRef struct {
 	Object string `json:"object"`
 	Bytes  int64  `json:"bytes"`
 	XXH64  string `json:"xxh64"` // 16 hex digits
-	// Commit is the id of the commit that made the version. A committer that missed the store's reply
-	// recognises its own work by it.
+	// Commit is the id of the commit that made the version. A committer that missed the store's
+	// reply recognises its own work by it.
 	Commit string `json:"commit"`
 }
 

@@ -44,8 +44,8 @@ type Version struct {
 	Created string `json:"created"`
 	// BuiltBy names the committer's program and build.
 	BuiltBy string `json:"built_by"`
-	// CanonicalForm and PublicSuffix name the URL rules and the public suffix list by which the rows
-	// of every batch were made.
+	// CanonicalForm and PublicSuffix name the URL rules and the public suffix list by which the
+	// rows of every batch were made.
 	CanonicalForm string `json:"canonical_form"`
 	PublicSuffix  string `json:"public_suffix_list"`
 
@@ -69,8 +69,8 @@ type Counts struct {
 // Segment names a segment and its files. Keys are relative to the lake's root.
 type Segment struct {
 	ID string `json:"id"`
-	// Bytes is the size of all files of the segment. Domains and Rows count what they index. A domain
-	// may be in several segments.
+	// Bytes is the size of all files of the segment. Domains and Rows count what they index. A
+	// domain may be in several segments.
 	Bytes   int64 `json:"bytes"`
 	Domains int64 `json:"domains"`
 	Rows    int64 `json:"rows"`
@@ -159,9 +159,9 @@ var versionID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}$`)
 // ValidVersionID tells whether id has the form of a version id.
 func ValidVersionID(id string) bool { return versionID.MatchString(id) }
 
-// NextVersionID returns the id of a new version: a time, then the first eight digits of the commit's
-// id. The time is now, or one millisecond after the time in last, the newest id so far, if that is
-// later.
+// NextVersionID returns the id of a new version: a time, then the first eight digits of the
+// commit's id. The time is now, or one millisecond after the time in last, the newest id so far, if
+// that is later.
 func NextVersionID(last string, now time.Time, commit string) string {
 	now = now.UTC().Truncate(time.Millisecond)
 	if ValidVersionID(last) {
