@@ -13,7 +13,7 @@ import (
 const batchSize = 512
 
 // lanesPast is the slack behind the keys of a batch. AVX-512 routines work on eight keys at a time:
-// they read and write up to seven elements behind the last key, and rank reads eight.
+// they read up to seven elements behind the last key, and write up to eight.
 const lanesPast = 8
 
 // batch is the state of up to batchSize lookups in lock-step. Each step is a loop without branches
@@ -243,8 +243,11 @@ func (t *Table) ordinals(b *batch, keys []Key, ordinals []uint32) error {
 			}
 		}
 	}
-	if t.lanes && ordinalsAVX512(b, keys, unsafe.SliceData(records), t.trailer.keys, t.trailer.domains, unsafe.SliceData(ordinals)) == 0 {
-		return nil
+	if t.lanes {
+		odd := ordinalsAVX512(b, keys, unsafe.SliceData(records), t.trailer.keys, t.trailer.domains, unsafe.SliceData(ordinals))
+		if odd == 0 {
+			return nil
+		}
 	}
 	for i, slot := range b.slot[:len(keys)] {
 		if slot >= t.trailer.keys {

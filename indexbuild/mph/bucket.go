@@ -211,7 +211,9 @@ func (l *level) mark(keys []uint64, lines, collisions []byte) {
 // offsets of the others become the batch's found keys. left may overlap keys from its beginning,
 // and leftTags tags. Both need one element more than they get, since each key is written before its
 // bit is known.
-func (l *level) partition(keys, tags []uint64, base uint64, lines []byte, left, leftTags []uint64, b *batch) (nleft int) {
+func (l *level) partition(
+	keys, tags []uint64, base uint64, lines []byte, left, leftTags []uint64, b *batch,
+) (nleft int) {
 	found := 0
 	for i, key := range keys {
 		p := l.bit(key)

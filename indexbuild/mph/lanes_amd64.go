@@ -6,9 +6,10 @@ import "golang.org/x/sys/cpu"
 // BMI2 and POPCNT, which hasLanes checks; without them, and on other processors, the Go code of the
 // method that each replaces runs. GODEBUG=cpu.avx512f=off selects the Go code.
 //
-// Loops run to the next multiple of eight keys. All arrays of a batch have lanesPast elements of
-// slack, so that reading and writing the lanes behind the last key stays inside the batch. Their
-// contents are of an earlier use of the batch or zero; each routine says why they do no harm.
+// Loops run to the next multiple of eight keys. The arrays key, tag, pos, foundTag and foundPos of
+// a batch have lanesPast elements of slack, so that reading and writing the lanes behind the last
+// key stays inside the array. The elements there are of an earlier step, of an earlier use of the
+// batch, or zero; each routine says why they do no harm.
 //
 // TestBatchesOfEveryLength, TestSameBytesWithoutLanes and checkAnswers, and the targets FuzzOpen
 // and FuzzBuild, compare the routines with the Go code.
@@ -21,8 +22,8 @@ var hasLanes = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VPO
 // and prefetches the lines of these. Go: levels.locateFirst. bucketBits is the logarithm of the
 // number of buckets; dir and lines are those of the levels.
 //
-// It reads and writes up to seven keys behind the n. Any key has a bucket in dir, so that what it
-// gathers is inside dir, and a prefetch does not fault.
+// It reads key and writes tag and pos of up to seven keys behind the n. Any key has a bucket in
+// dir, so that what it gathers is inside dir, and a prefetch does not fault.
 //
 //go:noescape
 func locateFirstAVX512(b *batch, n int, seed, bucketBits uint64, dir *openBucket, lines *byte)
@@ -31,8 +32,8 @@ func locateFirstAVX512(b *batch, n int, seed, bucketBits uint64, dir *openBucket
 // lines. Go: levels.locateNext. mul is the level's factor, and levels the level of the first
 // bucket.
 //
-// It reads and writes up to seven keys behind the n. Their tags are of the same table: locateFirst
-// or partition wrote them in this lookup. What it gathers is therefore inside dir.
+// It reads key and tag and writes pos of up to seven keys behind the n. locateFirst or partition
+// wrote their tags in this lookup, so that what it gathers is inside dir.
 //
 //go:noescape
 func locateNextAVX512(b *batch, n int, seed, mul uint64, levels *openLevel, lines *byte)
@@ -40,9 +41,9 @@ func locateNextAVX512(b *batch, n int, seed, mul uint64, levels *openLevel, line
 // partitionAVX512 divides the batch's n > 0 keys by their bits and returns the number of those with
 // a zero. Go: levels.partition.
 //
-// It writes up to eight elements behind the keys that it moves: key and tag at indexes that it has
-// read already, foundTag and foundPos up to their slack. A mask keeps it from gathering words for
-// the lanes behind the n.
+// It writes up to eight elements behind the keys that it moves, with zeros in those it does not
+// need: in key and tag at indexes that it has read, in foundTag and foundPos within the slack. A
+// mask keeps it from gathering words for the lanes behind the n.
 //
 //go:noescape
 func partitionAVX512(b *batch, n, found int, lines *byte) (left int)

@@ -111,7 +111,10 @@ func TestNoBlockIsReadBeforeItIsVerified(t *testing.T) {
 						what       string
 						blocks     func() (first, end uint64)
 						unverified int64
-					}{{"records", table.recordBlocks, table.unverifiedRecords.Load()}, {"lines", table.lineBlocks, table.unverifiedLines.Load()}} {
+					}{
+						{"records", table.recordBlocks, table.unverifiedRecords.Load()},
+						{"lines", table.lineBlocks, table.unverifiedLines.Load()},
+					} {
 						left := int64(0)
 						for i, end := part.blocks(); i < end; i++ {
 							if !table.isVerified(i * BlockSize) {

@@ -217,7 +217,8 @@ func TestRebuildRepairsTheCurrentVersion(t *testing.T) {
 	damage(t, store, record(t, store, 1, "b1", a.Digest).Postings[0].Key, "missing")
 	damage(t, store, record(t, store, 3, "b1", c.Digest).Postings[0].Key, "truncated")
 	got := rebuild(publish.RebuildAll)
-	if d := cmp.Diff(publish.Rebuilt{Checked: 2, Segments: []string{v.Segments[0].ID, v.Segments[1].ID}, Files: 3, Postings: 2}, got); d != "" {
+	want := publish.Rebuilt{Checked: 2, Segments: []string{v.Segments[0].ID, v.Segments[1].ID}, Files: 3, Postings: 2}
+	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff(v, current(t, store)); d != "" {
@@ -227,14 +228,16 @@ func TestRebuildRepairsTheCurrentVersion(t *testing.T) {
 	expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20, "3/b1": 30})
 
 	damageSegments()
-	if d := cmp.Diff(publish.Rebuilt{Checked: 1, Segments: []string{v.Segments[1].ID}, Files: 1}, rebuild(v.Segments[1].ID)); d != "" {
+	want = publish.Rebuilt{Checked: 1, Segments: []string{v.Segments[1].ID}, Files: 1}
+	if d := cmp.Diff(want, rebuild(v.Segments[1].ID)); d != "" {
 		t.Error(d)
 	}
 	// The postings of a batch that lost a part cannot be restored; everything else is checked.
 	damage(t, store, record(t, store, 1, "b1", a.Digest).Postings[0].Key, "flipped")
 	damage(t, store, record(t, store, 1, "b1", a.Digest).Parts[0].Key, "missing")
 	got = rebuild(publish.RebuildAll)
-	if got.Checked != 3 || len(got.Segments) != 0 || !slices.ContainsFunc(got.Unmended, func(s string) bool { return strings.Contains(s, v.Segments[0].ID) }) {
+	named := func(s string) bool { return strings.Contains(s, v.Segments[0].ID) }
+	if got.Checked != 3 || len(got.Segments) != 0 || !slices.ContainsFunc(got.Unmended, named) {
 		t.Errorf("%+v", got)
 	}
 	if got := rebuild("0123"); len(got.Unmended) != 1 {
@@ -260,10 +263,12 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff([]string{lake.RegistryKey, lake.BatchRegistryKey(2)}, got.Registries); d != "" || len(got.Unmended) != 1 || !strings.Contains(got.Unmended[0], "dataset 3") {
+		d := cmp.Diff([]string{lake.RegistryKey, lake.BatchRegistryKey(2)}, got.Registries)
+		if d != "" || len(got.Unmended) != 1 || !strings.Contains(got.Unmended[0], "dataset 3") {
 			t.Errorf("%s: %+v", how, got)
 		}
-		if got, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir()); err != nil || len(got.Registries) > 0 || len(got.Unmended) > 0 {
+		got, err = publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+		if err != nil || len(got.Registries) > 0 || len(got.Unmended) > 0 {
 			t.Errorf("%s, again: %+v, %v", how, got, err)
 		}
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30))
