@@ -20,13 +20,11 @@ type hashed struct {
 	Bits        float64 `json:"bits"`       // a key, levels and ranks
 	Slot        float64 `json:"slot"`       // the hash alone
 	Lookup      float64 `json:"lookup"`     // with the record, and so with the key check
-	SlotBatch   float64 `json:"slot_batch"`
 	LookupBatch float64 `json:"lookup_batch"`
 	Open        float64 `json:"open"` // microseconds
 	Map         float64 `json:"map"`  // the same keys in a Go map
-	// AloneRate is BuildRate of levels and ranks alone, from unsorted keys in memory.
-	AloneRate float64 `json:"alone_rate"`
-	// Of relab's method on the same keys: built as AloneRate is and with the same parallelism, found one by one, loaded in microseconds.
+	// Of relab's method on the same keys: levels and ranks built without records, from keys in memory and
+	// with the same parallelism; found one by one; loaded in microseconds.
 	RelabRate, RelabBits, RelabFind, RelabLoad float64
 }
 
@@ -85,7 +83,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 		return nil, err
 	}
 	out.Open = float64(time.Since(started).Nanoseconds()) / 1e3
-	ordinals, found := make([]uint32, batchSize), make([]uint64, batchSize)
+	ordinals := make([]uint32, batchSize)
 	for _, m := range []struct {
 		result *float64
 		do     func() error
@@ -106,14 +104,6 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 			}
 			return nil
 		}},
-		{&out.SlotBatch, func() error {
-			for chunk := range slices.Chunk(ids, batchSize) {
-				if err := table.SlotBatch(chunk, found); err != nil {
-					return err
-				}
-			}
-			return nil
-		}},
 		{&out.LookupBatch, func() error {
 			for chunk := range slices.Chunk(ask, batchSize) {
 				if err := table.LookupBatch(chunk, ordinals); err != nil {
@@ -130,7 +120,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 			return nil, err
 		}
 	}
-	if err := measureAlone(keys, ids, out); err != nil {
+	if err := measureRelab(keys, ids, out); err != nil {
 		return nil, err
 	}
 	naive := make(map[uint64]uint32, n)
@@ -148,35 +138,25 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	return out, err
 }
 
-// measureAlone builds levels and ranks alone, by the project's way and by relab's in turns, and does with relab's what was done with the
-// project's hash.
-func measureAlone(keys []mph.Key, ask []uint64, out *hashed) error {
+// measureRelab does with relab's method what was done with the project's hash.
+func measureRelab(keys []mph.Key, ask []uint64, out *hashed) error {
 	n := len(keys)
 	ids := make([]uint64, n)
 	for i, k := range keys {
 		ids[i] = k.ID
 	}
 	var h *relab.Hash
-	var rates, relabRates []float64
+	var rates []float64
 	for range rounds(n) {
-		runtime.GC() // of what the other left
+		runtime.GC() // the previous round's hash
 		started := time.Now()
-		ours, err := mph.BuildHash(ids, mph.Options{Parallelism: slots})
-		if err != nil {
-			return err
-		}
-		rates = append(rates, float64(n)/time.Since(started).Seconds())
-		if ours.Keys() != n {
-			return fmt.Errorf("hash of %d keys, want %d", ours.Keys(), n)
-		}
-		runtime.GC()
-		started = time.Now()
+		var err error
 		if h, err = relab.Build(ids, slots); err != nil {
 			return err
 		}
-		relabRates = append(relabRates, float64(n)/time.Since(started).Seconds())
+		rates = append(rates, float64(n)/time.Since(started).Seconds())
 	}
-	out.AloneRate, out.RelabRate, out.RelabBits = median(rates), median(relabRates), float64(h.Bits())/float64(n)
+	out.RelabRate, out.RelabBits = median(rates), float64(h.Bits())/float64(n)
 	data := h.Encode()
 	started := time.Now()
 	h = relab.Load(data)

@@ -8,16 +8,18 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// Of a thousand publishes of 100,000 rows into lakes of several sizes most build their own rows alone, and on average a row is
-// built a few times: the size of the lake hardly matters.
-func TestFoldingIsCheap(t *testing.T) {
+// A thousand publishes of 100,000 rows go into lakes of several sizes. Most build only their own
+// rows, and on average a row is built at most seven times, whatever the size of the lake.
+func TestCompactionIsCheap(t *testing.T) {
 	for _, before := range []int64{0, 1e6, 1e7, 1e8, 1e9} {
 		base := &manifest.Version{ID: "v"}
 		publishes := 0
 		add := func(rows int64) (built int64) {
 			publishes++
-			p := &plan{Replaces: []string{}, Batches: []planned{{DatasetID: 1, Batch: fmt.Sprintf("b%05d", publishes), Rows: rows, New: true}}}
-			p.fold(base, nil)
+			p := &plan{Replaces: []string{}, Batches: []planned{
+				{DatasetID: 1, Batch: fmt.Sprintf("b%05d", publishes), Rows: rows, New: true},
+			}}
+			p.compact(base, nil)
 			replaced := func(segment string) bool { return slices.Contains(p.Replaces, segment) }
 			next := &manifest.Version{ID: "v"}
 			next.Segments = slices.DeleteFunc(slices.Clone(base.Segments), func(s manifest.Segment) bool { return replaced(s.ID) })
@@ -46,7 +48,7 @@ func TestFoldingIsCheap(t *testing.T) {
 			sum += built
 		}
 		slices.Sort(all)
-		t.Logf("lake of %d rows: rows built for one that is new: mean %.1f, median %d, 90 %% up to %d, most %d", before,
+		t.Logf("lake of %d rows: rows built for each new one: mean %.1f, median %d, 90th percentile %d, maximum %d", before,
 			float64(sum)/(n*rows), all[n/2]/rows, all[n*9/10]/rows, all[n-1]/rows)
 		if all[n/2] != rows || sum > 7*n*rows {
 			t.Errorf("lake of %d rows: median %d, sum %d", before, all[n/2], sum)
