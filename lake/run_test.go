@@ -807,7 +807,7 @@ func TestShuffleOfBadRowsIsCorrupt(t *testing.T) {
 		"frames of hosts as rows":  {rows, hosts, directory(1, 3, 2, 2, 0), 3, false},
 		"another number of rows":   {rows, hosts, dir, 2, false},
 		"another magic":            {rows, hosts, []byte("SHFM\x02\x00\x00\x00\x01\x00"), 3, false},
-		"an older version":         {rows, hosts, codec.AppendMagic(nil, "SHFL", 1), 3, false},
+		"another version":          {rows, hosts, codec.AppendMagic(nil, "SHFL", 1), 3, false},
 		"a directory of nothing":   {rows, hosts, codec.AppendMagic(nil, "SHFL", 2), 3, false},
 		"a directory with a rest":  {rows, hosts, append(bytes.Clone(dir), 0), 3, false},
 		"partitions out of order":  {rows, hosts, append(codec.AppendMagic(nil, "SHFL", 2), 1, 2, 7, 1, 1, 1, 1, 7, 2, 0, 1, 0), 3, false},

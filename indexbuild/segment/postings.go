@@ -19,8 +19,6 @@ import (
 const (
 	postingsMagic   = "PDX1"
 	postingsVersion = 2
-	// 1: the format of the original specification: flat entries, one stream.
-	// 2: blocks split by column, exact totals, row ranges, single tuples inline.
 
 	// BlockBytes bounds one block of postings.idx and one frame of whole payloads: what a
 	// lookup fetches and decodes. 16 KiB hold about two thousand entries, and smaller frames

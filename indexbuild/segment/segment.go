@@ -41,13 +41,7 @@ import (
 )
 
 // Format is the version of segments as a whole: of segment.json, of the set of files, and of what zstd makes of them.
-// 1: first.
-// 2: blocks of postings are not compressed, other frames at a faster level; the perfect hash has more buckets.
-// 3: domains are compressed by an encoder for text. What reads one reads the others.
 const Format = 3
-
-// firstFormat is the first that is still read.
-const firstFormat = 1
 
 // Names of a segment's files below its prefix. Postings have two files a shard.
 const (
@@ -131,12 +125,9 @@ var formats = Formats{DomainsTxt: 1, DomainsMPHF: 1, DomainToDatasets: membershi
 
 // ID is the id of the segment over batches, which have to be sorted: it follows from formats
 // and inputs alone, so that whoever builds it writes the same bytes under the same keys.
-func ID(batches []BatchRef) string { return formatID(Format, batches) }
-
-// formatID is the id of a segment of any format.
-func formatID(format int, batches []BatchRef) string {
+func ID(batches []BatchRef) string {
 	f := formats
-	s := fmt.Appendf(nil, "urlake segment %d %d %d %d %d %d %d\n", format, f.DomainsTxt, f.DomainsMPHF, f.DomainToDatasets, f.Postings, f.FilesTSV, f.PartsIdx)
+	s := fmt.Appendf(nil, "urlake segment %d %d %d %d %d %d %d\n", Format, f.DomainsTxt, f.DomainsMPHF, f.DomainToDatasets, f.Postings, f.FilesTSV, f.PartsIdx)
 	for _, b := range batches {
 		s = fmt.Appendf(s, "%d\t%s\t%s\n", b.DatasetID, b.Batch, b.Digest)
 	}
@@ -232,8 +223,8 @@ func checkHex(s string, n int) bool {
 // check holds the document against itself and prepares its files.
 func (i *Info) check(key, id string) error {
 	bad := func(section string, want, got any) error { return codec.Corrupt(key, section, -1, want, got) }
-	if i.Format < firstFormat || i.Format > Format {
-		return bad("format", fmt.Sprintf("%d to %d", firstFormat, Format), i.Format)
+	if i.Format != Format {
+		return bad("format", Format, i.Format)
 	}
 	if i.Formats != formats {
 		return bad("formats", fmt.Sprintf("%+v", formats), fmt.Sprintf("%+v", i.Formats))
@@ -246,7 +237,7 @@ func (i *Info) check(key, id string) error {
 			return bad("batches", "ascending datasets and names", i.Batches[n])
 		}
 	}
-	if got := formatID(i.Format, i.Batches); got != id {
+	if got := ID(i.Batches); got != id {
 		return bad("batches", "those of segment "+id, "those of "+got)
 	}
 	for _, n := range []int64{i.Domains, i.Entries, i.Inline, i.Rows, i.Parts} {
