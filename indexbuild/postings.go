@@ -28,7 +28,7 @@ import (
 // docs/formats/batch-postings.md describes every byte.
 const (
 	batchMagic   = "BPX1"
-	batchVersion = 2
+	batchVersion = 1
 
 	// batchFrame is how many bytes of names a domain frame holds. A build has three frames of each part in memory.
 	batchFrame = 32 << 10

@@ -524,7 +524,7 @@ func TestGolden(t *testing.T) {
 	}
 	store, parts := writeParts(t, rows, testOptions(t, PartLimits{PageRows: 2}))
 	written := partBytes(t, store, parts[0])
-	partFile := filepath.Join("testdata", "part-v3.parquet")
+	partFile := filepath.Join("testdata", "part-v1.parquet")
 	if *updateGolden {
 		if err := os.WriteFile(partFile, written, 0o644); err != nil {
 			t.Fatal(err)

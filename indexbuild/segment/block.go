@@ -33,7 +33,7 @@ func presenceOf(n, total int) presence {
 
 // A block holds consecutive entries, column by column:
 //
-//	"PDX1" | u32 ver=2 | uvarint shard | uvarint domains D | uvarint entries N | uvarint files F
+//	"PDX1" | u32 ver=1 | uvarint shard | uvarint domains D | uvarint entries N | uvarint files F
 //	u8 presence: of size | of ts << 2 | of payloads << 4, each 0 none, 1 all, 2 some
 //	u64 first domain_id
 //	u8 L | D × L bits: low bits of domain_id - first

@@ -198,7 +198,7 @@ type documentEntry struct {
 
 // block reads a block of postings.idx.
 func (d *dump) block() []documentEntry {
-	if string(d.take(4, "magic")) != "PDX1" || d.word(4, "ver") != 2 {
+	if string(d.take(4, "magic")) != "PDX1" || d.word(4, "ver") != 1 {
 		d.fail("magic")
 	}
 	d.uvarint("shard")

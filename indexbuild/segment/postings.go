@@ -18,7 +18,7 @@ import (
 
 const (
 	postingsMagic   = "PDX1"
-	postingsVersion = 2
+	postingsVersion = 1
 
 	// BlockBytes bounds one block of postings.idx and one frame of whole payloads: what a
 	// lookup fetches and decodes. 16 KiB hold about two thousand entries, and smaller frames

@@ -41,7 +41,7 @@ import (
 )
 
 // Format is the version of segments as a whole: of segment.json, of the set of files, and of what zstd makes of them.
-const Format = 3
+const Format = 1
 
 // Names of a segment's files below its prefix. Postings have two files a shard.
 const (
