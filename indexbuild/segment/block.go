@@ -12,13 +12,13 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// presence says which entries of a block have something.
+// presence tells which entries of a block have an optional value.
 type presence uint8
 
 const (
 	none presence = iota
 	all
-	some // a bit for each entry says which
+	some // a bit for each entry tells which
 )
 
 func presenceOf(n, total int) presence {
@@ -36,29 +36,30 @@ func presenceOf(n, total int) presence {
 //	"PDX1" | u32 ver=1 | uvarint shard | uvarint domains D | uvarint entries N | uvarint files F
 //	u8 presence: of size | of ts << 2 | of payloads << 4, each 0 none, 1 all, 2 some
 //	u64 first domain_id
-//	u8 L | D × L bits: low bits of domain_id - first
-//	(H + D) bits: the high bits of domain_id - first, by Elias and Fano: the one with number i stands at high+i. uvarint H before
+//	u8 L | uvarint H | D × L bits: low bits of domain_id - first
+//	(H + D) bits: its other bits, an Elias-Fano list: for domain i with other bits h, bit h+i is 1
 //	D × u32 check bits
 //	[N bits, if N ≠ D: 1 where a domain's first entry is]
 //	file table: column of F file ids, ascending; column of their datasets
-//	column of N places in the file table: the file of the entry's first tuple, which tells its dataset
+//	column of N indexes in the file table: file of the entry's first tuple; it tells the dataset
 //	column of N rows
 //	[N bits, if some have a size] [column of sizes, if any]
-//	[N bits, if some have ts] [varint base, uvarint unit, column of (first-base)/unit, column of (last-first)/unit, if any]
+//	[N bits, if some have ts]
+//	[varint base, uvarint unit, column of (first-base)/unit, column of (last-first)/unit, if any]
 //	[N bits, if some have a payload]
 //	[column of row_group, column of first_row, for entries without a payload, if any]
 //	[column of offset, column of length, for those with one, if any]
 //	u32 CRC-32C
 //
-// Bit strings start on a byte. Columns are packed columns, see column.go.
+// Bit vectors start on a byte. Columns are packed columns, see column.go.
 
-// encode appends the block of the pending entries from lo to hi to out.
+// encode appends the block of the pending entries [lo, hi) to out.
 func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 	c := &w.pending
 	entries := hi - lo
 	ids, checks, flags, files := c.ids[lo:hi], c.checks[lo:hi], c.flags[lo:hi], c.files[lo:hi]
 	sizes, times, inline := 0, 0, bytes.Count(flags, []byte{entryInline})
-	if inline < entries { // some are not plain
+	if inline < entries { // some have other flags
 		inline = 0
 		for _, f := range flags {
 			sizes += int(f & entrySize)
@@ -68,20 +69,22 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 	}
 	w.findFirsts(ids, checks)
 	w.table, w.owners = w.table[:0], w.owners[:0]
-	w.places.next()
+	w.seenFiles.reset()
 	w.ints = slices.Grow(w.ints[:0], entries)[:entries]
 	for i, file := range files {
-		// The place of the file in the order in which files come; it becomes the one in the sorted table below.
-		place, fresh := w.places.place(file, uint32(len(w.table)))
-		if fresh {
+		// Files are numbered as they appear. The number becomes the index in the sorted table
+		// below.
+		number, added := w.seenFiles.number(file, uint32(len(w.table)))
+		if added {
 			w.table = append(w.table, file)
 			w.owners = append(w.owners, c.datasets[lo+i])
 		}
-		w.ints[i] = int64(place)
+		w.ints[i] = int64(number)
 	}
 	domains := len(w.firsts)
 	w.sortTable()
-	hasSize, hasTS, hasPayload := presenceOf(sizes, entries), presenceOf(times, entries), presenceOf(entries-inline, entries)
+	hasSize, hasTS := presenceOf(sizes, entries), presenceOf(times, entries)
+	hasPayload := presenceOf(entries-inline, entries)
 	rare := &c.rare
 	if sizes+times > 0 || inline < entries {
 		rare.fill(max(hi, len(rare.sizes)))
@@ -96,8 +99,8 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 
 	out = w.encodeDomains(out, ids, checks)
 
-	for i, p := range w.ints {
-		w.ints[i] = int64(w.ranks[p])
+	for i, number := range w.ints {
+		w.ints[i] = int64(w.ranks[number])
 	}
 	out = w.appendUint32s(out, w.table)
 	out = w.appendUint32s(out, w.owners)
@@ -137,7 +140,8 @@ func (w *PostingsWriter) encode(out []byte, lo, hi int) []byte {
 	return codec.AppendCRC32C(out)
 }
 
-// findFirsts notes which entries are a domain's first, without a branch on what nobody knows before.
+// findFirsts sets w.firsts to the entries that are a domain's first. It is branch-free: a branch on
+// whether the domain changes would mispredict.
 func (w *PostingsWriter) findFirsts(ids []uint64, checks []uint32) {
 	w.firsts = slices.Grow(w.firsts[:0], len(ids)+1)[:len(ids)+1]
 	firsts, n := w.firsts, 1
@@ -146,14 +150,15 @@ func (w *PostingsWriter) findFirsts(ids []uint64, checks []uint32) {
 	for i, k := range checks[1:len(ids)] {
 		next := ids[i+1]
 		differ := next ^ id | uint64(k^check)
-		firsts[n] = uint32(i + 1) // written again by the next one where this is none
+		firsts[n] = uint32(i + 1) // overwritten by the next entry if this is not a first one
 		n += int((differ | -differ) >> 63)
 		id, check = next, k
 	}
 	w.firsts = firsts[:n]
 }
 
-// sortTable sorts the files of the table with their owners, and notes in ranks where each has gone.
+// sortTable sorts the files of the table with their datasets, and sets ranks to the new index of
+// each.
 func (w *PostingsWriter) sortTable() {
 	w.order = w.order[:0]
 	for i, f := range w.table {
@@ -168,7 +173,7 @@ func (w *PostingsWriter) sortTable() {
 	}
 }
 
-// appendUint32s is appendInts for other numbers.
+// appendUint32s is appendInts for uint32 values.
 func (w *PostingsWriter) appendUint32s(out []byte, values []uint32) []byte {
 	low, high := uint32(math.MaxUint32), uint32(0)
 	for _, v := range values {
@@ -184,7 +189,8 @@ func (w *PostingsWriter) appendUint32s(out []byte, values []uint32) []byte {
 	return appendColumn(out, int64(low), w.scratch)
 }
 
-// pick returns the values of those entries whose flag, XORed with invert, is set, in the memory of into.
+// pick returns the values of the entries whose flag, XORed with invert, is set. It uses the memory
+// of into.
 func pick(into, values []int64, flags []uint8, flag, invert uint8) []int64 {
 	into = into[:0]
 	for i, v := range values {
@@ -195,7 +201,8 @@ func pick(into, values []int64, flags []uint8, flag, invert uint8) []int64 {
 	return into
 }
 
-// appendFlags appends a bit for each entry, if some have what p is about: whether its flag, XORed with invert, is set.
+// appendFlags appends a bit for each entry that tells whether its flag, XORed with invert, is set.
+// It appends nothing unless p is some.
 func appendFlags(out []byte, p presence, flags []uint8, flag, invert uint8) []byte {
 	if p != some {
 		return out
@@ -211,59 +218,60 @@ func appendFlags(out []byte, p presence, flags []uint8, flag, invert uint8) []by
 	return b.align()
 }
 
-// densePlaces is how many file ids are found without a map.
-const densePlaces = 1 << 20
+// denseFiles is how many file ids fileNumbers holds in slices.
+const denseFiles = 1 << 20
 
-// placeTable has a number for each of the files of one block. Most segments have so few files that a slice holds the numbers of
-// all; it is emptied by counting up.
-type placeTable struct {
-	round uint32
-	stamp []uint32 // of each file id: the round in which its value was set
-	value []uint32
-	rest  map[uint32]uint32
+// fileNumbers maps the files of one block to numbers. Most segments have so few files that slices
+// hold all of them; these are emptied by starting a new round.
+type fileNumbers struct {
+	round  uint32
+	stamp  []uint32 // by file id: the round in which value was set
+	value  []uint32 // by file id
+	sparse map[uint32]uint32
 }
 
-// next empties the table.
-func (t *placeTable) next() {
+// reset empties the table.
+func (t *fileNumbers) reset() {
 	if t.round++; t.round == 0 {
 		clear(t.stamp)
 		t.round = 1
 	}
-	clear(t.rest)
+	clear(t.sparse)
 }
 
-// place is the value of a file. One that has none gets this, and is fresh.
-func (t *placeTable) place(file, value uint32) (_ uint32, fresh bool) {
+// number returns the number of a file. A file that has none gets next, and added is true.
+func (t *fileNumbers) number(file, next uint32) (_ uint32, added bool) {
 	if file < uint32(len(t.stamp)) {
 		if t.stamp[file] == t.round {
 			return t.value[file], false
 		}
-		t.stamp[file], t.value[file] = t.round, value
-		return value, true
+		t.stamp[file], t.value[file] = t.round, next
+		return next, true
 	}
-	return t.placeFar(file, value)
+	return t.numberSparse(file, next)
 }
 
-func (t *placeTable) placeFar(file, value uint32) (_ uint32, fresh bool) {
-	if file < densePlaces {
+// numberSparse is number for files beyond the slices, which it extends for ids below denseFiles.
+func (t *fileNumbers) numberSparse(file, next uint32) (_ uint32, added bool) {
+	if file < denseFiles {
 		n := 1 << bits.Len32(max(file, 1023))
 		t.stamp = append(t.stamp, make([]uint32, n-len(t.stamp))...)
 		t.value = append(t.value, make([]uint32, n-len(t.value))...)
-		return t.place(file, value)
+		return t.number(file, next)
 	}
-	if v, ok := t.rest[file]; ok {
+	if v, ok := t.sparse[file]; ok {
 		return v, false
 	}
-	if t.rest == nil {
-		t.rest = map[uint32]uint32{}
+	if t.sparse == nil {
+		t.sparse = map[uint32]uint32{}
 	}
-	t.rest[file] = value
-	return value, true
+	t.sparse[file] = next
+	return next, true
 }
 
-// encodeDomains appends ids, check bits, and which entries are a domain's first. Ids are
-// spread evenly, so that a list of their upper bits by Elias and Fano, searched without
-// decoding it, takes little more than the least there is: log2(range/D)+2 bits an id.
+// encodeDomains appends ids, check bits, and which entries are a domain's first. Ids are spread
+// evenly, so an Elias-Fano list, which is searched without decoding, takes little more than the
+// minimum: log2(range/D)+2 bits per id.
 func (w *PostingsWriter) encodeDomains(out []byte, ids []uint64, checks []uint32) []byte {
 	first, domains := ids[0], len(w.firsts)
 	out = codec.AppendU64(out, first)
@@ -296,7 +304,7 @@ func (w *PostingsWriter) encodeDomains(out []byte, ids []uint64, checks []uint32
 	return out
 }
 
-// appendZeros appends n bits.
+// appendZeros appends n zero bits and returns them too.
 func appendZeros(out []byte, n int) (_, bits []byte) {
 	start := len(out)
 	out = slices.Grow(out, bitBytes(n, 1))[:start+bitBytes(n, 1)]
@@ -306,13 +314,13 @@ func appendZeros(out []byte, n int) (_, bits []byte) {
 
 func setBit(bits []byte, i int) { bits[i>>3] |= 1 << (i & 7) }
 
-// lowBits is the number of low bits for n ids over a range: then there are at most two upper
-// steps to an id on average.
+// lowBits returns the number of low bits for n ids over a range: with it an id has at most two bits
+// of the upper list on average.
 func lowBits(span uint64, n int) uint {
 	return uint(max(bits.Len64(span/uint64(n)), 1) - 1)
 }
 
-// encodeTimes appends first and last ts in multiples of what all have in common: most
+// encodeTimes appends first and last ts in multiples of their greatest common divisor: most
 // datasets have seconds or days.
 func (w *PostingsWriter) encodeTimes(out []byte, flags []uint8, firsts, lasts []int64) []byte {
 	var base int64
@@ -348,7 +356,8 @@ func (w *PostingsWriter) encodeTimes(out []byte, flags []uint8, firsts, lasts []
 	return appendColumn(out, 0, w.scratch)
 }
 
-// gcd is the greatest common divisor. Most often b is a multiple of a.
+// gcd returns the greatest common divisor. It is fast if b is a multiple of a, the most frequent
+// case.
 func gcd(a, b uint64) uint64 {
 	if a == 1 || a != 0 && b%a == 0 {
 		return a
@@ -359,8 +368,8 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
-// block is one decoded frame of postings.idx. Lookups work on the packed bytes: what stays in
-// memory is what stands in the file.
+// block is a frame of postings.idx that was checked. Lookups work on the packed bytes, so a block
+// takes as much memory as it takes in the file.
 type block struct {
 	file    string
 	section string
@@ -368,15 +377,15 @@ type block struct {
 
 	domains, entries, files int
 
-	first  uint64
-	lows   uint
-	high   uint64
+	first  uint64 // domain_id
+	lows   uint   // number of low bits
+	high   uint64 // upper bits of the last domain
 	low    bitString
 	upper  bitString
 	checks []byte
-	starts bitString // nil where each domain has one entry
+	starts bitString // of domains; nil if each domain has one entry
 
-	fileIDs, datasets, places, rows column
+	fileIDs, datasets, fileIndexes, rows column
 
 	hasSize, hasTS, hasPayload presence
 	sizeBits, tsBits, payBits  bitString
@@ -388,36 +397,36 @@ type block struct {
 	offsets, lengths           column
 }
 
-// expectation is what a block has to agree with.
+// expectation is what a block must agree with.
 type expectation struct {
 	shard, shardBits int
-	files            *Files // nil where unknown
-	datBytes         int64  // decompressed size of postings.dat; -1 where unknown
+	files            *Files // nil if unknown
+	datBytes         int64  // decompressed size of postings.dat; -1 if unknown
 }
 
-// blockValues are values of a block that checking it has unpacked, for who reads all of it.
+// blockValues are the values that checking a block unpacks, for callers that read all of them.
 type blockValues struct {
-	fileIDs  []uint32 // of the file table, by place
-	datasets []uint32
-	keys     []Key   // of the domains
-	places   []int64 // by entry
-	rows     []int64
-	groups   []int64 // of entries without a payload
-	firsts   []int64
-	lows     []int64 // low bits of the keys
+	fileIDs     []uint32 // of the file table
+	datasets    []uint32 // of these files
+	keys        []Key    // of the domains
+	fileIndexes []int64  // by entry, as rows
+	rows        []int64
+	groups      []int64 // of entries without a payload, as firsts
+	firsts      []int64
+	lows        []int64 // low bits of the keys
 }
 
-// valuesMemory keeps the memory of blocks that were checked.
-var valuesMemory = sync.Pool{New: func() any { return new(blockValues) }}
+// valuesPool reuses the memory of blockValues.
+var valuesPool = sync.Pool{New: func() any { return new(blockValues) }}
 
-// parseBlock checks every value of a block, so that lookups need not.
+// parseBlock decodes a block and checks every value of it, so that lookups need not.
 func parseBlock(raw []byte, file, section string, want expectation) (*block, error) {
-	v := valuesMemory.Get().(*blockValues)
-	defer valuesMemory.Put(v)
+	v := valuesPool.Get().(*blockValues)
+	defer valuesPool.Put(v)
 	return parseBlockValues(raw, file, section, want, v)
 }
 
-// parseBlockValues is parseBlock, and fills v.
+// parseBlockValues is parseBlock that also fills v.
 func parseBlockValues(raw []byte, file, section string, want expectation, v *blockValues) (*block, error) {
 	body, err := codec.CheckCRC32C(raw, file, section)
 	if err != nil {
@@ -433,7 +442,8 @@ func parseBlockValues(raw []byte, file, section string, want expectation, v *blo
 	b.entries = int(d.Uint(maxBlockEntries))
 	b.files = int(d.Uint(uint64(b.entries)))
 	if d.Err() == nil && (b.domains < 1 || b.domains > b.entries || b.files < 1) {
-		d.Fail("entries of at least one domain and file each", fmt.Sprintf("%d domains, %d entries, %d files", b.domains, b.entries, b.files))
+		got := fmt.Sprintf("%d domains, %d entries, %d files", b.domains, b.entries, b.files)
+		d.Fail("entries of at least one domain and file each", got)
 	}
 	flags := d.U8()
 	b.hasSize, b.hasTS, b.hasPayload = presence(flags&3), presence(flags>>2&3), presence(flags>>4)
@@ -443,7 +453,7 @@ func parseBlockValues(raw []byte, file, section string, want expectation, v *blo
 	b.readDomains(d, want)
 	b.fileIDs = readColumn(d, b.files)
 	b.datasets = readColumn(d, b.files)
-	b.places = readColumn(d, b.entries)
+	b.fileIndexes = readColumn(d, b.entries)
 	b.rows = readColumn(d, b.entries)
 	present := func(p presence) (bitString, int) {
 		switch p {
@@ -528,7 +538,7 @@ func (b *block) readDomains(d *codec.Decoder, want expectation) {
 	}
 }
 
-// check goes over all values once and leaves them in v.
+// check checks all values and unpacks them into v.
 func (b *block) check(want expectation, v *blockValues) error {
 	fileIDs, datasets := b.fileIDs.cursor(), b.datasets.cursor()
 	v.fileIDs, v.datasets = v.fileIDs[:0], v.datasets[:0]
@@ -536,7 +546,8 @@ func (b *block) check(want expectation, v *blockValues) error {
 	for range b.files {
 		f, s := fileIDs.read(), datasets.read()
 		if f <= prevFile || f > math.MaxUint32 || s < prevSet || s > math.MaxUint32 {
-			return b.corrupt("files and datasets in order", fmt.Sprintf("%d of %d after %d of %d", f, s, prevFile, prevSet))
+			got := fmt.Sprintf("%d of %d after %d of %d", f, s, prevFile, prevSet)
+			return b.corrupt("files and datasets in order", got)
 		}
 		if want.files != nil {
 			if f >= int64(want.files.Len()) {
@@ -551,8 +562,8 @@ func (b *block) check(want expectation, v *blockValues) error {
 	}
 
 	b.readKeys(v)
-	v.places, v.rows = b.places.unpack(v.places, b.entries), b.rows.unpack(v.rows, b.entries)
-	if !b.sound(want, v) {
+	v.fileIndexes, v.rows = b.fileIndexes.unpack(v.fileIndexes, b.entries), b.rows.unpack(v.rows, b.entries)
+	if !b.valid(want, v) {
 		if err := b.checkEntries(want, v); err != nil {
 			return err
 		}
@@ -560,10 +571,10 @@ func (b *block) check(want expectation, v *blockValues) error {
 	if err := b.checkTotals(); err != nil {
 		return err
 	}
-	return b.checkPlaces(want, v)
+	return b.checkRows(want, v)
 }
 
-// readKeys reads the keys of all domains.
+// readKeys unpacks the keys of all domains.
 func (b *block) readKeys(v *blockValues) {
 	low := column{width: b.lows, low: b.low}
 	v.lows = low.unpack(v.lows, b.domains)
@@ -572,17 +583,22 @@ func (b *block) readKeys(v *blockValues) {
 	for w := 0; domain < len(v.keys); w++ {
 		for ones := b.upper.word(w); ones != 0 && domain < len(v.keys); ones &= ones - 1 {
 			at := w<<6 + bits.TrailingZeros64(ones)
-			v.keys[domain] = Key{ID: b.first + (uint64(at-domain)<<b.lows | uint64(v.lows[domain])), Check: b.checkBits(domain)}
+			id := b.first + (uint64(at-domain)<<b.lows | uint64(v.lows[domain]))
+			v.keys[domain] = Key{ID: id, Check: b.checkBits(domain)}
 			domain++
 		}
 	}
 }
 
-// sound tells whether keys and entries are what checkEntries lets pass, without branches on what nobody knows before.
-func (b *block) sound(want expectation, v *blockValues) bool {
+// valid tells whether checkEntries would find no error. It has no branch that depends on a value,
+// since such branches mispredict.
+func (b *block) valid(want expectation, v *blockValues) bool {
 	keys := v.keys
 	last := keys[len(keys)-1]
-	if keys[0].ID != b.first || shardOf(keys[0].ID, want.shardBits) != want.shard || shardOf(last.ID, want.shardBits) != want.shard {
+	if keys[0].ID != b.first {
+		return false
+	}
+	if shardOf(keys[0].ID, want.shardBits) != want.shard || shardOf(last.ID, want.shardBits) != want.shard {
 		return false
 	}
 	ascend := uint64(1)
@@ -594,9 +610,9 @@ func (b *block) sound(want expectation, v *blockValues) bool {
 	if ascend == 0 {
 		return false
 	}
-	bad := int64(0) // negative once one is
-	rows, datasets, most := v.rows[:len(v.places)], v.datasets, int64(len(v.datasets)-1)
-	for i, p := range v.places {
+	bad := int64(0) // negative once a value is invalid
+	rows, datasets, most := v.rows[:len(v.fileIndexes)], v.datasets, int64(len(v.datasets)-1)
+	for i, p := range v.fileIndexes {
 		bad |= p | (most - p) | rows[i] | (rows[i] - 1)
 	}
 	if bad < 0 {
@@ -606,7 +622,7 @@ func (b *block) sound(want expectation, v *blockValues) bool {
 		return true
 	}
 	before := int64(-1)
-	for i, p := range v.places {
+	for i, p := range v.fileIndexes {
 		dataset := int64(datasets[p])
 		start := int64(b.starts[i>>3] >> (i & 7) & 1)
 		bad |= (dataset - before - 1) &^ -start
@@ -615,12 +631,12 @@ func (b *block) sound(want expectation, v *blockValues) bool {
 	return bad >= 0
 }
 
-// checkEntries tells what is wrong with keys or entries.
+// checkEntries returns the first error in keys or entries.
 func (b *block) checkEntries(want expectation, v *blockValues) error {
 	var k Key
 	domain, prevSet := -1, int64(-1)
-	rows := v.rows[:len(v.places)]
-	for i, p := range v.places {
+	rows := v.rows[:len(v.fileIndexes)]
+	for i, p := range v.fileIndexes {
 		if b.starts == nil || b.starts.has(i) {
 			domain++
 			next := v.keys[domain]
@@ -628,16 +644,18 @@ func (b *block) checkEntries(want expectation, v *blockValues) error {
 				return b.corrupt(fmt.Sprintf("first domain_id %016x", b.first), fmt.Sprintf("%016x", next.ID))
 			}
 			if i > 0 && (next.ID < k.ID || next.ID == k.ID && next.Check <= k.Check) {
-				return b.corrupt(fmt.Sprintf("a domain after %016x/%08x", k.ID, k.Check), fmt.Sprintf("%016x/%08x", next.ID, next.Check))
+				want := fmt.Sprintf("a domain after %016x/%08x", k.ID, k.Check)
+				return b.corrupt(want, fmt.Sprintf("%016x/%08x", next.ID, next.Check))
 			}
 			if got := shardOf(next.ID, want.shardBits); got != want.shard {
-				return b.corrupt(fmt.Sprintf("domains of shard %d", want.shard), fmt.Sprintf("%016x of shard %d", next.ID, got))
+				want := fmt.Sprintf("domains of shard %d", want.shard)
+				return b.corrupt(want, fmt.Sprintf("%016x of shard %d", next.ID, got))
 			}
 			k = next
 			prevSet = -1
 		}
 		if p < 0 || p >= int64(len(v.datasets)) {
-			return b.corrupt(fmt.Sprintf("a place below %d", b.files), p)
+			return b.corrupt(fmt.Sprintf("a file index below %d", b.files), p)
 		}
 		s := int64(v.datasets[p])
 		if s <= prevSet {
@@ -651,6 +669,7 @@ func (b *block) checkEntries(want expectation, v *blockValues) error {
 	return nil
 }
 
+// checkTotals checks sizes and ts.
 func (b *block) checkTotals() error {
 	if b.hasSize != none {
 		c := b.sizes.cursor()
@@ -678,14 +697,15 @@ func (b *block) checkTotals() error {
 	return nil
 }
 
-// isPlace tells whether n rows can be in a row group from a row on.
-func isPlace(group, first, n int64) bool {
+// validRows tells whether n rows from row first on can be in a row group.
+func validRows(group, first, n int64) bool {
 	return group >= 0 && group <= math.MaxUint32 && first >= 0 && first <= math.MaxInt64-n
 }
 
-// arePlaces is isPlace of all entries of a block, which have a row each at least, without branches.
-func arePlaces(groups, firsts, rows []int64) bool {
-	bad := int64(0) // negative once one is
+// allValidRows is validRows for all entries of a block, which have at least one row each, without
+// branches.
+func allValidRows(groups, firsts, rows []int64) bool {
+	bad := int64(0) // negative once a value is invalid
 	rows = rows[:len(groups)]
 	for i, r := range firsts[:len(groups)] {
 		bad |= groups[i] | (math.MaxUint32 - groups[i]) | r | (r + rows[i])
@@ -693,12 +713,13 @@ func arePlaces(groups, firsts, rows []int64) bool {
 	return bad >= 0
 }
 
-func (b *block) checkPlaces(want expectation, v *blockValues) error {
+// checkRows checks where the rows of all entries are: row groups and first rows, or payloads.
+func (b *block) checkRows(want expectation, v *blockValues) error {
 	n := b.present(b.hasPayload, b.payBits)
 	if n < b.entries {
 		groups, firsts := b.rowGroups.unpack(v.groups, b.entries-n), b.firstRows.unpack(v.firsts, b.entries-n)
 		v.groups, v.firsts = groups, firsts
-		if n == 0 && arePlaces(groups, firsts, v.rows) {
+		if n == 0 && allValidRows(groups, firsts, v.rows) {
 			return nil
 		}
 		at := 0
@@ -708,7 +729,7 @@ func (b *block) checkPlaces(want expectation, v *blockValues) error {
 			}
 			g, r := groups[at], firsts[at]
 			at++
-			if !isPlace(g, r, n) {
+			if !validRows(g, r, n) {
 				return b.corrupt("a row group and row", fmt.Sprintf("%d, %d", g, r))
 			}
 		}
@@ -721,14 +742,15 @@ func (b *block) checkPlaces(want expectation, v *blockValues) error {
 	for range n {
 		o, l := offsets.read(), lengths.read()
 		if o < end || l < 1 || l > codec.MaxFrame || o > math.MaxInt64-l || want.datBytes >= 0 && o+l > want.datBytes {
-			return b.corrupt(fmt.Sprintf("payloads in order within %d bytes", want.datBytes), fmt.Sprintf("%d bytes at %d after %d", l, o, end))
+			want := fmt.Sprintf("payloads in order within %d bytes", want.datBytes)
+			return b.corrupt(want, fmt.Sprintf("%d bytes at %d after %d", l, o, end))
 		}
 		end = o + l
 	}
 	return nil
 }
 
-// present is the number of entries that have something.
+// present returns the number of entries that have an optional value.
 func (b *block) present(p presence, bs bitString) int {
 	switch p {
 	case none:
@@ -739,8 +761,9 @@ func (b *block) present(p presence, bs bitString) int {
 	return bs.rank(b.entries)
 }
 
-// place is the place of entry i in the columns of something, and whether it has it.
-func (b *block) place(p presence, bs bitString, i int) (int, bool) {
+// index returns the index of entry i in the columns of an optional value, and whether it has the
+// value.
+func (b *block) index(p presence, bs bitString, i int) (int, bool) {
 	switch p {
 	case none:
 		return 0, false
@@ -754,7 +777,7 @@ func (b *block) checkBits(domain int) uint32 {
 	return binary.LittleEndian.Uint32(b.checks[4*domain:])
 }
 
-// lowAt is the lower bits of a domain's place.
+// lowAt returns the low bits of a domain.
 func (b *block) lowAt(domain int) uint64 {
 	if b.lows == 0 {
 		return 0
@@ -762,7 +785,7 @@ func (b *block) lowAt(domain int) uint64 {
 	return b.low.at(uint(domain)*b.lows, b.lows)
 }
 
-// domain finds a key and returns its entries [from, to); an empty range if there are none.
+// domain returns the entries [from, to) of a key; the range is empty if there are none.
 func (b *block) domain(k Key) (from, to int) {
 	if k.ID < b.first {
 		return 0, 0
@@ -772,7 +795,7 @@ func (b *block) domain(k Key) (from, to int) {
 	if high > b.high {
 		return 0, 0
 	}
-	// The ids with these upper bits are the ones after as many zeros.
+	// The ids with the upper bits high follow zero number high-1.
 	at := 0
 	if high > 0 {
 		at = b.upper.selectZero(int(high)-1, int(b.high)+b.domains) + 1
@@ -791,7 +814,7 @@ func (b *block) domain(k Key) (from, to int) {
 	return 0, 0
 }
 
-// span is the range of a domain's entries.
+// span returns the range of a domain's entries.
 func (b *block) span(domain int) (from, to int) {
 	if b.starts == nil {
 		return domain, domain + 1
@@ -805,10 +828,10 @@ func (b *block) span(domain int) (from, to int) {
 	return from, to
 }
 
-// dataset is the dataset of entry i.
-func (b *block) dataset(i int) uint32 { return uint32(b.datasets.at(int(b.places.at(i)))) }
+// dataset returns the dataset of entry i.
+func (b *block) dataset(i int) uint32 { return uint32(b.datasets.at(int(b.fileIndexes.at(i)))) }
 
-// find returns the first of the entries [from, to) whose dataset is not below dataset.
+// find returns the first of the entries [from, to) whose dataset is not below dataset, or to.
 func (b *block) find(from, to int, dataset uint32) int {
 	for from < to {
 		mid := (from + to) / 2
@@ -821,21 +844,21 @@ func (b *block) find(from, to int, dataset uint32) int {
 	return from
 }
 
-// entry decodes entry i, which is of the domain k.
+// entry decodes entry i, which belongs to the domain k.
 func (b *block) entry(i int, k Key) Entry {
-	p := int(b.places.at(i))
+	p := int(b.fileIndexes.at(i))
 	e := Entry{Key: k, Dataset: uint32(b.datasets.at(p))}
 	e.First.FileID = uint32(b.fileIDs.at(p))
 	e.Rows = b.rows.at(i)
-	if at, ok := b.place(b.hasSize, b.sizeBits, i); ok {
+	if at, ok := b.index(b.hasSize, b.sizeBits, i); ok {
 		e.HasSize, e.Size = true, b.sizes.at(at)
 	}
-	if at, ok := b.place(b.hasTS, b.tsBits, i); ok {
+	if at, ok := b.index(b.hasTS, b.tsBits, i); ok {
 		e.HasTS = true
 		e.FirstTS = b.tsBase + int64(uint64(b.firstTS.at(at))*b.tsUnit)
 		e.LastTS = e.FirstTS + int64(uint64(b.spanTS.at(at))*b.tsUnit)
 	}
-	if at, ok := b.place(b.hasPayload, b.payBits, i); ok {
+	if at, ok := b.index(b.hasPayload, b.payBits, i); ok {
 		e.offset, e.length = b.offsets.at(at), b.lengths.at(at)
 		return e
 	} else if b.hasPayload == some {
@@ -848,10 +871,10 @@ func (b *block) entry(i int, k Key) Entry {
 	return e
 }
 
-// memoryBytes is what the block takes in memory: its packed bytes and their description.
+// memoryBytes estimates what the block takes in memory: its packed bytes and this struct.
 func (b *block) memoryBytes() int64 { return b.bytes + 1<<11 }
 
-// checkFence checks that a block starts as its fence says.
+// checkFence checks that a block starts with the entry that its fence names.
 func (b *block) checkFence(fence []byte) error {
 	var got [postingsFence]byte
 	putFence(&got, Key{ID: b.first, Check: b.checkBits(0)}, b.dataset(0))

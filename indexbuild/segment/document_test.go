@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the dumps and the segment in testdata anew")
 
-// tinyModel is the segment of the examples in docs/formats.
+// tinyModel returns the segment of the examples in docs/formats.
 func tinyModel() *model {
 	m := &model{domains: map[string]map[uint32]*Posting{}, keyOf: KeyOf}
 	file := func(dataset uint32, prefix, digest string, groups ...int64) {
@@ -50,8 +50,8 @@ func tinyModel() *model {
 	return m
 }
 
-// dump reads bytes as docs/formats describes them and shares nothing with the package: no
-// constant, no function. As it goes it writes them down with comments.
+// dump reads bytes as docs/formats describes them, with no constant or function of the package, and
+// writes them down with comments.
 type dump struct {
 	data []byte
 	off  int
@@ -67,7 +67,7 @@ func (d *dump) fail(format string, args ...any) {
 
 func (d *dump) note(format string, args ...any) { fmt.Fprintf(&d.out, "# "+format+"\n", args...) }
 
-// take writes the next n bytes, 16 a line.
+// take writes the next n bytes, 16 per line, and returns them.
 func (d *dump) take(n int, format string, args ...any) []byte {
 	if n < 0 || d.off+n > len(d.data) {
 		d.fail("%s: %d bytes at %d of %d", format, n, d.off, len(d.data))
@@ -143,12 +143,12 @@ func (d *dump) column(n int, what string) []int64 {
 		upper = int(d.take(1, "upper")[0])
 	}
 	low := d.bits(n, width, "low bits")
-	places := 0
-	for 1<<places < n {
-		places++
+	indexBits := 0
+	for 1<<indexBits < n {
+		indexBits++
 	}
 	if exceptions > 0 {
-		at, more := d.bits(exceptions, places, "places"), d.bits(exceptions, upper, "upper bits")
+		at, more := d.bits(exceptions, indexBits, "indexes"), d.bits(exceptions, upper, "upper bits")
 		for i := range at {
 			low[at[i]] |= more[i] << width
 		}
@@ -161,7 +161,7 @@ func (d *dump) column(n int, what string) []int64 {
 	return values
 }
 
-// some takes the bits of those that have something.
+// some takes the bits that tell which entries have an optional value.
 func (d *dump) some(p, n int, what string) []bool {
 	has := make([]bool, n)
 	var b []uint64
@@ -183,7 +183,7 @@ func count(has []bool) (n int) {
 	return n
 }
 
-// documentEntry is an entry as a document reader knows it.
+// documentEntry is an entry as a reader made after the documents knows it.
 type documentEntry struct {
 	domain         uint64
 	check          uint64
@@ -228,12 +228,14 @@ func (d *dump) block() []documentEntry {
 		starts = d.bits(n, 1, "first entries of a domain")
 	}
 	fileIDs, datasets := d.column(files, "file ids"), d.column(files, "their datasets")
-	places, rows := d.column(n, "places in the file table"), d.column(n, "rows")
+	indexes, rows := d.column(n, "indexes in the file table"), d.column(n, "rows")
 	entries := make([]documentEntry, n)
 	domain := -1
 	for i := range entries {
 		domain += int(starts[i])
-		entries[i] = documentEntry{domain: ids[domain], check: checks[domain], dataset: datasets[places[i]], file: fileIDs[places[i]], rows: rows[i]}
+		entries[i] = documentEntry{
+			domain: ids[domain], check: checks[domain], rows: rows[i], dataset: datasets[indexes[i]], file: fileIDs[indexes[i]],
+		}
 	}
 	if p&3 != 0 {
 		has := d.some(p&3, n, "size")
@@ -296,8 +298,8 @@ func (d *dump) payload() []Tuple {
 	return tuples
 }
 
-// frameFile takes a frame file apart, checks all that a reader can check, and returns what its
-// frames hold. The dump shows the tail; what stands before it is zstd.
+// frameFile reads a frame file, checks everything that a reader can check, and returns the contents
+// of its frames and the fences. The dump shows the footer in detail; everything before it is zstd.
 func (d *dump) frameFile(width int) (frames [][]byte, fences [][]byte) {
 	data := d.data
 	le := binary.LittleEndian
@@ -320,7 +322,7 @@ func (d *dump) frameFile(width int) (frames [][]byte, fences [][]byte) {
 		frames = append(frames, raw)
 	}
 	if d.off != fence {
-		d.fail("tail at %d, want %d", d.off, fence)
+		d.fail("footer at %d, want %d", d.off, fence)
 	}
 	if width > 0 {
 		d.note("fences")
@@ -352,7 +354,7 @@ func (d *dump) frameFile(width int) (frames [][]byte, fences [][]byte) {
 	if d.off != len(data) {
 		d.fail("%d bytes left", len(data)-d.off)
 	}
-	// Every zstd decoder passes over the tail.
+	// Every zstd decoder skips the footer.
 	whole, err := zstdDecoder.DecodeAll(data, nil)
 	if err != nil || !bytes.Equal(whole, bytes.Join(frames, nil)) {
 		d.fail("the file as one stream: %v", err)
@@ -368,7 +370,7 @@ var zstdDecoder = func() *zstd.Decoder {
 	return dec
 }()
 
-// golden holds a dump against testdata.
+// golden compares a dump with testdata.
 func golden(t *testing.T, name, about string, d *dump) {
 	t.Helper()
 	if d.err != nil {
@@ -393,8 +395,8 @@ func golden(t *testing.T, name, about string, d *dump) {
 	}
 }
 
-// The documents of docs/formats describe every byte: a reader made after them, and of nothing
-// else, understands the files and finds the model in them.
+// The pages of docs/formats describe every byte: a reader made from them alone finds the model in
+// the files.
 func TestGolden(t *testing.T) {
 	m := tinyModel()
 	store := blob.NewMemory()
@@ -404,13 +406,14 @@ func TestGolden(t *testing.T) {
 
 	d := &dump{data: file(PostingsName(0))}
 	frames, fences := d.frameFile(16)
-	golden(t, "postings.idx.zst.txt", "postings/0000/postings.idx.zst: a frame file, its frames compressed (docs/formats/segment.md)", d)
+	golden(t, "postings.idx.zst.txt", "postings/0000/postings.idx.zst: a frame file (docs/formats/segment.md)", d)
 	block := &dump{data: frames[0]}
 	entries := block.block()
 	if want := fmt.Sprintf("%016x%08x%08x", entries[0].domain, entries[0].check, entries[0].dataset); fmt.Sprintf("%x", fences[0]) != want {
 		t.Errorf("fence %x, want %s", fences[0], want)
 	}
-	golden(t, "postings.idx.txt", "postings/0000/postings.idx.zst, decompressed: one block (docs/formats/postings.md)", block)
+	golden(t, "postings.idx.txt", "postings/0000/postings.idx.zst, decompressed: one block (docs/formats/postings.md)",
+		block)
 
 	d = &dump{data: file(PayloadsName(0))}
 	frames, _ = d.frameFile(0)
@@ -441,7 +444,7 @@ func TestGolden(t *testing.T) {
 		if e.length > 0 {
 			got.Tuples = tuples[offsets[e.offset]]
 		}
-		if diff := cmp.Diff(*p, got, placeless); diff != "" {
+		if diff := cmp.Diff(*p, got, ignoreRows); diff != "" {
 			t.Errorf("entry %d: %s", i, diff)
 		}
 	}
@@ -491,7 +494,8 @@ func TestGolden(t *testing.T) {
 
 	d = &dump{data: file(PartsName)}
 	d.frameFile(16)
-	golden(t, "parts.idx.zst.txt", "parts.idx.zst: a frame a page index block (docs/formats/parts-idx.md, docs/formats/page-index.md)", d)
+	golden(t, "parts.idx.zst.txt",
+		"parts.idx.zst: one page index block per frame (docs/formats/parts-idx.md, docs/formats/page-index.md)", d)
 
 	text = &dump{data: file(InfoName)}
 	text.off = len(text.data)

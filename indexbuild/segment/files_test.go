@@ -14,7 +14,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-func TestFilesGiveBackWhatWasWritten(t *testing.T) {
+func TestFilesRoundTrip(t *testing.T) {
 	var files []FileInfo
 	for i := range 2000 {
 		files = append(files, FileInfo{DatasetID: uint32(i / 7), DomainPrefix: fmt.Sprintf("%02x", i%256), Path: strings.Repeat("p", i%90) + "/x", Batch: "b-1", Bytes: int64(i) << 40, Rows: int64(i)})
@@ -52,7 +52,7 @@ func TestFilesGiveBackWhatWasWritten(t *testing.T) {
 	}
 }
 
-func TestFilesRefuse(t *testing.T) {
+func TestFilesReject(t *testing.T) {
 	for name, files := range map[string][]FileInfo{
 		"datasets out of order": {{DatasetID: 2}, {DatasetID: 1}},
 		"a tab in a path":       {{Path: "a\tb"}},
@@ -96,12 +96,12 @@ func FuzzFiles(f *testing.F) {
 			again = got.info[i].append(again, i)
 		}
 		if !bytes.Equal(again, text) {
-			t.Fatalf("%q, read and written: %q", text, again)
+			t.Fatalf("%q becomes %q when written again", text, again)
 		}
 	})
 }
 
-// Behind a right seal every field of segment.json is still checked.
+// Every member of segment.json is checked even if the seal is right.
 func FuzzInfo(f *testing.F) {
 	m := smallModel()
 	info := Info{Format: Format, Formats: formats, Segment: ID(m.batches()), Batches: m.batches(), CanonicalForm: "a", PublicSuffix: "b"}

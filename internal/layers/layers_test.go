@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"lake/manifest":      {"lake", "lake/blob", "lake/codec", "lake/urlnorm"},
 
 	"indexbuild/mph":     {"lake/codec"},
-	"indexbuild/segment": {"lake", "lake/blob", "lake/codec", "lake/urlnorm", "lake/zstdtext", "indexbuild/mph"},
+	"indexbuild/segment": {"internal/mapped", "lake", "lake/blob", "lake/codec", "lake/urlnorm", "lake/zstdtext", "indexbuild/mph"},
 	"indexbuild":         {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/urlnorm", "indexbuild/mph", "indexbuild/segment"},
 	"indexbuild/publish": {"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "indexbuild", "indexbuild/segment"},
 
@@ -39,7 +39,7 @@ var allowed = map[string][]string{
 	"starter": {"activities", "workflows", "internal/cli", "internal/dial", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest", "lake/raw", "lake/urlnorm",
 		"indexbuild", "indexbuild/publish", "indexbuild/segment"},
 
-	"serve/lookup": {"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "indexbuild/segment"},
+	"serve/lookup": {"internal/mapped", "lake", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "indexbuild/segment"},
 	"serve/api":    {"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "serve/lookup", "serve/ui"},
 	"serve/ui":     {},
 	"serve":        {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},
@@ -52,6 +52,7 @@ var allowed = map[string][]string{
 	"internal/testenv":    {},
 	"internal/testlake":   {"lake", "lake/blob", "lake/ingest", "indexbuild", "indexbuild/publish"},
 	"internal/layers":     {},
+	"internal/mapped":     {"lake/blob", "lake/codec"},
 }
 
 // forbidden are imports from outside, by the folder that may not have them, with the reason.

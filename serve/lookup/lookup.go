@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
@@ -52,7 +53,7 @@ type Options struct {
 	// CacheDir holds copies of the mapped index files of a lake whose objects are not files.
 	CacheDir string
 	// MemoryBytes is the resident memory that the process is to stay within. A quarter bounds what of all mapped files is resident
-	// (see segment.Residency), and the caches have shares of the rest, which is Go's heap: see HeapBytes.
+	// (see mapped.Residency), and the caches have shares of the rest, which is Go's heap: see HeapBytes.
 	MemoryBytes int64
 	// FrameBytes bounds the cache of decoded index frames, a quarter of MemoryBytes by default, PageBytes that of decoded rows, three sixteenths.
 	FrameBytes, PageBytes int64
@@ -126,7 +127,7 @@ type Server struct {
 	follower *manifest.Follower
 	frames   *cache[segment.CacheKey]
 	pages    *cache[pageKey]
-	resident *segment.Residency
+	resident *mapped.Residency
 	gate     *semaphore.Weighted
 	datasets int // on a page: MaxDatasets
 
@@ -166,7 +167,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 	return &Server{
 		store: whole{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
 		frames: newCache[segment.CacheKey](opt.FrameBytes), pages: newCache[pageKey](opt.PageBytes),
-		resident: segment.NewResidency(opt.residentBytes()), gate: semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)), segments: map[string]*sharedSegment{},
+		resident: mapped.NewResidency(opt.residentBytes()), gate: semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)), segments: map[string]*sharedSegment{},
 	}
 }
 

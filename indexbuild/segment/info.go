@@ -1,0 +1,335 @@
+package segment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/urlake/urlake/indexbuild/mph"
+	"github.com/urlake/urlake/internal/mapped"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// Format is the version of segment.json and of frame files.
+const Format = 1
+
+// Names of a segment's files below its prefix. Postings have two files for each shard.
+const (
+	InfoName       = "segment.json"
+	DomainsName    = "domains.txt.zst"
+	MPHFName       = "domains.mphf"
+	MembershipName = "domain_to_datasets.roar"
+	FilesName      = "files.tsv.zst"
+	PartsName      = "parts.idx.zst"
+)
+
+// PostingsName is the name of a shard's postings.idx.zst.
+func PostingsName(shard int) string { return fmt.Sprintf("postings/%04d/postings.idx.zst", shard) }
+
+// PayloadsName is the name of a shard's postings.dat.zst.
+func PayloadsName(shard int) string { return fmt.Sprintf("postings/%04d/postings.dat.zst", shard) }
+
+const root = "index/segments/"
+
+// Prefix is what the keys of a segment's files start with.
+func Prefix(id string) string { return root + id + "/" }
+
+// idDigits is the length of a segment id.
+const idDigits = 32
+
+// Ref names a segment and vouches for its bytes.
+type Ref struct {
+	ID string `json:"id"`
+	// XXH64 is the hash of segment.json, which holds those of all other files. 16 hex digits.
+	XXH64 string `json:"xxh64"`
+	// Bytes is the size of all files, segment.json included. Domains and Rows count what the
+	// segment indexes.
+	Bytes   int64 `json:"bytes"`
+	Domains int64 `json:"domains"`
+	Rows    int64 `json:"rows"`
+}
+
+// BatchRef names a batch record.
+type BatchRef struct {
+	DatasetID uint32 `json:"dataset_id"`
+	Batch     string `json:"batch"`
+	Digest    string `json:"digest"` // of the batch record, 32 hex digits
+}
+
+// Key is the key of the batch record.
+func (b BatchRef) Key() string { return lake.BatchKey(b.DatasetID, b.Batch, b.Digest) }
+
+func compareBatches(a, b BatchRef) int {
+	return cmp.Or(cmp.Compare(a.DatasetID, b.DatasetID), strings.Compare(a.Batch, b.Batch))
+}
+
+// SortBatches sorts batches as a segment lists them, by dataset and name. Two batches of one
+// dataset and name are an error.
+func SortBatches(batches []BatchRef) error {
+	slices.SortFunc(batches, compareBatches)
+	for i := 1; i < len(batches); i++ {
+		if a, b := batches[i-1], batches[i]; compareBatches(a, b) == 0 {
+			return fmt.Errorf("batch %q of dataset %d twice, as %s and %s", b.Batch, b.DatasetID, a.Digest, b.Digest)
+		}
+	}
+	return nil
+}
+
+// Formats are the versions of the files' formats.
+type Formats struct {
+	DomainsTxt       int `json:"domains_txt"`
+	DomainsMPHF      int `json:"domains_mphf"`
+	DomainToDatasets int `json:"domain_to_datasets"`
+	Postings         int `json:"postings"`
+	FilesTSV         int `json:"files_tsv"`
+	PartsIdx         int `json:"parts_idx"`
+}
+
+// formats are those written and read here.
+var formats = Formats{
+	DomainsTxt: 1, DomainsMPHF: 1, DomainToDatasets: membershipVersion, Postings: postingsVersion, FilesTSV: 1, PartsIdx: 1,
+}
+
+// ID returns the id of the segment over batches, which must be sorted. The id follows from formats
+// and inputs alone, so every builder of the segment writes the same bytes under the same keys.
+func ID(batches []BatchRef) string {
+	f := formats
+	s := fmt.Appendf(nil, "urlake segment %d %d %d %d %d %d %d\n", Format, f.DomainsTxt, f.DomainsMPHF, f.DomainToDatasets, f.Postings, f.FilesTSV, f.PartsIdx)
+	for _, b := range batches {
+		s = fmt.Appendf(s, "%d\t%s\t%s\n", b.DatasetID, b.Batch, b.Digest)
+	}
+	return lake.Digest(s)
+}
+
+// File is what segment.json says of one file.
+type File struct {
+	Name  string `json:"name"` // below the segment's prefix
+	Bytes int64  `json:"bytes"`
+	XXH64 string `json:"xxh64"` // of the whole file
+	// TailBytes and TailXXH64 describe the footer of a frame file. Frames is how many frames the
+	// file has, RawBytes what they decompress to.
+	TailBytes int64  `json:"tail_bytes,omitempty"`
+	TailXXH64 string `json:"tail_xxh64,omitempty"`
+	Frames    int    `json:"frames,omitempty"`
+	RawBytes  int64  `json:"raw_bytes,omitempty"`
+	// BlockXXH64 has 16 hex digits for each MiB of a mapped file.
+	BlockXXH64 string `json:"block_xxh64,omitempty"`
+
+	sums  mapped.Sums     // Blocks are those of a mapped file
+	frame codec.FrameFile // of a frame file
+}
+
+// frameFile describes a frame file in segment.json's terms.
+func frameFile(name string, f codec.FrameFile) File {
+	return File{
+		Name: name, Bytes: f.Bytes, XXH64: formatSum(f.XXH64), TailBytes: f.TailBytes, TailXXH64: formatSum(f.TailXXH64),
+		Frames: f.Frames, RawBytes: f.RawBytes, frame: f,
+	}
+}
+
+// mappedFile describes a mapped file in segment.json's terms.
+func mappedFile(name string, s mapped.Sums) File {
+	var blocks strings.Builder
+	for _, sum := range s.Blocks {
+		blocks.WriteString(formatSum(sum))
+	}
+	return File{Name: name, Bytes: s.Bytes, XXH64: formatSum(s.XXH64), BlockXXH64: blocks.String(), sums: s}
+}
+
+// Info is segment.json.
+type Info struct {
+	Format        int    `json:"format"`
+	Segment       string `json:"segment"` // the id
+	CanonicalForm string `json:"canonical_form"`
+	PublicSuffix  string `json:"public_suffix_list"`
+
+	Formats Formats `json:"formats"`
+
+	Domains int64 `json:"domains"`
+	Entries int64 `json:"entries"` // pairs of domain and dataset
+	Inline  int64 `json:"inline"`  // entries with a single tuple, which need no payload
+	Rows    int64 `json:"rows"`
+	Parts   int64 `json:"parts"`
+	// ShardBits: postings have 1 << ShardBits shards.
+	ShardBits int `json:"shard_bits"`
+
+	Batches []BatchRef `json:"batches"` // by dataset and name
+	Files   []File     `json:"files"`   // by name
+}
+
+// Bytes is the size of all files but segment.json.
+func (i *Info) Bytes() int64 {
+	var n int64
+	for _, f := range i.Files {
+		n += f.Bytes
+	}
+	return n
+}
+
+// names returns the files that a segment must have, sorted.
+func (i *Info) names() []string {
+	names := []string{DomainsName, MPHFName, MembershipName, FilesName, PartsName}
+	for s := range 1 << i.ShardBits {
+		names = append(names, PostingsName(s), PayloadsName(s))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// File returns the file of that name. Info was checked to have all there are.
+func (i *Info) File(name string) *File {
+	n, _ := slices.BinarySearchFunc(i.Files, name, func(f File, name string) int { return strings.Compare(f.Name, name) })
+	return &i.Files[n]
+}
+
+func formatSum(v uint64) string { return fmt.Sprintf("%016x", v) }
+
+func parseSum(s string) (uint64, bool) {
+	if !isHex(s, 16) {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(s, 16, 64)
+	return v, err == nil
+}
+
+// isHex tells whether s is n lower-case hex digits.
+func isHex(s string, n int) bool {
+	return len(s) == n && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// check checks that the document agrees with itself and parses the hashes of its files.
+func (i *Info) check(key, id string) error {
+	bad := func(section string, want, got any) error { return codec.Corrupt(key, section, -1, want, got) }
+	if i.Format != Format {
+		return bad("format", Format, i.Format)
+	}
+	if i.Formats != formats {
+		return bad("formats", fmt.Sprintf("%+v", formats), fmt.Sprintf("%+v", i.Formats))
+	}
+	if i.Segment != id {
+		return bad("segment", id, i.Segment)
+	}
+	for n := 1; n < len(i.Batches); n++ {
+		if compareBatches(i.Batches[n-1], i.Batches[n]) >= 0 {
+			return bad("batches", "ascending datasets and names", i.Batches[n])
+		}
+	}
+	if got := ID(i.Batches); got != id {
+		return bad("batches", "those of segment "+id, "those of "+got)
+	}
+	for _, n := range []int64{i.Domains, i.Entries, i.Inline, i.Rows, i.Parts} {
+		if n < 0 {
+			return bad("counts", "none below zero", n)
+		}
+	}
+	if i.Domains > mph.MaxDomains || i.Parts > math.MaxUint32 || i.ShardBits < 0 || i.ShardBits > MaxShardBits {
+		got := fmt.Sprintf("%d domains, %d parts, %d shard bits", i.Domains, i.Parts, i.ShardBits)
+		return bad("counts", "counts of a segment", got)
+	}
+	names := i.names()
+	if len(names) != len(i.Files) {
+		return bad("files", fmt.Sprintf("%d files", len(names)), len(i.Files))
+	}
+	for n := range i.Files {
+		f := &i.Files[n]
+		if f.Name != names[n] {
+			return bad("files", names[n], f.Name)
+		}
+		if err := f.check(); err != nil {
+			return bad("files: "+f.Name, err, "something else")
+		}
+	}
+	return nil
+}
+
+// check parses the file's hashes. An error describes what the file should have.
+func (f *File) check() error {
+	sum, ok := parseSum(f.XXH64)
+	if !ok || f.Bytes < 0 {
+		return errors.New("a size and an xxh64")
+	}
+	f.sums = mapped.Sums{Bytes: f.Bytes, XXH64: sum}
+	if f.Name == MPHFName || f.Name == MembershipName {
+		blocks := (f.Bytes + mapped.BlockSize - 1) / mapped.BlockSize
+		if blocks > math.MaxInt64/16 || int64(len(f.BlockXXH64)) != blocks*16 || f.TailBytes != 0 || f.Frames != 0 || f.RawBytes != 0 || f.TailXXH64 != "" {
+			return fmt.Errorf("%d hashes of blocks", blocks)
+		}
+		f.sums.Blocks = make([]uint64, blocks)
+		for i := range f.sums.Blocks {
+			if f.sums.Blocks[i], ok = parseSum(f.BlockXXH64[16*i : 16*i+16]); !ok {
+				return fmt.Errorf("a hash for block %d", i)
+			}
+		}
+		return nil
+	}
+	tail, ok := parseSum(f.TailXXH64)
+	if !ok || f.TailBytes < 0 || f.TailBytes > f.Bytes || f.Frames < 0 || f.RawBytes < 0 || f.BlockXXH64 != "" {
+		return errors.New("a frame file")
+	}
+	f.frame = codec.FrameFile{
+		Bytes: f.Bytes, XXH64: sum, TailBytes: f.TailBytes, TailXXH64: tail, Frames: f.Frames, RawBytes: f.RawBytes,
+	}
+	return nil
+}
+
+// ReadInfo reads the segment.json of ref.
+func ReadInfo(ctx context.Context, store blob.Store, ref Ref) (*Info, error) {
+	key := Prefix(ref.ID) + InfoName
+	if !isHex(ref.ID, idDigits) {
+		return nil, fmt.Errorf("segment id %q: want %d hex digits", ref.ID, idDigits)
+	}
+	data, _, err := store.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if got := formatSum(xxhash.Sum64(data)); got != ref.XXH64 {
+		return nil, codec.Corrupt(key, "file", -1, "xxh64 "+ref.XXH64, got)
+	}
+	return decodeInfo(data, key, ref.ID)
+}
+
+func decodeInfo(data []byte, key, id string) (*Info, error) {
+	var i Info
+	if err := codec.Unseal(data, key, &i); err != nil {
+		return nil, err
+	}
+	if err := i.check(key, id); err != nil {
+		return nil, err
+	}
+	return &i, nil
+}
+
+// Find returns the reference of the segment over batches, which must be sorted, or false if there
+// is no finished one.
+func Find(ctx context.Context, store blob.Store, batches []BatchRef) (Ref, bool, error) {
+	id := ID(batches)
+	key := Prefix(id) + InfoName
+	data, _, err := store.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotExist) {
+		return Ref{}, false, nil
+	}
+	if err != nil {
+		return Ref{}, false, err
+	}
+	i, err := decodeInfo(data, key, id)
+	if err != nil {
+		return Ref{}, false, err
+	}
+	return i.ref(data), true, nil
+}
+
+// ref returns the reference of the segment whose segment.json is data.
+func (i *Info) ref(data []byte) Ref {
+	return Ref{
+		ID: i.Segment, XXH64: formatSum(xxhash.Sum64(data)), Bytes: i.Bytes() + int64(len(data)), Domains: i.Domains, Rows: i.Rows,
+	}
+}
