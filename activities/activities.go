@@ -140,12 +140,13 @@ func typed(err error) error {
 	var input *ingest.InputError
 	var rules *lake.RulesError
 	var mixed *publish.RulesError
+	var format *indexbuild.FormatError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
-	case errors.As(err, &rules), errors.As(err, &mixed):
+	case errors.As(err, &rules), errors.As(err, &mixed), errors.As(err, &format):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, nil)
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // an object is shorter than it was
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)

@@ -37,6 +37,9 @@ type BatchRef = segment.BatchRef
 // SegmentRef names a segment.
 type SegmentRef = segment.Ref
 
+// FormatError says that another build of urlake wrote a segment, in formats that this build does not read.
+type FormatError = segment.FormatError
+
 const (
 	// defaultMemory is what a build sorts in memory, about three million entries; writing more to a file costs little.
 	defaultMemory = 128 << 20

@@ -15,7 +15,7 @@ func copyOf(name string) (id string, ok bool) {
 		return "", false
 	}
 	id, file := name[:idDigits], name[idDigits+sumDigits+2:]
-	return id, isHex(id, idDigits) && (file == MPHFName || file == MembershipName)
+	return id, isHex(id, idDigits) && isMapped(file)
 }
 
 // PruneCache removes from a cache directory the copies of all segments but those in keep, and what
@@ -30,4 +30,10 @@ func PruneCache(dir string, keep []string) error {
 		id, ok := copyOf(name)
 		return ok && !kept[id]
 	})
+}
+
+// isMapped tells whether readers map the file of that name.
+func isMapped(name string) bool {
+	f := formatOf(fileFormats, kindOf(name))
+	return f != nil && f.form == mappedForm
 }

@@ -3,8 +3,10 @@ package segment
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -18,25 +20,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
-
-// Format is the version of segment.json and of frame files.
-const Format = 1
-
-// Names of a segment's files below its prefix. Postings have two files for each shard.
-const (
-	InfoName       = "segment.json"
-	DomainsName    = "domains.txt.zst"
-	MPHFName       = "domains.mphf"
-	MembershipName = "domain_to_datasets.roar"
-	FilesName      = "files.tsv.zst"
-	PartsName      = "parts.idx.zst"
-)
-
-// PostingsName is the name of a shard's postings.idx.zst.
-func PostingsName(shard int) string { return fmt.Sprintf("postings/%04d/postings.idx.zst", shard) }
-
-// PayloadsName is the name of a shard's postings.dat.zst.
-func PayloadsName(shard int) string { return fmt.Sprintf("postings/%04d/postings.dat.zst", shard) }
 
 const root = "index/segments/"
 
@@ -84,37 +67,15 @@ func SortBatches(batches []BatchRef) error {
 	return nil
 }
 
-// Formats are the versions of the files' formats.
-type Formats struct {
-	DomainsTxt       int `json:"domains_txt"`
-	DomainsMPHF      int `json:"domains_mphf"`
-	DomainToDatasets int `json:"domain_to_datasets"`
-	Postings         int `json:"postings"`
-	FilesTSV         int `json:"files_tsv"`
-	PartsIdx         int `json:"parts_idx"`
-}
-
-// formats are those written and read here.
-var formats = Formats{
-	DomainsTxt: 1, DomainsMPHF: 1, DomainToDatasets: membershipVersion, Postings: postingsVersion, FilesTSV: 1, PartsIdx: 1,
-}
-
-// ID returns the id of the segment over batches, which must be sorted. The id follows from formats
-// and inputs alone, so every builder of the segment writes the same bytes under the same keys.
-func ID(batches []BatchRef) string {
-	f := formats
-	s := fmt.Appendf(nil, "urlake segment %d %d %d %d %d %d %d\n", Format, f.DomainsTxt, f.DomainsMPHF, f.DomainToDatasets, f.Postings, f.FilesTSV, f.PartsIdx)
-	for _, b := range batches {
-		s = fmt.Appendf(s, "%d\t%s\t%s\n", b.DatasetID, b.Batch, b.Digest)
-	}
-	return lake.Digest(s)
-}
-
 // File is what segment.json says of one file.
 type File struct {
-	Name  string `json:"name"` // below the segment's prefix
-	Bytes int64  `json:"bytes"`
-	XXH64 string `json:"xxh64"` // of the whole file
+	Name string `json:"name"` // below the segment's prefix
+	// Format is the version of the file's format: see fileFormats.
+	Format int `json:"format"`
+	// Optional lets readers that do not know the file, or its version, ignore it.
+	Optional bool   `json:"optional,omitempty"`
+	Bytes    int64  `json:"bytes"`
+	XXH64    string `json:"xxh64"` // of the whole file
 	// TailBytes and TailXXH64 describe the footer of a frame file. Frames is how many frames the
 	// file has, RawBytes what they decompress to.
 	TailBytes int64  `json:"tail_bytes,omitempty"`
@@ -131,8 +92,8 @@ type File struct {
 // frameFile describes a frame file in segment.json's terms.
 func frameFile(name string, f codec.FrameFile) File {
 	return File{
-		Name: name, Bytes: f.Bytes, XXH64: formatSum(f.XXH64), TailBytes: f.TailBytes, TailXXH64: formatSum(f.TailXXH64),
-		Frames: f.Frames, RawBytes: f.RawBytes, frame: f,
+		Name: name, Bytes: f.Bytes, XXH64: formatSum(f.XXH64),
+		TailBytes: f.TailBytes, TailXXH64: formatSum(f.TailXXH64), Frames: f.Frames, RawBytes: f.RawBytes, frame: f,
 	}
 }
 
@@ -151,8 +112,6 @@ type Info struct {
 	Segment       string `json:"segment"` // the id
 	CanonicalForm string `json:"canonical_form"`
 	PublicSuffix  string `json:"public_suffix_list"`
-
-	Formats Formats `json:"formats"`
 
 	Domains int64 `json:"domains"`
 	Entries int64 `json:"entries"` // pairs of domain and dataset
@@ -175,19 +134,14 @@ func (i *Info) Bytes() int64 {
 	return n
 }
 
-// names returns the files that a segment must have, sorted.
-func (i *Info) names() []string {
-	names := []string{DomainsName, MPHFName, MembershipName, FilesName, PartsName}
-	for s := range 1 << i.ShardBits {
-		names = append(names, PostingsName(s), PayloadsName(s))
-	}
-	slices.Sort(names)
-	return names
-}
-
-// File returns the file of that name. Info was checked to have all there are.
+// File returns the file of that name, or nil if the segment has none. A segment that was read has
+// all required files.
 func (i *Info) File(name string) *File {
-	n, _ := slices.BinarySearchFunc(i.Files, name, func(f File, name string) int { return strings.Compare(f.Name, name) })
+	compare := func(f File, name string) int { return strings.Compare(f.Name, name) }
+	n, ok := slices.BinarySearchFunc(i.Files, name, compare)
+	if !ok {
+		return nil
+	}
 	return &i.Files[n]
 }
 
@@ -206,14 +160,12 @@ func isHex(s string, n int) bool {
 	return len(s) == n && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// check checks that the document agrees with itself and parses the hashes of its files.
-func (i *Info) check(key, id string) error {
+// check checks that the document agrees with itself and parses the hashes of the files that are in
+// formats.
+func (i *Info) check(key, id string, formats []fileFormat) error {
 	bad := func(section string, want, got any) error { return codec.Corrupt(key, section, -1, want, got) }
 	if i.Format != Format {
-		return bad("format", Format, i.Format)
-	}
-	if i.Formats != formats {
-		return bad("formats", fmt.Sprintf("%+v", formats), fmt.Sprintf("%+v", i.Formats))
+		return &FormatError{Key: key, Found: i.Format, Known: Format}
 	}
 	if i.Segment != id {
 		return bad("segment", id, i.Segment)
@@ -222,9 +174,6 @@ func (i *Info) check(key, id string) error {
 		if compareBatches(i.Batches[n-1], i.Batches[n]) >= 0 {
 			return bad("batches", "ascending datasets and names", i.Batches[n])
 		}
-	}
-	if got := ID(i.Batches); got != id {
-		return bad("batches", "those of segment "+id, "those of "+got)
 	}
 	for _, n := range []int64{i.Domains, i.Entries, i.Inline, i.Rows, i.Parts} {
 		if n < 0 {
@@ -235,39 +184,97 @@ func (i *Info) check(key, id string) error {
 		got := fmt.Sprintf("%d domains, %d parts, %d shard bits", i.Domains, i.Parts, i.ShardBits)
 		return bad("counts", "counts of a segment", got)
 	}
-	names := i.names()
-	if len(names) != len(i.Files) {
-		return bad("files", fmt.Sprintf("%d files", len(names)), len(i.Files))
+	versions, err := i.checkFiles(key, formats)
+	if err != nil {
+		return err
 	}
-	for n := range i.Files {
-		f := &i.Files[n]
-		if f.Name != names[n] {
-			return bad("files", names[n], f.Name)
-		}
-		if err := f.check(); err != nil {
-			return bad("files: "+f.Name, err, "something else")
-		}
+	if got := idOf(versions, i.Batches); got != id {
+		return bad("batches and files", "those of segment "+id, "those of "+got)
 	}
 	return nil
 }
 
-// check parses the file's hashes. An error describes what the file should have.
-func (f *File) check() error {
+// checkFiles checks the list of files and returns the version of each kind of file. Files that
+// formats has in their version are parsed; others must be optional.
+func (i *Info) checkFiles(key string, formats []fileFormat) (versions map[string]int, err error) {
+	bad := func(f *File, want, got any) error { return codec.Corrupt(key, "file "+f.Name, -1, want, got) }
+	versions = map[string]int{}
+	missing := requiredNames(formats, i.ShardBits)
+	for n := range i.Files {
+		f := &i.Files[n]
+		if n > 0 && f.Name <= i.Files[n-1].Name {
+			return nil, bad(f, "a name after "+i.Files[n-1].Name, f.Name)
+		}
+		if f.Name == InfoName || blob.CheckKey(Prefix(i.Segment)+f.Name) != nil {
+			return nil, bad(f, "the name of a file", f.Name)
+		}
+		kind := kindOf(f.Name)
+		if f.Format < 1 {
+			return nil, bad(f, "a format of at least 1", f.Format)
+		}
+		if v, ok := versions[kind]; ok && v != f.Format {
+			return nil, bad(f, fmt.Sprintf("format %d as other shards have", v), f.Format)
+		}
+		versions[kind] = f.Format
+		known := formatOf(formats, kind)
+		if known == nil || known.version != f.Format {
+			if known != nil && !known.optional || !f.Optional {
+				err := &FormatError{Key: key, File: f.Name, Found: f.Format}
+				if known != nil {
+					err.Known = known.version
+				}
+				return nil, err
+			}
+			if err := f.checkSum(); err != nil {
+				return nil, bad(f, err, "something else")
+			}
+			continue
+		}
+		if !known.optional {
+			if !missing[f.Name] {
+				return nil, bad(f, fmt.Sprintf("a file of one of %d shards", 1<<i.ShardBits), f.Name)
+			}
+			delete(missing, f.Name)
+		}
+		if err := f.check(known.form); err != nil {
+			return nil, bad(f, err, "something else")
+		}
+	}
+	if len(missing) > 0 {
+		return nil, codec.Corrupt(key, "files", -1, "a file "+slices.Min(slices.Collect(maps.Keys(missing))), "none")
+	}
+	return versions, nil
+}
+
+// checkSum parses the hash of the whole file. An error of checkSum or check says what the file
+// should have.
+func (f *File) checkSum() error {
 	sum, ok := parseSum(f.XXH64)
 	if !ok || f.Bytes < 0 {
 		return errors.New("a size and an xxh64")
 	}
 	f.sums = mapped.Sums{Bytes: f.Bytes, XXH64: sum}
-	if f.Name == MPHFName || f.Name == MembershipName {
+	return nil
+}
+
+// check parses all hashes of a file of that form.
+func (f *File) check(form fileForm) error {
+	if err := f.checkSum(); err != nil {
+		return err
+	}
+	if form == mappedForm {
 		blocks := (f.Bytes + mapped.BlockSize - 1) / mapped.BlockSize
-		if blocks > math.MaxInt64/16 || int64(len(f.BlockXXH64)) != blocks*16 || f.TailBytes != 0 || f.Frames != 0 || f.RawBytes != 0 || f.TailXXH64 != "" {
+		isFrameFile := f.TailBytes != 0 || f.Frames != 0 || f.RawBytes != 0 || f.TailXXH64 != ""
+		if blocks > math.MaxInt64/16 || int64(len(f.BlockXXH64)) != blocks*16 || isFrameFile {
 			return fmt.Errorf("%d hashes of blocks", blocks)
 		}
 		f.sums.Blocks = make([]uint64, blocks)
 		for i := range f.sums.Blocks {
-			if f.sums.Blocks[i], ok = parseSum(f.BlockXXH64[16*i : 16*i+16]); !ok {
+			sum, ok := parseSum(f.BlockXXH64[16*i : 16*i+16])
+			if !ok {
 				return fmt.Errorf("a hash for block %d", i)
 			}
+			f.sums.Blocks[i] = sum
 		}
 		return nil
 	}
@@ -276,12 +283,14 @@ func (f *File) check() error {
 		return errors.New("a frame file")
 	}
 	f.frame = codec.FrameFile{
-		Bytes: f.Bytes, XXH64: sum, TailBytes: f.TailBytes, TailXXH64: tail, Frames: f.Frames, RawBytes: f.RawBytes,
+		Bytes: f.Bytes, XXH64: f.sums.XXH64,
+		TailBytes: f.TailBytes, TailXXH64: tail, Frames: f.Frames, RawBytes: f.RawBytes,
 	}
 	return nil
 }
 
-// ReadInfo reads the segment.json of ref.
+// ReadInfo reads the segment.json of ref. It fails with a *FormatError if this build does not read
+// the segment.
 func ReadInfo(ctx context.Context, store blob.Store, ref Ref) (*Info, error) {
 	key := Prefix(ref.ID) + InfoName
 	if !isHex(ref.ID, idDigits) {
@@ -294,6 +303,14 @@ func ReadInfo(ctx context.Context, store blob.Store, ref Ref) (*Info, error) {
 	if got := formatSum(xxhash.Sum64(data)); got != ref.XXH64 {
 		return nil, codec.Corrupt(key, "file", -1, "xxh64 "+ref.XXH64, got)
 	}
+	// The reference vouches for these bytes, so a document that Unseal does not understand because
+	// its format is another one is not damaged.
+	var head struct {
+		Format int `json:"format"`
+	}
+	if json.Unmarshal(data, &head) == nil && head.Format > Format {
+		return nil, &FormatError{Key: key, Found: head.Format, Known: Format}
+	}
 	return decodeInfo(data, key, ref.ID)
 }
 
@@ -302,7 +319,7 @@ func decodeInfo(data []byte, key, id string) (*Info, error) {
 	if err := codec.Unseal(data, key, &i); err != nil {
 		return nil, err
 	}
-	if err := i.check(key, id); err != nil {
+	if err := i.check(key, id, fileFormats); err != nil {
 		return nil, err
 	}
 	return &i, nil
@@ -330,6 +347,7 @@ func Find(ctx context.Context, store blob.Store, batches []BatchRef) (Ref, bool,
 // ref returns the reference of the segment whose segment.json is data.
 func (i *Info) ref(data []byte) Ref {
 	return Ref{
-		ID: i.Segment, XXH64: formatSum(xxhash.Sum64(data)), Bytes: i.Bytes() + int64(len(data)), Domains: i.Domains, Rows: i.Rows,
+		ID: i.Segment, XXH64: formatSum(xxhash.Sum64(data)),
+		Bytes: i.Bytes() + int64(len(data)), Domains: i.Domains, Rows: i.Rows,
 	}
 }

@@ -171,6 +171,15 @@ func pageBlocks(tb testing.TB, groups []int64, pages int64) [][]byte {
 // write writes the model's segment.
 func (m *model) write(tb testing.TB, store blob.Store, shardBits int) Ref {
 	tb.Helper()
+	return m.writeFormats(tb, store, shardBits, fileFormats)
+}
+
+// extraData is what writeFormats writes into files that are not in fileFormats.
+const extraData = "something that a newer build knows"
+
+// writeFormats writes the model's segment as a build with other formats does.
+func (m *model) writeFormats(tb testing.TB, store blob.Store, shardBits int, formats []fileFormat) Ref {
+	tb.Helper()
 	ctx := context.Background()
 	check := func(err error) {
 		tb.Helper()
@@ -178,14 +187,25 @@ func (m *model) write(tb testing.TB, store blob.Store, shardBits int) Ref {
 			tb.Fatal(err)
 		}
 	}
-	w := NewWriter(ctx, store, m.batches())
+	w := newWriter(ctx, store, m.batches(), formats)
 	create := func(name string) *FileWriter {
 		f, err := w.Create(name)
 		check(err)
 		tb.Cleanup(f.Abort)
 		return f
 	}
-	info := Info{CanonicalForm: "urlake-1", PublicSuffix: "test", Batches: m.batches(), ShardBits: shardBits, Parts: int64(len(m.files))}
+	info := Info{
+		CanonicalForm: "urlake-1", PublicSuffix: "test", Batches: m.batches(), ShardBits: shardBits, Parts: int64(len(m.files)),
+	}
+
+	for _, extra := range formats {
+		if formatOf(fileFormats, extra.kind) == nil {
+			f := create(extra.kind)
+			_, err := f.Write([]byte(extraData))
+			check(err)
+			check(f.FinishMapped())
+		}
+	}
 
 	f := create(DomainsName)
 	domains := NewDomainsWriter(f)
