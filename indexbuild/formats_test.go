@@ -30,7 +30,8 @@ func newerSegment(t *testing.T, store blob.Store, ref SegmentRef) SegmentRef {
 	}
 	hints := []byte("hints")
 	info.Files = append(info.Files, segment.File{
-		Name: hintsFile, Format: 7, Optional: true, Bytes: int64(len(hints)), XXH64: fmt.Sprintf("%016x", xxhash.Sum64(hints)),
+		Name: hintsFile, Format: 7, Optional: true,
+		Bytes: int64(len(hints)), XXH64: fmt.Sprintf("%016x", xxhash.Sum64(hints)),
 	})
 	slices.SortFunc(info.Files, func(a, b segment.File) int { return strings.Compare(a.Name, b.Name) })
 	// The id as docs/formats/segment.md has it. The segment has one shard.
@@ -81,7 +82,8 @@ func TestSegmentOfANewerBuild(t *testing.T) {
 		t.Errorf("verify with damage to %s: %v, %+v", key, err, report)
 	}
 	before := allKeys(t, l.store)
-	if _, err := RebuildSegment(ctx, l.store, ref, l.batches, t.TempDir()); err == nil || errors.Is(err, codec.ErrCorrupt) {
+	_, err = RebuildSegment(ctx, l.store, ref, l.batches, t.TempDir())
+	if err == nil || errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("rebuild: %v", err)
 	}
 	if d := cmp.Diff(before, allKeys(t, l.store)); d != "" {

@@ -25,7 +25,9 @@ type posting struct {
 }
 
 // writeShard writes sorted postings and returns the two files.
-func writeShard(tb testing.TB, shard, shardBits int, postings []posting) (idx, dat []byte, idxFile, datFile codec.FrameFile) {
+func writeShard(
+	tb testing.TB, shard, shardBits int, postings []posting,
+) (idx, dat []byte, idxFile, datFile codec.FrameFile) {
 	tb.Helper()
 	var i, d bytes.Buffer
 	w := NewPostingsWriter(&i, &d, shard, shardBits)
@@ -45,7 +47,9 @@ func sortPostings(p []posting) []posting {
 	slices.SortFunc(p, func(a, b posting) int {
 		return cmp.Or(CompareKeys(a.entry.Key, b.entry.Key), cmp.Compare(a.entry.Dataset, b.entry.Dataset))
 	})
-	return slices.CompactFunc(p, func(a, b posting) bool { return a.entry.Key == b.entry.Key && a.entry.Dataset == b.entry.Dataset })
+	return slices.CompactFunc(p, func(a, b posting) bool {
+		return a.entry.Key == b.entry.Key && a.entry.Dataset == b.entry.Dataset
+	})
 }
 
 // blocksOf decodes a postings.idx.
@@ -123,7 +127,10 @@ func randomPosting(rng *rand.Rand, key Key, dataset uint32, files []uint32, wild
 	}
 	var tuples []Tuple
 	for range 1 + rng.IntN(3)*rng.IntN(2) {
-		t := Tuple{FileID: files[rng.IntN(len(files))], RowGroup: uint32(extreme(rng, math.MaxUint32)), FirstRow: extreme(rng, bound), Rows: 1 + extreme(rng, bound)}
+		t := Tuple{
+			FileID: files[rng.IntN(len(files))], RowGroup: uint32(extreme(rng, math.MaxUint32)),
+			FirstRow: extreme(rng, bound), Rows: 1 + extreme(rng, bound),
+		}
 		tuples = append(tuples, t)
 	}
 	slices.SortFunc(tuples, CompareTuples)
@@ -230,7 +237,9 @@ func TestBlocksRoundTrip(t *testing.T) {
 }
 
 func TestPostingsWriterRejects(t *testing.T) {
-	ok := posting{Entry{Key: Key{ID: 10, Check: 10}, Dataset: 10, Totals: Totals{Rows: 3}}, []Tuple{{FileID: 1, Rows: 3}}}
+	ok := posting{
+		Entry{Key: Key{ID: 10, Check: 10}, Dataset: 10, Totals: Totals{Rows: 3}}, []Tuple{{FileID: 1, Rows: 3}},
+	}
 	for name, change := range map[string]func(p *posting){
 		"the same again":            func(p *posting) {},
 		"an earlier dataset":        func(p *posting) { p.entry.Dataset-- },
@@ -242,7 +251,7 @@ func TestPostingsWriterRejects(t *testing.T) {
 		"no rows":                   func(p *posting) { p.entry.ID++; p.entry.Rows, p.tuples[0].Rows = 0, 0 },
 		"a row below the first":     func(p *posting) { p.entry.ID++; p.tuples[0].FirstRow = -1 },
 		"rows past the last number": func(p *posting) { p.entry.ID++; p.tuples[0].FirstRow = math.MaxInt64 - 1 },
-		"tuples out of order":       func(p *posting) { p.entry.ID++; p.tuples = []Tuple{{FileID: 2, Rows: 1}, {FileID: 1, Rows: 2}} },
+		"tuples out of order":       func(p *posting) { p.entry.ID++; p.tuples = []Tuple{{FileID: 2, Rows: 1}, {Rows: 2}} },
 		"a negative size":           func(p *posting) { p.entry.ID++; p.entry.HasSize, p.entry.Size = true, -1 },
 		"a size of none":            func(p *posting) { p.entry.ID++; p.entry.Size = 1 },
 		"ts that end before":        func(p *posting) { p.entry.ID++; p.entry.HasTS, p.entry.FirstTS = true, 1 },
@@ -270,7 +279,9 @@ func TestPayloadsDoNotStraddleFrames(t *testing.T) {
 		}
 		p := posting{entry: Entry{Key: Key{ID: uint64(i), Check: 1}, Dataset: 1}}
 		for f := range n {
-			p.tuples = append(p.tuples, Tuple{FileID: uint32(f * (i + 1)), RowGroup: uint32(f % 3), FirstRow: int64(f) * 1000, Rows: int64(1 + f)})
+			p.tuples = append(p.tuples, Tuple{
+				FileID: uint32(f * (i + 1)), RowGroup: uint32(f % 3), FirstRow: int64(f) * 1000, Rows: int64(1 + f),
+			})
 			p.entry.Rows += int64(1 + f)
 		}
 		in = append(in, p)
@@ -321,7 +332,8 @@ func FuzzBlock(f *testing.F) {
 		var in []posting
 		for range n {
 			dataset := uint32(1 + rng.IntN(4))
-			in = append(in, randomPosting(rng, Key{ID: rng.Uint64() >> rng.IntN(60), Check: rng.Uint32()}, dataset, []uint32{dataset}, n == 3))
+			key := Key{ID: rng.Uint64() >> rng.IntN(60), Check: rng.Uint32()}
+			in = append(in, randomPosting(rng, key, dataset, []uint32{dataset}, n == 3))
 		}
 		idx, _, file, _ := writeShard(f, 0, 0, sortPostings(in))
 		read := func(_ context.Context, off, n int64) ([]byte, error) { return idx[off : off+n], nil }
@@ -585,7 +597,8 @@ func BenchmarkParseBlock(b *testing.B) {
 	var in []posting
 	for range 4000 {
 		dataset := uint32(1 + rng.IntN(20))
-		p := posting{Entry{Key: Key{ID: rng.Uint64() >> 12, Check: rng.Uint32()}, Dataset: dataset, Totals: Totals{Rows: 1 + int64(rng.ExpFloat64()*10)}}, nil}
+		key := Key{ID: rng.Uint64() >> 12, Check: rng.Uint32()}
+		p := posting{entry: Entry{Key: key, Dataset: dataset, Totals: Totals{Rows: 1 + int64(rng.ExpFloat64()*10)}}}
 		p.tuples = []Tuple{{FileID: dataset, FirstRow: rng.Int64N(1e6), Rows: p.entry.Rows}}
 		in = append(in, p)
 	}

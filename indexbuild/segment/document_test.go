@@ -22,7 +22,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-var update = flag.Bool("update", false, "write the dumps and the segment in testdata anew")
+var update = flag.Bool("update", false, "rewrite the dumps and the segment in testdata")
 
 // tinyModel returns the segment of the examples in docs/formats.
 func tinyModel() *model {
@@ -33,17 +33,26 @@ func tinyModel() *model {
 			rows += n
 		}
 		m.groups = append(m.groups, groups)
-		m.files = append(m.files, FileInfo{DatasetID: dataset, DomainPrefix: prefix, Batch: "2026-11", Bytes: 4096, Rows: rows,
-			Path: fmt.Sprintf("urls/dataset_id=%d/domain_prefix=%s/part-2026-11-%s-0.parquet", dataset, prefix, strings.Repeat(digest, 32))})
+		const path = "urls/dataset_id=%d/domain_prefix=%s/part-2026-11-%s-0.parquet"
+		m.files = append(m.files, FileInfo{
+			DatasetID: dataset, DomainPrefix: prefix, Batch: "2026-11", Bytes: 4096, Rows: rows,
+			Path: fmt.Sprintf(path, dataset, prefix, strings.Repeat(digest, 32)),
+		})
 	}
 	file(1, "any", "a", 40, 30)
 	file(3, "any", "b", 25)
 	const day = 86_400_000
 	m.add("10.0.0.1", 1, Totals{Rows: 1, HasSize: true, Size: 300}, []Tuple{{0, 0, 0, 1}})
-	m.add("example.com", 1, Totals{Rows: 59, HasSize: true, Size: 70_000_000, HasTS: true, FirstTS: 20_000 * day, LastTS: 20_365 * day}, []Tuple{{0, 0, 1, 39}, {0, 1, 0, 20}})
-	m.add("example.com", 3, Totals{Rows: 20, HasSize: true, Size: 444, HasTS: true, FirstTS: 20_100 * day, LastTS: 20_101 * day}, []Tuple{{1, 0, 0, 20}})
+	m.add("example.com", 1,
+		Totals{Rows: 59, HasSize: true, Size: 70_000_000, HasTS: true, FirstTS: 20_000 * day, LastTS: 20_365 * day},
+		[]Tuple{{0, 0, 1, 39}, {0, 1, 0, 20}})
+	m.add("example.com", 3,
+		Totals{Rows: 20, HasSize: true, Size: 444, HasTS: true, FirstTS: 20_100 * day, LastTS: 20_101 * day},
+		[]Tuple{{1, 0, 0, 20}})
 	m.add("example.org", 1, Totals{Rows: 3, HasSize: true, Size: 512}, []Tuple{{0, 1, 20, 3}})
-	m.add("test.co.uk", 1, Totals{Rows: 2, HasSize: true, Size: 407, HasTS: true, FirstTS: 20_007 * day, LastTS: 20_007 * day}, []Tuple{{0, 1, 23, 2}})
+	m.add("test.co.uk", 1,
+		Totals{Rows: 2, HasSize: true, Size: 407, HasTS: true, FirstTS: 20_007 * day, LastTS: 20_007 * day},
+		[]Tuple{{0, 1, 23, 2}})
 	m.add("test.co.uk", 3, Totals{Rows: 3}, []Tuple{{1, 0, 20, 3}})
 	m.add("xn--bcher-kva.example", 1, Totals{Rows: 5, HasSize: true, Size: 350}, []Tuple{{0, 1, 25, 5}})
 	m.add("xn--bcher-kva.example", 3, Totals{Rows: 2}, []Tuple{{1, 0, 23, 2}})
@@ -234,7 +243,8 @@ func (d *dump) block() []documentEntry {
 	for i := range entries {
 		domain += int(starts[i])
 		entries[i] = documentEntry{
-			domain: ids[domain], check: checks[domain], rows: rows[i], dataset: datasets[indexes[i]], file: fileIDs[indexes[i]],
+			domain: ids[domain], check: checks[domain], rows: rows[i],
+			dataset: datasets[indexes[i]], file: fileIDs[indexes[i]],
 		}
 	}
 	if p&3 != 0 {
@@ -249,7 +259,8 @@ func (d *dump) block() []documentEntry {
 	if p>>2&3 != 0 {
 		has := d.some(p>>2&3, n, "ts")
 		base, unit := d.varint("base of ts"), int64(d.uvarint("unit of ts"))
-		firsts, spans := d.column(count(has), "(first ts - base) / unit"), d.column(count(has), "(last ts - first ts) / unit")
+		firsts := d.column(count(has), "(first ts - base) / unit")
+		spans := d.column(count(has), "(last ts - first ts) / unit")
 		for i := range entries {
 			if has[i] {
 				f := base + unit*firsts[0]
@@ -379,7 +390,8 @@ func golden(t *testing.T, name, about string, d *dump) {
 	if d.off != len(d.data) {
 		t.Errorf("%s: %d of %d bytes described", name, d.off, len(d.data))
 	}
-	text := fmt.Sprintf("# %s\n# Written by go test ./indexbuild/segment -run TestGolden -update\n\n%s", about, d.out.String())
+	const header = "# %s\n# Written by go test ./indexbuild/segment -run TestGolden -update\n\n"
+	text := fmt.Sprintf(header, about) + d.out.String()
 	path := filepath.Join("testdata", name)
 	if *update {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -409,8 +421,9 @@ func TestGolden(t *testing.T) {
 	golden(t, "postings.idx.zst.txt", "postings/0000/postings.idx.zst: a frame file (docs/formats/segment.md)", d)
 	block := &dump{data: frames[0]}
 	entries := block.block()
-	if want := fmt.Sprintf("%016x%08x%08x", entries[0].domain, entries[0].check, entries[0].dataset); fmt.Sprintf("%x", fences[0]) != want {
-		t.Errorf("fence %x, want %s", fences[0], want)
+	want0 := fmt.Sprintf("%016x%08x%08x", entries[0].domain, entries[0].check, entries[0].dataset)
+	if fmt.Sprintf("%x", fences[0]) != want0 {
+		t.Errorf("fence %x, want %s", fences[0], want0)
 	}
 	golden(t, "postings.idx.txt", "postings/0000/postings.idx.zst, decompressed: one block (docs/formats/postings.md)",
 		block)
@@ -433,7 +446,8 @@ func TestGolden(t *testing.T) {
 	}
 	for i, e := range entries {
 		p := want[i]
-		got := Posting{Entry: Entry{Key: Key{ID: e.domain, Check: uint32(e.check)}, Dataset: uint32(e.dataset), Totals: Totals{Rows: e.rows}}}
+		var got Posting
+		got.Key, got.Dataset, got.Rows = Key{ID: e.domain, Check: uint32(e.check)}, uint32(e.dataset), e.rows
 		if e.size != nil {
 			got.HasSize, got.Size = true, *e.size
 		}

@@ -18,7 +18,10 @@ import (
 func TestFilesRoundTrip(t *testing.T) {
 	var files []FileInfo
 	for i := range 2000 {
-		files = append(files, FileInfo{DatasetID: uint32(i / 7), DomainPrefix: fmt.Sprintf("%02x", i%256), Path: strings.Repeat("p", i%90) + "/x", Batch: "b-1", Bytes: int64(i) << 40, Rows: int64(i)})
+		files = append(files, FileInfo{
+			DatasetID: uint32(i / 7), DomainPrefix: fmt.Sprintf("%02x", i%256), Path: strings.Repeat("p", i%90) + "/x",
+			Batch: "b-1", Bytes: int64(i) << 40, Rows: int64(i),
+		})
 	}
 	var buf bytes.Buffer
 	ff, err := WriteFiles(&buf, files)
@@ -76,7 +79,8 @@ func TestFilesReject(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if _, err := parseFiles([]byte("0\t2\tany\ta\tb\t5\t6\n1\t1\tany\ta\tb\t5\t6\n"), "files", 2); !errors.Is(err, codec.ErrCorrupt) {
+	const disordered = "0\t2\tany\ta\tb\t5\t6\n1\t1\tany\ta\tb\t5\t6\n"
+	if _, err := parseFiles([]byte(disordered), "files", 2); !errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("datasets out of order: %v", err)
 	}
 }

@@ -34,7 +34,8 @@ const (
 	mappedForm                 // mapped into memory, hashed in blocks
 )
 
-// fileFormats is the table of the files that this build writes and reads, by name.
+// fileFormats is the table of the files that this build writes and reads, by name. Every segment
+// that it writes has all of them.
 //
 // A segment's id follows from the versions. Whoever changes what a builder writes into a file must
 // give the file a new version, or two builds would write different bytes under one id. A new kind
@@ -63,7 +64,7 @@ const (
 	postingsFile = "/postings.idx.zst"
 	payloadsFile = "/postings.dat.zst"
 
-	// shardElement stands in a kind for the shard's four digits in names.
+	// shardElement replaces a shard's four digits in the kind of a file.
 	shardElement = "{shard}"
 	shardDigits  = 4
 )
@@ -154,7 +155,8 @@ func (e *FormatError) Error() string {
 		name = e.Key
 	}
 	if e.Known == 0 {
-		return fmt.Sprintf("%s: this build of urlake does not know the file (format %d); use a newer build", name, e.Found)
+		const text = "%s: this build of urlake does not know the file (format %d); use a newer build"
+		return fmt.Sprintf(text, name, e.Found)
 	}
 	advice := "use a newer build"
 	if e.Found < e.Known {

@@ -19,8 +19,12 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// newerFormats are the formats of a build with an optional file that this one does not know.
-var newerFormats = append(slices.Clone(fileFormats), fileFormat{kind: "hints.bin", form: mappedForm, version: 7, optional: true})
+// hintsName is an optional file that only a newer build knows.
+const hintsName = "hints.bin"
+
+// newerFormats are the formats of that build.
+var newerFormats = append(slices.Clone(fileFormats),
+	fileFormat{kind: hintsName, form: mappedForm, version: 7, optional: true})
 
 // A file that a reader does not know and may ignore does not keep it from reading the segment.
 func TestOptionalFileOfANewerBuild(t *testing.T) {
@@ -32,7 +36,7 @@ func TestOptionalFileOfANewerBuild(t *testing.T) {
 		t.Error(err)
 	}
 	m.compareScans(t, s)
-	f := s.Info().File("hints.bin")
+	f := s.Info().File(hintsName)
 	if f == nil || f.Format != 7 || !f.Optional || f.Bytes != int64(len(extraData)) {
 		t.Errorf("file hints.bin is %+v", f)
 	}
@@ -48,7 +52,7 @@ func TestOptionalFileOfANewerBuild(t *testing.T) {
 		t.Errorf("found a segment of this build: %v, %v", ok, err)
 	}
 	// The file is not read.
-	if err := store.Delete(context.Background(), Prefix(ref.ID)+"hints.bin"); err != nil {
+	if err := store.Delete(context.Background(), Prefix(ref.ID)+hintsName); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.compare(mustOpen(t, store, ref, Options{})); err != nil {
@@ -56,15 +60,80 @@ func TestOptionalFileOfANewerBuild(t *testing.T) {
 	}
 }
 
-// Every other difference in the list of files is an error that names the file.
-func TestFileListErrors(t *testing.T) {
-	m := smallModel()
-	store := blob.NewMemory()
-	ref := m.writeFormats(t, store, 1, newerFormats)
-	good, err := ReadInfo(context.Background(), store, ref)
+// openInfo opens the segment id with another segment.json, for which the reference vouches.
+func openInfo(t *testing.T, store blob.Store, id string, info any) error {
+	t.Helper()
+	data, err := codec.Seal(info)
 	if err != nil {
 		t.Fatal(err)
 	}
+	put(t, store, Prefix(id)+InfoName, data)
+	ref := Ref{ID: id, XXH64: formatSum(xxhash.Sum64(data))}
+	s, err := Open(context.Background(), store, ref, Options{CacheDir: t.TempDir()})
+	if err == nil {
+		s.Close()
+	}
+	return err
+}
+
+// infoOfANewerBuild returns a function that returns copies of a segment.json with hintsName.
+func infoOfANewerBuild(t *testing.T, store blob.Store) func() *Info {
+	t.Helper()
+	good, err := ReadInfo(context.Background(), store, smallModel().writeFormats(t, store, 1, newerFormats))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() *Info {
+		i := *good
+		i.Files = slices.Clone(good.Files)
+		return &i
+	}
+}
+
+// What another build wrote is a FormatError that names file, found and known version, and no
+// damage.
+func TestFormatErrors(t *testing.T) {
+	store := blob.NewMemory()
+	newer := infoOfANewerBuild(t, store)
+	id := newer().Segment
+	for _, c := range []struct {
+		change func(i *Info)
+		want   FormatError
+		says   string
+	}{
+		{func(i *Info) { i.File(MPHFName).Format = 2 },
+			FormatError{File: MPHFName, Found: 2, Known: 1}, id + "/domains.mphf: format 2, "},
+		{func(i *Info) { f := i.File(PartsName); f.Format, f.Optional = 9, true },
+			FormatError{File: PartsName, Found: 9, Known: 1}, "parts.idx.zst: format 9, "},
+		{func(i *Info) { i.File(hintsName).Optional = false },
+			FormatError{File: hintsName, Found: 7}, "hints.bin: this build of urlake does not know the file"},
+		{func(i *Info) { i.Format = 2 }, FormatError{Found: 2, Known: 1}, "segment.json: format 2, "},
+		{func(i *Info) { i.Format = 0 }, FormatError{Found: 0, Known: 1}, "segment.json: format 0, "},
+	} {
+		i := newer()
+		c.change(i)
+		c.want.Key = Prefix(id) + InfoName
+		err := openInfo(t, store, id, i)
+		var got *FormatError
+		if !errors.As(err, &got) || *got != c.want || errors.Is(err, codec.ErrCorrupt) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v, want %+v that says %q", err, c.want, c.says)
+		}
+	}
+	// Members that only a newer build knows do not hide that it is newer.
+	var got *FormatError
+	if err := openInfo(t, store, id, map[string]any{"format": Format + 1, "hints": true}); !errors.As(err, &got) {
+		t.Errorf("a newer segment.json with another member: %v", err)
+	}
+	if err := openInfo(t, store, id, map[string]any{"format": Format, "hints": true}); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("another member: %v", err)
+	}
+}
+
+// A list of files that no build writes is corrupt.
+func TestFileListErrors(t *testing.T) {
+	store := blob.NewMemory()
+	newer := infoOfANewerBuild(t, store)
+	id := newer().Segment
 	remove := func(i *Info, name string) {
 		i.Files = slices.DeleteFunc(i.Files, func(f File) bool { return f.Name == name })
 	}
@@ -72,78 +141,40 @@ func TestFileListErrors(t *testing.T) {
 		i.Files = append(i.Files, f)
 		slices.SortFunc(i.Files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	}
+	optional := func(name string, format int) File {
+		return File{Name: name, Format: format, Optional: true, XXH64: formatSum(1)}
+	}
 	for name, c := range map[string]struct {
 		change func(i *Info)
-		format FormatError // zero for a *codec.CorruptError
 		says   string
 	}{
-		"a newer perfect hash":        {func(i *Info) { i.File(MPHFName).Format = 2 }, FormatError{File: MPHFName, Found: 2, Known: 1}, "domains.mphf: format 2"},
-		"an optional, newer required": {func(i *Info) { f := i.File(PartsName); f.Format, f.Optional = 9, true }, FormatError{File: PartsName, Found: 9, Known: 1}, "format 9"},
-		"an unknown required file":    {func(i *Info) { i.File("hints.bin").Optional = false }, FormatError{File: "hints.bin", Found: 7}, "hints.bin"},
-		"a newer segment.json":        {func(i *Info) { i.Format = 2 }, FormatError{Found: 2, Known: 1}, "segment.json: format 2"},
-		"an older segment.json":       {func(i *Info) { i.Format = 0 }, FormatError{Found: 0, Known: 1}, "format 0"},
-		"no perfect hash":             {func(i *Info) { remove(i, MPHFName) }, FormatError{}, MPHFName},
-		"no shard 1":                  {func(i *Info) { remove(i, PostingsName(1)) }, FormatError{}, PostingsName(1)},
-		"a third shard":               {func(i *Info) { f := *i.File(PostingsName(1)); f.Name = PostingsName(2); insert(i, f) }, FormatError{}, PostingsName(2)},
-		"a file twice":                {func(i *Info) { insert(i, *i.File(FilesName)) }, FormatError{}, FilesName},
-		"files out of order":          {func(i *Info) { slices.Reverse(i.Files) }, FormatError{}, "a name after"},
-		"shards of two formats": {func(i *Info) {
-			insert(i, File{Name: "x/0000", Format: 1, Optional: true, XXH64: formatSum(1)})
-			insert(i, File{Name: "x/0001", Format: 2, Optional: true, XXH64: formatSum(1)})
-		}, FormatError{}, "x/0001"},
-		"a format below 1":            {func(i *Info) { i.File("hints.bin").Format = 0 }, FormatError{}, "hints.bin"},
-		"another optional format":     {func(i *Info) { i.File("hints.bin").Format = 8 }, FormatError{}, "segment " + ref.ID},
-		"no optional file":            {func(i *Info) { remove(i, "hints.bin") }, FormatError{}, "segment " + ref.ID},
-		"an optional file of no hash": {func(i *Info) { i.File("hints.bin").XXH64 = "" }, FormatError{}, "hints.bin"},
-		"a name outside the segment":  {func(i *Info) { insert(i, File{Name: "../x", Format: 1, Optional: true, XXH64: formatSum(1)}) }, FormatError{}, "../x"},
-		"segment.json as a file":      {func(i *Info) { insert(i, File{Name: InfoName, Format: 1, Optional: true, XXH64: formatSum(1)}) }, FormatError{}, InfoName},
-		"a perfect hash of frames":    {func(i *Info) { i.File(MPHFName).Frames = 1 }, FormatError{}, MPHFName},
-		"a frame file of blocks":      {func(i *Info) { i.File(PartsName).BlockXXH64 = formatSum(1) }, FormatError{}, PartsName},
+		"no perfect hash":   {func(i *Info) { remove(i, MPHFName) }, MPHFName},
+		"no shard 1":        {func(i *Info) { remove(i, PostingsName(1)) }, PostingsName(1)},
+		"a third shard":     {func(i *Info) { f := *i.File(PostingsName(1)); f.Name = PostingsName(2); insert(i, f) }, PostingsName(2)},
+		"a file twice":      {func(i *Info) { insert(i, *i.File(FilesName)) }, FilesName},
+		"files disordered":  {func(i *Info) { slices.Reverse(i.Files) }, "a name after"},
+		"shards differ":     {func(i *Info) { insert(i, optional("x/0000", 1)); insert(i, optional("x/0001", 2)) }, "x/0001"},
+		"format 0":          {func(i *Info) { i.File(hintsName).Format = 0 }, hintsName},
+		"another format":    {func(i *Info) { i.File(hintsName).Format = 8 }, "segment " + id},
+		"no optional file":  {func(i *Info) { remove(i, hintsName) }, "segment " + id},
+		"no hash":           {func(i *Info) { i.File(hintsName).XXH64 = "" }, hintsName},
+		"another folder":    {func(i *Info) { insert(i, optional("../x", 1)) }, "../x"},
+		"segment.json":      {func(i *Info) { insert(i, optional(InfoName, 1)) }, InfoName},
+		"frames in a map":   {func(i *Info) { i.File(MPHFName).Frames = 1 }, MPHFName},
+		"blocks of a frame": {func(i *Info) { i.File(PartsName).BlockXXH64 = formatSum(1) }, PartsName},
 	} {
-		i := *good
-		i.Files = slices.Clone(good.Files)
-		c.change(&i)
-		data, err := codec.Seal(&i)
-		if err != nil {
-			t.Fatal(err)
+		i := newer()
+		c.change(i)
+		err := openInfo(t, store, id, i)
+		if !errors.Is(err, codec.ErrCorrupt) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want corruption that says %q", name, err, c.says)
 		}
-		put(t, store, Prefix(ref.ID)+InfoName, data)
-		_, err = Open(context.Background(), store, Ref{ID: ref.ID, XXH64: formatSum(xxhash.Sum64(data))}, Options{CacheDir: t.TempDir()})
-		var format *FormatError
-		if c.format != (FormatError{}) {
-			c.format.Key = Prefix(ref.ID) + InfoName
-			if !errors.As(err, &format) || *format != c.format || errors.Is(err, codec.ErrCorrupt) {
-				t.Errorf("%s: %v, want %+v", name, err, c.format)
-			}
-		} else if !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v, want it to say %q", name, err, c.says)
-		}
-	}
-	// Members that only a newer build knows do not hide that it is newer.
-	data, err := codec.Seal(map[string]any{"format": Format + 1, "takedowns": true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	put(t, store, Prefix(ref.ID)+InfoName, data)
-	var format *FormatError
-	if _, err := ReadInfo(context.Background(), store, Ref{ID: ref.ID, XXH64: formatSum(xxhash.Sum64(data))}); !errors.As(err, &format) {
-		t.Errorf("a newer segment.json with new members: %v", err)
-	}
-	if data, err = codec.Seal(map[string]any{"format": Format, "takedowns": true}); err != nil {
-		t.Fatal(err)
-	}
-	put(t, store, Prefix(ref.ID)+InfoName, data)
-	if _, err := ReadInfo(context.Background(), store, Ref{ID: ref.ID, XXH64: formatSum(xxhash.Sum64(data))}); !errors.Is(err, codec.ErrCorrupt) {
-		t.Errorf("an unknown member: %v", err)
 	}
 }
 
 func TestWriterRejectsUnknownFiles(t *testing.T) {
 	w := NewWriter(context.Background(), blob.NewMemory(), smallModel().batches())
-	if _, err := w.Create("hints.bin"); err == nil {
+	if _, err := w.Create(hintsName); err == nil {
 		t.Error("created a file that is not in the table of formats")
 	}
 }

@@ -194,8 +194,8 @@ func (i *Info) check(key, id string, formats []fileFormat) error {
 	return nil
 }
 
-// checkFiles checks the list of files and returns the version of each kind of file. Files that
-// formats has in their version are parsed; others must be optional.
+// checkFiles checks the list of files and returns the version of each kind of file. It parses the
+// hashes of the files that formats has in their version. Other files must be optional.
 func (i *Info) checkFiles(key string, formats []fileFormat) (versions map[string]int, err error) {
 	bad := func(f *File, want, got any) error { return codec.Corrupt(key, "file "+f.Name, -1, want, got) }
 	versions = map[string]int{}
@@ -216,32 +216,28 @@ func (i *Info) checkFiles(key string, formats []fileFormat) (versions map[string
 			return nil, bad(f, fmt.Sprintf("format %d as other shards have", v), f.Format)
 		}
 		versions[kind] = f.Format
-		known := formatOf(formats, kind)
-		if known == nil || known.version != f.Format {
-			if known != nil && !known.optional || !f.Optional {
-				err := &FormatError{Key: key, File: f.Name, Found: f.Format}
-				if known != nil {
-					err.Known = known.version
+		switch known := formatOf(formats, kind); {
+		case known != nil && known.version == f.Format:
+			if !known.optional {
+				if !missing[f.Name] {
+					return nil, bad(f, fmt.Sprintf("a file of one of %d shards", 1<<i.ShardBits), f.Name)
 				}
-				return nil, err
+				delete(missing, f.Name)
 			}
-			if err := f.checkSum(); err != nil {
-				return nil, bad(f, err, "something else")
-			}
-			continue
+			err = f.check(known.form)
+		case f.Optional && (known == nil || known.optional):
+			err = f.checkSum()
+		case known == nil:
+			return nil, &FormatError{Key: key, File: f.Name, Found: f.Format}
+		default:
+			return nil, &FormatError{Key: key, File: f.Name, Found: f.Format, Known: known.version}
 		}
-		if !known.optional {
-			if !missing[f.Name] {
-				return nil, bad(f, fmt.Sprintf("a file of one of %d shards", 1<<i.ShardBits), f.Name)
-			}
-			delete(missing, f.Name)
-		}
-		if err := f.check(known.form); err != nil {
+		if err != nil {
 			return nil, bad(f, err, "something else")
 		}
 	}
 	if len(missing) > 0 {
-		return nil, codec.Corrupt(key, "files", -1, "a file "+slices.Min(slices.Collect(maps.Keys(missing))), "none")
+		return nil, codec.Corrupt(key, "files", -1, "a file "+slices.Sorted(maps.Keys(missing))[0], "none")
 	}
 	return versions, nil
 }

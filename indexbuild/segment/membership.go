@@ -35,7 +35,7 @@ const (
 	sectionMemory = 32 << 20
 )
 
-// MembershipWriter writes domain_to_datasets.roar. The header has to say where the index starts, so
+// MembershipWriter writes domain_to_datasets.roar. The header says where the index starts, so
 // both sections are buffered until Write, large ones in temporary files.
 type MembershipWriter struct {
 	bitmaps, index spill

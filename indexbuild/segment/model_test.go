@@ -195,7 +195,8 @@ func (m *model) writeFormats(tb testing.TB, store blob.Store, shardBits int, for
 		return f
 	}
 	info := Info{
-		CanonicalForm: "urlake-1", PublicSuffix: "test", Batches: m.batches(), ShardBits: shardBits, Parts: int64(len(m.files)),
+		CanonicalForm: "urlake-1", PublicSuffix: "test",
+		Batches: m.batches(), ShardBits: shardBits, Parts: int64(len(m.files)),
 	}
 
 	for _, extra := range formats {

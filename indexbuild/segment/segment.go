@@ -39,7 +39,7 @@ import (
 // object store's latency behind a thousand shards.
 const openParallel = 16
 
-// segment.json has the hashes of the blocks that package mph asks for.
+// The blocks that segment.json has hashes of are those that package mph checks.
 var _ [mapped.BlockSize]struct{} = [mph.BlockSize]struct{}{}
 
 // Options are options of Open.

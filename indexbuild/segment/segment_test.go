@@ -334,7 +334,10 @@ func TestReadsOfADomainInManyDatasets(t *testing.T) {
 		}
 	}
 	var entries []Entry
-	reads("all entries", 1, func(ctx context.Context) (err error) { entries, err = s.Entries(ctx, k, 0, 0); return err })
+	reads("all entries", 1, func(ctx context.Context) (err error) {
+		entries, err = s.Entries(ctx, k, 0, 0)
+		return err
+	})
 	if len(entries) != datasets {
 		t.Fatalf("%d entries, want %d", len(entries), datasets)
 	}
@@ -360,9 +363,11 @@ func TestReadsOfADomainInManyDatasets(t *testing.T) {
 	reads("pages", 1, func(ctx context.Context) error { _, err := s.PageBlocks(ctx, 17, 0, 0, 1); return err })
 
 	cached := mustOpen(t, store, ref, Options{Cache: mapCache{}})
-	reads("all entries into the cache", 1, func(ctx context.Context) error { _, err := cached.Entries(ctx, k, 0, 0); return err })
-	reads("all entries from the cache", 0, func(ctx context.Context) error { _, err := cached.Entries(ctx, k, 0, 0); return err })
-	reads("one entry from the cache", 0, func(ctx context.Context) error { _, _, err := cached.Entry(ctx, k, 77); return err })
+	readAll := func(ctx context.Context) error { _, err := cached.Entries(ctx, k, 0, 0); return err }
+	reads("all entries into the cache", 1, readAll)
+	reads("all entries from the cache", 0, readAll)
+	readOne := func(ctx context.Context) error { _, _, err := cached.Entry(ctx, k, 77); return err }
+	reads("one entry from the cache", 0, readOne)
 	m.compareScans(t, s)
 }
 
@@ -587,7 +592,7 @@ func (c *lockedCache) Add(k CacheKey, v any, n int64) {
 }
 
 // Goroutines that share one segment share what they decode, and meet blocks of mapped files that
-// were not checked yet or have to be repaired.
+// were not checked yet or need a repair.
 func TestConcurrentLookups(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 9))
 	m := randomModel(rng, modelOptions{datasets: 5, files: 9, domains: 120, groupRows: 20, sizes: 0.5, times: 0.5})
@@ -749,7 +754,8 @@ func TestPruneCache(t *testing.T) {
 		s := mustOpen(t, store, ref, Options{CacheDir: dir})
 		defer s.Close()
 	}
-	for name, data := range map[string]string{"fetch-123.tmp": "left by a dead process", "fetch-124.tmp": "", "other": "x"} {
+	others := map[string]string{"fetch-123.tmp": "left by a dead process", "fetch-124.tmp": "", "other": "x"}
+	for name, data := range others {
 		if err := os.WriteFile(dir+"/"+name, []byte(data), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -784,7 +790,7 @@ func TestOrdinalsOfMany(t *testing.T) {
 	var keys []Key
 	var want []uint32
 	for i, name := range m.names() {
-		keys = append(keys, m.keyOf(name), KeyOf("stranger"))
+		keys = append(keys, m.keyOf(name), KeyOf("absent.example"))
 		want = append(want, uint32(i), mph.Absent)
 	}
 	got := make([]uint32, len(keys))

@@ -73,7 +73,8 @@ func TestHash(t *testing.T) {
 			h.Write(rest[:n])
 			rest = rest[n:]
 		}
-		if got := h.Sums(); got.Bytes != want.Bytes || got.XXH64 != want.XXH64 || !slices.Equal(got.Blocks, want.Blocks) {
+		got := h.Sums()
+		if got.Bytes != want.Bytes || got.XXH64 != want.XXH64 || !slices.Equal(got.Blocks, want.Blocks) {
 			t.Errorf("%d bytes: %+v, want %+v", size, got, want)
 		}
 	}
@@ -158,10 +159,11 @@ func TestCopy(t *testing.T) {
 	if _, err := Open(context.Background(), store, key, sumsOf(data), Options{}); err == nil {
 		t.Error("opened without a cache directory")
 	}
-	if _, err := Open(context.Background(), store, "absent", sumsOf(data), Options{CacheDir: opt.CacheDir, CopyName: "absent"}); !errors.Is(err, blob.ErrNotExist) {
+	opt.CopyName = "other"
+	if _, err := Open(context.Background(), store, "absent", sumsOf(data), opt); !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("an absent object: %v", err)
 	}
-	if _, err := Open(context.Background(), store, key, sumsOf(bad), Options{CacheDir: opt.CacheDir, CopyName: "other"}); !errors.Is(err, codec.ErrCorrupt) {
+	if _, err := Open(context.Background(), store, key, sumsOf(bad), opt); !errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("an object with another hash: %v", err)
 	}
 }
