@@ -231,7 +231,6 @@ func (w *MembershipWriter) Write(out io.Writer) error {
 // membership reads domain_to_datasets.roar from a mapped file.
 type membership struct {
 	file  *mapped.File
-	count int64
 	index int64 // its offset
 }
 
@@ -254,7 +253,7 @@ func openMembership(f *mapped.File, domains int64) (*membership, error) {
 	if err := d.Close(); err != nil {
 		return nil, err
 	}
-	return &membership{file: f, count: domains, index: int64(index)}, nil
+	return &membership{file: f, index: int64(index)}, nil
 }
 
 // datasets reads the bitmap of one domain. The bitmap owns its memory.
