@@ -14,6 +14,7 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -89,12 +90,13 @@ func finalError(err error) error {
 	var input *ingest.InputError
 	var rules *lake.RulesError
 	var mixed *publish.RulesError
+	var format *indexbuild.FormatError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
-	case errors.As(err, &rules), errors.As(err, &mixed):
+	case errors.As(err, &rules), errors.As(err, &mixed), errors.As(err, &format):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, nil)
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // ErrRange: an object was truncated
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)

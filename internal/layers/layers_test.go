@@ -29,8 +29,10 @@ var allowed = map[string][]string{
 	"lake":             {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
 	"lake/row":         {"lake/codec", "lake/urlnorm"},
 	"lake/row/rowtest": {"lake/row"},
-	"lake/rowsort":     {"lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm"},
-	"lake/part":        {"lake", "lake/codec"},
+	"lake/rowsort": {
+		"lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm",
+	},
+	"lake/part": {"lake", "lake/codec"},
 	"lake/partwriter": {
 		"internal/prefetch", "lake", "lake/blob", "lake/codec", "lake/part", "lake/row",
 		"lake/seekable", "lake/urlnorm", "lake/zstdtext",
@@ -51,7 +53,8 @@ var allowed = map[string][]string{
 		"lake/raw/timestamp", "lake/raw/unpack",
 	},
 	"lake/raw/reader": {
-		"lake/raw", "lake/raw/detect", "lake/raw/parquetin", "lake/raw/text", "lake/raw/unpack",
+		"lake/raw", "lake/raw/detect", "lake/raw/parquetin", "lake/raw/text",
+		"lake/raw/unpack",
 	},
 
 	"lake/ingest": {
@@ -63,8 +66,8 @@ var allowed = map[string][]string{
 
 	"indexbuild/mph": {"lake/codec"},
 	"indexbuild/segment": {
-		"indexbuild/mph", "lake", "lake/blob", "lake/codec", "lake/part", "lake/seekable",
-		"lake/urlnorm", "lake/zstdtext",
+		"indexbuild/mph", "internal/mapped", "lake", "lake/blob", "lake/codec", "lake/part",
+		"lake/seekable", "lake/urlnorm",
 	},
 	"indexbuild/keysort": {"indexbuild/segment"},
 	"indexbuild/postings": {
@@ -94,13 +97,13 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/codec",
-		"lake/ingest",
+		"indexbuild", "indexbuild/postings", "indexbuild/publish", "lake", "lake/blob",
+		"lake/codec", "lake/ingest",
 	},
 	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},
 	"worker": {
-		"activities", "internal/cli", "internal/dial", "internal/processors", "lake", "lake/blob",
-		"lake/blob/s3blob", "workflows",
+		"activities", "internal/cli", "internal/dial", "internal/processors", "lake",
+		"lake/blob", "lake/blob/s3blob", "workflows",
 	},
 	"starter": {
 		"activities", "indexbuild", "indexbuild/postings", "indexbuild/publish",
@@ -110,8 +113,8 @@ var allowed = map[string][]string{
 	},
 
 	"serve/lookup": {
-		"indexbuild/segment", "lake/blob", "lake/codec", "lake/manifest", "lake/part",
-		"lake/partreader", "lake/urlnorm",
+		"indexbuild/segment", "internal/mapped", "lake/blob", "lake/codec", "lake/manifest",
+		"lake/part", "lake/partreader", "lake/urlnorm",
 	},
 	"serve/api": {
 		"lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "serve/lookup", "serve/ui",
@@ -123,6 +126,7 @@ var allowed = map[string][]string{
 	"internal/dial":       {},
 	"internal/e2e":        {},
 	"internal/layers":     {},
+	"internal/mapped":     {"lake/blob", "lake/codec"},
 	"internal/prefetch":   {},
 	"internal/processors": {},
 	"internal/testenv":    {},

@@ -145,24 +145,16 @@ func (d *Decoder) String() string {
 	return string(d.Bytes(int(d.Uint(uint64(d.Len())))))
 }
 
-// Magic checks a four-byte magic and a u32 version. A version in the past that is still
-// read is the caller's to handle: it passes every version it reads.
-func (d *Decoder) Magic(magic string, versions ...uint32) uint32 {
+// Magic checks a four-byte magic and a u32 version.
+func (d *Decoder) Magic(magic string, version uint32) {
 	if got := d.Bytes(4); d.err == nil && string(got) != magic {
 		d.off -= 4
 		d.Fail(fmt.Sprintf("magic %q", magic), fmt.Sprintf("%q", got))
 	}
-	v := d.U32()
-	if d.err == nil {
-		for _, w := range versions {
-			if v == w {
-				return v
-			}
-		}
+	if v := d.U32(); d.err == nil && v != version {
 		d.off -= 4
-		d.Fail(fmt.Sprintf("%s version %v", magic, versions), v)
+		d.Fail(fmt.Sprintf("%s version %d", magic, version), v)
 	}
-	return 0
 }
 
 // Append functions are the writing side of Decoder.

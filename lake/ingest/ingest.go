@@ -73,7 +73,7 @@ const (
 	NoRejects = -1
 
 	// stagingFormat is the version of everything in staging. A run that was begun by another version is begun again.
-	stagingFormat = 7
+	stagingFormat = 1
 
 	// concurrentReads is how many small objects of a store one step reads at once.
 	concurrentReads = 32

@@ -1,4 +1,4 @@
-package segment
+package mapped
 
 import (
 	"bytes"
@@ -12,7 +12,8 @@ import (
 // statm stays open, since it is read in the middle of lookups.
 var statm = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/self/statm") })
 
-// residentFileBytes is how much of all files that are mapped is in the process's memory, 0 where that cannot be known.
+// residentFileBytes returns how much of all mapped files is resident in the process, or 0 if that
+// is unknown.
 func residentFileBytes() int64 {
 	f, err := statm()
 	if err != nil {
@@ -31,8 +32,9 @@ func residentFileBytes() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// dropResident gives the pages of a part of a mapping back, which has to begin on a page. The bytes stay what they are: a touch
-// maps them again. An error would only mean that they stay.
+// dropResident returns the pages of part, which starts on a page of a read-only file mapping, to
+// the kernel. The bytes stay the same: the next touch maps them again. An error would only mean
+// that they stay resident.
 func dropResident(part []byte) {
 	if len(part) > 0 {
 		_ = unix.Madvise(part, unix.MADV_DONTNEED)

@@ -9,7 +9,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 )
 
-// bitmapOf is a set as the library writes it.
+// bitmapOf returns a set as the library writes it.
 func bitmapOf(tb testing.TB, values []uint32) []byte {
 	tb.Helper()
 	b := roaring.BitmapOf(values...)
@@ -21,8 +21,8 @@ func bitmapOf(tb testing.TB, values []uint32) []byte {
 	return data
 }
 
-// Sets are written as the library writes them, and read back.
-func TestSmallBitmapsAreTheLibrarys(t *testing.T) {
+// appendBitmap writes what the library writes, and readSmallBitmap reads it.
+func TestSmallBitmapsMatchTheLibrary(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	small := 0
 	for range 20_000 {
@@ -37,7 +37,7 @@ func TestSmallBitmapsAreTheLibrarys(t *testing.T) {
 		got, ok := appendBitmap([]byte("x"), values)
 		if !ok {
 			if len(values) <= maxSmallValues && values[len(values)-1] < 1<<16 {
-				t.Fatalf("%d values up to %d are refused", len(values), values[len(values)-1])
+				t.Fatalf("%d values up to %d are rejected", len(values), values[len(values)-1])
 			}
 			continue
 		}
@@ -52,11 +52,11 @@ func TestSmallBitmapsAreTheLibrarys(t *testing.T) {
 		}
 	}
 	if small < 10_000 {
-		t.Errorf("%d sets only", small)
+		t.Errorf("only %d sets were small", small)
 	}
 }
 
-// What is read without the library is what the library reads, and holds to be sound.
+// readSmallBitmap accepts only bitmaps that the library accepts, and reads the same values.
 func FuzzReadSmallBitmap(f *testing.F) {
 	for _, values := range [][]uint32{{0}, {1, 2, 3, 4, 5}, {1, 3, 70, 65535}, {1, 2, 3, 4, 9, 10, 11, 12, 13, 65535}} {
 		f.Add(bitmapOf(f, values))
@@ -68,7 +68,7 @@ func FuzzReadSmallBitmap(f *testing.F) {
 		}
 		b, err := readBitmap(data)
 		if err != nil {
-			t.Fatalf("%v, where %v was read", err, got)
+			t.Fatalf("the library fails (%v) where readSmallBitmap reads %v", err, got)
 		}
 		if want := b.ToArray(); !slices.Equal(got, want) {
 			t.Fatalf("%v, want %v", got, want)

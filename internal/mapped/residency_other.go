@@ -1,6 +1,6 @@
 //go:build !linux
 
-package segment
+package mapped
 
 func residentFileBytes() int64 { return 0 }
 
