@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/urlake/urlake/bench/steps"
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -74,26 +75,26 @@ func late(from, dir string, rows int) (lists []string, err error) {
 
 // add takes lists into the lake in dir, a batch and a publish each.
 func add(ctx context.Context, dir string, lists []string) (all []addition, err error) {
-	b, err := newBuilder(ctx, dir)
+	b, err := steps.New(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, list := range lists {
 		var a addition
 		started := time.Now()
-		if _, err := b.batch(ctx, lateName, filepath.Base(list), list); err != nil {
+		if _, err := b.Batch(ctx, lateName, filepath.Base(list), list); err != nil {
 			return nil, err
 		}
 		a.Ingest = time.Since(started).Seconds()
-		for _, s := range b.done() {
+		for _, s := range b.TakeStages() {
 			a.IngestBytes += s.Written
 		}
 		started = time.Now()
-		if _, err := b.publish(ctx); err != nil {
+		if _, err := b.Publish(ctx); err != nil {
 			return nil, err
 		}
 		a.Publish = time.Since(started).Seconds()
-		for _, s := range b.done() {
+		for _, s := range b.TakeStages() {
 			a.PublishBytes += s.Written
 		}
 		all = append(all, a)
@@ -116,17 +117,17 @@ type merged struct {
 // mergeSegments builds segments over an eighth of a lake's batches each, and then the one that takes their place: both from
 // the batches' postings, as every segment is.
 func mergeSegments(ctx context.Context, dir string) (*merged, error) {
-	b, err := newBuilder(ctx, dir)
+	b, err := steps.New(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	datasets, err := lake.Registry(ctx, b.store)
+	datasets, err := lake.Registry(ctx, b.Store)
 	if err != nil {
 		return nil, err
 	}
 	var refs, extra []indexbuild.BatchRef
 	for _, d := range datasets {
-		current, err := lake.CurrentBatches(ctx, b.store, d.ID)
+		current, err := lake.CurrentBatches(ctx, b.Store, d.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +148,7 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	started := time.Now()
 	for _, g := range groups {
 		if len(g) > 0 {
-			if _, err := indexbuild.BuildSegment(ctx, b.store, g, indexbuild.Options{TempDir: b.temp}); err != nil {
+			if _, err := indexbuild.BuildSegment(ctx, b.Store, g, indexbuild.Options{TempDir: b.Temp}); err != nil {
 				return nil, err
 			}
 		}
@@ -155,13 +156,13 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	out.Parts = time.Since(started).Seconds()
 	// The segment of these batches is there since they were published. With the last that was added it is another.
 	refs = append(refs, extra[len(extra)-1])
-	store := blob.NewCounting(b.store)
+	store := blob.NewCounting(b.Store)
 	_, before, err := used()
 	if err != nil {
 		return nil, err
 	}
 	started = time.Now()
-	ref, err := indexbuild.BuildSegment(ctx, store, refs, indexbuild.Options{TempDir: b.temp})
+	ref, err := indexbuild.BuildSegment(ctx, store, refs, indexbuild.Options{TempDir: b.Temp})
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +174,7 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	if out.Read, out.Written = store.Reads().Bytes, store.Writes().Bytes; out.Written == 0 {
 		return nil, fmt.Errorf("segment %s was there already", ref.ID)
 	}
-	report, err := indexbuild.VerifySegment(ctx, b.store, ref, false, b.temp)
+	report, err := indexbuild.VerifySegment(ctx, b.Store, ref, false, b.Temp)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +182,7 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	if out.Peak, _, err = used(); err != nil {
 		return nil, err
 	}
-	out.Disk, err = diskRate(b.temp)
+	out.Disk, err = diskRate(b.Temp)
 	return out, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/bench/relab"
+	"github.com/urlake/urlake/bench/steps"
 	"github.com/urlake/urlake/indexbuild/mph"
 )
 
@@ -55,7 +56,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	for range rounds(n) {
 		buf.Reset()
 		started := time.Now()
-		b := mph.NewBuilder(mph.Options{Dir: dir, Parallelism: slots, Expect: int64(n)}) // which a segment knows too
+		b := mph.NewBuilder(mph.Options{Dir: dir, Parallelism: steps.Slots, Expect: int64(n)}) // which a segment knows too
 		for _, k := range keys {
 			if err := b.Add(k.ID, k.Check); err != nil {
 				return nil, err
@@ -161,7 +162,7 @@ func measureAlone(keys []mph.Key, ask []uint64, out *hashed) error {
 	for range rounds(n) {
 		runtime.GC() // of what the other left
 		started := time.Now()
-		ours, err := mph.BuildHash(ids, mph.Options{Parallelism: slots})
+		ours, err := mph.BuildHash(ids, mph.Options{Parallelism: steps.Slots})
 		if err != nil {
 			return err
 		}
@@ -171,7 +172,7 @@ func measureAlone(keys []mph.Key, ask []uint64, out *hashed) error {
 		}
 		runtime.GC()
 		started = time.Now()
-		if h, err = relab.Build(ids, slots); err != nil {
+		if h, err = relab.Build(ids, steps.Slots); err != nil {
 			return err
 		}
 		relabRates = append(relabRates, float64(n)/time.Since(started).Seconds())

@@ -31,6 +31,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/urlake/urlake/bench/steps"
 )
 
 func main() {
@@ -260,7 +262,7 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	table("host, url: host, path, scheme, port", fmt.Sprintf("%.2f", perRow(url)), fmt.Sprintf("%.2f", duckURL), ratio(perRow(url)/duckURL)+", to be 0.9")
 	table("the same columns, with domain", fmt.Sprintf("%.2f", same), fmt.Sprintf("%.2f", duckSame), ratio(same/duckSame))
 
-	fmt.Printf("\nWhere urlake's time goes (last round; %d slots a pool, as a worker on two cores has)\n", slots)
+	fmt.Printf("\nWhere urlake's time goes (last round; %d slots a pool, as a worker on two cores has)\n", steps.Slots)
 	busy := 0.0
 	for _, s := range last.Stages {
 		busy += s.Busy
