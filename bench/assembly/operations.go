@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -71,7 +72,7 @@ func measure(ctx context.Context, dir string, lines int64, lakeDir string) (map[
 		}
 	}
 	// Pages are read again each time, not taken from the cache of rows.
-	server := lookup.NewServer(b.Store, lookup.Options{PageBytes: 1})
+	server := lookup.NewServer(b.Store, lookup.Options{PageBytes: 1, Log: slog.New(slog.DiscardHandler)})
 	defer server.Close()
 	if err := server.Refresh(ctx); err != nil {
 		return nil, err

@@ -19,22 +19,24 @@ import (
 )
 
 const (
-	// lateRows is the size of the batches that are added to a finished lake, of a small one a tenth of its lines; lates how many: enough for
-	// a publish to fold segments, which happens when there would be more than eight.
+	// lateRows is the number of lines of a batch that is added to a finished lake; for a small lake, a
+	// tenth of its lines.
 	lateRows = 100_000
+	// lates is how many such batches are added: one more than the segments that a publish leaves without
+	// compaction.
 	lates    = 9
 	lateName = "late"
-	// mergedSegments is how many segments are merged into one.
+	// mergedSegments is how many segments are built before the one that replaces them.
 	mergedSegments = 8
 )
 
-// addition is what it took to add one batch to a lake and to publish it.
+// addition is the cost of adding one batch to a lake and publishing it.
 type addition struct {
 	Ingest, Publish           float64 // seconds
-	IngestBytes, PublishBytes int64   // written by each, staging included
+	IngestBytes, PublishBytes int64   // bytes written, staging included
 }
 
-// late writes the lists that are added: pages of the sites of a list, which it does not have.
+// late writes lists to add to a lake: further pages of the sites that are in the list from.
 func late(from, dir string, rows int) (lists []string, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
@@ -73,7 +75,7 @@ func late(from, dir string, rows int) (lists []string, err error) {
 	return lists, nil
 }
 
-// add takes lists into the lake in dir, a batch and a publish each.
+// add ingests lists into the lake in dir, each as a batch of one dataset, and publishes after each.
 func add(ctx context.Context, dir string, lists []string) (all []addition, err error) {
 	b, err := steps.New(ctx, dir)
 	if err != nil {
@@ -102,20 +104,21 @@ func add(ctx context.Context, dir string, lists []string) (all []addition, err e
 	return all, nil
 }
 
-// merged is what it took to build segments over all batches of a lake, and then one of them all.
+// merged is the cost of building mergedSegments segments over all batches of a lake, and then the one that
+// replaces them.
 type merged struct {
 	Domains, Entries int64
 	Rows             int64
 	Parts            float64 // seconds for mergedSegments segments
-	Whole            float64 // seconds for one
-	CPU              float64 // of it, of all threads
-	Read, Written    int64   // bytes, for that one
-	Disk             float64 // bytes a second that the disk writes, flushed
-	Peak             int64
+	Whole            float64 // seconds for the one
+	CPU              float64 // seconds of all threads for the one
+	Read, Written    int64   // bytes for the one
+	Disk             float64 // bytes a second that the disk writes and flushes
+	Peak             int64   // bytes
 }
 
-// mergeSegments builds segments over an eighth of a lake's batches each, and then the one that takes their place: both from
-// the batches' postings, as every segment is.
+// mergeSegments builds segments over an eighth of a lake's batches each, and then the one that replaces
+// them. Every segment is built from its batches' postings.
 func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	b, err := steps.New(ctx, dir)
 	if err != nil {
@@ -154,7 +157,7 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 		}
 	}
 	out.Parts = time.Since(started).Seconds()
-	// The segment of these batches is there since they were published. With the last that was added it is another.
+	// The segment of refs exists already, as they are published together. One more batch makes it another.
 	refs = append(refs, extra[len(extra)-1])
 	store := blob.NewCounting(b.Store)
 	_, before, err := used()
@@ -172,7 +175,7 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	}
 	out.CPU -= before
 	if out.Read, out.Written = store.Reads().Bytes, store.Writes().Bytes; out.Written == 0 {
-		return nil, fmt.Errorf("segment %s was there already", ref.ID)
+		return nil, fmt.Errorf("segment %s existed already, so nothing was measured", ref.ID)
 	}
 	report, err := indexbuild.VerifySegment(ctx, b.Store, ref, false, b.Temp)
 	if err != nil {
@@ -186,7 +189,7 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	return out, err
 }
 
-// diskRate writes a file and flushes it, and returns bytes a second.
+// diskRate returns the bytes a second at which a file is written and flushed.
 func diskRate(dir string) (float64, error) {
 	const size = 256 << 20
 	f, err := os.CreateTemp(dir, "rate-*.tmp")
@@ -211,14 +214,16 @@ func diskRate(dir string) (float64, error) {
 	return size / time.Since(started).Seconds(), nil
 }
 
-// millionLists is how many lists a million lines have in lakes that grow by more lists, of 125,000 lines in the middle.
+// millionLists is how many lists a million lines have in lakes that grow by more lists, 125,000 lines each
+// on average.
 const millionLists = 8
 
-// growth builds lakes of a million rows, ten million and so on up to most, adds batches to each, and merges segments of each. A lake grows in two ways: the usual lists
-// become longer, and they become more.
+// growth builds lakes of a million rows, ten million and so on up to most, adds batches to each, and merges
+// segments of each. A lake grows in two ways: its lists become longer, or they become more.
 func growth(ctx context.Context, most int64, dir string) error {
 	defer os.RemoveAll(dir)
-	fmt.Printf("\nGrowth: lakes of one size and the next, two threads; %d lists that become longer, and %d a million lines, which become more\n", usualLists, millionLists)
+	fmt.Printf("\nGrowth: lakes of growing size, two threads; in %d lists, which become longer, and in %d lists a million lines, which become more\n",
+		usualLists, millionLists)
 	const row = "  %12s %7s %9s %9s %10s %10s %9s %10s %11s %11s\n"
 	fmt.Printf(row, "lines", "lists", "seconds", "µs a line", "CPU a line", "peak, MB", "domains", "pairs", "Parquet, MB", "index, MB")
 	var additions [][]addition
@@ -230,7 +235,7 @@ func growth(ctx context.Context, most int64, dir string) error {
 	for rows := smallest; rows <= most; rows *= 10 {
 		at := filepath.Join(dir, strconv.FormatInt(rows, 10))
 		raw, lakeDir := filepath.Join(at, "lists"), filepath.Join(at, "lake")
-		// The lake is that of the usual lists then.
+		// The lake of the usual lists comes last, as it is the one that the batches are added to.
 		for _, n := range []int{max(int(rows/1e6), 1) * millionLists, usualLists} {
 			if err := os.RemoveAll(at); err != nil {
 				return err
@@ -252,11 +257,13 @@ func growth(ctx context.Context, most int64, dir string) error {
 				return err
 			}
 			lines := float64(rows)
-			fmt.Printf(row, strconv.FormatInt(rows, 10), strconv.Itoa(options(rows, n).Datasets), fmt.Sprintf("%.1f", b.Seconds), fmt.Sprintf("%.2f", b.Seconds/lines*1e6), fmt.Sprintf("%.2f", b.CPU/lines*1e6), fmt.Sprintf("%.0f", float64(b.Peak)/1e6),
-				strconv.FormatInt(b.Domains, 10), strconv.FormatInt(b.Entries, 10), fmt.Sprintf("%.1f", float64(parquet)/1e6), fmt.Sprintf("%.1f", float64(index)/1e6))
+			fmt.Printf(row, strconv.FormatInt(rows, 10), strconv.Itoa(options(rows, n).Datasets), fmt.Sprintf("%.1f", b.Seconds),
+				fmt.Sprintf("%.2f", b.Seconds/lines*1e6), fmt.Sprintf("%.2f", b.CPU/lines*1e6), fmt.Sprintf("%.0f", float64(b.Peak)/1e6),
+				strconv.FormatInt(b.Domains, 10), strconv.FormatInt(b.Entries, 10), fmt.Sprintf("%.1f", float64(parquet)/1e6),
+				fmt.Sprintf("%.1f", float64(index)/1e6))
 		}
 		if lists == nil {
-			// The same batches for all sizes, and for a lake that has nothing else.
+			// All sizes get the same batches, and so does an empty lake.
 			var err error
 			if lists, err = late(filepath.Join(raw, "ds1.txt"), filepath.Join(dir, "late"), int(batch)); err != nil {
 				return err
@@ -287,7 +294,7 @@ func growth(ctx context.Context, most int64, dir string) error {
 
 	fmt.Printf("\nPublish: a batch of %d lines is added to each, then %d more; seconds, and bytes written, staging included\n", batch, lates-1)
 	const cost = "  %12s %9s %9s %12s %14s %9s %26s %14s\n"
-	fmt.Printf(cost, "lake, lines", "ingest", "publish", "by ingest", "by publish", "of empty", "more: publish, at most", "all, of empty")
+	fmt.Printf(cost, "lake, lines", "ingest", "publish", "by ingest", "by publish", "of empty", "more: publish, largest", "all, of empty")
 	empty := additions[0][0]
 	for i, added := range additions {
 		var publishes []float64
@@ -303,17 +310,18 @@ func growth(ctx context.Context, most int64, dir string) error {
 		of := func(bytes int64, n int) string {
 			return ratio(float64(bytes) / float64(int64(n)*(empty.IngestBytes+empty.PublishBytes)))
 		}
-		fmt.Printf(cost, strconv.FormatInt(sizes[i], 10), fmt.Sprintf("%.2f", a.Ingest), fmt.Sprintf("%.2f", a.Publish), strconv.FormatInt(a.IngestBytes, 10), strconv.FormatInt(a.PublishBytes, 10),
-			of(a.IngestBytes+a.PublishBytes, 1), more, of(written, len(added)))
+		fmt.Printf(cost, strconv.FormatInt(sizes[i], 10), fmt.Sprintf("%.2f", a.Ingest), fmt.Sprintf("%.2f", a.Publish),
+			strconv.FormatInt(a.IngestBytes, 10), strconv.FormatInt(a.PublishBytes, 10), of(a.IngestBytes+a.PublishBytes, 1), more, of(written, len(added)))
 	}
-	fmt.Println("  the ninth segment folds small ones into itself, which all of empty counts; a batch alone is to write 1.2 of empty at most")
+	fmt.Println("  the ninth segment takes in the small ones, which the last column includes; a batch alone is to write at most 1.2 of empty")
 
-	fmt.Printf("\nSegments: all batches of a lake in %d segments, then in the one that takes their place\n", mergedSegments)
+	fmt.Printf("\nSegments: all batches of a lake in %d segments, then in the one that replaces them\n", mergedSegments)
 	const line = "  %12s %9s %10s %9s %9s %10s %10s %10s %12s %12s %9s\n"
 	fmt.Printf(line, "rows", "domains", "pairs", "eight, s", "one, s", "ns a pair", "of CPU", "read, MB", "written, MB", "MB/s, both", "peak, MB")
 	for _, m := range merges {
-		fmt.Printf(line, strconv.FormatInt(m.Rows, 10), strconv.FormatInt(m.Domains, 10), strconv.FormatInt(m.Entries, 10), fmt.Sprintf("%.2f", m.Parts), fmt.Sprintf("%.2f", m.Whole),
-			fmt.Sprintf("%.0f", m.Whole/float64(m.Entries)*1e9), fmt.Sprintf("%.0f", m.CPU/float64(m.Entries)*1e9), fmt.Sprintf("%.1f", float64(m.Read)/1e6), fmt.Sprintf("%.1f", float64(m.Written)/1e6),
+		fmt.Printf(line, strconv.FormatInt(m.Rows, 10), strconv.FormatInt(m.Domains, 10), strconv.FormatInt(m.Entries, 10),
+			fmt.Sprintf("%.2f", m.Parts), fmt.Sprintf("%.2f", m.Whole), fmt.Sprintf("%.0f", m.Whole/float64(m.Entries)*1e9),
+			fmt.Sprintf("%.0f", m.CPU/float64(m.Entries)*1e9), fmt.Sprintf("%.1f", float64(m.Read)/1e6), fmt.Sprintf("%.1f", float64(m.Written)/1e6),
 			fmt.Sprintf("%.0f", float64(m.Read+m.Written)/m.Whole/1e6), fmt.Sprintf("%.0f", float64(m.Peak)/1e6))
 	}
 	if n := len(merges); n > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/mph"
 )
 
-// hashed is what was measured of the perfect hash of one number of keys. Times are nanoseconds a key.
+// hashed is what was measured of a perfect hash. Times are nanoseconds a key unless said otherwise.
 type hashed struct {
 	Keys        int     `json:"keys"`
 	BuildRate   float64 `json:"build_rate"` // keys a second, from the first Add to the last byte, on two cores
@@ -27,18 +27,20 @@ type hashed struct {
 	Map         float64 `json:"map"`  // the same keys in a Go map
 	// AloneRate is BuildRate of levels and ranks alone, from unsorted keys in memory.
 	AloneRate float64 `json:"alone_rate"`
-	// Of relab's method on the same keys: built as AloneRate is and with the same parallelism, found one by one, loaded in microseconds.
+	// The same figures of relab's method on the same keys: RelabRate is to be compared with AloneRate,
+	// RelabFind with Slot and RelabLoad, in microseconds, with Open.
 	RelabRate, RelabBits, RelabFind, RelabLoad float64
 }
 
 const (
-	// asked is how many lookups are timed at once, batchSize how many go into one batched call.
-	asked     = 1 << 20
-	batchSize = 1024
-	// hashRounds is how often everything is timed, but building more than ten million keys. The median counts.
+	// timedLookups is how many lookups are timed together, batchSize how many of them one batched call does.
+	timedLookups = 1 << 20
+	batchSize    = 1024
+	// hashRounds is how often everything is timed; the median counts. Builds of more than ten million keys
+	// are timed less often.
 	hashRounds = 5
-	// relabTime is how long relab's lookups are timed: what they cost grows with the keys, and a million of ten million keys take most
-	// of a minute.
+	// relabTime bounds the time for relab's lookups, whose cost grows with the number of keys: a million
+	// lookups among ten million keys would take most of a minute.
 	relabTime = time.Second
 )
 
@@ -56,7 +58,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	for range rounds(n) {
 		buf.Reset()
 		started := time.Now()
-		b := mph.NewBuilder(mph.Options{Dir: dir, Parallelism: steps.Slots, Expect: int64(n)}) // which a segment knows too
+		b := mph.NewBuilder(mph.Options{Dir: dir, Parallelism: steps.Slots, Expect: int64(n)}) // a segment's writer knows n too
 		for _, k := range keys {
 			if err := b.Add(k.ID, k.Check); err != nil {
 				return nil, err
@@ -74,11 +76,11 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	}
 	out.BuildRate = median(rates)
 
-	ask := make([]mph.Key, asked)
-	ids := make([]uint64, asked)
-	for i := range ask {
-		ask[i] = keys[rng.IntN(n)]
-		ids[i] = ask[i].ID
+	wanted := make([]mph.Key, timedLookups)
+	ids := make([]uint64, timedLookups)
+	for i := range wanted {
+		wanted[i] = keys[rng.IntN(n)]
+		ids[i] = wanted[i].ID
 	}
 	started := time.Now()
 	table, err := mph.Open(buf.Bytes(), "bench", mph.Expect{Domains: uint64(n)}, nil)
@@ -94,15 +96,15 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 		{&out.Slot, func() error {
 			for _, id := range ids {
 				if _, ok, err := table.Slot(id); err != nil || !ok {
-					return fmt.Errorf("key %x is lost: %w", id, err)
+					return fmt.Errorf("key %x is not found: %w", id, err)
 				}
 			}
 			return nil
 		}},
 		{&out.Lookup, func() error {
-			for _, k := range ask {
+			for _, k := range wanted {
 				if _, ok, err := table.Lookup(k.ID, k.Check); err != nil || !ok {
-					return fmt.Errorf("key %x is lost: %w", k.ID, err)
+					return fmt.Errorf("key %x is not found: %w", k.ID, err)
 				}
 			}
 			return nil
@@ -116,12 +118,12 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 			return nil
 		}},
 		{&out.LookupBatch, func() error {
-			for chunk := range slices.Chunk(ask, batchSize) {
+			for chunk := range slices.Chunk(wanted, batchSize) {
 				if err := table.LookupBatch(chunk, ordinals); err != nil {
 					return err
 				}
 				if slices.Contains(ordinals, mph.Absent) {
-					return fmt.Errorf("a key is lost")
+					return fmt.Errorf("a key is not found")
 				}
 			}
 			return nil
@@ -141,7 +143,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	out.Map, err = timeKeys(func() error {
 		for _, id := range ids {
 			if _, ok := naive[id]; !ok {
-				return fmt.Errorf("key %x is lost", id)
+				return fmt.Errorf("key %x is not found", id)
 			}
 		}
 		return nil
@@ -149,9 +151,9 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	return out, err
 }
 
-// measureAlone builds levels and ranks alone, by the project's way and by relab's in turns, and does with relab's what was done with the
-// project's hash.
-func measureAlone(keys []mph.Key, ask []uint64, out *hashed) error {
+// measureAlone builds levels and ranks alone, with the project's method and relab's in turns, and then looks
+// up the IDs of wanted with relab's.
+func measureAlone(keys []mph.Key, wanted []uint64, out *hashed) error {
 	n := len(keys)
 	ids := make([]uint64, n)
 	for i, k := range keys {
@@ -160,7 +162,7 @@ func measureAlone(keys []mph.Key, ask []uint64, out *hashed) error {
 	var h *relab.Hash
 	var rates, relabRates []float64
 	for range rounds(n) {
-		runtime.GC() // of what the other left
+		runtime.GC() // of the other method's garbage
 		started := time.Now()
 		ours, err := mph.BuildHash(ids, mph.Options{Parallelism: steps.Slots})
 		if err != nil {
@@ -183,10 +185,10 @@ func measureAlone(keys []mph.Key, ask []uint64, out *hashed) error {
 	h = relab.Load(data)
 	out.RelabLoad = float64(time.Since(started).Nanoseconds()) / 1e3
 	found := 0
-	for started = time.Now(); found < len(ask) && time.Since(started) < relabTime; {
-		for _, id := range ask[found:min(found+64, len(ask))] {
+	for started = time.Now(); found < len(wanted) && time.Since(started) < relabTime; {
+		for _, id := range wanted[found:min(found+64, len(wanted))] {
 			if h.Find(id) == 0 {
-				return fmt.Errorf("relab: key %x is lost", id)
+				return fmt.Errorf("relab: key %x is not found", id)
 			}
 			found++
 		}
@@ -195,10 +197,11 @@ func measureAlone(keys []mph.Key, ask []uint64, out *hashed) error {
 	return nil
 }
 
-// rounds is how often a hash of n keys is built.
+// rounds returns how often a hash of n keys is built.
 func rounds(n int) int { return max(2, min(hashRounds, int(5e7)/n)) }
 
-// timeKeys is the median time of asked lookups, in nanoseconds a lookup.
+// timeKeys runs do, which does timedLookups lookups, a few times and returns the median in nanoseconds a
+// lookup.
 func timeKeys(do func() error) (float64, error) {
 	var times []float64
 	for range hashRounds {
@@ -206,12 +209,12 @@ func timeKeys(do func() error) (float64, error) {
 		if err := do(); err != nil {
 			return 0, err
 		}
-		times = append(times, float64(time.Since(started).Nanoseconds())/asked)
+		times = append(times, float64(time.Since(started).Nanoseconds())/timedLookups)
 	}
 	return median(times), nil
 }
 
-// median of values, of an even number the mean of the middle two.
+// median returns the median of values: for an even number the mean of the middle two, for none 0.
 func median(values []float64) float64 {
 	v := slices.Sorted(slices.Values(values))
 	if len(v) == 0 {

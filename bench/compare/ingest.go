@@ -24,11 +24,11 @@ import (
 
 // built is what a child process reports of an ingest and its publish.
 type built struct {
-	Seconds float64 `json:"seconds"`
-	Rows    int64   `json:"rows"`
-	Merged  int64   `json:"merged"`
-	Domains int64   `json:"domains"`
-	Entries int64   `json:"entries"`
+	Seconds float64       `json:"seconds"`
+	Rows    int64         `json:"rows"`
+	Merged  int64         `json:"merged"`
+	Domains int64         `json:"domains"`
+	Entries int64         `json:"entries"`
 	Stages  []steps.Stage `json:"stages"`
 	// Publish is the part of Seconds after the last batch.
 	Publish float64 `json:"publish"`
