@@ -1,13 +1,15 @@
 // Assembly measures what each assembly routine of the project saves by itself, and prints a table in
 // Markdown for docs/assembly.md.
 //
-//	go run ./assembly [-routines copyTwiceVBMI,rankAVX512] [-rounds 9] [-lines 2000000] [-dir /tmp]
+//	go run ./assembly [-routines copyTwiceVBMI,rankAVX512] [-rounds 9] [-lines 2000000] [-together] [-dir /tmp]
 //
 // For each routine it builds itself once more with go build -overlay, which replaces the Go file that calls
 // the routine by one in which the routine's gate is shut: production code knows nothing of it. Then it runs
 // that program and the unchanged one in turns on the same generated lists. A figure is the median, over the
 // pairs of a round, of the user CPU without the routine in relation to that with it, and its range: 1.050
-// says that the operation takes 5 % more without the routine. What does not use a routine shows the noise.
+// says that the operation takes 5 % more without the routine. An operation that does not use the routine
+// shows the noise. On a machine that others use too, -together runs both programs of a pair at once, so that
+// both meet the same load.
 package main
 
 import (
@@ -25,6 +27,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/bench/corpus"
 	"github.com/urlake/urlake/bench/steps"
@@ -45,6 +49,7 @@ type settings struct {
 	routines string
 	rounds   int
 	lines    int64
+	together bool
 	dir      string
 }
 
@@ -60,6 +65,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&set.routines, "routines", "", "comma-separated routines to measure; all by default")
 	flag.IntVar(&set.rounds, "rounds", 9, "pairs of runs for each routine")
 	flag.Int64Var(&set.lines, "lines", 2_000_000, "lines of all lists together")
+	flag.BoolVar(&set.together, "together", false, "run both programs of a pair at once instead of in turns")
 	flag.StringVar(&set.dir, "dir", "", "folder for lists, programs and lakes; the system's temporary folder by default")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -175,8 +181,8 @@ func (b *bench) program(ctx context.Context, s source, edits []edit) (string, er
 	return file, nil
 }
 
-// compare runs the program with the row's routines and without them in turns, and returns a figure for
-// each operation.
+// compare runs the program with the row's routines and without them, in pairs, and returns a figure for each
+// operation.
 func (b *bench) compare(ctx context.Context, number int, r placed) ([]string, error) {
 	with, err := b.program(ctx, r.source, r.unless)
 	if err != nil {
@@ -189,12 +195,20 @@ func (b *bench) compare(ctx context.Context, number int, r placed) ([]string, er
 	ratios := map[string][]float64{}
 	for round := range b.rounds {
 		var took [2]map[string]float64
-		// Who is first changes, as the second finds warmer or cooler caches and cores.
+		g, gctx := errgroup.WithContext(ctx)
+		if !b.together {
+			g.SetLimit(1)
+		}
+		// The order alternates, as the first run warms caches and cores for the second.
 		for i := range took {
 			k := (i + round + number) % 2
-			if took[k], err = b.once(ctx, []string{with, without}[k]); err != nil {
-				return nil, err
-			}
+			g.Go(func() (err error) {
+				took[k], err = b.once(gctx, []string{with, without}[k], filepath.Join(b.dir, "run"+strconv.Itoa(k)))
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return nil, err
 		}
 		for _, op := range operations {
 			ratios[op] = append(ratios[op], took[1][op]/took[0][op])
@@ -209,9 +223,9 @@ func (b *bench) compare(ctx context.Context, number int, r placed) ([]string, er
 	return cells, nil
 }
 
-// once runs a program on the lists and returns its user CPU seconds by operation.
-func (b *bench) once(ctx context.Context, program string) (took map[string]float64, err error) {
-	lake := filepath.Join(b.dir, "run")
+// once runs a program on the lists, with a lake in the folder lake, and returns its user CPU seconds by
+// operation.
+func (b *bench) once(ctx context.Context, program, lake string) (took map[string]float64, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(lake)) }()
 	if err := os.MkdirAll(lake, 0o777); err != nil {
 		return nil, err

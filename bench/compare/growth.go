@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -47,27 +46,17 @@ func late(from, dir string, rows int) (lists []string, err error) {
 	}
 	urls := bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
 	for k := range lates {
-		name := filepath.Join(dir, fmt.Sprintf("late%d.txt", k+1))
-		f, err := os.Create(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		w := bufio.NewWriter(f)
+		var list bytes.Buffer
 		for i := range rows {
 			url := urls[(k*rows+i)%len(urls)]
 			mark := byte('?')
 			if bytes.IndexByte(url, '?') >= 0 {
 				mark = '&'
 			}
-			if _, err := fmt.Fprintf(w, "%s%clate=%d-%d\n", url, mark, k+1, (k*rows+i)/len(urls)); err != nil {
-				return nil, err
-			}
+			fmt.Fprintf(&list, "%s%clate=%d-%d\n", url, mark, k+1, (k*rows+i)/len(urls))
 		}
-		if err := w.Flush(); err != nil {
-			return nil, err
-		}
-		if err := f.Close(); err != nil {
+		name := filepath.Join(dir, fmt.Sprintf("late%d.txt", k+1))
+		if err := os.WriteFile(name, list.Bytes(), 0o666); err != nil {
 			return nil, err
 		}
 		lists = append(lists, name)

@@ -89,7 +89,7 @@ func workTogether(ctx context.Context, programs, lakeDir, lists, address string,
 		if err != nil {
 			return 0, err
 		}
-		defer stop()
+		defer stop() //nolint:revive // all workers run until the ingest has ended
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(programs, "starter"), "ingest", "--lake", lakeDir, "--dataset", "all", "--batch", "b",
 		"--no-publish", "--wait", "--json", lists)
