@@ -9,7 +9,8 @@ tool = @echo "building $@ (once)"; $(GO) build -C $(1) -o $(CURDIR)/bin/ $$($(GO
 
 build: ; $(GO) build -o bin/ ./worker ./starter ./serve
 tools: $(TOOLS)
-# Linters are a module of their own, so that their dependencies do not change the services under test.
+# Linters are a module of their own, so that their dependencies do not change the services under
+# test.
 $(LINTERS): deploy/lint/go.mod deploy/lint/go.sum ; $(call tool,deploy/lint)
 bin/%: deploy/go.mod deploy/go.sum ; $(call tool,deploy)
 demo: build ; @command -v temporal >/dev/null || $(MAKE) -s --no-print-directory bin/temporal; bin/starter demo $(DEMO_ARGS)

@@ -1,5 +1,6 @@
-// Package bench checks urlake's Parquet with DuckDB; the programs below it measure urlake, some of them
-// beside other systems. It is a module of its own, so that those systems are no dependency of the project.
+// Package bench checks urlake's Parquet with DuckDB; the programs below it measure urlake, some of
+// them beside other systems. It is a module of its own, so that those systems are no dependency of
+// the project.
 package bench
 
 import (
@@ -22,8 +23,8 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// demoLake ingests and publishes the datasets of testdata/. It returns the lake's folder, its version and
-// the paths of the version's parts.
+// demoLake ingests and publishes the datasets of testdata/. It returns the lake's folder, its
+// version and the paths of the version's parts.
 func demoLake(t *testing.T) (dir string, v *manifest.Version, parts []string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -78,7 +79,8 @@ func from(parts []string) string {
 	return "read_parquet([" + strings.Join(quoted, ",") + "], hive_partitioning=true)"
 }
 
-// TestDuckDBCountsTheSameRows compares the counts of a version with those that DuckDB makes from its parts.
+// TestDuckDBCountsTheSameRows compares the counts of a version with those that DuckDB makes from
+// its parts.
 func TestDuckDBCountsTheSameRows(t *testing.T) {
 	_, v, parts := demoLake(t)
 	db, err := sql.Open("duckdb", "")
@@ -114,8 +116,8 @@ func TestDuckDBCountsTheSameRows(t *testing.T) {
 	t.Logf("%d rows of %d datasets in %d parts", total, seen, len(parts))
 }
 
-// TestDuckDBReadsTheSameURLs compares 200,000 generated URLs, which fill pages of every kind, with what DuckDB
-// reads from their parts.
+// TestDuckDBReadsTheSameURLs compares 200,000 generated URLs, which fill pages of every kind, with
+// what DuckDB reads from their parts.
 func TestDuckDBReadsTheSameURLs(t *testing.T) {
 	lists, dir := t.TempDir(), t.TempDir()
 	c, err := corpus.New(corpus.Options{Rows: 200_000, Datasets: 2, Seed: 1})
@@ -173,8 +175,8 @@ func TestDuckDBReadsTheSameURLs(t *testing.T) {
 	}
 }
 
-// TestDuckDBSeesTheSchema checks with DuckDB the types of columns and what the format promises of order and
-// ids.
+// TestDuckDBSeesTheSchema checks with DuckDB the types of columns and what the format promises of
+// order and ids.
 func TestDuckDBSeesTheSchema(t *testing.T) {
 	_, _, parts := demoLake(t)
 	db, err := sql.Open("duckdb", "")

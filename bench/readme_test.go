@@ -11,7 +11,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// TestTheReadmesSQLRuns runs the README's SQL on a file like the one that the command above the SQL writes.
+// TestTheReadmesSQLRuns runs the README's SQL on a file like the one that the command above the SQL
+// writes.
 func TestTheReadmesSQLRuns(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(testenv.Root(t), "..", "README.md"))
 	if err != nil {

@@ -1,16 +1,16 @@
-// Assembly measures what each assembly routine of the project saves by itself, and prints a table in
-// Markdown for docs/assembly.md.
+// Assembly measures what each assembly routine of the project saves by itself, and prints a table
+// in Markdown for docs/assembly.md.
 //
 //	go run ./assembly [-routines copyTwiceVBMI,rankAVX512] [-rounds 9] [-lines 2000000] [-together] [-dir /tmp]
 //
-// For each routine it builds itself once more with go build -overlay, which replaces the Go file that calls
-// the routine by one in which the routine's gate is shut: production code knows nothing of it. Then it runs
-// that program and the unchanged one in turns on the same generated lists. A figure relates the user CPU
-// without the routine to that with it: 1.050 says that the operation takes 5 % more without. The first is the
-// median over all pairs, then, in parentheses, come the range of the pairs and the relation of the least of
-// all runs, which another program's load disturbs least. An operation that does not use the routine shows
-// the noise. On a machine that others use too, -together runs both programs of a pair at once, so that
-// both meet the same load.
+// For each routine it builds itself once more with go build -overlay, which replaces the Go file
+// that calls the routine by one in which the routine's gate is shut: production code knows nothing
+// of it. Then it runs that program and the unchanged one in turns on the same generated lists. A
+// figure relates the user CPU without the routine to that with it: 1.050 says that the operation
+// takes 5 % more without. The first is the median over all pairs, then, in parentheses, come the
+// range of the pairs and the relation of the least of all runs, which another program's load
+// disturbs least. An operation that does not use the routine shows the noise. On a machine that
+// others use too, -together runs both programs of a pair at once, so that both meet the same load.
 package main
 
 import (
@@ -151,7 +151,8 @@ type bench struct {
 	programs map[string]string // by package and edits
 }
 
-// program builds this program with edits and returns its file. One that is built is not built again.
+// program builds this program with edits and returns its file. One that is built is not built
+// again.
 func (b *bench) program(ctx context.Context, s source, edits []edit) (string, error) {
 	key := fmt.Sprint(s.folder, edits)
 	if len(edits) == 0 {
@@ -182,8 +183,8 @@ func (b *bench) program(ctx context.Context, s source, edits []edit) (string, er
 	return file, nil
 }
 
-// compare runs the program with the row's routines and without them, in pairs, and returns a figure for each
-// operation.
+// compare runs the program with the row's routines and without them, in pairs, and returns a figure
+// for each operation.
 func (b *bench) compare(ctx context.Context, number int, r placed) ([]string, error) {
 	with, err := b.program(ctx, r.source, r.unless)
 	if err != nil {
@@ -226,8 +227,8 @@ func (b *bench) compare(ctx context.Context, number int, r placed) ([]string, er
 	return cells, nil
 }
 
-// once runs a program on the lists, with a lake in the folder lake, and returns its user CPU seconds by
-// operation.
+// once runs a program on the lists, with a lake in the folder lake, and returns its user CPU
+// seconds by operation.
 func (b *bench) once(ctx context.Context, program, lake string) (took map[string]float64, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(lake)) }()
 	if err := os.MkdirAll(lake, 0o777); err != nil {

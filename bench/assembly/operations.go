@@ -18,8 +18,8 @@ var operations = []string{"ingest", "publish", "page", "lookup"}
 
 const (
 	lists = 8
-	// lookups is how many domains are looked up. The first pageDomains of them that are known have their
-	// first page read.
+	// lookups is how many domains are looked up. The first pageDomains of them that are known have
+	// their first page read.
 	lookups     = 40_000
 	pageDomains = 1_000
 	pageRows    = 100
@@ -29,8 +29,8 @@ func options(lines int64) corpus.Options {
 	return corpus.Options{Seed: 1, Rows: lines, Datasets: lists}
 }
 
-// measure runs every operation once, on generated lists in dir, and returns the seconds of user CPU that
-// each took in this process.
+// measure runs every operation once, on generated lists in dir, and returns the seconds of user CPU
+// that each took in this process.
 func measure(ctx context.Context, dir string, lines int64, lakeDir string) (map[string]float64, error) {
 	took := map[string]float64{}
 	at, err := userCPU()
@@ -120,8 +120,8 @@ func userCPU() (float64, error) {
 	return float64(u.Utime.Nano()) / 1e9, err
 }
 
-// measureRole is the child process: its arguments are the folder of the lists, their lines, and a folder
-// for the lake.
+// measureRole is the child process: its arguments are the folder of the lists, their lines, and a
+// folder for the lake.
 func measureRole(ctx context.Context, args []string) (map[string]float64, error) {
 	if len(args) != 3 {
 		return nil, fmt.Errorf("measure takes 3 arguments, not %d", len(args))

@@ -74,7 +74,8 @@ type placed struct {
 	source
 }
 
-// place finds the package of each row. A routine without a row and a row without its routines are errors.
+// place finds the package of each row. A routine without a row and a row without its routines are
+// errors.
 func place(rows []row, all []source) (out []placed, err error) {
 	missing := map[string]bool{}
 	for _, s := range all {
@@ -113,8 +114,8 @@ func place(rows []row, all []source) (out []placed, err error) {
 	return out, errors.Join(errs...)
 }
 
-// overlay makes the edits in copies of the package's files, below dir, and returns the file that tells
-// go build to use them.
+// overlay makes the edits in copies of the package's files, below dir, and returns the file that
+// tells go build to use them.
 func (s source) overlay(dir string, edits []edit) (string, error) {
 	texts := map[string][]byte{}
 	for _, name := range s.files {
@@ -160,7 +161,8 @@ func (s source) overlay(dir string, edits []edit) (string, error) {
 	return name, os.WriteFile(name, list, 0o666)
 }
 
-// apply switches the gate off in one file and returns the new text and how often the gate was found.
+// apply switches the gate off in one file and returns the new text and how often the gate was
+// found.
 func (e edit) apply(name string, text []byte) (out []byte, found int, err error) {
 	files := token.NewFileSet()
 	f, err := parser.ParseFile(files, name, text, 0)

@@ -8,8 +8,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// TestTableFitsTheTree holds that every routine has one row and that every gate is where the row says; it
-// builds each overlay's text, but no program.
+// TestTableFitsTheTree holds that every routine has one row and that every gate is where the row
+// says; it builds each overlay's text, but no program.
 func TestTableFitsTheTree(t *testing.T) {
 	all, err := sources(filepath.Join(testenv.Root(t), ".."))
 	if err != nil {

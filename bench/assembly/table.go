@@ -1,11 +1,12 @@
 package main
 
-// row is what the tree cannot say of routines: how to switch them off alone, what runs then, and which
-// fuzz target compares the two.
+// row is what the tree cannot say of routines: how to switch them off alone, what runs then, and
+// which fuzz target compares the two.
 type row struct {
 	// routines are switched together: one is of no use without the others.
 	routines []string
-	// pkg is the package's folder where another package has a routine of the same name; "" elsewhere.
+	// pkg is the package's folder where another package has a routine of the same name; ""
+	// elsewhere.
 	pkg     string
 	off     []edit
 	instead string
@@ -14,12 +15,13 @@ type row struct {
 	unless []edit
 }
 
-// edit switches a gate off in the package of a row: where function in reads it, or, if in is "", where
-// the package's variable is set. A function whose gate is "" returns at once; it has no results.
+// edit switches a gate off in the package of a row: where function in reads it, or, if in is "",
+// where the package's variable is set. A function whose gate is "" returns at once; it has no
+// results.
 type edit struct{ in, gate string }
 
-// table has a row for every routine of the tree; the program fails where one is missing. Functions are
-// found by name wherever they are in the package, methods without their receiver.
+// table has a row for every routine of the tree; the program fails where one is missing. Functions
+// are found by name wherever they are in the package, methods without their receiver.
 var table = []row{
 	// Rows: buffers, sorting, shuffle files.
 	{routines: []string{"addVectors"}, off: []edit{{"addMany", "hasAVX512"}}, instead: "Go, a row at a time", fuzz: "FuzzAddParsed"},
@@ -51,7 +53,8 @@ var table = []row{
 	{routines: []string{"encodeBMI2"}, off: []edit{{"encodeAll", "hasBMI2"}}, instead: "Go", fuzz: "FuzzWithoutAssembly"},
 	{routines: []string{"codesAVX512", "copyAVX2"}, off: []edit{{"setMost", "hasAVX512"}}, instead: "Go", fuzz: "FuzzWithoutAssembly"},
 
-	// Canonical URLs. Texts are hashed alike by all that looks them up, so hashVector goes with its users.
+	// Canonical URLs. Texts are hashed alike by all that looks them up, so hashVector goes with its
+	// users.
 	{routines: []string{"spotVectors"}, off: []edit{{"spotAll", "o.vectors"}}, instead: "Go, a URL at a time", fuzz: "FuzzParseBatch"},
 	{routines: []string{"probeVectors", "matchVectors"}, off: []edit{{"lookUp", "o.vectors"}}, instead: "Go", fuzz: "FuzzParseBatch"},
 	{routines: []string{"hashVector"}, off: []edit{{"NewOrigins", "hasVectors"}}, instead: "Go, with spotVectors, probeVectors and matchVectors", fuzz: "FuzzParseBatch"},

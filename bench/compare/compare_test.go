@@ -17,9 +17,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestComparisonOfFewRows runs every measurement on few rows. The program itself checks that both systems
-// keep every line, both hashes find every key, workers ingest every line and the server answers every
-// request.
+// TestComparisonOfFewRows runs every measurement on few rows. The program itself checks that both
+// systems keep every line, both hashes find every key, workers ingest every line and the server
+// answers every request.
 func TestComparisonOfFewRows(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		testenv.Missing(t, "Linux, whose /proc tells a process's memory")

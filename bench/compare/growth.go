@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// lateRows is the number of lines of a batch that is added to a finished lake; for a small lake, a
-	// tenth of its lines.
+	// lateRows is the number of lines of a batch that is added to a finished lake; for a small
+	// lake, a tenth of its lines.
 	lateRows = 100_000
-	// lates is how many such batches are added: one more than the segments that a publish leaves without
-	// compaction.
+	// lates is how many such batches are added: one more than the segments that a publish leaves
+	// without compaction.
 	lates    = 9
 	lateName = "late"
 	// mergedSegments is how many segments are built before the one that replaces them.
@@ -93,8 +93,8 @@ func add(ctx context.Context, dir string, lists []string) (all []addition, err e
 	return all, nil
 }
 
-// merged is the cost of building mergedSegments segments over all batches of a lake, and then the one that
-// replaces them.
+// merged is the cost of building mergedSegments segments over all batches of a lake, and then the
+// one that replaces them.
 type merged struct {
 	Domains, Entries int64
 	Rows             int64
@@ -106,8 +106,8 @@ type merged struct {
 	Peak             int64   // bytes
 }
 
-// mergeSegments builds segments over an eighth of a lake's batches each, and then the one that replaces
-// them. Every segment is built from its batches' postings.
+// mergeSegments builds segments over an eighth of a lake's batches each, and then the one that
+// replaces them. Every segment is built from its batches' postings.
 func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	b, err := steps.New(ctx, dir)
 	if err != nil {
@@ -146,7 +146,8 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 		}
 	}
 	out.Parts = time.Since(started).Seconds()
-	// The segment of refs exists already, as they are published together. One more batch makes it another.
+	// The segment of refs exists already, as they are published together. One more batch makes it
+	// another.
 	refs = append(refs, extra[len(extra)-1])
 	store := blob.NewCounting(b.Store)
 	_, before, err := used()
@@ -203,12 +204,13 @@ func diskRate(dir string) (float64, error) {
 	return size / time.Since(started).Seconds(), nil
 }
 
-// millionLists is how many lists a million lines have in lakes that grow by more lists, 125,000 lines each
-// on average.
+// millionLists is how many lists a million lines have in lakes that grow by more lists, 125,000
+// lines each on average.
 const millionLists = 8
 
-// growth builds lakes of a million rows, ten million and so on up to most, adds batches to each, and merges
-// segments of each. A lake grows in two ways: its lists become longer, or they become more.
+// growth builds lakes of a million rows, ten million and so on up to most, adds batches to each,
+// and merges segments of each. A lake grows in two ways: its lists become longer, or they become
+// more.
 func growth(ctx context.Context, most int64, dir string) error {
 	defer os.RemoveAll(dir)
 	fmt.Printf("\nGrowth: lakes of growing size, two threads; in %d lists, which become longer, and in %d lists a million lines, which become more\n",

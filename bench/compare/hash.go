@@ -27,20 +27,21 @@ type hashed struct {
 	Map         float64 `json:"map"`  // the same keys in a Go map
 	// AloneRate is BuildRate of levels and ranks alone, from unsorted keys in memory.
 	AloneRate float64 `json:"alone_rate"`
-	// The same figures of relab's method on the same keys: RelabRate is to be compared with AloneRate,
-	// RelabFind with Slot and RelabLoad, in microseconds, with Open.
+	// The same figures of relab's method on the same keys: RelabRate is to be compared with
+	// AloneRate, RelabFind with Slot and RelabLoad, in microseconds, with Open.
 	RelabRate, RelabBits, RelabFind, RelabLoad float64
 }
 
 const (
-	// timedLookups is how many lookups are timed together, batchSize how many of them one batched call does.
+	// timedLookups is how many lookups are timed together, batchSize how many of them one batched
+	// call does.
 	timedLookups = 1 << 20
 	batchSize    = 1024
-	// hashRounds is how often everything is timed; the median counts. Builds of more than ten million keys
-	// are timed less often.
+	// hashRounds is how often everything is timed; the median counts. Builds of more than ten
+	// million keys are timed less often.
 	hashRounds = 5
-	// relabTime bounds the time for relab's lookups, whose cost grows with the number of keys: a million
-	// lookups among ten million keys would take most of a minute.
+	// relabTime bounds the time for relab's lookups, whose cost grows with the number of keys: a
+	// million lookups among ten million keys would take most of a minute.
 	relabTime = time.Second
 )
 
@@ -151,8 +152,8 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	return out, err
 }
 
-// measureAlone builds levels and ranks alone, with the project's method and relab's in turns, and then looks
-// up the IDs of wanted with relab's.
+// measureAlone builds levels and ranks alone, with the project's method and relab's in turns, and
+// then looks up the IDs of wanted with relab's.
 func measureAlone(keys []mph.Key, wanted []uint64, out *hashed) error {
 	n := len(keys)
 	ids := make([]uint64, n)
@@ -200,8 +201,8 @@ func measureAlone(keys []mph.Key, wanted []uint64, out *hashed) error {
 // rounds returns how often a hash of n keys is built.
 func rounds(n int) int { return max(2, min(hashRounds, int(5e7)/n)) }
 
-// timeKeys runs do, which does timedLookups lookups, a few times and returns the median in nanoseconds a
-// lookup.
+// timeKeys runs do, which does timedLookups lookups, a few times and returns the median in
+// nanoseconds a lookup.
 func timeKeys(do func() error) (float64, error) {
 	var times []float64
 	for range hashRounds {

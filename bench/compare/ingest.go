@@ -36,7 +36,8 @@ type built struct {
 	CPU     float64 `json:"cpu"` // seconds of all threads
 }
 
-// build ingests every list in lists, each as a dataset of its own, into a lake in dir and publishes it.
+// build ingests every list in lists, each as a dataset of its own, into a lake in dir and publishes
+// it.
 func build(ctx context.Context, lists, dir string) (*built, error) {
 	b, err := steps.New(ctx, dir)
 	if err != nil {
@@ -64,9 +65,9 @@ type extraction struct {
 	Parts int64 // all bytes of the parts
 }
 
-// extractAgain ingests a list twice, into two lakes in dir: the first collects postings while it writes
-// parts, the second extracts them from its finished parts. It returns what the extraction read, and an error
-// if the two postings differ.
+// extractAgain ingests a list twice, into two lakes in dir: the first collects postings while it
+// writes parts, the second extracts them from its finished parts. It returns what the extraction
+// read, and an error if the two postings differ.
 func extractAgain(ctx context.Context, list, dir string) (*extraction, error) {
 	var objects [2][]string
 	out := new(extraction)
@@ -103,8 +104,8 @@ func extractAgain(ctx context.Context, list, dir string) (*extraction, error) {
 	return out, nil
 }
 
-// copyStatement is what a user of DuckDB would run to get sorted, compressed, partitioned Parquet of the
-// same lists.
+// copyStatement is what a user of DuckDB would run to get sorted, compressed, partitioned Parquet
+// of the same lists.
 const copyStatement = `SET threads=2; SET preserve_insertion_order=false; COPY (SELECT CAST(regexp_extract(filename,'ds(\d+)',1) AS INT) dataset_id,
 regexp_extract(url,'https?://([^/]+)',1) host, url FROM read_csv('*.txt', header=false, columns={'url':'VARCHAR'}, delim='\x01', quote='', escape='', filename=true)
 ORDER BY dataset_id, host, url) TO 'out' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (dataset_id), ROW_GROUP_SIZE 122880)`
@@ -117,7 +118,8 @@ type copied struct {
 	CPU     float64 `json:"cpu"`
 }
 
-// duckCopy runs copyStatement on the lists of a folder. DuckDB writes to the folder's subfolder out.
+// duckCopy runs copyStatement on the lists of a folder. DuckDB writes to the folder's subfolder
+// out.
 func duckCopy(ctx context.Context, lists string) (*copied, error) {
 	if err := os.Chdir(lists); err != nil {
 		return nil, err
@@ -152,8 +154,8 @@ TO '%s' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (dataset_id), ROW_GROUP_
 	return err
 }
 
-// columnBytes adds up the compressed bytes of each column over the Parquet files below a folder. The name ""
-// stands for what is in no column: footers and page indexes.
+// columnBytes adds up the compressed bytes of each column over the Parquet files below a folder.
+// The name "" stands for what is in no column: footers and page indexes.
 func columnBytes(dir string) (columns map[string]int64, rows, total int64, err error) {
 	columns = map[string]int64{}
 	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
@@ -191,7 +193,8 @@ func columnBytes(dir string) (columns map[string]int64, rows, total int64, err e
 	return columns, rows, total, err
 }
 
-// indexBytes adds up the sizes of the files below a folder by file name, over all segments and shards.
+// indexBytes adds up the sizes of the files below a folder by file name, over all segments and
+// shards.
 func indexBytes(dir string) (files map[string]int64, total int64, err error) {
 	files = map[string]int64{}
 	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {

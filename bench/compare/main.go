@@ -1,6 +1,6 @@
-// Compare measures urlake beside DuckDB and against its own targets, on generated lists, all in one run on
-// one machine. It prints tables, which docs/performance.md explains. Its settings are environment variables;
-// a number of lines or keys that is 0 leaves the measurement out:
+// Compare measures urlake beside DuckDB and against its own targets, on generated lists, all in one
+// run on one machine. It prints tables, which docs/performance.md explains. Its settings are
+// environment variables; a number of lines or keys that is 0 leaves the measurement out:
 //
 //	BENCH_ROWS         lines that urlake and DuckDB ingest; 20 million
 //	BENCH_ROUNDS       how often each of the two ingests, in turns; 2
@@ -14,8 +14,8 @@
 //	                   folder
 //	BENCH_PROFILE      file for a CPU profile of urlake's last ingest; none
 //
-// Each contestant runs in a process of its own, so that its peak memory is its own. The program needs
-// Linux's /proc.
+// Each contestant runs in a process of its own, so that its peak memory is its own. The program
+// needs Linux's /proc.
 package main
 
 import (
@@ -313,7 +313,8 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	return nil
 }
 
-// hashes measures the perfect hash of 1e5, 1e6 and so on up to most keys, and relab's method beside it.
+// hashes measures the perfect hash of 1e5, 1e6 and so on up to most keys, and relab's method beside
+// it.
 func hashes(ctx context.Context, most int64, dir string) error {
 	fmt.Println("\nPerfect hash: random keys, looked up in random order on one core, built on two. ns a key")
 	const row = "  %12s %10s %8s %8s %8s %9s %11s %9s %9s\n"
@@ -404,8 +405,9 @@ func table(name, a, b, c string) { fmt.Printf("  %-26s %16s %18s   %s\n", name, 
 
 func ratio(v float64) string { return fmt.Sprintf("%.2f", v) }
 
-// used returns the largest resident memory of this process so far, in bytes, and its CPU seconds. The
-// kernel's ru_maxrss is no substitute: it counts what the parent used before this program was loaded.
+// used returns the largest resident memory of this process so far, in bytes, and its CPU seconds.
+// The kernel's ru_maxrss is no substitute: it counts what the parent used before this program was
+// loaded.
 func used() (peak int64, cpu float64, err error) {
 	if peak, err = procStatus(os.Getpid(), "VmHWM"); err != nil {
 		return 0, 0, err

@@ -135,8 +135,8 @@ func (s *server) stop() error {
 	return s.cmd.Wait()
 }
 
-// get returns the body of an answer and the microseconds until it was read. A status other than 200 is an
-// error.
+// get returns the body of an answer and the microseconds until it was read. A status other than 200
+// is an error.
 func (s *server) get(ctx context.Context, path string) ([]byte, float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+path, nil)
 	if err != nil {
@@ -156,8 +156,8 @@ func (s *server) get(ctx context.Context, path string) ([]byte, float64, error) 
 	return body, us, err
 }
 
-// take waits until the access log has n lines, returns them and empties it. A line is written after its
-// answer.
+// take waits until the access log has n lines, returns them and empties it. A line is written after
+// its answer.
 func (s *server) take(ctx context.Context, n int) ([]entry, error) {
 	for {
 		s.mu.Lock()
@@ -176,7 +176,8 @@ func (s *server) take(ctx context.Context, n int) ([]entry, error) {
 	}
 }
 
-// resident returns the resident memory of the process in bytes, and the part that is not mapped files.
+// resident returns the resident memory of the process in bytes, and the part that is not mapped
+// files.
 func (s *server) resident() (total, anon int64, err error) {
 	total, err = procStatus(s.cmd.Process.Pid, "VmRSS")
 	if err == nil {
@@ -185,7 +186,8 @@ func (s *server) resident() (total, anon int64, err error) {
 	return total, anon, err
 }
 
-// measureServe builds and starts the server, and requests domains of a corpus, large ones more often.
+// measureServe builds and starts the server, and requests domains of a corpus, large ones more
+// often.
 func measureServe(ctx context.Context, root string, lists corpus.Options, lakeDir, dir string) (*served, error) {
 	program := filepath.Join(dir, "serve")
 	compile := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", program, "./serve")

@@ -19,8 +19,8 @@ import (
 // workerRounds is how often one worker and two ingest the same input, in turns.
 const workerRounds = 2
 
-// workers ingests one input through Temporal, first with one worker process and then with two. Each process
-// uses one processor.
+// workers ingests one input through Temporal, first with one worker process and then with two. Each
+// process uses one processor.
 func workers(ctx context.Context, root string, rows int64, dir string) error {
 	defer os.RemoveAll(dir)
 	fmt.Printf("\nWorkers: ingest of %d lines in %d files, one dataset, through Temporal; each worker has one processor\n",
@@ -77,7 +77,8 @@ func workers(ctx context.Context, root string, rows int64, dir string) error {
 	return nil
 }
 
-// workTogether ingests a folder of lists with n workers and returns the seconds that the ingest took.
+// workTogether ingests a folder of lists with n workers and returns the seconds that the ingest
+// took.
 func workTogether(ctx context.Context, programs, lakeDir, lists, address string, n int, rows int64) (seconds float64, err error) {
 	env := []string{"TEMPORAL_ADDRESS=" + address, "GOMAXPROCS=1"}
 	for i := range n {
@@ -137,8 +138,8 @@ func temporalServes(ctx context.Context, temporal, address string) error {
 	}
 }
 
-// background starts a program that runs until stop is called. If the program ends by itself, its output is
-// shown.
+// background starts a program that runs until stop is called. If the program ends by itself, its
+// output is shown.
 func background(ctx context.Context, env []string, program string, args ...string) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, program, args...)

@@ -1,14 +1,14 @@
-// Package corpus generates lists of URLs that resemble those that people collect, for the programs and
-// tests of bench. It describes any list by the same figures, so that the two can be compared.
+// Package corpus generates lists of URLs that resemble those that people collect, for the programs
+// and tests of bench. It describes any list by the same figures, so that the two can be compared.
 //
 // The figures come from some 1.9 million URLs of 25 public collections: seed lists of web archives,
-// sitemaps, links of a news site, image and page lists of training corpora, test lists of ad blockers and
-// URL parsers. Lists of sites, not pages, count only for the spread over domains. For the shape of URLs,
-// only the first 100 URLs of a host count. The figures are beside the constants below; go run ./gen -measure
-// prints them for any list.
+// sitemaps, links of a news site, image and page lists of training corpora, test lists of ad
+// blockers and URL parsers. Lists of sites, not pages, count only for the spread over domains. For
+// the shape of URLs, only the first 100 URLs of a host count. The figures are beside the constants
+// below; go run ./gen -measure prints them for any list.
 //
-// The same Options give the same lists, byte for byte, on every machine whose Go computes math.Pow and
-// math.Log alike, however many lists are written at once.
+// The same Options give the same lists, byte for byte, on every machine whose Go computes math.Pow
+// and math.Log alike, however many lists are written at once.
 package corpus
 
 import (
@@ -26,8 +26,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The figures that the generator is fitted to, and those of 2 million generated rows in 32 lists, as Measure
-// computes them:
+// The figures that the generator is fitted to, and those of 2 million generated rows in 32 lists,
+// as Measure computes them:
 //
 //	                                     collections                          generated
 //	Zipf exponent of domains             0.79-0.96; 1.3 with sitemaps         0.91
@@ -49,20 +49,21 @@ import (
 //	hosts with port, IPv4                0.003, 0.015                         0.003, 0.012
 //	bytes a URL, sorted, zstd -9         23.3 (news links)                    25.1 (list 5)
 //
-// 18 % of the words in paths are on fewer than eight hosts. The counts of the others fall with the rank to
-// the power of 0.7.
+// 18 % of the words in paths are on fewer than eight hosts. The counts of the others fall with the
+// rank to the power of 0.7.
 const (
 	// zipf is the exponent of the spread of URLs over domains.
 	zipf = 1.05
 	// listZipf is the exponent of the sizes of lists, which are Pareto with index 1.
 	listZipf = 1.0
-	// rowsPerSite sets the number of sites: rows divided by it. A quarter of the sites are on no list.
+	// rowsPerSite sets the number of sites: rows divided by it. A quarter of the sites are on no
+	// list.
 	rowsPerSite = 6
-	// pagesPerVisit is how many pages a site has for each URL that all lists draw from it, so that lists
-	// share pages.
+	// pagesPerVisit is how many pages a site has for each URL that all lists draw from it, so that
+	// lists share pages.
 	pagesPerVisit = 8
-	// shared is the share of visits drawn from the ranking common to all lists. The others come from the
-	// list's own ranking: a site that is large on one list is not large on all.
+	// shared is the share of visits drawn from the ranking common to all lists. The others come
+	// from the list's own ranking: a site that is large on one list is not large on all.
 	shared = 0.5
 	// stay is the chance that the next URL is of the same host.
 	stay = 0.16
@@ -74,7 +75,8 @@ const (
 //go:embed words.txt
 var wordList string
 
-// words are the words of paths that are on at least eight hosts of the collections, most frequent first.
+// words are the words of paths that are on at least eight hosts of the collections, most frequent
+// first.
 var words = strings.Fields(wordList)
 
 // Options of a corpus.
@@ -188,8 +190,8 @@ func (c *Corpus) Write(w io.Writer, dataset int) error {
 	return out.Flush()
 }
 
-// Sample draws the domain of a site, a large one with a higher probability. The domain may be on no list.
-// State is the generator's state, which Sample advances.
+// Sample draws the domain of a site, a large one with a higher probability. The domain may be on no
+// list. State is the generator's state, which Sample advances.
 func (c *Corpus) Sample(state *uint64) string {
 	r := random(*state)
 	var p page
@@ -205,8 +207,8 @@ func (c *Corpus) rank(r *random) uint64 {
 	return min(uint64(x)-1, c.sites-1)
 }
 
-// visits estimates how many URLs all lists draw from a site: those of the common ranking, and those of the
-// list in whose own ranking the site is highest.
+// visits estimates how many URLs all lists draw from a site: those of the common ranking, and those
+// of the list in whose own ranking the site is highest.
 func (c *Corpus) visits(site uint64) float64 {
 	list, rank := 0, c.sites
 	for i, order := range c.orders {
@@ -222,7 +224,8 @@ func (c *Corpus) visits(site uint64) float64 {
 	return n * (shared*float64(c.opt.Rows)*math.Pow(float64(site+1), -zipf) + (1-shared)*float64(c.rows[list])*math.Pow(float64(rank+1), -zipf))
 }
 
-// page makes the URLs of one site. Everything follows from the site's rank but the choice of host and page.
+// page makes the URLs of one site. Everything follows from the site's rank but the choice of host
+// and page.
 type page struct {
 	c      *Corpus
 	id     uint64 // of the site
@@ -238,7 +241,8 @@ type page struct {
 	topics    uint64 // subdirectories of each directory
 }
 
-// suffixes are the suffixes of domains, private ones among them, each as often as its share in thousandths.
+// suffixes are the suffixes of domains, private ones among them, each as often as its share in
+// thousandths.
 var suffixes = func() (out []string) {
 	for _, e := range strings.Fields(`com:520 org:82 net:68 gov:60 edu:38 co.uk:24 io:22 de:26 mil:14 ru:10 com.au:9 ca:9 co.jp:8 fr:8 it:7 nl:6 com.cn:6
 		co:5 pl:5 ch:4 info:6 us:4 se:4 com.br:4 es:3 in:3 cz:3 me:3 dk:3 eu:3 at:3 fi:3 co.nz:3 be:2 no:2 tv:2 blogspot.com:9 wordpress.com:6 github.io:5 tumblr.com:3`) {
@@ -275,7 +279,8 @@ func (p *page) open(c *Corpus, rank uint64) {
 		p.hosts = 1
 		return
 	}
-	// A permutation of the ranks, written in words: names are short, pronounceable and nearly all different.
+	// A permutation of the ranks, written in words: names are short, pronounceable and nearly all
+	// different.
 	mask := uint64(1)<<c.width - 1
 	n := rank
 	for range 3 {
@@ -447,7 +452,8 @@ func (p *page) url(dst []byte) []byte {
 	return dst
 }
 
-// random is a splitmix64 generator. Its state is one number, so a generator for one page costs nothing.
+// random is a splitmix64 generator. Its state is one number, so a generator for one page costs
+// nothing.
 type random uint64
 
 func (r *random) next() uint64 {

@@ -44,7 +44,8 @@ func TestSameSeedSameLists(t *testing.T) {
 	}
 }
 
-// TestShapeIsThatOfTheCollections compares generated lists with the figures that the generator is fitted to.
+// TestShapeIsThatOfTheCollections compares generated lists with the figures that the generator is
+// fitted to.
 func TestShapeIsThatOfTheCollections(t *testing.T) {
 	s, err := Measure(bytes.NewReader(generate(t, Options{Seed: 1, Rows: 400_000, Datasets: 8}, 2)))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// hostCap is how many URLs of one host count for the shape of URLs. Without it the few sites with the
-// longest sitemaps would decide a list's shape.
+// hostCap is how many URLs of one host count for the shape of URLs. Without it the few sites with
+// the longest sitemaps would decide a list's shape.
 const hostCap = 100
 
 // Shape describes a list: the figures that the generator is fitted to.
@@ -22,14 +22,15 @@ type Shape struct {
 	Hosts, Domains int
 	// Repeats is the share of lines that follow a line of the same host.
 	Repeats float64
-	// Zipf is the exponent with which the URLs of a domain decline with its rank, by least squares over
-	// logarithmically spaced ranks. Pareto is the tail exponent of the same sizes, by Hill's estimator over
-	// the largest tenth. For an exact power law each is the reciprocal of the other.
+	// Zipf is the exponent with which the URLs of a domain decline with its rank, by least squares
+	// over logarithmically spaced ranks. Pareto is the tail exponent of the same sizes, by Hill's
+	// estimator over the largest tenth. For an exact power law each is the reciprocal of the other.
 	Zipf, Pareto float64
-	// Single is the share of domains with one URL. Top is the share of URLs that belong to the largest
-	// hundredth of domains.
+	// Single is the share of domains with one URL. Top is the share of URLs that belong to the
+	// largest hundredth of domains.
 	Single, Top float64
-	// Bare is the share of hosts that equal their domain, WWW of those that are www. and their domain.
+	// Bare is the share of hosts that equal their domain, WWW of those that are www. and their
+	// domain.
 	Bare, WWW float64
 
 	// The fields below are shares of the first hostCap URLs of each host.
@@ -49,7 +50,8 @@ type Shape struct {
 	QueryLen float64    // mean length of queries
 }
 
-// Measure describes the URLs that it reads from r, one a line. A line that is no URL is counted as rejected.
+// Measure describes the URLs that it reads from r, one a line. A line that is no URL is counted as
+// rejected.
 func Measure(r io.Reader) (*Shape, error) {
 	norm, err := urlnorm.New(urlnorm.Options{})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Gen writes generated lists of URLs, ds1.txt and so on. With -measure it describes a list by the figures
-// that generated lists are fitted to.
+// Gen writes generated lists of URLs, ds1.txt and so on. With -measure it describes a list by the
+// figures that generated lists are fitted to.
 //
 //	go run ./gen -rows 20000000 -datasets 32 -dir /tmp/lists
 //	go run ./gen -measure < urls.txt

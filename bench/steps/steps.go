@@ -1,6 +1,6 @@
 // Package steps runs the steps of ingests and publishes in one process, in the order in which the
-// workflows run them, with a worker's slots and memory limit. It measures each kind of step. The programs
-// of bench use it to measure what the steps cost without Temporal.
+// workflows run them, with a worker's slots and memory limit. It measures each kind of step. The
+// programs of bench use it to measure what the steps cost without Temporal.
 package steps
 
 import (
@@ -38,8 +38,8 @@ type Stage struct {
 	Name  string  `json:"name"`
 	Calls int     `json:"calls"`
 	Busy  float64 `json:"busy"` // seconds of a slot
-	// Read and Written count bytes of the lake's store, Requests its requests. Reads of mapped files
-	// are not counted.
+	// Read and Written count bytes of the lake's store, Requests its requests. Reads of mapped
+	// files are not counted.
 	Read     int64 `json:"read"`
 	Written  int64 `json:"written"`
 	Requests int64 `json:"requests"`
@@ -60,8 +60,8 @@ type Builder struct {
 	stages map[string]*Stage
 }
 
-// New opens a lake in dir. It gives this process a worker's memory limit and processors. Temporary files
-// go to the folder spill beside dir.
+// New opens a lake in dir. It gives this process a worker's memory limit and processors. Temporary
+// files go to the folder spill beside dir.
 func New(ctx context.Context, dir string) (*Builder, error) {
 	debug.SetMemoryLimit(memoryLimit)
 	processors.Use(Slots)
@@ -110,7 +110,8 @@ func (b *Builder) TakeStages() (out []Stage) {
 	return out
 }
 
-// do waits for a slot of the step's pool and for memory, and runs the step with a store that counts.
+// do waits for a slot of the step's pool and for memory, and runs the step with a store that
+// counts.
 func (b *Builder) do(ctx context.Context, name string, f func(store blob.Store) error) error {
 	pool := b.slots[poolOf[name]]
 	select {
@@ -144,8 +145,8 @@ func (b *Builder) do(ctx context.Context, name string, f func(store blob.Store) 
 	return err
 }
 
-// Lists ingests every list ds*.txt of a folder, each as a dataset of its own, and returns the rows of all
-// and how many duplicates were merged into them.
+// Lists ingests every list ds*.txt of a folder, each as a dataset of its own, and returns the rows
+// of all and how many duplicates were merged into them.
 func (b *Builder) Lists(ctx context.Context, dir string) (rows, merged int64, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "ds*.txt"))
 	if err != nil {
@@ -266,8 +267,8 @@ func (b *Builder) Batch(ctx context.Context, dataset, batch string, inputs ...st
 	return done, cleanUp()
 }
 
-// Publish publishes in the order of PublishWorkflow and returns what the verification of the new segment
-// counted.
+// Publish publishes in the order of PublishWorkflow and returns what the verification of the new
+// segment counted.
 func (b *Builder) Publish(ctx context.Context) (report indexbuild.Report, err error) {
 	var plan publish.Summary
 	var seg publish.Built

@@ -61,8 +61,8 @@ func assembled() ([]assembly, error) {
 	}
 }
 
-// gatesOf are the variables of a file that have a flag of cpu.X86 in their value, or are a conjunction
-// of names.
+// gatesOf are the variables of a file that have a flag of cpu.X86 in their value, or are a
+// conjunction of names.
 func gatesOf(f *ast.File) (gates []gate) {
 	for _, d := range f.Decls {
 		g, ok := d.(*ast.GenDecl)

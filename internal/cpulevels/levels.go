@@ -12,7 +12,8 @@ import (
 // level is an instruction set that real processors have: those of a generation, and no more.
 type level struct {
 	name string
-	// adds are the flags that the level has beyond the one before it and that some package asks for.
+	// adds are the flags that the level has beyond the one before it and that some package asks
+	// for.
 	adds []string
 }
 
@@ -67,8 +68,8 @@ func (l level) godebug() string {
 	return strings.Join(off, ",")
 }
 
-// check starts this program at the level and compares the flags that a process has there with those of
-// the level, as far as any package asks for them.
+// check starts this program at the level and compares the flags that a process has there with those
+// of the level, as far as any package asks for them.
 func (l level) check() error {
 	self, err := os.Executable()
 	if err != nil {

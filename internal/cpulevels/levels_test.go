@@ -7,9 +7,9 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// TestLevelsDecideEveryGate holds that every gate is a conjunction of flags that the levels know, shut
-// at the lowest level and open at the highest: otherwise the runs of the levels would test less than
-// they say.
+// TestLevelsDecideEveryGate holds that every gate is a conjunction of flags that the levels know,
+// shut at the lowest level and open at the highest: otherwise the runs of the levels would test
+// less than they say.
 func TestLevelsDecideEveryGate(t *testing.T) {
 	t.Chdir(testenv.Root(t))
 	packages, err := assembled()
@@ -32,7 +32,8 @@ func TestLevelsDecideEveryGate(t *testing.T) {
 	}
 }
 
-// TestLevelsSwitchFlags starts a process at each level that this machine has and compares its flags.
+// TestLevelsSwitchFlags starts a process at each level that this machine has and compares its
+// flags.
 func TestLevelsSwitchFlags(t *testing.T) {
 	machine := features()
 	for _, l := range levels {

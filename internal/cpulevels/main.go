@@ -1,15 +1,16 @@
-// Command cpulevels runs the tests of every package with assembly once for each instruction set level
-// that its code can choose. One machine so proves plain Go, AVX2 and AVX-512, as far as it has them;
-// a level that it lacks is named in the output and not run.
+// Command cpulevels runs the tests of every package with assembly once for each instruction set
+// level that its code can choose. One machine so proves plain Go, AVX2 and AVX-512, as far as it
+// has them; a level that it lacks is named in the output and not run.
 //
 //	go run ./internal/cpulevels [-list] [test flags]
 //
-// A level is made by GODEBUG=cpu.…=off, which golang.org/x/sys/cpu reads when the test binary starts.
-// The program checks in a process of its own that these switches work, and from the sources that each
-// package chooses by the flags of golang.org/x/sys/cpu alone, so that a level decides every choice.
+// A level is made by GODEBUG=cpu.…=off, which golang.org/x/sys/cpu reads when the test binary
+// starts. The program checks in a process of its own that these switches work, and from the sources
+// that each package chooses by the flags of golang.org/x/sys/cpu alone, so that a level decides
+// every choice.
 //
-// A package is tested once for each set of choices. Those of the machine's own level, its highest, are
-// left to `make test`.
+// A package is tested once for each set of choices. Those of the machine's own level, its highest,
+// are left to `make test`.
 package main
 
 import (

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// assemblyDoc is the document with a row for every assembly routine: what it saves, what replaces it
-// where it cannot run, and the fuzz target that holds the two against each other.
+// assemblyDoc is the document with a row for every assembly routine: what it saves, what replaces
+// it where it cannot run, and the fuzz target that holds the two against each other.
 const assemblyDoc = "docs/assembly.md"
 
 var (
@@ -19,8 +19,8 @@ var (
 	fuzzTarget  = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
 )
 
-// TestEveryAssemblyRoutineIsDocumented holds assemblyDoc against the .s files and the fuzz targets: a
-// routine without a row, a row without a routine and a target that is not there all fail.
+// TestEveryAssemblyRoutineIsDocumented holds assemblyDoc against the .s files and the fuzz targets:
+// a routine without a row, a row without a routine and a target that is not there all fail.
 func TestEveryAssemblyRoutineIsDocumented(t *testing.T) {
 	targets := map[string][]string{} // folders by target
 	for _, name := range sources(t, "_test.go") {

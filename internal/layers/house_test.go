@@ -19,7 +19,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// A rule that is enforced fails its test; one that is not only logs what it finds (go test -v shows it).
+// A rule that is enforced fails its test; one that is not only logs what it finds (go test -v shows
+// it).
 const (
 	enforceWidth           = false
 	enforcePackageComments = false
@@ -58,8 +59,8 @@ func complain(t *testing.T, enforced bool, found []string) {
 	}
 }
 
-// sources lists the files that are checked in, or would be, with one of the suffixes: paths from the
-// root with slashes. Test data is left out, as others wrote it.
+// sources lists the files that are checked in, or would be, with one of the suffixes: paths from
+// the root with slashes. Test data is left out, as others wrote it.
 func sources(t *testing.T, suffixes ...string) (names []string) {
 	t.Helper()
 	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -253,7 +254,8 @@ func TestFilesAndPackagesAreNotTooLong(t *testing.T) {
 }
 
 const (
-	// aws begins the import paths of the AWS SDK, and s3blob is the only package that may import it.
+	// aws begins the import paths of the AWS SDK, and s3blob is the only package that may import
+	// it.
 	aws    = "github.com/aws/"
 	s3blob = "lake/blob/s3blob"
 )
@@ -282,8 +284,8 @@ var (
 	soakTag    = regexp.MustCompile(`(?m)^//go:build soak$`)
 )
 
-// TestCIRunsEverySoakTest holds the names that .ci/run gives to make soak against the tests: go test
-// does not mind a pattern that matches nothing.
+// TestCIRunsEverySoakTest holds the names that .ci/run gives to make soak against the tests: go
+// test does not mind a pattern that matches nothing.
 func TestCIRunsEverySoakTest(t *testing.T) {
 	// Left to make soak: it builds everything with empty caches, as CI does on a clean machine.
 	const leftOut = "TestDocumentedCommandsRunFromNothing"

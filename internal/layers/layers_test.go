@@ -1,6 +1,6 @@
-// Package layers holds the rules of the source tree that no linter knows: imports run one way, comments
-// and documents are not too wide, packages and files not too large, and every assembly routine is
-// documented and fuzzed. It has nothing but tests, which `make check` runs.
+// Package layers holds the rules of the source tree that no linter knows: imports run one way,
+// comments and documents are not too wide, packages and files not too large, and every assembly
+// routine is documented and fuzzed. It has nothing but tests, which `make check` runs.
 package layers
 
 import (
@@ -17,8 +17,8 @@ import (
 
 const module = "github.com/urlake/urlake/"
 
-// allowed lists, for every package, the packages of the project that it may import directly. A package
-// that is not listed fails the test: whoever adds one decides in which layer it is.
+// allowed lists, for every package, the packages of the project that it may import directly. A
+// package that is not listed fails the test: whoever adds one decides in which layer it is.
 var allowed = map[string][]string{
 	"lake/codec":         {"internal/prefetch"},
 	"lake/blob":          {},
@@ -67,7 +67,8 @@ var forbidden = []struct{ folder, imported, reason string }{
 	{"workflows", "math/rand", "workflow code has no randomness of its own"},
 }
 
-// pkg is a package of the project as go list describes it. Deps are all packages that it depends on.
+// pkg is a package of the project as go list describes it. Deps are all packages that it depends
+// on.
 type pkg struct {
 	ImportPath, Name string
 	Imports, Deps    []string
