@@ -100,10 +100,10 @@ func width(line string) int {
 	return utf8.RuneCountInString(line) + (tabWidth-1)*strings.Count(line, "\t")
 }
 
-// tooWide reports whether a line is too wide and could be broken: a single long word, such as an
-// address, could not.
+// tooWide reports whether a line is too wide and could be broken. A single long word, such as an
+// address, could not, nor could a code block or a table in a comment, which gofmt indents by a tab.
 func tooWide(line string) bool {
-	if width(line) <= maxWidth {
+	if width(line) <= maxWidth || strings.HasPrefix(strings.TrimSpace(line), "//\t") {
 		return false
 	}
 	words := strings.Fields(strings.TrimLeft(strings.TrimSpace(line), "/#*-> "))
