@@ -60,3 +60,13 @@ func Missing(tb testing.TB, what string) {
 	}
 	tb.Skipf("skipped: needs %s", what)
 }
+
+// NeedsCPU skips the test where the processor lacks the instructions that it compares with plain
+// Go: it would compare plain Go with itself. `make levels` says at which levels the tests of a
+// machine ran.
+func NeedsCPU(tb testing.TB, has bool, what string) {
+	tb.Helper()
+	if !has {
+		tb.Skipf("left out: this processor, or this CPU level, has no %s", what)
+	}
+}
