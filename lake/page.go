@@ -17,6 +17,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/internal/thrift"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -399,54 +400,54 @@ type pageHeader struct {
 
 // readPageHeader decodes the header that starts raw, which has to be one page of rows rows of col.
 func readPageHeader(raw []byte, col Column, rows int, part string, section string) (h pageHeader, err error) {
-	r := thriftReader{codec.NewDecoder(raw, part, section)}
+	r := thrift.NewReader(raw, part, section)
 	var seen, seenV2 int // bit i: field i
-	for f := (thriftField{}); r.next(&f); {
-		seen |= 1 << f.id
-		switch f.id {
+	for f := (thrift.Field{}); r.Next(&f); {
+		seen |= 1 << f.ID
+		switch f.ID {
 		case 1: // type: DATA_PAGE_V2
-			r.int(f, thriftI32, 3, 3)
+			r.Int(f, thrift.I32, 3, 3)
 		case 2:
-			h.uncompressed = int(r.int(f, thriftI32, 0, MaxPageBytes))
+			h.uncompressed = int(r.Int(f, thrift.I32, 0, MaxPageBytes))
 		case 3:
-			h.compressed = int(r.int(f, thriftI32, 0, MaxPageBytes))
+			h.compressed = int(r.Int(f, thrift.I32, 0, MaxPageBytes))
 		case 4:
-			h.crc = uint32(r.int(f, thriftI32, math.MinInt32, math.MaxInt32))
+			h.crc = uint32(r.Int(f, thrift.I32, math.MinInt32, math.MaxInt32))
 		case 8:
-			if !r.want(f, thriftStruct) {
+			if !r.Want(f, thrift.Struct) {
 				break
 			}
-			for g := (thriftField{}); r.next(&g); {
-				seenV2 |= 1 << g.id
-				switch g.id {
+			for g := (thrift.Field{}); r.Next(&g); {
+				seenV2 |= 1 << g.ID
+				switch g.ID {
 				case 1: // values
-					r.int(g, thriftI32, int64(rows), int64(rows))
+					r.Int(g, thrift.I32, int64(rows), int64(rows))
 				case 2:
-					h.nulls = int(r.int(g, thriftI32, 0, int64(rows)))
+					h.nulls = int(r.Int(g, thrift.I32, 0, int64(rows)))
 				case 3: // rows
-					r.int(g, thriftI32, int64(rows), int64(rows))
+					r.Int(g, thrift.I32, int64(rows), int64(rows))
 				case 4:
 					encoding := int64(columnDefs[col].encoding())
-					r.int(g, thriftI32, encoding, encoding)
+					r.Int(g, thrift.I32, encoding, encoding)
 				case 5:
-					h.levels = int(r.int(g, thriftI32, 0, MaxPageBytes))
+					h.levels = int(r.Int(g, thrift.I32, 0, MaxPageBytes))
 				case 6: // repetition levels
-					r.int(g, thriftI32, 0, 0)
+					r.Int(g, thrift.I32, 0, 0)
 				case 7:
-					if h.zstd = g.kind == thriftTrue; !h.zstd && g.kind != thriftFalse {
-						r.Fail("a boolean", fmt.Sprintf("type %d", g.kind))
+					if h.zstd = g.Kind == thrift.True; !h.zstd && g.Kind != thrift.False {
+						r.Fail("a boolean", fmt.Sprintf("type %d", g.Kind))
 					}
 					if h.zstd && columnDefs[col].codec != format.Zstd { // other readers go by the column
 						r.Fail("a page that is not compressed", "one that is")
 					}
 				default:
-					r.Fail("a field of a data page header", g.id)
+					r.Fail("a field of a data page header", g.ID)
 				}
 			}
 		default:
-			r.Fail("a field of a page header", f.id)
+			r.Fail("a field of a page header", f.ID)
 		}
-		if r.Err() != nil || f.id > 8 {
+		if r.Err() != nil || f.ID > 8 {
 			break
 		}
 	}
@@ -877,24 +878,24 @@ func readFooter(r io.ReaderAt, size int64, part string) (groups [][NumColumns]ch
 
 // decodeFooter decodes what BuildPageIndex needs of a FileMetaData.
 func decodeFooter(footer []byte, part string) (groups [][NumColumns]chunkMeta, err error) {
-	r := thriftReader{codec.NewDecoder(footer, part, "footer")}
+	r := thrift.NewReader(footer, part, "footer")
 	var fileRows, rows int64
 	schema := false
-	r.structure(func(f thriftField) {
-		switch f.id {
+	r.Struct(func(f thrift.Field) {
+		switch f.ID {
 		case 2:
-			if !r.want(f, thriftList) {
+			if !r.Want(f, thrift.List) {
 				return
 			}
 			at := r.Offset()
-			r.skip(f)
+			r.Skip(f)
 			if schema = r.Err() == nil && bytes.Equal(footer[at:r.Offset()], schemaBytes); !schema {
 				r.Fail("the schema of a part", "another")
 			}
 		case 3:
-			fileRows = r.int(f, thriftI64, 1, maxRows)
+			fileRows = r.Int(f, thrift.I64, 1, maxRows)
 		case 4:
-			for range r.list(f, thriftStruct) {
+			for range r.List(f, thrift.Struct) {
 				if len(groups) > maxRowGroups {
 					r.Fail(fmt.Sprintf("at most %d row groups", maxRowGroups), "more")
 				}
@@ -906,7 +907,7 @@ func decodeFooter(footer []byte, part string) (groups [][NumColumns]chunkMeta, e
 				rows += n
 			}
 		default:
-			r.skip(f)
+			r.Skip(f)
 		}
 	})
 	if r.Err() == nil && (!schema || fileRows == 0 || rows != fileRows) {
@@ -915,20 +916,20 @@ func decodeFooter(footer []byte, part string) (groups [][NumColumns]chunkMeta, e
 	return groups, r.Close()
 }
 
-func decodeRowGroup(r thriftReader) (chunks [NumColumns]chunkMeta, rows int64) {
-	r.structure(func(f thriftField) {
-		switch f.id {
+func decodeRowGroup(r thrift.Reader) (chunks [NumColumns]chunkMeta, rows int64) {
+	r.Struct(func(f thrift.Field) {
+		switch f.ID {
 		case 1:
-			if n := r.list(f, thriftStruct); r.Err() == nil && n != NumColumns {
+			if n := r.List(f, thrift.Struct); r.Err() == nil && n != NumColumns {
 				r.Fail(fmt.Sprintf("%d columns", NumColumns), n)
 			}
 			for c := 0; c < NumColumns && r.Err() == nil; c++ {
 				decodeChunk(r, columnDefs[c].codec, &chunks[c])
 			}
 		case 3:
-			rows = r.int(f, thriftI64, 1, maxRows)
+			rows = r.Int(f, thrift.I64, 1, maxRows)
 		default:
-			r.skip(f)
+			r.Skip(f)
 		}
 	})
 	for c, m := range chunks {
@@ -939,61 +940,61 @@ func decodeRowGroup(r thriftReader) (chunks [NumColumns]chunkMeta, rows int64) {
 	return chunks, rows
 }
 
-func decodeChunk(r thriftReader, compression format.CompressionCodec, m *chunkMeta) {
-	r.structure(func(f thriftField) {
-		switch f.id {
+func decodeChunk(r thrift.Reader, compression format.CompressionCodec, m *chunkMeta) {
+	r.Struct(func(f thrift.Field) {
+		switch f.ID {
 		case 3:
-			if !r.want(f, thriftStruct) {
+			if !r.Want(f, thrift.Struct) {
 				return
 			}
-			r.structure(func(f thriftField) {
-				switch f.id {
+			r.Struct(func(f thrift.Field) {
+				switch f.ID {
 				case 4:
-					r.int(f, thriftI32, int64(compression), int64(compression))
+					r.Int(f, thrift.I32, int64(compression), int64(compression))
 				case 5:
-					m.groupRows = r.int(f, thriftI64, 1, maxRows)
+					m.groupRows = r.Int(f, thrift.I64, 1, maxRows)
 				case 7:
-					m.bytes = r.int(f, thriftI64, 1, maxFileBytes)
+					m.bytes = r.Int(f, thrift.I64, 1, maxFileBytes)
 				case 9:
-					m.off = r.int(f, thriftI64, 1, maxFileBytes)
+					m.off = r.Int(f, thrift.I64, 1, maxFileBytes)
 				case 11:
 					r.Fail("no dictionary", "one")
 				default:
-					r.skip(f)
+					r.Skip(f)
 				}
 			})
 		case 4:
-			m.indexOff = r.int(f, thriftI64, 1, maxFileBytes)
+			m.indexOff = r.Int(f, thrift.I64, 1, maxFileBytes)
 		case 5:
-			m.indexBytes = r.int(f, thriftI32, 1, maxIndexBytes)
+			m.indexBytes = r.Int(f, thrift.I32, 1, maxIndexBytes)
 		default:
-			r.skip(f)
+			r.Skip(f)
 		}
 	})
 }
 
 // readOffsetIndex decodes an offset index: the pages' offsets and where the last ends, their first rows and the rows of all.
 func readOffsetIndex(data []byte, m chunkMeta, part, section string) (offs, rows []int64, err error) {
-	r := thriftReader{codec.NewDecoder(data, part, section)}
+	r := thrift.NewReader(data, part, section)
 	end, next := m.off, int64(0)
-	r.structure(func(f thriftField) {
-		if f.id != 1 {
-			r.skip(f)
+	r.Struct(func(f thrift.Field) {
+		if f.ID != 1 {
+			r.Skip(f)
 			return
 		}
-		for range r.list(f, thriftStruct) {
+		for range r.List(f, thrift.Struct) {
 			var size, first int64
 			off := int64(-1)
-			r.structure(func(f thriftField) {
-				switch f.id {
+			r.Struct(func(f thrift.Field) {
+				switch f.ID {
 				case 1:
-					off = r.int(f, thriftI64, end, end)
+					off = r.Int(f, thrift.I64, end, end)
 				case 2:
-					size = r.int(f, thriftI32, minPageBytes, min(MaxPageBytes, m.off+m.bytes-end))
+					size = r.Int(f, thrift.I32, minPageBytes, min(MaxPageBytes, m.off+m.bytes-end))
 				case 3:
-					first = r.int(f, thriftI64, next, m.groupRows-1)
+					first = r.Int(f, thrift.I64, next, m.groupRows-1)
 				default:
-					r.Fail("a page location", f.id)
+					r.Fail("a page location", f.ID)
 				}
 			})
 			if r.Err() == nil && (off < 0 || size == 0 || (first == 0) != (len(rows) == 0) || (len(rows) > 0 && first-rows[len(rows)-1] > maxPageRows)) {

@@ -15,9 +15,10 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/parquet-go/parquet-go/encoding/thrift"
+	parquetthrift "github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 
+	"github.com/urlake/urlake/internal/thrift"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -782,22 +783,22 @@ func (w *PartWriter) spool(c *chunkWriter, b []byte) {
 
 // appendPageHeader encodes a PageHeader of a data page v2 of rows rows in Thrift's compact protocol.
 func appendPageHeader(dst []byte, h pageHeader, rows, encoding int) []byte {
-	num := func(v int) { dst = binary.AppendVarint(append(dst, 1<<4|thriftI32), int64(v)) }
+	num := func(v int) { dst = binary.AppendVarint(append(dst, 1<<4|thrift.I32), int64(v)) }
 	num(3) // DATA_PAGE_V2
 	num(h.uncompressed)
 	num(h.compressed)
 	num(int(int32(h.crc)))
-	dst = append(dst, 4<<4|thriftStruct) // data_page_header_v2
-	num(rows)                            // values
+	dst = append(dst, 4<<4|thrift.Struct) // data_page_header_v2
+	num(rows)                             // values
 	num(h.nulls)
 	num(rows)
 	num(encoding)
 	num(h.levels)
 	num(0) // no repetition levels
 	if h.zstd {
-		dst = append(dst, 1<<4|thriftTrue)
+		dst = append(dst, 1<<4|thrift.True)
 	} else {
-		dst = append(dst, 1<<4|thriftFalse)
+		dst = append(dst, 1<<4|thrift.False)
 	}
 	return append(dst, 0, 0)
 }
@@ -926,12 +927,12 @@ func (w *PartWriter) describeChunk(col Column, idx *format.ColumnIndex, off *for
 	c, def := &w.cols[col], &columnDefs[col]
 	meta := format.ColumnMetaData{
 		Type:           def.kind,
-		Encoding:       thrift.Slice[format.Encoding]{format.Encoding(def.encoding())},
-		PathInSchema:   thrift.Slice[string]{def.name},
+		Encoding:       parquetthrift.Slice[format.Encoding]{format.Encoding(def.encoding())},
+		PathInSchema:   parquetthrift.Slice[string]{def.name},
 		Codec:          def.codec,
 		NumValues:      w.group.rows,
 		DataPageOffset: w.part.spool.size,
-		EncodingStats: thrift.Slice[format.PageEncodingStats]{
+		EncodingStats: parquetthrift.Slice[format.PageEncodingStats]{
 			{PageType: format.DataPageV2, Encoding: format.Encoding(def.encoding()), Count: int32(len(c.pages))}},
 	}
 	if def.optional {

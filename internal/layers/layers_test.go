@@ -23,8 +23,8 @@ var allowed = map[string][]string{
 	"lake/blob/blobtest": {"lake/blob"},
 	"lake/zstdtext":      {"lake/codec"},
 	"lake/urlnorm":       {},
-	"lake/raw":           {"lake/codec"},
-	"lake":               {"internal/prefetch", "lake/blob", "lake/codec", "lake/urlnorm", "lake/zstdtext"},
+	"lake/raw":           {"internal/thrift", "lake/codec"},
+	"lake":               {"internal/prefetch", "internal/thrift", "lake/blob", "lake/codec", "lake/urlnorm", "lake/zstdtext"},
 	"lake/ingest":        {"lake", "lake/blob", "lake/codec", "lake/raw", "lake/urlnorm"},
 	"lake/manifest":      {"lake", "lake/blob", "lake/codec", "lake/urlnorm"},
 
@@ -50,6 +50,7 @@ var allowed = map[string][]string{
 	"internal/prefetch":   {},
 	"internal/processors": {},
 	"internal/testenv":    {},
+	"internal/thrift":     {"lake/codec"},
 	"internal/testlake":   {"lake", "lake/blob", "lake/ingest", "indexbuild", "indexbuild/publish"},
 	"internal/layers":     {},
 }
