@@ -32,9 +32,8 @@ func newCDXParser(in *input, plan Plan, f fields, counts *Counts) *cdxParser {
 }
 
 func (p *cdxParser) next(rec *Record, rej *Reject) error {
-	line, reason, err := nextIndexLine(p.in, p.counts)
-	if err != nil || reason != "" {
-		rej.Reason = reason
+	line, err := p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.counts) })
+	if line == nil {
 		return err
 	}
 	p.row, p.cells = line, p.cells[:0]
@@ -62,9 +61,8 @@ func newCDXJParser(in *input, plan Plan, f fields, counts *Counts) *cdxjParser {
 }
 
 func (p *cdxjParser) next(rec *Record, rej *Reject) error {
-	line, reason, err := nextIndexLine(p.in, p.counts)
-	if err != nil || reason != "" {
-		rej.Reason = reason
+	line, err := p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.counts) })
+	if line == nil {
 		return err
 	}
 	key, ts, text, ok := cutCDXJ(line)
@@ -85,25 +83,17 @@ func cutCDXJ(line []byte) (key, ts, text []byte, ok bool) {
 	return key, ts, text, ok1 && ok2
 }
 
-// nextIndexLine returns the next line that is neither blank nor a header.
-func nextIndexLine(in *input, counts *Counts) (line []byte, reason string, err error) {
-	for {
-		line, long, err := in.readLine()
-		if err != nil {
-			return nil, "", err
-		}
-		if long {
-			return nil, TooLong, nil
-		}
-		switch {
-		case len(trimSpace(line)) == 0:
-			counts.Blank++
-		case isCDXHeader(line), line[0] == '!':
-			counts.Comments++
-		default:
-			return line, "", nil
-		}
+// indexLine returns a line of an index, nil if it is blank or a header.
+func indexLine(line []byte, counts *Counts) []byte {
+	switch {
+	case len(trimSpace(line)) == 0:
+		counts.Blank++
+		return nil
+	case isCDXHeader(line), line[0] == '!':
+		counts.Comments++
+		return nil
 	}
+	return line
 }
 
 func isCDXHeader(line []byte) bool {

@@ -138,6 +138,24 @@ func (in *input) readLine() (line []byte, long bool, err error) {
 	return line, len(line) > in.max, nil
 }
 
+// nextLine consumes lines up to the first of which text makes something, and returns that. A line
+// longer than max is a reject.
+func (in *input) nextLine(rej *Reject, text func(line []byte) []byte) ([]byte, error) {
+	for {
+		line, long, err := in.readLine()
+		if err != nil {
+			return nil, err
+		}
+		if long {
+			rej.Reason = TooLong
+			return nil, nil
+		}
+		if line = text(line); line != nil {
+			return line, nil
+		}
+	}
+}
+
 func trimCR(line []byte) []byte {
 	if n := len(line); n > 0 && line[n-1] == '\r' {
 		return line[:n-1]

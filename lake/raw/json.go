@@ -77,10 +77,8 @@ func (d *jsonDoc) value(i, depth int, keep bool) (int, bool) {
 		d.nodes = append(d.nodes, jsonNode{kind: kind, start: int32(i)})
 	}
 	switch {
-	case kind == '{':
-		end, ok = d.object(i+1, depth, self, keep)
-	case kind == '[':
-		end, ok = d.array(i+1, depth, self, keep)
+	case kind == '{', kind == '[':
+		end, ok = d.container(i+1, depth, self, keep, kind)
 	case kind == '"':
 		end, escaped, ok = d.str(i + 1)
 	case kind == '-' || isDigit(kind):
@@ -107,29 +105,38 @@ func (d *jsonDoc) value(i, depth int, keep bool) (int, bool) {
 	return end, true
 }
 
-func (d *jsonDoc) object(i, depth, self int, keep bool) (int, bool) {
-	keepMember := keep && (d.deep || depth == 0)
+// container parses the members of an object or the elements of an array, from behind the opening
+// bracket to behind the closing one. With keep, self is its node.
+func (d *jsonDoc) container(i, depth, self int, keep bool, open byte) (int, bool) {
+	object, closing := open == '{', open+2 // } is { and two, as ] is [
+	keep = keep && (d.deep || depth == 0 && object)
 	i = d.space(i)
-	if d.is(i, '}') {
+	if d.is(i, closing) {
 		return i + 1, true
 	}
 	for {
-		if !d.is(i, '"') {
-			return i, false
-		}
-		keyStart := i + 1
-		keyEnd, keyEscaped, ok := d.str(keyStart)
-		if !ok {
-			return i, false
-		}
-		if i = d.space(keyEnd); !d.is(i, ':') {
-			return i, false
+		var keyStart, keyEnd int
+		var keyEscaped, ok bool
+		if object {
+			if !d.is(i, '"') {
+				return i, false
+			}
+			keyStart = i + 1
+			if keyEnd, keyEscaped, ok = d.str(keyStart); !ok {
+				return i, false
+			}
+			if i = d.space(keyEnd); !d.is(i, ':') {
+				return i, false
+			}
+			i = d.space(i + 1)
 		}
 		child := len(d.nodes)
-		i, ok = d.value(d.space(i+1), depth+1, keepMember)
+		i, ok = d.value(i, depth+1, keep)
 		if len(d.nodes) > child {
-			c := &d.nodes[child]
-			c.keyStart, c.keyEnd, c.keyEscaped = int32(keyStart), int32(keyEnd-1), keyEscaped
+			if object {
+				c := &d.nodes[child]
+				c.keyStart, c.keyEnd, c.keyEscaped = int32(keyStart), int32(keyEnd-1), keyEscaped
+			}
 			d.link(self, child)
 		}
 		if !ok {
@@ -140,31 +147,7 @@ func (d *jsonDoc) object(i, depth, self int, keep bool) (int, bool) {
 			i = d.space(i + 1)
 			continue
 		}
-		return i + 1, d.is(i, '}')
-	}
-}
-
-func (d *jsonDoc) array(i, depth, self int, keep bool) (int, bool) {
-	i = d.space(i)
-	if d.is(i, ']') {
-		return i + 1, true
-	}
-	for {
-		child := len(d.nodes)
-		var ok bool
-		i, ok = d.value(i, depth+1, keep && d.deep)
-		if len(d.nodes) > child {
-			d.link(self, child)
-		}
-		if !ok {
-			return i, false
-		}
-		i = d.space(i)
-		if d.is(i, ',') {
-			i = d.space(i + 1)
-			continue
-		}
-		return i + 1, d.is(i, ']')
+		return i + 1, d.is(i, closing)
 	}
 }
 

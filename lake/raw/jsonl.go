@@ -164,27 +164,25 @@ func newJSONLParser(in *input, plan Plan, f fields, counts *Counts) *jsonlParser
 }
 
 func (p *jsonlParser) next(rec *Record, rej *Reject) error {
-	for {
-		line, long, err := p.in.readLine()
-		if err != nil {
-			return err
-		}
-		if long {
-			rej.Reason = TooLong
-			return nil
-		}
-		// JSON text sequences (RFC 7464) put a record separator before each value.
-		if len(line) > 0 && line[0] == 0x1e {
-			line = line[1:]
-		}
-		line = trimSpace(line)
-		if len(line) == 0 {
-			p.counts.Blank++
-			continue
-		}
+	line, err := p.in.nextLine(rej, p.text)
+	if line != nil {
 		rej.Reason = p.record(rec, line, nil)
+	}
+	return err
+}
+
+// text returns the JSON text of a line, nil if it has none.
+func (p *jsonlParser) text(line []byte) []byte {
+	// JSON text sequences (RFC 7464) put a record separator before each value.
+	if len(line) > 0 && line[0] == 0x1e {
+		line = line[1:]
+	}
+	line = trimSpace(line)
+	if len(line) == 0 {
+		p.counts.Blank++
 		return nil
 	}
+	return line
 }
 
 // jsonParser reads the elements of top-level arrays, and top-level values that are no arrays,

@@ -690,20 +690,9 @@ type listParser struct {
 // linesAtOnce is how many lines are looked for at a time.
 const linesAtOnce = 64
 
-func (p *listParser) next(rec *Record, rej *Reject) error {
-	for {
-		line, long, err := p.in.readLine()
-		if err != nil {
-			return err
-		}
-		if long {
-			rej.Reason = TooLong
-			return nil
-		}
-		if rec.URL = p.url(line); rec.URL != nil {
-			return nil
-		}
-	}
+func (p *listParser) next(rec *Record, rej *Reject) (err error) {
+	rec.URL, err = p.in.nextLine(rej, p.url)
+	return err
 }
 
 // batch sets urls to those of lines that stand in the window whole, and lines to their places, and returns how many. Lines of the greatest
