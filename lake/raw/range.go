@@ -3,12 +3,15 @@ package raw
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // Range is a part of an object that is read on its own. A line belongs to the range that holds
@@ -71,11 +74,12 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 			randomAccess
 		}{stored, at}, size, name, opt, n)
 	}
-	var table []border
+	var frames []border
+	var end border
 	switch compressionOf(head) {
 	case noCompression:
 	case "zstd":
-		if table, err = seekTable(open, size); err != nil || len(table) == 0 {
+		if frames, end, err = seekTable(open, size, n); err != nil || end.stored == 0 {
 			return Plan{}, nil, err
 		}
 	default:
@@ -98,7 +102,7 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 		return plan, between(at, HeadSize, border{size, size}), nil
 	}
 	// What stands behind the last frame is the table, which every decompressor passes.
-	return plan, between(nearest(table, size, n), HeadSize, border{table[len(table)-1].off, size}), nil
+	return plan, between(frames, HeadSize, border{end.off, size}), nil
 }
 
 func parquetRanges(r io.Reader, size int64, name string, opt Options, n int64) (Plan, []Range, error) {
@@ -112,14 +116,14 @@ func parquetRanges(r io.Reader, size int64, name string, opt Options, n int64) (
 		return rd.plan, nil, nil
 	}
 	// The footer stands behind the last group. Every range reads it.
-	return rd.plan, between(nearest(groups, size, n), 1, border{int64(p.object.meta.NumRowGroups()), size}), nil
+	return rd.plan, between(nearest(slices.Values(groups), size, n), 1, border{int64(p.object.meta.NumRowGroups()), size}), nil
 }
 
 // nearest chooses, of the places where an object may be cut, those next behind its n-ths.
-func nearest(places []border, size, n int64) []border {
+func nearest(places iter.Seq[border], size, n int64) []border {
 	var at []border
 	k := int64(1)
-	for _, b := range places {
+	for b := range places {
 		if b.stored >= evenly(size, k, n) {
 			at = append(at, b)
 			for k < n && b.stored >= evenly(size, k, n) {
@@ -154,69 +158,35 @@ func between(at []border, head int64, end border) []Range {
 	return out
 }
 
-const (
-	seekTableMagic   = 0x184D2A5E
-	seekFooterMagic  = 0x8F92EAB1
-	seekFooterSize   = 9
-	seekChecksums    = 0x80
-	seekReservedBits = 0x7c
+// maxSeekTable bounds the table that is read to cut an object: five million frames.
+const maxSeekTable = 64 << 20
 
-	// maxSeekTable bounds the table that is read to cut an object: five million frames.
-	maxSeekTable = 64 << 20
-)
-
-// seekTable returns where the frames of an object end; nothing where it has no seek table that
-// covers it from its first byte.
-func seekTable(open func(off int64) (io.ReadCloser, error), size int64) ([]border, error) {
-	read := func(off, n int64) ([]byte, error) {
-		r, err := open(off)
-		if err != nil {
-			return nil, err
+// seekTable chooses, of the places between the frames of an object, those next behind its n-ths. end is
+// where the last frame ends, 0 where the object has no seek table that covers it from its first byte.
+func seekTable(open func(off int64) (io.ReadCloser, error), size, n int64) (at []border, end border, err error) {
+	t, err := codec.OpenSeekTable(open, size, "")
+	if err == nil {
+		defer t.Close()
+		if size-t.Start > maxSeekTable {
+			return nil, border{}, nil
 		}
-		defer r.Close()
-		b := make([]byte, n)
-		_, err = io.ReadFull(r, b)
-		return b, err
+		at = nearest(func(yield func(border) bool) {
+			for t.Next() {
+				end.stored += t.Frame.Stored
+				end.off += t.Frame.Raw
+				if !yield(end) {
+					return
+				}
+			}
+		}, size, n)
+		if err = t.Err(); err == nil && end.stored != t.Start {
+			return nil, border{}, nil // joined files: the table tells of the last one alone
+		}
 	}
-	if size < 8+seekFooterSize {
-		return nil, nil
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil, border{}, nil
 	}
-	foot, err := read(size-seekFooterSize, seekFooterSize)
-	if err != nil {
-		return nil, err
-	}
-	frames, flags := int64(binary.LittleEndian.Uint32(foot)), foot[4]
-	if binary.LittleEndian.Uint32(foot[5:]) != seekFooterMagic || flags&seekReservedBits != 0 {
-		return nil, nil
-	}
-	entry := int64(8)
-	if flags&seekChecksums != 0 {
-		entry = 12
-	}
-	body := frames*entry + seekFooterSize
-	start := size - body - 8
-	if start < 0 || body > maxSeekTable {
-		return nil, nil
-	}
-	table, err := read(start, body+8)
-	if err != nil {
-		return nil, err
-	}
-	if binary.LittleEndian.Uint32(table) != seekTableMagic || int64(binary.LittleEndian.Uint32(table[4:])) != body {
-		return nil, nil
-	}
-	out := make([]border, 0, frames)
-	var at border
-	for e := table[8 : 8+frames*entry]; len(e) > 0; e = e[entry:] {
-		at.stored += int64(binary.LittleEndian.Uint32(e))
-		at.off += int64(binary.LittleEndian.Uint32(e[4:]))
-		out = append(out, at)
-	}
-	if at.stored != start {
-		// Joined files: the table tells of the last one alone.
-		return nil, nil
-	}
-	return out, nil
+	return at, end, err
 }
 
 // OpenRange reads the records of one range by the object's plan. r yields the object's bytes as

@@ -110,6 +110,14 @@ func seekable(tb testing.TB, data []byte, checksums bool, size func() int) []byt
 	return binary.LittleEndian.AppendUint32(append(out, flags), seekFooterMagic)
 }
 
+// The numbers of a seek table (facebook/zstd, contrib/seekable_format).
+const (
+	seekTableMagic  = 0x184D2A5E
+	seekFooterMagic = 0x8F92EAB1
+	seekFooterSize  = 9
+	seekChecksums   = 0x80
+)
+
 // rangedTexts are objects of all formats that can be cut, with everything that may stand in lines.
 func rangedTexts() map[string]string {
 	long := strings.Repeat("x", 150)
