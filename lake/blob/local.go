@@ -210,7 +210,7 @@ func (l *Local) Put(ctx context.Context, key string, data []byte, cond Condition
 			return Info{}, err
 		}
 		if !cond.holds(info.ETag, err == nil) {
-			return Info{}, l.fail("put", key, ErrPrecondition)
+			return Info{}, l.fail("put", key, l.refuse(key))
 		}
 	}
 	t, err := l.newTemp()
@@ -226,6 +226,21 @@ func (l *Local) Put(ctx context.Context, key string, data []byte, cond Condition
 		return Info{}, l.fail("put", key, err)
 	}
 	return info, nil
+}
+
+// refuse returns ErrPrecondition once the object that stands against a condition is durable. Its
+// writer may have renamed it and not yet fsynced its folder, or have died before, and the caller goes
+// on as if the object was there for good.
+func (l *Local) refuse(key string) error {
+	root, err := os.OpenRoot(l.dir)
+	if err == nil {
+		defer root.Close()
+		err = l.durable.sync(root, path.Dir(key))
+	}
+	if err != nil && !missing(err) { // where it was deleted meanwhile, there is nothing to make durable
+		return err
+	}
+	return ErrPrecondition
 }
 
 // Create implements Store.
@@ -406,7 +421,7 @@ func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition)
 		tag = fileETag(old)
 	}
 	if !cond.holds(tag, exists) {
-		return Info{}, ErrPrecondition
+		return Info{}, l.refuse(key)
 	}
 	fi, err := t.f.Stat()
 	if err != nil {
@@ -423,7 +438,7 @@ func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition)
 	if err := l.place(t, key); err != nil {
 		return Info{}, err
 	}
-	// Under the lock, so that whoever is refused because the object is there, or puts another in its place, does so after it is durable.
+	// Under the lock, so that whoever puts another object in its place does so after it is durable.
 	if err := l.durable.sync(t.root, path.Dir(key)); err != nil {
 		return Info{}, err
 	}
