@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -168,7 +169,7 @@ func TestBuildDiesAnywhere(t *testing.T) {
 		}
 	}
 	for n := 0; ; n++ {
-		faulty := blob.NewFaulty(l.store)
+		faulty := blobtest.NewFaulty(l.store)
 		faulty.CrashAfter(n)
 		_, err := BuildSegment(ctx, faulty, l.batches, Options{TempDir: t.TempDir()})
 		if err == nil {
@@ -177,7 +178,7 @@ func TestBuildDiesAnywhere(t *testing.T) {
 			}
 			break
 		}
-		if !errors.Is(err, blob.ErrCrashed) {
+		if !errors.Is(err, blobtest.ErrCrashed) {
 			t.Fatalf("crash after %d changes: %v", n, err)
 		}
 		if _, ok, err := segment.Find(ctx, l.store, sortRefs(l.batches)); ok || err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -68,13 +69,13 @@ func TestDamagedBatchesAreNamed(t *testing.T) {
 	}
 	mustBuild(t, l.store, l.batches, Options{})
 
-	faulty := blob.NewFaulty(l.store)
+	faulty := blobtest.NewFaulty(l.store)
 	faulty.CrashAfter(0)
-	if _, err := faulty.Put(ctx, "x", nil, blob.Condition{}); !errors.Is(err, blob.ErrCrashed) {
+	if _, err := faulty.Put(ctx, "x", nil, blob.Condition{}); !errors.Is(err, blobtest.ErrCrashed) {
 		t.Fatal(err)
 	}
 	var d *DamageError
-	if _, err := CheckBatch(ctx, faulty, ref, true); !errors.Is(err, blob.ErrCrashed) || errors.As(err, &d) {
+	if _, err := CheckBatch(ctx, faulty, ref, true); !errors.Is(err, blobtest.ErrCrashed) || errors.As(err, &d) {
 		t.Errorf("store down: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 )
@@ -315,13 +316,13 @@ func TestVerifyTellsFailureFromDamage(t *testing.T) {
 	if _, err := VerifySegment(ctx, l.store, ref, true, t.TempDir()); !errors.Is(err, context.Canceled) || errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("cancelled: %v", err)
 	}
-	faulty := blob.NewFaulty(l.store)
+	faulty := blobtest.NewFaulty(l.store)
 	faulty.CrashAfter(0)
 	put := func() error { _, err := faulty.Put(context.Background(), "x", nil, blob.Condition{}); return err }
-	if err := put(); !errors.Is(err, blob.ErrCrashed) {
+	if err := put(); !errors.Is(err, blobtest.ErrCrashed) {
 		t.Fatal(err)
 	}
-	if _, err := VerifySegment(context.Background(), faulty, ref, true, t.TempDir()); !errors.Is(err, blob.ErrCrashed) || errors.Is(err, codec.ErrCorrupt) {
+	if _, err := VerifySegment(context.Background(), faulty, ref, true, t.TempDir()); !errors.Is(err, blobtest.ErrCrashed) || errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("store down: %v", err)
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -883,7 +884,7 @@ func TestAfterACrashAnywhereTheRunCompletes(t *testing.T) {
 		crashes := 0
 		for n := 0; ; n++ {
 			inner := blob.NewMemory()
-			store := blob.NewFaulty(inner)
+			store := blobtest.NewFaulty(inner)
 			store.CrashAfter(n)
 			_, err := steps(ctx, store, "run", spec, l)
 			if !store.Crashed() {
@@ -893,7 +894,7 @@ func TestAfterACrashAnywhereTheRunCompletes(t *testing.T) {
 				break
 			}
 			crashes++
-			if !errors.Is(err, blob.ErrCrashed) {
+			if !errors.Is(err, blobtest.ErrCrashed) {
 				t.Fatalf("postings %s: crash after %d changes: %v", name, n, err)
 			}
 			got, err := steps(ctx, inner, "run", spec, l)
@@ -923,8 +924,8 @@ func TestLostRepliesDoNotShow(t *testing.T) {
 	for _, op := range []blob.Op{blob.OpPut, blob.OpFinish} {
 		for n := 1; ; n++ {
 			inner := blob.NewMemory()
-			store := blob.NewFaulty(inner)
-			store.Inject(blob.Fault{Op: op, Nth: n, After: true})
+			store := blobtest.NewFaulty(inner)
+			store.Inject(blobtest.Fault{Op: op, Nth: n, After: true})
 			_, err := steps(ctx, store, "run", madeUpSpec(dir), l)
 			if store.Fired() == 0 {
 				break

@@ -14,6 +14,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 )
@@ -105,7 +106,7 @@ func TestIngestSmallAfterACrashAnywhere(t *testing.T) {
 		crashes := 0
 		for ; ; crashes++ {
 			inner := blob.NewMemory()
-			store := blob.NewFaulty(inner)
+			store := blobtest.NewFaulty(inner)
 			store.CrashAfter(crashes)
 			_, err := small(ctx, store, "run", spec, c.Limits)
 			if !store.Crashed() {
@@ -114,7 +115,7 @@ func TestIngestSmallAfterACrashAnywhere(t *testing.T) {
 				}
 				break
 			}
-			if !errors.Is(err, blob.ErrCrashed) {
+			if !errors.Is(err, blobtest.ErrCrashed) {
 				t.Fatalf("%s: crash after %d changes: %v", name, crashes, err)
 			}
 			got, err := small(ctx, inner, "run", spec, c.Limits)
@@ -173,7 +174,7 @@ func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 		}
 		for crashes := 0; ; crashes++ {
 			inner := blob.NewMemory()
-			store := blob.NewFaulty(inner)
+			store := blobtest.NewFaulty(inner)
 			store.CrashAfter(crashes)
 			_, err := small(ctx, store, "run", spec, ingest.Limits{})
 			if !store.Crashed() {
