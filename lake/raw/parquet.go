@@ -139,6 +139,8 @@ func openParquet(name string, b parquetBytes) (*parquetObject, error) {
 		return nil, io.ErrUnexpectedEOF
 	case size > b.size-12:
 		return nil, fmt.Errorf("the footer is said to have %d bytes, of a file of %d", size, b.size)
+	case size > littleFooter && b.src.little:
+		return nil, errLittleMemory
 	case size > maxFooter:
 		return nil, &FormatError{Name: name, Reason: fmt.Sprintf("its footer has %d MiB, more than %d", size>>20, maxFooter>>20), Advice: "write it as several files"}
 	}
@@ -317,7 +319,7 @@ func (o *parquetObject) reader(columns int) (*file.Reader, error) {
 	props := parquet.NewReaderProperties(memory.NewGoAllocator())
 	props.BufferedStreamEnabled = true
 	props.BufferSize = int64(min(max(parquetReads/columns, 64<<10), 1<<20))
-	props.MaxUncompressedPageSize = int64(min(max(parquetPages/columns, minParquetPage), maxParquetPage))
+	props.MaxUncompressedPageSize = min(int64(max(parquetPages/columns, minParquetPage)), o.bytes.src.atMost(maxParquetPage, littlePage))
 	props.MaxCompressedPageSize = props.MaxUncompressedPageSize
 	var r *file.Reader
 	err := guarded("footer", func() (err error) {

@@ -286,7 +286,7 @@ var errSeekTable = errors.New("the frames do not decompress to what the seek tab
 
 func (f *rangeFrames) Read(p []byte) (int, error) {
 	if f.d == nil {
-		d, err := newZstd(io.LimitReader(f.stored, f.here))
+		d, err := newZstd(io.LimitReader(f.stored, f.here), maxZstdWindow)
 		if err != nil {
 			return 0, err
 		}

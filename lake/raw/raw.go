@@ -49,6 +49,22 @@ const (
 
 	// maxXZDictionary bounds the same for xz; `xz -9` uses 64 MiB.
 	maxXZDictionary = 128 << 20
+
+	// With Options.LittleMemory these are the limits instead. Nearly all objects are within them: zstd's levels up
+	// to 19 and xz's up to 6 use at most 8 MiB, and pages of Parquet have about 1 MiB.
+	littleWindow   = 8 << 20
+	littleFooter   = 1 << 20
+	littlePage     = 8 << 20
+	littleBuffered = 4 << 20
+)
+
+// What NewReader, Open and Ranges take at most before the first record is read, in bytes. An archive has two
+// decompressors, its own and a member's.
+const (
+	// LittleMemory is with Options.LittleMemory.
+	LittleMemory = 24 << 20
+	// MuchMemory is without. Parquet whose pages are as large as they may be can take as much again.
+	MuchMemory = 288 << 20
 )
 
 // The formats of Options.Format and Plan.Format.
@@ -149,6 +165,10 @@ type Options struct {
 	// TSFormat is how timestamps are written where they are not in a form of [ParseTime]: a
 	// strftime pattern (`%m/%d/%Y %H:%M`) or a layout of Go's time package.
 	TSFormat string `json:"ts_format,omitempty"`
+
+	// LittleMemory keeps what an object takes to be opened within LittleMemory bytes. Objects that take more fail
+	// with an error, though perhaps with none that says so: the caller tries again without.
+	LittleMemory bool `json:"-"`
 }
 
 // Check reports options that no object could be read by: an unknown format, a longest line out
@@ -340,6 +360,7 @@ func newReader(r io.Reader, name string, opt Options, member bool) (*Reader, err
 		return nil, err
 	}
 	rd := &Reader{name: name, src: newSource(r)}
+	rd.src.little = opt.LittleMemory
 	compression, err := rd.src.decompress("")
 	rd.plan.Compression = compression
 	if err != nil {
@@ -349,7 +370,7 @@ func newReader(r io.Reader, name string, opt Options, member bool) (*Reader, err
 	rd.in = newInput(rd.src, opt.MaxLine)
 	for rd.in.w < HeadSize && rd.in.fill() {
 	}
-	if rd.in.w == 0 && rd.in.err != io.EOF {
+	if rd.in.err != nil && rd.in.err != io.EOF && (rd.in.w == 0 || opt.LittleMemory) {
 		return nil, rd.fail(rd.in.err)
 	}
 	head := rd.in.buf[:min(rd.in.w, HeadSize)]
@@ -430,8 +451,11 @@ func (r *Reader) start(plan Plan) (*Reader, error) {
 // startTar goes to the first member, so that an archive that holds nothing readable is refused here. Its
 // guesses are the plan's notes.
 func (r *Reader) startTar(plan Plan) (*Reader, error) {
-	r.plan = plan
 	p := newTarParser(r, *plan.Members)
+	members := *plan.Members
+	members.LittleMemory = false
+	plan.Members = &members
+	r.plan = plan
 	r.parse = p
 	if err := p.advance(); err != nil && err != io.EOF {
 		return nil, r.fail(err)
@@ -449,11 +473,16 @@ func (r *Reader) parquet() (*parquetObject, error) {
 	if at, ok := r.src.below.(randomAccess); ok && r.plan.Compression == noCompression {
 		return r.parquetAt(at)
 	}
-	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, maxBufferedParquet+1))
+	most := r.src.atMost(maxBufferedParquet, littleBuffered)
+	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, most+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > maxBufferedParquet {
+	switch {
+	case int64(len(data)) <= most:
+	case r.src.little:
+		return nil, errLittleMemory
+	default:
 		return nil, &FormatError{Name: r.name, Reason: fmt.Sprintf("it is a Parquet file of more than %d MiB inside of compression or an archive", maxBufferedParquet>>20), Advice: "unpack it first"}
 	}
 	stored := r.src.used()
@@ -645,6 +674,9 @@ func (r *Reader) NextURLs(urls [][]byte, lines []Line) (n int, rej *Reject, err 
 	r.counts.Records += int64(n)
 	return n, nil, nil
 }
+
+// errLittleMemory is the error of an object that takes more than LittleMemory.
+var errLittleMemory = errors.New("it takes more memory to be opened")
 
 var errNoList = errors.New("records that are no lines of a list")
 

@@ -22,6 +22,7 @@ type source struct {
 	below   io.Reader
 	fetched int64
 	size    int64 // where it is known
+	little  bool  // Options.LittleMemory
 	// err is the error of the reader below, which is not the object's fault.
 	err error
 }
@@ -48,6 +49,14 @@ func (b storedBytes) Read(p []byte) (int, error) {
 func (s *source) whole(size int64) {
 	s.stored.Reset(bytes.NewReader(nil))
 	s.size, s.fetched = size, 0
+}
+
+// atMost is the limit that goes for this source.
+func (s *source) atMost(usual, little int64) int64 {
+	if s.little {
+		return little
+	}
+	return usual
 }
 
 func (s *source) used() int64 { return s.fetched - int64(s.stored.Buffered()) }
@@ -87,7 +96,7 @@ func (s *source) decompress(want string) (string, error) {
 	case "gzip":
 		s.r = &gzipMembers{stored: s.stored}
 	case "zstd":
-		d, err := newZstd(s.stored)
+		d, err := newZstd(s.stored, s.atMost(maxZstdWindow, littleWindow))
 		if err != nil {
 			return is, err
 		}
@@ -95,7 +104,7 @@ func (s *source) decompress(want string) (string, error) {
 	case "bzip2":
 		s.r = bzip2.NewReader(s.stored)
 	case "xz":
-		d, err := xz.NewReader(fullReads{s.stored}, maxXZDictionary)
+		d, err := xz.NewReader(fullReads{s.stored}, uint32(s.atMost(maxXZDictionary, littleWindow)))
 		if err != nil {
 			return is, xzError(err)
 		}
@@ -167,8 +176,8 @@ func (g *gzipMembers) nextMember() error {
 }
 
 // newZstd decompresses in the reader's goroutine: workers read many objects at once already.
-func newZstd(r io.Reader) (*zstd.Decoder, error) {
-	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
+func newZstd(r io.Reader, maxWindow int64) (*zstd.Decoder, error) {
+	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(uint64(maxWindow)))
 }
 
 // zstdFrames words the one error a user can mend.
