@@ -87,11 +87,13 @@ const (
 	extractMemory = 128 << 20
 	// segmentMemory: a sort of 128 MiB, and some 380 MiB of buffers, sources that are merged and the perfect hash (indexbuild.Options).
 	segmentMemory = 512 << 20
+	// planMemory: heads of some objects with little to decompress them, or of one with much, as with zstd --long.
+	planMemory = ingest.PlanMemory
 	// little: some small objects.
 	little = 0
 )
 
-// poolMemory is the largest step of each pool that has large ones.
+// poolMemory is the largest step of each pool that has large ones. Of control only PlanIngest is, and its other steps need not wait for that.
 var poolMemory = map[string]int64{PoolNormalize: normalizeMemory, PoolWrite: mergeMemory, PoolIndex: segmentMemory, PoolPublish: segmentMemory}
 
 // Memory lets as many steps of a process run at once as fit into it. The others wait, heartbeating. What

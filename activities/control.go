@@ -23,7 +23,7 @@ func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string) 
 	if err := c.check(spec.Lake); err != nil {
 		return ingest.PlanSummary{}, err
 	}
-	return beating(ctx, c.Memory, little, func(ctx context.Context, _ func(any)) (ingest.PlanSummary, error) {
+	return beating(ctx, c.Memory, planMemory, func(ctx context.Context, _ func(any)) (ingest.PlanSummary, error) {
 		return ingest.MakePlan(ctx, c.Store, run, spec)
 	})
 }

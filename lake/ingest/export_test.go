@@ -15,6 +15,7 @@ type Limits struct {
 	Object              int64
 	AnyPrefix, OneDigit int64
 	Task                int64
+	Objects             int
 
 	Postings NewPostings // not a limit: what steps are given
 }
@@ -31,6 +32,9 @@ func (l Limits) limits() limits {
 	}
 	if l.Splits != 0 {
 		out.splits = l.Splits
+	}
+	if l.Objects != 0 {
+		out.objects = l.Objects
 	}
 	return out
 }
@@ -69,7 +73,7 @@ func Expand(ctx context.Context, spec Spec) (names, notes []string, err error) {
 		return nil, nil, err
 	}
 	var in inputs
-	found, err := in.expand(ctx, spec.Inputs, sel)
+	found, err := in.expand(ctx, spec.Inputs, sel, maxObjects)
 	for _, o := range found {
 		names = append(names, o.Name)
 	}

@@ -58,12 +58,16 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/raw"
 )
 
 const (
 	// WorkerMemory is what one step may use, in bytes. A third of it, about, is Normalize's arena for rows, the rest
 	// is for origins, reading and compressing.
 	WorkerMemory = 1 << 30
+
+	// PlanMemory is what MakePlan may use to look at objects, in bytes: little for several at once, much for one.
+	PlanMemory = planReads*raw.LittleMemory + raw.MuchMemory
 
 	// DefaultMaxRejectRate is the share of rejected records above which a batch fails where the Spec does
 	// not say: most of the records being no URLs means the wrong column or the wrong file.
@@ -95,6 +99,8 @@ type limits struct {
 	anyPrefix, oneDigit int64
 	// task is the size of a merge task in key bytes.
 	task int64
+	// objects is how many objects a batch may have.
+	objects int
 }
 
 var defaultLimits = limits{
@@ -106,6 +112,7 @@ var defaultLimits = limits{
 	anyPrefix:  64 << 20,
 	oneDigit:   1 << 30,
 	task:       64 << 20,
+	objects:    maxObjects,
 }
 
 // Spec says what to ingest. Its JSON is what a person types into the Temporal UI.

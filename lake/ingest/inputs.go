@@ -38,52 +38,70 @@ var openStore = blob.Open
 type inputs struct {
 	mu      sync.Mutex
 	buckets map[string]blob.Store
+
+	large sync.Mutex // held by whoever looks at an object in much memory
 }
 
 // expand lists the objects that patterns stand for and sel takes, sorted by name, each once: neither
-// the order of the patterns nor what they have in common shows in anything that follows.
-func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection) ([]object, error) {
-	var all []object
+// the order of the patterns nor what they have in common shows in anything that follows. Listing ends at more
+// than limit objects.
+func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection, limit int) ([]object, error) {
+	all := &found{limit: limit}
 	for _, p := range patterns {
-		hidden, unwanted := sel.hidden.n, sel.unwanted.n
-		found, err := in.find(ctx, p, sel)
+		hidden, unwanted, before := sel.hidden.n, sel.unwanted.n, len(all.objects)
+		err := in.find(ctx, p, sel, all)
 		switch {
+		case err == errTooMany:
+			return nil, &InputError{Object: p, Reason: fmt.Sprintf("more than %d objects in one batch; pack them, or make several batches", limit)}
 		case err != nil:
 			return nil, err
-		case len(found) > 0 || sel.unwanted.n > unwanted:
+		case len(all.objects) > before || sel.unwanted.n > unwanted:
 		case sel.hidden.n > hidden:
 			return nil, &InputError{Object: p, Reason: "there is nothing but names that begin with . or _; --include takes those it names"}
 		default:
 			return nil, &InputError{Object: p, Reason: "there is nothing there"}
 		}
-		all = append(all, found...)
-		if len(all) > maxObjects {
-			return nil, &InputError{Object: p, Reason: fmt.Sprintf("more than %d objects in one batch; pack them, or make several batches", maxObjects)}
-		}
 	}
-	if len(all) == 0 {
+	if len(all.objects) == 0 {
 		return nil, &InputError{Reason: fmt.Sprintf("--include and --exclude leave nothing to read; they leave out %s", &sel.unwanted)}
 	}
-	slices.SortFunc(all, func(a, b object) int { return strings.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(all, func(a, b object) bool { return a.Name == b.Name }), nil
+	slices.SortFunc(all.objects, func(a, b object) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(all.objects, func(a, b object) bool { return a.Name == b.Name }), nil
 }
 
-func (in *inputs) find(ctx context.Context, pattern string, sel *selection) ([]object, error) {
+// found collects objects, limit at most.
+type found struct {
+	objects []object
+	limit   int
+}
+
+var errTooMany = errors.New("too many objects")
+
+func (f *found) add(o object) error {
+	if len(f.objects) >= f.limit {
+		return errTooMany
+	}
+	f.objects = append(f.objects, o)
+	return nil
+}
+
+// find adds the objects that a pattern stands for and sel takes.
+func (in *inputs) find(ctx context.Context, pattern string, sel *selection, all *found) error {
 	scheme, rest, ok := strings.Cut(pattern, "://")
 	switch {
 	case !ok:
-		return findFiles(pattern, sel)
+		return findFiles(pattern, sel, all)
 	case scheme == "file":
 		name, err := pathOf(pattern)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return findFiles(name, sel)
+		return findFiles(name, sel, all)
 	case scheme == "s3":
 		bucket, key, _ := strings.Cut(rest, "/")
-		return in.findKeys(ctx, bucket, key, sel)
+		return in.findKeys(ctx, bucket, key, sel, all)
 	}
-	return nil, &InputError{Object: pattern, Reason: "neither a path, file:// nor s3://"}
+	return &InputError{Object: pattern, Reason: "neither a path, file:// nor s3://"}
 }
 
 // pathOf is the path of a file:// URL.
@@ -99,36 +117,36 @@ func fileURL(name string) string {
 	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(name)}).String()
 }
 
-// findFiles lists a file, a glob's matches or what is below a folder.
-func findFiles(pattern string, sel *selection) ([]object, error) {
+// findFiles adds a file, a glob's matches or what is below a folder.
+func findFiles(pattern string, sel *selection, all *found) error {
 	if !filepath.IsAbs(pattern) {
-		return nil, &InputError{Object: pattern, Reason: "a path has to be absolute: workers run in other folders"}
+		return &InputError{Object: pattern, Reason: "a path has to be absolute: workers run in other folders"}
 	}
 	pattern = filepath.Clean(pattern)
 	matches := []string{pattern}
 	if _, err := os.Stat(pattern); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) || !strings.ContainsAny(pattern, `*?[`) {
-			return nil, fileError(pattern, err)
+			return fileError(pattern, err)
 		}
 		if matches, err = filepath.Glob(pattern); err != nil {
-			return nil, &InputError{Object: pattern, Reason: "not a glob", Err: err}
+			return &InputError{Object: pattern, Reason: "not a glob", Err: err}
 		}
 	}
-	w := walker{sel: sel}
+	w := walker{sel: sel, all: all}
 	for _, m := range matches {
 		w.root = m
 		if err := w.walk(m, nil, nil); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return w.found, nil
+	return nil
 }
 
 // walker lists the files below a folder.
 type walker struct {
-	sel   *selection
-	root  string
-	found []object
+	sel  *selection
+	root string
+	all  *found
 }
 
 // walk takes a file, or all files below a folder; names lead to it from the root. Symbolic links are followed; above are the
@@ -146,10 +164,10 @@ func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 		} else {
 			taken = w.sel.wants(fileURL(filepath.Dir(name))+"/", []string{filepath.Base(name)}, false)
 		}
-		if taken {
-			w.found = append(w.found, object{Name: fileURL(name), Bytes: info.Size(), ETag: fileTag(info)})
+		if !taken {
+			return nil
 		}
-		return nil
+		return w.all.add(object{Name: fileURL(name), Bytes: info.Size(), ETag: fileTag(info)})
 	case !info.IsDir():
 		return &InputError{Object: fileURL(name), Reason: "neither a file nor a folder"}
 	}
@@ -212,38 +230,37 @@ func (in *inputs) bucket(ctx context.Context, name string) (blob.Store, error) {
 	return s, nil
 }
 
-// findKeys lists an object, a glob's matches or what is below a prefix.
-func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selection) ([]object, error) {
+// findKeys adds an object, a glob's matches or what is below a prefix.
+func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selection, all *found) error {
 	name := "s3://" + bucket + "/"
 	store, err := in.bucket(ctx, bucket)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if key != "" && !strings.HasSuffix(key, "/") {
 		info, err := store.Stat(ctx, key)
 		if err == nil {
 			if dir, base := path.Split(key); !sel.wants(name+dir, []string{base}, false) {
-				return nil, nil
+				return nil
 			}
-			return []object{{Name: name + key, Bytes: info.Size, ETag: info.ETag}}, nil
+			return all.add(object{Name: name + key, Bytes: info.Size, ETag: info.ETag})
 		}
 		if !errors.Is(err, blob.ErrNotExist) {
-			return nil, keyError(name+key, err)
+			return keyError(name+key, err)
 		}
 	}
 	prefix, glob := key, ""
 	if i := strings.IndexAny(key, `*?[`); i >= 0 {
 		prefix, glob = key[:i], key
 		if _, err := path.Match(glob, ""); err != nil {
-			return nil, &InputError{Object: name + key, Reason: "not a glob", Err: err}
+			return &InputError{Object: name + key, Reason: "not a glob", Err: err}
 		}
 	} else if key != "" && !strings.HasSuffix(key, "/") {
 		prefix = key + "/"
 	}
-	var found []object
 	for info, err := range store.List(ctx, prefix) {
 		if err != nil {
-			return nil, keyError(name+key, err)
+			return keyError(name+key, err)
 		}
 		if glob != "" {
 			dir, base := path.Split(info.Key)
@@ -253,9 +270,11 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 		} else if !sel.below(name+prefix, strings.Split(info.Key[len(prefix):], "/"), false) {
 			continue
 		}
-		found = append(found, object{Name: name + info.Key, Bytes: info.Size, ETag: info.ETag})
+		if err := all.add(object{Name: name + info.Key, Bytes: info.Size, ETag: info.ETag}); err != nil {
+			return err
+		}
 	}
-	return found, nil
+	return nil
 }
 
 // keyError tells what no repetition mends from what the store may mend.

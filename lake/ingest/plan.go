@@ -131,7 +131,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		return plan{}, err
 	}
 	var in inputs
-	objects, err := in.expand(ctx, spec.Inputs, sel)
+	objects, err := in.expand(ctx, spec.Inputs, sel, lim.objects)
 	if err != nil {
 		return plan{}, err
 	}
@@ -186,8 +186,8 @@ const (
 	// surveyBytes is how much of one is fetched to look at: a head of any compression, but not an archive whose first
 	// members are no data.
 	surveyBytes = 4 << 20
-	// surveyReads is how many are looked at at once. Decompressors hold 128 MiB at worst.
-	surveyReads = 4
+	// planReads is how many objects are looked at at once.
+	planReads = 4
 	// maxUnreadable is how many of the objects that cannot be read an error names.
 	maxUnreadable = 10
 )
@@ -198,7 +198,7 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 	plans := make([]*raw.Plan, len(objects))
 	refused := make([]*InputError, len(objects))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(surveyReads)
+	g.SetLimit(planReads)
 	for i, o := range objects {
 		g.Go(func() error {
 			var err error
@@ -245,22 +245,42 @@ func (in *inputs) look(ctx context.Context, o object, spec *Spec) (*raw.Plan, er
 	if err := ctx.Err(); err != nil || o.Bytes == 0 {
 		return nil, err
 	}
-	r, err := in.open(ctx, o, 0)
-	if err != nil {
-		return nil, err
+	var plan *raw.Plan
+	err := in.inMemory(ctx, spec.rawOptions(), func(opt raw.Options) error {
+		r, err := in.open(ctx, o, 0)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		first := &firstBytes{ReadCloser: r.ReadCloser, n: surveyBytes}
+		r.ReadCloser = first
+		rd, err := raw.NewReader(r, o.Name, opt)
+		switch {
+		case first.over:
+			return nil
+		case err != nil:
+			return inputError(o, err)
+		}
+		p := rd.Plan()
+		plan = &p
+		return nil
+	})
+	return plan, err
+}
+
+// inMemory calls look within PlanMemory. Nearly all objects are opened in little memory, several at
+// once. An object whose look fails may need more: it is looked at again without that limit, one object at a time.
+func (in *inputs) inMemory(ctx context.Context, opt raw.Options, look func(opt raw.Options) error) error {
+	opt.LittleMemory = true
+	err := look(opt)
+	var refused *raw.FormatError
+	if err == nil || errors.As(err, &refused) || ctx.Err() != nil {
+		return err
 	}
-	defer r.Close()
-	first := &firstBytes{ReadCloser: r.ReadCloser, n: surveyBytes}
-	r.ReadCloser = first
-	rd, err := raw.NewReader(r, o.Name, spec.rawOptions())
-	switch {
-	case first.over:
-		return nil, nil
-	case err != nil:
-		return nil, inputError(o, err)
-	}
-	p := rd.Plan()
-	return &p, nil
+	in.large.Lock()
+	defer in.large.Unlock()
+	opt.LittleMemory = false
+	return look(opt)
 }
 
 // firstBytes fails behind its first n bytes.
@@ -329,7 +349,7 @@ func (in *inputs) pieces(ctx context.Context, objects []object, plans []*raw.Pla
 	}
 	cut := make([][]piece, len(objects))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(concurrentReads)
+	g.SetLimit(planReads)
 	for i, o := range objects {
 		cut[i] = []piece{{object: o, Plan: plans[i]}}
 		if o.Bytes <= size {
@@ -352,7 +372,12 @@ func (in *inputs) pieces(ctx context.Context, objects []object, plans []*raw.Pla
 // cut looks at the head of an object and cuts it into ranges of about size, none where it has to be read whole.
 func (in *inputs) cut(ctx context.Context, o object, spec *Spec, size int64) ([]piece, error) {
 	open := func(off int64) (io.ReadCloser, error) { return in.open(ctx, o, off) }
-	plan, ranges, err := raw.Ranges(open, o.Bytes, o.Name, spec.rawOptions(), size)
+	var plan raw.Plan
+	var ranges []raw.Range
+	err := in.inMemory(ctx, spec.rawOptions(), func(opt raw.Options) (err error) {
+		plan, ranges, err = raw.Ranges(open, o.Bytes, o.Name, opt, size)
+		return err
+	})
 	if err != nil {
 		return nil, inputError(o, err)
 	}
