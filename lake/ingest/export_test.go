@@ -25,7 +25,8 @@ func (l Limits) limits() limits {
 	for _, f := range []struct {
 		to   *int64
 		from int64
-	}{{&out.arena, l.Arena}, {&out.mergeArena, l.MergeArena}, {&out.split, l.Split}, {&out.object, l.Object}, {&out.anyPrefix, l.AnyPrefix}, {&out.oneDigit, l.OneDigit}, {&out.task, l.Task}} {
+	}{{&out.arena, l.Arena}, {&out.mergeArena, l.MergeArena}, {&out.split, l.Split}, {&out.object,
+		l.Object}, {&out.anyPrefix, l.AnyPrefix}, {&out.oneDigit, l.OneDigit}, {&out.task, l.Task}} {
 		if f.from != 0 {
 			*f.to = f.from
 		}
@@ -51,7 +52,9 @@ func PlanMergeWithin(ctx context.Context, store blob.Store, run string, l Limits
 	return planMerge(ctx, store, run, l.limits())
 }
 
-func MergeWithin(ctx context.Context, store blob.Store, run string, task int, tempDir string, l Limits) (MergeResult, error) {
+func MergeWithin(
+	ctx context.Context, store blob.Store, run string, task int, tempDir string, l Limits,
+) (MergeResult, error) {
 	return merge(ctx, store, run, task, tempDir, l.Postings, nil, l.limits())
 }
 

@@ -31,7 +31,7 @@ func TestIncludeAndExcludeChooseFiles(t *testing.T) {
 	}
 	dir := folder(t, files)
 	ingest.BehindS3(t, bucket)
-	const hid = "not read because of names that begin with . or _ (--include takes those it names): "
+	const hid = "not read because of names that begin with . or _ (--include reads those it names): "
 	const out = "not read because of --include and --exclude: "
 	for _, c := range []struct {
 		below            string
