@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 )
@@ -248,5 +249,144 @@ func TestFinishTellsWhatIsNotRead(t *testing.T) {
 	}
 	if len(f.Notes) != 2 || !strings.Contains(f.Notes[0], "_SUCCESS") || !strings.Contains(f.Notes[1], "b.bak") || f.Rows != 1 {
 		t.Errorf("%+v", f)
+	}
+}
+
+func TestObjectChangedSinceThePlanIsRefused(t *testing.T) {
+	ctx := context.Background()
+	dir := folder(t, map[string]string{"x.txt": "http://a.example/\n"})
+	store := blob.NewMemory()
+	spec := ingest.Spec{Dataset: "d", Inputs: []string{dir}}
+	plan, err := ingest.MakePlan(ctx, store, "run", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "x.txt"), []byte("http://b.example/x\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var input *ingest.InputError
+	if _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); !errors.As(err, &input) {
+		t.Errorf("got %v", err)
+	}
+	// The plan itself stays what it was.
+	if again, err := ingest.MakePlan(ctx, store, "run", spec); err != nil || again != plan {
+		t.Errorf("%+v, %v; want %+v", again, err, plan)
+	}
+	spec.Extras = []string{} // says the same
+	if again, err := ingest.MakePlan(ctx, store, "run", spec); err != nil || again != plan {
+		t.Errorf("%+v, %v; want %+v", again, err, plan)
+	}
+	spec.KeepRaw = true
+	if _, err := ingest.MakePlan(ctx, store, "run", spec); !errors.As(err, &input) {
+		t.Errorf("another spec under the same run: %v", err)
+	}
+	if next, err := ingest.MakePlan(ctx, store, "run2", spec); err != nil || next.Batch == plan.Batch {
+		t.Errorf("the changed object gives batch %s as before, %v", next.Batch, err)
+	}
+}
+
+func TestObjectThatGoesIsAnInputError(t *testing.T) {
+	ctx := context.Background()
+	bucket, store := blob.NewMemory(), blob.NewMemory()
+	if _, err := bucket.Put(ctx, "in/a.txt", []byte("http://a.example/\n"), blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	ingest.BehindS3(t, bucket)
+	dir := folder(t, map[string]string{"x.txt": "http://a.example/\n"})
+	for run, in := range map[string]string{"file": dir, "key": "s3://bucket/in/"} {
+		if _, err := ingest.MakePlan(ctx, store, run, ingest.Spec{Dataset: "d", Batch: run, Inputs: []string{in}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, "x.txt")), bucket.Delete(ctx, "in/a.txt")); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []string{"file", "key"} {
+		var input *ingest.InputError
+		if _, err := ingest.Normalize(ctx, store, run, 0, nil, nil); !errors.As(err, &input) || input.Object == "" {
+			t.Errorf("%s: %v", run, err)
+		}
+	}
+}
+
+func TestInputs(t *testing.T) {
+	ctx := context.Background()
+	dir := folder(t, map[string]string{"b.txt": "1", "a.txt": "22", "sub/c d.txt": "3", "sub/deep/e.csv": "4", ".hidden": "x", "_SUCCESS": "", "sub/.git/f": "x"})
+	if err := os.Symlink(filepath.Join(dir, "sub"), filepath.Join(dir, "sub", "deep", "loop")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "a.txt"), filepath.Join(dir, "sub", "link.txt")); err != nil {
+		t.Fatal(err)
+	}
+	bucket := blob.NewMemory()
+	for _, key := range []string{"crawl/1/a.gz", "crawl/1/b.gz", "crawl/2/a.gz", "crawl/2/_SUCCESS", "crawl/10.gz", "other"} {
+		if _, err := bucket.Put(ctx, key, []byte(key), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ingest.BehindS3(t, bucket)
+	for _, c := range []struct {
+		in   []string
+		want []string
+	}{
+		{[]string{dir}, []string{"/a.txt", "/b.txt", "/sub/c%20d.txt", "/sub/deep/e.csv", "/sub/link.txt"}},
+		{[]string{dir + "/b.txt", dir + "/a.txt", dir + "/*.txt"}, []string{"/a.txt", "/b.txt"}},
+		{[]string{dir + "/s*"}, []string{"/sub/c%20d.txt", "/sub/deep/e.csv", "/sub/link.txt"}},
+		{[]string{"file://" + dir + "/sub/c%20d.txt"}, []string{"/sub/c%20d.txt"}},
+		{[]string{dir + "/.hidden"}, []string{"/.hidden"}},
+		{[]string{"s3://bucket/crawl/1/a.gz"}, []string{"s3://bucket/crawl/1/a.gz"}},
+		{[]string{"s3://bucket/crawl/1", "s3://bucket/crawl/2/"}, []string{"s3://bucket/crawl/1/a.gz", "s3://bucket/crawl/1/b.gz", "s3://bucket/crawl/2/a.gz"}},
+		{[]string{"s3://bucket/crawl/*/a.gz"}, []string{"s3://bucket/crawl/1/a.gz", "s3://bucket/crawl/2/a.gz"}},
+		{[]string{"s3://bucket"}, []string{"s3://bucket/crawl/1/a.gz", "s3://bucket/crawl/1/b.gz", "s3://bucket/crawl/10.gz", "s3://bucket/crawl/2/a.gz", "s3://bucket/other"}},
+	} {
+		got, _, err := ingest.Expand(ctx, ingest.Spec{Inputs: c.in})
+		if err != nil {
+			t.Errorf("%v: %v", c.in, err)
+			continue
+		}
+		for i := range got {
+			got[i] = strings.TrimPrefix(got[i], "file://"+dir)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%v: %s", c.in, diff)
+		}
+	}
+	var input *ingest.InputError
+	for _, in := range []string{"s3://bucket/none", "s3://bucket/none/", "s3://bucket/none*", "s3://bucket/["} {
+		if got, _, err := ingest.Expand(ctx, ingest.Spec{Inputs: []string{in}}); !errors.As(err, &input) {
+			t.Errorf("%s: %v, %v", in, got, err)
+		}
+	}
+}
+
+func TestBucketIsReadAsPlanned(t *testing.T) {
+	ctx := context.Background()
+	bucket := blob.NewMemory()
+	put := func(key, text string) {
+		t.Helper()
+		if _, err := bucket.Put(ctx, key, []byte(text), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("in/a.txt", "http://a.example/\n")
+	put("in/b.txt", "http://b.example/\n")
+	ingest.BehindS3(t, bucket)
+	spec := ingest.Spec{Dataset: "d", Inputs: []string{"s3://bucket/in/"}}
+	store := blob.NewMemory()
+	f, err := steps(ctx, store, "run", spec, ingest.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := newOracle()
+	want.add("http://a.example/", lake.Row{}, false)
+	want.add("http://b.example/", lake.Row{}, false)
+	want.check(t, store, f)
+	if _, err := ingest.MakePlan(ctx, store, "run2", spec); err != nil {
+		t.Fatal(err)
+	}
+	put("in/b.txt", "http://c.example/\n")
+	var input *ingest.InputError
+	if _, err := ingest.Normalize(ctx, store, "run2", 0, nil, nil); !errors.As(err, &input) || input.Object != "s3://bucket/in/b.txt" {
+		t.Errorf("got %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -68,7 +68,7 @@ func TestIngestSmallIsAllSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := gocmp.Diff(want, got.Finish); diff != "" {
+			if diff := cmp.Diff(want, got.Finish); diff != "" {
 				t.Errorf("result (-want +got):\n%s", diff)
 			}
 			if got.Split.Records != want.Records || got.Merge.Rows != want.Rows || got.Merge.Merged != want.Merged || got.Merge.Parts != want.Parts || got.Merge.Bytes != want.PartBytes || got.Domains != want.Domains {
@@ -122,7 +122,7 @@ func TestIngestSmallAfterACrashAnywhere(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: after a crash after %d changes: %v", name, crashes, err)
 			}
-			if diff := gocmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Fatalf("%s: after a crash after %d changes the result differs: %s", name, crashes, diff)
 			}
 			sameObjects(t, objects(t, alone), objects(t, inner))
@@ -152,7 +152,7 @@ func TestIngestSmallAgain(t *testing.T) {
 	}
 	first.Finish.Current = false // run2's is
 	again, err := small(ctx, store, "run", spec, ingest.Limits{})
-	if diff := gocmp.Diff(first, again); err != nil || diff != "" {
+	if diff := cmp.Diff(first, again); err != nil || diff != "" {
 		t.Errorf("done again: %v, %s", err, diff)
 	}
 	current, err := lake.CurrentBatches(ctx, store, 1)
@@ -226,7 +226,7 @@ func TestIngestSmallTwiceAtOnce(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			got, err := small(ctx, store, "run", madeUpSpec(dir), ingest.Limits{})
-			if diff := gocmp.Diff(want, got); err != nil || diff != "" {
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
 				t.Errorf("%v, %s", err, diff)
 			}
 		})
