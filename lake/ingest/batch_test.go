@@ -45,7 +45,7 @@ func TestBatchHoldsWhatTheInputsHold(t *testing.T) {
 			t.Errorf("%s holds a credential", key)
 		}
 	}
-	// More than one deletion takes, and another run's.
+	// More keys than one deletion takes, and a key of another run.
 	for i := range 1500 {
 		if _, err := store.Put(ctx, fmt.Sprintf("staging/run/more/%d", i), nil, blob.Condition{}); err != nil {
 			t.Fatal(err)
@@ -61,12 +61,12 @@ func TestBatchHoldsWhatTheInputsHold(t *testing.T) {
 		t.Errorf("another run's staging: %v", err)
 	}
 	for info := range store.List(ctx, "staging/run/") {
-		t.Errorf("%s was left behind", info.Key)
+		t.Errorf("%s is left in staging", info.Key)
 	}
 }
 
-// What is left in the lake must not show how the work was cut up.
-func TestSameBytesHoweverTheWorkIsCut(t *testing.T) {
+// TestSameBytesHoweverTheWorkIsDivided holds that splits, tasks and memory do not show in the lake.
+func TestSameBytesHoweverTheWorkIsDivided(t *testing.T) {
 	ctx := context.Background()
 	dir, oracle := madeUp(t, 4000)
 	for _, width := range []struct {
@@ -116,11 +116,12 @@ func TestSameBytesHoweverTheWorkIsCut(t *testing.T) {
 	}
 }
 
-func TestFinishTellsWhatWasGuessed(t *testing.T) {
+func TestFinishReportsGuesses(t *testing.T) {
 	ctx := context.Background()
 	files := map[string]string{}
 	for i := range 9 {
-		files[fmt.Sprintf("%d.csv", i)] = fmt.Sprintf("c%d,d\n%smailto:x,7\n", i/2, strings.Repeat("http://a.example/,5\n", 20))
+		files[fmt.Sprintf("%d.csv", i)] = fmt.Sprintf("c%d,d\n%smailto:x,7\n", i/2,
+			strings.Repeat("http://a.example/,5\n", 20))
 	}
 	dir := folder(t, files)
 	for _, l := range []ingest.Limits{{}, {Split: 1, Object: 1}} {
@@ -131,13 +132,14 @@ func TestFinishTellsWhatWasGuessed(t *testing.T) {
 		if len(f.Notes) != 5 || !strings.Contains(f.Notes[0], `"c0"`) || !strings.Contains(f.Notes[4], `"c4"`) {
 			t.Errorf("notes %q", f.Notes)
 		}
-		if len(f.Examples) != 5 || f.Examples[4] != (ingest.Reject{Object: "file://" + filepath.Join(dir, "4.csv"), Line: 22, Offset: 5 + 20*20, Reason: "scheme"}) {
+		if len(f.Examples) != 5 || f.Examples[4] != (ingest.Reject{Object: "file://" + filepath.Join(dir,
+			"4.csv"), Line: 22, Offset: 5 + 20*20, Reason: "scheme"}) {
 			t.Errorf("examples %v", f.Examples)
 		}
 	}
 }
 
-func TestIngestingAgainChangesNothingAndSaysSo(t *testing.T) {
+func TestIngestingTheSameAgain(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 500)
 	spec := madeUpSpec(dir)
@@ -155,14 +157,15 @@ func TestIngestingAgainChangesNothingAndSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !second.Existed || !second.Current || second.Digest != first.Digest {
-		t.Errorf("existed %v, current %v, digest %s, want %s", second.Existed, second.Current, second.Digest, first.Digest)
+		t.Errorf("existed %v, current %v, digest %s, want %s", second.Existed, second.Current,
+			second.Digest, first.Digest)
 	}
 	after := objects(t, store)
 	delete(before, lake.BatchRegistryKey(1))
 	delete(after, lake.BatchRegistryKey(1))
 	sameObjects(t, before, after)
 
-	// Other content replaces it, and the first content is new again after that.
+	// Other content replaces it. After that the first content is new again.
 	other := spec
 	other.Extras = nil
 	third, err := steps(ctx, store, "run3", other, ingest.Limits{})
@@ -199,13 +202,14 @@ func TestRunRegisteredEarlierDoesNotReplaceALaterOne(t *testing.T) {
 	}
 }
 
-func TestRawURLIsKeptWhereItDiffers(t *testing.T) {
+func TestRawURLIsKeptIfItDiffers(t *testing.T) {
 	ctx := context.Background()
 	dir := folder(t, map[string]string{"x.txt": "http://same.example/a\nHTTP://case.example/a\nhttp://user:secret@user.example/a\n" +
 		"http://user:secret@both.example\nhttp://bytes.example/\xff\xc3\xa9#f\nhttp://merged.example\nHTTP://merged.example\n"})
 	for _, keep := range []bool{true, false} {
 		store := blob.NewMemory()
-		f, err := steps(ctx, store, "run", ingest.Spec{Dataset: "d", Inputs: []string{dir}, KeepRaw: keep}, ingest.Limits{})
+		f, err := steps(ctx, store, "run", ingest.Spec{Dataset: "d", Inputs: []string{dir}, KeepRaw: keep},
+			ingest.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,11 +272,11 @@ func TestLakeAndInputsOnS3(t *testing.T) {
 		}
 	}
 	for info, err := range store.List(ctx, "staging/") {
-		t.Errorf("%s was left behind (%v)", info.Key, err)
+		t.Errorf("%s is left in staging (%v)", info.Key, err)
 	}
 }
 
-// Real data against readers that share nothing with package raw.
+// TestRealDatasets compares batches of real data with readers that share no code with package raw.
 func TestRealDatasets(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {
@@ -304,19 +308,21 @@ func TestRealDatasets(t *testing.T) {
 			want := newOracle()
 			c.read(r, func(url string) { want.add(url, lake.Row{}, false) })
 			store := blob.NewMemory()
-			got, err := steps(ctx, store, "run", ingest.Spec{Dataset: "real", Inputs: []string{path}, URLColumn: c.column},
+			got, err := steps(ctx, store, "run",
+				ingest.Spec{Dataset: "real", Inputs: []string{path}, URLColumn: c.column},
 				ingest.Limits{Arena: 1 << 20, AnyPrefix: 1 << 16, OneDigit: 1 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A record without a URL is nothing to the oracle.
+			// The oracle does not see records without a URL.
 			b := readBatch(t, store, got.BatchKey)
 			if n := b.Rejected["no_url"]; n > 0 {
 				want.records += n
 				want.rejected["no_url"] = n
 			}
 			want.check(t, store, got)
-			t.Logf("%d records, %d rows, %d domains, rejected %v, %d parts", b.Records, b.Rows, b.Domains, b.Rejected, len(b.Parts))
+			t.Logf("%d records, %d rows, %d domains, rejected %v, %d parts", b.Records, b.Rows, b.Domains,
+				b.Rejected, len(b.Parts))
 		})
 	}
 }
@@ -369,14 +375,15 @@ func BenchmarkSteps(b *testing.B) {
 	var text bytes.Buffer
 	for range records {
 		site := rng.IntN(1 + rng.IntN(1+rng.IntN(20_000)))
-		fmt.Fprintf(&text, "https://www.site%d.example/archive/%d/articles/%x.html?id=%d\n", site, rng.IntN(3000), rng.Uint64()>>16, rng.IntN(100_000))
+		fmt.Fprintf(&text, "https://www.site%d.example/archive/%d/articles/%x.html?id=%d\n", site,
+			rng.IntN(3000), rng.Uint64()>>16, rng.IntN(100_000))
 	}
 	path := filepath.Join(b.TempDir(), "urls.txt")
 	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
 		b.Fatal(err)
 	}
 	spec := ingest.Spec{Dataset: "d", Inputs: []string{path}}
-	// Two steps are measured, each on what the ones before it left.
+	// Two steps are measured, each on the results of the steps before it.
 	prepare := func(steps ...func(store blob.Store) error) blob.Store {
 		store, err := blob.NewLocal(b.TempDir())
 		if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// Limits cut work up in tests as if inputs were large. Zeros are the usual ones.
+// Limits divide the work of small inputs in tests as if they were large. Zeros mean the usual
+// limits.
 type Limits struct {
 	Arena, MergeArena   int64
 	Split               int64
@@ -17,7 +18,7 @@ type Limits struct {
 	Task                int64
 	Objects             int
 
-	Postings NewPostings // not a limit: what steps are given
+	Postings NewPostings // not a limit: the postings argument of the steps
 }
 
 func (l Limits) limits() limits {
@@ -62,14 +63,15 @@ func IngestSmallWithin(ctx context.Context, store blob.Store, run, tempDir strin
 	return ingestSmall(ctx, store, run, tempDir, l.Postings, l.Postings, nil, l.limits())
 }
 
-// BehindS3 puts a store behind every s3:// input of a test.
+// BehindS3 makes store the bucket of every s3:// input for the rest of the test.
 func BehindS3(t *testing.T, store blob.Store) {
 	real := openStore
 	openStore = func(context.Context, string) (blob.Store, error) { return store, nil }
 	t.Cleanup(func() { openStore = real })
 }
 
-// Expand lists the objects that the inputs of a spec stand for, and what a person is told of the others.
+// Expand lists the objects that the inputs of a spec stand for, and returns the notes about the
+// others.
 func Expand(ctx context.Context, spec Spec) (names, notes []string, err error) {
 	sel, err := newSelection(spec.Include, spec.Exclude)
 	if err != nil {
@@ -83,7 +85,7 @@ func Expand(ctx context.Context, spec Spec) (names, notes []string, err error) {
 	return names, sel.notes(), err
 }
 
-// MatchPattern matches a path with a pattern of Include; ok is false where it is none.
+// MatchPattern matches a path with a pattern of Include. ok is false if the pattern is invalid.
 func MatchPattern(text string, names []string) (match, ok bool) {
 	p, err := newPattern(text)
 	return err == nil && p.match(names), err == nil

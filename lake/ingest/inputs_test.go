@@ -17,8 +17,8 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// TestIncludeAndExcludeChooseFiles puts the same names into a folder and a bucket: what is read, and what is said to be left
-// out, are the same.
+// TestIncludeAndExcludeChooseFiles puts the same names into a folder and a bucket. The files read,
+// and those reported as left out, have to be the same.
 func TestIncludeAndExcludeChooseFiles(t *testing.T) {
 	ctx := context.Background()
 	files := map[string]string{}
@@ -51,14 +51,14 @@ func TestIncludeAndExcludeChooseFiles(t *testing.T) {
 		{"", []string{"_tmp", "*.csv"}, nil, "_tmp/e.csv a.csv new/a.csv new/old/d.csv old/a.csv old/deep/c.csv", []string{hid + "IN/.git and 2 more", out + "IN/b.txt and 1 more"}},
 		{"", []string{"new/_*", "new/.well-known/*.txt"}, nil, "new/.well-known/u.txt new/_part.csv", []string{hid + "IN/.git", out + "IN/_tmp/e.csv and 7 more"}},
 		{"new/", nil, []string{"*.txt"}, "new/a.csv new/old/d.csv", []string{hid + "IN/new/.well-known and 1 more", out + "IN/new/b.txt"}},
-		// The path is that below the input; of globs and files it is the name.
+		// The path is the one below the input; for globs and files it is the name.
 		{"new/", nil, []string{"new/*"}, "new/a.csv new/b.txt new/old/d.csv", []string{hid + "IN/new/.well-known and 1 more"}},
 		{"new/*.*", nil, []string{"b*"}, "new/.well-known/u.txt new/_part.csv new/a.csv", []string{out + "IN/new/b.txt"}},
 	} {
 		for root, in := range map[string]string{"file://" + dir: dir + "/" + c.below, "s3://bucket/in": "s3://bucket/in/" + c.below} {
 			want := c.want
 			if strings.HasSuffix(c.below, "*") && root != "file://"+dir {
-				// A bucket has no folders for a glob to find.
+				// In a bucket a glob finds no folders.
 				want = strings.TrimPrefix(want, "new/.well-known/u.txt ")
 			}
 			got, notes, err := ingest.Expand(ctx, ingest.Spec{Inputs: []string{in}, Include: c.include, Exclude: c.exclude})
@@ -91,11 +91,11 @@ func TestIncludeAndExcludeChooseFiles(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
-	// One of several inputs may be left out altogether, as a shell's globs give them.
+	// One of several inputs, which may come from a shell's glob, may be excluded.
 	if got, _, err := ingest.Expand(ctx, ingest.Spec{Inputs: []string{dir + "/a.csv", dir + "/b.txt"}, Exclude: []string{"*.txt"}}); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
-	// What is excluded is not looked at.
+	// Files that are excluded are not opened.
 	if err := os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "dangling")); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestBadPatternsAreRefusedBeforeAnythingIsRead(t *testing.T) {
 	}
 }
 
-// FuzzPatterns compares with a matcher that tries everything.
+// FuzzPatterns compares patterns with a matcher that tries every way to match.
 func FuzzPatterns(f *testing.F) {
 	f.Add("a/**/b*", "a/x/y/bc/d")
 	f.Add("**/a/**/b", "a/a/c/a/b")
@@ -158,9 +158,9 @@ func FuzzPatterns(f *testing.F) {
 	})
 }
 
-// TestUnreadableFilesAreNamedAllAtOnce holds for batches that are looked at when they are planned, and for larger
-// ones, whose splits look.
-func TestUnreadableFilesAreNamedAllAtOnce(t *testing.T) {
+// TestAllUnreadableFilesAreNamed has batches whose objects are inspected by MakePlan, and larger
+// ones whose objects are inspected by their splits.
+func TestAllUnreadableFilesAreNamed(t *testing.T) {
 	ctx := context.Background()
 	for _, good := range []int{5, 1200} {
 		files := map[string]string{}
@@ -211,13 +211,13 @@ func TestUnreadableFilesAreNamedAllAtOnce(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "09.pdf") || strings.Contains(err.Error(), "10.pdf") || !strings.HasSuffix(err.Error(), "and 27 more") {
 		t.Errorf("37 of 37: %v", err)
 	}
-	// One among others that nothing can be advised for but to leave it out.
+	// One among others; the only advice is to leave it out.
 	_, err = ingest.MakePlan(ctx, blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{folder(t, map[string]string{
 		"a.txt": "http://a.example/\n", "image.bin": strings.Repeat("\x00\x01\x02x", 100)})}})
 	if err == nil || !strings.Contains(err.Error(), "--exclude") || strings.Contains(err.Error(), "or leave it out") {
 		t.Errorf("binary data among others: %v", err)
 	}
-	// A single input is named as ever.
+	// An error of a single input.
 	_, err = ingest.MakePlan(ctx, blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{folder(t, map[string]string{"a.pdf": "%PDF-1.7"})}})
 	var input *ingest.InputError
 	if !errors.As(err, &input) || !strings.HasSuffix(input.Object, "/a.pdf") || strings.Contains(err.Error(), "exclude") {
@@ -225,8 +225,8 @@ func TestUnreadableFilesAreNamedAllAtOnce(t *testing.T) {
 	}
 }
 
-// TestAURLColumnThatNoRecordHasIsNamed covers formats whose records need not all have the same members.
-func TestAURLColumnThatNoRecordHasIsNamed(t *testing.T) {
+// TestURLColumnThatNoRecordHasIsNamed covers formats whose records may have different members.
+func TestURLColumnThatNoRecordHasIsNamed(t *testing.T) {
 	for name, data := range map[string]string{
 		"lines.jsonl": `{"url":"http://a.example/"}` + "\n" + `{"url":"http://b.example/"}` + "\n",
 		"one.json":    `{"data":[{"url":"http://a.example/"},{"url":"http://b.example/"}]}`,
@@ -240,8 +240,8 @@ func TestAURLColumnThatNoRecordHasIsNamed(t *testing.T) {
 	}
 }
 
-// TestFinishTellsWhatIsNotRead shows notes of the plan at the end.
-func TestFinishTellsWhatIsNotRead(t *testing.T) {
+// TestFinishReportsFilesNotRead holds that the notes of the plan are in the result.
+func TestFinishReportsFilesNotRead(t *testing.T) {
 	dir := folder(t, map[string]string{"a.txt": "http://a.example/\n", "_SUCCESS": "", "b.bak": "no"})
 	f, err := steps(context.Background(), blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{dir}, Exclude: []string{"*.bak"}}, ingest.Limits{})
 	if err != nil {
@@ -268,11 +268,11 @@ func TestObjectChangedSinceThePlanIsRefused(t *testing.T) {
 	if _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); !errors.As(err, &input) {
 		t.Errorf("got %v", err)
 	}
-	// The plan itself stays what it was.
+	// The plan stays the same.
 	if again, err := ingest.MakePlan(ctx, store, "run", spec); err != nil || again != plan {
 		t.Errorf("%+v, %v; want %+v", again, err, plan)
 	}
-	spec.Extras = []string{} // says the same
+	spec.Extras = []string{} // an equal spec
 	if again, err := ingest.MakePlan(ctx, store, "run", spec); err != nil || again != plan {
 		t.Errorf("%+v, %v; want %+v", again, err, plan)
 	}
@@ -285,7 +285,7 @@ func TestObjectChangedSinceThePlanIsRefused(t *testing.T) {
 	}
 }
 
-func TestObjectThatGoesIsAnInputError(t *testing.T) {
+func TestDeletedObjectIsAnInputError(t *testing.T) {
 	ctx := context.Background()
 	bucket, store := blob.NewMemory(), blob.NewMemory()
 	if _, err := bucket.Put(ctx, "in/a.txt", []byte("http://a.example/\n"), blob.Condition{}); err != nil {

@@ -69,8 +69,8 @@ func TestListingEndsAtTheMostObjects(t *testing.T) {
 	}
 }
 
-// largeWindows is a store of objects that are compressed with a window of 128 MiB. It counts how many
-// are being read beyond their headers: their decoders have the window then.
+// largeWindows is a store of objects that are compressed with a window of 128 MiB. It counts how
+// many are being read beyond their headers: their decoders have the window then.
 type largeWindows struct {
 	blob.Store
 	inside, most atomic.Int64
@@ -95,7 +95,8 @@ func (s *windowStream) Read(p []byte) (int, error) {
 			runtime.Gosched() // others come here, if they can
 			inside = max(inside, s.store.inside.Load())
 		}
-		for most := s.store.most.Load(); inside > most && !s.store.most.CompareAndSwap(most, inside); most = s.store.most.Load() {
+		for most := s.store.most.Load(); inside > most && !s.store.most.CompareAndSwap(most,
+			inside); most = s.store.most.Load() {
 		}
 	}
 	return s.ReadCloser.Read(p[:min(len(p), 64)])
@@ -108,8 +109,7 @@ func (s *windowStream) Close() error {
 	return s.ReadCloser.Close()
 }
 
-// TestLargeWindowsAreReadOneByOne plans objects whose decompressors take 128 MiB each, small ones that
-// are surveyed and large ones that are cut.
+// TestLargeWindowsAreReadOneByOne plans objects whose decompressors take 128 MiB each.
 func TestLargeWindowsAreReadOneByOne(t *testing.T) {
 	var data bytes.Buffer
 	w, err := zstd.NewWriter(&data, zstd.WithWindowSize(128<<20))

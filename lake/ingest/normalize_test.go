@@ -58,8 +58,9 @@ func TestProgressAddsUp(t *testing.T) {
 	}
 }
 
-// A batch that fits into memory does not go through staging, and what it leaves is the same.
-func TestSmallBatchIsMergedAtOnce(t *testing.T) {
+// TestNormalizeMergesWhatFitsIntoMemory holds that a batch that fits into memory is not staged, and
+// has the same objects.
+func TestNormalizeMergesWhatFitsIntoMemory(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 3000)
 	spec := madeUpSpec(dir)
@@ -88,7 +89,7 @@ func TestSmallBatchIsMergedAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range merged.Parts {
-			objects[name] = append(objects[name], p.Part.Key) // named by its content
+			objects[name] = append(objects[name], p.Part.Key) // a digest of its content
 		}
 		if merged.Postings.Key == "" || merged.Domains == 0 {
 			t.Errorf("%s: postings %+v of %d domains", name, merged.Postings, merged.Domains)
@@ -100,8 +101,8 @@ func TestSmallBatchIsMergedAtOnce(t *testing.T) {
 	}
 }
 
-// Rows of few letters are a part of several row groups long before their keys are many bytes. Such a batch goes through
-// staging: a part of one row group is all that Normalize has room for.
+// TestNormalizeNeedsNoLocalDisk has short rows, which fill several row groups with few key bytes.
+// Such a batch is staged: Normalize writes only parts of one row group, which are built in memory.
 func TestNormalizeNeedsNoLocalDisk(t *testing.T) {
 	ctx := context.Background()
 	var text strings.Builder

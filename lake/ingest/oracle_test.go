@@ -27,9 +27,11 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// steps takes a run from its plan to its batch record, with a postings object a task that holds
-// the task's domains, and leaves staging as it is.
-func steps(ctx context.Context, store blob.Store, run string, spec ingest.Spec, l ingest.Limits) (ingest.FinishResult, error) {
+// steps runs all steps from the plan to the batch record, with a postings object for each task that
+// holds the task's domains. It leaves staging as it is.
+func steps(
+	ctx context.Context, store blob.Store, run string, spec ingest.Spec, l ingest.Limits,
+) (ingest.FinishResult, error) {
 	plan, err := ingest.MakePlanWithin(ctx, store, run, spec, l)
 	if err != nil {
 		return ingest.FinishResult{}, err
@@ -62,7 +64,7 @@ func steps(ctx context.Context, store blob.Store, run string, spec ingest.Spec, 
 	return ingest.Finish(ctx, store, run, postings, domains)
 }
 
-// extract stands in for package indexbuild, which is above this one.
+// extract stands in for package indexbuild, which this package cannot import.
 func extract(ctx context.Context, store blob.Store, run string, task int) (lake.FrameObject, int64, error) {
 	m, err := ingest.ReadMerged(ctx, store, run, task)
 	if err != nil {
@@ -88,8 +90,10 @@ func extract(ctx context.Context, store blob.Store, run string, task int) (lake.
 	return putDomains(ctx, store, m.DatasetID, m.Batch, domains)
 }
 
-// putDomains writes an object with domains and how many rows they have.
-func putDomains(ctx context.Context, store blob.Store, dataset uint32, batch string, domains map[string]int64) (lake.FrameObject, int64, error) {
+// putDomains writes an object with domains and their numbers of rows.
+func putDomains(
+	ctx context.Context, store blob.Store, dataset uint32, batch string, domains map[string]int64,
+) (lake.FrameObject, int64, error) {
 	var buf bytes.Buffer
 	w := codec.NewFrameWriter(&buf, 0)
 	var lines []byte
@@ -108,12 +112,12 @@ func putDomains(ctx context.Context, store blob.Store, dataset uint32, batch str
 	return lake.NewFrameObject(key, ff), int64(len(domains)), err
 }
 
-// domainCount is extract for what is being written.
+// domainCount is extract for parts that are being written.
 type domainCount struct {
 	dataset uint32
 	batch   string
 	domains map[string]int64
-	rows    int64 // of the open part
+	rows    int64 // of the part being written
 }
 
 func countDomains(dataset uint32, batch string) ingest.PostingsWriter {
@@ -188,7 +192,8 @@ func readPart(ctx context.Context, store blob.Store, p lake.Part) ([]partRow, er
 	return parquet.Read[partRow](bytes.NewReader(data), int64(len(data)))
 }
 
-// batchRows reads all rows of a batch, part by part, and checks what every row repeats.
+// batchRows reads all rows of a batch, part by part, and checks their order and the columns that
+// repeat the part's name.
 func batchRows(t *testing.T, store blob.Store, b *lake.Batch) []lake.Row {
 	t.Helper()
 	var out []lake.Row
@@ -208,7 +213,7 @@ func batchRows(t *testing.T, store blob.Store, b *lake.Batch) []lake.Row {
 				t.Fatalf("%s row %d: %+v in partition %s", p.Key, i, r, p.DomainPrefix)
 			}
 			if i > 0 && compareRows(out[len(out)-1], row) >= 0 {
-				t.Fatalf("%s row %d is not above the one before", p.Key, i)
+				t.Fatalf("%s row %d is not greater than the row before", p.Key, i)
 			}
 			out = append(out, row)
 		}
@@ -231,7 +236,7 @@ func readBatch(t *testing.T, store blob.Store, key string) *lake.Batch {
 	return b
 }
 
-// oracle is what a batch of records has to hold: rows sorted, one of each record, and rejects by reason.
+// oracle computes what a batch has to hold: sorted rows without duplicates, and rejects by reason.
 type oracle struct {
 	records  int64
 	rows     []lake.Row
@@ -284,7 +289,8 @@ func (o *oracle) check(t *testing.T, store blob.Store, f ingest.FinishResult) {
 		domains[r.Domain] = true
 	}
 	if b.Records != o.records || b.Rows != int64(len(want)) || b.Merged != o.kept-int64(len(want)) || b.Domains != int64(len(domains)) {
-		t.Errorf("records %d, rows %d, merged %d, domains %d; want %d, %d, %d, %d", b.Records, b.Rows, b.Merged, b.Domains,
+		t.Errorf("records %d, rows %d, merged %d, domains %d; want %d, %d, %d, %d", b.Records, b.Rows,
+			b.Merged, b.Domains,
 			o.records, len(want), o.kept-int64(len(want)), len(domains))
 	}
 	if diff := cmp.Diff(o.rejected, b.Rejected); diff != "" {
@@ -306,7 +312,7 @@ func (o *oracle) check(t *testing.T, store blob.Store, f ingest.FinishResult) {
 	}
 }
 
-// rejectLines reads a list of rejects as any program would.
+// rejectLines reads a list of rejects with a plain zstd decoder.
 func rejectLines(t *testing.T, store blob.Store, o *lake.Object) []ingest.Reject {
 	t.Helper()
 	if o == nil {
@@ -335,8 +341,7 @@ func rejectLines(t *testing.T, store blob.Store, o *lake.Object) []ingest.Reject
 	}
 }
 
-// objects are all objects of a store but those in staging, and the manifest of runs: registry documents hold
-// the run's name.
+// objects returns all objects of a store except those in staging.
 func objects(t *testing.T, store blob.Store) map[string]string {
 	t.Helper()
 	ctx := context.Background()
@@ -368,12 +373,12 @@ func sameObjects(t *testing.T, want, got map[string]string) {
 	}
 	for k := range got {
 		if _, ok := want[k]; !ok {
-			t.Errorf("%s is there and should not be", k)
+			t.Errorf("%s exists, want none", k)
 		}
 	}
 }
 
-// folder writes files and returns their folder.
+// folder writes files to a new folder and returns it.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -389,7 +394,8 @@ func folder(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// madeUp is a dataset in several files, with a timestamp, a size, duplicates, odd spellings and rejects.
+// madeUp writes a dataset of several files with timestamps, sizes, duplicates, unusual spellings
+// and rejects.
 func madeUp(t *testing.T, lines int) (dir string, want *oracle) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -399,7 +405,8 @@ func madeUp(t *testing.T, lines int) (dir string, want *oracle) {
 		var b strings.Builder
 		b.WriteString("url,ts,bytes,title\n")
 		for range lines / 5 {
-			url := fmt.Sprintf("http://h%d.site%d.example/p/%d?b=%d&a=1", rng.IntN(3), rng.IntN(60), rng.IntN(40), rng.IntN(3))
+			url := fmt.Sprintf("http://h%d.site%d.example/p/%d?b=%d&a=1", rng.IntN(3), rng.IntN(60),
+				rng.IntN(40), rng.IntN(3))
 			switch rng.IntN(12) {
 			case 0:
 				url = strings.ToUpper(url)
@@ -436,11 +443,13 @@ func madeUp(t *testing.T, lines int) (dir string, want *oracle) {
 }
 
 func madeUpSpec(dir string) ingest.Spec {
-	return ingest.Spec{Dataset: "made-up", Batch: "2026-11", Inputs: []string{dir}, URLColumn: "url", TSColumn: "ts", SizeField: "bytes",
+	return ingest.Spec{Dataset: "made-up", Batch: "2026-11", Inputs: []string{dir}, URLColumn: "url",
+		TSColumn: "ts", SizeField: "bytes",
 		Extras: []string{"title"}, KeepRaw: true}
 }
 
-// withLarge adds an object to those of madeUp that is cut into ranges: few records, long ones, some of them rejects. l cuts it.
+// withLarge adds an object to those of madeUp that is cut into ranges: few long records, some of
+// them rejects. It returns l with a size of splits that cuts the object.
 func withLarge(t *testing.T, dir string, l ingest.Limits) ingest.Limits {
 	t.Helper()
 	var b strings.Builder

@@ -41,12 +41,12 @@ func seekable(t *testing.T, text string, size int) string {
 	return buf.String()
 }
 
-// linked is a row of Parquet whose URLs stand in a list.
+// linked is a row of Parquet with a list of URLs.
 type linked struct {
 	Links []string `parquet:"links,list"`
 }
 
-// rowGroups writes Parquet of 40 rows a group.
+// rowGroups writes Parquet with row groups of 40 rows.
 func rowGroups(t *testing.T, rows []linked) string {
 	t.Helper()
 	var buf bytes.Buffer
@@ -65,7 +65,8 @@ func rowGroups(t *testing.T, rows []linked) string {
 	return buf.String()
 }
 
-// largeFiles are objects above the size of a head, one in each format that is cut, with what belongs to their batch.
+// largeFiles writes objects that are larger than raw.HeadSize, one in each format that can be cut,
+// and returns the batch they have to make.
 func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(11, 12))
@@ -79,7 +80,8 @@ func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 		b.WriteString(" CDX N b a m s k r M S V g\n")
 	}
 	for i := 0; b.Len() < 900_000; i++ {
-		url := fmt.Sprintf("http://h%d.site%d.example/%s/%d", rng.IntN(3), rng.IntN(40), strings.Repeat("p", rng.IntN(120)), rng.IntN(4000))
+		url := fmt.Sprintf("http://h%d.site%d.example/%s/%d", rng.IntN(3), rng.IntN(40),
+			strings.Repeat("p", rng.IntN(120)), rng.IntN(4000))
 		switch rng.IntN(30) {
 		case 0:
 			url = "mailto:someone@example.org"
@@ -140,8 +142,9 @@ func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 	return spec, want
 }
 
-// Ranges must not show either: not in parts, counts of inputs, lists of rejects, nor what a person is told.
-func TestSameBytesHoweverLargeObjectsAreCut(t *testing.T) {
+// TestSameBytesHoweverObjectsAreCut holds that ranges do not show in parts, counts of inputs, lists
+// of rejects and results.
+func TestSameBytesHoweverObjectsAreCut(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range []string{"l.txt", "t.tsv", "l.jsonl", "i.cdx", "l.txt.zst", "p.parquet"} {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +198,8 @@ func TestSameBytesHoweverLargeObjectsAreCut(t *testing.T) {
 	}
 }
 
-// A batch that fails names the same places however it was cut, and one that cannot be read fails at once.
+// TestErrorsOfObjectsThatAreCut holds that errors name the same locations however objects are cut,
+// and that objects which cannot be read fail the plan.
 func TestErrorsOfObjectsThatAreCut(t *testing.T) {
 	ctx := context.Background()
 	text := strings.Repeat("http://a.example/\n", 20_000) + strings.Repeat("mailto:x\n", 30_000)
@@ -217,11 +221,12 @@ func TestErrorsOfObjectsThatAreCut(t *testing.T) {
 	dir = folder(t, map[string]string{"x.tsv": "url\tx\n" + strings.Repeat("http://a.example/\t1\n", 20_000)})
 	spec = ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}, URLColumn: "link"}
 	var input *ingest.InputError
-	if _, err := ingest.MakePlanWithin(ctx, blob.NewMemory(), "run", spec, ingest.Limits{Split: 10_000}); !errors.As(err, &input) {
+	if _, err := ingest.MakePlanWithin(ctx, blob.NewMemory(), "run", spec,
+		ingest.Limits{Split: 10_000}); !errors.As(err, &input) {
 		t.Errorf("no such column: %v", err)
 	}
 
-	// Damage in the middle: the ranges before it are done, its own names the place.
+	// Damage in the middle: the ranges before it succeed, and the damaged one names the location.
 	var list strings.Builder
 	for i := range 40_000 {
 		fmt.Fprintf(&list, "http://h%d.example/%x\n", i, uint32(i)*2654435761)
@@ -230,10 +235,11 @@ func TestErrorsOfObjectsThatAreCut(t *testing.T) {
 	clear(data[len(data)/2:][:8000]) // the beginning of a frame with it
 	dir = folder(t, map[string]string{"x.zst": string(data)})
 	spec = ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
-	if _, err := steps(ctx, blob.NewMemory(), "run", spec, ingest.Limits{Split: 1000}); !errors.As(err, &input) || input.Offset < 256<<10 {
+	if _, err := steps(ctx, blob.NewMemory(), "run", spec, ingest.Limits{Split: 1000}); !errors.As(err,
+		&input) || input.Offset < 256<<10 {
 		t.Errorf("damaged frame: %v", err)
 	} else if !strings.Contains(err.Error(), fmt.Sprintf("x.zst byte %d: ", input.Offset)) {
-		t.Errorf("the text does not name the place: %v", err)
+		t.Errorf("the error does not name the location: %v", err)
 	}
 }
 
@@ -242,7 +248,8 @@ func TestObjectChangedBetweenItsRangesIsRefused(t *testing.T) {
 	text := strings.Repeat("http://a.example/\n", 40_000)
 	bucket := blob.NewMemory()
 	ingest.BehindS3(t, bucket)
-	for name, change := range map[string]string{"other bytes": strings.Replace(text, "a", "b", 1), "shorter": text[:100], "gone": ""} {
+	for name, change := range map[string]string{"other bytes": strings.Replace(text, "a", "b", 1),
+		"shorter": text[:100], "gone": ""} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := bucket.Put(ctx, "in/x.txt", []byte(text), blob.Condition{}); err != nil {
 				t.Fatal(err)
@@ -251,7 +258,8 @@ func TestObjectChangedBetweenItsRangesIsRefused(t *testing.T) {
 			for run, in := range map[string]string{"file": dir, "key": "s3://bucket/in/"} {
 				store := blob.NewMemory()
 				l := ingest.Limits{Split: 100_000}
-				plan, err := ingest.MakePlanWithin(ctx, store, run, ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{in}}, l)
+				plan, err := ingest.MakePlanWithin(ctx, store, run,
+					ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{in}}, l)
 				if err != nil || plan.Splits < 3 {
 					t.Fatalf("%+v, %v", plan, err)
 				}
@@ -272,7 +280,8 @@ func TestObjectChangedBetweenItsRangesIsRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 				var input *ingest.InputError
-				if _, err := ingest.NormalizeWithin(ctx, store, run, 2, l); !errors.As(err, &input) || input.Object == "" {
+				if _, err := ingest.NormalizeWithin(ctx, store, run, 2, l); !errors.As(err,
+					&input) || input.Object == "" {
 					t.Errorf("%s: %v", run, err)
 				}
 			}

@@ -23,7 +23,8 @@ func TestRejectsAreListedInInputOrder(t *testing.T) {
 		"a.txt": "http://a.example/\nmailto:x@y.z\n\n# comment\nhttp://b.example/\nhttp://exa mple/\n",
 		"b.txt": "http://c.example/\r\nhttp://d.example:99999/\r\n",
 		"c.txt": "",
-		"d.txt": "http://e.example/\n" + "http://f.example/" + strings.Repeat("x", 70_000) + "\nhttp://g.example/" + strings.Repeat("y", 2_000_000) + "\nhttp://h.example/\n",
+		"d.txt": "http://e.example/\n" + "http://f.example/" + strings.Repeat("x",
+			70_000) + "\nhttp://g.example/" + strings.Repeat("y", 2_000_000) + "\nhttp://h.example/\n",
 	}
 	dir := folder(t, files)
 	spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
@@ -79,7 +80,8 @@ func TestBatchWithTooManyRejectsFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := folder(t, map[string]string{"x.txt": c.text})
 			store := blob.NewMemory()
-			_, err := steps(ctx, store, "run", ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}, Format: "lines", MaxRejectRate: c.rate}, ingest.Limits{})
+			_, err := steps(ctx, store, "run",
+				ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}, Format: "lines", MaxRejectRate: c.rate}, ingest.Limits{})
 			var input *ingest.InputError
 			if !c.fails {
 				if err != nil {
@@ -92,11 +94,12 @@ func TestBatchWithTooManyRejectsFails(t *testing.T) {
 			}
 			if strings.Contains(c.text, "mailto") {
 				line := int64(1 + strings.Count(c.text[:strings.Index(c.text, "mailto")], "\n"))
-				if input.Line != line || !strings.HasSuffix(input.Object, "/x.txt") || len(input.Rejects) == 0 || input.Rejects[0].Reason != "scheme" {
+				if input.Line != line || !strings.HasSuffix(input.Object,
+					"/x.txt") || len(input.Rejects) == 0 || input.Rejects[0].Reason != "scheme" {
 					t.Errorf("%+v does not name the first reject", input)
 				}
 				if !strings.Contains(err.Error(), "x.txt line") {
-					t.Errorf("the text does not name the place: %v", err)
+					t.Errorf("the error does not name the location: %v", err)
 				}
 			}
 			for key := range objects(t, store) {
@@ -153,7 +156,8 @@ func TestBadInputIsAnInputError(t *testing.T) {
 			}
 		})
 	}
-	if _, err := steps(ctx, blob.NewMemory(), "a/b", ingest.Spec{Dataset: "d", Inputs: []string{good}}, ingest.Limits{}); err == nil {
+	if _, err := steps(ctx, blob.NewMemory(), "a/b", ingest.Spec{Dataset: "d", Inputs: []string{good}},
+		ingest.Limits{}); err == nil {
 		t.Error("a run name with a slash: no error")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-func TestEveryStepMayRunTwiceAtOnce(t *testing.T) {
+func TestEveryStepMayRunTwiceConcurrently(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 1000)
 	l := withLarge(t, dir, ingest.Limits{Arena: 5000, AnyPrefix: 1})
@@ -28,7 +28,7 @@ func TestEveryStepMayRunTwiceAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			// Workers of different sizes cut runs differently.
+			// Workers with different memory write different runs.
 			l := l
 			l.Arena *= int64(i + 1)
 			results[i], errs[i] = steps(ctx, store, "run", madeUpSpec(dir), l)
@@ -46,7 +46,7 @@ func TestEveryStepMayRunTwiceAtOnce(t *testing.T) {
 	sameObjects(t, objects(t, alone), objects(t, store))
 }
 
-func TestAfterACrashAnywhereTheRunCompletes(t *testing.T) {
+func TestRunCompletesAfterACrashAnywhere(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 100)
 	spec := madeUpSpec(dir)
@@ -85,7 +85,7 @@ func TestAfterACrashAnywhereTheRunCompletes(t *testing.T) {
 			sameObjects(t, want, objects(t, inner))
 		}
 		if crashes < 30 {
-			t.Errorf("postings %s: only %d places to crash in", name, crashes)
+			t.Errorf("postings %s: only %d crash points", name, crashes)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestLostRepliesDoNotShow(t *testing.T) {
 			}
 			if err != nil {
 				if _, err = steps(ctx, store, "run", madeUpSpec(dir), l); err != nil {
-					t.Fatalf("reply to %v %d lost, done again: %v", op, n, err)
+					t.Fatalf("after a lost reply to %v %d: %v", op, n, err)
 				}
 			}
 			sameObjects(t, want, objects(t, inner))

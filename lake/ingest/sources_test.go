@@ -25,8 +25,8 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// TestParquetAndArchivesAreIngested reads a Parquet file, which needs random access, and an archive from a
-// folder and from a bucket, and names rejects by member and row.
+// TestParquetAndArchivesAreIngested reads a Parquet file, which needs random access, and an
+// archive, from a folder and from a bucket. Rejects have to be named by member and row.
 func TestParquetAndArchivesAreIngested(t *testing.T) {
 	ctx := context.Background()
 	type row struct {
@@ -101,14 +101,14 @@ func TestParquetAndArchivesAreIngested(t *testing.T) {
 			t.Errorf("formats (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff(places, found); diff != "" {
-			t.Errorf("places of rejects (-want +got):\n%s", diff)
+			t.Errorf("locations of rejects (-want +got):\n%s", diff)
 		}
 		if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "README.md") {
-			t.Errorf("notes %q, want one on the member left out", got.Notes)
+			t.Errorf("notes %q, want one about the skipped member", got.Notes)
 		}
 	}
 
-	// What cannot be read is named with its member, and cut objects are called so.
+	// Errors name the member, and say if the object is truncated.
 	cut := archive.Bytes()[:archive.Len()-1500]
 	for name, data := range map[string][]byte{"cut.tar": cut, "cut.parquet": table.Bytes()[:table.Len()-100]} {
 		dir := folder(t, map[string]string{name: string(data)})
@@ -120,8 +120,9 @@ func TestParquetAndArchivesAreIngested(t *testing.T) {
 	}
 }
 
-// TestSplitOfParquetReadsItsRowGroupsAlone counts what a split of a Parquet file in a bucket reads of it.
-func TestSplitOfParquetReadsItsRowGroupsAlone(t *testing.T) {
+// TestSplitOfParquetReadsOnlyItsRowGroups counts the bytes that each split reads of a Parquet file
+// in a bucket.
+func TestSplitOfParquetReadsOnlyItsRowGroups(t *testing.T) {
 	ctx := context.Background()
 	var rows []linked
 	for i := range 4000 {
@@ -163,9 +164,10 @@ func TestSplitOfParquetReadsItsRowGroupsAlone(t *testing.T) {
 	}
 }
 
-// TestTheSameRecordsInEveryFormMakeTheSameParts writes the same URLs, times and sizes in every format, way of writing and packing that
-// is read, and compares the names of the parts, which are digests of their rows.
-func TestTheSameRecordsInEveryFormMakeTheSameParts(t *testing.T) {
+// TestSameRecordsInEveryFormatMakeTheSameParts writes the same URLs, times and sizes in every
+// format, notation and packing that is read, and compares the keys of the parts, which are digests
+// of their rows.
+func TestSameRecordsInEveryFormatMakeTheSameParts(t *testing.T) {
 	ctx := context.Background()
 	type record struct {
 		URL   string    `parquet:"url" json:"url"`
@@ -329,7 +331,7 @@ func gzipped(t *testing.T, text string) string {
 	return buf.String()
 }
 
-// tarred makes an archive of one member.
+// tarred returns an archive of one member.
 func tarred(t *testing.T, text string) string {
 	t.Helper()
 	var buf bytes.Buffer

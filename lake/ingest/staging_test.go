@@ -100,17 +100,19 @@ func TestDamagedStagingIsCorrupt(t *testing.T) {
 		for _, at := range []int{0, len(data) / 2, len(data) - 1} {
 			bad := bytes.Clone(data)
 			bad[at] ^= 0x40
-			// A fresh store with everything but what the damaged object leads to.
+			// A copy of the store without the objects made from the damaged one.
 			broken := blob.NewMemory()
 			for other := range store.List(ctx, "") {
 				d, _, err := store.Get(ctx, other.Key)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if strings.HasPrefix(info.Key, "staging/run/shuffle/") && strings.HasPrefix(other.Key, "staging/run/merged/") {
+				if strings.HasPrefix(info.Key, "staging/run/shuffle/") && strings.HasPrefix(other.Key,
+					"staging/run/merged/") {
 					continue
 				}
-				if strings.HasPrefix(info.Key, "staging/run/plan-") && strings.HasPrefix(other.Key, "staging/run/splits/") {
+				if strings.HasPrefix(info.Key, "staging/run/plan-") && strings.HasPrefix(other.Key,
+					"staging/run/splits/") {
 					continue
 				}
 				if _, err := broken.Put(ctx, other.Key, d, blob.Condition{}); err != nil {
@@ -128,7 +130,8 @@ func TestDamagedStagingIsCorrupt(t *testing.T) {
 	}
 }
 
-// Postings of other parts than those that the merge's record names do not become a batch with these.
+// TestFinishRefusesPostingsOfOtherParts passes postings of other parts than those in the merge's
+// record.
 func TestFinishRefusesPostingsOfOtherParts(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 300)
@@ -148,7 +151,8 @@ func TestFinishRefusesPostingsOfOtherParts(t *testing.T) {
 	}
 	other := m.Postings
 	other.XXH64 = "0000000000000000"
-	if _, err := ingest.Finish(ctx, store, "run", []lake.FrameObject{other}, m.Domains); !errors.Is(err, codec.ErrCorrupt) {
+	if _, err := ingest.Finish(ctx, store, "run", []lake.FrameObject{other}, m.Domains); !errors.Is(err,
+		codec.ErrCorrupt) {
 		t.Errorf("postings of other parts: %v", err)
 	}
 	if _, err := ingest.Finish(ctx, store, "run", []lake.FrameObject{m.Postings}, m.Domains); err != nil {
@@ -156,8 +160,9 @@ func TestFinishRefusesPostingsOfOtherParts(t *testing.T) {
 	}
 }
 
-// A document of one split that stands where another's should is not taken for it: its rows would be there twice, and the other's not at all.
-func TestSplitsInEachOthersPlaceAreCorrupt(t *testing.T) {
+// TestExchangedSplitsAreCorrupt stores the document of one split under the key of another. If it
+// was accepted, the rows of the one would be there twice and those of the other not at all.
+func TestExchangedSplitsAreCorrupt(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 3000)
 	store := blob.NewMemory()
@@ -182,7 +187,8 @@ func TestSplitsInEachOthersPlaceAreCorrupt(t *testing.T) {
 	}
 }
 
-// A staging object that has become shorter is corrupt: to ask for the same range again helps nobody.
+// TestShortShuffleFileIsCorrupt truncates a staging object. That is corruption, since retries of
+// the read cannot succeed.
 func TestShortShuffleFileIsCorrupt(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 3000)
