@@ -87,13 +87,15 @@ const (
 	extractMemory = 128 << 20
 	// segmentMemory: a sort of 128 MiB, and some 380 MiB of buffers, sources that are merged and the perfect hash (indexbuild.Options).
 	segmentMemory = 512 << 20
-	// planMemory: heads of some objects with little to decompress them, or of one with much, as with zstd --long.
+	// planMemory: decompressors of several objects, one of which may need much memory (zstd
+	// --long).
 	planMemory = ingest.PlanMemory
 	// little: some small objects.
 	little = 0
 )
 
-// poolMemory is the largest step of each pool that has large ones. Of control only PlanIngest is, and its other steps need not wait for that.
+// poolMemory is the largest step of each pool that has large ones. In control only PlanIngest is
+// large, and slots for its other steps do not depend on that.
 var poolMemory = map[string]int64{PoolNormalize: normalizeMemory, PoolWrite: mergeMemory, PoolIndex: segmentMemory, PoolPublish: segmentMemory}
 
 // Memory lets as many steps of a process run at once as fit into it. The others wait, heartbeating. What

@@ -76,7 +76,7 @@ func TestSlotsFollowFromMemory(t *testing.T) {
 	}
 }
 
-// TestPlanIngestWaitsForItsMemory holds that a plan reads nothing before there is memory to look at objects.
+// TestPlanIngestWaitsForItsMemory holds that a plan reads nothing before its memory is reserved.
 func TestPlanIngestWaitsForItsMemory(t *testing.T) {
 	m := NewMemory(ingest.PlanMemory)
 	release, err := m.take(t.Context(), 1)

@@ -40,9 +40,10 @@ func TestPutOfWhatIsDeletedAtOnce(t *testing.T) {
 	deleter.Wait()
 }
 
-// TestAnObjectThatIsThereIsDurable: whoever is refused because an object is there goes on as if it was there for good, so its
-// folders have to be on disk, whether its writer has fsynced them or not.
-func TestAnObjectThatIsThereIsDurable(t *testing.T) {
+// TestRefusedPutMakesTheObjectDurable holds that a put which fails because the object exists fsyncs
+// the object's folders first: the caller relies on the object, and its writer may have died before
+// it did so.
+func TestRefusedPutMakesTheObjectDurable(t *testing.T) {
 	dir := t.TempDir()
 	l, err := NewLocal(dir)
 	if err != nil {
@@ -66,7 +67,7 @@ func TestAnObjectThatIsThereIsDurable(t *testing.T) {
 		}
 		return l.durable.has(name, id)
 	}
-	// What a writer leaves that was stopped between its rename and its fsync.
+	// put leaves what a writer leaves that dies between rename and fsync.
 	const data = "x"
 	put := func(key string) {
 		name := filepath.Join(dir, filepath.FromSlash(key))
@@ -83,11 +84,11 @@ func TestAnObjectThatIsThereIsDurable(t *testing.T) {
 	}
 	for _, name := range []string{"a/b", "a", "."} {
 		if !known(name) {
-			t.Errorf("%q was not fsynced before the object was said to be there", name)
+			t.Errorf("%q was not fsynced before the put was refused", name)
 		}
 	}
 
-	// The same where the object appears after the first look, while the writer waits for its lock.
+	// The same if the object appears after the first check, while the writer waits for the lock.
 	tmp, err := l.newTemp()
 	if err != nil {
 		t.Fatal(err)

@@ -228,16 +228,16 @@ func (l *Local) Put(ctx context.Context, key string, data []byte, cond Condition
 	return info, nil
 }
 
-// refuse returns ErrPrecondition once the object that stands against a condition is durable. Its
-// writer may have renamed it and not yet fsynced its folder, or have died before, and the caller goes
-// on as if the object was there for good.
+// refuse makes the object that violates a condition durable and returns ErrPrecondition. The caller
+// then relies on the object, although its writer may not have fsynced its folder yet, or may have
+// died before it could.
 func (l *Local) refuse(key string) error {
 	root, err := os.OpenRoot(l.dir)
 	if err == nil {
 		defer root.Close()
 		err = l.durable.sync(root, path.Dir(key))
 	}
-	if err != nil && !missing(err) { // where it was deleted meanwhile, there is nothing to make durable
+	if err != nil && !missing(err) { // if it was deleted meanwhile, nothing has to be durable
 		return err
 	}
 	return ErrPrecondition
@@ -438,7 +438,7 @@ func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition)
 	if err := l.place(t, key); err != nil {
 		return Info{}, err
 	}
-	// Under the lock, so that whoever puts another object in its place does so after it is durable.
+	// Under the lock, so that the object is durable before another writer replaces it.
 	if err := l.durable.sync(t.root, path.Dir(key)); err != nil {
 		return Info{}, err
 	}

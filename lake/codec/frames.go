@@ -484,17 +484,17 @@ type Frames struct {
 	sums []uint32
 }
 
-// SeekTable reads the seek table of any file in zstd's seekable format, frame by frame, in memory
-// that does not depend on its size. It stands at the end of the file and says how long each frame
-// is, stored and decompressed.
+// SeekTable reads the seek table at the end of any file in zstd's seekable format. The table holds
+// the stored and the decompressed size of each frame. Memory does not depend on the number of
+// frames.
 type SeekTable struct {
 	// Frames is the number of frames. Start is the offset of the skippable frame that holds the
-	// table. The caller checks that the frames end there, or where other skippable frames begin:
-	// of files joined together the table describes the last one only.
+	// table. The caller checks that the data frames end there, or where other skippable frames
+	// begin: if files were joined, the table describes the last one only.
 	Frames, Start int64
 	// Checksums reports whether frames have checksums.
 	Checksums bool
-	// Frame is what Next has read.
+	// Frame is the frame that Next has read.
 	Frame SeekFrame
 
 	file   string
@@ -512,11 +512,11 @@ type SeekFrame struct {
 }
 
 // OpenSeekTable checks footer and header of the seek table at the end of a file of size bytes. open
-// returns the file's bytes from an offset to its end; it is called for the footer and for the table.
-// The caller closes the table.
+// returns the file's bytes from an offset to its end; it is called once for the footer and once for
+// the table. The caller closes the table.
 //
-// A file without a seek table, or with a damaged one, is a *CorruptError that names file. Errors of
-// open and of what it returns stay as they are.
+// If the file has no seek table, or a damaged one, the error is a *CorruptError that names file.
+// Errors of open and of its readers are returned as they are.
 func OpenSeekTable(open func(off int64) (io.ReadCloser, error), size int64, file string) (*SeekTable, error) {
 	bad := func(off int64, want, got any) error { return Corrupt(file, "seek table", off, want, got) }
 	foot := size - seekFooterSize
@@ -568,7 +568,7 @@ func readFooter(open func(off int64) (io.ReadCloser, error), off int64) (footer 
 	return footer, err
 }
 
-// Next reads the next frame into Frame. It returns false behind the last one and after a failure.
+// Next reads the next frame into Frame. It returns false after the last one and after a failure.
 func (t *SeekTable) Next() bool {
 	if len(t.buf) == 0 && !t.fill() {
 		return false

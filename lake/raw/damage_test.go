@@ -354,7 +354,8 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// streamed compresses data as zstd streams of unknown length are, whose decoders need the whole window.
+// streamed compresses data as a zstd stream of unknown length, whose decoder needs the whole
+// window.
 func streamed(tb testing.TB, window int, data []byte) []byte {
 	tb.Helper()
 	var buf bytes.Buffer

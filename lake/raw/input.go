@@ -138,8 +138,8 @@ func (in *input) readLine() (line []byte, long bool, err error) {
 	return line, len(line) > in.max, nil
 }
 
-// nextLine consumes lines up to the first of which text makes something, and returns that. A line
-// longer than max is a reject.
+// nextLine consumes lines until text returns something other than nil for one, and returns that. A
+// line longer than max is a reject.
 func (in *input) nextLine(rej *Reject, text func(line []byte) []byte) ([]byte, error) {
 	for {
 		line, long, err := in.readLine()

@@ -592,7 +592,7 @@ type parquetColumn struct {
 	arrays []parquet.ByteArray
 	fixed  []parquet.FixedLenByteArray
 
-	// readBatch reads up to so many levels and values of one page of chunk.
+	// readBatch reads up to batch levels, and their values, from one page of chunk.
 	readBatch func(batch int64) (levels int64, values int, err error)
 }
 

@@ -161,8 +161,9 @@ func between(at []border, head int64, end border) []Range {
 // maxSeekTable bounds the table that is read to cut an object: five million frames.
 const maxSeekTable = 64 << 20
 
-// seekTable chooses, of the places between the frames of an object, those next behind its n-ths. end is
-// where the last frame ends, 0 where the object has no seek table that covers it from its first byte.
+// seekTable returns where an object is cut into about n equal parts: the ends of the frames next after
+// each n-th of its size. end is the end of the last frame, zero if the object has no seek table that
+// covers it from its first byte.
 func seekTable(open func(off int64) (io.ReadCloser, error), size, n int64) (at []border, end border, err error) {
 	t, err := codec.OpenSeekTable(open, size, "")
 	if err == nil {
@@ -180,7 +181,7 @@ func seekTable(open func(off int64) (io.ReadCloser, error), size, n int64) (at [
 			}
 		}, size, n)
 		if err = t.Err(); err == nil && end.stored != t.Start {
-			return nil, border{}, nil // joined files: the table tells of the last one alone
+			return nil, border{}, nil // joined files: the table describes the last one only
 		}
 	}
 	if errors.Is(err, codec.ErrCorrupt) {

@@ -50,20 +50,22 @@ const (
 	// maxXZDictionary bounds the same for xz; `xz -9` uses 64 MiB.
 	maxXZDictionary = 128 << 20
 
-	// With Options.LittleMemory these are the limits instead. Nearly all objects are within them: zstd's levels up
-	// to 19 and xz's up to 6 use at most 8 MiB, and pages of Parquet have about 1 MiB.
+	// These limits replace the others with Options.LittleMemory. Nearly all objects are within
+	// them: zstd up to level 19 and xz up to level 6 use at most 8 MiB, and pages of Parquet have
+	// about 1 MiB.
 	littleWindow   = 8 << 20
 	littleFooter   = 1 << 20
 	littlePage     = 8 << 20
 	littleBuffered = 4 << 20
 )
 
-// What NewReader, Open and Ranges take at most before the first record is read, in bytes. An archive has two
-// decompressors, its own and a member's.
+// How many bytes of memory NewReader, Open and Ranges use at most before the first record is read.
+// An archive needs two decompressors, its own and one for a member.
 const (
-	// LittleMemory is with Options.LittleMemory.
+	// LittleMemory is the bound with Options.LittleMemory.
 	LittleMemory = 24 << 20
-	// MuchMemory is without. Parquet whose pages are as large as they may be can take as much again.
+	// MuchMemory is the bound without. Parquet with pages of the largest size can take as much
+	// again.
 	MuchMemory = 288 << 20
 )
 
@@ -166,8 +168,8 @@ type Options struct {
 	// strftime pattern (`%m/%d/%Y %H:%M`) or a layout of Go's time package.
 	TSFormat string `json:"ts_format,omitempty"`
 
-	// LittleMemory keeps what an object takes to be opened within LittleMemory bytes. Objects that take more fail
-	// with an error, though perhaps with none that says so: the caller tries again without.
+	// LittleMemory opens an object within LittleMemory bytes. An object that needs more fails,
+	// though not always with an error that says so; the caller tries again without this option.
 	LittleMemory bool `json:"-"`
 }
 
@@ -675,8 +677,8 @@ func (r *Reader) NextURLs(urls [][]byte, lines []Line) (n int, rej *Reject, err 
 	return n, nil, nil
 }
 
-// errLittleMemory is the error of an object that takes more than LittleMemory.
-var errLittleMemory = errors.New("it takes more memory to be opened")
+// errLittleMemory is the error of an object that needs more than LittleMemory to be opened.
+var errLittleMemory = errors.New("opening it needs more memory")
 
 var errNoList = errors.New("records that are no lines of a list")
 

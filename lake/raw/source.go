@@ -51,7 +51,7 @@ func (s *source) whole(size int64) {
 	s.size, s.fetched = size, 0
 }
 
-// atMost is the limit that goes for this source.
+// atMost returns the limit that applies to this source.
 func (s *source) atMost(usual, little int64) int64 {
 	if s.little {
 		return little
