@@ -24,7 +24,7 @@ func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string) 
 	if err := c.check(spec.Lake); err != nil {
 		return ingest.PlanSummary{}, err
 	}
-	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (ingest.PlanSummary, error) {
+	return withHeartbeat(ctx, c.Memory, planMemory, func(ctx context.Context, _ func(any)) (ingest.PlanSummary, error) {
 		return ingest.MakePlan(ctx, c.Store, run, spec)
 	})
 }

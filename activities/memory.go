@@ -22,12 +22,15 @@ const (
 	// segmentMemory holds the buffer of a sort (128 MiB), and about 380 MiB of other buffers, merge
 	// sources and the perfect hash (indexbuild.Options).
 	segmentMemory = 512 << 20
+	// planMemory holds the decompressors of several objects, one of which may need much memory
+	// (zstd --long).
+	planMemory = ingest.PlanMemory
 	// smallMemory is for steps that handle a few small objects. They need not wait for memory.
 	smallMemory = 0
 )
 
 // poolMemory is the memory of the largest step of each pool, except for pools with only small
-// steps.
+// steps. In the control pool only PlanIngest is large; it does not limit the slots of the others.
 var poolMemory = map[string]int64{
 	PoolNormalize: normalizeMemory, PoolWrite: mergeMemory, PoolIndex: segmentMemory, PoolPublish: segmentMemory,
 }

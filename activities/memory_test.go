@@ -6,6 +6,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
 )
 
 func TestRunningStepsFitIntoMemory(t *testing.T) {
@@ -14,7 +20,7 @@ func TestRunningStepsFitIntoMemory(t *testing.T) {
 	var used, peak atomic.Int64
 	var all sync.WaitGroup
 	for i := range 200 {
-		need := []int64{normalizeMemory, mergeMemory, extractMemory, segmentMemory, smallMemory, 2 * total}[i%6]
+		need := []int64{planMemory, normalizeMemory, mergeMemory, extractMemory, segmentMemory, smallMemory, 2 * total}[i%7]
 		all.Go(func() {
 			release, err := m.acquire(t.Context(), need)
 			if err != nil {
@@ -67,5 +73,31 @@ func TestSlotsOfMemory(t *testing.T) {
 	var none *Memory
 	if got := none.Slots(PoolNormalize, 16); got != 16 {
 		t.Errorf("without a limit: got %d slots, want 16", got)
+	}
+}
+
+// TestPlanIngestWaitsForItsMemory holds that a plan reads nothing before its memory is reserved.
+func TestPlanIngestWaitsForItsMemory(t *testing.T) {
+	m := NewMemory(ingest.PlanMemory)
+	release, err := m.acquire(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	store := blob.NewCounting(blob.NewMemory())
+	control := &Control{Lake: Lake{Store: store, URL: "mem://lake", Memory: m}}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	stop := make(chan struct{})
+	close(stop) // ends the wait
+	env.SetWorkerStopChannel(stop)
+	env.RegisterActivity(control.PlanIngest)
+	_, err = env.ExecuteActivity(control.PlanIngest, ingest.Spec{Lake: "mem://lake", Dataset: "d", Inputs: []string{"/nowhere"}}, "run")
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.Type() != "WorkerStops" {
+		t.Errorf("error %v, want that the worker stops", err)
+	}
+	if n := store.Reads().Requests; n != 0 {
+		t.Errorf("%d requests without memory", n)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -177,10 +178,10 @@ func TestFailingStoreSkipsNothing(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	for n := range 4 {
-		faulty := blob.NewFaulty(store)
+		faulty := blobtest.NewFaulty(store)
 		faulty.CrashAfter(n)
 		done, err := publish.All(t.Context(), faulty, testlake.Run(), t.TempDir())
-		if !errors.Is(err, blob.ErrCrashed) || len(done.Skipped) > 0 {
+		if !errors.Is(err, blobtest.ErrCrashed) || len(done.Skipped) > 0 {
 			t.Errorf("crash after %d changes: %+v, %v", n, done, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/manifest"
 )
 
@@ -366,7 +367,7 @@ func TestReadersSeeOldOrNewWhereverAPublisherDies(t *testing.T) {
 	for n := 0; ; n++ {
 		inner := blob.NewMemory()
 		copyAll(t, prepared, inner)
-		store := blob.NewFaulty(inner)
+		store := blobtest.NewFaulty(inner)
 		store.CrashAfter(n)
 		_, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir())
 		if !store.Crashed() {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -541,13 +542,13 @@ func TestBrokenFetchLeavesNoCopy(t *testing.T) {
 	memory := blob.NewMemory()
 	ref := m.write(t, memory, 0)
 	size := int64(len(objects(t, memory)[Prefix(ref.ID)+MPHFName]))
-	for _, fault := range []blob.Fault{
+	for _, fault := range []blobtest.Fault{
 		{Op: blob.OpStream, Cut: size / 2},
 		{Op: blob.OpStream, Cut: size / 2, Err: io.EOF},
 		{Op: blob.OpOpen},
 	} {
 		fault.Key = func(key string) bool { return strings.HasSuffix(key, MPHFName) }
-		store := blob.NewFaulty(memory)
+		store := blobtest.NewFaulty(memory)
 		store.Inject(fault)
 		dir := t.TempDir()
 		if s, err := Open(context.Background(), store, ref, Options{CacheDir: dir}); err == nil {

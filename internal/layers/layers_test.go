@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 	"lake/rowsort": {
 		"lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm",
 	},
-	"lake/part": {"lake", "lake/codec"},
+	"lake/part": {"internal/thrift", "lake", "lake/codec"},
 	"lake/partwriter": {
 		"internal/prefetch", "lake", "lake/blob", "lake/codec", "lake/part", "lake/row",
 		"lake/seekable", "lake/urlnorm", "lake/zstdtext",
@@ -47,16 +47,16 @@ var allowed = map[string][]string{
 	"lake/raw/unpack":    {"lake/raw"},
 	"lake/raw/text":      {"lake/codec", "lake/raw", "lake/raw/jsondoc", "lake/raw/timestamp"},
 	"lake/raw/parquetin": {
-		"lake/codec", "lake/raw", "lake/raw/jsondoc", "lake/raw/text", "lake/raw/timestamp",
-		"lake/raw/unpack",
+		"internal/thrift", "lake/codec", "lake/raw", "lake/raw/jsondoc", "lake/raw/text",
+		"lake/raw/timestamp", "lake/raw/unpack",
 	},
 	"lake/raw/detect": {
 		"lake/raw", "lake/raw/jsondoc", "lake/raw/parquetin", "lake/raw/text",
 		"lake/raw/timestamp", "lake/raw/unpack",
 	},
 	"lake/raw/reader": {
-		"lake/raw", "lake/raw/detect", "lake/raw/parquetin", "lake/raw/text",
-		"lake/raw/unpack",
+		"lake/codec", "lake/raw", "lake/raw/detect", "lake/raw/parquetin", "lake/raw/text",
+		"lake/raw/unpack", "lake/seekable",
 	},
 
 	"lake/ingest": {
@@ -136,6 +136,7 @@ var allowed = map[string][]string{
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
 	},
+	"internal/thrift": {"lake/codec"},
 }
 
 // forbidden lists imports from outside that a folder may not have, each with its reason.

@@ -50,6 +50,9 @@ func (d *Decoder) Err() error { return d.err }
 // Len is the number of bytes not yet read.
 func (d *Decoder) Len() int { return len(d.buf) - d.off }
 
+// Rest is the bytes not yet read, not copied.
+func (d *Decoder) Rest() []byte { return d.buf[d.off:] }
+
 // Offset is the number of bytes read.
 func (d *Decoder) Offset() int { return d.off }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 )
 
 // batchesOf lists the digests of the current version's batches; a lake without a version has none.
@@ -90,8 +91,8 @@ func TestReadersSeeOldOrNewWhereverTheStoreFails(t *testing.T) {
 						for n := range published {
 							apply(t, inner, addBatch(n))
 						}
-						store := blob.NewFaulty(inner)
-						store.Inject(blob.Fault{Nth: nth, Err: err, After: after})
+						store := blobtest.NewFaulty(inner)
+						store.Inject(blobtest.Fault{Nth: nth, Err: err, After: after})
 						done, commitErr := addBatch(published).Apply(t.Context(), store)
 						if store.Fired() == 0 {
 							if nth < 4 {
@@ -122,7 +123,7 @@ func TestReadersSeeOldOrNewWhereverTheCommitterDies(t *testing.T) {
 	for n := 0; ; n++ {
 		inner := blob.NewMemory()
 		apply(t, inner, addBatch(0))
-		store := blob.NewFaulty(inner)
+		store := blobtest.NewFaulty(inner)
 		store.CrashAfter(n)
 		_, err := addBatch(1).Apply(t.Context(), store)
 		got := batchesOf(t, inner)
@@ -147,8 +148,8 @@ func TestCommitRebasesOnWhatCameFirst(t *testing.T) {
 	for nth := 1; ; nth++ {
 		inner := blob.NewMemory()
 		apply(t, inner, addBatch(0))
-		store := blob.NewFaulty(inner)
-		store.Inject(blob.Fault{Nth: nth, Do: func() { apply(t, inner, addBatch(2)) }})
+		store := blobtest.NewFaulty(inner)
+		store.Inject(blobtest.Fault{Nth: nth, Do: func() { apply(t, inner, addBatch(2)) }})
 		apply(t, store, addBatch(1))
 		if store.Fired() == 0 {
 			return

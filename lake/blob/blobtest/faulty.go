@@ -1,4 +1,4 @@
-package blob
+package blobtest
 
 import (
 	"context"
@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 	"sync"
+	"testing"
+
+	"github.com/urlake/urlake/lake/blob"
 )
 
 var (
@@ -19,7 +23,7 @@ var (
 // Fault is one thing that a Faulty store does wrong.
 type Fault struct {
 	// Op is the operation it happens to; 0 is every one but OpWrite and OpStream.
-	Op Op
+	Op blob.Op
 	// Key tells the keys it happens to (the prefix, for List; any of the keys, for Delete); nil
 	// is every one.
 	Key func(key string) bool
@@ -48,9 +52,9 @@ type Fault struct {
 // that a test can stop its subject everywhere:
 //
 //	for n := 0; ; n++ {
-//		store := blob.NewFaulty(blob.NewMemory())
+//		store := blobtest.NewFaulty(blob.NewMemory())
 //		store.CrashAfter(n)
-//		run(store) // fails with blob.ErrCrashed
+//		run(store) // fails with blobtest.ErrCrashed
 //		check(store.Unwrap())
 //		if !store.Crashed() {
 //			break
@@ -60,7 +64,7 @@ type Fault struct {
 // Changes are Put, Finish, and each key of a Delete. Creating and writing make nothing
 // visible, so crashes there look like crashes before Finish.
 type Faulty struct {
-	store Store
+	store blob.Store
 
 	mu      sync.Mutex
 	faults  []*Fault
@@ -72,10 +76,10 @@ type Faulty struct {
 }
 
 // NewFaulty wraps a store. Without faults and crash point it behaves as that.
-func NewFaulty(s Store) *Faulty { return &Faulty{store: s} }
+func NewFaulty(s blob.Store) *Faulty { return &Faulty{store: s} }
 
 // Unwrap returns the store inside, which knows no faults.
-func (f *Faulty) Unwrap() Store { return f.store }
+func (f *Faulty) Unwrap() blob.Store { return f.store }
 
 // Inject adds faults. When several match a call the first one happens, and all count it.
 func (f *Faulty) Inject(faults ...Fault) {
@@ -148,12 +152,12 @@ func (f *Faulty) alive() error {
 }
 
 // match returns the fault that happens to this call, or nil.
-func (f *Faulty) match(op Op, keys ...string) *Fault {
+func (f *Faulty) match(op blob.Op, keys ...string) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var hit *Fault
 	for _, fault := range f.faults {
-		if fault.Op != op && (fault.Op != 0 || op == OpWrite || op == OpStream) {
+		if fault.Op != op && (fault.Op != 0 || op == blob.OpWrite || op == blob.OpStream) {
 			continue
 		}
 		matches := fault.Key == nil
@@ -187,22 +191,22 @@ func (fault *Fault) happen() error {
 
 // call runs one operation with whatever happens to it. Those that change the store ask
 // leave for it themselves.
-func (f *Faulty) call(op Op, key string, effect func() error) error {
+func (f *Faulty) call(op blob.Op, key string, effect func() error) error {
 	err := f.alive()
 	if err != nil {
-		return OpError(op.String(), f.URL(), key, err)
+		return blob.OpError(op.String(), f.URL(), key, err)
 	}
 	fault := f.match(op, key)
 	if fault != nil && !fault.After {
 		if err := fault.happen(); err != nil {
-			return OpError(op.String(), f.URL(), key, err)
+			return blob.OpError(op.String(), f.URL(), key, err)
 		}
 	}
 	if err := effect(); err != nil {
 		return err
 	}
 	if fault != nil && fault.After {
-		return OpError(op.String(), f.URL(), key, fault.happen())
+		return blob.OpError(op.String(), f.URL(), key, fault.happen())
 	}
 	return nil
 }
@@ -211,32 +215,32 @@ func (f *Faulty) call(op Op, key string, effect func() error) error {
 func (f *Faulty) URL() string { return f.store.URL() }
 
 // Stat implements Store.
-func (f *Faulty) Stat(ctx context.Context, key string) (info Info, err error) {
-	err = f.call(OpStat, key, func() error {
+func (f *Faulty) Stat(ctx context.Context, key string) (info blob.Info, err error) {
+	err = f.call(blob.OpStat, key, func() error {
 		info, err = f.store.Stat(ctx, key)
 		return err
 	})
 	if err != nil {
-		return Info{}, err
+		return blob.Info{}, err
 	}
 	return info, nil
 }
 
 // Get implements Store.
-func (f *Faulty) Get(ctx context.Context, key string) (b []byte, info Info, err error) {
-	err = f.call(OpGet, key, func() error {
+func (f *Faulty) Get(ctx context.Context, key string) (b []byte, info blob.Info, err error) {
+	err = f.call(blob.OpGet, key, func() error {
 		b, info, err = f.store.Get(ctx, key)
 		return err
 	})
 	if err != nil {
-		return nil, Info{}, err
+		return nil, blob.Info{}, err
 	}
 	return b, info, nil
 }
 
 // ReadRange implements Store.
 func (f *Faulty) ReadRange(ctx context.Context, key string, off, n int64) (b []byte, err error) {
-	err = f.call(OpReadRange, key, func() error {
+	err = f.call(blob.OpReadRange, key, func() error {
 		b, err = f.store.ReadRange(ctx, key, off, n)
 		return err
 	})
@@ -248,7 +252,7 @@ func (f *Faulty) ReadRange(ctx context.Context, key string, off, n int64) (b []b
 
 // Open implements Store.
 func (f *Faulty) Open(ctx context.Context, key string, off, n int64) (r io.ReadCloser, err error) {
-	err = f.call(OpOpen, key, func() error {
+	err = f.call(blob.OpOpen, key, func() error {
 		r, err = f.store.Open(ctx, key, off, n)
 		return err
 	})
@@ -258,20 +262,20 @@ func (f *Faulty) Open(ctx context.Context, key string, off, n int64) (r io.ReadC
 		}
 		return nil, err
 	}
-	return &faultyStream{ReadCloser: r, body: f.body(OpStream, key)}, nil
+	return &faultyStream{ReadCloser: r, body: f.body(blob.OpStream, key)}, nil
 }
 
 // body watches the bytes of one Writer or stream.
 type faultyBody struct {
 	f     *Faulty
-	op    Op
+	op    blob.Op
 	key   string
 	fault *Fault // nil when there is none left
 	left  int64
 	err   error
 }
 
-func (f *Faulty) body(op Op, key string) *faultyBody {
+func (f *Faulty) body(op blob.Op, key string) *faultyBody {
 	b := &faultyBody{f: f, op: op, key: key, fault: f.match(op, key)}
 	if b.fault != nil {
 		b.left = b.fault.Cut
@@ -282,12 +286,12 @@ func (f *Faulty) body(op Op, key string) *faultyBody {
 // room returns how many of n bytes may go through now; with none, why.
 func (b *faultyBody) room(n int) (int, error) {
 	if err := b.f.alive(); err != nil {
-		return 0, OpError(b.op.String(), b.f.URL(), b.key, err)
+		return 0, blob.OpError(b.op.String(), b.f.URL(), b.key, err)
 	}
 	if b.err == nil && b.fault != nil && b.left == 0 {
 		err := b.fault.happen()
 		if err != nil && err != io.EOF {
-			err = OpError(b.op.String(), b.f.URL(), b.key, err)
+			err = blob.OpError(b.op.String(), b.f.URL(), b.key, err)
 		}
 		b.fault, b.err = nil, err
 	}
@@ -322,23 +326,23 @@ func (s *faultyStream) Read(p []byte) (int, error) {
 }
 
 // Put implements Store.
-func (f *Faulty) Put(ctx context.Context, key string, data []byte, cond Condition) (info Info, err error) {
-	err = f.call(OpPut, key, func() error {
+func (f *Faulty) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (info blob.Info, err error) {
+	err = f.call(blob.OpPut, key, func() error {
 		if err := f.change(); err != nil {
-			return OpError("put", f.URL(), key, err)
+			return blob.OpError("put", f.URL(), key, err)
 		}
 		info, err = f.store.Put(ctx, key, data, cond)
 		return err
 	})
 	if err != nil {
-		return Info{}, err
+		return blob.Info{}, err
 	}
 	return info, nil
 }
 
 // Create implements Store.
-func (f *Faulty) Create(ctx context.Context, key string) (w Writer, err error) {
-	err = f.call(OpCreate, key, func() error {
+func (f *Faulty) Create(ctx context.Context, key string) (w blob.Writer, err error) {
+	err = f.call(blob.OpCreate, key, func() error {
 		w, err = f.store.Create(ctx, key)
 		return err
 	})
@@ -348,11 +352,11 @@ func (f *Faulty) Create(ctx context.Context, key string) (w Writer, err error) {
 		}
 		return nil, err
 	}
-	return &faultyWriter{w: w, body: f.body(OpWrite, key)}, nil
+	return &faultyWriter{w: w, body: f.body(blob.OpWrite, key)}, nil
 }
 
 type faultyWriter struct {
-	w    Writer
+	w    blob.Writer
 	body *faultyBody
 }
 
@@ -373,22 +377,22 @@ func (w *faultyWriter) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-func (w *faultyWriter) Finish() (info Info, err error) {
+func (w *faultyWriter) Finish() (info blob.Info, err error) {
 	f, key := w.body.f, w.body.key
 	if w.body.err != nil {
 		w.w.Abort()
-		return Info{}, w.body.err
+		return blob.Info{}, w.body.err
 	}
-	err = f.call(OpFinish, key, func() error {
+	err = f.call(blob.OpFinish, key, func() error {
 		if err := f.change(); err != nil {
-			return OpError("finish", f.URL(), key, err)
+			return blob.OpError("finish", f.URL(), key, err)
 		}
 		info, err = w.w.Finish()
 		return err
 	})
 	if err != nil {
 		w.w.Abort()
-		return Info{}, err
+		return blob.Info{}, err
 	}
 	return info, nil
 }
@@ -396,13 +400,13 @@ func (w *faultyWriter) Finish() (info Info, err error) {
 func (w *faultyWriter) Abort() { w.w.Abort() }
 
 // List implements Store. A fault with After happens behind the last object.
-func (f *Faulty) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
-	return func(yield func(Info, error) bool) {
+func (f *Faulty) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
+	return func(yield func(blob.Info, error) bool) {
 		errDone := errors.New("done")
-		err := f.call(OpList, prefix, func() error {
+		err := f.call(blob.OpList, prefix, func() error {
 			for info, err := range f.store.List(ctx, prefix) {
 				if err == nil {
-					err = OpError("list", f.URL(), prefix, f.alive())
+					err = blob.OpError("list", f.URL(), prefix, f.alive())
 				}
 				if err != nil {
 					return err
@@ -414,7 +418,7 @@ func (f *Faulty) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 			return nil
 		})
 		if err != nil && err != errDone {
-			yield(Info{}, err)
+			yield(blob.Info{}, err)
 		}
 	}
 }
@@ -423,9 +427,9 @@ func (f *Faulty) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 func (f *Faulty) Delete(ctx context.Context, keys ...string) error {
 	fail := func(err error) error {
 		if len(keys) > 1 {
-			return OpError("delete", f.URL(), fmt.Sprintf("%s and %d more", keys[0], len(keys)-1), err)
+			return blob.OpError("delete", f.URL(), fmt.Sprintf("%s and %d more", keys[0], len(keys)-1), err)
 		}
-		return OpError("delete", f.URL(), keys[0], err)
+		return blob.OpError("delete", f.URL(), keys[0], err)
 	}
 	if len(keys) == 0 {
 		return nil
@@ -433,7 +437,7 @@ func (f *Faulty) Delete(ctx context.Context, keys ...string) error {
 	if err := f.alive(); err != nil {
 		return fail(err)
 	}
-	fault := f.match(OpDelete, keys...)
+	fault := f.match(blob.OpDelete, keys...)
 	if fault != nil && !fault.After {
 		if err := fault.happen(); err != nil {
 			return fail(err)
@@ -456,16 +460,44 @@ func (f *Faulty) delete(ctx context.Context, keys []string) error {
 	if !armed {
 		return f.store.Delete(ctx, keys...)
 	}
-	if err := CheckKeys(ctx, keys); err != nil {
+	if err := blob.CheckKeys(ctx, keys); err != nil {
 		return err
 	}
 	for _, key := range keys {
 		if err := f.change(); err != nil {
-			return OpError("delete", f.URL(), key, err)
+			return blob.OpError("delete", f.URL(), key, err)
 		}
 		if err := f.store.Delete(ctx, key); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// opError names the operation and the object, as the stores of package blob do.
+func opError(op, root, key string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case key == "":
+		return fmt.Errorf("%s %s: %w", op, root, err)
+	}
+	return fmt.Errorf("%s %s/%s: %w", op, strings.TrimSuffix(root, "/"), key, err)
+}
+
+// Contents is what a store holds, as "key=value " for each of its objects.
+func Contents(t *testing.T, s blob.Store) string {
+	t.Helper()
+	all := ""
+	for info, err := range s.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _, err := s.Get(t.Context(), info.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += info.Key + "=" + string(b) + " "
+	}
+	return all
 }
