@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -201,7 +202,9 @@ func (d *demo) startTemporal(ctx context.Context, dir string) (ui string, err er
 			return "", err
 		}
 		_, p, _ := net.SplitHostPort(address)
-		fmt.Sscan(p, &port)
+		if port, err = strconv.Atoi(p); err != nil {
+			return "", err
+		}
 		args = append(args, "--headless")
 	} else {
 		for _, p := range []int{demoTemporalPort, demoUIPort} {
@@ -215,7 +218,10 @@ func (d *demo) startTemporal(ctx context.Context, dir string) (ui string, err er
 	}
 	args = append(args, "--port", fmt.Sprint(port))
 	d.temporal = fmt.Sprintf("127.0.0.1:%d", port)
-	os.Setenv("TEMPORAL_ADDRESS", d.temporal) // for the worker and for connect
+	// For the worker and for connect.
+	if err := os.Setenv("TEMPORAL_ADDRESS", d.temporal); err != nil {
+		return "", err
+	}
 	if err := d.start(dir, "temporal", program, args...); err != nil {
 		return "", err
 	}

@@ -51,10 +51,11 @@ func inspectCommand(
 func requireLake(ctx context.Context, store blob.Store, url string) error {
 	_, err := store.Stat(ctx, lake.RegistryKey)
 	if errors.Is(err, blob.ErrNotExist) {
-		if err := lake.CheckPresent(ctx, store, lake.RegistryKey); err != nil && !errors.Is(err, codec.ErrCorrupt) {
-			return err
-		} else if err != nil {
+		switch err := lake.CheckPresent(ctx, store, lake.RegistryKey); {
+		case errors.Is(err, codec.ErrCorrupt):
 			return nil // a lake whose registry is lost: the verb reports it
+		case err != nil:
+			return err
 		}
 		return fmt.Errorf("no lake at %s: nothing was ever ingested there; check --lake", url)
 	}

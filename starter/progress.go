@@ -196,7 +196,7 @@ func (b *bar) update(p snapshot, now time.Time) {
 		}
 		text := p.text(number)
 		b.Describe(text[:min(len(text), max(0, columns-barRest))])
-		b.Set(max(1, int(barSteps*p.fraction())))
+		_ = b.Set(max(1, int(barSteps*p.fraction())))
 	case b.plain != nil && (b.stage != p.Stage || now.Sub(b.printed) >= plainInterval):
 		cli.Fprintf(b.plain, "%s\n", p.text(count))
 		b.printed = now
@@ -207,12 +207,12 @@ func (b *bar) update(p snapshot, now time.Time) {
 // clear removes the bar from the terminal's line, so that another line can be printed.
 func (b *bar) clear() {
 	if b != nil && b.ProgressBar != nil {
-		b.Clear()
+		_ = b.Clear()
 	}
 }
 
 func (b *bar) finish() {
 	if b.ProgressBar != nil {
-		b.Finish()
+		_ = b.Finish()
 	}
 }

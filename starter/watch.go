@@ -112,8 +112,9 @@ func await(
 		}
 		if cancel {
 			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-			defer stop()
-			if err := c.CancelWorkflow(ctx, run.GetID(), run.GetRunID()); err != nil {
+			err := c.CancelWorkflow(ctx, run.GetID(), run.GetRunID())
+			stop()
+			if err != nil {
 				return fmt.Errorf("cancel %s: %w", run.GetID(), err)
 			}
 			return fmt.Errorf("stopped; the cancellation of %s is requested", run.GetID())
@@ -141,7 +142,7 @@ func rootCause(id string, err error) error {
 	case errors.As(err, &terminated):
 		return fmt.Errorf("%s was terminated", id)
 	case errors.As(err, &timeout):
-		return fmt.Errorf("%s timed out: %v", id, timeout)
+		return fmt.Errorf("%s timed out: %w", id, timeout)
 	case errors.As(err, &missing):
 		return fmt.Errorf("no workflow %s: %s", id, missing.Message)
 	}

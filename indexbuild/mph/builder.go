@@ -347,9 +347,12 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// append writes b. An error is kept in err, and nothing is written after it.
+func (o *output) append(b []byte) { _, _ = o.Write(b) }
+
 func (o *output) pad() {
 	if n := align(o.off) - o.off; n > 0 {
-		o.Write(make([]byte, n))
+		o.append(make([]byte, n))
 	}
 }
 
@@ -374,7 +377,7 @@ func (b *Builder) finish(ctx context.Context, w io.Writer, domainsXXH64 uint64) 
 	t := trailer{seed: b.opt.Seed, domainsXXH64: domainsXXH64, domains: b.added, bucketBits: nbits}
 	stats := Stats{Domains: int(b.added), Buckets: 1 << nbits}
 	out := &output{w: w}
-	out.Write(appendHeader(nil))
+	out.append(appendHeader(nil))
 
 	// A bucket's records are written when it is built. Lines come after all records: until then
 	// they are kept in memory, or in the temporary file if it exists.
@@ -410,19 +413,19 @@ func (b *Builder) finish(ctx context.Context, w io.Writer, domainsXXH64 uint64) 
 	t.side = uint64(len(side) / sideSize)
 	t.arrange()
 
-	out.Write(records)
+	out.append(records)
 	out.pad()
 	if b.file == nil {
-		out.Write(lines)
+		out.append(lines)
 	} else if _, err := io.Copy(out, io.NewSectionReader(b.file, linesOff, b.fileSize-linesOff)); err != nil {
 		return Stats{}, err
 	}
-	out.Write(fallback)
+	out.append(fallback)
 	out.pad()
-	out.Write(side)
+	out.append(side)
 	out.pad()
-	out.Write(directory)
-	out.Write(t.append(nil, directory))
+	out.append(directory)
+	out.append(t.append(nil, directory))
 	if out.err != nil {
 		return Stats{}, out.err
 	}

@@ -481,7 +481,7 @@ func TestNoByteIsReadBeforeItsBlockIsVerified(t *testing.T) {
 		"one by one": func(table *Table, from, to int) error {
 			for i := from; i < to; i++ {
 				if o, ok, err := table.Lookup(keys[i].ID, keys[i].Check); err != nil || !ok || o != uint32(i) {
-					return fmt.Errorf("domain %d: %d, %v, %v", i, o, ok, err)
+					return fmt.Errorf("domain %d: %d, %v, %w", i, o, ok, err)
 				}
 			}
 			return nil

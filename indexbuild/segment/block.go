@@ -136,7 +136,7 @@ func parseBlockValues(raw []byte, file, section string, want expectation, v *blo
 	if d.Err() == nil && max(b.hasSize, b.hasTS, b.hasPayload) > some {
 		d.Fail("presence 0 to 2 of size, ts and payload", flags)
 	}
-	b.readDomains(d, want)
+	b.readDomains(d)
 	b.fileIDs = readColumn(d, b.files)
 	b.datasets = readColumn(d, b.files)
 	b.fileIndexes = readColumn(d, b.entries)
@@ -190,7 +190,7 @@ func parseBlockValues(raw []byte, file, section string, want expectation, v *blo
 
 func (b *block) corrupt(want, got any) error { return codec.Corrupt(b.file, b.section, -1, want, got) }
 
-func (b *block) readDomains(d *codec.Decoder, want expectation) {
+func (b *block) readDomains(d *codec.Decoder) {
 	b.first = d.U64()
 	b.lows = uint(d.U8())
 	if d.Err() == nil && b.lows > 63 {

@@ -65,7 +65,7 @@ func (w *Writer) Create(name string) (*FileWriter, error) {
 
 func (f *FileWriter) Write(p []byte) (int, error) {
 	if f.hash != nil {
-		f.hash.Write(p)
+		_, _ = f.hash.Write(p) // a hash takes everything
 	}
 	return f.out.Write(p)
 }

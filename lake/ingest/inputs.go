@@ -51,7 +51,7 @@ func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection,
 		hidden, unwanted, before := sel.hidden.n, sel.unwanted.n, len(all.objects)
 		err := in.find(ctx, p, sel, all)
 		switch {
-		case err == errTooMany:
+		case errors.Is(err, errTooMany):
 			return nil, &InputError{Object: p,
 				Reason: fmt.Sprintf("more than %d objects in one batch; pack them, or make several batches", limit)}
 		case err != nil:
@@ -162,7 +162,7 @@ func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 	}
 	switch {
 	case info.Mode().IsRegular():
-		selected := false
+		var selected bool
 		if len(names) > 0 {
 			selected = w.sel.below(fileURL(w.root)+"/", names, false)
 		} else {
@@ -202,7 +202,7 @@ func fileTag(info fs.FileInfo) string {
 
 // fileError makes an *InputError of an error that does not go away when the step is repeated.
 func fileError(name string, err error) error {
-	reason := ""
+	var reason string
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		reason = "no such file or folder"

@@ -1,6 +1,9 @@
 package urlnorm
 
-import "math/bits"
+import (
+	"errors"
+	"math/bits"
+)
 
 // NoOrigin is the origin of an input that was rejected.
 const NoOrigin = ^uint32(0)
@@ -233,7 +236,9 @@ func (n *Normalizer) resolveText(o *Origins, raw []byte, start, scheme int, hash
 func (n *Normalizer) parseWhole(o *Origins, raw []byte, p *Parsed) bool {
 	u, err := n.Parse(raw)
 	if err != nil {
-		*p = Parsed{Origin: NoOrigin, Reject: err.(*RejectError)}
+		var reject *RejectError // Parse has no other error
+		errors.As(err, &reject)
+		*p = Parsed{Origin: NoOrigin, Reject: reject}
 		return true
 	}
 	header := o.canonical(&u)

@@ -2,6 +2,7 @@ package urlnorm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -28,7 +29,8 @@ func checkBatch(tb testing.TB, n *Normalizer, o *Origins, inputs [][]byte) (rese
 			p := out[i]
 			want, err := alone.Parse(raw)
 			if err != nil {
-				if p.Reject == nil || *p.Reject != *err.(*RejectError) || p.Origin != NoOrigin || p.PathQuery != nil {
+				var reject *RejectError
+				if !errors.As(err, &reject) || p.Reject == nil || *p.Reject != *reject || p.Origin != NoOrigin || p.PathQuery != nil {
 					tb.Fatalf("%q: %+v, want %v", raw, p, err)
 				}
 				continue

@@ -74,7 +74,8 @@ func newSuffixTable(list, version string) *suffixTable {
 		return nil
 	}
 	t := &suffixTable{list: list}
-	for start, end := len(version)+1, 0; start < len(list); start = end + 1 {
+	end := 0
+	for start := len(version) + 1; start < len(list); start = end + 1 {
 		end = start + strings.IndexByte(list[start:], '\n')
 		kind := isRule
 		switch list[start] {

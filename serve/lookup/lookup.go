@@ -375,7 +375,7 @@ func (s *Server) Acquire(ctx context.Context, version string) (*Snapshot, error)
 			return nil, s.notReady()
 		}
 		snap, err := s.acquireOlder(ctx, version)
-		if err != errEvicted {
+		if !errors.Is(err, errEvicted) {
 			return snap, err
 		}
 	}
