@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/indexbuild"
-	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
@@ -141,8 +140,8 @@ func (out *verified) check(ctx context.Context, store blob.Store, id string, dee
 		}
 		told := maps.Clone(found.told)
 		for _, p := range report.Problems {
-			if !told[p.Place] {
-				found.told[p.Place] = true
+			if !told[p.Object] {
+				found.told[p.Object] = true
 				found.list = append(found.list, p.Text)
 			}
 		}
@@ -199,7 +198,7 @@ func (out *verified) batch(ctx context.Context, store blob.Store, live manifest.
 	if gone {
 		return nil
 	}
-	ref := postings.BatchRef{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
+	ref := segment.BatchRef{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
 	_, err = indexbuild.CheckBatch(ctx, store, ref, deep)
 	return found.add(err)
 }

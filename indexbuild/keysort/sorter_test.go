@@ -68,8 +68,8 @@ func TestSorterIsStable(t *testing.T) {
 	}
 }
 
-// BenchmarkPartitions adds a million values, of one or a few postings each, to as many partitions as
-// five million values have.
+// BenchmarkPartitions adds a million values, of one or a few postings each, to as many partitions
+// as five million values have.
 func BenchmarkPartitions(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var keys []segment.Key

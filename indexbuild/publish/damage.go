@@ -12,6 +12,7 @@ import (
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/repair"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -28,19 +29,19 @@ type damage struct {
 }
 
 type damagedBatch struct {
-	postings.BatchRef
+	segment.BatchRef
 	Reason string `json:"reason"`
 }
 
 func damageKey(staging string) string { return staging + "publish-damaged.json" }
 
 // readDamage reads what builds of a run found, by batch.
-func readDamage(ctx context.Context, store blob.Store, run string) (map[postings.BatchRef]string, error) {
+func readDamage(ctx context.Context, store blob.Store, run string) (map[segment.BatchRef]string, error) {
 	d, err := readDamageAt(ctx, store, damageKey(lake.StagingPrefix(run)))
 	if err != nil {
 		return nil, err
 	}
-	known := map[postings.BatchRef]string{}
+	known := map[segment.BatchRef]string{}
 	for _, b := range d.Batches {
 		known[b.BatchRef] = b.Reason
 	}
@@ -111,7 +112,7 @@ func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) 
 
 // sound returns those of the finished batches that can be published, and the records of those that base lacks, by digest. The others are
 // given to skip, with the reason.
-func sound(ctx context.Context, store blob.Store, base *manifest.Version, finished []planned, known map[postings.BatchRef]string,
+func sound(ctx context.Context, store blob.Store, base *manifest.Version, finished []planned, known map[segment.BatchRef]string,
 	skip func(b planned, reason string)) (good []planned, records map[string]*lake.Batch, err error) {
 	if base == nil {
 		base = &manifest.Version{}
@@ -124,7 +125,7 @@ func sound(ctx context.Context, store blob.Store, base *manifest.Version, finish
 		if live, ok := base.FindBatch(b.DatasetID, b.Batch); ok && live.Digest == b.Digest {
 			continue
 		}
-		ref := postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+		ref := segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
 		if reason, bad := known[ref]; bad {
 			reasons[i] = reason
 			continue
@@ -151,7 +152,7 @@ func sound(ctx context.Context, store blob.Store, base *manifest.Version, finish
 	}
 	fixed := map[string]string{}
 	for _, b := range base.Batches {
-		_, bad := known[postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]
+		_, bad := known[segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]
 		if bad && !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
 			fixed[b.Segment] = fmt.Sprintf("the segment of the batch it replaces cannot be built again: batch %s of dataset %d, which is in it too, is damaged", b.Batch, b.DatasetID)
 		}
@@ -174,11 +175,11 @@ func sound(ctx context.Context, store blob.Store, base *manifest.Version, finish
 }
 
 // frozen are the segments of base with a batch that is known to be damaged.
-func frozen(base *manifest.Version, known map[postings.BatchRef]string) map[string]string {
+func frozen(base *manifest.Version, known map[segment.BatchRef]string) map[string]string {
 	out := map[string]string{}
 	if base != nil {
 		for _, b := range base.Batches {
-			if reason, bad := known[postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]; bad {
+			if reason, bad := known[segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]; bad {
 				out[b.Segment] = reason
 			}
 		}
@@ -249,13 +250,13 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 			continue
 		}
 		out.Checked++
-		var batches []postings.BatchRef
+		var batches []segment.BatchRef
 		for _, b := range base.Batches {
 			if b.Segment == s.ID {
-				batches = append(batches, postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+				batches = append(batches, segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
 			}
 		}
-		ref := postings.SegmentRef{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
+		ref := segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
 		done, err := repair.RebuildSegment(ctx, store, ref, batches, tempDir)
 		if out.Postings += done.Postings; len(done.Files) > 0 {
 			out.Segments = append(out.Segments, s.ID)
@@ -281,7 +282,7 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 		return out, err
 	}
 	for _, b := range finished {
-		n, err := repair.RestorePostings(ctx, store, postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, tempDir)
+		n, err := repair.RestorePostings(ctx, store, segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, tempDir)
 		out.Postings += n
 		if err := unmended(err); err != nil {
 			return out, err

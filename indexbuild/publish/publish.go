@@ -11,6 +11,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -19,7 +20,7 @@ import (
 
 // Built is the segment of a plan.
 type Built struct {
-	Segment postings.SegmentRef `json:"segment"`
+	Segment segment.Ref `json:"segment"`
 	// Damaged is how many batches of the plan were found to be damaged. Then there is no segment; plan again, which
 	// leaves them out.
 	Damaged int `json:"damaged,omitempty"`
@@ -119,7 +120,7 @@ func committed(ctx context.Context, store blob.Store, planKey string) (Committed
 }
 
 // after is the version that the plan makes of parent, or errStale.
-func (p *plan) after(parent *manifest.Version, seg postings.SegmentRef) (*manifest.Version, error) {
+func (p *plan) after(parent *manifest.Version, seg segment.Ref) (*manifest.Version, error) {
 	if parent == nil {
 		parent = &manifest.Version{}
 	}
@@ -166,7 +167,7 @@ func (p *plan) after(parent *manifest.Version, seg postings.SegmentRef) (*manife
 
 // fits tells whether the plan can be laid on parent: what it replaces is still there and holds nothing that the
 // plan does not know, and what it adds has not come from elsewhere.
-func (p *plan) fits(parent *manifest.Version, seg postings.SegmentRef) error {
+func (p *plan) fits(parent *manifest.Version, seg segment.Ref) error {
 	if parent.ID == p.Base {
 		return nil
 	}

@@ -84,7 +84,8 @@ var allowed = map[string][]string{
 		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
 	},
 	"indexbuild/publish": {
-		"indexbuild", "indexbuild/postings", "indexbuild/repair", "indexbuild/verify", "lake",
+		"indexbuild", "indexbuild/postings", "indexbuild/repair", "indexbuild/segment",
+		"indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest",
 	},
 	"indexbuild/indextest": {
