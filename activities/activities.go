@@ -14,8 +14,8 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -90,7 +90,7 @@ func finalError(err error) error {
 	var input *ingest.InputError
 	var rules *lake.RulesError
 	var mixed *publish.RulesError
-	var format *indexbuild.FormatError
+	var format *segment.FormatError
 	switch {
 	case err == nil:
 		return nil

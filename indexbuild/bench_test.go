@@ -4,63 +4,25 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/urlake/urlake/indexbuild/indextest"
-	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/verify"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/part"
 )
 
-// benchPairs is how many pairs of domain and dataset the benchmarks have; BENCH_PAIRS sets another number.
-func benchPairs(b *testing.B) int {
-	n := 1_000_000
-	if s := os.Getenv("BENCH_PAIRS"); s != "" {
-		var err error
-		if n, err = strconv.Atoi(s); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return n
-}
-
-// processorTime is what all threads of this process have used so far.
-func processorTime(tb testing.TB) time.Duration {
-	tb.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// perEntry reports time and processor time of each entry.
-func perEntry(b *testing.B, started time.Duration, entries int64) {
-	n := float64(b.N) * float64(entries)
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/n, "ns/entry")
-	b.ReportMetric(float64((processorTime(b)-started).Nanoseconds())/n, "cpu-ns/entry")
-}
-
-// BenchmarkBuildSegment builds a segment of a million entries and reports what it takes on disk.
+// BenchmarkBuildSegment builds a segment of a million entries and reports the sizes of its files.
 func BenchmarkBuildSegment(b *testing.B) {
 	for _, totals := range []bool{false, true} {
 		b.Run(fmt.Sprintf("totals=%v", totals), func(b *testing.B) {
 			ctx := context.Background()
 			store := blob.NewMemory()
-			pairs := benchPairs(b)
+			pairs := indextest.BenchPairs(b)
 			refs := indextest.SyntheticLake(b, store, pairs/2, 20, pairs, totals)
 			var info *segment.Info
 			b.ReportAllocs()
-			started := processorTime(b)
+			started := indextest.ProcessorTime(b)
 			for b.Loop() {
 				ref, err := BuildSegment(ctx, store, refs, Options{TempDir: b.TempDir()})
 				if err != nil {
@@ -73,7 +35,7 @@ func BenchmarkBuildSegment(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			perEntry(b, started, info.Entries)
+			indextest.ReportPerEntry(b, started, info.Entries)
 			perDomain := func(bytes int64) float64 { return float64(bytes) / float64(info.Domains) }
 			var postings int64
 			for _, f := range info.Files {
@@ -82,8 +44,12 @@ func BenchmarkBuildSegment(b *testing.B) {
 				}
 			}
 			for name, bytes := range map[string]int64{
-				"all": info.Bytes(), "txt": info.File(segment.DomainsName).Bytes, "mphf": info.File(segment.MPHFName).Bytes,
-				"roar": info.File(segment.MembershipName).Bytes, "postings": postings, "parts": info.File(segment.PartsName).Bytes,
+				"all":      info.Bytes(),
+				"txt":      info.File(segment.DomainsName).Bytes,
+				"mphf":     info.File(segment.MPHFName).Bytes,
+				"roar":     info.File(segment.MembershipName).Bytes,
+				"postings": postings,
+				"parts":    info.File(segment.PartsName).Bytes,
 			} {
 				b.ReportMetric(perDomain(bytes), name+"-B/domain")
 			}
@@ -94,91 +60,14 @@ func BenchmarkBuildSegment(b *testing.B) {
 	}
 }
 
-// BenchmarkVerifySegment reads such a segment back.
-func BenchmarkVerifySegment(b *testing.B) {
-	ctx := context.Background()
-	store, err := blob.Open(ctx, b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
-	pairs := benchPairs(b)
-	refs := indextest.SyntheticLake(b, store, pairs/2, 20, pairs, false)
-	ref, err := BuildSegment(ctx, store, refs, Options{TempDir: b.TempDir()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	var report verify.Report
-	started := processorTime(b)
-	for b.Loop() {
-		if report, err = verify.Segment(ctx, store, ref, false, b.TempDir()); err != nil {
-			b.Fatal(err)
-		}
-	}
-	perEntry(b, started, report.Entries)
-}
-
-// BenchmarkExtract extracts the postings of a merge task of a million rows.
-func BenchmarkExtract(b *testing.B) {
-	ctx := context.Background()
-	rng := rand.New(rand.NewPCG(7, 7))
-	l := &indextest.Lake{Store: blob.NewMemory()}
-	o := indextest.Options{Rows: 1_000_000, Domains: 120_000, Width: 1}
-	var task *ingest.MergedTask
-	l.WriteBatch(b, 1, "b", indextest.RandomRows(rng, o), o, func(t *ingest.MergedTask) lake.FrameObject {
-		task = t
-		return lake.FrameObject{}
-	})
-	l.Rows = nil
-	started := processorTime(b)
-	for b.Loop() {
-		if _, _, err := postings.ExtractIf(ctx, l.Store, task, b.TempDir(), nil); err != nil {
-			b.Fatal(err)
-		}
-	}
-	perEntry(b, started, task.Rows)
-}
-
-// BenchmarkCollector makes the postings of such a task from what the writer of its parts tells.
-func BenchmarkCollector(b *testing.B) {
-	ctx := context.Background()
-	rng := rand.New(rand.NewPCG(7, 7))
-	l := &indextest.Lake{Store: blob.NewMemory()}
-	o := indextest.Options{Rows: 1_000_000, Domains: 400_000}
-	var onePart *part.Written
-	l.WriteBatch(b, 1, "b", indextest.RandomRows(rng, o), o, func(t *ingest.MergedTask) lake.FrameObject {
-		onePart = &t.Parts[0]
-		return lake.FrameObject{}
-	})
-	l.Rows = nil
-	pages, domains := indextest.DomainPages(b, l.Store, onePart), int64(0)
-	started := processorTime(b)
-	for b.Loop() {
-		c := postings.NewCollector(1, "b", b.TempDir())
-		for _, p := range pages {
-			if err := c.Domains(p); err != nil {
-				b.Fatal(err)
-			}
-		}
-		if err := c.EndPart(onePart); err != nil {
-			b.Fatal(err)
-		}
-		var err error
-		if _, domains, err = c.Finish(ctx, l.Store); err != nil {
-			b.Fatal(err)
-		}
-		c.Close()
-	}
-	perEntry(b, started, domains)
-}
-
-// BenchmarkMerge merges the domains of a million entries, without keys and sinks.
+// BenchmarkMerge merges the domains of a million entries without computing keys.
 func BenchmarkMerge(b *testing.B) {
 	ctx := context.Background()
 	store := blob.NewMemory()
-	pairs := benchPairs(b)
+	pairs := indextest.BenchPairs(b)
 	refs := indextest.SyntheticLake(b, store, pairs/2, 20, pairs, false)
 	entries := int64(0)
-	started := processorTime(b)
+	started := indextest.ProcessorTime(b)
 	for b.Loop() {
 		build := &build{ctx: ctx, store: store, batches: refs}
 		if err := build.readBatches(); err != nil {
@@ -193,15 +82,16 @@ func BenchmarkMerge(b *testing.B) {
 		}
 		build.close()
 	}
-	perEntry(b, started, entries)
+	indextest.ReportPerEntry(b, started, entries)
 }
 
-// mapCache forgets nothing.
+// mapCache is a cache that evicts nothing.
 type mapCache map[segment.CacheKey]any
 
 func (c mapCache) Get(k segment.CacheKey) (any, bool)     { v, ok := c[k]; return v, ok }
 func (c mapCache) Add(k segment.CacheKey, v any, _ int64) { c[k] = v }
 
+// BenchmarkEntry looks up entries and sets of datasets, with and without a cache.
 func BenchmarkEntry(b *testing.B) {
 	ctx := context.Background()
 	store := blob.NewMemory()

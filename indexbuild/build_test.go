@@ -29,7 +29,7 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-func mustBuild(tb testing.TB, store blob.Store, batches []postings.BatchRef, opt Options) postings.SegmentRef {
+func mustBuild(tb testing.TB, store blob.Store, batches []segment.BatchRef, opt Options) segment.Ref {
 	tb.Helper()
 	if opt.TempDir == "" {
 		opt.TempDir = tb.TempDir()
@@ -48,7 +48,7 @@ func mustBuild(tb testing.TB, store blob.Store, batches []postings.BatchRef, opt
 	return ref
 }
 
-func mustVerify(tb testing.TB, store blob.Store, ref postings.SegmentRef, deep bool) verify.Report {
+func mustVerify(tb testing.TB, store blob.Store, ref segment.Ref, deep bool) verify.Report {
 	tb.Helper()
 	report, err := verify.Segment(context.Background(), store, ref, deep, tb.TempDir())
 	if err != nil {
@@ -57,7 +57,8 @@ func mustVerify(tb testing.TB, store blob.Store, ref postings.SegmentRef, deep b
 	return report
 }
 
-func TestSegmentsAnswerLikeAScanOverRows(t *testing.T) {
+// A segment answers what a scan over the rows does.
+func TestSegmentsAnswerLikeAScan(t *testing.T) {
 	for seed := range uint64(6) {
 		limits := indextest.TinyParts
 		if seed%3 == 0 {
@@ -66,31 +67,33 @@ func TestSegmentsAnswerLikeAScanOverRows(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			l := indextest.RandomLake(t, seed, limits)
 			ref := mustBuild(t, l.Store, l.Batches, Options{})
-			l.Compare(t, ref)
+			l.CompareSegment(t, ref)
 			report := mustVerify(t, l.Store, ref, true)
 			rows := int64(0)
 			for _, r := range l.Rows {
 				rows += int64(len(r))
 			}
-			if report.Rows != rows || report.PartRows != rows || report.Bytes != ref.Bytes || ref.Rows != rows || report.Domains != ref.Domains {
-				t.Errorf("report %+v of %d rows, reference %+v", report, rows, ref)
+			if report.Rows != rows || report.PartRows != rows || ref.Rows != rows ||
+				report.Bytes != ref.Bytes || report.Domains != ref.Domains {
+				t.Errorf("%d rows, report %+v, reference %+v", rows, report, ref)
 			}
 		})
 	}
 }
 
-// A segment depends on what it covers, not on how it was built.
-func TestSameBytesWhateverTheMemoryOrderAndProcessors(t *testing.T) {
+// A segment depends on its batches alone, not on their order, the memory or the number of
+// processors.
+func TestBuildIsDeterministic(t *testing.T) {
 	l := indextest.RandomLake(t, 42, indextest.TinyParts)
-	// More postings objects than are merged at once, and a memory of a few records.
+	// There are more lists than are merged at once.
 	rng := rand.New(rand.NewPCG(9, 9))
-	for i := range mergeWidth {
+	for i := range maxWidth {
 		o := indextest.Options{Rows: 1 + rng.IntN(4), Domains: 30}
 		l.AddBatch(t, 5, fmt.Sprintf("b%04d", i), indextest.RandomRows(rng, o), o)
 	}
 	ref := mustBuild(t, l.Store, l.Batches, Options{})
 	want := indextest.SegmentObjects(t, l.Store, ref.ID)
-	l.Compare(t, ref)
+	l.CompareSegment(t, ref)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for i, memory := range []int{1, 5000, 1 << 20} {
 		runtime.GOMAXPROCS([]int{1, 3, 7}[i])
@@ -114,42 +117,8 @@ func TestSameBytesWhateverTheMemoryOrderAndProcessors(t *testing.T) {
 	}
 }
 
-// However many processors compress it, a postings object is the same, and its domains are counted once.
-func TestPostingsObjectsDependOnTheRowsAlone(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 3))
-	o := indextest.Options{Rows: 2000, Domains: 150, Width: 1, Tasks: 2, Sizes: true, Times: true, Limits: indextest.TinyParts}
-	l := &indextest.Lake{Store: blob.NewMemory()}
-	ctx := context.Background()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	counted := int64(0)
-	l.WriteBatch(t, 1, "b", indextest.RandomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
-		var first lake.FrameObject
-		for i, processors := range []int{1, 3, 7} {
-			runtime.GOMAXPROCS(processors)
-			object, domains, err := postings.ExtractIf(ctx, l.Store, task, t.TempDir(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if i == 0 {
-				first = object
-				counted += domains
-			}
-			if object != first {
-				t.Errorf("%d processors: %+v, want %+v", processors, object, first)
-			}
-		}
-		return first
-	})
-	names := map[string]bool{}
-	for _, r := range l.Rows[1] {
-		names[r.Domain] = true
-	}
-	if counted != int64(len(names)) {
-		t.Errorf("%d domains counted, %d are there", counted, len(names))
-	}
-}
-
-func TestBuildAgainIsALookup(t *testing.T) {
+// A second build only looks the segment up.
+func TestBuildAgain(t *testing.T) {
 	l := indextest.RandomLake(t, 1, part.Limits{})
 	ref := mustBuild(t, l.Store, l.Batches, Options{})
 	counting := blob.NewCounting(l.Store)
@@ -161,8 +130,9 @@ func TestBuildAgainIsALookup(t *testing.T) {
 	}
 }
 
-// Wherever a build dies there is no segment, or a whole one; the next build finishes it.
-func TestBuildDiesAnywhere(t *testing.T) {
+// After a crash at any point there is no segment or a complete one, and the next build completes
+// it.
+func TestBuildCrashes(t *testing.T) {
 	l := indextest.RandomLake(t, 2, indextest.TinyParts)
 	ctx := context.Background()
 	whole := mustBuild(t, l.Store, l.Batches, Options{})
@@ -178,7 +148,7 @@ func TestBuildDiesAnywhere(t *testing.T) {
 		_, err := BuildSegment(ctx, faulty, l.Batches, Options{TempDir: t.TempDir()})
 		if err == nil {
 			if n < len(want) {
-				t.Errorf("%d changes made a segment of %d objects", n, len(want))
+				t.Errorf("a build with %d changes, want at least %d", n, len(want))
 			}
 			break
 		}
@@ -189,7 +159,7 @@ func TestBuildDiesAnywhere(t *testing.T) {
 			t.Fatalf("after a crash at change %d: found %v, %v", n, ok, err)
 		}
 		if n%3 != 0 {
-			continue // the next build starts from what this one left
+			continue // the next build finds what this one has left
 		}
 		for key := range indextest.SegmentObjects(t, l.Store, whole.ID) {
 			if err := l.Store.Delete(ctx, key); err != nil {
@@ -202,9 +172,10 @@ func TestBuildDiesAnywhere(t *testing.T) {
 	}
 }
 
-func TestTwoBuildersAtOnce(t *testing.T) {
+// Concurrent builds of a segment write the same bytes.
+func TestConcurrentBuilds(t *testing.T) {
 	l := indextest.RandomLake(t, 3, indextest.TinyParts)
-	refs := make([]postings.SegmentRef, 4)
+	refs := make([]segment.Ref, 4)
 	var wg sync.WaitGroup
 	for i := range refs {
 		wg.Add(1)
@@ -225,7 +196,8 @@ func TestTwoBuildersAtOnce(t *testing.T) {
 	mustVerify(t, l.Store, refs[0], true)
 }
 
-func TestCollidingDomainsAreNamed(t *testing.T) {
+// Two domains with the same key are an error that has their names.
+func TestCollision(t *testing.T) {
 	l := indextest.RandomLake(t, 4, indextest.TinyParts)
 	names := slices.Sorted(func(yield func(string) bool) {
 		for d := range l.Totals() {
@@ -235,22 +207,24 @@ func TestCollidingDomainsAreNamed(t *testing.T) {
 		}
 	})
 	a, b := names[2], names[len(names)-3]
-	_, err := buildSegment(context.Background(), l.Store, l.Batches, Options{TempDir: t.TempDir(), Memory: 1 << 20}, func(d []byte) segment.Key {
+	keyOf := func(d []byte) segment.Key {
 		if string(d) == a {
 			return postings.DomainKey([]byte(b))
 		}
 		return postings.DomainKey(d)
-	})
+	}
+	_, err := buildSegment(context.Background(), l.Store, l.Batches, Options{TempDir: t.TempDir(), Memory: 1 << 20}, keyOf)
 	var c *CollisionError
 	if !errors.As(err, &c) || c.Domains != [2]string{a, b} || c.Key != segment.KeyOf(b) {
-		t.Errorf("%q and %q share everything: %v", a, b, err)
+		t.Errorf("%q and %q have the same key: %v", a, b, err)
 	}
 }
 
-func TestBuildRefuses(t *testing.T) {
+// Batches that do not fit together, or whose objects contradict each other, are rejected.
+func TestBuildRejects(t *testing.T) {
 	l := indextest.RandomLake(t, 5, indextest.TinyParts)
 	ctx := context.Background()
-	build := func(refs ...postings.BatchRef) error {
+	build := func(refs ...segment.BatchRef) error {
 		_, err := BuildSegment(ctx, l.Store, refs, Options{TempDir: t.TempDir()})
 		return err
 	}
@@ -263,10 +237,10 @@ func TestBuildRefuses(t *testing.T) {
 	absent := l.Batches[0]
 	absent.Digest = lake.Digest([]byte("absent"))
 	if err := build(absent); !errors.Is(err, blob.ErrNotExist) {
-		t.Errorf("a batch that is not there: %v", err)
+		t.Errorf("an absent batch: %v", err)
 	}
 
-	read := func(ref postings.BatchRef) *lake.Batch {
+	read := func(ref segment.BatchRef) *lake.Batch {
 		data, _, err := l.Store.Get(ctx, ref.Key())
 		if err != nil {
 			t.Fatal(err)
@@ -279,19 +253,20 @@ func TestBuildRefuses(t *testing.T) {
 	}
 	other := read(l.Batches[0])
 	other.PublicSuffix = "another"
-	if err := build(append([]postings.BatchRef{indextest.PutBatch(t, l.Store, other)}, l.Batches[1:]...)...); err == nil || !strings.Contains(err.Error(), "another") {
+	refs := append([]segment.BatchRef{indextest.PutBatch(t, l.Store, other)}, l.Batches[1:]...)
+	if err := build(refs...); err == nil || !strings.Contains(err.Error(), "another") {
 		t.Errorf("batches of two public suffix lists: %v", err)
 	}
 	for name, change := range map[string]func(b *lake.Batch){
-		"a part without postings":        func(b *lake.Batch) { b.Postings = b.Postings[1:] },
-		"postings of parts not there":    func(b *lake.Batch) { b.Parts = b.Parts[1:] },
-		"a part twice":                   func(b *lake.Batch) { b.Parts = append(b.Parts, b.Parts[0]) },
-		"postings twice":                 func(b *lake.Batch) { b.Postings = append(b.Postings, b.Postings[0]) },
-		"a part of other size":           func(b *lake.Batch) { b.Parts[0].Bytes++ },
-		"a part of more rows":            func(b *lake.Batch) { b.Parts[0].Rows++ },
-		"postings with another tail":     func(b *lake.Batch) { b.Postings[0].TailXXH64 = "0123456789abcdef" },
-		"postings that claim more bytes": func(b *lake.Batch) { b.Postings[0].TailBytes = b.Postings[0].Bytes + 1 },
-		"the postings of another batch":  func(b *lake.Batch) { b.Postings = read(l.Batches[len(l.Batches)-1]).Postings },
+		"a part without postings":          func(b *lake.Batch) { b.Postings = b.Postings[1:] },
+		"postings of another part":         func(b *lake.Batch) { b.Parts = b.Parts[1:] },
+		"a part twice":                     func(b *lake.Batch) { b.Parts = append(b.Parts, b.Parts[0]) },
+		"postings twice":                   func(b *lake.Batch) { b.Postings = append(b.Postings, b.Postings[0]) },
+		"a part of another size":           func(b *lake.Batch) { b.Parts[0].Bytes++ },
+		"a part of more rows":              func(b *lake.Batch) { b.Parts[0].Rows++ },
+		"postings with another footer":     func(b *lake.Batch) { b.Postings[0].TailXXH64 = "0123456789abcdef" },
+		"postings with too large a footer": func(b *lake.Batch) { b.Postings[0].TailBytes = b.Postings[0].Bytes + 1 },
+		"the postings of another batch":    func(b *lake.Batch) { b.Postings = read(l.Batches[len(l.Batches)-1]).Postings },
 	} {
 		b := read(l.Batches[0])
 		change(b)
@@ -301,8 +276,8 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-// A damaged postings object never becomes a segment.
-func TestDamagedPostingsAreNoticed(t *testing.T) {
+// Damaged postings never become a segment.
+func TestDamagedPostings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	l := &indextest.Lake{Store: blob.NewMemory()}
 	o := indextest.Options{Rows: 60, Domains: 20, Limits: indextest.TinyParts, Sizes: true, Times: true}
@@ -324,7 +299,8 @@ func TestDamagedPostingsAreNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		ref, err := BuildSegment(ctx, l.Store, l.Batches, Options{TempDir: t.TempDir()})
-		if err == nil && ref != want || err != nil && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrRange) {
+		if err == nil && ref != want ||
+			err != nil && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrRange) {
 			t.Errorf("%s: %+v, %v", what, ref, err)
 		}
 	}
@@ -335,12 +311,12 @@ func TestDamagedPostingsAreNoticed(t *testing.T) {
 			try(fmt.Sprintf("flip of byte %d", i), bad)
 		}
 		if i%31 == 0 {
-			try(fmt.Sprintf("cut to %d bytes", i), good[:i])
+			try(fmt.Sprintf("truncated to %d bytes", i), good[:i])
 		}
 	}
 }
 
-// From text files to a segment, through every step of an ingest.
+// All steps of an ingest lead from text files to a segment.
 func TestSegmentOfAnIngest(t *testing.T) {
 	ctx := context.Background()
 	store := blob.NewMemory()
@@ -350,8 +326,8 @@ func TestSegmentOfAnIngest(t *testing.T) {
 	for f := range 3 {
 		var text strings.Builder
 		for range 300 {
-			u := fmt.Sprintf("https://%s.site%d.co.uk/%d?q=%d", []string{"www", "a", "b.c"}[rng.IntN(3)], rng.IntN(40), rng.IntN(1000), f)
-			fmt.Fprintln(&text, u)
+			sub := []string{"www", "a", "b.c"}[rng.IntN(3)]
+			fmt.Fprintf(&text, "https://%s.site%d.co.uk/%d?q=%d\n", sub, rng.IntN(40), rng.IntN(1000), f)
 		}
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.txt", f)), []byte(text.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -368,7 +344,7 @@ func TestSegmentOfAnIngest(t *testing.T) {
 			}
 		}
 	}
-	// Once with postings that are extracted from parts, once with those of the merge.
+	// The first run extracts postings from parts, the second collects them in the merge.
 	var plan ingest.PlanSummary
 	var done ingest.FinishResult
 	var extracted []lake.FrameObject
@@ -378,7 +354,8 @@ func TestSegmentOfAnIngest(t *testing.T) {
 			collect, inMemory = postings.Collect(t.TempDir()), postings.CollectInMemory
 		}
 		var err error
-		if plan, err = ingest.MakePlan(ctx, store, run, ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}); err != nil {
+		spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
+		if plan, err = ingest.MakePlan(ctx, store, run, spec); err != nil {
 			t.Fatal(err)
 		}
 		for i := range plan.Splits {
@@ -402,14 +379,14 @@ func TestSegmentOfAnIngest(t *testing.T) {
 				t.Fatal(err)
 			}
 			if collect != nil && (m.Postings != o || m.Domains != n) {
-				t.Errorf("the merge has %+v of %d domains, extracting gives %+v of %d", m.Postings, m.Domains, o, n)
+				t.Errorf("collected %d domains in %+v, extracted %d in %+v", m.Domains, m.Postings, n, o)
 			}
 			lists = append(lists, o)
 			domains += n
 		}
 		if collect != nil {
 			if d := cmp.Diff(extracted, lists); d != "" {
-				t.Errorf("collected instead of extracted: %s", d)
+				t.Errorf("(-extracted +collected):\n%s", d)
 			}
 		}
 		extracted = lists
@@ -417,7 +394,8 @@ func TestSegmentOfAnIngest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ref := mustBuild(t, store, []postings.BatchRef{{DatasetID: plan.DatasetID, Batch: plan.Batch, Digest: done.Digest}}, Options{})
+	batch := segment.BatchRef{DatasetID: plan.DatasetID, Batch: plan.Batch, Digest: done.Digest}
+	ref := mustBuild(t, store, []segment.BatchRef{batch}, Options{})
 	mustVerify(t, store, ref, true)
 	s, err := segment.Open(ctx, store, ref, segment.Options{CacheDir: t.TempDir()})
 	if err != nil {
@@ -437,5 +415,59 @@ func TestSegmentOfAnIngest(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+}
+
+// A deep check is not needed to find tuples that do not locate the rows of their part. No postings
+// object can say that, so the builder is changed between its steps.
+func TestVerifyReportsWrongTuples(t *testing.T) {
+	for name, change := range map[string]func(o *object){
+		"another end of a row group": func(o *object) {
+			g := o.Parts()[0].Groups
+			g[0]++
+			g[1]--
+		},
+		"a row group that does not exist": func(o *object) {
+			p := &o.Parts()[0]
+			n := len(p.Groups) - 1
+			p.Groups = append(p.Groups[:n:n], p.Groups[n]-1, 1)
+		},
+		"one row group": func(o *object) {
+			p := &o.Parts()[0]
+			p.Groups = []int64{p.Rows}
+		},
+		"a part twice": func(o *object) { o.files[0] = o.files[1] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			rng := rand.New(rand.NewPCG(12, 12))
+			l := &indextest.Lake{Store: blob.NewMemory()}
+			o := indextest.Options{Rows: 80, Domains: 12, Limits: indextest.TinyParts}
+			l.AddBatch(t, 1, "b", indextest.RandomRows(rng, o), o)
+			b := &build{
+				ctx: ctx, store: l.Store, batches: l.Batches, opt: Options{TempDir: t.TempDir()}, keyOf: postings.DomainKey,
+			}
+			defer b.close()
+			if err := b.readBatches(); err != nil {
+				t.Fatal(err)
+			}
+			b.out = segment.NewWriter(b.ctx, l.Store, b.batches)
+			if err := errors.Join(b.writeFiles(), b.writeParts()); err != nil {
+				t.Fatal(err)
+			}
+			change(&b.objects[0])
+			if err := b.writeDomains(); err != nil {
+				t.Fatal(err)
+			}
+			ref, err := b.out.Finish(b.info)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, deep := range []bool{false, true} {
+				if _, err := verify.Segment(ctx, l.Store, ref, deep, t.TempDir()); !errors.Is(err, codec.ErrCorrupt) {
+					t.Errorf("deep %v: %v", deep, err)
+				}
+			}
+		})
 	}
 }

@@ -4,4 +4,5 @@ package indexbuild
 
 import "math"
 
-func openFiles() int { return math.MaxInt }
+// maxOpenFiles returns a number without a limit: this system has no RLIMIT_NOFILE.
+func maxOpenFiles() int { return math.MaxInt }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// openFiles is how many files this process may have open.
-func openFiles() int {
+// maxOpenFiles returns how many files this process may have open.
+func maxOpenFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return math.MaxInt

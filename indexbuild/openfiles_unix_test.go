@@ -12,7 +12,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// A process that may have few files open merges fewer lists at once, and builds the same segment.
+// A process that may have few files open merges fewer lists at once and builds the same segment.
 func TestFewOpenFiles(t *testing.T) {
 	const files, lists = 64, 60
 	local, err := blob.Open(t.Context(), t.TempDir())
@@ -22,7 +22,7 @@ func TestFewOpenFiles(t *testing.T) {
 	l := &indextest.Lake{Store: local}
 	rng := rand.New(rand.NewPCG(14, 14))
 	for i := range lists {
-		o := indextest.Options{Rows: 1000, Domains: 3000} // more than is read ahead: the file stays open
+		o := indextest.Options{Rows: 1000, Domains: 3000} // more than a source reads ahead, so its file stays open
 		l.AddBatch(t, 5, fmt.Sprintf("b%04d", i), indextest.RandomRows(rng, o), o)
 	}
 	want := mustBuild(t, l.Store, l.Batches, Options{})

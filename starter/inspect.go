@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -193,7 +194,7 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 			}
 			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name]}
 			var damage *postings.DamageError
-			ref := postings.BatchRef{DatasetID: d.ID, Batch: name, Digest: u.Digest}
+			ref := segment.BatchRef{DatasetID: d.ID, Batch: name, Digest: u.Digest}
 			_, err := indexbuild.CheckBatch(ctx, store, ref, false)
 			if errors.As(err, &damage) {
 				u.Damage = damage.Err.Error()

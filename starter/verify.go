@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/indexbuild"
-	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/internal/cli"
@@ -151,8 +150,8 @@ func (out *verified) check(ctx context.Context, store blob.Store, id string, dee
 		}
 		seen := maps.Clone(found.seen) // one report may have several problems of an object
 		for _, p := range report.Problems {
-			if !seen[p.Place] {
-				found.seen[p.Place] = true
+			if !seen[p.Object] {
+				found.seen[p.Object] = true
 				found.list = append(found.list, p.Text)
 			}
 		}
@@ -210,7 +209,7 @@ func (out *verified) batch(ctx context.Context, store blob.Store, live manifest.
 	if damaged {
 		return nil
 	}
-	ref := postings.BatchRef{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
+	ref := segment.BatchRef{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
 	_, err = indexbuild.CheckBatch(ctx, store, ref, deep)
 	return found.add(err)
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/urlake/urlake/bench/steps"
 	"github.com/urlake/urlake/indexbuild"
-	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -119,14 +119,14 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	if err != nil {
 		return nil, err
 	}
-	var refs, extra []postings.BatchRef
+	var refs, extra []segment.BatchRef
 	for _, d := range datasets {
 		current, err := lake.CurrentBatches(ctx, b.Store, d.ID)
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range slices.Sorted(maps.Keys(current)) {
-			ref := postings.BatchRef{DatasetID: d.ID, Batch: name, Digest: current[name]}
+			ref := segment.BatchRef{DatasetID: d.ID, Batch: name, Digest: current[name]}
 			if d.Name == lateName {
 				extra = append(extra, ref)
 			} else {
@@ -134,7 +134,7 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 			}
 		}
 	}
-	groups := make([][]postings.BatchRef, mergedSegments)
+	groups := make([][]segment.BatchRef, mergedSegments)
 	for i, r := range refs {
 		groups[i%mergedSegments] = append(groups[i%mergedSegments], r)
 	}

@@ -1,3 +1,7 @@
+// Package indextest makes finished batches for the tests and benchmarks of building, verifying and
+// repairing segments: small ones with rows and parts (Lake), and large ones of postings alone
+// (SyntheticLake). A Lake keeps its rows in memory, so that a scan over them can tell what a
+// segment must answer.
 package indextest
 
 import (
@@ -23,31 +27,29 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// testLake is a store with finished batches, and all their rows in memory: the oracle is a
-// scan over those.
+// Lake is a store with finished batches, and all their rows in memory.
 type Lake struct {
 	Store   blob.Store
-	Batches []postings.BatchRef
-	// rows: dataset → rows in the order of parts.
-	Rows map[uint32][]row.Row
+	Batches []segment.BatchRef
+	Rows    map[uint32][]row.Row // by dataset, in the order of the parts
 }
 
-// lakeOptions shape a random batch.
+// Options shape a random batch.
 type Options struct {
 	Rows, Domains int
-	Width         int // of partitions, in hex digits
-	Tasks         int // partitions are dealt out to
+	Width         int // of the prefixes of partitions, in hex digits
+	Tasks         int // merge tasks that the partitions are distributed to
 	Sizes, Times  bool
 	Limits        part.Limits
 }
 
-// tinyParts make several parts, row groups and pages of a few rows.
+// TinyParts are limits that give several parts, row groups and pages for a few rows.
 var TinyParts = part.Limits{PageRows: 3, RowGroupBytes: 700, PartBytes: 2000}
 
+// RandomRows returns unsorted rows, most of them in few of the domains.
 func RandomRows(rng *rand.Rand, o Options) []row.Row {
 	rows := make([]row.Row, o.Rows)
 	for i := range rows {
-		// Few domains have many rows.
 		domain := fmt.Sprintf("d%d.example", int(float64(o.Domains)*rng.Float64()*rng.Float64()))
 		r := row.Row{Domain: domain, Host: domain, PathQuery: fmt.Sprintf("/%x", rng.Uint32()), Scheme: "https", Port: -1}
 		if rng.IntN(4) == 0 {
@@ -64,16 +66,17 @@ func RandomRows(rng *rand.Rand, o Options) []row.Row {
 	return rows
 }
 
-// addBatch writes rows as a finished batch. Postings are the same collected while parts are written and extracted from them.
+// AddBatch writes rows as a finished batch. It extracts the postings from the parts and checks that
+// a Collector has made the same while the parts were written.
 func (l *Lake) AddBatch(tb testing.TB, dataset uint32, name string, rows []row.Row, o Options) *lake.Batch {
 	tb.Helper()
 	b := l.WriteBatch(tb, dataset, name, rows, o, func(t *ingest.MergedTask) lake.FrameObject {
-		object, domains, err := postings.ExtractIf(context.Background(), l.Store, t, tb.TempDir(), nil)
+		object, domains, err := postings.ExtractTask(context.Background(), l.Store, t, tb.TempDir(), nil)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		if domains < 1 || domains != t.Domains || object != t.Postings {
-			tb.Errorf("%d domains in %+v, collected %d in %+v", domains, object, t.Domains, t.Postings)
+			tb.Errorf("extracted %d domains in %+v, collected %d in %+v", domains, object, t.Domains, t.Postings)
 		}
 		return object
 	})
@@ -81,20 +84,25 @@ func (l *Lake) AddBatch(tb testing.TB, dataset uint32, name string, rows []row.R
 	return b
 }
 
-func PutBatch(tb testing.TB, store blob.Store, b *lake.Batch) postings.BatchRef {
+// PutBatch writes a batch record.
+func PutBatch(tb testing.TB, store blob.Store, b *lake.Batch) segment.BatchRef {
 	tb.Helper()
 	data, digest, err := b.Encode()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ref := postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: digest}
-	if _, err := store.Put(context.Background(), ref.Key(), data, blob.Condition{}); err != nil {
-		tb.Fatal(err)
-	}
+	ref := segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: digest}
+	Put(tb, store, ref.Key(), data)
 	return ref
 }
 
-func (l *Lake) WriteBatch(tb testing.TB, dataset uint32, name string, rows []row.Row, o Options, lists func(*ingest.MergedTask) lake.FrameObject) *lake.Batch {
+// WriteBatch writes the parts of a batch, and calls postingsOf to write the postings of each merge
+// task. It returns the batch record, which is not written. The task passed to postingsOf has the
+// postings that a Collector has made; they are not in the store.
+func (l *Lake) WriteBatch(
+	tb testing.TB, dataset uint32, name string, rows []row.Row, o Options,
+	postingsOf func(*ingest.MergedTask) lake.FrameObject,
+) *lake.Batch {
 	tb.Helper()
 	ctx := context.Background()
 	partitions := map[string][]row.Row{}
@@ -105,7 +113,10 @@ func (l *Lake) WriteBatch(tb testing.TB, dataset uint32, name string, rows []row
 		}
 		partitions[prefix] = append(partitions[prefix], r)
 	}
-	b := &lake.Batch{Format: lake.BatchFormat, DatasetID: dataset, Batch: name, CanonicalForm: "urlake-1", PublicSuffix: "test", Rows: int64(len(rows))}
+	b := &lake.Batch{
+		Format: lake.BatchFormat, DatasetID: dataset, Batch: name,
+		CanonicalForm: "urlake-1", PublicSuffix: "test", Rows: int64(len(rows)),
+	}
 	prefixes := slices.Sorted(maps.Keys(partitions))
 	tasks := min(max(o.Tasks, 1), len(prefixes))
 	for i := range tasks {
@@ -115,7 +126,9 @@ func (l *Lake) WriteBatch(tb testing.TB, dataset uint32, name string, rows []row
 		for _, prefix := range prefixes[i*len(prefixes)/tasks : (i+1)*len(prefixes)/tasks] {
 			in := partitions[prefix]
 			slices.SortFunc(in, func(a, b row.Row) int { return bytes.Compare(a.AppendKey(nil), b.AppendKey(nil)) })
-			w := partwriter.New(ctx, l.Store, partwriter.Options{Dataset: dataset, Batch: name, Prefix: prefix, Limits: o.Limits, Domains: collector})
+			w := partwriter.New(ctx, l.Store, partwriter.Options{
+				Dataset: dataset, Batch: name, Prefix: prefix, Limits: o.Limits, Domains: collector,
+			})
 			var key row.Key
 			for _, r := range in {
 				if err := key.Next(r.AppendKey(nil)); err != nil {
@@ -143,26 +156,39 @@ func (l *Lake) WriteBatch(tb testing.TB, dataset uint32, name string, rows []row
 		for _, p := range task.Parts {
 			b.Parts = append(b.Parts, p.Part)
 		}
-		b.Postings = append(b.Postings, lists(task))
+		b.Postings = append(b.Postings, postingsOf(task))
 	}
 	return b
 }
 
-// randomLake has several datasets of several batches each.
+// RandomLake has four datasets of one to three batches.
 func RandomLake(tb testing.TB, seed uint64, limits part.Limits) *Lake {
 	rng := rand.New(rand.NewPCG(seed, seed))
 	l := &Lake{Store: blob.NewMemory()}
 	for dataset := uint32(1); dataset <= 4; dataset++ {
 		for batch := range rng.IntN(3) + 1 {
-			o := Options{Rows: 1 + rng.IntN(400), Domains: 1 + rng.IntN(60), Width: rng.IntN(3), Tasks: 1 + rng.IntN(3),
-				Sizes: rng.IntN(2) == 0, Times: rng.IntN(2) == 0, Limits: limits}
+			o := Options{
+				Rows: 1 + rng.IntN(400), Domains: 1 + rng.IntN(60), Width: rng.IntN(3), Tasks: 1 + rng.IntN(3),
+				Sizes: rng.IntN(2) == 0, Times: rng.IntN(2) == 0, Limits: limits,
+			}
 			l.AddBatch(tb, dataset, fmt.Sprintf("b%d", batch), RandomRows(rng, o), o)
 		}
 	}
 	return l
 }
 
-// totals scans the rows.
+// SmallLake has two datasets, domains in both, and domains with rows in several row groups.
+func SmallLake(tb testing.TB) *Lake {
+	rng := rand.New(rand.NewPCG(11, 11))
+	l := &Lake{Store: blob.NewMemory()}
+	for dataset := uint32(1); dataset <= 2; dataset++ {
+		o := Options{Rows: 60, Domains: 12, Sizes: true, Times: dataset == 2, Limits: TinyParts}
+		l.AddBatch(tb, dataset, "b", RandomRows(rng, o), o)
+	}
+	return l
+}
+
+// Totals returns the totals of each domain in each dataset, from a scan over the rows.
 func (l *Lake) Totals() map[string]map[uint32]segment.Totals {
 	all := map[string]map[uint32]segment.Totals{}
 	for dataset, rows := range l.Rows {
@@ -191,8 +217,9 @@ func (l *Lake) Totals() map[string]map[uint32]segment.Totals {
 	return all
 }
 
-// compare asks the segment for everything, down to the rows of the parts.
-func (l *Lake) Compare(tb testing.TB, ref postings.SegmentRef) {
+// CompareSegment compares all answers of a segment, down to the rows of the parts, with a scan over
+// the rows.
+func (l *Lake) CompareSegment(tb testing.TB, ref segment.Ref) {
 	tb.Helper()
 	ctx := context.Background()
 	s, err := segment.Open(ctx, l.Store, ref, segment.Options{CacheDir: tb.TempDir()})
@@ -230,7 +257,7 @@ func (l *Lake) Compare(tb testing.TB, ref postings.SegmentRef) {
 	}
 }
 
-// compareRows reads an entry's rows and holds them against a scan.
+// compareRows compares the rows that an entry's tuples locate with a scan.
 func (l *Lake) compareRows(tb testing.TB, s *segment.Segment, domain string, e segment.Entry) {
 	tb.Helper()
 	ctx := context.Background()
@@ -256,13 +283,14 @@ func (l *Lake) compareRows(tb testing.TB, s *segment.Segment, domain string, e s
 		}
 		for _, b := range blocks {
 			from, to := max(t.FirstRow, b.FirstRow), min(t.FirstRow+t.Rows, b.FirstRow+b.Rows())
-			c, err := partreader.ReadColumns(ctx, l.Store, f.Path, b, from, to-from, part.ColDomain, part.ColHost, part.ColPathQuery, part.ColTS, part.ColSize)
+			c, err := partreader.ReadColumns(ctx, l.Store, f.Path, b, from, to-from,
+				part.ColDomain, part.ColHost, part.ColPathQuery, part.ColTS, part.ColSize)
 			if err != nil {
 				tb.Fatal(err)
 			}
 			for i := range c.Rows {
 				if c.Domain[i] != domain {
-					tb.Fatalf("row of %s where %s should be", c.Domain[i], domain)
+					tb.Fatalf("row of %s, want a row of %s", c.Domain[i], domain)
 				}
 				got = append(got, line(c.Host[i], c.PathQuery[i], c.TS[i], c.Size[i]))
 			}
@@ -273,16 +301,16 @@ func (l *Lake) compareRows(tb testing.TB, s *segment.Segment, domain string, e s
 	}
 }
 
-// sortRefs orders batches as a segment does.
-func SortRefs(refs []postings.BatchRef) []postings.BatchRef {
+// SortRefs returns batches in the order in which a segment has them.
+func SortRefs(refs []segment.BatchRef) []segment.BatchRef {
 	out := slices.Clone(refs)
-	slices.SortFunc(out, func(a, b postings.BatchRef) int {
+	slices.SortFunc(out, func(a, b segment.BatchRef) int {
 		return cmp.Or(cmp.Compare(a.DatasetID, b.DatasetID), strings.Compare(a.Batch, b.Batch))
 	})
 	return out
 }
 
-// segmentObjects are the objects of a segment.
+// SegmentObjects returns the objects of a segment by key.
 func SegmentObjects(tb testing.TB, store blob.Store, id string) map[string][]byte {
 	tb.Helper()
 	ctx := context.Background()
@@ -300,25 +328,25 @@ func SegmentObjects(tb testing.TB, store blob.Store, id string) map[string][]byt
 	return all
 }
 
-// domainPages are the domains of a part's pages.
-func DomainPages(tb testing.TB, store blob.Store, onePart *part.Written) (pages []*part.DomainRuns) {
+// DomainPages reads the domains of each page of a part.
+func DomainPages(tb testing.TB, store blob.Store, written *part.Written) (pages []*part.DomainRuns) {
 	tb.Helper()
-	for i := range onePart.Blocks {
-		for page := range onePart.Blocks[i].Pages() {
-			plan, err := partreader.NewDomainPlan(&onePart.Blocks[i], page, page+1)
+	for i := range written.Blocks {
+		for page := range written.Blocks[i].Pages() {
+			plan, err := partreader.NewDomainPlan(&written.Blocks[i], page, page+1)
 			if err != nil {
 				tb.Fatal(err)
 			}
 			var data [][]byte
 			for _, r := range plan.Ranges {
-				b, err := store.ReadRange(context.Background(), onePart.Part.Key, r.Offset, r.Bytes)
+				b, err := store.ReadRange(context.Background(), written.Part.Key, r.Offset, r.Bytes)
 				if err != nil {
 					tb.Fatal(err)
 				}
 				data = append(data, b)
 			}
 			runs := new(part.DomainRuns)
-			if err := plan.DomainRuns(runs, onePart.Part.Key, data); err != nil {
+			if err := plan.DomainRuns(runs, written.Part.Key, data); err != nil {
 				tb.Fatal(err)
 			}
 			pages = append(pages, runs)
@@ -327,32 +355,78 @@ func DomainPages(tb testing.TB, store blob.Store, onePart *part.Written) (pages 
 	return pages
 }
 
-// namedTotals are a domain's.
-type NamedTotals struct {
+// DomainTotals are the totals of a domain in a part.
+type DomainTotals struct {
 	Name   string
 	Totals segment.Totals
 }
 
-func TinyDomains() []NamedTotals {
-	return []NamedTotals{
-		{"example.com", segment.Totals{Rows: 39}},
-		{"example.net", segment.Totals{Rows: 20, HasSize: true, Size: 70_000, HasTS: true, FirstTS: 1.7e12, LastTS: 1.8e12}},
-		{"example.org", segment.Totals{Rows: 300}},
-		{"xn--bcher-kva.example", segment.Totals{Rows: 1, HasTS: true}},
+// WritePostings writes the postings object of a merge task after change has altered the domains of
+// each of its parts, which have the numbers 0, 1 and so on. The sum of a part's rows must stay the
+// same.
+func WritePostings(
+	tb testing.TB, store blob.Store, task *ingest.MergedTask, change func(part int, domains []DomainTotals),
+) lake.FrameObject {
+	tb.Helper()
+	var buf bytes.Buffer
+	w := postings.NewWriter(&buf, task.DatasetID, task.Batch)
+	for n := range task.Parts {
+		p := &task.Parts[n]
+		domains := countDomains(tb, store, p)
+		change(n, domains)
+		for i := range domains {
+			if err := w.AddDomain([]byte(domains[i].Name), &domains[i].Totals); err != nil {
+				tb.Fatal(err)
+			}
+		}
+		var groups []int64
+		var blocks [][]byte
+		for i := range p.Blocks {
+			b := &p.Blocks[i]
+			if b.RowGroup == len(groups) {
+				groups = append(groups, 0)
+			}
+			groups[b.RowGroup] += b.Rows()
+			blocks = append(blocks, b.Append(nil))
+		}
+		if err := w.EndPart(&p.Part, groups, blocks); err != nil {
+			tb.Fatal(err)
+		}
 	}
+	ff, err := w.Finish()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	key := lake.PostingsKey(task.DatasetID, task.Batch, lake.Digest(buf.Bytes()))
+	Put(tb, store, key, buf.Bytes())
+	return lake.NewFrameObject(key, ff)
 }
 
-// smallLake has two datasets, domains in both, and domains over several row groups.
-func SmallLake(tb testing.TB) *Lake {
-	rng := rand.New(rand.NewPCG(11, 11))
-	l := &Lake{Store: blob.NewMemory()}
-	for dataset := uint32(1); dataset <= 2; dataset++ {
-		o := Options{Rows: 60, Domains: 12, Sizes: true, Times: dataset == 2, Limits: TinyParts}
-		l.AddBatch(tb, dataset, "b", RandomRows(rng, o), o)
+// countDomains reads the rows of a part and returns the totals of its domains.
+func countDomains(tb testing.TB, store blob.Store, written *part.Written) (all []DomainTotals) {
+	tb.Helper()
+	ctx := context.Background()
+	for i := range written.Blocks {
+		b := &written.Blocks[i]
+		c, err := partreader.ReadColumns(ctx, store, written.Part.Key, b, b.FirstRow, b.Rows(),
+			part.ColDomain, part.ColTS, part.ColSize)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for i := range c.Rows {
+			if len(all) == 0 || all[len(all)-1].Name != c.Domain[i] {
+				all = append(all, DomainTotals{Name: c.Domain[i]})
+			}
+			all[len(all)-1].Totals.Add(segment.Totals{
+				Rows: 1, HasSize: c.HasSize[i], Size: c.Size[i],
+				HasTS: c.HasTS[i], FirstTS: c.TS[i], LastTS: c.TS[i],
+			})
+		}
 	}
-	return l
+	return all
 }
 
+// Put writes an object.
 func Put(tb testing.TB, store blob.Store, key string, data []byte) {
 	tb.Helper()
 	if _, err := store.Put(context.Background(), key, data, blob.Condition{}); err != nil {

@@ -17,22 +17,25 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// syntheticLake has batches of postings only, without parts: pairs of domain and dataset as
-// large lakes have them. Every dataset holds a random share of the domains, partitioned into 16 parts, and
-// a domain's rows there follow a power law.
-func SyntheticLake(tb testing.TB, store blob.Store, domains, datasets, pairs int, totals bool) []postings.BatchRef {
+// SyntheticLake writes batches that have postings but no parts, with about as many pairs of domain
+// and dataset, distributed as in large lakes. Each dataset has a random share of the domains, in 16
+// parts; the number of a domain's rows follows a power law. If totals, domains have sizes and
+// times.
+func SyntheticLake(tb testing.TB, store blob.Store, domains, datasets, pairs int, totals bool) []segment.BatchRef {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
 	names := make([]string, domains)
 	for i := range names {
-		// About as long and as alike as registered names are.
+		// About as long, and with prefixes as long in common, as registered names.
 		names[i] = syllables(rng) + []string{".com", ".org", ".de", ".co.uk", ".net"}[rng.IntN(5)]
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	var refs []postings.BatchRef
+	var refs []segment.BatchRef
 	for dataset := uint32(1); dataset <= uint32(datasets); dataset++ {
-		b := &lake.Batch{Format: lake.BatchFormat, DatasetID: dataset, Batch: "2026", CanonicalForm: "urlake-1", PublicSuffix: "test"}
+		b := &lake.Batch{
+			Format: lake.BatchFormat, DatasetID: dataset, Batch: "2026", CanonicalForm: "urlake-1", PublicSuffix: "test",
+		}
 		const parts, groupRows = 16, 1_000_000
 		var in [parts][]string
 		for _, name := range names {
@@ -42,7 +45,7 @@ func SyntheticLake(tb testing.TB, store blob.Store, domains, datasets, pairs int
 			}
 		}
 		var buf bytes.Buffer
-		w := postings.NewBatchWriter(&buf, dataset, b.Batch)
+		w := postings.NewWriter(&buf, dataset, b.Batch)
 		for i := range in {
 			all := int64(0)
 			for _, name := range in[i] {
@@ -56,7 +59,7 @@ func SyntheticLake(tb testing.TB, store blob.Store, domains, datasets, pairs int
 						t.LastTS += 1000 * rng.Int64N(30*86400)
 					}
 				}
-				if err := w.Domain([]byte(name), &t); err != nil {
+				if err := w.AddDomain([]byte(name), &t); err != nil {
 					tb.Fatal(err)
 				}
 				all += rows
@@ -73,7 +76,7 @@ func SyntheticLake(tb testing.TB, store blob.Store, domains, datasets, pairs int
 			pages, size := syntheticPages(all)
 			p.Bytes, p.XXH64 = size, "0000000000000000"
 			b.Parts = append(b.Parts, p)
-			if err := w.Part(&p, groups, pages); err != nil {
+			if err := w.EndPart(&p, groups, pages); err != nil {
 				tb.Fatal(err)
 			}
 		}
@@ -89,6 +92,7 @@ func SyntheticLake(tb testing.TB, store blob.Store, domains, datasets, pairs int
 	return refs
 }
 
+// syllables returns a random name of two to five syllables.
 func syllables(rng *rand.Rand) string {
 	s := ""
 	for range 2 + rng.IntN(4) {
@@ -103,7 +107,8 @@ func syllables(rng *rand.Rand) string {
 	return s
 }
 
-// syntheticPages is the page index of a part of that many rows, 2,048 a page, and the part's size.
+// syntheticPages returns the page index of a part with so many rows, 2,048 in a page, and the size
+// of the part.
 func syntheticPages(rows int64) ([][]byte, int64) {
 	rng := rand.New(rand.NewPCG(uint64(rows), 1))
 	var blocks [][]byte

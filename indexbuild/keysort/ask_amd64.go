@@ -2,7 +2,8 @@ package keysort
 
 import "unsafe"
 
-// ask asks the core for the two lines at off in b, or past its end, so that they are there when they are looked at: it does not wait for them.
+// Ask prefetches the two cache lines at b[off], which may be past the end of b, without waiting for
+// them. A prefetch of any address is safe: it never faults.
 func Ask(b []byte, off int) { askPrefetch(unsafe.SliceData(b), off) }
 
 //go:noescape

@@ -6,47 +6,53 @@ import (
 	"slices"
 )
 
-// spool keeps slabs and partitions in one temporary file. It is for one goroutine, but for reading.
+// Spool is a temporary file to which blocks of bytes are appended, and from which they are read
+// back. Write is for one goroutine; Read may be called from several at once.
 type Spool struct {
-	File *os.File
+	file *os.File
 	size int64
 }
 
-// extent is a place in a spool.
-type Extent struct{ Off, n int64 }
+// Extent is a range of bytes of a Spool.
+type Extent struct{ Offset, Bytes int64 }
 
+// NewSpool creates a Spool in dir; "" is the system's temporary folder.
 func NewSpool(dir string) (*Spool, error) {
 	f, err := os.CreateTemp(dir, "sort-*.tmp")
 	if err != nil {
 		return nil, err
 	}
-	// Without its name the file is gone when the process dies. Where that is not allowed,
-	// close removes it.
+	// Without a name the file disappears with the process. Where an open file cannot be removed,
+	// Close removes it.
 	_ = os.Remove(f.Name())
-	return &Spool{File: f}, nil
+	return &Spool{file: f}, nil
 }
 
+// Close removes the file. It does nothing on a nil Spool.
 func (s *Spool) Close() {
 	if s == nil {
 		return
 	}
-	s.File.Close()
-	_ = os.Remove(s.File.Name())
+	s.file.Close()
+	_ = os.Remove(s.file.Name())
 }
 
-// write appends b.
+// Name returns the file's name, for errors.
+func (s *Spool) Name() string { return s.file.Name() }
+
+// Write appends b.
 func (s *Spool) Write(b []byte) (Extent, error) {
-	at := Extent{s.size, int64(len(b))}
-	_, err := s.File.WriteAt(b, s.size)
+	e := Extent{s.size, int64(len(b))}
+	_, err := s.file.WriteAt(b, s.size)
 	s.size += int64(len(b))
-	return at, err
+	return e, err
 }
 
-// read reads e into b, whose memory it uses.
-func (s *Spool) Read(e Extent, b []byte) ([]byte, error) {
-	b = slices.Grow(b[:0], int(e.n))[:e.n]
-	if _, err := s.File.ReadAt(b, e.Off); err != nil {
-		return nil, fmt.Errorf("read %s: %w", s.File.Name(), err)
+// Read reads e into buf, or into new memory if buf is too small.
+func (s *Spool) Read(e Extent, buf []byte) ([]byte, error) {
+	buf = slices.Grow(buf[:0], int(e.Bytes))[:e.Bytes]
+	if _, err := s.file.ReadAt(buf, e.Offset); err != nil {
+		return nil, fmt.Errorf("read %s: %w", s.Name(), err)
 	}
-	return b, nil
+	return buf, nil
 }

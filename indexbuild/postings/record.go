@@ -4,24 +4,100 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// record is a domain's rows in one dataset, or some of them, on their way to the index.
-type Record struct {
-	Key     []byte // the domain
-	Dataset uint32
-	Totals  segment.Totals
-	Tuples  []segment.Tuple
+// DomainKey returns segment.KeyOf(string(domain)) without a conversion.
+func DomainKey(domain []byte) segment.Key {
+	return segment.Key{ID: xxh3.Hash(domain), Check: uint32(xxh3.Hash128(domain).Hi >> 32)}
 }
 
+// Record is what one or more parts of a dataset have of a domain.
+type Record struct {
+	Totals segment.Totals
+	Tuples []segment.Tuple // in the order of files and rows
+}
+
+// During a build, records are encoded in one of two forms. Most are plain: one tuple, no size, no
+// ts, small numbers.
+//
+//	plain  u32 file | u32 row_group | u32 first row | u32 rows
+//	other  u32 file of the first tuple | u32 2^32-1 | u32 n | u32 0
+//	       n bytes: uvarint rows | measures | tuples
+const (
+	// PlainBytes is the size of a plain record. Other records are longer.
+	PlainBytes = 16
+
+	otherRecord = math.MaxUint32 // in place of a row group
+)
+
+// isPlain reports whether a tuple has numbers for a plain record.
+func isPlain(group int, first, rows int64) bool {
+	return int64(group) < otherRecord && first <= math.MaxUint32 && rows <= math.MaxUint32
+}
+
+func appendPlain(out []byte, file, group, first, rows uint32) []byte {
+	le := binary.LittleEndian
+	out = le.AppendUint64(out, uint64(file)|uint64(group)<<32)
+	return le.AppendUint64(out, uint64(first)|uint64(rows)<<32)
+}
+
+// Append appends the encoded record to out.
+func (r *Record) Append(out []byte) []byte {
+	if t := r.Tuples[0]; len(r.Tuples) == 1 && !r.Totals.HasSize && !r.Totals.HasTS &&
+		isPlain(int(t.RowGroup), t.FirstRow, t.Rows) {
+		return appendPlain(out, t.FileID, t.RowGroup, uint32(t.FirstRow), uint32(t.Rows))
+	}
+	start := len(out)
+	out = appendPlain(out, r.Tuples[0].FileID, otherRecord, 0, 0)
+	out = codec.AppendUvarint(out, uint64(r.Totals.Rows))
+	out = segment.AppendTuples(appendMeasures(out, &r.Totals), r.Tuples)
+	binary.LittleEndian.PutUint32(out[start+8:], uint32(len(out)-start-PlainBytes))
+	return out
+}
+
+// Decode decodes p, which is one encoded record. It reuses the memory of Tuples.
+func (r *Record) Decode(p []byte) error {
+	if file, group, first, rows, ok := DecodePlain(p); ok {
+		r.Totals = segment.Totals{Rows: int64(rows)}
+		r.Tuples = append(r.Tuples[:0], segment.Tuple{FileID: file, RowGroup: group, FirstRow: int64(first), Rows: int64(rows)})
+		return nil
+	}
+	d := codec.NewDecoder(p[PlainBytes:], "sorted records", "record")
+	r.Totals = readMeasures(d, int64(d.Uint(math.MaxInt64)))
+	r.Tuples = segment.ReadTuples(d, r.Tuples[:0], r.Totals.Rows)
+	return d.Close()
+}
+
+// DecodePlain decodes the record that p starts with, if it is plain.
+func DecodePlain(p []byte) (file, group, firstRow, rows uint32, ok bool) {
+	a, b := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
+	return uint32(a), uint32(a >> 32), uint32(b), uint32(b >> 32), a>>32 != otherRecord
+}
+
+// RecordFile returns the file of the first tuple of the encoded record that p starts with.
+func RecordFile(p []byte) uint32 { return binary.LittleEndian.Uint32(p) }
+
+// RecordLen returns the length of the encoded record that p starts with.
+func RecordLen(p []byte) int {
+	le := binary.LittleEndian
+	if le.Uint32(p[4:]) != otherRecord {
+		return PlainBytes
+	}
+	return PlainBytes + int(le.Uint32(p[8:]))
+}
+
+// Flags of measures, which are the totals without rows.
 const (
 	hasSize = 1 << iota
 	hasTS
 )
 
-// appendMeasures encodes what totals have besides rows: u8 flags, [uvarint size], [varint first ts, uvarint last less first].
+// appendMeasures encodes the measures of t: u8 flags, [uvarint size], [varint first ts, uvarint
+// last ts less first].
 func appendMeasures(out []byte, t *segment.Totals) []byte {
 	flags := byte(0)
 	if t.HasSize {
@@ -41,7 +117,7 @@ func appendMeasures(out []byte, t *segment.Totals) []byte {
 	return out
 }
 
-// readMeasures reads what appendMeasures made into totals of that many rows.
+// readMeasures decodes measures into totals of that many rows, and validates them.
 func readMeasures(d *codec.Decoder, rows int64) segment.Totals {
 	t := segment.Totals{Rows: rows}
 	flags := d.U8()
@@ -63,7 +139,8 @@ func readMeasures(d *codec.Decoder, rows int64) segment.Totals {
 	return t
 }
 
-// readMeasuresFast is readMeasures at the start of p. It returns how many bytes they take; 0 if they want a closer look.
+// readMeasuresFast is readMeasures for valid measures at the start of p. It returns their length,
+// or 0 if readMeasures has to find out what is wrong with them.
 func readMeasuresFast(p []byte, rows int64) (t segment.Totals, n int) {
 	if len(p) == 0 || p[0] > hasSize|hasTS {
 		return t, 0
@@ -92,7 +169,8 @@ func readMeasuresFast(p []byte, rows int64) (t segment.Totals, n int) {
 	return t, n
 }
 
-// uvarint reads a number at p[at:] and returns where it ends; 0 or less if it has no end or is not in its shortest form.
+// uvarint decodes a number at p[at:] and returns the offset of its end. The offset is 0 if the
+// number is truncated, too large or not in its shortest form.
 func uvarint(p []byte, at int) (uint64, int) {
 	if at < len(p) && p[at] < 0x80 {
 		return uint64(p[at]), at + 1
@@ -104,102 +182,34 @@ func uvarint(p []byte, at int) (uint64, int) {
 	return v, at + n
 }
 
-// A record is encoded, on its way through the build, in one of two forms. Most are plain: one tuple, no size, no ts, small numbers.
-//
-//	plain  u32 file | u32 row_group | u32 first row | u32 rows
-//	other  u32 file of the first tuple | u32 2^32-1 | u32 n | u32 0 | n bytes: uvarint rows, the other totals, tuples
-const (
-	RecordHeader = 16
-	OtherRecord  = math.MaxUint32 // in place of a row group
-)
-
-// plainPlace tells whether a tuple has numbers for a plain record.
-func plainPlace(group int, first, rows int64) bool {
-	return int64(group) < OtherRecord && first <= math.MaxUint32 && rows <= math.MaxUint32
-}
-
-func appendPlain(out []byte, file, group, first, rows uint32) []byte {
-	le := binary.LittleEndian
-	out = le.AppendUint64(out, uint64(file)|uint64(group)<<32)
-	return le.AppendUint64(out, uint64(first)|uint64(rows)<<32)
-}
-
-// appendOther begins a record that is not plain; endOther ends it.
-func appendOther(out []byte, file uint32) []byte {
-	return appendPlain(out, file, OtherRecord, 0, 0)
-}
-
-// endOther notes the length of the record that starts at start and ends where out does.
-func endOther(out []byte, start int) {
-	binary.LittleEndian.PutUint32(out[start+8:], uint32(len(out)-start-RecordHeader))
-}
-
-// append encodes the record but for its key and dataset, which is that of the file.
-func (r *Record) Append(out []byte) []byte {
-	if t := r.Tuples[0]; len(r.Tuples) == 1 && !r.Totals.HasSize && !r.Totals.HasTS && plainPlace(int(t.RowGroup), t.FirstRow, t.Rows) {
-		return appendPlain(out, t.FileID, t.RowGroup, uint32(t.FirstRow), uint32(t.Rows))
-	}
-	start := len(out)
-	out = appendOther(out, r.Tuples[0].FileID)
-	out = codec.AppendUvarint(out, uint64(r.Totals.Rows))
-	out = segment.AppendTuples(appendMeasures(out, &r.Totals), r.Tuples)
-	endOther(out, start)
-	return out
-}
-
-// recordFile is the file of an encoded record's first tuple.
-func RecordFile(p []byte) uint32 { return binary.LittleEndian.Uint32(p) }
-
-// recordLength is the length of the encoded record that p starts with.
-func RecordLength(p []byte) int {
-	le := binary.LittleEndian
-	if le.Uint32(p[4:]) != OtherRecord {
-		return RecordHeader
-	}
-	return RecordHeader + int(le.Uint32(p[8:]))
-}
-
-// read reads what append made, all of p. It leaves key and dataset alone.
-func (r *Record) Read(p []byte) error {
-	le := binary.LittleEndian
-	if group := le.Uint32(p[4:]); group != OtherRecord {
-		rows := int64(le.Uint32(p[12:]))
-		r.Totals = segment.Totals{Rows: rows}
-		r.Tuples = append(r.Tuples[:0], segment.Tuple{FileID: le.Uint32(p), RowGroup: group, FirstRow: int64(le.Uint32(p[8:])), Rows: rows})
-		return nil
-	}
-	d := codec.NewDecoder(p[RecordHeader:], "sorted records", "record")
-	r.Totals = readMeasures(d, int64(d.Uint(math.MaxInt64)))
-	r.Tuples = segment.ReadTuples(d, r.Tuples[:0], r.Totals.Rows)
-	return d.Close()
-}
-
-// rowPlaces tells where the rows of a part's domains are, one domain after the other.
-type RowPlaces struct {
-	File   uint32
-	Groups []int64 // rows of each row group
+// RowCursor locates the rows of a part's domains, which follow each other through all row groups.
+type RowCursor struct {
+	file   uint32
+	groups []int64 // rows of each row group
 	group  int     // of the next row
 	row    int64   // in it
 }
 
-// left is how many rows the row group has from the next on.
-func (p *RowPlaces) left() int64 { return p.Groups[p.group] - p.row }
-
-// advance passes over rows of the row group, at most those that are left.
-func (p *RowPlaces) advance(rows int64) {
-	p.row += rows
-	if p.left() == 0 && p.group < len(p.Groups)-1 {
-		p.group, p.row = p.group+1, 0
-	}
+// NewRowCursor returns a cursor at the first row of a part, whose row groups have these rows. The
+// cursor keeps groups.
+func NewRowCursor(file uint32, groups []int64) RowCursor {
+	return RowCursor{file: file, groups: groups}
 }
 
-// take appends the tuples of a domain with the next rows to tuples. The part has to have that many.
-func (p *RowPlaces) Take(rows int64, tuples []segment.Tuple) []segment.Tuple {
+// AppendTuples appends the tuples of the next rows to out, and moves past these rows. The part must
+// have them.
+func (c *RowCursor) AppendTuples(out []segment.Tuple, rows int64) []segment.Tuple {
 	for rows > 0 {
-		n := min(rows, p.left())
-		tuples = append(tuples, segment.Tuple{FileID: p.File, RowGroup: uint32(p.group), FirstRow: p.row, Rows: n})
-		p.advance(n)
+		n := min(rows, c.left())
+		out = append(out, segment.Tuple{FileID: c.file, RowGroup: uint32(c.group), FirstRow: c.row, Rows: n})
+		c.row += n
+		if c.left() == 0 && c.group < len(c.groups)-1 {
+			c.group, c.row = c.group+1, 0
+		}
 		rows -= n
 	}
-	return tuples
+	return out
 }
+
+// left returns how many rows the row group has from the next row on.
+func (c *RowCursor) left() int64 { return c.groups[c.group] - c.row }

@@ -12,6 +12,7 @@ import (
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/repair"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -30,19 +31,19 @@ type damage struct {
 }
 
 type damagedBatch struct {
-	postings.BatchRef
+	segment.BatchRef
 	Reason string `json:"reason"`
 }
 
 func damageKey(staging string) string { return staging + "publish-damaged.json" }
 
 // readDamage reads why batches are damaged, from the list that the builds of a run have written.
-func readDamage(ctx context.Context, store blob.Store, run string) (map[postings.BatchRef]string, error) {
+func readDamage(ctx context.Context, store blob.Store, run string) (map[segment.BatchRef]string, error) {
 	d, err := readDamageAt(ctx, store, damageKey(lake.StagingPrefix(run)))
 	if err != nil {
 		return nil, err
 	}
-	known := map[postings.BatchRef]string{}
+	known := map[segment.BatchRef]string{}
 	for _, b := range d.Batches {
 		known[b.BatchRef] = b.Reason
 	}
@@ -117,7 +118,7 @@ func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) 
 // batches that builds of this run have found.
 func publishable(
 	ctx context.Context, store blob.Store, base *manifest.Version, finished []planned,
-	known map[postings.BatchRef]string, skip func(b planned, reason string),
+	known map[segment.BatchRef]string, skip func(b planned, reason string),
 ) (good []planned, records map[string]*lake.Batch, err error) {
 	if base == nil {
 		base = &manifest.Version{}
@@ -130,7 +131,7 @@ func publishable(
 		if live, ok := base.FindBatch(b.DatasetID, b.Batch); ok && live.Digest == b.Digest {
 			continue
 		}
-		ref := postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+		ref := segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
 		if reason, bad := known[ref]; bad {
 			reasons[i] = reason
 			continue
@@ -158,7 +159,7 @@ func publishable(
 	}
 	blocked := map[string]string{} // reasons, by segment
 	for _, b := range base.Batches {
-		_, bad := known[postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]
+		_, bad := known[segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]
 		if bad && !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
 			blocked[b.Segment] = fmt.Sprintf("the segment of the batch that it replaces cannot be built again: "+
 				"that segment also has batch %s of dataset %d, which is damaged", b.Batch, b.DatasetID)
@@ -182,11 +183,11 @@ func publishable(
 }
 
 // frozen returns the segments of base that have a damaged batch, with the reasons.
-func frozen(base *manifest.Version, known map[postings.BatchRef]string) map[string]string {
+func frozen(base *manifest.Version, known map[segment.BatchRef]string) map[string]string {
 	out := map[string]string{}
 	if base != nil {
 		for _, b := range base.Batches {
-			if reason, bad := known[postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]; bad {
+			if reason, bad := known[segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]; bad {
 				out[b.Segment] = reason
 			}
 		}
@@ -263,13 +264,13 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 			continue
 		}
 		out.Checked++
-		var batches []postings.BatchRef
+		var batches []segment.BatchRef
 		for _, b := range base.Batches {
 			if b.Segment == s.ID {
-				batches = append(batches, postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+				batches = append(batches, segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
 			}
 		}
-		ref := postings.SegmentRef{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
+		ref := segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
 		done, err := repair.RebuildSegment(ctx, store, ref, batches, tempDir)
 		if out.Postings += done.Postings; len(done.Files) > 0 {
 			out.Segments = append(out.Segments, s.ID)
@@ -295,7 +296,7 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 		return out, err
 	}
 	for _, b := range finished {
-		ref := postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+		ref := segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
 		n, err := repair.RestorePostings(ctx, store, ref, tempDir)
 		out.Postings += n
 		if err := unmended(err); err != nil {

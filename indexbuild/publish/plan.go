@@ -23,7 +23,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -408,10 +408,10 @@ func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id st
 }
 
 // refs returns the batches as the index builder names them.
-func (p *plan) refs() []postings.BatchRef {
-	refs := make([]postings.BatchRef, 0, len(p.Batches))
+func (p *plan) refs() []segment.BatchRef {
+	refs := make([]segment.BatchRef, 0, len(p.Batches))
 	for _, b := range p.Batches {
-		refs = append(refs, postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+		refs = append(refs, segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
 	}
 	return refs
 }

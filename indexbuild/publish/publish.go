@@ -11,6 +11,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -19,7 +20,7 @@ import (
 
 // Built is the result of Build.
 type Built struct {
-	Segment postings.SegmentRef `json:"segment"`
+	Segment segment.Ref `json:"segment"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
 	// no segment: plan again, and the new plan leaves those batches out.
 	Damaged int `json:"damaged,omitempty"`
@@ -119,7 +120,7 @@ func committed(ctx context.Context, store blob.Store, planKey string) (Committed
 }
 
 // after returns the version that follows parent by this plan, or errStale.
-func (p *plan) after(parent *manifest.Version, seg postings.SegmentRef) (*manifest.Version, error) {
+func (p *plan) after(parent *manifest.Version, seg segment.Ref) (*manifest.Version, error) {
 	if parent == nil {
 		parent = &manifest.Version{}
 	}
@@ -171,7 +172,7 @@ func (p *plan) after(parent *manifest.Version, seg postings.SegmentRef) (*manife
 // fits returns errStale unless the plan can be applied to parent: parent still has the segments
 // that the plan replaces, they hold only batches that the plan covers, and no other publish has
 // added the plan's new batches.
-func (p *plan) fits(parent *manifest.Version, seg postings.SegmentRef) error {
+func (p *plan) fits(parent *manifest.Version, seg segment.Ref) error {
 	if parent.ID == p.Base {
 		return nil
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/indextest"
-	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
@@ -26,7 +25,7 @@ import (
 const hintsFile = "hints.bin"
 
 // newerSegment writes a segment again as a newer build does, which adds hintsFile.
-func newerSegment(t *testing.T, store blob.Store, ref postings.SegmentRef) postings.SegmentRef {
+func newerSegment(t *testing.T, store blob.Store, ref segment.Ref) segment.Ref {
 	t.Helper()
 	info, err := segment.ReadInfo(t.Context(), store, ref)
 	if err != nil {
@@ -56,7 +55,7 @@ func newerSegment(t *testing.T, store blob.Store, ref postings.SegmentRef) posti
 		t.Fatal(err)
 	}
 	indextest.Put(t, store, segment.Prefix(info.Segment)+segment.InfoName, data)
-	return postings.SegmentRef{
+	return segment.Ref{
 		ID: info.Segment, XXH64: fmt.Sprintf("%016x", xxhash.Sum64(data)),
 		Bytes: info.Bytes() + int64(len(data)), Domains: ref.Domains, Rows: ref.Rows,
 	}
@@ -75,14 +74,14 @@ func TestSegmentOfANewerBuild(t *testing.T) {
 	if err != nil || report.Files != 9 {
 		t.Errorf("verify: %v, %+v", err, report)
 	}
-	l.Compare(t, ref)
+	l.CompareSegment(t, ref)
 	if _, err := RebuildSegment(ctx, l.Store, ref, l.Batches, t.TempDir()); err != nil {
 		t.Errorf("rebuild of an intact segment: %v", err)
 	}
 	key := segment.Prefix(ref.ID) + hintsFile
 	indextest.Put(t, l.Store, key, []byte("other"))
 	report, err = verify.Segment(ctx, l.Store, ref, false, t.TempDir())
-	if !errors.Is(err, codec.ErrCorrupt) || len(report.Problems) != 1 || report.Problems[0].Place != key {
+	if !errors.Is(err, codec.ErrCorrupt) || len(report.Problems) != 1 || report.Problems[0].Object != key {
 		t.Errorf("verify with damage to %s: %v, %+v", key, err, report)
 	}
 	before := allKeys(t, l.Store)

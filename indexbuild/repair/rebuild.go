@@ -1,3 +1,11 @@
+// Package repair restores what is damaged or missing of an index: the files of a segment
+// (RebuildSegment) and the postings objects of a batch (RestorePostings).
+//
+// Both follow from what they are made of, so an object is written only if it comes out with the
+// name or the hash that it had: repair either writes back the same bytes or returns an error.
+// Intact objects are left alone, and readers may have them open meanwhile.
+//
+// The caller is package publish, for publish --rebuild.
 package repair
 
 import (
@@ -19,20 +27,19 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Rebuilt is what RebuildSegment did.
+// Rebuilt says what RebuildSegment has written.
 type Rebuilt struct {
-	// Files of the segment were written anew, by name; none if all were sound.
+	// Files are the names of the segment's files that were written; none if all were intact.
 	Files []string `json:"files,omitempty"`
-	// Postings is the number of postings objects of batches that were restored first.
+	// Postings is the number of postings objects that were restored first.
 	Postings int `json:"postings,omitempty"`
 }
 
-// RebuildSegment makes a segment whole again whose files are damaged or missing: it builds it over its batches in a temporary
-// folder, where a lost postings object is restored from the batch's parts, and writes those files over that are not what ref vouches
-// for. Objects stay immutable in that whatever is written is what had been written there before: a segment follows from its batches,
-// and what does not come out with ref's hash is not written at all. Files that are sound are left alone, and readers that have them open.
-// A segment that is sound is only read.
-func RebuildSegment(ctx context.Context, store blob.Store, ref postings.SegmentRef, batches []postings.BatchRef, tempDir string) (Rebuilt, error) {
+// RebuildSegment replaces the damaged and missing files of a segment. It builds the segment over
+// its batches in a temporary folder in tempDir, after restoring postings objects that are lost, and
+// writes those files that are not what ref vouches for. If the rebuilt segment has another hash
+// than ref, nothing of it is written. An intact segment is only read.
+func RebuildSegment(ctx context.Context, store blob.Store, ref segment.Ref, batches []segment.BatchRef, tempDir string) (Rebuilt, error) {
 	out, err := rebuild(ctx, store, ref, batches, tempDir)
 	if err != nil {
 		return out, fmt.Errorf("rebuild segment %s: %w", ref.ID, err)
@@ -40,7 +47,7 @@ func RebuildSegment(ctx context.Context, store blob.Store, ref postings.SegmentR
 	return out, nil
 }
 
-func rebuild(ctx context.Context, store blob.Store, ref postings.SegmentRef, batches []postings.BatchRef, tempDir string) (out Rebuilt, err error) {
+func rebuild(ctx context.Context, store blob.Store, ref segment.Ref, batches []segment.BatchRef, tempDir string) (out Rebuilt, err error) {
 	if _, err := verify.Segment(ctx, store, ref, false, tempDir); !errors.Is(err, codec.ErrCorrupt) {
 		return out, err
 	}
@@ -66,21 +73,22 @@ func rebuild(ctx context.Context, store blob.Store, ref postings.SegmentRef, bat
 	if err != nil {
 		return out, err
 	}
-	aside := &overlay{Store: store, prefix: segment.Prefix(ref.ID), own: local}
-	got, err := indexbuild.BuildSegment(ctx, aside, batches, indexbuild.Options{TempDir: tempDir})
+	overlaid := &overlay{Store: store, prefix: segment.Prefix(ref.ID), folder: local}
+	got, err := indexbuild.BuildSegment(ctx, overlaid, batches, indexbuild.Options{TempDir: tempDir})
 	if err != nil {
 		return out, err
 	}
 	if got != ref {
-		return out, fmt.Errorf("it has now segment.json with xxh64 %s where the version names %s: another build of urlake made it", got.XXH64, ref.XXH64)
+		return out, fmt.Errorf("the rebuilt segment.json has xxh64 %s, the version has %s: "+
+			"rebuild with the build of urlake that made the segment", got.XXH64, ref.XXH64)
 	}
-	info, err := segment.ReadInfo(ctx, aside, ref)
+	info, err := segment.ReadInfo(ctx, overlaid, ref)
 	if err != nil {
 		return out, err
 	}
-	// segment.json last, as in any build.
+	// As in any build, segment.json is written last.
 	for _, f := range info.Files {
-		wrote, err := mend(ctx, store, local, lake.Object{Key: aside.prefix + f.Name, Bytes: f.Bytes, XXH64: f.XXH64})
+		wrote, err := replaceDamaged(ctx, store, local, lake.Object{Key: overlaid.prefix + f.Name, Bytes: f.Bytes, XXH64: f.XXH64})
 		if err != nil {
 			return out, err
 		}
@@ -88,7 +96,9 @@ func rebuild(ctx context.Context, store blob.Store, ref postings.SegmentRef, bat
 			out.Files = append(out.Files, f.Name)
 		}
 	}
-	wrote, err := mend(ctx, store, local, lake.Object{Key: aside.prefix + segment.InfoName, Bytes: ref.Bytes - info.Bytes(), XXH64: ref.XXH64})
+	wrote, err := replaceDamaged(ctx, store, local, lake.Object{
+		Key: overlaid.prefix + segment.InfoName, Bytes: ref.Bytes - info.Bytes(), XXH64: ref.XXH64,
+	})
 	if err != nil {
 		return out, err
 	}
@@ -99,8 +109,8 @@ func rebuild(ctx context.Context, store blob.Store, ref postings.SegmentRef, bat
 	return out, err
 }
 
-// restoreDamaged restores the postings of a batch if they are not sound.
-func restoreDamaged(ctx context.Context, store blob.Store, ref postings.BatchRef, tempDir string) (int, error) {
+// restoreDamaged restores the postings of a batch if any are damaged, and returns their number.
+func restoreDamaged(ctx context.Context, store blob.Store, ref segment.BatchRef, tempDir string) (int, error) {
 	_, err := indexbuild.CheckBatch(ctx, store, ref, true)
 	var d *postings.DamageError
 	if !errors.As(err, &d) {
@@ -109,9 +119,9 @@ func restoreDamaged(ctx context.Context, store blob.Store, ref postings.BatchRef
 	return RestorePostings(ctx, store, ref, tempDir)
 }
 
-// mend copies an object from one store to the other, unless it is there as it has to be.
-func mend(ctx context.Context, to, from blob.Store, o lake.Object) (wrote bool, err error) {
-	if sound, err := isSound(ctx, to, o); sound || err != nil {
+// replaceDamaged copies an object from one store to the other, unless it is intact there.
+func replaceDamaged(ctx context.Context, to, from blob.Store, o lake.Object) (wrote bool, err error) {
+	if intact, err := isIntact(ctx, to, o); intact || err != nil {
 		return false, err
 	}
 	in, err := from.Open(ctx, o.Key, 0, -1)
@@ -131,52 +141,52 @@ func mend(ctx context.Context, to, from blob.Store, o lake.Object) (wrote bool, 
 	return err == nil, err
 }
 
-// overlay is a store whose objects below a prefix are in another.
+// overlay is a store whose objects below a prefix are in another store.
 type overlay struct {
 	blob.Store
 	prefix string
-	own    blob.Store
+	folder blob.Store // of the objects below prefix
 }
 
-// of is the store of a key.
-func (o *overlay) of(key string) blob.Store {
+// storeOf returns the store of a key or prefix.
+func (o *overlay) storeOf(key string) blob.Store {
 	if strings.HasPrefix(key, o.prefix) {
-		return o.own
+		return o.folder
 	}
 	return o.Store
 }
 
 func (o *overlay) Stat(ctx context.Context, key string) (blob.Info, error) {
-	return o.of(key).Stat(ctx, key)
+	return o.storeOf(key).Stat(ctx, key)
 }
 
 func (o *overlay) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
-	return o.of(key).Get(ctx, key)
+	return o.storeOf(key).Get(ctx, key)
 }
 
 func (o *overlay) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
-	return o.of(key).ReadRange(ctx, key, off, n)
+	return o.storeOf(key).ReadRange(ctx, key, off, n)
 }
 
 func (o *overlay) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
-	return o.of(key).Open(ctx, key, off, n)
+	return o.storeOf(key).Open(ctx, key, off, n)
 }
 
 func (o *overlay) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (blob.Info, error) {
-	return o.of(key).Put(ctx, key, data, cond)
+	return o.storeOf(key).Put(ctx, key, data, cond)
 }
 
 func (o *overlay) Create(ctx context.Context, key string) (blob.Writer, error) {
-	return o.of(key).Create(ctx, key)
+	return o.storeOf(key).Create(ctx, key)
 }
 
 func (o *overlay) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
-	return o.of(prefix).List(ctx, prefix)
+	return o.storeOf(prefix).List(ctx, prefix)
 }
 
 func (o *overlay) Delete(ctx context.Context, keys ...string) error {
 	for _, key := range keys {
-		if err := o.of(key).Delete(ctx, key); err != nil {
+		if err := o.storeOf(key).Delete(ctx, key); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -18,10 +19,11 @@ import (
 	"github.com/urlake/urlake/lake/part"
 )
 
-// RestorePostings makes those postings objects of a batch anew, from its parts, that are missing or are not what was written, and
-// returns their number. It needs the batch's record and the parts; their bytes are checked against the record, and what comes
-// out against the names of the objects. Temporary files are in tempDir, "" is the system's folder.
-func RestorePostings(ctx context.Context, store blob.Store, ref postings.BatchRef, tempDir string) (restored int, err error) {
+// RestorePostings writes the damaged and missing postings objects of a batch again, from its parts,
+// and returns their number. It needs the batch record and the parts. It checks the parts against
+// the record, and what it makes of them against the names of the objects. Temporary files are in
+// tempDir; "" is the system's temporary folder.
+func RestorePostings(ctx context.Context, store blob.Store, ref segment.BatchRef, tempDir string) (restored int, err error) {
 	data, _, err := store.Get(ctx, ref.Key())
 	if err != nil {
 		return 0, postings.Damaged(ref, err)
@@ -33,19 +35,19 @@ func RestorePostings(ctx context.Context, store blob.Store, ref postings.BatchRe
 	var lost []lake.FrameObject
 	covered := map[string]bool{}
 	for _, o := range record.Postings {
-		sound, err := isSound(ctx, store, o.Object)
+		intact, err := isIntact(ctx, store, o.Object)
 		if err != nil {
 			return 0, err
 		}
-		if !sound {
+		if !intact {
 			lost = append(lost, o)
 			continue
 		}
-		r, err := postings.OpenBatch(ctx, store, o)
+		r, err := postings.Open(ctx, store, ref, o)
 		if err != nil {
-			return 0, postings.Damaged(ref, err)
+			return 0, err
 		}
-		for _, p := range r.Parts {
+		for _, p := range r.Parts() {
 			covered[p.Key] = true
 		}
 	}
@@ -61,8 +63,8 @@ func RestorePostings(ctx context.Context, store blob.Store, ref postings.BatchRe
 	return restored, nil
 }
 
-// isSound tells whether an object is there with its size and hash.
-func isSound(ctx context.Context, store blob.Store, o lake.Object) (bool, error) {
+// isIntact reports whether an object exists with its size and hash.
+func isIntact(ctx context.Context, store blob.Store, o lake.Object) (bool, error) {
 	r, err := store.Open(ctx, o.Key, 0, -1)
 	if errors.Is(err, blob.ErrNotExist) {
 		return false, nil
@@ -81,13 +83,16 @@ func isSound(ctx context.Context, store blob.Store, o lake.Object) (bool, error)
 	return n == o.Bytes && fmt.Sprintf("%016x", h.Sum64()) == o.XXH64, nil
 }
 
-// errOther says that an extraction made another object than the one that is looked for.
-var errOther = errors.New("another object")
+// errOtherKey says that an extraction made another object than the lost one.
+var errOtherKey = errors.New("another object")
 
-// restore writes one postings object anew from the first of parts, and returns how many it is made of. An object covers the
-// parts of one or more whole partitions, and its name, a digest of its content, tells when they are all: the last one that is lost
-// covers what is left, of others it is tried with one partition more each time.
-func restore(ctx context.Context, store blob.Store, record *lake.Batch, o lake.FrameObject, parts []lake.Part, last bool, tempDir string) (int, error) {
+// restore writes one lost postings object from the first of parts, and returns the number of parts
+// that it covers. An object covers one or more whole partitions, and how many is not known. So
+// restore tries one partition more each time, until the object comes out with its name, which is a
+// digest of its content. The last lost object covers all parts that are left.
+func restore(
+	ctx context.Context, store blob.Store, record *lake.Batch, o lake.FrameObject, parts []lake.Part, last bool, tempDir string,
+) (int, error) {
 	task := &ingest.MergedTask{DatasetID: record.DatasetID, Batch: record.Batch}
 	for n := 0; n < len(parts); {
 		for more := true; more; more = n < len(parts) && (last || parts[n].DomainPrefix == parts[n-1].DomainPrefix) {
@@ -99,13 +104,13 @@ func restore(ctx context.Context, store blob.Store, record *lake.Batch, o lake.F
 			task.Rows += p.Part.Rows
 			n++
 		}
-		made, _, err := postings.ExtractIf(ctx, store, task, tempDir, func(key string) error {
+		made, _, err := postings.ExtractTask(ctx, store, task, tempDir, func(key string) error {
 			if key != o.Key {
-				return errOther
+				return errOtherKey
 			}
 			return nil
 		})
-		if errors.Is(err, errOther) {
+		if errors.Is(err, errOtherKey) {
 			continue
 		}
 		if err == nil && made != o {
@@ -113,10 +118,10 @@ func restore(ctx context.Context, store blob.Store, record *lake.Batch, o lake.F
 		}
 		return n, err
 	}
-	return 0, codec.Corrupt(o.Key, "object", -1, "what the batch's parts make", errOther)
+	return 0, codec.Corrupt(o.Key, "object", -1, "the postings of the batch's parts", errOtherKey)
 }
 
-// writtenPart checks a part against its batch's record and indexes its pages.
+// writtenPart checks a part against its batch record and reads its page index.
 func writtenPart(ctx context.Context, store blob.Store, p lake.Part, tempDir string) (part.Written, error) {
 	tmp, err := os.CreateTemp(tempDir, "part-*.parquet")
 	if err != nil {
@@ -139,7 +144,8 @@ func writtenPart(ctx context.Context, store blob.Store, p lake.Part, tempDir str
 		return part.Written{}, err
 	}
 	if sum := fmt.Sprintf("%016x", h.Sum64()); n != p.Bytes || sum != p.XXH64 {
-		return part.Written{}, codec.Corrupt(p.Key, "file", -1, fmt.Sprintf("%d bytes with xxh64 %s", p.Bytes, p.XXH64), fmt.Sprintf("%d with %s", n, sum))
+		return part.Written{}, codec.Corrupt(p.Key, "file", -1,
+			fmt.Sprintf("%d bytes with xxh64 %s", p.Bytes, p.XXH64), fmt.Sprintf("%d with %s", n, sum))
 	}
 	blocks, err := part.BuildPageIndex(tmp, n, p.Key)
 	return part.Written{Part: p, Blocks: blocks}, err

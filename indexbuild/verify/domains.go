@@ -9,36 +9,38 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 )
 
-// domainsAtOnce is how many domains are looked up as one job.
-const domainsAtOnce = 64 * segment.DomainsPerFrame
+// domainsPerJob is how many domains are looked up in one job.
+const domainsPerJob = 64 * segment.DomainsPerFrame
 
-// domainRange is what was found in a range of ordinals.
+// domainRange is what a job has found in a range of ordinals.
 type domainRange struct {
 	first, last string
 	n           int64
 	sets        uint64 // sum of mixSet
-	unsure      bool   // of sets
-	broken      bool   // not read to its end
+	setsUnknown bool
+	partial     bool // not read to its end
 	found       findings
 }
 
-// domains goes over domains.txt: each is where the perfect hash says. It sums up what datasets they have.
+// domains checks domains.txt: domains ascend, and the perfect hash maps each to its line. It adds
+// up the domains with their sets of datasets.
 func (v *verifier) domains() error {
-	jobs := int((v.info.Domains + domainsAtOnce - 1) / domainsAtOnce)
+	jobs := int((v.info.Domains + domainsPerJob - 1) / domainsPerJob)
 	last := ""
 	sets := v.seg.NewSetSums(func(dataset uint32) uint64 { return mix(int64(dataset)) })
 	v.setsKnown = true
 	return inOrder(v.ctx, jobs, func(ctx context.Context, _, i int) (r domainRange, err error) {
-		return r, v.domainRange(ctx, int64(i)*domainsAtOnce, sets, &r)
+		return r, v.domainRange(ctx, int64(i)*domainsPerJob, sets, &r)
 	}, func(i int, r domainRange) error {
 		v.found.addAll(&r.found)
 		v.report.Domains += r.n
-		v.partial.domains = v.partial.domains || r.broken
+		v.partial.domains = v.partial.domains || r.partial
 		v.sets += r.sets
-		v.setsKnown = v.setsKnown && !r.unsure && !r.broken
+		v.setsKnown = v.setsKnown && !r.setsUnknown && !r.partial
 		if r.n > 0 {
 			if i > 0 && r.first <= last && !v.partial.domains {
-				v.wrong(v.key(segment.DomainsName), fmt.Sprintf("line %d", i*domainsAtOnce), fmt.Sprintf("a domain after %q", last), fmt.Sprintf("%q", r.first))
+				v.wrong(v.key(segment.DomainsName), fmt.Sprintf("line %d", i*domainsPerJob),
+					fmt.Sprintf("a domain after %q", last), fmt.Sprintf("%q", r.first))
 			}
 			last = r.last
 		}
@@ -46,13 +48,14 @@ func (v *verifier) domains() error {
 	})
 }
 
+// domainRange checks the domains of a job, whose first has ordinal from.
 func (v *verifier) domainRange(ctx context.Context, from int64, sets *segment.SetSums, r *domainRange) error {
 	var keys [segment.DomainsPerFrame]segment.Key
 	var ordinals [segment.DomainsPerFrame]uint32
 	var sums [segment.DomainsPerFrame]uint64
-	for f, err := range v.seg.DomainFrames(ctx, uint32(from), from+domainsAtOnce) {
+	for f, err := range v.seg.DomainFrames(ctx, uint32(from), from+domainsPerJob) {
 		if err != nil {
-			r.broken = true
+			r.partial = true
 			return r.found.problem(ctx, v.key(segment.DomainsName), err)
 		}
 		n := len(f.Ends)
@@ -64,16 +67,16 @@ func (v *verifier) domainRange(ctx context.Context, from int64, sets *segment.Se
 		}
 		r.last = string(f.Domain(n - 1))
 		if err := v.seg.Ordinals(keys[:n], ordinals[:n]); err != nil {
-			r.broken = true
+			r.partial = true
 			return r.found.problem(ctx, v.key(segment.MPHFName), err)
 		}
 		for i, got := range ordinals[:n] {
 			if want := uint32(f.First) + uint32(i); got != want {
-				r.found.wrong(v.key(segment.MPHFName), "ordinal of "+string(f.Domain(i)), want, ordinal(got))
+				r.found.wrong(v.key(segment.MPHFName), "ordinal of "+string(f.Domain(i)), want, describeOrdinal(got))
 			}
 		}
 		if err := sets.Range(uint32(f.First), sums[:n]); err != nil {
-			r.unsure = true // postings tells why
+			r.setsUnknown = true // then postings looks up each domain and reports why
 		}
 		for i, k := range keys[:n] {
 			r.sets += mixSet(k, sums[i])
@@ -83,8 +86,8 @@ func (v *verifier) domainRange(ctx context.Context, from int64, sets *segment.Se
 	return nil
 }
 
-// ordinal prints what a domain was looked up as.
-func ordinal(o uint32) string {
+// describeOrdinal describes the result of a lookup in an error.
+func describeOrdinal(o uint32) string {
 	if o == mph.Absent {
 		return "none"
 	}

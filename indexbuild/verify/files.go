@@ -14,7 +14,7 @@ import (
 	"github.com/urlake/urlake/lake/partreader"
 )
 
-// files reads every file and hashes it.
+// files reads and hashes every file of the segment.
 func (v *verifier) files() error {
 	total := int64(0)
 	type hashed struct {
@@ -32,7 +32,8 @@ func (v *verifier) files() error {
 			return v.problem(v.key(f.Name), h.err)
 		}
 		if h.n != f.Bytes || h.sum != f.XXH64 {
-			v.changed = append(v.changed, codec.Corrupt(v.key(f.Name), "file", -1, fmt.Sprintf("%d bytes with xxh64 %s", f.Bytes, f.XXH64), fmt.Sprintf("%d with %s", h.n, h.sum)))
+			v.changed = append(v.changed, codec.Corrupt(v.key(f.Name), "file", -1,
+				fmt.Sprintf("%d bytes with xxh64 %s", f.Bytes, f.XXH64), fmt.Sprintf("%d with %s", h.n, h.sum)))
 		}
 		return nil
 	})
@@ -47,13 +48,14 @@ func (v *verifier) files() error {
 	describe := func(bytes, domains, rows int64) string {
 		return fmt.Sprintf("%d bytes, %d domains, %d rows", bytes, domains, rows)
 	}
-	if want, got := describe(v.ref.Bytes, v.ref.Domains, v.ref.Rows), describe(v.report.Bytes, v.info.Domains, v.info.Rows); want != got {
+	want := describe(v.ref.Bytes, v.ref.Domains, v.ref.Rows)
+	if got := describe(v.report.Bytes, v.info.Domains, v.info.Rows); want != got {
 		v.wrong(v.key(segment.InfoName), "counts", want+" as in the version", got)
 	}
 	return nil
 }
 
-// copy copies an object to w and hashes it.
+// copy copies an object to w. It returns the object's size and hash.
 func (v *verifier) copy(ctx context.Context, key string, w io.Writer) (n int64, sum string, err error) {
 	r, err := v.store.Open(ctx, key, 0, -1)
 	if err != nil {
@@ -67,25 +69,20 @@ func (v *verifier) copy(ctx context.Context, key string, w io.Writer) (n int64, 
 	return n, fmt.Sprintf("%016x", h.Sum64()), err
 }
 
-// describeFile prints a line of files.tsv for an error.
-func describeFile(f segment.FileInfo) string {
-	return fmt.Sprintf("%s of %d bytes and %d rows in batch %s of dataset %d", f.Path, f.Bytes, f.Rows, f.Batch, f.DatasetID)
-}
-
-// records holds files.tsv against the batch records.
+// records reads the batch records and compares files.tsv with their parts.
 func (v *verifier) records() error {
 	files := v.seg.Files()
 	name := v.key(segment.FilesName)
-	wrong := 0
+	mismatch := false
 	type read struct {
-		b   *lake.Batch
-		err error
+		batch *lake.Batch
+		err   error
 	}
 	err := inOrder(v.ctx, len(v.info.Batches), func(ctx context.Context, _, i int) (r read, _ error) {
 		key := v.info.Batches[i].Key()
 		data, _, err := v.store.Get(ctx, key)
 		if err == nil {
-			r.b, err = lake.DecodeBatch(data, key)
+			r.batch, err = lake.DecodeBatch(data, key)
 		}
 		r.err = err
 		return r, nil
@@ -95,22 +92,23 @@ func (v *verifier) records() error {
 			v.partial.records = true
 			return v.problem(ref.Key(), r.err)
 		}
-		b := r.b
+		b := r.batch
 		if b.CanonicalForm != v.info.CanonicalForm || b.PublicSuffix != v.info.PublicSuffix {
 			v.wrong(ref.Key(), "rules", v.info.CanonicalForm+" with "+v.info.PublicSuffix, b.CanonicalForm+" with "+b.PublicSuffix)
 		}
 		for _, p := range b.Parts {
 			id := len(v.parts)
 			v.parts = append(v.parts, p)
-			if v.partial.records || wrong > 0 {
-				continue // lines have moved
+			// After a mismatch or an unread record, further lines would differ only by their
+			// number. Missing lines are reported below.
+			if v.partial.records || mismatch || id >= files.Len() {
+				continue
 			}
-			want := segment.FileInfo{DatasetID: b.DatasetID, DomainPrefix: p.DomainPrefix, Path: p.Key, Batch: b.Batch, Bytes: p.Bytes, Rows: p.Rows}
-			if id >= files.Len() {
-				continue // told below
+			want := segment.FileInfo{
+				DatasetID: b.DatasetID, DomainPrefix: p.DomainPrefix, Path: p.Key, Batch: b.Batch, Bytes: p.Bytes, Rows: p.Rows,
 			}
 			if got := files.Info(uint32(id)); got != want {
-				wrong++
+				mismatch = true
 				v.wrong(name, fmt.Sprintf("line %d", id), describeFile(want), describeFile(got))
 			}
 		}
@@ -126,13 +124,19 @@ func (v *verifier) records() error {
 	return nil
 }
 
-// pages goes over parts.idx: every row of every part has its pages, inside the part.
+// describeFile describes a line of files.tsv in an error.
+func describeFile(f segment.FileInfo) string {
+	return fmt.Sprintf("%s of %d bytes and %d rows in batch %s of dataset %d", f.Path, f.Bytes, f.Rows, f.Batch, f.DatasetID)
+}
+
+// pages checks parts.idx: the pages of each part cover all its rows, and are inside the part. It
+// collects the row groups.
 func (v *verifier) pages() error {
 	files := v.seg.Files()
 	name := v.key(segment.PartsName)
 	v.groups = make([][]rowGroup, files.Len())
 	number := 0
-	all := allColumns()
+	columns := allColumns()
 	for p, err := range v.seg.Pages(v.ctx) {
 		if err != nil {
 			v.partial.pages = true
@@ -150,11 +154,12 @@ func (v *verifier) pages() error {
 			number++
 		}
 		if p.RowGroup != len(*g)-1 || p.FirstRow != (*g)[p.RowGroup].rows {
-			v.wrong(name, "pages of "+path, "row groups and rows that follow each other", fmt.Sprintf("row %d of row group %d", p.FirstRow, p.RowGroup))
+			v.wrong(name, "pages of "+path, "consecutive row groups and rows",
+				fmt.Sprintf("row %d of row group %d", p.FirstRow, p.RowGroup))
 			continue
 		}
 		(*g)[p.RowGroup].rows += p.Rows()
-		plan, err := partreader.NewPlan(p.PageIndexBlock, p.FirstRow, p.Rows(), all...)
+		plan, err := partreader.NewPlan(p.PageIndexBlock, p.FirstRow, p.Rows(), columns...)
 		if err != nil {
 			return err
 		}
@@ -178,6 +183,7 @@ func (v *verifier) pages() error {
 	return nil
 }
 
+// allColumns returns all columns of a part.
 func allColumns() []part.Column {
 	all := make([]part.Column, part.NumColumns)
 	for c := range all {

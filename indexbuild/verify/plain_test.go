@@ -11,22 +11,22 @@ import (
 
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/indextest"
-	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// Runs of plain blocks, handed over in columns, hold what their entries do.
-func TestPlainBlocksAreTheEntries(t *testing.T) {
+// Plain blocks have the entries of their frames, in columns.
+func TestPlainBlocksHaveAllEntries(t *testing.T) {
 	for _, totals := range []bool{false, true} {
 		blocks, others := readBothWays(t, totals)
 		if (blocks > 10) == totals || (others > 0) != totals {
-			t.Errorf("sizes and ts %v: %d plain blocks, %d runs with others", totals, blocks, others)
+			t.Errorf("totals %v: %d plain blocks, %d runs with other entries", totals, blocks, others)
 		}
 	}
 }
 
-// readBothWays reads a segment and holds plain blocks, of which it returns the number, against entries. Others is the number of runs that have any.
+// readBothWays reads a segment as entries and as plain blocks, and compares them. It returns the
+// number of plain blocks, and of runs with entries in other blocks.
 func readBothWays(t *testing.T, totals bool) (blocks, others int) {
 	ctx := context.Background()
 	store := blob.NewMemory()
@@ -47,12 +47,16 @@ func readBothWays(t *testing.T, totals bool) (blocks, others int) {
 			if err := s.ReadPostings(ctx, 0, lo, hi, &columns, func(b *segment.PlainBlock) {
 				blocks++
 				domain, starts := 0, b.Starts(nil)
-				for i, place := range b.FileIndexes {
+				for i, file := range b.FileIndexes {
 					if i == int(starts[domain+1]) {
 						domain++
 					}
-					got = append(got, segment.Entry{Key: b.Keys[domain], Dataset: b.Datasets[place], Totals: segment.Totals{Rows: b.Rows[i]}, Inline: true,
-						First: segment.Tuple{FileID: b.FileIDs[place], RowGroup: uint32(b.Groups[i]), FirstRow: b.Firsts[i], Rows: b.Rows[i]}})
+					got = append(got, segment.Entry{
+						Key: b.Keys[domain], Dataset: b.Datasets[file], Totals: segment.Totals{Rows: b.Rows[i]}, Inline: true,
+						First: segment.Tuple{
+							FileID: b.FileIDs[file], RowGroup: uint32(b.Groups[i]), FirstRow: b.Firsts[i], Rows: b.Rows[i],
+						},
+					})
 				}
 			}); err != nil {
 				t.Fatal(err)
@@ -62,22 +66,22 @@ func readBothWays(t *testing.T, totals bool) (blocks, others int) {
 				got = columns.Entries
 			}
 			if !slices.Equal(got, run.Entries) {
-				t.Fatalf("frames %d to %d: %d entries in columns, %d else, and others", lo, hi, len(got), len(run.Entries))
+				t.Fatalf("frames %d to %d: %d entries in plain blocks differ from %d", lo, hi, len(got), len(run.Entries))
 			}
 			var end, endColumns segment.PostingsEnd
 			if err := errors.Join(s.Follow(0, &run, &end), s.Follow(0, &columns, &endColumns)); err != nil && lo == 0 {
 				t.Fatal(err)
 			}
 			if end != endColumns {
-				t.Errorf("frames %d to %d end at %+v, in columns at %+v", lo, hi, end, endColumns)
+				t.Errorf("frames %d to %d end at %+v, as plain blocks at %+v", lo, hi, end, endColumns)
 			}
 		}
 	}
 	return blocks, others
 }
 
-// What verifying sums up of plain blocks is what it does of their entries, sound or not.
-func TestPlainBlocksAreCountedAsTheirEntries(t *testing.T) {
+// plainBlock finds the same as entryRange, in valid and invalid blocks.
+func TestPlainBlockIsEntryRange(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 200 {
 		v := &verifier{ctx: context.Background(), info: &segment.Info{}}
@@ -91,37 +95,41 @@ func TestPlainBlocksAreCountedAsTheirEntries(t *testing.T) {
 			v.groups = append(v.groups, groups)
 		}
 		v.partial.pages = rng.IntN(10) == 0
-		var want, got postingsRange
+		var want, got entryRange
 		var run segment.PostingsRun
 		var p plainRange
-		tiles, tilesPlain := make([]tiled, number), make([]tiled, number)
+		tilings, plainTilings := make([]tiling, number), make([]tiling, number)
 		id := uint64(0)
 		for range 1 + rng.IntN(3) {
 			b := segment.PlainBlock{FileIDs: []uint32{0, 1, 3, 9}, Datasets: []uint32{1, 1, 2, 3}}
 			for range 1 + rng.IntN(6) {
 				id += rng.Uint64N(2)
-				k, place := segment.Key{ID: id, Check: 7}, rng.IntN(4)
-				tuple := segment.Tuple{FileID: b.FileIDs[place], RowGroup: uint32(rng.IntN(3)), FirstRow: rng.Int64N(40), Rows: 1 + rng.Int64N(20)}
+				k, file := segment.Key{ID: id, Check: 7}, rng.IntN(4)
+				tuple := segment.Tuple{
+					FileID: b.FileIDs[file], RowGroup: uint32(rng.IntN(3)), FirstRow: rng.Int64N(40), Rows: 1 + rng.Int64N(20),
+				}
 				b.Keys = append(b.Keys, k)
-				b.FileIndexes, b.Rows = append(b.FileIndexes, int64(place)), append(b.Rows, tuple.Rows)
+				b.FileIndexes, b.Rows = append(b.FileIndexes, int64(file)), append(b.Rows, tuple.Rows)
 				b.Groups, b.Firsts = append(b.Groups, int64(tuple.RowGroup)), append(b.Firsts, tuple.FirstRow)
-				run.Entries = append(run.Entries, segment.Entry{Key: k, Dataset: b.Datasets[place], Totals: segment.Totals{Rows: tuple.Rows}, First: tuple, Inline: true})
+				run.Entries = append(run.Entries, segment.Entry{
+					Key: k, Dataset: b.Datasets[file], Totals: segment.Totals{Rows: tuple.Rows}, First: tuple, Inline: true,
+				})
 			}
-			v.plainBlock(&got, &p, &b, 0, tilesPlain)
+			v.plainBlock(&got, &p, &b, 0, plainTilings)
 		}
 		got.endRange(p.open)
 		want.run = &run
-		if err := v.postingsRange(v.ctx, &want, 0, nil, tiles); err != nil {
+		if err := v.entryRange(v.ctx, &want, 0, nil, tilings); err != nil {
 			t.Fatal(err)
 		}
 		want.run = nil
-		if !reflect.DeepEqual(want, got) || !slices.Equal(tiles, tilesPlain) {
-			t.Fatalf("of blocks %+v %v, of entries %+v %v", got, tilesPlain, want, tiles)
+		if !reflect.DeepEqual(want, got) || !slices.Equal(tilings, plainTilings) {
+			t.Fatalf("blocks %+v %v, entries %+v %v", got, plainTilings, want, tilings)
 		}
 	}
 }
 
-func mustBuild(tb testing.TB, store blob.Store, batches []postings.BatchRef, opt indexbuild.Options) postings.SegmentRef {
+func mustBuild(tb testing.TB, store blob.Store, batches []segment.BatchRef, opt indexbuild.Options) segment.Ref {
 	tb.Helper()
 	if opt.TempDir == "" {
 		opt.TempDir = tb.TempDir()

@@ -1,3 +1,15 @@
+// Package verify reads a published or a new segment back and finds everything in it that is wrong.
+//
+// Segment checks each file's hash, each frame, every order, and that the files agree with each
+// other, with the batch records and with the page indexes of the parts. A deep check also reads all
+// parts and counts their rows again. The report lists the problems, each with its object, what is
+// wrong and what to do.
+//
+// The package knows the files of a segment through their readers only. It does not import package
+// indexbuild, nor does indexbuild import it, so that it is independent of what builds segments.
+//
+// Callers are package publish, which verifies each new segment before its version is committed,
+// package repair, and the command line.
 package verify
 
 import (
@@ -9,57 +21,52 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 )
 
-// maxProblems is how many problems a report describes; the rest are counted.
-const maxProblems = 20
-
-// Problem is something VerifySegment found wrong.
-type Problem struct {
-	Place string `json:"place"`   // the object
-	Text  string `json:"problem"` // one line: the object, the place in it, what is wrong
-}
-
-// Report is what VerifySegment looked at.
+// Report says what Segment has read, and what it has found wrong.
 type Report struct {
 	Segment string `json:"segment"`
 	Deep    bool   `json:"deep"`
 
-	Files   int   `json:"files"` // of the segment, segment.json included
-	Bytes   int64 `json:"bytes"` // of those
+	Files   int   `json:"files"` // of the segment, with segment.json
+	Bytes   int64 `json:"bytes"` // of these files
 	Domains int64 `json:"domains"`
 	Entries int64 `json:"entries"` // pairs of domain and dataset
 	Tuples  int64 `json:"tuples"`
 	Rows    int64 `json:"rows"`
 	Parts   int64 `json:"parts"`
 	Pages   int64 `json:"page_index_blocks"`
-	// PartRows and PartBytes were read from the parts themselves; 0 unless Deep.
+	// PartRows and PartBytes were read from the parts; they are 0 unless Deep.
 	PartRows  int64 `json:"part_rows"`
 	PartBytes int64 `json:"part_bytes"`
-	// Uncounted are the datasets whose postings could not be held against their rows, because a part of theirs is damaged or missing.
+	// Uncounted are the datasets whose postings could not be compared with their rows, because one
+	// of their parts is damaged or missing.
 	Uncounted []uint32 `json:"uncounted_datasets,omitempty"`
 
-	// Problems are the first found, Found is their number in all.
+	// Problems are the first problems, Found is the number of all.
 	Problems []Problem `json:"problems,omitempty"`
 	Found    int64     `json:"problems_found"`
 }
 
-// VerifySegment reads every byte of a segment and checks it: each file's hash, each frame, the
-// order of everything, that the perfect hash takes each domain to its line, that sets of
-// datasets are those of the postings, that totals are the sums of tuples, and that tuples tile the
-// row groups of the parts exactly. Deep also reads all parts: their hashes, every page of every
-// column, and it counts all rows again.
+// Segment reads every byte of the segment of ref and checks
 //
-// It works on all processors. It goes on after a problem as far as that makes sense, and leaves out what only follows from one
-// that it has reported. The report says what was looked at and
-// what was found; the error is the first problem, a *codec.CorruptError as always, or that the
-// check itself could not be done. Temporary files are in tempDir, "" is the system's folder.
-func Segment(ctx context.Context, store blob.Store, ref postings.SegmentRef, deep bool, tempDir string) (Report, error) {
+//   - the hash of each file, each frame, and the order of everything
+//   - that files.tsv is what the batch records say, and that the page indexes cover all rows
+//   - that the perfect hash maps each domain to its line
+//   - that the sets of datasets are those of the postings
+//   - that totals are the sums of tuples, and that tuples cover each row of each part exactly once.
+//
+// If deep, it also reads all parts: their hashes, every page of every column; and it counts all
+// rows again.
+//
+// It uses all processors. After a problem it goes on as far as possible, and does not report what
+// only follows from a problem that it has reported. The error is the first problem, a
+// *codec.CorruptError, or says why the segment could not be checked. Temporary files are in
+// tempDir; "" is the system's temporary folder.
+func Segment(ctx context.Context, store blob.Store, ref segment.Ref, deep bool, tempDir string) (Report, error) {
 	v := &verifier{ctx: ctx, store: store, ref: ref, tempDir: tempDir, report: Report{Segment: ref.ID, Deep: deep}}
 	err := v.check()
 	if err != nil {
@@ -68,114 +75,63 @@ func Segment(ctx context.Context, store blob.Store, ref postings.SegmentRef, dee
 	return v.report, err
 }
 
-// findings are problems in the order in which they are to be reported.
-type findings struct {
-	list []error // the first maxProblems
-	n    int64
-}
-
-func (f *findings) add(err error) {
-	if f.n++; len(f.list) < maxProblems {
-		f.list = append(f.list, err)
-	}
-}
-
-func (f *findings) addAll(g *findings) {
-	for _, err := range g.list {
-		f.add(err)
-	}
-	f.n += g.n - int64(len(g.list))
-}
-
-// problem adds err if it says that data are wrong, and returns any other error. Object is what was read.
-func (f *findings) problem(ctx context.Context, object string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.Is(err, blob.ErrNotExist):
-		err = codec.Corrupt(object, "object", -1, "one that exists", "none")
-	case errors.Is(err, blob.ErrRange):
-		err = codec.Corrupt(object, "object", -1, "the bytes that the index names", "fewer")
-	case !errors.Is(err, codec.ErrCorrupt):
-		return err
-	}
-	// What was being done says less than the place, and names the object again.
-	var c *codec.CorruptError
-	if errors.As(err, &c) {
-		err = c
-	}
-	f.add(err)
-	return nil
-}
-
-// wrong notes that something is not what it has to be.
-func (f *findings) wrong(file, section string, want, got any) {
-	f.add(codec.Corrupt(file, section, -1, want, got))
-}
-
 type verifier struct {
 	ctx     context.Context
 	store   blob.Store
-	ref     postings.SegmentRef
+	ref     segment.Ref
+	tempDir string
 	report  Report
 	found   findings
-	changed []error // files whose hash is another: reported where nothing else tells what is wrong with them
-	tempDir string
+	// changed are files with another hash. They are reported unless another check has found out
+	// what is wrong with them.
+	changed []error
+	// intact: all files have the size and the hash that they were built with.
+	intact bool
 
 	seg    *segment.Segment
 	info   *segment.Info
-	parts  []lake.Part // of the files, from the batch records
-	groups [][]rowGroup
-	// partial: something was not read to its end, so that its sums say nothing.
+	parts  []lake.Part  // of the files, from the batch records
+	groups [][]rowGroup // of the files, from the page indexes
+
+	// partial says what could not be read completely, so that its sums are not compared.
 	partial struct{ records, pages, domains, postings bool }
-	// uncounted are the datasets of parts that were not read to their end.
+	// uncounted are the datasets of parts that could not be read completely.
 	uncounted map[uint32]bool
-	// sets sums up all domains with their sets of datasets, if setsKnown.
+	// sets is the sum of mixSet over all domains with their sets of datasets; valid if setsKnown.
 	sets      uint64
 	setsKnown bool
 }
 
-func (v *verifier) problem(object string, err error) error {
-	return v.found.problem(v.ctx, object, err)
+// rowGroup is a row group of a part.
+type rowGroup struct {
+	rows   int64 // from the page index
+	number int   // among all row groups of the segment
 }
 
-func (v *verifier) wrong(file, section string, want, got any) {
-	v.found.wrong(file, section, want, got)
-}
-
+// key returns the key of a file of the segment.
 func (v *verifier) key(name string) string { return segment.Prefix(v.ref.ID) + name }
 
-// check runs all checks and makes the report of what they found.
+// check runs all checks and completes the report.
 func (v *verifier) check() error {
 	err := v.run()
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, p := range v.found.list {
-		told[objectOf(p)] = true
+		reported[objectOf(p)] = true
 	}
 	for _, c := range v.changed {
-		if !told[objectOf(c)] {
+		if !reported[objectOf(c)] {
 			v.found.add(c)
 		}
 	}
 	v.report.Found = v.found.n
 	for _, p := range v.found.list {
-		v.report.Problems = append(v.report.Problems, Problem{objectOf(p), p.Error()})
+		object := objectOf(p)
+		v.report.Problems = append(v.report.Problems, Problem{object, p.Error() + "; " + v.remedy(object)})
 	}
 	if err == nil && len(v.found.list) > 0 {
 		err = v.found.list[0]
 	}
 	return err
-}
-
-// objectOf is the object that a problem is about.
-func objectOf(err error) string {
-	var c *codec.CorruptError
-	if errors.As(err, &c) {
-		return c.File
-	}
-	return ""
 }
 
 func (v *verifier) run() error {
@@ -187,6 +143,7 @@ func (v *verifier) run() error {
 	if err := v.files(); err != nil {
 		return err
 	}
+	v.intact = v.found.n == 0 && len(v.changed) == 0
 	opt := segment.Options{}
 	if _, local := blob.AsLocalFiler(v.store); !local {
 		if opt.CacheDir, err = os.MkdirTemp(v.tempDir, "verify-"); err != nil {
@@ -195,8 +152,8 @@ func (v *verifier) run() error {
 		defer os.RemoveAll(opt.CacheDir)
 	}
 	if v.seg, err = segment.Open(v.ctx, v.store, v.ref, opt); err != nil {
-		if gone := errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange); gone && len(v.found.list)+len(v.changed) > 0 {
-			return nil // the file was named
+		if gone := errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange); gone && !v.intact {
+			return nil // files has reported the missing or truncated file
 		}
 		return v.problem(v.key(segment.InfoName), err)
 	}
@@ -212,12 +169,29 @@ func (v *verifier) run() error {
 	return v.recount()
 }
 
-// inOrder does n jobs, one on each processor, and hands the results to done in the order of the jobs. Job is told which
-// processor's memory it may use.
-func inOrder[T any](ctx context.Context, n int, job func(ctx context.Context, worker, i int) (T, error), done func(i int, result T) error) error {
+// counts compares the counts of segment.json with what was read.
+func (v *verifier) counts() error {
+	if v.partial.domains || v.partial.postings {
+		return nil
+	}
+	describe := func(domains, entries, rows, parts int64) string {
+		return fmt.Sprintf("%d domains, %d entries, %d rows, %d parts", domains, entries, rows, parts)
+	}
+	want := describe(v.report.Domains, v.report.Entries, v.report.Rows, v.report.Parts)
+	if got := describe(v.info.Domains, v.info.Entries, v.info.Rows, v.info.Parts); got != want {
+		v.wrong(v.key(segment.InfoName), "counts", want, got)
+	}
+	return nil
+}
+
+// inOrder runs n jobs, one at a time on each processor, and passes their results to done in the
+// order of the jobs. worker is the number of the processor: jobs of one worker do not overlap.
+func inOrder[T any](
+	ctx context.Context, n int, job func(ctx context.Context, worker, i int) (T, error), done func(i int, result T) error,
+) error {
 	type slot struct {
-		i   int
-		out chan T
+		i      int
+		result chan T
 	}
 	workers := runtime.GOMAXPROCS(0)
 	g, ctx := errgroup.WithContext(ctx)
@@ -244,7 +218,7 @@ func inOrder[T any](ctx context.Context, n int, job func(ctx context.Context, wo
 				if err != nil {
 					return err
 				}
-				s.out <- result
+				s.result <- result
 			}
 			return nil
 		})
@@ -252,7 +226,7 @@ func inOrder[T any](ctx context.Context, n int, job func(ctx context.Context, wo
 	g.Go(func() error {
 		for s := range order {
 			select {
-			case result := <-s.out:
+			case result := <-s.result:
 				if err := done(s.i, result); err != nil {
 					return err
 				}
@@ -263,12 +237,4 @@ func inOrder[T any](ctx context.Context, n int, job func(ctx context.Context, wo
 		return nil
 	})
 	return g.Wait()
-}
-
-// again notes a problem that comes up while postings are read a second time, unless the first time told of it.
-func (v *verifier) again(err error) error {
-	if v.partial.postings && errors.Is(err, codec.ErrCorrupt) {
-		return nil
-	}
-	return v.problem(v.key("postings"), err)
 }

@@ -89,8 +89,8 @@ var allowed = map[string][]string{
 		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
 	},
 	"indexbuild/publish": {
-		"indexbuild", "indexbuild/postings", "indexbuild/repair", "indexbuild/verify", "lake",
-		"lake/blob", "lake/codec", "lake/manifest",
+		"indexbuild", "indexbuild/postings", "indexbuild/repair", "indexbuild/segment",
+		"indexbuild/verify", "lake", "lake/blob", "lake/codec", "lake/manifest",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -99,7 +99,7 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild", "indexbuild/postings", "indexbuild/publish", "lake", "lake/blob",
+		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob",
 		"lake/codec", "lake/ingest",
 	},
 	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},

@@ -4,13 +4,15 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// DamageError says that a finished batch cannot be indexed, because its record or its postings are missing or are not what was written.
+// DamageError says that a finished batch cannot be indexed: its record or its postings are missing,
+// or are not what was written.
 type DamageError struct {
-	Batch BatchRef
+	Batch segment.BatchRef
 	Err   error
 }
 
@@ -20,14 +22,16 @@ func (e *DamageError) Error() string {
 
 func (e *DamageError) Unwrap() error { return e.Err }
 
-// damaged makes err, which came of reading objects of a batch, a *DamageError if they are at fault, and not the store or the context.
-func Damaged(ref BatchRef, err error) error {
+// Damaged returns a *DamageError for the batch if err says that an object is missing, too short or
+// corrupt. It returns any other error as it is, e.g. a failure of the store, and also an err that
+// is a *DamageError already.
+func Damaged(batch segment.BatchRef, err error) error {
 	var already *DamageError
 	if err == nil || errors.As(err, &already) {
 		return err
 	}
 	if errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange) {
-		return &DamageError{ref, err}
+		return &DamageError{batch, err}
 	}
 	return err
 }

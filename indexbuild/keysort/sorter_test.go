@@ -13,8 +13,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 )
 
-// Partitions are a stable sort, whatever the memory, and whoever chose the keys.
-func TestPartitionsSortStably(t *testing.T) {
+// A Sorter is a stable sort, whatever its memory and whoever chose the keys.
+func TestSorterIsStable(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	type value struct {
 		Key segment.Key
@@ -38,16 +38,16 @@ func TestPartitionsSortStably(t *testing.T) {
 			slices.SortStableFunc(sorted, func(a, b value) int { return segment.CompareKeys(a.Key, b.Key) })
 			for _, memory := range []int{100, 20_000, 1 << 20} {
 				for _, width := range []uint{0, 8} {
-					p := NewAt(t.TempDir(), memory, 0, width)
-					p.limit = int64(memory)
+					sorter := newSorter(t.TempDir(), memory, 0, width)
+					sorter.limit = int64(memory)
 					for _, v := range want {
-						if err := p.Add(v.Key, []byte(v.Val)); err != nil {
+						if err := sorter.Add(v.Key, []byte(v.Val)); err != nil {
 							t.Fatal(err)
 						}
 					}
 					var got []value
-					for i := range p.Len() {
-						err := p.Each(context.Background(), i, func(s *Values) error {
+					for i := range sorter.Len() {
+						err := sorter.Each(context.Background(), i, func(s *Values) error {
 							for n := range s.Len() {
 								k, v := s.At(n)
 								got = append(got, value{k, string(v)})
@@ -58,9 +58,9 @@ func TestPartitionsSortStably(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					p.Close()
+					sorter.Close()
 					if d := cmp.Diff(sorted, got); d != "" {
-						t.Fatalf("%s: %d values in %d bytes, %d bits: %s", name, n, memory, width, d)
+						t.Fatalf("%s: %d values, %d bytes of memory, %d bits (-want +got): %s", name, n, memory, width, d)
 					}
 				}
 			}
@@ -68,7 +68,8 @@ func TestPartitionsSortStably(t *testing.T) {
 	}
 }
 
-// BenchmarkPartitions adds a million values of one to a few records to as many partitions as sort ten million.
+// BenchmarkPartitions adds a million values, of one or a few postings each, to as many partitions
+// as five million values have.
 func BenchmarkPartitions(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var keys []segment.Key
@@ -79,26 +80,26 @@ func BenchmarkPartitions(b *testing.B) {
 		for rng.IntN(2) == 0 {
 			n++
 		}
-		vals = append(vals, make([]byte, n*smallValue))
+		vals = append(vals, make([]byte, n*copyStep))
 	}
 	var free [][]byte
 	for b.Loop() {
-		p := New("", 1<<30, 200<<20, 0)
-		p.free = free
+		sorter := New("", 1<<30, 200<<20/valueBytes, 0)
+		sorter.free = free
 		for i, k := range keys {
-			if err := p.Add(k, vals[i]); err != nil {
+			if err := sorter.Add(k, vals[i]); err != nil {
 				b.Fatal(err)
 			}
 		}
-		free = p.free
-		for i := range p.parts {
-			for _, c := range append(p.parts[i].chunks, p.parts[i].open) {
-				if cap(c) == partitionChunk {
+		free = sorter.free
+		for i := range sorter.partitions {
+			for _, c := range append(sorter.partitions[i].chunks, sorter.partitions[i].open) {
+				if cap(c) == chunkBytes {
 					free = append(free, c[:0])
 				}
 			}
 		}
-		p.Close()
+		sorter.Close()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(keys)), "ns/value")
 }

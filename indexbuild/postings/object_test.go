@@ -26,12 +26,12 @@ import (
 
 var update = flag.Bool("update", false, "write the dumps in testdata anew")
 
-// What was written to a scratch comes out, by way of a file or not.
+// A scratch returns what was written, from a file or from memory.
 func TestScratch(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	store := blob.NewMemory()
-	for _, most := range []int{1, 10, 1000} {
-		s := scratch{dir: t.TempDir(), most: most}
+	for _, capacity := range []int{1, 10, 1000} {
+		s := scratch{dir: t.TempDir(), capacity: capacity}
 		var want []byte
 		for range 50 {
 			piece := bytes.Repeat([]byte{byte(rng.Uint32())}, rng.IntN(15))
@@ -40,22 +40,24 @@ func TestScratch(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		key := fmt.Sprint(most)
+		key := fmt.Sprint(capacity)
 		if err := s.upload(context.Background(), store, key); err != nil {
 			t.Fatal(err)
 		}
 		s.close()
 		got, _, err := store.Get(context.Background(), key)
 		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%d in memory: %d bytes, %v, want %d", most, len(got), err, len(want))
+			t.Errorf("capacity %d: %d bytes, %v, want %d", capacity, len(got), err, len(want))
 		}
 	}
 }
 
-func FuzzBatchDirectory(f *testing.F) {
-	dir := BatchDirectory{Dataset: 1, Batch: "b", Parts: []BatchPart{
-		{Key: "p", Bytes: 100, Domains: 5, Rows: 60, Groups: []int64{40, 20}, Frames: 1, blocks: 2}, {Key: "q", Bytes: 100, Domains: 1, Rows: 3, Groups: []int64{3}, Frames: 1, blocks: 1}}}
-	data := dir.Append(nil)
+func FuzzDirectory(f *testing.F) {
+	dir := directory{dataset: 1, batch: "b", parts: []Part{
+		{Key: "p", Bytes: 100, Domains: 5, Rows: 60, Groups: []int64{40, 20}, domainFrames: 1, indexFrames: 2},
+		{Key: "q", Bytes: 100, Domains: 1, Rows: 3, Groups: []int64{3}, domainFrames: 1, indexFrames: 1},
+	}}
+	data := dir.append(nil)
 	f.Add(data[:len(data)-4], 6)
 	f.Fuzz(func(t *testing.T, body []byte, frames int) {
 		if frames < 1 {
@@ -68,19 +70,19 @@ func FuzzBatchDirectory(f *testing.F) {
 			}
 			return
 		}
-		if again := b.Append(nil); !bytes.Equal(again[:len(again)-4], body) {
-			t.Fatalf("%x, read and written: %x", body, again)
+		if again := b.append(nil); !bytes.Equal(again[:len(again)-4], body) {
+			t.Fatalf("%x, decoded and encoded: %x", body, again)
 		}
 	})
 }
 
-func TestBatchWriterRefusesDomainsOutOfOrder(t *testing.T) {
+func TestWriterRejectsDomainsOutOfOrder(t *testing.T) {
 	for _, names := range [][2]string{{"b", "a"}, {"a", "a"}, {"", "a"}, {"a", strings.Repeat("b", segment.MaxDomain+1)}} {
-		w := NewBatchWriter(&bytes.Buffer{}, 1, "b")
+		w := NewWriter(&bytes.Buffer{}, 1, "b")
 		var err error
 		for _, n := range names {
 			if err == nil {
-				err = w.Domain([]byte(n), &segment.Totals{Rows: 1})
+				err = w.AddDomain([]byte(n), &segment.Totals{Rows: 1})
 			}
 		}
 		if err == nil {
@@ -89,9 +91,9 @@ func TestBatchWriterRefusesDomainsOutOfOrder(t *testing.T) {
 	}
 }
 
-// Rows without a domain are not those of the next one.
-func TestDomainRunsRefuseAnEmptyDomain(t *testing.T) {
-	d := DomainRuns{Key: "part"}
+// Rows without a domain are rejected, and not counted for the next domain.
+func TestDomainCounterRejectsAnEmptyDomain(t *testing.T) {
+	d := NewDomainCounter("part", nil)
 	for i, domain := range []string{"", "a"} {
 		row := &part.Columns{Rows: 1, Domain: []string{domain}, HasSize: []bool{false}, HasTS: []bool{false}}
 		if err := d.Add(Rows{Columns: row}); errors.Is(err, codec.ErrCorrupt) != (i == 0) {
@@ -100,40 +102,32 @@ func TestDomainRunsRefuseAnEmptyDomain(t *testing.T) {
 	}
 }
 
-// A part whose domains have other rows than it is refused.
-func TestBatchWriterRefusesPartsOfOtherRows(t *testing.T) {
+// The rows of a part are those of its domains.
+func TestWriterRejectsPartsWithOtherRows(t *testing.T) {
 	for _, rows := range []int64{0, 2, 4} {
-		w := NewBatchWriter(&bytes.Buffer{}, 1, "b")
-		if err := w.Domain([]byte("a"), &segment.Totals{Rows: rows}); err != nil {
+		w := NewWriter(&bytes.Buffer{}, 1, "b")
+		if err := w.AddDomain([]byte("a"), &segment.Totals{Rows: rows}); err != nil {
 			continue
 		}
-		if err := w.Part(&lake.Part{Rows: 3}, []int64{3}, nil); err == nil {
+		if err := w.EndPart(&lake.Part{Rows: 3}, []int64{3}, nil); err == nil {
 			t.Errorf("%d rows for 3: no error", rows)
 		}
 	}
 }
 
-// TestGolden reads a postings object after docs/formats/batch-postings.md, with nothing of this
-// package, and writes down what every byte means.
+// TestGolden reads a postings object as docs/formats/batch-postings.md describes it, without any
+// code of this package, and compares a commented dump of every byte with testdata.
 func TestGolden(t *testing.T) {
 	var buf bytes.Buffer
-	w := NewBatchWriter(&buf, 3, "2026-11")
-	domains := []struct {
-		Name   string
-		Totals segment.Totals
-	}{
-		{"example.com", segment.Totals{Rows: 39}},
-		{"example.net", segment.Totals{Rows: 20, HasSize: true, Size: 70_000, HasTS: true, FirstTS: 1.7e12, LastTS: 1.8e12}},
-		{"example.org", segment.Totals{Rows: 300}},
-		{"xn--bcher-kva.example", segment.Totals{Rows: 1, HasTS: true}},
-	}
+	w := NewWriter(&buf, 3, "2026-11")
+	domains := tinyDomains()
 	for i, n := range []int{3, 1} {
 		rows := int64(0)
 		for _, d := range domains[:n] {
-			if err := w.Domain([]byte(d.Name), &d.Totals); err != nil {
+			if err := w.AddDomain([]byte(d.name), &d.totals); err != nil {
 				t.Fatal(err)
 			}
-			rows += d.Totals.Rows
+			rows += d.totals.Rows
 		}
 		domains = domains[n:]
 		p := lake.Part{Object: lake.Object{Key: fmt.Sprintf("urls/%d.parquet", i), Bytes: 4096}, Rows: rows}
@@ -141,7 +135,8 @@ func TestGolden(t *testing.T) {
 		if rows > 200 {
 			groups = []int64{200, rows - 200}
 		}
-		if err := w.Part(&p, groups, [][]byte{fmt.Appendf(nil, "block %d.0", i), fmt.Appendf(nil, "block %d.1", i)}); err != nil {
+		blocks := [][]byte{fmt.Appendf(nil, "block %d.0", i), fmt.Appendf(nil, "block %d.1", i)}
+		if err := w.EndPart(&p, groups, blocks); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -149,7 +144,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Frames by the seek table.
+	// The seek table has the compressed size of each frame.
 	data := buf.Bytes()
 	foot := len(data) - 9
 	n := int(binary.LittleEndian.Uint32(data[foot:]))
@@ -174,7 +169,7 @@ func TestGolden(t *testing.T) {
 
 	var out strings.Builder
 	fmt.Fprintln(&out, "# A postings object of a batch, its frames decompressed (docs/formats/batch-postings.md)")
-	fmt.Fprintln(&out, "# Written by go test ./indexbuild -run TestGolden -update")
+	fmt.Fprintln(&out, "# Written by go test ./indexbuild/postings -run TestGolden -update")
 	d := dumper{out: &out}
 	for i, f := range frames[:2] {
 		d.open(fmt.Sprintf("frame %d: domains of part %d", i, i), f)
@@ -248,7 +243,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// dumper writes bytes down with comments.
+// dumper writes a hex dump with comments.
 type dumper struct {
 	out  *strings.Builder
 	data []byte

@@ -23,16 +23,16 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Whatever is wrong with a batch's objects, the error names the batch; what is wrong with the store is no damage.
-func TestDamagedBatchesAreNamed(t *testing.T) {
+// An error about a batch's objects names the batch. A failure of the store is not damage.
+func TestDamagedBatches(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 21))
 	ctx := context.Background()
 	l := &indextest.Lake{Store: blob.NewMemory()}
-	var sick *lake.Batch
+	var damaged *lake.Batch
 	for dataset := uint32(1); dataset <= 3; dataset++ {
 		o := indextest.Options{Rows: 200, Domains: 60, Width: 1, Tasks: 2, Limits: indextest.TinyParts}
 		if b := l.AddBatch(t, dataset, "b", indextest.RandomRows(rng, o), o); dataset == 2 {
-			sick = b
+			damaged = b
 		}
 	}
 	ref := l.Batches[1]
@@ -49,11 +49,11 @@ func TestDamagedBatchesAreNamed(t *testing.T) {
 				t.Errorf("%s: check of %v: %v", what, other, err)
 			}
 			if _, err := indexbuild.CheckBatch(ctx, l.Store, other, false); i != 1 && err != nil || i == 1 && !deep && !errors.As(err, &d) {
-				t.Errorf("%s: short check of %v: %v", what, other, err)
+				t.Errorf("%s: shallow check of %v: %v", what, other, err)
 			}
 		}
 	}
-	for _, key := range []string{ref.Key(), sick.Postings[0].Key, sick.Postings[1].Key} {
+	for _, key := range []string{ref.Key(), damaged.Postings[0].Key, damaged.Postings[1].Key} {
 		good, _, err := l.Store.Get(ctx, key)
 		if err != nil {
 			t.Fatal(err)
@@ -62,10 +62,10 @@ func TestDamagedBatchesAreNamed(t *testing.T) {
 			bad := bytes.Clone(good)
 			bad[at] ^= 0x10
 			indextest.Put(t, l.Store, key, bad)
-			try(fmt.Sprintf("%s with another byte %d", key, at), true)
+			try(fmt.Sprintf("%s with byte %d changed", key, at), true)
 		}
 		indextest.Put(t, l.Store, key, good[:len(good)/2])
-		try(key+" cut", true)
+		try(key+" truncated", true)
 		if err := l.Store.Delete(ctx, key); err != nil {
 			t.Fatal(err)
 		}
@@ -85,8 +85,8 @@ func TestDamagedBatchesAreNamed(t *testing.T) {
 	}
 }
 
-// Lost postings objects come back from the parts, byte by byte, however many of a batch are lost.
-func TestLostPostingsAreRestored(t *testing.T) {
+// Any number of lost postings objects of a batch are restored from its parts, with the same bytes.
+func TestRestorePostings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 22))
 	ctx := context.Background()
 	l := &indextest.Lake{Store: blob.NewMemory()}
@@ -123,7 +123,7 @@ func TestLostPostingsAreRestored(t *testing.T) {
 		}
 	}
 
-	// A part that is lost too is named, and nothing is written.
+	// If a part is lost too, the error names it and nothing is written.
 	key := b.Postings[0].Key
 	if err := l.Store.Delete(ctx, key, b.Parts[0].Key); err != nil {
 		t.Fatal(err)
@@ -136,8 +136,8 @@ func TestLostPostingsAreRestored(t *testing.T) {
 	}
 }
 
-// A damaged segment is made whole, file by file, and readers of the sound ones notice nothing.
-func TestDamagedSegmentsAreRebuilt(t *testing.T) {
+// Only the damaged files of a segment are written, with the bytes that they had.
+func TestRebuildSegment(t *testing.T) {
 	ctx := context.Background()
 	for name, store := range map[string]blob.Store{"memory": blob.NewMemory(), "files": localStore(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestDamagedSegmentsAreRebuilt(t *testing.T) {
 					t.Errorf("%s: %s", what, d)
 				}
 			}
-			rebuild("nothing is wrong")
+			rebuild("intact")
 			for key, good := range want {
 				file := key[len(segment.Prefix(ref.ID)):]
 				bad := bytes.Clone(good)
@@ -180,13 +180,13 @@ func TestDamagedSegmentsAreRebuilt(t *testing.T) {
 				indextest.Put(t, store, key, bad)
 				rebuild(key+" damaged", file)
 				indextest.Put(t, store, key, good[:len(good)-1])
-				rebuild(key+" cut", file)
+				rebuild(key+" truncated", file)
 				if err := store.Delete(ctx, key); err != nil {
 					t.Fatal(err)
 				}
 				rebuild(key+" missing", file)
 			}
-			// Several at once, each of which is told.
+			// Several damaged files are each reported.
 			mphf, idx := segment.Prefix(ref.ID)+segment.MPHFName, segment.Prefix(ref.ID)+segment.PartsName
 			bad := bytes.Clone(want[mphf])
 			copy(bad[70:], "xxxx")
@@ -195,23 +195,23 @@ func TestDamagedSegmentsAreRebuilt(t *testing.T) {
 				t.Fatal(err)
 			}
 			report, err := verify.Segment(ctx, store, ref, false, t.TempDir())
-			var told []string
+			var reported []string
 			for _, p := range report.Problems {
-				told = append(told, p.Place)
+				reported = append(reported, p.Object)
 			}
-			slices.Sort(told)
-			if d := cmp.Diff([]string{mphf, idx}, told); d != "" || !errors.Is(err, codec.ErrCorrupt) {
+			slices.Sort(reported)
+			if d := cmp.Diff([]string{mphf, idx}, reported); d != "" || !errors.Is(err, codec.ErrCorrupt) {
 				t.Errorf("two files: %v, %s", err, d)
 			}
 			rebuild("two files", segment.MPHFName, segment.PartsName)
-			// With postings gone too.
+			// Postings are lost too.
 			if err := store.Delete(ctx, batches[0].Postings[0].Key, segment.Prefix(ref.ID)+segment.MPHFName); err != nil {
 				t.Fatal(err)
 			}
 			rebuild("postings are missing too", segment.MPHFName)
-			l.Compare(t, ref)
+			l.CompareSegment(t, ref)
 
-			// What would come out otherwise is not written.
+			// A segment that comes out with another hash is not written.
 			indextest.Put(t, store, segment.Prefix(ref.ID)+segment.MPHFName, []byte("damaged"))
 			other := ref
 			other.XXH64 = "0123456789abcdef"
@@ -234,31 +234,7 @@ func localStore(tb testing.TB) blob.Store {
 	return s
 }
 
-// A problem is one line that names the object once, and is told once.
-func TestProblemsAreToldOnce(t *testing.T) {
-	l := indextest.SmallLake(t)
-	ref := mustBuild(t, l.Store, l.Batches, indexbuild.Options{})
-	ctx := context.Background()
-	for key, good := range indextest.SegmentObjects(t, l.Store, ref.ID) {
-		for i := 0; i < len(good); i += 1 + len(good)/40 {
-			bad := bytes.Clone(good)
-			bad[i] ^= 1 << (i % 8)
-			indextest.Put(t, l.Store, key, bad)
-			report, err := verify.Segment(ctx, l.Store, ref, false, t.TempDir())
-			if !errors.Is(err, codec.ErrCorrupt) || report.Found != 1 {
-				t.Errorf("byte %d of %s: %d problems: %v", i, key, report.Found, report.Problems)
-			}
-			for _, p := range report.Problems {
-				if p.Place != key || bytes.Count([]byte(p.Text), []byte(key)) != 1 || bytes.ContainsAny([]byte(p.Text), "{}\n") {
-					t.Errorf("byte %d of %s: %+v", i, key, p)
-				}
-			}
-		}
-		indextest.Put(t, l.Store, key, good)
-	}
-}
-
-func mustBuild(tb testing.TB, store blob.Store, batches []postings.BatchRef, opt indexbuild.Options) postings.SegmentRef {
+func mustBuild(tb testing.TB, store blob.Store, batches []segment.BatchRef, opt indexbuild.Options) segment.Ref {
 	tb.Helper()
 	if opt.TempDir == "" {
 		opt.TempDir = tb.TempDir()
