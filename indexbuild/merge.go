@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/keysort"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/prefetch"
 )
 
 const (
@@ -85,7 +86,7 @@ func (c *cursor) next(ctx context.Context) error {
 		p := c.block[c.at:]
 		c.at += postings.BlockHeader + int(p[postings.BlockHeader-1]) + int(binary.LittleEndian.Uint32(p[8:]))
 		if c.at < len(c.block)-postings.BlockSlack {
-			keysort.Ask(c.block, c.at+askAhead)
+			prefetch.At(c.block, c.at+askAhead)
 			return nil
 		}
 		c.feed.free <- c.block
@@ -98,8 +99,8 @@ func (c *cursor) next(ctx context.Context) error {
 			return ctx.Err()
 		}
 		c.block, c.at = block, 0
-		keysort.Ask(block, 0)
-		keysort.Ask(block, askAhead)
+		prefetch.At(block, 0)
+		prefetch.At(block, askAhead)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/prefetch"
 )
 
 const (
@@ -226,7 +227,7 @@ func (v *Values) At(i int) (segment.Key, []byte) {
 func (v *Values) Ask(i int) {
 	if i < len(v.refs) {
 		r := v.refs[i]
-		Ask(v.chunks[r.chunk], int(r.off))
+		prefetch.At(v.chunks[r.chunk], int(r.off))
 	}
 }
 
@@ -265,7 +266,7 @@ func (p *Sorter) Each(ctx context.Context, i int, yield func(*Values) error) err
 	*part = partition{}
 	for n, c := range v.chunks {
 		for off := 0; off < len(c); {
-			Ask(c, off+chunkAhead)
+			prefetch.At(c, off+chunkAhead)
 			v.refs = append(v.refs, valueRef{binary.LittleEndian.Uint64(c[off:]), uint32(n), uint32(off)})
 			off += PartitionHeader + int(binary.LittleEndian.Uint32(c[off+12:]))
 		}
