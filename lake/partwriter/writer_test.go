@@ -759,7 +759,7 @@ func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
 		return row.SortedHost{Domain: domain, Host: host, DomainID: urlnorm.DomainID(domain), Rows: rows}
 	}
 	thisRow := func(path string, tail *row.Suffix) row.SortedRow {
-		return row.SortedRow{Path: []byte(path), Tail: tail}
+		return row.SortedRow{Path: []byte(path), Suffix: tail}
 	}
 	one := func(r ...row.SortedRow) call {
 		return call{[]row.SortedHost{host("b.example", "b.example", len(r))}, r}
@@ -1121,7 +1121,7 @@ func fed(rows []row.Row, mostRows, mostHosts int) (feeds []feed) {
 			tails[tail] = at
 		}
 		f.hosts[len(f.hosts)-1].Rows++
-		f.rows = append(f.rows, row.SortedRow{Path: keep(r.PathQuery), Tail: at})
+		f.rows = append(f.rows, row.SortedRow{Path: keep(r.PathQuery), Suffix: at})
 	}
 	return append(feeds, *f)
 }

@@ -189,11 +189,11 @@ func (b *Buffer) pass(h *bufferHost, sink row.Sink) error {
 			} else {
 				b.passTails = append(b.passTails, row.Suffix{})
 				tail = &b.passTails[len(b.passTails)-1]
-				if _, err := tail.Parse(b.tailKey(r)); err != nil {
+				if err := tail.Parse(b.tailKey(r)); err != nil {
 					return err
 				}
 			}
-			rows[i].Path, rows[i].Tail = data[4:4+head>>row.SuffixBits], tail
+			rows[i].Path, rows[i].Suffix = data[4:4+head>>row.SuffixBits], tail
 		}
 		from += n
 	}

@@ -154,9 +154,9 @@ func (s *runSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records in
 		s.host = append(append(append(append(s.host[:0], h.Domain...), 0), h.Host...), 0)
 		for _, r := range rows[:h.Rows] {
 			s.key = append(append(append(s.key[:0], s.host...), r.Path...), 0)
-			s.key = r.Tail.AppendKey(s.key)
+			s.key = r.Suffix.AppendKey(s.key)
 			shared := codec.CommonPrefix(s.run.last, s.key)
-			if shared >= len(s.key)-len(r.Tail.RawURL) {
+			if shared >= len(s.key)-len(r.Suffix.RawURL) {
 				continue // no record is the beginning of another
 			}
 			if err := s.run.append(s.key, shared); err != nil {

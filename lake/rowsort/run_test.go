@@ -81,11 +81,11 @@ func (c *collector) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records 
 			}
 		}
 		for _, thisRow := range rows[:h.Rows] {
-			t := *thisRow.Tail
-			if known, ok := tails[thisRow.Tail]; ok && known != t {
+			t := *thisRow.Suffix
+			if known, ok := tails[thisRow.Suffix]; ok && known != t {
 				c.tb.Errorf("another tail %+v at the same address", t)
 			}
-			tails[thisRow.Tail] = t
+			tails[thisRow.Suffix] = t
 			r := row.Row{Domain: strings.Clone(h.Domain), Host: strings.Clone(h.Host), PathQuery: string(thisRow.Path), Scheme: strings.Clone(t.Scheme), Port: t.Port,
 				TS: t.TS, HasTS: t.HasTS, Size: t.Size, HasSize: t.HasSize, Extras: strings.Clone(t.Extras), RawURL: strings.Clone(t.RawURL)}
 			if n := len(c.rows); n > 0 {

@@ -30,7 +30,7 @@ func (s *listSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (int, erro
 	for _, h := range hosts {
 		fmt.Fprintf(s, "%s %s %x\n", h.Domain, h.Host, h.DomainID)
 		for _, r := range rows[:h.Rows] {
-			fmt.Fprintf(s, "%q %v\n", r.Path, *r.Tail)
+			fmt.Fprintf(s, "%q %v\n", r.Path, *r.Suffix)
 		}
 		rows = rows[h.Rows:]
 	}
