@@ -281,7 +281,7 @@ func mergeShuffled(ctx context.Context, store blob.Store, p *plan, m *mergePlan,
 		if len(runs) == 0 {
 			if next := slices.Index(prefixes, prefix) + 1; next < len(prefixes) {
 				if first, last, err := partitionsOf(prefixes[next]); err == nil { // what is wrong is said when it is their turn
-					buffer.Ask(ctx, shuffle, first, last)
+					buffer.Prefetch(ctx, shuffle, first, last)
 				}
 			}
 			defer buffer.Empty()

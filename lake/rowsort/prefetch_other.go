@@ -2,10 +2,12 @@
 
 package rowsort
 
-func askHosts([]hostRef, []bufferHost) {}
+// Without assembly for the processor, nothing is prefetched.
 
-func askNames([]hostRef, []bufferHost, [][]byte, [][]byte) {}
+func prefetchHosts([]hostRef, []bufferHost) {}
 
-func askRows([]uint32, [][]byte) {}
+func prefetchNames([]hostRef, []bufferHost, [][]byte, [][]byte) {}
 
-func askRefs([]rowRef, [][]byte) {}
+func prefetchRows([]uint32, [][]byte) {}
+
+func prefetchRefs([]rowRef, [][]byte) {}
