@@ -1,14 +1,14 @@
-// Package prefetch starts loads of memory before it is used. A miss of all caches takes about 200 ns;
-// many misses at once take hardly longer than one. Prefetches change no result. They do nothing on
-// processors without assembly here.
+// Package prefetch starts loads of memory before it is used. A miss of all caches takes about 200
+// ns; many misses at once take hardly longer than one. Prefetches change no result. They do nothing
+// on processors without assembly here.
 //
 // Chunks and Sum64 speed up sequential reads of memory that no cache holds, e.g. hashing megabytes
 // that were written a while ago. Processors prefetch a few cache lines by themselves, which is too
-// little if memory has a high latency: on a server's processor, XXH64, the hash of most of the lake's
-// checksums, otherwise waits half of its time. Package lake/seekable and the part writer hash and
-// read large buffers with them.
+// little if memory has a high latency: on a server's processor, XXH64, the hash of most of the
+// lake's checksums, otherwise waits half of its time. Package lake/seekable and the part writer
+// hash and read large buffers with them.
 //
-// At and ForWriting prefetch single places, for callers that know their next accesses. Loops that
+// At and ForWriting prefetch single addresses, for callers that know their next accesses. Loops that
 // prefetch through a package's own structs stay in that package's prefetch_amd64.s: a call for each
 // access would cost as much as the loop saves.
 package prefetch

@@ -2,12 +2,12 @@ package prefetch
 
 import "unsafe"
 
-// At prefetches two cache lines: the one at offset off of b and the next. The offset may be past the
-// end of b, or of its memory: prefetches never fault.
+// At prefetches two cache lines: the one at offset off of b and the next. The offset may be past
+// the end of b, or of its memory: prefetches never fault.
 func At(b []byte, off int) { twoLines(unsafe.SliceData(b), off) }
 
-// ForWriting prefetches the cache lines of the n bytes at p, which are about to be written. N must be
-// above 0. Prefetches never fault, so p need not point to n bytes of one object.
+// ForWriting prefetches the cache lines of the n bytes at p, which are about to be written. N must
+// be above 0. Prefetches never fault, so p need not point to n bytes of one object.
 func ForWriting(p unsafe.Pointer, n int) { linesForWriting(p, n) }
 
 // lines prefetches the cache lines of b, which must not be empty, into the second-level cache. The

@@ -9,21 +9,21 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// A row's key is its fields in sort order, encoded so that comparing keys as bytes compares rows field
-// by field, absent fields first:
+// A row's key is its fields in sort order, encoded so that comparing keys as bytes compares rows
+// field by field, absent fields first:
 //
 //	domain 00 host 00 path_query 00 scheme 00 port ts size extras 00 raw_url
 //
 // Strings end with a zero byte. None contains one but raw_url, which is last and ends with the key.
 // Port is 00 for none, else 01 and a big-endian u16. Ts and size are 00 for none, else 01 and a
-// big-endian u64 with its sign bit flipped. Everything before raw_url is the record: rows with equal
-// records are one row.
+// big-endian u64 with its sign bit flipped. Everything before raw_url is the record: rows with
+// equal records are one row.
 
 const keySign = 1 << 63
 
-// MaxKey is the length of the longest key in bytes. In effect it limits extras, since a canonical URL
-// has at most 16 KiB and a raw one 64 KiB; it is eight times the longest line that is read by default.
-// A merge holds one key of every run in memory.
+// MaxKey is the length of the longest key in bytes. In effect it limits extras, since a canonical
+// URL has at most 16 KiB and a raw one 64 KiB; it is eight times the longest line that is read by
+// default. A merge holds one key of every run in memory.
 const MaxKey = 8 << 20
 
 // The fields of a key in their order. The raw URL follows the last one.
@@ -45,8 +45,8 @@ var keyFieldNames = [keyFields]string{"domain", "host", "path_query", "scheme", 
 // keyFieldWidth is the size of a field that is a number, 0 for a string.
 var keyFieldWidth = [keyFields]int{keyPort: 2, keyTS: 8, keySize: 8}
 
-// Key parses ascending keys one after the other. Neighbours share long prefixes, so each step parses
-// only what differs. The zero value is before the first key.
+// Key parses ascending keys one after the other. Neighbours share long prefixes, so each step
+// parses only what differs. The zero value is before the first key.
 type Key struct {
 	key []byte
 	// changed is the first field that differs from the previous row, keyFields if none does.

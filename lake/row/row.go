@@ -1,8 +1,8 @@
-// Package row holds what the packages that sort rows and those that write them share: a row, its sort
-// key, its suffix (the fields after the path), and the Sink that takes rows in order. Comparing two
-// keys as bytes compares the rows field by field; docs/formats/run.md describes the bytes. Package
-// rowsort makes and merges keys and passes rows on; partwriter and the counters of package ingest are
-// Sinks.
+// Package row holds what the packages that sort rows and those that write them share: a row, its
+// sort key, its suffix (the fields after the path), and the Sink that takes rows in order.
+// Comparing two keys as bytes compares the rows field by field; docs/formats/run.md describes the
+// bytes. Package rowsort makes and merges keys and passes rows on; partwriter and the counters of
+// package ingest are Sinks.
 package row
 
 import "unsafe"
@@ -21,13 +21,13 @@ type Row struct {
 	HasSize bool
 	// Extras is RFC 8785 JSON.
 	Extras string
-	// RawURL is the URL as it is in the input, if the batch keeps raw URLs and this one differs from
-	// the canonical URL.
+	// RawURL is the URL as it is in the input, if the batch keeps raw URLs and this one differs
+	// from the canonical URL.
 	RawURL string
 }
 
-// AppendKey appends the row's key to dst. No string but RawURL may contain a zero byte; canonical URLs
-// and JSON contain none.
+// AppendKey appends the row's key to dst. No string but RawURL may contain a zero byte; canonical
+// URLs and JSON contain none.
 func (r *Row) AppendKey(dst []byte) []byte {
 	dst = append(append(dst, r.Domain...), 0)
 	dst = append(append(dst, r.Host...), 0)

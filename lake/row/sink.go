@@ -2,7 +2,8 @@ package row
 
 import "errors"
 
-// Partitions is the number of partitions of rows: one for each value of the top byte of the domain_id.
+// Partitions is the number of partitions of rows: one for each value of the top byte of the
+// domain_id.
 const Partitions = 256
 
 var (
@@ -16,7 +17,8 @@ var (
 	ErrOrder = errors.New("row is not after the one before")
 )
 
-// Sink takes rows in ascending order; partwriter.Writer is one. Arguments are valid during the call.
+// Sink takes rows in ascending order; partwriter.Writer is one. Arguments are valid during the
+// call.
 type Sink interface {
 	// Rows takes the next hosts and all their rows, in the order of the hosts. Hosts ascend by
 	// domain, then by host. The first host may be the last one of the previous call; it then has

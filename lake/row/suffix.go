@@ -95,8 +95,8 @@ func (s *Suffix) KeySize() int {
 	return n
 }
 
-// Parse sets s to the suffix of which AppendKey makes key. The strings of s are views into key. Other
-// bytes are a *codec.CorruptError.
+// Parse sets s to the suffix of which AppendKey makes key. The strings of s are views into key.
+// Other bytes are a *codec.CorruptError.
 func (s *Suffix) Parse(key []byte) error {
 	bad := func(at int, field string, want, got any) error {
 		*s = Suffix{}

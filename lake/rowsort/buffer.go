@@ -14,24 +14,25 @@ import (
 // Buffer collects rows in memory up to a budget and passes them on sorted. It is not safe for
 // concurrent use.
 //
-// Rows arrive in no order, and moving each to its host would be a cache miss a row. So rows are appended
-// as they arrive, and only their 4-byte offsets are sorted by host. The visiting order is then known,
-// so hosts, names and rows are prefetched some dozens ahead: many cache misses at once take hardly
-// longer than one. The paths of one host are sorted at a time.
+// Rows arrive in no order, and moving each to its host would be a cache miss a row. So rows are
+// appended as they arrive, and only their 4-byte offsets are sorted by host. The visiting order is
+// then known, so hosts, names and rows are prefetched some dozens ahead: many cache misses at once
+// take hardly longer than one. The paths of one host are sorted at a time.
 //
-//	order    host 2 | host 0 | host 1 …            hosts with rows, sorted by domain and host
-//	hosts    id, rows, name … | …                  a bufferHost for each host number
-//	                    │
-//	names    www.a.exampleb.example…               in slabs, in the order of host numbers
+//	order    host 2  |  host 0  |  host 1             hosts with rows, by domain and host
+//	offsets    24    |   4  34  |    14               of their rows, host by host
 //
-//	offsets  40 | 4 | 72 | 23 …                    of rows: those of host 2, of host 0, of host 1 …
-//	          └──────────────────┐
-//	              ┌───┼──────────┼─────────┐
-//	blocks   0 | row | 1 | row | 2 | row | 0 | row …   host number and row, in the order of Add
-//	         ╰── chunk ──╯╰── chunk ──╯                an offset is a chunk and a position in it
+//	offset     4       14      24      34
+//	blocks   0 row | 1 row | 2 row | 0 row | …        host number and row, as they were added
 //
-// Load adds rows in another way. It knows all hosts before it reads a row, so it reserves memory for
-// each host and copies its rows there, one after the other and without host numbers. Their
+//	hosts    host 0 | host 1 | host 2 | …             id, number of rows, offset of the name, …
+//	names    www.a.example | b.example | a.example …  in the order of host numbers
+//
+// Blocks and names are in slabs. An offset is the number of a chunk and a position in it; chunks are
+// pieces of slabs and of larger rows.
+//
+// Load adds rows in another way. It knows all hosts before it reads a row, so it reserves memory
+// for each host and copies its rows there, one after the other and without host numbers. Their
 // bufferHost has the offset of that memory in data and its size in bytes, and offsets has no entry
 // for them.
 type Buffer struct {
@@ -47,7 +48,8 @@ type Buffer struct {
 	// Blocks have the rows that were added, each as
 	//	u32 host number | row
 	// and a row is
-	//	u32 length of the path << SuffixBits | kind of the suffix; path; if the kind is OwnSuffix: u32 length; suffix as in a key
+	//	u32 length of the path << SuffixBits | kind of the suffix; path
+	//	if the kind is OwnSuffix: u32 length of the suffix; suffix as in a key
 	blocks       [][]byte
 	blockOffsets []uint32 // where blocks begin
 	open         []byte   // the rest of the open slab from the block that is being filled on
@@ -58,8 +60,8 @@ type Buffer struct {
 	// its length and its capacity are zero.
 	counts []hostCount
 
-	// order has all hosts with rows, by groups of groupWidth partitions and sorted within each group;
-	// the hosts of group i end at ends[i]. groupWidth is 0 while nothing is sorted.
+	// order has all hosts with rows, by groups of groupWidth partitions and sorted within each
+	// group; the hosts of group i end at ends[i]. groupWidth is 0 while nothing is sorted.
 	order      []hostRef
 	ends       [row.Partitions]int
 	starts     [row.Partitions]int // where each group's rows start in offsets
@@ -87,14 +89,14 @@ type Buffer struct {
 }
 
 const (
-	// bufferSlab is how much a Buffer allocates at a time. A row, or the loaded rows of a host, of more
-	// than bufferRow bytes have memory of their own, so that little of a slab is left empty.
+	// bufferSlab is how much a Buffer allocates at a time. A row, or the loaded rows of a host, of
+	// more than bufferRow bytes have memory of their own, so that little of a slab is left empty.
 	bufferSlab = 4 << 20
 	bufferRow  = bufferSlab / 16
 
-	// rowOverhead is what a row takes besides its path and suffix: the number of its host, two headers
-	// and, while its host is sorted, two rowRefs. Paths and suffixes count twice. hostOverhead is a
-	// bufferHost, its count, its element of next and two hostRefs.
+	// rowOverhead is what a row takes besides its path and suffix: the number of its host, two
+	// headers and, while its host is sorted, two rowRefs. Paths and suffixes count twice.
+	// hostOverhead is a bufferHost, its count, its element of next and two hostRefs.
 	rowOverhead  = 4 + 2*4 + 2*rowRefSize
 	rowRefSize   = 16
 	hostOverhead = 32 + 8 + 4 + 2*16
@@ -107,14 +109,14 @@ const (
 	// maxHost is the longest domain and host together: a DNS name has 253 bytes.
 	maxHost = 1 << 10
 
-	// prefetchBatch is how many hosts, or rows, are prefetched at a time and then used one after the
-	// other. prefetchAhead is the prefetch distance of rows, in rows; at least eight rows are
+	// prefetchBatch is how many hosts, or rows, are prefetched at a time and then used one after
+	// the other. prefetchAhead is the prefetch distance of rows, in rows; at least eight rows are
 	// prefetched at a time.
 	prefetchBatch = 32
 	prefetchAhead = 48
 
-	// prefetchSort is the number of rows of a host above which they may have left the nearest caches
-	// before the sort returns to them.
+	// prefetchSort is the number of rows of a host above which they may have left the nearest
+	// caches before the sort returns to them.
 	prefetchSort = 1024
 
 	// pathSlack is how many bytes may be read after the end of a row.
@@ -126,8 +128,8 @@ const (
 	passHosts = 128
 )
 
-// NewBuffer returns a Buffer that is full at about budget bytes, which are at most 1 GiB: offsets of
-// rows have 32 bits.
+// NewBuffer returns a Buffer that is full at about budget bytes, which are at most 1 GiB: offsets
+// of rows have 32 bits.
 func NewBuffer(budget int64) *Buffer {
 	b := buffers.Get().(*Buffer)
 	b.budget = budget
@@ -184,8 +186,8 @@ func (b *Buffer) PlainHost(domain, host string, domainID uint64) {
 // GrowHosts allocates memory for n more hosts at once.
 func (b *Buffer) GrowHosts(n int) { b.hosts = slices.Grow(b.hosts, n) }
 
-// newName returns memory for a name and its offset. An empty name has an offset too. Slabs are never
-// filled to their end, because an offset there would be in no chunk.
+// newName returns memory for a name and its offset. An empty name has an offset too. Slabs are
+// never filled to their end, because an offset there would be in no chunk.
 func (b *Buffer) newName(size int) ([]byte, uint32) {
 	if cap(b.text)-len(b.text) <= size {
 		slab := b.slab()
@@ -227,9 +229,9 @@ func (b *Buffer) Add(host uint32, path []byte, suffix *row.Suffix) error {
 	return nil
 }
 
-// AddPlain is Add for a row without port, ts, size, extras and raw URL, whose scheme is https or else
-// http. The path is one that [urlnorm.Normalizer.ParseBatch] returned: it begins with a slash and has
-// no zero byte, which is not checked.
+// AddPlain is Add for a row without port, ts, size, extras and raw URL, whose scheme is https or
+// else http. The path is one that [urlnorm.Normalizer.ParseBatch] returned: it begins with a slash
+// and has no zero byte, which is not checked.
 func (b *Buffer) AddPlain(host uint32, path []byte, https bool) error {
 	kind := row.HTTPSuffix
 	if https {
@@ -242,9 +244,9 @@ func (b *Buffer) AddPlain(host uint32, path []byte, https bool) error {
 	return nil
 }
 
-// AddParsed is AddPlain for consecutive URLs of [urlnorm.Normalizer.ParseBatch]; the host of each is
-// first + its Origin. It returns how many rows it added. It stops before a URL of an OtherOrigin or
-// with a path that AddPlain rejects, and after the URL that makes the buffer Full.
+// AddParsed is AddPlain for consecutive URLs of [urlnorm.Normalizer.ParseBatch]; the host of each
+// is first + its Origin. It returns how many rows it added. It stops before a URL of an OtherOrigin
+// or with a path that AddPlain rejects, and after the URL that makes the buffer Full.
 func (b *Buffer) AddParsed(first uint32, urls []urlnorm.Parsed) (added int) {
 	for added < len(urls) {
 		if n := b.addMany(first, urls[added:]); n > 0 {
@@ -289,8 +291,8 @@ func (b *Buffer) growCounts(n int) {
 	b.counts = b.counts[:n]
 }
 
-// allocate returns size bytes of a block: at the end of the open block, or of a block of their own if
-// they are many.
+// allocate returns size bytes of a block: at the end of the open block, or of a block of their own
+// if they are many.
 func (b *Buffer) allocate(size int) []byte {
 	if size > bufferRow {
 		b.closeBlock()
@@ -334,8 +336,8 @@ func (b *Buffer) slab() *[bufferSlab]byte {
 	return bufferSlabs.Get().(*[bufferSlab]byte)
 }
 
-// Release removes all rows and hosts and returns the buffer's memory to a pool. The buffer must not be
-// used afterwards.
+// Release removes all rows and hosts and returns the buffer's memory to a pool. The buffer must not
+// be used afterwards.
 func (b *Buffer) Release() {
 	b.Shrink()
 	b.prefetched = nil
@@ -379,7 +381,8 @@ func (b *Buffer) Full() bool { return b.used >= b.budget }
 const keyRest = len("\x00https\x00\x00\x00\x00\x00") - 4
 
 // Count adds the number of rows of each partition to rows, and an upper bound of the size of their
-// keys to keyBytes. Both are sums over rows and do not depend on how rows are divided among buffers.
+// keys to keyBytes. Both are sums over rows and do not depend on how rows are divided among
+// buffers.
 func (b *Buffer) Count(rows, keyBytes *[row.Partitions]int64) {
 	b.finishAdding()
 	for i, c := range b.counts[:len(b.hosts)] {
@@ -407,8 +410,8 @@ func rowSize(data []byte) int {
 	return size
 }
 
-// chunkBits is the number of low bits of an offset, which are a position in a chunk; the others are the
-// chunk's number. A large row or host leaves less than one chunk empty and a slab at most a
+// chunkBits is the number of low bits of an offset, which are a position in a chunk; the others are
+// the chunk's number. A large row or host leaves less than one chunk empty and a slab at most a
 // sixteenth, so 32 bits are enough for the offsets of all rows of a Buffer.
 const chunkBits = 18
 
@@ -421,8 +424,8 @@ func appendChunks(chunks [][]byte, data []byte) [][]byte {
 	return chunks
 }
 
-// listOffsets sets offsets to the offsets of the rows in blocks, by hosts in order, which has all hosts
-// with rows.
+// listOffsets sets offsets to the offsets of the rows in blocks, by hosts in order, which has all
+// hosts with rows.
 func (b *Buffer) listOffsets(order []hostRef) {
 	if n := len(b.hosts); cap(b.next) < n {
 		b.next = make([]uint32, n)

@@ -12,20 +12,21 @@ import (
 // hasVectors is set if the processor has what the assembly of this package needs.
 var hasVectors = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasBMI2
 
-// addVectors writes the rows of n URLs to dst, one after the other, as appendRow does, and counts them;
-// the host of each is first + its Origin. It stops before a URL of an OtherOrigin, with a path longer
-// than maxVectorPath or with a host that counts has no element for, and before the first row that would
-// start after limit. It returns how many rows it wrote and where they end. N must be above 0.
+// addVectors writes the rows of n URLs to dst, one after the other, as appendRow does, and counts
+// them; the host of each is first + its Origin. It stops before a URL of an OtherOrigin, with a
+// path longer than maxVectorPath or with a host that counts has no element for, and before the
+// first row that would start after limit. It returns how many rows it wrote and where they end. N
+// must be above 0.
 //
-// It writes up to vectorSlack bytes after limit. Loads of paths are masked: it reads nothing outside of
-// them. Only hosts below hosts index counts. It needs the features of hasVectors. AddParsed without
-// addMany replaces it; FuzzAddParsed compares the two.
+// It writes up to vectorSlack bytes after limit. Loads of paths are masked: it reads nothing
+// outside of them. Only hosts below hosts index counts. It needs the features of hasVectors.
+// AddParsed without addMany replaces it; FuzzAddParsed compares the two.
 //
 //go:noescape
 func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32, counts *hostCount, hosts uint32) (added int, end *byte)
 
-// The layout of urlnorm.Parsed and hostCount that buffer_amd64.s relies on, and that the kinds of an
-// origin and of its suffix add up to 2.
+// The layout of urlnorm.Parsed and hostCount that buffer_amd64.s relies on, and that the kinds of
+// an origin and of its suffix add up to 2.
 var (
 	_ = [1]struct{}{}[unsafe.Offsetof(urlnorm.Parsed{}.PathQuery)]
 	_ = [1]struct{}{}[unsafe.Offsetof(urlnorm.Parsed{}.Origin)-32]
@@ -39,8 +40,8 @@ var (
 	_ = [1]struct{}{}[unsafe.Offsetof(hostCount{}.bytes)-4]
 )
 
-// addMany adds rows from the first URL on and returns how many. It leaves the rest to AddParsed: from
-// the first URL that addVectors does not take, or if the slab or the budget may be used up.
+// addMany adds rows from the first URL on and returns how many. It leaves the rest to AddParsed:
+// from the first URL that addVectors does not take, or if the slab or the budget may be used up.
 func (b *Buffer) addMany(first uint32, urls []urlnorm.Parsed) (added int) {
 	const most = 2*maxVectorPath + rowOverhead
 	n := min(int64(len(urls)), (b.budget-b.used-1)/most) // rows that cannot make the buffer Full
@@ -59,11 +60,12 @@ func (b *Buffer) addMany(first uint32, urls []urlnorm.Parsed) (added int) {
 	return added
 }
 
-// listRows sets offsets to the offsets of the rows in n bytes, as listOffsets does; the first row has
-// the offset given. It uses no vectors: its gain is that it prefetches the elements it will write.
+// listRows sets offsets to the offsets of the rows in n bytes, as listOffsets does; the first row
+// has the offset given. It uses no vectors: its gain is that it prefetches the elements it will
+// write.
 //
-// It trusts the rows: arrange has checked that next has an element for every host, and listOffsets that
-// offsets has one for every row. FuzzShuffleVectors compares it with the loop of listOffsets.
+// It trusts the rows: arrange has checked that next has an element for every host, and listOffsets
+// that offsets has one for every row. FuzzShuffleVectors compares it with the loop of listOffsets.
 //
 //go:noescape
 func listRows(rows *byte, n int, offset uint32, next, offsets *uint32)

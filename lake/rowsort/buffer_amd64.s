@@ -18,8 +18,8 @@
 
 // func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32, counts *hostCount, hosts uint32) (added int, end *byte)
 //
-// It copies two vectors of every path, without a branch on its length. The next row overwrites what is
-// after the path's end.
+// It copies two vectors of every path, without a branch on its length. The next row overwrites what
+// is after the path's end.
 TEXT ·addVectors(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ limit+8(FP), R10
@@ -131,8 +131,8 @@ more:
 	XORL       R13, R13
 	JMP        next
 
-// PREFETCH_OFFSET prefetches the element of offsets of the row at R14, and memory of rows 2 KiB after it,
-// and moves R14 to the next row. It does nothing if R14 is not below R8.
+// PREFETCH_OFFSET prefetches the element of offsets of the row at R14, and memory of rows 2 KiB
+// after it, and moves R14 to the next row. It does nothing if R14 is not below R8.
 #define PREFETCH_OFFSET(done) \
 	CMPQ  R14, R8            \
 	JCC   done               \

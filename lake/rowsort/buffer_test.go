@@ -19,8 +19,8 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// checkAddParsed adds URLs to two buffers, one by one and with AddParsed, and compares the buffers. It
-// empties both when they are full.
+// checkAddParsed adds URLs to two buffers, one by one and with AddParsed, and compares the buffers.
+// It empties both when they are full.
 func checkAddParsed(tb testing.TB, budget int64, first uint32, urls []urlnorm.Parsed) {
 	tb.Helper()
 	each, many := NewBuffer(budget), NewBuffer(budget)
@@ -155,7 +155,8 @@ func (s *nameSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (int, erro
 	return len(rows), nil
 }
 
-// After names that fill a slab to its last byte, another name, and an empty one, still have offsets.
+// After names that fill a slab to its last byte, another name, and an empty one, still have
+// offsets.
 func TestNamesFillSlabs(t *testing.T) {
 	for _, last := range []string{"", "z"} {
 		b := NewBuffer(1 << 30)
@@ -271,7 +272,9 @@ func FuzzAddParsed(f *testing.F) {
 		for i := 0; i+1 < len(data); i++ {
 			n := int(data[i]) + int(data[i+1])<<(data[i]%6)
 			urls = append(urls, urlnorm.Parsed{
-				PathQuery: bytes.Repeat(data, 1+n/len(data))[:n], Origin: uint32(data[i+1]), Kind: urlnorm.OriginKind(min(2, data[i]%16)),
+				PathQuery: bytes.Repeat(data, 1+n/len(data))[:n],
+				Origin:    uint32(data[i+1]),
+				Kind:      urlnorm.OriginKind(min(2, data[i]%16)),
 			})
 		}
 		checkAddParsed(t, int64(budget)<<(first%12), uint32(first), urls)
@@ -321,7 +324,9 @@ func BenchmarkAddParsed(b *testing.B) {
 	text := bytes.Repeat([]byte("/archive/2000/02/articles.html?"), 100)
 	urls := make([]urlnorm.Parsed, 1<<17)
 	for i := range urls {
-		urls[i] = urlnorm.Parsed{PathQuery: text[:20+r.IntN(60)], Origin: r.Uint32N(benchmarkHosts), Kind: urlnorm.HTTPSOrigin}
+		urls[i] = urlnorm.Parsed{
+			PathQuery: text[:20+r.IntN(60)], Origin: r.Uint32N(benchmarkHosts), Kind: urlnorm.HTTPSOrigin,
+		}
 	}
 	buffer := NewBuffer(1 << 30)
 	defer buffer.Release()
@@ -350,7 +355,8 @@ func BenchmarkLoadedRows(b *testing.B) {
 	var files []ShuffleFile
 	for i := range 4 {
 		fillBuffer(b, buffer, benchmarkRows/4, uint64(i))
-		f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("staging/%d", i), new([row.Partitions]int64), new([row.Partitions]int64))
+		var rows, keyBytes [row.Partitions]int64
+		f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("staging/%d", i), &rows, &keyBytes)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -8,12 +8,12 @@ import (
 	"github.com/urlake/urlake/lake/row"
 )
 
-// Rows passes the rows of partitions first to last, both included, to sink in the order of their keys
-// (see row.Row.AppendKey). Rows with equal records differ in their raw URLs; the sink takes the first,
-// which has the smallest. The rows stay in the buffer.
+// Rows passes the rows of partitions first to last, both included, to sink in the order of their
+// keys (see row.Row.AppendKey). Rows with equal records differ in their raw URLs; the sink takes
+// the first, which has the smallest. The rows stay in the buffer.
 //
-// The partitions are sorted in groups of this size. So first must be a multiple of it, and calls with
-// another size sort all rows again.
+// The partitions are sorted in groups of this size. So first must be a multiple of it, and calls
+// with another size sort all rows again.
 func (b *Buffer) Rows(ctx context.Context, first, last byte, sink row.Sink) error {
 	width := int(last) - int(first) + 1
 	if b.groupWidth != width {
@@ -124,8 +124,8 @@ func (b *Buffer) prefetchHostsFrom(order []hostRef, at int) {
 	}
 }
 
-// prefetchRefsFrom is called before the prefetchBatch rows from refs[from] on are used. It prefetches
-// the batch after them; at 0 the first batch too.
+// prefetchRefsFrom is called before the prefetchBatch rows from refs[from] on are used. It
+// prefetches the batch after them; at 0 the first batch too.
 func (b *Buffer) prefetchRefsFrom(refs []rowRef, from int) {
 	to := min(from+2*prefetchBatch, len(refs))
 	if from > 0 {
@@ -159,8 +159,8 @@ func (b *Buffer) suffixKey(r rowRef) []byte {
 	return chunk[at+4 : at+4+n]
 }
 
-// pass sorts the rows of host h, which are in refs, and adds them to the next calls of Sink.Rows. It
-// calls the sink whenever a call has passRows rows or passHosts hosts.
+// pass sorts the rows of host h, which are in refs, and adds them to the next calls of Sink.Rows.
+// It calls the sink whenever a call has passRows rows or passHosts hosts.
 func (b *Buffer) pass(h *bufferHost, sink row.Sink) error {
 	refs := b.refs
 	if len(refs) == 2 {

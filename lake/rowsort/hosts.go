@@ -9,8 +9,8 @@ import (
 	"github.com/urlake/urlake/lake/row"
 )
 
-// bufferHost is one number of a host. There are millions of them, accessed in no order. So it is half
-// a cache line, and it has no pointers, which the garbage collector would follow.
+// bufferHost is one number of a host. There are millions of them, accessed in no order. So it is
+// half a cache line, and it has no pointers, which the garbage collector would follow.
 type bufferHost struct {
 	id     uint64 // of the domain
 	rows   uint32
@@ -79,9 +79,9 @@ func (b *Buffer) compareHosts(x, y hostRef) int {
 }
 
 // sortRefs sorts hosts by their caches. Scratch has memory for as many hosts. Many hosts are first
-// sorted by the upper halves of their caches, which differ for most hosts, with a radix sort of eleven
-// bits at a time from the lowest (Knuth, The Art of Computer Programming 3, 5.2.5). Then each group
-// with equal upper halves is sorted.
+// sorted by the upper halves of their caches, which differ for most hosts, with a radix sort of
+// eleven bits at a time from the lowest (Knuth, The Art of Computer Programming 3, 5.2.5). Then
+// each group with equal upper halves is sorted.
 func sortRefs(order, scratch []hostRef) {
 	if len(order) < radixSort {
 		slices.SortFunc(order, func(x, y hostRef) int { return cmp.Compare(x.cache, y.cache) })
@@ -148,7 +148,8 @@ func sortByDigits(order, scratch []hostRef, low int) {
 	}
 }
 
-// arrange sorts hosts by groups of width partitions and lists the offsets of their rows in that order.
+// arrange sorts hosts by groups of width partitions and lists the offsets of their rows in that
+// order.
 func (b *Buffer) arrange(width int) {
 	b.finishAdding()
 	// The assembly of listOffsets does not check that a row's host is known.
@@ -233,17 +234,17 @@ func (b *Buffer) sortAlike(order []hostRef) {
 }
 
 // The cache of a domain is a number of twelve digits to the base of 40, one for each of its first
-// bytes. Digit 0 is the end of the domain; the others are - . 0 to 9 _ a to z, nearly all bytes that
-// domains have. Eight plain bytes would be equal for half of the hosts.
+// bytes. Digit 0 is the end of the domain; the others are - . 0 to 9 _ a to z, nearly all bytes
+// that domains have. Eight plain bytes would be equal for half of the hosts.
 const (
 	domainDigits = 12
 	domainBase   = 40
 )
 
 // domainDigit has the digit of each byte. A byte outside of the alphabet has a digit that keeps the
-// order: no larger than the digits of larger bytes and no smaller than those of smaller bytes. It is
-// the last digit of its cache, marked by adding 64 or 128. The digits after it are 0; after 128 they
-// are the largest.
+// order: no larger than the digits of larger bytes and no smaller than those of smaller bytes. It
+// is the last digit of its cache, marked by adding 64 or 128. The digits after it are 0; after 128
+// they are the largest.
 var domainDigit = func() (digits [256]uint8) {
 	var next uint8 // the digit of the next byte that has one
 	const alphabet = "-.0123456789_abcdefghijklmnopqrstuvwxyz"

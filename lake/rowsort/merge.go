@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// maxSections is the most runs that are merged at once. Each holds a decoded frame and a read of one
-	// or more frames: together some 150 MiB, unless single keys are longer than runFrame.
+	// maxSections is the most runs that are merged at once. Each holds a decoded frame and a read
+	// of one or more frames: together some 150 MiB, unless single keys are longer than runFrame.
 	maxSections = 1024
 
-	// maxSectionRead is how much of a run one read fetches, in bytes as stored. The transfer of so much
-	// takes much longer than a request's latency.
+	// maxSectionRead is how much of a run one read fetches, in bytes as stored. The transfer of so
+	// much takes much longer than a request's latency.
 	maxSectionRead = 1 << 20
 
 	// sectionReads is the memory of a merge for bytes as stored: two reads for each section. With
 	// maxSections it is enough for reads of one frame.
 	sectionReads = 128 << 20
 
-	// concurrentReads is how many reads of one merge are in flight at once: enough to hide an object
-	// store's latency.
+	// concurrentReads is how many reads of one merge are in flight at once: enough to hide an
+	// object store's latency.
 	concurrentReads = 32
 )
 
-// MergeRuns merges runs and passes their rows to sink in the order of their keys, one of each record: the
-// one with the smallest raw URL.
+// MergeRuns merges runs and passes their rows to sink in the order of their keys, one of each
+// record: the one with the smallest raw URL.
 //
-// If there are more runs than it merges at once, it first merges groups of them into larger runs. Spill
-// returns their keys in the store, by pass and number. They are the same for the same runs; the caller
-// deletes them with the rest of its staging area.
+// If there are more runs than it merges at once, it first merges groups of them into larger runs.
+// Spill returns their keys in the store, by pass and number. They are the same for the same runs;
+// the caller deletes them with the rest of its staging area.
 func MergeRuns(ctx context.Context, store blob.Store, runs []Run, spill func(pass, n int) string, sink row.Sink) error {
 	for pass := 0; len(runs) > maxSections; pass++ {
 		var merged []Run
@@ -93,13 +93,13 @@ func mergeSections(ctx context.Context, store blob.Store, runs []Run, yield func
 
 // section is a sorted input of a merge.
 type section interface {
-	// next returns the next key, nil at the end, and the length of its longest common prefix with the
-	// previous key. The key is valid until the next call.
+	// next returns the next key, nil at the end, and the length of its longest common prefix with
+	// the previous key. The key is valid until the next call.
 	next(ctx context.Context) (key []byte, shared int, err error)
 }
 
-// mergeKeys passes the keys of all sections to yield in ascending order, each with the length of its
-// longest common prefix with the previous key.
+// mergeKeys passes the keys of all sections to yield in ascending order, each with the length of
+// its longest common prefix with the previous key.
 func mergeKeys(ctx context.Context, sections []section, yield func(key []byte, shared int) error) error {
 	t, err := newLoserTree(ctx, sections)
 	if err != nil {
@@ -119,8 +119,8 @@ func mergeKeys(ctx context.Context, sections []section, yield func(key []byte, s
 	}
 }
 
-// records returns a function that takes ascending keys and passes the first row of each record, which has
-// the smallest raw URL, to sink.
+// records returns a function that takes ascending keys and passes the first row of each record,
+// which has the smallest raw URL, to sink.
 func records(sink row.Sink) func(key []byte, shared int) error {
 	k := new(row.Key)
 	return func(key []byte, shared int) error {
@@ -135,17 +135,19 @@ func records(sink row.Sink) func(key []byte, shared int) error {
 }
 
 // loserTree finds the smallest key of many sections with one comparison a level (Knuth, The Art of
-// Computer Programming 3, 5.4.1). It keeps the length of the prefix that each loser shares with the key
-// that beat it. So a comparison is mostly one of two lengths: of two keys above a third, the smaller one
-// shares more with it (Ng and Kakehi, "Merging string sequences by longest common prefixes", 2008).
+// Computer Programming 3, 5.4.1). It keeps the length of the prefix that each loser shares with the
+// key that beat it. So a comparison is mostly one of two lengths: of two keys above a third, the
+// smaller one shares more with it (Ng and Kakehi, "Merging string sequences by longest common
+// prefixes", 2008).
 type loserTree struct {
 	sections []section
 	// keys has the current key of each section, nil if the section has ended.
 	keys [][]byte
-	// shared has the length of the prefix that a key shares with the key that beat it, for the winner with
-	// the previous winner; -1 for a section that has ended.
+	// shared has the length of the prefix that a key shares with the key that beat it, for the
+	// winner with the previous winner; -1 for a section that has ended.
 	shared []int
-	// losers[i] is the section that lost at node i, 1 ≤ i < len(sections). Leaf j is node len(sections)+j.
+	// losers[i] is the section that lost at node i, 1 ≤ i < len(sections). Leaf j is node
+	// len(sections)+j.
 	losers []int
 	winner int
 }
@@ -172,8 +174,8 @@ func newLoserTree(ctx context.Context, sections []section) (*loserTree, error) {
 	return t, nil
 }
 
-// first returns the smallest key and the length of its common prefix with the previous one; nil when all
-// sections have ended.
+// first returns the smallest key and the length of its common prefix with the previous one; nil
+// when all sections have ended.
 func (t *loserTree) first() (key []byte, shared int) {
 	if len(t.keys) == 0 {
 		return nil, 0
@@ -211,8 +213,8 @@ func (t *loserTree) advance(ctx context.Context, i int) error {
 	return nil
 }
 
-// play compares the keys of two sections, whose shared are with the same third key below both, and sets
-// the loser's shared to its common prefix with the winner.
+// play compares the keys of two sections, whose shared are with the same third key below both, and
+// sets the loser's shared to its common prefix with the winner.
 func (t *loserTree) play(a, b int) (winner, loser int) {
 	switch x, y := t.shared[a], t.shared[b]; {
 	case x > y:

@@ -32,8 +32,8 @@ func (s *keyList) next(context.Context) (key []byte, shared int, err error) {
 	return s.last, shared, nil
 }
 
-// Keys of one to three letters are often equal or prefixes of each other. mergeKeys passes them sorted and
-// with the lengths of their common prefixes, for any number of sections.
+// Keys of one to three letters are often equal or prefixes of each other. mergeKeys passes them
+// sorted and with the lengths of their common prefixes, for any number of sections.
 func TestMergeKeys(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 1))
 	for round := range 3000 {

@@ -2,12 +2,12 @@ package rowsort
 
 import "unsafe"
 
-// These loops prefetch through this package's structs: they read hosts and chunk headers to find the
-// next address. So they are not in internal/prefetch, whose functions take one address a call: a call
-// for each host or row would cost as much as the loop saves.
+// These loops prefetch through this package's structs: they read hosts and chunk headers to find
+// the next address. So they are not in internal/prefetch, whose functions take one address a call:
+// a call for each host or row would cost as much as the loop saves.
 //
-// Prefetches never fault and have no effect on results. The loops themselves read order, offsets and
-// refs, and the elements of hosts, names and chunks that these refer to, which must exist.
+// Prefetches never fault and have no effect on results. The loops themselves read order, offsets
+// and refs, and the elements of hosts, names and chunks that these refer to, which must exist.
 
 // prefetchHosts prefetches the hosts of order.
 func prefetchHosts(order []hostRef, hosts []bufferHost) {

@@ -148,8 +148,8 @@ func TestPrefetchBoundsItsReads(t *testing.T) {
 	}
 }
 
-// Loads that fail or are canceled while reads are in flight, prefetched or not, do not affect later loads
-// and leave no goroutine or stream behind.
+// Loads that fail or are canceled while reads are in flight, prefetched or not, do not affect later
+// loads and leave no goroutine or stream behind.
 func TestLoadsThatFail(t *testing.T) { synctest.Test(t, loadsThatFail) }
 
 func loadsThatFail(t *testing.T) {

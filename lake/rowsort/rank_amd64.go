@@ -12,10 +12,10 @@ var smallSort = func() int {
 
 var hasAVX512Ranks = hasVectors && cpu.X86.HasAVX512DQ
 
-// rankAVX512 sets ranks to the ranks of n rows by their caches; rows with equal caches rank in their
-// order. It sets a multiple of eight ranks, so ranks must have memory for n rounded up. N is 1 to 127.
-// Loads of rows are masked: it reads n rows. It needs the features of hasAVX512Ranks. Without them
-// insertByCache replaces it; FuzzSortSmall compares both with a stable sort.
+// rankAVX512 sets ranks to the ranks of n rows by their caches; rows with equal caches rank in
+// their order. It sets a multiple of eight ranks, so ranks must have memory for n rounded up. N is
+// 1 to 127. Loads of rows are masked: it reads n rows. It needs the features of hasAVX512Ranks.
+// Without them insertByCache replaces it; FuzzSortSmall compares both with a stable sort.
 //
 //go:noescape
 func rankAVX512(rows *rowRef, n int, ranks *uint64)

@@ -12,9 +12,9 @@ GLOBL evens<>(SB), RODATA|NOPTR, $64
 
 // func rankAVX512(rows *rowRef, n int, ranks *uint64)
 //
-// The rank of a row is the number of rows before it that are not above it plus the number of rows after
-// it that are below it. Eight rows at a time are compared with all rows, without branches on their
-// caches.
+// The rank of a row is the number of rows before it that are not above it plus the number of rows
+// after it that are below it. Eight rows at a time are compared with all rows, without branches on
+// their caches.
 TEXT ·rankAVX512(SB), NOSPLIT, $0-24
 	MOVQ       rows+0(FP), SI
 	MOVQ       n+8(FP), DX

@@ -12,14 +12,14 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// A run holds sorted, distinct rows in staging, which a merge task spilled because its rows did not fit
-// into memory. It is a frame file without fences (package seekable) whose frames hold ascending keys (see
-// row.Row.AppendKey):
+// A run holds sorted, distinct rows in staging, which a merge task spilled because its rows did not
+// fit into memory. It is a frame file without fences (package seekable) whose frames hold ascending
+// keys (see row.Row.AppendKey):
 //
 //	uvarint bytes of the lengths | n × {uvarint shared, uvarint length} | n × length bytes
 //
-// Shared is the length of the longest common prefix with the previous key in the frame. So one byte of
-// each key shows whether it is in order.
+// Shared is the length of the longest common prefix with the previous key in the frame. So one byte
+// of each key shows whether it is in order.
 
 // runFrame is the size in decompressed bytes at which a frame of a run ends. A merge holds one
 // decoded frame of every run.
@@ -65,8 +65,8 @@ func newRunWriter(ctx context.Context, store blob.Store, key string) (*runWriter
 	return w, nil
 }
 
-// append adds a key; shared is the length of its longest common prefix with the previous key. A key that
-// is below the previous one is an error; an equal key is left out.
+// append adds a key; shared is the length of its longest common prefix with the previous key. A key
+// that is below the previous one is an error; an equal key is left out.
 func (w *runWriter) append(key []byte, shared int) error {
 	if w.rows > 0 {
 		if shared == len(key) && shared == len(w.last) {
@@ -124,8 +124,8 @@ func (w *runWriter) finish() (Run, error) {
 // abort discards the run unless it is finished.
 func (w *runWriter) abort() { w.blob.Abort() }
 
-// WriteRun writes the rows, sorted and one of each record, to a run under key and empties the buffer.
-// After an error the buffer still has its rows.
+// WriteRun writes the rows, sorted and one of each record, to a run under key and empties the
+// buffer. After an error the buffer still has its rows.
 func (b *Buffer) WriteRun(ctx context.Context, store blob.Store, key string) (Run, error) {
 	w, err := newRunWriter(ctx, store, key)
 	if err != nil {
@@ -180,8 +180,8 @@ func openRun(ctx context.Context, store blob.Store, run Run) (*seekable.Frames, 
 	return seekable.OpenAt(ctx, read, ff, run.Key, 0)
 }
 
-// runSection iterates over the keys of a run. While the frames of one read are used, the next read is in
-// flight.
+// runSection iterates over the keys of a run. While the frames of one read are used, the next read
+// is in flight.
 type runSection struct {
 	store  blob.Store
 	key    string // of the run
@@ -208,8 +208,8 @@ type fetch struct {
 	err    error
 }
 
-// newRunSection starts to read a run. The capacity of slots is the most reads in flight of all sections
-// that share it.
+// newRunSection starts to read a run. The capacity of slots is the most reads in flight of all
+// sections that share it.
 func newRunSection(
 	ctx context.Context, store blob.Store, run Run, frames *seekable.Frames, readBytes int64, slots chan struct{},
 ) *runSection {
@@ -252,7 +252,8 @@ func (s *runSection) startRead(ctx context.Context) {
 	}()
 }
 
-// next returns the next key and the length of the prefix that it has in common with the previous one.
+// next returns the next key and the length of the prefix that it has in common with the previous
+// one.
 func (s *runSection) next(ctx context.Context) (key []byte, common int, err error) {
 	for len(s.lengths) == 0 {
 		if len(s.text) > 0 {

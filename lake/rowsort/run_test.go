@@ -25,8 +25,8 @@ import (
 // partitionOf returns the partition of a domain's rows.
 func partitionOf(domain string) byte { return byte(urlnorm.DomainID(domain) >> 56) }
 
-// oracle returns the rows of partitions first to last, sorted and one of each record, without any code of
-// package rowsort.
+// oracle returns the rows of partitions first to last, sorted and one of each record, without any
+// code of package rowsort.
 func oracle(rows []row.Row, first, last byte) []row.Row {
 	var out []row.Row
 	for _, r := range rows {
@@ -166,7 +166,9 @@ func writeRuns(tb testing.TB, store blob.Store, rows []row.Row, budget int64) (r
 }
 
 // writeShuffleFile writes a buffer to a shuffle file.
-func writeShuffleFile(ctx context.Context, b *rowsort.Buffer, store blob.Store, key string) (rowsort.ShuffleFile, error) {
+func writeShuffleFile(
+	ctx context.Context, b *rowsort.Buffer, store blob.Store, key string,
+) (rowsort.ShuffleFile, error) {
 	var rows, keyBytes [row.Partitions]int64
 	return b.WriteShuffle(ctx, store, key, &rows, &keyBytes)
 }
@@ -193,8 +195,8 @@ func merged(tb testing.TB, store blob.Store, runs []rowsort.Run) []row.Row {
 	return c.rows
 }
 
-// loaded returns the rows of partitions of shuffle files, through a buffer with a budget and, if they do not
-// fit into it, runs.
+// loaded returns the rows of partitions of shuffle files, through a buffer with a budget and, if
+// they do not fit into it, runs.
 func loaded(tb testing.TB, store blob.Store, files []rowsort.ShuffleFile, first, last byte, budget int64) []row.Row {
 	tb.Helper()
 	c := &collector{tb: tb}
@@ -282,7 +284,8 @@ func TestShuffledRowsAreTheSortedDistinctRows(t *testing.T) {
 	}
 }
 
-// Hosts are sorted although domains of many partitions have a common prefix and hosts are in several files.
+// Hosts are sorted although domains of many partitions have a common prefix and hosts are in
+// several files.
 func TestShuffledHostsAreSorted(t *testing.T) {
 	var rows []row.Row
 	for i := range 30_000 {
@@ -301,7 +304,9 @@ func TestShuffledHostsAreSorted(t *testing.T) {
 	for _, width := range []int{0, 1} {
 		n := 256 >> (4 * width)
 		for first := 0; first < 256; first += n {
-			if diff := cmp.Diff(oracle(rows, byte(first), byte(first+n-1)), loaded(t, store, files, byte(first), byte(first+n-1), 1<<30)); diff != "" {
+			last := first + n - 1
+			got := loaded(t, store, files, byte(first), byte(last), 1<<30)
+			if diff := cmp.Diff(oracle(rows, byte(first), byte(last)), got); diff != "" {
 				t.Fatalf("partitions %02x to %02x of %d files differ: %s", first, first+n-1, len(files), diff)
 			}
 		}
@@ -328,8 +333,8 @@ func TestMergeInSeveralPasses(t *testing.T) {
 	}
 }
 
-// The sort compares eight bytes at a time. Its corner cases are keys that end near a multiple of eight
-// bytes, have zero bytes there, or agree in thousands of bytes.
+// The sort compares eight bytes at a time. Its corner cases are keys that end near a multiple of
+// eight bytes, have zero bytes there, or agree in thousands of bytes.
 func TestRunIsSortedWhateverTheKeys(t *testing.T) {
 	m := rowtest.NewMaker(3)
 	var rows []row.Row
@@ -339,7 +344,10 @@ func TestRunIsSortedWhateverTheKeys(t *testing.T) {
 			raw += strings.Repeat("a", m.Rng.IntN(20))
 		}
 		path := "/" + strings.Repeat("x", rowtest.Pick(m, 0, 1, 7, 8, 9, 5000))
-		rows = append(rows, row.Row{Domain: "a.b", Host: "a.b", PathQuery: path, Scheme: "http", Port: -1, TS: int64(i % 500), HasTS: true, RawURL: raw})
+		rows = append(rows, row.Row{
+			Domain: "a.b", Host: "a.b", PathQuery: path, Scheme: "http", Port: -1,
+			TS: int64(i % 500), HasTS: true, RawURL: raw,
+		})
 	}
 	store := blob.NewMemory()
 	runs := writeRuns(t, store, rows, 1<<30)
@@ -417,10 +425,12 @@ func TestFilesWithoutRows(t *testing.T) {
 
 func TestBufferRejectsRowsItCannotKeep(t *testing.T) {
 	b := rowsort.NewBuffer(1 << 20)
-	if err := add(b, &row.Row{Domain: "a.b", Extras: strings.Repeat("x", row.MaxKey)}); !errors.Is(err, row.ErrRowTooLarge) {
+	tooLarge := row.Row{Domain: "a.b", Extras: strings.Repeat("x", row.MaxKey)}
+	if err := add(b, &tooLarge); !errors.Is(err, row.ErrRowTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
-	for _, r := range []row.Row{{Domain: "a\x00"}, {Host: "a\x00"}, {PathQuery: "a\x00"}, {Scheme: "a\x00"}, {Extras: "a\x00"}} {
+	const zero = "a\x00"
+	for _, r := range []row.Row{{Domain: zero}, {Host: zero}, {PathQuery: zero}, {Scheme: zero}, {Extras: zero}} {
 		if err := add(b, &r); err == nil {
 			t.Errorf("%+v: no error", r)
 		}
@@ -433,7 +443,10 @@ func TestBufferRejectsRowsItCannotKeep(t *testing.T) {
 		t.Error("a rejected row is counted")
 	}
 	// The largest row is accepted.
-	large := row.Row{Domain: "a.b", Host: "a.b", PathQuery: "/", Scheme: "http", Port: -1, Extras: strings.Repeat("x", row.MaxKey-2000)}
+	large := row.Row{
+		Domain: "a.b", Host: "a.b", PathQuery: "/", Scheme: "http", Port: -1,
+		Extras: strings.Repeat("x", row.MaxKey-2000),
+	}
 	store := blob.NewMemory()
 	files := writeShuffle(t, store, []row.Row{large, large, {Domain: "a.c", Port: -1}}, 1)
 	for _, memory := range []int64{1, 1 << 30} {
@@ -648,8 +661,8 @@ func TestMergeEndsWhenTheSinkOrTheStoreFails(t *testing.T) {
 	}
 }
 
-// framesOf writes a file with these frames, valid or not, and correct checksums. Last is the size of the
-// last frame.
+// framesOf writes a file with these frames, valid or not, and correct checksums. Last is the size
+// of the last frame.
 func framesOf(tb testing.TB, store blob.Store, key string, frames ...[]byte) (o lake.FrameObject, last int64) {
 	tb.Helper()
 	var buf bytes.Buffer
@@ -759,8 +772,8 @@ func framedRow(host uint32, path string, kind uint32, suffix string) string {
 	return string(b)
 }
 
-// framedHost returns a host as in a frame, with the number and size of its rows. Domain is a length, or the
-// domain that follows the host.
+// framedHost returns a host as in a frame, with the number and size of its rows. Domain is a
+// length, or the domain that follows the host.
 func framedHost[D int | string](host string, domain D, rows, bytes int) string {
 	b := codec.AppendU32(codec.AppendU32(nil, uint32(rows)), uint32(bytes))
 	switch d := any(domain).(type) {
@@ -841,15 +854,16 @@ func TestShuffleOfBadRowsIsCorrupt(t *testing.T) {
 	}
 }
 
-// A corrupt file does not change the rows that a buffer already has, also if the file has rows of a host
-// that should have none.
+// A corrupt file does not change the rows that a buffer already has, also if the file has rows of a
+// host that should have none.
 func TestCorruptShuffleLeavesOtherRows(t *testing.T) {
 	ctx := context.Background()
 	for _, path := range []string{"/c", "/" + strings.Repeat("c", 200)} {
 		store := blob.NewMemory()
 		rows := framedRow(0, "/b", 0, "") + framedRow(1, path, 0, "")
 		hosts := framedHost("a.b", 3, 2, 6+4+len(path)) + framedHost("", 0, 0, 0)
-		s, err := rowsort.OpenShuffle(ctx, store, []rowsort.ShuffleFile{shuffleOf(t, store, []byte(rows), []byte(hosts), directory(1, 2, 1, 2, 1), 2)})
+		f := shuffleOf(t, store, []byte(rows), []byte(hosts), directory(1, 2, 1, 2, 1), 2)
+		s, err := rowsort.OpenShuffle(ctx, store, []rowsort.ShuffleFile{f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -868,7 +882,8 @@ func TestCorruptShuffleLeavesOtherRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &collector{tb: t}
-		if err := b.Rows(ctx, 0, 255, c); err != nil || len(c.rows) != 2 || c.rows[0].PathQuery != "/x" || c.rows[1].PathQuery != "/y" {
+		err = b.Rows(ctx, 0, 255, c)
+		if err != nil || len(c.rows) != 2 || c.rows[0].PathQuery != "/x" || c.rows[1].PathQuery != "/y" {
 			t.Errorf("%v, %v", c.rows, err)
 		}
 	}
@@ -877,7 +892,8 @@ func TestCorruptShuffleLeavesOtherRows(t *testing.T) {
 // A reader allocates memory by the size of the file, not by the number of hosts in its directory.
 func TestShuffleOfFewHostsTakesLittleMemory(t *testing.T) {
 	store := blob.NewMemory()
-	f := shuffleOf(t, store, []byte(framedRow(0, "/b", 0, "")), []byte(framedHost("a.b", 3, 1, 6)), directory(1, 1, 1, 1<<24-1, 1), 1)
+	rows, hosts := []byte(framedRow(0, "/b", 0, "")), []byte(framedHost("a.b", 3, 1, 6))
+	f := shuffleOf(t, store, rows, hosts, directory(1, 1, 1, 1<<24-1, 1), 1)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	if err := load(store, []rowsort.ShuffleFile{f}, 0, 255, 1<<30, &collector{tb: t}); !errors.Is(err, codec.ErrCorrupt) {
@@ -909,18 +925,21 @@ func FuzzRun(f *testing.F) {
 	})
 }
 
-// FuzzShuffle reads shuffle files of arbitrary frames with correct checksums; the collector checks the
-// order of rows.
+// FuzzShuffle reads shuffle files of arbitrary frames with correct checksums; the collector checks
+// the order of rows.
 func FuzzShuffle(f *testing.F) {
-	f.Add([]byte(framedRow(0, "/b", 0, "")+framedRow(0, "/a", 1, "")), []byte(framedHost("www.a.b", 3, 2, 12)), directory(1, 2, 1, 1, 1))
-	f.Add([]byte(framedRow(0, "", 2, "x\x00\x00\x00\x00\x00")), []byte(framedHost("a.b", "a.b", 1, 14)), directory(0, 1, 1, 1, 1))
+	f.Add([]byte(framedRow(0, "/b", 0, "")+framedRow(0, "/a", 1, "")),
+		[]byte(framedHost("www.a.b", 3, 2, 12)), directory(1, 2, 1, 1, 1))
+	f.Add([]byte(framedRow(0, "", 2, "x\x00\x00\x00\x00\x00")),
+		[]byte(framedHost("a.b", "a.b", 1, 14)), directory(0, 1, 1, 1, 1))
 	f.Fuzz(func(t *testing.T, rows, hosts, directory []byte) {
 		if len(rows) == 0 || len(hosts) == 0 || len(directory) == 0 {
 			return
 		}
 		store := blob.NewMemory()
 		for n := range int64(4) {
-			err := load(store, []rowsort.ShuffleFile{shuffleOf(t, store, rows, hosts, directory, n)}, 0, 255, 1<<30, &collector{tb: t})
+			file := shuffleOf(t, store, rows, hosts, directory, n)
+			err := load(store, []rowsort.ShuffleFile{file}, 0, 255, 1<<30, &collector{tb: t})
 			if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 				t.Fatalf("%v is not a corruption", err)
 			}

@@ -17,27 +17,28 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// A shuffle file holds the rows of one split in staging, for the merge tasks, each of which reads some
-// partitions of all splits. It is a frame file without fences (package seekable), not compressed. The
-// rows come first, then the hosts; each frame belongs to one partition. The last frame is the
-// directory, which has the size of each partition:
+// A shuffle file holds the rows of one split in staging, for the merge tasks, each of which reads
+// some partitions of all splits. It is a frame file without fences (package seekable), not
+// compressed. The rows come first, then the hosts; each frame belongs to one partition. The last
+// frame is the directory, which has the size of each partition:
 //
 //	rows        n × {u32 host, row}
 //	hosts       n × {u32 rows, u32 bytes, u16 length, u16 domain, host, domain}
-//	directory   "SHFL" u32 ver=2 | u8 slash | uvarint n | n × {u8 partition, uvarint rows, uvarint frames of rows, uvarint hosts, uvarint frames of hosts}
+//	directory   "SHFL" u32 ver=2 | u8 slash | uvarint n | n × {u8 partition,
+//	            uvarint rows, uvarint frames of rows, uvarint hosts, uvarint frames of hosts}
 //
-// A row is as in a Buffer: a u32 header, which is the length of the path × 4 + the kind of the suffix
-// (row.Suffix.Kind); the path; for OwnSuffix the u32 length of the suffix and the suffix as in a key (see
-// row.Row.AppendKey). A host's number counts from 0 in its partition. The rows and the hosts of a
-// partition are in the order in which they were added. A host has the number of its rows and their size
-// without host numbers. Domain is the length of the domain if the host ends with it; else ownDomain is
-// added, and the domain follows the host. A host without rows has no names. Slash is 1 if all paths of
-// the file begin with a slash.
+// A row is as in a Buffer: a u32 header, which is the length of the path × 4 + the kind of the
+// suffix (row.Suffix.Kind); the path; for OwnSuffix the u32 length of the suffix and the suffix as
+// in a key (see row.Row.AppendKey). A host's number counts from 0 in its partition. The rows and
+// the hosts of a partition are in the order in which they were added. A host has the number of its
+// rows and their size without host numbers. Domain is the length of the domain if the host ends
+// with it; else ownDomain is added, and the domain follows the host. A host without rows has no
+// names. Slash is 1 if all paths of the file begin with a slash.
 //
-// Writing each row to its host's memory at once would be a cache miss a row. So rows are moved in two
-// steps, each of which writes to few addresses at a time: by the writer to their partitions, and by the
-// merge, one partition after the other, to their hosts. The merge reads the hosts of all files first, so
-// it knows how much memory each host needs.
+// Writing each row to its host's memory at once would be a cache miss a row. So rows are moved in
+// two steps, each of which writes to few addresses at a time: by the writer to their partitions,
+// and by the merge, one partition after the other, to their hosts. The merge reads the hosts of all
+// files first, so it knows how much memory each host needs.
 //
 // The directory is directly before the footer, so one read opens a file.
 
@@ -48,27 +49,29 @@ const (
 	// hostHeader is the size of a host without names.
 	hostHeader = 2*4 + 2*2
 
-	// hostBits is the number of bits of a host's number in its partition. A Buffer holds fewer hosts.
+	// hostBits is the number of bits of a host's number in its partition. A Buffer holds fewer
+	// hosts.
 	hostBits = 24
 
-	// shuffleFrame is the size of the largest frame, unless it is a single larger row. A frame that fits
-	// into one stored zstd block is used in place, without a copy.
+	// shuffleFrame is the size of the largest frame, unless it is a single larger row. A frame that
+	// fits into one stored zstd block is used in place, without a copy.
 	shuffleFrame = seekable.MaxRawBlock
 
 	// shuffleChunk is how much memory a partition gets at a time.
 	shuffleChunk = bufferSlab / 64
 
-	// shuffleRead is the most bytes that one read fetches, unless a frame is larger. shuffleReads is how
-	// many reads of a load may be in flight or not used yet: enough to hide an object store's latency.
+	// shuffleRead is the most bytes that one read fetches, unless a frame is larger. shuffleReads
+	// is how many reads of a load may be in flight or not used yet: enough to hide an object
+	// store's latency.
 	shuffleRead  = 2 << 20
 	shuffleReads = 8
 
-	// shufflePrefetch is how many reads of rows Prefetch starts. It is few, because the buffer is still
-	// full of other rows.
+	// shufflePrefetch is how many reads of rows Prefetch starts. It is few, because the buffer is
+	// still full of other rows.
 	shufflePrefetch = 3
 
-	// shuffleHeld limits how many bytes of all files are read before they are used: a read may cover
-	// several partitions, so with many files each reads less at a time.
+	// shuffleHeld limits how many bytes of all files are read before they are used: a read may
+	// cover several partitions, so with many files each reads less at a time.
 	shuffleHeld = 32 << 20
 )
 
@@ -80,10 +83,12 @@ type ShuffleFile struct {
 	Rows           int64 `json:"rows"`
 }
 
-// WriteShuffle writes the rows to a shuffle file under key and empties the buffer. It adds to rows and
-// keyBytes what Count does. After an error the buffer still has its rows. Rows that Load added cannot be
-// written to a shuffle file.
-func (b *Buffer) WriteShuffle(ctx context.Context, store blob.Store, key string, rows, keyBytes *[row.Partitions]int64) (ShuffleFile, error) {
+// WriteShuffle writes the rows to a shuffle file under key and empties the buffer. It adds to rows
+// and keyBytes what Count does. After an error the buffer still has its rows. Rows that Load added
+// cannot be written to a shuffle file.
+func (b *Buffer) WriteShuffle(
+	ctx context.Context, store blob.Store, key string, rows, keyBytes *[row.Partitions]int64,
+) (ShuffleFile, error) {
 	out, err := store.Create(ctx, key)
 	if err != nil {
 		return ShuffleFile{}, err
@@ -126,8 +131,8 @@ type shuffleWriter struct {
 	w       *seekable.Writer
 	numbers []uint32 // of the buffer's hosts: partition << hostBits | number in it
 	parts   [row.Partitions]framedPart
-	// open has the piece that is being filled of each partition, full the pieces before it. A frame is
-	// one or more pieces.
+	// open has the piece that is being filled of each partition, full the pieces before it. A frame
+	// is one or more pieces.
 	open [row.Partitions][]byte
 	full [row.Partitions][][]byte
 
@@ -251,8 +256,8 @@ func (w *shuffleWriter) chunk(p uint32, size int) []byte {
 	chunk := w.rest[:0:shuffleChunk]
 	w.rest = w.rest[shuffleChunk:]
 	if len(w.full[p]) == 0 {
-		// Rows are written to all partitions in turn. If all pieces were at the same offset in a page,
-		// they would compete for the few cache lines of one set.
+		// Rows are written to all partitions in turn. If all pieces were at the same offset in a
+		// page, they would compete for the few cache lines of one set.
 		from := p % 64 * 64
 		chunk = chunk[from:from]
 	}
@@ -331,8 +336,8 @@ type shuffleReader struct {
 	parts  [row.Partitions]storedPart
 }
 
-// storedPart is a partition of a file. Its rows are in frames firstRows up to endRows, exclusive, its
-// hosts in firstHosts up to endHosts.
+// storedPart is a partition of a file. Its rows are in frames firstRows up to endRows, exclusive,
+// its hosts in firstHosts up to endHosts.
 type storedPart struct {
 	rows, hosts          int64
 	firstRows, endRows   int
@@ -440,12 +445,13 @@ func (r *shuffleReader) parseDirectory(dir []byte) (rows int64, err error) {
 		p.endHosts += rowFrames
 		// readHosts allocates memory for them before it reads them.
 		if n := r.rawSize(p.firstHosts, p.endHosts); p.hosts > n/hostHeader {
-			return 0, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("at most %d hosts of partition %02x", n/hostHeader, i), p.hosts)
+			want := fmt.Sprintf("at most %d hosts of partition %02x", n/hostHeader, i)
+			return 0, codec.Corrupt(r.key, "directory", -1, want, p.hosts)
 		}
 	}
 	return rows, nil
 }
 
-// maxShuffleRows is the most rows of a partition that a directory may claim, so that sums of them cannot
-// overflow.
+// maxShuffleRows is the most rows of a partition that a directory may claim, so that sums of them
+// cannot overflow.
 const maxShuffleRows = 1 << 40

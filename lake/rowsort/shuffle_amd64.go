@@ -3,30 +3,30 @@ package rowsort
 import "github.com/urlake/urlake/lake/row"
 
 const (
-	// maxSpread is the most bytes after its header that a row which spreadVectors takes has; longer ones
-	// are rare. It may read spreadSlack bytes from the start of a row.
+	// maxSpread is the most bytes after its header that a row which spreadVectors takes has; longer
+	// ones are rare. It may read spreadSlack bytes from the start of a row.
 	maxSpread   = 512
 	spreadSlack = 8 + maxSpread + 128
 )
 
-// spreadVectors copies rows, which start before n, to their partitions, as shuffleWriter.spread does. It
-// returns where it stopped: at n, or before a row that is longer than maxSpread, that has a host without
-// a number, or for which its partition's piece may have too little memory.
+// spreadVectors copies rows, which start before n, to their partitions, as shuffleWriter.spread
+// does. It returns where it stopped: at n, or before a row that is longer than maxSpread, that has
+// a host without a number, or for which its partition's piece may have too little memory.
 //
-// There must be spreadSlack bytes after n; what it reads of them is not kept. A row is written only if
-// the capacity of its piece has 128 more bytes. It needs the features of hasVectors. spread without
-// spreadMany replaces it; FuzzShuffleVectors compares the two.
+// There must be spreadSlack bytes after n; what it reads of them is not kept. A row is written only
+// if the capacity of its piece has 128 more bytes. It needs the features of hasVectors. spread
+// without spreadMany replaces it; FuzzShuffleVectors compares the two.
 //
 //go:noescape
 func spreadVectors(rows *byte, n int, numbers *uint32, known int, open *[row.Partitions][]byte) (done int)
 
 // scatterVectors copies rows of n bytes to their offsets in chunks, as shuffleLoad.scatter does. It
-// returns where it stopped: at n, or before a row that scatter has to check. Rows are untrusted; the
-// host, the chunk and the end of the row in it are checked before anything is written.
+// returns where it stopped: at n, or before a row that scatter has to check. Rows are untrusted;
+// the host, the chunk and the end of the row in it are checked before anything is written.
 //
-// Loads and stores are masked: it reads nothing outside of rows and writes nothing outside of the row's
-// memory. Slash is 0xff if all paths must begin with a slash, else 0. It needs the features of
-// hasVectors. scatter without scatterMany replaces it; FuzzScatter compares the two.
+// Loads and stores are masked: it reads nothing outside of rows and writes nothing outside of the
+// row's memory. Slash is 0xff if all paths must begin with a slash, else 0. It needs the features
+// of hasVectors. scatter without scatterMany replaces it; FuzzScatter compares the two.
 //
 //go:noescape
 func scatterVectors(rows *byte, n int, offsets *uint64, known int, chunks *[]byte, many int, slash uint32) (done int)
@@ -59,8 +59,8 @@ func scatterMany(rows []byte, offsets []uint64, chunks [][]byte, slash bool) int
 	return scatterVectors(&rows[0], len(rows), &offsets[0], len(offsets), &chunks[0], len(chunks), first)
 }
 
-// startsWithOwnSuffix reports whether the first row has an OwnSuffix, which scatterVectors does not take.
-// The row after it then mostly has one too.
+// startsWithOwnSuffix reports whether the first row has an OwnSuffix, which scatterVectors does not
+// take. The row after it then mostly has one too.
 func startsWithOwnSuffix(rows []byte) bool { return len(rows) > 4 && rows[4]&row.OwnSuffix != 0 }
 
 // ownSuffix is row.OwnSuffix for the assembly.

@@ -1,8 +1,8 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// PREFETCH_NUMBER prefetches the number of the host of the row at R14 and moves R14 to the next row. It
-// does nothing if R14 is not below R8. After a row longer than maxSpread it sets R14 to R8.
+// PREFETCH_NUMBER prefetches the number of the host of the row at R14 and moves R14 to the next
+// row. It does nothing if R14 is not below R8. After a row longer than maxSpread it sets R14 to R8.
 #define PREFETCH_NUMBER(short, done) \
 	CMPQ       R14, R8              \
 	JCC        done                 \
@@ -26,8 +26,8 @@ done:
 // func spreadVectors(rows *byte, n int, numbers *uint32, known int, open *[Partitions][]byte) (done int)
 //
 // It copies two vectors of every row, without a branch on its length. The next row of the partition
-// overwrites what is after the row's end. Numbers of hosts are prefetched 32 rows ahead. After each row
-// the memory of the partition's next row is prefetched.
+// overwrites what is after the row's end. Numbers of hosts are prefetched 32 rows ahead. After each
+// row the memory of the partition's next row is prefetched.
 TEXT ·spreadVectors(SB), NOSPLIT, $0-48
 	MOVQ rows+0(FP), SI
 	MOVQ n+8(FP), R8
@@ -117,8 +117,8 @@ done:
 
 // func scatterVectors(rows *byte, n int, offsets *uint64, known int, chunks *[]byte, many int, slash uint32) (done int)
 //
-// A header and a path are copied by two masked moves, without a branch on their length. They are checked
-// before anything is written.
+// A header and a path are copied by two masked moves, without a branch on their length. They are
+// checked before anything is written.
 TEXT ·scatterVectors(SB), NOSPLIT, $0-64
 	MOVQ rows+0(FP), SI
 	MOVQ n+8(FP), R8

@@ -37,8 +37,8 @@ func (s *listSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (int, erro
 	return 0, nil
 }
 
-// checkShuffle writes rows to a shuffle file and loads them, with assembly and without, and compares the
-// rows' offsets, the files and the loaded rows.
+// checkShuffle writes rows to a shuffle file and loads them, with assembly and without, and
+// compares the rows' offsets, the files and the loaded rows.
 func checkShuffle(tb testing.TB, fill func(b *Buffer)) {
 	tb.Helper()
 	ctx := context.Background()

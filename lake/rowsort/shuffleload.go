@@ -15,9 +15,10 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// Load adds the rows of partitions first to last, both included, of all files to the buffer. It calls
-// full, which must empty the buffer, when the rows of the next file do not fit into the budget, and at
-// the end if the buffer is Full. The rows of one file are loaded together, whatever the budget.
+// Load adds the rows of partitions first to last, both included, of all files to the buffer. It
+// calls full, which must empty the buffer, when the rows of the next file do not fit into the
+// budget, and at the end if the buffer is Full. The rows of one file are loaded together, whatever
+// the budget.
 func (b *Buffer) Load(ctx context.Context, s *Shuffle, first, last byte, full func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // of reads in flight
@@ -27,8 +28,8 @@ func (b *Buffer) Load(ctx context.Context, s *Shuffle, first, last byte, full fu
 	return l.all(func() error { return l.load(ctx) }, full)
 }
 
-// all calls load for as many files at a time as fit into the buffer, and full between these calls and, if
-// the buffer is full, at the end.
+// all calls load for as many files at a time as fit into the buffer, and full between these calls
+// and, if the buffer is full, at the end.
 func (l *shuffleLoad) all(load, full func() error) error {
 	for next := 0; next < len(l.s.files); {
 		if next = l.take(next, l.b.used); len(l.files) == 0 {
@@ -49,9 +50,9 @@ func (l *shuffleLoad) all(load, full func() error) error {
 	return nil
 }
 
-// Prefetch starts the first reads of the next Load, in the background, and returns at once. They are used
-// if the next Load is of the same partitions of s, into an empty buffer; other reads are dropped. Ctx is
-// the context of the reads: the caller cancels it when it no longer needs them.
+// Prefetch starts the first reads of the next Load, in the background, and returns at once. They
+// are used if the next Load is of the same partitions of s, into an empty buffer; other reads are
+// dropped. Ctx is the context of the reads: the caller cancels it when it no longer needs them.
 func (b *Buffer) Prefetch(ctx context.Context, s *Shuffle, first, last byte) {
 	l := b.shuffleLoad(s, first, last)
 	if l.take(0, 0); len(l.files) == 0 {
@@ -75,9 +76,9 @@ func (b *Buffer) shuffleLoad(s *Shuffle, first, last byte) *shuffleLoad {
 	return &shuffleLoad{b: b, s: s, first: int(first), end: int(last) + 1}
 }
 
-// take sets l.files to the files of the next load: those with rows, from number from on, as many as fit
-// into a buffer of which used bytes are used, but at least one. It returns the number of the next file
-// with rows, or the number of files.
+// take sets l.files to the files of the next load: those with rows, from number from on, as many as
+// fit into a buffer of which used bytes are used, but at least one. It returns the number of the
+// next file with rows, or the number of files.
 func (l *shuffleLoad) take(from int, used int64) (next int) {
 	l.files = nil
 	for next = from; next < len(l.s.files); next++ {
@@ -95,11 +96,13 @@ func (l *shuffleLoad) take(from int, used int64) (next int) {
 	return next
 }
 
-// memory returns how much of a buffer's budget the rows of partitions first up to end, exclusive, take.
+// memory returns how much of a buffer's budget the rows of partitions first up to end, exclusive,
+// take.
 func (r *shuffleReader) memory(first, end int) (n int64) {
 	for i := first; i < end; i++ {
 		if p := &r.parts[i]; p.rows > 0 {
-			n += p.rows*2*rowRefSize + p.hosts*hostOverhead + r.rawSize(p.firstRows, p.endRows) + r.rawSize(p.firstHosts, p.endHosts)
+			n += p.rows*2*rowRefSize + r.rawSize(p.firstRows, p.endRows)
+			n += p.hosts*hostOverhead + r.rawSize(p.firstHosts, p.endHosts)
 		}
 	}
 	return n
@@ -130,13 +133,14 @@ type shuffleScratch struct {
 	// partition. starts has where the hosts of each partition of each file begin.
 	hosts  []bufferHost
 	starts []int
-	// offsets has, for each host, the offset of its next row in the lower half and the number of its rows
-	// so far in the upper half. ends is what offsets is when all rows have been read.
+	// offsets has, for each host, the offset of its next row in the lower half and the number of
+	// its rows so far in the upper half. ends is what offsets is when all rows have been read.
 	offsets, ends []uint64
 	order, other  []hostRef
 }
 
-// nowhere is the offset of hosts without rows: the last byte that can have an offset, where no row fits.
+// nowhere is the offset of hosts without rows: the last byte that can have an offset, where no row
+// fits.
 const nowhere = 1<<32 - 1
 
 var shuffleScratches = sync.Pool{New: func() any { return new(shuffleScratch) }}
@@ -184,8 +188,9 @@ func (l *shuffleLoad) load(ctx context.Context) error {
 	return nil
 }
 
-// plan sets l.fetches to the reads of l.files in the order in which they are needed: the hosts of each
-// file, then the rows by partition. If Prefetch planned the same load, it takes over those reads.
+// plan sets l.fetches to the reads of l.files in the order in which they are needed: the hosts of
+// each file, then the rows by partition. If Prefetch planned the same load, it takes over those
+// reads.
 func (l *shuffleLoad) plan() {
 	p := l.b.prefetched
 	l.b.prefetched = nil
@@ -231,7 +236,8 @@ func (l *shuffleLoad) plan() {
 	}
 }
 
-// wait returns a fetch when it is done, and starts the fetches after it, up to shuffleReads at a time.
+// wait returns a fetch when it is done, and starts the fetches after it, up to shuffleReads at a
+// time.
 func (l *shuffleLoad) wait(ctx context.Context, number int) (*shuffleFetch, error) {
 	for ; l.started < min(number+shuffleReads, len(l.fetches)); l.started++ {
 		go l.fetches[l.started].do(ctx, l.s.store)
@@ -298,8 +304,8 @@ func (f *shuffleFetch) release() {
 	f.raw, f.buffer = nil, nil
 }
 
-// readHosts reads the hosts of all files into l.hosts. It sets l.order to those with rows, and l.ends to
-// the number and size of each host's rows.
+// readHosts reads the hosts of all files into l.hosts. It sets l.order to those with rows, and
+// l.ends to the number and size of each host's rows.
 func (l *shuffleLoad) readHosts(ctx context.Context) error {
 	hosts := 0
 	for _, r := range l.files {
@@ -392,8 +398,9 @@ func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) 
 	return rows, size, nil
 }
 
-// reserve sorts the hosts of all files, adds them to the buffer, reserves memory for the rows of each,
-// and sets l.offsets. It sorts one partition after the other, whose hosts fit into a core's cache.
+// reserve sorts the hosts of all files, adds them to the buffer, reserves memory for the rows of
+// each, and sets l.offsets. It sorts one partition after the other, whose hosts fit into a core's
+// cache.
 func (l *shuffleLoad) reserve() error {
 	b := l.b
 	if len(l.order) == 0 {
@@ -493,7 +500,8 @@ func (l *shuffleLoad) readRows(ctx context.Context) error {
 					return err
 				}
 				if rest := l.scatter(rows, offsets, r.slash == 1); rest > 0 {
-					return codec.Corrupt(r.key, fmt.Sprintf("frame %d", frame), int64(len(rows)-rest), "a valid row of a host in the file", "another")
+					return codec.Corrupt(r.key, fmt.Sprintf("frame %d", frame), int64(len(rows)-rest),
+						"a valid row of a host of the partition", "another")
 				}
 				if open[i].hi == frame+1 {
 					open[i].release()
@@ -508,9 +516,9 @@ func (l *shuffleLoad) readRows(ctx context.Context) error {
 	return nil
 }
 
-// scatter copies rows to their hosts' memory and advances offsets. It returns how many bytes are left from
-// the first invalid row on, 0 if all rows are valid. It checks every row, because sorting trusts their
-// lengths and that paths have no zero bytes.
+// scatter copies rows to their hosts' memory and advances offsets. It returns how many bytes are
+// left from the first invalid row on, 0 if all rows are valid. It checks every row, because sorting
+// trusts their lengths and that paths have no zero bytes.
 func (l *shuffleLoad) scatter(rows []byte, offsets []uint64, slash bool) (rest int) {
 	for len(rows) > 0 {
 		rows = rows[scatterMany(rows, offsets, l.b.chunks, slash):]

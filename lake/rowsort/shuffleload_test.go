@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Load groups files, and calls full, as if it took one file after the other: for files with and without
-// rows, buffers that already have rows, and a full that does not empty the buffer.
+// Load groups files, and calls full, as if it took one file after the other: for files with and
+// without rows, buffers that already have rows, and a full that does not empty the buffer.
 func TestLoadTakesOneFileAfterTheOther(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {

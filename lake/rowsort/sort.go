@@ -34,10 +34,10 @@ func insertByCache(rows []rowRef) {
 	}
 }
 
-// sort sorts rows whose paths agree in their first depth bytes and whose caches have the next eight.
-// It reads a row again only if its cache is equal to another's: URLs of one site share long prefixes,
-// and a comparison of whole paths is mostly a cache miss. (The caching of Ng and Kakehi, "Cache
-// efficient radix sort for string sorting", 2007.)
+// sort sorts rows whose paths agree in their first depth bytes and whose caches have the next
+// eight. It reads a row again only if its cache is equal to another's: URLs of one site share long
+// prefixes, and a comparison of whole paths is mostly a cache miss. (The caching of Ng and Kakehi,
+// "Cache efficient radix sort for string sorting", 2007.)
 func (b *Buffer) sort(rows []rowRef, depth int) {
 	for {
 		same := true
@@ -86,9 +86,9 @@ func (b *Buffer) sort(rows []rowRef, depth int) {
 	}
 }
 
-// sortByCache sorts rows by their caches, which agree in the bits above shift+8. It distributes them by
-// one byte after the other (Knuth, The Art of Computer Programming 3, 5.2.5) and leaves small groups
-// to sortSmall.
+// sortByCache sorts rows by their caches, which agree in the bits above shift+8. It distributes
+// them by one byte after the other (Knuth, The Art of Computer Programming 3, 5.2.5) and leaves
+// small groups to sortSmall.
 func (b *Buffer) sortByCache(rows []rowRef, shift int) {
 	if n := len(rows); cap(b.apart) < n {
 		b.apart = make([]rowRef, max(n+n/2, smallSort))
@@ -128,8 +128,8 @@ func (b *Buffer) sortByCache(rows []rowRef, shift int) {
 	}
 }
 
-// deeper returns the length of the longest common prefix of the rows' paths, which is at least depth,
-// and loads their caches from there.
+// deeper returns the length of the longest common prefix of the rows' paths, which is at least
+// depth, and loads their caches from there.
 func (b *Buffer) deeper(rows []rowRef, depth int) int {
 	first := b.path(rows[0])
 	shared := len(first)
@@ -156,7 +156,8 @@ func (b *Buffer) insert(rows []rowRef, depth int) {
 	}
 }
 
-// compare compares rows of a host whose paths agree in their first depth bytes or have ended before.
+// compare compares rows of a host whose paths agree in their first depth bytes or have ended
+// before.
 func (b *Buffer) compare(x, y rowRef, depth int) int {
 	k, l := b.path(x), b.path(y)
 	if c, d := loadPath(k, depth), loadPath(l, depth); c != d {
@@ -171,9 +172,9 @@ func (b *Buffer) compare(x, y rowRef, depth int) int {
 	return cmp.Or(len(k)-len(l), bytes.Compare(b.suffixKey(x), b.suffixKey(y)))
 }
 
-// endedFirst sorts the rows of a group whose paths have at most depth bytes, moves them to its front and
-// returns the others. Their caches are like those of paths with zero bytes there, of which they are
-// prefixes, so they come first.
+// endedFirst sorts the rows of a group whose paths have at most depth bytes, moves them to its
+// front and returns the others. Their caches are like those of paths with zero bytes there, of
+// which they are prefixes, so they come first.
 func (b *Buffer) endedFirst(group []rowRef, depth int) []rowRef {
 	ended := 0
 	for i, r := range group {
@@ -190,8 +191,8 @@ func (b *Buffer) endedFirst(group []rowRef, depth int) []rowRef {
 	return group[ended:]
 }
 
-// loadPath returns the eight bytes of a path from depth on as a number that sorts like them, with zero
-// bytes after its end.
+// loadPath returns the eight bytes of a path from depth on as a number that sorts like them, with
+// zero bytes after its end.
 func loadPath(path []byte, depth int) uint64 {
 	if depth+8 <= len(path) {
 		return binary.BigEndian.Uint64(path[depth:])

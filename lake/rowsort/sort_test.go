@@ -13,8 +13,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// FuzzSortSmall sorts rows by caches made from the input, with and without assembly, and compares the
-// result with a stable sort.
+// FuzzSortSmall sorts rows by caches made from the input, with and without assembly, and compares
+// the result with a stable sort.
 func FuzzSortSmall(f *testing.F) {
 	f.Add([]byte{3, 1, 2, 1, 3, 1, 2, 2, 9})
 	f.Add(bytes.Repeat([]byte{7}, 64))
@@ -82,7 +82,8 @@ func TestSortSmallReadsRowsOnly(t *testing.T) {
 // FuzzDomainCache checks that caches of domains sort like the domains.
 func FuzzDomainCache(f *testing.F) {
 	for _, pair := range [][2]string{
-		{"example.com", "example.org"}, {"a", "a."}, {"", "a"}, {"xn--abc.de", "xn--abd.de"}, {"zzzzzzzzzzzz", "zzzzzzzzzzzzz"},
+		{"example.com", "example.org"}, {"a", "a."}, {"", "a"},
+		{"xn--abc.de", "xn--abd.de"}, {"zzzzzzzzzzzz", "zzzzzzzzzzzzz"},
 		{"1.2.3.4", "[::1]"}, {"_a.b", "`"}, {"z\xff", "zz"}, {"z{", "zzzzzzzzzzzz"}, {"a\x01", "a"}, {"\x7f", "z"},
 	} {
 		f.Add(pair[0], pair[1])
@@ -124,7 +125,8 @@ func TestHostsAreSorted(t *testing.T) {
 		want := slices.Clone(got)
 		slices.SortFunc(want, func(x, y hostRef) int {
 			h, k := &b.hosts[x.host], &b.hosts[y.host]
-			return cmp.Or(strings.Compare(b.domainName(h), b.domainName(k)), strings.Compare(b.hostName(h), b.hostName(k)), cmp.Compare(x.host, y.host))
+			return cmp.Or(strings.Compare(b.domainName(h), b.domainName(k)),
+				strings.Compare(b.hostName(h), b.hostName(k)), cmp.Compare(x.host, y.host))
 		})
 		other = make([]hostRef, n)
 		sortRefs(got, other)
