@@ -8,9 +8,9 @@
 // lake's checksums, otherwise waits half of its time. Package lake/seekable and the part writer
 // hash and read large buffers with them.
 //
-// At and ForWriting prefetch single addresses, for callers that know their next accesses. Loops that
-// prefetch through a package's own structs stay in that package's prefetch_amd64.s: a call for each
-// access would cost as much as the loop saves.
+// At and ForWriting prefetch single addresses, for callers that know their next accesses. Loops
+// that prefetch through a package's own structs stay in that package's prefetch_amd64.s: a call for
+// each access would cost as much as the loop saves.
 package prefetch
 
 import (

@@ -28,8 +28,8 @@ import (
 //	hosts    host 0 | host 1 | host 2 | …             id, number of rows, offset of the name, …
 //	names    www.a.example | b.example | a.example …  in the order of host numbers
 //
-// Blocks and names are in slabs. An offset is the number of a chunk and a position in it; chunks are
-// pieces of slabs and of larger rows.
+// Blocks and names are in slabs. An offset is the number of a chunk and a position in it; chunks
+// are pieces of slabs and of larger rows.
 //
 // Load adds rows in another way. It knows all hosts before it reads a row, so it reserves memory
 // for each host and copies its rows there, one after the other and without host numbers. Their

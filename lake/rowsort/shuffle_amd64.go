@@ -64,4 +64,6 @@ func scatterMany(rows []byte, offsets []uint64, chunks [][]byte, slash bool) int
 func startsWithOwnSuffix(rows []byte) bool { return len(rows) > 4 && rows[4]&row.OwnSuffix != 0 }
 
 // ownSuffix is row.OwnSuffix for the assembly.
+//
+//lint:ignore U1000 buffer_amd64.s uses it
 const ownSuffix = row.OwnSuffix
