@@ -10,6 +10,7 @@ var smallSort = func() int {
 	return insertSort
 }()
 
+// hasAVX512Ranks is set if rankAVX512 may be called.
 var hasAVX512Ranks = hasVectors && cpu.X86.HasAVX512DQ
 
 // rankAVX512 sets ranks to the ranks of n rows by their caches; rows with equal caches rank in
