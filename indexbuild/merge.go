@@ -8,9 +8,10 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/urlake/urlake/internal/prefetch"
+
 	"golang.org/x/sync/errgroup"
 
-	"github.com/urlake/urlake/indexbuild/keysort"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 )
@@ -98,7 +99,7 @@ func (c *cursor) next(ctx context.Context) error {
 	if c.block != nil {
 		c.offset += c.current().Len()
 		if c.offset < len(c.block)-postings.BlockSlack {
-			keysort.Ask(c.block, c.offset+blockAhead)
+			prefetch.At(c.block, c.offset+blockAhead)
 			return nil
 		}
 		c.feed.free <- c.block
@@ -111,8 +112,8 @@ func (c *cursor) next(ctx context.Context) error {
 			return ctx.Err()
 		}
 		c.block, c.offset = block, 0
-		keysort.Ask(block, 0)
-		keysort.Ask(block, blockAhead)
+		prefetch.At(block, 0)
+		prefetch.At(block, blockAhead)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/urlake/urlake/internal/prefetch"
+
 	"github.com/urlake/urlake/indexbuild/segment"
 )
 
@@ -247,7 +249,7 @@ func (v *Values) Bytes() (n int) {
 func (v *Values) At(i int) (segment.Key, []byte) {
 	if i+valuesAhead < len(v.refs) {
 		r := v.refs[i+valuesAhead]
-		Ask(v.chunks[r.chunk], int(r.offset))
+		prefetch.At(v.chunks[r.chunk], int(r.offset))
 	}
 	r := v.refs[i]
 	c := v.chunks[r.chunk][r.offset:]
@@ -290,7 +292,7 @@ func (s *Sorter) Each(ctx context.Context, i int, yield func(*Values) error) err
 	*p = partition{}
 	for n, c := range v.chunks {
 		for at := 0; at < len(c); {
-			Ask(c, at+chunkAhead)
+			prefetch.At(c, at+chunkAhead)
 			v.refs = append(v.refs, valueRef{binary.LittleEndian.Uint64(c[at:]), uint32(n), uint32(at)})
 			at += valueHeader + int(binary.LittleEndian.Uint32(c[at+12:]))
 		}

@@ -25,7 +25,7 @@ var allowed = map[string][]string{
 	"lake/blob":          {},
 	"lake/blob/s3blob":   {"lake/blob"},
 	"lake/blob/blobtest": {"lake/blob"},
-	"lake/urlnorm":       {},
+	"lake/urlnorm":       {"internal/prefetch"},
 	"lake/zstdtext":      {"lake/seekable"},
 
 	"lake":             {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
@@ -71,14 +71,14 @@ var allowed = map[string][]string{
 		"indexbuild/mph", "internal/mapped", "lake", "lake/blob", "lake/codec", "lake/part",
 		"lake/seekable", "lake/urlnorm",
 	},
-	"indexbuild/keysort": {"indexbuild/segment"},
+	"indexbuild/keysort": {"indexbuild/segment", "internal/prefetch"},
 	"indexbuild/postings": {
 		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/part",
 		"lake/partreader", "lake/seekable",
 	},
 	"indexbuild": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
-		"lake", "lake/blob", "lake/codec", "lake/part", "lake/seekable",
+		"internal/prefetch", "lake", "lake/blob", "lake/codec", "lake/part", "lake/seekable",
 	},
 	"indexbuild/verify": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",

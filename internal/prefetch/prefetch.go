@@ -1,8 +1,16 @@
-// Package prefetch speeds up sequential reads of memory that is in no cache, e.g. hashing megabytes
-// that were written a while ago. Processors prefetch a few cache lines by themselves. That is too
+// Package prefetch starts loads of memory before it is used. A miss of all caches takes about 200
+// ns; many misses at once take hardly longer than one. Prefetches change no result. They do nothing
+// on processors without assembly here.
+//
+// Chunks and Sum64 speed up sequential reads of memory that no cache holds, e.g. hashing megabytes
+// that were written a while ago. Processors prefetch a few cache lines by themselves, which is too
 // little if memory has a high latency: on a server's processor, XXH64, the hash of most of the
-// lake's checksums, then waits half of its time. Packages lake and codec hash large buffers with
-// it.
+// lake's checksums, otherwise waits half of its time. Package lake/seekable and the part writer
+// hash and read large buffers with them.
+//
+// At and ForWriting prefetch single addresses, for callers that know their next accesses. Loops
+// that prefetch through a package's own structs stay in that package's prefetch_amd64.s: a call for
+// each access would cost as much as the loop saves.
 package prefetch
 
 import (
@@ -14,8 +22,7 @@ import (
 const (
 	// chunk is how many bytes are prefetched at a time.
 	chunk = 1 << 10
-	// ahead is the prefetch distance in bytes. A miss of all caches takes about 200 ns, in which a
-	// hash reads 2 KiB.
+	// ahead is the prefetch distance in bytes: what a hash reads during a miss of all caches.
 	ahead = 2 * chunk
 )
 
@@ -23,11 +30,11 @@ const (
 func Chunks(b []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if len(b) > chunk {
-			ask(b[:min(ahead, len(b))])
+			lines(b[:min(ahead, len(b))])
 		}
 		for len(b) > chunk {
 			if len(b) > ahead {
-				ask(b[ahead:min(ahead+chunk, len(b))])
+				lines(b[ahead:min(ahead+chunk, len(b))])
 			}
 			if !yield(b[:chunk:chunk]) {
 				return

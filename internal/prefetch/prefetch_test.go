@@ -3,8 +3,10 @@ package prefetch
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -37,6 +39,21 @@ func TestChunks(t *testing.T) {
 			t.Fatalf("the first chunk has %d bytes", len(piece))
 		}
 		break // Chunks must not panic
+	}
+}
+
+// Any offset and any address may be prefetched; the bytes stay as they are.
+func TestPrefetchesNeverFault(t *testing.T) {
+	b := []byte("some bytes")
+	for _, off := range []int{0, 5, 10, 64, 1 << 20, -1 << 20, math.MaxInt} {
+		At(b, off)
+		At(nil, off)
+	}
+	ForWriting(unsafe.Pointer(&b[0]), 1)
+	ForWriting(unsafe.Pointer(&b[0]), 10_000)
+	ForWriting(nil, 64)
+	if string(b) != "some bytes" {
+		t.Errorf("bytes changed to %q", b)
 	}
 }
 

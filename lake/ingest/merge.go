@@ -296,7 +296,7 @@ func mergeShuffled(
 		if len(runs) == 0 {
 			if next := slices.Index(prefixes, prefix) + 1; next < len(prefixes) {
 				if first, last, err := partitionsOf(prefixes[next]); err == nil { // an error is returned at their turn
-					buffer.Ask(ctx, shuffle, first, last)
+					buffer.Prefetch(ctx, shuffle, first, last)
 				}
 			}
 			defer buffer.Empty()

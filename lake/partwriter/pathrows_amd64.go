@@ -60,7 +60,7 @@ func askRowEnds(rows *row.SortedRow, n int)
 // The layout that addPaths knows.
 var (
 	_ = [1]struct{}{}[unsafe.Offsetof(row.SortedRow{}.Path)]
-	_ = [1]struct{}{}[unsafe.Offsetof(row.SortedRow{}.Tail)-24]
+	_ = [1]struct{}{}[unsafe.Offsetof(row.SortedRow{}.Suffix)-24]
 	_ = [1]struct{}{}[unsafe.Sizeof(row.SortedRow{})-32]
 )
 
@@ -76,7 +76,7 @@ var usualSchemes = [row.OwnSuffix]struct {
 // addUsual adds rows of the open host to the open page, from the first on, and returns how many it looked at and how many were added: none where the
 // first needs a closer look.
 func (w *Writer) addUsual(rows []row.SortedRow) (looked, added int, err error) {
-	tail := rows[0].Tail
+	tail := rows[0].Suffix
 	if !hasPathRows || w.rows == 0 || (tail != &row.UsualSuffixes[row.HTTPSSuffix] && tail != &row.UsualSuffixes[row.HTTPSuffix]) || tail != w.tail && w.hostRows > 0 {
 		return 0, 0, nil
 	}

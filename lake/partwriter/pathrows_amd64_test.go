@@ -157,7 +157,7 @@ func TestPathsAreReadInTheirMemoryOnly(t *testing.T) {
 		tail := &row.UsualSuffixes[row.HTTPSSuffix]
 		id := urlnorm.DomainID("a.example")
 		hosts := []row.SortedHost{{Domain: "a.example", Host: "a.example", DomainID: id, Rows: 2}, {Domain: "a.example", Host: "b.a.example", DomainID: id, Rows: 1}}
-		if n, err := w.Rows(hosts, []row.SortedRow{{Path: last, Tail: tail}, {Path: path, Tail: tail}, {Path: path, Tail: tail}}); n != 3 || err != nil {
+		if n, err := w.Rows(hosts, []row.SortedRow{{Path: last, Suffix: tail}, {Path: path, Suffix: tail}, {Path: path, Suffix: tail}}); n != 3 || err != nil {
 			t.Fatalf("path of %d bytes: %d records, %v", size, n, err)
 		}
 		if _, err := w.Finish(); err != nil {

@@ -206,7 +206,7 @@ func (w *Writer) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records int
 			looked, added, err := w.addUsual(of)
 			if looked == 0 && err == nil {
 				looked = 1
-				added, err = w.add(of[0].Path, of[0].Tail)
+				added, err = w.add(of[0].Path, of[0].Suffix)
 			}
 			if err != nil {
 				return records, w.fail(err)

@@ -29,7 +29,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/rowsort"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -725,7 +724,7 @@ func TestRowsAreWrittenAlikeHoweverManyAtATime(t *testing.T) {
 			}
 			for name, feeds := range map[string][]feed{
 				"all at once":       fed(tc.rows, math.MaxInt, math.MaxInt),
-				"as from a buffer":  fed(tc.rows, rowsort.PassRows, rowsort.PassHosts),
+				"as from a buffer":  fed(tc.rows, 256, 128),
 				"one by one":        fed(tc.rows, 1, 1),
 				"seven of two":      fed(tc.rows, 7, 2),
 				"twice":             fed(twice, math.MaxInt, math.MaxInt),
@@ -759,7 +758,7 @@ func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
 		return row.SortedHost{Domain: domain, Host: host, DomainID: urlnorm.DomainID(domain), Rows: rows}
 	}
 	thisRow := func(path string, tail *row.Suffix) row.SortedRow {
-		return row.SortedRow{Path: []byte(path), Tail: tail}
+		return row.SortedRow{Path: []byte(path), Suffix: tail}
 	}
 	one := func(r ...row.SortedRow) call {
 		return call{[]row.SortedHost{host("b.example", "b.example", len(r))}, r}
@@ -1121,7 +1120,7 @@ func fed(rows []row.Row, mostRows, mostHosts int) (feeds []feed) {
 			tails[tail] = at
 		}
 		f.hosts[len(f.hosts)-1].Rows++
-		f.rows = append(f.rows, row.SortedRow{Path: keep(r.PathQuery), Tail: at})
+		f.rows = append(f.rows, row.SortedRow{Path: keep(r.PathQuery), Suffix: at})
 	}
 	return append(feeds, *f)
 }
@@ -1172,7 +1171,7 @@ func BenchmarkPartWriter(b *testing.B) {
 		f.Close()
 	}
 	for name, rows := range lists {
-		feeds := fed(rows, rowsort.PassRows, rowsort.PassHosts)
+		feeds := fed(rows, 256, 128)
 		b.Run(name, func(b *testing.B) {
 			var parts []part.Written
 			for b.Loop() {

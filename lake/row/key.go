@@ -3,30 +3,30 @@ package row
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// A row's key is its fields in the order rows are sorted by, written so that comparing
-// keys as bytes compares rows field by field, what is absent first:
+// A row's key is its fields in sort order, encoded so that comparing keys as bytes compares rows
+// field by field, absent fields first:
 //
 //	domain 00 host 00 path_query 00 scheme 00 port ts size extras 00 raw_url
 //
-// Strings end in a zero byte; none but raw_url, the last, can hold one. Port is 00 for none,
-// else 01 and the number as big-endian u16. Ts and size are 00 for none, else 01 and a
+// Strings end with a zero byte. None contains one but raw_url, which is last and ends with the key.
+// Port is 00 for none, else 01 and a big-endian u16. Ts and size are 00 for none, else 01 and a
 // big-endian u64 with its sign bit flipped. Everything before raw_url is the record: rows with
-// the same record are one row.
+// equal records are one row.
 
 const keySign = 1 << 63
 
-// MaxKey is the longest key in bytes. A canonical URL has at most 16 KiB and a raw one 64 KiB, so
-// this bounds extras; eight times the longest line read by default. A merge holds one key of every run.
+// MaxKey is the length of the longest key in bytes. In effect it limits extras, since a canonical
+// URL has at most 16 KiB and a raw one 64 KiB; it is eight times the longest line that is read by
+// default. A merge holds one key of every run in memory.
 const MaxKey = 8 << 20
 
-// A key's fields, in its order. What stands behind the last is the raw URL.
+// The fields of a key in their order. The raw URL follows the last one.
 const (
 	keyDomain = iota
 	keyHost
@@ -39,46 +39,44 @@ const (
 	keyFields
 )
 
-// keyFieldNames are the fields as errors name them.
+// keyFieldNames are the names of the fields in errors.
 var keyFieldNames = [keyFields]string{"domain", "host", "path_query", "scheme", "port", "ts", "size", "extras"}
 
 // keyFieldWidth is the size of a field that is a number, 0 for a string.
 var keyFieldWidth = [keyFields]int{keyPort: 2, keyTS: 8, keySize: 8}
 
-var ErrOrder = errors.New("row is not after the one before")
-
-// Key is where a walk over ascending keys stands. Neighbours share long beginnings, so that each step parses
-// only what differs. The zero value stands before the first key.
+// Key parses ascending keys one after the other. Neighbours share long prefixes, so each step
+// parses only what differs. The zero value is before the first key.
 type Key struct {
-	key    []byte
-	shared int // length of the common prefix with the key before
-	// changed is the first field that differs from the row before, keyFields where none does.
+	key []byte
+	// changed is the first field that differs from the previous row, keyFields if none does.
 	changed int
 	// ends are where the fields end, terminators included. Everything up to the last is the record.
 	ends [keyFields]int
 	rows int64 // records so far, this one included
 
-	// What Pass passes on. Tails are of this record and the one before, in turn.
+	// The arguments of Pass. The suffixes of consecutive records alternate between two addresses,
+	// because a Sink may compare addresses.
 	domainID uint64
 	host     [1]SortedHost
 	row      [1]SortedRow
-	tails    [2]Suffix
+	suffixes [2]Suffix
 }
 
-// Next steps to key, which it copies. A key that AppendKey did not make is a *codec.CorruptError; one that is below
-// that before it, an error too.
+// Next steps to key, which it copies. It returns a *codec.CorruptError if no row has this key,
+// ErrRowTooLarge if the key is longer than MaxKey, and ErrOrder if it is below the previous key.
 func (k *Key) Next(key []byte) error { return k.Follow(key, codec.CommonPrefix(k.key, key)) }
 
-// follow is Next for a caller who knows the length of the longest common prefix.
+// Follow is Next for a caller that knows the length of the longest common prefix of key and the
+// previous key.
 func (k *Key) Follow(key []byte, shared int) error {
 	if len(key) > MaxKey {
-		return fmt.Errorf("%w: key of %d bytes, allowed are %d", ErrRowTooLarge, len(key), MaxKey)
+		return fmt.Errorf("%w: key of %d bytes, at most %d are allowed", ErrRowTooLarge, len(key), MaxKey)
 	}
 	if shared < len(k.key) && (shared == len(key) || k.key[shared] > key[shared]) {
 		return ErrOrder
 	}
 	k.key = append(k.key[:shared], key[shared:]...)
-	k.shared = shared
 	f := 0
 	for f < keyFields && k.ends[f] > 0 && k.ends[f] <= shared {
 		f++
@@ -92,7 +90,7 @@ func (k *Key) Follow(key []byte, shared int) error {
 		end := 0
 		switch width := keyFieldWidth[f]; {
 		case width == 0:
-			// Up to shared the field is as it was before, and did not end.
+			// Up to shared the field is the same as in the previous key, where it did not end.
 			from := max(at, shared)
 			n := bytes.IndexByte(k.key[from:], 0)
 			if n < 0 {
@@ -116,16 +114,16 @@ func (k *Key) Follow(key []byte, shared int) error {
 	return nil
 }
 
-// corrupt leaves k before the first key.
+// corrupt resets k to before the first key.
 func (k *Key) corrupt(field, at int, want, got any) error {
 	*k = Key{key: k.key[:0]}
 	return codec.Corrupt("row key", keyFieldNames[field], int64(at), want, got)
 }
 
-// SameRecord reports that the row differs from the one before in its raw URL at most.
+// SameRecord reports whether the row differs from the previous one at most in its raw URL.
 func (k *Key) SameRecord() bool { return k.changed == keyFields }
 
-// start is where a field starts.
+// start returns where a field starts.
 func (k *Key) start(field int) int {
 	if field == 0 {
 		return 0
@@ -133,13 +131,13 @@ func (k *Key) start(field int) int {
 	return k.ends[field-1]
 }
 
-// text is the value of a field that is a string.
+// text returns the value of a string field.
 func (k *Key) text(field int) []byte { return k.key[k.start(field) : k.ends[field]-1] }
 
-// rawURL is what stands behind the record.
+// rawURL returns the raw URL, which follows the record.
 func (k *Key) rawURL() []byte { return k.key[k.ends[keyFields-1]:] }
 
-// port is -1 for none.
+// port returns the port, -1 for none.
 func (k *Key) port() int32 {
 	at := k.start(keyPort)
 	if k.key[at] == 0 {
@@ -148,7 +146,7 @@ func (k *Key) port() int32 {
 	return int32(binary.BigEndian.Uint16(k.key[at+1:]))
 }
 
-// number is the value of ts or size.
+// number returns the value of ts or size.
 func (k *Key) number(field int) (v int64, ok bool) {
 	at := k.start(field)
 	if k.key[at] == 0 {
@@ -157,29 +155,20 @@ func (k *Key) number(field int) (v int64, ok bool) {
 	return int64(binary.BigEndian.Uint64(k.key[at+1:]) ^ keySign), true
 }
 
-// Pass passes the row to sink.
+// Pass passes the row to sink. The sink may keep nothing of it after the call.
 func (k *Key) Pass(sink Sink) error {
 	domain := View(k.text(keyDomain))
 	if k.changed == keyDomain {
 		k.domainID = urlnorm.DomainID(domain)
 	}
-	t := &k.tails[k.rows&1]
-	*t = Suffix{Scheme: View(k.text(keyScheme)), Port: k.port(), Extras: View(k.text(keyExtras)), RawURL: View(k.rawURL())}
-	t.TS, t.HasTS = k.number(keyTS)
-	t.Size, t.HasSize = k.number(keySize)
+	s := &k.suffixes[k.rows&1]
+	*s = Suffix{
+		Scheme: View(k.text(keyScheme)), Port: k.port(), Extras: View(k.text(keyExtras)), RawURL: View(k.rawURL()),
+	}
+	s.TS, s.HasTS = k.number(keyTS)
+	s.Size, s.HasSize = k.number(keySize)
 	k.host[0] = SortedHost{Domain: domain, Host: View(k.text(keyHost)), DomainID: k.domainID, Rows: 1}
-	k.row[0] = SortedRow{Path: k.text(keyPath), Tail: t}
+	k.row[0] = SortedRow{Path: k.text(keyPath), Suffix: s}
 	_, err := sink.Rows(k.host[:], k.row[:])
 	return err
-}
-
-// Row is the row. Its strings are views into k, valid until the next step.
-func (k *Key) Row() Row {
-	r := Row{
-		Domain: View(k.text(keyDomain)), Host: View(k.text(keyHost)), PathQuery: View(k.text(keyPath)), Scheme: View(k.text(keyScheme)),
-		Port: k.port(), Extras: View(k.text(keyExtras)), RawURL: View(k.rawURL()),
-	}
-	r.TS, r.HasTS = k.number(keyTS)
-	r.Size, r.HasSize = k.number(keySize)
-	return r
 }

@@ -24,13 +24,13 @@ func TestKeysSortLikeRows(t *testing.T) {
 	for i, a := range rows {
 		for j, b := range rows {
 			if want, got := rowtest.CompareRows(a, b), bytes.Compare(keys[i], keys[j]); want != got {
-				t.Fatalf("%+v and %+v compare %d, their keys %d", a, b, want, got)
+				t.Fatalf("%+v and %+v compare as %d, their keys as %d", a, b, want, got)
 			}
 		}
 	}
 }
 
-// parse is the row of a key on its own.
+// parse returns the row of a key without a previous one.
 func parse(key []byte) (row.Row, error) {
 	var k row.Key
 	if err := k.Next(key); err != nil {
@@ -54,7 +54,7 @@ func TestKeyRoundTrip(t *testing.T) {
 	}
 }
 
-// What a step does not parse again must be what it was.
+// A step keeps the fields that it does not parse again.
 func TestStepsOverSortedKeys(t *testing.T) {
 	m := rowtest.NewMaker(4)
 	rows := make([]row.Row, 20_000)
@@ -71,7 +71,7 @@ func TestStepsOverSortedKeys(t *testing.T) {
 			t.Fatalf("row %d differs: %s", i, diff)
 		}
 		if same := i > 0 && rowtest.Record(want) == rowtest.Record(rows[i-1]); same != k.SameRecord() {
-			t.Fatalf("%+v after %+v: one record %v, the keys say %v", want, rows[i-1], same, k.SameRecord())
+			t.Fatalf("%+v after %+v: SameRecord is %v, want %v", want, rows[i-1], k.SameRecord(), same)
 		}
 	}
 	for i, r := range rows {
@@ -81,35 +81,35 @@ func TestStepsOverSortedKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 			if k.Next(rows[j].AppendKey(nil)) == nil {
-				t.Fatalf("row %d after row %d", j, i)
+				t.Fatalf("a step from row %d down to row %d succeeded", i, j)
 			}
 			if diff := gocmp.Diff(r, k.Row()); diff != "" {
-				t.Fatalf("a refused step changed the row: %s", diff)
+				t.Fatalf("a step that failed changed the row: %s", diff)
 			}
 		}
 	}
 }
 
 func TestTruncatedKeyIsCorruptOrHasAShorterRawURL(t *testing.T) {
-	thisRow := row.Row{Domain: "example.org", Host: "www.example.org", PathQuery: "/a", Scheme: "https", Port: 8080,
+	r := row.Row{Domain: "example.org", Host: "www.example.org", PathQuery: "/a", Scheme: "https", Port: 8080,
 		TS: 5, HasTS: true, Size: 6, HasSize: true, Extras: "{}", RawURL: "raw"}
-	key := thisRow.AppendKey(nil)
-	record := len(key) - len(thisRow.RawURL)
+	key := r.AppendKey(nil)
+	record := len(key) - len(r.RawURL)
 	for n := range key {
 		got, err := parse(key[:n])
 		if n >= record {
 			if err != nil || got.RawURL != "raw"[:n-record] {
-				t.Errorf("cut to %d bytes: %q, %v", n, got.RawURL, err)
+				t.Errorf("truncated to %d bytes: %q, %v", n, got.RawURL, err)
 			}
 			continue
 		}
 		if !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("cut to %d bytes: %v", n, err)
+			t.Errorf("truncated to %d bytes: %v", n, err)
 		}
 	}
 }
 
-// FuzzKey steps over two keys and parses the second as if it stood alone.
+// FuzzKey steps over two keys and compares the second with parsing it alone.
 func FuzzKey(f *testing.F) {
 	m := rowtest.NewMaker(3)
 	for range 20 {
@@ -127,7 +127,7 @@ func FuzzKey(f *testing.F) {
 		}
 		first := k.Row()
 		if again := first.AppendKey(nil); !bytes.Equal(again, a) {
-			t.Fatalf("key %q parsed and written is %q", a, again)
+			t.Fatalf("the row of key %q has key %q", a, again)
 		}
 		record := rowtest.Record(first)
 		same := bytes.HasPrefix(b, record.AppendKey(nil))
@@ -136,13 +136,13 @@ func FuzzKey(f *testing.F) {
 		switch {
 		case bytes.Compare(a, b) > 0:
 			if err == nil {
-				t.Fatalf("%q after %q", b, a)
+				t.Fatalf("a step from %q down to %q succeeded", a, b)
 			}
 		case (err == nil) != (aloneErr == nil):
 			t.Fatalf("%q after %q: %v, alone %v", b, a, err, aloneErr)
 		case err == nil:
 			if diff := gocmp.Diff(alone, k.Row()); diff != "" || k.SameRecord() != same {
-				t.Fatalf("%q after %q: one record %v, want %v; %s", b, a, k.SameRecord(), same, diff)
+				t.Fatalf("%q after %q: SameRecord is %v, want %v; %s", b, a, k.SameRecord(), same, diff)
 			}
 		}
 	})

@@ -1,35 +1,44 @@
 package row
 
-import (
-	"errors"
-)
+import "errors"
 
-// Partitions is the number of partitions rows are spread over: one for each value of the top byte of the domain_id.
+// Partitions is the number of partitions of rows: one for each value of the top byte of the
+// domain_id.
 const Partitions = 256
 
-// errZeroByte: a row's key would be ambiguous.
-var ErrZeroByte = errors.New("zero byte in a row's domain, host, path_query, scheme or extras")
+var (
+	// ErrZeroByte rejects a row whose key would be ambiguous.
+	ErrZeroByte = errors.New("zero byte in a row's domain, host, path_query, scheme or extras")
 
-// ErrRowTooLarge is the error of a row whose key would be longer than MaxKey.
-var ErrRowTooLarge = errors.New("row too large")
+	// ErrRowTooLarge rejects a row whose key would be longer than MaxKey.
+	ErrRowTooLarge = errors.New("row too large")
 
-// RowSink takes rows in their order: PartWriter is one. What it is given is valid during the call.
+	// ErrOrder is returned for a row or key that is below the one before it.
+	ErrOrder = errors.New("row is not after the one before")
+)
+
+// Sink takes rows in ascending order; partwriter.Writer is one. Arguments are valid during the
+// call.
 type Sink interface {
-	// Rows takes the next hosts and their rows, those of one host behind those of the one before. Hosts ascend by domain, then host; the first may also be
-	// the last of the call before, whose rows go on. Rows of a host ascend by path, then by the fields of their tails in their order. Of rows
-	// that are the same record, which differ in their raw URLs at most, the first is taken; the number of records is returned.
+	// Rows takes the next hosts and all their rows, in the order of the hosts. Hosts ascend by
+	// domain, then by host. The first host may be the last one of the previous call; it then has
+	// more rows. Rows of a host ascend by path, then by the fields of their suffixes.
+	//
+	// Of rows with equal records, which differ at most in their raw URLs, the Sink takes the first.
+	// It returns the number of records that it took.
 	Rows(hosts []SortedHost, rows []SortedRow) (records int, err error)
 }
 
-// SortedHost is a host of rows in their order.
+// SortedHost is a host and the number of its rows in a call of Sink.Rows.
 type SortedHost struct {
 	Domain, Host string
 	DomainID     uint64 // urlnorm.DomainID(Domain)
 	Rows         int
 }
 
-// SortedRow is a row of a host. A tail at the same address as that of another row of the call is the same.
+// SortedRow is a row of a SortedHost. Within one call, suffixes at the same address are equal, so a
+// Sink may compare addresses first.
 type SortedRow struct {
-	Path []byte
-	Tail *Suffix
+	Path   []byte
+	Suffix *Suffix
 }

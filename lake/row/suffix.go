@@ -8,37 +8,48 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Tail is what a row has behind its path.
+// Suffix has the fields of a row after its path. They mean what they do in Row.
 type Suffix struct {
 	Scheme string
 	// Port is -1 for the scheme's default.
 	Port int32
-	// TS is milliseconds since the Unix epoch, where HasTS; Size is bytes or tokens, where HasSize.
+	// TS is in milliseconds since the Unix epoch, if HasTS; Size is in bytes or tokens, if HasSize.
 	TS      int64
 	HasTS   bool
 	Size    int64
 	HasSize bool
-	// Extras is RFC 8785 JSON, RawURL the URL as it stood in the input; empty is none.
+	// Extras is RFC 8785 JSON, RawURL the URL as it is in the input; empty means none.
 	Extras, RawURL string
 }
 
-// The kinds of tails that a RowBuffer tells apart. All but ownTail have neither port nor ts, size, extras or raw URL.
+// Kinds of suffixes. Most rows of URL lists have a suffix of the first two kinds, with a scheme and
+// nothing else, so it takes no memory of its own.
 const (
-	HTTPSSuffix = iota
-	HTTPSuffix
-	OwnSuffix
-	SuffixBits = 2
+	HTTPSSuffix = iota // https and no other field
+	HTTPSuffix         // http and no other field
+	OwnSuffix          // any other suffix; its bytes are stored with the row
+
+	SuffixBits = 2 // a kind has this many bits in buffers and shuffle files
 )
 
-// usualTails are the tails of the kinds before ownTail, and usualKeys their bytes in a key.
 var (
-	UsualSuffixes   = [OwnSuffix]Suffix{HTTPSSuffix: {Scheme: "https", Port: -1}, HTTPSuffix: {Scheme: "http", Port: -1}}
-	UsualSuffixKeys = [OwnSuffix][]byte{UsualSuffixes[HTTPSSuffix].AppendKey(nil), UsualSuffixes[HTTPSuffix].AppendKey(nil)}
+	// UsualSuffixes are the suffixes of the kinds below OwnSuffix. Rows share them by address.
+	UsualSuffixes = [OwnSuffix]Suffix{
+		HTTPSSuffix: {Scheme: "https", Port: -1},
+		HTTPSuffix:  {Scheme: "http", Port: -1},
+	}
+
+	// UsualSuffixKeys are what AppendKey appends for UsualSuffixes.
+	UsualSuffixKeys = [OwnSuffix][]byte{
+		HTTPSSuffix: UsualSuffixes[HTTPSSuffix].AppendKey(nil),
+		HTTPSuffix:  UsualSuffixes[HTTPSuffix].AppendKey(nil),
+	}
 )
 
-func (t *Suffix) Kind() int {
-	if t.Port < 0 && !t.HasTS && !t.HasSize && t.Extras == "" && t.RawURL == "" {
-		switch t.Scheme {
+// Kind returns the suffix's kind.
+func (s *Suffix) Kind() int {
+	if s.Port < 0 && !s.HasTS && !s.HasSize && s.Extras == "" && s.RawURL == "" {
+		switch s.Scheme {
 		case "https":
 			return HTTPSSuffix
 		case "http":
@@ -48,18 +59,18 @@ func (t *Suffix) Kind() int {
 	return OwnSuffix
 }
 
-// appendKey appends what a row's key has behind its path_query; see Row.AppendKey.
-func (t *Suffix) AppendKey(dst []byte) []byte {
-	dst = append(append(dst, t.Scheme...), 0)
-	if t.Port < 0 {
+// AppendKey appends the part of a row's key after the path_query; see Row.AppendKey.
+func (s *Suffix) AppendKey(dst []byte) []byte {
+	dst = append(append(dst, s.Scheme...), 0)
+	if s.Port < 0 {
 		dst = append(dst, 0)
 	} else {
-		dst = append(dst, 1, byte(t.Port>>8), byte(t.Port))
+		dst = append(dst, 1, byte(s.Port>>8), byte(s.Port))
 	}
-	dst = appendOptional(dst, t.TS, t.HasTS)
-	dst = appendOptional(dst, t.Size, t.HasSize)
-	dst = append(append(dst, t.Extras...), 0)
-	return append(dst, t.RawURL...)
+	dst = appendOptional(dst, s.TS, s.HasTS)
+	dst = appendOptional(dst, s.Size, s.HasSize)
+	dst = append(append(dst, s.Extras...), 0)
+	return append(dst, s.RawURL...)
 }
 
 func appendOptional(dst []byte, v int64, ok bool) []byte {
@@ -69,26 +80,27 @@ func appendOptional(dst []byte, v int64, ok bool) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, 1), uint64(v)^keySign)
 }
 
-// keySize is the number of bytes that appendKey appends.
-func (t *Suffix) KeySize() int {
-	n := len(t.Scheme) + 1 + 1 + 1 + 1 + len(t.Extras) + 1 + len(t.RawURL)
-	if t.Port >= 0 {
+// KeySize returns the number of bytes that AppendKey appends.
+func (s *Suffix) KeySize() int {
+	n := len(s.Scheme) + 1 + 1 + 1 + 1 + len(s.Extras) + 1 + len(s.RawURL)
+	if s.Port >= 0 {
 		n += 2
 	}
-	if t.HasTS {
+	if s.HasTS {
 		n += 8
 	}
-	if t.HasSize {
+	if s.HasSize {
 		n += 8
 	}
 	return n
 }
 
-// parse sets t to what appendKey appended, with views into key, and returns where its raw URL begins. Anything else is a *codec.CorruptError.
-func (t *Suffix) Parse(key []byte) (record int, err error) {
-	bad := func(at int, field string, want, got any) (int, error) {
-		*t = Suffix{}
-		return 0, codec.Corrupt("row", field, int64(at), want, got)
+// Parse sets s to the suffix of which AppendKey makes key. The strings of s are views into key.
+// Other bytes are a *codec.CorruptError.
+func (s *Suffix) Parse(key []byte) error {
+	bad := func(at int, field string, want, got any) error {
+		*s = Suffix{}
+		return codec.Corrupt("row", field, int64(at), want, got)
 	}
 	at := 0
 	text := func() (string, bool) {
@@ -96,12 +108,12 @@ func (t *Suffix) Parse(key []byte) (record int, err error) {
 		if n < 0 {
 			return "", false
 		}
-		s := View(key[at : at+n])
+		v := View(key[at : at+n])
 		at += n + 1
-		return s, true
+		return v, true
 	}
 	ok := true
-	if t.Scheme, ok = text(); !ok {
+	if s.Scheme, ok = text(); !ok {
 		return bad(at, "scheme", "a zero byte after it", "none")
 	}
 	number := func(width int) (v uint64, has, ok bool) {
@@ -122,25 +134,25 @@ func (t *Suffix) Parse(key []byte) (record int, err error) {
 	if !ok {
 		return bad(at, "port", "0, or 1 and two bytes", fmt.Sprintf("% x", key[at:min(at+3, len(key))]))
 	}
-	if t.Port = -1; has {
-		t.Port = int32(port)
+	if s.Port = -1; has {
+		s.Port = int32(port)
 	}
 	var v uint64
-	if v, t.HasTS, ok = number(8); !ok {
+	if v, s.HasTS, ok = number(8); !ok {
 		return bad(at, "ts", "0, or 1 and eight bytes", fmt.Sprintf("% x", key[at:min(at+9, len(key))]))
 	}
-	if t.TS = 0; t.HasTS {
-		t.TS = int64(v ^ keySign)
+	if s.TS = 0; s.HasTS {
+		s.TS = int64(v ^ keySign)
 	}
-	if v, t.HasSize, ok = number(8); !ok {
+	if v, s.HasSize, ok = number(8); !ok {
 		return bad(at, "size", "0, or 1 and eight bytes", fmt.Sprintf("% x", key[at:min(at+9, len(key))]))
 	}
-	if t.Size = 0; t.HasSize {
-		t.Size = int64(v ^ keySign)
+	if s.Size = 0; s.HasSize {
+		s.Size = int64(v ^ keySign)
 	}
-	if t.Extras, ok = text(); !ok {
+	if s.Extras, ok = text(); !ok {
 		return bad(at, "extras", "a zero byte after it", "none")
 	}
-	t.RawURL = View(key[at:])
-	return at, nil
+	s.RawURL = View(key[at:])
+	return nil
 }

@@ -11,117 +11,150 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// RowBuffer collects rows in memory up to a budget. It is not safe for concurrent use.
+// Buffer collects rows in memory up to a budget and passes them on sorted. It is not safe for
+// concurrent use.
 //
-// Rows come in no order, and a core that looks for each in a memory of many megabytes does little else. So they are written one after the other as
-// they come, and when all are there their places are written down by host, hosts in the order in which they are needed. Whoever goes through hosts and
-// places then knows what comes next, and asks for it long before: a core waits for many lines of its memory at once as long as for one. What is
-// sorted at a time is one host's paths.
+// Rows arrive in no order, and moving each to its host would be a cache miss a row. So rows are
+// appended as they arrive, and only their 4-byte offsets are sorted by host. The visiting order is
+// then known, so hosts, names and rows are prefetched some dozens ahead: many cache misses at once
+// take hardly longer than one. The paths of one host are sorted at a time.
+//
+//	order    host 2  |  host 0  |  host 1             hosts with rows, by domain and host
+//	offsets    24    |   4  34  |    14               of their rows, host by host
+//
+//	offset     4       14      24      34
+//	blocks   0 row | 1 row | 2 row | 0 row | …        host number and row, as they were added
+//
+//	hosts    host 0 | host 1 | host 2 | …             id, number of rows, offset of the name, …
+//	names    www.a.example | b.example | a.example …  in the order of host numbers
+//
+// Blocks and names are in slabs. An offset is the number of a chunk and a position in it; chunks
+// are pieces of slabs and of larger rows.
+//
+// Load adds rows in another way. It knows all hosts before it reads a row, so it reserves memory
+// for each host and copies its rows there, one after the other and without host numbers. Their
+// bufferHost has the offset of that memory in data and its size in bytes, and offsets has no entry
+// for them.
 type Buffer struct {
 	budget int64
 	used   int64
 	len    int
-	depth  int // 1 while all paths begin with a slash, so that the first byte tells nothing, else 0
+	depth  int // 1 while all paths begin with a slash, so that sorting may skip it, else 0
 
-	// Names are those of hosts, of which bufferHost.name is a place. Text is the end of the open slab.
 	hosts []bufferHost
-	names [][]byte
-	text  []byte
+	names [][]byte // chunks of the hosts' names; bufferHost.name is an offset in it
+	text  []byte   // the open slab of names, up to its last name
 
 	// Blocks have the rows that were added, each as
 	//	u32 host number | row
 	// and a row is
-	//	u32 length of the path << 2 | kind of the tail; path; of kind 2 u32 length, tail as in a key
-	blocks  [][]byte
-	blockAt []uint32 // the places where they begin
-	open    []byte   // the end of the open slab, which is no block yet
-	openAt  uint32
-	chunks  [][]byte // the memory of rows: a place is a chunk << chunkBits and an offset in it
-	// Counts are of hosts by their numbers, those that have none yet included. Behind them all is zero up to their capacity.
+	//	u32 length of the path << SuffixBits | kind of the suffix; path
+	//	if the kind is OwnSuffix: u32 length of the suffix; suffix as in a key
+	blocks       [][]byte
+	blockOffsets []uint32 // where blocks begin
+	open         []byte   // the rest of the open slab from the block that is being filled on
+	openOffset   uint32
+	chunks       [][]byte // the memory of rows, see appendChunks
+
+	// counts are of hosts by number, including hosts that are not known yet. The elements between
+	// its length and its capacity are zero.
 	counts []hostCount
-	// Order is of all hosts with rows, by groups of partsOf partitions and sorted within each; those of group i end at ends[i]. PartsOf is 0 while nothing is
-	// sorted.
-	order   []hostRef
-	ends    [row.Partitions]int
-	starts  [row.Partitions]int // of each group's rows in places
-	partsOf int
-	// Places are those of the rows in blocks, in the order of their hosts.
-	places []uint32
+
+	// order has all hosts with rows, by groups of groupWidth partitions and sorted within each
+	// group; the hosts of group i end at ends[i]. groupWidth is 0 while nothing is sorted.
+	order      []hostRef
+	ends       [row.Partitions]int
+	starts     [row.Partitions]int // where each group's rows start in offsets
+	groupWidth int
+	offsets    []uint32 // of the rows in blocks, in the order of their hosts
 
 	// Scratch space of arrange.
 	other []hostRef
-	next  []uint32 // where in places the next row of a host goes
+	next  []uint32 // by host number: where in offsets the host's next row goes
 
-	slabs []*[bufferSlab]byte // of blocks and names
+	slabs []*[bufferSlab]byte // of blocks, names and loaded rows
 	spare []*[bufferSlab]byte
 
-	asked *shuffleLoad // what Ask began, for the next load
+	prefetched *shuffleLoad // the reads that Prefetch started, for the next Load
 
-	// Of the host whose rows are sorted.
+	// Scratch space for sorting the rows of one host.
 	refs  []rowRef
 	apart []rowRef
 	ranks [128]uint64
 
-	// What is passed on next.
-	passHosts []row.SortedHost
-	passRows  []row.SortedRow
-	passTails []row.Suffix
+	// The arguments of the next call of Sink.Rows.
+	passHosts    []row.SortedHost
+	passRows     []row.SortedRow
+	passSuffixes []row.Suffix
 }
 
 const (
-	// bufferSlab is how much a RowBuffer allocates at a time. A row, and the rows of a host, over bufferRow bytes have memory of their own, so that little
-	// of a slab is left empty.
+	// bufferSlab is how much a Buffer allocates at a time. A row, or the loaded rows of a host, of
+	// more than bufferRow bytes have memory of their own, so that little of a slab is left empty.
 	bufferSlab = 4 << 20
 	bufferRow  = bufferSlab / 16
-	// rowOverhead is what a row takes beside path and tail, which are in memory twice: the number of its host, two heads, and while its host's rows are sorted two
-	// rowRefs. hostOverhead is a bufferHost, its count, where its rows go and two hostRefs.
+
+	// rowOverhead is what a row takes besides its path and suffix: the number of its host, two
+	// headers and, while its host is sorted, two rowRefs. Paths and suffixes count twice.
+	// hostOverhead is a bufferHost, its count, its element of next and two hostRefs.
 	rowOverhead  = 4 + 2*4 + 2*rowRefSize
 	rowRefSize   = 16
 	hostOverhead = 32 + 8 + 4 + 2*16
 
-	// maxVectorPath is the longest path that addVectors takes; longer ones are rare. vectorRoom is what it may write behind the place where a row starts.
+	// maxVectorPath is the longest path that addVectors takes; longer ones are rare. It may write
+	// vectorSlack bytes from the start of a row.
 	maxVectorPath = 4 << 10
-	vectorRoom    = 8 + maxVectorPath + 128
+	vectorSlack   = 8 + maxVectorPath + 128
 
 	// maxHost is the longest domain and host together: a DNS name has 253 bytes.
 	maxHost = 1 << 10
 
-	// askAhead is how many hosts, or rows, are asked for at a time before they are used one after the other, and rowsAhead how many rows are under way of hosts that follow
-	// each other: eight at least are asked for at a time.
-	askAhead  = 32
-	rowsAhead = 48
+	// prefetchBatch is how many hosts, or rows, are prefetched at a time and then used one after
+	// the other. prefetchAhead is the prefetch distance of rows, in rows; at least eight rows are
+	// prefetched at a time.
+	prefetchBatch = 32
+	prefetchAhead = 48
 
-	// askSort is the number of rows of a host above which it is not to be expected that they are still in the core's nearest caches when they have been looked at once.
-	askSort = 1024
+	// prefetchSort is the number of rows of a host above which they may have left the nearest
+	// caches before the sort returns to them.
+	prefetchSort = 1024
 
-	// pathRoom is what may be read behind the end of a row.
-	pathRoom = 8
+	// pathSlack is how many bytes may be read after the end of a row.
+	pathSlack = 8
 
-	// passRows is how many rows are passed on at a time, and passHosts how many hosts: many small hosts share the call, and what was looked at stays in the core's cache.
-	PassRows  = 256
-	PassHosts = 128
+	// passRows and passHosts are the most rows and hosts in one call of Sink.Rows. Many small hosts
+	// share a call, and what the buffer reads for a call is still in the core's cache in the Sink.
+	passRows  = 256
+	passHosts = 128
 )
 
-// NewRowBuffer makes a buffer of about budget bytes, 1 GiB at most: places of rows are 32 bits.
+// NewBuffer returns a Buffer that is full at about budget bytes, which are at most 1 GiB: offsets
+// of rows have 32 bits.
 func NewBuffer(budget int64) *Buffer {
-	b := rowBuffers.Get().(*Buffer)
+	b := buffers.Get().(*Buffer)
 	b.budget = budget
 	return b
 }
 
-// rowBuffers and bufferSlabs are memory that was released: what a split needs of it, which can be half a gigabyte, need not be cleared each time.
+// buffers and bufferSlabs keep released memory. A split needs up to half a gigabyte, which would
+// otherwise be cleared for each split.
 var (
-	rowBuffers = sync.Pool{New: func() any {
-		return &Buffer{depth: 1, passHosts: make([]row.SortedHost, 0, PassHosts), passRows: make([]row.SortedRow, 0, PassRows), passTails: make([]row.Suffix, 0, PassRows)}
+	buffers = sync.Pool{New: func() any {
+		return &Buffer{
+			depth:        1,
+			passHosts:    make([]row.SortedHost, 0, passHosts),
+			passRows:     make([]row.SortedRow, 0, passRows),
+			passSuffixes: make([]row.Suffix, 0, passRows),
+		}
 	}}
 	bufferSlabs = sync.Pool{New: func() any { return new([bufferSlab]byte) }}
 )
 
-// Hosts is the number of hosts that are known: the next is given this number.
+// Hosts returns the number of known hosts, which is the number that the next host gets.
 func (b *Buffer) Hosts() int { return len(b.hosts) }
 
-// Host makes a host known and returns its number, for Add: 0, 1, 2 and so on until the buffer is emptied. A host may have several
-// numbers; its rows are together all the same.
+// Host makes a host known and returns its number, for Add: 0, 1, 2 and so on until the buffer is
+// emptied. A host may have several numbers; its rows are passed on together all the same.
 func (b *Buffer) Host(domain, host string, domainID uint64) (uint32, error) {
 	if strings.IndexByte(domain, 0) >= 0 || strings.IndexByte(host, 0) >= 0 {
 		return 0, row.ErrZeroByte
@@ -133,7 +166,7 @@ func (b *Buffer) Host(domain, host string, domainID uint64) (uint32, error) {
 	return uint32(len(b.hosts) - 1), nil
 }
 
-// PlainHost is Host for a host as urlnorm returns it, which has no zero byte and is short.
+// PlainHost is Host for a host that urlnorm returned: it has no zero byte and is short.
 func (b *Buffer) PlainHost(domain, host string, domainID uint64) {
 	own := len(domain)
 	if end := len(host) - own; end >= 0 && host[end:] == domain {
@@ -141,17 +174,20 @@ func (b *Buffer) PlainHost(domain, host string, domainID uint64) {
 	} else {
 		own += ownDomain
 	}
-	text, place := b.newName(len(host) + len(domain))
+	text, offset := b.newName(len(host) + len(domain))
 	copy(text[copy(text, host):], domain)
-	b.partsOf = 0
-	b.hosts = append(b.hosts, bufferHost{id: domainID, name: place, length: uint16(len(host)), domain: uint16(own)})
+	b.groupWidth = 0
+	b.hosts = append(b.hosts, bufferHost{
+		id: domainID, name: offset, length: uint16(len(host)), domain: uint16(own),
+	})
 	b.used += int64(own&^ownDomain + len(host) + hostOverhead)
 }
 
-// GrowHosts makes room for n more hosts.
+// GrowHosts allocates memory for n more hosts at once.
 func (b *Buffer) GrowHosts(n int) { b.hosts = slices.Grow(b.hosts, n) }
 
-// newName returns memory for a name and its place. An empty one has a place too: no slab is filled to its end, for what begins there is in none.
+// newName returns memory for a name and its offset. An empty name has an offset too. Slabs are
+// never filled to their end, because an offset there would be in no chunk.
 func (b *Buffer) newName(size int) ([]byte, uint32) {
 	if cap(b.text)-len(b.text) <= size {
 		slab := b.slab()
@@ -163,15 +199,16 @@ func (b *Buffer) newName(size int) ([]byte, uint32) {
 	return b.text[from:], uint32(len(b.names))<<chunkBits - bufferSlab + uint32(from)
 }
 
-// Add copies a row of a host into the buffer, whose number may also be one that Host will give before the rows are used. A row over MaxKey is refused with ErrRowTooLarge.
-// The buffer takes a row also where Full; whoever fills it writes it out then.
-func (b *Buffer) Add(host uint32, path []byte, tail *row.Suffix) error {
-	kind, rest := tail.Kind(), 0
+// Add copies a row of a host into the buffer. The host's number may be one that Host is still to
+// return before the rows are used. A row that would be longer than row.MaxKey as a key is rejected
+// with row.ErrRowTooLarge. A Full buffer takes rows too; its owner is to write it out soon.
+func (b *Buffer) Add(host uint32, path []byte, suffix *row.Suffix) error {
+	kind, rest := suffix.Kind(), 0
 	size := len(path)
 	if kind == row.OwnSuffix {
-		rest = tail.KeySize()
+		rest = suffix.KeySize()
 		size += 4 + rest
-		if strings.IndexByte(tail.Scheme, 0) >= 0 || strings.IndexByte(tail.Extras, 0) >= 0 {
+		if strings.IndexByte(suffix.Scheme, 0) >= 0 || strings.IndexByte(suffix.Extras, 0) >= 0 {
 			return row.ErrZeroByte
 		}
 	}
@@ -181,10 +218,10 @@ func (b *Buffer) Add(host uint32, path []byte, tail *row.Suffix) error {
 	if bytes.IndexByte(path, 0) >= 0 {
 		return row.ErrZeroByte
 	}
-	dst := b.row(host, path, kind, size)
+	dst := b.appendRow(host, path, kind, size)
 	if kind == row.OwnSuffix {
 		binary.LittleEndian.PutUint32(dst, uint32(rest))
-		tail.AppendKey(dst[:4])
+		suffix.AppendKey(dst[:4])
 	}
 	if len(path) == 0 || path[0] != '/' {
 		b.depth = 0
@@ -192,8 +229,9 @@ func (b *Buffer) Add(host uint32, path []byte, tail *row.Suffix) error {
 	return nil
 }
 
-// AddPlain is Add of a row that has neither port nor ts, size, extras or raw URL and whose scheme is https or else http. The path is one that
-// [urlnorm.Normalizer.ParseBatch] returned: it begins with a slash, and is not looked at for zero bytes, which it does not have.
+// AddPlain is Add for a row without port, ts, size, extras and raw URL, whose scheme is https or
+// else http. The path is one that [urlnorm.Normalizer.ParseBatch] returned: it begins with a slash
+// and has no zero byte, which is not checked.
 func (b *Buffer) AddPlain(host uint32, path []byte, https bool) error {
 	kind := row.HTTPSuffix
 	if https {
@@ -202,12 +240,13 @@ func (b *Buffer) AddPlain(host uint32, path []byte, https bool) error {
 	if len(path) > row.MaxKey-maxHost {
 		return row.ErrRowTooLarge
 	}
-	b.row(host, path, kind, len(path))
+	b.appendRow(host, path, kind, len(path))
 	return nil
 }
 
-// AddParsed is AddPlain of URLs of which [urlnorm.Normalizer.ParseBatch] says that they have an HTTPOrigin or HTTPSOrigin, with the host first + Origin. It returns how many
-// rows it added: all up to the first URL that is another or has a path that AddPlain refuses, or up to that which made the buffer Full.
+// AddParsed is AddPlain for consecutive URLs of [urlnorm.Normalizer.ParseBatch]; the host of each
+// is first + its Origin. It returns how many rows it added. It stops before a URL of an OtherOrigin
+// or with a path that AddPlain rejects, and after the URL that makes the buffer Full.
 func (b *Buffer) AddParsed(first uint32, urls []urlnorm.Parsed) (added int) {
 	for added < len(urls) {
 		if n := b.addMany(first, urls[added:]); n > 0 {
@@ -225,24 +264,25 @@ func (b *Buffer) AddParsed(first uint32, urls []urlnorm.Parsed) (added int) {
 	return added
 }
 
-// row adds a row of size bytes after its head, and returns what is behind the path.
-func (b *Buffer) row(host uint32, path []byte, kind, size int) []byte {
+// appendRow appends a row of size bytes after its header, copies its path, and returns the memory
+// after the path.
+func (b *Buffer) appendRow(host uint32, path []byte, kind, size int) []byte {
 	b.used += int64(2*size + rowOverhead)
 	b.len++
-	b.partsOf = 0
+	b.groupWidth = 0
 	if int(host) >= len(b.counts) {
 		b.growCounts(int(host) + 1)
 	}
 	c := &b.counts[host]
 	c.rows++
 	c.bytes += uint32(4 + size)
-	dst := b.room(8 + size)
+	dst := b.allocate(8 + size)
 	binary.LittleEndian.PutUint64(dst, uint64(host)|uint64(len(path)<<row.SuffixBits|kind)<<32)
 	dst = dst[8:]
 	return dst[copy(dst, path):]
 }
 
-// growCounts makes counts of n hosts at least.
+// growCounts makes counts of at least n hosts.
 func (b *Buffer) growCounts(n int) {
 	n = max(n, 2*len(b.counts), 1<<10)
 	if n > cap(b.counts) {
@@ -251,39 +291,40 @@ func (b *Buffer) growCounts(n int) {
 	b.counts = b.counts[:n]
 }
 
-// room returns size bytes, at the end of the open slab unless they are many.
-func (b *Buffer) room(size int) []byte {
+// allocate returns size bytes of a block: at the end of the open block, or of a block of their own
+// if they are many.
+func (b *Buffer) allocate(size int) []byte {
 	if size > bufferRow {
 		b.closeBlock()
-		data := make([]byte, size+pathRoom)
-		b.blocks, b.blockAt = append(b.blocks, data[:size]), append(b.blockAt, b.newPlace(data))
+		data := make([]byte, size+pathSlack)
+		b.blocks, b.blockOffsets = append(b.blocks, data[:size]), append(b.blockOffsets, b.addChunks(data))
 		return data[:size]
 	}
-	if cap(b.open)-len(b.open) < size+pathRoom {
+	if cap(b.open)-len(b.open) < size+pathSlack {
 		b.closeBlock()
 		slab := b.slab()
 		b.slabs = append(b.slabs, slab)
-		b.open, b.openAt = slab[:0], b.newPlace(slab[:])
+		b.open, b.openOffset = slab[:0], b.addChunks(slab[:])
 	}
 	from := len(b.open)
 	b.open = b.open[:from+size]
 	return b.open[from:]
 }
 
-// closeBlock ends the open block. What is left of its slab is the next.
+// closeBlock ends the open block. The next block is the rest of its slab.
 func (b *Buffer) closeBlock() {
 	if len(b.open) > 0 {
-		b.blocks, b.blockAt = append(b.blocks, b.open), append(b.blockAt, b.openAt)
-		b.openAt += uint32(len(b.open))
+		b.blocks, b.blockOffsets = append(b.blocks, b.open), append(b.blockOffsets, b.openOffset)
+		b.openOffset += uint32(len(b.open))
 		b.open = b.open[len(b.open):]
 	}
 }
 
-// newPlace returns the place of a new memory of blocks.
-func (b *Buffer) newPlace(data []byte) uint32 {
-	place := uint32(len(b.chunks)) << chunkBits
+// addChunks adds memory for rows and returns its offset.
+func (b *Buffer) addChunks(data []byte) uint32 {
+	offset := uint32(len(b.chunks)) << chunkBits
 	b.chunks = appendChunks(b.chunks, data)
-	return place
+	return offset
 }
 
 func (b *Buffer) slab() *[bufferSlab]byte {
@@ -295,14 +336,15 @@ func (b *Buffer) slab() *[bufferSlab]byte {
 	return bufferSlabs.Get().(*[bufferSlab]byte)
 }
 
-// Release drops all rows and hosts and gives the buffer's memory to others. The buffer is of no use after it.
+// Release removes all rows and hosts and returns the buffer's memory to a pool. The buffer must not
+// be used afterwards.
 func (b *Buffer) Release() {
 	b.Shrink()
-	b.asked = nil
-	rowBuffers.Put(b)
+	b.prefetched = nil
+	buffers.Put(b)
 }
 
-// Shrink drops all rows and hosts and gives the memory of rows to others.
+// Shrink removes all rows and hosts and returns the memory of rows to a pool.
 func (b *Buffer) Shrink() {
 	b.Empty()
 	for _, slab := range b.spare {
@@ -312,7 +354,7 @@ func (b *Buffer) Shrink() {
 	b.spare = b.spare[:0]
 }
 
-// Empty drops all rows and hosts and keeps their memory.
+// Empty removes all rows and hosts and keeps their memory.
 func (b *Buffer) Empty() {
 	b.spare = append(b.spare, b.slabs...)
 	clear(b.counts)
@@ -321,26 +363,28 @@ func (b *Buffer) Empty() {
 	clear(b.names)
 	clear(b.passHosts[:cap(b.passHosts)])
 	clear(b.passRows[:cap(b.passRows)])
-	clear(b.passTails[:cap(b.passTails)])
-	b.slabs, b.blocks, b.blockAt, b.chunks = b.slabs[:0], b.blocks[:0], b.blockAt[:0], b.chunks[:0]
+	clear(b.passSuffixes[:cap(b.passSuffixes)])
+	b.slabs, b.blocks, b.blockOffsets, b.chunks = b.slabs[:0], b.blocks[:0], b.blockOffsets[:0], b.chunks[:0]
 	b.hosts, b.names, b.counts = b.hosts[:0], b.names[:0], b.counts[:0]
 	b.open, b.text = nil, nil
-	b.used, b.len, b.depth, b.partsOf = 0, 0, 1, 0
+	b.used, b.len, b.depth, b.groupWidth = 0, 0, 1, 0
 }
 
-// Len is the number of rows in the buffer.
+// Len returns the number of rows in the buffer.
 func (b *Buffer) Len() int { return b.len }
 
-// Full reports that the budget is used up.
+// Full reports whether the budget is used up.
 func (b *Buffer) Full() bool { return b.used >= b.budget }
 
-// keyRest is what the key of a row has at most beyond domain, host, their ends and the row as it is here: the scheme and the ends of the others, less the head.
+// keyRest is how many bytes the key of a row has at most besides its domain and host, their zero
+// bytes, and the bytes of the row in the buffer.
 const keyRest = len("\x00https\x00\x00\x00\x00\x00") - 4
 
-// Count adds the rows of each partition, and the bytes that their keys have at most, to what is there. Both are sums over rows, whatever
-// buffers they are in.
+// Count adds the number of rows of each partition to rows, and an upper bound of the size of their
+// keys to keyBytes. Both are sums over rows and do not depend on how rows are divided among
+// buffers.
 func (b *Buffer) Count(rows, keyBytes *[row.Partitions]int64) {
-	b.settle()
+	b.finishAdding()
 	for i, c := range b.counts[:len(b.hosts)] {
 		h := &b.hosts[i]
 		rows[h.id>>56] += int64(c.rows)
@@ -348,29 +392,31 @@ func (b *Buffer) Count(rows, keyBytes *[row.Partitions]int64) {
 	}
 }
 
-// settle ends the open block, and sees to it that all hosts have counts.
-func (b *Buffer) settle() {
+// finishAdding closes the open block and gives every known host a count.
+func (b *Buffer) finishAdding() {
 	b.closeBlock()
 	if len(b.counts) < len(b.hosts) {
 		b.growCounts(len(b.hosts))
 	}
 }
 
-// rowSize is the size of the row at the beginning of data.
+// rowSize returns the size of the row at the beginning of data.
 func rowSize(data []byte) int {
-	head := binary.LittleEndian.Uint32(data)
-	size := 4 + int(head>>row.SuffixBits)
-	if head&(1<<row.SuffixBits-1) == row.OwnSuffix {
+	header := binary.LittleEndian.Uint32(data)
+	size := 4 + int(header>>row.SuffixBits)
+	if header&(1<<row.SuffixBits-1) == row.OwnSuffix {
 		size += 4 + int(binary.LittleEndian.Uint32(data[size:]))
 	}
 	return size
 }
 
-// chunkBits are the bits of an offset in a chunk: memory is cut into chunks of that size, each with all that follows. A row or host that is large leaves less than one of
-// them empty, and a slab a sixteenth, so that 32 bits are enough for the places of all rows of a RowBuffer.
+// chunkBits is the number of low bits of an offset, which are a position in a chunk; the others are
+// the chunk's number. A large row or host leaves less than one chunk empty and a slab at most a
+// sixteenth, so 32 bits are enough for the offsets of all rows of a Buffer.
 const chunkBits = 18
 
-// appendChunks appends the chunks of a memory.
+// appendChunks appends the chunks of data. Each starts 1<<chunkBits bytes after the one before and
+// ends with data, so that a row that starts in one chunk is read from that chunk to its end.
 func appendChunks(chunks [][]byte, data []byte) [][]byte {
 	for at := 0; at < len(data); at += 1 << chunkBits {
 		chunks = append(chunks, data[at:])
@@ -378,13 +424,14 @@ func appendChunks(chunks [][]byte, data []byte) [][]byte {
 	return chunks
 }
 
-// place writes down the places of the rows in blocks, in the order of hosts, which has all that have rows.
-func (b *Buffer) place(order []hostRef) {
+// listOffsets sets offsets to the offsets of the rows in blocks, by hosts in order, which has all
+// hosts with rows.
+func (b *Buffer) listOffsets(order []hostRef) {
 	if n := len(b.hosts); cap(b.next) < n {
 		b.next = make([]uint32, n)
 	}
-	if cap(b.places) < b.len {
-		b.places = make([]uint32, b.len)
+	if cap(b.offsets) < b.len {
+		b.offsets = make([]uint32, b.len)
 	}
 	next := b.next[:len(b.hosts)]
 	rows, from := uint32(0), 0
@@ -396,18 +443,15 @@ func (b *Buffer) place(order []hostRef) {
 		}
 		from = max(from, end)
 	}
-	places := b.places[:rows]
-	b.places = places
+	offsets := b.offsets[:rows]
+	b.offsets = offsets
 	for i, data := range b.blocks {
-		if placeMany(data, b.blockAt[i]+4, next, places) {
-			continue
-		}
-		for place := b.blockAt[i] + 4; len(data) > 0; {
+		for offset := b.blockOffsets[i] + 4; len(data) > 0; {
 			to := &next[binary.LittleEndian.Uint32(data)]
-			places[*to] = place
+			offsets[*to] = offset
 			*to++
 			size := 4 + rowSize(data[4:])
-			place += uint32(size)
+			offset += uint32(size)
 			data = data[size:]
 		}
 	}

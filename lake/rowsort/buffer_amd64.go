@@ -1,25 +1,32 @@
 package rowsort
 
 import (
-	"golang.org/x/sys/cpu"
-
 	"unsafe"
+
+	"golang.org/x/sys/cpu"
 
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// hasVectors says that the processor has what the assembly of this package needs.
+// hasVectors is set if the processor has what the assembly of this package needs.
 var hasVectors = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasBMI2
 
-// addVectors writes the rows of n URLs with the hosts first + Origin to dst, as row does, one behind the other; up to the first one that AddParsed leaves to
-// others or whose path is over maxVectorPath or whose host is not one of those in counts, and to the first that would start behind limit. It writes up to
-// vectorRoom bytes behind limit. It returns how many rows it wrote and where they end.
+// addVectors writes the rows of n URLs to dst, one after the other, as appendRow does, and counts
+// them; the host of each is first + its Origin. It stops before a URL of an OtherOrigin, with a
+// path longer than maxVectorPath or with a host that counts has no element for, and before the
+// first row that would start after limit. It returns how many rows it wrote and where they end. N
+// must be above 0.
+//
+// It writes up to vectorSlack bytes after limit. Loads of paths are masked: it reads nothing
+// outside of them. Only hosts below hosts index counts. It needs the features of hasVectors.
+// AddParsed without addMany replaces it; FuzzAddParsed compares the two.
 //
 //go:noescape
 func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32, counts *hostCount, hosts uint32) (added int, end *byte)
 
-// What rowbuffer_amd64.s knows of urlnorm.Parsed, and of kinds: that of an origin and that of its tail are 2 together, and a tail's has 2 bits.
+// The layout of urlnorm.Parsed and hostCount that buffer_amd64.s relies on, and that the kinds of
+// an origin and of its suffix add up to 2.
 var (
 	_ = [1]struct{}{}[unsafe.Offsetof(urlnorm.Parsed{}.PathQuery)]
 	_ = [1]struct{}{}[unsafe.Offsetof(urlnorm.Parsed{}.Origin)-32]
@@ -33,35 +40,22 @@ var (
 	_ = [1]struct{}{}[unsafe.Offsetof(hostCount{}.bytes)-4]
 )
 
-// addMany adds rows from the first on, and returns how many: not all where the next needs a closer look, or the slab or the budget
-// may end.
+// addMany adds rows from the first URL on and returns how many. It leaves the rest to AddParsed:
+// from the first URL that addVectors does not take, or if the slab or the budget may be used up.
 func (b *Buffer) addMany(first uint32, urls []urlnorm.Parsed) (added int) {
 	const most = 2*maxVectorPath + rowOverhead
-	n := min(int64(len(urls)), (b.budget-b.used-1)/most) // after which it is not Full
-	if room := cap(b.open) - len(b.open); !hasVectors || n <= 0 || room <= vectorRoom {
+	n := min(int64(len(urls)), (b.budget-b.used-1)/most) // rows that cannot make the buffer Full
+	if free := cap(b.open) - len(b.open); !hasVectors || n <= 0 || free <= vectorSlack {
 		return 0
 	}
 	from := unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.open)), len(b.open))
-	limit := unsafe.Add(from, cap(b.open)-len(b.open)-vectorRoom)
-	added, end := addVectors((*byte)(from), (*byte)(limit), &urls[0], int(n), first, unsafe.SliceData(b.counts), uint32(len(b.counts)))
+	limit := unsafe.Add(from, cap(b.open)-len(b.open)-vectorSlack)
+	added, end := addVectors((*byte)(from), (*byte)(limit), &urls[0], int(n), first,
+		unsafe.SliceData(b.counts), uint32(len(b.counts)))
 	size := int(uintptr(unsafe.Pointer(end)) - uintptr(from))
 	b.open = b.open[:len(b.open)+size]
 	b.used += int64(2*(size-8*added) + added*rowOverhead)
 	b.len += added
-	b.partsOf = 0
+	b.groupWidth = 0
 	return added
-}
-
-// placeRows writes down the places of rows, n bytes of which the first has the place given, as place does.
-//
-//go:noescape
-func placeRows(rows *byte, n int, place uint32, next, places *uint32)
-
-// placeMany writes down the places of the rows of a block, or reports that it did not.
-func placeMany(rows []byte, place uint32, next, places []uint32) bool {
-	if !hasVectors || len(rows) == 0 {
-		return false
-	}
-	placeRows(&rows[0], len(rows), place, &next[0], &places[0])
-	return true
 }

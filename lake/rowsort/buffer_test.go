@@ -19,18 +19,18 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// checkAddParsed adds URLs to two buffers, one by one and as many as AddParsed takes, and holds these against each other. Both are emptied when
-// they are full.
+// checkAddParsed adds URLs to two buffers, one by one and with AddParsed, and compares the buffers.
+// It empties both when they are full.
 func checkAddParsed(tb testing.TB, budget int64, first uint32, urls []urlnorm.Parsed) {
 	tb.Helper()
 	each, many := NewBuffer(budget), NewBuffer(budget)
 	defer each.Release()
 	defer many.Release()
 	for len(urls) > 0 {
-		many.partsOf = 1
+		many.groupWidth = 1
 		added := many.AddParsed(first, urls)
-		if added > 0 && many.partsOf != 0 {
-			tb.Fatal("rows added to others that stay sorted")
+		if added > 0 && many.groupWidth != 0 {
+			tb.Fatal("the buffer still counts as sorted after rows were added")
 		}
 		for i := range urls[:added] {
 			p := &urls[i]
@@ -51,7 +51,7 @@ func checkAddParsed(tb testing.TB, budget int64, first uint32, urls []urlnorm.Pa
 			many.Empty()
 		case len(urls) > 0:
 			if p := &urls[0]; p.Kind != urlnorm.OtherOrigin && len(p.PathQuery) <= row.MaxKey-maxHost {
-				tb.Fatalf("row of kind %d with %d bytes not added", p.Kind, len(p.PathQuery))
+				tb.Fatalf("a row of kind %d with %d bytes was not added", p.Kind, len(p.PathQuery))
 			}
 			urls = urls[1:]
 		}
@@ -59,13 +59,13 @@ func checkAddParsed(tb testing.TB, budget int64, first uint32, urls []urlnorm.Pa
 	checkBlocks(tb, each, many)
 }
 
-// checkBlocks holds that buffers have the same rows in the same order.
+// checkBlocks checks that two buffers have the same rows in the same order.
 func checkBlocks(tb testing.TB, x, y *Buffer) {
 	tb.Helper()
 	x.closeBlock()
 	y.closeBlock()
 	if !bytes.Equal(slices.Concat(x.blocks...), slices.Concat(y.blocks...)) {
-		tb.Fatal("other rows")
+		tb.Fatal("the buffers have different rows")
 	}
 	for i := range max(len(x.counts), len(y.counts)) {
 		var c, d hostCount
@@ -76,12 +76,12 @@ func checkBlocks(tb testing.TB, x, y *Buffer) {
 			d = y.counts[i]
 		}
 		if c != d {
-			tb.Fatalf("host %d has %v and %v", i, c, d)
+			tb.Fatalf("host %d has counts %v and %v", i, c, d)
 		}
 	}
 }
 
-func TestManyRowsAreAddedAsEachIs(t *testing.T) {
+func TestAddParsedIsAddPlain(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	text := bytes.Repeat([]byte("/some/path-of-text.html?x=y&"), 1000)
 	for _, size := range []int{200, 5000, 20_000} {
@@ -108,8 +108,8 @@ func TestManyRowsAreAddedAsEachIs(t *testing.T) {
 	checkAddParsed(t, 1<<30, 0, []urlnorm.Parsed{{PathQuery: make([]byte, row.MaxKey), Kind: urlnorm.HTTPOrigin}})
 }
 
-// The row that makes a buffer full is the last, also where many at a time would fill it to the byte.
-func TestNoRowIsAddedToAFullBuffer(t *testing.T) {
+// The row that makes a buffer full is the last, also if the rows fill the budget to the byte.
+func TestAddParsedStopsWhenFull(t *testing.T) {
 	path := bytes.Repeat([]byte("/"), 4<<10)
 	urls := slices.Repeat([]urlnorm.Parsed{{PathQuery: path, Kind: urlnorm.HTTPOrigin}}, 20)
 	for _, rows := range []int{1, 2, 10} {
@@ -117,8 +117,8 @@ func TestNoRowIsAddedToAFullBuffer(t *testing.T) {
 	}
 }
 
-// Paths are read, and rows are written, within their memory.
-func TestManyRowsAreAddedInTheirMemoryOnly(t *testing.T) {
+// AddParsed reads nothing outside of paths and writes nothing outside of the slab.
+func TestAddParsedStaysInMemory(t *testing.T) {
 	text := testenv.Guarded(t, 5000)
 	for i := range text {
 		text[i] = "/abcdefghijklmnopqrstuvwxyz"[i%27]
@@ -134,7 +134,7 @@ func TestManyRowsAreAddedInTheirMemoryOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for size := vectorRoom - 1; size < 40<<10; size += 997 {
+	for size := vectorSlack - 1; size < 40<<10; size += 997 {
 		many := NewBuffer(1 << 30)
 		many.open = testenv.Guarded(t, size)[:0]
 		if added := many.AddParsed(0, urls); added != len(urls) {
@@ -145,7 +145,7 @@ func TestManyRowsAreAddedInTheirMemoryOnly(t *testing.T) {
 	}
 }
 
-// nameSink has the names of hosts that it was given.
+// nameSink collects the names of hosts.
 type nameSink []string
 
 func (s *nameSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (int, error) {
@@ -155,7 +155,8 @@ func (s *nameSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (int, erro
 	return len(rows), nil
 }
 
-// Names that fill a slab to its last byte are followed by others, and by an empty one.
+// After names that fill a slab to its last byte, another name, and an empty one, still have
+// offsets.
 func TestNamesFillSlabs(t *testing.T) {
 	for _, last := range []string{"", "z"} {
 		b := NewBuffer(1 << 30)
@@ -182,7 +183,7 @@ func TestNamesFillSlabs(t *testing.T) {
 	}
 }
 
-// Rows of a host that was never told of are found before they are placed.
+// Rows of an unknown host panic before assembly uses the host's number.
 func TestRowsOfUnknownHostsPanic(t *testing.T) {
 	b := NewBuffer(1 << 20)
 	b.PlainHost("a.example", "a.example", 0)
@@ -192,15 +193,15 @@ func TestRowsOfUnknownHostsPanic(t *testing.T) {
 		}
 	}
 	defer func() {
-		if p := recover(); p != "a RowBuffer of 1 hosts has rows of host 1" {
+		if p := recover(); p != "rowsort: a buffer of 1 hosts has rows of host 1" {
 			t.Errorf("panic: %v", p)
 		}
 	}()
 	_ = b.Rows(context.Background(), 0, row.Partitions-1, new(nameSink))
 }
 
-// Places of names have 32 bits.
-func TestNoMoreNamesAreReadThanHavePlaces(t *testing.T) {
+// Offsets of names have 32 bits, so a load with more names fails.
+func TestLoadOfTooManyNamesFails(t *testing.T) {
 	ctx, store := context.Background(), blob.NewMemory()
 	b := NewBuffer(1 << 20)
 	defer b.Release()
@@ -223,8 +224,8 @@ func TestNoMoreNamesAreReadThanHavePlaces(t *testing.T) {
 	}
 }
 
-// However many files there are, a merge has few large buffers for what it reads of them.
-func TestManyFilesAreReadWithFewBuffers(t *testing.T) {
+// A load uses few read buffers, however many files it reads.
+func TestLoadOfManyFilesUsesFewBuffers(t *testing.T) {
 	const files = 100
 	ctx, store := context.Background(), blob.NewMemory()
 	id := urlnorm.DomainID("a.example")
@@ -257,12 +258,13 @@ func TestManyFilesAreReadWithFewBuffers(t *testing.T) {
 			t.Fatalf("%d rows, %v", b.Len(), err)
 		}
 		b.Release()
-		if n := made.Swap(0); n > files/2 { // a pool forgets some under the race detector
+		if n := made.Swap(0); n > files/2 { // under the race detector a pool drops some
 			t.Errorf("%d buffers for %d partitions of %d files", n, partitions, files)
 		}
 	}
 }
 
+// FuzzAddParsed compares AddParsed, and its assembly, with AddPlain.
 func FuzzAddParsed(f *testing.F) {
 	f.Add([]byte("abcdefgh\x80\xffABC"), uint16(1000), uint16(3))
 	f.Fuzz(func(t *testing.T, data []byte, budget, first uint16) {
@@ -270,7 +272,9 @@ func FuzzAddParsed(f *testing.F) {
 		for i := 0; i+1 < len(data); i++ {
 			n := int(data[i]) + int(data[i+1])<<(data[i]%6)
 			urls = append(urls, urlnorm.Parsed{
-				PathQuery: bytes.Repeat(data, 1+n/len(data))[:n], Origin: uint32(data[i+1]), Kind: urlnorm.OriginKind(min(2, data[i]%16)),
+				PathQuery: bytes.Repeat(data, 1+n/len(data))[:n],
+				Origin:    uint32(data[i+1]),
+				Kind:      urlnorm.OriginKind(min(2, data[i]%16)),
 			})
 		}
 		checkAddParsed(t, int64(budget)<<(first%12), uint32(first), urls)
@@ -279,7 +283,7 @@ func FuzzAddParsed(f *testing.F) {
 
 const benchmarkRows, benchmarkHosts = 2_000_000, 500_000
 
-// fillBuffer adds rows of a few large hosts and many small ones to a buffer, in no order.
+// fillBuffer adds rows of a few large hosts and many small ones to a buffer, in random order.
 func fillBuffer(b *testing.B, buffer *Buffer, rows int, seed uint64) {
 	r := rand.New(rand.NewPCG(11, seed))
 	for i := range benchmarkHosts {
@@ -300,13 +304,13 @@ func fillBuffer(b *testing.B, buffer *Buffer, rows int, seed uint64) {
 	}
 }
 
-// BenchmarkRows passes on rows in a memory that is much larger than a core's caches.
+// BenchmarkRows sorts rows in memory that is much larger than a core's caches.
 func BenchmarkRows(b *testing.B) {
 	buffer := NewBuffer(1 << 30)
 	defer buffer.Release()
 	fillBuffer(b, buffer, benchmarkRows, 12)
 	for b.Loop() {
-		buffer.partsOf = 0
+		buffer.groupWidth = 0
 		if err := buffer.Rows(context.Background(), 0, 255, &pathSink{}); err != nil {
 			b.Fatal(err)
 		}
@@ -314,13 +318,15 @@ func BenchmarkRows(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchmarkRows, "ns/row")
 }
 
-// BenchmarkAddParsed adds rows of many hosts, in no order.
+// BenchmarkAddParsed adds rows of many hosts in random order.
 func BenchmarkAddParsed(b *testing.B) {
 	r := rand.New(rand.NewPCG(11, 12))
 	text := bytes.Repeat([]byte("/archive/2000/02/articles.html?"), 100)
 	urls := make([]urlnorm.Parsed, 1<<17)
 	for i := range urls {
-		urls[i] = urlnorm.Parsed{PathQuery: text[:20+r.IntN(60)], Origin: r.Uint32N(benchmarkHosts), Kind: urlnorm.HTTPSOrigin}
+		urls[i] = urlnorm.Parsed{
+			PathQuery: text[:20+r.IntN(60)], Origin: r.Uint32N(benchmarkHosts), Kind: urlnorm.HTTPSOrigin,
+		}
 	}
 	buffer := NewBuffer(1 << 30)
 	defer buffer.Release()
@@ -329,7 +335,7 @@ func BenchmarkAddParsed(b *testing.B) {
 		for range 8 {
 			for i := 0; i < len(urls); i += 256 {
 				if n := buffer.AddParsed(0, urls[i:i+256]); n != 256 {
-					b.Fatal("rows left")
+					b.Fatal("not all rows were added")
 				}
 			}
 		}
@@ -337,7 +343,7 @@ func BenchmarkAddParsed(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(8*len(urls)), "ns/row")
 }
 
-// BenchmarkLoadedRows passes on the rows of shuffle files.
+// BenchmarkLoadedRows loads and sorts the rows of shuffle files.
 func BenchmarkLoadedRows(b *testing.B) {
 	ctx := context.Background()
 	store, err := blob.NewLocal(b.TempDir())
@@ -349,7 +355,8 @@ func BenchmarkLoadedRows(b *testing.B) {
 	var files []ShuffleFile
 	for i := range 4 {
 		fillBuffer(b, buffer, benchmarkRows/4, uint64(i))
-		f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("staging/%d", i), new([row.Partitions]int64), new([row.Partitions]int64))
+		var rows, keyBytes [row.Partitions]int64
+		f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("staging/%d", i), &rows, &keyBytes)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -373,7 +380,7 @@ func BenchmarkLoadedRows(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchmarkRows, "ns/row")
 }
 
-// BenchmarkWriteShuffle writes rows to shuffle files that nobody keeps.
+// BenchmarkWriteShuffle writes shuffle files to nowhere.
 func BenchmarkWriteShuffle(b *testing.B) {
 	buffer := NewBuffer(1 << 30)
 	defer buffer.Release()
@@ -389,7 +396,7 @@ func BenchmarkWriteShuffle(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchmarkRows, "ns/row")
 }
 
-// pathSink copies paths, as one that writes them does.
+// pathSink copies paths as a part writer does.
 type pathSink struct{ a, b []byte }
 
 func (s *pathSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (int, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// stagedRows are shown by the pages of shuffle files and runs.
+// stagedRows are the rows in the dumps of shuffle.md and run.md.
 var stagedRows = []row.Row{
 	{Domain: "example.com", Host: "www.example.com", PathQuery: "/b", Scheme: "https", Port: -1},
 	{Domain: "example.com", Host: "www.example.com", PathQuery: "/a", Scheme: "https", Port: -1, TS: 1714521600000, HasTS: true},
@@ -23,7 +23,7 @@ var stagedRows = []row.Row{
 	{Domain: "example.org", Host: "example.org", PathQuery: "/", Scheme: "http", Port: -1},
 }
 
-// dump walks over the frames of a file. Line takes bytes, num a varint.
+// dump prints the frames of a file. Line prints bytes, num a varint.
 type dump struct {
 	t   *testing.T
 	out strings.Builder
@@ -62,13 +62,13 @@ func (d *dump) frames(store blob.Store, o lake.FrameObject, show func(last bool)
 		d.b = b
 		show(i == len(data)-1)
 		if len(d.b) > 0 {
-			d.t.Errorf("frame %d has %d bytes more", i, len(d.b))
+			d.t.Errorf("frame %d has %d more bytes", i, len(d.b))
 		}
 	}
 	return d.out.String()
 }
 
-// The dumps walk over the bytes by the page, not by the decoder.
+// The dumps follow the page, not the decoder.
 func TestRunIsAsItsPageShows(t *testing.T) {
 	store := blob.NewMemory()
 	run := writeRuns(t, store, stagedRows, 1<<20)[0]
@@ -124,11 +124,11 @@ func TestShuffleFileIsAsItsPageShows(t *testing.T) {
 		default:
 			for len(d.b) > 0 {
 				number(4, "row of host %d")
-				head := binary.LittleEndian.Uint32(d.b)
-				d.line(4, "  path of %d bytes, tail of kind %d", head>>2, head&3)
-				d.line(int(head>>2), "  %s", d.b[:head>>2])
-				if head&3 == 2 {
-					n := number(4, "  tail of %d bytes")
+				header := binary.LittleEndian.Uint32(d.b)
+				d.line(4, "  path of %d bytes, suffix of kind %d", header>>2, header&3)
+				d.line(int(header>>2), "  %s", d.b[:header>>2])
+				if header&3 == 2 {
+					n := number(4, "  suffix of %d bytes")
 					d.line(n, "  %q", d.b[:n])
 				}
 			}

@@ -8,152 +8,154 @@ import (
 	"github.com/urlake/urlake/lake/row"
 )
 
-// Rows passes the rows of partitions first to last, both included, to sink, in the order of their keys (see Row.AppendKey), one of each record: the one with the smallest raw
-// URL. They stay in the buffer. All calls are to be for equal numbers of partitions, of which first is a multiple.
+// Rows passes the rows of partitions first to last, both included, to sink in the order of their
+// keys (see row.Row.AppendKey). Rows with equal records differ in their raw URLs; the sink takes
+// the first, which has the smallest. The rows stay in the buffer.
+//
+// The partitions are sorted in groups of this size. So first must be a multiple of it, and calls
+// with another size sort all rows again.
 func (b *Buffer) Rows(ctx context.Context, first, last byte, sink row.Sink) error {
-	n := int(last) - int(first) + 1
-	if b.partsOf != n {
-		b.arrange(n)
+	width := int(last) - int(first) + 1
+	if b.groupWidth != width {
+		b.arrange(width)
 	}
-	group, from := int(first)/n, 0
+	group, from := int(first)/width, 0
 	if group > 0 {
 		from = b.ends[group-1]
 	}
 	order := b.order[from:b.ends[group]]
-	b.passNone()
-	at := b.starts[group]
-	hosts, rows := 0, at // which were asked for
+	rows := rowLoader{b: b, next: b.starts[group], prefetched: b.starts[group]}
+	b.resetPass()
+	prefetched := 0 // hosts
 	for i := 0; i < len(order); {
-		if i >= hosts {
+		if i >= prefetched {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			b.askInOrder(order, hosts)
-			hosts += askAhead
+			b.prefetchNamesFrom(order, prefetched)
+			prefetched += prefetchBatch
 		}
+		// Load the rows of all numbers of a host, then sort them together.
 		h := &b.hosts[order[i].host]
 		b.refs = b.refs[:0]
-		for k := h; ; {
-			if k.bytes == 0 {
-				for todo := int(k.rows); todo > 0; {
-					n := min(todo, askAhead)
-					if at+n+rowsAhead-8 > rows {
-						to := min(at+n+rowsAhead, len(b.places))
-						askRows(b.places[rows:to], b.chunks)
-						rows = to
-					}
-					b.load(b.places[at : at+n])
-					at += n
-					todo -= n
-				}
-			} else {
-				b.loadData(k)
-			}
-			if i++; i == len(order) || order[i].cache != order[i-1].cache {
-				break
-			}
-			if k = &b.hosts[order[i].host]; !b.sameHost(h, k) {
-				break
-			}
+		for same := true; same; {
+			rows.load(&b.hosts[order[i].host])
+			i++
+			same = i < len(order) && order[i].cache == order[i-1].cache && b.sameHost(h, &b.hosts[order[i].host])
 		}
 		if err := b.pass(h, sink); err != nil {
 			return err
 		}
 	}
-	return b.passOn(sink)
+	return b.flushPass(sink)
 }
 
-// passOn passes on what is there to be.
-func (b *Buffer) passOn(sink row.Sink) error {
-	_, err := sink.Rows(b.passHosts, b.passRows)
-	b.passNone()
-	return err
+// rowLoader loads the rows of hosts in their order into refs.
+type rowLoader struct {
+	b          *Buffer
+	next       int // in offsets: the next row in blocks
+	prefetched int // in offsets: rows before it have been prefetched
 }
 
-// passNone forgets what is to be passed on.
-func (b *Buffer) passNone() {
-	b.passHosts, b.passRows, b.passTails = b.passHosts[:0], b.passRows[:0], b.passTails[:0]
-}
-
-// askInOrder asks for hosts that come in order after those from at to at + askAhead, which are used now, and for the names of those next. At 0 it asks for
-// those at 0 first. At is a multiple of askAhead.
-func (b *Buffer) askInOrder(order []hostRef, at int) {
-	if at == 0 {
-		askHosts(order[:min(2*askAhead, len(order))], b.hosts)
-		askNames(order[:min(askAhead, len(order))], b.hosts, b.names, b.chunks)
+// load adds the rows of a host to refs.
+func (l *rowLoader) load(h *bufferHost) {
+	b := l.b
+	if h.bytes > 0 {
+		b.loadTogether(h)
+		return
 	}
-	if next := order[min(at+askAhead, len(order)):]; len(next) > 0 {
-		askNames(next[:min(askAhead, len(next))], b.hosts, b.names, b.chunks)
-		next = next[min(askAhead, len(next)):]
-		askHosts(next[:min(askAhead, len(next))], b.hosts)
-	}
-}
-
-// askRefs asks for the rows that come askAhead after one, and before the first one for those before them.
-func (b *Buffer) askRefs(refs []rowRef, from int) {
-	to := min(from+2*askAhead, len(refs))
-	if from > 0 {
-		from += askAhead
-	}
-	if from < to {
-		askRefs(refs[from:to], b.chunks)
+	for left := int(h.rows); left > 0; {
+		n := min(left, prefetchBatch)
+		if l.next+n+prefetchAhead-8 > l.prefetched {
+			to := min(l.next+n+prefetchAhead, len(b.offsets))
+			prefetchRows(b.offsets[l.prefetched:to], b.chunks)
+			l.prefetched = to
+		}
+		b.loadOffsets(b.offsets[l.next : l.next+n])
+		l.next += n
+		left -= n
 	}
 }
 
-// load adds rows at places to refs.
-func (b *Buffer) load(places []uint32) {
+// loadOffsets adds the rows at offsets to refs. It reads up to pathSlack bytes after a row's end.
+func (b *Buffer) loadOffsets(offsets []uint32) {
 	n := len(b.refs)
-	b.refs = slices.Grow(b.refs, len(places))[:n+len(places)]
+	b.refs = slices.Grow(b.refs, len(offsets))[:n+len(offsets)]
 	refs, chunks, depth := b.refs[n:], b.chunks, uint(b.depth)
-	for i, place := range places {
-		chunk := place >> chunkBits
-		off := place&(1<<chunkBits-1) + 4
-		data := chunks[chunk][off-4:]
+	for i, offset := range offsets {
+		chunk := offset >> chunkBits
+		path := offset&(1<<chunkBits-1) + 4
+		data := chunks[chunk][path-4:]
 		cache := binary.BigEndian.Uint64(data[4+depth:])
 		if more := uint(binary.LittleEndian.Uint32(data)>>row.SuffixBits) - depth; more < 8 {
 			cache &^= ^uint64(0) >> (8 * more)
 		}
-		refs[i] = rowRef{cache, chunk, off}
+		refs[i] = rowRef{cache, chunk, path}
 	}
 }
 
-// loadData adds the rows of a host that lie one behind the other to refs.
-func (b *Buffer) loadData(h *bufferHost) {
+// loadTogether adds the rows of a host that Load has put one after the other to refs.
+func (b *Buffer) loadTogether(h *bufferHost) {
 	b.refs = slices.Grow(b.refs, int(h.rows))
 	chunk := h.data >> chunkBits
 	data := b.chunks[chunk]
 	at := h.data & (1<<chunkBits - 1)
 	for end := at + h.bytes; at < end; {
-		thisRow := data[at:end]
-		b.refs = append(b.refs, rowRef{loadPath(thisRow[4:4+binary.LittleEndian.Uint32(thisRow)>>row.SuffixBits], b.depth), chunk, at + 4})
-		at += uint32(rowSize(thisRow))
+		r := data[at:end]
+		path := r[4 : 4+binary.LittleEndian.Uint32(r)>>row.SuffixBits]
+		b.refs = append(b.refs, rowRef{loadPath(path, b.depth), chunk, at + 4})
+		at += uint32(rowSize(r))
 	}
 }
 
-// head is the head of a row.
-func (b *Buffer) head(r rowRef) (data []byte, head uint32) {
-	data = b.chunks[r.data]
-	return data, binary.LittleEndian.Uint32(data[r.off-4:])
+// prefetchNamesFrom is called before the prefetchBatch hosts from order[at] on are used; at is a
+// multiple of prefetchBatch. It prefetches the names of the batch after them; at 0 those of the
+// first batch too.
+func (b *Buffer) prefetchNamesFrom(order []hostRef, at int) {
+	if at == 0 {
+		prefetchNames(order[:min(prefetchBatch, len(order))], b.hosts, b.names, b.chunks)
+	}
+	next := order[min(at+prefetchBatch, len(order)):]
+	prefetchNames(next[:min(prefetchBatch, len(next))], b.hosts, b.names, b.chunks)
 }
 
-// path is a row's path.
+// prefetchRefsFrom is called before the prefetchBatch rows from refs[from] on are used. It
+// prefetches the batch after them; at 0 the first batch too.
+func (b *Buffer) prefetchRefsFrom(refs []rowRef, from int) {
+	to := min(from+2*prefetchBatch, len(refs))
+	if from > 0 {
+		from += prefetchBatch
+	}
+	if from < to {
+		prefetchRefs(refs[from:to], b.chunks)
+	}
+}
+
+// header returns a row's chunk and its header.
+func (b *Buffer) header(r rowRef) (chunk []byte, header uint32) {
+	chunk = b.chunks[r.chunk]
+	return chunk, binary.LittleEndian.Uint32(chunk[r.path-4:])
+}
+
+// path returns a row's path.
 func (b *Buffer) path(r rowRef) []byte {
-	data, head := b.head(r)
-	return data[r.off : r.off+head>>row.SuffixBits]
+	chunk, header := b.header(r)
+	return chunk[r.path : r.path+header>>row.SuffixBits]
 }
 
-// tailKey is a row's tail as in a key.
-func (b *Buffer) tailKey(r rowRef) []byte {
-	data, head := b.head(r)
-	if kind := head & (1<<row.SuffixBits - 1); kind != row.OwnSuffix {
+// suffixKey returns a row's suffix as in a key.
+func (b *Buffer) suffixKey(r rowRef) []byte {
+	chunk, header := b.header(r)
+	if kind := header & (1<<row.SuffixBits - 1); kind != row.OwnSuffix {
 		return row.UsualSuffixKeys[kind]
 	}
-	at := r.off + head>>row.SuffixBits
-	n := binary.LittleEndian.Uint32(data[at:])
-	return data[at+4 : at+4+n]
+	at := r.path + header>>row.SuffixBits
+	n := binary.LittleEndian.Uint32(chunk[at:])
+	return chunk[at+4 : at+4+n]
 }
 
-// pass sorts the rows of a host, which are in refs, and passes them on.
+// pass sorts the rows of host h, which are in refs, and adds them to the next calls of Sink.Rows.
+// It calls the sink whenever a call has passRows rows or passHosts hosts.
 func (b *Buffer) pass(h *bufferHost, sink row.Sink) error {
 	refs := b.refs
 	if len(refs) == 2 {
@@ -164,13 +166,13 @@ func (b *Buffer) pass(h *bufferHost, sink row.Sink) error {
 		b.sort(refs, b.depth)
 	}
 	for from := 0; from < len(refs); {
-		if len(b.passHosts) == PassHosts || len(b.passRows) == PassRows {
-			if err := b.passOn(sink); err != nil {
+		if len(b.passHosts) == passHosts || len(b.passRows) == passRows {
+			if err := b.flushPass(sink); err != nil {
 				return err
 			}
 		}
-		n := min(len(refs)-from, PassRows-len(b.passRows))
-		// What is put together elsewhere is read before it has been written there.
+		n := min(len(refs)-from, passRows-len(b.passRows))
+		// The elements are set where they are: reading a copy that was just written would stall.
 		k := len(b.passHosts)
 		b.passHosts = b.passHosts[:k+1]
 		p := &b.passHosts[k]
@@ -179,24 +181,36 @@ func (b *Buffer) pass(h *bufferHost, sink row.Sink) error {
 		b.passRows = b.passRows[:k+n]
 		rows := b.passRows[k:]
 		for i, r := range refs[from : from+n] {
-			if len(refs) > askSort && (from+i)%askAhead == 0 {
-				b.askRefs(refs, from+i)
+			if len(refs) > prefetchSort && (from+i)%prefetchBatch == 0 {
+				b.prefetchRefsFrom(refs, from+i)
 			}
-			data := b.chunks[r.data][r.off-4:]
-			head := binary.LittleEndian.Uint32(data)
-			var tail *row.Suffix
-			if kind := head & (1<<row.SuffixBits - 1); kind != row.OwnSuffix {
-				tail = &row.UsualSuffixes[kind]
+			data := b.chunks[r.chunk][r.path-4:]
+			header := binary.LittleEndian.Uint32(data)
+			var suffix *row.Suffix
+			if kind := header & (1<<row.SuffixBits - 1); kind != row.OwnSuffix {
+				suffix = &row.UsualSuffixes[kind]
 			} else {
-				b.passTails = append(b.passTails, row.Suffix{})
-				tail = &b.passTails[len(b.passTails)-1]
-				if _, err := tail.Parse(b.tailKey(r)); err != nil {
+				b.passSuffixes = append(b.passSuffixes, row.Suffix{})
+				suffix = &b.passSuffixes[len(b.passSuffixes)-1]
+				if err := suffix.Parse(b.suffixKey(r)); err != nil {
 					return err
 				}
 			}
-			rows[i].Path, rows[i].Tail = data[4:4+head>>row.SuffixBits], tail
+			rows[i].Path, rows[i].Suffix = data[4:4+header>>row.SuffixBits], suffix
 		}
 		from += n
 	}
 	return nil
+}
+
+// flushPass calls the sink with the hosts and rows that were added for it.
+func (b *Buffer) flushPass(sink row.Sink) error {
+	_, err := sink.Rows(b.passHosts, b.passRows)
+	b.resetPass()
+	return err
+}
+
+// resetPass removes the hosts and rows that were added for the sink.
+func (b *Buffer) resetPass() {
+	b.passHosts, b.passRows, b.passSuffixes = b.passHosts[:0], b.passRows[:0], b.passSuffixes[:0]
 }

@@ -9,21 +9,22 @@ import (
 	"github.com/urlake/urlake/lake/row"
 )
 
-// bufferHost is a host with rows. Hosts may be there several times. It has no pointers and is half a line of a core's cache: there are millions, which are gone through in no order.
+// bufferHost is one number of a host. There are millions of them, accessed in no order. So it is
+// half a cache line, and it has no pointers, which the garbage collector would follow.
 type bufferHost struct {
 	id     uint64 // of the domain
 	rows   uint32
-	name   uint32 // its place in names
+	name   uint32 // offset of its name in names
 	length uint16 // of the name
-	domain uint16 // the length of the domain, which is the name's end; where ownDomain is added to it, it stands behind the name
-	data   uint32 // where its rows lie one behind the other, where they are not in blocks
-	bytes  uint32 // of these, or 0
+	domain uint16 // length of the domain, which the name ends with; with ownDomain added, it follows the name
+	data   uint32 // offset of its rows, if Load put them one after the other
+	bytes  uint32 // size of these rows; 0 if its rows are in blocks
 }
 
-// ownDomain is above the length of any domain.
+// ownDomain is larger than the length of any domain.
 const ownDomain = 1 << 15
 
-// nameBytes is what a host has in names.
+// nameBytes returns the size of the host's name and its own domain in names.
 func (h *bufferHost) nameBytes() int {
 	if h.domain < ownDomain {
 		return int(h.length)
@@ -31,41 +32,41 @@ func (h *bufferHost) nameBytes() int {
 	return int(h.length) + int(h.domain-ownDomain)
 }
 
-// domainBytes is the length of a host's domain.
+// domainBytes returns the length of the host's domain.
 func (h *bufferHost) domainBytes() int { return int(h.domain &^ ownDomain) }
 
-// hostCount counts what was added of a host.
+// hostCount is the number of rows that were added of a host, and their size without host numbers.
 type hostCount struct {
 	rows, bytes uint32
 }
 
-// hostRef finds a host. Cache sorts like the beginning of its domain; see domainCache.
+// hostRef refers to a host in an order of hosts.
 type hostRef struct {
-	cache     uint64
-	host      uint32
+	cache     uint64 // domainCache of its domain: sorts like the domain's first bytes
+	host      uint32 // number
 	partition uint8
 }
 
-// hostName is the name of a host.
+// hostName returns the name of a host.
 func (b *Buffer) hostName(h *bufferHost) string {
 	return row.View(b.names[h.name>>chunkBits][h.name&(1<<chunkBits-1):][:h.length])
 }
 
-// domainName is the domain of a host.
+// domainName returns the domain of a host.
 func (b *Buffer) domainName(h *bufferHost) string {
 	end := h.nameBytes()
 	return row.View(b.names[h.name>>chunkBits][h.name&(1<<chunkBits-1):][end-h.domainBytes() : end])
 }
 
-// sameHost reports whether two are one host.
+// sameHost reports whether h and k are numbers of one host.
 func (b *Buffer) sameHost(h, k *bufferHost) bool {
 	return h.length == k.length && b.hostName(h) == b.hostName(k) && b.domainName(h) == b.domainName(k)
 }
 
-// compareHosts orders hosts by domain and name, the same by number.
+// compareHosts orders hosts by domain, name and number.
 func (b *Buffer) compareHosts(x, y hostRef) int {
 	h, k := &b.hosts[x.host], &b.hosts[y.host]
-	// Domains with the same id are not to be mixed.
+	// Different domains may have the same id.
 	if hd, kd := b.domainName(h), b.domainName(k); h.id != k.id || hd != kd {
 		if c := strings.Compare(hd, kd); c != 0 {
 			return c
@@ -77,14 +78,16 @@ func (b *Buffer) compareHosts(x, y hostRef) int {
 	return int(x.host) - int(y.host)
 }
 
-// sortRefs sorts hosts by what is cached of their domains. To is memory for as many. Where they are many it sorts them by the upper halves of their caches, which tell most of them apart, eleven bits at a
-// time from the last (Knuth, The Art of Computer Programming 3, 5.2.5), and then those that are left together.
-func sortRefs(order, to []hostRef) {
+// sortRefs sorts hosts by their caches. Scratch has memory for as many hosts. Many hosts are first
+// sorted by the upper halves of their caches, which differ for most hosts, with a radix sort of
+// eleven bits at a time from the lowest (Knuth, The Art of Computer Programming 3, 5.2.5). Then
+// each group with equal upper halves is sorted.
+func sortRefs(order, scratch []hostRef) {
 	if len(order) < radixSort {
 		slices.SortFunc(order, func(x, y hostRef) int { return cmp.Compare(x.cache, y.cache) })
 		return
 	}
-	sortByDigits(order, to, refDigits/2*refDigit)
+	sortByDigits(order, scratch, refDigits/2*refDigit)
 	for i := 0; i < len(order); {
 		first, alike := i, true
 		for i++; i < len(order) && order[i].cache>>(refDigits/2*refDigit) == order[first].cache>>(refDigits/2*refDigit); i++ {
@@ -103,31 +106,31 @@ func sortRefs(order, to []hostRef) {
 		case n < radixSort:
 			slices.SortFunc(order[first:i], func(x, y hostRef) int { return cmp.Compare(x.cache, y.cache) })
 		default:
-			sortByDigits(order[first:i], to, 0)
+			sortByDigits(order[first:i], scratch, 0)
 		}
 	}
 }
 
 const (
-	refDigit  = 11
-	refDigits = 6
-	radixSort = 1 << 9 // hosts, from which on digits take less than comparisons
+	refDigit  = 11     // bits of a digit
+	refDigits = 6      // digits of a cache
+	radixSort = 1 << 9 // number of hosts from which a radix sort is faster than comparisons
 )
 
-// sortByDigits sorts hosts by half of the digits of their caches, those from a bit on.
-func sortByDigits(order, to []hostRef, low int) {
+// sortByDigits sorts hosts by half of the digits of their caches, from bit low on.
+func sortByDigits(order, scratch []hostRef, low int) {
 	var counts [refDigits / 2][1 << refDigit]uint32
 	for _, o := range order {
 		for d := range counts {
 			counts[d][o.cache>>(low+d*refDigit)&(1<<refDigit-1)]++
 		}
 	}
-	from, to := order, to[:len(order)]
+	from, to := order, scratch[:len(order)]
 	for d := range counts {
 		shift := low + d*refDigit
 		c, sum := &counts[d], uint32(0)
 		if c[order[0].cache>>shift&(1<<refDigit-1)] == uint32(len(order)) {
-			continue // all alike
+			continue // this digit is the same for all
 		}
 		for i, n := range c {
 			c[i] = sum
@@ -145,12 +148,13 @@ func sortByDigits(order, to []hostRef, low int) {
 	}
 }
 
-// arrange sorts hosts, by groups of n partitions, and puts their rows into that order.
-func (b *Buffer) arrange(n int) {
-	b.settle()
-	// Assembly does not look whether a row's host is known.
+// arrange sorts hosts by groups of width partitions and lists the offsets of their rows in that
+// order.
+func (b *Buffer) arrange(width int) {
+	b.finishAdding()
+	// A row's host must be known before rows are listed by host.
 	if i := slices.IndexFunc(b.counts[len(b.hosts):], func(c hostCount) bool { return c.rows > 0 }); i >= 0 {
-		panic(fmt.Sprintf("a RowBuffer of %d hosts has rows of host %d", len(b.hosts), len(b.hosts)+i))
+		panic(fmt.Sprintf("rowsort: a buffer of %d hosts has rows of host %d", len(b.hosts), len(b.hosts)+i))
 	}
 	order := slices.Grow(b.order[:0], len(b.hosts))
 	for i := range b.hosts {
@@ -164,16 +168,16 @@ func (b *Buffer) arrange(n int) {
 	}
 	other := slices.Grow(b.other[:0], len(order))[:len(order)]
 	clear(b.ends[:])
-	if n < row.Partitions {
+	if width < row.Partitions {
 		for _, o := range order {
-			b.ends[int(o.partition)/n]++
+			b.ends[int(o.partition)/width]++
 		}
 		sum := 0
 		for i := range b.ends {
 			b.ends[i], sum = sum, sum+b.ends[i]
 		}
 		for _, o := range order {
-			at := &b.ends[int(o.partition)/n]
+			at := &b.ends[int(o.partition)/width]
 			other[*at] = o
 			*at++
 		}
@@ -182,34 +186,34 @@ func (b *Buffer) arrange(n int) {
 		b.ends[0] = len(order)
 	}
 	from := 0
-	for _, end := range b.ends[:row.Partitions/n] {
+	for _, end := range b.ends[:row.Partitions/width] {
 		sortRefs(order[from:end], other[from:end])
 		b.sortAlike(order[from:end])
 		from = end
 	}
 	b.order, b.other = order, other
-	b.place(order)
-	b.partsOf = n
+	b.listOffsets(order)
+	b.groupWidth = width
 }
 
-// sortAlike sorts hosts that are sorted by their caches.
+// sortAlike sorts hosts that are sorted by their caches: each group with equal caches by name. It
+// collects up to prefetchBatch groups at a time, so that the cache misses of their hosts overlap.
 func (b *Buffer) sortAlike(order []hostRef) {
-	var starts, ends [askAhead]int
+	var starts, ends [prefetchBatch]int
 	for at := 0; at < len(order); {
 		n := 0
-		for ; n < askAhead && at < len(order); at++ {
+		for ; n < prefetchBatch && at < len(order); at++ {
 			start := at
 			for at+1 < len(order) && order[at+1].cache == order[start].cache {
 				at++
 			}
 			if at > start {
 				starts[n], ends[n] = start, at+1
-				askHosts(order[start:min(at+1, start+askAhead)], b.hosts)
 				n++
 			}
 		}
 		for i, start := range starts[:n] {
-			askNames(order[start:min(ends[i], start+askAhead)], b.hosts, b.names, b.chunks)
+			prefetchNames(order[start:min(ends[i], start+prefetchBatch)], b.hosts, b.names, b.chunks)
 		}
 		for i, start := range starts[:n] {
 			alike := order[start:ends[i]]
@@ -228,23 +232,26 @@ func (b *Buffer) sortAlike(order []hostRef) {
 	}
 }
 
-// A hostRef's cache is a number of twelve digits to the base of 40, one for each of the first bytes of its domain, which sorts like it: 0 for the end, and the others for - . 0 to 9 _ a
-// to z, which are nearly all that domains have. Eight bytes as they are would leave half of the hosts alike with others.
+// The cache of a domain is a number of twelve digits to the base of 40, one for each of its first
+// bytes. Digit 0 is the end of the domain; the others are - . 0 to 9 _ a to z, nearly all bytes
+// that domains have. Eight plain bytes would be equal for half of the hosts.
 const (
 	domainDigits = 12
 	domainBase   = 40
 )
 
-// domainDigit is the digit of a byte. That of one without a digit is one that is not above those of the bytes above it nor below those of
-// the bytes below it, and 64 or 128 more: it is the last, and those behind are 0, or where it is 128, the largest.
+// domainDigit has the digit of each byte. A byte outside of the alphabet has a digit that keeps the
+// order: no larger than the digits of larger bytes and no smaller than those of smaller bytes. It
+// is the last digit of its cache, marked by adding 64 or 128. The digits after it are 0; after 128
+// they are the largest.
 var domainDigit = func() (digits [256]uint8) {
 	var next uint8 // the digit of the next byte that has one
-	const all = "-.0123456789_abcdefghijklmnopqrstuvwxyz"
+	const alphabet = "-.0123456789_abcdefghijklmnopqrstuvwxyz"
 	for c := range digits {
 		switch {
-		case int(next) == len(all):
+		case int(next) == len(alphabet):
 			digits[c] = next | 128
-		case all[next] == byte(c):
+		case alphabet[next] == byte(c):
 			next++
 			digits[c] = next
 		default:
@@ -254,21 +261,21 @@ var domainDigit = func() (digits [256]uint8) {
 	return digits
 }()
 
-// domainCache is the cache of a domain.
+// domainCache returns the cache of a domain: if x < y, domainCache(x) <= domainCache(y).
 func domainCache(domain string) (cache uint64) {
 	n := min(len(domain), domainDigits)
 	for i := range n {
 		digit := domainDigit[domain[i]]
 		if digit >= 64 {
-			return domainCacheOdd(cache, digit, domainDigits-i-1)
+			return domainCacheOther(cache, digit, domainDigits-i-1)
 		}
 		cache = cache*domainBase + uint64(digit)
 	}
 	return cache * domainPowers[domainDigits-n]
 }
 
-// domainCacheOdd adds the last digit, with n behind it.
-func domainCacheOdd(cache uint64, digit uint8, n int) uint64 {
+// domainCacheOther appends the digit of a byte outside of the alphabet, and n digits after it.
+func domainCacheOther(cache uint64, digit uint8, n int) uint64 {
 	cache = cache*domainBase + uint64(digit&63)
 	cache *= domainPowers[n]
 	if digit >= 128 {

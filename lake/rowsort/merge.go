@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// maxSections is the largest number of runs merged at once. Each holds a decoded frame and a read of one
-	// frame or more: this many take some 150 MiB, where keys are not longer than frames are meant to be.
+	// maxSections is the most runs that are merged at once. Each holds a decoded frame and a read
+	// of one or more frames: together some 150 MiB, unless single keys are longer than runFrame.
 	maxSections = 1024
 
-	// maxSectionRead is how much of a run one read fetches, in bytes as stored: beyond it a request's
-	// latency is small beside its transfer.
+	// maxSectionRead is how much of a run one read fetches, in bytes as stored. The transfer of so
+	// much takes much longer than a request's latency.
 	maxSectionRead = 1 << 20
 
-	// sectionReads is the memory for bytes as stored over all sections of a merge, two reads each. It is enough for reads of
-	// a frame in maxSections.
+	// sectionReads is the memory of a merge for bytes as stored: two reads for each section. With
+	// maxSections it is enough for reads of one frame.
 	sectionReads = 128 << 20
 
-	// concurrentReads is how many reads of one merge are under way at once: enough to
-	// hide an object store's latency.
+	// concurrentReads is how many reads of one merge are in flight at once: enough to hide an
+	// object store's latency.
 	concurrentReads = 32
 )
 
-// MergeRuns merges runs and passes their rows to sink in the order of their keys, one of each record: the one with the smallest raw
-// URL.
+// MergeRuns merges runs and passes their rows to sink in the order of their keys, one of each
+// record: the one with the smallest raw URL.
 //
-// Where there are more than can be merged at once, groups of runs are first merged into larger
-// ones; spill names them in the store by pass and number. They are
-// the same for the same runs, and the caller removes them with the rest of its staging area.
+// If there are more runs than it merges at once, it first merges groups of them into larger runs.
+// Spill returns their keys in the store, by pass and number. They are the same for the same runs;
+// the caller deletes them with the rest of its staging area.
 func MergeRuns(ctx context.Context, store blob.Store, runs []Run, spill func(pass, n int) string, sink row.Sink) error {
 	for pass := 0; len(runs) > maxSections; pass++ {
 		var merged []Run
@@ -65,7 +65,7 @@ func mergeIntoRun(ctx context.Context, store blob.Store, runs []Run, key string)
 	return w.finish()
 }
 
-// mergeSections merges runs, maxSections at most.
+// mergeSections merges at most maxSections runs.
 func mergeSections(ctx context.Context, store blob.Store, runs []Run, yield func(key []byte, shared int) error) error {
 	opened := make([]*seekable.Frames, len(runs))
 	g, gctx := errgroup.WithContext(ctx)
@@ -79,7 +79,7 @@ func mergeSections(ctx context.Context, store blob.Store, runs []Run, yield func
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// Reads under way end with the merge, also where yield gives up.
+	// Reads in flight end with the merge, even if yield returns an error.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	readBytes := min(maxSectionRead, int64(sectionReads/2/max(len(runs), 1)))
@@ -93,13 +93,13 @@ func mergeSections(ctx context.Context, store blob.Store, runs []Run, yield func
 
 // section is a sorted input of a merge.
 type section interface {
-	// next returns the next key, valid until the call after, and the length of the longest prefix that it has in common with
-	// the one before; nil at the end.
+	// next returns the next key, nil at the end, and the length of its longest common prefix with
+	// the previous key. The key is valid until the next call.
 	next(ctx context.Context) (key []byte, shared int, err error)
 }
 
-// mergeKeys passes the keys of all sections to yield, ascending, each with the length of the longest
-// prefix that it has in common with the one before.
+// mergeKeys passes the keys of all sections to yield in ascending order, each with the length of
+// its longest common prefix with the previous key.
 func mergeKeys(ctx context.Context, sections []section, yield func(key []byte, shared int) error) error {
 	t, err := newLoserTree(ctx, sections)
 	if err != nil {
@@ -119,7 +119,8 @@ func mergeKeys(ctx context.Context, sections []section, yield func(key []byte, s
 	}
 }
 
-// records passes one key of each record on, as a row: the first, which has the smallest raw URL.
+// records returns a function that takes ascending keys and passes the first row of each record,
+// which has the smallest raw URL, to sink.
 func records(sink row.Sink) func(key []byte, shared int) error {
 	k := new(row.Key)
 	return func(key []byte, shared int) error {
@@ -133,19 +134,20 @@ func records(sink row.Sink) func(key []byte, shared int) error {
 	}
 }
 
-// loserTree finds the smallest key of many sections with one comparison a level (Knuth, The
-// Art of Computer Programming 3, 5.4.1). Every key that lost remembers how much of its beginning it shares
-// with the one that beat it, so that a comparison is mostly one of two lengths: of two keys above
-// a third, the one that shares more with it is the smaller (Ng and Kakehi, "Merging string sequences by longest
-// common prefixes", 2008).
+// loserTree finds the smallest key of many sections with one comparison a level (Knuth, The Art of
+// Computer Programming 3, 5.4.1). It keeps the length of the prefix that each loser shares with the
+// key that beat it. So a comparison is mostly one of two lengths: of two keys above a third, the
+// smaller one shares more with it (Ng and Kakehi, "Merging string sequences by longest common
+// prefixes", 2008).
 type loserTree struct {
 	sections []section
-	// keys are the sections' keys, nil for one that has ended.
+	// keys has the current key of each section, nil if the section has ended.
 	keys [][]byte
-	// shared is the length of the prefix a key shares with the one that beat it, of the winner's with
-	// the winner before; -1 of a section that has ended.
+	// shared has the length of the prefix that a key shares with the key that beat it, for the
+	// winner with the previous winner; -1 for a section that has ended.
 	shared []int
-	// losers[i] lost the match at node i, 1 ≤ i < len(sections); leaf j is node len(sections)+j.
+	// losers[i] is the section that lost at node i, 1 ≤ i < len(sections). Leaf j is node
+	// len(sections)+j.
 	losers []int
 	winner int
 }
@@ -172,7 +174,8 @@ func newLoserTree(ctx context.Context, sections []section) (*loserTree, error) {
 	return t, nil
 }
 
-// first is the smallest key and what it shares with the one before, nil when all sections have ended.
+// first returns the smallest key and the length of its common prefix with the previous one; nil
+// when all sections have ended.
 func (t *loserTree) first() (key []byte, shared int) {
 	if len(t.keys) == 0 {
 		return nil, 0
@@ -180,7 +183,7 @@ func (t *loserTree) first() (key []byte, shared int) {
 	return t.keys[t.winner], t.shared[t.winner]
 }
 
-// pop takes the smallest key away.
+// pop removes the smallest key.
 func (t *loserTree) pop(ctx context.Context) error {
 	w := t.winner
 	if err := t.advance(ctx, w); err != nil {
@@ -197,6 +200,7 @@ func (t *loserTree) pop(ctx context.Context) error {
 	return nil
 }
 
+// advance steps section i to its next key.
 func (t *loserTree) advance(ctx context.Context, i int) error {
 	key, shared, err := t.sections[i].next(ctx)
 	if err != nil {
@@ -209,7 +213,8 @@ func (t *loserTree) advance(ctx context.Context, i int) error {
 	return nil
 }
 
-// play lets two keys meet that know what they share with the same third key, which is below both.
+// play compares the keys of two sections, whose shared are with the same third key below both, and
+// sets the loser's shared to its common prefix with the winner.
 func (t *loserTree) play(a, b int) (winner, loser int) {
 	switch x, y := t.shared[a], t.shared[b]; {
 	case x > y:

@@ -23,7 +23,7 @@ func (s *keyList) next(context.Context) (key []byte, shared int, err error) {
 	}
 	key = s.keys[0]
 	shared = codec.CommonPrefix(s.last, key)
-	// The caller may look at a key up to the next call and no longer.
+	// Overwrite the previous key: it is valid only until this call.
 	for i := range s.last {
 		s.last[i] = '!'
 	}
@@ -32,8 +32,9 @@ func (s *keyList) next(context.Context) (key []byte, shared int, err error) {
 	return s.last, shared, nil
 }
 
-// Two letters make keys that are equal, and beginnings of each other, in any number of sections.
-func TestMergedKeysAreSortedAndSayWhatTheyShare(t *testing.T) {
+// Keys of one to three letters are often equal or prefixes of each other. mergeKeys passes them
+// sorted and with the lengths of their common prefixes, for any number of sections.
+func TestMergeKeys(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 1))
 	for round := range 3000 {
 		sections := make([]section, rng.IntN(20))
@@ -56,7 +57,7 @@ func TestMergedKeysAreSortedAndSayWhatTheyShare(t *testing.T) {
 		n := 0
 		err := mergeKeys(context.Background(), sections, func(key []byte, shared int) error {
 			if n == len(want) || !bytes.Equal(key, want[n]) || shared != codec.CommonPrefix(last, key) {
-				return fmt.Errorf("key %d is %q and shares %d with %q", n, key, shared, last)
+				return fmt.Errorf("key %d is %q with a common prefix of %d bytes after %q", n, key, shared, last)
 			}
 			last = bytes.Clone(key)
 			n++

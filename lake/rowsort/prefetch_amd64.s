@@ -1,38 +1,23 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// func askHostsPrefetch(order *hostRef, n int, hosts *bufferHost)
-TEXT ·askHostsPrefetch(SB), NOSPLIT, $0-24
-	MOVQ order+0(FP), SI
-	MOVQ n+8(FP), CX
-	MOVQ hosts+16(FP), DI
+// ADDRESS sets base to the address of an offset in chunks, and changes offset.
+#define ADDRESS(offset, chunks, base, scratch) \
+	MOVL offset, scratch                        \
+	SHRL $const_chunkBits, scratch              \
+	ANDL $((1<<const_chunkBits)-1), offset      \
+	LEAQ (scratch)(scratch*2), scratch          \
+	MOVQ (chunks)(scratch*8), base              \
+	ADDQ offset, base
 
-host:
-	MOVL       8(SI), AX
-	SHLQ       $5, AX // of 32 bytes
-	PREFETCHT0 (DI)(AX*1)
-	ADDQ       $16, SI
-	DECQ       CX
-	JNZ        host
-	RET
-
-// ADDRESS sets base to the address of a place in chunks.
-#define ADDRESS(place, chunks, base, scratch) \
-	MOVL place, scratch                        \
-	SHRL $const_chunkBits, scratch             \
-	ANDL $((1<<const_chunkBits)-1), place      \
-	LEAQ (scratch)(scratch*2), scratch         \
-	MOVQ (chunks)(scratch*8), base             \
-	ADDQ place, base
-
-// func askNamesPrefetch(order *hostRef, n int, hosts *bufferHost, names, chunks *[]byte)
-TEXT ·askNamesPrefetch(SB), NOSPLIT, $0-40
+// func nameLines(order *hostRef, n int, hosts *bufferHost, names, chunks *[]byte)
+TEXT ·nameLines(SB), NOSPLIT, $0-40
 	MOVQ order+0(FP), SI
 	MOVQ n+8(FP), CX
 	MOVQ hosts+16(FP), DI
 	MOVQ names+24(FP), R9
 	MOVQ chunks+32(FP), R10
-	MOVL $512, R8 // behind that much the core itself knows what comes next
+	MOVL $512, R8 // bytes of rows; the processor itself prefetches what follows
 
 name:
 	MOVL        8(SI), AX
@@ -56,7 +41,7 @@ line:
 	ADDQ        $64, BX
 	SUBQ        $64, DX
 	JHI         line
-	PREFETCHT0  -1(BX)(DX*1) // the last byte, as DX is not above 0
+	PREFETCHT0  -1(BX)(DX*1) // the last byte: DX is at most 0
 
 more:
 	ADDQ        $16, SI
@@ -64,24 +49,24 @@ more:
 	JNZ         name
 	RET
 
-// func askRowsPrefetch(places *uint32, n int, chunks *[]byte)
-TEXT ·askRowsPrefetch(SB), NOSPLIT, $0-24
-	MOVQ places+0(FP), SI
+// func offsetLines(offsets *uint32, n int, chunks *[]byte)
+TEXT ·offsetLines(SB), NOSPLIT, $0-24
+	MOVQ offsets+0(FP), SI
 	MOVQ n+8(FP), CX
 	MOVQ chunks+16(FP), DI
 
-place:
+offset:
 	MOVL        (SI), AX
 	ADDRESS(AX, DI, DX, BX)
 	PREFETCHT1  (DX)
 	PREFETCHT1  64(DX)
 	ADDQ        $4, SI
 	DECQ        CX
-	JNZ         place
+	JNZ         offset
 	RET
 
-// func askRefsPrefetch(refs *rowRef, n int, chunks *[]byte)
-TEXT ·askRefsPrefetch(SB), NOSPLIT, $0-24
+// func refLines(refs *rowRef, n int, chunks *[]byte)
+TEXT ·refLines(SB), NOSPLIT, $0-24
 	MOVQ refs+0(FP), SI
 	MOVQ n+8(FP), CX
 	MOVQ chunks+16(FP), DI

@@ -2,10 +2,10 @@
 
 package rowsort
 
-func askHosts([]hostRef, []bufferHost) {}
+// Without assembly for the processor, nothing is prefetched.
 
-func askNames([]hostRef, []bufferHost, [][]byte, [][]byte) {}
+func prefetchNames([]hostRef, []bufferHost, [][]byte, [][]byte) {}
 
-func askRows([]uint32, [][]byte) {}
+func prefetchRows([]uint32, [][]byte) {}
 
-func askRefs([]rowRef, [][]byte) {}
+func prefetchRefs([]rowRef, [][]byte) {}

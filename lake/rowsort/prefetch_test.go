@@ -18,7 +18,7 @@ import (
 	"github.com/urlake/urlake/lake/rowsort"
 )
 
-// slowStore is a store whose streams begin when they are let, and counts those that are open.
+// slowStore is a store that calls before when a stream is opened, and counts the open streams.
 type slowStore struct {
 	blob.Store
 	before func(ctx context.Context) error
@@ -50,8 +50,8 @@ func (r *slowStream) Close() error {
 	return r.ReadCloser.Close()
 }
 
-// Partitions that no file has rows of are loaded as such, and so asked for.
-func TestAskOfPartitionsWithoutRows(t *testing.T) {
+// Prefetching and loading partitions without rows succeeds and adds none.
+func TestPrefetchOfPartitionsWithoutRows(t *testing.T) {
 	ctx := t.Context()
 	memory := blob.NewMemory()
 	rows := []row.Row{{Domain: "example.com", Host: "example.com", PathQuery: "/", Scheme: "https", Port: -1}}
@@ -64,15 +64,15 @@ func TestAskOfPartitionsWithoutRows(t *testing.T) {
 	defer b.Release()
 	p := partitionOf("example.com")
 	for _, empty := range [][2]byte{{p + 1, p + 1}, {(p + 16) &^ 15, (p+16)&^15 + 15}} {
-		b.Ask(ctx, s, empty[0], empty[1])
+		b.Prefetch(ctx, s, empty[0], empty[1])
 		if err := b.Load(ctx, s, empty[0], empty[1], nil); err != nil || b.Len() != 0 {
 			t.Errorf("partitions %02x: %d rows, %v", empty, b.Len(), err)
 		}
 	}
 }
 
-// What was asked for is used once: who loads the same again reads it again.
-func TestAskedReadsAreUsedOnce(t *testing.T) {
+// Prefetched reads are used once: the next load of the same partitions reads them again.
+func TestPrefetchedReadsAreUsedOnce(t *testing.T) {
 	ctx := t.Context()
 	memory := blob.NewMemory()
 	rows := manyRows(11, 2000)
@@ -82,7 +82,7 @@ func TestAskedReadsAreUsedOnce(t *testing.T) {
 	}
 	b := rowsort.NewBuffer(1 << 30)
 	defer b.Release()
-	b.Ask(ctx, s, 0, 255)
+	b.Prefetch(ctx, s, 0, 255)
 	for range 2 {
 		c := &collector{tb: t}
 		if err := b.Load(ctx, s, 0, 255, nil); err != nil {
@@ -98,8 +98,8 @@ func TestAskedReadsAreUsedOnce(t *testing.T) {
 	}
 }
 
-// However many files there are, so many reads are under way as in a load.
-func TestAskBoundsItsReads(t *testing.T) {
+// Prefetch has as many reads in flight as a load, however many files there are.
+func TestPrefetchBoundsItsReads(t *testing.T) {
 	const most = 8
 	memory := blob.NewMemory()
 	rows := manyRows(5, 20_000)
@@ -108,7 +108,7 @@ func TestAskBoundsItsReads(t *testing.T) {
 		t.Fatalf("%d files", len(files))
 	}
 	want := oracle(rows, 0, 255)
-	for _, ask := range []bool{false, true} {
+	for _, prefetch := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx := t.Context()
 			begin := make(chan struct{})
@@ -121,17 +121,17 @@ func TestAskBoundsItsReads(t *testing.T) {
 			defer b.Release()
 			loaded := make(chan error, 1)
 			load := func() { loaded <- b.Load(ctx, s, 0, 255, nil) }
-			if ask {
-				b.Ask(ctx, s, 0, 255)
+			if prefetch {
+				b.Prefetch(ctx, s, 0, 255)
 			} else {
 				go load()
 			}
-			synctest.Wait() // all that can begin has begun
+			synctest.Wait() // for all reads that start
 			if n := store.open.Load(); n != most {
-				t.Errorf("asked %t: %d reads of %d files at once, want %d", ask, n, len(files), most)
+				t.Errorf("prefetched %t: %d reads of %d files at once, want %d", prefetch, n, len(files), most)
 			}
 			close(begin)
-			if ask {
+			if prefetch {
 				go load()
 			}
 			if err := <-loaded; err != nil {
@@ -148,10 +148,11 @@ func TestAskBoundsItsReads(t *testing.T) {
 	}
 }
 
-// Loads that fail or are given up while reads are under way, with and without having been asked for, hurt neither those after them nor leave anything behind.
-func TestAskedReadsThatFail(t *testing.T) { synctest.Test(t, askedReadsThatFail) }
+// Loads that fail or are canceled while reads are in flight, prefetched or not, do not affect later
+// loads and leave no goroutine or stream behind.
+func TestLoadsThatFail(t *testing.T) { synctest.Test(t, loadsThatFail) }
 
-func askedReadsThatFail(t *testing.T) {
+func loadsThatFail(t *testing.T) {
 	memory := blob.NewMemory()
 	rows := manyRows(7, 4000)
 	files := writeShuffle(t, memory, rows, 30_000)
@@ -190,7 +191,7 @@ func askedReadsThatFail(t *testing.T) {
 			if err == nil {
 				if i%4 != 0 {
 					next := (first + 64) % 256
-					b.Ask(ctx, s, byte(next), byte(next+63))
+					b.Prefetch(ctx, s, byte(next), byte(next+63))
 				}
 				err = b.Rows(ctx, byte(first), byte(first+63), c)
 			}
@@ -205,10 +206,10 @@ func askedReadsThatFail(t *testing.T) {
 			}
 			b.Empty()
 		}
-		b.Release() // with reads under way
+		b.Release() // with reads in flight
 		cancel()
 	}
-	synctest.Wait() // a goroutine that is left does not let the bubble end
+	synctest.Wait() // does not return while a goroutine is left
 	if n := store.open.Load(); n != 0 {
 		t.Errorf("%d streams are open", n)
 	}

@@ -4,5 +4,5 @@ package rowsort
 
 const smallSort = insertSort
 
-// sortSmall sorts rows, smallSort at most, by their caches.
+// sortSmall sorts at most smallSort rows by their caches.
 func (b *Buffer) sortSmall(rows []rowRef) { insertByCache(rows) }

@@ -12,13 +12,14 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// A run is a sorted, deduplicated set of rows in staging, of which a merge has more than fit into its memory: a frame file without
-// fences (package codec) whose frames hold ascending keys (see Row.AppendKey):
+// A run holds sorted, distinct rows in staging, which a merge task spilled because its rows did not
+// fit into memory. It is a frame file without fences (package seekable) whose frames hold ascending
+// keys (see row.Row.AppendKey):
 //
 //	uvarint bytes of the lengths | n × {uvarint shared, uvarint length} | n × length bytes
 //
-// Shared is what a key has in common with the one before in the frame, the longest
-// possible, so that order is checked by one byte of each key.
+// Shared is the length of the longest common prefix with the previous key in the frame. So one byte
+// of each key shows whether it is in order.
 
 // runFrame is the size in decompressed bytes at which a frame of a run ends. A merge holds one
 // decoded frame of every run.
@@ -35,14 +36,14 @@ type runWriter struct {
 	key   string
 	blob  blob.Writer
 	w     *seekable.Writer
-	open  packedKeys // of the frame under construction
-	frame []byte
+	open  packedKeys // of the open frame
+	frame []byte     // scratch space
 
-	last []byte // the key before in the run
+	last []byte // the previous key in the run
 	rows int64
 }
 
-// packedKeys are sorted keys without the beginnings that they share with those before.
+// packedKeys are sorted keys without the prefixes that they share with the keys before them.
 type packedKeys struct {
 	lengths []byte // uvarint shared, uvarint length
 	text    []byte // length bytes
@@ -60,19 +61,19 @@ func newRunWriter(ctx context.Context, store blob.Store, key string) (*runWriter
 		return nil, err
 	}
 	w := &runWriter{key: key, blob: b, w: seekable.NewWriter(b, 0)}
-	w.w.Store() // packed keys are small already, and compressing them takes as long as all else that is done with a run
+	w.w.Store() // packed keys are small, and compressing them takes as long as the rest of writing and reading a run
 	return w, nil
 }
 
-// append adds a key that has a prefix of shared bytes, the longest possible, in common with the one before. It must not be below the one before,
-// and is left out where it is equal.
+// append adds a key; shared is the length of its longest common prefix with the previous key. A key
+// that is below the previous one is an error; an equal key is left out.
 func (w *runWriter) append(key []byte, shared int) error {
 	if w.rows > 0 {
 		if shared == len(key) && shared == len(w.last) {
 			return nil
 		}
 		if shared == len(key) || shared < len(w.last) && w.last[shared] > key[shared] {
-			return fmt.Errorf("write run %s: row %d is below the one before", w.key, w.rows)
+			return fmt.Errorf("write run %s: row %d is below the row before it", w.key, w.rows)
 		}
 		if len(w.open.lengths)+len(w.open.text) >= runFrame {
 			if err := w.flush(); err != nil {
@@ -91,7 +92,7 @@ func (w *runWriter) append(key []byte, shared int) error {
 	return nil
 }
 
-// flush writes the frame under construction, if there is one.
+// flush writes the open frame, if it has keys.
 func (w *runWriter) flush() error {
 	if len(w.open.lengths) == 0 {
 		return nil
@@ -105,7 +106,7 @@ func (w *runWriter) flush() error {
 	return nil
 }
 
-// finish makes the run visible.
+// finish publishes the run.
 func (w *runWriter) finish() (Run, error) {
 	if err := w.flush(); err != nil {
 		return Run{}, err
@@ -123,8 +124,8 @@ func (w *runWriter) finish() (Run, error) {
 // abort discards the run unless it is finished.
 func (w *runWriter) abort() { w.blob.Abort() }
 
-// WriteRun sorts the rows, leaves one of each record, writes them as a run under key and empties the
-// buffer. After an error the buffer has the same rows still.
+// WriteRun writes the rows, sorted and one of each record, to a run under key and empties the
+// buffer. After an error the buffer still has its rows.
 func (b *Buffer) WriteRun(ctx context.Context, store blob.Store, key string) (Run, error) {
 	w, err := newRunWriter(ctx, store, key)
 	if err != nil {
@@ -154,10 +155,10 @@ func (s *runSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records in
 		s.host = append(append(append(append(s.host[:0], h.Domain...), 0), h.Host...), 0)
 		for _, r := range rows[:h.Rows] {
 			s.key = append(append(append(s.key[:0], s.host...), r.Path...), 0)
-			s.key = r.Tail.AppendKey(s.key)
+			s.key = r.Suffix.AppendKey(s.key)
 			shared := codec.CommonPrefix(s.run.last, s.key)
-			if shared >= len(s.key)-len(r.Tail.RawURL) {
-				continue // no record is the beginning of another
+			if shared >= len(s.key)-len(r.Suffix.RawURL) {
+				continue // an equal record, as no record is a prefix of another
 			}
 			if err := s.run.append(s.key, shared); err != nil {
 				return records, err
@@ -169,7 +170,7 @@ func (s *runSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records in
 	return records, nil
 }
 
-// openRun reads and checks a run's tail.
+// openRun reads and checks a run's footer.
 func openRun(ctx context.Context, store blob.Store, run Run) (*seekable.Frames, error) {
 	ff, err := run.FrameFile()
 	if err != nil {
@@ -179,25 +180,25 @@ func openRun(ctx context.Context, store blob.Store, run Run) (*seekable.Frames, 
 	return seekable.OpenAt(ctx, read, ff, run.Key, 0)
 }
 
-// runSection iterates over the keys of a run. It reads ahead: while the frames of one
-// read are used, the next are fetched.
+// runSection iterates over the keys of a run. While the frames of one read are used, the next read
+// is in flight.
 type runSection struct {
 	store  blob.Store
 	key    string // of the run
 	frames *seekable.Frames
-	left   int64 // rows not yet returned
+	left   int64 // number of rows that have not been returned
 
-	want      int   // frames from want on are not yet asked for
-	readBytes int64 // bytes as stored of one read, unless a frame is larger
+	nextRead  int   // the first frame of the next read
+	readBytes int64 // most bytes, as stored, of a read, unless a frame is larger
 	slots     chan struct{}
-	fetched   chan fetch // the read under way, nil if none
+	fetched   chan fetch // the read in flight, nil if there is none
 
-	raw     []byte // frames [lo, hi) as stored
+	raw     []byte // frames lo up to hi, exclusive, as stored
 	lo, hi  int
-	lengths []byte // not yet used, of the open frame
+	lengths []byte // of the open frame: what has not been used
 	text    []byte // the same
-	first   bool   // the next key is the open frame's first
-	last    []byte // the last one returned
+	first   bool   // the next key is the first of the open frame
+	last    []byte // the last key that was returned
 }
 
 // fetch is the outcome of one read.
@@ -207,28 +208,31 @@ type fetch struct {
 	err    error
 }
 
-// newRunSection starts reading a run. Slots bounds how many reads are under way at once.
-func newRunSection(ctx context.Context, store blob.Store, run Run, frames *seekable.Frames, readBytes int64, slots chan struct{}) *runSection {
+// newRunSection starts to read a run. The capacity of slots is the most reads in flight of all
+// sections that share it.
+func newRunSection(
+	ctx context.Context, store blob.Store, run Run, frames *seekable.Frames, readBytes int64, slots chan struct{},
+) *runSection {
 	s := &runSection{store: store, key: run.Key, frames: frames, left: run.Rows, readBytes: readBytes, slots: slots}
-	s.ahead(ctx)
+	s.startRead(ctx)
 	return s
 }
 
-// ahead starts the next read, if there is one.
-func (s *runSection) ahead(ctx context.Context) {
+// startRead starts the next read, if there is one.
+func (s *runSection) startRead(ctx context.Context) {
 	s.fetched = nil
-	if s.want == s.frames.Len() {
+	if s.nextRead == s.frames.Len() {
 		return
 	}
-	lo, hi := s.want, s.want+1
+	lo, hi := s.nextRead, s.nextRead+1
 	for hi < s.frames.Len() {
 		if _, n := s.frames.Place(lo, hi+1); n > s.readBytes {
 			break
 		}
 		hi++
 	}
-	s.want = hi
-	// One element, so that a reader that gives up leaves no goroutine behind.
+	s.nextRead = hi
+	// Buffered, so that the goroutine ends even if nobody receives.
 	done := make(chan fetch, 1)
 	s.fetched = done
 	go func() {
@@ -248,6 +252,8 @@ func (s *runSection) ahead(ctx context.Context) {
 	}()
 }
 
+// next returns the next key and the length of the prefix that it has in common with the previous
+// one.
 func (s *runSection) next(ctx context.Context) (key []byte, common int, err error) {
 	for len(s.lengths) == 0 {
 		if len(s.text) > 0 {
@@ -276,7 +282,8 @@ func (s *runSection) next(ctx context.Context) (key []byte, common int, err erro
 	case s.first && shared != 0:
 		return nil, 0, s.bad("a whole key first", fmt.Sprintf("%d bytes shared", shared))
 	case shared > uint64(len(s.last)) || shared+length > row.MaxKey:
-		return nil, 0, s.bad(fmt.Sprintf("at most %d bytes shared, %d in all", len(s.last), row.MaxKey), fmt.Sprintf("%d and %d", shared, length))
+		return nil, 0, s.bad(fmt.Sprintf("at most %d bytes shared, %d in total", len(s.last), row.MaxKey),
+			fmt.Sprintf("%d and %d", shared, length))
 	case s.left == 0:
 		return nil, 0, s.bad("the end", "another row")
 	}
@@ -287,7 +294,7 @@ func (s *runSection) next(ctx context.Context) (key []byte, common int, err erro
 		common = codec.CommonPrefix(s.last, suffix)
 		s.first = false
 	}
-	// What follows the common prefix is above what followed it in the key before.
+	// The byte after the common prefix must be above the one in the previous key.
 	if rest := suffix[common-int(shared):]; len(rest) == 0 || common < len(s.last) && s.last[common] >= rest[0] {
 		return nil, 0, s.bad("ascending keys", "another order")
 	}
@@ -310,7 +317,7 @@ func (s *runSection) nextFrame(ctx context.Context) (bool, error) {
 			return false, f.err
 		}
 		s.raw, s.lo, s.hi = f.raw, f.lo, f.hi
-		s.ahead(ctx)
+		s.startRead(ctx)
 	}
 	_, n := s.frames.Place(s.lo, s.lo+1)
 	frame, err := s.frames.Decode(s.lo, s.raw[:n])
@@ -319,7 +326,7 @@ func (s *runSection) nextFrame(ctx context.Context) (bool, error) {
 	}
 	s.raw = s.raw[n:]
 	if s.lo++; s.lo == s.hi {
-		s.raw = nil // what is empty would keep the read in memory
+		s.raw = nil // an empty slice would keep the read in memory
 	}
 	size, at := binary.Uvarint(frame)
 	if at <= 0 || size == 0 || size > uint64(len(frame)-at) {

@@ -22,10 +22,11 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// partitionOf is the partition of a domain's rows.
+// partitionOf returns the partition of a domain's rows.
 func partitionOf(domain string) byte { return byte(urlnorm.DomainID(domain) >> 56) }
 
-// oracle is what merging rows of the partitions first to last has to give: sorted, one row of each record.
+// oracle returns the rows of partitions first to last, sorted and one of each record, without any
+// code of package rowsort.
 func oracle(rows []row.Row, first, last byte) []row.Row {
 	var out []row.Row
 	for _, r := range rows {
@@ -37,7 +38,7 @@ func oracle(rows []row.Row, first, last byte) []row.Row {
 	return slices.CompactFunc(out, func(a, b row.Row) bool { return rowtest.Record(a) == rowtest.Record(b) })
 }
 
-// add adds a row to a buffer, which knows its host by another number then.
+// add adds a row to a buffer, with a new number of its host.
 func add(b *rowsort.Buffer, r *row.Row) error {
 	host, err := b.Host(r.Domain, r.Host, urlnorm.DomainID(r.Domain))
 	if err != nil {
@@ -46,26 +47,30 @@ func add(b *rowsort.Buffer, r *row.Row) error {
 	return addTo(b, host, r)
 }
 
-// addTo adds a row of a host that has a number: every other plain one as such.
+// addTo adds a row of the host with a number: about half of the plain rows with AddPlain.
 func addTo(b *rowsort.Buffer, host uint32, r *row.Row) error {
-	plain := *r == row.Row{Domain: r.Domain, Host: r.Host, PathQuery: r.PathQuery, Scheme: r.Scheme, Port: -1} && (r.Scheme == "http" || r.Scheme == "https")
-	if plain && len(r.PathQuery)%2 == 0 && strings.HasPrefix(r.PathQuery, "/") && strings.IndexByte(r.PathQuery, 0) < 0 {
+	plain := *r == row.Row{Domain: r.Domain, Host: r.Host, PathQuery: r.PathQuery, Scheme: r.Scheme, Port: -1}
+	plain = plain && (r.Scheme == "http" || r.Scheme == "https")
+	plain = plain && strings.HasPrefix(r.PathQuery, "/") && strings.IndexByte(r.PathQuery, 0) < 0
+	if plain && len(r.PathQuery)%2 == 0 {
 		return b.AddPlain(host, []byte(r.PathQuery), r.Scheme == "https")
 	}
 	return b.Add(host, []byte(r.PathQuery), &row.Suffix{
-		Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize, Extras: r.Extras, RawURL: r.RawURL})
+		Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize,
+		Extras: r.Extras, RawURL: r.RawURL,
+	})
 }
 
-// collector keeps the rows that it is given, and holds them against what a RowSink is promised.
+// collector keeps the rows that it gets and checks them against the contract of row.Sink.
 type collector struct {
 	tb   testing.TB
 	rows []row.Row
-	err  error // to return after the row of that number
+	err  error // returned after row number stop
 	stop int
 }
 
 func (c *collector) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records int, err error) {
-	tails := map[*row.Suffix]row.Suffix{}
+	suffixes := map[*row.Suffix]row.Suffix{}
 	for i, h := range hosts {
 		if h.DomainID != urlnorm.DomainID(h.Domain) {
 			c.tb.Errorf("domain_id %x of %q", h.DomainID, h.Domain)
@@ -80,14 +85,17 @@ func (c *collector) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records 
 				c.tb.Errorf("host %q of %q after %q of %q", h.Host, h.Domain, last.Host, last.Domain)
 			}
 		}
-		for _, thisRow := range rows[:h.Rows] {
-			t := *thisRow.Tail
-			if known, ok := tails[thisRow.Tail]; ok && known != t {
-				c.tb.Errorf("another tail %+v at the same address", t)
+		for _, sorted := range rows[:h.Rows] {
+			s := *sorted.Suffix
+			if known, ok := suffixes[sorted.Suffix]; ok && known != s {
+				c.tb.Errorf("two suffixes at one address: %+v and %+v", known, s)
 			}
-			tails[thisRow.Tail] = t
-			r := row.Row{Domain: strings.Clone(h.Domain), Host: strings.Clone(h.Host), PathQuery: string(thisRow.Path), Scheme: strings.Clone(t.Scheme), Port: t.Port,
-				TS: t.TS, HasTS: t.HasTS, Size: t.Size, HasSize: t.HasSize, Extras: strings.Clone(t.Extras), RawURL: strings.Clone(t.RawURL)}
+			suffixes[sorted.Suffix] = s
+			r := row.Row{
+				Domain: strings.Clone(h.Domain), Host: strings.Clone(h.Host), PathQuery: string(sorted.Path),
+				Scheme: strings.Clone(s.Scheme), Port: s.Port, TS: s.TS, HasTS: s.HasTS, Size: s.Size, HasSize: s.HasSize,
+				Extras: strings.Clone(s.Extras), RawURL: strings.Clone(s.RawURL),
+			}
 			if n := len(c.rows); n > 0 {
 				if bytes.Compare(c.rows[n-1].AppendKey(nil), r.AppendKey(nil)) > 0 {
 					c.tb.Errorf("%+v after %+v", r, c.rows[n-1])
@@ -111,7 +119,7 @@ func (c *collector) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records 
 	return records, nil
 }
 
-// fill puts rows through a buffer and has write called whenever it is full, and for what is left.
+// fill adds rows to a buffer and calls write, which must empty it, when it is full and at the end.
 func fill(tb testing.TB, rows []row.Row, budget int64, write func(b *rowsort.Buffer) error) {
 	tb.Helper()
 	b := rowsort.NewBuffer(budget)
@@ -146,7 +154,7 @@ func fill(tb testing.TB, rows []row.Row, budget int64, write func(b *rowsort.Buf
 	}
 }
 
-// writeRuns puts rows through a buffer of that budget into runs.
+// writeRuns writes rows to runs, through a buffer with a budget.
 func writeRuns(tb testing.TB, store blob.Store, rows []row.Row, budget int64) (runs []rowsort.Run) {
 	tb.Helper()
 	fill(tb, rows, budget, func(b *rowsort.Buffer) error {
@@ -157,13 +165,15 @@ func writeRuns(tb testing.TB, store blob.Store, rows []row.Row, budget int64) (r
 	return runs
 }
 
-// writeShuffleFile has a buffer written to a shuffle file.
-func writeShuffleFile(ctx context.Context, b *rowsort.Buffer, store blob.Store, key string) (rowsort.ShuffleFile, error) {
+// writeShuffleFile writes a buffer to a shuffle file.
+func writeShuffleFile(
+	ctx context.Context, b *rowsort.Buffer, store blob.Store, key string,
+) (rowsort.ShuffleFile, error) {
 	var rows, keyBytes [row.Partitions]int64
 	return b.WriteShuffle(ctx, store, key, &rows, &keyBytes)
 }
 
-// writeShuffle puts rows through a buffer of that budget into shuffle files.
+// writeShuffle writes rows to shuffle files, through a buffer with a budget.
 func writeShuffle(tb testing.TB, store blob.Store, rows []row.Row, budget int64) (files []rowsort.ShuffleFile) {
 	tb.Helper()
 	fill(tb, rows, budget, func(b *rowsort.Buffer) error {
@@ -174,7 +184,7 @@ func writeShuffle(tb testing.TB, store blob.Store, rows []row.Row, budget int64)
 	return files
 }
 
-// merged is what MergeRuns gives.
+// merged returns the rows that MergeRuns passes on.
 func merged(tb testing.TB, store blob.Store, runs []rowsort.Run) []row.Row {
 	tb.Helper()
 	c := &collector{tb: tb}
@@ -185,7 +195,8 @@ func merged(tb testing.TB, store blob.Store, runs []rowsort.Run) []row.Row {
 	return c.rows
 }
 
-// loaded is what a buffer has that is loaded with partitions of shuffle files, by runs where it is full.
+// loaded returns the rows of partitions of shuffle files, through a buffer with a budget and, if
+// they do not fit into it, runs.
 func loaded(tb testing.TB, store blob.Store, files []rowsort.ShuffleFile, first, last byte, budget int64) []row.Row {
 	tb.Helper()
 	c := &collector{tb: tb}
@@ -218,10 +229,11 @@ func load(store blob.Store, files []rowsort.ShuffleFile, first, last byte, budge
 	if err := spill(); err != nil {
 		return err
 	}
-	return rowsort.MergeRuns(ctx, store, runs, func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }, sink)
+	key := func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }
+	return rowsort.MergeRuns(ctx, store, runs, key, sink)
 }
 
-// manyRows has every partition, long shared beginnings and equal records.
+// manyRows returns rows of every partition, with long shared prefixes and equal records.
 func manyRows(seed uint64, n int) []row.Row {
 	m := rowtest.NewMaker(seed)
 	rows := make([]row.Row, n)
@@ -272,7 +284,8 @@ func TestShuffledRowsAreTheSortedDistinctRows(t *testing.T) {
 	}
 }
 
-// Domains of many partitions begin alike, and hosts are in several files.
+// Hosts are sorted although domains of many partitions have a common prefix and hosts are in
+// several files.
 func TestShuffledHostsAreSorted(t *testing.T) {
 	var rows []row.Row
 	for i := range 30_000 {
@@ -291,7 +304,9 @@ func TestShuffledHostsAreSorted(t *testing.T) {
 	for _, width := range []int{0, 1} {
 		n := 256 >> (4 * width)
 		for first := 0; first < 256; first += n {
-			if diff := cmp.Diff(oracle(rows, byte(first), byte(first+n-1)), loaded(t, store, files, byte(first), byte(first+n-1), 1<<30)); diff != "" {
+			last := first + n - 1
+			got := loaded(t, store, files, byte(first), byte(last), 1<<30)
+			if diff := cmp.Diff(oracle(rows, byte(first), byte(last)), got); diff != "" {
 				t.Fatalf("partitions %02x to %02x of %d files differ: %s", first, first+n-1, len(files), diff)
 			}
 		}
@@ -318,8 +333,8 @@ func TestMergeInSeveralPasses(t *testing.T) {
 	}
 }
 
-// The sort looks at eight bytes at a time, so keys that end near a multiple of eight, hold zeros there or agree over
-// thousands of bytes are its corner cases.
+// The sort compares eight bytes at a time. Its corner cases are keys that end near a multiple of
+// eight bytes, have zero bytes there, or agree in thousands of bytes.
 func TestRunIsSortedWhateverTheKeys(t *testing.T) {
 	m := rowtest.NewMaker(3)
 	var rows []row.Row
@@ -329,7 +344,10 @@ func TestRunIsSortedWhateverTheKeys(t *testing.T) {
 			raw += strings.Repeat("a", m.Rng.IntN(20))
 		}
 		path := "/" + strings.Repeat("x", rowtest.Pick(m, 0, 1, 7, 8, 9, 5000))
-		rows = append(rows, row.Row{Domain: "a.b", Host: "a.b", PathQuery: path, Scheme: "http", Port: -1, TS: int64(i % 500), HasTS: true, RawURL: raw})
+		rows = append(rows, row.Row{
+			Domain: "a.b", Host: "a.b", PathQuery: path, Scheme: "http", Port: -1,
+			TS: int64(i % 500), HasTS: true, RawURL: raw,
+		})
 	}
 	store := blob.NewMemory()
 	runs := writeRuns(t, store, rows, 1<<30)
@@ -345,7 +363,7 @@ func TestRunIsSortedWhateverTheKeys(t *testing.T) {
 	}
 }
 
-// Rows of a domain lie in one partition, those of up to some KiB together. A buffer is used again for the next run.
+// A buffer sorts rows of all sizes of one host, and can be used again after a run is written.
 func TestRowsOfAllSizesInOneBuffer(t *testing.T) {
 	m := rowtest.NewMaker(11)
 	var rows []row.Row
@@ -405,25 +423,30 @@ func TestFilesWithoutRows(t *testing.T) {
 	}
 }
 
-func TestRowBufferRefusesRowsItCannotKeep(t *testing.T) {
+func TestBufferRejectsRowsItCannotKeep(t *testing.T) {
 	b := rowsort.NewBuffer(1 << 20)
-	if err := add(b, &row.Row{Domain: "a.b", Extras: strings.Repeat("x", row.MaxKey)}); !errors.Is(err, row.ErrRowTooLarge) {
+	tooLarge := row.Row{Domain: "a.b", Extras: strings.Repeat("x", row.MaxKey)}
+	if err := add(b, &tooLarge); !errors.Is(err, row.ErrRowTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
-	for _, r := range []row.Row{{Domain: "a\x00"}, {Host: "a\x00"}, {PathQuery: "a\x00"}, {Scheme: "a\x00"}, {Extras: "a\x00"}} {
+	const zero = "a\x00"
+	for _, r := range []row.Row{{Domain: zero}, {Host: zero}, {PathQuery: zero}, {Scheme: zero}, {Extras: zero}} {
 		if err := add(b, &r); err == nil {
 			t.Errorf("%+v: no error", r)
 		}
 	}
 	if b.Len() != 0 || b.Full() {
-		t.Error("a refused row is in the buffer")
+		t.Error("a rejected row is in the buffer")
 	}
 	var rows, bytes [row.Partitions]int64
 	if b.Count(&rows, &bytes); rows != [row.Partitions]int64{} || bytes != [row.Partitions]int64{} {
-		t.Error("a refused row is counted")
+		t.Error("a rejected row is counted")
 	}
-	// The largest row goes through all the same.
-	large := row.Row{Domain: "a.b", Host: "a.b", PathQuery: "/", Scheme: "http", Port: -1, Extras: strings.Repeat("x", row.MaxKey-2000)}
+	// The largest row is accepted.
+	large := row.Row{
+		Domain: "a.b", Host: "a.b", PathQuery: "/", Scheme: "http", Port: -1,
+		Extras: strings.Repeat("x", row.MaxKey-2000),
+	}
 	store := blob.NewMemory()
 	files := writeShuffle(t, store, []row.Row{large, large, {Domain: "a.c", Port: -1}}, 1)
 	for _, memory := range []int64{1, 1 << 30} {
@@ -433,7 +456,7 @@ func TestRowBufferRefusesRowsItCannotKeep(t *testing.T) {
 	}
 }
 
-func TestRowBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
+func TestBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
 	rows := manyRows(4, 500)
 	b := rowsort.NewBuffer(1 << 30)
 	var wantRows, wantBytes, gotRows, gotBytes [row.Partitions]int64
@@ -449,7 +472,7 @@ func TestRowBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
 	}
 	for p, want := range wantBytes {
 		if got := gotBytes[p]; got < want || got > want+14*wantRows[p] {
-			t.Errorf("partition %d: %d bytes of keys, there are %d of %d rows", p, got, want, wantRows[p])
+			t.Errorf("partition %d: Count says %d bytes of keys, want %d to %[3]d+14*%[4]d", p, got, want, wantRows[p])
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -483,14 +506,14 @@ func TestRowBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
 	}
 }
 
-// mergeError merges a run and returns the error and what was yielded until then.
+// mergeError merges a run and returns the error and the rows that were passed on before it.
 func mergeError(tb testing.TB, store blob.Store, run rowsort.Run) (rows []row.Row, err error) {
 	c := &collector{tb: tb}
 	err = rowsort.MergeRuns(context.Background(), store, []rowsort.Run{run}, nil, c)
 	return c.rows, err
 }
 
-// TestDamagedFileIsCorrupt flips and cuts files of both kinds at every byte.
+// A flipped bit anywhere, or truncation at any length, of a run or a shuffle file is detected.
 func TestDamagedFileIsCorrupt(t *testing.T) {
 	ctx := context.Background()
 	rows := manyRows(5, 60)
@@ -514,7 +537,7 @@ func TestDamagedFileIsCorrupt(t *testing.T) {
 			}
 			c := &collector{tb: t}
 			if err := read(c); err == nil && !cmp.Equal(want, c.rows) || err != nil && !errors.Is(err, codec.ErrCorrupt) {
-				t.Fatalf("%s: byte %d of %d flipped: %d rows, %v", key, i, len(data), len(c.rows), err)
+				t.Fatalf("%s with a flipped bit in byte %d of %d: %d rows, %v", key, i, len(data), len(c.rows), err)
 			}
 		}
 		for n := range data {
@@ -523,22 +546,22 @@ func TestDamagedFileIsCorrupt(t *testing.T) {
 			}
 			c := &collector{tb: t}
 			if err := read(c); err == nil {
-				t.Fatalf("%s cut to %d of %d bytes: %d rows", key, n, len(data), len(c.rows))
+				t.Fatalf("%s truncated to %d of %d bytes: %d rows", key, n, len(data), len(c.rows))
 			}
 		}
 	}
 }
 
-// What was asked for is not read again, and what was asked for in vain is not taken for what is loaded.
-func TestAskedRowsAreTheSame(t *testing.T) {
+// Prefetched reads are not done again, and those of other partitions are not used for the load.
+func TestPrefetchedRowsAreTheSame(t *testing.T) {
 	ctx := context.Background()
 	memory := blob.NewMemory()
 	rows := manyRows(9, 6000)
 	files := writeShuffle(t, memory, rows, 20_000)
 	var requests []int64
-	for _, asks := range []struct {
-		name string
-		ask  func(first int) int // which is asked for before first is loaded, 256 for none
+	for _, c := range []struct {
+		name     string
+		prefetch func(first int) int // the first partition to prefetch before first is loaded, 256 for none
 	}{
 		{"nothing", func(int) int { return 256 }},
 		{"the next", func(first int) int { return first }},
@@ -552,8 +575,8 @@ func TestAskedRowsAreTheSame(t *testing.T) {
 			}
 			b := rowsort.NewBuffer(budget)
 			for first := 0; first < 256; first += 16 {
-				if n := asks.ask(first); n < 256 {
-					b.Ask(ctx, s, byte(n), byte(n+15))
+				if n := c.prefetch(first); n < 256 {
+					b.Prefetch(ctx, s, byte(n), byte(n+15))
 				}
 				var runs []rowsort.Run
 				spill := func() error {
@@ -561,33 +584,34 @@ func TestAskedRowsAreTheSame(t *testing.T) {
 					runs = append(runs, run)
 					return err
 				}
-				c := &collector{tb: t}
+				sink := &collector{tb: t}
 				err := b.Load(ctx, s, byte(first), byte(first+15), spill)
 				if err == nil && len(runs) == 0 {
-					err = b.Rows(ctx, byte(first), byte(first+15), c)
+					err = b.Rows(ctx, byte(first), byte(first+15), sink)
 				} else if err == nil {
 					if err = spill(); err == nil {
-						err = rowsort.MergeRuns(ctx, memory, runs, func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }, c)
+						key := func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }
+						err = rowsort.MergeRuns(ctx, memory, runs, key, sink)
 					}
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				b.Empty()
-				if diff := cmp.Diff(oracle(rows, byte(first), byte(first+15)), c.rows); diff != "" {
-					t.Fatalf("asked for %s, budget %d, partitions from %02x: %s", asks.name, budget, first, diff)
+				if diff := cmp.Diff(oracle(rows, byte(first), byte(first+15)), sink.rows); diff != "" {
+					t.Fatalf("prefetched %s, budget %d, partitions from %02x: %s", c.name, budget, first, diff)
 				}
 			}
 			b.Release()
-			if asks.name != "others" {
+			if c.name != "others" {
 				requests = append(requests, store.Count(blob.OpOpen).Requests)
 			}
 		}
 	}
 	if requests[0] == 0 || requests[0] != requests[2] || requests[1] != requests[3] {
-		t.Errorf("reads without asking %d, with %d", requests[:2], requests[2:])
+		t.Errorf("%d reads without prefetching, %d with it", requests[:2], requests[2:])
 	}
-	// A file that is gone when it is asked for.
+	// A file that is gone when it is prefetched.
 	s, err := rowsort.OpenShuffle(ctx, memory, files)
 	if err != nil {
 		t.Fatal(err)
@@ -596,9 +620,9 @@ func TestAskedRowsAreTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := rowsort.NewBuffer(1 << 30)
-	b.Ask(ctx, s, 0, 255)
+	b.Prefetch(ctx, s, 0, 255)
 	if err := b.Load(ctx, s, 0, 255, nil); !errors.Is(err, blob.ErrNotExist) {
-		t.Errorf("a file gone when it was asked for: %v", err)
+		t.Errorf("a file gone when it is prefetched: %v", err)
 	}
 }
 
@@ -637,7 +661,8 @@ func TestMergeEndsWhenTheSinkOrTheStoreFails(t *testing.T) {
 	}
 }
 
-// framesOf is a file of these frames, whatever they are: every checksum is right. Last is the size of the last.
+// framesOf writes a file with these frames, valid or not, and correct checksums. Last is the size
+// of the last frame.
 func framesOf(tb testing.TB, store blob.Store, key string, frames ...[]byte) (o lake.FrameObject, last int64) {
 	tb.Helper()
 	var buf bytes.Buffer
@@ -659,19 +684,19 @@ func framesOf(tb testing.TB, store blob.Store, key string, frames ...[]byte) (o 
 	return lake.NewFrameObject(key, ff), last
 }
 
-// runOf is a run with one frame of keys.
+// runOf writes a run with one frame of keys.
 func runOf(tb testing.TB, store blob.Store, keys []byte, rows int64) rowsort.Run {
 	o, _ := framesOf(tb, store, "staging/r/run", keys)
 	return rowsort.Run{FrameObject: o, Rows: rows}
 }
 
-// shuffleOf is a shuffle file with one frame of rows, one of hosts, and a directory.
+// shuffleOf writes a shuffle file with one frame of rows, one of hosts, and a directory.
 func shuffleOf(tb testing.TB, store blob.Store, rows, hosts, directory []byte, n int64) rowsort.ShuffleFile {
 	o, size := framesOf(tb, store, "staging/r/shuffle", rows, hosts, directory)
 	return rowsort.ShuffleFile{FrameObject: o, DirectoryBytes: size, Rows: n}
 }
 
-// directory describes one partition, that of a.b.
+// directory returns a directory of one partition, that of a.b.
 func directory(slash byte, rows, rowFrames, hosts, hostFrames uint64) []byte {
 	b := append(codec.AppendMagic(nil, "SHFL", 1), slash, 1, partitionOf("a.b"))
 	for _, n := range []uint64{rows, rowFrames, hosts, hostFrames} {
@@ -696,15 +721,15 @@ func keyFrame(keys ...key) []byte {
 }
 
 func TestRunOfBadKeysIsCorrupt(t *testing.T) {
-	thisRow := func(path string) string {
+	rowKey := func(path string) string {
 		return string((&row.Row{Domain: "a.b", Host: "a.b", PathQuery: path, Scheme: "http", Port: -1}).AppendKey(nil))
 	}
 	record := func(shared uint64, suffix string) key {
 		return key{shared: shared, length: uint64(len(suffix)), suffix: suffix}
 	}
 	frame := func(keys ...key) string { return string(keyFrame(keys...)) }
-	a, b := thisRow("/a"), thisRow("/b")
-	const same = uint64(len("a.b\x00a.b\x00/")) // of a and b
+	a, b := rowKey("/a"), rowKey("/b")
+	const same = uint64(len("a.b\x00a.b\x00/")) // common prefix of a and b
 	for name, c := range map[string]struct {
 		keys string
 		rows int64
@@ -713,14 +738,14 @@ func TestRunOfBadKeysIsCorrupt(t *testing.T) {
 		"good":                   {frame(record(0, a), record(same, b[same:])), 2, true},
 		"no key":                 {frame(record(0, "nonsense")), 1, false},
 		"no lengths":             {"\x00" + a, 1, false},
-		"lengths of all":         {"\x7f" + a, 1, false},
+		"only lengths":           {"\x7f" + a, 1, false},
 		"lengths without an end": {"\xff", 1, false},
-		"cut in shared":          {"\x01\x80" + a, 1, false},
-		"cut in length":          {"\x01\x00" + a, 1, false},
-		"cut in bytes":           {frame(key{shared: 0, length: uint64(len(a)), suffix: a[:10]}), 1, false},
+		"truncated shared":       {"\x01\x80" + a, 1, false},
+		"truncated length":       {"\x01\x00" + a, 1, false},
+		"truncated bytes":        {frame(key{shared: 0, length: uint64(len(a)), suffix: a[:10]}), 1, false},
 		"bytes after the last":   {frame(record(0, a)) + "a", 1, false},
-		"nothing new":            {frame(record(0, a), record(uint64(len(a)), "")), 2, false},
-		"shares with none":       {frame(record(1, a)), 1, false},
+		"equal keys":             {frame(record(0, a), record(uint64(len(a)), "")), 2, false},
+		"first key shares":       {frame(record(1, a)), 1, false},
 		"shares too much":        {frame(record(0, a), record(uint64(len(a))+1, "x")), 2, false},
 		"descending":             {frame(record(0, b), record(same, a[same:])), 2, false},
 		"shares too little":      {frame(record(0, a), record(same-1, b[same-1:])), 2, false},
@@ -737,17 +762,18 @@ func TestRunOfBadKeysIsCorrupt(t *testing.T) {
 	}
 }
 
-// framedRow is a row of a host, which has a number, as a frame holds it.
-func framedRow(host uint32, path string, kind uint32, tail string) string {
+// framedRow returns a row as in a frame, of the host with a number.
+func framedRow(host uint32, path string, kind uint32, suffix string) string {
 	b := codec.AppendU32(codec.AppendU32(nil, host), uint32(len(path))<<2|kind)
 	b = append(b, path...)
 	if kind == 2 {
-		b = append(codec.AppendU32(b, uint32(len(tail))), tail...)
+		b = append(codec.AppendU32(b, uint32(len(suffix))), suffix...)
 	}
 	return string(b)
 }
 
-// framedHost is a host as a frame holds it, with rows of so many bytes. Domain is a length, or as it stands behind the host.
+// framedHost returns a host as in a frame, with the number and size of its rows. Domain is a
+// length, or the domain that follows the host.
 func framedHost[D int | string](host string, domain D, rows, bytes int) string {
 	b := codec.AppendU32(codec.AppendU32(nil, uint32(rows)), uint32(bytes))
 	switch d := any(domain).(type) {
@@ -760,10 +786,10 @@ func framedHost[D int | string](host string, domain D, rows, bytes int) string {
 }
 
 func TestShuffleOfBadRowsIsCorrupt(t *testing.T) {
-	tail := string((&row.Row{Domain: "", Scheme: "ftp", Port: 21}).AppendKey(nil)[3:])
+	suffix := string((&row.Row{Domain: "", Scheme: "ftp", Port: 21}).AppendKey(nil)[3:])
 	long := "/" + strings.Repeat("x", 200)
-	rows := framedRow(0, "/b", 0, "") + framedRow(1, "/", 2, tail) + framedRow(0, long, 1, "")
-	sizes := []int{4 + 2 + 4 + len(long), 4 + 1 + 4 + len(tail)}
+	rows := framedRow(0, "/b", 0, "") + framedRow(1, "/", 2, suffix) + framedRow(0, long, 1, "")
+	sizes := []int{4 + 2 + 4 + len(long), 4 + 1 + 4 + len(suffix)}
 	hosts := framedHost("www.a.b", 3, 2, sizes[0]) + framedHost("a.b", "a.b", 1, sizes[1])
 	dir := directory(1, 3, 1, 2, 1)
 	// One host and its rows.
@@ -775,47 +801,47 @@ func TestShuffleOfBadRowsIsCorrupt(t *testing.T) {
 		n           int64
 		ok          bool
 	}{
-		"good":                     {rows, hosts, dir, 3, true},
-		"a host without rows":      {rows, hosts + framedHost("", 0, 0, 0), directory(1, 3, 1, 3, 1), 3, true},
-		"a path without a slash":   {rows, hosts, directory(0, 3, 1, 2, 1), 3, true},
-		"slash of two":             {rows, hosts, directory(2, 3, 1, 2, 1), 3, false},
-		"a path with a zero byte":  {framedRow(0, "/a\x00b", 0, ""), host(1, 8), one, 1, false},
-		"a long one":               {framedRow(0, long+"\x00", 0, ""), host(1, 4+len(long)+1), one, 1, false},
-		"a zero byte of a tail":    {framedRow(0, "/\x00", 2, ""), host(1, 10), one, 1, false},
-		"a path that lies":         {framedRow(0, "a", 0, ""), host(1, 5), one, 1, false},
-		"an empty path that lies":  {framedRow(0, "", 0, ""), host(1, 4), one, 1, false},
-		"a row cut":                {framedRow(0, "/b", 0, "")[:9], host(1, 5), one, 1, false},
-		"a head cut":               {framedRow(0, "/b", 0, "")[:7], host(1, 3), one, 1, false},
-		"a tail cut":               {framedRow(0, "/", 2, tail)[:15], host(1, 11), one, 1, false},
-		"a tail's length cut":      {framedRow(0, "/", 2, "")[:11], host(1, 7), one, 1, false},
-		"a tail of nonsense":       {framedRow(0, "/", 2, "nonsense"), host(1, 17), one, 1, false},
-		"no such kind":             {framedRow(0, "/b", 3, ""), host(1, 6), one, 1, false},
-		"no such host":             {framedRow(1, "/b", 0, ""), host(1, 6), one, 1, false},
-		"another host's row":       {framedRow(0, "/b", 0, "") + framedRow(0, "/c", 0, ""), host(1, 6) + framedHost("w.a.b", 3, 1, 6), directory(1, 2, 1, 2, 1), 2, false},
-		"another host's bytes":     {framedRow(0, "/b", 0, "") + framedRow(1, "/c", 0, ""), host(1, 7) + framedHost("w.a.b", 3, 1, 5), directory(1, 2, 1, 2, 1), 2, false},
-		"one row as two":           {framedRow(0, "/bcdefgh", 0, "") + framedRow(1, "/c", 0, ""), host(2, 12) + framedHost("w.a.b", 3, 0, 6), directory(1, 2, 1, 2, 1), 2, false},
-		"two rows as one":          {framedRow(0, "/", 0, "") + framedRow(0, "/", 0, ""), host(1, 14), one, 1, false},
-		"bytes after the last":     {rows + "\x00", hosts, dir, 3, false},
-		"another partition's":      {framedRow(0, "/b", 0, ""), framedHost("b.a", 3, 1, 6), one, 1, partitionOf("b.a") == partitionOf("a.b")},
-		"a host cut":               {rows, hosts[:len(hosts)-1], dir, 3, false},
-		"a host's head cut":        {rows, hosts[:len(hosts)-7], dir, 3, false},
-		"a host too long":          {framedRow(0, "/b", 0, ""), framedHost(strings.Repeat("a.", 600)+"a.b", 3, 1, 6), one, 1, false},
-		"a domain too long":        {framedRow(0, "/b", 0, ""), framedHost("a.b", 4, 1, 6), one, 1, false},
-		"a domain of its own long": {framedRow(0, "/b", 0, ""), framedHost("a.b", strings.Repeat("a.", 600), 1, 6), one, 1, false},
-		"more rows than said":      {rows, hosts, directory(1, 2, 1, 2, 1), 2, false},
-		"fewer rows than said":     {rows, hosts, directory(1, 4, 1, 2, 1), 4, false},
-		"more hosts than said":     {rows, hosts, directory(1, 3, 1, 1, 1), 3, false},
-		"fewer hosts than said":    {rows, hosts, directory(1, 3, 1, 3, 1), 3, false},
-		"more frames than there":   {rows, hosts, directory(1, 3, 2, 2, 1), 3, false},
-		"fewer frames than there":  {rows, hosts, directory(1, 3, 1, 2, 0), 3, false},
-		"frames of hosts as rows":  {rows, hosts, directory(1, 3, 2, 2, 0), 3, false},
-		"another number of rows":   {rows, hosts, dir, 2, false},
-		"another magic":            {rows, hosts, []byte("SHFM\x01\x00\x00\x00\x01\x00"), 3, false},
-		"another version":          {rows, hosts, codec.AppendMagic(nil, "SHFL", 3), 3, false},
-		"a directory of nothing":   {rows, hosts, codec.AppendMagic(nil, "SHFL", 1), 3, false},
-		"a directory with a rest":  {rows, hosts, append(bytes.Clone(dir), 0), 3, false},
-		"partitions out of order":  {rows, hosts, append(codec.AppendMagic(nil, "SHFL", 1), 1, 2, 7, 1, 1, 1, 1, 7, 2, 0, 1, 0), 3, false},
-		"more partitions than are": {rows, hosts, append(codec.AppendMagic(nil, "SHFL", 1), 1, 0xff, 0x7f), 3, false},
+		"good":                      {rows, hosts, dir, 3, true},
+		"a host without rows":       {rows, hosts + framedHost("", 0, 0, 0), directory(1, 3, 1, 3, 1), 3, true},
+		"a path without a slash":    {rows, hosts, directory(0, 3, 1, 2, 1), 3, true},
+		"slash of two":              {rows, hosts, directory(2, 3, 1, 2, 1), 3, false},
+		"a path with a zero byte":   {framedRow(0, "/a\x00b", 0, ""), host(1, 8), one, 1, false},
+		"a long one":                {framedRow(0, long+"\x00", 0, ""), host(1, 4+len(long)+1), one, 1, false},
+		"zero byte and suffix":      {framedRow(0, "/\x00", 2, ""), host(1, 10), one, 1, false},
+		"a path, no slash":          {framedRow(0, "a", 0, ""), host(1, 5), one, 1, false},
+		"an empty path, no slash":   {framedRow(0, "", 0, ""), host(1, 4), one, 1, false},
+		"a truncated row":           {framedRow(0, "/b", 0, "")[:9], host(1, 5), one, 1, false},
+		"a truncated header":        {framedRow(0, "/b", 0, "")[:7], host(1, 3), one, 1, false},
+		"a truncated suffix":        {framedRow(0, "/", 2, suffix)[:15], host(1, 11), one, 1, false},
+		"a truncated suffix length": {framedRow(0, "/", 2, "")[:11], host(1, 7), one, 1, false},
+		"an invalid suffix":         {framedRow(0, "/", 2, "nonsense"), host(1, 17), one, 1, false},
+		"an unknown kind":           {framedRow(0, "/b", 3, ""), host(1, 6), one, 1, false},
+		"an unknown host":           {framedRow(1, "/b", 0, ""), host(1, 6), one, 1, false},
+		"another host's row":        {framedRow(0, "/b", 0, "") + framedRow(0, "/c", 0, ""), host(1, 6) + framedHost("w.a.b", 3, 1, 6), directory(1, 2, 1, 2, 1), 2, false},
+		"another host's bytes":      {framedRow(0, "/b", 0, "") + framedRow(1, "/c", 0, ""), host(1, 7) + framedHost("w.a.b", 3, 1, 5), directory(1, 2, 1, 2, 1), 2, false},
+		"one row as two":            {framedRow(0, "/bcdefgh", 0, "") + framedRow(1, "/c", 0, ""), host(2, 12) + framedHost("w.a.b", 3, 0, 6), directory(1, 2, 1, 2, 1), 2, false},
+		"two rows as one":           {framedRow(0, "/", 0, "") + framedRow(0, "/", 0, ""), host(1, 14), one, 1, false},
+		"bytes after the last":      {rows + "\x00", hosts, dir, 3, false},
+		"another partition's":       {framedRow(0, "/b", 0, ""), framedHost("b.a", 3, 1, 6), one, 1, partitionOf("b.a") == partitionOf("a.b")},
+		"a truncated host":          {rows, hosts[:len(hosts)-1], dir, 3, false},
+		"a truncated host header":   {rows, hosts[:len(hosts)-7], dir, 3, false},
+		"a host too long":           {framedRow(0, "/b", 0, ""), framedHost(strings.Repeat("a.", 600)+"a.b", 3, 1, 6), one, 1, false},
+		"a domain too long":         {framedRow(0, "/b", 0, ""), framedHost("a.b", 4, 1, 6), one, 1, false},
+		"a domain of its own long":  {framedRow(0, "/b", 0, ""), framedHost("a.b", strings.Repeat("a.", 600), 1, 6), one, 1, false},
+		"more rows than said":       {rows, hosts, directory(1, 2, 1, 2, 1), 2, false},
+		"fewer rows than said":      {rows, hosts, directory(1, 4, 1, 2, 1), 4, false},
+		"more hosts than said":      {rows, hosts, directory(1, 3, 1, 1, 1), 3, false},
+		"fewer hosts than said":     {rows, hosts, directory(1, 3, 1, 3, 1), 3, false},
+		"more frames than there":    {rows, hosts, directory(1, 3, 2, 2, 1), 3, false},
+		"fewer frames than there":   {rows, hosts, directory(1, 3, 1, 2, 0), 3, false},
+		"frames of hosts as rows":   {rows, hosts, directory(1, 3, 2, 2, 0), 3, false},
+		"another number of rows":    {rows, hosts, dir, 2, false},
+		"another magic":             {rows, hosts, []byte("SHFM\x01\x00\x00\x00\x01\x00"), 3, false},
+		"another version":           {rows, hosts, codec.AppendMagic(nil, "SHFL", 3), 3, false},
+		"an empty directory":        {rows, hosts, codec.AppendMagic(nil, "SHFL", 1), 3, false},
+		"bytes after the directory": {rows, hosts, append(bytes.Clone(dir), 0), 3, false},
+		"partitions out of order":   {rows, hosts, append(codec.AppendMagic(nil, "SHFL", 1), 1, 2, 7, 1, 1, 1, 1, 7, 2, 0, 1, 0), 3, false},
+		"more partitions than are":  {rows, hosts, append(codec.AppendMagic(nil, "SHFL", 1), 1, 0xff, 0x7f), 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := blob.NewMemory()
@@ -828,14 +854,16 @@ func TestShuffleOfBadRowsIsCorrupt(t *testing.T) {
 	}
 }
 
-// A corrupt file leaves the rows alone that a buffer has already, also where it has rows of a host that is said to have none.
-func TestCorruptShuffleLeavesOtherRowsAsTheyAre(t *testing.T) {
+// A corrupt file does not change the rows that a buffer already has, also if the file has rows of a
+// host that should have none.
+func TestCorruptShuffleLeavesOtherRows(t *testing.T) {
 	ctx := context.Background()
 	for _, path := range []string{"/c", "/" + strings.Repeat("c", 200)} {
 		store := blob.NewMemory()
 		rows := framedRow(0, "/b", 0, "") + framedRow(1, path, 0, "")
 		hosts := framedHost("a.b", 3, 2, 6+4+len(path)) + framedHost("", 0, 0, 0)
-		s, err := rowsort.OpenShuffle(ctx, store, []rowsort.ShuffleFile{shuffleOf(t, store, []byte(rows), []byte(hosts), directory(1, 2, 1, 2, 1), 2)})
+		f := shuffleOf(t, store, []byte(rows), []byte(hosts), directory(1, 2, 1, 2, 1), 2)
+		s, err := rowsort.OpenShuffle(ctx, store, []rowsort.ShuffleFile{f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -854,16 +882,18 @@ func TestCorruptShuffleLeavesOtherRowsAsTheyAre(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &collector{tb: t}
-		if err := b.Rows(ctx, 0, 255, c); err != nil || len(c.rows) != 2 || c.rows[0].PathQuery != "/x" || c.rows[1].PathQuery != "/y" {
+		err = b.Rows(ctx, 0, 255, c)
+		if err != nil || len(c.rows) != 2 || c.rows[0].PathQuery != "/x" || c.rows[1].PathQuery != "/y" {
 			t.Errorf("%v, %v", c.rows, err)
 		}
 	}
 }
 
-// A directory that says much has a reader allocate no more than the file has bytes for.
+// A reader allocates memory by the size of the file, not by the number of hosts in its directory.
 func TestShuffleOfFewHostsTakesLittleMemory(t *testing.T) {
 	store := blob.NewMemory()
-	f := shuffleOf(t, store, []byte(framedRow(0, "/b", 0, "")), []byte(framedHost("a.b", 3, 1, 6)), directory(1, 1, 1, 1<<24-1, 1), 1)
+	rows, hosts := []byte(framedRow(0, "/b", 0, "")), []byte(framedHost("a.b", 3, 1, 6))
+	f := shuffleOf(t, store, rows, hosts, directory(1, 1, 1, 1<<24-1, 1), 1)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	if err := load(store, []rowsort.ShuffleFile{f}, 0, 255, 1<<30, &collector{tb: t}); !errors.Is(err, codec.ErrCorrupt) {
@@ -875,7 +905,7 @@ func TestShuffleOfFewHostsTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// FuzzRun gives the decoder frames that pass every checksum.
+// FuzzRun reads runs of arbitrary frames with correct checksums.
 func FuzzRun(f *testing.F) {
 	f.Add([]byte("\x02\x00\x05a\x00b\x00c"))
 	m := rowtest.NewMaker(7)
@@ -895,17 +925,21 @@ func FuzzRun(f *testing.F) {
 	})
 }
 
-// FuzzShuffle does the same with shuffle files; the collector looks at the order.
+// FuzzShuffle reads shuffle files of arbitrary frames with correct checksums; the collector checks
+// the order of rows.
 func FuzzShuffle(f *testing.F) {
-	f.Add([]byte(framedRow(0, "/b", 0, "")+framedRow(0, "/a", 1, "")), []byte(framedHost("www.a.b", 3, 2, 12)), directory(1, 2, 1, 1, 1))
-	f.Add([]byte(framedRow(0, "", 2, "x\x00\x00\x00\x00\x00")), []byte(framedHost("a.b", "a.b", 1, 14)), directory(0, 1, 1, 1, 1))
+	f.Add([]byte(framedRow(0, "/b", 0, "")+framedRow(0, "/a", 1, "")),
+		[]byte(framedHost("www.a.b", 3, 2, 12)), directory(1, 2, 1, 1, 1))
+	f.Add([]byte(framedRow(0, "", 2, "x\x00\x00\x00\x00\x00")),
+		[]byte(framedHost("a.b", "a.b", 1, 14)), directory(0, 1, 1, 1, 1))
 	f.Fuzz(func(t *testing.T, rows, hosts, directory []byte) {
 		if len(rows) == 0 || len(hosts) == 0 || len(directory) == 0 {
 			return
 		}
 		store := blob.NewMemory()
 		for n := range int64(4) {
-			err := load(store, []rowsort.ShuffleFile{shuffleOf(t, store, rows, hosts, directory, n)}, 0, 255, 1<<30, &collector{tb: t})
+			file := shuffleOf(t, store, rows, hosts, directory, n)
+			err := load(store, []rowsort.ShuffleFile{file}, 0, 255, 1<<30, &collector{tb: t})
 			if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 				t.Fatalf("%v is not a corruption", err)
 			}
@@ -913,7 +947,7 @@ func FuzzShuffle(f *testing.F) {
 	})
 }
 
-// FuzzSort gives a buffer rows made of the input, and compares what it passes on with what sorting them as a whole gives.
+// FuzzSort compares the rows that a buffer passes on with the oracle.
 func FuzzSort(f *testing.F) {
 	f.Add([]byte("0/a\n1/ab\n0/a\n2/aaaaaaaaa\n3/aaaaaaaaab\n4\n5/"))
 	f.Add(bytes.Repeat([]byte("0/aaaaaaaab\n1/aaaaaaaa\n9/aaaaaaaac\n0/aaaaaaaa/aaaaaaaa\n"), 10))
@@ -988,7 +1022,7 @@ func BenchmarkSortRows(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(rows)), "ns/row")
 }
 
-// benchmarkRows are shaped like a crawl: few large sites, many small ones, deep paths.
+// benchmarkRows returns rows like those of a crawl: few large sites, many small ones, deep paths.
 func benchmarkRows(n int) []row.Row {
 	m := rowtest.NewMaker(8)
 	rows := make([]row.Row, n)

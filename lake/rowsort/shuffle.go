@@ -17,49 +17,61 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// A shuffle file has the rows of one split in staging, for the merges that each take some partitions of all splits: a frame file without
-// fences (package codec), not compressed. First come the rows, each frame with those of one partition, then the hosts in the same way, and last what says where each partition is:
+// A shuffle file holds the rows of one split in staging, for the merge tasks, each of which reads
+// some partitions of all splits. It is a frame file without fences (package seekable), not
+// compressed. The rows come first, then the hosts; each frame belongs to one partition. The last
+// frame is the directory, which has the size of each partition:
 //
 //	rows        n × {u32 host, row}
 //	hosts       n × {u32 rows, u32 bytes, u16 length, u16 domain, host, domain}
-//	directory   "SHFL" u32 ver=1 | u8 slash | uvarint n | n × {u8 partition, uvarint rows, uvarint frames of rows, uvarint hosts, uvarint frames of hosts}
+//	directory   "SHFL" u32 ver=1 | u8 slash | uvarint n | n × {u8 partition,
+//	            uvarint rows, uvarint frames of rows, uvarint hosts, uvarint frames of hosts}
 //
-// A row is as in a RowBuffer: a u32 that is four times the length of the path and the kind of the tail (0 https, 1 http and nothing else, 2 any), the path, and of kind 2 the u32
-// length of the tail and the tail as in a key (see Row.AppendKey). Its host is a number: those of a partition count from 0. Rows of a partition and its hosts stand as they came. A host has so many rows, with so many
-// bytes without their hosts' numbers. Domain is the length of the domain where that is the host's end; else ownDomain is added to it, and the domain stands behind the host. A host
-// without rows has no names. Slash is 1 where all paths of the file begin with one.
+// A row is as in a Buffer: a u32 header, which is the length of the path × 4 + the kind of the
+// suffix (row.Suffix.Kind); the path; for OwnSuffix the u32 length of the suffix and the suffix as
+// in a key (see row.Row.AppendKey). A host's number counts from 0 in its partition. The rows and
+// the hosts of a partition are in the order in which they were added. A host has the number of its
+// rows and their size without host numbers. Domain is the length of the domain if the host ends
+// with it; else ownDomain is added, and the domain follows the host. A host without rows has no
+// names. Slash is 1 if all paths of the file begin with a slash.
 //
-// Rows come in no order, and who writes each to its place among very many waits for memory. So they are moved in two steps, to few places each, which a core has at hand: to
-// their partitions, of which each is written from its beginning to its end; and by a merge, one partition after the other, to where the rows of a host lie together, for
-// which it has the hosts of all files first and knows how much each needs.
+// Writing each row to its host's memory at once would be a cache miss a row. So rows are moved in
+// two steps, each of which writes to few addresses at a time: by the writer to their partitions,
+// and by the merge, one partition after the other, to their hosts. The merge reads the hosts of all
+// files first, so it knows how much memory each host needs.
 //
-// The directory stands before the tail, so that one read opens a file.
+// The directory is directly before the footer, so one read opens a file.
 
 const (
 	shuffleMagic   = "SHFL"
 	shuffleVersion = 1
 
-	// hostHead is the size of a host without names.
-	hostHead = 2*4 + 2*2
+	// hostHeader is the size of a host without names.
+	hostHeader = 2*4 + 2*2
 
-	// hostBits are the bits of a host's number in its partition: a RowBuffer has memory for fewer.
+	// hostBits is the number of bits of a host's number in its partition. A Buffer holds fewer
+	// hosts.
 	hostBits = 24
 
-	// shuffleFrame is the most that a frame holds, unless it is one row: what fits into one block of a zstd frame is used as it was read.
+	// shuffleFrame is the size of the largest frame, unless it is a single larger row. A frame that
+	// fits into one stored zstd block is used in place, without a copy.
 	shuffleFrame = seekable.MaxRawBlock
 
-	// shuffleChunk is the memory that a partition is given at a time.
+	// shuffleChunk is how much memory a partition gets at a time.
 	shuffleChunk = bufferSlab / 64
 
-	// shuffleRead is how much of a file one read fetches at most, unless a frame is larger, and shuffleReads how many reads of a merge
-	// are under way or not yet used: enough to hide an object store's latency.
+	// shuffleRead is the most bytes that one read fetches, unless a frame is larger. shuffleReads
+	// is how many reads of a load may be in flight or not used yet: enough to hide an object
+	// store's latency.
 	shuffleRead  = 2 << 20
 	shuffleReads = 8
 
-	// shuffleAsked is how many reads of rows Ask has begin, while memory is full of other rows.
-	shuffleAsked = 3
+	// shufflePrefetch is how many reads of rows Prefetch starts. It is few, because the buffer is
+	// still full of other rows.
+	shufflePrefetch = 3
 
-	// shuffleHeld is how much of all files may have been read in advance, since a read is of several partitions: where there are many files, less is read at once.
+	// shuffleHeld limits how many bytes of all files are read before they are used: a read may
+	// cover several partitions, so with many files each reads less at a time.
 	shuffleHeld = 32 << 20
 )
 
@@ -71,9 +83,12 @@ type ShuffleFile struct {
 	Rows           int64 `json:"rows"`
 }
 
-// WriteShuffle writes the rows to a shuffle file under key and empties the buffer. Of each partition it adds to rows and keyBytes what Count does. After an error the buffer
-// has the same rows still. Rows that came by Load cannot be written so.
-func (b *Buffer) WriteShuffle(ctx context.Context, store blob.Store, key string, rows, keyBytes *[row.Partitions]int64) (ShuffleFile, error) {
+// WriteShuffle writes the rows to a shuffle file under key and empties the buffer. It adds to rows
+// and keyBytes what Count does. After an error the buffer still has its rows. Rows that Load added
+// cannot be written to a shuffle file.
+func (b *Buffer) WriteShuffle(
+	ctx context.Context, store blob.Store, key string, rows, keyBytes *[row.Partitions]int64,
+) (ShuffleFile, error) {
 	out, err := store.Create(ctx, key)
 	if err != nil {
 		return ShuffleFile{}, err
@@ -103,12 +118,12 @@ func (b *Buffer) WriteShuffle(ctx context.Context, store blob.Store, key string,
 	return f, nil
 }
 
-// keyBytes is what the keys of so many rows of a host have at most.
+// keyBytes returns an upper bound of the size of the keys of a host's rows.
 func (h *bufferHost) keyBytes(rows, bytes uint32) int64 {
 	return int64(rows)*int64(h.domainBytes()+int(h.length)+2+keyRest) + int64(bytes)
 }
 
-// shuffleWriters are writers with the memory that they had.
+// shuffleWriters keeps the memory of released writers.
 var shuffleWriters = sync.Pool{New: func() any { return new(shuffleWriter) }}
 
 // shuffleWriter writes a shuffle file.
@@ -116,23 +131,24 @@ type shuffleWriter struct {
 	w       *seekable.Writer
 	numbers []uint32 // of the buffer's hosts: partition << hostBits | number in it
 	parts   [row.Partitions]framedPart
-	// Open is what is under construction of each partition, full what is before that: pieces of frames.
+	// open has the piece that is being filled of each partition, full the pieces before it. A frame
+	// is one or more pieces.
 	open [row.Partitions][]byte
 	full [row.Partitions][][]byte
 
-	slabs []*[bufferSlab]byte // of pieces
-	room  []byte              // the rest of the last
-	names []byte              // of pieces of hosts
+	slabs []*[bufferSlab]byte // of pieces of rows
+	rest  []byte              // of the last slab
+	hosts []byte              // memory of pieces of hosts
 }
 
-// framedPart is a partition: what it has, and in how many frames.
+// framedPart is a partition of the file.
 type framedPart struct {
 	rows, keyBytes, hosts int64
 	hostBytes             int // at most
 	rowFrames, hostFrames int
 }
 
-// release gives the writer's memory to others.
+// release returns the writer's memory to pools.
 func (w *shuffleWriter) release() {
 	for _, slab := range w.slabs {
 		bufferSlabs.Put(slab)
@@ -143,12 +159,12 @@ func (w *shuffleWriter) release() {
 		clear(full)
 		w.full[p] = full[:0]
 	}
-	w.w, w.slabs, w.room = nil, w.slabs[:0], nil
+	w.w, w.slabs, w.rest = nil, w.slabs[:0], nil
 	shuffleWriters.Put(w)
 }
 
 func (w *shuffleWriter) write(ctx context.Context, b *Buffer) (f ShuffleFile, err error) {
-	b.settle()
+	b.finishAdding()
 	w.parts = [row.Partitions]framedPart{}
 	w.numbers = slices.Grow(w.numbers[:0], len(b.hosts))[:len(b.hosts)]
 	for i := range b.hosts {
@@ -156,13 +172,13 @@ func (w *shuffleWriter) write(ctx context.Context, b *Buffer) (f ShuffleFile, er
 		p := &w.parts[h.id>>56]
 		w.numbers[i] = uint32(h.id>>56<<hostBits) | uint32(p.hosts)
 		p.hosts++
-		p.hostBytes += hostHead + h.nameBytes()
+		p.hostBytes += hostHeader + h.nameBytes()
 		p.rows += int64(c.rows)
 		p.keyBytes += h.keyBytes(c.rows, c.bytes)
 		f.Rows += int64(c.rows)
 	}
 	if f.Rows != int64(b.len) {
-		return f, fmt.Errorf("%d rows that were loaded", int64(b.len)-f.Rows)
+		return f, fmt.Errorf("%d rows were loaded from shuffle files; only added rows can be written", int64(b.len)-f.Rows)
 	}
 	for _, data := range b.blocks {
 		if ctx.Err() != nil {
@@ -178,7 +194,7 @@ func (w *shuffleWriter) write(ctx context.Context, b *Buffer) (f ShuffleFile, er
 			return f, err
 		}
 	}
-	w.listHosts(b)
+	w.addHosts(b)
 	partitions := 0
 	dir := make([]byte, 0, 4<<10)
 	for i := range w.parts {
@@ -195,16 +211,17 @@ func (w *shuffleWriter) write(ctx context.Context, b *Buffer) (f ShuffleFile, er
 			dir = codec.AppendUvarint(dir, uint64(n))
 		}
 	}
-	head := codec.AppendUvarint(append(codec.AppendMagic(nil, shuffleMagic, shuffleVersion), byte(b.depth)), uint64(partitions))
+	header := append(codec.AppendMagic(nil, shuffleMagic, shuffleVersion), byte(b.depth))
+	header = codec.AppendUvarint(header, uint64(partitions))
 	before := w.w.Bytes()
-	if err := w.w.StoredFrame(head, dir); err != nil {
+	if err := w.w.StoredFrame(header, dir); err != nil {
 		return f, err
 	}
 	f.DirectoryBytes = w.w.Bytes() - before
 	return f, nil
 }
 
-// spread copies rows to their partitions.
+// spread copies the rows of a block to their partitions.
 func (w *shuffleWriter) spread(rows []byte) {
 	for len(rows) > 0 {
 		if rows = rows[w.spreadMany(rows):]; len(rows) == 0 {
@@ -226,27 +243,28 @@ func (w *shuffleWriter) spread(rows []byte) {
 	}
 }
 
-// chunk returns memory for rows of a partition, of which the first has that size.
+// chunk returns memory for a piece of a partition whose first row has size bytes.
 func (w *shuffleWriter) chunk(p uint32, size int) []byte {
 	if size > shuffleChunk/2 {
 		return make([]byte, 0, size)
 	}
-	if len(w.room) == 0 {
+	if len(w.rest) == 0 {
 		slab := bufferSlabs.Get().(*[bufferSlab]byte)
 		w.slabs = append(w.slabs, slab)
-		w.room = slab[:]
+		w.rest = slab[:]
 	}
-	chunk := w.room[:0:shuffleChunk]
-	w.room = w.room[shuffleChunk:]
+	chunk := w.rest[:0:shuffleChunk]
+	w.rest = w.rest[shuffleChunk:]
 	if len(w.full[p]) == 0 {
-		// What all partitions are at must not be at the same place of a page: caches have few lines for each.
+		// Rows are written to all partitions in turn. If all pieces were at the same offset in a
+		// page, they would compete for the few cache lines of one set.
 		from := p % 64 * 64
 		chunk = chunk[from:from]
 	}
 	return chunk
 }
 
-// endPiece ends the piece of a partition that is under construction. What is left of its memory is the next.
+// endPiece ends the open piece of a partition. The rest of its memory is the next piece.
 func (w *shuffleWriter) endPiece(p uint32) {
 	if open := w.open[p]; len(open) > 0 {
 		w.full[p] = append(w.full[p], open)
@@ -254,7 +272,7 @@ func (w *shuffleWriter) endPiece(p uint32) {
 	}
 }
 
-// flush writes the pieces of a partition in frames and returns how many these were.
+// flush writes the pieces of a partition in frames and returns the number of frames.
 func (w *shuffleWriter) flush(p int) (frames int, err error) {
 	w.endPiece(uint32(p))
 	for pieces := w.full[p]; len(pieces) > 0; frames++ {
@@ -274,17 +292,17 @@ func (w *shuffleWriter) flush(p int) (frames int, err error) {
 	return frames, nil
 }
 
-// listHosts makes the pieces of all hosts.
-func (w *shuffleWriter) listHosts(b *Buffer) {
+// addHosts makes the pieces of all hosts.
+func (w *shuffleWriter) addHosts(b *Buffer) {
 	size := 0
 	for i := range w.parts {
 		size += w.parts[i].hostBytes
 	}
-	w.names = slices.Grow(w.names[:0], size)[:size]
+	w.hosts = slices.Grow(w.hosts[:0], size)[:size]
 	at := 0
 	for i := range w.parts {
 		n := w.parts[i].hostBytes
-		w.open[i] = w.names[at : at : at+n]
+		w.open[i] = w.hosts[at : at : at+n]
 		at += n
 	}
 	for i := range b.hosts {
@@ -294,7 +312,7 @@ func (w *shuffleWriter) listHosts(b *Buffer) {
 		if c.rows == 0 {
 			names, sizes = 0, 0
 		}
-		if len(w.open[p])+hostHead+names > shuffleFrame {
+		if len(w.open[p])+hostHeader+names > shuffleFrame {
 			w.endPiece(p)
 		}
 		to := w.open[p]
@@ -310,22 +328,24 @@ type Shuffle struct {
 	files []shuffleReader
 }
 
-// shuffleReader is one opened file.
+// shuffleReader is an open file.
 type shuffleReader struct {
 	key    string
 	frames *seekable.Frames
 	slash  byte
-	parts  [row.Partitions]placedPart
+	parts  [row.Partitions]storedPart
 }
 
-// placedPart is a partition of a file: rows are in the frames [firstRows, endRows), hosts in [firstHosts, endHosts).
-type placedPart struct {
+// storedPart is a partition of a file. Its rows are in frames firstRows up to endRows, exclusive,
+// its hosts in firstHosts up to endHosts.
+type storedPart struct {
 	rows, hosts          int64
 	firstRows, endRows   int
 	firstHosts, endHosts int
 }
 
-// OpenShuffle reads and checks the tails and directories of shuffle files, one read each.
+// OpenShuffle reads and checks the footers and directories of shuffle files, with one read for each
+// file.
 func OpenShuffle(ctx context.Context, store blob.Store, files []ShuffleFile) (*Shuffle, error) {
 	s := &Shuffle{store: store, files: make([]shuffleReader, len(files))}
 	g, ctx := errgroup.WithContext(ctx)
@@ -338,7 +358,8 @@ func OpenShuffle(ctx context.Context, store blob.Store, files []ShuffleFile) (*S
 
 func (r *shuffleReader) open(ctx context.Context, store blob.Store, f *ShuffleFile) error {
 	if f.TailBytes < 0 || f.DirectoryBytes < 1 || f.TailBytes > f.Bytes || f.DirectoryBytes > f.Bytes-f.TailBytes {
-		return codec.Corrupt(f.Key, "tail", -1, fmt.Sprintf("tail and directory in %d bytes", f.Bytes), fmt.Sprintf("%d and %d", f.TailBytes, f.DirectoryBytes))
+		return codec.Corrupt(f.Key, "footer", -1, fmt.Sprintf("footer and directory in %d bytes", f.Bytes),
+			fmt.Sprintf("%d and %d", f.TailBytes, f.DirectoryBytes))
 	}
 	n := f.TailBytes + f.DirectoryBytes
 	end, err := store.ReadRange(ctx, f.Key, f.Bytes-n, n)
@@ -375,10 +396,10 @@ func (r *shuffleReader) open(ctx context.Context, store blob.Store, f *ShuffleFi
 	return err
 }
 
-// shuffleError is the error of a read of a file that is said to have so many bytes at least.
+// shuffleError is the error of a read of a file that should have at least size bytes.
 func shuffleError(key string, size int64, err error) error {
 	if errors.Is(err, blob.ErrRange) {
-		return codec.Corrupt(key, "size", -1, fmt.Sprintf("%d bytes at least", size), err)
+		return codec.Corrupt(key, "size", -1, fmt.Sprintf("at least %d bytes", size), err)
 	}
 	return fmt.Errorf("read shuffle file: %w", err)
 }
@@ -398,14 +419,16 @@ func (r *shuffleReader) parseDirectory(dir []byte) (rows int64, err error) {
 			break
 		}
 		prev = i
-		p := placedPart{firstRows: rowFrames, firstHosts: hostFrames}
+		p := storedPart{firstRows: rowFrames, firstHosts: hostFrames}
 		p.rows = int64(d.Uint(maxShuffleRows))
 		rowFrames += int(d.Uint(uint64(frames)))
 		p.hosts = int64(d.Uint(1<<hostBits - 1))
 		hostFrames += int(d.Uint(uint64(frames)))
 		p.endRows, p.endHosts = rowFrames, hostFrames
-		if d.Err() == nil && (p.rows == 0 || p.hosts == 0 || p.endRows == p.firstRows || p.endHosts == p.firstHosts || rowFrames+hostFrames > frames) {
-			d.Fail(fmt.Sprintf("rows and hosts in some of %d frames", frames), fmt.Sprintf("%d and %d in %d and %d", p.rows, p.hosts, p.endRows-p.firstRows, p.endHosts-p.firstHosts))
+		empty := p.rows == 0 || p.hosts == 0 || p.endRows == p.firstRows || p.endHosts == p.firstHosts
+		if d.Err() == nil && (empty || rowFrames+hostFrames > frames) {
+			d.Fail(fmt.Sprintf("rows and hosts in some of %d frames", frames),
+				fmt.Sprintf("%d and %d in %d and %d", p.rows, p.hosts, p.endRows-p.firstRows, p.endHosts-p.firstHosts))
 		}
 		rows += p.rows
 		r.parts[i] = p
@@ -420,13 +443,15 @@ func (r *shuffleReader) parseDirectory(dir []byte) (rows int64, err error) {
 		p := &r.parts[i]
 		p.firstHosts += rowFrames
 		p.endHosts += rowFrames
-		// A reader has memory for so many before it sees them.
-		if n := r.rawSize(p.firstHosts, p.endHosts); p.hosts > n/hostHead {
-			return 0, codec.Corrupt(r.key, "directory", -1, fmt.Sprintf("%d hosts of partition %02x at most", n/hostHead, i), p.hosts)
+		// readHosts allocates memory for them before it reads them.
+		if n := r.rawSize(p.firstHosts, p.endHosts); p.hosts > n/hostHeader {
+			want := fmt.Sprintf("at most %d hosts of partition %02x", n/hostHeader, i)
+			return 0, codec.Corrupt(r.key, "directory", -1, want, p.hosts)
 		}
 	}
 	return rows, nil
 }
 
-// maxShuffleRows bounds the rows that a shuffle file says a partition has, so that sums of them cannot overflow.
+// maxShuffleRows is the most rows of a partition that a directory may claim, so that sums of them
+// cannot overflow.
 const maxShuffleRows = 1 << 40

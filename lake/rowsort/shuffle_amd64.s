@@ -1,10 +1,11 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// ASK asks for the host of the row at R14 and goes on to the next, unless there is none before R8 or this one is long.
-#define ASK(short, asked) \
+// PREFETCH_NUMBER prefetches the number of the host of the row at R14 and moves R14 to the next
+// row. It does nothing if R14 is not below R8. After a row longer than maxSpread it sets R14 to R8.
+#define PREFETCH_NUMBER(short, done) \
 	CMPQ       R14, R8              \
-	JCC        asked                \
+	JCC        done                 \
 	MOVL       (R14), BX            \
 	PREFETCHT0 (R9)(BX*4)           \
 	MOVL       4(R14), AX           \
@@ -12,20 +13,21 @@
 	SHRL       $2, AX               \
 	LEAQ       8(R14)(AX*1), R14    \
 	TESTL      $2, CX               \
-	JZ         asked                \
+	JZ         done                 \
 	CMPL       AX, $const_maxSpread \
 	JLS        short                \
 	MOVQ       R8, R14              \
-	JMP        asked                \
+	JMP        done                 \
 short:                              \
 	MOVL       (R14), CX            \
 	LEAQ       4(R14)(CX*1), R14    \
-asked:
+done:
 
 // func spreadVectors(rows *byte, n int, numbers *uint32, known int, open *[Partitions][]byte) (done int)
 //
-// Two vectors are copied of every row, whatever its length: what is written behind its end the next row of the partition overwrites. A host is asked for 32 rows before it is used, and memory behind
-// what is written of a partition when a row is.
+// It copies two vectors of every row, without a branch on its length. The next row of the partition
+// overwrites what is after the row's end. Numbers of hosts are prefetched 32 rows ahead. After each
+// row the memory of the partition's next row is prefetched.
 TEXT ·spreadVectors(SB), NOSPLIT, $0-48
 	MOVQ rows+0(FP), SI
 	MOVQ n+8(FP), R8
@@ -36,25 +38,25 @@ TEXT ·spreadVectors(SB), NOSPLIT, $0-48
 	MOVQ SI, R14
 	MOVL $32, R15
 
-ask:
-	ASK(askShort, asked)
+ahead:
+	PREFETCH_NUMBER(short, prefetched)
 	DECL R15
-	JNZ  ask
+	JNZ  ahead
 
 row:
 	CMPQ  SI, R8
 	JCC   done
 	PREFETCHT0 2048(SI)
 	PREFETCHT0 2112(SI)
-	ASK(nextShort, next)
+	PREFETCH_NUMBER(nextShort, next)
 	MOVL  (SI), BX            // host
-	MOVL  4(SI), R13          // head
+	MOVL  4(SI), R13          // header
 	MOVL  R13, AX
 	SHRL  $2, AX
 	CMPL  AX, $const_maxSpread
 	JHI   done
 	TESTL $2, R13
-	JNZ   tail
+	JNZ   suffix
 
 sized:
 	CMPQ BX, R10
@@ -63,7 +65,7 @@ sized:
 	MOVL CX, DI
 	SHRL $24, DI
 	LEAQ (DI)(DI*2), DI
-	LEAQ (R11)(DI*8), DI      // open frame
+	LEAQ (R11)(DI*8), DI      // open piece
 	MOVQ 8(DI), R12
 	LEAQ (8+128)(R12)(AX*1), DX
 	CMPQ DX, 16(DI)
@@ -87,7 +89,7 @@ copied:
 	ADDQ DX, SI
 	JMP  row
 
-tail:
+suffix:
 	MOVL 8(SI)(AX*1), CX
 	CMPL CX, $const_maxSpread
 	JHI  done
@@ -113,13 +115,14 @@ done:
 	MOVQ SI, done+40(FP)
 	RET
 
-// func scatterVectors(rows *byte, n int, places *uint64, known int, chunks *[]byte, many int, slash uint32) (done int)
+// func scatterVectors(rows *byte, n int, offsets *uint64, known int, chunks *[]byte, many int, slash uint32) (done int)
 //
-// A head and a path are two moves under masks, whatever their length. They are looked at before anything is written.
+// A header and a path are copied by two masked moves, without a branch on their length. They are
+// checked before anything is written.
 TEXT ·scatterVectors(SB), NOSPLIT, $0-64
 	MOVQ rows+0(FP), SI
 	MOVQ n+8(FP), R8
-	MOVQ places+16(FP), R9
+	MOVQ offsets+16(FP), R9
 	MOVQ known+24(FP), R10
 	MOVQ chunks+32(FP), R11
 	MOVQ many+40(FP), R12
@@ -133,12 +136,12 @@ row:
 	JHI     done
 	PREFETCHT0 2048(SI)
 	PREFETCHT0 2112(SI)
-	MOVL    4(SI), AX         // head
+	MOVL    4(SI), AX         // header
 	TESTL   $2, AX
 	JNZ     done
 	SHRL    $2, AX
 	JZ      done
-	CMPL    AX, $124          // with the head two vectors
+	CMPL    AX, $124          // with the header two vectors
 	JHI     done
 	ADDQ    AX, DX            // end
 	CMPQ    DX, R8
@@ -164,14 +167,14 @@ row:
 	VPTESTNMB  Z1, Z1, K2, K4
 	KMOVQ      K3, BX
 	KMOVQ      K4, CX
-	SHRQ       $4, BX         // without those of the head
+	SHRQ       $4, BX         // without those of the header
 	ORQ        CX, BX
 	JNZ        done
 
 	MOVL (SI), BX             // host
 	CMPQ BX, R10
 	JCC  done
-	MOVQ (R9)(BX*8), CX       // place
+	MOVQ (R9)(BX*8), CX       // offset, and rows so far in the upper half
 	MOVL CX, DI
 	SHRL $18, DI
 	CMPQ DI, R12

@@ -16,28 +16,29 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// withoutVectors runs f as on a processor that has none.
+// withoutVectors runs f as on a processor without the features of hasVectors.
 func withoutVectors(f func()) {
 	defer func(has bool) { hasVectors = has }(hasVectors)
 	hasVectors = false
 	f()
 }
 
-// listSink lists what it is given.
+// listSink prints hosts and rows.
 type listSink struct{ strings.Builder }
 
 func (s *listSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (int, error) {
 	for _, h := range hosts {
 		fmt.Fprintf(s, "%s %s %x\n", h.Domain, h.Host, h.DomainID)
 		for _, r := range rows[:h.Rows] {
-			fmt.Fprintf(s, "%q %v\n", r.Path, *r.Tail)
+			fmt.Fprintf(s, "%q %v\n", r.Path, *r.Suffix)
 		}
 		rows = rows[h.Rows:]
 	}
 	return 0, nil
 }
 
-// checkShuffle puts rows through a shuffle file with vectors and without, and holds against each other where their places are, what was written, and what is read.
+// checkShuffle writes rows to a shuffle file and loads them, with assembly and without, and
+// compares the rows' offsets, the files and the loaded rows.
 func checkShuffle(tb testing.TB, fill func(b *Buffer)) {
 	tb.Helper()
 	ctx := context.Background()
@@ -49,17 +50,17 @@ func checkShuffle(tb testing.TB, fill func(b *Buffer)) {
 		var rows, keyBytes, wantRows, wantBytes [row.Partitions]int64
 		b.Count(&wantRows, &wantBytes)
 		b.arrange(row.Partitions)
-		places := slices.Clone(b.places)
+		offsets := slices.Clone(b.offsets)
 		withoutVectors(func() { b.arrange(row.Partitions) })
-		if len(places) != b.Len() || !slices.Equal(b.places, places) {
-			tb.Fatal("rows have other places")
+		if len(offsets) != b.Len() || !slices.Equal(b.offsets, offsets) {
+			tb.Fatal("assembly and Go list different offsets")
 		}
 		f, err := b.WriteShuffle(ctx, store, "f", &rows, &keyBytes)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		if rows != wantRows || keyBytes != wantBytes {
-			tb.Fatal("other counts")
+			tb.Fatal("WriteShuffle and Count differ")
 		}
 		data, _, err := store.Get(ctx, "f")
 		if err != nil {
@@ -90,15 +91,15 @@ func checkShuffle(tb testing.TB, fill func(b *Buffer)) {
 	withoutVectors(func() {
 		store, f, want := write()
 		if !bytes.Equal(data, want) {
-			tb.Fatal("another file is written")
+			tb.Fatal("assembly and Go write different files")
 		}
 		if got != read(store, f) {
-			tb.Fatal("others rows are read")
+			tb.Fatal("assembly and Go load different rows")
 		}
 	})
 }
 
-func TestRowsAreShuffledTheSameWithoutVectors(t *testing.T) {
+func TestShuffleIsTheSameWithoutVectors(t *testing.T) {
 	text := bytes.Repeat([]byte("/some/path-of-text.html?x=y&"), 10_000)
 	for _, size := range []int{30, 150, 700, 5000, 200_000} {
 		checkShuffle(t, func(b *Buffer) {
@@ -110,17 +111,17 @@ func TestRowsAreShuffledTheSameWithoutVectors(t *testing.T) {
 				}
 			}
 			for range min(40_000, 20_000_000/size) {
-				tail := row.UsualSuffixes[rng.IntN(2)]
+				suffix := row.UsualSuffixes[rng.IntN(2)]
 				if rng.IntN(5) == 0 {
-					tail.RawURL = string(text[:rng.IntN(min(2*size, 100_000))])
+					suffix.RawURL = string(text[:rng.IntN(min(2*size, 100_000))])
 				}
-				if err := b.Add(rng.Uint32N(1+rng.Uint32N(300)), text[:1+rng.IntN(size)], &tail); err != nil {
+				if err := b.Add(rng.Uint32N(1+rng.Uint32N(300)), text[:1+rng.IntN(size)], &suffix); err != nil {
 					t.Fatal(err)
 				}
 			}
 		})
 	}
-	// Partitions and hosts of many frames.
+	// One partition whose rows and hosts take many frames.
 	checkShuffle(t, func(b *Buffer) {
 		rng := rand.New(rand.NewPCG(9, 10))
 		for i := range uint32(20_000) {
@@ -137,6 +138,7 @@ func TestRowsAreShuffledTheSameWithoutVectors(t *testing.T) {
 	})
 }
 
+// FuzzShuffleVectors compares spreadVectors and scatterVectors with Go.
 func FuzzShuffleVectors(f *testing.F) {
 	f.Add([]byte("abcdefgh\x80\xffABC"), uint16(1000))
 	f.Fuzz(func(t *testing.T, data []byte, hosts uint16) {
@@ -148,11 +150,11 @@ func FuzzShuffleVectors(f *testing.F) {
 			for i := 0; i+2 < len(data); i++ {
 				n := int(data[i]) + int(data[i+1])<<(data[i]%4)
 				path := append([]byte("/"), bytes.ReplaceAll(bytes.Repeat(data, 1+n/len(data))[:n], []byte{0}, nil)...)
-				tail := row.UsualSuffixes[data[i+1]%2]
+				suffix := row.UsualSuffixes[data[i+1]%2]
 				if data[i+1] > 200 {
-					tail.RawURL = string(path[:len(path)/2])
+					suffix.RawURL = string(path[:len(path)/2])
 				}
-				if err := b.Add(uint32(data[i+2])<<(data[i]%8)%(uint32(hosts)+1), path[data[i+2]/255:], &tail); err != nil {
+				if err := b.Add(uint32(data[i+2])<<(data[i]%8)%(uint32(hosts)+1), path[data[i+2]/255:], &suffix); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -160,30 +162,30 @@ func FuzzShuffleVectors(f *testing.F) {
 	})
 }
 
-// checkScatter scatters what may be rows with vectors and without.
+// checkScatter scatters rows, valid or not, with assembly and without, and compares the results.
 func checkScatter(t *testing.T, rows []byte, hosts int, slash bool) {
 	t.Helper()
-	scatter := func() (rest int, places []uint64, memory []byte) {
+	scatter := func() (rest int, offsets []uint64, memory []byte) {
 		memory = make([]byte, 1<<chunkBits+2000)
 		l := &shuffleLoad{b: &Buffer{chunks: appendChunks(nil, memory[:1<<chunkBits+1000])}}
 		for i := range hosts {
-			places = append(places, uint64(i*1000))
+			offsets = append(offsets, uint64(i*1000))
 		}
-		return l.scatter(rows, places, slash), places, memory
+		return l.scatter(rows, offsets, slash), offsets, memory
 	}
-	rest, places, memory := scatter()
+	rest, offsets, memory := scatter()
 	withoutVectors(func() {
-		wantRest, wantPlaces, want := scatter()
-		if rest != wantRest || !slices.Equal(places, wantPlaces) {
-			t.Fatalf("%d bytes are left, want %d; places %x, want %x", rest, wantRest, places, wantPlaces)
+		wantRest, wantOffsets, want := scatter()
+		if rest != wantRest || !slices.Equal(offsets, wantOffsets) {
+			t.Fatalf("%d bytes are left, want %d; offsets %x, want %x", rest, wantRest, offsets, wantOffsets)
 		}
 		if !bytes.Equal(memory, want) {
-			t.Fatal("rows are elsewhere")
+			t.Fatal("assembly and Go copy rows to different offsets")
 		}
 	})
 }
 
-// What is no row ends both, and neither reads or writes elsewhere.
+// Assembly and Go stop at the same invalid row, and read and write nothing outside of their memory.
 func TestScatterEndsAtTheSameRowWithoutVectors(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for range 1000 {
@@ -204,6 +206,7 @@ func TestScatterEndsAtTheSameRowWithoutVectors(t *testing.T) {
 	}
 }
 
+// FuzzScatter compares scatterVectors with Go for rows that may be invalid.
 func FuzzScatter(f *testing.F) {
 	f.Add([]byte("\x01\x00\x00\x00\x09\x00\x00\x00/a\x00\x00\x00\x00\x04\x00\x00\x00/"), uint8(2), true)
 	f.Fuzz(func(t *testing.T, rows []byte, hosts uint8, slash bool) {

@@ -15,18 +15,21 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// Load adds the rows of partitions first to last, both included, of all files to the buffer. Where the next file's do not fit into its budget, and at the end where it is Full, Load
-// calls full, which has to empty it. What one file has is taken as a whole, whatever the budget.
+// Load adds the rows of partitions first to last, both included, of all files to the buffer. It
+// calls full, which must empty the buffer, when the rows of the next file do not fit into the
+// budget, and at the end if the buffer is Full. The rows of one file are loaded together, whatever
+// the budget.
 func (b *Buffer) Load(ctx context.Context, s *Shuffle, first, last byte, full func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // of reads under way
+	defer cancel() // of reads in flight
 	l := b.shuffleLoad(s, first, last)
 	l.shuffleScratch = shuffleScratches.Get().(*shuffleScratch)
 	defer l.release()
 	return l.all(func() error { return l.load(ctx) }, full)
 }
 
-// all calls load for the files of one load after the other, and full between them and at the end where the buffer is full.
+// all calls load for as many files at a time as fit into the buffer, and full between these calls
+// and, if the buffer is full, at the end.
 func (l *shuffleLoad) all(load, full func() error) error {
 	for next := 0; next < len(l.s.files); {
 		if next = l.take(next, l.b.used); len(l.files) == 0 {
@@ -47,17 +50,18 @@ func (l *shuffleLoad) all(load, full func() error) error {
 	return nil
 }
 
-// Ask has the reads begin that a Load of these partitions begins with, if they are what is loaded next, into the buffer when it is empty: that load need not wait for them. The
-// context is that of the reads.
-func (b *Buffer) Ask(ctx context.Context, s *Shuffle, first, last byte) {
+// Prefetch starts the first reads of the next Load, in the background, and returns at once. They
+// are used if the next Load is of the same partitions of s, into an empty buffer; other reads are
+// dropped. Ctx is the context of the reads: the caller cancels it when it no longer needs them.
+func (b *Buffer) Prefetch(ctx context.Context, s *Shuffle, first, last byte) {
 	l := b.shuffleLoad(s, first, last)
 	if l.take(0, 0); len(l.files) == 0 {
 		return
 	}
 	l.plan()
-	b.asked = l
-	// Of thousands of files as many hosts are read at once as by a load.
-	from, end := l.started, min(len(l.files)+shuffleAsked, len(l.fetches))
+	b.prefetched = l
+	// All hosts are read, and some rows; as in a load, shuffleReads reads are in flight at a time.
+	from, end := l.started, min(len(l.files)+shufflePrefetch, len(l.fetches))
 	for i := from; i < min(from+shuffleReads, end); i++ {
 		go func() {
 			for number := i; number < end; number += shuffleReads {
@@ -72,8 +76,9 @@ func (b *Buffer) shuffleLoad(s *Shuffle, first, last byte) *shuffleLoad {
 	return &shuffleLoad{b: b, s: s, first: int(first), end: int(last) + 1}
 }
 
-// take chooses the files of the next load, from a number on, and returns the number of the first of those behind them that has rows: as many as fit into a buffer
-// of which so much is used.
+// take sets l.files to the files of the next load: those with rows, from number from on, as many as
+// fit into a buffer of which used bytes are used, but at least one. It returns the number of the
+// next file with rows, or the number of files.
 func (l *shuffleLoad) take(from int, used int64) (next int) {
 	l.files = nil
 	for next = from; next < len(l.s.files); next++ {
@@ -91,17 +96,19 @@ func (l *shuffleLoad) take(from int, used int64) (next int) {
 	return next
 }
 
-// memory is what the rows of some partitions take in a buffer, 0 where there are none.
+// memory returns how much of a buffer's budget the rows of partitions first up to end, exclusive,
+// take.
 func (r *shuffleReader) memory(first, end int) (n int64) {
 	for i := first; i < end; i++ {
 		if p := &r.parts[i]; p.rows > 0 {
-			n += p.rows*2*rowRefSize + p.hosts*hostOverhead + r.rawSize(p.firstRows, p.endRows) + r.rawSize(p.firstHosts, p.endHosts)
+			n += p.rows*2*rowRefSize + r.rawSize(p.firstRows, p.endRows)
+			n += p.hosts*hostOverhead + r.rawSize(p.firstHosts, p.endHosts)
 		}
 	}
 	return n
 }
 
-// rawSize is the size of frames.
+// rawSize returns the size of the content of frames first up to end, exclusive.
 func (r *shuffleReader) rawSize(first, end int) (n int64) {
 	for i := first; i < end; i++ {
 		n += r.frames.RawSize(i)
@@ -113,24 +120,27 @@ func (r *shuffleReader) rawSize(first, end int) (n int64) {
 type shuffleLoad struct {
 	b          *Buffer
 	s          *Shuffle
-	first, end int // partitions
+	first, end int // partitions, end excluded
 	files      []*shuffleReader
 	fetches    []*shuffleFetch
-	started    int // fetches
+	started    int // number of fetches that were started
 	*shuffleScratch
 }
 
 // shuffleScratch is memory for loading.
 type shuffleScratch struct {
-	// Hosts are those of a partition of one file after the other, then of the next partition. Starts says where each of these begins.
+	// hosts has the hosts of the first partition, one file after the other, then those of the next
+	// partition. starts has where the hosts of each partition of each file begin.
 	hosts  []bufferHost
 	starts []int
-	// Places say where the next row of a host goes, a chunk << chunkBits and a place in it, and in the upper half how many went there. Ends are what becomes of that.
-	places, ends []uint64
-	order, other []hostRef
+	// offsets has, for each host, the offset of its next row in the lower half and the number of
+	// its rows so far in the upper half. ends is what offsets is when all rows have been read.
+	offsets, ends []uint64
+	order, other  []hostRef
 }
 
-// nowhere is the place of hosts without rows. No row fits there: it is the last byte that can have a place.
+// nowhere is the offset of hosts without rows: the last byte that can have an offset, where no row
+// fits.
 const nowhere = 1<<32 - 1
 
 var shuffleScratches = sync.Pool{New: func() any { return new(shuffleScratch) }}
@@ -139,7 +149,7 @@ func (l *shuffleLoad) release() {
 	shuffleScratches.Put(l.shuffleScratch)
 }
 
-// load adds the rows of files.
+// load adds the rows of l.files to the buffer. After an error the buffer has the rows that it had.
 func (l *shuffleLoad) load(ctx context.Context) error {
 	b := l.b
 	before := len(b.hosts)
@@ -147,7 +157,7 @@ func (l *shuffleLoad) load(ctx context.Context) error {
 	defer l.drop()
 	err := l.readHosts(ctx)
 	if err == nil {
-		err = l.placeHosts()
+		err = l.reserve()
 	}
 	if err == nil {
 		err = l.readRows(ctx)
@@ -156,7 +166,8 @@ func (l *shuffleLoad) load(ctx context.Context) error {
 		b.hosts = b.hosts[:before]
 		return err
 	}
-	b.partsOf = 0
+	b.groupWidth = 0
+	// The hosts of an empty buffer are already in the order that Rows needs.
 	if n := l.end - l.first; before == 0 && row.Partitions%n == 0 && l.first%n == 0 {
 		b.order, l.order = l.order, b.order
 		for i := range b.ends {
@@ -165,7 +176,7 @@ func (l *shuffleLoad) load(ctx context.Context) error {
 				b.ends[i] = len(b.order)
 			}
 		}
-		b.partsOf = n
+		b.groupWidth = n
 	}
 	for _, r := range l.files {
 		for i := l.first; i < l.end; i++ {
@@ -177,12 +188,14 @@ func (l *shuffleLoad) load(ctx context.Context) error {
 	return nil
 }
 
-// plan plans the reads of files in the order in which they are needed: hosts of each file, then rows by partition.
+// plan sets l.fetches to the reads of l.files in the order in which they are needed: the hosts of
+// each file, then the rows by partition. If Prefetch planned the same load, it takes over those
+// reads.
 func (l *shuffleLoad) plan() {
-	asked := l.b.asked
-	l.b.asked = nil
-	if asked != nil && asked.first == l.first && asked.end == l.end && slices.Equal(asked.files, l.files) {
-		l.fetches, l.started = asked.fetches, asked.started
+	p := l.b.prefetched
+	l.b.prefetched = nil
+	if p != nil && p.first == l.first && p.end == l.end && slices.Equal(p.files, l.files) {
+		l.fetches, l.started = p.fetches, p.started
 		return
 	}
 	l.fetches, l.started = nil, 0
@@ -200,13 +213,13 @@ func (l *shuffleLoad) plan() {
 		l.fetches = append(l.fetches, hosts)
 	}
 	most := int64(shuffleRead)
-	if l.end-l.first > 1 { // else the reads of a file are used up before the next one's
+	if l.end-l.first > 1 { // of one partition, each file's reads are used before those of the next file
 		most = int64(min(shuffleRead, shuffleHeld/len(l.files)))
 	}
 	for p := l.first; p < l.end; p++ {
 		for i, r := range l.files {
 			for lo := max(next[i], r.parts[p].firstRows); lo < r.parts[p].endRows; lo = next[i] {
-				f := &shuffleFetch{file: r, lo: lo, hi: lo + 1, lent: most == shuffleRead}
+				f := &shuffleFetch{file: r, lo: lo, hi: lo + 1, pooled: most == shuffleRead}
 				for f.hi < ends[i] {
 					if _, n := r.frames.Place(lo, f.hi+1); n > most {
 						break
@@ -223,7 +236,8 @@ func (l *shuffleLoad) plan() {
 	}
 }
 
-// wait returns the fetch of that number when it is done.
+// wait returns a fetch when it is done, and starts the fetches after it, up to shuffleReads at a
+// time.
 func (l *shuffleLoad) wait(ctx context.Context, number int) (*shuffleFetch, error) {
 	for ; l.started < min(number+shuffleReads, len(l.fetches)); l.started++ {
 		go l.fetches[l.started].do(ctx, l.s.store)
@@ -233,31 +247,32 @@ func (l *shuffleLoad) wait(ctx context.Context, number int) (*shuffleFetch, erro
 	return f, f.err
 }
 
-// drop gives up the memory of reads.
+// drop forgets the reads, so that their memory can be freed.
 func (l *shuffleLoad) drop() {
 	l.fetches = nil
 }
 
-// shuffleFetch is a read of frames [lo, hi) of a file.
+// shuffleFetch is a read of frames lo up to hi, exclusive, of a file.
 type shuffleFetch struct {
 	file   *shuffleReader
 	lo, hi int
-	lent   bool // a buffer is lent for what is read, which need not stay
+	pooled bool // read into a buffer of shuffleBuffers, if the frames fit
 	done   chan struct{}
-	raw    []byte // what is not used yet
+	raw    []byte // the frames that are not used yet, as stored
 	buffer *shuffleBuffer
 	err    error
 }
 
-// shuffleBuffers are lent to reads.
+// shuffleBuffers are for reads that are used soon after they are done.
 var shuffleBuffers = sync.Pool{New: func() any { return new(shuffleBuffer) }}
 
 type shuffleBuffer [shuffleRead + blob.PlaceRoom]byte
 
+// do reads the frames and closes f.done.
 func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 	defer close(f.done)
 	off, n := f.file.frames.Place(f.lo, f.hi)
-	if f.lent && n <= shuffleRead {
+	if f.pooled && n <= shuffleRead {
 		f.buffer = shuffleBuffers.Get().(*shuffleBuffer)
 		f.raw = blob.Place(f.buffer[:], off, n)
 	} else {
@@ -273,7 +288,7 @@ func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 	}
 }
 
-// frame returns the next frame, which has that number.
+// frame returns the content of the next frame, whose number is given.
 func (f *shuffleFetch) frame(number int) ([]byte, error) {
 	_, n := f.file.frames.Place(number, number+1)
 	data, err := f.file.frames.Decode(number, f.raw[:n])
@@ -281,7 +296,7 @@ func (f *shuffleFetch) frame(number int) ([]byte, error) {
 	return data, err
 }
 
-// release gives up what was read, of which all is used.
+// release frees the memory of a read whose frames have all been used.
 func (f *shuffleFetch) release() {
 	if f.buffer != nil {
 		shuffleBuffers.Put(f.buffer)
@@ -289,7 +304,8 @@ func (f *shuffleFetch) release() {
 	f.raw, f.buffer = nil, nil
 }
 
-// readHosts reads the hosts of all files.
+// readHosts reads the hosts of all files into l.hosts. It sets l.order to those with rows, and
+// l.ends to the number and size of each host's rows.
 func (l *shuffleLoad) readHosts(ctx context.Context) error {
 	hosts := 0
 	for _, r := range l.files {
@@ -297,7 +313,8 @@ func (l *shuffleLoad) readHosts(ctx context.Context) error {
 			hosts += int(r.parts[p].hosts)
 		}
 	}
-	l.hosts, l.ends, l.order = slices.Grow(l.hosts[:0], hosts), slices.Grow(l.ends[:0], hosts), slices.Grow(l.order[:0], hosts)
+	l.hosts, l.ends = slices.Grow(l.hosts[:0], hosts), slices.Grow(l.ends[:0], hosts)
+	l.order = slices.Grow(l.order[:0], hosts)
 	l.starts = l.starts[:0]
 	for p := l.first; p < l.end; p++ {
 		for i, r := range l.files {
@@ -322,27 +339,29 @@ func (l *shuffleLoad) readHosts(ctx context.Context) error {
 				}
 				rows, size = rows+m, size+n
 			}
-			if n := len(l.hosts) - start; int64(n) != part.hosts || rows != uint64(part.rows) || size+4*rows != uint64(r.rawSize(part.firstRows, part.endRows)) {
-				return codec.Corrupt(r.key, "hosts", -1, fmt.Sprintf("%d with %d rows in %d bytes in partition %02x", part.hosts, part.rows, r.rawSize(part.firstRows, part.endRows), p),
+			n, rowBytes := len(l.hosts)-start, r.rawSize(part.firstRows, part.endRows)
+			if int64(n) != part.hosts || rows != uint64(part.rows) || size+4*rows != uint64(rowBytes) {
+				return codec.Corrupt(r.key, "hosts", -1,
+					fmt.Sprintf("%d with %d rows in %d bytes in partition %02x", part.hosts, part.rows, rowBytes, p),
 					fmt.Sprintf("%d with %d in %d", n, rows, size+4*rows))
 			}
 		}
 	}
 	l.starts = append(l.starts, len(l.hosts))
 	if n := len(l.b.names); n > 1<<(32-chunkBits) {
-		return fmt.Errorf("read shuffle files: %d MiB of names at once", n>>(20-chunkBits))
+		return fmt.Errorf("read shuffle files: %d MiB of host names do not fit into one load", n>>(20-chunkBits))
 	}
 	return nil
 }
 
-// addHosts adds the hosts of a frame, and returns how many rows they have and their size.
+// addHosts adds the hosts of a frame, and returns the number of their rows and the size of these.
 func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) (rows, size uint64, err error) {
 	bad := func(at int, want, got any) (uint64, uint64, error) {
 		return 0, 0, codec.Corrupt(key, fmt.Sprintf("frame %d", number), int64(at), want, got)
 	}
 	hosts, ends, order := l.hosts, l.ends, l.order
 	for at := 0; at < len(frame); {
-		if len(frame)-at < hostHead {
+		if len(frame)-at < hostHeader {
 			return bad(at, "a host", fmt.Sprintf("%d bytes", len(frame)-at))
 		}
 		counts, sizes := binary.LittleEndian.Uint64(frame[at:]), binary.LittleEndian.Uint32(frame[at+8:])
@@ -351,10 +370,11 @@ func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) 
 			own -= ownDomain
 			names += own
 		}
-		if own > names || length+own > maxHost || names > len(frame)-at-hostHead {
-			return bad(at, fmt.Sprintf("names in %d bytes", min(maxHost, len(frame)-at-hostHead)), fmt.Sprintf("%d and %d", length, own))
+		if own > names || length+own > maxHost || names > len(frame)-at-hostHeader {
+			return bad(at, fmt.Sprintf("names in %d bytes", min(maxHost, len(frame)-at-hostHeader)),
+				fmt.Sprintf("%d and %d", length, own))
 		}
-		at += hostHead
+		at += hostHeader
 		text := frame[at : at+names]
 		at += names
 		h, end := bufferHost{rows: uint32(counts), length: uint16(length), domain: uint16(sizes >> 16)}, uint64(nowhere)
@@ -378,9 +398,10 @@ func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) 
 	return rows, size, nil
 }
 
-// placeHosts sorts the hosts of all files, tells the buffer of them, and has memory for the rows of each. It takes one partition after the other: what belongs to it lies together, and a core
-// has it at hand.
-func (l *shuffleLoad) placeHosts() error {
+// reserve sorts the hosts of all files, adds them to the buffer, reserves memory for the rows of
+// each, and sets l.offsets. It sorts one partition after the other, whose hosts fit into a core's
+// cache.
+func (l *shuffleLoad) reserve() error {
 	b := l.b
 	if len(l.order) == 0 {
 		return nil
@@ -388,10 +409,10 @@ func (l *shuffleLoad) placeHosts() error {
 	l.other = slices.Grow(l.other[:0], len(l.order))[:len(l.order)]
 
 	known := slices.Grow(b.hosts, len(l.order))
-	l.places = slices.Grow(l.places[:0], len(l.hosts))[:len(l.hosts)]
-	copy(l.places, l.ends) // of hosts without rows
+	l.offsets = slices.Grow(l.offsets[:0], len(l.hosts))[:len(l.hosts)]
+	copy(l.offsets, l.ends) // for hosts without rows
 	order := l.other[:0]
-	var end, room uint32 // of the last slab, and what is left of it
+	var end, free uint32 // of the last slab: the offset of its end, and how much is free
 	for rest := l.order; len(rest) > 0; {
 		p, n := rest[0].partition, 1
 		for n < len(rest) && rest[n].partition == p {
@@ -415,21 +436,21 @@ func (l *shuffleLoad) placeHosts() error {
 				size += int(uint32(l.ends[hosts[i].host]))
 			}
 			if h.bytes = uint32(size); size > bufferRow {
-				h.data = b.newPlace(make([]byte, size))
+				h.data = b.addChunks(make([]byte, size))
 			} else {
-				if room < uint32(size) {
+				if free < uint32(size) {
 					s := b.slab()
 					b.slabs = append(b.slabs, s)
-					end, room = b.newPlace(s[:])+bufferSlab, bufferSlab
+					end, free = b.addChunks(s[:])+bufferSlab, bufferSlab
 				}
-				h.data = end - room
-				room -= uint32(size)
+				h.data = end - free
+				free -= uint32(size)
 			}
-			place := h.data
+			offset := h.data
 			for _, o := range hosts[first:i] {
-				l.places[o.host] = uint64(place)
-				l.ends[o.host] += uint64(place)
-				place = uint32(l.ends[o.host])
+				l.offsets[o.host] = uint64(offset)
+				l.ends[o.host] += uint64(offset)
+				offset = uint32(l.ends[o.host])
 			}
 			order = append(order, hostRef{hosts[first].cache, uint32(len(known)), p})
 			known = append(known, h)
@@ -437,9 +458,10 @@ func (l *shuffleLoad) placeHosts() error {
 	}
 	b.hosts = known
 	if len(b.chunks) > 1<<(32-chunkBits) {
-		return fmt.Errorf("read shuffle files: %d MiB of rows at once", len(b.chunks)>>(20-chunkBits))
+		return fmt.Errorf("read shuffle files: %d MiB of rows do not fit into one load", len(b.chunks)>>(20-chunkBits))
 	}
 	l.order, l.other = order, l.order
+	// Merge the orders of the partitions.
 	if l.end-l.first > 1 {
 		sortRefs(order, l.other)
 		for i := 0; i < len(order); {
@@ -455,7 +477,7 @@ func (l *shuffleLoad) placeHosts() error {
 	return nil
 }
 
-// readRows reads rows, partition by partition, and copies each to its place.
+// readRows reads rows, partition by partition, and copies each to its host's memory.
 func (l *shuffleLoad) readRows(ctx context.Context) error {
 	next := len(l.files)
 	open := make([]*shuffleFetch, len(l.files))
@@ -464,7 +486,7 @@ func (l *shuffleLoad) readRows(ctx context.Context) error {
 			part := &r.parts[p]
 			number := (p-l.first)*len(l.files) + i
 			from, to := l.starts[number], l.starts[number+1]
-			places := l.places[from:to]
+			offsets := l.offsets[from:to]
 			for frame := part.firstRows; frame < part.endRows; frame++ {
 				if open[i] == nil {
 					var err error
@@ -477,52 +499,54 @@ func (l *shuffleLoad) readRows(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				if rest := l.scatter(rows, places, r.slash == 1); rest > 0 {
-					return codec.Corrupt(r.key, fmt.Sprintf("frame %d", frame), int64(len(rows)-rest), "a row of a host", "another")
+				if rest := l.scatter(rows, offsets, r.slash == 1); rest > 0 {
+					return codec.Corrupt(r.key, fmt.Sprintf("frame %d", frame), int64(len(rows)-rest),
+						"a valid row of a host of the partition", "another")
 				}
 				if open[i].hi == frame+1 {
 					open[i].release()
 					open[i] = nil
 				}
 			}
-			if !slices.Equal(places, l.ends[from:to]) {
-				return codec.Corrupt(r.key, "hosts", -1, fmt.Sprintf("as many rows of each of partition %02x as there are", p), "others")
+			if !slices.Equal(offsets, l.ends[from:to]) {
+				return codec.Corrupt(r.key, "hosts", -1, fmt.Sprintf("the rows of partition %02x", p), "other counts or sizes")
 			}
 		}
 	}
 	return nil
 }
 
-// scatter copies rows to their places, and returns how many bytes are left from the first on that has none. It looks at each: what follows trusts their lengths, and that paths have no zero
-// bytes.
-func (l *shuffleLoad) scatter(rows []byte, places []uint64, slash bool) (rest int) {
+// scatter copies rows to their hosts' memory and advances offsets. It returns how many bytes are
+// left from the first invalid row on, 0 if all rows are valid. It checks every row, because sorting
+// trusts their lengths and that paths have no zero bytes.
+func (l *shuffleLoad) scatter(rows []byte, offsets []uint64, slash bool) (rest int) {
 	for len(rows) > 0 {
-		rows = rows[scatterMany(rows, places, l.b.chunks, slash):]
+		rows = rows[scatterMany(rows, offsets, l.b.chunks, slash):]
 		if len(rows) < 8 {
 			break
 		}
-		host, head := binary.LittleEndian.Uint32(rows), binary.LittleEndian.Uint32(rows[4:])
-		length := int(head >> row.SuffixBits)
+		host, header := binary.LittleEndian.Uint32(rows), binary.LittleEndian.Uint32(rows[4:])
+		length := int(header >> row.SuffixBits)
 		size := 4 + length
-		if kind := head & (1<<row.SuffixBits - 1); kind == row.OwnSuffix && len(rows) >= 8+size {
+		if kind := header & (1<<row.SuffixBits - 1); kind == row.OwnSuffix && len(rows) >= 8+size {
 			size += 4 + int(binary.LittleEndian.Uint32(rows[4+size:]))
 		} else if kind >= row.OwnSuffix {
 			break
 		}
-		if len(rows) < 4+size || int64(host) >= int64(len(places)) {
+		if len(rows) < 4+size || int64(host) >= int64(len(offsets)) {
 			break
 		}
 		path := rows[8 : 8+length]
 		if bytes.IndexByte(path, 0) >= 0 || slash && (length == 0 || path[0] != '/') {
 			break
 		}
-		place := places[host]
-		chunk, at := uint32(place)>>chunkBits, int(place&(1<<chunkBits-1))
+		offset := offsets[host]
+		chunk, at := uint32(offset)>>chunkBits, int(offset&(1<<chunkBits-1))
 		if int(chunk) >= len(l.b.chunks) || len(l.b.chunks[chunk])-at < size {
 			break
 		}
 		copy(l.b.chunks[chunk][at:], rows[4:4+size])
-		places[host] = place + 1<<32 + uint64(size)
+		offsets[host] = offset + 1<<32 + uint64(size)
 		rows = rows[4+size:]
 	}
 	return len(rows)

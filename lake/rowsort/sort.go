@@ -9,16 +9,17 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// rowRef finds a row. Cache holds eight bytes of its path from where the sort is looking.
+// rowRef refers to a row while its host is sorted.
 type rowRef struct {
-	cache     uint64
-	data, off uint32 // of its path: a chunk, and where it is there
+	cache uint64 // eight bytes of its path, from the depth of the sort on; see loadPath
+	chunk uint32 // number of the chunk of its path
+	path  uint32 // position of its path in the chunk
 }
 
 const (
-	// insertSort is the number of rows up to which inserting them one by one is the fastest.
+	// insertSort is the number of rows up to which an insertion sort by caches is the fastest.
 	insertSort = 16
-	// alikeSort is the same for rows that have to be looked at.
+	// alikeSort is the same for rows whose paths have to be read.
 	alikeSort = 6
 )
 
@@ -33,9 +34,10 @@ func insertByCache(rows []rowRef) {
 	}
 }
 
-// sort sorts rows that agree in their first depth bytes and have the next eight in their caches. It looks at the rows again only where these
-// agree: URLs of one site share long beginnings, and a comparison of whole paths is mostly a cache miss.
-// (The caching of Ng and Kakehi, "Cache efficient radix sort for string sorting", 2007.)
+// sort sorts rows whose paths agree in their first depth bytes and whose caches have the next
+// eight. It reads a row again only if its cache is equal to another's: URLs of one site share long
+// prefixes, and a comparison of whole paths is mostly a cache miss. (The caching of Ng and Kakehi,
+// "Cache efficient radix sort for string sorting", 2007.)
 func (b *Buffer) sort(rows []rowRef, depth int) {
 	for {
 		same := true
@@ -43,17 +45,17 @@ func (b *Buffer) sort(rows []rowRef, depth int) {
 			same = rows[i].cache == rows[0].cache
 		}
 		if !same {
-			b.spread(rows, 56)
+			b.sortByCache(rows, 56)
 		}
 		depth += 8
-		// All but the longest of the groups that agree so far are sorted by recursion, that one by
-		// the loop: the stack stays shallow however long the paths.
+		// Groups of equal caches are sorted by recursion, but the longest by the loop: the stack
+		// stays shallow however long the paths are.
 		var longest []rowRef
-		far := len(rows) > askSort
-		for ask := 0; len(rows) > 0; {
-			if far && ask <= 0 {
-				b.askRefs(rows, askAhead)
-				ask += askAhead
+		far := len(rows) > prefetchSort
+		for prefetched := 0; len(rows) > 0; {
+			if far && prefetched <= 0 {
+				b.prefetchRefsFrom(rows, prefetchBatch)
+				prefetched += prefetchBatch
 			}
 			n := 1
 			for n < len(rows) && rows[n].cache == rows[0].cache {
@@ -61,7 +63,7 @@ func (b *Buffer) sort(rows []rowRef, depth int) {
 			}
 			group := rows[:n]
 			rows = rows[n:]
-			ask -= n
+			prefetched -= n
 			if n == 1 {
 				continue
 			}
@@ -84,9 +86,10 @@ func (b *Buffer) sort(rows []rowRef, depth int) {
 	}
 }
 
-// spread sorts rows by their caches, of which all agree in the bits above the eight from shift on: byte by byte, until few are left that agree so far (Knuth,
-// The Art of Computer Programming 3, 5.2.5).
-func (b *Buffer) spread(rows []rowRef, shift int) {
+// sortByCache sorts rows by their caches, which agree in the bits above shift+8. It distributes
+// them by one byte after the other (Knuth, The Art of Computer Programming 3, 5.2.5) and leaves
+// small groups to sortSmall.
+func (b *Buffer) sortByCache(rows []rowRef, shift int) {
 	if n := len(rows); cap(b.apart) < n {
 		b.apart = make([]rowRef, max(n+n/2, smallSort))
 	}
@@ -117,7 +120,7 @@ func (b *Buffer) spread(rows []rowRef, shift int) {
 		from := 0
 		for _, end := range ends {
 			if end-from > 1 {
-				b.spread(rows[from:end], shift-8)
+				b.sortByCache(rows[from:end], shift-8)
 			}
 			from = end
 		}
@@ -125,7 +128,8 @@ func (b *Buffer) spread(rows []rowRef, shift int) {
 	}
 }
 
-// deeper passes what all rows have in common and loads the caches from there.
+// deeper returns the length of the longest common prefix of the rows' paths, which is at least
+// depth, and loads their caches from there.
 func (b *Buffer) deeper(rows []rowRef, depth int) int {
 	first := b.path(rows[0])
 	shared := len(first)
@@ -141,7 +145,7 @@ func (b *Buffer) deeper(rows []rowRef, depth int) int {
 	return shared
 }
 
-// insert sorts few rows that agree in their first depth bytes, or have ended before.
+// insert sorts few rows whose paths agree in their first depth bytes or have ended before.
 func (b *Buffer) insert(rows []rowRef, depth int) {
 	for i := 1; i < len(rows); i++ {
 		r, j := rows[i], i
@@ -152,7 +156,8 @@ func (b *Buffer) insert(rows []rowRef, depth int) {
 	}
 }
 
-// compare compares rows of a host that agree in their first depth bytes, or have ended before.
+// compare compares rows of a host whose paths agree in their first depth bytes or have ended
+// before.
 func (b *Buffer) compare(x, y rowRef, depth int) int {
 	k, l := b.path(x), b.path(y)
 	if c, d := loadPath(k, depth), loadPath(l, depth); c != d {
@@ -164,11 +169,12 @@ func (b *Buffer) compare(x, y rowRef, depth int) int {
 			return int(k[depth]) - int(l[depth])
 		}
 	}
-	return cmp.Or(len(k)-len(l), bytes.Compare(b.tailKey(x), b.tailKey(y)))
+	return cmp.Or(len(k)-len(l), bytes.Compare(b.suffixKey(x), b.suffixKey(y)))
 }
 
-// endedFirst moves the rows of a group whose paths are not longer than depth to its front, in their order, and returns the
-// others. In the caches those that ended look like rows with zero bytes there, and as beginnings of these come before them.
+// endedFirst sorts the rows of a group whose paths have at most depth bytes, moves them to its
+// front and returns the others. Their caches are like those of paths with zero bytes there, of
+// which they are prefixes, so they come first.
 func (b *Buffer) endedFirst(group []rowRef, depth int) []rowRef {
 	ended := 0
 	for i, r := range group {
@@ -179,14 +185,14 @@ func (b *Buffer) endedFirst(group []rowRef, depth int) []rowRef {
 	}
 	if ended > 1 {
 		slices.SortFunc(group[:ended], func(x, y rowRef) int {
-			return cmp.Or(len(b.path(x))-len(b.path(y)), bytes.Compare(b.tailKey(x), b.tailKey(y)))
+			return cmp.Or(len(b.path(x))-len(b.path(y)), bytes.Compare(b.suffixKey(x), b.suffixKey(y)))
 		})
 	}
 	return group[ended:]
 }
 
-// loadPath returns the eight bytes of a path from depth on as a number that sorts like them, with zeros
-// where it has ended.
+// loadPath returns the eight bytes of a path from depth on as a number that sorts like them, with
+// zero bytes after its end.
 func loadPath(path []byte, depth int) uint64 {
 	if depth+8 <= len(path) {
 		return binary.BigEndian.Uint64(path[depth:])

@@ -13,7 +13,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// FuzzSortSmall sorts rows by caches that are made of the input, and compares them with what a stable sort gives.
+// FuzzSortSmall sorts rows by caches made from the input, with and without assembly, and compares
+// the result with a stable sort.
 func FuzzSortSmall(f *testing.F) {
 	f.Add([]byte{3, 1, 2, 1, 3, 1, 2, 2, 9})
 	f.Add(bytes.Repeat([]byte{7}, 64))
@@ -24,14 +25,14 @@ func FuzzSortSmall(f *testing.F) {
 		}
 		rows := make([]rowRef, len(in))
 		for i, c := range in {
-			// High and low bits, so that a comparison that is signed would be found.
-			rows[i] = rowRef{cache: uint64(c)<<56 | uint64(c)>>4, data: uint32(i), off: uint32(len(in))}
+			// High and low bits, so that a signed comparison fails.
+			rows[i] = rowRef{cache: uint64(c)<<56 | uint64(c)>>4, chunk: uint32(i), path: uint32(len(in))}
 		}
 		want := slices.Clone(rows)
 		slices.SortStableFunc(want, func(x, y rowRef) int { return cmp.Compare(x.cache, y.cache) })
 		inserted := slices.Clone(rows)
 		if insertByCache(inserted); !slices.Equal(inserted, want) {
-			t.Errorf("%v: inserted are %v, want %v", in, inserted, want)
+			t.Errorf("%v: inserted %v, want %v", in, inserted, want)
 		}
 		b := &Buffer{apart: make([]rowRef, smallSort)}
 		b.sortSmall(rows)
@@ -41,7 +42,7 @@ func FuzzSortSmall(f *testing.F) {
 	})
 }
 
-// Rows of all lengths up to smallSort are sorted as a stable sort does it.
+// sortSmall is a stable sort for every number of rows up to smallSort.
 func TestSortSmall(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	b := &Buffer{apart: make([]rowRef, smallSort)}
@@ -49,7 +50,7 @@ func TestSortSmall(t *testing.T) {
 		for range 20 {
 			rows := make([]rowRef, n)
 			for i := range rows {
-				rows[i] = rowRef{cache: rng.Uint64() >> (rng.UintN(64)) << (rng.UintN(64)), data: uint32(i)}
+				rows[i] = rowRef{cache: rng.Uint64() >> (rng.UintN(64)) << (rng.UintN(64)), chunk: uint32(i)}
 			}
 			want := slices.Clone(rows)
 			slices.SortStableFunc(want, func(x, y rowRef) int { return cmp.Compare(x.cache, y.cache) })
@@ -60,7 +61,7 @@ func TestSortSmall(t *testing.T) {
 	}
 }
 
-// Rows of which the last ends with its memory are sorted without a look behind them.
+// sortSmall reads nothing after the last row.
 func TestSortSmallReadsRowsOnly(t *testing.T) {
 	mem := testenv.Guarded(t, smallSort*rowRefSize)
 	all := unsafe.Slice((*rowRef)(unsafe.Pointer(&mem[0])), smallSort)
@@ -68,7 +69,7 @@ func TestSortSmallReadsRowsOnly(t *testing.T) {
 	for n := range smallSort + 1 {
 		rows := all[smallSort-n:]
 		for i := range rows {
-			rows[i] = rowRef{cache: uint64(n-i) / 2, data: uint32(i)}
+			rows[i] = rowRef{cache: uint64(n-i) / 2, chunk: uint32(i)}
 		}
 		want := slices.Clone(rows)
 		slices.SortStableFunc(want, func(x, y rowRef) int { return cmp.Compare(x.cache, y.cache) })
@@ -78,10 +79,11 @@ func TestSortSmallReadsRowsOnly(t *testing.T) {
 	}
 }
 
-// FuzzDomainCache: what is cached of a domain sorts like it.
+// FuzzDomainCache checks that caches of domains sort like the domains.
 func FuzzDomainCache(f *testing.F) {
 	for _, pair := range [][2]string{
-		{"example.com", "example.org"}, {"a", "a."}, {"", "a"}, {"xn--abc.de", "xn--abd.de"}, {"zzzzzzzzzzzz", "zzzzzzzzzzzzz"},
+		{"example.com", "example.org"}, {"a", "a."}, {"", "a"},
+		{"xn--abc.de", "xn--abd.de"}, {"zzzzzzzzzzzz", "zzzzzzzzzzzzz"},
 		{"1.2.3.4", "[::1]"}, {"_a.b", "`"}, {"z\xff", "zz"}, {"z{", "zzzzzzzzzzzz"}, {"a\x01", "a"}, {"\x7f", "z"},
 	} {
 		f.Add(pair[0], pair[1])
@@ -91,13 +93,13 @@ func FuzzDomainCache(f *testing.F) {
 			x, y = y, x
 		}
 		if k, l := domainCache(x), domainCache(y); k > l {
-			t.Errorf("%q is below %q, and has %d above %d", x, y, k, l)
+			t.Errorf("%q is below %q, but its cache %d is above %d", x, y, k, l)
 		}
 	})
 }
 
-// Hosts of any names, those that are the same in domain, cache or both included, come in their order.
-func TestHostsOfAllNamesAreSorted(t *testing.T) {
+// Hosts are sorted whatever their names, also if caches, domains or names are equal.
+func TestHostsAreSorted(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	b := &Buffer{}
 	var order, other []hostRef
@@ -108,7 +110,7 @@ func TestHostsOfAllNamesAreSorted(t *testing.T) {
 		}
 		domain := string(name)
 		if i >= 3500 {
-			domain = "aaaaaaa" + domain // alike in the upper half of the cache
+			domain = "aaaaaaa" + domain // equal upper halves of caches
 		}
 		host := domain
 		if rng.IntN(2) == 0 {
@@ -123,13 +125,14 @@ func TestHostsOfAllNamesAreSorted(t *testing.T) {
 		want := slices.Clone(got)
 		slices.SortFunc(want, func(x, y hostRef) int {
 			h, k := &b.hosts[x.host], &b.hosts[y.host]
-			return cmp.Or(strings.Compare(b.domainName(h), b.domainName(k)), strings.Compare(b.hostName(h), b.hostName(k)), cmp.Compare(x.host, y.host))
+			return cmp.Or(strings.Compare(b.domainName(h), b.domainName(k)),
+				strings.Compare(b.hostName(h), b.hostName(k)), cmp.Compare(x.host, y.host))
 		})
 		other = make([]hostRef, n)
 		sortRefs(got, other)
 		b.sortAlike(got)
 		if !slices.Equal(got, want) {
-			t.Fatalf("%d hosts are in another order", n)
+			t.Fatalf("%d hosts are not sorted", n)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
+
+	"github.com/urlake/urlake/internal/prefetch"
 )
 
 // hasVectors gates the functions named Vector or Vectors. They look at inputs 64 bytes at a time,
@@ -67,12 +69,6 @@ func probeVectors(b *batch, o *Origins, n int)
 //
 //go:noescape
 func matchVectors(b *batch, urls *[]byte, n int) (same uint64)
-
-// prefetchLines prefetches the cache lines of the n bytes at p for writing. It has no effect on
-// results and never faults. It is called where hasVectors is set; elsewhere nothing replaces it.
-//
-//go:noescape
-func prefetchLines(p unsafe.Pointer, n int)
 
 // hashVector is the hash of a text of n bytes, at most vectorText, with the key of a scheme.
 //
@@ -150,7 +146,7 @@ func prefetchRange(chunk unsafe.Pointer, at, size, done int) int {
 	if from >= to {
 		return done
 	}
-	prefetchLines(unsafe.Add(chunk, from%size), to-from)
+	prefetch.ForWriting(unsafe.Add(chunk, from%size), to-from)
 	return to
 }
 

@@ -299,21 +299,6 @@ other:
 	MOVQ R12, same+24(FP)
 	RET
 
-// PREFETCHW (AX), which the assembler lacks.
-#define PREFETCHW_AX BYTE $0x0F; BYTE $0x0D; BYTE $0x08
-
-// func prefetchLines(p unsafe.Pointer, n int)
-TEXT ·prefetchLines(SB), NOSPLIT, $0-16
-	MOVQ p+0(FP), AX
-	MOVQ n+8(FP), CX
-
-line:
-	PREFETCHW_AX
-	ADDQ $64, AX
-	SUBQ $64, CX
-	JGT  line
-	RET
-
 // func hashVector(text *byte, n int, keys *vectorKeys, scheme int) uint32
 TEXT ·hashVector(SB), NOSPLIT, $0-36
 	MOVQ       text+0(FP), SI

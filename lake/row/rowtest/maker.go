@@ -1,3 +1,5 @@
+// Package rowtest makes random rows for tests and compares rows without keys, as an oracle for the
+// packages that sort by keys.
 package rowtest
 
 import (
@@ -9,7 +11,7 @@ import (
 	"github.com/urlake/urlake/lake/row"
 )
 
-// compareRows is the order of rows as the design words it, field by field, nulls first.
+// CompareRows compares rows field by field, absent values first.
 func CompareRows(a, b row.Row) int {
 	null := func(ok bool) int {
 		if ok {
@@ -30,19 +32,22 @@ func CompareRows(a, b row.Row) int {
 	)
 }
 
-// record is a row without what does not tell records apart.
+// Record returns r without its raw URL: rows with equal records are one row.
 func Record(r row.Row) row.Row {
 	r.RawURL = ""
 	return r
 }
 
-// rowMaker makes rows that often agree in their first fields.
+// Maker makes rows. Many of them have their first fields in common.
 type Maker struct{ Rng *rand.Rand }
 
+// NewMaker returns a Maker whose rows depend on seed alone.
 func NewMaker(seed uint64) Maker { return Maker{rand.New(rand.NewPCG(seed, 17))} }
 
+// Pick returns one of the values.
 func Pick[T any](m Maker, of ...T) T { return of[m.Rng.IntN(len(of))] }
 
+// Row returns the next row.
 func (m Maker) Row() row.Row {
 	r := row.Row{
 		Domain:    Pick(m, "example.org", "example.com", "example.co", "a.b", "zürich.ch", "x"),

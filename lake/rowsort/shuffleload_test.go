@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The loads of a Load, and where it calls full, are those of taking one file after the other, for files with and without rows, buffers that have rows already,
-// and such as are not emptied.
-func TestTakeIsOneFileAfterTheOther(t *testing.T) {
+// Load groups files, and calls full, as if it took one file after the other: for files with and
+// without rows, buffers that already have rows, and a full that does not empty the buffer.
+func TestLoadTakesOneFileAfterTheOther(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
 		s := &Shuffle{files: make([]shuffleReader, r.IntN(7))}

@@ -1,0 +1,13 @@
+// Package rowsort sorts the rows of a batch within a memory budget and passes them to a row.Sink in
+// the order of their keys, one row of each record.
+//
+// A Buffer collects the rows of a split in memory and sorts them. If a batch has more splits, or
+// more rows than fit into a buffer, the rows go through staging. A shuffle file holds the rows of
+// one split by partition, unsorted; a merge task loads its partitions of all shuffle files into a
+// Buffer. A run holds sorted rows that a merge task spilled, and MergeRuns merges runs.
+// docs/formats/shuffle.md and docs/formats/run.md describe both files.
+//
+// The rows that reach the Sink depend on the rows that were added alone: not on their order, the
+// budget, the files or the processor. Loops over every row have assembly for AVX-512 (*_amd64.s)
+// and Go for other processors; both write the same bytes. Package ingest is the only caller.
+package rowsort
