@@ -97,11 +97,13 @@ func (b *build) readBatches() error {
 		}
 		for _, p := range r.Parts {
 			if _, twice := ids[p.Key]; twice {
-				return postings.Damaged(b.batches[i], codec.Corrupt(b.batches[i].Key(), "parts", -1, "each part once", p.Key))
+				ref := b.batches[i]
+				return postings.Damaged(ref, codec.Corrupt(ref.Key(), "parts", -1, "each part once", p.Key))
 			}
 			ids[p.Key] = uint32(len(b.files))
 			b.files = append(b.files, segment.FileInfo{
-				DatasetID: r.DatasetID, DomainPrefix: p.DomainPrefix, Path: p.Key, Batch: r.Batch, Bytes: p.Bytes, Rows: p.Rows,
+				DatasetID: r.DatasetID, DomainPrefix: p.DomainPrefix, Path: p.Key, Batch: r.Batch,
+				Bytes: p.Bytes, Rows: p.Rows,
 			})
 		}
 		objects += len(r.Postings)

@@ -12,8 +12,8 @@
 //   - The merged domains go, in their order, to domains.txt.zst, to the perfect hash (package mph)
 //     and to the sets of datasets. Their records go to a sorter (package keysort), which partitions
 //     them by hashed key.
-//   - From the sorted partitions it writes the shards of postings, several at once. files.tsv.zst and
-//     parts.idx.zst are written at the same time as all that.
+//   - From the sorted partitions it writes the shards of postings, several at once.
+//   - At the same time as all that it writes files.tsv.zst and parts.idx.zst.
 //   - It writes segment.json last. A segment exists once that does.
 //
 // Memory is bounded whatever a build covers: Options.Memory for the sorter, up to 190 KB for each
@@ -82,7 +82,8 @@ func BuildSegment(ctx context.Context, store blob.Store, batches []segment.Batch
 }
 
 func buildSegment(
-	ctx context.Context, store blob.Store, batches []segment.BatchRef, opt Options, keyOf func(domain []byte) segment.Key,
+	ctx context.Context, store blob.Store, batches []segment.BatchRef, opt Options,
+	keyOf func(domain []byte) segment.Key,
 ) (segment.Ref, error) {
 	if len(batches) == 0 {
 		return segment.Ref{}, errors.New("no batches")

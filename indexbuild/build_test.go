@@ -135,8 +135,8 @@ func TestBuildAgain(t *testing.T) {
 func TestBuildCrashes(t *testing.T) {
 	l := indextest.RandomLake(t, 2, indextest.TinyParts)
 	ctx := context.Background()
-	whole := mustBuild(t, l.Store, l.Batches, Options{})
-	want := indextest.SegmentObjects(t, l.Store, whole.ID)
+	complete := mustBuild(t, l.Store, l.Batches, Options{})
+	want := indextest.SegmentObjects(t, l.Store, complete.ID)
 	for key := range want {
 		if err := l.Store.Delete(ctx, key); err != nil {
 			t.Fatal(err)
@@ -161,13 +161,13 @@ func TestBuildCrashes(t *testing.T) {
 		if n%3 != 0 {
 			continue // the next build finds what this one has left
 		}
-		for key := range indextest.SegmentObjects(t, l.Store, whole.ID) {
+		for key := range indextest.SegmentObjects(t, l.Store, complete.ID) {
 			if err := l.Store.Delete(ctx, key); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if d := cmp.Diff(want, indextest.SegmentObjects(t, l.Store, whole.ID)); d != "" {
+	if d := cmp.Diff(want, indextest.SegmentObjects(t, l.Store, complete.ID)); d != "" {
 		t.Error(d)
 	}
 }
@@ -182,7 +182,8 @@ func TestConcurrentBuilds(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			var err error
-			if refs[i], err = BuildSegment(context.Background(), l.Store, l.Batches, Options{TempDir: t.TempDir()}); err != nil {
+			refs[i], err = BuildSegment(context.Background(), l.Store, l.Batches, Options{TempDir: t.TempDir()})
+			if err != nil {
 				t.Error(err)
 			}
 		}()
@@ -213,7 +214,8 @@ func TestCollision(t *testing.T) {
 		}
 		return postings.DomainKey(d)
 	}
-	_, err := buildSegment(context.Background(), l.Store, l.Batches, Options{TempDir: t.TempDir(), Memory: 1 << 20}, keyOf)
+	opt := Options{TempDir: t.TempDir(), Memory: 1 << 20}
+	_, err := buildSegment(context.Background(), l.Store, l.Batches, opt, keyOf)
 	var c *CollisionError
 	if !errors.As(err, &c) || c.Domains != [2]string{a, b} || c.Key != segment.KeyOf(b) {
 		t.Errorf("%q and %q have the same key: %v", a, b, err)
@@ -445,7 +447,8 @@ func TestVerifyReportsWrongTuples(t *testing.T) {
 			o := indextest.Options{Rows: 80, Domains: 12, Limits: indextest.TinyParts}
 			l.AddBatch(t, 1, "b", indextest.RandomRows(rng, o), o)
 			b := &build{
-				ctx: ctx, store: l.Store, batches: l.Batches, opt: Options{TempDir: t.TempDir()}, keyOf: postings.DomainKey,
+				ctx: ctx, store: l.Store, batches: l.Batches, opt: Options{TempDir: t.TempDir()},
+				keyOf: postings.DomainKey,
 			}
 			defer b.close()
 			if err := b.readBatches(); err != nil {

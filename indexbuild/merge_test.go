@@ -90,7 +90,8 @@ func TestMerge(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		want := map[string]map[uint32]postings.Record{}
 		var sources []domainSource
-		prefixes := []string{"", "a", "aaaaaaaaa", "aaaaaaaab", "b\x00", "b", strings.Repeat("\xff", 8), strings.Repeat("\xff", 9)}
+		ff := strings.Repeat("\xff", 8)
+		prefixes := []string{"", "a", "aaaaaaaaa", "aaaaaaaab", "b\x00", "b", ff, ff + "\xff"}
 		for dataset := range uint32(1 + rng.IntN(6)) {
 			for part := range 1 + rng.IntN(3) {
 				names := map[string]bool{}
@@ -101,7 +102,9 @@ func TestMerge(t *testing.T) {
 				for _, name := range slices.Sorted(maps.Keys(names)) {
 					r := domainRecord{name: name}
 					r.Totals.Rows = 1 + rng.Int64N(5)
-					r.Tuples = []segment.Tuple{{FileID: 10*dataset + uint32(part), RowGroup: rng.Uint32N(3), Rows: r.Totals.Rows}}
+					r.Tuples = []segment.Tuple{
+						{FileID: 10*dataset + uint32(part), RowGroup: rng.Uint32N(3), Rows: r.Totals.Rows},
+					}
 					switch rng.IntN(4) { // the first three are not plain
 					case 0:
 						r.Totals.HasSize, r.Totals.Size = true, rng.Int64N(1000)
@@ -140,7 +143,8 @@ func TestMerge(t *testing.T) {
 			}
 			sources = lists
 		}
-		err = mergeWindows(context.Background(), sources, datasetsOfTen(60), postings.DomainKey, 1+rng.IntN(500), func(w *window) error {
+		size := 1 + rng.IntN(500)
+		err = mergeWindows(context.Background(), sources, datasetsOfTen(60), postings.DomainKey, size, func(w *window) error {
 			from := uint32(0)
 			for i := range w.ends {
 				name := string(w.domain(i))

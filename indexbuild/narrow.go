@@ -111,8 +111,8 @@ func (l *spooledList) Load(_ context.Context, buf []byte) ([]byte, error) {
 		return nil, err
 	}
 	if xxh3.Hash(buf) != b.sum {
-		return nil, fmt.Errorf("read %s: the %d bytes at %d are not what was written: check the disk of the temporary folder",
-			l.spool.Name(), b.Bytes, b.Offset)
+		return nil, fmt.Errorf("read %s: the %d bytes at %d are not what was written: "+
+			"check the disk of the temporary folder", l.spool.Name(), b.Bytes, b.Offset)
 	}
 	return buf, nil
 }

@@ -51,7 +51,8 @@ func RandomRows(rng *rand.Rand, o Options) []row.Row {
 	rows := make([]row.Row, o.Rows)
 	for i := range rows {
 		domain := fmt.Sprintf("d%d.example", int(float64(o.Domains)*rng.Float64()*rng.Float64()))
-		r := row.Row{Domain: domain, Host: domain, PathQuery: fmt.Sprintf("/%x", rng.Uint32()), Scheme: "https", Port: -1}
+		r := row.Row{Domain: domain, Host: domain, Scheme: "https", Port: -1}
+		r.PathQuery = fmt.Sprintf("/%x", rng.Uint32())
 		if rng.IntN(4) == 0 {
 			r.Host = "www." + domain
 		}
@@ -297,7 +298,8 @@ func (l *Lake) compareRows(tb testing.TB, s *segment.Segment, domain string, e s
 		}
 	}
 	if !slices.Equal(got, want) {
-		tb.Fatalf("rows of %s in %d: got\n%s\nwant\n%s", domain, e.Dataset, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		tb.Fatalf("rows of %s in %d: got\n%s\nwant\n%s",
+			domain, e.Dataset, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

@@ -34,7 +34,8 @@ func SyntheticLake(tb testing.TB, store blob.Store, domains, datasets, pairs int
 	var refs []segment.BatchRef
 	for dataset := uint32(1); dataset <= uint32(datasets); dataset++ {
 		b := &lake.Batch{
-			Format: lake.BatchFormat, DatasetID: dataset, Batch: "2026", CanonicalForm: "urlake-1", PublicSuffix: "test",
+			Format: lake.BatchFormat, DatasetID: dataset, Batch: "2026",
+			CanonicalForm: "urlake-1", PublicSuffix: "test",
 		}
 		const parts, groupRows = 16, 1_000_000
 		var in [parts][]string

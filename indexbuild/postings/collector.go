@@ -87,7 +87,9 @@ func (c *Collector) Finish(ctx context.Context, store blob.Store) (lake.FrameObj
 	return c.finish(ctx, store, nil)
 }
 
-func (c *Collector) finish(ctx context.Context, store blob.Store, accept func(key string) error) (lake.FrameObject, int64, error) {
+func (c *Collector) finish(
+	ctx context.Context, store blob.Store, accept func(key string) error,
+) (o lake.FrameObject, domains int64, err error) {
 	ff, err := c.w.Finish()
 	if err != nil {
 		return lake.FrameObject{}, 0, err

@@ -13,14 +13,14 @@ import (
 // its domains. If the merge had a Collector, the object is already there. Otherwise Extract writes
 // it, and reads only the pages of domain, ts and size. A temporary file is in tempDir; "" is the
 // system's temporary folder.
-func Extract(ctx context.Context, store blob.Store, run string, task int, tempDir string) (lake.FrameObject, int64, error) {
+func Extract(
+	ctx context.Context, store blob.Store, run string, task int, tempDir string,
+) (o lake.FrameObject, domains int64, err error) {
 	t, err := ingest.ReadMerged(ctx, store, run, task)
 	if err == nil && t.Postings.Key != "" {
 		return t.Postings, t.Domains, nil
 	}
 	if err == nil {
-		var o lake.FrameObject
-		var domains int64
 		if o, domains, err = ExtractTask(ctx, store, t, tempDir, nil); err == nil {
 			return o, domains, nil
 		}

@@ -166,7 +166,8 @@ func (w *Writer) AddDomain(domain []byte, t *segment.Totals) error {
 // add is AddDomain for a domain that shares so many bytes with the previous one.
 func (w *Writer) add(domain []byte, shared int, t *segment.Totals) error {
 	if !follows(domain, w.last, shared) {
-		return fmt.Errorf("domain %q after %q: domains must ascend and have at most %d bytes", domain, w.last, segment.MaxDomain)
+		return fmt.Errorf("domain %q after %q: domains must ascend and have at most %d bytes",
+			domain, w.last, segment.MaxDomain)
 	}
 	if err := t.Validate(); err != nil {
 		return fmt.Errorf("domain %q: %w", domain, err)

@@ -63,7 +63,9 @@ func (r *Record) Append(out []byte) []byte {
 func (r *Record) Decode(p []byte) error {
 	if file, group, first, rows, ok := DecodePlain(p); ok {
 		r.Totals = segment.Totals{Rows: int64(rows)}
-		r.Tuples = append(r.Tuples[:0], segment.Tuple{FileID: file, RowGroup: group, FirstRow: int64(first), Rows: int64(rows)})
+		r.Tuples = append(r.Tuples[:0], segment.Tuple{
+			FileID: file, RowGroup: group, FirstRow: int64(first), Rows: int64(rows),
+		})
 		return nil
 	}
 	d := codec.NewDecoder(p[PlainBytes:], "sorted records", "record")

@@ -274,7 +274,8 @@ func (s *Source) appendDomain(block []byte) ([]byte, error) {
 		return nil, err
 	}
 	if uint64(len(block)-records) > math.MaxUint32 {
-		return nil, fmt.Errorf("domain %q has 4 GiB of records in %s: at most 4 GiB less one byte are supported", domain, s.r.key)
+		return nil, fmt.Errorf("domain %q has 4 GiB of records in %s: at most 4 GiB less one byte are supported",
+			domain, s.r.key)
 	}
 	le.PutUint32(block[start:], uint32(len(block)-records))
 	return block, nil
@@ -315,7 +316,8 @@ func (s *Source) endFrame() error {
 			len(s.text), len(s.counts), len(s.measures)))
 	}
 	if p := &s.r.dir.parts[s.part]; s.used == s.end && (s.domains != p.Domains || s.rowsLeft != 0) {
-		return codec.Corrupt(s.r.key, "directory", -1, fmt.Sprintf("%d domains, %d rows of %s", p.Domains, p.Rows, p.Key),
+		return codec.Corrupt(s.r.key, "directory", -1,
+			fmt.Sprintf("%d domains, %d rows of %s", p.Domains, p.Rows, p.Key),
 			fmt.Sprintf("%d, %d", s.domains, p.Rows-s.rowsLeft))
 	}
 	return nil

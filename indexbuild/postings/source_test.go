@@ -30,7 +30,9 @@ type domainTotals struct {
 func tinyDomains() []domainTotals {
 	return []domainTotals{
 		{"example.com", segment.Totals{Rows: 39}},
-		{"example.net", segment.Totals{Rows: 20, HasSize: true, Size: 70_000, HasTS: true, FirstTS: 1.7e12, LastTS: 1.8e12}},
+		{"example.net", segment.Totals{
+			Rows: 20, HasSize: true, Size: 70_000, HasTS: true, FirstTS: 1.7e12, LastTS: 1.8e12,
+		}},
 		{"example.org", segment.Totals{Rows: 300}},
 		{"xn--bcher-kva.example", segment.Totals{Rows: 1, HasTS: true}},
 	}
@@ -328,7 +330,7 @@ func TestMemoryOfSources(t *testing.T) {
 	runtime.KeepAlive(&sources)
 }
 
-// A reader of another batch's object is told so.
+// Open rejects the object of another batch.
 func TestOpenRejectsAnotherBatch(t *testing.T) {
 	var buf bytes.Buffer
 	ff, err := NewWriter(&buf, 1, "b").Finish()
@@ -340,10 +342,11 @@ func TestOpenRejectsAnotherBatch(t *testing.T) {
 	if _, err := store.Put(ctx, "postings", buf.Bytes(), blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, ref := range []segment.BatchRef{{DatasetID: 1, Batch: "b"}, {DatasetID: 2, Batch: "b"}, {DatasetID: 1, Batch: "c"}} {
+	own := segment.BatchRef{DatasetID: 1, Batch: "b"}
+	for _, ref := range []segment.BatchRef{own, {DatasetID: 2, Batch: "b"}, {DatasetID: 1, Batch: "c"}} {
 		var d *DamageError
 		_, err := Open(ctx, store, ref, lake.NewFrameObject("postings", ff))
-		if other := ref != (segment.BatchRef{DatasetID: 1, Batch: "b"}); errors.As(err, &d) != other || !other && err != nil {
+		if errors.As(err, &d) != (ref != own) || ref == own && err != nil {
 			t.Errorf("%+v: %v", ref, err)
 		}
 	}

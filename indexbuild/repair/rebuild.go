@@ -39,7 +39,9 @@ type Rebuilt struct {
 // its batches in a temporary folder in tempDir, after restoring postings objects that are lost, and
 // writes those files that are not what ref vouches for. If the rebuilt segment has another hash
 // than ref, nothing of it is written. An intact segment is only read.
-func RebuildSegment(ctx context.Context, store blob.Store, ref segment.Ref, batches []segment.BatchRef, tempDir string) (Rebuilt, error) {
+func RebuildSegment(
+	ctx context.Context, store blob.Store, ref segment.Ref, batches []segment.BatchRef, tempDir string,
+) (Rebuilt, error) {
 	out, err := rebuild(ctx, store, ref, batches, tempDir)
 	if err != nil {
 		return out, fmt.Errorf("rebuild segment %s: %w", ref.ID, err)
@@ -47,7 +49,9 @@ func RebuildSegment(ctx context.Context, store blob.Store, ref segment.Ref, batc
 	return out, nil
 }
 
-func rebuild(ctx context.Context, store blob.Store, ref segment.Ref, batches []segment.BatchRef, tempDir string) (out Rebuilt, err error) {
+func rebuild(
+	ctx context.Context, store blob.Store, ref segment.Ref, batches []segment.BatchRef, tempDir string,
+) (out Rebuilt, err error) {
 	if _, err := verify.Segment(ctx, store, ref, false, tempDir); !errors.Is(err, codec.ErrCorrupt) {
 		return out, err
 	}
@@ -88,7 +92,9 @@ func rebuild(ctx context.Context, store blob.Store, ref segment.Ref, batches []s
 	}
 	// As in any build, segment.json is written last.
 	for _, f := range info.Files {
-		wrote, err := replaceDamaged(ctx, store, local, lake.Object{Key: overlaid.prefix + f.Name, Bytes: f.Bytes, XXH64: f.XXH64})
+		wrote, err := replaceDamaged(ctx, store, local, lake.Object{
+			Key: overlaid.prefix + f.Name, Bytes: f.Bytes, XXH64: f.XXH64,
+		})
 		if err != nil {
 			return out, err
 		}

@@ -48,7 +48,8 @@ func TestDamagedBatches(t *testing.T) {
 			if errors.As(err, &d) != (i == 1) || i != 1 && err != nil {
 				t.Errorf("%s: check of %v: %v", what, other, err)
 			}
-			if _, err := indexbuild.CheckBatch(ctx, l.Store, other, false); i != 1 && err != nil || i == 1 && !deep && !errors.As(err, &d) {
+			_, err = indexbuild.CheckBatch(ctx, l.Store, other, false)
+			if i != 1 && err != nil || i == 1 && !deep && !errors.As(err, &d) {
 				t.Errorf("%s: shallow check of %v: %v", what, other, err)
 			}
 		}
@@ -205,20 +206,20 @@ func TestRebuildSegment(t *testing.T) {
 			}
 			rebuild("two files", segment.MPHFName, segment.PartsName)
 			// Postings are lost too.
-			if err := store.Delete(ctx, batches[0].Postings[0].Key, segment.Prefix(ref.ID)+segment.MPHFName); err != nil {
+			if err := store.Delete(ctx, batches[0].Postings[0].Key, mphf); err != nil {
 				t.Fatal(err)
 			}
 			rebuild("postings are missing too", segment.MPHFName)
 			l.CompareSegment(t, ref)
 
 			// A segment that comes out with another hash is not written.
-			indextest.Put(t, store, segment.Prefix(ref.ID)+segment.MPHFName, []byte("damaged"))
+			indextest.Put(t, store, mphf, []byte("damaged"))
 			other := ref
 			other.XXH64 = "0123456789abcdef"
 			if _, err := RebuildSegment(ctx, store, other, l.Batches, t.TempDir()); err == nil {
 				t.Error("another segment: no error")
 			}
-			if got := indextest.SegmentObjects(t, store, ref.ID)[segment.Prefix(ref.ID)+segment.MPHFName]; string(got) != "damaged" {
+			if got := indextest.SegmentObjects(t, store, ref.ID)[mphf]; string(got) != "damaged" {
 				t.Error("another segment was written")
 			}
 		})

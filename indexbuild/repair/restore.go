@@ -23,7 +23,9 @@ import (
 // and returns their number. It needs the batch record and the parts. It checks the parts against
 // the record, and what it makes of them against the names of the objects. Temporary files are in
 // tempDir; "" is the system's temporary folder.
-func RestorePostings(ctx context.Context, store blob.Store, ref segment.BatchRef, tempDir string) (restored int, err error) {
+func RestorePostings(
+	ctx context.Context, store blob.Store, ref segment.BatchRef, tempDir string,
+) (restored int, err error) {
 	data, _, err := store.Get(ctx, ref.Key())
 	if err != nil {
 		return 0, postings.Damaged(ref, err)
@@ -91,7 +93,8 @@ var errOtherKey = errors.New("another object")
 // restore tries one partition more each time, until the object comes out with its name, which is a
 // digest of its content. The last lost object covers all parts that are left.
 func restore(
-	ctx context.Context, store blob.Store, record *lake.Batch, o lake.FrameObject, parts []lake.Part, last bool, tempDir string,
+	ctx context.Context, store blob.Store, record *lake.Batch, o lake.FrameObject, parts []lake.Part, last bool,
+	tempDir string,
 ) (int, error) {
 	task := &ingest.MergedTask{DatasetID: record.DatasetID, Batch: record.Batch}
 	for n := 0; n < len(parts); {

@@ -246,7 +246,8 @@ func (v *verifier) checkTilings(tilings [][]tiling) {
 			if sum.rows == g.rows {
 				got = "some rows twice, others never"
 			}
-			v.wrong(v.key("postings"), fmt.Sprintf("tuples of row group %d of %s", n, v.seg.Files().Info(uint32(id)).Path),
+			path := v.seg.Files().Info(uint32(id)).Path
+			v.wrong(v.key("postings"), fmt.Sprintf("tuples of row group %d of %s", n, path),
 				fmt.Sprintf("all %d rows once", g.rows), got)
 		}
 	}
@@ -254,7 +255,9 @@ func (v *verifier) checkTilings(tilings [][]tiling) {
 
 // entryRange checks entries of a shard, and the sets of datasets of all domains but the first and
 // the last. c looks domains up; it may be nil.
-func (v *verifier) entryRange(ctx context.Context, r *entryRange, shard int, c *membershipChecker, tilings []tiling) error {
+func (v *verifier) entryRange(
+	ctx context.Context, r *entryRange, shard int, c *membershipChecker, tilings []tiling,
+) error {
 	entries := r.run.Entries
 	r.entries = int64(len(entries))
 	for from := 0; from < len(entries); {
@@ -315,7 +318,8 @@ func (v *verifier) tuple(found *findings, shard int, t segment.Tuple, tilings []
 	}
 	g := &v.groups[t.FileID][t.RowGroup]
 	if t.FirstRow < 0 || t.Rows < 1 || t.Rows > g.rows-t.FirstRow {
-		found.wrong(v.key(segment.PostingsName(shard)), fmt.Sprintf("tuples of row group %d of file %d", t.RowGroup, t.FileID),
+		found.wrong(v.key(segment.PostingsName(shard)),
+			fmt.Sprintf("tuples of row group %d of file %d", t.RowGroup, t.FileID),
 			fmt.Sprintf("rows below %d", g.rows), describeRows(t))
 		return
 	}
@@ -441,7 +445,8 @@ func (c *membershipChecker) check(ctx context.Context, found *findings) error {
 			return found.problem(ctx, v.key(segment.MembershipName), err)
 		}
 		if set := set.ToArray(); !slices.Equal(set, datasets) {
-			found.wrong(v.key(segment.MembershipName), describeKey(k), "datasets "+describeDatasets(datasets), describeDatasets(set))
+			found.wrong(v.key(segment.MembershipName), describeKey(k),
+				"datasets "+describeDatasets(datasets), describeDatasets(set))
 		}
 	}
 	return nil

@@ -94,7 +94,8 @@ func (v *verifier) records() error {
 		}
 		b := r.batch
 		if b.CanonicalForm != v.info.CanonicalForm || b.PublicSuffix != v.info.PublicSuffix {
-			v.wrong(ref.Key(), "rules", v.info.CanonicalForm+" with "+v.info.PublicSuffix, b.CanonicalForm+" with "+b.PublicSuffix)
+			v.wrong(ref.Key(), "rules", v.info.CanonicalForm+" with "+v.info.PublicSuffix,
+				b.CanonicalForm+" with "+b.PublicSuffix)
 		}
 		for _, p := range b.Parts {
 			id := len(v.parts)
@@ -105,7 +106,8 @@ func (v *verifier) records() error {
 				continue
 			}
 			want := segment.FileInfo{
-				DatasetID: b.DatasetID, DomainPrefix: p.DomainPrefix, Path: p.Key, Batch: b.Batch, Bytes: p.Bytes, Rows: p.Rows,
+				DatasetID: b.DatasetID, DomainPrefix: p.DomainPrefix, Path: p.Key, Batch: b.Batch,
+				Bytes: p.Bytes, Rows: p.Rows,
 			}
 			if got := files.Info(uint32(id)); got != want {
 				mismatch = true
@@ -126,7 +128,8 @@ func (v *verifier) records() error {
 
 // describeFile describes a line of files.tsv in an error.
 func describeFile(f segment.FileInfo) string {
-	return fmt.Sprintf("%s of %d bytes and %d rows in batch %s of dataset %d", f.Path, f.Bytes, f.Rows, f.Batch, f.DatasetID)
+	return fmt.Sprintf("%s of %d bytes and %d rows in batch %s of dataset %d",
+		f.Path, f.Bytes, f.Rows, f.Batch, f.DatasetID)
 }
 
 // pages checks parts.idx: the pages of each part cover all its rows, and are inside the part. It
@@ -166,7 +169,8 @@ func (v *verifier) pages() error {
 		size := files.Info(p.File).Bytes
 		for _, r := range plan.Ranges {
 			if r.Offset < 0 || r.Bytes < 0 || r.Bytes > size-r.Offset {
-				v.wrong(name, "pages of "+path, fmt.Sprintf("pages within %d bytes", size), fmt.Sprintf("%d bytes at %d", r.Bytes, r.Offset))
+				v.wrong(name, "pages of "+path, fmt.Sprintf("pages within %d bytes", size),
+					fmt.Sprintf("%d bytes at %d", r.Bytes, r.Offset))
 				break
 			}
 		}

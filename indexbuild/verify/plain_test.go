@@ -66,7 +66,8 @@ func readBothWays(t *testing.T, totals bool) (blocks, others int) {
 				got = columns.Entries
 			}
 			if !slices.Equal(got, run.Entries) {
-				t.Fatalf("frames %d to %d: %d entries in plain blocks differ from %d", lo, hi, len(got), len(run.Entries))
+				t.Fatalf("frames %d to %d: %d entries in plain blocks differ from %d",
+					lo, hi, len(got), len(run.Entries))
 			}
 			var end, endColumns segment.PostingsEnd
 			if err := errors.Join(s.Follow(0, &run, &end), s.Follow(0, &columns, &endColumns)); err != nil && lo == 0 {

@@ -86,7 +86,8 @@ func (v *verifier) countPart(id uint32, blocks []*part.PageIndexBlock, s *keysor
 	v.report.PartBytes += n
 	if n != p.Bytes || sum != p.XXH64 {
 		v.uncounted[dataset] = true
-		v.wrong(p.Key, "file", fmt.Sprintf("%d bytes with xxh64 %s", p.Bytes, p.XXH64), fmt.Sprintf("%d with %s", n, sum))
+		v.wrong(p.Key, "file", fmt.Sprintf("%d bytes with xxh64 %s", p.Bytes, p.XXH64),
+			fmt.Sprintf("%d with %s", n, sum))
 		return nil
 	}
 

@@ -187,7 +187,8 @@ func (v *verifier) counts() error {
 // inOrder runs n jobs, one at a time on each processor, and passes their results to done in the
 // order of the jobs. worker is the number of the processor: jobs of one worker do not overlap.
 func inOrder[T any](
-	ctx context.Context, n int, job func(ctx context.Context, worker, i int) (T, error), done func(i int, result T) error,
+	ctx context.Context, n int,
+	job func(ctx context.Context, worker, i int) (T, error), done func(i int, result T) error,
 ) error {
 	type slot struct {
 		i      int

@@ -94,9 +94,9 @@ func TestDeepDamage(t *testing.T) {
 	mustVerify(t, l.Store, ref, true)
 }
 
-// A damaged or missing part is named once, nothing sound is accused, and the datasets without it
-// are counted all the same.
-func TestDeepVerifyNamesEachDamagedPartOnce(t *testing.T) {
+// A damaged or missing part is reported once and nothing else is, and the datasets without it are
+// counted.
+func TestDeepReportsEachPartOnce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 13))
 	l := &indextest.Lake{Store: blob.NewMemory()}
 	o := indextest.Options{Rows: 60, Domains: 12, Limits: indextest.TinyParts}
@@ -110,7 +110,8 @@ func TestDeepVerifyNamesEachDamagedPartOnce(t *testing.T) {
 			}
 		})
 	})
-	for _, batches := range [][]segment.BatchRef{l.Batches, append(slices.Clone(l.Batches), indextest.PutBatch(t, l.Store, wrong))} {
+	both := append(slices.Clone(l.Batches), indextest.PutBatch(t, l.Store, wrong))
+	for _, batches := range [][]segment.BatchRef{l.Batches, both} {
 		ref, err := indexbuild.BuildSegment(ctx, l.Store, batches, indexbuild.Options{TempDir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
@@ -135,7 +136,8 @@ func TestDeepVerifyNamesEachDamagedPartOnce(t *testing.T) {
 			} {
 				how()
 				report, err := Segment(ctx, l.Store, ref, true, t.TempDir())
-				if !errors.Is(err, codec.ErrCorrupt) || report.Problems[0].Object != info.Key || !slices.Equal(report.Uncounted, []uint32{1}) {
+				if !errors.Is(err, codec.ErrCorrupt) || report.Problems[0].Object != info.Key ||
+					!slices.Equal(report.Uncounted, []uint32{1}) {
 					t.Fatalf("%v, %+v", err, report)
 				}
 				// One entry of the wrong batch differs from its rows.
@@ -204,7 +206,8 @@ func TestFailureIsNotDamage(t *testing.T) {
 	ref := mustBuild(t, l.Store, l.Batches, indexbuild.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Segment(ctx, l.Store, ref, true, t.TempDir()); !errors.Is(err, context.Canceled) || errors.Is(err, codec.ErrCorrupt) {
+	_, err := Segment(ctx, l.Store, ref, true, t.TempDir())
+	if !errors.Is(err, context.Canceled) || errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("cancelled: %v", err)
 	}
 	faulty := blobtest.NewFaulty(l.Store)
@@ -213,7 +216,8 @@ func TestFailureIsNotDamage(t *testing.T) {
 	if err := put(); !errors.Is(err, blobtest.ErrCrashed) {
 		t.Fatal(err)
 	}
-	if _, err := Segment(context.Background(), faulty, ref, true, t.TempDir()); !errors.Is(err, blobtest.ErrCrashed) || errors.Is(err, codec.ErrCorrupt) {
+	_, err = Segment(context.Background(), faulty, ref, true, t.TempDir())
+	if !errors.Is(err, blobtest.ErrCrashed) || errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("store down: %v", err)
 	}
 }
