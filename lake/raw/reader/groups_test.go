@@ -53,7 +53,7 @@ func checkGroups(t testing.TB, data []byte, opt raw.Options, rng *rand.Rand) (go
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups := r.parse.(*parquetin.Parser).Object.Meta.NumRowGroups()
+	groups := r.parse.(*parquetin.Parser).Object().NumRowGroups()
 	for _, cut := range []float64{1, 0, 0.5, 0.5, 0.1} {
 		var ranges []raw.Range
 		last := raw.Range{StoredTo: int64(len(data))}

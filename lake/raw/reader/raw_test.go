@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/urlake/urlake/lake/raw"
-	"github.com/urlake/urlake/lake/raw/detect"
 	"github.com/urlake/urlake/lake/raw/text"
 )
 
@@ -482,41 +481,6 @@ func TestGuessesAmongSeveralAreNoted(t *testing.T) {
 	}
 	if _, plan := read(t, "a.csv", "id,url\n1,http://a/\n", raw.Options{}); plan.Notes != nil {
 		t.Errorf("notes %q on a table with one URL column", plan.Notes)
-	}
-}
-
-func TestNameClasses(t *testing.T) {
-	best := []string{"URL", "uri", "Link", "Post URL", "source_link", "website", "Domain name", "hosting cost"}
-	for i := 1; i < len(best); i++ {
-		a, b := detect.NameClass(best[i-1]), detect.NameClass(best[i])
-		if a == 0 || b != 0 && a >= b {
-			t.Errorf("%q has class %d and %q %d, want the first better", best[i-1], a, best[i], b)
-		}
-	}
-	for _, name := range []string{"", "title", "curl", "count", "original language", strings.Repeat("url ", 30)} {
-		if c := detect.NameClass(name); c != 0 {
-			t.Errorf("%q has class %d, want none", name, c)
-		}
-	}
-	for _, name := range []string{"sourceUrl", "target_urls", "og:url", "Page URLs", "URLPath-url"} {
-		if c := detect.NameClass(name); c != detect.ClassURLWord {
-			t.Errorf("%q has class %d, want %d", name, c, detect.ClassURLWord)
-		}
-	}
-}
-
-// A member that nobody has is more often a wrong name than a late one.
-func TestMembersThatNoRecordHasAreNoted(t *testing.T) {
-	head := []byte(`{"url":"http://a.com/","t":1}` + "\n" + `{"url":"http://b.com/","n":{"x":2}}` + "\n")
-	p, err := detect.Detect("x.jsonl", head, raw.Options{TSColumn: "time", SizeField: "t", Extras: []string{"n.x", "zip"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	notes := strings.Join(p.Notes, "\n")
-	for name, noted := range map[string]bool{"time": true, "zip": true, `"t"`: false, "n.x": false} {
-		if strings.Contains(notes, name) != noted {
-			t.Errorf("notes on %s: want %v, have %q", name, noted, notes)
-		}
 	}
 }
 
