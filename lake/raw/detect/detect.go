@@ -16,8 +16,8 @@ import (
 const (
 	// sampleRows is how many rows, lines or documents are sampled.
 	sampleRows = 1000
-	// titleRows is how many of the first rows a header is looked for in: titles and remarks may
-	// stand above it.
+	// titleRows is how many of the first rows may be the header: titles and remarks may be above
+	// it.
 	titleRows = 5
 	// sampleDepth is how deep inside a JSON document a URL is looked for.
 	sampleDepth = 4
@@ -226,7 +226,7 @@ func (d *detector) sniff() (string, error) {
 }
 
 // lines returns the first sampleRows lines that are neither blank nor comments. It leaves out a
-// last line that may go on behind the head, unless it is the only one.
+// last line that may continue past the head, unless it is the only one.
 func (d *detector) lines() [][]byte {
 	var lines [][]byte
 	in := d.input(d.text)

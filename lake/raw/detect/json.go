@@ -12,8 +12,8 @@ import (
 	"github.com/urlake/urlake/lake/raw/text"
 )
 
-// sniffObjects returns JSONLines if a line is a whole document, JSON if the first document goes on
-// behind its line.
+// sniffObjects returns JSONLines if a line is a whole document, JSON if the first document
+// continues past its line.
 func (d *detector) sniffObjects(lines [][]byte) string {
 	var doc jsondoc.Document
 	for i, l := range lines {
@@ -233,7 +233,7 @@ func isMISP(text []byte) bool {
 	return has(`"Event"`) && (has(`"orgc_id"`) || has(`"Attribute"`))
 }
 
-// documents parses the first sampleRows values. A value that goes on behind the head has the
+// documents parses the first sampleRows values. A value that continues past the head has the
 // members in the head.
 func (d *detector) documents() []*jsondoc.Document {
 	var docs []*jsondoc.Document

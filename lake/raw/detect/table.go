@@ -22,14 +22,14 @@ type table struct {
 	header, class int
 }
 
-// separators are what may stand between the cells of a table.
+// separators are the separators between the cells of a table.
 var separators = []string{"\t", ",", ";", "|"}
 
 // readTable reads up to rows rows as a table. An empty sep means a single column.
 func (d *detector) readTable(sep, format string, rows int) *table {
 	content := d.text
 	if !d.whole {
-		// The last row may go on behind the head.
+		// The last row may continue past the head.
 		if i := bytes.LastIndexByte(content, d.eol()); i >= 0 {
 			content = content[:i+1]
 		}

@@ -276,7 +276,7 @@ func (c *column) defined() int16 {
 
 func (c *column) null() bool { return c.defined() < c.maxDef }
 
-// advance moves behind the current entry.
+// advance moves past the current entry.
 func (c *column) advance() {
 	if !c.null() {
 		c.v++

@@ -6,5 +6,6 @@
 // that no length in the file makes it allocate more than the limits below, and a panic of the
 // decoder becomes an error. Schemas are nested at most 64 levels deep, footers have at most 32 MiB
 // and the decompressed pages of all columns together at most 512 MiB (but 4 MiB for every column).
-// Errors of the store are kept in unpack.Source.Err, which tells them from damage to the file.
+// Errors of the store are kept in unpack.Source.Err, which distinguishes them from damage to the
+// file.
 package parquetin

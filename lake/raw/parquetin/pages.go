@@ -127,7 +127,7 @@ func (c *checkedPages) check(page file.Page) error {
 }
 
 // skipDelta checks a DELTA_BINARY_PACKED sequence at the beginning of data and returns the bytes
-// behind it
+// after it
 // (https://github.com/apache/parquet-format/blob/master/Encodings.md#delta-encoding-delta_binary_packed--5).
 func skipDelta(data []byte) ([]byte, error) {
 	bad := errors.New("a page's delta encoding is damaged")

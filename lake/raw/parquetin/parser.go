@@ -187,7 +187,7 @@ func (p *Parser) SetRange(rg raw.Range, progress func(read, rows int64)) error {
 }
 
 // Next reads the next record into rec, or the reason for its rejection into rej. It returns io.EOF
-// behind the last record.
+// after the last record.
 func (p *Parser) Next(rec *raw.Record, rej *raw.Reject) error {
 	if p.url == nil {
 		return io.EOF
@@ -287,7 +287,7 @@ func (p *Parser) record(rec *raw.Record) (reason string) {
 	return ""
 }
 
-// openGroup opens the next row group. It returns io.EOF behind the last one.
+// openGroup opens the next row group. It returns io.EOF after the last one.
 func (p *Parser) openGroup() error {
 	if p.nextGroup == p.endGroup {
 		if p.endGroup == p.object.NumRowGroups() && p.rowsBefore != p.object.NumRows() {

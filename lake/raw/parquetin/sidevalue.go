@@ -36,7 +36,7 @@ type valueTree struct {
 	column   *column // nil for a group
 	children []*valueTree
 	columns  []*column // all columns in the tree
-	// transparent marks a group that stands for its only child.
+	// transparent marks a group whose value is that of its only child.
 	transparent bool
 }
 
@@ -131,7 +131,7 @@ func (p *Parser) load(s *sideValue, level int16) error {
 }
 
 // appendValue appends the JSON of the tree t, whose columns all have a current entry, and advances
-// them behind it. If dst gets longer than a record may be, appendValue sets s.tooLong and reads on
+// them past it. If dst gets longer than a record may be, appendValue sets s.tooLong and reads on
 // without appending.
 func (p *Parser) appendValue(dst []byte, s *sideValue, t *valueTree) ([]byte, error) {
 	s.tooLong = s.tooLong || len(dst) > p.maxRecord
@@ -232,8 +232,8 @@ func (p *Parser) appendDefined(dst []byte, s *sideValue, t *valueTree) ([]byte, 
 	return dst, nil
 }
 
-// appendMap appends the object that an array of {"key":…,"value":…} stands for. A key that is no
-// string becomes a name by its JSON. Of equal keys the last one is kept.
+// appendMap appends the object with the members in an array of {"key":…,"value":…}. A key that is
+// no string becomes a name by its JSON. Of equal keys the last one is kept.
 func appendMap(dst, array []byte) []byte {
 	doc := jsondoc.Document{Deep: true}
 	if !doc.Parse(bytes.Clone(array)) || doc.Nodes[0].Kind != '[' {

@@ -58,7 +58,7 @@ func TestTruncatedObjectsAreErrorsAtEveryLength(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", how, err)
 		}
-		first := 0 // cut behind the first member, the object is whole
+		first := 0 // cut after the first member, the object is whole
 		if how != "bzip2" && how != "xz" {
 			text, _ := compressedLists(t)
 			first = len(compressed(t, how, text[:len(text)/2]))

@@ -98,7 +98,7 @@ func parquetRanges(r io.Reader, size int64, name string, opt raw.Options, n int6
 	return rd.plan, rangesBetween(chooseBorders(slices.Values(groups), size, n), 1, end), nil
 }
 
-// chooseBorders returns, of the borders where an object may be cut, the first behind each n-th of
+// chooseBorders returns, of the borders where an object may be cut, the first after each n-th of
 // its stored size.
 func chooseBorders(borders iter.Seq[raw.Border], size, n int64) []raw.Border {
 	var chosen []raw.Border
@@ -168,7 +168,7 @@ func frameBorders(open func(off int64) (io.ReadCloser, error), size, n int64) (b
 }
 
 // OpenRange opens one range of an object by the object's plan. r yields the object's bytes as
-// stored from rg.Stored to the end of the object, because the last record of a range may end behind
+// stored from rg.Stored to the end of the object, because the last record of a range may end after
 // the range. For Parquet r must be a parquetin.RandomAccess; only the footer and the columns of the
 // range's row groups are read.
 //
@@ -228,13 +228,13 @@ func (r *Reader) Lines() int64 {
 	return r.in.Line - 1
 }
 
-// rangeFrames decompresses the frames of a range and then those behind it, in which its last record
+// rangeFrames decompresses the frames of a range and then those after it, in which its last record
 // may end.
 type rangeFrames struct {
 	stored *bufio.Reader
 	d      *zstd.Decoder
 	// size is how many stored bytes the range has. left is how many bytes it still has to
-	// decompress to, -1 behind the range.
+	// decompress to, -1 past the range.
 	size, left int64
 }
 

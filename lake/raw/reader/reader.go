@@ -50,8 +50,8 @@ type Reader struct {
 // *io.SectionReader are, New reads only the columns it needs. Otherwise, and inside compression and
 // archives, it holds the file in memory, up to parquetin.MaxBuffered.
 //
-// The error is a *raw.FormatError if the object is in no format urlake reads. New reports a damaged
-// Parquet footer; all other damage is reported by Next, even in the first bytes.
+// The error is a *raw.FormatError if the object is in no format urlake reads. New reports damage to
+// a Parquet footer, and damage before the first decompressed byte; Next reports all other damage.
 func New(r io.Reader, name string, opt raw.Options) (*Reader, error) {
 	return newReader(r, name, opt, false)
 }
@@ -375,7 +375,7 @@ func (r *Reader) NextURLs(urls [][]byte, lines []text.Line) (n int, rej *raw.Rej
 			return 0, rej, err
 		}
 		urls[0], lines[0] = rec.URL, text.Line{Line: rec.Line, Offset: rec.Offset}
-		// The read that found this URL may have more behind it.
+		// The read that returned this URL may have filled the buffer with more.
 		n = list.Batch(urls[1:], lines[1:])
 		r.counts.Records += int64(n)
 		return 1 + n, nil, nil

@@ -137,7 +137,7 @@ func (p *tarParser) advance() error {
 	}
 }
 
-// checkEnd checks that the archive ends with its end mark, and skips the zero bytes behind that.
+// checkEnd checks that the archive ends with its end mark, and skips the zero bytes after it.
 func (p *tarParser) checkEnd() error {
 	if p.stream.ended {
 		return io.ErrUnexpectedEOF
