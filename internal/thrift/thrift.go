@@ -3,11 +3,11 @@
 //
 // The bytes come from object stores, so nothing in them is trusted: a list, a set, a map or a
 // binary cannot claim more than the bytes left can hold, nesting is bounded, and reading allocates
-// nothing. A generated decoder allocates whatever a length says. The first fault is kept as a
+// nothing, where a generated decoder allocates whatever a length says. The first fault is kept as a
 // *codec.CorruptError; after it every read returns zeros.
 //
-// Package lake reads the page headers and footers of its own parts with a strict Reader; package
-// lake/raw checks the footers of other programs' files with a lenient one.
+// Package lake/part reads the page headers and footers of urlake's own files with a strict Reader;
+// package lake/raw/parquetin checks the footers of other programs' files with a lenient one.
 package thrift
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Kinds of values. As a field, a boolean is its kind and has no further byte; as an element of a
-// list, set or map it is one byte.
+// Kinds of values. The kind of a boolean field is its value, which has no byte of its own. As an
+// element of a list, set or map, a boolean is one byte.
 const (
 	True   = 1
 	False  = 2
@@ -36,7 +36,7 @@ const (
 	UUID   = 13
 )
 
-// MaxDepth is the deepest nesting of a value that Skip passes over. Parquet's metadata nests less
+// MaxDepth is the deepest nesting of a value that Skip accepts. Parquet's metadata nests less
 // than ten levels deep.
 const MaxDepth = 64
 
@@ -54,7 +54,7 @@ func NewReader(data []byte, file, section string) Reader {
 	return Reader{Decoder: codec.NewDecoder(data, file, section)}
 }
 
-// Field is the header of a structure's field. The zero value stands before the first field.
+// Field is the header of a structure's field. Given the zero value, Next reads the first field.
 type Field struct {
 	ID   int16
 	Kind uint8
@@ -124,8 +124,8 @@ func (r Reader) List(f Field, elem uint8) int {
 	return n
 }
 
-// ListHeader reads the header of a list or a set. It claims no more elements than bytes are left:
-// every element takes a byte or more.
+// ListHeader reads the header of a list or a set. The number of elements is at most the number of
+// bytes left: every element takes a byte or more.
 func (r Reader) ListHeader() (kind uint8, n int) {
 	b := r.U8()
 	if n = int(b >> 4); n == 15 {
@@ -151,7 +151,7 @@ func (r Reader) Uvarint() uint64 {
 	return v
 }
 
-// Varint reads a signed number, which stands in zigzag form.
+// Varint reads a signed number, which is encoded in zigzag form.
 func (r Reader) Varint() int64 {
 	u := r.Uvarint()
 	return int64(u>>1) ^ -int64(u&1)
@@ -170,7 +170,7 @@ func (r Reader) length() int {
 	return int(n)
 }
 
-// Skip passes over a field's value.
+// Skip skips a field's value.
 func (r Reader) Skip(f Field) { r.skip(f.Kind, false, 0) }
 
 func (r Reader) skip(kind uint8, inList bool, depth int) {

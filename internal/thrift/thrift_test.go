@@ -10,17 +10,17 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// structure is the fields of a structure, with the byte that ends it.
+// structure encodes a structure: its fields and the byte that ends it.
 func structure(fields ...[]byte) []byte {
 	return append(bytes.Join(fields, nil), 0)
 }
 
-// field is a field whose id is delta after the one before.
+// field encodes a field whose id is delta more than the id before.
 func field(delta int, kind byte, value ...byte) []byte {
 	return append([]byte{byte(delta)<<4 | kind}, value...)
 }
 
-// values has a field of every kind that both readers know.
+// values encodes a structure with a field of every kind that both readers accept.
 func values() []byte {
 	return structure(
 		field(1, True),
@@ -37,7 +37,7 @@ func values() []byte {
 	)
 }
 
-// foreign has what only a lenient reader accepts.
+// foreign encodes structures that only a lenient reader accepts.
 func foreign() map[string][]byte {
 	return map[string][]byte{
 		"set":         structure(field(1, Set, 2<<4|I32, 2, 4)),
@@ -64,11 +64,11 @@ func reader(data []byte, lenient bool) Reader {
 	return r
 }
 
-func TestSkipPassesOverEveryKind(t *testing.T) {
+func TestSkipKnowsEveryKind(t *testing.T) {
 	for _, lenient := range []bool{false, true} {
 		r := reader(values(), lenient)
 		if ids := skipAll(r); len(ids) != 11 || ids[10] != 11 || r.Close() != nil {
-			t.Errorf("lenient %v: fields %v, %v", lenient, ids, r.Close())
+			t.Errorf("lenient %v: skipped fields %v, error %v", lenient, ids, r.Close())
 		}
 	}
 	for name, data := range foreign() {
@@ -84,9 +84,9 @@ func TestSkipPassesOverEveryKind(t *testing.T) {
 }
 
 func TestTruncatedValuesAreFaults(t *testing.T) {
-	texts := foreign()
-	texts["values"] = values()
-	for name, data := range texts {
+	structures := foreign()
+	structures["values"] = values()
+	for name, data := range structures {
 		for n := range data {
 			for _, lenient := range []bool{false, true} {
 				r := reader(data[:n], lenient)
@@ -98,7 +98,7 @@ func TestTruncatedValuesAreFaults(t *testing.T) {
 	}
 }
 
-func TestNoLengthExceedsTheBytesLeft(t *testing.T) {
+func TestLengthsAreBoundedByTheBytesLeft(t *testing.T) {
 	huge := binary.AppendUvarint(nil, math.MaxUint64)
 	for name, data := range map[string][]byte{
 		"list":       field(1, List, append([]byte{15<<4 | True}, huge...)...),
@@ -114,7 +114,7 @@ func TestNoLengthExceedsTheBytesLeft(t *testing.T) {
 			}
 		}
 	}
-	// The number of elements is refused before anybody allocates them.
+	// The number of elements is rejected before a caller can allocate them.
 	r := reader(append([]byte{15<<4 | Struct}, huge...), true)
 	if _, n := r.ListHeader(); n != 0 || r.Err() == nil {
 		t.Errorf("%d elements, %v", n, r.Err())
@@ -182,7 +182,8 @@ func FuzzSkip(f *testing.F) {
 		skipAll(strict)
 		skipAll(lenient)
 		if strict.Err() == nil && (lenient.Err() != nil || strict.Offset() != lenient.Offset()) {
-			t.Errorf("a lenient reader stops at %d, %v; a strict one at %d", lenient.Offset(), lenient.Err(), strict.Offset())
+			t.Errorf("a lenient reader stops at byte %d with error %v, a strict one at byte %d",
+				lenient.Offset(), lenient.Err(), strict.Offset())
 		}
 	})
 }

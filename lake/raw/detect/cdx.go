@@ -11,31 +11,35 @@ import (
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
+// isCDXJLine reports whether l is a SURT key, a timestamp and a JSON object.
 func isCDXJLine(l []byte) bool {
 	_, ts, content, ok := text.CutCDXJ(l)
 	return ok && isCDXTime(ts) && len(content) > 0 && content[0] == '{'
 }
 
+// isCDXLine reports whether l has at least six fields, the second a timestamp and the third a URL.
 func isCDXLine(l []byte) bool {
 	f := bytes.Split(l, []byte{' '})
 	return len(f) >= 6 && isCDXTime(f[1]) && bytes.IndexByte(f[2], ':') > 0
 }
 
+// isZipNumLine reports whether l is a line of a ZipNum index: a key with a timestamp, then the
+// name, offset and length of a block.
 func isZipNumLine(l []byte) bool {
 	f := bytes.Split(l, []byte{'\t'})
 	_, ts, _ := bytes.Cut(f[0], []byte{' '})
 	return len(f) >= 4 && isCDXTime(ts) && timestamp.AllDigits(f[2]) && timestamp.AllDigits(f[3])
 }
 
+// isCDXTime reports whether b is a time in 12 digits or more.
 func isCDXTime(b []byte) bool {
 	_, ok := timestamp.ParseDigits(b)
 	return ok && len(b) >= 12 && timestamp.AllDigits(b)
 }
 
-// CDX.
-
+// planCDX names the columns by the legend in the first line, else by the number of fields in it.
 func (d *detector) planCDX() error {
-	legend := ""
+	var legend string
 	if text.IsCDXHeader(d.text) {
 		line, _, _ := bytes.Cut(d.text, []byte{d.eol()})
 		_, l, _ := strings.Cut(string(line), "CDX ")
@@ -55,23 +59,23 @@ func (d *detector) planCDX() error {
 		if len(l) == 1 {
 			name = text.CDXNames[l[0]]
 		}
-		if name == "" || slices.Contains(d.Plan.Columns, name) {
+		if name == "" || slices.Contains(d.plan.Columns, name) {
 			name = l + strconv.Itoa(i+1)
 		}
-		d.Plan.Columns = append(d.Plan.Columns, name)
+		d.plan.Columns = append(d.plan.Columns, name)
 	}
-	d.Plan.Separator = " "
+	d.plan.Separator = " "
 	resolve := func(want string) (raw.Column, error) {
-		i := slices.Index(d.Plan.Columns, want)
-		if n, ok := raw.ColumnNumber(want); ok && n <= len(d.Plan.Columns) {
+		i := slices.Index(d.plan.Columns, want)
+		if n, ok := raw.ColumnNumber(want); ok && n <= len(d.plan.Columns) {
 			i = n - 1
 		}
 		if i < 0 {
-			return raw.Column{}, d.noColumn(want, d.Plan.Columns, ", or its number")
+			return raw.Column{}, d.noColumn(want, d.plan.Columns, ", or its number")
 		}
-		return raw.Column{Name: d.Plan.Columns[i], Number: i + 1}, nil
+		return raw.Column{Name: d.plan.Columns[i], Number: i + 1}, nil
 	}
-	if err := d.nameColumns(resolve, resolve); err != nil {
+	if err := d.planNamed(resolve, resolve); err != nil {
 		return err
 	}
 	if d.opt.URLColumn == "" {
@@ -79,25 +83,27 @@ func (d *detector) planCDX() error {
 		if err != nil {
 			return err
 		}
-		d.Plan.URL = c
+		d.plan.URL = c
 	}
-	if d.Plan.TS == nil {
+	if d.plan.TS == nil {
 		if c, err := resolve("timestamp"); err == nil {
-			d.Plan.TS, d.Plan.TSChosen = &c, true
+			d.plan.TS, d.plan.TSChosen = &c, true
 		}
 	}
 	return nil
 }
 
+// planCDXJ takes the URL from the member url, and the time from the second field, unless the
+// options name others.
 func (d *detector) planCDXJ() error {
-	if err := d.nameColumns(jsonColumn, jsonColumn); err != nil {
+	if err := d.planNamed(jsonColumn, jsonColumn); err != nil {
 		return err
 	}
 	if d.opt.URLColumn == "" {
-		d.Plan.URL = raw.Column{Name: "url"}
+		d.plan.URL = raw.Column{Name: "url"}
 	}
 	if d.opt.TSColumn == "" || d.opt.TSColumn == "timestamp" {
-		d.Plan.TS, d.Plan.TSChosen = &raw.Column{Name: "timestamp", Number: 2}, d.opt.TSColumn == ""
+		d.plan.TS, d.plan.TSChosen = &raw.Column{Name: "timestamp", Number: 2}, d.opt.TSColumn == ""
 	}
 	return nil
 }

@@ -14,83 +14,109 @@ import (
 )
 
 const (
-	// sampleRows is how many rows, lines or documents of the head are looked at.
+	// sampleRows is how many rows, lines or documents are sampled.
 	sampleRows = 1000
-	// titleRows is how far down a header may stand, below titles and remarks.
+	// titleRows is how many of the first rows may be the header: titles and remarks may be above
+	// it.
 	titleRows = 5
 	// sampleDepth is how deep inside a JSON document a URL is looked for.
-	SampleDepth = 4
+	sampleDepth = 4
 )
 
-// Detect decides how an object is to be read. head is the beginning of the decompressed
-// object, HeadSize bytes or all of it; name is its key or path. It fails with a *FormatError
-// for what this package does not read, and where no URL column can be told.
+// Detect decides how an object is to be read: its format, its columns, and which of them holds the
+// URLs. head is the beginning of the decompressed object, the first raw.HeadSize bytes or all of
+// it; name is its key or path. Detect rejects an object that is in no format urlake reads, or that
+// has no URL column, with a *raw.FormatError that says what to do. If it guessed among several
+// columns, Plan.Notes says so. The same name, head and options give the same plan.
 //
-// Format Auto: JSON, CDX and CDXJ by their syntax. Of the rest, text is a table if cutting it
-// at one separator (tab , ; or |) gives rows of one width and either the name says .csv or
-// .tsv, or a header names a URL column, or beside the URLs a second column holds URLs or dates
-// (behind a tab, anything); else it is a list. So a list of URLs with commas in them stays one.
+// # Format
 //
-// URL column: of the columns with one of the names below whose values look like URLs or
-// hosts, the one with the best name, then the first one:
+// With Options.Format Auto, JSON, CDX and CDXJ are recognised by their syntax. Other text is a
+// table if both of these hold, else it is a list:
 //
-//	url, urls  >  uri, uris, iri, href, u  >  link, links, permalink, original
-//	>  any name with the word url  >  … uri, href, link
-//	>  website, homepage, webpage, site  >  domain, hostname, host, fqdn  >  … any of these
+//   - One of the separators tab , ; and | cuts it into rows of the same number of cells.
+//   - The name ends in .csv or .tsv, or a header names a URL column, or a second column beside the
+//     URLs holds URLs or dates. If the separator is a tab, the second column may hold anything.
 //
-// Case, plural and separators do not matter (sourceUrl, target_url, "Post URL"). In JSON,
-// members further up go before better names, down to four levels of objects. Without such a
-// name it is the first column whose values look like URLs, then the first that looks like
-// hosts. A header is a first row with such a name, or one whose URL cell is no URL while the
-// cells below are.
+// A list of URLs that contain commas is therefore read as a list. A single column is a table if its
+// header has one of the names of one word below, or if the name of the object ends in .csv or .tsv.
 //
-// What was guessed among several is in Plan.Notes.
+// # Header
+//
+// The header is one of the first five rows, and no row before it holds a URL. It has one of the
+// names below, or a name that the options give to a column. The first row is the header too if its
+// cell in the URL column is no URL while the cells below are.
+//
+// # URL column
+//
+// Detect considers the columns with one of these names whose values look like URLs or hosts. It
+// chooses the best name, and of equally good names the first. From best to worst, the names are:
+//
+//  1. url, urls
+//  2. uri, uris, iri, href, u
+//  3. link, links, permalink, original
+//  4. several words, one of them url
+//  5. several words, one of them from 2 or 3, but not u or original
+//  6. website, homepage, webpage, site
+//  7. domain, hostname, host, fqdn
+//  8. several words, one of them from 6 or 7
+//
+// Case, plural and the separators between words do not matter: sourceUrl, target_url and "Post URL"
+// are names of several words. In JSON, members are looked for in up to four levels of objects, and
+// a member of an outer object comes before a better name in an inner one.
+//
+// If no such column has URLs, Detect chooses among the columns whose values look like URLs: in a
+// table the one with the most different values, in JSON and Parquet the first. If there is none, it
+// chooses a column with a name from 1 to 3, and last the first column of a table whose values look
+// like hosts.
 func Detect(name string, head []byte, opt raw.Options) (raw.Plan, error) {
 	opt, err := opt.WithDefaults()
 	if err != nil {
 		return raw.Plan{}, err
 	}
-	if err := Refuse(name, head); err != nil {
+	if err := checkReadable(name, head); err != nil {
 		return raw.Plan{}, err
 	}
-	d, err := NewDetector(name, head, opt)
+	d, err := newDetector(name, head, opt)
 	if err != nil {
 		return raw.Plan{}, err
 	}
 	if bytes.IndexByte(d.text, '\n') < 0 {
-		// Line ends of old Macs; a single CR at the end is half a CRLF.
+		// Old Macs end lines with CR. A single CR at the end of the head is half a CRLF.
 		i := bytes.IndexByte(d.text, '\r')
-		d.Plan.CRLines = i >= 0 && i < len(d.text)-1
+		d.plan.CRLines = i >= 0 && i < len(d.text)-1
 	}
 	if err := d.detect(); err != nil {
 		return raw.Plan{}, err
 	}
-	return d.Plan, nil
+	return d.plan, nil
 }
 
-// newDetector takes checked options.
-func NewDetector(name string, head []byte, opt raw.Options) (*detector, error) {
+// newDetector returns a detector. Its options have their defaults filled in.
+func newDetector(name string, head []byte, opt raw.Options) (*detector, error) {
 	d := &detector{name: name, ext: Extension(name), opt: opt, whole: len(head) < raw.HeadSize,
 		text: bytes.TrimPrefix(head, text.BOM)}
 	var err error
 	if d.time, err = timestamp.NewFormat(opt.TSFormat); err != nil {
 		return nil, err
 	}
-	d.Plan = raw.Plan{Compression: raw.NoCompression, MaxLine: opt.MaxLine, TSFormat: opt.TSFormat,
+	d.plan = raw.Plan{Compression: raw.NoCompression, MaxLine: opt.MaxLine, TSFormat: opt.TSFormat,
 		AllExtras: slices.Contains(opt.Extras, "*")}
 	return d, nil
 }
 
+// detector makes the plan of one object.
 type detector struct {
-	name, ext string
+	name, ext string // ext is Extension(name)
 	opt       raw.Options
-	whole     bool
-	text      []byte
+	text      []byte // the head without a byte order mark
+	whole     bool   // text is all of the object
 	time      timestamp.Format
-	Plan      raw.Plan
+	plan      raw.Plan
 }
 
-// extension returns the name's extension below that of a compression, in lower case.
+// Extension returns the extension of a key or path in lower case. It ignores the extension of a
+// compression: that of a.CSV.gz is .csv.
 func Extension(name string) string {
 	name = strings.ToLower(path.Base(strings.ReplaceAll(name, `\`, "/")))
 	ext := path.Ext(name)
@@ -101,26 +127,29 @@ func Extension(name string) string {
 	return ext
 }
 
-func (d *detector) refuse(reason, advice string) error {
+// reject returns the error that rejects the object.
+func (d *detector) reject(reason, advice string) error {
 	return &raw.FormatError{Name: d.name, Reason: reason, Advice: advice}
 }
 
+// note adds a note to the plan.
 func (d *detector) note(format string, args ...any) {
-	d.Plan.Notes = append(d.Plan.Notes, fmt.Sprintf(format, args...))
+	d.plan.Notes = append(d.plan.Notes, fmt.Sprintf(format, args...))
 }
 
+// detect makes the plan of text.
 func (d *detector) detect() error {
 	format := d.opt.Format
 	if format == raw.Parquet {
-		return d.refuse("it is no Parquet file", "leave its format to be recognised (--format auto)")
+		return d.reject("it is no Parquet file", "let urlake recognise its format (--format auto)")
 	}
 	blank := len(text.TrimSpace(d.text)) == 0
 	if blank && format == raw.Auto {
 		format = raw.Lines
 	}
 	if blank && d.whole {
-		// No records, whatever they would have been: no column is missing.
-		d.Plan.Format = format
+		// Without records no column is missing.
+		d.plan.Format = format
 		return nil
 	}
 	if format == raw.Auto {
@@ -129,11 +158,12 @@ func (d *detector) detect() error {
 			return err
 		}
 	}
-	d.Plan.Format = format
+	d.plan.Format = format
 	switch format {
 	case raw.Lines:
-		if d.opt.URLColumn+d.opt.TSColumn+d.opt.SizeField != "" || len(d.opt.Extras) > 0 && !d.Plan.AllExtras {
-			return d.refuse("it is a list of URLs, which has no columns to name", "leave the column options out, or say its format (--format csv)")
+		if d.opt.URLColumn+d.opt.TSColumn+d.opt.SizeField != "" || len(d.opt.Extras) > 0 && !d.plan.AllExtras {
+			return d.reject("it is a list of URLs, which has no columns to name",
+				"leave the column options out, or name its format (--format csv)")
 		}
 		return nil
 	case raw.JSONLines, raw.JSON:
@@ -146,23 +176,24 @@ func (d *detector) detect() error {
 	return d.planTable(format)
 }
 
-// sniff decides the format.
+// sniff returns the format of text. It rejects text in formats that urlake does not read.
 func (d *detector) sniff() (string, error) {
 	start := bytes.TrimLeft(d.text, " \t\r\n\v\f\x1e")
 	if text.IsCDXHeader(d.text) {
 		return raw.CDX, nil
 	}
 	if len(start) == 0 {
-		return raw.Lines, nil // record separators (RFC 7464) and nothing between them
+		return raw.Lines, nil // nothing but record separators (RFC 7464)
 	}
 	lines := d.lines()
 	switch start[0] {
 	case '<':
-		return "", d.refuse("it is XML or HTML, which is not read", "extract its URLs first")
+		return "", d.reject("it is XML or HTML, which is not read", "extract its URLs first")
 	case '{':
 		return d.sniffObjects(lines), nil
 	case '[':
-		if next := bytes.TrimLeft(start[1:], " \t\r\n"); len(next) == 0 || strings.IndexByte(`{["]`, next[0]) >= 0 {
+		next := bytes.TrimLeft(start[1:], " \t\r\n")
+		if len(next) == 0 || strings.IndexByte(`{["]`, next[0]) >= 0 {
 			return raw.JSON, nil
 		}
 	case '"':
@@ -170,7 +201,7 @@ func (d *detector) sniff() (string, error) {
 			return raw.JSONLines, nil
 		}
 	}
-	share := func(f func([]byte) bool) bool {
+	most := func(f func([]byte) bool) bool { // for nine of ten lines
 		n := 0
 		for _, l := range lines {
 			if f(l) {
@@ -180,23 +211,25 @@ func (d *detector) sniff() (string, error) {
 		return n > 0 && n*10 >= len(lines)*9
 	}
 	switch {
-	case share(isCDXJLine):
+	case most(isCDXJLine):
 		return raw.CDXJ, nil
-	case share(isZipNumLine):
-		return "", d.refuse("it is the index of a ZipNum cluster and not its URLs", "give the .cdx.gz files it points to")
-	case share(isCDXLine):
+	case most(isZipNumLine):
+		return "", d.reject("it is the index of a ZipNum cluster and not its URLs",
+			"give the .cdx.gz files it points to")
+	case most(isCDXLine):
 		return raw.CDX, nil
-	case share(isAccessLogLine):
-		return "", d.refuse("it is a web server's access log, which is not read", "write its URLs as text or JSON Lines first")
+	case most(isAccessLogLine):
+		return "", d.reject("it is a web server's access log, which is not read",
+			"write its URLs as text or JSON Lines first")
 	}
 	return d.sniffTable(), nil
 }
 
-// lines returns the first lines of the head that are neither blank nor comments. A last line
-// that the head may have cut is left out, unless it is the only one.
+// lines returns the first sampleRows lines that are neither blank nor comments. It leaves out a
+// last line that may continue past the head, unless it is the only one.
 func (d *detector) lines() [][]byte {
 	var lines [][]byte
-	in := d.sample(d.text)
+	in := d.input(d.text)
 	for len(lines) < sampleRows {
 		line, long, err := in.ReadLine()
 		if err != nil {
@@ -215,42 +248,31 @@ func (d *detector) lines() [][]byte {
 	return lines
 }
 
-// complete reports whether the head ends where a line ends.
+// complete reports whether the head ends with a whole line.
 func (d *detector) complete() bool {
 	return d.whole || len(d.text) > 0 && d.text[len(d.text)-1] == d.eol()
 }
 
+// eol returns the byte that ends a line.
 func (d *detector) eol() byte {
-	if d.Plan.CRLines {
+	if d.plan.CRLines {
 		return '\r'
 	}
 	return '\n'
 }
 
-// sample is an input over text.
-func (d *detector) sample(content []byte) *text.Input {
+// input returns content as the input of a parser.
+func (d *detector) input(content []byte) *text.Input {
 	return &text.Input{Buf: content, W: len(content), Line: 1, Eol: d.eol(), Max: d.opt.MaxLine, Err: io.EOF}
 }
 
-// isAccessLogLine knows the common and the combined log format.
+// isAccessLogLine reports whether l is in the common or the combined log format.
 func isAccessLogLine(l []byte) bool {
 	i := bytes.Index(l, []byte(" ["))
 	j := bytes.Index(l, []byte(`] "`))
-	return i > 0 && j > i && bytes.Count(l[:i], []byte{' '}) <= 4 && bytes.IndexByte(l[j+3:], '"') >= 0 && bytes.IndexByte(l[i:j], ':') > 0
+	return i > 0 && j > i && bytes.Count(l[:i], []byte{' '}) <= 4 &&
+		bytes.IndexByte(l[j+3:], '"') >= 0 && bytes.IndexByte(l[i:j], ':') > 0
 }
 
-func (d *detector) named(ext ...string) bool { return slices.Contains(ext, d.ext) }
-
-// Names and values.
-
-// Classes of names, best first; 0 is no name for a URL.
-const (
-	classURL = 1 + iota
-	classURI
-	classLink
-	ClassURLWord
-	classURIWord
-	classSite
-	classHost
-	classHostWord
-)
+// hasExt reports whether the object's name has one of the extensions.
+func (d *detector) hasExt(ext ...string) bool { return slices.Contains(ext, d.ext) }

@@ -2,6 +2,7 @@ package detect
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,8 @@ import (
 	"github.com/urlake/urlake/lake/raw/text"
 )
 
-// sniffObjects tells JSON Lines from documents that go over lines.
+// sniffObjects returns JSONLines if a line is a whole document, JSON if the first document
+// continues past its line.
 func (d *detector) sniffObjects(lines [][]byte) string {
 	var doc jsondoc.Document
 	for i, l := range lines {
@@ -25,10 +27,11 @@ func (d *detector) sniffObjects(lines [][]byte) string {
 	return raw.JSONLines
 }
 
+// trimJSONLine removes white space and record separators (RFC 7464) around a document.
 func trimJSONLine(l []byte) []byte { return text.TrimSpace(bytes.TrimLeft(l, "\x1e")) }
 
-// stringLines reports whether the lines are JSON strings rather than one quoted CSV column:
-// a CSV has a header, or its name says so.
+// stringLines reports whether the lines are JSON strings and not a CSV table of one quoted column,
+// which has a header or a name that ends in .csv, .tsv or .tab.
 func (d *detector) stringLines(lines [][]byte) bool {
 	if d.ext == ".csv" || d.ext == ".tsv" || d.ext == ".tab" {
 		return false
@@ -42,20 +45,18 @@ func (d *detector) stringLines(lines [][]byte) bool {
 	return true
 }
 
-// JSON.
-
-// jsonColumn is a column of JSON: the path as the caller gave it.
+// jsonColumn returns the column at a path.
 func jsonColumn(path string) (raw.Column, error) { return raw.Column{Name: path}, nil }
 
-// leaf is a member of the sampled documents and what its values look like.
+// leaf is a member of the sampled documents, or a column of Parquet, and what its values look like.
 type leaf struct {
 	path                       []string
 	class                      int
-	values, urls, hosts, times int
+	values, urls, hosts, times int // numbers of values that are not blank
 }
 
-// noteAbsent says which of the members asked for are in none of the sampled records. They may come later, so it is no
-// error; more often the name is wrong.
+// noteAbsent notes the members that the options name and no sampled record has. They may come
+// later, so that they are no error, but more often the name is wrong.
 func (d *detector) noteAbsent(docs []*jsondoc.Document) {
 	if len(docs) < 2 {
 		return // one document may be a map of records
@@ -65,14 +66,17 @@ func (d *detector) noteAbsent(docs []*jsondoc.Document) {
 			continue
 		}
 		path := jsondoc.SplitPath(name)
-		if !slices.ContainsFunc(docs, func(doc *jsondoc.Document) bool { return len(doc.Nodes) > 0 && doc.Find(0, path) > 0 }) {
+		has := func(doc *jsondoc.Document) bool { return len(doc.Nodes) > 0 && doc.Find(0, path) > 0 }
+		if !slices.ContainsFunc(docs, has) {
 			d.note("no record at the beginning has the member %q", name)
 		}
 	}
 }
 
+// planJSON chooses members for the columns that the options do not name. A document that is one
+// object around its records becomes a plan with Depth.
 func (d *detector) planJSON() error {
-	if err := d.nameColumns(jsonColumn, jsonColumn); err != nil {
+	if err := d.planNamed(jsonColumn, jsonColumn); err != nil {
 		return err
 	}
 	docs := d.documents()
@@ -91,7 +95,8 @@ func (d *detector) planJSON() error {
 	d.noteAbsent(docs)
 	d.chooseTS(leaves)
 	if d.opt.URLColumn != "" {
-		if path := jsondoc.SplitPath(d.opt.URLColumn); len(docs) == 1 && objects == 1 && docs[0].Find(0, path) == 0 {
+		path := jsondoc.SplitPath(d.opt.URLColumn)
+		if len(docs) == 1 && objects == 1 && docs[0].Find(0, path) == 0 {
 			d.planMap(docs[0])
 		}
 		return nil
@@ -100,7 +105,7 @@ func (d *detector) planJSON() error {
 		return nil
 	}
 	if len(docs) == 0 {
-		d.Plan.URL.Name = "url"
+		d.plan.URL.Name = "url"
 		return nil
 	}
 	best, also := chooseLeaf(leaves, len(docs))
@@ -108,44 +113,48 @@ func (d *detector) planJSON() error {
 		return nil
 	}
 	if len(docs) == 1 && isMISP(d.text) {
-		return d.refuse("it is a MISP event, whose attributes are URLs, hosts and other things",
-			`write the URLs as lines first (jq -r '.. | objects | select(.type? | IN("url", "uri", "domain", "hostname")) | .value')`)
+		return d.reject("it is a MISP event, whose attributes are URLs, hosts and other things",
+			`write the URLs as lines first `+
+				`(jq -r '.. | objects | select(.type? | IN("url", "uri", "domain", "hostname")) | .value')`)
 	}
 	if best == nil {
-		return d.refuse("no member of its JSON objects looks like a URL",
-			"name it by its path (--url-column attributes.url), or write its records as lines first (jq -c '.. | objects | select(.url)')")
+		return d.reject("no member of its JSON objects looks like a URL",
+			"name it by its path (--url-column attributes.url), "+
+				"or write its records as lines first (jq -c '.. | objects | select(.url)')")
 	}
 	if len(docs) == 1 && len(best.path) > 1 {
-		return d.refuse("it is one JSON document with its URLs inside, not a sequence of records",
+		return d.reject("it is one JSON document with its URLs inside, not a sequence of records",
 			"write its records as lines first (jq -c '.[]', or jq -c '.. | objects | select(.url)')")
 	}
-	d.Plan.URL.Name = jsondoc.JoinPath(best.path)
+	d.plan.URL.Name = jsondoc.JoinPath(best.path)
 	d.noteURL(best, also)
 	return nil
 }
 
-// chooseTS makes a member called ts or timestamp the time, if nobody named one and all its values are times.
+// chooseTS makes a member called ts or timestamp the time, if the options name none and all its
+// values are times.
 func (d *detector) chooseTS(leaves []*leaf) {
 	if d.opt.TSColumn != "" {
 		return
 	}
-	d.Plan.TS, d.Plan.TSChosen = nil, false
+	d.plan.TS, d.plan.TSChosen = nil, false
 	for _, l := range leaves {
 		if len(l.path) == 1 && isTSName(l.path[0]) && l.values > 0 && l.times == l.values {
-			d.Plan.TS, d.Plan.TSChosen = &raw.Column{Name: jsondoc.JoinPath(l.path)}, true
+			d.plan.TS, d.plan.TSChosen = &raw.Column{Name: jsondoc.JoinPath(l.path)}, true
 			return
 		}
 	}
 }
 
-// noteURL says which member was chosen for the URL where that is not plain.
+// noteURL notes which member was chosen for the URL, unless only that one has a name for URLs and
+// it is in no inner object.
 func (d *detector) noteURL(best *leaf, also []string) {
 	if best.class == 0 || len(also) > 0 || len(best.path) > 1 {
-		d.note("the URL is read from %q%s (--url-column chooses)", d.Plan.URL.Name, couldBe(also))
+		d.note("the URL is read from %q%s (--url-column chooses)", d.plan.URL.Name, couldBe(also))
 	}
 }
 
-// couldBe is the part of a note that names columns as good as the one chosen.
+// couldBe returns the part of a note that names the columns as good as the chosen one.
 func couldBe(also []string) string {
 	if len(also) == 0 {
 		return ""
@@ -153,17 +162,22 @@ func couldBe(also []string) string {
 	return fmt.Sprintf("; %s could be it too", raw.QuoteNames(also))
 }
 
-// planMap makes a plan of a document that is one object around its records: whose members are records, or arrays or
-// objects of records, and so on to sampleDepth. The records are at the first level where of at least
-// two values nine of ten are objects, and a quarter of them have a URL under the name asked for or under one
-// for URLs. That leaves scalars between the levels, which the reader rejects; and documents about one thing with
-// links in it, which this does not take for a map.
+// planMap plans a document that is one object around its records, and reports whether the document
+// is one. The members of the object are records, or arrays or objects of records, and so on to
+// sampleDepth. The records are at the first level that meets these conditions:
+//
+//   - It has at least two objects, and nine of ten of its values are objects.
+//   - A quarter of the objects have a URL in the member that the options name, else in a member
+//     with a name for URLs.
+//
+// The reader rejects scalars beside the records and above them. A document about one thing, with
+// links in it, does not meet the conditions.
 func (d *detector) planMap(doc *jsondoc.Document) bool {
 	if d.opt.Format == raw.JSONLines || len(doc.Nodes) == 0 || doc.Nodes[0].Kind != '{' {
 		return false
 	}
 	level, want := []int{0}, jsondoc.SplitPath(d.opt.URLColumn)
-	for depth := 1; depth <= SampleDepth; depth++ {
+	for depth := 1; depth <= sampleDepth; depth++ {
 		var values []int
 		for _, node := range level {
 			n := &doc.Nodes[node]
@@ -202,25 +216,28 @@ func (d *detector) planMap(doc *jsondoc.Document) bool {
 		if best == nil || best.values*4 < objects {
 			continue
 		}
-		d.Plan.Format, d.Plan.Depth = raw.JSON, depth
-		d.Plan.URL.Name = jsondoc.JoinPath(best.path)
+		d.plan.Format, d.plan.Depth = raw.JSON, depth
+		d.plan.URL.Name = jsondoc.JoinPath(best.path)
 		d.chooseTS(leaves)
-		d.note("it is one JSON object around its records, at depth %d; their URL is %q%s (--url-column chooses)", depth, d.Plan.URL.Name, couldBe(also))
+		d.note("it is one JSON object around its records, at depth %d; their URL is %q%s (--url-column chooses)",
+			depth, d.plan.URL.Name, couldBe(also))
 		return true
 	}
 	return false
 }
 
-// isMISP knows an event of the Malware Information Sharing Platform (https://www.misp-standard.org/rfc/misp-standard-core.html).
+// isMISP reports whether text is an event of the Malware Information Sharing Platform
+// (https://www.misp-standard.org/rfc/misp-standard-core.html).
 func isMISP(text []byte) bool {
-	return bytes.Contains(text, []byte(`"Event"`)) && bytes.Contains(text, []byte(`"orgc_id"`)) || bytes.Contains(text, []byte(`"Event"`)) && bytes.Contains(text, []byte(`"Attribute"`))
+	has := func(name string) bool { return bytes.Contains(text, []byte(name)) }
+	return has(`"Event"`) && (has(`"orgc_id"`) || has(`"Attribute"`))
 }
 
-// documents parses the head's JSON values. A value that the head cuts counts with the
-// members before the cut.
+// documents parses the first sampleRows values. A value that continues past the head has the
+// members in the head.
 func (d *detector) documents() []*jsondoc.Document {
 	var docs []*jsondoc.Document
-	if d.Plan.Format == raw.JSONLines {
+	if d.plan.Format == raw.JSONLines {
 		for _, l := range d.lines() {
 			doc := &jsondoc.Document{Deep: true}
 			if doc.Parse(trimJSONLine(l)) || doc.Short {
@@ -229,17 +246,17 @@ func (d *detector) documents() []*jsondoc.Document {
 		}
 		return docs
 	}
-	in := d.sample(d.text)
-	in.Max = len(d.text) // what is too long for a record may hold records
+	in := d.input(d.text)
+	in.Max = len(d.text) // a value that is too long for a record may hold records
 	p := &text.JSONParser{In: in}
 	p.Doc.Deep = true
 	for len(docs) < sampleRows {
-		// next fills p.doc whatever it makes of the record.
+		// Next fills p.Doc even if it rejects the record.
 		var rec raw.Record
 		var rej raw.Reject
 		p.Doc = jsondoc.Document{Deep: true}
 		err := p.Next(&rec, &rej)
-		if err == text.ErrJSONCut {
+		if errors.Is(err, text.ErrJSONCut) {
 			doc := &jsondoc.Document{Deep: true}
 			doc.Parse(in.Buf[in.R:in.W])
 			docs = append(docs, doc)
@@ -255,13 +272,13 @@ func (d *detector) documents() []*jsondoc.Document {
 	return docs
 }
 
-// collect adds the members below node to leaves, in the order they are first met.
-func (d *detector) collect(leaves []*leaf, doc *jsondoc.Document, node int, at []string) []*leaf {
+// collect adds the members in node to leaves, in the order in which they are first met.
+func (d *detector) collect(leaves []*leaf, doc *jsondoc.Document, node int, path []string) []*leaf {
 	n := doc.Nodes[node]
 	for i, c := int32(0), int32(node+1); i < n.Children; i, c = i+1, doc.Nodes[c].Next {
 		m := doc.Nodes[c]
-		p := append(slices.Clip(at), string(doc.Name(&m)))
-		if m.Kind == '{' && len(p) < SampleDepth {
+		p := append(slices.Clip(path), string(doc.Name(&m)))
+		if m.Kind == '{' && len(p) < sampleDepth {
 			leaves = d.collect(leaves, doc, int(c), p)
 			continue
 		}
@@ -270,19 +287,19 @@ func (d *detector) collect(leaves []*leaf, doc *jsondoc.Document, node int, at [
 	return leaves
 }
 
-// observe adds a value to what leaves know of the member at path p.
-func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, p []string) []*leaf {
+// observe counts the value of node in the leaf with the given path, which it adds if need be.
+func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, path []string) []*leaf {
 	m := doc.Nodes[node]
 	if m.Kind != '"' && m.Kind != '0' || m.End == 0 {
 		return leaves
 	}
-	at := slices.IndexFunc(leaves, func(l *leaf) bool { return slices.Equal(l.path, p) })
-	if at < 0 {
+	i := slices.IndexFunc(leaves, func(l *leaf) bool { return slices.Equal(l.path, path) })
+	if i < 0 {
 		if len(leaves) == maxLeaves {
 			return leaves
 		}
-		at = len(leaves)
-		leaves = append(leaves, &leaf{path: p, class: NameClass(p[len(p)-1])})
+		i = len(leaves)
+		leaves = append(leaves, &leaf{path: path, class: nameClass(path[len(path)-1])})
 	}
 	v := string(doc.Text(&m))
 	if m.Escaped {
@@ -291,7 +308,7 @@ func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, p []
 	if v = strings.TrimSpace(v); v == "" {
 		return leaves
 	}
-	l := leaves[at]
+	l := leaves[i]
 	l.values++
 	if d.isTime(v) {
 		l.times++
@@ -304,10 +321,12 @@ func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, p []
 	return leaves
 }
 
-// maxLeaves bounds the members compared: objects used as maps have a member a record.
+// maxLeaves is how many members are compared. An object used as a map has a member for every
+// record.
 const maxLeaves = 500
 
-// chooseLeaf returns the URL member and the names of those as good.
+// chooseLeaf returns the member that holds the URLs, nil for none, and the names of the members as
+// good. docs is the number of documents.
 func chooseLeaf(leaves []*leaf, docs int) (best *leaf, also []string) {
 	better := func(a, b *leaf) bool {
 		if len(a.path) != len(b.path) {
@@ -329,7 +348,7 @@ func chooseLeaf(leaves []*leaf, docs int) (best *leaf, also []string) {
 	}
 	_ = choose(func(l *leaf) bool { return l.class > 0 && (l.urls+l.hosts)*2 >= l.values }) ||
 		choose(func(l *leaf) bool { return l.urls*2 >= l.values && l.urls*2 >= docs }) ||
-		// Nothing good under a good name: its values are rejected one by one.
+		// Only a name says that this is the URL. The reader rejects the values that are none.
 		choose(func(l *leaf) bool { return l.class > 0 && l.class <= classLink && len(l.path) == 1 })
 	return best, also
 }

@@ -7,11 +7,24 @@ import (
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
-// wordClass reports whether names of the class only contain the word.
-func wordClass(class int) bool {
-	return class == ClassURLWord || class == classURIWord || class == classHostWord
+// Classes of names, best first. Names of no class have the class 0.
+const (
+	classURL = 1 + iota
+	classURI
+	classLink
+	classURLWord // several words, one of them url
+	classURIWord // several words, one of them of classURI or classLink
+	classSite
+	classHost
+	classHostWord // several words, one of them of classSite or classHost
+)
+
+// isWordClass reports whether the names of the class have several words.
+func isWordClass(class int) bool {
+	return class == classURLWord || class == classURIWord || class == classHostWord
 }
 
+// urlNames are the words that name a URL column.
 var urlNames = map[string]int{
 	"url": classURL, "uri": classURI, "iri": classURI, "href": classURI, "u": classURI,
 	"link": classLink, "permalink": classLink, "original": classLink,
@@ -19,8 +32,8 @@ var urlNames = map[string]int{
 	"domain": classHost, "hostname": classHost, "host": classHost, "fqdn": classHost,
 }
 
-// nameClass tells how well a column's name says that it holds URLs.
-func NameClass(name string) int {
+// nameClass returns the class of a column's name: how well it says that the column holds URLs.
+func nameClass(name string) int {
 	if len(name) > 64 {
 		return 0
 	}
@@ -33,7 +46,7 @@ func NameClass(name string) int {
 			case w == "u" || w == "original":
 				continue
 			case c == classURL:
-				c = ClassURLWord
+				c = classURLWord
 			case c <= classLink:
 				c = classURIWord
 			default:
@@ -47,12 +60,12 @@ func NameClass(name string) int {
 	return best
 }
 
-// splitWords cuts a name into lower-case words at what is no letter or digit and before a
-// capital that follows a small letter.
+// splitWords cuts a name into words in lower case. Words end before an upper-case letter that
+// follows a lower-case one, and at characters that are neither letters nor digits.
 func splitWords(name string) []string {
 	var words []string
 	var word []rune
-	small := false
+	lower := false // the last letter was lower-case
 	flush := func() {
 		if len(word) > 0 {
 			words = append(words, string(word))
@@ -62,25 +75,26 @@ func splitWords(name string) []string {
 	for _, r := range name {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
 			flush()
-			small = false
+			lower = false
 			continue
 		}
-		if unicode.IsUpper(r) && small {
+		if unicode.IsUpper(r) && lower {
 			flush()
 		}
-		small = unicode.IsLower(r)
+		lower = unicode.IsLower(r)
 		word = append(word, unicode.ToLower(r))
 	}
 	flush()
 	return words
 }
 
+// isTSName reports whether a column of this name is a time if its values are.
 func isTSName(name string) bool {
 	return strings.EqualFold(name, "ts") || strings.EqualFold(name, "timestamp")
 }
 
-// isTime reports whether v is a time since there are URLs: a column called timestamp may also
-// hold seconds into a film.
+// isTime reports whether v is a time from 1990 to 2100. A column called timestamp may also hold
+// other numbers, such as seconds into a film.
 func (d *detector) isTime(v string) bool {
 	ms, ok := d.time.Parse([]byte(v))
 	return ok && plausibleTime(ms)
@@ -106,8 +120,8 @@ func looksURL[T string | []byte](v T) bool {
 	return false
 }
 
-// looksHost reports whether v is a host name with a dot or an IPv4 address, with or without
-// port and path.
+// looksHost reports whether v is an IPv4 address or a host name with a dot. A port and a path may
+// follow.
 func looksHost(v string) bool {
 	if i := strings.IndexAny(v, "/?:"); i >= 0 {
 		v = v[:i]
@@ -145,7 +159,7 @@ func looksHost(v string) bool {
 
 func looksURLOrHost(v string) bool { return looksURL(v) || looksHost(v) }
 
-// looksDate reports whether v is a timestamp and not just a number.
+// looksDate reports whether v is a time in a form that no other number has.
 func looksDate(v string) bool {
 	_, ok := timestamp.Parse([]byte(v))
 	return ok && (strings.ContainsAny(v, "-:") || len(v) == 14)

@@ -5,19 +5,33 @@ import (
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/parquetin"
-	"github.com/urlake/urlake/lake/raw/text"
 )
 
-// planParquet is Detect for Parquet: columns are named by their path, the URL column is chosen as among the
-// members of JSON.
-func (d *detector) PlanParquet(o *parquetin.Object) error {
-	d.Plan.Format = raw.Parquet
-	err := d.nameColumns(func(want string) (raw.Column, error) {
-		n := o.Find(want)
-		if n == nil || n.Leaf < 0 {
+// Parquet is Detect for a Parquet object. Columns are named by their path in the schema. The URL
+// column is chosen as among the members of JSON, by reading the first values of the columns.
+func Parquet(name string, o *parquetin.Object, opt raw.Options) (raw.Plan, error) {
+	opt, err := opt.WithDefaults()
+	if err != nil {
+		return raw.Plan{}, err
+	}
+	d, err := newDetector(name, nil, opt)
+	if err != nil {
+		return raw.Plan{}, err
+	}
+	if err := d.planParquet(o); err != nil {
+		return raw.Plan{}, err
+	}
+	return d.plan, nil
+}
+
+func (d *detector) planParquet(o *parquetin.Object) error {
+	d.plan.Format = raw.Parquet
+	err := d.planNamed(func(want string) (raw.Column, error) {
+		f := o.Find(want)
+		if f == nil || !f.IsColumn() {
 			return raw.Column{}, d.noColumn(want, o.Names(), "")
 		}
-		return raw.Column{Name: o.Name(n), Number: n.Leaf + 1}, nil
+		return raw.Column{Name: o.Name(f), Number: f.Number()}, nil
 	}, func(want string) (raw.Column, error) {
 		if o.Find(want) == nil {
 			return raw.Column{}, d.noColumn(want, o.Names(), "")
@@ -42,44 +56,47 @@ func (d *detector) PlanParquet(o *parquetin.Object) error {
 	return nil
 }
 
-// planLakePart plans a part of a lake.
+// planLakePart plans a part of a lake, which has all its columns.
 func (d *detector) planLakePart(o *parquetin.Object) {
-	column := func(name string) raw.Column { return raw.Column{Name: name, Number: o.Find(name).Leaf + 1} }
-	d.Plan.LakePart, d.Plan.URL = true, column("path_query")
-	if d.Plan.TS == nil {
+	column := func(name string) raw.Column { return raw.Column{Name: name, Number: o.Find(name).Number()} }
+	d.plan.LakePart, d.plan.URL = true, column("path_query")
+	if d.plan.TS == nil {
 		c := column("ts")
-		d.Plan.TS = &c
+		d.plan.TS = &c
 	}
-	if d.Plan.Size == nil {
+	if d.plan.Size == nil {
 		c := column("size")
-		d.Plan.Size = &c
+		d.plan.Size = &c
 	}
-	d.note("it is a part of a lake: its URLs are put together from scheme, host, port and path_query (--url-column chooses)")
+	d.note("it is a part of a lake: its URLs are put together from scheme, host, port and path_query " +
+		"(--url-column chooses)")
 }
 
-// chooseParquetURL reads the first values of the columns with a name for URLs and, if those do not do, of all others of text.
+// chooseParquetURL samples the text columns with a name for URLs. If none of them holds URLs or
+// hosts, it samples all other text columns too.
 func (d *detector) chooseParquetURL(o *parquetin.Object) error {
 	var leaves []*leaf
-	var nodes []*parquetin.Field
-	collect := func(named bool) error {
-		for _, n := range o.Leaves {
-			l := &leaf{path: n.Short, class: NameClass(n.Short[len(n.Short)-1])}
-			if parquetin.KindOf(n.Desc) != parquetin.TextKind || (l.class > 0) != named || len(leaves) == parquetin.MaxParquetColumns {
+	var fields []*parquetin.Field
+	sample := func(named bool) error {
+		for _, f := range o.Columns() {
+			path := f.Path()
+			l := &leaf{path: path, class: nameClass(path[len(path)-1])}
+			if !f.IsText() || (l.class > 0) != named || len(leaves) == parquetin.MaxColumns {
 				continue
 			}
-			if err := d.sampleParquet(o, n, l); err != nil {
+			if err := d.sampleParquet(o, f, l); err != nil {
 				return err
 			}
-			leaves, nodes = append(leaves, l), append(nodes, n)
+			leaves, fields = append(leaves, l), append(fields, f)
 		}
 		return nil
 	}
-	if err := collect(true); err != nil {
+	if err := sample(true); err != nil {
 		return err
 	}
 	best, also := chooseLeaf(leaves, sampleRows)
 	if best == nil || best.urls+best.hosts == 0 {
-		if err := collect(false); err != nil {
+		if err := sample(false); err != nil {
 			return err
 		}
 		rows := 0
@@ -88,80 +105,49 @@ func (d *detector) chooseParquetURL(o *parquetin.Object) error {
 		}
 		best, also = chooseLeaf(leaves, rows)
 	}
-	if best == nil && o.Meta.NumRows == 0 {
-		return nil // no records, whatever they would have been
+	if best == nil && o.NumRows() == 0 {
+		return nil // without records no column is missing
 	}
 	if best == nil {
-		return d.refuse("no column of this Parquet file looks like URLs; its columns are "+raw.QuoteNames(o.Names()), "name one by its path (--url-column urls.url)")
+		return d.reject("no column of this Parquet file looks like URLs; its columns are "+raw.QuoteNames(o.Names()),
+			"name one by its path (--url-column urls.url)")
 	}
-	n := nodes[slices.Index(leaves, best)]
-	d.Plan.URL = raw.Column{Name: o.Name(n), Number: n.Leaf + 1}
+	f := fields[slices.Index(leaves, best)]
+	d.plan.URL = raw.Column{Name: o.Name(f), Number: f.Number()}
 	d.noteURL(best, also)
 	return nil
 }
 
+// chooseParquetTS makes the first column called ts or timestamp the time, if all its sampled values
+// are times.
 func (d *detector) chooseParquetTS(o *parquetin.Object) error {
-	for _, n := range o.Leaves {
-		if len(n.Full) != 1 || !isTSName(n.Name) || n.Repeated || n.Leaf+1 == d.Plan.URL.Number {
+	for _, f := range o.Columns() {
+		if !f.IsTopLevel() || !isTSName(f.Path()[0]) || f.Number() == d.plan.URL.Number {
 			continue
 		}
 		l := &leaf{}
-		if err := d.sampleParquet(o, n, l); err != nil {
+		if err := d.sampleParquet(o, f, l); err != nil {
 			return err
 		}
 		if l.values > 0 && l.times == l.values {
-			d.Plan.TS, d.Plan.TSChosen = &raw.Column{Name: o.Name(n), Number: n.Leaf + 1}, true
+			d.plan.TS, d.plan.TSChosen = &raw.Column{Name: o.Name(f), Number: f.Number()}, true
 		}
 		return nil
 	}
 	return nil
 }
 
-// sampleParquet looks at the first values of a column.
-func (d *detector) sampleParquet(o *parquetin.Object, n *parquetin.Field, l *leaf) error {
-	r, err := o.Reader(1)
-	if err != nil {
-		return err
-	}
-	c, err := parquetin.NewColumn(n)
-	if err != nil {
-		return nil // no column that a record can be read from
-	}
-	for g := range o.Meta.NumRowGroups() {
-		if err := c.Open(r, g); err != nil {
-			return err
+// sampleParquet counts in l what the first values of a column look like.
+func (d *detector) sampleParquet(o *parquetin.Object, f *parquetin.Field, l *leaf) error {
+	return o.Sample(f, sampleRows, func(v parquetin.Value) {
+		l.values++
+		if v.IsTime && plausibleTime(v.Time) || !v.IsTime && d.isTime(string(v.Text)) {
+			l.times++
 		}
-		for seen := 0; seen < sampleRows; seen++ {
-			ok, err := c.Peek()
-			if err != nil {
-				return err
-			}
-			if !ok {
-				break
-			}
-			if !c.Null() {
-				var content []byte
-				ms, isTime := c.Time()
-				if !isTime {
-					content = text.TrimSpace(c.Text(nil))
-				}
-				if isTime || len(content) > 0 {
-					l.values++
-				}
-				if isTime && plausibleTime(ms) || !isTime && d.isTime(string(content)) {
-					l.times++
-				}
-				if v := string(content); looksURL(v) {
-					l.urls++
-				} else if looksHost(v) {
-					l.hosts++
-				}
-			}
-			c.Pass()
+		if looksURL(v.Text) {
+			l.urls++
+		} else if looksHost(string(v.Text)) {
+			l.hosts++
 		}
-		if l.values > 0 {
-			break
-		}
-	}
-	return nil
+	})
 }

@@ -12,31 +12,30 @@ import (
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
-// Tables.
-
-// table is the sample of an object cut at one separator.
+// table is the sample of an object, cut at one separator into cells.
 type table struct {
 	sep   string
 	rows  [][]string
-	width int // the commonest number of cells
-	share float64
-	// Of the header that has a URL name: its row from 1, 0 for none, and the name's class.
+	width int     // the most frequent number of cells in a row
+	share float64 // the share of the rows that have width cells
+	// header is the row of the header, from 1; 0 for none. class is that of its best name.
 	header, class int
 }
 
+// separators are the separators between the cells of a table.
 var separators = []string{"\t", ",", ";", "|"}
 
-// readTable reads up to rows rows of the head as a table. sep is "" for a single column.
+// readTable reads up to rows rows as a table. An empty sep means a single column.
 func (d *detector) readTable(sep, format string, rows int) *table {
 	content := d.text
 	if !d.whole {
-		// Not the row that the head cuts.
+		// The last row may continue past the head.
 		if i := bytes.LastIndexByte(content, d.eol()); i >= 0 {
 			content = content[:i+1]
 		}
 	}
 	var counts raw.Counts
-	p := text.NewCSVParser(d.sample(content), raw.Plan{Format: format, Separator: sep}, text.Fields{}, &counts)
+	p := text.NewCSVParser(d.input(content), raw.Plan{Format: format, Separator: sep}, text.Fields{}, &counts)
 	p.Width = len(content) + 1
 	t := &table{sep: sep}
 	widths := make(map[int]int)
@@ -56,7 +55,7 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 			}
 			widths[len(row)]++
 		}
-		// A row that cannot be read still counts as one: the reader counts it too.
+		// A row that cannot be read counts, because the reader counts it for Plan.HeaderRow.
 		t.rows = append(t.rows, row)
 	}
 	for w, n := range widths {
@@ -68,13 +67,13 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 	return t
 }
 
-// findHeader looks for URL names among the rows before the first with a value. A title above
-// the header has fewer cells filled.
+// findHeader looks for a row with a name for URLs before the first row with a URL. Of several it
+// takes the one with the most cells filled: a title above the header has fewer.
 func (t *table) findHeader() {
 	most := 0
 	for i, row := range t.rows[:min(len(t.rows), titleRows)] {
 		for _, c := range row {
-			if looksURL(c) || looksHost(c) && NameClass(c) == 0 {
+			if looksURL(c) || looksHost(c) && nameClass(c) == 0 {
 				return
 			}
 		}
@@ -83,7 +82,7 @@ func (t *table) findHeader() {
 			if c != "" {
 				filled++
 			}
-			if class := NameClass(c); class > 0 && (best == 0 || class < best) {
+			if class := nameClass(c); class > 0 && (best == 0 || class < best) {
 				best = class
 			}
 		}
@@ -93,7 +92,8 @@ func (t *table) findHeader() {
 	}
 }
 
-// columnNames are the header's words, and numbers where it has none or one twice.
+// columnNames returns the cells of the header. A column whose cell is empty, or the same as an
+// earlier one, is named by its number.
 func (t *table) columnNames() []string {
 	width := t.width
 	var header []string
@@ -122,10 +122,10 @@ func (t *table) columnNames() []string {
 	return names
 }
 
-// values are the non-empty cells of column i below row from.
-func (t *table) values(i, from int) []string {
+// values returns the cells of column i that are not empty, without those in the first skip rows.
+func (t *table) values(i, skip int) []string {
 	var v []string
-	for _, row := range t.rows[min(from, len(t.rows)):] {
+	for _, row := range t.rows[min(skip, len(t.rows)):] {
 		if i < len(row) && row[i] != "" {
 			v = append(v, row[i])
 		}
@@ -133,7 +133,7 @@ func (t *table) values(i, from int) []string {
 	return v
 }
 
-// share is the part of values for which f holds; 0 of none.
+// share returns the share of values for which f is true, 0 if there are no values.
 func share(values []string, f func(string) bool) float64 {
 	if len(values) == 0 {
 		return 0
@@ -147,13 +147,13 @@ func share(values []string, f func(string) bool) float64 {
 	return float64(n) / float64(len(values))
 }
 
-// sniffTable tells tables from lists.
+// sniffTable returns TSV or CSV for a table, else Lines.
 func (d *detector) sniffTable() string {
-	if d.named(".tsv", ".tab") {
+	if d.hasExt(".tsv", ".tab") {
 		return raw.TSV
 	}
-	if d.named(".csv") || d.opt.URLColumn != "" {
-		if t := d.bestTable(separators, true); t != nil && t.sep == "\t" && !d.named(".csv") {
+	if d.hasExt(".csv") || d.opt.URLColumn != "" {
+		if t := d.bestTable(separators, true); t != nil && t.sep == "\t" && !d.hasExt(".csv") {
 			return raw.TSV
 		}
 		return raw.CSV
@@ -164,27 +164,27 @@ func (d *detector) sniffTable() string {
 		}
 		return raw.CSV
 	}
-	// One column below its name.
-	if t := d.readTable("", raw.CSV, titleRows); t.header > 0 && !wordClass(t.class) {
+	// A single column with a header.
+	if t := d.readTable("", raw.CSV, titleRows); t.header > 0 && !isWordClass(t.class) {
 		return raw.CSV
 	}
 	return raw.Lines
 }
 
-// bestTable is the sample cut at the separator that makes the best table of it, nil if none
-// does. sure is set where it is known to be a table.
+// bestTable cuts the sample at the separator that makes the best table of it. It returns nil if no
+// separator makes one. sure means that the object is known to be a table.
 func (d *detector) bestTable(seps []string, sure bool) *table {
 	var best *table
 	for _, sep := range seps {
 		if !bytes.Contains(d.text, []byte(sep)) {
-			continue // one column
+			continue
 		}
 		format := raw.CSV
 		if sep == "\t" {
 			format = raw.TSV
 		}
 		t := d.readTable(sep, format, sampleRows)
-		// In a table with a header rows may be ragged; without one the width is all there is.
+		// Without a header, only rows of one width show that the text is a table.
 		if t.width < 2 || t.share < 0.5 || t.header == 0 && t.share < 0.9 {
 			continue
 		}
@@ -202,9 +202,9 @@ func (d *detector) bestTable(seps []string, sure bool) *table {
 	return best
 }
 
-// typed reports whether a table without a header has a URL column and beside it one of URLs or
-// dates: mere numbers would make tables of lists of URLs with commas. Tabs do not stand in
-// URLs, so that behind one anything is a column.
+// typed reports whether a table without a header has a URL column and a second column of URLs or
+// dates. A column of numbers does not count: it may be the end of URLs that contain commas. URLs
+// contain no tabs, so that with these any second column counts.
 func (t *table) typed() bool {
 	if len(t.rows) < 2 && t.sep != "\t" {
 		return false
@@ -223,6 +223,7 @@ func (t *table) typed() bool {
 	return urls > 0 && urls+others > 1
 }
 
+// planTable plans a CSV or TSV table.
 func (d *detector) planTable(format string) error {
 	var t *table
 	if format == raw.TSV {
@@ -233,7 +234,7 @@ func (d *detector) planTable(format string) error {
 	} else if t.sep == "\t" {
 		t = d.readTable("\t", raw.CSV, sampleRows)
 	}
-	d.Plan.Separator = t.sep
+	d.plan.Separator = t.sep
 
 	named := []string{d.opt.URLColumn, d.opt.TSColumn, d.opt.SizeField}
 	for _, x := range d.opt.Extras {
@@ -241,7 +242,7 @@ func (d *detector) planTable(format string) error {
 			named = append(named, x)
 		}
 	}
-	t.headerOf(named)
+	t.findHeaderWith(named)
 	url := -1
 	if d.opt.URLColumn == "" {
 		if url = d.chooseColumn(t); url < 0 && len(t.rows) > 0 {
@@ -249,14 +250,14 @@ func (d *detector) planTable(format string) error {
 			if t.header == 0 {
 				what = "its first row is " + raw.QuoteNames(t.rows[0])
 			}
-			return d.refuse("no column of this table looks like URLs; "+what, "name one, or give its number (--url-column)")
+			return d.reject("no column of this table looks like URLs; "+what,
+				"name one, or give its number (--url-column)")
 		}
 	} else if n, ok := raw.ColumnNumber(d.opt.URLColumn); ok && t.header == 0 {
-		// Named by number: a first row whose cell is no URL while those below are is a header.
-		t.headerAbove(n - 1)
+		t.takeFirstRow(n - 1)
 	}
 	names := t.columnNames()
-	d.Plan.HeaderRow, d.Plan.Columns = t.header, names
+	d.plan.HeaderRow, d.plan.Columns = t.header, names
 
 	resolve := func(want string) (raw.Column, error) {
 		if n, ok := raw.ColumnNumber(want); ok && n <= len(names) {
@@ -273,34 +274,35 @@ func (d *detector) planTable(format string) error {
 	}
 	switch {
 	case url >= 0:
-		d.Plan.URL = raw.Column{Name: names[url], Number: url + 1}
+		d.plan.URL = raw.Column{Name: names[url], Number: url + 1}
 	case d.opt.URLColumn == "":
-		d.Plan.URL = raw.Column{Name: "1", Number: 1} // an empty table
+		d.plan.URL = raw.Column{Name: "1", Number: 1} // an empty table
 	}
-	if err := d.nameColumns(resolve, resolve); err != nil || d.Plan.TS != nil {
+	if err := d.planNamed(resolve, resolve); err != nil || d.plan.TS != nil {
 		return err
 	}
-	if i := slices.IndexFunc(names, isTSName); i >= 0 && i+1 != d.Plan.URL.Number {
+	if i := slices.IndexFunc(names, isTSName); i >= 0 && i+1 != d.plan.URL.Number {
 		if v := t.values(i, t.header); len(v) > 0 && share(v, d.isTime) == 1 {
-			d.Plan.TS, d.Plan.TSChosen = &raw.Column{Name: names[i], Number: i + 1}, true
+			d.plan.TS, d.plan.TSChosen = &raw.Column{Name: names[i], Number: i + 1}, true
 		}
 	}
 	return nil
 }
 
-// nameColumns plans the columns that were asked for by name, extras each once.
-func (d *detector) nameColumns(column, extra func(want string) (raw.Column, error)) error {
+// planNamed plans the columns that the options name. column resolves the name of a column, extra
+// that of an extra. An extra that is named twice is planned once.
+func (d *detector) planNamed(column, extra func(want string) (raw.Column, error)) error {
 	if want := d.opt.URLColumn; want != "" {
 		c, err := column(want)
 		if err != nil {
 			return err
 		}
-		d.Plan.URL = c
+		d.plan.URL = c
 	}
 	for _, o := range []struct {
 		want string
 		to   **raw.Column
-	}{{d.opt.TSColumn, &d.Plan.TS}, {d.opt.SizeField, &d.Plan.Size}} {
+	}{{d.opt.TSColumn, &d.plan.TS}, {d.opt.SizeField, &d.plan.Size}} {
 		if o.want == "" {
 			continue
 		}
@@ -310,7 +312,7 @@ func (d *detector) nameColumns(column, extra func(want string) (raw.Column, erro
 		}
 		*o.to = &c
 	}
-	if d.Plan.AllExtras {
+	if d.plan.AllExtras {
 		return nil
 	}
 	for _, x := range d.opt.Extras {
@@ -318,23 +320,25 @@ func (d *detector) nameColumns(column, extra func(want string) (raw.Column, erro
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(d.Plan.Extras, c) {
-			d.Plan.Extras = append(d.Plan.Extras, c)
+		if !slices.Contains(d.plan.Extras, c) {
+			d.plan.Extras = append(d.plan.Extras, c)
 		}
 	}
 	return nil
 }
 
-// noColumn refuses a name that none of the columns has.
+// noColumn returns the error that rejects a name which no column has. or is added to its advice.
 func (d *detector) noColumn(want string, names []string, or string) error {
-	return d.refuse(fmt.Sprintf("there is no column %q; its columns are %s", want, raw.QuoteNames(names)), "name one of them"+or)
+	reason := fmt.Sprintf("there is no column %q; its columns are %s", want, raw.QuoteNames(names))
+	return d.reject(reason, "name one of them"+or)
 }
 
-// headerOf makes the first row that has one of the names the header, if names are asked for.
-func (t *table) headerOf(named []string) {
+// findHeaderWith makes the first row that has one of the given names the header.
+func (t *table) findHeaderWith(named []string) {
 	for i, row := range t.rows[:min(len(t.rows), titleRows)] {
 		for _, want := range named {
-			// Digits are a number, or the name that a program gave a column; a cell with digits makes no header of its row.
+			// Digits are the number of a column. In the first row they may also be its name;
+			// further down a cell with digits makes no header.
 			if _, number := raw.ColumnNumber(want); want == "" || number || i > 0 && timestamp.AllDigits([]byte(want)) {
 				continue
 			}
@@ -346,32 +350,31 @@ func (t *table) headerOf(named []string) {
 	}
 }
 
-// headerAbove makes row 1 a header if its cell i is no URL while those below are.
-func (t *table) headerAbove(i int) {
+// takeFirstRow makes the first row the header if its cell i is no URL while those below are.
+func (t *table) takeFirstRow(i int) {
 	if len(t.rows) < 2 || i >= len(t.rows[0]) || t.rows[0][i] == "" {
 		return
 	}
 	c := t.rows[0][i]
-	if !looksURL(c) && !(looksHost(c) && NameClass(c) == 0) && share(t.values(i, 1), looksURLOrHost) >= 0.9 {
+	if !looksURL(c) && !(looksHost(c) && nameClass(c) == 0) && share(t.values(i, 1), looksURLOrHost) >= 0.9 {
 		t.header = 1
 	}
 }
 
-// chooseColumn returns the URL column, -1 for none.
+// chooseColumn returns the index of the URL column, -1 for none.
 func (d *detector) chooseColumn(t *table) int {
-	unproven := -1
+	unproven := -1 // has a good name and no values that look like URLs
 	if t.header > 0 {
 		header := t.rows[t.header-1]
 		best, bestClass := -1, 0
 		var also []string
 		for i, c := range header {
-			class := NameClass(c)
+			class := nameClass(c)
 			if class == 0 {
 				continue
 			}
 			v := t.values(i, t.header)
 			if share(v, looksURLOrHost) < 0.5 {
-				// Nothing in it, or nothing good: the name alone has to do if no other will.
 				if class <= classLink && unproven < 0 {
 					unproven = i
 				}
@@ -392,9 +395,9 @@ func (d *detector) chooseColumn(t *table) int {
 		}
 	}
 	var urls []int
+	skip := max(t.header, min(1, len(t.rows)-1)) // the first row may be a header without a known name
 	for i := range t.width {
-		// Row 1 may be a header without a name that is known.
-		if v := t.values(i, max(t.header, min(1, len(t.rows)-1))); share(v, looksURL) >= 0.5 && len(v)*2 >= len(t.rows)-1 {
+		if v := t.values(i, skip); share(v, looksURL) >= 0.5 && len(v)*2 >= len(t.rows)-1 {
 			urls = append(urls, i)
 		}
 	}
@@ -403,21 +406,21 @@ func (d *detector) chooseColumn(t *table) int {
 	}
 	if len(urls) == 0 {
 		for i := range t.width {
-			if share(t.values(i, max(t.header, min(1, len(t.rows)-1))), looksHost) >= 0.9 {
+			if share(t.values(i, skip), looksHost) >= 0.9 {
 				urls = append(urls, i)
 				break
 			}
 		}
 	}
 	if len(urls) == 0 {
-		// One column is the URL, whatever it looks like: what is none gets rejected by line.
+		// A single column is the URL. The reader rejects the values that are none.
 		if t.width == 1 {
 			return 0
 		}
 		return -1
 	}
 	if t.header == 0 {
-		t.headerAbove(urls[0])
+		t.takeFirstRow(urls[0])
 	}
 	names := t.columnNames()
 	if len(urls) == 1 {
@@ -426,7 +429,8 @@ func (d *detector) chooseColumn(t *table) int {
 		}
 		return urls[0]
 	}
-	// Of several, the one that varies most: a page beside the sitemap it stands in, not the sitemap.
+	// Of several, choose the one with the most different values: pages and not the sitemap they are
+	// in.
 	best, most := -1, 0
 	for _, i := range urls {
 		distinct := map[string]bool{}
@@ -443,6 +447,7 @@ func (d *detector) chooseColumn(t *table) int {
 			also = append(also, names[i])
 		}
 	}
-	d.note("the URL column is %q, which varies most of those that look like URLs; so do %s (--url-column chooses)", names[best], raw.QuoteNames(also))
+	d.note("the URL column is %q, which varies most of those that look like URLs; so do %s (--url-column chooses)",
+		names[best], raw.QuoteNames(also))
 	return best
 }

@@ -20,13 +20,11 @@ import (
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
-// Columns.
-
-// valueKind is what the values of a column stand for.
+// valueKind is what the values of a column mean, by its physical and its logical type.
 type valueKind int
 
 const (
-	TextKind valueKind = iota
+	textKind valueKind = iota
 	bytesKind
 	boolKind
 	intKind
@@ -40,7 +38,7 @@ const (
 	uuidKind
 )
 
-func KindOf(c *schema.Column) valueKind {
+func kindOf(c *schema.Column) valueKind {
 	switch c.PhysicalType() {
 	case parquet.Types.Boolean:
 		return boolKind
@@ -75,13 +73,14 @@ func KindOf(c *schema.Column) valueKind {
 	case schema.BSONLogicalType, schema.IntervalLogicalType:
 		return bytesKind
 	}
-	return TextKind
+	return textKind
 }
 
-// parquetColumn is a column being read: levels and values of one batch, of which one entry is the
-// next (Dremel, https://research.google/pubs/pub36632/, section 4).
-type Column struct {
-	node   *Field
+// column reads the entries of a column one after another. An entry is a value or a null with its
+// definition and repetition levels (Dremel, https://research.google/pubs/pub36632/, section 4).
+// Entries are decoded in batches. Between peek and advance, one of them is the current entry.
+type column struct {
+	field  *Field
 	desc   *schema.Column
 	kind   valueKind
 	unit   schema.TimeUnitType
@@ -93,8 +92,8 @@ type Column struct {
 	pages  *checkedPages
 
 	def, rep []int16
-	i, n     int // the next entry and how many there are
-	v        int // its value, where it has one
+	i, n     int // the index of the current entry in the batch, and the size of the batch
+	v        int // the index of the current entry's value, if it has one
 
 	bools  []bool
 	i32    []int32
@@ -105,13 +104,13 @@ type Column struct {
 	arrays []parquet.ByteArray
 	fixed  []parquet.FixedLenByteArray
 
-	// readBatch reads up to batch levels, and their values, from one page of chunk.
+	// readBatch reads up to batch entries from one page of chunk.
 	readBatch func(batch int64) (levels int64, values int, err error)
 }
 
-// batchOf allocates the values of a column and returns the function that reads a batch of them.
-func batchOf[T any](c *Column, values *[]T) func(batch int64) (int64, int, error) {
-	*values = make([]T, parquetBatch)
+// batchReader allocates the values of a column and returns the function that reads a batch of them.
+func batchReader[T any](c *column, values *[]T) func(batch int64) (int64, int, error) {
+	*values = make([]T, batchSize)
 	return func(batch int64) (int64, int, error) {
 		r, ok := c.chunk.(interface {
 			ReadBatchInPage(batch int64, values []T, def, rep []int16) (int64, int, error)
@@ -123,10 +122,12 @@ func batchOf[T any](c *Column, values *[]T) func(batch int64) (int64, int, error
 	}
 }
 
-func NewColumn(n *Field) (*Column, error) {
-	c := &Column{node: n, desc: n.Desc, kind: KindOf(n.Desc), maxDef: n.def, maxRep: n.rep,
-		def: make([]int16, parquetBatch), rep: make([]int16, parquetBatch)}
-	switch t := n.Desc.LogicalType().(type) {
+// newColumn returns a reader for the column n, or an error and nil if a record cannot hold its
+// values.
+func newColumn(n *Field) (*column, error) {
+	c := &column{field: n, desc: n.desc, kind: kindOf(n.desc), maxDef: n.def, maxRep: n.rep,
+		def: make([]int16, batchSize), rep: make([]int16, batchSize)}
+	switch t := n.desc.LogicalType().(type) {
 	case schema.DecimalLogicalType:
 		c.scale = t.Scale()
 	case schema.TimestampLogicalType:
@@ -137,87 +138,90 @@ func NewColumn(n *Field) (*Column, error) {
 	if c.desc.MaxDefinitionLevel() != n.def || c.desc.MaxRepetitionLevel() != n.rep {
 		return nil, errFooter
 	}
-	const widest = 64 << 10
-	switch n.Desc.PhysicalType() {
+	const maxWidth = 64 << 10
+	switch n.desc.PhysicalType() {
 	case parquet.Types.Boolean:
-		c.readBatch = batchOf(c, &c.bools)
+		c.readBatch = batchReader(c, &c.bools)
 	case parquet.Types.Int32:
-		c.readBatch = batchOf(c, &c.i32)
+		c.readBatch = batchReader(c, &c.i32)
 	case parquet.Types.Int64:
-		c.readBatch = batchOf(c, &c.i64)
+		c.readBatch = batchReader(c, &c.i64)
 	case parquet.Types.Int96:
-		c.readBatch = batchOf(c, &c.i96)
+		c.readBatch = batchReader(c, &c.i96)
 	case parquet.Types.Float:
-		c.readBatch = batchOf(c, &c.f32)
+		c.readBatch = batchReader(c, &c.f32)
 	case parquet.Types.Double:
-		c.readBatch = batchOf(c, &c.f64)
+		c.readBatch = batchReader(c, &c.f64)
 	case parquet.Types.ByteArray:
-		c.readBatch = batchOf(c, &c.arrays)
+		c.readBatch = batchReader(c, &c.arrays)
 	case parquet.Types.FixedLenByteArray:
-		if l := n.Desc.TypeLength(); l < 1 || l > widest {
-			return nil, fmt.Errorf("values of %d bytes, want 1 to %d", l, widest)
+		if l := n.desc.TypeLength(); l < 1 || l > maxWidth {
+			return nil, fmt.Errorf("values of %d bytes, want 1 to %d", l, maxWidth)
 		}
-		c.readBatch = batchOf(c, &c.fixed)
+		c.readBatch = batchReader(c, &c.fixed)
 	default:
 		return nil, errFooter
 	}
 	return c, nil
 }
 
-// wrong names the column in an error.
-func (c *Column) wrong(err error) error {
-	return fmt.Errorf("column %q: %w", jsondoc.JoinPath(c.node.Full), err)
+// wrap names the column in an error.
+func (c *column) wrap(err error) error {
+	return fmt.Errorf("column %q: %w", jsondoc.JoinPath(c.field.full), err)
 }
 
-// open goes to the column's chunk in a row group.
-func (c *Column) Open(r *file.Reader, group int) error {
+// open moves to the column's chunk in a row group.
+func (c *column) open(r *file.Reader, group int) error {
 	c.close()
 	c.i, c.n, c.v = 0, 0, 0
-	err := guarded("pages", func() error {
+	err := guard("pages", func() error {
 		g := r.RowGroup(group)
 		if g.NumColumns() != r.MetaData().Schema.NumColumns() {
-			return fmt.Errorf("row group %d has %d columns, the schema has %d", group, g.NumColumns(), r.MetaData().Schema.NumColumns())
+			return fmt.Errorf("row group %d has %d columns, the schema has %d",
+				group, g.NumColumns(), r.MetaData().Schema.NumColumns())
 		}
-		pages, err := g.GetColumnPageReader(c.node.Leaf)
+		pages, err := g.GetColumnPageReader(c.field.column)
 		if err != nil {
 			return err
 		}
 		c.pages = &checkedPages{PageReader: pages, desc: c.desc}
-		//lint:ignore SA1019 RowGroupReader.Column leaves no place to check pages before they are decoded
+		//lint:ignore SA1019 RowGroupReader.Column gives no access to pages before they are decoded
 		c.chunk = file.NewColumnReader(c.desc, c.pages, memory.DefaultAllocator, r.BufferPool())
 		return nil
 	})
 	if err != nil {
-		return c.wrong(err)
+		return c.wrap(err)
 	}
 	return nil
 }
 
-// close gives buffers back. What the library says of it changes nothing that was read.
-func (c *Column) close() {
+// close returns the buffers. Its error is dropped: the entries have been read.
+func (c *column) close() {
 	if c.chunk != nil {
-		_ = guarded("pages", c.chunk.Close)
+		_ = guard("pages", c.chunk.Close)
 		c.chunk = nil
 	}
 }
 
-// peek makes the next entry stand; false at the end of the chunk. Values of the entries before are void where it read.
-func (c *Column) Peek() (bool, error) {
+// peek decodes the next batch if the current one is used up, which makes values returned earlier
+// invalid. It returns false at the end of the chunk.
+func (c *column) peek() (bool, error) {
 	if c.i < c.n {
 		return true, nil
 	}
-	if err := guarded("pages", c.fill); err != nil {
-		return false, c.wrong(err)
+	if err := guard("pages", c.fill); err != nil {
+		return false, c.wrap(err)
 	}
 	return c.n > 0, nil
 }
 
-func (c *Column) fill() error {
+// fill decodes the next batch and checks its levels.
+func (c *column) fill() error {
 	c.i, c.n, c.v = 0, 0, 0
 	if !c.chunk.HasNext() {
 		return c.chunk.Err()
 	}
-	batch := int64(parquetBatch)
+	batch := int64(batchSize)
 	if c.pages.prefixed {
 		batch = prefixedBatch
 	}
@@ -254,48 +258,50 @@ func (c *Column) fill() error {
 	return nil
 }
 
-// level is the repetition level of the entry that stands, defined its definition level.
-func (c *Column) level() int16 {
+// level returns the repetition level of the current entry.
+func (c *column) level() int16 {
 	if c.maxRep == 0 {
 		return 0
 	}
 	return c.rep[c.i]
 }
 
-func (c *Column) defined() int16 {
+// defined returns the definition level of the current entry.
+func (c *column) defined() int16 {
 	if c.maxDef == 0 {
 		return 0
 	}
 	return c.def[c.i]
 }
 
-func (c *Column) Null() bool { return c.defined() < c.maxDef }
+func (c *column) null() bool { return c.defined() < c.maxDef }
 
-// pass consumes the entry.
-func (c *Column) Pass() {
-	if !c.Null() {
+// advance moves past the current entry.
+func (c *column) advance() {
+	if !c.null() {
 		c.v++
 	}
 	c.i++
 }
 
-// raw is the entry's value where it is bytes; valid until the next peek that reads.
-func (c *Column) raw() []byte {
+// raw returns the current value of a column of bytes. It is valid until the next call of peek.
+func (c *column) raw() []byte {
 	if c.fixed != nil {
 		return c.fixed[c.v]
 	}
 	return c.arrays[c.v]
 }
 
-func (c *Column) integer() int64 {
+func (c *column) integer() int64 {
 	if c.i32 != nil {
 		return int64(c.i32[c.v])
 	}
 	return c.i64[c.v]
 }
 
-// time is the value in milliseconds, where the column's type says that it is a time.
-func (c *Column) Time() (ms int64, ok bool) {
+// time returns the current value in milliseconds since the Unix epoch. ok is false if the column's
+// type is no time.
+func (c *column) time() (ms int64, ok bool) {
 	switch {
 	case c.kind == dateKind:
 		return c.integer() * 86_400_000, true
@@ -322,8 +328,8 @@ func (c *Column) Time() (ms int64, ok bool) {
 	return ms, true
 }
 
-// text appends the value as it would stand in a table.
-func (c *Column) Text(dst []byte) []byte {
+// text appends the current value as a CSV table would have it.
+func (c *column) text(dst []byte) []byte {
 	switch c.kind {
 	case boolKind:
 		return strconv.AppendBool(dst, c.bools[c.v])
@@ -361,7 +367,8 @@ func (c *Column) Text(dst []byte) []byte {
 	return append(dst, c.raw()...)
 }
 
-// appendDecimal prints whole numbers without an exponent, so that they are sizes and timestamps.
+// appendDecimal appends numbers below 2^63 without an exponent, so that whole ones can be read as
+// sizes and timestamps.
 func appendDecimal(dst []byte, f float64) []byte {
 	if math.Abs(f) < 1<<63 {
 		return strconv.AppendFloat(dst, f, 'f', -1, 64)
@@ -369,7 +376,7 @@ func appendDecimal(dst []byte, f float64) []byte {
 	return strconv.AppendFloat(dst, f, 'g', -1, 64)
 }
 
-func (c *Column) decimal(dst []byte) []byte {
+func (c *column) decimal(dst []byte) []byte {
 	n := new(big.Int)
 	switch {
 	case c.i32 != nil, c.i64 != nil:
@@ -381,7 +388,7 @@ func (c *Column) decimal(dst []byte) []byte {
 			n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(len(b))*8))
 		}
 	}
-	const mostDigits = 1000 // decimals have at most 76 digits; longer arrays are none
+	const mostDigits = 1000 // decimals have at most 76 digits; a longer array is no decimal
 	if c.scale <= 0 || c.scale > mostDigits || n.BitLen() > 4*mostDigits {
 		return n.Append(dst, 10)
 	}
@@ -398,7 +405,7 @@ func (c *Column) decimal(dst []byte) []byte {
 	return append(dst, digits[point:]...)
 }
 
-func (c *Column) clock(dst []byte) []byte {
+func (c *column) clock(dst []byte) []byte {
 	v := c.integer()
 	switch c.unit {
 	case schema.TimeUnitMillis:
@@ -409,7 +416,7 @@ func (c *Column) clock(dst []byte) []byte {
 	return time.Unix(0, v).UTC().AppendFormat(dst, "15:04:05.999999999")
 }
 
-func (c *Column) timestamp(dst []byte) []byte {
+func (c *column) timestamp(dst []byte) []byte {
 	var t time.Time
 	switch {
 	case c.i96 != nil:
@@ -430,9 +437,10 @@ func (c *Column) timestamp(dst []byte) []byte {
 	return t.UTC().AppendFormat(dst, layout)
 }
 
-// json appends the value in canonical form. Numbers keep their digits or are strings.
-func (c *Column) json(dst []byte, scratch *[]byte) []byte {
-	*scratch = c.Text((*scratch)[:0])
+// json appends the current value as canonical JSON (RFC 8785). A whole number that a double cannot
+// hold becomes a string. scratch is a buffer.
+func (c *column) json(dst []byte, scratch *[]byte) []byte {
+	*scratch = c.text((*scratch)[:0])
 	switch c.kind {
 	case boolKind:
 		return append(dst, *scratch...)
@@ -444,17 +452,17 @@ func (c *Column) json(dst []byte, scratch *[]byte) []byte {
 	return codec.AppendJSONString(dst, *scratch)
 }
 
-// stands makes the entry stand that has to have this repetition level.
-func (c *Column) stands(level int16) error {
-	ok, err := c.Peek()
+// expect peeks and checks that there is a current entry of the given repetition level.
+func (c *column) expect(level int16) error {
+	ok, err := c.peek()
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return c.wrong(errors.New("it ends before other columns"))
+		return c.wrap(errors.New("it ends before other columns"))
 	}
 	if c.level() != level {
-		return c.wrong(errRows)
+		return c.wrap(errRowStarts)
 	}
 	return nil
 }

@@ -8,20 +8,21 @@ import (
 )
 
 const (
-	// maxFooter is the longest Parquet footer read. Those of tables with thousands of columns and row groups
-	// have some MiB; decoding takes at most eight times as much.
+	// maxFooter is the size of the longest footer that is read. The footers of tables with
+	// thousands of columns and row groups have a few MiB. Decoding takes at most eight times the
+	// size.
 	maxFooter = 32 << 20
 
-	// maxParquetDepth is the deepest nesting of a Parquet schema; schemas are read by recursion.
-	maxParquetDepth = 64
+	// maxSchemaDepth is the deepest nesting of a schema: schemas are read by recursion.
+	maxSchemaDepth = 64
 )
 
 var errFooter = errors.New("the footer is damaged")
 
-// CheckFooter walks over a Parquet footer before it is decoded: decoders allocate what a length says and
-// follow a schema's nesting, so that no length may be more than the bytes behind it can hold and no
-// schema other than a tree of bounded depth.
-func CheckFooter(footer []byte) error {
+// checkFooter checks a footer before it is decoded, because a decoder allocates what a length says
+// and recurses as deep as the schema is nested. No length may exceed the bytes left, and the schema
+// must be one tree of at most maxSchemaDepth levels.
+func checkFooter(footer []byte) error {
 	r := thrift.NewReader(footer, "", "footer")
 	r.Lenient = true
 	var children []int32
@@ -51,7 +52,7 @@ func CheckFooter(footer []byte) error {
 	if r.Err() != nil || schemas != 1 {
 		return errFooter
 	}
-	var open []int32 // children yet to come, a level an element
+	var open []int32 // for every open level, how many children are still to come
 	for i, n := range children {
 		for len(open) > 0 && open[len(open)-1] == 0 {
 			open = open[:len(open)-1]
@@ -65,8 +66,8 @@ func CheckFooter(footer []byte) error {
 		if n < 0 || int(n) > len(children)-i-1 {
 			return errFooter
 		}
-		if len(open) > maxParquetDepth {
-			return fmt.Errorf("the schema is nested more than %d levels deep", maxParquetDepth)
+		if len(open) > maxSchemaDepth {
+			return fmt.Errorf("the schema is nested more than %d levels deep", maxSchemaDepth)
 		}
 		open = append(open, n)
 	}

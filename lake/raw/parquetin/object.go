@@ -1,51 +1,74 @@
 package parquetin
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/metadata"
-	"github.com/apache/arrow-go/v18/parquet/schema"
+
 	"github.com/urlake/urlake/lake/raw"
-	"github.com/urlake/urlake/lake/raw/jsondoc"
+	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
-var (
-	Magic            = []byte("PAR1")
-	encryptedParquet = []byte("PARE")
+// Magic is what every Parquet file begins and ends with.
+const Magic = "PAR1"
+
+// encryptedMagic ends a file whose footer is encrypted.
+const encryptedMagic = "PARE"
+
+const (
+	// MaxColumns is how many columns of one object are read. Each holds a page in memory.
+	MaxColumns = 256
+
+	// MaxBuffered is the largest Parquet file that is held in memory, as it must be in a stream:
+	// compressed as a whole, or in an archive.
+	MaxBuffered = 64 << 20
+
+	// maxPages is the most bytes that the decompressed pages of all columns take. One page takes
+	// at most an equal share of it, but minPage at least and maxPage at most. The pages of every
+	// common writer have about 1 MiB.
+	maxPages = 512 << 20
+	minPage  = 4 << 20
+	maxPage  = 128 << 20
+
+	// lowMemoryPage and lowMemoryFooter replace maxPage and maxFooter with
+	// raw.Options.LittleMemory.
+	lowMemoryPage   = 8 << 20
+	lowMemoryFooter = 1 << 20
+
+	// readBuffers is the size of the read buffers of all columns together.
+	readBuffers = 32 << 20
 )
 
-// randomAccess is what a reader may have beside Read, counted from its object's first byte.
+// RandomAccess is an object that can be read at any offset, counted from its first byte.
 type RandomAccess interface {
 	io.ReaderAt
 	Size() int64
 }
 
-// parquetBytes is a Parquet object as arrow-go wants it. Errors of the reader below are told
-// apart from places that lie outside of the object.
-type Bytes struct {
-	At   io.ReaderAt
-	Size int64
-	Src  *unpack.Source
+// objectFile is a Parquet object as arrow-go reads it. It keeps errors of the store in source.Err:
+// what is read outside of the object is the file's fault, and not kept.
+type objectFile struct {
+	at     io.ReaderAt
+	size   int64
+	source *unpack.Source
 }
 
-func (b Bytes) ReadAt(p []byte, off int64) (int, error) {
-	if off < 0 || off > b.Size {
+func (f objectFile) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 || off > f.size {
 		return 0, errors.New("a column begins outside of the file")
 	}
-	n, err := b.At.ReadAt(p[:min(int64(len(p)), b.Size-off)], off)
+	n, err := f.at.ReadAt(p[:min(int64(len(p)), f.size-off)], off)
 	if err != nil && err != io.EOF {
-		b.Src.Err = err
+		f.source.Err = err
 	}
 	if err == nil && n < len(p) {
 		err = io.EOF
@@ -53,20 +76,22 @@ func (b Bytes) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Seek is only asked where a footer has to be found, which is found already.
-func (b Bytes) Seek(int64, int) (int64, error) { return 0, errors.ErrUnsupported }
+// Seek is part of arrow-go's interface. Only the search for a footer calls it, and arrow-go gets
+// the footer from Open.
+func (f objectFile) Seek(int64, int) (int64, error) { return 0, errors.ErrUnsupported }
 
-// guarded runs code of the Parquet library that decodes what, the footer or pages. It panics on some damaged files; what
-// it panics with speaks of the library's code, not of the file.
-func guarded(what string, f func() error) (err error) {
-	damaged := fmt.Errorf("the Parquet file is damaged: its %s cannot be decoded", what)
+// guard calls decode, which decodes a part of the file with arrow-go, and returns an error where
+// arrow-go panics, as it does on some damaged files. The error names the part: the panic's own text
+// speaks of arrow-go's code and not of the file.
+func guard(part string, decode func() error) (err error) {
+	damaged := fmt.Errorf("the Parquet file is damaged: its %s cannot be decoded", part)
 	defer func() {
 		if recover() != nil {
 			err = damaged
 		}
 	}()
-	err = f()
-	// Some panics the library catches itself.
+	err = decode()
+	// arrow-go recovers from some panics itself.
 	var fault runtime.Error
 	if errors.As(err, &fault) {
 		return damaged
@@ -74,203 +99,88 @@ func guarded(what string, f func() error) (err error) {
 	return err
 }
 
-// parquetObject is an opened Parquet file.
+// Object is a Parquet file whose footer has been read.
 type Object struct {
-	bytes Bytes
-	Meta  *metadata.FileMetaData
-	root  *Field
-	// leaves are the columns in the file's order.
-	Leaves []*Field
+	file    objectFile
+	meta    *metadata.FileMetaData
+	root    *Field
+	columns []*Field // in the file's order
 }
 
-// parquetNode is a group or column of the schema.
-type Field struct {
-	Name   string
-	parent *Field
-	// full is the path in the schema, short the one without what only makes a list or map
-	// (https://github.com/apache/parquet-format/blob/master/LogicalTypes.md).
-	Full, Short        []string
-	optional, Repeated bool
-	list, mapped       bool  // the logical type
-	wrapper            bool  // the repeated group of a three-level list, or of a map
-	def, rep           int16 // the levels at which it is there
-	children           []*Field
-	Leaf               int // number of the column, -1 of a group
-	Desc               *schema.Column
-}
-
-// openParquet reads the footer.
-func Open(name string, b Bytes) (*Object, error) {
-	tail := make([]byte, 8)
-	if b.Size < 12 {
+// Open reads and checks the footer of an object. name is its key or path, for errors. Errors of at
+// are kept in source.Err.
+func Open(name string, at RandomAccess, source *unpack.Source) (*Object, error) {
+	f := objectFile{at: at, size: at.Size(), source: source}
+	end := make([]byte, 8) // the footer's length and the magic
+	if f.size < 12 {
 		return nil, io.ErrUnexpectedEOF
 	}
-	if _, err := b.ReadAt(tail, b.Size-8); err != nil {
+	if _, err := f.ReadAt(end, f.size-8); err != nil {
 		return nil, err
 	}
-	size := int64(binary.LittleEndian.Uint32(tail))
+	size := int64(binary.LittleEndian.Uint32(end))
 	switch {
-	case bytes.Equal(tail[4:], encryptedParquet):
+	case string(end[4:]) == encryptedMagic:
 		return nil, &raw.FormatError{Name: name, Reason: "it is an encrypted Parquet file", Advice: "decrypt it first"}
-	case !bytes.Equal(tail[4:], Magic):
-		// It begins as one: the end is missing.
+	case string(end[4:]) != Magic:
+		// The object begins as Parquet, so its end is missing.
 		return nil, io.ErrUnexpectedEOF
-	case size > b.Size-12:
-		return nil, fmt.Errorf("the footer is said to have %d bytes, of a file of %d", size, b.Size)
-	case size > littleFooter && b.Src.Little:
+	case size > f.size-12:
+		return nil, fmt.Errorf("the footer is said to have %d bytes, in a file of %d", size, f.size)
+	case size > lowMemoryFooter && source.Little:
 		return nil, raw.ErrLittleMemory
 	case size > maxFooter:
-		return nil, &raw.FormatError{Name: name, Reason: fmt.Sprintf("its footer has %d MiB, more than %d", size>>20, maxFooter>>20), Advice: "write it as several files"}
+		return nil, &raw.FormatError{
+			Name:   name,
+			Reason: fmt.Sprintf("its footer has %d MiB, more than %d", size>>20, maxFooter>>20),
+			Advice: "write it as several files",
+		}
 	}
 	footer := make([]byte, size)
-	if _, err := b.ReadAt(footer, b.Size-8-size); err != nil {
+	if _, err := f.ReadAt(footer, f.size-8-size); err != nil {
 		return nil, err
 	}
-	if err := CheckFooter(footer); err != nil {
+	if err := checkFooter(footer); err != nil {
 		return nil, err
 	}
-	o := &Object{bytes: b}
-	err := guarded("footer", func() (err error) {
-		if o.Meta, err = metadata.NewFileMetaData(footer, nil); err != nil {
+	o := &Object{file: f}
+	err := guard("footer", func() (err error) {
+		if o.meta, err = metadata.NewFileMetaData(footer, nil); err != nil {
 			return err
 		}
-		o.Meta.SetSourceFileSize(b.Size)
-		o.root = &Field{Leaf: -1}
-		for i := range o.Meta.Schema.Root().NumFields() {
-			o.add(o.root, o.Meta.Schema.Root().Field(i), false)
+		o.meta.SetSourceFileSize(f.size)
+		o.root = &Field{column: -1}
+		for i := range o.meta.Schema.Root().NumFields() {
+			o.add(o.root, o.meta.Schema.Root().Field(i), false)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	if o.Meta.IsSetEncryptionAlgorithm() {
+	if o.meta.IsSetEncryptionAlgorithm() {
 		return nil, &raw.FormatError{Name: name, Reason: "it is an encrypted Parquet file", Advice: "decrypt it first"}
 	}
-	if len(o.Leaves) != o.Meta.Schema.NumColumns() {
+	if len(o.columns) != o.meta.Schema.NumColumns() {
 		return nil, errFooter
 	}
 	return o, nil
 }
 
-// add takes a node of the schema over. Hidden nodes, the element of a three-level list, have no name of their own.
-func (o *Object) add(parent *Field, n schema.Node, hidden bool) {
-	p := &Field{Name: n.Name(), parent: parent, def: parent.def, rep: parent.rep, Leaf: -1,
-		Full: append(slices.Clip(parent.Full), n.Name()), Short: parent.Short}
-	switch n.RepetitionType() {
-	case parquet.Repetitions.Optional:
-		p.optional = true
-		p.def++
-	case parquet.Repetitions.Repeated:
-		p.Repeated = true
-		p.def++
-		p.rep++
-	}
-	hideChildren := false
-	switch {
-	case hidden:
-	case p.Repeated && parent.list && len(parent.Full) > 0:
-		// The element itself in lists of two levels: no group, of several members, or of a name that says so.
-		g, ok := n.(*schema.GroupNode)
-		p.wrapper = ok && g.NumFields() == 1 && n.Name() != "array" && n.Name() != parent.Name+"_tuple"
-		hideChildren = p.wrapper
-	case p.Repeated && parent.mapped:
-		g, ok := n.(*schema.GroupNode)
-		p.wrapper = ok && g.NumFields() == 2
-	default:
-		p.Short = append(slices.Clip(parent.Short), n.Name())
-	}
-	parent.children = append(parent.children, p)
-	switch n := n.(type) {
-	case *schema.GroupNode:
-		if n.NumFields() == 1 && n.Field(0).RepetitionType() == parquet.Repetitions.Repeated {
-			switch n.LogicalType().(type) {
-			case schema.ListLogicalType:
-				p.list = true
-			case schema.MapLogicalType:
-				p.mapped = true
-			}
-		}
-		for i := range n.NumFields() {
-			o.add(p, n.Field(i), hideChildren)
-		}
-	case *schema.PrimitiveNode:
-		p.Leaf = len(o.Leaves)
-		p.Desc = o.Meta.Schema.Column(p.Leaf)
-		o.Leaves = append(o.Leaves, p)
-	}
-}
+// NumRows returns the number of rows that the footer states.
+func (o *Object) NumRows() int64 { return o.meta.NumRows }
 
-// name is how a column is called: by its short path, if no other goes by it.
-func (o *Object) Name(n *Field) string {
-	short := jsondoc.JoinPath(n.Short)
-	if o.Find(short) == n {
-		return short
-	}
-	return jsondoc.JoinPath(n.Full)
-}
+// NumRowGroups returns the number of row groups.
+func (o *Object) NumRowGroups() int { return o.meta.NumRowGroups() }
 
-// names are those of all columns.
-func (o *Object) Names() []string {
-	var s []string
-	for _, l := range o.Leaves {
-		s = append(s, o.Name(l))
-	}
-	return s
-}
-
-// find returns the node a path means, nil for none: by its path in the schema, then by its short path, then without
-// regard to case; else by a column's number.
-func (o *Object) Find(path string) *Field {
-	want := jsondoc.SplitPath(path)
-	for _, equal := range []func(n *Field) bool{
-		func(n *Field) bool { return slices.Equal(n.Full, want) },
-		func(n *Field) bool { return slices.Equal(n.Short, want) },
-		func(n *Field) bool { return slices.EqualFunc(n.Short, want, strings.EqualFold) },
-	} {
-		if n := findNode(o.root, equal); n != nil {
-			return n
-		}
-	}
-	if i, ok := raw.ColumnNumber(path); ok && i <= len(o.Leaves) {
-		return o.Leaves[i-1]
-	}
-	return nil
-}
-
-// findNode prefers columns to groups and upper nodes to lower ones of the same path.
-func findNode(n *Field, equal func(*Field) bool) *Field {
-	var group *Field
-	var walk func(n *Field) *Field
-	walk = func(n *Field) *Field {
-		for _, c := range n.children {
-			if equal(c) {
-				if c.Leaf >= 0 {
-					return c
-				}
-				if group == nil {
-					group = c
-				}
-			}
-			if found := walk(c); found != nil {
-				return found
-			}
-		}
-		return nil
-	}
-	if leaf := walk(n); leaf != nil {
-		return leaf
-	}
-	return group
-}
-
-// groups returns where the row groups begin, as far as each lies behind the one before; none where the footer
-// does not say so of all.
-func (o *Object) Groups() []raw.Border {
+// RowGroups returns the number of each row group and the offset at which it begins in the file. It
+// leaves out a row group that does not begin after the one before. It returns nil if the footer
+// does not state where every row group begins.
+func (o *Object) RowGroups() []raw.Border {
 	var out []raw.Border
 	last := int64(0)
-	for i, g := range o.Meta.RowGroups {
-		at := o.bytes.Size
+	for i, g := range o.meta.RowGroups {
+		at := o.file.size
 		for _, c := range g.Columns {
 			if c == nil || c.MetaData == nil {
 				return nil
@@ -283,7 +193,7 @@ func (o *Object) Groups() []raw.Border {
 		if g.NumRows < 0 {
 			return nil
 		}
-		if at > last && at < o.bytes.Size {
+		if at > last && at < o.file.size {
 			out = append(out, raw.Border{Off: int64(i), Stored: at})
 			last = at
 		}
@@ -291,42 +201,85 @@ func (o *Object) Groups() []raw.Border {
 	return out
 }
 
-// reader returns arrow-go's reader, with limits for so many columns.
-func (o *Object) Reader(columns int) (*file.Reader, error) {
+// reader returns an arrow-go reader whose limits on memory allow for the given number of columns.
+func (o *Object) reader(columns int) (*file.Reader, error) {
 	columns = max(columns, 1)
 	props := parquet.NewReaderProperties(memory.NewGoAllocator())
 	props.BufferedStreamEnabled = true
-	props.BufferSize = int64(min(max(parquetReads/columns, 64<<10), 1<<20))
-	props.MaxUncompressedPageSize = min(int64(max(parquetPages/columns, minParquetPage)), o.bytes.Src.AtMost(maxParquetPage, littlePage))
+	props.BufferSize = int64(min(max(readBuffers/columns, 64<<10), 1<<20))
+	limit := o.file.source.AtMost(maxPage, lowMemoryPage)
+	props.MaxUncompressedPageSize = min(int64(max(maxPages/columns, minPage)), limit)
 	props.MaxCompressedPageSize = props.MaxUncompressedPageSize
 	var r *file.Reader
-	err := guarded("footer", func() (err error) {
-		r, err = file.NewParquetReader(o.bytes, file.WithMetadata(o.Meta), file.WithReadProps(props))
+	err := guard("footer", func() (err error) {
+		r, err = file.NewParquetReader(o.file, file.WithMetadata(o.meta), file.WithReadProps(props))
 		return err
 	})
 	return r, err
 }
 
-// isLakePart knows a part by who wrote it and by its columns.
+// A Value is a value of a column that is neither null nor blank.
+type Value struct {
+	// Text is the value as a table would have it, without white space around it. It is nil where
+	// IsTime.
+	Text []byte
+	// Time is milliseconds since the Unix epoch. IsTime says that the column's type is a time.
+	Time   int64
+	IsTime bool
+}
+
+// Sample calls visit for the values among the first n entries of a column, nulls and blanks
+// counted. It reads one row group: the first that has values among these entries. It calls visit
+// for no value of a column whose type a record cannot hold.
+func (o *Object) Sample(f *Field, n int, visit func(Value)) error {
+	r, err := o.reader(1)
+	if err != nil {
+		return err
+	}
+	c, _ := newColumn(f)
+	if c == nil {
+		return nil // no record can be read from the column
+	}
+	found := false
+	for group := 0; group < o.NumRowGroups() && !found; group++ {
+		if err := c.open(r, group); err != nil {
+			return err
+		}
+		for range n {
+			ok, err := c.peek()
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			if !c.null() {
+				var v Value
+				if v.Time, v.IsTime = c.time(); !v.IsTime {
+					v.Text = text.TrimSpace(c.text(nil))
+				}
+				if v.IsTime || len(v.Text) > 0 {
+					visit(v)
+					found = true
+				}
+			}
+			c.advance()
+		}
+	}
+	return nil
+}
+
+// IsLakePart reports whether the file is a part of a lake (docs/formats/part.md): urlake wrote it,
+// and it has a part's columns.
 func (o *Object) IsLakePart() bool {
-	if !strings.HasPrefix(o.Meta.GetCreatedBy(), "urlake ") {
+	if !strings.HasPrefix(o.meta.GetCreatedBy(), "urlake ") {
 		return false
 	}
 	for _, c := range lakePartColumns {
-		n := o.Find(c.name)
-		if n == nil || n.Leaf < 0 || len(n.Full) != 1 || n.Repeated || KindOf(n.Desc) != c.kind {
+		f := o.Find(c.name)
+		if f == nil || !f.IsColumn() || !f.IsTopLevel() || kindOf(f.desc) != c.kind {
 			return false
 		}
 	}
 	return true
-}
-
-// holds reports whether n is in the part of the schema below node.
-func (node *Field) holds(n *Field) bool {
-	for n = n.parent; n != nil; n = n.parent {
-		if n == node {
-			return true
-		}
-	}
-	return false
 }

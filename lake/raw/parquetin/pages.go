@@ -11,11 +11,29 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/schema"
 )
 
-// checkedPages looks at pages before they are decoded: decoders allocate what their heads say.
+const (
+	// maxDeltaValues is the most values of a delta-encoded page: a decoder allocates all their
+	// lengths at once.
+	maxDeltaValues = 1 << 24
+	// maxDeltaBlock is the most values of a delta block. All writers use 128 or a few hundred.
+	maxDeltaBlock = 1 << 16
+
+	// batchSize is how many entries of a column are decoded at once.
+	batchSize = 1024
+
+	// A value of a DELTA_BYTE_ARRAY page repeats a prefix of the value before, so that a small page
+	// can hold far more bytes than it has. Such a page has at most maxPrefixedPage bytes, and
+	// prefixedBatch of its values are decoded at once.
+	maxPrefixedPage = 8 << 20
+	prefixedBatch   = 64
+)
+
+// checkedPages checks the pages of a column before they are decoded, because a decoder allocates
+// what a page's header says.
 type checkedPages struct {
 	file.PageReader
 	desc     *schema.Column
-	prefixed bool
+	prefixed bool // the page's encoding is DELTA_BYTE_ARRAY
 	err      error
 }
 
@@ -44,6 +62,7 @@ func (c *checkedPages) GetDictionaryPage() (*file.DictionaryPage, error) {
 
 var errPage = errors.New("a page says it has more values than its bytes can hold")
 
+// check returns an error if a page's header or encoding claims more values than the page can hold.
 func (c *checkedPages) check(page file.Page) error {
 	data := page.Data()
 	switch p := page.(type) {
@@ -70,8 +89,8 @@ func (c *checkedPages) check(page file.Page) error {
 			max      int16
 			encoding parquet.Encoding
 		}{
-			{c.desc.MaxRepetitionLevel(), parquet.Encoding(p.RepetitionLevelEncoding())},
-			{c.desc.MaxDefinitionLevel(), parquet.Encoding(p.DefinitionLevelEncoding())},
+			{c.desc.MaxRepetitionLevel(), p.RepetitionLevelEncoding()},
+			{c.desc.MaxDefinitionLevel(), p.DefinitionLevelEncoding()},
 		} {
 			if l.max == 0 || l.encoding != parquet.Encodings.RLE {
 				continue
@@ -94,22 +113,23 @@ func (c *checkedPages) check(page file.Page) error {
 	var err error
 	switch parquet.Encoding(page.Encoding()) {
 	case parquet.Encodings.DeltaBinaryPacked, parquet.Encodings.DeltaLengthByteArray:
-		_, err = PassDelta(data)
+		_, err = skipDelta(data)
 	case parquet.Encodings.DeltaByteArray:
 		c.prefixed = true
 		if len(data) > maxPrefixedPage {
 			return fmt.Errorf("a page of DELTA_BYTE_ARRAY has %d bytes, more than %d", len(data), maxPrefixedPage)
 		}
-		if data, err = PassDelta(data); err == nil {
-			_, err = PassDelta(data)
+		if data, err = skipDelta(data); err == nil {
+			_, err = skipDelta(data)
 		}
 	}
 	return err
 }
 
-// passDelta walks over a DELTA_BINARY_PACKED sequence and returns what is behind it
+// skipDelta checks a DELTA_BINARY_PACKED sequence at the beginning of data and returns the bytes
+// after it
 // (https://github.com/apache/parquet-format/blob/master/Encodings.md#delta-encoding-delta_binary_packed--5).
-func PassDelta(data []byte) ([]byte, error) {
+func skipDelta(data []byte) ([]byte, error) {
 	bad := errors.New("a page's delta encoding is damaged")
 	if len(data) == 0 {
 		return nil, nil // of a page without values
@@ -124,7 +144,8 @@ func PassDelta(data []byte) ([]byte, error) {
 		return v
 	}
 	block, minis, total := varint(), varint(), varint()
-	if len(data) == 0 || block == 0 || block%128 != 0 || block > maxDeltaBlock || minis == 0 || minis > block/32 || block%minis != 0 || total > maxDeltaValues {
+	if len(data) == 0 || block == 0 || block%128 != 0 || block > maxDeltaBlock ||
+		minis == 0 || minis > block/32 || block%minis != 0 || total > maxDeltaValues {
 		return nil, bad
 	}
 	varint() // the first value

@@ -13,7 +13,7 @@ import (
 	"github.com/urlake/urlake/lake/raw/text"
 )
 
-// benchURLs are distinct URLs of about 80 bytes.
+// benchURLs returns n distinct URLs of about 80 bytes.
 func benchURLs(n int) []string {
 	urls := make([]string, n)
 	for i := range urls {
@@ -78,7 +78,7 @@ func BenchmarkReader(b *testing.B) {
 					if records := how.read(r, b); records != len(urls) {
 						b.Fatalf("%d records, want %d", records, len(urls))
 					}
-					// Bytes of text, whatever they are compressed to.
+					// Throughput counts decompressed bytes.
 					b.SetBytes(r.Offset())
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(urls)), "ns/record")
@@ -128,7 +128,7 @@ func readURLs(r *Reader, b *testing.B) (records int) {
 	}
 }
 
-// compressed returns data compressed.
+// compressed compresses data with gzip or zstd.
 func compressed(tb testing.TB, how string, data []byte) []byte {
 	tb.Helper()
 	var buf bytes.Buffer

@@ -22,7 +22,8 @@ import (
 	"github.com/urlake/urlake/lake/raw"
 )
 
-// compressedList is a list in every compression, in two members each.
+// compressedLists returns a list, and the list in every compression. In gzip and zstd it is
+// compressed as two members or frames.
 func compressedLists(t *testing.T) (text []byte, by map[string][]byte) {
 	text = []byte(strings.Join(benchURLs(40), "\n"))
 	half := len(text) / 2
@@ -57,12 +58,12 @@ func TestTruncatedObjectsAreErrorsAtEveryLength(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", how, err)
 		}
-		first := 0 // the members' border is a proper end
+		first := 0 // cut after the first member, the object is whole
 		if how != "bzip2" && how != "xz" {
 			text, _ := compressedLists(t)
 			first = len(compressed(t, how, text[:len(text)/2]))
 		}
-		// Shorter than its magic an object is another, very short one.
+		// An object shorter than its magic is a short text.
 		for n := 10; n < len(data); n++ {
 			g, err := readBytes(data[:n])
 			if n == first {
@@ -76,7 +77,7 @@ func TestTruncatedObjectsAreErrorsAtEveryLength(t *testing.T) {
 				t.Fatalf("%s cut to %d of %d bytes: got %v, want a *DataError", how, n, len(data), err)
 			}
 			if de.Compression != how || de.CompressedOffset > int64(n) || de.Line < 1 || de.Name != "a" {
-				t.Errorf("%s cut to %d: place %+v", how, n, de)
+				t.Errorf("%s cut to %d: position %+v", how, n, de)
 			}
 			if len(g.Rows) > len(whole.Rows) || !slices.Equal(g.Rows, whole.Rows[:len(g.Rows)]) {
 				t.Errorf("%s cut to %d: records before the cut differ", how, n)
@@ -173,7 +174,7 @@ func TestAnErrorStays(t *testing.T) {
 	}
 	_, first := readAll(r)
 	_, _, second := r.Next()
-	if first == nil || first != second {
+	if first == nil || first != second { //nolint:errorlint // the same error, not a wrapped one
 		t.Errorf("got %v and then %v, want one error twice", first, second)
 	}
 }
@@ -204,7 +205,7 @@ func TestBrokenArraysAreErrorsWithTheirPlace(t *testing.T) {
 	}
 }
 
-func TestPlansAreHeldToTheirObject(t *testing.T) {
+func TestPlansMustMatchTheirObject(t *testing.T) {
 	text := []byte("http://a/\n")
 	r, err := New(bytes.NewReader(text), "a", raw.Options{})
 	if err != nil {
@@ -213,7 +214,7 @@ func TestPlansAreHeldToTheirObject(t *testing.T) {
 	if _, err := Open(bytes.NewReader(compressed(t, "gzip", text)), "a", r.Plan()); !errors.Is(err, raw.ErrInput) {
 		t.Errorf("a plan for plain text opened gzip: %v", err)
 	}
-	// A plan that names no column, as one for an empty object.
+	// The plan of an empty object names no column.
 	for _, format := range []string{raw.CSV, raw.TSV, raw.CDX, raw.CDXJ, raw.JSON, raw.JSONLines} {
 		r, err := Open(strings.NewReader("{} a b c\n"), "a", raw.Plan{Compression: "none", Format: format, AllExtras: true, Extras: []raw.Column{{}}, TS: &raw.Column{}, Size: &raw.Column{}})
 		if err != nil {
@@ -229,28 +230,28 @@ func TestPlansAreHeldToTheirObject(t *testing.T) {
 }
 
 func TestZstdWindowIsBounded(t *testing.T) {
-	// A frame header that asks for 256 MiB (RFC 8878, 3.1.1.1.2) and one raw block.
+	// A frame header with a window of 256 MiB (RFC 8878, 3.1.1.1.2), and one raw block.
 	frame := "\x28\xb5\x2f\xfd\x00\x90\x51\x00\x00http://a/\n"
 	if _, err := readBytes([]byte(frame)); !errors.Is(err, raw.ErrInput) || !strings.Contains(err.Error(), "--long") {
-		t.Errorf("got %v, want a refusal that names --long", err)
+		t.Errorf("got %v, want a rejection that names --long", err)
 	}
-	// 128 MiB, the most that --long asks for on its own.
+	// 128 MiB is the window of zstd --long without a number.
 	frame = strings.Replace(frame, "\x90", "\x88", 1)
 	if g, err := readBytes([]byte(frame)); err != nil || len(g.Rows) != 1 {
 		t.Errorf("a window of 128 MiB: %v, %v", g.Rows, err)
 	}
 }
 
-// huge yields a head, a filler many times over, and a tail.
+// huge yields a prefix, a filler many times over, and a suffix.
 type huge struct {
-	head, filler, tail []byte
-	left               int64 // bytes of filler, a multiple of its length
+	prefix, filler, suffix []byte
+	left                   int64 // bytes of filler, a multiple of its length
 }
 
 func (h *huge) Read(p []byte) (int, error) {
-	if len(h.head) > 0 {
-		n := copy(p, h.head)
-		h.head = h.head[n:]
+	if len(h.prefix) > 0 {
+		n := copy(p, h.prefix)
+		h.prefix = h.prefix[n:]
 		return n, nil
 	}
 	if h.left > 0 {
@@ -263,9 +264,9 @@ func (h *huge) Read(p []byte) (int, error) {
 		}
 		return n, nil
 	}
-	if len(h.tail) > 0 {
-		n := copy(p, h.tail)
-		h.tail = h.tail[n:]
+	if len(h.suffix) > 0 {
+		n := copy(p, h.suffix)
+		h.suffix = h.suffix[n:]
 		return n, nil
 	}
 	return 0, io.EOF
@@ -308,7 +309,7 @@ func TestEndlessRecordsAreSkippedInBoundedMemory(t *testing.T) {
 			if diff := cmp.Diff(tc.want, g.Rows); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			// All that was ever allocated, so that no collection can hide it.
+			// TotalAlloc counts what the garbage collector has freed too.
 			if used := after.TotalAlloc - before.TotalAlloc; used > bound {
 				t.Errorf("allocated %d MiB, want at most %d", used>>20, bound>>20)
 			}
@@ -357,8 +358,8 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// streamed compresses data as a zstd stream of unknown length, whose decoder needs the whole
-// window.
+// streamed compresses data as a zstd stream of unknown length, for which a decoder allocates the
+// whole window.
 func streamed(tb testing.TB, window int, data []byte) []byte {
 	tb.Helper()
 	var buf bytes.Buffer
@@ -437,7 +438,7 @@ func TestLittleMemoryRefusesWhatTakesMore(t *testing.T) {
 		}
 		var format *raw.FormatError
 		if errors.As(err, &format) {
-			t.Errorf("%s with little memory: it is said to be unreadable: %v", name, err)
+			t.Errorf("%s with little memory: got the final error %v, want one to retry", name, err)
 		}
 		if err == nil {
 			if diff := cmp.Diff(want.Plan(), got.Plan()); diff != "" {

@@ -29,7 +29,8 @@ import (
 	"github.com/urlake/urlake/lake/raw"
 )
 
-// dataFiles are the real datasets by their path below data/, with the rows their README counts.
+// dataFiles returns the folder of real datasets, and for the path of each in it the number of rows
+// that the README states.
 func dataFiles(t *testing.T) (root string, rows map[string]int) {
 	root = testenv.Shared(t, "data")
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -61,15 +62,15 @@ func dataFiles(t *testing.T) (root string, rows map[string]int) {
 	return root, rows
 }
 
-// refusedData are the datasets this package does not read, with a word of the reason.
-var refusedData = map[string]string{
+// rejectedFiles are the datasets that are rejected, with a word of the reason.
+var rejectedFiles = map[string]string{
 	"eset-malware-ioc/misp-json.tar.zst":      "MISP",
 	"free-programming-books/lists-md.tar.zst": "none of the 120 members",
 	"elastic/apache_logs.log.gz":              "access log",
 	"pywb/zipcdx_zipnum-sample.idx":           "ZipNum",
 }
 
-// otherRows are the datasets whose rows README.md counts otherwise, and why.
+// otherRows are the datasets whose rows the README counts differently, and why.
 var otherRows = map[string]struct {
 	rows int
 	why  string
@@ -89,8 +90,8 @@ var otherRows = map[string]struct {
 	"specref/iso_jtc1_sc29.json.gz":                   {1402, "here it is members of the object"},
 }
 
-// rejectedData are the datasets with rejects, all others have none.
-var rejectedData = map[string]map[string]int{
+// wantRejects are the numbers of rejects by reason. All other datasets have none.
+var wantRejects = map[string]map[string]int{
 	"bitly/usagov_bitly.jsonl.gz":                  {raw.NoURL: 120},  // heartbeats
 	"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz": {raw.NoURL: 6},    // empty cells
 	"eot2024/Military-Departments-A-Z-List.csv.gz": {raw.BadCSV: 18},  // "2-14 Infantry "Golden Dragons" Ft. Drum, NY"
@@ -101,7 +102,7 @@ var rejectedData = map[string]map[string]int{
 	"specref/iso_jtc1_sc29.json.gz":                {raw.NoURL: 252},
 }
 
-func TestRealDataIsReadWholeOrRefused(t *testing.T) {
+func TestRealDataIsReadWholeOrRejected(t *testing.T) {
 	root, want := dataFiles(t)
 	for name, rows := range want {
 		f, err := os.Open(filepath.Join(root, name))
@@ -109,10 +110,10 @@ func TestRealDataIsReadWholeOrRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := New(f, name, raw.Options{})
-		if word := refusedData[name]; word != "" {
+		if word := rejectedFiles[name]; word != "" {
 			var fe *raw.FormatError
 			if !errors.As(err, &fe) || !strings.Contains(fe.Reason, word) {
-				t.Errorf("%s: got %v, want it refused as %q", name, err, word)
+				t.Errorf("%s: got %v, want it rejected as %q", name, err, word)
 			}
 			f.Close()
 			continue
@@ -150,20 +151,20 @@ func TestRealDataIsReadWholeOrRefused(t *testing.T) {
 		if got := int(c.Records + c.Rejects); got != rows {
 			t.Errorf("%s: %d records and rejects, want %d; counts %+v, plan %+v", name, got, rows, c, r.Plan())
 		}
-		wantRejects := rejectedData[name]
-		if wantRejects == nil {
-			wantRejects = map[string]int{}
+		want := wantRejects[name]
+		if want == nil {
+			want = map[string]int{}
 		}
-		if diff := cmp.Diff(wantRejects, rejects); diff != "" {
+		if diff := cmp.Diff(want, rejects); diff != "" {
 			t.Errorf("%s: rejects (-want +got):\n%s", name, diff)
 		}
 		if c.BadTS > 0 {
-			t.Errorf("%s: %d times not understood", name, c.BadTS)
+			t.Errorf("%s: %d times cannot be parsed", name, c.BadTS)
 		}
 	}
 }
 
-// sumOfBatches is the sum of an object's records as batches have them.
+// sumOfBatches returns the hash of an object's records, read in batches.
 func sumOfBatches(t *testing.T, f *os.File, name string, plan raw.Plan) uint64 {
 	t.Helper()
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -189,7 +190,7 @@ func sumOfBatches(t *testing.T, f *os.File, name string, plan raw.Plan) uint64 {
 	}
 }
 
-// add adds a record or reject to a sum.
+// add adds a record or a reject to a hash.
 func add[T string | []byte](h *xxh3.Hasher, line, offset int64, member string, what T) {
 	var b [24]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(line))
@@ -200,7 +201,7 @@ func add[T string | []byte](h *xxh3.Hasher, line, offset int64, member string, w
 	h.Write([]byte(what))
 }
 
-// rawBytes decompresses with the standard library where it can.
+// rawBytes decompresses a file, with the standard library if that can.
 func rawBytes(t *testing.T, path string) []byte {
 	t.Helper()
 	f, err := os.Open(path)
@@ -227,13 +228,13 @@ func rawBytes(t *testing.T, path string) []byte {
 	return bytes.TrimPrefix(b, []byte("\ufeff"))
 }
 
-// TestRealDataAgreesWithTheStandardLibrary reads the same URLs, in the same order, with
-// encoding/csv, encoding/json and bufio.
+// TestRealDataAgreesWithTheStandardLibrary compares the URLs with those that encoding/csv,
+// encoding/json and bufio read.
 func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 	root, names := dataFiles(t)
 	seen := map[string]int{}
 	for name := range names {
-		if refusedData[name] != "" {
+		if rejectedFiles[name] != "" {
 			continue
 		}
 		f, err := os.Open(filepath.Join(root, name))
@@ -279,7 +280,7 @@ func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// oracle returns the URLs of an object by its plan, read with other code.
+// oracle reads the URLs of an object by its plan, with the standard library.
 func oracle(t *testing.T, name string, text []byte, plan raw.Plan) []string {
 	t.Helper()
 	var urls []string
@@ -409,8 +410,8 @@ func oracle(t *testing.T, name string, text []byte, plan raw.Plan) []string {
 		cr.Comma = rune(plan.Separator[0])
 		cr.FieldsPerRecord = -1
 		if name == "eot2024/Military-Departments-A-Z-List.csv.gz" {
-			// encoding/csv takes quotes inside unquoted fields only when it takes anything; the
-			// rows with stray quotes are cut out of its input.
+			// With LazyQuotes encoding/csv accepts any stray quote, without it none. The rows with
+			// stray quotes are therefore removed from its input.
 			cut := regexp.MustCompile(`(?m)^[^"\n]*,"[^"\n]+"[A-Z].*\n`).ReplaceAll(text, nil)
 			if n := bytes.Count(text, []byte("\n")) - bytes.Count(cut, []byte("\n")); n != 18 {
 				t.Fatalf("%d rows with stray quotes, want 18", n)
@@ -434,7 +435,7 @@ func oracle(t *testing.T, name string, text []byte, plan raw.Plan) []string {
 	return urls
 }
 
-// children are the elements of an array, or the values of an object in their order.
+// children returns the elements of an array, or the values of an object in their order.
 func children(t *testing.T, text []byte) []json.RawMessage {
 	var out []json.RawMessage
 	dec := json.NewDecoder(bytes.NewReader(text))
@@ -456,8 +457,8 @@ func children(t *testing.T, text []byte) []json.RawMessage {
 	return out
 }
 
-// TestOwnData reads the small files of testdata/, one per format and compression, each beside
-// what has to come of it: the plan, then a line per record, reject and count.
+// TestOwnData reads the files in testdata/, one for every format and compression. A file NAME.want
+// has the expected plan and a line for every record, reject and count.
 func TestOwnData(t *testing.T) {
 	wants, err := filepath.Glob("testdata/*.want")
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
-// chunks yields data in pieces of a few sizes, so that records lie across reads in all ways.
+// chunks yields data in pieces of a few sizes, so that reads end anywhere in a record.
 type chunks struct {
 	data []byte
 	n    int
@@ -40,13 +40,13 @@ func (c *chunks) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// checkReader holds what is true of every object in every format.
+// checkReader checks what must hold for every object in every format.
 func checkReader(t *testing.T, name string, data []byte, opt raw.Options) {
 	t.Helper()
 	r, err := New(bytes.NewReader(data), name, opt)
 	r2, err2 := New(&chunks{data, 1}, name, opt)
 	if (err == nil) != (err2 == nil) {
-		t.Fatalf("in one piece %v, in pieces %v", err, err2)
+		t.Fatalf("read in one piece: error %v; in pieces: %v", err, err2)
 	}
 	if err != nil {
 		if !errors.Is(err, raw.ErrInput) {
@@ -71,7 +71,7 @@ func checkReader(t *testing.T, name string, data []byte, opt raw.Options) {
 	}
 	for i := range g.Offsets {
 		if f := r.Plan().Format; f == raw.Parquet || f == raw.Tar {
-			break // rows, and offsets in members
+			break // rows have no offset; those of members count in the member
 		}
 		if i > 0 && (g.Offsets[i] <= g.Offsets[i-1] || g.Lines[i] < g.Lines[i-1]) {
 			t.Fatalf("record %d at line %d, byte %d follows one at line %d, byte %d", i, g.Lines[i], g.Offsets[i], g.Lines[i-1], g.Offsets[i-1])
@@ -92,7 +92,8 @@ func checkReader(t *testing.T, name string, data []byte, opt raw.Options) {
 	if err != nil {
 		t.Fatalf("plan %s: %v", plan, err)
 	}
-	// How far compressed data was used, which errors say, depends on whether its beginning was looked at before.
+	// Errors state a compressed offset. It may differ, because only New reads the first bytes to
+	// plan.
 	g3, err3 := readAll(again)
 	if diff := cmp.Diff(g, g3); diff != "" || (err1 == nil) != (err3 == nil) {
 		t.Fatalf("read again by plan %s (%v, %v):\n%s", plan, err1, err3, diff)
@@ -100,7 +101,7 @@ func checkReader(t *testing.T, name string, data []byte, opt raw.Options) {
 	checkBatches(t, name, data, p, g, err3)
 }
 
-// checkBatches holds that batches have the records that g has, and end as it did.
+// checkBatches checks that batches have the records in g and end with the same error.
 func checkBatches(t *testing.T, name string, data []byte, plan raw.Plan, g got, want error) {
 	t.Helper()
 	for _, by := range []struct {
@@ -118,7 +119,7 @@ func checkBatches(t *testing.T, name string, data []byte, plan raw.Plan, g got, 
 	}
 }
 
-// seeds adds the objects of testdata and of the table of oddities' kinds.
+// seeds calls add for every object in testdata.
 func seeds(f *testing.F, add func(name string, data []byte)) {
 	paths, err := filepath.Glob("testdata/*")
 	if err != nil || len(paths) == 0 {
@@ -168,9 +169,9 @@ func FuzzDetect(f *testing.F) {
 				t.Fatalf("%s: detected again: %v\n%s", format, err, diff)
 			}
 			if format != raw.Auto && plan.Format != format || plan.Format == raw.Auto {
-				t.Fatalf("asked for %s, got %s", format, plan.Format)
+				t.Fatalf("option Format %s, planned %s", format, plan.Format)
 			}
-			// A column that is chosen exists.
+			// The plan's columns exist.
 			for _, c := range append([]raw.Column{plan.URL}, plan.Extras...) {
 				if c.Number < 0 || len(plan.Columns) > 0 && c.Number > 0 && c.Number <= len(plan.Columns) && plan.Columns[c.Number-1] != c.Name {
 					t.Fatalf("%s: column %+v of %q", format, c, plan.Columns)
@@ -183,7 +184,7 @@ func FuzzDetect(f *testing.F) {
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("http://a/\r\n# c\n\n x # y\n"), uint16(20))
 	f.Fuzz(func(t *testing.T, data []byte, maxLine uint16) {
-		if unpack.CompressionOf(data) != raw.NoCompression || detect.Refuse("a", data) != nil {
+		if !isText(data) {
 			return
 		}
 		opt := raw.Options{Format: raw.Lines, MaxLine: int(maxLine) + 1}
@@ -262,11 +263,18 @@ func FuzzCSV(f *testing.F) {
 	})
 }
 
-// FuzzJSONArray compares what is read of a valid document with encoding/json.
+// isText reports whether data is neither compressed nor binary, so that any format can be named for
+// it.
+func isText(data []byte) bool {
+	_, err := detect.Detect("a", data, raw.Options{Format: raw.Lines})
+	return err == nil
+}
+
+// FuzzJSONArray compares the records of a valid document with encoding/json.
 func FuzzJSONArray(f *testing.F) {
 	f.Add([]byte("[\n{\"url\":\"http://a/\"}, \"b\", {\"url\":[1]},\n{\"url\":\"]\\\"\"}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if unpack.CompressionOf(data) != raw.NoCompression || detect.Refuse("a", data) != nil {
+		if !isText(data) {
 			return
 		}
 		opt := raw.Options{Format: raw.JSON, URLColumn: "url"}
@@ -322,11 +330,11 @@ func FuzzTime(f *testing.F) {
 	})
 }
 
-// FuzzJSONLines compares what is malformed with encoding/json.
+// FuzzJSONLines checks that the rejected lines are those that encoding/json rejects.
 func FuzzJSONLines(f *testing.F) {
 	f.Add([]byte("{\"url\":\"http://a/\"}\n\x1e {\"url\":5} \r\n\n\"http://b/\"\n{\"url\":\n[1]x\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if unpack.CompressionOf(data) != raw.NoCompression || detect.Refuse("a", data) != nil {
+		if !isText(data) {
 			return
 		}
 		opt := raw.Options{Format: raw.JSONLines, URLColumn: "url", Extras: []string{"*"}}
@@ -357,21 +365,21 @@ func FuzzJSONLines(f *testing.F) {
 			g.Rows = g.Rows[1:]
 		}
 		if len(g.Rows) > 0 {
-			t.Fatalf("records of no line: %q", g.Rows)
+			t.Fatalf("%d records more than lines: %q", len(g.Rows), g.Rows)
 		}
 	})
 }
 
-// FuzzJSONTree compares the records inside of objects and arrays with encoding/json.
+// FuzzJSONTree compares the records inside objects and arrays with encoding/json.
 func FuzzJSONTree(f *testing.F) {
 	f.Add([]byte(`{"a":{"url":"http://a/"},"b":[{"url":"http://b/"},7],"c":"]}"}`), uint8(1))
 	f.Add([]byte(`{"AK":{"tv":[{"url":"http://a/"}],"\u0061":[]},"x":null}`), uint8(3))
 	f.Add([]byte("{\"a\" :\n[ ]}{\"b\":{}}"), uint8(2))
 	f.Fuzz(func(t *testing.T, data []byte, depth uint8) {
-		if unpack.CompressionOf(data) != raw.NoCompression || detect.Refuse("a", data) != nil {
+		if !isText(data) {
 			return
 		}
-		plan := raw.Plan{Compression: raw.NoCompression, Format: raw.JSON, Depth: 1 + int(depth%detect.SampleDepth), URL: raw.Column{Name: "url"}, AllExtras: true, MaxLine: 200}
+		plan := raw.Plan{Compression: raw.NoCompression, Format: raw.JSON, Depth: 1 + int(depth%4), URL: raw.Column{Name: "url"}, AllExtras: true, MaxLine: 200}
 		var read [2]got
 		var errs [2]error
 		for i, r := range []io.Reader{bytes.NewReader(data), &chunks{data, 1}} {
@@ -384,9 +392,9 @@ func FuzzJSONTree(f *testing.F) {
 			}
 		}
 		if (errs[0] == nil) != (errs[1] == nil) {
-			t.Fatalf("%v, and in pieces %v", errs[0], errs[1])
+			t.Fatalf("read in one piece: error %v; in pieces: %v", errs[0], errs[1])
 		}
-		// What is read before an error is of no use: the whole object is refused.
+		// Records before an error may differ: the whole object is rejected.
 		if diff := cmp.Diff(read[0], read[1]); diff != "" && errs[0] == nil {
 			t.Fatalf("records differ by how the object was read:\n%s", diff)
 		}
@@ -408,7 +416,7 @@ func FuzzJSONTree(f *testing.F) {
 		g := read[0]
 		if errs[0] != nil {
 			if long := slices.ContainsFunc(strings.Split(string(data), `"`), func(s string) bool { return len(s) > plan.MaxLine/2 }); !long {
-				t.Fatalf("%q: %v", data, errs[0]) // only a name may be too long to go on
+				t.Fatalf("%q: %v", data, errs[0]) // only a name that is too long stops a Reader
 			}
 			return
 		}
@@ -426,8 +434,8 @@ func FuzzJSONTree(f *testing.F) {
 	})
 }
 
-// FuzzCompressed compares decompressed bytes with other decoders, where there are such, and holds that no object is read as if it
-// were whole when its end is missing.
+// FuzzCompressed compares the decompressed bytes with those of another decoder, if there is one. It
+// checks that an object whose last byte is missing is an error.
 func FuzzCompressed(f *testing.F) {
 	text := []byte("http://a/\nhttp://b/\n")
 	for _, how := range []string{"gzip", "zstd"} {
@@ -441,7 +449,7 @@ func FuzzCompressed(f *testing.F) {
 			f.Add(data)
 		}
 	})
-	const most = 4 << 20 // a few bytes may stand for gigabytes
+	const most = 4 << 20 // a few bytes may decompress to gigabytes
 	f.Fuzz(func(t *testing.T, data []byte) {
 		read := func(r io.Reader) ([]byte, error) {
 			s := unpack.New(r)
@@ -457,7 +465,7 @@ func FuzzCompressed(f *testing.F) {
 		got, err := read(bytes.NewReader(data))
 		again, err2 := read(&chunks{data, 1})
 		if !bytes.Equal(got, again) || (err == nil) != (err2 == nil) {
-			t.Fatalf("%d bytes and %v, in pieces %d and %v", len(got), err, len(again), err2)
+			t.Fatalf("read in one piece: %d bytes, error %v; in pieces: %d, %v", len(got), err, len(again), err2)
 		}
 		if len(got) == most {
 			return
@@ -487,7 +495,7 @@ func FuzzCompressed(f *testing.F) {
 			want, wantErr = got, err
 		}
 		if (err == nil) != (wantErr == nil) || err == nil && !bytes.Equal(got, want) {
-			t.Fatalf("%s: %d bytes and %v, want %d and %v", how, len(got), err, len(want), wantErr)
+			t.Fatalf("%s: %d bytes, error %v; want %d, %v", how, len(got), err, len(want), wantErr)
 		}
 		if err == nil && how != "zstd" && data[len(data)-1] != 0 {
 			if short, err := read(bytes.NewReader(data[:len(data)-1])); err == nil {

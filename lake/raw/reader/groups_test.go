@@ -17,7 +17,7 @@ import (
 	"github.com/urlake/urlake/lake/raw/parquetin"
 )
 
-// parquetGroups writes rows in row groups of the sizes given; the last one has the rest.
+// parquetGroups writes rows in row groups of the given sizes, and the remaining rows in a last one.
 func parquetGroups[T any](t testing.TB, rows []T, sizes []int, opt ...pq.WriterOption) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -41,8 +41,8 @@ func parquetGroups[T any](t testing.TB, rows []T, sizes []int, opt ...pq.WriterO
 	return buf.Bytes()
 }
 
-// checkGroups reads a Parquet file whole and cut at all its row groups, at none and at some, and returns what was read and
-// the number of its row groups.
+// checkGroups reads a Parquet file whole, and in ranges cut at all row groups, at none and at some.
+// It returns what it read and the number of row groups.
 func checkGroups(t testing.TB, data []byte, opt raw.Options, rng *rand.Rand) (got, int) {
 	t.Helper()
 	r, err := New(bytes.NewReader(data), "a.parquet", opt)
@@ -53,7 +53,7 @@ func checkGroups(t testing.TB, data []byte, opt raw.Options, rng *rand.Rand) (go
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups := r.parse.(*parquetin.Parser).Object.Meta.NumRowGroups()
+	groups := r.parse.(*parquetin.Parser).Object().NumRowGroups()
 	for _, cut := range []float64{1, 0, 0.5, 0.5, 0.1} {
 		var ranges []raw.Range
 		last := raw.Range{StoredTo: int64(len(data))}
@@ -77,9 +77,9 @@ func checkGroups(t testing.TB, data []byte, opt raw.Options, rng *rand.Rand) (go
 	return whole, groups
 }
 
-// TestRowGroupsShareTheRecordsOut draws nested rows in row groups of all sizes, with the URL in a list, in a list of a list's
-// neighbour and at the top, and reads them whole and in ranges.
-func TestRowGroupsShareTheRecordsOut(t *testing.T) {
+// TestEveryRecordIsInOneRange writes random nested rows in row groups of random sizes, and reads
+// them whole and in ranges. The URL is in a list, in a list inside a list, or at the top.
+func TestEveryRecordIsInOneRange(t *testing.T) {
 	type deep struct {
 		Kind  string `parquet:"kind"`
 		Links []link `parquet:"links,list"`
@@ -134,13 +134,13 @@ func TestRowGroupsShareTheRecordsOut(t *testing.T) {
 		} {
 			g, groups := checkGroups(t, data, opt, rng)
 			if len(g.Rows) == 0 || groups < min(len(sizes), 2) {
-				t.Fatalf("%d records in %d row groups: nothing is shown", len(g.Rows), groups)
+				t.Fatalf("%d records in %d row groups are too few for this test", len(g.Rows), groups)
 			}
 		}
 	}
 }
 
-// emptyGroups writes row groups of the sizes given, 0 among them, which parquet-go leaves out.
+// emptyGroups writes row groups of the given sizes. A size may be 0: parquet-go cannot write that.
 func emptyGroups(t testing.TB, sizes ...int) []byte {
 	t.Helper()
 	url := schema.NewByteArrayNode("url", parquet.Repetitions.Required, -1)
@@ -189,7 +189,7 @@ func emptyGroups(t testing.TB, sizes ...int) []byte {
 	return buf.Bytes()
 }
 
-func TestEmptyRowGroupsBelongToNobody(t *testing.T) {
+func TestEmptyRowGroupsHaveNoRecords(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	for _, sizes := range [][]int{{0, 3, 0, 0, 2, 0}, {5, 0, 0, 4}, {0, 0, 7}, {1, 1, 1}, {0, 0, 0}, {9}} {
 		data := emptyGroups(t, sizes...)
@@ -241,12 +241,12 @@ func TestRangesOfParquet(t *testing.T) {
 		last := raw.Range{}
 		for _, rg := range ranges {
 			if rg.From != last.To || rg.Stored != last.StoredTo || rg.To <= rg.From || rg.StoredTo <= rg.Stored {
-				t.Fatalf("%+v behind %+v", rg, last)
+				t.Fatalf("range %+v does not follow %+v", rg, last)
 			}
 			last = rg
 		}
 		if last.To != 40 || last.StoredTo != size {
-			t.Fatalf("the last of them: %+v", last)
+			t.Fatalf("wrong last range %+v", last)
 		}
 		parts, err := readRanges(data, "a.parquet", plan, ranges)
 		if err != nil {
@@ -255,7 +255,7 @@ func TestRangesOfParquet(t *testing.T) {
 		if diff := cmp.Diff(whole, parts); diff != "" {
 			t.Fatal(diff)
 		}
-		// Progress of a range goes from its first stored byte to its last.
+		// The progress of a range goes from its first stored offset to its last.
 		rg := ranges[len(ranges)/2]
 		r, err := OpenRange(bytes.NewReader(data), "a.parquet", plan, rg)
 		if err != nil || r.CompressedOffset() != rg.Stored {
@@ -276,7 +276,7 @@ func reader(t testing.TB, data []byte) *Reader {
 	return r
 }
 
-// A range costs the bytes of its row groups and the footer, whatever else stands in the file.
+// A range reads the bytes of its row groups and the footer, and no others.
 func TestRangeOfParquetReadsOnlyItsRowGroups(t *testing.T) {
 	type row struct {
 		URL string `parquet:"url"`
@@ -339,14 +339,14 @@ func TestDamagedRowGroupNamesTheSameRowHoweverItIsCut(t *testing.T) {
 		t.Errorf("whole: %v\nin ranges: %v", whole, part)
 	}
 	if _, err := readRanges(data, "a.parquet", plan, append(ranges[:1:1], ranges[2])); err != nil {
-		t.Errorf("the row groups beside it: %v", err)
+		t.Errorf("error %v in the intact row groups", err)
 	}
-	// A file of fewer row groups than were planned, and one that can only be read in order.
+	// A file with fewer row groups than planned, and one without random access.
 	other := parquetGroups(t, rows, []int{1000})
 	if _, err := readRanges(other, "a.parquet", plan, ranges[2:]); !errors.Is(err, raw.ErrInput) {
-		t.Errorf("a row group that is not there: %v", err)
+		t.Errorf("a range behind the last row group: got error %v", err)
 	}
 	if _, err := OpenRange(&chunks{data, 1}, "a.parquet", plan, ranges[1]); err == nil {
-		t.Error("a range read in order: no error")
+		t.Error("a range without random access: no error")
 	}
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// Ranges plans an object of size stored bytes and cuts it into ranges of about every stored
-// bytes: text anywhere, zstd between frames where it ends in a seek table (facebook/zstd,
-// contrib/seekable_format), Parquet between row groups. No ranges mean that it has to be read whole, by [NewReader],
-// and the plan is void.
+// Ranges plans an object of size stored bytes and cuts it into ranges of about every stored bytes.
+// It cuts text anywhere, zstd between frames if the object ends with a seek table (facebook/zstd,
+// contrib/seekable_format), and Parquet between row groups. If it returns no ranges, the object
+// must be read whole, by New, and the plan is void.
 //
-// The first range of text has the HeadSize bytes that the plan was made from, header rows among them. Open
-// reads the object from a stored offset to its end; for Parquet what it returns has to have ReadAt and Size, as
-// for NewReader. Errors are those of NewReader and open.
+// The first range of text has at least the raw.HeadSize bytes that the plan was made from, and so
+// the header row. open returns a reader of the stored bytes from an offset to the end; for Parquet
+// this must be a RandomAccess, as for New. Errors are those of New and open.
 func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string, opt raw.Options, every int64) (raw.Plan, []raw.Range, error) {
 	r, err := open(0)
 	if err != nil {
@@ -41,7 +41,7 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 	if n < 2 {
 		return raw.Plan{}, nil, nil
 	}
-	if bytes.HasPrefix(head, parquetin.Magic) {
+	if bytes.HasPrefix(head, []byte(parquetin.Magic)) {
 		at, ok := r.(parquetin.RandomAccess)
 		if !ok {
 			return raw.Plan{}, nil, nil
@@ -56,7 +56,7 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 	switch unpack.CompressionOf(head) {
 	case raw.NoCompression:
 	case "zstd":
-		if frames, end, err = seekTable(open, size, n); err != nil || end.Stored == 0 {
+		if frames, end, err = frameBorders(open, size, n); err != nil || end.Stored == 0 {
 			return raw.Plan{}, nil, err
 		}
 	default:
@@ -71,56 +71,59 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 		return plan, nil, nil
 	}
 	if plan.Compression == raw.NoCompression {
-		var at []raw.Border
+		var borders []raw.Border
 		for k := int64(1); k < n; k++ {
-			off := evenly(size, k, n)
-			at = append(at, raw.Border{Off: off, Stored: off})
+			off := partStart(size, k, n)
+			borders = append(borders, raw.Border{Off: off, Stored: off})
 		}
-		return plan, between(at, raw.HeadSize, raw.Border{Off: size, Stored: size}), nil
+		return plan, rangesBetween(borders, raw.HeadSize, raw.Border{Off: size, Stored: size}), nil
 	}
-	// What stands behind the last frame is the table, which every decompressor passes.
-	return plan, between(frames, raw.HeadSize, raw.Border{Off: end.Off, Stored: size}), nil
+	// The last range ends with the seek table, which every decompressor skips.
+	return plan, rangesBetween(frames, raw.HeadSize, raw.Border{Off: end.Off, Stored: size}), nil
 }
 
+// parquetRanges is Ranges for Parquet, with n the number of ranges wanted.
 func parquetRanges(r io.Reader, size int64, name string, opt raw.Options, n int64) (raw.Plan, []raw.Range, error) {
 	rd, err := New(r, name, opt)
 	if err != nil {
 		return raw.Plan{}, nil, err
 	}
 	p := rd.parse.(*parquetin.Parser)
-	groups := p.Object.Groups()
-	if p.Url == nil || len(groups) == 0 {
+	groups := p.Object().RowGroups()
+	if p.IsEmpty() || len(groups) == 0 {
 		return rd.plan, nil, nil
 	}
-	// The footer stands behind the last group. Every range reads it.
-	return rd.plan, between(nearest(slices.Values(groups), size, n), 1, raw.Border{Off: int64(p.Object.Meta.NumRowGroups()), Stored: size}), nil
+	// The footer follows the last row group. Every range reads it.
+	end := raw.Border{Off: int64(p.Object().NumRowGroups()), Stored: size}
+	return rd.plan, rangesBetween(chooseBorders(slices.Values(groups), size, n), 1, end), nil
 }
 
-// nearest chooses, of the places where an object may be cut, those next behind its n-ths.
-func nearest(places iter.Seq[raw.Border], size, n int64) []raw.Border {
-	var at []raw.Border
+// chooseBorders returns, of the borders where an object may be cut, the first after each n-th of
+// its stored size.
+func chooseBorders(borders iter.Seq[raw.Border], size, n int64) []raw.Border {
+	var chosen []raw.Border
 	k := int64(1)
-	for b := range places {
-		if b.Stored >= evenly(size, k, n) {
-			at = append(at, b)
-			for k < n && b.Stored >= evenly(size, k, n) {
+	for b := range borders {
+		if b.Stored >= partStart(size, k, n) {
+			chosen = append(chosen, b)
+			for k < n && b.Stored >= partStart(size, k, n) {
 				k++
 			}
 		}
 	}
-	return at
+	return chosen
 }
 
-// evenly is where the k-th of n equal parts of size begins.
-func evenly(size, k, n int64) int64 { return size/n*k + size%n*k/n }
+// partStart returns the offset at which the k-th of n equal parts of size bytes begins, k from 0.
+func partStart(size, k, n int64) int64 { return size/n*k + size%n*k/n }
 
-// between makes ranges of ascending borders, of which the first may not lie before head, and the end; none where no
-// border is left.
-func between(at []raw.Border, head int64, end raw.Border) []raw.Range {
+// rangesBetween makes ranges of ascending borders and the end of the object. It drops borders
+// before the offset first. It returns nil if no border is left.
+func rangesBetween(borders []raw.Border, first int64, end raw.Border) []raw.Range {
 	var out []raw.Range
 	last := raw.Border{}
-	for _, b := range append(at, end) {
-		if b.Off < head && b != end || b.Off >= end.Off && b != end || b.Off <= last.Off {
+	for _, b := range append(borders, end) {
+		if b.Off < first && b != end || b.Off >= end.Off && b != end || b.Off <= last.Off {
 			continue
 		}
 		out = append(out, raw.Range{From: last.Off, To: b.Off, Stored: last.Stored, StoredTo: b.Stored})
@@ -132,20 +135,20 @@ func between(at []raw.Border, head int64, end raw.Border) []raw.Range {
 	return out
 }
 
-// maxSeekTable bounds the table that is read to cut an object: five million frames.
+// maxSeekTable is the largest seek table that is read, in bytes. It has five million frames.
 const maxSeekTable = 64 << 20
 
-// seekTable returns where an object is cut into about n equal parts: the ends of the frames next after
-// each n-th of its size. end is the end of the last frame, zero if the object has no seek table that
-// covers it from its first byte.
-func seekTable(open func(off int64) (io.ReadCloser, error), size, n int64) (at []raw.Border, end raw.Border, err error) {
+// frameBorders returns the borders that cut a zstd object into about n equal parts: the ends of
+// frames. end is the end of the last frame. It is zero if the object has no seek table that
+// describes it from its first byte.
+func frameBorders(open func(off int64) (io.ReadCloser, error), size, n int64) (borders []raw.Border, end raw.Border, err error) {
 	t, err := seekable.OpenSeekTable(open, size, "")
 	if err == nil {
 		defer t.Close()
 		if size-t.Start > maxSeekTable {
 			return nil, raw.Border{}, nil
 		}
-		at = nearest(func(yield func(raw.Border) bool) {
+		borders = chooseBorders(func(yield func(raw.Border) bool) {
 			for t.Next() {
 				end.Stored += t.Frame.Stored
 				end.Off += t.Frame.Raw
@@ -155,22 +158,24 @@ func seekTable(open func(off int64) (io.ReadCloser, error), size, n int64) (at [
 			}
 		}, size, n)
 		if err = t.Err(); err == nil && end.Stored != t.Start {
-			return nil, raw.Border{}, nil // joined files: the table describes the last one only
+			return nil, raw.Border{}, nil // the object is several files, of which the table describes the last
 		}
 	}
 	if errors.Is(err, codec.ErrCorrupt) {
 		return nil, raw.Border{}, nil
 	}
-	return at, end, err
+	return borders, end, err
 }
 
-// OpenRange reads the records of one range by the object's plan. r yields the object's bytes as
-// stored from rg.Stored to its end: the last record of a range may end behind it. For Parquet it has to have ReadAt and
-// Size, counted from the object's first byte; nothing but the footer and the columns of the range's row groups is read.
+// OpenRange opens one range of an object by the object's plan. r yields the object's bytes as
+// stored from rg.Stored to the end of the object, because the last record of a range may end after
+// the range. For Parquet r must be a parquetin.RandomAccess; only the footer and the columns of the
+// range's row groups are read.
 //
-// Offsets are the object's. Lines count from the first one of the range: the object's number
-// is that plus the [Reader.Lines] of all ranges before. Rows of Parquet are the object's. Frames that do not decompress to what the
-// ranges say are a *DataError, so that a wrong seek table loses nothing in silence.
+// Offsets are those of the object. Line numbers of text count from the range's first line: add
+// [Reader.Lines] of all ranges before. Rows of Parquet are numbered as in the object. If frames do
+// not decompress to the sizes in the seek table, the error is a *raw.DataError: a wrong table loses
+// no records unnoticed.
 func OpenRange(r io.Reader, name string, plan raw.Plan, rg raw.Range) (*Reader, error) {
 	opt, err := raw.Options{Format: plan.Format, MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}.WithDefaults()
 	if err != nil {
@@ -182,11 +187,11 @@ func OpenRange(r io.Reader, name string, plan raw.Plan, rg raw.Range) (*Reader, 
 	if plan.Format == raw.Parquet {
 		at, ok := r.(parquetin.RandomAccess)
 		if !ok {
-			return nil, fmt.Errorf("%s: row groups of Parquet cannot be read in order", name)
+			return nil, fmt.Errorf("%s: ranges of Parquet need a reader with random access", name)
 		}
 		rd := &Reader{name: name, src: unpack.New(r)}
 		rd.plan.Compression = raw.NoCompression
-		o, err := rd.parquetAt(at)
+		o, err := rd.openParquetAt(at)
 		if err != nil {
 			return nil, rd.fail(err)
 		}
@@ -196,7 +201,7 @@ func OpenRange(r io.Reader, name string, plan raw.Plan, rg raw.Range) (*Reader, 
 	rd.src.Fetched = rg.Stored
 	rd.src.R = rd.src.Stored
 	if plan.Compression != raw.NoCompression {
-		rd.src.R = &rangeFrames{stored: rd.src.Stored, here: rg.StoredTo - rg.Stored, want: rg.To - rg.From}
+		rd.src.R = &rangeFrames{stored: rd.src.Stored, size: rg.StoredTo - rg.Stored, left: rg.To - rg.From}
 	}
 	rd.in = text.NewInput(rd.src, opt.MaxLine)
 	rd.in.Base, rd.in.Stop = rg.From, rg.To
@@ -207,15 +212,15 @@ func OpenRange(r io.Reader, name string, plan raw.Plan, rg raw.Range) (*Reader, 
 		rd.in.Eol = '\r'
 	}
 	rd.in.SkipIntoRange()
-	plan.HeaderRow = 0 // it stands in the range at 0
+	plan.HeaderRow = 0 // it is in the range at 0
 	if rd.parse, err = newParser(rd.in, plan, &rd.counts); err != nil {
 		return nil, err
 	}
 	return rd, nil
 }
 
-// Lines returns how many line ends have been passed; after the last record of a range, how many
-// lines belong to it. It is 0 of Parquet, where records are numbered from the object's first in every range.
+// Lines returns how many line ends have been read: after the last record of a range, the number of
+// the range's lines. It is 0 for Parquet, whose rows are numbered as in the object.
 func (r *Reader) Lines() int64 {
 	if r.plan.Format == raw.Parquet {
 		return 0
@@ -223,20 +228,21 @@ func (r *Reader) Lines() int64 {
 	return r.in.Line - 1
 }
 
-// rangeFrames decompresses the frames of a range and, for its last record, those behind.
+// rangeFrames decompresses the frames of a range and then those after it, in which its last record
+// may end.
 type rangeFrames struct {
 	stored *bufio.Reader
 	d      *zstd.Decoder
-	// here is how many stored bytes the range has, want what they have yet to decompress to; want is -1
-	// behind the range.
-	here, want int64
+	// size is how many stored bytes the range has. left is how many bytes it still has to
+	// decompress to, -1 past the range.
+	size, left int64
 }
 
 var errSeekTable = errors.New("the frames do not decompress to what the seek table says; compress the object again")
 
 func (f *rangeFrames) Read(p []byte) (int, error) {
 	if f.d == nil {
-		d, err := unpack.NewZstd(io.LimitReader(f.stored, f.here), unpack.MaxZstdWindow)
+		d, err := unpack.NewZstd(io.LimitReader(f.stored, f.size), unpack.MaxZstdWindow)
 		if err != nil {
 			return 0, err
 		}
@@ -244,20 +250,20 @@ func (f *rangeFrames) Read(p []byte) (int, error) {
 	}
 	for {
 		n, err := unpack.ZstdFrames{D: f.d}.Read(p)
-		if f.want < 0 {
+		if f.left < 0 {
 			return n, err
 		}
-		if int64(n) > f.want {
+		if int64(n) > f.left {
 			return 0, errSeekTable
 		}
-		f.want -= int64(n)
+		f.left -= int64(n)
 		if err != io.EOF {
 			return n, err
 		}
-		if f.want != 0 {
+		if f.left != 0 {
 			return 0, errSeekTable
 		}
-		f.want = -1
+		f.left = -1
 		if err := f.d.Reset(f.stored); err != nil {
 			return n, err
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/urlake/urlake/lake/raw/text"
 )
 
-// readRanges reads an object range by range and puts the numbers of lines right.
+// readRanges reads an object range by range. It converts line numbers to those of the object.
 func readRanges(data []byte, name string, plan raw.Plan, ranges []raw.Range) (got, error) {
 	var all got
 	var lines int64
@@ -54,7 +54,7 @@ func readRanges(data []byte, name string, plan raw.Plan, ranges []raw.Range) (go
 	return all, nil
 }
 
-// open is what Ranges reads an object in memory with.
+// open returns the function with which Ranges opens an object in memory.
 func open(data []byte) func(int64) (io.ReadCloser, error) {
 	return func(off int64) (io.ReadCloser, error) {
 		return opened{bytes.NewReader(data[off:]), bytes.NewReader(data)}, nil
@@ -68,7 +68,7 @@ type opened struct {
 
 func (opened) Close() error { return nil }
 
-// cutAt makes ranges of uncompressed text.
+// cutAt returns the ranges of uncompressed text between the given offsets.
 func cutAt(size int, at ...int) []raw.Range {
 	var out []raw.Range
 	last := 0
@@ -81,7 +81,7 @@ func cutAt(size int, at ...int) []raw.Range {
 	return out
 }
 
-// seekableText compresses data in frames of the given sizes, with a seek table.
+// seekableText compresses data in frames of the sizes that size returns, and appends a seek table.
 func seekableText(tb testing.TB, data []byte, checksums bool, size func() int) []byte {
 	tb.Helper()
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
@@ -113,7 +113,7 @@ func seekableText(tb testing.TB, data []byte, checksums bool, size func() int) [
 	return binary.LittleEndian.AppendUint32(append(out, flags), seekFooterMagic)
 }
 
-// The numbers of a seek table (facebook/zstd, contrib/seekable_format).
+// Constants of the seek table's format (facebook/zstd, contrib/seekable_format).
 const (
 	seekTableMagic  = 0x184D2A5E
 	seekFooterMagic = 0x8F92EAB1
@@ -121,7 +121,7 @@ const (
 	seekChecksums   = 0x80
 )
 
-// rangedTexts are objects of all formats that can be cut, with everything that may stand in lines.
+// rangedTexts returns objects in all formats of text that can be cut, with every kind of line.
 func rangedTexts() map[string]string {
 	long := strings.Repeat("x", 150)
 	return map[string]string{
@@ -137,7 +137,7 @@ func rangedTexts() map[string]string {
 	}
 }
 
-func TestRangesShareTheRecordsOutWhereverTheyAreCut(t *testing.T) {
+func TestEveryLineIsInOneRange(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for name, content := range rangedTexts() {
 		opt := raw.Options{MaxLine: 120, Extras: []string{"*"}}
@@ -148,7 +148,7 @@ func TestRangesShareTheRecordsOutWhereverTheyAreCut(t *testing.T) {
 		if !plan.Ranged() {
 			t.Fatalf("%s: plan %+v is not ranged", name, plan)
 		}
-		first := len(text.BOM) // the first range holds the head, here a mark or header rows
+		first := len(text.BOM) // the first range has the byte order mark and the header row
 		if plan.HeaderRow > 0 {
 			first = strings.Index(content, "http://a/")
 		}
@@ -180,7 +180,7 @@ func TestRangesShareTheRecordsOutWhereverTheyAreCut(t *testing.T) {
 	}
 }
 
-// bigText is a list longer than the head, with rejects and remarks.
+// bigText returns a list that is longer than raw.HeadSize, with rejects and comments.
 func bigText(lines int) []byte {
 	rng := rand.New(rand.NewPCG(7, 8))
 	var b bytes.Buffer
@@ -236,16 +236,16 @@ func TestRangesOfSeekableZstd(t *testing.T) {
 				}
 				if name == "one" || every >= int64(len(data)) {
 					if ranges != nil {
-						t.Errorf("%s: one frame, or less than asked for, in %d ranges", name, len(ranges))
+						t.Errorf("%s: %d ranges, want none", name, len(ranges))
 					}
 					continue
 				}
-				// Two cuts may want the same border, and none is in the head.
+				// Two cuts may fall on the same border. None is in the first HeadSize bytes.
 				if len(ranges) < 2 || every == 1 && name == "even" && len(ranges) < (len(text)-raw.HeadSize)/10_000 {
 					t.Fatalf("%s every %d: %d ranges", name, every, len(ranges))
 				}
 				if last := ranges[len(ranges)-1]; ranges[0].To < raw.HeadSize || last.To != int64(len(text)) || last.StoredTo != int64(len(data)) {
-					t.Fatalf("ranges %v", ranges)
+					t.Fatalf("wrong ranges %v", ranges)
 				}
 				cut, err := readRanges(data, "x.zst", plan, ranges)
 				if err != nil {
@@ -268,7 +268,7 @@ func TestRangesOfText(t *testing.T) {
 		}
 		for _, rg := range ranges[1:] {
 			if n := rg.To - rg.From; n > every+1 || n < every/2 {
-				t.Errorf("every %d: a range of %d", every, n)
+				t.Errorf("every %d: a range of %d bytes", every, n)
 			}
 		}
 		whole, err := readBytes(text)
@@ -318,7 +318,7 @@ func TestObjectsThatCannotBeCutAreReadWhole(t *testing.T) {
 	}
 	var format *raw.FormatError
 	if _, _, err := Ranges(open([]byte("%PDF-1.4")), 8, "a.pdf", raw.Options{}, 1); !errors.As(err, &format) {
-		t.Errorf("a refused object: %v", err)
+		t.Errorf("a rejected object: %v", err)
 	}
 	fault := errors.New("gone")
 	if _, _, err := Ranges(func(int64) (io.ReadCloser, error) { return nil, fault }, 8, "a", raw.Options{}, 1); !errors.Is(err, fault) {
@@ -326,7 +326,7 @@ func TestObjectsThatCannotBeCutAreReadWhole(t *testing.T) {
 	}
 }
 
-// What a seek table says wrongly must not become another list of records.
+// A wrong seek table is an error. It never changes the records.
 func TestWrongSeekTableIsAnError(t *testing.T) {
 	text := bigText(6_000)
 	data := seekableText(t, text, true, func() int { return 10_000 })
@@ -370,7 +370,7 @@ func TestWrongSeekTableIsAnError(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// A flipped bit anywhere: an error, or no difference, or no ranges.
+	// A flipped bit is an error, or changes nothing, or leaves no ranges.
 	rng := rand.New(rand.NewPCG(2, 2))
 	for range 300 {
 		bad := bytes.Clone(data)
@@ -417,7 +417,7 @@ func TestRangeOfATruncatedObjectIsAnError(t *testing.T) {
 	}
 }
 
-func TestImpossibleRangesAreRefused(t *testing.T) {
+func TestImpossibleRangesAreErrors(t *testing.T) {
 	list := raw.Plan{Compression: raw.NoCompression, Format: raw.Lines}
 	for _, c := range []struct {
 		plan raw.Plan
@@ -434,7 +434,7 @@ func TestImpossibleRangesAreRefused(t *testing.T) {
 	}
 }
 
-// One endless line must not be read by every range that lies within it.
+// A range inside a long line must not read on to the end of that line.
 func TestRangeWithinALineReadsNoFurtherThanItself(t *testing.T) {
 	rg := raw.Range{From: 1 << 20, To: 2 << 20, Stored: 1 << 20, StoredTo: 2 << 20}
 	endless := &counted{}
@@ -451,7 +451,7 @@ func TestRangeWithinALineReadsNoFurtherThanItself(t *testing.T) {
 	}
 }
 
-// counted yields the letter x for ever.
+// counted yields the letter x without end and counts the bytes.
 type counted struct{ n int64 }
 
 func (c *counted) Read(p []byte) (int, error) {

@@ -12,11 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/urlake/urlake/lake/raw"
-	"github.com/urlake/urlake/lake/raw/detect"
 	"github.com/urlake/urlake/lake/raw/text"
 )
 
-// got is what a reader made of an object, in comparable form.
+// got is what a Reader returned for an object, in comparable form.
 type got struct {
 	Rows    []string // "line URL ts=… size=… extras", or "line !reason"
 	Offsets []int64
@@ -42,7 +41,8 @@ func readAll(r *Reader) (got, error) {
 	}
 }
 
-// readBatches is readAll by batches of up to size records, some of them of one, and of lists some of URLs alone.
+// readBatches is readAll with NextBatch, for up to size records. Some batches have one record. A
+// list is read with NextURLs in part.
 func readBatches(r *Reader, size int) (got, error) {
 	var g got
 	recs := make([]raw.Record, size)
@@ -64,7 +64,7 @@ func readBatches(r *Reader, size int) (got, error) {
 			n, rej, err = r.NextBatch(some)
 		}
 		if n > len(some) || err != nil && (n > 0 || rej != nil) || err == nil && n == 0 && rej == nil {
-			return g, fmt.Errorf("%d records of %d, reject %v, error %v", n, len(some), rej, err)
+			return g, fmt.Errorf("%d records of %d, reject %v, error %w", n, len(some), rej, err)
 		}
 		for i := range n {
 			g.record(&some[i])
@@ -135,7 +135,7 @@ func TestRecords(t *testing.T) {
 		opt          raw.Options
 		format       string
 		want         []string
-		counts       raw.Counts // of Records and Rejects nothing: they are counted in want
+		counts       raw.Counts // without Records and Rejects, which are counted in want
 	}{
 		// Lists.
 		{"list", "a.txt", "http://a/\nhttp://b/\n", raw.Options{}, raw.Lines, []string{"1 http://a/", "2 http://b/"}, raw.Counts{}},
@@ -290,15 +290,15 @@ func TestRecords(t *testing.T) {
 			if diff := cmp.Diff(tc.want, g.Rows); diff != "" {
 				t.Errorf("records (-want +got):\n%s", diff)
 			}
-			// A place is right if as many line ends precede the byte as the line says, and the
-			// byte begins a line or an array's element.
+			// A position is right if as many line ends precede the offset as the line number says,
+			// and a line or an element of an array begins there.
 			end := "\n"
 			if plan.CRLines {
 				end = "\r"
 			}
 			for i, o := range g.Offsets {
 				if n := int64(1 + strings.Count(tc.text[:o], end)); n != g.Lines[i] {
-					t.Errorf("record %d at byte %d is said to be on line %d, and is on %d", i, o, g.Lines[i], n)
+					t.Errorf("record %d at byte %d has line number %d, want %d", i, o, g.Lines[i], n)
 				}
 				before := tc.text[:o]
 				if o > 0 && plan.Format != raw.JSON && !strings.HasSuffix(before, end) && !strings.HasSuffix(before, "\ufeff") {
@@ -316,7 +316,7 @@ func TestRecords(t *testing.T) {
 				t.Errorf("counts (-want +got):\n%s", diff)
 			}
 
-			// The same by the plan alone, as another process gets it.
+			// Read the object again by the plan alone, as another process does.
 			b, err := json.Marshal(plan)
 			if err != nil {
 				t.Fatal(err)
@@ -361,7 +361,7 @@ func (o *oneByte) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// randomText draws n pieces of an alphabet.
+// randomText joins n random pieces of an alphabet.
 func randomText(r *rand.Rand, alphabet []string, n int) []byte {
 	var b []byte
 	for range n {
@@ -403,7 +403,7 @@ func TestRecordsDoNotDependOnReads(t *testing.T) {
 	}
 }
 
-func TestRefusedObjectsSayWhatToDo(t *testing.T) {
+func TestRejectionsSayWhatToDo(t *testing.T) {
 	lists := tarOf(t, "b/c.md", "[a](http://a/)", "README", "http://a/")
 	twice := tarOf(t, "a.tar", string(tarOf(t, "a.txt", "http://a/\n")))
 	inside := compressed(t, "gzip", []byte("http://a/\n"))
@@ -485,42 +485,7 @@ func TestGuessesAmongSeveralAreNoted(t *testing.T) {
 	}
 }
 
-func TestNameClasses(t *testing.T) {
-	best := []string{"URL", "uri", "Link", "Post URL", "source_link", "website", "Domain name", "hosting cost"}
-	for i := 1; i < len(best); i++ {
-		a, b := detect.NameClass(best[i-1]), detect.NameClass(best[i])
-		if a == 0 || b != 0 && a >= b {
-			t.Errorf("%q has class %d and %q %d, want the first better", best[i-1], a, best[i], b)
-		}
-	}
-	for _, name := range []string{"", "title", "curl", "count", "original language", strings.Repeat("url ", 30)} {
-		if c := detect.NameClass(name); c != 0 {
-			t.Errorf("%q has class %d, want none", name, c)
-		}
-	}
-	for _, name := range []string{"sourceUrl", "target_urls", "og:url", "Page URLs", "URLPath-url"} {
-		if c := detect.NameClass(name); c != detect.ClassURLWord {
-			t.Errorf("%q has class %d, want %d", name, c, detect.ClassURLWord)
-		}
-	}
-}
-
-// A member that nobody has is more often a wrong name than a late one.
-func TestMembersThatNoRecordHasAreNoted(t *testing.T) {
-	head := []byte(`{"url":"http://a.com/","t":1}` + "\n" + `{"url":"http://b.com/","n":{"x":2}}` + "\n")
-	p, err := detect.Detect("x.jsonl", head, raw.Options{TSColumn: "time", SizeField: "t", Extras: []string{"n.x", "zip"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	notes := strings.Join(p.Notes, "\n")
-	for name, noted := range map[string]bool{"time": true, "zip": true, `"t"`: false, "n.x": false} {
-		if strings.Contains(notes, name) != noted {
-			t.Errorf("notes on %s: want %v, have %q", name, noted, notes)
-		}
-	}
-}
-
-func TestRecordsInsideOfOneObjectAreFoundByAnyPath(t *testing.T) {
+func TestRecordsInsideOneObjectAreFoundByAnyPath(t *testing.T) {
 	for _, tc := range []struct{ name, around, record, path string }{
 		{"array step", `{"data":{"items":[%s]}}`, `{"id":%d,"ts":"2024-01-02T03:04:05Z","attributes":{"links":[{"href":"https://h/%[1]d"}]}}`, "attributes.links.0.href"},
 		{"second element", `{"items":[%s]}`, `{"pair":["n%d","https://h/%[1]d"]}`, "pair.1"},

@@ -1,3 +1,7 @@
+// Package reader yields the records of an object: of a list, a table, JSON, a web archive index, a
+// Parquet file, or a tar archive of these, plain or compressed. New plans and opens an object; Open
+// opens it by a plan that another process made. Ranges cuts a large object, and OpenRange reads one
+// of its ranges. Package raw describes what a Reader promises; lake/ingest calls it.
 package reader
 
 import (
@@ -14,8 +18,17 @@ import (
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
-// Reader yields the records of one object in order. It is not safe for concurrent use, owns
-// no goroutine and needs no closing.
+// lowMemoryBuffered replaces parquetin.MaxBuffered with raw.Options.LittleMemory.
+const lowMemoryBuffered = 4 << 20
+
+// batchBytes is how much text of records NextBatch copies before it returns. The copy of a batch
+// stays in a core's second-level cache.
+const batchBytes = 128 << 10
+
+var errNotList = errors.New("NextURLs reads lists only")
+
+// Reader yields the records of one object in order. It is not safe for concurrent use, owns no
+// goroutine and needs no closing.
 type Reader struct {
 	name   string
 	plan   raw.Plan
@@ -26,29 +39,29 @@ type Reader struct {
 	rej    raw.Reject
 	counts raw.Counts
 	err    error
-	batch  []byte // what the records of a batch point into, if not into the input
-	inside bool   // of a range that does not begin the object: line numbers are not the object's
+	batch  []byte // the copied text of a batch's records
+	inside bool   // the range does not begin the object, so that line numbers are not the object's
 }
 
-// NewReader decides by opt and the object's first bytes how it is to be read. r yields the
-// object's bytes as stored; name is its key or path, for errors and as a hint.
+// New opens an object. It plans by opt and the object's first bytes. r yields the object's bytes as
+// stored; name is its key or path, which breaks ties and is for errors.
 //
-// Parquet is not read in order: r then has to have ReadAt and Size too, as *bytes.Reader and
-// *io.SectionReader have, both counted from the object's first byte. Elsewhere, and inside of
-// compression and archives, a Parquet file is held in memory, up to 64 MiB.
+// Parquet is not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader and
+// *io.SectionReader are, New reads only the columns it needs. Otherwise, and inside compression and
+// archives, it holds the file in memory, up to parquetin.MaxBuffered.
 //
-// A refused object is a *FormatError. An object damaged within its head is reported by Next, but Parquet whose
-// footer is damaged here.
+// The error is a *raw.FormatError if the object is in no format urlake reads. New reports damage to
+// a Parquet footer, and damage before the first decompressed byte; Next reports all other damage.
 func New(r io.Reader, name string, opt raw.Options) (*Reader, error) {
 	return newReader(r, name, opt, false)
 }
 
-// newMember reads a member of an archive.
+// newMember is New for a member of an archive, which must not be an archive itself.
 func newMember(r io.Reader, name string, opt raw.Options) (*Reader, error) {
 	return newReader(r, name, opt, true)
 }
 
-func newReader(r io.Reader, name string, opt raw.Options, member bool) (*Reader, error) {
+func newReader(r io.Reader, name string, opt raw.Options, isMember bool) (*Reader, error) {
 	opt, err := opt.WithDefaults()
 	if err != nil {
 		return nil, err
@@ -57,11 +70,10 @@ func newReader(r io.Reader, name string, opt raw.Options, member bool) (*Reader,
 	rd.src.Little = opt.LittleMemory
 	compression, err := rd.src.Decompress("")
 	rd.plan.Compression = compression
+	rd.in = text.NewInput(rd.src, opt.MaxLine)
 	if err != nil {
-		rd.in = text.NewInput(rd.src, opt.MaxLine)
 		return nil, rd.fail(err)
 	}
-	rd.in = text.NewInput(rd.src, opt.MaxLine)
 	for rd.in.W < raw.HeadSize && rd.in.Fill() {
 	}
 	if rd.in.Err != nil && rd.in.Err != io.EOF && (rd.in.W == 0 || opt.LittleMemory) {
@@ -69,25 +81,27 @@ func newReader(r io.Reader, name string, opt raw.Options, member bool) (*Reader,
 	}
 	head := rd.in.Buf[:min(rd.in.W, raw.HeadSize)]
 	switch {
-	case bytes.HasPrefix(head, parquetin.Magic):
+	case bytes.HasPrefix(head, []byte(parquetin.Magic)):
 		if opt.Format != raw.Auto && opt.Format != raw.Parquet {
-			return nil, &raw.FormatError{Name: name, Reason: "it is a Parquet file and not " + opt.Format, Advice: "leave its format to be recognised (--format auto)"}
+			return nil, &raw.FormatError{
+				Name:   name,
+				Reason: "it is a Parquet file and not " + opt.Format,
+				Advice: "let urlake recognise its format (--format auto)",
+			}
 		}
-		o, err := rd.parquet()
+		o, err := rd.openParquet()
 		if err != nil {
 			return nil, rd.fail(err)
 		}
-		d, err := detect.NewDetector(name, nil, opt)
+		plan, err := detect.Parquet(name, o, opt)
 		if err != nil {
-			return nil, err
-		}
-		if err := d.PlanParquet(o); err != nil {
 			return nil, rd.fail(err)
 		}
-		d.Plan.Compression = compression
-		return rd.startParquet(o, d.Plan, nil)
-	case isTar(head) && !member:
-		return rd.startTar(raw.Plan{Compression: compression, Format: raw.Tar, Members: &opt, MaxLine: opt.MaxLine})
+		plan.Compression = compression
+		return rd.startParquet(o, plan, nil)
+	case isTar(head) && !isMember:
+		plan := raw.Plan{Compression: compression, Format: raw.Tar, Members: &opt, MaxLine: opt.MaxLine}
+		return rd.startTar(plan)
 	}
 	plan, err := detect.Detect(name, head, opt)
 	if err != nil {
@@ -97,8 +111,8 @@ func newReader(r io.Reader, name string, opt raw.Options, member bool) (*Reader,
 	return rd.start(plan)
 }
 
-// Open reads an object by a plan made earlier; r is as for NewReader. An object that is not compressed
-// as the plan says was changed since and is a *DataError.
+// Open opens an object by a plan that New or Ranges made for it; r is as for New. If the object is
+// not compressed as the plan says, it has changed since and the error is a *raw.DataError.
 func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	opt := raw.Options{Format: plan.Format, MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}
 	if plan.Format == raw.Tar && plan.Members != nil {
@@ -116,7 +130,7 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	}
 	switch plan.Format {
 	case raw.Parquet:
-		o, err := rd.parquet()
+		o, err := rd.openParquet()
 		if err != nil {
 			return nil, rd.fail(err)
 		}
@@ -128,6 +142,7 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	return rd.start(plan)
 }
 
+// start makes the parser of text.
 func (r *Reader) start(plan raw.Plan) (*Reader, error) {
 	r.plan = plan
 	r.in.SkipBOM()
@@ -142,8 +157,8 @@ func (r *Reader) start(plan raw.Plan) (*Reader, error) {
 	return r, nil
 }
 
-// startTar goes to the first member, so that an archive that holds nothing readable is refused here. Its
-// guesses are the plan's notes.
+// startTar opens the first member, so that an archive without readable members is rejected here.
+// The notes of the first member's plan become the archive's.
 func (r *Reader) startTar(plan raw.Plan) (*Reader, error) {
 	p := newTarParser(r, *plan.Members)
 	members := *plan.Members
@@ -154,20 +169,21 @@ func (r *Reader) startTar(plan raw.Plan) (*Reader, error) {
 	if err := p.advance(); err != nil && err != io.EOF {
 		return nil, r.fail(err)
 	}
-	if p.cur != nil && plan.Notes == nil {
-		for _, note := range p.cur.plan.Notes {
+	if p.current != nil && plan.Notes == nil {
+		for _, note := range p.current.plan.Notes {
 			r.plan.Notes = append(r.plan.Notes, "in "+p.member+", "+note)
 		}
 	}
 	return r, nil
 }
 
-// parquet opens the object as Parquet: through the reader below where it can be read anywhere, else from memory.
-func (r *Reader) parquet() (*parquetin.Object, error) {
+// openParquet reads the footer through the reader below if that has random access, else from a copy
+// of the object in memory.
+func (r *Reader) openParquet() (*parquetin.Object, error) {
 	if at, ok := r.src.Below.(parquetin.RandomAccess); ok && r.plan.Compression == raw.NoCompression {
-		return r.parquetAt(at)
+		return r.openParquetAt(at)
 	}
-	limit := r.src.AtMost(parquetin.MaxBufferedParquet, littleBuffered)
+	limit := r.src.AtMost(parquetin.MaxBuffered, lowMemoryBuffered)
 	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, limit+1))
 	if err != nil {
 		return nil, err
@@ -177,21 +193,25 @@ func (r *Reader) parquet() (*parquetin.Object, error) {
 	case r.src.Little:
 		return nil, raw.ErrLittleMemory
 	default:
-		return nil, &raw.FormatError{Name: r.name, Reason: fmt.Sprintf("it is a Parquet file of more than %d MiB inside of compression or an archive", parquetin.MaxBufferedParquet>>20), Advice: "unpack it first"}
+		return nil, &raw.FormatError{
+			Name:   r.name,
+			Reason: fmt.Sprintf("it is a Parquet file of more than %d MiB inside compression or an archive", parquetin.MaxBuffered>>20),
+			Advice: "unpack it first",
+		}
 	}
 	stored := r.src.Used()
-	o, err := r.parquetAt(bytes.NewReader(data))
+	o, err := r.openParquetAt(bytes.NewReader(data))
 	r.src.Size = stored
 	return o, err
 }
 
-func (r *Reader) parquetAt(at parquetin.RandomAccess) (*parquetin.Object, error) {
+func (r *Reader) openParquetAt(at parquetin.RandomAccess) (*parquetin.Object, error) {
 	r.src.Whole(at.Size())
 	r.in = &text.Input{Base: -1, Line: 1, Eol: '\n', Err: io.EOF}
-	return parquetin.Open(r.name, parquetin.Bytes{At: at, Size: at.Size(), Src: r.src})
+	return parquetin.Open(r.name, at, r.src)
 }
 
-// startParquet reads the row groups of a range, all of them without one.
+// startParquet makes the parser of the row groups of a range, of all if rg is nil.
 func (r *Reader) startParquet(o *parquetin.Object, plan raw.Plan, rg *raw.Range) (*Reader, error) {
 	r.plan = plan
 	f, err := text.NewFields(plan, &r.counts)
@@ -203,25 +223,23 @@ func (r *Reader) startParquet(o *parquetin.Object, plan raw.Plan, rg *raw.Range)
 		return nil, r.fail(err)
 	}
 	if rg == nil {
-		rg = &raw.Range{To: int64(o.Meta.NumRowGroups()), StoredTo: r.src.Size}
+		rg = &raw.Range{To: int64(o.NumRowGroups()), StoredTo: r.src.Size}
 	}
-	rows, err := p.Within(*rg)
+	size := float64(rg.StoredTo - rg.Stored)
+	err = p.SetRange(*rg, func(read, rows int64) {
+		r.src.Fetched = rg.Stored
+		if rows > 0 {
+			r.src.Fetched += int64(size * float64(min(read, rows)) / float64(rows))
+		}
+	})
 	if err != nil {
 		return nil, r.fail(err)
 	}
-	before, stored := p.Total, rg.Stored
-	size := rg.StoredTo - stored
-	p.Fetched = func(total int64) {
-		r.src.Fetched = stored
-		if rows > 0 {
-			r.src.Fetched += int64(float64(size) * float64(min(total-before, rows)) / float64(rows))
-		}
-	}
-	p.Fetched(before)
 	r.parse = p
 	return r, nil
 }
 
+// newParser returns the parser of text in the plan's format.
 func newParser(in *text.Input, plan raw.Plan, counts *raw.Counts) (text.Parser, error) {
 	fields, err := text.NewFields(plan, counts)
 	if err != nil {
@@ -247,14 +265,16 @@ func newParser(in *text.Input, plan raw.Plan, counts *raw.Counts) (text.Parser, 
 	return nil, fmt.Errorf("plan has format %q", plan.Format)
 }
 
-// Plan returns how the object is being read.
+// Plan returns the plan by which the object is read.
 func (r *Reader) Plan() raw.Plan { return r.plan }
 
-// Notes returns the plan's notes and, of an archive, how many members were left out so far.
+// Notes returns the plan's notes and, for an archive, how many members were left out so far.
 func (r *Reader) Notes() []string {
 	notes := r.plan.Notes
 	if p, ok := r.parse.(*tarParser); ok && r.counts.LeftOut > 0 {
-		notes = append(slices.Clip(notes), fmt.Sprintf("%d members of an archive hold no records, by their names, and were left out; the first is %s", r.counts.LeftOut, p.first))
+		notes = append(slices.Clip(notes), fmt.Sprintf(
+			"%d members of an archive hold no records, by their names, and were left out; the first is %s",
+			r.counts.LeftOut, p.firstLeftOut))
 	}
 	return notes
 }
@@ -262,10 +282,9 @@ func (r *Reader) Notes() []string {
 // Counts returns the counts so far.
 func (r *Reader) Counts() raw.Counts { return r.counts }
 
-// Next returns the next record or reject; exactly one of the two is non-nil while err is nil.
-// Both are valid until the next call. At the end err is io.EOF. Every other error is final
-// for the object: a *DataError where the object is at fault, else one that wraps the error of
-// the reader below.
+// Next returns the next record or the next reject, and nil for the other. They are valid until the
+// next call. At the end the error is io.EOF. Every other error is final: it is a *raw.DataError if
+// the object is at fault, else it wraps the error of the reader below.
 func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 	if r.err != nil {
 		return nil, nil, r.err
@@ -288,15 +307,12 @@ func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 	return &r.rec, nil, nil
 }
 
-// batchBytes is how much text of records NextBatch copies before it returns: a batch of URLs of any usual
-// length, and of records with extras as many as keep their copy in a core's second cache.
-const batchBytes = 128 << 10
-
-// NextBatch is Next for many records: it sets recs[:n] to those that come next, as many as there are at hand, and at least one where there is one more and
-// no reject before it. A reject that is not nil follows recs[:n] and comes with every n, an error or io.EOF with no records
-// and no reject. Records and reject are valid until the next call of Next or NextBatch.
+// NextBatch is Next for many records. It sets recs[:n] to the next records, and returns before recs
+// is full if a reject follows or if no more records are in memory. A reject comes after recs[:n]; n
+// may then be 0. An error, io.EOF too, comes alone. Otherwise n is at least 1. Records and reject
+// are valid until the next call of Next or NextBatch.
 //
-// Of lists the URLs are parts of what was read, of other formats they are copied.
+// The URLs of a list are slices of the read buffer; those of other formats are copied.
 func (r *Reader) NextBatch(recs []raw.Record) (n int, rej *raw.Reject, err error) {
 	if list, ok := r.parse.(*text.ListParser); ok {
 		return r.listBatch(list, recs)
@@ -336,17 +352,19 @@ func (r *Reader) listBatch(list *text.ListParser, recs []raw.Record) (n int, rej
 	return n, rej, err
 }
 
-// IsList reports that the object is a list: its records are nothing but URLs, and NextURLs is the fastest way to read them.
+// IsList reports whether the object is a list. Its records are nothing but URLs, and NextURLs is
+// the fastest way to read them.
 func (r *Reader) IsList() bool {
 	_, ok := r.parse.(*text.ListParser)
 	return ok
 }
 
-// NextURLs is NextBatch for a list: it sets urls[:n], and lines[:n] to their places, of which there are to be as many. Of what is no list it returns an error.
+// NextURLs is NextBatch for a list. It sets urls[:n] to the next URLs and lines[:n] to their
+// positions; lines must be at least as long as urls. It returns an error if the object is no list.
 func (r *Reader) NextURLs(urls [][]byte, lines []text.Line) (n int, rej *raw.Reject, err error) {
 	list, ok := r.parse.(*text.ListParser)
 	if !ok {
-		return 0, nil, errNoList
+		return 0, nil, errNotList
 	}
 	if r.err == nil {
 		n = list.Batch(urls, lines)
@@ -357,7 +375,7 @@ func (r *Reader) NextURLs(urls [][]byte, lines []text.Line) (n int, rej *raw.Rej
 			return 0, rej, err
 		}
 		urls[0], lines[0] = rec.URL, text.Line{Line: rec.Line, Offset: rec.Offset}
-		// What was read for this line holds those that follow.
+		// The read that returned this URL may have filled the buffer with more.
 		n = list.Batch(urls[1:], lines[1:])
 		r.counts.Records += int64(n)
 		return 1 + n, nil, nil
@@ -366,25 +384,22 @@ func (r *Reader) NextURLs(urls [][]byte, lines []text.Line) (n int, rej *raw.Rej
 	return n, nil, nil
 }
 
-// littleBuffered replaces parquetin.MaxBufferedParquet with raw.Options.LittleMemory.
-const littleBuffered = 4 << 20
-
-var errNoList = errors.New("records that are no lines of a list")
-
-// keep copies a part of a record for the length of a batch.
+// keep returns a copy of b that is valid as long as the batch.
 func (r *Reader) keep(b []byte) []byte {
-	at := len(r.batch)
+	start := len(r.batch)
 	r.batch = append(r.batch, b...)
-	return r.batch[at:len(r.batch):len(r.batch)]
+	return r.batch[start:len(r.batch):len(r.batch)]
 }
 
-// Offset returns how far the decompressed object has been used.
+// Offset returns the offset in the decompressed object up to which it has been parsed.
 func (r *Reader) Offset() int64 { return r.in.Base + int64(r.in.R) }
 
-// CompressedOffset returns how far the object as stored has been read, for progress; of Parquet the same share
-// of its size as of its rows.
+// CompressedOffset returns the offset in the object as stored up to which it has been read, for
+// progress. For Parquet it is the share of the rows that have been read, times the object's size.
 func (r *Reader) CompressedOffset() int64 { return r.src.Used() }
 
+// fail returns err as an error of the reader below, if that failed, else as one of the object with
+// the position of the record.
 func (r *Reader) fail(err error) error {
 	at := r.in.Here()
 	if r.inside {
@@ -396,7 +411,7 @@ func (r *Reader) fail(err error) error {
 	var format *raw.FormatError
 	var data *raw.DataError
 	if errors.As(err, &format) || errors.As(err, &data) {
-		return err // of a member, or of Parquet's columns
+		return err // it names the archive's member or the column
 	}
 	return &raw.DataError{Name: r.name, Line: at.Line, Offset: at.Offset, Compression: r.plan.Compression,
 		CompressedOffset: r.src.Used(), Err: err}

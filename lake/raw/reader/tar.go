@@ -16,8 +16,8 @@ import (
 	"github.com/urlake/urlake/lake/raw/text"
 )
 
-// isTar knows a tar archive by its first header: the sum over it that POSIX and all before have
-// (pax(1), ustar Interchange Format).
+// isTar reports whether head is the beginning of a tar archive: the first header has a valid
+// checksum (pax(1), ustar Interchange Format), as signed or as unsigned bytes.
 func isTar(head []byte) bool {
 	if len(head) < 512 || head[0] == 0 {
 		return false
@@ -38,22 +38,23 @@ func isTar(head []byte) bool {
 	return want == unsigned || want == signed
 }
 
-// tarParser reads the members of a tar archive one after another, each as an object of its own: by its own
-// detection, its lines and offsets counted in it.
+// tarParser reads the members of a tar archive one after another, each with a Reader and a plan of
+// its own. Lines and offsets count in the member.
 //
-// Left out and counted are links, devices, and files that hold no data by their name (see leftOut). Every other file
-// has to be readable: nothing that may be data is passed over.
+// It leaves out and counts links, devices, and files that hold no records by their name (see
+// isLeftOut). Every other file must be readable, so that no data is skipped.
 type tarParser struct {
 	outer  *Reader
 	opt    raw.Options
 	stream *tarStream
 	tr     *tar.Reader
 
-	cur    *Reader
-	member string
-	before raw.Counts // of the members before
-	first  string     // the first member left out
-	md     bool       // a member left out was Markdown
+	current *Reader    // nil between members
+	member  string     // the name of the current member
+	before  raw.Counts // the archive's counts before the current member
+
+	firstLeftOut    string // the name of the first member left out
+	leftOutMarkdown bool   // a member left out is Markdown
 }
 
 func newTarParser(outer *Reader, opt raw.Options) *tarParser {
@@ -63,48 +64,52 @@ func newTarParser(outer *Reader, opt raw.Options) *tarParser {
 
 func (p *tarParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	for {
-		if p.cur == nil {
+		if p.current == nil {
 			if err := p.advance(); err != nil {
 				return err
 			}
 		}
-		r, x, err := p.cur.Next()
-		c, in := &p.outer.counts, p.cur.counts
-		c.Blank, c.Comments, c.BadTS = p.before.Blank+in.Blank, p.before.Comments+in.Comments, p.before.BadTS+in.BadTS
+		memberRec, memberRej, err := p.current.Next()
+		c, in := &p.outer.counts, p.current.counts
+		c.Blank = p.before.Blank + in.Blank
+		c.Comments = p.before.Comments + in.Comments
+		c.BadTS = p.before.BadTS + in.BadTS
 		switch {
 		case err == io.EOF:
-			p.before, p.cur = *c, nil
+			p.before, p.current = *c, nil
 			continue
 		case err != nil:
 			return p.fault(err)
-		case x != nil:
-			*rej = *x
-			p.outer.in.At = text.Place{Line: x.Line, Offset: x.Offset}
+		case memberRej != nil:
+			*rej = *memberRej
+			p.outer.in.At = text.Place{Line: memberRej.Line, Offset: memberRej.Offset}
 		default:
-			*rec = *r
-			p.outer.in.At = text.Place{Line: r.Line, Offset: r.Offset}
+			*rec = *memberRec
+			p.outer.in.At = text.Place{Line: memberRec.Line, Offset: memberRec.Offset}
 		}
 		rec.Member, rej.Member = p.member, p.member
 		return nil
 	}
 }
 
-// advance opens the next member that holds records, io.EOF at the end of the archive.
+// advance opens the next member that is not left out. It returns io.EOF at the end of the archive.
 func (p *tarParser) advance() error {
 	c := &p.outer.counts
 	for {
-		p.outer.in.Line = 0 // an archive has none
+		p.outer.in.Line = 0 // an archive has no lines
 		h, err := p.tr.Next()
 		if err == io.EOF {
-			if err := p.end(); err != nil {
+			if err := p.checkEnd(); err != nil {
 				return err
 			}
 			if c.Members == 0 && c.LeftOut > 0 {
 				advice := "put the files with its URLs into one, or give them as they are"
-				if p.md {
+				if p.leftOutMarkdown {
 					advice = `write the links of its Markdown as lines first (tar -xO | grep -oE 'https?://[^][()<>" ]+')`
 				}
-				return &raw.FormatError{Name: p.outer.name, Reason: fmt.Sprintf("none of the %d members of this archive holds records, by their names; the first is %q", c.LeftOut, p.first), Advice: advice}
+				reason := fmt.Sprintf("none of the %d members of this archive holds records, by their names; the first is %q",
+					c.LeftOut, p.firstLeftOut)
+				return &raw.FormatError{Name: p.outer.name, Reason: reason, Advice: advice}
 			}
 			return io.EOF
 		}
@@ -115,15 +120,16 @@ func (p *tarParser) advance() error {
 			continue
 		}
 		p.member = strings.ToValidUTF8(path.Clean(h.Name), "\ufffd")
-		if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeGNUSparse || leftOut(p.member) {
-			if c.LeftOut++; p.first == "" {
-				p.first = p.member
+		if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeGNUSparse || isLeftOut(p.member) {
+			if c.LeftOut++; p.firstLeftOut == "" {
+				p.firstLeftOut = p.member
 			}
-			p.md = p.md || slices.Contains([]string{".md", ".markdown"}, detect.Extension(p.member))
+			ext := detect.Extension(p.member)
+			p.leftOutMarkdown = p.leftOutMarkdown || ext == ".md" || ext == ".markdown"
 			continue
 		}
 		c.Members++
-		p.cur, err = newMember(p.tr, p.outer.name+"/"+p.member, p.opt)
+		p.current, err = newMember(p.tr, p.outer.name+"/"+p.member, p.opt)
 		if err != nil {
 			return p.fault(err)
 		}
@@ -131,8 +137,8 @@ func (p *tarParser) advance() error {
 	}
 }
 
-// end checks that the archive was there to its end mark, and passes what tar and its compression have behind it.
-func (p *tarParser) end() error {
+// checkEnd checks that the archive ends with its end mark, and skips the zero bytes after it.
+func (p *tarParser) checkEnd() error {
 	if p.stream.ended {
 		return io.ErrUnexpectedEOF
 	}
@@ -151,17 +157,19 @@ func (p *tarParser) end() error {
 	}
 }
 
-// fault tells an error of a member from one of the archive around it, which a member's reader takes for the store's.
+// fault returns an error of the member or of the store as it is. Any other error is the archive's:
+// the member's Reader, which reads from the archive, takes it for one of the store.
 func (p *tarParser) fault(err error) error {
 	if p.outer.src.Err != nil || errors.Is(err, raw.ErrInput) {
 		return err
 	}
-	e := &raw.DataError{Name: p.outer.name + "/" + p.member, Compression: p.outer.plan.Compression, CompressedOffset: p.outer.src.Used(), Err: err}
+	e := &raw.DataError{Name: p.outer.name + "/" + p.member, Compression: p.outer.plan.Compression,
+		CompressedOffset: p.outer.src.Used(), Err: err}
 	if cause := errors.Unwrap(err); cause != nil {
 		e.Err = cause
 	}
-	if p.cur != nil {
-		at := p.cur.in.Here()
+	if p.current != nil {
+		at := p.current.in.Here()
 		e.Line, e.Offset = at.Line, at.Offset
 	}
 	return e
@@ -169,16 +177,20 @@ func (p *tarParser) fault(err error) error {
 
 // Names of members that hold no records.
 var (
-	leftOutNames = []string{"readme", "license", "licence", "copying", "changelog", "makefile", "dockerfile", "md5sums", "sha1sums", "sha256sums", "sha512sums"}
-	leftOutExts  = []string{".md", ".markdown", ".rst", ".adoc", ".pdf", ".doc", ".docx", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".ico", ".webp",
+	leftOutNames = []string{"readme", "license", "licence", "copying", "changelog", "makefile", "dockerfile",
+		"md5sums", "sha1sums", "sha256sums", "sha512sums"}
+	leftOutExts = []string{
+		".md", ".markdown", ".rst", ".adoc", ".pdf", ".doc", ".docx",
+		".png", ".jpg", ".jpeg", ".gif", ".svg", ".ico", ".webp",
 		".py", ".sh", ".js", ".css", ".r", ".ipynb", ".yml", ".yaml", ".toml", ".ini", ".cfg",
-		".md5", ".sha1", ".sha256", ".sha512", ".asc", ".sig"}
+		".md5", ".sha1", ".sha256", ".sha512", ".asc", ".sig",
+	}
 )
 
-// leftOut reports whether a member holds no records by its name: what begins with a dot, at any level; documents (by
-// extension, or README, LICENSE and the like without one or with .txt), images, programs, settings, checksums
-// and signatures.
-func leftOut(name string) bool {
+// isLeftOut reports whether a member holds no records by its name. These are files and folders
+// whose name begins with a dot, documents (by extension, or README, LICENSE and the like without
+// one or with .txt), images, programs, settings, checksums and signatures.
+func isLeftOut(name string) bool {
 	for _, s := range strings.Split(name, "/") {
 		if s != ".." && strings.HasPrefix(s, ".") {
 			return true
@@ -190,10 +202,10 @@ func leftOut(name string) bool {
 	return slices.Contains(leftOutExts, ext) || slices.Contains(leftOutNames, stem) && (ext == "" || ext == ".txt")
 }
 
-// tarStream is the decompressed object as an io.Reader.
+// tarStream reads the rest of the decompressed object.
 type tarStream struct {
 	in    *text.Input
-	ended bool // the object ended while it was read
+	ended bool // a read reached the end of the object or an error
 }
 
 func (s *tarStream) Read(p []byte) (int, error) {

@@ -14,7 +14,8 @@ import (
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
-// tarOf is an archive of names and their texts, in turn. Names that end in / are folders, in @ links.
+// tarOf returns an archive. members are names and texts in turn. A name that ends in / is a folder,
+// one that ends in @ is a link.
 func tarOf(t testing.TB, members ...string) []byte {
 	t.Helper()
 	var buf bytes.Buffer

@@ -8,14 +8,14 @@ import (
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
-// refused are formats told by their magic that this package does not read.
-var refused = []struct {
+// rejectedFormats are formats that urlake does not read, by their magic.
+var rejectedFormats = []struct {
 	offset         int
 	magic          string
 	reason, advice string
 }{
-	// What NewReader reads, where it can; these are met by Detect alone and in archives.
-	{0, "PAR1", "a Parquet file is not planned by its head", "open the whole object"},
+	// Package reader reads these two before it calls Detect, but not inside an archive.
+	{0, "PAR1", "a Parquet file cannot be planned from its first bytes", "open the whole object"},
 	{257, "ustar", "an archive inside an archive is not read", "unpack it first"},
 	{0, "PK\x03\x04", "zip archives and office documents are not read", "unpack it, or save the table as CSV"},
 	{0, "PK\x05\x06", "zip archives and office documents are not read", "unpack it, or save the table as CSV"},
@@ -35,19 +35,23 @@ var refused = []struct {
 	{0, "\xfe\xff", "UTF-16 text is not read", "convert it first (iconv -f UTF-16 -t UTF-8)"},
 }
 
-// refuse returns the error for a head that is binary, nil for text.
-func Refuse(name string, head []byte) error {
-	for _, f := range refused {
+// checkReadable returns nil if head is text, else the error that rejects the object.
+func checkReadable(name string, head []byte) error {
+	for _, f := range rejectedFormats {
 		if len(head) < f.offset || !bytes.HasPrefix(head[f.offset:], []byte(f.magic)) {
 			continue
 		}
 		if f.magic == "ORC" && !isBinary(head) {
-			continue // three letters that may begin a text
+			continue // a text may begin with these letters
 		}
 		return &raw.FormatError{Name: name, Reason: f.reason, Advice: f.advice}
 	}
 	if c := unpack.CompressionOf(head); c != raw.NoCompression {
-		return &raw.FormatError{Name: name, Reason: "it is compressed twice (" + c + " inside)", Advice: "unpack it once first"}
+		return &raw.FormatError{
+			Name:   name,
+			Reason: "it is compressed twice (" + c + " inside)",
+			Advice: "unpack it once first",
+		}
 	}
 	if isBinary(head) {
 		return &raw.FormatError{Name: name, Reason: "it is binary data of no format urlake reads"}
@@ -55,8 +59,8 @@ func Refuse(name string, head []byte) error {
 	return nil
 }
 
-// isBinary reports whether more than a thirtieth of head is control characters that text does
-// not have. Random bytes have a tenth; a list with a stray NUL stays a list.
+// isBinary reports whether more than one byte in 32, and more than three, is a control character
+// that text does not have. Of random bytes one in ten is. A list with a stray NUL is still text.
 func isBinary(head []byte) bool {
 	n := 0
 	for _, c := range head {
