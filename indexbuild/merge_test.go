@@ -130,7 +130,7 @@ func measuredPart(tb testing.TB, n int) (all []indextest.NamedTotals, open func(
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, size := r.Frames.Place(0, 1); size <= postings.BatchBuffer {
+	if _, size := r.Frames.Range(0, 1); size <= postings.BatchBuffer {
 		tb.Fatalf("a frame of %d bytes is read at once", size)
 	}
 	return all, func() *postings.BatchSource {

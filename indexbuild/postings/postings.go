@@ -154,7 +154,7 @@ type batchWriter struct {
 
 func NewBatchWriter(w io.Writer, dataset uint32, batch string) *batchWriter {
 	b := &batchWriter{fw: seekable.NewWriter(w, 0), dir: BatchDirectory{Dataset: dataset, Batch: batch}}
-	b.fw.Ahead(runtime.GOMAXPROCS(0))
+	b.fw.SetConcurrency(runtime.GOMAXPROCS(0))
 	return b
 }
 
@@ -246,7 +246,7 @@ func (w *batchWriter) Flush() error {
 	f = codec.AppendU32(f, uint32(len(w.totals)))
 	f = append(append(f, w.shared...), w.rest...)
 	f = append(append(append(f, w.rows...), w.totals...), w.text...)
-	_, _, err := w.fw.Pieces(nil, f, batchFrameHeader, n, n, len(w.rows), len(w.totals), len(w.text))
+	_, _, err := w.fw.SectionedFrame(nil, f, batchFrameHeader, n, n, len(w.rows), len(w.totals), len(w.text))
 	w.shared, w.rest, w.rows, w.totals, w.text, w.Frame = w.shared[:0], w.rest[:0], w.rows[:0], w.totals[:0], w.text[:0], f
 	w.Open.Frames++
 	return err
@@ -434,13 +434,13 @@ func (s *BatchSource) loadFrame(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	if s.stream == nil {
-		off, n := r.Frames.Place(s.frame, s.end)
+		off, n := r.Frames.Range(s.frame, s.end)
 		if s.stream, err = r.store.Open(ctx, r.Key, off, n); err != nil {
 			return false, err
 		}
 		s.buf = bufio.NewReaderSize(s.stream, int(min(n, BatchBuffer)))
 	}
-	_, size := r.Frames.Place(s.frame, s.frame+1)
+	_, size := r.Frames.Range(s.frame, s.frame+1)
 	n := int(size)
 	packed, err := s.buf.Peek(min(n, s.buf.Size()))
 	if err == nil && len(packed) < n {

@@ -36,8 +36,8 @@ type DomainsWriter struct {
 // NewDomainsWriter writes to w.
 func NewDomainsWriter(w io.Writer) *DomainsWriter {
 	d := &DomainsWriter{fw: seekable.NewWriter(w, 0)}
-	d.fw.Ahead(framesAhead())
-	d.fw.Compress(compressText)
+	d.fw.SetConcurrency(framesAhead())
+	d.fw.SetEncoder(compressText)
 	return d
 }
 

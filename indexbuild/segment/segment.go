@@ -165,7 +165,7 @@ type File struct {
 // frameFile describes a frame file in segment.json's terms.
 func frameFile(name string, f seekable.File) File {
 	return File{
-		Name: name, Bytes: f.Bytes, XXH64: formatSum(f.XXH64), TailBytes: f.TailBytes, TailXXH64: formatSum(f.TailXXH64),
+		Name: name, Bytes: f.Bytes, XXH64: formatSum(f.XXH64), TailBytes: f.FooterBytes, TailXXH64: formatSum(f.FooterXXH64),
 		Frames: f.Frames, RawBytes: f.RawBytes, frame: f,
 	}
 }
@@ -296,7 +296,7 @@ func (f *File) check() error {
 	if !ok || f.TailBytes < 0 || f.TailBytes > f.Bytes || f.Frames < 0 || f.RawBytes < 0 || f.BlockXXH64 != "" {
 		return errors.New("a frame file")
 	}
-	f.frame = seekable.File{Bytes: f.Bytes, XXH64: sum, TailBytes: f.TailBytes, TailXXH64: tail, Frames: f.Frames, RawBytes: f.RawBytes}
+	f.frame = seekable.File{Bytes: f.Bytes, XXH64: sum, FooterBytes: f.TailBytes, FooterXXH64: tail, Frames: f.Frames, RawBytes: f.RawBytes}
 	return nil
 }
 
@@ -485,7 +485,7 @@ func readFiles(ctx context.Context, store blob.Store, key string, info *Info) (*
 	}
 	var text []byte
 	for i := range frames.Len() {
-		off, n := frames.Place(i, i+1)
+		off, n := frames.Range(i, i+1)
 		frame, err := frames.Decode(i, data[off:off+n])
 		if err != nil {
 			return nil, err
@@ -642,14 +642,14 @@ func (f *frames) scan(ctx context.Context, first, end int) iter.Seq2[scanned, er
 		var buf []byte
 		for lo := first; lo < end; {
 			hi := f.reach(lo, end, scanBytes)
-			off, n := f.Place(lo, hi)
+			off, n := f.Range(lo, hi)
 			raw, err := f.read(ctx, off, n)
 			if err != nil {
 				yield(scanned{}, fmt.Errorf("read frames %d to %d of %s: %w", lo, hi, f.key, err))
 				return
 			}
 			for ; lo < hi; lo++ {
-				at, n := f.Place(lo, lo+1)
+				at, n := f.Range(lo, lo+1)
 				buf = slices.Grow(buf[:0], int(f.RawSize(lo)))
 				data, err := f.DecodeInto(lo, raw[at-off:][:n], buf)
 				if err != nil {
@@ -668,7 +668,7 @@ func (f *frames) scan(ctx context.Context, first, end int) iter.Seq2[scanned, er
 func (f *frames) reach(lo, end int, size int64) int {
 	hi := lo + 1
 	for hi < end {
-		if _, n := f.Place(lo, hi+1); n > size {
+		if _, n := f.Range(lo, hi+1); n > size {
 			break
 		}
 		hi++

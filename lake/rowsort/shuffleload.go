@@ -208,7 +208,7 @@ func (l *shuffleLoad) plan() {
 			for lo := max(next[i], r.parts[p].firstRows); lo < r.parts[p].endRows; lo = next[i] {
 				f := &shuffleFetch{file: r, lo: lo, hi: lo + 1, lent: most == shuffleRead}
 				for f.hi < ends[i] {
-					if _, n := r.frames.Place(lo, f.hi+1); n > most {
+					if _, n := r.frames.Range(lo, f.hi+1); n > most {
 						break
 					}
 					f.hi++
@@ -256,7 +256,7 @@ type shuffleBuffer [shuffleRead + blob.PlaceRoom]byte
 
 func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 	defer close(f.done)
-	off, n := f.file.frames.Place(f.lo, f.hi)
+	off, n := f.file.frames.Range(f.lo, f.hi)
 	if f.lent && n <= shuffleRead {
 		f.buffer = shuffleBuffers.Get().(*shuffleBuffer)
 		f.raw = blob.Place(f.buffer[:], off, n)
@@ -275,7 +275,7 @@ func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 
 // frame returns the next frame, which has that number.
 func (f *shuffleFetch) frame(number int) ([]byte, error) {
-	_, n := f.file.frames.Place(number, number+1)
+	_, n := f.file.frames.Range(number, number+1)
 	data, err := f.file.frames.Decode(number, f.raw[:n])
 	f.raw = f.raw[n:]
 	return data, err
