@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// An object that is deleted, and its folder with it, as soon as it is in its place was put all the same.
-func TestPutOfWhatIsDeletedAtOnce(t *testing.T) {
+// A put succeeds although the object and its folder are deleted right after the rename.
+func TestPutWhileObjectAndFolderAreDeleted(t *testing.T) {
 	l, err := NewLocal(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -39,8 +39,9 @@ func TestPutOfWhatIsDeletedAtOnce(t *testing.T) {
 	deleter.Wait()
 }
 
-// A folder that was removed and made again under its name is not the one that was fsynced, even where it has the same inode number.
-func TestFoldersThatAreMadeAgainAreNotKnown(t *testing.T) {
+// A folder that was removed and made again is not the folder that was fsynced, even if it has the
+// same inode number.
+func TestFoldersThatAreMadeAgainAreNotDurable(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -79,12 +80,12 @@ func TestFoldersThatAreMadeAgainAreNotKnown(t *testing.T) {
 		}
 	}
 	if err := f.sync(root, "a/b"); !missing(err) {
-		t.Fatalf("a folder that is not there: %v", err)
+		t.Fatalf("a folder that does not exist: %v", err)
 	}
 }
 
-// What is known stays bounded, whatever the number of folders.
-func TestKnownFoldersAreBounded(t *testing.T) {
+// The set is bounded, whatever the number of folders.
+func TestDurableFoldersAreBounded(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -190,7 +190,7 @@ func (l *Local) Open(ctx context.Context, key string, off, n int64) (io.ReadClos
 	size := fi.Size()
 	if off > size || off+max(n, 0) > size {
 		f.Close()
-		return nil, l.failRead("open", key, Outside(off, n, size))
+		return nil, l.failRead("open", key, RangeError(off, n, size))
 	}
 	if n < 0 {
 		n = size - off

@@ -252,16 +252,16 @@ type shuffleFetch struct {
 // shuffleBuffers are lent to reads.
 var shuffleBuffers = sync.Pool{New: func() any { return new(shuffleBuffer) }}
 
-type shuffleBuffer [shuffleRead + blob.PlaceRoom]byte
+type shuffleBuffer [shuffleRead + blob.AlignSlack]byte
 
 func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 	defer close(f.done)
 	off, n := f.file.frames.Range(f.lo, f.hi)
 	if f.lent && n <= shuffleRead {
 		f.buffer = shuffleBuffers.Get().(*shuffleBuffer)
-		f.raw = blob.Place(f.buffer[:], off, n)
+		f.raw = blob.AlignedSlice(f.buffer[:], off, n)
 	} else {
-		f.raw = blob.NewPlace(off, n)
+		f.raw = blob.NewAlignedSlice(off, n)
 	}
 	r, err := store.Open(ctx, f.file.key, off, n)
 	if err == nil {

@@ -289,7 +289,7 @@ func (s *S3) open(ctx context.Context, op, key string, off, n int64) (_ *s3Strea
 		size, err = r.request("")
 		if err == nil && r.end > size {
 			r.Close()
-			return nil, 0, blob.OpError(op, s.url, key, blob.Outside(off, n, size))
+			return nil, 0, blob.OpError(op, s.url, key, blob.RangeError(off, n, size))
 		}
 		if err == nil {
 			if n < 0 {
@@ -307,7 +307,7 @@ func (s *S3) open(ctx context.Context, op, key string, off, n int64) (_ *s3Strea
 		return nil, 0, err
 	}
 	if off > info.Size {
-		return nil, 0, blob.OpError(op, s.url, key, blob.Outside(off, n, info.Size))
+		return nil, 0, blob.OpError(op, s.url, key, blob.RangeError(off, n, info.Size))
 	}
 	r.end, r.etag = off, info.ETag
 	return r, info.Size, nil

@@ -8,47 +8,46 @@ import (
 )
 
 const (
-	// localWriteBuffer gathers small writes to a file.
+	// localWriteBuffer is the size of the first buffer of a file.
 	localWriteBuffer = 64 << 10
-	// directBuffer is the size of the writes that go past the page cache: enough that a disk is not waited for often, and
-	// little beside what whoever writes so much has in memory.
+	// directBuffer is the size of direct writes: large enough to wait for the disk rarely, and
+	// small beside the memory of a program that writes such objects.
 	directBuffer = 1 << 20
-	// directAlign is what the memory and the places of such reads and writes are multiples of; no disk asks for more than a page.
-	directAlign = 4 << 10
 )
 
-// fileBuffer writes a file from its beginning to its end. What is small is one write. What is larger goes past the page cache where the system can do
-// that (O_DIRECT), while the next buffer is filled: it is flushed to the disk before it counts, and nobody may read it for a long time, so that
-// a copy in memory would cost more than the write and push out what a server on the same machine reads.
+// fileBuffer is a buffered writer of a file. A file below directBuffer bytes is one write. A larger
+// one is written past the page cache (O_DIRECT) if the system supports that, one buffer while the
+// next is filled. Large objects are fsynced before they count and not read for a while, so a copy
+// in the cache would cost more than the write and evict what a server on the same machine reads.
 type fileBuffer struct {
 	f    *os.File
 	buf  []byte
 	used int
 
-	// Once there is more than one small buffer: full ones go to a goroutine and come back written.
+	// Set once the file exceeds directBuffer: full buffers go to a goroutine and come back written.
 	full    chan []byte
 	written chan writtenBuffer
-	direct  bool // the goroutine's until it has ended
+	direct  bool // belongs to the goroutine until that ends
 }
 
-// writtenBuffer is a buffer to be filled again, or why it could not be written.
+// writtenBuffer is a buffer that can be filled again, with the error of its write.
 type writtenBuffer struct {
 	buf []byte
 	err error
 }
 
-// directBuffers are buffers of directBuffer bytes, aligned.
+// directBuffers holds aligned buffers of directBuffer bytes.
 var directBuffers = sync.Pool{New: func() any {
-	return (*[directBuffer]byte)(Place(make([]byte, directBuffer+PlaceRoom), 0, directBuffer))
+	return (*[directBuffer]byte)(AlignedSlice(make([]byte, directBuffer+AlignSlack), 0, directBuffer))
 }}
 
-func takeDirectBuffer() []byte { return directBuffers.Get().(*[directBuffer]byte)[:] }
+func getDirectBuffer() []byte { return directBuffers.Get().(*[directBuffer]byte)[:] }
 
 func newFileBuffer(f *os.File) *fileBuffer {
 	return &fileBuffer{f: f, buf: make([]byte, localWriteBuffer)}
 }
 
-// Write takes all of p. An error may be of an earlier write.
+// Write buffers all of p. An error may be that of an earlier Write.
 func (w *fileBuffer) Write(p []byte) (int, error) {
 	total := len(p)
 	for {
@@ -63,10 +62,10 @@ func (w *fileBuffer) Write(p []byte) (int, error) {
 	}
 }
 
-// next makes room in a buffer that is full.
+// next replaces a full buffer: a small one by a large one, a large one by one that is written.
 func (w *fileBuffer) next() error {
 	if len(w.buf) < directBuffer {
-		large := takeDirectBuffer()
+		large := getDirectBuffer()
 		copy(large, w.buf)
 		w.buf = large
 		return nil
@@ -74,7 +73,7 @@ func (w *fileBuffer) next() error {
 	if w.full == nil {
 		w.direct = setDirect(w.f, true)
 		w.full, w.written = make(chan []byte, 1), make(chan writtenBuffer, 2)
-		w.written <- writtenBuffer{buf: takeDirectBuffer()}
+		w.written <- writtenBuffer{buf: getDirectBuffer()}
 		go w.writeAll()
 	}
 	w.full <- w.buf
@@ -83,7 +82,7 @@ func (w *fileBuffer) next() error {
 	return b.err
 }
 
-// writeAll writes full buffers until there are no more.
+// writeAll writes full buffers until full is closed.
 func (w *fileBuffer) writeAll() {
 	defer close(w.written)
 	var err error
@@ -95,7 +94,7 @@ func (w *fileBuffer) writeAll() {
 	}
 }
 
-// write writes a whole buffer. A file system that knows no direct writes may say so only now.
+// write writes a whole buffer. Some file systems reject direct writes only here.
 func (w *fileBuffer) write(b []byte) error {
 	n, err := w.f.Write(b)
 	if w.direct && errors.Is(err, syscall.EINVAL) {
@@ -106,12 +105,12 @@ func (w *fileBuffer) write(b []byte) error {
 	return err
 }
 
-// Flush writes what is left. The buffer is of no use after it, or after drop.
+// Flush writes what is buffered and releases the buffers. No call but drop may follow.
 func (w *fileBuffer) Flush() error {
 	rest := w.buf[:w.used]
 	err := w.wait()
 	if err == nil && len(rest) > 0 {
-		if w.direct { // the rest is no multiple of anything
+		if w.direct { // the size of the rest is not aligned
 			w.direct = false
 			setDirect(w.f, false)
 		}
@@ -121,7 +120,8 @@ func (w *fileBuffer) Flush() error {
 	return err
 }
 
-// wait waits for the goroutine, if there is one, and gives its buffer back.
+// wait ends the goroutine, if there is one, releases its buffers and returns the error of its
+// writes.
 func (w *fileBuffer) wait() (err error) {
 	if w.full == nil {
 		return nil
@@ -135,7 +135,7 @@ func (w *fileBuffer) wait() (err error) {
 	return err
 }
 
-// drop gives up what is not written.
+// drop discards what is buffered and releases the buffers. It may be called again.
 func (w *fileBuffer) drop() {
 	w.wait()
 	if len(w.buf) == directBuffer {
