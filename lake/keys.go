@@ -11,7 +11,7 @@
 //	batches/dataset_id={id}/{batch}/postings-{digest}.zst input of segments
 //	rejects/dataset_id={id}/{batch}-{digest}.ndjson.zst   list of rejected records
 //	batches/dataset_id={id}/{batch}/{digest}.json         record of one finished ingest
-//	staging/{run}/…                                       between two steps of one run; removed at its end
+//	staging/{run}/…                                       between the steps of a run; then removed
 //	index/…                                               segments, versions, manifest
 //
 // Keys of segments are in package indexbuild/segment, those of versions and of the manifest in

@@ -10,8 +10,8 @@
 // so zstd -d prints the data alone.
 //
 //	frame 0 … frame n-1
-//	fences      u32 0x184D2A5D | u32 size | "FNCE" u32 ver=1 | u32 n | u32 width | n × width bytes
-//	            | u32 CRC-32C
+//	fences      u32 0x184D2A5D | u32 size | "FNCE" u32 ver=1 | u32 n | u32 width
+//	            | n × width bytes | u32 CRC-32C
 //	seek table  u32 0x184D2A5E | u32 size | n × {u32 compressed, u32 decompressed, u32 checksum}
 //	            | u32 n | u8 0x80 | u32 0x8F92EAB1
 //
