@@ -271,7 +271,7 @@ func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition)
 	if err := l.place(t, key); err != nil {
 		return Info{}, err
 	}
-	// Under the lock, so that whoever puts another object in its place does so after it is durable.
+	// Under the lock, so that the object is durable before another writer replaces it.
 	if err := l.durable.sync(t.root, path.Dir(key)); err != nil {
 		return Info{}, err
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrUnconditional: ProbeConditional has found that the store accepts conditions of puts and
+// ErrUnconditional is the error of ProbeConditional for a store that accepts conditions of puts and
 // ignores them.
 var ErrUnconditional = errors.New("store does not honour the conditions of a put")
 
