@@ -373,8 +373,8 @@ func TestLakeOfOtherRulesRejectsDatasets(t *testing.T) {
 	if _, err := store.Put(ctx, lake.RegistryKey, data, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	var refused *lake.RulesError
-	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.As(err, &refused) || refused.Lake.PublicSuffix != "another list" {
+	var rules *lake.RulesError
+	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.As(err, &rules) || rules.Lake.PublicSuffix != "another list" {
 		t.Fatalf("got %v", err)
 	}
 }

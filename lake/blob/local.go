@@ -190,7 +190,7 @@ func (l *Local) Put(ctx context.Context, key string, data []byte, cond Condition
 		return Info{}, err
 	}
 	if cond != (Condition{}) {
-		// What is refused already need not be written. commit asks again under the lock.
+		// A put that fails need not write the file first. commit checks again under the lock.
 		info, err := l.Stat(ctx, key)
 		if err != nil && !errors.Is(err, ErrNotExist) {
 			return Info{}, err
@@ -229,7 +229,7 @@ func (l *Local) Create(ctx context.Context, key string) (Writer, error) {
 	return &fileWriter{ctx: ctx, l: l, key: key, t: t, buf: newFileBuffer(t.f)}, nil
 }
 
-// commit makes the temporary file durable and puts it in its place if cond holds.
+// commit makes the temporary file durable and renames it to its key if cond holds.
 func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition) (Info, error) {
 	mtime := time.Now()
 	if err := t.root.Chtimes(t.name, mtime, mtime); err != nil {

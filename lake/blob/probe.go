@@ -45,7 +45,7 @@ func ProbeConditional(ctx context.Context, s Store, folder string) (err error) {
 	if err != nil {
 		return fmt.Errorf("probe conditional put: %w", err)
 	}
-	if err := refuses(ctx, s, key, first, Condition{IfAbsent: true}, "a second put with IfAbsent"); err != nil {
+	if err := rejects(ctx, s, key, first, Condition{IfAbsent: true}, "a second put with IfAbsent"); err != nil {
 		return err
 	}
 	b, err := s.Put(ctx, key, second, Condition{IfMatch: a.ETag})
@@ -62,7 +62,7 @@ func ProbeConditional(ctx context.Context, s Store, folder string) (err error) {
 	if a.ETag == b.ETag {
 		return fmt.Errorf("%w: another content has the same ETag", ErrUnconditional)
 	}
-	if err := refuses(ctx, s, key, second, Condition{IfMatch: a.ETag}, "a put with the ETag of a replaced object"); err != nil {
+	if err := rejects(ctx, s, key, second, Condition{IfMatch: a.ETag}, "a put with the ETag of a replaced object"); err != nil {
 		return err
 	}
 	if err := s.Delete(ctx, key); err != nil {
@@ -78,9 +78,9 @@ func ProbeConditional(ctx context.Context, s Store, folder string) (err error) {
 	return nil
 }
 
-// refuses puts an object with a condition that does not hold, and checks that the put fails and
+// rejects puts an object with a condition that does not hold, and checks that the put fails and
 // that the content is still have.
-func refuses(ctx context.Context, s Store, key string, have []byte, cond Condition, what string) error {
+func rejects(ctx context.Context, s Store, key string, have []byte, cond Condition, what string) error {
 	_, err := s.Put(ctx, key, []byte("never"), cond)
 	if err == nil {
 		return fmt.Errorf("%w: it took %s", ErrUnconditional, what)

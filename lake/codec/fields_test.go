@@ -73,7 +73,7 @@ func TestDecoderNoticesEveryTruncation(t *testing.T) {
 }
 
 func TestDecoderKeepsItsFirstFailure(t *testing.T) {
-	d := codec.NewDecoder([]byte{1, 2, 3, 4, 5}, "f", "head")
+	d := codec.NewDecoder([]byte{1, 2, 3, 4, 5}, "f", "header")
 	d.U8()
 	if got := d.U64(); got != 0 {
 		t.Errorf("U64 of four bytes is %d", got)
@@ -87,7 +87,7 @@ func TestDecoderKeepsItsFirstFailure(t *testing.T) {
 		t.Errorf("the first failure %v became %v", first, d.Err())
 	}
 	var c *codec.CorruptError
-	if !errors.As(first, &c) || c.File != "f" || c.Section != "head" || c.Offset != 1 {
+	if !errors.As(first, &c) || c.File != "f" || c.Section != "header" || c.Offset != 1 {
 		t.Errorf("failure %+v", c)
 	}
 }
