@@ -90,7 +90,11 @@ func NewWriter(w io.Writer, width int) *Writer {
 
 // DisableCompression writes frames as zstd frames of raw blocks. It is for files that are read once
 // and soon, and for data that is packed already.
-func (fw *Writer) DisableCompression() { fw.SetEncoder(appendStored) }
+func (fw *Writer) DisableCompression() {
+	if fw.setting("no compression") {
+		fw.encode = appendStored
+	}
+}
 
 // SetEncoder replaces the encoder of Frame. Encode appends to dst one zstd frame with data as its
 // content, with the size in the header and without a checksum; AppendZstdHeader makes such a
