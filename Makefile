@@ -1,16 +1,28 @@
-# Everything a machine with Go, git and make can do. `make demo` and `make test` are the two to start with.
-.PHONY: build tools demo test soak check bench profile fuzz clean
+# Everything a machine with Go, git and make can do. Start with `make demo` and `make test`.
+.PHONY: build tools demo test levels race soak check bench assembly profile fuzz clean
 GO ?= go
-TOOLS := bin/temporal bin/versitygw bin/staticcheck bin/workflowcheck
+SERVICES := bin/temporal bin/versitygw
+LINTERS := bin/golangci-lint bin/deadcode
+TOOLS := $(SERVICES) $(LINTERS) bin/workflowcheck
+# Makes the tool $@ in the module that lists it as a tool.
+tool = @echo "building $@ (once)"; $(GO) build -C $(1) -o $(CURDIR)/bin/ $$($(GO) list -C $(1) tool | grep '/$(@F)$$') && touch $@
 
 build: ; $(GO) build -o bin/ ./worker ./starter ./serve
 tools: $(TOOLS)
-bin/%: deploy/go.mod deploy/go.sum ; @echo "building bin/$* (once)"; $(GO) build -C deploy -o ../bin/ $$($(GO) list -C deploy tool | grep '/$*$$') && touch $@
+# Linters are a module of their own, so that their dependencies do not change the services under
+# test.
+$(LINTERS): deploy/lint/go.mod deploy/lint/go.sum ; $(call tool,deploy/lint)
+bin/%: deploy/go.mod deploy/go.sum ; $(call tool,deploy)
 demo: build ; @command -v temporal >/dev/null || $(MAKE) -s --no-print-directory bin/temporal; bin/starter demo $(DEMO_ARGS)
-test: build bin/temporal bin/versitygw ; deploy/test
-soak: build bin/temporal bin/versitygw ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 60m -run '$(or $(SOAK),AllRealData|AnySize|FromNothing)' -v ./internal/e2e
-check: bin/staticcheck bin/workflowcheck ; deploy/check
+test: build $(SERVICES) ; deploy/test
+# The tests of packages with assembly at each CPU level that the code can choose.
+levels: ; $(GO) run ./internal/cpulevels $(TEST_FLAGS)
+race: ; deploy/race $(TEST_FLAGS)
+soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 60m -run '$(or $(SOAK),AllRealData|AnySize|FromNothing)' -v ./internal/e2e
+check: $(LINTERS) bin/workflowcheck ; deploy/check
 bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),1x) ./... && $(GO) test -C bench ./... && $(GO) run -C bench ./compare
+# What each assembly routine saves. It takes minutes for every routine; ROUTINES chooses some.
+assembly: ; $(GO) run -C bench ./assembly $(if $(ROUTINES),-routines '$(ROUTINES)')
 profile: ; BENCH_PROFILE=$(CURDIR)/bin/cpu.prof BENCH_KEYS=0 BENCH_GROWTH=0 BENCH_WORKER_ROWS=0 BENCH_SERVE_ROWS=0 $(GO) run -C bench ./compare && $(GO) tool pprof -top bin/cpu.prof | head -60
 fuzz: ; deploy/fuzz $(FUZZTIME)
 clean: ; rm -rf bin

@@ -11,39 +11,41 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// Control is the pool that plans and records.
+// Control is the pool that plans, records and cleans up.
 type Control struct {
 	Lake
-	// Temporal is where RequestPublish starts the publisher.
+	// Temporal is the client with which RequestPublish starts the publisher.
 	Temporal client.Client
 }
 
-// PlanIngest resolves the inputs of a batch, registers dataset and ingest, and writes the list of splits.
+// PlanIngest lists the inputs of a batch, registers the dataset and the ingest, and writes the plan
+// with its splits.
 func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string) (ingest.PlanSummary, error) {
 	if err := c.check(spec.Lake); err != nil {
 		return ingest.PlanSummary{}, err
 	}
-	return beating(ctx, c.Memory, little, func(ctx context.Context, _ func(any)) (ingest.PlanSummary, error) {
+	return withHeartbeat(ctx, c.Memory, planMemory, func(ctx context.Context, _ func(any)) (ingest.PlanSummary, error) {
 		return ingest.MakePlan(ctx, c.Store, run, spec)
 	})
 }
 
-// PlanMerge looks at what all splits gave, refuses a batch with too many rejects, and groups partitions into tasks.
+// PlanMerge adds up the results of all splits, rejects a batch with too many rejected records, and
+// groups the partitions into tasks.
 func (c *Control) PlanMerge(ctx context.Context, lakeURL, run string) (ingest.MergeSummary, error) {
 	if err := c.check(lakeURL); err != nil {
 		return ingest.MergeSummary{}, err
 	}
-	return beating(ctx, c.Memory, little, func(ctx context.Context, _ func(any)) (ingest.MergeSummary, error) {
+	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (ingest.MergeSummary, error) {
 		return ingest.PlanMerge(ctx, c.Store, run)
 	})
 }
 
-// FinishIngest writes the batch record.
+// FinishIngest writes the list of rejects and the batch record.
 func (c *Control) FinishIngest(ctx context.Context, lakeURL, run string, postings []lake.FrameObject, domains int64) (ingest.FinishResult, error) {
 	if err := c.check(lakeURL); err != nil {
 		return ingest.FinishResult{}, err
 	}
-	return beating(ctx, c.Memory, little, func(ctx context.Context, _ func(any)) (ingest.FinishResult, error) {
+	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (ingest.FinishResult, error) {
 		return ingest.Finish(ctx, c.Store, run, postings, domains)
 	})
 }
@@ -53,31 +55,32 @@ func (c *Control) CleanUp(ctx context.Context, lakeURL, run string) error {
 	if err := c.check(lakeURL); err != nil {
 		return err
 	}
-	_, err := beating(ctx, c.Memory, little, func(ctx context.Context, _ func(any)) (struct{}, error) {
+	_, err := withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (struct{}, error) {
 		return struct{}{}, ingest.Cleanup(ctx, c.Store, run)
 	})
 	return err
 }
 
-// PublishRequest asks a lake's publisher to run. The workflow it names, if any, is told the version that holds
-// its batch.
+// PublishRequest asks the publisher of a lake for a version. The publisher signals the workflow
+// that the request names, if any, which version holds its batch.
 type PublishRequest struct {
 	WorkflowID string `json:"workflow_id,omitempty"`
 	RunID      string `json:"run_id,omitempty"`
 	DatasetID  uint32 `json:"dataset_id,omitempty"`
 	Batch      string `json:"batch,omitempty"`
-	// Rebuild is publish.RebuildAll or the id of a segment: what is to be checked and made whole again before anything is published.
+	// Rebuild is publish.RebuildAll or the id of a segment. The publisher checks and repairs these
+	// segments before it publishes.
 	Rebuild string `json:"rebuild,omitempty"`
 }
 
 // PublishSignal carries a PublishRequest to a publisher.
 const PublishSignal = "publish"
 
-// PublishWorkflowID names the one publisher of a lake.
+// PublishWorkflowID returns the workflow id of the one publisher of a lake.
 func PublishWorkflowID(lakeURL string) string { return "publish@" + lakeURL }
 
-// RequestPublish signals the lake's publisher and starts it if none runs: signal-with-start, which
-// workflow code cannot do itself.
+// RequestPublish sends a request to the lake's publisher and starts the publisher if it does not
+// run. It is an activity because workflow code cannot signal with start.
 func (c *Control) RequestPublish(ctx context.Context, lakeURL string, req PublishRequest) error {
 	if err := c.check(lakeURL); err != nil {
 		return err
@@ -86,7 +89,8 @@ func (c *Control) RequestPublish(ctx context.Context, lakeURL string, req Publis
 	return err
 }
 
-// SignalPublisher signals the publisher of a lake, starting it if none runs.
+// SignalPublisher sends a request to the publisher of a lake and starts the publisher if it does
+// not run.
 func SignalPublisher(ctx context.Context, c client.Client, lakeURL string, req PublishRequest) (client.WorkflowRun, error) {
 	run, err := c.SignalWithStartWorkflow(ctx, PublishWorkflowID(lakeURL), PublishSignal, req, client.StartWorkflowOptions{
 		ID:                       PublishWorkflowID(lakeURL),
@@ -96,7 +100,7 @@ func SignalPublisher(ctx context.Context, c client.Client, lakeURL string, req P
 		Memo:                     map[string]any{"lake": lakeURL},
 	}, "PublishWorkflow", map[string]string{"lake": lakeURL})
 	if err != nil {
-		return nil, fmt.Errorf("ask the publisher of %s: %w", lakeURL, err)
+		return nil, fmt.Errorf("signal the publisher of %s: %w", lakeURL, err)
 	}
 	return run, nil
 }

@@ -6,22 +6,28 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
 )
 
-func TestStepsTogetherFitIntoMemory(t *testing.T) {
+func TestRunningStepsFitIntoMemory(t *testing.T) {
 	const total = 1024 << 20
 	m := NewMemory(total)
 	var used, peak atomic.Int64
 	var all sync.WaitGroup
 	for i := range 200 {
-		need := []int64{normalizeMemory, mergeMemory, extractMemory, segmentMemory, little, 2 * total}[i%6]
+		need := []int64{planMemory, normalizeMemory, mergeMemory, extractMemory, segmentMemory, smallMemory, 2 * total}[i%7]
 		all.Go(func() {
-			release, err := m.take(t.Context(), need)
+			release, err := m.acquire(t.Context(), need)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			held := min(need, total) // what is larger than all runs alone
+			held := min(need, total) // a step that is larger than total runs alone
 			for now, p := used.Add(held), peak.Load(); now > p && !peak.CompareAndSwap(p, now); p = peak.Load() {
 			}
 			used.Add(-held)
@@ -30,28 +36,28 @@ func TestStepsTogetherFitIntoMemory(t *testing.T) {
 	}
 	all.Wait()
 	if p := peak.Load(); p > total {
-		t.Errorf("%d MiB at once of %d", p>>20, total>>20)
+		t.Errorf("steps of %d MiB ran at once in a memory of %d MiB", p>>20, total>>20)
 	}
 }
 
-func TestAStepThatWaitsForMemoryIsCancelled(t *testing.T) {
+func TestWaitingForMemoryCanBeCancelled(t *testing.T) {
 	m := NewMemory(1 << 30)
-	release, err := m.take(t.Context(), 1<<30)
+	release, err := m.acquire(t.Context(), 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := m.take(ctx, 1); !errors.Is(err, context.Canceled) {
+	if _, err := m.acquire(ctx, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	release()
-	if _, err := m.take(t.Context(), 1<<30); err != nil {
+	if _, err := m.acquire(t.Context(), 1<<30); err != nil {
 		t.Errorf("after the release: %v", err)
 	}
 }
 
-func TestSlotsFollowFromMemory(t *testing.T) {
+func TestSlotsOfMemory(t *testing.T) {
 	for _, c := range []struct {
 		mib     int64
 		pool    string
@@ -61,11 +67,37 @@ func TestSlotsFollowFromMemory(t *testing.T) {
 		{1024, PoolWrite, 16, 3}, {1024, PoolIndex, 16, 2}, {1024, PoolPublish, 16, 2}, {1, PoolControl, 16, 16},
 	} {
 		if got := NewMemory(c.mib<<20).Slots(c.pool, c.n); got != c.want {
-			t.Errorf("%d MiB, pool %s, %d at most: %d, want %d", c.mib, c.pool, c.n, got, c.want)
+			t.Errorf("%d MiB, pool %s, at most %d: got %d slots, want %d", c.mib, c.pool, c.n, got, c.want)
 		}
 	}
 	var none *Memory
 	if got := none.Slots(PoolNormalize, 16); got != 16 {
-		t.Errorf("without bound: %d", got)
+		t.Errorf("without a limit: got %d slots, want 16", got)
+	}
+}
+
+// TestPlanIngestWaitsForItsMemory holds that a plan reads nothing before its memory is reserved.
+func TestPlanIngestWaitsForItsMemory(t *testing.T) {
+	m := NewMemory(ingest.PlanMemory)
+	release, err := m.acquire(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	store := blob.NewCounting(blob.NewMemory())
+	control := &Control{Lake: Lake{Store: store, URL: "mem://lake", Memory: m}}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	stop := make(chan struct{})
+	close(stop) // ends the wait
+	env.SetWorkerStopChannel(stop)
+	env.RegisterActivity(control.PlanIngest)
+	_, err = env.ExecuteActivity(control.PlanIngest, ingest.Spec{Lake: "mem://lake", Dataset: "d", Inputs: []string{"/nowhere"}}, "run")
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.Type() != "WorkerStops" {
+		t.Errorf("error %v, want that the worker stops", err)
+	}
+	if n := store.Reads().Requests; n != 0 {
+		t.Errorf("%d requests without memory", n)
 	}
 }

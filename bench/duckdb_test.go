@@ -1,5 +1,6 @@
-// Package bench measures urlake beside other systems and checks it with them. It is a module of its own, so
-// that what it compares with is no dependency of the project.
+// Package bench checks urlake's Parquet with DuckDB; the programs below it measure urlake, some of
+// them beside other systems. It is a module of its own, so that those systems are no dependency of
+// the project.
 package bench
 
 import (
@@ -22,7 +23,8 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// demoLake ingests and publishes the datasets of testdata/ and returns the lake's folder and the paths of the live parts.
+// demoLake ingests and publishes the datasets of testdata/. It returns the lake's folder, its
+// version and the paths of the version's parts.
 func demoLake(t *testing.T) (dir string, v *manifest.Version, parts []string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -68,7 +70,7 @@ func demoLake(t *testing.T) (dir string, v *manifest.Version, parts []string) {
 	return dir, v, parts
 }
 
-// from is the FROM clause that reads a version's parts.
+// from returns the FROM clause that reads a version's parts.
 func from(parts []string) string {
 	quoted := make([]string, len(parts))
 	for i, p := range parts {
@@ -77,7 +79,8 @@ func from(parts []string) string {
 	return "read_parquet([" + strings.Join(quoted, ",") + "], hive_partitioning=true)"
 }
 
-// TestDuckDBCountsTheSameRows reads a version's part list with DuckDB, which knows nothing of urlake.
+// TestDuckDBCountsTheSameRows compares the counts of a version with those that DuckDB makes from
+// its parts.
 func TestDuckDBCountsTheSameRows(t *testing.T) {
 	_, v, parts := demoLake(t)
 	db, err := sql.Open("duckdb", "")
@@ -113,7 +116,8 @@ func TestDuckDBCountsTheSameRows(t *testing.T) {
 	t.Logf("%d rows of %d datasets in %d parts", total, seen, len(parts))
 }
 
-// TestDuckDBReadsTheSameURLs has DuckDB read pages of all kinds that 200,000 generated URLs make, and compares every URL.
+// TestDuckDBReadsTheSameURLs compares 200,000 generated URLs, which fill pages of every kind, with
+// what DuckDB reads from their parts.
 func TestDuckDBReadsTheSameURLs(t *testing.T) {
 	lists, dir := t.TempDir(), t.TempDir()
 	c, err := corpus.New(corpus.Options{Rows: 200_000, Datasets: 2, Seed: 1})
@@ -166,12 +170,13 @@ func TestDuckDBReadsTheSameURLs(t *testing.T) {
 		var alike bool
 		if err := db.QueryRow("SELECT count(DISTINCT domain_id) = count(DISTINCT domain) AND count(DISTINCT url_id) = count(*) AND count(DISTINCT batch) = 1" +
 			" AND count(ts) + count(size) + count(raw_url) + count(extras) = 0 FROM " + parts).Scan(&alike); err != nil || !alike {
-			t.Errorf("%s: ids as texts: %v, %v", name, alike, err)
+			t.Errorf("%s: ids, batch or empty columns are not as promised: %v, %v", name, alike, err)
 		}
 	}
 }
 
-// TestDuckDBSeesTheSchema asks DuckDB for the types and for what sorting and ids promise.
+// TestDuckDBSeesTheSchema checks with DuckDB the types of columns and what the format promises of
+// order and ids.
 func TestDuckDBSeesTheSchema(t *testing.T) {
 	_, _, parts := demoLake(t)
 	db, err := sql.Open("duckdb", "")
@@ -203,14 +208,14 @@ func TestDuckDBSeesTheSchema(t *testing.T) {
 	if len(types) != len(want) {
 		t.Errorf("columns %v", types)
 	}
-	// A domain's rows are one run per part, and a host belongs to its domain.
-	var strangers int64
+	// A domain's rows are one run in each part, and a host belongs to its domain.
+	var foreign int64
 	q := "SELECT count(*) FROM " + from(parts) + " WHERE host <> domain AND NOT ends_with(host, '.' || domain)"
-	if err := db.QueryRow(q).Scan(&strangers); err != nil {
+	if err := db.QueryRow(q).Scan(&foreign); err != nil {
 		t.Fatal(err)
 	}
-	if strangers != 0 {
-		t.Errorf("%d rows have a host outside their domain", strangers)
+	if foreign != 0 {
+		t.Errorf("%d rows have a host outside their domain", foreign)
 	}
 	for _, p := range parts {
 		var runs, domains int64

@@ -11,7 +11,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// TestTheReadmesSQLRuns runs the SQL of the README on the file that the command above it writes.
+// TestTheReadmesSQLRuns runs the README's SQL on a file like the one that the command above the SQL
+// writes.
 func TestTheReadmesSQLRuns(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(testenv.Root(t), "..", "README.md"))
 	if err != nil {
@@ -36,7 +37,7 @@ func TestTheReadmesSQLRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1) // the variable is the connection's
+	db.SetMaxOpenConns(1) // a variable of the SQL belongs to one connection
 	for _, s := range strings.Split(strings.TrimSpace(statements), ";") {
 		if s = strings.TrimSpace(s); s == "" {
 			continue

@@ -35,6 +35,10 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
+// FormatError says that another build of urlake wrote a segment, in formats that this build does
+// not read.
+type FormatError = segment.FormatError
+
 const (
 	// shardEntries is how many entries a shard of postings has at most, until there are 1,024
 	// shards: some 80 MB, a size that one worker reads and writes in a few seconds.

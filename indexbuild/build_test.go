@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/part"
@@ -172,7 +173,7 @@ func TestBuildDiesAnywhere(t *testing.T) {
 		}
 	}
 	for n := 0; ; n++ {
-		faulty := blob.NewFaulty(l.Store)
+		faulty := blobtest.NewFaulty(l.Store)
 		faulty.CrashAfter(n)
 		_, err := BuildSegment(ctx, faulty, l.Batches, Options{TempDir: t.TempDir()})
 		if err == nil {
@@ -181,7 +182,7 @@ func TestBuildDiesAnywhere(t *testing.T) {
 			}
 			break
 		}
-		if !errors.Is(err, blob.ErrCrashed) {
+		if !errors.Is(err, blobtest.ErrCrashed) {
 			t.Fatalf("crash after %d changes: %v", n, err)
 		}
 		if _, ok, err := segment.Find(ctx, l.Store, indextest.SortRefs(l.Batches)); ok || err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 )
@@ -299,13 +300,13 @@ func TestVerifyTellsFailureFromDamage(t *testing.T) {
 	if _, err := verify.Segment(ctx, l.Store, ref, true, t.TempDir()); !errors.Is(err, context.Canceled) || errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("cancelled: %v", err)
 	}
-	faulty := blob.NewFaulty(l.Store)
+	faulty := blobtest.NewFaulty(l.Store)
 	faulty.CrashAfter(0)
 	put := func() error { _, err := faulty.Put(context.Background(), "x", nil, blob.Condition{}); return err }
-	if err := put(); !errors.Is(err, blob.ErrCrashed) {
+	if err := put(); !errors.Is(err, blobtest.ErrCrashed) {
 		t.Fatal(err)
 	}
-	if _, err := verify.Segment(context.Background(), faulty, ref, true, t.TempDir()); !errors.Is(err, blob.ErrCrashed) || errors.Is(err, codec.ErrCorrupt) {
+	if _, err := verify.Segment(context.Background(), faulty, ref, true, t.TempDir()); !errors.Is(err, blobtest.ErrCrashed) || errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("store down: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -249,28 +250,28 @@ func TestLostRepliesDoNoHarm(t *testing.T) {
 	ctx := context.Background()
 	lost := errors.New("connection reset")
 	onStores(t, func(t *testing.T, inner blob.Store) {
-		store := blob.NewFaulty(inner)
+		store := blobtest.NewFaulty(inner)
 		for _, err := range []error{lost, blob.ErrPrecondition} {
 			// The put takes effect and its reply is lost; or the store retries it and reports that
 			// the condition no longer holds.
 			name := fmt.Sprintf("d-%d", len(err.Error()))
-			store.Inject(blob.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
+			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
 			d, e := lake.RegisterDataset(ctx, store, lake.Dataset{Name: name})
 			if e != nil {
 				t.Fatalf("register after %v: %v", err, e)
 			}
-			store.Inject(blob.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
+			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
 			if again, e := lake.RegisterDataset(ctx, inner, lake.Dataset{Name: name}); e != nil || again != d {
 				t.Errorf("%+v became %+v (%v)", d, again, e)
 			}
 			store.Heal()
-			store.Inject(blob.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
+			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
 			seq, e := lake.RegisterIngest(ctx, store, d.ID, "b", "run")
 			if e != nil || seq != 1 {
 				t.Errorf("register ingest after %v: %d, %v", err, seq, e)
 			}
 			store.Heal()
-			store.Inject(blob.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
+			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
 			if ok, e := lake.FinishIngest(ctx, store, d.ID, "b", "run", "digest"); e != nil || !ok {
 				t.Errorf("finish after %v: %v, %v", err, ok, e)
 			}
@@ -281,7 +282,7 @@ func TestLostRepliesDoNoHarm(t *testing.T) {
 			t.Errorf("%+v, %v", all, err)
 		}
 		// A put that did not take effect is an error, not a success.
-		store.Inject(blob.Fault{Op: blob.OpPut, Err: lost})
+		store.Inject(blobtest.Fault{Op: blob.OpPut, Err: lost})
 		if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "none"}); !errors.Is(err, lost) {
 			t.Errorf("got %v", err)
 		}
@@ -293,9 +294,9 @@ func TestLostRepliesDoNoHarm(t *testing.T) {
 
 func TestUpdateEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	store := blob.NewFaulty(blob.NewMemory())
+	store := blobtest.NewFaulty(blob.NewMemory())
 	tries := 0
-	store.Inject(blob.Fault{Op: blob.OpPut, Do: func() {
+	store.Inject(blobtest.Fault{Op: blob.OpPut, Do: func() {
 		if tries++; tries == 3 {
 			cancel()
 		}

@@ -181,11 +181,17 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		mux.Handle("GET /metrics", metrics.Handler())
 		endpoints = append(endpoints, &endpoint{event: "metrics", address: o.metrics, mux: mux})
 	}
+	defer func() {
+		for _, e := range endpoints {
+			if e.listener != nil {
+				e.listener.Close()
+			}
+		}
+	}()
 	for _, e := range endpoints {
 		if e.listener, err = net.Listen("tcp", e.address); err != nil {
 			return err
 		}
-		defer e.listener.Close()
 	}
 	following, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -25,35 +26,42 @@ import (
 	"github.com/urlake/urlake/workflows"
 )
 
-// The demo's fixed places; --once takes free ports instead.
+// Where the demo listens; with --once it uses free ports instead.
 const (
 	demoListen       = "127.0.0.1:8080"
 	demoTemporalPort = 7233
 	demoUIPort       = 8233
 )
 
+// demo runs every program of urlake on this machine. Its fields are the flags and what is running.
 type demo struct {
-	cmd     *cobra.Command
-	once    bool
-	keep    string
-	data    string
-	out     io.Writer
-	procs   []*process
-	address string // Temporal
+	cmd       *cobra.Command
+	once      bool
+	dir       string
+	data      string
+	out       io.Writer
+	processes []*process // in the order of their start
+	temporal  string     // address of Temporal
 }
 
 func demoCommand() *cobra.Command {
 	d := demo{}
 	cmd := &cobra.Command{
 		Use:   "demo [--once]",
-		Short: "Show the whole path on small real datasets",
-		Long: `Demo starts what urlake needs on this machine (Temporal's dev server, a worker, the read server), ingests the
-datasets in testdata/, publishes them and asks both queries. It then stays up, with the API on ` + demoListen + `
-and Temporal's UI on port 8233, until Ctrl-C stops everything it started. With --once it takes free ports, prints
-the answers and ends. Temporal is the temporal on PATH, else the one that "make bin/temporal" puts beside this program.`,
+		Short: "Ingest, publish and query small real datasets on this machine",
+		Long: `Demo starts everything that urlake needs on this machine: Temporal's dev server, a
+worker and the read server. It ingests and publishes the datasets in testdata/ and
+sends both queries to the server.
+
+It then keeps running, with the API on ` + demoListen + ` and Temporal's UI on port
+8233, until Ctrl-C stops all that it started. With --once it uses free ports, prints
+the answers and exits.
+
+Demo runs the program temporal from PATH, or else the one that "make bin/temporal"
+builds next to starter.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("json") {
-				return cli.Usagef("the demo prints what the server answers, and takes no --json")
+				return cli.Usagef("demo has no --json; it prints the server's answers, which are JSON")
 			}
 			return cli.Args(cobra.NoArgs)(cmd, args)
 		},
@@ -62,22 +70,22 @@ the answers and ends. Temporal is the temporal on PATH, else the one that "make 
 			return d.run(cmd.Context())
 		},
 	}
-	cmd.Flags().Bool("json", false, "") // in the place of all verbs' flag
+	cmd.Flags().Bool("json", false, "") // hides the flag that all verbs share
 	cmd.Flags().Lookup("json").Hidden = true
-	cmd.Flags().BoolVar(&d.once, "once", false, "do it all on free ports, print the answers, end")
-	cmd.Flags().StringVar(&d.keep, "dir", "", "keep the demo's lake in this `FOLDER` (default: a temporary one)")
-	cmd.Flags().StringVar(&d.data, "data", "testdata", "`FOLDER` with the datasets, one folder a dataset")
+	cmd.Flags().BoolVar(&d.once, "once", false, "use free ports, print the answers and exit")
+	cmd.Flags().StringVar(&d.dir, "dir", "", "keep the demo's lake in `FOLDER` (default: a temporary folder)")
+	cmd.Flags().StringVar(&d.data, "data", "testdata", "`FOLDER` that holds a folder for each dataset")
 	return cmd
 }
 
 func (d *demo) run(ctx context.Context) (err error) {
-	// A reader that goes away, as head does, must not end the demo before it has stopped what it started.
+	// If the reader of the output exits, as head does, the demo still has to stop its programs.
 	signal.Ignore(syscall.SIGPIPE)
 	datasets, err := os.ReadDir(d.data)
 	if err != nil {
-		return fmt.Errorf("demo data: %w (run it in the project's folder, or name --data)", err)
+		return fmt.Errorf("demo data: %w; run the demo in the project's folder, or use --data FOLDER", err)
 	}
-	dir := d.keep
+	dir := d.dir
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "urlake-demo-"); err != nil {
 			return err
@@ -88,13 +96,13 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if ctx.Err() != nil {
-			// Ctrl-C is how a demo ends, whatever it was at.
-			fmt.Fprintln(d.out, "\nStopping.")
+			// Ctrl-C is the normal end of a demo, at any time.
+			cli.Fprintf(d.out, "\nStopping.\n")
 			err = nil
 		}
 		err = errors.Join(err, d.stop())
 	}()
-	// The server refuses a folder that is not there, and it is started before anything is in it.
+	// The server requires that the folder exists, and starts before the first ingest.
 	if err := os.MkdirAll(filepath.Join(dir, "lake"), 0o777); err != nil {
 		return err
 	}
@@ -103,9 +111,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 		return err
 	}
 
-	ui := ""
-	if err := d.startTemporal(ctx, dir, &ui); err != nil {
-		return err
+	ui, err := d.startTemporal(ctx, dir)
+	if err != nil {
+		return d.withLogs(err)
 	}
 	if err := d.start(dir, "worker", sibling("worker"), "--lake", lakeURL, "--temp-dir", dir); err != nil {
 		return err
@@ -115,50 +123,51 @@ func (d *demo) run(ctx context.Context) (err error) {
 		if listen, err = freeAddress(); err != nil {
 			return err
 		}
-	} else if err := free(listen); err != nil {
-		return fmt.Errorf("the demo serves on %s: %w", listen, err)
+	} else if err := checkFree(listen); err != nil {
+		return fmt.Errorf("the demo serves on %s: %w; stop what listens there, or use --once", listen, err)
 	}
-	if err := d.start(dir, "serve", sibling("serve"), "--lake", lakeURL, "--listen", listen, "--cache", filepath.Join(dir, "cache")); err != nil {
+	err = d.start(dir, "serve", sibling("serve"), "--lake", lakeURL, "--listen", listen, "--cache", filepath.Join(dir, "cache"))
+	if err != nil {
 		return err
 	}
-	fmt.Fprintf(d.out, "Lake      %s\nTemporal  %s\n", lakeURL, d.address)
+	cli.Fprintf(d.out, "Lake      %s\nTemporal  %s\n", lakeURL, d.temporal)
 	if ui != "" {
-		fmt.Fprintf(d.out, "UI        %s\n", ui)
+		cli.Fprintf(d.out, "UI        %s\n", ui)
 	}
-	fmt.Fprintln(d.out)
+	cli.Fprintf(d.out, "\n")
 
 	version, err := d.ingestAll(ctx, lakeURL, datasets)
 	if err != nil {
-		return d.explain(err)
+		return d.withLogs(err)
 	}
 	base := "http://" + listen
 	if err := d.waitVersion(ctx, base, version); err != nil {
-		return d.explain(err)
+		return d.withLogs(err)
 	}
-	fmt.Fprintf(d.out, "Version %s is served. The two questions:\n\n", version)
-	if err := d.ask(ctx, base); err != nil {
-		return d.explain(err)
+	cli.Fprintf(d.out, "Version %s is served. The two queries:\n\n", version)
+	if err := d.query(ctx, base); err != nil {
+		return d.withLogs(err)
 	}
 	if d.once {
 		return nil
 	}
-	fmt.Fprintf(d.out, `Try
+	cli.Fprintf(d.out, `Try
   open %s/ in a browser, and %s for the workflows
   curl '%s/v1/domain/cdc.gov?explain=1'
   bin/starter status --lake %s
   TEMPORAL_ADDRESS=%s bin/starter ingest --lake %s --dataset mine --wait FILE…
 
 Ctrl-C stops everything.
-`, base, ui, base, lakeURL, d.address, lakeURL)
+`, base, ui, base, lakeURL, d.temporal, lakeURL)
 	select {
 	case <-ctx.Done():
 		return nil
 	case p := <-d.firstExit():
-		return d.explain(fmt.Errorf("%s ended by itself", p.name))
+		return d.withLogs(fmt.Errorf("%s exited unexpectedly", p.name))
 	}
 }
 
-// sibling is the path of another of urlake's programs: they lie beside this one.
+// sibling returns the path of another of urlake's programs, in the folder of this one.
 func sibling(name string) string {
 	if self, err := os.Executable(); err == nil {
 		return filepath.Join(filepath.Dir(self), name)
@@ -166,49 +175,57 @@ func sibling(name string) string {
 	return name
 }
 
-// temporalProgram is a temporal on PATH, else the one built into bin/.
+// temporalProgram returns the path of temporal: the one on PATH, else the one next to this program.
 func temporalProgram() (string, error) {
 	if p, err := exec.LookPath("temporal"); err == nil {
 		return p, nil
 	}
 	p := sibling("temporal")
 	if _, err := os.Stat(p); err != nil {
-		return "", fmt.Errorf("no temporal on PATH and none beside this program: run `make bin/temporal`")
+		return "", fmt.Errorf("no temporal on PATH and none next to this program; run make bin/temporal")
 	}
 	return p, nil
 }
 
-func (d *demo) startTemporal(ctx context.Context, dir string, ui *string) error {
+// startTemporal starts Temporal's dev server and waits until it answers. It returns the URL of
+// Temporal's UI, "" with --once.
+func (d *demo) startTemporal(ctx context.Context, dir string) (ui string, err error) {
 	program, err := temporalProgram()
 	if err != nil {
-		return err
+		return "", err
 	}
 	port := demoTemporalPort
 	args := []string{"server", "start-dev", "--ip", "127.0.0.1", "--log-level", "error"}
 	if d.once {
 		address, err := freeAddress()
 		if err != nil {
-			return err
+			return "", err
 		}
 		_, p, _ := net.SplitHostPort(address)
-		fmt.Sscan(p, &port)
+		if port, err = strconv.Atoi(p); err != nil {
+			return "", err
+		}
 		args = append(args, "--headless")
 	} else {
 		for _, p := range []int{demoTemporalPort, demoUIPort} {
-			if err := free(fmt.Sprintf("127.0.0.1:%d", p)); err != nil {
-				return fmt.Errorf("the demo's Temporal listens on port %d: %w", p, err)
+			if err := checkFree(fmt.Sprintf("127.0.0.1:%d", p)); err != nil {
+				return "", fmt.Errorf("the demo's Temporal listens on port %d: %w; "+
+					"stop what listens there, or use --once", p, err)
 			}
 		}
-		*ui = fmt.Sprintf("http://127.0.0.1:%d", demoUIPort)
+		ui = fmt.Sprintf("http://127.0.0.1:%d", demoUIPort)
 		args = append(args, "--ui-port", fmt.Sprint(demoUIPort))
 	}
 	args = append(args, "--port", fmt.Sprint(port))
-	d.address = fmt.Sprintf("127.0.0.1:%d", port)
-	os.Setenv("TEMPORAL_ADDRESS", d.address) // for the worker and for connect
-	if err := d.start(dir, "temporal", program, args...); err != nil {
-		return err
+	d.temporal = fmt.Sprintf("127.0.0.1:%d", port)
+	// For the worker and for connect.
+	if err := os.Setenv("TEMPORAL_ADDRESS", d.temporal); err != nil {
+		return "", err
 	}
-	return d.wait(ctx, "Temporal", func(ctx context.Context) error {
+	if err := d.start(dir, "temporal", program, args...); err != nil {
+		return "", err
+	}
+	return ui, d.wait(ctx, "Temporal", func(ctx context.Context) error {
 		c, err := connect(ctx)
 		if err != nil {
 			return err
@@ -219,7 +236,7 @@ func (d *demo) startTemporal(ctx context.Context, dir string, ui *string) error 
 	})
 }
 
-// ingestAll ingests every folder of the demo's data as one dataset and returns the last version.
+// ingestAll ingests every folder of the demo's data as a dataset and returns the last version.
 func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirEntry) (string, error) {
 	c, err := connect(ctx)
 	if err != nil {
@@ -236,7 +253,8 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 			return "", err
 		}
 		var in workflows.IngestInput
-		// What a user would give as flags. The glob keeps the file out of the input.
+		// The file holds what a user would give as flags. The glob below excludes it from the
+		// input.
 		if data, err := os.ReadFile(filepath.Join(dir, "_ingest.json")); err == nil {
 			if err := json.Unmarshal(data, &in); err != nil {
 				return "", fmt.Errorf("%s/_ingest.json: %w", dir, err)
@@ -249,24 +267,24 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 		}
 		var res workflows.IngestResult
 		bar := newBar(d.cmd.ErrOrStderr(), false)
-		bar.plain = nil // the report that follows says it all
+		bar.plain = nil // without a terminal the report is enough
 		err = await(d.cmd, run, &res, true, c, func(ctx context.Context) {
 			if p, ok := progress(ctx, c, run); ok {
-				bar.show(p, time.Now())
+				bar.update(p, time.Now())
 			}
 		})
 		bar.finish()
 		if err != nil {
 			return "", err
 		}
-		report(d.out, &res, took(ctx, c, run))
-		fmt.Fprintln(d.out)
+		report(d.out, &res, duration(ctx, c, run))
+		cli.Fprintf(d.out, "\n")
 		version = res.Version
 	}
 	return version, nil
 }
 
-// waitVersion waits until the server answers from the version.
+// waitVersion waits until the server serves the version.
 func (d *demo) waitVersion(ctx context.Context, base, version string) error {
 	return d.wait(ctx, "the read server", func(ctx context.Context) error {
 		body, err := get(ctx, base+"/readyz")
@@ -280,8 +298,8 @@ func (d *demo) waitVersion(ctx context.Context, base, version string) error {
 	})
 }
 
-// ask prints both queries and their answers.
-func (d *demo) ask(ctx context.Context, base string) error {
+// query sends both queries and prints them and their answers.
+func (d *demo) query(ctx context.Context, base string) error {
 	domain := "cdc.gov"
 	body, err := d.show(ctx, base+"/v1/domain/"+url.PathEscape(domain))
 	if err != nil {
@@ -296,12 +314,14 @@ func (d *demo) ask(ctx context.Context, base string) error {
 		return err
 	}
 	if len(answer.Datasets) == 0 {
-		return fmt.Errorf("no dataset holds %s, which the demo's data does", domain)
+		return fmt.Errorf("no dataset holds %s; the demo's query needs one, see --data", domain)
 	}
-	_, err = d.show(ctx, fmt.Sprintf("%s/v1/domain/%s/datasets/%d/urls?limit=3", base, url.PathEscape(domain), answer.Datasets[0].DatasetID))
+	_, err = d.show(ctx, fmt.Sprintf("%s/v1/domain/%s/datasets/%d/urls?limit=3",
+		base, url.PathEscape(domain), answer.Datasets[0].DatasetID))
 	return err
 }
 
+// show prints a request and its answer, and returns the answer.
 func (d *demo) show(ctx context.Context, address string) ([]byte, error) {
 	body, err := get(ctx, address)
 	if err != nil {
@@ -311,15 +331,20 @@ func (d *demo) show(ctx context.Context, address string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("GET %s: %w", address, err)
 	}
-	fmt.Fprintf(d.out, "GET %s\n%s\n", address, text)
+	cli.Fprintf(d.out, "GET %s\n", address)
+	for line := range strings.Lines(text) {
+		cli.Fprintf(d.out, "%s\n", strings.TrimSuffix(line, "\n"))
+	}
+	cli.Fprintf(d.out, "\n")
 	return body, nil
 }
 
-// pretty prints a JSON object with a line for each member, and one for each element of a member that is a list.
+// pretty formats a JSON object with a line for each member, and a line for each element of a member
+// that is a list.
 func pretty(body []byte) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return "", fmt.Errorf("the answer is no JSON object: %w", err)
+		return "", fmt.Errorf("the answer is not a JSON object: %w", err)
 	}
 	var out strings.Builder
 	out.WriteString("{\n")
@@ -354,6 +379,7 @@ func pretty(body []byte) (string, error) {
 	return out.String(), nil
 }
 
+// get returns the body of a successful answer.
 func get(ctx context.Context, address string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -374,10 +400,10 @@ func get(ctx context.Context, address string) ([]byte, error) {
 	return body, nil
 }
 
-// startTimeout is how long one of the demo's servers may take to answer.
+// startTimeout is how long one of the demo's servers may take until it answers.
 const startTimeout = time.Minute
 
-// wait tries ready until it succeeds, a process dies, or the time is over.
+// wait calls ready until it succeeds, one of the demo's programs exits, or startTimeout passes.
 func (d *demo) wait(ctx context.Context, what string, ready func(context.Context) error) error {
 	ctx, stop := context.WithTimeout(ctx, startTimeout)
 	defer stop()
@@ -390,7 +416,7 @@ func (d *demo) wait(ctx context.Context, what string, ready func(context.Context
 		}
 		select {
 		case p := <-d.firstExit():
-			return fmt.Errorf("%s ended while starting", p.name)
+			return fmt.Errorf("%s exited during the start", p.name)
 		case <-ctx.Done():
 			return fmt.Errorf("%s does not answer: %w", what, err)
 		case <-tick.C:
@@ -398,16 +424,16 @@ func (d *demo) wait(ctx context.Context, what string, ready func(context.Context
 	}
 }
 
-// process is one program that the demo started.
+// process is a program that the demo started.
 type process struct {
 	name string
 	cmd  *exec.Cmd
-	log  string
-	done chan struct{}
+	log  string        // path
+	done chan struct{} // closed when the program has exited
 }
 
-// start runs a program in a process group of its own, so that Ctrl-C reaches the demo alone and it
-// can stop its programs in order.
+// start runs a program, with its output in a log file in dir. The program has a process group of
+// its own, so that Ctrl-C reaches only the demo, which then stops its programs in order.
 func (d *demo) start(dir, name, program string, args ...string) error {
 	log := filepath.Join(dir, name+".log")
 	f, err := os.Create(log)
@@ -426,14 +452,14 @@ func (d *demo) start(dir, name, program string, args ...string) error {
 		cmd.Wait()
 		close(p.done)
 	}()
-	d.procs = append(d.procs, p)
+	d.processes = append(d.processes, p)
 	return nil
 }
 
-// firstExit yields a process that has ended; it blocks while all run.
+// firstExit returns a channel that delivers a process that has exited, as soon as there is one.
 func (d *demo) firstExit() <-chan *process {
-	out := make(chan *process, len(d.procs))
-	for _, p := range d.procs {
+	out := make(chan *process, len(d.processes))
+	for _, p := range d.processes {
 		select {
 		case <-p.done:
 			out <- p
@@ -441,7 +467,7 @@ func (d *demo) firstExit() <-chan *process {
 		default:
 		}
 	}
-	for _, p := range d.procs {
+	for _, p := range d.processes {
 		go func() {
 			<-p.done
 			out <- p
@@ -450,39 +476,43 @@ func (d *demo) firstExit() <-chan *process {
 	return out
 }
 
-// stop ends the programs in the reverse order of their start, the worker before Temporal.
+// stop ends the programs in the reverse order of their start, so the worker before Temporal.
 func (d *demo) stop() error {
-	const patience = 15 * time.Second
+	const timeout = 15 * time.Second
 	var errs []error
-	for i := len(d.procs) - 1; i >= 0; i-- {
-		p := d.procs[i]
+	for i := len(d.processes) - 1; i >= 0; i-- {
+		p := d.processes[i]
 		p.cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-p.done:
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			p.cmd.Process.Kill()
 			<-p.done
-			errs = append(errs, fmt.Errorf("%s did not stop in %s and was killed", p.name, patience))
+			errs = append(errs, fmt.Errorf("%s did not stop within %s and was killed", p.name, timeout))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// explain adds the last lines of the programs' logs to an error.
-func (d *demo) explain(err error) error {
-	for _, p := range d.procs {
+// withLogs returns err joined with the last lines of the programs' logs.
+func (d *demo) withLogs(err error) error {
+	all := []error{err}
+	for _, p := range d.processes {
 		data, _ := os.ReadFile(p.log)
 		lines := strings.Split(strings.TrimSpace(string(data)), "\n")
 		if n := len(lines); n > 5 {
 			lines = lines[n-5:]
 		}
-		if len(lines) > 0 && lines[0] != "" {
-			err = fmt.Errorf("%w\n%s:\n  %s", err, p.name, strings.Join(lines, "\n  "))
+		for _, line := range lines {
+			if line != "" {
+				all = append(all, fmt.Errorf("  %s: %s", p.name, line))
+			}
 		}
 	}
-	return err
+	return errors.Join(all...)
 }
 
+// freeAddress returns an address of this machine on which nobody listens.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -492,8 +522,8 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// free reports an error when someone listens on address already.
-func free(address string) error {
+// checkFree returns an error if another program listens on address.
+func checkFree(address string) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return err

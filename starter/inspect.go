@@ -22,8 +22,10 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// inspecting makes a verb that looks into a lake without Temporal.
-func inspecting(g *global, use, short string, run func(cmd *cobra.Command, store blob.Store, url string) error) *cobra.Command {
+// inspectCommand returns a verb that reads a lake without Temporal. The lake must exist.
+func inspectCommand(
+	g *global, use, short string, run func(cmd *cobra.Command, store blob.Store, url string) error,
+) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use + " --lake URL",
 		Short: short,
@@ -33,7 +35,7 @@ func inspecting(g *global, use, short string, run func(cmd *cobra.Command, store
 			if err != nil {
 				return err
 			}
-			if err := lakeIsThere(cmd.Context(), store, url); err != nil {
+			if err := requireLake(cmd.Context(), store, url); err != nil {
 				return err
 			}
 			return run(cmd, store, url)
@@ -43,22 +45,24 @@ func inspecting(g *global, use, short string, run func(cmd *cobra.Command, store
 	return cmd
 }
 
-// lakeIsThere tells a lake in which nothing is published yet from a place where there is none, such as a
-// mistyped one: the registry is the first object of a lake.
-func lakeIsThere(ctx context.Context, store blob.Store, url string) error {
+// requireLake returns an error if there is no lake at url, for example because url is mistyped. A
+// lake in which nothing is published yet is a lake: the registry is the first object that an ingest
+// writes.
+func requireLake(ctx context.Context, store blob.Store, url string) error {
 	_, err := store.Stat(ctx, lake.RegistryKey)
 	if errors.Is(err, blob.ErrNotExist) {
-		if err := lake.CheckPresent(ctx, store, lake.RegistryKey); err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		switch err := lake.CheckPresent(ctx, store, lake.RegistryKey); {
+		case errors.Is(err, codec.ErrCorrupt):
+			return nil // a lake whose registry is lost: the verb reports it
+		case err != nil:
 			return err
-		} else if err != nil {
-			return nil // what is missing is for the verb to say
 		}
-		return fmt.Errorf("no lake at %s: nothing was ever ingested there", url)
+		return fmt.Errorf("no lake at %s: nothing was ever ingested there; check --lake", url)
 	}
 	return err
 }
 
-// openVersion reads the manifest and one of its versions, the current one for "".
+// openVersion reads the manifest and one of its versions, the current version for "".
 func openVersion(ctx context.Context, store blob.Store, id string) (*manifest.Manifest, *manifest.Version, error) {
 	m, _, err := manifest.Read(ctx, store)
 	if err != nil {
@@ -69,20 +73,21 @@ func openVersion(ctx context.Context, store blob.Store, id string) (*manifest.Ma
 		return nil, nil, fmt.Errorf("lake %s: %w", store.URL(), err)
 	}
 	v, err := manifest.ReadVersion(ctx, store, ref)
-	return m, v, absent(ref.Object, err)
+	return m, v, missing(ref.Object, err)
 }
 
-// lostManifest tells a lake whose manifest is missing although versions were written, by a *codec.CorruptError, from one in which nothing
-// is published yet.
-func lostManifest(ctx context.Context, store blob.Store) error {
+// checkManifestLost returns a *codec.CorruptError if versions were written, so that a manifest that
+// does not exist is lost. It returns nil if nothing was published yet.
+func checkManifestLost(ctx context.Context, store blob.Store) error {
 	id, err := manifest.Newest(ctx, store)
 	if err != nil || id == "" {
 		return err
 	}
-	return codec.Corrupt(manifest.Key, "object", -1, "one that exists, since version "+id+" was written", `none; "starter publish" writes a new one`)
+	return codec.Corrupt(manifest.Key, "object", -1, "one that exists, since version "+id+" was written",
+		`none; "starter publish" writes a new one`)
 }
 
-// lakeStatus is what `status --json` prints.
+// lakeStatus is what "status --json" prints.
 type lakeStatus struct {
 	Lake        string            `json:"lake"`
 	Version     string            `json:"version,omitempty"`
@@ -90,7 +95,7 @@ type lakeStatus struct {
 	Counts      *manifest.Counts  `json:"counts,omitempty"`
 	Unpublished []unpublished     `json:"unpublished"`
 	TaskQueues  map[string]string `json:"task_queues"`
-	// Damage tells that the manifest is lost.
+	// Damage is set if the manifest is lost.
 	Damage string `json:"damage,omitempty"`
 }
 
@@ -99,12 +104,13 @@ type unpublished struct {
 	Dataset string `json:"dataset"`
 	Batch   string `json:"batch"`
 	Digest  string `json:"digest"`
-	// Damage tells why no publish can take it.
+	// Damage says why no publish can include the batch.
 	Damage string `json:"damage,omitempty"`
 }
 
 func statusCommand(g *global) *cobra.Command {
-	cmd := inspecting(g, "status", "Show the current version, what waits to be published, and the task queues", func(cmd *cobra.Command, store blob.Store, url string) error {
+	const short = "Show the current version, what waits to be published, and the task queues"
+	cmd := inspectCommand(g, "status", short, func(cmd *cobra.Command, store blob.Store, url string) error {
 		s := lakeStatus{Lake: url, Unpublished: []unpublished{}, TaskQueues: map[string]string{}}
 		for _, pool := range activities.Pools {
 			s.TaskQueues[pool] = activities.TaskQueue(url, pool)
@@ -115,7 +121,7 @@ func statusCommand(g *global) *cobra.Command {
 		}
 		if v != nil {
 			s.Version, s.Generation, s.Counts = v.ID, m.Generation, &v.Counts
-		} else if err := lostManifest(cmd.Context(), store); errors.Is(err, codec.ErrCorrupt) {
+		} else if err := checkManifestLost(cmd.Context(), store); errors.Is(err, codec.ErrCorrupt) {
 			s.Damage = err.Error()
 		} else if err != nil {
 			return err
@@ -127,39 +133,42 @@ func statusCommand(g *global) *cobra.Command {
 		if g.json {
 			return printJSON(out, s)
 		}
-		fmt.Fprintf(out, "Lake        %s\n", url)
+		cli.Fprintf(out, "Lake        %s\n", url)
 		switch {
 		case s.Damage != "":
-			fmt.Fprintf(out, "Version     %s\n", s.Damage)
+			cli.Fprintf(out, "Version     %s\n", s.Damage)
 		case v == nil:
-			fmt.Fprintln(out, "Version     none published yet")
+			cli.Fprintf(out, "Version     none published yet\n")
 		default:
 			c := v.Counts
-			fmt.Fprintf(out, "Version     %s (generation %d)\n", v.ID, m.Generation)
-			fmt.Fprintf(out, "Holds       %s of %s in %s, %s, %s of Parquet\n", plural(c.Rows, "row"), plural(int64(c.Datasets), "dataset"),
-				plural(int64(c.Batches), "batch"), plural(c.Parts, "part"), size(c.PartBytes))
-			fmt.Fprintf(out, "Index       %s, %s\n", plural(int64(c.Segments), "segment"), size(c.IndexBytes))
+			cli.Fprintf(out, "Version     %s (generation %d)\n", v.ID, m.Generation)
+			cli.Fprintf(out, "Holds       %s of %s in %s, %s, %s of Parquet\n", plural(c.Rows, "row"),
+				plural(int64(c.Datasets), "dataset"), plural(int64(c.Batches), "batch"),
+				plural(c.Parts, "part"), size(c.PartBytes))
+			cli.Fprintf(out, "Index       %s, %s\n", plural(int64(c.Segments), "segment"), size(c.IndexBytes))
 		}
-		fmt.Fprintf(out, "Waiting     %s to be published\n", plural(int64(len(s.Unpublished)), "finished batch"))
+		cli.Fprintf(out, "Waiting     %s to be published\n", plural(int64(len(s.Unpublished)), "finished batch"))
 		for _, u := range s.Unpublished {
 			if u.Damage != "" {
-				fmt.Fprintf(out, "            %s %s is damaged: %s\n", u.Dataset, u.Batch, u.Damage)
+				cli.Fprintf(out, "            %s %s is damaged: %s\n", u.Dataset, u.Batch, u.Damage)
 				continue
 			}
-			fmt.Fprintf(out, "            %s %s\n", u.Dataset, u.Batch)
+			cli.Fprintf(out, "            %s %s\n", u.Dataset, u.Batch)
 		}
-		fmt.Fprintf(out, "Task queues %s\n", activities.TaskQueue(url, "{"+strings.Join(activities.Pools, ",")+"}"))
+		cli.Fprintf(out, "Task queues %s\n", activities.TaskQueue(url, "{"+strings.Join(activities.Pools, ",")+"}"))
 		return nil
 	})
-	cmd.Long = `Status prints the current version and how much it holds, the finished batches that it lacks ("starter publish"
-takes them), and the names of the lake's task queues in Temporal. It asks the lake alone: running workflows are
-seen in Temporal's UI, or with "temporal workflow list".`
+	cmd.Long = `Status prints the current version and how much it holds, the finished batches that
+the next "starter publish" adds to it, and the names of the lake's task queues in
+Temporal. It reads only the lake. To see running workflows use Temporal's UI or
+"temporal workflow list".`
 	cmd.Example = `  starter status --lake /data/lake
   starter status --lake s3://b/lake --json`
 	return cmd
 }
 
-// findUnpublished compares the registry's finished batches with a version.
+// findUnpublished returns the finished batches of the registry that a version lacks, or all of them
+// if v is nil.
 func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version) ([]unpublished, error) {
 	datasets, err := lake.Registry(ctx, store)
 	if err != nil {
@@ -184,7 +193,8 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 			}
 			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name]}
 			var damage *postings.DamageError
-			_, err := indexbuild.CheckBatch(ctx, store, postings.BatchRef{DatasetID: d.ID, Batch: name, Digest: u.Digest}, false)
+			ref := postings.BatchRef{DatasetID: d.ID, Batch: name, Digest: u.Digest}
+			_, err := indexbuild.CheckBatch(ctx, store, ref, false)
 			if errors.As(err, &damage) {
 				u.Damage = damage.Err.Error()
 			} else if err != nil {
@@ -196,24 +206,26 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 	return found, nil
 }
 
-// States of a dataset, as `datasets` prints them.
+// States of a dataset, as "datasets" prints them.
 const (
-	// statePublished: the current version holds rows of it.
+	// statePublished is a dataset in the current version.
 	statePublished = "published"
-	// stateWaiting: it has finished batches, and the current version holds none.
+	// stateWaiting is a dataset with finished batches, none of which is in the current version.
 	stateWaiting = "waiting"
-	// stateEmpty: it has a name and an id and no finished batch: its first ingest runs, failed or was cancelled.
+	// stateEmpty is a dataset without a finished batch: its first ingest runs, failed or was
+	// cancelled.
 	stateEmpty = "empty"
 )
 
-// listed is one dataset of `datasets --json`.
+// listed is one dataset of "datasets --json".
 type listed struct {
 	manifest.Dataset
 	State string `json:"state"`
 }
 
 func datasetsCommand(g *global) *cobra.Command {
-	cmd := inspecting(g, "datasets", "List the datasets of a lake", func(cmd *cobra.Command, store blob.Store, _ string) error {
+	const short = "List the datasets of a lake"
+	cmd := inspectCommand(g, "datasets", short, func(cmd *cobra.Command, store blob.Store, _ string) error {
 		registered, err := lake.Registry(cmd.Context(), store)
 		if err != nil {
 			return err
@@ -230,7 +242,8 @@ func datasetsCommand(g *global) *cobra.Command {
 					continue
 				}
 			}
-			row := listed{manifest.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence}, stateEmpty}
+			row := listed{State: stateEmpty}
+			row.ID, row.Name, row.Title, row.Source, row.Licence = d.ID, d.Name, d.Title, d.Source, d.Licence
 			finished, err := lake.CurrentBatches(cmd.Context(), store, d.ID)
 			if err != nil {
 				return err
@@ -245,25 +258,31 @@ func datasetsCommand(g *global) *cobra.Command {
 		}
 		rows := make([][]string, 0, len(all))
 		for _, d := range all {
-			rows = append(rows, []string{fmt.Sprint(d.ID), d.Name, d.State, count(int64(d.Batches)), count(d.Rows), size(d.Bytes), d.Licence})
+			rows = append(rows, []string{fmt.Sprint(d.ID), d.Name, d.State,
+				count(int64(d.Batches)), count(d.Rows), size(d.Bytes), d.Licence})
 		}
 		return table(cmd.OutOrStdout(), ">ID NAME STATE >BATCHES >ROWS >PARQUET LICENCE", rows)
 	})
-	cmd.Long = `Datasets lists every registered dataset with what the current version holds of it. A dataset is registered,
-and its id given for ever, when its first ingest begins. Its state is
+	cmd.Long = `Datasets lists every registered dataset and how much of it the current version holds.
+A dataset is registered when its first ingest begins; its id never changes. The state
+of a dataset is one of
 
   published   the current version holds it
-  waiting     it has finished batches, and the next publish takes them
+  waiting     it has finished batches, which the next publish includes
   empty       it has no finished batch: its first ingest runs, failed or was cancelled
 
-Ingest into an empty dataset whenever its cause is mended: it keeps its id. The server lists published ones only.`
+An empty dataset is no problem: ingest into it again when the cause is fixed. The read
+server lists published datasets only.`
+	cmd.Example = `  starter datasets --lake s3://b/lake
+  starter datasets --lake /data/lake --json`
 	return cmd
 }
 
 func versionsCommand(g *global) *cobra.Command {
 	var parts bool
 	var version string
-	cmd := inspecting(g, "versions", "List published versions, or the Parquet files of one", func(cmd *cobra.Command, store blob.Store, lakeURL string) error {
+	const short = "List published versions, or the Parquet files of one"
+	cmd := inspectCommand(g, "versions", short, func(cmd *cobra.Command, store blob.Store, lakeURL string) error {
 		m, v, err := openVersion(cmd.Context(), store, version)
 		if err != nil {
 			return err
@@ -278,7 +297,7 @@ func versionsCommand(g *global) *cobra.Command {
 				return printJSON(out, paths)
 			}
 			for _, p := range paths {
-				fmt.Fprintln(out, p)
+				cli.Fprintf(out, "%s\n", p)
 			}
 			return nil
 		}
@@ -295,21 +314,29 @@ func versionsCommand(g *global) *cobra.Command {
 			if ref.ID == m.CurrentVersion {
 				mark = "current"
 			}
-			rows = append(rows, []string{v.ID, fmt.Sprint(v.Counts.Datasets), fmt.Sprint(v.Counts.Batches), fmt.Sprint(v.Counts.Segments), count(v.Counts.Rows), mark})
+			c := v.Counts
+			rows = append(rows, []string{v.ID, fmt.Sprint(c.Datasets), fmt.Sprint(c.Batches), fmt.Sprint(c.Segments),
+				count(c.Rows), mark})
 		}
 		return table(out, "VERSION >DATASETS >BATCHES >SEGMENTS >ROWS STATE", rows)
 	})
-	cmd.Long = `Versions lists what was published, the oldest first. Every publish makes one; requests and cursors name it, and
-the server answers from any of them. With --parts it prints the Parquet files of a version instead, one a line: give
-an engine this list, since the folders also hold files of replaced batches and of batches not yet published.`
+	cmd.Long = `Versions lists the published versions, oldest first. Every publish that adds batches
+makes one. Requests and cursors name a version, and the server answers from any of
+them.
+
+With --parts it prints the Parquet files of one version instead, one per line. Give
+this list to a query engine: the folders also hold files of replaced batches and of
+batches that are not published.`
 	cmd.Example = `  starter versions --lake s3://b/lake
   starter versions --lake /data/lake --parts --json`
-	cmd.Flags().BoolVar(&parts, "parts", false, "list the version's Parquet files, for read_parquet([…]) in DuckDB; --json prints an array")
-	cmd.Flags().StringVar(&version, "version-id", "", "the `VERSION` (default: the current one)")
+	cmd.Flags().BoolVar(&parts, "parts", false,
+		"list the Parquet files of the version, e.g. for read_parquet([…]) in DuckDB; with --json as an array")
+	cmd.Flags().StringVar(&version, "version-id", "", "`VERSION` of --parts (default: the current one)")
 	return cmd
 }
 
-// partPaths lists the Parquet files of a version in its order, as an engine on this machine opens them.
+// partPaths lists the Parquet files of a version in the version's order, by the names that an
+// engine on this machine opens: paths of a local lake, URLs of others.
 func partPaths(ctx context.Context, store blob.Store, lakeURL string, v *manifest.Version) ([]string, error) {
 	root := lakeURL
 	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {

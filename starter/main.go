@@ -1,5 +1,9 @@
-// Starter is urlake's command line: it starts and watches workflows, looks into a lake, and runs
-// the demo.
+// Starter is urlake's command line. It starts and watches the workflows that ingest and publish,
+// inspects and verifies lakes, and runs the demo. It never writes to a lake: only workers do.
+//
+// Results go to standard output, progress and errors to standard error, and the exit code tells
+// success, failure and wrong usage apart. Texts for people go through cli.Fprintf, which escapes
+// names and texts from outside; with --json every verb but demo prints JSON instead.
 package main
 
 import (
@@ -33,12 +37,18 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "starter",
 		Short: "Start, watch and inspect urlake",
-		Long: `Starter ingests datasets of URLs into a lake, publishes versions of it, and looks into what is there.
+		Long: `Starter ingests datasets of URLs into a lake, publishes versions of the lake, and
+inspects it.
 
-A lake is a folder or an S3 prefix that holds everything; S3's settings come from the AWS SDK's own variables
-(AWS_ENDPOINT_URL_S3, keys, region). Ingest, publish, watch and schedule work through Temporal: it has to be
-reachable (TEMPORAL_ADDRESS, default: 127.0.0.1:7233, TEMPORAL_NAMESPACE and its other variables), and workers have
-to run (bin/worker). The other verbs need neither.
+A lake is a folder or an S3 prefix that holds everything. For S3 set the AWS SDK's
+variables: AWS_ENDPOINT_URL_S3, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
+
+Ingest, publish, watch and schedule work through Temporal. They need a Temporal
+server (TEMPORAL_ADDRESS, default 127.0.0.1:7233; TEMPORAL_NAMESPACE and the other
+variables of Temporal's SDK apply too), and workers of the lake: worker --lake URL.
+The other verbs need neither.
+
+The help of a verb shows in brackets the variable that also sets a flag.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		Args: cli.Args(cobra.NoArgs),
@@ -47,10 +57,10 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 			if err := cmd.Help(); err != nil {
 				return err
 			}
-			return cli.Usagef("which verb?")
+			return cli.Usagef("no verb given; choose one of the commands above")
 		},
 	}
-	cmd.PersistentFlags().BoolVar(&g.json, "json", false, "print JSON instead of tables and sentences")
+	cmd.PersistentFlags().BoolVar(&g.json, "json", false, "print JSON instead of text for people")
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g),
 		statusCommand(&g), datasetsCommand(&g), versionsCommand(&g), verifyCommand(&g),
@@ -59,9 +69,9 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	return cmd
 }
 
-// lakeFlag gives a verb its --lake.
+// lakeFlag adds --lake to a verb.
 func (g *global) lakeFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&g.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
+	cmd.Flags().StringVar(&g.lake, "lake", "", "`URL` of the lake: file:///dir, a path, or s3://bucket/prefix")
 }
 
 // store opens the lake that --lake names.
@@ -74,16 +84,17 @@ func (g *global) store(ctx context.Context) (blob.Store, string, error) {
 	return s, url, err
 }
 
-// patience is how long a verb tries to reach Temporal: one that was just started serves in less.
-const patience = 5 * time.Second
+// connectTimeout is how long a verb tries to reach Temporal. A server that was just started answers
+// sooner.
+const connectTimeout = 5 * time.Second
 
-// connect connects to Temporal as its standard environment says.
+// connect connects to the Temporal server that Temporal's standard environment variables name.
 func connect(ctx context.Context) (client.Client, error) {
-	c, _, err := dial.Temporal(ctx, log.NewStructuredLogger(quiet), patience, nil)
+	c, _, err := dial.Temporal(ctx, log.NewStructuredLogger(quiet), connectTimeout, nil)
 	return c, err
 }
 
-// printJSON writes v as one indented document.
+// printJSON writes v as one indented JSON document.
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -91,8 +102,8 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// table prints rows under a header line, columns aligned; a column whose header begins with > is
-// aligned right.
+// table prints rows under a header line, in aligned columns. A column whose header begins with > is
+// aligned right. Cells are escaped.
 func table(w io.Writer, header string, rows [][]string) error {
 	cols := strings.Fields(header)
 	widths := make([]int, len(cols))
@@ -101,8 +112,9 @@ func table(w io.Writer, header string, rows [][]string) error {
 		all[0][i] = strings.TrimPrefix(c, ">")
 	}
 	for _, r := range all {
-		for i, cell := range r {
-			widths[i] = max(widths[i], len(cell))
+		for i := range r {
+			r[i] = cli.Escape(r[i])
+			widths[i] = max(widths[i], len(r[i]))
 		}
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -121,7 +133,7 @@ func table(w io.Writer, header string, rows [][]string) error {
 	return tw.Flush()
 }
 
-// count prints n with thousands separated.
+// count formats n with its thousands separated by commas.
 func count(n int64) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -130,7 +142,7 @@ func count(n int64) string {
 	return s
 }
 
-// short prints n with three digits or so: 950, 1.5k, 23M.
+// short formats n with about three digits: 950, 1.5k, 23M.
 func short(n int64) string {
 	v, unit := float64(n), ""
 	for _, u := range []string{"k", "M", "G"} {
@@ -145,7 +157,7 @@ func short(n int64) string {
 	return fmt.Sprintf("%.1f%s", v, unit)
 }
 
-// plural prints n of a thing.
+// plural formats a number of things: 1 batch, 2 batches.
 func plural(n int64, thing string) string {
 	switch {
 	case n == 1:
@@ -157,7 +169,7 @@ func plural(n int64, thing string) string {
 	return count(n) + " " + thing
 }
 
-// size prints a number of bytes for people.
+// size formats a number of bytes with a binary unit: 17.8 KiB.
 func size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	v, i := float64(n), 0

@@ -15,7 +15,8 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// normalized is one line of `normalize --json` for a URL. Port is null where it is the scheme's default.
+// normalized is one line of "normalize --json" for a URL. Port is null if it is the default port of
+// the scheme.
 type normalized struct {
 	Input     string `json:"input"`
 	Canonical string `json:"canonical"`
@@ -29,7 +30,7 @@ type normalized struct {
 	Key       string `json:"key"`
 }
 
-// rejected is one line for what is no URL.
+// rejected is one line of "normalize --json" for a text that is not a URL.
 type rejected struct {
 	Input  string         `json:"input"`
 	Reject urlnorm.Reason `json:"reject"`
@@ -39,10 +40,16 @@ func normalizeCommand(g *global) *cobra.Command {
 	var strip []string
 	cmd := &cobra.Command{
 		Use:   "normalize [--json] [URL…]",
-		Short: "Show what urlake makes of URLs",
-		Long: `Normalize prints the canonical form of each URL given, or of each line of standard input, in input order:
-without --json the canonical URL, a tab and the domain; for what is no URL a tab-led reason. With --json one
-object a line. Rejects do not change the exit code. It needs neither a lake nor Temporal.`,
+		Short: "Print the canonical form of URLs",
+		Long: `Normalize prints one line for each URL on the command line, or without any for
+each line of standard input, in input order.
+
+A line is the canonical URL, a tab and the domain. For a text that is not a URL it is
+a tab and the reason. With --json each line is an object, which also has the parts of
+the URL and its ids.
+
+Rejected texts do not change the exit code. Normalize needs neither a lake nor
+Temporal.`,
 		Example: `  starter normalize 'HTTP://Example.COM:80/a/../b?z=1&a=2#top'
   zcat urls.gz | starter normalize --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -64,12 +71,13 @@ object a line. Rejects do not change the exit code. It needs neither a lake nor 
 			return out.Flush()
 		},
 	}
-	cmd.Flags().StringSliceVar(&strip, "strip-params", nil, "query `PARAMETERS` to strip: names or globs such as 'utm_*,gclid'")
+	cmd.Flags().StringSliceVar(&strip, "strip-params", nil, "query `PARAMETERS` to strip: names or globs, e.g. 'utm_*,gclid'")
 	return cmd
 }
 
-// eachLine calls one with every line less its line end, however long; the last may lack one.
-func eachLine(r io.Reader, one func([]byte) error) error {
+// eachLine calls each with every line, without its line end (\n or \r\n). Lines have no length
+// limit. The last line need not end in one.
+func eachLine(r io.Reader, each func([]byte) error) error {
 	in := bufio.NewReaderSize(r, 256<<10)
 	var long []byte
 	for {
@@ -86,7 +94,7 @@ func eachLine(r io.Reader, one func([]byte) error) error {
 			line = long
 		}
 		if len(line) > 0 {
-			if e := one(bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))); e != nil {
+			if e := each(bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))); e != nil {
 				return e
 			}
 		}
@@ -97,6 +105,8 @@ func eachLine(r io.Reader, one func([]byte) error) error {
 	}
 }
 
+// writeNormalized writes the line for one text. Neither a canonical URL nor a domain can hold a
+// character that needs escaping: both are printable ASCII.
 func writeNormalized(w *bufio.Writer, n *urlnorm.Normalizer, raw []byte, asJSON bool) error {
 	u, err := n.Parse(raw)
 	var reject *urlnorm.RejectError

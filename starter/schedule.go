@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	_ "time/tzdata" // a machine without the database checks --time-zone as others do
+	_ "time/tzdata" // so that --time-zone is checked alike on machines without a time zone database
 
 	"github.com/spf13/cobra"
 	enums "go.temporal.io/api/enums/v1"
@@ -25,10 +25,13 @@ func scheduleCommand(g *global) *cobra.Command {
 	var cron, zone string
 	cmd := &cobra.Command{
 		Use:   "schedule --lake URL --dataset NAME --cron '0 3 * * *' [flags] INPUT…",
-		Short: "Ingest a dataset again and again, nightly say",
-		Long: `Schedule makes Temporal start an ingest at every tick. Inputs are listed anew each time; without --batch
-the batch is named by what is found, so unchanged inputs change nothing. The schedule stands in Temporal's UI,
-where it is paused, triggered, backfilled and deleted; scheduling the same dataset again replaces it.`,
+		Short: "Ingest a dataset regularly, e.g. every night",
+		Long: `Schedule creates a Temporal schedule that starts an ingest at the times of --cron. Each
+run lists the inputs again. Without --batch the batch is named by what is found, so
+that unchanged inputs change nothing.
+
+A dataset has one schedule; scheduling it again replaces the schedule. Temporal's UI
+and "temporal schedule" show, pause, trigger, backfill and delete it.`,
 		Example: `  starter schedule --lake s3://b/lake --dataset crawl --cron '0 3 * * *' s3://raw/crawl/latest/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := f.input(g, args)
@@ -36,13 +39,13 @@ where it is paused, triggered, backfilled and deleted; scheduling the same datas
 				return err
 			}
 			if cron == "" {
-				return cli.Usagef("when? Give --cron, five fields as in crontab")
+				return cli.Usagef("no time given; use --cron with five fields as in crontab, e.g. --cron '0 3 * * *'")
 			}
 			if err := checkCron(cron); err != nil {
 				return err
 			}
 			if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
-				return cli.Usagef("--time-zone %q is none: want a name such as Europe/Berlin, or UTC", zone)
+				return cli.Usagef("--time-zone %q: unknown time zone; use e.g. Europe/Berlin or UTC", zone)
 			}
 			c, err := connect(cmd.Context())
 			if err != nil {
@@ -59,11 +62,13 @@ where it is paused, triggered, backfilled and deleted; scheduling the same datas
 			}
 			_, err = c.ScheduleClient().Create(cmd.Context(), client.ScheduleOptions{
 				ID: id, Spec: spec, Action: action,
-				// One ingest of a dataset at a time; a tick that comes meanwhile runs once, after it.
+				// The schedule runs one ingest at a time. If ticks pass meanwhile, it runs once
+				// more afterwards.
 				Overlap: enums.SCHEDULE_OVERLAP_POLICY_BUFFER_ONE,
 			})
 			if errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
-				err = c.ScheduleClient().GetHandle(cmd.Context(), id).Update(cmd.Context(), client.ScheduleUpdateOptions{
+				handle := c.ScheduleClient().GetHandle(cmd.Context(), id)
+				err = handle.Update(cmd.Context(), client.ScheduleUpdateOptions{
 					DoUpdate: func(u client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
 						s := u.Description.Schedule
 						s.Spec, s.Action = &spec, action
@@ -71,9 +76,9 @@ where it is paused, triggered, backfilled and deleted; scheduling the same datas
 					},
 				})
 			}
-			var refused *serviceerror.InvalidArgument
-			if errors.As(err, &refused) {
-				return cli.Usagef("--cron %q, --time-zone %q: Temporal refuses them: %s", cron, zone, refused.Message)
+			var invalid *serviceerror.InvalidArgument
+			if errors.As(err, &invalid) {
+				return cli.Usagef("Temporal rejects --cron %q with --time-zone %q: %s", cron, zone, invalid.Message)
 			}
 			if err != nil {
 				return fmt.Errorf("schedule %s: %w", id, err)
@@ -89,38 +94,41 @@ where it is paused, triggered, backfilled and deleted; scheduling the same datas
 			if g.json {
 				return printJSON(cmd.OutOrStdout(), map[string]string{"schedule_id": id, "next": next})
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "Scheduled %s, next at %s\nRun it now: temporal schedule trigger --schedule-id '%s'\n", id, next, id)
+			cli.Fprintf(cmd.OutOrStdout(), "Scheduled %s, next at %s\n"+
+				"To run it now: temporal schedule trigger --schedule-id '%s'\n", id, next, id)
 			return nil
 		},
 	}
 	f.register(g, cmd)
-	cmd.Flags().StringVar(&cron, "cron", "", "when: `FIELDS` minute, hour, day, month and day of the week as in crontab, or @daily and the like")
-	cmd.Flags().StringVar(&zone, "time-zone", "UTC", "the `ZONE` of --cron's fields, such as Europe/Berlin")
+	cmd.Flags().StringVar(&cron, "cron", "",
+		"when to run: the `FIELDS` minute, hour, day of month, month and day of week as in crontab, or e.g. @daily")
+	cmd.Flags().StringVar(&zone, "time-zone", "UTC", "time `ZONE` of the fields of --cron, e.g. Europe/Berlin")
 	return cmd
 }
 
-// cronFields are the fields of a crontab line, with the names that stand for numbers.
+// cronFields are the fields of a crontab line: their ranges, and the names that stand for numbers.
 var cronFields = []struct {
-	what        string
+	name        string
 	first, last int
 	names       []string // of first, first+1, …
 }{
 	{"minute", 0, 59, nil},
 	{"hour", 0, 23, nil},
-	{"day of the month", 1, 31, nil},
+	{"day of month", 1, 31, nil},
 	{"month", 1, 12, strings.Fields("jan feb mar apr may jun jul aug sep oct nov dec")},
-	{"day of the week", 0, 7, strings.Fields("sun mon tue wed thu fri sat")},
+	{"day of week", 0, 7, strings.Fields("sun mon tue wed thu fri sat")},
 }
 
-// checkCron refuses, as wrong usage, what is no crontab line. The rarer forms that Temporal has besides,
-// which begin with @, are left to it.
+// checkCron returns a *cli.UsageError if cron is not a crontab line. It leaves the forms that begin
+// with @ to Temporal.
 func checkCron(cron string) error {
 	if strings.HasPrefix(cron, "@") {
 		return nil
 	}
 	fields := strings.Fields(cron)
 	if len(fields) != len(cronFields) {
-		return cli.Usagef("--cron %q has %d fields: want minute, hour, day, month, day of week, such as '0 3 * * *'", cron, len(fields))
+		return cli.Usagef("--cron %q has %d fields instead of 5: minute, hour, day of month, month, day of week; "+
+			"use e.g. '0 3 * * *'", cron, len(fields))
 	}
 	for i, field := range fields {
 		f := cronFields[i]
@@ -145,7 +153,8 @@ func checkCron(cron string) error {
 				}
 			}
 			if !ok {
-				return cli.Usagef("--cron %q: %q is no %s (%d to %d, *, a-b, */n, or several with commas)", cron, field, f.what, f.first, f.last)
+				return cli.Usagef("--cron %q: %q is not a valid %s; use %d to %d, *, a-b, */n, or several separated by commas",
+					cron, field, f.name, f.first, f.last)
 			}
 		}
 	}

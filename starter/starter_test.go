@@ -15,7 +15,7 @@ import (
 	"github.com/urlake/urlake/workflows"
 )
 
-// starter runs the command line in this process, with nothing to connect to.
+// starter runs the command line in this process. There is no Temporal to connect to.
 func starter(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	t.Setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
@@ -28,9 +28,9 @@ func starter(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// TestWrongUsageIsToldBeforeAnythingStarts has no Temporal: an answer other than wrong usage would be
-// that there is none.
-func TestWrongUsageIsToldBeforeAnythingStarts(t *testing.T) {
+// TestWrongUsageIsReportedFirst relies on there being no Temporal: whatever is checked only after
+// connecting would be reported as a missing Temporal.
+func TestWrongUsageIsReportedFirst(t *testing.T) {
 	lake := t.TempDir()
 	for _, c := range []struct {
 		flags []string
@@ -46,35 +46,38 @@ func TestWrongUsageIsToldBeforeAnythingStarts(t *testing.T) {
 		{[]string{"schedule"}, "--cron"},
 		{[]string{"schedule", "--cron", "at three"}, "at three"},
 		{[]string{"schedule", "--cron", "0 24 * * *"}, "hour"},
-		{[]string{"schedule", "--cron", "0 3 * * *", "--time-zone", "Middle/Earth"}, "Middle/Earth"},
+		{[]string{"schedule", "--cron", "0 3 * * *", "--time-zone", "Middle/Earth"}, "use e.g. Europe/Berlin"},
 		{[]string{"schedule", "--cron", "0 3 * * *", "--time-zone", "Local"}, "Local"},
 	} {
 		args := append(c.flags, "--lake", lake, "--dataset", "d", "list.txt")
 		if _, errs, code := starter(t, args...); code != cli.ExitUsage || !strings.Contains(errs, c.word) {
-			t.Errorf("%v: exit %d, %q; want %d and a word of %q", c.flags, code, errs, cli.ExitUsage, c.word)
+			t.Errorf("%v: exit %d, %q; want exit %d and a message with %q", c.flags, code, errs, cli.ExitUsage, c.word)
 		}
 	}
 }
 
-func TestWhatIsMissingIsAskedFor(t *testing.T) {
+func TestMissingArgumentsAreNamed(t *testing.T) {
 	lake := t.TempDir()
 	for _, c := range []struct {
 		args []string
 		word string
 	}{
-		{nil, "which verb?"},
-		{[]string{"ingest"}, "which lake?"},
-		{[]string{"ingest", "--lake", lake}, "which dataset?"},
-		{[]string{"ingest", "--lake", lake, "--dataset", "d"}, "which input?"},
-		{[]string{"schedule", "--lake", lake, "--dataset", "d", "--cron", "@daily"}, "which input?"},
+		{nil, "no verb given"},
+		{[]string{"ingest"}, "--lake file:///dir"},
+		{[]string{"ingest", "--lake", lake}, "--dataset NAME"},
+		{[]string{"ingest", "--lake", lake, "--dataset", "d"}, "no input given"},
+		{[]string{"schedule", "--lake", lake, "--dataset", "d"}, "no input given"},
+		{[]string{"schedule", "--lake", lake, "--dataset", "d", "list.txt"}, "--cron '0 3 * * *'"},
+		{[]string{"watch"}, "no workflow given"},
 	} {
-		if out, errs, code := starter(t, c.args...); code != cli.ExitUsage || out != "" || !strings.Contains(errs, c.word) {
-			t.Errorf("%v: exit %d, %q, %q; want %d and %s", c.args, code, out, errs, cli.ExitUsage, c.word)
+		out, errs, code := starter(t, c.args...)
+		if code != cli.ExitUsage || out != "" || !strings.Contains(errs, c.word) {
+			t.Errorf("%v: exit %d, %q, %q; want exit %d and a message with %q", c.args, code, out, errs, cli.ExitUsage, c.word)
 		}
 	}
 }
 
-func TestTheDemoHasNoJSON(t *testing.T) {
+func TestDemoHasNoJSON(t *testing.T) {
 	if out, _, code := starter(t, "demo", "--help"); code != cli.ExitDone || strings.Contains(out, "--json") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
@@ -83,49 +86,57 @@ func TestTheDemoHasNoJSON(t *testing.T) {
 	}
 }
 
-func TestAReportRatesWhatTookItsTimeReading(t *testing.T) {
+func TestReportHasARateOnlyForLargeInputs(t *testing.T) {
 	for size, want := range map[int64]bool{100: false, 1 << 30: true} {
 		var out bytes.Buffer
 		report(&out, &workflows.IngestResult{Records: 1000, Bytes: size, Version: "v"}, 10*time.Second)
 		if got := strings.Contains(out.String(), "records a second"); got != want {
-			t.Errorf("%d bytes: a rate %v, want %v\n%s", size, got, want, &out)
+			t.Errorf("%d bytes: with a rate %v, want %v\n%s", size, got, want, &out)
 		}
 	}
 }
 
-func TestNormalizeRefusesWhatIsNoParameter(t *testing.T) {
-	if out, errs, code := starter(t, "normalize", "--strip-params", "utm_*,a*b", "http://a.example/"); code != cli.ExitUsage || out != "" || !strings.Contains(errs, "a*b") {
+func TestNormalizeRejectsInvalidParameters(t *testing.T) {
+	out, errs, code := starter(t, "normalize", "--strip-params", "utm_*,a*b", "http://a.example/")
+	if code != cli.ExitUsage || out != "" || !strings.Contains(errs, "a*b") {
 		t.Errorf("exit %d, %q, %q", code, out, errs)
 	}
 }
 
 func TestCronLines(t *testing.T) {
-	for _, good := range []string{"0 3 * * *", "*/15 0-6,18 1,15 jan-MAR mon-fri", "59 23 31 12 7", "0 0 ? * 0", "5/10 * * * *", "@daily", "@every 1h"} {
-		if err := checkCron(good); err != nil {
-			t.Errorf("%q: %v", good, err)
+	for _, valid := range []string{
+		"0 3 * * *", "*/15 0-6,18 1,15 jan-MAR mon-fri", "59 23 31 12 7", "0 0 ? * 0", "5/10 * * * *", "@daily", "@every 1h",
+	} {
+		if err := checkCron(valid); err != nil {
+			t.Errorf("%q: %v", valid, err)
 		}
 	}
-	for _, bad := range []string{"", "0 3 * *", "0 3 * * * *", "60 3 * * *", "0 24 * * *", "0 3 0 * *", "0 3 * 13 *", "0 3 * * 8", "-1 * * * *",
-		"*/0 * * * *", "*/x * * * *", "5-1 * * * *", "1, * * * *", "0 3 * foo *", "0 3 * * funday", "0 3 * * mon-", "300 * * * *"} {
+	for _, invalid := range []string{
+		"", "0 3 * *", "0 3 * * * *", "60 3 * * *", "0 24 * * *", "0 3 0 * *", "0 3 * 13 *", "0 3 * * 8", "-1 * * * *",
+		"*/0 * * * *", "*/x * * * *", "5-1 * * * *", "1, * * * *", "0 3 * foo *", "0 3 * * funday", "0 3 * * mon-",
+		"300 * * * *",
+	} {
 		var usage *cli.UsageError
-		if err := checkCron(bad); !errors.As(err, &usage) {
-			t.Errorf("%q: %v, want wrong usage", bad, err)
+		if err := checkCron(invalid); !errors.As(err, &usage) {
+			t.Errorf("%q: %v, want a *cli.UsageError", invalid, err)
 		}
 	}
 }
 
-func TestAPlaceWithoutALakeIsNotAnEmptyLake(t *testing.T) {
+func TestVerbsReportThatThereIsNoLake(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "lkae")
 	for _, verb := range []string{"status", "datasets", "versions", "verify"} {
 		for _, dir := range []string{missing, t.TempDir()} {
-			if out, errs, code := starter(t, verb, "--lake", dir); code != cli.ExitFailed || out != "" || !strings.Contains(errs, "no lake at file://"+filepath.ToSlash(dir)) {
-				t.Errorf("%s: exit %d, %q, %q", verb, code, out, errs)
+			want := "no lake at file://" + filepath.ToSlash(dir)
+			out, errs, code := starter(t, verb, "--lake", dir)
+			if code != cli.ExitFailed || out != "" || !strings.Contains(errs, want) {
+				t.Errorf("%s: exit %d, %q, %q; want a message with %q", verb, code, out, errs, want)
 			}
 		}
 	}
 }
 
-// stages is an ingest from its beginning to its end, as a watcher sees it.
+// stages returns what a watcher sees of an ingest, from its beginning to its end.
 func stages() []snapshot {
 	p := workflows.IngestProgress{Stage: workflows.StagePlan}
 	all := []snapshot{{IngestProgress: p}}
@@ -137,12 +148,19 @@ func stages() []snapshot {
 		all = append(all, snapshot{IngestProgress: p})
 	}
 	start := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	add(workflows.StageNormalize, func(p *workflows.IngestProgress) { p.Objects, p.BytesTotal, p.StageStarted = 2, 200<<20, start })
-	add(workflows.StageNormalize, func(p *workflows.IngestProgress) { p.BytesDone, p.Records, p.Kept = 50<<20, 1_000_000, 999_988 })
-	add(workflows.StageWrite, func(p *workflows.IngestProgress) {
-		p.BytesDone, p.Records, p.Kept, p.StageStarted, p.ReadSeconds = 200<<20, 4_000_000, 3_999_900, start.Add(20*time.Second), 20
+	add(workflows.StageNormalize, func(p *workflows.IngestProgress) {
+		p.Objects, p.BytesTotal, p.StageStarted = 2, 200<<20, start
 	})
-	add(workflows.StageWrite, func(p *workflows.IngestProgress) { p.Rows, p.Merged, p.PartBytes = 1_000_000, 999_950, 36<<20 })
+	add(workflows.StageNormalize, func(p *workflows.IngestProgress) {
+		p.BytesDone, p.Records, p.Kept = 50<<20, 1_000_000, 999_988
+	})
+	add(workflows.StageWrite, func(p *workflows.IngestProgress) {
+		p.BytesDone, p.Records, p.Kept = 200<<20, 4_000_000, 3_999_900
+		p.StageStarted, p.ReadSeconds = start.Add(20*time.Second), 20
+	})
+	add(workflows.StageWrite, func(p *workflows.IngestProgress) {
+		p.Rows, p.Merged, p.PartBytes = 1_000_000, 999_950, 36<<20
+	})
 	add(workflows.StageRecord, func(p *workflows.IngestProgress) { p.Rows, p.Merged = 2_000_000, 1_999_900 })
 	add(workflows.StagePublish, nil)
 	for i := range all {
@@ -156,8 +174,8 @@ func TestProgressInALog(t *testing.T) {
 	b := newBar(&out, false)
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	for _, p := range stages() {
-		b.show(p, now)
-		b.show(p, now.Add(time.Second)) // too soon for another line
+		b.update(p, now)
+		b.update(p, now.Add(time.Second)) // too soon for another line
 		now = now.Add(plainInterval)
 	}
 	b.finish()
@@ -174,31 +192,34 @@ publishing 2,000,000 rows
 	}
 }
 
-func TestProgressNeverRunsBackwards(t *testing.T) {
+func TestProgressNeverDecreases(t *testing.T) {
 	last := -1.0
 	for _, p := range stages() {
-		share := p.share()
-		if share < last || share > 1 {
-			t.Errorf("%s: %v after %v", p.Stage, share, last)
+		fraction := p.fraction()
+		if fraction < last || fraction > 1 {
+			t.Errorf("%s: %v after %v", p.Stage, fraction, last)
 		}
-		last = share
+		last = fraction
 	}
 }
 
 func TestProgressFitsATerminalOf80Columns(t *testing.T) {
 	p := stages()[2]
 	p.PerSecond, p.SecondsLeft = 123_456, 3725
-	words := p.words(short)
-	if want := "reading 50.0/200.0 MiB, 1.0M records, 123k/s, 1h2m5s left, 12 rejected"; words != want {
-		t.Errorf("%q, want %q", words, want)
+	text := p.text(short)
+	if want := "reading 50.0/200.0 MiB, 1.0M records, 123k/s, 1h2m5s left, 12 rejected"; text != want {
+		t.Errorf("%q, want %q", text, want)
 	}
-	if before, _, _ := strings.Cut(words, ", 12 rejected"); len(before) > 80-barRest {
-		t.Errorf("%d columns: the time left would be cut off", len(before))
+	if before, _, _ := strings.Cut(text, ", 12 rejected"); len(before) > 80-barRest {
+		t.Errorf("%d columns: the time left would be truncated", len(before))
 	}
 }
 
 func TestShortNumbers(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1.0k", 1500: "1.5k", 12_345: "12k", 999_499: "999k", 2_700_000: "2.7M", 50_000_000: "50M", 1_200_000_000: "1.2G"} {
+	for n, want := range map[int64]string{
+		0: "0", 999: "999", 1000: "1.0k", 1500: "1.5k", 12_345: "12k", 999_499: "999k",
+		2_700_000: "2.7M", 50_000_000: "50M", 1_200_000_000: "1.2G",
+	} {
 		if got := short(n); got != want {
 			t.Errorf("%d: %q, want %q", n, got, want)
 		}

@@ -13,13 +13,14 @@ import (
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
+	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// verified is what `verify --json` prints.
+// verified is what "verify --json" prints.
 type verified struct {
 	Version  string          `json:"version"`
 	Segments []verify.Report `json:"segments"`
@@ -32,7 +33,8 @@ type verified struct {
 func verifyCommand(g *global) *cobra.Command {
 	var deep bool
 	var version string
-	cmd := inspecting(g, "verify", "Check a published version, from the manifest down", func(cmd *cobra.Command, store blob.Store, _ string) error {
+	const short = "Check that a published version is complete and intact"
+	cmd := inspectCommand(g, "verify", short, func(cmd *cobra.Command, store blob.Store, _ string) error {
 		v, err := verifyVersion(cmd.Context(), store, version, deep)
 		if err != nil {
 			return err
@@ -44,11 +46,12 @@ func verifyCommand(g *global) *cobra.Command {
 			}
 		} else {
 			for _, p := range v.Problems {
-				fmt.Fprintln(out, p)
+				cli.Fprintf(out, "%s\n", p)
 			}
 			for _, s := range v.Segments {
 				for _, id := range s.Uncounted {
-					fmt.Fprintf(out, "Segment %s: postings of dataset %d could not be counted again without the part\n", s.Segment, id)
+					cli.Fprintf(out, "Segment %s: the postings of dataset %d were not recounted, "+
+						"because a part is damaged or missing\n", s.Segment, id)
 				}
 			}
 			var bytes, domains, entries int64
@@ -56,8 +59,9 @@ func verifyCommand(g *global) *cobra.Command {
 				bytes, domains, entries = bytes+s.Bytes, domains+s.Domains, entries+s.Entries
 			}
 			if v.Version != "" {
-				fmt.Fprintf(out, "Version %s: %s (%s), %s, %s; %s, %s, %s\n", v.Version, plural(int64(len(v.Segments)), "segment"), size(bytes),
-					plural(domains, "domain"), plural(entries, "posting"), plural(int64(v.Batches), "batch"), plural(v.Parts, "part"), plural(v.Rows, "row"))
+				cli.Fprintf(out, "Version %s: %s (%s), %s, %s; %s, %s, %s\n", v.Version,
+					plural(int64(len(v.Segments)), "segment"), size(bytes), plural(domains, "domain"),
+					plural(entries, "posting"), plural(int64(v.Batches), "batch"), plural(v.Parts, "part"), plural(v.Rows, "row"))
 			}
 		}
 		if n := len(v.Problems); n > 0 {
@@ -65,55 +69,61 @@ func verifyCommand(g *global) *cobra.Command {
 		}
 		if !g.json {
 			if deep {
-				fmt.Fprintln(out, "Everything is right in the manifest, the version, the registries, the batch records, their postings, the index and all Parquet.")
+				cli.Fprintf(out, "No problems found in the manifest, the version, the registries, the batch records, their postings,\n"+
+					"the index and all Parquet.\n")
 			} else {
-				fmt.Fprintln(out, "Everything is right in the manifest, the version, the registries, the batch records and the index. Of batches' postings only")
-				fmt.Fprintln(out, "the directories were read, of Parquet files only the sizes: --deep reads all.")
+				cli.Fprintf(out, "No problems found in the manifest, the version, the registries, the batch records and the index.\n"+
+					"Only the directories of postings and the sizes of Parquet files were checked; --deep reads them whole.\n")
 			}
 		}
 		return nil
 	})
-	cmd.Long = `Verify reads the manifest, the version, every file of its segments, the registries, its batch records and the
-directories of their postings, and checks every checksum, order, posting and total. With --deep it also reads all
-postings and every page of all Parquet and counts everything again.
-It prints each problem with its file and place, and exits 1 if there is one.`
+	cmd.Long = `Verify reads the manifest, the version, every file of its segments, the registries,
+the batch records and the directories of their postings. It checks every checksum,
+order, posting and total. With --deep it also reads all postings and all Parquet pages
+and recounts everything.
+
+It prints each problem with the file and the position in it. The exit code is 1 if
+there is a problem.`
 	cmd.Example = `  starter verify --lake s3://b/lake --deep`
-	cmd.Flags().BoolVar(&deep, "deep", false, "also read all Parquet and count everything again")
-	cmd.Flags().StringVar(&version, "version-id", "", "the `VERSION` (default: the current one)")
+	cmd.Flags().BoolVar(&deep, "deep", false, "also read all postings and Parquet, and recount everything")
+	cmd.Flags().StringVar(&version, "version-id", "", "`VERSION` to check (default: the current one)")
 	return cmd
 }
 
-// problems collects what is wrong, each object once.
+// problems collects the damage that a check finds, at most one problem for each object.
 type problems struct {
 	list []string
-	told map[string]bool // objects
+	seen map[string]bool // keys of damaged objects
 }
 
-// add keeps what says that an object is damaged, unless that has been told. Any other error ends the check.
+// add keeps an error that is a *codec.CorruptError, unless the object has a problem already. It
+// returns any other error, which ends the check.
 func (p *problems) add(err error) error {
 	var c *codec.CorruptError
 	if !errors.As(err, &c) {
 		return err
 	}
-	if !p.told[c.File] {
-		p.told[c.File] = true
+	if !p.seen[c.File] {
+		p.seen[c.File] = true
 		p.list = append(p.list, c.Error())
 	}
 	return nil
 }
 
-// absent makes the absence of an object that has to be there a *codec.CorruptError.
-func absent(key string, err error) error {
+// missing turns blob.ErrNotExist, of an object that must exist, into a *codec.CorruptError.
+func missing(key string, err error) error {
 	if errors.Is(err, blob.ErrNotExist) {
 		return codec.Corrupt(key, "object", -1, "one that exists", "none")
 	}
 	return err
 }
 
-// verify checks a version. Corruption is a problem in the answer; the error is about what could not be checked at all.
+// verifyVersion checks a version, the current one for "". Damage becomes a problem in the answer; an error
+// means that the check could not be finished.
 func verifyVersion(ctx context.Context, store blob.Store, id string, deep bool) (*verified, error) {
 	out := &verified{Problems: []string{}}
-	found := &problems{list: []string{}, told: map[string]bool{}}
+	found := &problems{list: []string{}, seen: map[string]bool{}}
 	err := out.check(ctx, store, id, deep, found)
 	out.Problems = found.list
 	return out, err
@@ -122,7 +132,7 @@ func verifyVersion(ctx context.Context, store blob.Store, id string, deep bool) 
 func (out *verified) check(ctx context.Context, store blob.Store, id string, deep bool, found *problems) error {
 	_, v, err := openVersion(ctx, store, id)
 	if errors.Is(err, manifest.ErrNoVersion) {
-		if lost := lostManifest(ctx, store); lost != nil {
+		if lost := checkManifestLost(ctx, store); lost != nil {
 			err = lost
 		}
 	}
@@ -139,10 +149,10 @@ func (out *verified) check(ctx context.Context, store blob.Store, id string, dee
 				return err
 			}
 		}
-		told := maps.Clone(found.told)
+		seen := maps.Clone(found.seen) // one report may have several problems of an object
 		for _, p := range report.Problems {
-			if !told[p.Place] {
-				found.told[p.Place] = true
+			if !seen[p.Place] {
+				found.seen[p.Place] = true
 				found.list = append(found.list, p.Text)
 			}
 		}
@@ -158,12 +168,12 @@ func (out *verified) check(ctx context.Context, store blob.Store, id string, dee
 	return verifyRegistries(ctx, store, v, found)
 }
 
-// batch compares a batch record with the version, with the parts that are there and with its postings.
+// batch compares a batch record with the version, with its parts and with its postings.
 func (out *verified) batch(ctx context.Context, store blob.Store, live manifest.Batch, deep bool, found *problems) error {
 	key := live.Record()
 	data, _, err := store.Get(ctx, key)
 	if err != nil {
-		return found.add(absent(key, err))
+		return found.add(missing(key, err))
 	}
 	b, err := lake.DecodeBatch(data, key)
 	if err != nil {
@@ -175,7 +185,7 @@ func (out *verified) batch(ctx context.Context, store blob.Store, live manifest.
 		if err == nil && info.Size != p.Bytes {
 			err = codec.Corrupt(p.Key, "size", -1, p.Bytes, info.Size)
 		}
-		if err := found.add(absent(p.Key, err)); err != nil {
+		if err := found.add(missing(p.Key, err)); err != nil {
 			return err
 		}
 		rows += p.Rows
@@ -183,20 +193,21 @@ func (out *verified) batch(ctx context.Context, store blob.Store, live manifest.
 	out.Parts += int64(len(b.Parts))
 	out.Rows += rows
 	if rows != b.Rows || rows != live.Rows {
-		return found.add(codec.Corrupt(key, "rows", -1, fmt.Sprintf("%d as in the version", live.Rows), fmt.Sprintf("%d, %d in its parts", b.Rows, rows)))
+		return found.add(codec.Corrupt(key, "rows", -1, fmt.Sprintf("%d as in the version", live.Rows),
+			fmt.Sprintf("%d, %d in its parts", b.Rows, rows)))
 	}
-	gone := false
+	damaged := false
 	for _, o := range b.Postings {
 		info, err := store.Stat(ctx, o.Key)
 		if err == nil && info.Size != o.Bytes {
 			err = codec.Corrupt(o.Key, "size", -1, o.Bytes, info.Size)
 		}
-		gone = gone || err != nil
-		if err := found.add(absent(o.Key, err)); err != nil {
+		damaged = damaged || err != nil
+		if err := found.add(missing(o.Key, err)); err != nil {
 			return err
 		}
 	}
-	if gone {
+	if damaged {
 		return nil
 	}
 	ref := postings.BatchRef{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
@@ -204,7 +215,8 @@ func (out *verified) batch(ctx context.Context, store blob.Store, live manifest.
 	return found.add(err)
 }
 
-// verifyRegistries reads the registry and the batch registries, and compares the former's ids and names and the latter's batches with a version.
+// verifyRegistries checks the registry and the batch registries: that the ids and names of datasets
+// are those of the version, and that its batches are registered.
 func verifyRegistries(ctx context.Context, store blob.Store, v *manifest.Version, found *problems) error {
 	registered, err := lake.Registry(ctx, store)
 	if err == nil && len(registered) == 0 {
@@ -222,7 +234,8 @@ func verifyRegistries(ctx context.Context, store blob.Store, v *manifest.Version
 			if !ok {
 				got = "none"
 			}
-			if err := found.add(codec.Corrupt(lake.RegistryKey, fmt.Sprintf("dataset %d", d.ID), -1, d.Name+" as in version "+v.ID, got)); err != nil {
+			err := codec.Corrupt(lake.RegistryKey, fmt.Sprintf("dataset %d", d.ID), -1, d.Name+" as in version "+v.ID, got)
+			if err := found.add(err); err != nil {
 				return err
 			}
 		}

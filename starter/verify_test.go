@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,10 +10,15 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
 )
 
-// Whatever object of a lake is missing or changed, verify says so, in one line that begins with its name.
-func TestVerifyNamesWhatIsDamaged(t *testing.T) {
+// noProblems begins what verify prints about an intact version.
+const noProblems = "No problems found"
+
+// TestVerifyNamesDamagedObjects removes and changes each object of a lake in turn. Verify has to
+// report it in one line that begins with its key.
+func TestVerifyNamesDamagedObjects(t *testing.T) {
 	dir := t.TempDir()
 	store, err := blob.NewLocal(dir)
 	if err != nil {
@@ -22,7 +28,8 @@ func TestVerifyNamesWhatIsDamaged(t *testing.T) {
 	testlake.Ingest(t, store, "beta", "b1", []testlake.Record{{URL: "https://a.test/3"}})
 	testlake.Publish(t, store)
 	for _, deep := range []string{"--deep=false", "--deep"} {
-		if out, errs, code := starter(t, "verify", deep, "--lake", dir); code != 0 || !strings.Contains(out, "is right") {
+		out, errs, code := starter(t, "verify", deep, "--lake", dir)
+		if code != 0 || !strings.Contains(out, noProblems) {
 			t.Fatalf("%s: exit %d, %s%s", deep, code, out, errs)
 		}
 	}
@@ -40,10 +47,10 @@ func TestVerifyNamesWhatIsDamaged(t *testing.T) {
 			continue
 		}
 		objects++
-		for _, how := range []string{"missing", "flipped"} {
-			bad := append([]byte{}, good...)
+		for _, damage := range []string{"missing", "flipped"} {
+			bad := bytes.Clone(good)
 			bad[len(bad)/2] ^= 8
-			if how == "missing" {
+			if damage == "missing" {
 				err = os.Remove(path)
 			} else {
 				err = os.WriteFile(path, bad, 0o600)
@@ -52,14 +59,16 @@ func TestVerifyNamesWhatIsDamaged(t *testing.T) {
 				t.Fatal(err)
 			}
 			out, errs, code := starter(t, "verify", "--deep", "--lake", dir)
-			if code != cli.ExitFailed || !strings.HasPrefix(out, info.Key+": ") || strings.Count(out, info.Key+": ") != 1 || !strings.Contains(errs, "1 problem") {
-				t.Errorf("%s %s: exit %d\n%s%s", info.Key, how, code, out, errs)
+			if code != cli.ExitFailed || !strings.HasPrefix(out, info.Key+": ") || strings.Count(out, info.Key+": ") != 1 ||
+				!strings.Contains(errs, "1 problem") {
+				t.Errorf("%s %s: exit %d\n%s%s", info.Key, damage, code, out, errs)
 			}
-			if strings.Contains(out, "is right") {
-				t.Errorf("%s %s: %s", info.Key, how, out)
+			if strings.Contains(out, noProblems) {
+				t.Errorf("%s %s: %s", info.Key, damage, out)
 			}
-			if how == "missing" && info.Key == "index/manifest.json" {
-				if out, _, code := starter(t, "status", "--lake", dir); code != 0 || !strings.Contains(out, info.Key) || strings.Contains(out, "none published") {
+			if damage == "missing" && info.Key == manifest.Key {
+				out, _, code := starter(t, "status", "--lake", dir)
+				if code != 0 || !strings.Contains(out, info.Key) || strings.Contains(out, "none published") {
 					t.Errorf("status without a manifest: exit %d, %s", code, out)
 				}
 			}
@@ -69,6 +78,6 @@ func TestVerifyNamesWhatIsDamaged(t *testing.T) {
 		}
 	}
 	if objects < 12 {
-		t.Errorf("%d objects", objects)
+		t.Errorf("the lake has only %d objects", objects)
 	}
 }

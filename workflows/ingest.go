@@ -13,25 +13,25 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// IngestInput is what a person types to ingest one batch of one dataset.
+// IngestInput describes the ingest of one batch of one dataset. People type it as JSON.
 type IngestInput struct {
 	ingest.Spec
-	// NoPublish ends with the batch record; a later publish takes it.
+	// NoPublish ends the workflow with the batch record. A later publish includes the batch.
 	NoPublish bool `json:"no_publish,omitempty"`
 
-	// Resume is where an earlier run of this workflow left off; people leave it out.
+	// Resume is the state with which an earlier run continued as new. People leave it out.
 	Resume *IngestState `json:"resume,omitempty"`
 
-	// problem is what was wrong with the JSON this was decoded from.
+	// problem says what is wrong with the JSON that this was decoded from; see UnmarshalJSON.
 	problem string
 }
 
-// IngestState is what one run of an IngestWorkflow hands to the next when its history grows long.
+// IngestState is what a run of IngestWorkflow passes to the next when its history grows long.
 type IngestState struct {
 	Run      string             `json:"run"`
 	Plan     ingest.PlanSummary `json:"plan"`
 	Progress IngestProgress     `json:"progress"`
-	// Merge is nil until all splits are normalised.
+	// Merge is nil until all splits are normalized.
 	Merge    *ingest.MergeSummary `json:"merge,omitempty"`
 	Postings []lake.FrameObject   `json:"postings,omitempty"`
 	Domains  int64                `json:"domains,omitempty"`
@@ -66,19 +66,20 @@ type IngestProgress struct {
 	Merged     int64            `json:"merged"`
 	PartBytes  int64            `json:"part_bytes"`
 
-	// StageStarted is when the stage began and Updated when a step of it last ended, both in the workflow's time.
+	// StageStarted is when the stage began, and Updated when a step of it last ended. Both are in
+	// workflow time.
 	StageStarted time.Time `json:"stage_started,omitzero"`
 	Updated      time.Time `json:"updated,omitzero"`
-	// ReadSeconds is how long the normalize stage took, once it is over.
+	// ReadSeconds is how long the normalize stage took. It is set when the stage is over.
 	ReadSeconds float64 `json:"read_seconds,omitempty"`
-	// PerSecond counts the records read, or the rows written, a second in the stage up to Updated. SecondsLeft is
-	// about how long the ingest will take from then on; 0 is not known.
+	// PerSecond is how many records the stage read, or rows it wrote, per second up to Updated.
+	// SecondsLeft estimates how long the ingest takes from Updated on; 0 means unknown.
 	PerSecond   int64 `json:"per_second,omitempty"`
 	SecondsLeft int64 `json:"seconds_left,omitempty"`
 }
 
-// What writing and publishing take, as multiples of the time of reading: for estimates, from the steps in
-// docs/performance.md.
+// For estimates: the time of writing and of publishing as multiples of the time of reading. They
+// follow from the steps in docs/performance.md.
 const (
 	WriteShare   = 0.75
 	PublishShare = 0.35
@@ -93,7 +94,7 @@ func (p *IngestProgress) enter(ctx workflow.Context, stage string) {
 	p.Stage, p.StageStarted, p.Updated, p.PerSecond, p.SecondsLeft = stage, now, now, 0, 0
 }
 
-// Estimate sets Updated, and from it PerSecond and SecondsLeft.
+// Estimate sets Updated to now, and PerSecond and SecondsLeft from what was done until now.
 func (p *IngestProgress) Estimate(now time.Time) {
 	p.Updated, p.PerSecond, p.SecondsLeft = now, 0, 0
 	elapsed := now.Sub(p.StageStarted).Seconds()
@@ -120,50 +121,52 @@ func (p *IngestProgress) Estimate(now time.Time) {
 	}
 }
 
-// IngestResult is what an ingest ends with.
+// IngestResult is the result of an ingest.
 type IngestResult struct {
 	Dataset   string `json:"dataset"`
 	DatasetID uint32 `json:"dataset_id"`
 	Batch     string `json:"batch"`
 	Digest    string `json:"digest"`
-	// Objects of Bytes, as stored, were read, with Records in them.
+	// Objects is the number of objects that were read, Bytes their size as stored, and Records the
+	// number of records in them.
 	Objects  int              `json:"objects"`
 	Bytes    int64            `json:"bytes"`
 	Records  int64            `json:"records"`
 	Rows     int64            `json:"rows"`
 	Merged   int64            `json:"merged"`
 	Rejected map[string]int64 `json:"rejected,omitempty"`
-	// RejectsKey is the object that lists the places of the rejects, Examples are the first of them.
+	// RejectsKey is the key of the object that lists the rejects. Examples are the first of them.
 	RejectsKey string          `json:"rejects_key,omitempty"`
 	Examples   []ingest.Reject `json:"examples,omitempty"`
-	// Notes say what was guessed about how the inputs are read, such as which column holds the URL.
+	// Notes say what was detected in the inputs, for example which column holds the URL.
 	Notes     []string `json:"notes,omitempty"`
 	Domains   int64    `json:"domains"`
 	PartBytes int64    `json:"part_bytes"`
-	// Unchanged: the batch had this very content before. The same objects were written again, which mends damaged ones.
+	// Unchanged means that the batch had the same content before. Its objects were written again,
+	// which repairs damaged ones.
 	Unchanged bool `json:"unchanged,omitempty"`
-	// Superseded: an ingest of the same batch that was registered later has finished before this one; its
-	// content stands.
+	// Superseded means that an ingest of the same batch that was registered later finished first.
+	// The batch keeps that ingest's content.
 	Superseded bool `json:"superseded,omitempty"`
-	// Version holds the batch; empty when it was not to be published.
+	// Version is the version that holds the batch. It is empty with NoPublish.
 	Version string `json:"version,omitempty"`
 }
 
 // ProgressQuery is the name of the query that IngestWorkflow and PublishWorkflow answer.
 const ProgressQuery = "progress"
 
-// publishedSignal tells a waiting ingest what became of its batch.
+// publishedSignal carries a Published to a waiting ingest.
 const publishedSignal = "published"
 
-// republishInterval is how long an ingest waits for its version before it asks again: the
-// publisher it asked may have been terminated with the request.
+// republishInterval is how long an ingest waits for its version before it repeats its request. The
+// publisher that has the request may have been terminated.
 const republishInterval = 2 * time.Minute
 
-// IngestWorkflow takes raw objects to a finished batch and, unless told otherwise, to a published
-// version: plan, normalise and sort splits, merge each group of partitions into Parquet and
-// extract its postings, write the batch record, ask for a publish and wait for it.
+// IngestWorkflow takes raw objects to a finished batch and, without NoPublish, to a published
+// version. It plans, normalizes the splits, merges each group of partitions into Parquet and
+// postings, writes the batch record, requests a publish and waits for it.
 func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error) {
-	// Ingests that were under way before inputs were checked go on with what they understood.
+	// Ingests that started before inputs were checked continue with the members that were decoded.
 	if in.problem != "" && workflow.GetVersion(ctx, "check-input", workflow.DefaultVersion, 1) == 1 {
 		return nil, temporal.NewNonRetryableApplicationError("the input of the ingest: "+in.problem, activities.ErrInput, nil)
 	}
@@ -175,7 +178,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	}
 	st := in.Resume
 	if st == nil {
-		// The original run's id survives a reset, so a reset finds what its first run staged.
+		// The id of the original run survives a reset, so that a reset workflow finds its staging.
 		st = &IngestState{Run: workflow.GetInfo(ctx).OriginalRunID}
 		st.Progress.enter(ctx, StagePlan)
 	}
@@ -205,12 +208,15 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	return res, nil
 }
 
-// run takes the batch to its record.
+// run takes the batch to its record, step by step. With a long history it returns an error that
+// continues the workflow as new.
 func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult, error) {
 	control := short(ctx, in.Lake, activities.PoolControl)
 	p := &st.Progress
 	if p.Stage == StagePlan {
-		if err := workflow.ExecuteActivity(control, (*activities.Control)(nil).PlanIngest, in.Spec, st.Run).Get(ctx, &st.Plan); err != nil {
+		if err := workflow.ExecuteActivity(
+			control, (*activities.Control)(nil).PlanIngest, in.Spec, st.Run,
+		).Get(ctx, &st.Plan); err != nil {
 			return nil, err
 		}
 		p.enter(ctx, StageNormalize)
@@ -230,7 +236,9 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		opts := long(ctx, in.Lake, activities.PoolNormalize)
 		next, err := fanOut(opts, p.SplitsDone, p.Splits, func(ctx workflow.Context, i int) error {
 			var r ingest.SplitResult
-			if err := workflow.ExecuteActivity(ctx, (*activities.Normalize)(nil).NormalizeSplit, in.Lake, st.Run, i).Get(ctx, &r); err != nil {
+			if err := workflow.ExecuteActivity(
+				ctx, (*activities.Normalize)(nil).NormalizeSplit, in.Lake, st.Run, i,
+			).Get(ctx, &r); err != nil {
 				return err
 			}
 			p.addSplit(r)
@@ -241,10 +249,12 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 			return nil, err
 		}
 		if next < p.Splits {
-			return nil, in.again(ctx, st)
+			return nil, in.continueAsNew(ctx, st)
 		}
 		st.Merge = new(ingest.MergeSummary)
-		if err := workflow.ExecuteActivity(control, (*activities.Control)(nil).PlanMerge, in.Lake, st.Run).Get(ctx, st.Merge); err != nil {
+		if err := workflow.ExecuteActivity(
+			control, (*activities.Control)(nil).PlanMerge, in.Lake, st.Run,
+		).Get(ctx, st.Merge); err != nil {
 			return nil, err
 		}
 		p.enter(ctx, StageWrite)
@@ -256,13 +266,18 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		write, index := long(ctx, in.Lake, activities.PoolWrite), long(ctx, in.Lake, activities.PoolIndex)
 		next, err := fanOut(ctx, p.TasksDone, p.Tasks, func(ctx workflow.Context, i int) error {
 			var m ingest.MergeResult
-			if err := workflow.ExecuteActivity(inherit(ctx, write), (*activities.Write)(nil).MergePartitions, in.Lake, st.Run, i).Get(ctx, &m); err != nil {
+			if err := workflow.ExecuteActivity(
+				inherit(ctx, write), (*activities.Write)(nil).MergePartitions, in.Lake, st.Run, i,
+			).Get(ctx, &m); err != nil {
 				return err
 			}
 			x := activities.Extracted{Postings: m.Postings, Domains: m.Domains}
-			// A merge by an older worker has made none; and a workflow that asked for them nevertheless asks again when it is replayed.
+			// Merges by older workers write no postings. Older workflows extracted postings after
+			// every merge, and have to do so when they are replayed.
 			if x.Postings.Key == "" || workflow.GetVersion(ctx, "merge-postings", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-				if err := workflow.ExecuteActivity(inherit(ctx, index), (*activities.Index)(nil).ExtractPostings, in.Lake, st.Run, i).Get(ctx, &x); err != nil {
+				if err := workflow.ExecuteActivity(
+					inherit(ctx, index), (*activities.Index)(nil).ExtractPostings, in.Lake, st.Run, i,
+				).Get(ctx, &x); err != nil {
 					return err
 				}
 			}
@@ -277,24 +292,28 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 			return nil, err
 		}
 		if next < p.Tasks {
-			return nil, in.again(ctx, st)
+			return nil, in.continueAsNew(ctx, st)
 		}
 		p.enter(ctx, StageRecord)
 	}
 
 	var f ingest.FinishResult
-	if err := workflow.ExecuteActivity(control, (*activities.Control)(nil).FinishIngest, in.Lake, st.Run, st.Postings, st.Domains).Get(ctx, &f); err != nil {
+	if err := workflow.ExecuteActivity(
+		control, (*activities.Control)(nil).FinishIngest, in.Lake, st.Run, st.Postings, st.Domains,
+	).Get(ctx, &f); err != nil {
 		return nil, err
 	}
 	return in.result(st, f), nil
 }
 
-// small takes a small batch to its record.
+// small takes a small batch to its record in one activity.
 func (in *IngestInput) small(ctx workflow.Context, st *IngestState) (*IngestResult, error) {
 	p := &st.Progress
 	var r ingest.SmallResult
 	opts := long(ctx, in.Lake, activities.PoolNormalize)
-	if err := workflow.ExecuteActivity(opts, (*activities.Normalize)(nil).IngestSmall, in.Lake, st.Run).Get(ctx, &r); err != nil {
+	if err := workflow.ExecuteActivity(
+		opts, (*activities.Normalize)(nil).IngestSmall, in.Lake, st.Run,
+	).Get(ctx, &r); err != nil {
 		return nil, err
 	}
 	p.addSplit(r.Split)
@@ -304,7 +323,7 @@ func (in *IngestInput) small(ctx workflow.Context, st *IngestState) (*IngestResu
 	return in.result(st, r.Finish), nil
 }
 
-// addSplit counts a split that is normalised.
+// addSplit adds the result of a normalized split.
 func (p *IngestProgress) addSplit(r ingest.SplitResult) {
 	p.SplitsDone++
 	p.BytesDone += r.Bytes
@@ -315,38 +334,43 @@ func (p *IngestProgress) addSplit(r ingest.SplitResult) {
 	}
 }
 
-// addMerge counts what a merge wrote.
+// addMerge adds the result of a merge task.
 func (p *IngestProgress) addMerge(m ingest.MergeResult) {
 	p.Rows += m.Rows
 	p.Merged += m.Merged
 	p.PartBytes += m.Bytes
 }
 
+// result returns the result of a finished batch, without the version.
 func (in *IngestInput) result(st *IngestState, f ingest.FinishResult) *IngestResult {
 	p := &st.Progress
 	return &IngestResult{
 		Dataset: in.Dataset, DatasetID: st.Plan.DatasetID, Batch: st.Plan.Batch, Digest: f.Digest,
 		Objects: p.Objects, Bytes: p.BytesTotal,
-		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected), Rejected: p.Rejected, RejectsKey: f.RejectsKey,
+		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected),
+		Rejected: p.Rejected, RejectsKey: f.RejectsKey,
 		Examples: f.Examples, Notes: f.Notes, Domains: st.Domains, PartBytes: p.PartBytes, Unchanged: f.Existed, Superseded: !f.Current,
 	}
 }
 
-// cleanUp removes a run's staging, whether the run succeeded, failed or was cancelled. What stays behind
-// costs space and nothing else.
+// cleanUp removes the staging of a run that succeeded, failed or was cancelled. If that fails, the
+// staging only wastes space, so cleanUp logs the error.
 func cleanUp(ctx workflow.Context, lakeURL, run string) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	if err := workflow.ExecuteActivity(short(ctx, lakeURL, activities.PoolControl), (*activities.Control)(nil).CleanUp, lakeURL, run).Get(ctx, nil); err != nil {
-		workflow.GetLogger(ctx).Warn("staging was left behind", "run", run, "error", err)
+	if err := workflow.ExecuteActivity(
+		short(ctx, lakeURL, activities.PoolControl), (*activities.Control)(nil).CleanUp, lakeURL, run,
+	).Get(ctx, nil); err != nil {
+		workflow.GetLogger(ctx).Warn("staging was not removed", "run", run, "error", err)
 	}
 }
 
-// inherit takes the activity options of opts into ctx, which a step may cancel.
+// inherit returns ctx, with its cancellation, and the activity options of opts.
 func inherit(ctx, opts workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.GetActivityOptions(opts))
 }
 
-func (in *IngestInput) again(ctx workflow.Context, st *IngestState) error {
+// continueAsNew returns the error that continues the workflow with an empty history.
+func (in *IngestInput) continueAsNew(ctx workflow.Context, st *IngestState) error {
 	next := *in
 	next.Resume = st
 	return workflow.NewContinueAsNewError(ctx, IngestWorkflow, next)
@@ -360,20 +384,23 @@ func sum(counts map[string]int64) int64 {
 	return n
 }
 
-// publish asks the lake's publisher to take the batch and waits until it says which version
-// holds it.
+// publish requests a publish from the lake's publisher and waits until the publisher answers with
+// the version that holds the batch. It repeats the request every republishInterval.
 func (in *IngestInput) publish(ctx workflow.Context, res *IngestResult) (version string, err error) {
 	info := workflow.GetInfo(ctx).WorkflowExecution
 	req := activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, DatasetID: res.DatasetID, Batch: res.Batch}
 	done := workflow.GetSignalChannel(ctx, publishedSignal)
 	for {
-		if err := workflow.ExecuteActivity(short(ctx, in.Lake, activities.PoolControl), (*activities.Control)(nil).RequestPublish, in.Lake, req).Get(ctx, nil); err != nil {
+		if err := workflow.ExecuteActivity(
+			short(ctx, in.Lake, activities.PoolControl), (*activities.Control)(nil).RequestPublish, in.Lake, req,
+		).Get(ctx, nil); err != nil {
 			return "", err
 		}
 		var p Published
 		if ok, _ := done.ReceiveWithTimeout(ctx, republishInterval, &p); ok {
 			if p.Error != "" {
-				return "", temporal.NewNonRetryableApplicationError(fmt.Sprintf("batch %s is finished but not published: %s", res.Batch, p.Error), activities.ErrPublish, nil)
+				return "", temporal.NewNonRetryableApplicationError(
+					fmt.Sprintf("batch %s is finished but not published: %s", res.Batch, p.Error), activities.ErrPublish, nil)
 			}
 			return p.Version, nil
 		}

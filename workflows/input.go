@@ -10,13 +10,14 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// UnmarshalJSON takes what a person typed. A member that does not exist, such as a misspelt one, or one of the wrong type is no
-// error yet: Temporal would word it as a payload that cannot be decoded. IngestWorkflow refuses the input.
+// UnmarshalJSON decodes what a person typed. An unknown member, for example a misspelt one, and a
+// member of the wrong type are not errors here, because Temporal would report only that a payload
+// cannot be decoded. They are kept in problem, and IngestWorkflow rejects the input.
 func (in *IngestInput) UnmarshalJSON(data []byte) error {
 	type plain IngestInput // without this method
 	err := json.Unmarshal(data, (*plain)(in))
 	if err == nil {
-		// Resume is not typed, and another build may have written it.
+		// Resume is not typed by a person, and another build may have written it.
 		known := struct {
 			ingest.Spec
 			NoPublish json.RawMessage `json:"no_publish"`
@@ -30,9 +31,9 @@ func (in *IngestInput) UnmarshalJSON(data []byte) error {
 	var typ *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &typ) && typ.Field == "":
-		in.problem = fmt.Sprintf("it is a JSON %s, want an object", typ.Value)
+		in.problem = fmt.Sprintf("it is a JSON %s; use an object", typ.Value)
 	case errors.As(err, &typ):
-		in.problem = fmt.Sprintf("%s is a JSON %s, want a Go %s", strings.TrimPrefix(typ.Field, "Spec."), typ.Value, typ.Type)
+		in.problem = fmt.Sprintf("%s is a JSON %s; it has the Go type %s", strings.TrimPrefix(typ.Field, "Spec."), typ.Value, typ.Type)
 	case err != nil:
 		in.problem = strings.TrimPrefix(err.Error(), "json: ")
 	}

@@ -1,10 +1,11 @@
-// Package workflows defines the durable workflows: how a batch goes from raw objects to a
-// finished record, and how finished batches become a published version.
+// Package workflows defines the two durable workflows: IngestWorkflow takes a batch from raw
+// objects to its record, and PublishWorkflow makes finished batches a published version. Workers
+// run them; starter, schedules and people start them.
 //
-// Workflow code only orders activities. It holds no I/O, clock, randomness or environment, so that
-// a history can be replayed by any later build; payloads are object keys, counts and
-// checksums, never rows. Every workflow's input is one plain JSON object, so that
-// a person can start it from the Temporal UI.
+// Workflow code only orders activities. It uses no I/O, clock, randomness or environment, so that
+// any later build can replay a history. Payloads are object keys, counts and checksums, never rows.
+// The input of a workflow is one plain JSON object, so that a person can start it from Temporal's
+// UI.
 package workflows
 
 import (
@@ -17,48 +18,58 @@ import (
 	"github.com/urlake/urlake/activities"
 )
 
-// checkQueue refuses a lake that is not the one of the queue the workflow was started on, be it spelled
-// otherwise: its activities would wait on queues that nobody polls.
+// checkQueue returns an error if the workflow was started on the queue of another lake, or of the
+// same lake spelled differently. Its activities would wait on queues that no worker polls.
 func checkQueue(ctx workflow.Context, lake string) error {
 	if queue := workflow.GetInfo(ctx).TaskQueueName; queue != activities.TaskQueue(lake, activities.PoolControl) {
-		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("lake %q on task queue %q: want the lake exactly as the queue's name has it after %s@", lake, queue, activities.PoolControl), activities.ErrLake, nil)
+		return temporal.NewNonRetryableApplicationError(
+			fmt.Sprintf("lake %q does not belong to task queue %q; name the lake exactly as the queue does after %s@",
+				lake, queue, activities.PoolControl), activities.ErrLake, nil)
 	}
 	return nil
 }
 
-// heartbeatTimeout is how long a dead worker's step lies idle before another worker takes it. Activities
-// beat every two seconds.
+// heartbeatTimeout is how long the step of a dead worker stays idle before another worker gets it.
+// Activities heartbeat every two seconds.
 const heartbeatTimeout = 20 * time.Second
 
-// short is for steps that read and write a few small objects.
+// short returns a context for activities that read and write a few small objects.
 func short(ctx workflow.Context, lake, pool string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           activities.TaskQueue(lake, pool),
 		StartToCloseTimeout: 10 * time.Minute,
 		HeartbeatTimeout:    heartbeatTimeout,
-		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: time.Minute, MaximumAttempts: 20, NonRetryableErrorTypes: activities.FinalErrors},
+		RetryPolicy:         retryPolicy(20),
 	})
 }
 
-// long is for steps that move data. They heartbeat, so a dead worker is noticed soon however
-// long the step may take.
+// long returns a context for activities that move data. They may take a day; since they heartbeat,
+// a dead worker is noticed soon nevertheless.
 func long(ctx workflow.Context, lake, pool string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           activities.TaskQueue(lake, pool),
 		StartToCloseTimeout: 24 * time.Hour,
 		HeartbeatTimeout:    heartbeatTimeout,
 		WaitForCancellation: true,
-		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: time.Minute, MaximumAttempts: 10, NonRetryableErrorTypes: activities.FinalErrors},
+		RetryPolicy:         retryPolicy(10),
 	})
 }
 
-// window bounds how many activities of one workflow are under way: far below Temporal's 2,000 pending
-// activities, and enough to keep dozens of workers busy.
+func retryPolicy(attempts int32) *temporal.RetryPolicy {
+	return &temporal.RetryPolicy{
+		InitialInterval: time.Second, MaximumInterval: time.Minute, MaximumAttempts: attempts,
+		NonRetryableErrorTypes: activities.FinalErrors,
+	}
+}
+
+// window is how many activities of one workflow may be in flight. It is far below Temporal's limit
+// of 2,000 pending activities and keeps dozens of workers busy.
 const window = 64
 
-// fanOut runs step for every index from first to n-1, at most window at a time, and stops early
-// when the history should be continued as a new one: it returns the first index not
-// done. All indexes below it are done. A failed step cancels those under way.
+// fanOut runs step for every index from first to n-1, at most window at a time. It stops early if
+// the workflow should continue as new. It returns the first index that is not done; all indexes
+// below it are done. A failed step cancels the steps in flight, and its error is returned when all
+// have ended.
 func fanOut(ctx workflow.Context, first, n int, step func(ctx workflow.Context, i int) error) (next int, err error) {
 	ctx, cancel := workflow.WithCancel(ctx)
 	defer cancel()
@@ -82,7 +93,7 @@ func fanOut(ctx workflow.Context, first, n int, step func(ctx workflow.Context, 
 		if running == 0 {
 			return next, failed
 		}
-		// Detached from cancellation: a cancelled workflow still waits for what it started.
+		// A cancelled workflow still waits for the steps that it started.
 		before := running
 		wait, _ := workflow.NewDisconnectedContext(ctx)
 		if err := workflow.Await(wait, func() bool { return running < before }); err != nil {

@@ -14,29 +14,33 @@ import (
 // PublishInput names the lake whose finished batches are to be published.
 type PublishInput struct {
 	Lake string `json:"lake"`
-	// Rebuild is "all" or the id of a segment of the current version: it is read first, and what is damaged or missing of it is built again.
+	// Rebuild is "all" or the id of a segment of the current version. These segments are checked
+	// first, and their damaged or missing files are built again.
 	Rebuild string `json:"rebuild,omitempty"`
-	// Waiting are requests that an earlier run of this workflow took and has not answered; people leave it out.
+	// Waiting are the requests that an earlier run of this workflow received and did not answer
+	// before it continued as new. People leave it out.
 	Waiting []activities.PublishRequest `json:"waiting,omitempty"`
 }
 
-// Published tells an ingest that its batch is in a version, or why it is not.
+// Published is the answer to an ingest: the version that holds its batch, or why none does.
 type Published struct {
 	Version string `json:"version,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
 
-// PublishResult is the last version that a publisher made or found current.
+// PublishResult is the result of a publish.
 type PublishResult struct {
+	// Version is the last version that the publisher made, or the current one if it made none.
 	Version string `json:"version"`
-	// Batches were taken into new versions by this run; 0 means there was nothing new.
+	// Batches is how many batches this run added to versions. It is 0 if there was nothing new.
 	Batches int `json:"batches"`
-	// Rounds is the number of versions made.
+	// Rounds is the number of versions that this run made.
 	Rounds int `json:"rounds"`
-	// Skipped are finished batches that the version lacks because they are damaged, the first of all SkippedBatches.
+	// Skipped are finished batches that the version lacks because they are damaged: the first of
+	// SkippedBatches.
 	Skipped        []publish.Skipped `json:"skipped,omitempty"`
 	SkippedBatches int               `json:"skipped_batches,omitempty"`
-	// Rebuilt is what was done about damaged segments; nil where nobody asked.
+	// Rebuilt says what was done about damaged segments. It is nil if no rebuild was requested.
 	Rebuilt *publish.Rebuilt `json:"rebuilt,omitempty"`
 }
 
@@ -49,9 +53,10 @@ type PublishProgress struct {
 	Rounds  int    `json:"rounds"`
 }
 
-// PublishWorkflow publishes every finished batch that the current version lacks: it builds one
-// segment over them, verifies it, and flips the manifest. Damaged batches are left out and named. Requests that arrive
-// meanwhile are taken in the next round; the workflow ends when none is waiting.
+// PublishWorkflow publishes every finished batch that the current version lacks. In each round it
+// builds one segment over these batches, verifies the segment, and commits a version to the
+// manifest. Damaged batches are left out and named. Requests that arrive during a round are
+// answered by the next one; the workflow ends when no request waits.
 func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, error) {
 	if in.Lake == "" {
 		return nil, temporal.NewNonRetryableApplicationError("a publish needs a lake", activities.ErrInput, nil)
@@ -65,15 +70,15 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 	}
 	requests := workflow.GetSignalChannel(ctx, activities.PublishSignal)
 	waiting := in.Waiting
-	var asked []activities.PublishRequest // those whom the current round answers
-	take := func() {
+	var answering []activities.PublishRequest // the requests that the current round answers
+	receive := func() {
 		for {
 			var req activities.PublishRequest
 			if !requests.ReceiveAsync(&req) {
 				return
 			}
-			// An ingest asks again when a round takes long; it is answered once.
-			if req.WorkflowID == "" || !slices.Contains(asked, req) && !slices.Contains(waiting, req) {
+			// An ingest repeats its request when a round takes long. It gets one answer.
+			if req.WorkflowID == "" || !slices.Contains(answering, req) && !slices.Contains(waiting, req) {
 				waiting = append(waiting, req)
 			}
 		}
@@ -84,26 +89,26 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 		waiting = append(waiting, activities.PublishRequest{Rebuild: in.Rebuild})
 	}
 	for {
-		take()
-		// Whoever asked before this round's plan is answered by this round.
-		asked, waiting = waiting, nil
-		progress.Waiting = len(asked)
-		err := in.rebuild(ctx, asked, &progress, result)
+		receive()
+		// A round answers the requests that arrived before its plan.
+		answering, waiting = waiting, nil
+		progress.Waiting = len(answering)
+		err := in.rebuild(ctx, answering, &progress, result)
 		if err == nil {
 			err = in.round(ctx, &progress, result)
 		}
-		tell(ctx, asked, result, err)
+		answer(ctx, answering, result, err)
 		if err != nil {
 			cleanUp(ctx, in.Lake, workflow.GetInfo(ctx).OriginalRunID)
-			take() // a failed publisher answers those too who asked meanwhile
-			tell(ctx, waiting, result, err)
+			receive() // requests that arrived meanwhile get the error too
+			answer(ctx, waiting, result, err)
 			return nil, err
 		}
-		take() // asks repeated during the round are answered already
-		asked = nil
+		receive() // drops requests that were repeated during the round, since they are answered
+		answering = nil
 		if len(waiting) == 0 {
 			cleanUp(ctx, in.Lake, workflow.GetInfo(ctx).OriginalRunID)
-			take() // who asked during the clean-up is not left without an answer
+			receive() // requests that arrived during the clean-up need another round
 			if len(waiting) == 0 {
 				return result, nil
 			}
@@ -114,17 +119,21 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 	}
 }
 
-// rebuild does what asked want rebuilt.
-func (in *PublishInput) rebuild(ctx workflow.Context, asked []activities.PublishRequest, progress *PublishProgress, result *PublishResult) error {
+// rebuild repairs the segments that the requests name, each once.
+func (in *PublishInput) rebuild(
+	ctx workflow.Context, requests []activities.PublishRequest, progress *PublishProgress, result *PublishResult,
+) error {
 	var done []string
-	for _, req := range asked {
+	for _, req := range requests {
 		if req.Rebuild == "" || slices.Contains(done, req.Rebuild) {
 			continue
 		}
 		done = append(done, req.Rebuild)
 		progress.Stage = "rebuild"
 		var rebuilt publish.Rebuilt
-		if err := workflow.ExecuteActivity(long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).RebuildSegments, in.Lake, req.Rebuild).Get(ctx, &rebuilt); err != nil {
+		if err := workflow.ExecuteActivity(
+			long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).RebuildSegments, in.Lake, req.Rebuild,
+		).Get(ctx, &rebuilt); err != nil {
 			return err
 		}
 		if result.Rebuilt == nil {
@@ -135,12 +144,14 @@ func (in *PublishInput) rebuild(ctx workflow.Context, asked []activities.Publish
 	return nil
 }
 
-// round makes one version, or finds that there is nothing new.
+// round makes one version, or none if there is nothing new.
 func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, result *PublishResult) error {
 	progress.Stage, progress.Segment = "plan", ""
 	run := workflow.GetInfo(ctx).OriginalRunID
 	var plan publish.Summary
-	if err := workflow.ExecuteActivity(short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).PlanPublish, in.Lake, run, progress.Rounds).Get(ctx, &plan); err != nil {
+	if err := workflow.ExecuteActivity(
+		short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).PlanPublish, in.Lake, run, progress.Rounds,
+	).Get(ctx, &plan); err != nil {
 		return err
 	}
 	result.Version, result.Skipped, result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
@@ -149,25 +160,31 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	}
 	progress.Stage, progress.Batches = "build", plan.Batches
 	var built publish.Built
-	if err := workflow.ExecuteActivity(long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).BuildSegment, in.Lake, plan.PlanKey).Get(ctx, &built); err != nil {
+	if err := workflow.ExecuteActivity(
+		long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).BuildSegment, in.Lake, plan.PlanKey,
+	).Get(ctx, &built); err != nil {
 		return err
 	}
 	if built.Damaged > 0 {
-		// The next plan leaves out what was found.
+		// The next plan leaves the damaged batches out.
 		progress.Rounds++
 		return in.round(ctx, progress, result)
 	}
 	progress.Stage, progress.Segment = "verify", built.Segment.ID
-	if err := workflow.ExecuteActivity(long(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).VerifySegment, in.Lake, built).Get(ctx, nil); err != nil {
+	if err := workflow.ExecuteActivity(
+		long(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).VerifySegment, in.Lake, built,
+	).Get(ctx, nil); err != nil {
 		return err
 	}
 	progress.Stage = "commit"
 	var committed publish.Committed
-	if err := workflow.ExecuteActivity(short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).CommitVersion, in.Lake, plan.PlanKey, built).Get(ctx, &committed); err != nil {
+	if err := workflow.ExecuteActivity(
+		short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).CommitVersion, in.Lake, plan.PlanKey, built,
+	).Get(ctx, &committed); err != nil {
 		return err
 	}
 	if committed.Stale {
-		// Another publisher came first, by hand or from elsewhere: plan on what it left.
+		// Another publisher, for example of another Temporal, committed first. Plan on its version.
 		progress.Rounds++
 		return in.round(ctx, progress, result)
 	}
@@ -178,7 +195,7 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	return nil
 }
 
-// message is what an activity said, without Temporal's wrapping.
+// message returns the text of an activity's error without Temporal's wrapping.
 func message(err error) string {
 	var app *temporal.ApplicationError
 	if errors.As(err, &app) {
@@ -187,9 +204,10 @@ func message(err error) string {
 	return err.Error()
 }
 
-// tell answers everyone who waits. One that has ended meanwhile is not an error.
-func tell(ctx workflow.Context, asked []activities.PublishRequest, result *PublishResult, err error) {
-	answer := func(req activities.PublishRequest) Published {
+// answer signals the outcome of a round to the workflows that requested it. It ignores workflows
+// that have ended meanwhile.
+func answer(ctx workflow.Context, requests []activities.PublishRequest, result *PublishResult, err error) {
+	outcome := func(req activities.PublishRequest) Published {
 		if err != nil {
 			return Published{Error: message(err)}
 		}
@@ -202,14 +220,14 @@ func tell(ctx workflow.Context, asked []activities.PublishRequest, result *Publi
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	var sent []workflow.Future
-	for _, req := range asked {
+	for _, req := range requests {
 		if req.WorkflowID != "" {
-			sent = append(sent, workflow.SignalExternalWorkflow(ctx, req.WorkflowID, req.RunID, publishedSignal, answer(req)))
+			sent = append(sent, workflow.SignalExternalWorkflow(ctx, req.WorkflowID, req.RunID, publishedSignal, outcome(req)))
 		}
 	}
 	for _, f := range sent {
 		if err := f.Get(ctx, nil); err != nil {
-			workflow.GetLogger(ctx).Info("a waiting ingest could not be told", "error", err)
+			workflow.GetLogger(ctx).Info("a waiting ingest could not be signalled", "error", err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/mock"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
@@ -30,7 +33,8 @@ import (
 
 const testLake = "file:///lake"
 
-// steps are stand-ins for all activities; a test replaces the ones it is about.
+// steps is a workflow environment in which every activity is a fake. A test replaces the fakes that
+// it is about.
 type steps struct {
 	env            *testsuite.TestWorkflowEnvironment
 	running, peak  atomic.Int32
@@ -42,7 +46,7 @@ type steps struct {
 	failSplit      int
 	publishVersion string
 	publishError   string
-	collected      bool // merges write postings
+	mergePostings  bool // merges write postings
 	extracted      atomic.Int32
 }
 
@@ -79,7 +83,7 @@ func newSteps(t *testing.T) *steps {
 	}
 	s.env.OnActivity("MergePartitions", a, a, a, a).Return(func(_ context.Context, _, _ string, task int) (ingest.MergeResult, error) {
 		m := ingest.MergeResult{Rows: 20, Merged: 1, Bytes: 100}
-		if s.collected {
+		if s.mergePostings {
 			m.Postings, m.Domains = postings(task), 3
 		}
 		return m, nil
@@ -110,19 +114,22 @@ func input() IngestInput {
 	return IngestInput{Spec: ingest.Spec{Lake: testLake, Dataset: "d", Inputs: []string{"/raw/list.txt"}}}
 }
 
-// Postings are extracted where the merge, by an older worker, has made none, and by a workflow that has asked for them before.
-func TestIngestRunsEveryStepAndReportsTheVersion(t *testing.T) {
-	for _, collected := range []bool{false, true} {
-		for _, asked := range []bool{false, true} {
-			t.Run(fmt.Sprintf("collected=%v,asked=%v", collected, asked), func(t *testing.T) { testIngest(t, collected, asked) })
+// TestIngestRunsEveryStep checks the result of an ingest, and that it extracts postings if the
+// merges, by older workers, wrote none, or if the workflow was started by an older build.
+func TestIngestRunsEveryStep(t *testing.T) {
+	for _, mergePostings := range []bool{false, true} {
+		for _, oldWorkflow := range []bool{false, true} {
+			t.Run(fmt.Sprintf("mergePostings=%v,oldWorkflow=%v", mergePostings, oldWorkflow), func(t *testing.T) {
+				testIngest(t, mergePostings, oldWorkflow)
+			})
 		}
 	}
 }
 
-func testIngest(t *testing.T, collected, asked bool) {
+func testIngest(t *testing.T, mergePostings, oldWorkflow bool) {
 	s := newSteps(t)
-	s.collected = collected
-	if asked {
+	s.mergePostings = mergePostings
+	if oldWorkflow {
 		s.env.OnGetVersion("merge-postings", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion).Maybe()
 	}
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
@@ -130,17 +137,21 @@ func testIngest(t *testing.T, collected, asked bool) {
 	if err := s.env.GetWorkflowResult(&res); err != nil {
 		t.Fatal(err)
 	}
-	want := IngestResult{Dataset: "d", DatasetID: 7, Batch: "b", Digest: "d", Objects: 200, Bytes: 1000, Records: 2000, Rows: 1400, Merged: 2000 - 1400 - 400,
-		Rejected: map[string]int64{"host": 400}, Domains: 210, PartBytes: 7000, Version: "v1"}
+	want := IngestResult{
+		Dataset: "d", DatasetID: 7, Batch: "b", Digest: "d", Objects: 200, Bytes: 1000,
+		Records: 2000, Rows: 1400, Merged: 2000 - 1400 - 400, Rejected: map[string]int64{"host": 400},
+		Domains: 210, PartBytes: 7000, Version: "v1",
+	}
 	if diff := cmp.Diff(want, res); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
-	if n, all := s.extracted.Load(), !collected || asked; all && n != 70 || !all && n != 0 {
-		t.Errorf("postings extracted of %d tasks", n)
+	want70 := !mergePostings || oldWorkflow
+	if n := s.extracted.Load(); want70 && n != 70 || !want70 && n != 0 {
+		t.Errorf("postings of %d tasks were extracted", n)
 	}
 	for i, p := range s.postings {
 		if p.Key != fmt.Sprint("postings-", i) {
-			t.Fatalf("postings of task %d are %q: their order must be the tasks'", i, p.Key)
+			t.Fatalf("postings of task %d are %q; they must be in the order of tasks", i, p.Key)
 		}
 	}
 	if len(s.cleaned) != 1 {
@@ -159,7 +170,7 @@ func testIngest(t *testing.T, collected, asked bool) {
 	}
 }
 
-// A batch of a few lines is not worth ordering its steps one by one.
+// TestSmallBatchIsOneActivity checks that only a small batch is ingested by IngestSmall.
 func TestSmallBatchIsOneActivity(t *testing.T) {
 	for bytes, small := range map[int64]bool{1000: true, 100 << 20: false} {
 		s := newSteps(t)
@@ -186,15 +197,17 @@ func TestSmallBatchIsOneActivity(t *testing.T) {
 		if !small {
 			continue
 		}
-		want := IngestResult{Dataset: "d", DatasetID: 7, Batch: "b", Digest: "d", Objects: 1, Bytes: bytes, Records: 10, Rows: 7, Merged: 1,
-			Rejected: map[string]int64{"host": 2}, Domains: 3, PartBytes: 100, Version: "v1"}
+		want := IngestResult{
+			Dataset: "d", DatasetID: 7, Batch: "b", Digest: "d", Objects: 1, Bytes: bytes,
+			Records: 10, Rows: 7, Merged: 1, Rejected: map[string]int64{"host": 2}, Domains: 3, PartBytes: 100, Version: "v1",
+		}
 		if diff := cmp.Diff(want, res); diff != "" {
 			t.Errorf("result (-want +got):\n%s", diff)
 		}
 	}
 }
 
-func TestEstimatesFollowFromWhatIsDone(t *testing.T) {
+func TestEstimate(t *testing.T) {
 	start := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	at := func(p IngestProgress, after time.Duration) (perSecond, left int64) {
 		p.StageStarted = start
@@ -203,24 +216,24 @@ func TestEstimatesFollowFromWhatIsDone(t *testing.T) {
 	}
 	half := IngestProgress{Stage: StageNormalize, BytesTotal: 1000, BytesDone: 500, Records: 4000}
 	if rate, left := at(half, 20*time.Second); rate != 200 || left != 20+44 {
-		t.Errorf("half read in 20 s: %d records a second, %d s left", rate, left)
+		t.Errorf("half read in 20 s: %d records a second, %d s left; want 200 and 64", rate, left)
 	}
 	writing := IngestProgress{Stage: StageWrite, Kept: 1000, Rows: 150, Merged: 50, ReadSeconds: 20}
 	if rate, left := at(writing, 2*time.Second); rate != 75 || left != 8+7 {
-		t.Errorf("a fifth written in 2 s: %d rows a second, %d s left", rate, left)
+		t.Errorf("a fifth written in 2 s: %d rows a second, %d s left; want 75 and 15", rate, left)
 	}
 	for name, p := range map[string]IngestProgress{
 		"planning": {Stage: StagePlan}, "nothing read": {Stage: StageNormalize, BytesTotal: 10}, "nothing to read": {Stage: StageNormalize},
 		"nothing kept": {Stage: StageWrite}, "publishing": {Stage: StagePublish, BytesTotal: 10, BytesDone: 10},
 	} {
 		if rate, left := at(p, time.Minute); rate != 0 || left != 0 {
-			t.Errorf("%s: %d a second, %d s left: want neither", name, rate, left)
+			t.Errorf("%s: %d a second, %d s left; want 0 and 0", name, rate, left)
 		}
 	}
-	var old IngestProgress // of a workflow that an older build began
+	var old IngestProgress // from a workflow that an older build started
 	old.Stage, old.BytesTotal, old.BytesDone = StageNormalize, 10, 5
 	if old.Estimate(start); old.PerSecond != 0 || old.SecondsLeft != 0 {
-		t.Errorf("without a start: %+v", old)
+		t.Errorf("without StageStarted: %+v", old)
 	}
 }
 
@@ -228,11 +241,11 @@ func TestFanOutIsBounded(t *testing.T) {
 	s := newSteps(t)
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	if peak := s.peak.Load(); peak > window {
-		t.Errorf("%d splits at once, the window is %d", peak, window)
+		t.Errorf("%d splits were in flight, want at most %d", peak, window)
 	}
 }
 
-func TestIngestWithoutPublishAsksNoPublisher(t *testing.T) {
+func TestIngestWithNoPublishRequestsNone(t *testing.T) {
 	s := newSteps(t)
 	in := input()
 	in.NoPublish = true
@@ -245,8 +258,8 @@ func TestIngestWithoutPublishAsksNoPublisher(t *testing.T) {
 	}
 }
 
-// TestMisspeltMembersAreRefused starts ingests with JSON as a person types it.
-func TestMisspeltMembersAreRefused(t *testing.T) {
+// TestMisspeltMembersAreRejected starts ingests with JSON as a person types it.
+func TestMisspeltMembersAreRejected(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"lake":"LAKE","dataset":"d","inputz":["/a"]}`:                    `"inputz"`,
 		`{"lake":"LAKE","dataset":"d","inputs":["/a"],"Exclud":["*.bak"]}`: `"Exclud"`,
@@ -256,7 +269,7 @@ func TestMisspeltMembersAreRefused(t *testing.T) {
 		`{"lake":"LAKE","dataset":"d","inputs":["/a"],"problem":"x"}`:      `"problem"`,
 		`["/a"]`: "array",
 		`{"lake":"LAKE","dataset":"d","inputs":["/a"],"include":["*.csv"],"no_publish":true,"resume":null}`: "",
-		// Of another build.
+		// A state that another build wrote.
 		`{"lake":"LAKE","dataset":"d","inputs":["/a"],"resume":{"run":"r","progress":{"stage":"plan","more":1},"more":2}}`: "",
 	} {
 		s := newSteps(t)
@@ -271,12 +284,14 @@ func TestMisspeltMembersAreRefused(t *testing.T) {
 		}
 		var app *temporal.ApplicationError
 		if !errors.As(err, &app) || !app.NonRetryable() || app.Type() != activities.ErrInput || !strings.Contains(app.Message(), want) {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: error %v, want an InputError with %q", text, err, want)
 		}
 	}
 }
 
-func TestIngestsUnderWayKeepTheirMisspeltMembers(t *testing.T) {
+// TestRunningIngestsKeepMisspeltMembers is about ingests that were started before inputs were
+// checked.
+func TestRunningIngestsKeepMisspeltMembers(t *testing.T) {
 	s := newSteps(t)
 	s.env.RegisterWorkflow(IngestWorkflow)
 	s.env.OnGetVersion("check-input", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
@@ -286,30 +301,30 @@ func TestIngestsUnderWayKeepTheirMisspeltMembers(t *testing.T) {
 	}
 }
 
-func TestBadInputFailsOnceCleansUpAndPublishesNothing(t *testing.T) {
+func TestFailedIngestCleansUpAndPublishesNothing(t *testing.T) {
 	s := newSteps(t)
 	s.failSplit = 3
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	err := s.env.GetWorkflowError()
 	var app *temporal.ApplicationError
 	if !errors.As(err, &app) || app.Type() != activities.ErrInput || !strings.Contains(app.Message(), "list.txt line 3") {
-		t.Fatalf("error %v, want the input error", err)
+		t.Fatalf("error %v, want the InputError of the split", err)
 	}
 	if len(s.cleaned) != 1 || len(s.requested) != 0 || s.postings != nil {
 		t.Errorf("cleaned %v, requested %v, finished %v", s.cleaned, s.requested, s.postings)
 	}
 }
 
-func TestIncompleteInputIsRefused(t *testing.T) {
+func TestIncompleteInputIsRejected(t *testing.T) {
 	s := newSteps(t)
 	s.env.ExecuteWorkflow(IngestWorkflow, IngestInput{Spec: ingest.Spec{Lake: testLake}})
 	var app *temporal.ApplicationError
 	if err := s.env.GetWorkflowError(); !errors.As(err, &app) || app.Type() != activities.ErrInput {
-		t.Fatalf("error %v", err)
+		t.Fatalf("error %v, want an InputError", err)
 	}
 }
 
-func TestALakeOnAnothersQueueIsRefused(t *testing.T) {
+func TestLakeOnTheQueueOfAnotherIsRejected(t *testing.T) {
 	for _, lake := range []string{"/lake", "file:///lake/", "file:///other"} {
 		s := newSteps(t)
 		in := input()
@@ -317,12 +332,12 @@ func TestALakeOnAnothersQueueIsRefused(t *testing.T) {
 		s.env.ExecuteWorkflow(IngestWorkflow, in)
 		var app *temporal.ApplicationError
 		if err := s.env.GetWorkflowError(); !errors.As(err, &app) || app.Type() != activities.ErrLake || !strings.Contains(app.Message(), lake) {
-			t.Errorf("%s: error %v", lake, err)
+			t.Errorf("%s: error %v, want a LakeError that names the lake", lake, err)
 		}
 	}
 }
 
-func TestIngestAsksAgainWhenThePublisherIsSilent(t *testing.T) {
+func TestIngestRepeatsItsRequest(t *testing.T) {
 	s := newSteps(t)
 	s.publishVersion = ""
 	s.env.RegisterDelayedCallback(func() {
@@ -334,60 +349,65 @@ func TestIngestAsksAgainWhenThePublisherIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if res.Version != "v9" || len(s.requested) < 3 {
-		t.Errorf("version %q after %d requests", res.Version, len(s.requested))
+		t.Errorf("version %q after %d requests, want v9 after 3 or more", res.Version, len(s.requested))
 	}
 }
 
-func TestIngestReportsAPublisherThatGaveUp(t *testing.T) {
+func TestIngestReportsThePublishersError(t *testing.T) {
 	s := newSteps(t)
 	s.publishVersion, s.publishError = "", "segment x: corrupt"
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	var app *temporal.ApplicationError
 	if err := s.env.GetWorkflowError(); !errors.As(err, &app) || app.Type() != activities.ErrPublish || !strings.Contains(app.Message(), "segment x") {
-		t.Fatalf("error %v", err)
+		t.Fatalf("error %v, want a PublishError with the publisher's message", err)
 	}
 }
 
-func TestIngestContinuesAsNewWhereItLeftOff(t *testing.T) {
+func TestIngestResumes(t *testing.T) {
 	s := newSteps(t)
 	in := input()
-	in.Resume = &IngestState{Run: "first-run", Plan: ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: 200},
-		Progress: IngestProgress{Stage: StageNormalize, Splits: 200, SplitsDone: 150, Records: 1500, Kept: 1200, Rejected: map[string]int64{"host": 300}}}
+	in.Resume = &IngestState{
+		Run: "first-run", Plan: ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: 200},
+		Progress: IngestProgress{
+			Stage: StageNormalize, Splits: 200, SplitsDone: 150,
+			Records: 1500, Kept: 1200, Rejected: map[string]int64{"host": 300},
+		},
+	}
 	s.env.ExecuteWorkflow(IngestWorkflow, in)
 	var res IngestResult
 	if err := s.env.GetWorkflowResult(&res); err != nil {
 		t.Fatal(err)
 	}
 	if res.Records != 2000 || res.Rejected["host"] != 400 {
-		t.Errorf("%d records, %v rejected: the first run's counts must be carried on", res.Records, res.Rejected)
+		t.Errorf("%d records, %v rejected; the counts of the first run are missing", res.Records, res.Rejected)
 	}
 	if diff := cmp.Diff([]string{"first-run"}, s.cleaned); diff != "" {
 		t.Errorf("cleaned staging (-want +got):\n%s", diff)
 	}
 }
 
-// publisher is a PublishWorkflow whose activities are stand-ins.
+// publisher is an environment for PublishWorkflow in which every activity is a fake.
 type publisher struct {
 	*steps
 	plans, builds int
-	pending       int        // finished batches that no version has
-	telling       sync.Mutex // signals are sent by goroutines of their own
-	told          []told
+	pending       int        // finished batches that no version holds
+	mu            sync.Mutex // protects answers, since signals are sent by several goroutines
+	answers       []signalled
 	buildError    error
-	damaged       int // builds that find damaged batches, before one does not
+	damaged       int // how many builds find damaged batches before one succeeds
 	skipped       []publish.Skipped
 }
 
-// told is what a workflow was told.
-type told struct {
+// signalled is an answer and the workflow that got it.
+type signalled struct {
 	WorkflowID string
 	Published
 }
 
-// toldInOrder is what was told, in the order of workflows.
-func (p *publisher) toldInOrder() []told {
-	slices.SortFunc(p.told, func(a, b told) int { return strings.Compare(a.WorkflowID, b.WorkflowID) })
-	return p.told
+// sortedAnswers returns the answers in the order of workflow ids.
+func (p *publisher) sortedAnswers() []signalled {
+	slices.SortFunc(p.answers, func(a, b signalled) int { return strings.Compare(a.WorkflowID, b.WorkflowID) })
+	return p.answers
 }
 
 func newPublisher(t *testing.T) *publisher {
@@ -395,8 +415,10 @@ func newPublisher(t *testing.T) *publisher {
 	a := mock.Anything
 	p.env.OnActivity("PlanPublish", a, a, a, a).Return(func(_ context.Context, _, _ string, round int) (publish.Summary, error) {
 		p.plans++
-		return publish.Summary{Current: fmt.Sprint("v", p.builds), Nothing: p.pending == 0, PlanKey: fmt.Sprint("plan-", round), Batches: p.pending,
-			Skipped: p.skipped, SkippedBatches: len(p.skipped)}, nil
+		return publish.Summary{
+			Current: fmt.Sprint("v", p.builds), Nothing: p.pending == 0, PlanKey: fmt.Sprint("plan-", round), Batches: p.pending,
+			Skipped: p.skipped, SkippedBatches: len(p.skipped),
+		}, nil
 	})
 	p.env.OnActivity("BuildSegment", a, a, a).Return(func(_ context.Context, _, _ string) (publish.Built, error) {
 		p.builds++
@@ -412,15 +434,15 @@ func newPublisher(t *testing.T) *publisher {
 		return publish.Committed{Version: fmt.Sprint("v", p.builds)}, nil
 	}).Maybe()
 	p.env.OnSignalExternalWorkflow(a, a, a, publishedSignal, a).Return(func(_, id, _, _ string, arg any) error {
-		p.telling.Lock()
-		defer p.telling.Unlock()
-		p.told = append(p.told, told{id, arg.(Published)})
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.answers = append(p.answers, signalled{id, arg.(Published)})
 		return nil
 	}).Maybe()
 	return p
 }
 
-func TestPublishTellsEveryoneWhoWaits(t *testing.T) {
+func TestPublishAnswersAllRequests(t *testing.T) {
 	p := newPublisher(t)
 	for i := range 3 {
 		p.env.RegisterDelayedCallback(func() {
@@ -435,14 +457,17 @@ func TestPublishTellsEveryoneWhoWaits(t *testing.T) {
 	if res.Version != "v1" || res.Batches != 1 {
 		t.Errorf("result %+v", res)
 	}
-	if diff := cmp.Diff([]told{{"ingest-0", Published{Version: "v1"}}, {"ingest-1", Published{Version: "v1"}}, {"ingest-2", Published{Version: "v1"}}}, p.toldInOrder()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+	want := []signalled{
+		{"ingest-0", Published{Version: "v1"}}, {"ingest-1", Published{Version: "v1"}}, {"ingest-2", Published{Version: "v1"}},
+	}
+	if diff := cmp.Diff(want, p.sortedAnswers()); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
 	}
 }
 
-func TestPublishTakesARequestThatComesDuringARoundInTheNext(t *testing.T) {
+func TestRequestDuringARoundGetsAnotherRound(t *testing.T) {
 	p := newPublisher(t)
-	p.env.SetOnActivityCompletedListener(func(info *activityInfo, _ encodedValue, _ error) {
+	p.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
 		if info.ActivityType.Name == "CommitVersion" && p.builds == 1 {
 			p.pending = 1
 			p.env.SignalWorkflow(activities.PublishSignal, activities.PublishRequest{WorkflowID: "late", RunID: "r"})
@@ -453,25 +478,25 @@ func TestPublishTakesARequestThatComesDuringARoundInTheNext(t *testing.T) {
 	if err := p.env.GetWorkflowResult(&res); err != nil {
 		t.Fatal(err)
 	}
-	if res.Rounds != 2 || res.Version != "v2" || len(p.told) != 1 || p.told[0].Version != "v2" {
-		t.Errorf("result %+v, told %+v: the late request has to be answered by a second round", res, p.told)
+	if res.Rounds != 2 || res.Version != "v2" || len(p.answers) != 1 || p.answers[0].Version != "v2" {
+		t.Errorf("result %+v, answers %+v; a second round has to answer the late request", res, p.answers)
 	}
 }
 
-func TestPublishAnswersARepeatedRequestOnce(t *testing.T) {
+func TestRepeatedRequestGetsOneAnswer(t *testing.T) {
 	p := newPublisher(t)
-	asker := activities.PublishRequest{WorkflowID: "patient", RunID: "r"}
-	p.env.SetOnActivityCompletedListener(func(info *activityInfo, _ encodedValue, _ error) {
+	request := activities.PublishRequest{WorkflowID: "w", RunID: "r"}
+	p.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
 		if info.ActivityType.Name == "BuildSegment" {
-			p.env.SignalWorkflow(activities.PublishSignal, asker)
+			p.env.SignalWorkflow(activities.PublishSignal, request)
 		}
 	})
-	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{asker}})
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{request}})
 	if err := p.env.GetWorkflowError(); err != nil {
 		t.Fatal(err)
 	}
-	if p.plans != 1 || len(p.told) != 1 {
-		t.Errorf("%d rounds, told %+v: one round answers both", p.plans, p.told)
+	if p.plans != 1 || len(p.answers) != 1 {
+		t.Errorf("%d rounds, answers %+v; want one of each", p.plans, p.answers)
 	}
 }
 
@@ -483,27 +508,30 @@ func TestPublishWithNothingNewBuildsNothing(t *testing.T) {
 	if err := p.env.GetWorkflowResult(&res); err != nil {
 		t.Fatal(err)
 	}
-	if p.builds != 0 || res.Batches != 0 || res.Version != "v0" || len(p.told) != 1 || p.told[0].Version != "v0" {
-		t.Errorf("%d builds, result %+v, told %+v", p.builds, res, p.told)
+	if p.builds != 0 || res.Batches != 0 || res.Version != "v0" || len(p.answers) != 1 || p.answers[0].Version != "v0" {
+		t.Errorf("%d builds, result %+v, answers %+v", p.builds, res, p.answers)
 	}
 }
 
-func TestPublishThatFailsTellsWhy(t *testing.T) {
+func TestFailedPublishAnswersWithItsError(t *testing.T) {
 	p := newPublisher(t)
 	p.buildError = temporal.NewNonRetryableApplicationError("batches/x: corrupt seal", activities.ErrCorrupt, nil)
 	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
 	if p.env.GetWorkflowError() == nil {
 		t.Fatal("the publisher succeeded")
 	}
-	if len(p.told) != 1 || !strings.Contains(p.told[0].Error, "corrupt seal") {
-		t.Errorf("told %+v", p.told)
+	if len(p.answers) != 1 || !strings.Contains(p.answers[0].Error, "corrupt seal") {
+		t.Errorf("answers %+v, want the error of the build", p.answers)
 	}
 }
 
-// TestReleasedHistoriesReplay replays the histories of real runs: a change that orders activities
-// differently would break workflows that are under way when workers are upgraded.
+// TestReleasedHistoriesReplay replays the histories of real runs. A change that orders activities
+// differently would break the workflows that run while workers are upgraded.
 func TestReleasedHistoriesReplay(t *testing.T) {
-	files := histories(t)
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(files) < 2 {
 		t.Fatalf("%d histories in testdata, want at least an ingest and a publish", len(files))
 	}
@@ -517,13 +545,16 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	}
 }
 
-// A build that meets damaged batches is followed by another plan, and whoever waits for one that is left out is told why.
+// TestPublishLeavesOutDamagedBatches checks that a build that finds damaged batches is followed by
+// another plan, and that the requests for batches that are left out get the reason.
 func TestPublishLeavesOutDamagedBatches(t *testing.T) {
 	p := newPublisher(t)
 	p.damaged = 1
-	p.skipped = []publish.Skipped{{DatasetID: 7, Dataset: "d", Batch: "sick", Reason: "postings are missing"}}
+	p.skipped = []publish.Skipped{{DatasetID: 7, Dataset: "d", Batch: "damaged", Reason: "postings are missing"}}
 	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{
-		{WorkflowID: "w1", DatasetID: 7, Batch: "sick"}, {WorkflowID: "w2", DatasetID: 7, Batch: "sound"}, {WorkflowID: "w3", DatasetID: 8, Batch: "sick"},
+		{WorkflowID: "w1", DatasetID: 7, Batch: "damaged"},
+		{WorkflowID: "w2", DatasetID: 7, Batch: "intact"},
+		{WorkflowID: "w3", DatasetID: 8, Batch: "damaged"},
 	}})
 	var res PublishResult
 	if err := p.env.GetWorkflowResult(&res); err != nil {
@@ -535,24 +566,30 @@ func TestPublishLeavesOutDamagedBatches(t *testing.T) {
 	if diff := cmp.Diff(p.skipped, res.Skipped); diff != "" || res.SkippedBatches != 1 {
 		t.Errorf("skipped %d (-want +got):\n%s", res.SkippedBatches, diff)
 	}
-	if diff := cmp.Diff([]told{{"w1", Published{Error: "postings are missing"}}, {"w2", Published{Version: "v2"}}, {"w3", Published{Version: "v2"}}}, p.toldInOrder()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+	want := []signalled{
+		{"w1", Published{Error: "postings are missing"}}, {"w2", Published{Version: "v2"}}, {"w3", Published{Version: "v2"}},
+	}
+	if diff := cmp.Diff(want, p.sortedAnswers()); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
 	}
 }
 
-// What is to be rebuilt is rebuilt once and before the plan, whether a person or a signal asks for it.
+// TestPublishRebuildsFirst checks that segments are rebuilt before the plan and each once, whether
+// the input or a signal names them.
 func TestPublishRebuildsFirst(t *testing.T) {
 	p := newPublisher(t)
 	p.pending = 0
 	var rebuilt []string
 	p.env.OnActivity("RebuildSegments", mock.Anything, mock.Anything, mock.Anything).Return(func(_ context.Context, _, which string) (publish.Rebuilt, error) {
 		if p.plans > 0 {
-			t.Error("planned first")
+			t.Error("the plan was made before the rebuild")
 		}
 		rebuilt = append(rebuilt, which)
 		return publish.Rebuilt{Checked: 1, Segments: []string{which}, Files: 2}, nil
 	})
-	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Rebuild: "all", Waiting: []activities.PublishRequest{{Rebuild: "s1"}, {Rebuild: "all"}}})
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{
+		Lake: testLake, Rebuild: "all", Waiting: []activities.PublishRequest{{Rebuild: "s1"}, {Rebuild: "all"}},
+	})
 	var res PublishResult
 	if err := p.env.GetWorkflowResult(&res); err != nil {
 		t.Fatal(err)

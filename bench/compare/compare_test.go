@@ -17,11 +17,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestComparisonOfFewRows runs all of the comparison, which checks itself that both systems kept every line,
-// that both hashes find every key, that workers ingest every line and that the server answers every request.
+// TestComparisonOfFewRows runs every measurement on few rows. The program itself checks that both
+// systems keep every line, both hashes find every key, workers ingest every line and the server
+// answers every request.
 func TestComparisonOfFewRows(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		testenv.Missing(t, "/proc, from which memory is read")
+		testenv.Missing(t, "Linux, whose /proc tells a process's memory")
 	}
 	dir := t.TempDir()
 	for name, value := range map[string]string{

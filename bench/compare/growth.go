@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/urlake/urlake/bench/steps"
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/verify"
@@ -20,22 +20,24 @@ import (
 )
 
 const (
-	// lateRows is the size of the batches that are added to a finished lake, of a small one a tenth of its lines; lates how many: enough for
-	// a publish to fold segments, which happens when there would be more than eight.
+	// lateRows is the number of lines of a batch that is added to a finished lake; for a small
+	// lake, a tenth of its lines.
 	lateRows = 100_000
+	// lates is how many such batches are added: one more than the segments that a publish leaves
+	// without compaction.
 	lates    = 9
 	lateName = "late"
-	// mergedSegments is how many segments are merged into one.
+	// mergedSegments is how many segments are built before the one that replaces them.
 	mergedSegments = 8
 )
 
-// addition is what it took to add one batch to a lake and to publish it.
+// addition is the cost of adding one batch to a lake and publishing it.
 type addition struct {
 	Ingest, Publish           float64 // seconds
-	IngestBytes, PublishBytes int64   // written by each, staging included
+	IngestBytes, PublishBytes int64   // bytes written, staging included
 }
 
-// late writes the lists that are added: pages of the sites of a list, which it does not have.
+// late writes lists to add to a lake: further pages of the sites that are in the list from.
 func late(from, dir string, rows int) (lists []string, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
@@ -46,27 +48,17 @@ func late(from, dir string, rows int) (lists []string, err error) {
 	}
 	urls := bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
 	for k := range lates {
-		name := filepath.Join(dir, fmt.Sprintf("late%d.txt", k+1))
-		f, err := os.Create(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		w := bufio.NewWriter(f)
+		var list bytes.Buffer
 		for i := range rows {
 			url := urls[(k*rows+i)%len(urls)]
 			mark := byte('?')
 			if bytes.IndexByte(url, '?') >= 0 {
 				mark = '&'
 			}
-			if _, err := fmt.Fprintf(w, "%s%clate=%d-%d\n", url, mark, k+1, (k*rows+i)/len(urls)); err != nil {
-				return nil, err
-			}
+			fmt.Fprintf(&list, "%s%clate=%d-%d\n", url, mark, k+1, (k*rows+i)/len(urls))
 		}
-		if err := w.Flush(); err != nil {
-			return nil, err
-		}
-		if err := f.Close(); err != nil {
+		name := filepath.Join(dir, fmt.Sprintf("late%d.txt", k+1))
+		if err := os.WriteFile(name, list.Bytes(), 0o666); err != nil {
 			return nil, err
 		}
 		lists = append(lists, name)
@@ -74,28 +66,28 @@ func late(from, dir string, rows int) (lists []string, err error) {
 	return lists, nil
 }
 
-// add takes lists into the lake in dir, a batch and a publish each.
+// add ingests lists into the lake in dir, each as a batch of one dataset, and publishes after each.
 func add(ctx context.Context, dir string, lists []string) (all []addition, err error) {
-	b, err := newBuilder(ctx, dir)
+	b, err := steps.New(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, list := range lists {
 		var a addition
 		started := time.Now()
-		if _, err := b.batch(ctx, lateName, filepath.Base(list), list); err != nil {
+		if _, err := b.Batch(ctx, lateName, filepath.Base(list), list); err != nil {
 			return nil, err
 		}
 		a.Ingest = time.Since(started).Seconds()
-		for _, s := range b.done() {
+		for _, s := range b.TakeStages() {
 			a.IngestBytes += s.Written
 		}
 		started = time.Now()
-		if _, err := b.publish(ctx); err != nil {
+		if _, err := b.Publish(ctx); err != nil {
 			return nil, err
 		}
 		a.Publish = time.Since(started).Seconds()
-		for _, s := range b.done() {
+		for _, s := range b.TakeStages() {
 			a.PublishBytes += s.Written
 		}
 		all = append(all, a)
@@ -103,32 +95,33 @@ func add(ctx context.Context, dir string, lists []string) (all []addition, err e
 	return all, nil
 }
 
-// merged is what it took to build segments over all batches of a lake, and then one of them all.
+// merged is the cost of building mergedSegments segments over all batches of a lake, and then the
+// one that replaces them.
 type merged struct {
 	Domains, Entries int64
 	Rows             int64
 	Parts            float64 // seconds for mergedSegments segments
-	Whole            float64 // seconds for one
-	CPU              float64 // of it, of all threads
-	Read, Written    int64   // bytes, for that one
-	Disk             float64 // bytes a second that the disk writes, flushed
-	Peak             int64
+	Whole            float64 // seconds for the one
+	CPU              float64 // seconds of all threads for the one
+	Read, Written    int64   // bytes for the one
+	Disk             float64 // bytes a second that the disk writes and flushes
+	Peak             int64   // bytes
 }
 
-// mergeSegments builds segments over an eighth of a lake's batches each, and then the one that takes their place: both from
-// the batches' postings, as every segment is.
+// mergeSegments builds segments over an eighth of a lake's batches each, and then the one that
+// replaces them. Every segment is built from its batches' postings.
 func mergeSegments(ctx context.Context, dir string) (*merged, error) {
-	b, err := newBuilder(ctx, dir)
+	b, err := steps.New(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	datasets, err := lake.Registry(ctx, b.store)
+	datasets, err := lake.Registry(ctx, b.Store)
 	if err != nil {
 		return nil, err
 	}
 	var refs, extra []postings.BatchRef
 	for _, d := range datasets {
-		current, err := lake.CurrentBatches(ctx, b.store, d.ID)
+		current, err := lake.CurrentBatches(ctx, b.Store, d.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -149,21 +142,22 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	started := time.Now()
 	for _, g := range groups {
 		if len(g) > 0 {
-			if _, err := indexbuild.BuildSegment(ctx, b.store, g, indexbuild.Options{TempDir: b.temp}); err != nil {
+			if _, err := indexbuild.BuildSegment(ctx, b.Store, g, indexbuild.Options{TempDir: b.Temp}); err != nil {
 				return nil, err
 			}
 		}
 	}
 	out.Parts = time.Since(started).Seconds()
-	// The segment of these batches is there since they were published. With the last that was added it is another.
+	// The segment of refs exists already, as they are published together. One more batch makes it
+	// another.
 	refs = append(refs, extra[len(extra)-1])
-	store := blob.NewCounting(b.store)
+	store := blob.NewCounting(b.Store)
 	_, before, err := used()
 	if err != nil {
 		return nil, err
 	}
 	started = time.Now()
-	ref, err := indexbuild.BuildSegment(ctx, store, refs, indexbuild.Options{TempDir: b.temp})
+	ref, err := indexbuild.BuildSegment(ctx, store, refs, indexbuild.Options{TempDir: b.Temp})
 	if err != nil {
 		return nil, err
 	}
@@ -173,9 +167,9 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	}
 	out.CPU -= before
 	if out.Read, out.Written = store.Reads().Bytes, store.Writes().Bytes; out.Written == 0 {
-		return nil, fmt.Errorf("segment %s was there already", ref.ID)
+		return nil, fmt.Errorf("segment %s existed already, so nothing was measured", ref.ID)
 	}
-	report, err := verify.Segment(ctx, b.store, ref, false, b.temp)
+	report, err := verify.Segment(ctx, b.Store, ref, false, b.Temp)
 	if err != nil {
 		return nil, err
 	}
@@ -183,11 +177,11 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	if out.Peak, _, err = used(); err != nil {
 		return nil, err
 	}
-	out.Disk, err = diskRate(b.temp)
+	out.Disk, err = diskRate(b.Temp)
 	return out, err
 }
 
-// diskRate writes a file and flushes it, and returns bytes a second.
+// diskRate returns the bytes a second at which a file is written and flushed.
 func diskRate(dir string) (float64, error) {
 	const size = 256 << 20
 	f, err := os.CreateTemp(dir, "rate-*.tmp")
@@ -212,14 +206,17 @@ func diskRate(dir string) (float64, error) {
 	return size / time.Since(started).Seconds(), nil
 }
 
-// millionLists is how many lists a million lines have in lakes that grow by more lists, of 125,000 lines in the middle.
+// millionLists is how many lists a million lines have in lakes that grow by more lists, 125,000
+// lines each on average.
 const millionLists = 8
 
-// growth builds lakes of a million rows, ten million and so on up to most, adds batches to each, and merges segments of each. A lake grows in two ways: the usual lists
-// become longer, and they become more.
+// growth builds lakes of a million rows, ten million and so on up to most, adds batches to each,
+// and merges segments of each. A lake grows in two ways: its lists become longer, or they become
+// more.
 func growth(ctx context.Context, most int64, dir string) error {
 	defer os.RemoveAll(dir)
-	fmt.Printf("\nGrowth: lakes of one size and the next, two threads; %d lists that become longer, and %d a million lines, which become more\n", usualLists, millionLists)
+	fmt.Printf("\nGrowth: lakes of growing size, two threads; in %d lists, which become longer, and in %d lists a million lines, which become more\n",
+		usualLists, millionLists)
 	const row = "  %12s %7s %9s %9s %10s %10s %9s %10s %11s %11s\n"
 	fmt.Printf(row, "lines", "lists", "seconds", "µs a line", "CPU a line", "peak, MB", "domains", "pairs", "Parquet, MB", "index, MB")
 	var additions [][]addition
@@ -231,7 +228,7 @@ func growth(ctx context.Context, most int64, dir string) error {
 	for rows := smallest; rows <= most; rows *= 10 {
 		at := filepath.Join(dir, strconv.FormatInt(rows, 10))
 		raw, lakeDir := filepath.Join(at, "lists"), filepath.Join(at, "lake")
-		// The lake is that of the usual lists then.
+		// The lake of the usual lists comes last, as it is the one that the batches are added to.
 		for _, n := range []int{max(int(rows/1e6), 1) * millionLists, usualLists} {
 			if err := os.RemoveAll(at); err != nil {
 				return err
@@ -253,11 +250,13 @@ func growth(ctx context.Context, most int64, dir string) error {
 				return err
 			}
 			lines := float64(rows)
-			fmt.Printf(row, strconv.FormatInt(rows, 10), strconv.Itoa(options(rows, n).Datasets), fmt.Sprintf("%.1f", b.Seconds), fmt.Sprintf("%.2f", b.Seconds/lines*1e6), fmt.Sprintf("%.2f", b.CPU/lines*1e6), fmt.Sprintf("%.0f", float64(b.Peak)/1e6),
-				strconv.FormatInt(b.Domains, 10), strconv.FormatInt(b.Entries, 10), fmt.Sprintf("%.1f", float64(parquet)/1e6), fmt.Sprintf("%.1f", float64(index)/1e6))
+			fmt.Printf(row, strconv.FormatInt(rows, 10), strconv.Itoa(options(rows, n).Datasets), fmt.Sprintf("%.1f", b.Seconds),
+				fmt.Sprintf("%.2f", b.Seconds/lines*1e6), fmt.Sprintf("%.2f", b.CPU/lines*1e6), fmt.Sprintf("%.0f", float64(b.Peak)/1e6),
+				strconv.FormatInt(b.Domains, 10), strconv.FormatInt(b.Entries, 10), fmt.Sprintf("%.1f", float64(parquet)/1e6),
+				fmt.Sprintf("%.1f", float64(index)/1e6))
 		}
 		if lists == nil {
-			// The same batches for all sizes, and for a lake that has nothing else.
+			// All sizes get the same batches, and so does an empty lake.
 			var err error
 			if lists, err = late(filepath.Join(raw, "ds1.txt"), filepath.Join(dir, "late"), int(batch)); err != nil {
 				return err
@@ -288,7 +287,7 @@ func growth(ctx context.Context, most int64, dir string) error {
 
 	fmt.Printf("\nPublish: a batch of %d lines is added to each, then %d more; seconds, and bytes written, staging included\n", batch, lates-1)
 	const cost = "  %12s %9s %9s %12s %14s %9s %26s %14s\n"
-	fmt.Printf(cost, "lake, lines", "ingest", "publish", "by ingest", "by publish", "of empty", "more: publish, at most", "all, of empty")
+	fmt.Printf(cost, "lake, lines", "ingest", "publish", "by ingest", "by publish", "of empty", "more: publish, largest", "all, of empty")
 	empty := additions[0][0]
 	for i, added := range additions {
 		var publishes []float64
@@ -304,17 +303,18 @@ func growth(ctx context.Context, most int64, dir string) error {
 		of := func(bytes int64, n int) string {
 			return ratio(float64(bytes) / float64(int64(n)*(empty.IngestBytes+empty.PublishBytes)))
 		}
-		fmt.Printf(cost, strconv.FormatInt(sizes[i], 10), fmt.Sprintf("%.2f", a.Ingest), fmt.Sprintf("%.2f", a.Publish), strconv.FormatInt(a.IngestBytes, 10), strconv.FormatInt(a.PublishBytes, 10),
-			of(a.IngestBytes+a.PublishBytes, 1), more, of(written, len(added)))
+		fmt.Printf(cost, strconv.FormatInt(sizes[i], 10), fmt.Sprintf("%.2f", a.Ingest), fmt.Sprintf("%.2f", a.Publish),
+			strconv.FormatInt(a.IngestBytes, 10), strconv.FormatInt(a.PublishBytes, 10), of(a.IngestBytes+a.PublishBytes, 1), more, of(written, len(added)))
 	}
-	fmt.Println("  the ninth segment folds small ones into itself, which all of empty counts; a batch alone is to write 1.2 of empty at most")
+	fmt.Println("  the ninth segment takes in the small ones, which the last column includes; a batch alone is to write at most 1.2 of empty")
 
-	fmt.Printf("\nSegments: all batches of a lake in %d segments, then in the one that takes their place\n", mergedSegments)
+	fmt.Printf("\nSegments: all batches of a lake in %d segments, then in the one that replaces them\n", mergedSegments)
 	const line = "  %12s %9s %10s %9s %9s %10s %10s %10s %12s %12s %9s\n"
 	fmt.Printf(line, "rows", "domains", "pairs", "eight, s", "one, s", "ns a pair", "of CPU", "read, MB", "written, MB", "MB/s, both", "peak, MB")
 	for _, m := range merges {
-		fmt.Printf(line, strconv.FormatInt(m.Rows, 10), strconv.FormatInt(m.Domains, 10), strconv.FormatInt(m.Entries, 10), fmt.Sprintf("%.2f", m.Parts), fmt.Sprintf("%.2f", m.Whole),
-			fmt.Sprintf("%.0f", m.Whole/float64(m.Entries)*1e9), fmt.Sprintf("%.0f", m.CPU/float64(m.Entries)*1e9), fmt.Sprintf("%.1f", float64(m.Read)/1e6), fmt.Sprintf("%.1f", float64(m.Written)/1e6),
+		fmt.Printf(line, strconv.FormatInt(m.Rows, 10), strconv.FormatInt(m.Domains, 10), strconv.FormatInt(m.Entries, 10),
+			fmt.Sprintf("%.2f", m.Parts), fmt.Sprintf("%.2f", m.Whole), fmt.Sprintf("%.0f", m.Whole/float64(m.Entries)*1e9),
+			fmt.Sprintf("%.0f", m.CPU/float64(m.Entries)*1e9), fmt.Sprintf("%.1f", float64(m.Read)/1e6), fmt.Sprintf("%.1f", float64(m.Written)/1e6),
 			fmt.Sprintf("%.0f", float64(m.Read+m.Written)/m.Whole/1e6), fmt.Sprintf("%.0f", float64(m.Peak)/1e6))
 	}
 	if n := len(merges); n > 0 {

@@ -10,34 +10,35 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/bench/relab"
+	"github.com/urlake/urlake/bench/steps"
 	"github.com/urlake/urlake/indexbuild/mph"
 )
 
-// hashed is what was measured of the perfect hash of one number of keys. Times are nanoseconds a key.
+// hashed is what was measured of a perfect hash. Times are nanoseconds a key unless said otherwise.
 type hashed struct {
 	Keys        int     `json:"keys"`
 	BuildRate   float64 `json:"build_rate"` // keys a second, from the first Add to the last byte, on two cores
 	Bits        float64 `json:"bits"`       // a key, levels and ranks
 	Slot        float64 `json:"slot"`       // the hash alone
 	Lookup      float64 `json:"lookup"`     // with the record, and so with the key check
-	SlotBatch   float64 `json:"slot_batch"`
 	LookupBatch float64 `json:"lookup_batch"`
 	Open        float64 `json:"open"` // microseconds
 	Map         float64 `json:"map"`  // the same keys in a Go map
-	// AloneRate is BuildRate of levels and ranks alone, from unsorted keys in memory.
-	AloneRate float64 `json:"alone_rate"`
-	// Of relab's method on the same keys: built as AloneRate is and with the same parallelism, found one by one, loaded in microseconds.
+	// Of relab's method on the same keys: levels and ranks built without records, from keys in memory and
+	// with the same parallelism; found one by one; loaded in microseconds.
 	RelabRate, RelabBits, RelabFind, RelabLoad float64
 }
 
 const (
-	// asked is how many lookups are timed at once, batchSize how many go into one batched call.
-	asked     = 1 << 20
-	batchSize = 1024
-	// hashRounds is how often everything is timed, but building more than ten million keys. The median counts.
+	// timedLookups is how many lookups are timed together, batchSize how many of them one batched
+	// call does.
+	timedLookups = 1 << 20
+	batchSize    = 1024
+	// hashRounds is how often everything is timed; the median counts. Builds of more than ten
+	// million keys are timed less often.
 	hashRounds = 5
-	// relabTime is how long relab's lookups are timed: what they cost grows with the keys, and a million of ten million keys take most
-	// of a minute.
+	// relabTime bounds the time for relab's lookups, whose cost grows with the number of keys: a
+	// million lookups among ten million keys would take most of a minute.
 	relabTime = time.Second
 )
 
@@ -55,7 +56,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	for range rounds(n) {
 		buf.Reset()
 		started := time.Now()
-		b := mph.NewBuilder(mph.Options{Dir: dir, Parallelism: slots, Expect: int64(n)}) // which a segment knows too
+		b := mph.NewBuilder(mph.Options{Dir: dir, Parallelism: steps.Slots, Expect: int64(n)}) // a segment's writer knows n too
 		for _, k := range keys {
 			if err := b.Add(k.ID, k.Check); err != nil {
 				return nil, err
@@ -73,11 +74,11 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	}
 	out.BuildRate = median(rates)
 
-	ask := make([]mph.Key, asked)
-	ids := make([]uint64, asked)
-	for i := range ask {
-		ask[i] = keys[rng.IntN(n)]
-		ids[i] = ask[i].ID
+	wanted := make([]mph.Key, timedLookups)
+	ids := make([]uint64, timedLookups)
+	for i := range wanted {
+		wanted[i] = keys[rng.IntN(n)]
+		ids[i] = wanted[i].ID
 	}
 	started := time.Now()
 	table, err := mph.Open(buf.Bytes(), "bench", mph.Expect{Domains: uint64(n)}, nil)
@@ -85,7 +86,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 		return nil, err
 	}
 	out.Open = float64(time.Since(started).Nanoseconds()) / 1e3
-	ordinals, found := make([]uint32, batchSize), make([]uint64, batchSize)
+	ordinals := make([]uint32, batchSize)
 	for _, m := range []struct {
 		result *float64
 		do     func() error
@@ -93,34 +94,26 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 		{&out.Slot, func() error {
 			for _, id := range ids {
 				if _, ok, err := table.Slot(id); err != nil || !ok {
-					return fmt.Errorf("key %x is lost: %w", id, err)
+					return fmt.Errorf("key %x is not found: %w", id, err)
 				}
 			}
 			return nil
 		}},
 		{&out.Lookup, func() error {
-			for _, k := range ask {
+			for _, k := range wanted {
 				if _, ok, err := table.Lookup(k.ID, k.Check); err != nil || !ok {
-					return fmt.Errorf("key %x is lost: %w", k.ID, err)
-				}
-			}
-			return nil
-		}},
-		{&out.SlotBatch, func() error {
-			for chunk := range slices.Chunk(ids, batchSize) {
-				if err := table.SlotBatch(chunk, found); err != nil {
-					return err
+					return fmt.Errorf("key %x is not found: %w", k.ID, err)
 				}
 			}
 			return nil
 		}},
 		{&out.LookupBatch, func() error {
-			for chunk := range slices.Chunk(ask, batchSize) {
+			for chunk := range slices.Chunk(wanted, batchSize) {
 				if err := table.LookupBatch(chunk, ordinals); err != nil {
 					return err
 				}
 				if slices.Contains(ordinals, mph.Absent) {
-					return fmt.Errorf("a key is lost")
+					return fmt.Errorf("a key is not found")
 				}
 			}
 			return nil
@@ -130,7 +123,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 			return nil, err
 		}
 	}
-	if err := measureAlone(keys, ids, out); err != nil {
+	if err := measureRelab(keys, ids, out); err != nil {
 		return nil, err
 	}
 	naive := make(map[uint64]uint32, n)
@@ -140,7 +133,7 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	out.Map, err = timeKeys(func() error {
 		for _, id := range ids {
 			if _, ok := naive[id]; !ok {
-				return fmt.Errorf("key %x is lost", id)
+				return fmt.Errorf("key %x is not found", id)
 			}
 		}
 		return nil
@@ -148,44 +141,34 @@ func measureHash(ctx context.Context, n int, dir string) (*hashed, error) {
 	return out, err
 }
 
-// measureAlone builds levels and ranks alone, by the project's way and by relab's in turns, and does with relab's what was done with the
-// project's hash.
-func measureAlone(keys []mph.Key, ask []uint64, out *hashed) error {
+// measureRelab does with relab's method what was done with the project's hash.
+func measureRelab(keys []mph.Key, wanted []uint64, out *hashed) error {
 	n := len(keys)
 	ids := make([]uint64, n)
 	for i, k := range keys {
 		ids[i] = k.ID
 	}
 	var h *relab.Hash
-	var rates, relabRates []float64
+	var rates []float64
 	for range rounds(n) {
-		runtime.GC() // of what the other left
+		runtime.GC() // the previous round's hash
 		started := time.Now()
-		ours, err := mph.BuildHash(ids, mph.Options{Parallelism: slots})
-		if err != nil {
+		var err error
+		if h, err = relab.Build(ids, steps.Slots); err != nil {
 			return err
 		}
 		rates = append(rates, float64(n)/time.Since(started).Seconds())
-		if ours.Keys() != n {
-			return fmt.Errorf("hash of %d keys, want %d", ours.Keys(), n)
-		}
-		runtime.GC()
-		started = time.Now()
-		if h, err = relab.Build(ids, slots); err != nil {
-			return err
-		}
-		relabRates = append(relabRates, float64(n)/time.Since(started).Seconds())
 	}
-	out.AloneRate, out.RelabRate, out.RelabBits = median(rates), median(relabRates), float64(h.Bits())/float64(n)
+	out.RelabRate, out.RelabBits = median(rates), float64(h.Bits())/float64(n)
 	data := h.Encode()
 	started := time.Now()
 	h = relab.Load(data)
 	out.RelabLoad = float64(time.Since(started).Nanoseconds()) / 1e3
 	found := 0
-	for started = time.Now(); found < len(ask) && time.Since(started) < relabTime; {
-		for _, id := range ask[found:min(found+64, len(ask))] {
+	for started = time.Now(); found < len(wanted) && time.Since(started) < relabTime; {
+		for _, id := range wanted[found:min(found+64, len(wanted))] {
 			if h.Find(id) == 0 {
-				return fmt.Errorf("relab: key %x is lost", id)
+				return fmt.Errorf("relab: key %x is not found", id)
 			}
 			found++
 		}
@@ -194,10 +177,11 @@ func measureAlone(keys []mph.Key, ask []uint64, out *hashed) error {
 	return nil
 }
 
-// rounds is how often a hash of n keys is built.
+// rounds returns how often a hash of n keys is built.
 func rounds(n int) int { return max(2, min(hashRounds, int(5e7)/n)) }
 
-// timeKeys is the median time of asked lookups, in nanoseconds a lookup.
+// timeKeys runs do, which does timedLookups lookups, a few times and returns the median in
+// nanoseconds a lookup.
 func timeKeys(do func() error) (float64, error) {
 	var times []float64
 	for range hashRounds {
@@ -205,12 +189,12 @@ func timeKeys(do func() error) (float64, error) {
 		if err := do(); err != nil {
 			return 0, err
 		}
-		times = append(times, float64(time.Since(started).Nanoseconds())/asked)
+		times = append(times, float64(time.Since(started).Nanoseconds())/timedLookups)
 	}
 	return median(times), nil
 }
 
-// median of values, of an even number the mean of the middle two.
+// median returns the median of values: for an even number the mean of the middle two, for none 0.
 func median(values []float64) float64 {
 	v := slices.Sorted(slices.Values(values))
 	if len(v) == 0 {

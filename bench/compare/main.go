@@ -1,18 +1,21 @@
-// Compare measures urlake beside DuckDB and against its own targets on generated lists, everything in one run on one
-// machine, and prints tables. docs/performance.md explains them. Its settings are environment variables:
+// Compare measures urlake beside DuckDB and against its own targets, on generated lists, all in one
+// run on one machine. It prints tables, which docs/performance.md explains. Its settings are
+// environment variables; a number of lines or keys that is 0 leaves the measurement out:
 //
-//	BENCH_ROWS        lines ingested by both, 20 million by default; 0 leaves the comparison out
-//	BENCH_ROUNDS      how often each of the two runs, alternating; 2
-//	BENCH_KEYS        the largest number of keys of the perfect hash, 10 million; 0 leaves it out
-//	BENCH_GROWTH      the largest lake of those of 1 million lines, 10 million and so on whose growth, publishes and segments are
-//	                  measured, 10 million; 0 leaves it out
-//	BENCH_WORKER_ROWS lines that one worker process ingests, and then two, 2 million; 0 leaves it out
-//	BENCH_SERVE_ROWS  rows of the lake that is served, 5 million; 0 leaves serving out
-//	BENCH_SERVE_LISTS in so many datasets, 32
-//	BENCH_DIR         where lists, runs and lakes lie meanwhile, up to some 200 bytes a row; the system's temporary folder
-//	BENCH_PROFILE     a file for a CPU profile of the last of urlake's ingests
+//	BENCH_ROWS         lines that urlake and DuckDB ingest; 20 million
+//	BENCH_ROUNDS       how often each of the two ingests, in turns; 2
+//	BENCH_KEYS         keys of the largest perfect hash; 10 million
+//	BENCH_GROWTH       lines of the largest lake whose growth, publishes and segments are measured: lakes of
+//	                   1 million, 10 million and so on up to it; 10 million
+//	BENCH_WORKER_ROWS  lines that one worker process ingests, and then two; 2 million
+//	BENCH_SERVE_ROWS   lines of the lake that is served; 5 million
+//	BENCH_SERVE_LISTS  datasets of the lake that is served; 32
+//	BENCH_DIR          folder for lists, runs and lakes, up to some 200 bytes a line; the system's temporary
+//	                   folder
+//	BENCH_PROFILE      file for a CPU profile of urlake's last ingest; none
 //
-// Each contestant runs in a process of its own, so that its peak memory is its own. It needs Linux's /proc.
+// Each contestant runs in a process of its own, so that its peak memory is its own. The program
+// needs Linux's /proc.
 package main
 
 import (
@@ -31,6 +34,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/urlake/urlake/bench/steps"
 )
 
 func main() {
@@ -43,7 +48,7 @@ func main() {
 	}
 }
 
-// roles are what a child process does with its arguments; the result is printed as JSON.
+// roles are what a child process can do. It prints its result as JSON.
 var roles = map[string]func(ctx context.Context, args []string) (any, error){
 	"ingest": func(ctx context.Context, args []string) (any, error) {
 		if profile := args[2]; profile != "" {
@@ -100,7 +105,7 @@ func run(ctx context.Context) error {
 	if len(os.Args) > 1 {
 		role, ok := roles[os.Args[1]]
 		if !ok {
-			return errors.New("it takes no arguments; its settings are environment variables")
+			return errors.New("unknown argument; settings are environment variables such as BENCH_ROWS=1000000")
 		}
 		out, err := role(ctx, os.Args[2:])
 		if err != nil {
@@ -108,12 +113,15 @@ func run(ctx context.Context) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(out)
 	}
-	setting := map[string]int64{"BENCH_ROWS": 2e7, "BENCH_ROUNDS": 2, "BENCH_KEYS": 1e7, "BENCH_GROWTH": 1e7, "BENCH_WORKER_ROWS": 2e6, "BENCH_SERVE_ROWS": 5e6, "BENCH_SERVE_LISTS": usualLists}
+	setting := map[string]int64{
+		"BENCH_ROWS": 2e7, "BENCH_ROUNDS": 2, "BENCH_KEYS": 1e7, "BENCH_GROWTH": 1e7, "BENCH_WORKER_ROWS": 2e6,
+		"BENCH_SERVE_ROWS": 5e6, "BENCH_SERVE_LISTS": usualLists,
+	}
 	for name := range setting {
 		if v := os.Getenv(name); v != "" {
 			n, err := strconv.ParseInt(v, 10, 64)
 			if err != nil || n < 0 {
-				return fmt.Errorf("%s=%q is no number of things", name, v)
+				return fmt.Errorf("%s=%q: want a whole number, 0 or more", name, v)
 			}
 			setting[name] = n
 		}
@@ -154,11 +162,11 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
-	fmt.Printf("\nall of it took %s; load average at the end %s\n", time.Since(started).Round(time.Second), loadAverage())
+	fmt.Printf("\ntotal %s; load average at the end %s\n", time.Since(started).Round(time.Second), loadAverage())
 	return nil
 }
 
-// child runs a role in a process of its own and decodes its result into out.
+// child runs a role in a process of its own and decodes the role's result into out.
 func child(ctx context.Context, out any, role string, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -175,7 +183,7 @@ func child(ctx context.Context, out any, role string, args ...string) error {
 	return json.Unmarshal(stdout.Bytes(), out)
 }
 
-// compare ingests the same lists with urlake and with DuckDB, in turns.
+// compare ingests the same lists with urlake and with DuckDB in turns.
 func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	lists, lakeDir, out := filepath.Join(dir, "lists"), filepath.Join(dir, "lake"), filepath.Join(dir, "lists", "out")
 	defer os.RemoveAll(dir)
@@ -187,7 +195,7 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	var ours []built
 	var theirs []copied
 	for round := range rounds {
-		// Removing what the round before left is nobody's time, nor is writing to the disk what others have written to memory.
+		// Neither contestant pays for removing the last round's files or for flushing the other's.
 		if err := errors.Join(os.RemoveAll(lakeDir), os.RemoveAll(out)); err != nil {
 			return err
 		}
@@ -205,13 +213,17 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 		if err := child(ctx, &b, "duckdb", lists); err != nil {
 			return err
 		}
-		fmt.Printf("  round %d: urlake %.1f s (%.1f s CPU), DuckDB %s %.1f s (%.1f s CPU), load average %s\n", round+1, a.Seconds, a.CPU, b.Version, b.Seconds, b.CPU, loadAverage())
+		fmt.Printf("  round %d: urlake %.1f s (%.1f s CPU), DuckDB %s %.1f s (%.1f s CPU), load average %s\n",
+			round+1, a.Seconds, a.CPU, b.Version, b.Seconds, b.CPU, loadAverage())
 		ours, theirs = append(ours, a), append(theirs, b)
 	}
 	last := ours[len(ours)-1]
-	us, them := median(seconds(ours, func(b built) float64 { return b.Seconds })), median(seconds(theirs, func(c copied) float64 { return c.Seconds }))
-	cpuUs, cpuThem := median(seconds(ours, func(b built) float64 { return b.CPU })), median(seconds(theirs, func(c copied) float64 { return c.CPU }))
-	memUs, memThem := median(seconds(ours, func(b built) float64 { return float64(b.Peak) })), median(seconds(theirs, func(c copied) float64 { return float64(c.Peak) }))
+	us := medianOf(ours, func(b built) float64 { return b.Seconds })
+	them := medianOf(theirs, func(c copied) float64 { return c.Seconds })
+	cpuUs := medianOf(ours, func(b built) float64 { return b.CPU })
+	cpuThem := medianOf(theirs, func(c copied) float64 { return c.CPU })
+	memUs := medianOf(ours, func(b built) float64 { return float64(b.Peak) })
+	memThem := medianOf(theirs, func(c copied) float64 { return float64(c.Peak) })
 
 	columns, parquetRows, parquetBytes, err := columnBytes(filepath.Join(lakeDir, "urls"))
 	if err != nil {
@@ -237,7 +249,7 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	perRow, duckPerRow := func(b int64) float64 { return float64(b) / float64(last.Rows) }, float64(duckBytes)/float64(duckRows)
 	url := columns["scheme"] + columns["port"] + columns["host"] + columns["path_query"]
 	duckURL := float64(duckColumns["host"]+duckColumns["url"]) / float64(duckRows)
-	// The very columns of urlake, written by DuckDB.
+	// DuckDB writes urlake's own columns, so that formats are compared and not schemas.
 	var done copied
 	if err := errors.Join(os.RemoveAll(out), child(ctx, &done, "duckdb columns", filepath.Join(lakeDir, "urls"), out)); err != nil {
 		return err
@@ -260,7 +272,7 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	table("host, url: host, path, scheme, port", fmt.Sprintf("%.2f", perRow(url)), fmt.Sprintf("%.2f", duckURL), ratio(perRow(url)/duckURL)+", to be 0.9")
 	table("the same columns, with domain", fmt.Sprintf("%.2f", same), fmt.Sprintf("%.2f", duckSame), ratio(same/duckSame))
 
-	fmt.Printf("\nWhere urlake's time goes (last round; %d slots a pool, as a worker on two cores has)\n", slots)
+	fmt.Printf("\nWhere urlake's time goes (last round; %d slots a pool, as a worker on two cores has)\n", steps.Slots)
 	busy := 0.0
 	for _, s := range last.Stages {
 		busy += s.Busy
@@ -283,7 +295,7 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	}
 	table("  all", strconv.FormatInt(parquetBytes, 10), fmt.Sprintf("%.3f", perRow(parquetBytes)), "")
 	without := perRow(parquetBytes - columns["url_id"])
-	fmt.Printf("  url_id is %.1f %% of it. It is no column that a reader needs: without it %.2f bytes a row, %s of DuckDB's\n", 100*float64(columns["url_id"])/float64(parquetBytes), without, ratio(without/duckPerRow))
+	fmt.Printf("  url_id is %.1f %% of it. Readers do not need this column: without it %.2f bytes a row, %s of DuckDB's\n", 100*float64(columns["url_id"])/float64(parquetBytes), without, ratio(without/duckPerRow))
 	var again extraction
 	if err := child(ctx, &again, "extraction", filepath.Join(lists, "ds1.txt"), dir); err != nil {
 		return err
@@ -301,11 +313,12 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 	return nil
 }
 
-// hashes measures the perfect hash at 1e5, 1e6 and so on up to most keys, and relab's method beside it.
+// hashes measures the perfect hash of 1e5, 1e6 and so on up to most keys, and relab's method beside
+// it.
 func hashes(ctx context.Context, most int64, dir string) error {
-	fmt.Println("\nPerfect hash: random keys, asked for in random order, one core; builds on two. ns a key")
-	const row = "  %12s %10s %8s %8s %8s %9s %11s %9s %9s\n"
-	fmt.Printf(row, "keys", "M keys/s", "bits/key", "hash", "lookup", "hash, 1 k", "lookup, 1 k", "Go map", "open µs")
+	fmt.Println("\nPerfect hash: random keys, looked up in random order on one core, built on two. ns a key")
+	const row = "  %12s %10s %8s %8s %8s %11s %9s %9s\n"
+	fmt.Printf(row, "keys", "M keys/s", "bits/key", "hash", "lookup", "lookup, 1 k", "Go map", "open µs")
 	f := func(v float64) string { return fmt.Sprintf("%.1f", v) }
 	var all []hashed
 	for n := int64(1e5); n <= most; n *= 10 {
@@ -313,21 +326,21 @@ func hashes(ctx context.Context, most int64, dir string) error {
 		if err := child(ctx, &h, "hash", strconv.FormatInt(n, 10), dir); err != nil {
 			return err
 		}
-		fmt.Printf(row, strconv.Itoa(h.Keys), f(h.BuildRate/1e6), fmt.Sprintf("%.3f", h.Bits), f(h.Slot), f(h.Lookup), f(h.SlotBatch), f(h.LookupBatch), f(h.Map), f(h.Open))
+		fmt.Printf(row, strconv.Itoa(h.Keys), f(h.BuildRate/1e6), fmt.Sprintf("%.3f", h.Bits), f(h.Slot), f(h.Lookup), f(h.LookupBatch), f(h.Map), f(h.Open))
 		all = append(all, h)
 	}
 	fmt.Println("  relab/bbhash's published method (bench/relab) : the project's on the same keys")
-	const beside = "  %12s %24s %12s %22s %26s %26s\n"
-	fmt.Printf(beside, "keys", "alone, M keys/s", "file", "bits/key", "hash, ns", "load, µs")
+	const beside = "  %12s %24s %22s %26s %26s\n"
+	fmt.Printf(beside, "keys", "M keys/s", "bits/key", "hash, ns", "load, µs")
 	for _, h := range all {
 		pair := func(theirs, ours float64) string { return f(theirs) + " : " + f(ours) + " = " + ratio(theirs/ours) }
-		fmt.Printf(beside, strconv.Itoa(h.Keys), pair(h.RelabRate/1e6, h.AloneRate/1e6), f(h.BuildRate/1e6), fmt.Sprintf("%.3f : %.3f = %s", h.RelabBits, h.Bits, ratio(h.RelabBits/h.Bits)), pair(h.RelabFind, h.Slot), pair(h.RelabLoad, h.Open))
+		fmt.Printf(beside, strconv.Itoa(h.Keys), pair(h.RelabRate/1e6, h.BuildRate/1e6), fmt.Sprintf("%.3f : %.3f = %s", h.RelabBits, h.Bits, ratio(h.RelabBits/h.Bits)), pair(h.RelabFind, h.Slot), pair(h.RelabLoad, h.Open))
 	}
-	fmt.Println("  alone: levels and ranks of unsorted keys in memory, split among parts or buckets first, built on two cores; file: the project's whole file, records included")
+	fmt.Println("  built on two cores: relab's levels alone from keys in memory, the project's whole file, records included")
 	return nil
 }
 
-// projectRoot is the folder of the project that is measured.
+// projectRoot returns the folder of the project that is measured.
 func projectRoot(ctx context.Context) (string, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/urlake/urlake").Output()
 	if err != nil {
@@ -336,7 +349,7 @@ func projectRoot(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(root)), nil
 }
 
-// serving builds a lake and measures a server on it.
+// serving builds a lake and measures the read server on it.
 func serving(ctx context.Context, root string, rows int64, datasets int, dir string) error {
 	lists, lakeDir := filepath.Join(dir, "lists"), filepath.Join(dir, "lake")
 	defer os.RemoveAll(dir)
@@ -378,20 +391,23 @@ func serving(ctx context.Context, root string, rows int64, datasets int, dir str
 	return nil
 }
 
-func seconds[T any](runs []T, of func(T) float64) []float64 {
+// medianOf is the median of a figure over runs.
+func medianOf[T any](runs []T, of func(T) float64) float64 {
 	out := make([]float64, len(runs))
 	for i, r := range runs {
 		out[i] = of(r)
 	}
-	return out
+	return median(out)
 }
 
+// table prints a row of a table: its name and three cells.
 func table(name, a, b, c string) { fmt.Printf("  %-26s %16s %18s   %s\n", name, a, b, c) }
 
 func ratio(v float64) string { return fmt.Sprintf("%.2f", v) }
 
-// used is the largest resident memory of this process so far and its CPU seconds. The kernel's ru_maxrss would count what the
-// parent used before this program was loaded.
+// used returns the largest resident memory of this process so far, in bytes, and its CPU seconds.
+// The kernel's ru_maxrss is no substitute: it counts what the parent used before this program was
+// loaded.
 func used() (peak int64, cpu float64, err error) {
 	if peak, err = procStatus(os.Getpid(), "VmHWM"); err != nil {
 		return 0, 0, err
@@ -403,7 +419,7 @@ func used() (peak int64, cpu float64, err error) {
 	return peak, float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9, nil
 }
 
-// procStatus is a size that the kernel reports of a process, in bytes.
+// procStatus returns a size, in bytes, that the kernel reports of a process.
 func procStatus(pid int, field string) (int64, error) {
 	name := fmt.Sprintf("/proc/%d/status", pid)
 	data, err := os.ReadFile(name)
@@ -419,7 +435,7 @@ func procStatus(pid int, field string) (int64, error) {
 	return 0, fmt.Errorf("%s has no %s", name, field)
 }
 
-// machine describes where this runs.
+// machine describes the machine: processor, cores, memory, platform, load.
 func machine() string {
 	model := "unknown processor"
 	if data, err := os.ReadFile("/proc/cpuinfo"); err == nil {

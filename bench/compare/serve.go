@@ -20,26 +20,26 @@ import (
 )
 
 const (
-	// visits is how many domains are asked for, in each of two rounds.
+	// visits is how many domains are looked up in each of two rounds.
 	visits = 2000
-	// clients and loadTime are of the measurement of throughput.
+	// clients is how many clients send requests at once where throughput is measured, for loadTime.
 	clients  = 4
 	loadTime = 3 * time.Second
 	// pageSize is the number of URLs of a page.
 	pageSize = 100
-	// startTime is how long a server may take until it is ready.
+	// startTime is how long a server may take to become ready.
 	startTime = 2 * time.Minute
 )
 
-// served is what was measured of a server.
+// served is what was measured of the read server.
 type served struct {
-	Ready                     float64 // seconds from start to the first answer
-	Loaded, LoadedAnon        int64   // resident bytes then, and those of them that are not mapped files
-	Used, UsedAnon            int64   // after all requests
-	Known, FullPages          int     // of visits: domains that the lake knows; pages with pageSize URLs
-	Lookup, Page              [2]latencies
-	LookupClient, PageClient  [2]latencies
-	FullPage                  latencies // of the second round's pages with pageSize URLs
+	Ready                     float64      // seconds from start to the first answer
+	Loaded, LoadedAnon        int64        // resident bytes when ready, and those that are not mapped files
+	Used, UsedAnon            int64        // the same after all requests
+	Known, FullPages          int          // visited domains that the lake knows; pages with pageSize URLs
+	Lookup, Page              [2]latencies // in the server, by round
+	LookupClient, PageClient  [2]latencies // as the client sees them, by round
+	FullPage                  latencies    // of the second round's pages with pageSize URLs
 	LookupsASecond, PagesASec float64
 }
 
@@ -121,13 +121,13 @@ func startServer(ctx context.Context, program, lakeDir, cache string) (*server, 
 		}
 		select {
 		case <-wait.Done():
-			return nil, errors.Join(errors.New("serve does not get ready"), s.stop())
+			return nil, errors.Join(errors.New("serve does not become ready"), s.stop())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// stop ends the process.
+// stop ends the process and waits for it.
 func (s *server) stop() error {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -135,7 +135,8 @@ func (s *server) stop() error {
 	return s.cmd.Wait()
 }
 
-// get returns an answer and the microseconds it took, an error for a status other than 200.
+// get returns the body of an answer and the microseconds until it was read. A status other than 200
+// is an error.
 func (s *server) get(ctx context.Context, path string) ([]byte, float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+path, nil)
 	if err != nil {
@@ -155,7 +156,8 @@ func (s *server) get(ctx context.Context, path string) ([]byte, float64, error) 
 	return body, us, err
 }
 
-// take empties the access log once it has n lines, which follow their answers.
+// take waits until the access log has n lines, returns them and empties it. A line is written after
+// its answer.
 func (s *server) take(ctx context.Context, n int) ([]entry, error) {
 	for {
 		s.mu.Lock()
@@ -174,7 +176,8 @@ func (s *server) take(ctx context.Context, n int) ([]entry, error) {
 	}
 }
 
-// resident is the resident memory of the process, and what of it is not mapped from files.
+// resident returns the resident memory of the process in bytes, and the part that is not mapped
+// files.
 func (s *server) resident() (total, anon int64, err error) {
 	total, err = procStatus(s.cmd.Process.Pid, "VmRSS")
 	if err == nil {
@@ -183,7 +186,8 @@ func (s *server) resident() (total, anon int64, err error) {
 	return total, anon, err
 }
 
-// measureServe builds the server and asks it for domains of a corpus, the large ones more often.
+// measureServe builds and starts the server, and requests domains of a corpus, large ones more
+// often.
 func measureServe(ctx context.Context, root string, lists corpus.Options, lakeDir, dir string) (*served, error) {
 	program := filepath.Join(dir, "serve")
 	compile := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", program, "./serve")
@@ -214,7 +218,7 @@ func (s *server) measure(ctx context.Context, lists corpus.Options, out *served)
 	for range visits {
 		lookups = append(lookups, "/v1/domain/"+c.Sample(&state))
 	}
-	if _, err := s.take(ctx, 1); err != nil { // what readiness took
+	if _, err := s.take(ctx, 1); err != nil { // the requests for readiness
 		return err
 	}
 	var full []bool
@@ -237,7 +241,8 @@ func (s *server) measure(ctx context.Context, lists corpus.Options, out *served)
 				}
 				if n := len(answer.Datasets); n > 0 {
 					out.Known++
-					pages = append(pages, fmt.Sprintf("%s/datasets/%d/urls?limit=%d", path, answer.Datasets[len(pages)%n].DatasetID, pageSize))
+					dataset := answer.Datasets[len(pages)%n].DatasetID
+					pages = append(pages, fmt.Sprintf("%s/datasets/%d/urls?limit=%d", path, dataset, pageSize))
 				}
 			}
 		}
@@ -263,7 +268,7 @@ func (s *server) measure(ctx context.Context, lists corpus.Options, out *served)
 					return fmt.Errorf("GET %s: %w", path, err)
 				}
 				if len(answer.Items) == 0 {
-					return fmt.Errorf("GET %s: no URLs of a domain that is there", path)
+					return fmt.Errorf("GET %s: no URLs of a domain that the dataset holds", path)
 				}
 				full = append(full, len(answer.Items) == pageSize)
 			}
@@ -294,7 +299,7 @@ func (s *server) measure(ctx context.Context, lists corpus.Options, out *served)
 	return err
 }
 
-// micros are the times of an access log, in the order of requests that were made one by one.
+// micros returns the times of an access log, whose requests were made one after the other.
 func micros(log []entry) []float64 {
 	us := make([]float64, len(log))
 	for i, e := range log {
@@ -303,7 +308,7 @@ func micros(log []entry) []float64 {
 	return us
 }
 
-// load asks for paths with several clients at once and returns answers a second.
+// load requests paths with several clients at once and returns answers a second.
 func (s *server) load(ctx context.Context, paths []string) (float64, error) {
 	if len(paths) == 0 {
 		return 0, nil

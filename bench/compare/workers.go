@@ -19,10 +19,12 @@ import (
 // workerRounds is how often one worker and two ingest the same input, in turns.
 const workerRounds = 2
 
-// workers ingests one input with one worker process and with two, each with a processor of its own, through Temporal.
+// workers ingests one input through Temporal, first with one worker process and then with two. Each
+// process uses one processor.
 func workers(ctx context.Context, root string, rows int64, dir string) error {
 	defer os.RemoveAll(dir)
-	fmt.Printf("\nWorkers: %d lines in %d files, one dataset, to the batch record; processes with one processor each, ordered by Temporal\n", rows, options(rows, usualLists).Datasets)
+	fmt.Printf("\nWorkers: ingest of %d lines in %d files, one dataset, through Temporal; each worker has one processor\n",
+		rows, options(rows, usualLists).Datasets)
 	temporal := filepath.Join(root, "bin", "temporal")
 	if _, err := os.Stat(temporal); err != nil {
 		if temporal, err = exec.LookPath("temporal"); err != nil {
@@ -45,7 +47,8 @@ func workers(ctx context.Context, root string, rows int64, dir string) error {
 		return err
 	}
 	_, port, _ := net.SplitHostPort(address)
-	stop, err := background(ctx, nil, temporal, "server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error", "--db-filename", filepath.Join(dir, "temporal.db"))
+	stop, err := background(ctx, nil, temporal, "server", "start-dev", "--ip", "127.0.0.1", "--port", port,
+		"--headless", "--log-level", "error", "--db-filename", filepath.Join(dir, "temporal.db"))
 	if err != nil {
 		return err
 	}
@@ -74,7 +77,8 @@ func workers(ctx context.Context, root string, rows int64, dir string) error {
 	return nil
 }
 
-// workTogether ingests a folder of lists with n workers and returns the seconds it took.
+// workTogether ingests a folder of lists with n workers and returns the seconds that the ingest
+// took.
 func workTogether(ctx context.Context, programs, lakeDir, lists, address string, n int, rows int64) (seconds float64, err error) {
 	env := []string{"TEMPORAL_ADDRESS=" + address, "GOMAXPROCS=1"}
 	for i := range n {
@@ -86,9 +90,10 @@ func workTogether(ctx context.Context, programs, lakeDir, lists, address string,
 		if err != nil {
 			return 0, err
 		}
-		defer stop()
+		defer stop() //nolint:revive // all workers run until the ingest has ended
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(programs, "starter"), "ingest", "--lake", lakeDir, "--dataset", "all", "--batch", "b", "--no-publish", "--wait", "--json", lists)
+	cmd := exec.CommandContext(ctx, filepath.Join(programs, "starter"), "ingest", "--lake", lakeDir, "--dataset", "all", "--batch", "b",
+		"--no-publish", "--wait", "--json", lists)
 	cmd.Env = append(os.Environ(), env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -102,7 +107,7 @@ func workTogether(ctx context.Context, programs, lakeDir, lists, address string,
 		return 0, err
 	}
 	if res.Records != rows || res.Rows+res.Merged != rows {
-		return 0, fmt.Errorf("ingest with %d workers: of %d lines %+v", n, rows, res)
+		return 0, fmt.Errorf("ingest with %d workers: %d lines ended as %+v", n, rows, res)
 	}
 	return seconds, nil
 }
@@ -116,7 +121,7 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// temporalServes waits until Temporal answers.
+// temporalServes waits until Temporal answers, at most startTime.
 func temporalServes(ctx context.Context, temporal, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -133,7 +138,8 @@ func temporalServes(ctx context.Context, temporal, address string) error {
 	}
 }
 
-// background starts a program that runs until it is stopped; what it prints is shown when it ends by itself.
+// background starts a program that runs until stop is called. If the program ends by itself, its
+// output is shown.
 func background(ctx context.Context, env []string, program string, args ...string) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, program, args...)

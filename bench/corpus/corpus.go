@@ -1,13 +1,14 @@
-// Package corpus generates lists of URLs that look like those people collect, and describes any list by the
-// same figures, so that one can be held against the other.
+// Package corpus generates lists of URLs that resemble those that people collect, for the programs
+// and tests of bench. It describes any list by the same figures, so that the two can be compared.
 //
-// The figures come from some 1.9 million URLs of 25 public collections: seed lists of web archives, sitemaps,
-// links of a news site, image and page lists of training corpora, test lists of ad blockers and URL parsers. Lists
-// of sites rather than of pages count only for the spread over domains. Of one host the first 100 URLs count
-// for the shape of URLs. The figures stand beside the constants below; go run ./gen -measure prints them for any list.
+// The figures come from some 1.9 million URLs of 25 public collections: seed lists of web archives,
+// sitemaps, links of a news site, image and page lists of training corpora, test lists of ad
+// blockers and URL parsers. Lists of sites, not pages, count only for the spread over domains. For
+// the shape of URLs, only the first 100 URLs of a host count. The figures are beside the constants
+// below; go run ./gen -measure prints them for any list.
 //
-// The same Options give the same lists, byte for byte, on any machine whose Go computes math.Pow and
-// math.Log alike; no list depends on how many are written at once.
+// The same Options give the same lists, byte for byte, on every machine whose Go computes math.Pow
+// and math.Log alike, however many lists are written at once.
 package corpus
 
 import (
@@ -25,7 +26,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// What the generator is fitted to, and what it makes with 2 million rows in 32 lists, as Measure says:
+// The figures that the generator is fitted to, and those of 2 million generated rows in 32 lists,
+// as Measure computes them:
 //
 //	                                     collections                          generated
 //	Zipf exponent of domains             0.79-0.96; 1.3 with sitemaps         0.91
@@ -43,26 +45,29 @@ import (
 //	segment length: last, others         24.4, 7.7                            22.8, 7.2
 //	query, its length                    0.086, 85                            0.082, 77
 //	parameters: 1 2 3 more               .57 .13 .07 .22                      .57 .13 .07 .22
-//	lines that a list has before         0.01 links, 0.07 seeds               0.05 (list 5)
+//	lines that repeat one of their list  0.01 links, 0.07 seeds               0.05 (list 5)
 //	hosts with port, IPv4                0.003, 0.015                         0.003, 0.012
 //	bytes a URL, sorted, zstd -9         23.3 (news links)                    25.1 (list 5)
 //
-// Of words in paths 18 % stand on fewer than eight hosts; the counts of the others fall with rank to the power 0.7.
+// 18 % of the words in paths are on fewer than eight hosts. The counts of the others fall with the
+// rank to the power of 0.7.
 const (
 	// zipf is the exponent of the spread of URLs over domains.
 	zipf = 1.05
-	// listZipf is that of the sizes of lists, Pareto with index 1.
+	// listZipf is the exponent of the sizes of lists, which are Pareto with index 1.
 	listZipf = 1.0
-	// rowsPerSite sets the number of sites in the world; a quarter of them are on no list.
+	// rowsPerSite sets the number of sites: rows divided by it. A quarter of the sites are on no
+	// list.
 	rowsPerSite = 6
-	// pagesPerVisit is how many pages a site has for each URL drawn from it, over all lists: lists share pages.
+	// pagesPerVisit is how many pages a site has for each URL that all lists draw from it, so that
+	// lists share pages.
 	pagesPerVisit = 8
-	// shared is the share of visits drawn from the ranking common to all lists. The others come from a ranking of the
-	// list's own: what is large on one list is not on every one.
+	// shared is the share of visits drawn from the ranking common to all lists. The others come
+	// from the list's own ranking: a site that is large on one list is not large on all.
 	shared = 0.5
 	// stay is the chance that the next URL is of the same host.
 	stay = 0.16
-	// wordZipf is the exponent of the words of paths, rareWord the share of words that are made up.
+	// wordZipf is the exponent of the words of paths, rareWord the share of invented words.
 	wordZipf = 0.7
 	rareWord = 0.18
 )
@@ -70,31 +75,31 @@ const (
 //go:embed words.txt
 var wordList string
 
-// words are those of paths in the collections that stand on at least eight hosts, most frequent first.
+// words are the words of paths that are on at least eight hosts of the collections, most frequent
+// first.
 var words = strings.Fields(wordList)
 
-// Options say what to generate.
+// Options of a corpus.
 type Options struct {
-	Seed uint64
-	// Rows is the number of lines of all lists together, Datasets of lists.
-	Rows     int64
-	Datasets int
+	Seed     uint64
+	Rows     int64 // lines of all lists together, at least one a list
+	Datasets int   // number of lists, at least 1
 }
 
-// Corpus is a world of sites and the lists drawn from it. It is safe for concurrent use.
+// Corpus is a set of sites and the lists drawn from it. It is safe for concurrent use.
 type Corpus struct {
 	opt   Options
 	sites uint64
 	width uint // sites are numbered by a permutation of this many bits
 	rows  []int64
-	// orders are where in the common ranking the lists' own rankings begin.
+	// orders are the ranks in the common ranking at which the lists' own rankings begin.
 	orders []uint64
 }
 
-// New lays out a corpus.
+// New returns a corpus. It generates nothing yet.
 func New(opt Options) (*Corpus, error) {
 	if opt.Datasets < 1 || opt.Rows < int64(opt.Datasets) {
-		return nil, fmt.Errorf("corpus: %d rows in %d datasets", opt.Rows, opt.Datasets)
+		return nil, fmt.Errorf("corpus: %d rows in %d lists; want one list or more, and a row or more in each", opt.Rows, opt.Datasets)
 	}
 	c := &Corpus{opt: opt, sites: uint64(max(opt.Rows/rowsPerSite, 16)), rows: make([]int64, opt.Datasets)}
 	c.width = uint(bits.Len64(c.sites - 1))
@@ -114,19 +119,19 @@ func New(opt Options) (*Corpus, error) {
 	return c, nil
 }
 
-// Datasets is the number of lists, numbered from 1.
+// Datasets returns the number of lists. They are numbered from 1.
 func (c *Corpus) Datasets() int { return c.opt.Datasets }
 
-// Rows is the number of lines of a list.
+// Rows returns the number of lines of a list.
 func (c *Corpus) Rows(dataset int) int64 { return c.rows[dataset-1] }
 
-// Sites is the number of sites. Site 0 is the largest.
+// Sites returns the number of sites. Site 0 is the largest.
 func (c *Corpus) Sites() uint64 { return c.sites }
 
-// Name is the file name of a list.
+// Name returns the file name of a list.
 func Name(dataset int) string { return fmt.Sprintf("ds%d.txt", dataset) }
 
-// WriteDir writes all lists to dir and returns their bytes.
+// WriteDir writes all lists to dir, up to parallel at once, and returns their bytes.
 func (c *Corpus) WriteDir(dir string, parallel int) (int64, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return 0, err
@@ -160,7 +165,7 @@ func (c *Corpus) WriteDir(dir string, parallel int) (int64, error) {
 	return total, err
 }
 
-// Write writes one list, a URL a line.
+// Write writes one list, one URL a line.
 func (c *Corpus) Write(w io.Writer, dataset int) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	r := random(hash(c.opt.Seed, 'l', uint64(dataset)))
@@ -185,8 +190,8 @@ func (c *Corpus) Write(w io.Writer, dataset int) error {
 	return out.Flush()
 }
 
-// Sample draws the domain of a site, of which the lists hold many URLs more likely than few; it may be on no list.
-// State is changed by it.
+// Sample draws the domain of a site, a large one with a higher probability. The domain may be on no
+// list. State is the generator's state, which Sample advances.
 func (c *Corpus) Sample(state *uint64) string {
 	r := random(*state)
 	var p page
@@ -195,15 +200,15 @@ func (c *Corpus) Sample(state *uint64) string {
 	return string(p.domain)
 }
 
-// rank draws a site by Zipf's law: the inverse of the continuous distribution with density x^-zipf.
+// rank draws a site by Zipf's law. It inverts the continuous distribution with density x^-zipf.
 func (c *Corpus) rank(r *random) uint64 {
 	n := float64(c.sites + 1)
 	x := math.Pow(r.float()*(math.Pow(n, 1-zipf)-1)+1, 1/(1-zipf))
 	return min(uint64(x)-1, c.sites-1)
 }
 
-// visits is how many URLs are drawn from a site on all lists, about: by the common ranking and by that of the list
-// where it stands highest.
+// visits estimates how many URLs all lists draw from a site: those of the common ranking, and those
+// of the list in whose own ranking the site is highest.
 func (c *Corpus) visits(site uint64) float64 {
 	list, rank := 0, c.sites
 	for i, order := range c.orders {
@@ -219,7 +224,8 @@ func (c *Corpus) visits(site uint64) float64 {
 	return n * (shared*float64(c.opt.Rows)*math.Pow(float64(site+1), -zipf) + (1-shared)*float64(c.rows[list])*math.Pow(float64(rank+1), -zipf))
 }
 
-// page makes the URLs of one site. Everything but the choice of host and page follows from the site's rank.
+// page makes the URLs of one site. Everything follows from the site's rank but the choice of host
+// and page.
 type page struct {
 	c      *Corpus
 	id     uint64 // of the site
@@ -232,11 +238,12 @@ type page struct {
 	hostPages uint64
 	style     uint64
 	number    uint64
-	topics    uint64 // directories below each directory
+	topics    uint64 // subdirectories of each directory
 }
 
-// The shares of ends of registered names, of 1000; private suffixes among them.
-var ends = func() (out []string) {
+// suffixes are the suffixes of domains, private ones among them, each as often as its share in
+// thousandths.
+var suffixes = func() (out []string) {
 	for _, e := range strings.Fields(`com:520 org:82 net:68 gov:60 edu:38 co.uk:24 io:22 de:26 mil:14 ru:10 com.au:9 ca:9 co.jp:8 fr:8 it:7 nl:6 com.cn:6
 		co:5 pl:5 ch:4 info:6 us:4 se:4 com.br:4 es:3 in:3 cz:3 me:3 dk:3 eu:3 at:3 fi:3 co.nz:3 be:2 no:2 tv:2 blogspot.com:9 wordpress.com:6 github.io:5 tumblr.com:3`) {
 		name, n, _ := strings.Cut(e, ":")
@@ -251,6 +258,7 @@ var ends = func() (out []string) {
 var subdomains = strings.Fields(`blog cdn static images img media home m i api www2 users web js assets data ads news blogs docs wiki people secure members
 	image www1 code forums content lists developer en community stats go research pixel shop mail support help forum store archive dev search maps events`)
 
+// open makes p the page maker of the site with a rank.
 func (p *page) open(c *Corpus, rank uint64) {
 	p.c = c
 	p.id = hash(c.opt.Seed, 's', rank)
@@ -271,7 +279,8 @@ func (p *page) open(c *Corpus, rank uint64) {
 		p.hosts = 1
 		return
 	}
-	// A permutation of ranks, written in words: names are short, pronounceable and nearly all different.
+	// A permutation of the ranks, written in words: names are short, pronounceable and nearly all
+	// different.
 	mask := uint64(1)<<c.width - 1
 	n := rank
 	for range 3 {
@@ -293,10 +302,10 @@ func (p *page) open(c *Corpus, rank uint64) {
 			}
 		}
 	}
-	p.domain = append(append(p.domain, '.'), ends[r.below(uint64(len(ends)))]...)
+	p.domain = append(append(p.domain, '.'), suffixes[r.below(uint64(len(suffixes)))]...)
 }
 
-// host chooses a host of the site: the first is home, named www or as the domain.
+// host chooses a host of the site. The first is the home page's: www or the domain itself.
 func (p *page) host(r *random) {
 	n := uint64(0)
 	if p.hosts > 1 && !r.chance(0.4) {
@@ -359,7 +368,7 @@ func (p *page) url(dst []byte) []byte {
 	dst = append(dst, p.head...)
 	r := random(hash(p.hostID, p.number))
 	if p.number == 0 {
-		// Lists have start pages with the slash and without.
+		// Lists have home pages with a slash and without.
 		if r.chance(0.75) {
 			dst = append(dst, '/')
 		}
@@ -443,7 +452,8 @@ func (p *page) url(dst []byte) []byte {
 	return dst
 }
 
-// random is a splitmix64 generator: its state is a number, so that the page of a number costs nothing to begin.
+// random is a splitmix64 generator. Its state is one number, so a generator for one page costs
+// nothing.
 type random uint64
 
 func (r *random) next() uint64 {
@@ -451,32 +461,33 @@ func (r *random) next() uint64 {
 	return mix(uint64(*r))
 }
 
-// below is less than n.
+// below returns a number less than n.
 func (r *random) below(n uint64) uint64 {
 	hi, _ := bits.Mul64(r.next(), n)
 	return hi
 }
 
-// float is at least 0 and below 1.
+// float returns a number in [0, 1).
 func (r *random) float() float64 { return float64(r.next()>>11) / (1 << 53) }
 
 func (r *random) chance(p float64) bool { return r.float() < p }
 
-// pick draws an index by cumulated shares.
-func (r *random) pick(cumulated []float64) int {
+// pick draws an index by cumulative shares.
+func (r *random) pick(cumulative []float64) int {
 	f := r.float()
-	for i, c := range cumulated {
+	for i, c := range cumulative {
 		if f < c {
 			return i
 		}
 	}
-	return len(cumulated) - 1
+	return len(cumulative) - 1
 }
 
-// wordBase makes a word of a uniform number: the inverse of the continuous Zipf distribution.
+// wordBase turns a uniform number into the rank of a word, by the inverse of the continuous Zipf
+// distribution.
 var wordBase = math.Pow(float64(len(words)+1), 1-wordZipf) - 1
 
-// word appends a word, of the list or invented.
+// word appends a word, one of the list or an invented one.
 func (r *random) word(dst []byte) []byte {
 	if r.chance(rareWord) {
 		return syllables(dst, r.next(), 2+int(r.below(3)))
@@ -485,7 +496,7 @@ func (r *random) word(dst []byte) []byte {
 	return append(dst, words[min(int(x)-1, len(words)-1)]...)
 }
 
-// syllables appends n syllables that stand for a number.
+// syllables appends n syllables that encode a number.
 func syllables(dst []byte, number uint64, n int) []byte {
 	const consonants, vowels = "bcdfghjklmnprstvwz", "aeiou"
 	for range n {
@@ -501,7 +512,7 @@ func syllables(dst []byte, number uint64, n int) []byte {
 	return dst
 }
 
-// opaque appends n characters that say nothing.
+// opaque appends n characters without meaning, such as those of an identifier.
 func (r *random) opaque(dst []byte, n int) []byte {
 	const digits = "0123456789abcdef0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	base := uint64(len(digits))

@@ -36,23 +36,24 @@ func TestSameSeedSameLists(t *testing.T) {
 	opt := Options{Seed: 7, Rows: 20_000, Datasets: 5}
 	one := generate(t, opt, 1)
 	if !bytes.Equal(one, generate(t, opt, 4)) {
-		t.Error("four writers made other lists than one")
+		t.Error("four parallel writers generate other lists than one")
 	}
 	opt.Seed++
 	if bytes.Equal(one, generate(t, opt, 4)) {
-		t.Error("another seed made the same lists")
+		t.Error("another seed generates the same lists")
 	}
 }
 
-// TestShapeIsThatOfTheCollections holds generated lists to the figures the generator is fitted to.
+// TestShapeIsThatOfTheCollections compares generated lists with the figures that the generator is
+// fitted to.
 func TestShapeIsThatOfTheCollections(t *testing.T) {
 	s, err := Measure(bytes.NewReader(generate(t, Options{Seed: 1, Rows: 400_000, Datasets: 8}, 2)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name            string
-		got, want, slip float64
+		name                 string
+		got, want, tolerance float64
 	}{
 		{"rejected", float64(s.Rejected), 0, 0},
 		{"zipf", s.Zipf, 0.9, 0.1},
@@ -72,8 +73,8 @@ func TestShapeIsThatOfTheCollections(t *testing.T) {
 		{"last segment", s.Segment[0], 24.4, 2.5},
 		{"other segments", s.Segment[1], 7.7, 1},
 	} {
-		if math.Abs(c.got-c.want) > c.slip {
-			t.Errorf("%s is %.3f, want %.3f ± %.3f", c.name, c.got, c.want, c.slip)
+		if math.Abs(c.got-c.want) > c.tolerance {
+			t.Errorf("%s is %.3f, want %.3f ± %.3f", c.name, c.got, c.want, c.tolerance)
 		}
 	}
 }
@@ -91,10 +92,10 @@ func TestMeasureOfFewURLs(t *testing.T) {
 	}
 }
 
-func TestNoListsAreRefused(t *testing.T) {
+func TestEmptyListsAreRejected(t *testing.T) {
 	for _, opt := range []Options{{Rows: 1}, {Datasets: 1}, {Rows: 3, Datasets: 4}} {
 		if _, err := New(opt); err == nil {
-			t.Errorf("%+v is taken", opt)
+			t.Errorf("%+v is accepted", opt)
 		}
 	}
 }

@@ -12,43 +12,46 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// hostCap is how many URLs of one host count for the shape of URLs. Without it a list's shape is that of the few
-// sites with the longest sitemaps.
+// hostCap is how many URLs of one host count for the shape of URLs. Without it the few sites with
+// the longest sitemaps would decide a list's shape.
 const hostCap = 100
 
-// Shape is what the generator is fitted to and what it is compared by.
+// Shape describes a list: the figures that the generator is fitted to.
 type Shape struct {
 	URLs, Rejected int
 	Hosts, Domains int
-	// Repeats is the share of lines that stand after a line of the same host.
+	// Repeats is the share of lines that follow a line of the same host.
 	Repeats float64
-	// Zipf is the exponent of the decline of URLs a domain with its rank, by least squares over logarithmically
-	// spaced ranks; Pareto the tail exponent of the same sizes by Hill's estimator over the largest tenth. Of an exact
-	// power law one is the other's reciprocal.
+	// Zipf is the exponent with which the URLs of a domain decline with its rank, by least squares
+	// over logarithmically spaced ranks. Pareto is the tail exponent of the same sizes, by Hill's
+	// estimator over the largest tenth. For an exact power law each is the reciprocal of the other.
 	Zipf, Pareto float64
-	// Single is the share of domains with one URL, Top that of URLs of the largest hundredth of domains.
+	// Single is the share of domains with one URL. Top is the share of URLs that belong to the
+	// largest hundredth of domains.
 	Single, Top float64
-	// Bare and WWW are the shares of hosts that are their domain, and www. and their domain.
+	// Bare is the share of hosts that equal their domain, WWW of those that are www. and their
+	// domain.
 	Bare, WWW float64
 
-	// What follows are shares of the first hostCap URLs of each host.
+	// The fields below are shares of the first hostCap URLs of each host.
 	Sampled  int
 	HTTPS    float64
 	Length   [4]int // quantiles 10, 50, 90 and 99 % of the canonical URL
 	Mean     float64
 	Depth    [8]float64 // path segments; the last is seven or more
 	Slash    float64    // ends in a slash, of those with a segment
-	Ext      float64    // last segment has an extension of two to five letters, likewise
-	Number   float64    // last segment is a number, likewise
-	Dated    float64    // a segment is a year, likewise
-	Words    [6]float64 // parts of the last segment separated by - _ + or %20, without extension; the last is six or more
-	Segment  [2]float64 // mean length of last segments and of those before
+	Ext      float64    // last segment has an extension of two to five letters, of those with a segment
+	Number   float64    // last segment is a number, of those with a segment
+	Dated    float64    // a segment is a year, of those with a segment
+	Words    [6]float64 // words of the last segment, separated by - _ + or %20; the last is six or more
+	Segment  [2]float64 // mean length of last segments, and of all others
 	Query    float64
 	Params   [4]float64 // of those with a query: 1, 2, 3, more
 	QueryLen float64    // mean length of queries
 }
 
-// Measure reads URLs, one a line.
+// Measure describes the URLs that it reads from r, one a line. A line that is no URL is counted as
+// rejected.
 func Measure(r io.Reader) (*Shape, error) {
 	norm, err := urlnorm.New(urlnorm.Options{})
 	if err != nil {
@@ -174,7 +177,7 @@ func Measure(r io.Reader) (*Shape, error) {
 	return s, nil
 }
 
-// sizes describes how URLs are spread over domains.
+// sizes sets the figures of the spread of URLs over domains.
 func (s *Shape) sizes(domains map[string]int) {
 	sizes := make([]int, 0, len(domains))
 	for _, n := range domains {
@@ -191,7 +194,7 @@ func (s *Shape) sizes(domains map[string]int) {
 		single--
 	}
 	s.Single = float64(len(sizes)-single) / float64(len(sizes))
-	// Where sizes are one, rank says nothing.
+	// Ranks of domains with one URL are arbitrary and do not count.
 	var n, sx, sy, sxx, sxy float64
 	for r := 1.0; int(r) <= single; r *= 1.1 {
 		x, y := math.Log(math.Floor(r)), math.Log(float64(sizes[int(r)-1]))
@@ -218,7 +221,7 @@ func letters(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r|0x20 < 'a' || r|0x20 > 'z' }) < 0
 }
 
-// String is a table.
+// String returns a table of all figures, one a line.
 func (s *Shape) String() string {
 	var b strings.Builder
 	row := func(name string, format string, args ...any) {
@@ -243,7 +246,7 @@ func (s *Shape) String() string {
 	return b.String()
 }
 
-// hash mixes numbers into one. It is how a site's name and pages follow from its rank alone.
+// hash mixes numbers into one, by which a site's name and pages follow from its rank alone.
 func hash(seed uint64, parts ...uint64) uint64 {
 	h := seed
 	for _, p := range parts {
@@ -252,7 +255,7 @@ func hash(seed uint64, parts ...uint64) uint64 {
 	return h
 }
 
-// mix is the finalizer of splitmix64 (Steele, Lea, Flood 2014): a bijection of 64 bits.
+// mix is the finalizer of splitmix64 (Steele, Lea, Flood 2014), a bijection of 64-bit numbers.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

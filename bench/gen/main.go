@@ -1,4 +1,5 @@
-// Gen writes generated lists of URLs, ds1.txt and so on, or describes a list by the figures they are fitted to.
+// Gen writes generated lists of URLs, ds1.txt and so on. With -measure it describes a list by the
+// figures that generated lists are fitted to.
 //
 //	go run ./gen -rows 20000000 -datasets 32 -dir /tmp/lists
 //	go run ./gen -measure < urls.txt
@@ -24,9 +25,9 @@ func run() error {
 	var opt corpus.Options
 	flag.Int64Var(&opt.Rows, "rows", 1_000_000, "lines of all lists together")
 	flag.IntVar(&opt.Datasets, "datasets", 32, "number of lists")
-	flag.Uint64Var(&opt.Seed, "seed", 1, "another seed is another world")
-	dir := flag.String("dir", "", "folder to write the lists to")
-	measure := flag.Bool("measure", false, "describe the URLs on standard input instead")
+	flag.Uint64Var(&opt.Seed, "seed", 1, "seed of the generator; another seed gives other lists")
+	dir := flag.String("dir", "", "folder for the lists")
+	measure := flag.Bool("measure", false, "describe the URLs on standard input and write no lists")
 	flag.Parse()
 	if *measure {
 		shape, err := corpus.Measure(os.Stdin)
@@ -37,7 +38,7 @@ func run() error {
 		return nil
 	}
 	if *dir == "" {
-		return fmt.Errorf("-dir says where to write the lists")
+		return fmt.Errorf("-dir is missing; give the folder for the lists")
 	}
 	c, err := corpus.New(opt)
 	if err != nil {

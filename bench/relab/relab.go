@@ -1,6 +1,7 @@
-// Package relab is a perfect hash by the method that github.com/relab/bbhash publishes: to be measured beside, not to be used. It
-// follows that library's construction (with partitions, its faster way), encoding and, above all, its lookup: a level's bit vector has no samples of
-// ranks, so that a lookup counts the ones from the level's beginning.
+// Package relab is a perfect hash by the published method of github.com/relab/bbhash, for comparisons
+// in bench/compare only. It follows that library's construction in partitions (parts here), its
+// encoding and its lookup: a level has no samples of ranks, so that a lookup counts the ones from the
+// level's beginning.
 package relab
 
 import (
@@ -13,13 +14,13 @@ import (
 )
 
 const (
-	// gamma is that library's default, bits of a level for a key.
+	// gamma is the library's default number of a level's bits per key.
 	gamma = 2.0
-	// maxLevels is where it gives up.
+	// maxLevels is the number of levels after which the library gives up.
 	maxLevels = 200
 )
 
-// Hash maps each of n keys to another number from 1 to n.
+// Hash maps n keys to the numbers from 1 to n.
 type Hash struct {
 	parts []part
 	// before is the number of keys in earlier parts.
@@ -31,10 +32,10 @@ type part struct {
 	ranks  []uint64 // ones in earlier levels
 }
 
-// Build makes the hash of distinct keys in 1 to 255 parts, all of them at once.
+// Build makes the hash of distinct keys in 1 to 255 parts, which it builds concurrently.
 func Build(keys []uint64, parts int) (*Hash, error) {
 	if parts < 1 || parts > 255 {
-		return nil, fmt.Errorf("relab: %d parts", parts)
+		return nil, fmt.Errorf("relab: %d parts: want 1 to 255", parts)
 	}
 	split := make([][]uint64, parts)
 	for i := range split {
@@ -56,10 +57,10 @@ func Build(keys []uint64, parts int) (*Hash, error) {
 }
 
 func (p *part) build(keys []uint64) error {
-	var collided []uint64 // serves for all levels, as in that library
+	var collided []uint64 // reused by all levels, as in the library
 	for level := uint64(0); level == 0 || len(keys) > 0; level++ {
 		if level == maxLevels {
-			return errors.New("relab: keys that are equal")
+			return errors.New("relab: too many levels; some keys are equal")
 		}
 		n := max(1, (uint64(float64(len(keys))*gamma)+63)/64)
 		taken := make([]uint64, n)
@@ -70,7 +71,7 @@ func (p *part) build(keys []uint64) error {
 		clear(collided)
 		seed := levelSeed(level)
 		for _, k := range keys {
-			at := place(seed, k) % (64 * n)
+			at := hash(seed, k) % (64 * n)
 			mask := uint64(1) << (at % 64)
 			if taken[at/64]&mask != 0 {
 				collided[at/64] |= mask
@@ -79,7 +80,7 @@ func (p *part) build(keys []uint64) error {
 		}
 		again := keys[:0]
 		for _, k := range keys {
-			at := place(seed, k) % (64 * n)
+			at := hash(seed, k) % (64 * n)
 			if mask := uint64(1) << (at % 64); collided[at/64]&mask != 0 {
 				taken[at/64] &^= mask
 				again = append(again, k)
@@ -92,7 +93,7 @@ func (p *part) build(keys []uint64) error {
 	return nil
 }
 
-// count fills in the ones before each level.
+// count computes the ones before each level.
 func (p *part) count() {
 	p.ranks = make([]uint64, len(p.levels))
 	sum := uint64(0)
@@ -114,14 +115,14 @@ const multiplier = 0x880355f21e6d1965
 
 func levelSeed(level uint64) uint64 { return mix(level) * multiplier }
 
-func place(seed, key uint64) uint64 { return mix((seed ^ mix(key)) * multiplier) }
+func hash(seed, key uint64) uint64 { return mix((seed ^ mix(key)) * multiplier) }
 
-// Find returns a key's number, or 0.
+// Find returns a key's number. For a key that is not in the hash it returns any number or 0.
 func (h *Hash) Find(key uint64) uint64 {
 	i := key % uint64(len(h.parts))
 	p := &h.parts[i]
 	for level, words := range p.levels {
-		at := place(levelSeed(uint64(level)), key) % (64 * uint64(len(words)))
+		at := hash(levelSeed(uint64(level)), key) % (64 * uint64(len(words)))
 		if words[at/64]>>(at%64)&1 == 0 {
 			continue
 		}
@@ -134,7 +135,7 @@ func (h *Hash) Find(key uint64) uint64 {
 	return 0
 }
 
-// Bits is the size of all levels.
+// Bits returns the size of all levels in bits.
 func (h *Hash) Bits() (n int64) {
 	for _, p := range h.parts {
 		for _, words := range p.levels {
@@ -144,7 +145,7 @@ func (h *Hash) Bits() (n int64) {
 	return n
 }
 
-// Encode returns the hash as that library writes it.
+// Encode returns the hash in the library's encoding.
 func (h *Hash) Encode() []byte {
 	b := []byte{byte(len(h.parts))}
 	for _, p := range h.parts {
@@ -162,7 +163,7 @@ func (h *Hash) Encode() []byte {
 	return b
 }
 
-// Load reads what Encode wrote. It trusts the bytes, as that library does.
+// Load reads what Encode wrote. It does not check the bytes, as the library does not.
 func Load(b []byte) *Hash {
 	h := &Hash{parts: make([]part, b[0]), before: make([]uint64, b[0])}
 	b = b[1:]

@@ -7,28 +7,30 @@ import (
 	"unsafe"
 )
 
-// batchSize keys are looked up together. Their state, and the lines that they are looked up in, stay in the first two levels of a core's
-// cache; the last few keys of a batch, for whose levels the processor waits one after the other, are few among so many.
+// batchSize is the number of keys that are looked up together. Their state and their lines fit into
+// the first two levels of a core's cache. A larger batch has relatively fewer keys on its last
+// levels, where few cache misses overlap.
 const batchSize = 512
 
-// lanesPast is how far past the end of their keys eight lanes read and write.
+// lanesPast is the slack behind the keys of a batch. AVX-512 routines work on eight keys at a time:
+// they read up to seven elements behind the last key, and write up to eight.
 const lanesPast = 8
 
-// batch is the state of batchSize lookups in lock-step. Each step is a loop without branches
-// that depend on what was loaded, so that the processor runs ahead over many keys and their
-// cache misses overlap. Keys that a level did not find stand densely at the arrays' beginning for the next.
+// batch is the state of up to batchSize lookups in lock-step. Each step is a loop without branches
+// on loaded data, so that the processor runs ahead and the cache misses of many keys overlap. The
+// keys that a level did not find move to the beginning of key, tag and pos for the next level.
 type batch struct {
 	key [batchSize + lanesPast]uint64
-	tag [batchSize + lanesPast]uint64 // index in the batch, and above it the offset of the bucket in the directory in memory
-	pos [batchSize + lanesPast]uint64 // of the bit in the lines section
+	tag [batchSize + lanesPast]uint64 // lower half: index in the batch; upper half: offset in dir in bytes
+	pos [batchSize + lanesPast]uint64 // bit offset in lines
 
-	// Of the keys that were found.
+	// Of the keys that were found. rank replaces foundPos by the slots.
 	foundTag [batchSize + lanesPast]uint64
 	foundPos [batchSize + lanesPast]uint64
 
 	slot [batchSize]uint64 // by index
-	off  [batchSize]uint64 // of the record in the records section, by index
-	word [batchSize]uint64 // the record's key, by index
+	off  [batchSize]uint64 // of the record in records, by index
+	word [batchSize]uint64 // words of lines; then the records' keys, by index
 }
 
 const (
@@ -36,12 +38,12 @@ const (
 	tagBucket = 32
 )
 
-// batches are kept because clearing one would cost as much as looking up a few keys.
+// batches pools batches: clearing a new one costs as much as some lookups.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// LookupBatch looks up many domains with the memory latency of one overlapping that of the
-// others: ordinals[i] becomes the ordinal of keys[i] or Absent. It answers as Lookup does.
-// ordinals must be at least as long as keys; after an error its contents are undefined.
+// LookupBatch sets ordinals[i] to the ordinal of keys[i], or to Absent. It gives the answers of
+// Lookup faster, since the cache misses of many keys overlap. ordinals must be at least as long as
+// keys; after an error its contents are undefined.
 func (t *Table) LookupBatch(keys []Key, ordinals []uint32) error {
 	ordinals = ordinals[:len(keys)]
 	b := batches.Get().(*batch)
@@ -62,50 +64,35 @@ func (t *Table) LookupBatch(keys []Key, ordinals []uint32) error {
 	return nil
 }
 
-// SlotBatch is Slot for many keys, overlapped as in LookupBatch: slots[i] becomes the slot of
-// keys[i], or 2^64-1 where it gets none. slots must be at least as long as keys.
-func (t *Table) SlotBatch(keys, slots []uint64) error {
-	slots = slots[:len(keys)]
-	b := batches.Get().(*batch)
-	defer batches.Put(b)
-	for len(keys) > 0 {
-		n := copy(b.key[:batchSize], keys)
-		if err := t.slots(b, slots[:n]); err != nil {
-			return err
-		}
-		keys, slots = keys[n:], slots[n:]
-	}
-	return nil
-}
-
-// levels is what keys are looked up in: the lines, and where those of each bucket's levels lie.
+// levels is the hash: lines, and the directory of each bucket's levels in them.
 type levels struct {
 	dir        []openBucket
 	lines      []byte
 	seed       uint64
 	bucketBits uint32
-	lanes      bool // eight keys are worked on at a time
+	lanes      bool // use AVX-512, eight keys at a time
 }
 
-// bucketStride is from one bucket to the next in memory.
+// bucketStride is the size of a bucket in memory.
 const bucketStride = uint64(unsafe.Sizeof(openBucket{}))
 
-// slots finds the slots of the batch's first keys, as many as there is room for.
+// slots sets slots to the slots of the batch's first len(slots) keys, or to absentSlot. Keys that
+// are not in the table get any slot or none.
 func (t *Table) slots(b *batch, slots []uint64) error {
 	left, found := len(slots), 0
-	t.placeFirst(b, left)
+	t.locateFirst(b, left)
 	mul := uint64(hashMul)
 	for level := 0; ; level++ {
 		if level >= t.minLevels {
 			var err error
-			if left, err = t.endLevels(b, left, level, slots); err != nil {
+			if left, err = t.searchEnded(b, left, level, slots); err != nil {
 				return err
 			}
 		}
 		if left == 0 {
 			break
 		}
-		if t.cold.Load() != 0 {
+		if t.unverifiedLines.Load() != 0 {
 			for _, pos := range b.pos[:left] {
 				if err := t.check(t.trailer.layout.lines+pos/8, 1); err != nil {
 					return err
@@ -113,13 +100,13 @@ func (t *Table) slots(b *batch, slots []uint64) error {
 			}
 		}
 		before := left
-		left = t.part(b, left, found)
+		left = t.partition(b, left, found)
 		found += before - left
 		if left == 0 {
 			break
 		}
 		mul += hashStep
-		t.placeNext(b, left, level+1, mul)
+		t.locateNext(b, left, level+1, mul)
 	}
 	if bad := t.rank(b, found, slots); bad >= 0 {
 		off := b.foundPos[bad] / (8 * lineSize) * lineSize
@@ -129,47 +116,49 @@ func (t *Table) slots(b *batch, slots []uint64) error {
 	return nil
 }
 
-// placeFirst finds buckets and bits of the batch's n keys on the first level.
-func (t *levels) placeFirst(b *batch, n int) {
+// locateFirst computes the buckets of the batch's n keys and their bits on the first level.
+func (t *levels) locateFirst(b *batch, n int) {
 	dir, seed, buckets := t.dir, t.seed, uint64(1)<<t.bucketBits
 	if t.lanes {
-		placeFirstAVX512(b, n, seed, uint64(t.bucketBits), &dir[0], unsafe.SliceData(t.lines))
+		locateFirstAVX512(b, n, seed, uint64(t.bucketBits), &dir[0], unsafe.SliceData(t.lines))
 		return
 	}
 	for i, key := range b.key[:n] {
 		j, h := bits.Mul64(mum(key^seed, hashMul), buckets)
 		tag := j*bucketStride<<tagBucket | uint64(i)
 		l := &t.bucket(tag).levels[0]
-		line, bit := place(h, uint64(l.lines))
+		line, bit := locate(h, uint64(l.lines))
 		b.tag[i] = tag
 		b.pos[i] = (uint64(l.line)+line)*(8*lineSize) + bit
 	}
 }
 
-// placeNext finds bits of n keys left on a further level, which their buckets have.
-func (t *levels) placeNext(b *batch, n, level int, mul uint64) {
+// locateNext computes the bits of the batch's n keys on a further level. Their buckets have that
+// level.
+func (t *levels) locateNext(b *batch, n, level int, mul uint64) {
 	seed := t.seed
 	if t.lanes {
-		placeNextAVX512(b, n, seed, mul, &t.dir[0].levels[level], unsafe.SliceData(t.lines))
+		locateNextAVX512(b, n, seed, mul, &t.dir[0].levels[level], unsafe.SliceData(t.lines))
 		return
 	}
 	for i, key := range b.key[:n] {
 		l := &t.bucket(b.tag[i]).levels[level]
-		line, bit := place(mum(key^seed, mul), uint64(l.lines))
+		line, bit := locate(mum(key^seed, mul), uint64(l.lines))
 		b.pos[i] = (uint64(l.line)+line)*(8*lineSize) + bit
 	}
 }
 
-// bucket is the one that a tag leads to.
+// bucket returns the bucket of a tag.
 func (t *levels) bucket(tag uint64) *openBucket {
 	return &t.dir[(tag>>tagBucket)/bucketStride]
 }
 
-// part adds those of n keys whose bits are set to the keys found, and moves the others to the front. It returns how many these are.
-func (t *levels) part(b *batch, n, found int) (left int) {
+// partition divides the batch's n keys by their bits. Keys with a one join the found keys, of which
+// there are found so far; the others move to the beginning. It returns the number of the others.
+func (t *levels) partition(b *batch, n, found int) (left int) {
 	lines := t.lines
 	if t.lanes {
-		return partAVX512(b, n, found, unsafe.SliceData(lines))
+		return partitionAVX512(b, n, found, unsafe.SliceData(lines))
 	}
 	for i, pos := range b.pos[:n] {
 		b.word[i] = binary.LittleEndian.Uint64(lines[pos/64*8:])
@@ -185,14 +174,15 @@ func (t *levels) part(b *batch, n, found int) (left int) {
 	return left
 }
 
-// rank makes the places of the n keys found their slots, and puts these by index to slots unless it is nil. It returns -1, or the number of a key whose rank is not below the
-// keys of its bucket.
+// rank replaces foundPos of the batch's n found keys by their slots, and stores these in slots by
+// index unless slots is nil. It returns -1, or the number of a found key whose rank in its bucket
+// is not below the bucket's keys, which only damaged lines cause.
 func (t *levels) rank(b *batch, n int, slots []uint64) (bad int) {
 	if n == 0 {
 		return -1
 	}
 	if t.lanes {
-		clear(b.foundPos[n:][:lanesPast]) // may be of other lines
+		clear(b.foundPos[n:][:lanesPast]) // stale offsets may be out of these lines
 		return rankAVX512(b, n, &t.dir[0], unsafe.SliceData(t.lines), unsafe.SliceData(slots))
 	}
 	lines := t.lines
@@ -211,9 +201,9 @@ func (t *levels) rank(b *batch, n int, slots []uint64) (bad int) {
 	return -1
 }
 
-// endLevels gives the keys left whose buckets have no such level their slots from the
-// fallback, and returns the number of those still left.
-func (t *Table) endLevels(b *batch, n, level int, slots []uint64) (left int, err error) {
+// searchEnded looks up those of the batch's n keys in the fallback whose buckets have no such
+// level, and moves the others to the beginning. It returns the number of the others.
+func (t *Table) searchEnded(b *batch, n, level int, slots []uint64) (left int, err error) {
 	for i, tag := range b.tag[:n] {
 		if t.bucket(tag).levels[level].lines != 0 {
 			b.key[left], b.tag[left], b.pos[left] = b.key[i], tag, b.pos[i]
@@ -232,7 +222,7 @@ func (t *Table) endLevels(b *batch, n, level int, slots []uint64) (left int, err
 	return left, nil
 }
 
-// ordinals takes slots to ordinals by way of the records.
+// ordinals sets ordinals from the records at the batch's slots, checking keys and check bits.
 func (t *Table) ordinals(b *batch, keys []Key, ordinals []uint32) error {
 	records := t.records
 	if len(records) == 0 {
@@ -241,24 +231,27 @@ func (t *Table) ordinals(b *batch, keys []Key, ordinals []uint32) error {
 		}
 		return nil
 	}
-	if t.coldRecords.Load() != 0 {
+	if t.unverifiedRecords.Load() != 0 {
 		for _, slot := range b.slot[:len(keys)] {
 			if slot >= t.trailer.keys {
-				slot = 0 // as below
+				slot = 0 // see below
 			}
-			if at := t.trailer.layout.records + slot*recordSize; !t.seen(at) {
+			if at := t.trailer.layout.records + slot*recordSize; !t.isVerified(at) {
 				if err := t.check(at, recordSize); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	if t.lanes && ordinalsAVX512(b, keys, unsafe.SliceData(records), t.trailer.keys, t.trailer.domains, unsafe.SliceData(ordinals)) == 0 {
-		return nil
+	if t.lanes {
+		odd := ordinalsAVX512(b, keys, unsafe.SliceData(records), t.trailer.keys, t.trailer.domains, unsafe.SliceData(ordinals))
+		if odd == 0 {
+			return nil
+		}
 	}
 	for i, slot := range b.slot[:len(keys)] {
 		if slot >= t.trailer.keys {
-			slot = 0 // there is none: any record will do, it is not looked at
+			slot = 0 // no record: load any, its contents are ignored
 		}
 		b.off[i] = slot * recordSize
 	}

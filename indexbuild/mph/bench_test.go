@@ -15,7 +15,7 @@ var benchSizes = []int{1e5, 1e6, 1e7}
 
 func sizeName(n int) string { return fmt.Sprintf("keys=%.0e", float64(n)) }
 
-// randomKeys are distinct with a probability that makes any other outcome a bug elsewhere.
+// randomKeys returns n random keys, the same for every call. They are distinct.
 func randomKeys(n int) []Key {
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
 	keys := make([]Key, n)
@@ -47,7 +47,7 @@ func benchTable(b *testing.B, keys []Key) *Table {
 	return table
 }
 
-// processorTime is what all threads of this process have used so far.
+// processorTime returns the CPU time that the process has used so far.
 func processorTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage
@@ -57,14 +57,14 @@ func processorTime(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// report reports the rate, and the processor time of each key.
+// report reports the rate and the CPU time of a key.
 func report(b *testing.B, started time.Duration, keys int) {
 	n := float64(b.N) * float64(keys)
 	b.ReportMetric(n/b.Elapsed().Seconds()/1e6, "Mkeys/s")
 	b.ReportMetric(float64((processorTime(b)-started).Nanoseconds())/n, "cpu-ns/key")
 }
 
-// BenchmarkBuild is everything from the first Add to the last byte written.
+// BenchmarkBuild measures building a file, from the first Add to the last byte written.
 func BenchmarkBuild(b *testing.B) {
 	for _, n := range benchSizes {
 		for _, parallelism := range []int{1, 2} {
@@ -90,37 +90,16 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// BenchmarkBuildHash is levels and ranks alone, of unsorted keys in memory.
-func BenchmarkBuildHash(b *testing.B) {
-	for _, n := range benchSizes {
-		for _, parallelism := range []int{1, 2} {
-			b.Run(fmt.Sprintf("%s/par=%d", sizeName(n), parallelism), func(b *testing.B) {
-				keys := make([]uint64, n)
-				for i, k := range randomKeys(n) {
-					keys[i] = k.ID
-				}
-				started := processorTime(b)
-				for b.Loop() {
-					if _, err := BuildHash(keys, Options{Parallelism: parallelism}); err != nil {
-						b.Fatal(err)
-					}
-				}
-				report(b, started, n)
-			})
-		}
-	}
-}
-
 func BenchmarkLookup(b *testing.B) {
 	for _, n := range benchSizes {
 		keys := randomKeys(n)
-		// Asked in an order of their own: neighbours would share cache lines.
+		// In random order, since neighbours would share cache lines.
 		rng := rand.New(rand.NewPCG(2, 3))
-		asked := make([]Key, 1<<20)
-		ids := make([]uint64, len(asked))
-		for i := range asked {
-			asked[i] = keys[rng.IntN(n)]
-			ids[i] = asked[i].ID
+		queries := make([]Key, 1<<20)
+		ids := make([]uint64, len(queries))
+		for i := range queries {
+			queries[i] = keys[rng.IntN(n)]
+			ids[i] = queries[i].ID
 		}
 		table := benchTable(b, keys)
 		b.Run(sizeName(n)+"/hash", func(b *testing.B) {
@@ -145,7 +124,7 @@ func BenchmarkLookup(b *testing.B) {
 		b.Run(sizeName(n)+"/present", func(b *testing.B) {
 			i := 0
 			for b.Loop() {
-				k := asked[i%len(asked)]
+				k := queries[i%len(queries)]
 				if _, ok, err := table.Lookup(k.ID, k.Check); err != nil || !ok {
 					b.Fatal(ok, err)
 				}
@@ -155,38 +134,19 @@ func BenchmarkLookup(b *testing.B) {
 		b.Run(sizeName(n)+"/absent", func(b *testing.B) {
 			i := 0
 			for b.Loop() {
-				k := asked[i%len(asked)]
+				k := queries[i%len(queries)]
 				if _, ok, err := table.Lookup(k.ID+1, k.Check); err != nil || ok {
 					b.Fatal(ok, err)
 				}
 				i++
 			}
 		})
-		for _, lanes := range []bool{true, false} {
-			name := "/batch-hash"
-			if !lanes {
-				name += "-one-by-one"
-			}
-			b.Run(sizeName(n)+name, func(b *testing.B) {
-				defer func(before bool) { table.lanes = before }(table.lanes)
-				table.lanes = lanes && hasLanes
-				const size = 1 << 10
-				slots := make([]uint64, size)
-				for i := 0; b.Loop(); i++ {
-					from := i * size % len(ids)
-					if err := table.SlotBatch(ids[from:from+size], slots); err != nil {
-						b.Fatal(err)
-					}
-				}
-				b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/size, "ns/key")
-			})
-		}
 		b.Run(sizeName(n)+"/batch-present", func(b *testing.B) {
 			const size = 1 << 10
 			ordinals := make([]uint32, size)
 			for i := 0; b.Loop(); i++ {
-				from := i * size % len(asked)
-				if err := table.LookupBatch(asked[from:from+size], ordinals); err != nil {
+				from := i * size % len(queries)
+				if err := table.LookupBatch(queries[from:from+size], ordinals); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -195,7 +155,7 @@ func BenchmarkLookup(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen shows that opening does not depend on the number of keys but for its buckets.
+// BenchmarkOpen measures Open, whose cost depends on the number of buckets alone.
 func BenchmarkOpen(b *testing.B) {
 	for _, n := range benchSizes {
 		data := benchTable(b, randomKeys(n)).data

@@ -15,10 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write testdata/tiny.mphf.txt anew")
+var update = flag.Bool("update", false, "rewrite testdata/tiny.mphf.txt")
 
-// document reads a file as docs/formats/domains-mphf.md describes it, and shares nothing with
-// the package: no constant, no function. As it goes it writes the commented dump.
+// document reads a file as docs/formats/domains-mphf.md describes it, without a constant or
+// function of the package, and writes the commented dump.
 type document struct {
 	data []byte
 	off  int
@@ -52,7 +52,7 @@ func (d *document) fail(format string, args ...any) {
 	}
 }
 
-// bytes takes the next n bytes and writes them with their comment, 16 a line.
+// bytes reads the next n bytes and dumps them with a comment, 16 bytes a line.
 func (d *document) bytes(n int, comment string) []byte {
 	if d.off+n > len(d.data) {
 		d.fail("%s: file ends", comment)
@@ -79,7 +79,7 @@ func (d *document) section(name string) {
 func (d *document) u32(comment string) uint32 { return uint32(d.number(4, comment)) }
 func (d *document) u64(comment string) uint64 { return d.number(8, comment) }
 
-// number takes a little-endian number and adds it to its comment.
+// number reads a little-endian number of n bytes and adds it to its comment.
 func (d *document) number(n int, comment string) uint64 {
 	v := uint64(0)
 	for i, b := range d.data[min(d.off, len(d.data)):min(d.off+n, len(d.data))] {
@@ -101,7 +101,7 @@ func (d *document) zero(n int) {
 
 func readDocument(data []byte) *document {
 	d := &document{data: data}
-	// The counts stand in the trailer, the last 120 bytes.
+	// Counts are in the trailer, the last 120 bytes.
 	t := data[len(data)-120:]
 	count := func(off int) int { return int(binary.LittleEndian.Uint64(t[off:])) }
 	buckets := 1 << binary.LittleEndian.Uint32(t[56:])
@@ -142,7 +142,8 @@ func readDocument(data []byte) *document {
 	}
 	begin("side table")
 	for i := range count(48) {
-		d.sideTable = append(d.sideTable, [2]uint32{d.u32(fmt.Sprintf("entry %d: check, or the count of a group", i)), d.u32("  ordinal, or the mark of a count")})
+		first := d.u32(fmt.Sprintf("entry %d: check, or the count of a group", i))
+		d.sideTable = append(d.sideTable, [2]uint32{first, d.u32("  ordinal, or the mark of a count")})
 	}
 	begin("directory")
 	directory := d.off
@@ -190,7 +191,7 @@ func readDocument(data []byte) *document {
 	return d
 }
 
-// mul returns both halves of a 128-bit product.
+// mul returns both halves of the 128-bit product.
 func (d *document) mul(a, b uint64) (hi, lo uint64) {
 	p := new(big.Int).Mul(new(big.Int).SetUint64(a), new(big.Int).SetUint64(b))
 	hi = new(big.Int).Rsh(p, 64).Uint64()
@@ -203,7 +204,7 @@ func (d *document) mum(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// slot follows "From key to slot".
+// slot implements "From key to slot".
 func (d *document) slot(key uint64) (uint64, bool) {
 	a := key ^ d.seed
 	h := d.mum(a, 0x9e3779b97f4a7c15)
@@ -243,7 +244,7 @@ func (d *document) slot(key uint64) (uint64, bool) {
 	return 0, false
 }
 
-// lookup follows "From record to ordinal".
+// lookup implements "From record to ordinal".
 func (d *document) lookup(key uint64, check uint32) (uint32, bool) {
 	slot, ok := d.slot(key)
 	if !ok || d.records[slot].key != key {
@@ -275,8 +276,8 @@ func TestDocumentDescribesTheFile(t *testing.T) {
 				t.Errorf("trailer of %d domains: %x, %d, %x", len(keys), d.domainsXXH64, d.domains, d.seed)
 			}
 			want := Stats{
-				Domains: len(keys), Keys: len(d.records), Buckets: len(d.buckets), LevelBytes: int64(len(d.bits)) * 64,
-				Fallback: len(d.fallbackKeys), Shared: n / 50 * 3, Bytes: int64(len(data)),
+				Domains: len(keys), Keys: len(d.records), Buckets: len(d.buckets),
+				LevelBytes: int64(len(d.bits)) * 64, Fallback: len(d.fallbackKeys), Shared: n / 50 * 3, Bytes: int64(len(data)),
 			}
 			for _, b := range d.buckets {
 				want.Levels = max(want.Levels, int(b.levels))
@@ -285,7 +286,7 @@ func TestDocumentDescribesTheFile(t *testing.T) {
 				t.Error(diff)
 			}
 			table := open(t, data, keys)
-			for i, k := range append(append([]Key{}, keys...), strangers(keys)...) {
+			for i, k := range append(append([]Key{}, keys...), absentKeys(keys)...) {
 				ordinal, ok := d.lookup(k.ID, k.Check)
 				if ok != (i < len(keys)) || ok && ordinal != uint32(i) {
 					t.Fatalf("key %d of %d: %d, %v", i, len(keys), ordinal, ok)
@@ -301,7 +302,7 @@ func TestDocumentDescribesTheFile(t *testing.T) {
 
 const goldenFile = "testdata/tiny.mphf.txt"
 
-// tinyNames are the domains of the golden file, in the order of their ordinals.
+// tinyNames returns the domains of the golden file in the order of their ordinals.
 func tinyNames(tb testing.TB) []string {
 	c := collidingNames(tb)
 	return []string{c[1], "example.com", "example.org", c[0], "xn--bcher-kva.example"}
@@ -315,13 +316,13 @@ func TestGoldenDump(t *testing.T) {
 	if d.err != nil {
 		t.Fatal(d.err)
 	}
-	var head strings.Builder
-	fmt.Fprintf(&head, "# domains.mphf, version 1: a file byte by byte (docs/formats/domains-mphf.md)\n")
-	fmt.Fprintf(&head, "# Written by go test ./indexbuild/mph -run TestGoldenDump -update\n#\n# ordinal, key, check bits, domain:\n")
+	var header strings.Builder
+	fmt.Fprintf(&header, "# domains.mphf, version 1: a file byte by byte (docs/formats/domains-mphf.md)\n")
+	fmt.Fprintf(&header, "# Written by go test ./indexbuild/mph -run TestGoldenDump -update\n#\n# ordinal, key, check bits, domain:\n")
 	for i, name := range names {
-		fmt.Fprintf(&head, "# %d %016x %08x %s\n", i, keys[i].ID, keys[i].Check, name)
+		fmt.Fprintf(&header, "# %d %016x %08x %s\n", i, keys[i].ID, keys[i].Check, name)
 	}
-	got := head.String() + "\n" + d.dump.String()
+	got := header.String() + "\n" + d.dump.String()
 	if *update {
 		if err := os.WriteFile(goldenFile, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
@@ -336,7 +337,7 @@ func TestGoldenDump(t *testing.T) {
 	}
 }
 
-// The checked-in dump is also a file of version 1 that every later reader has to read.
+// The dump is also a file of version 1, which every later reader must read.
 func TestGoldenFileIsRead(t *testing.T) {
 	text, err := os.ReadFile(goldenFile)
 	if err != nil {

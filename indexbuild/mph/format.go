@@ -1,21 +1,20 @@
-// Package mph is urlake's minimal perfect hash file, domains.mphf: it answers which line of
-// a segment's domains.txt.zst a domain stands on, given the domain's 64-bit key and 32
-// further check bits, and answers "none" for every other domain without reading that file.
+// Package mph builds and reads a segment's minimal perfect hash file, domains.mphf. The file maps a
+// domain, given as a 64-bit key and 32 further check bits, to its ordinal: its line in
+// domains.txt.zst. It tells that any other domain is absent, without reading that file. Package
+// indexbuild builds the file, package segment opens it.
 //
 // The hash is BBHash (Limasset, Rizk, Chikhi, Peterlongo: "Fast and scalable minimal perfect
-// hashing for massive key sets", SEA 2017) over the 64-bit keys. Keys are spread over
-// buckets, each built by itself in bounded memory; a bucket's keys are hashed into a bit
-// vector a little larger than their number, those alone on their bit are placed, and the
-// rest goes on to the next level. A key's slot is the number of ones before its bit. Bits
-// stand in lines of 64 bytes that also hold the number of ones before them, so that a level
-// costs one cache line and opening a file costs nothing. A perfect hash takes strangers
-// somewhere too, hence a record {key, check, ordinal} for each slot. docs/formats/domains-mphf.md
-// describes every byte.
+// hashing for massive key sets", SEA 2017) over the 64-bit keys. Keys are divided into buckets, and
+// each bucket is built in bounded memory. A bucket's keys are hashed into a bit vector slightly
+// larger than their number. Keys that are alone on their bit are placed; the others go to the next
+// level. A key's slot is the number of ones before its bit. A line of 64 bytes has bits and the
+// number of ones before them: a level costs one cache line, and opening a file computes no ranks.
+// Since a perfect hash gives slots to other keys too, each slot has a record {key, check, ordinal}.
+// docs/formats/domains-mphf.md describes every byte.
 //
-// What the package promises: the same keys and seed give the same bytes, whatever the
-// parallelism and whatever was spilled to disk; building ends on any keys; reading works on
-// the mapped bytes, allocates nothing, is safe for any number of goroutines and never reads
-// outside of what it was given, whatever the bytes are.
+// The package promises: the same domains and seed give the same bytes, whatever the parallelism and
+// however much was spilled to disk; building ends on any keys; reading works on mapped bytes,
+// allocates nothing, is safe for concurrent use and stays within its bytes, whatever they are.
 package mph
 
 import (
@@ -40,67 +39,69 @@ const (
 	entrySize   = 192
 	trailerSize = 120
 
-	// sectionAlign is a cache line: then no line of bits and no record lies on two.
+	// sectionAlign is the size of a cache line: no line and no record spans two.
 	sectionAlign = 64
 
 	lineSize = 64
-	// lineBits is what the sample of ones, a uint32, leaves of a line.
+	// lineBits is the number of bits in a line. The other 32 are the sample: the ones before the
+	// line.
 	lineBits = 8*lineSize - 32
 
-	// gammaPercent is a level's bits per hundred keys. At 1.7 bits a key all levels together
-	// take 1.7·e^(1/1.7) = 3.06 bits a key, 3.27 with the samples, and a key is found after
-	// e^(1/1.7) = 1.8 levels; a smaller file would cost more levels.
+	// gammaPercent is the number of a level's bits per hundred keys. At 1.7 bits a key all levels
+	// take 1.7·e^(1/1.7) = 3.06 bits a key, 3.27 with the samples, and a lookup reads e^(1/1.7) =
+	// 1.8 levels. A smaller gamma makes a smaller file and more levels.
 	gammaPercent = 170
 
-	// maxLevels ends buckets whose keys will not part: 42 levels fill a directory entry of
-	// three cache lines. Two million keys need about twenty.
+	// maxLevels is the most levels of a bucket, so that building ends whatever the keys. A
+	// directory entry of three cache lines has 42. Two million keys need about twenty.
 	maxLevels = 42
 
-	// maxBucketBits suffices for half a billion keys at bucketKeys a bucket, of MaxDomains a bucket has eight times as many. It is how
-	// finely runs are sorted whose keys' number is not known.
+	// maxBucketBits limits the buckets: half a billion keys make buckets of bucketKeys, MaxDomains
+	// make buckets eight times as large. Runs are sorted by as many bits if the number of keys is
+	// unknown.
 	maxBucketBits = 12
 
-	// sideFlag stands for the ordinal in the record of a key that several domains share, and
-	// in the head of their group in the side table.
+	// sideFlag takes the place of the ordinal in the record of a key that several domains share,
+	// and in the first entry of their group in the side table.
 	sideFlag = math.MaxUint32
 )
 
-// MaxDomains is the largest number of domains in one file. Ordinals are 32 bits, and the
-// largest two are left out: 2^32-1 is Absent and marks shared keys, and with 2^32-2 domains
-// the number of domains is not that mark either.
+// MaxDomains is the most domains in a file. Ordinals have 32 bits. 2^32-1 is Absent and sideFlag,
+// and the number of domains must not equal it either.
 const MaxDomains = math.MaxUint32 - 1
 
-// BlockSize is the unit in which Open's verify is asked to check bytes.
+// BlockSize is the size of the blocks that Open's verify checks.
 const BlockSize = 1 << 20
 
-// The hash of a key on level l is mum(key^seed, hashMul+l*hashStep). Both are odd and even
-// in this order, so that all factors are odd.
+// The hash of a key on level l is mum(key^seed, hashMul+l*hashStep). hashMul is odd and hashStep
+// even, so that all factors are odd.
 const (
 	hashMul  = 0x9e3779b97f4a7c15
 	hashStep = 0xd1b54a32d192ed02
 )
 
-// mum folds the 128-bit product of a and c: every bit of a reaches every bit of the result.
+// mum returns the XOR of both halves of the 128-bit product of a and c. Every bit of a affects the
+// whole result.
 func mum(a, c uint64) uint64 {
 	hi, lo := bits.Mul64(a, c)
 	return hi ^ lo
 }
 
-// place takes a hash to a line of a level and a bit in it, both by multiplication: a
-// remainder would cost more than the cache line.
-func place(h, lines uint64) (line, bit uint64) {
+// locate returns the line of a hash on a level, and the bit in that line. It multiplies, since a
+// division costs more than the cache line.
+func locate(h, lines uint64) (line, bit uint64) {
 	line, h = bits.Mul64(h, lines)
 	bit, _ = bits.Mul64(h, lineBits)
 	return line, bit
 }
 
-// levelLines is the number of lines of a level that n keys enter.
+// levelLines returns the number of lines of a level for n keys.
 func levelLines(n int) int {
 	const perLine = 100 * lineBits
 	return (n*gammaPercent + perLine - 1) / perLine
 }
 
-// before has ones in the words of a line that lie before word i.
+// before[i] masks the words of a line before word i.
 var before = [8][7]uint64{
 	{},
 	{ones},
@@ -114,8 +115,8 @@ var before = [8][7]uint64{
 
 const ones = math.MaxUint64
 
-// rank is the number of ones in the bucket before a bit of this line. It counts all words
-// under a mask: a loop to the bit's word is mispredicted every time.
+// rank returns the number of ones in the bucket before a bit of this line. It counts all words
+// under masks: the end of a loop up to the bit's word would be mispredicted.
 func rank(line *[lineSize]byte, bit uint64) uint64 {
 	le := binary.LittleEndian
 	i := bit >> 6 & 7
@@ -153,7 +154,7 @@ func (b *bucket) append(p []byte) []byte {
 	return p
 }
 
-// lines is the number of lines of all levels.
+// lines returns the number of lines of all levels.
 func (b *bucket) lines() uint64 {
 	if b.levels == 0 {
 		return 0
@@ -161,15 +162,15 @@ func (b *bucket) lines() uint64 {
 	return uint64(b.lineEnd[b.levels-1])
 }
 
-// openBucket is a bucket as lookups want it: all that the first six levels need stands in one cache line. Eight bytes of slot and keys
-// and of a level are loaded at once.
+// openBucket is a bucket in memory. One cache line has everything that lookups on the first six
+// levels need. Assembly loads slot and keys as one word of eight bytes, and a level too.
 type openBucket struct {
 	slot   uint32
 	keys   uint32
-	levels [openLevels]openLevel // ends with one of no lines
+	levels [openLevels]openLevel // ended by one without lines
 }
 
-// openLevels are one more than maxLevels at least, and so many that buckets fill whole cache lines.
+// openLevels is more than maxLevels, and makes a bucket fill whole cache lines.
 const openLevels = 47
 
 type openLevel struct {
@@ -177,7 +178,7 @@ type openLevel struct {
 	lines uint32
 }
 
-// open makes lookups' of it.
+// open returns the bucket's form in memory.
 func (b *bucket) open() (o openBucket) {
 	o.slot, o.keys = uint32(b.slot), b.keys
 	from := uint32(0)
@@ -188,8 +189,8 @@ func (b *bucket) open() (o openBucket) {
 	return o
 }
 
-// decodeDirectory reads and checks the directory, so that no lookup can leave its sections.
-// It copies: what was checked must not change below the reader when a page is read again.
+// decodeDirectory decodes and checks the directory, so that no lookup can leave its sections. It
+// copies, since a mapped page may change when it is read again.
 func decodeDirectory(p []byte, name string, t *trailer) ([]openBucket, error) {
 	const section = "directory"
 	dir := make([]openBucket, 1<<t.bucketBits)
@@ -238,13 +239,13 @@ func decodeDirectory(p []byte, name string, t *trailer) ([]openBucket, error) {
 	return dir, nil
 }
 
-// layout holds the offset of each section; it follows from the counts, so a stored one that
-// differs is corrupt.
+// layout has the offset of each section. It follows from the counts; a file that stores another
+// layout is corrupt.
 type layout struct {
 	records, lines, fallback, side, directory, trailer, size uint64
 }
 
-// trailer ends the file, since all of it is known only after everything else was written.
+// trailer ends the file, since its contents are known last.
 type trailer struct {
 	seed         uint64
 	domainsXXH64 uint64
@@ -278,7 +279,7 @@ func appendHeader(p []byte) []byte {
 	return append(p, make([]byte, headerSize-8)...)
 }
 
-// append encodes the trailer; directory is what its checksum covers besides the header and itself.
+// append encodes the trailer. Its checksum covers the header, the directory and the trailer.
 func (t *trailer) append(p, directory []byte) []byte {
 	start := len(p)
 	le := binary.LittleEndian
@@ -295,19 +296,20 @@ func (t *trailer) append(p, directory []byte) []byte {
 	return append(p, magic...)
 }
 
-// sealCRC is the checksum over all that Open reads: header, directory, and the trailer
-// before the checksum.
+// sealCRC returns the checksum of everything that Open reads: header, directory, and the trailer up
+// to the checksum.
 func sealCRC(header, directory, trailer []byte) uint32 {
 	crc := codec.CRC32C(header)
 	crc = codec.UpdateCRC32C(crc, directory)
 	return codec.UpdateCRC32C(crc, trailer)
 }
 
-// decodeTrailer reads and checks header and trailer and the checksum over both and the directory.
+// decodeTrailer decodes and checks header and trailer, and the checksum of these and the directory.
 func decodeTrailer(data []byte, name string) (*trailer, error) {
 	size := uint64(len(data))
 	if size < headerSize+trailerSize {
-		return nil, codec.Corrupt(name, "file", int64(size), fmt.Sprintf("at least %d bytes", headerSize+trailerSize), size)
+		want := fmt.Sprintf("at least %d bytes", headerSize+trailerSize)
+		return nil, codec.Corrupt(name, "file", int64(size), want, size)
 	}
 	if got := string(data[:4]); got != magic {
 		return nil, codec.Corrupt(name, "header", 0, fmt.Sprintf("magic %q", magic), fmt.Sprintf("%q", got))
@@ -330,9 +332,11 @@ func decodeTrailer(data []byte, name string) (*trailer, error) {
 		*v = d.U64()
 	}
 	t.bucketBits = d.U32()
-	d.U32() // gamma, which only the builder needs
+	d.U32() // gamma, for information
 	var stored layout
-	for _, v := range []*uint64{&stored.records, &stored.lines, &stored.fallback, &stored.side, &stored.directory, &stored.size} {
+	for _, v := range []*uint64{
+		&stored.records, &stored.lines, &stored.fallback, &stored.side, &stored.directory, &stored.size,
+	} {
 		*v = d.U64()
 	}
 	crc := d.U32()
@@ -340,22 +344,22 @@ func decodeTrailer(data []byte, name string) (*trailer, error) {
 		return nil, err
 	}
 
-	// Each count is held against the file's size before anything is computed from it.
+	// Each count is compared with the file's size before anything is computed from it.
 	if t.domains > MaxDomains {
 		return bad(16, fmt.Sprintf("at most %d domains", uint64(MaxDomains)), t.domains)
 	}
 	if t.keys > t.domains {
 		return bad(24, fmt.Sprintf("at most %d keys", t.domains), t.keys)
 	}
-	// All levels of all keys that a file can hold have fewer than 2^32 lines.
+	// All levels of MaxDomains keys have fewer than 2^32 lines.
 	if t.lines > min(size/lineSize, math.MaxUint32) {
-		return bad(32, fmt.Sprintf("at most %d lines within %d bytes", uint32(math.MaxUint32), size), t.lines)
+		return bad(32, fmt.Sprintf("at most %d lines in %d bytes", uint32(math.MaxUint32), size), t.lines)
 	}
 	if t.fallback > t.keys {
 		return bad(40, fmt.Sprintf("at most %d fallback keys", t.keys), t.fallback)
 	}
 	if t.side > size/sideSize {
-		return bad(48, fmt.Sprintf("side entries within %d bytes", size), t.side)
+		return bad(48, fmt.Sprintf("side entries for %d bytes", size), t.side)
 	}
 	if t.bucketBits > maxBucketBits {
 		return bad(56, fmt.Sprintf("at most %d bucket bits", maxBucketBits), t.bucketBits)

@@ -1,8 +1,8 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// Eight keys are worked on at once, one in each 64-bit lane. Loops run to the next multiple of eight: what arrays hold past their end is
-// of the same table or zero, so that it can be loaded from where it leads, and masks keep it out of results.
+// One key in each 64-bit lane. lanes_amd64.go says what each routine computes, and why the lanes
+// behind the last key do no harm.
 
 DATA words<>+0(SB)/8, $0
 DATA words<>+8(SB)/8, $64
@@ -24,8 +24,8 @@ DATA lanes<>+48(SB)/8, $6
 DATA lanes<>+56(SB)/8, $7
 GLOBL lanes<>(SB), RODATA|NOPTR, $64
 
-// CONSTANTS sets what MUM and PLACE need, of the factor in AX: Z31 the lower halves of lanes, Z30 and Z29 the factor and its upper half,
-// Z28 the bits of a line.
+// CONSTANTS sets the inputs of MUM and LOCATE from the factor in AX: Z30 is the factor, Z29 its
+// upper half, Z31 the mask of lower halves, Z28 the number of bits in a line.
 #define CONSTANTS \
 	VPBROADCASTQ AX, Z30       \
 	VPSRLQ       $32, Z30, Z29 \
@@ -53,8 +53,9 @@ GLOBL lanes<>(SB), RODATA|NOPTR, $64
 	VPANDQ     Z31, Z2, Z2     \
 	VPTERNLOGQ $0x96, Z2, Z3, Z1
 
-// PLACE sets Z4 to the line and Z5 to the bit that place takes the hash Z1 to on a level of Z6 lines, which are less than 2^32.
-#define PLACE \
+// LOCATE sets Z4 to the line and Z5 to the bit of the hash Z1 on a level of Z6 lines, as locate
+// does. Z6 is less than 2^32.
+#define LOCATE \
 	VPSRLQ   $32, Z1, Z2 \
 	VPMULUDQ Z6, Z1, Z3  \
 	VPMULUDQ Z6, Z2, Z4  \
@@ -67,16 +68,17 @@ GLOBL lanes<>(SB), RODATA|NOPTR, $64
 	VPSRLQ   $32, Z5, Z5 \
 	VPSRLQ   $32, Z4, Z4
 
-// POS makes of that the place of the bit in all lines, Z4, given the level Z7 as its openLevel stands in memory.
-#define POS \
+// OFFSET sets Z4 to the bit offset in all lines of the hash Z1 on the level Z7, an openLevel as
+// loaded.
+#define OFFSET \
 	VPSRLQ $32, Z7, Z6  \
-	PLACE               \
+	LOCATE               \
 	VPANDQ Z31, Z7, Z7  \
 	VPADDQ Z7, Z4, Z4   \
 	VPSLLQ $9, Z4, Z4   \
 	VPADDQ Z5, Z4, Z4
 
-// PREFETCH asks for the lines, which begin at DX, of the places at CX.
+// PREFETCH prefetches the lines of the bit offsets at CX; lines begin at DX.
 #define PREFETCH1(off) \
 	MOVQ        off(CX), R8 \
 	SHRQ        $3, R8      \
@@ -92,8 +94,8 @@ GLOBL lanes<>(SB), RODATA|NOPTR, $64
 	PREFETCH1(48) \
 	PREFETCH1(56)
 
-// func placeFirstAVX512(b *batch, n int, seed, bucketBits uint64, dir *openBucket, lines *byte)
-TEXT ·placeFirstAVX512(SB), NOSPLIT, $0-48
+// func locateFirstAVX512(b *batch, n int, seed, bucketBits uint64, dir *openBucket, lines *byte)
+TEXT ·locateFirstAVX512(SB), NOSPLIT, $0-48
 	MOVQ b+0(FP), SI
 	MOVQ n+8(FP), BX
 	MOVQ dir+32(FP), DI
@@ -127,7 +129,7 @@ first:
 	VPORQ      Z24, Z8, Z8
 	VPADDQ     Z23, Z24, Z24
 	VMOVDQU64  Z8, batch_tag(SI)
-	POS
+	OFFSET
 	VMOVDQU64  Z4, (CX)
 	PREFETCH
 	ADDQ       $64, SI
@@ -137,8 +139,8 @@ first:
 	VZEROUPPER
 	RET
 
-// func placeNextAVX512(b *batch, n int, seed, mul uint64, levels *openLevel, lines *byte)
-TEXT ·placeNextAVX512(SB), NOSPLIT, $0-48
+// func locateNextAVX512(b *batch, n int, seed, mul uint64, levels *openLevel, lines *byte)
+TEXT ·locateNextAVX512(SB), NOSPLIT, $0-48
 	MOVQ b+0(FP), SI
 	MOVQ n+8(FP), BX
 	MOVQ levels+32(FP), DI
@@ -157,7 +159,7 @@ next:
 	VMOVDQU64  batch_key(SI), Z0
 	VPXORQ     Z27, Z0, Z0
 	MUM
-	POS
+	OFFSET
 	VMOVDQU64  Z4, (CX)
 	PREFETCH
 	ADDQ       $64, SI
@@ -167,7 +169,8 @@ next:
 	VZEROUPPER
 	RET
 
-// LANES sets K1 to those of BX keys that the next eight lanes hold.
+// LANES sets K1 to the lanes of the next eight that have one of the remaining BX keys, and AX to
+// their number.
 #define LANES \
 	MOVL    $8, AX    \
 	CMPQ    BX, AX    \
@@ -176,8 +179,8 @@ next:
 	BZHIL   AX, R8, R8 \
 	KMOVW   R8, K1
 
-// func partAVX512(b *batch, n, found int, lines *byte) (left int)
-TEXT ·partAVX512(SB), NOSPLIT, $0-40
+// func partitionAVX512(b *batch, n, found int, lines *byte) (left int)
+TEXT ·partitionAVX512(SB), NOSPLIT, $0-40
 	MOVQ b+0(FP), SI
 	MOVQ n+8(FP), BX
 	MOVQ found+16(FP), CX
@@ -224,8 +227,8 @@ part:
 	VZEROUPPER
 	RET
 
-// COUNT sets out to the ones in each word of a line before its bit, and in the last lane, which has no bits left in its upper half, adds
-// the sample.
+// COUNT sets out to the number of ones before the bit in each word of its line. To the last lane it
+// adds the sample, which is the upper half of the last word. K7 is the last lane.
 #define COUNT(off, line, out) \
 	MOVQ         batch_foundPos+off(SI), AX \
 	SHRQ         $9, AX           \
@@ -239,7 +242,8 @@ part:
 	VPSRLQ.Z     $32, line, K7, line \
 	VPADDQ       line, out, out
 
-// PAIRS sets out to the sums of the neighbours in a and b, in turns; TWINS of four such, in halves.
+// PAIRS and TWINS add up the lanes of vectors: PAIRS interleaves the sums of neighbours in a and b,
+// and TWINS the sums of neighbouring 128-bit lanes.
 #define PAIRS(a, b, out) \
 	VPUNPCKLQDQ b, a, Z0 \
 	VPUNPCKHQDQ b, a, Z1 \
@@ -250,6 +254,7 @@ part:
 	VSHUFI64X2 $0xdd, b, a, Z1 \
 	VPADDQ     Z1, Z0, out
 
+// PUT stores the slot of a found key in slots, by index.
 #define PUT(off) \
 	MOVL batch_foundTag+off(SI), R8 \
 	MOVQ batch_foundPos+off(SI), R9 \
@@ -292,7 +297,7 @@ rank:
 	VPSRLQ     $32, batch_foundTag(SI), Z1
 	KMOVW      K1, K2
 	VPXORQ     Z2, Z2, Z2
-	VPGATHERQQ (CX)(Z1*1), K2, Z2   // slot and keys, as they stand in an openBucket
+	VPGATHERQQ (CX)(Z1*1), K2, Z2   // slot and keys of an openBucket
 	VPSRLQ     $32, Z2, Z3
 	VPCMPUQ    $5, Z3, Z16, K1, K3  // not less
 	KORTESTW   K3, K3
@@ -354,8 +359,8 @@ TEXT ·ordinalsAVX512(SB), NOSPLIT, $0-72
 	VPTERNLOGQ   $0xff, Z29, Z29, Z29
 	VPSRLQ       $32, Z29, Z28
 	VMOVDQU64    lanes<>(SB), Z27
-	VPADDQ       Z27, Z27, Z27        // 0, 2, ...: where domain_ids stand among eight Keys
-	VPSUBQ       Z29, Z27, Z26        // 1, 3, ...: check bits, and nothing
+	VPADDQ       Z27, Z27, Z27        // 0, 2, ...: words of eight Keys with domain_ids
+	VPSUBQ       Z29, Z27, Z26        // 1, 3, ...: words with check bits and padding
 
 eight:
 	LANES
@@ -374,7 +379,7 @@ eight:
 	VPANDQ    Z28, Z3, Z3
 
 	VMOVDQU64.Z batch_slot(SI), K1, Z4
-	VPCMPUQ    $1, Z31, Z4, K1, K4 // there is a record
+	VPCMPUQ    $1, Z31, Z4, K1, K4 // a record exists
 	VPSLLQ     $4, Z4, Z4
 	KMOVW      K4, K2
 	KMOVW      K4, K3
@@ -382,11 +387,11 @@ eight:
 	VPXORQ     Z6, Z6, Z6
 	VPGATHERQQ (CX)(Z4*1), K2, Z5  // domain_ids
 	VPGATHERQQ 8(CX)(Z4*1), K3, Z6 // check bits and ordinals
-	VPCMPEQQ   Z5, Z2, K4, K4      // of the key asked for
+	VPCMPEQQ   Z5, Z2, K4, K4      // of the key
 	VPANDQ     Z28, Z6, Z7
 	VPCMPEQQ   Z7, Z3, K4, K5
 	VPSRLQ     $32, Z6, Z6
-	VPCMPUQ    $1, Z30, Z6, K5, K5 // and it has the ordinal
+	VPCMPUQ    $1, Z30, Z6, K5, K5 // and an ordinal
 	KXORW      K4, K5, K6
 	KMOVW      K6, AX
 	POPCNTL    AX, AX
@@ -401,147 +406,5 @@ eight:
 	SUBQ      $8, BX
 	JGT       eight
 	MOVQ      R9, odd+64(FP)
-	VZEROUPPER
-	RET
-
-// func topsAVX512(out *uint16, keys *uint64, n int, seed, bits uint64)
-TEXT ·topsAVX512(SB), NOSPLIT, $0-40
-	MOVQ out+0(FP), DI
-	MOVQ keys+8(FP), SI
-	MOVQ n+16(FP), BX
-
-	VPBROADCASTQ seed+24(FP), Z27
-	MOVQ         $const_hashMul, AX
-	CONSTANTS
-	MOVQ         $64, AX
-	SUBQ         bits+32(FP), AX
-	VMOVQ        AX, X25
-
-top:
-	VPXORQ    (SI), Z27, Z0
-	MUM
-	VPSRLQ    X25, Z1, Z1
-	VPMOVQW   Z1, (DI)
-	ADDQ      $64, SI
-	ADDQ      $16, DI
-	SUBQ      $8, BX
-	JNZ       top
-	VZEROUPPER
-	RET
-
-// LEVEL sets what BIT needs of the level at R8: Z27 the seed, X26 how many bits of the hash chose
-// the bucket, Z6 the number of lines.
-#define LEVEL \
-	VPBROADCASTQ level_seed(R8), Z27 \
-	VMOVQ        level_drop(R8), X26 \
-	VPBROADCASTQ level_lines(R8), Z6 \
-	MOVQ         level_mul(R8), AX  \
-	CONSTANTS
-
-// BIT sets Z4 to the place on the level of the bit of the keys Z0.
-#define BIT \
-	VPXORQ Z27, Z0, Z0 \
-	MUM                \
-	VPSLLQ X26, Z1, Z1 \
-	PLACE              \
-	VPSLLQ $9, Z4, Z4  \
-	VPADDQ Z5, Z4, Z4
-
-// MARK sets one of the eight bits whose words and places are on the stack, and if it was set, its twin.
-#define MARK(off) \
-	MOVQ  words-128+off(SP), R9  \
-	MOVQ  bits-64+off(SP), R10   \
-	SHLXQ R10, R13, R10          \
-	MOVQ  (DI)(R9*8), R11        \
-	MOVQ  R11, R12               \
-	ANDQ  R10, R12               \
-	ORQ   R10, R11               \
-	ORQ   R12, (DX)(R9*8)        \
-	MOVQ  R11, (DI)(R9*8)
-
-// func markAVX512(l *level, keys *uint64, n int, lines, twice *byte)
-TEXT ·markAVX512(SB), NOSPLIT, $128-40
-	MOVQ l+0(FP), R8
-	LEVEL
-	MOVQ keys+8(FP), SI
-	MOVQ n+16(FP), BX
-	MOVQ lines+24(FP), DI
-	MOVQ twice+32(FP), DX
-	MOVL $1, R13
-
-mark:
-	VMOVDQU64 (SI), Z0
-	BIT
-	VPSRLQ    $6, Z4, Z5
-	VMOVDQU64 Z5, words-128(SP)
-	VMOVDQU64 Z4, bits-64(SP)
-	MARK(0)
-	MARK(8)
-	MARK(16)
-	MARK(24)
-	MARK(32)
-	MARK(40)
-	MARK(48)
-	MARK(56)
-	ADDQ      $64, SI
-	SUBQ      $8, BX
-	JNZ       mark
-	VZEROUPPER
-	RET
-
-// func siftAVX512(l *level, keys, tags *uint64, n int, base uint64, lines *byte, left, leftTags *uint64, b *batch) (nleft int)
-TEXT ·siftAVX512(SB), NOSPLIT, $0-80
-	MOVQ         l+0(FP), R8
-	LEVEL
-	MOVQ         keys+8(FP), SI
-	MOVQ         tags+16(FP), CX
-	MOVQ         n+24(FP), BX
-	VPBROADCASTQ base+32(FP), Z25
-	MOVQ         lines+40(FP), DX
-	MOVQ         left+48(FP), R10
-	MOVQ         leftTags+56(FP), R11
-	MOVQ         b+64(FP), DI
-	MOVL         $1, AX
-	VPBROADCASTQ AX, Z24
-	XORL         R12, R12
-
-sift:
-	LANES
-	VMOVDQU64.Z   (SI), K1, Z0
-	VMOVDQA64     Z0, Z8
-	BIT
-	VPSRLQ        $6, Z4, Z3
-	KMOVW         K1, K2
-	VPXORQ        Z5, Z5, Z5
-	VPGATHERQQ    (DX)(Z3*8), K2, Z5
-	VPRORVQ       Z4, Z5, Z5
-	VPTESTMQ      Z24, Z5, K1, K3
-	KANDNW        K1, K3, K4
-	VPCOMPRESSQ.Z Z8, K4, Z8
-	VMOVDQU64     Z8, (R10)(R12*8)
-	TESTQ         CX, CX
-	JZ            kept
-	VMOVDQU64.Z   (CX), K1, Z2
-	VPADDQ        Z25, Z2, Z2
-	VPCOMPRESSQ.Z Z2, K4, Z3
-	VMOVDQU64     Z3, (R11)(R12*8)
-	VPCOMPRESSQ.Z Z4, K3, Z4
-	VPCOMPRESSQ.Z Z2, K3, Z2
-	VMOVDQU64     Z4, batch_foundPos(DI)
-	VMOVDQU64     Z2, batch_foundTag(DI)
-	KMOVW         K3, AX
-	POPCNTL       AX, AX
-	LEAQ          (DI)(AX*8), DI
-	ADDQ          $64, CX
-
-kept:
-	KMOVW   K4, AX
-	POPCNTL AX, AX
-	ADDQ    AX, R12
-	ADDQ    $64, SI
-	SUBQ    $8, BX
-	JGT     sift
-
-	MOVQ R12, nleft+72(FP)
 	VZEROUPPER
 	RET

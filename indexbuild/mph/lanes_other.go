@@ -4,20 +4,14 @@ package mph
 
 const hasLanes = false
 
-// These are never called.
+// Never called, since hasLanes is false.
 
-func placeFirstAVX512(*batch, int, uint64, uint64, *openBucket, *byte) {}
+func locateFirstAVX512(*batch, int, uint64, uint64, *openBucket, *byte) {}
 
-func placeNextAVX512(*batch, int, uint64, uint64, *openLevel, *byte) {}
+func locateNextAVX512(*batch, int, uint64, uint64, *openLevel, *byte) {}
 
-func partAVX512(*batch, int, int, *byte) int { return 0 }
+func partitionAVX512(*batch, int, int, *byte) int { return 0 }
 
 func rankAVX512(*batch, int, *openBucket, *byte, *uint64) int { return -1 }
 
 func ordinalsAVX512(*batch, []Key, *byte, uint64, uint64, *uint32) int { return 0 }
-
-func topsAVX512(*uint16, *uint64, int, uint64, uint64) {}
-
-func markAVX512(*level, *uint64, int, *byte, *byte) {}
-
-func siftAVX512(*level, *uint64, *uint64, int, uint64, *byte, *uint64, *uint64, *batch) int { return 0 }

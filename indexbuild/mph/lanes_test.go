@@ -9,8 +9,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// Of any number of keys, eight at a time where the processor can do that and one by one, records are read where slots lead and nowhere else, and nothing is read or written behind
-// keys, records and ordinals.
+// With AVX-512 and in Go, for any number of keys, ordinals reads the records at the keys' slots and
+// no others, and nothing is read or written behind keys, records and ordinals.
 func TestOrdinalsOfRecords(t *testing.T) {
 	rng := rand.New(rand.NewPCG(12, 12))
 	sizes := []int{511, 512, 500, 505}
@@ -23,7 +23,7 @@ func TestOrdinalsOfRecords(t *testing.T) {
 				memory := testenv.Guarded(t, n*int(unsafe.Sizeof(Key{})))
 				keys := unsafe.Slice((*Key)(unsafe.Pointer(&memory[0])), n)
 				for i := range memory {
-					memory[i] = byte(rng.Uint32()) // what pads keys means nothing
+					memory[i] = byte(rng.Uint32()) // the padding of keys is random too
 				}
 				records := testenv.Guarded(t, slots*recordSize)
 				whole := rng.IntN(2) == 0
@@ -31,7 +31,8 @@ func TestOrdinalsOfRecords(t *testing.T) {
 					p := records[i*recordSize:]
 					binary.LittleEndian.PutUint64(p, rng.Uint64N(4)<<62|uint64(i))
 					binary.LittleEndian.PutUint32(p[8:], rng.Uint32N(3)<<31)
-					binary.LittleEndian.PutUint32(p[12:], []uint32{0, 1, 199, 200, 1 << 31, MaxDomains - 1, MaxDomains, sideFlag}[rng.IntN(8)])
+					ordinal := []uint32{0, 1, 199, 200, 1 << 31, MaxDomains - 1, MaxDomains, sideFlag}[rng.IntN(8)]
+					binary.LittleEndian.PutUint32(p[12:], ordinal)
 					if whole && domains > 0 {
 						binary.LittleEndian.PutUint32(p[12:], uint32(rng.Uint64N(domains)))
 					}
@@ -40,7 +41,7 @@ func TestOrdinalsOfRecords(t *testing.T) {
 				ordinals := unsafe.Slice((*uint32)(unsafe.Pointer(&out[0])), n)
 				b := new(batch)
 				for i := range b.slot {
-					b.slot[i] = rng.Uint64() // where another batch's would stand
+					b.slot[i] = rng.Uint64() // stale slots of another batch
 				}
 				wantOdd, wantErr := 0, false
 				want := make([]uint32, n)
@@ -48,7 +49,8 @@ func TestOrdinalsOfRecords(t *testing.T) {
 					slot := rng.IntN(slots)
 					b.slot[i] = uint64(slot)
 					p := records[slot*recordSize:]
-					id, check, ordinal := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint32(p[8:]), binary.LittleEndian.Uint32(p[12:])
+					id, check := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint32(p[8:])
+					ordinal := binary.LittleEndian.Uint32(p[12:])
 					keys[i].ID, keys[i].Check = id, check
 					want[i] = ordinal
 					switch rng.IntN(6) {
@@ -64,7 +66,7 @@ func TestOrdinalsOfRecords(t *testing.T) {
 						keys[i].Check ^= 1 << rng.IntN(32)
 						want[i] = Absent
 						wantOdd++
-						wantErr = wantErr || ordinal == sideFlag // there is no side table
+						wantErr = wantErr || ordinal == sideFlag // the table has no side table
 						continue
 					}
 					if uint64(ordinal) >= domains {
@@ -82,14 +84,18 @@ func TestOrdinalsOfRecords(t *testing.T) {
 					}
 				}
 				if hasLanes {
-					if odd := ordinalsAVX512(b, keys, unsafe.SliceData(records), uint64(slots), domains, unsafe.SliceData(ordinals)); odd != wantOdd {
-						t.Fatalf("%d keys: %d records say not what the ordinal is, want %d", n, odd, wantOdd)
+					odd := ordinalsAVX512(b, keys, unsafe.SliceData(records), uint64(slots), domains, unsafe.SliceData(ordinals))
+					if odd != wantOdd {
+						t.Fatalf("%d keys: %d records without a plain answer, want %d", n, odd, wantOdd)
 					}
 					compare()
 				}
 				for _, lanes := range []bool{true, false} {
 					clear(ordinals)
-					table := &Table{name: "f", trailer: trailer{keys: uint64(slots), domains: domains}, levels: levels{lanes: lanes && hasLanes}, records: records}
+					table := &Table{
+						name: "f", trailer: trailer{keys: uint64(slots), domains: domains},
+						levels: levels{lanes: lanes && hasLanes}, records: records,
+					}
 					if err := table.ordinals(b, keys, ordinals); (err != nil) != wantErr {
 						t.Fatalf("%d keys: %v", n, err)
 					} else if err == nil {

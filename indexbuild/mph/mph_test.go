@@ -24,7 +24,7 @@ import (
 
 const testXXH64 = 0x0123456789abcdef
 
-// setup varies what must not change answers: how keys are spread, and what is spilled.
+// setup varies what must not change answers: sizes of buckets, and how much is spilled.
 type setup struct {
 	opt        Options
 	bucketKeys int
@@ -79,8 +79,8 @@ func open(tb testing.TB, data []byte, keys []Key) *Table {
 	return table
 }
 
-// strangers are near misses of the keys and unrelated ones, none of which is among them.
-func strangers(keys []Key) []Key {
+// absentKeys returns near misses of the keys and unrelated keys, none of which is among them.
+func absentKeys(keys []Key) []Key {
 	oracle := make(map[Key]bool, len(keys))
 	for _, k := range keys {
 		oracle[k] = true
@@ -99,7 +99,7 @@ func strangers(keys []Key) []Key {
 	return kept
 }
 
-// checkAnswers compares every way to ask with a map.
+// checkAnswers compares all lookups with a map.
 func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 	tb.Helper()
 	want := make(map[Key]uint32, len(keys))
@@ -111,25 +111,18 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 	if table.Len() != len(keys) || table.Keys() != len(distinct) {
 		tb.Fatalf("%d domains and %d keys, want %d and %d", table.Len(), table.Keys(), len(keys), len(distinct))
 	}
-	asked := append(append([]Key{}, keys...), strangers(keys)...)
-	rand.New(rand.NewPCG(1, 2)).Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
+	queries := append(append([]Key{}, keys...), absentKeys(keys)...)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(queries), func(i, j int) { queries[i], queries[j] = queries[j], queries[i] })
 
-	ordinals := make([]uint32, len(asked))
-	if err := table.LookupBatch(asked, ordinals); err != nil {
+	ordinals := make([]uint32, len(queries))
+	if err := table.LookupBatch(queries, ordinals); err != nil {
 		tb.Fatal(err)
 	}
-	ids := make([]uint64, len(asked))
-	for i, k := range asked {
-		ids[i] = k.ID
-	}
-	slots := make([]uint64, len(asked))
-	if err := table.SlotBatch(ids, slots); err != nil {
-		tb.Fatal(err)
-	}
-	checkWithoutLanes(tb, table, asked)
-	// Records that do not say all have a whole batch asked one by one: once more without them, a few to many keys at once.
+	checkWithoutLanes(tb, table, queries)
+	// One key with a side table entry makes Go code repeat the records of its batch. Look up the
+	// other keys alone, in batches of many lengths.
 	var plain []Key
-	for _, k := range asked {
+	for _, k := range queries {
 		if _, ok := want[k]; ok || !distinct[k.ID] {
 			plain = append(plain, k)
 		}
@@ -147,15 +140,15 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 				o = Absent
 			}
 			if got[i] != o {
-				tb.Fatalf("LookupBatch of %d at %d = %d, want %d", len(chunk), i, got[i], o)
+				tb.Fatalf("LookupBatch of %d keys at %d = %d, want %d", len(chunk), i, got[i], o)
 			}
 		}
 		if got[len(chunk)] != 42 {
-			tb.Fatalf("LookupBatch of %d wrote behind them", len(chunk))
+			tb.Fatalf("LookupBatch of %d keys wrote behind their ordinals", len(chunk))
 		}
 	}
 	slotOf := make(map[uint64]uint64, len(distinct))
-	for i, k := range asked {
+	for i, k := range queries {
 		ordinal, ok, err := table.Lookup(k.ID, k.Check)
 		if err != nil {
 			tb.Fatal(err)
@@ -174,15 +167,9 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if !ok {
-			slot = absentSlot
-		}
-		if slots[i] != slot {
-			tb.Fatalf("SlotBatch at %d = %d, want %d", i, slots[i], slot)
-		}
 		if distinct[k.ID] {
-			if slot >= uint64(len(distinct)) {
-				tb.Fatalf("slot %d of %d", slot, len(distinct))
+			if !ok || slot >= uint64(len(distinct)) {
+				tb.Fatalf("key %x of the table: slot %d of %d, %v", k.ID, slot, len(distinct), ok)
 			}
 			if other, ok := slotOf[slot]; ok && other != k.ID {
 				tb.Fatalf("keys %x and %x share slot %d", other, k.ID, slot)
@@ -192,34 +179,28 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 	}
 }
 
-// checkWithoutLanes holds batches that are looked up eight keys at a time against such as are looked up one by one, errors included.
-func checkWithoutLanes(tb testing.TB, table *Table, asked []Key) {
+// checkWithoutLanes holds batches that are looked up eight keys at a time against such as are
+// looked up one by one, errors included.
+func checkWithoutLanes(tb testing.TB, table *Table, queries []Key) {
 	tb.Helper()
-	ids := make([]uint64, len(asked))
-	for i, k := range asked {
-		ids[i] = k.ID
-	}
-	ask := func(lanes bool) (slots []uint64, ordinals []uint32, slotErr, err error) {
+	lookUp := func(lanes bool) (ordinals []uint32, err error) {
 		defer func(before bool) { table.lanes = before }(table.lanes)
 		table.lanes = lanes && hasLanes
-		slots, ordinals = make([]uint64, len(ids)), make([]uint32, len(ids))
-		slotErr, err = table.SlotBatch(ids, slots), table.LookupBatch(asked, ordinals)
-		return slots, ordinals, slotErr, err
+		ordinals = make([]uint32, len(queries))
+		err = table.LookupBatch(queries, ordinals)
+		return ordinals, err
 	}
-	slots, ordinals, slotErr, err := ask(true)
-	wantSlots, wantOrdinals, wantSlotErr, wantErr := ask(false)
-	if fmt.Sprint(slotErr, err) != fmt.Sprint(wantSlotErr, wantErr) {
-		tb.Fatalf("eight keys at a time: errors %v and %v, one by one: %v and %v", slotErr, err, wantSlotErr, wantErr)
-	}
-	if slotErr == nil && !slices.Equal(slots, wantSlots) {
-		tb.Fatal("eight keys at a time have other slots than one by one")
+	ordinals, err := lookUp(true)
+	wantOrdinals, wantErr := lookUp(false)
+	if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+		tb.Fatalf("LookupBatch with AVX-512: error %v, without: %v", err, wantErr)
 	}
 	if err == nil && !slices.Equal(ordinals, wantOrdinals) {
-		tb.Fatal("eight keys at a time have other ordinals than one by one")
+		tb.Fatal("LookupBatch gives other ordinals with AVX-512 than without")
 	}
 }
 
-// checkBuiltWithoutLanes holds a file against one that is built key by key.
+// checkBuiltWithoutLanes compares a file with one that is built without AVX-512.
 func checkBuiltWithoutLanes(tb testing.TB, s setup, keys []Key, want []byte) {
 	tb.Helper()
 	b := s.builder(tb)
@@ -234,7 +215,7 @@ func checkBuiltWithoutLanes(tb testing.TB, s setup, keys []Key, want []byte) {
 		tb.Fatal(err)
 	}
 	if !bytes.Equal(buf.Bytes(), want) {
-		tb.Fatal("eight keys at a time are built into other bytes than one by one")
+		tb.Fatal("AVX-512 builds other bytes than Go")
 	}
 }
 
@@ -245,54 +226,6 @@ func TestSameBytesWithoutLanes(t *testing.T) {
 			data, _ := s.build(t, keys)
 			checkBuiltWithoutLanes(t, s, keys, data)
 		}
-	}
-}
-
-func TestHashAloneIsTheTables(t *testing.T) {
-	for _, n := range []int{0, 1, 100, 5000, 300_000} {
-		for _, seed := range []uint64{0, 77} {
-			keys := randomKeys(n)
-			opt := Options{Seed: seed, Parallelism: 3}
-			data, stats := setup{opt, bucketKeys, memoryKeys}.build(t, keys)
-			table := open(t, data, keys)
-			asked := make([]uint64, 0, 2*n)
-			for _, k := range keys {
-				asked = append(asked, k.ID)
-			}
-			ids := slices.Clone(asked)
-			h, err := BuildHash(ids, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(ids, asked) {
-				t.Fatal("keys are not left as they were")
-			}
-			if h.Keys() != n || h.Size() != stats.LevelBytes+int64(stats.Fallback)*8 {
-				t.Errorf("%d keys in %d bytes, the file has %+v", h.Keys(), h.Size(), stats)
-			}
-			for _, k := range keys {
-				asked = append(asked, k.ID^1<<40)
-			}
-			got, want := make([]uint64, len(asked)), make([]uint64, len(asked))
-			h.SlotBatch(asked, got)
-			if err := table.SlotBatch(asked, want); err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(got, want) {
-				t.Error("other slots than the file's")
-			}
-			for i, key := range asked {
-				if slot, ok := h.Slot(key); ok != (want[i] != absentSlot) || ok && slot != want[i] {
-					t.Fatalf("Slot(%x) = %d, %v, want %d", key, slot, ok, want[i])
-				}
-			}
-		}
-	}
-}
-
-func TestHashOfEqualKeysIsRefused(t *testing.T) {
-	if _, err := BuildHash([]uint64{3, 7, 3}, Options{}); err == nil {
-		t.Error("no error")
 	}
 }
 
@@ -339,7 +272,7 @@ func TestSameBytesWhateverTheParallelismAndSpilling(t *testing.T) {
 	}
 }
 
-func TestSeedChangesPlacesAndNotAnswers(t *testing.T) {
+func TestSeedChangesSlotsAndNotAnswers(t *testing.T) {
 	keys := randomKeys(5000)
 	a, _ := setup{Options{Seed: 1}, 1000, memoryKeys}.build(t, keys)
 	b, _ := setup{Options{Seed: 2}, 1000, memoryKeys}.build(t, keys)
@@ -368,7 +301,7 @@ func sharedKeys(groups, size int) []Key {
 	return keys
 }
 
-func TestDomainsThatShareAKeyAreToldApart(t *testing.T) {
+func TestDomainsThatShareAKeyAreDistinguished(t *testing.T) {
 	for _, c := range []struct{ plain, groups, size int }{
 		{0, 1, 2}, {100, 1, 2}, {1000, 3, 7}, {0, 1, 20_000}, {0, 20_000, 2}, {20_000, 5000, 3},
 	} {
@@ -411,7 +344,7 @@ func nameKeys(names []string) []Key {
 	return keys
 }
 
-func TestRealNamesThatCollideAreToldApart(t *testing.T) {
+func TestRealNamesThatCollideAreDistinguished(t *testing.T) {
 	names := append(collidingNames(t), "example.com", "example.org")
 	keys := nameKeys(names)
 	data, stats := asShipped.build(t, keys)
@@ -421,7 +354,7 @@ func TestRealNamesThatCollideAreToldApart(t *testing.T) {
 	checkAnswers(t, open(t, data, keys), keys)
 }
 
-func TestEqualKeyAndCheckAreRefused(t *testing.T) {
+func TestEqualKeyAndCheckAreRejected(t *testing.T) {
 	keys := append(randomKeys(5000), sharedKeys(3, 4)...)
 	keys = append(keys, keys[17])
 	_, _, err := setup{Options{}, 1000, 1000}.tryBuild(t, keys)
@@ -437,7 +370,7 @@ func TestEqualKeyAndCheckAreRefused(t *testing.T) {
 
 func TestPatternedKeysBuild(t *testing.T) {
 	const n = 50_000
-	mulInverse := uint64(1) // of hashMul: such keys have consecutive products
+	mulInverse := uint64(1) // of hashMul: its multiples have consecutive products
 	for range 6 {
 		mulInverse *= 2 - hashMul*mulInverse
 	}
@@ -462,8 +395,8 @@ func TestPatternedKeysBuild(t *testing.T) {
 	}
 }
 
-// Two keys that meet on a level's bit when nothing else is left end the levels.
-func TestKeysThatNoLevelPartsAreFound(t *testing.T) {
+// A level on which the last two keys collide ends the levels.
+func TestKeysThatNoLevelPlacesAreFound(t *testing.T) {
 	seen := 0
 	for seed := range uint64(5000) {
 		keys := []Key{{seed*3 + 1, 1}, {seed*5 + 1<<40, 2}}
@@ -475,7 +408,7 @@ func TestKeysThatNoLevelPartsAreFound(t *testing.T) {
 		checkAnswers(t, open(t, data, keys), keys)
 	}
 	if seen == 0 {
-		t.Error("no seed led to a fallback")
+		t.Error("no seed made a fallback")
 	}
 }
 
@@ -507,13 +440,13 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 		if err := table.LookupBatch(keys, ordinals); err != nil {
 			t.Fatal(err)
 		}
-	}); n > 1 { // the pool may be emptied by a garbage collection
+	}); n > 1 { // a garbage collection may empty the pool
 		t.Errorf("LookupBatch: %v allocations", n)
 	}
 }
 
-// lazyFile starts as garbage and gets each block's bytes when that block is verified, so that
-// a lookup that touches a block before gives wrong answers.
+// lazyFile returns a copy of data that is garbage at first. Each block gets its bytes when it is
+// verified: a lookup that reads a block before gives wrong answers.
 func lazyFile(data []byte) (lazy []byte, verify func(off, n int64) error, blocks *sync.Map) {
 	tr, err := decodeTrailer(data, "")
 	if err != nil {
@@ -539,16 +472,16 @@ func lazyFile(data []byte) (lazy []byte, verify func(off, n int64) error, blocks
 }
 
 func TestNoByteIsReadBeforeItsBlockIsVerified(t *testing.T) {
-	// One group is larger than a block.
+	// The last group in the side table is larger than a block.
 	keys := append(append(randomKeys(200_000), sharedKeys(50_000, 2)...), sharedKeys(1, 200_000)...)
 	data, _ := setup{Options{}, 50_000, memoryKeys}.build(t, keys)
 	expect := Expect{uint64(len(keys)), testXXH64}
 
-	for name, ask := range map[string]func(table *Table, from, to int) error{
+	for name, lookUp := range map[string]func(table *Table, from, to int) error{
 		"one by one": func(table *Table, from, to int) error {
 			for i := from; i < to; i++ {
 				if o, ok, err := table.Lookup(keys[i].ID, keys[i].Check); err != nil || !ok || o != uint32(i) {
-					return fmt.Errorf("domain %d: %d, %v, %v", i, o, ok, err)
+					return fmt.Errorf("domain %d: %d, %v, %w", i, o, ok, err)
 				}
 			}
 			return nil
@@ -572,9 +505,8 @@ func TestNoByteIsReadBeforeItsBlockIsVerified(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Alone first: goroutines that copy a block while another reads its neighbour are
-			// the next test's subject.
-			if err := ask(table, 0, len(keys)); err != nil {
+			// In one goroutine; the next test has several.
+			if err := lookUp(table, 0, len(keys)); err != nil {
 				t.Error(err)
 			}
 			n := 0
@@ -582,11 +514,11 @@ func TestNoByteIsReadBeforeItsBlockIsVerified(t *testing.T) {
 			if want := int((table.trailer.layout.directory + BlockSize - 1) / BlockSize); n != want {
 				t.Errorf("%d blocks verified, want %d", n, want)
 			}
-			if cold := table.cold.Load(); cold != 0 {
-				t.Errorf("%d blocks with lines still cold", cold)
+			if n := table.unverifiedLines.Load(); n != 0 {
+				t.Errorf("%d blocks with lines unverified", n)
 			}
-			if cold := table.coldRecords.Load(); cold != 0 {
-				t.Errorf("%d blocks with records still cold", cold)
+			if n := table.unverifiedRecords.Load(); n != 0 {
+				t.Errorf("%d blocks with records unverified", n)
 			}
 		})
 	}
@@ -632,8 +564,8 @@ func TestConcurrentLookupsVerifyAndAnswer(t *testing.T) {
 			t.Errorf("block at %d verified %d times by 8 goroutines", off, n)
 		}
 	}
-	if cold := table.cold.Load(); cold != 0 {
-		t.Errorf("%d blocks with lines still cold", cold)
+	if n := table.unverifiedLines.Load(); n != 0 {
+		t.Errorf("%d blocks with lines unverified", n)
 	}
 }
 
@@ -661,15 +593,12 @@ func TestVerifyErrorIsReturnedUntilItPasses(t *testing.T) {
 		if _, ok, err := table.Slot(keys[0].ID); !errors.Is(err, bad) || ok {
 			t.Errorf("Slot: %v, %v", ok, err)
 		}
-		if err := table.SlotBatch([]uint64{1}, make([]uint64, 1)); !errors.Is(err, bad) {
-			t.Errorf("SlotBatch: %v", err)
-		}
 	}
 	fail = false
 	checkAnswers(t, table, keys)
 }
 
-// smallFile has every section.
+// smallFile builds a file in which no section is empty.
 func smallFile(tb testing.TB) ([]byte, []Key) {
 	keys := append(randomKeys(60), sharedKeys(2, 3)...)
 	data, _ := setup{Options{Seed: 4}, 20, memoryKeys}.build(tb, keys)
@@ -697,7 +626,7 @@ func checkCorrupt(tb testing.TB, err error) {
 	}
 }
 
-func TestAnotherDomainsFileIsRefused(t *testing.T) {
+func TestAnotherDomainsFileIsRejected(t *testing.T) {
 	data, keys := smallFile(t)
 	for _, expect := range []Expect{{uint64(len(keys)), testXXH64 + 1}, {uint64(len(keys)) + 1, testXXH64}} {
 		_, err := Open(data, "domains.mphf", expect, nil)
@@ -705,15 +634,15 @@ func TestAnotherDomainsFileIsRefused(t *testing.T) {
 	}
 }
 
-// With the blocks verified every flipped bit is reported, at the latest by the lookup that
-// would touch it; without, a flip may cost an answer and never more.
+// With verify every flipped bit is reported, at the latest by a lookup that reads it. Without
+// verify a flipped bit may change answers, and nothing worse happens.
 func TestEveryFlippedBitIsReported(t *testing.T) {
 	good, keys := smallFile(t)
 	expect := Expect{uint64(len(keys)), testXXH64}
 	want := xxh3.Hash(good)
 	data := bytes.Clone(good)
-	asked := append(append([]Key{}, keys...), strangers(keys)...)
-	out := make([]uint32, len(asked))
+	queries := append(append([]Key{}, keys...), absentKeys(keys)...)
+	out := make([]uint32, len(queries))
 	for bit := range len(data) * 8 {
 		data[bit/8] ^= 1 << (bit % 8)
 		verify := func(off, n int64) error {
@@ -724,16 +653,16 @@ func TestEveryFlippedBitIsReported(t *testing.T) {
 		}
 		if table, err := Open(data, "domains.mphf", expect, verify); err != nil {
 			checkCorrupt(t, err)
-		} else if err := table.LookupBatch(asked, out); err == nil {
+		} else if err := table.LookupBatch(queries, out); err == nil {
 			t.Fatalf("bit %d of byte %d not reported", bit%8, bit/8)
 		} else {
 			checkCorrupt(t, err)
 		}
 		if table, err := Open(data, "domains.mphf", expect, nil); err == nil {
-			if err := table.LookupBatch(asked, out); err != nil {
+			if err := table.LookupBatch(queries, out); err != nil {
 				checkCorrupt(t, err)
 			}
-			for _, k := range asked {
+			for _, k := range queries {
 				if _, _, err := table.Lookup(k.ID, k.Check); err != nil {
 					checkCorrupt(t, err)
 				}
@@ -743,7 +672,7 @@ func TestEveryFlippedBitIsReported(t *testing.T) {
 	}
 }
 
-// reseal makes the checksum right, so that what it covers can be tried with other contents.
+// reseal corrects the checksum after a change, so that other checks are tested.
 func reseal(data []byte) []byte {
 	if len(data) < headerSize+trailerSize {
 		return data
@@ -758,7 +687,7 @@ func reseal(data []byte) []byte {
 	return data
 }
 
-func TestWrongPlacesUnderARightChecksumAreCorrupt(t *testing.T) {
+func TestWrongOffsetsUnderARightChecksumAreCorrupt(t *testing.T) {
 	good, keys := smallFile(t)
 	tr, err := decodeTrailer(good, "")
 	if err != nil {
@@ -771,8 +700,8 @@ func TestWrongPlacesUnderARightChecksumAreCorrupt(t *testing.T) {
 		{tr.layout.trailer + 64, tr.layout.trailer + 112},
 	} {
 		for at := r[0]; at < r[1]; at++ {
-			// Where a level ends that is not its bucket's last can be told by nothing else, but
-			// lookups stay within the file.
+			// Nothing else tells where a bucket's inner levels end, so a wrong end may be accepted.
+			// Lookups stay inside the file all the same.
 			plausible := false
 			if at < tr.layout.trailer {
 				field := (at - dir) % entrySize
@@ -814,15 +743,15 @@ func TestEmptyLevelIsCorrupt(t *testing.T) {
 	checkCorrupt(t, err)
 }
 
-// What lookups follow out of records and side table is checked when it is followed.
-func TestPlacesOutOfRangeAreCorruptWhenFollowed(t *testing.T) {
+// Indexes in records and the side table are checked when a lookup uses them.
+func TestIndexesOutOfRangeAreCorruptWhenUsed(t *testing.T) {
 	keys := append(randomKeys(1), sharedKeys(1, 3)...)
 	good, _ := asShipped.build(t, keys)
 	tr, err := decodeTrailer(good, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Slot 0 is the plain key's, since shared keys come last.
+	// Slot 0 is that of the first key, since shared keys come last.
 	record, shared, side := int(tr.layout.records), int(tr.layout.records)+recordSize, int(tr.layout.side)
 	order := make([]Key, 0, 3) // of the side table
 	for i := range 3 {
@@ -831,11 +760,11 @@ func TestPlacesOutOfRangeAreCorruptWhenFollowed(t *testing.T) {
 	for name, c := range map[string]struct {
 		at    int
 		value uint32
-		ask   Key
+		query Key
 	}{
 		"ordinal of a record":             {record + 12, 4, keys[0]},
 		"entry of the side table":         {shared + 8, 4, order[0]},
-		"entry that is not a group's":     {shared + 8, 1, order[0]},
+		"entry that is no group's first":  {shared + 8, 1, order[0]},
 		"count beyond the table":          {side, 4, order[0]},
 		"count of one":                    {side, 1, order[0]},
 		"ordinal in the side table":       {side + sideSize + 4, 4, order[0]},
@@ -845,12 +774,12 @@ func TestPlacesOutOfRangeAreCorruptWhenFollowed(t *testing.T) {
 			data := bytes.Clone(good)
 			binary.LittleEndian.PutUint32(data[c.at:], c.value)
 			table := open(t, data, keys)
-			_, ok, err := table.Lookup(c.ask.ID, c.ask.Check)
+			_, ok, err := table.Lookup(c.query.ID, c.query.Check)
 			checkCorrupt(t, err)
 			if ok {
 				t.Error("found")
 			}
-			checkCorrupt(t, table.LookupBatch([]Key{c.ask}, make([]uint32, 1)))
+			checkCorrupt(t, table.LookupBatch([]Key{c.query}, make([]uint32, 1)))
 		})
 	}
 }
@@ -876,22 +805,22 @@ func FuzzOpen(f *testing.F) {
 			checkCorrupt(t, err)
 			return
 		}
-		asked := []Key{{key, 0}, {key, 1}, {^key, 0}}
+		queries := []Key{{key, 0}, {key, 1}, {^key, 0}}
 		for _, k := range keys {
-			asked = append(asked, k, Key{k.ID ^ key, k.Check})
+			queries = append(queries, k, Key{k.ID ^ key, k.Check})
 		}
-		checkWithoutLanes(t, table, asked)
-		out := make([]uint32, len(asked))
-		batchErr := table.LookupBatch(asked, out)
+		checkWithoutLanes(t, table, queries)
+		out := make([]uint32, len(queries))
+		batchErr := table.LookupBatch(queries, out)
 		if batchErr != nil {
 			checkCorrupt(t, batchErr)
 		}
-		for i, k := range asked {
+		for i, k := range queries {
 			o, ok, err := table.Lookup(k.ID, k.Check)
 			if err != nil {
 				checkCorrupt(t, err)
 				if batchErr == nil {
-					t.Fatalf("Lookup reports %v, LookupBatch nothing", err)
+					t.Fatalf("Lookup fails with %v, LookupBatch succeeds", err)
 				}
 				continue
 			}
@@ -915,7 +844,7 @@ func FuzzBuild(f *testing.F) {
 		seen := map[Key]bool{}
 		var keys []Key
 		for ; len(raw) >= 3; raw = raw[3:] {
-			// Small keys, so that many are shared.
+			// Keys of few values, so that many are shared.
 			k := Key{uint64(raw[0]) | uint64(raw[1])<<60, uint32(raw[2])}
 			if !seen[k] {
 				seen[k] = true
@@ -929,13 +858,13 @@ func FuzzBuild(f *testing.F) {
 	})
 }
 
-func TestAFailedWriteIsNotForgotten(t *testing.T) {
+func TestErrorOfASpillIsKept(t *testing.T) {
 	b := setup{Options{Expect: 5000}, 500, 1000}.builder(t)
 	keys := randomKeys(5000)
 	var err error
 	for i, k := range keys {
 		if b.file != nil && i < 4000 {
-			b.file.Close() // so that no later write succeeds
+			b.file.Close() // every later write fails
 		}
 		if aerr := b.Add(k.ID, k.Check); err == nil {
 			err = aerr
@@ -949,7 +878,7 @@ func TestAFailedWriteIsNotForgotten(t *testing.T) {
 	}
 }
 
-func TestFinishedBuilderRefusesCalls(t *testing.T) {
+func TestFinishedBuilderRejectsCalls(t *testing.T) {
 	b := asShipped.builder(t)
 	if _, err := b.Finish(context.Background(), io.Discard, 0); err != nil {
 		t.Fatal(err)
@@ -962,7 +891,7 @@ func TestFinishedBuilderRefusesCalls(t *testing.T) {
 	}
 }
 
-func TestTooManyDomainsAreRefused(t *testing.T) {
+func TestTooManyDomainsAreRejected(t *testing.T) {
 	b := asShipped.builder(t)
 	b.added = MaxDomains - 1
 	if err := b.Add(1, 1); err != nil {
@@ -973,7 +902,7 @@ func TestTooManyDomainsAreRefused(t *testing.T) {
 	}
 }
 
-// failAfter fails the write that would exceed n bytes.
+// failAfter is a writer that fails once it would get more than n bytes.
 type failAfter struct {
 	n   int
 	err error
@@ -1033,6 +962,6 @@ func TestFailuresEndTheBuildAndLeaveNoFile(t *testing.T) {
 
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("files left: %v, %v", left, err)
 	}
 }

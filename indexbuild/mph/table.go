@@ -14,54 +14,53 @@ import (
 // Absent is the ordinal that LookupBatch gives for a domain that is not in the table.
 const Absent = math.MaxUint32
 
-// absentSlot is the slot that SlotBatch gives for a key that the hash takes nowhere.
+// absentSlot is a batch's slot of a key without a slot.
 const absentSlot = math.MaxUint64
 
-// Expect is what segment.json says of the file's domains.txt.zst.
+// Expect describes the domains.txt.zst of the segment, from segment.json.
 type Expect struct {
-	Domains      uint64 // lines in it
+	Domains      uint64 // its lines
 	DomainsXXH64 uint64 // xxh64 of the whole file
 }
 
-// Key is a domain as the table knows it.
+// Key identifies a domain.
 type Key struct {
 	ID    uint64 // domain_id
 	Check uint32 // further bits of the domain's hash, independent of ID
 }
 
-// Table answers lookups from the bytes of one file. It is safe for concurrent use and lives
-// no longer than the bytes it was opened on.
+// Table answers lookups from the bytes of one file. It is safe for concurrent use. It refers to the
+// bytes it was opened on and must not be used after they are unmapped.
 type Table struct {
 	name    string
 	data    []byte
 	trailer trailer
 	levels
-	// minLevels is how many levels every bucket has.
+	// minLevels is the number of levels that all buckets have.
 	minLevels int
 	records   []byte
 
 	verify func(off, n int64) error
-	// verified has a bit for each block that verify has passed; all are set without a verify.
+	// verified has a bit for each block that verify has passed; without verify all are set.
 	verified []atomic.Uint64
-	// cold is the number of blocks with lines that are not verified. There are few, they are
-	// soon all touched, and then levels are looked up without a look at the bits.
-	cold atomic.Int64
-	// coldRecords is that of blocks with records.
-	coldRecords atomic.Int64
+	// unverifiedLines is the number of unverified blocks with lines. There are few such blocks.
+	// Once it is 0, lookups do not read verified for lines.
+	unverifiedLines atomic.Int64
+	// unverifiedRecords is the number of unverified blocks with records.
+	unverifiedRecords atomic.Int64
 }
 
-// Open reads header, directory and trailer of a file and checks them against their checksum
-// and against expect: a file that belongs to another domains.txt.zst is refused. It costs the
-// same however many keys the file has, but for 384 bytes of memory for each bucket of 2^16
-// keys or more. The name stands in errors, all of which are *codec.CorruptError.
+// Open reads header, directory and trailer of a file and checks them against their checksum and
+// against expect; it rejects the file of another domains.txt.zst. It reads no other part of the
+// file, and allocates 384 bytes for each bucket, which has 2^16 keys or more in all but small
+// files. All errors are *codec.CorruptError and have the name.
 //
-// The rest, records and bits, is not read: verify, where not nil, is called with each block
-// of BlockSize bytes (the last may be shorter) before that block is touched for the first
-// time, with the block's offset and length, from lookups and thus from several goroutines,
-// at times for one block at once. Its error is what the lookup returns, and the block is asked
-// for again by the next one. A caller passes nil only where the bytes were checked already.
-// Without a verify a flipped bit cannot make a lookup panic or read elsewhere, but it can
-// make it answer "absent", or with another ordinal when it lies in a record's.
+// Lookups call verify, unless it is nil, with the offset and length of each block of BlockSize
+// bytes (the last may be shorter) before they read the block for the first time. Several goroutines
+// may call it at the same time, also for the same block. The lookup returns its error, and the next
+// lookup calls it again. Pass nil only if the bytes have been checked. Without verify a flipped bit
+// cannot make a lookup panic or read outside of data, but it can make the answer wrong: "absent" or
+// another ordinal.
 func Open(data []byte, name string, expect Expect, verify func(off, n int64) error) (*Table, error) {
 	tr, err := decodeTrailer(data, name)
 	if err != nil {
@@ -69,7 +68,8 @@ func Open(data []byte, name string, expect Expect, verify func(off, n int64) err
 	}
 	at := int64(tr.layout.trailer)
 	if tr.domainsXXH64 != expect.DomainsXXH64 {
-		return nil, codec.Corrupt(name, "trailer", at+8, fmt.Sprintf("domains_xxh64 %016x", expect.DomainsXXH64), fmt.Sprintf("%016x", tr.domainsXXH64))
+		want, got := fmt.Sprintf("domains_xxh64 %016x", expect.DomainsXXH64), fmt.Sprintf("%016x", tr.domainsXXH64)
+		return nil, codec.Corrupt(name, "trailer", at+8, want, got)
 	}
 	if tr.domains != expect.Domains {
 		return nil, codec.Corrupt(name, "trailer", at+16, fmt.Sprintf("%d domains", expect.Domains), tr.domains)
@@ -94,7 +94,7 @@ func Open(data []byte, name string, expect Expect, verify func(off, n int64) err
 	return t, nil
 }
 
-// start sets what follows from directory and verify.
+// start sets the fields that follow from the directory and verify.
 func (t *Table) start(verify func(off, n int64) error) {
 	t.verify, t.minLevels = verify, maxLevels
 	for i := range t.dir {
@@ -111,9 +111,9 @@ func (t *Table) start(verify func(off, n int64) error) {
 		return
 	}
 	first, end := t.lineBlocks()
-	t.cold.Store(int64(end - first))
+	t.unverifiedLines.Store(int64(end - first))
 	first, end = t.recordBlocks()
-	t.coldRecords.Store(int64(end - first))
+	t.unverifiedRecords.Store(int64(end - first))
 }
 
 // Len is the number of domains.
@@ -122,13 +122,13 @@ func (t *Table) Len() int { return int(t.trailer.domains) }
 // Keys is the number of distinct keys, and thus of slots.
 func (t *Table) Keys() int { return int(t.trailer.keys) }
 
-// seen tells whether the block that holds the byte at off is verified.
-func (t *Table) seen(off uint64) bool {
+// isVerified tells whether the block of the byte at off is verified.
+func (t *Table) isVerified(off uint64) bool {
 	i := off / BlockSize
 	return t.verified[i/64].Load()&(1<<(i%64)) != 0
 }
 
-// lineBlocks is the range of the blocks that hold lines.
+// lineBlocks returns the range of blocks with lines.
 func (t *Table) lineBlocks() (first, end uint64) {
 	l := &t.trailer.layout
 	if l.lines == l.fallback {
@@ -137,7 +137,7 @@ func (t *Table) lineBlocks() (first, end uint64) {
 	return l.lines / BlockSize, (l.fallback-1)/BlockSize + 1
 }
 
-// recordBlocks is the range of the blocks that hold records.
+// recordBlocks returns the range of blocks with records.
 func (t *Table) recordBlocks() (first, end uint64) {
 	if len(t.records) == 0 {
 		return 0, 0
@@ -146,11 +146,11 @@ func (t *Table) recordBlocks() (first, end uint64) {
 	return at / BlockSize, (at+uint64(len(t.records))-1)/BlockSize + 1
 }
 
-// check has the blocks verified that hold the n bytes at off, n > 0.
+// check verifies the blocks of the n > 0 bytes at off.
 func (t *Table) check(off, n uint64) error {
 	for i := off / BlockSize; i <= (off+n-1)/BlockSize; i++ {
 		start := i * BlockSize
-		if t.seen(start) {
+		if t.isVerified(start) {
 			continue
 		}
 		if err := t.verify(int64(start), min(BlockSize, int64(len(t.data))-int64(start))); err != nil {
@@ -158,27 +158,27 @@ func (t *Table) check(off, n uint64) error {
 		}
 		bit := uint64(1) << (i % 64)
 		if t.verified[i/64].Or(bit)&bit != 0 {
-			continue // another goroutine was faster
+			continue // another goroutine has counted it
 		}
 		if first, end := t.lineBlocks(); first <= i && i < end {
-			t.cold.Add(-1)
+			t.unverifiedLines.Add(-1)
 		}
 		if first, end := t.recordBlocks(); first <= i && i < end {
-			t.coldRecords.Add(-1)
+			t.unverifiedRecords.Add(-1)
 		}
 	}
 	return nil
 }
 
-// Lookup returns the ordinal of the domain with this key and check bits, or false if there is
-// none. The error is verify's, or a *codec.CorruptError where bytes contradict each other.
+// Lookup returns the ordinal of the domain with this key and these check bits, or false if there is
+// none. The error is that of verify, or a *codec.CorruptError if the file contradicts itself.
 func (t *Table) Lookup(key uint64, check uint32) (ordinal uint32, ok bool, err error) {
 	slot, ok, err := t.Slot(key)
 	if !ok || err != nil {
 		return 0, false, err
 	}
 	off := slot * recordSize
-	if at := t.trailer.layout.records + off; !t.seen(at) {
+	if at := t.trailer.layout.records + off; !t.isVerified(at) {
 		if err := t.check(at, recordSize); err != nil {
 			return 0, false, err
 		}
@@ -192,8 +192,8 @@ func (t *Table) Lookup(key uint64, check uint32) (ordinal uint32, ok bool, err e
 	return ordinal, ordinal != Absent && err == nil, err
 }
 
-// resolve takes check bits and ordinal of the record at slot, whose key is the one asked for,
-// to the ordinal of the domain with these check bits, or Absent.
+// resolve returns the ordinal of the domain with the check bits check, or Absent. recCheck and
+// recOrdinal are of the record at slot, whose key is that of the lookup.
 func (t *Table) resolve(slot uint64, recCheck, recOrdinal, check uint32) (uint32, error) {
 	if recOrdinal == sideFlag {
 		return t.searchSide(slot, recCheck, check)
@@ -208,22 +208,24 @@ func (t *Table) resolve(slot uint64, recCheck, recOrdinal, check uint32) (uint32
 	return recOrdinal, nil
 }
 
-// searchSide looks for check in the group of the side table that starts at entry head.
-func (t *Table) searchSide(slot uint64, head, check uint32) (uint32, error) {
+// searchSide returns the ordinal for check in the group of the side table that starts at entry
+// first.
+func (t *Table) searchSide(slot uint64, first, check uint32) (uint32, error) {
 	tr := &t.trailer
-	if uint64(head) >= tr.side {
+	if uint64(first) >= tr.side {
 		at := int64(tr.layout.records + slot*recordSize + 8)
-		return Absent, codec.Corrupt(t.name, "records", at, fmt.Sprintf("a side entry below %d", tr.side), head)
+		return Absent, codec.Corrupt(t.name, "records", at, fmt.Sprintf("a side entry below %d", tr.side), first)
 	}
-	at := tr.layout.side + uint64(head)*sideSize
+	at := tr.layout.side + uint64(first)*sideSize
 	if err := t.check(at, sideSize); err != nil {
 		return Absent, err
 	}
 	n := uint64(binary.LittleEndian.Uint32(t.data[at:]))
 	if mark := binary.LittleEndian.Uint32(t.data[at+4:]); mark != sideFlag {
-		return Absent, codec.Corrupt(t.name, "side table", int64(at)+4, fmt.Sprintf("%08x", uint32(sideFlag)), fmt.Sprintf("%08x", mark))
+		want, got := fmt.Sprintf("%08x", uint32(sideFlag)), fmt.Sprintf("%08x", mark)
+		return Absent, codec.Corrupt(t.name, "side table", int64(at)+4, want, got)
 	}
-	if left := tr.side - uint64(head) - 1; n < 2 || n > left {
+	if left := tr.side - uint64(first) - 1; n < 2 || n > left {
 		return Absent, codec.Corrupt(t.name, "side table", int64(at), fmt.Sprintf("2 to %d entries", left), n)
 	}
 	at += sideSize
@@ -237,22 +239,23 @@ func (t *Table) searchSide(slot uint64, head, check uint32) (uint32, error) {
 	}
 	ordinal := binary.LittleEndian.Uint32(group[i*sideSize+4:])
 	if uint64(ordinal) >= tr.domains {
-		return Absent, codec.Corrupt(t.name, "side table", int64(at)+int64(i)*sideSize+4, fmt.Sprintf("an ordinal below %d", tr.domains), ordinal)
+		off := int64(at) + int64(i)*sideSize + 4
+		return Absent, codec.Corrupt(t.name, "side table", off, fmt.Sprintf("an ordinal below %d", tr.domains), ordinal)
 	}
 	return ordinal, nil
 }
 
-// Slot is the hash alone: a number below Keys, a different one for each key of the table. A
-// key that is not in the table gets some slot or none.
+// Slot returns the hash of a key: a number below Keys, different for each key of the table. A key
+// that is not in the table gets any slot or none.
 func (t *Table) Slot(key uint64) (slot uint64, ok bool, err error) {
 	a := key ^ t.seed
 	mul := uint64(hashMul)
 	i, h := bits.Mul64(mum(a, mul), uint64(len(t.dir)))
 	b := &t.dir[i]
 	for l := 0; b.levels[l].lines != 0; l++ {
-		line, bit := place(h, uint64(b.levels[l].lines))
+		line, bit := locate(h, uint64(b.levels[l].lines))
 		off := (uint64(b.levels[l].line) + line) * lineSize
-		if t.cold.Load() != 0 {
+		if t.unverifiedLines.Load() != 0 {
 			if err := t.check(t.trailer.layout.lines+off, lineSize); err != nil {
 				return 0, false, err
 			}
@@ -276,7 +279,7 @@ func (t *Table) rankError(b *openBucket, off, r uint64) error {
 	return codec.Corrupt(t.name, "lines", at, fmt.Sprintf("a rank below %d", b.keys), r)
 }
 
-// searchFallback finds a key that no level placed.
+// searchFallback returns the slot of a key that no level placed.
 func (t *Table) searchFallback(key uint64) (slot uint64, ok bool, err error) {
 	n := t.trailer.fallback
 	if n == 0 {

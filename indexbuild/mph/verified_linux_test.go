@@ -10,10 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protected is data of which no block can be touched before it is verified: a load there ends the process.
+// protected returns a copy of data in memory of its own. After seal, reading a block that verify
+// has not passed ends the process.
 func protected(tb testing.TB, data []byte) (mem []byte, seal func(), verify func(off, n int64) error) {
 	tb.Helper()
-	mem, err := unix.Mmap(-1, 0, (len(data)+BlockSize-1)/BlockSize*BlockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	size := (len(data) + BlockSize - 1) / BlockSize * BlockSize
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -29,8 +31,9 @@ func protected(tb testing.TB, data []byte) (mem []byte, seal func(), verify func
 		}
 }
 
-// Whatever fails on the way, whoever asks at once, for keys or for strangers: no block is touched that verify has not passed.
-func TestNoBlockIsTouchedBeforeItIsVerified(t *testing.T) {
+// Concurrent lookups of keys and of absent keys, with a verify that fails at times, read verified
+// blocks only.
+func TestNoBlockIsReadBeforeItIsVerified(t *testing.T) {
 	broken := errors.New("broken")
 	for _, n := range []int{0, 1, 3, 1000, BlockSize/recordSize - 4, BlockSize / recordSize, 250_000} {
 		keys := append(randomKeys(n), sharedKeys(n/100, 3)...)
@@ -39,9 +42,9 @@ func TestNoBlockIsTouchedBeforeItIsVerified(t *testing.T) {
 		for i, k := range keys {
 			want[k] = uint32(i)
 		}
-		asked := append(append([]Key{}, keys...), strangers(keys)...)
+		queries := append(append([]Key{}, keys...), absentKeys(keys)...)
 		for _, lanes := range []bool{true, false} {
-			for _, first := range []string{"strangers", "all"} {
+			for _, first := range []string{"absent", "all"} {
 				t.Run(fmt.Sprintf("n=%d,lanes=%v,%s", n, lanes, first), func(t *testing.T) {
 					mem, seal, unseal := protected(t, data)
 					var mu sync.Mutex
@@ -58,7 +61,7 @@ func TestNoBlockIsTouchedBeforeItIsVerified(t *testing.T) {
 						t.Fatal(err)
 					}
 					table.lanes = lanes && hasLanes
-					seal() // Open has read its part
+					seal() // Open is done
 					var all sync.WaitGroup
 					for g := range 4 {
 						all.Go(func() {
@@ -70,8 +73,8 @@ func TestNoBlockIsTouchedBeforeItIsVerified(t *testing.T) {
 								}
 								some := make([]Key, size)
 								for i := range some {
-									some[i] = asked[rng.IntN(len(asked))]
-									if first == "strangers" {
+									some[i] = queries[rng.IntN(len(queries))]
+									if first == "absent" {
 										some[i].ID ^= 1 << rng.IntN(64)
 									}
 								}
@@ -105,18 +108,21 @@ func TestNoBlockIsTouchedBeforeItIsVerified(t *testing.T) {
 					}
 					all.Wait()
 					for _, part := range []struct {
-						what   string
-						blocks func() (first, end uint64)
-						cold   int64
-					}{{"records", table.recordBlocks, table.coldRecords.Load()}, {"lines", table.lineBlocks, table.cold.Load()}} {
+						what       string
+						blocks     func() (first, end uint64)
+						unverified int64
+					}{
+						{"records", table.recordBlocks, table.unverifiedRecords.Load()},
+						{"lines", table.lineBlocks, table.unverifiedLines.Load()},
+					} {
 						left := int64(0)
 						for i, end := part.blocks(); i < end; i++ {
-							if !table.seen(i * BlockSize) {
+							if !table.isVerified(i * BlockSize) {
 								left++
 							}
 						}
-						if part.cold != left {
-							t.Errorf("%d blocks with %s count as cold, %d are", part.cold, part.what, left)
+						if part.unverified != left {
+							t.Errorf("%d blocks with %s count as unverified, %d are", part.unverified, part.what, left)
 						}
 					}
 				})
@@ -125,24 +131,19 @@ func TestNoBlockIsTouchedBeforeItIsVerified(t *testing.T) {
 	}
 }
 
-// A key that the hash takes nowhere has no record, not even an unverified one that is read and not looked at.
-func TestNoRecordIsTouchedOfKeysWithoutSlot(t *testing.T) {
+// LookupBatch of a key without a slot does not read an unverified record, although it may load any
+// record.
+func TestNoRecordIsReadForKeysWithoutSlot(t *testing.T) {
 	keys := randomKeys(250_000)
 	data, _ := setup{Options{}, 50_000, memoryKeys}.build(t, keys)
 	rng := rand.New(rand.NewPCG(8, 8))
 	var nowhere []Key
-	ids, slots := make([]uint64, batchSize), make([]uint64, batchSize)
 	for table := open(t, data, keys); len(nowhere) < 3; {
-		for i := range ids {
-			ids[i] = rng.Uint64()
-		}
-		if err := table.SlotBatch(ids, slots); err != nil {
+		id := rng.Uint64()
+		if _, ok, err := table.Slot(id); err != nil {
 			t.Fatal(err)
-		}
-		for i, slot := range slots {
-			if slot == absentSlot {
-				nowhere = append(nowhere, Key{ids[i], 0})
-			}
+		} else if !ok {
+			nowhere = append(nowhere, Key{id, 0})
 		}
 	}
 	for _, lanes := range []bool{true, false} {
@@ -159,7 +160,7 @@ func TestNoRecordIsTouchedOfKeysWithoutSlot(t *testing.T) {
 		}
 		for i, o := range out {
 			if o != Absent {
-				t.Errorf("stranger %d is %d", i, o)
+				t.Errorf("absent key %d has ordinal %d", i, o)
 			}
 		}
 	}

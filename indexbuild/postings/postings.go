@@ -31,9 +31,7 @@ import (
 // docs/formats/batch-postings.md describes every byte.
 const (
 	batchMagic   = "BPX1"
-	batchVersion = 2
-	// 1: domains of all parts in one list, with tuples.
-	// 2: a list for each part, in columns; tuples follow from rows.
+	batchVersion = 1
 
 	// batchFrame is how many bytes of names a domain frame holds. A build has three frames of each part in memory.
 	batchFrame = 32 << 10

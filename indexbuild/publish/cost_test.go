@@ -9,7 +9,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// A publish that folds nothing writes and reads what its batch takes, whatever the lake holds already.
+// A publish without compaction reads and writes as much as into an empty lake, whatever the lake
+// holds.
 func TestPublishCostsWhatTheBatchCosts(t *testing.T) {
 	manyDomains := func(tag string, n int) []testlake.Record {
 		list := make([]testlake.Record, n)
@@ -40,7 +41,8 @@ func TestPublishCostsWhatTheBatchCosts(t *testing.T) {
 		t.Logf("%d URLs into a lake of %d: %.3f of the bytes written into an empty one, %.3f of those read", len(small), before,
 			float64(written)/float64(emptyWritten), float64(read)/float64(emptyRead))
 		if float64(written) > 1.1*float64(emptyWritten) || float64(read) > 1.2*float64(emptyRead) {
-			t.Errorf("lake of %d: %d bytes written and %d read, %d and %d into an empty one", before, written, read, emptyWritten, emptyRead)
+			t.Errorf("lake of %d URLs: %d bytes written and %d read, %d and %d for an empty one",
+				before, written, read, emptyWritten, emptyRead)
 		}
 	}
 }

@@ -18,10 +18,12 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// damageFormat is the version of the list of damaged batches, which lives as long as one publish.
+// damageFormat is the format version of the list of damaged batches, which lives as long as one
+// publish.
 const damageFormat = 1
 
-// damage lists the batches that the builds of one run of a publish found damaged: the next plan leaves them out.
+// damage lists the batches that the builds of a run found damaged. The run's next plan leaves them
+// out.
 type damage struct {
 	Format  int            `json:"format"`
 	Batches []damagedBatch `json:"batches"`
@@ -34,7 +36,7 @@ type damagedBatch struct {
 
 func damageKey(staging string) string { return staging + "publish-damaged.json" }
 
-// readDamage reads what builds of a run found, by batch.
+// readDamage reads why batches are damaged, from the list that the builds of a run have written.
 func readDamage(ctx context.Context, store blob.Store, run string) (map[postings.BatchRef]string, error) {
 	d, err := readDamageAt(ctx, store, damageKey(lake.StagingPrefix(run)))
 	if err != nil {
@@ -65,8 +67,9 @@ func readDamageAt(ctx context.Context, store blob.Store, key string) (*damage, e
 	return d, nil
 }
 
-// noteDamage is called when a build of a plan met a damaged batch. It reads all bytes that the plan's batches are built from, and adds those
-// that are damaged to the run's list. It returns their number; 0 is that nothing was found, or nothing new.
+// noteDamage finds the plan's damaged batches, after a build met one, and adds them to the run's
+// list. It reads all bytes from which the plan's segment is built. It returns how many batches it
+// added.
 func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) (int, error) {
 	refs := p.refs()
 	reasons := make([]string, len(refs))
@@ -109,10 +112,13 @@ func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) 
 	return found, err
 }
 
-// sound returns those of the finished batches that can be published, and the records of those that base lacks, by digest. The others are
-// given to skip, with the reason.
-func sound(ctx context.Context, store blob.Store, base *manifest.Version, finished []planned, known map[postings.BatchRef]string,
-	skip func(b planned, reason string)) (good []planned, records map[string]*lake.Batch, err error) {
+// publishable returns the finished batches that can be published, and by digest the records of
+// those that base lacks. It calls skip with each other batch and the reason. known has the damaged
+// batches that builds of this run have found.
+func publishable(
+	ctx context.Context, store blob.Store, base *manifest.Version, finished []planned,
+	known map[postings.BatchRef]string, skip func(b planned, reason string),
+) (good []planned, records map[string]*lake.Batch, err error) {
 	if base == nil {
 		base = &manifest.Version{}
 	}
@@ -142,24 +148,26 @@ func sound(ctx context.Context, store blob.Store, base *manifest.Version, finish
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	// A segment of which a batch can no longer be read must not be built again, unless this batch is the one that is replaced.
+	// A segment with an unreadable batch cannot be built again, unless that batch is replaced
+	// itself.
 	replaced := map[manifest.Batch]bool{}
 	for i, b := range finished {
 		if read[i] != nil {
 			replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] = true
 		}
 	}
-	fixed := map[string]string{}
+	blocked := map[string]string{} // reasons, by segment
 	for _, b := range base.Batches {
 		_, bad := known[postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]
 		if bad && !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
-			fixed[b.Segment] = fmt.Sprintf("the segment of the batch it replaces cannot be built again: batch %s of dataset %d, which is in it too, is damaged", b.Batch, b.DatasetID)
+			blocked[b.Segment] = fmt.Sprintf("the segment of the batch that it replaces cannot be built again: "+
+				"that segment also has batch %s of dataset %d, which is damaged", b.Batch, b.DatasetID)
 		}
 	}
 	records = map[string]*lake.Batch{}
 	for i, b := range finished {
 		if live, ok := base.FindBatch(b.DatasetID, b.Batch); ok && reasons[i] == "" && live.Digest != b.Digest {
-			reasons[i] = fixed[live.Segment]
+			reasons[i] = blocked[live.Segment]
 		}
 		if reasons[i] != "" {
 			skip(b, reasons[i])
@@ -173,7 +181,7 @@ func sound(ctx context.Context, store blob.Store, base *manifest.Version, finish
 	return good, records, nil
 }
 
-// frozen are the segments of base with a batch that is known to be damaged.
+// frozen returns the segments of base that have a damaged batch, with the reasons.
 func frozen(base *manifest.Version, known map[postings.BatchRef]string) map[string]string {
 	out := map[string]string{}
 	if base != nil {
@@ -186,24 +194,26 @@ func frozen(base *manifest.Version, known map[postings.BatchRef]string) map[stri
 	return out
 }
 
-// RebuildAll asks Rebuild for all segments.
+// RebuildAll makes Rebuild check all segments, the registries and all postings.
 const RebuildAll = "all"
 
-// Rebuilt is what Rebuild did.
+// Rebuilt is the result of Rebuild.
 type Rebuilt struct {
-	// Checked is the number of segments that were read, Segments those of which files were written anew.
+	// Checked is the number of segments that were read. Segments lists those with rewritten files.
 	Checked  int      `json:"checked"`
 	Segments []string `json:"segments,omitempty"`
-	// Files is the number of those files, Postings that of postings objects that were restored from Parquet.
+	// Files is the number of rewritten files, Postings the number of postings objects restored from
+	// Parquet.
 	Files    int `json:"files"`
 	Postings int `json:"postings"`
-	// Registries are the keys of the registry documents that were restored from the version.
+	// Registries lists the keys of the registry documents that were restored from the version.
 	Registries []string `json:"registries,omitempty"`
-	// Unmended says, in a line each, what is beyond repair, such as parts and batch records that are damaged. The first maxSkipped.
+	// Unmended lists what cannot be repaired, such as damaged parts and batch records, one line
+	// each: the first maxSkipped.
 	Unmended []string `json:"unmended,omitempty"`
 }
 
-// Add takes over what another Rebuild did.
+// Add adds the result of another Rebuild.
 func (r *Rebuilt) Add(o Rebuilt) {
 	r.Checked += o.Checked
 	r.Segments = append(r.Segments, o.Segments...)
@@ -213,11 +223,14 @@ func (r *Rebuilt) Add(o Rebuilt) {
 	r.Unmended = append(r.Unmended, o.Unmended...)
 }
 
-// Rebuild reads the current version's segments, or the one with the id which, and makes those whole again of which files are
-// damaged or missing. For all of them it also restores the registries, as far as the version knows what was in them, and the postings of finished
-// batches, published or not. Versions and
-// the manifest stay as they are: the same bytes come back under the same names. What cannot be mended is listed; the
-// error is about what could not be tried. Temporary files are in tempDir.
+// Rebuild checks the segment with the id which, or with RebuildAll all segments of the current
+// version, and rewrites their damaged and missing files. With RebuildAll it also restores the
+// registries, as far as the version has their contents, and the postings of all finished batches,
+// published or not.
+//
+// Versions and the manifest stay as they are: files get their earlier bytes and names back. The
+// result lists what cannot be repaired; an error means that something could not be tried. Temporary
+// files are in tempDir.
 func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebuilt, error) {
 	out, err := rebuild(ctx, store, which, tempDir)
 	if err != nil {
@@ -234,9 +247,10 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 	if base == nil {
 		base = &manifest.Version{}
 	}
-	// unmended keeps what no retry mends, and returns any other error.
+	// unmended lists an error that no retry repairs, and returns any other.
 	unmended := func(err error) error {
-		if err == nil || ctx.Err() != nil || !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) && !errors.Is(err, blob.ErrRange) {
+		damaged := errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange)
+		if ctx.Err() != nil || !damaged {
 			return err
 		}
 		if len(out.Unmended) < maxSkipped {
@@ -267,7 +281,7 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 	}
 	if which != RebuildAll {
 		if out.Checked == 0 {
-			out.Unmended = []string{fmt.Sprintf("segment %q: the current version %s has none of this id", which, base.ID)}
+			out.Unmended = []string{fmt.Sprintf("segment %q: not in the current version %s", which, base.ID)}
 		}
 		return out, nil
 	}
@@ -281,7 +295,8 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 		return out, err
 	}
 	for _, b := range finished {
-		n, err := repair.RestorePostings(ctx, store, postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, tempDir)
+		ref := postings.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+		n, err := repair.RestorePostings(ctx, store, ref, tempDir)
 		out.Postings += n
 		if err := unmended(err); err != nil {
 			return out, err
@@ -290,19 +305,23 @@ func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out 
 	return out, nil
 }
 
-// restoreRegistries writes those registry documents anew that are lost, from what a version says.
+// restoreRegistries writes lost registry documents again, from a version's contents.
 func (r *Rebuilt) restoreRegistries(ctx context.Context, store blob.Store, v *manifest.Version) error {
 	datasets := make([]lake.Dataset, 0, len(v.Datasets))
 	for _, d := range v.Datasets {
-		datasets = append(datasets, lake.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence})
+		datasets = append(datasets, lake.Dataset{
+			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,
+		})
 	}
-	restored, nameless, err := lake.RestoreRegistry(ctx, store, lake.Rules{CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix}, datasets)
+	rules := lake.Rules{CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix}
+	restored, nameless, err := lake.RestoreRegistry(ctx, store, rules, datasets)
 	if restored {
 		r.Registries = append(r.Registries, lake.RegistryKey)
 	}
 	for _, id := range nameless {
 		if len(r.Unmended) < maxSkipped {
-			r.Unmended = append(r.Unmended, fmt.Sprintf("dataset %d: its name is lost with the registry, since nothing of it is published; ingest it again, as a new dataset", id))
+			r.Unmended = append(r.Unmended, fmt.Sprintf("dataset %d: its name is lost with the registry, "+
+				"since nothing of it is published; ingest it again as a new dataset", id))
 		}
 	}
 	if err != nil {

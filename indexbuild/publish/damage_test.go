@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -32,8 +33,9 @@ func record(t testing.TB, store blob.Store, dataset uint32, batch, digest string
 	return b
 }
 
-// harm changes an object: its byte in the middle, its end, or all of it. It returns what puts it right.
-func harm(t testing.TB, store blob.Store, key, how string) func() {
+// damage flips a bit of an object, truncates it or deletes it. It returns a function that restores
+// it.
+func damage(t testing.TB, store blob.Store, key, how string) func() {
 	t.Helper()
 	good, _, err := store.Get(t.Context(), key)
 	if err != nil {
@@ -49,7 +51,7 @@ func harm(t testing.TB, store blob.Store, key, how string) func() {
 		if err := store.Delete(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
-	case "cut":
+	case "truncated":
 		put(good[:len(good)*2/3])
 	default:
 		bad := bytes.Clone(good)
@@ -59,7 +61,7 @@ func harm(t testing.TB, store blob.Store, key, how string) func() {
 	return func() { put(good) }
 }
 
-// skipped lists what a publish has left out.
+// skipped lists the batches that a publish left out. One without a proper reason is marked.
 func skipped(c publish.Committed) []string {
 	var names []string
 	for _, s := range c.Skipped {
@@ -71,20 +73,21 @@ func skipped(c publish.Committed) []string {
 	return names
 }
 
-// A damaged batch is left out by name, and all others are published; once mended it is published too.
+// A damaged batch is skipped and named, and all others are published. It is published once
+// restored.
 func TestDamagedBatchIsLeftOut(t *testing.T) {
-	for _, how := range []string{"missing", "cut", "flipped"} {
+	for _, how := range []string{"missing", "truncated", "flipped"} {
 		for _, what := range []string{"record", "postings"} {
 			t.Run(what+" "+how, func(t *testing.T) {
 				store := blob.NewMemory()
 				testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
-				sick := testlake.Ingest(t, store, "beta", "b1", records("b", 3000))
+				damaged := testlake.Ingest(t, store, "beta", "b1", records("b", 3000))
 				testlake.Ingest(t, store, "gamma", "b1", records("c", 30))
-				key := lake.BatchKey(2, "b1", sick.Digest)
+				key := lake.BatchKey(2, "b1", damaged.Digest)
 				if what == "postings" {
-					key = record(t, store, 2, "b1", sick.Digest).Postings[0].Key
+					key = record(t, store, 2, "b1", damaged.Digest).Postings[0].Key
 				}
-				mend := harm(t, store, key, how)
+				restore := damage(t, store, key, how)
 				for range 2 {
 					done := testlake.Publish(t, store)
 					if d := cmp.Diff([]string{"beta/b1"}, skipped(done)); d != "" {
@@ -95,9 +98,9 @@ func TestDamagedBatchIsLeftOut(t *testing.T) {
 				testlake.Ingest(t, store, "delta", "b1", records("d", 40))
 				testlake.Publish(t, store)
 				expectLive(t, store, map[string]int64{"1/b1": 10, "3/b1": 30, "4/b1": 40})
-				mend()
+				restore()
 				if done := testlake.Publish(t, store); len(done.Skipped) > 0 {
-					t.Fatalf("mended: %+v", done)
+					t.Fatalf("restored: %+v", done)
 				}
 				expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 3000, "3/b1": 30, "4/b1": 40})
 				for info, err := range store.List(t.Context(), "staging/") {
@@ -108,17 +111,17 @@ func TestDamagedBatchIsLeftOut(t *testing.T) {
 	}
 }
 
-// The version keeps the earlier ingest of a batch whose replacement is damaged, and a segment whose own batch can no longer be
-// read is left alone, with all batches that it shares a segment with.
-func TestDamagedReplacementsLeaveWhatWasThere(t *testing.T) {
+// The version keeps the earlier ingest of a batch whose replacement is damaged. A segment with a
+// damaged batch is not built again, so none of its other batches is replaced.
+func TestDamagedReplacementLeavesThePublishedBatch(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	old := testlake.Ingest(t, store, "beta", "b1", records("b", 20))
 	testlake.Publish(t, store)
 	before := current(t, store)
 
-	sick := testlake.Ingest(t, store, "beta", "b1", records("new", 25))
-	mend := harm(t, store, record(t, store, 2, "b1", sick.Digest).Postings[0].Key, "flipped")
+	damaged := testlake.Ingest(t, store, "beta", "b1", records("new", 25))
+	restore := damage(t, store, record(t, store, 2, "b1", damaged.Digest).Postings[0].Key, "flipped")
 	testlake.Ingest(t, store, "gamma", "b1", records("c", 30))
 	done := testlake.Publish(t, store)
 	if d := cmp.Diff([]string{"beta/b1"}, skipped(done)); d != "" {
@@ -126,11 +129,12 @@ func TestDamagedReplacementsLeaveWhatWasThere(t *testing.T) {
 	}
 	v := expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20, "3/b1": 30})
 	if v.Segments[0] != before.Segments[0] {
-		t.Fatal("the segment of the replaced batch was built again")
+		t.Fatal("the segment of the batch with the damaged replacement was built again")
 	}
 
-	// Now a batch that is published loses its postings: its neighbour alpha cannot be replaced any more, others can be added.
-	mendOld := harm(t, store, record(t, store, 2, "b1", old.Digest).Postings[0].Key, "missing")
+	// The published batch of beta loses its postings. The batch of alpha is in the same segment and
+	// can no longer be replaced; new batches can be added.
+	restoreOld := damage(t, store, record(t, store, 2, "b1", old.Digest).Postings[0].Key, "missing")
 	testlake.Ingest(t, store, "alpha", "b1", records("a2", 11))
 	testlake.Ingest(t, store, "delta", "b1", records("d", 40))
 	done = testlake.Publish(t, store)
@@ -139,16 +143,16 @@ func TestDamagedReplacementsLeaveWhatWasThere(t *testing.T) {
 	}
 	expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20, "3/b1": 30, "4/b1": 40})
 
-	// It is no longer asked for once its own replacement is sound.
-	mend()
+	// The lost postings are not needed once the replacement of that batch is intact.
+	restore()
 	if done = testlake.Publish(t, store); len(done.Skipped) > 0 {
 		t.Fatalf("%+v", done)
 	}
 	expectLive(t, store, map[string]int64{"1/b1": 11, "2/b1": 25, "3/b1": 30, "4/b1": 40})
-	mendOld()
+	restoreOld()
 }
 
-// Small segments of which a batch was lost are not folded, and stand in nobody's way.
+// Compaction leaves out a small segment with a lost batch, and publishes succeed.
 func TestLostPostingsStopNoPublish(t *testing.T) {
 	store := blob.NewMemory()
 	want := map[string]int64{}
@@ -164,20 +168,20 @@ func TestLostPostingsStopNoPublish(t *testing.T) {
 			t.Fatalf("%d segments", len(v.Segments))
 		}
 		if i == 1 {
-			harm(t, store, record(t, store, 1, name, res.Digest).Postings[0].Key, "missing")
+			damage(t, store, record(t, store, 1, name, res.Digest).Postings[0].Key, "missing")
 		}
 	}
 }
 
-// A store that fails is no damage.
+// Errors of the store are not taken for damage.
 func TestFailingStoreSkipsNothing(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	for n := range 4 {
-		faulty := blob.NewFaulty(store)
+		faulty := blobtest.NewFaulty(store)
 		faulty.CrashAfter(n)
 		done, err := publish.All(t.Context(), faulty, testlake.Run(), t.TempDir())
-		if !errors.Is(err, blob.ErrCrashed) || len(done.Skipped) > 0 {
+		if !errors.Is(err, blobtest.ErrCrashed) || len(done.Skipped) > 0 {
 			t.Errorf("crash after %d changes: %+v, %v", n, done, err)
 		}
 	}
@@ -185,8 +189,8 @@ func TestFailingStoreSkipsNothing(t *testing.T) {
 	expectLive(t, store, map[string]int64{"1/b1": 10})
 }
 
-// What can be made again from what is left is made again, for segments and for postings; the rest is named.
-func TestRebuildMendsTheCurrentVersion(t *testing.T) {
+// Rebuild restores segments and postings as far as their sources are intact, and names the rest.
+func TestRebuildRepairsTheCurrentVersion(t *testing.T) {
 	store := blob.NewMemory()
 	a := testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	testlake.Publish(t, store)
@@ -205,16 +209,17 @@ func TestRebuildMendsTheCurrentVersion(t *testing.T) {
 	if d := cmp.Diff(publish.Rebuilt{Checked: 2}, rebuild(publish.RebuildAll)); d != "" {
 		t.Error(d)
 	}
-	damage := func() {
-		harm(t, store, segment.Prefix(v.Segments[0].ID)+segment.MPHFName, "flipped")
-		harm(t, store, segment.Prefix(v.Segments[0].ID)+segment.InfoName, "missing")
-		harm(t, store, segment.Prefix(v.Segments[1].ID)+segment.PartsName, "cut")
+	damageSegments := func() {
+		damage(t, store, segment.Prefix(v.Segments[0].ID)+segment.MPHFName, "flipped")
+		damage(t, store, segment.Prefix(v.Segments[0].ID)+segment.InfoName, "missing")
+		damage(t, store, segment.Prefix(v.Segments[1].ID)+segment.PartsName, "truncated")
 	}
-	damage()
-	harm(t, store, record(t, store, 1, "b1", a.Digest).Postings[0].Key, "missing")
-	harm(t, store, record(t, store, 3, "b1", c.Digest).Postings[0].Key, "cut")
+	damageSegments()
+	damage(t, store, record(t, store, 1, "b1", a.Digest).Postings[0].Key, "missing")
+	damage(t, store, record(t, store, 3, "b1", c.Digest).Postings[0].Key, "truncated")
 	got := rebuild(publish.RebuildAll)
-	if d := cmp.Diff(publish.Rebuilt{Checked: 2, Segments: []string{v.Segments[0].ID, v.Segments[1].ID}, Files: 3, Postings: 2}, got); d != "" {
+	want := publish.Rebuilt{Checked: 2, Segments: []string{v.Segments[0].ID, v.Segments[1].ID}, Files: 3, Postings: 2}
+	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff(v, current(t, store)); d != "" {
@@ -223,15 +228,17 @@ func TestRebuildMendsTheCurrentVersion(t *testing.T) {
 	testlake.Publish(t, store)
 	expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20, "3/b1": 30})
 
-	damage()
-	if d := cmp.Diff(publish.Rebuilt{Checked: 1, Segments: []string{v.Segments[1].ID}, Files: 1}, rebuild(v.Segments[1].ID)); d != "" {
+	damageSegments()
+	want = publish.Rebuilt{Checked: 1, Segments: []string{v.Segments[1].ID}, Files: 1}
+	if d := cmp.Diff(want, rebuild(v.Segments[1].ID)); d != "" {
 		t.Error(d)
 	}
-	// Without a part nothing can be made, and the rest is.
-	harm(t, store, record(t, store, 1, "b1", a.Digest).Postings[0].Key, "flipped")
-	harm(t, store, record(t, store, 1, "b1", a.Digest).Parts[0].Key, "missing")
+	// The postings of a batch that lost a part cannot be restored; everything else is checked.
+	damage(t, store, record(t, store, 1, "b1", a.Digest).Postings[0].Key, "flipped")
+	damage(t, store, record(t, store, 1, "b1", a.Digest).Parts[0].Key, "missing")
 	got = rebuild(publish.RebuildAll)
-	if got.Checked != 3 || len(got.Segments) != 0 || !slices.ContainsFunc(got.Unmended, func(s string) bool { return strings.Contains(s, v.Segments[0].ID) }) {
+	named := func(s string) bool { return strings.Contains(s, v.Segments[0].ID) }
+	if got.Checked != 3 || len(got.Segments) != 0 || !slices.ContainsFunc(got.Unmended, named) {
 		t.Errorf("%+v", got)
 	}
 	if got := rebuild("0123"); len(got.Unmended) != 1 {
@@ -239,7 +246,8 @@ func TestRebuildMendsTheCurrentVersion(t *testing.T) {
 	}
 }
 
-// A registry that is lost stops ingests and publishes until it is restored from the version, and then all goes on as before.
+// Lost registries stop publishes until Rebuild restores them from the version. Ingests and
+// publishes then work again.
 func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 	for _, how := range []string{"missing", "flipped"} {
 		store := blob.NewMemory()
@@ -247,8 +255,8 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
 		testlake.Publish(t, store)
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30)) // not published
-		harm(t, store, lake.RegistryKey, how)
-		harm(t, store, lake.BatchRegistryKey(2), how)
+		damage(t, store, lake.RegistryKey, how)
+		damage(t, store, lake.BatchRegistryKey(2), how)
 		if _, err := publish.Plan(t.Context(), store, testlake.Run(), 0); !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("%s: %v", how, err)
 		}
@@ -256,10 +264,12 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff([]string{lake.RegistryKey, lake.BatchRegistryKey(2)}, got.Registries); d != "" || len(got.Unmended) != 1 || !strings.Contains(got.Unmended[0], "dataset 3") {
+		d := cmp.Diff([]string{lake.RegistryKey, lake.BatchRegistryKey(2)}, got.Registries)
+		if d != "" || len(got.Unmended) != 1 || !strings.Contains(got.Unmended[0], "dataset 3") {
 			t.Errorf("%s: %+v", how, got)
 		}
-		if got, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir()); err != nil || len(got.Registries) > 0 || len(got.Unmended) > 0 {
+		got, err = publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+		if err != nil || len(got.Registries) > 0 || len(got.Unmended) > 0 {
 			t.Errorf("%s, again: %+v, %v", how, got, err)
 		}
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30))
@@ -269,8 +279,8 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 	}
 }
 
-// A dataset that was given the id of another does not replace its batches.
-func TestOtherDatasetOfTheSameIDIsRefused(t *testing.T) {
+// A dataset with the id of another one does not replace that one's batches.
+func TestOtherDatasetOfTheSameIDIsRejected(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	testlake.Publish(t, store)

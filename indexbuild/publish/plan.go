@@ -1,14 +1,16 @@
-// Package publish makes the next version of a lake in four steps: Plan compares the finished
-// batches with the current version, Build makes one segment over those that are new, Verify
-// reads it back, Commit flips the manifest.
+// Package publish makes the next version of a lake in four steps. Plan compares the finished
+// batches with the current version, Build makes one segment of the new ones, Verify reads that
+// segment back, and Commit replaces the manifest. The activities run the steps as workers; All runs
+// them in one process. Rebuild restores damaged files of the current version.
 //
-// Every step may run twice, at once on two workers, or die at any point: a plan is an
-// object named by its content, a segment is named by what it covers, and a commit has an id
-// made of its plan. What passes between the steps is small; the lists are in the plan.
+// Every step may run twice, run on two workers at the same time, or stop at any point: a plan is an
+// object named by its content, a segment is named by what it covers, and a commit's id is the
+// digest of its plan. Steps exchange small values; the lists are in the plan.
 //
-// A publish costs what the new batches cost, not what the lake costs: they become one new segment
-// beside the others. Older segments are built again only when one of their batches was replaced,
-// or when there are more than TargetSegments, so that queries keep asking few of them.
+// A publish costs what its new batches cost, whatever the size of the lake: they become one new
+// segment beside the others. An older segment is built again only if one of its batches was
+// replaced, or by compaction, which keeps the number of segments that a query reads at
+// TargetSegments.
 package publish
 
 import (
@@ -29,41 +31,45 @@ import (
 )
 
 const (
-	// TargetSegments is how many segments a version has at most after a publish: a lookup asks
-	// each of them, and eight still fit in one round of requests.
+	// TargetSegments is the most segments that a publish leaves, unless damage keeps it from
+	// building some of them again. A lookup reads each segment, and eight fit in one round of
+	// requests.
 	TargetSegments = 8
 
-	// planFormat is the version of the plan's document. Plans live as long as one publish, but a worker of
-	// another build may take the next step.
+	// planFormat is the format version of plans. A plan lives as long as one publish, but a worker
+	// of another build may run the next step.
 	planFormat = 1
 
-	// reads bounds the registry and batch records that are read at once.
+	// reads is the most registry documents or batch records that are read concurrently.
 	reads = 32
 )
 
-// Summary is what Plan found.
+// Summary is the result of Plan.
 type Summary struct {
-	// Current is the version that was current, "" in a lake without one.
+	// Current is the id of the current version, "" if there is none.
 	Current string `json:"current"`
-	// Nothing is true when every finished batch is in it already. Then there is no plan.
+	// Nothing tells that the current version has every finished batch. Then there is no plan.
 	Nothing bool `json:"nothing"`
-	// PlanKey is the object that holds the plan.
+	// PlanKey is the key of the plan.
 	PlanKey string `json:"plan_key"`
-	// Batches is the number of batches that are new or replace one; Replaced, of the latter.
+	// Batches is the number of batches that the current version lacks. Replaced of them take the
+	// place of an earlier ingest of the same batch.
 	Batches  int `json:"batches"`
 	Replaced int `json:"replaced"`
-	// Covered is the number of batches that the new segment covers, Segments that of older ones it takes the place of.
+	// Covered is the number of batches that the new segment covers, Segments the number of older
+	// segments that it replaces.
 	Covered  int `json:"covered"`
 	Segments int `json:"segments"`
-	// Rows is the number of rows the new segment covers.
+	// Rows is the number of rows that the new segment covers.
 	Rows int64 `json:"rows"`
-	// Skipped are finished batches that were left out, because they are damaged: the first maxSkipped of all SkippedBatches. Where the version has an
-	// earlier ingest of such a batch, that stays.
+	// Skipped lists finished batches that are left out because they are damaged: the first
+	// maxSkipped of SkippedBatches. If the version has an earlier ingest of such a batch, that one
+	// stays.
 	Skipped        []Skipped `json:"skipped,omitempty"`
 	SkippedBatches int       `json:"skipped_batches,omitempty"`
 }
 
-// Skipped is a finished batch that is not published, and why.
+// Skipped is a finished batch that is not published, with the reason.
 type Skipped struct {
 	DatasetID uint32 `json:"dataset_id"`
 	Dataset   string `json:"dataset"`
@@ -71,22 +77,22 @@ type Skipped struct {
 	Reason    string `json:"reason"`
 }
 
-// maxSkipped bounds what goes through Temporal's histories, which hold at most two megabytes at once.
+// maxSkipped limits the lists in a step's result, since a payload of Temporal has at most 2 MB.
 const maxSkipped = 200
 
 // plan is the document at Summary.PlanKey.
 type plan struct {
 	Format int `json:"format"`
-	// Base is the version planned on, "" for none.
+	// Base is the id of the version that the plan is based on, "" for none.
 	Base string `json:"base"`
-	// Replaces are the segments of Base that the new one takes the place of.
+	// Replaces lists the segments of Base that the new segment replaces.
 	Replaces []string `json:"replaces"`
-	// CanonicalForm and PublicSuffix are those of all batches.
+	// CanonicalForm and PublicSuffix are the rules of all batches.
 	CanonicalForm string `json:"canonical_form"`
 	PublicSuffix  string `json:"public_suffix_list"`
-	// Datasets describes those of Batches.
+	// Datasets describes the datasets of Batches.
 	Datasets []lake.Dataset `json:"datasets"`
-	// Batches are covered by the new segment, by dataset and name.
+	// Batches lists the batches that the new segment covers, by dataset and name.
 	Batches []planned `json:"batches"`
 }
 
@@ -98,13 +104,14 @@ type planned struct {
 	Rows      int64  `json:"rows"`
 	Parts     int64  `json:"parts"`
 	Bytes     int64  `json:"bytes"`
-	// New tells that Base does not have it, Replaces of which digest it has one of that name.
+	// New tells that Base lacks the batch. Replaces is the digest of the ingest that Base has under
+	// the same name, "" for none.
 	New      bool   `json:"new,omitempty"`
 	Replaces string `json:"replaces,omitempty"`
 }
 
-// RulesError says that batches made by different URL rules or public suffix lists cannot be in one version. It
-// takes a rebuild to move the rows.
+// RulesError says that a batch was made by other URL rules or another public suffix list than the
+// version's batches. One version cannot hold both: the lake has to be ingested again.
 type RulesError struct {
 	DatasetID uint32
 	Batch     string
@@ -115,8 +122,9 @@ func (e *RulesError) Error() string {
 	return fmt.Sprintf("batch %s of dataset %d was made with %s, the version has %s", e.Batch, e.DatasetID, e.Got, e.Want)
 }
 
-// Plan compares the finished batches of all datasets with the current version and writes the plan of the next
-// into the staging of run, from where Commit removes it. Round tells the publishes of one run apart.
+// Plan compares the finished batches of all datasets with the current version and writes the plan
+// of the next version to the staging of run. Commit removes the plan. Each publish of a run needs
+// its own round.
 func Plan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
 	s, err := makePlan(ctx, store, run, round)
 	if err != nil {
@@ -135,7 +143,8 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		return Summary{}, err
 	}
 	if base != nil {
-		if err := sameNames(base, func(id uint32) (string, bool) { d, ok := datasets[id]; return d.Name, ok }, true); err != nil {
+		name := func(id uint32) (string, bool) { d, ok := datasets[id]; return d.Name, ok }
+		if err := sameNames(base, name, true); err != nil {
 			return Summary{}, err
 		}
 	}
@@ -144,7 +153,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		return Summary{}, err
 	}
 	var s Summary
-	finished, records, err := sound(ctx, store, base, finished, known, func(b planned, reason string) {
+	finished, records, err := publishable(ctx, store, base, finished, known, func(b planned, reason string) {
 		if s.SkippedBatches++; len(s.Skipped) < maxSkipped {
 			s.Skipped = append(s.Skipped, Skipped{b.DatasetID, datasets[b.DatasetID].Name, b.Batch, reason})
 		}
@@ -169,7 +178,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err := p.describe(records, base); err != nil {
 		return Summary{}, err
 	}
-	p.fold(base, frozen(base, known))
+	p.compact(base, frozen(base, known))
 	for _, b := range p.Batches {
 		s.Rows += b.Rows
 		if len(p.Datasets) == 0 || p.Datasets[len(p.Datasets)-1].ID != b.DatasetID {
@@ -181,7 +190,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	// The digest keeps two attempts, which may see different batches, from mixing their plans.
+	// Two attempts may see different batches. The digest gives each plan its own key.
 	s.PlanKey = fmt.Sprintf("%spublish-%d-%s.json", lake.StagingPrefix(run), round, lake.Digest(data))
 	if _, err := store.Put(ctx, s.PlanKey, data, blob.Condition{}); err != nil {
 		return Summary{}, err
@@ -189,7 +198,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	return s, nil
 }
 
-// currentVersion reads the lake's current version, nil if there is none.
+// currentVersion reads the lake's current version, which is nil if there is none.
 func currentVersion(ctx context.Context, store blob.Store) (*manifest.Version, error) {
 	m, _, err := manifest.Read(ctx, store)
 	if errors.Is(err, manifest.ErrNoVersion) {
@@ -205,7 +214,8 @@ func currentVersion(ctx context.Context, store blob.Store) (*manifest.Version, e
 	return manifest.ReadVersion(ctx, store, ref)
 }
 
-// finishedBatches reads the registry: the datasets, and of each the digest of the run that won each batch name.
+// finishedBatches reads the registry: all datasets, and of each batch name the digest of the ingest
+// that won it.
 func finishedBatches(ctx context.Context, store blob.Store) (map[uint32]lake.Dataset, []planned, error) {
 	all, err := lake.Registry(ctx, store)
 	if err != nil {
@@ -239,8 +249,9 @@ func finishedBatches(ctx context.Context, store blob.Store) (map[uint32]lake.Dat
 	return datasets, finished, nil
 }
 
-// sameNames returns a *codec.CorruptError where a dataset of a version has another name in the registry, as name tells, or, if all
-// have to be there, none. A batch must not replace one of another dataset that had its id before.
+// sameNames returns a *codec.CorruptError if the registry, of which name returns a dataset's name,
+// gives another name to a dataset of the version, or if all is set and it lacks one. A batch must
+// not replace one of another dataset that had the same id before.
 func sameNames(v *manifest.Version, name func(id uint32) (string, bool), all bool) error {
 	for _, d := range v.Datasets {
 		got, ok := name(d.ID)
@@ -254,7 +265,8 @@ func sameNames(v *manifest.Version, name func(id uint32) (string, bool), all boo
 	return nil
 }
 
-// compare plans the batches that base lacks and those that share a segment with one that is replaced.
+// compare plans the batches that base lacks, and the batches of base that share a segment with a
+// replaced one.
 func compare(base *manifest.Version, finished []planned) *plan {
 	p := &plan{Format: planFormat, Replaces: []string{}}
 	if base == nil {
@@ -285,7 +297,7 @@ func (p *plan) replace(segment string) {
 	}
 }
 
-// carry takes over the batches of one of base's segments, less those that are replaced.
+// carry adds the batches of one of base's segments to the plan, except those that are replaced.
 func (p *plan) carry(base *manifest.Version, segment string) {
 	replaced := map[manifest.Batch]bool{}
 	for _, b := range p.Batches {
@@ -295,13 +307,15 @@ func (p *plan) carry(base *manifest.Version, segment string) {
 	}
 	for _, b := range base.Batches {
 		if b.Segment == segment && !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
-			p.Batches = append(p.Batches, planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes})
+			p.Batches = append(p.Batches, planned{
+				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
+			})
 		}
 	}
 }
 
-// describe takes over what the records of the new batches say, by digest, and makes sure that all batches of the version
-// to be were made by the same rules.
+// describe copies rows, parts and bytes of the new batches from their records, which it finds by
+// digest. It returns a *RulesError unless the same rules made all batches of the next version.
 func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version) error {
 	for i := range p.Batches {
 		b := &p.Batches[i]
@@ -314,7 +328,7 @@ func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version) 
 			b.Bytes += part.Bytes
 		}
 	}
-	stays := base != nil && len(base.Batches) > 0
+	stays := base != nil && len(base.Batches) > 0 // some batch of base stays
 	if stays {
 		replaced := 0
 		for _, b := range p.Batches {
@@ -343,11 +357,12 @@ func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version) 
 	return nil
 }
 
-// fold takes small segments into the new one while there would be more than TargetSegments, smallest
-// first. Once it has begun it goes on while the next one is no larger than what the new segment
-// has so far: so a row is built again a number of times that grows with the logarithm of the
-// lake, and not with every publish. Segments in frozen cannot be built again and stay as they are.
-func (p *plan) fold(base *manifest.Version, frozen map[string]string) {
+// compact adds the batches of small segments to the new one, smallest segment first, while there
+// would be more than TargetSegments. Once begun, it goes on while the next segment has no more rows
+// than the new one so far. A row is therefore built again a number of times that grows with the
+// logarithm of the lake, not with the number of publishes. Segments in frozen cannot be built again
+// and stay.
+func (p *plan) compact(base *manifest.Version, frozen map[string]string) {
 	if base != nil {
 		var rest []manifest.Segment
 		for _, s := range base.Segments {
@@ -361,7 +376,7 @@ func (p *plan) fold(base *manifest.Version, frozen map[string]string) {
 			size += b.Rows
 		}
 		left := len(base.Segments) - len(p.Replaces) + 1
-		for i, folding := 0, left > TargetSegments; folding && i < len(rest); i++ {
+		for i := 0; left > TargetSegments && i < len(rest); i++ {
 			if left-i <= TargetSegments && rest[i].Rows > size {
 				break
 			}
@@ -376,7 +391,7 @@ func (p *plan) fold(base *manifest.Version, frozen map[string]string) {
 	})
 }
 
-// readPlan reads and checks the plan at key; id is its commit's.
+// readPlan reads and checks the plan at key. id is the id of its commit.
 func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id string, err error) {
 	data, _, err := store.Get(ctx, key)
 	if err != nil {
@@ -392,7 +407,7 @@ func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id st
 	return p, lake.Digest(data), nil
 }
 
-// refs names the batches for the index builder.
+// refs returns the batches as the index builder names them.
 func (p *plan) refs() []postings.BatchRef {
 	refs := make([]postings.BatchRef, 0, len(p.Batches))
 	for _, b := range p.Batches {

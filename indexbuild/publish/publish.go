@@ -17,33 +17,33 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// Built is the segment of a plan.
+// Built is the result of Build.
 type Built struct {
 	Segment postings.SegmentRef `json:"segment"`
-	// Damaged is how many batches of the plan were found to be damaged. Then there is no segment; plan again, which
-	// leaves them out.
+	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
+	// no segment: plan again, and the new plan leaves those batches out.
 	Damaged int `json:"damaged,omitempty"`
 }
 
-// Committed is what Commit led to.
+// Committed is the result of Commit.
 type Committed struct {
 	// Version is the id of the version that has the plan's batches.
 	Version    string `json:"version"`
 	Generation uint64 `json:"generation"`
-	// Existed: an earlier attempt had made it.
+	// Existed tells that an earlier attempt had made the version.
 	Existed bool `json:"existed,omitempty"`
-	// Stale: another publish came first and changed what the plan rests on. Nothing was
+	// Stale tells that another publish came first and changed the plan's inputs. Nothing was
 	// committed; plan again.
 	Stale bool `json:"stale,omitempty"`
-	// Skipped is what All has left out: see Summary.
+	// Skipped lists the batches that All left out, as Summary.Skipped does. Commit does not set it.
 	Skipped []Skipped `json:"-"`
 }
 
-// errStale ends a commit whose plan does not fit the version it would follow.
+// errStale ends a commit whose plan does not fit the version that it would follow.
 var errStale = errors.New("plan is stale")
 
-// Build makes the segment of a plan, with spill files in tempDir. A segment that exists already is not built again. Damage of
-// batches is no error: what is damaged is noted for the next plan of the same run.
+// Build makes the segment of a plan, with spill files in tempDir. It does not build a segment that
+// exists. Damaged batches are no error: Build lists them for the next plan of the same run.
 func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Built, error) {
 	p, _, err := readPlan(ctx, store, planKey)
 	if err != nil {
@@ -55,7 +55,7 @@ func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Buil
 		n, nerr := noteDamage(ctx, store, planKey, p)
 		switch {
 		case nerr != nil:
-			return Built{}, fmt.Errorf("build segment: look for damage after %w: %w", err, nerr)
+			return Built{}, fmt.Errorf("build segment: find the damaged batches after %w: %w", err, nerr)
 		case n > 0:
 			return Built{Damaged: n}, nil
 		}
@@ -63,16 +63,16 @@ func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Buil
 	return Built{Segment: ref}, err
 }
 
-// Verify reads every byte of a built segment back and checks it, before readers depend on it. Temporary files are in
-// tempDir.
+// Verify reads back and checks every byte of a built segment, before readers depend on it.
+// Temporary files are in tempDir.
 func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) error {
 	_, err := verify.Segment(ctx, store, built.Segment, false, tempDir)
 	return err
 }
 
-// Commit makes the version that has the plan's segment in the place of those it replaces, and removes the plan. When another
-// version has come in between, the plan is laid on that one if its inputs are still live there; else Stale says
-// that it has to be made again.
+// Commit makes the version in which the plan's segment takes the place of those that it replaces,
+// and removes the plan. If another version came first, the plan is applied to that one, provided
+// that its inputs are still live there; else the result is Stale.
 func Commit(ctx context.Context, store blob.Store, planKey string, built Built) (Committed, error) {
 	p, id, err := readPlan(ctx, store, planKey)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -101,8 +101,8 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 	return out, nil
 }
 
-// committed is the outcome of a commit whose plan is gone: an earlier attempt came to its end, and only its reply
-// was lost. The plan's name holds the commit's id.
+// committed returns the result of a commit whose plan is gone: an earlier attempt finished, and
+// only its reply was lost. The plan's name ends in the commit's id.
 func committed(ctx context.Context, store blob.Store, planKey string) (Committed, error) {
 	m, _, err := manifest.Read(ctx, store)
 	if errors.Is(err, manifest.ErrNoVersion) {
@@ -118,7 +118,7 @@ func committed(ctx context.Context, store blob.Store, planKey string) (Committed
 	return Committed{Stale: true}, nil
 }
 
-// after is the version that the plan makes of parent, or errStale.
+// after returns the version that follows parent by this plan, or errStale.
 func (p *plan) after(parent *manifest.Version, seg postings.SegmentRef) (*manifest.Version, error) {
 	if parent == nil {
 		parent = &manifest.Version{}
@@ -147,14 +147,18 @@ func (p *plan) after(parent *manifest.Version, seg postings.SegmentRef) (*manife
 		}
 	}
 	for _, b := range p.Batches {
-		next.Batches = append(next.Batches, manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest,
-			Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Segment: seg.ID})
+		next.Batches = append(next.Batches, manifest.Batch{
+			DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest,
+			Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Segment: seg.ID,
+		})
 	}
 	next.Segments = append(next.Segments, manifest.NewSegment(seg.ID, seg.XXH64, seg.Bytes, seg.Domains, seg.Rows))
 	described := map[uint32]bool{}
 	for _, d := range p.Datasets {
 		described[d.ID] = true
-		next.Datasets = append(next.Datasets, manifest.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence})
+		next.Datasets = append(next.Datasets, manifest.Dataset{
+			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,
+		})
 	}
 	for _, d := range parent.Datasets {
 		if !described[d.ID] {
@@ -164,8 +168,9 @@ func (p *plan) after(parent *manifest.Version, seg postings.SegmentRef) (*manife
 	return next, nil
 }
 
-// fits tells whether the plan can be laid on parent: what it replaces is still there and holds nothing that the
-// plan does not know, and what it adds has not come from elsewhere.
+// fits returns errStale unless the plan can be applied to parent: parent still has the segments
+// that the plan replaces, they hold only batches that the plan covers, and no other publish has
+// added the plan's new batches.
 func (p *plan) fits(parent *manifest.Version, seg postings.SegmentRef) error {
 	if parent.ID == p.Base {
 		return nil
@@ -209,7 +214,7 @@ func (p *plan) fits(parent *manifest.Version, seg postings.SegmentRef) error {
 	return nil
 }
 
-// builder names this program and what it was built from.
+// builder names this program, its version and its revision.
 func builder() string {
 	name := "urlake"
 	info, ok := debug.ReadBuildInfo()
@@ -227,11 +232,11 @@ func builder() string {
 	return name
 }
 
-// All publishes every finished batch that is sound, step by step in this process, and returns the version that has
-// them; run names its staging. The same as PublishWorkflow does with workers.
+// All publishes every intact finished batch in this process, with the steps that PublishWorkflow
+// runs on workers, and returns the version that has them. run names its staging, which All removes.
 func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed, error) {
-	// Commit removes its plan, and this what other plans have left.
-	defer func() { _ = cleanUp(ctx, store, run) }()
+	// Commit removes its own plan; other plans and the list of damaged batches remain.
+	defer func() { _ = lake.DeleteStaging(ctx, store, run) }()
 	for round := 0; ; round++ {
 		plan, err := Plan(ctx, store, run, round)
 		if err != nil {
@@ -256,16 +261,4 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 			return done, err
 		}
 	}
-}
-
-// cleanUp removes a run's staging.
-func cleanUp(ctx context.Context, store blob.Store, run string) error {
-	var keys []string
-	for info, err := range store.List(ctx, lake.StagingPrefix(run)) {
-		if err != nil {
-			return err
-		}
-		keys = append(keys, info.Key)
-	}
-	return store.Delete(ctx, keys...)
 }

@@ -18,10 +18,11 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// records makes n distinct URLs of a few domains; tag tells batches apart.
+// records makes n distinct URLs of seven domains. Another tag makes other URLs.
 func records(tag string, n int) []testlake.Record {
 	var list []testlake.Record
 	for i := range n {
@@ -30,7 +31,7 @@ func records(tag string, n int) []testlake.Record {
 	return list
 }
 
-// current is the current version, nil before the first.
+// current returns the current version, nil before the first publish.
 func current(t testing.TB, store blob.Store) *manifest.Version {
 	t.Helper()
 	m, _, err := manifest.Read(t.Context(), store)
@@ -51,7 +52,7 @@ func current(t testing.TB, store blob.Store) *manifest.Version {
 	return v
 }
 
-// live lists a version's batches as dataset id/name=rows.
+// live returns the rows of a version's batches, by dataset id/name.
 func live(v *manifest.Version) map[string]int64 {
 	m := map[string]int64{}
 	if v != nil {
@@ -62,7 +63,7 @@ func live(v *manifest.Version) map[string]int64 {
 	return m
 }
 
-// expectLive compares the current version's batches, and its segments' contents with them.
+// expectLive checks which batches the current version has, and that its segments cover just those.
 func expectLive(t testing.TB, store blob.Store, want map[string]int64) *manifest.Version {
 	t.Helper()
 	v := current(t, store)
@@ -95,7 +96,7 @@ func expectLive(t testing.TB, store blob.Store, want map[string]int64) *manifest
 	return v
 }
 
-func TestPublishTakesWhatIsFinishedOnce(t *testing.T) {
+func TestPublishTakesFinishedBatchesOnce(t *testing.T) {
 	store := blob.NewMemory()
 	first := testlake.Publish(t, store)
 	if first.Version != "" || !first.Existed {
@@ -112,14 +113,14 @@ func TestPublishTakesWhatIsFinishedOnce(t *testing.T) {
 	if !again.Existed || again.Version != done.Version {
 		t.Fatalf("nothing new: %+v", again)
 	}
-	// The same content once more is nothing new either.
+	// Ingesting the same content again adds nothing.
 	if res := testlake.Ingest(t, store, "alpha", "b1", records("a", 10)); !res.Existed {
 		t.Fatalf("%+v", res)
 	}
 	if again := testlake.Publish(t, store); again.Version != done.Version {
 		t.Fatalf("the same content: %+v", again)
 	}
-	// New batches become a segment beside the first, which stays as it is.
+	// New batches become a second segment; the first stays as it is.
 	testlake.Ingest(t, store, "alpha", "b2", records("c", 5))
 	testlake.Publish(t, store)
 	next := expectLive(t, store, map[string]int64{"1/b1": 10, "1/b2": 5, "2/b1": 20})
@@ -142,7 +143,7 @@ func TestReplacedBatchLeavesTheVersion(t *testing.T) {
 	if len(v.Segments) != 2 || v.Segments[0] != before.Segments[1] {
 		t.Fatalf("segments %+v", v.Segments)
 	}
-	// Back again: the first content returns, under the name it had.
+	// The first content again makes the same segment, with the same name.
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	testlake.Publish(t, store)
 	v = expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20, "3/b1": 30})
@@ -151,7 +152,8 @@ func TestReplacedBatchLeavesTheVersion(t *testing.T) {
 	}
 }
 
-// Of many publishes each rebuilds little: readers ask few segments, and a row is built again a logarithmic number of times.
+// Over many publishes readers have few segments to read, and a row is built again a number of times
+// that is logarithmic in the number of publishes.
 func TestSegmentsStayFew(t *testing.T) {
 	store := blob.NewMemory()
 	want := map[string]int64{}
@@ -193,7 +195,7 @@ func TestTenPublishersAtOnceLoseNothing(t *testing.T) {
 		for i := range publishers {
 			dataset, batch := fmt.Sprintf("d%d", i%4), fmt.Sprintf("b%d", i)
 			if i >= 8 {
-				batch = "seed" // replaced while the others publish
+				batch = "seed" // an existing batch, replaced while the others publish
 			}
 			want[fmt.Sprintf("%d/%s", i%4+1, batch)] = int64(10 + i)
 			wg.Go(func() {
@@ -220,13 +222,13 @@ func open(t *testing.T, url string) blob.Store {
 	return store
 }
 
-// begun is a publish that stands before its commit.
-type begun struct {
+// pending is a publish that is built but not committed.
+type pending struct {
 	key   string
 	built publish.Built
 }
 
-func begin(t *testing.T, store blob.Store) begun {
+func begin(t *testing.T, store blob.Store) pending {
 	t.Helper()
 	s, err := publish.Plan(t.Context(), store, testlake.Run(), 0)
 	if err != nil || s.Nothing {
@@ -236,10 +238,10 @@ func begin(t *testing.T, store blob.Store) begun {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return begun{key: s.PlanKey, built: built}
+	return pending{s.PlanKey, built}
 }
 
-func (b begun) commit(t *testing.T, store blob.Store) publish.Committed {
+func (b pending) commit(t *testing.T, store blob.Store) publish.Committed {
 	t.Helper()
 	done, err := publish.Commit(t.Context(), store, b.key, b.built)
 	if err != nil {
@@ -265,7 +267,7 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 		if err != nil || fast.Batches != 2 {
 			t.Fatalf("%+v, %v", fast, err)
 		}
-		// One that has planned the new batch alone, as if it had come when the other was not finished.
+		// A third plan has the new batch alone, as if the other batch had not been finished yet.
 		other := blob.NewMemory()
 		copyAll(t, store, other)
 		if err := other.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
@@ -283,10 +285,10 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 		}
 		done := slow.commit(t, store)
 		if done.Stale {
-			t.Fatal("it could have been rebased")
+			t.Fatal("stale, although it can be rebased")
 		}
 		expectLive(t, store, map[string]int64{"1/b1": 10, "1/b2": 1, "1/b3": 2, "2/b1": 20})
-		// A second attempt finds the first one's version, although the plan is removed.
+		// A second attempt finds the first one's version, although the plan is gone.
 		if again := slow.commit(t, store); !again.Existed || again.Version != done.Version {
 			t.Fatalf("%+v, then %+v", done, again)
 		}
@@ -351,7 +353,8 @@ func copyAll(t *testing.T, from, to blob.Store) {
 	}
 }
 
-// Wherever a publisher dies, readers see the version before or the one after, and the next publisher ends the work.
+// A publisher crashes after each number of changes. Readers see the old or the new version, and the
+// next publish completes the work.
 func TestReadersSeeOldOrNewWhereverAPublisherDies(t *testing.T) {
 	before := map[string]int64{"1/b1": 10, "2/b1": 20}
 	after := map[string]int64{"1/b1": 7, "2/b1": 20, "3/b1": 5}
@@ -364,7 +367,7 @@ func TestReadersSeeOldOrNewWhereverAPublisherDies(t *testing.T) {
 	for n := 0; ; n++ {
 		inner := blob.NewMemory()
 		copyAll(t, prepared, inner)
-		store := blob.NewFaulty(inner)
+		store := blobtest.NewFaulty(inner)
 		store.CrashAfter(n)
 		_, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir())
 		if !store.Crashed() {
@@ -386,7 +389,7 @@ func TestReadersSeeOldOrNewWhereverAPublisherDies(t *testing.T) {
 	}
 }
 
-func TestBatchOfOtherRulesIsRefused(t *testing.T) {
+func TestBatchOfOtherRulesIsRejected(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	testlake.Publish(t, store)
@@ -428,14 +431,15 @@ func TestPublishLeavesNothingInStaging(t *testing.T) {
 	for info, err := range store.List(t.Context(), "staging/") {
 		t.Errorf("%s, %v", info.Key, err)
 	}
-	// A commit that was stale, and whose reply was lost, is stale again.
-	done, err := publish.Commit(t.Context(), store, lake.StagingPrefix("run")+"publish-0-00000000000000000000000000000000.json", publish.Built{})
+	// A commit that was stale is stale again when its reply was lost.
+	key := lake.StagingPrefix("run") + "publish-0-00000000000000000000000000000000.json"
+	done, err := publish.Commit(t.Context(), store, key, publish.Built{})
 	if err != nil || !done.Stale {
 		t.Errorf("%+v, %v", done, err)
 	}
 }
 
-func TestDamagedPlanIsNoticed(t *testing.T) {
+func TestDamagedPlanIsRejected(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	b := begin(t, store)
@@ -454,7 +458,7 @@ func TestDamagedPlanIsNoticed(t *testing.T) {
 		}
 	}
 	if current(t, store) != nil {
-		t.Fatal("something was published")
+		t.Fatal("a version was published")
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -73,13 +74,13 @@ func TestDamagedBatchesAreNamed(t *testing.T) {
 	}
 	mustBuild(t, l.Store, l.Batches, indexbuild.Options{})
 
-	faulty := blob.NewFaulty(l.Store)
+	faulty := blobtest.NewFaulty(l.Store)
 	faulty.CrashAfter(0)
-	if _, err := faulty.Put(ctx, "x", nil, blob.Condition{}); !errors.Is(err, blob.ErrCrashed) {
+	if _, err := faulty.Put(ctx, "x", nil, blob.Condition{}); !errors.Is(err, blobtest.ErrCrashed) {
 		t.Fatal(err)
 	}
 	var d *postings.DamageError
-	if _, err := indexbuild.CheckBatch(ctx, faulty, ref, true); !errors.Is(err, blob.ErrCrashed) || errors.As(err, &d) {
+	if _, err := indexbuild.CheckBatch(ctx, faulty, ref, true); !errors.Is(err, blobtest.ErrCrashed) || errors.As(err, &d) {
 		t.Errorf("store down: %v", err)
 	}
 }

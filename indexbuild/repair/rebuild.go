@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild"
@@ -42,6 +43,13 @@ func RebuildSegment(ctx context.Context, store blob.Store, ref postings.SegmentR
 func rebuild(ctx context.Context, store blob.Store, ref postings.SegmentRef, batches []postings.BatchRef, tempDir string) (out Rebuilt, err error) {
 	if _, err := verify.Segment(ctx, store, ref, false, tempDir); !errors.Is(err, codec.ErrCorrupt) {
 		return out, err
+	}
+	batches = slices.Clone(batches)
+	if err := segment.SortBatches(batches); err != nil {
+		return out, err
+	}
+	if segment.ID(batches) != ref.ID {
+		return out, errors.New("another build of urlake made it, in other formats; rebuild it with that build")
 	}
 	for _, b := range batches {
 		n, err := restoreDamaged(ctx, store, b, tempDir)

@@ -19,14 +19,16 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// posting is what goes into a shard.
+// posting is an entry of a shard and its tuples.
 type posting struct {
 	entry  Entry
 	tuples []Tuple
 }
 
-// writeShard writes postings, which are sorted, and returns the two files.
-func writeShard(tb testing.TB, shard, shardBits int, postings []posting) (idx, dat []byte, idxFile, datFile seekable.File) {
+// writeShard writes sorted postings and returns the two files.
+func writeShard(
+	tb testing.TB, shard, shardBits int, postings []posting,
+) (idx, dat []byte, idxFile, datFile seekable.File) {
 	tb.Helper()
 	var i, d bytes.Buffer
 	w := NewPostingsWriter(&i, &d, shard, shardBits)
@@ -46,7 +48,9 @@ func sortPostings(p []posting) []posting {
 	slices.SortFunc(p, func(a, b posting) int {
 		return cmp.Or(CompareKeys(a.entry.Key, b.entry.Key), cmp.Compare(a.entry.Dataset, b.entry.Dataset))
 	})
-	return slices.CompactFunc(p, func(a, b posting) bool { return a.entry.Key == b.entry.Key && a.entry.Dataset == b.entry.Dataset })
+	return slices.CompactFunc(p, func(a, b posting) bool {
+		return a.entry.Key == b.entry.Key && a.entry.Dataset == b.entry.Dataset
+	})
 }
 
 // blocksOf decodes a postings.idx.
@@ -95,7 +99,7 @@ func (b *block) all() []Entry {
 	return out
 }
 
-// extreme picks numbers that are near the ends of their range, or small.
+// extreme returns numbers that are small, random, or near limit.
 func extreme(rng *rand.Rand, limit int64) int64 {
 	switch rng.IntN(4) {
 	case 0:
@@ -124,7 +128,10 @@ func randomPosting(rng *rand.Rand, key Key, dataset uint32, files []uint32, wild
 	}
 	var tuples []Tuple
 	for range 1 + rng.IntN(3)*rng.IntN(2) {
-		t := Tuple{FileID: files[rng.IntN(len(files))], RowGroup: uint32(extreme(rng, math.MaxUint32)), FirstRow: extreme(rng, bound), Rows: 1 + extreme(rng, bound)}
+		t := Tuple{
+			FileID: files[rng.IntN(len(files))], RowGroup: uint32(extreme(rng, math.MaxUint32)),
+			FirstRow: extreme(rng, bound), Rows: 1 + extreme(rng, bound),
+		}
 		tuples = append(tuples, t)
 	}
 	slices.SortFunc(tuples, CompareTuples)
@@ -138,9 +145,9 @@ func randomPosting(rng *rand.Rand, key Key, dataset uint32, files []uint32, wild
 	return posting{e, tuples}
 }
 
-// Blocks give back what went in and find what is there and nothing else, also where ids lie close
-// together, at the ends of their range, or are equal, and numbers are as large as they may be.
-func TestBlocksGiveBackEntries(t *testing.T) {
+// Blocks return the entries written and find these and no others, also if ids are close together,
+// at the ends of their range, or equal, and if numbers are as large as allowed.
+func TestBlocksRoundTrip(t *testing.T) {
 	keys := map[string]func(*rand.Rand) Key{
 		"even":  func(r *rand.Rand) Key { return Key{ID: r.Uint64(), Check: r.Uint32()} },
 		"equal": func(r *rand.Rand) Key { return Key{ID: 77, Check: r.Uint32()} },
@@ -221,7 +228,7 @@ func TestBlocksGiveBackEntries(t *testing.T) {
 					}
 					for _, b := range blocks {
 						if from, to := b.domain(k); from != to && !known[k] {
-							t.Fatalf("found stranger %+v", k)
+							t.Fatalf("found %+v, which is absent", k)
 						}
 					}
 				}
@@ -230,8 +237,10 @@ func TestBlocksGiveBackEntries(t *testing.T) {
 	}
 }
 
-func TestPostingsWriterRefuses(t *testing.T) {
-	ok := posting{Entry{Key: Key{ID: 10, Check: 10}, Dataset: 10, Totals: Totals{Rows: 3}}, []Tuple{{FileID: 1, Rows: 3}}}
+func TestPostingsWriterRejects(t *testing.T) {
+	ok := posting{
+		Entry{Key: Key{ID: 10, Check: 10}, Dataset: 10, Totals: Totals{Rows: 3}}, []Tuple{{FileID: 1, Rows: 3}},
+	}
 	for name, change := range map[string]func(p *posting){
 		"the same again":            func(p *posting) {},
 		"an earlier dataset":        func(p *posting) { p.entry.Dataset-- },
@@ -243,7 +252,7 @@ func TestPostingsWriterRefuses(t *testing.T) {
 		"no rows":                   func(p *posting) { p.entry.ID++; p.entry.Rows, p.tuples[0].Rows = 0, 0 },
 		"a row below the first":     func(p *posting) { p.entry.ID++; p.tuples[0].FirstRow = -1 },
 		"rows past the last number": func(p *posting) { p.entry.ID++; p.tuples[0].FirstRow = math.MaxInt64 - 1 },
-		"tuples out of order":       func(p *posting) { p.entry.ID++; p.tuples = []Tuple{{FileID: 2, Rows: 1}, {FileID: 1, Rows: 2}} },
+		"tuples out of order":       func(p *posting) { p.entry.ID++; p.tuples = []Tuple{{FileID: 2, Rows: 1}, {Rows: 2}} },
 		"a negative size":           func(p *posting) { p.entry.ID++; p.entry.HasSize, p.entry.Size = true, -1 },
 		"a size of none":            func(p *posting) { p.entry.ID++; p.entry.Size = 1 },
 		"ts that end before":        func(p *posting) { p.entry.ID++; p.entry.HasTS, p.entry.FirstTS = true, 1 },
@@ -261,8 +270,8 @@ func TestPostingsWriterRefuses(t *testing.T) {
 	}
 }
 
-// Payloads do not straddle frames; one larger than a frame stands alone.
-func TestPayloadsStandInOneFrame(t *testing.T) {
+// No payload straddles frames, and one larger than a frame has a frame of its own.
+func TestPayloadsDoNotStraddleFrames(t *testing.T) {
 	var in []posting
 	for i := range 300 {
 		n := 2 + i%40
@@ -271,7 +280,9 @@ func TestPayloadsStandInOneFrame(t *testing.T) {
 		}
 		p := posting{entry: Entry{Key: Key{ID: uint64(i), Check: 1}, Dataset: 1}}
 		for f := range n {
-			p.tuples = append(p.tuples, Tuple{FileID: uint32(f * (i + 1)), RowGroup: uint32(f % 3), FirstRow: int64(f) * 1000, Rows: int64(1 + f)})
+			p.tuples = append(p.tuples, Tuple{
+				FileID: uint32(f * (i + 1)), RowGroup: uint32(f % 3), FirstRow: int64(f) * 1000, Rows: int64(1 + f),
+			})
 			p.entry.Rows += int64(1 + f)
 		}
 		in = append(in, p)
@@ -314,15 +325,16 @@ func TestPayloadsStandInOneFrame(t *testing.T) {
 	}
 }
 
-// A damaged block is an error or, behind a right checksum, at worst another set of entries that
-// are in order: no lookup may panic on what parseBlock lets pass.
+// A damaged block is an error or, if its checksum is right, at worst another set of entries in
+// order: no lookup panics on a block that parseBlock accepts.
 func FuzzBlock(f *testing.F) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for _, n := range []int{1, 3, 50} {
 		var in []posting
 		for range n {
 			dataset := uint32(1 + rng.IntN(4))
-			in = append(in, randomPosting(rng, Key{ID: rng.Uint64() >> rng.IntN(60), Check: rng.Uint32()}, dataset, []uint32{dataset}, n == 3))
+			key := Key{ID: rng.Uint64() >> rng.IntN(60), Check: rng.Uint32()}
+			in = append(in, randomPosting(rng, key, dataset, []uint32{dataset}, n == 3))
 		}
 		idx, _, file, _ := writeShard(f, 0, 0, sortPostings(in))
 		read := func(_ context.Context, off, n int64) ([]byte, error) { return idx[off : off+n], nil }
@@ -369,8 +381,9 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
-// What is looked over at once is sound exactly where nothing is wrong with any key or entry.
-func TestSoundBlocksAreThoseWithNothingWrong(t *testing.T) {
+// valid returns true exactly if checkEntries finds no error, and allValidRows if validRows is true
+// for every entry.
+func TestBranchFreeChecks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 2))
 	pick := func(usual int64) int64 {
 		if rng.IntN(40) > 0 {
@@ -378,7 +391,7 @@ func TestSoundBlocksAreThoseWithNothingWrong(t *testing.T) {
 		}
 		return []int64{-1, 0, 5, math.MaxInt64, math.MinInt64, math.MaxUint32, math.MaxUint32 + 1}[rng.IntN(7)]
 	}
-	sound, unsound := 0, 0
+	valid, invalid := 0, 0
 	for range 20_000 {
 		const shardBits = 2
 		want := expectation{shard: rng.IntN(1 << shardBits), shardBits: shardBits}
@@ -391,10 +404,10 @@ func TestSoundBlocksAreThoseWithNothingWrong(t *testing.T) {
 			k.Check += 1 + rng.Uint32N(3)
 			v.keys = append(v.keys, k)
 			starts[b.entries/8] |= 1 << (b.entries % 8)
-			place := int64(-1)
+			file := int64(-1)
 			for more := true; more && b.entries < 16; more = rng.IntN(2) == 0 {
-				place = min(place+1+rng.Int64N(2), int64(len(v.datasets)-1))
-				v.places = append(v.places, pick(place))
+				file = min(file+1+rng.Int64N(2), int64(len(v.datasets)-1))
+				v.fileIndexes = append(v.fileIndexes, pick(file))
 				v.rows = append(v.rows, pick(1+rng.Int64N(5)))
 				v.groups, v.firsts = append(v.groups, pick(rng.Int64N(5))), append(v.firsts, pick(rng.Int64N(5)))
 				b.entries++
@@ -409,25 +422,25 @@ func TestSoundBlocksAreThoseWithNothingWrong(t *testing.T) {
 		if b.domains = len(v.keys); b.domains < b.entries {
 			b.starts = starts
 		}
-		if !slices.ContainsFunc(v.rows, func(n int64) bool { return n < 1 }) { // else it is refused before
-			placed := true
+		if !slices.ContainsFunc(v.rows, func(n int64) bool { return n < 1 }) { // rejected before
+			want := true
 			for i, n := range v.rows {
-				placed = placed && isPlace(v.groups[i], v.firsts[i], n)
+				want = want && validRows(v.groups[i], v.firsts[i], n)
 			}
-			if got := arePlaces(v.groups, v.firsts, v.rows); got != placed {
-				t.Fatalf("places: %v, want %v: %+v", got, placed, v)
+			if got := allValidRows(v.groups, v.firsts, v.rows); got != want {
+				t.Fatalf("valid rows: %v, want %v: %+v", got, want, v)
 			}
 		}
-		if err := b.checkEntries(want, v); (err == nil) != b.sound(want, v) {
-			t.Fatalf("sound: %v, but %v: %+v of %+v", b.sound(want, v), err, v, b)
+		if err := b.checkEntries(want, v); (err == nil) != b.valid(want, v) {
+			t.Fatalf("valid: %v, but %v: %+v of %+v", b.valid(want, v), err, v, b)
 		} else if err == nil {
-			sound++
+			valid++
 		} else {
-			unsound++
+			invalid++
 		}
 	}
-	if min(sound, unsound) < 1000 {
-		t.Errorf("%d are sound, %d are not", sound, unsound)
+	if min(valid, invalid) < 1000 {
+		t.Errorf("%d blocks are valid, %d are not: want 1000 of each", valid, invalid)
 	}
 }
 
@@ -447,13 +460,13 @@ func FuzzTuples(f *testing.F) {
 			t.Fatalf("%v: %v", tuples, err)
 		}
 		if again := AppendTuples(nil, tuples); !bytes.Equal(again, data) {
-			t.Fatalf("%x, read and written: %x", data, again)
+			t.Fatalf("%x becomes %x when written again", data, again)
 		}
 	})
 }
 
-// A packed column gives back its numbers, whatever they are, by place and in sequence.
-func TestColumnsGiveBackNumbers(t *testing.T) {
+// A packed column returns its numbers, whatever they are, by index and in sequence.
+func TestColumnsRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	for n := range 300 {
 		values := make([]int64, n%70)
@@ -477,7 +490,7 @@ func TestColumnsGiveBackNumbers(t *testing.T) {
 		k := c.cursor()
 		for i, want := range values {
 			if got, next := c.at(i), k.read(); got != want || next != want {
-				t.Fatalf("value %d of %v: %d by place, %d in sequence", i, values, got, next)
+				t.Fatalf("value %d of %v: %d by index, %d in sequence", i, values, got, next)
 			}
 		}
 		for cut := range data {
@@ -490,7 +503,7 @@ func TestColumnsGiveBackNumbers(t *testing.T) {
 	}
 }
 
-// Bit strings against arithmetic on one large number.
+// Bit strings agree with arithmetic on one large number.
 func TestBitStrings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range 200 {
@@ -585,7 +598,8 @@ func BenchmarkParseBlock(b *testing.B) {
 	var in []posting
 	for range 4000 {
 		dataset := uint32(1 + rng.IntN(20))
-		p := posting{Entry{Key: Key{ID: rng.Uint64() >> 12, Check: rng.Uint32()}, Dataset: dataset, Totals: Totals{Rows: 1 + int64(rng.ExpFloat64()*10)}}, nil}
+		key := Key{ID: rng.Uint64() >> 12, Check: rng.Uint32()}
+		p := posting{entry: Entry{Key: key, Dataset: dataset, Totals: Totals{Rows: 1 + int64(rng.ExpFloat64()*10)}}}
 		p.tuples = []Tuple{{FileID: dataset, FirstRow: rng.Int64N(1e6), Rows: p.entry.Rows}}
 		in = append(in, p)
 	}

@@ -9,28 +9,28 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// A packed column holds n integers so that any one of them is read without the others: each
-// takes the same number of bits, and the few that need more have their upper bits in a list
-// of exceptions ("patched frame of reference", Zukowski et al., "Super-Scalar RAM-CPU Cache
-// Compression", ICDE 2006).
+// A packed column holds n integers such that each can be read without the others: all take the same
+// number of bits, and the few that need more have their upper bits in a list of exceptions
+// ("patched frame of reference", Zukowski et al., "Super-Scalar RAM-CPU Cache Compression", ICDE
+// 2006).
 //
 //	varint base | u8 width | uvarint exceptions | [u8 upper, if there are exceptions]
 //	n × width bits of (value-base)
-//	exceptions × bits.Len(n-1) bits: the place in the column, ascending
+//	exceptions × bits.Len(n-1) bits: the index in the column, ascending
 //	exceptions × upper bits: (value-base) >> width
 //
-// Differences are taken modulo 2^64. Bits fill bytes from the lowest, and each of the three
-// lists starts on a byte.
+// Differences are modulo 2^64. Bits fill bytes from the lowest, and each of the three lists starts
+// on a byte.
 
-// bitString reads numbers of any width from packed bits.
+// bitString is a bit vector that also reads numbers of any width.
 type bitString []byte
 
-// at returns the width bits that start at bit off. They have to be inside.
+// at returns the width bits that start at bit off. They must be inside the string.
 func (b bitString) at(off, width uint) uint64 {
 	i, s := off>>3, off&7
 	if uint(len(b)) >= i+9 {
 		v := binary.LittleEndian.Uint64(b[i:]) >> s
-		// A shift by 64, where s is 0, gives 0.
+		// A shift by 64, if s is 0, gives 0.
 		v |= uint64(b[i+8]) << (64 - s)
 		return v & lowMask(width)
 	}
@@ -43,7 +43,7 @@ func (b bitString) at(off, width uint) uint64 {
 	return v & lowMask(width)
 }
 
-// word returns 64 bits from bit 64*i on, zeros past the end.
+// word returns the 64 bits from bit 64*i on, with zeros past the end.
 func (b bitString) word(i int) uint64 {
 	if len(b) >= i*8+8 {
 		return binary.LittleEndian.Uint64(b[i*8:])
@@ -55,12 +55,12 @@ func (b bitString) word(i int) uint64 {
 	return v
 }
 
-// words is the number of words that hold the string.
+// words returns the number of words that hold the string.
 func (b bitString) words() int { return (len(b) + 7) / 8 }
 
 func (b bitString) has(i int) bool { return b[i>>3]>>(i&7)&1 != 0 }
 
-// rank is the number of ones before bit i.
+// rank returns the number of ones before bit i.
 func (b bitString) rank(i int) int {
 	n := 0
 	for w := range i >> 6 {
@@ -72,7 +72,7 @@ func (b bitString) rank(i int) int {
 	return n
 }
 
-// selectOne is the place of the one with number k, from 0; -1 if there are fewer.
+// selectOne returns the index of the one with number k, from 0, or -1 if there are fewer ones.
 func (b bitString) selectOne(k int) int {
 	for w := range b.words() {
 		v := b.word(w)
@@ -85,8 +85,8 @@ func (b bitString) selectOne(k int) int {
 	return -1
 }
 
-// selectZero is the place of the zero with number k, from 0, counting no further than limit
-// bits; -1 if there are fewer.
+// selectZero returns the index of the zero with number k, from 0, among the first limit bits, or -1
+// if there are fewer zeros.
 func (b bitString) selectZero(k, limit int) int {
 	for w := range b.words() {
 		v := ^b.word(w)
@@ -116,7 +116,7 @@ func lowMask(width uint) uint64 { return 1<<width - 1 }
 
 func bitBytes(n int, width uint) int { return (n*int(width) + 7) / 8 }
 
-// bitWriter appends numbers of any width.
+// bitWriter appends numbers of any width to a bit vector.
 type bitWriter struct {
 	out  []byte
 	acc  uint64
@@ -131,12 +131,12 @@ func (w *bitWriter) put(v uint64, width uint) {
 		return
 	}
 	w.out = binary.LittleEndian.AppendUint64(w.out, w.acc)
-	// A shift by 64, where have is 0 and width 64, gives 0.
+	// A shift by 64, if have is 0 and width 64, gives 0.
 	w.acc = v >> (64 - w.have)
 	w.have += width - 64
 }
 
-// align fills up the last byte with zeros.
+// align pads the last byte with zeros and returns all bytes.
 func (w *bitWriter) align() []byte {
 	for ; w.have > 0; w.have -= min(8, w.have) {
 		w.out = append(w.out, byte(w.acc))
@@ -158,7 +158,8 @@ func appendBits(out []byte, values []uint64, width uint) []byte {
 		}
 		return w.align()
 	}
-	// Some values are put together, and written with what is left of the bits before, less than eight, and zeros after them: each write waits for the one before.
+	// Each write depends on the one before, so up to four values are combined first. A write starts
+	// with the less than eight bits left of the write before and ends in zeros.
 	at := len(out)
 	end := at + bitBytes(len(values), width)
 	out = slices.Grow(out, end+8-at)[:end+8]
@@ -185,16 +186,16 @@ func appendBits(out []byte, values []uint64, width uint) []byte {
 	return out[:end]
 }
 
-// packing says how a column is packed.
+// packing is how a column is packed.
 type packing struct {
 	width, upper uint
 	exceptions   int
 }
 
-// choosePacking finds the smallest form of values, which are differences to the base.
+// choosePacking finds the packing in which values, which are differences to the base, are smallest.
 func choosePacking(values []uint64) packing {
 	entries := len(values)
-	// Many values after each other have the same length: two counters wait less for each other.
+	// Neighbours often have the same length. Two sets of counters halve the chains of increments.
 	var count, odd [65]int
 	for len(values) >= 2 {
 		count[bits.Len64(values[0])]++
@@ -213,14 +214,14 @@ func choosePacking(values []uint64) packing {
 	}
 	best := packing{width: longest}
 	bestSize := bitBytes(entries, longest)
-	place := placeWidth(entries)
+	index := indexWidth(entries)
 	above := 0
 	for width := int(longest) - 1; width >= 0; width-- {
 		above += count[width+1]
 		upper := longest - uint(width)
-		size := bitBytes(entries, uint(width)) + bitBytes(above, place) + bitBytes(above, upper) + 1
+		size := bitBytes(entries, uint(width)) + bitBytes(above, index) + bitBytes(above, upper) + 1
 		if above > 127 {
-			size++ // of the number of exceptions
+			size++ // a second byte for the number of exceptions
 		}
 		if size < bestSize {
 			best, bestSize = packing{uint(width), upper, above}, size
@@ -229,9 +230,10 @@ func choosePacking(values []uint64) packing {
 	return best
 }
 
-func placeWidth(n int) uint { return uint(bits.Len(uint(max(n-1, 0)))) }
+// indexWidth is how many bits the index of an exception takes in a column of n values.
+func indexWidth(n int) uint { return uint(bits.Len(uint(max(n-1, 0)))) }
 
-// appendColumn appends values less base as a packed column. It uses values as scratch memory.
+// appendColumn appends a packed column of base plus each of values. It overwrites values.
 func appendColumn(out []byte, base int64, values []uint64) []byte {
 	p := choosePacking(values)
 	out = codec.AppendVarint(out, base)
@@ -244,19 +246,19 @@ func appendColumn(out []byte, base int64, values []uint64) []byte {
 	if p.exceptions == 0 {
 		return out
 	}
-	places := bitWriter{out: out}
-	place := placeWidth(len(values))
-	upper := values[:0] // never overtakes the loop
+	indexes := bitWriter{out: out}
+	width := indexWidth(len(values))
+	upper := values[:0] // is never ahead of the loop
 	for i, v := range values {
 		if v>>p.width != 0 {
-			places.put(uint64(i), place)
+			indexes.put(uint64(i), width)
 			upper = append(upper, v>>p.width)
 		}
 	}
-	return appendBits(places.align(), upper, p.upper)
+	return appendBits(indexes.align(), upper, p.upper)
 }
 
-// appendInts appends a column whose base is its smallest value.
+// appendInts appends a column whose base is its smallest value. It returns the scratch memory too.
 func appendInts(out []byte, values []int64, scratch []uint64) ([]byte, []uint64) {
 	if len(values) == 0 {
 		return appendColumn(out, 0, scratch[:0]), scratch
@@ -275,24 +277,25 @@ func appendInts(out []byte, values []int64, scratch []uint64) ([]byte, []uint64)
 	return appendColumn(out, base, scratch), scratch
 }
 
-// appendEqual appends a column of values that are all base.
+// appendEqual appends a column whose values are all base.
 func appendEqual(out []byte, base int64) []byte {
 	return append(codec.AppendVarint(out, base), 0, 0) // no width, no exceptions
 }
 
-// column reads a packed column. Its memory is the block's.
+// column reads a packed column, whose bytes belong to the block.
 type column struct {
 	base       uint64
 	width      uint
 	exceptions int
-	place      uint
-	upper      uint
+	index      uint // width of an exception's index
+	upper      uint // width of its upper bits
 	low        bitString
-	places     bitString
+	indexes    bitString // of the exceptions
 	uppers     bitString
 }
 
-// readColumn reads a column of n values from d and checks its form: no call of at can leave it.
+// readColumn reads a column of n values from d. It checks the form, so that at reads only inside
+// the column.
 func readColumn(d *codec.Decoder, n int) column {
 	c := column{base: uint64(d.Varint()), width: uint(d.U8())}
 	if d.Err() == nil && c.width > 64 {
@@ -300,7 +303,7 @@ func readColumn(d *codec.Decoder, n int) column {
 	}
 	c.exceptions = int(d.Uint(uint64(n)))
 	if c.exceptions > 0 {
-		c.place = placeWidth(n)
+		c.index = indexWidth(n)
 		c.upper = uint(d.U8())
 		if d.Err() == nil && (c.upper == 0 || c.upper+c.width > 64) {
 			d.Fail(fmt.Sprintf("1 to %d upper bits", 64-c.width), c.upper)
@@ -310,13 +313,13 @@ func readColumn(d *codec.Decoder, n int) column {
 		return column{}
 	}
 	c.low = d.Bytes(bitBytes(n, c.width))
-	c.places = d.Bytes(bitBytes(c.exceptions, c.place))
+	c.indexes = d.Bytes(bitBytes(c.exceptions, c.index))
 	c.uppers = d.Bytes(bitBytes(c.exceptions, c.upper))
 	if d.Err() != nil {
 		return column{}
 	}
 	for i, last := 0, -1; i < c.exceptions; i++ {
-		at := int(c.places.at(uint(i)*c.place, c.place))
+		at := int(c.indexes.at(uint(i)*c.index, c.index))
 		if at <= last || at >= n {
 			d.Fail(fmt.Sprintf("exceptions that ascend to below %d", n), at)
 			return column{}
@@ -336,25 +339,25 @@ func (c *column) at(i int) int64 {
 		lo, hi := 0, c.exceptions
 		for lo < hi {
 			mid := (lo + hi) / 2
-			if int(c.places.at(uint(mid)*c.place, c.place)) < i {
+			if int(c.indexes.at(uint(mid)*c.index, c.index)) < i {
 				lo = mid + 1
 			} else {
 				hi = mid
 			}
 		}
-		if lo < c.exceptions && int(c.places.at(uint(lo)*c.place, c.place)) == i {
+		if lo < c.exceptions && int(c.indexes.at(uint(lo)*c.index, c.index)) == i {
 			v |= c.uppers.at(uint(lo)*c.upper, c.upper) << c.width
 		}
 	}
 	return int64(c.base + v)
 }
 
-// unpack returns all n values, in the memory of out: several times as fast as one after the other.
+// unpack returns all n values in the memory of out. It is several times as fast as a cursor.
 func (c *column) unpack(out []int64, n int) []int64 {
 	out = slices.Grow(out[:0], n)[:n]
 	i := 0
 	if c.width > 0 && c.width <= 56 && len(c.low) >= 8 {
-		// As long as eight bytes can be read from where a value starts.
+		// This loop reads eight bytes at the byte where a value starts; they must be inside.
 		mask := lowMask(c.width)
 		fast := min(n, (8*(len(c.low)-8)+7)/int(c.width)+1)
 		off := uint(0)
@@ -372,7 +375,7 @@ func (c *column) unpack(out []int64, n int) []int64 {
 		out[i] = int64(c.base + v)
 	}
 	for e := range uint(c.exceptions) {
-		out[c.places.at(e*c.place, c.place)] += int64(c.uppers.at(e*c.upper, c.upper) << c.width)
+		out[c.indexes.at(e*c.index, c.index)] += int64(c.uppers.at(e*c.upper, c.upper) << c.width)
 	}
 	return out
 }
@@ -382,7 +385,7 @@ type cursor struct {
 	c    *column
 	i    int
 	next int // exception
-	stop int // where it applies
+	stop int // its index, -1 after the last exception
 }
 
 func (c *column) cursor() cursor {
@@ -391,10 +394,11 @@ func (c *column) cursor() cursor {
 	return k
 }
 
+// load reads the index of the next exception.
 func (k *cursor) load() {
 	k.stop = -1
 	if k.next < k.c.exceptions {
-		k.stop = int(k.c.places.at(uint(k.next)*k.c.place, k.c.place))
+		k.stop = int(k.c.indexes.at(uint(k.next)*k.c.index, k.c.index))
 	}
 }
 

@@ -7,24 +7,22 @@ import (
 	"io"
 	"iter"
 	"math"
-	"sync"
 
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/seekable"
-	"github.com/urlake/urlake/lake/zstdtext"
 )
 
 const (
-	// DomainsPerFrame is how many domains a frame of domains.txt.zst holds, the last one excepted:
-	// about 16 KB of text, and ordinal → frame is a division.
+	// DomainsPerFrame is how many domains each frame of domains.txt.zst holds except the last:
+	// about 16 KB of text. The frame of an ordinal is found by a division.
 	DomainsPerFrame = 1024
 
-	// MaxDomain bounds a domain's length in bytes. A DNS name has at most 253, an IPv6 address
-	// in brackets less.
+	// MaxDomain bounds a domain's length in bytes. A DNS name has at most 253, an IPv6 address in
+	// brackets fewer.
 	MaxDomain = 255
 )
 
-// DomainsWriter writes domains.txt.zst. Domains have to ascend.
+// DomainsWriter writes domains.txt.zst. Domains must ascend.
 type DomainsWriter struct {
 	fw    *seekable.Writer
 	frame []byte
@@ -33,25 +31,14 @@ type DomainsWriter struct {
 	last  []byte
 }
 
-// NewDomainsWriter writes to w.
+// NewDomainsWriter returns a DomainsWriter that writes to w.
 func NewDomainsWriter(w io.Writer) *DomainsWriter {
 	d := &DomainsWriter{fw: seekable.NewWriter(w, 0)}
 	d.fw.SetConcurrency(framesAhead())
-	d.fw.SetEncoder(compressText)
 	return d
 }
 
-// textEncoders keeps encoders' memory.
-var textEncoders = sync.Pool{New: func() any { return new(zstdtext.Encoder) }}
-
-// compressText compresses sorted lines: in a third of the time of a general encoder, to nine tenths of the size.
-func compressText(dst, text []byte) []byte {
-	enc := textEncoders.Get().(*zstdtext.Encoder)
-	defer textEncoders.Put(enc)
-	return enc.AppendLines(dst, text)
-}
-
-// Add writes the next domain; its ordinal is the number of those added before.
+// Add writes the next domain. Its ordinal is the number of domains added before.
 func (w *DomainsWriter) Add(domain []byte) error {
 	if len(domain) == 0 || len(domain) > MaxDomain || bytes.IndexByte(domain, '\n') >= 0 {
 		return fmt.Errorf("domain %q: want 1 to %d bytes without newline", domain, MaxDomain)
@@ -68,14 +55,15 @@ func (w *DomainsWriter) Add(domain []byte) error {
 	return w.flush()
 }
 
-// AddLines writes the next domains, which have to ascend among themselves: whole lines, whose ends are the ends of text's lines.
+// AddLines writes the next domains: text is whole lines, which end at ends. The caller guarantees
+// that the lines ascend and that each is a valid domain.
 func (w *DomainsWriter) AddLines(text []byte, ends []uint32) error {
 	if len(ends) == 0 {
 		return nil
 	}
-	// A domain's length and place were checked where its order was; a newline inside would move all ordinals.
+	// A newline inside a domain would shift all ordinals after it.
 	if n := bytes.Count(text, []byte{'\n'}); n != len(ends) || int(ends[len(ends)-1]) != len(text) {
-		return fmt.Errorf("%d bytes of %d lines, announced are %d", len(text), n, len(ends))
+		return fmt.Errorf("%d bytes of %d lines, want %d lines", len(text), n, len(ends))
 	}
 	if first := text[:ends[0]-1]; bytes.Compare(first, w.last) <= 0 {
 		return fmt.Errorf("domain %q after %q", first, w.last)
@@ -106,10 +94,10 @@ func (w *DomainsWriter) flush() error {
 	return err
 }
 
-// Count is the number of domains added.
+// Count returns the number of domains added.
 func (w *DomainsWriter) Count() int64 { return w.count }
 
-// Finish writes the tail.
+// Finish writes the footer.
 func (w *DomainsWriter) Finish() (seekable.File, error) {
 	if err := w.flush(); err != nil {
 		return seekable.File{}, err
@@ -137,8 +125,8 @@ func (s *Segment) Domain(ctx context.Context, ordinal uint32) (string, error) {
 	return string(domain), nil
 }
 
-// Domains yields the domains from ordinal from on, in order, and checks count and order of what
-// it passes. An error is the last thing yielded. Frames are not kept in the cache.
+// Domains yields the domains from an ordinal on, in order, and checks their number and order. An
+// error is the last thing yielded. It bypasses the cache.
 func (s *Segment) Domains(ctx context.Context, from uint32) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for f, err := range s.DomainFrames(ctx, from, s.info.Domains) {
@@ -155,14 +143,14 @@ func (s *Segment) Domains(ctx context.Context, from uint32) iter.Seq2[string, er
 	}
 }
 
-// DomainFrame has the domains of a frame of domains.txt, a line each.
+// DomainFrame is a frame of domains.txt: one domain per line.
 type DomainFrame struct {
-	First int64 // ordinal of the first
-	Text  []byte
-	Ends  []uint32 // of the lines
+	First int64    // ordinal of the first domain
+	Text  []byte   // the lines
+	Ends  []uint32 // at which they end in Text
 }
 
-// Domain is domain i of the frame.
+// Domain returns domain i of the frame.
 func (f *DomainFrame) Domain(i int) []byte {
 	start := uint32(0)
 	if i > 0 {
@@ -171,8 +159,9 @@ func (f *DomainFrame) Domain(i int) []byte {
 	return f.Text[start : f.Ends[i]-1]
 }
 
-// DomainFrames yields the frames that hold the ordinals from from to below to, in order, and checks count and order of their lines. An error is
-// the last thing yielded. A frame is valid until the next is yielded; the cache is passed.
+// DomainFrames yields the frames that hold the ordinals [from, to), in order, and checks the number
+// and order of their lines. An error is the last thing yielded. A frame is valid until the next one
+// is yielded. DomainFrames bypasses the cache.
 func (s *Segment) DomainFrames(ctx context.Context, from uint32, to int64) iter.Seq2[DomainFrame, error] {
 	return func(yield func(DomainFrame, error) bool) {
 		first := int(from / DomainsPerFrame)
@@ -197,7 +186,8 @@ func (s *Segment) DomainFrames(ctx context.Context, from uint32, to int64) iter.
 				f.Ends = append(f.Ends, uint32(at))
 			}
 			n := len(f.Ends)
-			if want := min(DomainsPerFrame, s.info.Domains-f.First); int64(n) != want || int(f.Ends[n-1]) != len(f.Text) {
+			want := min(DomainsPerFrame, s.info.Domains-f.First)
+			if int64(n) != want || int(f.Ends[n-1]) != len(f.Text) {
 				bad(fmt.Sprintf("%d whole lines", want), n)
 				return
 			}
@@ -218,7 +208,7 @@ func (s *Segment) DomainFrames(ctx context.Context, from uint32, to int64) iter.
 	}
 }
 
-// checkDomainFrames holds the number of frames against the number of domains.
+// checkDomainFrames compares the number of frames with the number of domains.
 func checkDomainFrames(frames, domains int64, name string) error {
 	if want := (domains + DomainsPerFrame - 1) / DomainsPerFrame; frames != want || domains > math.MaxUint32-1 {
 		return codec.Corrupt(name, "seek table", -1, fmt.Sprintf("%d frames", want), frames)

@@ -7,14 +7,15 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
+// Flags of an entry.
 const (
-	entrySize = 1 << iota
-	entryTS
-	entryInline
+	entrySize   = 1 << iota // has a size
+	entryTS                 // has ts
+	entryInline             // has a single tuple
 )
 
-// Entries are entries in columns on their way to a PostingsWriter: a block is made column by column, and several goroutines
-// can each fill some. The zero value is empty.
+// Entries are entries on their way to a PostingsWriter, in columns, since blocks are encoded column
+// by column. Several goroutines can each fill their own. The zero value is empty.
 type Entries struct {
 	ids       []uint64
 	checks    []uint32
@@ -30,7 +31,8 @@ type Entries struct {
 	sumRows   int64
 }
 
-// rareColumns are columns of entries of which most have nothing in them. They are as long as to the last entry that has: see fill.
+// rareColumns are columns in which most entries have nothing. They end after the last entry that
+// has something; fill extends them.
 type rareColumns struct {
 	sizes   []int64
 	firstTS []int64
@@ -39,7 +41,7 @@ type rareColumns struct {
 	lengths []int64 // of the payload, 0 where inline
 }
 
-// fill makes the columns n entries long with zeros.
+// fill extends the columns to n entries with zeros.
 func (c *rareColumns) fill(n int) {
 	for _, col := range []*[]int64{&c.sizes, &c.firstTS, &c.lastTS, &c.offsets, &c.lengths} {
 		*col = slices.Grow(*col, n-len(*col))
@@ -48,22 +50,22 @@ func (c *rareColumns) fill(n int) {
 	}
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (c *Entries) Len() int { return len(c.ids) }
 
-// Inline is the number of those with a single tuple, Rows the sum of their rows.
+// Inline returns the number of entries with a single tuple.
 func (c *Entries) Inline() int64 { return c.inline }
 
-// Rows is the sum of all rows.
+// Rows returns the sum of the entries' rows.
 func (c *Entries) Rows() int64 { return c.sumRows }
 
-// Reset empties c and keeps its memory.
+// Reset empties c; it keeps the memory.
 func (c *Entries) Reset() {
 	c.drop(c.Len())
 	c.payloads, c.inline, c.sumRows = c.payloads[:0], 0, 0
 }
 
-// drop removes the first n entries. Payloads stay.
+// drop removes the first n entries but keeps the payloads.
 func (c *Entries) drop(n int) {
 	dropFirst(&c.ids, n)
 	dropFirst(&c.checks, n)
@@ -83,7 +85,7 @@ func (c *Entries) drop(n int) {
 
 func dropFirst[T any](s *[]T, n int) { *s = (*s)[:copy(*s, (*s)[n:])] }
 
-// add appends the columns of o, but for payloads and sums.
+// add appends the columns of o, except payloads and sums.
 func (c *Entries) add(o *Entries) {
 	if len(o.rare.sizes) > 0 {
 		c.rare.fill(c.Len())
@@ -105,12 +107,13 @@ func (c *Entries) add(o *Entries) {
 
 func (c *Entries) key(i int) Key { return Key{ID: c.ids[i], Check: c.checks[i]} }
 
-// entryError names the entry in an error.
+// entryError adds the entry to an error.
 func entryError(k Key, dataset uint32, err error) error {
 	return fmt.Errorf("postings of domain %016x/%08x in dataset %d: %w", k.ID, k.Check, dataset, err)
 }
 
-// Add appends one entry. The tuples have to ascend by (file_id, row_group) and their rows to add up to t.Rows; they are not kept.
+// Add appends an entry. The tuples must ascend by (file_id, row_group) and their rows must add up
+// to t.Rows. The slice is not kept.
 func (c *Entries) Add(k Key, dataset uint32, t Totals, tuples []Tuple) error {
 	err := t.Validate()
 	if err == nil {
@@ -126,7 +129,7 @@ func (c *Entries) Add(k Key, dataset uint32, t Totals, tuples []Tuple) error {
 	return c.append(k, dataset, &t, tuples, start)
 }
 
-// AddPlain is Add for an entry of rows from row first on in one row group, without size and ts.
+// AddPlain is Add for an entry without size and ts whose rows start at row first of one row group.
 func (c *Entries) AddPlain(k Key, dataset, file, group, first, rows uint32) error {
 	if rows == 0 {
 		return entryError(k, dataset, fmt.Errorf("no rows"))
@@ -144,7 +147,7 @@ func (c *Entries) AddPlain(k Key, dataset, file, group, first, rows uint32) erro
 	return nil
 }
 
-// Grow makes room for n more entries.
+// Grow allocates memory for n more entries.
 func (c *Entries) Grow(n int) {
 	c.ids = slices.Grow(c.ids, n)
 	c.checks = slices.Grow(c.checks, n)
@@ -156,12 +159,14 @@ func (c *Entries) Grow(n int) {
 	c.firstRows = slices.Grow(c.firstRows, n)
 }
 
-// append appends a checked entry, whose payload, if it has several tuples, starts at start.
+// append appends an entry that was checked. If it has several tuples, its payload starts at start
+// in c.payloads.
 func (c *Entries) append(k Key, dataset uint32, t *Totals, tuples []Tuple, start int) error {
 	length := int64(len(c.payloads) - start)
 	if length > seekable.MaxFrame-4 {
 		c.payloads = c.payloads[:start]
-		return entryError(k, dataset, fmt.Errorf("%d tuples take %d bytes, a frame holds %d", len(tuples), length, seekable.MaxFrame-4))
+		err := fmt.Errorf("%d tuples take %d bytes; a frame holds %d", len(tuples), length, seekable.MaxFrame-4)
+		return entryError(k, dataset, err)
 	}
 	flags := uint8(0)
 	if t.HasSize {

@@ -12,10 +12,10 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// filesFrame is how much text a frame of files.tsv holds. The file is read as a whole.
+// filesFrame is how many bytes of text a frame of files.tsv holds. The file is read as a whole.
 const filesFrame = 64 << 10
 
-// FileInfo is one line of files.tsv: a part of the lake. Its file_id is the line's number.
+// FileInfo is a line of files.tsv: a part of the lake. Its file_id is the number of the line.
 type FileInfo struct {
 	DatasetID    uint32
 	DomainPrefix string
@@ -42,7 +42,7 @@ func (f *FileInfo) append(out []byte, id int) []byte {
 	return append(out, '\n')
 }
 
-// WriteFiles writes files.tsv.zst: the files with ids 0, 1, …, datasets ascending.
+// WriteFiles writes files.tsv.zst. File ids count from 0, and datasets must ascend.
 func WriteFiles(w io.Writer, files []FileInfo) (seekable.File, error) {
 	fw := seekable.NewWriter(w, 0)
 	var frame []byte
@@ -71,16 +71,16 @@ func WriteFiles(w io.Writer, files []FileInfo) (seekable.File, error) {
 	return fw.Finish()
 }
 
-// Files is the file registry of a segment.
+// Files is the content of files.tsv: the parts that a segment indexes.
 type Files struct {
 	name string
 	info []FileInfo
 }
 
-// Len is the number of files.
+// Len returns the number of files.
 func (f *Files) Len() int { return len(f.info) }
 
-// Info returns the file with that id, which has to be below Len.
+// Info returns the file with that id, which must be below Len.
 func (f *Files) Info(id uint32) FileInfo { return f.info[id] }
 
 // parseFiles reads the text of files.tsv.
@@ -89,7 +89,7 @@ func parseFiles(text []byte, name string, count int64) (*Files, error) {
 		return nil, codec.Corrupt(name, "lines", -1, fmt.Sprintf("%d whole lines", count), n)
 	}
 	f := &Files{name: name, info: make([]FileInfo, 0, count)}
-	// Strings share this copy.
+	// The strings of all lines share this copy of the text.
 	rest := string(text)
 	var again []byte
 	for rest != "" {
@@ -100,12 +100,14 @@ func parseFiles(text []byte, name string, count int64) (*Files, error) {
 		if ok {
 			again = info.append(again[:0], id)
 		}
-		// One form only: what does not print as it was read is something else.
+		// A line has one form only: it must be what printing its values gives.
 		if !ok || string(again[:len(again)-1]) != line {
-			return nil, codec.Corrupt(name, fmt.Sprintf("line %d", id), -1, "file_id, dataset_id, domain_prefix, path, batch, bytes, rows", strconv.Quote(line))
+			const want = "file_id, dataset_id, domain_prefix, path, batch, bytes, rows"
+			return nil, codec.Corrupt(name, fmt.Sprintf("line %d", id), -1, want, strconv.Quote(line))
 		}
 		if id > 0 && info.DatasetID < f.info[id-1].DatasetID {
-			return nil, codec.Corrupt(name, fmt.Sprintf("line %d", id), -1, fmt.Sprintf("dataset %d or later", f.info[id-1].DatasetID), info.DatasetID)
+			want := fmt.Sprintf("dataset %d or later", f.info[id-1].DatasetID)
+			return nil, codec.Corrupt(name, fmt.Sprintf("line %d", id), -1, want, info.DatasetID)
 		}
 		f.info = append(f.info, info)
 	}
@@ -120,8 +122,13 @@ func parseFile(line string) (FileInfo, bool) {
 	dataset, err1 := strconv.ParseUint(c[1], 10, 32)
 	size, err2 := strconv.ParseInt(c[5], 10, 64)
 	rows, err3 := strconv.ParseInt(c[6], 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil || size < 0 || rows < 0 || c[3] == "" || lake.CheckBatchName(c[4]) != nil {
+	if err1 != nil || err2 != nil || err3 != nil || size < 0 || rows < 0 {
 		return FileInfo{}, false
 	}
-	return FileInfo{DatasetID: uint32(dataset), DomainPrefix: c[2], Path: c[3], Batch: c[4], Bytes: size, Rows: rows}, true
+	if c[3] == "" || lake.CheckBatchName(c[4]) != nil {
+		return FileInfo{}, false
+	}
+	return FileInfo{
+		DatasetID: uint32(dataset), DomainPrefix: c[2], Path: c[3], Batch: c[4], Bytes: size, Rows: rows,
+	}, true
 }

@@ -5,18 +5,17 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math/bits"
-	"os"
 	"runtime/debug"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// domain_to_datasets.roar is the original specification's DTDR, version 1:
+// domain_to_datasets.roar is the original specification's DTDR:
 //
 //	"DTDR" | u32 ver=1 | u64 N | u64 index_offset
 //	bitmaps, each in Roaring's portable form, from byte 24
@@ -27,306 +26,109 @@ const (
 	membershipHeader  = 24
 	membershipEntry   = 12
 
-	// What is remembered of bitmaps written, to store equal ones once. Beyond it a bitmap that
-	// was not remembered is stored again. Constants, so that the bytes do not depend on the
-	// machine.
+	// Equal bitmaps are stored once while the writer can remember them. A bitmap beyond these
+	// bounds is stored again. They are constants so that the bytes do not depend on the machine.
 	maxSharedBitmaps = 1 << 18
 	maxSharedBytes   = 64 << 20
 
-	// heldBytes is what of each section is kept in memory: an index of 2.8 million domains.
-	heldBytes = 32 << 20
-
-	// heldChunk is the unit in which it grows, and is written when there is more.
-	heldChunk = 256 << 10
+	// sectionMemory is what is kept in memory of each section: an index of 2.8 million domains.
+	sectionMemory = 32 << 20
 )
 
-// MembershipWriter makes domain_to_datasets.roar. Both sections are kept until all is known, large ones in temporary files,
-// since the header needs what is known last.
+// MembershipWriter writes domain_to_datasets.roar. The header says where the index starts, so
+// both sections are buffered until Write, large ones in temporary files.
 type MembershipWriter struct {
-	bitmaps, index         held
-	off                    uint64
-	count                  int64
-	shared                 map[uint64][]sharedBitmap // of sets that are not small
-	sharedCount, sharedLen int                       // of all that are remembered
-	few                    fewSets
-	small                  smallSets // of more
-	last                   []uint32  // the set that was last looked for otherwise, by the domain with number lastFor-1
-	lastAt                 bitmapPlace
-	lastFor                int64
-	touched                uint64 // what was read of few before it was needed
-	bitmap                 *roaring.Bitmap
-	buf                    bytes.Buffer
-	data                   []byte // scratch memory
+	bitmaps, index spill
+	off            uint64 // at which the next bitmap starts
+	count          int64  // domains
+
+	// Sets that were written, each in one of three tables.
+	tiny        tinySets
+	small       smallSets
+	large       map[uint64][]largeSet // by hash
+	storedSets  int                   // in all three
+	storedBytes int
+
+	// The last set that was searched for in no table, in case the next domain has it too.
+	last      []uint32
+	lastRange byteRange
+	lastFor   int64 // one more than the number of the last domain that had it
+
+	prefetched uint64 // keeps the reads that prefetch slots of tiny
+	bitmap     *roaring.Bitmap
+	buf        bytes.Buffer
+	data       []byte // scratch memory
 }
 
-type sharedBitmap struct {
-	off  uint64
-	data []byte
+// byteRange is where a bitmap is in the file.
+type byteRange struct{ start, length int64 }
+
+// largeSet is a set that was written and is not small.
+type largeSet struct {
+	start  uint64
+	bitmap []byte
 }
 
-// bitmapPlace is where a bitmap stands in the file.
-type bitmapPlace struct{ start, length int64 }
-
-// smallSet is a set of at most eight datasets, 16 bits each, as most are: it is looked for without a bitmap being made.
-type smallSet [2]uint64
-
-// makeSmallSet fails for sets of other datasets, and makes none of what does not ascend.
-func makeSmallSet(datasets []uint32) (s smallSet, ok bool) {
-	if len(datasets) > 8 {
-		return smallSet{}, false
-	}
-	before := uint32(0)
-	for i, d := range datasets {
-		d++
-		if d <= before || d >= 1<<16 {
-			return smallSet{}, false
-		}
-		s[i/4] |= uint64(d) << (i % 4 * 16) // 0 is none
-		before = d
-	}
-	return s, true
-}
-
-// fewDatasets is the most that packFew packs.
-const fewDatasets = 4
-
-// fewMasks are of the datasets that sets of so many have.
-var fewMasks = [fewDatasets + 1][fewDatasets]uint64{1: {1<<64 - 1}, 2: {1<<64 - 1, 1<<64 - 1}, 3: {1<<64 - 1, 1<<64 - 1, 1<<64 - 1}, 4: {1<<64 - 1, 1<<64 - 1, 1<<64 - 1, 1<<64 - 1}}
-
-// packFew is makeSmallSet of the first n datasets, as many as most sets have at most, without a branch that depends on n, of which nobody knows
-// what comes next. Sets that do not ascend it packs too: no such set is in a table.
-func packFew(datasets *[fewDatasets]uint32, n int) (s uint64, ok bool) {
-	m := &fewMasks[n]
-	a, b := (uint64(datasets[0])+1)&m[0], (uint64(datasets[1])+1)&m[1]
-	c, d := (uint64(datasets[2])+1)&m[2], (uint64(datasets[3])+1)&m[3]
-	return a | b<<16 | c<<32 | d<<48, (a|b|c|d)>>16 == 0
-}
-
-// hash spreads sets over a table.
-func (s *smallSet) hash() uint64 {
-	hi, lo := bits.Mul64(s[0]^0x9e3779b97f4a7c15, s[1]^0xd1b54a32d192ed02)
-	return hi ^ lo
-}
-
-// smallSets is a hash table of small sets and where they stand in the file. Places are found by going on from slot to slot, and half of the
-// slots at least are free.
-type smallSets struct {
-	slots []smallSlot // a power of two
-	n     int
-}
-
-type smallSlot struct {
-	set smallSet // empty where the slot is free
-	bitmapPlace
-}
-
-// slot is that of a set, or the free one where it belongs. The table is not empty.
-func (t *smallSets) slot(set smallSet) *smallSlot {
-	mask := uint64(len(t.slots) - 1)
-	for i := set.hash() & mask; ; i = (i + 1) & mask {
-		if s := &t.slots[i]; s.set == set || s.set == (smallSet{}) {
-			return s
-		}
-	}
-}
-
-// add adds a set that is not there.
-func (t *smallSets) add(set smallSet, at bitmapPlace) {
-	if 2*t.n >= len(t.slots) {
-		old := t.slots
-		t.slots = emptySlots[smallSlot](2 * len(old))
-		for i := range old {
-			if s := &old[i]; s.set != (smallSet{}) {
-				*t.slot(s.set) = *s
-			}
-		}
-	}
-	*t.slot(set) = smallSlot{set, at}
-	t.n++
-}
-
-// fewSets is smallSets for sets that packFew packs, as nearly all domains have: it is asked for every one of these in a random order, and most of it stays in a core's cache.
-type fewSets struct {
-	slots []fewSlot // a power of two
-	n     int
-}
-
-type fewSlot struct {
-	set uint64 // 0 where the slot is free
-	at  uint64 // start, and in the lowest eight bits the length
-}
-
-func (s fewSlot) place() bitmapPlace { return bitmapPlace{int64(s.at >> 8), int64(s.at & 0xff)} }
-
-// first is where a set is looked for first.
-func (t *fewSets) first(set uint64) uint64 {
-	hi, lo := bits.Mul64(set, 0x9e3779b97f4a7c15)
-	return (hi ^ lo) & uint64(len(t.slots)-1)
-}
-
-// slot is that of a set, or the free one where it belongs. The table is not empty.
-func (t *fewSets) slot(set uint64) *fewSlot {
-	mask := uint64(len(t.slots) - 1)
-	for i := t.first(set); ; i = (i + 1) & mask {
-		if s := &t.slots[i]; s.set == set || s.set == 0 {
-			return s
-		}
-	}
-}
-
-// add adds a set that is not there.
-func (t *fewSets) add(set uint64, at bitmapPlace) {
-	if 2*t.n >= len(t.slots) {
-		old := t.slots
-		t.slots = emptySlots[fewSlot](2 * len(old))
-		for _, s := range old {
-			if s.set != 0 {
-				*t.slot(s.set) = s
-			}
-		}
-	}
-	*t.slot(set) = fewSlot{set, uint64(at.start)<<8 | uint64(at.length)}
-	t.n++
-}
-
-// emptySlots are written before they are read: memory that is read first is, page by page, mapped twice, and the second time all processors have to know.
-func emptySlots[T any](n int) []T {
-	slots := make([]T, n)
-	clear(slots)
-	return slots
-}
-
-// NewMembershipWriter keeps its temporary files in dir. Close it, whether it was written or not.
+// NewMembershipWriter returns a writer whose temporary files are in dir. Close it in any case.
 func NewMembershipWriter(dir string) *MembershipWriter {
-	w := &MembershipWriter{off: membershipHeader, shared: map[uint64][]sharedBitmap{}, bitmap: roaring.New()}
-	w.few.slots, w.small.slots = emptySlots[fewSlot](1024), emptySlots[smallSlot](1024)
-	w.bitmaps, w.index = held{dir: dir, most: heldBytes}, held{dir: dir, most: heldBytes}
+	w := &MembershipWriter{off: membershipHeader, large: map[uint64][]largeSet{}, bitmap: roaring.New()}
+	w.tiny.slots, w.small.slots = touchedSlots[tinySlot](1024), touchedSlots[smallSlot](1024)
+	w.bitmaps, w.index = spill{dir: dir, memory: sectionMemory}, spill{dir: dir, memory: sectionMemory}
 	return w
 }
 
-// Close drops the temporary files.
+// Close removes the temporary files.
 func (w *MembershipWriter) Close() {
 	w.bitmaps.close()
 	w.index.close()
 }
 
-// held is what is written once and then read once: in memory, or in a temporary file if it is large.
-type held struct {
-	dir    string
-	most   int // bytes in memory
-	chunks [][]byte
-	file   *os.File // what was written before chunks; nil if nothing was
-}
-
-func (h *held) Write(p []byte) (int, error) {
-	for left := p; len(left) > 0; {
-		n := len(h.chunks) - 1
-		if n < 0 || len(h.chunks[n]) == cap(h.chunks[n]) {
-			if err := h.grow(); err != nil {
-				return 0, err
-			}
-			n = len(h.chunks) - 1
-		}
-		c := h.chunks[n]
-		some := min(len(left), cap(c)-len(c))
-		h.chunks[n] = append(c, left[:some]...)
-		left = left[some:]
-	}
-	return len(p), nil
-}
-
-// grow makes room for another chunk, by writing those that are there if they are too many.
-func (h *held) grow() (err error) {
-	if len(h.chunks) == 0 || h.file == nil && len(h.chunks)*heldChunk < h.most {
-		h.chunks = append(h.chunks, make([]byte, 0, heldChunk))
-		return nil
-	}
-	if h.file == nil {
-		if h.file, err = os.CreateTemp(h.dir, "membership-*.tmp"); err != nil {
-			return err
-		}
-		_ = os.Remove(h.file.Name()) // else by close; a file without a name goes when the process dies, where the system can do that
-	}
-	for _, c := range h.chunks {
-		if _, err := h.file.Write(c); err != nil {
-			return err
-		}
-	}
-	h.chunks = append(h.chunks[:0], h.chunks[0][:0])
-	return nil
-}
-
-// copyTo writes everything to out.
-func (h *held) copyTo(out io.Writer) error {
-	if h.file != nil {
-		if _, err := h.file.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		if _, err := io.Copy(out, h.file); err != nil {
-			return err
-		}
-	}
-	for _, c := range h.chunks {
-		if _, err := out.Write(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (h *held) close() {
-	if h.file != nil {
-		h.file.Close()
-		_ = os.Remove(h.file.Name())
-	}
-	h.file, h.chunks = nil, nil
-}
-
-// Add writes the next domain's datasets, which have to ascend. It does not keep the slice.
+// Add writes the next domain's datasets, which must ascend. It does not keep the slice.
 func (w *MembershipWriter) Add(datasets []uint32) error {
 	return w.AddAll(datasets, []uint32{uint32(len(datasets))})
 }
 
-// setsAtOnce is how many sets are looked for at the same time.
-const setsAtOnce = 64
+// setBatch is how many sets are looked up together.
+const setBatch = 64
 
-// AddAll writes the datasets of the next domains: those of domain i end at ends[i] in datasets, and ascend.
+// AddAll writes the datasets of the next domains: those of domain i end at ends[i] in datasets and
+// ascend. It keeps neither slice.
 func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
 	var (
-		few   [setsAtOnce]uint64
-		isFew [setsAtOnce]bool
-		index [setsAtOnce * membershipEntry]byte
+		keys   [setBatch]uint64
+		isTiny [setBatch]bool
+		index  [setBatch * membershipEntry]byte
 	)
 	from := uint32(0)
 	for len(ends) > 0 {
-		n := min(len(ends), setsAtOnce)
-		// All slots are touched before any is needed: the processor waits for many of them at once.
+		n := min(len(ends), setBatch)
+		// Reading all slots before the first is needed lets their cache misses overlap.
 		start, sum := from, uint64(0)
 		for i, end := range ends[:n] {
 			switch rest := datasets[start:]; {
-			case end-start > fewDatasets:
-				few[i], isFew[i] = 0, false
-			case len(rest) >= fewDatasets:
-				few[i], isFew[i] = packFew((*[fewDatasets]uint32)(rest), int(end-start))
+			case end-start > maxTiny:
+				keys[i], isTiny[i] = 0, false
+			case len(rest) >= maxTiny:
+				keys[i], isTiny[i] = packTiny((*[maxTiny]uint32)(rest), int(end-start))
 			default:
-				var set smallSet
-				set, isFew[i] = makeSmallSet(datasets[start:end])
-				few[i] = set[0]
+				var key smallKey
+				key, isTiny[i] = packSmall(datasets[start:end])
+				keys[i] = key[0]
 			}
 			start = end
-			sum ^= w.few.slots[w.few.first(few[i])].set
+			sum ^= w.tiny.slots[w.tiny.home(keys[i])].key
 		}
-		w.touched = sum
+		w.prefetched = sum
 		for i, end := range ends[:n] {
 			set := datasets[from:end]
 			from = end
-			var at bitmapPlace
-			if isFew[i] && len(set) > 0 {
-				at = w.few.slot(few[i]).place()
+			var at byteRange
+			if isTiny[i] && len(set) > 0 {
+				at = w.tiny.slot(keys[i]).byteRange()
 			}
 			if at.length == 0 {
 				var err error
-				if at, err = w.other(set, few[i], isFew[i]); err != nil {
+				if at, err = w.addOther(set, keys[i], isTiny[i]); err != nil {
 					return err
 				}
 			}
@@ -343,32 +145,33 @@ func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
 	return nil
 }
 
-// other finds or stores a set that is not among those of few datasets.
-func (w *MembershipWriter) other(datasets []uint32, few uint64, isFew bool) (at bitmapPlace, err error) {
-	set, small := smallSet{few}, isFew
-	if !isFew {
-		if set, small = makeSmallSet(datasets); small {
-			if at = w.small.slot(set).bitmapPlace; at.length > 0 {
+// addOther finds or stores a set that is not in the table of tiny sets.
+func (w *MembershipWriter) addOther(datasets []uint32, tiny uint64, isTiny bool) (at byteRange, err error) {
+	key, isSmall := smallKey{tiny}, isTiny
+	if !isTiny {
+		if key, isSmall = packSmall(datasets); isSmall {
+			if at = w.small.slot(key).byteRange; at.length > 0 {
 				return at, nil
 			}
 		}
 	}
-	return w.store(datasets, set, small)
+	return w.store(datasets, key, isSmall)
 }
 
-// store writes a set that is in neither table, unless it is remembered elsewhere or that of the domain before.
-func (w *MembershipWriter) store(datasets []uint32, set smallSet, small bool) (at bitmapPlace, err error) {
+// store stores a set that is in neither table of packed sets, unless it is in the table of large
+// sets or was the last domain's.
+func (w *MembershipWriter) store(datasets []uint32, key smallKey, isSmall bool) (at byteRange, err error) {
 	if w.count > 0 && w.lastFor == w.count && slices.Equal(w.last, datasets) {
 		w.lastFor++
-		return w.lastAt, nil
+		return w.lastRange, nil
 	}
-	defer func() { w.last, w.lastAt, w.lastFor = append(w.last[:0], datasets...), at, w.count+1 }()
+	defer func() { w.last, w.lastRange, w.lastFor = append(w.last[:0], datasets...), at, w.count+1 }()
 	if len(datasets) == 0 {
-		return bitmapPlace{}, fmt.Errorf("domain %d: no datasets", w.count)
+		return byteRange{}, fmt.Errorf("domain %d: no datasets", w.count)
 	}
 	for i := 1; i < len(datasets); i++ {
 		if datasets[i] <= datasets[i-1] {
-			return bitmapPlace{}, fmt.Errorf("domain %d: dataset %d after %d", w.count, datasets[i], datasets[i-1])
+			return byteRange{}, fmt.Errorf("domain %d: dataset %d after %d", w.count, datasets[i], datasets[i-1])
 		}
 	}
 	data, ok := appendBitmap(w.data[:0], datasets)
@@ -379,32 +182,32 @@ func (w *MembershipWriter) store(datasets []uint32, set smallSet, small bool) (a
 		b.RunOptimize()
 		w.buf.Reset()
 		if _, err := b.WriteTo(&w.buf); err != nil {
-			return bitmapPlace{}, err
+			return byteRange{}, err
 		}
 		data = append(data, w.buf.Bytes()...)
 	}
 	w.data = data
 	hash := uint64(0)
-	if !small {
+	if !isSmall {
 		hash = xxhash.Sum64(data)
-		for _, s := range w.shared[hash] {
-			if bytes.Equal(s.data, data) {
-				return bitmapPlace{int64(s.off), int64(len(data))}, nil
+		for _, s := range w.large[hash] {
+			if bytes.Equal(s.bitmap, data) {
+				return byteRange{int64(s.start), int64(len(data))}, nil
 			}
 		}
 	}
-	at = bitmapPlace{int64(w.off), int64(len(data))}
-	if w.sharedCount < maxSharedBitmaps && w.sharedLen+len(data) <= maxSharedBytes {
+	at = byteRange{int64(w.off), int64(len(data))}
+	if w.storedSets < maxSharedBitmaps && w.storedBytes+len(data) <= maxSharedBytes {
 		switch {
-		case small && set[1] == 0:
-			w.few.add(set[0], at)
-		case small:
-			w.small.add(set, at)
+		case isSmall && key[1] == 0:
+			w.tiny.add(key[0], at)
+		case isSmall:
+			w.small.add(key, at)
 		default:
-			w.shared[hash] = append(w.shared[hash], sharedBitmap{w.off, bytes.Clone(data)})
+			w.large[hash] = append(w.large[hash], largeSet{w.off, bytes.Clone(data)})
 		}
-		w.sharedCount++
-		w.sharedLen += len(data)
+		w.storedSets++
+		w.storedBytes += len(data)
 	}
 	w.off += uint64(len(data))
 	_, err = w.bitmaps.Write(data)
@@ -427,49 +230,49 @@ func (w *MembershipWriter) Write(out io.Writer) error {
 
 // membership reads domain_to_datasets.roar from a mapped file.
 type membership struct {
-	m     *mapped
-	count int64
+	file  *mapped.File
 	index int64 // its offset
 }
 
-func openMembership(m *mapped, domains int64) (*membership, error) {
-	h, err := m.bytes(0, membershipHeader)
+func openMembership(f *mapped.File, domains int64) (*membership, error) {
+	h, err := f.Slice(0, membershipHeader)
 	if err != nil {
 		return nil, err
 	}
-	d := codec.NewDecoder(h, m.name, "header")
+	d := codec.NewDecoder(h, f.Name(), "header")
 	d.Magic(membershipMagic, membershipVersion)
 	if n := d.U64(); d.Err() == nil && n != uint64(domains) {
 		d.Fail(fmt.Sprintf("%d domains", domains), n)
 	}
-	size := uint64(len(m.data))
+	size := uint64(f.Size())
 	index := d.U64()
-	if d.Err() == nil && (index < membershipHeader || index > size || size-index != uint64(domains)*membershipEntry) {
-		d.Fail(fmt.Sprintf("an index of %d bytes that ends at %d", domains*membershipEntry, size), fmt.Sprintf("offset %d", index))
+	indexBytes := uint64(domains) * membershipEntry
+	if d.Err() == nil && (index < membershipHeader || index > size || size-index != indexBytes) {
+		d.Fail(fmt.Sprintf("an index of %d bytes that ends at %d", indexBytes, size), fmt.Sprintf("offset %d", index))
 	}
 	if err := d.Close(); err != nil {
 		return nil, err
 	}
-	return &membership{m: m, count: domains, index: int64(index)}, nil
+	return &membership{file: f, index: int64(index)}, nil
 }
 
 // datasets reads the bitmap of one domain. The bitmap owns its memory.
 func (r *membership) datasets(ordinal uint32) (*roaring.Bitmap, error) {
-	var place [1]bitmapPlace
-	if err := r.places(ordinal, place[:]); err != nil {
+	var at [1]byteRange
+	if err := r.ranges(ordinal, at[:]); err != nil {
 		return nil, err
 	}
-	data, err := r.m.bytes(place[0].start, place[0].length)
+	data, err := r.file.Slice(at[0].start, at[0].length)
 	if err != nil {
 		return nil, err
 	}
-	return r.bitmap(place[0], data)
+	return r.bitmap(at[0], data)
 }
 
-// places sets out to where the bitmaps of the domains from first on stand.
-func (r *membership) places(first uint32, out []bitmapPlace) error {
+// ranges sets out to the byte ranges of the bitmaps of the domains from ordinal first on.
+func (r *membership) ranges(first uint32, out []byteRange) error {
 	at := r.index + int64(first)*membershipEntry
-	entries, err := r.m.bytes(at, int64(len(out))*membershipEntry)
+	entries, err := r.file.Slice(at, int64(len(out))*membershipEntry)
 	if err != nil {
 		return err
 	}
@@ -478,32 +281,34 @@ func (r *membership) places(first uint32, out []bitmapPlace) error {
 		e := (*[membershipEntry]byte)(entries[i*membershipEntry:])
 		from, n := binary.LittleEndian.Uint64(e[:]), uint64(binary.LittleEndian.Uint32(e[8:]))
 		if from < membershipHeader || from > index || n < 1 || n > index-from {
-			return codec.Corrupt(r.m.name, "index", at+int64(i)*membershipEntry, fmt.Sprintf("a bitmap between %d and %d", membershipHeader, index), fmt.Sprintf("%d bytes at %d", n, from))
+			want := fmt.Sprintf("a bitmap between %d and %d", membershipHeader, index)
+			got := fmt.Sprintf("%d bytes at %d", n, from)
+			return codec.Corrupt(r.file.Name(), "index", at+int64(i)*membershipEntry, want, got)
 		}
-		out[i] = bitmapPlace{int64(from), int64(n)}
+		out[i] = byteRange{int64(from), int64(n)}
 	}
 	return nil
 }
 
-// bitmap reads the bitmap at a place from its bytes.
-func (r *membership) bitmap(p bitmapPlace, data []byte) (*roaring.Bitmap, error) {
+// bitmap decodes data, the bytes of the bitmap at that range.
+func (r *membership) bitmap(at byteRange, data []byte) (*roaring.Bitmap, error) {
 	b, err := readBitmap(data)
 	if err != nil {
-		return nil, codec.Corrupt(r.m.name, "bitmaps", p.start, "a Roaring bitmap", err)
+		return nil, codec.Corrupt(r.file.Name(), "bitmaps", at.start, "a Roaring bitmap", err)
 	}
 	return b, nil
 }
 
-// appendDatasets appends the datasets of the bitmap at a place to out.
-func (r *membership) appendDatasets(out []uint32, p bitmapPlace) ([]uint32, error) {
-	data, err := r.m.bytes(p.start, p.length)
+// appendDatasets appends the datasets of the bitmap at that range to out.
+func (r *membership) appendDatasets(out []uint32, at byteRange) ([]uint32, error) {
+	data, err := r.file.Slice(at.start, at.length)
 	if err != nil {
 		return nil, err
 	}
 	if small, ok := readSmallBitmap(data, out); ok {
 		return small, nil
 	}
-	b, err := r.bitmap(p, data)
+	b, err := r.bitmap(at, data)
 	if err != nil {
 		return nil, err
 	}
@@ -513,7 +318,7 @@ func (r *membership) appendDatasets(out []uint32, p bitmapPlace) ([]uint32, erro
 	return out, nil
 }
 
-// readBitmap reads a bitmap that has to take all of data.
+// readBitmap decodes a bitmap that must take all of data and must not be empty.
 func readBitmap(data []byte) (*roaring.Bitmap, error) {
 	b := roaring.New()
 	n, err := b.ReadFrom(bytes.NewReader(data))
@@ -534,10 +339,10 @@ func readBitmap(data []byte) (*roaring.Bitmap, error) {
 
 // Datasets returns the set of datasets that hold the domain with that ordinal. The caller owns it.
 func (s *Segment) Datasets(ordinal uint32) (set *roaring.Bitmap, err error) {
-	defer guard(debug.SetPanicOnFault(true), &err, s.roar)
+	defer mapped.Guard(debug.SetPanicOnFault(true), &err, s.roar)
 	if int64(ordinal) >= s.info.Domains {
 		return nil, fmt.Errorf("segment %s: ordinal %d of %d", s.info.Segment, ordinal, s.info.Domains)
 	}
-	s.roar.resident.touch()
+	s.roar.Touch()
 	return s.member.datasets(ordinal)
 }

@@ -10,20 +10,19 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/RoaringBitmap/roaring/v2"
-	mmap "github.com/edsrzf/mmap-go"
 
+	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// mapBytes is a mapped file of sound blocks.
-func mapBytes(data []byte) *mapped {
-	h := newBlockHash()
+// mappedBytes returns a file of intact blocks.
+func mappedBytes(data []byte) *mapped.File {
+	h := mapped.NewHash()
 	h.Write(data)
-	return &mapped{name: "roar", data: mmap.MMap(data), sums: h.file("").blocks, seen: make([]atomic.Uint64, len(data)/mapBlock/64+1)}
+	return mapped.New("roar", data, h.Sums())
 }
 
 func writeMembership(tb testing.TB, sets [][]uint32) []byte {
@@ -51,7 +50,7 @@ func randomSets(rng *rand.Rand, n int) [][]uint32 {
 			for d := from; d < from+5000; d++ {
 				sets[i] = append(sets[i], d)
 			}
-		case 1: // more than an array container holds
+		case 1: // too many for an array container
 			for d := range uint32(70_000) {
 				if rng.IntN(6) == 0 {
 					sets[i] = append(sets[i], d)
@@ -72,8 +71,9 @@ func randomSets(rng *rand.Rand, n int) [][]uint32 {
 	return sets
 }
 
-// parseDTDR reads domain_to_datasets.roar after the specification alone: its header and index,
-// and Roaring's portable form (RoaringFormatSpec), with nothing of this package or that library.
+// parseDTDR reads domain_to_datasets.roar as the two specifications describe it: its header and
+// index, and Roaring's portable form (RoaringFormatSpec). It uses neither this package nor the
+// library.
 func parseDTDR(data []byte) (sets [][]uint32, distinct int, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -105,15 +105,15 @@ func parseDTDR(data []byte) (sets [][]uint32, distinct int, err error) {
 		default:
 			return nil, 0, errors.New("cookie")
 		}
-		heads := b[:4*containers]
+		headers := b[:4*containers]
 		b = b[4*containers:]
 		if runs == nil || containers >= 4 {
 			b = b[4*containers:] // offsets
 		}
 		var set []uint32
 		for c := range containers {
-			high := uint32(le.Uint16(heads[4*c:])) << 16
-			card := int(le.Uint16(heads[4*c+2:])) + 1
+			high := uint32(le.Uint16(headers[4*c:])) << 16
+			card := int(le.Uint16(headers[4*c+2:])) + 1
 			switch {
 			case runs != nil && runs[c/8]>>(c%8)&1 == 1:
 				for range int(le.Uint16(b)) {
@@ -147,7 +147,7 @@ func parseDTDR(data []byte) (sets [][]uint32, distinct int, err error) {
 	return sets, len(starts), nil
 }
 
-func TestMembershipReadByTheSpecification(t *testing.T) {
+func TestMembershipFollowsTheSpecification(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	sets := randomSets(rng, 400)
 	data := writeMembership(t, sets)
@@ -162,7 +162,7 @@ func TestMembershipReadByTheSpecification(t *testing.T) {
 	if stored != len(distinct) {
 		t.Errorf("%d bitmaps stored for %d different sets", stored, len(distinct))
 	}
-	r, err := openMembership(mapBytes(data), int64(len(sets)))
+	r, err := openMembership(mappedBytes(data), int64(len(sets)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,13 +171,13 @@ func TestMembershipReadByTheSpecification(t *testing.T) {
 			t.Fatalf("set %d: %v, %v", i, b, err)
 		}
 	}
-	if _, err := openMembership(mapBytes(data), int64(len(sets))+1); !errors.Is(err, codec.ErrCorrupt) {
+	if _, err := openMembership(mappedBytes(data), int64(len(sets))+1); !errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("another number of domains: %v", err)
 	}
 }
 
-// The file is the same whether it was in memory before or in temporary files.
-func TestMembershipByWayOfFiles(t *testing.T) {
+// The file is the same whether the sections were buffered in memory or spilled.
+func TestMembershipWithSpilledSections(t *testing.T) {
 	sets := slices.Repeat(randomSets(rand.New(rand.NewPCG(8, 8)), 700), 2) // large ones
 	for range 45_000 {
 		sets = append(sets, []uint32{7})
@@ -185,25 +185,25 @@ func TestMembershipByWayOfFiles(t *testing.T) {
 	want := writeMembership(t, sets)
 	w := NewMembershipWriter(t.TempDir())
 	defer w.Close()
-	w.bitmaps.most, w.index.most = heldChunk, heldChunk
+	w.bitmaps.memory, w.index.memory = spillChunk, spillChunk
 	for _, s := range sets {
 		if err := w.Add(s); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if w.bitmaps.file == nil || w.index.file == nil {
-		t.Error("no temporary file was needed")
+		t.Error("nothing was spilled")
 	}
 	var got bytes.Buffer
 	if err := w.Write(&got); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("%d bytes, in memory %d, or others", got.Len(), len(want))
+		t.Errorf("a spilled file of %d bytes differs from one of %d bytes made in memory", got.Len(), len(want))
 	}
 }
 
-func TestMembershipWriterRefuses(t *testing.T) {
+func TestMembershipWriterRejects(t *testing.T) {
 	for _, sets := range [][][]uint32{{{}}, {{2, 1}}, {{1, 1}}, {{1, 2}, {3, 2}}} {
 		w := NewMembershipWriter(t.TempDir())
 		var err error
@@ -217,7 +217,7 @@ func TestMembershipWriterRefuses(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, a set that is returned is one: ascending, as many as it says.
+// Whatever the bytes, a set that is returned ascends and has its cardinality.
 func FuzzMembership(f *testing.F) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	f.Add(writeMembership(f, [][]uint32{{1}, {1, 2, 3}, {1}, {5, 70_000}}))
@@ -232,7 +232,7 @@ func FuzzMembership(f *testing.F) {
 			return
 		}
 		n := min(binary.LittleEndian.Uint64(data[8:]), uint64(len(data)))
-		r, err := openMembership(mapBytes(data), int64(n))
+		r, err := openMembership(mappedBytes(data), int64(n))
 		if err != nil {
 			if !errors.Is(err, codec.ErrCorrupt) {
 				t.Fatal(err)
@@ -268,7 +268,8 @@ func checkSet(t *testing.T, b *roaring.Bitmap) {
 	}
 }
 
-// BenchmarkMembershipWriter writes sets as lakes of some lists have them: half of the domains are in one dataset, few in many, large datasets more often.
+// BenchmarkMembershipWriter writes sets as in a lake of several lists: half of the domains are in
+// one dataset, few are in many, and large datasets have more of them.
 func BenchmarkMembershipWriter(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const domains, window = 1 << 20, 1 << 12
@@ -304,33 +305,34 @@ func BenchmarkMembershipWriter(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/domains, "ns/domain")
 }
 
-// FuzzPackFew holds sets packed at once against those packed one dataset after the other.
-func FuzzPackFew(f *testing.F) {
+// FuzzPackTiny compares packTiny with packSmall.
+func FuzzPackTiny(f *testing.F) {
 	f.Add(uint32(1), uint32(2), uint32(3), uint32(4), 3)
 	f.Add(uint32(0), uint32(1<<16-2), uint32(1<<16-1), uint32(math.MaxUint32), 4)
 	f.Fuzz(func(t *testing.T, a, b, c, d uint32, n int) {
-		datasets := [fewDatasets]uint32{a, b, c, d}
-		if n < 0 || n > fewDatasets {
+		datasets := [maxTiny]uint32{a, b, c, d}
+		if n < 0 || n > maxTiny {
 			return
 		}
-		want, ok := makeSmallSet(datasets[:n])
-		got, fits := packFew(&datasets, n)
+		want, ok := packSmall(datasets[:n])
+		got, fits := packTiny(&datasets, n)
 		if !slices.IsSorted(datasets[:n]) || len(slices.Compact(slices.Clone(datasets[:n]))) < n {
-			return // it packs these too
+			return // packTiny packs these too
 		}
-		if fits != ok || ok && want != (smallSet{got}) {
+		if fits != ok || ok && want != (smallKey{got}) {
 			t.Errorf("%d of %v: %x, %v, want %x, %v", n, datasets, got, fits, want, ok)
 		}
 	})
 }
 
-// Sums are those of the sets that were written, whoever else asks, and where many sets share few slots.
+// Sums are those of the sets that were written, also with concurrent callers and when many sets
+// share few slots.
 func TestSetSums(t *testing.T) {
 	sets := randomSets(rand.New(rand.NewPCG(5, 5)), 1500)
-	m := mapBytes(writeMembership(t, sets))
-	s := &Segment{info: &Info{Domains: int64(len(sets))}, roar: m}
+	f := mappedBytes(writeMembership(t, sets))
+	s := &Segment{info: &Info{Domains: int64(len(sets))}, roar: f}
 	var err error
-	if s.member, err = openMembership(m, s.info.Domains); err != nil {
+	if s.member, err = openMembership(f, s.info.Domains); err != nil {
 		t.Fatal(err)
 	}
 	of := func(dataset uint32) uint64 { return uint64(dataset)*0x9e3779b97f4a7c15 + 1 }
@@ -358,7 +360,7 @@ func TestSetSums(t *testing.T) {
 					from = to
 				}
 				if !slices.Equal(got, want) {
-					t.Errorf("%d slots: other sums", slots)
+					t.Errorf("%d slots: wrong sums", slots)
 				}
 			})
 		}

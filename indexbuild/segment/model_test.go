@@ -16,27 +16,30 @@ import (
 	"github.com/urlake/urlake/lake/part"
 )
 
-// model is the oracle: what a segment has to answer, in maps.
+// model is the oracle: it holds in maps what a segment must answer.
 type model struct {
 	files  []FileInfo
 	groups [][]int64 // rows of each file's row groups
-	// domains: domain → dataset → posting, First and Inline left out.
+	// domain → dataset → posting, without First and Inline
 	domains map[string]map[uint32]*Posting
 	keyOf   func(string) Key
 }
 
-// options of a random model.
+// modelOptions are the options of a random model.
 type modelOptions struct {
 	datasets, files, domains int
 	groupRows                int64
-	sizes, times             float64 // share of files that have them
+	sizes, times             float64 // shares of files that have sizes and ts
 }
 
 func randomModel(rng *rand.Rand, o modelOptions) *model {
 	m := &model{domains: map[string]map[uint32]*Posting{}, keyOf: KeyOf}
 	names := make([]string, o.domains)
 	for i := range names {
-		names[i] = fmt.Sprintf("%x%s.%s", rng.Uint64()>>rng.IntN(60), []string{"", "-shop", "blog"}[rng.IntN(3)], []string{"com", "org", "co.uk", "xn--p1ai"}[rng.IntN(4)])
+		label := rng.Uint64() >> rng.IntN(60)
+		end := []string{"", "-shop", "blog"}[rng.IntN(3)]
+		suffix := []string{"com", "org", "co.uk", "xn--p1ai"}[rng.IntN(4)]
+		names[i] = fmt.Sprintf("%x%s.%s", label, end, suffix)
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
@@ -51,7 +54,7 @@ func randomModel(rng *rand.Rand, o modelOptions) *model {
 	return m
 }
 
-// addFile fills a file with rows of some of the domains, in their order.
+// addFile adds a file with rows of some of the domains, in their order.
 func (m *model) addFile(rng *rand.Rand, id int, dataset uint32, names []string, o modelOptions) {
 	hasSize, hasTS := rng.Float64() < o.sizes, rng.Float64() < o.times
 	share := rng.Float64()
@@ -84,7 +87,10 @@ func (m *model) addFile(rng *rand.Rand, id int, dataset uint32, names []string, 
 		m.add(name, dataset, t, tuples)
 	}
 	m.groups = append(m.groups, groups)
-	m.files = append(m.files, FileInfo{DatasetID: dataset, DomainPrefix: "any", Path: lake.PartKey(dataset, "any", "b", lake.Digest([]byte{byte(id), byte(id >> 8)}), 0), Batch: "b", Bytes: 1 << 20, Rows: rows})
+	path := lake.PartKey(dataset, "any", "b", lake.Digest([]byte{byte(id), byte(id >> 8)}), 0)
+	m.files = append(m.files, FileInfo{
+		DatasetID: dataset, DomainPrefix: "any", Path: path, Batch: "b", Bytes: 1 << 20, Rows: rows,
+	})
 }
 
 func (m *model) add(domain string, dataset uint32, t Totals, tuples []Tuple) {
@@ -102,7 +108,7 @@ func (m *model) add(domain string, dataset uint32, t Totals, tuples []Tuple) {
 
 func (m *model) names() []string { return slices.Sorted(maps.Keys(m.domains)) }
 
-// postings are all postings in the order of a segment.
+// postings returns all postings in the order of a segment.
 func (m *model) postings() []*Posting {
 	var all []*Posting
 	for _, sets := range m.domains {
@@ -116,7 +122,7 @@ func (m *model) postings() []*Posting {
 	return all
 }
 
-// batches are the batches of the files.
+// batches returns the batches of the files.
 func (m *model) batches() []BatchRef {
 	var refs []BatchRef
 	for _, f := range m.files {
@@ -128,7 +134,8 @@ func (m *model) batches() []BatchRef {
 	return refs
 }
 
-// pageBlocks makes blocks for the row groups of a file, of at most pages pages of 8 rows.
+// pageBlocks returns page index blocks for the row groups of a file, each of at most pages pages of
+// 8 rows.
 func pageBlocks(tb testing.TB, groups []int64, pages int64) [][]byte {
 	const pageRows, pageBytes = 8, 20
 	var blocks [][]byte
@@ -165,6 +172,15 @@ func pageBlocks(tb testing.TB, groups []int64, pages int64) [][]byte {
 // write writes the model's segment.
 func (m *model) write(tb testing.TB, store blob.Store, shardBits int) Ref {
 	tb.Helper()
+	return m.writeFormats(tb, store, shardBits, fileFormats)
+}
+
+// extraData is what writeFormats writes into files that are not in fileFormats.
+const extraData = "something that a newer build knows"
+
+// writeFormats writes the model's segment as a build with other formats does.
+func (m *model) writeFormats(tb testing.TB, store blob.Store, shardBits int, formats []fileFormat) Ref {
+	tb.Helper()
 	ctx := context.Background()
 	check := func(err error) {
 		tb.Helper()
@@ -172,14 +188,26 @@ func (m *model) write(tb testing.TB, store blob.Store, shardBits int) Ref {
 			tb.Fatal(err)
 		}
 	}
-	w := NewWriter(ctx, store, m.batches())
+	w := newWriter(ctx, store, m.batches(), formats)
 	create := func(name string) *FileWriter {
 		f, err := w.Create(name)
 		check(err)
 		tb.Cleanup(f.Abort)
 		return f
 	}
-	info := Info{CanonicalForm: "urlake-1", PublicSuffix: "test", Batches: m.batches(), ShardBits: shardBits, Parts: int64(len(m.files))}
+	info := Info{
+		CanonicalForm: "urlake-1", PublicSuffix: "test",
+		Batches: m.batches(), ShardBits: shardBits, Parts: int64(len(m.files)),
+	}
+
+	for _, extra := range formats {
+		if formatOf(fileFormats, extra.kind) == nil {
+			f := create(extra.kind)
+			_, err := f.Write([]byte(extraData))
+			check(err)
+			check(f.FinishMapped())
+		}
+	}
 
 	f := create(DomainsName)
 	domains := NewDomainsWriter(f)
@@ -245,7 +273,7 @@ func (m *model) write(tb testing.TB, store blob.Store, shardBits int) Ref {
 	return ref
 }
 
-// mapCache is a Cache that forgets nothing.
+// mapCache is a Cache that evicts nothing.
 type mapCache map[CacheKey]any
 
 func (c mapCache) Get(k CacheKey) (any, bool)     { v, ok := c[k]; return v, ok }

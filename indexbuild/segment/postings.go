@@ -19,20 +19,18 @@ import (
 
 const (
 	postingsMagic   = "PDX1"
-	postingsVersion = 2
-	// 1: the format of the original specification: flat entries, one stream.
-	// 2: blocks split by column, exact totals, row ranges, single tuples inline.
+	postingsVersion = 1
 
-	// BlockBytes bounds one block of postings.idx and one frame of whole payloads: what a
-	// lookup fetches and decodes. 16 KiB hold about two thousand entries, and smaller frames
-	// would cost more in fences than they save in reading.
+	// BlockBytes bounds a block of postings.idx and a frame of several payloads: what a lookup
+	// fetches and decodes. 16 KiB hold about two thousand entries. Smaller frames would cost
+	// more in fences than they save in reading.
 	BlockBytes = 16 << 10
 
-	// blockFill is how full, in percent, a block has to be before the next is begun. Finding the
-	// exact last entry that fits would cost several more encodings a block.
+	// blockFill is how full, in percent, a block must be before the next one is started. Finding
+	// the last entry that fits exactly would cost several more encodings per block.
 	blockFill = 97
 
-	// maxBlockEntries bounds the entries of a block, and with them what checking one costs.
+	// maxBlockEntries bounds the entries of a block, and so the cost of checking a block.
 	maxBlockEntries = math.MaxUint16
 
 	// MaxShardBits allows 1,024 shards.
@@ -41,45 +39,45 @@ const (
 	postingsFence = 16
 )
 
-// Key is a domain as the index knows it: domain_id and 32 further, independent bits.
+// Key is a domain as the index knows it: its domain_id and 32 further, independent check bits.
 type Key = mph.Key
 
-// KeyOf is the key of a domain.
+// KeyOf returns the key of a domain.
 func KeyOf(domain string) Key {
 	return Key{ID: urlnorm.DomainID(domain), Check: urlnorm.CheckBits(domain)}
 }
 
-// CompareKeys orders keys by id, then check bits.
+// CompareKeys orders keys by id, then by check bits.
 func CompareKeys(a, b Key) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Check, b.Check))
 }
 
-// Tuple is a run of one domain's rows: all that it has in one row group of one part.
+// Tuple is a run of rows: all rows that a domain has in one row group of one part.
 type Tuple struct {
 	FileID, RowGroup uint32
-	FirstRow         int64 // counted from the row group's first
+	FirstRow         int64 // of the row group
 	Rows             int64
 }
 
-// CompareTuples orders tuples by file, then row group.
+// CompareTuples orders tuples by file, then by row group.
 func CompareTuples(a, b Tuple) int {
 	return cmp.Or(cmp.Compare(a.FileID, b.FileID), cmp.Compare(a.RowGroup, b.RowGroup))
 }
 
-// Totals sum up rows. They are exact.
+// Totals are exact sums over rows.
 type Totals struct {
 	Rows int64
-	// Size sums the sizes of the rows that have one; HasSize tells whether any has. Sums that
-	// do not fit are math.MaxInt64.
+	// Size is the sum of the sizes of the rows that have one, math.MaxInt64 if the sum does not
+	// fit. HasSize tells whether any row has a size.
 	Size    int64
 	HasSize bool
-	// FirstTS and LastTS are the smallest and largest ts, in milliseconds of Unix time, of the
-	// rows that have one; HasTS tells whether any has.
+	// FirstTS and LastTS are the smallest and the largest ts of the rows that have one, in
+	// milliseconds of Unix time. HasTS tells whether any row has a ts.
 	FirstTS, LastTS int64
 	HasTS           bool
 }
 
-// Add takes the rows of b into t. The order of additions does not matter.
+// Add adds the rows of b to t. The order of additions does not matter.
 func (t *Totals) Add(b Totals) {
 	t.Rows += b.Rows
 	if b.HasSize {
@@ -117,29 +115,29 @@ type Entry struct {
 	Key
 	Dataset uint32
 	Totals
-	// First is the first tuple's file, and all of the first tuple where Inline.
+	// First is the only tuple if Inline is set; else it has only the FileID of the first tuple.
 	First Tuple
-	// Inline: First is the only tuple.
+	// Inline tells that there is a single tuple, so that the entry has no payload.
 	Inline bool
 
-	// The payload's place in the decompressed postings.dat, where not Inline.
+	// Where the payload is in the decompressed postings.dat, unless Inline.
 	offset, length int64
 }
 
-// shardOf is the shard of a domain: the top bits of its id.
+// shardOf returns the shard of a domain: the top bits of its id.
 func shardOf(id uint64, shardBits int) int { return int(id >> (64 - shardBits)) } // >>64 is 0
 
-// PostingsWriter writes the two files of one shard. Entries have to come in the order of
-// (domain_id, check bits, dataset_id). It is for one goroutine, but compresses with several; output depends on nothing but
-// the entries.
+// PostingsWriter writes the two files of a shard. Entries must arrive in the order of (domain_id,
+// check bits, dataset_id). A writer is for one goroutine but compresses with several. What it
+// writes depends on the entries alone.
 type PostingsWriter struct {
 	idx, dat  *seekable.Writer
 	shard     int
 	shardBits int
 
 	pending Entries // not in a block yet
-	seen    int     // those of them that may go into the next block
-	guess   int     // entries that fill a block
+	seen    int     // pending entries that may go into the next block
+	guess   int     // estimate of the entries that fill a block
 	buf     []byte
 	payload []byte // whole payloads, not in a frame yet
 	last    Key
@@ -149,35 +147,35 @@ type PostingsWriter struct {
 	one     Entries
 
 	// Scratch memory of encode.
-	places   placeTable
-	table    []uint32 // files of the block
-	owners   []uint32 // their datasets
-	unsorted []uint32
-	order    []uint64
-	ranks    []uint32
-	firsts   []uint32 // entries that are a domain's first
-	ints     []int64
-	scratch  []uint64
+	seenFiles fileNumbers
+	table     []uint32 // files of the block
+	owners    []uint32 // their datasets
+	unsorted  []uint32
+	order     []uint64
+	ranks     []uint32 // index in the sorted table of the file with each number
+	firsts    []uint32 // entries that are a domain's first
+	ints      []int64
+	scratch   []uint64
 }
 
-// NewPostingsWriter writes shard number shard of 1<<shardBits to idx and dat.
+// NewPostingsWriter returns a writer of one of 1<<shardBits shards to idx and dat.
 func NewPostingsWriter(idx, dat io.Writer, shard, shardBits int) *PostingsWriter {
 	w := &PostingsWriter{
 		idx: seekable.NewWriter(idx, postingsFence), dat: seekable.NewWriter(dat, 0),
 		shard: shard, shardBits: shardBits, guess: 1000,
 	}
-	w.idx.DisableCompression() // blocks are packed in bits: zstd would take off one byte in ten thousand
+	w.idx.DisableCompression() // blocks are packed bits: zstd would save one byte in ten thousand
 	w.idx.SetConcurrency(framesAhead())
 	w.dat.SetConcurrency(framesAhead())
 	return w
 }
 
-// framesAhead is how many frames of a file are compressed at once: two for each processor, so that none waits for the
-// goroutine that makes them.
+// framesAhead is how many frames of a file are compressed at once: two for each processor, so that
+// no processor waits for the goroutine that makes the frames.
 func framesAhead() int { return 2 * runtime.GOMAXPROCS(0) }
 
-// Add writes one entry. Of e it takes Key, Dataset and Totals. The tuples have to ascend by
-// (file_id, row_group) and their rows to sum up to e.Rows; they are not kept.
+// Add writes an entry. It uses only Key, Dataset and Totals of e. The tuples must ascend by
+// (file_id, row_group) and their rows must add up to e.Rows. The slice is not kept.
 func (w *PostingsWriter) Add(e Entry, tuples []Tuple) error {
 	w.one.Reset()
 	if err := w.one.Add(e.Key, e.Dataset, e.Totals, tuples); err != nil {
@@ -208,14 +206,16 @@ func (w *PostingsWriter) AddAll(c *Entries) error {
 	return w.cut(false)
 }
 
-// checkOrder holds the entries of c against each other, those before and the shard.
+// checkOrder checks that the entries of c ascend, follow those written before and belong to the
+// shard.
 func (w *PostingsWriter) checkOrder(c *Entries) error {
 	n := c.Len()
 	if n == 0 {
 		return nil
 	}
 	ids, checks, datasets := c.ids, c.checks[:n], c.datasets[:n]
-	after := func(last Key, dataset uint32, i int) uint64 { // 1 if entry i is, without a branch
+	// after returns 1 if entry i is after (last, dataset), without a branch.
+	after := func(last Key, dataset uint32, i int) uint64 {
 		_, less := bits.Sub64(uint64(last.Check)<<32|uint64(dataset), uint64(checks[i])<<32|uint64(datasets[i]), 0)
 		_, less = bits.Sub64(last.ID, ids[i], less)
 		return less
@@ -233,12 +233,13 @@ func (w *PostingsWriter) checkOrder(c *Entries) error {
 		last, dataset = w.last, w.dataset
 		for i := range ids {
 			if (i > 0 || w.entries > 0) && after(last, dataset, i) == 0 {
-				return entryError(c.key(i), datasets[i], fmt.Errorf("after %016x/%08x in dataset %d", last.ID, last.Check, dataset))
+				err := fmt.Errorf("after %016x/%08x in dataset %d", last.ID, last.Check, dataset)
+				return entryError(c.key(i), datasets[i], err)
 			}
 			last, dataset = c.key(i), datasets[i]
 		}
 	}
-	// Ids ascend: with the first and the last all others are in the shard.
+	// Ids ascend: if the first and the last are in the shard, all are.
 	for _, i := range []int{0, n - 1} {
 		if got := shardOf(ids[i], w.shardBits); got != w.shard {
 			return entryError(c.key(i), datasets[i], fmt.Errorf("belongs to shard %d, not %d", got, w.shard))
@@ -268,8 +269,8 @@ func checkTuples(tuples []Tuple, rows int64) error {
 	return nil
 }
 
-// addPayload appends a payload to postings.dat and returns its place. A frame holds whole payloads, and one larger
-// than a frame has its own.
+// addPayload appends a payload to postings.dat and returns its offset. A frame holds whole
+// payloads; a payload larger than BlockBytes has a frame of its own.
 func (w *PostingsWriter) addPayload(packed []byte) (offset int64, err error) {
 	if len(w.payload) > 0 && len(w.payload)+len(packed) > BlockBytes-4 {
 		if err := w.flushPayloads(); err != nil {
@@ -294,9 +295,9 @@ func (w *PostingsWriter) flushPayloads() error {
 	return err
 }
 
-// AppendTuples encodes tuples: uvarint count, then for each uvarint file_id less the
-// previous one's; uvarint row_group, less the previous one's plus one where the file is the
-// same; uvarint first_row; uvarint rows less one.
+// AppendTuples encodes tuples: uvarint count, then for each tuple uvarint file_id less that of the
+// tuple before; uvarint row_group, less that of the tuple before plus one if the file is the same;
+// uvarint first_row; uvarint rows less one.
 func AppendTuples(out []byte, tuples []Tuple) []byte {
 	out = codec.AppendUvarint(out, uint64(len(tuples)))
 	var prev Tuple
@@ -314,10 +315,10 @@ func AppendTuples(out []byte, tuples []Tuple) []byte {
 	return out
 }
 
-// ReadTuples reads what AppendTuples made and appends it to tuples: a list of at least one, of
-// rows rows in all, that ascends. A list that is not leaves an error in d.
+// ReadTuples decodes what AppendTuples wrote and appends it to tuples. The tuples must ascend and
+// have rows rows in all, and there must be at least one; otherwise d has an error.
 func ReadTuples(d *codec.Decoder, tuples []Tuple, rows int64) []Tuple {
-	// A tuple takes four bytes or more.
+	// A tuple takes at least four bytes.
 	n := int(d.Uint(uint64(d.Len() / 4)))
 	if d.Err() == nil && n < 1 {
 		d.Fail("tuples", "none")
@@ -358,9 +359,9 @@ func ReadTuples(d *codec.Decoder, tuples []Tuple, rows int64) []Tuple {
 	return tuples
 }
 
-// cut makes blocks of the pending entries: all of them when final, else as long as they are
-// known to fill one. An entry may go into a block once as many are there as the guess says, so that blocks are the
-// same whether entries come one by one or many at once.
+// cut writes blocks of the pending entries: of all of them when final, else as long as they are
+// known to fill a block. An entry may go into a block once as many entries as the guess are
+// pending, so blocks are the same whether entries arrive one by one or many at once.
 func (w *PostingsWriter) cut(final bool) error {
 	done := 0
 	for {
@@ -381,15 +382,15 @@ func (w *PostingsWriter) cut(final bool) error {
 	}
 }
 
-// fill writes one block of the first entries from start on and returns their number; 0 if there are
-// too few and more may come.
+// fill writes one block of the entries from start on and returns their number: 0 if there are too
+// few and more may arrive.
 func (w *PostingsWriter) fill(start int, final bool) (int, error) {
 	fits, tooMany := 0, min(w.seen, maxBlockEntries)+1
 	n := min(w.guess, tooMany-1)
 	for {
 		w.buf = w.encode(w.buf[:0], start, start+n)
 		size := len(w.buf)
-		// Aim between full enough and full.
+		// Aim for the middle between full enough and full.
 		aim := n * BlockBytes * (100 + blockFill) / (200 * size)
 		switch {
 		case size > BlockBytes:
@@ -404,7 +405,7 @@ func (w *PostingsWriter) fill(start int, final bool) (int, error) {
 			fits = n
 		}
 		if tooMany-fits <= 1 {
-			// The size jumps past the aim with one entry; or even one alone does not fit.
+			// One entry more is too many; or not even one fits.
 			if fits == 0 {
 				return 0, fmt.Errorf("one entry takes %d bytes, a block has %d", size, BlockBytes)
 			}
@@ -423,14 +424,14 @@ func (w *PostingsWriter) writeBlock(start int) error {
 	return err
 }
 
-// putFence makes bytes that sort like (domain_id, check bits, dataset_id).
+// putFence writes bytes that sort like (domain_id, check bits, dataset_id).
 func putFence(f *[postingsFence]byte, k Key, dataset uint32) {
 	binary.BigEndian.PutUint64(f[:], k.ID)
 	binary.BigEndian.PutUint32(f[8:], k.Check)
 	binary.BigEndian.PutUint32(f[12:], dataset)
 }
 
-// Finish writes what is pending and the tails.
+// Finish writes the pending entries and the footers.
 func (w *PostingsWriter) Finish() (idx, dat seekable.File, err error) {
 	if err := w.cut(true); err != nil {
 		return idx, dat, err
@@ -445,19 +446,19 @@ func (w *PostingsWriter) Finish() (idx, dat seekable.File, err error) {
 	return idx, dat, err
 }
 
-// Entries is the number of entries added, and of those whose only tuple stands in the index.
+// Entries returns the number of entries added, and how many of them are inline.
 func (w *PostingsWriter) Entries() (entries, inline int64) { return w.entries, w.inline }
 
 func (s *Segment) shard(k Key) *shard { return &s.shards[shardOf(k.ID, s.info.ShardBits)] }
 
 // block decodes and checks frame i of the shard's postings.idx.
 func (h *shard) block(i int, data []byte) (*block, error) {
-	v := valuesMemory.Get().(*blockValues)
-	defer valuesMemory.Put(v)
+	v := valuesPool.Get().(*blockValues)
+	defer valuesPool.Put(v)
 	return h.blockValues(i, data, v)
 }
 
-// blockValues is block, and fills v.
+// blockValues is block that also fills v.
 func (h *shard) blockValues(i int, data []byte, v *blockValues) (*block, error) {
 	b, err := parseBlockValues(data, h.idx.key, frameSection(i), h.want, v)
 	if err != nil {
@@ -466,8 +467,8 @@ func (h *shard) blockValues(i int, data []byte, v *blockValues) (*block, error) 
 	return b, b.checkFence(h.idx.Fence(i))
 }
 
-// Entry returns what the segment knows of a domain in a dataset, or false if it knows nothing.
-// It is one read at most.
+// Entry returns the entry of a domain in a dataset, or false if there is none. It makes at most one
+// read.
 func (s *Segment) Entry(ctx context.Context, k Key, dataset uint32) (Entry, bool, error) {
 	h := s.shard(k)
 	var fence [postingsFence]byte
@@ -494,9 +495,9 @@ func (s *Segment) Entry(ctx context.Context, k Key, dataset uint32) (Entry, bool
 	return b.entry(i, k), true, nil
 }
 
-// Entries returns what the segment knows of a domain, for all datasets from one on, in their
-// order; limit > 0 bounds their number. It is one read at most: the frames that hold a
-// domain's entries are next to each other.
+// Entries returns the entries of a domain in the datasets from one on, in their order. A limit
+// above 0 bounds their number. Entries makes at most one read: the frames that hold a domain's
+// entries are adjacent.
 func (s *Segment) Entries(ctx context.Context, k Key, from uint32, limit int) ([]Entry, error) {
 	h := s.shard(k)
 	var first, last [postingsFence]byte
@@ -532,8 +533,8 @@ func (s *Segment) Entries(ctx context.Context, k Key, from uint32, limit int) ([
 	return entries, nil
 }
 
-// Tuples returns where an entry's rows are, in order of files and row groups. It is one read
-// at most, and none where the entry is inline.
+// Tuples returns where an entry's rows are, in the order of files and row groups. It makes at most
+// one read, and none for an inline entry.
 func (s *Segment) Tuples(ctx context.Context, e Entry) ([]Tuple, error) {
 	if e.Inline {
 		return []Tuple{e.First}, nil
@@ -541,7 +542,8 @@ func (s *Segment) Tuples(ctx context.Context, e Entry) ([]Tuple, error) {
 	h := s.shard(e.Key)
 	i, within := h.dat.FrameAt(e.offset)
 	if i < 0 {
-		return nil, codec.Corrupt(h.idx.key, "payload offset", -1, fmt.Sprintf("below %d", h.dat.RawBytes()), e.offset)
+		want := fmt.Sprintf("below %d", h.dat.RawBytes())
+		return nil, codec.Corrupt(h.idx.key, "payload offset", -1, want, e.offset)
 	}
 	data, err := load(ctx, h.dat, s.cache, i, func(data []byte) ([]byte, int64, error) {
 		body, err := codec.CheckCRC32C(data, h.dat.key, frameSection(i))
@@ -553,10 +555,14 @@ func (s *Segment) Tuples(ctx context.Context, e Entry) ([]Tuple, error) {
 	return s.payload(h, &e, i, within, data, nil)
 }
 
-// payload decodes and checks the payload of e, which is in frame i of postings.dat, and appends its tuples to out.
+// payload decodes and checks the payload of e and appends its tuples to out. The payload starts at
+// offset within of data, frame i of postings.dat.
 func (s *Segment) payload(h *shard, e *Entry, i, within int, data []byte, out []Tuple) ([]Tuple, error) {
+	bad := func(want, got any) ([]Tuple, error) {
+		return nil, codec.Corrupt(h.dat.key, frameSection(i), -1, want, got)
+	}
 	if e.length > int64(len(data)-within) {
-		return nil, codec.Corrupt(h.dat.key, frameSection(i), -1, fmt.Sprintf("%d bytes from %d", e.length, within), fmt.Sprintf("a frame of %d", len(data)))
+		return bad(fmt.Sprintf("%d bytes from %d", e.length, within), fmt.Sprintf("a frame of %d", len(data)))
 	}
 	d := codec.NewDecoder(data[within:within+int(e.length)], h.dat.key, frameSection(i))
 	before := len(out)
@@ -566,14 +572,14 @@ func (s *Segment) payload(h *shard, e *Entry, i, within int, data []byte, out []
 	}
 	tuples := out[before:]
 	if len(tuples) < 2 {
-		return nil, codec.Corrupt(h.dat.key, frameSection(i), -1, "two tuples or more in a payload", len(tuples))
+		return bad("two tuples or more in a payload", len(tuples))
 	}
 	if tuples[0].FileID != e.First.FileID {
-		return nil, codec.Corrupt(h.dat.key, frameSection(i), -1, fmt.Sprintf("a payload that starts with file %d", e.First.FileID), tuples[0].FileID)
+		return bad(fmt.Sprintf("a payload that starts with file %d", e.First.FileID), tuples[0].FileID)
 	}
 	for _, t := range tuples {
 		if int64(t.FileID) >= int64(s.files.Len()) || s.files.info[t.FileID].DatasetID != e.Dataset {
-			return nil, codec.Corrupt(h.dat.key, frameSection(i), -1, fmt.Sprintf("files of dataset %d", e.Dataset), fmt.Sprintf("file %d", t.FileID))
+			return bad(fmt.Sprintf("files of dataset %d", e.Dataset), fmt.Sprintf("file %d", t.FileID))
 		}
 	}
 	return out, nil

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
-	"runtime/debug"
 	"slices"
-	"sync/atomic"
 
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -18,53 +16,55 @@ type Posting struct {
 	Tuples []Tuple
 }
 
-// PostingsRun is what neighbouring frames of a shard hold. Its memory serves for the next run.
+// PostingsRun is the content of adjacent frames of a shard. Its memory is reused for the next run.
 type PostingsRun struct {
-	// Entries are all entries, none where the blocks were handed over as PlainBlocks.
+	// Entries are all entries, or none if ReadPostings passed the blocks on as PlainBlocks.
 	Entries []Entry
-	first   runEdge // of the entries
-	last    runEdge
+	first   runEdge // first entry
+	last    runEdge // last entry
 
 	tuples []Tuple
-	ends   []int // of each entry's tuples; none where all are inline
+	ends   []int // at which each entry's tuples end; empty if all entries are inline
 	one    [1]Tuple
 
-	payloads [2]int64 // the range of the decompressed postings.dat that entries point to
+	payloads [2]int64 // range of the decompressed postings.dat that the entries point to
 	values   blockValues
 }
 
-// runEdge is where a run begins or ends. The zero value is where one does that has no entries.
+// runEdge is the first or the last entry of a run. The zero value is that of a run without entries.
 type runEdge struct {
-	some    bool
+	some    bool // there is an entry
 	key     Key
 	dataset uint32
 }
 
-// before tells whether entries that end here may be followed by those that begin at next.
+// before tells whether entry next may follow entry e.
 func (e *runEdge) before(next *runEdge) bool {
 	c := CompareKeys(e.key, next.key)
 	return c < 0 || c == 0 && e.dataset < next.dataset
 }
 
-// describe is for errors.
+// describe returns the entry's name for errors.
 func (e *runEdge) describe() string {
 	return fmt.Sprintf("%016x/%08x in dataset %d", e.key.ID, e.key.Check, e.dataset)
 }
 
-// PlainBlock has the entries of a block each of which has a single tuple, and neither sizes nor ts, in columns. All were checked but
-// for what depends on other blocks. It is valid during the call that it is handed to.
+// PlainBlock is a block in columns whose entries all have a single tuple and neither size nor ts.
+// Everything in it was checked except what depends on other blocks. It is valid during the call
+// that it is passed to.
 type PlainBlock struct {
 	// Keys are the domains.
 	Keys []Key
-	// FileIDs and Datasets are the files that entries are in, and their datasets, by place.
+	// FileIDs is the file table, Datasets the datasets of its files.
 	FileIDs, Datasets []uint32
-	// Places, Rows, Groups and Firsts have a value for each entry: the place of its file, its rows, their row group and the first of them.
-	Places, Rows, Groups, Firsts []int64
+	// FileIndexes, Rows, Groups and Firsts have a value for each entry: the index of its file in
+	// the file table, the number of its rows, their row group and the first row.
+	FileIndexes, Rows, Groups, Firsts []int64
 
 	starts bitString
 }
 
-// Starts sets out to the places of the domains' first entries, and of one past the last entry.
+// Starts sets out to the indexes of the domains' first entries, followed by the number of entries.
 func (b *PlainBlock) Starts(out []uint32) []uint32 {
 	out = slices.Grow(out[:0], len(b.Keys)+1)
 	if b.starts == nil {
@@ -77,10 +77,10 @@ func (b *PlainBlock) Starts(out []uint32) []uint32 {
 			out = append(out, uint32(w<<6+bits.TrailingZeros64(ones)))
 		}
 	}
-	return append(out, uint32(len(b.Places)))
+	return append(out, uint32(len(b.FileIndexes)))
 }
 
-// isPlain tells whether a frame claims to be a block that can be a PlainBlock. It is not checked yet.
+// isPlain tells whether the header of a block says that it can be a PlainBlock. Data is unchecked.
 func isPlain(data []byte) bool {
 	const counts = 4 // shard, domains, entries, files
 	at := len(postingsMagic) + 4
@@ -90,10 +90,10 @@ func isPlain(data []byte) bool {
 		}
 		at++
 	}
-	return at < len(data) && data[at] == 0 // no presence
+	return at < len(data) && data[at] == 0 // no entry has size, ts or payload
 }
 
-// Tuples are those of entry i, until the next call.
+// Tuples returns the tuples of entry i. They are valid until the next call.
 func (r *PostingsRun) Tuples(i int) []Tuple {
 	if len(r.ends) == 0 {
 		r.one[0] = r.Entries[i].First
@@ -106,16 +106,19 @@ func (r *PostingsRun) Tuples(i int) []Tuple {
 	return r.tuples[from:r.ends[i]]
 }
 
-// PostingsEnd is where a run of postings ends: what the next one has to follow. The zero value is a shard's start.
+// PostingsEnd is where a run of postings ends and the next one must start. The zero value is the
+// start of a shard.
 type PostingsEnd struct {
 	runEdge
-	payload int64
+	payload int64 // offset in the decompressed postings.dat
 }
 
-// runBytes is how many compressed bytes of postings.idx a run has: with 120 bytes an entry it takes some four megabytes decoded.
+// runBytes is how many compressed bytes of postings.idx a run has. Decoded, at 120 bytes an entry,
+// a run takes some four megabytes.
 const runBytes = 256 << 10
 
-// PostingsRuns are ranges of frames of a shard's postings.idx: what ReadPostings is to read at once.
+// PostingsRuns cuts the frames of a shard's postings.idx into the ranges [lo, hi) that ReadPostings
+// is to read at once.
 func (s *Segment) PostingsRuns(shard int) [][2]int {
 	idx := s.shards[shard].idx
 	var runs [][2]int
@@ -127,9 +130,11 @@ func (s *Segment) PostingsRuns(shard int) [][2]int {
 	return runs
 }
 
-// ReadPostings reads the frames [lo, hi) of a shard's postings.idx, and what they point to in postings.dat, past the cache. It
-// checks everything but what depends on other frames: see Follow. Where plain is not nil and all blocks can be PlainBlocks, they are handed
-// to it one by one instead of becoming r.Entries, and what was handed over does not count if there is an error.
+// ReadPostings reads the frames [lo, hi) of a shard's postings.idx, and the payloads they point to,
+// into r. It bypasses the cache. It checks everything except what depends on other frames, which
+// Follow checks. If plain is not nil and all blocks can be PlainBlocks, ReadPostings calls plain
+// with each of them instead of setting r.Entries. After an error the caller must discard what plain
+// received.
 func (s *Segment) ReadPostings(ctx context.Context, shard, lo, hi int, r *PostingsRun, plain func(*PlainBlock)) error {
 	h := &s.shards[shard]
 	r.Entries, r.tuples, r.ends = r.Entries[:0], r.tuples[:0], r.ends[:0]
@@ -148,18 +153,22 @@ func (s *Segment) ReadPostings(ctx context.Context, shard, lo, hi int, r *Postin
 		if err != nil {
 			return err
 		}
-		first := runEdge{true, v.keys[0], v.datasets[v.places[0]]}
+		first := runEdge{true, v.keys[0], v.datasets[v.fileIndexes[0]]}
 		if i == 0 {
 			r.first = first
 		} else if !r.last.before(&first) {
 			return b.corrupt("entries after those of the frame before", first.describe())
 		}
-		r.last = runEdge{true, v.keys[len(v.keys)-1], v.datasets[v.places[len(v.places)-1]]}
+		r.last = runEdge{true, v.keys[len(v.keys)-1], v.datasets[v.fileIndexes[len(v.fileIndexes)-1]]}
 		if plain != nil {
-			plain(&PlainBlock{Keys: v.keys, FileIDs: v.fileIDs, Datasets: v.datasets, Places: v.places, Rows: v.rows, Groups: v.groups, Firsts: v.firsts, starts: b.starts})
+			plain(&PlainBlock{
+				Keys: v.keys, FileIDs: v.fileIDs, Datasets: v.datasets,
+				FileIndexes: v.fileIndexes, Rows: v.rows, Groups: v.groups, Firsts: v.firsts, starts: b.starts,
+			})
 			continue
 		}
-		if room := cap(r.Entries) - len(r.Entries); room < b.entries {
+		if free := cap(r.Entries) - len(r.Entries); free < b.entries {
+			// Guess from this block what the rest of the run will take.
 			r.Entries = slices.Grow(r.Entries, b.entries*(len(data)-i)*9/8)
 		}
 		b.appendEntries(r)
@@ -167,7 +176,7 @@ func (s *Segment) ReadPostings(ctx context.Context, shard, lo, hi int, r *Postin
 	return s.readPayloads(ctx, h, lo, r)
 }
 
-// readPayloads fills in the tuples. Payloads have to follow each other without a gap.
+// readPayloads sets the tuples of the run. Payloads must follow each other without a gap.
 func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *PostingsRun) error {
 	from, to := int64(-1), int64(-1)
 	for i := range r.Entries {
@@ -179,14 +188,15 @@ func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *Posting
 		}
 	}
 	if from < 0 {
-		return nil // each entry has its only tuple: see Tuples
+		return nil // Tuples returns the only tuple of each entry
 	}
-	// Blocks were checked to point into the file.
+	// Blocks were checked to point into the file, so there are such frames.
 	first, _ := h.dat.FrameAt(from)
 	last, _ := h.dat.FrameAt(to)
 	next, stop := iter.Pull2(h.dat.scan(ctx, first, last+1))
 	defer stop()
-	var frame []byte // of postings.dat, its number, and how much of it was pointed to
+	// The current frame of postings.dat, its number, and where the last payload in it ended.
+	var frame []byte
 	index, end := first-1, 0
 	for i := range r.Entries {
 		e := &r.Entries[i]
@@ -205,14 +215,15 @@ func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *Posting
 				return err
 			}
 			if index < first {
-				end = within // where the run before ended: see Follow
+				end = within // Follow checks that the run before ended here
 			} else {
 				end = 0
 			}
 			index = at
 		}
 		if at != index || within != end {
-			return codec.Corrupt(h.idx.key, fmt.Sprintf("frames from %d on", lo), -1, fmt.Sprintf("a payload at %d of frame %d", end, index), e.offset)
+			want := fmt.Sprintf("a payload at %d of frame %d", end, index)
+			return codec.Corrupt(h.idx.key, fmt.Sprintf("frames from %d on", lo), -1, want, e.offset)
 		}
 		var err error
 		if r.tuples, err = s.payload(h, e, index, end, frame, r.tuples); err != nil {
@@ -228,7 +239,7 @@ func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *Posting
 	return nil
 }
 
-// Follow checks that a run follows what ended at end, and makes end where the run ends.
+// Follow checks that a run starts where end is, and sets end to where the run ends.
 func (s *Segment) Follow(shard int, r *PostingsRun, end *PostingsEnd) error {
 	if !r.first.some {
 		return nil
@@ -248,17 +259,18 @@ func (s *Segment) Follow(shard int, r *PostingsRun, end *PostingsEnd) error {
 	return nil
 }
 
-// EndPostings checks that a shard may end at end: that entries point to all payloads.
+// EndPostings checks that end is the end of a shard: its entries must point to all payloads.
 func (s *Segment) EndPostings(shard int, end PostingsEnd) error {
 	if dat := s.shards[shard].dat; end.payload != dat.RawBytes() {
-		return codec.Corrupt(dat.key, "frames", -1, fmt.Sprintf("payloads up to byte %d, to which entries point", end.payload), fmt.Sprintf("%d bytes", dat.RawBytes()))
+		want := fmt.Sprintf("payloads up to byte %d, to which entries point", end.payload)
+		return codec.Corrupt(dat.key, "frames", -1, want, fmt.Sprintf("%d bytes", dat.RawBytes()))
 	}
 	return nil
 }
 
-// Postings yields all entries of a shard in order with their tuples, and checks that order
-// across frames and that payloads follow each other without a gap. An error is the last thing
-// yielded. It reads past the cache.
+// Postings yields all entries of a shard with their tuples, in order. It checks the order across
+// frames and that payloads follow each other without a gap. An error is the last thing yielded.
+// Postings bypasses the cache.
 func (s *Segment) Postings(ctx context.Context, shard int) iter.Seq2[Posting, error] {
 	return func(yield func(Posting, error) bool) {
 		var run PostingsRun
@@ -284,13 +296,14 @@ func (s *Segment) Postings(ctx context.Context, shard int) iter.Seq2[Posting, er
 	}
 }
 
-// appendEntries adds all entries of the block to r, which has room, and the values of the block.
+// appendEntries appends all entries of the block to r.Entries, which has the capacity. r.values
+// must hold the block's values.
 func (b *block) appendEntries(r *PostingsRun) {
 	v := &r.values
 	sizes, firstTS, spanTS := b.sizes.cursor(), b.firstTS.cursor(), b.spanTS.cursor()
 	offsets, lengths := b.offsets.cursor(), b.lengths.cursor()
 	var k Key
-	domain, at := -1, 0 // at counts entries without a payload
+	domain, at := -1, 0 // at counts inline entries
 	start := len(r.Entries)
 	r.Entries = r.Entries[:start+b.entries]
 	for i := range b.entries {
@@ -300,7 +313,7 @@ func (b *block) appendEntries(r *PostingsRun) {
 		}
 		e := &r.Entries[start+i]
 		*e = Entry{Key: k}
-		p := v.places[i]
+		p := v.fileIndexes[i]
 		e.Dataset, e.First.FileID = v.datasets[p], v.fileIDs[p]
 		e.Rows = v.rows[i]
 		if b.hasSize == all || b.hasSize == some && b.sizeBits.has(i) {
@@ -319,79 +332,4 @@ func (b *block) appendEntries(r *PostingsRun) {
 		e.First.RowGroup, e.First.FirstRow, e.First.Rows = uint32(v.groups[at]), v.firsts[at], e.Rows
 		at++
 	}
-}
-
-// SetSums has a number for each set of datasets, the sum of one for each of its datasets. Sets that are equal are stored once, and are summed up
-// once. It is safe for concurrent use.
-type SetSums struct {
-	s     *Segment
-	of    func(dataset uint32) uint64
-	slots []setSum // by place of the bitmap; a power of two
-}
-
-// setSum is the sum of the set whose bitmap stands at a place. There is no lock: of two sets that are noted in one slot at the same time, the tag of one does not fit
-// the sum of the other.
-type setSum struct {
-	tag atomic.Uint64 // of the place, XOR sum
-	sum atomic.Uint64
-}
-
-const (
-	// maxSetSums bounds what is kept: 16 MiB.
-	maxSetSums = 1 << 20
-
-	// setSpacing is the least that a bitmap takes in Roaring's portable form: no two share a slot, unless they are more than there are slots. One that
-	// does is summed up again.
-	setSpacing = runHeader + 4
-)
-
-// NewSetSums sums up the sets of s.
-func (s *Segment) NewSetSums(of func(dataset uint32) uint64) *SetSums {
-	return &SetSums{s: s, of: of, slots: emptySlots[setSum](min(1<<bits.Len64(uint64(s.member.index/setSpacing)), maxSetSums))}
-}
-
-func (t *SetSums) slot(p bitmapPlace) *setSum {
-	return &t.slots[uint64(p.start)/setSpacing&uint64(len(t.slots)-1)]
-}
-
-// tag tells places apart: in a file of less than 2 GiB any two, in others but for a chance of 2^-64.
-func (p bitmapPlace) tag() uint64 { return uint64(p.start)*0x9e3779b97f4a7c15 + uint64(p.length) }
-
-// Range sets sums to those of the domains with the ordinals from first on.
-func (t *SetSums) Range(first uint32, sums []uint64) (err error) {
-	s := t.s
-	defer guard(debug.SetPanicOnFault(true), &err, s.roar)
-	if int64(len(sums)) > s.info.Domains-int64(first) {
-		return fmt.Errorf("segment %s: %d ordinals from %d of %d", s.info.Segment, len(sums), first, s.info.Domains)
-	}
-	var memory [setsAtOnce]bitmapPlace
-	var datasets []uint32
-	for len(sums) > 0 {
-		places := memory[:min(len(sums), setsAtOnce)]
-		if err := s.member.places(first, places); err != nil {
-			return err
-		}
-		// All slots are touched before any is needed: the processor waits for many of them at once.
-		for _, p := range places {
-			t.slot(p).tag.Load()
-		}
-		for i, p := range places {
-			slot, tag := t.slot(p), p.tag()
-			sum := slot.sum.Load()
-			if slot.tag.Load()^sum != tag {
-				if datasets, err = s.member.appendDatasets(datasets[:0], p); err != nil {
-					return err
-				}
-				sum = 0
-				for _, d := range datasets {
-					sum += t.of(d)
-				}
-				slot.sum.Store(sum)
-				slot.tag.Store(tag ^ sum)
-			}
-			sums[i] = sum
-		}
-		first, sums = first+uint32(len(places)), sums[len(places):]
-	}
-	return nil
 }

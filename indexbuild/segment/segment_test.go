@@ -20,19 +20,23 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 )
 
-var placeless = cmp.Options{cmpopts.IgnoreUnexported(Entry{}), cmpopts.IgnoreFields(Entry{}, "First", "Inline"), cmpopts.EquateEmpty()}
+// ignoreRows ignores where an entry's rows are.
+var ignoreRows = cmp.Options{
+	cmpopts.IgnoreUnexported(Entry{}), cmpopts.IgnoreFields(Entry{}, "First", "Inline"), cmpopts.EquateEmpty(),
+}
 
-// compare holds everything a segment answers against the model.
+// compare compares every answer of a segment with the model.
 func (m *model) compare(s *Segment) error {
 	ctx := context.Background()
 	diff := func(what string, want, got any) error {
 		if reflect.DeepEqual(want, got) {
 			return nil // cmp is slow
 		}
-		if d := cmp.Diff(want, got, placeless); d != "" {
+		if d := cmp.Diff(want, got, ignoreRows); d != "" {
 			return fmt.Errorf("%s (-want +got):\n%s", what, d)
 		}
 		return nil
@@ -115,8 +119,10 @@ func (m *model) comparePages(s *Segment, t Tuple) error {
 		return err
 	}
 	last := blocks[len(blocks)-1]
-	if blocks[0].FirstRow > t.FirstRow || last.FirstRow+last.Rows() < t.FirstRow+t.Rows || last.FirstRow >= t.FirstRow+t.Rows || blocks[0].FirstRow+blocks[0].Rows() <= t.FirstRow {
-		return fmt.Errorf("page index of %+v: rows %d to %d", t, blocks[0].FirstRow, last.FirstRow+last.Rows())
+	from, to := blocks[0].FirstRow, last.FirstRow+last.Rows()
+	end := t.FirstRow + t.Rows
+	if from > t.FirstRow || to < end || last.FirstRow >= end || from+blocks[0].Rows() <= t.FirstRow {
+		return fmt.Errorf("page index of %+v: rows %d to %d", t, from, to)
 	}
 	f, err := s.File(t.FileID)
 	if err != nil {
@@ -128,46 +134,46 @@ func (m *model) comparePages(s *Segment, t Tuple) error {
 	return nil
 }
 
-// compareStrangers asks for what is not there.
-func (m *model) compareStrangers(t *testing.T, s *Segment, rng *rand.Rand) {
+// compareAbsent looks up keys and datasets of which most are absent.
+func (m *model) compareAbsent(t *testing.T, s *Segment, rng *rand.Rand) {
 	ctx := context.Background()
 	known := map[Key]map[uint32]*Posting{}
 	for name, sets := range m.domains {
 		known[m.keyOf(name)] = sets
 	}
-	ask := func(k Key, dataset uint32) {
+	lookup := func(k Key, dataset uint32) {
 		t.Helper()
 		if known[k] == nil {
 			if o, ok, err := s.Ordinal(k); ok || err != nil {
-				t.Errorf("ordinal of stranger %+v: %d, %v", k, o, err)
+				t.Errorf("ordinal of absent %+v: %d, %v", k, o, err)
 			}
 			if e, err := s.Entries(ctx, k, 0, 0); len(e) > 0 || err != nil {
-				t.Errorf("entries of stranger %+v: %v, %v", k, e, err)
+				t.Errorf("entries of absent %+v: %v, %v", k, e, err)
 			}
 		}
 		if e, ok, err := s.Entry(ctx, k, dataset); ok != (known[k][dataset] != nil) || err != nil {
-			t.Errorf("entry of %+v in perhaps strange dataset %d: %v, %v", k, dataset, e, err)
+			t.Errorf("entry of %+v in dataset %d: %v, %v, %v", k, dataset, e, ok, err)
 		}
 	}
 	names := m.names()
 	for range min(len(names), 200) {
 		k := m.keyOf(names[rng.IntN(len(names))])
-		ask(k, 1<<31)
-		ask(k, 0)
-		ask(k, uint32(2+7*rng.IntN(10)))
-		ask(Key{ID: k.ID, Check: k.Check + 1}, 1)
-		ask(Key{ID: k.ID, Check: k.Check - 1}, 1)
-		ask(Key{ID: k.ID + 1, Check: k.Check}, 1)
-		ask(Key{ID: k.ID - 1, Check: k.Check}, 1)
+		lookup(k, 1<<31)
+		lookup(k, 0)
+		lookup(k, uint32(2+7*rng.IntN(10)))
+		lookup(Key{ID: k.ID, Check: k.Check + 1}, 1)
+		lookup(Key{ID: k.ID, Check: k.Check - 1}, 1)
+		lookup(Key{ID: k.ID + 1, Check: k.Check}, 1)
+		lookup(Key{ID: k.ID - 1, Check: k.Check}, 1)
 	}
 	for range 200 {
-		ask(Key{ID: rng.Uint64(), Check: rng.Uint32()}, 1)
+		lookup(Key{ID: rng.Uint64(), Check: rng.Uint32()}, 1)
 	}
-	ask(Key{ID: 0, Check: 0}, 1)
-	ask(Key{ID: 1<<64 - 1, Check: 1<<32 - 1}, 1)
+	lookup(Key{ID: 0, Check: 0}, 1)
+	lookup(Key{ID: 1<<64 - 1, Check: 1<<32 - 1}, 1)
 }
 
-// compareScans holds the scans over everything against the model.
+// compareScans compares the scans over all frames with the model.
 func (m *model) compareScans(t *testing.T, s *Segment) {
 	ctx := context.Background()
 	var names []string
@@ -195,7 +201,7 @@ func (m *model) compareScans(t *testing.T, s *Segment) {
 		want = append(want, *p)
 	}
 	if !reflect.DeepEqual(want, all) {
-		t.Errorf("postings: %s", cmp.Diff(want, all, placeless))
+		t.Errorf("postings: %s", cmp.Diff(want, all, ignoreRows))
 	}
 	rows := make([][]int64, len(m.files))
 	for p, err := range s.Pages(ctx) {
@@ -229,7 +235,7 @@ func mustOpen(tb testing.TB, store blob.Store, ref Ref, opt Options) *Segment {
 	return s
 }
 
-func TestAnswersAreTheModels(t *testing.T) {
+func TestAnswersMatchTheModel(t *testing.T) {
 	for i, o := range []modelOptions{
 		{datasets: 1, files: 1, domains: 1, groupRows: 5},
 		{datasets: 3, files: 4, domains: 40, groupRows: 50, sizes: 0.5, times: 0.5},
@@ -248,7 +254,7 @@ func TestAnswersAreTheModels(t *testing.T) {
 					if err := m.compare(s); err != nil {
 						t.Error(err)
 					}
-					m.compareStrangers(t, s, rng)
+					m.compareAbsent(t, s, rng)
 					m.compareScans(t, s)
 				}
 			})
@@ -256,7 +262,7 @@ func TestAnswersAreTheModels(t *testing.T) {
 	}
 }
 
-// Domains made to share ids must not be mixed, whatever their other bits.
+// Domains with the same id are kept apart by their check bits.
 func TestDomainsThatShareIDs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	m := &model{domains: map[string]map[uint32]*Posting{}, keyOf: func(s string) Key {
@@ -280,11 +286,12 @@ func TestDomainsThatShareIDs(t *testing.T) {
 	if err := m.compare(s); err != nil {
 		t.Error(err)
 	}
-	m.compareStrangers(t, s, rng)
+	m.compareAbsent(t, s, rng)
 	m.compareScans(t, s)
 }
 
-// A domain in ten thousand datasets spans blocks; all its entries are one read, as is one of them.
+// The entries of a domain in ten thousand datasets span blocks. Reading all of them takes one read,
+// as does reading one.
 func TestReadsOfADomainInManyDatasets(t *testing.T) {
 	const datasets = 10_000
 	m := &model{domains: map[string]map[uint32]*Posting{}, keyOf: KeyOf}
@@ -299,11 +306,15 @@ func TestReadsOfADomainInManyDatasets(t *testing.T) {
 		} else {
 			m.groups = append(m.groups, []int64{n})
 		}
-		m.files = append(m.files, FileInfo{DatasetID: uint32(i + 1), DomainPrefix: "any", Path: fmt.Sprint("urls/", i), Batch: "b", Rows: n})
+		m.files = append(m.files, FileInfo{
+			DatasetID: uint32(i + 1), DomainPrefix: "any", Path: fmt.Sprint("urls/", i), Batch: "b", Rows: n,
+		})
 		m.add("example.org", uint32(i+1), Totals{Rows: n}, tuples)
 	}
 	for i := range 2000 {
-		m.files = append(m.files, FileInfo{DatasetID: datasets + 1, DomainPrefix: "any", Path: fmt.Sprint("urls/x", i), Batch: "b", Rows: 1})
+		m.files = append(m.files, FileInfo{
+			DatasetID: datasets + 1, DomainPrefix: "any", Path: fmt.Sprint("urls/x", i), Batch: "b", Rows: 1,
+		})
 		m.groups = append(m.groups, []int64{1})
 		m.add(fmt.Sprintf("%d.example", i), datasets+1, Totals{Rows: 1}, []Tuple{{FileID: uint32(datasets + i), Rows: 1}})
 	}
@@ -324,7 +335,10 @@ func TestReadsOfADomainInManyDatasets(t *testing.T) {
 		}
 	}
 	var entries []Entry
-	reads("all entries", 1, func(ctx context.Context) (err error) { entries, err = s.Entries(ctx, k, 0, 0); return err })
+	reads("all entries", 1, func(ctx context.Context) (err error) {
+		entries, err = s.Entries(ctx, k, 0, 0)
+		return err
+	})
 	if len(entries) != datasets {
 		t.Fatalf("%d entries, want %d", len(entries), datasets)
 	}
@@ -350,9 +364,11 @@ func TestReadsOfADomainInManyDatasets(t *testing.T) {
 	reads("pages", 1, func(ctx context.Context) error { _, err := s.PageBlocks(ctx, 17, 0, 0, 1); return err })
 
 	cached := mustOpen(t, store, ref, Options{Cache: mapCache{}})
-	reads("all entries into the cache", 1, func(ctx context.Context) error { _, err := cached.Entries(ctx, k, 0, 0); return err })
-	reads("all entries from the cache", 0, func(ctx context.Context) error { _, err := cached.Entries(ctx, k, 0, 0); return err })
-	reads("one entry from the cache", 0, func(ctx context.Context) error { _, _, err := cached.Entry(ctx, k, 77); return err })
+	readAll := func(ctx context.Context) error { _, err := cached.Entries(ctx, k, 0, 0); return err }
+	reads("all entries into the cache", 1, readAll)
+	reads("all entries from the cache", 0, readAll)
+	readOne := func(ctx context.Context) error { _, _, err := cached.Entry(ctx, k, 77); return err }
+	reads("one entry from the cache", 0, readOne)
 	m.compareScans(t, s)
 }
 
@@ -360,7 +376,7 @@ func TestEmptySegment(t *testing.T) {
 	m := &model{domains: map[string]map[uint32]*Posting{}, keyOf: KeyOf}
 	store := blob.NewMemory()
 	s := mustOpen(t, store, m.write(t, store, 1), Options{})
-	m.compareStrangers(t, s, rand.New(rand.NewPCG(1, 1)))
+	m.compareAbsent(t, s, rand.New(rand.NewPCG(1, 1)))
 	m.compareScans(t, s)
 	if _, err := s.Domain(context.Background(), 0); err == nil {
 		t.Error("domain 0 of none: no error")
@@ -371,10 +387,11 @@ func TestEmptySegment(t *testing.T) {
 }
 
 func smallModel() *model {
-	return randomModel(rand.New(rand.NewPCG(5, 5)), modelOptions{datasets: 3, files: 5, domains: 25, groupRows: 10, sizes: 0.5, times: 0.5})
+	rng := rand.New(rand.NewPCG(5, 5))
+	return randomModel(rng, modelOptions{datasets: 3, files: 5, domains: 25, groupRows: 10, sizes: 0.5, times: 0.5})
 }
 
-// objects are all objects of a store.
+// objects returns all objects of a store.
 func objects(tb testing.TB, store blob.Store) map[string][]byte {
 	tb.Helper()
 	ctx := context.Background()
@@ -400,7 +417,7 @@ func put(tb testing.TB, store blob.Store, key string, data []byte) {
 	}
 }
 
-// Whatever is done to a file, the answers are right or the error says it is corrupt.
+// Whatever the damage to a file, answers are right or there is an error that says it is corrupt.
 func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 	m := smallModel()
 	store := blob.NewMemory()
@@ -432,14 +449,14 @@ func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 			clearDir(t, dir)
 			bad := bytes.Clone(data)
 			bad[i] ^= 1 << (i % 8)
-			try(key, bad, fmt.Sprintf("flip of byte %d", i))
+			try(key, bad, fmt.Sprintf("flipping byte %d", i))
 		}
 		for i := 0; i < len(data); i += 1 + len(data)/50 {
 			clearDir(t, dir)
-			try(key, data[:i], fmt.Sprintf("cut to %d", i))
+			try(key, data[:i], fmt.Sprintf("truncation to %d", i))
 		}
 		clearDir(t, dir)
-		try(key, append(bytes.Clone(data), 0), "longer by one")
+		try(key, append(bytes.Clone(data), 0), "appending a byte")
 		put(t, store, key, data)
 	}
 	clearDir(t, dir)
@@ -465,8 +482,8 @@ func clearDir(tb testing.TB, dir string) {
 	}
 }
 
-// A byte that changes on the cache's disk is noticed when it is touched, and mended from the
-// store; where that has the same fault it is corruption.
+// A byte that changes in the cache directory is noticed when it is touched, and repaired from the
+// store. If the store has the same damage, the lookup fails.
 func TestDamagedCacheIsRepaired(t *testing.T) {
 	m := smallModel()
 	store := blob.NewMemory()
@@ -494,14 +511,14 @@ func TestDamagedCacheIsRepaired(t *testing.T) {
 			}
 			s := mustOpen(t, store, ref, Options{CacheDir: dir})
 			if err := m.compare(s); err != nil {
-				t.Fatalf("flip of byte %d of %s: %v", i, path, err)
+				t.Fatalf("flipping byte %d of %s: %v", i, path, err)
 			}
 			if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, good) {
-				t.Fatalf("flip of byte %d of %s is still there (%v)", i, path, err)
+				t.Fatalf("byte %d of %s is still flipped (%v)", i, path, err)
 			}
 			bad[i] ^= 0x10
 		}
-		key := Prefix(ref.ID) + e.Name()[idDigits+18:]
+		key := Prefix(ref.ID) + e.Name()[len(ref.ID+"-0123456789abcdef-"):]
 		bad[len(bad)/2] ^= 1
 		put(t, store, key, bad)
 		if err := os.WriteFile(path, bad, 0o644); err != nil {
@@ -519,19 +536,19 @@ func TestDamagedCacheIsRepaired(t *testing.T) {
 	}
 }
 
-// A copy appears in the cache whole or not at all.
+// A copy appears in the cache directory whole or not at all.
 func TestBrokenFetchLeavesNoCopy(t *testing.T) {
 	m := smallModel()
 	memory := blob.NewMemory()
 	ref := m.write(t, memory, 0)
 	size := int64(len(objects(t, memory)[Prefix(ref.ID)+MPHFName]))
-	for _, fault := range []blob.Fault{
+	for _, fault := range []blobtest.Fault{
 		{Op: blob.OpStream, Cut: size / 2},
 		{Op: blob.OpStream, Cut: size / 2, Err: io.EOF},
 		{Op: blob.OpOpen},
 	} {
 		fault.Key = func(key string) bool { return strings.HasSuffix(key, MPHFName) }
-		store := blob.NewFaulty(memory)
+		store := blobtest.NewFaulty(memory)
 		store.Inject(fault)
 		dir := t.TempDir()
 		if s, err := Open(context.Background(), store, ref, Options{CacheDir: dir}); err == nil {
@@ -575,16 +592,17 @@ func (c *lockedCache) Add(k CacheKey, v any, n int64) {
 	c.m.Add(k, v, n)
 }
 
-// Any number of goroutines ask one segment, which shares what they decoded, and meet blocks of
-// mapped files that were not checked yet, or have to be mended.
-func TestManyAskAtOnce(t *testing.T) {
-	m := randomModel(rand.New(rand.NewPCG(2, 9)), modelOptions{datasets: 5, files: 9, domains: 120, groupRows: 20, sizes: 0.5, times: 0.5})
+// Goroutines that share one segment share what they decode, and meet blocks of mapped files that
+// were not checked yet or need a repair.
+func TestConcurrentLookups(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 9))
+	m := randomModel(rng, modelOptions{datasets: 5, files: 9, domains: 120, groupRows: 20, sizes: 0.5, times: 0.5})
 	store := blob.NewMemory()
 	ref := m.write(t, store, 1)
 	dir := t.TempDir()
 	mustOpen(t, store, ref, Options{CacheDir: dir})
 	s := mustOpen(t, store, ref, Options{CacheDir: dir, Cache: &lockedCache{m: mapCache{}}})
-	path := dir + "/" + cacheName(ref.ID, s.Info().File(MembershipName))
+	path := dir + "/" + copyName(ref.ID, s.Info().File(MembershipName))
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -607,8 +625,8 @@ func TestManyAskAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// The reference vouches for segment.json: another segment's cannot stand in.
-func TestSegmentJSONOfAnotherIsRefused(t *testing.T) {
+// The reference vouches for segment.json: that of another segment is rejected.
+func TestSegmentJSONOfAnotherSegment(t *testing.T) {
 	store := blob.NewMemory()
 	a := smallModel().write(t, store, 0)
 	other := smallModel()
@@ -632,7 +650,7 @@ func TestSegmentJSONOfAnotherIsRefused(t *testing.T) {
 	}
 }
 
-func TestFindFindsFinishedSegmentsOnly(t *testing.T) {
+func TestFindIgnoresUnfinishedSegments(t *testing.T) {
 	m := smallModel()
 	store := blob.NewMemory()
 	ctx := context.Background()
@@ -653,7 +671,7 @@ func TestFindFindsFinishedSegmentsOnly(t *testing.T) {
 	}
 }
 
-// Where objects are files they are mapped in place.
+// Objects that are files are mapped themselves, without a cache directory.
 func TestLocalStoreNeedsNoCache(t *testing.T) {
 	m := smallModel()
 	store, err := blob.NewLocal(t.TempDir())
@@ -670,12 +688,12 @@ func TestLocalStoreNeedsNoCache(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := Open(context.Background(), blob.NewMemory(), ref, Options{}); err == nil {
-		t.Error("opened a segment that is not there")
+		t.Error("opened a segment that does not exist")
 	}
 }
 
-// A mapped file that loses its end leaves mapped memory without pages behind it.
-func TestFileCutUnderAnOpenSegmentIsCorrupt(t *testing.T) {
+// A mapped file that is truncated leaves mapped memory without pages.
+func TestFileTruncatedUnderAnOpenSegment(t *testing.T) {
 	for _, name := range []string{MPHFName, MembershipName} {
 		m := smallModel()
 		store, err := blob.NewLocal(t.TempDir())
@@ -704,11 +722,11 @@ func TestFileCutUnderAnOpenSegmentIsCorrupt(t *testing.T) {
 			case err != nil:
 				t.Errorf("%s: %v", name, err)
 			case !ok:
-				t.Errorf("%s is cut, and %s is said to be absent", name, d)
+				t.Errorf("%s is truncated, and %s is reported absent", name, d)
 			}
 		}
 		if failed == 0 {
-			t.Errorf("%s is cut, and no lookup notices", name)
+			t.Errorf("%s is truncated, and no lookup fails", name)
 		}
 	}
 }
@@ -737,7 +755,8 @@ func TestPruneCache(t *testing.T) {
 		s := mustOpen(t, store, ref, Options{CacheDir: dir})
 		defer s.Close()
 	}
-	for name, data := range map[string]string{"fetch-123.tmp": "left by a dead process", "fetch-124.tmp": "", "other": "x"} {
+	others := map[string]string{"fetch-123.tmp": "left by a dead process", "fetch-124.tmp": "", "other": "x"}
+	for name, data := range others {
 		if err := os.WriteFile(dir+"/"+name, []byte(data), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -772,7 +791,7 @@ func TestOrdinalsOfMany(t *testing.T) {
 	var keys []Key
 	var want []uint32
 	for i, name := range m.names() {
-		keys = append(keys, m.keyOf(name), KeyOf("stranger"))
+		keys = append(keys, m.keyOf(name), KeyOf("absent.example"))
 		want = append(want, uint32(i), mph.Absent)
 	}
 	got := make([]uint32, len(keys))

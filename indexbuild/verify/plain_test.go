@@ -47,7 +47,7 @@ func readBothWays(t *testing.T, totals bool) (blocks, others int) {
 			if err := s.ReadPostings(ctx, 0, lo, hi, &columns, func(b *segment.PlainBlock) {
 				blocks++
 				domain, starts := 0, b.Starts(nil)
-				for i, place := range b.Places {
+				for i, place := range b.FileIndexes {
 					if i == int(starts[domain+1]) {
 						domain++
 					}
@@ -103,7 +103,7 @@ func TestPlainBlocksAreCountedAsTheirEntries(t *testing.T) {
 				k, place := segment.Key{ID: id, Check: 7}, rng.IntN(4)
 				tuple := segment.Tuple{FileID: b.FileIDs[place], RowGroup: uint32(rng.IntN(3)), FirstRow: rng.Int64N(40), Rows: 1 + rng.Int64N(20)}
 				b.Keys = append(b.Keys, k)
-				b.Places, b.Rows = append(b.Places, int64(place)), append(b.Rows, tuple.Rows)
+				b.FileIndexes, b.Rows = append(b.FileIndexes, int64(place)), append(b.Rows, tuple.Rows)
 				b.Groups, b.Firsts = append(b.Groups, int64(tuple.RowGroup)), append(b.Firsts, tuple.FirstRow)
 				run.Entries = append(run.Entries, segment.Entry{Key: k, Dataset: b.Datasets[place], Totals: segment.Totals{Rows: tuple.Rows}, First: tuple, Inline: true})
 			}

@@ -303,11 +303,11 @@ func (v *verifier) plainBlock(r *postingsRange, p *plainRange, b *segment.PlainB
 		}
 		p.files = append(p.files, f)
 	}
-	n := len(b.Places)
+	n := len(b.FileIndexes)
 	allRows, groups, firsts := b.Rows[:n], b.Groups[:n], b.Firsts[:n]
 	p.sums = slices.Grow(p.sums[:0], n+1)[:n+1]
 	sets, sums := uint64(0), p.sums[:n]
-	for i, place := range b.Places {
+	for i, place := range b.FileIndexes {
 		f := &p.files[place]
 		sums[i] = sets
 		sets += f.mixed

@@ -109,7 +109,7 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	if err == nil {
 		return ExitDone
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.Name(), err)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.Name(), errorText(err))
 	var usage *UsageError
 	// Cobra has no error types for unknown commands and missing flags, only these texts.
 	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") ||

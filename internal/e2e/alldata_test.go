@@ -22,7 +22,8 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// moreDatasets are those of the real data that realDatasets lacks.
+// moreDatasets are the datasets of the real data that realDatasets lacks. Their flags are a format
+// and, for some, the URL column.
 var moreDatasets = []dataset{
 	{"fdlp", []string{"eot2024/FDLP_WEb_Archiveseed_list_20240212.csv.gz"}, []string{"lines"}, lines},
 	{"gov-sitemaps", []string{"eot2024/gov_sitemaps.csv.gz"}, []string{"lines"}, lines},
@@ -57,6 +58,7 @@ var moreDatasets = []dataset{
 	{"proxies", []string{"monosans/proxies_all.txt"}, []string{"lines"}, lines},
 }
 
+// path2 returns a reader of a member of an object that is a member of JSON Lines.
 func path2(outer, inner string) func(io.Reader, func(string, string)) error {
 	return func(r io.Reader, each func(rawURL, ts string)) error {
 		dec := json.NewDecoder(r)
@@ -76,6 +78,7 @@ func path2(outer, inner string) func(io.Reader, func(string, string)) error {
 	}
 }
 
+// array returns a reader of a member of the objects in a JSON array.
 func array(name string) func(io.Reader, func(string, string)) error {
 	return func(r io.Reader, each func(rawURL, ts string)) error {
 		var all []map[string]any
@@ -91,6 +94,7 @@ func array(name string) func(io.Reader, func(string, string)) error {
 	}
 }
 
+// cdx reads a CDX file.
 func cdx(r io.Reader, each func(rawURL, ts string)) error {
 	data, err := io.ReadAll(r)
 	for _, line := range strings.Split(string(data), "\n") {
@@ -105,6 +109,7 @@ func cdx(r io.Reader, each func(rawURL, ts string)) error {
 	return err
 }
 
+// tarOf returns a reader of a tar archive whose members have the reader member.
 func tarOf(member func(io.Reader, func(string, string)) error) func(io.Reader, func(string, string)) error {
 	return func(r io.Reader, each func(rawURL, ts string)) error {
 		t := tar.NewReader(r)
@@ -125,6 +130,7 @@ func tarOf(member func(io.Reader, func(string, string)) error) func(io.Reader, f
 	}
 }
 
+// parquetURL reads the column URL of a Parquet file.
 func parquetURL(r io.Reader, each func(rawURL, ts string)) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -140,7 +146,8 @@ func parquetURL(r io.Reader, each func(rawURL, ts string)) error {
 	return err
 }
 
-// spec is how a dataset is ingested here: flags of realDatasets, or format and URL column.
+// spec returns the spec of a dataset's ingest. Its flags are those of realDatasets or of
+// moreDatasets.
 func (d dataset) spec(lakeURL, batch string, inputs []string) ingest.Spec {
 	s := ingest.Spec{Lake: lakeURL, Dataset: d.name, Batch: batch, Inputs: inputs, MaxRejectRate: 1}
 	for i := 0; i+1 < len(d.flags) && strings.HasPrefix(d.flags[0], "--"); i += 2 {
@@ -160,9 +167,9 @@ func (d dataset) spec(lakeURL, batch string, inputs []string) ingest.Spec {
 	return s
 }
 
-// TestAllRealDataEqualsBruteForceAfterReingests makes one lake of all real datasets that are URLs, ingests some of
-// them again with other content, in random order, and compares a thousand domains with a brute-force
-// scan: over files and over S3.
+// TestAllRealDataEqualsBruteForceAfterReingests makes one lake of all real datasets, in random
+// order, over files and over S3. A third of the datasets are ingested with other content first and
+// replaced. Then it compares a thousand domains with a brute-force scan.
 func TestAllRealDataEqualsBruteForceAfterReingests(t *testing.T) {
 	all := append(append([]dataset{}, realDatasets...), moreDatasets...)
 	for _, over := range []string{"files", "S3"} {
@@ -182,7 +189,7 @@ func TestAllRealDataEqualsBruteForceAfterReingests(t *testing.T) {
 				}
 				return paths
 			}
-			// A third of the datasets come with the content of another first.
+			// A third of the datasets have the content of another dataset at first.
 			replaced := map[int]bool{}
 			for _, i := range rng.Perm(len(all)) {
 				d := all[i]
@@ -227,7 +234,8 @@ func TestAllRealDataEqualsBruteForceAfterReingests(t *testing.T) {
 					total += len(items)
 				}
 			}
-			t.Logf("version %s: %d datasets, %d rows; %d domains of %d with %d rows equal brute force", done.Version, len(all), total, len(domains), len(truth), rows)
+			t.Logf("version %s: %d datasets, %d rows; %d of %d domains with %d rows equal brute force",
+				done.Version, len(all), total, len(domains), len(truth), rows)
 		})
 	}
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// mixedURL is line i of a list of which every fourth line belongs to one domain, and the others to n/10 domains.
+// mixedURL appends line i of a list of n lines to b. Every fourth line belongs to one domain, the
+// others to n/10 domains.
 func mixedURL(b []byte, i, n int) []byte {
 	h := uint64(i) * 0x9e3779b97f4a7c15 >> 8
 	if i%4 == 0 {
@@ -29,7 +30,7 @@ func mixedURL(b []byte, i, n int) []byte {
 	return fmt.Appendf(b, "https://www.site-%d.example/%x/item-%x/index.html?id=%d", h%uint64(max(n/10, 1)), h>>20&0xfff, h>>7&0xfffff, i)
 }
 
-// checkMixed asks for some domains of the list, whose rows are counted by going over the formula once more.
+// checkMixed compares the answers about some domains of the list with mixedURL.
 func (u *urlake) checkMixed(t *testing.T, n int) {
 	t.Helper()
 	want := map[string]int{"large.example": 0}
@@ -83,19 +84,22 @@ func (u *urlake) checkMixed(t *testing.T, n int) {
 		}
 		for _, it := range p.Items {
 			if !lines[domain][it.URL] {
-				t.Errorf("%s: %s was in no list", domain, it.URL)
+				t.Errorf("%s: %s is not in the list", domain, it.URL)
 			}
 		}
 	}
 }
 
-// smallDisk is the size of the only folder that the worker of TestAnySizeBatchLargerThanTheLocalDisk may write to.
+// smallDisk is the size in bytes of the only folder that the worker of
+// TestAnySizeBatchLargerThanTheLocalDisk may write to.
 const smallDisk = 128 << 20
 
-// TestAnySizeBatchLargerThanTheLocalDisk ingests from and into S3 with a worker whose temporary folder is a file system of a fifth
-// of the batch's size. Where nothing can be mounted, as in most containers, no file of the worker may be larger than that.
+// TestAnySizeBatchLargerThanTheLocalDisk ingests from S3 into S3 with a worker whose temporary
+// folder is a file system of a fifth of the batch's size. If the test cannot mount one, as in most
+// containers, it limits the size of each file of the worker instead.
 func TestAnySizeBatchLargerThanTheLocalDisk(t *testing.T) {
-	mounts := exec.Command("unshare", "--map-root-user", "--mount", "sh", "-c", `mount -t tmpfs -o size=1m tmpfs "$0"`, t.TempDir()).Run() == nil
+	mounts := exec.Command("unshare", "--map-root-user", "--mount", "sh", "-c",
+		`mount -t tmpfs -o size=1m tmpfs "$0"`, t.TempDir()).Run() == nil
 	n := scaled(t, 10_000_000, 50_000)
 	root := testenv.S3(t)
 	raw, err := blob.Open(t.Context(), root+"/raw")
@@ -131,7 +135,7 @@ func TestAnySizeBatchLargerThanTheLocalDisk(t *testing.T) {
 	var worker *exec.Cmd
 	var onDisk func() int64
 	if mounts {
-		// The mount is the worker's alone and goes with it.
+		// Only the worker sees the mount, which ends with it.
 		script := fmt.Sprintf(`mount -t tmpfs -o size=%d tmpfs "$0" && exec "$@"`, smallDisk)
 		worker = with.run(t, "worker", "unshare", append([]string{"--map-root-user", "--mount", "sh", "-c", script, disk}, program...)...)
 		seen := filepath.Join("/proc", strconv.Itoa(worker.Process.Pid), "root", disk)
@@ -156,32 +160,37 @@ func TestAnySizeBatchLargerThanTheLocalDisk(t *testing.T) {
 		worker = with.run(t, "worker", "prlimit", append([]string{fmt.Sprintf("--fsize=%d", smallDisk)}, program...)...)
 		onDisk = func() int64 { return openBytes(worker.Process.Pid, disk) }
 	}
-	largest := watch(onDisk)
+	peak := watchPeak(onDisk)
 	started := time.Now()
 	var res largeAnswer
-	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "mixed", "--batch", "b", "--no-publish", "--wait", "--json", root+"/raw/list.txt")
+	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "mixed", "--batch", "b",
+		"--no-publish", "--wait", "--json", root+"/raw/list.txt")
 	took := time.Since(started)
 	if res.Records != int64(n) || res.Rows+res.Merged != res.Records {
 		t.Fatalf("%d lines ended as %+v", n, res)
 	}
-	t.Logf("ingest over S3: %.1f s, %.0f URLs/s; %s of text and %s of Parquet by way of a disk of %s, of which at most %s were used; worker at most %s", took.Seconds(), float64(n)/took.Seconds(),
-		mb(size), mb(res.PartBytes), mb(smallDisk), mb(largest()), mb(memory(t, worker, "VmHWM")))
-	largest = watch(onDisk)
+	t.Logf("ingest over S3: %.1f s, %.0f URLs/s; %s of text and %s of Parquet with a disk of %s, "+
+		"of which at most %s were used; worker at most %s",
+		took.Seconds(), float64(n)/took.Seconds(),
+		mb(size), mb(res.PartBytes), mb(smallDisk), mb(peak()), mb(memory(t, worker, "VmHWM")))
+	peak = watchPeak(onDisk)
 	started = time.Now()
 	var published struct{ Batches int }
 	u.starterJSON(t, &published, "publish", "--lake", u.lake, "--json")
 	if published.Batches != 1 {
 		t.Fatalf("%d batches were published", published.Batches)
 	}
-	most := largest()
-	within(t, "the worker's disk", most, smallDisk)
-	t.Logf("publish over S3: %.1f s; at most %s of the disk, %.1f bytes for each of %d domains; worker at most %s", time.Since(started).Seconds(), mb(most), float64(most)/float64(res.Domains), res.Domains, mb(memory(t, worker, "VmHWM")))
-	within(t, "the worker", memory(t, worker, "VmHWM"), workerMost)
+	most := peak()
+	checkMemory(t, "the worker's disk", most, smallDisk)
+	t.Logf("publish over S3: %.1f s; at most %s of the disk, %.1f bytes for each of %d domains; worker at most %s",
+		time.Since(started).Seconds(), mb(most), float64(most)/float64(res.Domains), res.Domains, mb(memory(t, worker, "VmHWM")))
+	checkMemory(t, "the worker", memory(t, worker, "VmHWM"), maxWorkerMemory)
 	u.serve(t)
 	u.checkMixed(t, n)
 }
 
-// openBytes is the size of the files that a process has open below dir, with or without a name.
+// openBytes returns the size of the files below dir that a process has open, including unlinked
+// files.
 func openBytes(pid int, dir string) (sum int64) {
 	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	for _, link := range links {
@@ -194,8 +203,9 @@ func openBytes(pid int, dir string) (sum int64) {
 	return sum
 }
 
-// watch looks every few milliseconds until it is asked for the largest of what it saw.
-func watch(look func() int64) (largest func() int64) {
+// watchPeak calls measure every few milliseconds until peak is called, which returns the largest
+// value.
+func watchPeak(measure func() int64) (peak func() int64) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	var most int64
 	go func() {
@@ -203,7 +213,7 @@ func watch(look func() int64) (largest func() int64) {
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			most = max(most, look())
+			most = max(most, measure())
 			select {
 			case <-tick.C:
 			case <-done:
@@ -218,36 +228,41 @@ func watch(look func() int64) (largest func() int64) {
 	}
 }
 
-// TestAnySizeListLargerThanTheMemory ingests lists several times as large as the worker's memory limit: one in pieces, and the
-// same in one compressed stream, which cannot be cut and so fills whatever a step has for rows.
+// TestAnySizeListLargerThanTheMemory ingests a list that is several times as large as the worker's
+// memory limit: as plain text, which is split, and as one compressed stream, which cannot be split
+// and so fills the row buffer of one step.
 func TestAnySizeListLargerThanTheMemory(t *testing.T) {
 	const limit = 768 // MiB
 	n := scaled(t, 20_000_000, 50_000)
 	in := t.TempDir()
-	plain, size := list(t, in, "list.txt", n, func(b []byte, i int) []byte { return mixedURL(b, i, n) })
-	packed := filepath.Join(in, "list.txt.zst")
-	if err := compress(plain, packed); err != nil {
+	plain, size := writeList(t, in, "list.txt", n, func(b []byte, i int) []byte { return mixedURL(b, i, n) })
+	compressed := filepath.Join(in, "list.txt.zst")
+	if err := compress(plain, compressed); err != nil {
 		t.Fatal(err)
 	}
 	u := start(t, "file://"+filepath.ToSlash(t.TempDir()), nil)
-	for _, c := range []struct{ dataset, path string }{{"pieces", plain}, {"stream", packed}} {
+	for _, c := range []struct{ dataset, path string }{{"splits", plain}, {"stream", compressed}} {
 		t.Run(c.dataset, func(t *testing.T) {
-			worker := u.worker(t, nil, "--temp-dir", t.TempDir(), "--memory-limit", strconv.Itoa(limit))
+			worker := u.worker(t, "--temp-dir", t.TempDir(), "--memory-limit", strconv.Itoa(limit))
 			started := time.Now()
 			var res largeAnswer
-			u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", c.dataset, "--batch", "b", "--no-publish", "--wait", "--json", c.path)
+			u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", c.dataset, "--batch", "b",
+				"--no-publish", "--wait", "--json", c.path)
 			took := time.Since(started)
 			if res.Records != int64(n) || res.Rows+res.Merged != res.Records {
 				t.Fatalf("%d lines ended as %+v", n, res)
 			}
 			peak := memory(t, worker, "VmHWM")
-			t.Logf("%s of text with a memory limit of %d MiB: %.1f s, %.0f URLs/s, worker at most %s", mb(size), limit, took.Seconds(), float64(n)/took.Seconds(), mb(peak))
-			// The limit is one of the Go heap; code, stacks and what is freed but not yet returned come on top.
-			within(t, "the worker", peak, (limit+128)<<20)
+			t.Logf("%s of text with a memory limit of %d MiB: %.1f s, %.0f URLs/s, worker at most %s",
+				mb(size), limit, took.Seconds(), float64(n)/took.Seconds(), mb(peak))
+			// The limit is that of the Go heap. Code, stacks and freed memory that is not yet
+			// returned to the system add to it.
+			checkMemory(t, "the worker", peak, (limit+128)<<20)
 		})
 	}
 }
 
+// compress writes a zstd copy of a file.
 func compress(from, to string) error {
 	src, err := os.Open(from)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,31 +21,32 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// The tests of this file and its neighbours ingest what is large in one way or another, all through the programs,
-// and print what it took. URLAKE_SOAK_SCALE, 1 by default, multiplies their sizes: 0.01 for a quick look.
+// The tests named TestAnySize ingest something that is large in one way or another, through the
+// programs, and log the time and memory it took. URLAKE_SOAK_SCALE, 1 by default, multiplies the
+// sizes; use 0.01 for a quick run.
 
-// scaled is n times URLAKE_SOAK_SCALE, at least least.
-func scaled(t *testing.T, n, least int) int {
+// scaled returns n times URLAKE_SOAK_SCALE, but at least minimum.
+func scaled(t *testing.T, n, minimum int) int {
 	t.Helper()
 	scale := 1.0
 	if s := os.Getenv("URLAKE_SOAK_SCALE"); s != "" {
 		var err error
 		if scale, err = strconv.ParseFloat(s, 64); err != nil || scale <= 0 {
-			t.Fatalf("URLAKE_SOAK_SCALE=%q is no positive number", s)
+			t.Fatalf("URLAKE_SOAK_SCALE=%q is not a positive number", s)
 		}
 	}
-	return max(least, int(float64(n)*scale))
+	return max(minimum, int(float64(n)*scale))
 }
 
-// largeAnswer is what an ingest of something large ends with.
+// largeAnswer is what "ingest --wait --json" prints, as far as these tests need it.
 type largeAnswer struct {
 	Records, Rows, Merged, Domains int64
 	PartBytes                      int64 `json:"part_bytes"`
 	Version                        string
 }
 
-// list writes a file of n lines.
-func list(t *testing.T, dir, name string, n int, line func(b []byte, i int) []byte) (path string, bytes int64) {
+// writeList writes a file of n lines. The function line appends line i to b, without a line end.
+func writeList(t *testing.T, dir, name string, n int, line func(b []byte, i int) []byte) (path string, bytes int64) {
 	t.Helper()
 	path = filepath.Join(dir, name)
 	f, err := os.Create(path)
@@ -69,10 +69,11 @@ func list(t *testing.T, dir, name string, n int, line func(b []byte, i int) []by
 	return path, bytes
 }
 
-// shuffled numbers 0 to n-1 in an order that is none: x → x·a mod n with an a that shares no factor with n.
-type shuffled struct{ n, a int }
+// permutation is a pseudo-random order of the numbers 0 to n-1: x → x·a mod n, where a and n have
+// no common factor.
+type permutation struct{ n, a int }
 
-func shuffle(n int) shuffled {
+func newPermutation(n int) permutation {
 	gcd := func(a, b int) int {
 		for b != 0 {
 			a, b = b, a%b
@@ -83,21 +84,20 @@ func shuffle(n int) shuffled {
 	for gcd(a, n) != 1 {
 		a += 2
 	}
-	return shuffled{n, a}
+	return permutation{n, a}
 }
 
-func (s shuffled) at(i int) int { return int(uint64(i) * uint64(s.a) % uint64(s.n)) }
+func (p permutation) at(i int) int { return int(uint64(i) * uint64(p.a) % uint64(p.n)) }
 
-// worker starts one worker of all pools. Its environment is the lake's with more.
-func (u *urlake) worker(t *testing.T, more []string, args ...string) *exec.Cmd {
+// worker starts one worker of all pools.
+func (u *urlake) worker(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	with := *u
-	with.env = append(slices.Clone(u.env), more...)
-	return with.run(t, "worker", filepath.Join(u.bin, "worker"), append([]string{"--lake", u.lake}, args...)...)
+	return u.run(t, "worker", filepath.Join(u.bin, "worker"), append([]string{"--lake", u.lake}, args...)...)
 }
 
-// memory is a size in bytes that the kernel reports of a process: VmHWM, the most that was resident, VmRSS, what is, RssAnon,
-// that without mapped files. It is -1 where there is no /proc.
+// memory returns a size in bytes from /proc: VmHWM, the peak of a process's resident memory, VmRSS,
+// its resident memory, or RssAnon, its resident memory without mapped files. It returns -1 if there
+// is no /proc.
 func memory(t *testing.T, cmd *exec.Cmd, field string) int64 {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
@@ -124,21 +124,22 @@ func mb(n int64) string {
 	return fmt.Sprintf("%.0f MB", float64(n)/1e6)
 }
 
-// within fails the test when a process took more memory than it may.
-func within(t *testing.T, what string, got, most int64) {
+// checkMemory fails the test if a process used more memory than it may.
+func checkMemory(t *testing.T, what string, got, limit int64) {
 	t.Helper()
-	if got > most {
-		t.Errorf("%s took %s, at most %s was promised", what, mb(got), mb(most))
+	if got > limit {
+		t.Errorf("%s used %s, want at most %s", what, mb(got), mb(limit))
 	}
 }
 
 const (
-	// workerMost and serveMost are what a worker with default settings and a server may take, in bytes.
-	workerMost = 2 << 30
-	serveMost  = 300 << 20
+	// maxWorkerMemory and maxServeMemory are the memory in bytes that a worker with default
+	// settings and a server may use.
+	maxWorkerMemory = 2 << 30
+	maxServeMemory  = 300 << 20
 )
 
-// batchRecords are the records of all finished batches of a dataset.
+// batchRecords reads the records of all finished batches of a dataset.
 func batchRecords(t *testing.T, lakeURL string, dataset uint32) []*lake.Batch {
 	t.Helper()
 	store, err := blob.Open(t.Context(), lakeURL)
@@ -165,7 +166,7 @@ func batchRecords(t *testing.T, lakeURL string, dataset uint32) []*lake.Batch {
 	return records
 }
 
-// loneURL is the one URL of domain i in TestAnySizeAMillionDomainsOfOneURLEach.
+// loneURL returns domain i of TestAnySizeAMillionDomainsOfOneURLEach and its only URL.
 func loneURL(i int) (domain, url string) {
 	suffix := []string{"com", "org", "net", "co.uk", "example", "com.au", "io"}[i%7]
 	domain = fmt.Sprintf("site-%x-%d.%s", i*2654435761&0xffffff, i, suffix)
@@ -174,14 +175,14 @@ func loneURL(i int) (domain, url string) {
 
 func TestAnySizeAMillionDomainsOfOneURLEach(t *testing.T) {
 	n := scaled(t, 1_000_000, 1000)
-	order := shuffle(n)
-	path, size := list(t, t.TempDir(), "list.txt", n, func(b []byte, i int) []byte {
+	order := newPermutation(n)
+	path, size := writeList(t, t.TempDir(), "list.txt", n, func(b []byte, i int) []byte {
 		_, url := loneURL(order.at(i))
 		return append(b, url...)
 	})
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir), nil)
-	worker := u.worker(t, nil, "--temp-dir", t.TempDir())
+	worker := u.worker(t, "--temp-dir", t.TempDir())
 	started := time.Now()
 	var res largeAnswer
 	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "lone", "--batch", "b", "--wait", "--json", path)
@@ -190,8 +191,9 @@ func TestAnySizeAMillionDomainsOfOneURLEach(t *testing.T) {
 		t.Fatalf("%d lines ended as %+v", n, res)
 	}
 	peak := memory(t, worker, "VmHWM")
-	t.Logf("ingest and publish: %.1f s, %.0f URLs/s, %s of text, %.1f bytes a row of Parquet, worker at most %s", took.Seconds(), float64(n)/took.Seconds(), mb(size), float64(res.PartBytes)/float64(n), mb(peak))
-	within(t, "the worker", peak, workerMost)
+	t.Logf("ingest and publish: %.1f s, %.0f URLs/s, %s of text, %.1f bytes a row of Parquet, worker at most %s",
+		took.Seconds(), float64(n)/took.Seconds(), mb(size), float64(res.PartBytes)/float64(n), mb(peak))
+	checkMemory(t, "the worker", peak, maxWorkerMemory)
 
 	server := u.serve(t)
 	rng := rand.New(rand.NewPCG(3, 5))
@@ -206,23 +208,25 @@ func TestAnySizeAMillionDomainsOfOneURLEach(t *testing.T) {
 		domain, _ := loneURL(n + rng.IntN(n))
 		u.compare(t, domain, nil)
 	}
-	t.Logf("250 domains, 200 of them known, and a page of each: %.1f ms; serve resident %s, %s of them no mapped files", time.Since(started).Seconds()*1e3, mb(memory(t, server, "VmRSS")), mb(memory(t, server, "RssAnon")))
-	within(t, "serve", memory(t, server, "RssAnon"), serveMost)
+	t.Logf("250 domains, 200 of them in the lake, and a page of each: %.1f ms; serve resident %s, %s without mapped files",
+		time.Since(started).Seconds()*1e3, mb(memory(t, server, "VmRSS")), mb(memory(t, server, "RssAnon")))
+	checkMemory(t, "serve", memory(t, server, "RssAnon"), maxServeMemory)
 }
 
-// deepURL is row i of the only domain in TestAnySizeTenMillionURLsOfOneDomain, in the order in which the rows are listed: by path.
+// deepURL returns row i of the only domain in TestAnySizeTenMillionURLsOfOneDomain. The rows are
+// listed by path, which is the order of i.
 func deepURL(i int) string { return fmt.Sprintf("https://one.example/a/%09d/page", i) }
 
 func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 	n := scaled(t, 10_000_000, 10_000)
-	order := shuffle(n)
-	path, size := list(t, t.TempDir(), "list.txt", n, func(b []byte, i int) []byte {
+	order := newPermutation(n)
+	path, size := writeList(t, t.TempDir(), "list.txt", n, func(b []byte, i int) []byte {
 		b = append(b, "https://one.example/a/"...)
 		return append(fmt.Appendf(b, "%09d", order.at(i)), "/page"...)
 	})
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir), nil)
-	worker := u.worker(t, nil, "--temp-dir", t.TempDir())
+	worker := u.worker(t, "--temp-dir", t.TempDir())
 	started := time.Now()
 	var res largeAnswer
 	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "one", "--batch", "b", "--wait", "--json", path)
@@ -239,12 +243,13 @@ func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 			boundaries = append(boundaries, at)
 		}
 	}
-	t.Logf("ingest and publish: %.1f s, %.0f URLs/s, %s of text, %d parts, %.1f bytes a row, worker at most %s", took.Seconds(), float64(n)/took.Seconds(), mb(size), len(boundaries), float64(res.PartBytes)/float64(n), mb(peak))
-	within(t, "the worker", peak, workerMost)
+	t.Logf("ingest and publish: %.1f s, %.0f URLs/s, %s of text, %d parts, %.1f bytes a row, worker at most %s",
+		took.Seconds(), float64(n)/took.Seconds(), mb(size), len(boundaries), float64(res.PartBytes)/float64(n), mb(peak))
+	checkMemory(t, "the worker", peak, maxWorkerMemory)
 	if at != n {
 		t.Fatalf("parts hold %d rows of %d", at, n)
 	}
-	// A row is some 100 bytes before compression: PartBytes of it are five million rows.
+	// A row has about 100 bytes before compression, so a part of full size has five million rows.
 	if most := 1 + n/2_000_000; len(boundaries) > most {
 		t.Errorf("%d parts of one domain with %d URLs, want at most %d", len(boundaries), n, most)
 	}
@@ -256,7 +261,8 @@ func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 		t.Fatalf("the domain has %+v, want %d URLs", d.Datasets, n)
 	}
 	base := fmt.Sprintf("/v1/domain/one.example/datasets/%d/urls", d.Datasets[0].DatasetID)
-	// page asks for rows from off on and holds them against the formula.
+	// page reads up to limit rows from offset off on and compares them with deepURL. It returns the
+	// query of the next page, or "" after the last.
 	var slowest time.Duration
 	var most struct{ requests, bytes, parts int }
 	page := func(query string, off, limit int) (next string) {
@@ -274,14 +280,14 @@ func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 		slowest = max(slowest, time.Since(began))
 		want := min(limit, n-off)
 		if p.Total != n || p.StoppedBy == nil && len(p.Items) != want || len(p.Items) == 0 {
-			t.Fatalf("%d rows from %d on: total %d, %d items, stopped by %v", limit, off, p.Total, len(p.Items), p.StoppedBy)
+			t.Fatalf("%d rows from offset %d: total %d, %d items, stopped by %v", limit, off, p.Total, len(p.Items), p.StoppedBy)
 		}
 		got, rows := make([]string, len(p.Items)), make([]string, len(p.Items))
 		for i, it := range p.Items {
 			got[i], rows[i] = it.URL, deepURL(off+i)
 		}
 		if diff := gocmp.Diff(rows, got); diff != "" {
-			t.Fatalf("%d rows from %d on (-formula +served):\n%.2000s", limit, off, diff)
+			t.Fatalf("%d rows from offset %d (-want +served):\n%.2000s", limit, off, diff)
 		}
 		parts := map[string]bool{}
 		for _, r := range p.Explain.Reads {
@@ -289,10 +295,14 @@ func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 				parts[r.Object] = true
 			}
 		}
-		most.requests, most.bytes, most.parts = max(most.requests, p.Explain.Requests), max(most.bytes, p.Explain.Bytes), max(most.parts, len(parts))
-		// docs/api.md: seven requests for each part, twice the four column ranges over the border of row groups.
+		most.requests = max(most.requests, p.Explain.Requests)
+		most.bytes = max(most.bytes, p.Explain.Bytes)
+		most.parts = max(most.parts, len(parts))
+		// docs/api.md allows seven requests for each part. Across the border of two row groups the
+		// four column ranges are read twice.
 		if limit <= 100 && p.Explain.Requests > 11*max(len(parts), 1) {
-			t.Errorf("%d rows from %d on took %d requests in %d parts: %+v", limit, off, p.Explain.Requests, len(parts), p.Explain.Reads)
+			t.Errorf("%d rows from offset %d took %d requests in %d parts: %+v",
+				limit, off, p.Explain.Requests, len(parts), p.Explain.Reads)
 		}
 		if p.NextCursor == nil || *p.NextCursor == "" {
 			if off+len(p.Items) != n {
@@ -315,33 +325,35 @@ func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 		offsets = append(offsets, rng.IntN(n-100))
 	}
 	for _, off := range offsets {
-		// One page by offset, the next by its cursor.
+		// Read one page by offset, and the next by cursor.
 		if next := page("&offset="+strconv.Itoa(off), off, 100); next != "" {
 			page(next, off+100, 100)
 		}
 	}
-	t.Logf("%d pages of 100: at most %.1f ms, %d requests and %d bytes in %d parts", 10+2*len(offsets), slowest.Seconds()*1e3, most.requests, most.bytes, most.parts)
+	t.Logf("%d pages of 100: at most %.1f ms, %d requests and %d bytes in %d parts",
+		10+2*len(offsets), slowest.Seconds()*1e3, most.requests, most.bytes, most.parts)
 	slowest = 0
 	for range 5 {
 		off := rng.IntN(max(1, n-10_000))
 		page("&offset="+strconv.Itoa(off), off, 10_000)
 	}
 	t.Logf("5 pages of 10,000: at most %.1f ms; serve resident %s", slowest.Seconds()*1e3, mb(memory(t, server, "VmRSS")))
-	within(t, "serve", memory(t, server, "RssAnon"), serveMost)
+	checkMemory(t, "serve", memory(t, server, "RssAnon"), maxServeMemory)
 	var past urlsAnswer
 	u.get(t, &past, base+"?offset="+strconv.Itoa(n))
 	if past.Total != n || len(past.Items) != 0 {
-		t.Errorf("behind the end: total %d, %d items", past.Total, len(past.Items))
+		t.Errorf("past the end: total %d, %d items", past.Total, len(past.Items))
 	}
 }
 
-// cpu is the seconds of processor time that a process has used, 0 where there is no /proc.
+// cpu returns the processor time in seconds that a process has used, or 0 if there is no /proc.
 func cpu(pid int) float64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	// Behind the name, which is in parentheses: state is field 3, user and system ticks are 14 and 15, a hundred a second.
+	// The name in parentheses is field 2, so f begins with field 3. Fields 14 and 15 are user and
+	// system time in hundredths of a second.
 	f := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
 	user, _ := strconv.Atoi(f[11])
 	system, _ := strconv.Atoi(f[12])

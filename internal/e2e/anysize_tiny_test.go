@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -20,17 +19,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/postings"
-	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
 )
 
 const (
-	// workflowsAtOnce are under way at a time: more of them only wait longer.
+	// workflowsAtOnce is how many workflows are in flight. More of them would only wait longer.
 	workflowsAtOnce = 32
-	// stepsAtOnce are batches taken through their steps in this process, which mostly wait for the disk.
+	// stepsAtOnce is how many batches this process ingests at once. They mostly wait for the disk.
 	stepsAtOnce = 8
 	// sharedSites is the number of domains that several tiny datasets hold.
 	sharedSites = 5003
@@ -38,7 +36,7 @@ const (
 
 func tinyName(i int) string { return fmt.Sprintf("tiny-%05d", i) }
 
-// tinyURLs are the lines of dataset i: 1 to 20.
+// tinyURLs returns the lines of dataset i, between 1 and 20.
 func tinyURLs(i int) []string {
 	lines := []string{fmt.Sprintf("https://everywhere.example/%d", i)}
 	for k := 1; k <= i%20; k++ {
@@ -51,18 +49,19 @@ func tinyURLs(i int) []string {
 	return lines
 }
 
-// TestAnySizeTenThousandTinyDatasets ingests some of them by workflows, which says what a batch of a few rows costs with
-// everything that orders it, and the others by the same steps in this process; then all are published and asked for.
+// TestAnySizeTenThousandTinyDatasets ingests some datasets by workflows, which measures the cost of
+// a batch of a few rows with Temporal, and the others by the same steps in this process. Then it
+// publishes all and looks up domains.
 func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 	n := scaled(t, 10_000, 60)
 	ordered := scaled(t, 100, 20)
 	in := t.TempDir()
 	rows := 0
-	shared := map[string]map[string][]item{} // as the oracle of compare wants it
+	shared := map[string]map[string][]item{} // by domain and dataset, for compare
 	for i := range n {
 		lines := tinyURLs(i)
 		rows += len(lines)
-		list(t, in, tinyName(i)+".txt", len(lines), func(b []byte, k int) []byte { return append(b, lines[k]...) })
+		writeList(t, in, tinyName(i)+".txt", len(lines), func(b []byte, k int) []byte { return append(b, lines[k]...) })
 		for k, l := range lines {
 			if k < 2 {
 				continue
@@ -76,7 +75,7 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 	}
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir), nil)
-	worker := u.worker(t, nil, "--temp-dir", t.TempDir())
+	worker := u.worker(t, "--temp-dir", t.TempDir())
 	spec := func(i int) ingest.Spec {
 		return ingest.Spec{Lake: u.lake, Dataset: tinyName(i), Batch: "b", Inputs: []string{filepath.Join(in, tinyName(i)+".txt")}}
 	}
@@ -86,14 +85,16 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	busy := [2]float64{cpu(u.server.Process.Pid), cpu(worker.Process.Pid)}
+	busy := [2]float64{cpu(u.temporalServer.Process.Pid), cpu(worker.Process.Pid)}
 	started := time.Now()
 	g, ctx := errgroup.WithContext(t.Context())
 	g.SetLimit(workflowsAtOnce)
 	for i := range ordered {
 		g.Go(func() error {
-			run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: "ingest:" + tinyName(i) + ":b@" + u.lake, TaskQueue: activities.TaskQueue(u.lake, activities.PoolControl)},
-				workflows.IngestWorkflow, workflows.IngestInput{Spec: spec(i), NoPublish: true})
+			run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+				ID:        "ingest:" + tinyName(i) + ":b@" + u.lake,
+				TaskQueue: activities.TaskQueue(u.lake, activities.PoolControl),
+			}, workflows.IngestWorkflow, workflows.IngestInput{Spec: spec(i), NoPublish: true})
 			if err != nil {
 				return err
 			}
@@ -106,8 +107,11 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 	each := func(seconds float64) float64 { return seconds * 1e3 / float64(ordered) }
 	took := time.Since(started)
 	objects, bytes := measure(t, dir)
-	t.Logf("%d by workflows, %d at once: %.1f s, each %.0f ms, of CPU %.0f ms of Temporal and %.0f ms of the worker; %.1f objects and %d bytes stay", ordered, workflowsAtOnce, took.Seconds(),
-		each(took.Seconds()), each(cpu(u.server.Process.Pid)-busy[0]), each(cpu(worker.Process.Pid)-busy[1]), float64(objects)/float64(ordered), bytes/int64(ordered))
+	t.Logf("%d by workflows, %d at once: %.1f s, each %.0f ms, of CPU %.0f ms of Temporal and %.0f ms of the worker; "+
+		"%.1f objects and %d bytes each",
+		ordered, workflowsAtOnce, took.Seconds(),
+		each(took.Seconds()), each(cpu(u.temporalServer.Process.Pid)-busy[0]), each(cpu(worker.Process.Pid)-busy[1]),
+		float64(objects)/float64(ordered), bytes/int64(ordered))
 
 	store, err := blob.Open(t.Context(), u.lake)
 	if err != nil {
@@ -117,18 +121,24 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 	started = time.Now()
 	g, ctx = errgroup.WithContext(t.Context())
 	g.SetLimit(stepsAtOnce)
-	var thousand time.Time
+	last := min(1000, n/2) // their time is logged apart
+	var lastStarted time.Time
 	for i := ordered; i < n; i++ {
-		if i == n-min(1000, n/2) {
-			thousand = time.Now()
+		if i == n-last {
+			lastStarted = time.Now()
 		}
-		g.Go(func() error { return steps(ctx, store, spec(i), "run-"+tinyName(i), temp) })
+		g.Go(func() error {
+			_, err := testlake.Steps(ctx, store, spec(i), temp)
+			return err
+		})
 	}
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	took = time.Since(started)
-	t.Logf("%d by their steps, %d at once: %.1f s, each %.1f ms, of the last %d %.1f ms", n-ordered, stepsAtOnce, took.Seconds(), took.Seconds()*1e3/float64(n-ordered), min(1000, n/2), time.Since(thousand).Seconds()*1e3/float64(min(1000, n/2)))
+	t.Logf("%d by their steps, %d at once: %.1f s, each %.1f ms, of the last %d %.1f ms",
+		n-ordered, stepsAtOnce, took.Seconds(), took.Seconds()*1e3/float64(n-ordered),
+		last, time.Since(lastStarted).Seconds()*1e3/float64(last))
 
 	publish := func(want int) {
 		t.Helper()
@@ -145,7 +155,7 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 	publish(n)
 
 	server := u.serve(t)
-	// A page lists a thousand datasets.
+	// A page has up to a thousand datasets.
 	names, counted, pages := map[string]int{}, 0, 0
 	var slowest time.Duration
 	for path := "/v1/domain/everywhere.example"; path != ""; pages++ {
@@ -169,9 +179,11 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 		}
 	}
 	if len(names) != n || counted != n || pages != (n+999)/1000 {
-		t.Errorf("everywhere.example is in %d datasets with %d URLs on %d pages, want %d of each on %d pages", len(names), counted, pages, n, (n+999)/1000)
+		t.Errorf("everywhere.example is in %d datasets with %d URLs on %d pages, want %d of each on %d pages",
+			len(names), counted, pages, n, (n+999)/1000)
 	}
-	t.Logf("a domain of %d datasets: %d pages, at most %.1f ms; serve resident %s, %s of them no mapped files", n, pages, slowest.Seconds()*1e3, mb(memory(t, server, "VmRSS")), mb(memory(t, server, "RssAnon")))
+	t.Logf("a domain of %d datasets: %d pages, at most %.1f ms; serve resident %s, %s without mapped files",
+		n, pages, slowest.Seconds()*1e3, mb(memory(t, server, "VmRSS")), mb(memory(t, server, "RssAnon")))
 
 	rng := rand.New(rand.NewPCG(3, 5))
 	began := time.Now()
@@ -183,12 +195,12 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 		}
 		u.compare(t, fmt.Sprintf("only-%d.example", i), want)
 		domain := fmt.Sprintf("shared-%d.example", rng.IntN(sharedSites))
-		if want = shared[domain]; len(want) <= 1000 { // compare asks for one page of datasets
+		if want = shared[domain]; len(want) <= 1000 { // compare reads only one page of datasets
 			u.compare(t, domain, want)
 		}
 	}
-	t.Logf("200 domains of one and of some %d datasets, with their URLs: %.0f ms", n*9/sharedSites+1, time.Since(began).Seconds()*1e3)
-	// What a dataset has of the domain that all have.
+	t.Logf("200 domains of one dataset or of about %d, with their URLs: %.0f ms", n*9/sharedSites+1, time.Since(began).Seconds()*1e3)
+	// The URLs that some datasets hold of the domain that all hold.
 	var d domainAnswer
 	u.get(t, &d, "/v1/domain/everywhere.example")
 	for _, s := range d.Datasets[:min(20, len(d.Datasets))] {
@@ -226,51 +238,22 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 	}
 	t.Logf("/v1/datasets: %d pages, %.1f ms", listPages, time.Since(began).Seconds()*1e3)
 
-	// One more dataset costs what it costs to write the list of all live batches again.
-	extra, _ := list(t, in, "extra.txt", 3, func(b []byte, k int) []byte { return fmt.Appendf(b, "https://extra.example/%d", k) })
+	// One more dataset costs about as much as writing the list of all live batches.
+	extra, _ := writeList(t, in, "extra.txt", 3, func(b []byte, k int) []byte {
+		return fmt.Appendf(b, "https://extra.example/%d", k)
+	})
 	s := spec(0)
 	s.Dataset, s.Inputs = "extra", []string{extra}
-	if err := steps(t.Context(), store, s, "run-extra", temp); err != nil {
+	if _, err := testlake.Steps(t.Context(), store, s, temp); err != nil {
 		t.Fatal(err)
 	}
 	publish(1)
-	within(t, "serve", memory(t, server, "RssAnon"), serveMost)
-	within(t, "the worker", memory(t, worker, "VmHWM"), workerMost)
+	checkMemory(t, "serve", memory(t, server, "RssAnon"), maxServeMemory)
+	checkMemory(t, "the worker", memory(t, worker, "VmHWM"), maxWorkerMemory)
 	t.Logf("worker at most %s, %d rows in all", mb(memory(t, worker, "VmHWM")), rows)
 }
 
-// steps does what IngestWorkflow orders, up to the batch record.
-func steps(ctx context.Context, store blob.Store, spec ingest.Spec, run, temp string) error {
-	plan, err := ingest.MakePlan(ctx, store, run, spec)
-	if err != nil {
-		return err
-	}
-	for split := range plan.Splits {
-		if _, err := ingest.Normalize(ctx, store, run, split, postings.CollectInMemory, nil); err != nil {
-			return err
-		}
-	}
-	merge, err := ingest.PlanMerge(ctx, store, run)
-	if err != nil {
-		return err
-	}
-	var lists []lake.FrameObject
-	domains := int64(0)
-	for task := range merge.Tasks {
-		m, err := ingest.Merge(ctx, store, run, task, temp, postings.Collect(temp), nil)
-		if err != nil {
-			return err
-		}
-		lists = append(lists, m.Postings)
-		domains += m.Domains
-	}
-	if _, err := ingest.Finish(ctx, store, run, lists, domains); err != nil {
-		return err
-	}
-	return ingest.Cleanup(ctx, store, run)
-}
-
-// measure counts the files below a folder and their bytes.
+// measure returns the number and the total size of the files below a folder.
 func measure(t *testing.T, dir string) (files int, bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
@@ -281,7 +264,7 @@ func measure(t *testing.T, dir string) (files int, bytes int64) {
 			return err
 		}
 		if d.IsDir() {
-			if d.Name() == ".tmp" { // locks, and what is not yet written
+			if d.Name() == ".tmp" { // locks and unfinished files
 				return filepath.SkipDir
 			}
 			return nil

@@ -20,7 +20,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// compose is as much of a compose file as this project uses: a member that it lacks fails the test.
+// compose is the part of the compose file format that this project uses. Other members fail the
+// test.
 type compose struct {
 	Urlake   any                `yaml:"x-urlake"`
 	Services map[string]service `yaml:"services"`
@@ -39,9 +40,10 @@ type service struct {
 	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 }
 
-// args are the command line of a service.
+// args returns the command line of a service.
 func (s service) args() []string { return append(slices.Clone(s.Entrypoint), s.Command...) }
 
+// composeFile reads docker-compose.yml.
 func composeFile(t *testing.T) compose {
 	t.Helper()
 	f, err := os.Open(filepath.Join(testenv.Root(t), "docker-compose.yml"))
@@ -58,7 +60,8 @@ func composeFile(t *testing.T) compose {
 	return c
 }
 
-// TestComposeFileAgreesWithThePrograms checks without a container engine what one would only find when it runs.
+// TestComposeFileAgreesWithThePrograms checks the compose file and the Dockerfile without a
+// container engine, which would report mistakes only when it runs them.
 func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 	root := testenv.Root(t)
 	c := composeFile(t)
@@ -86,7 +89,7 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 		}
 		for on := range s.DependsOn {
 			if _, ok := c.Services[on]; !ok {
-				t.Errorf("%s depends on %s, which is no service", name, on)
+				t.Errorf("%s depends on %s, which is not a service", name, on)
 			}
 		}
 		for _, v := range s.Volumes {
@@ -96,13 +99,13 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 					t.Errorf("%s mounts %s: %v", name, from, err)
 				}
 			} else if _, ok := c.Volumes[from]; !ok {
-				t.Errorf("%s mounts %s, which is no volume", name, from)
+				t.Errorf("%s mounts %s, which is not a volume", name, from)
 			}
 		}
 		for _, p := range s.Ports {
 			parts := strings.Split(p, ":")
 			if len(parts) != 3 || parts[0] != "127.0.0.1" || parts[1] != parts[2] {
-				t.Errorf("%s publishes %s: want 127.0.0.1 and the port it has inside", name, p)
+				t.Errorf("%s publishes %s, want 127.0.0.1 and the same port as in the container", name, p)
 				continue
 			}
 			published[parts[1]] = name
@@ -121,7 +124,7 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 		t.Errorf("published ports:\n%s", diff)
 	}
 	if !strings.Contains(readme, "localhost:8080") || !strings.Contains(readme, "127.0.0.1:7233") {
-		t.Error("the README has other ports than the compose file publishes")
+		t.Error("the README does not have the ports that the compose file publishes")
 	}
 
 	// Programs and flags.
@@ -136,7 +139,7 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 		if line[0] == "sh" {
 			_, run, ok := strings.Cut(line[2], "exec ")
 			if !ok {
-				t.Errorf("%s: the shell is not replaced by its program, and would not pass on signals: %s", name, line[2])
+				t.Errorf("%s: the shell has to exec the program, which would get no signals otherwise: %s", name, line[2])
 			}
 			line = strings.Fields(run)
 		}
@@ -160,7 +163,7 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 	// The image.
 	targets := regexp.MustCompile(`(?m)^RUN make (.+)$`).FindStringSubmatch(dockerfile)
 	if targets == nil {
-		t.Fatal("the image is not built with make")
+		t.Fatal("the Dockerfile does not run make")
 	}
 	if out, err := exec.Command("make", append([]string{"-C", root, "-n"}, strings.Fields(targets[1])...)...).CombinedOutput(); err != nil {
 		t.Errorf("make %s: %v\n%s", targets[1], err, out)
@@ -170,30 +173,30 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 		t.Errorf("the image is built with Go %v, go.mod says %s", from, module[1])
 	}
 	if !slices.Contains(strings.Fields(read(".dockerignore")), "bin") {
-		t.Error("programs of the host would be copied into the image")
+		t.Error(".dockerignore lacks bin, so programs of the host would be copied into the image")
 	}
 
-	// The commands that README and file show.
+	// The commands in the README and in the compose file.
 	for _, m := range regexp.MustCompile(`(?m)^(?:#   )?docker compose (.+)$`).FindAllStringSubmatch(readme+read("docker-compose.yml"), -1) {
 		fields := strings.Fields(m[1])
 		switch fields[0] {
 		case "up":
 		case "run":
 			if fields[1] != "--rm" || c.Services[fields[2]].args()[0] != fields[2] {
-				t.Errorf("docker compose %s: no service of that name takes arguments", m[1])
+				t.Errorf("docker compose %s: want --rm and a service whose entrypoint has its name", m[1])
 			}
 			input := fields[len(fields)-1]
 			below, ok := strings.CutPrefix(input, "/data/")
 			if _, err := os.Stat(filepath.Join(root, "testdata", below)); !ok || err != nil {
-				t.Errorf("docker compose %s: %s is not below the folder that is mounted", m[1], input)
+				t.Errorf("docker compose %s: %s is not in the mounted folder", m[1], input)
 			}
 		default:
-			t.Errorf("docker compose %s: the test does not know it", m[1])
+			t.Errorf("docker compose %s: unknown command; add it to this test", m[1])
 		}
 	}
 }
 
-// help is what a program says of itself, or of a verb.
+// help returns the help text of a program, or of one of its verbs.
 func help(t *testing.T, program string, verbs ...string) string {
 	t.Helper()
 	p := filepath.Join(testenv.Root(t), "bin", program)
@@ -214,8 +217,9 @@ func help(t *testing.T, program string, verbs ...string) string {
 	return string(out)
 }
 
-// TestComposeServicesWorkTogether starts the services' own command lines as processes of this machine: with their environment, with
-// folders instead of volumes and free ports instead of host names.
+// TestComposeServicesWorkTogether runs the command lines of the services as processes of this
+// machine, with the environment of the services, folders instead of volumes and free ports instead
+// of host names.
 func TestComposeServicesWorkTogether(t *testing.T) {
 	t.Parallel()
 	bin, err := programs()
@@ -272,7 +276,7 @@ func TestComposeServicesWorkTogether(t *testing.T) {
 	})
 	run("worker")
 	run("serve")
-	// As docker compose run does: the arguments follow the entrypoint.
+	// Arguments follow the entrypoint, as with docker compose run.
 	_, u.env = line("starter")
 	var res struct{ Version string }
 	u.starterJSON(t, &res, "ingest", "--dataset", "mine", "--wait", "--json", filepath.Join(testenv.Root(t), "testdata", "smallweb"))
@@ -297,7 +301,7 @@ func TestComposeServicesWorkTogether(t *testing.T) {
 	})
 }
 
-// lookPath finds a program in folders, a shell elsewhere.
+// lookPath returns the path of a program in one of the folders, or else on PATH.
 func lookPath(name string, dirs ...string) (string, error) {
 	for _, dir := range dirs {
 		p := filepath.Join(dir, name)

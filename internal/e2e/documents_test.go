@@ -22,83 +22,87 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// The commands of README.md and docs/operation.md are run as they stand there, in order, by a stranger: in a copy of what is
-// checked in, with an empty home. What a fenced block is follows from its language:
+// The tests of this file run the commands of README.md and docs/operation.md as they are there, in
+// order, as a new user would: in a copy of the files that are checked in, with an empty home. The
+// language of a fenced block says what it holds:
 //
-//	sh       commands; one that ends in & runs on
-//	console  commands after "$ ", each with what it prints; … stands for what is left out
+//	sh       commands; one that ends in & keeps running
+//	console  commands after "$ ", each followed by its output; … stands for what is left out
 //	text, json, sql   no commands
 
-// notRun are the commands that cannot be run here, by how they begin.
-var notRun = []struct{ command, why string }{
+// skippedCommands are the commands that cannot be run here, by their beginnings.
+var skippedCommands = []struct{ prefix, reason string }{
 	{"make test", "this test is part of it"},
-	{"docker compose", "needs a container engine; TestComposeFileAgreesWithThePrograms holds the file against the programs"},
-	{"tctl ", "Temporal's deprecated command line is no part of the tools"},
+	{"docker compose", "needs a container engine; TestComposeFileAgreesWithThePrograms compares the file with the programs"},
+	{"tctl ", "Temporal's deprecated command line is not among the tools"},
 }
 
-// rewritten is what is changed in commands before they are run, all for the sake of free ports. Temporal's dev server has no
-// variable for its port, curl none for the server's; those of serve and of the demo are set by URLAKE_LISTEN and URLAKE_ONCE.
-type rewritten struct{ from, to string }
+// rewrite is a change to commands before they are run. All of them are about free ports: Temporal's
+// dev server and curl have no variable for the port. URLAKE_LISTEN and URLAKE_ONCE set those of
+// serve and of the demo.
+type rewrite struct{ from, to string }
 
-// stranger runs the commands of documents.
-type stranger struct {
+// newUser runs the commands of documents.
+type newUser struct {
 	urlake
 	home     string
-	rewrites []rewritten
-	seen     map[string]bool // beginnings in notRun and rewrites that were met
+	rewrites []rewrite
+	seen     map[string]bool // prefixes of skippedCommands and rewrites that were found
 	workers  []*exec.Cmd
 }
 
 func TestDocumentedCommandsRunInAFreshCopy(t *testing.T) {
 	t.Parallel()
-	documents(t, false)
+	runDocuments(t, false)
 }
 
-// documents runs all commands of the documents. With empty caches all modules are downloaded and Temporal is built.
-func documents(t *testing.T, emptyCaches bool) {
+// runDocuments runs all commands of the documents. With empty caches it downloads all modules and
+// builds Temporal.
+func runDocuments(t *testing.T, emptyCaches bool) {
 	for _, name := range []string{"bash", "make", "curl"} {
 		if _, err := exec.LookPath(name); err != nil {
 			testenv.Missing(t, name)
 		}
 	}
 	store := testenv.NewS3Server(t)
-	u := newStranger(t, store, emptyCaches)
+	u := addUser(t, store, emptyCaches)
 	store.NewBucket(t, "bucket")
 	store.NewBucket(t, "raw")
-	raw := rawDays(t, store)
+	putRaw := newPutRaw(t, store)
 	for _, key := range []string{"2026-11-20", "2026-11-21", "2026-11-01", "2026-11-02", "2026-11-03", "latest"} {
 		for _, name := range []string{"smallweb.txt.gz", "smallyt.txt"} {
-			raw("crawl/"+key+"/"+name, filepath.Join(testenv.Root(t), "testdata", "smallweb", name))
+			putRaw("crawl/"+key+"/"+name, filepath.Join(testenv.Root(t), "testdata", "smallweb", name))
 		}
 	}
 	ran := 0
 	for _, doc := range []string{"README.md", "docs/operation.md"} {
 		for _, c := range commands(t, doc) {
-			if u.run1(t, c) {
+			if u.runCommand(t, c) {
 				ran++
 			}
 			if t.Failed() {
-				t.Fatalf("stopped at %s", c.place)
+				t.Fatalf("stopped at %s", c.location)
 			}
 		}
 	}
 	t.Logf("%d commands ran", ran)
-	for _, n := range notRun {
-		if !u.seen[n.command] {
-			t.Errorf("no document has %q any more, which is left out because: %s", n.command, n.why)
+	for _, s := range skippedCommands {
+		if !u.seen[s.prefix] {
+			t.Errorf("no document has the command %q, so skippedCommands need not have it", s.prefix)
 		}
 	}
 	for _, r := range u.rewrites {
 		if !u.seen[r.from] {
-			t.Errorf("no command has %q any more, which is rewritten", r.from)
+			t.Errorf("no command has %q, so it need not be rewritten", r.from)
 		}
 	}
 }
 
-// newStranger copies what is checked in to an empty folder and has an environment with nothing else.
-func newStranger(t *testing.T, store *testenv.S3Server, emptyCaches bool) *stranger {
+// addUser returns a user who has a copy of the files that are checked in, and an environment
+// without any settings of the person who runs the test.
+func addUser(t *testing.T, store *testenv.S3Server, emptyCaches bool) *newUser {
 	t.Helper()
-	u := &stranger{home: t.TempDir(), seen: map[string]bool{}}
+	u := &newUser{home: t.TempDir(), seen: map[string]bool{}}
 	u.bin = copyOfSources(t)
 	goValue := func(name string) string {
 		out, err := exec.Command("go", "env", name).Output()
@@ -116,14 +120,16 @@ func newStranger(t *testing.T, store *testenv.S3Server, emptyCaches bool) *stran
 		"PATH="+filepath.Join(u.bin, "bin")+":"+filepath.Join(goValue("GOROOT"), "bin")+":/usr/local/bin:/usr/bin:/bin",
 		"TEMPORAL_ADDRESS="+u.temporal, "URLAKE_LISTEN="+listen, "URLAKE_ONCE=true",
 		goEnv("GOPROXY"), goEnv("GOSUMDB"), goEnv("GONOSUMDB"), goEnv("GOPRIVATE"), goEnv("GOTOOLCHAIN"))
-	// How this machine reaches others is none of the user's settings.
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+	// The proxies and certificates of this machine are not settings of the user.
+	for _, name := range []string{
+		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
+	} {
 		if v, ok := os.LookupEnv(name); ok {
 			u.env = append(u.env, name+"="+v)
 		}
 	}
 	if emptyCaches {
-		// Modules are read-only otherwise, and the test could not remove them.
+		// Modules are read-only by default, and the test could not remove them.
 		u.env = append(u.env, "GOFLAGS=-modcacherw")
 	} else {
 		u.env = append(u.env, goEnv("GOMODCACHE"), goEnv("GOCACHE"))
@@ -135,14 +141,15 @@ func newStranger(t *testing.T, store *testenv.S3Server, emptyCaches bool) *stran
 			t.Fatal(err)
 		}
 	}
-	u.rewrites = []rewritten{
+	u.rewrites = []rewrite{
 		{"temporal server start-dev", "temporal server start-dev --ip 127.0.0.1 --headless --log-level error --port " + port},
 		{"localhost:8080", listen},
 	}
 	return u
 }
 
-// copyOfSources copies the files that are, or would be, checked in, with their times, so that make sees what is newer.
+// copyOfSources copies the files that are, or would be, checked in to a folder and returns it. The
+// copies keep their times, so that make knows which file is newer.
 func copyOfSources(t *testing.T) string {
 	t.Helper()
 	root, dir := testenv.Root(t), t.TempDir()
@@ -156,7 +163,7 @@ func copyOfSources(t *testing.T) string {
 		from, to := filepath.Join(root, name), filepath.Join(dir, name)
 		info, err := os.Stat(from)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // removed and not yet checked in
+			continue // the removal is not yet checked in
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -178,8 +185,8 @@ func copyOfSources(t *testing.T) string {
 	return dir
 }
 
-// rawDays returns a function that puts a file into the bucket raw.
-func rawDays(t *testing.T, store *testenv.S3Server) func(key, file string) {
+// newPutRaw returns a function that stores a file in the bucket raw.
+func newPutRaw(t *testing.T, store *testenv.S3Server) func(key, file string) {
 	client := s3.New(s3.Options{
 		BaseEndpoint: &store.Endpoint, Region: store.Region, UsePathStyle: true,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
@@ -190,7 +197,9 @@ func rawDays(t *testing.T, store *testenv.S3Server) func(key, file string) {
 		t.Helper()
 		data, err := os.ReadFile(file)
 		if err == nil {
-			_, err = client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("raw"), Key: &key, Body: bytes.NewReader(data)})
+			_, err = client.PutObject(t.Context(), &s3.PutObjectInput{
+				Bucket: aws.String("raw"), Key: &key, Body: bytes.NewReader(data),
+			})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -200,14 +209,15 @@ func rawDays(t *testing.T, store *testenv.S3Server) func(key, file string) {
 
 // command is one command of a document.
 type command struct {
-	place string // document and line
-	text  string
-	// prints is what the document shows of its output, if shown.
-	prints string
+	location string // document and line
+	text     string
+	// output is what the document shows of the command's output, if shown is true.
+	output string
 	shown  bool
 }
 
-// commands are those of a document's blocks, in order; continued lines and loops are one command.
+// commands returns the commands in the blocks of a document, in order. Continued lines and loops
+// are one command.
 func commands(t *testing.T, doc string) []command {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(testenv.Root(t), doc))
@@ -224,40 +234,42 @@ func commands(t *testing.T, doc string) []command {
 				continue
 			}
 			if lang = fence; !slices.Contains([]string{"sh", "console", "text", "json", "sql"}, lang) {
-				t.Errorf("%s:%d: a block of language %q: the test does not know whether it has commands", doc, i+1, lang)
+				t.Errorf("%s:%d: a block has the unknown language %q; use sh or console for commands, else text", doc, i+1, lang)
 				lang = "text"
 			}
 			continue
 		}
-		place := fmt.Sprintf("%s:%d", doc, i+1)
+		location := fmt.Sprintf("%s:%d", doc, i+1)
 		switch lang {
 		case "sh":
-			if last != nil && (strings.HasSuffix(last.text, "\\") || strings.HasPrefix(last.text, "for ") && !strings.HasSuffix(last.text, "\ndone")) {
+			inLoop := last != nil && strings.HasPrefix(last.text, "for ") && !strings.HasSuffix(last.text, "\ndone")
+			if inLoop || last != nil && strings.HasSuffix(last.text, "\\") {
 				last.text += "\n" + line
 			} else if strings.TrimSpace(line) != "" {
-				found = append(found, command{place: place, text: line})
+				found = append(found, command{location: location, text: line})
 				last = &found[len(found)-1]
 			}
 		case "console":
 			if text, ok := strings.CutPrefix(line, "$ "); ok {
-				found = append(found, command{place: place, text: text, shown: true})
+				found = append(found, command{location: location, text: text, shown: true})
 				last = &found[len(found)-1]
 			} else if last == nil {
-				t.Errorf("%s: output without a command", place)
+				t.Errorf("%s: output without a command", location)
 			} else {
-				last.prints += line + "\n"
+				last.output += line + "\n"
 			}
 		}
 	}
 	return found
 }
 
-// run1 runs a command and compares what it prints; it returns false if the command is not run here.
-func (u *stranger) run1(t *testing.T, c command) bool {
+// runCommand runs a command and compares its output with the document. It returns false if the
+// command is one of skippedCommands.
+func (u *newUser) runCommand(t *testing.T, c command) bool {
 	t.Helper()
-	for _, n := range notRun {
-		if strings.HasPrefix(c.text, n.command) {
-			u.seen[n.command] = true
+	for _, s := range skippedCommands {
+		if strings.HasPrefix(c.text, s.prefix) {
+			u.seen[s.prefix] = true
 			return false
 		}
 	}
@@ -268,29 +280,33 @@ func (u *stranger) run1(t *testing.T, c command) bool {
 			text = strings.ReplaceAll(text, r.from, r.to)
 		}
 	}
-	if before, _, ok := cutBackground(text); ok {
-		p := u.run(t, c.text, "bash", "-c", "cd "+u.bin+" && exec "+before)
-		if strings.Contains(before, "worker") {
+	if program, ok := cutBackground(text); ok {
+		p := u.run(t, c.text, "bash", "-c", "cd "+u.bin+" && exec "+program)
+		if strings.Contains(program, "worker") {
 			u.workers = append(u.workers, p)
 		}
-		u.await(t, before)
 		return true
 	}
 	if strings.HasPrefix(text, "temporal workflow cancel") {
-		// What is cancelled has to run: the workers pause while it is started and cancelled.
-		u.signal(t, syscall.SIGSTOP)
-		defer u.signal(t, syscall.SIGCONT)
-		u.shell(t, command{place: c.place, text: `temporal workflow start --task-queue 'control@s3://bucket/lake' --type IngestWorkflow --workflow-id 'ingest:crawl:2026-11-21@s3://bucket/lake' --input '{"lake":"s3://bucket/lake","dataset":"crawl","batch":"2026-11-21","inputs":["s3://raw/crawl/2026-11-21/"]}'`})
+		// Only a running workflow can be cancelled, so the workers are stopped until it is.
+		u.signalWorkers(t, syscall.SIGSTOP)
+		defer u.signalWorkers(t, syscall.SIGCONT)
+		u.shell(t, command{location: c.location, text: "temporal workflow start --task-queue 'control@s3://bucket/lake' " +
+			"--type IngestWorkflow --workflow-id 'ingest:crawl:2026-11-21@s3://bucket/lake' " +
+			`--input '{"lake":"s3://bucket/lake","dataset":"crawl","batch":"2026-11-21","inputs":["s3://raw/crawl/2026-11-21/"]}'`})
 	}
 	if strings.HasPrefix(text, "curl") {
-		u.await(t, "curl")
+		until(t, "the server has a version", func(ctx context.Context) error {
+			return exec.CommandContext(ctx, "curl", "-fs", u.base+"/readyz").Run()
+		})
 	}
-	u.shell(t, command{place: c.place, text: text, prints: c.prints, shown: c.shown})
+	c.text = text
+	u.shell(t, c)
 	return true
 }
 
-// shell runs a command to its end.
-func (u *stranger) shell(t *testing.T, c command) {
+// shell runs a command until it exits, and compares its output with what the document shows.
+func (u *newUser) shell(t *testing.T, c command) {
 	t.Helper()
 	cmd := exec.Command("bash", "-euo", "pipefail", "-c", c.text)
 	cmd.Dir, cmd.Env = u.bin, u.env
@@ -298,38 +314,28 @@ func (u *stranger) shell(t *testing.T, c command) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if strings.HasPrefix(c.text, "curl") {
-		cmd.Stderr = &errs // shows progress where there is no terminal
+		cmd.Stderr = &errs // curl prints its progress there if it is not on a terminal
 	}
 	if err := cmd.Run(); err != nil {
-		t.Errorf("%s: %s\n%v\n%s%s", c.place, c.text, err, &out, &errs)
+		t.Errorf("%s: %s\n%v\n%s%s", c.location, c.text, err, &out, &errs)
 		return
 	}
 	if c.shown {
-		if problem := agree(c.prints, out.String()); problem != "" {
-			t.Errorf("%s: %s\n%s\nIt printed:\n%s", c.place, c.text, problem, &out)
+		if problem := compareOutput(c.output, out.String()); problem != "" {
+			t.Errorf("%s: %s\n%s\nThe output was:\n%s", c.location, c.text, problem, &out)
 		}
 	}
 }
 
-// cutBackground recognises a command that is to run on, with or without a comment behind it.
-func cutBackground(text string) (before, comment string, ok bool) {
-	before, comment, _ = strings.Cut(text, " #")
-	before, ok = strings.CutSuffix(strings.TrimSpace(before), "&")
-	return before, comment, ok
+// cutBackground returns a command without its & and without the comment behind it. It returns false
+// if the command has no &.
+func cutBackground(text string) (before string, ok bool) {
+	before, _, _ = strings.Cut(text, " #")
+	return strings.CutSuffix(strings.TrimSpace(before), "&")
 }
 
-// await waits for what a person would wait for before the next command.
-func (u *stranger) await(t *testing.T, started string) {
-	t.Helper()
-	switch {
-	case started == "curl":
-		until(t, "the server has a version", func(ctx context.Context) error {
-			return exec.CommandContext(ctx, "curl", "-fs", u.base+"/readyz").Run()
-		})
-	}
-}
-
-func (u *stranger) signal(t *testing.T, s syscall.Signal) {
+// signalWorkers sends a signal to all workers that were started.
+func (u *newUser) signalWorkers(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	if len(u.workers) == 0 {
 		t.Fatal("no worker was started")
@@ -341,7 +347,7 @@ func (u *stranger) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// What differs from run to run, and what stands for it.
+// varying are texts that differ from run to run, and what replaces them.
 var varying = []struct {
 	re *regexp.Regexp
 	as string
@@ -349,15 +355,15 @@ var varying = []struct {
 	{regexp.MustCompile(`\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{8}`), "VERSION"},
 	{regexp.MustCompile(`\bafter [0-9.]+(ms|s)(, [0-9,]+ records a second)?`), "after TIME"},
 	{regexp.MustCompile(`\b(127\.0\.0\.1|localhost):\d+`), "ADDRESS"},
-	// The hash of the inputs' names, which are paths, sizes and times.
+	// A hash of the inputs' names, sizes and times.
 	{regexp.MustCompile(`\bbatch [0-9a-f]{16}\b`), "batch HASH"},
 	{regexp.MustCompile(`[ \t]+`), " "},
 }
 
-// sizes are compared roughly: a better compression need not change the documents.
+// sizes are compared roughly, so that better compression need not change the documents.
 var sizes = regexp.MustCompile(`\b\d+(\.\d+)? (B|KiB|MiB|GiB|bytes a row)`)
 
-// closeSizes reports whether two sizes differ by less than a fifth.
+// closeSizes reports whether two sizes differ by at most a fifth.
 func closeSizes(a, b string) bool {
 	value := func(s string) float64 {
 		number, unit, _ := strings.Cut(s, " ")
@@ -379,9 +385,9 @@ func closeSizes(a, b string) bool {
 	return x <= 1.2*y && y <= 1.2*x
 }
 
-// agree compares output with what a document shows of it and says what differs. A line … stands for any lines, … within a line
-// for any text.
-func agree(shown, printed string) string {
+// compareOutput compares output with what a document shows of it. It returns what differs, or "". A
+// line … stands for any lines, and … in a line for any text.
+func compareOutput(shown, printed string) string {
 	lines := func(s string) []string {
 		for _, v := range varying {
 			s = v.re.ReplaceAllString(s, v.as)
@@ -395,24 +401,26 @@ func agree(shown, printed string) string {
 			skip = true
 			continue
 		}
-		// The line's successors up to the next … have to follow it at once; looking for the line alone is enough to tell.
+		// After … the first line that matches is taken, without trying later ones. The next lines,
+		// up to the next …, have to follow it immediately.
 		from := at
-		for at < len(got) && !agreeLine(w, got[at]) && skip {
+		for at < len(got) && !matchLine(w, got[at]) && skip {
 			at++
 		}
-		if at == len(got) || !agreeLine(w, got[at]) {
-			return fmt.Sprintf("The document's line %d is not there, after line %d of the output: %s", i+1, from, w)
+		if at == len(got) || !matchLine(w, got[at]) {
+			return fmt.Sprintf("Line %d of the document does not follow line %d of the output: %s", i+1, from, w)
 		}
 		at++
 		skip = false
 	}
 	if at < len(got) && !skip {
-		return fmt.Sprintf("The output goes on where the document ends: %s", got[at])
+		return fmt.Sprintf("The output has more lines than the document: %s", got[at])
 	}
 	return ""
 }
 
-func agreeLine(want, got string) bool {
+// matchLine reports whether a line of output is what a line of a document shows.
+func matchLine(want, got string) bool {
 	ws, gs := sizes.FindAllString(want, -1), sizes.FindAllString(got, -1)
 	want, got = sizes.ReplaceAllString(want, "SIZE"), sizes.ReplaceAllString(got, "SIZE")
 	parts := strings.Split(want, "…")
@@ -431,7 +439,8 @@ func agreeLine(want, got string) bool {
 }
 
 func TestShownOutputIsComparedClosely(t *testing.T) {
-	const printed = "building\nDataset d (id 1), batch 0123456789abcdef\n  kept  767 rows\n  written  17.8 KiB of Parquet\nIn version 20261120T152034.368Z-439d12e8 after 600ms\n{\"a\":1,\"b\":[2,3]}\n"
+	const printed = "building\nDataset d (id 1), batch 0123456789abcdef\n  kept  767 rows\n  written  17.8 KiB of Parquet\n" +
+		"In version 20261120T152034.368Z-439d12e8 after 600ms\n{\"a\":1,\"b\":[2,3]}\n"
 	for _, shown := range []string{
 		printed,
 		"…\n",
@@ -440,7 +449,7 @@ func TestShownOutputIsComparedClosely(t *testing.T) {
 		"…\nIn version 20260101T000000.000Z-00000000 after 2.1s\n{\"a\":1,…\n",
 		"…\nDataset d (id 1), batch fedcba9876543210\n…\n{\"a\":…3]}\n",
 	} {
-		if problem := agree(shown, printed); problem != "" {
+		if problem := compareOutput(shown, printed); problem != "" {
 			t.Errorf("%q: %s", shown, problem)
 		}
 	}
@@ -455,14 +464,14 @@ func TestShownOutputIsComparedClosely(t *testing.T) {
 		"…\n  written 17.8 KiB of Parquet\n  kept 767 rows\n…\n",
 		"…\n{\"a\":2,…\n",
 	} {
-		if agree(shown, printed) == "" {
-			t.Errorf("%q was taken for what was printed", shown)
+		if compareOutput(shown, printed) == "" {
+			t.Errorf("no difference was found to %q", shown)
 		}
 	}
 }
 
-// TestDocumentedFlagsExist holds every command of the documents, those that are not run as well, against the
-// programs' own help.
+// TestDocumentedFlagsExist checks the flags of every command in the documents, also of those that
+// are not run, against the help of the programs.
 func TestDocumentedFlagsExist(t *testing.T) {
 	bin, err := programs()
 	if err != nil {
@@ -503,11 +512,12 @@ func TestDocumentedFlagsExist(t *testing.T) {
 		}
 	}
 	if seen < 30 {
-		t.Errorf("only %d commands were found: the documents' form has changed", seen)
+		t.Errorf("only %d commands were found; did the form of the documents change?", seen)
 	}
 }
 
-// mentions are the commands of urlake and of temporal in a document's text, `in backquotes`, and in its blocks.
+// mentions returns the commands of urlake and of temporal in a document: in its text, between
+// backquotes, and in its blocks.
 func mentions(t *testing.T, doc string) []string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(testenv.Root(t), doc))
@@ -523,8 +533,9 @@ func mentions(t *testing.T, doc string) []string {
 	return found
 }
 
-// TestTheReadmesInputIsTheOneItStarts: the JSON for the UI is that of the command, which is run.
-func TestTheReadmesInputIsTheOneItStarts(t *testing.T) {
+// TestReadmeInputIsRun checks that the input for the UI, which no test can type there, is that of a
+// command, which TestDocumentedCommandsRunInAFreshCopy runs.
+func TestReadmeInputIsRun(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(testenv.Root(t), "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -532,12 +543,13 @@ func TestTheReadmesInputIsTheOneItStarts(t *testing.T) {
 	_, rest, ok := strings.Cut(string(data), "```json\n")
 	input, rest, _ := strings.Cut(rest, "\n```")
 	if !ok || !strings.Contains(rest, "--type IngestWorkflow") || !strings.Contains(rest, "--input '"+input+"'") {
-		t.Errorf("the README starts no workflow with %s", input)
+		t.Errorf("no command of the README starts a workflow with the input %s", input)
 	}
 }
 
-// TestTheReadmesNumbersAreMeasured: each number of the README's sentence on performance is in docs/performance.md.
-func TestTheReadmesNumbersAreMeasured(t *testing.T) {
+// TestReadmeNumbersAreMeasured checks that each number in the README's paragraph on performance is
+// also in docs/performance.md.
+func TestReadmeNumbersAreMeasured(t *testing.T) {
 	root := testenv.Root(t)
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
@@ -555,11 +567,11 @@ func TestTheReadmesNumbersAreMeasured(t *testing.T) {
 		for _, n := range regexp.MustCompile(`\d[\d,.]*\d|\d`).FindAllString(paragraph, -1) {
 			seen++
 			if !regexp.MustCompile(`(^|[^\d,.])` + regexp.QuoteMeta(n) + `($|[^\d])`).Match(performance) {
-				t.Errorf("docs/performance.md has no %s, of which the README says: %s", n, paragraph)
+				t.Errorf("docs/performance.md lacks %s, which the README has: %s", n, paragraph)
 			}
 		}
 	}
 	if seen < 4 {
-		t.Errorf("%d numbers were found: the README's form has changed", seen)
+		t.Errorf("only %d numbers were found; did the form of the README change?", seen)
 	}
 }

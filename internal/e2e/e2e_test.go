@@ -1,5 +1,7 @@
-// Package e2e runs urlake as its users do: the programs as separate processes, with Temporal's dev server and a
-// real S3 server, on real data, against a brute-force scan of the raw files. It has nothing but tests.
+// Package e2e tests urlake as its users run it: the programs as separate processes, with Temporal's
+// dev server and a real S3 server. It compares what the read server answers about real data with a
+// brute-force scan of the raw files, kills processes, and runs the commands of the documents. It
+// has only tests; those with the build tag soak take long.
 package e2e
 
 import (
@@ -32,11 +34,11 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// dataset is one dataset of the real data, how it is ingested, and how the oracle reads it.
+// dataset is one dataset of the real data, with the flags to ingest it and the oracle's reader.
 type dataset struct {
 	name   string
-	files  []string // below ../shared/data
-	flags  []string
+	files  []string // below shared/data
+	flags  []string // of starter ingest; see dataset.spec for moreDatasets
 	oracle func(r io.Reader, each func(rawURL, ts string)) error
 }
 
@@ -60,8 +62,9 @@ var realDatasets = []dataset{
 	{"kasztp", []string{"ada-url/kasztp.txt.gz"}, nil, lines},
 }
 
-// The oracle's readers share nothing with lake/raw.
+// The oracle's readers share no code with lake/raw.
 
+// lines reads one URL a line.
 func lines(r io.Reader, each func(rawURL, ts string)) error {
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, 1<<20)
@@ -74,6 +77,7 @@ func lines(r io.Reader, each func(rawURL, ts string)) error {
 	return s.Err()
 }
 
+// column returns a reader of column i, from 0, of CSV or TSV.
 func column(comma rune, i int) func(io.Reader, func(string, string)) error {
 	return func(r io.Reader, each func(rawURL, ts string)) error {
 		c := csv.NewReader(r)
@@ -93,6 +97,7 @@ func column(comma rune, i int) func(io.Reader, func(string, string)) error {
 	}
 }
 
+// member returns a reader of members of JSON Lines. tsName names seconds since the epoch, or is "".
 func member(urlName, tsName string) func(io.Reader, func(string, string)) error {
 	return func(r io.Reader, each func(rawURL, ts string)) error {
 		s := bufio.NewScanner(r)
@@ -116,6 +121,7 @@ func member(urlName, tsName string) func(io.Reader, func(string, string)) error 
 	}
 }
 
+// unpack returns the decompressed content of a file.
 func unpack(t *testing.T, file string) io.Reader {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -143,7 +149,7 @@ type item struct {
 
 func compareItems(a, b item) int { return cmp.Or(cmp.Compare(a.URL, b.URL), cmp.Compare(a.TS, b.TS)) }
 
-// scan is the oracle: domain → dataset name → its rows, sorted.
+// scan is the oracle. It returns the rows of each domain and dataset name, sorted.
 func scan(t *testing.T, sets []dataset) map[string]map[string][]item {
 	t.Helper()
 	found := map[string]map[string]map[item]bool{}
@@ -180,7 +186,8 @@ func scan(t *testing.T, sets []dataset) map[string]map[string][]item {
 	return out
 }
 
-// pick chooses the domains to ask for: the largest, a sample of the others, and some that do not exist.
+// pick returns the domains to look up: the largest, a sample of the others, and some that do not
+// exist.
 func pick(truth map[string]map[string][]item, largest, sample, absent int) []string {
 	type sized struct {
 		domain string
@@ -219,7 +226,7 @@ func TestRealDatasetsEqualBruteForceOverFiles(t *testing.T) {
 }
 
 func TestRealDatasetsEqualBruteForceOverS3WithEveryPoolAProcess(t *testing.T) {
-	root := testenv.S3(t) // and its environment, which the programs inherit
+	root := testenv.S3(t) // sets the environment that the programs inherit
 	raw, err := blob.Open(context.Background(), root+"/raw")
 	if err != nil {
 		t.Fatal(err)
@@ -239,10 +246,12 @@ func TestRealDatasetsEqualBruteForceOverS3WithEveryPoolAProcess(t *testing.T) {
 	u.ingestAndCompare(t, realDatasets, func(f string) string { return root + "/raw/" + f })
 }
 
+// ingestAndCompare ingests datasets, serves them, and compares a sample of domains with the oracle.
 func (u *urlake) ingestAndCompare(t *testing.T, sets []dataset, input func(file string) string) {
 	t.Helper()
 	for _, d := range sets {
-		args := append([]string{"ingest", "--lake", u.lake, "--dataset", d.name, "--batch", "b1", "--json", "--wait", "--max-reject-rate", "0.9"}, d.flags...)
+		args := append([]string{"ingest", "--lake", u.lake, "--dataset", d.name, "--batch", "b1", "--json", "--wait",
+			"--max-reject-rate", "0.9"}, d.flags...)
 		for _, f := range d.files {
 			args = append(args, input(f))
 		}
@@ -263,7 +272,7 @@ func (u *urlake) ingestAndCompare(t *testing.T, sets []dataset, input func(file 
 	for _, domain := range domains {
 		rows += u.compare(t, domain, truth[domain])
 	}
-	t.Logf("%d domains of %d equal brute force, %d rows of %d datasets", len(domains), len(truth), rows, len(sets))
+	t.Logf("%d of %d domains equal brute force, %d rows of %d datasets", len(domains), len(truth), rows, len(sets))
 }
 
 type domainAnswer struct {
@@ -287,7 +296,9 @@ type urlsAnswer struct {
 	NextCursor *string `json:"next_cursor"`
 }
 
-// compare checks both answers for a domain, and every page of the second by cursor and one by offset.
+// compare checks the answers about one domain against want, by dataset name: its datasets and
+// counts, and of each dataset every page by cursor and one page by offset. It returns the number of
+// rows.
 func (u *urlake) compare(t *testing.T, domain string, want map[string][]item) (rows int) {
 	t.Helper()
 	var d domainAnswer

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -19,12 +20,11 @@ import (
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
-	"log/slog"
 
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// programs builds worker, starter and serve once for all tests.
+// programs builds worker, starter and serve once for all tests and returns their folder.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "urlake-e2e-bin-")
 	if err != nil {
@@ -45,19 +45,19 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// urlake is one lake with Temporal, workers and, later, a server, all processes of their own.
+// urlake is one lake, and Temporal, workers and a read server for it as separate processes.
 type urlake struct {
-	lake     string
-	env      []string
-	bin      string
-	temporal string // its address
-	base     string
+	lake     string   // URL
+	env      []string // of all processes
+	bin      string   // folder of the programs
+	temporal string   // address of Temporal
+	base     string   // URL of the read server
 
-	server       *exec.Cmd
-	temporalArgs []string
+	temporalServer *exec.Cmd
+	temporalArgs   []string
 }
 
-// start runs Temporal and one worker process for each group of pools.
+// start starts Temporal and a worker process for each group of pools.
 func start(t *testing.T, lake string, pools [][]string) *urlake {
 	t.Helper()
 	bin, err := programs()
@@ -71,15 +71,16 @@ func start(t *testing.T, lake string, pools [][]string) *urlake {
 		"--db-filename", filepath.Join(t.TempDir(), "temporal.db")}
 	u.startTemporal(t)
 	for _, group := range pools {
-		u.run(t, "worker "+strings.Join(group, "+"), filepath.Join(bin, "worker"), "--lake", lake, "--pools", strings.Join(group, ","), "--temp-dir", t.TempDir())
+		u.run(t, "worker "+strings.Join(group, "+"), filepath.Join(bin, "worker"),
+			"--lake", lake, "--pools", strings.Join(group, ","), "--temp-dir", t.TempDir())
 	}
 	return u
 }
 
-// startTemporal runs the dev server on its database and waits until it answers.
+// startTemporal starts Temporal's dev server on its database and waits until it answers.
 func (u *urlake) startTemporal(t *testing.T) {
 	t.Helper()
-	u.server = u.run(t, "temporal", testenv.Program(t, "temporal"), u.temporalArgs...)
+	u.temporalServer = u.run(t, "temporal", testenv.Program(t, "temporal"), u.temporalArgs...)
 	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	until(t, "Temporal answers", func(ctx context.Context) error {
 		c, err := client.DialContext(ctx, client.Options{HostPort: u.temporal, Logger: quiet})
@@ -90,15 +91,15 @@ func (u *urlake) startTemporal(t *testing.T) {
 	})
 }
 
-// restartTemporal kills the dev server and starts it again where it left off.
+// restartTemporal kills Temporal's dev server and starts it again on the same database.
 func (u *urlake) restartTemporal(t *testing.T) {
 	t.Helper()
-	u.server.Process.Signal(syscall.SIGKILL)
-	u.server.Wait()
+	u.temporalServer.Process.Signal(syscall.SIGKILL)
+	u.temporalServer.Wait()
 	u.startTemporal(t)
 }
 
-// serve runs the read server with an empty cache and waits until it is ready.
+// serve starts a read server with an empty cache and waits until it is ready.
 func (u *urlake) serve(t *testing.T) *exec.Cmd {
 	t.Helper()
 	address := freeAddress(t)
@@ -122,7 +123,8 @@ func (u *urlake) serve(t *testing.T) *exec.Cmd {
 	return server
 }
 
-// run starts a program that lives as long as the test; its output is shown when the test fails.
+// run starts a program and stops it when the test ends. If the test fails, it logs the program's
+// output.
 func (u *urlake) run(t *testing.T, name, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	var out syncBuffer
@@ -151,7 +153,7 @@ func (u *urlake) run(t *testing.T, name, program string, args ...string) *exec.C
 	return cmd
 }
 
-// starter runs the command line and returns what it printed.
+// starter runs starter and returns its output and exit code.
 func (u *urlake) starter(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -165,7 +167,7 @@ func (u *urlake) starter(t *testing.T, args ...string) (stdout, stderr string, c
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// starterJSON runs a verb that must succeed and decodes its answer.
+// starterJSON runs starter with a verb that must succeed and decodes its output.
 func (u *urlake) starterJSON(t *testing.T, into any, args ...string) {
 	t.Helper()
 	out, errs, code := u.starter(t, args...)
@@ -177,6 +179,7 @@ func (u *urlake) starterJSON(t *testing.T, into any, args ...string) {
 	}
 }
 
+// until waits until ready succeeds, or fails the test after a minute.
 func until(t *testing.T, what string, ready func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -196,6 +199,7 @@ func until(t *testing.T, what string, ready func(context.Context) error) {
 	}
 }
 
+// freeAddress returns an address of this machine on which nobody listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -206,6 +210,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// syncBuffer is a bytes.Buffer that may be used concurrently.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +19,7 @@ import (
 	"github.com/urlake/urlake/workflows"
 )
 
+// ingestAnswer is what "ingest --wait --json" prints.
 type ingestAnswer struct {
 	Batch      string
 	Digest     string
@@ -29,6 +32,7 @@ type ingestAnswer struct {
 	Version    string
 }
 
+// write writes a file and returns its path.
 func write(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	p := filepath.Join(dir, name)
@@ -38,13 +42,14 @@ func write(t *testing.T, dir, name, text string) string {
 	return p
 }
 
-// TestVerbs goes through the command line as a user of one small lake would.
+// TestVerbs runs the verbs of starter in the order in which a user of one small lake would.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	lake := "file://" + filepath.ToSlash(dir) + "/lake"
 	in := t.TempDir()
-	list := write(t, in, "list.txt", "http://example.com/a\nhttps://EXAMPLE.com:443/b?z=1&y=2#x\nhttp://example.com/a\nexample.org\nmailto:someone@example.com\n")
+	list := write(t, in, "list.txt", "http://example.com/a\nhttps://EXAMPLE.com:443/b?z=1&y=2#x\nhttp://example.com/a\n"+
+		"example.org\nmailto:someone@example.com\n")
 	u := start(t, lake, [][]string{{"control", "normalize", "write", "index", "publish"}})
 
 	var first, again ingestAnswer
@@ -54,18 +59,21 @@ func TestVerbs(t *testing.T) {
 	}
 	ingest := []string{"ingest", "--lake", lake, "--dataset", "lists", "--batch", "2026-11-20", "--wait", "--json", list}
 	u.starterJSON(t, &first, ingest...)
-	want := ingestAnswer{Batch: "2026-11-20", Digest: first.Digest, Records: 5, Rows: 3, Merged: 1, Rejected: map[string]int64{"scheme": 1}, RejectsKey: first.RejectsKey, Version: first.Version}
+	want := ingestAnswer{
+		Batch: "2026-11-20", Digest: first.Digest, Records: 5, Rows: 3, Merged: 1,
+		Rejected: map[string]int64{"scheme": 1}, RejectsKey: first.RejectsKey, Version: first.Version,
+	}
 	if diff := gocmp.Diff(want, first); diff != "" || first.Version == "" || first.RejectsKey == "" {
 		t.Fatalf("first ingest (-want +got):\n%s", diff)
 	}
 
-	t.Run("the same batch again changes nothing and says so", func(t *testing.T) {
+	t.Run("the same batch again is reported as unchanged", func(t *testing.T) {
 		u.starterJSON(t, &again, ingest...)
 		if !again.Unchanged || again.Version != first.Version || again.Digest != first.Digest {
 			t.Errorf("again: %+v", again)
 		}
-		out, _, code := u.starter(t, append([]string{"ingest", "--lake", lake, "--dataset", "lists", "--batch", "2026-11-20", "--wait"}, list)...)
-		if code != 0 || !strings.Contains(out, "nothing new") {
+		out, _, code := u.starter(t, "ingest", "--lake", lake, "--dataset", "lists", "--batch", "2026-11-20", "--wait", list)
+		if code != 0 || !strings.Contains(out, "is unchanged") {
 			t.Errorf("exit %d:\n%s", code, out)
 		}
 		u.starterJSON(t, &versions, "versions", "--lake", lake, "--json")
@@ -74,7 +82,7 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
-	t.Run("broken input publishes nothing and names object, line and reason", func(t *testing.T) {
+	t.Run("broken input is named and not published", func(t *testing.T) {
 		broken := write(t, in, "broken.txt", "no url here\nnor://here\nnone\n")
 		_, errs, code := u.starter(t, "ingest", "--lake", lake, "--dataset", "broken", "--wait", broken)
 		if code != 1 {
@@ -101,7 +109,7 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
-	t.Run("no-publish leaves a batch for publish", func(t *testing.T) {
+	t.Run("publish adds the batches of no-publish", func(t *testing.T) {
 		more := write(t, in, "more.txt", "http://example.com/c\n")
 		var res ingestAnswer
 		u.starterJSON(t, &res, "ingest", "--lake", lake, "--dataset", "more", "--no-publish", "--wait", "--json", more)
@@ -110,7 +118,8 @@ func TestVerbs(t *testing.T) {
 			Unpublished []struct{ Dataset string }
 		}
 		u.starterJSON(t, &status, "status", "--lake", lake, "--json")
-		if res.Version != "" || status.Version != first.Version || len(status.Unpublished) != 1 || status.Unpublished[0].Dataset != "more" {
+		if res.Version != "" || status.Version != first.Version ||
+			len(status.Unpublished) != 1 || status.Unpublished[0].Dataset != "more" {
 			t.Errorf("ingest %+v, status %+v", res, status)
 		}
 		var published struct {
@@ -127,7 +136,7 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
-	t.Run("a replaced batch is exact at once and old versions still answer", func(t *testing.T) {
+	t.Run("a batch is replaced and old versions still answer", func(t *testing.T) {
 		write(t, in, "list.txt", "http://example.com/new\n")
 		var replaced ingestAnswer
 		u.starterJSON(t, &replaced, ingest...)
@@ -135,7 +144,8 @@ func TestVerbs(t *testing.T) {
 			t.Errorf("replaced: %+v", replaced)
 		}
 		u.serve(t)
-		if rows := u.compare(t, "example.com", map[string][]item{"lists": {{URL: "http://example.com/new"}}, "more": {{URL: "http://example.com/c"}}}); rows != 2 {
+		want := map[string][]item{"lists": {{URL: "http://example.com/new"}}, "more": {{URL: "http://example.com/c"}}}
+		if rows := u.compare(t, "example.com", want); rows != 2 {
 			t.Errorf("%d rows", rows)
 		}
 		u.compare(t, "example.org", nil)
@@ -146,9 +156,9 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
-	t.Run("verify finds nothing wrong, then the flipped bit", func(t *testing.T) {
+	t.Run("verify finds a flipped bit", func(t *testing.T) {
 		out, errs, code := u.starter(t, "verify", "--lake", lake, "--deep")
-		if code != 0 || !strings.Contains(out, "is right") {
+		if code != 0 || !strings.Contains(out, "No problems found") {
 			t.Fatalf("exit %d: %s%s", code, out, errs)
 		}
 		parts, err := filepath.Glob(filepath.Join(dir, "lake", "urls", "dataset_id=*", "*", "*.parquet"))
@@ -158,7 +168,7 @@ func TestVerbs(t *testing.T) {
 		var live []string
 		u.starterJSON(t, &live, "versions", "--lake", lake, "--parts", "--json")
 		if len(live) != 2 || len(parts) != 3 {
-			t.Fatalf("%d live parts of %d in the lake, want 2 of 3: one was replaced", len(live), len(parts))
+			t.Fatalf("the version has %d of %d parts in the lake, want 2 of 3, since one was replaced", len(live), len(parts))
 		}
 		data, err := os.ReadFile(live[0])
 		if err != nil {
@@ -191,14 +201,14 @@ func TestVerbs(t *testing.T) {
 		for _, s := range sets {
 			got[s.Name] = s.row
 		}
-		// The number of a dataset is given when its first ingest begins, whatever becomes of it.
+		// A dataset is registered when its first ingest begins, even if the ingest fails.
 		want := map[string]row{"lists": {1, "published"}, "broken": {0, "empty"}, "more": {1, "published"}, "next": {0, "waiting"}}
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Errorf("datasets (-want +got):\n%s", diff)
 		}
 	})
 
-	t.Run("a worker refuses a lake whose folder cannot be", func(t *testing.T) {
+	t.Run("a worker rejects a lake in a folder that does not exist", func(t *testing.T) {
 		cmd := exec.Command(filepath.Join(u.bin, "worker"), "--lake", filepath.Join(dir, "nothere", "lake"))
 		cmd.Env = u.env
 		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "no lake at file://") {
@@ -206,8 +216,9 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
-	t.Run("the progress query tells the rate and what is done", func(t *testing.T) {
-		cmd := exec.Command(testenv.Program(t, "temporal"), "workflow", "query", "--type", "progress", "-o", "json", "--workflow-id", "ingest:lists:2026-11-20@"+lake)
+	t.Run("the progress query reports what is done", func(t *testing.T) {
+		cmd := exec.Command(testenv.Program(t, "temporal"), "workflow", "query", "--type", "progress", "-o", "json",
+			"--workflow-id", "ingest:lists:2026-11-20@"+lake)
 		cmd.Env = u.env
 		out, err := cmd.Output()
 		var answer struct {
@@ -217,8 +228,42 @@ func TestVerbs(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		p := answer.QueryResult[0]
-		if p.Stage != workflows.StageDone || p.BytesDone != p.BytesTotal || p.BytesTotal == 0 || p.Records != 1 || p.Rows != 1 || p.ReadSeconds <= 0 || p.Updated.IsZero() {
+		if p.Stage != workflows.StageDone || p.BytesDone != p.BytesTotal || p.BytesTotal == 0 ||
+			p.Records != 1 || p.Rows != 1 || p.ReadSeconds <= 0 || p.Updated.IsZero() {
 			t.Errorf("%+v", p)
+		}
+	})
+
+	t.Run("names from inputs reach the terminal escaped", func(t *testing.T) {
+		const (
+			hostile = "red\x1b[31m\nEverything is fine\u009b2J\u202e"
+			escaped = `red\x1b[31m\nEverything is fine\u009b2J\u202e`
+		)
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		for name, text := range map[string]string{"list.txt": "https://example.com/\n", hostile + ".jpg": "left out"} {
+			err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text))})
+			if err == nil {
+				_, err = w.Write([]byte(text))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		report, errs, code := u.starter(t, "ingest", "--lake", lake, "--dataset", "hostile", "--licence", hostile,
+			"--no-publish", "--wait", write(t, in, "hostile.tar", archive.String()))
+		if code != 0 {
+			t.Fatalf("exit %d: %s", code, errs)
+		}
+		table, _, _ := u.starter(t, "datasets", "--lake", lake)
+		for _, out := range []string{report, table} {
+			if !strings.Contains(out, escaped) || strings.ContainsAny(out, "\x1b\u009b\u202e") ||
+				strings.Contains(out, "\nEverything") {
+				t.Errorf("%q", out)
+			}
 		}
 	})
 
@@ -232,22 +277,24 @@ func TestVerbs(t *testing.T) {
 	})
 }
 
-func TestIngestWithoutWorkersSaysSo(t *testing.T) {
+func TestIngestWarnsOfPoolsWithoutWorkers(t *testing.T) {
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
 	list := write(t, dir, "list.txt", "http://example.com/\n")
 	out, errs, code := u.starter(t, "ingest", "--lake", u.lake, "--dataset", "d", list)
-	if code != 0 || !strings.Contains(out, "Started ingest:d:") || !strings.Contains(errs, "No worker polls control, normalize, write, index, publish") {
+	if code != 0 || !strings.Contains(out, "Started ingest:d:") ||
+		!strings.Contains(errs, "No worker polls control, normalize, write, index, publish") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errs)
 	}
 }
 
-// TestAWorkerWaitsForTemporal starts workers first, as a script may. One is stopped meanwhile, the other works once Temporal serves.
-func TestAWorkerWaitsForTemporal(t *testing.T) {
+// TestWorkerWaitsForTemporal starts two workers before Temporal, as a script may. It stops one
+// while it waits; the other has to work when Temporal serves.
+func TestWorkerWaitsForTemporal(t *testing.T) {
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
-	u.server.Process.Signal(syscall.SIGKILL)
-	u.server.Wait()
+	u.temporalServer.Process.Signal(syscall.SIGKILL)
+	u.temporalServer.Wait()
 	worker := func() (*exec.Cmd, *syncBuffer) {
 		var out syncBuffer
 		cmd := exec.Command(filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
@@ -278,8 +325,8 @@ func TestAWorkerWaitsForTemporal(t *testing.T) {
 	}
 	u.startTemporal(t)
 	has(waitingOut, "pools control")
-	if n := strings.Count(waitingOut.String(), "waiting for"); n != 1 {
-		t.Errorf("it says %d times that it waits", n)
+	if n := strings.Count(waitingOut.String(), "waits for"); n != 1 {
+		t.Errorf("the worker says %d times that it waits, want once", n)
 	}
 	list := write(t, dir, "list.txt", "http://example.com/\n")
 	if _, errs, code := u.starter(t, "ingest", "--lake", u.lake, "--dataset", "d", "--wait", list); code != 0 {
@@ -303,7 +350,7 @@ func TestDemoOnce(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d\n%s\n%s", code, out, errs)
 	}
-	// Both answers are printed as JSON after the request's line, one line an element.
+	// Each answer is printed as JSON after the line of its request.
 	for _, part := range []string{"GET http://", `"datasets": [`, `"url_count_est":`, `"items": [`, `"url":"https://`} {
 		if !strings.Contains(out, part) {
 			t.Errorf("the demo's output lacks %s", part)

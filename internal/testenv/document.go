@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// shows compares the block of a page in docs/formats that starts with ```info with got.
+// Shows compares the block of a page in docs/formats that starts with ```info with got.
 func Shows(t *testing.T, page, info, got string) {
 	t.Helper()
 	path := filepath.Join(Root(t), "docs", "formats", page)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guarded returns size bytes of zeros behind which no memory can be touched: a load or store there ends the process. They go at the end
-// of the test.
+// Guarded returns size zero bytes that are followed by an inaccessible page: a load or store past
+// their end crashes the process. The memory is unmapped when the test ends.
 func Guarded(tb testing.TB, size int) []byte {
 	tb.Helper()
 	page := os.Getpagesize()

@@ -4,5 +4,5 @@ package testenv
 
 import "testing"
 
-// Guarded returns size bytes of zeros. Only on Linux is what is behind them out of reach.
+// Guarded returns size zero bytes. Only on Linux is the memory past their end inaccessible.
 func Guarded(_ testing.TB, size int) []byte { return make([]byte, size) }

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel kill the child when the thread that starts it ends.
+// dieWithParent makes the kernel kill the process of cmd when the thread that starts it exits.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -4,4 +4,5 @@ package testenv
 
 import "os/exec"
 
+// dieWithParent does nothing: only Linux can kill a child with its parent.
 func dieWithParent(*exec.Cmd) {}

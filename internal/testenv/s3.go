@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// s3Starts is how often a gateway is started: another process can take the free port in
-	// between, and without extended attributes it has to be started differently.
-	s3Starts = 5
+	// s3Attempts is how often a gateway is started before the test fails. Another process can take
+	// the free port first, and file systems without extended attributes need other arguments.
+	s3Attempts = 5
 
-	// s3StartTimeout is far more than the gateway needs.
+	// s3StartTimeout is far longer than the gateway needs.
 	s3StartTimeout = 30 * time.Second
 )
 
-// S3Server is a running versitygw: S3 over a temporary folder, on loopback.
+// S3Server is a running versitygw, which serves S3 from a temporary folder on the loopback address.
 type S3Server struct {
-	// Endpoint is its URL, "http://127.0.0.1:port".
+	// Endpoint is the URL of the server, "http://127.0.0.1:port".
 	Endpoint string
-	// AccessKey, SecretKey and Region are what its clients have to use.
+	// AccessKey, SecretKey and Region are the settings of clients.
 	AccessKey, SecretKey, Region string
 
-	data    string // a folder for each bucket
+	data    string // holds a folder for each bucket
 	temp    string
 	process *os.Process
 	exited  chan struct{}
@@ -45,8 +45,8 @@ var s3Shared struct {
 	buckets atomic.Int64
 }
 
-// NewS3Server returns the test binary's S3 server, starting it if no test uses it yet. It stops
-// with the last test that does, and on Linux also when the test binary dies.
+// NewS3Server returns the S3 server of the test binary and starts it if no test uses it yet. The
+// server stops with the last test that uses it and, on Linux, when the test binary dies.
 func NewS3Server(tb testing.TB) *S3Server {
 	tb.Helper()
 	program := Program(tb, "versitygw")
@@ -71,9 +71,9 @@ func NewS3Server(tb testing.TB) *S3Server {
 	return s3Shared.server
 }
 
-// S3 sets the AWS environment of the test to the test binary's S3 server and returns the URL
-// of an empty store there. Tests that run in parallel cannot set their environment: they
-// pass NewS3Server's Env to the processes they start.
+// S3 sets the AWS variables of the test's environment to the S3 server of the test binary and
+// returns the URL of an empty store there. Parallel tests cannot set their environment. They use
+// NewS3Server and pass Env to the processes that they start.
 func S3(tb testing.TB) (rawURL string) {
 	tb.Helper()
 	s := NewS3Server(tb)
@@ -83,18 +83,18 @@ func S3(tb testing.TB) (rawURL string) {
 	return s.NewBucketURL(tb)
 }
 
-// NewBucketURL makes a bucket and returns the URL of a store in it, "s3://bucket/prefix".
+// NewBucketURL creates a bucket and returns the URL of a store in it, "s3://bucket/prefix".
 func (s *S3Server) NewBucketURL(tb testing.TB) string {
 	tb.Helper()
 	bucket := "test-" + strconv.FormatInt(s3Shared.buckets.Add(1), 10)
-	// The gateway's buckets are the folders in its root.
+	// The buckets of the gateway are the folders in its data folder.
 	if err := os.Mkdir(filepath.Join(s.data, bucket), 0o777); err != nil {
 		tb.Fatal(err)
 	}
 	return "s3://" + bucket + "/lake"
 }
 
-// NewBucket makes a bucket of that name.
+// NewBucket creates a bucket with that name.
 func (s *S3Server) NewBucket(tb testing.TB, name string) {
 	tb.Helper()
 	if err := os.Mkdir(filepath.Join(s.data, name), 0o777); err != nil {
@@ -102,8 +102,8 @@ func (s *S3Server) NewBucket(tb testing.TB, name string) {
 	}
 }
 
-// Env returns the AWS environment of the server's clients as "name=value", for child processes.
-// What it sets empty keeps the settings of whoever runs the tests out.
+// Env returns the AWS variables of clients as "name=value", for child processes. The empty ones
+// override the settings of the person who runs the tests.
 func (s *S3Server) Env() []string {
 	var env []string
 	for _, kv := range s.vars() {
@@ -134,20 +134,21 @@ func startS3(program string) (*S3Server, error) {
 		return nil, err
 	}
 	sidecar := false
-	for start := 1; ; start++ {
+	for attempt := 1; ; attempt++ {
 		s, err := tryS3(program, temp, sidecar)
 		if err == nil {
 			return s, nil
 		}
-		if start == s3Starts {
+		if attempt == s3Attempts {
 			os.RemoveAll(temp)
 			return nil, err
 		}
-		// Without extended attributes metadata goes to a folder beside the data.
+		// Without extended attributes the gateway needs a sidecar folder for metadata.
 		sidecar = !sidecar
 	}
 }
 
+// tryS3 starts a gateway once and waits until it accepts connections.
 func tryS3(program, temp string, sidecar bool) (*S3Server, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -179,8 +180,8 @@ func tryS3(program, temp string, sidecar bool) (*S3Server, error) {
 
 	started := make(chan error)
 	go func() {
-		// The kernel's notion of the parent is the thread that started the child: it has to
-		// live as long.
+		// To the kernel the parent is the thread that started the child, so that thread must not
+		// exit before the child does.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -197,19 +198,19 @@ func tryS3(program, temp string, sidecar bool) (*S3Server, error) {
 
 	timeout := time.NewTimer(s3StartTimeout)
 	defer timeout.Stop()
-	again := time.NewTicker(5 * time.Millisecond)
-	defer again.Stop()
-	// Twice, so that a gateway that found its port taken has ended before whoever answers there
-	// is mistaken for it.
+	retry := time.NewTicker(5 * time.Millisecond)
+	defer retry.Stop()
+	// Connect twice. If another process took the port, it answers, but the gateway has exited by
+	// the second time.
 	for answers := 0; ; {
 		select {
 		case <-s.exited:
-			return nil, fmt.Errorf("%s %v ended: %s", filepath.Base(program), args, &s.output)
+			return nil, fmt.Errorf("%s %v exited: %s", filepath.Base(program), args, &s.output)
 		case <-timeout.C:
 			s.process.Kill()
 			<-s.exited
-			return nil, fmt.Errorf("%s: no connection at %s: %s", filepath.Base(program), addr, &s.output)
-		case <-again.C:
+			return nil, fmt.Errorf("%s does not accept connections at %s: %s", filepath.Base(program), addr, &s.output)
+		case <-retry.C:
 			if c, err := net.Dial("tcp", addr); err == nil {
 				c.Close()
 				if answers++; answers == 2 {
@@ -220,8 +221,8 @@ func tryS3(program, temp string, sidecar bool) (*S3Server, error) {
 	}
 }
 
-// stop ends the gateway and removes its data. It would wait for its clients' idle connections
-// if it were asked to end.
+// stop kills the gateway and removes its data. With a signal to terminate the gateway would wait
+// for the idle connections of its clients.
 func (s *S3Server) stop() {
 	s.process.Kill()
 	<-s.exited

@@ -14,7 +14,7 @@ import (
 
 const holdS3 = "TESTENV_HOLD_S3"
 
-// TestHoldS3 is the part of TestS3ServerDiesWithTheTestBinary that dies.
+// TestHoldS3 is the test binary that TestS3ServerDiesWithTheTestBinary starts and kills.
 func TestHoldS3(t *testing.T) {
 	if os.Getenv(holdS3) == "" {
 		return
@@ -44,7 +44,7 @@ func TestS3ServerDiesWithTheTestBinary(t *testing.T) {
 	}
 	if len(fields) != 3 {
 		cmd.Process.Kill()
-		t.Fatalf("the test binary said %q; %v", fields, cmd.Wait())
+		t.Fatalf("the test binary printed %q; %v", fields, cmd.Wait())
 	}
 	defer os.RemoveAll(fields[2])
 	conn, err := net.Dial("tcp", fields[1])
@@ -55,18 +55,18 @@ func TestS3ServerDiesWithTheTestBinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Wait()
-	// The kernel closes what the dead server had open, in its own order.
+	// The kernel closes the connections and the listener of the dead server in any order.
 	deadline := time.Now().Add(10 * time.Second)
 	for err == nil {
 		conn.SetReadDeadline(deadline)
 		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatal("the server outlived the test binary")
+			t.Fatal("the server still runs after the test binary was killed")
 		}
 		conn.Close()
 		conn, err = net.Dial("tcp", fields[1])
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("after its test binary died: %v", err)
+		t.Errorf("after the test binary was killed: %v, want ECONNREFUSED", err)
 	}
 }
 
@@ -74,20 +74,20 @@ func TestS3ServerStopsWithItsLastTest(t *testing.T) {
 	var s *S3Server
 	t.Run("users", func(t *testing.T) {
 		t.Run("first", func(t *testing.T) { s = NewS3Server(t) })
-		t.Run("two at once", func(t *testing.T) {
+		t.Run("two users", func(t *testing.T) {
 			s = NewS3Server(t)
 			t.Run("second", func(t *testing.T) {
 				if other := NewS3Server(t); other != s {
-					t.Error("two servers at once")
+					t.Error("a second server was started")
 				}
 			})
 			c, err := net.Dial("tcp", strings.TrimPrefix(s.Endpoint, "http://"))
 			if err != nil {
-				t.Fatalf("the server stopped while a test used it: %v", err)
+				t.Fatalf("the server stopped although a test uses it: %v", err)
 			}
 			c.Close()
 			if a, b := s.NewBucketURL(t), s.NewBucketURL(t); a == b {
-				t.Errorf("one bucket %s twice", a)
+				t.Errorf("bucket %s was returned twice", a)
 			}
 		})
 	})
@@ -97,10 +97,10 @@ func TestS3ServerStopsWithItsLastTest(t *testing.T) {
 	select {
 	case <-s.exited:
 	default:
-		t.Error("the server runs on")
+		t.Error("the server still runs")
 	}
 	if _, err := os.Stat(s.temp); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its data: %v", err)
+		t.Errorf("the data folder of the server: %v, want it removed", err)
 	}
 }
 

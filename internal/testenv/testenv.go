@@ -1,9 +1,9 @@
-// Package testenv finds what tests need outside the module: the folder of shared
-// real data and vectors, and the helper programs built into bin/.
+// Package testenv gives tests what they need besides the module: the folder of shared real data and
+// vectors, the helper programs in bin/, an S3 server, and guarded memory. Only tests import it.
 //
-// Something missing is a failure where URLAKE_REQUIRE_SERVICES=1 (as in CI) and a
-// skip with one line saying what was left out elsewhere, so that a bare clone passes
-// and a misconfigured CI does not pass by testing nothing.
+// If something is missing, the test is skipped and the log says what it needs. With
+// URLAKE_REQUIRE_SERVICES=1, as in CI, the test fails instead. So a bare clone passes, and a
+// misconfigured CI does not pass by testing nothing.
 package testenv
 
 import (
@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Root returns the module's root folder.
+// Root returns the root folder of the module.
 func Root(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.Getwd()
@@ -31,8 +31,8 @@ func Root(tb testing.TB) string {
 	}
 }
 
-// Shared returns the path of elem below the shared folder that stands beside a
-// checkout of the project.
+// Shared returns the path of elem in the folder shared, which is next to the checkout of the
+// project.
 func Shared(tb testing.TB, elem ...string) string {
 	tb.Helper()
 	p := filepath.Join(append([]string{Root(tb), "..", "shared"}, elem...)...)
@@ -42,7 +42,7 @@ func Shared(tb testing.TB, elem ...string) string {
 	return p
 }
 
-// Program returns the path of a helper program that `make tools` builds into bin/.
+// Program returns the path of a helper program in bin/, where "make tools" builds it.
 func Program(tb testing.TB, name string) string {
 	tb.Helper()
 	p := filepath.Join(Root(tb), "bin", name)
@@ -52,11 +52,21 @@ func Program(tb testing.TB, name string) string {
 	return p
 }
 
-// Missing fails the test where services are required and skips it elsewhere.
+// Missing skips the test because what is missing, or fails it if URLAKE_REQUIRE_SERVICES is 1.
 func Missing(tb testing.TB, what string) {
 	tb.Helper()
 	if os.Getenv("URLAKE_REQUIRE_SERVICES") == "1" {
-		tb.Fatalf("missing: %s", what)
+		tb.Fatalf("missing: %s (URLAKE_REQUIRE_SERVICES is 1)", what)
 	}
-	tb.Skipf("left out: needs %s", what)
+	tb.Skipf("skipped: needs %s", what)
+}
+
+// NeedsCPU skips the test where the processor lacks the instructions that it compares with plain
+// Go: it would compare plain Go with itself. `make levels` says at which levels the tests of a
+// machine ran.
+func NeedsCPU(tb testing.TB, has bool, what string) {
+	tb.Helper()
+	if !has {
+		tb.Skipf("left out: this processor, or this CPU level, has no %s", what)
+	}
 }

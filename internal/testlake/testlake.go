@@ -1,5 +1,6 @@
-// Package testlake makes small lakes for tests, by the real steps: every batch is ingested
-// from a file and every version published as workers do it, in this process. It is for tests only.
+// Package testlake makes small lakes for tests. It ingests every batch from a file, and publishes
+// every version, by the steps that workers run, but in this process and without Temporal. Only
+// tests import it.
 package testlake
 
 import (
@@ -21,7 +22,8 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// Record is one raw record. HasTS and HasSize tell whether TS (milliseconds since the epoch) and Size are there.
+// Record is one raw record. TS, in milliseconds since the epoch, and Size are used only with HasTS
+// and HasSize.
 type Record struct {
 	URL     string
 	TS      int64
@@ -30,17 +32,17 @@ type Record struct {
 	HasSize bool
 }
 
-// runs numbers the runs of this process.
+// runs counts the runs of this process.
 var runs atomic.Int64
 
-// Run returns a run id that no other call returned.
+// Run returns a run id that is unique in this process.
 func Run() string { return "run-" + strconv.FormatInt(runs.Add(1), 10) }
 
-// folders are where tests' inputs lie. A batch record names its inputs, so the same records have to come from the same
-// path to be the same content.
+// folders holds the folder of each test's inputs, by testing.TB. A batch record names its inputs,
+// so equal records must come from the same path to make equal batches.
 var folders sync.Map
 
-// input writes records to a file named by what is in it.
+// input writes records to a file that is named by its content, and returns its path.
 func input(tb testing.TB, records []Record) string {
 	tb.Helper()
 	var buf bytes.Buffer
@@ -75,10 +77,10 @@ func input(tb testing.TB, records []Record) string {
 	return path
 }
 
-// Ingest takes records into a lake as one batch of a dataset, without publishing it.
+// Ingest ingests records as one batch of a dataset, without publishing it.
 func Ingest(tb testing.TB, store blob.Store, dataset, batch string, records []Record) ingest.FinishResult {
 	tb.Helper()
-	done, err := steps(tb.Context(), store, ingest.Spec{
+	done, err := Steps(tb.Context(), store, ingest.Spec{
 		Lake: store.URL(), Dataset: dataset, Batch: batch, Inputs: []string{input(tb, records)},
 		Format: "jsonl", URLColumn: "url", TSColumn: "ts", SizeField: "size", MaxRejectRate: 1,
 	}, tb.TempDir())
@@ -88,18 +90,19 @@ func Ingest(tb testing.TB, store blob.Store, dataset, batch string, records []Re
 	return done
 }
 
-// IngestSpec takes the inputs of a spec into a lake, without publishing them.
+// IngestSpec ingests the inputs of a spec as one batch, without publishing it.
 func IngestSpec(tb testing.TB, store blob.Store, spec ingest.Spec) ingest.FinishResult {
 	tb.Helper()
-	done, err := steps(tb.Context(), store, spec, tb.TempDir())
+	done, err := Steps(tb.Context(), store, spec, tb.TempDir())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return done
 }
 
-// steps does what IngestWorkflow orders.
-func steps(ctx context.Context, store blob.Store, spec ingest.Spec, tempDir string) (none ingest.FinishResult, err error) {
+// Steps runs the steps that IngestWorkflow orders, up to the batch record. It may be called
+// concurrently.
+func Steps(ctx context.Context, store blob.Store, spec ingest.Spec, tempDir string) (none ingest.FinishResult, err error) {
 	run := Run()
 	plan, err := ingest.MakePlan(ctx, store, run, spec)
 	if err != nil {
@@ -131,7 +134,7 @@ func steps(ctx context.Context, store blob.Store, spec ingest.Spec, tempDir stri
 	return done, ingest.Cleanup(ctx, store, run)
 }
 
-// Publish makes a version with every finished batch.
+// Publish publishes a version with every finished batch.
 func Publish(tb testing.TB, store blob.Store) publish.Committed {
 	tb.Helper()
 	done, err := publish.All(tb.Context(), store, Run(), tb.TempDir())

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 )
 
 func TestOpenURLs(t *testing.T) {
@@ -94,7 +95,7 @@ func TestErrorsNameOperationAndObjectOnce(t *testing.T) {
 
 func TestLocalFilerIsFoundBehindWrappers(t *testing.T) {
 	dir := t.TempDir()
-	l, ok := blob.AsLocalFiler(blob.NewCounting(blob.NewFaulty(openStore(t, dir))))
+	l, ok := blob.AsLocalFiler(blob.NewCounting(blobtest.NewFaulty(openStore(t, dir))))
 	if !ok {
 		t.Fatal("no LocalFiler in a wrapped local store")
 	}

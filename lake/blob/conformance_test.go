@@ -20,7 +20,7 @@ func TestLocalConforms(t *testing.T) {
 func TestWrappersConform(t *testing.T) {
 	t.Parallel()
 	blobtest.Run(t, func(t *testing.T) blob.Store {
-		return blob.NewCounting(blob.NewFaulty(blob.NewMemory()))
+		return blob.NewCounting(blobtest.NewFaulty(blob.NewMemory()))
 	})
 }
 

@@ -24,7 +24,7 @@ const (
 	OpList
 	OpDelete
 	// OpWrite and OpStream are the bytes that go through a Writer and an opened stream. Only
-	// Faulty knows them as operations; Counting counts them with OpCreate and OpOpen.
+	// blobtest.Faulty knows them as operations; Counting counts them with OpCreate and OpOpen.
 	OpWrite
 	OpStream
 )

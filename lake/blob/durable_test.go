@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -39,9 +40,88 @@ func TestPutWhileObjectAndFolderAreDeleted(t *testing.T) {
 	deleter.Wait()
 }
 
-// A folder that was removed and made again is not the folder that was fsynced, even if it has the
-// same inode number.
-func TestFoldersThatAreMadeAgainAreNotDurable(t *testing.T) {
+// TestRefusedPutMakesTheObjectDurable holds that a put which fails because the object exists fsyncs
+// the object's folders first: the caller relies on the object, and its writer may have died before
+// it did so.
+func TestRefusedPutMakesTheObjectDurable(t *testing.T) {
+	dir := t.TempDir()
+	l, err := NewLocal(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	// known reports whether the store has fsynced a folder.
+	known := func(name string) bool {
+		d, err := root.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		id := identify(d)
+		if id == "" {
+			t.Skip("the file system does not identify folders")
+		}
+		return l.durable.has(name, id)
+	}
+	// put leaves what a writer leaves that dies between rename and fsync.
+	const data = "x"
+	put := func(key string) {
+		name := filepath.Join(dir, filepath.FromSlash(key))
+		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(data), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a/b/plan.json")
+	if _, err := l.Put(t.Context(), "a/b/plan.json", []byte("y"), Condition{IfAbsent: true}); !errors.Is(err, ErrPrecondition) {
+		t.Fatalf("error %v, want that the object is there", err)
+	}
+	for _, name := range []string{"a/b", "a", "."} {
+		if !known(name) {
+			t.Errorf("%q was not fsynced before the put was refused", name)
+		}
+	}
+
+	// The same if the object appears after the first check, while the writer waits for the lock.
+	tmp, err := l.newTemp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tmp.discard()
+	put("c/d/plan.json")
+	if _, err := l.commit(t.Context(), tmp, "c/d/plan.json", Condition{IfAbsent: true}); !errors.Is(err, ErrPrecondition) {
+		t.Fatalf("error %v, want that the object is there", err)
+	}
+	if !known("c/d") || !known("c") {
+		t.Error("under the lock: the object's folders were not fsynced")
+	}
+}
+
+// BenchmarkPutRefused puts objects that are there.
+func BenchmarkPutRefused(b *testing.B) {
+	l, err := NewLocal(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	const key = "a/b/c/d/plan.json"
+	if _, err := l.Put(b.Context(), key, []byte("x"), Condition{}); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := l.Put(b.Context(), key, []byte("x"), Condition{IfAbsent: true}); !errors.Is(err, ErrPrecondition) {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A folder that was removed and made again under its name is not the one that was fsynced, even where it has the same inode number.
+func TestFoldersThatAreMadeAgainAreNotKnown(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
 	if err != nil {

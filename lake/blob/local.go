@@ -196,7 +196,7 @@ func (l *Local) Put(ctx context.Context, key string, data []byte, cond Condition
 			return Info{}, err
 		}
 		if !cond.Holds(info.ETag, err == nil) {
-			return Info{}, l.fail("put", key, ErrPrecondition)
+			return Info{}, l.fail("put", key, l.refuse(key))
 		}
 	}
 	t, err := l.newTemp()
@@ -212,6 +212,21 @@ func (l *Local) Put(ctx context.Context, key string, data []byte, cond Condition
 		return Info{}, l.fail("put", key, err)
 	}
 	return info, nil
+}
+
+// refuse makes the object that violates a condition durable and returns ErrPrecondition. The caller
+// then relies on the object, although its writer may not have fsynced its folder yet, or may have
+// died before it could.
+func (l *Local) refuse(key string) error {
+	root, err := os.OpenRoot(l.dir)
+	if err == nil {
+		defer root.Close()
+		err = l.durable.sync(root, path.Dir(key))
+	}
+	if err != nil && !missing(err) { // if it was deleted meanwhile, nothing has to be durable
+		return err
+	}
+	return ErrPrecondition
 }
 
 // Create implements Store.
@@ -254,7 +269,7 @@ func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition)
 		tag = fileETag(old)
 	}
 	if !cond.Holds(tag, exists) {
-		return Info{}, ErrPrecondition
+		return Info{}, l.refuse(key)
 	}
 	fi, err := t.f.Stat()
 	if err != nil {

@@ -52,6 +52,9 @@ func (d *Decoder) Err() error { return d.err }
 // Len is the number of bytes not yet read.
 func (d *Decoder) Len() int { return len(d.buf) - d.off }
 
+// Rest is the bytes not yet read, not copied.
+func (d *Decoder) Rest() []byte { return d.buf[d.off:] }
+
 // Offset is the number of bytes read.
 func (d *Decoder) Offset() int { return d.off }
 
@@ -147,24 +150,16 @@ func (d *Decoder) String() string {
 	return string(d.Bytes(int(d.Uint(uint64(d.Len())))))
 }
 
-// Magic reads a four-byte magic and a u32 version, and returns the version. Versions are those that
-// the caller can read; any other is a failure.
-func (d *Decoder) Magic(magic string, versions ...uint32) uint32 {
+// Magic reads a four-byte magic and a u32 version. Any other version is a failure.
+func (d *Decoder) Magic(magic string, version uint32) {
 	if got := d.Bytes(4); d.err == nil && string(got) != magic {
 		d.off -= 4
 		d.Fail(fmt.Sprintf("magic %q", magic), fmt.Sprintf("%q", got))
 	}
-	v := d.U32()
-	if d.err == nil {
-		for _, w := range versions {
-			if v == w {
-				return v
-			}
-		}
+	if v := d.U32(); d.err == nil && v != version {
 		d.off -= 4
-		d.Fail(fmt.Sprintf("%s version %v", magic, versions), v)
+		d.Fail(fmt.Sprintf("%s version %d", magic, version), v)
 	}
-	return 0
 }
 
 // AppendU32 appends v little-endian.

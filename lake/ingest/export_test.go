@@ -7,7 +7,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// Limits cut work up in tests as if inputs were large. Zeros are the usual ones.
+// Limits divide the work of small inputs in tests as if they were large. Zeros mean the usual
+// limits.
 type Limits struct {
 	Arena, MergeArena   int64
 	Split               int64
@@ -15,8 +16,9 @@ type Limits struct {
 	Object              int64
 	AnyPrefix, OneDigit int64
 	Task                int64
+	Objects             int
 
-	Postings NewPostings // not a limit: what steps are given
+	Postings NewPostings // not a limit: the postings argument of the steps
 }
 
 func (l Limits) limits() limits {
@@ -24,13 +26,17 @@ func (l Limits) limits() limits {
 	for _, f := range []struct {
 		to   *int64
 		from int64
-	}{{&out.arena, l.Arena}, {&out.mergeArena, l.MergeArena}, {&out.split, l.Split}, {&out.object, l.Object}, {&out.anyPrefix, l.AnyPrefix}, {&out.oneDigit, l.OneDigit}, {&out.task, l.Task}} {
+	}{{&out.arena, l.Arena}, {&out.mergeArena, l.MergeArena}, {&out.split, l.Split}, {&out.object,
+		l.Object}, {&out.anyPrefix, l.AnyPrefix}, {&out.oneDigit, l.OneDigit}, {&out.task, l.Task}} {
 		if f.from != 0 {
 			*f.to = f.from
 		}
 	}
 	if l.Splits != 0 {
 		out.splits = l.Splits
+	}
+	if l.Objects != 0 {
+		out.objects = l.Objects
 	}
 	return out
 }
@@ -47,7 +53,9 @@ func PlanMergeWithin(ctx context.Context, store blob.Store, run string, l Limits
 	return planMerge(ctx, store, run, l.limits())
 }
 
-func MergeWithin(ctx context.Context, store blob.Store, run string, task int, tempDir string, l Limits) (MergeResult, error) {
+func MergeWithin(
+	ctx context.Context, store blob.Store, run string, task int, tempDir string, l Limits,
+) (MergeResult, error) {
 	return merge(ctx, store, run, task, tempDir, l.Postings, nil, l.limits())
 }
 
@@ -55,28 +63,29 @@ func IngestSmallWithin(ctx context.Context, store blob.Store, run, tempDir strin
 	return ingestSmall(ctx, store, run, tempDir, l.Postings, l.Postings, nil, l.limits())
 }
 
-// BehindS3 puts a store behind every s3:// input of a test.
+// BehindS3 makes store the bucket of every s3:// input for the rest of the test.
 func BehindS3(t *testing.T, store blob.Store) {
 	real := openStore
 	openStore = func(context.Context, string) (blob.Store, error) { return store, nil }
 	t.Cleanup(func() { openStore = real })
 }
 
-// Expand lists the objects that the inputs of a spec stand for, and what a person is told of the others.
+// Expand lists the objects that the inputs of a spec stand for, and returns the notes about the
+// others.
 func Expand(ctx context.Context, spec Spec) (names, notes []string, err error) {
 	sel, err := newSelection(spec.Include, spec.Exclude)
 	if err != nil {
 		return nil, nil, err
 	}
 	var in inputs
-	found, err := in.expand(ctx, spec.Inputs, sel)
+	found, err := in.expand(ctx, spec.Inputs, sel, maxObjects)
 	for _, o := range found {
 		names = append(names, o.Name)
 	}
 	return names, sel.notes(), err
 }
 
-// MatchPattern matches a path with a pattern of Include; ok is false where it is none.
+// MatchPattern matches a path with a pattern of Include. ok is false if the pattern is invalid.
 func MatchPattern(text string, names []string) (match, ok bool) {
 	p, err := newPattern(text)
 	return err == nil && p.match(names), err == nil

@@ -19,12 +19,12 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// FinishResult is the outcome of an ingest.
+// FinishResult is the result of an ingest.
 type FinishResult struct {
-	// BatchKey is the batch record, Digest its content's name.
+	// BatchKey is the key of the batch record, Digest that of its content.
 	BatchKey string `json:"batch_key"`
 	Digest   string `json:"digest"`
-	// RejectsKey is the list of rejected records, "" if there are none.
+	// RejectsKey is the key of the list of rejected records, "" if there are none.
 	RejectsKey string           `json:"rejects_key,omitempty"`
 	Records    int64            `json:"records"`
 	Rows       int64            `json:"rows"`
@@ -33,13 +33,16 @@ type FinishResult struct {
 	Domains    int64            `json:"domains"`
 	Parts      int              `json:"parts"`
 	PartBytes  int64            `json:"part_bytes"`
-	// Existed: before this run finished, the batch already had this very content. Its objects were written again.
+	// Existed reports that the batch had this content before the run finished. Its objects were
+	// written again.
 	Existed bool `json:"existed,omitempty"`
-	// Current: the content stands for the batch. False where a run registered later has finished already.
+	// Current reports that this is the batch's content now. It is false if a run that was
+	// registered later has already finished.
 	Current bool `json:"current"`
-	// Examples are the first rejects, maxExamples at most.
+	// Examples are up to maxExamples of the first rejects.
 	Examples []Reject `json:"examples,omitempty"`
-	// Notes say what of the inputs was not read and what was guessed about how objects are read, each once, maxNotes at most.
+	// Notes say which inputs were not read and what was guessed about the others: up to maxNotes,
+	// without duplicates.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -49,19 +52,23 @@ type outcome struct {
 	Existed bool `json:"existed"`
 }
 
-// Finish writes the list of rejects and the batch record, and finishes the ingest in the registry. Postings are those of
-// the merge tasks, in their order, and domains the number of their domains, which differ from task to task.
-func Finish(ctx context.Context, store blob.Store, run string, postings []lake.FrameObject, domains int64) (FinishResult, error) {
+// Finish writes the list of rejects and the batch record, and finishes the ingest in the registry.
+// postings are the postings objects of the merge tasks, in order. domains is the number of domains
+// in all of them; no two tasks have a domain in common.
+func Finish(
+	ctx context.Context, store blob.Store, run string, postings []lake.FrameObject, domains int64,
+) (FinishResult, error) {
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return FinishResult{}, err
 	}
 	var m mergePlan
-	if err := need(ctx, store, mergeKey(run), &m); err != nil {
+	if err := loadRequired(ctx, store, mergeKey(run), &m); err != nil {
 		return FinishResult{}, err
 	}
 	if len(postings) != len(m.TaskList) {
-		return FinishResult{}, fmt.Errorf("finish run %s: %d postings objects for %d merge tasks", run, len(postings), len(m.TaskList))
+		return FinishResult{}, fmt.Errorf("finish run %s: %d postings objects for %d merge tasks", run,
+			len(postings), len(m.TaskList))
 	}
 	splits, err := readSplits(ctx, store, p)
 	if err != nil {
@@ -76,7 +83,8 @@ func Finish(ctx context.Context, store blob.Store, run string, postings []lake.F
 		return FinishResult{}, err
 	}
 	for i, t := range merged {
-		// A merge that another worker does again, late, may have replaced the parts that the postings are of.
+		// A late repetition of the merge on another worker may have replaced the parts of these
+		// postings.
 		if t.Postings.Key != "" && t.Postings != postings[i] {
 			return FinishResult{}, codec.Corrupt(mergedKey(run, i), "postings", -1, postings[i].Key, t.Postings.Key)
 		}
@@ -95,8 +103,13 @@ func Finish(ctx context.Context, store blob.Store, run string, postings []lake.F
 	return out, err
 }
 
-// describe makes the batch record of what all steps gave, and writes the list of rejects, which stands in it. Of the result it leaves out what only the registry tells.
-func describe(ctx context.Context, store blob.Store, p *plan, m *MergeSummary, splits []splitRecord, inputs []lake.Input, merged []mergedRecord, postings []lake.FrameObject, domains int64) (out FinishResult, record []byte, err error) {
+// describe makes the batch record from the results of all steps, and writes the list of rejects
+// that the record names. It leaves Existed and Current, which only the registry knows, to the
+// caller.
+func describe(
+	ctx context.Context, store blob.Store, p *plan, m *MergeSummary, splits []splitRecord,
+	inputs []lake.Input, merged []mergedRecord, postings []lake.FrameObject, domains int64,
+) (out FinishResult, record []byte, err error) {
 	b := &lake.Batch{
 		Format: lake.BatchFormat, DatasetID: p.DatasetID, Batch: p.Batch,
 		CanonicalForm: p.Rules.CanonicalForm, PublicSuffix: p.Rules.PublicSuffix,
@@ -108,7 +121,8 @@ func describe(ctx context.Context, store blob.Store, p *plan, m *MergeSummary, s
 		b.Parts = append(b.Parts, t.Parts...)
 	}
 	if m.Kept != b.Rows+b.Merged {
-		return out, nil, codec.Corrupt(mergeKey(p.Run), "counts", -1, fmt.Sprintf("%d kept records", m.Kept), fmt.Sprintf("%d rows and %d merged", b.Rows, b.Merged))
+		return out, nil, codec.Corrupt(mergeKey(p.Run), "counts", -1,
+			fmt.Sprintf("%d kept records", m.Kept), fmt.Sprintf("%d rows and %d merged", b.Rows, b.Merged))
 	}
 	if b.Rejects, err = writeRejects(ctx, store, p, splits); err != nil {
 		return out, nil, err
@@ -118,7 +132,8 @@ func describe(ctx context.Context, store blob.Store, p *plan, m *MergeSummary, s
 		return out, nil, err
 	}
 	out = FinishResult{
-		BatchKey: lake.BatchKey(p.DatasetID, p.Batch, digest), Digest: digest, Records: b.Records, Rows: b.Rows, Merged: b.Merged, Rejected: b.Rejected,
+		BatchKey: lake.BatchKey(p.DatasetID, p.Batch, digest), Digest: digest,
+		Records: b.Records, Rows: b.Rows, Merged: b.Merged, Rejected: b.Rejected,
 		Domains: domains, Parts: len(b.Parts),
 	}
 	for _, part := range b.Parts {
@@ -135,11 +150,12 @@ func describe(ctx context.Context, store blob.Store, p *plan, m *MergeSummary, s
 	return out, record, nil
 }
 
-// join makes one input of the ranges of an object. It finds the lines before each range, which nobody knew while
-// the range was read, and corrects the first rejects of the splits by them.
+// join makes one input of all ranges of an object. It sets the number of lines before each range,
+// which was not known when the range was read, and adds it to the lines of the splits' first
+// rejects.
 func join(run string, splits []splitRecord) ([]lake.Input, error) {
 	var out []lake.Input
-	var to, lines int64 // of the object read last
+	var to, lines int64 // end and lines of the object so far
 	for i := range splits {
 		s := &splits[i]
 		for j := range s.Objects {
@@ -149,7 +165,8 @@ func join(run string, splits []splitRecord) ([]lake.Input, error) {
 				lines = 0
 			} else {
 				if len(out) == 0 || out[len(out)-1].Name != o.Name || o.Range.From != to {
-					return nil, codec.Corrupt(splitKey(run, i), "objects", -1, fmt.Sprintf("a range from %d", to), fmt.Sprintf("%s from %d", o.Name, o.Range.From))
+					return nil, codec.Corrupt(splitKey(run, i), "objects", -1,
+						fmt.Sprintf("a range from %d", to), fmt.Sprintf("%s from %d", o.Name, o.Range.From))
 				}
 				last := &out[len(out)-1]
 				last.Bytes += o.Bytes
@@ -167,7 +184,8 @@ func join(run string, splits []splitRecord) ([]lake.Input, error) {
 		for k := range s.First {
 			before, ok := c.next()
 			if !ok {
-				return nil, codec.Corrupt(splitKey(run, i), "first_rejects", -1, "no more than there are rejects", len(s.First))
+				return nil, codec.Corrupt(splitKey(run, i), "first_rejects", -1,
+					"no more than there are rejects", len(s.First))
 			}
 			s.First[k].Line += before
 		}
@@ -175,13 +193,14 @@ func join(run string, splits []splitRecord) ([]lake.Input, error) {
 	return out, nil
 }
 
-// cursor finds the pieces that the rejects of a split come from, in order.
+// cursor finds the piece of each reject of a split, in order.
 type cursor struct {
 	pieces []pieceRecord
-	used   int64 // rejects of the first piece
+	used   int64 // rejects of the first piece so far
 }
 
-// next returns the lines before the piece of the next reject, false when there is none.
+// next returns the number of lines before the piece of the next reject. ok is false after the last
+// one.
 func (c *cursor) next() (before int64, ok bool) {
 	for len(c.pieces) > 0 && c.used == c.pieces[0].Rejects {
 		c.pieces, c.used = c.pieces[1:], 0
@@ -193,8 +212,8 @@ func (c *cursor) next() (before int64, ok bool) {
 	return c.pieces[0].before, true
 }
 
-// hadContent tells whether the batch's current content was this before the run finished. The answer is kept, since
-// afterwards the run's own content is the current one.
+// hadContent reports whether the batch had this content before the run finished. The answer is
+// stored, because a repetition would find the run's own content.
 func hadContent(ctx context.Context, store blob.Store, p *plan, digest string) (bool, error) {
 	var o outcome
 	if ok, err := load(ctx, store, finishKey(p.Run), &o); err != nil || ok {
@@ -204,11 +223,11 @@ func hadContent(ctx context.Context, store blob.Store, p *plan, digest string) (
 	if o.Existed, err = hasContent(ctx, store, p, digest); err != nil {
 		return false, err
 	}
-	err = settle(ctx, store, finishKey(p.Run), &o)
+	err = saveFirst(ctx, store, finishKey(p.Run), &o)
 	return o.Existed, err
 }
 
-// hasContent tells whether the batch's current content is this.
+// hasContent reports whether the batch's current content has this digest.
 func hasContent(ctx context.Context, store blob.Store, p *plan, digest string) (bool, error) {
 	current, err := lake.CurrentBatches(ctx, store, p.DatasetID)
 	return err == nil && current[p.Batch] == digest, err
@@ -219,13 +238,14 @@ func readAllMerged(ctx context.Context, store blob.Store, run string, tasks int)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrentReads)
 	for i := range merged {
-		g.Go(func() error { return need(ctx, store, mergedKey(run, i), &merged[i]) })
+		g.Go(func() error { return loadRequired(ctx, store, mergedKey(run, i), &merged[i]) })
 	}
 	return merged, g.Wait()
 }
 
-// writeRejects joins the rejects of all splits, in input order, under a name made of the content: the bytes
-// are made once to learn it and once to store them, which costs no disk and no memory.
+// writeRejects joins the rejects of all splits, in input order, in one object whose key is a digest
+// of its content. It generates the bytes twice, once to hash and once to store them, so that they
+// need neither memory nor disk.
 func writeRejects(ctx context.Context, store blob.Store, p *plan, splits []splitRecord) (*lake.Object, error) {
 	if !slices.ContainsFunc(splits, func(s splitRecord) bool { return s.Rejects != nil }) {
 		return nil, nil
@@ -240,7 +260,8 @@ func writeRejects(ctx context.Context, store blob.Store, p *plan, splits []split
 		return nil, err
 	}
 	w = &rejectWriter{}
-	if err := w.create(ctx, store, lake.RejectsKey(p.DatasetID, p.Batch, lake.FormatDigest(hash.Sum128()))); err != nil {
+	if err := w.create(ctx, store, lake.RejectsKey(p.DatasetID, p.Batch,
+		lake.FormatDigest(hash.Sum128()))); err != nil {
 		return nil, err
 	}
 	defer w.abort()
@@ -257,7 +278,7 @@ func writeRejects(ctx context.Context, store blob.Store, p *plan, splits []split
 	return &got.Object, nil
 }
 
-// copyRejects passes the rejects of all splits, joined, to w.
+// copyRejects writes the rejects of all splits to w.
 func copyRejects(ctx context.Context, store blob.Store, splits []splitRecord, w *rejectWriter) error {
 	for _, s := range splits {
 		if s.Rejects == nil {
@@ -300,7 +321,7 @@ func copyRejects(ctx context.Context, store blob.Store, splits []splitRecord, w 
 	return nil
 }
 
-// copy adds a reject from key whose line counts from a place with that many lines before it.
+// copy adds a reject, read from key, of a range with that many lines before it.
 func (w *rejectWriter) copy(line []byte, before int64, key string) error {
 	if before == 0 {
 		return w.line(line)
@@ -313,10 +334,10 @@ func (w *rejectWriter) copy(line []byte, before int64, key string) error {
 	return w.add(r)
 }
 
-// rejectFramesAtOnce is how many frames of rejects one read fetches: a megabyte decompressed.
+// rejectFramesAtOnce is how many frames of rejects one read fetches: one megabyte, decompressed.
 const rejectFramesAtOnce = 16
 
-// reasons prints counts by reason, the largest first.
+// reasons formats counts by reason, the largest first.
 func reasons(counts map[string]int64) string {
 	keys := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		if counts[a] != counts[b] {
@@ -334,7 +355,7 @@ func reasons(counts map[string]int64) string {
 	return strings.Join(s, ", ")
 }
 
-// Cleanup removes everything a run left in staging.
+// Cleanup deletes everything that a run has in staging.
 func Cleanup(ctx context.Context, store blob.Store, run string) error {
 	if err := checkRun(run); err != nil {
 		return err
@@ -358,5 +379,5 @@ func Cleanup(ctx context.Context, store blob.Store, run string) error {
 	return store.Delete(ctx, keys...)
 }
 
-// deleteAtOnce is how many keys one deletion names: what S3 takes in one request.
+// deleteAtOnce is the number of keys that S3 deletes with one request.
 const deleteAtOnce = 1000

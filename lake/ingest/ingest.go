@@ -1,50 +1,58 @@
-// Package ingest takes raw objects to one finished batch of a lake, in steps that any
-// scheduler may order: plain calls that need no Temporal.
+// Package ingest turns raw objects into one finished batch of a lake, in steps that any scheduler
+// may order. The steps are plain functions; package activities calls them from Temporal.
 //
-//	MakePlan     expands the inputs, registers dataset and ingest, cuts large objects into ranges, groups
-//	             objects and ranges into splits
-//	Normalize    one split: raw records to rows by partition, and a list of rejects; where the only split is
-//	             small, straight to what Merge leaves
+//	MakePlan     lists the inputs, registers dataset and ingest, cuts large objects into ranges,
+//	             groups objects and ranges into splits
+//	Normalize    reads one split: writes its rows by partition and a list of its rejects; a small
+//	             batch of one split goes straight to what Merge writes
 //	PlanMerge    refuses a bad batch, chooses the partition width, groups partitions into tasks
-//	Merge        one task: rows of all splits, sorted, to Parquet parts and, by a PostingsWriter of the
-//	             caller, their postings object; without one, package indexbuild extracts it afterwards
-//	Finish       writes the list of rejects and the batch record, finishes the ingest in the registry
+//	Merge        does one task: sorts the rows of all splits, writes Parquet parts and, with a
+//	             PostingsWriter of the caller, their postings object; without one, package
+//	             indexbuild extracts the postings afterwards
+//	Finish       writes the list of rejects and the batch record, finishes the ingest in the
+//	             registry
 //	Cleanup      removes the run's staging area
-//	IngestSmall  all between MakePlan and Cleanup, for a batch of one split
+//	IngestSmall  does all steps between MakePlan and Cleanup for a batch of one split
 //
-// Splits may be normalised in any order and at once, and so may tasks be merged; PlanMerge
+// Splits may be normalised in any order and concurrently, and so may tasks be merged. PlanMerge
 // needs all splits, Finish all tasks.
 //
 // # Promises
 //
-// Every step may be repeated, run twice at once, and die at any point. A step that has been done
-// returns what it returned then. What is left in the lake (parts, postings, rejects, the batch record) depends on the content of
-// the inputs and on the Spec alone: not on splits, workers, memory, crashes or time.
+// Every step may be repeated, run twice concurrently, and die at any point. A step that was done
+// before returns its first result. The objects left in the lake (parts, postings, rejects, the
+// batch record) depend on the content of the inputs and on the Spec alone: not on splits, workers,
+// memory, crashes or time.
 //
-// Memory is bounded by WorkerMemory whatever the inputs; one part at a time is on local disk.
+// A step uses at most WorkerMemory bytes, whatever the inputs are, and MakePlan at most PlanMemory.
+// At most two parts are on local disk at a time.
 //
-// Bad input is an *InputError, which no repetition mends; a worker whose rules differ from the lake's gets
-// a *RulesError. What raw records held is never in an error, a log or a list of rejects: URLs can be
-// secrets.
+// Bad input is an *InputError, and repeating the step does not help. A worker whose rules differ
+// from the lake's gets a *RulesError. Errors, logs and lists of rejects never quote raw records:
+// URLs can be secrets.
 //
 // # Staging
 //
-// Steps hand their work on below staging/{run}/, where nothing else lives:
+// Steps hand over their results below staging/{run}/, which nothing else uses:
 //
-//	plan.json                     sealed Plan
-//	plan-{digest}.zst             where there are several splits: frame file, one frame a split: JSON array of the objects and ranges to read
-//	splits/{split}.json           sealed outcome of Normalize
-//	shuffle/{split}/{n}-{arena}   shuffle files (package lake); arena is the memory they were cut by, in
-//	                              hexadecimal, so that workers of different sizes do not mix their files
-//	rejects/{split}               frame file, JSON lines {"object","line","offset","reason"} in input order; in a
-//	                              range lines count from its first, until Finish knows the lines of those before
-//	merge.json                    sealed outcome of PlanMerge
-//	merging/{task}/…              sorted runs (package lake), where a task has more rows than fit into memory
-//	merged/{task}.json            sealed outcome of Merge: counts, parts, postings object
-//	merged/{task}.pages           where it has made no postings object, their page indexes: frame file, one frame a part:
-//	                              uvarint n | n × {uvarint length, page index block}
-//	finish.json                   sealed: whether the batch had this content before
-//	small.json                    sealed outcome of IngestSmall, which leaves of the others what does not fit into memory, and rejects
+//	plan.json                    sealed plan
+//	plan-{digest}.zst            with several splits: frame file, one frame a split: JSON array of
+//	                             the objects and ranges to read
+//	splits/{split}.json          sealed result of Normalize
+//	shuffle/{split}/{n}-{arena}  shuffle files (package lake); arena is the size in hexadecimal of
+//	                             the memory for rows, so that workers of different sizes do not mix
+//	                             files
+//	rejects/{split}              frame file, JSON lines {"object","line","offset","reason"} in input
+//	                             order; in a range, lines count from its first until Finish knows
+//	                             how many lines are before it
+//	merge.json                   sealed result of PlanMerge
+//	merging/{task}/…             sorted runs (package lake) of a task larger than memory
+//	merged/{task}.json           sealed result of Merge: counts, parts, postings object
+//	merged/{task}.pages          without a postings object, the parts' page indexes: frame file, one
+//	                             frame a part: uvarint n | n × {uvarint length, page index block}
+//	finish.json                  sealed: whether the batch had this content before
+//	small.json                   sealed result of IngestSmall, which stages only rejects and rows
+//	                             that do not fit into memory
 package ingest
 
 import (
@@ -58,43 +66,54 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/raw"
 )
 
 const (
-	// WorkerMemory is what one step may use, in bytes. A third of it, about, is Normalize's arena for rows, the rest
-	// is for origins, reading and compressing.
+	// WorkerMemory is how many bytes of memory one step may use. About a third of it is Normalize's
+	// arena for rows; the rest is for origins, reading and compressing.
 	WorkerMemory = 1 << 30
 
-	// DefaultMaxRejectRate is the share of rejected records above which a batch fails where the Spec does
-	// not say: most of the records being no URLs means the wrong column or the wrong file.
+	// PlanMemory is how many bytes MakePlan may use to inspect objects: a little for each of
+	// several, and much for one of them at a time.
+	PlanMemory = planReads*raw.LittleMemory + raw.MuchMemory
+
+	// DefaultMaxRejectRate is the share of rejected records above which a batch fails, unless the
+	// Spec names another. When most records are not URLs, the column or the file is wrong.
 	DefaultMaxRejectRate = 0.5
 
 	// NoRejects is the MaxRejectRate that fails a batch on its first rejected record.
 	NoRejects = -1
 
-	// stagingFormat is the version of everything in staging. A run that was begun by another version is begun again.
+	// stagingFormat is the version of all documents in staging. A step refuses documents of another
+	// version, and the run has to start again.
 	stagingFormat = 7
 
-	// concurrentReads is how many small objects of a store one step reads at once.
+	// concurrentReads is how many small objects one step reads concurrently from a store.
 	concurrentReads = 32
 )
 
-// limits are the sizes by which work is cut up. Only tests use others than these.
+// limits are the sizes by which work is divided. Only tests use other values than defaultLimits.
 type limits struct {
-	// arena is the memory for rows of one Normalize, mergeArena of one Merge. What does not fit into that is sorted in pieces.
+	// arena is the memory for rows of one Normalize, mergeArena that of one Merge. Rows beyond it
+	// are sorted in pieces.
 	arena, mergeArena int64
-	// split is the size of a split as stored: some seconds of work, so that a lost worker costs little. Larger
-	// objects are cut into ranges of it where their format allows.
+	// split is the stored size of a split: some seconds of work, so that little is lost with a
+	// worker. Larger objects are cut into ranges of this size if their format allows it.
 	split int64
-	// splits bounds the number of splits. Beyond it they grow instead, since every merge opens the runs of all.
+	// splits is the largest number of splits. Larger batches have larger splits, because every
+	// merge opens the files of all of them.
 	splits int
-	// object is what an object counts at least: the latency of opening it is worth reading this much.
+	// object is the least that an object counts towards a split: opening one takes as long as
+	// reading this many bytes.
 	object int64
-	// anyPrefix and oneDigit are the sizes in key bytes from which a batch is partitioned by one digit
+	// anyPrefix and oneDigit are the key bytes from which a batch is partitioned by one hex digit
 	// and by two.
 	anyPrefix, oneDigit int64
 	// task is the size of a merge task in key bytes.
 	task int64
+	// objects is the largest number of objects in a batch.
+	objects int
 }
 
 var defaultLimits = limits{
@@ -106,29 +125,36 @@ var defaultLimits = limits{
 	anyPrefix:  64 << 20,
 	oneDigit:   1 << 30,
 	task:       64 << 20,
+	objects:    maxObjects,
 }
 
 // Spec says what to ingest. Its JSON is what a person types into the Temporal UI.
 type Spec struct {
-	// Lake is the lake's URL. It is for whoever routes the work; the steps use the store they are given.
+	// Lake is the lake's URL, by which a scheduler routes the work. The steps use the store they
+	// are given.
 	Lake string `json:"lake"`
-	// Dataset is registered under this name if it is new.
+	// Dataset is the dataset's name. A new dataset is registered.
 	Dataset string `json:"dataset"`
-	// Batch names the batch; ingesting it again replaces it. "" is a hash of the inputs' names, sizes and ETags.
+	// Batch names the batch; ingesting it again replaces it. If empty, the name is a hash of the
+	// inputs' names, sizes and ETags.
 	Batch string `json:"batch,omitempty"`
-	// Inputs are absolute paths and file:// URLs of files, globs and folders (everything below), and s3://bucket/key, s3://bucket/glob
-	// and s3://bucket/prefix/. Below folders and prefixes names that start with . or _ are left out, as data tools do, unless
-	// Include has them.
+	// Inputs are absolute paths or file:// URLs of files, globs and folders (with everything
+	// below), and s3://bucket/key, s3://bucket/glob and s3://bucket/prefix/. Below folders and
+	// prefixes, names that start with . or _ are skipped, as other data tools do, unless Include
+	// names them.
 	Inputs []string `json:"inputs"`
 
-	// Include and Exclude are globs (of package path, and ** for any number of folders). What Exclude matches is not read, and where
-	// there is an Include nothing that it does not match. A glob with a slash is matched against the path below the input,
-	// others against any name on it; what matches a folder stands for all below it. Of inputs that are files or globs the path is
-	// the file's name. An Include that begins with . or _, or has a name that does, also reads the names so spelt.
+	// Include and Exclude are globs (of package path, and ** for any number of folders). Files that
+	// Exclude matches are not read. With an Include, only files that it matches are read. A glob
+	// with a slash is matched against the path below the input, any other against each name on that
+	// path. A glob that matches a folder covers all files below it. For inputs that are files or
+	// globs the path is the file's name. An Include with a name that begins with . or _ also reads
+	// names spelt so.
 	Include []string `json:"include,omitempty"`
 	Exclude []string `json:"exclude,omitempty"`
 
-	// Format, URLColumn, TSColumn, TSFormat, SizeField, Extras and MaxLine are those of raw.Options.
+	// Format, URLColumn, TSColumn, TSFormat, SizeField, Extras and MaxLine are those of
+	// raw.Options.
 	Format    string   `json:"format,omitempty"`
 	URLColumn string   `json:"url_column,omitempty"`
 	TSColumn  string   `json:"ts_column,omitempty"`
@@ -137,22 +163,24 @@ type Spec struct {
 	Extras    []string `json:"extras,omitempty"`
 	MaxLine   int      `json:"max_line,omitempty"`
 
-	// KeepRaw keeps a record's URL as it stood, less user info, where the canonical form differs.
+	// KeepRaw also stores a record's original URL, without user info, if the canonical form
+	// differs.
 	KeepRaw bool `json:"keep_raw,omitempty"`
 	// StripParams drops query parameters, see urlnorm.Options.
 	StripParams []string `json:"strip_params,omitempty"`
 
-	// MaxRejectRate is the share of records, 0 to 1, that may be rejected; more fail the batch. 0 is
-	// DefaultMaxRejectRate, NoRejects (or any negative number) is none at all.
+	// MaxRejectRate is the share of records, up to 1, that may be rejected before the batch fails.
+	// 0 means DefaultMaxRejectRate; NoRejects, or any negative number, means that no record may be
+	// rejected.
 	MaxRejectRate float64 `json:"max_reject_rate,omitempty"`
 
-	// Title, Source and Licence describe the dataset; empty ones leave what is registered.
+	// Title, Source and Licence describe the dataset. Empty ones keep what is registered.
 	Title   string `json:"title,omitempty"`
 	Source  string `json:"source,omitempty"`
 	Licence string `json:"licence,omitempty"`
 }
 
-// maxRejectRate is the rate that s means.
+// maxRejectRate returns the rate that MaxRejectRate stands for.
 func (s *Spec) maxRejectRate() float64 {
 	if s.MaxRejectRate == 0 {
 		return DefaultMaxRejectRate
@@ -160,27 +188,30 @@ func (s *Spec) maxRejectRate() float64 {
 	return max(s.MaxRejectRate, 0)
 }
 
-// Progress is how far a step is.
+// Progress says how far a step is.
 type Progress struct {
-	// Records were read, Kept of them are rows so far, Rejected are not. In Merge, Records is what the task has to
-	// read at most and Kept the rows written.
+	// Records is the number of records read, Kept how many of them are rows, Rejected how many are
+	// not. In Merge, Records is the number of records that the task has to read, and Kept the rows
+	// written.
 	Records  int64 `json:"records"`
 	Kept     int64 `json:"kept"`
 	Rejected int64 `json:"rejected"`
-	// BytesRead of BytesTotal were read, of the objects as stored.
+	// BytesRead of BytesTotal stored bytes were read.
 	BytesRead  int64 `json:"bytes_read"`
 	BytesTotal int64 `json:"bytes_total"`
 }
 
-// progressEvery is after how many records Progress is reported and the context looked at: some milliseconds.
+// progressEvery is the number of records, some milliseconds of work, after which a step reports its
+// progress and checks its context.
 const progressEvery = 4096
 
-// Reject is a record that was left out: its place and why, never its text.
+// Reject is a record that was left out: its location and the reason, never its text.
 type Reject struct {
-	// Object is the URL of the object without credentials; of an archive's member its name stands behind it.
+	// Object is the URL of the object without credentials, followed by the member's name in an
+	// archive.
 	Object string `json:"object"`
-	// Line, from 1, and Offset count in the decompressed object or member, to where the record begins. In Parquet Line
-	// is the row and Offset is -1.
+	// Line (from 1) and Offset are where the record begins in the decompressed object or member. In
+	// Parquet, Line is the row and Offset is -1.
 	Line   int64 `json:"line"`
 	Offset int64 `json:"offset"`
 	// Reason is one of raw.Reasons, a urlnorm.Reason, or RowTooLarge.
@@ -188,11 +219,11 @@ type Reject struct {
 }
 
 func (r Reject) String() string {
-	return fmt.Sprintf("%s%s: %s", r.Object, place(r.Line, r.Offset), r.Reason)
+	return fmt.Sprintf("%s%s: %s", r.Object, location(r.Line, r.Offset), r.Reason)
 }
 
-// place words where in an object something is, as far as it is known.
-func place(line, offset int64) string {
+// location says where in an object something is, as far as that is known.
+func location(line, offset int64) string {
 	switch {
 	case offset < 0:
 		return fmt.Sprintf(" row %d", line)
@@ -204,18 +235,19 @@ func place(line, offset int64) string {
 	return ""
 }
 
-// RowTooLarge is the reason of a record whose row is over lake.MaxKey.
+// RowTooLarge is the reason of a record whose row is larger than row.MaxKey.
 const RowTooLarge = "row_too_large"
 
-// InputError says that the raw data or the request is at fault: doing the same again fails again.
+// InputError says that the raw data or the request is at fault. Repeating the step fails again.
 type InputError struct {
-	// Object, Line and Offset are the place, as far as there is one: of the first reject, or of where an
-	// object stops being readable. Line is 0 where it is not known, behind the first range of an object.
+	// Object, Line and Offset locate the first reject, or the point from which an object cannot be
+	// read, if there is one. Line is 0 if it is not known, as in all ranges of an object but the
+	// first.
 	Object       string
 	Line, Offset int64
-	// Reason is what is wrong, in words, without Object.
+	// Reason says what is wrong, without naming Object.
 	Reason string
-	// Rejects are the first records that were left out, where there are too many of them.
+	// Rejects are the first rejected records, if there were too many.
 	Rejects []Reject
 	// Err is the cause in package raw, urlnorm or the operating system, if any.
 	Err error
@@ -225,7 +257,7 @@ func (e *InputError) Error() string {
 	var s strings.Builder
 	if e.Object != "" && len(e.Rejects) == 0 {
 		s.WriteString(e.Object)
-		s.WriteString(place(e.Line, e.Offset) + ": ")
+		s.WriteString(location(e.Line, e.Offset) + ": ")
 	}
 	s.WriteString(e.Reason)
 	for i, r := range e.Rejects {
@@ -241,19 +273,21 @@ func (e *InputError) Error() string {
 
 func (e *InputError) Unwrap() error { return e.Err }
 
-// RulesError refuses a worker whose canonical form or public suffix list is not the plan's or the lake's.
+// RulesError says that this worker's canonical form or public suffix list differs from the plan's
+// or the lake's.
 type RulesError = lake.RulesError
 
 var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 func checkRun(run string) error {
 	if !runName.MatchString(run) {
-		return &InputError{Reason: fmt.Sprintf("run name %q: want 1 to 128 of A-Z a-z 0-9 . _ -, the first a letter or digit", run)}
+		return &InputError{Reason: fmt.Sprintf(
+			"run name %q: want 1 to 128 of A-Z a-z 0-9 . _ -, the first a letter or digit", run)}
 	}
 	return nil
 }
 
-// Keys below the run's staging area.
+// Keys in the staging area of a run.
 
 func planKey(run string) string   { return lake.StagingPrefix(run) + "plan.json" }
 func mergeKey(run string) string  { return lake.StagingPrefix(run) + "merge.json" }
@@ -291,7 +325,8 @@ func pagesKey(run string, task int) string {
 // document is a sealed object in staging.
 type document interface{ head() *header }
 
-// header is how a document begins. It names the object that it is, so that one that stands in another's place is not taken for it.
+// header begins every document. It holds the document's own key, so that a document found under the
+// key of another is noticed.
 type header struct {
 	Format int    `json:"format"`
 	Object string `json:"object"`
@@ -299,7 +334,7 @@ type header struct {
 
 func (h *header) head() *header { return h }
 
-// load reads a sealed document. Ok is false where there is none.
+// load reads a sealed document. ok is false if there is none.
 func load(ctx context.Context, store blob.Store, key string, doc document) (ok bool, err error) {
 	data, _, err := store.Get(ctx, key)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -319,11 +354,11 @@ func load(ctx context.Context, store blob.Store, key string, doc document) (ok b
 	return true, nil
 }
 
-// need reads a sealed document that an earlier step wrote.
-func need(ctx context.Context, store blob.Store, key string, doc document) error {
+// loadRequired reads a sealed document that an earlier step has written.
+func loadRequired(ctx context.Context, store blob.Store, key string, doc document) error {
 	ok, err := load(ctx, store, key, doc)
 	if err == nil && !ok {
-		err = fmt.Errorf("%s: %w; the step before has not been done, or the run was cleaned up", key, blob.ErrNotExist)
+		err = fmt.Errorf("%s: %w; an earlier step has not finished, or the run was cleaned up", key, blob.ErrNotExist)
 	}
 	return err
 }
@@ -339,9 +374,9 @@ func save(ctx context.Context, store blob.Store, key string, doc document) error
 	return err
 }
 
-// settle writes a document that everyone who comes later has to agree with: the first one stays, and
-// doc becomes what is there.
-func settle[T any, D interface {
+// saveFirst writes a document that all repetitions of a step must share. The first one written
+// stays, and doc is set to it.
+func saveFirst[T any, D interface {
 	*T
 	document
 }](ctx context.Context, store blob.Store, key string, doc D) error {
@@ -354,7 +389,7 @@ func settle[T any, D interface {
 	if err == nil {
 		return nil
 	}
-	// Also where the reply was lost, what is there now is what counts.
+	// The stored document counts, also if the put failed because its reply was lost.
 	var have T
 	if ok, readErr := load(ctx, store, key, D(&have)); readErr != nil || !ok {
 		return err
@@ -363,7 +398,7 @@ func settle[T any, D interface {
 	return nil
 }
 
-// partitionsOf is the range of partitions that a prefix stands for.
+// partitionsOf returns the range of partitions that a prefix stands for.
 func partitionsOf(prefix string) (first, last byte, err error) {
 	if prefix == lake.AnyPrefix {
 		return 0, 255, nil
@@ -378,7 +413,7 @@ func partitionsOf(prefix string) (first, last byte, err error) {
 	return 0, 0, fmt.Errorf("domain prefix %q", prefix)
 }
 
-// prefixOf is the prefix of a partition for a width in hex digits.
+// prefixOf returns the prefix of a partition for a width in hex digits.
 func prefixOf(partition, width int) string {
 	switch width {
 	case 0:

@@ -27,70 +27,92 @@ type object struct {
 	ETag string `json:"etag"`
 }
 
-// maxObjects bounds the objects of one batch: their names stand in its record, some 200 bytes each, and records are
-// read whole.
+// maxObjects is the largest number of objects in one batch. The batch record holds their names,
+// some 200 bytes each, and is read as a whole.
 const maxObjects = 1 << 20
 
-// openStore opens the bucket of an input. Tests put other stores behind s3:// names.
+// openStore opens the bucket of an input. Tests replace it.
 var openStore = blob.Open
 
 // inputs finds and opens raw objects. It is safe for concurrent use.
 type inputs struct {
 	mu      sync.Mutex
 	buckets map[string]blob.Store
+
+	large sync.Mutex // held while an object is inspected that may take much memory
 }
 
-// expand lists the objects that patterns stand for and sel takes, sorted by name, each once: neither
-// the order of the patterns nor what they have in common shows in anything that follows.
-func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection) ([]object, error) {
-	var all []object
+// expand lists the objects that patterns stand for and sel selects, sorted by name and without
+// duplicates, so that the result does not depend on the order of the patterns or their overlap.
+// Listing ends with an error at the first object beyond limit.
+func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection, limit int) ([]object, error) {
+	all := &found{limit: limit}
 	for _, p := range patterns {
-		hidden, unwanted := sel.hidden.n, sel.unwanted.n
-		found, err := in.find(ctx, p, sel)
+		hidden, unwanted, before := sel.hidden.n, sel.unwanted.n, len(all.objects)
+		err := in.find(ctx, p, sel, all)
 		switch {
+		case errors.Is(err, errTooMany):
+			return nil, &InputError{Object: p,
+				Reason: fmt.Sprintf("more than %d objects in one batch; pack them, or make several batches", limit)}
 		case err != nil:
 			return nil, err
-		case len(found) > 0 || sel.unwanted.n > unwanted:
+		case len(all.objects) > before || sel.unwanted.n > unwanted:
 		case sel.hidden.n > hidden:
-			return nil, &InputError{Object: p, Reason: "there is nothing but names that begin with . or _; --include takes those it names"}
+			return nil, &InputError{Object: p,
+				Reason: "there is nothing but names that begin with . or _; --include reads those it names"}
 		default:
 			return nil, &InputError{Object: p, Reason: "there is nothing there"}
 		}
-		all = append(all, found...)
-		if len(all) > maxObjects {
-			return nil, &InputError{Object: p, Reason: fmt.Sprintf("more than %d objects in one batch; pack them, or make several batches", maxObjects)}
-		}
 	}
-	if len(all) == 0 {
-		return nil, &InputError{Reason: fmt.Sprintf("--include and --exclude leave nothing to read; they leave out %s", &sel.unwanted)}
+	if len(all.objects) == 0 {
+		return nil, &InputError{Reason: fmt.Sprintf(
+			"--include and --exclude leave nothing to read; they leave out %s", &sel.unwanted)}
 	}
-	slices.SortFunc(all, func(a, b object) int { return strings.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(all, func(a, b object) bool { return a.Name == b.Name }), nil
+	slices.SortFunc(all.objects, func(a, b object) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(all.objects, func(a, b object) bool { return a.Name == b.Name }), nil
 }
 
-func (in *inputs) find(ctx context.Context, pattern string, sel *selection) ([]object, error) {
+// found collects up to limit objects.
+type found struct {
+	objects []object
+	limit   int
+}
+
+var errTooMany = errors.New("too many objects")
+
+func (f *found) add(o object) error {
+	if len(f.objects) >= f.limit {
+		return errTooMany
+	}
+	f.objects = append(f.objects, o)
+	return nil
+}
+
+// find adds the objects that a pattern stands for and sel selects.
+func (in *inputs) find(ctx context.Context, pattern string, sel *selection, all *found) error {
 	scheme, rest, ok := strings.Cut(pattern, "://")
 	switch {
 	case !ok:
-		return findFiles(pattern, sel)
+		return findFiles(pattern, sel, all)
 	case scheme == "file":
 		name, err := pathOf(pattern)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return findFiles(name, sel)
+		return findFiles(name, sel, all)
 	case scheme == "s3":
 		bucket, key, _ := strings.Cut(rest, "/")
-		return in.findKeys(ctx, bucket, key, sel)
+		return in.findKeys(ctx, bucket, key, sel, all)
 	}
-	return nil, &InputError{Object: pattern, Reason: "neither a path, file:// nor s3://"}
+	return &InputError{Object: pattern, Reason: "neither a path, file:// nor s3://"}
 }
 
-// pathOf is the path of a file:// URL.
+// pathOf returns the path of a file:// URL.
 func pathOf(fileURL string) (string, error) {
 	u, err := url.Parse(fileURL)
-	if err != nil || (u.Host != "" && u.Host != "localhost") || !strings.HasPrefix(u.Path, "/") || u.RawQuery != "" || u.Fragment != "" {
-		return "", &InputError{Object: fileURL, Reason: "a file is file:///absolute/path"}
+	if err != nil || (u.Host != "" && u.Host != "localhost") || !strings.HasPrefix(u.Path,
+		"/") || u.RawQuery != "" || u.Fragment != "" {
+		return "", &InputError{Object: fileURL, Reason: "want file:///absolute/path"}
 	}
 	return filepath.FromSlash(u.Path), nil
 }
@@ -99,40 +121,40 @@ func fileURL(name string) string {
 	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(name)}).String()
 }
 
-// findFiles lists a file, a glob's matches or what is below a folder.
-func findFiles(pattern string, sel *selection) ([]object, error) {
+// findFiles adds a file, the matches of a glob, or the files below a folder.
+func findFiles(pattern string, sel *selection, all *found) error {
 	if !filepath.IsAbs(pattern) {
-		return nil, &InputError{Object: pattern, Reason: "a path has to be absolute: workers run in other folders"}
+		return &InputError{Object: pattern, Reason: "want an absolute path: workers run in other folders"}
 	}
 	pattern = filepath.Clean(pattern)
 	matches := []string{pattern}
 	if _, err := os.Stat(pattern); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) || !strings.ContainsAny(pattern, `*?[`) {
-			return nil, fileError(pattern, err)
+			return fileError(pattern, err)
 		}
 		if matches, err = filepath.Glob(pattern); err != nil {
-			return nil, &InputError{Object: pattern, Reason: "not a glob", Err: err}
+			return &InputError{Object: pattern, Reason: "not a glob", Err: err}
 		}
 	}
-	w := walker{sel: sel}
+	w := walker{sel: sel, all: all}
 	for _, m := range matches {
 		w.root = m
 		if err := w.walk(m, nil, nil); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return w.found, nil
+	return nil
 }
 
 // walker lists the files below a folder.
 type walker struct {
-	sel   *selection
-	root  string
-	found []object
+	sel  *selection
+	root string
+	all  *found
 }
 
-// walk takes a file, or all files below a folder; names lead to it from the root. Symbolic links are followed; above are the
-// folders that led here, so that a link to one of them ends.
+// walk adds a file, or all files below a folder. names is the path to it from the root. Symbolic
+// links are followed, except to the folders in above, which are those on the way here.
 func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -140,16 +162,16 @@ func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 	}
 	switch {
 	case info.Mode().IsRegular():
-		taken := false
+		var selected bool
 		if len(names) > 0 {
-			taken = w.sel.below(fileURL(w.root)+"/", names, false)
+			selected = w.sel.below(fileURL(w.root)+"/", names, false)
 		} else {
-			taken = w.sel.wants(fileURL(filepath.Dir(name))+"/", []string{filepath.Base(name)}, false)
+			selected = w.sel.wants(fileURL(filepath.Dir(name))+"/", []string{filepath.Base(name)}, false)
 		}
-		if taken {
-			w.found = append(w.found, object{Name: fileURL(name), Bytes: info.Size(), ETag: fileTag(info)})
+		if !selected {
+			return nil
 		}
-		return nil
+		return w.all.add(object{Name: fileURL(name), Bytes: info.Size(), ETag: fileTag(info)})
 	case !info.IsDir():
 		return &InputError{Object: fileURL(name), Reason: "neither a file nor a folder"}
 	}
@@ -173,14 +195,14 @@ func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 	return nil
 }
 
-// fileTag is a file's ETag.
+// fileTag returns a file's ETag.
 func fileTag(info fs.FileInfo) string {
 	return fmt.Sprintf("%x-%x", info.ModTime().UnixNano(), info.Size())
 }
 
-// fileError tells what no repetition mends from what the disk may mend.
+// fileError makes an *InputError of an error that does not go away when the step is repeated.
 func fileError(name string, err error) error {
-	reason := ""
+	var reason string
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		reason = "no such file or folder"
@@ -194,7 +216,7 @@ func fileError(name string, err error) error {
 	return &InputError{Object: fileURL(name), Reason: reason, Err: err}
 }
 
-// bucket opens the store of a bucket once.
+// bucket returns the store of a bucket, which is opened once.
 func (in *inputs) bucket(ctx context.Context, name string) (blob.Store, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -212,38 +234,37 @@ func (in *inputs) bucket(ctx context.Context, name string) (blob.Store, error) {
 	return s, nil
 }
 
-// findKeys lists an object, a glob's matches or what is below a prefix.
-func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selection) ([]object, error) {
+// findKeys adds an object, the matches of a glob, or the objects below a prefix.
+func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selection, all *found) error {
 	name := "s3://" + bucket + "/"
 	store, err := in.bucket(ctx, bucket)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if key != "" && !strings.HasSuffix(key, "/") {
 		info, err := store.Stat(ctx, key)
 		if err == nil {
 			if dir, base := path.Split(key); !sel.wants(name+dir, []string{base}, false) {
-				return nil, nil
+				return nil
 			}
-			return []object{{Name: name + key, Bytes: info.Size, ETag: info.ETag}}, nil
+			return all.add(object{Name: name + key, Bytes: info.Size, ETag: info.ETag})
 		}
 		if !errors.Is(err, blob.ErrNotExist) {
-			return nil, keyError(name+key, err)
+			return keyError(name+key, err)
 		}
 	}
 	prefix, glob := key, ""
 	if i := strings.IndexAny(key, `*?[`); i >= 0 {
 		prefix, glob = key[:i], key
 		if _, err := path.Match(glob, ""); err != nil {
-			return nil, &InputError{Object: name + key, Reason: "not a glob", Err: err}
+			return &InputError{Object: name + key, Reason: "not a glob", Err: err}
 		}
 	} else if key != "" && !strings.HasSuffix(key, "/") {
 		prefix = key + "/"
 	}
-	var found []object
 	for info, err := range store.List(ctx, prefix) {
 		if err != nil {
-			return nil, keyError(name+key, err)
+			return keyError(name+key, err)
 		}
 		if glob != "" {
 			dir, base := path.Split(info.Key)
@@ -253,12 +274,14 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 		} else if !sel.below(name+prefix, strings.Split(info.Key[len(prefix):], "/"), false) {
 			continue
 		}
-		found = append(found, object{Name: name + info.Key, Bytes: info.Size, ETag: info.ETag})
+		if err := all.add(object{Name: name + info.Key, Bytes: info.Size, ETag: info.ETag}); err != nil {
+			return err
+		}
 	}
-	return found, nil
+	return nil
 }
 
-// keyError tells what no repetition mends from what the store may mend.
+// keyError makes an *InputError of an error that does not go away when the step is repeated.
 func keyError(name string, err error) error {
 	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrInvalidKey) {
 		return &InputError{Object: name, Reason: "no such object", Err: err}
@@ -266,12 +289,12 @@ func keyError(name string, err error) error {
 	return err
 }
 
-// errChanged is the error of an object that is not the one the plan saw.
+// errChanged returns the error of an object that has changed since it was planned.
 func (o object) errChanged() error {
 	return &InputError{Object: o.Name, Reason: "the object was changed since the run was planned"}
 }
 
-// member is the name of a member of an archive, in the form of the object's.
+// member returns the full name of a member of an archive, in the form of the object's name.
 func (o object) member(name string) string {
 	switch {
 	case name == "":
@@ -282,18 +305,19 @@ func (o object) member(name string) string {
 	return o.Name + "/" + name
 }
 
-// reader reads an object as the plan saw it. Formats that are not read in order take what they want of it by ReadAt,
-// which counts from the object's first byte.
-type openObjects struct {
+// rawObject reads an object as it was planned. Formats that are not read in order use ReadAt, whose
+// offsets count from the object's first byte.
+type rawObject struct {
 	io.ReadCloser
 	io.ReaderAt
 	size int64
-	// check says, after the last byte, whether the object is still the one the plan saw.
+	// check returns an error if the object has changed since it was planned. It is called after the
+	// last byte was read.
 	check func() error
 }
 
-// Size returns the object's bytes as stored.
-func (r *openObjects) Size() int64 { return r.size }
+// Size returns the object's stored size.
+func (r *rawObject) Size() int64 { return r.size }
 
 // storedObject reads ranges of an object in a store.
 type storedObject struct {
@@ -318,8 +342,8 @@ func (s storedObject) ReadAt(p []byte, off int64) (int, error) {
 	return int(n), nil
 }
 
-// open starts reading an object at an offset of its stored bytes.
-func (in *inputs) open(ctx context.Context, o object, off int64) (*openObjects, error) {
+// open starts reading an object at an offset in its stored bytes.
+func (in *inputs) open(ctx context.Context, o object, off int64) (*rawObject, error) {
 	if strings.HasPrefix(o.Name, "file:") {
 		return openFile(o, off)
 	}
@@ -351,10 +375,12 @@ func (in *inputs) open(ctx context.Context, o object, off int64) (*openObjects, 
 		}
 		return r, nil
 	}
-	return &openObjects{ReadCloser: &readLater{open: open}, ReaderAt: storedObject{ctx, store, key, o.Bytes}, size: o.Bytes, check: check}, nil
+	return &rawObject{ReadCloser: &readLater{open: open}, ReaderAt: storedObject{ctx, store, key, o.Bytes},
+		size: o.Bytes, check: check}, nil
 }
 
-// readLater opens what it reads when it is first read: of row groups nothing is read but by ReadAt.
+// readLater opens its stream at the first Read. Row groups are read by ReadAt only, without a
+// stream.
 type readLater struct {
 	open func() (io.ReadCloser, error)
 	r    io.ReadCloser
@@ -378,7 +404,7 @@ func (l *readLater) Close() error {
 	return l.r.Close()
 }
 
-func openFile(o object, off int64) (*openObjects, error) {
+func openFile(o object, off int64) (*rawObject, error) {
 	name, err := pathOf(o.Name)
 	if err != nil {
 		return nil, err
@@ -405,5 +431,5 @@ func openFile(o object, off int64) (*openObjects, error) {
 		f.Close()
 		return nil, err
 	}
-	return &openObjects{ReadCloser: f, ReaderAt: f, size: o.Bytes, check: check}, nil
+	return &rawObject{ReadCloser: f, ReaderAt: f, size: o.Bytes, check: check}, nil
 }

@@ -14,10 +14,11 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/row"
 )
 
-// TestIncludeAndExcludeChooseFiles puts the same names into a folder and a bucket: what is read, and what is said to be left
-// out, are the same.
+// TestIncludeAndExcludeChooseFiles puts the same names into a folder and a bucket. The files read,
+// and those reported as left out, have to be the same.
 func TestIncludeAndExcludeChooseFiles(t *testing.T) {
 	ctx := context.Background()
 	files := map[string]string{}
@@ -31,7 +32,7 @@ func TestIncludeAndExcludeChooseFiles(t *testing.T) {
 	}
 	dir := folder(t, files)
 	ingest.BehindS3(t, bucket)
-	const hid = "not read because of names that begin with . or _ (--include takes those it names): "
+	const hid = "not read because of names that begin with . or _ (--include reads those it names): "
 	const out = "not read because of --include and --exclude: "
 	for _, c := range []struct {
 		below            string
@@ -50,14 +51,14 @@ func TestIncludeAndExcludeChooseFiles(t *testing.T) {
 		{"", []string{"_tmp", "*.csv"}, nil, "_tmp/e.csv a.csv new/a.csv new/old/d.csv old/a.csv old/deep/c.csv", []string{hid + "IN/.git and 2 more", out + "IN/b.txt and 1 more"}},
 		{"", []string{"new/_*", "new/.well-known/*.txt"}, nil, "new/.well-known/u.txt new/_part.csv", []string{hid + "IN/.git", out + "IN/_tmp/e.csv and 7 more"}},
 		{"new/", nil, []string{"*.txt"}, "new/a.csv new/old/d.csv", []string{hid + "IN/new/.well-known and 1 more", out + "IN/new/b.txt"}},
-		// The path is that below the input; of globs and files it is the name.
+		// The path is the one below the input; for globs and files it is the name.
 		{"new/", nil, []string{"new/*"}, "new/a.csv new/b.txt new/old/d.csv", []string{hid + "IN/new/.well-known and 1 more"}},
 		{"new/*.*", nil, []string{"b*"}, "new/.well-known/u.txt new/_part.csv new/a.csv", []string{out + "IN/new/b.txt"}},
 	} {
 		for root, in := range map[string]string{"file://" + dir: dir + "/" + c.below, "s3://bucket/in": "s3://bucket/in/" + c.below} {
 			want := c.want
 			if strings.HasSuffix(c.below, "*") && root != "file://"+dir {
-				// A bucket has no folders for a glob to find.
+				// In a bucket a glob finds no folders.
 				want = strings.TrimPrefix(want, "new/.well-known/u.txt ")
 			}
 			got, notes, err := ingest.Expand(ctx, ingest.Spec{Inputs: []string{in}, Include: c.include, Exclude: c.exclude})
@@ -90,11 +91,11 @@ func TestIncludeAndExcludeChooseFiles(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
-	// One of several inputs may be left out altogether, as a shell's globs give them.
+	// One of several inputs, which may come from a shell's glob, may be excluded.
 	if got, _, err := ingest.Expand(ctx, ingest.Spec{Inputs: []string{dir + "/a.csv", dir + "/b.txt"}, Exclude: []string{"*.txt"}}); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
-	// What is excluded is not looked at.
+	// Files that are excluded are not opened.
 	if err := os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "dangling")); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestBadPatternsAreRefusedBeforeAnythingIsRead(t *testing.T) {
 	}
 }
 
-// FuzzPatterns compares with a matcher that tries everything.
+// FuzzPatterns compares patterns with a matcher that tries every way to match.
 func FuzzPatterns(f *testing.F) {
 	f.Add("a/**/b*", "a/x/y/bc/d")
 	f.Add("**/a/**/b", "a/a/c/a/b")
@@ -157,9 +158,9 @@ func FuzzPatterns(f *testing.F) {
 	})
 }
 
-// TestUnreadableFilesAreNamedAllAtOnce holds for batches that are looked at when they are planned, and for larger
-// ones, whose splits look.
-func TestUnreadableFilesAreNamedAllAtOnce(t *testing.T) {
+// TestAllUnreadableFilesAreNamed has batches whose objects are inspected by MakePlan, and larger
+// ones whose objects are inspected by their splits.
+func TestAllUnreadableFilesAreNamed(t *testing.T) {
 	ctx := context.Background()
 	for _, good := range []int{5, 1200} {
 		files := map[string]string{}
@@ -210,13 +211,13 @@ func TestUnreadableFilesAreNamedAllAtOnce(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "09.pdf") || strings.Contains(err.Error(), "10.pdf") || !strings.HasSuffix(err.Error(), "and 27 more") {
 		t.Errorf("37 of 37: %v", err)
 	}
-	// One among others that nothing can be advised for but to leave it out.
+	// One among others; the only advice is to leave it out.
 	_, err = ingest.MakePlan(ctx, blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{folder(t, map[string]string{
 		"a.txt": "http://a.example/\n", "image.bin": strings.Repeat("\x00\x01\x02x", 100)})}})
 	if err == nil || !strings.Contains(err.Error(), "--exclude") || strings.Contains(err.Error(), "or leave it out") {
 		t.Errorf("binary data among others: %v", err)
 	}
-	// A single input is named as ever.
+	// An error of a single input.
 	_, err = ingest.MakePlan(ctx, blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{folder(t, map[string]string{"a.pdf": "%PDF-1.7"})}})
 	var input *ingest.InputError
 	if !errors.As(err, &input) || !strings.HasSuffix(input.Object, "/a.pdf") || strings.Contains(err.Error(), "exclude") {
@@ -224,8 +225,8 @@ func TestUnreadableFilesAreNamedAllAtOnce(t *testing.T) {
 	}
 }
 
-// TestAURLColumnThatNoRecordHasIsNamed covers formats whose records need not all have the same members.
-func TestAURLColumnThatNoRecordHasIsNamed(t *testing.T) {
+// TestURLColumnThatNoRecordHasIsNamed covers formats whose records may have different members.
+func TestURLColumnThatNoRecordHasIsNamed(t *testing.T) {
 	for name, data := range map[string]string{
 		"lines.jsonl": `{"url":"http://a.example/"}` + "\n" + `{"url":"http://b.example/"}` + "\n",
 		"one.json":    `{"data":[{"url":"http://a.example/"},{"url":"http://b.example/"}]}`,
@@ -239,8 +240,8 @@ func TestAURLColumnThatNoRecordHasIsNamed(t *testing.T) {
 	}
 }
 
-// TestFinishTellsWhatIsNotRead shows notes of the plan at the end.
-func TestFinishTellsWhatIsNotRead(t *testing.T) {
+// TestFinishReportsFilesNotRead holds that the notes of the plan are in the result.
+func TestFinishReportsFilesNotRead(t *testing.T) {
 	dir := folder(t, map[string]string{"a.txt": "http://a.example/\n", "_SUCCESS": "", "b.bak": "no"})
 	f, err := steps(context.Background(), blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{dir}, Exclude: []string{"*.bak"}}, ingest.Limits{})
 	if err != nil {
@@ -248,5 +249,144 @@ func TestFinishTellsWhatIsNotRead(t *testing.T) {
 	}
 	if len(f.Notes) != 2 || !strings.Contains(f.Notes[0], "_SUCCESS") || !strings.Contains(f.Notes[1], "b.bak") || f.Rows != 1 {
 		t.Errorf("%+v", f)
+	}
+}
+
+func TestObjectChangedSinceThePlanIsRefused(t *testing.T) {
+	ctx := context.Background()
+	dir := folder(t, map[string]string{"x.txt": "http://a.example/\n"})
+	store := blob.NewMemory()
+	spec := ingest.Spec{Dataset: "d", Inputs: []string{dir}}
+	plan, err := ingest.MakePlan(ctx, store, "run", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "x.txt"), []byte("http://b.example/x\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var input *ingest.InputError
+	if _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); !errors.As(err, &input) {
+		t.Errorf("got %v", err)
+	}
+	// The plan stays the same.
+	if again, err := ingest.MakePlan(ctx, store, "run", spec); err != nil || again != plan {
+		t.Errorf("%+v, %v; want %+v", again, err, plan)
+	}
+	spec.Extras = []string{} // an equal spec
+	if again, err := ingest.MakePlan(ctx, store, "run", spec); err != nil || again != plan {
+		t.Errorf("%+v, %v; want %+v", again, err, plan)
+	}
+	spec.KeepRaw = true
+	if _, err := ingest.MakePlan(ctx, store, "run", spec); !errors.As(err, &input) {
+		t.Errorf("another spec under the same run: %v", err)
+	}
+	if next, err := ingest.MakePlan(ctx, store, "run2", spec); err != nil || next.Batch == plan.Batch {
+		t.Errorf("the changed object gives batch %s as before, %v", next.Batch, err)
+	}
+}
+
+func TestDeletedObjectIsAnInputError(t *testing.T) {
+	ctx := context.Background()
+	bucket, store := blob.NewMemory(), blob.NewMemory()
+	if _, err := bucket.Put(ctx, "in/a.txt", []byte("http://a.example/\n"), blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	ingest.BehindS3(t, bucket)
+	dir := folder(t, map[string]string{"x.txt": "http://a.example/\n"})
+	for run, in := range map[string]string{"file": dir, "key": "s3://bucket/in/"} {
+		if _, err := ingest.MakePlan(ctx, store, run, ingest.Spec{Dataset: "d", Batch: run, Inputs: []string{in}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, "x.txt")), bucket.Delete(ctx, "in/a.txt")); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []string{"file", "key"} {
+		var input *ingest.InputError
+		if _, err := ingest.Normalize(ctx, store, run, 0, nil, nil); !errors.As(err, &input) || input.Object == "" {
+			t.Errorf("%s: %v", run, err)
+		}
+	}
+}
+
+func TestInputs(t *testing.T) {
+	ctx := context.Background()
+	dir := folder(t, map[string]string{"b.txt": "1", "a.txt": "22", "sub/c d.txt": "3", "sub/deep/e.csv": "4", ".hidden": "x", "_SUCCESS": "", "sub/.git/f": "x"})
+	if err := os.Symlink(filepath.Join(dir, "sub"), filepath.Join(dir, "sub", "deep", "loop")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "a.txt"), filepath.Join(dir, "sub", "link.txt")); err != nil {
+		t.Fatal(err)
+	}
+	bucket := blob.NewMemory()
+	for _, key := range []string{"crawl/1/a.gz", "crawl/1/b.gz", "crawl/2/a.gz", "crawl/2/_SUCCESS", "crawl/10.gz", "other"} {
+		if _, err := bucket.Put(ctx, key, []byte(key), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ingest.BehindS3(t, bucket)
+	for _, c := range []struct {
+		in   []string
+		want []string
+	}{
+		{[]string{dir}, []string{"/a.txt", "/b.txt", "/sub/c%20d.txt", "/sub/deep/e.csv", "/sub/link.txt"}},
+		{[]string{dir + "/b.txt", dir + "/a.txt", dir + "/*.txt"}, []string{"/a.txt", "/b.txt"}},
+		{[]string{dir + "/s*"}, []string{"/sub/c%20d.txt", "/sub/deep/e.csv", "/sub/link.txt"}},
+		{[]string{"file://" + dir + "/sub/c%20d.txt"}, []string{"/sub/c%20d.txt"}},
+		{[]string{dir + "/.hidden"}, []string{"/.hidden"}},
+		{[]string{"s3://bucket/crawl/1/a.gz"}, []string{"s3://bucket/crawl/1/a.gz"}},
+		{[]string{"s3://bucket/crawl/1", "s3://bucket/crawl/2/"}, []string{"s3://bucket/crawl/1/a.gz", "s3://bucket/crawl/1/b.gz", "s3://bucket/crawl/2/a.gz"}},
+		{[]string{"s3://bucket/crawl/*/a.gz"}, []string{"s3://bucket/crawl/1/a.gz", "s3://bucket/crawl/2/a.gz"}},
+		{[]string{"s3://bucket"}, []string{"s3://bucket/crawl/1/a.gz", "s3://bucket/crawl/1/b.gz", "s3://bucket/crawl/10.gz", "s3://bucket/crawl/2/a.gz", "s3://bucket/other"}},
+	} {
+		got, _, err := ingest.Expand(ctx, ingest.Spec{Inputs: c.in})
+		if err != nil {
+			t.Errorf("%v: %v", c.in, err)
+			continue
+		}
+		for i := range got {
+			got[i] = strings.TrimPrefix(got[i], "file://"+dir)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%v: %s", c.in, diff)
+		}
+	}
+	var input *ingest.InputError
+	for _, in := range []string{"s3://bucket/none", "s3://bucket/none/", "s3://bucket/none*", "s3://bucket/["} {
+		if got, _, err := ingest.Expand(ctx, ingest.Spec{Inputs: []string{in}}); !errors.As(err, &input) {
+			t.Errorf("%s: %v, %v", in, got, err)
+		}
+	}
+}
+
+func TestBucketIsReadAsPlanned(t *testing.T) {
+	ctx := context.Background()
+	bucket := blob.NewMemory()
+	put := func(key, text string) {
+		t.Helper()
+		if _, err := bucket.Put(ctx, key, []byte(text), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("in/a.txt", "http://a.example/\n")
+	put("in/b.txt", "http://b.example/\n")
+	ingest.BehindS3(t, bucket)
+	spec := ingest.Spec{Dataset: "d", Inputs: []string{"s3://bucket/in/"}}
+	store := blob.NewMemory()
+	f, err := steps(ctx, store, "run", spec, ingest.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := newOracle()
+	want.add("http://a.example/", row.Row{}, false)
+	want.add("http://b.example/", row.Row{}, false)
+	want.check(t, store, f)
+	if _, err := ingest.MakePlan(ctx, store, "run2", spec); err != nil {
+		t.Fatal(err)
+	}
+	put("in/b.txt", "http://c.example/\n")
+	var input *ingest.InputError
+	if _, err := ingest.Normalize(ctx, store, "run2", 0, nil, nil); !errors.As(err, &input) || input.Object != "s3://bucket/in/b.txt" {
+		t.Errorf("got %v", err)
 	}
 }

@@ -20,13 +20,14 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// MergeSummary is what a scheduler has to know of the merge of a run.
+// MergeSummary is what a scheduler needs of the merge of a run.
 type MergeSummary struct {
-	// Tasks are to be merged, numbered from 0.
+	// Tasks is the number of merge tasks. They are numbered from 0.
 	Tasks int `json:"tasks"`
 	// Width is the number of hex digits of domain_prefix: 0 (any), 1 or 2.
 	Width int `json:"width"`
-	// Records were read; Kept of them are rows, before equal ones are merged; the rest are Rejected, by reason.
+	// Records is the number of records read. Kept of them became rows, before equal rows are
+	// merged. The others are Rejected, by reason.
 	Records  int64            `json:"records"`
 	Kept     int64            `json:"kept"`
 	Rejected map[string]int64 `json:"rejected"`
@@ -40,17 +41,17 @@ type mergePlan struct {
 	Shuffled []rowsort.ShuffleFile `json:"shuffled"`
 }
 
-// task is what one Merge does.
+// task is the work of one Merge.
 type task struct {
-	// Prefixes are the domain_prefixes with rows, ascending.
+	// Prefixes are the domain_prefixes with rows, in ascending order.
 	Prefixes []string `json:"prefixes"`
-	Rows     int64    `json:"rows"` // before merging
+	Rows     int64    `json:"rows"` // before equal rows are merged
 	KeyBytes int64    `json:"key_bytes"`
 }
 
-// PlanMerge looks at what all splits gave. It refuses a batch of which too many records were rejected, or nothing
-// was kept, with an *InputError that names the first rejects; else it chooses how wide the batch is partitioned and
-// groups the partitions into tasks of similar size. Both depend on the rows alone.
+// PlanMerge chooses the width by which the batch is partitioned and groups its partitions into
+// tasks of similar size. Both depend on the rows alone. It refuses a batch with too many rejects,
+// or without any row, with an *InputError that names the first rejects.
 func PlanMerge(ctx context.Context, store blob.Store, run string) (MergeSummary, error) {
 	return planMerge(ctx, store, run, defaultLimits)
 }
@@ -75,7 +76,7 @@ func planMerge(ctx context.Context, store blob.Store, run string, lim limits) (M
 	if m, err = newMergePlan(p, splits, lim); err != nil {
 		return MergeSummary{}, err
 	}
-	if err := settle(ctx, store, mergeKey(run), &m); err != nil {
+	if err := saveFirst(ctx, store, mergeKey(run), &m); err != nil {
 		return MergeSummary{}, err
 	}
 	return m.MergeSummary, nil
@@ -110,7 +111,7 @@ func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) 
 	return m, nil
 }
 
-// refuse returns an error for a batch that is not to be published.
+// refuse returns an error for a batch that must not be published.
 func refuse(spec *Spec, m MergeSummary, first []Reject) error {
 	rejected := m.Records - m.Kept
 	e := &InputError{Rejects: first}
@@ -127,14 +128,15 @@ func refuse(spec *Spec, m MergeSummary, first []Reject) error {
 			e.Reason += fmt.Sprintf("; no record has a URL in a column or member %q (--url-column)", spec.URLColumn)
 		}
 	case float64(rejected) > limit*float64(m.Records):
-		e.Reason = fmt.Sprintf("%d of %d records were rejected (%s), more than the allowed share of %v", rejected, m.Records, reasons(m.Rejected), limit)
+		e.Reason = fmt.Sprintf("%d of %d records were rejected (%s), more than the allowed share of %v",
+			rejected, m.Records, reasons(m.Rejected), limit)
 	default:
 		return nil
 	}
 	return e
 }
 
-// planTasks chooses the width of prefixes and cuts those with rows, in order, into tasks.
+// planTasks chooses the width of prefixes and groups those with rows, in order, into tasks.
 func planTasks(parts [row.Partitions]partition, lim limits) (width int, tasks []task) {
 	var total int64
 	for _, p := range parts {
@@ -169,40 +171,42 @@ func planTasks(parts [row.Partitions]partition, lim limits) (width int, tasks []
 	return width, tasks
 }
 
-// readSplits reads the outcomes of all splits.
+// readSplits reads the results of all splits.
 func readSplits(ctx context.Context, store blob.Store, p *plan) ([]splitRecord, error) {
 	splits := make([]splitRecord, p.Count)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrentReads)
 	for i := range splits {
-		g.Go(func() error { return need(ctx, store, splitKey(p.Run, i), &splits[i]) })
+		g.Go(func() error { return loadRequired(ctx, store, splitKey(p.Run, i), &splits[i]) })
 	}
 	return splits, g.Wait()
 }
 
-// MergeResult is the outcome of one Merge.
+// MergeResult is the result of one Merge.
 type MergeResult struct {
-	// Rows are in the parts; Merged are records equal to one of them.
+	// Rows is the number of rows in the parts, Merged that of further records equal to one of them.
 	Rows   int64 `json:"rows"`
 	Merged int64 `json:"merged"`
 	// Parts is the number of parts, Bytes their size.
 	Parts int   `json:"parts"`
 	Bytes int64 `json:"bytes"`
-	// Postings is the postings object of the parts, with so many domains; none where nobody made one.
+	// Postings is the postings object of the parts, Domains its number of domains. Postings is zero
+	// if Merge wrote none.
 	Postings lake.FrameObject `json:"postings,omitzero"`
 	Domains  int64            `json:"domains,omitempty"`
 }
 
-// PostingsWriter makes the postings object of what a merge writes, while it is written. It is for one goroutine.
+// PostingsWriter builds the postings object of the parts that a merge writes, while they are
+// written. It is not safe for concurrent use.
 type PostingsWriter interface {
 	part.DomainSink
-	// Finish writes the object and returns it with the number of domains.
+	// Finish writes the object and returns it with its number of domains.
 	Finish(ctx context.Context, store blob.Store) (lake.FrameObject, int64, error)
-	// Close gives up what is not finished.
+	// Close releases what the writer holds. Without a Finish before it, nothing is written.
 	Close()
 }
 
-// NewPostings starts the postings object of parts of a batch.
+// NewPostings starts a postings object for parts of a batch.
 type NewPostings func(dataset uint32, batch string) PostingsWriter
 
 // mergedRecord is merged/{task}.json.
@@ -211,7 +215,8 @@ type mergedRecord struct {
 	Rows   int64       `json:"rows"`
 	Merged int64       `json:"merged"`
 	Parts  []lake.Part `json:"parts"`
-	// Pages is the frame file with the page index of each part, for whoever makes postings later. It is there where Postings is not.
+	// Pages is the frame file with the page index of each part, from which postings are extracted
+	// later. It exists if Postings does not.
 	Pages    lake.FrameObject `json:"pages,omitzero"`
 	Postings lake.FrameObject `json:"postings,omitzero"`
 	Domains  int64            `json:"domains,omitempty"`
@@ -225,20 +230,27 @@ func (r *mergedRecord) result() MergeResult {
 	return out
 }
 
-// Merge sorts the rows of one task, of all splits, and writes their parts. Two parts at most are in tempDir, one that is being stored and one that is written
-// meanwhile; "" is the system's folder. Postings may be nil: then the result names no postings object, and they are to be extracted from the parts.
-// Progress may be nil; it is called from this goroutine.
-func Merge(ctx context.Context, store blob.Store, run string, task int, tempDir string, postings NewPostings, progress func(Progress)) (MergeResult, error) {
+// Merge sorts the rows of one task from all splits and writes their parts. At most two parts are in
+// tempDir: one that is being stored and one that is being written. An empty tempDir is the
+// system's. postings may be nil: then the result names no postings object, and postings have to be
+// extracted from the parts. progress may be nil; it is called from the caller's goroutine.
+func Merge(
+	ctx context.Context, store blob.Store, run string, task int, tempDir string,
+	postings NewPostings, progress func(Progress),
+) (MergeResult, error) {
 	return merge(ctx, store, run, task, tempDir, postings, progress, defaultLimits)
 }
 
-func merge(ctx context.Context, store blob.Store, run string, task int, tempDir string, postings NewPostings, progress func(Progress), lim limits) (MergeResult, error) {
+func merge(
+	ctx context.Context, store blob.Store, run string, task int, tempDir string,
+	postings NewPostings, progress func(Progress), lim limits,
+) (MergeResult, error) {
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return MergeResult{}, err
 	}
 	var m mergePlan
-	if err := need(ctx, store, mergeKey(run), &m); err != nil {
+	if err := loadRequired(ctx, store, mergeKey(run), &m); err != nil {
 		return MergeResult{}, err
 	}
 	var out mergedRecord
@@ -257,10 +269,13 @@ func merge(ctx context.Context, store blob.Store, run string, task int, tempDir 
 	return out.result(), save(ctx, store, mergedKey(run, task), &out)
 }
 
-// mergeShuffled does one task with rows from shuffle files.
-func mergeShuffled(ctx context.Context, store blob.Store, p *plan, m *mergePlan, task int, tempDir string, postings NewPostings, progress func(Progress), lim limits) (mergedRecord, error) {
+// mergeShuffled does one task with the rows of shuffle files.
+func mergeShuffled(
+	ctx context.Context, store blob.Store, p *plan, m *mergePlan, task int, tempDir string,
+	postings NewPostings, progress func(Progress), lim limits,
+) (mergedRecord, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // of reads that nobody waits for
+	defer cancel() // ends prefetches that were not used
 	shuffle, err := rowsort.OpenShuffle(ctx, store, m.Shuffled)
 	if err != nil {
 		return mergedRecord{}, err
@@ -280,7 +295,7 @@ func mergeShuffled(ctx context.Context, store blob.Store, p *plan, m *mergePlan,
 		}
 		if len(runs) == 0 {
 			if next := slices.Index(prefixes, prefix) + 1; next < len(prefixes) {
-				if first, last, err := partitionsOf(prefixes[next]); err == nil { // what is wrong is said when it is their turn
+				if first, last, err := partitionsOf(prefixes[next]); err == nil { // an error is returned at their turn
 					buffer.Ask(ctx, shuffle, first, last)
 				}
 			}
@@ -290,17 +305,21 @@ func mergeShuffled(ctx context.Context, store blob.Store, p *plan, m *mergePlan,
 		if err := spill(); err != nil {
 			return err
 		}
-		buffer.Shrink() // the merge has memory of its own
-		return rowsort.MergeRuns(ctx, store, runs, func(pass, n int) string { return spillKey(p.Run, task, prefix, 1+pass, n) }, sink)
+		buffer.Shrink() // MergeRuns allocates its own memory
+		return rowsort.MergeRuns(ctx, store, runs,
+			func(pass, n int) string { return spillKey(p.Run, task, prefix, 1+pass, n) }, sink)
 	}
 	return mergeTask(ctx, store, p, task, m.TaskList[task], rows, tempDir, postings, progress)
 }
 
-// rowSource passes the rows of some partitions to sink, sorted, one of each record.
+// rowSource passes the rows of a range of partitions to sink, sorted and without duplicates.
 type rowSource func(prefix string, first, last byte, sink row.Sink) error
 
 // mergeTask does one task with the rows of source.
-func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t task, source rowSource, tempDir string, postings NewPostings, progress func(Progress)) (mergedRecord, error) {
+func mergeTask(
+	ctx context.Context, store blob.Store, p *plan, number int, t task, source rowSource,
+	tempDir string, postings NewPostings, progress func(Progress),
+) (mergedRecord, error) {
 	state := Progress{Records: t.Rows}
 	report := func() error {
 		if progress != nil {
@@ -316,7 +335,8 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 		opt.Domains = writer
 	}
 	written := make([][]part.Written, len(t.Prefixes))
-	// To store a part is to wait, so the rows of the next are sorted meanwhile. One part waits at most: it is in memory.
+	// Storing a part is mostly waiting, so the rows of the next one are sorted meanwhile. At most
+	// one part is being stored, because it is held in memory.
 	storing, within := errgroup.WithContext(ctx)
 	storing.SetLimit(1)
 	var err error
@@ -339,7 +359,7 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 	if err == nil && writer != nil {
 		out.Postings, out.Domains, err = writer.Finish(within, store)
 	}
-	// If a part could not be stored, that is why something else failed.
+	// If a part could not be stored, other errors follow from that.
 	if err := cmp.Or(storing.Wait(), err); err != nil {
 		return mergedRecord{}, err
 	}
@@ -356,8 +376,13 @@ func mergeTask(ctx context.Context, store blob.Store, p *plan, number int, t tas
 	return out, err
 }
 
-// mergePrefix writes the rows of one domain_prefix to parts, of which the last is still to be stored. It counts rows in kept and calls report now and then.
-func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSource, opt partwriter.Options, kept *int64, report func() error) (*partwriter.Writer, error) {
+// mergePrefix writes the rows of one domain_prefix to parts. The caller finishes the returned
+// writer, which stores the last of them. It adds the number of rows to kept and calls report at
+// intervals.
+func mergePrefix(
+	ctx context.Context, store blob.Store, p *plan, source rowSource, opt partwriter.Options,
+	kept *int64, report func() error,
+) (*partwriter.Writer, error) {
 	first, last, err := partitionsOf(opt.Prefix)
 	if err != nil {
 		return nil, codec.Corrupt(mergeKey(p.Run), "prefixes", -1, "a domain prefix", err)
@@ -374,7 +399,7 @@ func mergePrefix(ctx context.Context, store blob.Store, p *plan, source rowSourc
 	return w, nil
 }
 
-// countedRows counts rows, and calls report after each progressEvery.
+// countedRows counts rows and calls report every progressEvery rows.
 type countedRows struct {
 	*partwriter.Writer
 	kept   *int64
@@ -391,7 +416,7 @@ func (c *countedRows) Rows(hosts []row.SortedHost, rows []row.SortedRow) (record
 	return records, err
 }
 
-// writePages writes the page indexes of parts, one frame each.
+// writePages writes the page indexes of parts, one frame for each part.
 func writePages(ctx context.Context, store blob.Store, key string, parts []part.Written) (lake.FrameObject, error) {
 	b, err := store.Create(ctx, key)
 	if err != nil {
@@ -418,16 +443,18 @@ func writePages(ctx context.Context, store blob.Store, key string, parts []part.
 	return lake.NewFrameObject(key, ff), nil
 }
 
-// MergedTask is what one Merge wrote, for whoever extracts postings from it if there are none.
+// MergedTask is what one Merge wrote. Postings that Merge did not write are extracted from it.
 type MergedTask struct {
 	DatasetID uint32
 	Batch     string
-	// Rows are in the parts; Merged are records equal to one of them.
+	// Rows is the number of rows in the parts, Merged that of further records equal to one of them.
 	Rows, Merged int64
-	// Parts are in the order of their prefixes and, within one, of their rows. Those of other tasks have other
-	// prefixes, so domains of different tasks differ. They have page indexes where there is no postings object, which has these too.
+	// Parts are in the order of their prefixes and, within one prefix, of their rows. Different
+	// tasks have different prefixes and hence different domains. Parts have page indexes only if
+	// there is no postings object, which contains them.
 	Parts []part.Written
-	// Postings is the postings object of the parts, with so many domains, where Merge made one.
+	// Postings is the postings object of the parts, Domains its number of domains. It is zero if
+	// Merge wrote none.
 	Postings lake.FrameObject
 	Domains  int64
 }
@@ -439,13 +466,14 @@ func ReadMerged(ctx context.Context, store blob.Store, run string, task int) (*M
 		return nil, err
 	}
 	var rec mergedRecord
-	if err := need(ctx, store, mergedKey(run, task), &rec); err != nil {
+	if err := loadRequired(ctx, store, mergedKey(run, task), &rec); err != nil {
 		return nil, err
 	}
-	out := &MergedTask{DatasetID: p.DatasetID, Batch: p.Batch, Rows: rec.Rows, Merged: rec.Merged, Postings: rec.Postings, Domains: rec.Domains}
+	out := &MergedTask{DatasetID: p.DatasetID, Batch: p.Batch, Rows: rec.Rows, Merged: rec.Merged,
+		Postings: rec.Postings, Domains: rec.Domains}
 	if out.Postings.Key != "" {
-		for _, onePart := range rec.Parts {
-			out.Parts = append(out.Parts, part.Written{Part: onePart})
+		for _, p := range rec.Parts {
+			out.Parts = append(out.Parts, part.Written{Part: p})
 		}
 		return out, nil
 	}
@@ -462,12 +490,12 @@ func ReadMerged(ctx context.Context, store blob.Store, run string, task int) (*M
 	if frames.Len() != len(rec.Parts) {
 		return nil, codec.Corrupt(key, "frames", -1, len(rec.Parts), frames.Len())
 	}
-	for i, onePart := range rec.Parts {
+	for i, p := range rec.Parts {
 		data, err := frames.Read(ctx, read, i, i+1)
 		if err != nil {
 			return nil, err
 		}
-		w := part.Written{Part: onePart}
+		w := part.Written{Part: p}
 		d := codec.NewDecoder(data[0], key, fmt.Sprintf("frame %d", i))
 		for n := d.Uint(math.MaxInt32); n > 0 && d.Err() == nil; n-- {
 			encoded := d.Bytes(int(d.Uint(uint64(d.Len()))))

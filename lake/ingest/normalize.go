@@ -25,13 +25,14 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// SplitResult is the outcome of one Normalize.
+// SplitResult is the result of one Normalize.
 type SplitResult struct {
-	// Records were read; Kept of them are rows, before equal ones are merged; the rest are Rejected, by reason.
+	// Records is the number of records read. Kept of them became rows, before equal rows are
+	// merged. The others are Rejected, by reason.
 	Records  int64            `json:"records"`
 	Kept     int64            `json:"kept"`
 	Rejected map[string]int64 `json:"rejected"`
-	// Bytes is the size of the split's objects as stored.
+	// Bytes is the stored size of the split's objects.
 	Bytes int64 `json:"bytes"`
 	// Files is the number of shuffle files written.
 	Files int `json:"files"`
@@ -43,8 +44,8 @@ type splitRecord struct {
 	SplitResult
 	// Objects are the split's, in order.
 	Objects []pieceRecord `json:"objects"`
-	// Partitions are those with rows, ascending. They count rows before any merging, so that what is
-	// planned by them does not depend on how rows met.
+	// Partitions are the partitions with rows, in ascending order. They count rows before any are
+	// merged, so that the merge plan does not depend on which equal rows met in one split.
 	Partitions []partition           `json:"partitions"`
 	Shuffled   []rowsort.ShuffleFile `json:"shuffled"`
 	Rejects    *lake.FrameObject     `json:"reject_list,omitempty"`
@@ -52,15 +53,15 @@ type splitRecord struct {
 	Notes      []string              `json:"notes,omitempty"`
 }
 
-// pieceRecord is what one object or range of a split gave. Of a range of text the places of rejects count
-// lines from its first.
+// pieceRecord is the result of one object or range. The rejects of a range of text count lines from
+// the range's first one.
 type pieceRecord struct {
 	lake.Input
 	Range *raw.Range `json:"range,omitempty"`
-	// Lines belong to the range.
+	// Lines is the number of lines of the range.
 	Lines int64 `json:"lines,omitempty"`
 
-	before int64 // lines of the object before the range; see join
+	before int64 // lines of the object before the range; set by join
 }
 
 // partition counts the rows of one partition and the bytes of their keys.
@@ -71,22 +72,29 @@ type partition struct {
 }
 
 const (
-	// firstRejects is how many rejects an error shows.
+	// firstRejects is how many rejects an error names.
 	firstRejects = 3
-	// maxExamples is how many rejects FinishResult shows, and maxNotes how many notes.
+	// maxExamples and maxNotes are how many rejects and notes FinishResult names.
 	maxExamples, maxNotes = 5, 5
 )
 
-// rejectFrame is the size in decompressed bytes at which a frame of a list of rejects ends.
+// rejectFrame is the decompressed size in bytes at which a frame of a list of rejects ends.
 const rejectFrame = 64 << 10
 
-// Normalize reads the objects of one split and writes their rows by partition, and the places of what is no
-// URL as rejects. Postings is as for Merge. Progress may be nil; it is called from this goroutine.
-func Normalize(ctx context.Context, store blob.Store, run string, split int, postings NewPostings, progress func(Progress)) (SplitResult, error) {
+// Normalize reads the objects of one split and writes their rows by partition, and a list of the
+// records that are rejected. postings is as for Merge. progress may be nil; it is called from the
+// caller's goroutine.
+func Normalize(
+	ctx context.Context, store blob.Store, run string, split int, postings NewPostings,
+	progress func(Progress),
+) (SplitResult, error) {
 	return normalize(ctx, store, run, split, postings, progress, defaultLimits)
 }
 
-func normalize(ctx context.Context, store blob.Store, run string, split int, postings NewPostings, progress func(Progress), lim limits) (SplitResult, error) {
+func normalize(
+	ctx context.Context, store blob.Store, run string, split int, postings NewPostings,
+	progress func(Progress), lim limits,
+) (SplitResult, error) {
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return SplitResult{}, err
@@ -107,8 +115,12 @@ func normalize(ctx context.Context, store blob.Store, run string, split int, pos
 	return out.SplitResult, save(ctx, store, splitKey(run, split), out)
 }
 
-// normalizeSplit does what Normalize does but for saving what came of it: the split's record and, where the tasks of the merge are done too, theirs.
-func normalizeSplit(ctx context.Context, store blob.Store, p *plan, split int, postings NewPostings, progress func(Progress), lim limits) (*splitRecord, []mergedRecord, error) {
+// normalizeSplit is Normalize without saving the results. It returns the split's record and, if it
+// has done the merge tasks too, theirs.
+func normalizeSplit(
+	ctx context.Context, store blob.Store, p *plan, split int, postings NewPostings,
+	progress func(Progress), lim limits,
+) (*splitRecord, []mergedRecord, error) {
 	pieces, err := p.pieces(ctx, store, split)
 	if err != nil {
 		return nil, nil, err
@@ -119,7 +131,8 @@ func normalizeSplit(ctx context.Context, store blob.Store, p *plan, split int, p
 	}
 	n := &normalizer{
 		ctx: ctx, store: store, plan: p, split: split, lim: lim, postings: postings,
-		norm: norm, origins: originMemos.Get().(*urlnorm.Origins), rows: rowsort.NewBuffer(lim.arena), report: progress,
+		norm: norm, origins: originCaches.Get().(*urlnorm.Origins),
+		rows: rowsort.NewBuffer(lim.arena), report: progress,
 	}
 	if n.report == nil {
 		n.report = func(Progress) {}
@@ -139,16 +152,16 @@ func normalizeSplit(ctx context.Context, store blob.Store, p *plan, split int, p
 	return &n.out, merged, err
 }
 
-// originMemos are empty memos with the memory that they had.
-var originMemos = sync.Pool{New: func() any { return urlnorm.NewOrigins(0) }}
+// originCaches holds empty caches of origins whose memory is used again.
+var originCaches = sync.Pool{New: func() any { return urlnorm.NewOrigins(0) }}
 
 func (n *normalizer) release() {
 	n.rows.Release()
 	n.origins.Reset()
-	originMemos.Put(n.origins)
+	originCaches.Put(n.origins)
 }
 
-// normalizer is one Normalize under way.
+// normalizer is one Normalize in progress.
 type normalizer struct {
 	ctx      context.Context
 	store    blob.Store
@@ -162,8 +175,9 @@ type normalizer struct {
 	norm    *urlnorm.Normalizer
 	origins *urlnorm.Origins
 	rows    *rowsort.Buffer
-	// An origin's number and firstHost are the number of its host in rows, where hosts of several numbers are one. Rows are told of hosts when their rows are
-	// used, so that a record of a known origin needs nothing but its number.
+	// firstHost plus an origin's number is the number of its host in rows; several numbers may
+	// stand for one host. Hosts are added to rows only before these are used, by nameHosts, so that
+	// a record of a known origin needs its number alone.
 	firstHost uint32
 
 	records [recordBatch]raw.Record
@@ -172,7 +186,7 @@ type normalizer struct {
 	parsed  [recordBatch]urlnorm.Parsed
 
 	progress Progress
-	// Rows and keyBytes are of each partition, of the files written so far.
+	// partRows and keyBytes are those of each partition in the files written so far.
 	partRows, keyBytes [row.Partitions]int64
 	rejects            rejectWriter
 	out                splitRecord
@@ -269,7 +283,7 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 	return src.check()
 }
 
-// addNotes appends the notes that are not there yet, maxNotes at most.
+// addNotes appends new notes, up to maxNotes in all.
 func addNotes(notes, more []string) []string {
 	for _, s := range more {
 		if len(notes) < maxNotes && !slices.Contains(notes, s) {
@@ -279,7 +293,7 @@ func addNotes(notes, more []string) []string {
 	return notes
 }
 
-// formatOf names a format as batch records do.
+// formatOf returns the name of a format in batch records.
 func formatOf(p raw.Plan) string {
 	if p.Compression == "none" {
 		return p.Format
@@ -287,16 +301,17 @@ func formatOf(p raw.Plan) string {
 	return p.Format + "+" + p.Compression
 }
 
-// tick reports progress and notices the end of the context.
+// tick reports progress and returns the context's error.
 func (n *normalizer) tick() error {
 	n.report(n.progress)
 	return n.ctx.Err()
 }
 
-// recordBatch is how many records are read, parsed and kept at a time.
+// recordBatch is how many records are read, parsed and added at a time.
 const recordBatch = 256
 
-// batch keeps the first urls as rows, or says why not. They are those of records, or without these of lines.
+// batch adds a number of URLs as rows or as rejects. They belong to records or, for lists, where
+// records is nil, to lines.
 func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record, urls int) error {
 	for start := 0; start < urls; {
 		done := start + n.norm.ParseBatch(n.origins, n.urls[start:urls], n.parsed[start:])
@@ -322,7 +337,7 @@ func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record, url
 			if records != nil {
 				rec = records[i]
 			}
-			if err := n.one(o, in, &rec, &n.parsed[i]); err != nil {
+			if err := n.addRecord(o, in, &rec, &n.parsed[i]); err != nil {
 				return err
 			}
 			i++
@@ -336,15 +351,15 @@ func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record, url
 	return nil
 }
 
-// one keeps a record as a row, or as a reject.
-func (n *normalizer) one(o *object, in *pieceRecord, rec *raw.Record, p *urlnorm.Parsed) error {
+// addRecord adds a record as a row or as a reject.
+func (n *normalizer) addRecord(o *object, in *pieceRecord, rec *raw.Record, p *urlnorm.Parsed) error {
 	n.progress.Records++
 	var reason string
 	if p.Reject != nil {
 		reason = string(p.Reject.Reason)
 	} else {
 		var err error
-		if reason, err = n.record(rec, p); err != nil {
+		if reason, err = n.addRow(rec, p); err != nil {
 			return fmt.Errorf("%s byte %d: %w", o.member(rec.Member), rec.Offset, err)
 		}
 	}
@@ -354,8 +369,8 @@ func (n *normalizer) one(o *object, in *pieceRecord, rec *raw.Record, p *urlnorm
 	return n.reject(o, in, &raw.Reject{Member: rec.Member, Line: rec.Line, Offset: rec.Offset, Reason: reason})
 }
 
-// record keeps a record as a row, or says why not.
-func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, err error) {
+// addRow adds a record as a row, or returns the reason why it is rejected.
+func (n *normalizer) addRow(rec *raw.Record, p *urlnorm.Parsed) (reason string, err error) {
 	if p.Kind != urlnorm.OtherOrigin && !rec.HasTS && !rec.HasSize && rec.Extras == nil && !n.plan.Spec.KeepRaw {
 		err = n.rows.AddPlain(n.firstHost+p.Origin, p.PathQuery, p.Kind == urlnorm.HTTPSOrigin)
 	} else {
@@ -382,7 +397,7 @@ func (n *normalizer) record(rec *raw.Record, p *urlnorm.Parsed) (reason string, 
 	return "", nil
 }
 
-// nameHosts tells rows of the hosts of all origins, so that they can be used.
+// nameHosts adds the hosts of all origins to rows. Rows can be sorted and written only after that.
 func (n *normalizer) nameHosts() {
 	known := n.rows.Hosts() - int(n.firstHost)
 	if known == n.origins.Len() {
@@ -395,10 +410,12 @@ func (n *normalizer) nameHosts() {
 	}
 }
 
-// keepRaw is a record's URL as it may be stored: without user info, as UTF-8, with other bytes escaped one by one as the
-// canonical form does; "" where it is the canonical form.
+// keepRaw returns a record's original URL as it is stored: without user info, and with bytes that
+// are not UTF-8 escaped one by one, as in the canonical form. It returns "" if that is the
+// canonical form.
 func (n *normalizer) keepRaw(rawURL []byte, o urlnorm.Origin, pathQuery []byte) string {
-	u := urlnorm.URL{Scheme: o.Scheme, Host: o.Host, Domain: o.Domain, Port: o.Port, PathQuery: unsafe.String(unsafe.SliceData(pathQuery), len(pathQuery))}
+	u := urlnorm.URL{Scheme: o.Scheme, Host: o.Host, Domain: o.Domain, Port: o.Port,
+		PathQuery: unsafe.String(unsafe.SliceData(pathQuery), len(pathQuery))}
 	n.rawURL = urlnorm.WithoutUserInfo(n.rawURL[:0], rawURL)
 	n.url = u.AppendTo(n.url[:0])
 	if bytes.Equal(n.rawURL, n.url) {
@@ -423,7 +440,8 @@ func (n *normalizer) keepRaw(rawURL []byte, o urlnorm.Origin, pathQuery []byte) 
 // shuffle writes the rows in memory to a shuffle file.
 func (n *normalizer) shuffle() error {
 	n.nameHosts()
-	f, err := n.rows.WriteShuffle(n.ctx, n.store, shuffleKey(n.plan.Run, n.split, len(n.out.Shuffled), n.lim.arena), &n.partRows, &n.keyBytes)
+	f, err := n.rows.WriteShuffle(n.ctx, n.store,
+		shuffleKey(n.plan.Run, n.split, len(n.out.Shuffled), n.lim.arena), &n.partRows, &n.keyBytes)
 	if err != nil {
 		return err
 	}
@@ -432,7 +450,7 @@ func (n *normalizer) shuffle() error {
 	return nil
 }
 
-// reject notes a record that is left out.
+// reject adds a record to the list of rejects.
 func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 	r := Reject{Object: o.member(rej.Member), Line: rej.Line, Offset: rej.Offset, Reason: rej.Reason}
 	in.Rejects++
@@ -449,7 +467,8 @@ func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 	return n.rejects.add(r)
 }
 
-// finish writes what is left. It returns the outcomes of the merge's tasks where it has done these.
+// finish writes the remaining rows and rejects. It returns the results of the merge tasks if it has
+// done them.
 func (n *normalizer) finish() (merged []mergedRecord, err error) {
 	n.out.Records, n.out.Kept = n.progress.Records, n.progress.Kept
 	done := false
@@ -481,7 +500,7 @@ func (n *normalizer) finish() (merged []mergedRecord, err error) {
 	return merged, nil
 }
 
-// partitions are those with rows.
+// partitions returns the partitions with rows.
 func partitions(rows, keyBytes *[row.Partitions]int64) (out []partition) {
 	for i := range rows {
 		if rows[i] > 0 {
@@ -491,13 +510,14 @@ func partitions(rows, keyBytes *[row.Partitions]int64) (out []partition) {
 	return out
 }
 
-// merge writes the parts of a batch whose rows are all in memory, so that they need not go through staging: what
-// Merge finds to be done. It is not done where a part would have more than one row group: then it is on local disk meanwhile.
+// merge writes the parts of a batch whose rows are all in memory, so that they need not be staged;
+// Merge then finds its tasks done. done is false if a part would have more than one row group,
+// since such a part is written to local disk first.
 func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 	m, err := newMergePlan(n.plan, []splitRecord{n.out}, n.lim)
 	var refused *InputError
 	if errors.As(err, &refused) {
-		return nil, true, nil // PlanMerge says so
+		return nil, true, nil // PlanMerge returns the error
 	}
 	if err != nil {
 		return nil, false, err
@@ -517,7 +537,8 @@ func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 		return n.rows.Rows(n.ctx, first, last, sink)
 	}
 	for i, t := range m.TaskList {
-		out, err := mergeTask(n.ctx, n.store, n.plan, i, t, rows, "", n.postings, func(Progress) { n.report(n.progress) })
+		out, err := mergeTask(n.ctx, n.store, n.plan, i, t, rows, "", n.postings,
+			func(Progress) { n.report(n.progress) })
 		if err != nil {
 			return nil, false, err
 		}
@@ -526,11 +547,11 @@ func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 	return merged, true, nil
 }
 
-// rejectWriter writes rejects as JSON lines into a frame file. Frames end by size alone, so the file
-// depends on the lines and not on who wrote them.
+// rejectWriter writes rejects as JSON lines to a frame file. Frames end by size alone, so the file
+// depends on the lines only.
 type rejectWriter struct {
 	key  string
-	blob blob.Writer // nil when the bytes go elsewhere
+	blob blob.Writer // nil if the file is not stored
 	w    *seekable.Writer
 	buf  []byte
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// plan is what all steps of a run agree on.
+// plan is plan.json, on which all steps of a run work.
 type plan struct {
 	header
 	Run       string     `json:"run"`
@@ -31,27 +31,28 @@ type plan struct {
 	Rules     lake.Rules `json:"rules"`
 	Objects   int        `json:"objects"`
 	Bytes     int64      `json:"bytes"`
-	// Notes tell a person what of the inputs is not read.
+	// Notes tell the user which of the inputs are not read.
 	Notes []string `json:"notes,omitempty"`
-	// Splits is the frame file with the pieces of each split; of a single one they are Pieces.
+	// Splits is the frame file with the pieces of each split. A plan with one split has Pieces
+	// instead.
 	Splits lake.FrameObject `json:"splits,omitzero"`
 	Pieces []piece          `json:"pieces,omitempty"`
 	Count  int              `json:"split_count"`
 }
 
-// PlanSummary is what a scheduler has to know of a plan.
+// PlanSummary is what a scheduler needs of a plan.
 type PlanSummary struct {
 	DatasetID uint32 `json:"dataset_id"`
 	Batch     string `json:"batch"`
-	// Splits are to be normalised, numbered from 0.
+	// Splits is the number of splits to normalise. They are numbered from 0.
 	Splits int `json:"splits"`
-	// Bytes is the size of all Objects as stored.
+	// Bytes is the stored size of all Objects.
 	Bytes   int64 `json:"bytes"`
 	Objects int   `json:"objects"`
 }
 
-// MakePlan finds the objects to read, registers the dataset and the ingest, and stores the plan of the run. A run that was
-// planned before gets the same plan, whatever became of the inputs.
+// MakePlan lists the objects to read, registers the dataset and the ingest, and stores the plan of
+// the run. If the run has a plan already, MakePlan keeps it, even if the inputs have changed since.
 func MakePlan(ctx context.Context, store blob.Store, run string, spec Spec) (PlanSummary, error) {
 	return makePlan(ctx, store, run, spec, defaultLimits)
 }
@@ -72,7 +73,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 		if p, err = newPlan(ctx, store, run, spec, lim); err != nil {
 			return PlanSummary{}, err
 		}
-		if err := settle(ctx, store, planKey(run), &p); err != nil {
+		if err := saveFirst(ctx, store, planKey(run), &p); err != nil {
 			return PlanSummary{}, err
 		}
 	}
@@ -84,12 +85,13 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 		return PlanSummary{}, err
 	}
 	if !same {
-		return PlanSummary{}, &InputError{Reason: fmt.Sprintf("run %s was planned for something else", run)}
+		return PlanSummary{}, &InputError{
+			Reason: fmt.Sprintf("run %s was planned for another spec; give it another name", run)}
 	}
 	return PlanSummary{DatasetID: p.DatasetID, Batch: p.Batch, Splits: p.Count, Bytes: p.Bytes, Objects: p.Objects}, nil
 }
 
-// sameSpec compares what specs say: an empty list and none are the same.
+// sameSpec compares specs by their JSON, in which an empty list equals none.
 func sameSpec(a, b Spec) (bool, error) {
 	x, err := json.Marshal(a)
 	if err != nil {
@@ -99,8 +101,8 @@ func sameSpec(a, b Spec) (bool, error) {
 	return bytes.Equal(x, y), err
 }
 
-// Check refuses, with an *InputError, what no run could do, whatever the inputs hold: names, options and patterns that
-// are none. MakePlan reports the same.
+// Check returns an *InputError for a Spec that is invalid whatever the inputs hold: bad names,
+// options or patterns. MakePlan reports the same errors.
 func (s *Spec) Check() error {
 	bad := func(err error) error { return &InputError{Reason: err.Error(), Err: err} }
 	if err := lake.CheckDatasetName(s.Dataset); err != nil {
@@ -133,7 +135,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		return plan{}, err
 	}
 	var in inputs
-	objects, err := in.expand(ctx, spec.Inputs, sel)
+	objects, err := in.expand(ctx, spec.Inputs, sel, lim.objects)
 	if err != nil {
 		return plan{}, err
 	}
@@ -151,15 +153,17 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if err != nil {
 		return plan{}, err
 	}
-	// The order of ids and of ingests is the order in which they come by here.
-	dataset, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
+	// Datasets get ids, and ingests their order, in the order of these two calls.
+	dataset, err := lake.RegisterDataset(ctx, store,
+		lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
 	if err != nil {
 		return plan{}, err
 	}
 	if _, err := lake.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
 		return plan{}, err
 	}
-	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: lake.CurrentRules(), Objects: len(objects), Notes: sel.notes()}
+	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: lake.CurrentRules(),
+		Objects: len(objects), Notes: sel.notes()}
 	for _, o := range objects {
 		p.Bytes += o.Bytes
 	}
@@ -172,7 +176,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	return p, err
 }
 
-// defaultBatch names a batch by what it is made of.
+// defaultBatch names a batch by a hash of its objects.
 func defaultBatch(objects []object) string {
 	var b []byte
 	for _, o := range objects {
@@ -182,29 +186,31 @@ func defaultBatch(objects []object) string {
 }
 
 const (
-	// maxSurvey is the most objects that are looked at before any is read: some seconds. Of larger batches each split looks at
-	// its own, and only when it has met one that cannot be read.
+	// maxSurvey is the most objects that are inspected before any is read, which takes some
+	// seconds. In larger batches a split inspects its objects only after it has found one that
+	// cannot be read.
 	maxSurvey = 1000
-	// surveyBytes is how much of one is fetched to look at: a head of any compression, but not an archive whose first
-	// members are no data.
+	// surveyBytes is how many stored bytes of an object are fetched for that. It is enough for the
+	// beginning of any compressed object, but not for an archive whose first members hold no data.
 	surveyBytes = 4 << 20
-	// surveyReads is how many are looked at at once. Decompressors hold 128 MiB at worst.
-	surveyReads = 4
-	// maxUnreadable is how many of the objects that cannot be read an error names.
+	// planReads is how many objects are inspected concurrently.
+	planReads = 4
+	// maxUnreadable is how many unreadable objects an error names.
 	maxUnreadable = 10
 )
 
-// survey looks at the beginning of objects and returns how each is to be read, nil where that did not tell. An *InputError names
-// those that are in no format that is read, or have not the columns asked for.
+// survey inspects the beginning of objects and returns how each is to be read, or nil where the
+// beginning does not tell. Objects of an unknown format, or without the columns asked for, are
+// named by an *InputError.
 func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*raw.Plan, error) {
 	plans := make([]*raw.Plan, len(objects))
 	refused := make([]*InputError, len(objects))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(surveyReads)
+	g.SetLimit(planReads)
 	for i, o := range objects {
 		g.Go(func() error {
 			var err error
-			if plans[i], err = in.look(ctx, o, spec); errors.As(err, &refused[i]) {
+			if plans[i], err = in.inspect(ctx, o, spec); errors.As(err, &refused[i]) {
 				return nil
 			}
 			return err
@@ -223,13 +229,14 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 		or := "or "
 		var format *raw.FormatError
 		if errors.As(refused[0], &format) && format.Advice == "" {
-			or = "" // nothing else is advised
+			or = "" // there is no other advice
 		}
 		refused[0].Reason += "; " + or + "leave it out (--exclude)"
 		return nil, refused[0]
 	}
 	var s strings.Builder
-	fmt.Fprintf(&s, "%d of %d objects cannot be read; mend them, or leave them out (--exclude):", len(refused), len(objects))
+	fmt.Fprintf(&s, "%d of %d objects cannot be read; mend them, or leave them out (--exclude):",
+		len(refused), len(objects))
 	for _, e := range refused[:min(len(refused), maxUnreadable)] {
 		s.WriteString("\n  " + e.Error())
 	}
@@ -239,50 +246,72 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 	return nil, &InputError{Reason: s.String(), Err: refused[0]}
 }
 
-// errEnough ends a look at an object whose beginning does not tell.
-var errEnough = errors.New("enough of it was read")
+// errSurveyed ends the inspection of an object whose first surveyBytes do not tell how to read it.
+var errSurveyed = errors.New("the beginning of the object was read")
 
-// look decides how an object is to be read, and reads no record.
-func (in *inputs) look(ctx context.Context, o object, spec *Spec) (*raw.Plan, error) {
+// inspect decides how an object is to be read. It reads no record.
+func (in *inputs) inspect(ctx context.Context, o object, spec *Spec) (*raw.Plan, error) {
 	if err := ctx.Err(); err != nil || o.Bytes == 0 {
 		return nil, err
 	}
-	r, err := in.open(ctx, o, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	first := &firstBytes{ReadCloser: r.ReadCloser, n: surveyBytes}
-	r.ReadCloser = first
-	rd, err := reader.New(r, o.Name, spec.rawOptions())
-	switch {
-	case first.over:
-		return nil, nil
-	case err != nil:
-		return nil, inputError(o, err)
-	}
-	p := rd.Plan()
-	return &p, nil
+	var plan *raw.Plan
+	err := in.withinMemory(ctx, spec.rawOptions(), func(opt raw.Options) error {
+		r, err := in.open(ctx, o, 0)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		first := &firstBytes{ReadCloser: r.ReadCloser, n: surveyBytes}
+		r.ReadCloser = first
+		rd, err := reader.New(r, o.Name, opt)
+		switch {
+		case first.exceeded:
+			return nil
+		case err != nil:
+			return inputError(o, err)
+		}
+		p := rd.Plan()
+		plan = &p
+		return nil
+	})
+	return plan, err
 }
 
-// firstBytes fails behind its first n bytes.
+// withinMemory calls inspect such that all concurrent inspections stay within PlanMemory. Nearly
+// all objects can be opened in little memory. If inspect fails, the object may need more; it is
+// inspected again without that limit, one object at a time.
+func (in *inputs) withinMemory(ctx context.Context, opt raw.Options, inspect func(opt raw.Options) error) error {
+	opt.LittleMemory = true
+	err := inspect(opt)
+	var refused *raw.FormatError
+	if err == nil || errors.As(err, &refused) || ctx.Err() != nil {
+		return err
+	}
+	in.large.Lock()
+	defer in.large.Unlock()
+	opt.LittleMemory = false
+	return inspect(opt)
+}
+
+// firstBytes reads n bytes and then fails with errSurveyed.
 type firstBytes struct {
 	io.ReadCloser
-	n    int
-	over bool // more was wanted
+	n        int
+	exceeded bool
 }
 
 func (f *firstBytes) Read(p []byte) (int, error) {
 	if f.n == 0 {
-		f.over = true
-		return 0, errEnough
+		f.exceeded = true
+		return 0, errSurveyed
 	}
 	n, err := f.ReadCloser.Read(p[:min(len(p), f.n)])
 	f.n -= n
 	return n, err
 }
 
-// unreadable is the error of a split that has met an object which cannot be read: it names all that are so.
+// unreadable returns the error of a split in which an object cannot be read. If the object's format
+// is the cause, the error names all such objects of the split.
 func (in *inputs) unreadable(ctx context.Context, pieces []piece, spec *Spec, err error) error {
 	var format *raw.FormatError
 	if !errors.As(err, &format) {
@@ -300,16 +329,16 @@ func (in *inputs) unreadable(ctx context.Context, pieces []piece, spec *Spec, er
 	return err
 }
 
-// piece is what is read at once: an object, or a range of one.
+// piece is an object, or a range of one, that is read in one go.
 type piece struct {
 	object
-	// Range is nil for a whole object. Plan says how the object is read, and is nil where only reading it will tell. All ranges of
-	// an object have the same.
+	// Range is nil for a whole object. Plan says how the object is read; it is nil if only reading
+	// the object tells. All ranges of an object have the same plan.
 	Range *raw.Range `json:"range,omitempty"`
 	Plan  *raw.Plan  `json:"plan,omitempty"`
 }
 
-// bytes is the size of a piece as stored.
+// bytes returns the stored size of a piece.
 func (p *piece) bytes() int64 {
 	if p.Range != nil {
 		return p.Range.StoredTo - p.Range.Stored
@@ -317,21 +346,23 @@ func (p *piece) bytes() int64 {
 	return p.Bytes
 }
 
-// pieces cuts the objects that are larger than a split, where their format allows. Plans are those of the objects, as far as
-// they are known.
-func (in *inputs) pieces(ctx context.Context, objects []object, plans []*raw.Plan, spec *Spec, lim limits) ([]piece, error) {
+// pieces cuts objects that are larger than a split into ranges, if their format allows it. plans
+// are those of the objects, nil where not known.
+func (in *inputs) pieces(
+	ctx context.Context, objects []object, plans []*raw.Plan, spec *Spec, lim limits,
+) ([]piece, error) {
 	var total int64
 	for _, o := range objects {
 		total += o.Bytes
 	}
-	// More pieces than there may be splits would be joined again.
+	// More pieces than splits would be joined again.
 	size := lim.split
 	for total/size > int64(lim.splits) {
 		size *= 2
 	}
 	cut := make([][]piece, len(objects))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(concurrentReads)
+	g.SetLimit(planReads)
 	for i, o := range objects {
 		cut[i] = []piece{{object: o, Plan: plans[i]}}
 		if o.Bytes <= size {
@@ -351,10 +382,16 @@ func (in *inputs) pieces(ctx context.Context, objects []object, plans []*raw.Pla
 	return slices.Concat(cut...), nil
 }
 
-// cut looks at the head of an object and cuts it into ranges of about size, none where it has to be read whole.
+// cut inspects an object and cuts it into ranges of about size bytes. It returns none if the object
+// has to be read whole.
 func (in *inputs) cut(ctx context.Context, o object, spec *Spec, size int64) ([]piece, error) {
 	open := func(off int64) (io.ReadCloser, error) { return in.open(ctx, o, off) }
-	plan, ranges, err := reader.Ranges(open, o.Bytes, o.Name, spec.rawOptions(), size)
+	var plan raw.Plan
+	var ranges []raw.Range
+	err := in.withinMemory(ctx, spec.rawOptions(), func(opt raw.Options) (err error) {
+		plan, ranges, err = reader.Ranges(open, o.Bytes, o.Name, opt, size)
+		return err
+	})
 	if err != nil {
 		return nil, inputError(o, err)
 	}
@@ -365,7 +402,7 @@ func (in *inputs) cut(ctx context.Context, o object, spec *Spec, size int64) ([]
 	return out, nil
 }
 
-// group puts pieces, in order, into splits. Neighbouring ranges in one split become one.
+// group divides pieces, in order, into splits. Neighbouring ranges in one split become one range.
 func group(pieces []piece, lim limits) [][]piece {
 	for size := lim.split; ; size *= 2 {
 		var splits [][]piece
@@ -380,7 +417,8 @@ func group(pieces []piece, lim limits) [][]piece {
 			s := &splits[len(splits)-1]
 			if n := len(*s); n > 0 && p.Range != nil && p.Range.From > 0 {
 				last := &(*s)[n-1]
-				last.Range = &raw.Range{From: last.Range.From, To: p.Range.To, Stored: last.Range.Stored, StoredTo: p.Range.StoredTo}
+				last.Range = &raw.Range{From: last.Range.From, To: p.Range.To, Stored: last.Range.Stored,
+					StoredTo: p.Range.StoredTo}
 				continue
 			}
 			*s = append(*s, p)
@@ -391,8 +429,8 @@ func group(pieces []piece, lim limits) [][]piece {
 	}
 }
 
-// writeSplits stores the splits under a name of their own, so that of two plans made at once neither
-// has the other's.
+// writeSplits stores the splits under a key made of their content, so that two plans made
+// concurrently cannot read each other's splits.
 func writeSplits(ctx context.Context, store blob.Store, run string, splits [][]piece) (lake.FrameObject, error) {
 	var buf bytes.Buffer
 	w := seekable.NewWriter(&buf, 0)
@@ -416,13 +454,14 @@ func writeSplits(ctx context.Context, store blob.Store, run string, splits [][]p
 	return lake.NewFrameObject(key, ff), nil
 }
 
-// readPlan reads the plan of a run and refuses it where this program's rules are others.
+// readPlan reads the plan of a run. It returns an error if this program's rules differ from the
+// plan's.
 func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) {
 	if err := checkRun(run); err != nil {
 		return nil, err
 	}
 	var p plan
-	if err := need(ctx, store, planKey(run), &p); err != nil {
+	if err := loadRequired(ctx, store, planKey(run), &p); err != nil {
 		return nil, err
 	}
 	return &p, p.check(run)
@@ -435,7 +474,7 @@ func (p *plan) check(run string) error {
 	return lake.CheckRules(p.Rules)
 }
 
-// pieces reads what is to be read in one split.
+// pieces returns the pieces of one split.
 func (p *plan) pieces(ctx context.Context, store blob.Store, split int) ([]piece, error) {
 	if split < 0 || split >= p.Count {
 		return nil, &InputError{Reason: fmt.Sprintf("split %d of %d", split, p.Count)}
@@ -468,7 +507,7 @@ func (p *plan) pieces(ctx context.Context, store blob.Store, split int) ([]piece
 	return out, checkPieces(out, p.Splits.Key, split)
 }
 
-// checkPieces refuses pieces of a split that no plan has. They were read from the object key.
+// checkPieces checks the pieces of a split, which were read from the object key.
 func checkPieces(pieces []piece, key string, split int) error {
 	for _, o := range pieces {
 		if o.Range != nil && o.Plan == nil {
@@ -478,13 +517,14 @@ func checkPieces(pieces []piece, key string, split int) error {
 	return nil
 }
 
-// rawOptions are the Spec's for package raw.
+// rawOptions returns the Spec's options for package raw.
 func (s *Spec) rawOptions() raw.Options {
 	return raw.Options{Format: s.Format, URLColumn: s.URLColumn, TSColumn: s.TSColumn, SizeField: s.SizeField,
 		Extras: s.Extras, MaxLine: s.MaxLine, TSFormat: s.TSFormat}
 }
 
-// inputError gives an error of package raw its type here. Others stay as they are.
+// inputError makes an *InputError of an error of package raw. Other errors are returned as they
+// are.
 func inputError(o object, err error) error {
 	var data *raw.DataError
 	var format *raw.FormatError
@@ -509,7 +549,7 @@ func inputError(o object, err error) error {
 	return e
 }
 
-// memberOf is the member of an archive that package raw names behind the object.
+// memberOf returns the archive member that package raw names after the object, or "".
 func memberOf(o object, name string) string {
 	member, _ := strings.CutPrefix(name[min(len(o.Name), len(name)):], "/")
 	return member

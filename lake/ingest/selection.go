@@ -8,10 +8,12 @@ import (
 	"strings"
 )
 
-// selection says which of the files below inputs are read, and counts what is not. It is for one goroutine.
+// selection decides which of the files below the inputs are read, and counts those that are not. It
+// is not safe for concurrent use.
 type selection struct {
 	include, exclude []pattern
-	// hidden counts what is skipped because of a name's first letter, unwanted what include and exclude leave out.
+	// hidden counts files skipped because of a name's first letter, unwanted those that include and
+	// exclude leave out.
 	hidden, unwanted leftOut
 }
 
@@ -33,11 +35,12 @@ func newSelection(include, exclude []string) (*selection, error) {
 	return s, nil
 }
 
-// hidden tells names that data tools keep beside data: markers, checksums, editors' files.
+// hidden reports whether a name is one that data tools keep beside the data: markers, checksums,
+// editors' files.
 func hidden(name string) bool { return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") }
 
-// below says whether a file or folder is read that lies below an input, by the names that lead to it, and counts it
-// where not. Root is the input's URL with a slash behind it.
+// below reports whether a file or folder below an input is read, and counts it if not. names is the
+// path to it from the input; root is the input's URL with a slash at its end.
 func (s *selection) below(root string, names []string, folder bool) bool {
 	for i, name := range names {
 		if hidden(name) && !slices.ContainsFunc(s.include, func(p pattern) bool { return p.hasName(name) }) {
@@ -48,7 +51,8 @@ func (s *selection) below(root string, names []string, folder bool) bool {
 	return s.wants(root, names, folder)
 }
 
-// wants is below for the files that the inputs name themselves, which are never hidden: of these there is the last name alone.
+// wants is below for files that the inputs name themselves: names is then the file's name alone,
+// and it is never hidden.
 func (s *selection) wants(root string, names []string, folder bool) bool {
 	for i := range names {
 		if matchesAny(s.exclude, names[:i+1]) {
@@ -63,11 +67,12 @@ func (s *selection) wants(root string, names []string, folder bool) bool {
 	return true
 }
 
-// notes tell a person what is not read.
+// notes tell the user which files are not read.
 func (s *selection) notes() []string {
 	var notes []string
 	if s.hidden.n > 0 {
-		notes = append(notes, fmt.Sprintf("not read because of names that begin with . or _ (--include takes those it names): %s", &s.hidden))
+		notes = append(notes, fmt.Sprintf(
+			"not read because of names that begin with . or _ (--include reads those it names): %s", &s.hidden))
 	}
 	if s.unwanted.n > 0 {
 		notes = append(notes, fmt.Sprintf("not read because of --include and --exclude: %s", &s.unwanted))
@@ -75,13 +80,13 @@ func (s *selection) notes() []string {
 	return notes
 }
 
-// leftOut counts files that are not read. A folder of which nothing is read is one.
+// leftOut counts files that are not read. A folder that is skipped as a whole counts once.
 type leftOut struct {
 	n           int
 	first, last string
 }
 
-// add counts a name. The files below one name come one after another.
+// add counts a name. Equal names are added one after another.
 func (l *leftOut) add(name string) {
 	if l.n > 0 && name == l.last {
 		return
@@ -100,11 +105,12 @@ func (l *leftOut) String() string {
 	return fmt.Sprintf("%s and %d more", l.first, l.n-1)
 }
 
-// pattern is a glob of [Spec].Include and Exclude.
+// pattern is a glob of [Spec].Include or Exclude.
 type pattern struct {
-	// elements are globs of package path, one a name; ** stands for any number of names.
+	// elements are globs of package path, one for each name of the path; ** matches any number of
+	// names.
 	elements []string
-	// anywhere: the one element may match at any level.
+	// anywhere is set for a pattern of one element that may match at any level.
 	anywhere bool
 }
 
@@ -116,7 +122,7 @@ func newPattern(text string) (pattern, error) {
 		case "":
 			return p, errors.New("an empty name")
 		case ".", "..":
-			return p, errors.New("patterns are matched against the path below the input, which has no . and no ..")
+			return p, errors.New("want no . and no ..: patterns are matched against the path below the input")
 		}
 		if _, err := path.Match(e, ""); err != nil {
 			return p, errors.New("not a glob")
@@ -129,13 +135,16 @@ func matchesAny(patterns []pattern, names []string) bool {
 	return slices.ContainsFunc(patterns, func(p pattern) bool { return p.match(names) })
 }
 
-// match says whether p matches a path, or a folder on it.
+// match reports whether p matches a path, or a folder on it.
 func (p pattern) match(names []string) bool {
 	if p.anywhere {
-		return slices.ContainsFunc(names, func(n string) bool { return p.elements[0] == "**" || matchName(p.elements[0], n) })
+		return slices.ContainsFunc(names, func(n string) bool {
+			return p.elements[0] == "**" || matchName(p.elements[0], n)
+		})
 	}
 	i, j := 0, 0
-	// Where the last ** stands and what it has taken: as the pattern may end above the path, no other has to be tried again.
+	// star is the index of the last **, taken the number of names up to the end of its match. Only
+	// the last ** has to be tried with more names.
 	star, taken := -1, 0
 	for i < len(p.elements) {
 		switch {
@@ -155,7 +164,8 @@ func (p pattern) match(names []string) bool {
 	return true
 }
 
-// hasName says whether p has this hidden name: as in a shell, only what begins with the same letter.
+// hasName reports whether an element of p matches this hidden name. As in a shell, the element has
+// to begin with the same letter.
 func (p pattern) hasName(name string) bool {
 	return slices.ContainsFunc(p.elements, func(e string) bool { return e[0] == name[0] && matchName(e, name) })
 }

@@ -8,14 +8,15 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// smallBatch is the size of the inputs, as stored, up to which a batch of one split is small: what takes a worker a second, or ten where it was compressed to a
-// hundredth, and may be done again. It must not shrink: workflows that are under way have gone by it.
+// smallBatch is the stored size of the inputs up to which a batch of one split is small. Such a
+// batch takes a worker about a second, or ten if its inputs are compressed to a hundredth, so it
+// may be repeated as a whole. smallBatch must not shrink: running workflows have decided by it.
 const smallBatch = 32 << 20
 
-// Small says that the batch is one for IngestSmall.
+// Small reports whether IngestSmall is to do the batch.
 func (s PlanSummary) Small() bool { return s.Splits == 1 && s.Bytes <= smallBatch }
 
-// SmallResult is the outcome of one IngestSmall, step by step.
+// SmallResult is the result of IngestSmall, step by step.
 type SmallResult struct {
 	Split   SplitResult  `json:"split"`
 	Merge   MergeResult  `json:"merge"` // of all tasks
@@ -23,26 +24,33 @@ type SmallResult struct {
 	Finish  FinishResult `json:"finish"`
 }
 
-// smallRecord is small.json. What the registry says of the batch is not in it.
+// smallRecord is small.json. It leaves out Finish.Current, which only the registry knows.
 type smallRecord struct {
 	header
 	SmallResult
 }
 
-// IngestSmall does all steps from Normalize to Finish for a batch of one split. They hand on in memory what they would stage: of a small batch, to write
-// that down and to read it again takes longer than the steps do. InMemory starts postings for parts that are written where the rows were read, collect for others, whose
-// memory is on local disk in tempDir. Progress is Normalize's.
-func IngestSmall(ctx context.Context, store blob.Store, run, tempDir string, inMemory, collect NewPostings, progress func(Progress)) (SmallResult, error) {
+// IngestSmall does all steps from Normalize to Finish for a batch of one split. Results go from
+// step to step in memory: for a small batch, staging them takes longer than the steps do. inMemory
+// starts the postings of parts that are written while their rows are in memory. collect starts
+// those of other parts and may use tempDir. progress is as for Normalize.
+func IngestSmall(
+	ctx context.Context, store blob.Store, run, tempDir string, inMemory, collect NewPostings,
+	progress func(Progress),
+) (SmallResult, error) {
 	return ingestSmall(ctx, store, run, tempDir, inMemory, collect, progress, defaultLimits)
 }
 
-func ingestSmall(ctx context.Context, store blob.Store, run, tempDir string, inMemory, collect NewPostings, progress func(Progress), lim limits) (SmallResult, error) {
+func ingestSmall(
+	ctx context.Context, store blob.Store, run, tempDir string, inMemory, collect NewPostings,
+	progress func(Progress), lim limits,
+) (SmallResult, error) {
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return SmallResult{}, err
 	}
 	if p.Count != 1 {
-		return SmallResult{}, &InputError{Reason: fmt.Sprintf("run %s has %d splits, which are not done at once", run, p.Count)}
+		return SmallResult{}, &InputError{Reason: fmt.Sprintf("run %s has %d splits, want 1", run, p.Count)}
 	}
 	var done smallRecord
 	ok, err := load(ctx, store, smallKey(run), &done)
@@ -52,13 +60,16 @@ func ingestSmall(ctx context.Context, store blob.Store, run, tempDir string, inM
 	if err != nil {
 		return SmallResult{}, err
 	}
-	// What is to be registered is settled before, so that whoever does it again says the same.
+	// The result is stored before it is registered, so that a repetition returns the same.
 	done.Finish.Current, err = lake.FinishIngest(ctx, store, p.DatasetID, p.Batch, run, done.Finish.Digest)
 	return done.SmallResult, err
 }
 
-// ingest does all that comes before the batch is registered as finished.
-func (r *smallRecord) ingest(ctx context.Context, store blob.Store, p *plan, tempDir string, inMemory, collect NewPostings, progress func(Progress), lim limits) error {
+// ingest does everything up to the registration of the finished batch.
+func (r *smallRecord) ingest(
+	ctx context.Context, store blob.Store, p *plan, tempDir string, inMemory, collect NewPostings,
+	progress func(Progress), lim limits,
+) error {
 	split, merged, err := normalizeSplit(ctx, store, p, 0, inMemory, progress, lim)
 	if err != nil {
 		return err
@@ -92,7 +103,8 @@ func (r *smallRecord) ingest(ctx context.Context, store blob.Store, p *plan, tem
 		postings[task] = out.Postings
 	}
 	var record []byte
-	if r.Finish, record, err = describe(ctx, store, p, &m.MergeSummary, splits, inputs, merged, postings, r.Domains); err != nil {
+	if r.Finish, record, err = describe(ctx, store, p, &m.MergeSummary, splits, inputs, merged, postings,
+		r.Domains); err != nil {
 		return err
 	}
 	if r.Finish.Existed, err = hasContent(ctx, store, p, r.Finish.Digest); err != nil {
@@ -101,5 +113,5 @@ func (r *smallRecord) ingest(ctx context.Context, store blob.Store, p *plan, tem
 	if _, err := store.Put(ctx, r.Finish.BatchKey, record, blob.Condition{}); err != nil {
 		return err
 	}
-	return settle(ctx, store, smallKey(p.Run), r)
+	return saveFirst(ctx, store, smallKey(p.Run), r)
 }

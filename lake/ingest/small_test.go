@@ -10,16 +10,19 @@ import (
 	"sync"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// small takes a run of one split from its plan to its batch record.
-func small(ctx context.Context, store blob.Store, run string, spec ingest.Spec, l ingest.Limits) (ingest.SmallResult, error) {
+// small runs MakePlan and IngestSmall.
+func small(
+	ctx context.Context, store blob.Store, run string, spec ingest.Spec, l ingest.Limits,
+) (ingest.SmallResult, error) {
 	if _, err := ingest.MakePlanWithin(ctx, store, run, spec, l); err != nil {
 		return ingest.SmallResult{}, err
 	}
@@ -27,14 +30,17 @@ func small(ctx context.Context, store blob.Store, run string, spec ingest.Spec, 
 	return ingest.IngestSmallWithin(ctx, store, run, os.TempDir(), l)
 }
 
-// smallBatches cut one split in several ways, with what is then left in staging.
+// smallBatches are ways to divide the work of one split, with the objects that each leaves in
+// staging.
 var smallBatches = map[string]struct {
 	ingest.Limits
 	staged []string
 }{
-	"one task":             {ingest.Limits{}, []string{"plan.json", "rejects/", "small.json"}},
-	"several tasks":        {ingest.Limits{AnyPrefix: 1, Task: 10_000}, []string{"plan.json", "rejects/", "small.json"}},
-	"too large for memory": {ingest.Limits{Arena: 20_000, AnyPrefix: 1, Task: 10_000}, []string{"plan.json", "rejects/", "shuffle/", "small.json"}},
+	"one task": {ingest.Limits{}, []string{"plan.json", "rejects/", "small.json"}},
+	"several tasks": {ingest.Limits{AnyPrefix: 1, Task: 10_000},
+		[]string{"plan.json", "rejects/", "small.json"}},
+	"too large for memory": {ingest.Limits{Arena: 20_000, AnyPrefix: 1, Task: 10_000},
+		[]string{"plan.json", "rejects/", "shuffle/", "small.json"}},
 }
 
 func TestSmall(t *testing.T) {
@@ -49,7 +55,7 @@ func TestSmall(t *testing.T) {
 	}
 }
 
-func TestIngestSmallIsAllSteps(t *testing.T) {
+func TestIngestSmallEqualsAllSteps(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 3000)
 	spec := madeUpSpec(dir)
@@ -67,7 +73,7 @@ func TestIngestSmallIsAllSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := gocmp.Diff(want, got.Finish); diff != "" {
+			if diff := cmp.Diff(want, got.Finish); diff != "" {
 				t.Errorf("result (-want +got):\n%s", diff)
 			}
 			if got.Split.Records != want.Records || got.Merge.Rows != want.Rows || got.Merge.Merged != want.Merged || got.Merge.Parts != want.Parts || got.Merge.Bytes != want.PartBytes || got.Domains != want.Domains {
@@ -105,7 +111,7 @@ func TestIngestSmallAfterACrashAnywhere(t *testing.T) {
 		crashes := 0
 		for ; ; crashes++ {
 			inner := blob.NewMemory()
-			store := blob.NewFaulty(inner)
+			store := blobtest.NewFaulty(inner)
 			store.CrashAfter(crashes)
 			_, err := small(ctx, store, "run", spec, c.Limits)
 			if !store.Crashed() {
@@ -114,25 +120,26 @@ func TestIngestSmallAfterACrashAnywhere(t *testing.T) {
 				}
 				break
 			}
-			if !errors.Is(err, blob.ErrCrashed) {
+			if !errors.Is(err, blobtest.ErrCrashed) {
 				t.Fatalf("%s: crash after %d changes: %v", name, crashes, err)
 			}
 			got, err := small(ctx, inner, "run", spec, c.Limits)
 			if err != nil {
 				t.Fatalf("%s: after a crash after %d changes: %v", name, crashes, err)
 			}
-			if diff := gocmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Fatalf("%s: after a crash after %d changes the result differs: %s", name, crashes, diff)
 			}
 			sameObjects(t, objects(t, alone), objects(t, inner))
 		}
 		if crashes < 8 {
-			t.Errorf("%s: only %d places to crash in", name, crashes)
+			t.Errorf("%s: only %d crash points", name, crashes)
 		}
 	}
 }
 
-// What has been done is not done again, whatever became of the inputs, and is registered if it was not.
+// TestIngestSmallAgain repeats a run. Its work is not done again, even if the inputs have changed,
+// but is registered if it was not.
 func TestIngestSmallAgain(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 100)
@@ -151,7 +158,7 @@ func TestIngestSmallAgain(t *testing.T) {
 	}
 	first.Finish.Current = false // run2's is
 	again, err := small(ctx, store, "run", spec, ingest.Limits{})
-	if diff := gocmp.Diff(first, again); err != nil || diff != "" {
+	if diff := cmp.Diff(first, again); err != nil || diff != "" {
 		t.Errorf("done again: %v, %s", err, diff)
 	}
 	current, err := lake.CurrentBatches(ctx, store, 1)
@@ -160,7 +167,9 @@ func TestIngestSmallAgain(t *testing.T) {
 	}
 }
 
-// Another run of the batch comes between a crash and what is done after it: the content of the run that was registered last stands, and each run says so.
+// TestIngestSmallCrashedWhileAnotherRunFinished runs another ingest of the batch between a crash
+// and its repetition. The content of the run that was registered last is current, and both runs
+// report that.
 func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 100)
@@ -173,7 +182,7 @@ func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 		}
 		for crashes := 0; ; crashes++ {
 			inner := blob.NewMemory()
-			store := blob.NewFaulty(inner)
+			store := blobtest.NewFaulty(inner)
 			store.CrashAfter(crashes)
 			_, err := small(ctx, store, "run", spec, ingest.Limits{})
 			if !store.Crashed() {
@@ -182,9 +191,10 @@ func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 				}
 				break
 			}
-			// A run that was settled or registered before the other one is older than it, and has not found its content.
+			// A run whose result was stored or registered before the other one finished has not
+			// seen its content.
 			_, _, err = inner.Get(ctx, "staging/run/small.json")
-			settled := err == nil
+			stored := err == nil
 			registered := false
 			if data, _, err := inner.Get(ctx, lake.BatchRegistryKey(1)); err == nil {
 				registered = strings.Contains(string(data), `"run"`)
@@ -197,8 +207,9 @@ func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if first.Finish.Current == registered || first.Finish.Existed != (same && !settled) {
-				t.Errorf("crash after %d changes, settled: %v, registered: %v: %+v", crashes, settled, registered, first.Finish)
+			if first.Finish.Current == registered || first.Finish.Existed != (same && !stored) {
+				t.Errorf("crash after %d changes, stored: %v, registered: %v: %+v", crashes, stored,
+					registered, first.Finish)
 			}
 			want := first
 			if registered {
@@ -212,7 +223,7 @@ func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 	}
 }
 
-func TestIngestSmallTwiceAtOnce(t *testing.T) {
+func TestIngestSmallTwiceConcurrently(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 1000)
 	alone := blob.NewMemory()
@@ -225,7 +236,7 @@ func TestIngestSmallTwiceAtOnce(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			got, err := small(ctx, store, "run", madeUpSpec(dir), ingest.Limits{})
-			if diff := gocmp.Diff(want, got); err != nil || diff != "" {
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
 				t.Errorf("%v, %s", err, diff)
 			}
 		})
@@ -237,7 +248,8 @@ func TestIngestSmallTwiceAtOnce(t *testing.T) {
 func TestIngestSmallRefusesWhatTheStepsRefuse(t *testing.T) {
 	ctx := context.Background()
 	for _, text := range []string{"http://a.example/\nmailto:x\nmailto:y\n", "mailto:x\n", "# nothing\n"} {
-		spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{folder(t, map[string]string{"x.txt": text})}, Format: "lines"}
+		spec := ingest.Spec{Dataset: "d", Batch: "b",
+			Inputs: []string{folder(t, map[string]string{"x.txt": text})}, Format: "lines"}
 		_, want := steps(ctx, blob.NewMemory(), "run", spec, ingest.Limits{Postings: countDomains})
 		store := blob.NewMemory()
 		_, err := small(ctx, store, "run", spec, ingest.Limits{})
@@ -253,7 +265,7 @@ func TestIngestSmallRefusesWhatTheStepsRefuse(t *testing.T) {
 	}
 	dir, _ := madeUp(t, 100)
 	if _, err := small(ctx, blob.NewMemory(), "run", madeUpSpec(dir), ingest.Limits{Split: 1, Object: 1}); err == nil {
-		t.Error("several splits were done at once")
+		t.Error("a batch of several splits: no error")
 	}
 }
 

@@ -25,25 +25,25 @@ import (
 	"github.com/urlake/urlake/lake/row"
 )
 
-// TestParquetAndArchivesAreIngested reads a Parquet file, which needs random access, and an archive from a
-// folder and from a bucket, and names rejects by member and row.
+// TestParquetAndArchivesAreIngested reads a Parquet file, which needs random access, and an
+// archive, from a folder and from a bucket. Rejects have to be named by member and row.
 func TestParquetAndArchivesAreIngested(t *testing.T) {
 	ctx := context.Background()
-	type thisRow struct {
+	type listed struct {
 		URL string `parquet:"url"`
 	}
-	var rows []thisRow
+	var rows []listed
 	want := newOracle()
 	for i := range 5000 {
 		u := fmt.Sprintf("http://h%d.example%d.org/p/%d", i%7, i%50, i)
 		want.add(u, row.Row{}, false)
-		rows = append(rows, thisRow{URL: u})
+		rows = append(rows, listed{u})
 	}
-	rows = append(rows, thisRow{URL: ""})
+	rows = append(rows, listed{""})
 	want.records++
 	want.rejected["no_url"]++
 	var table bytes.Buffer
-	w := parquet.NewGenericWriter[thisRow](&table)
+	w := parquet.NewGenericWriter[listed](&table)
 	if _, err := w.Write(rows); err != nil {
 		t.Fatal(err)
 	}
@@ -101,14 +101,14 @@ func TestParquetAndArchivesAreIngested(t *testing.T) {
 			t.Errorf("formats (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff(places, found); diff != "" {
-			t.Errorf("places of rejects (-want +got):\n%s", diff)
+			t.Errorf("locations of rejects (-want +got):\n%s", diff)
 		}
 		if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "README.md") {
-			t.Errorf("notes %q, want one on the member left out", got.Notes)
+			t.Errorf("notes %q, want one about the skipped member", got.Notes)
 		}
 	}
 
-	// What cannot be read is named with its member, and cut objects are called so.
+	// Errors name the member, and say if the object is truncated.
 	cut := archive.Bytes()[:archive.Len()-1500]
 	for name, data := range map[string][]byte{"cut.tar": cut, "cut.parquet": table.Bytes()[:table.Len()-100]} {
 		dir := folder(t, map[string]string{name: string(data)})
@@ -120,8 +120,9 @@ func TestParquetAndArchivesAreIngested(t *testing.T) {
 	}
 }
 
-// TestSplitOfParquetReadsItsRowGroupsAlone counts what a split of a Parquet file in a bucket reads of it.
-func TestSplitOfParquetReadsItsRowGroupsAlone(t *testing.T) {
+// TestSplitOfParquetReadsOnlyItsRowGroups counts the bytes that each split reads of a Parquet file
+// in a bucket.
+func TestSplitOfParquetReadsOnlyItsRowGroups(t *testing.T) {
 	ctx := context.Background()
 	var rows []linked
 	for i := range 4000 {
@@ -163,9 +164,10 @@ func TestSplitOfParquetReadsItsRowGroupsAlone(t *testing.T) {
 	}
 }
 
-// TestTheSameRecordsInEveryFormMakeTheSameParts writes the same URLs, times and sizes in every format, way of writing and packing that
-// is read, and compares the names of the parts, which are digests of their rows.
-func TestTheSameRecordsInEveryFormMakeTheSameParts(t *testing.T) {
+// TestSameRecordsInEveryFormatMakeTheSameParts writes the same URLs, times and sizes in every
+// format, notation and packing that is read, and compares the keys of the parts, which are digests
+// of their rows.
+func TestSameRecordsInEveryFormatMakeTheSameParts(t *testing.T) {
 	ctx := context.Background()
 	type record struct {
 		URL   string    `parquet:"url" json:"url"`
@@ -180,7 +182,7 @@ func TestTheSameRecordsInEveryFormMakeTheSameParts(t *testing.T) {
 	}
 	var records []record
 	for i := range 50 {
-		records = append(records, record{URL: fmt.Sprintf("http://h%d.example%d.org/p/%d?a=%d", i%7, i%5, i, i), When: time.Unix(1_700_000_000+int64(i)*86_400, 0).UTC(), Bytes: int64(10 * i), Title: fmt.Sprintf("title \"%d\",\nof two lines", i)})
+		records = append(records, record{fmt.Sprintf("http://h%d.example%d.org/p/%d?a=%d", i%7, i%5, i, i), time.Unix(1_700_000_000+int64(i)*86_400, 0).UTC(), int64(10 * i), fmt.Sprintf("title \"%d\",\nof two lines", i)})
 	}
 	text := func(format string, args func(i int, r record) []any) string {
 		var b strings.Builder
@@ -329,7 +331,7 @@ func gzipped(t *testing.T, text string) string {
 	return buf.String()
 }
 
-// tarred makes an archive of one member.
+// tarred returns an archive of one member.
 func tarred(t *testing.T, text string) string {
 	t.Helper()
 	var buf bytes.Buffer

@@ -14,53 +14,57 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// ErrBusy says that the store refused to replace the manifest although nobody else had.
-var ErrBusy = errors.New("store refuses to replace the manifest")
+// ErrBusy means that the store rejected replacing the manifest again and again, although nobody had
+// changed it. Publish again later.
+var ErrBusy = errors.New("store rejects replacing the manifest; publish again later")
 
-// refusals is how often in a row a store may refuse a conditional put of a manifest that nobody
-// has changed. S3 answers 409 while another put of the key is under way; one that then fails leaves
-// the manifest as it was.
-const refusals = 8
+// maxRejections is how many times in a row a store may reject a conditional put of a manifest that
+// nobody has changed. S3 answers 409 while another put of the key is in flight; if that one fails,
+// the manifest stays as it was.
+const maxRejections = 8
 
-// underWay is how long a lake's first commit may take from its version to its manifest: for so long versions without a
-// manifest are not taken for what a lost manifest left behind.
-const underWay = 3 * time.Second
+// firstCommitTime is how long a lake's first commit may take from writing its version to writing
+// the manifest. Until then, versions without a manifest are not a sign that the manifest was lost.
+const firstCommitTime = 3 * time.Second
 
 // Commit is one change of a lake's published state.
 type Commit struct {
-	// ID is made of the inputs of the change and of the version it was planned on: 32 hex digits. A commit that
-	// finds its ID in the manifest has been made, by this process or another one with the same plan.
+	// ID is a digest of the change's inputs and of the version that it was planned on: 32 hex
+	// digits. If the manifest lists ID, the commit has been made, by this process or by another one
+	// with the same plan.
 	ID string
-	// BuiltBy names the program.
+	// BuiltBy names the program and its build.
 	BuiltBy string
-	// Build returns the version that follows parent (nil for the first), with Segments, Datasets, Batches,
-	// CanonicalForm and PublicSuffix set; the rest is filled in. It is called again with the new parent
-	// when another commit came first, and returns an error when the change's inputs are no longer live: that error
-	// ends the commit. It must not change parent.
+	// Build returns the version that follows parent, which is nil for a lake's first. It sets
+	// Segments, Datasets, Batches, CanonicalForm and PublicSuffix; Apply sets the rest. When
+	// another commit came first, Apply calls Build again with the new parent. Build returns an
+	// error if the change's inputs are no longer live; that error ends the commit. Build must not
+	// change parent.
 	Build func(ctx context.Context, parent *Version) (*Version, error)
-	// Now is the clock; nil is time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Committed is what a commit led to.
+// Committed is the result of a commit.
 type Committed struct {
 	Version VersionRef
-	// Generation is that of the manifest in which the version was seen.
+	// Generation is that of a manifest that lists the version.
 	Generation uint64
-	// Existed: the commit had been made before.
+	// Existed tells that the commit had been made before.
 	Existed bool
 }
 
-// Apply makes the commit. It writes the version, then replaces the manifest under the
-// condition that it is still the one that was read. Whatever the store answers, the manifest is read again: the
-// commit's own ID in it is success, another manifest means building again on the new parent.
-// An error leaves the state either as it was or with the commit made; applying the
-// same commit again finds out.
+// Apply makes the commit. It writes the version, then replaces the manifest on the condition that
+// it is still the one that was read. If the store answers with an error, Apply reads the manifest
+// again: if it lists the commit's ID, the commit has succeeded; if it is another manifest, Apply
+// builds again on the new parent. After an error the commit may or may not have been made; applying
+// the same commit again is safe and tells.
 //
-// Where the manifest is missing and versions are there, the new manifest's generation is higher than any that was lost, so that
-// readers which have seen that go on with this one. It lists the new version alone.
+// If the manifest is missing but versions exist, the manifest was lost. The new one lists the new
+// version alone, and its generation is higher than that of any lost one, so that readers which saw
+// those accept it.
 //
-// A version whose commit lost the race stays behind as an object nothing refers to.
+// The version of a commit that lost a race stays behind as an object that nothing refers to.
 func (c Commit) Apply(ctx context.Context, store blob.Store) (Committed, error) {
 	if !validCommit(c.ID) {
 		return Committed{}, fmt.Errorf("commit id %q: want 32 hex digits", c.ID)
@@ -76,7 +80,7 @@ func (c Commit) Apply(ctx context.Context, store blob.Store) (Committed, error) 
 }
 
 func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) {
-	refused := 0
+	rejections := 0
 	started, wrote := time.Now(), false
 	for round := 0; ; round++ {
 		old, etag, err := Read(ctx, store)
@@ -87,17 +91,17 @@ func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) 
 			return Committed{}, err
 		}
 		if done, ok := c.find(old); ok {
-			// Found before this one wrote anything it was made by an earlier attempt.
+			// If this call has written nothing yet, an earlier attempt made the commit.
 			done.Existed = !wrote
 			return done, nil
 		}
-		newest := "" // of a lake without a manifest
+		newest := "" // version of a lake without a manifest
 		if old == nil {
 			if newest, err = Newest(ctx, store); err != nil {
 				return Committed{}, err
 			}
-			// The one whose version is there first has seen none and does not wait.
-			if newest != "" && time.Since(started) < underWay {
+			// The first committer of a lake finds no version and does not wait.
+			if newest != "" && time.Since(started) < firstCommitTime {
 				select {
 				case <-ctx.Done():
 					return Committed{}, context.Cause(ctx)
@@ -123,7 +127,7 @@ func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) 
 		if err == nil {
 			return Committed{Version: ref, Generation: next.Generation}, nil
 		}
-		// A refusal may follow a success whose reply was lost, and so may any other error.
+		// Any error, a rejection too, may follow a success whose reply was lost.
 		seen, seenTag, readErr := Read(ctx, store)
 		if readErr != nil && !errors.Is(readErr, ErrNoVersion) {
 			return Committed{}, err
@@ -135,13 +139,13 @@ func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) 
 			if !errors.Is(err, blob.ErrPrecondition) {
 				return Committed{}, err
 			}
-			if refused++; refused == refusals {
+			if rejections++; rejections == maxRejections {
 				return Committed{}, fmt.Errorf("%w: %w", ErrBusy, err)
 			}
 		} else {
-			refused = 0
+			rejections = 0
 		}
-		// Each lost round is another commit's success, so this ends; the pause only spreads the losers.
+		// Another commit succeeds in each lost round, so this ends. The pause spreads the retries.
 		pause := rand.N(time.Duration(min(round+1, 32)) * 5 * time.Millisecond)
 		select {
 		case <-ctx.Done():
@@ -159,8 +163,8 @@ func (c Commit) find(m *Manifest) (Committed, bool) {
 	return Committed{Version: ref, Generation: m.Generation}, ok
 }
 
-// write builds the version after old and stores it, and returns the manifest that would publish it. Where old is nil, newest is the newest version that a
-// lost manifest left behind, "" if there is none.
+// write builds and stores the version that follows old, and returns the manifest that publishes it.
+// If old is nil, newest is the id of the newest version that a lost manifest left behind, or "".
 func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest, newest string) (*Manifest, VersionRef, error) {
 	next := Manifest{Format: Format, Generation: 1}
 	var parent *Version
@@ -192,7 +196,7 @@ func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest, newe
 	v.Commit = c.ID
 	v.Created = created.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 	v.BuiltBy = c.BuiltBy
-	v.settle()
+	v.complete()
 	for {
 		v.ID = NextVersionID(last, created, c.ID)
 		key := VersionKey(v.ID)
@@ -205,7 +209,8 @@ func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest, newe
 		}
 		_, err = store.Put(ctx, key, data, blob.Condition{IfAbsent: true})
 		if errors.Is(err, blob.ErrPrecondition) {
-			// The same commit was tried in the same millisecond, or this put's first reply was lost.
+			// The same commit ran in the same millisecond, or the reply to this put's first try was
+			// lost.
 			have, _, err := store.Get(ctx, key)
 			if err != nil {
 				return nil, VersionRef{}, err
@@ -217,7 +222,10 @@ func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest, newe
 		} else if err != nil {
 			return nil, VersionRef{}, err
 		}
-		ref := VersionRef{ID: v.ID, Object: key, Bytes: int64(len(data)), XXH64: fmt.Sprintf("%016x", xxhash.Sum64(data)), Commit: c.ID}
+		ref := VersionRef{
+			ID: v.ID, Object: key, Bytes: int64(len(data)),
+			XXH64: fmt.Sprintf("%016x", xxhash.Sum64(data)), Commit: c.ID,
+		}
 		next.CurrentVersion = v.ID
 		if lost {
 			if next.Generation, err = versionTime(v.ID); err != nil {
@@ -229,11 +237,11 @@ func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest, newe
 	}
 }
 
-// probed remembers the stores that were seen to honour conditions, by URL.
+// probed holds the URLs of the stores whose conditional puts have been checked.
 var probed sync.Map
 
-// probe makes sure, once in a process, that the store's conditional puts work: one that ignores the
-// condition would let two commits overwrite each other in silence.
+// probe checks, once per process, that the store's conditional puts work. On a store that ignores
+// conditions two commits could overwrite each other unnoticed.
 func probe(ctx context.Context, store blob.Store) error {
 	if _, ok := probed.Load(store.URL()); ok {
 		return nil

@@ -10,9 +10,10 @@ import (
 
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 )
 
-// batchesOf lists the batches of the current version by digest, none before the first.
+// batchesOf lists the digests of the current version's batches; a lake without a version has none.
 func batchesOf(t *testing.T, store blob.Store) []string {
 	t.Helper()
 	_, _, err := Read(t.Context(), store)
@@ -77,8 +78,8 @@ func TestCommitMadeTwiceChangesNothing(t *testing.T) {
 	}
 }
 
-// Wherever the store fails once, whether or not the call took effect, readers see the old or the new state,
-// and making the commit again ends in the new one, made once.
+// One call of the store fails, before or after it took effect. Readers see the old or the new
+// state, and applying the commit again leads to the new one, with one version.
 func TestReadersSeeOldOrNewWhereverTheStoreFails(t *testing.T) {
 	errLost := errors.New("connection lost")
 	for _, published := range []int{0, 1} {
@@ -90,8 +91,8 @@ func TestReadersSeeOldOrNewWhereverTheStoreFails(t *testing.T) {
 						for n := range published {
 							apply(t, inner, addBatch(n))
 						}
-						store := blob.NewFaulty(inner)
-						store.Inject(blob.Fault{Nth: nth, Err: err, After: after})
+						store := blobtest.NewFaulty(inner)
+						store.Inject(blobtest.Fault{Nth: nth, Err: err, After: after})
 						done, commitErr := addBatch(published).Apply(t.Context(), store)
 						if store.Fired() == 0 {
 							if nth < 4 {
@@ -122,7 +123,7 @@ func TestReadersSeeOldOrNewWhereverTheCommitterDies(t *testing.T) {
 	for n := 0; ; n++ {
 		inner := blob.NewMemory()
 		apply(t, inner, addBatch(0))
-		store := blob.NewFaulty(inner)
+		store := blobtest.NewFaulty(inner)
 		store.CrashAfter(n)
 		_, err := addBatch(1).Apply(t.Context(), store)
 		got := batchesOf(t, inner)
@@ -142,13 +143,13 @@ func TestReadersSeeOldOrNewWhereverTheCommitterDies(t *testing.T) {
 	}
 }
 
-// Somebody else commits between any two calls of a commit.
+// Another commit is made between any two calls of a commit.
 func TestCommitRebasesOnWhatCameFirst(t *testing.T) {
 	for nth := 1; ; nth++ {
 		inner := blob.NewMemory()
 		apply(t, inner, addBatch(0))
-		store := blob.NewFaulty(inner)
-		store.Inject(blob.Fault{Nth: nth, Do: func() { apply(t, inner, addBatch(2)) }})
+		store := blobtest.NewFaulty(inner)
+		store.Inject(blobtest.Fault{Nth: nth, Do: func() { apply(t, inner, addBatch(2)) }})
 		apply(t, store, addBatch(1))
 		if store.Fired() == 0 {
 			return
@@ -193,7 +194,7 @@ func TestTenCommittersAtOnceLoseNothing(t *testing.T) {
 					t.Errorf("committer %d: %v", n, err)
 				}
 			})
-			// Two processes with the same plan.
+			// A second process with the same plan.
 			wg.Go(func() {
 				if _, err := addBatch(n).Apply(t.Context(), store); err != nil {
 					t.Errorf("committer %d: %v", n, err)
@@ -233,7 +234,7 @@ func openStore(t *testing.T, url string) blob.Store {
 	return store
 }
 
-// careless takes every put whatever its condition.
+// careless ignores the condition of every put.
 type careless struct{ blob.Store }
 
 func (careless) URL() string { return "mem:careless" }
@@ -242,7 +243,7 @@ func (c careless) Put(ctx context.Context, key string, data []byte, _ blob.Condi
 	return c.Store.Put(ctx, key, data, blob.Condition{})
 }
 
-func TestStoreThatIgnoresConditionsIsRefused(t *testing.T) {
+func TestStoreThatIgnoresConditionsIsRejected(t *testing.T) {
 	store := careless{blob.NewMemory()}
 	if _, err := addBatch(0).Apply(t.Context(), store); !errors.Is(err, blob.ErrUnconditional) {
 		t.Fatalf("got %v", err)
@@ -252,7 +253,7 @@ func TestStoreThatIgnoresConditionsIsRefused(t *testing.T) {
 	}
 }
 
-// Readers that have seen a manifest go on with the one that takes its place when it is lost, however often.
+// The manifest is lost several times. Readers that saw it accept the next one.
 func TestLostManifestIsFollowedByAHigherGeneration(t *testing.T) {
 	store := blob.NewMemory()
 	f := NewFollower(store)

@@ -1,15 +1,15 @@
-// Package manifest holds a lake's published versions: what they are made of, and how one
-// takes the place of another.
+// Package manifest reads and commits a lake's published versions. Publishing commits them, serving
+// and the starter's inspecting verbs read them.
 //
-// index/manifest.json is the only mutable object that readers follow. It lists the kept
-// versions and names the current one. index/versions/{id}.json is immutable and says which
-// segments, batches and parts a version consists of. Both are sealed: a changed bit
-// anywhere in them is a *codec.CorruptError.
+// index/manifest.json is the only mutable object that readers follow. It lists the kept versions
+// and names the current one. index/versions/{id}.json is immutable and lists the segments and
+// batches of one version. Both are sealed: a changed bit anywhere in them is a
+// *codec.CorruptError.
 //
 // Objects are written in the order parts, batch record, segment files, segment.json, version,
-// manifest, and read in the opposite one, so whoever reads a manifest finds everything
-// it leads to. The manifest is replaced by a conditional put (see Commit), hence a
-// reader sees the old state or the new one and concurrent commits lose nothing.
+// manifest, and read in reverse, so every object that a manifest leads to exists. The manifest is
+// replaced by a conditional put (see Commit): a reader sees the old state or the new one, and
+// concurrent commits lose nothing.
 //
 // docs/formats/manifest.md and docs/formats/version.md describe the two documents.
 package manifest
@@ -30,48 +30,51 @@ import (
 )
 
 const (
-	// Key is where a lake's manifest is.
+	// Key is the key of a lake's manifest.
 	Key = "index/manifest.json"
-	// Format is the version of the manifest's format.
+	// Format is the manifest's format version.
 	// 1: first.
 	Format = 1
 )
 
 var (
-	// ErrNoVersion: nothing was ever published in this lake.
+	// ErrNoVersion means that nothing was ever published in this lake.
 	ErrNoVersion = errors.New("no version published yet")
-	// ErrUnknownVersion: the manifest does not list that version, or no longer.
+	// ErrUnknownVersion means that the manifest does not list the version, or no longer lists it.
 	ErrUnknownVersion = errors.New("unknown version")
-	// ErrGeneration: the manifest is older than one this reader has already seen, or a different one of the same
-	// generation. A store that was restored from a copy, or two lakes mixed up, look like this.
+	// ErrGeneration means that the manifest is older than one that this reader has seen, or differs
+	// from one of the same generation. Likely causes are a store restored from a copy and two lakes
+	// under one URL.
 	ErrGeneration = errors.New("manifest went backwards")
 )
 
 // Manifest is the decoded index/manifest.json.
 type Manifest struct {
 	Format int `json:"format"`
-	// Generation grows with every commit: by one, but where the manifest was lost in between, to the time in the id of the new
-	// version, in milliseconds since 1970. No manifest before had more, since ids are a millisecond apart at least.
+	// Generation grows by one with every commit. The first commit after the manifest was lost sets
+	// it to the time in the new version's id, in milliseconds since 1970. That is more than any
+	// lost manifest had, since ids are at least a millisecond apart.
 	Generation uint64 `json:"generation"`
-	// CurrentVersion is the id of the version that a query without version= is answered from.
+	// CurrentVersion is the id of the version that answers queries without version=.
 	CurrentVersion string `json:"current_version"`
-	// TakedownEpoch counts the takedowns in force; they apply to all versions at once.
+	// TakedownEpoch is the number of takedowns in force. They apply to all versions.
 	TakedownEpoch uint64 `json:"takedown_epoch"`
-	// Versions are the kept ones, oldest first.
+	// Versions lists the kept versions, oldest first.
 	Versions []VersionRef `json:"versions"`
 }
 
-// VersionRef names a version's object and what its bytes have to be.
+// VersionRef names a version's object and gives the size and hash of its bytes.
 type VersionRef struct {
 	ID     string `json:"id"`
 	Object string `json:"object"`
 	Bytes  int64  `json:"bytes"`
 	XXH64  string `json:"xxh64"` // 16 hex digits
-	// Commit is the id of the commit that made the version: how a committer whose reply was lost recognises its work.
+	// Commit is the id of the commit that made the version. A committer that missed the store's
+	// reply recognises its own work by it.
 	Commit string `json:"commit"`
 }
 
-// Version returns the reference with that id; "" is the current one.
+// Version returns the reference of the version with this id, or of the current one if id is "".
 func (m *Manifest) Version(id string) (VersionRef, error) {
 	if id == "" {
 		id = m.CurrentVersion
@@ -84,7 +87,7 @@ func (m *Manifest) Version(id string) (VersionRef, error) {
 	return VersionRef{}, fmt.Errorf("%w %q", ErrUnknownVersion, id)
 }
 
-// FindCommit returns the version that a commit made, if it is kept.
+// FindCommit returns the version that a commit made, if the manifest still lists it.
 func (m *Manifest) FindCommit(commit string) (VersionRef, bool) {
 	for _, v := range m.Versions {
 		if v.Commit == commit {
@@ -94,7 +97,7 @@ func (m *Manifest) FindCommit(commit string) (VersionRef, bool) {
 	return VersionRef{}, false
 }
 
-// Decode checks and decodes the bytes of a manifest.
+// Decode decodes and checks the bytes of a manifest.
 func Decode(data []byte) (*Manifest, error) {
 	var m Manifest
 	if err := codec.Unseal(data, Key, &m); err != nil {
@@ -134,8 +137,9 @@ func (m *Manifest) check() error {
 	return c.err
 }
 
-// Newest returns the id of the newest version that was written, whether or not a manifest lists it, "" for none. Where there are
-// versions and no manifest, that was lost, or the first commit has not come to its end.
+// Newest returns the id of the newest version object, listed by a manifest or not, and "" if there
+// is none. If there are versions but no manifest, then the manifest was lost or the first commit is
+// still in flight.
 func Newest(ctx context.Context, store blob.Store) (string, error) {
 	newest := ""
 	for info, err := range store.List(ctx, versionRoot) {
@@ -149,7 +153,8 @@ func Newest(ctx context.Context, store blob.Store) (string, error) {
 	return newest, nil
 }
 
-// Read fetches the manifest and the ETag to replace it by. A lake without one is ErrNoVersion.
+// Read fetches the manifest, and the ETag that a conditional put of the next one needs. It returns
+// ErrNoVersion if there is no manifest.
 func Read(ctx context.Context, store blob.Store) (*Manifest, string, error) {
 	data, info, err := store.Get(ctx, Key)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -187,7 +192,8 @@ func ReadVersion(ctx context.Context, store blob.Store, ref VersionRef) (*Versio
 	return v, nil
 }
 
-// Follower polls a lake's manifest and never goes back. It is safe for concurrent use.
+// Follower polls a lake's manifest and never returns an older one after a newer one. It is safe for
+// concurrent use.
 type Follower struct {
 	store blob.Store
 
@@ -197,18 +203,18 @@ type Follower struct {
 	etag string
 }
 
-// NewFollower follows the manifest of store.
+// NewFollower returns a follower of the manifest in store.
 func NewFollower(store blob.Store) *Follower { return &Follower{store: store} }
 
-// Poll returns the newest manifest and whether it differs from the one returned before. An unchanged
-// manifest costs one Stat. After an error the follower still stands at the last manifest it returned.
+// Poll returns the newest manifest and whether it differs from the one that the previous call
+// returned. An unchanged manifest costs one Stat. An error leaves the follower as it was.
 func (f *Follower) Poll(ctx context.Context) (m *Manifest, changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last != nil {
 		info, err := f.store.Stat(ctx, Key)
 		if errors.Is(err, blob.ErrNotExist) {
-			return nil, false, fmt.Errorf("%w: generation %d was seen, now there is none", ErrGeneration, f.last.Generation)
+			return nil, false, fmt.Errorf("%w: generation %d was seen, now there is no manifest", ErrGeneration, f.last.Generation)
 		}
 		if err != nil {
 			return nil, false, err
@@ -249,7 +255,7 @@ var (
 
 func validCommit(id string) bool { return commitID.MatchString(id) }
 
-// checker collects the first thing that is wrong with a decoded document.
+// checker keeps the first problem of a decoded document.
 type checker struct {
 	file string
 	err  error

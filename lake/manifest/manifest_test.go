@@ -23,7 +23,7 @@ import (
 // id32 makes a name of 32 hex digits.
 func id32(n int) string { return fmt.Sprintf("%08x%024x", n, n) }
 
-// addBatch returns a commit that adds a segment with one batch of a dataset; rebuilt on any parent.
+// addBatch returns a commit that adds a segment with one batch to any parent.
 func addBatch(n int) Commit {
 	return Commit{
 		ID: id32(n + 1), BuiltBy: "urlake test",
@@ -37,9 +37,15 @@ func addBatch(n int) Commit {
 			}
 			rows := int64(100 + n)
 			next.Segments = append(next.Segments, NewSegment(id32(n), "00112233445566aa", 5000, 10, rows))
-			next.Batches = append(next.Batches, Batch{DatasetID: uint32(1 + n%3), Batch: fmt.Sprintf("b%d", n), Digest: id32(1000 + n), Rows: rows, Parts: 2, Bytes: 9000, Segment: id32(n)})
-			if _, ok := next.Dataset(uint32(1 + n%3)); !ok {
-				next.Datasets = append(next.Datasets, Dataset{ID: uint32(1 + n%3), Name: fmt.Sprintf("dataset-%d", n%3), Title: "A <test>", Licence: "CC0-1.0"})
+			dataset := uint32(1 + n%3)
+			next.Batches = append(next.Batches, Batch{
+				DatasetID: dataset, Batch: fmt.Sprintf("b%d", n), Digest: id32(1000 + n),
+				Rows: rows, Parts: 2, Bytes: 9000, Segment: id32(n),
+			})
+			if _, ok := next.Dataset(dataset); !ok {
+				next.Datasets = append(next.Datasets, Dataset{
+					ID: dataset, Name: fmt.Sprintf("dataset-%d", n%3), Title: "A <test>", Licence: "CC0-1.0",
+				})
 				slices.SortFunc(next.Datasets, func(a, b Dataset) int { return int(a.ID) - int(b.ID) })
 			}
 			return next, nil
@@ -90,7 +96,7 @@ func put(t *testing.T, store blob.Store, key string, data []byte) {
 	}
 }
 
-func TestDocumentsAreAsTheirPagesShow(t *testing.T) {
+func TestDocumentsMatchTheirPages(t *testing.T) {
 	store := blob.NewMemory()
 	for n := range 2 {
 		apply(t, store, addBatch(n))
@@ -153,7 +159,7 @@ func TestEveryFlippedBitIsCorruption(t *testing.T) {
 				expect("bit flipped", i)
 			}
 			put(t, store, key, good[:i])
-			expect("cut", i)
+			expect("truncated", i)
 		}
 		put(t, store, key, append(bytes.Clone(good), '\n'))
 		expect("byte added", len(good))
@@ -164,8 +170,8 @@ func TestEveryFlippedBitIsCorruption(t *testing.T) {
 	}
 }
 
-// A document that is sealed again after a change is caught by its contents.
-func TestInconsistentVersionIsRefused(t *testing.T) {
+// A changed version with a right seal is rejected for its contents.
+func TestInconsistentVersionIsRejected(t *testing.T) {
 	store := blob.NewMemory()
 	for n := range 4 {
 		apply(t, store, addBatch(n))
@@ -238,7 +244,7 @@ func TestFollowerNeverGoesBack(t *testing.T) {
 			t.Fatalf("got %+v %v %v, want generation %d", m, changed, err, want)
 		}
 	}
-	refuses := func(want error) {
+	rejects := func(want error) {
 		t.Helper()
 		if _, _, err := f.Poll(t.Context()); !errors.Is(err, want) {
 			t.Fatalf("got %v, want %v", err, want)
@@ -247,25 +253,25 @@ func TestFollowerNeverGoesBack(t *testing.T) {
 	poll(2, true)
 	poll(2, false)
 	put(t, store, Key, docs[0])
-	refuses(ErrGeneration)
+	rejects(ErrGeneration)
 	put(t, store, Key, docs[2])
 	poll(3, true)
 	if err := store.Delete(t.Context(), Key); err != nil {
 		t.Fatal(err)
 	}
-	refuses(ErrGeneration)
+	rejects(ErrGeneration)
 	put(t, store, Key, docs[2][:40])
-	refuses(codec.ErrCorrupt)
+	rejects(codec.ErrCorrupt)
 	put(t, store, Key, docs[2])
 	poll(3, false)
 
-	// Another history that has come to the same generation is not the same lake.
+	// Another lake whose manifest has the same generation is rejected.
 	other := blob.NewMemory()
 	for n := range 3 {
 		apply(t, other, addBatch(n+10))
 	}
 	put(t, store, Key, get(t, other, Key))
-	refuses(ErrGeneration)
+	rejects(ErrGeneration)
 }
 
 func FuzzDecode(f *testing.F) {
@@ -288,7 +294,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	key := VersionKey(m.CurrentVersion)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		// Sealed again, since no mutation gets past the seal.
+		// Sealed here, since a mutated seal would end every run.
 		doc := fmt.Appendf(bytes.Clone(body), "%s\"%016x\"\n}\n", sealMember, xxhash.Sum64(body))
 		if _, err := Decode(doc); err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("manifest: got %v", err)

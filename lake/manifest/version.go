@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// VersionFormat is the version of the format of version documents.
+	// VersionFormat is the format version of version documents.
 	// 1: first.
 	VersionFormat = 1
 
-	// MaxSegments bounds the segments of a version: a lookup asks each of them.
+	// MaxSegments is the most segments that a version may have: a lookup reads each of them.
 	MaxSegments = 32
 
-	// ParquetRoot is the folder that the paths in files.tsv.zst start with.
+	// ParquetRoot is the folder with which all paths in files.tsv.zst begin.
 	ParquetRoot = "urls/"
 
 	segmentRoot = "index/segments/"
@@ -33,28 +33,29 @@ const (
 // Version is one published state of a lake.
 type Version struct {
 	Format int `json:"format"`
-	// ID sorts by time and may stand in a path: 20261120T101112.123Z-0f3c9a71.
+	// ID sorts by time and is valid in a path, for example 20261120T101112.123Z-0f3c9a71.
 	ID string `json:"id"`
-	// Parent is the version this one was made from, "" for a lake's first.
+	// Parent is the id of the version that this one follows, "" for a lake's first.
 	Parent string `json:"parent"`
-	// Commit is made of the inputs of the commit, see Commit.
+	// Commit is the ID of the Commit that made the version.
 	Commit string `json:"commit"`
-	// Created is the committer's clock, UTC, RFC 3339 with milliseconds. The time in ID may be later.
+	// Created is the time by the committer's clock: UTC, RFC 3339 with milliseconds. The time in ID
+	// may be later.
 	Created string `json:"created"`
-	// BuiltBy names the program that made the version.
+	// BuiltBy names the committer's program and build.
 	BuiltBy string `json:"built_by"`
-	// CanonicalForm and PublicSuffix are those of every batch: which URL rules and which
-	// public suffix list the rows were made by.
+	// CanonicalForm and PublicSuffix name the URL rules and the public suffix list by which the
+	// rows of every batch were made.
 	CanonicalForm string `json:"canonical_form"`
 	PublicSuffix  string `json:"public_suffix_list"`
 
 	Counts   Counts    `json:"counts"`
 	Segments []Segment `json:"segments"`
-	Datasets []Dataset `json:"datasets"` // those that have live batches, by id
-	Batches  []Batch   `json:"batches"`  // the live ones, by dataset and name
+	Datasets []Dataset `json:"datasets"` // with live batches, by id
+	Batches  []Batch   `json:"batches"`  // live, by dataset and name
 }
 
-// Counts sum up a version.
+// Counts are a version's totals.
 type Counts struct {
 	Segments   int   `json:"segments"`
 	Datasets   int   `json:"datasets"`
@@ -65,17 +66,18 @@ type Counts struct {
 	IndexBytes int64 `json:"index_bytes"`
 }
 
-// Segment names one segment and its files. Keys are relative to the lake's root.
+// Segment names a segment and its files. Keys are relative to the lake's root.
 type Segment struct {
 	ID string `json:"id"`
-	// Bytes is the size of all files of the segment; Domains and Rows are what they index. The same domain
-	// may be in several segments.
+	// Bytes is the size of all files of the segment. Domains and Rows count what they index. A
+	// domain may be in several segments.
 	Bytes   int64 `json:"bytes"`
 	Domains int64 `json:"domains"`
 	Rows    int64 `json:"rows"`
 
 	SegmentJSON string `json:"segment_json"`
-	// SegmentXXH64 is the hash of segment.json, which holds those of all other files. 16 hex digits.
+	// SegmentXXH64 is the hash of segment.json, 16 hex digits. segment.json has the hashes of all
+	// other files.
 	SegmentXXH64 string `json:"segment_xxh64"`
 	DomainsTxt   string `json:"domains_txt"`
 	DomainsMPHF  string `json:"domains_mphf"`
@@ -87,7 +89,7 @@ type Segment struct {
 	ParquetRoot  string `json:"parquet_root"`
 }
 
-// NewSegment fills in the keys of a segment's files.
+// NewSegment returns the description of a segment, with the keys of its files.
 func NewSegment(id, segmentXXH64 string, bytes, domains, rows int64) Segment {
 	dir := segmentRoot + id + "/"
 	return Segment{
@@ -99,7 +101,7 @@ func NewSegment(id, segmentXXH64 string, bytes, domains, rows int64) Segment {
 	}
 }
 
-// Dataset describes a dataset as the registry did when the version was made.
+// Dataset describes a dataset as the registry had it when the version was made.
 type Dataset struct {
 	ID      uint32 `json:"id"`
 	Name    string `json:"name"`
@@ -112,7 +114,7 @@ type Dataset struct {
 	Bytes   int64  `json:"bytes"` // of its parts
 }
 
-// Batch is one live batch and the segment that indexes it.
+// Batch is a live batch and the segment that indexes it.
 type Batch struct {
 	DatasetID uint32 `json:"dataset_id"`
 	Batch     string `json:"batch"`
@@ -131,7 +133,7 @@ func compareBatches(a, b Batch) int {
 	return cmp.Or(cmp.Compare(a.DatasetID, b.DatasetID), cmp.Compare(a.Batch, b.Batch))
 }
 
-// Dataset returns the dataset with that id.
+// Dataset returns the dataset with this id.
 func (v *Version) Dataset(id uint32) (*Dataset, bool) {
 	i, ok := slices.BinarySearchFunc(v.Datasets, id, func(d Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
 	if !ok {
@@ -140,7 +142,7 @@ func (v *Version) Dataset(id uint32) (*Dataset, bool) {
 	return &v.Datasets[i], true
 }
 
-// FindBatch returns the live batch of that name.
+// FindBatch returns a dataset's live batch of this name.
 func (v *Version) FindBatch(dataset uint32, name string) (*Batch, bool) {
 	i, ok := slices.BinarySearchFunc(v.Batches, Batch{DatasetID: dataset, Batch: name}, compareBatches)
 	if !ok {
@@ -149,7 +151,7 @@ func (v *Version) FindBatch(dataset uint32, name string) (*Batch, bool) {
 	return &v.Batches[i], true
 }
 
-// VersionKey is the object of a version.
+// VersionKey is the key of a version's object.
 func VersionKey(id string) string { return versionRoot + id + ".json" }
 
 var versionID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}$`)
@@ -157,8 +159,9 @@ var versionID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}$`)
 // ValidVersionID tells whether id has the form of a version id.
 func ValidVersionID(id string) bool { return versionID.MatchString(id) }
 
-// NextVersionID makes the id of a version: now, or a millisecond after the time in last, the newest id there is, if
-// that is later, then the first eight digits of the commit.
+// NextVersionID returns the id of a new version: a time, then the first eight digits of the
+// commit's id. The time is now, or one millisecond after the time in last, the newest id so far, if
+// that is later.
 func NextVersionID(last string, now time.Time, commit string) string {
 	now = now.UTC().Truncate(time.Millisecond)
 	if ValidVersionID(last) {
@@ -178,7 +181,7 @@ func versionTime(id string) (uint64, error) {
 	return uint64(max(1, t.UnixMilli())), nil
 }
 
-// DecodeVersion checks and decodes a version read from key.
+// DecodeVersion decodes and checks a version that was read from key.
 func DecodeVersion(data []byte, key string) (*Version, error) {
 	var v Version
 	if err := codec.Unseal(data, key, &v); err != nil {
@@ -190,8 +193,9 @@ func DecodeVersion(data []byte, key string) (*Version, error) {
 	return &v, nil
 }
 
-// settle sorts the lists, leaves out datasets without live batches, and fills in what follows from the batches.
-func (v *Version) settle() {
+// complete sorts the lists, drops datasets without live batches, and computes all counts from the
+// batches.
+func (v *Version) complete() {
 	slices.SortFunc(v.Batches, compareBatches)
 	slices.SortFunc(v.Datasets, func(a, b Dataset) int { return cmp.Compare(a.ID, b.ID) })
 	set := func(d *Dataset, batches int, parts, rows, bytes int64) {
@@ -211,7 +215,8 @@ func (v *Version) settle() {
 	}
 }
 
-// count sums up the batches, for each dataset and in all. Lists have to be sorted.
+// count computes the totals of the batches, of each dataset and of the version. The lists must be
+// sorted.
 func (v *Version) count(each func(d *Dataset, batches int, parts, rows, bytes int64)) Counts {
 	c := Counts{Segments: len(v.Segments), Datasets: len(v.Datasets), Batches: len(v.Batches)}
 	at := 0
@@ -270,7 +275,8 @@ func (v *Version) check(key string) error {
 	for i := range v.Batches {
 		b := &v.Batches[i]
 		section := "batches[" + strconv.Itoa(i) + "]"
-		c.that(section, i == 0 || compareBatches(v.Batches[i-1], *b) < 0, "ascending datasets and names", fmt.Sprintf("%d/%s", b.DatasetID, b.Batch))
+		c.that(section, i == 0 || compareBatches(v.Batches[i-1], *b) < 0,
+			"ascending datasets and names", fmt.Sprintf("%d/%s", b.DatasetID, b.Batch))
 		c.that(section+".batch", lake.CheckBatchName(b.Batch) == nil, "a batch name", b.Batch)
 		c.hex(section+".digest", b.Digest, 32)
 		for _, n := range []int64{b.Rows, b.Parts, b.Bytes} {

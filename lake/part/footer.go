@@ -11,6 +11,7 @@ import (
 
 	"github.com/parquet-go/parquet-go/format"
 
+	"github.com/urlake/urlake/internal/thrift"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -164,24 +165,24 @@ func readFooter(r io.ReaderAt, size int64, part string) (groups [][NumColumns]ch
 
 // decodeFooter decodes what BuildPageIndex needs of a FileMetaData.
 func decodeFooter(footer []byte, part string) (groups [][NumColumns]chunkMeta, err error) {
-	r := thriftReader{codec.NewDecoder(footer, part, "footer")}
+	r := thrift.NewReader(footer, part, "footer")
 	var fileRows, rows int64
 	schema := false
-	r.structure(func(f thriftField) {
-		switch f.id {
+	r.Struct(func(f thrift.Field) {
+		switch f.ID {
 		case 2:
-			if !r.want(f, thriftList) {
+			if !r.Want(f, thrift.List) {
 				return
 			}
 			at := r.Offset()
-			r.skip(f)
+			r.Skip(f)
 			if schema = r.Err() == nil && bytes.Equal(footer[at:r.Offset()], schemaBytes); !schema {
 				r.Fail("the schema of a part", "another")
 			}
 		case 3:
-			fileRows = r.int(f, thriftI64, 1, maxRows)
+			fileRows = r.Int(f, thrift.I64, 1, maxRows)
 		case 4:
-			for range r.list(f, thriftStruct) {
+			for range r.List(f, thrift.Struct) {
 				if len(groups) > MaxRowGroups {
 					r.Fail(fmt.Sprintf("at most %d row groups", MaxRowGroups), "more")
 				}
@@ -193,7 +194,7 @@ func decodeFooter(footer []byte, part string) (groups [][NumColumns]chunkMeta, e
 				rows += n
 			}
 		default:
-			r.skip(f)
+			r.Skip(f)
 		}
 	})
 	if r.Err() == nil && (!schema || fileRows == 0 || rows != fileRows) {
@@ -202,20 +203,20 @@ func decodeFooter(footer []byte, part string) (groups [][NumColumns]chunkMeta, e
 	return groups, r.Close()
 }
 
-func decodeRowGroup(r thriftReader) (chunks [NumColumns]chunkMeta, rows int64) {
-	r.structure(func(f thriftField) {
-		switch f.id {
+func decodeRowGroup(r thrift.Reader) (chunks [NumColumns]chunkMeta, rows int64) {
+	r.Struct(func(f thrift.Field) {
+		switch f.ID {
 		case 1:
-			if n := r.list(f, thriftStruct); r.Err() == nil && n != NumColumns {
+			if n := r.List(f, thrift.Struct); r.Err() == nil && n != NumColumns {
 				r.Fail(fmt.Sprintf("%d columns", NumColumns), n)
 			}
 			for c := 0; c < NumColumns && r.Err() == nil; c++ {
 				decodeChunk(r, ColumnDefs[c].Codec, &chunks[c])
 			}
 		case 3:
-			rows = r.int(f, thriftI64, 1, maxRows)
+			rows = r.Int(f, thrift.I64, 1, maxRows)
 		default:
-			r.skip(f)
+			r.Skip(f)
 		}
 	})
 	for c, m := range chunks {
@@ -226,61 +227,61 @@ func decodeRowGroup(r thriftReader) (chunks [NumColumns]chunkMeta, rows int64) {
 	return chunks, rows
 }
 
-func decodeChunk(r thriftReader, compression format.CompressionCodec, m *chunkMeta) {
-	r.structure(func(f thriftField) {
-		switch f.id {
+func decodeChunk(r thrift.Reader, compression format.CompressionCodec, m *chunkMeta) {
+	r.Struct(func(f thrift.Field) {
+		switch f.ID {
 		case 3:
-			if !r.want(f, thriftStruct) {
+			if !r.Want(f, thrift.Struct) {
 				return
 			}
-			r.structure(func(f thriftField) {
-				switch f.id {
+			r.Struct(func(f thrift.Field) {
+				switch f.ID {
 				case 4:
-					r.int(f, thriftI32, int64(compression), int64(compression))
+					r.Int(f, thrift.I32, int64(compression), int64(compression))
 				case 5:
-					m.groupRows = r.int(f, thriftI64, 1, maxRows)
+					m.groupRows = r.Int(f, thrift.I64, 1, maxRows)
 				case 7:
-					m.bytes = r.int(f, thriftI64, 1, maxFileBytes)
+					m.bytes = r.Int(f, thrift.I64, 1, maxFileBytes)
 				case 9:
-					m.off = r.int(f, thriftI64, 1, maxFileBytes)
+					m.off = r.Int(f, thrift.I64, 1, maxFileBytes)
 				case 11:
 					r.Fail("no dictionary", "one")
 				default:
-					r.skip(f)
+					r.Skip(f)
 				}
 			})
 		case 4:
-			m.indexOff = r.int(f, thriftI64, 1, maxFileBytes)
+			m.indexOff = r.Int(f, thrift.I64, 1, maxFileBytes)
 		case 5:
-			m.indexBytes = r.int(f, thriftI32, 1, maxIndexBytes)
+			m.indexBytes = r.Int(f, thrift.I32, 1, maxIndexBytes)
 		default:
-			r.skip(f)
+			r.Skip(f)
 		}
 	})
 }
 
 // readOffsetIndex decodes an offset index: the pages' offsets and where the last ends, their first rows and the rows of all.
 func readOffsetIndex(data []byte, m chunkMeta, part, section string) (offs, rows []int64, err error) {
-	r := thriftReader{codec.NewDecoder(data, part, section)}
+	r := thrift.NewReader(data, part, section)
 	end, next := m.off, int64(0)
-	r.structure(func(f thriftField) {
-		if f.id != 1 {
-			r.skip(f)
+	r.Struct(func(f thrift.Field) {
+		if f.ID != 1 {
+			r.Skip(f)
 			return
 		}
-		for range r.list(f, thriftStruct) {
+		for range r.List(f, thrift.Struct) {
 			var size, first int64
 			off := int64(-1)
-			r.structure(func(f thriftField) {
-				switch f.id {
+			r.Struct(func(f thrift.Field) {
+				switch f.ID {
 				case 1:
-					off = r.int(f, thriftI64, end, end)
+					off = r.Int(f, thrift.I64, end, end)
 				case 2:
-					size = r.int(f, thriftI32, minPageBytes, min(MaxPageBytes, m.off+m.bytes-end))
+					size = r.Int(f, thrift.I32, minPageBytes, min(MaxPageBytes, m.off+m.bytes-end))
 				case 3:
-					first = r.int(f, thriftI64, next, m.groupRows-1)
+					first = r.Int(f, thrift.I64, next, m.groupRows-1)
 				default:
-					r.Fail("a page location", f.id)
+					r.Fail("a page location", f.ID)
 				}
 			})
 			if r.Err() == nil && (off < 0 || size == 0 || (first == 0) != (len(rows) == 0) || (len(rows) > 0 && first-rows[len(rows)-1] > maxPageRows)) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/parquet-go/parquet-go/format"
 
+	"github.com/urlake/urlake/internal/thrift"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -24,54 +25,54 @@ type PageHeader struct {
 
 // readPageHeader decodes the header that starts raw, which has to be one page of rows rows of col.
 func ReadPageHeader(raw []byte, col Column, rows int, part string, section string) (h PageHeader, err error) {
-	r := thriftReader{codec.NewDecoder(raw, part, section)}
+	r := thrift.NewReader(raw, part, section)
 	var seen, seenV2 int // bit i: field i
-	for f := (thriftField{}); r.next(&f); {
-		seen |= 1 << f.id
-		switch f.id {
+	for f := (thrift.Field{}); r.Next(&f); {
+		seen |= 1 << f.ID
+		switch f.ID {
 		case 1: // type: DATA_PAGE_V2
-			r.int(f, thriftI32, 3, 3)
+			r.Int(f, thrift.I32, 3, 3)
 		case 2:
-			h.Uncompressed = int(r.int(f, thriftI32, 0, MaxPageBytes))
+			h.Uncompressed = int(r.Int(f, thrift.I32, 0, MaxPageBytes))
 		case 3:
-			h.Compressed = int(r.int(f, thriftI32, 0, MaxPageBytes))
+			h.Compressed = int(r.Int(f, thrift.I32, 0, MaxPageBytes))
 		case 4:
-			h.Crc = uint32(r.int(f, thriftI32, math.MinInt32, math.MaxInt32))
+			h.Crc = uint32(r.Int(f, thrift.I32, math.MinInt32, math.MaxInt32))
 		case 8:
-			if !r.want(f, thriftStruct) {
+			if !r.Want(f, thrift.Struct) {
 				break
 			}
-			for g := (thriftField{}); r.next(&g); {
-				seenV2 |= 1 << g.id
-				switch g.id {
+			for g := (thrift.Field{}); r.Next(&g); {
+				seenV2 |= 1 << g.ID
+				switch g.ID {
 				case 1: // values
-					r.int(g, thriftI32, int64(rows), int64(rows))
+					r.Int(g, thrift.I32, int64(rows), int64(rows))
 				case 2:
-					h.Nulls = int(r.int(g, thriftI32, 0, int64(rows)))
+					h.Nulls = int(r.Int(g, thrift.I32, 0, int64(rows)))
 				case 3: // rows
-					r.int(g, thriftI32, int64(rows), int64(rows))
+					r.Int(g, thrift.I32, int64(rows), int64(rows))
 				case 4:
 					encoding := int64(ColumnDefs[col].Encoding())
-					r.int(g, thriftI32, encoding, encoding)
+					r.Int(g, thrift.I32, encoding, encoding)
 				case 5:
-					h.Levels = int(r.int(g, thriftI32, 0, MaxPageBytes))
+					h.Levels = int(r.Int(g, thrift.I32, 0, MaxPageBytes))
 				case 6: // repetition levels
-					r.int(g, thriftI32, 0, 0)
+					r.Int(g, thrift.I32, 0, 0)
 				case 7:
-					if h.Zstd = g.kind == thriftTrue; !h.Zstd && g.kind != thriftFalse {
-						r.Fail("a boolean", fmt.Sprintf("type %d", g.kind))
+					if h.Zstd = g.Kind == thrift.True; !h.Zstd && g.Kind != thrift.False {
+						r.Fail("a boolean", fmt.Sprintf("type %d", g.Kind))
 					}
 					if h.Zstd && ColumnDefs[col].Codec != format.Zstd { // other readers go by the column
 						r.Fail("a page that is not compressed", "one that is")
 					}
 				default:
-					r.Fail("a field of a data page header", g.id)
+					r.Fail("a field of a data page header", g.ID)
 				}
 			}
 		default:
-			r.Fail("a field of a page header", f.id)
+			r.Fail("a field of a page header", f.ID)
 		}
-		if r.Err() != nil || f.id > 8 {
+		if r.Err() != nil || f.ID > 8 {
 			break
 		}
 	}
@@ -102,22 +103,22 @@ func PageSection(col Column) string { return col.String() + " page" }
 
 // appendPageHeader encodes a PageHeader of a data page v2 of rows rows in Thrift's compact protocol.
 func AppendPageHeader(dst []byte, h PageHeader, rows, encoding int) []byte {
-	num := func(v int) { dst = binary.AppendVarint(append(dst, 1<<4|thriftI32), int64(v)) }
+	num := func(v int) { dst = binary.AppendVarint(append(dst, 1<<4|thrift.I32), int64(v)) }
 	num(3) // DATA_PAGE_V2
 	num(h.Uncompressed)
 	num(h.Compressed)
 	num(int(int32(h.Crc)))
-	dst = append(dst, 4<<4|thriftStruct) // data_page_header_v2
-	num(rows)                            // values
+	dst = append(dst, 4<<4|thrift.Struct) // data_page_header_v2
+	num(rows)                             // values
 	num(h.Nulls)
 	num(rows)
 	num(encoding)
 	num(h.Levels)
 	num(0) // no repetition levels
 	if h.Zstd {
-		dst = append(dst, 1<<4|thriftTrue)
+		dst = append(dst, 1<<4|thrift.True)
 	} else {
-		dst = append(dst, 1<<4|thriftFalse)
+		dst = append(dst, 1<<4|thrift.False)
 	}
 	return append(dst, 0, 0)
 }

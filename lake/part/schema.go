@@ -34,7 +34,7 @@ const (
 
 // CreatedBy is created_by of every part, in the form the Parquet format asks for. It names the
 // version of the part format, not the build: same rows, same bytes.
-const CreatedBy = "urlake version 3"
+const CreatedBy = "urlake version 1"
 
 // columnDef is what the reader and the writer have to know of a column.
 type columnDef struct {

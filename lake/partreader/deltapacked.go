@@ -2,8 +2,9 @@ package partreader
 
 import (
 	"encoding/binary"
-	"github.com/urlake/urlake/lake/part"
 	"slices"
+
+	"github.com/urlake/urlake/lake/part"
 )
 
 // readDeltaPacked appends n values to dst and returns the bytes behind them; false for anything that is not

@@ -49,6 +49,19 @@ const (
 // noCompression is a Plan's Compression of an object that is stored as it is.
 const NoCompression = "none"
 
+// How many bytes of memory opening an object takes at most before the first record is read. An
+// archive needs two decompressors, its own and one for a member.
+const (
+	// LittleMemory is the bound with Options.LittleMemory.
+	LittleMemory = 24 << 20
+	// MuchMemory is the bound without. Parquet with pages of the largest size can take as much
+	// again.
+	MuchMemory = 288 << 20
+)
+
+// ErrLittleMemory is the error of an object that needs more than LittleMemory to be opened.
+var ErrLittleMemory = errors.New("opening it needs more memory")
+
 // The formats of Options.Format and Plan.Format.
 const (
 	Auto      = "auto"
@@ -147,6 +160,10 @@ type Options struct {
 	// TSFormat is how timestamps are written where they are not in a form of [ParseTime]: a
 	// strftime pattern (`%m/%d/%Y %H:%M`) or a layout of Go's time package.
 	TSFormat string `json:"ts_format,omitempty"`
+
+	// LittleMemory opens an object within LittleMemory bytes. An object that needs more fails,
+	// though not always with an error that says so; the caller tries again without this option.
+	LittleMemory bool `json:"-"`
 }
 
 // Check reports options that no object could be read by: an unknown format, a longest line out

@@ -3,8 +3,9 @@ package rowsort
 import (
 	"context"
 	"encoding/binary"
-	"github.com/urlake/urlake/lake/row"
 	"slices"
+
+	"github.com/urlake/urlake/lake/row"
 )
 
 // Rows passes the rows of partitions first to last, both included, to sink, in the order of their keys (see Row.AppendKey), one of each record: the one with the smallest raw

@@ -3,9 +3,10 @@ package rowsort
 import (
 	"cmp"
 	"fmt"
-	"github.com/urlake/urlake/lake/row"
 	"slices"
 	"strings"
+
+	"github.com/urlake/urlake/lake/row"
 )
 
 // bufferHost is a host with rows. Hosts may be there several times. It has no pointers and is half a line of a core's cache: there are millions, which are gone through in no order.

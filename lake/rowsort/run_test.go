@@ -673,7 +673,7 @@ func shuffleOf(tb testing.TB, store blob.Store, rows, hosts, directory []byte, n
 
 // directory describes one partition, that of a.b.
 func directory(slash byte, rows, rowFrames, hosts, hostFrames uint64) []byte {
-	b := append(codec.AppendMagic(nil, "SHFL", 2), slash, 1, partitionOf("a.b"))
+	b := append(codec.AppendMagic(nil, "SHFL", 1), slash, 1, partitionOf("a.b"))
 	for _, n := range []uint64{rows, rowFrames, hosts, hostFrames} {
 		b = codec.AppendUvarint(b, n)
 	}
@@ -810,12 +810,12 @@ func TestShuffleOfBadRowsIsCorrupt(t *testing.T) {
 		"fewer frames than there":  {rows, hosts, directory(1, 3, 1, 2, 0), 3, false},
 		"frames of hosts as rows":  {rows, hosts, directory(1, 3, 2, 2, 0), 3, false},
 		"another number of rows":   {rows, hosts, dir, 2, false},
-		"another magic":            {rows, hosts, []byte("SHFM\x02\x00\x00\x00\x01\x00"), 3, false},
-		"an older version":         {rows, hosts, codec.AppendMagic(nil, "SHFL", 1), 3, false},
-		"a directory of nothing":   {rows, hosts, codec.AppendMagic(nil, "SHFL", 2), 3, false},
+		"another magic":            {rows, hosts, []byte("SHFM\x01\x00\x00\x00\x01\x00"), 3, false},
+		"another version":          {rows, hosts, codec.AppendMagic(nil, "SHFL", 3), 3, false},
+		"a directory of nothing":   {rows, hosts, codec.AppendMagic(nil, "SHFL", 1), 3, false},
 		"a directory with a rest":  {rows, hosts, append(bytes.Clone(dir), 0), 3, false},
-		"partitions out of order":  {rows, hosts, append(codec.AppendMagic(nil, "SHFL", 2), 1, 2, 7, 1, 1, 1, 1, 7, 2, 0, 1, 0), 3, false},
-		"more partitions than are": {rows, hosts, append(codec.AppendMagic(nil, "SHFL", 2), 1, 0xff, 0x7f), 3, false},
+		"partitions out of order":  {rows, hosts, append(codec.AppendMagic(nil, "SHFL", 1), 1, 2, 7, 1, 1, 1, 1, 7, 2, 0, 1, 0), 3, false},
+		"more partitions than are": {rows, hosts, append(codec.AppendMagic(nil, "SHFL", 1), 1, 0xff, 0x7f), 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := blob.NewMemory()

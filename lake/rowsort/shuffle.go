@@ -22,7 +22,7 @@ import (
 //
 //	rows        n × {u32 host, row}
 //	hosts       n × {u32 rows, u32 bytes, u16 length, u16 domain, host, domain}
-//	directory   "SHFL" u32 ver=2 | u8 slash | uvarint n | n × {u8 partition, uvarint rows, uvarint frames of rows, uvarint hosts, uvarint frames of hosts}
+//	directory   "SHFL" u32 ver=1 | u8 slash | uvarint n | n × {u8 partition, uvarint rows, uvarint frames of rows, uvarint hosts, uvarint frames of hosts}
 //
 // A row is as in a RowBuffer: a u32 that is four times the length of the path and the kind of the tail (0 https, 1 http and nothing else, 2 any), the path, and of kind 2 the u32
 // length of the tail and the tail as in a key (see Row.AppendKey). Its host is a number: those of a partition count from 0. Rows of a partition and its hosts stand as they came. A host has so many rows, with so many
@@ -37,7 +37,7 @@ import (
 
 const (
 	shuffleMagic   = "SHFL"
-	shuffleVersion = 2
+	shuffleVersion = 1
 
 	// hostHead is the size of a host without names.
 	hostHead = 2*4 + 2*2

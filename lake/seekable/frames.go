@@ -21,9 +21,11 @@ const (
 	fenceFrameMagic = 0x184D2A5D
 	seekFrameMagic  = 0x184D2A5E
 	seekFooterMagic = 0x8F92EAB1
-	seekDescriptor  = 0x80 // entries carry checksums; the other bits are reserved and zero
-	seekEntrySize   = 12
+	seekDescriptor  = 0x80 // entries carry checksums
+	seekReserved    = 0x7c // bits of the descriptor that are zero
+	seekEntrySize   = 12   // 8 without a checksum
 	seekFooterSize  = 9
+	seekBuffer      = 24 << 10 // a multiple of both sizes of an entry
 	skippableHeader = 8
 	fenceMagic      = "FNCE"
 	fenceVersion    = 1
@@ -93,16 +95,6 @@ func NewWriter(w io.Writer, width int) *Writer {
 func (fw *Writer) DisableCompression() {
 	if fw.setting("no compression") {
 		fw.encode = appendStored
-	}
-}
-
-// SetEncoder replaces the encoder of Frame. Encode appends to dst one zstd frame with data as its
-// content, with the size in the header and without a checksum; AppendZstdHeader makes such a
-// header. Its result must depend only on data. With SetConcurrency it is called from several
-// goroutines.
-func (fw *Writer) SetEncoder(encode func(dst, data []byte) []byte) {
-	if fw.setting("an encoder") {
-		fw.encode = encode
 	}
 }
 
@@ -357,65 +349,184 @@ type Frames struct {
 	sums []uint32
 }
 
+// SeekTable reads the seek table at the end of any file in zstd's seekable format. The table holds
+// the stored and the decompressed size of each frame. Memory does not depend on the number of
+// frames.
+type SeekTable struct {
+	// Frames is the number of frames. Start is the offset of the skippable frame that holds the
+	// table. The caller checks that the data frames end there, or where other skippable frames
+	// begin: if files were joined, the table describes the last one only.
+	Frames, Start int64
+	// Checksums reports whether frames have checksums.
+	Checksums bool
+	// Frame is the frame that Next has read.
+	Frame SeekFrame
+
+	file   string
+	stream io.ReadCloser
+	memory []byte // of buf
+	buf    []byte // entries that were read
+	rest   int64  // bytes of entries that were not
+	err    error
+}
+
+// SeekFrame is one frame of a seek table.
+type SeekFrame struct {
+	Stored, Raw int64  // bytes before and after decompression
+	Checksum    uint32 // low half of the xxh64 of the decompressed bytes
+}
+
+// OpenSeekTable checks footer and header of the seek table at the end of a file of size bytes. open
+// returns the file's bytes from an offset to its end; it is called once for the footer and once for
+// the table. The caller closes the table.
+//
+// If the file has no seek table, or a damaged one, the error is a *CorruptError that names file.
+// Errors of open and of its readers are returned as they are.
+func OpenSeekTable(open func(off int64) (io.ReadCloser, error), size int64, file string) (*SeekTable, error) {
+	bad := func(off int64, want, got any) error { return codec.Corrupt(file, "seek table", off, want, got) }
+	foot := size - seekFooterSize
+	if foot < skippableHeader {
+		return nil, bad(0, "a seek table", fmt.Sprintf("%d bytes", size))
+	}
+	footer, err := readFooter(open, foot)
+	if err != nil {
+		return nil, err
+	}
+	if m := binary.LittleEndian.Uint32(footer[5:]); m != seekFooterMagic {
+		return nil, bad(foot+5, fmt.Sprintf("magic %#x", uint32(seekFooterMagic)), fmt.Sprintf("%#x", m))
+	}
+	if footer[4]&seekReserved != 0 {
+		return nil, bad(foot+4, fmt.Sprintf("descriptor %#x", seekDescriptor), footer[4])
+	}
+	t := &SeekTable{file: file, Frames: int64(binary.LittleEndian.Uint32(footer[:])), Checksums: footer[4]&seekDescriptor != 0}
+	entries := t.Frames * t.entrySize()
+	if t.Start = foot - entries - skippableHeader; t.Start < 0 {
+		return nil, bad(foot, fmt.Sprintf("at most %d frames", (foot-skippableHeader)/t.entrySize()), t.Frames)
+	}
+	if t.stream, err = open(t.Start); err != nil {
+		return nil, err
+	}
+	t.rest, t.memory = entries, make([]byte, max(skippableHeader, min(entries, seekBuffer)))
+	header := t.memory[:skippableHeader]
+	if _, err = io.ReadFull(t.stream, header); err == nil {
+		if m := binary.LittleEndian.Uint32(header); m != seekFrameMagic {
+			err = bad(t.Start, fmt.Sprintf("magic %#x", uint32(seekFrameMagic)), fmt.Sprintf("%#x", m))
+		} else if got := int64(binary.LittleEndian.Uint32(header[4:])); got != entries+seekFooterSize {
+			err = bad(t.Start+4, entries+seekFooterSize, got)
+		}
+	}
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// readFooter reads the last bytes of a file, which begin at off.
+func readFooter(open func(off int64) (io.ReadCloser, error), off int64) (footer [seekFooterSize]byte, err error) {
+	r, err := open(off)
+	if err != nil {
+		return footer, err
+	}
+	defer r.Close()
+	_, err = io.ReadFull(r, footer[:])
+	return footer, err
+}
+
+// Next reads the next frame into Frame. It returns false after the last one and after a failure.
+func (t *SeekTable) Next() bool {
+	if len(t.buf) == 0 && !t.fill() {
+		return false
+	}
+	e := t.buf
+	t.Frame.Stored = int64(binary.LittleEndian.Uint32(e))
+	t.Frame.Raw = int64(binary.LittleEndian.Uint32(e[4:]))
+	if t.Checksums {
+		t.Frame.Checksum = binary.LittleEndian.Uint32(e[8:])
+	}
+	t.buf = e[t.entrySize():]
+	return true
+}
+
+// fill reads more entries into buf, and reports whether there are any.
+func (t *SeekTable) fill() bool {
+	if t.err != nil || t.rest == 0 {
+		return false
+	}
+	t.buf = t.memory[:min(t.rest, seekBuffer)]
+	t.rest -= int64(len(t.buf))
+	if _, t.err = io.ReadFull(t.stream, t.buf); t.err != nil {
+		t.buf = nil
+	}
+	return t.err == nil
+}
+
+// Err is the first failure of Next.
+func (t *SeekTable) Err() error { return t.err }
+
+// Close closes what open returned.
+func (t *SeekTable) Close() error { return t.stream.Close() }
+
+// entrySize is the size of a frame's entry.
+func (t *SeekTable) entrySize() int64 {
+	if t.Checksums {
+		return seekEntrySize
+	}
+	return seekEntrySize - 4
+}
+
 // Open parses the footer of a frame file of size bytes with fences of width bytes. File names the
 // file in errors. A footer that is damaged or has another width is a *codec.CorruptError.
-func Open(tail []byte, size int64, file string, width int) (*Frames, error) {
-	base := size - int64(len(tail))
+func Open(footer []byte, size int64, file string, width int) (*Frames, error) {
+	base := size - int64(len(footer))
 	bad := func(at int, section string, want, got any) error {
 		return codec.Corrupt(file, section, base+int64(at), want, got)
 	}
-	if len(tail) < skippableHeader+seekFooterSize {
-		return nil, bad(0, "seek table", "a seek table", fmt.Sprintf("%d bytes", len(tail)))
+	t, err := OpenSeekTable(func(off int64) (io.ReadCloser, error) {
+		if off < base {
+			return nil, bad(len(footer)-seekFooterSize, "seek table", fmt.Sprintf("a table of at most %d bytes", len(footer)), size-off)
+		}
+		return io.NopCloser(bytes.NewReader(footer[off-base:])), nil
+	}, size, file)
+	if err != nil {
+		return nil, err
 	}
-	foot := len(tail) - seekFooterSize
-	n := int64(binary.LittleEndian.Uint32(tail[foot:]))
-	if tail[foot+4] != seekDescriptor {
-		return nil, bad(foot+4, "seek table", fmt.Sprintf("descriptor %#x", seekDescriptor), tail[foot+4])
-	}
-	if m := binary.LittleEndian.Uint32(tail[foot+5:]); m != seekFooterMagic {
-		return nil, bad(foot+5, "seek table", fmt.Sprintf("magic %#x", uint32(seekFooterMagic)), fmt.Sprintf("%#x", m))
-	}
-	start := int64(foot) - n*seekEntrySize - skippableHeader
-	if start < 0 {
-		return nil, bad(foot, "seek table", fmt.Sprintf("at most %d frames", (foot-skippableHeader)/seekEntrySize), n)
-	}
-	if m := binary.LittleEndian.Uint32(tail[start:]); m != seekFrameMagic {
-		return nil, bad(int(start), "seek table", fmt.Sprintf("magic %#x", uint32(seekFrameMagic)), fmt.Sprintf("%#x", m))
-	}
-	if got := int64(binary.LittleEndian.Uint32(tail[start+4:])); got != n*seekEntrySize+seekFooterSize {
-		return nil, bad(int(start)+4, "seek table", n*seekEntrySize+seekFooterSize, got)
+	defer t.Close()
+	n, start := t.Frames, t.Start-base
+	if at := len(footer) - seekFooterSize + 4; footer[at] != seekDescriptor {
+		return nil, bad(at, "seek table", fmt.Sprintf("descriptor %#x", seekDescriptor), footer[at])
 	}
 	f := &Frames{file: file, width: width, offs: make([]int64, n+1), raws: make([]int64, n+1), sums: make([]uint32, n)}
-	entries := tail[start+skippableHeader:]
-	for i := range n {
-		e := entries[i*seekEntrySize:]
-		raw := int64(binary.LittleEndian.Uint32(e[4:]))
-		if raw == 0 || raw > MaxFrame {
-			return nil, bad(int(start+skippableHeader+i*seekEntrySize), "seek table", fmt.Sprintf("a frame of 1 to %d bytes", MaxFrame), raw)
+	for i := int64(0); t.Next(); i++ {
+		if t.Frame.Raw == 0 || t.Frame.Raw > MaxFrame {
+			return nil, bad(int(start+skippableHeader+i*seekEntrySize), "seek table", fmt.Sprintf("a frame of 1 to %d bytes", MaxFrame), t.Frame.Raw)
 		}
-		f.offs[i+1] = f.offs[i] + int64(binary.LittleEndian.Uint32(e))
-		f.raws[i+1] = f.raws[i] + raw
-		f.sums[i] = binary.LittleEndian.Uint32(e[8:])
+		f.offs[i+1] = f.offs[i] + t.Frame.Stored
+		f.raws[i+1] = f.raws[i] + t.Frame.Raw
+		f.sums[i] = t.Frame.Checksum
+	}
+	if err := t.Err(); err != nil {
+		return nil, err
 	}
 	if f.offs[n] != base {
 		return nil, bad(int(start), "seek table", fmt.Sprintf("frames that end at byte %d", base), f.offs[n])
 	}
 	if width == 0 {
 		if start != 0 {
-			return nil, bad(0, "seek table", "nothing before it in the tail", fmt.Sprintf("%d bytes", start))
+			return nil, bad(0, "seek table", "nothing before it in the footer", fmt.Sprintf("%d bytes", start))
 		}
 		return f, nil
 	}
 	if start < skippableHeader+fenceHeaderSize+4 {
 		return nil, bad(0, "fences", "a fence list", fmt.Sprintf("%d bytes", start))
 	}
-	if m := binary.LittleEndian.Uint32(tail); m != fenceFrameMagic {
+	if m := binary.LittleEndian.Uint32(footer); m != fenceFrameMagic {
 		return nil, bad(0, "fences", fmt.Sprintf("magic %#x", uint32(fenceFrameMagic)), fmt.Sprintf("%#x", m))
 	}
-	if got := int64(binary.LittleEndian.Uint32(tail[4:])); got != start-skippableHeader {
+	if got := int64(binary.LittleEndian.Uint32(footer[4:])); got != start-skippableHeader {
 		return nil, bad(4, "fences", start-skippableHeader, got)
 	}
-	body, err := codec.CheckCRC32C(tail[skippableHeader:start], file, "fences")
+	body, err := codec.CheckCRC32C(footer[skippableHeader:start], file, "fences")
 	if err != nil {
 		return nil, err
 	}

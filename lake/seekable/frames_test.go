@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	zstdseekable "github.com/SaveTheRbtz/zstd-seekable-format-go/pkg"
@@ -482,6 +481,89 @@ func TestPlainZstdReadsFrameFiles(t *testing.T) {
 	}
 }
 
+// seekTable reads the seek table of a file and counts what was read of it.
+func seekTable(file []byte) (frames []seekable.SeekFrame, start int64, err error) {
+	t, err := seekable.OpenSeekTable(func(off int64) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(file[off:])), nil
+	}, int64(len(file)), "f")
+	if err != nil {
+		return nil, 0, err
+	}
+	defer t.Close()
+	for t.Next() {
+		frames = append(frames, t.Frame)
+	}
+	return frames, t.Start, t.Err()
+}
+
+func TestSeekTableIsThatOfTheFrames(t *testing.T) {
+	fences, data := sample(4, 300)
+	for _, width := range []int{0, 4} {
+		file, ff := frameFile(t, width, fences, data)
+		frames, start, err := seekTable(file)
+		if err != nil || len(frames) != len(data) {
+			t.Fatalf("width %d: %d frames, %v, want %d", width, len(frames), err, len(data))
+		}
+		var stored int64
+		for i, f := range frames {
+			if f.Raw != int64(len(data[i])) || f.Checksum != uint32(xxhash.Sum64(data[i])) {
+				t.Fatalf("width %d: frame %d is %+v", width, i, f)
+			}
+			stored += f.Stored
+		}
+		if stored != ff.Bytes-ff.FooterBytes || width == 0 && start != stored {
+			t.Errorf("width %d: frames end at %d, the table begins at %d, want %d", width, stored, start, ff.Bytes-ff.FooterBytes)
+		}
+		// The same without checksums.
+		var plain []byte
+		for _, f := range frames {
+			plain = codec.AppendU32(codec.AppendU32(plain, uint32(f.Stored)), uint32(f.Raw))
+		}
+		table := codec.AppendU32(codec.AppendU32(nil, 0x184D2A5E), uint32(len(plain)+9))
+		table = codec.AppendU32(append(table, plain...), uint32(len(frames)))
+		table = codec.AppendU32(append(table, 0), 0x8F92EAB1)
+		again, _, err := seekTable(append(file[:start:start], table...))
+		if err != nil || len(again) != len(frames) || again[7].Stored != frames[7].Stored || again[7].Checksum != 0 {
+			t.Errorf("width %d: without checksums: %d frames, %v", width, len(again), err)
+		}
+	}
+}
+
+func TestDamagedSeekTableIsCorrupt(t *testing.T) {
+	_, data := sample(4, 9)
+	file, ff := frameFile(t, 0, nil, data)
+	for n := range len(file) {
+		if _, _, err := seekTable(file[:n]); !isCorrupt(err) {
+			t.Fatalf("cut to %d bytes: %v", n, err)
+		}
+	}
+	for i := int64(0); i < 8+4+1+4; i++ { // header and footer
+		at := ff.Bytes - ff.FooterBytes + i
+		if i >= 8 {
+			at = ff.Bytes - 9 + i - 8
+		}
+		bad := bytes.Clone(file)
+		bad[at] ^= 0x04
+		if _, _, err := seekTable(bad); !isCorrupt(err) {
+			t.Errorf("byte %d changed: %v", at, err)
+		}
+	}
+	// Failures of the store are not corruption.
+	fault := errors.New("gone")
+	for _, good := range []int{0, 1} {
+		opened := 0
+		_, err := seekable.OpenSeekTable(func(off int64) (io.ReadCloser, error) {
+			if opened++; opened > good {
+				return nil, fault
+			}
+			return io.NopCloser(bytes.NewReader(file[off:])), nil
+		}, int64(len(file)), "f")
+		if !errors.Is(err, fault) || isCorrupt(err) {
+			t.Errorf("opened %d times: %v", good, err)
+		}
+	}
+}
+
 func FuzzOpenFrames(f *testing.F) {
 	fences, frames := sample(10, 4)
 	for i := range frames {
@@ -562,50 +644,9 @@ func (w *limitedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Frames of another encoder read like others. It does not encode sectioned frames.
-func TestFramesOfAnotherEncoder(t *testing.T) {
-	_, data := sample(12, 40)
-	for _, n := range []int{0, 3} {
-		var file bytes.Buffer
-		w := seekable.NewWriter(&file, 0)
-		w.SetConcurrency(n)
-		var encoded atomic.Int64
-		w.SetEncoder(func(dst, data []byte) []byte {
-			encoded.Add(1)
-			return seekable.AppendRawBlock(seekable.AppendZstdHeader(dst, len(data)), data, true)
-		})
-		for i, d := range data {
-			var err error
-			if i%4 == 0 {
-				_, _, err = w.SectionedFrame(nil, d, len(d))
-			} else {
-				_, _, err = w.Frame(nil, d)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		ff, err := w.Finish()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := int64(len(data) * 3 / 4); encoded.Load() != want {
-			t.Errorf("the encoder was called for %d frames, want %d", encoded.Load(), want)
-		}
-		got, _, err := readAll(file.Bytes(), ff.FooterBytes, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(data, got); diff != "" {
-			t.Errorf("frames differ: %s", diff)
-		}
-	}
-}
-
 func TestSettingsComeBeforeFrames(t *testing.T) {
 	for name, set := range map[string]func(w *seekable.Writer){
 		"DisableCompression": func(w *seekable.Writer) { w.DisableCompression() },
-		"SetEncoder":         func(w *seekable.Writer) { w.SetEncoder(func(dst, _ []byte) []byte { return dst }) },
 		"SkipHash":           func(w *seekable.Writer) { w.SkipHash() },
 		"SetConcurrency":     func(w *seekable.Writer) { w.SetConcurrency(2) },
 	} {

@@ -6,12 +6,14 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// hasVectors is set where inputs are looked at 64 bytes at a time: AVX-512 with its byte permutations and AES rounds, which are
-// there together since Ice Lake and Zen 4.
-var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VBMI && cpu.X86.HasAVX512VAES && cpu.X86.HasBMI1 && cpu.X86.HasBMI2
+// hasVectors gates the functions named Vector or Vectors. They look at inputs 64 bytes at a time,
+// with AVX-512, its byte permutations and its AES rounds, which processors have together since Ice
+// Lake and Zen 4. VAES here is the EVEX form.
+var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VBMI &&
+	cpu.X86.HasAVX512VAES && cpu.X86.HasBMI1 && cpu.X86.HasBMI2
 
-// pathStops, queryStops and nameStops have a top bit for each byte below 0x80 that scanPath stops at (but for what follows a slash), that scanQuery calls
-// odd, or that scanName stops at.
+// pathStops, queryStops and nameStops have the top bit set for each byte below 0x80 at which
+// scanPath stops wherever it is, that scanQuery calls special, or at which scanName stops.
 //
 //lint:ignore U1000 batch_amd64.s uses them
 var pathStops, queryStops, nameStops = func() (path, query, name [128]byte) {
@@ -29,98 +31,143 @@ var pathStops, queryStops, nameStops = func() (path, query, name [128]byte) {
 	return path, query, name
 }()
 
-// spotVectors is spot of n inputs at urls, of which all but odd have a text of up to 64 bytes and nothing white at their
-// end. Of odd ones nothing is set.
+// locateVectors is batch.locate for the n inputs at urls, at most batchSize. It leaves out, and
+// sets nothing of, inputs below nine or above maxPlain bytes, those that end in white space, and
+// those with a text above vectorText bytes. It returns these as bits.
+//
+// Loads are masked, so it reads nothing outside of the inputs. It prefetches the slot of each text.
+// It keeps *Origins' slots, keys and addresses in registers only: o must not change meanwhile.
+//
+// It needs the features of hasVectors. FuzzParseBatch compares it with a loop over bytes, and its
+// hashes with hashVector's.
 //
 //go:noescape
-func spotVectors(b *batch, o *Origins, urls *[]byte, n int) (odd uint64)
+func locateVectors(b *batch, o *Origins, urls *[]byte, n int) (skipped uint64)
 
-// probeVectors sets, for each of n hashes, the place of a text in the line of slots where it should be that may be the one.
+// probeVectors sets b.at, for each of n hashes, to the header of the text in the hash's line of
+// slots that has the same tag, or to the header at offset 0, which is of no text. It prefetches the
+// header and the text. It is the first half of lookUpWords, but does not go on to other lines.
+//
+// It reads whole lines of o.slots, whose length is a multiple of slotLine, and o.texts at chunks
+// that slots refer to. The addresses stay valid: chunks never move, and o keeps them alive.
+//
+// It needs the features of hasVectors. FuzzParseBatch compares parsing with and without it.
 //
 //go:noescape
 func probeVectors(b *batch, o *Origins, n int)
 
-// matchVectors says which of n texts stand at their places, and sets what headers these have. It leaves out texts of over 64 bytes.
+// matchVectors returns, as bits, which of n inputs have the text whose header is at b.at, and sets
+// b.header to that header. It leaves out texts above vectorText bytes. It is the second half of
+// lookUpWords.
+//
+// Loads are masked to the length of the input's text, at most vectorText. A text in o.texts may be
+// shorter: insert keeps that many bytes of its chunk after every header.
+//
+// It needs the features of hasVectors. FuzzParseBatch compares parsing with and without it.
 //
 //go:noescape
 func matchVectors(b *batch, urls *[]byte, n int) (same uint64)
 
-// askLines asks for the lines of the n bytes at p, which will be written.
+// prefetchLines prefetches the cache lines of the n bytes at p for writing. It has no effect on
+// results and never faults. It is called where hasVectors is set; elsewhere nothing replaces it.
 //
 //go:noescape
-func askLines(p unsafe.Pointer, n int)
+func prefetchLines(p unsafe.Pointer, n int)
 
+// hashVector is the hash of a text of n bytes, at most vectorText, with the key of a scheme.
+//
+// The load is masked: it reads nothing outside of text. No Go function computes the same hash, and
+// none has to: hashes have random keys and never leave an Origins. Where there are no vectors,
+// hashWords replaces it.
+//
+// It needs the features of hasVectors. FuzzParseBatch compares it with the hashes of locateVectors.
+//
 //go:noescape
 func hashVector(text *byte, n int, keys *vectorKeys, scheme int) uint32
 
+// nameVector is scanNameWords for the n bytes at s; end counts from s. Loads are masked. It needs
+// the features of hasVectors. FuzzWords compares it with a loop over bytes and with scanNameWords,
+// which replaces it.
+//
 //go:noescape
 func nameVector(s *byte, n int) (end int, dots, hyphens uint64)
 
+// queryVector is scanQueryWords for the n bytes at s. Loads are masked. It needs the features of
+// hasVectors. FuzzWords compares it with a loop over bytes and with scanQueryWords, which replaces
+// it.
+//
 //go:noescape
-func queryVector(s *byte, n int) (ends, equals, odd uint64)
+func queryVector(s *byte, n int) (ends, equals, special uint64)
 
-// spotAll spots all inputs of a batch.
-func (b *batch) spotAll(o *Origins, urls [][]byte) {
+// locateAll locates the texts of all inputs of a batch.
+func (b *batch) locateAll(o *Origins, urls [][]byte) {
 	if !o.vectors {
 		for i, raw := range urls {
-			b.spot(o, i&(batchSize-1), raw)
+			b.locate(o, i&(batchSize-1), raw)
 		}
 		return
 	}
-	for odd := spotVectors(b, o, unsafe.SliceData(urls), len(urls)); odd != 0; odd &= odd - 1 {
-		i := firstBit(odd)
-		b.spot(o, i, urls[i])
+	skipped := locateVectors(b, o, unsafe.SliceData(urls), len(urls))
+	for ; skipped != 0; skipped &= skipped - 1 {
+		i := firstBit(skipped)
+		b.locate(o, i, urls[i])
 	}
 }
 
-// lookUp says which of the inputs of a batch start with texts that are there, and sets the headers of these. It may leave out some.
+// lookUp returns, as bits, which inputs of a batch start with a known text, and sets the headers of
+// these texts. It may miss some.
 func (b *batch) lookUp(o *Origins, urls [][]byte) (known uint64) {
 	if !o.vectors {
 		return b.lookUpWords(o, urls)
 	}
-	o.askAhead()
+	o.prefetchAhead()
 	probeVectors(b, o, len(urls))
 	return matchVectors(b, unsafe.SliceData(urls), len(urls))
 }
 
-// ahead is how far behind what is written memory is asked for: what a batch or two may add. Not every processor does so by itself soon enough.
-const ahead = 2 << 10
+// prefetchDistance is how many bytes past the end of texts and records are prefetched: what one or
+// two batches may add. Not every processor does so by itself early enough.
+const prefetchDistance = 2 << 10
 
-// askAhead asks for the memory of texts and records that are to come.
-func (o *Origins) askAhead() {
+// prefetchAhead prefetches the memory of the texts and records to come.
+func (o *Origins) prefetchAhead() {
 	if chunk := o.end / chunkWords; chunk < len(o.texts) {
-		o.askedTexts = askBehind(unsafe.Pointer(o.texts[chunk]), o.end*wordSize, textChunk, o.askedTexts)
+		texts := unsafe.Pointer(o.texts[chunk])
+		o.prefetchedTexts = prefetchRange(texts, o.end*wordSize, textChunk, o.prefetchedTexts)
 	}
 	const size = int(unsafe.Sizeof(originRecord{}))
 	if chunk := o.len / originChunk; chunk < len(o.origins) {
-		o.askedRecords = askBehind(unsafe.Pointer(o.origins[chunk]), o.len*size, originChunk*size, o.askedRecords)
+		records := unsafe.Pointer(o.origins[chunk])
+		o.prefetchedRecords = prefetchRange(records, o.len*size, originChunk*size, o.prefetchedRecords)
 	}
 }
 
-// askBehind asks for what is behind at, in a chunk of the size given, from asked on, and returns up to where it has been asked for now.
-func askBehind(chunk unsafe.Pointer, at, size, asked int) int {
-	from, to := max(at, asked), min(at+ahead, (at/size+1)*size)
+// prefetchRange prefetches up to prefetchDistance bytes from offset at on, within a chunk of the
+// size given, less those before offset done. Offsets count over all chunks. It returns the new
+// done.
+func prefetchRange(chunk unsafe.Pointer, at, size, done int) int {
+	from, to := max(at, done), min(at+prefetchDistance, (at/size+1)*size)
 	if from >= to {
-		return asked
+		return done
 	}
-	askLines(unsafe.Add(chunk, from%size), to-from)
+	prefetchLines(unsafe.Add(chunk, from%size), to-from)
 	return to
 }
 
-// hashShort is the hash of a text of up to 64 bytes where vectors are used.
+// hashShort is the hash of a text of up to vectorText bytes where vectors are used.
 func (o *Origins) hashShort(text []byte, scheme int) uint32 {
 	return hashVector(unsafe.SliceData(text), len(text), &o.keys, scheme)
 }
 
-// scanQuery is scanQueryWords.
-func scanQuery(s []byte, from int) (ends, equals, odd uint64) {
+// scanQuery is scanQueryWords, with vectors where there are any.
+func scanQuery(s []byte, from int) (ends, equals, special uint64) {
 	if !hasVectors {
 		return scanQueryWords(s, from)
 	}
 	return queryVector(unsafe.SliceData(s[from:]), len(s)-from)
 }
 
-// scanName is scanNameWords.
+// scanName is scanNameWords, with vectors where there are any.
 func scanName(s []byte, start int) (end int, dots, hyphens uint64) {
 	if !hasVectors {
 		return scanNameWords(s, start)

@@ -1,9 +1,10 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// Of a batch of inputs nearly all are alike: a host of up to 64 bytes and a path that is canonical. So each is looked at as one or two
-// vectors of 64 bytes without asking how long anything in it is: what a core would guess wrongly about one line in three costs
-// more than all the rest. Loads are masked, so that nothing behind an input is read.
+// Nearly all inputs of a batch are alike: a host of up to 64 bytes and a canonical path. So each is
+// looked at as one or two vectors of 64 bytes, without branches on the lengths in it: a
+// misprediction in every third line would cost more than all other work. Loads are masked, so
+// nothing outside of an input is read.
 
 DATA https<>+0(SB)/8, $0x2f2f3a7370747468
 GLOBL https<>(SB), RODATA|NOPTR, $8
@@ -16,13 +17,14 @@ GLOBL queryMarks<>(SB), RODATA|NOPTR, $4
 DATA tagged<>+0(SB)/4, $0x01000000
 GLOBL tagged<>(SB), RODATA|NOPTR, $4
 
-// ONES sets mask, and k, to bits ones from the lowest on, 64 at most.
+// ONES sets the lowest bits of mask, and of k, as many as bits says, up to 64.
 #define ONES(bits, mask, k) \
 	MOVQ  $-1, mask         \
 	BZHIQ bits, mask, mask  \
 	KMOVQ mask, k
 
-// STOPS sets stops to a bit for each byte of text that stops a path wherever it stands, and pairs to one for each slash and dot.
+// STOPS sets stops to a bit for each byte of text that stops a path wherever it is, and pairs to a
+// bit for each slash and dot.
 #define STOPS(text, tmp, stops, pairs) \
 	VMOVDQA64 text, tmp       \
 	VPERMI2B  Z19, Z18, tmp   \
@@ -33,8 +35,8 @@ GLOBL tagged<>(SB), RODATA|NOPTR, $4
 	VPCMPEQB  tmp, Z16, K2    \
 	KMOVQ     K2, pairs
 
-// HASH sets hash to that of text, which has zeros behind its end, with the key given: two rounds of AES for each quarter, and two for
-// their sum.
+// HASH sets hash to the hash of text, which is padded with zeros, under the key given: two rounds
+// of AES for each quarter and two for their sum.
 #define HASH(key, text, texty, textx, tmpy, tmpx, hash) \
 	VPXORQ        key, text, text       \
 	VAESENC       Z20, text, text       \
@@ -47,12 +49,12 @@ GLOBL tagged<>(SB), RODATA|NOPTR, $4
 	VAESENC       X20, textx, textx     \
 	VMOVD         textx, hash
 
-// func spotVectors(b *batch, o *Origins, urls *[]byte, n int) (odd uint64)
-TEXT ·spotVectors(SB), NOSPLIT, $0-40
+// func locateVectors(b *batch, o *Origins, urls *[]byte, n int) (skipped uint64)
+TEXT ·locateVectors(SB), NOSPLIT, $0-40
 	MOVQ b+0(FP), DI
 	MOVQ o+8(FP), AX
 	MOVQ urls+16(FP), SI
-	MOVQ $0, odd+32(FP)
+	MOVQ $0, skipped+32(FP)
 	XORL CX, CX
 
 	MOVQ         Origins_slots(AX), R12
@@ -60,7 +62,7 @@ TEXT ·spotVectors(SB), NOSPLIT, $0-40
 	DECQ         R11
 	LEAQ         Origins_keys(AX), R13
 	VPBROADCASTB marks<>+0(SB), Z16 // '/'
-	VPBROADCASTB marks<>+1(SB), Z17 // a dot with this bit is a slash
+	VPBROADCASTB marks<>+1(SB), Z17 // with this bit set, a dot is a slash
 	VMOVDQU64    ·pathStops+0(SB), Z18
 	VMOVDQU64    ·pathStops+64(SB), Z19
 	VMOVDQU64    (const_textSchemes*64)(R13), Z20
@@ -70,11 +72,11 @@ input:
 	MOVQ 8(SI), R9
 	LEAQ -9(R9), AX
 	CMPQ AX, $(const_maxPlain-9)
-	JHI  odd
+	JHI  skipped
 	CMPB -1(R8)(R9*1), $0x20
-	JLS  odd
+	JLS  skipped
 
-	// The scheme, textHTTPS, textHTTP or textBare, and where the text starts: 8, 7 or 0.
+	// DX is the scheme, textHTTPS, textHTTP or textBare, and R10 where the text starts: 8, 7 or 0.
 	MOVQ  (R8), AX
 	XORL  R10, R10
 	XORL  BX, BX
@@ -96,7 +98,7 @@ input:
 	ADDQ  R10, R8
 	SUBQ  R10, R9
 
-	// The first 64 bytes, of which R14 tells the slashes, and the next.
+	// The first 64 bytes, whose slashes are in R14, and the next 64.
 	MOVL       $64, R15
 	MOVQ       R9, AX
 	CMPQ       AX, R15
@@ -115,10 +117,10 @@ input:
 	ONES(AX, R15, K3)
 	VMOVDQU8.Z 64(R8), K3, Z1
 
-	// The text ends at the first slash or the end of the input.
+	// The text ends at the first slash or at the end of the input.
 	LEAQ   1(BX), AX
 	ORQ    R14, AX
-	JZ     odd
+	JZ     skipped
 	TZCNTQ AX, AX
 	LEAQ   (R10)(AX*1), BX
 	MOVW   BX, batch_end(DI)(CX*2)
@@ -131,7 +133,7 @@ input:
 	ANDL       R11, DX
 	PREFETCHT0 (R12)(DX*4)
 
-	// Stops behind the text, in BX and R14. A byte behind the end of the input is one.
+	// The stops after the text, in BX and R14. A byte past the end of the input is a stop.
 	STOPS(Z0, Z2, BX, DX)
 	LEAQ     (R14)(R14*1), R15
 	ANDQ     R15, DX
@@ -177,13 +179,13 @@ next:
 	VZEROUPPER
 	RET
 
-odd:
-	MOVQ odd+32(FP), AX
+skipped:
+	MOVQ skipped+32(FP), AX
 	BTSQ CX, AX
-	MOVQ AX, odd+32(FP)
+	MOVQ AX, skipped+32(FP)
 	JMP  next
 
-	// Nothing stops in the first 128 bytes. R15 tells that the last of them is a slash.
+	// There is no stop in the first 128 bytes. R15 says whether the last of them is a slash.
 long:
 	MOVL $128, DX
 
@@ -297,11 +299,11 @@ other:
 	MOVQ R12, same+24(FP)
 	RET
 
-// PREFETCHW (AX), which the assembler does not know
+// PREFETCHW (AX), which the assembler lacks.
 #define PREFETCHW_AX BYTE $0x0F; BYTE $0x0D; BYTE $0x08
 
-// func askLines(p unsafe.Pointer, n int)
-TEXT ·askLines(SB), NOSPLIT, $0-16
+// func prefetchLines(p unsafe.Pointer, n int)
+TEXT ·prefetchLines(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
 	MOVQ n+8(FP), CX
 
@@ -344,7 +346,7 @@ TEXT ·nameVector(SB), NOSPLIT, $0-40
 	VPORQ        Z0, Z1, Z1
 	VPMOVB2M     Z1, K2
 	KMOVQ        K2, BX
-	TZCNTQ       BX, BX             // 64 if all of them are of the name
+	TZCNTQ       BX, BX             // 64 if all bytes belong to the name
 	VPCMPEQB     Z0, Z16, K2
 	VPCMPEQB     Z0, Z17, K3
 	KMOVQ        K2, AX
@@ -357,7 +359,7 @@ TEXT ·nameVector(SB), NOSPLIT, $0-40
 	MOVQ         DX, hyphens+32(FP)
 	RET
 
-// func queryVector(s *byte, n int) (ends, equals, odd uint64)
+// func queryVector(s *byte, n int) (ends, equals, special uint64)
 TEXT ·queryVector(SB), NOSPLIT, $0-40
 	MOVQ         s+0(FP), SI
 	MOVQ         n+8(FP), AX
@@ -384,5 +386,5 @@ TEXT ·queryVector(SB), NOSPLIT, $0-40
 	ORQ          BX, CX
 	MOVQ         CX, ends+16(FP)
 	MOVQ         DX, equals+24(FP)
-	MOVQ         AX, odd+32(FP)
+	MOVQ         AX, special+32(FP)
 	RET

@@ -4,16 +4,22 @@ package urlnorm
 
 const hasVectors = false
 
-func (b *batch) spotAll(o *Origins, urls [][]byte) {
+// locateAll locates the texts of all inputs of a batch.
+func (b *batch) locateAll(o *Origins, urls [][]byte) {
 	for i, raw := range urls {
-		b.spot(o, i&(batchSize-1), raw)
+		b.locate(o, i&(batchSize-1), raw)
 	}
 }
 
+// lookUp returns, as bits, which inputs of a batch start with a known text, and sets the headers of
+// these texts.
 func (b *batch) lookUp(o *Origins, urls [][]byte) (known uint64) { return b.lookUpWords(o, urls) }
 
+// hashShort is not called: there are no vectors.
 func (o *Origins) hashShort(text []byte, scheme int) uint32 { return o.hashWords(text, scheme) }
 
+// scanName is scanNameWords.
 func scanName(s []byte, start int) (end int, dots, hyphens uint64) { return scanNameWords(s, start) }
 
-func scanQuery(s []byte, from int) (ends, equals, odd uint64) { return scanQueryWords(s, from) }
+// scanQuery is scanQueryWords.
+func scanQuery(s []byte, from int) (ends, equals, special uint64) { return scanQueryWords(s, from) }

@@ -7,20 +7,19 @@ import (
 	"net/netip"
 )
 
-// Most URLs of most datasets are canonical already, but perhaps for white space at the end, a fragment
-// and the slash of an empty path. For those parsePlain is one scan that looks for anything else
-// that parse would change. It never decides that an input is bad: it leaves what does not plainly
-// start as a canonical URL to parse. Bytes are looked at eight at a time, see words.go.
+// Most URLs of most datasets are canonical already, apart from white space at the end, a fragment,
+// or the slash of an empty path. For those, parsePlain is one scan for anything else that parse
+// would change. It never rejects an input: what does not plainly start as a canonical URL is left
+// to parse. Bytes are scanned eight or more at a time, see words.go.
 
-// parsePlain sets u to the URL of an input with a canonical scheme, or none, host and port, and returns false for one
-// in which any of these needs a closer look. What is canonical of the URL is part of raw.
+// parsePlain sets u to the URL of an input with a canonical host and port, and a canonical scheme
+// or none. It returns false if one of them needs a closer look. The canonical parts of the URL are
+// parts of raw.
 func (n *Normalizer) parsePlain(raw []byte, u *URL) bool {
 	if len(raw) >= maxCanonical {
 		return false // a slash may have to be added
 	}
-	for len(raw) > 0 && raw[len(raw)-1] <= ' ' {
-		raw = raw[:len(raw)-1]
-	}
+	raw = trimRight(raw)
 	if len(raw) < wordSize {
 		return false
 	}
@@ -41,7 +40,7 @@ func (n *Normalizer) parsePlain(raw []byte, u *URL) bool {
 			u.PathQuery = view(raw[start:end])
 			return true
 		case end > 0:
-			n.out = n.appendPieces(n.out[:0], raw, start)
+			n.out = n.appendSortedPath(n.out[:0], raw, start)
 			u.PathQuery = view(n.out)
 			return true
 		}
@@ -49,16 +48,16 @@ func (n *Normalizer) parsePlain(raw []byte, u *URL) bool {
 	return n.changePathQuery(raw, start, u)
 }
 
-// origin is what an input starts with, up to and with the slash of its path, when it has no port. Lists have
-// runs of one host, whose inputs need not be looked at so far.
+// origin is what an input starts with, up to and with the slash of its path, if it has no port.
+// Lists have runs of URLs of one host, whose starts need not be parsed again.
 type origin struct {
-	text         []byte // empty before the first
+	text         []byte // empty before the first input
 	scheme       string
 	host, domain int // where they start in text
 }
 
-// begins sets the parts of u that are before the path, if raw starts as o does, and returns where the path
-// starts; 0 if raw does not.
+// begins sets the parts of u before the path if raw starts with o, and returns where the path
+// starts; 0 if raw does not start with o.
 func (o *origin) begins(raw []byte, u *URL) (path int) {
 	if len(o.text) == 0 || !bytes.HasPrefix(raw, o.text) {
 		return 0
@@ -68,15 +67,13 @@ func (o *origin) begins(raw []byte, u *URL) (path int) {
 	return path
 }
 
-// plainOrigin sets the parts of u that are before the path, and returns where that starts, or would; 0 if one of
-// them needs a closer look.
+// plainOrigin sets the parts of u before the path, and returns where the path starts or would
+// start; 0 if a part needs a closer look.
 func (n *Normalizer) plainOrigin(raw []byte, u *URL) (path int) {
-	s, start := schemeHTTP, 0
-	switch prefix := binary.LittleEndian.Uint64(raw); {
-	case prefix == httpsPrefix:
-		s, start = schemeHTTPS, len("https://")
-	case prefix<<8 == httpPrefix<<8:
-		start = len("http://")
+	s := schemeHTTP
+	text, start := plainScheme(raw)
+	if text == textHTTPS {
+		s = schemeHTTPS
 	}
 	end, domain, ok := n.plainHost(raw, start)
 	if !ok {
@@ -90,7 +87,7 @@ func (n *Normalizer) plainOrigin(raw []byte, u *URL) (path int) {
 			n.lastOrigin.scheme, n.lastOrigin.host, n.lastOrigin.domain = s.name, start, domain
 		case ':':
 			if start == 0 {
-				return 0 // the host may be a scheme
+				return 0 // what looks like a host may be a scheme
 			}
 			if u.Port, end, ok = canonicalPort(raw, end+1, s.defaultPort); !ok {
 				return 0
@@ -100,8 +97,8 @@ func (n *Normalizer) plainOrigin(raw []byte, u *URL) (path int) {
 	return end
 }
 
-// changePathQuery sets the path and query, which are from raw[start] to the end or a fragment, where they are
-// not canonical. It returns false for what parse may see in another way.
+// changePathQuery sets the path and query, which are in raw from start to the end or a fragment,
+// and are not canonical. It returns false for what parse may read in another way.
 func (n *Normalizer) changePathQuery(raw []byte, start int, u *URL) bool {
 	rest := raw[start:]
 	if i := bytes.IndexByte(rest, '#'); i >= 0 {
@@ -116,13 +113,25 @@ func (n *Normalizer) changePathQuery(raw []byte, start int, u *URL) bool {
 	return start+len(n.out) <= maxCanonical
 }
 
-// What an input may start with, as words; the shorter one lacks its last byte.
+// Prefixes of inputs, as words. httpPrefix lacks a last byte.
 const (
 	httpPrefix  = 'h' | 't'<<8 | 't'<<16 | 'p'<<24 | ':'<<32 | '/'<<40 | '/'<<48
 	httpsPrefix = 'h' | 't'<<8 | 't'<<16 | 'p'<<24 | 's'<<32 | ':'<<40 | '/'<<48 | '/'<<56
 )
 
-// canonicalPort reads a port that is neither the default nor spelled in an odd way.
+// plainScheme returns the scheme that an input of eight bytes or more starts with, textHTTPS,
+// textHTTP or textBare, and where the text after it starts.
+func plainScheme(raw []byte) (scheme, start int) {
+	switch prefix := binary.LittleEndian.Uint64(raw); {
+	case prefix == httpsPrefix:
+		return textHTTPS, len("https://")
+	case prefix<<8 == httpPrefix<<8:
+		return textHTTP, len("http://")
+	}
+	return textBare, 0
+}
+
+// canonicalPort reads a port that is not the default and has no leading zero.
 func canonicalPort(raw []byte, i int, defaultPort int32) (port int32, end int, ok bool) {
 	start := i
 	for i < len(raw) && '0' <= raw[i] && raw[i] <= '9' && i-start < 5 {
@@ -132,9 +141,10 @@ func canonicalPort(raw []byte, i int, defaultPort int32) (port int32, end int, o
 	return port, i, i > start && raw[start] != '0' && port <= 65535 && port != defaultPort
 }
 
-// canonicalPathQuery reads a path and query, of which scanPath has read from a slash up to s[i], to the end or a fragment. It
-// returns where they end, 0 where they are not canonical. If all that is not so is the order of the query's parameters, they are not
-// sorted, and in pieces.
+// canonicalPathQuery reads a path and query, of which scanPath has read from a slash up to s[i], to
+// the end or a fragment. It returns where they end, 0 if they are not canonical. If only the order
+// of the query's parameters is not canonical, it returns false and leaves the parameters in
+// n.pieces.
 func (n *Normalizer) canonicalPathQuery(s []byte, i int) (end int, sorted bool) {
 	for ; i < len(s); i = scanPath(s, i+1) {
 		switch s[i] {
@@ -163,9 +173,9 @@ func (n *Normalizer) canonicalPathQuery(s []byte, i int) (end int, sorted bool) 
 	return len(s), true
 }
 
-// appendPieces appends the path and query of s, which are from s[start] on and canonical but for the order of
-// parameters.
-func (n *Normalizer) appendPieces(dst, s []byte, start int) []byte {
+// appendSortedPath appends the path and query that s has from start on, which are canonical but for
+// the order of the parameters in n.pieces.
+func (n *Normalizer) appendSortedPath(dst, s []byte, start int) []byte {
 	query := n.pieces[0].start - len("?")
 	return appendSorted(append(dst, s[start:query]...), s, n.pieces)
 }
@@ -179,26 +189,27 @@ func startsDotSegment(s []byte) bool {
 	return len(s) == 0 || s[0] == '/' || s[0] == '?' || s[0] == '#'
 }
 
-// canonicalEscape reports whether s starts with an escape that is needed and in upper case.
+// canonicalEscape reports whether s starts with an escape that is necessary and in upper case.
 func canonicalEscape(s []byte) bool {
 	v, ok := unescape(s)
 	return ok && classes[v]&unreserved == 0 && s[1] == upperHex[v>>4] && s[2] == upperHex[v&15]
 }
 
-// canonicalQuery reads a query from s[start] to the end or a fragment. It returns where it ends, 0 where it is
-// not canonical but for the order of parameters: none empty, none stripped. They are in pieces then.
+// canonicalQuery reads a query from s[start] to the end or a fragment and puts its parameters into
+// n.pieces. It returns where the query ends, and whether its parameters are sorted; 0 if it is not
+// canonical in another way, or has empty or stripped parameters.
 func (n *Normalizer) canonicalQuery(s []byte, start int) (end int, sorted bool) {
 	n.pieces = n.pieces[:0]
 	sorted = true
 	nameEnd := 0 // of the parameter from start; 0 before its '='
 	for from := start; ; from += 64 {
-		ends, equals, odd := scanQuery(s, from)
-		for ; odd != 0; odd &= odd - 1 {
-			i := from + firstBit(odd)
+		ends, equals, special := scanQuery(s, from)
+		for ; special != 0; special &= special - 1 {
+			i := from + firstBit(special)
 			if s[i] == '#' {
-				// Nothing behind matters.
-				below := odd&-odd - 1
-				ends, equals = ends&below|odd&-odd, equals&below
+				// A fragment starts: nothing after it matters.
+				below := special&-special - 1
+				ends, equals = ends&below|special&-special, equals&below
 				break
 			}
 			if classes[s[i]]&escaped != 0 || s[i] == '%' && !canonicalEscape(s[i:]) {
@@ -221,7 +232,7 @@ func (n *Normalizer) canonicalQuery(s []byte, start int) (end int, sorted bool) 
 			if i == start || n.stripped(s[start:nameEnd]) {
 				return 0, false
 			}
-			n.pieces = append(n.pieces, piece{start, nameEnd, i, head(s, start, nameEnd)})
+			n.pieces = append(n.pieces, piece{start, nameEnd, i, namePrefix(s, start, nameEnd)})
 			if last := len(n.pieces) - 1; last > 0 && sorted {
 				sorted = !comesAfter(s, &n.pieces[last-1], &n.pieces[last])
 			}
@@ -236,8 +247,9 @@ func (n *Normalizer) canonicalQuery(s []byte, start int) (end int, sorted bool) 
 	}
 }
 
-// plainHost reads a host of lower-case letters, digits, hyphens, underscores and dots from s[start], and
-// returns where its domain starts. It takes none that is not its own canonical form or needs a closer look.
+// plainHost reads a host of lower-case letters, digits, hyphens, underscores and dots from
+// s[start], and returns where it ends and where its domain starts. It accepts only hosts that are
+// their own canonical form.
 func (n *Normalizer) plainHost(s []byte, start int) (end, domain int, ok bool) {
 	if n.suffixes == nil {
 		n.suffixes = suffixes()
@@ -248,11 +260,11 @@ func (n *Normalizer) plainHost(s []byte, start int) (end, domain int, ok bool) {
 	last := bits.Len64(dots)
 	switch {
 	case start == 0 && dots == 0:
-		return 0, 0, false // without a scheme it may be a mere word
-	case length > maxLabel, // and perhaps a label is
+		return 0, 0, false // without a scheme it may be just a word
+	case length > maxLabel, // perhaps a label is too long
 		end < len(s) && s[end] == '_',
 		labels<<2&hyphens&(hyphens>>1) != 0,   // perhaps xn--
-		length > last && s[start+last] <= '9', // an address or no name
+		length > last && s[start+last] <= '9', // an IP address, or no name
 		n.suffixes == nil:
 		for end = start; end < len(s) && classes[s[end]]&hostPlain != 0; {
 			end++
@@ -262,12 +274,13 @@ func (n *Normalizer) plainHost(s []byte, start int) (end, domain int, ok bool) {
 	case labels&(dots|1<<length) != 0:
 		return 0, 0, false // an empty label
 	case start == 0:
-		return end, end - len(Domain(view(s[:end]))), true
+		return end, end - len(domainOf(view(s[:end]))), true
 	}
 	return end, start + n.suffixes.domain(view(s[:end]), start, dots), true
 }
 
-// plainDomain returns where the domain starts in a host of any length, as plainHost does.
+// plainDomain returns where the domain starts in a host of any length, under the conditions of
+// plainHost.
 func plainDomain(host []byte) (domain int, ok bool) {
 	if len(host) > maxName || !plainASCII(host) {
 		return 0, false
@@ -287,9 +300,9 @@ func plainDomain(host []byte) (domain int, ok bool) {
 		return 0, false
 	}
 	if c := host[start]; '0' <= c && c <= '9' {
-		// A number, or a name that parse has to tell from one.
+		// An address, or a name that parse has to tell from one.
 		addr, err := netip.ParseAddr(view(host))
 		return 0, err == nil && addr.Is4()
 	}
-	return len(host) - len(Domain(view(host))), true
+	return len(host) - len(domainOf(view(host))), true
 }

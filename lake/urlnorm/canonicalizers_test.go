@@ -15,12 +15,12 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// Other canonicalizers do not want urlake's form, but each pair of their tests says that two spellings
-// name one page. urlake agrees when both have one canonical form. Where the other system merges more, the
-// merge has a name and is applied to both sides here; where it takes hosts that no browser opens, the
-// reason of the rejection is worked out from the input.
+// Other canonicalizers have other forms, but each pair in their tests says that two spellings name
+// one page. urlake agrees if both have one canonical form. Where the other system merges more, the
+// merge has a name and is applied to both sides here. Where it accepts hosts that no browser opens,
+// the reason of the rejection is derived from the input.
 
-// merge makes URLs equal that are different in urlake. It works on hrefParts' fields.
+// merge makes URLs equal that urlake tells apart. It works on the fields of hrefParts.
 type merge struct {
 	name  string
 	apply func(u *refURL)
@@ -92,8 +92,8 @@ var (
 	mergeColonSlashes = merge{"slash-runs", func(u *refURL) { u.path = strings.ReplaceAll(u.path, "://", ":/") }}
 )
 
-// agree checks that input and same, which another system takes for one page, are one in urlake, with as
-// many of the merges as it takes, in their order.
+// agree checks that input and same, which are one page for another system, are one in urlake after
+// as many of the merges, in their order, as it takes.
 func (c *tally) agree(input, same string, merges ...merge) {
 	c.t.Helper()
 	v := &vector{input: input}
@@ -131,8 +131,8 @@ func (c *tally) agree(input, same string, merges ...merge) {
 	}
 }
 
-// whyRejected names the difference that has urlake reject what another system takes, from the input
-// alone; "" where there is none.
+// whyRejected names the difference for which urlake rejects what another system accepts, from the
+// input alone; "" if there is none.
 func whyRejected(input string, reason Reason) string {
 	s := refClean(input)
 	m := refScheme.FindStringSubmatch(s)
@@ -171,11 +171,11 @@ func expectReason(got, want Reason, difference string) string {
 // page is a URL that holds the text of a path or query.
 func page(pathQuery string) string { return "http://host.example" + pathQuery }
 
-// surtParts splits the sort-friendly form "http://(org,archive,:81)/path", of which everything before
-// the host's labels may be missing.
+// surtParts splits the sort-friendly form "http://(org,archive,:81)/path", of which everything
+// before the host's labels may be missing.
 var surtParts = regexp.MustCompile(`^(?:([a-z]+)://\()?([0-9a-f]+(?::[0-9a-f]*){2,}|[^)(/:]+):?([0-9]*)\)?(.*)$`)
 
-// fromSURT is the URL that a SURT stands for.
+// fromSURT is the URL that a SURT denotes.
 func fromSURT(surt string) string {
 	m := surtParts.FindStringSubmatch(surt)
 	scheme, host, port, rest := m[1], m[2], m[3], m[4]
@@ -195,7 +195,7 @@ func fromSURT(surt string) string {
 	return scheme + "://" + host + rest
 }
 
-// agreeSURT is agree with a SURT; what has none is "-" or stays as it is.
+// agreeSURT is agree with a SURT. An input without one has "-" or is unchanged.
 func (c *tally) agreeSURT(input, surt string, merges ...merge) {
 	c.t.Helper()
 	if !strings.Contains(surt, ")") {
@@ -205,8 +205,8 @@ func (c *tally) agreeSURT(input, surt string, merges ...merge) {
 	c.agree(input, fromSURT(surt), merges...)
 }
 
-// decodedPage is a page for text whose escapes are decoded: its controls are escaped, since they would
-// be stripped, and so is a percent sign that would start an escape.
+// decodedPage is a page for text whose escapes are decoded. Its controls are escaped, since they
+// would be stripped, and so is a percent sign that would start an escape.
 func decodedPage(text string) string {
 	return page("/" + strings.NewReplacer("\n", "%0A", "\t", "%09").Replace(text))
 }
@@ -230,7 +230,7 @@ func readJSONLines[T any](tb testing.TB, elem ...string) []T {
 	return out
 }
 
-// archiveCall runs one assertion about a function that the Internet Archive's canonicalizers share.
+// archiveCall runs an assertion about a function that the Internet Archive's canonicalizers share.
 func (c *tally) archiveCall(call, input, want string) {
 	c.t.Helper()
 	switch {
@@ -245,7 +245,7 @@ func (c *tally) archiveCall(call, input, want string) {
 	case strings.Contains(strings.ToLower(call), "strippathsessionid"):
 		c.agree(page(input), page(want), mergeSession)
 	default:
-		c.t.Errorf("no reading of %q", call)
+		c.t.Errorf("unknown call %q", call)
 	}
 }
 
@@ -266,12 +266,12 @@ func TestInternetArchiveSURT(t *testing.T) {
 		host, _ := e.Options["host"].(string)
 		switch {
 		case strings.Contains(e.Call, "getPublicSuffix"):
-			if got := Domain(host); got != want {
-				t.Errorf("Domain(%q) = %q, want %q", host, got, want)
+			if got := domainOf(host); got != want {
+				t.Errorf("domainOf(%q) = %q, want %q", host, got, want)
 			}
 			c.agree("http://"+host, "http://"+host)
 		case strings.Contains(e.Call, "getPublicPrefix"):
-			if got := strings.TrimSuffix(host, "."+Domain(host)); got != want {
+			if got := strings.TrimSuffix(host, "."+domainOf(host)); got != want {
 				t.Errorf("%q before its domain is %q, want %q", host, got, want)
 			}
 			c.agree("http://"+host, "http://"+host)
@@ -362,7 +362,7 @@ func TestURLCanonSURT(t *testing.T) {
 				}
 				c.agree("http://"+input+"/", "http://"+want+"/")
 			default:
-				t.Errorf("no reading of %q", group)
+				t.Errorf("unknown call %q", group)
 			}
 		}
 	}
@@ -397,8 +397,8 @@ func TestURLCanonCanonicalizers(t *testing.T) {
 		"nothing-guessed (session)", "nothing-guessed (trailing slash)", "nothing-guessed (www)")
 }
 
-// parsing.json takes URLs apart without canonicalizing: put together from its parts, less what urlake
-// drops, each is the same page.
+// parsing.json takes URLs apart without canonicalizing: put together from its parts, less what
+// urlake drops, each is the same page.
 func TestURLCanonParsing(t *testing.T) {
 	c := newTally(t)
 	var parts map[string]struct{ Scheme, Host, Port, Path, Query string }
@@ -456,7 +456,8 @@ func TestURLCanonPathDots(t *testing.T) {
 	c.report(700, "slash-runs", "web-only")
 }
 
-// bytesOf undoes what made text of bytes in some files: one code point up to U+00FF is one byte.
+// bytesOf reverses the conversion of bytes to text in some files, where a code point up to U+00FF
+// is a byte.
 func bytesOf(s string) string {
 	var b []byte
 	for _, r := range s {
@@ -516,7 +517,7 @@ func TestGoogleSafeBrowsing(t *testing.T) {
 			}
 			c.agree("http://"+input+"/", "http://"+want+"/")
 		default:
-			t.Errorf("no reading of %q", e.Test)
+			t.Errorf("unknown call %q", e.Test)
 		}
 	}
 	c.report(100, "any-slashes", "host-checked", "dns-limits", "number-is-address",

@@ -73,8 +73,8 @@ func readData(tb testing.TB, f func(name string, b []byte)) {
 	}
 }
 
-// inputsIn are the inputs that a file of real data has: its lines where it is a list, and else
-// whatever looks like a URL.
+// inputsIn returns the inputs in a file of real data: its lines if it is a list, else whatever
+// looks like a URL.
 func inputsIn(name string, b []byte) [][]byte {
 	switch filepath.Ext(name) {
 	case ".txt":
@@ -101,8 +101,8 @@ func inputsIn(name string, b []byte) [][]byte {
 	}
 }
 
-// Every input of the real data is checked for what has to hold between the ways of parsing, a sample
-// of them against the reference.
+// Every input of the real data is checked for what has to hold between the ways of parsing, and a
+// sample of them against the reference.
 func TestRealData(t *testing.T) {
 	n, err := New(Options{})
 	if err != nil {
@@ -134,26 +134,26 @@ func TestRealData(t *testing.T) {
 					continue
 				}
 				if long, rej := n.parse(raw); rej != nil || long.String() != got {
-					t.Errorf("%s: Parse(%q) = %q on the short way, %q %v on the long one", name, raw, got, long.String(), rej)
+					t.Errorf("%s: %q is %q by parsePlain, %q %v by parse", name, raw, got, long.String(), rej)
 				}
 			}
 			if !n.parsePlain([]byte(got), new(URL)) && !oddHost.MatchString(got) {
-				t.Errorf("%s: %q is canonical and takes the long way", name, got)
+				t.Errorf("%s: %q is canonical, but parsePlain refuses it", name, got)
 			}
 		}
 	})
-	t.Logf("%d inputs, %d by the short way, rejected: %v", inputs, short, reasons)
+	t.Logf("%d inputs, %d by parsePlain, rejected: %v", inputs, short, reasons)
 	if inputs < 1_900_000 || short < inputs/3 {
-		t.Errorf("%d inputs, %d of them by the short way", inputs, short)
+		t.Errorf("%d inputs, %d of them by parsePlain: want more", inputs, short)
 	}
 }
 
-// oddHost is what parsePlain leaves to parse in a canonical URL: ftp, A-labels, IPv6, last labels with
-// digits first, port zero and rare characters.
+// oddHost matches canonical URLs that parsePlain leaves to parse: ftp, A-labels, IPv6, last labels
+// that start with a digit, port zero and rare characters.
 var oddHost = regexp.MustCompile(`^(ftp|https?://([^/]*xn--|\[|[^/]*\.[0-9][^./]*[/:]|[^/]*:0/|[^/]*[^a-z0-9._/:-]))`)
 
-// benchmarkLists are lists to parse: neighbouring URLs of the real data, the inputs of testdata, and URLs of
-// very many hosts in random order, as a list has that was shuffled or made.
+// benchmarkLists are lists to parse: neighbouring URLs of the real data, the inputs of testdata,
+// and URLs of very many hosts in random order.
 var benchmarkLists = []struct {
 	name   string
 	inputs func(b *testing.B) [][]byte
@@ -179,7 +179,7 @@ var benchmarkLists = []struct {
 	{"hosts", func(*testing.B) [][]byte { return manyHosts(500_000, 150_000) }},
 }
 
-// manyHosts are URLs of up to that many domains, each time the same.
+// manyHosts returns URLs of up to that many domains, the same at each call.
 func manyHosts(urls, domains int) (inputs [][]byte) {
 	r := rand.New(rand.NewPCG(1, 2))
 	word := func(b []byte) []byte {
@@ -280,7 +280,7 @@ func BenchmarkDomain(b *testing.B) {
 	for _, f := range []struct {
 		name string
 		f    func(string) string
-	}{{"table", Domain}, {"package", packageDomain}} {
+	}{{"table", domainOf}, {"package", packageDomain}} {
 		b.Run(f.name, func(b *testing.B) {
 			i := 0
 			for b.Loop() {

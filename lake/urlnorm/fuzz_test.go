@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// normalizers hands out one Normalizer per goroutine, with what earlier inputs left in its
-// buffers: what changed an answer would show.
+// normalizers hands out one Normalizer per goroutine, with what earlier inputs left in its buffers,
+// so that a dependency on them would show.
 var normalizers = sync.Pool{New: func() any {
 	n, err := New(Options{})
 	if err != nil {
@@ -25,8 +25,8 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw string) { checkInvariants(t, raw) })
 }
 
-// A Normalizer knows the start of the input before again.
-func FuzzInputsOfOneStart(f *testing.F) {
+// A Normalizer recognizes the start of the preceding input.
+func FuzzParseAfterSameStart(f *testing.F) {
 	for _, start := range []string{"http://example.com/", "https://example.com", "example.co", "t.co/", "http://example.com:8", "http://1.2.3.4/"} {
 		for _, end := range []string{"", "a", "/a//b?z&a", ".", "0/"} {
 			f.Add(start, "/abcdef", end)

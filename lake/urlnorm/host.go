@@ -14,14 +14,14 @@ const (
 	maxLabel = 63  // RFC 1035, 2.3.4
 	maxName  = 253 // the same, as text and without the root's dot
 
-	// expansion is how many code points before the mapping can become one byte of a name: NFC
-	// composes no more. Names longer than that are padded with characters which the mapping ignores.
+	// expansion is how many code points can become one byte of a name: NFC composes no more. Longer
+	// names are padded with characters that the mapping ignores.
 	expansion = 4
 )
 
-// toASCII is UTS #46 ToASCII: non-transitional, CheckHyphens and UseSTD3ASCIIRules off
-// ("r3---sn-…" and underscores are real), CheckBidi and CheckJoiners on. Lengths are checked
-// here, where empty labels and the root's dot are.
+// toASCII is UTS #46 ToASCII: non-transitional, CheckHyphens and UseSTD3ASCIIRules off ("r3---sn-…"
+// and underscores are real), CheckBidi and CheckJoiners on. Lengths are checked by canonicalName,
+// together with empty labels and the root's dot.
 var toASCII = idna.New(
 	idna.MapForLookup(),
 	idna.Transitional(false),
@@ -31,16 +31,16 @@ var toASCII = idna.New(
 	idna.BidiRule(),
 )
 
-// capitalSharpS is mapped here because UTS #46 moved it from "ss" to "ß" in Unicode 15.1. Which
-// of them idna does depends on the Go release, and a canonical form must not. It is the one
-// code point whose mapping the tables that idna has disagree on.
+// capitalSharpS is mapped here because UTS #46 changed its mapping from "ss" to "ß" in Unicode
+// 15.1. What idna does depends on the Go release, and a canonical form must not. It is the one code
+// point on whose mapping the tables of idna disagree.
 const capitalSharpS = "ẞ"
 
-// dots are the characters that UTS #46 maps to the label separator, apart from itself.
+// dots are the characters that UTS #46 maps to the label separator, apart from the full stop.
 const dots = "。．｡"
 
-// appendHost appends the canonical form of an authority's host to out. A bare host came without a
-// scheme, and then a word that could not be a public name is none.
+// appendHost appends the canonical form of an authority's host to n.out. bare says that the input
+// has no scheme; then a word that cannot be a public name is rejected as no host.
 func (n *Normalizer) appendHost(text []byte, bare bool) *RejectError {
 	if len(text) == 0 {
 		return reject(RejectNoHost, "no host")
@@ -79,19 +79,19 @@ func (n *Normalizer) appendHost(text []byte, bare bool) *RejectError {
 	return nil
 }
 
-// hasInnerDot reports whether host, which is no name, has a dot before its last character.
+// hasInnerDot reports whether host, which is not a valid name, has a dot before its last character.
 func hasInnerDot(host []byte) bool {
 	_, size := utf8.DecodeLastRune(host)
 	host = host[:len(host)-size]
 	return bytes.IndexByte(host, '.') >= 0 || bytes.ContainsAny(host, dots)
 }
 
-// canonicalName maps a percent-decoded host to its canonical name. What is returned may
-// still be a spelling of an IPv4 address. It may change host's bytes.
+// canonicalName maps a percent-decoded host to its canonical name, which may still be a spelling of
+// an IPv4 address. It may change the bytes of host.
 func canonicalName(host []byte) (string, *RejectError) {
 	var name string
 	if plainASCII(host) {
-		// Of the steps of UTS #46 only the mapping to lower case can do anything here.
+		// Of the steps of UTS #46, only the mapping to lower case can change such a name.
 		for i, c := range host {
 			host[i] = lowerASCII(c)
 		}
@@ -144,8 +144,9 @@ func plainASCII(host []byte) bool {
 	return true
 }
 
-// mapName is UTS #46 ToASCII of a name whose Unicode form has that very ASCII form. The library
-// takes what does not: malformed UTF-8, and A-labels of labels that start with xn-- themselves.
+// mapName is UTS #46 ToASCII for names whose Unicode form maps to the same ASCII form again. The
+// library accepts names that do not: malformed UTF-8, and A-labels of labels that start with xn--
+// themselves.
 func mapName(host []byte) (string, bool) {
 	if !utf8.Valid(host) || tooLongToMap(host) {
 		return "", false
@@ -162,8 +163,8 @@ func mapName(host []byte) (string, bool) {
 	return name, err == nil && again == name
 }
 
-// tooLongToMap keeps overlong names from the library, where a label costs the square of its length:
-// one of 64 KiB would take a second.
+// tooLongToMap keeps overlong names from the library, where a label takes time quadratic in its
+// length: one of 64 KiB would take a second.
 func tooLongToMap(host []byte) bool {
 	runes, label := 0, 0
 	for _, r := range view(host) {
@@ -176,7 +177,7 @@ func tooLongToMap(host []byte) bool {
 	return runes > expansion*maxName
 }
 
-// endsInNumber is WHATWG's "ends in a number" of a canonical name.
+// endsInNumber is WHATWG's "ends in a number" for a canonical name.
 func endsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	if digits, ok := strings.CutPrefix(last, "0x"); ok {
@@ -185,8 +186,8 @@ func endsInNumber(name string) bool {
 	return strings.Trim(last, "0123456789") == ""
 }
 
-// parseIPv4 takes the forms that browsers accept: one to four parts, decimal, octal after 0 or
-// hexadecimal after 0x, the last one filling the bytes that are left.
+// parseIPv4 parses the forms that browsers accept: one to four parts, decimal, octal after 0 or
+// hexadecimal after 0x. The last part fills the remaining bytes.
 func parseIPv4(name string) (netip.Addr, bool) {
 	var addr [4]byte
 	for part := 0; ; part++ {
@@ -230,7 +231,7 @@ func parseIPv4Number(s string) (uint64, bool) {
 	return v, err == nil
 }
 
-// appendIPv6 appends the RFC 5952 form of a bracketed address to out, always in hexadecimal.
+// appendIPv6 appends the RFC 5952 form of a bracketed address to n.out, always in hexadecimal.
 func (n *Normalizer) appendIPv6(text []byte) *RejectError {
 	addr, err := netip.ParseAddr(string(text[1 : len(text)-1]))
 	if err != nil || !addr.Is6() || addr.Zone() != "" {
@@ -241,7 +242,7 @@ func (n *Normalizer) appendIPv6(text []byte) *RejectError {
 	for i := range groups {
 		groups[i] = uint16(b[2*i])<<8 | uint16(b[2*i+1])
 	}
-	// The longest run of two or more zero groups, the first of equals.
+	// The longest run of two or more zero groups; of several, the first.
 	zeros, end := -1, -1
 	for i := 0; i < 8; i++ {
 		j := i

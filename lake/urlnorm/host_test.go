@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// hostURL is a URL whose host decodes to host, whatever characters that has.
+// hostURL is a URL whose host decodes to host, whatever bytes that has.
 func hostURL(host string) string {
 	var b strings.Builder
 	for _, c := range []byte(host) {
@@ -27,8 +27,8 @@ func hostURL(host string) string {
 	return "http://" + b.String() + "/"
 }
 
-// checkHost compares the host that Parse makes of input with an expectation in v.want. inUnicode is
-// what is known of the input's characters.
+// checkHost compares the host that Parse makes of input with the expectation in v.want. inUnicode
+// has the characters known to be in the input.
 func (c *tally) checkHost(v *vector, input, inUnicode string) {
 	c.t.Helper()
 	v.input = hostURL(input)
@@ -98,8 +98,9 @@ func TestDNSLengths(t *testing.T) {
 	c.report(17)
 }
 
-// The Unicode consortium's file names the check that fails. CheckHyphens (V2, V3) and UseSTD3ASCIIRules
-// (U1) are off here, and a root dot is allowed, so that A4_2 is an error only for other empty labels.
+// The Unicode consortium's file names the checks that fail. CheckHyphens (V2, V3) and
+// UseSTD3ASCIIRules (U1) are off here, and a root dot is allowed, so A4_2 is an error only for
+// other empty labels.
 func TestUTS46Conformance(t *testing.T) {
 	for _, file := range []string{"IdnaTestV2.txt", "psl_idna_test_vectors.txt"} {
 		t.Run(file, func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestUTS46Conformance(t *testing.T) {
 					}
 				}
 				if !v.reject && refForbidden.MatchString(want) {
-					v.reject, v.reason = true, RejectHost // what U1 would say of them
+					v.reject, v.reason = true, RejectHost // U1 rejects these
 				}
 				c.checkHost(v, source, source+inUnicode)
 			}
@@ -158,7 +159,7 @@ func TestUTS46Conformance(t *testing.T) {
 	}
 }
 
-// std3Only are the characters that nothing but UseSTD3ASCIIRules disallows.
+// std3Only matches the characters that only UseSTD3ASCIIRules disallows.
 var std3Only = regexp.MustCompile(`[\x00-\x2c/:-@\[-` + "`" + `{-\x7f≠≮≯]|[=<>]\x{338}`)
 
 var idnaEscape = regexp.MustCompile(`\\u[0-9A-Fa-f]{4}|\\x\{[0-9A-Fa-f]+\}`)
@@ -173,7 +174,7 @@ func unescapeIDNATest(s string) string {
 	})
 }
 
-// An ASCII name without A-labels does not go through the library: it must come out the same.
+// ASCII names without A-labels bypass the library, and have to come out as from it.
 func TestPlainNamesNeedNoMapping(t *testing.T) {
 	for a := range 128 {
 		for _, s := range []string{"%c", "a%c", "%ca", "a%cb.com", "ab-%ca"} {
@@ -197,9 +198,9 @@ func TestPlainNamesNeedNoMapping(t *testing.T) {
 	}
 }
 
-// testdata/uts46.txt holds what each code point that may stand in a host becomes, as ranges with a
-// checksum. A later Go release brings later Unicode tables: they may add code points, and
-// must not change the form of any that was accepted.
+// testdata/uts46.txt has what each code point that may be in a host becomes, as ranges with a
+// checksum. Later Go releases have later Unicode tables: they may add code points, and must not
+// change the form of any that was accepted.
 func TestHostMappingIsPinned(t *testing.T) {
 	b, err := os.ReadFile("testdata/uts46.txt")
 	if err != nil {
@@ -231,7 +232,7 @@ func TestHostMappingIsPinned(t *testing.T) {
 	}
 }
 
-// mapped is the form of a host with r, "" where it is rejected.
+// mapped is the form of a host with r, "" if it is rejected.
 func mapped(r rune) string {
 	name, rej := canonicalName([]byte("a" + string(r) + "b"))
 	if rej != nil {
@@ -288,7 +289,7 @@ func TestIPv4FormsOfOtherSystems(t *testing.T) {
 	c.report(40, "number-is-address")
 }
 
-// rules is an independent reading of the public suffix algorithm (publicsuffix.org/list).
+// rules is an independent implementation of the public suffix algorithm (publicsuffix.org/list).
 type rules map[string]bool
 
 // suffix returns the public suffix of a host.
@@ -309,7 +310,7 @@ func (r rules) suffix(host string) string {
 	return strings.Join(labels[len(labels)-n:], ".")
 }
 
-// domain returns the registrable domain, or the host itself where that is a public suffix.
+// domain returns the registrable domain, or the host itself if it is a public suffix.
 func (r rules) domain(host string) string {
 	suffix := r.suffix(host)
 	if suffix == host {
@@ -351,8 +352,8 @@ func readPublicSuffixList(tb testing.TB) rules {
 	return r
 }
 
-// The list in the vectors and the list in the library are of different days. Rules of one that the other
-// has not are found by asking the library about each rule itself; with those put right, both must
+// The list in the vectors and the list in the library have different dates. Rules that only one of
+// them has are found by querying the library for each rule itself. With those corrected, both must
 // agree about hosts at, under and above every rule.
 func TestDomainsFollowThePublicSuffixList(t *testing.T) {
 	list := readPublicSuffixList(t)
@@ -389,14 +390,14 @@ func TestDomainsFollowThePublicSuffixList(t *testing.T) {
 		list[rule] = true
 	}
 	for _, host := range hosts {
-		if got, want := Domain(host), list.domain(host); got != want {
-			t.Errorf("Domain(%q) = %q, want %q", host, got, want)
+		if got, want := domainOf(host), list.domain(host); got != want {
+			t.Errorf("domainOf(%q) = %q, want %q", host, got, want)
 		}
 	}
 	slices.Sort(missing)
 	slices.Sort(extra)
 	t.Logf("%d hosts; rules only in the vectors' list: %d %v; only in the library's: %d %v", len(hosts), len(missing), missing, len(extra), extra)
-	// Months of the list's changes, not a broken lookup.
+	// Months of changes to the list are fewer than this; a broken lookup is not.
 	if len(missing)+len(extra) > len(list)/20 {
 		t.Errorf("%d and %d rules differ", len(missing), len(extra))
 	}
@@ -419,7 +420,7 @@ func librarySuffix(host string) string {
 	return s
 }
 
-func TestDomainsOfTheListsOwnTests(t *testing.T) {
+func TestDomainsOfThePSLTests(t *testing.T) {
 	pairs := [][2]string{}
 	b, err := os.ReadFile(testenv.Shared(t, "vectors", "psl", "tests.txt"))
 	if err != nil {
@@ -442,7 +443,7 @@ func TestDomainsOfTheListsOwnTests(t *testing.T) {
 	}
 	for _, p := range pairs {
 		if p[0] == "null" {
-			continue // there is no null host
+			continue // a null host cannot be written
 		}
 		u, err := Parse("http://" + p[0] + "/")
 		switch {
@@ -463,10 +464,10 @@ func TestDomainsOfTheListsOwnTests(t *testing.T) {
 	}
 }
 
-func TestDomainTakesAnyString(t *testing.T) {
+func TestDomainOfAnyString(t *testing.T) {
 	for _, host := range []string{"", ".", "..", ".com", "com.", "a..com", "[", "[::1]", "1.2.3.4", "::1", "a.ck", "www.ck", "ck"} {
-		if d := Domain(host); !strings.HasSuffix(host, d) {
-			t.Errorf("Domain(%q) = %q", host, d)
+		if d := domainOf(host); !strings.HasSuffix(host, d) {
+			t.Errorf("domainOf(%q) = %q", host, d)
 		}
 	}
 	if !strings.Contains(PSLVersion(), "git revision") {

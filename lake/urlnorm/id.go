@@ -9,8 +9,8 @@ import (
 // DomainID is the public, stable id of a domain: XXH3-64 of its text.
 func DomainID(domain string) uint64 { return xxh3.HashString(domain) }
 
-// CheckBits are 32 bits of a domain's XXH3-128 that are independent of DomainID. Internal keys
-// carry them, so that two domains made to share an id are not mixed.
+// CheckBits are 32 bits of a domain's XXH3-128, independent of DomainID. Internal keys have them so
+// that two domains made to share an id are not mixed.
 func CheckBits(domain string) uint32 { return uint32(xxh3.HashString128(domain).Hi >> 32) }
 
 // URLID is the public, stable id of a URL: XXH3-64 of its canonical form.
@@ -27,10 +27,10 @@ func FormatID(id uint64) string {
 	return string(b[:])
 }
 
-// Key is the 63-bit database key of a URL string as it stands, canonical or not: bits 0–55 are
-// its FNV-1a 64 with the top byte folded into the low 56 bits, bits 56–62 the low seven bits of the byte sum of
-// its host name (without user info, port, and the brackets of an IPv6 address), bit 63 is zero. It fits
-// a signed BIGINT, and keys of one host share a prefix.
+// Key is the 63-bit database key of a URL string, canonical or not. Bits 0 to 55 are its FNV-1a 64
+// hash with the top byte XORed into the low 56 bits. Bits 56 to 62 are the low seven bits of the
+// sum of the bytes of its host name, without user info, port, and the brackets of an IPv6 address.
+// Bit 63 is zero, so the key fits a signed BIGINT. Keys of one host share a prefix.
 func Key(url string) uint64 {
 	const (
 		offset64 = 14695981039346656037
@@ -49,7 +49,7 @@ func Key(url string) uint64 {
 	return sum&0x7f<<56 | h&low56 ^ h>>56
 }
 
-// hostName cuts the host name out of a URL; "" where there is no authority.
+// hostName returns the host name in a URL, "" if it has no authority.
 func hostName(url string) string {
 	_, s, ok := strings.Cut(url, "://")
 	if !ok {

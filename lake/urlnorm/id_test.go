@@ -48,7 +48,7 @@ func TestFormatID(t *testing.T) {
 	}
 }
 
-// wantKey is Key by the words of its specification, with the standard library's parts.
+// wantKey is Key written by its specification, with the standard library.
 func wantKey(t *testing.T, s string) uint64 {
 	t.Helper()
 	u, err := url.Parse(s)

@@ -2,6 +2,7 @@ package urlnorm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,8 +12,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// checkBatch parses inputs in one call, or as many as the room in o asks for, and compares each with Parse. It returns how
-// often o was reset.
+// checkBatch parses inputs in as few calls as the limit of o allows and compares each result with
+// Parse. It returns how often o was reset.
 func checkBatch(tb testing.TB, n *Normalizer, o *Origins, inputs [][]byte) (resets int) {
 	tb.Helper()
 	var alone Normalizer
@@ -28,7 +29,8 @@ func checkBatch(tb testing.TB, n *Normalizer, o *Origins, inputs [][]byte) (rese
 			p := out[i]
 			want, err := alone.Parse(raw)
 			if err != nil {
-				if p.Reject == nil || *p.Reject != *err.(*RejectError) || p.Origin != NoOrigin || p.PathQuery != nil {
+				var reject *RejectError
+				if !errors.As(err, &reject) || p.Reject == nil || *p.Reject != *reject || p.Origin != NoOrigin || p.PathQuery != nil {
 					tb.Fatalf("%q: %+v, want %v", raw, p, err)
 				}
 				continue
@@ -51,7 +53,7 @@ func checkBatch(tb testing.TB, n *Normalizer, o *Origins, inputs [][]byte) (rese
 			}
 		}
 		if before != o.Len() {
-			tb.Fatalf("%d origins, seen were %d", o.Len(), before)
+			tb.Fatalf("%d origins, want the %d seen", o.Len(), before)
 		}
 		if inputs = inputs[parsed:]; len(inputs) > 0 {
 			o.Reset()
@@ -61,7 +63,7 @@ func checkBatch(tb testing.TB, n *Normalizer, o *Origins, inputs [][]byte) (rese
 	return resets
 }
 
-// checkNumbers holds that no origin has two numbers.
+// checkNumbers checks that no origin has two numbers.
 func checkNumbers(tb testing.TB, o *Origins) {
 	tb.Helper()
 	seen := map[Origin]uint32{}
@@ -73,7 +75,7 @@ func checkNumbers(tb testing.TB, o *Origins) {
 	}
 }
 
-// spellings are origins in ways that are the same or nearly so.
+// spellings are origins spelled in ways that are equal or nearly so.
 var spellings = []string{
 	"http://example.com", "https://example.com", "HTTP://example.com", "http://EXAMPLE.com", "http://Example.COM",
 	"http://example.com:80", "https://example.com:443", "https://example.com:80", "http://example.com:", "http://example.com:080", "http://example.com:8080", "https://example.com:08080",
@@ -89,7 +91,7 @@ var spellings = []string{
 var endings = []string{"", "/", "/a", "/a//b", "/a/./b", "/../", "?", "?b&a", "?a=/", "#", "#/", "\\a", "/%7e", "/%", "/\u00e9", "/a b ", "/a\tb", "\n/a", " ", "/?utm_source=x&a=1", "/a?b=2&a=1&utm_x=1",
 	"/" + strings.Repeat("long/", 20), "/" + strings.Repeat(" ", 5), "/" + strings.Repeat("\u00e9", 2000), "/" + strings.Repeat("\u00e9", 3000), "/" + strings.Repeat("x", 5000), "/" + strings.Repeat("x", 17000), ":80/", "@example.com/"}
 
-func TestBatchesAreParsedAsEachInput(t *testing.T) {
+func TestParseBatchEqualsParse(t *testing.T) {
 	var inputs [][]byte
 	for _, s := range spellings {
 		for _, e := range endings {
@@ -109,7 +111,7 @@ func TestBatchesAreParsedAsEachInput(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, o := range memos(limit) {
+			for _, o := range caches(limit) {
 				checkBatch(t, n, o, inputs)
 				mixed := slices.Concat(inputs, inputs)
 				r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
@@ -117,7 +119,7 @@ func TestBatchesAreParsedAsEachInput(t *testing.T) {
 					some := mixed[:min(len(mixed), r.IntN(200))]
 					resets := checkBatch(t, n, o, some)
 					if limit == 0 && resets > 0 {
-						t.Error("reset with room to spare")
+						t.Error("reset below the limit")
 					}
 					mixed = mixed[len(some):]
 				}
@@ -127,7 +129,7 @@ func TestBatchesAreParsedAsEachInput(t *testing.T) {
 	}
 }
 
-func TestRealDataInBatches(t *testing.T) {
+func TestParseBatchOfRealData(t *testing.T) {
 	n, o, small := new(Normalizer), NewOrigins(0), NewOrigins(256<<10)
 	resets := 0
 	readData(t, func(name string, b []byte) {
@@ -137,18 +139,18 @@ func TestRealDataInBatches(t *testing.T) {
 	})
 	checkNumbers(t, o)
 	if resets < 10 {
-		t.Errorf("the small memo was reset %d times", resets)
+		t.Errorf("the small cache was reset %d times, want 10 at least", resets)
 	}
 }
 
-// The memory that the memo takes is that of what it holds.
-func TestMemoryOfOriginsIsBounded(t *testing.T) {
+// The memory counted against the limit is that of what the cache holds.
+func TestOriginsMemoryIsBounded(t *testing.T) {
 	const limit = 1 << 20
 	n, o := new(Normalizer), NewOrigins(limit)
 	var out [1]Parsed
 	total, most := 0, 0
 	for i := range 100_000 {
-		// Every other line is one more spelling of one origin.
+		// Every other line is another spelling of one origin.
 		raw := fmt.Appendf(nil, "http://host-%d.example.com/a", i)
 		if i%2 == 1 {
 			raw = fmt.Appendf(nil, "http://example.com:%020d/", 80)
@@ -184,8 +186,8 @@ func TestKnownOriginsAllocateNothing(t *testing.T) {
 	}
 }
 
-// memos are an empty memo for each way in which this machine may look inputs up.
-func memos(limit int) []*Origins {
+// caches returns an empty cache for each way in which this machine can look inputs up.
+func caches(limit int) []*Origins {
 	o := []*Origins{newOrigins(limit, false)}
 	if hasVectors {
 		o = append(o, newOrigins(limit, true))
@@ -193,14 +195,14 @@ func memos(limit int) []*Origins {
 	return o
 }
 
-// checkSpots holds what is found in inputs, 64 at most, against a look at each byte.
-func checkSpots(tb testing.TB, o *Origins, inputs [][]byte) {
+// checkLocated compares what locateAll finds in inputs, 64 at most, with a loop over bytes.
+func checkLocated(tb testing.TB, o *Origins, inputs [][]byte) {
 	tb.Helper()
 	var b batch
-	for i := range batchSize { // what was there before
+	for i := range batchSize { // contents left by an earlier batch
 		b.start[i], b.end[i], b.stop[i], b.length[i], b.scheme[i], b.hash[i] = 9, 99, 999, 9999, 2, 77
 	}
-	b.spotAll(o, inputs)
+	b.locateAll(o, inputs)
 	for i, raw := range inputs {
 		text := bytes.TrimRightFunc(raw, func(r rune) bool { return r <= ' ' })
 		if len(text) < wordSize || len(text) > maxPlain {
@@ -220,7 +222,8 @@ func checkSpots(tb testing.TB, o *Origins, inputs [][]byte) {
 			end = start + k
 		}
 		if int(b.start[i]) != start || int(b.end[i]) != end || int(b.scheme[i]) != scheme || int(b.length[i]) != len(text) {
-			tb.Fatalf("%q: text %d to %d of %d, scheme %d, want %d to %d of %d, scheme %d", raw, b.start[i], b.end[i], b.length[i], b.scheme[i], start, end, len(text), scheme)
+			tb.Fatalf("%q: text %d to %d of %d, scheme %d, want %d to %d of %d, scheme %d",
+				raw, b.start[i], b.end[i], b.length[i], b.scheme[i], start, end, len(text), scheme)
 		}
 		if hash := o.hash(text[start:end], scheme); b.hash[i] != hash {
 			tb.Fatalf("%q: hash %x, want %x", raw, b.hash[i], hash)
@@ -234,15 +237,15 @@ func checkSpots(tb testing.TB, o *Origins, inputs [][]byte) {
 				}
 			}
 		}
-		// Without vectors the scan may stop at bytes that do not matter.
+		// Without vectors the scan may stop early, at bytes that need no change.
 		if first > stop || first < min(end+1, len(text)) || first < stop && o.vectors && first != scanPath(text, end+1) {
 			tb.Fatalf("%q: path stops at %d, want %d", raw, first, stop)
 		}
 	}
 }
 
-func TestInputsOfAllLengthsAreSpotted(t *testing.T) {
-	for _, o := range memos(0) {
+func TestLocateAllLengths(t *testing.T) {
+	for _, o := range caches(0) {
 		for _, start := range []string{"http://", "https://", "", "httpx://", "HTTP://"} {
 			for host := range 70 {
 				var inputs [][]byte
@@ -254,11 +257,11 @@ func TestInputsOfAllLengthsAreSpotted(t *testing.T) {
 					inputs = append(inputs, raw)
 				}
 				for some := range slices.Chunk(inputs, batchSize) {
-					checkSpots(t, o, some)
+					checkLocated(t, o, some)
 				}
 			}
 		}
-		// Every byte at every place behind a text.
+		// Every byte at every offset after a text.
 		for c := range 256 {
 			var inputs [][]byte
 			for at := range 150 {
@@ -270,15 +273,15 @@ func TestInputsOfAllLengthsAreSpotted(t *testing.T) {
 				}
 			}
 			for some := range slices.Chunk(inputs, batchSize) {
-				checkSpots(t, o, some)
+				checkLocated(t, o, some)
 			}
 		}
 	}
 }
 
-// What stands in a batch that is shorter, and behind an input, is nothing to it.
-func TestInputsAreReadToTheirEnd(t *testing.T) {
-	for _, o := range memos(0) {
+// Earlier contents of the batch, and what follows an input in memory, do not change the result.
+func TestLocateIgnoresWhatFollows(t *testing.T) {
+	for _, o := range caches(0) {
 		text := []byte("https://example.com/abc/def?x#//" + strings.Repeat("/.", 100))
 		for from := range 20 {
 			var inputs [][]byte
@@ -286,44 +289,46 @@ func TestInputsAreReadToTheirEnd(t *testing.T) {
 				inputs = append(inputs, text[from:from+n])
 			}
 			for n := range len(inputs) {
-				checkSpots(t, o, inputs[:n+1])
+				checkLocated(t, o, inputs[:n+1])
 			}
 		}
 	}
 }
 
-// Nothing behind an input is read, wherever it ends.
-func TestInputsAreReadInTheirMemoryOnly(t *testing.T) {
+// Inputs of any length end where mapped memory ends.
+func TestNoReadOutsideInputs(t *testing.T) {
 	for _, text := range []string{
 		"https://www.example.com/" + strings.Repeat("abcdefg/", 40), "http://example.org/?" + strings.Repeat("a=b&", 60), strings.Repeat("a.", 40) + "com/x",
 	} {
 		mem := testenv.Guarded(t, len(text))
-		all := memos(0)
+		all := caches(0)
 		for n := 1; n <= len(text); n++ {
 			raw := mem[len(mem)-n:]
 			copy(raw, text)
 			for _, o := range all {
-				for range 2 { // the second time it is known
+				for range 2 { // the second time its origin is known
 					checkBatch(t, new(Normalizer), o, [][]byte{raw})
 				}
-				checkSpots(t, o, [][]byte{raw})
+				checkLocated(t, o, [][]byte{raw})
 			}
 			checkWords(t, raw)
 		}
 	}
 }
 
-// A text is compared with others as a vector: behind each header as much as that has is memory of its chunk.
-func TestTextsEndBeforeTheirChunk(t *testing.T) {
+// A text may be compared with longer ones: after each header there are vectorText bytes of its
+// chunk.
+func TestTextsHaveSlackInTheirChunk(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	for _, o := range memos(0) {
+	for _, o := range caches(0) {
 		n := new(Normalizer)
 		for i := 0; len(o.texts) < 4; i++ {
 			n.ParseBatch(o, [][]byte{fmt.Appendf(nil, "http://%x.%s.com/", i, strings.Repeat("a", 1+r.IntN(40)))}, make([]Parsed, 1))
 		}
 		for _, slot := range o.slots {
-			if place := slot & (1<<slotTag - 1); place%chunkWords > chunkWords-1-vectorText/wordSize {
-				t.Fatalf("text at %d of %d words", place%chunkWords, chunkWords)
+			offset := slot & (1<<slotTag - 1)
+			if offset%chunkWords > chunkWords-1-vectorText/wordSize {
+				t.Fatalf("text at word %d of a chunk of %d", offset%chunkWords, chunkWords)
 			}
 		}
 		checkNumbers(t, o)
@@ -355,11 +360,11 @@ func FuzzParseBatch(f *testing.F) {
 		if seed%2 == 1 {
 			n.stripNames = []string{"a"}
 		}
-		all := memos(int(seed % 2 * (8<<10 + seed%4096)))
+		all := caches(int(seed % 2 * (8<<10 + seed%4096)))
 		for len(inputs) > 0 {
 			some := inputs[:1+r.IntN(len(inputs))]
 			for _, o := range all {
-				checkSpots(t, o, some[:min(len(some), batchSize)])
+				checkLocated(t, o, some[:min(len(some), batchSize)])
 				checkBatch(t, n, o, some)
 				checkNumbers(t, o)
 			}
@@ -368,8 +373,8 @@ func FuzzParseBatch(f *testing.F) {
 	})
 }
 
-// crawled are URLs as a crawl meets them: of very many hosts, few of which have very many, and neighbours often of
-// one host.
+// crawled returns URLs in the order of a crawl: of very many hosts, few of which have very many
+// URLs, and with neighbours often of one host.
 func crawled(urls, hosts int) [][]byte {
 	r := rand.New(rand.NewPCG(3, 4))
 	zipf := rand.NewZipf(r, 1.05, 8, uint64(hosts-1))
@@ -411,7 +416,7 @@ func BenchmarkParseBatch(b *testing.B) {
 	batches := func(o *Origins) {
 		for some := range slices.Chunk(inputs, batchSize) {
 			if n.ParseBatch(o, some, out) != len(some) {
-				b.Fatal("no room")
+				b.Fatal("the limit is reached")
 			}
 		}
 	}

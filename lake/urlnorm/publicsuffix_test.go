@@ -15,8 +15,9 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// moduleList is what publicsuffix.txt has to be: the rules of the compiled-in golang.org/x/net/publicsuffix,
-// read from the package's data files. Their format is that package's table.go.
+// moduleList is what publicsuffix.txt has to contain: the rules of the compiled-in
+// golang.org/x/net/publicsuffix, read from its data files. Their format is in the table.go of that
+// package.
 func moduleList(tb testing.TB) string {
 	tb.Helper()
 	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "golang.org/x/net/publicsuffix").Output()
@@ -43,7 +44,7 @@ func moduleList(tb testing.TB) string {
 		}
 		return v
 	}
-	// take cuts the low bits of v off.
+	// take removes the low bits of v and returns them.
 	take := func(v *uint64, bits string) uint64 {
 		n := constant(bits)
 		low := *v & (1<<n - 1)
@@ -96,7 +97,7 @@ func moduleList(tb testing.TB) string {
 	return list.String()
 }
 
-// publicsuffix.txt is checked in, so that building needs no generator.
+// publicsuffix.txt is checked in so that a build needs no generator.
 func TestPublicSuffixRulesAreThoseOfTheModule(t *testing.T) {
 	want := moduleList(t)
 	if *update {
@@ -107,7 +108,7 @@ func TestPublicSuffixRulesAreThoseOfTheModule(t *testing.T) {
 	}
 	if publicSuffixList != want {
 		got, _, _ := strings.Cut(publicSuffixList, "\n")
-		t.Errorf("publicsuffix.txt is of %q and not what golang.org/x/net/publicsuffix has compiled in, %q: run `go generate ./lake/urlnorm`",
+		t.Errorf("publicsuffix.txt has version %q, golang.org/x/net/publicsuffix %q: run `go generate ./lake/urlnorm`",
 			got, PSLVersion())
 	}
 	if n := strings.Count(want, "\n"); n < 9000 {
@@ -115,7 +116,7 @@ func TestPublicSuffixRulesAreThoseOfTheModule(t *testing.T) {
 	}
 }
 
-// packageDomain is Domain by the package whose list publicsuffix.txt has.
+// packageDomain is domainOf by golang.org/x/net/publicsuffix.
 func packageDomain(host string) string {
 	if strings.HasPrefix(host, "[") {
 		return host
@@ -127,8 +128,8 @@ func packageDomain(host string) string {
 	return host[strings.LastIndexByte(host[:len(host)-len(suffix)-1], '.')+1:]
 }
 
-// ruleHosts are hosts at, above, below and beside every rule. Many are public suffixes with wildcards and
-// exceptions above them.
+// ruleHosts returns hosts at, above, below and beside every rule. Many are public suffixes below
+// wildcards and exceptions.
 func ruleHosts(tb testing.TB) (hosts []string) {
 	tb.Helper()
 	rules := lines([]byte(publicSuffixList))[1:]
@@ -155,10 +156,10 @@ var oddHosts = []string{
 	strings.Repeat("a.", 40) + "co.uk", strings.Repeat("a", 64) + ".co.uk", strings.Repeat("a", 300), strings.Repeat(".", 64), strings.Repeat(".", 65),
 }
 
-func TestDomainsAreThoseOfThePublicSuffixPackage(t *testing.T) {
+func TestDomainsEqualThePackages(t *testing.T) {
 	table := suffixes()
 	if table == nil {
-		t.Fatal("publicsuffix.txt is not of the compiled-in package's version: run `go generate ./lake/urlnorm`")
+		t.Fatal("publicsuffix.txt has another version than the compiled-in package: run `go generate ./lake/urlnorm`")
 	}
 	hosts := append(ruleHosts(t), oddHosts...)
 	check := func() {
@@ -169,8 +170,8 @@ func TestDomainsAreThoseOfThePublicSuffixPackage(t *testing.T) {
 		}
 		for _, host := range hosts {
 			want := packageDomain(host)
-			if got := Domain(host); got != want {
-				t.Errorf("Domain(%q) = %q, want %q", host, got, want)
+			if got := domainOf(host); got != want {
+				t.Errorf("domainOf(%q) = %q, want %q", host, got, want)
 			}
 			if u, err := n.Parse([]byte("https://" + host + "/")); err == nil && u.Domain != packageDomain(u.Host) {
 				t.Errorf("%q has domain %q, want %q", u.Host, u.Domain, packageDomain(u.Host))
@@ -179,10 +180,10 @@ func TestDomainsAreThoseOfThePublicSuffixPackage(t *testing.T) {
 	}
 	check()
 
-	// In a program with another version of the package, that is asked.
+	// A program with another version of the package uses the package.
 	for _, version := range []string{"", "git revision 0", PSLVersion()[:len(PSLVersion())-1], PSLVersion() + " "} {
 		if newSuffixTable(publicSuffixList, version) != nil {
-			t.Errorf("the list is taken for version %q", version)
+			t.Errorf("the list is accepted for version %q", version)
 		}
 	}
 	table, saved := nil, suffixes
@@ -201,8 +202,8 @@ func FuzzDomain(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, host string) {
-		if got, want := Domain(host), packageDomain(host); got != want {
-			t.Errorf("Domain(%q) = %q, want %q", host, got, want)
+		if got, want := domainOf(host), packageDomain(host); got != want {
+			t.Errorf("domainOf(%q) = %q, want %q", host, got, want)
 		}
 	})
 }

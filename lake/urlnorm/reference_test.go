@@ -12,9 +12,9 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// reference is the canonical form written down a second time, rule by rule of the format
-// document, with strings and regular expressions and without a thought for speed. Everything
-// that has to hold for any input is tested against it.
+// reference is a second implementation of the canonical form, rule by rule of the format document,
+// with strings and regular expressions and without regard to speed. Whatever has to hold for any
+// input is tested against it.
 func reference(raw string, strip ...string) (string, Reason) {
 	// 1
 	if len(raw) > 65536 {

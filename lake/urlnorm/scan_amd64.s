@@ -1,7 +1,8 @@
 #include "textflag.h"
 
-// A byte stops the scan where the entries of its two halves in these tables have a bit in common: 01 for controls and all from
-// 0x80 on, 02 for space " # %, 04 for < > ?, 08 for \ ^, 10 for `, 20 for { | } and DEL.
+// A byte stops the scan if the entries of its two halves in these tables have a bit in common: 01
+// for controls and bytes from 0x80 on, 02 for space " # %, 04 for < > ?, 08 for \ ^, 10 for `, 20
+// for { | } and DEL.
 DATA lowHalves<>+0(SB)/8, $0x0101030103030113
 DATA lowHalves<>+8(SB)/8, $0x250d212d21010101
 GLOBL lowHalves<>(SB), RODATA|NOPTR, $16
@@ -17,8 +18,8 @@ GLOBL one<>(SB), RODATA|NOPTR, $1
 DATA slash<>+0(SB)/1, $0x2f
 GLOBL slash<>(SB), RODATA|NOPTR, $1
 
-// SCAN sets BX to a bit for each of the 32 bytes from s+i on that does not stop the scan. A slash or dot
-// that follows a slash does.
+// SCAN sets BX to a bit for each of the 32 bytes from s+i on that does not stop the scan. A slash
+// or dot after a slash stops it.
 #define SCAN \
 	VMOVDQU   (SI)(AX*1), Y6   \
 	VPCMPEQB  -1(SI)(AX*1), Y4, Y7 \
@@ -64,7 +65,7 @@ last:
 	CMPQ AX, DX
 	JGE  none
 
-	// The last 32 bytes, of which those before AX are no longer asked for.
+	// The last 32 bytes. Those before AX have been scanned.
 	MOVQ AX, CX
 	SUBQ R8, CX
 	MOVQ R8, AX

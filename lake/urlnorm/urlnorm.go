@@ -1,53 +1,62 @@
-// Package urlnorm turns any spelling of an http, https or ftp URL into urlake's
-// canonical form, and names it: the host's domain, the 64-bit ids of domain and URL, and
-// the 63-bit key of the relational export. docs/formats/canonical-url.md has the rules in full.
+// Package urlnorm turns any spelling of an http, https or ftp URL into urlake's canonical form, and
+// derives its names: the host's registrable domain, the 64-bit ids of domain and URL, and the
+// 63-bit key of the relational export. docs/formats/canonical-url.md has the rules in full. Ingest
+// parses every line with it, and servers and programs the URLs that they are given.
 //
-// It promises that no build gives a URL another canonical form or id than an earlier one did
-// (the form has a name, [Form], and a change of the rules is a new name), that the form is
-// idempotent (parsing a canonical URL returns it), and that no input makes it panic,
-// whatever its bytes. It is pure: no I/O, no clock, no state that changes an answer.
+// It promises that every build gives a URL the same canonical form and ids: the form has a name,
+// [Form], and a change of the rules gets a new name. The form is idempotent: parsing a canonical
+// URL returns it. No input makes it panic, whatever its bytes. The package is pure: no I/O, no
+// clock, no state that changes an answer.
 //
-// # Where the form differs from what others do
+// # Where the form differs from others
 //
-// The parser follows the WHATWG URL standard wherever that standard says what a URL means,
-// since raw URLs were written for browsers. A canonical form also has to bring two
-// spellings of one page together, which the standard does not try to. The differences, by
-// the names under which the tests count them:
+// The parser follows the WHATWG URL standard wherever that standard says what a URL means, since
+// raw URLs were written for browsers. A canonical form also has to unite the spellings of one page,
+// which the standard does not try to. The differences, by the names under which the tests count
+// them:
 //
 //	no-base            There is no base URL. A reference without a scheme is a host of http
-//	                   ("example.com/a", "//example.com"), or is rejected when that host has no dot.
-//	web-only           Only http, https and ftp name pages; other schemes are rejected. A word with
-//	                   a dot, or localhost, before a colon and a port is a host, not a scheme.
-//	any-slashes        Any run of slashes and backslashes may follow the scheme, as in browsers; RFC 3986
-//	                   and Safe Browsing want two slashes.
-//	host-checked       A host that no browser opens is rejected; SURT, Safe Browsing and urlcanon keep it.
+//	                   ("example.com/a", "//example.com"), or is rejected if that host has no
+//	                   dot.
+//	web-only           Only http, https and ftp name pages; other schemes are rejected. A word
+//	                   with a dot, or localhost, before a colon and a port is a host, not a
+//	                   scheme.
+//	any-slashes        Any run of slashes and backslashes may follow the scheme, as in browsers;
+//	                   RFC 3986 and Safe Browsing want two slashes.
+//	host-checked       A host that no browser opens is rejected; SURT, Safe Browsing and urlcanon
+//	                   keep it.
 //	no-fragment        The fragment is dropped: servers never see it.
 //	no-userinfo        User info is dropped: it is a credential.
 //	one-trailing-dot   The root label's dot is dropped: DNS gives both names one answer.
-//	dns-limits         Empty labels, labels over 63 bytes and names over 253 are rejected:
-//	                   no DNS answer can exist for them.
-//	number-is-address  A name that ends in a number is an IPv4 address or is rejected. The standard says
-//	                   so since 2021; older vectors, SURT and Safe Browsing keep such names.
+//	dns-limits         Empty labels, labels over 63 bytes and names over 253 are rejected: no DNS
+//	                   answer can exist for them.
+//	number-is-address  A name that ends in a number is an IPv4 address or is rejected. The
+//	                   standard says so since 2021; older vectors, SURT and Safe Browsing keep
+//	                   such names.
 //	a-labels-checked   An xn-- label has to be one that UTS #46 produces. The standard stopped
-//	                   checking names that are all ASCII; then one label would have many spellings.
-//	unicode-tables     Code points newer than the Unicode tables compiled in are rejected. A later Go release
-//	                   accepts more of them, and changes the form of none that was accepted.
+//	                   checking names that are all ASCII; then one label would have many
+//	                   spellings.
+//	unicode-tables     Code points newer than the Unicode tables compiled in are rejected. A
+//	                   later Go release accepts more of them, and changes the form of none that
+//	                   was accepted.
 //	unreserved         Escaped unreserved characters are decoded, the other escapes upper-cased
 //	                   (RFC 3986, 6.2.2). Browsers leave them as they are.
-//	stray-percent      A percent sign that starts no escape becomes %25: a second reading must
-//	                   not find an escape that the first one did not see.
+//	stray-percent      A percent sign that starts no escape becomes %25: parsing again must not
+//	                   find an escape that was not one before.
 //	encoded-set        One set of characters is escaped in path and query alike: controls, space,
 //	                   "<>^`{|} and all non-ASCII, and \ in the query (RFC 3986 allows none of
-//	                   them). Browsers leave ^`{|}\ in queries and | in paths, and escape ' in queries.
-//	raw-bytes          Bytes that are not UTF-8 are escaped one by one; browsers replace them with
-//	                   U+FFFD and so make different URLs equal.
-//	slash-runs         Runs of slashes in a path are one slash, two after a colon (archives
-//	                   hold URLs in paths).
-//	sorted-query       Query parameters are sorted by name, empty ones and an empty query dropped.
-//	                   SURT sorts whole parameters; here the values of a repeated name keep their order.
-//	nothing-guessed    SURT and the crawlers' canonicalizers also drop "www.", session ids, default
-//	                   pages, trailing slashes, the case of paths and repeated escaping. These make
-//	                   different resources equal, so they are left to whoever asks for them.
+//	                   them). Browsers leave ^`{|}\ in queries and | in paths, and escape ' in
+//	                   queries.
+//	raw-bytes          Bytes that are not UTF-8 are escaped one by one; browsers replace them
+//	                   with U+FFFD and so make different URLs equal.
+//	slash-runs         Runs of slashes in a path are one slash, two after a colon (archives hold
+//	                   URLs in paths).
+//	sorted-query       Query parameters are sorted by name, empty ones and an empty query
+//	                   dropped. SURT sorts whole parameters; here the values of a repeated name
+//	                   keep their order.
+//	nothing-guessed    SURT and the crawlers' canonicalizers also drop "www.", session ids,
+//	                   default pages, trailing slashes, the case of paths and repeated escaping.
+//	                   That makes different resources equal, so it is left to the caller.
 package urlnorm
 
 import (
@@ -65,8 +74,8 @@ import (
 const Form = "urlake-1"
 
 const (
-	// maxInput is the longest input that is parsed, in bytes: it bounds the scratch
-	// space, and no server takes a URL half as long.
+	// maxInput is the longest input that is parsed, in bytes. It bounds the scratch space; no
+	// server accepts a URL half as long.
 	maxInput = 64 << 10
 	// maxCanonical is the longest canonical URL, in bytes: it bounds a row.
 	maxCanonical = 16 << 10
@@ -79,7 +88,7 @@ type Reason string
 const (
 	// RejectScheme: the input names a scheme other than http, https and ftp.
 	RejectScheme Reason = "scheme"
-	// RejectNoHost: there is no host, or a word without a dot stands where it would be.
+	// RejectNoHost: there is no host, or there is a word without a dot in its place.
 	RejectNoHost Reason = "no_host"
 	// RejectHost: the host is no valid name, IPv4 or IPv6 address.
 	RejectHost Reason = "host"
@@ -112,7 +121,9 @@ type URL struct {
 	Port int32
 	// PathQuery starts with a slash and includes "?" and the query where there is one.
 	PathQuery string
-	// Domain is Domain(Host).
+	// Domain is the registrable domain of Host (eTLD+1 of the compiled-in public suffix list,
+	// private suffixes included). An IP address, localhost and a bare public suffix are their own
+	// domains. It is a suffix of Host.
 	Domain string
 }
 
@@ -131,7 +142,7 @@ func (u URL) AppendTo(dst []byte) []byte {
 	return append(dst, u.PathQuery...)
 }
 
-// Clone returns a copy whose strings live as long as they are used.
+// Clone returns a copy whose strings do not depend on the Normalizer or its input.
 func (u URL) Clone() URL {
 	u.Host = strings.Clone(u.Host)
 	u.Domain = u.Host[len(u.Host)-len(u.Domain):]
@@ -146,31 +157,30 @@ type Options struct {
 	StripParams []string
 }
 
-// Normalizer parses URLs. It owns scratch buffers, so that a stream of URLs costs no
-// allocation; it is not safe for concurrent use. The zero value has default options.
+// Normalizer parses URLs. It owns scratch buffers, so that a stream of URLs costs no allocation. It
+// is not safe for concurrent use. The zero value has default options.
 type Normalizer struct {
 	stripNames    []string
 	stripPrefixes []string
-	suffixes      *suffixTable // nil before the first host, and where suffixes is
+	suffixes      *suffixTable // nil before the first host, and if suffixes() is nil
 
 	lastOrigin origin
 	batch      *batch // nil before the first batch
 
-	in     []byte  // input without tab, CR and LF
-	host   []byte  // host, percent-decoded
-	part   []byte  // path or query with canonical escapes
+	in     []byte  // the input without tab, CR and LF
+	host   []byte  // the host, percent-decoded
+	part   []byte  // the path or query with canonical escapes
 	pieces []piece // query parameters within part or an input
-	out    []byte  // the canonical URL, or its path and query, that the last returned strings point into
+	out    []byte  // the canonical URL, or its path and query, which the strings returned last are parts of
 }
 
-// New returns a Normalizer. The error names the entry of StripParams that is no
-// parameter name.
+// New returns a Normalizer. Its error names the entry of StripParams that is no parameter name.
 func New(o Options) (*Normalizer, error) {
 	n := new(Normalizer)
 	for _, p := range o.StripParams {
 		name, glob := strings.CutSuffix(p, "*")
 		if name == "" || strings.ContainsAny(name, "*&=#?") {
-			return nil, fmt.Errorf("strip parameter %q: neither a name nor a prefix followed by *", p)
+			return nil, fmt.Errorf("strip parameter %q: want a name, or a prefix followed by *", p)
 		}
 		name = string(appendEscaped(nil, []byte(name), inQuery))
 		if glob {
@@ -184,9 +194,9 @@ func New(o Options) (*Normalizer, error) {
 
 // Parse returns raw's canonical form. The error is a *RejectError.
 //
-// The strings of the URL are parts of raw and of the Normalizer: they are valid until the Normalizer's
-// next use, and only as long as raw's bytes are left alone. Keep them with Clone, or copy what is needed
-// with AppendTo. Parse does not change raw, nor use it after it has returned.
+// The strings of the URL are parts of raw and of the Normalizer: they are valid until the next use
+// of the Normalizer, and only while the bytes of raw do not change. Keep them with Clone, or copy
+// what is needed with AppendTo. Parse does not change raw, nor use it after it has returned.
 func (n *Normalizer) Parse(raw []byte) (u URL, err error) {
 	if n.parsePlain(raw, &u) {
 		return u, nil
@@ -198,8 +208,8 @@ func (n *Normalizer) Parse(raw []byte) (u URL, err error) {
 	return u, nil
 }
 
-// Parse returns raw's canonical form with default options. The error is a *RejectError.
-// It is safe for concurrent use, and its strings live as long as they are used.
+// Parse returns raw's canonical form with default options. The error is a *RejectError. It is safe
+// for concurrent use, and its strings stay valid.
 func Parse(raw string) (URL, error) {
 	var n Normalizer
 	return n.Parse([]byte(raw))
@@ -219,7 +229,7 @@ func quoted(s []byte) string {
 	return strconv.QuoteToASCII(string(s))
 }
 
-// scheme is one of the schemes that name pages.
+// scheme is one of the schemes that are accepted.
 type scheme struct {
 	name        string
 	defaultPort int32
@@ -231,7 +241,7 @@ var (
 	schemeFTP   = &scheme{"ftp", 21}
 )
 
-// parse takes any input, in the order of the rules of the format document.
+// parse parses any input, in the order of the rules in docs/formats/canonical-url.md.
 func (n *Normalizer) parse(raw []byte) (URL, *RejectError) {
 	if len(raw) > maxInput {
 		return URL{}, reject(RejectTooLong, "input of %d bytes, over %d", len(raw), maxInput)
@@ -277,11 +287,11 @@ func (n *Normalizer) parse(raw []byte) (URL, *RejectError) {
 		Host:      view(host),
 		Port:      port,
 		PathQuery: view(n.out[pathStart:]),
-		Domain:    Domain(view(host)),
+		Domain:    domainOf(view(host)),
 	}, nil
 }
 
-// view is b as a string that lives as long as b is left alone.
+// view is b as a string, valid while b does not change.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // clean strips C0 controls and spaces around raw, tab, CR and LF within it, and the fragment.
@@ -289,9 +299,7 @@ func (n *Normalizer) clean(raw []byte) []byte {
 	for len(raw) > 0 && raw[0] <= ' ' {
 		raw = raw[1:]
 	}
-	for len(raw) > 0 && raw[len(raw)-1] <= ' ' {
-		raw = raw[:len(raw)-1]
-	}
+	raw = trimRight(raw)
 	if i := bytes.IndexByte(raw, '#'); i >= 0 {
 		raw = raw[:i]
 	}
@@ -305,6 +313,14 @@ func (n *Normalizer) clean(raw []byte) []byte {
 		}
 	}
 	return n.in
+}
+
+// trimRight strips C0 controls and spaces at the end.
+func trimRight(raw []byte) []byte {
+	for len(raw) > 0 && raw[len(raw)-1] <= ' ' {
+		raw = raw[:len(raw)-1]
+	}
+	return raw
 }
 
 func hasTabOrNewline(s []byte) bool {
@@ -322,8 +338,8 @@ func trimSlashes(s []byte) []byte {
 	return s
 }
 
-// splitScheme returns the scheme, nil for an input that names none, and what starts with
-// the authority.
+// splitScheme returns the scheme, or nil if the input names none, and the rest from the authority
+// on.
 func splitScheme(s []byte) (*scheme, []byte, *RejectError) {
 	word, after, ok := cutSchemeWord(s)
 	switch {
@@ -358,8 +374,7 @@ func cutSchemeWord(s []byte) (word, after []byte, ok bool) {
 	return nil, nil, false
 }
 
-// isHostWithPort tells "example.com:8080/a" from a scheme: only a host is followed by
-// nothing but a port.
+// isHostWithPort tells "example.com:8080/a" from a scheme: only a host is followed by just a port.
 func isHostWithPort(word, after []byte) bool {
 	if bytes.IndexByte(word, '.') < 0 && !equalFold(word, "localhost") {
 		return false
@@ -371,7 +386,7 @@ func isHostWithPort(word, after []byte) bool {
 	return digits > 0 && (digits == len(after) || isSlash(after[digits]) || after[digits] == '?')
 }
 
-// equalFold compares ASCII without case; lower is lower-case.
+// equalFold compares ASCII text without case. lower is in lower case.
 func equalFold(s []byte, lower string) bool {
 	if len(s) != len(lower) {
 		return false
@@ -391,7 +406,7 @@ func lowerASCII(c byte) byte {
 	return c
 }
 
-// splitAuthority cuts s where the authority ends and drops the user info.
+// splitAuthority cuts s at the end of the authority and drops the user info.
 func splitAuthority(s []byte) (authority, rest []byte) {
 	end := bytes.IndexAny(s, `/\?`)
 	if end < 0 {
@@ -438,11 +453,12 @@ func parsePort(text []byte, defaultPort int32) (int32, *RejectError) {
 	return port, nil
 }
 
-// WithoutUserInfo appends raw to dst as it is, less the user info that Parse drops. It is
-// how a raw URL may be stored: the canonical form stays the same. Only what Parse accepts is changed.
+// WithoutUserInfo appends raw to dst without the user info that Parse drops, and otherwise as it
+// is, so that a raw URL may be stored. The canonical form stays the same. Only what Parse accepts
+// is changed.
 func WithoutUserInfo(dst, raw []byte) []byte {
-	// Positions are found in what Parse reads and mapped back to raw, where tabs and
-	// newlines may stand anywhere, inside the user info too.
+	// Positions are found in what Parse reads and mapped back to raw, which may have tabs and
+	// newlines anywhere, even inside the user info.
 	var n Normalizer
 	s := n.clean(raw)
 	_, rest, rej := splitScheme(s)
@@ -456,11 +472,11 @@ func WithoutUserInfo(dst, raw []byte) []byte {
 		return append(dst, raw...)
 	}
 	if from == 0 {
-		to-- // a host at the very start could read as a scheme: its @ stays
+		to-- // a host at the very start could be taken for a scheme: keep its @
 	}
 	start := len(raw) - len(bytes.TrimLeftFunc(raw, func(r rune) bool { return r <= ' ' }))
 	dst = append(dst, raw[:start]...)
-	i := 0 // how far Parse has read
+	i := 0 // position in s
 	for _, c := range raw[start:] {
 		if i < from || i >= to {
 			dst = append(dst, c)
@@ -472,11 +488,11 @@ func WithoutUserInfo(dst, raw []byte) []byte {
 	return dst
 }
 
-// piece is one query parameter of a text: text[start:end], its name text[start:nameEnd], which begins as head does, the first byte
-// highest.
+// piece is a query parameter of a text: text[start:end], with its name in text[start:nameEnd] and
+// the namePrefix of that.
 type piece struct {
 	start, nameEnd, end int
-	head                uint64
+	prefix              uint64
 }
 
 // appendPathQuery appends the canonical path and query to out.
@@ -510,12 +526,12 @@ func (n *Normalizer) appendPath(path []byte) {
 	}
 }
 
-// removeDotSegments removes "." and ".." segments in place. path is empty or starts with
-// a slash; empty segments count, as in RFC 3986, 5.2.4.
+// removeDotSegments removes "." and ".." segments in place. path is empty or starts with a slash.
+// Empty segments count, as in RFC 3986, 5.2.4.
 func removeDotSegments(path []byte) []byte {
-	out := 0 // path[:out] is done
+	out := 0 // path[:out] is complete
 	for rest := 0; rest < len(path); {
-		end := rest + 1 // of the segment that follows path[rest], a slash
+		end := rest + 1 // of the segment after path[rest], which is a slash
 		for end < len(path) && path[end] != '/' {
 			end++
 		}
@@ -554,14 +570,15 @@ func (n *Normalizer) appendQuery(query []byte) {
 			nameEnd = start + i
 		}
 		if end > start && !n.stripped(n.part[start:nameEnd]) {
-			n.pieces = append(n.pieces, piece{start, nameEnd, end, head(n.part, start, nameEnd)})
+			n.pieces = append(n.pieces, piece{start, nameEnd, end, namePrefix(n.part, start, nameEnd)})
 		}
 		start = end + 1
 	}
 	n.out = appendSorted(n.out, n.part, n.pieces)
 }
 
-// appendSorted sorts the parameters of a text by name, keeps the order of those of one name, and appends the query.
+// appendSorted appends the query of a text whose parameters are pieces. It sorts them by name and
+// keeps the order of those with one name.
 func appendSorted(dst, text []byte, pieces []piece) []byte {
 	const few = 16
 	if len(pieces) > few {
@@ -587,18 +604,19 @@ func appendSorted(dst, text []byte, pieces []piece) []byte {
 
 // comesAfter reports whether a's name comes after b's.
 func comesAfter(text []byte, a, b *piece) bool {
-	return a.head > b.head || a.head == b.head && compareNames(text, a, b) > 0
+	return a.prefix > b.prefix || a.prefix == b.prefix && compareNames(text, a, b) > 0
 }
 
 func compareNames(text []byte, a, b *piece) int {
-	if a.head != b.head {
-		return cmp.Compare(a.head, b.head)
+	if a.prefix != b.prefix {
+		return cmp.Compare(a.prefix, b.prefix)
 	}
 	return bytes.Compare(text[a.start:a.nameEnd], text[b.start:b.nameEnd])
 }
 
-// head is the first eight bytes of a name, text[start:end], with zeros for what it does not have: no name has a zero byte.
-func head(text []byte, start, end int) uint64 {
+// namePrefix is the first eight bytes of a name, text[start:end], the first byte highest, padded
+// with zeros: no name has a zero byte.
+func namePrefix(text []byte, start, end int) uint64 {
 	if len(text) >= wordSize {
 		unused := 8 * max(0, wordSize-(end-start))
 		return bits.ReverseBytes64(wordAt(text, start)) >> unused << unused
@@ -610,7 +628,7 @@ func head(text []byte, start, end int) uint64 {
 	return v
 }
 
-// stripped reports whether the caller asked to drop parameters of that name.
+// stripped reports whether parameters of that name are to be dropped.
 func (n *Normalizer) stripped(name []byte) bool {
 	for _, s := range n.stripNames {
 		if string(name) == s {
@@ -625,7 +643,7 @@ func (n *Normalizer) stripped(name []byte) bool {
 	return false
 }
 
-// component says where escaped text stands.
+// component tells what escaped text is part of.
 type component bool
 
 const (
@@ -635,13 +653,13 @@ const (
 
 const upperHex = "0123456789ABCDEF"
 
-// appendEscaped appends s with canonical escapes to dst. In a path, \ is a slash.
+// appendEscaped appends s with canonical escapes to dst. In a path, \ becomes a slash.
 func appendEscaped(dst, s []byte, where component) []byte {
 	for i := 0; i < len(s); i++ {
 		if len(s) >= wordSize {
 			text := i
 			for {
-				stops := textStops(wordAt(s, i)) // the zeros behind s are stops
+				stops := textStops(wordAt(s, i)) // the zeros past the end of s are stops
 				if stops != 0 {
 					i += firstByte(stops)
 					break
@@ -677,7 +695,7 @@ func appendEscaped(dst, s []byte, where component) []byte {
 	return dst
 }
 
-// unescape decodes the escape that s starts with.
+// unescape decodes the escape at the start of s.
 func unescape(s []byte) (byte, bool) {
 	if len(s) < 3 {
 		return 0, false
@@ -686,7 +704,7 @@ func unescape(s []byte) (byte, bool) {
 	return hi<<4 | lo&15, hi < 16 && lo < 16
 }
 
-// hexValue is 0xff for what is no hexadecimal digit.
+// hexValue is the value of a hexadecimal digit, 0xff for other bytes.
 func hexValue(c byte) byte {
 	switch {
 	case '0' <= c && c <= '9':
@@ -697,12 +715,12 @@ func hexValue(c byte) byte {
 	return 0xff
 }
 
-// What a byte is to the rules. A byte may be several things.
+// Classes of bytes. A byte may be in several.
 const (
 	unreserved uint8 = 1 << iota // RFC 3986, 2.3
-	escaped                      // may not stand in a path or query as it is
+	escaped                      // has to be escaped in a path or query
 	forbidden                    // WHATWG's forbidden domain code points
-	hostPlain                    // stands in a canonical name and needs no further look
+	hostPlain                    // occurs in canonical names
 )
 
 var classes = func() (t [256]uint8) {

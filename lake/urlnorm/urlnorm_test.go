@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the pinned files of testdata")
 
-// canonical is what a parser that returns strings is compared by.
+// canonical returns a result of Parse as strings, to compare it.
 func canonical(u URL, err error) (string, Reason) {
 	var rej *RejectError
 	switch {
@@ -35,7 +35,7 @@ type tableLine struct {
 	input  string
 	want   string
 	reject Reason
-	domain string // "" where the line is not about it
+	domain string // "" if the line does not tell
 }
 
 func readTable(tb testing.TB) []tableLine {
@@ -116,8 +116,8 @@ func TestLengthLimits(t *testing.T) {
 	}
 }
 
-// Punycode is quadratic in the number of different characters.
-func TestHugeHostsCostLittle(t *testing.T) {
+// Punycode takes time quadratic in the number of different characters.
+func TestHugeHostsAreRejectedFast(t *testing.T) {
 	var host strings.Builder
 	for r := rune(0x4E00); host.Len() < maxInput-100; r++ {
 		host.WriteRune(r)
@@ -134,7 +134,7 @@ func TestHugeHostsCostLittle(t *testing.T) {
 	}
 }
 
-// checkInvariants fails unless what holds for every input holds for raw.
+// checkInvariants checks for raw what holds for every input.
 func checkInvariants(tb testing.TB, raw string) {
 	tb.Helper()
 	n := normalizers.Get().(*Normalizer)
@@ -147,7 +147,7 @@ func checkInvariants(tb testing.TB, raw string) {
 	if n.parsePlain([]byte(raw), new(URL)) {
 		slow, rej := n.parse([]byte(raw))
 		if rej != nil || slow.String() != got {
-			tb.Fatalf("Parse(%q): %q on the short way, %q, %v on the long one", raw, got, slow.String(), rej)
+			tb.Fatalf("Parse(%q): %q by parsePlain, %q, %v by parse", raw, got, slow.String(), rej)
 		}
 	}
 	if err != nil {
@@ -161,7 +161,7 @@ func checkInvariants(tb testing.TB, raw string) {
 	if got := u.String(); len(got) > maxCanonical {
 		tb.Fatalf("Parse(%q): canonical form of %d bytes", raw, len(got))
 	}
-	if !strings.HasPrefix(u.PathQuery, "/") || u.Host == "" || u.Domain != Domain(u.Host) || !strings.HasSuffix(u.Host, u.Domain) {
+	if !strings.HasPrefix(u.PathQuery, "/") || u.Host == "" || u.Domain != domainOf(u.Host) || !strings.HasSuffix(u.Host, u.Domain) {
 		tb.Fatalf("Parse(%q) = %+v", raw, u)
 	}
 	u = u.Clone()
@@ -175,7 +175,7 @@ func checkInvariants(tb testing.TB, raw string) {
 	}
 }
 
-func TestUserInfoIsCutOutOfRawURLs(t *testing.T) {
+func TestWithoutUserInfo(t *testing.T) {
 	for _, tc := range [][2]string{
 		{"http://u:p@example.com/a@b", "http://example.com/a@b"},
 		{" http://u:p@x@example.com", " http://example.com"},
@@ -255,7 +255,7 @@ func TestDetailNeverHoldsMoreThanHostOrPort(t *testing.T) {
 	}
 }
 
-func TestURLPrintsItself(t *testing.T) {
+func TestURLString(t *testing.T) {
 	u := URL{Scheme: "https", Host: "[::1]", Port: 8443, PathQuery: "/a?b", Domain: "[::1]"}
 	if got, want := u.String(), "https://[::1]:8443/a?b"; got != want {
 		t.Errorf("String() = %q, want %q", got, want)
@@ -269,7 +269,7 @@ func TestURLPrintsItself(t *testing.T) {
 	}
 }
 
-func TestParseLeavesItsInputAlone(t *testing.T) {
+func TestParseDoesNotChangeItsInput(t *testing.T) {
 	n, err := New(Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +297,7 @@ func TestParseLeavesItsInputAlone(t *testing.T) {
 	}
 }
 
-func TestCanonicalInputCostsNoAllocation(t *testing.T) {
+func TestCanonicalInputAllocatesNothing(t *testing.T) {
 	n, err := New(Options{StripParams: []string{"utm_*", "gclid"}})
 	if err != nil {
 		t.Fatal(err)
@@ -319,8 +319,9 @@ func TestCanonicalInputCostsNoAllocation(t *testing.T) {
 	}
 }
 
-// A Normalizer knows the start of the last input again. Whatever that was, each input has its own URL.
-func TestInputsDoNotDependOnThoseBefore(t *testing.T) {
+// A Normalizer recognizes the start of the last input. Whatever that was, each input has its own
+// URL.
+func TestInputsAreIndependent(t *testing.T) {
 	inputs := []string{
 		"http://example.com/a", "https://example.com/a", "http://example.com", "http://example.com:81/a", "http://example.com?a",
 		"http://example.com.au/a", "http://example.co/a", "http://www.example.com/a", "http://example.com#/", "http://example.com/#",
@@ -346,7 +347,7 @@ func TestInputsDoNotDependOnThoseBefore(t *testing.T) {
 	}
 }
 
-// lines splits text at newlines, whatever ends them.
+// lines splits text at newlines, which the last line may lack.
 func lines(b []byte) []string {
 	var out []string
 	sc := bufio.NewScanner(bytes.NewReader(b))

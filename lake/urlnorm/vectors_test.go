@@ -18,18 +18,19 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// The public vectors say what other systems make of an input. urlake makes the same of it after the
-// differences that the package documentation names: each is a function here that changes an expectation
-// into urlake's where it applies. A vector that is still not met fails. The test prints how many
-// vectors each difference was needed for, and a difference that none needs fails too.
+// The public vectors state what other systems make of an input. urlake makes the same of it, apart
+// from the differences that the package documentation names. Each difference is a function here
+// that changes an expectation into urlake's where it applies. A vector that still fails is an
+// error. The tests print how many vectors needed each difference, and a difference that no vector
+// needs is an error too.
 
-// vector is one expectation of another system.
+// vector is an expectation of another system.
 type vector struct {
 	input  string
 	base   *string // WHATWG: what a relative reference is resolved against
-	want   string  // a URL, or whatever the source's own comparison takes
+	want   string  // a URL, or what the source compares
 	reject bool
-	reason Reason // of a rejection that a difference asks for; "" is any
+	reason Reason // of a rejection that a difference requires; "" is any
 	used   []string
 }
 
@@ -44,7 +45,7 @@ func (v *vector) rejectAs(reason Reason, difference string) {
 	v.reject, v.reason, v.want = true, reason, ""
 }
 
-// tally counts vectors and the differences they needed.
+// tally counts vectors and the differences that they needed.
 type tally struct {
 	t       *testing.T
 	vectors int
@@ -76,7 +77,7 @@ func (c *tally) check(v *vector) {
 	checkInvariants(c.t, v.input)
 }
 
-// report prints the counts and fails for a difference among names that no vector needed.
+// report prints the counts and fails for each of names that no vector needed.
 func (c *tally) report(atLeast int, names ...string) {
 	c.t.Helper()
 	if c.vectors < atLeast {
@@ -115,7 +116,7 @@ type whatwgVector struct {
 	Failure bool
 }
 
-// readWHATWG reads a file of urltestdata.json's format, where a string is a comment.
+// readWHATWG reads a file in the format of urltestdata.json, where a string is a comment.
 func readWHATWG(tb testing.TB, elem ...string) []whatwgVector {
 	tb.Helper()
 	var raw []json.RawMessage
@@ -156,7 +157,7 @@ func TestWHATWGParsing(t *testing.T) {
 		"number-is-address", "a-labels-checked", "unreserved", "stray-percent", "encoded-set", "slash-runs", "sorted-query")
 }
 
-// whatwgExpectation applies the differences from the WHATWG standard to what it expects.
+// whatwgExpectation applies the differences from the WHATWG standard to its expectation.
 func whatwgExpectation(v *vector) *vector {
 	in := strings.NewReplacer("\t", "", "\r", "", "\n", "").Replace(
 		strings.TrimFunc(v.input, func(r rune) bool { return r <= ' ' }))
@@ -195,7 +196,8 @@ func whatwgExpectation(v *vector) *vector {
 	return v
 }
 
-// bareExpectation is the difference about input without a scheme: it is a host of http, or nothing.
+// bareExpectation applies the difference for input without a scheme: it is a host of http, or is
+// rejected.
 func bareExpectation(v *vector, in, difference string) {
 	slashes := len(in) - len(strings.TrimLeft(in, `/\`))
 	rest := in[slashes:]
@@ -241,7 +243,8 @@ func urlExpectation(v *vector, in string) {
 		inQuery = in[i:]
 	}
 	step(&query, "encoded-set", func(s string) string {
-		// Browsers escape ' in queries, so that one which was not escaped has to be found in the input.
+		// Browsers escape ' in queries, so that one which was not escaped has to be found in the
+		// input.
 		if strings.Contains(inQuery, "'") && !strings.Contains(inQuery, "%27") {
 			s = strings.ReplaceAll(s, "%27", "'")
 		}
@@ -307,8 +310,8 @@ func hostExpectation(v *vector, host string) string {
 	return host
 }
 
-// decodeALabels returns the name with its xn-- labels in Unicode. An empty or all-ASCII
-// A-label, and one whose Punycode is malformed, makes no name.
+// decodeALabels returns the name with its xn-- labels in Unicode. It returns false for an A-label
+// that is empty, all ASCII, or malformed Punycode.
 func decodeALabels(labels []string) (string, bool) {
 	var out []string
 	for _, l := range labels {
@@ -324,8 +327,9 @@ func decodeALabels(labels []string) (string, bool) {
 	return strings.Join(out, "."), true
 }
 
-// newerThanTables reports whether the Unicode tables that are compiled in do not know what the vectors'
-// know of r: it is not assigned, or UTS #46 disallowed it up to Unicode 15.0 and now maps or ignores it.
+// newerThanTables reports whether the Unicode tables that are compiled in lack what the vectors
+// know of r: it is not assigned, or UTS #46 disallowed it up to Unicode 15.0 and now maps or
+// ignores it.
 func newerThanTables(r rune) bool {
 	if idna.UnicodeVersion != "15.0.0" {
 		return false
@@ -345,7 +349,8 @@ var disallowedIn15 = &unicode.RangeTable{
 	},
 }
 
-// percentEncoding.json: what becomes of a query in a document's encoding. Only UTF-8 applies here.
+// percent-encoding.json has what becomes of a query in a document's encoding. Only UTF-8 applies
+// here.
 func TestWHATWGPercentEncoding(t *testing.T) {
 	c := newTally(t)
 	var raw []json.RawMessage
@@ -367,8 +372,8 @@ func TestWHATWGPercentEncoding(t *testing.T) {
 	c.report(6, "encoded-set")
 }
 
-// sharedInputs are the inputs of all vectors, those without an expectation included. Nil where
-// the shared folder is missing: the fuzz corpus is smaller then.
+// sharedInputs returns the inputs of all vectors, including those without an expectation. It
+// returns nil if the shared folder is missing; the fuzz corpus is smaller then.
 func sharedInputs(tb testing.TB) []string {
 	tb.Helper()
 	if _, err := os.Stat(filepath.Join(testenv.Root(tb), "..", "shared", "vectors")); err != nil {
@@ -416,8 +421,8 @@ func sharedInputs(tb testing.TB) []string {
 	return slices.Compact(out)
 }
 
-// setters_tests.json is about assigning to attributes of a parsed URL, which urlake does not do: its
-// strings, all URLs among them, are inputs here.
+// setters_tests.json is about assigning to attributes of a parsed URL, which urlake does not do.
+// Its strings, all URLs among them, are inputs here.
 func TestInvariantsOnEveryStringOfTheVectors(t *testing.T) {
 	testenv.Shared(t, "vectors")
 	inputs := sharedInputs(t)
@@ -433,7 +438,7 @@ func TestInvariantsOnEveryStringOfTheVectors(t *testing.T) {
 	t.Logf("%d inputs", len(inputs))
 }
 
-// The examples and ids in the format's document are what the code makes.
+// The examples and ids in the format document are what the code makes.
 func TestDocumentedExamples(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join(testenv.Root(t), "docs", "formats", "canonical-url.md"))
 	if err != nil {

@@ -75,7 +75,8 @@ func checkQueryScan(tb testing.TB, s []byte, from int) {
 	}
 }
 
-// checkPathScan holds that scans of paths pass nothing that matters, and that the long way stops seldom and the short one only there.
+// checkPathScan checks that scans of paths stop at every byte that may need a change, that
+// scanPathWords seldom stops elsewhere, and scanPath only where scanPathWords does.
 func checkPathScan(tb testing.TB, s []byte, start int) {
 	if start == 0 {
 		return
@@ -99,8 +100,8 @@ func checkPathScan(tb testing.TB, s []byte, start int) {
 	}
 }
 
-// Every byte is met at every place of a word, beside bytes that are near it in value.
-func TestWordsAreScannedAsBytesAre(t *testing.T) {
+// Every byte is at every offset of a word, beside bytes of a similar value.
+func TestWordScansEqualByteScans(t *testing.T) {
 	for c := range 256 {
 		for _, around := range []string{"a", "/", ".", "-", string([]byte{byte(c + 1)}), string([]byte{byte(c - 1)}), "\x7f", "\x80", "\xff", "\x00", "z"} {
 			for at := range 20 {
@@ -108,7 +109,8 @@ func TestWordsAreScannedAsBytesAre(t *testing.T) {
 				s[at] = byte(c)
 				checkWords(t, s)
 			}
-			// Longer ones have more than one step of 32 bytes, the last of which may overlap the one before.
+			// Longer texts take several steps of 32 bytes, the last of which may overlap the one
+			// before.
 			for _, size := range []int{33, 50, 70, 97} {
 				s := []byte(strings.Repeat(around, 97)[:size])
 				for at := range size {

@@ -1,44 +1,49 @@
-// Package zstdtext compresses the text columns of Parquet pages: it writes zstd frames (RFC 8878) that any decoder reads, and is made for one kind of
-// data, what each of many sorted URLs adds to the one before, some 30 to 130 KiB at a time.
+// Package zstdtext compresses the text columns of Parquet pages. It writes zstd frames (RFC 8878)
+// that any decoder reads.
 //
-// Such text has words that were seen a few thousand bytes earlier and little else that repeats, so that a general encoder spends its time
-// on looking. This one looks up each position once, in one table, takes the nearest candidate, counts what a
-// match costs in bits, and fits Huffman codes and the tables of sequences to each block. Of sorted paths it leaves less than klauspost/compress does at its
-// fastest level, in less time (BenchmarkAppend).
+// The encoder is made for one kind of data: the suffixes that sorted URLs add to their
+// predecessors, some 30 to 130 KiB at a time. In such text words return after a few thousand bytes
+// and little else repeats, so a general encoder spends its time on searches that fail. This encoder
+// looks each position up once, in one table, takes the nearest candidate, estimates the cost of a
+// match in bits, and fits Huffman codes and sequence tables to each block. Sorted paths come out
+// smaller than at klauspost/compress's fastest level, in less time (BenchmarkAppend).
 //
-// Output depends on the input alone.
+// Output depends on the input alone: not on the machine, nor on what the encoder encoded before.
+// The writer of Parquet parts is the caller.
 package zstdtext
 
 import (
 	"encoding/binary"
+
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// Encoder encodes frames. It is scratch memory, about a megabyte with pages of the usual size, and must not be used by two goroutines at once. The
-// zero value is ready.
+// Encoder encodes frames. It is scratch memory, about a megabyte for pages of the usual size, and
+// is not safe for concurrent use. The zero value is ready.
 type Encoder struct {
-	line lineFinder // in place of find, where it is on
-	find finder
-	lits huffman
-	seqs sequences
-	last uint32 // distance in the frame so far
-	both []byte
+	find   finder
+	lits   huffman
+	seqs   sequences
+	last   uint32 // distance of the last sequence of the frame
+	joined []byte // content that is in several slices, or in runs
 }
 
-// minApart is the shortest text that is worth blocks of its own.
-const minApart = 128
+// minSectionText is the shortest text that gets blocks of its own.
+const minSectionText = 128
 
-// Append is AppendSections with lengths of one kind.
+// Append is AppendSections with one kind of lengths.
 func (e *Encoder) Append(dst, lengths, text []byte) []byte {
 	return e.AppendSections(dst, text, lengths)
 }
 
-// AppendSections appends one zstd frame to dst, whose content is lengths, in their order, and then text: single segment, content size, no checksum. All together have
-// at most 2 GiB.
+// AppendSections appends one zstd frame to dst. Its content is the lengths, in the order given, and
+// then text; together at most 2 GiB. The frame is a single segment with its content size and
+// without a checksum.
 //
-// Lengths are numbers about the text, in whole bytes or packed bits, those of each kind apart. They would spoil the statistics of the text and of each other, so each is coded by itself,
-// and no match goes back from one into another. They are coded byte by byte, by how often each is, which does nothing for packed bits; matches among them are looked for
-// only where they have long runs.
+// Lengths are numbers about the text, as whole bytes or packed bits, each kind in a slice of its
+// own. Their statistics differ from the text's and from each other's, so each slice has its own
+// blocks, and no match refers from one into another. Lengths are entropy coded byte by byte, which
+// does nothing for packed bits. They are searched for matches only if they have long runs.
 func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
 	left := len(text)
 	for _, b := range lengths {
@@ -46,15 +51,15 @@ func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
 	}
 	dst = seekable.AppendZstdHeader(dst, left)
 	e.last = firstDistance
-	if len(text) < minApart && left > len(text) {
-		e.both = e.both[:0]
+	if len(text) < minSectionText && left > len(text) {
+		e.joined = e.joined[:0]
 		runs := false
 		for _, b := range lengths {
-			e.both = append(e.both, b...)
+			e.joined = append(e.joined, b...)
 			runs = runs || hasRuns(b)
 		}
-		e.both = append(e.both, text...)
-		return e.appendBlocks(dst, e.both, runs, true)
+		e.joined = append(e.joined, text...)
+		return e.appendBlocks(dst, e.joined, runs, true)
 	}
 	for _, b := range lengths {
 		if len(b) == 0 {
@@ -68,10 +73,12 @@ func (e *Encoder) AppendSections(dst, text []byte, lengths ...[]byte) []byte {
 	return e.appendBlocks(dst, text, true, true)
 }
 
-// AppendRuns appends one zstd frame to dst, whose content is values of width bytes, each of them some times over: a value and how often it stands there in a row.
-// It takes no other repetition than that. Width is at least three and divides codec.MaxRawBlock, and counts are at least one.
+// AppendRuns appends one zstd frame to dst whose content is values of width bytes, each repeated as
+// often in a row as its count says. It uses no other repetition. Width is at least three and
+// divides codec.MaxRawBlock; counts are at least one.
 //
-// It is what AppendSections would do with such content where values come back in one run only, without a look at each byte of it.
+// Where every value has a single run, the result is that of AppendSections for the same content,
+// without a search.
 func (e *Encoder) AppendRuns(dst, values []byte, width int, counts []int32) []byte {
 	left := 0
 	for _, n := range counts {
@@ -82,16 +89,16 @@ func (e *Encoder) AppendRuns(dst, values []byte, width int, counts []int32) []by
 	if left == 0 {
 		return seekable.AppendRawBlock(dst, nil, true)
 	}
-	for done := int32(0); left > 0; { // of counts[0]
+	for done := int32(0); left > 0; { // done is the part of counts[0] in earlier blocks
 		size := min(left, seekable.MaxRawBlock)
 		left -= size
 		e.seqs.reset(0, min(size/width, len(counts)))
 		distance, doneBefore := e.last, done
-		literals, runs := 0, 0 // since the last sequence, and that end in the block
-		for room := int32(size / width); room > 0; {
+		literals, runs := 0, 0 // literals since the last sequence; runs that end in this block
+		for free := int32(size / width); free > 0; {
 			count := counts[runs]
-			n := min(count-done, room)
-			room -= n
+			n := min(count-done, free)
+			free -= n
 			literals += width
 			if n > 1 {
 				offset := uint32(width) + 3
@@ -105,25 +112,25 @@ func (e *Encoder) AppendRuns(dst, values []byte, width int, counts []int32) []by
 				runs, done = runs+1, 0
 			}
 		}
-		// Of each run the value stands there once.
+		// The literals have each run's value once.
 		once := values[:(runs+int(min(done, 1)))*width]
 		var ok bool
 		if dst, ok = e.appendEncoded(dst, size, once, len(e.seqs.codes) > 0, distance, left == 0); !ok {
-			e.both = e.both[:0]
-			for i := 0; len(e.both) < size; i++ {
-				for range min(int(counts[i]-doneBefore), (size-len(e.both))/width) {
-					e.both = append(e.both, values[i*width:(i+1)*width]...)
+			e.joined = e.joined[:0]
+			for i := 0; len(e.joined) < size; i++ {
+				for range min(int(counts[i]-doneBefore), (size-len(e.joined))/width) {
+					e.joined = append(e.joined, values[i*width:(i+1)*width]...)
 				}
 				doneBefore = 0
 			}
-			dst = seekable.AppendRawBlock(dst, e.both, left == 0)
+			dst = seekable.AppendRawBlock(dst, e.joined, left == 0)
 		}
 		values, counts = values[runs*width:], counts[runs:]
 	}
 	return dst
 }
 
-// hasRuns reports whether a good part of b is runs of one byte. It looks at samples.
+// hasRuns reports whether more than a quarter of b is runs of one byte. It looks at samples.
 func hasRuns(b []byte) bool {
 	const step = 16
 	runs, samples := 0, 0
@@ -136,7 +143,7 @@ func hasRuns(b []byte) bool {
 	return runs > samples/4
 }
 
-// appendBlocks appends the blocks of a text; search says whether to look for matches.
+// appendBlocks appends the blocks of a text. It looks for matches if search is set.
 func (e *Encoder) appendBlocks(dst, text []byte, search, last bool) []byte {
 	e.find.reset()
 	for from := 0; ; {
@@ -148,7 +155,7 @@ func (e *Encoder) appendBlocks(dst, text []byte, search, last bool) []byte {
 	}
 }
 
-// The types of blocks (RFC 8878, 3.1.1.2.2).
+// Block types (RFC 8878, 3.1.1.2.2).
 const (
 	blockRLE        = 1
 	blockCompressed = 2
@@ -159,14 +166,14 @@ const blockHeader = 3
 // appendBlock appends the block of text[from:].
 func (e *Encoder) appendBlock(dst, text []byte, from int, search, last bool) []byte {
 	content := text[from:]
-	if len(content) > 1 && same(content) {
+	if len(content) > 1 && allSame(content) {
 		dst = append(dst, 0, 0, 0, content[0])
 		putBlockHeader(dst[len(dst)-blockHeader-1:], blockRLE, len(content), last)
 		return dst
 	}
 	var matches []match
 	if search {
-		matches = e.parse(text, from)
+		matches = e.find.parse(text, from)
 	}
 	literals, distance := content, e.last
 	if len(matches) > 0 {
@@ -180,9 +187,12 @@ func (e *Encoder) appendBlock(dst, text []byte, from int, search, last bool) []b
 	return dst
 }
 
-// appendEncoded appends a block of size bytes: some literals and, if there are any, the sequences that have been set, the last of which has a
-// distance. It appends nothing and returns false if a raw block is no longer, which leaves the decoder's distances as they were.
-func (e *Encoder) appendEncoded(dst []byte, size int, literals []byte, sequences bool, distance uint32, last bool) ([]byte, bool) {
+// appendEncoded appends a block of size bytes made of literals and, if sequences is set, of the
+// sequences in e.seqs, whose last distance is given. Where a raw block would be no longer, it
+// appends nothing, leaves e.last as it was and returns false.
+func (e *Encoder) appendEncoded(
+	dst []byte, size int, literals []byte, sequences bool, distance uint32, last bool,
+) ([]byte, bool) {
 	at := len(dst)
 	dst = e.lits.append(append(dst, 0, 0, 0), literals)
 	if sequences {
@@ -199,17 +209,17 @@ func (e *Encoder) appendEncoded(dst []byte, size int, literals []byte, sequences
 	return dst, true
 }
 
-// putBlockHeader writes the header of a block (RFC 8878, 3.1.1.2).
+// putBlockHeader writes a block header (RFC 8878, 3.1.1.2).
 func putBlockHeader(b []byte, kind, size int, last bool) {
-	head := size<<3 | kind<<1
+	header := size<<3 | kind<<1
 	if last {
-		head |= 1
+		header |= 1
 	}
-	b[0], b[1], b[2] = byte(head), byte(head>>8), byte(head>>16)
+	b[0], b[1], b[2] = byte(header), byte(header>>8), byte(header>>16)
 }
 
-// same reports whether all bytes are the same.
-func same(b []byte) bool {
+// allSame reports whether all bytes of b are equal.
+func allSame(b []byte) bool {
 	for _, c := range b {
 		if c != b[0] {
 			return false

@@ -31,7 +31,7 @@ func newDecoder(tb testing.TB) *zstd.Decoder {
 	return dec
 }
 
-// check decodes a frame, and notes what is wrong with it.
+// check decodes a frame with another decoder and compares its header and content.
 func check(tb testing.TB, dec *zstd.Decoder, frame, lengths, text []byte) {
 	tb.Helper()
 	want := slices.Concat(lengths, text)
@@ -57,7 +57,7 @@ func random(seed uint64, n, letters int) []byte {
 	return b
 }
 
-// words are texts of a few thousand different words, as paths are.
+// words is a text of a few thousand different words, as paths are.
 func words(seed uint64, n int) []byte {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	var vocabulary [3000]string
@@ -76,7 +76,7 @@ func words(seed uint64, n int) []byte {
 	return b[:n]
 }
 
-// fibonacci has symbols whose best codes are as long as can be.
+// fibonacci is a text whose optimal codes exceed the longest code allowed.
 func fibonacci() (b []byte) {
 	for s, n, m := 0, 1, 1; len(b) < 100_000; s, n, m = s+1, m, n+m {
 		b = append(b, bytes.Repeat([]byte{byte(s)}, n)...)
@@ -86,7 +86,7 @@ func fibonacci() (b []byte) {
 	return b
 }
 
-// texts are the edges of the format.
+// texts has texts at the edges of the format, by name.
 func texts() map[string][]byte {
 	const block = seekable.MaxRawBlock
 	far := random(1, posMask, 256)
@@ -120,15 +120,17 @@ func texts() map[string][]byte {
 	return all
 }
 
-func TestFramesAreReadByOthers(t *testing.T) {
+func TestOtherDecodersReadFrames(t *testing.T) {
 	dec := newDecoder(t)
 	var e Encoder
 	var all, want []byte
 	for name, text := range texts() {
-		for _, lengths := range [][]byte{nil, {7}, random(18, 3000, 256), words(19, 4000), bytes.Repeat([]byte("l"), 4000), random(20, seekable.MaxRawBlock+5, 200)} {
+		for _, lengths := range [][]byte{
+			nil, {7}, random(18, 3000, 256), words(19, 4000), bytes.Repeat([]byte("l"), 4000), random(20, seekable.MaxRawBlock+5, 200),
+		} {
 			frame := e.Append([]byte("before"), lengths, text)
 			if !bytes.HasPrefix(frame, []byte("before")) {
-				t.Fatal("what was there is gone")
+				t.Fatal("Append changed what dst held")
 			}
 			frame = frame[len("before"):]
 			func() {
@@ -139,27 +141,29 @@ func TestFramesAreReadByOthers(t *testing.T) {
 				}()
 				check(t, dec, frame, lengths, text)
 			}()
-			// What is not compressed takes three bytes a block.
-			if most := len(lengths) + len(text) + 9 + 3*(2+len(lengths)/seekable.MaxRawBlock+len(text)/seekable.MaxRawBlock); len(frame) > most {
-				t.Errorf("%s: %d and %d bytes became %d", name, len(lengths), len(text), len(frame))
+			// Raw blocks take three bytes each besides their content.
+			blocks := 2 + len(lengths)/seekable.MaxRawBlock + len(text)/seekable.MaxRawBlock
+			if most := len(lengths) + len(text) + 9 + 3*blocks; len(frame) > most {
+				t.Errorf("%s: %d and %d bytes compress to %d", name, len(lengths), len(text), len(frame))
 			}
 			all, want = append(all, frame...), append(append(want, lengths...), text...)
 		}
 	}
 	program, err := exec.LookPath("zstd")
 	if err != nil {
-		return // the programs of other readers need not be here
+		return // the program need not be installed
 	}
 	path := filepath.Join(t.TempDir(), "frames.zst")
 	if err := os.WriteFile(path, all, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command(program, "-dc", path).Output(); err != nil || !bytes.Equal(out, want) {
-		t.Errorf("%s -dc reads something else: %v", program, err)
+		t.Errorf("%s -dc: %v, or other content than was encoded", program, err)
 	}
 }
 
-// varied is text some times over, each copy a little different, so that there are matches and sometimes several blocks.
+// varied repeats text, each copy a little different, so that there are matches and sometimes
+// several blocks.
 func varied(text []byte, times int) []byte {
 	most := 5000
 	if times%32 == 0 {
@@ -172,7 +176,7 @@ func varied(text []byte, times int) []byte {
 	return text
 }
 
-// FuzzAppend repeats what it is given, so that there are matches and several blocks.
+// FuzzAppend encodes varied copies of its input, so that there are matches and several blocks.
 func FuzzAppend(f *testing.F) {
 	f.Add([]byte{}, []byte{}, uint16(0))
 	f.Add([]byte("lengths"), []byte("/a/b/c/index.html"), uint16(1))
@@ -187,7 +191,7 @@ func FuzzAppend(f *testing.F) {
 		check(t, dec, frame, lengths, text)
 		var e Encoder
 		if !bytes.Equal(e.Append(nil, lengths, text), frame) {
-			t.Fatal("another encoder writes something else")
+			t.Fatal("a new encoder writes another frame")
 		}
 	})
 }
@@ -200,13 +204,13 @@ func TestSameInputSameBytes(t *testing.T) {
 		got := used.Append(nil, in[:len(in)/10], in)
 		var e Encoder
 		if !bytes.Equal(got, e.Append(nil, in[:len(in)/10], in)) {
-			t.Fatalf("frame %d depends on those before", round)
+			t.Fatalf("frame %d depends on earlier frames", round)
 		}
 	}
 }
 
 // More sequences than the finder ever makes, so that their number takes three bytes.
-func TestSequencesOfALargeBlock(t *testing.T) {
+func TestManySequences(t *testing.T) {
 	dec := newDecoder(t)
 	text := bytes.Repeat([]byte("abcd"), seekable.MaxRawBlock/4)
 	for _, n := range []int{1, 2, 127, 128, 0x7eff, 0x7f00, 0x7f01, (len(text) - 8) / minMatch} {
@@ -224,7 +228,7 @@ func TestSequencesOfALargeBlock(t *testing.T) {
 	}
 }
 
-// Sequences of all lengths and distances, repeated ones too, with and without literals before them.
+// Sequences of all lengths and distances, repeated distances among them, with and without literals.
 func TestSequencesOfAllSizes(t *testing.T) {
 	dec := newDecoder(t)
 	rng := rand.New(rand.NewPCG(5, 1))
@@ -272,8 +276,9 @@ func TestSequencesOfAllSizes(t *testing.T) {
 	}
 }
 
-// Memory ends where a text does, of any size and with matches up to its end, and where literals do that are taken as they stand.
-func TestNothingIsReadBehindTheEnd(t *testing.T) {
+// Texts of any size, with matches up to their end, and literals used in place, end where mapped
+// memory ends.
+func TestNoReadPastEnd(t *testing.T) {
 	dec := newDecoder(t)
 	var e Encoder
 	memory := testenv.Guarded(t, 3000)
@@ -295,8 +300,9 @@ func TestNothingIsReadBehindTheEnd(t *testing.T) {
 	}
 }
 
-// A sequence with 33 bits beside its codes, before one whose codes are all rare, so that each of the states gives off eight bits: with seven left over these are 64, a whole word.
-func TestSequencesThatFillAWord(t *testing.T) {
+// A sequence with 33 extra bits comes before one whose codes are all rare, so that each of the
+// three states gives off eight bits. With seven bits left over these are 64, a whole word.
+func TestSequencesFillAWord(t *testing.T) {
 	dec := newDecoder(t)
 	rng := rand.New(rand.NewPCG(6, 1))
 	text := random(7, 40, 256)
@@ -330,8 +336,8 @@ func TestSequencesThatFillAWord(t *testing.T) {
 	check(t, dec, frame, nil, text)
 }
 
-// What the finder says is what stands in the text.
-func TestMatchesAreTrue(t *testing.T) {
+// Each match repeats the text at its distance.
+func TestMatchesRepeatText(t *testing.T) {
 	for name, text := range texts() {
 		var f finder
 		f.reset()
@@ -340,7 +346,8 @@ func TestMatchesAreTrue(t *testing.T) {
 			end := from
 			for _, m := range f.parse(text[:to], from) {
 				start, stop, d := int(m.start), int(m.end), int(m.distance)
-				if start < end || stop < start+minMatch || stop > to || d < 1 || d > start || !bytes.Equal(text[start:stop], text[start-d:stop-d]) {
+				if start < end || stop < start+minMatch || stop > to || d < 1 || d > start ||
+					!bytes.Equal(text[start:stop], text[start-d:stop-d]) {
 					t.Fatalf("%s: match %+v after %d", name, m, end)
 				}
 				end = stop
@@ -349,7 +356,7 @@ func TestMatchesAreTrue(t *testing.T) {
 	}
 }
 
-func TestCodesAreCompleteAndShort(t *testing.T) {
+func TestHuffmanCodesAreComplete(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 1))
 	for range 2000 {
 		var h huffman
@@ -374,7 +381,7 @@ func TestCodesAreCompleteAndShort(t *testing.T) {
 		}
 		for i, o := range h.order[1:] {
 			if before := h.order[i]; h.lengths[before&0xff] < h.lengths[o&0xff] {
-				t.Fatalf("%d times needs more bits than %d times", o>>8, before>>8)
+				t.Fatalf("a symbol that occurs %d times has a longer code than one with %d", o>>8, before>>8)
 			}
 		}
 		if full != 1<<maxCodeBits {
@@ -406,17 +413,17 @@ func TestNormalizedCountsFillTheTable(t *testing.T) {
 		sum := 0
 		for s, p := range norm {
 			if (p > 0) != (counts[s] > 0) || p < 0 {
-				t.Fatalf("counts %d became %d", counts, norm)
+				t.Fatalf("counts %d are normalized to %d", counts, norm)
 			}
 			sum += int(p)
 		}
 		if sum != 1<<log {
-			t.Fatalf("counts %d became %d", counts, norm)
+			t.Fatalf("counts %d are normalized to %d", counts, norm)
 		}
 	}
 }
 
-func TestTablesWithoutRareSymbolsAreTheSame(t *testing.T) {
+func TestInitPositiveEqualsInit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 1))
 	for range 5000 {
 		log := uint(5 + rng.IntN(maxFSELog-4))
@@ -432,15 +439,15 @@ func TestTablesWithoutRareSymbolsAreTheSame(t *testing.T) {
 		norm := make([]int16, len(counts))
 		normalize(norm, counts, total, log)
 		var got, want fseEncoder
-		got.initWhole(norm, log)
+		got.initPositive(norm, log)
 		want.init(norm, log)
 		if got != want {
-			t.Fatalf("the table of %d is not the same", norm)
+			t.Fatalf("initPositive and init build different tables of %d", norm)
 		}
 	}
 }
 
-func TestAppendAllocatesNothingTwice(t *testing.T) {
+func TestAppendReusesMemory(t *testing.T) {
 	text := words(8, 100_000)
 	var e Encoder
 	dst := e.Append(nil, text[:5000], text)
@@ -449,13 +456,14 @@ func TestAppendAllocatesNothingTwice(t *testing.T) {
 	}
 }
 
-// page is the columns of some sorted rows, as DELTA_BYTE_ARRAY has them.
+// page is a column of some sorted rows, as DELTA_BYTE_ARRAY stores it.
 type page struct {
 	rows          int
 	lengths, text []byte
 }
 
-// pages cuts a column of sorted URLs into pages. The lengths stand there in a byte each, of differences, which is about what they take.
+// pages cuts a column of sorted URLs into pages. Lengths take a byte each, the difference to the
+// one before, which is about what they take in a Parquet page.
 func pages(values []string, rows int) (all []page) {
 	for len(values) > 0 {
 		n := min(rows, len(values))
@@ -508,12 +516,12 @@ func open(tb testing.TB, path string) io.Reader {
 	return r
 }
 
-// sitemaps are the columns of a small real list.
+// sitemaps returns the columns of a small real list.
 func sitemaps(tb testing.TB) (hosts, paths []string) {
 	return columns(open(tb, filepath.Join(testenv.Root(tb), "testdata", "eot2024-sitemaps", "sitemaps.txt.zst")))
 }
 
-// seeds are the columns of a larger one.
+// seeds returns the columns of a larger real list.
 func seeds(tb testing.TB) (hosts, paths []string) {
 	var all bytes.Buffer
 	r := tar.NewReader(open(tb, testenv.Shared(tb, "data", "eot2024", "sitemap-url-seeds-a.tar.zst")))
@@ -543,8 +551,8 @@ func newEncoder(tb testing.TB, level zstd.EncoderLevel) *zstd.Encoder {
 	return enc
 }
 
-// Paths take less than at the level that pages had before.
-func TestRealPathsAreSmall(t *testing.T) {
+// Real paths come out smaller than at the fastest level of klauspost/compress.
+func TestRealPathsCompressWell(t *testing.T) {
 	dec, other := newDecoder(t), newEncoder(t, zstd.SpeedFastest)
 	_, paths := sitemaps(t)
 	var e Encoder
@@ -560,7 +568,8 @@ func TestRealPathsAreSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkAppend encodes and decodes pages of real columns, beside other encoders and beside Huffman codes alone.
+// BenchmarkAppend encodes and decodes pages of real columns, beside other encoders and Huffman
+// codes alone.
 func BenchmarkAppend(b *testing.B) {
 	for _, list := range []struct {
 		name string
@@ -575,11 +584,11 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 func benchmark(b *testing.B, column string, values []string) {
-	const most = 64 // pages
+	const maxPages = 64
 	all := pages(values, pageRows)
 	var some []page
 	rows := 0
-	for i := 0; i < len(all); i += 1 + len(all)/most {
+	for i := 0; i < len(all); i += 1 + len(all)/maxPages {
 		some = append(some, all[i])
 		rows += all[i].rows
 	}
@@ -642,7 +651,7 @@ func benchmark(b *testing.B, column string, values []string) {
 	}
 }
 
-// Sums of the tables of costs against logarithms that are known.
+// The table of costs has the known logarithms of powers of two, and descends.
 func TestCostsAreLogarithms(t *testing.T) {
 	for i := 0; i <= 8; i++ {
 		if got, want := log2[1<<i], uint16(8-i)*costUnit; got != want {

@@ -5,24 +5,25 @@ import (
 	"math/bits"
 )
 
-// maxFSELog is the largest accuracy of a table that is written here. RFC 8878 allows 9 for some; the ninth bit saves
-// less than it takes to build.
+// maxFSELog is the largest table accuracy written here. RFC 8878 allows 9 for some tables; the
+// ninth bit saves less than it costs to build.
 const maxFSELog = 8
 
-// fseSymbol says how a state follows from a symbol and the state before.
+// fseSymbol tells how encoding a symbol changes the state.
 type fseSymbol struct {
-	deltaBits uint32 // (state + deltaBits) >> 16 is the number of bits that a state gives off
-	deltaFind int32  // (state >> those) + deltaFind is where the next state stands
+	deltaBits uint32 // (state + deltaBits) >> 16 is the number n of low bits of the state to write
+	deltaFind int32  // (state >> n) + deltaFind is the index of the next state in fseEncoder.states
 }
 
-// fseEncoder is an FSE table (RFC 8878, 4.1) from the encoder's side.
+// fseEncoder is the encoding form of an FSE table (RFC 8878, 4.1).
 type fseEncoder struct {
 	log     uint
-	symbols [64]fseSymbol // of codes, the largest of which is 52
+	symbols [64]fseSymbol // by code; the largest code is 52
 	states  [1 << maxFSELog]uint16
 }
 
-// normalize scales counts, which sum up to total, to probabilities that sum up to 1<<log, none of which is zero where its count is not.
+// normalize scales counts, whose sum is total, to probabilities whose sum is 1<<log. A count that
+// is not zero gets a probability that is not zero.
 func normalize(norm []int16, counts []uint32, total uint32, log uint) {
 	size := uint32(1) << log
 	left := int32(size)
@@ -39,7 +40,7 @@ func normalize(norm []int16, counts []uint32, total uint32, log uint) {
 			largest = s
 		}
 	}
-	// Rounding leaves some over or takes some too many. What is most probable bears it best.
+	// Rounding leaves a difference. The most probable symbol absorbs it at the least cost.
 	if left >= 0 || -left < int32(norm[largest])/4 {
 		norm[largest] += int16(left)
 		return
@@ -55,7 +56,8 @@ func normalize(norm []int16, counts []uint32, total uint32, log uint) {
 	}
 }
 
-// init makes the table of a distribution, in which -1 stands for less than one (RFC 8878, 4.1.1).
+// init builds the table of a distribution, in which -1 stands for "less than one" (RFC 8878,
+// 4.1.1).
 func (f *fseEncoder) init(norm []int16, log uint) {
 	size := uint32(1) << log
 	var spread [1 << maxFSELog]uint8
@@ -90,12 +92,13 @@ func (f *fseEncoder) init(norm []int16, log uint) {
 	f.setSymbols(norm, log)
 }
 
-// spreadStep is how far apart places of a symbol are in a table, about.
+// spreadStep is the distance between consecutive cells of a symbol in the table (RFC 8878, 4.1.1).
 func spreadStep(log uint) uint32 { return uint32(1)<<log>>1 + uint32(1)<<log>>3 + 3 }
 
-// initWhole is init of a distribution without -1, in a third of the time: as no place is left out, each says itself which number of the distribution it gets.
-func (f *fseEncoder) initWhole(norm []int16, log uint) {
-	const run = 8 // places filled at once
+// initPositive is init for a distribution without -1, in a third of the time. As no cell of the
+// table is skipped, the symbol of each cell follows from its index.
+func (f *fseEncoder) initPositive(norm []int16, log uint) {
+	const run = 8 // cells filled at once
 	var symbols [1<<maxFSELog + run]uint8
 	var next [64]uint16
 	sum := 0
@@ -108,7 +111,7 @@ func (f *fseEncoder) initWhole(norm []int16, log uint) {
 		sum = end
 	}
 	size := uint32(1) << log
-	back := stepsBack[log]
+	back := inverseSteps[log]
 	at := uint32(0)
 	for i := range size {
 		n := &next[symbols[at&(1<<maxFSELog-1)]&63]
@@ -119,8 +122,9 @@ func (f *fseEncoder) initWhole(norm []int16, log uint) {
 	f.setSymbols(norm, log)
 }
 
-// stepsBack are the inverses of the steps of tables of each accuracy, by which the places of such a table follow each other in the distribution.
-var stepsBack = func() (back [maxFSELog + 1]uint32) {
+// inverseSteps has, for each accuracy, the inverse of spreadStep modulo the table size. Walking the
+// table in cell order moves through the distribution in steps of it.
+var inverseSteps = func() (back [maxFSELog + 1]uint32) {
 	for log := uint(5); log <= maxFSELog; log++ {
 		for back[log] = 1; back[log]*spreadStep(log)&(1<<log-1) != 1; back[log] += 2 {
 		}
@@ -147,22 +151,23 @@ func (f *fseEncoder) setSymbols(norm []int16, log uint) {
 	}
 }
 
-// initRLE makes the table of a single symbol, which takes no bits.
+// initRLE builds the table of a single symbol, which takes no bits.
 func (f *fseEncoder) initRLE(symbol uint8) {
 	f.log = 0
 	f.symbols[symbol&63] = fseSymbol{}
 	f.states[0] = 0
 }
 
-// first is the state that ends with a symbol: that of the last one, which is encoded first.
-func (f *fseEncoder) first(symbol uint32) uint32 {
+// initialState returns the encoder's first state, in which a decoder ends up: that of the symbol
+// encoded first, which is the last one of the block.
+func (f *fseEncoder) initialState(symbol uint32) uint32 {
 	s := f.symbols[symbol&0x3f]
 	out := (s.deltaBits + 1<<15) >> 16
 	v := out<<16 - s.deltaBits
 	return uint32(f.states[(v>>out+uint32(s.deltaFind))&(1<<maxFSELog-1)])
 }
 
-// appendNorm appends a distribution as RFC 8878, 4.1.1 has it.
+// appendNorm appends the description of a distribution (RFC 8878, 4.1.1).
 func appendNorm(dst []byte, norm []int16, log uint) []byte {
 	acc, n := uint64(log-5), uint(4)
 	remaining := int32(1)<<log + 1
@@ -218,10 +223,10 @@ func appendNorm(dst []byte, norm []int16, log uint) []byte {
 	return dst
 }
 
-// log2 has the binary logarithms of i/256, negated, in 1/256 bits: what a symbol of probability i/256 costs.
+// log2[i] is the cost of a symbol of probability i/256, -log2(i/256), in units of 1/costUnit bits.
 var log2 = func() (cost [257]uint16) {
 	for i := 1; i <= 256; i++ {
-		// Sixteen bits of the logarithm by squaring.
+		// Eight fractional bits of the logarithm, one by each squaring.
 		v, frac := uint64(i)<<(32-bits.Len(uint(i))), uint(0) // v in [1<<31, 1<<32)
 		for range 8 {
 			v = v * v >> 31
@@ -236,10 +241,11 @@ var log2 = func() (cost [257]uint16) {
 	return cost
 }()
 
-// costUnit is what costs are fractions of: a bit.
+// costUnit is how many units of cost make a bit.
 const costUnit = 256
 
-// cost is about what counts cost under a distribution, in bits by costUnit; false if one has no probability.
+// cost estimates what symbols with these counts take under a distribution, in units of 1/costUnit
+// bits. It returns false if one of them has no probability.
 func cost(counts []uint32, norm []int16, log uint) (uint32, bool) {
 	sum := uint32(0)
 	for s, c := range counts {

@@ -8,29 +8,29 @@ import (
 // maxCodeBits is the longest Huffman code that zstd allows (RFC 8878, 4.2.1).
 const maxCodeBits = 11
 
-// huffman makes the Huffman coded literals of a block.
+// huffman encodes the literals of a block.
 type huffman struct {
-	counts [4][256]uint32 // of each stream, so that the same literal in two of them does not wait
+	counts [4][256]uint32 // by stream: increments of one literal in two streams do not depend on each other
 	total  [256]uint32
-	// codes has a code's length in the low eight bits and the code above.
+	// codes[s] is the code of symbol s, with its length in the low eight bits.
 	codes   [256]uint32
 	lengths [256]uint8
-	order   []uint32 // of the symbols, by how many there are: that number and the symbol in the low eight bits
-	orders  [2]orders
+	order   []uint32 // the symbols by ascending count: count<<8 | symbol
+	orders  [2]symbolOrder
 	nodes   [512]uint32
 	parents [512]uint16
 	fse     fseEncoder
-	// The codes once more, for assembly, if split.
+	// splitCodes has codes in the form that assembly reads, if split is set.
 	splitCodes splitCodes
 	split      bool
 }
 
-// splitCodes are the codes of all symbols, their lengths, low and high bytes apart.
+// splitCodes has the codes of all symbols by part: their lengths, low bytes and high bytes.
 type splitCodes [3][256]uint8
 
-// count counts n literals in the streams that they will stand in and returns the largest one, how many there are, and whether they are too much
-// alike in number for codes of different lengths to save anything.
-func (h *huffman) count(lits []byte, streams int) (last, distinct int, even bool) {
+// count counts literals by stream. It returns the largest symbol, the number of distinct ones, and
+// whether the counts are so even that codes of different lengths would save nothing.
+func (h *huffman) count(lits []byte, streams int) (last, distinct int, flat bool) {
 	h.counts = [4][256]uint32{}
 	size := (len(lits) + streams - 1) / streams
 	c0, c1, c2, c3 := &h.counts[0], &h.counts[1], &h.counts[2], &h.counts[3]
@@ -64,17 +64,18 @@ func (h *huffman) count(lits []byte, streams int) (last, distinct int, even bool
 			distinct++
 		}
 	}
-	// Of random bytes it is n*n/256 + n, about. The entropy is that much more than eight bits less its logarithm.
+	// The entropy of a literal is about 8 - log2(squares / (n*n/256)) bits. For n random bytes,
+	// squares is about n*n/256 + n.
 	n := uint64(len(lits))
 	return last, distinct, squares*256 <= n*n+n*n/32+n*256*5/4
 }
 
-// build finds the codes of the symbols up to last, of which there are at least two.
+// build computes the codes of the symbols up to last, of which at least two occur.
 func (h *huffman) build(last int) (longest int) {
 	h.sort()
 	order := h.order
 	n := len(order)
-	// Leaves 0 to n-1 and inner nodes n to 2n-2 both ascend.
+	// Leaves 0 to n-1 and inner nodes n to 2n-2 are each sorted by weight.
 	weight, parent := h.nodes[:2*n-1], h.parents[:2*n-1]
 	for i, o := range order {
 		weight[i] = o >> 8
@@ -95,12 +96,12 @@ func (h *huffman) build(last int) (longest int) {
 		}
 		weight[next] = sum
 	}
-	depth := weight // from the root down; a parent stands behind its children
+	depth := weight // from the root down; a parent has a higher index than its children
 	depth[2*n-2] = 0
 	for i := 2*n - 3; i >= 0; i-- {
 		depth[i] = depth[parent[i]] + 1
 	}
-	limit(depth[:n])
+	limitLengths(depth[:n])
 	longest = int(depth[0])
 
 	var ranks [maxCodeBits + 1]uint32
@@ -125,11 +126,11 @@ func (h *huffman) build(last int) (longest int) {
 	return longest
 }
 
-// orders has room for all symbols and for what assembly writes behind them.
-type orders [256 + 16]uint32
+// symbolOrder holds all symbols and the 16 entries that orderAVX512 may write past them.
+type symbolOrder [256 + 16]uint32
 
-// sortSlowly sets h.order without assembly.
-func (h *huffman) sortSlowly() {
+// sortGeneric sets h.order. It is the reference of orderAVX512.
+func (h *huffman) sortGeneric() {
 	order := h.orders[0][:0]
 	for s, c := range h.total {
 		if c > 0 {
@@ -140,13 +141,13 @@ func (h *huffman) sortSlowly() {
 	h.order = order
 }
 
-// limit shortens code lengths to maxCodeBits, and lengthens others until they are a complete code again. Lengths
-// descend, those of the rarest symbols first, and do so afterwards.
-func limit(lengths []uint32) {
+// limitLengths shortens code lengths to maxCodeBits and then shortens others until the code is
+// complete again. Lengths are in descending order, those of the rarest symbols first, and stay so.
+func limitLengths(lengths []uint32) {
 	if lengths[0] <= maxCodeBits {
 		return
 	}
-	// A code of l bits fills 1<<(maxCodeBits-l) of 1<<maxCodeBits places.
+	// A code of l bits fills 1<<(maxCodeBits-l) of 1<<maxCodeBits leaves.
 	over := -(1 << maxCodeBits)
 	for i, l := range lengths {
 		lengths[i] = min(l, maxCodeBits)
@@ -160,7 +161,8 @@ func limit(lengths []uint32) {
 		lengths[next]++
 		over -= 1 << (maxCodeBits - lengths[next])
 	}
-	// That may have been too much. As all shorter codes fill an even share, there are enough of the longest to fill the rest, one place each.
+	// This may overshoot. All shorter codes fill an even number of leaves, so there are enough of
+	// the longest codes to fill the rest, one leaf each.
 	for next < len(lengths) && lengths[next] == maxCodeBits {
 		next++
 	}
@@ -170,7 +172,8 @@ func limit(lengths []uint32) {
 	}
 }
 
-// appendTable appends the description of the codes (RFC 8878, 4.2.1); false if there is none.
+// appendTable appends the description of the codes (RFC 8878, 4.2.1). It returns false if they have
+// none.
 func (h *huffman) appendTable(dst []byte, last, longest int) ([]byte, bool) {
 	var weights [256]uint8
 	var counts [16]uint32
@@ -194,8 +197,8 @@ func (h *huffman) appendTable(dst []byte, last, longest int) ([]byte, bool) {
 		var norm [16]int16
 		normalize(norm[:], counts[:top+1], uint32(last), log)
 		dst = appendNorm(dst, norm[:top+1], log)
-		h.fse.initWhole(norm[:top+1], log)
-		dst = h.fse.appendTwo(dst, weights[:last])
+		h.fse.initPositive(norm[:top+1], log)
+		dst = h.fse.appendInterleaved(dst, weights[:last])
 		if n := len(dst) - from - 1; n < 128 && (n < (last+1)/2 || last > 128) {
 			dst[from] = byte(n)
 			return dst, true
@@ -212,15 +215,16 @@ func (h *huffman) appendTable(dst []byte, last, longest int) ([]byte, bool) {
 	return dst, true
 }
 
-// appendTwo appends symbols, at least two, of two states that take turns (RFC 8878, 4.2.1.2).
-func (f *fseEncoder) appendTwo(dst []byte, symbols []uint8) []byte {
+// appendInterleaved appends symbols, at least two, encoded with two states that alternate (RFC
+// 8878, 4.2.1.2).
+func (f *fseEncoder) appendInterleaved(dst []byte, symbols []uint8) []byte {
 	n := len(symbols)
 	from := len(dst)
 	dst = slices.Grow(dst, n*maxFSELog/8+16)
 	buf, at := dst[from:cap(dst)], 0
 	var acc uint64
 	var have uint
-	now, other := f.first(uint32(symbols[n-1])), f.first(uint32(symbols[n-2]))
+	now, other := f.initialState(uint32(symbols[n-1])), f.initialState(uint32(symbols[n-2]))
 	for i := n - 3; i >= 0; i-- {
 		s := f.symbols[symbols[i]&63]
 		out := (now + s.deltaBits) >> 16 & 31
@@ -234,7 +238,8 @@ func (f *fseEncoder) appendTwo(dst []byte, symbols []uint8) []byte {
 			have &= 7
 		}
 	}
-	// The turn is that of the state that the decoder begins with second.
+	// A decoder reads the bits backwards, so the state whose turn it is, written first, is its
+	// second.
 	for _, st := range [2]uint32{now, other} {
 		acc |= uint64(st&(1<<f.log-1)) << have
 		have += f.log
@@ -244,7 +249,8 @@ func (f *fseEncoder) appendTwo(dst []byte, symbols []uint8) []byte {
 	return dst[:from+at+int(have>>3)+1]
 }
 
-// size is what the literals take, in bytes, less what streams end with: up to two for each.
+// size is the size of the encoded literals in bytes, without the padding at the end of each stream,
+// at most two bytes.
 func (h *huffman) size(last int) int {
 	n := uint32(0)
 	for s, c := range h.total[:last+1] {
@@ -253,12 +259,13 @@ func (h *huffman) size(last int) int {
 	return int(n / 8)
 }
 
-// encode writes one stream to dst, which has eight bytes more than it takes, and returns its bytes.
+// encode writes one stream to dst, which has eight bytes more than the stream takes, and returns
+// the stream's size.
 func (h *huffman) encode(dst, lits []byte) int {
 	codes := &h.codes
-	lits, at, acc, have := h.encodeMost(dst, lits)
+	lits, at, acc, have := h.encodeFast(dst, lits)
 	for ; len(lits) >= 5; lits = lits[:len(lits)-5] {
-		// At most 7 + 5*11 bits.
+		// At most 7 bits left over and 5*11 new ones.
 		five := lits[len(lits)-5:]
 		a, b, c, d, e := codes[five[0]], codes[five[1]], codes[five[2]], codes[five[3]], codes[five[4]]
 		v := uint64(a >> 8)
@@ -289,9 +296,10 @@ func (h *huffman) append(dst, lits []byte) []byte {
 		raw        = 0
 		rle        = 1
 		compressed = 2
-		// minCompressed literals cost less with a table than without.
+		// Fewer than minCompressed literals are cheaper without a table.
 		minCompressed = 32
-		// minFour literals are split into four streams, which decoders read at once and which cost six bytes.
+		// From minFour literals on there are four streams: six bytes more, but decoders read them
+		// in parallel.
 		minFour = 512
 	)
 	n := len(lits)
@@ -302,11 +310,11 @@ func (h *huffman) append(dst, lits []byte) []byte {
 	if n >= minFour {
 		streams = 4
 	}
-	last, distinct, even := h.count(lits, streams)
+	last, distinct, flat := h.count(lits, streams)
 	if distinct == 1 {
 		return append(appendLiteralsHeader(dst, rle, n), lits[0])
 	}
-	if even {
+	if flat {
 		return append(appendLiteralsHeader(dst, raw, n), lits...)
 	}
 	longest := h.build(last)
@@ -315,7 +323,7 @@ func (h *huffman) append(dst, lits []byte) []byte {
 		return append(appendLiteralsHeader(dst, raw, n), lits...)
 	}
 	from := len(dst)
-	format, width := 0, 10 // one stream, two sizes of ten bits
+	format, width := 0, 10 // one stream; width is the bits of each of the two sizes
 	switch {
 	case n >= 1<<14:
 		format, width = 3, 18
@@ -324,18 +332,18 @@ func (h *huffman) append(dst, lits []byte) []byte {
 	case streams == 4:
 		format = 1
 	}
-	head := (4 + 2*width + 7) / 8
-	dst, ok := h.appendTable(append(dst, make([]byte, head)[:]...), last, longest)
-	if !ok || len(dst)-from-head+size >= n {
+	header := (4 + 2*width + 7) / 8
+	dst, ok := h.appendTable(append(dst, make([]byte, header)...), last, longest)
+	if !ok || len(dst)-from-header+size >= n {
 		return append(appendLiteralsHeader(dst[:from], raw, n), lits...)
 	}
-	sizes := len(dst) // of the streams but the last
+	sizes := len(dst) // offset of the sizes of the streams but the last
 	if streams == 4 {
 		dst = append(dst, 0, 0, 0, 0, 0, 0)
 	}
 	dst = slices.Grow(dst, size+2*streams+8)
 	part := (n + streams - 1) / streams
-	h.splitUp(n)
+	h.prepareSplit(n)
 	for i := range streams {
 		at := len(dst)
 		dst = dst[:at+h.encode(dst[at:cap(dst)], lits[min(n, i*part):min(n, (i+1)*part)])]
@@ -343,18 +351,18 @@ func (h *huffman) append(dst, lits []byte) []byte {
 			binary.LittleEndian.PutUint16(dst[sizes+2*i:], uint16(len(dst)-at))
 		}
 	}
-	total := len(dst) - from - head
+	total := len(dst) - from - header
 	if total >= n {
 		return append(appendLiteralsHeader(dst[:from], raw, n), lits...)
 	}
 	v := uint64(compressed) | uint64(format)<<2 | uint64(n)<<4 | uint64(total)<<(4+width)
-	for i := range head {
+	for i := range header {
 		dst[from+i] = byte(v >> (8 * i))
 	}
 	return dst
 }
 
-// appendLiteralsHeader appends the header of literals that are not compressed.
+// appendLiteralsHeader appends the header of n literals that are raw or RLE.
 func appendLiteralsHeader(dst []byte, kind, n int) []byte {
 	switch {
 	case n < 1<<5:

@@ -1,7 +1,8 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// OUT appends the codes of some literals, and moves whole bytes out.
+// OUT appends the code at at(R10), whose length is 128 bytes behind it, to the BX bits in R8, and
+// writes whole bytes to DI.
 #define OUT(at) \
 	SHLXQ BX, at(R10), AX    \
 	ORQ   AX, R8             \
@@ -15,7 +16,8 @@
 	SHRXQ DX, R8, R8         \
 	ANDL  $7, BX
 
-// FOUR joins the codes of four literals each of half of the 64, of which c has the codes and l the lengths as words.
+// FOUR joins the codes of four literals each in half of the 64. c has the codes and l the lengths,
+// both as words.
 #define FOUR(c, l) \
 	VPSRLD      $16, l, Z8   \
 	VPSLLVW     Z8, Z31, Z8  \
@@ -28,7 +30,7 @@
 	VPSRLQ      $32, c, c    \
 	VPORQ       c, Z9, c
 
-// EIGHT joins the codes of eight literals each, in every other place of c8 and l8.
+// EIGHT joins the codes of eight literals each, in every other quadword of c8 and l8.
 #define EIGHT(c, l, c8, l8) \
 	VPSHUFD $0x4e, l, Z8   \
 	VPSHUFD $0x4e, c, Z9   \
@@ -36,8 +38,8 @@
 	VPADDQ  Z8, l, l8      \
 	VPORQ   Z9, c8, c8
 
-// SPILL writes z, of which y is the lower half, to be read at once in smaller pieces. Some cores hand on what they have just written
-// only in 32 bytes, and from the upper half of 64 not at all.
+// SPILL writes z, whose lower half is y, to be read soon in smaller pieces. Some cores forward
+// stores to such loads from 32-byte stores only.
 #define SPILL(z, y, at) \
 	VMOVDQU       y, at(R10)        \
 	VEXTRACTI64X4 $1, z, (at+32)(R10)
@@ -50,7 +52,7 @@ TEXT ·encodeAVX512(SB), NOSPLIT, $320-56
 	MOVQ n+24(FP), R11
 	LEAQ (R9)(R11*1), SI
 	LEAQ 63(SP), R10
-	ANDQ $~63, R10                   // so that what is written at once is read from the writes
+	ANDQ $~63, R10                   // aligned, so that stores are forwarded to the loads
 	VMOVDQU8 (AX), Z16
 	VMOVDQU8 64(AX), Z17
 	VMOVDQU8 256(AX), Z18
@@ -65,14 +67,14 @@ TEXT ·encodeAVX512(SB), NOSPLIT, $320-56
 	VMOVDQU8 704(AX), Z27
 	MOVL     $1, AX
 	VPBROADCASTW AX, Z31
-	MOVL     $56, AX                 // bits that are less than 64 with seven left over
+	MOVL     $56, AX                 // with seven bits left over this is less than 64
 	VPBROADCASTQ AX, Z29
 	MOVL     $0x5555, AX
 	KMOVW    AX, K1
 	VPXORQ   Z30, Z30, Z30
 	KXNORQ   K2, K2, K2
-	XORL     R8, R8                  // bits that are not out yet
-	XORL     BX, BX                  // how many
+	XORL     R8, R8                  // bits not written yet
+	XORL     BX, BX                  // their number
 	SUBQ     $64, R11
 	JLT      last
 
@@ -107,7 +109,7 @@ split:
 	SPILL(Z12, Y12, 128)
 	SPILL(Z13, Y13, 192)
 
-	// The last ones first. Of 16 literals each half has eight.
+	// From the last literal to the first. Of 16 literals each half has eight.
 	OUT(112)
 	OUT(48)
 	OUT(96)
@@ -123,8 +125,8 @@ more:
 
 last:
 	ADDQ $64, R11
-	JLE  done                        // nothing is left
-	// The first ones, less than 64.
+	JLE  done                        // no literals are left
+	// The first literals, less than 64 of them.
 	MOVL $64, CX
 	SUBL R11, CX
 	MOVQ $-1, AX
@@ -133,7 +135,7 @@ last:
 	XORL R11, R11
 	JMP  next
 
-above: // some are above 127
+above: // some literals are above 127
 	VMOVDQA64 Z12, Z13
 	VMOVDQA64 Z12, Z14
 	VPERMI2B  Z23, Z22, Z12
@@ -144,7 +146,7 @@ above: // some are above 127
 	VMOVDQU8  Z14, K4, Z3
 	JMP  split
 
-long: // eight rare ones
+long: // eight codes have more than 56 bits
 	SPILL(Z4, Y4, 0)
 	SPILL(Z5, Y5, 64)
 	SPILL(Z6, Y6, 128)
@@ -180,7 +182,7 @@ DATA symbols<>+0(SB)/8, $0x0706050403020100
 DATA symbols<>+8(SB)/8, $0x0f0e0d0c0b0a0908
 GLOBL symbols<>(SB), RODATA|NOPTR, $16
 
-// func orderAVX512(total *[256]uint32, keys, order *orders) int
+// func orderAVX512(total *[256]uint32, keys, order *symbolOrder) int
 TEXT ·orderAVX512(SB), NOSPLIT, $0-32
 	MOVQ total+0(FP), SI
 	MOVQ keys+8(FP), R8
@@ -208,9 +210,9 @@ keys:
 	ADDQ $64, SI
 	DECL DX
 	JNE  keys
-	VMOVDQU32 Z12, (DI)               // above all keys
+	VMOVDQU32 Z12, (DI)               // sentinels above all keys
 
-	// A key's place is how many keys are below it.
+	// A key's index in the order is how many keys are below it.
 	MOVQ R8, SI
 
 sixteen:

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// compareLiterals encodes literals with and without assembly.
+// compareLiterals encodes literals with and without assembly and compares the results.
 func compareLiterals(t *testing.T, h *huffman, lits []byte) {
 	t.Helper()
 	fast := hasAVX512
@@ -19,11 +19,11 @@ func compareLiterals(t *testing.T, h *huffman, lits []byte) {
 		for at < min(len(got), len(want)) && got[at] == want[at] {
 			at++
 		}
-		t.Fatalf("%d literals became %d bytes, %d without assembly, other ones from %d on", len(lits), len(got), len(want), at)
+		t.Fatalf("%d literals are %d bytes, without assembly %d; they differ from byte %d on", len(lits), len(got), len(want), at)
 	}
 }
 
-func TestAssemblyEncodesTheSame(t *testing.T) {
+func TestAssemblyEncodesLiterals(t *testing.T) {
 	var h huffman
 	for name, text := range texts() {
 		compareLiterals(t, &h, text[:min(len(text), 1<<17)])
@@ -36,7 +36,7 @@ func TestAssemblyEncodesTheSame(t *testing.T) {
 	}
 }
 
-func TestAssemblySortsTheSame(t *testing.T) {
+func TestAssemblySortsSymbols(t *testing.T) {
 	fast := hasAVX512
 	defer func() { hasAVX512 = fast }()
 	rng := rand.New(rand.NewPCG(10, 1))
@@ -51,12 +51,12 @@ func TestAssemblySortsTheSame(t *testing.T) {
 		got := slices.Clone(h.order)
 		hasAVX512 = false
 		if h.sort(); !slices.Equal(got, h.order) {
-			t.Fatalf("%d became %d, %d without assembly", h.total, got, h.order)
+			t.Fatalf("counts %d are sorted to %d, without assembly to %d", h.total, got, h.order)
 		}
 	}
 }
 
-func FuzzEncode(f *testing.F) {
+func FuzzLiterals(f *testing.F) {
 	f.Add([]byte("/a/b/c/index.html"), uint16(1000))
 	f.Add(words(1, 3000), uint16(3))
 	f.Add(fibonacci()[:10_000], uint16(1))

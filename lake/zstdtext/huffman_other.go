@@ -2,13 +2,13 @@
 
 package zstdtext
 
-// splitUp fills splitCodes for assembly, which there is not.
-func (h *huffman) splitUp(int) {}
+// prepareSplit does nothing: there is no assembly that reads splitCodes.
+func (h *huffman) prepareSplit(int) {}
 
-// encodeMost leaves all literals of a stream.
-func (h *huffman) encodeMost(dst, lits []byte) (left []byte, at int, acc uint64, have uint) {
+// encodeFast leaves all literals of a stream to encode.
+func (h *huffman) encodeFast(dst, lits []byte) (left []byte, at int, acc uint64, have uint) {
 	return lits, 0, 0, 0
 }
 
 // sort sets h.order.
-func (h *huffman) sort() { h.sortSlowly() }
+func (h *huffman) sort() { h.sortGeneric() }

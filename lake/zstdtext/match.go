@@ -5,76 +5,86 @@ import (
 	"math/bits"
 )
 
-// The finder takes the nearest earlier place whose next hashBytes bytes are the same, if a table still knows it, and extends the match both ways. It
-// takes what is worth its cost and gives it up again for a better one that covers it; that is most of what more searching would find.
+// The finder takes the nearest earlier position whose next hashBytes bytes are equal, if the table
+// still has it, and extends the match in both directions. It accepts a match that is worth its
+// cost, and replaces it by a better one that covers it. That yields most of what a longer search
+// would find.
 //
-// It does so in two steps, a chunk of positions at a time: scan looks up every position and lists those where a match may begin, take goes
-// through the list. So nothing in the first step waits for the second, and neither has branches that depend on what the text is like, which took
-// most of the time of a loop that does both. What is looked up in vain, within matches, costs less than that. Wide assembly takes a second list while it makes
-// the next one: the first step waits for the table, the second for itself.
+// It works on a chunk of positions at a time, in two steps. The scan looks every position up and
+// lists the candidates, where a match may begin; the choice goes through the list. Thus no step of
+// the scan waits for the choice, and neither has branches that depend on the text, whose
+// mispredictions took most of the time of one loop that did both. Lookups inside matches are in
+// vain, but cost less than the branches that would avoid them. The AVX-512 code chooses from one
+// chunk while it scans the next: the scan waits for the table, the choice for its own results.
 const (
-	// hashBytes: five would find a little more, at distances where it hardly pays.
+	// hashBytes is how many bytes are hashed. Five would find a little more, at distances where
+	// a match hardly pays.
 	hashBytes = 6
-	// tableBits: a page has some 2^17 positions or more. A table for each of them takes half a per cent of the bytes away and half a megabyte of the second level cache.
+	// tableBits gives the table half as many entries as a usual page has positions. Twice as many
+	// would save half a per cent of the bytes and take half a megabyte of the L2 cache.
 	tableBits = 16
 
-	// An entry has, from the top, the low bits of a position, some bits of the hash, so that what does not match is
-	// mostly known without a look at the text, and the epoch.
+	// An entry has, from the top: the low bits of a position; a tag, some bits of the hash, which
+	// excludes most positions that do not match without a look at the text; and the epoch.
 	posBits   = 17
 	epochBits = 5
 	posShift  = 32 - posBits
 	posMask   = 1<<posBits - 1
 	tagMask   = 1<<posShift - 1<<epochBits
-	// checkMask are the bits that say whether an entry is of this text and hash.
+	// checkMask selects the bits that have to be equal: tag and epoch.
 	checkMask = 1<<posShift - 1
 	maxEpoch  = 1<<epochBits - 1
 
 	hashPrime1 = 0x9E3779B1
 	hashPrime2 = 0x85EBCA77
 
-	// What a literal and a sequence cost in eighths of a literal, about; a sequence costs the bits of its distance in addition.
+	// literalCost and sequenceCost are the approximate costs of a literal and of a sequence, in
+	// eighths of a literal. A sequence costs the bits of its distance in addition.
 	literalCost  = 8
 	sequenceCost = 26
 
-	// minParse is the shortest text that is searched.
+	// minParse is the shortest text that is searched for matches.
 	minParse = 32
-	// chunk is how many positions are scanned before what was found is looked at.
+	// chunk is how many positions are scanned before candidates are chosen from.
 	chunk = 1 << 11
-	// startRoom is for the starts of a chunk and what assembly writes behind them.
-	startRoom = chunk + 16
+	// candidateCapacity holds the candidates of a chunk and the 16 that assembly may write past
+	// them.
+	candidateCapacity = chunk + 16
 )
 
-// A start of a match is its distance, and below that, where entries have more of the hash, the position's rank in the chunk.
+// A candidate is the distance of a match from posShift on and, in the bits of rankMask, the
+// position's rank in the chunk.
 const rankMask = 1<<posShift - 1
 
-// match is a range of text that stands there already, distance bytes before.
+// match is a range of text that occurs distance bytes earlier too.
 type match struct {
 	start, end, distance int32
 }
 
 // finder finds matches. The zero value is ready.
 type finder struct {
-	table   [1 << tableBits]uint32
-	epoch   uint32 // of the text at hand, 1 to maxEpoch; entries of others are as good as empty
-	last    uint32 // what scan found at the position before: its distance as it stands in a start, or 0
-	starts  [startRoom]uint32
-	matches []match
-	choice  choice
-	// The scan and the starts once more, for assembly.
-	pass     pass
+	table      [1 << tableBits]uint32
+	epoch      uint32 // of the current text, 1 to maxEpoch; entries of other epochs count as empty
+	last       uint32 // distance<<posShift that the scan found at the position before, or 0
+	candidates [candidateCapacity]uint32
+	matches    []match
+	choice     choice
+	// scan and measures are used by assembly only.
+	scan     scanState
 	measures measures
 }
 
-// choice is what has been chosen so far. Positions are in units of costs: literalCost for each byte.
+// choice is the state of the choice among candidates. Positions and gains are in units of cost:
+// literalCost for each byte.
 type choice struct {
-	last int // match, -1 before the first
-	// The last match may still be replaced. What ends before prevEnd stays.
+	last int // index of the last match, -1 before the first
+	// The last match may still be replaced. Matches that end at or before prevEnd are final.
 	prevEnd, lastStart, lastEnd, lastGain int
 }
 
 func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i : i+8]) }
 
-// reset forgets what was before.
+// reset starts another text, in which no match refers to earlier texts.
 func (f *finder) reset() {
 	if f.epoch++; f.epoch > maxEpoch {
 		clear(f.table[:])
@@ -82,34 +92,37 @@ func (f *finder) reset() {
 	}
 }
 
-// parse finds the matches of text[from:], which may go back up to the beginning. Text before from has been parsed before. The result is
-// valid until the next call.
+// parse finds the matches of text[from:], which may refer to all of text before them. text[:from]
+// has been parsed before. The result is valid until the next call.
 func (f *finder) parse(text []byte, from int) []match {
 	if len(text)-from < minParse {
 		return nil
 	}
-	// A match that is worth it has at least minMatch bytes. One more is scratch space, and sequences.set reads some behind the last.
-	if n := (len(text)-from)/minMatch + 2 + sequenceRoom; n > len(f.matches) {
+	// A match worth its cost has at least minMatch bytes. One more is scratch space of chooseAVX2,
+	// and sequences.setFast reads up to sequenceSlack past the last.
+	if n := (len(text)-from)/minMatch + 2 + sequenceSlack; n > len(f.matches) {
 		f.matches = make([]match, n)
 	}
 	f.last = 0
-	f.choice = choice{last: -1, prevEnd: from * literalCost, lastEnd: from * literalCost} // nothing starts at 0
-	if f.parseWide(text, from) {
+	// lastStart is 0: no match starts there.
+	f.choice = choice{last: -1, prevEnd: from * literalCost, lastEnd: from * literalCost}
+	if f.parseFast(text, from) {
 		return f.matches[:f.choice.last+1]
 	}
 	for at := from; at <= len(text)-8; at += chunk {
-		n := f.scan(text, at, min(chunk, len(text)-7-at))
-		f.take(text, at, f.starts[:n])
+		n := f.scanChunk(text, at, min(chunk, len(text)-7-at))
+		f.choose(text, at, f.candidates[:n])
 	}
 	return f.matches[:f.choice.last+1]
 }
 
-// scanWords enters the n positions from at+rank on into the table and lists those that had an entry which looks the same, behind the first found of
-// starts, and returns how many starts there are then. Of
-// positions that follow each other and have entries at the same distance it lists the first.
-func (f *finder) scanWords(text []byte, at, rank, n, found int) int {
+// scanGeneric enters n positions, from at+rank on, into the table. It appends those whose entry
+// looks equal to f.candidates, after the first found ones, and returns how many there are then. Of
+// consecutive positions with the same distance it lists the first. It is the reference of scanAVX2
+// and of the scan in scanChooseAVX512.
+func (f *finder) scanGeneric(text []byte, at, rank, n, found int) int {
 	last, epoch := f.last, f.epoch
-	table, starts := &f.table, &f.starts
+	table, candidates := &f.table, &f.candidates
 	for i := range n {
 		w := load64(text, at+rank+i)
 		h := uint32(w)*hashPrime1 + uint32(w>>32&(1<<(8*hashBytes-32)-1))*hashPrime2
@@ -117,9 +130,10 @@ func (f *finder) scanWords(text []byte, at, rank, n, found int) int {
 		now := uint32(at+rank+i)<<posShift | h&tagMask | epoch
 		distance := now - *entry
 		*entry = now
-		// Without branches, for nobody can tell: no distance if the check bits differ, and a start unless there is none or it is the last one's.
+		// Branches would mispredict here. The distance becomes 0 if the check bits differ. It is a
+		// candidate unless it is 0 or the same as at the position before.
 		distance &= uint32(int32(distance&checkMask-1) >> 31)
-		starts[found] = distance | uint32(rank+i)
+		candidates[found] = distance | uint32(rank+i)
 		differs := distance ^ last
 		found += int((distance | -distance) & (differs | -differs) >> 31)
 		last = distance
@@ -128,17 +142,19 @@ func (f *finder) scanWords(text []byte, at, rank, n, found int) int {
 	return found
 }
 
-// takeOne looks at the start of a match at p, and takes the match if it is worth it.
-func (f *finder) takeOne(text []byte, p, distance int) {
+// chooseOne considers the match at p of the distance given, and accepts it if it is worth its cost.
+// It is the reference of chooseAVX2 and, together, of measureAVX512, scanChooseAVX512 and
+// emitAVX512.
+func (f *finder) chooseOne(text []byte, p, distance int) {
 	c := &f.choice
 	if p*literalCost < c.lastEnd && c.last >= 0 && int(f.matches[c.last].distance) == distance {
-		return // within the same match, which may be long
+		return // within the last match, which may be long
 	}
 	end := (p + forward(text, p-distance, p)) * literalCost
 	from := (p - backward(text, p-distance, p, c.prevEnd/literalCost)) * literalCost
 	cost := sequenceCost + bits.Len(uint(distance))
 	if from <= c.lastStart {
-		// Only one of both can stay.
+		// It covers the last match: only one of them can stay.
 		from = max(from, c.prevEnd)
 		gain := end - from - cost
 		if gain <= c.lastGain {
@@ -158,7 +174,7 @@ func (f *finder) takeOne(text []byte, p, distance int) {
 	f.matches[c.last] = match{int32(from / literalCost), int32(end / literalCost), int32(distance)}
 }
 
-// forward is how many bytes from a and from b on are equal.
+// forward returns how many bytes from a on equal those from b on. a is below b.
 func forward(text []byte, a, b int) int {
 	n := 0
 	for ; b+n+8 <= len(text); n += 8 {
@@ -172,7 +188,7 @@ func forward(text []byte, a, b int) int {
 	return n
 }
 
-// backward is how many bytes before a and before b are equal, those before limit aside.
+// backward returns how many bytes before a equal those before b, without going below limit from b.
 func backward(text []byte, a, b, limit int) int {
 	n := 0
 	most := min(a, b-limit)

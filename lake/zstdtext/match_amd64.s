@@ -1,7 +1,8 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// The four bytes from each of eight positions on, and the two behind them, in a register with the 16 bytes from the first on in either half.
+// Shuffles of the 16 bytes from the first of eight positions on, which are in both halves of a
+// register: words selects the four bytes from each position on, rests the two bytes after those.
 DATA words<>+0(SB)/8, $0x0403020103020100
 DATA words<>+8(SB)/8, $0x0605040305040302
 DATA words<>+16(SB)/8, $0x0807060507060504
@@ -14,7 +15,7 @@ DATA rests<>+16(SB)/8, $0x80800a0980800908
 DATA rests<>+24(SB)/8, $0x80800c0b80800b0a
 GLOBL rests<>(SB), RODATA|NOPTR, $32
 
-// Of the lanes, and of the last one and those before the others.
+// lanes has the number of each lane, before that of the preceding one, cyclically.
 DATA lanes<>+0(SB)/8, $0x0000000100000000
 DATA lanes<>+8(SB)/8, $0x0000000300000002
 DATA lanes<>+16(SB)/8, $0x0000000500000004
@@ -51,7 +52,7 @@ DATA checks<>+16(SB)/8, $0x00007fff00007fff
 DATA checks<>+24(SB)/8, $0x00007fff00007fff
 GLOBL checks<>(SB), RODATA|NOPTR, $32
 
-// Eight positions, and eight ranks.
+// Steps of eight positions, as in a table entry, and of eight ranks.
 DATA eightPos<>+0(SB)/8, $0x0004000000040000
 DATA eightPos<>+8(SB)/8, $0x0004000000040000
 DATA eightPos<>+16(SB)/8, $0x0004000000040000
@@ -64,22 +65,45 @@ DATA eight<>+16(SB)/8, $0x0000000800000008
 DATA eight<>+24(SB)/8, $0x0000000800000008
 GLOBL eight<>(SB), RODATA|NOPTR, $32
 
-// func scanAVX2(text *byte, n int, pos uint32, table, starts, last *uint32, order *[256]uint64) int
+// EXCHANGE stores the four dwords of entries in the table at R8, one after the other, at the
+// indexes in slots, and sets old to the entries that were there. Where two indexes are equal, the
+// second finds the first's entry. It changes AX, BX and tmp.
+#define EXCHANGE(slots, entries, tmp, old) \
+	VMOVQ   slots, AX                   \
+	VMOVQ   entries, tmp                \
+	MOVL    AX, BX                      \
+	SHRQ    $32, AX                     \
+	VMOVD   (R8)(BX*4), old             \
+	MOVL    tmp, (R8)(BX*4)             \
+	SHRQ    $32, tmp                    \
+	VPINSRD $1, (R8)(AX*4), old, old    \
+	MOVL    tmp, (R8)(AX*4)             \
+	VPEXTRQ $1, slots, AX               \
+	VPEXTRQ $1, entries, tmp            \
+	MOVL    AX, BX                      \
+	SHRQ    $32, AX                     \
+	VPINSRD $2, (R8)(BX*4), old, old    \
+	MOVL    tmp, (R8)(BX*4)             \
+	SHRQ    $32, tmp                    \
+	VPINSRD $3, (R8)(AX*4), old, old    \
+	MOVL    tmp, (R8)(AX*4)
+
+// func scanAVX2(text *byte, n int, pos uint32, table, candidates, last *uint32, lanes *[256]uint64) int
 TEXT ·scanAVX2(SB), NOSPLIT, $0-64
 	MOVQ text+0(FP), SI
 	MOVQ n+8(FP), DX
 	MOVL pos+16(FP), AX
 	MOVQ table+24(FP), R8
-	MOVQ starts+32(FP), DI
+	MOVQ candidates+32(FP), DI
 	MOVQ last+40(FP), R10
-	MOVQ order+48(FP), R11
+	MOVQ lanes+48(FP), R11
 
 	VMOVDQU      lanes<>(SB), Y14     // ranks
 	VPSLLD       $15, Y14, Y15
 	VMOVD        AX, X0
 	VPBROADCASTD X0, Y0
 	VPADDD       Y0, Y15, Y15         // positions and epoch
-	VMOVD        (R10), X7            // the distance before
+	VMOVD        (R10), X7            // the preceding distance
 	VMOVDQU      before<>(SB), Y13
 	VMOVDQU      words<>(SB), Y12
 	VMOVDQU      rests<>(SB), Y11
@@ -95,64 +119,30 @@ eight:
 	VPMULLD  Y10, Y1, Y1
 	VPMULLD  Y9, Y0, Y0
 	VPADDD   Y0, Y1, Y0
-	VPSRLD   $16, Y0, Y2           // places in the table
+	VPSRLD   $16, Y0, Y2           // indexes in the table
 	VPAND    tags<>(SB), Y0, Y0
 	VPOR     Y15, Y0, Y0           // entries
 	VPADDD   eightPos<>(SB), Y15, Y15
 
-	// Entries go into the table one after the other, and what was there comes into Y3.
+	// Exchange the entries; Y3 is what was in the table.
 	VEXTRACTI128 $1, Y2, X5
 	VEXTRACTI128 $1, Y0, X1
-	VMOVQ    X2, AX
-	VMOVQ    X0, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X3
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $1, (R8)(AX*4), X3, X3
-	MOVL     CX, (R8)(AX*4)
-	VPEXTRQ  $1, X2, AX
-	VPEXTRQ  $1, X0, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X3, X3
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $3, (R8)(AX*4), X3, X3
-	MOVL     CX, (R8)(AX*4)
-	VMOVQ    X5, AX
-	VMOVQ    X1, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X4
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $1, (R8)(AX*4), X4, X4
-	MOVL     CX, (R8)(AX*4)
-	VPEXTRQ  $1, X5, AX
-	VPEXTRQ  $1, X1, CX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X4, X4
-	MOVL     CX, (R8)(BX*4)
-	SHRQ     $32, CX
-	VPINSRD  $3, (R8)(AX*4), X4, X4
-	MOVL     CX, (R8)(AX*4)
+	EXCHANGE(X2, X0, CX, X3)
+	EXCHANGE(X5, X1, CX, X4)
 	VINSERTI128 $1, X4, Y3, Y3
 
 	VPSUBD    Y3, Y0, Y0
 	VPAND     Y8, Y0, Y1
 	VPCMPEQD  Y6, Y1, Y1
-	VPAND     Y1, Y0, Y0           // distances, 0 where there is nothing
+	VPAND     Y1, Y0, Y0           // distances, 0 where none is known
 	VPERMD    Y0, Y13, Y1
-	VPBLENDD  $1, Y7, Y1, Y2       // those before them
+	VPBLENDD  $1, Y7, Y1, Y2       // the preceding distances
 	VMOVDQA   Y1, Y7
 	VPCMPEQD  Y2, Y0, Y2
 	VPCMPEQD  Y6, Y0, Y3
 	VPOR      Y2, Y3, Y3
 	VMOVMSKPS Y3, AX
-	XORL      $0xff, AX            // a bit for each start
+	XORL      $0xff, AX            // a bit for each candidate
 	VPADDD    Y14, Y0, Y0
 	VPADDD    eight<>(SB), Y14, Y14
 	VPMOVZXBD (R11)(AX*8), Y1
@@ -166,13 +156,14 @@ eight:
 	JGT  eight
 
 	VMOVD X7, (R10)
-	SUBQ  starts+32(FP), DI
+	SUBQ  candidates+32(FP), DI
 	SHRQ  $2, DI
 	MOVQ  DI, ret+56(FP)
 	VZEROUPPER
 	RET
 
-// The same of 16 positions, in a register with the 32 bytes from the first on; of rests, the upper halves are masked.
+// The shuffles for 16 positions and the 32 bytes from the first one on. The upper halves of rests16
+// are masked where it is used.
 DATA words16<>+0(SB)/8, $0x0403020103020100
 DATA words16<>+8(SB)/8, $0x0605040305040302
 DATA words16<>+16(SB)/8, $0x0807060507060504
@@ -193,7 +184,7 @@ DATA rests16<>+48(SB)/8, $0x1211121111101110
 DATA rests16<>+56(SB)/8, $0x1413141313121312
 GLOBL rests16<>(SB), RODATA|NOPTR, $64
 
-// The lanes of 16.
+// The numbers of 16 lanes.
 DATA lanes16<>+0(SB)/8, $0x0000000100000000
 DATA lanes16<>+8(SB)/8, $0x0000000300000002
 DATA lanes16<>+16(SB)/8, $0x0000000500000004
@@ -204,9 +195,9 @@ DATA lanes16<>+48(SB)/8, $0x0000000d0000000c
 DATA lanes16<>+56(SB)/8, $0x0000000f0000000e
 GLOBL lanes16<>(SB), RODATA|NOPTR, $64
 
-// func takeAVX2(text *byte, at int, starts *uint32, n, limit int, matches *match, c *choice) int
-TEXT ·takeAVX2(SB), NOSPLIT, $8-64
-	MOVQ starts+16(FP), R9
+// func chooseAVX2(text *byte, at int, candidates *uint32, n, limit int, matches *match, c *choice) int
+TEXT ·chooseAVX2(SB), NOSPLIT, $8-64
+	MOVQ candidates+16(FP), R9
 	MOVQ n+24(FP), AX
 	LEAQ (R9)(AX*4), AX
 	MOVQ AX, end-8(SP)
@@ -220,7 +211,7 @@ TEXT ·takeAVX2(SB), NOSPLIT, $8-64
 	MOVQ choice_lastEnd(AX), R13
 	MOVQ choice_lastGain(AX), R14
 
-start:
+candidate:
 	CMPQ R9, end-8(SP)
 	JGE  done
 	MOVL (R9), AX
@@ -240,37 +231,38 @@ start:
 	VPCMPEQB (SI)(BX*1), Y0, Y0
 	MOVQ -8(SI)(DX*1), R15
 	XORQ -8(SI)(BX*1), R15
-	JZ   done                          // longer
+	JZ   done                          // eight equal bytes before it
 	VPMOVMSKB Y0, R8
 	NOTL R8
 	TZCNTL R8, R8
-	JCS  done                          // longer
+	JCS  done                          // 32 equal bytes
 	BSRL CX, AX                        // bits of the distance, less one
 	LEAQ (BX)(R8*1), DX                // end
 	BSWAPQ R15
 	TZCNTQ R15, R15
 	ANDL $0x38, R15
 	SHLQ $3, BX
-	SUBQ R15, BX                       // from, from here on in units of costs
+	SUBQ R15, BX                       // from; from here on in units of cost
 	LEAQ (DX*8), R8                    // end
 	LEAQ -(const_sequenceCost+1)(R8), R10
 	SUBQ AX, R10
 
-	// SI is where it begins if the last match stays, AX where if not. What depends on the match before is kept short.
+	// SI is where the match begins if the last one stays, AX where if it is replaced. The chain of
+	// operations that depends on the preceding match is kept short.
 	MOVQ R13, SI
 	CMPQ BX, R13
 	CMOVQGT BX, SI
 	MOVQ R11, AX
 	CMPQ BX, R11
 	CMOVQGT BX, AX
-	LEAQ match__size(DI), R15      // where it goes
-	XORL CX, CX                        // what it has to gain
+	LEAQ match__size(DI), R15      // where it is written
+	XORL CX, CX                        // the gain to exceed
 	CMPQ BX, R12
 	CMOVQLE AX, SI
 	CMOVQLE R14, CX
 	CMOVQLE DI, R15
 	MOVQ R13, AX
-	CMOVQLE R11, AX                    // prevEnd behind it
+	CMOVQLE R11, AX                    // the new prevEnd
 	SUBQ SI, R10                       // gain
 	CMPQ R10, CX
 	LEAQ match__size(DI), CX
@@ -280,7 +272,7 @@ start:
 	CMOVQGT R8, R13
 	CMOVQGT R10, R14
 	CMOVQGT R15, DI
-	// One that is not taken is written behind the last.
+	// A match that is not accepted is written past the last one.
 	SHRQ $3, SI
 	MOVL SI, match_start(CX)
 	MOVL DX, match_end(CX)
@@ -288,7 +280,7 @@ start:
 	SHRL $15, AX
 	MOVL AX, match_distance(CX)
 	ADDQ $4, R9
-	JMP  start
+	JMP  candidate
 
 done:
 	MOVQ c+48(FP), AX
@@ -301,26 +293,27 @@ done:
 	MOVQ $0xaaaaaaaaaaaaaaab, DX       // 1/3
 	IMULQ DX, DI
 	MOVQ DI, choice_last(AX)
-	SUBQ starts+16(FP), R9
+	SUBQ candidates+16(FP), R9
 	SHRQ $2, R9
 	MOVQ R9, ret+56(FP)
 	VZEROUPPER
 	RET
 
-// GAIN_BASE is added to gains, which are not negative then.
+// GAIN_BASE is added to gains to keep them positive.
 #define GAIN_BASE 0x40000000
 
-// The rows of measures.
+// Offsets of the rows of measures.
 #define BEGINS    0
-#define ENDS      (4*const_startRoom)
-#define GAINS     (8*const_startRoom)
-#define DISTANCES (12*const_startRoom)
+#define ENDS      (4*const_candidateCapacity)
+#define GAINS     (8*const_candidateCapacity)
+#define DISTANCES (12*const_candidateCapacity)
 
-// func measureAVX512(text *byte, starts *uint32, n, at, limit int, m *measures)
+// func measureAVX512(text *byte, candidates *uint32, n, at, limit int, m *measures)
 //
-// What differs around the places of a start is found one by one, what follows from that sixteen at a time.
+// Differences around each position and its source are found one by one, what follows from them for
+// 16 candidates at a time.
 TEXT ·measureAVX512(SB), NOSPLIT, $0-48
-	MOVQ starts+8(FP), R9
+	MOVQ candidates+8(FP), R9
 	MOVQ n+16(FP), R10
 	MOVQ m+40(FP), R8
 	VPBROADCASTD at+24(FP), Z10
@@ -331,7 +324,7 @@ TEXT ·measureAVX512(SB), NOSPLIT, $0-48
 	VPBROADCASTD AX, Z13
 	MOVL $31, AX
 	VPBROADCASTD AX, Z14
-	MOVL $const_wide, AX
+	MOVL $const_measureSpan, AX
 	VPBROADCASTD AX, Z15
 	VPXORD Z16, Z16, Z16
 
@@ -339,14 +332,14 @@ TEXT ·measureAVX512(SB), NOSPLIT, $0-48
 	MOVQ R8, DI
 	MOVQ R10, DX
 
-places:
+positions:
 	VMOVDQU32 (SI), Z0
 	VPANDD    Z12, Z0, Z1
 	VPADDD    Z10, Z1, Z1             // positions
 	VPSRLD    $15, Z0, Z0             // distances
-	VPSUBD    Z0, Z1, Z2              // where they go to
-	VPCMPD    $6, Z11, Z1, K1         // beyond the limit
-	VPCMPD    $1, Z15, Z2, K2         // or at the very beginning
+	VPSUBD    Z0, Z1, Z2              // sources
+	VPCMPD    $6, Z11, Z1, K1         // above the limit
+	VPCMPD    $1, Z15, Z2, K2         // or a source too near the beginning
 	KORW      K1, K2, K1
 	VMOVDQA32 Z15, K1, Z1
 	VMOVDQA32 Z15, K1, Z2
@@ -356,7 +349,7 @@ places:
 	ADDQ $64, SI
 	ADDQ $64, DI
 	SUBQ $16, DX
-	JGT  places
+	JGT  positions
 
 	MOVQ text+0(FP), SI
 	MOVQ R8, DI
@@ -378,8 +371,8 @@ sixteen:
 	VMOVDQU32 GAINS(DI), Z0
 	VPANDD    (R9), Z12, Z1
 	VPADDD    Z10, Z1, Z1             // positions
-	VPSRLD    $16, Z0, Z2             // what differs from there on
-	VPSLLD    $16, Z0, Z3             // and before
+	VPSRLD    $16, Z0, Z2             // differences from the position on
+	VPSLLD    $16, Z0, Z3             // and before it
 	VPTESTNMD Z2, Z2, K1
 	VPTESTNMD Z3, Z3, K2
 	VPSUBD    Z2, Z16, Z4
@@ -395,7 +388,7 @@ sixteen:
 
 measured:
 	VPLZCNTD  DISTANCES(DI), Z4
-	VPADDD    Z13, Z4, Z4             // what they gain at length 0: the more, the less bits the distance has
+	VPADDD    Z13, Z4, Z4             // gain at length 0: the fewer bits the distance has, the more
 	VPSLLD    $3, Z3, Z3
 	VPSLLD    $3, Z2, Z2
 	VPADDD    Z2, Z4, Z4
@@ -409,7 +402,7 @@ measured:
 	VZEROUPPER
 	RET
 
-long: // a few per cent
+long: // a few per cent of the candidates
 	KMOVW K1, BX
 
 one:
@@ -445,30 +438,31 @@ longer:
 	JNE      one
 	JMP      measured
 
-// func stepAVX512(f *finder, text *byte, i, n int) int
+// func scanChooseAVX512(f *finder, text *byte, i, n int) int
 //
-// Scanning waits for the cache most of the time, and choosing for what has been chosen before: 16 positions and two starts take turns.
-TEXT ·stepAVX512(SB), NOSPLIT, $16-40
+// The scan mostly waits for the cache and the choice for its own results, so 16 positions and two
+// candidates take turns.
+TEXT ·scanChooseAVX512(SB), NOSPLIT, $16-40
 	MOVQ f+0(FP), R8
 	MOVQ text+8(FP), CX
-	ADDQ (finder_pass+pass_at)(R8), CX     // the next position
-	MOVQ (finder_pass+pass_left)(R8), AX
+	ADDQ (finder_scan+scanState_at)(R8), CX     // the next position
+	MOVQ (finder_scan+scanState_left)(R8), AX
 	ADDQ CX, AX
 	MOVQ AX, scanned-8(SP)
-	MOVQ (finder_pass+pass_found)(R8), DI
-	LEAQ finder_starts(R8)(DI*4), DI
+	MOVQ (finder_scan+scanState_found)(R8), DI
+	LEAQ finder_candidates(R8)(DI*4), DI
 
 	VMOVDQU32    lanes16<>(SB), Z15
-	MOVL         (finder_pass+pass_rank)(R8), AX
+	MOVL         (finder_scan+scanState_rank)(R8), AX
 	VPBROADCASTD AX, Z14
 	VPADDD       Z15, Z14, Z14        // ranks
-	MOVL         (finder_pass+pass_at)(R8), AX
+	MOVL         (finder_scan+scanState_at)(R8), AX
 	VPBROADCASTD AX, Z0
 	VPADDD       Z0, Z15, Z15
 	VPSLLD       $15, Z15, Z15
 	VPBROADCASTD finder_epoch(R8), Z0
 	VPORD        Z0, Z15, Z15         // positions and epoch
-	VPBROADCASTD finder_last(R8), Z13 // distances before
+	VPBROADCASTD finder_last(R8), Z13 // preceding distances
 	VMOVDQU32    words16<>(SB), Z12
 	VMOVDQU32    rests16<>(SB), Z11
 	VPBROADCASTD prime1<>(SB), Z10
@@ -484,7 +478,7 @@ TEXT ·stepAVX512(SB), NOSPLIT, $16-40
 
 	LEAQ finder_measures(R8), AX
 	MOVQ i+16(FP), R9
-	LEAQ (AX)(R9*4), R9               // the next start
+	LEAQ (AX)(R9*4), R9               // the next candidate
 	MOVQ n+24(FP), SI
 	LEAQ (AX)(SI*4), SI
 	MOVQ SI, end-16(SP)
@@ -497,107 +491,39 @@ TEXT ·stepAVX512(SB), NOSPLIT, $16-40
 sixteen:
 	CMPQ CX, scanned-8(SP)
 	JGE  rest
-	MOVQ f+0(FP), R8                  // where the table is
+	MOVQ f+0(FP), R8                  // the table is at offset 0
 	VMOVDQU     (CX), Y0
 	VPERMB      Z0, Z12, Z1
 	VPERMB.Z    Z0, Z11, K1, Z0
 	VPMULLD     Z10, Z1, Z1
 	VPMULLD     Z9, Z0, Z0
 	VPADDD      Z0, Z1, Z0
-	VPSRLD      $16, Z0, Z2           // places in the table
+	VPSRLD      $16, Z0, Z2           // indexes in the table
 	VPTERNLOGD  $0xea, Z15, Z16, Z0   // entries
 	VPADDD      Z17, Z15, Z15
 
-	// Entries go into the table one after the other, and what was there comes into Z3.
-	VMOVQ    X2, AX
-	VMOVQ    X0, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X3
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $1, (R8)(AX*4), X3, X3
-	MOVL     DX, (R8)(AX*4)
-	VPEXTRQ  $1, X2, AX
-	VPEXTRQ  $1, X0, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X3, X3
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $3, (R8)(AX*4), X3, X3
-	MOVL     DX, (R8)(AX*4)
+	// Exchange the entries; Z3 is what was in the table.
+	EXCHANGE(X2, X0, DX, X3)
 	VEXTRACTI32X4 $1, Z2, X1
 	VEXTRACTI32X4 $1, Z0, X7
-	VMOVQ    X1, AX
-	VMOVQ    X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X4
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $1, (R8)(AX*4), X4, X4
-	MOVL     DX, (R8)(AX*4)
-	VPEXTRQ  $1, X1, AX
-	VPEXTRQ  $1, X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X4, X4
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $3, (R8)(AX*4), X4, X4
-	MOVL     DX, (R8)(AX*4)
+	EXCHANGE(X1, X7, DX, X4)
 	VEXTRACTI32X4 $2, Z2, X1
 	VEXTRACTI32X4 $2, Z0, X7
-	VMOVQ    X1, AX
-	VMOVQ    X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X5
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $1, (R8)(AX*4), X5, X5
-	MOVL     DX, (R8)(AX*4)
-	VPEXTRQ  $1, X1, AX
-	VPEXTRQ  $1, X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X5, X5
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $3, (R8)(AX*4), X5, X5
-	MOVL     DX, (R8)(AX*4)
+	EXCHANGE(X1, X7, DX, X5)
 	VEXTRACTI32X4 $3, Z2, X1
 	VEXTRACTI32X4 $3, Z0, X7
-	VMOVQ    X1, AX
-	VMOVQ    X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VMOVD    (R8)(BX*4), X6
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $1, (R8)(AX*4), X6, X6
-	MOVL     DX, (R8)(AX*4)
-	VPEXTRQ  $1, X1, AX
-	VPEXTRQ  $1, X7, DX
-	MOVL     AX, BX
-	SHRQ     $32, AX
-	VPINSRD  $2, (R8)(BX*4), X6, X6
-	MOVL     DX, (R8)(BX*4)
-	SHRQ     $32, DX
-	VPINSRD  $3, (R8)(AX*4), X6, X6
-	MOVL     DX, (R8)(AX*4)
+	EXCHANGE(X1, X7, DX, X6)
 	VINSERTI128 $1, X4, Y3, Y3
 	VINSERTI128 $1, X6, Y5, Y5
 	VINSERTI64X4 $1, Y5, Z3, Z3
 
 	VPSUBD      Z3, Z0, Z0
 	VPTESTNMD   Z8, Z0, K2
-	VMOVDQA32.Z Z0, K2, Z0            // distances, 0 where there is nothing
-	VALIGND     $15, Z13, Z0, Z1      // those before them
+	VMOVDQA32.Z Z0, K2, Z0            // distances, 0 where none is known
+	VALIGND     $15, Z13, Z0, Z1      // the preceding distances
 	VMOVDQA32   Z0, Z13
 	VPTESTMD    Z0, Z0, K2, K2
-	VPCMPUD     $4, Z1, Z0, K2, K2    // starts
+	VPCMPUD     $4, Z1, Z0, K2, K2    // candidates
 	VPORD       Z14, Z0, Z0
 	VPADDD      Z18, Z14, Z14
 	VPCOMPRESSD.Z Z0, K2, Z0
@@ -613,15 +539,16 @@ sixteen:
 	CMPQ    R9, SI
 	JGE     sixteen
 
-start:
+candidate:
 	MOVL ENDS(R9), R15
 	TESTL R15, R15
 	JEQ  done
 	MOVL BEGINS(R9), BX
 	MOVL GAINS(R9), R10
-	// AX is where the match before it ends. Conditions are carries, which moves take in half the time of others.
+	// AX is where the preceding match ends. Conditions are carries, on which moves take half the
+	// time.
 	MOVL R13, AX
-	MOVL $GAIN_BASE, DX           // what it has to gain
+	MOVL $GAIN_BASE, DX           // the gain to exceed
 	XORL R8, R8
 	CMPL R12, BX
 	CMOVLCC R11, AX
@@ -635,29 +562,29 @@ start:
 	CMOVLCS R15, R13
 	CMOVLCS R10, R14
 	CMOVLCS BX, R8
-	MOVL R8, GAINS(R9)                 // where it begins now, or 0
+	MOVL R8, GAINS(R9)                 // where it begins if accepted, else 0
 	ADDQ $4, R9
 	CMPQ R9, SI
-	JLT  start
+	JLT  candidate
 	JMP  sixteen
 
 rest:
 	MOVQ end-16(SP), SI
 	CMPQ R9, SI
-	JLT  start
+	JLT  candidate
 
 done:
 	MOVQ f+0(FP), R8
 	SUBQ text+8(FP), CX
 	MOVQ CX, AX
-	SUBQ (finder_pass+pass_at)(R8), AX
-	MOVQ CX, (finder_pass+pass_at)(R8)
-	ADDQ AX, (finder_pass+pass_rank)(R8)
-	SUBQ AX, (finder_pass+pass_left)(R8)
-	LEAQ finder_starts(R8), AX
+	SUBQ (finder_scan+scanState_at)(R8), AX
+	MOVQ CX, (finder_scan+scanState_at)(R8)
+	ADDQ AX, (finder_scan+scanState_rank)(R8)
+	SUBQ AX, (finder_scan+scanState_left)(R8)
+	LEAQ finder_candidates(R8), AX
 	SUBQ AX, DI
 	SHRQ $2, DI
-	MOVQ DI, (finder_pass+pass_found)(R8)
+	MOVQ DI, (finder_scan+scanState_found)(R8)
 	VEXTRACTI32X4 $3, Z13, X0
 	VPEXTRD $3, X0, finder_last(R8)
 
@@ -673,7 +600,8 @@ done:
 	VZEROUPPER
 	RET
 
-// Three numbers each of 16 matches: which of 16 beginnings, or, from 16 on, ends, and which distance in every third place.
+// Indexes that interleave three numbers each of 16 matches: 0 to 15 is a beginning, 16 to 31 an
+// end. Every third one is the index of a distance.
 DATA triples<>+0(SB)/8, $0x1202011101001000
 DATA triples<>+8(SB)/8, $0x0504140403130302
 DATA triples<>+16(SB)/8, $0x0717070616060515
@@ -682,18 +610,18 @@ DATA triples<>+32(SB)/8, $0x0d0c1c0c0b1b0b0a
 DATA triples<>+40(SB)/8, $0x0f1f0f0e1e0e0d1d
 GLOBL triples<>(SB), RODATA|NOPTR, $48
 
-// func settleAVX512(m *measures, i, n, before int, matches *match, last int) int
-TEXT ·settleAVX512(SB), NOSPLIT, $0-56
+// func emitAVX512(m *measures, i, n, before int, matches *match, last int) int
+TEXT ·emitAVX512(SB), NOSPLIT, $0-56
 	MOVQ m+0(FP), R8
 	MOVQ i+8(FP), SI
 	LEAQ (R8)(SI*4), SI
 	MOVQ n+16(FP), DX
 	MOVQ $-1, R10
-	MOVL $17, R11                     // is as good as more
+	MOVL $17, R11                     // more makes no difference
 	MOVQ SI, R9
 	MOVQ SI, DI
 
-taken:
+accepted:
 	CMPQ    DX, R11
 	MOVQ    R11, AX
 	CMOVQLT DX, AX
@@ -704,7 +632,7 @@ taken:
 	KMOVW     K1, AX
 	POPCNTL   AX, AX
 	BZHIQ     AX, R10, BX
-	KMOVW     BX, K2                  // what is written is not behind what was read
+	KMOVW     BX, K2                  // writes stay below what was read
 	VMOVDQU32 BEGINS(SI), Z1
 	VMOVDQU32 ENDS(SI), Z2
 	VMOVDQU32 DISTANCES(SI), Z3
@@ -719,7 +647,7 @@ taken:
 	LEAQ (DI)(AX*4), DI
 	ADDQ $64, SI
 	SUBQ $16, DX
-	JGT  taken
+	JGT  accepted
 
 	MOVQ matches+32(FP), R8
 	MOVQ last+40(FP), AX
@@ -731,7 +659,7 @@ taken:
 	MOVL BEGINS(R9), AX
 	LEAQ match__size(CX), BX
 	CMPQ before+24(FP), AX
-	CMOVQCS BX, CX                    // which stays
+	CMOVQCS BX, CX                    // keep the last match
 
 	VPMOVZXBD triples<>+0(SB), Z10
 	VPMOVZXBD triples<>+16(SB), Z11
@@ -744,7 +672,7 @@ taken:
 	KMOVW AX, K6
 
 matches:
-	// One stays if the next one begins behind its beginning, and the last one.
+	// A match stays if the next one begins after its beginning. The last one stays.
 	VMOVDQU32 GAINS(R9), Z0
 	VPCMPUD   $1, (BEGINS+4)(R9), Z0, K1
 	CMPQ      DI, R11

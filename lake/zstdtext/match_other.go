@@ -2,21 +2,21 @@
 
 package zstdtext
 
-// pass and measures are for assembly.
+// scanState and measures are used by assembly only.
 type (
-	pass     struct{}
-	measures struct{}
+	scanState struct{}
+	measures  struct{}
 )
 
-// parseWide is for assembly.
-func (f *finder) parseWide([]byte, int) bool { return false }
+// parseFast reports that there is no assembly.
+func (f *finder) parseFast([]byte, int) bool { return false }
 
-// scan looks up the n positions of text from at on and returns how many starts it found.
-func (f *finder) scan(text []byte, at, n int) int { return f.scanWords(text, at, 0, n, 0) }
+// scanChunk looks up the n positions of text from at on and returns how many candidates it found.
+func (f *finder) scanChunk(text []byte, at, n int) int { return f.scanGeneric(text, at, 0, n, 0) }
 
-// take chooses matches from the starts of the chunk at at.
-func (f *finder) take(text []byte, at int, starts []uint32) {
-	for _, s := range starts {
-		f.takeOne(text, at+int(s&rankMask), int(s>>posShift))
+// choose chooses matches among the candidates of the chunk at at.
+func (f *finder) choose(text []byte, at int, candidates []uint32) {
+	for _, c := range candidates {
+		f.chooseOne(text, at+int(c&rankMask), int(c>>posShift))
 	}
 }

@@ -2,12 +2,13 @@ package zstdtext
 
 import (
 	"bytes"
-	"github.com/urlake/urlake/lake/seekable"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/urlake/urlake/lake/seekable"
 )
 
-// repeat is the content of AppendRuns.
+// repeat is the content that AppendRuns encodes.
 func repeat(values []byte, width int, counts []int32) (b []byte) {
 	for i, n := range counts {
 		b = append(b, bytes.Repeat(values[i*width:(i+1)*width], int(n))...)
@@ -15,7 +16,7 @@ func repeat(values []byte, width int, counts []int32) (b []byte) {
 	return b
 }
 
-func TestRunsAreReadByOthers(t *testing.T) {
+func TestOtherDecodersReadRuns(t *testing.T) {
 	dec := newDecoder(t)
 	rng := rand.New(rand.NewPCG(9, 1))
 	var e Encoder
@@ -39,7 +40,7 @@ func TestRunsAreReadByOthers(t *testing.T) {
 						t.Fatalf("%d values of %d bytes of %d letters, up to %d times", n, width, letters, most)
 					}
 					if most := len(want) + 9 + 3*(1+len(want)/seekable.MaxRawBlock); len(frame)-len("before") > most {
-						t.Errorf("%d bytes became %d", len(want), len(frame))
+						t.Errorf("%d bytes compress to %d", len(want), len(frame))
 					}
 				}
 			}
@@ -47,8 +48,8 @@ func TestRunsAreReadByOthers(t *testing.T) {
 	}
 }
 
-// Of a run that begins in a block which is not compressed, what other blocks have is not made.
-func TestALongRunTakesNoMemory(t *testing.T) {
+// Of a run that begins in a raw block, only that block's part is expanded.
+func TestLongRunTakesLittleMemory(t *testing.T) {
 	const width = 8
 	values, counts := random(12, seekable.MaxRawBlock, 256), make([]int32, seekable.MaxRawBlock/width)
 	for i := range counts {
@@ -57,8 +58,8 @@ func TestALongRunTakesNoMemory(t *testing.T) {
 	counts[len(counts)-1] = 1 << 20
 	var e Encoder
 	check(t, newDecoder(t), e.AppendRuns(nil, values, width, counts), nil, repeat(values, width, counts))
-	if n := cap(e.both); n < seekable.MaxRawBlock || n > 2*seekable.MaxRawBlock {
-		t.Errorf("%d bytes for a block of %d", n, seekable.MaxRawBlock)
+	if n := cap(e.joined); n < seekable.MaxRawBlock || n > 2*seekable.MaxRawBlock {
+		t.Errorf("scratch memory of %d bytes for a block of %d", n, seekable.MaxRawBlock)
 	}
 }
 
@@ -83,8 +84,8 @@ func FuzzAppendRuns(f *testing.F) {
 	})
 }
 
-// Runs take what they do when they are looked for.
-func TestRunsAreAsSmallAsFoundOnes(t *testing.T) {
+// AppendRuns takes no more bytes than a search for matches in the same content.
+func TestRunsAreNoLargerThanSearchedText(t *testing.T) {
 	rng := rand.New(rand.NewPCG(10, 1))
 	values, counts := random(11, 8*3000, 256), make([]int32, 3000)
 	for i := range counts {
@@ -93,6 +94,6 @@ func TestRunsAreAsSmallAsFoundOnes(t *testing.T) {
 	var e Encoder
 	own, found := len(e.AppendRuns(nil, values, 8, counts)), len(e.Append(nil, nil, repeat(values, 8, counts)))
 	if own > found {
-		t.Errorf("%d bytes, %d when they are looked for", own, found)
+		t.Errorf("%d bytes, %d when matches are searched for", own, found)
 	}
 }

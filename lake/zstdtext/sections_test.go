@@ -1,17 +1,18 @@
 package zstdtext
 
 import (
-	"github.com/urlake/urlake/lake/seekable"
 	"slices"
 	"testing"
+
+	"github.com/urlake/urlake/lake/seekable"
 )
 
-func TestSectionsAreReadByOthers(t *testing.T) {
+func TestOtherDecodersReadSections(t *testing.T) {
 	dec := newDecoder(t)
 	var e Encoder
-	for _, a := range []int{0, 1, minApart - 1, minApart, 3000, seekable.MaxRawBlock + 5} {
-		for _, b := range []int{0, minApart, 4000} {
-			for _, n := range []int{0, 1, minApart - 1, minApart, 5000, 2*seekable.MaxRawBlock + 7} {
+	for _, a := range []int{0, 1, minSectionText - 1, minSectionText, 3000, seekable.MaxRawBlock + 5} {
+		for _, b := range []int{0, minSectionText, 4000} {
+			for _, n := range []int{0, 1, minSectionText - 1, minSectionText, 5000, 2*seekable.MaxRawBlock + 7} {
 				for _, letters := range []int{1, 3, 256} {
 					lengths, more, text := random(30, a, letters), random(31, b, letters), words(32, n)
 					frame := e.AppendSections([]byte("before"), text, lengths, more)

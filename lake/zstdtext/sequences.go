@@ -10,18 +10,21 @@ import (
 const minMatch = 3
 
 const (
-	// stride is how many literals are copied at once; few are more.
-	stride = 32
-	// sequenceRoom is how many sequences assembly may write behind the last.
-	sequenceRoom = 15
-	// mostBits are beside the codes of most sequences: with seven left over and those of three states they are less than 64, which is more than a shift can take away.
-	mostBits = 63 - 7 - 3*maxFSELog
+	// copyWidth is how many literals are copied in one step. Few runs of literals are longer.
+	copyWidth = 32
+	// sequenceSlack is how many sequences or matches assembly may read or write past the last one.
+	sequenceSlack = 15
+	// maxUnflushedBits is the most extra bits of a sequence for which the accumulator is not
+	// flushed before the states' bits: with those and seven bits left over they are at most 63, so
+	// that a shift can remove them.
+	maxUnflushedBits = 63 - 7 - 3*maxFSELog
 )
 
-// lengthCode is the code of a length and its low bits that stand beside that, as a sequence has both.
+// lengthCode is the code of a length and its extra bits, as sequences.codes and .bits have them.
 type lengthCode struct{ codes, extra uint32 }
 
-// The codes of the smaller lengths, of literals and of matches less minMatch (RFC 8878, tables 16 and 17).
+// Codes of the smaller lengths, of literals and of matches less minMatch (RFC 8878, tables 16 and
+// 17).
 var litCodes, matchCodes = lengthCodes()
 
 func lengthCodes() (lits [64]lengthCode, matches [128]lengthCode) {
@@ -56,7 +59,8 @@ func matchCode(n uint32) lengthCode {
 	return lengthCode{(w+36)<<8 | w<<24, n & (1<<w - 1)}
 }
 
-// predefined is a distribution that need not be written (RFC 8878, 3.1.1.3.2.2).
+// predefined is a distribution that the format defines, so that no block describes it (RFC 8878,
+// 3.1.1.3.2.2).
 type predefined struct {
 	norm []int16
 	fse  fseEncoder
@@ -69,59 +73,71 @@ func newPredefined(log uint, norm ...int16) *predefined {
 }
 
 var (
-	predefinedLits    = newPredefined(6, 4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1, 1, 1, -1, -1, -1, -1)
-	predefinedMatches = newPredefined(6, 1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1)
-	predefinedOffsets = newPredefined(5, 1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1)
+	predefinedLits = newPredefined(6,
+		4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1,
+		2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1, 1, 1,
+		-1, -1, -1, -1)
+	predefinedMatches = newPredefined(6,
+		1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1,
+		1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+		1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1,
+		-1, -1, -1, -1, -1)
+	predefinedOffsets = newPredefined(5,
+		1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1,
+		1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1)
 )
 
-// firstDistance is what counts as the last distance before the first sequence of a frame (RFC 8878, 3.1.1.5).
+// firstDistance is the repeated distance at the start of a frame (RFC 8878, 3.1.1.5).
 const firstDistance = 1
 
-// codeTable is how one of the three kinds of codes is written.
+// codeTable is the table of one of the three kinds of codes.
 type codeTable struct {
 	counts [64]uint32
 	fse    fseEncoder
 }
 
-// sequences writes matches.
+// sequences encodes the sequences of a block.
 type sequences struct {
 	literals []byte
-	// A sequence is some literals and the match behind them, as it is written (RFC 8878, 3.1.1.3.2.1.1). Bits are the low bits that stand beside the
-	// codes, those of the literals' length, of the match's and above them of the offset value, which is 1 for the last distance again, else the distance plus 3.
-	// Codes are those of literals, match and offset, a byte each from below, and how many bits there are.
+	// A sequence is some literals and the match after them (RFC 8878, 3.1.1.3.2.1.1). An element of
+	// bits has its extra bits: from the lowest, those of the literals' length, of the match's
+	// length and of the offset value, which is 1 to repeat the last distance, else the distance
+	// plus 3. An element of codes has, from the lowest byte, the codes of literals, match and
+	// offset, and the number of extra bits.
 	bits       []uint64
 	codes      []uint32
 	ll, of, ml codeTable
 }
 
-// reset forgets all, and makes room for some literals and sequences.
+// reset removes all sequences and makes room for so many literals and sequences.
 func (q *sequences) reset(literals, n int) {
 	if literals > cap(q.literals) {
 		q.literals = make([]byte, literals)
 	}
-	if n+sequenceRoom > min(cap(q.bits), cap(q.codes)) {
-		q.bits, q.codes = make([]uint64, n+n/2+sequenceRoom), make([]uint32, n+n/2+sequenceRoom)
+	if n+sequenceSlack > min(cap(q.bits), cap(q.codes)) {
+		q.bits, q.codes = make([]uint64, n+n/2+sequenceSlack), make([]uint32, n+n/2+sequenceSlack)
 	}
 	q.literals, q.bits, q.codes = q.literals[:0], q.bits[:0], q.codes[:0]
 	q.ll.counts, q.of.counts, q.ml.counts = [64]uint32{}, [64]uint32{}, [64]uint32{}
 }
 
-// set takes the matches of text[from:] apart into sequences and literals. Last is the distance before them; it returns the last of theirs.
+// set makes sequences and literals of the matches of text[from:]. last is the distance before them;
+// the result is the last of theirs.
 //
-// Only a distance that is the last one is written as repeated: of words of a text the other two that a decoder remembers say nothing, so
-// that they would cost more, all together, than they save.
+// Of the three distances that a decoder remembers only the last one is written as repeated. In text
+// made of words the other two predict nothing, and would cost more in all than they save.
 func (q *sequences) set(text []byte, from int, matches []match, last uint32) uint32 {
-	q.reset(len(text)-from+stride, len(matches))
+	q.reset(len(text)-from+copyWidth, len(matches))
 	lits, bits, codes := q.literals[:cap(q.literals)], q.bits[:len(matches)], q.codes[:len(matches)]
-	i, at, anchor := q.setMost(text, from, matches, last)
+	i, at, anchor := q.setFast(text, from, matches, last)
 	if i > 0 {
 		last = uint32(matches[i-1].distance)
 	}
 	for ; i < len(matches); i++ {
 		m := &matches[i]
 		n := int(m.start) - anchor
-		if n <= stride && anchor+stride <= len(text) {
-			*(*[stride]byte)(lits[at : at+stride]) = *(*[stride]byte)(text[anchor : anchor+stride])
+		if n <= copyWidth && anchor+copyWidth <= len(text) {
+			*(*[copyWidth]byte)(lits[at : at+copyWidth]) = *(*[copyWidth]byte)(text[anchor : anchor+copyWidth])
 		} else {
 			copy(lits[at:], text[anchor:anchor+n])
 		}
@@ -159,20 +175,21 @@ func (q *sequences) sequence(literals, matched, offset uint32) (bits uint64, cod
 	return bits, codes + of<<16 + of<<24
 }
 
-// add adds a sequence.
+// add appends a sequence.
 func (q *sequences) add(literals, matched, offset uint32) {
 	bits, codes := q.sequence(literals, matched, offset)
 	q.bits, q.codes = append(q.bits, bits), append(q.codes, codes)
 }
 
-// The ways to write codes (RFC 8878, 3.1.1.3.2.1).
+// Compression modes of codes (RFC 8878, 3.1.1.3.2.1).
 const (
 	modePredefined = 0
 	modeRLE        = 1
 	modeFSE        = 2
 )
 
-// appendTable chooses how n codes are written, prepares for that and appends what a decoder needs to know.
+// appendTable chooses how n codes are written, builds the table for that, and appends its
+// description.
 func (t *codeTable) appendTable(dst []byte, n int, fixed *predefined) (_ []byte, mode int) {
 	last, distinct := 0, 0
 	for s, c := range t.counts {
@@ -197,7 +214,7 @@ func (t *codeTable) appendTable(dst []byte, n int, fixed *predefined) (_ []byte,
 		t.fse = fixed.fse
 		return dst[:from], modePredefined
 	}
-	t.fse.initWhole(norm[:last+1], log)
+	t.fse.initPositive(norm[:last+1], log)
 	return dst, modeFSE
 }
 
@@ -222,23 +239,29 @@ func (q *sequences) append(dst []byte) []byte {
 	dst, ml := q.ml.appendTable(dst, n, predefinedMatches)
 	dst[modes] = byte(ll<<6 | of<<4 | ml<<2)
 
-	// A sequence takes at most 3*maxFSELog bits of states, 32 of lengths and 17 of the offset.
+	// A sequence takes at most 3*maxFSELog bits for its states, 32 for lengths and 17 for the
+	// offset.
 	dst = slices.Grow(dst, n*10+32)
 	return dst[:len(dst)+q.encode(dst[len(dst):cap(dst)])]
 }
 
-// sequenceBits is how far the bits of sequences have been written.
+// sequenceBits is the state of encoding: of the three tables and of the output.
 type sequenceBits struct {
 	ll, ml, of uint32 // states
-	have       uint32 // bits in acc, less than eight after each sequence
+	have       uint32 // number of bits in acc, less than eight after each sequence
 	acc        uint64
 	at         int // bytes written
 }
 
-// encode writes the bits of the sequences, the last one first, and returns their bytes.
+// encode writes the bits of the sequences to buf, the last sequence first, and returns their size
+// in bytes.
 func (q *sequences) encode(buf []byte) int {
 	last := q.codes[len(q.codes)-1]
-	b := sequenceBits{ll: q.ll.fse.first(last), ml: q.ml.fse.first(last >> 8), of: q.of.fse.first(last >> 16)}
+	b := sequenceBits{
+		ll: q.ll.fse.initialState(last),
+		ml: q.ml.fse.initialState(last >> 8),
+		of: q.of.fse.initialState(last >> 16),
+	}
 	q.encodeAll(buf, &b)
 	for _, end := range [...]struct {
 		bits uint32
@@ -251,8 +274,8 @@ func (q *sequences) encode(buf []byte) int {
 	return b.at + int(b.have+7)/8
 }
 
-// encodeSlowly is encodeAll without assembly.
-func (q *sequences) encodeSlowly(buf []byte, b *sequenceBits) {
+// encodeGeneric is encodeAll without assembly, the reference of encodeBMI2.
+func (q *sequences) encodeGeneric(buf []byte, b *sequenceBits) {
 	const stateMask = 1<<maxFSELog - 1
 	acc, have, at := b.acc, b.have, b.at
 	ll, ml, of := b.ll, b.ml, b.of
@@ -261,7 +284,7 @@ func (q *sequences) encodeSlowly(buf []byte, b *sequenceBits) {
 		n := q.codes[i] >> 24
 		acc |= all[i] << (have & 63)
 		have += n
-		if i--; i < 0 || n > mostBits { // rarely, as few lengths have many bits
+		if i--; i < 0 || n > maxUnflushedBits { // rare: few lengths have many bits
 			binary.LittleEndian.PutUint64(buf[at:at+8], acc)
 			at += int(have >> 3)
 			acc >>= have &^ 7 & 63

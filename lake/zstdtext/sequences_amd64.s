@@ -1,7 +1,8 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// STATE appends what a state gives off before a symbol, whose number is in R14, and moves on.
+// STATE appends the bits that a state gives off before the symbol in R14 and computes the next
+// state.
 #define STATE(table, state) \
 	MOVL    (table+codeTable_fse+fseEncoder_symbols)(R13)(R14*8), DX \
 	ADDL    state, DX            \
@@ -14,7 +15,7 @@
 	ADDL    (table+codeTable_fse+fseEncoder_symbols+4)(R13)(R14*8), state \
 	MOVWLZX (table+codeTable_fse+fseEncoder_states)(R13)(state*2), state
 
-// OUT moves whole bytes out.
+// OUT writes the whole bytes of the BX bits in R8 to DI.
 #define OUT \
 	MOVQ  R8, (DI)   \
 	MOVL  BX, CX     \
@@ -36,8 +37,8 @@ TEXT ·encodeBMI2(SB), NOSPLIT, $0-32
 	MOVLQZX sequenceBits_ll(CX), R10
 	MOVLQZX sequenceBits_ml(CX), R11
 	MOVLQZX sequenceBits_of(CX), R12
-	XORL R8, R8                     // bits that are not out yet
-	XORL BX, BX                     // how many
+	XORL R8, R8                     // bits not written yet
+	XORL BX, BX                     // their number
 	DECQ SI
 
 sequence:
@@ -46,7 +47,7 @@ sequence:
 	ORQ     CX, R8
 	MOVBLZX 3(R9)(SI*4), DX
 	ADDL    DX, BX
-	CMPL    DX, $const_mostBits
+	CMPL    DX, $const_maxUnflushedBits
 	JHI     long
 
 states:
@@ -61,7 +62,7 @@ states:
 	OUT
 	JMP     sequence
 
-long: // few lengths have so many bits
+long: // few sequences have so many bits
 	OUT
 	JMP states
 
@@ -77,7 +78,8 @@ done:
 	MOVQ DI, sequenceBits_at(AX)
 	RET
 
-// The first of three numbers each of 16 matches, of what is in three registers.
+// The indexes of the first of three numbers each of 16 matches, in the 48 numbers of three
+// registers.
 DATA thirds<>+0(SB)/8, $0x0000000300000000
 DATA thirds<>+8(SB)/8, $0x0000000900000006
 DATA thirds<>+16(SB)/8, $0x0000000f0000000c
@@ -92,7 +94,7 @@ GLOBL thirds<>(SB), RODATA|NOPTR, $64
 TEXT ·codesAVX512(SB), NOSPLIT, $0-56
 	MOVQ matches+0(FP), SI
 	MOVQ n+8(FP), DX
-	VPBROADCASTD end+16(FP), Z11      // ends of the matches before
+	VPBROADCASTD end+16(FP), Z11      // ends of the preceding matches
 	MOVL distance+24(FP), AX
 	VPBROADCASTD AX, Z12              // their distances
 	MOVQ lengths+32(FP), AX
@@ -147,41 +149,41 @@ sixteen:
 	VMOVDQA32 Z4, Z11
 	VPSUBD    Z3, Z4, Z4
 	VPSUBD    Z23, Z4, Z4             // lengths of matches
-	VPSUBD    Z0, Z3, Z3              // and of literals
+	VPSUBD    Z0, Z3, Z3              // numbers of literals
 	VALIGND   $15, Z12, Z5, Z0
 	VMOVDQA32 Z5, Z12
 	VPTESTMD  Z3, Z3, K4
-	VPCMPEQD  Z0, Z5, K4, K4          // the last distance again
+	VPCMPEQD  Z0, Z5, K4, K4          // the preceding distance again
 	VPADDD    Z23, Z5, Z5
 	VMOVDQA32 Z21, K4, Z5             // offset values
 	VPLZCNTD  Z5, Z6
 	VPSUBD    Z6, Z24, Z6             // their codes
 	VPSLLVD   Z6, Z21, Z0
-	VPANDND   Z5, Z0, Z5              // their bits
+	VPANDND   Z5, Z0, Z5              // their extra bits
 
 	VPERMB    Z16, Z3, Z7             // codes of literals
-	VPERMB    Z17, Z7, Z8             // how many bits they have
+	VPERMB    Z17, Z7, Z8             // the number of their extra bits
 	VPCMPUD   $6, Z25, Z3, K4
 	VPLZCNTD  Z3, Z0
 	VPSUBD    Z0, Z24, K4, Z8
 	VPADDD    Z27, Z8, K4, Z7
 	VPSLLVD   Z8, Z31, Z0
-	VPANDND   Z3, Z0, Z3              // their bits
+	VPANDND   Z3, Z0, Z3              // their extra bits
 
 	VMOVDQA32 Z4, Z9
 	VPERMI2B  Z19, Z18, Z9            // codes of matches
-	VPERMB    Z20, Z9, Z10            // how many bits they have
+	VPERMB    Z20, Z9, Z10            // the number of their extra bits
 	VPCMPUD   $6, Z26, Z4, K4
 	VPLZCNTD  Z4, Z0
 	VPSUBD    Z0, Z24, K4, Z10
 	VPADDD    Z28, Z10, K4, Z9
 	VPSLLVD   Z10, Z31, Z0
-	VPANDND   Z4, Z0, Z4              // their bits
+	VPANDND   Z4, Z0, Z4              // their extra bits
 
 	VPSLLVD   Z8, Z4, Z4
-	VPORD     Z4, Z3, Z3              // bits of both
-	VPADDD    Z10, Z8, Z8             // how many
-	VPADDD    Z6, Z8, Z10             // with those of the offset
+	VPORD     Z4, Z3, Z3              // extra bits of both
+	VPADDD    Z10, Z8, Z8             // their number
+	VPADDD    Z6, Z8, Z10             // and with those of the offset
 	VPSLLD    $8, Z9, Z9
 	VPSLLD    $16, Z6, Z6
 	VPSLLD    $24, Z10, Z10
@@ -230,7 +232,7 @@ next:
 	SUBQ AX, CX
 	VMOVDQU (R8)(AX*1), Y0
 	VMOVDQU Y0, (DI)
-	CMPQ CX, $const_stride
+	CMPQ CX, $const_copyWidth
 	JGT  long
 
 copied:
@@ -262,10 +264,10 @@ long:
 	XORL BX, BX
 
 more:
-	ADDQ $const_stride, BX
+	ADDQ $const_copyWidth, BX
 	VMOVDQU (DX)(BX*1), Y0
 	VMOVDQU Y0, (DI)(BX*1)
-	LEAQ const_stride(BX), AX
+	LEAQ const_copyWidth(BX), AX
 	CMPQ AX, CX
 	JLT  more
 	JMP  copied

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestAssemblySetsTheSame compares matches of all lengths and distances, with few and many literals between them, up to the end of the text.
-func TestAssemblySetsTheSame(t *testing.T) {
+// TestAssemblySetsSequences compares codesAVX512 and copyAVX2 with Go for matches of all lengths
+// and distances, with few and many literals between them, up to the end of the text.
+func TestAssemblySetsSequences(t *testing.T) {
 	fast := hasAVX512
 	defer func() { hasAVX512 = fast }()
 	rng := rand.New(rand.NewPCG(13, 1))
@@ -36,19 +37,23 @@ func TestAssemblySetsTheSame(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			text = text[:matches[len(matches)-1].end]
 		}
-		matches = slices.Grow(matches, sequenceRoom)
+		matches = slices.Grow(matches, sequenceSlack)
 		hasAVX512 = fast
 		lastGot := got.set(text, from, matches, 7)
 		hasAVX512 = false
-		if last := want.set(text, from, matches, 7); last != lastGot || !bytes.Equal(got.literals, want.literals) || !slices.Equal(got.bits, want.bits) ||
-			!slices.Equal(got.codes, want.codes) || got.ll.counts != want.ll.counts || got.ml.counts != want.ml.counts || got.of.counts != want.of.counts {
-			t.Fatalf("%d matches of up to %d bits, with literals of up to %d, distances of up to %d: not the same as without assembly", len(matches), lengths, gaps, distances)
+		last := want.set(text, from, matches, 7)
+		if last != lastGot || !bytes.Equal(got.literals, want.literals) ||
+			!slices.Equal(got.bits, want.bits) || !slices.Equal(got.codes, want.codes) ||
+			got.ll.counts != want.ll.counts || got.ml.counts != want.ml.counts || got.of.counts != want.of.counts {
+			t.Fatalf("%d matches of up to %d bits, literals %d, distances %d: other sequences than without assembly",
+				len(matches), lengths, gaps, distances)
 		}
 	}
 }
 
-// TestAssemblyWritesTheSame compares sequences of all sizes of lengths and distances, few and many, which have tables of all kinds.
-func TestAssemblyWritesTheSame(t *testing.T) {
+// TestAssemblyEncodesSequences compares encodeBMI2 with encodeGeneric for sequences of all lengths
+// and distances, few and many, with tables of all kinds.
+func TestAssemblyEncodesSequences(t *testing.T) {
 	fast := hasBMI2
 	defer func() { hasBMI2 = fast }()
 	rng := rand.New(rand.NewPCG(12, 1))
@@ -64,13 +69,14 @@ func TestAssemblyWritesTheSame(t *testing.T) {
 		got := q.append(nil)
 		hasBMI2 = false
 		if want := q.append(nil); !bytes.Equal(got, want) {
-			t.Fatalf("%d sequences of up to %d, %d and %d bits became %d bytes, %d without assembly, or others", n, lits, lengths, offsets, len(got), len(want))
+			t.Fatalf("%d sequences of up to %d, %d and %d bits: %d bytes, and other %d bytes without assembly",
+				n, lits, lengths, offsets, len(got), len(want))
 		}
 	}
 }
 
-// FuzzWithoutAssembly compares frames.
-func FuzzWithoutAssembly(f *testing.F) {
+// FuzzFrames compares frames with those made without assembly.
+func FuzzFrames(f *testing.F) {
 	f.Add([]byte("lengths"), []byte("/a/b/c/index.html"), uint16(1))
 	f.Add(bytes.Repeat([]byte{1, 2}, 50), words(1, 3000), uint16(3))
 	f.Add([]byte{}, words(2, 500), uint16(700))
@@ -81,7 +87,8 @@ func FuzzWithoutAssembly(f *testing.F) {
 		defer func(b, c, d bool) { hasBMI2, hasAVX2, hasAVX512 = b, c, d }(hasBMI2, hasAVX2, hasAVX512)
 		hasBMI2, hasAVX2, hasAVX512 = false, false, false
 		if want := slow.Append(nil, lengths, text); !bytes.Equal(got, want) {
-			t.Fatalf("%d and %d bytes became %d bytes, %d without assembly, or others", len(lengths), len(text), len(got), len(want))
+			t.Fatalf("%d and %d bytes: a frame of %d bytes, without assembly another of %d",
+				len(lengths), len(text), len(got), len(want))
 		}
 	})
 }

@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
@@ -52,7 +53,7 @@ type Options struct {
 	// CacheDir holds copies of the mapped index files if the lake's objects are not local files.
 	CacheDir string
 	// MemoryBytes is the resident memory that the process stays within. A quarter of it limits the
-	// resident part of all mapped files (see segment.Residency). The rest is for Go's heap, which
+	// resident part of all mapped files (see mapped.Residency). The rest is for Go's heap, which
 	// includes the caches (see HeapBytes).
 	MemoryBytes int64
 	// FrameBytes limits the cache of decoded index frames, by default to a quarter of MemoryBytes.
@@ -133,7 +134,7 @@ type Server struct {
 	follower *manifest.Follower
 	frames   *cache[segment.CacheKey]
 	pages    *cache[pageKey]
-	resident *segment.Residency
+	resident *mapped.Residency
 	gate     *semaphore.Weighted
 	datasets int // on a page: MaxDatasets, fewer in tests
 
@@ -173,7 +174,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 	return &Server{
 		store: objects{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
 		frames: newCache[segment.CacheKey](opt.FrameBytes), pages: newCache[pageKey](opt.PageBytes),
-		resident: segment.NewResidency(opt.residentBytes()),
+		resident: mapped.NewResidency(opt.residentBytes()),
 		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
 		segments: map[string]*sharedSegment{},
 	}
@@ -374,7 +375,7 @@ func (s *Server) Acquire(ctx context.Context, version string) (*Snapshot, error)
 			return nil, s.notReady()
 		}
 		snap, err := s.acquireOlder(ctx, version)
-		if err != errEvicted {
+		if !errors.Is(err, errEvicted) {
 			return snap, err
 		}
 	}

@@ -387,7 +387,7 @@ func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 // deadline returns ErrDeadline if the deadline of ctx caused err, and otherwise err. Stores have
 // various errors for requests that ended with their context.
 func deadline(ctx context.Context, err error) error {
-	if context.Cause(ctx) == ErrDeadline && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, ErrBadCursor) {
+	if errors.Is(context.Cause(ctx), ErrDeadline) && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, ErrBadCursor) {
 		return ErrDeadline
 	}
 	return err

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -230,7 +231,7 @@ func (s *Snapshot) read(
 			})
 		}
 		wg.Wait()
-		if cause := context.Cause(ctx); cause != nil && cause != ErrDeadline {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ErrDeadline) {
 			return end, "", cause
 		}
 	}
@@ -243,7 +244,7 @@ func (s *Snapshot) read(
 		r := &runs[i]
 		if r.err != nil {
 			// The rows before the first late one are the page.
-			if i > 0 && deadline(ctx, r.err) == ErrDeadline {
+			if i > 0 && errors.Is(deadline(ctx, r.err), ErrDeadline) {
 				return end, "deadline", nil
 			}
 			return end, "", r.err

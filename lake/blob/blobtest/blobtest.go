@@ -1,5 +1,5 @@
-// Package blobtest is the conformance suite of package blob's Store: what the contract
-// promises, asked of every store alike.
+// Package blobtest helps to test stores and what uses them: the conformance suite of package blob's
+// Store, which every store has to pass, and Faulty, a store that fails where a test tells it to.
 package blobtest
 
 import (

@@ -78,10 +78,8 @@ func (d *Document) value(i, depth int, keep bool) (int, bool) {
 		d.Nodes = append(d.Nodes, Node{Kind: kind, start: int32(i)})
 	}
 	switch {
-	case kind == '{':
-		end, ok = d.object(i+1, depth, self, keep)
-	case kind == '[':
-		end, ok = d.array(i+1, depth, self, keep)
+	case kind == '{', kind == '[':
+		end, ok = d.container(i+1, depth, self, keep, kind)
 	case kind == '"':
 		end, escaped, ok = d.str(i + 1)
 	case kind == '-' || timestamp.IsDigit(kind):
@@ -108,29 +106,38 @@ func (d *Document) value(i, depth int, keep bool) (int, bool) {
 	return end, true
 }
 
-func (d *Document) object(i, depth, self int, keep bool) (int, bool) {
-	keepMember := keep && (d.Deep || depth == 0)
+// container parses the members of an object or the elements of an array, from behind the opening
+// bracket to behind the closing one. With keep, self is its node.
+func (d *Document) container(i, depth, self int, keep bool, open byte) (int, bool) {
+	object, closing := open == '{', open+2 // } is { and two, as ] is [
+	keep = keep && (d.Deep || depth == 0 && object)
 	i = d.space(i)
-	if d.is(i, '}') {
+	if d.is(i, closing) {
 		return i + 1, true
 	}
 	for {
-		if !d.is(i, '"') {
-			return i, false
-		}
-		keyStart := i + 1
-		keyEnd, keyEscaped, ok := d.str(keyStart)
-		if !ok {
-			return i, false
-		}
-		if i = d.space(keyEnd); !d.is(i, ':') {
-			return i, false
+		var keyStart, keyEnd int
+		var keyEscaped, ok bool
+		if object {
+			if !d.is(i, '"') {
+				return i, false
+			}
+			keyStart = i + 1
+			if keyEnd, keyEscaped, ok = d.str(keyStart); !ok {
+				return i, false
+			}
+			if i = d.space(keyEnd); !d.is(i, ':') {
+				return i, false
+			}
+			i = d.space(i + 1)
 		}
 		child := len(d.Nodes)
-		i, ok = d.value(d.space(i+1), depth+1, keepMember)
+		i, ok = d.value(i, depth+1, keep)
 		if len(d.Nodes) > child {
-			c := &d.Nodes[child]
-			c.keyStart, c.keyEnd, c.keyEscaped = int32(keyStart), int32(keyEnd-1), keyEscaped
+			if object {
+				c := &d.Nodes[child]
+				c.keyStart, c.keyEnd, c.keyEscaped = int32(keyStart), int32(keyEnd-1), keyEscaped
+			}
 			d.link(self, child)
 		}
 		if !ok {
@@ -141,31 +148,7 @@ func (d *Document) object(i, depth, self int, keep bool) (int, bool) {
 			i = d.space(i + 1)
 			continue
 		}
-		return i + 1, d.is(i, '}')
-	}
-}
-
-func (d *Document) array(i, depth, self int, keep bool) (int, bool) {
-	i = d.space(i)
-	if d.is(i, ']') {
-		return i + 1, true
-	}
-	for {
-		child := len(d.Nodes)
-		var ok bool
-		i, ok = d.value(i, depth+1, keep && d.Deep)
-		if len(d.Nodes) > child {
-			d.link(self, child)
-		}
-		if !ok {
-			return i, false
-		}
-		i = d.space(i)
-		if d.is(i, ',') {
-			i = d.space(i + 1)
-			continue
-		}
-		return i + 1, d.is(i, ']')
+		return i + 1, d.is(i, closing)
 	}
 }
 

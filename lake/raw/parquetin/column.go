@@ -104,6 +104,23 @@ type Column struct {
 	f64    []float64
 	arrays []parquet.ByteArray
 	fixed  []parquet.FixedLenByteArray
+
+	// readBatch reads up to batch levels, and their values, from one page of chunk.
+	readBatch func(batch int64) (levels int64, values int, err error)
+}
+
+// batchOf allocates the values of a column and returns the function that reads a batch of them.
+func batchOf[T any](c *Column, values *[]T) func(batch int64) (int64, int, error) {
+	*values = make([]T, parquetBatch)
+	return func(batch int64) (int64, int, error) {
+		r, ok := c.chunk.(interface {
+			ReadBatchInPage(batch int64, values []T, def, rep []int16) (int64, int, error)
+		})
+		if !ok {
+			return 0, 0, errFooter
+		}
+		return r.ReadBatchInPage(batch, *values, c.def, c.rep)
+	}
 }
 
 func NewColumn(n *Field) (*Column, error) {
@@ -123,24 +140,24 @@ func NewColumn(n *Field) (*Column, error) {
 	const widest = 64 << 10
 	switch n.Desc.PhysicalType() {
 	case parquet.Types.Boolean:
-		c.bools = make([]bool, parquetBatch)
+		c.readBatch = batchOf(c, &c.bools)
 	case parquet.Types.Int32:
-		c.i32 = make([]int32, parquetBatch)
+		c.readBatch = batchOf(c, &c.i32)
 	case parquet.Types.Int64:
-		c.i64 = make([]int64, parquetBatch)
+		c.readBatch = batchOf(c, &c.i64)
 	case parquet.Types.Int96:
-		c.i96 = make([]parquet.Int96, parquetBatch)
+		c.readBatch = batchOf(c, &c.i96)
 	case parquet.Types.Float:
-		c.f32 = make([]float32, parquetBatch)
+		c.readBatch = batchOf(c, &c.f32)
 	case parquet.Types.Double:
-		c.f64 = make([]float64, parquetBatch)
+		c.readBatch = batchOf(c, &c.f64)
 	case parquet.Types.ByteArray:
-		c.arrays = make([]parquet.ByteArray, parquetBatch)
+		c.readBatch = batchOf(c, &c.arrays)
 	case parquet.Types.FixedLenByteArray:
 		if l := n.Desc.TypeLength(); l < 1 || l > widest {
 			return nil, fmt.Errorf("values of %d bytes, want 1 to %d", l, widest)
 		}
-		c.fixed = make([]parquet.FixedLenByteArray, parquetBatch)
+		c.readBatch = batchOf(c, &c.fixed)
 	default:
 		return nil, errFooter
 	}
@@ -204,27 +221,7 @@ func (c *Column) fill() error {
 	if c.pages.prefixed {
 		batch = prefixedBatch
 	}
-	var n int64
-	var values int
-	var err error
-	switch r := c.chunk.(type) {
-	case *file.BooleanColumnChunkReader:
-		n, values, err = r.ReadBatchInPage(batch, c.bools, c.def, c.rep)
-	case *file.Int32ColumnChunkReader:
-		n, values, err = r.ReadBatchInPage(batch, c.i32, c.def, c.rep)
-	case *file.Int64ColumnChunkReader:
-		n, values, err = r.ReadBatchInPage(batch, c.i64, c.def, c.rep)
-	case *file.Int96ColumnChunkReader:
-		n, values, err = r.ReadBatchInPage(batch, c.i96, c.def, c.rep)
-	case *file.Float32ColumnChunkReader:
-		n, values, err = r.ReadBatchInPage(batch, c.f32, c.def, c.rep)
-	case *file.Float64ColumnChunkReader:
-		n, values, err = r.ReadBatchInPage(batch, c.f64, c.def, c.rep)
-	case *file.ByteArrayColumnChunkReader:
-		n, values, err = r.ReadBatchInPage(batch, c.arrays, c.def, c.rep)
-	case *file.FixedLenByteArrayColumnChunkReader:
-		n, values, err = r.ReadBatchInPage(batch, c.fixed, c.def, c.rep)
-	}
+	n, values, err := c.readBatch(batch)
 	if err != nil {
 		return err
 	}

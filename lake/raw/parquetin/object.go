@@ -117,6 +117,8 @@ func Open(name string, b Bytes) (*Object, error) {
 		return nil, io.ErrUnexpectedEOF
 	case size > b.Size-12:
 		return nil, fmt.Errorf("the footer is said to have %d bytes, of a file of %d", size, b.Size)
+	case size > littleFooter && b.Src.Little:
+		return nil, raw.ErrLittleMemory
 	case size > maxFooter:
 		return nil, &raw.FormatError{Name: name, Reason: fmt.Sprintf("its footer has %d MiB, more than %d", size>>20, maxFooter>>20), Advice: "write it as several files"}
 	}
@@ -295,7 +297,7 @@ func (o *Object) Reader(columns int) (*file.Reader, error) {
 	props := parquet.NewReaderProperties(memory.NewGoAllocator())
 	props.BufferedStreamEnabled = true
 	props.BufferSize = int64(min(max(parquetReads/columns, 64<<10), 1<<20))
-	props.MaxUncompressedPageSize = int64(min(max(parquetPages/columns, minParquetPage), maxParquetPage))
+	props.MaxUncompressedPageSize = min(int64(max(parquetPages/columns, minParquetPage)), o.bytes.Src.AtMost(maxParquetPage, littlePage))
 	props.MaxCompressedPageSize = props.MaxUncompressedPageSize
 	var r *file.Reader
 	err := guarded("footer", func() (err error) {

@@ -23,6 +23,10 @@ const (
 	parquetPages   = 512 << 20
 	minParquetPage = 4 << 20
 	maxParquetPage = 128 << 20
+	// littlePage and littleFooter replace maxParquetPage and maxFooter with
+	// raw.Options.LittleMemory. Pages have about 1 MiB with every common writer.
+	littlePage   = 8 << 20
+	littleFooter = 1 << 20
 	// parquetReads is what is read ahead of all columns together.
 	parquetReads = 32 << 20
 

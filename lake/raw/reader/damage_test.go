@@ -1,6 +1,12 @@
 package reader
 
 import (
+	"archive/tar"
+	"encoding/hex"
+
+	"github.com/klauspost/compress/zstd"
+	pq "github.com/parquet-go/parquet-go"
+
 	"bytes"
 	"errors"
 	"fmt"
@@ -347,6 +353,96 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		batch()
 		if a := testing.AllocsPerRun(n/4/len(recs)-4, batch); a > 0 {
 			t.Errorf("%s: %.2f allocations a batch", name, a)
+		}
+	}
+}
+
+// streamed compresses data as a zstd stream of unknown length, whose decoder needs the whole
+// window.
+func streamed(tb testing.TB, window int, data []byte) []byte {
+	tb.Helper()
+	var buf bytes.Buffer
+	w, err := zstd.NewWriter(&buf, zstd.WithWindowSize(window))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, part := range [][]byte{data[:len(data)/2], data[len(data)/2:]} {
+		if _, err := w.Write(part); err != nil {
+			tb.Fatal(err)
+		}
+		if err := w.Flush(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func TestLittleMemoryRefusesWhatTakesMore(t *testing.T) {
+	text := []byte(strings.Repeat("https://example.org/a\n", 1000))
+	type row struct {
+		URL string `parquet:"url"`
+	}
+	rows := []row{{"https://example.org/a"}, {"https://example.org/b"}}
+	random := rand.NewChaCha8([32]byte{})
+	var large []row
+	for range 200 { // one page of 10 MB
+		var b [25_000]byte
+		random.Read(b[:])
+		large = append(large, row{"https://example.org/" + hex.EncodeToString(b[:])})
+	}
+	footer := writeParquet(t, rows, pq.KeyValueMetadata("k", strings.Repeat("x", 2<<20)))
+	member := func(data []byte) []byte {
+		var buf bytes.Buffer
+		w := tar.NewWriter(&buf)
+		if err := w.WriteHeader(&tar.Header{Name: "a", Mode: 0o644, Size: int64(len(data))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(data); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return buf.Bytes()
+	}
+	for name, c := range map[string]struct {
+		data []byte
+		fits bool
+	}{
+		"lines":                 {text, true},
+		"gzip":                  {compressed(t, "gzip", text), true},
+		"zstd":                  {streamed(t, 8<<20, text), true},
+		"zstd of large window":  {streamed(t, 16<<20, text), false},
+		"its second frame":      {append(compressed(t, "zstd", text), streamed(t, 128<<20, text)...), false},
+		"member":                {member(streamed(t, 8<<20, text)), true},
+		"member, large window":  {member(streamed(t, 128<<20, text)), false},
+		"archive, large window": {streamed(t, 128<<20, member(text)), false},
+		"Parquet":               {writeParquet(t, rows), true},
+		"large footer":          {footer, false},
+		"large page":            {writeParquet(t, large, pq.PageBufferSize(64<<20)), false},
+		"compressed Parquet":    {compressed(t, "gzip", writeParquet(t, rows)), true},
+		"the same, large":       {compressed(t, "gzip", writeParquet(t, large)), false},
+	} {
+		want, err := New(bytes.NewReader(c.data), name, raw.Options{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got, err := New(bytes.NewReader(c.data), name, raw.Options{LittleMemory: true})
+		if (err == nil) != c.fits {
+			t.Errorf("%s with little memory: %v, want that it fits %v", name, err, c.fits)
+		}
+		var format *raw.FormatError
+		if errors.As(err, &format) {
+			t.Errorf("%s with little memory: it is said to be unreadable: %v", name, err)
+		}
+		if err == nil {
+			if diff := cmp.Diff(want.Plan(), got.Plan()); diff != "" {
+				t.Errorf("%s: another plan with little memory: %s", name, diff)
+			}
 		}
 	}
 }

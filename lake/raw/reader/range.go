@@ -3,16 +3,19 @@ package reader
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/parquetin"
 	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/raw/unpack"
+	"github.com/urlake/urlake/lake/seekable"
 )
 
 // Ranges plans an object of size stored bytes and cuts it into ranges of about every stored
@@ -48,11 +51,12 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 			parquetin.RandomAccess
 		}{stored, at}, size, name, opt, n)
 	}
-	var table []raw.Border
+	var frames []raw.Border
+	var end raw.Border
 	switch unpack.CompressionOf(head) {
 	case raw.NoCompression:
 	case "zstd":
-		if table, err = seekTable(open, size); err != nil || len(table) == 0 {
+		if frames, end, err = seekTable(open, size, n); err != nil || end.Stored == 0 {
 			return raw.Plan{}, nil, err
 		}
 	default:
@@ -75,7 +79,7 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 		return plan, between(at, raw.HeadSize, raw.Border{Off: size, Stored: size}), nil
 	}
 	// What stands behind the last frame is the table, which every decompressor passes.
-	return plan, between(nearest(table, size, n), raw.HeadSize, raw.Border{Off: table[len(table)-1].Off, Stored: size}), nil
+	return plan, between(frames, raw.HeadSize, raw.Border{Off: end.Off, Stored: size}), nil
 }
 
 func parquetRanges(r io.Reader, size int64, name string, opt raw.Options, n int64) (raw.Plan, []raw.Range, error) {
@@ -89,14 +93,14 @@ func parquetRanges(r io.Reader, size int64, name string, opt raw.Options, n int6
 		return rd.plan, nil, nil
 	}
 	// The footer stands behind the last group. Every range reads it.
-	return rd.plan, between(nearest(groups, size, n), 1, raw.Border{Off: int64(p.Object.Meta.NumRowGroups()), Stored: size}), nil
+	return rd.plan, between(nearest(slices.Values(groups), size, n), 1, raw.Border{Off: int64(p.Object.Meta.NumRowGroups()), Stored: size}), nil
 }
 
 // nearest chooses, of the places where an object may be cut, those next behind its n-ths.
-func nearest(places []raw.Border, size, n int64) []raw.Border {
+func nearest(places iter.Seq[raw.Border], size, n int64) []raw.Border {
 	var at []raw.Border
 	k := int64(1)
-	for _, b := range places {
+	for b := range places {
 		if b.Stored >= evenly(size, k, n) {
 			at = append(at, b)
 			for k < n && b.Stored >= evenly(size, k, n) {
@@ -128,69 +132,36 @@ func between(at []raw.Border, head int64, end raw.Border) []raw.Range {
 	return out
 }
 
-const (
-	seekTableMagic   = 0x184D2A5E
-	seekFooterMagic  = 0x8F92EAB1
-	seekFooterSize   = 9
-	seekChecksums    = 0x80
-	seekReservedBits = 0x7c
+// maxSeekTable bounds the table that is read to cut an object: five million frames.
+const maxSeekTable = 64 << 20
 
-	// maxSeekTable bounds the table that is read to cut an object: five million frames.
-	maxSeekTable = 64 << 20
-)
-
-// seekTable returns where the frames of an object end; nothing where it has no seek table that
+// seekTable returns where an object is cut into about n equal parts: the ends of the frames next after
+// each n-th of its size. end is the end of the last frame, zero if the object has no seek table that
 // covers it from its first byte.
-func seekTable(open func(off int64) (io.ReadCloser, error), size int64) ([]raw.Border, error) {
-	read := func(off, n int64) ([]byte, error) {
-		r, err := open(off)
-		if err != nil {
-			return nil, err
+func seekTable(open func(off int64) (io.ReadCloser, error), size, n int64) (at []raw.Border, end raw.Border, err error) {
+	t, err := seekable.OpenSeekTable(open, size, "")
+	if err == nil {
+		defer t.Close()
+		if size-t.Start > maxSeekTable {
+			return nil, raw.Border{}, nil
 		}
-		defer r.Close()
-		b := make([]byte, n)
-		_, err = io.ReadFull(r, b)
-		return b, err
+		at = nearest(func(yield func(raw.Border) bool) {
+			for t.Next() {
+				end.Stored += t.Frame.Stored
+				end.Off += t.Frame.Raw
+				if !yield(end) {
+					return
+				}
+			}
+		}, size, n)
+		if err = t.Err(); err == nil && end.Stored != t.Start {
+			return nil, raw.Border{}, nil // joined files: the table describes the last one only
+		}
 	}
-	if size < 8+seekFooterSize {
-		return nil, nil
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil, raw.Border{}, nil
 	}
-	foot, err := read(size-seekFooterSize, seekFooterSize)
-	if err != nil {
-		return nil, err
-	}
-	frames, flags := int64(binary.LittleEndian.Uint32(foot)), foot[4]
-	if binary.LittleEndian.Uint32(foot[5:]) != seekFooterMagic || flags&seekReservedBits != 0 {
-		return nil, nil
-	}
-	entry := int64(8)
-	if flags&seekChecksums != 0 {
-		entry = 12
-	}
-	body := frames*entry + seekFooterSize
-	start := size - body - 8
-	if start < 0 || body > maxSeekTable {
-		return nil, nil
-	}
-	table, err := read(start, body+8)
-	if err != nil {
-		return nil, err
-	}
-	if binary.LittleEndian.Uint32(table) != seekTableMagic || int64(binary.LittleEndian.Uint32(table[4:])) != body {
-		return nil, nil
-	}
-	out := make([]raw.Border, 0, frames)
-	var at raw.Border
-	for e := table[8 : 8+frames*entry]; len(e) > 0; e = e[entry:] {
-		at.Stored += int64(binary.LittleEndian.Uint32(e))
-		at.Off += int64(binary.LittleEndian.Uint32(e[4:]))
-		out = append(out, at)
-	}
-	if at.Stored != start {
-		// Joined files: the table tells of the last one alone.
-		return nil, nil
-	}
-	return out, nil
+	return at, end, err
 }
 
 // OpenRange reads the records of one range by the object's plan. r yields the object's bytes as
@@ -265,7 +236,7 @@ var errSeekTable = errors.New("the frames do not decompress to what the seek tab
 
 func (f *rangeFrames) Read(p []byte) (int, error) {
 	if f.d == nil {
-		d, err := unpack.NewZstd(io.LimitReader(f.stored, f.here))
+		d, err := unpack.NewZstd(io.LimitReader(f.stored, f.here), unpack.MaxZstdWindow)
 		if err != nil {
 			return 0, err
 		}

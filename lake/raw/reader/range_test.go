@@ -81,8 +81,8 @@ func cutAt(size int, at ...int) []raw.Range {
 	return out
 }
 
-// seekable compresses data in frames of the given sizes, with a seek table.
-func seekable(tb testing.TB, data []byte, checksums bool, size func() int) []byte {
+// seekableText compresses data in frames of the given sizes, with a seek table.
+func seekableText(tb testing.TB, data []byte, checksums bool, size func() int) []byte {
 	tb.Helper()
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
@@ -112,6 +112,14 @@ func seekable(tb testing.TB, data []byte, checksums bool, size func() int) []byt
 	}
 	return binary.LittleEndian.AppendUint32(append(out, flags), seekFooterMagic)
 }
+
+// The numbers of a seek table (facebook/zstd, contrib/seekable_format).
+const (
+	seekTableMagic  = 0x184D2A5E
+	seekFooterMagic = 0x8F92EAB1
+	seekFooterSize  = 9
+	seekChecksums   = 0x80
+)
 
 // rangedTexts are objects of all formats that can be cut, with everything that may stand in lines.
 func rangedTexts() map[string]string {
@@ -220,7 +228,7 @@ func TestRangesOfSeekableZstd(t *testing.T) {
 			if name == "lines" {
 				size = lines(text)
 			}
-			data := seekable(t, text, checksums, size)
+			data := seekableText(t, text, checksums, size)
 			for _, every := range []int64{1, 1000, 20_000, int64(len(data)) - 1, int64(len(data))} {
 				plan, ranges, err := Ranges(open(data), int64(len(data)), "x.zst", raw.Options{}, every)
 				if err != nil {
@@ -281,7 +289,7 @@ func TestObjectsThatCannotBeCutAreReadWhole(t *testing.T) {
 	text := bigText(20_000)
 	cat := func(b ...[]byte) []byte { return bytes.Join(b, nil) }
 	even := func() int { return 10_000 }
-	good := seekable(t, text, true, even)
+	good := seekableText(t, text, true, even)
 	broken := func(at int, x byte) []byte {
 		b := bytes.Clone(good)
 		b[len(b)-at] ^= x
@@ -321,7 +329,7 @@ func TestObjectsThatCannotBeCutAreReadWhole(t *testing.T) {
 // What a seek table says wrongly must not become another list of records.
 func TestWrongSeekTableIsAnError(t *testing.T) {
 	text := bigText(6_000)
-	data := seekable(t, text, true, func() int { return 10_000 })
+	data := seekableText(t, text, true, func() int { return 10_000 })
 	whole, err := readBytes(text)
 	if err != nil {
 		t.Fatal(err)
@@ -390,7 +398,7 @@ func TestWrongSeekTableIsAnError(t *testing.T) {
 
 func TestRangeOfATruncatedObjectIsAnError(t *testing.T) {
 	text := bigText(20_000)
-	data := seekable(t, text, true, func() int { return 10_000 })
+	data := seekableText(t, text, true, func() int { return 10_000 })
 	plan, ranges, err := Ranges(open(data), int64(len(data)), "x.zst", raw.Options{}, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -54,6 +54,7 @@ func newReader(r io.Reader, name string, opt raw.Options, member bool) (*Reader,
 		return nil, err
 	}
 	rd := &Reader{name: name, src: unpack.New(r)}
+	rd.src.Little = opt.LittleMemory
 	compression, err := rd.src.Decompress("")
 	rd.plan.Compression = compression
 	if err != nil {
@@ -63,7 +64,7 @@ func newReader(r io.Reader, name string, opt raw.Options, member bool) (*Reader,
 	rd.in = text.NewInput(rd.src, opt.MaxLine)
 	for rd.in.W < raw.HeadSize && rd.in.Fill() {
 	}
-	if rd.in.W == 0 && rd.in.Err != io.EOF {
+	if rd.in.Err != nil && rd.in.Err != io.EOF && (rd.in.W == 0 || opt.LittleMemory) {
 		return nil, rd.fail(rd.in.Err)
 	}
 	head := rd.in.Buf[:min(rd.in.W, raw.HeadSize)]
@@ -144,8 +145,11 @@ func (r *Reader) start(plan raw.Plan) (*Reader, error) {
 // startTar goes to the first member, so that an archive that holds nothing readable is refused here. Its
 // guesses are the plan's notes.
 func (r *Reader) startTar(plan raw.Plan) (*Reader, error) {
-	r.plan = plan
 	p := newTarParser(r, *plan.Members)
+	members := *plan.Members
+	members.LittleMemory = false
+	plan.Members = &members
+	r.plan = plan
 	r.parse = p
 	if err := p.advance(); err != nil && err != io.EOF {
 		return nil, r.fail(err)
@@ -163,11 +167,16 @@ func (r *Reader) parquet() (*parquetin.Object, error) {
 	if at, ok := r.src.Below.(parquetin.RandomAccess); ok && r.plan.Compression == raw.NoCompression {
 		return r.parquetAt(at)
 	}
-	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, parquetin.MaxBufferedParquet+1))
+	limit := r.src.AtMost(parquetin.MaxBufferedParquet, littleBuffered)
+	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, limit+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > parquetin.MaxBufferedParquet {
+	switch {
+	case int64(len(data)) <= limit:
+	case r.src.Little:
+		return nil, raw.ErrLittleMemory
+	default:
 		return nil, &raw.FormatError{Name: r.name, Reason: fmt.Sprintf("it is a Parquet file of more than %d MiB inside of compression or an archive", parquetin.MaxBufferedParquet>>20), Advice: "unpack it first"}
 	}
 	stored := r.src.Used()
@@ -356,6 +365,9 @@ func (r *Reader) NextURLs(urls [][]byte, lines []text.Line) (n int, rej *raw.Rej
 	r.counts.Records += int64(n)
 	return n, nil, nil
 }
+
+// littleBuffered replaces parquetin.MaxBufferedParquet with raw.Options.LittleMemory.
+const littleBuffered = 4 << 20
 
 var errNoList = errors.New("records that are no lines of a list")
 

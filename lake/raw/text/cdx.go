@@ -36,9 +36,8 @@ func NewCDXParser(in *Input, plan raw.Plan, f Fields, counts *raw.Counts) *cdxPa
 }
 
 func (p *cdxParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	line, reason, err := nextIndexLine(p.in, p.counts)
-	if err != nil || reason != "" {
-		rej.Reason = reason
+	line, err := p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.counts) })
+	if line == nil {
 		return err
 	}
 	p.Row, p.Cells = line, p.Cells[:0]
@@ -66,9 +65,8 @@ func NewCDXJParser(in *Input, plan raw.Plan, f Fields, counts *raw.Counts) *cdxj
 }
 
 func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	line, reason, err := nextIndexLine(p.in, p.counts)
-	if err != nil || reason != "" {
-		rej.Reason = reason
+	line, err := p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.counts) })
+	if line == nil {
 		return err
 	}
 	key, ts, text, ok := CutCDXJ(line)
@@ -89,25 +87,17 @@ func CutCDXJ(line []byte) (key, ts, text []byte, ok bool) {
 	return key, ts, text, ok1 && ok2
 }
 
-// nextIndexLine returns the next line that is neither blank nor a header.
-func nextIndexLine(in *Input, counts *raw.Counts) (line []byte, reason string, err error) {
-	for {
-		line, long, err := in.ReadLine()
-		if err != nil {
-			return nil, "", err
-		}
-		if long {
-			return nil, raw.TooLong, nil
-		}
-		switch {
-		case len(TrimSpace(line)) == 0:
-			counts.Blank++
-		case IsCDXHeader(line), line[0] == '!':
-			counts.Comments++
-		default:
-			return line, "", nil
-		}
+// indexLine returns a line of an index, nil if it is blank or a header.
+func indexLine(line []byte, counts *raw.Counts) []byte {
+	switch {
+	case len(TrimSpace(line)) == 0:
+		counts.Blank++
+		return nil
+	case IsCDXHeader(line), line[0] == '!':
+		counts.Comments++
+		return nil
 	}
+	return line
 }
 
 func IsCDXHeader(line []byte) bool {

@@ -3,6 +3,8 @@ package text
 import (
 	"bytes"
 	"io"
+
+	"github.com/urlake/urlake/lake/raw"
 )
 
 // place is where a record begins in the decompressed object.
@@ -136,6 +138,24 @@ func (in *Input) ReadLine() (line []byte, long bool, err error) {
 	in.passLine(n)
 	line = trimCR(line)
 	return line, len(line) > in.Max, nil
+}
+
+// nextLine consumes lines until text returns something other than nil for one, and returns that. A
+// line longer than the limit is a reject.
+func (in *Input) nextLine(rej *raw.Reject, text func(line []byte) []byte) ([]byte, error) {
+	for {
+		line, long, err := in.ReadLine()
+		if err != nil {
+			return nil, err
+		}
+		if long {
+			rej.Reason = raw.TooLong
+			return nil, nil
+		}
+		if line = text(line); line != nil {
+			return line, nil
+		}
+	}
 }
 
 func trimCR(line []byte) []byte {

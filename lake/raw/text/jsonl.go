@@ -161,25 +161,23 @@ func NewJSONLParser(in *Input, plan raw.Plan, f Fields, counts *raw.Counts) *jso
 }
 
 func (p *jsonlParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	for {
-		line, long, err := p.in.ReadLine()
-		if err != nil {
-			return err
-		}
-		if long {
-			rej.Reason = raw.TooLong
-			return nil
-		}
-		// JSON text sequences (RFC 7464) put a record separator before each value.
-		if len(line) > 0 && line[0] == 0x1e {
-			line = line[1:]
-		}
-		line = TrimSpace(line)
-		if len(line) == 0 {
-			p.counts.Blank++
-			continue
-		}
+	line, err := p.in.nextLine(rej, p.text)
+	if line != nil {
 		rej.Reason = p.record(rec, line, nil)
+	}
+	return err
+}
+
+// text returns the JSON text of a line, nil if it has none.
+func (p *jsonlParser) text(line []byte) []byte {
+	// JSON text sequences (RFC 7464) put a record separator before each value.
+	if len(line) > 0 && line[0] == 0x1e {
+		line = line[1:]
+	}
+	line = TrimSpace(line)
+	if len(line) == 0 {
+		p.counts.Blank++
 		return nil
 	}
+	return line
 }

@@ -26,20 +26,9 @@ type ListParser struct {
 // linesAtOnce is how many lines are looked for at a time.
 const LinesAtOnce = 64
 
-func (p *ListParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	for {
-		line, long, err := p.In.ReadLine()
-		if err != nil {
-			return err
-		}
-		if long {
-			rej.Reason = raw.TooLong
-			return nil
-		}
-		if rec.URL = p.url(line); rec.URL != nil {
-			return nil
-		}
-	}
+func (p *ListParser) Next(rec *raw.Record, rej *raw.Reject) (err error) {
+	rec.URL, err = p.In.nextLine(rej, p.url)
+	return err
 }
 
 // batch sets urls to those of lines that stand in the window whole, and lines to their places, and returns how many. Lines of the greatest

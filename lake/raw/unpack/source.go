@@ -21,6 +21,10 @@ const (
 
 	// maxXZDictionary bounds the same for xz; `xz -9` uses 64 MiB.
 	maxXZDictionary = 128 << 20
+
+	// littleWindow replaces both with raw.Options.LittleMemory: zstd up to level 19 and xz up to
+	// level 6 use at most 8 MiB.
+	littleWindow = 8 << 20
 )
 
 // source yields an object's decompressed bytes and knows where in the stored bytes it is.
@@ -30,6 +34,7 @@ type Source struct {
 	Below   io.Reader
 	Fetched int64
 	Size    int64 // where it is known
+	Little  bool  // Options.LittleMemory
 	// err is the error of the reader below, which is not the object's fault.
 	Err error
 }
@@ -56,6 +61,14 @@ func (b storedBytes) Read(p []byte) (int, error) {
 func (s *Source) Whole(size int64) {
 	s.Stored.Reset(bytes.NewReader(nil))
 	s.Size, s.Fetched = size, 0
+}
+
+// AtMost returns the limit that applies to this source.
+func (s *Source) AtMost(usual, little int64) int64 {
+	if s.Little {
+		return little
+	}
+	return usual
 }
 
 func (s *Source) Used() int64 { return s.Fetched - int64(s.Stored.Buffered()) }
@@ -95,7 +108,7 @@ func (s *Source) Decompress(want string) (string, error) {
 	case "gzip":
 		s.R = &gzipMembers{stored: s.Stored}
 	case "zstd":
-		d, err := NewZstd(s.Stored)
+		d, err := NewZstd(s.Stored, s.AtMost(MaxZstdWindow, littleWindow))
 		if err != nil {
 			return is, err
 		}
@@ -103,7 +116,7 @@ func (s *Source) Decompress(want string) (string, error) {
 	case "bzip2":
 		s.R = bzip2.NewReader(s.Stored)
 	case "xz":
-		d, err := xz.NewReader(fullReads{s.Stored}, maxXZDictionary)
+		d, err := xz.NewReader(fullReads{s.Stored}, uint32(s.AtMost(maxXZDictionary, littleWindow)))
 		if err != nil {
 			return is, xzError(err)
 		}
@@ -175,8 +188,8 @@ func (g *gzipMembers) nextMember() error {
 }
 
 // newZstd decompresses in the reader's goroutine: workers read many objects at once already.
-func NewZstd(r io.Reader) (*zstd.Decoder, error) {
-	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(MaxZstdWindow))
+func NewZstd(r io.Reader, maxWindow int64) (*zstd.Decoder, error) {
+	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(uint64(maxWindow)))
 }
 
 // zstdFrames words the one error a user can mend.

@@ -2,10 +2,11 @@ package rowtest
 
 import (
 	"cmp"
-	"github.com/urlake/urlake/lake/row"
 	"math"
 	"math/rand/v2"
 	"strings"
+
+	"github.com/urlake/urlake/lake/row"
 )
 
 // compareRows is the order of rows as the design words it, field by field, nulls first.

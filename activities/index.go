@@ -1,0 +1,50 @@
+package activities
+
+import (
+	"context"
+
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/lake"
+)
+
+// Extracted is the postings object of one merge task and the number of domains in it.
+type Extracted struct {
+	Postings lake.FrameObject `json:"postings"`
+	Domains  int64            `json:"domains"`
+}
+
+// Index is the pool that extracts postings and builds segments.
+type Index struct{ Lake }
+
+// ExtractPostings writes the postings of the parts of one merge task if the merge has not done so.
+func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task int) (Extracted, error) {
+	if err := x.check(lakeURL); err != nil {
+		return Extracted{}, err
+	}
+	return withHeartbeat(ctx, x.Memory, extractMemory, func(ctx context.Context, _ func(any)) (Extracted, error) {
+		object, domains, err := postings.Extract(ctx, x.Store, run, task, x.TempDir)
+		return Extracted{Postings: object, Domains: domains}, err
+	})
+}
+
+// BuildSegment builds the segment of a publish plan.
+func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string) (publish.Built, error) {
+	if err := x.check(lakeURL); err != nil {
+		return publish.Built{}, err
+	}
+	return withHeartbeat(ctx, x.Memory, segmentMemory, func(ctx context.Context, _ func(any)) (publish.Built, error) {
+		return publish.Build(ctx, x.Store, planKey, x.TempDir)
+	})
+}
+
+// RebuildSegments repairs damaged segments of the current version: the one with the id which, or
+// all if which is publish.RebuildAll.
+func (x *Index) RebuildSegments(ctx context.Context, lakeURL, which string) (publish.Rebuilt, error) {
+	if err := x.check(lakeURL); err != nil {
+		return publish.Rebuilt{}, err
+	}
+	return withHeartbeat(ctx, x.Memory, segmentMemory, func(ctx context.Context, _ func(any)) (publish.Rebuilt, error) {
+		return publish.Rebuild(ctx, x.Store, which, x.TempDir)
+	})
+}

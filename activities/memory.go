@@ -1,0 +1,71 @@
+package activities
+
+import (
+	"context"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+// The most memory that a step usually allocates, in bytes. Small inputs need less.
+const (
+	// normalizeMemory holds an arena for rows of 5/16 of ingest.WorkerMemory, the cache of origins
+	// with their hosts, and buffers for reading and compressing. Parquet with very large pages can
+	// need as much again.
+	normalizeMemory = ingest.WorkerMemory*5/16 + 192<<20
+	// mergeMemory holds an arena for rows (192 MiB) or the ends of all runs, what is prefetched, a
+	// compressed row group and a page.
+	mergeMemory = 320 << 20
+	// extractMemory holds the buffer of a sort (64 MiB) and a page of each column.
+	extractMemory = 128 << 20
+	// segmentMemory holds the buffer of a sort (128 MiB), and about 380 MiB of other buffers, merge
+	// sources and the perfect hash (indexbuild.Options).
+	segmentMemory = 512 << 20
+	// planMemory holds the decompressors of several objects, one of which may need much memory
+	// (zstd --long).
+	planMemory = ingest.PlanMemory
+	// smallMemory is for steps that handle a few small objects. They need not wait for memory.
+	smallMemory = 0
+)
+
+// poolMemory is the memory of the largest step of each pool, except for pools with only small
+// steps. In the control pool only PlanIngest is large; it does not limit the slots of the others.
+var poolMemory = map[string]int64{
+	PoolNormalize: normalizeMemory, PoolWrite: mergeMemory, PoolIndex: segmentMemory, PoolPublish: segmentMemory,
+}
+
+// Memory limits how many steps of a process run at once to those that fit into it together. The
+// others wait and heartbeat meanwhile. What a step writes does not depend on it. A nil *Memory has
+// no limit. Its methods may be called concurrently.
+type Memory struct {
+	total int64
+	free  *semaphore.Weighted
+}
+
+// NewMemory returns a Memory of that many bytes.
+func NewMemory(bytes int64) *Memory {
+	return &Memory{total: bytes, free: semaphore.NewWeighted(bytes)}
+}
+
+// Slots returns how many steps of a pool fit at once, at most n and at least 1: a step that is
+// larger than all of the memory runs alone.
+func (m *Memory) Slots(pool string, n int) int {
+	if m == nil || poolMemory[pool] == 0 {
+		return n
+	}
+	return int(max(1, min(int64(n), m.total/poolMemory[pool])))
+}
+
+// acquire waits until a step that needs that many bytes fits, or ctx ends. The caller has to call
+// release when the step ends.
+func (m *Memory) acquire(ctx context.Context, need int64) (release func(), err error) {
+	if m == nil || need == 0 {
+		return func() {}, nil
+	}
+	need = min(need, m.total)
+	if err := m.free.Acquire(ctx, need); err != nil {
+		return nil, err
+	}
+	return func() { m.free.Release(need) }, nil
+}

@@ -1,0 +1,166 @@
+package segment
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/urlake/urlake/lake"
+)
+
+// Format is the version of segment.json and of the framing of frame files.
+const Format = 1
+
+// fileFormat describes a kind of file of a segment.
+type fileFormat struct {
+	// kind is the file's name below the segment's prefix, with {shard} for a shard's four digits.
+	kind string
+	form fileForm
+	// version is the version of the file's format. Formats with a magic have magic and version in
+	// the file too: at its start or, in a frame file, at the start of each frame.
+	magic   string
+	version int
+	// optional files speed up what readers can do without. Readers that do not know the kind or the
+	// version ignore the file.
+	optional bool
+}
+
+// fileForm is how a file is stored and what segment.json says of it.
+type fileForm uint8
+
+const (
+	frameForm  fileForm = iota // zstd frames, read one by one
+	mappedForm                 // mapped into memory, hashed in blocks
+)
+
+// fileFormats is the table of the files that this build writes and reads, by name. Every segment
+// that it writes has all of them.
+//
+// A segment's id follows from the versions. Whoever changes what a builder writes into a file must
+// give the file a new version, or two builds would write different bytes under one id. A new kind
+// of file that readers can do without is optional: older builds then read the segments of newer
+// ones.
+var fileFormats = []fileFormat{
+	{kind: MembershipName, form: mappedForm, magic: membershipMagic, version: membershipVersion},
+	{kind: MPHFName, form: mappedForm, magic: "MPHF", version: 1},
+	{kind: DomainsName, form: frameForm, version: 1},
+	{kind: FilesName, form: frameForm, version: 1},
+	{kind: PartsName, form: frameForm, version: 1},
+	{kind: postingsDir + shardElement + payloadsFile, form: frameForm, version: 1},
+	{kind: postingsDir + shardElement + postingsFile, form: frameForm, magic: postingsMagic, version: postingsVersion},
+}
+
+// Names of a segment's files below its prefix. Postings have two files for each shard.
+const (
+	InfoName       = "segment.json"
+	DomainsName    = "domains.txt.zst"
+	MPHFName       = "domains.mphf"
+	MembershipName = "domain_to_datasets.roar"
+	FilesName      = "files.tsv.zst"
+	PartsName      = "parts.idx.zst"
+
+	postingsDir  = "postings/"
+	postingsFile = "/postings.idx.zst"
+	payloadsFile = "/postings.dat.zst"
+
+	// shardElement replaces a shard's four digits in the kind of a file.
+	shardElement = "{shard}"
+	shardDigits  = 4
+)
+
+// PostingsName is the name of a shard's postings.idx.zst.
+func PostingsName(shard int) string { return shardName(shard) + postingsFile }
+
+// PayloadsName is the name of a shard's postings.dat.zst.
+func PayloadsName(shard int) string { return shardName(shard) + payloadsFile }
+
+func shardName(shard int) string { return fmt.Sprintf("%s%0*d", postingsDir, shardDigits, shard) }
+
+// kindOf returns the kind of the file of that name. It knows no table, so that files of unknown
+// kinds have one too.
+func kindOf(name string) string {
+	elements := strings.Split(name, "/")
+	for i, e := range elements {
+		if len(e) == shardDigits && strings.Trim(e, "0123456789") == "" {
+			elements[i] = shardElement
+		}
+	}
+	return strings.Join(elements, "/")
+}
+
+// formatOf returns the format of a kind, or nil if the table has none.
+func formatOf(formats []fileFormat, kind string) *fileFormat {
+	i := slices.IndexFunc(formats, func(f fileFormat) bool { return f.kind == kind })
+	if i < 0 {
+		return nil
+	}
+	return &formats[i]
+}
+
+// requiredNames returns the set of files that a segment must have.
+func requiredNames(formats []fileFormat, shardBits int) map[string]bool {
+	names := map[string]bool{}
+	for _, f := range formats {
+		shards := 1
+		if strings.Contains(f.kind, shardElement) {
+			shards = 1 << shardBits
+		}
+		for shard := range shards {
+			if !f.optional {
+				names[strings.Replace(f.kind, shardElement, fmt.Sprintf("%0*d", shardDigits, shard), 1)] = true
+			}
+		}
+	}
+	return names
+}
+
+// versionsOf returns the version of each kind.
+func versionsOf(formats []fileFormat) map[string]int {
+	versions := map[string]int{}
+	for _, f := range formats {
+		versions[f.kind] = f.version
+	}
+	return versions
+}
+
+// ID returns the id of the segment over batches, which must be sorted. The id follows from formats
+// and inputs alone, so every builder of the segment writes the same bytes under the same keys.
+func ID(batches []BatchRef) string { return idOf(versionsOf(fileFormats), batches) }
+
+// idOf returns the id of the segment over batches whose files have these versions, by kind.
+func idOf(versions map[string]int, batches []BatchRef) string {
+	s := fmt.Appendf(nil, "urlake segment %d\n", Format)
+	for _, kind := range slices.Sorted(maps.Keys(versions)) {
+		s = fmt.Appendf(s, "%s\t%d\n", kind, versions[kind])
+	}
+	for _, b := range batches {
+		s = fmt.Appendf(s, "%d\t%s\t%s\n", b.DatasetID, b.Batch, b.Digest)
+	}
+	return lake.Digest(s)
+}
+
+// FormatError says that this build does not read a segment because another build of urlake wrote
+// it. Nothing is damaged.
+type FormatError struct {
+	Key   string // of segment.json
+	File  string // name of the file; "" for segment.json itself
+	Found int    // version of the file's format
+	Known int    // the version that this build reads; 0 if it does not know the file
+}
+
+func (e *FormatError) Error() string {
+	name := strings.TrimSuffix(e.Key, InfoName) + e.File
+	if e.File == "" {
+		name = e.Key
+	}
+	if e.Known == 0 {
+		const text = "%s: this build of urlake does not know the file (format %d); use a newer build"
+		return fmt.Sprintf(text, name, e.Found)
+	}
+	advice := "use a newer build"
+	if e.Found < e.Known {
+		advice = "use the build that wrote it"
+	}
+	return fmt.Sprintf("%s: format %d, but this build of urlake reads format %d; %s", name, e.Found, e.Known, advice)
+}

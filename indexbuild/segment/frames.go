@@ -1,0 +1,169 @@
+package segment
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
+)
+
+// scanBytes is how many compressed bytes a scan over the frames of a file fetches at once.
+const scanBytes = 1 << 20
+
+// Cache keeps decoded frames. Values are immutable, and bytes is what a value holds in memory. A
+// Cache must be safe for concurrent use.
+type Cache interface {
+	Get(key CacheKey) (value any, ok bool)
+	Add(key CacheKey, value any, bytes int64)
+}
+
+// CacheKey names a frame. Objects are immutable, so the key identifies the frame's content.
+type CacheKey struct {
+	Object string // key in the store
+	Frame  int
+}
+
+// frames is a frame file in a store.
+type frames struct {
+	*seekable.Frames
+	key  string
+	read seekable.RangeReader
+}
+
+func newFrames(ctx context.Context, store blob.Store, key string, f *File, fenceWidth int) (*frames, error) {
+	read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }
+	opened, err := seekable.OpenAt(ctx, read, f.frame, key, fenceWidth)
+	if err != nil {
+		return nil, err
+	}
+	if opened.Len() != f.Frames || opened.RawBytes() != f.RawBytes {
+		want := fmt.Sprintf("%d frames of %d bytes", f.Frames, f.RawBytes)
+		return nil, codec.Corrupt(key, "seek table", -1, want, fmt.Sprintf("%d of %d", opened.Len(), opened.RawBytes()))
+	}
+	return &frames{opened, key, read}, nil
+}
+
+// frame reads one frame through the cache.
+func (f *frames) frame(ctx context.Context, cache Cache, i int) ([]byte, error) {
+	return load(ctx, f, cache, i, func(data []byte) ([]byte, int64, error) { return data, int64(cap(data)), nil })
+}
+
+// load returns the decoded form of frame i from the cache, or reads the frame and caches the
+// result. Decode returns a value and what it takes in memory.
+func load[T any](ctx context.Context, f *frames, cache Cache, i int, decode func([]byte) (T, int64, error)) (T, error) {
+	var none T
+	key := CacheKey{f.key, i}
+	if cache != nil {
+		if v, ok := cache.Get(key); ok {
+			return v.(T), nil
+		}
+	}
+	data, err := f.Read(ctx, f.read, i, i+1)
+	if err != nil {
+		return none, err
+	}
+	v, size, err := decode(data[0])
+	if err != nil {
+		return none, err
+	}
+	if cache != nil {
+		cache.Add(key, v, size)
+	}
+	return v, nil
+}
+
+// loadRange is load for the frames [lo, hi). It reads one range: from the first frame that the
+// cache does not have to the last.
+func loadRange[T any](ctx context.Context, f *frames, cache Cache, lo, hi int,
+	decode func(frame int, data []byte) (T, int64, error)) ([]T, error) {
+	values := make([]T, hi-lo)
+	have := make([]bool, hi-lo)
+	first, last := hi, lo
+	for i := lo; i < hi; i++ {
+		if cache != nil {
+			if v, ok := cache.Get(CacheKey{f.key, i}); ok {
+				values[i-lo], have[i-lo] = v.(T), true
+				continue
+			}
+		}
+		first, last = min(first, i), i+1
+	}
+	if first >= last {
+		return values, nil
+	}
+	data, err := f.Read(ctx, f.read, first, last)
+	if err != nil {
+		return nil, err
+	}
+	for i := first; i < last; i++ {
+		if have[i-lo] {
+			continue
+		}
+		v, size, err := decode(i, data[i-first])
+		if err != nil {
+			return nil, err
+		}
+		values[i-lo] = v
+		if cache != nil {
+			cache.Add(CacheKey{f.key, i}, v, size)
+		}
+	}
+	return values, nil
+}
+
+// scanned is one frame of a scan.
+type scanned struct {
+	number int
+	data   []byte
+}
+
+func (s scanned) section() string { return frameSection(s.number) }
+
+// frameSection names a frame in errors.
+func frameSection(i int) string { return fmt.Sprintf("frame %d", i) }
+
+// scan yields the frames [first, end). It reads many at once and bypasses the cache. An error is
+// the last thing yielded. A frame is valid until the next one is yielded.
+func (f *frames) scan(ctx context.Context, first, end int) iter.Seq2[scanned, error] {
+	return func(yield func(scanned, error) bool) {
+		var buf []byte
+		for lo := first; lo < end; {
+			hi := f.reach(lo, end, scanBytes)
+			off, n := f.Range(lo, hi)
+			raw, err := f.read(ctx, off, n)
+			if err != nil {
+				yield(scanned{}, fmt.Errorf("read frames %d to %d of %s: %w", lo, hi, f.key, err))
+				return
+			}
+			for ; lo < hi; lo++ {
+				at, n := f.Range(lo, lo+1)
+				buf = slices.Grow(buf[:0], int(f.RawSize(lo)))
+				data, err := f.DecodeInto(lo, raw[at-off:][:n], buf)
+				if err != nil {
+					yield(scanned{}, err)
+					return
+				}
+				if !yield(scanned{lo, data}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// reach returns the end of the longest range of frames that starts at lo, ends at end at the latest
+// and has at most size compressed bytes. The range has at least one frame.
+func (f *frames) reach(lo, end int, size int64) int {
+	hi := lo + 1
+	for hi < end {
+		if _, n := f.Range(lo, hi+1); n > size {
+			break
+		}
+		hi++
+	}
+	return hi
+}

@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// TestKilledAtEveryStageTheBytesAreTheSame ingests and publishes one input twice: undisturbed, and
+// with the worker, and at one stage Temporal, killed as soon as the next stage has written its
+// first object. All objects except registries, versions and the manifest must be the same.
+func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
+	t.Parallel() // most of the time passes until Temporal notices the dead workers
+	// The first object of each step, in order.
+	publish := []string{"batches/*/*/postings-*", "index/segments/*/domains.txt.zst", "index/segments/*/segment.json"}
+	for _, c := range []struct {
+		name   string
+		lines  int
+		stages []string
+	}{
+		// One activity up to the batch record.
+		{"small", 50_000, append([]string{"staging/*/plan.json", "urls/*/*/*", "staging/*/small.json"}, publish...)},
+		// Over 32 MiB: one split, which the activity that reads it also merges.
+		{"one split", 300_000, append([]string{
+			"staging/*/plan.json", "staging/*/merged/*.json", "staging/*/splits/*",
+		}, publish...)},
+		// Over 64 MiB: two splits, with shuffle files.
+		{"large", 600_000, append([]string{
+			"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json",
+		}, publish...)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ingestWithKills(t, c.lines, c.stages)
+		})
+	}
+}
+
+// ingestWithKills ingests and publishes a list twice and compares the objects. The second time it
+// kills the worker when the first object of each stage exists; stages are patterns of keys.
+func ingestWithKills(t *testing.T, lines int, stages []string) {
+	path := sites(t, lines)
+	undisturbed := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
+	undisturbed.ingestAndPublish(t, path)
+
+	dir := t.TempDir()
+	u := start(t, "file://"+filepath.ToSlash(dir), nil)
+	worker := func() *exec.Cmd {
+		return u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
+	}
+	running := worker()
+	finished := make(chan struct{})
+	kills := make(chan int, 1)
+	go func() {
+		killed := 0
+		defer func() { kills <- killed }()
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for next := 0; next < len(stages); {
+			select {
+			case <-finished:
+				return
+			case <-tick.C:
+			}
+			// A stage that began and ended between two ticks is skipped.
+			at := slices.IndexFunc(stages[next:], func(pattern string) bool {
+				found, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern)))
+				return err == nil && len(found) > 0
+			})
+			if at < 0 {
+				continue
+			}
+			stage := stages[next+at]
+			running.Process.Signal(syscall.SIGKILL)
+			running.Wait()
+			killed++
+			if strings.HasPrefix(stage, "batches/") {
+				u.restartTemporal(t)
+			}
+			running = worker()
+			next += at + 1
+		}
+	}()
+	u.ingestAndPublish(t, path)
+	close(finished)
+	if n := <-kills; n < 4 {
+		t.Errorf("the worker was killed %d times, want at least 4", n)
+	} else {
+		t.Logf("killed %d times", n)
+	}
+	if diff := gocmp.Diff(objects(t, undisturbed.lake), objects(t, u.lake)); diff != "" {
+		t.Errorf("objects (-undisturbed +killed):\n%s", diff)
+	}
+}
+
+// TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles ingests a list of several splits and tasks.
+func TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles(t *testing.T) {
+	root := testenv.S3(t) // sets the environment that the programs inherit
+	path := sites(t, 600_000)
+	one := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
+	one.ingestAndPublish(t, path)
+	four := start(t, root+"/lake", [][]string{allPools, allPools, allPools, allPools})
+	four.ingestAndPublish(t, path)
+	if diff := gocmp.Diff(objects(t, one.lake), objects(t, four.lake)); diff != "" {
+		t.Errorf("objects (-one +four):\n%s", diff)
+	}
+}
+
+var allPools = []string{"control", "normalize", "write", "index", "publish"}
+
+// sites writes a list of URLs and returns its path.
+func sites(t *testing.T, lines int) string {
+	var list bytes.Buffer
+	for i := range lines {
+		fmt.Fprintf(&list, "http://www.site-%d.example/%d/%s/page?id=%d\n", i*i%5003, i%17, strings.Repeat("directory/", 7), i)
+	}
+	return write(t, t.TempDir(), "list.txt", list.String())
+}
+
+// ingestAndPublish ingests a file as one batch and publishes it.
+func (u *urlake) ingestAndPublish(t *testing.T, path string) {
+	t.Helper()
+	var res ingestAnswer
+	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "d", "--batch", "b", "--no-publish", "--wait", "--json", path)
+	if res.Rows == 0 || res.Rows+res.Merged != res.Records {
+		t.Errorf("ingest ended with %+v", res)
+	}
+	var published struct{ Version string }
+	u.starterJSON(t, &published, "publish", "--lake", u.lake, "--json")
+	if published.Version == "" {
+		t.Error("nothing was published")
+	}
+}
+
+// objects returns the digests, by key, of the objects that depend only on the content of the lake.
+func objects(t *testing.T, lakeURL string) map[string]string {
+	t.Helper()
+	store, err := blob.Open(t.Context(), lakeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for info, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(info.Key, "registry/") || strings.HasPrefix(info.Key, "index/versions/") || info.Key == manifest.Key {
+			continue
+		}
+		data, _, err := store.Get(t.Context(), info.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[info.Key] = lake.Digest(data)
+	}
+	if len(found) < 8 {
+		t.Fatalf("%s holds only %v", lakeURL, found)
+	}
+	return found
+}

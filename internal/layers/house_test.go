@@ -1,0 +1,324 @@
+package layers
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/urlake/urlake/internal/testenv"
+)
+
+// A rule that is enforced fails its test; one that is not only logs what it finds (go test -v shows
+// it).
+const (
+	enforceWidth           = false
+	enforcePackageComments = false
+	enforceFileLength      = false
+	enforcePackageSize     = false
+	enforceNoAWS           = false
+	enforceAssemblyTable   = true
+)
+
+const (
+	// maxWidth is the number of columns of a comment or of Markdown prose; a tab counts as four.
+	maxWidth = 100
+	tabWidth = 4
+	// maxFileLines is how long a Go file may be that does not say why it is longer.
+	maxFileLines = 900
+	// maxPackageLines is how much Go, tests left out, one package may hold.
+	maxPackageLines = 5000
+	// maxLakeLines is the same for the root of lake, which holds names and records only.
+	maxLakeLines = 1500
+	// longFile begins the comment, above the package clause, in which a longer file says why.
+	longFile = "// Long file:"
+)
+
+// complain reports what a rule found: as errors where the rule is enforced.
+func complain(t *testing.T, enforced bool, found []string) {
+	t.Helper()
+	if !enforced {
+		t.Logf("not enforced yet: %d findings", len(found))
+	}
+	for _, f := range found {
+		if enforced {
+			t.Error(f)
+		} else {
+			t.Log(f)
+		}
+	}
+}
+
+// sources lists the files that are checked in, or would be, with one of the suffixes: paths from
+// the root with slashes. Test data is left out, as others wrote it.
+func sources(t *testing.T, suffixes ...string) (names []string) {
+	t.Helper()
+	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = testenv.Root(t)
+	out, err := cmd.Output()
+	if err != nil {
+		testenv.Missing(t, "git and a checkout")
+	}
+	for _, name := range strings.Split(strings.Trim(string(out), "\x00"), "\x00") {
+		wanted := slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(name, s) })
+		if !wanted || slices.Contains(strings.Split(name, "/"), "testdata") {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(cmd.Dir, name)); err == nil {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		t.Fatalf("no files with %q", suffixes)
+	}
+	return names
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(testenv.Root(t), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+
+// width is how many columns a line takes.
+func width(line string) int {
+	return utf8.RuneCountInString(line) + (tabWidth-1)*strings.Count(line, "\t")
+}
+
+// tooWide reports whether a line is too wide and could be broken. A single long word, such as an
+// address, could not, nor could a code block or a table in a comment, which gofmt indents by a tab.
+func tooWide(line string) bool {
+	if width(line) <= maxWidth || strings.HasPrefix(strings.TrimSpace(line), "//\t") {
+		return false
+	}
+	words := strings.Fields(strings.TrimLeft(strings.TrimSpace(line), "/#*-> "))
+	return len(words) > 1
+}
+
+func TestCommentsAreNotTooWide(t *testing.T) {
+	var found []string
+	for _, name := range sources(t, ".go", ".s") {
+		data := read(t, name)
+		if generated.Match(data) {
+			continue
+		}
+		for _, line := range commentLines(t, name, data) {
+			found = append(found, fmt.Sprintf("%s:%d: comment of %d columns, at most %d", name, line.number, width(line.text), maxWidth))
+		}
+	}
+	complain(t, enforceWidth, found)
+}
+
+type wideLine struct {
+	number int
+	text   string
+}
+
+// commentLines are the lines of a file that hold nothing but comment and are too wide.
+func commentLines(t *testing.T, name string, data []byte) (wide []wideLine) {
+	t.Helper()
+	lines := strings.Split(string(data), "\n")
+	check := func(number int) {
+		if line := lines[number-1]; tooWide(line) {
+			wide = append(wide, wideLine{number, line})
+		}
+	}
+	if strings.HasSuffix(name, ".s") {
+		for i, line := range lines {
+			if strings.HasPrefix(strings.TrimSpace(line), "//") {
+				check(i + 1)
+			}
+		}
+		return wide
+	}
+	files := token.NewFileSet()
+	f, err := parser.ParseFile(files, name, data, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range f.Comments {
+		for _, c := range group.List {
+			first, last := files.Position(c.Pos()).Line, files.Position(c.End()).Line
+			if directive.MatchString(c.Text) {
+				continue
+			}
+			if !strings.HasPrefix(strings.TrimSpace(lines[first-1]), "/") {
+				first++ // behind code, whose width is gofmt's and the author's
+			}
+			for n := first; n <= last; n++ {
+				check(n)
+			}
+		}
+	}
+	return wide
+}
+
+// directive is a comment for a tool, which cannot be broken.
+var directive = regexp.MustCompile(`^//(go:|nolint|lint:|line |export )`)
+
+var (
+	linkTarget = regexp.MustCompile(`\]\([^)]*\)`)
+	htmlTag    = regexp.MustCompile(`^\s*<`)
+)
+
+func TestMarkdownIsNotTooWide(t *testing.T) {
+	var found []string
+	for _, name := range sources(t, ".md") {
+		fenced := false
+		for i, line := range strings.Split(string(read(t, name)), "\n") {
+			text := strings.TrimSpace(line)
+			if strings.HasPrefix(text, "```") {
+				fenced = !fenced
+			}
+			if fenced || strings.HasPrefix(text, "|") || strings.HasPrefix(text, "```") || htmlTag.MatchString(line) {
+				continue
+			}
+			if plain := linkTarget.ReplaceAllString(line, "]"); tooWide(plain) {
+				found = append(found, fmt.Sprintf("%s:%d: prose of %d columns, at most %d", name, i+1, width(plain), maxWidth))
+			}
+		}
+	}
+	complain(t, enforceWidth, found)
+}
+
+func TestEveryPackageHasOneComment(t *testing.T) {
+	documented := map[string][]string{} // by folder, the files with a package comment
+	for _, name := range sources(t, ".go") {
+		data := read(t, name)
+		f, err := parser.ParseFile(token.NewFileSet(), name, data, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := path.Dir(name)
+		if _, seen := documented[dir]; !seen {
+			documented[dir] = nil
+		}
+		if f.Doc != nil && hasText(f.Doc) {
+			documented[dir] = append(documented[dir], path.Base(name))
+		}
+	}
+	var found []string
+	for dir, files := range documented {
+		if len(files) != 1 {
+			found = append(found, fmt.Sprintf("%s: %d files have a package comment, want one: %q", dir, len(files), files))
+		}
+	}
+	slices.Sort(found)
+	complain(t, enforcePackageComments, found)
+}
+
+// hasText reports whether a comment says something to people.
+func hasText(c *ast.CommentGroup) bool { return strings.TrimSpace(c.Text()) != "" }
+
+func TestFilesAndPackagesAreNotTooLong(t *testing.T) {
+	var files, packages []string
+	sizes := map[string]int{}
+	for _, name := range sources(t, ".go") {
+		data := read(t, name)
+		n := bytes.Count(data, []byte("\n"))
+		if !strings.HasSuffix(name, "_test.go") {
+			sizes[path.Dir(name)] += n
+		}
+		top, _, _ := bytes.Cut(data, []byte("\npackage "))
+		if n > maxFileLines && !generated.Match(data) && !bytes.Contains(top, []byte(longFile)) {
+			files = append(files, fmt.Sprintf("%s has %d lines; divide it, or say why not above the package clause: %q", name, n, longFile+" …"))
+		}
+	}
+	for dir, n := range sizes {
+		most := maxPackageLines
+		if dir == "lake" {
+			most = maxLakeLines
+		}
+		if n > most {
+			packages = append(packages, fmt.Sprintf("package %s has %d lines without tests, at most %d", dir, n, most))
+		}
+	}
+	slices.Sort(packages)
+	complain(t, enforceFileLength, files)
+	complain(t, enforcePackageSize, packages)
+}
+
+const (
+	// aws begins the import paths of the AWS SDK, and s3blob is the only package that may import
+	// it.
+	aws    = "github.com/aws/"
+	s3blob = "lake/blob/s3blob"
+)
+
+// TestOnlyProgramsLinkTheAWSSDK holds that a library that reads or builds a lake does not need the
+// SDK: its size, its start-up time and its advisories are the programs' choice.
+func TestOnlyProgramsLinkTheAWSSDK(t *testing.T) {
+	var found []string
+	isAWS := func(path string) bool { return strings.HasPrefix(path, aws) }
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		switch {
+		case name == s3blob:
+		case slices.ContainsFunc(p.Imports, isAWS):
+			found = append(found, name+" imports the AWS SDK")
+		case p.Name != "main" && slices.ContainsFunc(p.Deps, isAWS):
+			found = append(found, fmt.Sprintf("%s depends on the AWS SDK; only programs may import %s", name, s3blob))
+		}
+	}
+	complain(t, enforceNoAWS, found)
+}
+
+var (
+	soakChoice = regexp.MustCompile(`SOAK='([^']*)'`)
+	soakTest   = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	soakTag    = regexp.MustCompile(`(?m)^//go:build soak$`)
+)
+
+// TestCIRunsEverySoakTest holds the names that .ci/run gives to make soak against the tests: go
+// test does not mind a pattern that matches nothing.
+func TestCIRunsEverySoakTest(t *testing.T) {
+	// Left to make soak: it builds everything with empty caches, as CI does on a clean machine.
+	const leftOut = "TestDocumentedCommandsRunFromNothing"
+	chosen := map[string]int{} // how many tests match, by pattern
+	for _, m := range soakChoice.FindAllStringSubmatch(string(read(t, ".ci/run")), -1) {
+		for _, pattern := range strings.Split(m[1], "|") {
+			chosen[pattern] = 0
+		}
+	}
+	for _, name := range sources(t, "_test.go") {
+		data := read(t, name)
+		if !soakTag.Match(data) {
+			continue
+		}
+		for _, m := range soakTest.FindAllStringSubmatch(string(data), -1) {
+			runs := false
+			for pattern := range chosen {
+				if strings.Contains(m[1], pattern) {
+					chosen[pattern]++
+					runs = true
+				}
+			}
+			if runs == (m[1] == leftOut) {
+				t.Errorf("%s: .ci/run runs %s: %t", name, m[1], runs)
+			}
+		}
+	}
+	for pattern, n := range chosen {
+		if n != 1 {
+			t.Errorf(".ci/run: SOAK pattern %q matches %d tests, want 1", pattern, n)
+		}
+	}
+	if len(chosen) == 0 {
+		t.Error(".ci/run runs no soak test")
+	}
+}

@@ -1,0 +1,163 @@
+package ingest_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+func TestRejectsAreListedInInputOrder(t *testing.T) {
+	ctx := context.Background()
+	files := map[string]string{
+		"a.txt": "http://a.example/\nmailto:x@y.z\n\n# comment\nhttp://b.example/\nhttp://exa mple/\n",
+		"b.txt": "http://c.example/\r\nhttp://d.example:99999/\r\n",
+		"c.txt": "",
+		"d.txt": "http://e.example/\n" + "http://f.example/" + strings.Repeat("x",
+			70_000) + "\nhttp://g.example/" + strings.Repeat("y", 2_000_000) + "\nhttp://h.example/\n",
+	}
+	dir := folder(t, files)
+	spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
+	file := func(name string) string { return "file://" + filepath.Join(dir, name) }
+	want := []ingest.Reject{
+		{file("a.txt"), 2, 18, "scheme"},
+		{file("a.txt"), 6, 60, "host"},
+		{file("b.txt"), 2, 19, "port"},
+		{file("d.txt"), 2, 18, "too_long"},
+		{file("d.txt"), 3, 18 + 17 + 70_000 + 1, "too_long_line"},
+	}
+	for _, l := range []ingest.Limits{{}, {Split: 1, Object: 1}} {
+		store := blob.NewMemory()
+		f, err := steps(ctx, store, "run", spec, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := readBatch(t, store, f.BatchKey)
+		if diff := cmp.Diff(want, rejectLines(t, store, b.Rejects)); diff != "" {
+			t.Errorf("differs: %s", diff)
+		}
+		info, err := store.Stat(ctx, b.Rejects.Key)
+		if err != nil || info.Size != b.Rejects.Bytes || f.RejectsKey != b.Rejects.Key {
+			t.Errorf("%+v, %v, want %+v", info, err, b.Rejects)
+		}
+		wantInputs := []lake.Input{
+			{Name: file("a.txt"), Bytes: int64(len(files["a.txt"])), Format: "lines", Records: 4, Rejects: 2},
+			{Name: file("b.txt"), Bytes: int64(len(files["b.txt"])), Format: "lines", Records: 2, Rejects: 1},
+			{Name: file("c.txt"), Bytes: int64(len(files["c.txt"])), Format: "empty"},
+			{Name: file("d.txt"), Bytes: int64(len(files["d.txt"])), Format: "lines", Records: 4, Rejects: 2},
+		}
+		if diff := cmp.Diff(wantInputs, b.Inputs); diff != "" {
+			t.Errorf("inputs differ: %s", diff)
+		}
+	}
+}
+
+func TestBatchWithTooManyRejectsFails(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		name, text string
+		rate       float64
+		fails      bool
+	}{
+		{"half, by default", "http://a.example/\nmailto:x\n", 0, false},
+		{"more than half, by default", "http://a.example/\nmailto:x\nmailto:y\n", 0, true},
+		{"more than half, allowed", "http://a.example/\nmailto:x\nmailto:y\n", 0.7, false},
+		{"one, none allowed", "http://a.example/\nhttp://b.example/\nmailto:x\n", ingest.NoRejects, true},
+		{"none, none allowed", "http://a.example/\n", ingest.NoRejects, false},
+		{"all, all allowed", "mailto:x\nmailto:y\n", 1, true},
+		{"no records", "# nothing\n", 1, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := folder(t, map[string]string{"x.txt": c.text})
+			store := blob.NewMemory()
+			_, err := steps(ctx, store, "run",
+				ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}, Format: "lines", MaxRejectRate: c.rate}, ingest.Limits{})
+			var input *ingest.InputError
+			if !c.fails {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if !errors.As(err, &input) {
+				t.Fatalf("got %v", err)
+			}
+			if strings.Contains(c.text, "mailto") {
+				line := int64(1 + strings.Count(c.text[:strings.Index(c.text, "mailto")], "\n"))
+				if input.Line != line || !strings.HasSuffix(input.Object,
+					"/x.txt") || len(input.Rejects) == 0 || input.Rejects[0].Reason != "scheme" {
+					t.Errorf("%+v does not name the first reject", input)
+				}
+				if !strings.Contains(err.Error(), "x.txt line") {
+					t.Errorf("the error does not name the location: %v", err)
+				}
+			}
+			for key := range objects(t, store) {
+				if !strings.HasPrefix(key, "registry/") {
+					t.Errorf("the failed batch left %s", key)
+				}
+			}
+		})
+	}
+}
+
+func TestBadInputIsAnInputError(t *testing.T) {
+	ctx := context.Background()
+	var cut bytes.Buffer
+	z := gzip.NewWriter(&cut)
+	fmt.Fprint(z, strings.Repeat("http://a.example/\n", 1000))
+	z.Close()
+	dir := folder(t, map[string]string{
+		"good.txt":    "http://a.example/\n",
+		"cut.gz":      cut.String()[:cut.Len()-10],
+		"table.csv":   "url,title\nhttp://a.example/,t\n",
+		"p.parquet":   "PAR1" + strings.Repeat("\x00", 100) + "PAR1",
+		"empty/.keep": "",
+	})
+	good := filepath.Join(dir, "good.txt")
+	for name, spec := range map[string]ingest.Spec{
+		"no inputs":              {Dataset: "d"},
+		"dataset name":           {Dataset: "a/b", Inputs: []string{good}},
+		"batch name":             {Dataset: "d", Batch: "..", Inputs: []string{good}},
+		"no such file":           {Dataset: "d", Inputs: []string{filepath.Join(dir, "none")}},
+		"below a file":           {Dataset: "d", Inputs: []string{good + "/x"}},
+		"no such match":          {Dataset: "d", Inputs: []string{filepath.Join(dir, "none*")}},
+		"bad glob":               {Dataset: "d", Inputs: []string{filepath.Join(dir, "[")}},
+		"empty folder":           {Dataset: "d", Inputs: []string{filepath.Join(dir, "empty")}},
+		"relative path":          {Dataset: "d", Inputs: []string{"good.txt"}},
+		"other scheme":           {Dataset: "d", Inputs: []string{"https://example.org/list.txt"}},
+		"format":                 {Dataset: "d", Inputs: []string{good}, Format: "xml"},
+		"line length":            {Dataset: "d", Inputs: []string{good}, MaxLine: -1},
+		"time format":            {Dataset: "d", Inputs: []string{good}, TSFormat: "%Q"},
+		"reject rate":            {Dataset: "d", Inputs: []string{good}, MaxRejectRate: 2},
+		"parameter":              {Dataset: "d", Inputs: []string{good}, StripParams: []string{"a*b"}},
+		"truncated object":       {Dataset: "d", Inputs: []string{filepath.Join(dir, "cut.gz")}},
+		"no such column":         {Dataset: "d", Inputs: []string{filepath.Join(dir, "table.csv")}, URLColumn: "link"},
+		"format that is no text": {Dataset: "d", Inputs: []string{filepath.Join(dir, "p.parquet")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := steps(ctx, blob.NewMemory(), "run", spec, ingest.Limits{})
+			var input *ingest.InputError
+			if !errors.As(err, &input) {
+				t.Fatalf("got %v", err)
+			}
+			if n := strings.Count(err.Error(), dir); n > 1 {
+				t.Errorf("the object is named %d times: %v", n, err)
+			}
+		})
+	}
+	if _, err := steps(ctx, blob.NewMemory(), "a/b", ingest.Spec{Dataset: "d", Inputs: []string{good}},
+		ingest.Limits{}); err == nil {
+		t.Error("a run name with a slash: no error")
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/workflows"
+)
+
+func publishCommand(g *global) *cobra.Command {
+	var rebuild string
+	cmd := &cobra.Command{
+		Use:   "publish --lake URL",
+		Short: "Publish every finished batch that is in no version yet",
+		Long: `Publish makes a version that holds what the current version holds and every finished
+batch that it lacks, and waits until the version is published. An ingest publishes at
+its end too, unless --no-publish is given.
+
+A finished batch whose record or postings are damaged is left out and named. If the
+current version holds an earlier ingest of that batch, the new version keeps it.
+
+With --rebuild the index of the current version is checked first. Damaged or missing
+files of segments are built again from the postings of batches, postings from Parquet,
+and lost registries from the version. Intact files are left alone; a rebuilt file is
+written only if its hash matches the version. The exit code is 1 if something could
+not be repaired.`,
+		Example: `  starter publish --lake s3://b/lake
+  starter publish --lake s3://b/lake --rebuild
+  starter publish --lake s3://b/lake --rebuild=0332092f8e9d03535bf33a9358df167a`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			url, err := cli.LakeURL(g.lake)
+			if err != nil {
+				return err
+			}
+			c, err := connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			run, err := activities.SignalPublisher(cmd.Context(), c, url, activities.PublishRequest{Rebuild: rebuild})
+			if err != nil {
+				return err
+			}
+			if err := warnIdlePools(cmd.Context(), c, url, cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			return watchPublish(cmd, g, c, run)
+		},
+	}
+	cmd.Flags().StringVar(&rebuild, "rebuild", "",
+		"repair damaged segments before publishing: all of them, or with --rebuild=`SEGMENT` that one")
+	cmd.Flags().Lookup("rebuild").NoOptDefVal = publish.RebuildAll
+	g.lakeFlag(cmd)
+	return cmd
+}
+
+// watchPublish waits until a publisher ends and prints its result.
+func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun) error {
+	var res workflows.PublishResult
+	if err := await(cmd, run, &res, false, c, newRetryLog(cmd.ErrOrStderr(), nil, c, run).update); err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	var unrepaired error
+	if r := res.Rebuilt; r != nil && len(r.Unmended) > 0 {
+		unrepaired = fmt.Errorf("%s could not be repaired", plural(int64(len(r.Unmended)), "object"))
+	}
+	if g.json {
+		return errors.Join(printJSON(out, res), unrepaired)
+	}
+	if r := res.Rebuilt; r != nil {
+		cli.Fprintf(out, "Checked %s: rewrote %s in %s, restored %s\n", plural(int64(r.Checked), "segment"),
+			plural(int64(r.Files), "file"), plural(int64(len(r.Segments)), "segment"),
+			plural(int64(r.Postings), "postings object"))
+		for _, key := range r.Registries {
+			cli.Fprintf(out, "Restored from the version: %s\n", key)
+		}
+		for _, line := range r.Unmended {
+			cli.Fprintf(out, "Not repaired: %s\n", line)
+		}
+	}
+	for _, s := range res.Skipped {
+		cli.Fprintf(out, "Left out: batch %s of %s: %s\n", s.Batch, s.Dataset, s.Reason)
+	}
+	if more := res.SkippedBatches - len(res.Skipped); more > 0 {
+		cli.Fprintf(out, "Left out: %d more damaged batches\n", more)
+	}
+	switch {
+	case res.Batches > 0:
+		cli.Fprintf(out, "Published %s, which adds %s\n", res.Version, plural(int64(res.Batches), "batch"))
+	case res.Version == "" && res.SkippedBatches == 0:
+		cli.Fprintf(out, "Nothing to publish: no batch is finished\n")
+	case res.Version == "":
+		cli.Fprintf(out, "Nothing to publish: every finished batch is damaged\n")
+	case res.SkippedBatches > 0:
+		cli.Fprintf(out, "Nothing new: %s holds every finished batch that is intact\n", res.Version)
+	default:
+		cli.Fprintf(out, "Nothing new: %s holds every finished batch\n", res.Version)
+	}
+	return unrepaired
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/taskqueue/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/workflows"
+)
+
+func watchCommand(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch WORKFLOW_ID",
+		Short: "Show the progress of a started ingest or publish until it ends",
+		Long: `Watch follows a running ingest or publish and prints its result. It does not matter
+whether starter, Temporal's UI or a schedule started the workflow. "starter ingest"
+prints the workflow id, and Temporal's UI lists it.
+
+Ctrl-C ends only the watching; the workflow continues. The exit code is 0 if the
+workflow succeeds and 1 if it fails.`,
+		Example: `  starter watch 'ingest:crawl:2026-11-20@s3://b/lake'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.Usagef("no workflow given; \"starter ingest\" prints the id of the one it starts")
+			}
+			return cli.Args(cobra.ExactArgs(1))(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			run := c.GetWorkflow(cmd.Context(), args[0], "")
+			d, err := c.DescribeWorkflowExecution(cmd.Context(), args[0], "")
+			if err != nil {
+				return rootCause(args[0], err)
+			}
+			switch kind := d.GetWorkflowExecutionInfo().GetType().GetName(); kind {
+			case "IngestWorkflow":
+				return watchIngest(cmd, g, c, run, false)
+			case "PublishWorkflow":
+				return watchPublish(cmd, g, c, run)
+			default:
+				return fmt.Errorf("%s is a %s; only IngestWorkflow and PublishWorkflow can be watched", args[0], kind)
+			}
+		},
+	}
+}
+
+// watchIngest shows the progress of an ingest until it ends, and prints its result.
+func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, cancel bool) error {
+	var res workflows.IngestResult
+	bar := newBar(cmd.ErrOrStderr(), g.json)
+	retries := newRetryLog(cmd.ErrOrStderr(), bar, c, run)
+	err := await(cmd, run, &res, cancel, c, func(ctx context.Context) {
+		if p, ok := progress(ctx, c, run); ok {
+			bar.update(p, time.Now())
+		}
+		retries.update(ctx)
+	})
+	bar.finish()
+	if err != nil {
+		return err
+	}
+	if g.json {
+		return printJSON(cmd.OutOrStdout(), res)
+	}
+	report(cmd.OutOrStdout(), &res, duration(cmd.Context(), c, run))
+	return nil
+}
+
+// pollInterval is how often a watcher asks Temporal for progress.
+const pollInterval = 500 * time.Millisecond
+
+// await waits until a workflow ends, stores its result in result, and meanwhile calls update every
+// pollInterval. If the context of cmd ends first, the workflow continues, or is cancelled if cancel
+// is set, and the error says which.
+func await(
+	cmd *cobra.Command, run client.WorkflowRun, result any, cancel bool, c client.Client, update func(context.Context),
+) error {
+	ctx := cmd.Context()
+	done := make(chan error, 1)
+	go func() { done <- run.Get(ctx, result) }()
+	timer := time.NewTicker(pollInterval)
+	defer timer.Stop()
+	for {
+		select {
+		case err := <-done:
+			if ctx.Err() == nil {
+				return rootCause(run.GetID(), err)
+			}
+		case <-timer.C:
+			if update != nil {
+				update(ctx)
+			}
+			continue
+		case <-ctx.Done():
+		}
+		if cancel {
+			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			err := c.CancelWorkflow(ctx, run.GetID(), run.GetRunID())
+			stop()
+			if err != nil {
+				return fmt.Errorf("cancel %s: %w", run.GetID(), err)
+			}
+			return fmt.Errorf("stopped; the cancellation of %s is requested", run.GetID())
+		}
+		return fmt.Errorf("stopped watching; %s continues. To watch it again: starter watch '%s'. "+
+			"To cancel it: temporal workflow cancel -w '%s'", run.GetID(), run.GetID(), run.GetID())
+	}
+}
+
+// rootCause reduces the error of a workflow to what went wrong, without Temporal's wrapping.
+func rootCause(id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var app *temporal.ApplicationError
+	var cancelled *temporal.CanceledError
+	var timeout *temporal.TimeoutError
+	var terminated *temporal.TerminatedError
+	var missing *serviceerror.NotFound
+	switch {
+	case errors.As(err, &app):
+		return errors.New(app.Message())
+	case errors.As(err, &cancelled):
+		return fmt.Errorf("%s was cancelled", id)
+	case errors.As(err, &terminated):
+		return fmt.Errorf("%s was terminated", id)
+	case errors.As(err, &timeout):
+		return fmt.Errorf("%s timed out: %w", id, timeout)
+	case errors.As(err, &missing):
+		return fmt.Errorf("no workflow %s: %s", id, missing.Message)
+	}
+	return err
+}
+
+// duration returns how long a finished workflow ran, or 0 if Temporal does not know.
+func duration(ctx context.Context, c client.Client, run client.WorkflowRun) time.Duration {
+	d, err := c.DescribeWorkflowExecution(ctx, run.GetID(), run.GetRunID())
+	if err != nil || d.GetWorkflowExecutionInfo().GetCloseTime() == nil {
+		return 0
+	}
+	info := d.GetWorkflowExecutionInfo()
+	return info.GetCloseTime().AsTime().Sub(info.GetStartTime().AsTime())
+}
+
+// retryLog prints why activities of a workflow are retried, each reason once.
+type retryLog struct {
+	w       io.Writer
+	bar     *bar // cleared before a line is printed; may be nil
+	c       client.Client
+	run     client.WorkflowRun
+	printed map[string]bool // reasons
+}
+
+func newRetryLog(w io.Writer, b *bar, c client.Client, run client.WorkflowRun) *retryLog {
+	return &retryLog{w: w, bar: b, c: c, run: run, printed: map[string]bool{}}
+}
+
+// update prints the reasons that are new since the last call.
+func (l *retryLog) update(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	d, err := l.c.DescribeWorkflowExecution(ctx, l.run.GetID(), "")
+	if err != nil {
+		return // the next call tries again
+	}
+	for _, a := range d.PendingActivities {
+		reason := a.GetLastFailure().GetMessage()
+		if reason == "" || l.printed[reason] {
+			continue
+		}
+		l.printed[reason] = true
+		l.bar.clear()
+		cli.Fprintf(l.w, "%s is retried (attempt %d of %d): %s\n",
+			a.GetActivityType().GetName(), a.GetAttempt(), a.GetMaximumAttempts(), reason)
+	}
+}
+
+// maxPollerAge is how long ago a live worker can have polled last. A poll lasts one minute, and
+// Temporal lists the pollers of workers that have stopped for some minutes more.
+const maxPollerAge = 70 * time.Second
+
+// warnIdlePools names the pools that no worker polls. A workflow that needs one of them waits
+// without an error.
+func warnIdlePools(ctx context.Context, c client.Client, lakeURL string, w io.Writer) error {
+	var idle []string
+	for _, pool := range activities.Pools {
+		kind := enums.TASK_QUEUE_TYPE_ACTIVITY
+		d, err := c.DescribeTaskQueue(ctx, activities.TaskQueue(lakeURL, pool), kind)
+		if err != nil {
+			return fmt.Errorf("list the workers of pool %s: %w", pool, err)
+		}
+		if !slices.ContainsFunc(d.GetPollers(), func(p *taskqueue.PollerInfo) bool {
+			return time.Since(p.GetLastAccessTime().AsTime()) < maxPollerAge
+		}) {
+			idle = append(idle, pool)
+		}
+	}
+	if len(idle) > 0 {
+		cli.Fprintf(w, "No worker polls %s of this lake, so the work waits. To start one: worker --lake %s --pools %s\n",
+			strings.Join(idle, ", "), lakeURL, strings.Join(idle, ","))
+	}
+	return nil
+}
