@@ -266,8 +266,8 @@ func TestBuildRejects(t *testing.T) {
 		"postings twice":                   func(b *lake.Batch) { b.Postings = append(b.Postings, b.Postings[0]) },
 		"a part of another size":           func(b *lake.Batch) { b.Parts[0].Bytes++ },
 		"a part of more rows":              func(b *lake.Batch) { b.Parts[0].Rows++ },
-		"postings with another footer":     func(b *lake.Batch) { b.Postings[0].TailXXH64 = "0123456789abcdef" },
-		"postings with too large a footer": func(b *lake.Batch) { b.Postings[0].TailBytes = b.Postings[0].Bytes + 1 },
+		"postings with another footer":     func(b *lake.Batch) { b.Postings[0].FooterXXH64 = "0123456789abcdef" },
+		"postings with too large a footer": func(b *lake.Batch) { b.Postings[0].FooterBytes = b.Postings[0].Bytes + 1 },
 		"the postings of another batch":    func(b *lake.Batch) { b.Postings = read(l.Batches[len(l.Batches)-1]).Postings },
 	} {
 		b := read(l.Batches[0])

@@ -11,35 +11,37 @@ import (
 // BatchFormat is the version of batch records.
 const BatchFormat = 1
 
-// Object is an immutable object and what its bytes have to be.
+// Object is the key of an immutable object, with the size and the hash that its bytes must have.
 type Object struct {
 	Key   string `json:"key"`
 	Bytes int64  `json:"bytes"`
 	XXH64 string `json:"xxh64"` // 16 hex digits
 }
 
-// FrameObject is an Object that is a frame file, with the place of its tail.
+// FrameObject is an Object that is a frame file (package seekable), with the size and the hash of
+// its footer.
 type FrameObject struct {
 	Object
-	TailBytes int64  `json:"tail_bytes"`
-	TailXXH64 string `json:"tail_xxh64"`
+	FooterBytes int64  `json:"tail_bytes"`
+	FooterXXH64 string `json:"tail_xxh64"` // 16 hex digits
 }
 
 // NewFrameObject describes a finished frame file stored under key.
 func NewFrameObject(key string, ff seekable.File) FrameObject {
 	return FrameObject{
-		Object:    Object{Key: key, Bytes: ff.Bytes, XXH64: fmt.Sprintf("%016x", ff.XXH64)},
-		TailBytes: ff.TailBytes,
-		TailXXH64: fmt.Sprintf("%016x", ff.TailXXH64),
+		Object:      Object{Key: key, Bytes: ff.Bytes, XXH64: fmt.Sprintf("%016x", ff.XXH64)},
+		FooterBytes: ff.FooterBytes,
+		FooterXXH64: fmt.Sprintf("%016x", ff.FooterXXH64),
 	}
 }
 
-// FrameFile is what codec.OpenFramesAt needs to open the object.
+// FrameFile returns the description by which seekable.OpenAt opens the object. Frames and RawBytes
+// are 0. A hash that is not 16 hex digits is a *codec.CorruptError.
 func (o FrameObject) FrameFile() (seekable.File, error) {
-	ff := seekable.File{Bytes: o.Bytes, TailBytes: o.TailBytes}
+	ff := seekable.File{Bytes: o.Bytes, FooterBytes: o.FooterBytes}
 	var err error
 	if ff.XXH64, err = o.hash("xxh64", o.XXH64); err == nil {
-		ff.TailXXH64, err = o.hash("tail_xxh64", o.TailXXH64)
+		ff.FooterXXH64, err = o.hash("tail_xxh64", o.FooterXXH64)
 	}
 	return ff, err
 }
@@ -60,20 +62,20 @@ type Part struct {
 	RowGroups    int    `json:"row_groups"`
 }
 
-// Input is one object that was read.
+// Input is one raw object that an ingest has read.
 type Input struct {
 	Name    string `json:"name"` // URL of the object, without credentials
 	Bytes   int64  `json:"bytes"`
-	Format  string `json:"format"` // as raw.Plan prints it
+	Format  string `json:"format"` // as lake/raw names it: "csv+gzip"
 	Records int64  `json:"records"`
 	Rejects int64  `json:"rejects"`
-	// BadTS are records that were kept without their timestamp: nobody named the column, and it was not understood.
+	// BadTS counts records that were kept without their timestamp: the column was chosen
+	// automatically and the value was not understood.
 	BadTS int64 `json:"bad_ts,omitempty"`
 }
 
-// Batch is the record of one finished ingest: what publish takes, what a rebuild starts
-// from, what garbage collection treats as in use. It holds no clock and no run, so that the
-// same content has the same record.
+// Batch is the record of one finished ingest. Publishing and repairing an index start from it. It
+// contains no clock and no run, so the same content has the same record and the same key.
 type Batch struct {
 	Format        int    `json:"format"`
 	DatasetID     uint32 `json:"dataset_id"`
@@ -82,12 +84,11 @@ type Batch struct {
 	PublicSuffix  string `json:"public_suffix_list"`
 
 	Inputs []Input `json:"inputs"`
-	// Records were read; Rows are kept; Merged are records equal to a kept row; Rejected are the rest, by reason.
 	// Records = Rows + Merged + the sum of Rejected.
 	Records  int64            `json:"records"`
 	Rows     int64            `json:"rows"`
-	Merged   int64            `json:"merged"`
-	Rejected map[string]int64 `json:"rejected"`
+	Merged   int64            `json:"merged"`   // records that are equal to a row
+	Rejected map[string]int64 `json:"rejected"` // records by reason
 	Domains  int64            `json:"domains"`
 
 	Parts    []Part        `json:"parts"`
@@ -95,7 +96,7 @@ type Batch struct {
 	Rejects  *Object       `json:"rejects,omitempty"`
 }
 
-// Encode is the record's bytes and their digest.
+// Encode returns the record's bytes and their digest, which BatchKey takes.
 func (b *Batch) Encode() (data []byte, digest string, err error) {
 	data, err = codec.Seal(b)
 	if err != nil {
@@ -104,7 +105,8 @@ func (b *Batch) Encode() (data []byte, digest string, err error) {
 	return data, Digest(data), nil
 }
 
-// DecodeBatch checks and decodes a record read from key.
+// DecodeBatch decodes a record that was read from key. It is a *codec.CorruptError if the bytes,
+// the format or the key do not fit together.
 func DecodeBatch(data []byte, key string) (*Batch, error) {
 	var b Batch
 	if err := codec.Unseal(data, key, &b); err != nil {

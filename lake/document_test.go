@@ -57,7 +57,7 @@ func TestBatchRecordIsAsItsPageShows(t *testing.T) {
 		},
 		Records: 1500, Rows: 1400, Merged: 98, Rejected: map[string]int64{"scheme": 1, "host": 1}, Domains: 321,
 		Parts:    []lake.Part{{Object: object(lake.PartKey(1, lake.AnyPrefix, "2024-11", digest, 0)), DomainPrefix: lake.AnyPrefix, Rows: 1400, RowGroups: 1}},
-		Postings: []lake.FrameObject{{Object: object(lake.PostingsKey(1, "2024-11", digest)), TailBytes: 100, TailXXH64: "fedcba9876543210"}},
+		Postings: []lake.FrameObject{{Object: object(lake.PostingsKey(1, "2024-11", digest)), FooterBytes: 100, FooterXXH64: "fedcba9876543210"}},
 		Rejects:  &rejects,
 	}
 	data, name, err := b.Encode()
@@ -70,7 +70,7 @@ func TestBatchRecordIsAsItsPageShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(b, got); diff != "" {
-		t.Errorf("read back it differs: %s", diff)
+		t.Errorf("decoded, the record differs (-want +got):\n%s", diff)
 	}
 	for _, key := range []string{lake.BatchKey(2, "2024-11", name), lake.BatchKey(1, "2024-12", name), lake.BatchKey(1, "2024-11", digest)} {
 		if _, err := lake.DecodeBatch(data, key); !errors.Is(err, codec.ErrCorrupt) {

@@ -1,20 +1,32 @@
-// Package lake is the Parquet lake: where its objects are, what a row is and how rows are
-// sorted, the files that hold them, and the records of what was ingested.
+// Package lake names the objects of a lake and holds its two kinds of records: the registry and
+// the batch records. A lake is one root in an object store (package blob) with everything that
+// urlake knows about some datasets of URLs.
 //
-// Everything below a lake's root is named here:
+// # Keys
 //
-//	registry/datasets.json                                name ↔ id                    (replaced by conditional put)
-//	registry/batches/dataset_id={id}.json                 order of ingests             (replaced by conditional put)
-//	urls/dataset_id={id}/domain_prefix={hh}/part-{batch}-{digest}-{n}.parquet          (immutable)
-//	batches/dataset_id={id}/{batch}/postings-{digest}.zst what a segment is built from (immutable)
-//	batches/dataset_id={id}/{batch}/{digest}.json         one finished ingest          (immutable)
-//	rejects/dataset_id={id}/{batch}-{digest}.ndjson.zst   places and reasons           (immutable)
-//	staging/{run}/…                                       between two steps, removed at the end
-//	index/…                                               packages indexbuild/segment and lake/manifest
+//	registry/datasets.json                                names and ids of datasets   (mutable)
+//	registry/batches/dataset_id={id}.json                 order of a dataset's ingests (mutable)
+//	urls/dataset_id={id}/domain_prefix={hh}/part-{batch}-{digest}-{n}.parquet
+//	                                                      rows
+//	batches/dataset_id={id}/{batch}/postings-{digest}.zst input of segments
+//	rejects/dataset_id={id}/{batch}-{digest}.ndjson.zst   list of rejected records
+//	batches/dataset_id={id}/{batch}/{digest}.json         record of one finished ingest
+//	staging/{run}/…                                       between the steps of a run; then removed
+//	index/…                                               segments, versions, manifest
 //
-// Immutable objects are named by a digest of their content, so writing one twice, by a
-// retry or by two workers at once, is writing the same bytes. All of them are the same
-// for the same input whatever the splits, the workers and the crashes.
+// Keys of segments are in package indexbuild/segment, those of versions and of the manifest in
+// package lake/manifest.
+//
+// # Writers and their order
+//
+// An ingest (package lake/ingest) registers its dataset and itself, writes parts, postings and the
+// list of rejects, then the batch record, and finishes with FinishIngest. A publish (package
+// indexbuild/publish) starts from the batch records that CurrentBatches names. So an object exists
+// before anything names it.
+//
+// The two registry documents are replaced by conditional put. All other objects are immutable and
+// named by a digest of their content. Their bytes depend on the input alone, not on splits, workers
+// or retries, so a step that runs twice writes the same objects twice.
 package lake
 
 import (
@@ -26,10 +38,10 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// RegistryKey holds the datasets' names and ids.
+// RegistryKey is the key of the datasets' names and ids.
 const RegistryKey = "registry/datasets.json"
 
-// AnyPrefix is the domain_prefix of a batch too small to be partitioned.
+// AnyPrefix is the domain_prefix of a batch that is too small to be partitioned.
 const AnyPrefix = "any"
 
 var (
@@ -37,8 +49,8 @@ var (
 	datasetName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 )
 
-// CheckBatchName refuses what cannot stand in an object key. A name of dots only is refused too: it
-// would be a folder reference.
+// CheckBatchName rejects names that cannot be an element of an object key. A name of dots alone is
+// rejected because it would refer to a folder.
 func CheckBatchName(name string) error {
 	if !batchName.MatchString(name) || strings.Trim(name, ".") == "" {
 		return fmt.Errorf("batch name %q: want 1 to 64 of A-Z a-z 0-9 . _ -, not dots alone", name)
@@ -46,7 +58,7 @@ func CheckBatchName(name string) error {
 	return nil
 }
 
-// CheckDatasetName refuses names that do not print well in keys, tables and task queues.
+// CheckDatasetName rejects names that do not print well in keys, tables and task queues.
 func CheckDatasetName(name string) error {
 	if !datasetName.MatchString(name) {
 		return fmt.Errorf("dataset name %q: want 1 to 128 of A-Z a-z 0-9 . _ -, the first a letter or digit", name)
@@ -54,21 +66,21 @@ func CheckDatasetName(name string) error {
 	return nil
 }
 
-// Digest is the 128-bit xxh3 of b as 32 hex digits: the content's name in object keys.
+// Digest is the 128-bit xxh3 of b as 32 hex digits. Object keys name contents by it.
 func Digest(b []byte) string { return FormatDigest(xxh3.Hash128(b)) }
 
-// FormatDigest prints a 128-bit hash as 32 hex digits.
+// FormatDigest formats a 128-bit hash as 32 hex digits, as Digest does.
 func FormatDigest(h xxh3.Uint128) string {
 	b := h.Bytes()
 	return hex.EncodeToString(b[:])
 }
 
-// BatchRegistryKey holds the order in which one dataset's ingests were registered.
+// BatchRegistryKey is the key of the order of one dataset's ingests.
 func BatchRegistryKey(dataset uint32) string {
 	return fmt.Sprintf("registry/batches/dataset_id=%d.json", dataset)
 }
 
-// PartKey names a part. Seq numbers the parts of one partition.
+// PartKey is the key of a part. Seq numbers the parts of one partition from 0.
 func PartKey(dataset uint32, prefix, batch, digest string, seq int) string {
 	return fmt.Sprintf("urls/dataset_id=%d/domain_prefix=%s/part-%s-%s-%d.parquet", dataset, prefix, batch, digest, seq)
 }
@@ -78,20 +90,20 @@ func BatchPrefix(dataset uint32, batch string) string {
 	return fmt.Sprintf("batches/dataset_id=%d/%s/", dataset, batch)
 }
 
-// BatchKey names the record of a finished ingest.
+// BatchKey is the key of the record of a finished ingest.
 func BatchKey(dataset uint32, batch, digest string) string {
 	return BatchPrefix(dataset, batch) + digest + ".json"
 }
 
-// PostingsKey names a batch's postings object.
+// PostingsKey is the key of a postings object of a batch.
 func PostingsKey(dataset uint32, batch, digest string) string {
 	return BatchPrefix(dataset, batch) + "postings-" + digest + ".zst"
 }
 
-// RejectsKey names a batch's list of rejected records.
+// RejectsKey is the key of the list of a batch's rejected records.
 func RejectsKey(dataset uint32, batch, digest string) string {
 	return fmt.Sprintf("rejects/dataset_id=%d/%s-%s.ndjson.zst", dataset, batch, digest)
 }
 
-// StagingPrefix is the folder of what one run keeps between its steps.
+// StagingPrefix is the folder of the objects that one run keeps between its steps.
 func StagingPrefix(run string) string { return "staging/" + run + "/" }

@@ -17,12 +17,12 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// RegistryFormat is the version of both registry documents.
-const RegistryFormat = 1
+// registryFormat is the version of both registry documents.
+const registryFormat = 1
 
 // Dataset is a named source of URLs.
 type Dataset struct {
-	// ID is given once, in the order datasets are asked for, from 1, and never again.
+	// ID is assigned in the order of registration, from 1, and never reused.
 	ID      uint32 `json:"dataset_id"`
 	Name    string `json:"name"`
 	Title   string `json:"title,omitempty"`
@@ -30,28 +30,32 @@ type Dataset struct {
 	Licence string `json:"licence,omitempty"`
 }
 
-// Rules are what the rows of a lake depend on beside its inputs. All rows of a lake follow the same.
+// Rules are the versions of what turns an input into rows. All rows of a lake follow the same
+// rules.
 type Rules struct {
-	// CanonicalForm is urlnorm.Form.
+	// CanonicalForm is urlnorm.Form of the program that made the rows.
 	CanonicalForm string `json:"canonical_form"`
-	// PublicSuffix is the version of the public suffix list, urlnorm.PSLVersion: domains are sorted and partitioned on.
+	// PublicSuffix is its urlnorm.PSLVersion, the version of the public suffix list. It decides the
+	// domain of a URL, by which rows are sorted and partitioned.
 	PublicSuffix string `json:"public_suffix_list"`
 }
 
-// CurrentRules are those of this program.
+// CurrentRules returns the rules of this program.
 func CurrentRules() Rules {
 	return Rules{CanonicalForm: urlnorm.Form, PublicSuffix: urlnorm.PSLVersion()}
 }
 
-// RulesError refuses work for a lake whose rows follow other rules than this program's. A program of
-// the lake's version can do it, or this one after a rebuild.
+// RulesError says that the rows of a lake follow other rules than this program's. Only a program
+// with the lake's rules can add rows to it.
 type RulesError struct{ Lake, Program Rules }
 
 func (e *RulesError) Error() string {
 	if e.Lake.CanonicalForm != e.Program.CanonicalForm {
-		return fmt.Sprintf("the lake's canonical form is %s, this program's is %s; rebuild the lake first", e.Lake.CanonicalForm, e.Program.CanonicalForm)
+		return fmt.Sprintf("the lake's canonical form is %s, this program's is %s; rebuild the lake first",
+			e.Lake.CanonicalForm, e.Program.CanonicalForm)
 	}
-	return fmt.Sprintf("the lake's public suffix list is %q, this program's is %q; rebuild the lake first", e.Lake.PublicSuffix, e.Program.PublicSuffix)
+	return fmt.Sprintf("the lake's public suffix list is %q, this program's is %q; rebuild the lake first",
+		e.Lake.PublicSuffix, e.Program.PublicSuffix)
 }
 
 // CheckRules returns a *RulesError unless the rules are this program's.
@@ -63,9 +67,9 @@ func CheckRules(r Rules) error {
 }
 
 var (
-	// ErrUnknownRun: a run finishes an ingest that it never registered.
+	// ErrUnknownRun: FinishIngest was called for a run that is not registered, or no longer.
 	ErrUnknownRun = errors.New("run has not registered an ingest of this batch")
-	// ErrBusy: others kept changing a registry document.
+	// ErrBusy: other writers replaced a registry document before each of many attempts to do so.
 	ErrBusy = errors.New("registry kept changing")
 )
 
@@ -73,13 +77,14 @@ var (
 type registry struct {
 	Format int   `json:"format"`
 	Rules  Rules `json:"rules"`
-	// NextID is the next dataset's. It is kept apart from the list so that an id is not given again
-	// when an entry goes.
+	// NextID is the next dataset's id. It is stored, so an id is not reused even if its entry is
+	// removed.
 	NextID   uint32    `json:"next_id"`
 	Datasets []Dataset `json:"datasets"` // by id
 }
 
-// Registry returns the lake's datasets in the order of their ids, none where there is no registry yet.
+// Registry returns the lake's datasets in the order of their ids. A lake without a registry has
+// none.
 func Registry(ctx context.Context, store blob.Store) ([]Dataset, error) {
 	r, _, err := read[registry](ctx, store, RegistryKey)
 	if err != nil {
@@ -88,13 +93,13 @@ func Registry(ctx context.Context, store blob.Store) ([]Dataset, error) {
 	return r.Datasets, nil
 }
 
-// RegisterDataset returns the dataset with d's name and gives it the next id if it is new. D's ID is not looked at. What
-// d says about a known dataset replaces what is there; what it leaves empty stays. The first
-// dataset fixes the lake's rules; later ones are refused with a *RulesError where the program's are others.
+// RegisterDataset returns the dataset with d's name. A new dataset gets the next id; d.ID is
+// ignored. The other fields of d replace those of a known dataset unless they are empty. The first
+// dataset fixes the lake's rules: if they are not this program's, the error is a *RulesError. A
+// registry that is missing from a lake with batches or versions is a *codec.CorruptError, since ids
+// would be given again.
 //
-// A registry that is missing although the lake has batches or versions is a *codec.CorruptError: ids would be given again.
-//
-// It may be repeated and run at once any number of times. A reply that was lost does no harm: the document is read again.
+// Calls may be repeated and concurrent. If a reply is lost, the document is read again.
 func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset, error) {
 	if err := CheckDatasetName(d.Name); err != nil {
 		return Dataset{}, err
@@ -102,7 +107,7 @@ func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset,
 	var out Dataset
 	err := update(ctx, store, RegistryKey, func(r *registry) (bool, error) {
 		if r.Format == 0 {
-			*r = registry{Format: RegistryFormat, Rules: CurrentRules(), NextID: 1}
+			*r = registry{Format: registryFormat, Rules: CurrentRules(), NextID: 1}
 		}
 		if err := CheckRules(r.Rules); err != nil {
 			return false, err
@@ -139,23 +144,6 @@ func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset,
 	return out, nil
 }
 
-// AdoptRules records that all rows of the lake now follow this program's rules: what a rebuild does once its version
-// is published.
-func AdoptRules(ctx context.Context, store blob.Store) error {
-	err := update(ctx, store, RegistryKey, func(r *registry) (bool, error) {
-		if r.Format == 0 {
-			return false, nil // the first dataset will say
-		}
-		have := r.Rules
-		r.Rules = CurrentRules()
-		return have != r.Rules, nil
-	})
-	if err != nil {
-		return fmt.Errorf("adopt rules: %w", err)
-	}
-	return nil
-}
-
 // batchRegistry is the document at BatchRegistryKey.
 type batchRegistry struct {
 	Format    int     `json:"format"`
@@ -173,19 +161,21 @@ type entry struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// keepSuperseded is how many ingests that a later one replaced stay registered. They are looked up only by
-// a run that finishes twice; one that is a thousand ingests late is refused.
+// keepSuperseded is the number of superseded ingests that stay registered. Only a run that finishes
+// a second time looks for them; a run that is a thousand ingests late gets ErrUnknownRun.
 const keepSuperseded = 1000
 
-// RegisterIngest puts an ingest in the order of its dataset's: of two runs of one batch the one registered
-// later wins, whichever finishes first. It is idempotent by run and batch. A registry that is missing although the dataset has
+// RegisterIngest appends an ingest to the order of its dataset's ingests and returns its number,
+// from
+// 1. Of two runs of one batch the one that registered later wins, whichever finishes first. A run that
+// registers a batch again gets the same number. A registry that is missing from a dataset with
 // batches is a *codec.CorruptError.
 func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run string) (seq int64, err error) {
 	if err := CheckBatchName(batch); err != nil {
 		return 0, err
 	}
 	err = update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
-		if err := r.of(dataset); err != nil {
+		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
 		for _, e := range r.Ingests {
@@ -205,12 +195,14 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 	return seq, nil
 }
 
-// FinishIngest records that run has finished its ingest of a batch with the record of that digest. Current is false where
-// a run registered later has finished the batch already: its content stands. The record has to be in
-// the store before.
-func FinishIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string) (current bool, err error) {
+// FinishIngest records the digest of the batch record of a run's ingest. The record must be in the
+// store already. Current is false if a run that registered later has finished the batch before:
+// that run's record stays current. A run that has not registered the batch gets ErrUnknownRun.
+func FinishIngest(
+	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
+) (current bool, err error) {
 	err = update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
-		if err := r.of(dataset); err != nil {
+		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
 		own, changed := int64(-1), false
@@ -223,8 +215,8 @@ func FinishIngest(ctx context.Context, store blob.Store, dataset uint32, batch, 
 		if own < 0 {
 			return false, fmt.Errorf("%w: run %q", ErrUnknownRun, run)
 		}
-		current = r.winners()[batch].Seq == own
-		r.drop()
+		current = r.current()[batch].Seq == own
+		r.dropSuperseded()
 		return changed, nil
 	})
 	if err != nil {
@@ -233,26 +225,28 @@ func FinishIngest(ctx context.Context, store blob.Store, dataset uint32, batch, 
 	return current, nil
 }
 
-// CurrentBatches returns the digest of the record that stands for each finished batch of a dataset.
+// CurrentBatches returns the digest of the current record of each finished batch of a dataset, by
+// the name of the batch.
 func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[string]string, error) {
 	r, etag, err := read[batchRegistry](ctx, store, BatchRegistryKey(dataset))
 	if err == nil && etag != "" {
-		err = r.of(dataset)
+		err = r.belongTo(dataset)
 	}
 	if err != nil {
 		return nil, err
 	}
-	current := map[string]string{}
-	for name, e := range r.winners() {
-		current[name] = e.Digest
+	digests := map[string]string{}
+	for name, e := range r.current() {
+		digests[name] = e.Digest
 	}
-	return current, nil
+	return digests, nil
 }
 
-// of makes a new document that of a dataset and checks a read one.
-func (r *batchRegistry) of(dataset uint32) error {
+// belongTo fills in a new document for a dataset, and checks that a document that was read is the
+// dataset's.
+func (r *batchRegistry) belongTo(dataset uint32) error {
 	if r.Format == 0 {
-		*r = batchRegistry{Format: RegistryFormat, DatasetID: dataset, NextSeq: 1}
+		*r = batchRegistry{Format: registryFormat, DatasetID: dataset, NextSeq: 1}
 	}
 	if r.DatasetID != dataset {
 		return codec.Corrupt(BatchRegistryKey(dataset), "dataset_id", -1, dataset, r.DatasetID)
@@ -260,8 +254,9 @@ func (r *batchRegistry) of(dataset uint32) error {
 	return nil
 }
 
-// winners finds the finished ingest of each batch that was registered last.
-func (r *batchRegistry) winners() map[string]entry {
+// current returns the current ingest of each batch: of its finished ingests the one that registered
+// last.
+func (r *batchRegistry) current() map[string]entry {
 	last := map[string]entry{}
 	for _, e := range r.Ingests {
 		if e.Digest != "" {
@@ -271,9 +266,10 @@ func (r *batchRegistry) winners() map[string]entry {
 	return last
 }
 
-// drop forgets the oldest superseded ingests beyond keepSuperseded, so that the document stays as small as the dataset's list of batches.
-func (r *batchRegistry) drop() {
-	last := r.winners()
+// dropSuperseded removes the oldest superseded ingests beyond keepSuperseded. This bounds the
+// document by the number of the dataset's batches.
+func (r *batchRegistry) dropSuperseded() {
+	last := r.current()
 	superseded := func(e entry) bool { return e.Seq < last[e.Batch].Seq }
 	n := 0
 	for _, e := range r.Ingests {
@@ -295,8 +291,10 @@ func (r *batchRegistry) drop() {
 func (r registry) format() int      { return r.Format }
 func (r batchRegistry) format() int { return r.Format }
 
-// read gets a registry document and its ETag; where there is none the zero document and "".
-func read[T interface{ format() int }](ctx context.Context, store blob.Store, key string) (doc T, etag string, err error) {
+// read returns a registry document and its ETag. If there is none, both are zero.
+func read[T interface{ format() int }](
+	ctx context.Context, store blob.Store, key string,
+) (doc T, etag string, err error) {
 	data, info, err := store.Get(ctx, key)
 	if errors.Is(err, blob.ErrNotExist) {
 		return doc, "", nil
@@ -307,16 +305,16 @@ func read[T interface{ format() int }](ctx context.Context, store blob.Store, ke
 	if err := codec.Unseal(data, key, &doc); err != nil {
 		return doc, "", err
 	}
-	if doc.format() != RegistryFormat {
-		return doc, "", codec.Corrupt(key, "format", -1, RegistryFormat, doc.format())
+	if doc.format() != registryFormat {
+		return doc, "", codec.Corrupt(key, "format", -1, registryFormat, doc.format())
 	}
 	return doc, info.ETag, nil
 }
 
-// manifestKey is the manifest's, whose package imports this one.
+// manifestKey is manifest.Key. Package manifest imports this one.
 const manifestKey = "index/manifest.json"
 
-// witnesses are beginnings of keys that nothing is stored under before the registry document key is.
+// witnesses returns prefixes of keys that are written only after the registry document at key.
 func witnesses(key string) []string {
 	if id, ok := strings.CutPrefix(key, strings.TrimSuffix(BatchRegistryKey(0), "0.json")); ok {
 		return []string{"batches/dataset_id=" + strings.TrimSuffix(id, ".json") + "/"}
@@ -324,8 +322,9 @@ func witnesses(key string) []string {
 	return []string{manifestKey, "registry/batches/", "batches/"}
 }
 
-// CheckPresent returns a *codec.CorruptError if a registry document, the one at RegistryKey or at a dataset's BatchRegistryKey, is missing and
-// the lake holds what is only written after it. An absent one is in order in a lake or a dataset that is new.
+// CheckPresent returns a *codec.CorruptError if a registry document is missing although the lake
+// has objects that are written only after it. A new lake or dataset has no document, which is no
+// error. Key is RegistryKey or a BatchRegistryKey.
 func CheckPresent(ctx context.Context, store blob.Store, key string) error {
 	witness := ""
 	for _, prefix := range witnesses(key) {
@@ -343,30 +342,38 @@ func CheckPresent(ctx context.Context, store blob.Store, key string) error {
 	if witness == "" {
 		return nil
 	}
-	// It may have been written since it was looked for, and the witness after it.
+	// The document may have been written since the caller looked for it, and the witness after
+	// that.
 	if _, err := store.Stat(ctx, key); !errors.Is(err, blob.ErrNotExist) {
 		return err
 	}
-	return codec.Corrupt(key, "object", -1, "one that exists, since "+witness+" does", `none; "starter publish --rebuild" restores it from the current version`)
+	return codec.Corrupt(key, "object", -1, "one that exists, since "+witness+" does",
+		`none; "starter publish --rebuild" restores it from the current version`)
 }
 
-// readNew is what an update goes by that has found no document: none where the lake or the dataset is new.
-func readNew[T interface{ format() int }](ctx context.Context, store blob.Store, key string) (doc T, etag string, err error) {
+// readNew is read for an update that has found no document. It fails unless the lake, or the
+// dataset, is new or the document has been written meanwhile.
+func readNew[T interface{ format() int }](
+	ctx context.Context, store blob.Store, key string,
+) (doc T, etag string, err error) {
 	if err := CheckPresent(ctx, store, key); err != nil {
 		return doc, "", err
 	}
 	return read[T](ctx, store, key)
 }
 
-// RestoreRegistry writes the registry anew from the datasets that a version holds, if it is lost: missing from a lake that is not new, or not what
-// was sealed. Ids that the lake's objects name and datasets does not are not given again; nameless are those. Restored is false where there
-// was nothing to do.
-func RestoreRegistry(ctx context.Context, store blob.Store, rules Rules, datasets []Dataset) (restored bool, nameless []uint32, err error) {
+// RestoreRegistry writes the registry again, from the rules and the datasets of a version, if it is
+// lost: damaged, or missing from a lake that is not new. Restored is false if it is not lost.
+// Nameless are the ids that keys of the lake contain and datasets does not; they are not given
+// again.
+func RestoreRegistry(
+	ctx context.Context, store blob.Store, rules Rules, datasets []Dataset,
+) (restored bool, nameless []uint32, err error) {
 	cond, lost, err := isLost[registry](ctx, store, RegistryKey)
 	if err != nil || !lost {
 		return false, nil, err
 	}
-	r := registry{Format: RegistryFormat, Rules: rules, NextID: 1, Datasets: slices.Clone(datasets)}
+	r := registry{Format: registryFormat, Rules: rules, NextID: 1, Datasets: slices.Clone(datasets)}
 	slices.SortFunc(r.Datasets, func(a, b Dataset) int { return cmp.Compare(a.ID, b.ID) })
 	used := map[uint32]bool{}
 	for _, prefix := range []string{"registry/batches/", "batches/", "urls/"} {
@@ -396,15 +403,18 @@ func RestoreRegistry(ctx context.Context, store blob.Store, rules Rules, dataset
 	return err == nil, nameless, err
 }
 
-// RestoreBatchRegistry writes the batch registry of a dataset anew, if it is lost, from the digests of the batches that a version holds, by
-// name. Other batches of the dataset have to be ingested again, and a run that is under way fails.
-func RestoreBatchRegistry(ctx context.Context, store blob.Store, dataset uint32, batches map[string]string) (restored bool, err error) {
+// RestoreBatchRegistry writes the order of a dataset's ingests again if it is lost. Batches are the
+// digests of the batches that a version contains, by name. Other batches must be ingested again,
+// and runs in flight fail with ErrUnknownRun.
+func RestoreBatchRegistry(
+	ctx context.Context, store blob.Store, dataset uint32, batches map[string]string,
+) (restored bool, err error) {
 	key := BatchRegistryKey(dataset)
 	cond, lost, err := isLost[batchRegistry](ctx, store, key)
 	if err != nil || !lost {
 		return false, err
 	}
-	r := batchRegistry{Format: RegistryFormat, DatasetID: dataset, NextSeq: 1, Ingests: []entry{}}
+	r := batchRegistry{Format: registryFormat, DatasetID: dataset, NextSeq: 1, Ingests: []entry{}}
 	for _, name := range slices.Sorted(maps.Keys(batches)) {
 		r.Ingests = append(r.Ingests, entry{Seq: r.NextSeq, Batch: name, Run: "restored", Digest: batches[name]})
 		r.NextSeq++
@@ -417,15 +427,16 @@ func RestoreBatchRegistry(ctx context.Context, store blob.Store, dataset uint32,
 	return err == nil, err
 }
 
-// isLost tells whether a registry document has to be restored, and the condition under which it may be replaced. One of another
-// format is another program's, and stays.
-func isLost[T interface{ format() int }](ctx context.Context, store blob.Store, key string) (blob.Condition, bool, error) {
+// isLost reports whether a registry document must be restored, and the condition under which it may
+// be replaced. A document of another format belongs to another program's version and is not lost.
+func isLost[T interface{ format() int }](
+	ctx context.Context, store blob.Store, key string,
+) (cond blob.Condition, lost bool, err error) {
 	data, info, err := store.Get(ctx, key)
 	if errors.Is(err, blob.ErrNotExist) {
 		err = CheckPresent(ctx, store, key)
-		lost := errors.Is(err, codec.ErrCorrupt)
-		if lost {
-			err = nil
+		if errors.Is(err, codec.ErrCorrupt) {
+			lost, err = true, nil
 		}
 		return blob.Condition{IfAbsent: true}, lost, err
 	}
@@ -434,20 +445,25 @@ func isLost[T interface{ format() int }](ctx context.Context, store blob.Store, 
 	}
 	var doc T
 	var c *codec.CorruptError
-	lost := errors.As(codec.Unseal(data, key, &doc), &c) && c.Section == "seal"
+	lost = errors.As(codec.Unseal(data, key, &doc), &c) && c.Section == "seal"
 	return blob.Condition{IfMatch: info.ETag}, lost, nil
 }
 
 const (
-	// updateRounds is how often an update starts again on what others wrote. Each lost round is another's success.
+	// updateRounds is the maximum number of attempts of an update. An attempt fails only because
+	// another writer's has succeeded.
 	updateRounds = 200
-	// updatePause spreads those that lost a round; it grows with the rounds, up to 32 times.
+	// updatePause is the maximum pause after the first failed attempt. It grows with the attempts
+	// to at most 32 times that, to spread the writers.
 	updatePause = 2 * time.Millisecond
 )
 
-// update applies change to a document by conditional put. Change returns whether it changed anything. It is called again with what is in the
-// store after every put that did not plainly succeed, and finds its own change there if only the reply was lost.
-func update[T interface{ format() int }](ctx context.Context, store blob.Store, key string, change func(*T) (bool, error)) error {
+// update changes a document by conditional put. Change reports whether it changed the document.
+// After every put that did not plainly succeed the document is read and change is called again; it
+// finds its own change there if only the reply was lost.
+func update[T interface{ format() int }](
+	ctx context.Context, store blob.Store, key string, change func(*T) (bool, error),
+) error {
 	var failure error
 	for round := range updateRounds {
 		doc, etag, err := read[T](ctx, store, key)
@@ -476,7 +492,8 @@ func update[T interface{ format() int }](ctx context.Context, store blob.Store, 
 			return nil
 		}
 		if !errors.Is(err, blob.ErrPrecondition) {
-			// The put may have taken effect all the same. If not, this is what to report.
+			// The put may have taken effect. If the next round finds that it has not, this is the
+			// error to report.
 			failure = err
 			continue
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// onStores runs a test on a store in memory and on one of files.
+// onStores runs a test on a store in memory and on a local store.
 func onStores(t *testing.T, test func(t *testing.T, store blob.Store)) {
 	t.Run("memory", func(t *testing.T) { test(t, blob.NewMemory()) })
 	t.Run("files", func(t *testing.T) {
@@ -29,7 +29,7 @@ func onStores(t *testing.T, test func(t *testing.T, store blob.Store)) {
 	})
 }
 
-// together runs n functions at once and fails on their errors.
+// together runs f(0) to f(n-1) concurrently and fails the test if one returns an error.
 func together(t *testing.T, n int, f func(i int) error) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -43,7 +43,7 @@ func together(t *testing.T, n int, f func(i int) error) {
 	}
 }
 
-func TestDatasetIDsAreGivenInOrderAndKept(t *testing.T) {
+func TestDatasetIDsAreAssignedInOrderAndKept(t *testing.T) {
 	ctx := context.Background()
 	onStores(t, func(t *testing.T, store blob.Store) {
 		if got, err := lake.Registry(ctx, store); err != nil || len(got) != 0 {
@@ -90,7 +90,7 @@ func TestConcurrentRegistrations(t *testing.T) {
 		const n = 20
 		got := make([]lake.Dataset, n)
 		together(t, n, func(i int) (err error) {
-			// Each name is asked for twice.
+			// Each name is registered twice.
 			got[i], err = lake.RegisterDataset(ctx, store, lake.Dataset{Name: fmt.Sprintf("d%02d", i/2)})
 			return err
 		})
@@ -103,7 +103,7 @@ func TestConcurrentRegistrations(t *testing.T) {
 		}
 		for i, d := range all {
 			if d.ID != uint32(i+1) {
-				t.Errorf("place %d has id %d", i, d.ID)
+				t.Errorf("dataset %d of the list has id %d", i, d.ID)
 			}
 		}
 		for _, d := range got {
@@ -167,7 +167,7 @@ func TestOfTwoRunsOfABatchTheOneRegisteredLaterWins(t *testing.T) {
 	register("b", "early")
 	register("c", "other")
 	register("b", "late")
-	register("b", "early") // a retry does not move it back
+	register("b", "early") // a retry does not change the order
 	current(map[string]string{})
 	finish("b", "early", "e1", true)
 	current(map[string]string{"b": "e1"})
@@ -190,7 +190,8 @@ func TestOfTwoRunsOfABatchTheOneRegisteredLaterWins(t *testing.T) {
 func TestBatchRegistryStaysSmall(t *testing.T) {
 	ctx := context.Background()
 	store := blob.NewMemory()
-	// A document of 1,100 ingests of one batch and one of another, as a lake of an earlier day has it.
+	// A document of 1,100 ingests of one batch and one of another: superseded ingests were once
+	// kept.
 	type ingest struct {
 		Seq    int64  `json:"seq"`
 		Batch  string `json:"batch"`
@@ -251,7 +252,8 @@ func TestLostRepliesDoNoHarm(t *testing.T) {
 	onStores(t, func(t *testing.T, inner blob.Store) {
 		store := blobtest.NewFaulty(inner)
 		for _, err := range []error{lost, blob.ErrPrecondition} {
-			// The put takes effect and its reply is lost, or a retry below reports the condition that the first try broke.
+			// The put takes effect and its reply is lost; or the store retries it and reports that
+			// the condition no longer holds.
 			name := fmt.Sprintf("d-%d", len(err.Error()))
 			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
 			d, e := lake.RegisterDataset(ctx, store, lake.Dataset{Name: name})
@@ -290,7 +292,7 @@ func TestLostRepliesDoNoHarm(t *testing.T) {
 	})
 }
 
-func TestStoreThatAlwaysRefusesEndsInAnError(t *testing.T) {
+func TestUpdateEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	store := blobtest.NewFaulty(blob.NewMemory())
 	tries := 0
@@ -335,7 +337,7 @@ func TestDamagedRegistryIsCorrupt(t *testing.T) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
-	// The document of one dataset under another's name.
+	// The document of one dataset under the key of another.
 	if _, err := lake.RegisterIngest(ctx, store, 2, "b", "r"); err != nil {
 		t.Fatal(err)
 	}
@@ -351,12 +353,9 @@ func TestDamagedRegistryIsCorrupt(t *testing.T) {
 	}
 }
 
-func TestLakeOfOtherRulesRefusesDatasets(t *testing.T) {
+func TestLakeOfOtherRulesRejectsDatasets(t *testing.T) {
 	ctx := context.Background()
 	store := blob.NewMemory()
-	if err := lake.AdoptRules(ctx, store); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
 		t.Fatal(err)
 	}
@@ -368,27 +367,21 @@ func TestLakeOfOtherRulesRefusesDatasets(t *testing.T) {
 	if err := codec.Unseal(data, lake.RegistryKey, &doc); err != nil {
 		t.Fatal(err)
 	}
-	doc["rules"].(map[string]any)["public_suffix_list"] = "of another day"
+	doc["rules"].(map[string]any)["public_suffix_list"] = "another list"
 	if data, err = codec.Seal(doc); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := store.Put(ctx, lake.RegistryKey, data, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	var refused *lake.RulesError
-	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.As(err, &refused) || refused.Lake.PublicSuffix != "of another day" {
+	var rules *lake.RulesError
+	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.As(err, &rules) || rules.Lake.PublicSuffix != "another list" {
 		t.Fatalf("got %v", err)
-	}
-	if err := lake.AdoptRules(ctx, store); err != nil {
-		t.Fatal(err)
-	}
-	if d, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil || d.ID != 1 {
-		t.Errorf("after the rebuild: %+v, %v", d, err)
 	}
 }
 
-// An id is not given again, and ingests do not start over, when a registry is gone from a lake that holds something.
-func TestLostRegistryIsRefusedAndRestored(t *testing.T) {
+// If a registry is lost from a lake with objects, no id is given again and no order starts over.
+func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 	ctx := context.Background()
 	for _, left := range []string{"index/manifest.json", "registry/batches/dataset_id=7.json", lake.BatchKey(7, "b", "0123"), lake.PostingsKey(7, "b", "0123")} {
 		onStores(t, func(t *testing.T, store blob.Store) {
@@ -400,12 +393,12 @@ func TestLostRegistryIsRefusedAndRestored(t *testing.T) {
 			}
 			put(lake.StagingPrefix("run")+"plan.json", []byte("x"))
 			if restored, _, err := lake.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || restored {
-				t.Fatalf("a new lake: %v, %v", restored, err)
+				t.Fatalf("a new lake: restored %v, %v", restored, err)
 			}
 			put(left, []byte("x"))
 			var c *codec.CorruptError
 			if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "new"}); !errors.As(err, &c) || c.File != lake.RegistryKey {
-				t.Fatalf("%s is there: %v", left, err)
+				t.Fatalf("registry lost, %s left: %v", left, err)
 			}
 			known := []lake.Dataset{{ID: 5, Name: "five", Title: "Five"}, {ID: 2, Name: "two"}}
 			restored, nameless, err := lake.RestoreRegistry(ctx, store, lake.CurrentRules(), known)
@@ -423,7 +416,7 @@ func TestLostRegistryIsRefusedAndRestored(t *testing.T) {
 				t.Errorf("%+v, %v", d, err)
 			}
 			if restored, _, err := lake.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || restored {
-				t.Errorf("a sound registry: %v, %v", restored, err)
+				t.Errorf("an intact registry: restored %v, %v", restored, err)
 			}
 		})
 	}

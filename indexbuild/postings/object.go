@@ -154,7 +154,7 @@ type Writer struct {
 // NewWriter returns a Writer of an object to w, with the postings of parts of a dataset's batch.
 func NewWriter(w io.Writer, dataset uint32, batch string) *Writer {
 	pw := &Writer{frames: seekable.NewWriter(w, 0), dir: directory{dataset: dataset, batch: batch}}
-	pw.frames.Ahead(runtime.GOMAXPROCS(0))
+	pw.frames.SetConcurrency(runtime.GOMAXPROCS(0))
 	return pw
 }
 
@@ -248,7 +248,7 @@ func (w *Writer) flush() error {
 	f = codec.AppendU32(f, uint32(len(w.totals)))
 	f = append(append(f, w.shared...), w.rest...)
 	f = append(append(append(f, w.rows...), w.totals...), w.text...)
-	_, _, err := w.frames.Pieces(nil, f, domainFrameHeader, n, n, len(w.rows), len(w.totals), len(w.text))
+	_, _, err := w.frames.SectionedFrame(nil, f, domainFrameHeader, n, n, len(w.rows), len(w.totals), len(w.text))
 	w.shared, w.rest, w.frame = w.shared[:0], w.rest[:0], f
 	w.rows, w.totals, w.text = w.rows[:0], w.totals[:0], w.text[:0]
 	w.open.domainFrames++

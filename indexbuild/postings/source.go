@@ -121,13 +121,13 @@ func (s *Source) readFrame(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	if s.stream == nil {
-		off, n := r.frames.Place(s.frame, s.end)
+		off, n := r.frames.Range(s.frame, s.end)
 		if s.stream, err = r.store.Open(ctx, r.key, off, n); err != nil {
 			return false, err
 		}
 		s.buf = bufio.NewReaderSize(s.stream, int(min(n, readBytes)))
 	}
-	_, size := r.frames.Place(s.frame, s.frame+1)
+	_, size := r.frames.Range(s.frame, s.frame+1)
 	n := int(size)
 	packed, err := s.buf.Peek(min(n, s.buf.Size()))
 	if err == nil && len(packed) < n {

@@ -256,7 +256,7 @@ func largeFrames(tb testing.TB, n int) (all []domainTotals, open func() *Source)
 		tb.Fatal(err)
 	}
 	r := openObject(tb, buf.Bytes(), ff)
-	if _, size := r.frames.Place(0, 1); size <= readBytes {
+	if _, size := r.frames.Range(0, 1); size <= readBytes {
 		tb.Fatalf("a frame of %d bytes is read at once", size)
 	}
 	return all, func() *Source { return r.Source(0, 7) }

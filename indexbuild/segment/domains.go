@@ -34,7 +34,7 @@ type DomainsWriter struct {
 // NewDomainsWriter returns a DomainsWriter that writes to w.
 func NewDomainsWriter(w io.Writer) *DomainsWriter {
 	d := &DomainsWriter{fw: seekable.NewWriter(w, 0)}
-	d.fw.Ahead(framesAhead())
+	d.fw.SetConcurrency(framesAhead())
 	return d
 }
 

@@ -133,14 +133,14 @@ func (f *frames) scan(ctx context.Context, first, end int) iter.Seq2[scanned, er
 		var buf []byte
 		for lo := first; lo < end; {
 			hi := f.reach(lo, end, scanBytes)
-			off, n := f.Place(lo, hi)
+			off, n := f.Range(lo, hi)
 			raw, err := f.read(ctx, off, n)
 			if err != nil {
 				yield(scanned{}, fmt.Errorf("read frames %d to %d of %s: %w", lo, hi, f.key, err))
 				return
 			}
 			for ; lo < hi; lo++ {
-				at, n := f.Place(lo, lo+1)
+				at, n := f.Range(lo, lo+1)
 				buf = slices.Grow(buf[:0], int(f.RawSize(lo)))
 				data, err := f.DecodeInto(lo, raw[at-off:][:n], buf)
 				if err != nil {
@@ -160,7 +160,7 @@ func (f *frames) scan(ctx context.Context, first, end int) iter.Seq2[scanned, er
 func (f *frames) reach(lo, end int, size int64) int {
 	hi := lo + 1
 	for hi < end {
-		if _, n := f.Place(lo, hi+1); n > size {
+		if _, n := f.Range(lo, hi+1); n > size {
 			break
 		}
 		hi++

@@ -94,7 +94,7 @@ type File struct {
 func frameFile(name string, f seekable.File) File {
 	return File{
 		Name: name, Bytes: f.Bytes, XXH64: formatSum(f.XXH64),
-		TailBytes: f.TailBytes, TailXXH64: formatSum(f.TailXXH64), Frames: f.Frames, RawBytes: f.RawBytes, frame: f,
+		TailBytes: f.FooterBytes, TailXXH64: formatSum(f.FooterXXH64), Frames: f.Frames, RawBytes: f.RawBytes, frame: f,
 	}
 }
 
@@ -281,7 +281,7 @@ func (f *File) check(form fileForm) error {
 	}
 	f.frame = seekable.File{
 		Bytes: f.Bytes, XXH64: f.sums.XXH64,
-		TailBytes: f.TailBytes, TailXXH64: tail, Frames: f.Frames, RawBytes: f.RawBytes,
+		FooterBytes: f.TailBytes, FooterXXH64: tail, Frames: f.Frames, RawBytes: f.RawBytes,
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type PartsWriter struct{ fw *seekable.Writer }
 // NewPartsWriter returns a PartsWriter that writes to w.
 func NewPartsWriter(w io.Writer) *PartsWriter {
 	p := &PartsWriter{seekable.NewWriter(w, partsFence)}
-	p.fw.Ahead(framesAhead())
+	p.fw.SetConcurrency(framesAhead())
 	return p
 }
 

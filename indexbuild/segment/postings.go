@@ -164,9 +164,9 @@ func NewPostingsWriter(idx, dat io.Writer, shard, shardBits int) *PostingsWriter
 		idx: seekable.NewWriter(idx, postingsFence), dat: seekable.NewWriter(dat, 0),
 		shard: shard, shardBits: shardBits, guess: 1000,
 	}
-	w.idx.Store() // blocks are packed bits: zstd would save one byte in ten thousand
-	w.idx.Ahead(framesAhead())
-	w.dat.Ahead(framesAhead())
+	w.idx.DisableCompression() // blocks are packed bits: zstd would save one byte in ten thousand
+	w.idx.SetConcurrency(framesAhead())
+	w.dat.SetConcurrency(framesAhead())
 	return w
 }
 

@@ -176,7 +176,7 @@ func readFiles(ctx context.Context, store blob.Store, key string, info *Info) (*
 	}
 	var text []byte
 	for i := range frames.Len() {
-		off, n := frames.Place(i, i+1)
+		off, n := frames.Range(i, i+1)
 		frame, err := frames.Decode(i, data[off:off+n])
 		if err != nil {
 			return nil, err

@@ -206,3 +206,50 @@ func TestImportsRunOneWay(t *testing.T) {
 		}
 	}
 }
+
+// dependencies lists all packages that a package depends on, in a build with tags.
+func dependencies(t *testing.T, tags string, packages ...string) []string {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-deps", "-tags", tags}, packages...)...)
+	cmd.Dir = testenv.Root(t)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -deps: %v", err)
+	}
+	return strings.Fields(string(out))
+}
+
+// The AWS SDK makes a program much larger. Only lake/blob/s3blob may bring it in, and only programs
+// that are built without the tag nos3 import that.
+func TestOnlyS3blobDependsOnTheAWSSDK(t *testing.T) {
+	const sdk = "github.com/aws/"
+	uses := func(deps []string) bool {
+		return slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, sdk) })
+	}
+	programs := []string{"./serve", "./worker", "./starter"}
+	for _, program := range programs {
+		if uses(dependencies(t, "nos3", program)) {
+			t.Errorf("%s depends on the AWS SDK although it is built with the tag nos3", program)
+		}
+		if !uses(dependencies(t, "", program)) {
+			t.Errorf("%s does not depend on the AWS SDK: it cannot open s3:// URLs", program)
+		}
+	}
+	var libraries []string
+	for _, p := range list(t) {
+		if name := strings.TrimPrefix(p.ImportPath, module); name != "lake/blob/s3blob" &&
+			!slices.Contains(programs, "./"+name) {
+			libraries = append(libraries, p.ImportPath)
+		}
+	}
+	if len(libraries) < 10 {
+		t.Fatalf("only %d libraries", len(libraries))
+	}
+	if uses(dependencies(t, "", libraries...)) {
+		for _, p := range libraries {
+			if uses(dependencies(t, "", p)) {
+				t.Errorf("%s depends on the AWS SDK", p)
+			}
+		}
+	}
+}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openBeneath is openInRoot in two system calls instead of two for each folder on the way,
-// since a page of a local lake is a handful of short reads.
+// openBeneath is openInRoot in two system calls, instead of two for each folder of the key. It
+// matters because a server answers a request by a few short reads.
 func openBeneath(dir, key string) (*os.File, error) {
 	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -26,8 +26,8 @@ func openBeneath(dir, key string) (*os.File, error) {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		return nil, err
 	default:
-		// An old kernel, a filter on system calls, an interruption, or an error that
-		// package os words better.
+		// An old kernel, a filter of system calls, an interruption, or an error that package os
+		// describes better.
 		return openInRoot(dir, key)
 	}
 }

@@ -65,6 +65,14 @@ func TestOpenURLs(t *testing.T) {
 	}
 }
 
+// This test does not import s3blob, like a program that is built with the tag nos3.
+func TestOpenNamesTheTagIfS3IsNotLinked(t *testing.T) {
+	_, err := blob.Open(t.Context(), "s3://bucket/prefix")
+	if err == nil || !strings.Contains(err.Error(), "s3://bucket/prefix") || !strings.Contains(err.Error(), "nos3") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestFileURLAndPathAreOneStore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "with space")
 	byPath, byURL := openStore(t, dir), openStore(t, "file://"+strings.ReplaceAll(dir, " ", "%20"))
@@ -99,7 +107,7 @@ func TestLocalFilerIsFoundBehindWrappers(t *testing.T) {
 	}
 }
 
-// validKey is the package's rule written once more, without sharing code.
+// validKey is the rule for keys, implemented without the code of CheckKey.
 func validKey(key string) bool {
 	if key == "" || len(key) > 1024 || !utf8.ValidString(key) || path.Clean("/"+key) != "/"+key || !filepath.IsLocal(key) {
 		return false
@@ -139,7 +147,7 @@ func FuzzKey(f *testing.F) {
 		if err != nil && !errors.Is(err, blob.ErrInvalidKey) {
 			t.Fatalf("CheckKey(%q) = %v, not an ErrInvalidKey", key, err)
 		}
-		// Whatever the key, the store stays inside its root and finds what it wrote.
+		// Whatever the key, the store writes only below its root and reads what it wrote.
 		_, putErr := local.Put(t.Context(), key, []byte(key), blob.Condition{})
 		if err != nil && !errors.Is(putErr, blob.ErrInvalidKey) {
 			t.Fatalf("Put(%q) = %v", key, putErr)

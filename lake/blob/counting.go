@@ -34,7 +34,7 @@ var opNames = [...]string{
 	OpFinish: "finish", OpList: "list", OpDelete: "delete", OpWrite: "write", OpStream: "stream",
 }
 
-// String is the operation's name as it stands in error texts.
+// String is the name of the operation in error texts.
 func (o Op) String() string {
 	if o == 0 || int(o) >= len(opNames) {
 		return fmt.Sprintf("Op(%d)", uint8(o))
@@ -42,23 +42,22 @@ func (o Op) String() string {
 	return opNames[o]
 }
 
-// MarshalText makes an Op its name in JSON.
+// MarshalText makes JSON of an Op its name.
 func (o Op) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// Count is what one kind of operation amounted to.
+// Count is the statistics of one kind of operation.
 type Count struct {
-	// Requests is the number of calls, failed ones included. A call is one request to the
-	// store where neither retries, nor the pages of a listing, nor the parts of an upload
-	// make it more.
+	// Requests is the number of calls, including failed ones. A call is one request to the store,
+	// and more if it is retried, lists several pages or uploads several parts.
 	Requests int64
-	// Errors is how many of them failed.
+	// Errors is the number of calls that failed.
 	Errors int64
-	// Bytes is what was read or written, without what failed calls may have moved.
+	// Bytes is the number of bytes read or written by calls that succeeded.
 	Bytes int64
 }
 
-// Counting is a Store that counts what goes through it, and writes it into the Trace
-// that a context carries.
+// Counting wraps a Store and counts its operations. It also appends each operation to the Trace of
+// its context, if there is one.
 type Counting struct {
 	store  Store
 	counts [len(opNames)]struct{ requests, errors, bytes atomic.Int64 }
@@ -98,21 +97,21 @@ type Access struct {
 	Op  Op     `json:"op"`
 	Key string `json:"key"` // for List the prefix, for Delete the first key
 	Off int64  `json:"off"`
-	// N is the number of bytes read or written (so far, for a stream), for Delete the
-	// number of keys, for List the number of objects.
+	// N is the number of bytes read or written, of a stream so far; for Delete the number of keys,
+	// for List the number of objects.
 	N int64 `json:"n"`
-	// Failed tells that the operation returned an error.
+	// Failed is true if the operation returned an error.
 	Failed bool `json:"failed,omitempty"`
 }
 
-// Trace collects the operations that are done for one request, through however many
-// goroutines. The zero value is ready to use.
+// Trace is the list of operations of one request. It is safe for concurrent use; the zero value is
+// empty.
 type Trace struct {
 	mu  sync.Mutex
 	log []Access
 }
 
-// Accesses returns what was done so far, in the order in which the calls returned.
+// Accesses returns the operations so far, in the order in which they returned.
 func (t *Trace) Accesses() []Access {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,13 +120,12 @@ func (t *Trace) Accesses() []Access {
 
 type traceKey struct{}
 
-// WithTrace returns a context under which operations on a Counting store are also written
-// into t.
+// WithTrace returns a context with which operations of a Counting store are appended to t.
 func WithTrace(ctx context.Context, t *Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// meter adds to what was recorded of one call.
+// meter adds the bytes of a stream or Writer to the record of its call.
 type meter struct {
 	bytes *atomic.Int64
 	trace *Trace // nil without one
@@ -143,7 +141,7 @@ func (m meter) add(n int) {
 	}
 }
 
-// record counts one call.
+// record counts one call and appends it to the Trace of ctx.
 func (c *Counting) record(ctx context.Context, a Access, bytes int64, err error) meter {
 	n := &c.counts[a.Op]
 	n.requests.Add(1)

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setDirect has reads and writes of a file go past the page cache, or through it again, and reports whether they go past it.
+// setDirect switches direct reads and writes of a file (O_DIRECT), which bypass the page cache, on
+// or off. It reports whether they are on now.
 func setDirect(f *os.File, on bool) bool {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -30,14 +31,16 @@ func setDirect(f *os.File, on bool) bool {
 	return ok
 }
 
-// edges are memory for the first and the last page of a direct read, of which not all is wanted.
+// edges holds memory for the first and the last page of direct reads, if only a part of them is
+// read.
 var edges = sync.Pool{New: func() any {
-	b := make([]byte, 3*directAlign)
-	return (*[2 * directAlign]byte)(Place(b, 0, 2*directAlign))
+	b := make([]byte, 2*directAlign+AlignSlack)
+	return (*[2 * directAlign]byte)(AlignedSlice(b, 0, 2*directAlign))
 }}
 
-// readDirect is ReadAt of a file that is set to direct reads into memory that is Place's, of a page at least. It may return fewer bytes. The system reads whole pages only: those that p
-// has not all of are read into others.
+// readDirect reads at off from a file with direct reads into p, an AlignedSlice of at least one
+// page. It may return fewer bytes than p has. Direct reads are of whole pages. The first and the
+// last page, if p has only a part of them, are read into memory beside it.
 func readDirect(f *os.File, p []byte, off int64) (n int, err error) {
 	edge := edges.Get().(*[2 * directAlign]byte)
 	defer edges.Put(edge)

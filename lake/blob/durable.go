@@ -6,20 +6,22 @@ import (
 	"sync"
 )
 
-// maxDurable bounds a durableFolders: it is emptied then, which costs some fsyncs.
+// maxDurable is the maximum size of a durableFolders. Then it is emptied, which costs some fsyncs.
 const maxDurable = 4096
 
-// durableFolders are folders of which it is known that they and all above them outlive a loss of power, so that only the folder into which an object was renamed
-// is to be fsynced, and not four more. A folder may be removed and made again by another process that has not fsynced it yet: then it has
-// the same name, and perhaps the same inode number, but another identity.
+// durableFolders is a set of folders that have been fsynced together with all folders above them.
+// After an object is renamed into such a folder, only the folder itself must be fsynced.
+//
+// Another process may remove a folder, make it again and not have fsynced it yet. It then has the
+// same name, perhaps the same inode number, but another folderIdentity.
 type durableFolders struct {
 	mu    sync.Mutex
 	known map[string]folderIdentity
 }
 
-// sync fsyncs a folder, and those above it up to one that was known to be durable, or the root.
+// sync fsyncs a folder and those above it, up to the first that is in the set, or the root.
 func (f *durableFolders) sync(root *os.Root, dir string) error {
-	met := map[string]folderIdentity{}
+	synced := map[string]folderIdentity{}
 	for {
 		d, err := root.Open(dir)
 		var id folderIdentity
@@ -32,7 +34,7 @@ func (f *durableFolders) sync(root *os.Root, dir string) error {
 		if f.has(dir, id) {
 			break
 		}
-		met[dir] = id
+		synced[dir] = id
 		if dir == "." {
 			break
 		}
@@ -43,7 +45,7 @@ func (f *durableFolders) sync(root *os.Root, dir string) error {
 	if f.known == nil || len(f.known) > maxDurable {
 		f.known = map[string]folderIdentity{}
 	}
-	for dir, id := range met {
+	for dir, id := range synced {
 		f.known[dir] = id
 	}
 	return nil
@@ -55,5 +57,5 @@ func (f *durableFolders) has(dir string, id folderIdentity) bool {
 	return id != "" && f.known[dir] == id
 }
 
-// folderIdentity differs between all folders that a file system ever has; "" where that is not known.
+// folderIdentity identifies a folder among all that a file system ever has; "" if it is not known.
 type folderIdentity string

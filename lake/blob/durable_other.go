@@ -4,5 +4,5 @@ package blob
 
 import "os"
 
-// identify knows no identity.
+// identify returns "": the identity of folders is not known.
 func identify(*os.File) folderIdentity { return "" }

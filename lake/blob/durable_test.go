@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// An object that is deleted, and its folder with it, as soon as it is in its place was put all the same.
-func TestPutOfWhatIsDeletedAtOnce(t *testing.T) {
+// A put succeeds although the object and its folder are deleted right after the rename.
+func TestPutWhileObjectAndFolderAreDeleted(t *testing.T) {
 	l, err := NewLocal(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -160,12 +160,12 @@ func TestFoldersThatAreMadeAgainAreNotKnown(t *testing.T) {
 		}
 	}
 	if err := f.sync(root, "a/b"); !missing(err) {
-		t.Fatalf("a folder that is not there: %v", err)
+		t.Fatalf("a folder that does not exist: %v", err)
 	}
 }
 
-// What is known stays bounded, whatever the number of folders.
-func TestKnownFoldersAreBounded(t *testing.T) {
+// The set is bounded, whatever the number of folders.
+func TestDurableFoldersAreBounded(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

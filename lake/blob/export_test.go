@@ -2,7 +2,7 @@ package blob
 
 import "testing"
 
-// LockKey takes the lock under which a local store changes a key.
+// LockKey locks a key in a local store.
 func LockKey(t *testing.T, s Store, key string) (unlock func()) {
 	t.Helper()
 	unlock, err := s.(*Local).lock(t.Context(), key)

@@ -2,87 +2,71 @@ package blob
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
-	"github.com/gofrs/flock"
 )
 
-const (
-	// lockStripes is the number of lock files. Keys share them by hash; this many keep
-	// writers of different keys apart, and making them costs a new lake little.
-	lockStripes = 64
-
-	// lockPoll is how often a lock that another process holds is tried again. Locks are
-	// held for a rename and a fsync or two.
-	lockPoll = time.Millisecond
-
-	// placeAttempts bounds how often a folder that deleters keep removing is made again
-	// under a new object. Each further attempt needs another deleter to win the same race.
-	placeAttempts = 1000
-)
+// placeAttempts is the maximum number of attempts to rename an object into a folder that deleters
+// keep removing. Each further attempt needs another deleter that wins the same race.
+const placeAttempts = 1000
 
 // Local is a Store in a directory: keys are paths below it.
 //
 // # Writing
 //
-// An object is written to a file of its own in .tmp/, flushed, fsynced, closed, renamed to its
-// place, and then its folder and every folder above it up to the root are fsynced (whoever made
-// them may not have got there yet), but for those above one that this store has fsynced before. Objects of megabytes go past the page cache (O_DIRECT) where the file system can do that. What a crash leaves in .tmp/ is never listed and does no
-// harm; the next store that writes removes it, recognising it by the lock that its dead
-// writer no longer holds.
+// An object is written to a file in .tmp/, which is fsynced, closed and renamed. Then its folder
+// and the folders above it are fsynced up to the root, or up to one that this store has fsynced
+// before; another process may have made them and not have fsynced them yet. Objects of megabytes
+// are written past the page cache (O_DIRECT) if the file system supports that.
+//
+// Files that a crash leaves in .tmp/ are never listed and do no harm. The next store that writes
+// removes those whose writers no longer hold the lock on them.
 //
 // # Conditions
 //
-// Replacing and deleting an object is done under a lock file in .tmp/locks/ (flock(2), so it
-// holds between processes and ends with them), chosen by the key's hash. All writers of a
-// root must therefore see one file system with working flock and rename; .tmp/ must not be
-// removed while processes write.
+// Objects are replaced and deleted under a lock on a file in .tmp/locks/, which the hash of the key
+// selects. It is an flock(2) lock, so it excludes other processes and ends with its process. All
+// writers of a root must share one file system with working flock and rename. Do not remove .tmp/
+// while processes write.
 //
 // # ETags
 //
-// An ETag is the file's time of modification in nanoseconds and its size, so it costs one
-// stat. Kernel timestamps alone would not do: two files of one size written within one tick look
-// alike, and inode numbers are reused at once. Therefore the store sets the time itself, from
-// the clock's full resolution, and while it holds the lock it moves the time past that of the
-// object it replaces. The times along the history of one object thus strictly increase, even
-// when the clock was set back or the file system rounds, and no tag returns to an object with
-// other content. (After a deletion the history begins anew; a tag could then return only if
-// the clock showed the same nanosecond twice.) Whoever changes files by other means must change
-// their size or time, as make and rsync expect.
+// An ETag is the file's modification time in nanoseconds and its size, so it costs one stat. The
+// store sets the time itself, because the kernel's has the resolution of its tick: two files of one
+// size could have the same. While it holds the lock, it sets the time past that of the object that
+// it replaces. So the times of one object strictly increase, even if the clock is set back or the
+// file system rounds, and no ETag returns with other content. After a deletion this starts over: an
+// ETag returns only if the clock shows the same nanosecond twice. Other programs that change files
+// must change their size or time, as make and rsync expect.
 //
 // # Symbolic links
 //
-// Links are followed inside the root only; one that leads out of it is an error where a
-// key or a listing meets it, and so is a link to a folder in a listing. Files that are
-// neither regular nor links are no objects.
+// Links are followed inside the root. A link out of the root is an error when a key or a listing
+// reaches it, and so is a link to a folder in a listing. Other files that are not regular are not
+// objects.
 type Local struct {
 	url string
 	dir string // absolute
 
-	// stripes keeps the goroutines of this process from polling for locks they hold
-	// against each other.
+	// stripes are the locks among the goroutines of this process, which then need not poll for each
+	// other's file locks.
 	stripes [lockStripes]chan struct{}
 
 	durable durableFolders
 
-	sweep sync.Once
+	sweep sync.Once // removeStale
 }
 
-// NewLocal returns the store in a directory, which need not exist: the first write makes it.
+// NewLocal returns the store in a directory. The first write makes the directory if it does not
+// exist.
 func NewLocal(dir string) (*Local, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -104,7 +88,7 @@ func NewLocal(dir string) (*Local, error) {
 // URL implements Store.
 func (l *Local) URL() string { return l.url }
 
-// LocalPath implements LocalFiler. A link on the way that leads out of the root is an error.
+// LocalPath implements LocalFiler. A link out of the root is an error.
 func (l *Local) LocalPath(key string) (string, error) {
 	if err := CheckKey(key); err != nil {
 		return "", fmt.Errorf("local path: %w", err)
@@ -148,7 +132,8 @@ func (l *Local) Get(ctx context.Context, key string) ([]byte, Info, error) {
 	}
 	defer f.Close()
 	if fi.Size() > MaxSmall {
-		return nil, Info{}, l.failRead("get", key, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, fi.Size(), MaxSmall))
+		err := fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, fi.Size(), MaxSmall)
+		return nil, Info{}, l.failRead("get", key, err)
 	}
 	b := make([]byte, fi.Size())
 	if _, err := io.ReadFull(f, b); err != nil {
@@ -168,7 +153,8 @@ func (l *Local) ReadRange(ctx context.Context, key string, off, n int64) ([]byte
 		return nil, l.failRead("read", key, err)
 	}
 	if n < 0 || off+n > fi.Size() {
-		return nil, l.failRead("read", key, fmt.Errorf("%w: %d bytes from %d of %d", ErrRange, n, off, fi.Size()))
+		err := fmt.Errorf("%w: %d bytes from %d of %d", ErrRange, n, off, fi.Size())
+		return nil, l.failRead("read", key, err)
 	}
 	b := make([]byte, n)
 	if _, err := f.ReadAt(b, off); err != nil {
@@ -177,7 +163,7 @@ func (l *Local) ReadRange(ctx context.Context, key string, off, n int64) ([]byte
 	return b, nil
 }
 
-// Open implements Store. The stream reads the object as it was, whatever happens to it.
+// Open implements Store. The stream reads the object as it was when it was opened.
 func (l *Local) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
 	f, fi, err := l.open(ctx, "open", key)
 	if err != nil {
@@ -190,7 +176,7 @@ func (l *Local) Open(ctx context.Context, key string, off, n int64) (io.ReadClos
 	size := fi.Size()
 	if off > size || off+max(n, 0) > size {
 		f.Close()
-		return nil, l.failRead("open", key, Outside(off, n, size))
+		return nil, l.failRead("open", key, RangeError(off, n, size))
 	}
 	if n < 0 {
 		n = size - off
@@ -204,7 +190,7 @@ func (l *Local) Put(ctx context.Context, key string, data []byte, cond Condition
 		return Info{}, err
 	}
 	if cond != (Condition{}) {
-		// What is refused already need not be written. commit asks again under the lock.
+		// A put that fails need not write the file first. commit checks again under the lock.
 		info, err := l.Stat(ctx, key)
 		if err != nil && !errors.Is(err, ErrNotExist) {
 			return Info{}, err
@@ -258,145 +244,7 @@ func (l *Local) Create(ctx context.Context, key string) (Writer, error) {
 	return &fileWriter{ctx: ctx, l: l, key: key, t: t, buf: newFileBuffer(t.f)}, nil
 }
 
-type fileWriter struct {
-	ctx  context.Context
-	l    *Local
-	key  string
-	t    *temp // nil when done
-	buf  *fileBuffer
-	fail error
-}
-
-func (w *fileWriter) Write(p []byte) (int, error) {
-	if err := w.usable(); err != nil {
-		return 0, err
-	}
-	n, err := w.buf.Write(p)
-	if err != nil {
-		w.fail = w.l.fail("write", w.key, err)
-	}
-	return n, w.fail
-}
-
-func (w *fileWriter) usable() error {
-	if w.t == nil {
-		return w.l.fail("write", w.key, ErrWriterDone)
-	}
-	if w.fail == nil {
-		w.fail = w.ctx.Err()
-	}
-	return w.fail
-}
-
-func (w *fileWriter) Finish() (Info, error) {
-	if err := w.usable(); err != nil {
-		w.Abort()
-		return Info{}, err
-	}
-	defer w.Abort()
-	if err := w.buf.Flush(); err != nil {
-		return Info{}, w.l.fail("write", w.key, err)
-	}
-	info, err := w.l.commit(w.ctx, w.t, w.key, Condition{})
-	if err != nil {
-		return Info{}, w.l.fail("finish", w.key, err)
-	}
-	return info, nil
-}
-
-func (w *fileWriter) Abort() {
-	if w.t != nil {
-		w.buf.drop()
-		w.t.discard()
-		w.t, w.buf = nil, nil
-	}
-}
-
-// temp is a file in .tmp/ that is to become an object. Its writer holds a lock on it for
-// as long as it lives, which tells it from what dead writers left.
-type temp struct {
-	root *os.Root
-	name string
-	f    *os.File
-	lock *flock.Flock
-}
-
-func (l *Local) newTemp() (_ *temp, err error) {
-	root, err := l.makeRoot()
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			root.Close()
-		}
-	}()
-	l.sweep.Do(func() { l.removeStale(root) })
-	for {
-		name := TmpDir + "/" + rand.Text()
-		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
-		if errors.Is(err, fs.ErrNotExist) {
-			if err := root.Mkdir(TmpDir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-				return nil, err
-			}
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		t := &temp{root: root, name: name, f: f}
-		lock := flock.New(filepath.Join(l.dir, filepath.FromSlash(name)), flock.SetFlag(os.O_RDONLY))
-		locked, err := lock.TryLock()
-		if err == nil && locked {
-			if _, err = root.Lstat(name); err == nil {
-				t.lock = lock
-				return t, nil
-			}
-		}
-		lock.Close()
-		f.Close()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			root.Remove(name)
-			return nil, err
-		}
-		// A sweeper took the file for a dead one before its lock was held.
-	}
-}
-
-// discard ends what commit has not ended. It may be called twice.
-func (t *temp) discard() {
-	if t.root == nil {
-		return
-	}
-	t.f.Close()
-	t.root.Remove(t.name)
-	t.lock.Unlock()
-	t.root.Close()
-	t.root = nil
-}
-
-// removeStale removes what dead writers left in .tmp/. What it cannot remove stays: it is
-// harmless.
-func (l *Local) removeStale(root *os.Root) {
-	d, err := root.Open(TmpDir)
-	if err != nil {
-		return
-	}
-	defer d.Close()
-	entries, _ := d.ReadDir(-1)
-	for _, e := range entries {
-		if !e.Type().IsRegular() {
-			continue
-		}
-		lock := flock.New(filepath.Join(l.dir, TmpDir, e.Name()), flock.SetFlag(os.O_RDONLY))
-		if locked, err := lock.TryLock(); err == nil && locked {
-			root.Remove(TmpDir + "/" + e.Name())
-			lock.Unlock()
-		}
-	}
-}
-
-// commit makes the temporary file durable and puts it in its place if cond holds.
+// commit makes the temporary file durable and renames it to its key if cond holds.
 func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition) (Info, error) {
 	mtime := time.Now()
 	if err := t.root.Chtimes(t.name, mtime, mtime); err != nil {
@@ -445,26 +293,8 @@ func (l *Local) commit(ctx context.Context, t *temp, key string, cond Condition)
 	return fileInfo(key, fi), nil
 }
 
-// moveTimePast gives the file a time of modification after old. The steps are the
-// resolutions that file systems round to, down to FAT's two seconds.
-func (t *temp) moveTimePast(old time.Time) (fs.FileInfo, error) {
-	for _, step := range []time.Duration{1, time.Microsecond, time.Millisecond, time.Second, 2 * time.Second} {
-		if err := t.root.Chtimes(t.name, old.Add(step), old.Add(step)); err != nil {
-			return nil, err
-		}
-		fi, err := t.f.Stat()
-		if err != nil {
-			return nil, err
-		}
-		if fi.ModTime().After(old) {
-			return fi, t.f.Sync()
-		}
-	}
-	return nil, errors.New("the file system does not keep times of modification")
-}
-
-// place renames the temporary file to its key, whose lock the caller holds, making the
-// folders it needs and, where a deleter takes one away in between, making it again.
+// place renames the temporary file to its key. It makes the folders of the key, again if a deleter
+// removes them meanwhile. The caller holds the lock on the key.
 func (l *Local) place(t *temp, key string) error {
 	for range placeAttempts {
 		err := t.root.Rename(t.name, key)
@@ -488,7 +318,7 @@ func (l *Local) place(t *temp, key string) error {
 			continue
 		}
 		if fi, statErr := t.root.Lstat(key); statErr == nil && fi.IsDir() {
-			// A folder that a dead writer or deleter left empty makes way.
+			// A dead writer or deleter has left an empty folder, which is removed.
 			if t.root.Remove(key) != nil {
 				return fmt.Errorf("%w: it is a folder of other objects", ErrInvalidKey)
 			}
@@ -499,105 +329,7 @@ func (l *Local) place(t *temp, key string) error {
 	return fmt.Errorf("its folder was removed %d times while the object was put there", placeAttempts)
 }
 
-// List implements Store. Memory is proportional to the largest folder, not to the listing.
-func (l *Local) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
-	return func(yield func(Info, error) bool) {
-		if err := CheckPrefix(prefix); err != nil {
-			yield(Info{}, fmt.Errorf("list: %w", err))
-			return
-		}
-		if strings.HasPrefix(prefix, TmpDir+"/") {
-			return
-		}
-		root, err := os.OpenRoot(l.dir)
-		if missing(err) {
-			return
-		}
-		if err == nil {
-			defer root.Close()
-			dir, base := path.Split(prefix)
-			err = l.walk(ctx, root, dir, base, yield)
-		} else {
-			err = fmt.Errorf("list %s: %w", l.url, plain(err))
-		}
-		if err != nil && err != errStop {
-			yield(Info{}, err)
-		}
-	}
-}
-
-// errStop ends a walk whose caller wants no more.
-var errStop = errors.New("stop")
-
-// walk yields what is in a folder ("" or ending in a slash) under names that start with base.
-func (l *Local) walk(ctx context.Context, root *os.Root, dir, base string, yield func(Info, error) bool) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	d, err := root.OpenFile(path.Clean("./"+dir), os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if missing(err) {
-		return nil // deleted meanwhile, or nothing has that prefix
-	}
-	if err != nil {
-		return l.fail("list", dir, err)
-	}
-	entries, err := d.ReadDir(-1)
-	d.Close()
-	if err != nil && !missing(err) {
-		return l.fail("list", dir, err)
-	}
-	// In the order of the keys a folder's name ends in a slash: "a.b" comes before "a/b".
-	name := func(e fs.DirEntry) string {
-		if e.IsDir() {
-			return e.Name() + "/"
-		}
-		return e.Name()
-	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(name(a), name(b)) })
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), base) || dir == "" && e.Name() == TmpDir {
-			continue
-		}
-		key := dir + e.Name()
-		if e.IsDir() {
-			if err := l.walk(ctx, root, key+"/", "", yield); err != nil {
-				return err
-			}
-			continue
-		}
-		var fi fs.FileInfo
-		var err error
-		switch e.Type() {
-		case 0:
-			fi, err = root.Lstat(key)
-		case fs.ModeSymlink:
-			fi, err = root.Stat(key)
-			if err == nil && fi.IsDir() {
-				err = errors.New("symbolic link to a folder")
-			}
-		default:
-			continue
-		}
-		if missing(err) || err == nil && !fi.Mode().IsRegular() {
-			continue
-		}
-		if err == nil {
-			err = CheckKey(key)
-		}
-		if err != nil {
-			return l.fail("list", key, err)
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if !yield(fileInfo(key, fi), nil) {
-			return errStop
-		}
-	}
-	return nil
-}
-
-// Delete implements Store. Folders that become empty go too.
+// Delete implements Store. It also removes folders that become empty.
 func (l *Local) Delete(ctx context.Context, keys ...string) error {
 	if err := CheckKeys(ctx, keys); err != nil {
 		return err
@@ -630,10 +362,10 @@ func (l *Local) Delete(ctx context.Context, keys ...string) error {
 	return errors.Join(errs...)
 }
 
-// tidy removes those of the folders that are empty, and those above that this empties,
-// and fsyncs the folders that stay.
+// tidy removes the folders that are empty, then folders above them that become empty, and fsyncs
+// those that are left.
 func (l *Local) tidy(ctx context.Context, root *os.Root, folders map[string]bool) error {
-	stay := map[string]bool{}
+	left := map[string]bool{}
 	for dir := range folders {
 		for dir != "." {
 			if removed, err := l.remove(ctx, root, dir, true); err != nil || !removed {
@@ -641,9 +373,9 @@ func (l *Local) tidy(ctx context.Context, root *os.Root, folders map[string]bool
 			}
 			dir = path.Dir(dir)
 		}
-		stay[dir] = true
+		left[dir] = true
 	}
-	for dir := range stay {
+	for dir := range left {
 		if err := l.durable.sync(root, dir); err != nil && !missing(err) {
 			return err
 		}
@@ -651,9 +383,9 @@ func (l *Local) tidy(ctx context.Context, root *os.Root, folders map[string]bool
 	return nil
 }
 
-// remove removes an object, or an empty folder. The lock on its key keeps a folder from
-// turning into an object between the look and the removal, and an object from being replaced
-// under a condition that no longer holds.
+// remove removes an object, or an empty folder, and reports whether it was there. Under the lock on
+// its key a folder does not become an object between Lstat and Remove, and no put sees its
+// condition hold for an object that is then removed.
 func (l *Local) remove(ctx context.Context, root *os.Root, key string, folder bool) (bool, error) {
 	if _, err := root.Lstat(key); missing(err) {
 		return false, nil
@@ -675,52 +407,7 @@ func (l *Local) remove(ctx context.Context, root *os.Root, key string, folder bo
 	return err == nil, err
 }
 
-// lock takes the lock that guards replacing and deleting a key.
-func (l *Local) lock(ctx context.Context, key string) (unlock func(), err error) {
-	stripe := xxhash.Sum64String(key) % lockStripes
-	select {
-	case l.stripes[stripe] <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	release := func() { <-l.stripes[stripe] }
-	defer func() {
-		if err != nil {
-			release()
-		}
-	}()
-	locks := filepath.Join(l.dir, TmpDir, "locks")
-	name := filepath.Join(locks, fmt.Sprintf("%02x", stripe))
-	for {
-		f := flock.New(name, flock.SetPermissions(0o666))
-		_, err := f.TryLockContext(ctx, lockPoll)
-		if errors.Is(err, fs.ErrNotExist) {
-			if err := os.MkdirAll(locks, 0o777); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-		// A lock on a file that is gone from its place (the whole store was removed, say)
-		// guards nothing.
-		held, err := f.Stat()
-		if err == nil {
-			var now fs.FileInfo
-			if now, err = os.Stat(name); err == nil && os.SameFile(held, now) {
-				return func() { f.Unlock(); release() }, nil
-			}
-		}
-		f.Unlock()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-	}
-}
-
-// makeRoot opens the root for writing and makes it where it does not exist.
+// makeRoot opens the root and makes it if it does not exist.
 func (l *Local) makeRoot() (*os.Root, error) {
 	root, err := os.OpenRoot(l.dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -747,13 +434,13 @@ func (l *Local) makeRoot() (*os.Root, error) {
 	return os.OpenRoot(l.dir)
 }
 
-// syncFolder fsyncs a folder that was opened, and closes it.
+// syncFolder fsyncs and closes the folder d. It takes the results of os.Open and returns its error.
 func syncFolder(d *os.File, err error) error {
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	// EINVAL is how file systems say that they have nothing to do for a folder.
+	// Some file systems return EINVAL because they need not fsync folders.
 	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
@@ -783,8 +470,8 @@ func (l *Local) open(ctx context.Context, op, key string) (*os.File, fs.FileInfo
 	return f, fi, nil
 }
 
-// openInRoot opens a file below dir without following links out of it. O_NONBLOCK keeps a
-// FIFO from blocking the open.
+// openInRoot opens a file below dir without following links out of dir. O_NONBLOCK keeps the open
+// of a FIFO from blocking.
 func openInRoot(dir, key string) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -794,7 +481,7 @@ func openInRoot(dir, key string) (*os.File, error) {
 	return root.OpenFile(key, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// statObject is a Stat to which what is not a regular file does not exist.
+// statObject is root.Stat, except that a file that is not regular does not exist.
 func statObject(root *os.Root, key string) (fs.FileInfo, error) {
 	fi, err := root.Stat(key)
 	if err == nil && !fi.Mode().IsRegular() {
@@ -803,7 +490,7 @@ func statObject(root *os.Root, key string) (fs.FileInfo, error) {
 	return fi, err
 }
 
-// missing is true of the errors by which a file system says that there is no such object.
+// missing reports whether err means that the object does not exist.
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
@@ -816,12 +503,12 @@ func fileETag(fi fs.FileInfo) string {
 	return fmt.Sprintf("%x-%x", fi.ModTime().UnixNano(), fi.Size())
 }
 
-// fail names the operation and the key, without the names that package os adds.
+// fail adds the operation and the object to err, without those that package os has added.
 func (l *Local) fail(op, key string, err error) error {
 	return OpError(op, l.url, key, plain(err))
 }
 
-// failRead is fail for operations to which a missing file is a missing object.
+// failRead is fail for reads: a missing file is ErrNotExist.
 func (l *Local) failRead(op, key string, err error) error {
 	if missing(err) {
 		err = ErrNotExist
@@ -829,7 +516,7 @@ func (l *Local) failRead(op, key string, err error) error {
 	return l.fail(op, key, err)
 }
 
-// plain takes the operation and path off an error from package os.
+// plain removes the operation and the path from an error of package os.
 func plain(err error) error {
 	var p *fs.PathError
 	var link *os.LinkError

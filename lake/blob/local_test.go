@@ -39,9 +39,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// race adds one to this racer's count in an object that all racers share, again and again,
-// and says so on standard output. The counts are kept in a width that does not change, so
-// that every version of the object has the same size.
+// race increments this racer's count in an object that all racers share, a number of times, and
+// prints a line after each. Counts have a fixed width, so that all versions of the object have the
+// same size.
 func race() error {
 	ctx := context.Background()
 	s, err := blob.Open(ctx, os.Getenv(racerStore))
@@ -84,8 +84,8 @@ func race() error {
 	return nil
 }
 
-// TestProcessesLoseNoUpdate has processes count in one object by conditional puts. One of them
-// is killed on the way, lock and all.
+// Processes count in one object by conditional puts. One of them is killed meanwhile and may hold
+// the lock.
 func TestProcessesLoseNoUpdate(t *testing.T) {
 	t.Parallel()
 	const racers, rounds, killed = 4, 60, 0
@@ -101,7 +101,7 @@ func TestProcessesLoseNoUpdate(t *testing.T) {
 	if _, err := s.Put(t.Context(), "index/counts", b, blob.Condition{IfAbsent: true}); err != nil {
 		t.Fatal(err)
 	}
-	var said [racers]int
+	var printed [racers]int
 	var wg sync.WaitGroup
 	for i := range racers {
 		cmd := exec.Command(os.Args[0])
@@ -120,7 +120,7 @@ func TestProcessesLoseNoUpdate(t *testing.T) {
 		}
 		wg.Go(func() {
 			for lines := bufio.NewScanner(out); lines.Scan(); {
-				if said[i]++; i == killed && said[i] == rounds/2 {
+				if printed[i]++; i == killed && printed[i] == rounds/2 {
 					cmd.Process.Kill()
 				}
 			}
@@ -138,15 +138,14 @@ func TestProcessesLoseNoUpdate(t *testing.T) {
 	}
 	for i := range racers {
 		got, _ := strconv.Atoi(counts[fmt.Sprint(i)])
-		// Killed after its put and before saying so, a racer has one more.
-		if got != said[i] && !(i == killed && got == said[i]+1) {
-			t.Errorf("racer %d put %d times, its count is %d", i, said[i], got)
+		// A racer that is killed between its put and its line has one more.
+		if got != printed[i] && !(i == killed && got == printed[i]+1) {
+			t.Errorf("racer %d put %d times, its count is %d", i, printed[i], got)
 		}
 	}
 }
 
-// TestLocalChangesWaitForTheLock holds a key's lock as another process would between its
-// comparison and its rename.
+// The test holds the lock of a key as another process does between comparison and rename.
 func TestLocalChangesWaitForTheLock(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -293,15 +292,14 @@ func TestLocalMakesItsRootAtTheFirstWrite(t *testing.T) {
 		if _, err := s.Put(t.Context(), "a/k", []byte("x"), blob.Condition{IfAbsent: true}); err != nil {
 			t.Fatal(err)
 		}
-		// The same store goes on when somebody removes the whole lake and begins anew.
+		// The same store works on after the whole lake was removed.
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestLocalMakesFoldersAgain has a folder removed whenever it is empty, which is just before an
-// object gets there.
+// Folders are removed whenever they are empty, which is just before an object is renamed into them.
 func TestLocalMakesFoldersAgain(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -387,7 +385,7 @@ func TestLocalLinksDoNotLeadOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What stays inside may be linked.
+	// Links inside the root are followed.
 	if b, _, err := s.Get(t.Context(), "good"); err != nil || string(b) != "inside" {
 		t.Errorf("Get through a link inside = %q, %v", b, err)
 	}
@@ -401,7 +399,7 @@ func TestLocalLinksDoNotLeadOut(t *testing.T) {
 	if diff := cmp.Diff([]string{"good", "in/k"}, keys); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
-	// A link to a folder could go round in circles.
+	// A link to a folder could be a cycle.
 	link("..", filepath.Join("in", "loop"))
 	var last error
 	for _, last = range s.List(t.Context(), "") {
@@ -423,10 +421,10 @@ func TestLocalListReportsFilesThatNoKeyNames(t *testing.T) {
 	}
 }
 
-// TestLocalETagsSurviveTheClock replaces objects whose times lie in the future, as after the clock
-// was set back, by contents of the same size. Only if the times go on increasing can no tag
-// come back when the clock gets there again.
-func TestLocalETagsSurviveTheClock(t *testing.T) {
+// An object with a modification time in the future, as after the clock was set back, is replaced by
+// contents of the same size. Times must still increase: otherwise an ETag would return when the
+// clock reaches them.
+func TestLocalETagsDoNotDependOnTheClock(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	info, err := s.Put(t.Context(), "k", []byte("0000"), blob.Condition{})
@@ -452,7 +450,7 @@ func TestLocalETagsSurviveTheClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if info.ETag == stat.ETag || slices.Contains(tags, info.ETag) {
-			t.Fatalf("round %d: tag %s was there before", i, info.ETag)
+			t.Fatalf("round %d: ETag %s is an earlier one", i, info.ETag)
 		}
 		tags = append(tags, info.ETag)
 		fi, err := os.Stat(filepath.Join(dir, "k"))

@@ -11,7 +11,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-func TestLocalPassesOverWhatIsNoFile(t *testing.T) {
+func TestLocalPassesOverFIFOs(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o666); err != nil {

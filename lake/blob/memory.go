@@ -3,7 +3,6 @@ package blob
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -15,15 +14,12 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// errWriterDone is what a Writer says after Finish or Abort.
-var ErrWriterDone = errors.New("writer is finished or aborted")
-
-// Memory is a Store in memory, for tests: the strictest of the stores (it refuses a key that
-// is a folder of another, and its ETags depend on the content alone).
+// Memory is a Store in memory, for tests. It is the strictest store: it rejects a key that is a
+// folder of another, and an ETag depends on the content alone.
 type Memory struct {
 	mu      sync.Mutex
 	objects map[string]memoryObject
-	// folders counts the objects below each folder.
+	// folders is the number of objects below each folder.
 	folders map[string]int
 }
 
@@ -37,7 +33,7 @@ func NewMemory() *Memory {
 	return &Memory{objects: map[string]memoryObject{}, folders: map[string]int{}}
 }
 
-// URL is "mem:", which Open does not take.
+// URL is "mem:". Open does not know this scheme.
 func (m *Memory) URL() string { return "mem:" }
 
 // Stat implements Store.
@@ -70,20 +66,20 @@ func (m *Memory) ReadRange(ctx context.Context, key string, off, n int64) ([]byt
 	if n < 0 {
 		return nil, OpError("read", m.URL(), key, fmt.Errorf("%w: %d bytes", ErrRange, n))
 	}
-	b, err := o.cut(off, n)
+	b, err := o.slice(off, n)
 	if err != nil {
 		return nil, OpError("read", m.URL(), key, err)
 	}
 	return bytes.Clone(b), nil
 }
 
-// Open implements Store. The stream reads the object as it was, whatever happens to it.
+// Open implements Store. The stream reads the object as it was when it was opened.
 func (m *Memory) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
 	o, err := m.find(ctx, "open", key)
 	if err != nil {
 		return nil, err
 	}
-	b, err := o.cut(off, n)
+	b, err := o.slice(off, n)
 	if err != nil {
 		return nil, OpError("open", m.URL(), key, err)
 	}
@@ -96,17 +92,6 @@ func (m *Memory) Put(ctx context.Context, key string, data []byte, cond Conditio
 		return Info{}, err
 	}
 	return m.put("put", key, bytes.Clone(data), cond)
-}
-
-// checkPut is what every store asks before it puts.
-func CheckPut(ctx context.Context, key string, data []byte) error {
-	if err := CheckKey(key); err != nil {
-		return fmt.Errorf("put: %w", err)
-	}
-	if len(data) > MaxSmall {
-		return fmt.Errorf("put %s: %w: %d bytes, at most %d", key, ErrTooLarge, len(data), MaxSmall)
-	}
-	return ctx.Err()
 }
 
 func (m *Memory) put(op, key string, data []byte, cond Condition) (Info, error) {
@@ -179,7 +164,7 @@ func (w *memoryWriter) Finish() (Info, error) {
 
 func (w *memoryWriter) Abort() { w.done = true }
 
-// List implements Store. It lists what was there when the loop began.
+// List implements Store. It yields the objects that exist when the loop begins.
 func (m *Memory) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if err := CheckPrefix(prefix); err != nil {
@@ -228,16 +213,6 @@ func (m *Memory) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// checkKeys is what every store asks before it deletes.
-func CheckKeys(ctx context.Context, keys []string) error {
-	for _, key := range keys {
-		if err := CheckKey(key); err != nil {
-			return fmt.Errorf("delete: %w", err)
-		}
-	}
-	return ctx.Err()
-}
-
 func (m *Memory) find(ctx context.Context, op, key string) (memoryObject, error) {
 	if err := CheckKey(key); err != nil {
 		return memoryObject{}, fmt.Errorf("%s: %w", op, err)
@@ -258,14 +233,14 @@ func (o memoryObject) info(key string) Info {
 	return Info{Key: key, Size: int64(len(o.data)), ETag: o.etag}
 }
 
-// cut returns n bytes from off, to the end where n is negative.
-func (o memoryObject) cut(off, n int64) ([]byte, error) {
+// slice returns n bytes from off, or the rest if n is negative.
+func (o memoryObject) slice(off, n int64) ([]byte, error) {
 	if err := CheckRange(off, n); err != nil {
 		return nil, err
 	}
 	size := int64(len(o.data))
 	if off > size || off+max(n, 0) > size {
-		return nil, Outside(off, n, size)
+		return nil, RangeError(off, n, size)
 	}
 	if n < 0 {
 		return o.data[off:], nil
@@ -273,7 +248,7 @@ func (o memoryObject) cut(off, n int64) ([]byte, error) {
 	return o.data[off : off+n], nil
 }
 
-// contextReader ends with the context's error once that is done.
+// contextReader is a Reader that fails once its context has ended.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader

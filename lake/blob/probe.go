@@ -10,21 +10,22 @@ import (
 	"time"
 )
 
-// ErrUnconditional is what ProbeConditional finds: the store takes conditions of a put and does not keep to them.
+// ErrUnconditional is the error of ProbeConditional for a store that accepts conditions of puts and
+// ignores them.
 var ErrUnconditional = errors.New("store does not honour the conditions of a put")
 
-// probeCleanupTimeout bounds the removal of the probe's object, which happens although the
-// context has ended.
+// probeCleanupTimeout bounds the removal of the probe's object, which does not end with the
+// context.
 const probeCleanupTimeout = 30 * time.Second
 
-// ProbeConditional finds out whether a store honours conditions, by breaking them: a second
-// IfAbsent, an IfMatch with the tag of a replaced object, and an IfMatch where there is no object
-// must each be refused and leave things as they are. ErrUnconditional says which was
-// not. It uses one object under a name of its own in a folder ("" or such as "index/probe")
-// and removes it. Any number of probes may run at once.
+// ProbeConditional finds out whether a store honours conditions, by puts whose conditions do not
+// hold: a second IfAbsent, an IfMatch with the ETag of a replaced object, and an IfMatch of a key
+// without an object. Each must fail and change nothing; otherwise the error matches
+// ErrUnconditional and names the put. The probe uses one object with a random name in folder ("" or
+// e.g. "index/probe") and removes it. Any number of probes may run at once.
 //
-// It cannot show that comparing and writing are one step; a store that only checks first is
-// told apart by the conformance suite's races alone.
+// A probe cannot find out whether comparing and writing are one step. Only the races of the
+// conformance suite can.
 func ProbeConditional(ctx context.Context, s Store, folder string) (err error) {
 	key := path.Join(folder, rand.Text())
 	defer func() {
@@ -38,18 +39,18 @@ func ProbeConditional(ctx context.Context, s Store, folder string) (err error) {
 
 	a, err := s.Put(ctx, key, first, Condition{IfAbsent: true})
 	if errors.Is(err, ErrPrecondition) {
-		// Nobody else has this name: the reply to an earlier attempt was lost.
+		// The name is random, so the reply to an earlier attempt was lost.
 		a, err = s.Stat(ctx, key)
 	}
 	if err != nil {
 		return fmt.Errorf("probe conditional put: %w", err)
 	}
-	if err := refuses(ctx, s, key, first, Condition{IfAbsent: true}, "a second put with IfAbsent"); err != nil {
+	if err := rejects(ctx, s, key, first, Condition{IfAbsent: true}, "a second put with IfAbsent"); err != nil {
 		return err
 	}
 	b, err := s.Put(ctx, key, second, Condition{IfMatch: a.ETag})
 	if errors.Is(err, ErrPrecondition) {
-		// The same, or the store refuses what it should not.
+		// A lost reply again, or the store rejects a condition that holds.
 		got, info, getErr := s.Get(ctx, key)
 		if getErr == nil && bytes.Equal(got, second) {
 			b, err = info, nil
@@ -61,7 +62,7 @@ func ProbeConditional(ctx context.Context, s Store, folder string) (err error) {
 	if a.ETag == b.ETag {
 		return fmt.Errorf("%w: another content has the same ETag", ErrUnconditional)
 	}
-	if err := refuses(ctx, s, key, second, Condition{IfMatch: a.ETag}, "a put with the ETag of a replaced object"); err != nil {
+	if err := rejects(ctx, s, key, second, Condition{IfMatch: a.ETag}, "a put with the ETag of a replaced object"); err != nil {
 		return err
 	}
 	if err := s.Delete(ctx, key); err != nil {
@@ -77,9 +78,9 @@ func ProbeConditional(ctx context.Context, s Store, folder string) (err error) {
 	return nil
 }
 
-// refuses puts something under a condition that does not hold and looks whether have is still
-// there.
-func refuses(ctx context.Context, s Store, key string, have []byte, cond Condition, what string) error {
+// rejects puts an object with a condition that does not hold, and checks that the put fails and
+// that the content is still have.
+func rejects(ctx context.Context, s Store, key string, have []byte, cond Condition, what string) error {
 	_, err := s.Put(ctx, key, []byte("never"), cond)
 	if err == nil {
 		return fmt.Errorf("%w: it took %s", ErrUnconditional, what)

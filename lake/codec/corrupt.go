@@ -1,9 +1,9 @@
-// Package codec holds what urlake's own formats share: the corruption error, a sticky
-// decoder and an encoder for little-endian fields, sealed JSON documents, and
-// compressed files made of independent frames.
+// Package codec is the base of urlake's own file formats: the error for damaged files, an encoder
+// and a decoder for little-endian fields, CRC-32C, and sealed JSON documents. All packages that
+// read or write objects use it.
 //
-// Its promise: a byte that reaches a caller has been covered by a length check and, where
-// the format has one, a checksum; every failure is one *CorruptError; nothing panics.
+// Decoding never panics. Every length is checked before bytes are used, and every failure is a
+// *CorruptError.
 package codec
 
 import (
@@ -14,15 +14,15 @@ import (
 // ErrCorrupt is what every *CorruptError matches with errors.Is.
 var ErrCorrupt = errors.New("corrupt")
 
-// CorruptError says which bytes are not what they have to be.
+// CorruptError names the bytes of a file that are not what the format requires.
 type CorruptError struct {
-	// File is the object's key or path as its reader knows it.
+	// File is the key of the object, or the path of the file.
 	File string
 	// Section names the part of the file: "header", "frame 12", "fences".
 	Section string
-	// Offset is the byte offset in File, -1 where it is not known.
+	// Offset is the byte offset in File, or -1 if it is not known.
 	Offset int64
-	// Want and Got describe what was found and what it should have been.
+	// Want describes what the format requires, Got what was found.
 	Want, Got string
 }
 
@@ -33,10 +33,10 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("%s: corrupt %s at byte %d: want %s, got %s", e.File, e.Section, e.Offset, e.Want, e.Got)
 }
 
-// Is makes errors.Is(err, ErrCorrupt) true.
+// Is reports whether target is ErrCorrupt.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-// Corrupt builds a *CorruptError. Want and got are formatted with %v.
+// Corrupt returns a *CorruptError. Want and got are formatted by fmt.Sprint.
 func Corrupt(file, section string, offset int64, want, got any) error {
 	return &CorruptError{File: file, Section: section, Offset: offset, Want: fmt.Sprint(want), Got: fmt.Sprint(got)}
 }

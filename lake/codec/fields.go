@@ -14,10 +14,11 @@ func CRC32C(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 // UpdateCRC32C continues a CRC32C over b.
 func UpdateCRC32C(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
 
-// AppendCRC32C appends the CRC-32C of b to b, little-endian. CheckCRC32C undoes it.
+// AppendCRC32C appends the CRC-32C of b to b, little-endian. CheckCRC32C is its inverse.
 func AppendCRC32C(b []byte) []byte { return binary.LittleEndian.AppendUint32(b, CRC32C(b)) }
 
-// CheckCRC32C returns b without the CRC-32C that ends it, or an error naming file and section.
+// CheckCRC32C checks the CRC-32C at the end of b and returns b without it. Errors are
+// *CorruptErrors that name file and section.
 func CheckCRC32C(b []byte, file, section string) ([]byte, error) {
 	if len(b) < 4 {
 		return nil, Corrupt(file, section, -1, "at least 4 bytes", len(b))
@@ -30,8 +31,9 @@ func CheckCRC32C(b []byte, file, section string) ([]byte, error) {
 	return body, nil
 }
 
-// Decoder reads little-endian fields from a byte slice. After the first failure it
-// returns zeros; Err tells what went wrong and where.
+// Decoder reads little-endian fields from a byte slice. After the first failure all reads return
+// zero values; Err returns that failure, a *CorruptError. So a caller may read several fields and
+// check once.
 type Decoder struct {
 	file, section string
 	buf           []byte
@@ -39,7 +41,7 @@ type Decoder struct {
 	err           error
 }
 
-// NewDecoder reads buf; file and section name it in errors.
+// NewDecoder returns a Decoder that reads buf. Errors name file and section, and offsets in buf.
 func NewDecoder(buf []byte, file, section string) *Decoder {
 	return &Decoder{file: file, section: section, buf: buf}
 }
@@ -63,7 +65,7 @@ func (d *Decoder) Fail(want, got any) {
 	}
 }
 
-// Close reports the first failure, or bytes left over as one.
+// Close returns the first failure. Bytes that were not read are a failure.
 func (d *Decoder) Close() error {
 	if d.err == nil && d.Len() != 0 {
 		d.Fail("end", fmt.Sprintf("%d more bytes", d.Len()))
@@ -71,7 +73,7 @@ func (d *Decoder) Close() error {
 	return d.err
 }
 
-// Bytes returns the next n bytes, not copied.
+// Bytes returns the next n bytes as a view of the slice.
 func (d *Decoder) Bytes(n int) []byte {
 	if d.err != nil {
 		return nil
@@ -109,8 +111,8 @@ func (d *Decoder) U64() uint64 {
 	return 0
 }
 
-// Uvarint reads an unsigned LEB128 number. An encoding longer than needed is a failure, so
-// that one value has one form.
+// Uvarint reads an unsigned LEB128 number. A longer encoding than necessary is a failure, so that
+// each value has one encoding.
 func (d *Decoder) Uvarint() uint64 {
 	if d.err != nil {
 		return 0
@@ -124,31 +126,31 @@ func (d *Decoder) Uvarint() uint64 {
 	return v
 }
 
-// Varint reads a zigzag number.
+// Varint reads a signed number in zigzag encoding.
 func (d *Decoder) Varint() int64 {
 	u := d.Uvarint()
 	return int64(u>>1) ^ -int64(u&1)
 }
 
-// Uint reads a varint that may not be larger than limit: a count or a length that is about
-// to be allocated or indexed with.
+// Uint reads a varint of at most limit. Use it for counts and lengths, before memory is allocated
+// or indexed by them.
 func (d *Decoder) Uint(limit uint64) uint64 {
-	at := d.off
+	start := d.off
 	v := d.Uvarint()
 	if d.err == nil && v > limit {
-		d.off = at
+		d.off = start
 		d.Fail(fmt.Sprintf("at most %d", limit), v)
 		return 0
 	}
 	return v
 }
 
-// String reads a varint length and that many bytes.
+// String reads a string: its length as a varint, then its bytes.
 func (d *Decoder) String() string {
 	return string(d.Bytes(int(d.Uint(uint64(d.Len())))))
 }
 
-// Magic checks a four-byte magic and a u32 version.
+// Magic reads a four-byte magic and a u32 version. Any other version is a failure.
 func (d *Decoder) Magic(magic string, version uint32) {
 	if got := d.Bytes(4); d.err == nil && string(got) != magic {
 		d.off -= 4
@@ -160,21 +162,19 @@ func (d *Decoder) Magic(magic string, version uint32) {
 	}
 }
 
-// Append functions are the writing side of Decoder.
-
 // AppendU32 appends v little-endian.
 func AppendU32(b []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(b, v) }
 
 // AppendU64 appends v little-endian.
 func AppendU64(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
 
-// AppendUvarint appends v as unsigned LEB128.
+// AppendUvarint appends v as an unsigned LEB128 number.
 func AppendUvarint(b []byte, v uint64) []byte { return binary.AppendUvarint(b, v) }
 
-// AppendVarint appends v in zigzag form.
+// AppendVarint appends v in zigzag encoding.
 func AppendVarint(b []byte, v int64) []byte { return binary.AppendVarint(b, v) }
 
-// AppendString appends the length of s as a varint, then s.
+// AppendString appends the length of s as a varint, then the bytes of s.
 func AppendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }

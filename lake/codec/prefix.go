@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// CommonPrefix is the length of the longest common prefix of a and b.
+// CommonPrefix returns the length of the longest common prefix of a and b.
 func CommonPrefix(a, b []byte) int {
 	n := min(len(a), len(b))
 	i := 0

@@ -9,15 +9,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// sealKey opens the last member of a sealed document.
-const sealKey = ",\n  \"xxh64\": \""
+// A sealed document ends with sealKey, the 16 hex digits of its hash, and sealEnd.
+const (
+	sealKey = ",\n  \"xxh64\": \""
+	sealEnd = "\"\n}\n"
+)
 
-// sealEnd closes it.
-const sealEnd = "\"\n}\n"
-
-// Seal encodes v, which must be a struct or map with at least one member, as indented JSON
-// whose last member "xxh64" is the hash of all bytes before that member's comma. People
-// can read the document and every changed bit in it is noticed.
+// Seal encodes v as an indented JSON object whose last member "xxh64" is the hash of all bytes
+// before that member's comma. Unseal notices every changed bit. V must be a struct or a map with at
+// least one member.
 func Seal(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -38,8 +38,9 @@ func appendSeal(body []byte) []byte {
 	return fmt.Appendf(body, "%s%016x%s", sealKey, sum, sealEnd)
 }
 
-// Unseal checks a document made by Seal and decodes it into v. Unknown members are an error:
-// a document from a newer writer is not half understood.
+// Unseal checks a document that Seal made and decodes it into v. Errors are *CorruptErrors that
+// name file. Unknown members are an error, so that a document of a newer writer is not half
+// understood.
 func Unseal(data []byte, file string, v any) error {
 	n := len(data) - len(sealKey) - 16 - len(sealEnd)
 	if n < 0 {
@@ -52,7 +53,7 @@ func Unseal(data []byte, file string, v any) error {
 		}
 		return Corrupt(file, "seal", int64(n), "xxh64 "+string(want[n+len(sealKey):n+len(sealKey)+16]), got)
 	}
-	// The seal's comma follows the last member; what precedes it is the document less its brace.
+	// The seal replaced the closing brace of the document.
 	doc := append(bytes.Clone(data[:n]), "\n}"...)
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	dec.DisallowUnknownFields()

@@ -45,12 +45,12 @@ func TestSealRoundTrip(t *testing.T) {
 		}
 		again, err := codec.Seal(want)
 		if err != nil || !bytes.Equal(data, again) {
-			t.Errorf("sealed again: other bytes (%v)", err)
+			t.Errorf("a second Seal wrote different bytes (%v)", err)
 		}
 	}
 }
 
-func TestSealRefusesWhatHasNoMembers(t *testing.T) {
+func TestSealRejectsValuesWithoutMembers(t *testing.T) {
 	for _, v := range []any{struct{}{}, map[string]int{}, []int{1}, 7, "s", nil, func() {}} {
 		if data, err := codec.Seal(v); err == nil {
 			t.Errorf("%T: sealed as %q", v, data)
@@ -81,7 +81,7 @@ func TestChangedSealedDocumentIsCorrupt(t *testing.T) {
 	if err := codec.Unseal(append(bytes.Clone(data), '\n'), "doc", &got); !isCorrupt(err) {
 		t.Fatalf("one byte more: %v", err)
 	}
-	// What people get to read has no escapes in it.
+	// Error texts contain no quotes and no line breaks.
 	for _, bad := range [][]byte{data[:len(data)-5], bytes.Replace(data, []byte("3"), []byte("4"), 1), []byte(strings.Repeat("{}\n", 20))} {
 		if err := codec.Unseal(bad, "doc", &got); !isCorrupt(err) || strings.ContainsAny(err.Error(), "\"\\\n") {
 			t.Errorf("%v", err)
@@ -89,7 +89,7 @@ func TestChangedSealedDocumentIsCorrupt(t *testing.T) {
 	}
 }
 
-func TestUnsealRefusesMembersItDoesNotKnow(t *testing.T) {
+func TestUnsealRejectsUnknownMembers(t *testing.T) {
 	data, err := codec.Seal(map[string]any{"name": "n", "newer": 1})
 	if err != nil {
 		t.Fatal(err)

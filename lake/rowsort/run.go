@@ -61,7 +61,7 @@ func newRunWriter(ctx context.Context, store blob.Store, key string) (*runWriter
 		return nil, err
 	}
 	w := &runWriter{key: key, blob: b, w: seekable.NewWriter(b, 0)}
-	w.w.Store() // packed keys are small, and compressing them takes as long as the rest of writing and reading a run
+	w.w.DisableCompression() // packed keys are small, and compressing them takes as long as the rest of writing and reading a run
 	return w, nil
 }
 
@@ -226,7 +226,7 @@ func (s *runSection) startRead(ctx context.Context) {
 	}
 	lo, hi := s.nextRead, s.nextRead+1
 	for hi < s.frames.Len() {
-		if _, n := s.frames.Place(lo, hi+1); n > s.readBytes {
+		if _, n := s.frames.Range(lo, hi+1); n > s.readBytes {
 			break
 		}
 		hi++
@@ -243,7 +243,7 @@ func (s *runSection) startRead(ctx context.Context) {
 			done <- fetch{err: context.Cause(ctx)}
 			return
 		}
-		off, n := s.frames.Place(lo, hi)
+		off, n := s.frames.Range(lo, hi)
 		raw, err := s.store.ReadRange(ctx, s.key, off, n)
 		if err != nil {
 			err = fmt.Errorf("read run: %w", err)
@@ -319,7 +319,7 @@ func (s *runSection) nextFrame(ctx context.Context) (bool, error) {
 		s.raw, s.lo, s.hi = f.raw, f.lo, f.hi
 		s.startRead(ctx)
 	}
-	_, n := s.frames.Place(s.lo, s.lo+1)
+	_, n := s.frames.Range(s.lo, s.lo+1)
 	frame, err := s.frames.Decode(s.lo, s.raw[:n])
 	if err != nil {
 		return false, err

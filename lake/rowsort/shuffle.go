@@ -97,7 +97,7 @@ func (b *Buffer) WriteShuffle(
 	w := shuffleWriters.Get().(*shuffleWriter)
 	defer w.release()
 	w.w = seekable.NewWriter(out, 0)
-	w.w.NoHash()
+	w.w.SkipHash()
 	f, err := w.write(ctx, b)
 	if err != nil {
 		return ShuffleFile{}, fmt.Errorf("write shuffle file %s: %w", key, err)
@@ -357,11 +357,11 @@ func OpenShuffle(ctx context.Context, store blob.Store, files []ShuffleFile) (*S
 }
 
 func (r *shuffleReader) open(ctx context.Context, store blob.Store, f *ShuffleFile) error {
-	if f.TailBytes < 0 || f.DirectoryBytes < 1 || f.TailBytes > f.Bytes || f.DirectoryBytes > f.Bytes-f.TailBytes {
+	if f.FooterBytes < 0 || f.DirectoryBytes < 1 || f.FooterBytes > f.Bytes || f.DirectoryBytes > f.Bytes-f.FooterBytes {
 		return codec.Corrupt(f.Key, "footer", -1, fmt.Sprintf("footer and directory in %d bytes", f.Bytes),
-			fmt.Sprintf("%d and %d", f.TailBytes, f.DirectoryBytes))
+			fmt.Sprintf("%d and %d", f.FooterBytes, f.DirectoryBytes))
 	}
-	n := f.TailBytes + f.DirectoryBytes
+	n := f.FooterBytes + f.DirectoryBytes
 	end, err := store.ReadRange(ctx, f.Key, f.Bytes-n, n)
 	if err != nil {
 		return shuffleError(f.Key, f.Bytes, err)
@@ -382,7 +382,7 @@ func (r *shuffleReader) open(ctx context.Context, store blob.Store, f *ShuffleFi
 	if last < 0 {
 		return codec.Corrupt(f.Key, "directory", -1, "a frame", "none")
 	}
-	if _, size := r.frames.Place(last, last+1); size != f.DirectoryBytes {
+	if _, size := r.frames.Range(last, last+1); size != f.DirectoryBytes {
 		return codec.Corrupt(f.Key, "directory", -1, fmt.Sprintf("%d bytes", f.DirectoryBytes), size)
 	}
 	dir, err := r.frames.Decode(last, end[:f.DirectoryBytes])

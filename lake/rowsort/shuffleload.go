@@ -221,7 +221,7 @@ func (l *shuffleLoad) plan() {
 			for lo := max(next[i], r.parts[p].firstRows); lo < r.parts[p].endRows; lo = next[i] {
 				f := &shuffleFetch{file: r, lo: lo, hi: lo + 1, pooled: most == shuffleRead}
 				for f.hi < ends[i] {
-					if _, n := r.frames.Place(lo, f.hi+1); n > most {
+					if _, n := r.frames.Range(lo, f.hi+1); n > most {
 						break
 					}
 					f.hi++
@@ -266,17 +266,17 @@ type shuffleFetch struct {
 // shuffleBuffers are for reads that are used soon after they are done.
 var shuffleBuffers = sync.Pool{New: func() any { return new(shuffleBuffer) }}
 
-type shuffleBuffer [shuffleRead + blob.PlaceRoom]byte
+type shuffleBuffer [shuffleRead + blob.AlignSlack]byte
 
 // do reads the frames and closes f.done.
 func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 	defer close(f.done)
-	off, n := f.file.frames.Place(f.lo, f.hi)
+	off, n := f.file.frames.Range(f.lo, f.hi)
 	if f.pooled && n <= shuffleRead {
 		f.buffer = shuffleBuffers.Get().(*shuffleBuffer)
-		f.raw = blob.Place(f.buffer[:], off, n)
+		f.raw = blob.AlignedSlice(f.buffer[:], off, n)
 	} else {
-		f.raw = blob.NewPlace(off, n)
+		f.raw = blob.NewAlignedSlice(off, n)
 	}
 	r, err := store.Open(ctx, f.file.key, off, n)
 	if err == nil {
@@ -290,7 +290,7 @@ func (f *shuffleFetch) do(ctx context.Context, store blob.Store) {
 
 // frame returns the content of the next frame, whose number is given.
 func (f *shuffleFetch) frame(number int) ([]byte, error) {
-	_, n := f.file.frames.Place(number, number+1)
+	_, n := f.file.frames.Range(number, number+1)
 	data, err := f.file.frames.Decode(number, f.raw[:n])
 	f.raw = f.raw[n:]
 	return data, err

@@ -23,7 +23,7 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// frameFile writes frames with fences (nil for a file without) and returns the file and its description.
+// frameFile writes frames with fences (nil for none) and returns the file and its description.
 func frameFile(tb testing.TB, width int, fences, frames [][]byte) ([]byte, seekable.File) {
 	tb.Helper()
 	var buf bytes.Buffer
@@ -53,7 +53,7 @@ func frameFile(tb testing.TB, width int, fences, frames [][]byte) ([]byte, seeka
 	return buf.Bytes(), ff
 }
 
-// ranges reads from memory and counts the reads.
+// ranges reads from memory and counts the reads if reads is not nil.
 func ranges(data []byte, reads *int) seekable.RangeReader {
 	return func(_ context.Context, off, n int64) ([]byte, error) {
 		if reads != nil {
@@ -66,7 +66,8 @@ func ranges(data []byte, reads *int) seekable.RangeReader {
 	}
 }
 
-// sample makes frames of different sizes and kinds: compressible, random, one byte.
+// sample makes frames of different sizes and kinds, compressible, random and of one byte, with
+// fences.
 func sample(seed uint64, frames int) (fences, data [][]byte) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	key := uint32(0)
@@ -163,7 +164,7 @@ func TestFramesRoundTrip(t *testing.T) {
 	}
 }
 
-// Find must name every frame that can hold a key of the range and no frame that cannot.
+// Find returns every frame that can have a key of the range and no other.
 func TestFindAgreesWithBruteForce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range 200 {
@@ -185,7 +186,7 @@ func TestFindAgreesWithBruteForce(t *testing.T) {
 			frames = append(frames, []byte{byte(i)})
 		}
 		file, ff := frameFile(t, 2, fences, frames)
-		f, err := seekable.Open(file[ff.Bytes-ff.TailBytes:], ff.Bytes, "f", 2)
+		f, err := seekable.Open(file[ff.Bytes-ff.FooterBytes:], ff.Bytes, "f", 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,8 +201,8 @@ func TestFindAgreesWithBruteForce(t *testing.T) {
 						t.Fatalf("Find(%d, %d) = [%d, %d) leaves out key %d of frame %d", a, b, lo, hi, key, frameOf[i])
 					}
 				}
-				// A frame is needless when everything it may hold is outside: its fence above b,
-				// or the next frame's fence at or below a.
+				// A frame has no key of the range if its fence is above b, or the next frame's
+				// fence is at or below a.
 				for i := lo; i < hi; i++ {
 					if int(binary.BigEndian.Uint16(fences[i])) > b {
 						t.Fatalf("Find(%d, %d) = [%d, %d): frame %d starts at %x", a, b, lo, hi, i, fences[i])
@@ -215,7 +216,7 @@ func TestFindAgreesWithBruteForce(t *testing.T) {
 	}
 }
 
-func TestFrameWriterRefusesWhatCannotBeRead(t *testing.T) {
+func TestWriterRejectsFramesThatCannotBeRead(t *testing.T) {
 	type call struct{ fence, data []byte }
 	for name, calls := range map[string][]call{
 		"fence of another width": {{fence: []byte("abc"), data: []byte("x")}},
@@ -234,7 +235,7 @@ func TestFrameWriterRefusesWhatCannotBeRead(t *testing.T) {
 				t.Fatal("no error")
 			}
 			if _, err := w.Finish(); err == nil {
-				t.Error("Finish after a refused frame: no error")
+				t.Error("Finish after a rejected frame: no error")
 			}
 		})
 	}
@@ -280,12 +281,12 @@ func TestFrameOfTheLargestSize(t *testing.T) {
 	}
 }
 
-// readAll opens a file whose tail is known to be tailBytes long and reads every frame.
-func readAll(file []byte, tailBytes int64, width int) ([][]byte, *seekable.Frames, error) {
-	if int64(len(file)) < tailBytes {
-		tailBytes = int64(len(file))
+// readAll opens a file with a footer of footerBytes and reads every frame.
+func readAll(file []byte, footerBytes int64, width int) ([][]byte, *seekable.Frames, error) {
+	if int64(len(file)) < footerBytes {
+		footerBytes = int64(len(file))
 	}
-	f, err := seekable.Open(file[int64(len(file))-tailBytes:], int64(len(file)), "f", width)
+	f, err := seekable.Open(file[int64(len(file))-footerBytes:], int64(len(file)), "f", width)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -296,7 +297,7 @@ func readAll(file []byte, tailBytes int64, width int) ([][]byte, *seekable.Frame
 	return frames, f, err
 }
 
-func isCorruptFrame(err error) bool {
+func isCorrupt(err error) bool {
 	var c *codec.CorruptError
 	return errors.As(err, &c) && errors.Is(err, codec.ErrCorrupt)
 }
@@ -306,8 +307,9 @@ func TestTruncatedFrameFileIsCorrupt(t *testing.T) {
 		fences, frames := sample(3, 5)
 		file, ff := frameFile(t, width, fences, frames)
 		for n := range file {
-			// The tail's size comes from outside, so that it is right even where the file is not.
-			if _, _, err := readAll(file[:n], ff.TailBytes, width); !isCorruptFrame(err) {
+			// The size of the footer is not read from the file, so it is right even if the file is
+			// not.
+			if _, _, err := readAll(file[:n], ff.FooterBytes, width); !isCorrupt(err) {
 				t.Fatalf("width %d, cut to %d of %d bytes: %v", width, n, len(file), err)
 			}
 			_, err := seekable.OpenAt(context.Background(), ranges(file[:n], nil), ff, "f", width)
@@ -318,7 +320,7 @@ func TestTruncatedFrameFileIsCorrupt(t *testing.T) {
 	}
 }
 
-// A flipped bit is noticed even without the tail's own hash, or it changes nothing that was stored.
+// A flipped bit is an error, even without the hash of the footer, or it changes no data.
 func TestFlippedBitInFrameFileIsNoticed(t *testing.T) {
 	for _, width := range []int{0, 4} {
 		fences, frames := sample(4, 4)
@@ -330,9 +332,9 @@ func TestFlippedBitInFrameFileIsNoticed(t *testing.T) {
 			for bit := range 8 {
 				bad := bytes.Clone(file)
 				bad[i] ^= 1 << bit
-				got, f, err := readAll(bad, ff.TailBytes, width)
+				got, f, err := readAll(bad, ff.FooterBytes, width)
 				if err != nil {
-					if !isCorruptFrame(err) {
+					if !isCorrupt(err) {
 						t.Fatalf("byte %d bit %d: %v is not a corruption", i, bit, err)
 					}
 					continue
@@ -347,31 +349,31 @@ func TestFlippedBitInFrameFileIsNoticed(t *testing.T) {
 				}
 			}
 		}
-		for i := len(file) - int(ff.TailBytes); i < len(file); i++ {
+		for i := len(file) - int(ff.FooterBytes); i < len(file); i++ {
 			bad := bytes.Clone(file)
 			bad[i] ^= 0x10
-			if _, err := seekable.OpenAt(context.Background(), ranges(bad, nil), ff, "f", width); !isCorruptFrame(err) {
-				t.Fatalf("tail byte %d: %v", i, err)
+			if _, err := seekable.OpenAt(context.Background(), ranges(bad, nil), ff, "f", width); !isCorrupt(err) {
+				t.Fatalf("byte %d of the footer: %v", i, err)
 			}
 		}
 	}
 }
 
-func TestDecodeRefusesFramesOfOthers(t *testing.T) {
+func TestDecodeRejectsOtherFrames(t *testing.T) {
 	file, ff := frameFile(t, 0, nil, [][]byte{[]byte("first first first"), []byte("other other other")})
-	f, err := seekable.Open(file[ff.Bytes-ff.TailBytes:], ff.Bytes, "f", 0)
+	f, err := seekable.Open(file[ff.Bytes-ff.FooterBytes:], ff.Bytes, "f", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	off, n := f.Place(1, 2)
+	off, n := f.Range(1, 2)
 	second := file[off : off+n]
 	if _, err := f.Decode(1, second); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Decode(0, second); !isCorruptFrame(err) {
+	if _, err := f.Decode(0, second); !isCorrupt(err) {
 		t.Errorf("frame 1 read as frame 0: %v", err)
 	}
-	if _, err := f.Decode(1, second[:n-1]); !isCorruptFrame(err) {
+	if _, err := f.Decode(1, second[:n-1]); !isCorrupt(err) {
 		t.Errorf("short frame: %v", err)
 	}
 }
@@ -380,7 +382,7 @@ func TestOpenFramesOfAnotherWidth(t *testing.T) {
 	fences, frames := sample(5, 3)
 	for _, c := range []struct{ written, read int }{{4, 0}, {0, 4}, {4, 2}, {4, 8}} {
 		file, ff := frameFile(t, c.written, fences, frames)
-		if _, err := seekable.OpenAt(context.Background(), ranges(file, nil), ff, "f", c.read); !isCorruptFrame(err) {
+		if _, err := seekable.OpenAt(context.Background(), ranges(file, nil), ff, "f", c.read); !isCorrupt(err) {
 			t.Errorf("width %d read as %d: %v", c.written, c.read, err)
 		}
 	}
@@ -390,30 +392,30 @@ func TestReadErrorIsNotCorruption(t *testing.T) {
 	file, ff := frameFile(t, 0, nil, [][]byte{[]byte("data")})
 	gone := errors.New("network is down")
 	down := func(context.Context, int64, int64) ([]byte, error) { return nil, gone }
-	if _, err := seekable.OpenAt(context.Background(), down, ff, "f", 0); !errors.Is(err, gone) || isCorruptFrame(err) {
+	if _, err := seekable.OpenAt(context.Background(), down, ff, "f", 0); !errors.Is(err, gone) || isCorrupt(err) {
 		t.Errorf("open: %v", err)
 	}
 	f, err := seekable.OpenAt(context.Background(), ranges(file, nil), ff, "f", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Read(context.Background(), down, 0, 1); !errors.Is(err, gone) || isCorruptFrame(err) {
+	if _, err := f.Read(context.Background(), down, 0, 1); !errors.Is(err, gone) || isCorrupt(err) {
 		t.Errorf("read: %v", err)
 	}
 }
 
-func TestFrameFileDependsOnNothingButTheCalls(t *testing.T) {
+func TestFrameFileDependsOnlyOnTheCalls(t *testing.T) {
 	fences, frames := sample(6, 40)
 	first, _ := frameFile(t, 4, fences, frames)
 	for range 5 {
 		again, _ := frameFile(t, 4, fences, frames)
 		if !bytes.Equal(first, again) {
-			t.Fatal("the same calls gave other bytes")
+			t.Fatal("the same calls wrote different bytes")
 		}
 	}
 }
 
-// Another implementation of the seekable format reads what is written here, fences or not.
+// Another implementation of the seekable format reads frame files with and without fences.
 func TestOtherSeekableReaderReadsFrameFiles(t *testing.T) {
 	dec, err := zstd.NewReader(nil)
 	if err != nil {
@@ -449,7 +451,7 @@ func TestOtherSeekableReaderReadsFrameFiles(t *testing.T) {
 	}
 }
 
-// A plain zstd decoder passes over fences and seek table.
+// A zstd decoder passes over the footer.
 func TestPlainZstdReadsFrameFiles(t *testing.T) {
 	fences, frames := sample(9, 23)
 	want := slices.Concat(frames...)
@@ -466,7 +468,7 @@ func TestPlainZstdReadsFrameFiles(t *testing.T) {
 		}
 		program, err := exec.LookPath("zstd")
 		if err != nil {
-			continue // the reference program is a bonus where it is installed
+			continue // zstd is not installed
 		}
 		path := filepath.Join(t.TempDir(), "frames.zst")
 		if err := os.WriteFile(path, file, 0o600); err != nil {
@@ -509,8 +511,8 @@ func TestSeekTableIsThatOfTheFrames(t *testing.T) {
 			}
 			stored += f.Stored
 		}
-		if stored != ff.Bytes-ff.TailBytes || width == 0 && start != stored {
-			t.Errorf("width %d: frames end at %d, the table begins at %d, want %d", width, stored, start, ff.Bytes-ff.TailBytes)
+		if stored != ff.Bytes-ff.FooterBytes || width == 0 && start != stored {
+			t.Errorf("width %d: frames end at %d, the table begins at %d, want %d", width, stored, start, ff.Bytes-ff.FooterBytes)
 		}
 		// The same without checksums.
 		var plain []byte
@@ -531,18 +533,18 @@ func TestDamagedSeekTableIsCorrupt(t *testing.T) {
 	_, data := sample(4, 9)
 	file, ff := frameFile(t, 0, nil, data)
 	for n := range len(file) {
-		if _, _, err := seekTable(file[:n]); !isCorruptFrame(err) {
+		if _, _, err := seekTable(file[:n]); !isCorrupt(err) {
 			t.Fatalf("cut to %d bytes: %v", n, err)
 		}
 	}
 	for i := int64(0); i < 8+4+1+4; i++ { // header and footer
-		at := ff.Bytes - ff.TailBytes + i
+		at := ff.Bytes - ff.FooterBytes + i
 		if i >= 8 {
 			at = ff.Bytes - 9 + i - 8
 		}
 		bad := bytes.Clone(file)
 		bad[at] ^= 0x04
-		if _, _, err := seekTable(bad); !isCorruptFrame(err) {
+		if _, _, err := seekTable(bad); !isCorrupt(err) {
 			t.Errorf("byte %d changed: %v", at, err)
 		}
 	}
@@ -556,7 +558,7 @@ func TestDamagedSeekTableIsCorrupt(t *testing.T) {
 			}
 			return io.NopCloser(bytes.NewReader(file[off:])), nil
 		}, int64(len(file)), "f")
-		if !errors.Is(err, fault) || isCorruptFrame(err) {
+		if !errors.Is(err, fault) || isCorrupt(err) {
 			t.Errorf("opened %d times: %v", good, err)
 		}
 	}
@@ -569,52 +571,52 @@ func FuzzOpenFrames(f *testing.F) {
 	}
 	for _, width := range []int{0, 4} {
 		file, ff := frameFile(f, width, fences, frames)
-		f.Add(file, uint16(ff.TailBytes), width == 4)
+		f.Add(file, uint16(ff.FooterBytes), width == 4)
 	}
-	f.Fuzz(func(t *testing.T, file []byte, tail uint16, fenced bool) {
+	f.Fuzz(func(t *testing.T, file []byte, footer uint16, fenced bool) {
 		width := 0
 		if fenced {
 			width = 4
 		}
-		_, _, err := readAll(file, int64(tail), width)
-		if err != nil && !isCorruptFrame(err) {
+		_, _, err := readAll(file, int64(footer), width)
+		if err != nil && !isCorrupt(err) {
 			t.Fatalf("%v is not a corruption", err)
 		}
 	})
 }
 
-// Frames that are compressed ahead make the same file, whatever their number, and errors are not lost.
-func TestFramesAheadMakeTheSameFile(t *testing.T) {
+// A file does not depend on concurrency, and errors are not lost.
+func TestConcurrencyMakesTheSameFile(t *testing.T) {
 	for _, width := range []int{0, 4} {
 		fences, data := sample(6, 50)
 		if width == 0 {
 			fences = nil
 		}
 		want, wantFile := frameFile(t, width, fences, data)
-		for _, ahead := range []int{1, 2, 7, 100} {
+		for _, n := range []int{1, 2, 7, 100} {
 			var buf bytes.Buffer
 			w := seekable.NewWriter(&buf, width)
-			w.Ahead(ahead)
+			w.SetConcurrency(n)
 			raw, scratch := int64(0), []byte(nil)
 			for i, d := range data {
 				var fence []byte
 				if width > 0 {
 					fence = fences[i]
 				}
-				scratch = append(scratch[:0], d...) // the caller's memory is its own again
-				if n, off, err := w.Frame(fence, scratch); n != i || off != raw || err != nil {
-					t.Fatalf("frame %d at %d, %v, want %d at %d", n, off, err, i, raw)
+				scratch = append(scratch[:0], d...) // Frame does not keep it
+				if frame, off, err := w.Frame(fence, scratch); frame != i || off != raw || err != nil {
+					t.Fatalf("frame %d at %d, %v, want %d at %d", frame, off, err, i, raw)
 				}
 				raw += int64(len(d))
 			}
 			file, err := w.Finish()
 			if err != nil || file != wantFile || !bytes.Equal(buf.Bytes(), want) {
-				t.Errorf("width %d, %d ahead: %+v, %v, want %+v", width, ahead, file, err, wantFile)
+				t.Errorf("width %d, concurrency %d: %+v, %v, want %+v", width, n, file, err, wantFile)
 			}
 
 			limited := &limitedWriter{left: len(want) / 2}
 			w = seekable.NewWriter(limited, width)
-			w.Ahead(ahead)
+			w.SetConcurrency(n)
 			for i, d := range data {
 				var fence []byte
 				if width > 0 {
@@ -625,7 +627,7 @@ func TestFramesAheadMakeTheSameFile(t *testing.T) {
 				}
 			}
 			if _, ferr := w.Finish(); !errors.Is(ferr, errFull) || err != nil && !errors.Is(err, errFull) {
-				t.Errorf("width %d, %d ahead, a writer that fails: %v, %v", width, ahead, err, ferr)
+				t.Errorf("width %d, concurrency %d, a writer that fails: %v, %v", width, n, err, ferr)
 			}
 		}
 	}
@@ -642,68 +644,114 @@ func (w *limitedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Frames that are not compressed are zstd frames too, of any size, one after the other with compressed ones.
-func TestStoredFramesReadLikeOthers(t *testing.T) {
-	for _, ahead := range []int{0, 2} {
-		var file bytes.Buffer
-		w := seekable.NewWriter(&file, 0)
-		w.Ahead(ahead)
-		var want [][]byte
-		rng := rand.New(rand.NewPCG(11, 1))
-		for i, n := range []int{1, 100, 64 << 10, 128 << 10, 128<<10 + 1, 256 << 10, 1 << 20, 5} {
-			if i == 1 {
-				w.Store()
-			}
-			data := make([]byte, n)
-			for j := range data {
-				data[j] = byte(rng.IntN(3))
-			}
-			want = append(want, data)
-			if _, _, err := w.Frame(nil, data); err != nil {
-				t.Fatal(err)
-			}
-		}
-		ff, err := w.Finish()
-		if err != nil {
+func TestSettingsComeBeforeFrames(t *testing.T) {
+	for name, set := range map[string]func(w *seekable.Writer){
+		"DisableCompression": func(w *seekable.Writer) { w.DisableCompression() },
+		"SkipHash":           func(w *seekable.Writer) { w.SkipHash() },
+		"SetConcurrency":     func(w *seekable.Writer) { w.SetConcurrency(2) },
+	} {
+		w := seekable.NewWriter(io.Discard, 0)
+		if _, _, err := w.Frame(nil, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		if ff.Bytes < ff.RawBytes {
-			t.Errorf("file of %d bytes holds %d stored", ff.Bytes, ff.RawBytes)
+		set(w)
+		if _, _, err := w.Frame(nil, []byte("x")); err == nil {
+			t.Errorf("Frame after a late %s: no error", name)
 		}
-		f, err := seekable.OpenAt(context.Background(), ranges(file.Bytes(), nil), ff, "f", 0)
-		if err != nil {
-			t.Fatal(err)
+		if err := w.StoredFrame([]byte("x")); err == nil {
+			t.Errorf("StoredFrame after a late %s: no error", name)
 		}
-		got, err := f.Read(context.Background(), ranges(file.Bytes(), nil), 0, f.Len())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("frames differ: %s", diff)
-		}
-		dec, err := zstd.NewReader(bytes.NewReader(file.Bytes()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		plain, err := io.ReadAll(dec)
-		dec.Close()
-		if err != nil || !bytes.Equal(plain, slices.Concat(want...)) {
-			t.Errorf("a plain decoder reads something else: %v", err)
-		}
-		if program, err := exec.LookPath("zstd"); err == nil {
-			path := filepath.Join(t.TempDir(), "frames.zst")
-			if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if out, err := exec.Command(program, "-dc", path).Output(); err != nil || !bytes.Equal(out, plain) {
-				t.Errorf("%s -dc differs (%v)", program, err)
-			}
+		if _, err := w.Finish(); err == nil {
+			t.Errorf("Finish after a late %s: no error", name)
 		}
 	}
 }
 
-// Pieces of any size and kind, entropy-coded one by one, are zstd frames that any decoder reads.
-func TestPiecesReadLikeOtherFrames(t *testing.T) {
+// Stored frames are zstd frames of any size, alone or beside compressed ones.
+func TestStoredFramesReadLikeOthers(t *testing.T) {
+	var want [][]byte
+	rng := rand.New(rand.NewPCG(11, 1))
+	for _, n := range []int{1, 100, 64 << 10, 128 << 10, 128<<10 + 1, 256 << 10, 1 << 20, 5} {
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(rng.IntN(3))
+		}
+		want = append(want, data)
+	}
+	for name, write := range map[string]func(w *seekable.Writer, i int) error{
+		"uncompressed": func(w *seekable.Writer, i int) error {
+			if i == 0 {
+				w.DisableCompression()
+			}
+			_, _, err := w.Frame(nil, want[i])
+			return err
+		},
+		"uncompressed, concurrent": func(w *seekable.Writer, i int) error {
+			if i == 0 {
+				w.SetConcurrency(2)
+				w.DisableCompression()
+			}
+			_, _, err := w.Frame(nil, want[i])
+			return err
+		},
+		"mixed": func(w *seekable.Writer, i int) error {
+			if i == 0 {
+				_, _, err := w.Frame(nil, want[i])
+				return err
+			}
+			return w.StoredFrame(want[i][:len(want[i])/3], nil, want[i][len(want[i])/3:])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var file bytes.Buffer
+			w := seekable.NewWriter(&file, 0)
+			for i := range want {
+				if err := write(w, i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ff, err := w.Finish()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ff.Bytes < ff.RawBytes {
+				t.Errorf("a file of %d bytes has %d stored", ff.Bytes, ff.RawBytes)
+			}
+			f, err := seekable.OpenAt(context.Background(), ranges(file.Bytes(), nil), ff, "f", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := f.Read(context.Background(), ranges(file.Bytes(), nil), 0, f.Len())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("frames differ: %s", diff)
+			}
+			dec, err := zstd.NewReader(bytes.NewReader(file.Bytes()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain, err := io.ReadAll(dec)
+			dec.Close()
+			if err != nil || !bytes.Equal(plain, slices.Concat(want...)) {
+				t.Errorf("another zstd decoder reads different data: %v", err)
+			}
+			if program, err := exec.LookPath("zstd"); err == nil {
+				path := filepath.Join(t.TempDir(), "frames.zst")
+				if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if out, err := exec.Command(program, "-dc", path).Output(); err != nil || !bytes.Equal(out, plain) {
+					t.Errorf("%s -dc differs (%v)", program, err)
+				}
+			}
+		})
+	}
+}
+
+// Every zstd decoder reads sectioned frames, whatever the sizes and the contents of the sections.
+func TestSectionedFramesReadLikeOthers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(12, 1))
 	skewed := func(n, symbols int) []byte {
 		b := make([]byte, n)
@@ -713,21 +761,21 @@ func TestPiecesReadLikeOtherFrames(t *testing.T) {
 		return b
 	}
 	var want [][]byte
-	var pieces [][]int
+	var sections [][]int
 	for _, n := range []int{0, 1, 255, 256, 257, 1023, 1024, 1025, 16<<10 - 1, 16 << 10, 128<<10 - 1, 128 << 10, 128<<10 + 1, 300_000} {
 		for _, symbols := range []int{1, 2, 40, 256} {
 			want = append(want, slices.Concat(skewed(n, symbols), skewed(12, 256), skewed(5000, symbols)))
-			pieces = append(pieces, []int{n, 12, 5000})
+			sections = append(sections, []int{n, 12, 5000})
 			want = append(want, slices.Concat([]byte{7}, skewed(n, symbols)))
-			pieces = append(pieces, []int{1, n})
+			sections = append(sections, []int{1, n})
 		}
 	}
 	files := make([]bytes.Buffer, 2)
-	for ahead := range files {
-		w := seekable.NewWriter(&files[ahead], 0)
-		w.Ahead(2 * ahead)
+	for n := range files {
+		w := seekable.NewWriter(&files[n], 0)
+		w.SetConcurrency(2 * n)
 		for i, data := range want {
-			if _, _, err := w.Pieces(nil, data, pieces[i]...); err != nil {
+			if _, _, err := w.SectionedFrame(nil, data, sections[i]...); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -735,7 +783,7 @@ func TestPiecesReadLikeOtherFrames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := files[ahead].Bytes()
+		file := files[n].Bytes()
 		if ff.Bytes > ff.RawBytes*4/5 {
 			t.Errorf("file of %d bytes for %d", ff.Bytes, ff.RawBytes)
 		}
@@ -751,7 +799,7 @@ func TestPiecesReadLikeOtherFrames(t *testing.T) {
 			t.Error("frames differ")
 		}
 		if program, err := exec.LookPath("zstd"); err == nil {
-			path := filepath.Join(t.TempDir(), "pieces.zst")
+			path := filepath.Join(t.TempDir(), "sections.zst")
 			if err := os.WriteFile(path, file, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -761,15 +809,15 @@ func TestPiecesReadLikeOtherFrames(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(files[0].Bytes(), files[1].Bytes()) {
-		t.Error("ahead makes another file")
+		t.Error("concurrency makes a different file")
 	}
 	w := seekable.NewWriter(io.Discard, 0)
-	if _, _, err := w.Pieces(nil, make([]byte, 10), 4, 5); err == nil {
-		t.Error("pieces of 9 bytes for 10: no error")
+	if _, _, err := w.SectionedFrame(nil, make([]byte, 10), 4, 5); err == nil {
+		t.Error("sections of 9 bytes for 10: no error")
 	}
 }
 
-// DecodeInto uses the memory it is given, and no more of it than it needs.
+// DecodeInto decodes into the memory that it is given if that is enough.
 func TestDecodeIntoMemory(t *testing.T) {
 	var file bytes.Buffer
 	w := seekable.NewWriter(&file, 0)
@@ -789,24 +837,24 @@ func TestDecodeIntoMemory(t *testing.T) {
 	}
 	buf := make([]byte, 2000)
 	for i := range want {
-		off, n := f.Place(i, i+1)
+		off, n := f.Range(i, i+1)
 		got, err := f.DecodeInto(i, file.Bytes()[off:off+n], buf)
 		if err != nil || !bytes.Equal(got, want[i]) {
 			t.Fatalf("frame %d: %v", i, err)
 		}
 		if (&got[0] == &buf[0]) != (len(got) <= len(buf)) {
-			t.Errorf("frame %d of %d bytes: other memory", i, len(got))
+			t.Errorf("frame %d of %d bytes is in other memory", i, len(got))
 		}
 	}
 }
 
-// A file whose hash is left out is the same file.
+// SkipHash does not change the file.
 func TestFileWithoutAHash(t *testing.T) {
-	write := func(noHash bool) ([]byte, seekable.File) {
+	write := func(skip bool) ([]byte, seekable.File) {
 		var buf bytes.Buffer
 		w := seekable.NewWriter(&buf, 0)
-		if noHash {
-			w.NoHash()
+		if skip {
+			w.SkipHash()
 		}
 		for i := range 5 {
 			if err := w.StoredFrame([]byte("a frame, "), bytes.Repeat([]byte{byte(i)}, 1000*i)); err != nil {
@@ -822,7 +870,7 @@ func TestFileWithoutAHash(t *testing.T) {
 	want, ff := write(false)
 	got, without := write(true)
 	if !bytes.Equal(got, want) {
-		t.Error("other bytes")
+		t.Error("the bytes differ")
 	}
 	if ff.XXH64 == 0 || without.XXH64 != 0 {
 		t.Errorf("hashes %x and %x", ff.XXH64, without.XXH64)

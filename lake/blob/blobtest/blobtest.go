@@ -23,40 +23,40 @@ import (
 )
 
 const (
-	// manyKeys is more than one page of a listing and one batch of a deletion.
+	// manyKeys is more than a page of a listing and a batch of a deletion have.
 	manyKeys = 1010
 
-	// largeObject takes several parts of a multipart upload, the last one short.
+	// largeObject is several parts of a multipart upload, the last one short.
 	largeObject = 20<<20 + 12345
 )
 
-// Run tests a store. open returns an empty one each time; it may be a new one at a new place.
+// Run runs the suite on stores that open returns. Each of them must be empty.
 func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 	tests := []struct {
 		name string
 		run  func(*testing.T, blob.Store)
 	}{
-		{"what is put can be read", testPut},
-		{"nothing is there at first", testMissing},
-		{"invalid keys are refused everywhere", testInvalidKeys},
+		{"put objects can be read", testPut},
+		{"missing objects are reported", testMissing},
+		{"invalid keys are rejected everywhere", testInvalidKeys},
 		{"odd but valid keys work", testOddKeys},
 		{"a key cannot be a folder", testFolders},
 		{"ranges are exact", testRanges},
 		{"an etag changes with the content", testETags},
 		{"a stream never mixes two objects", testReplacedStream},
-		{"conditions are kept to", testConditions},
-		{"a large conditional put is refused as such", testLargeCondition},
+		{"conditions are honoured", testConditions},
+		{"conditions of large puts are honoured", testLargeCondition},
 		{"one writer wins each round", testRaces},
 		{"an object under creation is invisible", testCreate},
-		{"a large object comes back whole", testLarge},
+		{"a large object is read as written", testLarge},
 		{"many writers at once", testManyWriters},
 		{"a listing is in byte order", testListOrder},
 		{"a listing has all pages", testListPages},
-		{"a listing can be left early", testListBreak},
-		{"deletion removes only what it was given", testDelete},
-		{"creating and deleting beside each other", testCreateDeleteRace},
-		{"an ended context ends everything", testContext},
-		{"the probe finds conditions and leaves nothing", testProbe},
+		{"a listing can end early", testListBreak},
+		{"deletion removes only the given objects", testDelete},
+		{"concurrent creation and deletion", testCreateDeleteRace},
+		{"an ended context ends every operation", testContext},
+		{"the probe succeeds and leaves nothing", testProbe},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
@@ -110,7 +110,7 @@ func keys(infos []blob.Info) []string {
 	return keys
 }
 
-// each runs f for 0 ≤ i < n, a few at a time.
+// each runs f for 0 ≤ i < n, eight at a time.
 func each(t *testing.T, n int, f func(i int) error) {
 	t.Helper()
 	var next atomic.Int64
@@ -134,7 +134,7 @@ func each(t *testing.T, n int, f func(i int) error) {
 	}
 }
 
-// noise is n bytes that do not compress, the same for one seed.
+// noise returns n bytes that do not compress. They depend on the seed alone.
 func noise(seed uint64, n int) []byte {
 	b := make([]byte, n)
 	var key [32]byte
@@ -168,7 +168,7 @@ func testPut(t *testing.T, s blob.Store) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, data) {
-				t.Errorf("Get of %d bytes returned %d others", len(data), len(got))
+				t.Errorf("Get of %d bytes returned %d different ones", len(data), len(got))
 			}
 			if diff := cmp.Diff(info, gotInfo); diff != "" {
 				t.Errorf("Get differs from Put (-put +get):\n%s", diff)
@@ -206,7 +206,7 @@ func testMissing(t *testing.T, s blob.Store) {
 		_, err = s.Open(ctx, key, 0, -1)
 		wantError(t, "Open "+key, err, blob.ErrNotExist)
 		if err := s.Delete(ctx, key); err != nil {
-			t.Errorf("Delete of what is not there: %v", err)
+			t.Errorf("Delete of a missing object: %v", err)
 		}
 	}
 	wantContent(t, s, "dir/object", "x")
@@ -285,7 +285,7 @@ func testOddKeys(t *testing.T, s blob.Store) {
 	}
 }
 
-// testFolders allows a store to hold both an object and a folder of one name, as S3 does.
+// A store may hold both an object and a folder of one name, as S3 does.
 func testFolders(t *testing.T, s blob.Store) {
 	put(t, s, "a/b", "below")
 	put(t, s, "c", "object")
@@ -313,7 +313,7 @@ func testFolders(t *testing.T, s blob.Store) {
 	}
 	wantContent(t, s, "a/b", "below")
 	wantContent(t, s, "c", "object")
-	// A folder that is empty again makes way.
+	// A folder that is empty again does not prevent an object of its name.
 	if err := s.Delete(t.Context(), "a/b"); err != nil {
 		t.Fatal(err)
 	}
@@ -390,8 +390,8 @@ func testRanges(t *testing.T, s blob.Store) {
 	wantError(t, "ReadRange of a byte of an empty object", err, blob.ErrRange)
 }
 
-// testETags writes contents of one size as fast as it can, over each other and after
-// deletions, and wants no tag twice.
+// No ETag occurs twice among contents of one size that replace each other as fast as possible, or
+// follow deletions.
 func testETags(t *testing.T, s blob.Store) {
 	seen := map[string]string{}
 	for i := range 60 {
@@ -405,7 +405,7 @@ func testETags(t *testing.T, s blob.Store) {
 			t.Fatalf("Stat has tag %s, Put had %s", stat.ETag, info.ETag)
 		}
 		if other, ok := seen[info.ETag]; ok {
-			t.Fatalf("contents %s and %s have the same tag %s", other, content, info.ETag)
+			t.Fatalf("contents %s and %s have the same ETag %s", other, content, info.ETag)
 		}
 		seen[info.ETag] = content
 		if i%3 == 0 {
@@ -437,15 +437,15 @@ func testReplacedStream(t *testing.T, s blob.Store) {
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	head := make([]byte, 1000)
-	if _, err := io.ReadFull(stream, head); err != nil {
+	first := make([]byte, 1000)
+	if _, err := io.ReadFull(stream, first); err != nil {
 		t.Fatal(err)
 	}
 	write(noise(5, 8<<20))
 	rest, err := io.ReadAll(stream)
-	got := append(head, rest...)
+	got := append(first, rest...)
 	if err == nil && !bytes.Equal(got, old) || !bytes.HasPrefix(old, got) {
-		t.Errorf("a stream of a replaced object gave %d bytes that are not the old object's; error %v", len(got), err)
+		t.Errorf("a stream of a replaced object returned %d bytes that are not the old object's; error %v", len(got), err)
 	}
 	if err != nil {
 		wantError(t, "reading on", err, blob.ErrChanged)
@@ -496,7 +496,7 @@ func testConditions(t *testing.T, s blob.Store) {
 		t.Fatal(err)
 	}
 	last := try("tag from Finish", "h", blob.Condition{IfMatch: fin.ETag}, nil)
-	try("tag of long ago", "x", blob.Condition{IfMatch: c.ETag}, blob.ErrPrecondition)
+	try("tag of an earlier object", "x", blob.Condition{IfMatch: c.ETag}, blob.ErrPrecondition)
 	wantContent(t, s, "dir/k", "h")
 
 	if err := s.Delete(ctx, "dir/k"); err != nil {
@@ -504,7 +504,7 @@ func testConditions(t *testing.T, s blob.Store) {
 	}
 	try("tag of a deleted object", "x", blob.Condition{IfMatch: last.ETag}, blob.ErrPrecondition)
 	if got := list(t, s, ""); len(got) != 0 {
-		t.Fatalf("refused puts left %v", got)
+		t.Fatalf("rejected puts left %v", got)
 	}
 	try("IfAbsent after deletion", "i", absent, nil)
 }
@@ -532,7 +532,7 @@ func testLargeCondition(t *testing.T, s blob.Store) {
 	}
 }
 
-// testRaces has writers put at once under one condition, round after round.
+// In each round writers put concurrently with the same condition.
 func testRaces(t *testing.T, s blob.Store) {
 	const writers, rounds = 8, 50
 	cond := blob.Condition{IfAbsent: true}
@@ -610,7 +610,7 @@ func testCreate(t *testing.T, s blob.Store) {
 	}
 	wantContent(t, s, "dir/k", "part part part ")
 
-	// Abort leaves the old object, and nothing where there was none.
+	// Abort leaves the old object if there is one, and nothing otherwise.
 	for _, key := range []string{"dir/k", "other/k"} {
 		w := create(key)
 		w.Write(noise(7, 200_000))
@@ -669,7 +669,7 @@ func testLarge(t *testing.T, s blob.Store) {
 		t.Fatalf("read %d bytes, %v", n, err)
 	}
 	if want := sha256.Sum256(data); !bytes.Equal(h.Sum(nil), want[:]) {
-		t.Error("read other bytes than written")
+		t.Error("read different bytes than written")
 	}
 	for range 20 {
 		off := rng.Int64N(largeObject)
@@ -787,7 +787,7 @@ func testListPages(t *testing.T, s blob.Store) {
 	if diff := cmp.Diff(want, keys(list(t, s, "many/"))); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
-	// Deletion in several batches, one object of which is not there.
+	// Deletion in several batches, with a missing object.
 	if err := s.Delete(t.Context(), append(want, "many/absent")...); err != nil {
 		t.Fatal(err)
 	}
@@ -828,8 +828,8 @@ func testDelete(t *testing.T, s blob.Store) {
 	wantContent(t, s, "a/b/c/d", "again")
 }
 
-// testCreateDeleteRace creates and deletes objects in the same folders, so that folders come and
-// go under the hands of those who create.
+// Objects are created and deleted in the same folders, so folders are removed while others create
+// objects in them.
 func testCreateDeleteRace(t *testing.T, s blob.Store) {
 	each(t, 80, func(i int) error {
 		key := fmt.Sprintf("shared/%d/%d", i%3, i)
@@ -880,7 +880,7 @@ func testContext(t *testing.T, s blob.Store) {
 	_, err = w.Finish()
 	wantError(t, "Finish", err, context.Canceled)
 	_, err = io.ReadAll(stream)
-	if err != nil { // what had arrived already may still be read
+	if err != nil { // buffered bytes may still be read
 		wantError(t, "reading", err, context.Canceled)
 	}
 	stream.Close()

@@ -8,26 +8,25 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// S3PartSize lets tests add up the parts of the largest upload.
-var S3PartSize = s3PartSize
-
 const (
-	S3MaxParts    = s3MaxParts
-	S3WriterParts = s3WriterParts
-	S3StoreParts  = s3StoreParts
+	MaxParts    = maxParts
+	WriterParts = writerParts
+	StoreParts  = storeParts
 )
 
-// SetStallTimeout shortens the wait for a download's next byte.
-func SetStallTimeout(s blob.Store, d time.Duration) { s.(*S3).stall = d }
+// PartSize is partSize.
+func PartSize(number int32) int { return partSize(number) }
 
-// HurryRetries takes the waiting out of an S3 store's retries and leaves everything else about
-// them.
+// SetStallTimeout sets the maximum wait for the next byte of a download.
+func SetStallTimeout(s blob.Store, d time.Duration) { s.(*store).stall = d }
+
+// HurryRetries removes the waits between the retries of a store and changes nothing else.
 func HurryRetries(s blob.Store) {
-	store := s.(*S3)
-	store.resumeWait = time.Millisecond
-	opts := store.client.Options()
+	st := s.(*store)
+	st.resumeWait = time.Millisecond
+	opts := st.client.Options()
 	opts.Retryer = hurried{opts.Retryer.(aws.RetryerV2)}
-	store.client = s3.New(opts)
+	st.client = s3.New(opts)
 }
 
 type hurried struct{ aws.RetryerV2 }

@@ -23,8 +23,8 @@ import (
 	"github.com/urlake/urlake/lake/blob/s3blob"
 )
 
-// network is a bad network between a store and its gateway: fault, when set, sees each
-// request and may answer it in its own way or none.
+// network is a network between a store and its gateway. If fault is set, it handles each request:
+// it may forward it to the gateway, answer it or break the connection.
 type network struct {
 	mu    sync.Mutex
 	fault func(w http.ResponseWriter, r *http.Request, gateway http.Handler)
@@ -36,7 +36,7 @@ func (n *network) set(fault func(w http.ResponseWriter, r *http.Request, gateway
 	n.fault = fault
 }
 
-// badNetwork opens a store on a gateway behind a network that works at first.
+// badNetwork opens a store behind a network without a fault yet.
 func badNetwork(t *testing.T) (blob.Store, *network) {
 	t.Helper()
 	rawURL := testenv.S3(t)
@@ -44,7 +44,7 @@ func badNetwork(t *testing.T) (blob.Store, *network) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The signature covers the host's name as the client knows it.
+	// The signature covers the host name that the client uses.
 	gateway := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", gatewayURL.Host, r.In.Host
@@ -69,10 +69,10 @@ func badNetwork(t *testing.T) (blob.Store, *network) {
 	return s, n
 }
 
-// hangUp breaks the connection of a request that a fault answers.
+// hangUp breaks the connection of the request that a fault handles.
 func hangUp() { panic(http.ErrAbortHandler) }
 
-// cutWriter passes so many bytes of a body on and then does what end does.
+// cutWriter forwards left bytes of a body and then calls end.
 type cutWriter struct {
 	http.ResponseWriter
 	left int
@@ -266,7 +266,7 @@ func TestS3FinalErrors(t *testing.T) {
 		status int
 		code   string
 		do     func() error
-		want   error // nil: none of the package's
+		want   error // nil: none of the Err variables of package blob
 	}{
 		{412, "PreconditionFailed", func() error { return put(absent) }, blob.ErrPrecondition},
 		{412, "PreconditionFailed", func() error { return put(match) }, blob.ErrPrecondition},
@@ -318,8 +318,8 @@ func TestS3ErrorsHoldNoCredentials(t *testing.T) {
 	}
 }
 
-// TestS3FinishWhoseReplyIsLost has the gateway complete an upload and the answer get lost: the
-// retry finds no such upload, and Finish has to recognise its own object.
+// The gateway completes an upload and the reply is lost. The retry finds no such upload, and Finish
+// must recognise its object.
 func TestS3FinishWhoseReplyIsLost(t *testing.T) {
 	s, network := badNetwork(t)
 	data := make([]byte, 9<<20)
@@ -363,7 +363,7 @@ func TestS3FinishWhoseReplyIsLost(t *testing.T) {
 		t.Errorf("Stat = %+v, %v, Finish had %+v after %d tries", stat, err, info, tries.Load())
 	}
 
-	// Where the upload really is gone, the object of before is not taken for the new one.
+	// If the upload is lost, the old object is not taken for the new one.
 	network.set(func(w http.ResponseWriter, r *http.Request, gateway http.Handler) {
 		if completes(r) {
 			noSuchUpload(w)
@@ -376,8 +376,8 @@ func TestS3FinishWhoseReplyIsLost(t *testing.T) {
 	}
 }
 
-// TestS3RefusalThatIsCutOff has the gateway's refusal of a conditional put never arrive.
-func TestS3RefusalThatIsCutOff(t *testing.T) {
+// The gateway's rejection of a conditional put never arrives.
+func TestS3LostRejection(t *testing.T) {
 	t.Setenv("AWS_MAX_ATTEMPTS", "1")
 	s, network := badNetwork(t)
 	if _, err := s.Put(t.Context(), "k", []byte("old"), blob.Condition{}); err != nil {
@@ -472,7 +472,7 @@ func TestS3SmallObjectsAreOnePut(t *testing.T) {
 		requests.Add(1)
 		gateway.ServeHTTP(w, r)
 	})
-	for _, size := range []int{0, 1000, s3blob.S3PartSize(1)} {
+	for _, size := range []int{0, 1000, s3blob.PartSize(1)} {
 		requests.Store(0)
 		w, err := s.Create(t.Context(), "k")
 		if err != nil {
@@ -490,12 +490,12 @@ func TestS3SmallObjectsAreOnePut(t *testing.T) {
 	}
 }
 
-// TestS3UploadsHoldFewPartsInMemory counts the parts that are on their way at once, while a
-// service takes its time until there are as many as the store allows.
+// The test counts the parts in flight while the service waits until there are as many as the store
+// allows.
 func TestS3UploadsHoldFewPartsInMemory(t *testing.T) {
 	s, network := badNetwork(t)
 	var mu sync.Mutex
-	onTheWay, most, all, mostAll := map[string]int{}, 0, 0, 0
+	inFlight, most, all, mostAll := map[string]int{}, 0, 0, 0
 	full, release := make(chan struct{}, 1), make(chan struct{})
 	network.set(func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		io.Copy(io.Discard, r.Body)
@@ -504,10 +504,10 @@ func TestS3UploadsHoldFewPartsInMemory(t *testing.T) {
 			io.WriteString(w, "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>")
 		case q.Has("partNumber"):
 			mu.Lock()
-			onTheWay[r.URL.Path]++
+			inFlight[r.URL.Path]++
 			all++
-			most, mostAll = max(most, onTheWay[r.URL.Path]), max(mostAll, all)
-			if all == s3blob.S3StoreParts {
+			most, mostAll = max(most, inFlight[r.URL.Path]), max(mostAll, all)
+			if all == s3blob.StoreParts {
 				select {
 				case full <- struct{}{}:
 				default:
@@ -516,7 +516,7 @@ func TestS3UploadsHoldFewPartsInMemory(t *testing.T) {
 			mu.Unlock()
 			<-release
 			mu.Lock()
-			onTheWay[r.URL.Path]--
+			inFlight[r.URL.Path]--
 			all--
 			mu.Unlock()
 			w.Header().Set("ETag", `"part"`)
@@ -524,7 +524,7 @@ func TestS3UploadsHoldFewPartsInMemory(t *testing.T) {
 			io.WriteString(w, "<CompleteMultipartUploadResult><ETag>&quot;all&quot;</ETag></CompleteMultipartUploadResult>")
 		}
 	})
-	data := make([]byte, 4*s3blob.S3PartSize(1)+1)
+	data := make([]byte, 4*s3blob.PartSize(1)+1)
 	var wg sync.WaitGroup
 	for i := range 5 {
 		wg.Go(func() {
@@ -548,15 +548,15 @@ func TestS3UploadsHoldFewPartsInMemory(t *testing.T) {
 	}
 	close(release)
 	wg.Wait()
-	if most > s3blob.S3WriterParts || mostAll > s3blob.S3StoreParts {
-		t.Errorf("up to %d parts of an object, %d in all, on their way at once", most, mostAll)
+	if most > s3blob.WriterParts || mostAll > s3blob.StoreParts {
+		t.Errorf("up to %d parts of an object and %d in all in flight", most, mostAll)
 	}
 }
 
 func TestS3PartsHoldTheLargestObject(t *testing.T) {
 	var sum int64
-	for n := int32(1); n <= s3blob.S3MaxParts; n++ {
-		size := s3blob.S3PartSize(n)
+	for n := int32(1); n <= s3blob.MaxParts; n++ {
+		size := s3blob.PartSize(n)
 		if size < 5<<20 || size > 5<<30 {
 			t.Fatalf("part %d has %d bytes; S3 takes 5 MiB to 5 GiB", n, size)
 		}
@@ -565,12 +565,12 @@ func TestS3PartsHoldTheLargestObject(t *testing.T) {
 	if sum < 5<<40 {
 		t.Errorf("all parts together hold %d bytes; S3's largest object has 5 TiB", sum)
 	}
-	if a, b := s3blob.S3PartSize(1), s3blob.S3PartSize(900); a != 8<<20 || b != a {
+	if a, b := s3blob.PartSize(1), s3blob.PartSize(900); a != 8<<20 || b != a {
 		t.Errorf("parts 1 and 900 have %d and %d bytes", a, b)
 	}
 }
 
-func TestS3DeleteReportsWhatStays(t *testing.T) {
+func TestS3DeleteReportsWhatIsLeft(t *testing.T) {
 	s, network := badNetwork(t)
 	network.set(func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		io.Copy(io.Discard, r.Body)
@@ -594,7 +594,7 @@ func TestS3DeleteReportsWhatStays(t *testing.T) {
 	}
 }
 
-func TestS3ListHoldsStoresToTheContract(t *testing.T) {
+func TestS3ListChecksNamesAndOrder(t *testing.T) {
 	s, network := badNetwork(t)
 	list := func(contents string) (keys []string, err error) {
 		network.set(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
@@ -630,8 +630,8 @@ func TestS3ListHoldsStoresToTheContract(t *testing.T) {
 	}
 }
 
-// TestS3ShortAnswers has the gateway send fewer bytes than it was asked for, and others.
-func TestS3ShortAnswers(t *testing.T) {
+// The gateway sends fewer bytes than requested, or another range.
+func TestS3ShortReplies(t *testing.T) {
 	s, network := badNetwork(t)
 	for what, contentRange := range map[string]string{
 		"shorter": "bytes 10-14/15",

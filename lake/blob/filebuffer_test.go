@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// writeIn writes data by pieces and flushes.
+// writeIn writes data in steps of at most piece bytes and flushes.
 func writeIn(w *fileBuffer, data []byte, piece int) error {
 	for ; len(data) > 0; data = data[min(piece, len(data)):] {
 		if n, err := w.Write(data[:min(piece, len(data))]); err != nil {
@@ -21,7 +21,7 @@ func writeIn(w *fileBuffer, data []byte, piece int) error {
 	return w.Flush()
 }
 
-func TestFileBufferWritesWhatItIsGiven(t *testing.T) {
+func TestFileBufferWritesItsInput(t *testing.T) {
 	const mib = 1 << 20
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, size := range []int{
@@ -49,14 +49,15 @@ func TestFileBufferWritesWhatItIsGiven(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, data) {
-				t.Fatalf("%d bytes by %d: the file has %d other bytes", size, piece, len(got))
+				t.Fatalf("%d bytes by %d: the file differs, %d bytes", size, piece, len(got))
 			}
 		}
 	}
 }
 
-// A file system may take O_DIRECT and refuse the write, as Linux does at a place that is not aligned.
-func TestFileBufferGoesOnWhereDirectWritesAreRefused(t *testing.T) {
+// A file system may accept O_DIRECT and reject the write, as Linux does at an offset that is not
+// aligned.
+func TestFileBufferGoesOnIfDirectWritesAreRejected(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "f")
 	f, err := os.Create(name)
 	if err != nil {
@@ -75,11 +76,11 @@ func TestFileBufferGoesOnWhereDirectWritesAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, append([]byte{'x'}, data...)) {
-		t.Errorf("the file has %d other bytes", len(got))
+		t.Errorf("the file differs, %d bytes", len(got))
 	}
 }
 
-func TestFileBufferIsDroppedAtAnyPlace(t *testing.T) {
+func TestFileBufferIsDroppedAtAnySize(t *testing.T) {
 	for _, size := range []int{0, 1, directBuffer, 2*directBuffer + 1, 5 * directBuffer} {
 		f, err := os.Create(filepath.Join(t.TempDir(), "f"))
 		if err != nil {
@@ -92,7 +93,7 @@ func TestFileBufferIsDroppedAtAnyPlace(t *testing.T) {
 		w.drop()
 		w.drop()
 		if w.full != nil || w.buf != nil {
-			t.Errorf("%d bytes: something is left", size)
+			t.Errorf("%d bytes: a buffer is left after drop", size)
 		}
 		f.Close()
 	}

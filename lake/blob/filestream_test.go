@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// randomFile is a local store with an object "o" of so many bytes.
+// randomFile returns a local store with an object "o" of size random bytes.
 func randomFile(t *testing.T, size int) (*Local, []byte) {
 	t.Helper()
 	l, err := NewLocal(t.TempDir())
@@ -25,19 +25,19 @@ func randomFile(t *testing.T, size int) (*Local, []byte) {
 	return l, data
 }
 
-func TestPlace(t *testing.T) {
+func TestAlignedSlice(t *testing.T) {
 	for _, n := range []int64{0, 1, directRead - 1, directRead, directRead + 5} {
 		for _, off := range []int64{0, 77, directAlign} {
-			p := NewPlace(off, n)
+			p := NewAlignedSlice(off, n)
 			if int64(len(p)) != n || n < directRead && int64(cap(p)) > 2*n+8 || n >= directRead && (address(p)-off)%directAlign != 0 {
 				t.Errorf("%d bytes for offset %x: %d of %d at %x", n, off, len(p), cap(p), address(p))
 			}
 		}
 	}
-	buf := make([]byte, 3*directAlign+PlaceRoom+7)
+	buf := make([]byte, 3*directAlign+AlignSlack+7)
 	for _, from := range []int{0, 1, 7} {
 		for _, off := range []int64{0, 1, directAlign - 1, directAlign, 5*directAlign + 100} {
-			p := Place(buf[from:], off, 3*directAlign)
+			p := AlignedSlice(buf[from:], off, 3*directAlign)
 			if len(p) != 3*directAlign || cap(p) != len(p) || (address(p)-off)%directAlign != 0 {
 				t.Errorf("%d bytes at %x for offset %x", len(p), address(p), off)
 			}
@@ -45,12 +45,13 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// Whatever is asked for, in pieces of whatever size and wherever they lie, is what the object has, past the page cache or through it.
-func TestStreamsReadTheSamePastThePageCache(t *testing.T) {
+// Reads return the bytes of the object, whatever the range, the sizes of the reads and the
+// alignment of memory, past the page cache or through it.
+func TestStreamsPastThePageCache(t *testing.T) {
 	const size = 5*directRead + 1234
 	l, data := randomFile(t, size)
 	r := rand.New(rand.NewPCG(3, 4))
-	buf := make([]byte, size+PlaceRoom)
+	buf := make([]byte, size+AlignSlack)
 	direct := 0
 	for i := range 300 {
 		off := r.Int64N(size)
@@ -68,8 +69,8 @@ func TestStreamsReadTheSamePastThePageCache(t *testing.T) {
 		}
 		s := rc.(*fileStream)
 		clear(buf)
-		p := Place(buf, off, n)
-		if i%5 == 0 { // memory that is not Place's
+		p := AlignedSlice(buf, off, n)
+		if i%5 == 0 { // memory that is not aligned
 			p = buf[r.IntN(directAlign):][:n]
 		}
 		for read := int64(0); read < n; {
@@ -87,7 +88,7 @@ func TestStreamsReadTheSamePastThePageCache(t *testing.T) {
 			read += int64(m)
 		}
 		if !bytes.Equal(p, data[off:off+n]) {
-			t.Fatalf("%d bytes from %d are others", n, off)
+			t.Fatalf("%d bytes from %d differ", n, off)
 		}
 		if m, err := s.Read(buf); m != 0 || err != io.EOF {
 			t.Fatalf("%d bytes from %d: %d more, %v", n, off, m, err)
@@ -104,7 +105,7 @@ func TestStreamsReadTheSamePastThePageCache(t *testing.T) {
 	}
 }
 
-// A file that ends early is an error, and what it still has is read.
+// A file that ends early is an error after the bytes that it still has.
 func TestDirectStreamOfAFileThatShrinks(t *testing.T) {
 	for _, left := range []int64{0, 1, directAlign, directRead, directRead + 77} {
 		l, data := randomFile(t, 2*directRead)
@@ -120,7 +121,7 @@ func TestDirectStreamOfAFileThatShrinks(t *testing.T) {
 			if err := os.Truncate(filepath.Join(l.dir, "o"), left); err != nil {
 				t.Fatal(err)
 			}
-			p := Place(make([]byte, n+PlaceRoom), off, n)
+			p := AlignedSlice(make([]byte, n+AlignSlack), off, n)
 			m, err := io.ReadFull(s, p)
 			if want := max(0, left-off); int64(m) != want || !bytes.Equal(p[:m], data[off:off+want]) || !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("%d of %d left, from %d: read %d, want %d; error %v", left, len(data), off, m, want, err)
@@ -130,7 +131,8 @@ func TestDirectStreamOfAFileThatShrinks(t *testing.T) {
 	}
 }
 
-// Memory that a direct read cannot use is read into through the cache, also when the file was set to direct reads before.
+// A read into memory that is not aligned goes through the page cache, even if the file was set to
+// direct reads before.
 func TestStreamLeavesDirectReads(t *testing.T) {
 	l, data := randomFile(t, 2*directRead)
 	rc, err := l.Open(t.Context(), "o", 0, -1)
@@ -140,7 +142,7 @@ func TestStreamLeavesDirectReads(t *testing.T) {
 	defer rc.Close()
 	s := rc.(*fileStream)
 	s.direct = setDirect(s.f, true)
-	got := Place(make([]byte, len(data)+PlaceRoom+1), 1, int64(len(data)))
+	got := AlignedSlice(make([]byte, len(data)+AlignSlack+1), 1, int64(len(data)))
 	if _, err := io.ReadFull(s, got); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// readFolders are folders on a disk and, where the system has such a file system, in memory.
+// readFolders returns a folder on a disk and, if the system has /dev/shm, one in memory.
 func readFolders(t *testing.T) []string {
 	dirs := []string{t.TempDir()}
 	if dir, err := os.MkdirTemp("/dev/shm", "urlake-test-*"); err == nil {
@@ -24,12 +24,12 @@ func readFolders(t *testing.T) []string {
 	return dirs
 }
 
-// Objects of sizes around those of pages, and of where direct reads begin, from places around the same.
-func TestStreamsOfEverySizeAndPlace(t *testing.T) {
+// Sizes and offsets are around those of pages and of direct reads.
+func TestStreamsOfEverySizeAndOffset(t *testing.T) {
 	var sizes []int
-	for _, at := range []int{0, 512, directAlign, directRead, directRead + directAlign, 2 * directRead} {
+	for _, size := range []int{0, 512, directAlign, directRead, directRead + directAlign, 2 * directRead} {
 		for _, d := range []int{-513, -512, -1, 0, 1, 511, 512, 513} {
-			if n := at + d; n > 0 {
+			if n := size + d; n > 0 {
 				sizes = append(sizes, n)
 			}
 		}
@@ -55,15 +55,15 @@ func TestStreamsOfEverySizeAndPlace(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					buf := bytes.Repeat([]byte{0xa5}, n+2*PlaceRoom)
-					p := Place(buf, int64(off), int64(n))
+					buf := bytes.Repeat([]byte{0xa5}, n+2*AlignSlack)
+					p := AlignedSlice(buf, int64(off), int64(n))
 					if m, err := io.ReadFull(rc, p); err != nil || !bytes.Equal(p, data[off:off+n]) {
 						t.Fatalf("%s: %d from %d of %d: %d, %v", dir, n, off, size, m, err)
 					}
 					from := int(address(p) - address(buf))
 					for i, b := range buf {
 						if (i < from || i >= from+n) && b != 0xa5 {
-							t.Fatalf("%s: %d from %d of %d: byte %d written, which is not within %d", dir, n, off, size, i, from)
+							t.Fatalf("%s: %d from %d of %d: byte %d of the buffer was written, the slice begins at %d", dir, n, off, size, i, from)
 						}
 					}
 					if m, err := rc.Read(buf); m != 0 || err != io.EOF {
@@ -76,7 +76,8 @@ func TestStreamsOfEverySizeAndPlace(t *testing.T) {
 	}
 }
 
-// A file that is cut and written again by other means while it is read ends early with an error, or not.
+// A file that another program truncates and writes again while it is read ends early with an error,
+// or not at all.
 func TestDirectStreamsOfAFileThatChanges(t *testing.T) {
 	for _, dir := range readFolders(t) {
 		l, err := NewLocal(dir)
@@ -115,7 +116,7 @@ func TestDirectStreamsOfAFileThatChanges(t *testing.T) {
 				continue
 			}
 			n := rc.(*fileStream).end - off
-			p := Place(make([]byte, n+PlaceRoom), off, n)
+			p := AlignedSlice(make([]byte, n+AlignSlack), off, n)
 			m, err := io.ReadFull(rc, p)
 			rc.Close()
 			if err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF && n > 0 {
@@ -127,7 +128,7 @@ func TestDirectStreamsOfAFileThatChanges(t *testing.T) {
 	}
 }
 
-// Errors say what was done to what, where it failed by direct reads too.
+// Errors of direct reads name the operation and the object too.
 func TestDirectStreamErrorsNameTheObject(t *testing.T) {
 	l, data := randomFile(t, 2*directRead)
 	for _, end := range []string{"truncated", "closed", "cancelled"} {
@@ -139,7 +140,7 @@ func TestDirectStreamErrorsNameTheObject(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := Place(make([]byte, len(data)+PlaceRoom), 0, int64(len(data)))
+		p := AlignedSlice(make([]byte, len(data)+AlignSlack), 0, int64(len(data)))
 		switch end {
 		case "truncated":
 			os.Truncate(filepath.Join(l.dir, "o"), 0)
@@ -157,7 +158,7 @@ func TestDirectStreamErrorsNameTheObject(t *testing.T) {
 	}
 }
 
-// Many streams at once, while memory is collected: no byte is another's.
+// Concurrent streams do not mix their memory, also during garbage collection.
 func TestDirectStreamsTogether(t *testing.T) {
 	l, data := randomFile(t, 8*directRead+99)
 	var wg sync.WaitGroup
@@ -171,7 +172,7 @@ func TestDirectStreamsTogether(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				p := Place(make([]byte, n+PlaceRoom), off, n)
+				p := AlignedSlice(make([]byte, n+AlignSlack), off, n)
 				if _, err := io.ReadFull(rc, p); err != nil || !bytes.Equal(p, data[off:]) {
 					t.Errorf("from %d: %v", off, err)
 				}
@@ -185,15 +186,16 @@ func TestDirectStreamsTogether(t *testing.T) {
 	wg.Wait()
 }
 
-// A stream that is read piece by piece is read through the page cache, also into a buffer that lies as the file's pages do, as any of 256 KiB does.
-func TestPiecesAreReadAhead(t *testing.T) {
+// A stream that is read in several steps is read through the page cache, even into an aligned
+// buffer.
+func TestReadsInStepsUseThePageCache(t *testing.T) {
 	l, data := randomFile(t, 3*directRead+100)
 	rc, err := l.Open(t.Context(), "o", 0, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer rc.Close()
-	p := Place(make([]byte, directRead+PlaceRoom), 0, directRead)
+	p := AlignedSlice(make([]byte, directRead+AlignSlack), 0, directRead)
 	for read := 0; read < len(data); {
 		n, err := rc.Read(p)
 		if err != nil || !bytes.Equal(p[:n], data[read:read+n]) {

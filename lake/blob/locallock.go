@@ -1,0 +1,68 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/gofrs/flock"
+)
+
+const (
+	// lockStripes is the number of lock files, which keys share by hash: enough to keep writers of
+	// different keys apart, and few enough to make for each new lake.
+	lockStripes = 64
+
+	// lockPoll is the interval between attempts to take a lock that another process holds. Locks
+	// are held for a rename and a few fsyncs.
+	lockPoll = time.Millisecond
+)
+
+// lock locks a key against replacing and deleting, also by other processes.
+func (l *Local) lock(ctx context.Context, key string) (unlock func(), err error) {
+	stripe := xxhash.Sum64String(key) % lockStripes
+	select {
+	case l.stripes[stripe] <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	release := func() { <-l.stripes[stripe] }
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	locks := filepath.Join(l.dir, TmpDir, "locks")
+	name := filepath.Join(locks, fmt.Sprintf("%02x", stripe))
+	for {
+		f := flock.New(name, flock.SetPermissions(0o666))
+		_, err := f.TryLockContext(ctx, lockPoll)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := os.MkdirAll(locks, 0o777); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		// The lock is worthless if its file has been removed, for example with the whole store.
+		held, err := f.Stat()
+		if err == nil {
+			var now fs.FileInfo
+			if now, err = os.Stat(name); err == nil && os.SameFile(held, now) {
+				return func() { f.Unlock(); release() }, nil
+			}
+		}
+		f.Unlock()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package s3blob
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/smithy-go"
+
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// fail translates an error of the service to one of package blob and adds the operation and the
+// object.
+func (s *store) fail(op, key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	switch code, status := apiError(err); {
+	case code == "NoSuchKey" || code == "NotFound":
+		err = blob.ErrNotExist
+	case status == http.StatusRequestedRangeNotSatisfiable:
+		err = blob.ErrRange
+	case code == "ObjectParentIsFile" || code == "ExistingObjectIsDirectory" ||
+		code == "XMinioParentIsObject" || code == "XMinioObjectExistsAsDirectory":
+		// Codes of services that store objects as files.
+		err = fmt.Errorf("%w: an object and a folder of objects would have one name (%s)", blob.ErrInvalidKey, code)
+	case denied[code] || status == http.StatusUnauthorized || status == http.StatusForbidden:
+		err = fmt.Errorf("%w: %s", blob.ErrDenied, cmp.Or(code, http.StatusText(status)))
+	case strings.Contains(err.Error(), "get credentials"):
+		// The SDK has no type for this error.
+		err = fmt.Errorf("%w: no credentials were found (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, a profile or a role)",
+			blob.ErrDenied)
+	default:
+		err = brief(err)
+	}
+	return blob.OpError(op, s.url, key, err)
+}
+
+// denied are the codes of failures that a person must remove.
+var denied = map[string]bool{
+	"NoSuchBucket": true, "AccessDenied": true, "InvalidAccessKeyId": true, "SignatureDoesNotMatch": true,
+	"ExpiredToken": true, "InvalidToken": true, "AccountProblem": true, "PermanentRedirect": true,
+}
+
+// apiError returns the service's error code and the HTTP status; both are zero if there was no
+// reply.
+func apiError(err error) (code string, status int) {
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		code = api.ErrorCode()
+	}
+	var resp interface{ HTTPStatusCode() int }
+	if errors.As(err, &resp) {
+		status = resp.HTTPStatusCode()
+	}
+	return code, status
+}
+
+// hasStatus reports whether err is a reply with that HTTP status.
+func hasStatus(err error, status int) bool {
+	_, got := apiError(err)
+	return got == status
+}
+
+// briefError is an error of the SDK with a shorter text, without what each layer adds.
+type briefError struct {
+	text string
+	err  error
+}
+
+func (e *briefError) Error() string { return e.text }
+func (e *briefError) Unwrap() error { return e.err }
+
+// brief shortens an error of the SDK.
+func brief(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return context.Canceled
+	}
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		_, status := apiError(err)
+		text := fmt.Sprintf("%s: %s (HTTP %d)", api.ErrorCode(), api.ErrorMessage(), status)
+		var resp interface{ ServiceRequestID() string }
+		if errors.As(err, &resp) && resp.ServiceRequestID() != "" {
+			text = fmt.Sprintf("%s: %s (HTTP %d, request %s)", api.ErrorCode(), api.ErrorMessage(), status, resp.ServiceRequestID())
+		}
+		return &briefError{text, err}
+	}
+	var op *smithy.OperationError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// quote returns an ETag in the form of HTTP headers (RFC 9110, section 8.8.3).
+func quote(etag string) string {
+	if strings.HasPrefix(etag, "W/") {
+		return etag
+	}
+	return `"` + etag + `"`
+}
+
+// unquote is the inverse of quote. In the listings of some services ETags are not quoted.
+func unquote(etag *string) string { return strings.Trim(aws.ToString(etag), `"`) }
