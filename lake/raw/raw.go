@@ -43,7 +43,7 @@ const (
 
 	// maxMaxLine keeps positions inside a record within 32 bits, with room for what is
 	// read ahead.
-	MaxMaxLine = 1 << 30
+	maxMaxLine = 1 << 30
 )
 
 // noCompression is a Plan's Compression of an object that is stored as it is.
@@ -52,15 +52,15 @@ const NoCompression = "none"
 // How many bytes of memory opening an object takes at most before the first record is read. An
 // archive needs two decompressors, its own and one for a member.
 const (
-	// LittleMemory is the bound with Options.LittleMemory.
-	LittleMemory = 24 << 20
-	// MuchMemory is the bound without. Parquet with pages of the largest size can take as much
+	// LowMemory is the bound with Options.LowMemory.
+	LowMemory = 24 << 20
+	// OpenMemory is the bound without. Parquet with pages of the largest size can take as much
 	// again.
-	MuchMemory = 288 << 20
+	OpenMemory = 288 << 20
 )
 
-// ErrLittleMemory is the error of an object that needs more than LittleMemory to be opened.
-var ErrLittleMemory = errors.New("opening it needs more memory")
+// ErrLowMemory is the error of an object that needs more than LowMemory to be opened.
+var ErrLowMemory = errors.New("opening it needs more memory")
 
 // The formats of Options.Format and Plan.Format.
 const (
@@ -161,9 +161,9 @@ type Options struct {
 	// strftime pattern (`%m/%d/%Y %H:%M`) or a layout of Go's time package.
 	TSFormat string `json:"ts_format,omitempty"`
 
-	// LittleMemory opens an object within LittleMemory bytes. An object that needs more fails,
+	// LowMemory opens an object within LowMemory bytes. An object that needs more fails,
 	// though not always with an error that says so; the caller tries again without this option.
-	LittleMemory bool `json:"-"`
+	LowMemory bool `json:"-"`
 }
 
 // Check reports options that no object could be read by: an unknown format, a longest line out
@@ -185,8 +185,8 @@ func (o Options) WithDefaults() (Options, error) {
 	if o.MaxLine == 0 {
 		o.MaxLine = DefaultMaxLine
 	}
-	if o.MaxLine < 1 || o.MaxLine > MaxMaxLine {
-		return o, fmt.Errorf("longest line %d is not between 1 and %d", o.MaxLine, MaxMaxLine)
+	if o.MaxLine < 1 || o.MaxLine > maxMaxLine {
+		return o, fmt.Errorf("longest line %d is not between 1 and %d", o.MaxLine, maxMaxLine)
 	}
 	if _, err := timestamp.NewFormat(o.TSFormat); err != nil {
 		return o, err
@@ -337,7 +337,7 @@ func (p Plan) Ranged() bool {
 }
 
 // border is a place where an object may be cut.
-type Border struct{ Off, Stored int64 }
+type Boundary struct{ Offset, Stored int64 }
 
 // columnNumber reads a column given as a number from 1.
 func ColumnNumber(s string) (int, bool) {

@@ -177,7 +177,7 @@ func checkJSON(t *testing.T, text []byte) {
 		t.Fatalf("%q: flat and deep parser disagree", text)
 	}
 	if valid := json.Valid(text); ok != valid {
-		if valid && bytes.Count(text, []byte{'['})+bytes.Count(text, []byte{'{'}) > MaxDepth {
+		if valid && bytes.Count(text, []byte{'['})+bytes.Count(text, []byte{'{'}) > maxDepth {
 			return
 		}
 		t.Fatalf("%q: parsed %v, valid %v", text, ok, valid)
@@ -227,7 +227,7 @@ func TestParserAgreesWithEncodingJSON(t *testing.T) {
 	for _, text := range []string{
 		"", " ", "{", "}", "[", "[,]", "[1,]", "{,}", `{"a"}`, `{"a":}`, `{"a":1,}`, `{"a":1 "b":2}`, `{a:1}`, `{'a':1}`, "[1 2]", "01", "-", "-a", "+1", ".5", "1.", "1.e5", "1e", "1e+", "1E5", "-0",
 		"tru", "true", "truex", "nul", "null ", "NaN", `"a`, `"\`, `"\x"`, `"\u12"`, `"\u12g4"`, "\"\n\"", "\"\x00\"", "\"\x7f\"", "\"\xff\"", `"a" "b"`, "[]]", "[[]", "\ufeff[]", " [ ] ", "\f1",
-		strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth), `{"a":{"b":[{"c":null}]}}`,
+		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), `{"a":{"b":[{"c":null}]}}`,
 	} {
 		checkJSON(t, []byte(text))
 	}
@@ -247,8 +247,8 @@ func TestParserAgreesWithEncodingJSON(t *testing.T) {
 
 func TestNestingIsBounded(t *testing.T) {
 	var d Document
-	if text := strings.Repeat("[", MaxDepth+2) + strings.Repeat("]", MaxDepth+2); d.Parse([]byte(text)) {
-		t.Errorf("%d brackets parsed", MaxDepth+2)
+	if text := strings.Repeat("[", maxDepth+2) + strings.Repeat("]", maxDepth+2); d.Parse([]byte(text)) {
+		t.Errorf("%d brackets parsed", maxDepth+2)
 	}
 	// Without the bound this would overflow the stack.
 	if d.Parse(bytes.Repeat([]byte(`{"a":`), 1<<20)) {

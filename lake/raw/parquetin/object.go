@@ -117,8 +117,8 @@ func Open(name string, b Bytes) (*Object, error) {
 		return nil, io.ErrUnexpectedEOF
 	case size > b.Size-12:
 		return nil, fmt.Errorf("the footer is said to have %d bytes, of a file of %d", size, b.Size)
-	case size > littleFooter && b.Src.Little:
-		return nil, raw.ErrLittleMemory
+	case size > littleFooter && b.Src.LowMemory:
+		return nil, raw.ErrLowMemory
 	case size > maxFooter:
 		return nil, &raw.FormatError{Name: name, Reason: fmt.Sprintf("its footer has %d MiB, more than %d", size>>20, maxFooter>>20), Advice: "write it as several files"}
 	}
@@ -266,8 +266,8 @@ func findNode(n *Field, equal func(*Field) bool) *Field {
 
 // groups returns where the row groups begin, as far as each lies behind the one before; none where the footer
 // does not say so of all.
-func (o *Object) Groups() []raw.Border {
-	var out []raw.Border
+func (o *Object) Groups() []raw.Boundary {
+	var out []raw.Boundary
 	last := int64(0)
 	for i, g := range o.Meta.RowGroups {
 		at := o.bytes.Size
@@ -284,7 +284,7 @@ func (o *Object) Groups() []raw.Border {
 			return nil
 		}
 		if at > last && at < o.bytes.Size {
-			out = append(out, raw.Border{Off: int64(i), Stored: at})
+			out = append(out, raw.Boundary{Offset: int64(i), Stored: at})
 			last = at
 		}
 	}
@@ -297,7 +297,7 @@ func (o *Object) Reader(columns int) (*file.Reader, error) {
 	props := parquet.NewReaderProperties(memory.NewGoAllocator())
 	props.BufferedStreamEnabled = true
 	props.BufferSize = int64(min(max(parquetReads/columns, 64<<10), 1<<20))
-	props.MaxUncompressedPageSize = min(int64(max(parquetPages/columns, minParquetPage)), o.bytes.Src.AtMost(maxParquetPage, littlePage))
+	props.MaxUncompressedPageSize = min(int64(max(parquetPages/columns, minParquetPage)), o.bytes.Src.Limit(maxParquetPage, littlePage))
 	props.MaxCompressedPageSize = props.MaxUncompressedPageSize
 	var r *file.Reader
 	err := guarded("footer", func() (err error) {

@@ -24,7 +24,7 @@ const (
 	minParquetPage = 4 << 20
 	maxParquetPage = 128 << 20
 	// littlePage and littleFooter replace maxParquetPage and maxFooter with
-	// raw.Options.LittleMemory. Pages have about 1 MiB with every common writer.
+	// raw.Options.LowMemory. Pages have about 1 MiB with every common writer.
 	littlePage   = 8 << 20
 	littleFooter = 1 << 20
 	// parquetReads is what is read ahead of all columns together.
@@ -118,7 +118,6 @@ func (l *lakePart) record(rec *raw.Record, pathQuery []byte, longest int) string
 	if !l.doc.Parse(l.extras.json) || l.doc.Nodes[0].Kind != '{' {
 		return raw.BadJSON
 	}
-	l.doc.Arena = l.doc.Arena[:0]
 	l.out = l.doc.AppendCanonical(l.out[:0], 0, nil)
 	rec.Extras = l.out
 	return ""
@@ -372,7 +371,7 @@ func (p *Parser) Next(rec *raw.Record, rej *raw.Reject) error {
 			}
 		}
 		c := p.Url
-		p.in.Line = p.Total + p.row + 1
+		p.in.SetLine(p.Total + p.row + 1)
 		ok, err := c.Peek()
 		if err != nil {
 			return err
@@ -395,8 +394,8 @@ func (p *Parser) Next(rec *raw.Record, rej *raw.Reject) error {
 		} else if p.row == 0 {
 			return c.wrong(errRows)
 		}
-		p.in.Line = p.Total + p.row
-		p.in.At = p.in.Here()
+		p.in.SetLine(p.Total + p.row)
+		p.in.SetRecord(p.in.Position())
 		for _, s := range p.sides {
 			if level <= s.rep {
 				if err := p.load(s, level); err != nil {
@@ -494,7 +493,7 @@ func (p *Parser) openGroup() error {
 		}
 		return io.EOF
 	}
-	p.in.Line = p.Total + 1
+	p.in.SetLine(p.Total + 1)
 	for _, c := range p.all {
 		if err := c.Open(p.r, p.group); err != nil {
 			return err
@@ -689,9 +688,13 @@ func appendMap(dst, array []byte) []byte {
 	if !doc.Parse(bytes.Clone(array)) || doc.Nodes[0].Kind != '[' {
 		return append(dst, array...)
 	}
-	var members []jsondoc.Member
-	for i, e := int32(0), int32(1); i < doc.Nodes[0].Children; i, e = i+1, doc.Nodes[e].Next {
-		key, value := doc.Find(int(e), []string{"key"}), doc.Find(int(e), []string{"value"})
+	type member struct {
+		name  []byte
+		value int // its index in doc, 0 for none
+	}
+	var members []member
+	for e := range doc.Children(0) {
+		key, value := doc.Find(e, []string{"key"}), doc.Find(e, []string{"value"})
 		if key == 0 {
 			continue
 		}
@@ -700,24 +703,24 @@ func appendMap(dst, array []byte) []byte {
 		if n.Escaped {
 			name = jsondoc.AppendUnescaped(nil, name)
 		}
-		members = append(members, jsondoc.Member{Name: name, Node: int32(value)})
+		members = append(members, member{name, value})
 	}
-	slices.SortStableFunc(members, func(a, b jsondoc.Member) int { return jsondoc.CompareUTF16(a.Name, b.Name) })
+	slices.SortStableFunc(members, func(a, b member) int { return jsondoc.CompareUTF16(a.name, b.name) })
 	dst = append(dst, '{')
 	first := true
 	for i, m := range members {
-		if i+1 < len(members) && bytes.Equal(m.Name, members[i+1].Name) {
+		if i+1 < len(members) && bytes.Equal(m.name, members[i+1].name) {
 			continue
 		}
 		if !first {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = append(codec.AppendJSONString(dst, m.Name), ':')
-		if m.Node == 0 {
+		dst = append(codec.AppendJSONString(dst, m.name), ':')
+		if m.value == 0 {
 			dst = append(dst, "null"...)
 		} else {
-			dst = doc.AppendCanonical(dst, int(m.Node), nil)
+			dst = doc.AppendCanonical(dst, m.value, nil)
 		}
 	}
 	return append(dst, '}')

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/klauspost/compress/zstd"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/parquetin"
@@ -51,8 +50,8 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 			parquetin.RandomAccess
 		}{stored, at}, size, name, opt, n)
 	}
-	var frames []raw.Border
-	var end raw.Border
+	var frames []raw.Boundary
+	var end raw.Boundary
 	switch unpack.CompressionOf(head) {
 	case raw.NoCompression:
 	case "zstd":
@@ -71,15 +70,15 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 		return plan, nil, nil
 	}
 	if plan.Compression == raw.NoCompression {
-		var at []raw.Border
+		var at []raw.Boundary
 		for k := int64(1); k < n; k++ {
 			off := evenly(size, k, n)
-			at = append(at, raw.Border{Off: off, Stored: off})
+			at = append(at, raw.Boundary{Offset: off, Stored: off})
 		}
-		return plan, between(at, raw.HeadSize, raw.Border{Off: size, Stored: size}), nil
+		return plan, between(at, raw.HeadSize, raw.Boundary{Offset: size, Stored: size}), nil
 	}
 	// What stands behind the last frame is the table, which every decompressor passes.
-	return plan, between(frames, raw.HeadSize, raw.Border{Off: end.Off, Stored: size}), nil
+	return plan, between(frames, raw.HeadSize, raw.Boundary{Offset: end.Offset, Stored: size}), nil
 }
 
 func parquetRanges(r io.Reader, size int64, name string, opt raw.Options, n int64) (raw.Plan, []raw.Range, error) {
@@ -93,12 +92,12 @@ func parquetRanges(r io.Reader, size int64, name string, opt raw.Options, n int6
 		return rd.plan, nil, nil
 	}
 	// The footer stands behind the last group. Every range reads it.
-	return rd.plan, between(nearest(slices.Values(groups), size, n), 1, raw.Border{Off: int64(p.Object.Meta.NumRowGroups()), Stored: size}), nil
+	return rd.plan, between(nearest(slices.Values(groups), size, n), 1, raw.Boundary{Offset: int64(p.Object.Meta.NumRowGroups()), Stored: size}), nil
 }
 
 // nearest chooses, of the places where an object may be cut, those next behind its n-ths.
-func nearest(places iter.Seq[raw.Border], size, n int64) []raw.Border {
-	var at []raw.Border
+func nearest(places iter.Seq[raw.Boundary], size, n int64) []raw.Boundary {
+	var at []raw.Boundary
 	k := int64(1)
 	for b := range places {
 		if b.Stored >= evenly(size, k, n) {
@@ -116,14 +115,14 @@ func evenly(size, k, n int64) int64 { return size/n*k + size%n*k/n }
 
 // between makes ranges of ascending borders, of which the first may not lie before head, and the end; none where no
 // border is left.
-func between(at []raw.Border, head int64, end raw.Border) []raw.Range {
+func between(at []raw.Boundary, head int64, end raw.Boundary) []raw.Range {
 	var out []raw.Range
-	last := raw.Border{}
+	last := raw.Boundary{}
 	for _, b := range append(at, end) {
-		if b.Off < head && b != end || b.Off >= end.Off && b != end || b.Off <= last.Off {
+		if b.Offset < head && b != end || b.Offset >= end.Offset && b != end || b.Offset <= last.Offset {
 			continue
 		}
-		out = append(out, raw.Range{From: last.Off, To: b.Off, Stored: last.Stored, StoredTo: b.Stored})
+		out = append(out, raw.Range{From: last.Offset, To: b.Offset, Stored: last.Stored, StoredTo: b.Stored})
 		last = b
 	}
 	if len(out) < 2 {
@@ -138,28 +137,28 @@ const maxSeekTable = 64 << 20
 // seekTable returns where an object is cut into about n equal parts: the ends of the frames next after
 // each n-th of its size. end is the end of the last frame, zero if the object has no seek table that
 // covers it from its first byte.
-func seekTable(open func(off int64) (io.ReadCloser, error), size, n int64) (at []raw.Border, end raw.Border, err error) {
+func seekTable(open func(off int64) (io.ReadCloser, error), size, n int64) (at []raw.Boundary, end raw.Boundary, err error) {
 	t, err := seekable.OpenSeekTable(open, size, "")
 	if err == nil {
 		defer t.Close()
 		if size-t.Start > maxSeekTable {
-			return nil, raw.Border{}, nil
+			return nil, raw.Boundary{}, nil
 		}
-		at = nearest(func(yield func(raw.Border) bool) {
+		at = nearest(func(yield func(raw.Boundary) bool) {
 			for t.Next() {
 				end.Stored += t.Frame.Stored
-				end.Off += t.Frame.Raw
+				end.Offset += t.Frame.Raw
 				if !yield(end) {
 					return
 				}
 			}
 		}, size, n)
 		if err = t.Err(); err == nil && end.Stored != t.Start {
-			return nil, raw.Border{}, nil // joined files: the table describes the last one only
+			return nil, raw.Boundary{}, nil // joined files: the table describes the last one only
 		}
 	}
 	if errors.Is(err, codec.ErrCorrupt) {
-		return nil, raw.Border{}, nil
+		return nil, raw.Boundary{}, nil
 	}
 	return at, end, err
 }
@@ -193,22 +192,22 @@ func OpenRange(r io.Reader, name string, plan raw.Plan, rg raw.Range) (*Reader, 
 		return rd.startParquet(o, plan, &rg)
 	}
 	rd := &Reader{name: name, plan: plan, src: unpack.New(r), inside: rg.From > 0}
-	rd.src.Fetched = rg.Stored
-	rd.src.R = rd.src.Stored
+	rd.src.SetFetched(rg.Stored)
+	rd.src.SetReader(rd.src.Stored())
 	if plan.Compression != raw.NoCompression {
-		rd.src.R = &rangeFrames{stored: rd.src.Stored, here: rg.StoredTo - rg.Stored, want: rg.To - rg.From}
+		rd.src.SetReader(&rangeFrames{stored: rd.src.Stored(), here: rg.StoredTo - rg.Stored, want: rg.To - rg.From})
 	}
 	rd.in = text.NewInput(rd.src, opt.MaxLine)
-	rd.in.Base, rd.in.Stop = rg.From, rg.To
+	rd.in.SetRange(rg.From, rg.To)
 	if rg.From == 0 {
 		return rd.start(plan)
 	}
 	if plan.CRLines {
-		rd.in.Eol = '\r'
+		rd.in.UseCR()
 	}
-	rd.in.SkipIntoRange()
+	rd.in.SkipPartialLine()
 	plan.HeaderRow = 0 // it stands in the range at 0
-	if rd.parse, err = newParser(rd.in, plan, &rd.counts); err != nil {
+	if rd.parse, err = text.NewParser(rd.in, plan, &rd.counts); err != nil {
 		return nil, err
 	}
 	return rd, nil
@@ -220,13 +219,13 @@ func (r *Reader) Lines() int64 {
 	if r.plan.Format == raw.Parquet {
 		return 0
 	}
-	return r.in.Line - 1
+	return r.in.Line() - 1
 }
 
 // rangeFrames decompresses the frames of a range and, for its last record, those behind.
 type rangeFrames struct {
 	stored *bufio.Reader
-	d      *zstd.Decoder
+	d      *unpack.ZstdReader
 	// here is how many stored bytes the range has, want what they have yet to decompress to; want is -1
 	// behind the range.
 	here, want int64
@@ -236,14 +235,14 @@ var errSeekTable = errors.New("the frames do not decompress to what the seek tab
 
 func (f *rangeFrames) Read(p []byte) (int, error) {
 	if f.d == nil {
-		d, err := unpack.NewZstd(io.LimitReader(f.stored, f.here), unpack.MaxZstdWindow)
+		d, err := unpack.NewZstdReader(io.LimitReader(f.stored, f.here))
 		if err != nil {
 			return 0, err
 		}
 		f.d = d
 	}
 	for {
-		n, err := unpack.ZstdFrames{D: f.d}.Read(p)
+		n, err := f.d.Read(p)
 		if f.want < 0 {
 			return n, err
 		}

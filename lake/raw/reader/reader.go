@@ -54,7 +54,7 @@ func newReader(r io.Reader, name string, opt raw.Options, member bool) (*Reader,
 		return nil, err
 	}
 	rd := &Reader{name: name, src: unpack.New(r)}
-	rd.src.Little = opt.LittleMemory
+	rd.src.LowMemory = opt.LowMemory
 	compression, err := rd.src.Decompress("")
 	rd.plan.Compression = compression
 	if err != nil {
@@ -62,12 +62,10 @@ func newReader(r io.Reader, name string, opt raw.Options, member bool) (*Reader,
 		return nil, rd.fail(err)
 	}
 	rd.in = text.NewInput(rd.src, opt.MaxLine)
-	for rd.in.W < raw.HeadSize && rd.in.Fill() {
+	head, err := rd.in.Peek(raw.HeadSize)
+	if err != nil && err != io.EOF && (len(head) == 0 || opt.LowMemory) {
+		return nil, rd.fail(err)
 	}
-	if rd.in.Err != nil && rd.in.Err != io.EOF && (rd.in.W == 0 || opt.LittleMemory) {
-		return nil, rd.fail(rd.in.Err)
-	}
-	head := rd.in.Buf[:min(rd.in.W, raw.HeadSize)]
 	switch {
 	case bytes.HasPrefix(head, parquetin.Magic):
 		if opt.Format != raw.Auto && opt.Format != raw.Parquet {
@@ -132,9 +130,9 @@ func (r *Reader) start(plan raw.Plan) (*Reader, error) {
 	r.plan = plan
 	r.in.SkipBOM()
 	if plan.CRLines {
-		r.in.Eol = '\r'
+		r.in.UseCR()
 	}
-	p, err := newParser(r.in, plan, &r.counts)
+	p, err := text.NewParser(r.in, plan, &r.counts)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +145,7 @@ func (r *Reader) start(plan raw.Plan) (*Reader, error) {
 func (r *Reader) startTar(plan raw.Plan) (*Reader, error) {
 	p := newTarParser(r, *plan.Members)
 	members := *plan.Members
-	members.LittleMemory = false
+	members.LowMemory = false
 	plan.Members = &members
 	r.plan = plan
 	r.parse = p
@@ -164,18 +162,18 @@ func (r *Reader) startTar(plan raw.Plan) (*Reader, error) {
 
 // parquet opens the object as Parquet: through the reader below where it can be read anywhere, else from memory.
 func (r *Reader) parquet() (*parquetin.Object, error) {
-	if at, ok := r.src.Below.(parquetin.RandomAccess); ok && r.plan.Compression == raw.NoCompression {
+	if at, ok := r.src.Below().(parquetin.RandomAccess); ok && r.plan.Compression == raw.NoCompression {
 		return r.parquetAt(at)
 	}
-	limit := r.src.AtMost(parquetin.MaxBufferedParquet, littleBuffered)
+	limit := r.src.Limit(parquetin.MaxBufferedParquet, littleBuffered)
 	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, limit+1))
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case int64(len(data)) <= limit:
-	case r.src.Little:
-		return nil, raw.ErrLittleMemory
+	case r.src.LowMemory:
+		return nil, raw.ErrLowMemory
 	default:
 		return nil, &raw.FormatError{Name: r.name, Reason: fmt.Sprintf("it is a Parquet file of more than %d MiB inside of compression or an archive", parquetin.MaxBufferedParquet>>20), Advice: "unpack it first"}
 	}
@@ -186,8 +184,8 @@ func (r *Reader) parquet() (*parquetin.Object, error) {
 }
 
 func (r *Reader) parquetAt(at parquetin.RandomAccess) (*parquetin.Object, error) {
-	r.src.Whole(at.Size())
-	r.in = &text.Input{Base: -1, Line: 1, Eol: '\n', Err: io.EOF}
+	r.src.SetSize(at.Size())
+	r.in = text.NewRowInput()
 	return parquetin.Open(r.name, parquetin.Bytes{At: at, Size: at.Size(), Src: r.src})
 }
 
@@ -212,39 +210,15 @@ func (r *Reader) startParquet(o *parquetin.Object, plan raw.Plan, rg *raw.Range)
 	before, stored := p.Total, rg.Stored
 	size := rg.StoredTo - stored
 	p.Fetched = func(total int64) {
-		r.src.Fetched = stored
+		read := int64(0)
 		if rows > 0 {
-			r.src.Fetched += int64(float64(size) * float64(min(total-before, rows)) / float64(rows))
+			read = int64(float64(size) * float64(min(total-before, rows)) / float64(rows))
 		}
+		r.src.SetFetched(stored + read)
 	}
 	p.Fetched(before)
 	r.parse = p
 	return r, nil
-}
-
-func newParser(in *text.Input, plan raw.Plan, counts *raw.Counts) (text.Parser, error) {
-	fields, err := text.NewFields(plan, counts)
-	if err != nil {
-		return nil, err
-	}
-	switch plan.Format {
-	case raw.Lines:
-		return &text.ListParser{In: in, Counts: counts}, nil
-	case raw.CSV, raw.TSV:
-		return text.NewCSVParser(in, plan, fields, counts), nil
-	case raw.CDX:
-		return text.NewCDXParser(in, plan, fields, counts), nil
-	case raw.CDXJ:
-		return text.NewCDXJParser(in, plan, fields, counts), nil
-	case raw.JSONLines:
-		return text.NewJSONLParser(in, plan, fields, counts), nil
-	case raw.JSON:
-		if plan.Depth > 0 {
-			return text.NewJSONTreeParser(in, plan, fields), nil
-		}
-		return text.NewJSONParser(in, plan, fields), nil
-	}
-	return nil, fmt.Errorf("plan has format %q", plan.Format)
 }
 
 // Plan returns how the object is being read.
@@ -280,11 +254,13 @@ func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 	}
 	if r.rej.Reason != "" {
 		r.counts.Rejects++
-		r.rej.Line, r.rej.Offset = r.in.At.Line, r.in.At.Offset
+		at := r.in.Record()
+		r.rej.Line, r.rej.Offset = at.Line, at.Offset
 		return nil, &r.rej, nil
 	}
 	r.counts.Records++
-	r.rec.Line, r.rec.Offset = r.in.At.Line, r.in.At.Offset
+	at := r.in.Record()
+	r.rec.Line, r.rec.Offset = at.Line, at.Offset
 	return &r.rec, nil, nil
 }
 
@@ -323,7 +299,7 @@ func (r *Reader) NextBatch(recs []raw.Record) (n int, rej *raw.Reject, err error
 // listBatch is NextBatch for a list.
 func (r *Reader) listBatch(list *text.ListParser, recs []raw.Record) (n int, rej *raw.Reject, err error) {
 	var urls [text.LinesAtOnce][]byte
-	var lines [text.LinesAtOnce]text.Line
+	var lines [text.LinesAtOnce]text.Position
 	some, rej, err := r.NextURLs(urls[:min(text.LinesAtOnce, len(recs))], lines[:])
 	for some > 0 {
 		for i, url := range urls[:some] {
@@ -343,7 +319,7 @@ func (r *Reader) IsList() bool {
 }
 
 // NextURLs is NextBatch for a list: it sets urls[:n], and lines[:n] to their places, of which there are to be as many. Of what is no list it returns an error.
-func (r *Reader) NextURLs(urls [][]byte, lines []text.Line) (n int, rej *raw.Reject, err error) {
+func (r *Reader) NextURLs(urls [][]byte, lines []text.Position) (n int, rej *raw.Reject, err error) {
 	list, ok := r.parse.(*text.ListParser)
 	if !ok {
 		return 0, nil, errNoList
@@ -356,7 +332,7 @@ func (r *Reader) NextURLs(urls [][]byte, lines []text.Line) (n int, rej *raw.Rej
 		if err != nil || rej != nil {
 			return 0, rej, err
 		}
-		urls[0], lines[0] = rec.URL, text.Line{Line: rec.Line, Offset: rec.Offset}
+		urls[0], lines[0] = rec.URL, text.Position{Line: rec.Line, Offset: rec.Offset}
 		// What was read for this line holds those that follow.
 		n = list.Batch(urls[1:], lines[1:])
 		r.counts.Records += int64(n)
@@ -366,7 +342,7 @@ func (r *Reader) NextURLs(urls [][]byte, lines []text.Line) (n int, rej *raw.Rej
 	return n, nil, nil
 }
 
-// littleBuffered replaces parquetin.MaxBufferedParquet with raw.Options.LittleMemory.
+// littleBuffered replaces parquetin.MaxBufferedParquet with raw.Options.LowMemory.
 const littleBuffered = 4 << 20
 
 var errNoList = errors.New("records that are no lines of a list")
@@ -379,14 +355,14 @@ func (r *Reader) keep(b []byte) []byte {
 }
 
 // Offset returns how far the decompressed object has been used.
-func (r *Reader) Offset() int64 { return r.in.Base + int64(r.in.R) }
+func (r *Reader) Offset() int64 { return r.in.Offset() }
 
 // CompressedOffset returns how far the object as stored has been read, for progress; of Parquet the same share
 // of its size as of its rows.
 func (r *Reader) CompressedOffset() int64 { return r.src.Used() }
 
 func (r *Reader) fail(err error) error {
-	at := r.in.Here()
+	at := r.in.Position()
 	if r.inside {
 		at.Line = 0
 	}

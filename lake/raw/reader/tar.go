@@ -79,10 +79,10 @@ func (p *tarParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			return p.fault(err)
 		case x != nil:
 			*rej = *x
-			p.outer.in.At = text.Place{Line: x.Line, Offset: x.Offset}
+			p.outer.in.SetRecord(text.Position{Line: x.Line, Offset: x.Offset})
 		default:
 			*rec = *r
-			p.outer.in.At = text.Place{Line: r.Line, Offset: r.Offset}
+			p.outer.in.SetRecord(text.Position{Line: r.Line, Offset: r.Offset})
 		}
 		rec.Member, rej.Member = p.member, p.member
 		return nil
@@ -93,7 +93,7 @@ func (p *tarParser) Next(rec *raw.Record, rej *raw.Reject) error {
 func (p *tarParser) advance() error {
 	c := &p.outer.counts
 	for {
-		p.outer.in.Line = 0 // an archive has none
+		p.outer.in.SetLine(0) // an archive has none
 		h, err := p.tr.Next()
 		if err == io.EOF {
 			if err := p.end(); err != nil {
@@ -161,7 +161,7 @@ func (p *tarParser) fault(err error) error {
 		e.Err = cause
 	}
 	if p.cur != nil {
-		at := p.cur.in.Here()
+		at := p.cur.in.Position()
 		e.Line, e.Offset = at.Line, at.Offset
 	}
 	return e
@@ -197,24 +197,9 @@ type tarStream struct {
 }
 
 func (s *tarStream) Read(p []byte) (int, error) {
-	in := s.in
-	if in.R < in.W {
-		n := copy(p, in.Buf[in.R:in.W])
-		in.R += n
-		return n, nil
-	}
-	in.Base += int64(in.R)
-	in.R, in.W = 0, 0
-	if in.Err != nil {
+	n, err := s.in.Read(p)
+	if err != nil {
 		s.ended = true
-		return 0, in.Err
 	}
-	n, err := in.Src.Read(p)
-	in.Base += int64(n)
-	in.Err = err
-	if n == 0 && err != nil {
-		s.ended = true
-		return 0, err
-	}
-	return n, nil
+	return n, err
 }
