@@ -2,8 +2,9 @@
 // (RFC 8785).
 //
 // It accepts exactly what RFC 8259 does, up to a bound on nesting, in memory proportional to the
-// text. Strings need not be valid UTF-8 or UTF-16: what is not becomes U+FFFD in the canonical form.
-// Packages lake/raw/text, lake/raw/parquetin and lake/raw/detect find URLs and build extras with it.
+// text. Strings need not be valid UTF-8 or UTF-16: what is not becomes U+FFFD in the canonical
+// form. Packages lake/raw/text, lake/raw/parquetin and lake/raw/detect find URLs and build extras
+// with it.
 package jsondoc
 
 import (
@@ -231,8 +232,8 @@ func (d *Document) str(i int) (end int, escaped, ok bool) {
 	}
 }
 
-// SkipPlain returns the offset of the first quote, backslash or control character in b from i on, or
-// len(b). It looks at eight bytes at a time.
+// SkipPlain returns the offset of the first quote, backslash or control character in b from i on,
+// or len(b). It looks at eight bytes at a time.
 func SkipPlain(b []byte, i int) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for i+8 <= len(b) {
@@ -449,9 +450,9 @@ func AppendUnescaped(dst, s []byte) []byte {
 }
 
 // AppendNumber appends a number in canonical form: as ECMAScript prints the nearest double (RFC
-// 8785, 3.2.2.3). text is a JSON number and must not be empty. An integer whose digits would change,
-// and a number beyond the largest double, become strings of their text, as RFC 8785, appendix D,
-// advises: identifiers must not change.
+// 8785, 3.2.2.3). text is a JSON number and must not be empty. An integer whose digits would
+// change, and a number beyond the largest double, become strings of their text, as RFC 8785,
+// appendix D, advises: identifiers must not change.
 func AppendNumber(dst, text []byte) []byte {
 	if len(text) <= 15 && timestamp.AllDigits(text) {
 		return append(dst, text...)
@@ -490,9 +491,9 @@ type member struct {
 	text []byte
 }
 
-// AppendCanonical appends the value with index node in canonical form (RFC 8785), without the values
-// whose indexes are in skip. Of members with the same name the last is kept. The Document must be
-// Deep.
+// AppendCanonical appends the value with index node in canonical form (RFC 8785), without the
+// values whose indexes are in skip. Of members with the same name the last is kept. The Document
+// must be Deep.
 func (d *Document) AppendCanonical(dst []byte, node int, skip []int) []byte {
 	n := &d.Nodes[node]
 	switch n.Kind {
@@ -590,9 +591,9 @@ func (d *Document) appendString(dst []byte, n *Node) []byte {
 	return codec.AppendJSONString(dst, b)
 }
 
-// CompareUTF16 compares names by their UTF-16 code units (RFC 8785, 3.2.3). That is the order of the
-// bytes of UTF-8, except that characters beyond U+FFFF, whose surrogates begin with D8 to DB, precede
-// those from U+E000 to U+FFFF.
+// CompareUTF16 compares names by their UTF-16 code units (RFC 8785, 3.2.3). That is the order of
+// the bytes of UTF-8, except that characters beyond U+FFFF, whose surrogates begin with D8 to DB,
+// precede those from U+E000 to U+FFFF.
 func CompareUTF16(a, b []byte) int {
 	for i := 0; i < len(a) && i < len(b); i++ {
 		x, y := a[i], b[i]

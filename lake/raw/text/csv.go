@@ -14,10 +14,10 @@ import (
 //
 // A quoted field rejects its record if it does not end within the longest record, or at all, or if
 // it goes on after its closing quote. Reading continues at the line after the one where that field
-// began. So a stray quote costs one record and not the rest of the object. The next line with such a
-// quote ends every search for the end of a field, so no input takes quadratic time. In TSV a quoted
-// field cannot contain a line break (text/tab-separated-values has no quoting); a field that only
-// looks quoted is taken literally.
+// began. So a stray quote costs one record and not the rest of the object. The next line with such
+// a quote ends every search for the end of a field, so no input takes quadratic time. In TSV a
+// quoted field cannot contain a line break (text/tab-separated-values has no quoting); a field that
+// only looks quoted is taken literally.
 type csvParser struct {
 	in     *Input
 	fields Fields
@@ -48,8 +48,8 @@ type extraColumn struct {
 	key   []byte // `"name":`
 }
 
-// cell is the range of a field in the row, without its quotes. If it is escaped, "" in it stands for
-// one ".
+// cell is the range of a field in the row, without its quotes. If it is escaped, "" in it stands
+// for one ".
 type cell struct {
 	start, end int
 	escaped    bool
@@ -225,8 +225,8 @@ func (p *csvParser) split() {
 	}
 }
 
-// readQuoted reads a row that has quotes and may have several lines; its first n bytes are the first
-// line. Offsets count from in.r, which does not change until the row is complete.
+// readQuoted reads a row that has quotes and may have several lines; its first n bytes are the
+// first line. Offsets count from in.r, which does not change until the row is complete.
 func (p *csvParser) readQuoted(n int) (reason string, err error) {
 	in := p.in
 	p.limit, p.ended = -1, false
@@ -313,8 +313,8 @@ func (p *csvParser) unquoted(pos int) int {
 	return pos
 }
 
-// quoted appends the cell whose opening quote is at pos. The cell and its quotes are [pos, end); the
-// separator or line end behind it is at next. If it returns a reason, it appends nothing.
+// quoted appends the cell whose opening quote is at pos. The cell and its quotes are [pos, end);
+// the separator or line end behind it is at next. If it returns a reason, it appends nothing.
 func (p *csvParser) quoted(pos int) (end, next int, reason string) {
 	in := p.in
 	escaped := false

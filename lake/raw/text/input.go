@@ -10,8 +10,8 @@ import (
 // Position is where a record begins: its line, from 1, and its offset, both as in [raw.Record].
 type Position struct{ Line, Offset int64 }
 
-// Input is the part of a decompressed object that the parsers look at. It buffers at most one record
-// of the greatest length and what was read ahead.
+// Input is the part of a decompressed object that the parsers look at. It buffers at most one
+// record of the greatest length and what was read ahead.
 //
 // buf[r:w] is read and not yet consumed. base+r is the offset of buf[r] in the object, and line its
 // line. fill moves the bytes of buf: slices of buf are invalid after it, offsets relative to r are
@@ -118,8 +118,8 @@ func (in *Input) SkipBOM() {
 	}
 }
 
-// fill reads more behind w. Slices of buf and offsets in it are invalid afterwards; offsets relative
-// to r stay valid. It returns false if there is no more; err then says why.
+// fill reads more behind w. Slices of buf and offsets in it are invalid afterwards; offsets
+// relative to r stay valid. It returns false if there is no more; err then says why.
 func (in *Input) fill() bool {
 	if in.err != nil {
 		return false

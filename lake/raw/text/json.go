@@ -318,8 +318,8 @@ func (v *Values) span() (int, error) {
 	}
 }
 
-// endSpan returns the length of a value whose last n bytes are buffered. If the value is too long it
-// consumes them.
+// endSpan returns the length of a value whose last n bytes are buffered. If the value is too long
+// it consumes them.
 func (v *Values) endSpan(n int, skipped bool) int {
 	if skipped || n > v.in.max {
 		v.consume(n)

@@ -26,8 +26,8 @@ func (p *ListParser) Next(rec *raw.Record, rej *raw.Reject) (err error) {
 	return err
 }
 
-// Batch consumes lines that are buffered whole, up to len(urls) URLs. It sets urls to their URLs and
-// positions, which must be at least as long, to their positions, and returns how many. The URLs
+// Batch consumes lines that are buffered whole, up to len(urls) URLs. It sets urls to their URLs
+// and positions, which must be at least as long, to their positions, and returns how many. The URLs
 // are valid until the next call of Next or of a method of the Input that reads. Batch never reads:
 // it returns 0 where only Next can go on, because the next line is incomplete or too long.
 func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {

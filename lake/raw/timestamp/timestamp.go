@@ -1,5 +1,6 @@
-// Package timestamp parses the timestamps of datasets: ISO 8601 dates, digits as in CDX, numbers since
-// the Unix epoch, and the forms that a strftime pattern or a layout of Go's time package describes.
+// Package timestamp parses the timestamps of datasets: ISO 8601 dates, digits as in CDX, numbers
+// since the Unix epoch, and the forms that a strftime pattern or a layout of Go's time package
+// describes.
 //
 // The value of a text depends on nothing but the text and the format: a text without a zone is UTC.
 // Packages lake/raw/text and lake/raw/parquetin parse the timestamps of records with it, and
@@ -179,7 +180,8 @@ func parseDate(b []byte) (int64, bool) {
 	return civil(f, milli, zone)
 }
 
-// parseMilli parses the digits of a fraction as milliseconds, rounded down. It returns what follows.
+// parseMilli parses the digits of a fraction as milliseconds, rounded down. It returns what
+// follows.
 func parseMilli(b []byte) (int, []byte) {
 	milli, i := 0, 0
 	for ; i < len(b) && IsDigit(b[i]); i++ {
@@ -264,8 +266,8 @@ func atoi(b []byte) int {
 
 // Format parses timestamps that are all written alike. The zero Format parses what [Parse] does.
 type Format struct {
-	// CDX also accepts, if no format was given, digits truncated after the year, month, day, hour or
-	// minute, as archive indexes have them.
+	// CDX also accepts, if no format was given, digits truncated after the year, month, day, hour
+	// or minute, as archive indexes have them.
 	CDX bool
 
 	strftime, layout string // at most one is set
@@ -473,8 +475,8 @@ func number(b []byte, width int) (int, []byte, bool) {
 	return atoi(b[:n]), b[n:], n > 0
 }
 
-// name parses an English name, whole or its first three letters, in any case. It returns its number in
-// names, from 1, and what follows.
+// name parses an English name, whole or its first three letters, in any case. It returns its number
+// in names, from 1, and what follows.
 func name(b []byte, names []string) (int, []byte, bool) {
 	for i, s := range names {
 		for _, s := range []string{s, s[:3]} {

@@ -1,9 +1,10 @@
-// Package unpack decompresses the objects of a dataset: gzip, zstd, bzip2 and xz, also many members,
-// frames or streams one after another.
+// Package unpack decompresses the objects of a dataset: gzip, zstd, bzip2 and xz, also many
+// members, frames or streams one after another.
 //
-// Memory is bounded by limits on the window of zstd and the dictionary of xz. A truncated object is an
-// error, never a shorter object. Errors of the store are kept apart from those of the object. Package
-// lake/raw/reader reads through it; lake/raw/parquetin and lake/raw/detect use its limits and magics.
+// Memory is bounded by limits on the window of zstd and the dictionary of xz. A truncated object is
+// an error, never a shorter object. Errors of the store are kept apart from those of the object.
+// Package lake/raw/reader reads through it; lake/raw/parquetin and lake/raw/detect use its limits
+// and magics.
 package unpack
 
 import (
@@ -79,8 +80,8 @@ func (s *Source) Stored() *bufio.Reader { return s.stored }
 // where the caller knows the compression.
 func (s *Source) SetReader(r io.Reader) { s.r = r }
 
-// SetSize drops the buffered bytes and sets Size: from now on the caller reads the object of so many
-// stored bytes by offset and reports its progress by SetFetched.
+// SetSize drops the buffered bytes and sets Size: from now on the caller reads the object of so
+// many stored bytes by offset and reports its progress by SetFetched.
 func (s *Source) SetSize(size int64) {
 	s.stored.Reset(bytes.NewReader(nil))
 	s.Size, s.fetched = size, 0
@@ -103,8 +104,8 @@ func (s *Source) Limit(usual, low int64) int64 {
 // Read yields the decompressed bytes.
 func (s *Source) Read(p []byte) (int, error) { return s.r.Read(p) }
 
-// CompressionOf returns the compression of an object whose stored bytes begin with head, of which 10
-// are enough: gzip, zstd, bzip2, xz or raw.NoCompression.
+// CompressionOf returns the compression of an object whose stored bytes begin with head, of which
+// 10 are enough: gzip, zstd, bzip2, xz or raw.NoCompression.
 func CompressionOf(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte("\x1f\x8b\x08")):
@@ -156,9 +157,9 @@ func (s *Source) Decompress(want string) (compression string, err error) {
 	return is, nil
 }
 
-// gzipMembers reads gzip members one after another (RFC 1952, 2.2). Zero bytes behind the last member,
-// with which tapes and block devices pad, end the object. Other bytes are an error: a damaged download
-// must not look complete.
+// gzipMembers reads gzip members one after another (RFC 1952, 2.2). Zero bytes behind the last
+// member, with which tapes and block devices pad, end the object. Other bytes are an error: a
+// damaged download must not look complete.
 type gzipMembers struct {
 	stored *bufio.Reader
 	zr     *gzip.Reader
@@ -216,8 +217,8 @@ func (g *gzipMembers) nextMember() error {
 	return nil
 }
 
-// ZstdReader decompresses zstd frames in the goroutine that calls Read: callers read many objects at
-// once already. It needs no closing.
+// ZstdReader decompresses zstd frames in the goroutine that calls Read: callers read many objects
+// at once already. It needs no closing.
 type ZstdReader struct{ d *zstd.Decoder }
 
 // NewZstdReader returns a reader of the frames that r yields, with a window of up to 128 MiB.
