@@ -26,10 +26,11 @@ func (p *ListParser) Next(rec *raw.Record, rej *raw.Reject) (err error) {
 	return err
 }
 
-// Batch consumes lines that are buffered whole, up to len(urls) URLs. It sets urls to their URLs
-// and positions, which must be at least as long, to their positions, and returns how many. The URLs
-// are valid until the next call of Next or of a method of the Input that reads. Batch never reads:
-// it returns 0 where only Next can go on, because the next line is incomplete or too long.
+// Batch consumes buffered lines until it has len(urls) URLs. It sets urls[:n] to the URLs and
+// positions[:n] to their positions, and returns n; positions must be at least as long as urls. The
+// URLs are valid until the next call of Next or of a method of the Input that reads. Batch itself
+// never reads: it returns fewer URLs, or none, if the next line is incomplete or too long, and Next
+// has to go on.
 func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 	in := p.in
 	window := in.buf[:in.w]

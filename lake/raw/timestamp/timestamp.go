@@ -34,7 +34,7 @@ const space = " \t\n\v\f\r"
 //
 // Digits that can be a date are a date: as milliseconds they would be beyond the year 2600.
 func Parse(b []byte) (ms int64, ok bool) {
-	b = bytes.Trim(b, space)
+	b = trimSpace(b)
 	if len(b) == 0 {
 		return 0, false
 	}
@@ -120,7 +120,7 @@ func parseUnix(b []byte) (int64, bool) {
 // parseCDXTime parses the timestamps of archive indexes: those of Parse, and digits truncated after
 // the year, month, day, hour or minute.
 func parseCDXTime(b []byte) (ms int64, ok bool) {
-	b = bytes.Trim(b, space)
+	b = trimSpace(b)
 	for _, c := range b {
 		if !IsDigit(c) {
 			return Parse(b)
@@ -197,7 +197,7 @@ func parseMilli(b []byte) (int, []byte) {
 
 // parseZone parses a zone and returns its offset from UTC in seconds.
 func parseZone(b []byte) (int, bool) {
-	b = bytes.Trim(b, space)
+	b = trimSpace(b)
 	if len(b) == 0 || len(b) == 1 && (b[0] == 'Z' || b[0] == 'z') || string(b) == "UTC" || string(b) == "GMT" {
 		return 0, true
 	}
@@ -464,6 +464,14 @@ func (p *strptime) instant() (int64, bool) {
 		p.month, p.day = int(t.Month()), t.Day()
 	}
 	return civil([6]int{p.year, max(p.month, 1), max(p.day, 1), p.hour, p.minute, p.second}, p.milli, p.zone)
+}
+
+// trimSpace returns b without the white space around it.
+func trimSpace(b []byte) []byte {
+	if len(b) > 0 && b[0] > ' ' && b[len(b)-1] > ' ' {
+		return b // as nearly always
+	}
+	return bytes.Trim(b, space)
 }
 
 // number parses one to width digits and returns what follows.
