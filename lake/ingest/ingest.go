@@ -76,7 +76,7 @@ const (
 
 	// PlanMemory is how many bytes MakePlan may use to inspect objects: a little for each of
 	// several, and much for one of them at a time.
-	PlanMemory = planReads*raw.LittleMemory + raw.MuchMemory
+	PlanMemory = planReads*raw.LowMemory + raw.OpenMemory
 
 	// DefaultMaxRejectRate is the share of rejected records above which a batch fails, unless the
 	// Spec names another. When most records are not URLs, the column or the file is wrong.

@@ -181,7 +181,7 @@ type normalizer struct {
 	firstHost uint32
 
 	records [recordBatch]raw.Record
-	lines   [recordBatch]text.Line
+	lines   [recordBatch]text.Position
 	urls    [recordBatch][]byte
 	parsed  [recordBatch]urlnorm.Parsed
 

@@ -281,7 +281,7 @@ func (in *inputs) inspect(ctx context.Context, o object, spec *Spec) (*raw.Plan,
 // all objects can be opened in little memory. If inspect fails, the object may need more; it is
 // inspected again without that limit, one object at a time.
 func (in *inputs) withinMemory(ctx context.Context, opt raw.Options, inspect func(opt raw.Options) error) error {
-	opt.LittleMemory = true
+	opt.LowMemory = true
 	err := inspect(opt)
 	var refused *raw.FormatError
 	if err == nil || errors.As(err, &refused) || ctx.Err() != nil {
@@ -289,7 +289,7 @@ func (in *inputs) withinMemory(ctx context.Context, opt raw.Options, inspect fun
 	}
 	in.large.Lock()
 	defer in.large.Unlock()
-	opt.LittleMemory = false
+	opt.LowMemory = false
 	return inspect(opt)
 }
 

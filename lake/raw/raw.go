@@ -1,25 +1,28 @@
-// Package raw reads the records of a dataset as people publish them: lists of URLs,
-// CSV and TSV, JSON Lines, JSON arrays and maps, CDX and CDXJ indexes, Parquet, and tar archives of
-// these, plain or compressed with gzip, zstd, bzip2 or xz. What an object is, is decided by its
-// first bytes ([Detect]); its name only breaks ties.
+// Package raw has the types that describe a dataset as people publish it: how an object is to be
+// read ([Options], [Plan], [Range]) and what is read ([Record], [Reject], [Counts]). Package
+// lake/raw/reader reads objects; it and the packages below lake/raw share these types. Options,
+// Plan and Range are plain data with a JSON form, so that one process plans and another reads.
 //
-// Promises:
+// Objects are lists of URLs, CSV and TSV, JSON Lines, JSON arrays and maps, CDX and CDXJ indexes,
+// Parquet, and tar archives of these, plain or compressed with gzip, zstd, bzip2 or xz. The first
+// bytes of an object decide what it is (lake/raw/detect); its name only breaks ties.
 //
-//   - Every record of an object ends as a [Record] or as a [Reject] with its place and
-//     reason. Only blank lines and rows, comment lines of lists, the rows up to a
-//     table's header, and members of an archive that are no data by their name are neither;
-//     [Reader.Counts] has their number.
-//   - Memory is bounded by Options.MaxLine, in Parquet also by limits on footer and pages (a
-//     few hundred MiB at worst), whatever the object holds. A longer line is a Reject, and is
-//     skipped without being held.
-//   - One stray quote or brace costs one record. What cannot be read past (damaged
-//     compression, a JSON array broken between two elements) is an error that matches
-//     [ErrInput] and names its place; a truncated object is never a shorter one.
+// The reader promises:
+//
+//   - Every record of an object ends as a Record, or as a Reject with its position and reason. The
+//     exceptions are blank lines and rows, comment lines of lists, the rows up to a table's header,
+//     and members of an archive that hold no data by their name. Counts has their numbers.
+//   - Memory is bounded by Options.MaxLine whatever the object holds, in Parquet also by limits on
+//     footer and pages (a few hundred MiB at worst). A longer line is a Reject and is skipped
+//     without being buffered.
+//   - One stray quote or brace costs one record. What reading cannot go on behind (damaged
+//     compression, a JSON array broken between two elements) is an error that matches [ErrInput]
+//     and has the position. A truncated object is an error, never a shorter object.
 //   - The same bytes, name and options give the same plan and the same records.
 //
-// A URL is handed on as its bytes stand, unescaped from CSV or JSON and without the white
-// space around it; what it means is lake/urlnorm's business. Bytes that are not UTF-8 stay
-// in URLs and become U+FFFD in extras, which are JSON and must be UTF-8.
+// A URL is returned as its bytes are, unescaped from CSV or JSON and without the white space around
+// it; package lake/urlnorm interprets it. Bytes that are not UTF-8 stay in URLs and become U+FFFD
+// in extras, which are JSON and must be UTF-8.
 package raw
 
 import (
@@ -33,34 +36,32 @@ import (
 )
 
 const (
-	// HeadSize is how much of a decompressed object Detect looks at: hundreds of lines of
-	// any list, and longer than nearly every JSON document a line.
+	// HeadSize is how many bytes of a decompressed object decide its plan: hundreds of lines of any
+	// list, and more than nearly every JSON document of one line has.
 	HeadSize = 256 << 10
 
-	// DefaultMaxLine is the longest record in bytes. A URL may have 64 KiB; documents of
-	// text corpora with their text beside the URL reach a few hundred KiB.
+	// DefaultMaxLine is the longest record in bytes. A URL may have 64 KiB; documents of text
+	// corpora, which hold their text beside the URL, reach a few hundred KiB.
 	DefaultMaxLine = 1 << 20
 
-	// maxMaxLine keeps positions inside a record within 32 bits, with room for what is
-	// read ahead.
-	MaxMaxLine = 1 << 30
+	// maxMaxLine keeps offsets inside a record and what is read ahead of it within 31 bits.
+	maxMaxLine = 1 << 30
 )
 
-// noCompression is a Plan's Compression of an object that is stored as it is.
+// NoCompression is the Plan.Compression of an object that is not compressed.
 const NoCompression = "none"
 
-// How many bytes of memory opening an object takes at most before the first record is read. An
-// archive needs two decompressors, its own and one for a member.
+// How many bytes of memory it takes at most to open an object, before the first record is read. An
+// archive needs two decompressors, its own and that of a member.
 const (
-	// LittleMemory is the bound with Options.LittleMemory.
-	LittleMemory = 24 << 20
-	// MuchMemory is the bound without. Parquet with pages of the largest size can take as much
-	// again.
-	MuchMemory = 288 << 20
+	// LowMemory is the bound with Options.LowMemory.
+	LowMemory = 24 << 20
+	// OpenMemory is the bound without it. Parquet with the largest pages can take twice as much.
+	OpenMemory = 288 << 20
 )
 
-// ErrLittleMemory is the error of an object that needs more than LittleMemory to be opened.
-var ErrLittleMemory = errors.New("opening it needs more memory")
+// ErrLowMemory is the error of an object that needs more than LowMemory bytes to be opened.
+var ErrLowMemory = errors.New("opening it needs more memory")
 
 // The formats of Options.Format and Plan.Format.
 const (
@@ -69,12 +70,13 @@ const (
 	CSV       = "csv"   // RFC 4180, any of , ; | or tab between fields
 	TSV       = "tsv"   // tab between fields; no line break inside quotes
 	JSONLines = "jsonl" // one JSON object or string a line
-	JSON      = "json"  // an array of objects or strings, such values one after another, or one object of them
-	CDX       = "cdx"   // web archive index: fields between spaces, see cdx.go
+	JSON      = "json"  // arrays of objects or strings, such values in sequence, or one object of them
+	CDX       = "cdx"   // web archive index: fields between spaces, see lake/raw/text/cdx.go
 	CDXJ      = "cdxj"  // SURT key, timestamp and a JSON object
 	Parquet   = "parquet"
 
-	// Tar is only a Plan's: each member has a format of its own, which Options.Format may say.
+	// Tar is only used in Plan.Format. Each member has its own format, which Options.Format can
+	// set.
 	Tar = "tar"
 )
 
@@ -84,7 +86,7 @@ const (
 	BadCSV  = "bad_csv"       // a quoted field does not end, or goes on after its closing quote
 	BadJSON = "bad_json"      // the line or the array's element is not JSON
 	BadCDX  = "bad_cdx"       // the line has no URL field
-	NoURL   = "no_url"        // the record is well formed and its URL is absent, empty or no string
+	NoURL   = "no_url"        // the record is well formed; its URL is absent, empty or not a string
 	BadTS   = "bad_ts"        // the column named as timestamp holds something else
 	BadSize = "bad_size"      // the column named as size holds no whole number from 0 to 2^63-1
 )
@@ -95,79 +97,81 @@ var Reasons = []string{TooLong, BadCSV, BadJSON, BadCDX, NoURL, BadTS, BadSize}
 // Record is one record. Its slices are valid until the next call of Next.
 type Record struct {
 	URL []byte
-	// TS is milliseconds since the Unix epoch, when HasTS.
+	// TS is in milliseconds since the Unix epoch; valid if HasTS.
 	TS    int64
 	HasTS bool
-	// Size is the value of the column the caller named, when HasSize.
+	// Size is the value of the column that the caller named; valid if HasSize.
 	Size    int64
 	HasSize bool
-	// Extras is a JSON object in canonical form (RFC 8785), nil where there is none.
+	// Extras is a JSON object in canonical form (RFC 8785), nil if there is none.
 	Extras []byte
-	// Member is the archive's member that holds the record, "" outside of archives.
+	// Member is the name of the archive's member that holds the record, "" outside of archives.
 	Member string
-	// Line is the record's first line, from 1; Offset its first byte. Both count in the
+	// Line is the record's first line, from 1, and Offset the offset of its first byte, both in the
 	// decompressed object or member. In Parquet Line is the row and Offset is -1.
 	Line, Offset int64
 }
 
-// Reject is a record that could not be read: its place, as in Record, and one of Reasons.
-// It never holds the record's text.
+// Reject is a record that could not be read: its position, as in Record, and one of Reasons. It
+// never holds the record's text.
 type Reject struct {
 	Member       string
 	Line, Offset int64
 	Reason       string
 }
 
-// Counts says what a Reader has passed so far.
+// Counts are the numbers of what a reader has read so far.
 type Counts struct {
 	Records, Rejects int64
-	// Blank counts empty lines, rows whose cells are all empty, and rows of Parquet whose list
-	// of URLs is; Comments the comment lines of lists and indexes.
+	// Blank counts empty lines, rows whose cells are all empty, and rows of Parquet with an empty
+	// list of URLs. Comments counts the comment lines of lists and indexes.
 	Blank, Comments int64
-	// BadTS counts records whose timestamp was not understood and was left out, because no
-	// caller had named that column. (In a named column such a record is a Reject.)
+	// BadTS counts records without their timestamp, because it could not be parsed and no caller
+	// had named its column. (In a named column such a record is a Reject.)
 	BadTS int64
-	// Of archives: Members were read, LeftOut hold no records by their kind or name. Folders
-	// are not counted.
+	// Members counts the members of archives that were read, LeftOut those that hold no records by
+	// their kind or name. Directories are not counted.
 	Members, LeftOut int64
 }
 
-// Options says how an object is to be read. The zero value decides by content.
+// Options says how an object is to be read. The zero value decides everything by content.
 type Options struct {
 	// Format is one of the formats above; "" is Auto.
 	Format string `json:"format,omitempty"`
 
-	// URLColumn, TSColumn and SizeField name columns: in tables by header or by number from
-	// 1, in JSON by the path of the member (`attributes.url`; digits index an array, `\.` is
-	// a dot inside a name), in CDX by the names in cdx.go. In Parquet by the path in the schema,
-	// with or without what only makes a list (`links.list.element.url`, `links.url`); a column
-	// inside lists yields a record for every element.
+	// URLColumn, TSColumn and SizeField name columns: in tables by header or by number from 1; in
+	// JSON by the path of the member (`attributes.url`; digits index an array, `\.` is a dot inside
+	// a name); in CDX by the names in lake/raw/text/cdx.go; in Parquet by the path in the schema,
+	// with or without the groups that only make a list (`links.list.element.url`, `links.url`). A
+	// column inside lists yields a record for every element.
 	//
-	// Without URLColumn the column is chosen by its name and its values, see Detect. Without
-	// TSColumn a column called ts or timestamp is used where all values of the head are times
-	// from 1990 to 2100, and CDX uses its own. Size is only ever read from a named column.
+	// Without URLColumn the column is chosen by its name and its values, see lake/raw/detect.
+	// Without TSColumn a column called ts or timestamp is used if all its values in the first
+	// HeadSize bytes are times from 1990 to 2100, and CDX uses its own. Size is only read from a
+	// named column.
 	URLColumn string `json:"url_column,omitempty"`
 	TSColumn  string `json:"ts_column,omitempty"`
 	SizeField string `json:"size_field,omitempty"`
 
-	// Extras are the columns to keep beside these, or "*" for all others; none by default.
-	// Of tables empty cells are left out, and those beyond the width of header and most rows.
+	// Extras are the columns to keep beside these, or "*" for all others; none by default. Empty
+	// cells of tables are left out, and cells beyond the width of the header and of most rows.
 	Extras []string `json:"extras,omitempty"`
 
 	// MaxLine is the longest record in bytes, without its line end; 0 is DefaultMaxLine.
 	MaxLine int `json:"max_line,omitempty"`
 
-	// TSFormat is how timestamps are written where they are not in a form of [ParseTime]: a
-	// strftime pattern (`%m/%d/%Y %H:%M`) or a layout of Go's time package.
+	// TSFormat is the format of timestamps that package lake/raw/timestamp does not parse without
+	// one: a strftime pattern (`%m/%d/%Y %H:%M`) or a layout of Go's time package.
 	TSFormat string `json:"ts_format,omitempty"`
 
-	// LittleMemory opens an object within LittleMemory bytes. An object that needs more fails,
-	// though not always with an error that says so; the caller tries again without this option.
-	LittleMemory bool `json:"-"`
+	// LowMemory opens an object within LowMemory bytes. An object that needs more fails, but not
+	// always with ErrLowMemory: the caller tries again without this option.
+	LowMemory bool `json:"-"`
 }
 
-// Check reports options that no object could be read by: an unknown format, a longest line out
-// of bounds, a time format that is none. NewReader, Open and Detect report the same.
+// Check returns an error if no object can be read by these options: the format is unknown, MaxLine
+// is out of bounds, or TSFormat is invalid. Functions that take Options return the same error; it
+// does not match ErrInput.
 func (o Options) Check() error {
 	_, err := o.WithDefaults()
 	return err
@@ -180,13 +184,14 @@ func (o Options) WithDefaults() (Options, error) {
 		o.Format = Auto
 	case Auto, Lines, CSV, TSV, JSONLines, JSON, CDX, CDXJ, Parquet:
 	default:
-		return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, jsonl, json, cdx, cdxj, parquet", o.Format)
+		return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, jsonl, json, cdx, cdxj, parquet",
+			o.Format)
 	}
 	if o.MaxLine == 0 {
 		o.MaxLine = DefaultMaxLine
 	}
-	if o.MaxLine < 1 || o.MaxLine > MaxMaxLine {
-		return o, fmt.Errorf("longest line %d is not between 1 and %d", o.MaxLine, MaxMaxLine)
+	if o.MaxLine < 1 || o.MaxLine > maxMaxLine {
+		return o, fmt.Errorf("longest line %d is not between 1 and %d", o.MaxLine, maxMaxLine)
 	}
 	if _, err := timestamp.NewFormat(o.TSFormat); err != nil {
 		return o, err
@@ -196,14 +201,15 @@ func (o Options) WithDefaults() (Options, error) {
 
 // Column is one column of a record.
 type Column struct {
-	// Name is the header's word, or the path of a JSON member ("" is the value itself).
+	// Name is the name in the header, or the path of a JSON member ("" is the value itself).
 	Name string `json:"name"`
-	// Number counts a table's columns from 1, those of Parquet in the order of its schema; 0 in JSON.
+	// Number is the number of a table's column, from 1; in Parquet in the order of the schema. It
+	// is 0 in JSON.
 	Number int `json:"number,omitempty"`
 }
 
-// Plan is everything decided about an object before its records are read. It is plain
-// data: one process plans, others read by it ([Open]) without deciding again.
+// Plan is everything that is decided about an object before its records are read. One process
+// plans, and others read by the plan without deciding again.
 type Plan struct {
 	Compression string `json:"compression"` // none, gzip, zstd, bzip2, xz
 	Format      string `json:"format"`      // one of the formats, never Auto
@@ -212,42 +218,43 @@ type Plan struct {
 	// Separator stands between the fields of a CSV or TSV; "" means one column, in which
 	// commas are part of the URL.
 	Separator string `json:"separator,omitempty"`
-	// HeaderRow is the row with the column names, from 1, blank rows not counted; it and
-	// the title rows before it are no records. 0: no header.
+	// HeaderRow is the row with the column names, from 1, blank rows not counted; it and the title
+	// rows before it are no records. 0 means no header.
 	HeaderRow int `json:"header_row,omitempty"`
-	// Columns are a table's columns in order. Those the header leaves nameless, or names
-	// twice, are called by their number.
+	// Columns are a table's columns in order. Columns without a name, or with a repeated one, are
+	// called by their number.
 	Columns []string `json:"columns,omitempty"`
-	// Depth is how many objects or arrays stand around a record of JSON; 0 is at most an array.
+	// Depth is how many objects or arrays enclose a record of JSON; 0 means at most an array.
 	Depth int `json:"depth,omitempty"`
-	// LakePart is set for Parquet that is a part of a lake: the URL is its columns scheme, host, port and path_query, and its
-	// extras are those of the records, if no others are asked for. URL is the column path_query.
+	// LakePart is set for Parquet that is a part of a lake. The URL is made of the columns scheme,
+	// host, port and path_query; URL is the column path_query. The extras of the part's rows are
+	// those of the records, unless others are asked for.
 	LakePart bool `json:"lake_part,omitempty"`
-	// Members is how the members of an archive are to be read; of Plan's other fields an archive has
-	// Compression, MaxLine and Notes.
+	// Members is how the members of an archive are to be read. Of the other fields of Plan an
+	// archive only uses Compression, Format, MaxLine and Notes.
 	Members *Options `json:"members,omitempty"`
 
 	URL  Column  `json:"url"`
 	TS   *Column `json:"ts,omitempty"`
 	Size *Column `json:"size,omitempty"`
-	// TSChosen is set where no caller named TS: values that are no timestamps are left out
-	// and counted.
+	// TSChosen is set if no caller named TS: values that are no timestamps are then left out and
+	// counted.
 	TSChosen bool `json:"ts_chosen,omitempty"`
-	// AllExtras keeps every other column; else Extras are kept.
+	// AllExtras keeps every other column; otherwise Extras are kept.
 	AllExtras bool     `json:"all_extras,omitempty"`
 	Extras    []Column `json:"extras,omitempty"`
 
 	MaxLine  int    `json:"max_line"`
 	TSFormat string `json:"ts_format,omitempty"`
-	// Notes tell a person what was guessed, and how to choose otherwise.
+	// Notes tell a person what was guessed, and how to change it.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// ErrInput matches every error whose cause is what the object holds, or how it was asked
-// to be read: trying again cannot help. Errors of the store below do not match it.
+// ErrInput matches every error that the content of the object or the options cause: a retry cannot
+// help. Errors of the store do not match it.
 var ErrInput = errors.New("unusable input")
 
-// FormatError refuses an object: it is in no format this package reads, or it has not the
+// FormatError rejects an object as a whole: it is in no supported format, or it does not have the
 // columns that were asked for. It matches ErrInput.
 type FormatError struct {
 	Name string
@@ -266,14 +273,13 @@ func (e *FormatError) Error() string {
 // Is makes errors.Is(err, ErrInput) true.
 func (e *FormatError) Is(target error) bool { return target == ErrInput }
 
-// DataError says where an object stops being readable. It matches ErrInput.
+// DataError is the error of an object that is readable only up to some record. It matches ErrInput.
 type DataError struct {
 	Name string
-	// Line and Offset are the first record that could not be read, in the decompressed
-	// object, as in Record. Line is 0 in a range that does not begin the object, and between the
-	// members of an archive.
+	// Line and Offset are the position of the first record that could not be read, as in Record.
+	// Line is 0 in a range that does not begin the object, and between the members of an archive.
 	Line, Offset int64
-	// Compression is the plan's. CompressedOffset is how far the compressed bytes were used.
+	// Compression is the plan's. CompressedOffset is how many of the compressed bytes were used.
 	Compression      string
 	CompressedOffset int64
 	Err              error
@@ -295,7 +301,7 @@ func (e *DataError) Error() string {
 	return s + ": " + e.Reason()
 }
 
-// Reason says what is wrong, without the place.
+// Reason returns what is wrong, without the position.
 func (e *DataError) Reason() string {
 	if errors.Is(e.Err, io.ErrUnexpectedEOF) {
 		return "the data ends in the middle; the object is truncated"
@@ -309,23 +315,22 @@ func (e *DataError) Is(target error) bool { return target == ErrInput }
 // Unwrap returns the decompressor's or parser's error.
 func (e *DataError) Unwrap() error { return e.Err }
 
-// Range is a part of an object that is read on its own. A line belongs to the range that holds
-// the line break before it, the first line to the range at 0: so the ranges of an object share
-// its records out, each to one of them, whatever stands at their borders. Of Parquet a range is
-// some row groups, one after another.
+// Range is a part of an object that is read on its own. A line belongs to the range that has the
+// line break before it, the first line to the range at 0. So every record belongs to exactly one
+// range, wherever the object is cut. In Parquet a range is a sequence of row groups.
 type Range struct {
-	// From and To count in the decompressed object. Of Parquet they are the numbers, from 0, of the first row group and
-	// of the one behind the last.
+	// From and To are offsets in the decompressed object. In Parquet they are the numbers, from 0,
+	// of the first row group and of the one behind the last.
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
-	// Stored and StoredTo are where the bytes of From and To stand in the object as stored.
+	// Stored and StoredTo are the offsets of From and To in the object as stored.
 	Stored   int64 `json:"stored"`
 	StoredTo int64 `json:"stored_to"`
 }
 
-// Ranged reports whether an object read by this plan can be cut: its records are lines,
-// whatever they hold, or rows of Parquet that can be read anywhere. Records of CSV and JSON may go
-// over lines, and whether a line break stands inside one only reading from the start tells.
+// Ranged reports whether an object read by this plan can be cut into ranges: its records are lines,
+// whatever they hold, or rows of Parquet that is not compressed as a whole. A record of CSV or JSON
+// may have several lines, and only reading from the start tells whether a line break is within one.
 func (p Plan) Ranged() bool {
 	switch p.Format {
 	case Parquet:
@@ -336,15 +341,17 @@ func (p Plan) Ranged() bool {
 	return false
 }
 
-// border is a place where an object may be cut.
-type Border struct{ Off, Stored int64 }
+// Boundary is where an object can be cut into ranges. Offset is what [Range.From] and [Range.To]
+// are, Stored the same offset in the object as stored.
+type Boundary struct{ Offset, Stored int64 }
 
-// columnNumber reads a column given as a number from 1.
+// ColumnNumber parses a column that is given as a number, from 1. It returns false if s is none.
 func ColumnNumber(s string) (int, bool) {
 	n, err := strconv.Atoi(s)
 	return n, err == nil && n >= 1
 }
 
+// QuoteNames returns up to 20 names in quotes, for error texts, and how many more there are.
 func QuoteNames(names []string) string {
 	const most = 20
 	var s []string

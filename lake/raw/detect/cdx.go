@@ -3,7 +3,6 @@ package detect
 import (
 	"bytes"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
@@ -46,24 +45,14 @@ func (d *detector) planCDX() error {
 		legend = strings.TrimSpace(l)
 	} else if lines := d.lines(); len(lines) > 0 {
 		n := len(bytes.Fields(lines[0]))
-		if legend = text.CDXLegends[n]; legend == "" {
-			legend = text.CDXLegends[11]
+		var usual bool
+		if legend, usual = text.CDXLegend(n); !usual {
 			d.note("lines of %d fields and no legend are read by that of 11: %s", n, legend)
 		}
 	} else {
-		legend = text.CDXLegends[11]
+		legend, _ = text.CDXLegend(11)
 	}
-	letters := strings.Fields(legend)
-	for i, l := range letters {
-		name := ""
-		if len(l) == 1 {
-			name = text.CDXNames[l[0]]
-		}
-		if name == "" || slices.Contains(d.plan.Columns, name) {
-			name = l + strconv.Itoa(i+1)
-		}
-		d.plan.Columns = append(d.plan.Columns, name)
-	}
+	d.plan.Columns = text.CDXColumns(legend)
 	d.plan.Separator = " "
 	resolve := func(want string) (raw.Column, error) {
 		i := slices.Index(d.plan.Columns, want)

@@ -3,7 +3,6 @@ package detect
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
@@ -95,7 +94,7 @@ func Detect(name string, head []byte, opt raw.Options) (raw.Plan, error) {
 // newDetector returns a detector. Its options have their defaults filled in.
 func newDetector(name string, head []byte, opt raw.Options) (*detector, error) {
 	d := &detector{name: name, ext: Extension(name), opt: opt, whole: len(head) < raw.HeadSize,
-		text: bytes.TrimPrefix(head, text.BOM)}
+		text: text.TrimBOM(head)}
 	var err error
 	if d.time, err = timestamp.NewFormat(opt.TSFormat); err != nil {
 		return nil, err
@@ -239,7 +238,7 @@ func (d *detector) lines() [][]byte {
 			continue
 		}
 		if l := text.TrimSpace(line); len(l) > 0 && l[0] != '#' {
-			if in.R == in.W && !d.complete() && len(lines) > 0 {
+			if len(in.Buffered()) == 0 && !d.complete() && len(lines) > 0 {
 				break
 			}
 			lines = append(lines, line)
@@ -263,7 +262,7 @@ func (d *detector) eol() byte {
 
 // input returns content as the input of a parser.
 func (d *detector) input(content []byte) *text.Input {
-	return &text.Input{Buf: content, W: len(content), Line: 1, Eol: d.eol(), Max: d.opt.MaxLine, Err: io.EOF}
+	return text.NewBytesInput(content, d.eol(), d.opt.MaxLine)
 }
 
 // isAccessLogLine reports whether l is in the common or the combined log format.

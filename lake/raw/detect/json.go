@@ -20,7 +20,7 @@ func (d *detector) sniffObjects(lines [][]byte) string {
 		if doc.Parse(trimJSONLine(l)) {
 			return raw.JSONLines
 		}
-		if i == 0 && doc.Short && len(lines) > 1 {
+		if i == 0 && doc.Truncated && len(lines) > 1 {
 			return raw.JSON
 		}
 	}
@@ -184,9 +184,7 @@ func (d *detector) planMap(doc *jsondoc.Document) bool {
 			if n.Kind != '{' && n.Kind != '[' {
 				continue
 			}
-			for i, c := int32(0), int32(node+1); i < n.Children; i, c = i+1, doc.Nodes[c].Next {
-				values = append(values, int(c))
-			}
+			values = slices.AppendSeq(values, doc.Children(node))
 		}
 		level = values
 		var leaves, named []*leaf
@@ -240,33 +238,27 @@ func (d *detector) documents() []*jsondoc.Document {
 	if d.plan.Format == raw.JSONLines {
 		for _, l := range d.lines() {
 			doc := &jsondoc.Document{Deep: true}
-			if doc.Parse(trimJSONLine(l)) || doc.Short {
+			if doc.Parse(trimJSONLine(l)) || doc.Truncated {
 				docs = append(docs, doc)
 			}
 		}
 		return docs
 	}
-	in := d.input(d.text)
-	in.Max = len(d.text) // a value that is too long for a record may hold records
-	p := &text.JSONParser{In: in}
-	p.Doc.Deep = true
+	// A value that is too long for a record may hold records.
+	in := text.NewBytesInput(d.text, d.eol(), len(d.text))
+	values := text.NewValues(in)
 	for len(docs) < sampleRows {
-		// Next fills p.Doc even if it rejects the record.
-		var rec raw.Record
-		var rej raw.Reject
-		p.Doc = jsondoc.Document{Deep: true}
-		err := p.Next(&rec, &rej)
-		if errors.Is(err, text.ErrJSONCut) {
-			doc := &jsondoc.Document{Deep: true}
-			doc.Parse(in.Buf[in.R:in.W])
-			docs = append(docs, doc)
-		}
-		if err != nil {
+		value, long, err := values.Next()
+		if err != nil && !errors.Is(err, text.ErrTruncated) {
 			break
 		}
-		if len(p.Doc.Nodes) > 0 && rej.Reason != raw.BadJSON {
-			doc := p.Doc
-			docs = append(docs, &doc)
+		doc := &jsondoc.Document{Deep: true}
+		if err != nil {
+			doc.Parse(in.Buffered())
+			return append(docs, doc)
+		}
+		if !long && doc.Parse(value) {
+			docs = append(docs, doc)
 		}
 	}
 	return docs
@@ -274,15 +266,14 @@ func (d *detector) documents() []*jsondoc.Document {
 
 // collect adds the members in node to leaves, in the order in which they are first met.
 func (d *detector) collect(leaves []*leaf, doc *jsondoc.Document, node int, path []string) []*leaf {
-	n := doc.Nodes[node]
-	for i, c := int32(0), int32(node+1); i < n.Children; i, c = i+1, doc.Nodes[c].Next {
+	for c := range doc.Children(node) {
 		m := doc.Nodes[c]
 		p := append(slices.Clip(path), string(doc.Name(&m)))
 		if m.Kind == '{' && len(p) < sampleDepth {
-			leaves = d.collect(leaves, doc, int(c), p)
+			leaves = d.collect(leaves, doc, c, p)
 			continue
 		}
-		leaves = d.observe(leaves, doc, int(c), p)
+		leaves = d.observe(leaves, doc, c, p)
 	}
 	return leaves
 }
@@ -290,7 +281,7 @@ func (d *detector) collect(leaves []*leaf, doc *jsondoc.Document, node int, path
 // observe counts the value of node in the leaf with the given path, which it adds if need be.
 func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, path []string) []*leaf {
 	m := doc.Nodes[node]
-	if m.Kind != '"' && m.Kind != '0' || m.End == 0 {
+	if m.Kind != '"' && m.Kind != '0' {
 		return leaves
 	}
 	i := slices.IndexFunc(leaves, func(l *leaf) bool { return slices.Equal(l.path, path) })

@@ -34,24 +34,18 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 			content = content[:i+1]
 		}
 	}
-	var counts raw.Counts
-	p := text.NewCSVParser(d.input(content), raw.Plan{Format: format, Separator: sep}, text.Fields{}, &counts)
-	p.Width = len(content) + 1
+	r := text.NewRows(d.input(content), format, sep)
 	t := &table{sep: sep}
 	widths := make(map[int]int)
 	for len(t.rows) < rows {
-		reason, err := p.Read()
+		cells, reason, err := r.Next()
 		if err != nil {
 			break
 		}
-		if reason == "" && p.Blank() {
-			continue
-		}
 		var row []string
 		if reason == "" {
-			p.Scratch = p.Scratch[:0]
-			for i := range p.Cells {
-				row = append(row, string(text.TrimSpace(p.Cell(i))))
+			for _, cell := range cells {
+				row = append(row, string(text.TrimSpace(cell)))
 			}
 			widths[len(row)]++
 		}

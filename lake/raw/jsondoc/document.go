@@ -1,8 +1,16 @@
+// Package jsondoc parses JSON texts into a flat list of values and writes values in canonical form
+// (RFC 8785).
+//
+// It accepts exactly what RFC 8259 does, up to a bound on nesting, in memory proportional to the
+// text. Strings need not be valid UTF-8 or UTF-16: what is not becomes U+FFFD in the canonical
+// form. Packages lake/raw/text, lake/raw/parquetin and lake/raw/detect find URLs and build extras
+// with it.
 package jsondoc
 
 import (
 	"bytes"
 	"encoding/binary"
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -16,37 +24,51 @@ import (
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
-// maxJSONDepth is the deepest nesting read; a line of opening brackets must not cost a stack.
-const MaxDepth = 512
+// maxDepth is the deepest nesting that is parsed. Parsing is recursive, and a line of opening
+// brackets must not exhaust the stack.
+const maxDepth = 512
 
-// jsonDoc is one parsed JSON text: its values in document order, children behind their
-// parent. It is reused from record to record.
+// Document is one parsed JSON text. It can be used again for another text; that invalidates
+// everything it returned.
 type Document struct {
-	src   []byte
-	Nodes []Node
-	// deep keeps all values; without it only the root and its members are kept, the rest is
-	// checked and forgotten.
+	// Deep is to be set before Parse if values below the root's members are needed. Without it
+	// Nodes has only the root and, if that is an object, its members; the rest is only checked.
 	Deep bool
-	// short is set when the text ended before the value did.
-	Short bool
 
-	key, Arena []byte
-	Members    []Member
+	// Nodes are the values in document order: the root is Nodes[0], children follow their parent.
+	// A value is known by its index.
+	Nodes []Node
+	// Truncated is set by Parse if the text ended before the value did.
+	Truncated bool
+
+	src     []byte
+	key     []byte // returned by Name
+	arena   []byte // unescaped names and strings that are being put in order
+	members []member
 }
 
-// jsonNode is a value. Spans are in src; those of strings and names are without quotes.
+// Node is a value of a Document.
 type Node struct {
-	Kind                 byte // { [ " 0 t f n
-	keyEscaped, Escaped  bool
-	keyStart, keyEnd     int32
-	start, End           int32
-	Children, Next, last int32 // next: the sibling's index, 0 for none
+	// Kind is the value's first byte: one of { [ " t f n, and 0 for every number.
+	Kind byte
+	// Escaped is set if Text of a string has escapes, which [AppendUnescaped] decodes.
+	Escaped bool
+
+	// The ranges of the member's name and of the value in src, those of strings without quotes.
+	keyEscaped       bool
+	keyStart, keyEnd int32
+	start, end       int32
+
+	children   int32 // how many
+	next, last int32 // indexes of the next sibling, 0 for none, and of the last child
 }
 
-// parse reads src as exactly one JSON text (RFC 8259). Where it returns false, nodes hold what
-// came before the fault.
+// Parse parses src, which must be exactly one JSON text (RFC 8259). It returns false if src is not,
+// or is nested more than 512 deep; Nodes then has the values before the error. The Document refers
+// to src until the next Parse.
 func (d *Document) Parse(src []byte) bool {
-	d.src, d.Nodes, d.Short = src, d.Nodes[:0], false
+	d.src, d.Nodes, d.Truncated = src, d.Nodes[:0], false
+	d.arena, d.members = d.arena[:0], d.members[:0]
 	i, ok := d.value(d.space(0), 0, true)
 	if !ok {
 		return false
@@ -54,6 +76,7 @@ func (d *Document) Parse(src []byte) bool {
 	return d.space(i) == len(src)
 }
 
+// space returns the offset of the first byte from i on that is no white space.
 func (d *Document) space(i int) int {
 	for i < len(d.src) && (d.src[i] == ' ' || d.src[i] == '\n' || d.src[i] == '\r' || d.src[i] == '\t') {
 		i++
@@ -61,20 +84,20 @@ func (d *Document) space(i int) int {
 	return i
 }
 
-// value parses the value at i and returns where it ends.
+// value parses the value at i and returns its end. With keep it appends the value to Nodes.
 func (d *Document) value(i, depth int, keep bool) (int, bool) {
 	src := d.src
 	if i >= len(src) {
-		d.Short = true
+		d.Truncated = true
 		return i, false
 	}
-	if depth > MaxDepth {
+	if depth > maxDepth {
 		return i, false
 	}
 	self := len(d.Nodes)
 	start, end, kind, escaped, ok := i, i, src[i], false, false
 	if keep && (kind == '{' || kind == '[') {
-		// A container stands before its children.
+		// A container precedes its children.
 		d.Nodes = append(d.Nodes, Node{Kind: kind, start: int32(i)})
 	}
 	switch {
@@ -97,19 +120,19 @@ func (d *Document) value(i, depth int, keep bool) (int, bool) {
 	}
 	switch kind {
 	case '{', '[':
-		d.Nodes[self].End = int32(end)
+		d.Nodes[self].end = int32(end)
 	case '"':
-		d.Nodes = append(d.Nodes, Node{Kind: kind, Escaped: escaped, start: int32(start + 1), End: int32(end - 1)})
+		d.Nodes = append(d.Nodes, Node{Kind: kind, Escaped: escaped, start: int32(start + 1), end: int32(end - 1)})
 	default:
-		d.Nodes = append(d.Nodes, Node{Kind: kind, start: int32(start), End: int32(end)})
+		d.Nodes = append(d.Nodes, Node{Kind: kind, start: int32(start), end: int32(end)})
 	}
 	return end, true
 }
 
 // container parses the members of an object or the elements of an array, from behind the opening
-// bracket to behind the closing one. With keep, self is its node.
+// bracket to behind the closing one. With keep, self is the container's node.
 func (d *Document) container(i, depth, self int, keep bool, open byte) (int, bool) {
-	object, closing := open == '{', open+2 // } is { and two, as ] is [
+	object, closing := open == '{', open+2 // '}' is '{'+2, and ']' is '['+2
 	keep = keep && (d.Deep || depth == 0 && object)
 	i = d.space(i)
 	if d.is(i, closing) {
@@ -152,18 +175,20 @@ func (d *Document) container(i, depth, self int, keep bool, open byte) (int, boo
 	}
 }
 
+// link appends child to the children of parent.
 func (d *Document) link(parent, child int) {
 	p := &d.Nodes[parent]
-	if p.Children > 0 {
-		d.Nodes[p.last].Next = int32(child)
+	if p.children > 0 {
+		d.Nodes[p.last].next = int32(child)
 	}
-	p.Children++
+	p.children++
 	p.last = int32(child)
 }
 
+// is reports whether the byte at i is c.
 func (d *Document) is(i int, c byte) bool {
 	if i >= len(d.src) {
-		d.Short = true
+		d.Truncated = true
 		return false
 	}
 	return d.src[i] == c
@@ -173,9 +198,9 @@ func (d *Document) is(i int, c byte) bool {
 func (d *Document) str(i int) (end int, escaped, ok bool) {
 	src := d.src
 	for {
-		i = PlainString(src, i)
+		i = SkipPlain(src, i)
 		if i >= len(src) {
-			d.Short = true
+			d.Truncated = true
 			return i, escaped, false
 		}
 		switch c := src[i]; {
@@ -186,7 +211,7 @@ func (d *Document) str(i int) (end int, escaped, ok bool) {
 		}
 		escaped = true
 		if i+1 >= len(src) {
-			d.Short = true
+			d.Truncated = true
 			return i, true, false
 		}
 		switch src[i+1] {
@@ -194,7 +219,7 @@ func (d *Document) str(i int) (end int, escaped, ok bool) {
 			i += 2
 		case 'u':
 			if i+6 > len(src) {
-				d.Short = true
+				d.Truncated = true
 				return i, true, false
 			}
 			if _, ok := hex4(src[i+2 : i+6]); !ok {
@@ -207,15 +232,15 @@ func (d *Document) str(i int) (end int, escaped, ok bool) {
 	}
 }
 
-// plainString returns the first position from i with a quote, a backslash or a control
-// character, eight bytes at a time.
-func PlainString(b []byte, i int) int {
+// SkipPlain returns the offset of the first quote, backslash or control character in b from i on,
+// or len(b). It looks at eight bytes at a time.
+func SkipPlain(b []byte, i int) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for i+8 <= len(b) {
 		x := binary.LittleEndian.Uint64(b[i:])
 		q := x ^ '"'*ones
 		s := x ^ '\\'*ones
-		// The lowest high bit set is exact; borrows only disturb bytes behind it.
+		// The lowest set bit is exact: borrows only change the bytes above it.
 		m := ((q-ones)&^q | (s-ones)&^s | (x-' '*ones)&^x) & highs
 		if m != 0 {
 			return i + bits.TrailingZeros64(m)/8
@@ -281,7 +306,7 @@ func (d *Document) digits(i int) int {
 		i++
 	}
 	if i == len(d.src) {
-		d.Short = true
+		d.Truncated = true
 	}
 	return i
 }
@@ -290,13 +315,15 @@ func (d *Document) word(i int, w string) (int, bool) {
 	if bytes.HasPrefix(d.src[i:], []byte(w)) {
 		return i + len(w), true
 	}
-	d.Short = d.Short || strings.HasPrefix(w, string(d.src[i:]))
+	d.Truncated = d.Truncated || strings.HasPrefix(w, string(d.src[i:]))
 	return i, false
 }
 
-func (d *Document) Text(n *Node) []byte { return d.src[n.start:n.End] }
+// Text returns the text of a value in src: a string without its quotes and with its escapes, any
+// other value as it is. n must be a node of d.
+func (d *Document) Text(n *Node) []byte { return d.src[n.start:n.end] }
 
-// name returns the member's name; it may be in d.key, valid until the next call.
+// Name returns the name of the member that n is, without escapes. It is valid until the next call.
 func (d *Document) Name(n *Node) []byte {
 	b := d.src[n.keyStart:n.keyEnd]
 	if n.keyEscaped {
@@ -306,22 +333,36 @@ func (d *Document) Name(n *Node) []byte {
 	return b
 }
 
-// find returns the value at path below node, 0 where there is none (no member is the root).
-// Of members with one name the last counts, as in other parsers.
+// Children returns the indexes of the members or elements of the node with index node, in document
+// order.
+func (d *Document) Children(node int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		n := &d.Nodes[node]
+		for i, c := int32(0), int32(node+1); i < n.children; i, c = i+1, d.Nodes[c].next {
+			if !yield(int(c)) {
+				return
+			}
+		}
+	}
+}
+
+// Find returns the index of the value at path below node, 0 if there is none: the root is nobody's
+// child. Each step of path is a member's name or an element's index. Of members with the same name
+// the last counts, as in other parsers. An empty path is node itself.
 func (d *Document) Find(node int, path []string) int {
 	for _, want := range path {
 		n := &d.Nodes[node]
 		found := 0
 		switch n.Kind {
 		case '{':
-			for i, c := int32(0), int32(node+1); i < n.Children; i, c = i+1, d.Nodes[c].Next {
+			for i, c := int32(0), int32(node+1); i < n.children; i, c = i+1, d.Nodes[c].next {
 				if string(d.Name(&d.Nodes[c])) == want {
 					found = int(c)
 				}
 			}
 		case '[':
 			at, err := strconv.Atoi(want)
-			for i, c := int32(0), int32(node+1); i < n.Children && err == nil; i, c = i+1, d.Nodes[c].Next {
+			for i, c := int32(0), int32(node+1); i < n.children && err == nil; i, c = i+1, d.Nodes[c].next {
 				if int(i) == at {
 					found = int(c)
 				}
@@ -335,7 +376,7 @@ func (d *Document) Find(node int, path []string) int {
 	return node
 }
 
-// splitPath cuts a path at its dots; `\.` is a dot inside a name.
+// SplitPath cuts a path at its dots. In a name `\.` is a dot and `\\` a backslash.
 func SplitPath(path string) []string {
 	if path == "" {
 		return nil
@@ -357,7 +398,7 @@ func SplitPath(path string) []string {
 	return append(segs, string(seg))
 }
 
-// joinPath is the inverse of splitPath.
+// JoinPath is the inverse of SplitPath.
 func JoinPath(segs []string) string {
 	r := strings.NewReplacer(".", `\.`, `\`, `\\`)
 	quoted := make([]string, len(segs))
@@ -367,8 +408,8 @@ func JoinPath(segs []string) string {
 	return strings.Join(quoted, ".")
 }
 
-// appendUnescaped decodes the inside of a JSON string that parse accepted. A surrogate
-// without its partner becomes U+FFFD.
+// AppendUnescaped appends the text of a string that Parse accepted, with its escapes decoded. A
+// surrogate without its partner becomes U+FFFD.
 func AppendUnescaped(dst, s []byte) []byte {
 	for {
 		i := bytes.IndexByte(s, '\\')
@@ -408,11 +449,11 @@ func AppendUnescaped(dst, s []byte) []byte {
 	}
 }
 
-// appendJSONNumber appends a number as ECMAScript prints the double it stands for (RFC 8785,
-// 3.2.2.3). An integer that would come out with other digits, and a number beyond the largest
-// double, become strings of their text: RFC 8785 appendix D has it so, and identifiers must
-// not change.
-func AppendJSONNumber(dst, text []byte) []byte {
+// AppendNumber appends a number in canonical form: as ECMAScript prints the nearest double (RFC
+// 8785, 3.2.2.3). text is a JSON number and must not be empty. An integer whose digits would
+// change, and a number beyond the largest double, become strings of their text, as RFC 8785,
+// appendix D, advises: identifiers must not change.
+func AppendNumber(dst, text []byte) []byte {
 	if len(text) <= 15 && timestamp.AllDigits(text) {
 		return append(dst, text...)
 	}
@@ -435,33 +476,34 @@ func AppendJSONNumber(dst, text []byte) []byte {
 	}
 	n := len(dst)
 	dst = strconv.AppendFloat(dst, f, 'e', -1, 64)
-	// Go writes exponents with two digits, ECMAScript with as few as it takes.
+	// Go writes exponents with at least two digits, ECMAScript without leading zeros.
 	if i := n + bytes.IndexByte(dst[n:], 'e'); i+2 < len(dst)-1 && dst[i+2] == '0' {
 		dst = append(dst[:i+2], dst[i+3:]...)
 	}
 	return dst
 }
 
-// member is one member of an object being put in order. node is 0 for a string that stands
-// in text and is no part of the document.
-type Member struct {
-	Name []byte
-	Node int32
-	Text []byte
+// member is a member of an object that is being put in order. If node is 0, the value is the string
+// text, which is not part of the document.
+type member struct {
+	name []byte
+	node int32
+	text []byte
 }
 
-// appendCanonical appends the value in canonical form (RFC 8785) without the values in skip.
-// Of members with one name the last stays.
+// AppendCanonical appends the value with index node in canonical form (RFC 8785), without the
+// values whose indexes are in skip. Of members with the same name the last is kept. The Document
+// must be Deep.
 func (d *Document) AppendCanonical(dst []byte, node int, skip []int) []byte {
 	n := &d.Nodes[node]
 	switch n.Kind {
 	case '"':
 		return d.appendString(dst, n)
 	case '0':
-		return AppendJSONNumber(dst, d.Text(n))
+		return AppendNumber(dst, d.Text(n))
 	case '[':
 		dst = append(dst, '[')
-		for i, c := int32(0), int32(node+1); i < n.Children; i, c = i+1, d.Nodes[c].Next {
+		for i, c := int32(0), int32(node+1); i < n.children; i, c = i+1, d.Nodes[c].next {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
@@ -469,59 +511,68 @@ func (d *Document) AppendCanonical(dst []byte, node int, skip []int) []byte {
 		}
 		return append(dst, ']')
 	case '{':
-		base := len(d.Members)
-		d.PushMembers(node)
-		dst = d.AppendMembers(dst, base, skip)
-		d.Members = d.Members[:base]
-		return dst
+		return d.AppendObject(dst, node, skip, nil, nil)
 	}
 	return append(dst, d.Text(n)...)
 }
 
-// pushMembers puts an object's members on the stack d.members.
-func (d *Document) PushMembers(node int) {
+// AppendObject appends an object in canonical form as AppendCanonical does. If name is not nil, the
+// object gets a member of that name whose value is the string text, unless it has one already.
+func (d *Document) AppendObject(dst []byte, node int, skip []int, name, text []byte) []byte {
+	base := len(d.members)
+	if name != nil {
+		d.members = append(d.members, member{name: name, text: text})
+	}
+	d.pushMembers(node)
+	dst = d.appendMembers(dst, base, skip)
+	d.members = d.members[:base]
+	return dst
+}
+
+// pushMembers appends the members of an object to d.members.
+func (d *Document) pushMembers(node int) {
 	n := &d.Nodes[node]
-	for i, c := int32(0), int32(node+1); i < n.Children; i, c = i+1, d.Nodes[c].Next {
+	for i, c := int32(0), int32(node+1); i < n.children; i, c = i+1, d.Nodes[c].next {
 		m := &d.Nodes[c]
 		name := d.src[m.keyStart:m.keyEnd]
 		if m.keyEscaped {
-			from := len(d.Arena)
-			d.Arena = AppendUnescaped(d.Arena, name)
-			name = d.Arena[from:len(d.Arena):len(d.Arena)]
+			from := len(d.arena)
+			d.arena = AppendUnescaped(d.arena, name)
+			name = d.arena[from:len(d.arena):len(d.arena)]
 		}
 		if !utf8.Valid(name) {
-			// As it will be written, so that the order is right and doubles are found.
+			// As it will be written: order and duplicates are decided by that.
 			name = []byte(string([]rune(string(name))))
 		}
-		d.Members = append(d.Members, Member{Name: name, Node: c})
+		d.members = append(d.members, member{name: name, node: c})
 	}
 }
 
-// appendMembers appends the object of the members from base on.
-func (d *Document) AppendMembers(dst []byte, base int, skip []int) []byte {
-	members := d.Members[base:]
-	slices.SortStableFunc(members, func(a, b Member) int { return CompareUTF16(a.Name, b.Name) })
+// appendMembers sorts d.members[base:] and appends the object of them.
+func (d *Document) appendMembers(dst []byte, base int, skip []int) []byte {
+	members := d.members[base:]
+	slices.SortStableFunc(members, func(a, b member) int { return CompareUTF16(a.name, b.name) })
 	dst = append(dst, '{')
 	first := true
 	for i := range members {
-		// Nested objects push behind; members itself stays, though perhaps in the old array.
+		// Nested objects append to d.members, which may move it; members keeps its elements.
 		m := members[i]
-		if i+1 < len(members) && bytes.Equal(m.Name, members[i+1].Name) {
+		if i+1 < len(members) && bytes.Equal(m.name, members[i+1].name) {
 			continue
 		}
-		if m.Node > 0 && slices.Contains(skip, int(m.Node)) {
+		if m.node > 0 && slices.Contains(skip, int(m.node)) {
 			continue
 		}
 		if !first {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = codec.AppendJSONString(dst, m.Name)
+		dst = codec.AppendJSONString(dst, m.name)
 		dst = append(dst, ':')
-		if m.Node > 0 {
-			dst = d.AppendCanonical(dst, int(m.Node), skip)
+		if m.node > 0 {
+			dst = d.AppendCanonical(dst, int(m.node), skip)
 		} else {
-			dst = codec.AppendJSONString(dst, m.Text)
+			dst = codec.AppendJSONString(dst, m.text)
 		}
 	}
 	return append(dst, '}')
@@ -530,25 +581,26 @@ func (d *Document) AppendMembers(dst []byte, base int, skip []int) []byte {
 func (d *Document) appendString(dst []byte, n *Node) []byte {
 	b := d.Text(n)
 	if n.Escaped {
-		from := len(d.Arena)
-		d.Arena = AppendUnescaped(d.Arena, b)
-		b = d.Arena[from:]
+		from := len(d.arena)
+		d.arena = AppendUnescaped(d.arena, b)
+		b = d.arena[from:]
 		dst = codec.AppendJSONString(dst, b)
-		d.Arena = d.Arena[:from]
+		d.arena = d.arena[:from]
 		return dst
 	}
 	return codec.AppendJSONString(dst, b)
 }
 
-// compareUTF16 orders names by UTF-16 code units (RFC 8785, 3.2.3): as bytes, but characters
-// beyond U+FFFF, whose surrogates begin with D8 to DB, before those from U+E000 on.
+// CompareUTF16 compares names by their UTF-16 code units (RFC 8785, 3.2.3). That is the order of
+// the bytes of UTF-8, except that characters beyond U+FFFF, whose surrogates begin with D8 to DB,
+// precede those from U+E000 to U+FFFF.
 func CompareUTF16(a, b []byte) int {
 	for i := 0; i < len(a) && i < len(b); i++ {
 		x, y := a[i], b[i]
 		if x == y {
 			continue
 		}
-		// F0 and above lead four bytes, EE and EF the characters from U+E000.
+		// F0 and above begin four bytes, EE and EF the characters from U+E000.
 		if x >= 0xee && y >= 0xee && (x >= 0xf0) != (y >= 0xf0) {
 			if x >= 0xf0 {
 				return -1

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// randomJSON writes a value with all the freedom JSON has: white space, escapes, numbers in
-// any form, names beyond ASCII.
+// randomJSON writes a value with everything JSON allows: white space, escapes, numbers in any form,
+// names beyond ASCII.
 func randomJSON(r *rand.Rand, w *strings.Builder, depth int) {
 	space := func() { w.WriteString([]string{"", "", " ", "\t", "\r"}[r.IntN(5)]) }
 	space()
@@ -72,7 +72,8 @@ func randomNumber(r *rand.Rand) string {
 	case 4:
 		return fmt.Sprintf("%de%d", 1+r.IntN(9999), r.IntN(600)-300)
 	default:
-		return []string{"0", "-0", "-0.0", "0e5", "1e21", "1e20", "999999999999999999999.0", "1e-6", "1e-7", "5e-324", "1.7976931348623157e308", "0.000001", "123456789012345"}[r.IntN(13)]
+		return []string{"0", "-0", "-0.0", "0e5", "1e21", "1e20", "999999999999999999999.0", "1e-6", "1e-7",
+			"5e-324", "1.7976931348623157e308", "0.000001", "123456789012345"}[r.IntN(13)]
 	}
 }
 
@@ -81,7 +82,8 @@ func randomString(r *rand.Rand) (text, plain string) {
 	var w, p strings.Builder
 	w.WriteByte('"')
 	for range r.IntN(12) {
-		c := []rune{'a', 'b', 'Z', '0', ' ', '/', '"', '\\', '\b', '\f', '\n', '\r', '\t', 1, 0x1f, 0x7f, 0x80, 'é', 0x2028, 0xd7ff, 0xe000, 0xfb33, 0xfffd, 0xffff, 0x10000, '😀', 0x10ffff}[r.IntN(27)]
+		c := []rune{'a', 'b', 'Z', '0', ' ', '/', '"', '\\', '\b', '\f', '\n', '\r', '\t', 1,
+			0x1f, 0x7f, 0x80, 'é', 0x2028, 0xd7ff, 0xe000, 0xfb33, 0xfffd, 0xffff, 0x10000, '😀', 0x10ffff}[r.IntN(27)]
 		p.WriteRune(c)
 		switch {
 		case r.IntN(4) == 0 || c < ' ' || c == '"' || c == '\\':
@@ -100,7 +102,7 @@ func randomString(r *rand.Rand) (text, plain string) {
 	return w.String(), p.String()
 }
 
-// canonical is this package's canonical form of a JSON text, "" for what is none.
+// canonical returns the canonical form of a JSON text, "" if text is invalid.
 func canonical(text []byte) string {
 	d := Document{Deep: true}
 	if !d.Parse(text) {
@@ -127,7 +129,7 @@ func TestCanonicalFormAgreesWithTheReferenceImplementation(t *testing.T) {
 	}
 }
 
-func TestNumbersThatNoDoubleHoldsBecomeStrings(t *testing.T) {
+func TestIntegersBeyondDoublesBecomeStrings(t *testing.T) {
 	for _, tc := range []struct{ in, want string }{
 		{"9007199254740993", `"9007199254740993"`},
 		{"-9007199254740993", `"-9007199254740993"`},
@@ -146,7 +148,7 @@ func TestNumbersThatNoDoubleHoldsBecomeStrings(t *testing.T) {
 	}
 }
 
-func TestStringsThatAreNoUnicodeAreReplaced(t *testing.T) {
+func TestInvalidUnicodeIsReplaced(t *testing.T) {
 	for _, tc := range []struct{ in, want string }{
 		{`"\ud800"`, "\"\ufffd\""},
 		{`"\ud800x"`, "\"\ufffdx\""},
@@ -168,7 +170,7 @@ func TestStringsThatAreNoUnicodeAreReplaced(t *testing.T) {
 	}
 }
 
-// checkJSON compares the parser with encoding/json on any text.
+// checkJSON compares the parser with encoding/json.
 func checkJSON(t *testing.T, text []byte) {
 	t.Helper()
 	deep, flat := Document{Deep: true}, Document{}
@@ -177,7 +179,7 @@ func checkJSON(t *testing.T, text []byte) {
 		t.Fatalf("%q: flat and deep parser disagree", text)
 	}
 	if valid := json.Valid(text); ok != valid {
-		if valid && bytes.Count(text, []byte{'['})+bytes.Count(text, []byte{'{'}) > MaxDepth {
+		if valid && bytes.Count(text, []byte{'['})+bytes.Count(text, []byte{'{'}) > maxDepth {
 			return
 		}
 		t.Fatalf("%q: parsed %v, valid %v", text, ok, valid)
@@ -201,7 +203,7 @@ func checkJSON(t *testing.T, text []byte) {
 	}
 }
 
-// sameJSON compares decoded values; integers that are no doubles have become strings.
+// sameJSON compares decoded values. Integers that no double has exactly have become strings.
 func sameJSON(want, got any) bool {
 	switch w := want.(type) {
 	case map[string]any:
@@ -225,9 +227,11 @@ func sameJSON(want, got any) bool {
 
 func TestParserAgreesWithEncodingJSON(t *testing.T) {
 	for _, text := range []string{
-		"", " ", "{", "}", "[", "[,]", "[1,]", "{,}", `{"a"}`, `{"a":}`, `{"a":1,}`, `{"a":1 "b":2}`, `{a:1}`, `{'a':1}`, "[1 2]", "01", "-", "-a", "+1", ".5", "1.", "1.e5", "1e", "1e+", "1E5", "-0",
-		"tru", "true", "truex", "nul", "null ", "NaN", `"a`, `"\`, `"\x"`, `"\u12"`, `"\u12g4"`, "\"\n\"", "\"\x00\"", "\"\x7f\"", "\"\xff\"", `"a" "b"`, "[]]", "[[]", "\ufeff[]", " [ ] ", "\f1",
-		strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth), `{"a":{"b":[{"c":null}]}}`,
+		"", " ", "{", "}", "[", "[,]", "[1,]", "{,}", `{"a"}`, `{"a":}`, `{"a":1,}`, `{"a":1 "b":2}`,
+		`{a:1}`, `{'a':1}`, "[1 2]", "01", "-", "-a", "+1", ".5", "1.", "1.e5", "1e", "1e+", "1E5", "-0",
+		"tru", "true", "truex", "nul", "null ", "NaN", `"a`, `"\`, `"\x"`, `"\u12"`, `"\u12g4"`, "\"\n\"",
+		"\"\x00\"", "\"\x7f\"", "\"\xff\"", `"a" "b"`, "[]]", "[[]", "\ufeff[]", " [ ] ", "\f1",
+		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), `{"a":{"b":[{"c":null}]}}`,
 	} {
 		checkJSON(t, []byte(text))
 	}
@@ -247,8 +251,8 @@ func TestParserAgreesWithEncodingJSON(t *testing.T) {
 
 func TestNestingIsBounded(t *testing.T) {
 	var d Document
-	if text := strings.Repeat("[", MaxDepth+2) + strings.Repeat("]", MaxDepth+2); d.Parse([]byte(text)) {
-		t.Errorf("%d brackets parsed", MaxDepth+2)
+	if text := strings.Repeat("[", maxDepth+2) + strings.Repeat("]", maxDepth+2); d.Parse([]byte(text)) {
+		t.Errorf("%d brackets parsed", maxDepth+2)
 	}
 	// Without the bound this would overflow the stack.
 	if d.Parse(bytes.Repeat([]byte(`{"a":`), 1<<20)) {

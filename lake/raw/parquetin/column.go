@@ -446,7 +446,7 @@ func (c *column) json(dst []byte, scratch *[]byte) []byte {
 		return append(dst, *scratch...)
 	case intKind, uintKind, floatKind, float16Kind:
 		if b := *scratch; timestamp.IsDigit(b[len(b)-1]) { // neither NaN nor Inf
-			return jsondoc.AppendJSONNumber(dst, b)
+			return jsondoc.AppendNumber(dst, b)
 		}
 	}
 	return codec.AppendJSONString(dst, *scratch)

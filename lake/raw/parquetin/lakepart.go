@@ -50,7 +50,6 @@ func (l *lakePart) record(rec *raw.Record, pathQuery []byte, maxLen int) (reason
 	if !l.doc.Parse(l.extras.value) || l.doc.Nodes[0].Kind != '{' {
 		return raw.BadJSON
 	}
-	l.doc.Arena = l.doc.Arena[:0]
 	l.json = l.doc.AppendCanonical(l.json[:0], 0, nil)
 	rec.Extras = l.json
 	return ""

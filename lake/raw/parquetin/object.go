@@ -127,8 +127,8 @@ func Open(name string, at RandomAccess, source *unpack.Source) (*Object, error) 
 		return nil, io.ErrUnexpectedEOF
 	case size > f.size-12:
 		return nil, fmt.Errorf("the footer is said to have %d bytes, in a file of %d", size, f.size)
-	case size > lowMemoryFooter && source.Little:
-		return nil, raw.ErrLittleMemory
+	case size > lowMemoryFooter && source.LowMemory:
+		return nil, raw.ErrLowMemory
 	case size > maxFooter:
 		return nil, &raw.FormatError{
 			Name:   name,
@@ -176,8 +176,8 @@ func (o *Object) NumRowGroups() int { return o.meta.NumRowGroups() }
 // RowGroups returns the number of each row group and the offset at which it begins in the file. It
 // leaves out a row group that does not begin after the one before. It returns nil if the footer
 // does not state where every row group begins.
-func (o *Object) RowGroups() []raw.Border {
-	var out []raw.Border
+func (o *Object) RowGroups() []raw.Boundary {
+	var out []raw.Boundary
 	last := int64(0)
 	for i, g := range o.meta.RowGroups {
 		at := o.file.size
@@ -194,7 +194,7 @@ func (o *Object) RowGroups() []raw.Border {
 			return nil
 		}
 		if at > last && at < o.file.size {
-			out = append(out, raw.Border{Off: int64(i), Stored: at})
+			out = append(out, raw.Boundary{Offset: int64(i), Stored: at})
 			last = at
 		}
 	}
@@ -207,7 +207,7 @@ func (o *Object) reader(columns int) (*file.Reader, error) {
 	props := parquet.NewReaderProperties(memory.NewGoAllocator())
 	props.BufferedStreamEnabled = true
 	props.BufferSize = int64(min(max(readBuffers/columns, 64<<10), 1<<20))
-	limit := o.file.source.AtMost(maxPage, lowMemoryPage)
+	limit := o.file.source.Limit(maxPage, lowMemoryPage)
 	props.MaxUncompressedPageSize = min(int64(max(maxPages/columns, minPage)), limit)
 	props.MaxCompressedPageSize = props.MaxUncompressedPageSize
 	var r *file.Reader

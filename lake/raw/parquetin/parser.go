@@ -199,7 +199,7 @@ func (p *Parser) Next(rec *raw.Record, rej *raw.Reject) error {
 			}
 		}
 		c := p.url
-		p.in.Line = p.rowsBefore + p.row + 1
+		p.in.SetLine(p.rowsBefore + p.row + 1)
 		ok, err := c.peek()
 		if err != nil {
 			return err
@@ -222,8 +222,8 @@ func (p *Parser) Next(rec *raw.Record, rej *raw.Reject) error {
 		} else if p.row == 0 {
 			return c.wrap(errRowStarts)
 		}
-		p.in.Line = p.rowsBefore + p.row
-		p.in.At = p.in.Here()
+		p.in.SetLine(p.rowsBefore + p.row)
+		p.in.SetRecord(p.in.Position())
 		for _, s := range p.sides {
 			if level <= s.rep {
 				if err := p.load(s, level); err != nil {
@@ -295,7 +295,7 @@ func (p *Parser) openGroup() error {
 		}
 		return io.EOF
 	}
-	p.in.Line = p.rowsBefore + 1
+	p.in.SetLine(p.rowsBefore + 1)
 	for _, c := range p.columns {
 		if err := c.open(p.file, p.nextGroup); err != nil {
 			return err

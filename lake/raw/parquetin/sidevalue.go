@@ -239,9 +239,13 @@ func appendMap(dst, array []byte) []byte {
 	if !doc.Parse(bytes.Clone(array)) || doc.Nodes[0].Kind != '[' {
 		return append(dst, array...)
 	}
-	var members []jsondoc.Member
-	for i, e := int32(0), int32(1); i < doc.Nodes[0].Children; i, e = i+1, doc.Nodes[e].Next {
-		key, value := doc.Find(int(e), []string{"key"}), doc.Find(int(e), []string{"value"})
+	type member struct {
+		name  []byte
+		value int // its index in doc, 0 for none
+	}
+	var members []member
+	for e := range doc.Children(0) {
+		key, value := doc.Find(e, []string{"key"}), doc.Find(e, []string{"value"})
 		if key == 0 {
 			continue
 		}
@@ -250,24 +254,24 @@ func appendMap(dst, array []byte) []byte {
 		if n.Escaped {
 			name = jsondoc.AppendUnescaped(nil, name)
 		}
-		members = append(members, jsondoc.Member{Name: name, Node: int32(value)})
+		members = append(members, member{name, value})
 	}
-	slices.SortStableFunc(members, func(a, b jsondoc.Member) int { return jsondoc.CompareUTF16(a.Name, b.Name) })
+	slices.SortStableFunc(members, func(a, b member) int { return jsondoc.CompareUTF16(a.name, b.name) })
 	dst = append(dst, '{')
 	first := true
 	for i, m := range members {
-		if i+1 < len(members) && bytes.Equal(m.Name, members[i+1].Name) {
+		if i+1 < len(members) && bytes.Equal(m.name, members[i+1].name) {
 			continue
 		}
 		if !first {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = append(codec.AppendJSONString(dst, m.Name), ':')
-		if m.Node == 0 {
+		dst = append(codec.AppendJSONString(dst, m.name), ':')
+		if m.value == 0 {
 			dst = append(dst, "null"...)
 		} else {
-			dst = doc.AppendCanonical(dst, int(m.Node), nil)
+			dst = doc.AppendCanonical(dst, m.value, nil)
 		}
 	}
 	return append(dst, '}')

@@ -115,7 +115,7 @@ func readInBatches(r *Reader, b *testing.B) (records int) {
 }
 
 func readURLs(r *Reader, b *testing.B) (records int) {
-	urls, lines := make([][]byte, 64), make([]text.Line, 64)
+	urls, lines := make([][]byte, 64), make([]text.Position, 64)
 	for {
 		n, rej, err := r.NextURLs(urls, lines)
 		if err == io.EOF {

@@ -432,7 +432,7 @@ func TestLittleMemoryRefusesWhatTakesMore(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		got, err := New(bytes.NewReader(c.data), name, raw.Options{LittleMemory: true})
+		got, err := New(bytes.NewReader(c.data), name, raw.Options{LowMemory: true})
 		if (err == nil) != c.fits {
 			t.Errorf("%s with little memory: %v, want that it fits %v", name, err, c.fits)
 		}

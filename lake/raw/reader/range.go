@@ -9,7 +9,6 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/klauspost/compress/zstd"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/parquetin"
@@ -51,8 +50,8 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 			parquetin.RandomAccess
 		}{stored, at}, size, name, opt, n)
 	}
-	var frames []raw.Border
-	var end raw.Border
+	var frames []raw.Boundary
+	var end raw.Boundary
 	switch unpack.CompressionOf(head) {
 	case raw.NoCompression:
 	case "zstd":
@@ -71,15 +70,15 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 		return plan, nil, nil
 	}
 	if plan.Compression == raw.NoCompression {
-		var borders []raw.Border
+		var borders []raw.Boundary
 		for k := int64(1); k < n; k++ {
 			off := partStart(size, k, n)
-			borders = append(borders, raw.Border{Off: off, Stored: off})
+			borders = append(borders, raw.Boundary{Offset: off, Stored: off})
 		}
-		return plan, rangesBetween(borders, raw.HeadSize, raw.Border{Off: size, Stored: size}), nil
+		return plan, rangesBetween(borders, raw.HeadSize, raw.Boundary{Offset: size, Stored: size}), nil
 	}
 	// The last range ends with the seek table, which every decompressor skips.
-	return plan, rangesBetween(frames, raw.HeadSize, raw.Border{Off: end.Off, Stored: size}), nil
+	return plan, rangesBetween(frames, raw.HeadSize, raw.Boundary{Offset: end.Offset, Stored: size}), nil
 }
 
 // parquetRanges is Ranges for Parquet, with n the number of ranges wanted.
@@ -94,14 +93,14 @@ func parquetRanges(r io.Reader, size int64, name string, opt raw.Options, n int6
 		return rd.plan, nil, nil
 	}
 	// The footer follows the last row group. Every range reads it.
-	end := raw.Border{Off: int64(p.Object().NumRowGroups()), Stored: size}
+	end := raw.Boundary{Offset: int64(p.Object().NumRowGroups()), Stored: size}
 	return rd.plan, rangesBetween(chooseBorders(slices.Values(groups), size, n), 1, end), nil
 }
 
 // chooseBorders returns, of the borders where an object may be cut, the first after each n-th of
 // its stored size.
-func chooseBorders(borders iter.Seq[raw.Border], size, n int64) []raw.Border {
-	var chosen []raw.Border
+func chooseBorders(borders iter.Seq[raw.Boundary], size, n int64) []raw.Boundary {
+	var chosen []raw.Boundary
 	k := int64(1)
 	for b := range borders {
 		if b.Stored >= partStart(size, k, n) {
@@ -119,14 +118,14 @@ func partStart(size, k, n int64) int64 { return size/n*k + size%n*k/n }
 
 // rangesBetween makes ranges of ascending borders and the end of the object. It drops borders
 // before the offset first. It returns nil if no border is left.
-func rangesBetween(borders []raw.Border, first int64, end raw.Border) []raw.Range {
+func rangesBetween(borders []raw.Boundary, first int64, end raw.Boundary) []raw.Range {
 	var out []raw.Range
-	last := raw.Border{}
+	last := raw.Boundary{}
 	for _, b := range append(borders, end) {
-		if b.Off < first && b != end || b.Off >= end.Off && b != end || b.Off <= last.Off {
+		if b.Offset < first && b != end || b.Offset >= end.Offset && b != end || b.Offset <= last.Offset {
 			continue
 		}
-		out = append(out, raw.Range{From: last.Off, To: b.Off, Stored: last.Stored, StoredTo: b.Stored})
+		out = append(out, raw.Range{From: last.Offset, To: b.Offset, Stored: last.Stored, StoredTo: b.Stored})
 		last = b
 	}
 	if len(out) < 2 {
@@ -141,28 +140,28 @@ const maxSeekTable = 64 << 20
 // frameBorders returns the borders that cut a zstd object into about n equal parts: the ends of
 // frames. end is the end of the last frame. It is zero if the object has no seek table that
 // describes it from its first byte.
-func frameBorders(open func(off int64) (io.ReadCloser, error), size, n int64) (borders []raw.Border, end raw.Border, err error) {
+func frameBorders(open func(off int64) (io.ReadCloser, error), size, n int64) (borders []raw.Boundary, end raw.Boundary, err error) {
 	t, err := seekable.OpenSeekTable(open, size, "")
 	if err == nil {
 		defer t.Close()
 		if size-t.Start > maxSeekTable {
-			return nil, raw.Border{}, nil
+			return nil, raw.Boundary{}, nil
 		}
-		borders = chooseBorders(func(yield func(raw.Border) bool) {
+		borders = chooseBorders(func(yield func(raw.Boundary) bool) {
 			for t.Next() {
 				end.Stored += t.Frame.Stored
-				end.Off += t.Frame.Raw
+				end.Offset += t.Frame.Raw
 				if !yield(end) {
 					return
 				}
 			}
 		}, size, n)
 		if err = t.Err(); err == nil && end.Stored != t.Start {
-			return nil, raw.Border{}, nil // the object is several files, of which the table describes the last
+			return nil, raw.Boundary{}, nil // the object is several files, of which the table describes the last
 		}
 	}
 	if errors.Is(err, codec.ErrCorrupt) {
-		return nil, raw.Border{}, nil
+		return nil, raw.Boundary{}, nil
 	}
 	return borders, end, err
 }
@@ -198,22 +197,22 @@ func OpenRange(r io.Reader, name string, plan raw.Plan, rg raw.Range) (*Reader, 
 		return rd.startParquet(o, plan, &rg)
 	}
 	rd := &Reader{name: name, plan: plan, src: unpack.New(r), inside: rg.From > 0}
-	rd.src.Fetched = rg.Stored
-	rd.src.R = rd.src.Stored
+	rd.src.SetFetched(rg.Stored)
+	rd.src.SetReader(rd.src.Stored())
 	if plan.Compression != raw.NoCompression {
-		rd.src.R = &rangeFrames{stored: rd.src.Stored, size: rg.StoredTo - rg.Stored, left: rg.To - rg.From}
+		rd.src.SetReader(&rangeFrames{stored: rd.src.Stored(), size: rg.StoredTo - rg.Stored, left: rg.To - rg.From})
 	}
 	rd.in = text.NewInput(rd.src, opt.MaxLine)
-	rd.in.Base, rd.in.Stop = rg.From, rg.To
+	rd.in.SetRange(rg.From, rg.To)
 	if rg.From == 0 {
 		return rd.start(plan)
 	}
 	if plan.CRLines {
-		rd.in.Eol = '\r'
+		rd.in.UseCR()
 	}
-	rd.in.SkipIntoRange()
+	rd.in.SkipPartialLine()
 	plan.HeaderRow = 0 // it is in the range at 0
-	if rd.parse, err = newParser(rd.in, plan, &rd.counts); err != nil {
+	if rd.parse, err = text.NewParser(rd.in, plan, &rd.counts); err != nil {
 		return nil, err
 	}
 	return rd, nil
@@ -225,14 +224,14 @@ func (r *Reader) Lines() int64 {
 	if r.plan.Format == raw.Parquet {
 		return 0
 	}
-	return r.in.Line - 1
+	return r.in.Line() - 1
 }
 
 // rangeFrames decompresses the frames of a range and then those after it, in which its last record
 // may end.
 type rangeFrames struct {
 	stored *bufio.Reader
-	d      *zstd.Decoder
+	d      *unpack.ZstdReader
 	// size is how many stored bytes the range has. left is how many bytes it still has to
 	// decompress to, -1 past the range.
 	size, left int64
@@ -242,14 +241,14 @@ var errSeekTable = errors.New("the frames do not decompress to what the seek tab
 
 func (f *rangeFrames) Read(p []byte) (int, error) {
 	if f.d == nil {
-		d, err := unpack.NewZstd(io.LimitReader(f.stored, f.size), unpack.MaxZstdWindow)
+		d, err := unpack.NewZstdReader(io.LimitReader(f.stored, f.size))
 		if err != nil {
 			return 0, err
 		}
 		f.d = d
 	}
 	for {
-		n, err := unpack.ZstdFrames{D: f.d}.Read(p)
+		n, err := f.d.Read(p)
 		if f.left < 0 {
 			return n, err
 		}

@@ -67,19 +67,17 @@ func newReader(r io.Reader, name string, opt raw.Options, isMember bool) (*Reade
 		return nil, err
 	}
 	rd := &Reader{name: name, src: unpack.New(r)}
-	rd.src.Little = opt.LittleMemory
+	rd.src.LowMemory = opt.LowMemory
 	compression, err := rd.src.Decompress("")
 	rd.plan.Compression = compression
 	rd.in = text.NewInput(rd.src, opt.MaxLine)
 	if err != nil {
 		return nil, rd.fail(err)
 	}
-	for rd.in.W < raw.HeadSize && rd.in.Fill() {
+	head, err := rd.in.Peek(raw.HeadSize)
+	if err != nil && err != io.EOF && (len(head) == 0 || opt.LowMemory) {
+		return nil, rd.fail(err)
 	}
-	if rd.in.Err != nil && rd.in.Err != io.EOF && (rd.in.W == 0 || opt.LittleMemory) {
-		return nil, rd.fail(rd.in.Err)
-	}
-	head := rd.in.Buf[:min(rd.in.W, raw.HeadSize)]
 	switch {
 	case bytes.HasPrefix(head, []byte(parquetin.Magic)):
 		if opt.Format != raw.Auto && opt.Format != raw.Parquet {
@@ -147,9 +145,9 @@ func (r *Reader) start(plan raw.Plan) (*Reader, error) {
 	r.plan = plan
 	r.in.SkipBOM()
 	if plan.CRLines {
-		r.in.Eol = '\r'
+		r.in.UseCR()
 	}
-	p, err := newParser(r.in, plan, &r.counts)
+	p, err := text.NewParser(r.in, plan, &r.counts)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +160,7 @@ func (r *Reader) start(plan raw.Plan) (*Reader, error) {
 func (r *Reader) startTar(plan raw.Plan) (*Reader, error) {
 	p := newTarParser(r, *plan.Members)
 	members := *plan.Members
-	members.LittleMemory = false
+	members.LowMemory = false
 	plan.Members = &members
 	r.plan = plan
 	r.parse = p
@@ -180,18 +178,18 @@ func (r *Reader) startTar(plan raw.Plan) (*Reader, error) {
 // openParquet reads the footer through the reader below if that has random access, else from a copy
 // of the object in memory.
 func (r *Reader) openParquet() (*parquetin.Object, error) {
-	if at, ok := r.src.Below.(parquetin.RandomAccess); ok && r.plan.Compression == raw.NoCompression {
+	if at, ok := r.src.Below().(parquetin.RandomAccess); ok && r.plan.Compression == raw.NoCompression {
 		return r.openParquetAt(at)
 	}
-	limit := r.src.AtMost(parquetin.MaxBuffered, lowMemoryBuffered)
+	limit := r.src.Limit(parquetin.MaxBuffered, lowMemoryBuffered)
 	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, limit+1))
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case int64(len(data)) <= limit:
-	case r.src.Little:
-		return nil, raw.ErrLittleMemory
+	case r.src.LowMemory:
+		return nil, raw.ErrLowMemory
 	default:
 		return nil, &raw.FormatError{
 			Name:   r.name,
@@ -206,8 +204,8 @@ func (r *Reader) openParquet() (*parquetin.Object, error) {
 }
 
 func (r *Reader) openParquetAt(at parquetin.RandomAccess) (*parquetin.Object, error) {
-	r.src.Whole(at.Size())
-	r.in = &text.Input{Base: -1, Line: 1, Eol: '\n', Err: io.EOF}
+	r.src.SetSize(at.Size())
+	r.in = text.NewRowInput()
 	return parquetin.Open(r.name, at, r.src)
 }
 
@@ -227,42 +225,17 @@ func (r *Reader) startParquet(o *parquetin.Object, plan raw.Plan, rg *raw.Range)
 	}
 	size := float64(rg.StoredTo - rg.Stored)
 	err = p.SetRange(*rg, func(read, rows int64) {
-		r.src.Fetched = rg.Stored
+		fetched := rg.Stored
 		if rows > 0 {
-			r.src.Fetched += int64(size * float64(min(read, rows)) / float64(rows))
+			fetched += int64(size * float64(min(read, rows)) / float64(rows))
 		}
+		r.src.SetFetched(fetched)
 	})
 	if err != nil {
 		return nil, r.fail(err)
 	}
 	r.parse = p
 	return r, nil
-}
-
-// newParser returns the parser of text in the plan's format.
-func newParser(in *text.Input, plan raw.Plan, counts *raw.Counts) (text.Parser, error) {
-	fields, err := text.NewFields(plan, counts)
-	if err != nil {
-		return nil, err
-	}
-	switch plan.Format {
-	case raw.Lines:
-		return &text.ListParser{In: in, Counts: counts}, nil
-	case raw.CSV, raw.TSV:
-		return text.NewCSVParser(in, plan, fields, counts), nil
-	case raw.CDX:
-		return text.NewCDXParser(in, plan, fields, counts), nil
-	case raw.CDXJ:
-		return text.NewCDXJParser(in, plan, fields, counts), nil
-	case raw.JSONLines:
-		return text.NewJSONLParser(in, plan, fields, counts), nil
-	case raw.JSON:
-		if plan.Depth > 0 {
-			return text.NewJSONTreeParser(in, plan, fields), nil
-		}
-		return text.NewJSONParser(in, plan, fields), nil
-	}
-	return nil, fmt.Errorf("plan has format %q", plan.Format)
 }
 
 // Plan returns the plan by which the object is read.
@@ -299,11 +272,13 @@ func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 	}
 	if r.rej.Reason != "" {
 		r.counts.Rejects++
-		r.rej.Line, r.rej.Offset = r.in.At.Line, r.in.At.Offset
+		at := r.in.Record()
+		r.rej.Line, r.rej.Offset = at.Line, at.Offset
 		return nil, &r.rej, nil
 	}
 	r.counts.Records++
-	r.rec.Line, r.rec.Offset = r.in.At.Line, r.in.At.Offset
+	at := r.in.Record()
+	r.rec.Line, r.rec.Offset = at.Line, at.Offset
 	return &r.rec, nil, nil
 }
 
@@ -339,7 +314,7 @@ func (r *Reader) NextBatch(recs []raw.Record) (n int, rej *raw.Reject, err error
 // listBatch is NextBatch for a list.
 func (r *Reader) listBatch(list *text.ListParser, recs []raw.Record) (n int, rej *raw.Reject, err error) {
 	var urls [text.LinesAtOnce][]byte
-	var lines [text.LinesAtOnce]text.Line
+	var lines [text.LinesAtOnce]text.Position
 	some, rej, err := r.NextURLs(urls[:min(text.LinesAtOnce, len(recs))], lines[:])
 	for some > 0 {
 		for i, url := range urls[:some] {
@@ -361,7 +336,7 @@ func (r *Reader) IsList() bool {
 
 // NextURLs is NextBatch for a list. It sets urls[:n] to the next URLs and lines[:n] to their
 // positions; lines must be at least as long as urls. It returns an error if the object is no list.
-func (r *Reader) NextURLs(urls [][]byte, lines []text.Line) (n int, rej *raw.Reject, err error) {
+func (r *Reader) NextURLs(urls [][]byte, lines []text.Position) (n int, rej *raw.Reject, err error) {
 	list, ok := r.parse.(*text.ListParser)
 	if !ok {
 		return 0, nil, errNotList
@@ -374,7 +349,7 @@ func (r *Reader) NextURLs(urls [][]byte, lines []text.Line) (n int, rej *raw.Rej
 		if err != nil || rej != nil {
 			return 0, rej, err
 		}
-		urls[0], lines[0] = rec.URL, text.Line{Line: rec.Line, Offset: rec.Offset}
+		urls[0], lines[0] = rec.URL, text.Position{Line: rec.Line, Offset: rec.Offset}
 		// The read that returned this URL may have filled the buffer with more.
 		n = list.Batch(urls[1:], lines[1:])
 		r.counts.Records += int64(n)
@@ -392,7 +367,7 @@ func (r *Reader) keep(b []byte) []byte {
 }
 
 // Offset returns the offset in the decompressed object up to which it has been parsed.
-func (r *Reader) Offset() int64 { return r.in.Base + int64(r.in.R) }
+func (r *Reader) Offset() int64 { return r.in.Offset() }
 
 // CompressedOffset returns the offset in the object as stored up to which it has been read, for
 // progress. For Parquet it is the share of the rows that have been read, times the object's size.
@@ -401,7 +376,7 @@ func (r *Reader) CompressedOffset() int64 { return r.src.Used() }
 // fail returns err as an error of the reader below, if that failed, else as one of the object with
 // the position of the record.
 func (r *Reader) fail(err error) error {
-	at := r.in.Here()
+	at := r.in.Position()
 	if r.inside {
 		at.Line = 0
 	}

@@ -82,10 +82,10 @@ func (p *tarParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			return p.fault(err)
 		case memberRej != nil:
 			*rej = *memberRej
-			p.outer.in.At = text.Place{Line: memberRej.Line, Offset: memberRej.Offset}
+			p.outer.in.SetRecord(text.Position{Line: memberRej.Line, Offset: memberRej.Offset})
 		default:
 			*rec = *memberRec
-			p.outer.in.At = text.Place{Line: memberRec.Line, Offset: memberRec.Offset}
+			p.outer.in.SetRecord(text.Position{Line: memberRec.Line, Offset: memberRec.Offset})
 		}
 		rec.Member, rej.Member = p.member, p.member
 		return nil
@@ -96,7 +96,7 @@ func (p *tarParser) Next(rec *raw.Record, rej *raw.Reject) error {
 func (p *tarParser) advance() error {
 	c := &p.outer.counts
 	for {
-		p.outer.in.Line = 0 // an archive has no lines
+		p.outer.in.SetLine(0) // an archive has no lines
 		h, err := p.tr.Next()
 		if err == io.EOF {
 			if err := p.checkEnd(); err != nil {
@@ -169,7 +169,7 @@ func (p *tarParser) fault(err error) error {
 		e.Err = cause
 	}
 	if p.current != nil {
-		at := p.current.in.Here()
+		at := p.current.in.Position()
 		e.Line, e.Offset = at.Line, at.Offset
 	}
 	return e
@@ -209,24 +209,9 @@ type tarStream struct {
 }
 
 func (s *tarStream) Read(p []byte) (int, error) {
-	in := s.in
-	if in.R < in.W {
-		n := copy(p, in.Buf[in.R:in.W])
-		in.R += n
-		return n, nil
-	}
-	in.Base += int64(in.R)
-	in.R, in.W = 0, 0
-	if in.Err != nil {
+	n, err := s.in.Read(p)
+	if err != nil {
 		s.ended = true
-		return 0, in.Err
 	}
-	n, err := in.Src.Read(p)
-	in.Base += int64(n)
-	in.Err = err
-	if n == 0 && err != nil {
-		s.ended = true
-		return 0, err
-	}
-	return n, nil
+	return n, err
 }

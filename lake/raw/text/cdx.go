@@ -2,35 +2,65 @@ package text
 
 import (
 	"bytes"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
 )
 
 // cdxNames are the columns of a CDX line by the letters of its legend
 // (https://archive.org/web/researcher/cdx_legend.php), as the CDX server calls them.
-var CDXNames = map[byte]string{
+var cdxNames = map[byte]string{
 	'N': "urlkey", 'b': "timestamp", 'a': "original", 'm': "mimetype", 's': "statuscode",
 	'k': "digest", 'c': "digest_old", 'r': "redirect", 'M': "robotflags", 'S': "length",
 	'V': "offset", 'g': "filename", 'n': "document_length", 'h': "host", 'e': "ip", 'o': "port",
 	'p': "path", 't': "title", 'A': "canonized_url",
 }
 
-// Legends of lines without one, by their number of fields.
-var CDXLegends = map[int]string{
+// cdxLegends are the usual legends by their number of fields.
+var cdxLegends = map[int]string{
 	9:  "N b a m s k r V g",
 	10: "N b a m s k r M V g",
 	11: "N b a m s k r M S V g",
 }
 
+// CDXLegend returns the usual legend of CDX lines with so many fields. If there is none, ok is
+// false and the legend is that of 11 fields, the most common.
+func CDXLegend(fields int) (legend string, ok bool) {
+	if legend, ok = cdxLegends[fields]; ok {
+		return legend, true
+	}
+	return cdxLegends[11], false
+}
+
+// CDXColumns returns the column names of a legend, whose letters are separated by spaces. A column
+// whose letter is unknown or repeated is called by the letter and its number, from 1.
+func CDXColumns(legend string) []string {
+	var columns []string
+	for i, letter := range strings.Fields(legend) {
+		name := ""
+		if len(letter) == 1 {
+			name = cdxNames[letter[0]]
+		}
+		if name == "" || slices.Contains(columns, name) {
+			name = letter + strconv.Itoa(i+1)
+		}
+		columns = append(columns, name)
+	}
+	return columns
+}
+
+// urlKeyName is the name in extras of the SURT key that begins a CDXJ line.
 var urlKeyName = []byte("urlkey")
 
-// cdxParser reads CDX lines: fields between single spaces, - for an empty one. Legend lines,
-// wherever they stand, are comments.
+// cdxParser reads CDX lines: fields between single spaces, - for an empty one. Legend lines are
+// comments wherever they are.
 type cdxParser struct{ csvParser }
 
-func NewCDXParser(in *Input, plan raw.Plan, f Fields, counts *raw.Counts) *cdxParser {
-	f.time.Cdx = true
-	p := &cdxParser{*NewCSVParser(in, plan, f, counts)}
+func newCDXParser(in *Input, plan raw.Plan, f Fields) *cdxParser {
+	f.time.CDX = true
+	p := &cdxParser{*newCSVParser(in, plan, f)}
 	p.dash = true
 	return p
 }
@@ -40,9 +70,9 @@ func (p *cdxParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	if line == nil {
 		return err
 	}
-	p.Row, p.Cells = line, p.Cells[:0]
+	p.row, p.cells = line, p.cells[:0]
 	p.split()
-	if len(p.Cells) <= p.url {
+	if len(p.cells) <= p.url {
 		rej.Reason = raw.BadCDX
 		return nil
 	}
@@ -50,41 +80,41 @@ func (p *cdxParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	return nil
 }
 
-// cdxjParser reads CDXJ lines: SURT key, timestamp, JSON object. In extras the key is urlkey.
+// cdxjParser reads CDXJ lines: SURT key, timestamp, JSON object.
 type cdxjParser struct {
-	in     *Input
-	counts *raw.Counts
+	in *Input
 	jsonFields
-	lineTS bool
+	lineTS bool // the timestamp is the line's second field, not a member of the object
 }
 
-func NewCDXJParser(in *Input, plan raw.Plan, f Fields, counts *raw.Counts) *cdxjParser {
-	f.time.Cdx = true
-	return &cdxjParser{in: in, counts: counts, jsonFields: newJSONFields(plan, f),
+func newCDXJParser(in *Input, plan raw.Plan, f Fields) *cdxjParser {
+	f.time.CDX = true
+	return &cdxjParser{in: in, jsonFields: newJSONFields(plan, f),
 		lineTS: plan.TS != nil && plan.TS.Number > 0}
 }
 
 func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	line, err := p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.counts) })
+	line, err := p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.Counts) })
 	if line == nil {
 		return err
 	}
-	key, ts, text, ok := CutCDXJ(line)
+	key, ts, object, ok := CutCDXJ(line)
 	switch {
 	case !ok:
 		rej.Reason = raw.BadCDX
 	case p.lineTS && !p.SetTS(rec, ts):
 		rej.Reason = raw.BadTS
 	default:
-		rej.Reason = p.record(rec, text, key)
+		rej.Reason = p.record(rec, object, key)
 	}
 	return nil
 }
 
-func CutCDXJ(line []byte) (key, ts, text []byte, ok bool) {
+// CutCDXJ cuts a CDXJ line at its first two spaces. It returns false if it has fewer.
+func CutCDXJ(line []byte) (key, ts, object []byte, ok bool) {
 	key, rest, ok1 := bytes.Cut(line, []byte{' '})
-	ts, text, ok2 := bytes.Cut(rest, []byte{' '})
-	return key, ts, text, ok1 && ok2
+	ts, object, ok2 := bytes.Cut(rest, []byte{' '})
+	return key, ts, object, ok1 && ok2
 }
 
 // indexLine returns a line of an index, nil if it is blank or a header.
@@ -100,6 +130,7 @@ func indexLine(line []byte, counts *raw.Counts) []byte {
 	return line
 }
 
+// IsCDXHeader reports whether line is the legend of a CDX index.
 func IsCDXHeader(line []byte) bool {
 	return bytes.HasPrefix(line, []byte(" CDX ")) || bytes.HasPrefix(line, []byte("CDX "))
 }

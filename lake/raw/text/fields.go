@@ -9,10 +9,23 @@ import (
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
-var BOM = []byte("\xef\xbb\xbf")
+// bom is the byte order mark of UTF-8.
+const bom = "\xef\xbb\xbf"
 
+// TrimBOM returns b without the byte order mark it may begin with.
+func TrimBOM(b []byte) []byte {
+	if len(b) >= len(bom) && string(b[:len(bom)]) == bom {
+		return b[len(bom):]
+	}
+	return b
+}
+
+// IsSpace reports whether c is white space: a space, tab, line feed, vertical tab, form feed or
+// carriage return.
 func IsSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 
+// TrimSpace returns b without the white space around it, as IsSpace defines it. Unlike
+// [bytes.TrimSpace] it leaves bytes beyond ASCII alone.
 func TrimSpace(b []byte) []byte {
 	for len(b) > 0 && IsSpace(b[0]) {
 		b = b[1:]
@@ -23,19 +36,24 @@ func TrimSpace(b []byte) []byte {
 	return b
 }
 
-// fields is what tables and JSON do alike with the values they found.
+// Fields turns the text of a record's timestamp into its value. All formats with columns use it.
 type Fields struct {
+	// Counts is where the parser counts what is no record.
+	Counts *raw.Counts
+
 	time     timestamp.Format
 	tsChosen bool
-	Counts   *raw.Counts
 }
 
+// NewFields returns the Fields of a plan. The error is that of an invalid timestamp format.
 func NewFields(plan raw.Plan, counts *raw.Counts) (Fields, error) {
-	tf, err := timestamp.NewFormat(plan.TSFormat)
-	return Fields{time: tf, tsChosen: plan.TSChosen, Counts: counts}, err
+	format, err := timestamp.NewFormat(plan.TSFormat)
+	return Fields{Counts: counts, time: format, tsChosen: plan.TSChosen}, err
 }
 
-// setTS takes the text of the timestamp; empty text is none. It says whether the record stands.
+// SetTS sets rec's timestamp from its text; blank text is none. It returns false if the text is no
+// timestamp and the record is to be rejected. If no caller named the timestamp column, such a
+// record is kept without a timestamp and counted.
 func (f *Fields) SetTS(rec *raw.Record, b []byte) bool {
 	b = TrimSpace(b)
 	if len(b) == 0 {
@@ -53,7 +71,8 @@ func (f *Fields) SetTS(rec *raw.Record, b []byte) bool {
 	return false
 }
 
-// setSize takes the text of the size; empty text is none. It says whether the record stands.
+// SetSize sets rec's size from its text; blank text is none. It returns false if the text is no
+// size and the record is to be rejected.
 func SetSize(rec *raw.Record, b []byte) bool {
 	b = TrimSpace(b)
 	if len(b) == 0 {
@@ -64,7 +83,7 @@ func SetSize(rec *raw.Record, b []byte) bool {
 	return ok
 }
 
-// parseSize reads decimal digits, with a fraction of zeros as float columns write it.
+// parseSize reads decimal digits. A fraction of zeros may follow, as float columns have it.
 func parseSize(b []byte) (int64, bool) {
 	if i := bytes.IndexByte(b, '.'); i > 0 {
 		if len(bytes.Trim(b[i+1:], "0")) > 0 {
@@ -86,9 +105,11 @@ func parseSize(b []byte) (int64, bool) {
 	return int64(n), true
 }
 
-// sortColumns puts columns in the order of canonical JSON.
+// SortColumns returns cols in the order in which canonical JSON has their names.
 func SortColumns(cols []raw.Column) []raw.Column {
 	cols = slices.Clone(cols)
-	slices.SortStableFunc(cols, func(a, b raw.Column) int { return jsondoc.CompareUTF16([]byte(a.Name), []byte(b.Name)) })
+	slices.SortStableFunc(cols, func(a, b raw.Column) int {
+		return jsondoc.CompareUTF16([]byte(a.Name), []byte(b.Name))
+	})
 	return cols
 }

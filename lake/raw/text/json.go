@@ -10,80 +10,113 @@ import (
 	"github.com/urlake/urlake/lake/raw/jsondoc"
 )
 
-// jsonParser reads the elements of top-level arrays, and top-level values that are no arrays,
-// over any white space. An element's end is found by its brackets and quotes alone, so that a
-// bad element is a reject and one that is too long is passed without being held; but what
-// stands between elements must be right, for behind it nothing could be trusted.
-type JSONParser struct {
-	In *Input
-	jsonFields
+// Values reads the elements of top-level arrays, and the top-level values that are no arrays, with
+// any white space between them. It finds the end of a value by its brackets and quotes alone. So a
+// malformed value costs one record, and a value that is too long is skipped without being buffered.
+// What stands between two values must be well formed, because nothing behind an error there can be
+// trusted.
+type Values struct {
+	in      *Input
 	inArray bool // behind the opening bracket of a top-level array
 	more    bool // behind an element of it
 }
 
-func NewJSONParser(in *Input, plan raw.Plan, f Fields) *JSONParser {
-	return &JSONParser{In: in, jsonFields: newJSONFields(plan, f)}
-}
+// NewValues returns the values of an object.
+func NewValues(in *Input) *Values { return &Values{in: in} }
 
-func (p *JSONParser) Next(rec *raw.Record, rej *raw.Reject) error {
+// Next consumes the next value and returns its text, which is valid until the next call and not
+// known to be well formed. If the value is longer than the greatest record, long is true and the
+// value is skipped. The Input's Record returns its position. At the end err is io.EOF; every error
+// is final. If the object ends within a value, err is [ErrTruncated] and the Input's Buffered
+// returns what there is of it, as far as its length is within that of the greatest record.
+func (v *Values) Next() (value []byte, long bool, err error) {
 	for {
-		c, err := p.peek()
-		if err == io.EOF && p.inArray {
-			return io.ErrUnexpectedEOF
+		c, err := v.peek()
+		if err == io.EOF && v.inArray {
+			return nil, false, io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		switch {
-		case !p.inArray && c == '[':
-			p.inArray, p.more = true, false
-			p.In.R++
+		case !v.inArray && c == '[':
+			v.inArray, v.more = true, false
+			v.in.r++
 			continue
-		case p.inArray && c == ']':
-			p.inArray = false
-			p.In.R++
+		case v.inArray && c == ']':
+			v.inArray = false
+			v.in.r++
 			continue
-		case p.inArray && p.more:
+		case v.inArray && v.more:
 			if c != ',' {
-				return fmt.Errorf("want , or ] behind an array's element, got %q", c)
+				return nil, false, fmt.Errorf("want , or ] behind an array's element, got %q", c)
 			}
-			p.more = false
-			p.In.R++
+			v.more = false
+			v.in.r++
 			continue
 		case c == ',' || c == ']' || c == '}' || c == ':':
-			return fmt.Errorf("want a JSON value, got %q", c)
+			return nil, false, fmt.Errorf("want a JSON value, got %q", c)
 		}
-		p.more = true
-		p.In.At = p.In.Here()
-		n, err := p.span()
-		if err != nil {
-			return err
-		}
-		if n > p.In.Max {
-			rej.Reason = raw.TooLong
-			return nil
-		}
-		text := p.In.Buf[p.In.R : p.In.R+n]
-		p.pass(n)
-		rej.Reason = p.record(rec, text, nil)
-		return nil
+		v.more = true
+		return v.value()
 	}
 }
 
-// jsonTreeParser reads records that stand at one depth inside objects and arrays, however large those are.
-// In extras the names that lead to a record, joined by dots, are its key, unless it has a member of
-// that name. A scalar above that depth is a record without a URL.
-type jsonTreeParser struct {
-	JSONParser
-	depth int
-	open  []byte   // { or [ of each level that is open
-	names [][]byte // the member's name in each, as it stands in the text
-	key   []byte
-	keyed bool // extras may have the key
+// value consumes the value that begins with the next byte.
+func (v *Values) value() (value []byte, long bool, err error) {
+	in := v.in
+	in.record = in.Position()
+	n, err := v.span()
+	if err != nil {
+		return nil, false, err
+	}
+	if n > in.max {
+		return nil, true, nil
+	}
+	value = in.buf[in.r : in.r+n]
+	v.consume(n)
+	return value, false, nil
 }
 
-func NewJSONTreeParser(in *Input, plan raw.Plan, f Fields) *jsonTreeParser {
-	p := &jsonTreeParser{JSONParser: *NewJSONParser(in, plan, f), depth: plan.Depth, keyed: plan.AllExtras}
+// jsonParser makes a record of each of an object's Values.
+type jsonParser struct {
+	values *Values
+	jsonFields
+}
+
+func newJSONParser(in *Input, plan raw.Plan, f Fields) *jsonParser {
+	return &jsonParser{values: NewValues(in), jsonFields: newJSONFields(plan, f)}
+}
+
+func (p *jsonParser) Next(rec *raw.Record, rej *raw.Reject) error {
+	value, long, err := p.values.Next()
+	switch {
+	case err != nil:
+		return err
+	case long:
+		rej.Reason = raw.TooLong
+	default:
+		rej.Reason = p.record(rec, value, nil)
+	}
+	return nil
+}
+
+// jsonTreeParser reads the records at one depth inside objects and arrays, however large those are.
+// The names that lead to a record, joined by dots, become the member key of its extras, unless the
+// record has a member of that name. A scalar above that depth is a record without a URL.
+type jsonTreeParser struct {
+	Values
+	jsonFields
+	depth int
+	open  []byte   // { or [ of each open level
+	names [][]byte // of each level, the name of the current member, as escaped in the text
+	key   []byte   // buffer of path
+	keyed bool     // extras may have the key
+}
+
+func newJSONTreeParser(in *Input, plan raw.Plan, f Fields) *jsonTreeParser {
+	p := &jsonTreeParser{Values: Values{in: in}, jsonFields: newJSONFields(plan, f),
+		depth: plan.Depth, keyed: plan.AllExtras}
 	p.keyName = []byte("key")
 	for _, x := range p.extras {
 		p.keyed = p.keyed || x.name == "key"
@@ -92,7 +125,7 @@ func NewJSONTreeParser(in *Input, plan raw.Plan, f Fields) *jsonTreeParser {
 }
 
 func (p *jsonTreeParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	in := p.In
+	in := p.in
 	for {
 		c, err := p.peek()
 		if err == io.EOF && len(p.open) > 0 {
@@ -104,15 +137,15 @@ func (p *jsonTreeParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		if n := len(p.open); n > 0 {
 			top := p.open[n-1]
 			switch {
-			case c == top+2: // } is { and two, as ] is [
+			case c == top+2: // '}' is '{'+2, and ']' is '['+2
 				p.open, p.more = p.open[:n-1], true
-				in.R++
+				in.r++
 				continue
 			case p.more && c != ',':
 				return fmt.Errorf("want , or %q behind a value, got %q", top+2, c)
 			case p.more:
 				p.more = false
-				in.R++
+				in.r++
 				continue
 			case top == '{':
 				if c, err = p.name(c); err != nil {
@@ -129,31 +162,29 @@ func (p *jsonTreeParser) Next(rec *raw.Record, rej *raw.Reject) error {
 				p.names = append(p.names, nil)
 			}
 			p.names[len(p.open)-1] = p.names[len(p.open)-1][:0]
-			in.R++
+			in.r++
 			continue
 		}
 		p.more = len(p.open) > 0
-		in.At = in.Here()
-		n, err := p.span()
+		value, long, err := p.value()
 		if err != nil {
 			return err
 		}
-		if n > in.Max {
+		if long {
 			rej.Reason = raw.TooLong
 			return nil
 		}
-		text := in.Buf[in.R : in.R+n]
-		p.pass(n)
-		if rej.Reason = p.record(rec, text, p.path()); len(p.open) < p.depth && rej.Reason == "" {
+		if rej.Reason = p.record(rec, value, p.path()); len(p.open) < p.depth && rej.Reason == "" {
 			*rec, rej.Reason = raw.Record{}, raw.NoURL
 		}
 		return nil
 	}
 }
 
-// name takes a member's name, which begins with c, and its colon, and returns the first byte of its value.
+// name consumes a member's name, which begins with c, and its colon. It returns the first byte of
+// the value, which it does not consume.
 func (p *jsonTreeParser) name(c byte) (byte, error) {
-	in := p.In
+	in := p.in
 	if c != '"' {
 		return 0, fmt.Errorf("want the name of a member, got %q", c)
 	}
@@ -161,21 +192,21 @@ func (p *jsonTreeParser) name(c byte) (byte, error) {
 	if err != nil {
 		return 0, err
 	}
-	if n > in.Max {
-		return 0, fmt.Errorf("the name of a member is longer than %d bytes", in.Max)
+	if n > in.max {
+		return 0, fmt.Errorf("the name of a member is longer than %d bytes", in.max)
 	}
-	name := in.Buf[in.R : in.R+n]
-	if !p.Doc.Parse(name) {
+	name := in.buf[in.r : in.r+n]
+	if !p.doc.Parse(name) {
 		return 0, errors.New("the name of a member is no JSON string")
 	}
-	at := &p.names[len(p.open)-1]
-	*at = append((*at)[:0], name[1:n-1]...)
-	p.pass(n)
+	last := &p.names[len(p.open)-1]
+	*last = append((*last)[:0], name[1:n-1]...)
+	p.consume(n)
 	if c, err = p.peek(); err == nil && c != ':' {
 		return 0, fmt.Errorf("want : behind the name of a member, got %q", c)
 	}
 	if err == nil {
-		in.R++
+		in.r++
 		c, err = p.peek()
 	}
 	if err == io.EOF {
@@ -184,7 +215,7 @@ func (p *jsonTreeParser) name(c byte) (byte, error) {
 	return c, err
 }
 
-// path is the key of the record that stands.
+// path returns the key of the current record, nil if extras cannot have it.
 func (p *jsonTreeParser) path() []byte {
 	if !p.keyed {
 		return nil
@@ -202,96 +233,100 @@ func (p *jsonTreeParser) path() []byte {
 	return p.key
 }
 
-// peek passes white space and returns the byte behind it.
-func (p *JSONParser) peek() (byte, error) {
-	in := p.In
+// peek consumes white space and returns the byte behind it without consuming it. RS (0x1e), which
+// precedes the values of JSON text sequences (RFC 7464), counts as white space.
+func (v *Values) peek() (byte, error) {
+	in := v.in
 	for {
-		for ; in.R < in.W; in.R++ {
-			switch c := in.Buf[in.R]; c {
-			case in.Eol:
-				in.Line++
+		for ; in.r < in.w; in.r++ {
+			switch c := in.buf[in.r]; c {
+			case in.lineEnd:
+				in.line++
 			case ' ', '\t', '\r', '\n', 0x1e:
 			default:
 				return c, nil
 			}
 		}
-		if !in.Fill() {
-			return 0, in.Err
+		if !in.fill() {
+			return 0, in.err
 		}
 	}
 }
 
-// pass consumes n bytes that stand.
-func (p *JSONParser) pass(n int) {
-	in := p.In
-	in.Line += int64(bytes.Count(in.Buf[in.R:in.R+n], []byte{in.Eol}))
-	in.R += n
+// consume consumes n buffered bytes.
+func (v *Values) consume(n int) {
+	in := v.in
+	in.line += int64(bytes.Count(in.buf[in.r:in.r+n], []byte{in.lineEnd}))
+	in.r += n
 }
 
-// span returns the length of the value at in.r, which then stands in the buffer. A value
-// longer than max is passed; what is returned is then only larger than max.
-func (p *JSONParser) span() (int, error) {
-	in := p.In
-	n, depth, passed := 0, 0, false
+// span returns the length of the value that begins with the next byte, and buffers the value. A
+// value longer than the greatest record is consumed instead; the length returned is then some
+// number above in.max.
+func (v *Values) span() (int, error) {
+	in := v.in
+	n, depth, skipped := 0, 0, false
 	inString, escape := false, false
 	for {
-		for ; in.R+n < in.W; n++ {
-			c := in.Buf[in.R+n]
+		for ; in.r+n < in.w; n++ {
+			c := in.buf[in.r+n]
 			switch {
 			case escape:
 				escape = false
 			case inString:
 				if c >= ' ' && c != '"' && c != '\\' {
-					n = jsondoc.PlainString(in.Buf[:in.W], in.R+n) - in.R - 1
+					n = jsondoc.SkipPlain(in.buf[:in.w], in.r+n) - in.r - 1
 				} else if c == '\\' {
 					escape = true
 				} else if c == '"' {
 					inString = false
 					if depth == 0 {
-						return p.spanned(n+1, passed), nil
+						return v.endSpan(n+1, skipped), nil
 					}
 				}
 			case c == '"':
 				if depth == 0 && n > 0 {
-					return p.spanned(n, passed), nil
+					return v.endSpan(n, skipped), nil
 				}
 				inString = true
 			case c == '{' || c == '[':
 				depth++
 			case c == '}' || c == ']':
 				if depth == 0 {
-					return p.spanned(n, passed), nil
+					return v.endSpan(n, skipped), nil
 				}
 				if depth--; depth == 0 {
-					return p.spanned(n+1, passed), nil
+					return v.endSpan(n+1, skipped), nil
 				}
 			case depth == 0 && (c == ',' || c == ' ' || c == '\n' || c == '\r' || c == '\t'):
-				return p.spanned(n, passed), nil
+				return v.endSpan(n, skipped), nil
 			}
 		}
-		if n > in.Max {
-			p.pass(n)
-			n, passed = 0, true
+		if n > in.max {
+			v.consume(n)
+			n, skipped = 0, true
 		}
-		if !in.Fill() {
-			if in.Err != io.EOF {
-				return 0, in.Err
+		if !in.fill() {
+			if in.err != io.EOF {
+				return 0, in.err
 			}
 			if depth > 0 || inString {
-				return 0, ErrJSONCut
+				return 0, ErrTruncated
 			}
-			return p.spanned(n, passed), nil
+			return v.endSpan(n, skipped), nil
 		}
 	}
 }
 
-// spanned ends a span of n bytes that stand.
-func (p *JSONParser) spanned(n int, passed bool) int {
-	if passed || n > p.In.Max {
-		p.pass(n)
-		return p.In.Max + 1
+// endSpan returns the length of a value whose last n bytes are buffered. If the value is too long
+// it consumes them.
+func (v *Values) endSpan(n int, skipped bool) int {
+	if skipped || n > v.in.max {
+		v.consume(n)
+		return v.in.max + 1
 	}
 	return n
 }
 
-var ErrJSONCut = errors.New("the object ends inside this JSON value")
+// ErrTruncated is the error of [Values.Next] for an object that ends within a value.
+var ErrTruncated = errors.New("the object ends inside this JSON value")

@@ -6,17 +6,17 @@ import (
 	"github.com/urlake/urlake/lake/raw/jsondoc"
 )
 
-// jsonFields takes a record out of a parsed JSON value: an object with a URL member, or a
-// string that is the URL.
+// jsonFields makes a record of a JSON value: an object with a URL member, or a string that is the
+// URL.
 type jsonFields struct {
 	Fields
-	Doc           jsondoc.Document
+	doc           jsondoc.Document
 	url, ts, size []string // paths; nil: the value itself, or none
 	hasTS         bool
 	hasSize       bool
 	all           bool
 	extras        []jsonExtra
-	keyName       []byte // of what record has from outside of the text
+	keyName       []byte // name in extras of the key that record is given
 	urlBuf        []byte
 	scalarBuf     []byte
 	out           []byte
@@ -40,16 +40,18 @@ func newJSONFields(plan raw.Plan, f Fields) jsonFields {
 		deep = deep || len(j.size) > 1
 	}
 	for _, c := range SortColumns(plan.Extras) {
-		j.extras = append(j.extras, jsonExtra{c.Name, append(codec.AppendJSONString(nil, c.Name), ':'), jsondoc.SplitPath(c.Name)})
+		key := append(codec.AppendJSONString(nil, c.Name), ':')
+		j.extras = append(j.extras, jsonExtra{c.Name, key, jsondoc.SplitPath(c.Name)})
 	}
-	j.Doc.Deep = deep
+	// Most plans want top-level members only.
+	j.doc.Deep = deep
 	return j
 }
 
-// record parses text and fills rec, or returns the reason where it cannot. key, where not
-// nil, is a member called keyName that stands outside the text.
+// record parses text and fills rec, or returns the reason of the reject. key, if not nil, is added
+// to the extras under keyName, unless the text has a member of that name.
 func (j *jsonFields) record(rec *raw.Record, text, key []byte) string {
-	d := &j.Doc
+	d := &j.doc
 	if !d.Parse(text) {
 		return raw.BadJSON
 	}
@@ -61,7 +63,7 @@ func (j *jsonFields) record(rec *raw.Record, text, key []byte) string {
 		}
 		return ""
 	}
-	skip := [3]int{}
+	skip := [3]int{} // the nodes that are no extras: URL, timestamp and size
 	if skip[0] = d.Find(0, j.url); skip[0] == 0 || d.Nodes[skip[0]].Kind != '"' {
 		return raw.NoURL
 	}
@@ -87,8 +89,9 @@ func (j *jsonFields) record(rec *raw.Record, text, key []byte) string {
 	return ""
 }
 
+// unquote returns the text of a string without its escapes. It is in the document or in buf.
 func (j *jsonFields) unquote(buf *[]byte, n *jsondoc.Node) []byte {
-	b := j.Doc.Text(n)
+	b := j.doc.Text(n)
 	if n.Escaped {
 		*buf = jsondoc.AppendUnescaped((*buf)[:0], b)
 		return *buf
@@ -96,46 +99,45 @@ func (j *jsonFields) unquote(buf *[]byte, n *jsondoc.Node) []byte {
 	return b
 }
 
-// scalar returns the text of a string or number, nothing for null or an absent member, and
-// for other values something that is neither a time nor a size.
+// scalar returns the text of a string or number, and nil for null or an absent member. For any
+// other value it returns a text that is neither a timestamp nor a size.
 func (j *jsonFields) scalar(node int) []byte {
 	if node == 0 {
 		return nil
 	}
-	switch n := &j.Doc.Nodes[node]; n.Kind {
+	switch n := &j.doc.Nodes[node]; n.Kind {
 	case '"':
 		return j.unquote(&j.scalarBuf, n)
 	case '0':
-		return j.Doc.Text(n)
+		return j.doc.Text(n)
 	case 'n':
 		return nil
 	}
 	return []byte("?")
 }
 
-// object builds the extras.
+// object returns the extras, nil if there are none.
 func (j *jsonFields) object(skip []int, key []byte) []byte {
-	d := &j.Doc
-	d.Members, d.Arena = d.Members[:0], d.Arena[:0]
+	d := &j.doc
 	if j.all {
-		if key != nil {
-			d.Members = append(d.Members, jsondoc.Member{Name: j.keyName, Text: key})
+		name := j.keyName
+		if key == nil {
+			name = nil
 		}
-		d.PushMembers(0)
-		j.out = d.AppendMembers(j.out[:0], 0, skip)
+		j.out = d.AppendObject(j.out[:0], 0, skip, name, key)
 	} else {
 		j.out = append(j.out[:0], '{')
 		for _, x := range j.extras {
 			node := d.Find(0, x.path)
-			outside := node == 0 && key != nil && x.name == string(j.keyName)
-			if node == 0 && !outside {
+			isKey := node == 0 && key != nil && x.name == string(j.keyName)
+			if node == 0 && !isKey {
 				continue
 			}
 			if len(j.out) > 1 {
 				j.out = append(j.out, ',')
 			}
 			j.out = append(j.out, x.key...)
-			if outside {
+			if isKey {
 				j.out = codec.AppendJSONString(j.out, key)
 			} else {
 				j.out = d.AppendCanonical(j.out, node, nil)
@@ -149,18 +151,17 @@ func (j *jsonFields) object(skip []int, key []byte) []byte {
 	return j.out
 }
 
-// jsonlParser reads one JSON value a line.
-type jsonlParser struct {
-	in     *Input
-	counts *raw.Counts
+// jsonLinesParser reads one JSON value a line.
+type jsonLinesParser struct {
+	in *Input
 	jsonFields
 }
 
-func NewJSONLParser(in *Input, plan raw.Plan, f Fields, counts *raw.Counts) *jsonlParser {
-	return &jsonlParser{in: in, counts: counts, jsonFields: newJSONFields(plan, f)}
+func newJSONLinesParser(in *Input, plan raw.Plan, f Fields) *jsonLinesParser {
+	return &jsonLinesParser{in: in, jsonFields: newJSONFields(plan, f)}
 }
 
-func (p *jsonlParser) Next(rec *raw.Record, rej *raw.Reject) error {
+func (p *jsonLinesParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	line, err := p.in.nextLine(rej, p.text)
 	if line != nil {
 		rej.Reason = p.record(rec, line, nil)
@@ -169,14 +170,14 @@ func (p *jsonlParser) Next(rec *raw.Record, rej *raw.Reject) error {
 }
 
 // text returns the JSON text of a line, nil if it has none.
-func (p *jsonlParser) text(line []byte) []byte {
+func (p *jsonLinesParser) text(line []byte) []byte {
 	// JSON text sequences (RFC 7464) put a record separator before each value.
 	if len(line) > 0 && line[0] == 0x1e {
 		line = line[1:]
 	}
 	line = TrimSpace(line)
 	if len(line) == 0 {
-		p.counts.Blank++
+		p.Counts.Blank++
 		return nil
 	}
 	return line

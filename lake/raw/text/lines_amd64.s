@@ -1,17 +1,18 @@
 #include "textflag.h"
 
-// func lineEndsVectors(s *byte, n int, eol byte, most int, ends *[linesAtOnce + 64]int32) int
+// func lineEndsVectors(s *byte, n int, lineEnd byte, most int, ends *lineEndOffsets) int
 //
-// A vector has two ends, one or none, in no order that a core could guess: so two places are written of every vector,
-// and only as many of them count as there are ends.
+// Lines of URLs are about as long as a vector, so a vector has no, one or two line ends, which no
+// processor predicts. Two offsets are therefore written for every vector without a branch; the
+// number of line ends says how many of them count.
 TEXT ·lineEndsVectors(SB), NOSPLIT, $0-48
 	MOVQ         s+0(FP), SI
 	MOVQ         n+8(FP), DX
-	VPBROADCASTB eol+16(FP), Z1
+	VPBROADCASTB lineEnd+16(FP), Z1
 	MOVQ         most+24(FP), R8
 	MOVQ         ends+32(FP), DI
-	XORL         AX, AX             // ends so far
-	XORL         CX, CX             // place of the vector
+	XORL         AX, AX             // line ends so far
+	XORL         CX, CX             // offset of the vector
 
 vector:
 	CMPQ       AX, R8

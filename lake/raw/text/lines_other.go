@@ -2,6 +2,6 @@
 
 package text
 
-func lineEnds(s []byte, eol byte, most int, ends *[LinesAtOnce + 64]int32) int {
-	return lineEndsBytes(s, eol, most, ends)
+func lineEnds(s []byte, lineEnd byte, most int, ends *lineEndOffsets) int {
+	return lineEndsGo(s, lineEnd, most, ends)
 }

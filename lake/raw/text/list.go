@@ -6,75 +6,75 @@ import (
 	"github.com/urlake/urlake/lake/raw"
 )
 
-// parser fills rec, or sets rej.Reason and leaves the input behind the bad record. Line and
-// Offset are taken from input.at. Errors are final; io.EOF is the end.
-type Parser interface {
-	Next(rec *raw.Record, rej *raw.Reject) error
-}
-
-// Line is where a URL of a list stands, as in Record.
-type Line struct{ Line, Offset int64 }
-
-// listParser reads one URL a line. White space around it is no part of it. A line that begins with # is a
-// comment; any other # belongs to the URL, so that a line means here what it means to urlnorm.
+// ListParser reads one URL a line. White space around a URL is not part of it. A line that begins
+// with # is a comment; any other # belongs to the URL, as in lake/urlnorm.
 type ListParser struct {
-	In     *Input
-	Counts *raw.Counts
-	ends   [LinesAtOnce + 64]int32 // of lines of a window
+	in     *Input
+	counts *raw.Counts
+	ends   lineEndOffsets // of the lines Batch looks at
 }
 
-// linesAtOnce is how many lines are looked for at a time.
+// LinesAtOnce is how many line ends [ListParser.Batch] looks for at a time.
 const LinesAtOnce = 64
 
+// lineEndOffsets holds up to LinesAtOnce offsets of line ends. The assembly writes up to 64 beyond.
+type lineEndOffsets = [LinesAtOnce + 64]int32
+
+// Next implements [Parser].
 func (p *ListParser) Next(rec *raw.Record, rej *raw.Reject) (err error) {
-	rec.URL, err = p.In.nextLine(rej, p.url)
+	rec.URL, err = p.in.nextLine(rej, p.url)
 	return err
 }
 
-// batch sets urls to those of lines that stand in the window whole, and lines to their places, and returns how many. Lines of the greatest
-// length are left to next.
-func (p *ListParser) Batch(urls [][]byte, lines []Line) (n int) {
-	in := p.In
-	window := in.Buf[:in.W]
-	last := len(window) // place of the last line, at most
-	if in.Stop != 0 {
-		last = int(min(int64(last), in.Stop-in.Base))
+// Batch consumes buffered lines until it has len(urls) URLs. It sets urls[:n] to the URLs and
+// positions[:n] to their positions, and returns n; positions must be at least as long as urls. The
+// URLs are valid until the next call of Next or of a method of the Input that reads. Batch itself
+// never reads: it returns fewer URLs, or none, if the next line is incomplete or too long, and Next
+// has to go on.
+func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
+	in := p.in
+	window := in.buf[:in.w]
+	last := len(window) // the greatest offset at which a line may begin
+	if in.stop != 0 {
+		last = int(min(int64(last), in.stop-in.base))
 	}
-	at, line := in.R, in.Line
-	lines = lines[:len(urls)]
+	at, line := in.r, in.line
+	positions = positions[:len(urls)]
 	for n < len(urls) && at <= last {
 		start := at
-		ends := p.ends[:lineEnds(window[start:], in.Eol, min(LinesAtOnce, len(urls)-n), &p.ends)]
+		most := min(LinesAtOnce, len(urls)-n)
+		ends := p.ends[:lineEnds(window[start:], in.lineEnd, most, &p.ends)]
 		for _, end := range ends {
 			end := start + int(end)
-			if at > last || end-at > in.Max {
+			if at > last || end-at > in.max {
 				last = -1
 				break
 			}
 			text := window[at:end:end]
-			offset := in.Base + int64(at)
+			offset := in.base + int64(at)
 			at = end + 1
 			line++
-			if len(text) == 0 || text[0] <= ' ' || text[0] == '#' || text[0] == BOM[0] || text[len(text)-1] <= ' ' {
+			if len(text) == 0 || text[0] <= ' ' || text[0] == '#' || text[0] == bom[0] || text[len(text)-1] <= ' ' {
 				if text = p.url(text); text == nil {
 					continue
 				}
 			}
-			urls[n], lines[n] = text, Line{line - 1, offset}
+			urls[n], positions[n] = text, Position{line - 1, offset}
 			n++
 		}
 		if len(ends) == 0 {
 			break
 		}
 	}
-	in.R, in.Line = at, line
+	in.r, in.line = at, line
 	return n
 }
 
-// lineEndsBytes sets ends to the places of eol in s, most of them at most, and returns how many.
-func lineEndsBytes(s []byte, eol byte, most int, ends *[LinesAtOnce + 64]int32) (n int) {
+// lineEndsGo sets ends to the offsets of the first up to most lineEnd bytes in s, and returns how
+// many there are. most is at most LinesAtOnce.
+func lineEndsGo(s []byte, lineEnd byte, most int, ends *lineEndOffsets) (n int) {
 	for at := 0; n < most; n++ {
-		i := bytes.IndexByte(s[at:], eol)
+		i := bytes.IndexByte(s[at:], lineEnd)
 		if i < 0 {
 			break
 		}
@@ -86,14 +86,14 @@ func lineEndsBytes(s []byte, eol byte, most int, ends *[LinesAtOnce + 64]int32) 
 
 // url returns the URL of a line, nil if it has none.
 func (p *ListParser) url(line []byte) []byte {
-	// Files joined by cat have their marks in the middle.
-	line = TrimSpace(bytes.TrimPrefix(line, BOM))
+	// Where files were joined, byte order marks are in the middle.
+	line = TrimSpace(TrimBOM(line))
 	switch {
 	case len(line) == 0:
-		p.Counts.Blank++
+		p.counts.Blank++
 		return nil
 	case line[0] == '#':
-		p.Counts.Comments++
+		p.counts.Comments++
 		return nil
 	}
 	return line

@@ -1,3 +1,10 @@
+// Package timestamp parses the timestamps of datasets: ISO 8601 dates, digits as in CDX, numbers
+// since the Unix epoch, and the forms that a strftime pattern or a layout of Go's time package
+// describes.
+//
+// The value of a text depends on nothing but the text and the format: a text without a zone is UTC.
+// Packages lake/raw/text and lake/raw/parquetin parse the timestamps of records with it, and
+// lake/raw/detect tells timestamps from other values.
 package timestamp
 
 import (
@@ -10,21 +17,24 @@ import (
 	"unsafe"
 )
 
-// ParseTime reads a timestamp in one of the forms datasets use and returns milliseconds
-// since the Unix epoch, rounded down:
+// space is the white space that may surround timestamps.
+const space = " \t\n\v\f\r"
+
+// Parse parses a timestamp in one of the forms datasets use. It returns milliseconds since the Unix
+// epoch, rounded down. White space around the timestamp is ignored. The forms are:
 //
-//   - RFC 3339 and its relatives: 2006-01-02, then optionally T or a space and 15:04,
-//     15:04:05 or 15:04:05.999, then optionally a zone (Z, +01:00, +0100, +01). Without a
-//     zone it is UTC.
-//   - 14 digits as in CDX, 20060102150405, or 17 with milliseconds; 8 digits, 20060102,
-//     from 1990 to 2099.
-//   - A number of seconds, milliseconds, microseconds or nanoseconds since the Unix epoch,
-//     told apart by magnitude (seconds below 10^11, each further unit a thousandfold), with a
-//     sign, a fraction or an exponent.
+//   - RFC 3339 and similar: 2006-01-02, then optionally T or a space and 15:04, 15:04:05 or
+//     15:04:05.999, then optionally a zone (Z, UTC, GMT, +01:00, +0100, +01). Without a zone it is
+//     UTC.
+//   - 14 digits as in CDX, 20060102150405, or 17 with milliseconds; 8 digits, 20060102, from 1990
+//     to 2099.
+//   - A number of seconds, milliseconds, microseconds or nanoseconds since the Unix epoch, with an
+//     optional sign, fraction and exponent. Its magnitude decides the unit: a number below 10^11 is
+//     in seconds, and each further unit takes a thousandfold range.
 //
-// Digits that read as a date are a date: as milliseconds they would lie beyond the year 2600.
+// Digits that can be a date are a date: as milliseconds they would be beyond the year 2600.
 func Parse(b []byte) (ms int64, ok bool) {
-	b = trimBlanks(b)
+	b = trimSpace(b)
 	if len(b) == 0 {
 		return 0, false
 	}
@@ -52,7 +62,7 @@ func Parse(b []byte) (ms int64, ok bool) {
 	return parseUnix(b)
 }
 
-// parseUnix reads a number of units since the Unix epoch.
+// parseUnix parses a number of units since the Unix epoch. b is not empty.
 func parseUnix(b []byte) (int64, bool) {
 	num, negative := b, b[0] == '-'
 	if negative || b[0] == '+' {
@@ -60,7 +70,7 @@ func parseUnix(b []byte) (int64, bool) {
 	}
 	whole, frac, _ := bytes.Cut(num, []byte{'.'})
 	if len(whole) > 0 && len(whole) <= 18 && AllDigits(whole) && AllDigits(frac) {
-		// In decimals, so that 1.283 is 1283 ms and not a little less.
+		// As decimals: in floating point 1.283 s would become a little less than 1283 ms.
 		n := int64(atoi(whole))
 		unit := int64(1) // a millisecond
 		switch {
@@ -85,7 +95,7 @@ func parseUnix(b []byte) (int64, bool) {
 		}
 		return n, true
 	}
-	// strconv takes hexadecimal, underscores, Inf and NaN as well.
+	// strconv.ParseFloat also accepts hexadecimal digits, Inf and NaN.
 	for _, c := range b {
 		if !IsDigit(c) && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
 			return 0, false
@@ -107,10 +117,10 @@ func parseUnix(b []byte) (int64, bool) {
 	return int64(math.Floor(f)), true
 }
 
-// parseCDXTime reads the timestamps of archive indexes: as ParseTime, and cut off after the
-// year, month, day, hour or minute.
+// parseCDXTime parses the timestamps of archive indexes: those of Parse, and digits truncated after
+// the year, month, day, hour or minute.
 func parseCDXTime(b []byte) (ms int64, ok bool) {
-	b = trimBlanks(b)
+	b = trimSpace(b)
 	for _, c := range b {
 		if !IsDigit(c) {
 			return Parse(b)
@@ -119,7 +129,8 @@ func parseCDXTime(b []byte) (ms int64, ok bool) {
 	return ParseDigits(b)
 }
 
-// parseDigits reads YYYY[MM[DD[hh[mm[ss[mmm]]]]]].
+// ParseDigits parses YYYY[MM[DD[hh[mm[ss[mmm]]]]]] and returns milliseconds since the Unix epoch. b
+// must be digits only.
 func ParseDigits(b []byte) (int64, bool) {
 	switch len(b) {
 	case 4, 6, 8, 10, 12, 14, 17:
@@ -138,7 +149,7 @@ func ParseDigits(b []byte) (int64, bool) {
 	return civil(f, milli, 0)
 }
 
-// parseDate reads the forms that begin with YYYY-.
+// parseDate parses the forms that begin with YYYY-.
 func parseDate(b []byte) (int64, bool) {
 	if len(b) < 10 || b[7] != '-' || !AllDigits(b[5:7]) || !AllDigits(b[8:10]) {
 		return 0, false
@@ -147,7 +158,8 @@ func parseDate(b []byte) (int64, bool) {
 	if b = b[10:]; len(b) == 0 {
 		return civil(f, 0, 0)
 	}
-	if b[0] != 'T' && b[0] != 't' && b[0] != ' ' || len(b) < 6 || b[3] != ':' || !AllDigits(b[1:3]) || !AllDigits(b[4:6]) {
+	if b[0] != 'T' && b[0] != 't' && b[0] != ' ' ||
+		len(b) < 6 || b[3] != ':' || !AllDigits(b[1:3]) || !AllDigits(b[4:6]) {
 		return 0, false
 	}
 	f[3], f[4] = atoi(b[1:3]), atoi(b[4:6])
@@ -168,7 +180,8 @@ func parseDate(b []byte) (int64, bool) {
 	return civil(f, milli, zone)
 }
 
-// parseMilli reads a fraction's digits as milliseconds, rounded down, and returns what follows.
+// parseMilli parses the digits of a fraction as milliseconds, rounded down. It returns what
+// follows.
 func parseMilli(b []byte) (int, []byte) {
 	milli, i := 0, 0
 	for ; i < len(b) && IsDigit(b[i]); i++ {
@@ -182,9 +195,9 @@ func parseMilli(b []byte) (int, []byte) {
 	return milli, b[i:]
 }
 
-// parseZone reads the offset from UTC in seconds.
+// parseZone parses a zone and returns its offset from UTC in seconds.
 func parseZone(b []byte) (int, bool) {
-	b = trimBlanks(b)
+	b = trimSpace(b)
 	if len(b) == 0 || len(b) == 1 && (b[0] == 'Z' || b[0] == 'z') || string(b) == "UTC" || string(b) == "GMT" {
 		return 0, true
 	}
@@ -215,8 +228,8 @@ func parseZone(b []byte) (int, bool) {
 	return sign * (h*3600 + m*60), true
 }
 
-// civil is the instant of year, month, day, hour, minute, second. Second 60 is a leap second
-// and reads as the next minute's first.
+// civil returns the instant of f, which is year, month, day, hour, minute and second, in
+// milliseconds. zone is in seconds. Second 60, a leap second, becomes the first of the next minute.
 func civil(f [6]int, milli, zone int) (int64, bool) {
 	y, mo, d, h, mi, s := f[0], f[1], f[2], f[3], f[4], f[5]
 	if mo < 1 || mo > 12 || d < 1 || d > 31 || h > 23 || mi > 59 || s > 60 {
@@ -229,8 +242,10 @@ func civil(f [6]int, milli, zone int) (int64, bool) {
 	return (day.Unix()+int64(h*3600+mi*60+s-zone))*1000 + int64(milli), true
 }
 
+// IsDigit reports whether c is an ASCII digit.
 func IsDigit(c byte) bool { return c-'0' <= 9 }
 
+// AllDigits reports whether b has nothing but ASCII digits; it is true of an empty b.
 func AllDigits(b []byte) bool {
 	for _, c := range b {
 		if !IsDigit(c) {
@@ -240,7 +255,7 @@ func AllDigits(b []byte) bool {
 	return true
 }
 
-// atoi reads at most 18 digits.
+// atoi returns the value of up to 18 digits.
 func atoi(b []byte) int {
 	n := 0
 	for _, c := range b {
@@ -249,22 +264,27 @@ func atoi(b []byte) int {
 	return n
 }
 
-// timeFormat parses by Options.TSFormat.
+// Format parses timestamps that are all written alike. The zero Format parses what [Parse] does.
 type Format struct {
-	strftime, layout string
-	Cdx              bool
+	// CDX also accepts, if no format was given, digits truncated after the year, month, day, hour
+	// or minute, as archive indexes have them.
+	CDX bool
+
+	strftime, layout string // at most one is set
 }
 
-// strftimeVerbs are the conversions of strptime(3) that timeFormat knows, with f for a
-// fraction of a second as in Python and s for Unix seconds as in GNU date.
+// strftimeVerbs are the conversions of strptime(3) that Format supports, with f for a fraction of a
+// second as in Python and s for Unix seconds as in GNU date.
 const strftimeVerbs = "YymdeHIMSfpbBhaAjzZsTDFRnt%"
 
+// NewFormat returns the Format that a strftime pattern, such as %m/%d/%Y %H:%M, or a layout of Go's
+// time package describes. An empty format is the zero Format.
 func NewFormat(format string) (Format, error) {
 	if format == "" {
 		return Format{}, nil
 	}
 	if !strings.Contains(format, "%") {
-		// A layout without a reference value parses everything or nothing.
+		// A layout without any reference value cannot parse a timestamp.
 		if time.Unix(0, 0).UTC().Format(format) == format {
 			return Format{}, fmt.Errorf("timestamp format %q is neither a strftime pattern nor a Go layout", format)
 		}
@@ -279,13 +299,14 @@ func NewFormat(format string) (Format, error) {
 			i++
 		}
 		if i == len(format) || strings.IndexByte(strftimeVerbs, format[i]) < 0 {
-			return Format{}, fmt.Errorf("timestamp format %q: %q is no conversion urlake knows", format, format[max(0, i-1):min(i+1, len(format))])
+			return Format{}, fmt.Errorf("timestamp format %q: %q is no conversion urlake knows",
+				format, format[max(0, i-1):min(i+1, len(format))])
 		}
 	}
 	return Format{strftime: format}, nil
 }
 
-// parse is not to be given empty text.
+// Parse returns the milliseconds since the Unix epoch of b, which must not be empty.
 func (f Format) Parse(b []byte) (int64, bool) {
 	switch {
 	case f.strftime != "":
@@ -301,13 +322,13 @@ func (f Format) Parse(b []byte) (int64, bool) {
 			return 0, false
 		}
 		return t.UnixMilli(), true
-	case f.Cdx:
+	case f.CDX:
 		return parseCDXTime(b)
 	}
 	return Parse(b)
 }
 
-// strptime collects the fields of a timestamp as its pattern finds them.
+// strptime collects the fields of a timestamp while its pattern is matched.
 type strptime struct {
 	year, month, day, hour, minute, second int
 	milli, zone, yearDay                   int
@@ -320,15 +341,15 @@ var monthNames = []string{"january", "february", "march", "april", "may", "june"
 
 var dayNames = []string{"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"}
 
-// parse matches b against the pattern and returns what follows the match. Numbers may have
-// fewer digits than their conversion usually writes: 8/4/2016 is %m/%d/%Y.
+// parse matches b against the pattern and returns what follows the match. Numbers may have fewer
+// digits than their conversion writes: 8/4/2016 matches %m/%d/%Y.
 func (p *strptime) parse(pattern string, b []byte) ([]byte, bool) {
 	ok := true
 	for i := 0; i < len(pattern); i++ {
 		c := pattern[i]
 		if c != '%' {
-			if isBlank(c) {
-				b = trimLeft(b)
+			if strings.IndexByte(space, c) >= 0 {
+				b = bytes.TrimLeft(b, space)
 				continue
 			}
 			if len(b) == 0 || b[0] != c {
@@ -345,7 +366,7 @@ func (p *strptime) parse(pattern string, b []byte) ([]byte, bool) {
 		case 'Y':
 			p.year, b, ok = number(b, 4)
 		case 'y':
-			// POSIX: 69–99 are of the last century.
+			// POSIX: 69 to 99 mean 1969 to 1999.
 			if p.year, b, ok = number(b, 2); p.year < 69 {
 				p.year += 2000
 			} else {
@@ -354,7 +375,7 @@ func (p *strptime) parse(pattern string, b []byte) ([]byte, bool) {
 		case 'm':
 			p.month, b, ok = number(b, 2)
 		case 'd', 'e':
-			p.day, b, ok = number(trimLeft(b), 2)
+			p.day, b, ok = number(bytes.TrimLeft(b, space), 2)
 		case 'H':
 			p.hour, b, ok = number(b, 2)
 		case 'I':
@@ -389,7 +410,7 @@ func (p *strptime) parse(pattern string, b []byte) ([]byte, bool) {
 			ok = ok && n > 0
 			b = b[n:]
 		case 'Z':
-			// The only zone names that mean one offset everywhere.
+			// The only zone names with the same offset everywhere.
 			if ok = bytes.HasPrefix(b, []byte("UTC")) || bytes.HasPrefix(b, []byte("GMT")); ok {
 				b = b[3:]
 			} else if ok = len(b) > 0 && (b[0] == 'Z' || b[0] == 'z'); ok {
@@ -408,7 +429,7 @@ func (p *strptime) parse(pattern string, b []byte) ([]byte, bool) {
 		case 'R':
 			b, ok = p.parse("%H:%M", b)
 		case 'n', 't':
-			b = trimLeft(b)
+			b = bytes.TrimLeft(b, space)
 		case '%':
 			if ok = len(b) > 0 && b[0] == '%'; ok {
 				b = b[1:]
@@ -421,6 +442,7 @@ func (p *strptime) parse(pattern string, b []byte) ([]byte, bool) {
 	return b, true
 }
 
+// instant returns the collected fields as milliseconds since the Unix epoch.
 func (p *strptime) instant() (int64, bool) {
 	if p.hasUnix {
 		if p.unix > math.MaxInt64/1000-1 {
@@ -444,14 +466,15 @@ func (p *strptime) instant() (int64, bool) {
 	return civil([6]int{p.year, max(p.month, 1), max(p.day, 1), p.hour, p.minute, p.second}, p.milli, p.zone)
 }
 
-func trimLeft(b []byte) []byte {
-	for len(b) > 0 && isBlank(b[0]) {
-		b = b[1:]
+// trimSpace returns b without the white space around it.
+func trimSpace(b []byte) []byte {
+	if len(b) > 0 && b[0] > ' ' && b[len(b)-1] > ' ' {
+		return b // as nearly always
 	}
-	return b
+	return bytes.Trim(b, space)
 }
 
-// number reads one to width digits.
+// number parses one to width digits and returns what follows.
 func number(b []byte, width int) (int, []byte, bool) {
 	n := 0
 	for n < len(b) && n < width && IsDigit(b[n]) {
@@ -460,8 +483,8 @@ func number(b []byte, width int) (int, []byte, bool) {
 	return atoi(b[:n]), b[n:], n > 0
 }
 
-// name reads an English name, whole or its first three letters, in any case, and returns its
-// place in names from 1.
+// name parses an English name, whole or its first three letters, in any case. It returns its number
+// in names, from 1, and what follows.
 func name(b []byte, names []string) (int, []byte, bool) {
 	for i, s := range names {
 		for _, s := range []string{s, s[:3]} {
@@ -471,17 +494,4 @@ func name(b []byte, names []string) (int, []byte, bool) {
 		}
 	}
 	return 0, nil, false
-}
-
-// isBlank and trimBlanks are isSpace and trimSpace.
-func isBlank(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
-
-func trimBlanks(b []byte) []byte {
-	for len(b) > 0 && isBlank(b[0]) {
-		b = b[1:]
-	}
-	for len(b) > 0 && isBlank(b[len(b)-1]) {
-		b = b[:len(b)-1]
-	}
-	return b
 }

@@ -1,3 +1,10 @@
+// Package unpack decompresses the objects of a dataset: gzip, zstd, bzip2 and xz, also many
+// members, frames or streams one after another.
+//
+// Memory is bounded by limits on the window of zstd and the dictionary of xz. A truncated object is
+// an error, never a shorter object. Errors of the store are kept apart from those of the object.
+// Package lake/raw/reader reads through it; lake/raw/parquetin and lake/raw/detect use its limits
+// and magics.
 package unpack
 
 import (
@@ -15,67 +22,90 @@ import (
 )
 
 const (
-	// maxZstdWindow bounds what a zstd frame makes its reader hold; `zstd --long` uses
-	// 128 MiB, --long=31 (2 GiB) is refused.
-	MaxZstdWindow = 128 << 20
+	// maxZstdWindow bounds how much of a zstd frame its reader must buffer. `zstd --long` needs
+	// 128 MiB; --long=31, with 2 GiB, is rejected.
+	maxZstdWindow = 128 << 20
 
-	// maxXZDictionary bounds the same for xz; `xz -9` uses 64 MiB.
+	// maxXZDictionary is the same bound for xz; `xz -9` needs 64 MiB.
 	maxXZDictionary = 128 << 20
 
-	// littleWindow replaces both with raw.Options.LittleMemory: zstd up to level 19 and xz up to
-	// level 6 use at most 8 MiB.
-	littleWindow = 8 << 20
+	// lowWindow replaces both with raw.Options.LowMemory: zstd up to level 19 and xz up to level 6
+	// need at most 8 MiB.
+	lowWindow = 8 << 20
 )
 
-// source yields an object's decompressed bytes and knows where in the stored bytes it is.
+// Source decompresses an object and counts how many of its stored bytes are used. Read is valid
+// after Decompress or SetReader. It is not safe for concurrent use.
 type Source struct {
-	Stored  *bufio.Reader
-	R       io.Reader
-	Below   io.Reader
-	Fetched int64
-	Size    int64 // where it is known
-	Little  bool  // Options.LittleMemory
-	// err is the error of the reader below, which is not the object's fault.
+	// LowMemory is raw.Options.LowMemory; it is to be set before Decompress.
+	LowMemory bool
+	// Size is how many stored bytes an object has that is not read in order, see SetSize.
+	Size int64
+	// Err is the first error of the reader that yields the stored bytes. It tells a failing store
+	// from a damaged object. Readers of the store beside this Source set it too.
 	Err error
+
+	below   io.Reader     // yields the stored bytes
+	stored  *bufio.Reader // of below
+	r       io.Reader     // yields the decompressed bytes
+	fetched int64         // bytes read from below
 }
 
+// New returns the Source of an object whose stored bytes r yields.
 func New(r io.Reader) *Source {
-	s := &Source{Below: r}
-	s.Stored = bufio.NewReaderSize(storedBytes{s}, 32<<10)
+	s := &Source{below: r}
+	s.stored = bufio.NewReaderSize(storedBytes{s}, 32<<10)
 	return s
 }
 
-// storedBytes counts what is fetched and keeps the first error apart from those of decompressors.
+// storedBytes reads from below. It counts bytes and keeps the first error.
 type storedBytes struct{ s *Source }
 
 func (b storedBytes) Read(p []byte) (int, error) {
-	n, err := b.s.Below.Read(p)
-	b.s.Fetched += int64(n)
+	n, err := b.s.below.Read(p)
+	b.s.fetched += int64(n)
 	if err != nil && err != io.EOF {
 		b.s.Err = err
 	}
 	return n, err
 }
 
-// whole leaves the stored bytes to someone who reads them elsewhere and says how far.
-func (s *Source) Whole(size int64) {
-	s.Stored.Reset(bytes.NewReader(nil))
-	s.Size, s.Fetched = size, 0
+// Below returns the reader given to New.
+func (s *Source) Below() io.Reader { return s.below }
+
+// Stored returns the reader of the stored bytes, from the first that is not used yet.
+func (s *Source) Stored() *bufio.Reader { return s.stored }
+
+// SetReader makes r, which reads from Stored, yield the decompressed bytes. It replaces Decompress
+// where the caller knows the compression.
+func (s *Source) SetReader(r io.Reader) { s.r = r }
+
+// SetSize drops the buffered bytes and sets Size: from now on the caller reads the object of so
+// many stored bytes by offset and reports its progress by SetFetched.
+func (s *Source) SetSize(size int64) {
+	s.stored.Reset(bytes.NewReader(nil))
+	s.Size, s.fetched = size, 0
 }
 
-// AtMost returns the limit that applies to this source.
-func (s *Source) AtMost(usual, little int64) int64 {
-	if s.Little {
-		return little
+// SetFetched sets the offset of the next byte that is read from Below, in the object as stored.
+func (s *Source) SetFetched(offset int64) { s.fetched = offset }
+
+// Used returns how many of the object's stored bytes have been used.
+func (s *Source) Used() int64 { return s.fetched - int64(s.stored.Buffered()) }
+
+// Limit returns low with LowMemory, else usual.
+func (s *Source) Limit(usual, low int64) int64 {
+	if s.LowMemory {
+		return low
 	}
 	return usual
 }
 
-func (s *Source) Used() int64 { return s.Fetched - int64(s.Stored.Buffered()) }
+// Read yields the decompressed bytes.
+func (s *Source) Read(p []byte) (int, error) { return s.r.Read(p) }
 
-func (s *Source) Read(p []byte) (int, error) { return s.R.Read(p) }
-
-// compressionOf tells a compression this package reads by its magic.
+// CompressionOf returns the compression of an object whose stored bytes begin with head, of which
+// 10 are enough: gzip, zstd, bzip2, xz or raw.NoCompression.
 func CompressionOf(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte("\x1f\x8b\x08")):
@@ -93,10 +123,10 @@ func CompressionOf(head []byte) string {
 	return raw.NoCompression
 }
 
-// decompress sets the source up for what its first bytes are; want, where not empty, is
-// what they have to be.
-func (s *Source) Decompress(want string) (string, error) {
-	head, _ := s.Stored.Peek(10)
+// Decompress makes Read decompress the object, and returns its compression, which its first bytes
+// decide. If want is not empty, it is an error that the object has another compression.
+func (s *Source) Decompress(want string) (compression string, err error) {
+	head, _ := s.stored.Peek(10)
 	if s.Err != nil {
 		return raw.NoCompression, s.Err
 	}
@@ -106,30 +136,30 @@ func (s *Source) Decompress(want string) (string, error) {
 	}
 	switch is {
 	case "gzip":
-		s.R = &gzipMembers{stored: s.Stored}
+		s.r = &gzipMembers{stored: s.stored}
 	case "zstd":
-		d, err := NewZstd(s.Stored, s.AtMost(MaxZstdWindow, littleWindow))
+		z, err := newZstdReader(s.stored, s.Limit(maxZstdWindow, lowWindow))
 		if err != nil {
 			return is, err
 		}
-		s.R = ZstdFrames{d}
+		s.r = z
 	case "bzip2":
-		s.R = bzip2.NewReader(s.Stored)
+		s.r = bzip2.NewReader(s.stored)
 	case "xz":
-		d, err := xz.NewReader(fullReads{s.Stored}, uint32(s.AtMost(maxXZDictionary, littleWindow)))
+		d, err := xz.NewReader(fullReads{s.stored}, uint32(s.Limit(maxXZDictionary, lowWindow)))
 		if err != nil {
 			return is, xzError(err)
 		}
-		s.R = xzStreams{d}
+		s.r = xzStreams{d}
 	default:
-		s.R = s.Stored
+		s.r = s.stored
 	}
 	return is, nil
 }
 
-// gzipMembers reads gzip members one after another (RFC 1952, 2.2). Zero bytes behind the
-// last, with which tapes and block devices pad, end the object; other bytes are an error,
-// because a download that went wrong must not look complete.
+// gzipMembers reads gzip members one after another (RFC 1952, 2.2). Zero bytes behind the last
+// member, with which tapes and block devices pad, end the object. Other bytes are an error: a
+// damaged download must not look complete.
 type gzipMembers struct {
 	stored *bufio.Reader
 	zr     *gzip.Reader
@@ -174,7 +204,7 @@ func (g *gzipMembers) nextMember() error {
 		g.zr = new(gzip.Reader)
 	}
 	if err := g.zr.Reset(g.stored); err != nil {
-		// Reset calls the end inside a member's header io.EOF.
+		// Reset returns io.EOF if the object ends within a member's header.
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		} else if errors.Is(err, gzip.ErrHeader) {
@@ -187,24 +217,37 @@ func (g *gzipMembers) nextMember() error {
 	return nil
 }
 
-// newZstd decompresses in the reader's goroutine: workers read many objects at once already.
-func NewZstd(r io.Reader, maxWindow int64) (*zstd.Decoder, error) {
-	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(uint64(maxWindow)))
+// ZstdReader decompresses zstd frames in the goroutine that calls Read: callers read many objects
+// at once already. It needs no closing.
+type ZstdReader struct{ d *zstd.Decoder }
+
+// NewZstdReader returns a reader of the frames that r yields, with a window of up to 128 MiB.
+func NewZstdReader(r io.Reader) (*ZstdReader, error) { return newZstdReader(r, maxZstdWindow) }
+
+func newZstdReader(r io.Reader, maxWindow int64) (*ZstdReader, error) {
+	d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(uint64(maxWindow)))
+	if err != nil {
+		return nil, err
+	}
+	return &ZstdReader{d}, nil
 }
 
-// zstdFrames words the one error a user can mend.
-type ZstdFrames struct{ D *zstd.Decoder }
-
-func (z ZstdFrames) Read(p []byte) (int, error) {
-	n, err := z.D.Read(p)
+// Read yields the decompressed bytes. The error of a window that is too large says how to avoid it.
+func (z *ZstdReader) Read(p []byte) (int, error) {
+	n, err := z.d.Read(p)
 	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
-		err = fmt.Errorf("the zstd window is larger than %d MiB; compress it again without --long: %w", MaxZstdWindow>>20, err)
+		err = fmt.Errorf("the zstd window is larger than %d MiB; compress it again without --long: %w",
+			maxZstdWindow>>20, err)
 	}
 	return n, err
 }
 
-// fullReads fills what it is given. How much of a damaged object xz yields before its error depends on how its
-// input comes, and that must not depend on the network.
+// Reset makes z read the frames that r yields.
+func (z *ZstdReader) Reset(r io.Reader) error { return z.d.Reset(r) }
+
+// fullReads fills every buffer it is given. How many bytes of a damaged object xz yields before its
+// error depends on the sizes of the reads below, which must not depend on the network.
 type fullReads struct{ r io.Reader }
 
 func (f fullReads) Read(p []byte) (int, error) {
@@ -215,7 +258,7 @@ func (f fullReads) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// xzStreams words the errors of xz.
+// xzStreams reads xz streams. Its errors say what to do.
 type xzStreams struct{ d *xz.Reader }
 
 func (x xzStreams) Read(p []byte) (int, error) {
@@ -228,7 +271,8 @@ func xzError(err error) error {
 	case errors.Is(err, xz.ErrBuf):
 		return io.ErrUnexpectedEOF
 	case errors.Is(err, xz.ErrMemlimit):
-		return fmt.Errorf("the xz dictionary is larger than %d MiB; compress it again with xz -9 at most: %w", maxXZDictionary>>20, err)
+		return fmt.Errorf("the xz dictionary is larger than %d MiB; compress it again with xz -9 at most: %w",
+			maxXZDictionary>>20, err)
 	case errors.Is(err, xz.ErrFormat):
 		return errors.New("want an xz stream here, got other bytes")
 	}
