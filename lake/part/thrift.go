@@ -7,11 +7,11 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Parquet's metadata is encoded in Thrift's compact protocol
-// (apache/thrift, doc/specs/thrift-compact-protocol.md). Writing it is left to parquet-go.
-// Reading it is not: its decoder allocates whatever a list claims to hold, and these bytes
-// come from object stores. This reader allocates nothing; a list cannot claim more
-// elements than there are bytes left, and whatever this package's writer does not write is refused.
+// Parquet's metadata is in Thrift's compact protocol (apache/thrift,
+// doc/specs/thrift-compact-protocol.md). parquet-go writes it but does not read it here, because
+// its decoder allocates as much as a list claims to hold, and these bytes come from object stores.
+// This reader allocates nothing. A list cannot claim more elements than there are bytes left, and
+// everything that the writer of parts does not write is rejected.
 
 // Type codes of the compact protocol.
 const (
@@ -27,25 +27,29 @@ const (
 	thriftStruct = 12
 )
 
-// thriftDepth bounds the nesting of skipped values; Parquet's metadata nests less than half as deep.
+// thriftDepth bounds the nesting of skipped values. Parquet's metadata nests less than half as
+// deep.
 const thriftDepth = 16
 
+// thriftReader reads the compact protocol. An error sticks, and reads after it return zeros.
 type thriftReader struct{ *codec.Decoder }
 
-// thriftField is the header of a structure's field. The zero value stands before the first.
+// thriftField is the header of a structure's field. The zero value is the position before the
+// first.
 type thriftField struct {
 	id   int16
 	kind uint8
 }
 
-// next reads the header of the next field; false is the structure's end, or a failure.
+// next reads the header of the next field. It returns false at the end of the structure and after
+// an error.
 func (r thriftReader) next(f *thriftField) bool {
 	b := r.U8()
 	if r.Err() != nil || b == 0 {
 		return false
 	}
-	// Ids ascend by less than 16 in all of Parquet's structures; the form without a delta, which
-	// could repeat a field, is never written.
+	// Ids ascend by less than 16 in all of Parquet's structures. The form without a delta is never
+	// written, and it could repeat a field.
 	delta := int16(b >> 4)
 	if delta == 0 || f.id > math.MaxInt16-delta {
 		r.Fail("a field header", fmt.Sprintf("%#02x", b))
@@ -64,7 +68,7 @@ func (r thriftReader) want(f thriftField, kind uint8) bool {
 	return r.Err() == nil
 }
 
-// int reads an integer field between lo and hi, both included.
+// int reads an integer field, which has to be in [lo, hi].
 func (r thriftReader) int(f thriftField, kind uint8, lo, hi int64) int64 {
 	if !r.want(f, kind) {
 		return 0
@@ -98,7 +102,7 @@ func (r thriftReader) listHeader() (kind uint8, n int) {
 	return b & 15, n
 }
 
-// skip passes over a field's value.
+// skip reads and ignores a field's value.
 func (r thriftReader) skip(f thriftField) { r.skipValue(f.kind, false, 0) }
 
 func (r thriftReader) skipValue(kind uint8, inList bool, depth int) {
@@ -133,7 +137,8 @@ func (r thriftReader) skipValue(kind uint8, inList bool, depth int) {
 	}
 }
 
-// structure consumes one structure of a list, calling field for each of its fields; field reads or skips the value.
+// structure reads a structure and calls field for each of its fields. field reads or skips the
+// value.
 func (r thriftReader) structure(field func(f thriftField)) {
 	for f := (thriftField{}); r.next(&f); {
 		field(f)

@@ -307,7 +307,7 @@ func TestParquetColumnsAreChosenAndNamed(t *testing.T) {
 
 // TestPartsOfALakeAreReadAsTheirRecords compares with the rows another library reads.
 func TestPartsOfALakeAreReadAsTheirRecords(t *testing.T) {
-	data, err := os.ReadFile("../../partwriter/testdata/part-v2.parquet")
+	data, err := os.ReadFile("../../partwriter/testdata/part-v3.parquet")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package partwriter
+package partreader
 
 import (
 	"context"
@@ -12,17 +12,18 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
+	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/row"
 )
 
-// Runs of domains, and the numbers beside them, are what the columns have, however many pages are read at once.
+// Runs of domains, and the numbers beside them, are what the columns have, however many pages are
+// read at once.
 func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 	ctx := context.Background()
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 77))
 		store := blob.NewMemory()
-		w := New(ctx, store, Options{Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: t.TempDir(), Limits: part.Limits{PageRows: 1 + rng.IntN(9), RowGroupBytes: 2000}})
+		w := partwriter.New(ctx, store, partwriter.Options{Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: t.TempDir(), Limits: part.Limits{PageRows: 1 + rng.IntN(9), RowGroupBytes: 2000}})
 		var keys [][]byte
 		for range 400 {
 			domain := fmt.Sprintf("d%d.example", int(30*rng.Float64()*rng.Float64()))
@@ -49,10 +50,10 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := func(p *partreader.Plan, part string) [][]byte {
+		read := func(p *Plan, file string) [][]byte {
 			var data [][]byte
 			for _, r := range p.Ranges {
-				b, err := store.ReadRange(ctx, part, r.Offset, r.Bytes)
+				b, err := store.ReadRange(ctx, file, r.Offset, r.Bytes)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -66,7 +67,7 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 				b := &p.Blocks[i]
 				for from := 0; from < b.Pages(); {
 					to := min(from+1+rng.IntN(5), b.Pages())
-					plan, err := partreader.NewDomainPlan(b, from, to)
+					plan, err := NewDomainPlan(b, from, to)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -106,7 +107,7 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 			}
 		}
 	}
-	if _, err := partreader.NewDomainPlan(new(part.PageIndexBlock), 0, 0); err == nil {
+	if _, err := NewDomainPlan(new(part.PageIndexBlock), 0, 0); err == nil {
 		t.Error("no pages: no error")
 	}
 }
@@ -121,11 +122,11 @@ func FuzzDomainRuns(f *testing.F) {
 		if n < 0 || n > 1<<16 {
 			return
 		}
-		dec := partreader.PageDecoders.Get().(*partreader.PageDecoder)
-		defer partreader.PageDecoders.Put(dec)
+		dec := pageDecoders.Get().(*pageDecoder)
+		defer pageDecoders.Put(dec)
 		var want []string
 		var got part.DomainRuns
-		if okStrings, ok := dec.AppendStrings(&want, values, nil, n, 0, n), dec.DomainRuns(&got, values, n); ok != okStrings {
+		if okStrings, ok := dec.appendStrings(&want, values, nil, n, 0, n), dec.appendRuns(&got, values, n); ok != okStrings {
 			t.Fatalf("strings %v, runs %v", okStrings, ok)
 		} else if !ok {
 			return
@@ -150,7 +151,7 @@ func FuzzDomainRuns(f *testing.F) {
 func BenchmarkDomainRuns(b *testing.B) {
 	ctx := context.Background()
 	store := blob.NewMemory()
-	w := New(ctx, store, Options{Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: b.TempDir()})
+	w := partwriter.New(ctx, store, partwriter.Options{Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: b.TempDir()})
 	var key row.Key
 	var rows int64
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -172,7 +173,7 @@ func BenchmarkDomainRuns(b *testing.B) {
 		b.Fatal(err)
 	}
 	block := &parts[0].Blocks[0]
-	plan, err := partreader.NewDomainPlan(block, 0, block.Pages())
+	plan, err := NewDomainPlan(block, 0, block.Pages())
 	if err != nil {
 		b.Fatal(err)
 	}
