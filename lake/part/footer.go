@@ -42,7 +42,7 @@ type chunkMeta struct {
 // pages, and that row groups, columns and pages follow each other without a gap and have the same
 // rows in every column.
 func BuildPageIndex(r io.ReaderAt, size int64, part string) ([]PageIndexBlock, error) {
-	groups, tail, tailOff, err := readFooter(r, size, part)
+	groups, rest, restOff, err := readFooter(r, size, part)
 	if err != nil {
 		return nil, err
 	}
@@ -54,17 +54,17 @@ func BuildPageIndex(r io.ReaderAt, size int64, part string) ([]PageIndexBlock, e
 		for c, m := range chunks {
 			col := Column(c)
 			section := fmt.Sprintf("offset index of %s in row group %d", col, g)
-			if m.off != end || m.bytes < 0 || m.bytes > tailOff-m.off {
+			if m.off != end || m.bytes < 0 || m.bytes > restOff-m.off {
 				return nil, codec.Corrupt(part, fmt.Sprintf("footer, %s in row group %d", col, g), -1,
-					fmt.Sprintf("pages between byte %d and %d", end, tailOff),
+					fmt.Sprintf("pages between byte %d and %d", end, restOff),
 					fmt.Sprintf("%d bytes at %d", m.bytes, m.off))
 			}
 			end += m.bytes
-			if m.indexOff < tailOff || m.indexBytes < 0 || m.indexBytes > tailOff+int64(len(tail))-m.indexOff {
+			if m.indexOff < restOff || m.indexBytes < 0 || m.indexBytes > restOff+int64(len(rest))-m.indexOff {
 				return nil, codec.Corrupt(part, section, m.indexOff, "an offset after the pages", m.indexBytes)
 			}
-			at := m.indexOff - tailOff
-			offsets, rows, err := readOffsetIndex(tail[at:at+m.indexBytes], m, part, section)
+			at := m.indexOff - restOff
+			offsets, rows, err := readOffsetIndex(rest[at:at+m.indexBytes], m, part, section)
 			if err != nil {
 				return nil, Rebase(err, m.indexOff)
 			}
@@ -83,10 +83,10 @@ func BuildPageIndex(r io.ReaderAt, size int64, part string) ([]PageIndexBlock, e
 	return blocks, nil
 }
 
-// readFooter returns the chunks of every row group. tail is the rest of the file behind the pages,
-// from offset tailOff on: the indexes and the footer.
+// readFooter returns the chunks of every row group. rest is the end of the file behind the pages,
+// from offset restOff on: the indexes and the footer.
 func readFooter(r io.ReaderAt, size int64, part string) (
-	groups [][NumColumns]chunkMeta, tail []byte, tailOff int64, err error,
+	groups [][NumColumns]chunkMeta, rest []byte, restOff int64, err error,
 ) {
 	const trailer = 4 + len(ParquetMagic)
 	bad := func(at int64, want, got any) ([][NumColumns]chunkMeta, []byte, int64, error) {
@@ -106,33 +106,33 @@ func readFooter(r io.ReaderAt, size int64, part string) (
 		}
 		return b, nil
 	}
-	if tail, err = read(max(0, size-footerGuess), size); err != nil {
+	if rest, err = read(max(0, size-footerGuess), size); err != nil {
 		return nil, nil, 0, err
 	}
-	tailOff = size - int64(len(tail))
-	if got := tail[len(tail)-4:]; string(got) != ParquetMagic {
+	restOff = size - int64(len(rest))
+	if got := rest[len(rest)-4:]; string(got) != ParquetMagic {
 		return bad(size-4, ParquetMagic, fmt.Sprintf("%q", got))
 	}
-	head, err := read(0, int64(len(ParquetMagic)))
+	start, err := read(0, int64(len(ParquetMagic)))
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	if string(head) != ParquetMagic {
-		return bad(0, ParquetMagic, fmt.Sprintf("%q", head))
+	if string(start) != ParquetMagic {
+		return bad(0, ParquetMagic, fmt.Sprintf("%q", start))
 	}
-	n := int64(binary.LittleEndian.Uint32(tail[len(tail)-trailer:]))
+	n := int64(binary.LittleEndian.Uint32(rest[len(rest)-trailer:]))
 	footerOff := size - int64(trailer) - n
 	if footerOff < int64(len(ParquetMagic)) || n > maxIndexBytes {
 		return bad(size-int64(trailer), "the size of a footer", n)
 	}
-	if footerOff < tailOff {
-		more, err := read(footerOff, tailOff)
+	if footerOff < restOff {
+		more, err := read(footerOff, restOff)
 		if err != nil {
 			return nil, nil, 0, err
 		}
-		tail, tailOff = append(more, tail...), footerOff
+		rest, restOff = append(more, rest...), footerOff
 	}
-	footer := tail[footerOff-tailOff : size-int64(trailer)-tailOff]
+	footer := rest[footerOff-restOff : size-int64(trailer)-restOff]
 	groups, err = decodeFooter(footer, part)
 	if err != nil {
 		return nil, nil, 0, Rebase(err, footerOff)
@@ -150,14 +150,14 @@ func readFooter(r io.ReaderAt, size int64, part string) (
 	if dataEnd > footerOff || footerOff-dataEnd > maxIndexBytes {
 		return bad(footerOff, "indexes between pages and footer", fmt.Sprintf("%d bytes", footerOff-dataEnd))
 	}
-	if dataEnd < tailOff {
-		more, err := read(dataEnd, tailOff)
+	if dataEnd < restOff {
+		more, err := read(dataEnd, restOff)
 		if err != nil {
 			return nil, nil, 0, err
 		}
-		return groups, append(more, tail...), dataEnd, nil
+		return groups, append(more, rest...), dataEnd, nil
 	}
-	return groups, tail[dataEnd-tailOff:], dataEnd, nil
+	return groups, rest[dataEnd-restOff:], dataEnd, nil
 }
 
 // decodeFooter decodes the parts of a FileMetaData that BuildPageIndex needs.

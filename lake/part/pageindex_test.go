@@ -69,10 +69,11 @@ func TestBuildPageIndexFindsWhatWasWritten(t *testing.T) {
 	}
 }
 
-func TestTruncatedPartsAreRefused(t *testing.T) {
+func TestTruncatedPartsAreRejected(t *testing.T) {
 	_, _, data := smallPart(t)
 	for n := range data {
-		if _, err := part.BuildPageIndex(bytes.NewReader(data[:n]), int64(n), "part"); !errors.Is(err, codec.ErrCorrupt) {
+		_, err := part.BuildPageIndex(bytes.NewReader(data[:n]), int64(n), "part")
+		if !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("%d of %d bytes: %v", n, len(data), err)
 		}
 		if _, err := part.BuildPageIndex(bytes.NewReader(data[:n]), int64(len(data)), "part"); err == nil {
@@ -88,7 +89,8 @@ func FuzzBuildPageIndex(f *testing.F) {
 	pages := data[:end]
 	f.Fuzz(func(t *testing.T, tail []byte) {
 		file := slices.Concat(pages, tail)
-		if _, err := part.BuildPageIndex(bytes.NewReader(file), int64(len(file)), "part"); err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		_, err := part.BuildPageIndex(bytes.NewReader(file), int64(len(file)), "part")
+		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatal(err)
 		}
 	})
@@ -152,8 +154,8 @@ func FuzzDecodePageIndexBlock(f *testing.F) {
 	})
 }
 
-// Every byte of a header is covered twice, by the checksum and by what it has to say.
-func TestPageHeadersAreReadStrictly(t *testing.T) {
+// No truncation of a page header is read.
+func TestTruncatedPageHeadersAreRejected(t *testing.T) {
 	body := make([]byte, 300)
 	raw := parttest.Page(part.PageHeader{Uncompressed: 300}, 75, part.EncodingPlain, body)
 	h, err := part.ReadPageHeader(raw, part.ColDatasetID, 75, "part")

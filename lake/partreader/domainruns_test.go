@@ -16,18 +16,21 @@ import (
 	"github.com/urlake/urlake/lake/row"
 )
 
-// Runs of domains, and the numbers beside them, are what the columns have, however many pages are
-// read at once.
+// Runs of domains and their measures agree with the columns, however many pages are read at once.
 func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 	ctx := context.Background()
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 77))
 		store := blob.NewMemory()
-		w := partwriter.New(ctx, store, partwriter.Options{Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: t.TempDir(), Limits: part.Limits{PageRows: 1 + rng.IntN(9), RowGroupBytes: 2000}})
+		w := partwriter.New(ctx, store, partwriter.Options{
+			Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: t.TempDir(),
+			Limits: part.Limits{PageRows: 1 + rng.IntN(9), RowGroupBytes: 2000},
+		})
 		var keys [][]byte
 		for range 400 {
 			domain := fmt.Sprintf("d%d.example", int(30*rng.Float64()*rng.Float64()))
-			r := row.Row{Domain: domain, Host: domain, PathQuery: fmt.Sprintf("/%x", rng.Uint64()), Scheme: "https", Port: -1}
+			path := fmt.Sprintf("/%x", rng.Uint64())
+			r := row.Row{Domain: domain, Host: domain, PathQuery: path, Scheme: "https", Port: -1}
 			if seed%3 > 0 && rng.IntN(50) < 1 {
 				r.HasTS, r.TS = true, rng.Int64N(1e12)
 			}
@@ -94,10 +97,12 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 					}
 					some := slices.Contains(want.HasTS, true) || slices.Contains(want.HasSize, true)
 					m := &d.Measures
-					if some != (m.Rows > 0) || some && !(slices.Equal(m.TS, want.TS) && slices.Equal(m.HasTS, want.HasTS) && slices.Equal(m.Size, want.Size) && slices.Equal(m.HasSize, want.HasSize)) {
+					same := slices.Equal(m.TS, want.TS) && slices.Equal(m.HasTS, want.HasTS) &&
+						slices.Equal(m.Size, want.Size) && slices.Equal(m.HasSize, want.HasSize)
+					if some != (m.Rows > 0) || some && !same {
 						t.Fatalf("rows %d of %d: measures differ", plan.FirstRow(), b.RowGroup)
 					}
-					// A byte of any page changed is noticed.
+					// A changed byte of any page is noticed.
 					data[rng.IntN(3)][0] ^= 1
 					if err := plan.DomainRuns(&d, p.Part.Key, data); !errors.Is(err, codec.ErrCorrupt) {
 						t.Errorf("a page with another byte: %v", err)
@@ -112,7 +117,7 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 	}
 }
 
-// The runs of any bytes are those of the strings that they decode to, or both are refused.
+// FuzzDomainRuns decodes arbitrary bytes as runs and as strings. Both agree, or both are rejected.
 func FuzzDomainRuns(f *testing.F) {
 	// Lengths 0, 3, 3, 2, 0 of prefixes and 3, 0, 0, 2, 1 of suffixes.
 	f.Add([]byte("\x80\x01\x04\x05\x00\x03\x03\x00\x00\x00U\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"+
@@ -126,7 +131,8 @@ func FuzzDomainRuns(f *testing.F) {
 		defer pageDecoders.Put(dec)
 		var want []string
 		var got part.DomainRuns
-		if okStrings, ok := dec.appendStrings(&want, values, nil, n, 0, n), dec.appendRuns(&got, values, n); ok != okStrings {
+		okStrings := dec.appendStrings(&want, values, nil, n, 0, n)
+		if ok := dec.appendRuns(&got, values, n); ok != okStrings {
 			t.Fatalf("strings %v, runs %v", okStrings, ok)
 		} else if !ok {
 			return
@@ -147,11 +153,13 @@ func FuzzDomainRuns(f *testing.F) {
 	})
 }
 
-// BenchmarkDomainRuns reads the domains of a part; ns/row says what a row of it takes.
+// BenchmarkDomainRuns decodes the domains of a part.
 func BenchmarkDomainRuns(b *testing.B) {
 	ctx := context.Background()
 	store := blob.NewMemory()
-	w := partwriter.New(ctx, store, partwriter.Options{Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: b.TempDir()})
+	w := partwriter.New(ctx, store, partwriter.Options{
+		Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: b.TempDir(),
+	})
 	var key row.Key
 	var rows int64
 	rng := rand.New(rand.NewPCG(5, 5))

@@ -26,13 +26,14 @@ func onePage(col part.Column, rows int, raw []byte) *part.PageIndexBlock {
 	return b
 }
 
-// FuzzDecodePage gives the page decoder bytes whose checksum is right.
+// FuzzDecodePage decodes arbitrary bytes with a correct checksum.
 func FuzzDecodePage(f *testing.F) {
 	_, p, data := smallPart(f)
 	b := &p.Blocks[0]
 	for c := range part.Column(part.NumColumns) {
 		for i := range b.Pages() {
-			f.Add(uint8(c), uint16(b.PageStart(i+1)-b.PageStart(i)), uint16(1), uint16(2), data[b.PageOffset(c, i):b.PageOffset(c, i+1)])
+			rows := uint16(b.PageStart(i+1) - b.PageStart(i))
+			f.Add(uint8(c), rows, uint16(1), uint16(2), data[b.PageOffset(c, i):b.PageOffset(c, i+1)])
 		}
 	}
 	f.Fuzz(func(t *testing.T, col uint8, rows, from, n uint16, raw []byte) {
@@ -57,7 +58,7 @@ func FuzzDecodePage(f *testing.F) {
 	})
 }
 
-// page builds a page of numbers with a correct Parquet checksum from a header and a body.
+// page encodes a page of numbers with a correct Parquet checksum.
 func page(h part.PageHeader, rows int, body []byte) []byte {
 	return parttest.Page(h, rows, part.EncodingPlain, body)
 }
@@ -79,7 +80,7 @@ func longStrings(n int) []byte {
 	return stringsPage(prefixes, suffixes, text)
 }
 
-func TestPagesThatDoNotAgreeWithTheirHeaderAreRefused(t *testing.T) {
+func TestPagesThatDisagreeWithTheirHeaderAreRejected(t *testing.T) {
 	u32 := func(n ...uint32) (b []byte) {
 		for _, v := range n {
 			b = binary.LittleEndian.AppendUint32(b, v)
@@ -92,41 +93,90 @@ func TestPagesThatDoNotAgreeWithTheirHeaderAreRefused(t *testing.T) {
 		raw  []byte
 		ok   bool
 	}{
-		"numbers":                     {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 8}, 2, u32(1, 2)), true},
-		"too few numbers":             {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 4}, 2, u32(1)), false},
-		"too many numbers":            {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 12}, 2, u32(1, 2, 3)), false},
-		"other rows than the index":   {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 4}, 1, u32(1)), false},
-		"wrong uncompressed size":     {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 9}, 2, u32(1, 2)), false},
-		"not zstd":                    {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 8, Zstd: true}, 2, u32(1, 2)), false},
-		"zstd where there is none":    {part.ColURLID, 1, page(part.PageHeader{Uncompressed: 8, Zstd: true}, 1, new(zstdtext.Encoder).Append(nil, nil, make([]byte, 8))), false},
-		"nulls in a required column":  {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 4, Nulls: 1}, 2, u32(1)), false},
-		"levels in a required column": {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 10, Levels: 2}, 2, append([]byte{4, 1}, u32(1, 2)...)), false},
-		"strings":                     {part.ColHost, 3, stringsPage([]int32{0, 1, 2}, []int32{1, 1, 0}, "ab"), true},
-		"plain strings":               {part.ColHost, 1, page(part.PageHeader{Uncompressed: 5}, 1, append(u32(1), 'a')), false},
-		"delta of numbers":            {part.ColDatasetID, 1, parttest.Page(part.PageHeader{Uncompressed: 4}, 1, part.EncodingDeltaByteArray, u32(1)), false},
-		"a suffix too long":           {part.ColHost, 2, stringsPage([]int32{0, 0}, []int32{1, 2}, "ab"), false},
-		"a prefix of the first":       {part.ColHost, 1, stringsPage([]int32{1}, []int32{1}, "a"), false},
-		"a prefix too long":           {part.ColHost, 2, stringsPage([]int32{0, 2}, []int32{1, 1}, "ab"), false},
-		"a prefix below zero":         {part.ColHost, 2, stringsPage([]int32{0, -1}, []int32{1, 1}, "ab"), false},
-		"a suffix below zero":         {part.ColHost, 2, stringsPage([]int32{0, 1}, []int32{2, -1}, "a"), false},
-		"a string of 2 GiB":           {part.ColHost, 1, stringsPage([]int32{0}, []int32{math.MaxInt32}, ""), false},
-		"bytes after the strings":     {part.ColHost, 1, stringsPage([]int32{0}, []int32{1}, "ab"), false},
-		"strings of 16 TiB":           {part.ColHost, 1 << 20, longStrings(1 << 20), false},
-		"more lengths than rows":      {part.ColHost, 1, parttest.Page(part.PageHeader{Uncompressed: 17}, 1, part.EncodingDeltaByteArray, slices.Concat(deltaPacked(0, 0), deltaPacked(0, 0))), false},
-		"half of the lengths":         {part.ColHost, 1, parttest.Page(part.PageHeader{Uncompressed: 5}, 1, part.EncodingDeltaByteArray, deltaPacked(0)), false},
-		"levels":                      {part.ColPort, 3, page(part.PageHeader{Uncompressed: 6, Levels: 2, Nulls: 2}, 3, append([]byte{3, 2}, u32(80)...)), true},
-		"runs of levels":              {part.ColPort, 3, page(part.PageHeader{Uncompressed: 8, Levels: 4, Nulls: 2}, 3, append([]byte{4, 0, 2, 1}, u32(80)...)), true},
-		"all null":                    {part.ColPort, 3, page(part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 0}), true},
-		"a wrong number of nulls":     {part.ColPort, 3, page(part.PageHeader{Uncompressed: 10, Levels: 2, Nulls: 1}, 3, append([]byte{3, 2}, u32(80, 81)...)), false},
-		"too few levels":              {part.ColPort, 3, page(part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{4, 0}), false},
-		"too many levels":             {part.ColPort, 3, page(part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{8, 0}), false},
-		"a level of two":              {part.ColPort, 3, page(part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 2}), false},
-		"an empty run":                {part.ColPort, 3, page(part.PageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{0, 0, 6, 0}), false},
-		"more levels than there are":  {part.ColPort, 3, page(part.PageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{6, 0, 6, 0}), false},
-		"groups past the end":         {part.ColPort, 3, page(part.PageHeader{Uncompressed: 3, Levels: 3, Nulls: 3}, 3, []byte{5, 0, 0}), false},
-		"no levels":                   {part.ColPort, 3, page(part.PageHeader{Uncompressed: 12}, 3, u32(1, 2, 3)), false},
-		"a negative port":             {part.ColPort, 1, page(part.PageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(0xffffffff)...)), false},
-		"a port too high":             {part.ColPort, 1, page(part.PageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(1<<16)...)), false},
+		"numbers": {part.ColDatasetID, 2, page(
+			part.PageHeader{Uncompressed: 8}, 2, u32(1, 2),
+		), true},
+		"too few numbers": {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 4}, 2, u32(1)), false},
+		"too many numbers": {part.ColDatasetID, 2, page(
+			part.PageHeader{Uncompressed: 12}, 2, u32(1, 2, 3),
+		), false},
+		"other rows than the index": {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 4}, 1, u32(1)), false},
+		"wrong uncompressed size": {part.ColDatasetID, 2, page(
+			part.PageHeader{Uncompressed: 9}, 2, u32(1, 2),
+		), false},
+		"not zstd": {part.ColDatasetID, 2, page(
+			part.PageHeader{Uncompressed: 8, Zstd: true}, 2, u32(1, 2),
+		), false},
+		"zstd where there is none": {part.ColURLID, 1, page(
+			part.PageHeader{Uncompressed: 8, Zstd: true}, 1, new(zstdtext.Encoder).Append(nil, nil, make([]byte, 8)),
+		), false},
+		"nulls in a required column": {part.ColDatasetID, 2, page(
+			part.PageHeader{Uncompressed: 4, Nulls: 1}, 2, u32(1),
+		), false},
+		"levels in a required column": {part.ColDatasetID, 2, page(
+			part.PageHeader{Uncompressed: 10, Levels: 2}, 2, append([]byte{4, 1}, u32(1, 2)...),
+		), false},
+		"strings": {part.ColHost, 3, stringsPage([]int32{0, 1, 2}, []int32{1, 1, 0}, "ab"), true},
+		"plain strings": {part.ColHost, 1, page(
+			part.PageHeader{Uncompressed: 5}, 1, append(u32(1), 'a'),
+		), false},
+		"delta of numbers": {part.ColDatasetID, 1, parttest.Page(
+			part.PageHeader{Uncompressed: 4}, 1, part.EncodingDeltaByteArray, u32(1),
+		), false},
+		"a suffix too long":       {part.ColHost, 2, stringsPage([]int32{0, 0}, []int32{1, 2}, "ab"), false},
+		"a prefix of the first":   {part.ColHost, 1, stringsPage([]int32{1}, []int32{1}, "a"), false},
+		"a prefix too long":       {part.ColHost, 2, stringsPage([]int32{0, 2}, []int32{1, 1}, "ab"), false},
+		"a prefix below zero":     {part.ColHost, 2, stringsPage([]int32{0, -1}, []int32{1, 1}, "ab"), false},
+		"a suffix below zero":     {part.ColHost, 2, stringsPage([]int32{0, 1}, []int32{2, -1}, "a"), false},
+		"a string of 2 GiB":       {part.ColHost, 1, stringsPage([]int32{0}, []int32{math.MaxInt32}, ""), false},
+		"bytes after the strings": {part.ColHost, 1, stringsPage([]int32{0}, []int32{1}, "ab"), false},
+		"strings of 16 TiB":       {part.ColHost, 1 << 20, longStrings(1 << 20), false},
+		"more lengths than rows": {part.ColHost, 1, parttest.Page(
+			part.PageHeader{Uncompressed: 17}, 1, part.EncodingDeltaByteArray,
+			slices.Concat(deltaPacked(0, 0), deltaPacked(0, 0)),
+		), false},
+		"half of the lengths": {part.ColHost, 1, parttest.Page(
+			part.PageHeader{Uncompressed: 5}, 1, part.EncodingDeltaByteArray, deltaPacked(0),
+		), false},
+		"levels": {part.ColPort, 3, page(
+			part.PageHeader{Uncompressed: 6, Levels: 2, Nulls: 2}, 3, append([]byte{3, 2}, u32(80)...),
+		), true},
+		"runs of levels": {part.ColPort, 3, page(
+			part.PageHeader{Uncompressed: 8, Levels: 4, Nulls: 2}, 3, append([]byte{4, 0, 2, 1}, u32(80)...),
+		), true},
+		"all null": {part.ColPort, 3, page(
+			part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 0},
+		), true},
+		"a wrong number of nulls": {part.ColPort, 3, page(
+			part.PageHeader{Uncompressed: 10, Levels: 2, Nulls: 1}, 3, append([]byte{3, 2}, u32(80, 81)...),
+		), false},
+		"too few levels": {part.ColPort, 3, page(
+			part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{4, 0},
+		), false},
+		"too many levels": {part.ColPort, 3, page(
+			part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{8, 0},
+		), false},
+		"a level of two": {part.ColPort, 3, page(
+			part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 2},
+		), false},
+		"an empty run": {part.ColPort, 3, page(
+			part.PageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{0, 0, 6, 0},
+		), false},
+		"more levels than there are": {part.ColPort, 3, page(
+			part.PageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{6, 0, 6, 0},
+		), false},
+		"groups past the end": {part.ColPort, 3, page(
+			part.PageHeader{Uncompressed: 3, Levels: 3, Nulls: 3}, 3, []byte{5, 0, 0},
+		), false},
+		"no levels": {part.ColPort, 3, page(
+			part.PageHeader{Uncompressed: 12}, 3, u32(1, 2, 3),
+		), false},
+		"a negative port": {part.ColPort, 1, page(
+			part.PageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(0xffffffff)...),
+		), false},
+		"a port too high": {part.ColPort, 1, page(
+			part.PageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(1<<16)...),
+		), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, err := NewPlan(onePage(tc.col, tc.rows, tc.raw), 0, int64(tc.rows), tc.col)
@@ -150,7 +200,7 @@ func deltaPacked(values ...int32) []byte {
 	return b
 }
 
-// What parquet-go writes as DELTA_BINARY_PACKED is read, and no prefix of it.
+// DELTA_BINARY_PACKED of parquet-go is read, and no truncation of it.
 func TestDeltaPackedIsReadAsParquetGoWritesIt(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 1))
 	for n := range 400 {
@@ -194,8 +244,8 @@ func stringsBody(values []string) []byte {
 	return slices.Concat(deltaPacked(prefixes...), deltaPacked(suffixes...), text)
 }
 
-// FuzzAppendStrings decodes arbitrary bytes. Some rows decode as they do among all rows, and what was
-// decoded survives being encoded and decoded again.
+// FuzzAppendStrings decodes arbitrary bytes. Some rows decode as they do among all rows, and what
+// was decoded survives being encoded and decoded again.
 func FuzzAppendStrings(f *testing.F) {
 	f.Add(stringsBody([]string{"/", "/a", "/a/b", "/a/b", "/b", ""}), 6, 1, 4)
 	f.Add([]byte{}, 0, 0, 0)

@@ -42,7 +42,7 @@ func sameStarts(a, b part.PageIndexBlock) bool {
 	return true
 }
 
-// readRange reads rows [from, to) of a part as lookups do: one plan per block.
+// readRange reads rows [from, to) of a part as lookups do, with one plan for each block.
 func readRange(t *testing.T, store blob.Store, p part.Written, from, to int64) []parttest.FileRow {
 	t.Helper()
 	got := new(part.Columns)
@@ -95,7 +95,7 @@ func TestPageReaderAgreesWithParquetGo(t *testing.T) {
 	}
 }
 
-func TestReadColumnsFillsOnlyWhatIsAsked(t *testing.T) {
+func TestReadColumnsFillsOnlyRequestedColumns(t *testing.T) {
 	rows := parttest.Rows(21, 3000, parttest.SomeNull)
 	store, parts := writeParts(t, rows, part.Limits{})
 	p := parts[0]
@@ -139,7 +139,7 @@ func TestReadColumnsFillsOnlyWhatIsAsked(t *testing.T) {
 	}
 }
 
-func TestPlanAsksForOneRangeAColumn(t *testing.T) {
+func TestPlanHasOneRangeForEachColumn(t *testing.T) {
 	rows := parttest.Rows(22, 4000, parttest.SomeNull)
 	_, parts := writeParts(t, rows, part.Limits{PageRows: 64})
 	b := &parts[0].Blocks[0]
@@ -155,7 +155,9 @@ func TestPlanAsksForOneRangeAColumn(t *testing.T) {
 			t.Error("ranges overlap")
 		}
 	}
-	for _, bad := range [][2]int64{{-1, 5}, {0, 0}, {0, -1}, {0, b.Rows() + 1}, {b.Rows(), 1}, {5, 1 << 62}, {-1 << 63, 1}} {
+	for _, bad := range [][2]int64{
+		{-1, 5}, {0, 0}, {0, -1}, {0, b.Rows() + 1}, {b.Rows(), 1}, {5, 1 << 62}, {-1 << 63, 1},
+	} {
 		if _, err := NewPlan(b, bad[0], bad[1], part.ColHost); err == nil {
 			t.Errorf("rows %v planned", bad)
 		}
@@ -167,7 +169,7 @@ func TestPlanAsksForOneRangeAColumn(t *testing.T) {
 	}
 }
 
-func TestDecodeRefusesOtherBytesThanPlanned(t *testing.T) {
+func TestDecodeRejectsOtherBytesThanPlanned(t *testing.T) {
 	_, parts := writeParts(t, parttest.SameSite(10), part.Limits{})
 	plan, err := NewPlan(&parts[0].Blocks[0], 0, 10, part.ColHost, part.ColPathQuery)
 	if err != nil {
@@ -218,8 +220,9 @@ func TestFlippedBitsInAPartAreNoticed(t *testing.T) {
 			case !inPages && !cmp.Equal(want, parttest.ColumnRows(got)):
 				t.Fatalf("byte %d bit %d changed rows", i, bit)
 			}
-			// From the file alone, what Parquet's checksums cover is noticed, and nothing panics.
-			if blocks, err := part.BuildPageIndex(bytes.NewReader(data), int64(len(data)), "part"); err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			// BuildPageIndex notices damage that Parquet's checksums cover, and never panics.
+			blocks, err := part.BuildPageIndex(bytes.NewReader(data), int64(len(data)), "part")
+			if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 				t.Fatalf("byte %d bit %d: %v", i, bit, err)
 			} else if err == nil && !slices.EqualFunc(blocks, p.Blocks, sameStarts) {
 				t.Fatalf("byte %d bit %d changed the rows of pages", i, bit)
@@ -292,7 +295,9 @@ func BenchmarkReadPage(b *testing.B) {
 		for b.Loop() {
 			for i := range p.Blocks {
 				block := &p.Blocks[i]
-				if _, err := ReadColumns(b.Context(), store, p.Part.Key, block, block.FirstRow, block.Rows(), parttest.AllColumns...); err != nil {
+				first, n := block.FirstRow, block.Rows()
+				_, err := ReadColumns(b.Context(), store, p.Part.Key, block, first, n, parttest.AllColumns...)
+				if err != nil {
 					b.Fatal(err)
 				}
 			}

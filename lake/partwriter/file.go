@@ -65,7 +65,8 @@ func (w *Writer) endGroup() error {
 		group.TotalCompressedSize += meta.TotalCompressedSize
 		off := f.spool.size
 		for p, page := range c.pages {
-			blocks[p/part.PageIndexPages].SetPage(part.Column(i), p%part.PageIndexPages, off, int64(page.bytes), page.sum)
+			b := &blocks[p/part.PageIndexPages]
+			b.SetPage(part.Column(i), p%part.PageIndexPages, off, int64(page.bytes), page.sum)
 			off += int64(page.bytes)
 		}
 		if err := w.write(c.blocks...); err != nil {

@@ -24,8 +24,8 @@ import (
 
 var updateGolden = flag.Bool("update", false, "rewrite golden files; read the difference before committing it")
 
-// TestGolden compares what is written today with a checked-in part and its page index: the same rows
-// give the same bytes, and the part is readable.
+// TestGolden compares what is written today with a checked-in part and its page index: the same
+// rows give the same bytes, and the part is readable.
 func TestGolden(t *testing.T) {
 	rows := []row.Row{
 		{Domain: "example.com", Host: "example.com", Scheme: "https", Port: -1, PathQuery: "/",
@@ -107,7 +107,7 @@ func compareGolden(t *testing.T, file, got string) {
 	}
 }
 
-// dumpPageIndexBlock comments the bytes of a block. It walks them by the document, not by the
+// dumpPageIndexBlock comments the bytes of a block. It follows the document and does not use the
 // decoder.
 func dumpPageIndexBlock(data []byte) string {
 	var out strings.Builder

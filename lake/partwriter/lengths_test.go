@@ -10,7 +10,6 @@ import (
 	"github.com/parquet-go/parquet-go/encoding/delta"
 )
 
-// parquet-go reads packed lengths.
 func TestDeltaPackedIsReadByParquetGo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 1))
 	for n := range 400 {

@@ -61,8 +61,8 @@ type pathRows struct {
 //go:noescape
 func addPaths(p *pathRows)
 
-// prefetchPathEnds prefetches the last bytes of the rows' paths. Their first bytes are in the
-// cache, because the sort compared them.
+// prefetchPathEnds prefetches the last bytes of the rows' paths. The caller has just located the
+// paths, so their first bytes are in the cache.
 func prefetchPathEnds(rows []row.SortedRow) {
 	if hasPathRows && len(rows) > 0 {
 		prefetchEnds(&rows[0], len(rows))
@@ -141,7 +141,8 @@ func (w *Writer) addUsualRows(rows []row.SortedRow) (done, added int, err error)
 	w.ids = w.ids[:8*(k.row-k.late)]
 	if w.hostRows == 0 {
 		first := rows[0].Path
-		if shared := int(path.prefixes[from]); shared < len(last) && (shared == len(first) || first[shared] < last[shared]) {
+		shared := int(path.prefixes[from])
+		if shared < len(last) && (shared == len(first) || first[shared] < last[shared]) {
 			path.descend(last, first)
 		}
 	}

@@ -1,8 +1,8 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// The part of XXH3's default secret that hashes of 17 to 128 bytes use ("XXH3 algorithm overview" of the
-// xxHash specification): 64 bytes for the first bytes of the URL, 64 for the last ones.
+// The part of XXH3's default secret that hashes of 17 to 128 bytes use ("XXH3 algorithm overview" of
+// the xxHash specification): 64 bytes for the first bytes of the URL, 64 for the last ones.
 DATA secret<>+0(SB)/8, $0xbe4ba423396cfeb8
 DATA secret<>+8(SB)/8, $0x1cad21f72c81017c
 DATA secret<>+16(SB)/8, $0x78e5c0cc4ee679cb
@@ -38,8 +38,8 @@ GLOBL count<>(SB), RODATA|NOPTR, $64
 	BZHIQ bits, mask, mask  \
 	KMOVQ mask, k
 
-// MIX is XXH3's mix of 16 bytes. It sets to to the product of two words of the URL, which the caller
-// has combined with the secret, with its upper half folded into the lower one.
+// MIX is XXH3's mix of 16 bytes. It sets to to the product of two words of the URL, which are
+// combined with the secret already, with its upper half XORed into the lower one.
 #define MIX(at, to) \
 	MOVQ  at(R15), DX           \
 	MULXQ (at+8)(R15), R14, to  \
@@ -64,7 +64,8 @@ GLOBL count<>(SB), RODATA|NOPTR, $64
 //   R10, R11      the next row of the page, and the size of its paths as PLAIN
 //   DI, Z31       the end of the suffixes, and all of them ORed
 //   Z30           the origin
-//   Z26, K6       a permutation that moves bytes up by its length, and the bytes that it leaves free
+//   Z26, K6       a permutation that moves bytes up by the length of the origin, and a mask of the
+//                 bytes behind the origin
 //   K7            all ones while the row is the first of its host
 //   R8            0
 TEXT ·addPaths(SB), NOSPLIT, $256-8
@@ -209,7 +210,8 @@ hash:
 	VPERMI2B     Z3, Z5, Z2
 	VPXORQ       Z29, Z5, Z5
 	VPXORQ       Z28, Z2, Z2
-	VMOVDQA       Y5, (R15) // 32 bytes a store: some processors cannot forward wider ones to the smaller loads below
+	// 32 bytes a store: some processors cannot forward wider stores to the smaller loads below.
+	VMOVDQA       Y5, (R15)
 	VEXTRACTI64X4 $1, Z5, 32(R15)
 	VMOVDQA       Y2, 64(R15)
 	VEXTRACTI64X4 $1, Z2, 96(R15)

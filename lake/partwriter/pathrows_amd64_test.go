@@ -17,7 +17,8 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// plainRows makes rows whose suffixes are mostly usual and whose paths share prefixes of all lengths.
+// plainRows makes rows whose suffixes are mostly usual and whose paths share prefixes of all
+// lengths.
 func plainRows(rng *rand.Rand, n int) []row.Row {
 	alphabet := "aab/-\x01\x7f"
 	if rng.IntN(3) == 0 {
@@ -153,7 +154,7 @@ func FuzzRowsWithVectors(f *testing.F) {
 	})
 }
 
-// Nothing behind a path is read.
+// No page of memory behind a path is read.
 func TestPathsAreReadInTheirMemoryOnly(t *testing.T) {
 	needPathRows(t)
 	memory := testenv.Guarded(t, maxPathRow+100)

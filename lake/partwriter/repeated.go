@@ -7,13 +7,13 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// shortRepeat is the size of content up to which a raw block is at most as long as a block with one
-// sequence, which has at most 17 bytes more than the value.
+// shortRepeat is the size of content up to which a raw block is used. Above it, a block with one
+// sequence is shorter: it has at most 17 bytes.
 const shortRepeat = 24
 
-// appendRepeated appends a zstd frame of n times value, which has 4 or 8 bytes: the value as
-// literals, and if n > 1 one sequence that repeats it. The content has at most seekable.MaxRawBlock
-// bytes.
+// appendRepeated appends a zstd frame of n times value, which has 4 or 8 bytes. Long content is the
+// value as literals and one sequence that repeats it. There are at most seekable.MaxRawBlock bytes
+// of content.
 func appendRepeated(dst, value []byte, n int) []byte {
 	dst = seekable.AppendZstdHeader(dst, n*len(value))
 	// A block must not be longer than its content (3.1.1.2.4), and decoders check that.

@@ -98,7 +98,8 @@ func (s *spool) copyTo(out io.Writer) error {
 		return err
 	}
 	if want, got := s.xxh64.Sum64(), sum.Sum64(); got != want {
-		return codec.Corrupt("temporary file", "upload", -1, fmt.Sprintf("xxh64 %016x", want), fmt.Sprintf("%016x", got))
+		return codec.Corrupt("temporary file", "upload", -1,
+			fmt.Sprintf("xxh64 %016x", want), fmt.Sprintf("%016x", got))
 	}
 	return nil
 }

@@ -74,8 +74,8 @@ func FuzzTextPage(f *testing.F) {
 	})
 }
 
-// checkWritten writes values as rows and as runs, which has to give the same bytes, and has parquet-go
-// read them.
+// checkWritten writes values as rows and as runs, which has to give the same bytes, and has
+// parquet-go read them.
 func checkWritten(t *testing.T, all []string) {
 	t.Helper()
 	page, last := pageOf(all)

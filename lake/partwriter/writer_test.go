@@ -33,7 +33,9 @@ import (
 )
 
 func testOptions(tb testing.TB, lim part.Limits) Options {
-	return Options{Dataset: parttest.Dataset, Batch: parttest.Batch, Prefix: lake.AnyPrefix, TempDir: tb.TempDir(), Limits: lim}
+	return Options{
+		Dataset: parttest.Dataset, Batch: parttest.Batch, Prefix: lake.AnyPrefix, TempDir: tb.TempDir(), Limits: lim,
+	}
 }
 
 // writeParts writes rows and returns the parts and the store that has them.
@@ -79,7 +81,7 @@ func readArrow(tb testing.TB, data []byte) []parttest.FileRow {
 	}
 	defer table.Release()
 	out := make([]parttest.FileRow, table.NumRows())
-	// Extension types (JSON) are read through their storage.
+	// Extension types (JSON) are read from their storage.
 	storage := func(a arrow.Array) arrow.Array {
 		if e, ok := a.(array.ExtensionArray); ok {
 			return e.Storage()
@@ -165,12 +167,14 @@ func TestPartsReadTheSameByOtherLibraries(t *testing.T) {
 			var byParquetGo, byArrow []parttest.FileRow
 			for i, p := range parts {
 				data := parttest.Bytes(t, store, p)
-				if wantKey := lake.PartKey(parttest.Dataset, lake.AnyPrefix, parttest.Batch, lake.Digest(data), i); p.Part.Key != wantKey {
+				wantKey := lake.PartKey(parttest.Dataset, lake.AnyPrefix, parttest.Batch, lake.Digest(data), i)
+				if p.Part.Key != wantKey {
 					t.Errorf("key %s, want %s", p.Part.Key, wantKey)
 				}
 				got := parttest.ReadParquetGo(t, data)
 				if int64(len(got)) != p.Part.Rows || int64(len(data)) != p.Part.Bytes {
-					t.Errorf("part %d says %d rows and %d bytes, has %d and %d", i, p.Part.Rows, p.Part.Bytes, len(got), len(data))
+					t.Errorf("part %d says %d rows and %d bytes, has %d and %d",
+						i, p.Part.Rows, p.Part.Bytes, len(got), len(data))
 				}
 				byParquetGo = append(byParquetGo, got...)
 				byArrow = append(byArrow, readArrow(t, data)...)
@@ -196,7 +200,7 @@ func TestPartMetadataIsTrue(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := f.Metadata().CreatedBy; got != part.CreatedBy {
-					t.Errorf("created_by %q", got)
+					t.Errorf("created_by %q, want %q", got, part.CreatedBy)
 				}
 				if got := len(f.RowGroups()); got != p.Part.RowGroups {
 					t.Errorf("%d row groups, entry says %d", got, p.Part.RowGroups)
@@ -268,7 +272,8 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 					continue
 				}
 				if typ.Compare(v, index.MinValue(p)) < 0 || typ.Compare(v, index.MaxValue(p)) > 0 {
-					t.Errorf("%s page %d: %v is not between %v and %v", part.Column(c), p, v, index.MinValue(p), index.MaxValue(p))
+					t.Errorf("%s page %d: %v is not between %v and %v",
+						part.Column(c), p, v, index.MinValue(p), index.MaxValue(p))
 				}
 				if lo.IsNull() || typ.Compare(v, lo) < 0 {
 					lo = v.Clone()
@@ -278,7 +283,8 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 				}
 			}
 			if index.NullCount(p) != n || index.NullPage(p) != (n == int64(len(values))) {
-				t.Errorf("%s page %d: %d nulls, column index says %d (%v)", part.Column(c), p, n, index.NullCount(p), index.NullPage(p))
+				t.Errorf("%s page %d: %d nulls, column index says %d (%v)",
+					part.Column(c), p, n, index.NullCount(p), index.NullPage(p))
 			}
 			nulls += n
 			parquet.Release(page)
@@ -306,7 +312,8 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 		if typ.Compare(min, lo) > 0 || typ.Compare(max, hi) < 0 {
 			t.Errorf("%s: statistics %v to %v, values %v to %v", part.Column(c), min, max, lo, hi)
 		}
-		if len(lo.String()) <= part.BoundBytes && !parquet.Equal(min, lo) || len(hi.String()) <= part.BoundBytes && !parquet.Equal(max, hi) {
+		if len(lo.String()) <= part.BoundBytes && !parquet.Equal(min, lo) ||
+			len(hi.String()) <= part.BoundBytes && !parquet.Equal(max, hi) {
 			t.Errorf("%s: short bounds %v to %v are not the values %v to %v", part.Column(c), min, max, lo, hi)
 		}
 	}
@@ -334,7 +341,8 @@ func TestPartSchemaIsTheDocumentedOne(t *testing.T) {
 		"dataset_id INT32", "batch BYTE_ARRAY STRING", "scheme BYTE_ARRAY STRING", "port INT32 optional",
 		"domain_id INT64", "domain BYTE_ARRAY STRING", "host BYTE_ARRAY STRING",
 		"ts INT64 optional TIMESTAMP(isAdjustedToUTC=true,unit=MILLIS)", "size INT64 optional",
-		"path_query BYTE_ARRAY STRING", "url_id INT64", "raw_url BYTE_ARRAY optional STRING", "extras BYTE_ARRAY optional JSON",
+		"path_query BYTE_ARRAY STRING", "url_id INT64",
+		"raw_url BYTE_ARRAY optional STRING", "extras BYTE_ARRAY optional JSON",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("schema (-want +got):\n%s", diff)
@@ -405,9 +413,11 @@ func TestRowsWithinTheirBoundAreOneRowGroup(t *testing.T) {
 				keys += int64(len(r.AppendKey(nil)))
 			}
 			bound := MaxPlainBytes(parttest.Batch, int64(len(tc.Rows)), keys)
-			_, parts := writeParts(t, tc.Rows, testOptions(t, part.Limits{PageRows: pageRows, RowGroupBytes: bound, PartBytes: bound}))
+			lim := part.Limits{PageRows: pageRows, RowGroupBytes: bound, PartBytes: bound}
+			_, parts := writeParts(t, tc.Rows, testOptions(t, lim))
 			if len(parts) != 1 || parts[0].Part.RowGroups != 1 {
-				t.Errorf("%s, pages of %d rows: %d parts, the first of %d row groups", tc.Name, pageRows, len(parts), parts[0].Part.RowGroups)
+				t.Errorf("%s, pages of %d rows: %d parts, the first of %d row groups",
+					tc.Name, pageRows, len(parts), parts[0].Part.RowGroups)
 			}
 		}
 	}
@@ -430,8 +440,7 @@ func TestLargeExtrasEndPages(t *testing.T) {
 func TestPartBytesDependOnRowsAlone(t *testing.T) {
 	rows := parttest.Rows(9, 4000, parttest.SomeNull)
 	store, parts := writeParts(t, rows, testOptions(t, parttest.SmallLimits))
-	// Other rows in between leave the pooled encoders in another state; a shared writer's buffers
-	// too.
+	// Other rows in between change the state of pooled encoders and buffers.
 	writeParts(t, parttest.Rows(10, 3000, parttest.AllSet), testOptions(t, part.Limits{}))
 	runtime.GC()
 	again, partsAgain := writeParts(t, rows, testOptions(t, parttest.SmallLimits))
@@ -445,8 +454,9 @@ func TestPartBytesDependOnRowsAlone(t *testing.T) {
 	}
 }
 
-func TestPartWriterRefuses(t *testing.T) {
-	ok := row.Row{Domain: "b.example", Host: "b.example", Scheme: "http", Port: 80, PathQuery: "/b", TS: 5, HasTS: true, Size: 5, HasSize: true, Extras: `{"b":1}`, RawURL: "b"}
+func TestInvalidRowsAreRejected(t *testing.T) {
+	ok := row.Row{Domain: "b.example", Host: "b.example", Scheme: "http", Port: 80, PathQuery: "/b",
+		TS: 5, HasTS: true, Size: 5, HasSize: true, Extras: `{"b":1}`, RawURL: "b"}
 	change := func(f func(*row.Row)) row.Row { r := ok; f(&r); return r }
 	cases := map[string]row.Row{
 		"a smaller domain":   change(func(r *row.Row) { r.Domain = "a.example" }),
@@ -488,9 +498,9 @@ func TestPartWriterRefuses(t *testing.T) {
 	}
 }
 
-// However many rows come at a time, the same parts are written, and a record that is there several
-// times is written once.
-func TestRowsAreWrittenAlikeHoweverManyAtATime(t *testing.T) {
+// The parts do not depend on how many rows come at a time. A record that comes several times is
+// written once.
+func TestPartsDoNotDependOnHowManyRowsCome(t *testing.T) {
 	for _, tc := range parttest.Cases() {
 		t.Run(tc.Name, func(t *testing.T) {
 			store, parts := writeParts(t, tc.Rows, testOptions(t, tc.Limits))
@@ -530,7 +540,7 @@ func TestRowsAreWrittenAlikeHoweverManyAtATime(t *testing.T) {
 	}
 }
 
-func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
+func TestHostsAndRowsOutOfOrderAreRejected(t *testing.T) {
 	https, http := &row.Suffix{Scheme: "https", Port: -1}, &row.Suffix{Scheme: "http", Port: -1}
 	usualHTTPS, usualHTTP := &row.UsualSuffixes[row.HTTPSSuffix], &row.UsualSuffixes[row.HTTPSuffix]
 	host := func(domain, host string, rows int) row.SortedHost {
@@ -556,7 +566,10 @@ func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
 	}{
 		"a row without a host": {calls: []batch{{rows: []row.SortedRow{sorted("/", https)}}}},
 		"more rows than hosts have": {
-			calls: []batch{{hosts: []row.SortedHost{host("b.example", "b.example", 1)}, rows: []row.SortedRow{sorted("/", https), sorted("/a", https)}}},
+			calls: []batch{{
+				hosts: []row.SortedHost{host("b.example", "b.example", 1)},
+				rows:  []row.SortedRow{sorted("/", https), sorted("/a", https)},
+			}},
 		},
 		"fewer rows than hosts have": {
 			calls: []batch{{hosts: []row.SortedHost{host("b.example", "b.example", 1)}}},
@@ -577,7 +590,10 @@ func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
 			calls: []batch{hosts(host("b.example", "b.example", 0), host("a.example", "c.a.example", 0))},
 		},
 		"another id of the same domain": {
-			calls: []batch{hosts(host("b.example", "b.example", 0), row.SortedHost{Domain: "b.example", Host: "c.example", DomainID: 1, Rows: 0})},
+			calls: []batch{hosts(
+				host("b.example", "b.example", 0),
+				row.SortedHost{Domain: "b.example", Host: "c.example", DomainID: 1, Rows: 0},
+			)},
 		},
 		"a smaller path":                 {calls: []batch{one(sorted("/b", https), sorted("/a", https))}},
 		"a smaller path in another call": {calls: []batch{one(sorted("/b", https)), one(sorted("/a", https))}},
@@ -600,10 +616,20 @@ func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
 			calls: []batch{one(sorted("/a", usualHTTPS), sorted("/ab", usualHTTPS), sorted("/a", usualHTTPS))},
 		},
 		"a smaller domain that is longer": {
-			calls: []batch{hosts(host("m.example", "m.example", 0), host("n.example", "a.n.example", 0), host("n.example", "b.n.example", 0), host("a.examples", "a.examples", 0))},
+			calls: []batch{hosts(
+				host("m.example", "m.example", 0),
+				host("n.example", "a.n.example", 0),
+				host("n.example", "b.n.example", 0),
+				host("a.examples", "a.examples", 0),
+			)},
 		},
 		"a smaller host that is longer": {
-			calls: []batch{hosts(host("m.example", "m.example", 0), host("n.example", "x", 0), host("o.example", "x", 0), host("o.example", "o.example", 0))},
+			calls: []batch{hosts(
+				host("m.example", "m.example", 0),
+				host("n.example", "x", 0),
+				host("o.example", "x", 0),
+				host("o.example", "o.example", 0),
+			)},
 		},
 		"a domain of another partition": {
 			calls: []batch{one(sorted("/", https))}, prefix: urlnorm.FormatID(^urlnorm.DomainID("b.example"))[:1],
@@ -620,12 +646,12 @@ func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
 			}
 		}
 		if _, err := w.Finish(); err == nil {
-			t.Errorf("%s: Finish after it", name)
+			t.Errorf("%s: Finish after the error succeeds", name)
 		}
 	}
 }
 
-func TestPartWriterKeepsToItsPartition(t *testing.T) {
+func TestDomainsOfOtherPartitionsAreRejected(t *testing.T) {
 	for _, digits := range []int{1, 2} {
 		rows := parttest.Rows(13, 400, parttest.SomeNull)
 		prefix := urlnorm.FormatID(urlnorm.DomainID(rows[0].Domain))[:digits]
@@ -647,19 +673,19 @@ func TestPartWriterKeepsToItsPartition(t *testing.T) {
 			t.Fatalf("prefix %s: %+v, %v, want %d rows", prefix, parts, err, in)
 		}
 		w = newRowWriter(context.Background(), store, opt)
-		refused := 0
+		rejected := 0
 		for i := range rows {
 			if w.Append(&rows[i]) != nil {
-				refused++
+				rejected++
 			}
 		}
-		if refused == 0 {
+		if rejected == 0 {
 			t.Error("rows of all partitions accepted")
 		}
 	}
 }
 
-func TestPartWriterRefusesOptions(t *testing.T) {
+func TestInvalidOptionsAreRejected(t *testing.T) {
 	good := testOptions(t, part.Limits{})
 	for name, change := range map[string]func(*Options){
 		"no dataset":   func(o *Options) { o.Dataset = 0 },
@@ -684,7 +710,7 @@ func TestNoRowsNoParts(t *testing.T) {
 	}
 }
 
-// faultyStore fails the upload in one of its steps.
+// faultyStore fails one step of the upload.
 type faultyStore struct {
 	*blob.Memory
 	create, write, finish error
@@ -791,7 +817,8 @@ func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
 			if n, err := w.Rows(nil, nil); n != 0 || err == nil {
 				t.Errorf("rows after End: %v", err)
 			}
-			if _, _, err := store.Get(context.Background(), parts[len(parts)-1].Part.Key); !errors.Is(err, blob.ErrNotExist) {
+			_, _, err := store.Get(context.Background(), parts[len(parts)-1].Part.Key)
+			if !errors.Is(err, blob.ErrNotExist) {
 				t.Errorf("the last part after End: %v", err)
 			}
 			done := make(chan stored, 1)
@@ -818,7 +845,8 @@ func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
 				t.Errorf("part %d differs", i)
 			}
 		}
-		w := newRowWriter(context.Background(), &faultyStore{Memory: blob.NewMemory(), create: errors.New("part of an aborted writer")}, opt)
+		faulty := &faultyStore{Memory: blob.NewMemory(), create: errors.New("part of an aborted writer")}
+		w := newRowWriter(context.Background(), faulty, opt)
 		rows := parttest.Rows(1, 1, parttest.SomeNull)
 		if err := w.Append(&rows[0]); err != nil {
 			t.Fatal(err)
@@ -976,8 +1004,8 @@ func (discardStore) Create(context.Context, string) (blob.Writer, error) {
 func (discardWriter) Finish() (blob.Info, error) { return blob.Info{}, nil }
 func (discardWriter) Abort()                     {}
 
-// BenchmarkPartWriter writes real rows, and those of the list of URLs that URLAKE_BENCH_LIST names;
-// real rows also with parquet-go's writer with the same pages, compression and columns.
+// BenchmarkPartWriter writes real rows, and the list of URLs named by URLAKE_BENCH_LIST. For
+// comparison, parquet-go writes the real rows with the same pages, compression and columns.
 func BenchmarkPartWriter(b *testing.B) {
 	rows := parttest.RealRows(b)
 	report := func(b *testing.B, rows int, bytes int64) {
@@ -1027,15 +1055,18 @@ func BenchmarkPartWriter(b *testing.B) {
 	})
 }
 
-// writeParquetGo writes the rows of a part with parquet-go's column writers, pages of PageRows
-// rows.
+// writeParquetGo writes rows with parquet-go's column writers, in pages of PageRows rows.
 func writeParquetGo(tb testing.TB, out io.Writer, rows []row.Row) {
 	tb.Helper()
 	w := parquet.NewWriter(out, parquet.SchemaOf(new(parttest.ParquetGoRow)),
-		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}), parquet.DataPageVersion(2), parquet.ColumnIndexSizeLimit(func([]string) int { return part.BoundBytes }),
+		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}), parquet.DataPageVersion(2),
+		parquet.ColumnIndexSizeLimit(func([]string) int { return part.BoundBytes }),
 		parquet.DataPageStatistics(false), parquet.CreatedBy("urlake", "1", ""))
 	cols := w.ColumnWriters()
 	values := make([][]parquet.Value, part.NumColumns)
+	number := func(c part.Column, v parquet.Value) {
+		values[c] = append(values[c], v.Level(0, 0, int(c)))
+	}
 	text := func(c part.Column, s string, level int) {
 		values[c] = append(values[c], parquet.ByteArrayValue([]byte(s)).Level(0, level, int(c)))
 	}
@@ -1054,18 +1085,18 @@ func writeParquetGo(tb testing.TB, out io.Writer, rows []row.Row) {
 		}
 		for i := range page {
 			r := &page[i]
-			values[part.ColDatasetID] = append(values[part.ColDatasetID], parquet.Int32Value(parttest.Dataset).Level(0, 0, int(part.ColDatasetID)))
+			number(part.ColDatasetID, parquet.Int32Value(parttest.Dataset))
 			text(part.ColBatch, parttest.Batch, 0)
 			text(part.ColScheme, r.Scheme, 0)
 			optional(part.ColPort, r.Port >= 0, parquet.Int32Value(r.Port))
-			values[part.ColDomainID] = append(values[part.ColDomainID], parquet.Int64Value(int64(urlnorm.DomainID(r.Domain))).Level(0, 0, int(part.ColDomainID)))
+			number(part.ColDomainID, parquet.Int64Value(int64(urlnorm.DomainID(r.Domain))))
 			text(part.ColDomain, r.Domain, 0)
 			text(part.ColHost, r.Host, 0)
 			optional(part.ColTS, r.HasTS, parquet.Int64Value(r.TS))
 			optional(part.ColSize, r.HasSize, parquet.Int64Value(r.Size))
 			text(part.ColPathQuery, r.PathQuery, 0)
 			url := urlnorm.URLID([]byte(r.Scheme + "://" + r.Host + r.PathQuery))
-			values[part.ColURLID] = append(values[part.ColURLID], parquet.Int64Value(int64(url)).Level(0, 0, int(part.ColURLID)))
+			number(part.ColURLID, parquet.Int64Value(int64(url)))
 			optional(part.ColRawURL, r.RawURL != "", parquet.ByteArrayValue([]byte(r.RawURL)))
 			optional(part.ColExtras, r.Extras != "", parquet.ByteArrayValue([]byte(r.Extras)))
 		}

@@ -1,6 +1,6 @@
-// Package parttest has what the tests of parts share: rows to write, what a part of them has to hold, and
-// a reader of parts that is not urlake's. It imports neither the writer nor the reader, so that the
-// tests of both can use it.
+// Package parttest has what the tests of parts share: rows to write, what a part of them has to
+// hold, and a reader of parts that is not urlake's. It imports neither the writer nor the reader,
+// so that the tests of both can use it.
 package parttest
 
 import (
@@ -61,7 +61,7 @@ func Write(tb testing.TB, w Writer, rows []row.Row) []part.Written {
 	return parts
 }
 
-// Bytes is the content of a part.
+// Bytes reads a part from the store.
 func Bytes(tb testing.TB, store blob.Store, p part.Written) []byte {
 	tb.Helper()
 	data, _, err := store.Get(context.Background(), p.Part.Key)
@@ -80,7 +80,7 @@ type FileRow struct {
 	NullRaw, NullExt bool
 }
 
-// FileRows are the rows that a part of rows has to hold.
+// FileRows returns what a part of rows has to hold.
 func FileRows(rows []row.Row) []FileRow {
 	out := make([]FileRow, len(rows))
 	for i, r := range rows {
@@ -89,19 +89,24 @@ func FileRows(rows []row.Row) []FileRow {
 			url += fmt.Sprintf(":%d", r.Port)
 		}
 		url += r.PathQuery
-		out[i] = FileRow{r, Dataset, Batch, xxh3.HashString(r.Domain), xxh3.HashString(url), r.RawURL == "", r.Extras == ""}
+		out[i] = FileRow{
+			Row: r, DatasetID: Dataset, Batch: Batch,
+			DomainID: xxh3.HashString(r.Domain), URLID: xxh3.HashString(url),
+			NullRaw: r.RawURL == "", NullExt: r.Extras == "",
+		}
 	}
 	return out
 }
 
-// ColumnRows turns columns that hold everything back into rows.
+// ColumnRows turns all columns back into rows.
 func ColumnRows(c *part.Columns) []FileRow {
 	out := make([]FileRow, c.Rows)
 	for i := range out {
 		out[i] = FileRow{
 			Row: row.Row{
 				Domain: c.Domain[i], Host: c.Host[i], PathQuery: c.PathQuery[i], Scheme: c.Scheme[i], Port: c.Port[i],
-				TS: c.TS[i], HasTS: c.HasTS[i], Size: c.Size[i], HasSize: c.HasSize[i], Extras: c.Extras[i], RawURL: c.RawURL[i],
+				TS: c.TS[i], HasTS: c.HasTS[i], Size: c.Size[i], HasSize: c.HasSize[i],
+				Extras: c.Extras[i], RawURL: c.RawURL[i],
 			},
 			DatasetID: c.DatasetID[i], Batch: c.Batch[i], DomainID: c.DomainID[i], URLID: c.URLID[i],
 			NullRaw: c.RawURL[i] == "", NullExt: c.Extras[i] == "",

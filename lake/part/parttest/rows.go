@@ -35,7 +35,7 @@ const (
 	AllSet
 )
 
-// Rows returns n rows as a merge yields them: sorted, one per record.
+// Rows returns at most n rows as a merge yields them: sorted, one for each record.
 func Rows(seed uint64, n int, mode Nulls) []row.Row {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	has := func() bool { return mode == AllSet || mode == SomeNull && rng.IntN(3) == 0 }
@@ -83,12 +83,15 @@ func Rows(seed uint64, n int, mode Nulls) []row.Row {
 func SameSite(n int) []row.Row {
 	rows := make([]row.Row, n)
 	for i := range rows {
-		rows[i] = row.Row{Domain: "a.example", Host: "a.example", Scheme: "https", Port: -1, PathQuery: fmt.Sprintf("/%07d", i)}
+		rows[i] = row.Row{
+			Domain: "a.example", Host: "a.example", Scheme: "https", Port: -1, PathQuery: fmt.Sprintf("/%07d", i),
+		}
 	}
 	return rows
 }
 
-// Tangled differ in any of their fields, mostly late ones, and agree in long beginnings.
+// Tangled returns n rows, neither sorted nor distinct, that share long prefixes of their keys and
+// differ in any field.
 func Tangled(seed uint64, n int) []row.Row {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	text := func(most int, letters ...string) string {
@@ -135,7 +138,7 @@ func Tangled(seed uint64, n int) []row.Row {
 	return rows
 }
 
-// Sorted sorts rows by their keys and drops those of a record seen before.
+// Sorted sorts rows by their keys and drops all but the first of each record.
 func Sorted(rows []row.Row) []row.Row {
 	type keyed struct {
 		key []byte
@@ -162,7 +165,7 @@ type Case struct {
 	Limits part.Limits
 }
 
-// Cases reach every form that a page can have.
+// Cases returns rows and limits that together reach every form of a page.
 func Cases() []Case {
 	long := Rows(3, 60, SomeNull)
 	for i := range long {
@@ -170,7 +173,9 @@ func Cases() []Case {
 			long[i].PathQuery = "/" + strings.Repeat(string(rune('a'+i%26)), 16<<10-1)
 		}
 	}
-	empty := []row.Row{{Port: -1}, {Port: -1, HasTS: true}, {Port: 0, HasSize: true}, {Port: 0, HasTS: true, Extras: "{}"}}
+	empty := []row.Row{
+		{Port: -1}, {Port: -1, HasTS: true}, {Port: 0, HasSize: true}, {Port: 0, HasTS: true, Extras: "{}"},
+	}
 	return []Case{
 		{"one row", Rows(1, 1, AllSet), part.Limits{}},
 		{"some null", Rows(2, 5000, SomeNull), part.Limits{}},
@@ -181,13 +186,14 @@ func Cases() []Case {
 		{"long paths", Sorted(long), part.Limits{}},
 		{"empty strings", Sorted(empty), part.Limits{}},
 		{"many row groups and parts", Rows(4, 2000, SomeNull), SmallLimits},
-		{"a row a page, a page a row group", Rows(5, 30, SomeNull), part.Limits{PageRows: 1, RowGroupBytes: 1, PartBytes: 3000}},
+		{"a row a page, a page a row group", Rows(5, 30, SomeNull),
+			part.Limits{PageRows: 1, RowGroupBytes: 1, PartBytes: 3000}},
 		{"a row a part", Rows(5, 5, SomeNull), part.Limits{PageRows: 1, PartBytes: 1}},
 		{"more pages than a block has", Rows(6, 1200, SomeNull), part.Limits{PageRows: 2}},
 	}
 }
 
-// RealRows are the URLs of site maps, as a merge yields them: 300,000 rows of 4,000 hosts.
+// RealRows returns URLs of site maps as a merge yields them: 300,000 rows of 4,000 hosts.
 func RealRows(tb testing.TB) []row.Row {
 	tb.Helper()
 	f, err := os.Open(testenv.Shared(tb, "data", "eot2024", "sitemap-url-seeds-a.tar.zst"))
@@ -219,7 +225,9 @@ func RealRows(tb testing.TB) []row.Row {
 func ParseLines(list io.Reader, rows []row.Row) []row.Row {
 	for lines := bufio.NewScanner(list); lines.Scan(); {
 		if u, err := urlnorm.Parse(lines.Text()); err == nil {
-			rows = append(rows, row.Row{Domain: u.Domain, Host: u.Host, Scheme: u.Scheme, Port: int32(u.Port), PathQuery: u.PathQuery})
+			rows = append(rows, row.Row{
+				Domain: u.Domain, Host: u.Host, Scheme: u.Scheme, Port: int32(u.Port), PathQuery: u.PathQuery,
+			})
 		}
 	}
 	return rows
