@@ -2,8 +2,8 @@ package testenv
 
 import "testing"
 
-// NeedCPU skips a test of code that the processor cannot run. has says whether the processor has the
-// feature; the skip names it.
+// NeedCPU skips a test of code that the processor cannot run. has says whether the processor has
+// the feature; the skip names it.
 func NeedCPU(tb testing.TB, has bool, feature string) {
 	tb.Helper()
 	if !has {
