@@ -100,8 +100,16 @@ func Rebase(err error, base int64) error {
 	return &moved
 }
 
+// pageSections is what PageSection returns. ReadPageHeader needs it for every page.
+var pageSections = func() (names [NumColumns]string) {
+	for c := range names {
+		names[c] = Column(c).String() + " page"
+	}
+	return names
+}()
+
 // PageSection is the section that errors name for pages of a column.
-func PageSection(col Column) string { return col.String() + " page" }
+func PageSection(col Column) string { return pageSections[col] }
 
 // AppendPageHeader appends the header of a page of rows rows to dst, in Thrift's compact protocol.
 // h.Size is not used.
