@@ -35,6 +35,9 @@ var allowed = map[string][]string{
 		"lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/part": {"internal/thrift", "lake", "lake/codec"},
+	"lake/part/parttest": {
+		"internal/testenv", "lake/blob", "lake/part", "lake/row", "lake/urlnorm",
+	},
 	"lake/partwriter": {
 		"internal/prefetch", "lake", "lake/blob", "lake/codec", "lake/part", "lake/row",
 		"lake/seekable", "lake/urlnorm", "lake/zstdtext",

@@ -1,7 +1,7 @@
 package part
 
-// Columns holds rows by column. Only the columns that were asked for are filled; those
-// have Rows entries each. Strings are copies that do not keep pages in memory.
+// Columns holds rows by column. Only the requested columns are filled; each of those has Rows
+// entries. Strings are copies, so they do not keep pages in memory.
 type Columns struct {
 	Rows      int
 	DatasetID []uint32
@@ -11,12 +11,12 @@ type Columns struct {
 	DomainID  []uint64
 	Domain    []string
 	Host      []string
-	TS        []int64 // milliseconds since 1970 in UTC, 0 without one
+	TS        []int64 // milliseconds since 1970 in UTC, 0 without a timestamp
 	HasTS     []bool
-	Size      []int64 // 0 without one
+	Size      []int64 // 0 without a size
 	HasSize   []bool
 	PathQuery []string
 	URLID     []uint64
-	RawURL    []string // "" is none
-	Extras    []string // "" is none
+	RawURL    []string // "": none
+	Extras    []string // "": none
 }

@@ -1,53 +1,69 @@
 package part
 
-// DomainRuns are the domains of rows that follow each other, and what counting needs to know of the rows besides. Equal neighbours, which in a
-// part are all rows of a domain, are one run: a page says how long it is without its strings being made.
+// DomainRuns holds the domains of consecutive rows as runs of equal neighbours, with the timestamps
+// and sizes of these rows. All rows of a domain are neighbours in a part, so there is one run for a
+// domain, and no string for each row.
 type DomainRuns struct {
-	Text []byte
-	Runs []DomainRun
-	// Measures has TS and Size of all rows, and which have one. It has no rows where none has either.
+	// Measures has TS, HasTS, Size and HasSize of all rows. Its Rows is 0 if no row has either
+	// value.
 	Measures Columns
+
+	text []byte // the domains, one after the other
+	runs []domainRun
 }
 
-// domainRun is a domain and its rows.
-type DomainRun struct {
-	End  int // in text
-	Rows int64
+// domainRun is one domain and the number of its rows.
+type domainRun struct {
+	end  int // of the domain in text
+	rows int64
 }
 
 // Len is the number of runs.
-func (d *DomainRuns) Len() int { return len(d.Runs) }
+func (d *DomainRuns) Len() int { return len(d.runs) }
 
-// Run returns run i. The domain is valid until the next rows are read.
+// Run returns the domain of run i and the number of its rows. The domain is valid until the next
+// Reset.
 func (d *DomainRuns) Run(i int) (domain []byte, rows int64) {
 	start := 0
 	if i > 0 {
-		start = d.Runs[i-1].End
+		start = d.runs[i-1].end
 	}
-	return d.Text[start:d.Runs[i].End], d.Runs[i].Rows
+	return d.text[start:d.runs[i].end], d.runs[i].rows
 }
 
-// DomainSink is told what domains parts have while they are written, so that nobody has to read them again to know.
+// Last is the domain of the last run, empty if there is none. It is valid until the next Reset.
+func (d *DomainRuns) Last() []byte {
+	if len(d.runs) == 0 {
+		return nil
+	}
+	domain, _ := d.Run(len(d.runs) - 1)
+	return domain
+}
+
+// Reset removes all runs and measures and keeps their memory.
+func (d *DomainRuns) Reset() {
+	m := &d.Measures
+	m.Rows, m.TS, m.HasTS, m.Size, m.HasSize = 0, m.TS[:0], m.HasTS[:0], m.Size[:0], m.HasSize[:0]
+	d.text, d.runs = d.text[:0], d.runs[:0]
+}
+
+// Append begins a run of rows rows. Its domain is prefix and suffix joined; prefix may be a part of
+// Last.
+func (d *DomainRuns) Append(prefix, suffix []byte, rows int64) {
+	d.text = append(append(d.text, prefix...), suffix...)
+	d.runs = append(d.runs, domainRun{len(d.text), rows})
+}
+
+// Extend adds rows to the last run. There has to be one.
+func (d *DomainRuns) Extend(rows int64) { d.runs[len(d.runs)-1].rows += rows }
+
+// DomainSink receives the domains of parts while the parts are written, so that no part has to be
+// read again for them. A sink is called by one goroutine at a time.
 type DomainSink interface {
-	// Domains tells of the next rows of the open part, which follow those of the call before. They are valid during the call.
+	// Domains receives the next rows of the open part. They are valid during the call.
 	Domains(rows *DomainRuns) error
-	// EndPart ends the open part, whose file is complete but not in the store yet: PartWriter.Finish tells whether all are. What follows is the next one's.
+	// EndPart ends the open part. Its file is complete but not yet in the store: it is there when
+	// the writer's Finish has returned without an error. Later calls of Domains belong to the next
+	// part.
 	EndPart(p *Written) error
-}
-
-// begin begins a page.
-func (d *DomainRuns) Begin() { d.Text, d.Runs = d.Text[:0], d.Runs[:0] }
-
-// start says that the rows of the page from row on have another domain than those before.
-func (d *DomainRuns) Start(row int, domain []byte) {
-	d.End(row)
-	d.Text = append(d.Text, domain...)
-	d.Runs = append(d.Runs, DomainRun{len(d.Text), -int64(row)})
-}
-
-// end says that what was started last ends before row.
-func (d *DomainRuns) End(row int) {
-	if n := len(d.Runs); n > 0 {
-		d.Runs[n-1].Rows += int64(row)
-	}
 }

@@ -1,17 +1,18 @@
 package part
 
-// Text columns are written as DELTA_BYTE_ARRAY (Apache Parquet, Encodings.md): the lengths of the prefixes that each value
-// shares with the one before, the lengths of the suffixes, both as DELTA_BINARY_PACKED, and the suffixes one
-// after the other. In sorted rows most of a path stands in the one before, so that the compressor gets
-// half of the bytes, and a value that repeats costs some bits.
+// Text columns are DELTA_BYTE_ARRAY (Apache Parquet, Encodings.md): the lengths of the prefix that
+// each value shares with the previous one, the lengths of the suffixes, both as
+// DELTA_BINARY_PACKED, and then all suffixes. In sorted rows most of a path repeats the previous
+// one. So the compressor processes half as many bytes, and a repeated value costs a few bits.
 
-// Parquet's numbers of the encodings of values that parts have.
+// Parquet's numbers of the value encodings used in parts.
 const (
 	EncodingPlain          = 0
 	EncodingDeltaByteArray = 7
 )
 
-// The shape of DELTA_BINARY_PACKED that everybody writes: blocks of four miniblocks of 32 values.
+// Parts use the block shape of DELTA_BINARY_PACKED that other writers use too: blocks of 128 values
+// in four miniblocks.
 const (
 	DeltaBlock      = 128
 	DeltaMiniblocks = 4

@@ -15,82 +15,80 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// parquetMagic starts and ends a Parquet file.
+// ParquetMagic is the start and the end of a Parquet file.
 const ParquetMagic = "PAR1"
 
 const (
-	// indexReadBytes is how much is read at once where a whole part is read.
+	// indexReadBytes is the size of reads when a whole part is read.
 	indexReadBytes = 4 << 20
-	// maxIndexBytes bounds a part's footer, and its column and offset indexes together. A part of PartBytes has at
-	// most 2,048 pages a column, whose bounds take 3 KB at the very most.
+	// maxIndexBytes bounds the footer of a part, and its column and offset indexes together. A part
+	// of PartBytes has about 2,000 pages a column, whose bounds take at most 3 KB.
 	maxIndexBytes = 64 << 20
-	// footerGuess covers footer, column and offset indexes of a usual part: one read instead of three.
+	// footerGuess covers footer, column and offset indexes of a usual part, so that one read gets
+	// all of them.
 	footerGuess = 256 << 10
 )
 
-// chunkMeta is where one column of one row group lies.
+// chunkMeta is the location of one column of one row group, and of its offset index.
 type chunkMeta struct {
 	off, bytes           int64
 	indexOff, indexBytes int64
 	groupRows            int64
 }
 
-// BuildPageIndex computes the page index of a part from the file alone: r has size bytes; part names it in
-// errors. It reads every page, in large reads, and checks what a footer and the pages' own
-// checksums allow to check: the schema, that row groups, columns and pages follow each other without
-// a gap and with the same rows in every column.
+// BuildPageIndex computes the page index of a part from its file. r has size bytes; errors name
+// part.
+//
+// It reads every page, in large reads, and verifies the schema, the headers and checksums of all
+// pages, and that row groups, columns and pages follow each other without a gap and have the same
+// rows in every column.
 func BuildPageIndex(r io.ReaderAt, size int64, part string) ([]PageIndexBlock, error) {
-	groups, tail, tailOff, err := readFooter(r, size, part)
+	groups, rest, restOff, err := readFooter(r, size, part)
 	if err != nil {
 		return nil, err
 	}
 	var blocks []PageIndexBlock
-	end := int64(len(ParquetMagic))
+	end := int64(len(ParquetMagic)) // of the pages so far
 	for g, chunks := range groups {
-		var starts []int64 // of the first column
-		first := len(blocks)
+		var starts []int64 // rows at which pages of the first column start
+		var groupBlocks []PageIndexBlock
 		for c, m := range chunks {
 			col := Column(c)
 			section := fmt.Sprintf("offset index of %s in row group %d", col, g)
-			if m.off != end || m.bytes < 0 || m.bytes > tailOff-m.off {
+			if m.off != end || m.bytes < 0 || m.bytes > restOff-m.off {
 				return nil, codec.Corrupt(part, fmt.Sprintf("footer, %s in row group %d", col, g), -1,
-					fmt.Sprintf("pages between byte %d and %d", end, tailOff), fmt.Sprintf("%d bytes at %d", m.bytes, m.off))
+					fmt.Sprintf("pages between byte %d and %d", end, restOff),
+					fmt.Sprintf("%d bytes at %d", m.bytes, m.off))
 			}
 			end += m.bytes
-			if m.indexOff < tailOff || m.indexBytes < 0 || m.indexBytes > tailOff+int64(len(tail))-m.indexOff {
-				return nil, codec.Corrupt(part, section, m.indexOff, "a place after the pages", m.indexBytes)
+			if m.indexOff < restOff || m.indexBytes < 0 || m.indexBytes > restOff+int64(len(rest))-m.indexOff {
+				return nil, codec.Corrupt(part, section, m.indexOff, "an offset after the pages", m.indexBytes)
 			}
-			at := m.indexOff - tailOff
-			offs, rows, err := readOffsetIndex(tail[at:at+m.indexBytes], m, part, section)
+			at := m.indexOff - restOff
+			offsets, rows, err := readOffsetIndex(rest[at:at+m.indexBytes], m, part, section)
 			if err != nil {
 				return nil, Rebase(err, m.indexOff)
 			}
 			if c == 0 {
 				starts = rows
-				for from := 0; from < len(offs)-1; from += PageIndexPages {
-					b := NewPageIndexBlock(g, rows[from], min(PageIndexPages, len(offs)-1-from))
-					for i := range b.Starts {
-						b.Starts[i] = rows[from+i] - rows[from]
-					}
-					blocks = append(blocks, *b)
-				}
+				groupBlocks = NewPageIndex(g, starts)
 			} else if !slices.Equal(starts, rows) {
-				return nil, codec.Corrupt(part, section, m.indexOff, "pages of the same rows as in the first column", "others")
+				return nil, codec.Corrupt(part, section, m.indexOff, "the rows of the first column's pages", "others")
 			}
-			for i := range blocks[first:] {
-				copy(blocks[first+i].Cols[c].Offs, offs[i*PageIndexPages:])
-			}
-			if err := sumPages(r, blocks[first:], col, part); err != nil {
+			if err := sumPages(r, groupBlocks, offsets, col, part); err != nil {
 				return nil, err
 			}
 		}
+		blocks = append(blocks, groupBlocks...)
 	}
 	return blocks, nil
 }
 
-// readFooter returns the chunks of every row group and the bytes from tailOff, where
-// the pages end, to the end of the file.
-func readFooter(r io.ReaderAt, size int64, part string) (groups [][NumColumns]chunkMeta, tail []byte, tailOff int64, err error) {
+// readFooter returns the chunks of every row group. rest is the end of the file behind the pages,
+// from offset restOff on: the indexes and the footer.
+func readFooter(r io.ReaderAt, size int64, part string) (
+	groups [][NumColumns]chunkMeta, rest []byte, restOff int64, err error,
+) {
 	const trailer = 4 + len(ParquetMagic)
 	bad := func(at int64, want, got any) ([][NumColumns]chunkMeta, []byte, int64, error) {
 		return nil, nil, 0, codec.Corrupt(part, "footer", at, want, got)
@@ -100,7 +98,7 @@ func readFooter(r io.ReaderAt, size int64, part string) (groups [][NumColumns]ch
 	}
 	read := func(off, end int64) ([]byte, error) {
 		b := make([]byte, end-off)
-		// ReaderAt may return io.EOF with a read that ends at the end.
+		// A full read that reaches the end of the file may return io.EOF.
 		if n, err := r.ReadAt(b, off); n < len(b) {
 			if err == nil || errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
@@ -109,33 +107,33 @@ func readFooter(r io.ReaderAt, size int64, part string) (groups [][NumColumns]ch
 		}
 		return b, nil
 	}
-	if tail, err = read(max(0, size-footerGuess), size); err != nil {
+	if rest, err = read(max(0, size-footerGuess), size); err != nil {
 		return nil, nil, 0, err
 	}
-	tailOff = size - int64(len(tail))
-	if got := tail[len(tail)-4:]; string(got) != ParquetMagic {
+	restOff = size - int64(len(rest))
+	if got := rest[len(rest)-4:]; string(got) != ParquetMagic {
 		return bad(size-4, ParquetMagic, fmt.Sprintf("%q", got))
 	}
-	head, err := read(0, int64(len(ParquetMagic)))
+	start, err := read(0, int64(len(ParquetMagic)))
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	if string(head) != ParquetMagic {
-		return bad(0, ParquetMagic, fmt.Sprintf("%q", head))
+	if string(start) != ParquetMagic {
+		return bad(0, ParquetMagic, fmt.Sprintf("%q", start))
 	}
-	n := int64(binary.LittleEndian.Uint32(tail[len(tail)-trailer:]))
+	n := int64(binary.LittleEndian.Uint32(rest[len(rest)-trailer:]))
 	footerOff := size - int64(trailer) - n
 	if footerOff < int64(len(ParquetMagic)) || n > maxIndexBytes {
 		return bad(size-int64(trailer), "the size of a footer", n)
 	}
-	if footerOff < tailOff {
-		more, err := read(footerOff, tailOff)
+	if footerOff < restOff {
+		more, err := read(footerOff, restOff)
 		if err != nil {
 			return nil, nil, 0, err
 		}
-		tail, tailOff = append(more, tail...), footerOff
+		rest, restOff = append(more, rest...), footerOff
 	}
-	footer := tail[footerOff-tailOff : size-int64(trailer)-tailOff]
+	footer := rest[footerOff-restOff : size-int64(trailer)-restOff]
 	groups, err = decodeFooter(footer, part)
 	if err != nil {
 		return nil, nil, 0, Rebase(err, footerOff)
@@ -153,17 +151,17 @@ func readFooter(r io.ReaderAt, size int64, part string) (groups [][NumColumns]ch
 	if dataEnd > footerOff || footerOff-dataEnd > maxIndexBytes {
 		return bad(footerOff, "indexes between pages and footer", fmt.Sprintf("%d bytes", footerOff-dataEnd))
 	}
-	if dataEnd < tailOff {
-		more, err := read(dataEnd, tailOff)
+	if dataEnd < restOff {
+		more, err := read(dataEnd, restOff)
 		if err != nil {
 			return nil, nil, 0, err
 		}
-		return groups, append(more, tail...), dataEnd, nil
+		return groups, append(more, rest...), dataEnd, nil
 	}
-	return groups, tail[dataEnd-tailOff:], dataEnd, nil
+	return groups, rest[dataEnd-restOff:], dataEnd, nil
 }
 
-// decodeFooter decodes what BuildPageIndex needs of a FileMetaData.
+// decodeFooter decodes the parts of a FileMetaData that BuildPageIndex needs.
 func decodeFooter(footer []byte, part string) (groups [][NumColumns]chunkMeta, err error) {
 	r := thrift.NewReader(footer, part, "footer")
 	var fileRows, rows int64
@@ -203,6 +201,7 @@ func decodeFooter(footer []byte, part string) (groups [][NumColumns]chunkMeta, e
 	return groups, r.Close()
 }
 
+// decodeRowGroup decodes a RowGroup.
 func decodeRowGroup(r thrift.Reader) (chunks [NumColumns]chunkMeta, rows int64) {
 	r.Struct(func(f thrift.Field) {
 		switch f.ID {
@@ -211,7 +210,7 @@ func decodeRowGroup(r thrift.Reader) (chunks [NumColumns]chunkMeta, rows int64) 
 				r.Fail(fmt.Sprintf("%d columns", NumColumns), n)
 			}
 			for c := 0; c < NumColumns && r.Err() == nil; c++ {
-				decodeChunk(r, ColumnDefs[c].Codec, &chunks[c])
+				decodeChunk(r, columnDefs[c].codec, &chunks[c])
 			}
 		case 3:
 			rows = r.Int(f, thrift.I64, 1, maxRows)
@@ -220,13 +219,15 @@ func decodeRowGroup(r thrift.Reader) (chunks [NumColumns]chunkMeta, rows int64) 
 		}
 	})
 	for c, m := range chunks {
-		if r.Err() == nil && (rows == 0 || m.groupRows != rows || m.bytes == 0 || m.off == 0 || m.indexOff == 0 || m.indexBytes == 0) {
-			r.Fail(fmt.Sprintf("the place of %d values of %s", rows, Column(c)), fmt.Sprintf("%+v", m))
+		if r.Err() == nil && (rows == 0 || m.groupRows != rows || m.bytes == 0 || m.off == 0 ||
+			m.indexOff == 0 || m.indexBytes == 0) {
+			r.Fail(fmt.Sprintf("the location of %d values of %s", rows, Column(c)), fmt.Sprintf("%+v", m))
 		}
 	}
 	return chunks, rows
 }
 
+// decodeChunk decodes a ColumnChunk.
 func decodeChunk(r thrift.Reader, compression format.CompressionCodec, m *chunkMeta) {
 	r.Struct(func(f thrift.Field) {
 		switch f.ID {
@@ -260,7 +261,8 @@ func decodeChunk(r thrift.Reader, compression format.CompressionCodec, m *chunkM
 	})
 }
 
-// readOffsetIndex decodes an offset index: the pages' offsets and where the last ends, their first rows and the rows of all.
+// readOffsetIndex decodes an offset index. offs are the offsets of all pages and the end of the
+// last one, rows their first rows and the number of all rows.
 func readOffsetIndex(data []byte, m chunkMeta, part, section string) (offs, rows []int64, err error) {
 	r := thrift.NewReader(data, part, section)
 	end, next := m.off, int64(0)
@@ -284,7 +286,8 @@ func readOffsetIndex(data []byte, m chunkMeta, part, section string) (offs, rows
 					r.Fail("a page location", f.ID)
 				}
 			})
-			if r.Err() == nil && (off < 0 || size == 0 || (first == 0) != (len(rows) == 0) || (len(rows) > 0 && first-rows[len(rows)-1] > maxPageRows)) {
+			if r.Err() == nil && (off < 0 || size == 0 || (first == 0) != (len(rows) == 0) ||
+				(len(rows) > 0 && first-rows[len(rows)-1] > maxPageRows)) {
 				r.Fail("a page location", fmt.Sprintf("offset %d, %d bytes, first row %d", off, size, first))
 			}
 			if r.Err() != nil {
@@ -301,33 +304,35 @@ func readOffsetIndex(data []byte, m chunkMeta, part, section string) (offs, rows
 }
 
 // sumPages reads the pages of one column of one row group, checks their headers and Parquet's
-// checksums, and fills in the blocks' own.
-func sumPages(r io.ReaderAt, blocks []PageIndexBlock, col Column, part string) error {
+// checksums, and sets their locations and checksums in blocks. offsets are those of all pages and
+// the end of the last one.
+func sumPages(r io.ReaderAt, blocks []PageIndexBlock, offsets []int64, col Column, part string) error {
 	var buf []byte
 	var bufOff int64
-	last := blocks[len(blocks)-1].Cols[col].Offs
-	end := last[len(last)-1]
+	end := offsets[len(offsets)-1]
 	for i := range blocks {
 		b := &blocks[i]
-		run := &b.Cols[col]
-		for p := range run.Sums {
-			off, size := run.Offs[p], run.Offs[p+1]-run.Offs[p]
+		for p := range b.Pages() {
+			off := offsets[i*PageIndexPages+p]
+			size := offsets[i*PageIndexPages+p+1] - off
 			if off+size > bufOff+int64(len(buf)) {
 				bufOff = off
-				buf = slices.Grow(buf[:0], int(min(end-off, max(size, indexReadBytes))))[:min(end-off, max(size, indexReadBytes))]
+				n := int(min(end-off, max(size, indexReadBytes)))
+				buf = slices.Grow(buf[:0], n)[:n]
 				if n, err := r.ReadAt(buf, off); n < len(buf) {
 					return fmt.Errorf("read %s: %w", part, err)
 				}
 			}
 			raw := buf[off-bufOff:][:size]
-			h, err := ReadPageHeader(raw, col, int(b.Starts[p+1]-b.Starts[p]), part, PageSection(col))
+			h, err := ReadPageHeader(raw, col, int(b.starts[p+1]-b.starts[p]), part)
 			if err != nil {
 				return Rebase(err, off)
 			}
-			if got := crc32.ChecksumIEEE(raw[h.Size:]); got != h.Crc {
-				return codec.Corrupt(part, PageSection(col), off, fmt.Sprintf("crc32 %08x", h.Crc), fmt.Sprintf("%08x", got))
+			if got := crc32.ChecksumIEEE(raw[h.Size:]); got != h.CRC {
+				return codec.Corrupt(part, PageSection(col), off,
+					fmt.Sprintf("crc32 %08x", h.CRC), fmt.Sprintf("%08x", got))
 			}
-			run.Sums[p] = codec.CRC32C(raw)
+			b.SetPage(col, p, off, size, codec.CRC32C(raw))
 		}
 	}
 	return nil

@@ -12,20 +12,21 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// pageHeader is what a data page v2 says of itself, and where its data starts.
+// PageHeader is the header of a data page v2.
 type PageHeader struct {
-	Size         int // of the header
-	Uncompressed int // levels and values before compression
-	Compressed   int // levels and values
-	Crc          uint32
-	Nulls        int
-	Levels       int // bytes of definition levels, never compressed
-	Zstd         bool
+	Size         int    // bytes of the header itself
+	Uncompressed int    // bytes of levels and values before compression
+	Compressed   int    // bytes of levels and values in the file
+	CRC          uint32 // CRC-32 (IEEE) of levels and values in the file
+	Nulls        int    // rows without a value
+	Levels       int    // bytes of definition levels, which are never compressed
+	Zstd         bool   // the values are compressed
 }
 
-// readPageHeader decodes the header that starts raw, which has to be one page of rows rows of col.
-func ReadPageHeader(raw []byte, col Column, rows int, part string, section string) (h PageHeader, err error) {
-	r := thrift.NewReader(raw, part, section)
+// ReadPageHeader decodes and checks the header of a page. raw is exactly one page of rows rows of
+// col. An error names part, and its offset counts from the start of the page.
+func ReadPageHeader(raw []byte, col Column, rows int, part string) (h PageHeader, err error) {
+	r := thrift.NewReader(raw, part, PageSection(col))
 	var seen, seenV2 int // bit i: field i
 	for f := (thrift.Field{}); r.Next(&f); {
 		seen |= 1 << f.ID
@@ -37,7 +38,7 @@ func ReadPageHeader(raw []byte, col Column, rows int, part string, section strin
 		case 3:
 			h.Compressed = int(r.Int(f, thrift.I32, 0, MaxPageBytes))
 		case 4:
-			h.Crc = uint32(r.Int(f, thrift.I32, math.MinInt32, math.MaxInt32))
+			h.CRC = uint32(r.Int(f, thrift.I32, math.MinInt32, math.MaxInt32))
 		case 8:
 			if !r.Want(f, thrift.Struct) {
 				break
@@ -52,7 +53,7 @@ func ReadPageHeader(raw []byte, col Column, rows int, part string, section strin
 				case 3: // rows
 					r.Int(g, thrift.I32, int64(rows), int64(rows))
 				case 4:
-					encoding := int64(ColumnDefs[col].Encoding())
+					encoding := int64(col.Encoding())
 					r.Int(g, thrift.I32, encoding, encoding)
 				case 5:
 					h.Levels = int(r.Int(g, thrift.I32, 0, MaxPageBytes))
@@ -62,7 +63,7 @@ func ReadPageHeader(raw []byte, col Column, rows int, part string, section strin
 					if h.Zstd = g.Kind == thrift.True; !h.Zstd && g.Kind != thrift.False {
 						r.Fail("a boolean", fmt.Sprintf("type %d", g.Kind))
 					}
-					if h.Zstd && ColumnDefs[col].Codec != format.Zstd { // other readers go by the column
+					if h.Zstd && col.Compression() != format.Zstd { // other readers trust the column's codec
 						r.Fail("a page that is not compressed", "one that is")
 					}
 				default:
@@ -82,13 +83,14 @@ func ReadPageHeader(raw []byte, col Column, rows int, part string, section strin
 	}
 	h.Size = r.Offset()
 	if r.Err() == nil && (h.Compressed != r.Len() || h.Levels > h.Compressed || h.Levels > h.Uncompressed ||
-		(h.Levels != 0) != ColumnDefs[col].Optional || (h.Nulls != 0 && !ColumnDefs[col].Optional)) {
+		(h.Levels != 0) != col.Optional() || (h.Nulls != 0 && !col.Optional())) {
 		r.Fail("sizes that agree", fmt.Sprintf("%d bytes left, %+v", r.Len(), h))
 	}
 	return h, r.Err()
 }
 
-// rebase makes the offset of a corruption found in bytes that start at byte base of a file one in the file.
+// Rebase returns err with the offset of a *codec.CorruptError moved by base. It turns an offset in
+// a piece of a file that starts at byte base into an offset in the file.
 func Rebase(err error, base int64) error {
 	var c *codec.CorruptError
 	if !errors.As(err, &c) || c.Offset < 0 {
@@ -99,15 +101,25 @@ func Rebase(err error, base int64) error {
 	return &moved
 }
 
-func PageSection(col Column) string { return col.String() + " page" }
+// pageSections is what PageSection returns. ReadPageHeader needs it for every page.
+var pageSections = func() (names [NumColumns]string) {
+	for c := range names {
+		names[c] = Column(c).String() + " page"
+	}
+	return names
+}()
 
-// appendPageHeader encodes a PageHeader of a data page v2 of rows rows in Thrift's compact protocol.
+// PageSection is the section that errors name for pages of a column.
+func PageSection(col Column) string { return pageSections[col] }
+
+// AppendPageHeader appends the header of a page of rows rows to dst, in Thrift's compact protocol.
+// h.Size is not used.
 func AppendPageHeader(dst []byte, h PageHeader, rows, encoding int) []byte {
 	num := func(v int) { dst = binary.AppendVarint(append(dst, 1<<4|thrift.I32), int64(v)) }
 	num(3) // DATA_PAGE_V2
 	num(h.Uncompressed)
 	num(h.Compressed)
-	num(int(int32(h.Crc)))
+	num(int(int32(h.CRC)))
 	dst = append(dst, 4<<4|thrift.Struct) // data_page_header_v2
 	num(rows)                             // values
 	num(h.Nulls)

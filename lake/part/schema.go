@@ -9,10 +9,10 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// Column is one of a part's columns. Every part has all of them in this order.
+// Column is a column of a part. Every part has all columns, in this order.
 type Column int
 
-// The columns of a part; docs/formats/part.md says what each holds.
+// The columns of a part. docs/formats/part.md describes what each holds.
 const (
 	ColDatasetID Column = iota // INT32
 	ColBatch                   // STRING
@@ -21,8 +21,8 @@ const (
 	ColDomainID                // INT64, two's complement of urlnorm.DomainID
 	ColDomain                  // STRING
 	ColHost                    // STRING
-	ColTS                      // TIMESTAMP(ms, UTC), null: none
-	ColSize                    // INT64, null: none
+	ColTS                      // TIMESTAMP(ms, UTC), null: no timestamp
+	ColSize                    // INT64, null: no size
 	ColPathQuery               // STRING
 	ColURLID                   // INT64, two's complement of urlnorm.URLID
 	ColRawURL                  // STRING, null: none or not kept
@@ -32,54 +32,68 @@ const (
 	NumColumns = int(iota)
 )
 
-// CreatedBy is created_by of every part, in the form the Parquet format asks for. It names the
-// version of the part format, not the build: same rows, same bytes.
+// CreatedBy is created_by of every part, in the form that Parquet prescribes. It names the version
+// of the part format, not the build, so that the same rows give the same bytes.
 const CreatedBy = "urlake version 1"
 
-// columnDef is what the reader and the writer have to know of a column.
+// columnDef describes how a column is stored.
 type columnDef struct {
-	Name     string
-	Kind     format.Type
-	Optional bool
-	Codec    format.CompressionCodec
+	name     string
+	kind     format.Type
+	optional bool
+	codec    format.CompressionCodec
 	logical  format.LogicalTypeValue
-	legacy   deprecated.ConvertedType // what readers older than logical types look at; -1 none
+	legacy   deprecated.ConvertedType // for readers older than logical types; noLegacy is none
 }
 
 const noLegacy = deprecated.ConvertedType(-1)
 
-var ColumnDefs = [NumColumns]columnDef{
-	ColDatasetID: {Name: "dataset_id", Kind: format.Int32, Codec: format.Zstd, legacy: noLegacy},
+var columnDefs = [NumColumns]columnDef{
+	ColDatasetID: numberColumn("dataset_id", format.Int32, false),
 	ColBatch:     stringColumn("batch", false),
 	ColScheme:    stringColumn("scheme", false),
-	ColPort:      {Name: "port", Kind: format.Int32, Codec: format.Zstd, Optional: true, legacy: noLegacy},
-	ColDomainID:  {Name: "domain_id", Kind: format.Int64, Codec: format.Zstd, legacy: noLegacy},
+	ColPort:      numberColumn("port", format.Int32, true),
+	ColDomainID:  numberColumn("domain_id", format.Int64, false),
 	ColDomain:    stringColumn("domain", false),
 	ColHost:      stringColumn("host", false),
-	ColTS: {Name: "ts", Kind: format.Int64, Codec: format.Zstd, Optional: true, legacy: deprecated.TimestampMillis,
+	ColTS: {name: "ts", kind: format.Int64, codec: format.Zstd, optional: true, legacy: deprecated.TimestampMillis,
 		logical: &format.TimestampType{IsAdjustedToUTC: true, Unit: format.TimeUnit{Value: &format.MilliSeconds{}}}},
-	ColSize:      {Name: "size", Kind: format.Int64, Codec: format.Zstd, Optional: true, legacy: noLegacy},
+	ColSize:      numberColumn("size", format.Int64, true),
 	ColPathQuery: stringColumn("path_query", false),
-	ColURLID:     {Name: "url_id", Kind: format.Int64, Codec: format.Uncompressed, legacy: noLegacy},
+	ColURLID:     {name: "url_id", kind: format.Int64, codec: format.Uncompressed, legacy: noLegacy}, // random bits
 	ColRawURL:    stringColumn("raw_url", true),
-	ColExtras: {Name: "extras", Kind: format.ByteArray, Codec: format.Zstd, Optional: true, legacy: deprecated.Json,
+	ColExtras: {name: "extras", kind: format.ByteArray, codec: format.Zstd, optional: true, legacy: deprecated.Json,
 		logical: &format.JsonType{}},
 }
 
+func numberColumn(name string, kind format.Type, optional bool) columnDef {
+	return columnDef{name: name, kind: kind, codec: format.Zstd, optional: optional, legacy: noLegacy}
+}
+
 func stringColumn(name string, optional bool) columnDef {
-	return columnDef{Name: name, Kind: format.ByteArray, Codec: format.Zstd, Optional: optional,
+	return columnDef{name: name, kind: format.ByteArray, codec: format.Zstd, optional: optional,
 		logical: &format.StringType{}, legacy: deprecated.UTF8}
 }
 
-// encoding is how values are written.
-func (d *columnDef) Encoding() int {
-	if d.Kind == format.ByteArray {
+// Type is the physical type of the column's values.
+func (c Column) Type() format.Type { return columnDefs[c].kind }
+
+// Optional reports whether values of the column may be null.
+func (c Column) Optional() bool { return columnDefs[c].optional }
+
+// Compression is the codec that the metadata names for the column. A page may be uncompressed
+// nevertheless and say so in its header.
+func (c Column) Compression() format.CompressionCodec { return columnDefs[c].codec }
+
+// Encoding is the number of the encoding of the column's values.
+func (c Column) Encoding() int {
+	if c.Type() == format.ByteArray {
 		return EncodingDeltaByteArray
 	}
 	return EncodingPlain
 }
 
-// sortOrder is the order of a part's rows, nulls first: the order of Row.AppendKey.
+// SortOrder is the order of a part's rows, nulls first. It is the order of row.Row.AppendKey.
 var SortOrder = [...]Column{ColDomain, ColHost, ColPathQuery, ColScheme, ColPort, ColTS, ColSize, ColExtras, ColRawURL}
 
 // String is the column's name in the file.
@@ -87,24 +101,24 @@ func (c Column) String() string {
 	if c < 0 || int(c) >= NumColumns {
 		return "column " + strconv.Itoa(int(c))
 	}
-	return ColumnDefs[c].Name
+	return columnDefs[c].name
 }
 
-// schemaElements is the schema as it stands in a part's footer.
+// SchemaElements is the schema in a part's footer.
 func SchemaElements() thrift.Slice[format.SchemaElement] {
 	out := thrift.Slice[format.SchemaElement]{{
 		Name:           "urlake",
 		RepetitionType: thrift.New(format.Required),
 		NumChildren:    thrift.New(int32(NumColumns)),
 	}}
-	for _, d := range ColumnDefs {
+	for _, d := range columnDefs {
 		e := format.SchemaElement{
-			Name:           d.Name,
-			Type:           thrift.New(d.Kind),
+			Name:           d.name,
+			Type:           thrift.New(d.kind),
 			RepetitionType: thrift.New(format.Required),
 			LogicalType:    format.LogicalType{Value: d.logical},
 		}
-		if d.Optional {
+		if d.optional {
 			e.RepetitionType = thrift.New(format.Optional)
 		}
 		if d.legacy != noLegacy {
@@ -115,15 +129,15 @@ func SchemaElements() thrift.Slice[format.SchemaElement] {
 	return out
 }
 
-// schemaBytes is the encoded schema. All parts share it byte for byte, so a reader compares instead of
-// interpreting.
+// schemaBytes is the encoded schema. It is the same in all parts, so a reader compares bytes and
+// does not interpret them.
 var schemaBytes = MarshalThrift(SchemaElements())
 
-// marshalThrift encodes a structure of Parquet's metadata.
+// MarshalThrift encodes a structure of Parquet's metadata.
 func MarshalThrift(v any) []byte {
 	b, err := thrift.Marshal(new(thrift.CompactProtocol), v)
 	if err != nil {
-		panic(fmt.Sprintf("encode %T: %v", v, err)) // writing to memory: only a wrong type can fail
+		panic(fmt.Sprintf("encode %T: %v", v, err)) // only a type that thrift cannot encode
 	}
 	return b
 }

@@ -7,9 +7,10 @@ import (
 	"github.com/urlake/urlake/lake/part"
 )
 
-// readDeltaPacked appends n values to dst and returns the bytes behind them; false for anything that is not
-// n values in blocks and miniblocks of the usual size.
-func ReadDeltaPacked(dst []int32, data []byte, n int) (values []int32, rest []byte, ok bool) {
+// readDeltaPacked decodes n values of DELTA_BINARY_PACKED, appends them to dst and returns the
+// bytes behind them. ok is false unless data starts with exactly n values in blocks and miniblocks
+// of the usual size.
+func readDeltaPacked(dst []int32, data []byte, n int) (values []int32, rest []byte, ok bool) {
 	for _, want := range [...]uint64{part.DeltaBlock, part.DeltaMiniblocks, uint64(n)} {
 		v, size := binary.Uvarint(data)
 		if size <= 0 || v != want {
@@ -76,4 +77,18 @@ func ReadDeltaPacked(dst []int32, data []byte, n int) (values []int32, rest []by
 		}
 	}
 	return dst, data, true
+}
+
+// readLengths decodes what precedes the suffixes of a page of n values as DELTA_BYTE_ARRAY: the
+// lengths of the prefixes and suffixes, valid until the next page. rest starts with the suffixes.
+func (d *pageDecoder) readLengths(values []byte, n int) (prefixes, suffixes []int32, rest []byte, ok bool) {
+	lengths, rest, ok := readDeltaPacked(d.lengths[:0], values, n)
+	if ok {
+		lengths, rest, ok = readDeltaPacked(lengths, rest, n)
+	}
+	d.lengths = lengths
+	if !ok {
+		return nil, nil, nil, false
+	}
+	return lengths[:n], lengths[n:], rest, true
 }

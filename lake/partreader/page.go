@@ -15,54 +15,70 @@ import (
 	"github.com/urlake/urlake/lake/row"
 )
 
-// pageDecoder decodes one page at a time.
-type PageDecoder struct {
-	zstd    *zstd.Decoder
-	raw     []byte // decompressed values
-	defined []bool // per row, of optional columns
-	lengths []int32
-	before  []byte // the value before the first asked one
+// encodedPage is a page as read from a part.
+type encodedPage struct {
+	col  part.Column
+	file string // the part, for errors
+	off  int64  // of the page in the part
+	raw  []byte // header and data
+	sum  uint32 // CRC-32C of raw according to the index
+	rows int
 }
 
-// keepDecoded is the most scratch space a pooled decoder keeps: the largest usual page.
-const keepDecoded = 2 << 20
+// corrupt is the error of a damaged page.
+func (p *encodedPage) corrupt(want, got any) error {
+	return codec.Corrupt(p.file, part.PageSection(p.col), p.off, want, got)
+}
 
-// decodeSlack is room after the end of a page that the zstd decoder may scribble on: with it, it takes a loop that
-// is twice as fast. It is what that decoder calls compressedBlockOverAlloc.
-const decodeSlack = 16
+// pageDecoder decodes one page at a time.
+type pageDecoder struct {
+	zstd    *zstd.Decoder
+	raw     []byte // decompressed values
+	defined []bool // for each row of an optional column, whether it has a value
+	lengths []int32
+	before  []byte // the value before the first requested one
+}
 
-var PageDecoders = sync.Pool{New: func() any {
-	// The destination's capacity is the limit: a page does not decompress to more than its header says, whatever
-	// the zstd frame claims.
+const (
+	// keepDecoded is the most scratch space that a pooled decoder keeps: the largest usual page.
+	keepDecoded = 2 << 20
+
+	// decodeSlack is capacity behind the content of a page that the zstd decoder may overwrite.
+	// With it, the decoder uses a loop that is twice as fast; it calls the same number
+	// compressedBlockOverAlloc.
+	decodeSlack = 16
+)
+
+// pageDecoders holds idle decoders.
+var pageDecoders = sync.Pool{New: func() any {
+	// The capacity of the destination limits the output, so a page does not decompress to more than
+	// its header says, whatever the zstd frame claims.
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true),
 		zstd.WithDecoderMaxMemory(part.MaxPageBytes))
 	if err != nil {
 		panic(err) // the options are constants
 	}
-	return &PageDecoder{zstd: dec}
+	return &pageDecoder{zstd: dec}
 }}
 
-// open checks a page of rows rows, which lies at byte off of part and has the checksum sum, and returns its values decompressed, valid
-// until the next page. Of an optional column defined tells which rows have one.
-func (d *PageDecoder) open(col part.Column, onePart string, off int64, raw []byte, sum uint32, rows int) (values []byte, defined []bool, h part.PageHeader, err error) {
-	if got := codec.CRC32C(raw); got != sum {
-		return nil, nil, h, codec.Corrupt(onePart, part.PageSection(col), off, fmt.Sprintf("crc32c %08x", sum), fmt.Sprintf("%08x", got))
+// open verifies a page and returns its decompressed values, which are valid until the next page.
+// For an optional column, defined says which rows have a value; otherwise it is empty.
+func (d *pageDecoder) open(p *encodedPage) (values []byte, defined []bool, h part.PageHeader, err error) {
+	if got := codec.CRC32C(p.raw); got != p.sum {
+		return nil, nil, h, p.corrupt(fmt.Sprintf("crc32c %08x", p.sum), fmt.Sprintf("%08x", got))
 	}
-	if h, err = part.ReadPageHeader(raw, col, rows, onePart, "page"); err != nil {
-		return nil, nil, h, part.Rebase(err, off)
-	}
-	bad := func(want, got any) error {
-		return codec.Corrupt(onePart, part.PageSection(col), off, want, got)
+	if h, err = part.ReadPageHeader(p.raw, p.col, p.rows, p.file); err != nil {
+		return nil, nil, h, part.Rebase(err, p.off)
 	}
 	defined = d.defined[:0]
 	if h.Levels > 0 {
-		defined, err = AppendLevels(defined, raw[h.Size:h.Size+h.Levels], rows, h.Nulls)
+		defined, err = appendLevels(defined, p.raw[h.Size:h.Size+h.Levels], p.rows, h.Nulls)
 		d.defined = defined[:0]
 		if err != nil {
-			return nil, nil, h, bad("definition levels", err)
+			return nil, nil, h, p.corrupt("definition levels", err)
 		}
 	}
-	values = raw[h.Size+h.Levels:]
+	values = p.raw[h.Size+h.Levels:]
 	if size := h.Uncompressed - h.Levels; h.Zstd {
 		if cap(d.raw) < size+decodeSlack {
 			d.raw = make([]byte, 0, size+decodeSlack)
@@ -72,44 +88,40 @@ func (d *PageDecoder) open(col part.Column, onePart string, off int64, raw []byt
 			d.raw = nil
 		}
 		if values, err = d.zstd.DecodeAll(values, buf); err != nil {
-			return nil, nil, h, bad(fmt.Sprintf("zstd of %d bytes", size), err)
+			return nil, nil, h, p.corrupt(fmt.Sprintf("zstd of %d bytes", size), err)
 		}
 		if len(values) != size {
-			return nil, nil, h, bad(fmt.Sprintf("%d bytes decompressed", size), len(values))
+			return nil, nil, h, p.corrupt(fmt.Sprintf("%d bytes decompressed", size), len(values))
 		}
 	} else if len(values) != size {
-		return nil, nil, h, bad(fmt.Sprintf("%d bytes", size), len(values))
+		return nil, nil, h, p.corrupt(fmt.Sprintf("%d bytes", size), len(values))
 	}
 	return values, defined, h, nil
 }
 
-// page appends rows [lo, hi) of one page to dst. The page is raw, has rows rows, lies at byte off of
-// part, and has the checksum sum.
-func (d *PageDecoder) page(dst *part.Columns, col part.Column, onePart string, off int64, raw []byte, sum uint32, rows, lo, hi int) error {
-	values, defined, h, err := d.open(col, onePart, off, raw, sum, rows)
+// appendColumn appends rows [lo, hi) of a page to its column of dst.
+func (d *pageDecoder) appendColumn(dst *part.Columns, p *encodedPage, lo, hi int) error {
+	values, defined, h, err := d.open(p)
 	if err != nil {
 		return err
 	}
-	bad := func(want, got any) error {
-		return codec.Corrupt(onePart, part.PageSection(col), off, want, got)
-	}
-	n := rows - h.Nulls
-	switch col {
+	n := p.rows - h.Nulls
+	switch p.col {
 	case part.ColDatasetID, part.ColPort:
 		if len(values) != 4*n {
-			return bad(fmt.Sprintf("%d values of 4 bytes", n), len(values))
+			return p.corrupt(fmt.Sprintf("%d values of 4 bytes", n), len(values))
 		}
 	case part.ColDomainID, part.ColURLID, part.ColTS, part.ColSize:
 		if len(values) != 8*n {
-			return bad(fmt.Sprintf("%d values of 8 bytes", n), len(values))
+			return p.corrupt(fmt.Sprintf("%d values of 8 bytes", n), len(values))
 		}
 	default:
-		if !d.AppendStrings(columnStrings(dst, col), values, defined, n, lo, hi) {
-			return bad(fmt.Sprintf("%d strings", n), fmt.Sprintf("other in %d bytes", len(values)))
+		if !d.appendStrings(columnStrings(dst, p.col), values, defined, n, lo, hi) {
+			return p.corrupt(fmt.Sprintf("%d strings", n), fmt.Sprintf("other in %d bytes", len(values)))
 		}
 		return nil
 	}
-	switch col {
+	switch p.col {
 	case part.ColDatasetID:
 		for i := lo; i < hi; i++ {
 			dst.DatasetID = append(dst.DatasetID, binary.LittleEndian.Uint32(values[4*i:]))
@@ -119,12 +131,12 @@ func (d *PageDecoder) page(dst *part.Columns, col part.Column, onePart string, o
 	case part.ColURLID:
 		dst.URLID = appendUint64s(dst.URLID, values[8*lo:8*hi])
 	case part.ColPort:
-		v := CountTrue(defined[:lo])
+		v := countTrue(defined[:lo])
 		for _, has := range defined[lo:hi] {
 			port := int32(-1)
 			if has {
 				if port = int32(binary.LittleEndian.Uint32(values[4*v:])); port < 0 || port > math.MaxUint16 {
-					return bad("a port", port)
+					return p.corrupt("a port", port)
 				}
 				v++
 			}
@@ -138,10 +150,13 @@ func (d *PageDecoder) page(dst *part.Columns, col part.Column, onePart string, o
 	return nil
 }
 
-// appendLevels decodes definition levels of 0 and 1 (Parquet's RLE and bit-packing hybrid of width 1) and
-// appends whether each row has a value.
-func AppendLevels(dst []bool, levels []byte, rows, nulls int) ([]bool, error) {
-	errLevels := errors.New("other runs")
+// errLevels is the error of definition levels that are malformed or end early.
+var errLevels = errors.New("other runs")
+
+// appendLevels decodes the definition levels of rows rows, of which nulls have no value, and
+// appends to dst whether each row has one. The encoding is Parquet's hybrid of run-length encoding
+// and bit-packing, with a width of one bit.
+func appendLevels(dst []bool, levels []byte, rows, nulls int) ([]bool, error) {
 	ones := 0
 	for len(dst) < rows {
 		h, n := binary.Uvarint(levels)
@@ -163,7 +178,8 @@ func AppendLevels(dst []bool, levels []byte, rows, nulls int) ([]bool, error) {
 			levels = levels[1:]
 			continue
 		}
-		// Run groups of eight levels, the lowest bit first; the last group may be longer than the page.
+		// run groups of eight levels, the first in the lowest bit. The last group may extend past
+		// the page.
 		if run == 0 || run > uint64(left+7)/8 || run > uint64(len(levels)) {
 			return dst, errLevels
 		}
@@ -184,7 +200,8 @@ func AppendLevels(dst []bool, levels []byte, rows, nulls int) ([]bool, error) {
 	return dst, nil
 }
 
-func CountTrue(b []bool) int {
+// countTrue is the number of elements of b that are true.
+func countTrue(b []bool) int {
 	n := 0
 	for _, v := range b {
 		if v {
@@ -202,7 +219,7 @@ func appendUint64s(dst []uint64, values []byte) []uint64 {
 }
 
 func appendInt64s(dst []int64, values []byte, defined []bool, lo, hi int) []int64 {
-	v := CountTrue(defined[:lo])
+	v := countTrue(defined[:lo])
 	for _, has := range defined[lo:hi] {
 		if !has {
 			dst = append(dst, 0)
@@ -214,24 +231,20 @@ func appendInt64s(dst []int64, values []byte, defined []bool, lo, hi int) []int6
 	return dst
 }
 
-// appendStrings appends the strings of rows [lo, hi) of a page of n values as DELTA_BYTE_ARRAY. Defined is
-// empty where every row has one. A value that repeats the one before is the same string.
-func (d *PageDecoder) AppendStrings(dst *[]string, values []byte, defined []bool, n, lo, hi int) bool {
-	lengths, rest, ok := ReadDeltaPacked(d.lengths[:0], values, n)
-	if ok {
-		lengths, rest, ok = ReadDeltaPacked(lengths, rest, n)
-	}
-	d.lengths = lengths
+// appendStrings appends the strings of rows [lo, hi) of a page of n values as DELTA_BYTE_ARRAY.
+// defined is empty if every row has a value. A value that repeats the previous one is the same
+// string.
+func (d *pageDecoder) appendStrings(dst *[]string, values []byte, defined []bool, n, lo, hi int) bool {
+	prefixes, suffixes, rest, ok := d.readLengths(values, n)
 	if !ok {
 		return false
 	}
-	prefixes, suffixes := lengths[:n], lengths[n:]
-	from, to := lo, hi // values, where rows are without nulls
+	from, to := lo, hi // the requested values; without nulls, rows are values
 	if len(defined) > 0 {
-		from = CountTrue(defined[:lo])
-		to = from + CountTrue(defined[lo:hi])
+		from = countTrue(defined[:lo])
+		to = from + countTrue(defined[lo:hi])
 	}
-	// All lengths are checked, wherever they are, and with them how much memory the asked values take.
+	// All lengths of the page are checked. arena is the memory that the requested values need.
 	arena, left, last := 0, len(rest), 0
 	for i, prefix := range prefixes {
 		suffix := int(suffixes[i])
@@ -251,7 +264,8 @@ func (d *PageDecoder) AppendStrings(dst *[]string, values []byte, defined []bool
 	if left != 0 {
 		return false
 	}
-	// The first asked value begins with bytes of those before it: each has the ones from its own prefix on.
+	// The first requested value begins with bytes of earlier ones. Going backwards, each earlier
+	// value provides the bytes from its own prefix on.
 	start, need := 0, 0
 	for _, suffix := range suffixes[:from] {
 		start += int(suffix)
@@ -275,8 +289,8 @@ func (d *PageDecoder) AppendStrings(dst *[]string, values []byte, defined []bool
 	out := *dst
 	value := row.View(before)
 	i := from
-	for thisRow := lo; thisRow < hi; thisRow++ {
-		if len(defined) > 0 && !defined[thisRow] {
+	for r := lo; r < hi; r++ {
+		if len(defined) > 0 && !defined[r] {
 			out = append(out, "")
 			continue
 		}

@@ -11,10 +11,10 @@ import (
 	"github.com/urlake/urlake/lake/part"
 )
 
-// partGroup is the open row group.
-type partGroup struct {
+// rowGroup counts the open row group.
+type rowGroup struct {
 	rows int64
-	raw  int64 // bytes before compression, without headers
+	raw  int64 // bytes before compression, without page headers
 }
 
 // partFile is the open part.
@@ -28,12 +28,12 @@ type partFile struct {
 	blocks []part.PageIndexBlock
 }
 
-// endGroup adds the open row group to the part.
+// endGroup appends the chunks of the open row group to the part and adds their metadata.
 func (w *Writer) endGroup() error {
 	if w.group.rows == 0 {
 		return nil
 	}
-	f := &w.part
+	f := &w.file
 	g := len(f.groups)
 	if g == 0 {
 		f.spool = newSpool()
@@ -42,16 +42,11 @@ func (w *Writer) endGroup() error {
 		}
 	}
 	pages := w.cols[0].pages
-	firstBlock := len(f.blocks)
-	var row int64
-	for from := 0; from < len(pages); from += part.PageIndexPages {
-		b := part.NewPageIndexBlock(g, row, min(part.PageIndexPages, len(pages)-from))
-		for i := range b.Pages() {
-			b.Starts[i+1] = b.Starts[i] + int64(pages[from+i].rows)
-		}
-		row += b.Rows()
-		f.blocks = append(f.blocks, *b)
+	starts := make([]int64, 1, len(pages)+1)
+	for i, page := range pages {
+		starts = append(starts, starts[i]+int64(page.rows))
 	}
+	blocks := part.NewPageIndex(g, starts)
 	group := format.RowGroup{
 		NumRows:    w.group.rows,
 		FileOffset: f.spool.size,
@@ -70,50 +65,53 @@ func (w *Writer) endGroup() error {
 		group.TotalCompressedSize += meta.TotalCompressedSize
 		off := f.spool.size
 		for p, page := range c.pages {
-			run := &f.blocks[firstBlock+p/part.PageIndexPages].Cols[i]
-			run.Offs[p%part.PageIndexPages] = off
+			b := &blocks[p/part.PageIndexPages]
+			b.SetPage(part.Column(i), p%part.PageIndexPages, off, int64(page.bytes), page.sum)
 			off += int64(page.bytes)
-			run.Offs[p%part.PageIndexPages+1] = off
-			run.Sums[p%part.PageIndexPages] = page.sum
 		}
-		if err := w.write(c.chunk...); err != nil {
+		if err := w.write(c.blocks...); err != nil {
 			return err
 		}
-		c.chunk, c.pages = c.chunk[:0], c.pages[:0]
+		c.blocks, c.pages = c.blocks[:0], c.pages[:0]
 	}
+	f.blocks = append(f.blocks, blocks...)
 	f.groups = append(f.groups, group)
 	f.colIdx = append(f.colIdx, colIdx)
 	f.offIdx = append(f.offIdx, offIdx)
 	f.rows += w.group.rows
 	f.raw += w.group.raw
-	w.group = partGroup{}
+	w.group = rowGroup{}
 	if f.spool.file != nil {
 		w.freeSlabs()
 	}
 	return nil
 }
 
-// describeChunk is the metadata of one column of the open row group, which will start at the end of the file.
-func (w *Writer) describeChunk(col part.Column, idx *format.ColumnIndex, off *format.OffsetIndex) format.ColumnMetaData {
-	c, def := &w.cols[col], &part.ColumnDefs[col]
+// describeChunk returns the metadata of one column of the open row group, which starts at the end
+// of the file, and fills in its column and offset index.
+func (w *Writer) describeChunk(
+	col part.Column, idx *format.ColumnIndex, off *format.OffsetIndex,
+) format.ColumnMetaData {
+	c := &w.cols[col]
+	encoding := format.Encoding(col.Encoding())
 	meta := format.ColumnMetaData{
-		Type:           def.Kind,
-		Encoding:       thrift.Slice[format.Encoding]{format.Encoding(def.Encoding())},
-		PathInSchema:   thrift.Slice[string]{def.Name},
-		Codec:          def.Codec,
+		Type:           col.Type(),
+		Encoding:       thrift.Slice[format.Encoding]{encoding},
+		PathInSchema:   thrift.Slice[string]{col.String()},
+		Codec:          col.Compression(),
 		NumValues:      w.group.rows,
-		DataPageOffset: w.part.spool.size,
+		DataPageOffset: w.file.spool.size,
 		EncodingStats: thrift.Slice[format.PageEncodingStats]{
-			{PageType: format.DataPageV2, Encoding: format.Encoding(def.Encoding()), Count: int32(len(c.pages))}},
+			{PageType: format.DataPageV2, Encoding: encoding, Count: int32(len(c.pages))}},
 	}
-	if def.Optional {
+	if col.Optional() {
 		meta.Encoding = append(meta.Encoding, format.RLE) // of the definition levels
 	}
 	var lo, hi []byte
 	var row int64
 	for _, p := range c.pages {
 		off.PageLocations = append(off.PageLocations, format.PageLocation{
-			Offset:             w.part.spool.size + meta.TotalCompressedSize,
+			Offset:             w.file.spool.size + meta.TotalCompressedSize,
 			CompressedPageSize: int32(p.bytes),
 			FirstRowIndex:      row,
 		})
@@ -130,19 +128,20 @@ func (w *Writer) describeChunk(col part.Column, idx *format.ColumnIndex, off *fo
 		if empty {
 			continue
 		}
-		if lo == nil || compareBounds(def.Kind, p.min, lo) < 0 {
+		if lo == nil || compareBounds(col.Type(), p.min, lo) < 0 {
 			lo = p.min
 		}
-		if hi == nil || compareBounds(def.Kind, p.max, hi) > 0 {
+		if hi == nil || compareBounds(col.Type(), p.max, hi) > 0 {
 			hi = p.max
 		}
 	}
 	meta.Statistics.MinValue, meta.Statistics.MaxValue = lo, hi
-	idx.BoundaryOrder = boundaryOrder(def.Kind, idx)
+	idx.BoundaryOrder = boundaryOrder(col.Type(), idx)
 	return meta
 }
 
-// boundaryOrder is whether the bounds of a column's pages ascend or descend.
+// boundaryOrder says whether the bounds of a column's pages ascend or descend. Pages of nulls do
+// not count.
 func boundaryOrder(kind format.Type, idx *format.ColumnIndex) format.BoundaryOrder {
 	up, down, last := true, true, -1
 	for i, empty := range idx.NullPages {
@@ -166,17 +165,18 @@ func boundaryOrder(kind format.Type, idx *format.ColumnIndex) format.BoundaryOrd
 	return format.Unordered
 }
 
-// write adds blocks, which it takes over, to the part.
+// write appends blocks to the part and takes ownership of them. It fails if the context has ended.
 func (w *Writer) write(blocks ...[]byte) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	free, err := w.part.spool.write(blocks...)
+	free, err := w.file.spool.write(blocks...)
 	w.recycle(free)
 	return err
 }
 
-// recycle keeps blocks for chunks to come.
+// recycle keeps free blocks for later chunks. Blocks of another size are pieces of slabs or
+// metadata.
 func (w *Writer) recycle(blocks [][]byte) {
 	for _, b := range blocks {
 		if cap(b) == chunkBlock {
@@ -185,12 +185,12 @@ func (w *Writer) recycle(blocks [][]byte) {
 	}
 }
 
-// dropPart gives up the open part, if there is one.
+// dropPart drops the open part, if there is one, and its memory and temporary file.
 func (w *Writer) dropPart() {
-	if w.part.spool != nil {
-		w.recycle(w.part.spool.close())
+	if w.file.spool != nil {
+		w.recycle(w.file.spool.close())
 	}
-	w.part = partFile{}
+	w.file = partFile{}
 	w.freeSlabs()
 }
 
@@ -202,12 +202,13 @@ func (w *Writer) endPart() error {
 	return w.storePart()
 }
 
-// closePart ends the open row group and the part's file, with which its key is known.
+// closePart ends the open row group and completes the part's file with indexes and footer. Then its
+// key is known.
 func (w *Writer) closePart() error {
 	if err := w.endGroup(); err != nil {
 		return err
 	}
-	f := &w.part
+	f := &w.file
 	if f.spool == nil {
 		return nil
 	}
@@ -249,7 +250,8 @@ func (w *Writer) closePart() error {
 	w.parts = append(w.parts, part.Written{
 		Part: lake.Part{
 			Object: lake.Object{
-				Key:   lake.PartKey(w.opt.Dataset, w.opt.Prefix, w.opt.Batch, lake.FormatDigest(f.spool.xxh3.Sum128()), len(w.parts)),
+				Key: lake.PartKey(w.opt.Dataset, w.opt.Prefix, w.opt.Batch,
+					lake.FormatDigest(f.spool.xxh3.Sum128()), len(w.parts)),
 				Bytes: f.spool.size,
 				XXH64: fmt.Sprintf("%016x", f.spool.xxh64.Sum64()),
 			},
@@ -265,9 +267,10 @@ func (w *Writer) closePart() error {
 	return w.opt.Domains.EndPart(&w.parts[len(w.parts)-1])
 }
 
-// storePart checks the file of the part that was closed last, if it is not stored yet, and copies it to its key.
+// storePart verifies the file that closePart completed last and copies it to its key in the store.
+// If there is none, or it is stored, storePart does nothing.
 func (w *Writer) storePart() error {
-	f := &w.part
+	f := &w.file
 	if f.spool == nil {
 		return nil
 	}

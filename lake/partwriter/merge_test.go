@@ -3,72 +3,24 @@ package partwriter
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/part/parttest"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/rowsort"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// tangledRows differ in any of their fields, mostly late ones, and agree in long beginnings.
-func tangledRows(seed uint64, n int) []row.Row {
-	rng := rand.New(rand.NewPCG(seed, 2))
-	text := func(most int, letters ...string) string {
-		var b strings.Builder
-		for range rng.IntN(most + 1) {
-			b.WriteString(letters[rng.IntN(len(letters))])
-		}
-		return b.String()
-	}
-	rows := make([]row.Row, n)
-	for i := range rows {
-		r := &rows[i]
-		if i > 0 && rng.IntN(4) > 0 {
-			*r = rows[rng.IntN(i)]
-		} else {
-			r.Domain, r.Port = text(2, "a", "b", "\u00e9"), -1
-			r.Host, r.Scheme = r.Domain, "http"
-		}
-		switch rng.IntN(9) {
-		case 0:
-			r.Host = text(2, "a", "www.", "\u00e9") + r.Domain
-		case 1, 2:
-			r.PathQuery += text(3, "/", "a", "\u00e9", "\u00e8", "\U0010ffff", strings.Repeat("x", 100))
-		case 3:
-			r.Scheme = []string{"http", "https", ""}[rng.IntN(3)]
-		case 4:
-			r.Port = []int32{-1, 0, 1, 256, 65535}[rng.IntN(5)]
-		case 5:
-			r.HasTS = rng.IntN(3) > 0
-			if r.TS = 0; r.HasTS {
-				r.TS = []int64{0, -1, 1, -1 << 63, 1<<63 - 1}[rng.IntN(5)]
-			}
-		case 6:
-			r.HasSize = rng.IntN(3) > 0
-			if r.Size = 0; r.HasSize {
-				r.Size = []int64{0, -1, 1, -1 << 63, 1<<63 - 1}[rng.IntN(5)]
-			}
-		case 7:
-			r.Extras = text(2, "{", "\u00e9", "}")
-		case 8:
-			r.RawURL = text(3, "\x00", "a", "\u00e9", r.RawURL)
-		}
-	}
-	return rows
-}
-
-// From rows in any order to what a reader of pages sees, through shuffle files and runs or straight from memory.
+// Rows in any order reach parts through shuffle files and runs, or directly from memory.
 func TestRowsReachPartsUnharmed(t *testing.T) {
 	ctx := context.Background()
 	for seed := range uint64(60) {
-		rows := tangledRows(seed, 1+int(seed)*20)
+		rows := parttest.Tangled(seed, 1+int(seed)*20)
 		lim := part.Limits{PageRows: 1 + int(seed%7)*5, PageColumnBytes: 500, RowGroupBytes: 20_000, PartBytes: 60_000}
 		var keys []string
 		for _, budget := range []int64{300, 10_000, 1 << 30} {
@@ -87,7 +39,8 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 				r := &rows[i]
 				host, err := buffer.Host(r.Domain, r.Host, urlnorm.DomainID(r.Domain))
 				if err == nil {
-					err = buffer.Add(host, []byte(r.PathQuery), &row.Suffix{Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize, Extras: r.Extras, RawURL: r.RawURL})
+					s := suffixOf(r)
+					err = buffer.Add(host, []byte(r.PathQuery), &s)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -114,7 +67,8 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 				}
 				if err = buffer.Load(ctx, s, 0, 255, spill); err == nil {
 					if err = spill(); err == nil {
-						err = rowsort.MergeRuns(ctx, store, runs, func(pass, n int) string { return fmt.Sprintf("spill/%d-%d", pass, n) }, w)
+						name := func(pass, n int) string { return fmt.Sprintf("spill/%d-%d", pass, n) }
+						err = rowsort.MergeRuns(ctx, store, runs, name, w)
 					}
 				}
 			}
@@ -126,13 +80,13 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got []fileRow
+			var got []parttest.FileRow
 			var names []string
 			for _, p := range parts {
-				got = append(got, readRange(t, store, p, 0, p.Part.Rows)...)
+				got = append(got, parttest.ReadParquetGo(t, parttest.Bytes(t, store, p))...)
 				names = append(names, p.Part.Key)
 			}
-			if diff := cmp.Diff(wantFileRows(sortedRows(slices.Clone(rows))), got); diff != "" {
+			if diff := cmp.Diff(parttest.FileRows(parttest.Sorted(slices.Clone(rows))), got); diff != "" {
 				t.Fatalf("seed %d, budget %d (-want +got):\n%s", seed, budget, diff)
 			}
 			if keys == nil {

@@ -19,19 +19,27 @@ import (
 
 // chunkWriter collects the pages of one column of the open row group.
 type chunkWriter struct {
-	chunk []([]byte) // encoded, in blocks
-	pages []writtenPage
+	blocks [][]byte // encoded pages, cut anywhere
+	pages  []writtenPage
 }
 
-// writtenPage is what the metadata needs to know of a page.
+// chunkBlock is the size of the blocks of a chunk. Blocks need no reallocation when the chunk
+// grows, and thirteen columns waste little in their last ones.
+const chunkBlock = 64 << 10
+
+// writtenPage is what the metadata has of a page.
 type writtenPage struct {
-	bytes, rawBytes int // with header
+	bytes, rawBytes int // with header, after and before compression
 	rows, nulls     int
 	sum             uint32 // CRC-32C of header and data
-	min, max        []byte // bounds as in the column index; none in a page of nulls
+	min, max        []byte // bounds as in the column index; nil if all rows are null
 }
 
-// endPage encodes the open page of every column and adds it to the row group, or to the next.
+// pageEncoders holds idle encoders. What they write depends on the page alone.
+var pageEncoders = sync.Pool{New: func() any { return new(zstdtext.Encoder) }}
+
+// endPage encodes the open page of every column and adds it to the open row group. If the row group
+// or the part would exceed its limit, the page begins the next one.
 func (w *Writer) endPage() error {
 	if w.rows == 0 {
 		return nil
@@ -39,41 +47,25 @@ func (w *Writer) endPage() error {
 	if !w.path.valid() {
 		return errUTF8
 	}
-	w.addID()
-	raw := w.rows*(4+4+len(w.opt.Batch)) + w.path.plain + len(w.ids)
+	w.addLastID()
 	w.texts[part.ColBatch].set(0, w.opt.Batch)
-	for i := range part.Column(part.NumColumns) {
-		def := &part.ColumnDefs[i]
-		nulls := 0
-		switch {
-		case i == part.ColPathQuery || i == part.ColURLID || i == part.ColBatch || i == part.ColDatasetID:
-			continue
-		case def.Kind == format.ByteArray:
-			if !w.texts[i].valid() {
-				return errUTF8
-			}
-			var plain int
-			plain, nulls = w.texts[i].measure(w.rows)
-			raw += plain
-		default:
-			nulls = w.numbers[i].nulls(w.rows)
-			raw += (w.rows - nulls) * numberWidth(def.Kind)
-		}
-		raw += levelBytes(i, w.rows, nulls)
+	raw, err := w.measurePage()
+	if err != nil {
+		return err
 	}
-	// The page opens a new row group or part rather than make this one too long.
-	if w.group.rows > 0 && w.group.raw+int64(raw) > w.lim.RowGroupBytes {
+	if w.group.rows > 0 && w.group.raw+raw > w.lim.RowGroupBytes {
 		if err := w.endGroup(); err != nil {
 			return err
 		}
 	}
-	if full := w.part.raw+w.group.raw+int64(raw) > w.lim.PartBytes; w.part.rows+w.group.rows > 0 && (full || len(w.part.groups) == part.MaxRowGroups) {
+	full := w.file.raw+w.group.raw+raw > w.lim.PartBytes || len(w.file.groups) == part.MaxRowGroups
+	if full && w.file.rows+w.group.rows > 0 {
 		if err := w.endPart(); err != nil {
 			return err
 		}
 	}
-	if w.group.rows == 0 && len(w.part.groups) == 1 {
-		free, err := w.part.spool.toFile(w.opt.TempDir)
+	if w.group.rows == 0 && len(w.file.groups) == 1 { // the second row group begins
+		free, err := w.file.spool.toFile(w.opt.TempDir)
 		if err != nil {
 			return err
 		}
@@ -81,12 +73,12 @@ func (w *Writer) endPage() error {
 		w.freeSlabs()
 	}
 	if w.opt.Domains != nil {
-		w.domains.End(w.rows)
+		w.endDomain()
 		measureDomains(&w.domains, &w.numbers[part.ColTS], &w.numbers[part.ColSize], w.rows)
 		if err := w.opt.Domains.Domains(&w.domains); err != nil {
 			return err
 		}
-		w.domains.Begin()
+		w.domains.Reset()
 	}
 	w.enc = pageEncoders.Get().(*zstdtext.Encoder)
 	for i := range part.Column(part.NumColumns) {
@@ -97,17 +89,42 @@ func (w *Writer) endPage() error {
 	pageEncoders.Put(w.enc)
 	w.path.reset()
 	w.ids = w.ids[:0]
-	w.tail = &noTail
-	w.rawURLs, w.notes = 0, 0
+	w.suffix = &noSuffix
+	w.rawURLBytes, w.extrasBytes = 0, 0
 	w.group.rows += int64(w.rows)
-	w.group.raw += int64(raw)
+	w.group.raw += raw
 	w.rows = 0
 	return nil
 }
 
-// levelBytes is the size of the definition levels that appendLevels writes, at most.
+// measurePage returns the size of the open page before compression, in all columns and without
+// headers, and checks its text but for paths.
+func (w *Writer) measurePage() (int64, error) {
+	raw := w.rows*(4+4+len(w.opt.Batch)) + w.path.plain + len(w.ids)
+	for col := range part.Column(part.NumColumns) {
+		nulls := 0
+		switch {
+		case col == part.ColPathQuery || col == part.ColURLID || col == part.ColBatch || col == part.ColDatasetID:
+			continue // counted above
+		case col.Type() == format.ByteArray:
+			if !w.texts[col].valid() {
+				return 0, errUTF8
+			}
+			var plain int
+			plain, nulls = w.texts[col].measure(w.rows)
+			raw += plain
+		default:
+			nulls = w.numbers[col].nulls(w.rows)
+			raw += (w.rows - nulls) * numberWidth(col)
+		}
+		raw += levelBytes(col, w.rows, nulls)
+	}
+	return int64(raw), nil
+}
+
+// levelBytes bounds the size of the definition levels of a page as appendLevels writes them.
 func levelBytes(col part.Column, rows, nulls int) int {
-	if !part.ColumnDefs[col].Optional {
+	if !col.Optional() {
 		return 0
 	}
 	if nulls == 0 || nulls == rows {
@@ -117,15 +134,16 @@ func levelBytes(col part.Column, rows, nulls int) int {
 	return len(binary.AppendUvarint(nil, uint64(groups)<<1|1)) + groups
 }
 
-// encodePage encodes the open page of a column into its chunk.
+// encodePage encodes the open page of a column and adds it to the column's chunk.
 func (w *Writer) encodePage(col part.Column) {
-	c, def := &w.cols[col], &part.ColumnDefs[col]
+	c := &w.cols[col]
 	page := writtenPage{rows: w.rows}
-	h := part.PageHeader{Zstd: def.Codec == format.Zstd}
+	h := part.PageHeader{Zstd: col.Compression() == format.Zstd}
 	body := w.encoded[:0]
-	room := func(content int) {
+	// useSlab has a page whose content is large encoded where it stays.
+	useSlab := func(content int) {
 		if content >= wholePage {
-			body = w.pageRoom(content)
+			body = w.slabSpace(content)
 		}
 	}
 	switch {
@@ -133,11 +151,11 @@ func (w *Writer) encodePage(col part.Column) {
 		var prefixes int
 		w.lengths, prefixes = w.path.appendLengths(w.lengths[:0])
 		h.Uncompressed = len(w.lengths) + len(w.path.bytes)
-		room(h.Uncompressed)
+		useSlab(h.Uncompressed)
 		body = w.enc.AppendSections(body, w.path.bytes, w.lengths[:prefixes], w.lengths[prefixes:])
-		page.setBounds(w.path.bounds(w.url[w.urlPath:]))
+		page.setBounds(w.path.bounds(w.url[w.pathAt:]))
 	case col == part.ColURLID:
-		room(len(w.ids))
+		useSlab(len(w.ids))
 		body = append(body, w.ids...)
 		h.Uncompressed = len(body)
 		page.min, page.max = idBounds(w.ids)
@@ -145,16 +163,18 @@ func (w *Writer) encodePage(col part.Column) {
 		page.min = appendNumber(nil, int64(w.opt.Dataset), 4)
 		page.max = page.min
 		h.Uncompressed = 4 * w.rows
-		body = w.repeated(body, page.min, w.rows)
-	case def.Kind == format.ByteArray:
+		body = w.appendRepeated(body, page.min, w.rows)
+	case col.Type() == format.ByteArray:
 		t := &w.texts[col]
 		page.nulls = t.nulls(w.rows)
-		if def.Optional {
-			body = w.appendLevels(body, page.nulls, len(t.runs), func(i int) (int, bool) { return t.end(i, w.rows) - int(t.runs[i].row), t.runs[i].null })
+		if col.Optional() {
+			body = w.appendLevels(body, page.nulls, len(t.runs), func(i int) (int, bool) {
+				return t.end(i, w.rows) - int(t.runs[i].row), t.runs[i].null
+			})
 		}
 		h.Levels = len(body)
 		h.Uncompressed = h.Levels
-		if h.Zstd = page.nulls < w.rows; h.Zstd { // some readers refuse to decompress nothing
+		if h.Zstd = page.nulls < w.rows; h.Zstd { // some readers cannot decompress zero values
 			w.lengths = t.appendLengths(w.lengths[:0], w.rows)
 			h.Uncompressed += len(w.lengths) + len(t.bytes)
 			body = w.enc.Append(body, w.lengths, t.bytes)
@@ -166,20 +186,22 @@ func (w *Writer) encodePage(col part.Column) {
 	default:
 		t := &w.numbers[col]
 		page.nulls = t.nulls(w.rows)
-		if def.Optional {
-			body = w.appendLevels(body, page.nulls, len(t.runs), func(i int) (int, bool) { return t.end(i, w.rows) - int(t.runs[i].row), t.runs[i].null })
+		if col.Optional() {
+			body = w.appendLevels(body, page.nulls, len(t.runs), func(i int) (int, bool) {
+				return t.end(i, w.rows) - int(t.runs[i].row), t.runs[i].null
+			})
 		}
 		h.Levels = len(body)
 		h.Uncompressed = h.Levels
 		if h.Zstd = page.nulls < w.rows; h.Zstd {
-			n, width := w.rows-page.nulls, numberWidth(def.Kind)
+			n, width := w.rows-page.nulls, numberWidth(col)
 			low, high := t.bounds()
 			page.min, page.max = appendNumber(nil, low, width), appendNumber(nil, high, width)
 			h.Uncompressed += n * width
 			switch {
 			case low == high:
-				body = w.repeated(body, page.min, n)
-			case col == part.ColDomainID: // rows of a domain stand together
+				body = w.appendRepeated(body, page.min, n)
+			case col == part.ColDomainID: // its runs are long
 				w.values, w.counts = t.appendRuns(w.values[:0], w.counts[:0], w.rows, width)
 				body = w.enc.AppendRuns(body, w.values, width, w.counts)
 			default:
@@ -190,40 +212,44 @@ func (w *Writer) encodePage(col part.Column) {
 	}
 	h.Nulls = page.nulls
 	h.Compressed = len(body)
-	h.Crc = crc32.ChecksumIEEE(body)
-	header := part.AppendPageHeader(w.header[:0], h, w.rows, def.Encoding())
+	h.CRC = crc32.ChecksumIEEE(body)
+	header := part.AppendPageHeader(w.header[:0], h, w.rows, col.Encoding())
 	w.header = header
 	page.bytes = len(header) + len(body)
 	page.rawBytes = len(header) + h.Uncompressed
 	page.sum = codec.UpdateCRC32C(codec.CRC32C(header), body)
 	c.pages = append(c.pages, page)
 	if n := len(body); n > 0 && len(w.slab) > maxPageHeader && &body[0] == &w.slab[maxPageHeader] {
+		// A block of the size chunkBlock would be recycled as if it were no part of a slab.
 		if from := maxPageHeader - len(header); n >= wholePage && len(header)+n != chunkBlock {
 			copy(w.slab[from:], header)
-			c.chunk = append(c.chunk, w.slab[from:maxPageHeader+n:maxPageHeader+n])
+			c.blocks = append(c.blocks, w.slab[from:maxPageHeader+n:maxPageHeader+n])
 			w.slab = w.slab[maxPageHeader+n:]
 			return
 		}
 	} else {
 		w.encoded = body
 	}
-	w.spool(c, header)
-	w.spool(c, body)
+	w.appendToChunk(c, header)
+	w.appendToChunk(c, body)
 }
 
 const (
-	// wholePage is the size from which a page is not copied, but stays where it was encoded: in a slab of pageSlab bytes.
+	// wholePage is the size from which on a page is not copied to blocks of its chunk. It stays in
+	// the slab where it was encoded.
 	wholePage = 16 << 10
 	pageSlab  = 1 << 20
-	// maxPageHeader is room for what appendPageHeader appends.
+	// maxPageHeader bounds the size of a page header.
 	maxPageHeader = 96
 )
 
-// pageSlabs are slabs that are free.
+// pageSlabs holds idle slabs.
 var pageSlabs = sync.Pool{New: func() any { return new([pageSlab]byte) }}
 
-// pageRoom returns memory at the end of a slab, behind room for a header, in which content is encoded unless that makes it longer than one would think.
-func (w *Writer) pageRoom(content int) []byte {
+// slabSpace returns an empty slice whose capacity is the rest of a slab, behind space for a page
+// header. It usually suffices to encode content bytes; the encoder allocates if it does not. If no
+// slab is large enough, slabSpace returns nil.
+func (w *Writer) slabSpace(content int) []byte {
 	if need := maxPageHeader + content + content/16; len(w.slab) < need {
 		if need > pageSlab {
 			return nil
@@ -235,7 +261,7 @@ func (w *Writer) pageRoom(content int) []byte {
 	return w.slab[maxPageHeader:maxPageHeader:len(w.slab)]
 }
 
-// freeSlabs gives slabs back, whose pages are written.
+// freeSlabs returns all slabs to the pool. Their pages are written or dropped.
 func (w *Writer) freeSlabs() {
 	for _, slab := range w.slabs {
 		pageSlabs.Put(slab)
@@ -244,8 +270,8 @@ func (w *Writer) freeSlabs() {
 	w.slabs, w.slab = w.slabs[:0], nil
 }
 
-// repeated appends n times value as it is compressed.
-func (w *Writer) repeated(body, value []byte, n int) []byte {
+// appendRepeated appends the compressed form of n times value.
+func (w *Writer) appendRepeated(body, value []byte, n int) []byte {
 	if n*len(value) <= seekable.MaxRawBlock {
 		return appendRepeated(body, value, n)
 	}
@@ -256,7 +282,8 @@ func (w *Writer) repeated(body, value []byte, n int) []byte {
 	return w.enc.Append(body, nil, w.values)
 }
 
-// appendLevels appends definition levels: one repeated run where all rows are alike. Run returns the rows of a run, and whether they have no value.
+// appendLevels appends the definition levels of the open page: one run if all rows are alike. run
+// returns the number of rows of one of the column's runs, and whether they are null.
 func (w *Writer) appendLevels(dst []byte, nulls, runs int, run func(i int) (rows int, null bool)) []byte {
 	if nulls == 0 || nulls == w.rows {
 		dst = binary.AppendUvarint(dst, uint64(w.rows)<<1)
@@ -274,30 +301,31 @@ func (w *Writer) appendLevels(dst []byte, nulls, runs int, run func(i int) (rows
 	return lw.dst
 }
 
-// setBounds shortens and copies the bounds of a page of text.
+// setBounds sets the bounds of a page of text to shortened copies of low and high.
 func (p *writtenPage) setBounds(low, high []byte) {
 	p.min, p.max = bytes.Clone(lowerBound(low)), bytes.Clone(upperBound(high))
 }
 
-// spool appends b to the column's part of the row group.
-func (w *Writer) spool(c *chunkWriter, b []byte) {
+// appendToChunk copies b to the column's chunk.
+func (w *Writer) appendToChunk(c *chunkWriter, b []byte) {
 	for len(b) > 0 {
-		last := len(c.chunk) - 1
-		if last < 0 || len(c.chunk[last]) == cap(c.chunk[last]) {
+		last := len(c.blocks) - 1
+		if last < 0 || len(c.blocks[last]) == cap(c.blocks[last]) {
 			if n := len(w.chunkPool); n > 0 {
-				c.chunk, w.chunkPool = append(c.chunk, w.chunkPool[n-1][:0]), w.chunkPool[:n-1]
+				c.blocks, w.chunkPool = append(c.blocks, w.chunkPool[n-1][:0]), w.chunkPool[:n-1]
 			} else {
-				c.chunk = append(c.chunk, make([]byte, 0, chunkBlock))
+				c.blocks = append(c.blocks, make([]byte, 0, chunkBlock))
 			}
 			last++
 		}
-		n := min(len(b), chunkBlock-len(c.chunk[last]))
-		c.chunk[last] = append(c.chunk[last], b[:n]...)
+		n := min(len(b), chunkBlock-len(c.blocks[last]))
+		c.blocks[last] = append(c.blocks[last], b[:n]...)
 		b = b[n:]
 	}
 }
 
-// idBounds returns the smallest and the largest of ids as PLAIN, which Parquet takes as signed.
+// idBounds returns the smallest and the largest of the ids in PLAIN form. Parquet orders them as
+// signed numbers.
 func idBounds(ids []byte) (low, high []byte) {
 	least, most := int64(math.MaxInt64), int64(math.MinInt64)
 	for ; len(ids) >= 8; ids = ids[8:] {
@@ -307,7 +335,8 @@ func idBounds(ids []byte) (low, high []byte) {
 	return appendNumber(nil, least, 8), appendNumber(nil, most, 8)
 }
 
-// compareBounds orders two values of a column as Parquet does: numbers signed, strings by their bytes.
+// compareBounds compares two values of a column in Parquet's order: numbers are signed, strings
+// compare by bytes.
 func compareBounds(kind format.Type, a, b []byte) int {
 	switch kind {
 	case format.Int32:
@@ -318,7 +347,7 @@ func compareBounds(kind format.Type, a, b []byte) int {
 	return bytes.Compare(a, b)
 }
 
-// lowerBound shortens a string to at most BoundBytes, at the start of a character.
+// lowerBound shortens a string to at most part.BoundBytes, at the start of a character.
 func lowerBound(v []byte) []byte {
 	if len(v) <= part.BoundBytes {
 		return v
@@ -330,8 +359,9 @@ func lowerBound(v []byte) []byte {
 	return v[:n]
 }
 
-// upperBound shortens a string to one not below it: the last character that can be raised is, and what follows goes.
-// Bounds have to be valid text themselves.
+// upperBound shortens a string to one that is not less. It increments the last possible character
+// and drops the rest, because bounds have to be valid text too. If no character can be incremented,
+// it returns the whole string.
 func upperBound(v []byte) []byte {
 	short := lowerBound(v)
 	if len(short) == len(v) {
@@ -343,7 +373,7 @@ func upperBound(v []byte) []byte {
 		if r == utf8.MaxRune {
 			continue
 		}
-		if r++; r == 0xD800 { // surrogates are no characters
+		if r++; r == 0xD800 { // skip the surrogates, which are not characters
 			r = 0xE000
 		}
 		return utf8.AppendRune(bytes.Clone(short), r)

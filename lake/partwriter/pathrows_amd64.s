@@ -1,7 +1,8 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// What urlID mixes with the first and the last 64 bytes of a URL.
+// The part of XXH3's default secret that hashes of 17 to 128 bytes use ("XXH3 algorithm overview" of
+// the xxHash specification): 64 bytes for the first bytes of the URL, 64 for the last ones.
 DATA secret<>+0(SB)/8, $0xbe4ba423396cfeb8
 DATA secret<>+8(SB)/8, $0x1cad21f72c81017c
 DATA secret<>+16(SB)/8, $0x78e5c0cc4ee679cb
@@ -31,19 +32,20 @@ DATA count<>+48(SB)/8, $0x3736353433323130
 DATA count<>+56(SB)/8, $0x3f3e3d3c3b3a3938
 GLOBL count<>(SB), RODATA|NOPTR, $64
 
-// ONES sets mask, and k, to bits ones from the lowest on, all where it is 64 to 255.
+// ONES sets the lowest bits bits of mask and k, and all if bits is 64 to 255.
 #define ONES(bits, mask, k) \
 	MOVQ  $-1, mask         \
 	BZHIQ bits, mask, mask  \
 	KMOVQ mask, k
 
-// MIX sets to to the product of two words of the URL, mixed with the secret, its upper half folded into its lower: XXH3's mix of 16 bytes.
+// MIX is XXH3's mix of 16 bytes. It sets to to the product of two words of the URL, which are
+// combined with the secret already, with its upper half XORed into the lower one.
 #define MIX(at, to) \
 	MOVQ  at(R15), DX           \
 	MULXQ (at+8)(R15), R14, to  \
 	XORQ  R14, to
 
-// PAST sets acc to what was mixed in a and b as far as the URL, of R12 bytes, is longer than so many.
+// PAST adds the mixes a and b to acc if the URL, of R12 bytes, is longer than bytes.
 #define PAST(bytes, a, b, acc) \
 	ADDQ b, a      \
 	MOVQ bytes, b  \
@@ -54,9 +56,18 @@ GLOBL count<>(SB), RODATA|NOPTR, $64
 
 // func addPaths(p *pathRows)
 //
-// SI is the row and CX how many there are from it on. R9 is the length of the path before and Z1 its first 64 bytes, zeros where it has ended; R12, DX and Z0
-// are the path of the row, Z4 the 64 bytes behind them. R10 and R11 are the rows of the page and their size as PLAIN, DI the end of the suffixes. Z30 is the URL before the path,
-// Z31 all suffixes ORed; Z26 moves bytes up by as many as Z30 has, for which K6 has no bits. K7 has all bits for a row that is the first of its host. R8 is 0.
+// Registers:
+//   SI, CX        the row, and the number of rows from it on
+//   R9, Z1        length and first 64 bytes of the previous path, zeros behind its end
+//   R12, DX       address and length of the row's path
+//   Z0, Z4        its first 64 bytes and the 64 behind them, zeros behind its end
+//   R10, R11      the next row of the page, and the size of its paths as PLAIN
+//   DI, Z31       the end of the suffixes, and all of them ORed
+//   Z30           the origin
+//   Z26, K6       a permutation that moves bytes up by the length of the origin, and a mask of the
+//                 bytes behind the origin
+//   K7            all ones while the row is the first of its host
+//   R8            0
 TEXT ·addPaths(SB), NOSPLIT, $256-8
 	MOVQ p+0(FP), R13
 	LEAQ scratch-256(SP), R15
@@ -107,7 +118,7 @@ TEXT ·addPaths(SB), NOSPLIT, $256-8
 
 row:
 	MOVQ 24(SI), AX
-	CMPQ AX, pathRows_tail(R13)
+	CMPQ AX, pathRows_suffix(R13)
 	JNE  done
 	MOVQ (SI), R12
 	MOVQ 8(SI), DX
@@ -115,12 +126,12 @@ row:
 	CMPQ AX, $const_maxPathRow
 	JCC  done
 
-	// All that is loaded are the lines that the path is in, as they are: for a vector that reaches into another, whatever its mask, a core waits for memory that
-	// nobody has asked for.
+	// Load the lines that hold the path, each as a whole. A load that reaches into another line waits
+	// for that line, even if a mask excludes its bytes, and nobody has prefetched it.
 	MOVQ         R12, BX
 	ANDQ         $-64, BX
 	LEAQ         -1(R12)(DX*1), R14
-	SUBQ         BX, R14           // from the beginning of its first line to its last byte
+	SUBQ         BX, R14           // from the start of its first line to its last byte
 	SUBQ         BX, R12
 	VPBROADCASTB R12, Z4
 	VPADDB       Z27, Z4, Z4
@@ -159,7 +170,7 @@ masks:
 	KMOVQ   K2, AX
 	TZCNTQ  AX, AX
 	CMPQ    R14, AX
-	CMOVQLT R14, AX        // what both paths share
+	CMOVQLT R14, AX        // the length of the common prefix
 	CMPQ    AX, $64
 	JEQ     far
 	KMOVQ   K3, R14
@@ -183,13 +194,13 @@ masks:
 
 hash:
 	LEAQ 4(R11)(DX*1), R11
-	MOVQ pathRows_headLen(R13), R12
+	MOVQ pathRows_originLen(R13), R12
 	ADDQ DX, R12
 	LEAQ -17(R12), BX
 	CMPQ BX, $(128-17)
 	JHI  late
 
-	// The URL is Z5 and Z3, and its last 64 bytes are Z2, less what a shorter one does not have.
+	// Z5 and Z3 are the URL, Z2 its last 64 bytes. What a shorter URL does not have, PAST ignores.
 	VPERMB       Z0, Z26, Z2
 	VPERMB       Z4, Z26, Z3
 	VPBLENDMB    Z2, Z30, K6, Z5
@@ -199,7 +210,8 @@ hash:
 	VPERMI2B     Z3, Z5, Z2
 	VPXORQ       Z29, Z5, Z5
 	VPXORQ       Z28, Z2, Z2
-	VMOVDQA       Y5, (R15) // what is read at once in smaller pieces is written by halves: some cores hand on no more
+	// 32 bytes a store: some processors cannot forward wider stores to the smaller loads below.
+	VMOVDQA       Y5, (R15)
 	VEXTRACTI64X4 $1, Z5, 32(R15)
 	VMOVDQA       Y2, 64(R15)
 	VEXTRACTI64X4 $1, Z2, 96(R15)
@@ -250,7 +262,7 @@ late:
 	DECQ CX
 	JMP  done
 
-	// A path is not above the one before: it may be the same record.
+	// The path is not greater than the previous one. It may be the same record.
 below:
 	CMPQ AX, DX
 	JNE  done
@@ -271,13 +283,13 @@ done:
 	VZEROUPPER
 	RET
 
-	// Masks have lengths of 8 bits.
+	// ONES takes lengths of 8 bits.
 wide:
 	MOVQ $255, R12
 	MOVQ $64, AX
 	JMP  masks
 
-	// Both paths begin with the same 64 bytes; the shorter has R14.
+	// Both paths begin with the same 64 bytes. R14 is the length of the shorter one.
 far:
 	MOVQ last-8(SP), R8
 
@@ -326,7 +338,7 @@ above:
 	MOVQ pathRows_suffixes(R13), R14
 	MOVL BX, (R14)(R10*4)
 
-	// The suffix has BX bytes, any number.
+	// The suffix has BX bytes, which may be any number.
 long:
 	CMPQ         DX, $128
 	JHI          huge
@@ -348,7 +360,7 @@ long:
 	ADDQ         BX, DI
 	JMP          hash
 
-	// It is copied from where it is.
+	// The suffix is copied from memory.
 huge:
 	ADDQ R12, AX
 
@@ -374,62 +386,10 @@ rest:
 	ADDQ         BX, DI
 	JMP          hash
 
-// NAME does what followNames does with one name, at the offset at. Like a path, it is loaded from its lines only.
-#define NAME(at) \
-	MOVQ         (at+namePair_name)(DI), AX     \
-	MOVQ         (at+namePair_nameLen)(DI), DX  \
-	MOVQ         AX, BX                         \
-	ANDQ         $-64, BX                       \
-	SUBQ         BX, AX                         \
-	VPBROADCASTB AX, Z0                         \
-	VPADDB       Z27, Z0, Z0                    \
-	LEAQ         -1(AX)(DX*1), AX               \
-	LEAQ         64(BX), R8                     \
-	CMPQ         AX, $64                        \
-	CMOVQLT      BX, R8                         \
-	ONES(DX, AX, K1)                            \
-	VMOVDQA64    (BX), Z1                       \
-	VPERMI2B.Z   (R8), Z1, K1, Z0               \
-	MOVQ         (at+namePair_lastLen)(DI), CX  \
-	MOVQ         (at+namePair_last)(DI), BX     \
-	ONES(CX, AX, K2)                            \
-	VMOVDQU8.Z   (BX), K2, Z1                   \
-	CMPQ         DX, CX                         \
-	CMOVQLT      DX, CX                         \
-	VPCMPUB      $4, Z1, Z0, K1                 \
-	VPCMPUB      $6, Z1, Z0, K2                 \
-	KMOVQ        K1, AX                         \
-	KMOVQ        K2, BX                         \
-	TZCNTQ       AX, AX                         \
-	CMPQ         CX, AX                         \
-	CMOVQLT      CX, AX                         \
-	MOVQ         AX, (at+namePair_prefix)(DI)   \
-	XORL         R8, R8                         \
-	BTQ          AX, BX                         \
-	SETCS        R8                             \
-	CMPQ         AX, $64                        \
-	SBBQ         BX, BX                         \
-	ANDQ         BX, R8                         \
-	MOVB         R8, (at+namePair_above)(DI)    \
-	MOVQ         (at+namePair_to)(DI), BX       \
-	VMOVDQU64    Z0, (BX)                       \
-	VPBROADCASTB AX, Z2                         \
-	VPADDB       Z27, Z2, Z2                    \
-	VPERMB       Z0, Z2, Z2                     \
-	MOVQ         (at+namePair_out)(DI), BX      \
-	VMOVDQU64    Z2, (BX)
-
-// func followNames(p *namePairs)
-TEXT ·followNames(SB), NOSPLIT, $0-8
-	MOVQ      p+0(FP), DI
-	VMOVDQU64 count<>(SB), Z27
-	NAME(0)
-	NAME(namePair__size)
-	VZEROUPPER
-	RET
-
-// func askRowEnds(rows *SortedRow, n int)
-TEXT ·askRowEnds(SB), NOSPLIT, $0-16
+// func prefetchEnds(rows *row.SortedRow, n int)
+//
+// A prefetch never faults, so the end of an empty path does not matter.
+TEXT ·prefetchEnds(SB), NOSPLIT, $0-16
 	MOVQ rows+0(FP), SI
 	MOVQ n+8(FP), CX
 
@@ -440,56 +400,4 @@ path:
 	ADDQ       $32, SI
 	DECQ       CX
 	JNZ        path
-	RET
-
-// func byteDiffsAVX512(out *byte, last int32, values *int32, n int) (any, all uint32)
-//
-// Z0 are sixteen values, and Z1 the ones before.
-TEXT ·byteDiffsAVX512(SB), NOSPLIT, $0-40
-	MOVQ         out+0(FP), DI
-	MOVL         last+8(FP), AX
-	MOVQ         values+16(FP), SI
-	MOVQ         n+24(FP), CX
-	VPBROADCASTD AX, Z3
-	MOVL         $128, AX
-	VPBROADCASTD AX, Z4
-	VPXORQ       Z5, Z5, Z5
-	VPXORQ       Z6, Z6, Z6
-
-next:
-	ONES(CX, AX, K1)
-	VMOVDQU32.Z (SI), K1, Z0
-	VALIGND     $15, Z3, Z0, Z1
-	VMOVDQA64   Z0, Z3
-	VPSUBD.Z    Z1, Z0, K1, Z2
-	VPORD       Z2, Z5, Z5
-	VPADDD.Z    Z4, Z2, K1, Z2
-	VPORD       Z2, Z6, Z6
-	VPMOVDB     Z2, K1, (DI)
-	ADDQ        $64, SI
-	ADDQ        $16, DI
-	SUBQ        $16, CX
-	JGT         next
-
-	VEXTRACTI64X4 $1, Z5, Y0
-	VPOR          Y0, Y5, Y5
-	VEXTRACTI64X4 $1, Z6, Y1
-	VPOR          Y1, Y6, Y6
-	VEXTRACTI128  $1, Y5, X0
-	VPOR          X0, X5, X5
-	VEXTRACTI128  $1, Y6, X1
-	VPOR          X1, X6, X6
-	VPSHUFD       $0x4e, X5, X0
-	VPOR          X0, X5, X5
-	VPSHUFD       $0x4e, X6, X1
-	VPOR          X1, X6, X6
-	VPSHUFD       $0xb1, X5, X0
-	VPOR          X0, X5, X5
-	VPSHUFD       $0xb1, X6, X1
-	VPOR          X1, X6, X6
-	VMOVD         X5, AX
-	MOVL          AX, any+32(FP)
-	VMOVD         X6, AX
-	MOVL          AX, all+36(FP)
-	VZEROUPPER
 	RET

@@ -10,14 +10,15 @@ import (
 	"testing"
 
 	"github.com/urlake/urlake/internal/testenv"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/part/parttest"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// plainRows makes up rows whose tails are mostly usual and whose paths share beginnings of all lengths.
+// plainRows makes rows whose suffixes are mostly usual and whose paths share prefixes of all
+// lengths.
 func plainRows(rng *rand.Rand, n int) []row.Row {
 	alphabet := "aab/-\x01\x7f"
 	if rng.IntN(3) == 0 {
@@ -81,18 +82,23 @@ func plainRows(rng *rand.Rand, n int) []row.Row {
 			r.Scheme = "ftp"
 		}
 	}
-	return sortedRows(rows)
+	return parttest.Sorted(rows)
 }
 
-// writeBothWays writes rows with vectors and without, and holds the parts against each other.
+// needPathRows skips a test that compares vectors with Go if there are no vectors.
+func needPathRows(tb testing.TB) {
+	tb.Helper()
+	testenv.NeedsCPU(tb, hasPathRows, "AVX-512 VBMI")
+}
+
+// writeBothWays writes rows with vectors and without and compares the parts.
 func writeBothWays(t *testing.T, rows []row.Row, lim part.Limits, most int) {
 	t.Helper()
-	testenv.NeedsCPU(t, hasPathRows, "AVX-512 VBMI")
 	defer func() { hasPathRows = true }()
 	var keys [2][]string
 	for i, vectors := range []bool{true, false} {
 		hasPathRows = vectors
-		parts, records := writeFed(t, blob.NewMemory(), fed(rows, most, most), Options{Dataset: testDataset, Batch: testBatch, Prefix: lake.AnyPrefix, TempDir: t.TempDir(), Limits: lim})
+		parts, records := writeBatches(t, blob.NewMemory(), batchesOf(rows, most, most), testOptions(t, lim))
 		for _, p := range parts {
 			keys[i] = append(keys[i], p.Part.Key, p.Part.XXH64)
 		}
@@ -104,6 +110,7 @@ func writeBothWays(t *testing.T, rows []row.Row, lim part.Limits, most int) {
 }
 
 func TestRowsAreWrittenAlikeWithVectors(t *testing.T) {
+	needPathRows(t)
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		rows := plainRows(rng, 1+rng.IntN(400))
@@ -119,8 +126,10 @@ func TestRowsAreWrittenAlikeWithVectors(t *testing.T) {
 }
 
 func FuzzRowsWithVectors(f *testing.F) {
+	needPathRows(f)
 	f.Add("a.example", "www.a.example", "/a\n/ab\n/abc?d=e\n/b", "https", 200, 1000)
-	f.Add("a", strings.Repeat("h", 56), strings.Repeat("/long", 13)+"\n"+strings.Repeat("/long", 13)+"a\n"+strings.Repeat("/long", 60), "http", 3, 100)
+	long := strings.Repeat("/long", 13)
+	f.Add("a", strings.Repeat("h", 56), long+"\n"+long+"a\n"+strings.Repeat("/long", 60), "http", 3, 100)
 	f.Fuzz(func(t *testing.T, domain, host, paths, scheme string, pageRows, pageBytes int) {
 		var rows []row.Row
 		for i, path := range strings.Split(paths, "\n") {
@@ -140,12 +149,14 @@ func FuzzRowsWithVectors(f *testing.F) {
 				}
 			}
 		}
-		writeBothWays(t, sortedRows(rows), part.Limits{PageRows: 1 + pageRows&1023, PageBytes: 1 + pageBytes&0xffff}, 1+pageRows>>10&255)
+		lim := part.Limits{PageRows: 1 + pageRows&1023, PageBytes: 1 + pageBytes&0xffff}
+		writeBothWays(t, parttest.Sorted(rows), lim, 1+pageRows>>10&255)
 	})
 }
 
-// Nothing behind a path is read.
+// No page of memory behind a path is read.
 func TestPathsAreReadInTheirMemoryOnly(t *testing.T) {
+	needPathRows(t)
 	memory := testenv.Guarded(t, maxPathRow+100)
 	for i := range memory {
 		memory[i] = 'a' + byte(i%7)
@@ -154,40 +165,18 @@ func TestPathsAreReadInTheirMemoryOnly(t *testing.T) {
 		w := New(context.Background(), blob.NewMemory(), testOptions(t, part.Limits{}))
 		path := memory[len(memory)-size:]
 		last := append(bytes.Clone(path[:size-1]), path[size-1]-1)
-		tail := &row.UsualSuffixes[row.HTTPSSuffix]
+		suffix := &row.UsualSuffixes[row.HTTPSSuffix]
 		id := urlnorm.DomainID("a.example")
-		hosts := []row.SortedHost{{Domain: "a.example", Host: "a.example", DomainID: id, Rows: 2}, {Domain: "a.example", Host: "b.a.example", DomainID: id, Rows: 1}}
-		if n, err := w.Rows(hosts, []row.SortedRow{{Path: last, Suffix: tail}, {Path: path, Suffix: tail}, {Path: path, Suffix: tail}}); n != 3 || err != nil {
+		hosts := []row.SortedHost{
+			{Domain: "a.example", Host: "a.example", DomainID: id, Rows: 2},
+			{Domain: "a.example", Host: "b.a.example", DomainID: id, Rows: 1},
+		}
+		rows := []row.SortedRow{{Path: last, Suffix: suffix}, {Path: path, Suffix: suffix}, {Path: path, Suffix: suffix}}
+		if n, err := w.Rows(hosts, rows); n != 3 || err != nil {
 			t.Fatalf("path of %d bytes: %d records, %v", size, n, err)
 		}
 		if _, err := w.Finish(); err != nil {
 			t.Fatal(err)
-		}
-	}
-}
-
-func TestDifferencesAreThoseOfVectors(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 3))
-	for round := range 5000 {
-		values := make([]int32, 1+rng.IntN(part.DeltaBlock))
-		last := rng.Int32N(1 << 20)
-		spread := []int32{1, 100, 129, 260, 1 << 20}[round%5]
-		for i := range values {
-			values[i] = last + rng.Int32N(2*spread) - spread
-			if rng.IntN(3) > 0 {
-				values[i] = last
-			}
-		}
-		if round%7 == 0 {
-			for i := range values {
-				values[i] = last
-			}
-		}
-		var got, want [part.DeltaBlock + 1]byte
-		gotEqual, gotFit := byteDiffs(got[:part.DeltaBlock], last, values)
-		wantEqual, wantFit := byteDiffsPlain(want[:part.DeltaBlock], last, values)
-		if got != want || gotEqual != wantEqual || gotFit != wantFit {
-			t.Fatalf("%d after %v: %v, %v, %v, want %v, %v, %v", last, values, got, gotEqual, gotFit, want, wantEqual, wantFit)
 		}
 	}
 }

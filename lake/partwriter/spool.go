@@ -15,10 +15,10 @@ import (
 	"github.com/urlake/urlake/lake/part"
 )
 
-// spool holds a part until its digest, and with it its key, is known: in memory while there is one
-// row group, which is in memory anyway, in a temporary file from the second on.
+// spool holds the open part until its digest, and so its key, is known. The first row group stays
+// in memory, where it was encoded. When the second begins, the part moves to a temporary file.
 type spool struct {
-	blocks [][]byte // while there is no file
+	blocks [][]byte // the content while file is nil
 	file   *os.File
 	size   int64
 	xxh64  *xxhash.Digest
@@ -27,10 +27,11 @@ type spool struct {
 
 func newSpool() *spool { return &spool{xxh64: xxhash.New(), xxh3: xxh3.New()} }
 
-// write takes blocks over; free returns those of which it has copies.
+// write appends blocks and takes ownership of them. It returns those that it does not need any
+// more.
 func (s *spool) write(blocks ...[]byte) (free [][]byte, err error) {
 	for _, b := range blocks {
-		for piece := range prefetch.Chunks(b) { // pages that were made a row group ago
+		for piece := range prefetch.Chunks(b) { // encoded a row group ago, so not in the cache
 			s.xxh64.Write(piece)
 			s.xxh3.Write(piece)
 		}
@@ -43,6 +44,7 @@ func (s *spool) write(blocks ...[]byte) (free [][]byte, err error) {
 	return blocks, writeBlocks(s.file, blocks)
 }
 
+// writeBlocks writes all blocks to w.
 func writeBlocks(w io.Writer, blocks [][]byte) error {
 	for _, b := range blocks {
 		if _, err := w.Write(b); err != nil {
@@ -52,8 +54,9 @@ func writeBlocks(w io.Writer, blocks [][]byte) error {
 	return nil
 }
 
-// toFile moves what is there to a file in dir. Its name is gone before there is a byte in it, so that no data is left
-// however the process ends.
+// toFile moves the content to a temporary file in dir and returns the blocks that are free then.
+// The file is removed from dir before anything is written, so no data is left there however the
+// process ends.
 func (s *spool) toFile(dir string) (free [][]byte, err error) {
 	file, err := os.CreateTemp(dir, "urlake-part-*")
 	if err != nil {
@@ -67,7 +70,8 @@ func (s *spool) toFile(dir string) (free [][]byte, err error) {
 	return free, writeBlocks(file, free)
 }
 
-// check reads the file back and compares what it says with what was written: a disk that lies is found here and not by a reader.
+// check reads the temporary file back and compares its page index with the one that was written, so
+// that a faulty disk is noticed before a reader depends on the part.
 func (s *spool) check(want []part.PageIndexBlock) error {
 	if s.file == nil {
 		return nil
@@ -83,17 +87,19 @@ func (s *spool) check(want []part.PageIndexBlock) error {
 	return nil
 }
 
-// copyTo writes everything to out and compares its hash on the way.
+// copyTo writes the content to out. If it comes from the file, copyTo verifies its hash.
 func (s *spool) copyTo(out io.Writer) error {
 	if s.file == nil {
 		return writeBlocks(out, s.blocks)
 	}
 	sum := xxhash.New()
-	if _, err := io.CopyBuffer(onlyWriter{io.MultiWriter(out, sum)}, io.NewSectionReader(s.file, 0, s.size), make([]byte, 1<<20)); err != nil {
+	to, from := onlyWriter{io.MultiWriter(out, sum)}, io.NewSectionReader(s.file, 0, s.size)
+	if _, err := io.CopyBuffer(to, from, make([]byte, 1<<20)); err != nil {
 		return err
 	}
 	if want, got := s.xxh64.Sum64(), sum.Sum64(); got != want {
-		return codec.Corrupt("temporary file", "upload", -1, fmt.Sprintf("xxh64 %016x", want), fmt.Sprintf("%016x", got))
+		return codec.Corrupt("temporary file", "upload", -1,
+			fmt.Sprintf("xxh64 %016x", want), fmt.Sprintf("%016x", got))
 	}
 	return nil
 }
@@ -101,10 +107,10 @@ func (s *spool) copyTo(out io.Writer) error {
 // onlyWriter hides ReadFrom, so that io.CopyBuffer uses its buffer.
 type onlyWriter struct{ io.Writer }
 
-// close gives up what is there, if any is left. It returns the blocks that were in memory.
+// close drops the content and returns the blocks that were in memory.
 func (s *spool) close() (free [][]byte) {
 	if s.file != nil {
-		s.file.Close() // nobody has use for what could not be written
+		s.file.Close() // an error does not matter: the content is dropped or stored
 	}
 	free, s.blocks = s.blocks, nil
 	return free

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,95 +19,103 @@ import (
 	"github.com/urlake/urlake/lake/zstdtext"
 )
 
-// PartOptions say what a PartWriter writes.
+// Options say what a Writer writes.
 type Options struct {
-	// Dataset, Batch and Prefix name the partition: they stand in the parts' keys, and dataset and
-	// batch in every row.
+	// Dataset, Batch and Prefix are in the keys of the parts. Dataset and Batch are also in every
+	// row.
 	Dataset uint32
 	Batch   string
-	// Prefix is AnyPrefix or the first one or two hex digits of the domain ids of all rows.
+	// Prefix is lake.AnyPrefix or the first one or two hex digits of the domain ids of all rows.
 	Prefix string
-	// TempDir holds one part at a time while it is written; empty is the system's. Nothing is left there,
-	// whatever happens.
+	// TempDir is the folder for the temporary file of the open part; "" is the system's. No file is
+	// left there, however the process ends.
 	TempDir string
 	Limits  part.Limits
-	// Domains is told the domains of the parts as they are written, where it is not nil.
+	// Domains, if not nil, receives the domains of the parts while they are written.
 	Domains part.DomainSink
 }
 
-// PartWriter writes the parts of one partition of one batch. It is fed hosts and their rows, sorted, and encodes
-// pages itself, which takes a third of the time of a general writer, since it is told what neighbours have in common,
-// and lets pages end where all columns agree.
+// Writer writes the parts of one partition of one batch. Its caller passes all rows in order to
+// Rows and then calls Finish, or End and Finish. Whatever happened before, Abort releases
+// everything.
 //
-// A part is named by its content, so it is uploaded when it is complete. One with several row groups is in a
-// temporary file until then, and read back and checked with BuildPageIndex first. It is uploaded even if the object exists: the bytes are the
-// same, and a garbage collector that goes by age then sees a young object.
+// A part with one row group is kept in memory until it is stored. One with several is in a
+// temporary file, which is read back and verified with part.BuildPageIndex before it is stored. A
+// part is stored even if its key exists: the bytes are the same.
 //
-// Memory: one row group compressed, at most RowGroupBytes and usually a fifth, and one page; some of it is kept for the next writer.
+// A Writer needs the memory of one compressed row group, which is at most RowGroupBytes and usually
+// a fifth, and of one page. It leaves some of it to the next Writer. A Writer is not safe for
+// concurrent use.
 type Writer struct {
 	ctx   context.Context
 	store blob.Store
 	opt   Options
 	lim   part.Limits
-	shift uint // domain_id >> shift == want, for a partition
+	// A domain_id belongs to the partition if domain_id >> shift == want.
+	shift uint
 	want  uint64
-	err   error
+	err   error // sticks
 	parts []part.Written
 
-	// The open host, whose domain and name are the last of their columns.
-	any      bool // there is one
+	// The open host. Its domain and name are the last values of their columns.
+	hasHost  bool
 	domainID uint64
-	hostRows int64 // rows of it so far
+	hostRows int64 // its rows so far
 
-	// The tail of the row before, as it was given in this call, if the row is of this page, and its value.
-	tail           *row.Suffix
+	// The suffix of the previous row. The pointer is that of the caller, or &noSuffix if the row is
+	// of an earlier page or call; the other fields are copies.
+	suffix         *row.Suffix
+	scheme, extras []byte
 	port           int32
 	ts, size       int64
 	hasTS, hasSize bool
-	bare           bool // neither, nor extras or a raw URL
-	scheme, extras []byte
-	tailText       int // bytes of scheme, extras and raw URL
-	rawPlain       int // of raw URL and extras as PLAIN
-	extrasPlain    int
+	bare           bool // has no timestamp, size, extras or raw URL
+	suffixText     int  // bytes of scheme, extras and raw URL
+	rawURLPlain    int  // size of the raw URL as PLAIN
+	extrasPlain    int  // size of the extras as PLAIN
 
-	// Url ends with the path of the row before, unless that is Away, and the path is last; before it is what else the URL of the row has where its
-	// url_id is not there yet.
+	// url ends with the path of the previous row, which starts at pathAt. If hasOrigin, the bytes
+	// before it, from originAt on, are scheme, host and port of the row. While lastElsewhere, the
+	// path of the previous row is lastPath, in the memory of the caller, and the one in url is
+	// older.
 	url              []byte
-	urlHead, urlPath int    // where in url the URL of the row before starts, and where its path does; before it is urlIDRoom
-	headed           bool   // url has scheme and host of the next row
-	last             []byte // as it was given in this call
-	away             bool
-	batch            pathRows
-	pairs            namePairs
+	originAt, pathAt int
+	hasOrigin        bool
+	lastPath         []byte
+	lastElsewhere    bool
 
-	rows           int // of the open page
-	rawURLs, notes int // size of its raw URLs and extras as PLAIN
+	pathRows pathRows // argument of addPaths
+
+	// The open page.
+	rows                     int
+	rawURLBytes, extrasBytes int // as PLAIN
+	domainStart              int // row of the page at which the last domain starts
 	*pageBuffers
 
-	cols [part.NumColumns]chunkWriter
+	// The open row group.
+	cols  [part.NumColumns]chunkWriter
+	group rowGroup
+	slabs []*[pageSlab]byte // slabs with pages that are in memory
+	slab  []byte            // the free rest of the last slab
 
-	group partGroup
-	slabs []*[pageSlab]byte // which have pages that are in memory
-	slab  []byte            // what is left of the last
-	part  partFile
+	// The open part.
+	file partFile
 
-	enc *zstdtext.Encoder
+	enc *zstdtext.Encoder // during endPage
 }
 
-// pageBuffers are memory that one writer leaves to the next.
+// pageBuffers is memory that one Writer leaves to the next.
 type pageBuffers struct {
-	// The open page.
+	// The values of the open page. ids has the url_id of all rows as PLAIN but that of the last
+	// row, which is added when the next row or the end of the page comes: reading a URL right after
+	// it was written in other pieces would stall the processor.
 	path    textPage
-	ids     []byte // url_id as PLAIN, but the last row's, which is added later: a core that reads what it has just written in other pieces waits
+	ids     []byte
 	numbers [part.NumColumns]numberRuns
 	texts   [part.NumColumns]textRuns
-	domains part.DomainRuns // where somebody wants to know
+	domains part.DomainRuns // only with Options.Domains
 
-	// Names are the last domain and the one before, in turn, where followHost wrote them, and hosts in the same way. The last one's turn is nameTurn.
-	names    [2][2][64]byte
-	nameTurn [2]uint8
-
-	chunkPool [][]byte
+	chunkPool [][]byte // empty blocks for chunks
 
 	// Scratch space of encodePage.
 	lengths, encoded, header []byte
@@ -116,15 +123,16 @@ type pageBuffers struct {
 	counts                   []int32
 }
 
-// pageBufferPool has what nobody uses. What is written does not depend on it.
+// pageBufferPool holds idle buffers. What is written does not depend on their content.
 var pageBufferPool = sync.Pool{New: func() any { return new(pageBuffers) }}
 
-// reset starts the first page of a writer. What bounds are copied from goes: metadata tell an empty string that is nil from another.
+// reset begins the first page of a Writer. Last values and bounds become nil and not just empty,
+// because the metadata of an empty string differs between the two.
 func (b *pageBuffers) reset() {
 	b.ids = b.ids[:0]
 	b.path.reset()
 	b.path.textBounds = textBounds{}
-	b.domains.Begin()
+	b.domains.Reset()
 	for i := range part.NumColumns {
 		b.numbers[i].reset()
 		b.texts[i].reset()
@@ -132,13 +140,7 @@ func (b *pageBuffers) reset() {
 	}
 }
 
-// chunkBlock is the size of the pieces that a row group is kept in: no reallocation, little waste in thirteen columns.
-const chunkBlock = 64 << 10
-
-// pageEncoders are scratch memory: what they write depends on the page alone.
-var pageEncoders = sync.Pool{New: func() any { return new(zstdtext.Encoder) }}
-
-// NewPartWriter starts a writer. Options that cannot be are reported by the first call.
+// New starts a Writer. The first call of another method reports invalid options.
 func New(ctx context.Context, store blob.Store, opt Options) *Writer {
 	w := &Writer{ctx: ctx, store: store, opt: opt, lim: opt.Limits}
 	w.lim.PageRows = cmp.Or(w.lim.PageRows, part.PageRows)
@@ -146,24 +148,15 @@ func New(ctx context.Context, store blob.Store, opt Options) *Writer {
 	w.lim.PageColumnBytes = cmp.Or(w.lim.PageColumnBytes, part.PageColumnBytes)
 	w.lim.RowGroupBytes = cmp.Or(w.lim.RowGroupBytes, part.RowGroupBytes)
 	w.lim.PartBytes = cmp.Or(w.lim.PartBytes, part.PartBytes)
-	w.tail = &noTail
+	w.suffix = &noSuffix
 	w.pageBuffers = pageBufferPool.Get().(*pageBuffers)
 	w.pageBuffers.reset()
-	w.err = w.start()
+	w.err = w.checkOptions()
 	return w
 }
 
-// MaxPlainBytes bounds what rows, whose keys take keyBytes, hold as a part before compression: where it is within RowGroupBytes they
-// are one row group, which needs no temporary file.
-func MaxPlainBytes(batch string, rows, keyBytes int64) int64 {
-	// A key has all text and ends five strings with a byte each; its three numbers take a byte at least. Beside the
-	// text a row has seven lengths of 4 bytes, two numbers of 4 and four of 8, and the batch's name. Of
-	// levels there are at most two bytes a column, where a page is one row.
-	const key, row, levels = 5 + 3, 7*4 + 2*4 + 4*8, 5 * 2
-	return keyBytes + rows*(row-key+levels+int64(len(batch)))
-}
-
-func (w *Writer) start() error {
+// checkOptions checks the options and sets the range of domain ids.
+func (w *Writer) checkOptions() error {
 	if w.opt.Dataset == 0 {
 		return errors.New("write part: no dataset id")
 	}
@@ -177,95 +170,118 @@ func (w *Writer) start() error {
 	n := len(w.opt.Prefix)
 	v, err := strconv.ParseUint(w.opt.Prefix, 16, 8)
 	if err != nil || n > 2 || strings.ToLower(w.opt.Prefix) != w.opt.Prefix {
-		return fmt.Errorf("write part: domain prefix %q: want %q or one or two lower-case hex digits", w.opt.Prefix, lake.AnyPrefix)
+		return fmt.Errorf("write part: domain prefix %q: want %q or one or two lower-case hex digits",
+			w.opt.Prefix, lake.AnyPrefix)
 	}
 	w.shift, w.want = uint(64-4*n), v
 	return nil
 }
 
-// Rows adds rows. All domains belong to the writer's partition. Text that is not UTF-8, which would make engines refuse the file, is refused.
+// MaxPlainBytes bounds the size before compression of a part with rows rows, whose keys have
+// keyBytes bytes in total. If that is at most RowGroupBytes, the rows are one row group and need no
+// temporary file.
+func MaxPlainBytes(batch string, rows, keyBytes int64) int64 {
+	// A key has all text, a byte behind each of five strings, and at least a byte for each of three
+	// numbers. Besides the text, a row has seven lengths of 4 bytes, two numbers of 4 and four of
+	// 8, and the batch's name. Definition levels of the five optional columns take at most two
+	// bytes each, if a page is one row.
+	const key, row, levels = 5 + 3, 7*4 + 2*4 + 4*8, 5 * 2
+	return keyBytes + rows*(row-key+levels+int64(len(batch)))
+}
+
+var (
+	errRowCount = errors.New("the hosts have another number of rows than there are")
+	errUTF8     = errors.New("text is not UTF-8")
+)
+
+// noSuffix is the address of the suffix of no row.
+var noSuffix row.Suffix
+
+// isUsual reports whether s is the address of a usual suffix. Rows of all calls share these.
+func isUsual(s *row.Suffix) bool {
+	return s == &row.UsualSuffixes[row.HTTPSSuffix] || s == &row.UsualSuffixes[row.HTTPSuffix]
+}
+
+// Rows adds rows. It is the method of row.Sink, which says how they are ordered. It fails if a
+// domain is not in the Writer's partition or a text is not UTF-8, which engines would reject the
+// file for. Text is checked when its page ends. After an error the Writer can only be aborted.
 func (w *Writer) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records int, err error) {
 	if w.err != nil {
 		return 0, w.err
 	}
-	if w.tail != &row.UsualSuffixes[row.HTTPSSuffix] && w.tail != &row.UsualSuffixes[row.HTTPSuffix] {
-		w.tail = &noTail // another may be at the address of one of the call before
+	if !isUsual(w.suffix) {
+		w.suffix = &noSuffix // another suffix may have its address in this call
 	}
-	askEnds(rows)
+	prefetchPathEnds(rows)
 	for i := range hosts {
 		h := &hosts[i]
-		if uint(h.Rows-1) >= uint(len(rows)) {
-			return records, w.fail(errHost)
+		if uint(h.Rows-1) >= uint(len(rows)) { // none, or more than there are
+			return records, w.fail(errRowCount)
 		}
 		if i > 0 || !w.isOpen(h) {
 			if err := w.openHost(h); err != nil {
 				return records, w.fail(err)
 			}
 		}
-		for of := rows[:h.Rows]; len(of) > 0; {
-			looked, added, err := w.addUsual(of)
-			if looked == 0 && err == nil {
-				looked = 1
-				added, err = w.add(of[0].Path, of[0].Suffix)
+		for left := rows[:h.Rows]; len(left) > 0; {
+			done, added, err := w.addUsualRows(left)
+			if done == 0 && err == nil {
+				done = 1
+				added, err = w.addRow(left[0].Path, left[0].Suffix)
 			}
 			if err != nil {
 				return records, w.fail(err)
 			}
 			records += added
-			of = of[looked:]
+			left = left[done:]
 		}
 		rows = rows[h.Rows:]
 	}
 	if len(rows) > 0 {
-		return records, w.fail(errHost)
+		return records, w.fail(errRowCount)
 	}
-	w.settle()
+	w.copyLastPath()
 	return records, nil
 }
 
-// isOpen reports whether a host is the open one.
-func (w *Writer) isOpen(h *row.SortedHost) bool {
-	return w.any && h.Host == row.View(w.texts[part.ColHost].last) && h.Domain == row.View(w.texts[part.ColDomain].last) && h.DomainID == w.domainID
-}
-
-// fail gives up. What it returns names no row's text: URLs can be secrets.
+// fail ends the Writer with an error. The error never contains text of a row, because URLs can hold
+// secrets.
 func (w *Writer) fail(err error) error {
-	err = fmt.Errorf("write parts of batch %s of dataset %d, domain_prefix %s: %w", w.opt.Batch, w.opt.Dataset, w.opt.Prefix, err)
+	err = fmt.Errorf("write parts of batch %s of dataset %d, domain_prefix %s: %w",
+		w.opt.Batch, w.opt.Dataset, w.opt.Prefix, err)
 	w.err = err
 	w.dropPart()
 	return err
 }
 
-var (
-	errHost = errors.New("other rows than the hosts have")
-	errUTF8 = errors.New("text is not UTF-8")
-)
+// isOpen reports whether h is the open host.
+func (w *Writer) isOpen(h *row.SortedHost) bool {
+	return w.hasHost && h.DomainID == w.domainID &&
+		h.Host == row.View(w.texts[part.ColHost].last) && h.Domain == row.View(w.texts[part.ColDomain].last)
+}
 
-// openHost starts a host that has rows. Where a page is open, they begin in it.
+// openHost opens a host that has rows. If a page is open, its rows begin there.
 func (w *Writer) openHost(h *row.SortedHost) error {
-	if w.followHost(h) {
-		return nil
-	}
 	if h.DomainID>>w.shift != w.want {
-		return fmt.Errorf("domain_id %s", urlnorm.FormatID(h.DomainID))
+		return fmt.Errorf("domain_id %s is of another partition", urlnorm.FormatID(h.DomainID))
 	}
 	domains, hosts := &w.texts[part.ColDomain], &w.texts[part.ColHost]
 	domain, host := rawBytes(h.Domain), rawBytes(h.Host)
 	d, n := codec.CommonPrefix(domains.last, domain), codec.CommonPrefix(hosts.last, host)
 	newDomain, newHost := d < max(len(domain), len(domains.last)), n < max(len(host), len(hosts.last))
-	up := n < len(host) && (n == len(hosts.last) || host[n] > hosts.last[n])
+	hostAscends := n < len(host) && (n == len(hosts.last) || host[n] > hosts.last[n])
 	switch {
-	case !w.any:
-		w.any = true
+	case !w.hasHost:
+		w.hasHost = true
 	case newDomain:
 		if d == len(domain) || d < len(domains.last) && domain[d] < domains.last[d] {
 			return row.ErrOrder
 		}
-	case !up || h.DomainID != w.domainID:
+	case !hostAscends || h.DomainID != w.domainID:
 		return row.ErrOrder
 	}
-	w.domainID, w.hostRows, w.headed = h.DomainID, 0, false
-	if w.rows == 0 {
+	w.domainID, w.hostRows, w.hasOrigin = h.DomainID, 0, false
+	if w.rows == 0 { // setSuffix of the page's first row sets the values
 		domains.last, hosts.last = append(domains.last[:d], domain[d:]...), append(hosts.last[:n], host[n:]...)
 		return nil
 	}
@@ -274,7 +290,7 @@ func (w *Writer) openHost(h *row.SortedHost) error {
 		w.startDomain(domain)
 	}
 	if newHost {
-		if !up {
+		if !hostAscends {
 			hosts.descend(hosts.last, host)
 		}
 		hosts.follow(w.rows, n, host)
@@ -282,22 +298,28 @@ func (w *Writer) openHost(h *row.SortedHost) error {
 	return nil
 }
 
-// startDomain says that the rows of the page from the next on have the open domain.
+// startDomain sets the domain of the page's rows from the next one on.
 func (w *Writer) startDomain(domain []byte) {
 	w.numbers[part.ColDomainID].set(w.rows, int64(w.domainID))
 	if w.opt.Domains != nil {
-		w.domains.Start(w.rows, domain)
+		w.endDomain()
+		w.domains.Append(nil, domain, 0)
 	}
 }
 
-// noTail is the address of no row's tail.
-var noTail row.Suffix
+// endDomain counts the rows of the page's last domain.
+func (w *Writer) endDomain() {
+	if w.domains.Len() > 0 {
+		w.domains.Extend(int64(w.rows - w.domainStart))
+	}
+	w.domainStart = w.rows
+}
 
-// add adds a row of the open host, unless it is the same record as the one before.
-func (w *Writer) add(path []byte, tail *row.Suffix) (records int, err error) {
-	w.settle()
-	w.addID()
-	last := w.url[w.urlPath:]
+// addRow adds a row of the open host, unless it is the same record as the previous one.
+func (w *Writer) addRow(path []byte, suffix *row.Suffix) (records int, err error) {
+	w.copyLastPath()
+	w.addLastID()
+	last := w.url[w.pathAt:]
 	shared := codec.CommonPrefix(last, path)
 	switch {
 	case w.hostRows == 0:
@@ -308,10 +330,10 @@ func (w *Writer) add(path []byte, tail *row.Suffix) (records int, err error) {
 		if shared < len(path) {
 			break
 		}
-		if tail == w.tail {
+		if suffix == w.suffix {
 			return 0, nil
 		}
-		if c := w.compareTail(tail); c < 0 {
+		if c := w.compareSuffix(suffix); c < 0 {
 			return 0, row.ErrOrder
 		} else if c == 0 {
 			return 0, nil
@@ -319,59 +341,56 @@ func (w *Writer) add(path []byte, tail *row.Suffix) (records int, err error) {
 	case shared == len(path) || path[shared] < last[shared]:
 		return 0, row.ErrOrder
 	}
-	if tail != w.tail {
-		w.setTail(tail)
+	if suffix != w.suffix {
+		w.setSuffix(suffix)
 	}
-	if n := len(w.texts[part.ColDomain].last) + len(w.texts[part.ColHost].last) + w.tailText + len(path); n > row.MaxKey {
+	n := len(w.texts[part.ColDomain].last) + len(w.texts[part.ColHost].last) + w.suffixText + len(path)
+	if n > row.MaxKey {
 		return 0, fmt.Errorf("%w: %d bytes, allowed are %d", row.ErrRowTooLarge, n, row.MaxKey)
 	}
-	w.setHead()
+	w.setOrigin()
 	w.hostRows++
+	w.url = append(w.url[:w.pathAt+shared], path[shared:]...)
 	if w.rows > 0 {
-		w.path.begin(len(path), shared)
-		w.path.high = w.path.high || !isASCII(path[shared:])
-		w.url, w.path.bytes = appendTwice(w.url[:w.urlPath+shared], w.path.bytes, path[shared:])
+		w.path.add(path, shared)
 	} else {
-		w.url = append(w.url[:w.urlPath+shared], path[shared:]...)
 		w.path.open(row.View(path))
 		w.path.add(path, 0)
 	}
-	w.rawURLs += w.rawPlain
-	w.notes += w.extrasPlain
+	w.rawURLBytes += w.rawURLPlain
+	w.extrasBytes += w.extrasPlain
 	w.rows++
-	if w.rows >= w.lim.PageRows || w.path.plain >= w.lim.PageBytes || max(w.rawURLs, w.notes) >= w.lim.PageColumnBytes {
+	if w.rows >= w.lim.PageRows || w.path.plain >= w.lim.PageBytes ||
+		max(w.rawURLBytes, w.extrasBytes) >= w.lim.PageColumnBytes {
 		return 1, w.endPage()
 	}
 	return 1, nil
 }
 
-// settle copies the path of the row before, where it is elsewhere.
-func (w *Writer) settle() {
-	if w.away {
-		w.url = append(w.url[:w.urlPath], w.last...)
-		w.last, w.away = nil, false
+// copyLastPath copies the path of the previous row into url, if it is not there.
+func (w *Writer) copyLastPath() {
+	if w.lastElsewhere {
+		w.url = append(w.url[:w.pathAt], w.lastPath...)
+		w.lastPath, w.lastElsewhere = nil, false
 	}
 }
 
-// addID adds the url_id of the row before, if it is not there.
-func (w *Writer) addID() {
-	if len(w.ids) == 8*w.rows {
-		return
+// addLastID adds the url_id of the previous row, if it is missing. The row's URL is in url.
+func (w *Writer) addLastID() {
+	if len(w.ids) < 8*w.rows {
+		w.ids = binary.LittleEndian.AppendUint64(w.ids, urlnorm.URLID(w.url[w.originAt:]))
 	}
-	if cap(w.url)-len(w.url) < urlIDRoom {
-		w.url = slices.Grow(w.url, urlIDRoom)
-	}
-	w.ids = binary.LittleEndian.AppendUint64(w.ids, urlID(w.url, w.urlHead))
 }
 
-// compareTail orders a tail and that of the row before, which has the same path, but for raw URLs.
-func (w *Writer) compareTail(tail *row.Suffix) int {
-	return cmp.Or(strings.Compare(tail.Scheme, row.View(w.scheme)), cmp.Compare(tail.Port, w.port),
-		compareOptional(tail.TS, tail.HasTS, w.ts, w.hasTS), compareOptional(tail.Size, tail.HasSize, w.size, w.hasSize),
-		strings.Compare(tail.Extras, row.View(w.extras)))
+// compareSuffix compares a suffix with that of the previous row. Raw URLs do not count, because
+// they do not tell records apart.
+func (w *Writer) compareSuffix(s *row.Suffix) int {
+	return cmp.Or(strings.Compare(s.Scheme, row.View(w.scheme)), cmp.Compare(s.Port, w.port),
+		compareOptional(s.TS, s.HasTS, w.ts, w.hasTS), compareOptional(s.Size, s.HasSize, w.size, w.hasSize),
+		strings.Compare(s.Extras, row.View(w.extras)))
 }
 
-// compareOptional orders numbers, what is absent first.
+// compareOptional compares two numbers. No number is less than any.
 func compareOptional(a int64, hasA bool, b int64, hasB bool) int {
 	if hasA != hasB {
 		if hasA {
@@ -382,52 +401,54 @@ func compareOptional(a int64, hasA bool, b int64, hasB bool) int {
 	return cmp.Compare(a, b)
 }
 
-// setTail notes what the rows from the next one on have besides their paths.
-func (w *Writer) setTail(tail *row.Suffix) {
-	thisRow := w.rows
-	newHead := tail.Port != w.port || tail.Scheme != row.View(w.scheme)
-	if newHead {
-		w.scheme, w.port = append(w.scheme[:0], tail.Scheme...), tail.Port
-		w.headed = false
+// setSuffix sets the suffix of the page's rows from the next one on. For the first row of a page it
+// also sets domain and host, so that a page has a value of every column from row 0 on.
+func (w *Writer) setSuffix(s *row.Suffix) {
+	first := w.rows == 0
+	newOrigin := s.Port != w.port || s.Scheme != row.View(w.scheme)
+	if newOrigin {
+		w.scheme, w.port = append(w.scheme[:0], s.Scheme...), s.Port
+		w.hasOrigin = false
 	}
-	if thisRow == 0 {
+	if first {
 		w.texts[part.ColDomain].set(0, row.View(w.texts[part.ColDomain].last))
 		w.texts[part.ColHost].set(0, row.View(w.texts[part.ColHost].last))
 		w.startDomain(w.texts[part.ColDomain].last)
 	}
-	if newHead || thisRow == 0 {
-		w.texts[part.ColScheme].set(thisRow, row.View(w.scheme))
-		w.numbers[part.ColPort].setOptional(thisRow, int64(tail.Port), tail.Port >= 0)
+	if newOrigin || first {
+		w.texts[part.ColScheme].set(w.rows, row.View(w.scheme))
+		w.numbers[part.ColPort].setOptional(w.rows, int64(s.Port), s.Port >= 0)
 	}
-	w.tail = tail
-	w.tailText = len(tail.Scheme) + len(tail.Extras) + len(tail.RawURL)
-	bare := !tail.HasTS && !tail.HasSize && tail.Extras == "" && tail.RawURL == ""
-	if bare && w.bare && thisRow > 0 {
+	w.suffix = s
+	w.suffixText = len(s.Scheme) + len(s.Extras) + len(s.RawURL)
+	bare := !s.HasTS && !s.HasSize && s.Extras == "" && s.RawURL == ""
+	if bare && w.bare && !first {
 		return
 	}
 	w.bare = bare
-	w.numbers[part.ColTS].setOptional(thisRow, tail.TS, tail.HasTS)
-	w.numbers[part.ColSize].setOptional(thisRow, tail.Size, tail.HasSize)
-	w.rawPlain = w.texts[part.ColRawURL].setOptional(thisRow, tail.RawURL)
-	w.extrasPlain = w.texts[part.ColExtras].setOptional(thisRow, tail.Extras)
-	w.extras = append(w.extras[:0], tail.Extras...)
-	w.ts, w.hasTS, w.size, w.hasSize = tail.TS, tail.HasTS, tail.Size, tail.HasSize
+	w.numbers[part.ColTS].setOptional(w.rows, s.TS, s.HasTS)
+	w.numbers[part.ColSize].setOptional(w.rows, s.Size, s.HasSize)
+	w.rawURLPlain = w.texts[part.ColRawURL].setOptional(w.rows, s.RawURL)
+	w.extrasPlain = w.texts[part.ColExtras].setOptional(w.rows, s.Extras)
+	w.extras = append(w.extras[:0], s.Extras...)
+	w.ts, w.hasTS, w.size, w.hasSize = s.TS, s.HasTS, s.Size, s.HasSize
 }
 
-// setHead puts scheme, host and port before the path in w.url, where they are not there. The path stays where it is if there is room.
-func (w *Writer) setHead() {
-	if w.headed {
+// setOrigin puts scheme, host and port in front of the path in url, if they are not there. The path
+// moves only if there is too little space before it.
+func (w *Writer) setOrigin() {
+	if w.hasOrigin {
 		return
 	}
-	w.headed = true
+	w.hasOrigin = true
 	host := w.texts[part.ColHost].last
-	const sep, colonPort = "://", 1 + 10
-	if need := urlIDRoom + len(w.scheme) + len(sep) + len(host) + colonPort; need > w.urlPath {
-		path := w.url[w.urlPath:]
-		w.urlPath = 2 * need
-		w.url = append(make([]byte, w.urlPath), path...)
+	const sep, colonPort = "://", 1 + 10 // digits of an int32
+	if need := len(w.scheme) + len(sep) + len(host) + colonPort; need > w.pathAt {
+		path := w.url[w.pathAt:]
+		w.pathAt = 2 * need
+		w.url = append(make([]byte, w.pathAt), path...)
 	}
-	at := w.urlPath
+	at := w.pathAt
 	if w.port >= 0 {
 		var digits [colonPort]byte
 		number := strconv.AppendInt(append(digits[:0], ':'), int64(w.port), 10)
@@ -440,14 +461,14 @@ func (w *Writer) setHead() {
 	copy(w.url[at:], sep)
 	at -= len(w.scheme)
 	copy(w.url[at:], w.scheme)
-	w.urlHead = at
+	w.originAt = at
 }
 
-// errEnded is the error of what follows the end of a writer.
+// errEnded is the error of calls after End.
 var errEnded = errors.New("write part: the writer has ended")
 
-// End ends the rows: all that is left to Finish is to store the last part. Options.Domains is told no more after it, so that
-// Finish may be called by another goroutine while this one goes on with another writer.
+// End ends the rows. Only storing the last part is left to Finish, which another goroutine may do.
+// Options.Domains is not called after End.
 func (w *Writer) End() error {
 	if w.err != nil {
 		return w.err
@@ -463,7 +484,8 @@ func (w *Writer) End() error {
 	return nil
 }
 
-// Finish ends the rows where End has not, stores what is left and returns the parts, none if there were no rows. The writer is of no use after it.
+// Finish ends the rows if End was not called, stores the last part and returns all parts. Without
+// rows there are none. The Writer cannot be used afterwards.
 func (w *Writer) Finish() ([]part.Written, error) {
 	if w.err != errEnded {
 		if err := w.End(); err != nil {
@@ -471,7 +493,7 @@ func (w *Writer) Finish() ([]part.Written, error) {
 		}
 	}
 	if w.pageBuffers == nil {
-		return nil, w.err // for the second time
+		return nil, w.err // finished before
 	}
 	if err := w.storePart(); err != nil {
 		return nil, w.fail(err)
@@ -480,21 +502,21 @@ func (w *Writer) Finish() ([]part.Written, error) {
 	return w.parts, nil
 }
 
-// release leaves the writer's memory to others.
-func (w *Writer) release() {
-	if w.pageBuffers != nil {
-		w.chunkPool = nil // together they are as large as a part
-		pageBufferPool.Put(w.pageBuffers)
-		w.pageBuffers = nil
-	}
-}
-
-// Abort gives up. Parts that are complete stay in the store: nothing refers to them, and garbage
-// collection removes them. After Finish it does nothing.
+// Abort ends the Writer and drops the open part. Complete parts stay in the store, where nothing
+// refers to them. After Finish, Abort does nothing.
 func (w *Writer) Abort() {
 	w.dropPart()
 	w.release()
 	if w.err == nil {
 		w.err = errors.New("write part: the writer was aborted")
+	}
+}
+
+// release leaves the Writer's buffers to the next one.
+func (w *Writer) release() {
+	if w.pageBuffers != nil {
+		w.chunkPool = nil // these blocks together are as large as a row group
+		pageBufferPool.Put(w.pageBuffers)
+		w.pageBuffers = nil
 	}
 }

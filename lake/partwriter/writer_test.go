@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
@@ -23,118 +22,29 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
 	"github.com/parquet-go/parquet-go/format"
-	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/part/parttest"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-const (
-	testDataset = 7
-	testBatch   = "2024-05-01"
-)
-
-// smallLimits make several row groups and parts of a few hundred rows.
-var smallLimits = part.Limits{PageRows: 16, PageBytes: 600, PageColumnBytes: 4000, RowGroupBytes: 12_000, PartBytes: 40_000}
-
-// nulls says which rows have optional values.
-type nulls int
-
-const (
-	someNull nulls = iota
-	allNull
-	allSet
-)
-
-// testRows returns n rows as a merge yields them: sorted, one per record.
-func testRows(seed uint64, n int, mode nulls) []row.Row {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	has := func() bool { return mode == allSet || mode == someNull && rng.IntN(3) == 0 }
-	letters := func(n int) string {
-		b := make([]byte, n)
-		for i := range b {
-			b[i] = "abcdefghijklmnopqrstuvwxyz0123456789-_%/=&"[rng.IntN(42)]
-		}
-		return string(b)
-	}
-	rows := make([]row.Row, n)
-	for i := range rows {
-		r := &rows[i]
-		r.Domain = fmt.Sprintf("site%d.example", rng.IntN(1+n/20))
-		r.Host = r.Domain
-		if rng.IntN(2) == 0 {
-			r.Host = fmt.Sprintf("www%d.%s", rng.IntN(3), r.Domain)
-		}
-		r.Scheme = []string{"http", "https", "ftp"}[rng.IntN(3)]
-		r.PathQuery = "/" + letters(rng.IntN(60))
-		if rng.IntN(50) == 0 {
-			r.PathQuery += strings.Repeat("long/", rng.IntN(100))
-		}
-		r.Port = -1
-		if has() {
-			r.Port = int32(rng.IntN(math.MaxUint16 + 1))
-		}
-		if r.HasTS = has(); r.HasTS {
-			r.TS = rng.Int64N(4e12) - 2e12
-		}
-		if r.HasSize = has(); r.HasSize {
-			r.Size = int64(rng.Uint64())
-		}
-		if has() {
-			r.Extras = fmt.Sprintf(`{"n":%d,"t":"ö%s"}`, i, letters(rng.IntN(20)))
-		}
-		if has() {
-			r.RawURL = "HTTP://" + r.Host + "/./" + letters(rng.IntN(20)) + "\u00e9"
-		}
-	}
-	return sortedRows(rows)
-}
-
-// sortedRows sorts rows by their keys and drops those of a record seen before.
-func sortedRows(rows []row.Row) []row.Row {
-	type keyed struct {
-		key []byte
-		row row.Row
-	}
-	byKey := make([]keyed, len(rows))
-	for i, r := range rows {
-		byKey[i] = keyed{r.AppendKey(nil), r}
-	}
-	slices.SortFunc(byKey, func(a, b keyed) int { return bytes.Compare(a.key, b.key) })
-	for i := range byKey {
-		rows[i] = byKey[i].row
-	}
-	return slices.CompactFunc(rows, func(a, b row.Row) bool {
-		a.RawURL, b.RawURL = "", ""
-		return a == b
-	})
-}
-
 func testOptions(tb testing.TB, lim part.Limits) Options {
-	return Options{Dataset: testDataset, Batch: testBatch, Prefix: lake.AnyPrefix, TempDir: tb.TempDir(), Limits: lim}
+	return Options{
+		Dataset: parttest.Dataset, Batch: parttest.Batch, Prefix: lake.AnyPrefix, TempDir: tb.TempDir(), Limits: lim,
+	}
 }
 
-// writeParts writes rows and returns the parts and where they are.
+// writeParts writes rows and returns the parts and the store that has them.
 func writeParts(tb testing.TB, rows []row.Row, opt Options) (*blob.Memory, []part.Written) {
 	tb.Helper()
 	store := blob.NewMemory()
-	w := newRowWriter(context.Background(), store, opt)
-	for i := range rows {
-		if err := w.Append(&rows[i]); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	parts, err := w.Finish()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return store, parts
+	return store, parttest.Write(tb, New(context.Background(), store, opt), rows)
 }
 
-// rowWriter gives a PartWriter rows.
+// rowWriter is a Writer that is given single rows.
 type rowWriter struct {
 	*Writer
 	key row.Key
@@ -153,94 +63,7 @@ func (w *rowWriter) Append(r *row.Row) error {
 	return w.key.Pass(w.Writer)
 }
 
-func partBytes(tb testing.TB, store blob.Store, p part.Written) []byte {
-	tb.Helper()
-	data, _, err := store.Get(context.Background(), p.Part.Key)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
-}
-
-// fileRow is a row with the columns that the writer adds.
-type fileRow struct {
-	row.Row
-	DatasetID        uint32
-	Batch            string
-	DomainID, URLID  uint64
-	NullRaw, NullExt bool
-}
-
-func wantFileRows(rows []row.Row) []fileRow {
-	out := make([]fileRow, len(rows))
-	for i, r := range rows {
-		url := r.Scheme + "://" + r.Host
-		if r.Port >= 0 {
-			url += fmt.Sprintf(":%d", r.Port)
-		}
-		url += r.PathQuery
-		out[i] = fileRow{r, testDataset, testBatch, xxh3.HashString(r.Domain), xxh3.HashString(url), r.RawURL == "", r.Extras == ""}
-	}
-	return out
-}
-
-// parquetGoRow is the schema as parquet-go sees it.
-type parquetGoRow struct {
-	DatasetID int32   `parquet:"dataset_id"`
-	Batch     string  `parquet:"batch"`
-	Scheme    string  `parquet:"scheme"`
-	Port      *int32  `parquet:"port,optional"`
-	DomainID  int64   `parquet:"domain_id"`
-	Domain    string  `parquet:"domain"`
-	Host      string  `parquet:"host"`
-	TS        *int64  `parquet:"ts,optional,timestamp(millisecond)"`
-	Size      *int64  `parquet:"size,optional"`
-	PathQuery string  `parquet:"path_query"`
-	URLID     int64   `parquet:"url_id"`
-	RawURL    *string `parquet:"raw_url,optional"`
-	Extras    *string `parquet:"extras,optional,json"`
-}
-
-func readParquetGo(tb testing.TB, data []byte) []fileRow {
-	tb.Helper()
-	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	r := parquet.NewGenericReader[parquetGoRow](f)
-	defer r.Close()
-	rows := make([]parquetGoRow, f.NumRows()+1)
-	n, err := r.Read(rows)
-	if err != io.EOF || int64(n) != f.NumRows() {
-		tb.Fatalf("parquet-go read %d of %d rows: %v", n, f.NumRows(), err)
-	}
-	out := make([]fileRow, n)
-	for i, p := range rows[:n] {
-		o := &out[i]
-		o.DatasetID, o.Batch = uint32(p.DatasetID), p.Batch
-		o.DomainID, o.URLID = uint64(p.DomainID), uint64(p.URLID)
-		o.Scheme, o.Domain, o.Host, o.PathQuery = p.Scheme, p.Domain, p.Host, p.PathQuery
-		o.Port = -1
-		if p.Port != nil {
-			o.Port = *p.Port
-		}
-		if o.HasTS = p.TS != nil; o.HasTS {
-			o.TS = *p.TS
-		}
-		if o.HasSize = p.Size != nil; o.HasSize {
-			o.Size = *p.Size
-		}
-		if o.NullRaw = p.RawURL == nil; !o.NullRaw {
-			o.RawURL = *p.RawURL
-		}
-		if o.NullExt = p.Extras == nil; !o.NullExt {
-			o.Extras = *p.Extras
-		}
-	}
-	return out
-}
-
-func readArrow(tb testing.TB, data []byte) []fileRow {
+func readArrow(tb testing.TB, data []byte) []parttest.FileRow {
 	tb.Helper()
 	pf, err := file.NewParquetReader(bytes.NewReader(data))
 	if err != nil {
@@ -256,8 +79,8 @@ func readArrow(tb testing.TB, data []byte) []fileRow {
 		tb.Fatal(err)
 	}
 	defer table.Release()
-	out := make([]fileRow, table.NumRows())
-	// Extension types (JSON) are read through their storage.
+	out := make([]parttest.FileRow, table.NumRows())
+	// Extension types (JSON) are read from their storage.
 	storage := func(a arrow.Array) arrow.Array {
 		if e, ok := a.(array.ExtensionArray); ok {
 			return e.Storage()
@@ -335,62 +158,22 @@ func readArrow(tb testing.TB, data []byte) []fileRow {
 	return out
 }
 
-// partCases are rows and limits that between them reach every form a page can have.
-func partCases() []struct {
-	name string
-	rows []row.Row
-	lim  part.Limits
-} {
-	long := testRows(3, 60, someNull)
-	for i := range long {
-		if i%7 == 0 {
-			long[i].PathQuery = "/" + strings.Repeat(string(rune('a'+i%26)), 16<<10-1)
-		}
-	}
-	empty := []row.Row{{Port: -1}, {Port: -1, HasTS: true}, {Port: 0, HasSize: true}, {Port: 0, HasTS: true, Extras: "{}"}}
-	return []struct {
-		name string
-		rows []row.Row
-		lim  part.Limits
-	}{
-		{"one row", testRows(1, 1, allSet), part.Limits{}},
-		{"some null", testRows(2, 5000, someNull), part.Limits{}},
-		{"all null", testRows(2, 3000, allNull), part.Limits{}},
-		{"all set", testRows(2, 3000, allSet), part.Limits{}},
-		{"exactly one page", sameSite(part.PageRows), part.Limits{}},
-		{"one more than a page", sameSite(part.PageRows + 1), part.Limits{}},
-		{"long paths", sortedRows(long), part.Limits{}},
-		{"empty strings", sortedRows(empty), part.Limits{}},
-		{"many row groups and parts", testRows(4, 2000, someNull), smallLimits},
-		{"a row a page, a page a row group", testRows(5, 30, someNull), part.Limits{PageRows: 1, RowGroupBytes: 1, PartBytes: 3000}},
-		{"a row a part", testRows(5, 5, someNull), part.Limits{PageRows: 1, PartBytes: 1}},
-		{"more pages than a block has", testRows(6, 1200, someNull), part.Limits{PageRows: 2}},
-	}
-}
-
-// sameSite returns n rows with short paths, so that only their number ends pages.
-func sameSite(n int) []row.Row {
-	rows := make([]row.Row, n)
-	for i := range rows {
-		rows[i] = row.Row{Domain: "a.example", Host: "a.example", Scheme: "https", Port: -1, PathQuery: fmt.Sprintf("/%07d", i)}
-	}
-	return rows
-}
-
 func TestPartsReadTheSameByOtherLibraries(t *testing.T) {
-	for _, tc := range partCases() {
-		t.Run(tc.name, func(t *testing.T) {
-			store, parts := writeParts(t, tc.rows, testOptions(t, tc.lim))
-			want := wantFileRows(tc.rows)
-			var byParquetGo, byArrow []fileRow
+	for _, tc := range parttest.Cases() {
+		t.Run(tc.Name, func(t *testing.T) {
+			store, parts := writeParts(t, tc.Rows, testOptions(t, tc.Limits))
+			want := parttest.FileRows(tc.Rows)
+			var byParquetGo, byArrow []parttest.FileRow
 			for i, p := range parts {
-				data := partBytes(t, store, p)
-				if wantKey := lake.PartKey(testDataset, lake.AnyPrefix, testBatch, lake.Digest(data), i); p.Part.Key != wantKey {
+				data := parttest.Bytes(t, store, p)
+				wantKey := lake.PartKey(parttest.Dataset, lake.AnyPrefix, parttest.Batch, lake.Digest(data), i)
+				if p.Part.Key != wantKey {
 					t.Errorf("key %s, want %s", p.Part.Key, wantKey)
 				}
-				got := readParquetGo(t, data)
+				got := parttest.ReadParquetGo(t, data)
 				if int64(len(got)) != p.Part.Rows || int64(len(data)) != p.Part.Bytes {
-					t.Errorf("part %d says %d rows and %d bytes, has %d and %d", i, p.Part.Rows, p.Part.Bytes, len(got), len(data))
+					t.Errorf("part %d says %d rows and %d bytes, has %d and %d",
+						i, p.Part.Rows, p.Part.Bytes, len(got), len(data))
 				}
 				byParquetGo = append(byParquetGo, got...)
 				byArrow = append(byArrow, readArrow(t, data)...)
@@ -406,17 +189,17 @@ func TestPartsReadTheSameByOtherLibraries(t *testing.T) {
 }
 
 func TestPartMetadataIsTrue(t *testing.T) {
-	for _, tc := range partCases() {
-		t.Run(tc.name, func(t *testing.T) {
-			store, parts := writeParts(t, tc.rows, testOptions(t, tc.lim))
+	for _, tc := range parttest.Cases() {
+		t.Run(tc.Name, func(t *testing.T) {
+			store, parts := writeParts(t, tc.Rows, testOptions(t, tc.Limits))
 			for _, p := range parts {
-				data := partBytes(t, store, p)
+				data := parttest.Bytes(t, store, p)
 				f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
 				if err != nil {
 					t.Fatal(err)
 				}
 				if got := f.Metadata().CreatedBy; got != part.CreatedBy {
-					t.Errorf("created_by %q", got)
+					t.Errorf("created_by %q, want %q", got, part.CreatedBy)
 				}
 				if got := len(f.RowGroups()); got != p.Part.RowGroups {
 					t.Errorf("%d row groups, entry says %d", got, p.Part.RowGroups)
@@ -429,7 +212,8 @@ func TestPartMetadataIsTrue(t *testing.T) {
 	}
 }
 
-// checkRowGroup compares offset index, column index, statistics and sorting columns with the values.
+// checkRowGroup compares offset index, column index, statistics and sorting columns with the
+// values.
 func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 	meta := f.Metadata().RowGroups[g]
 	var sorting []string
@@ -487,7 +271,8 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 					continue
 				}
 				if typ.Compare(v, index.MinValue(p)) < 0 || typ.Compare(v, index.MaxValue(p)) > 0 {
-					t.Errorf("%s page %d: %v is not between %v and %v", part.Column(c), p, v, index.MinValue(p), index.MaxValue(p))
+					t.Errorf("%s page %d: %v is not between %v and %v",
+						part.Column(c), p, v, index.MinValue(p), index.MaxValue(p))
 				}
 				if lo.IsNull() || typ.Compare(v, lo) < 0 {
 					lo = v.Clone()
@@ -497,7 +282,8 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 				}
 			}
 			if index.NullCount(p) != n || index.NullPage(p) != (n == int64(len(values))) {
-				t.Errorf("%s page %d: %d nulls, column index says %d (%v)", part.Column(c), p, n, index.NullCount(p), index.NullPage(p))
+				t.Errorf("%s page %d: %d nulls, column index says %d (%v)",
+					part.Column(c), p, n, index.NullCount(p), index.NullPage(p))
 			}
 			nulls += n
 			parquet.Release(page)
@@ -525,15 +311,16 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 		if typ.Compare(min, lo) > 0 || typ.Compare(max, hi) < 0 {
 			t.Errorf("%s: statistics %v to %v, values %v to %v", part.Column(c), min, max, lo, hi)
 		}
-		if len(lo.String()) <= part.BoundBytes && !parquet.Equal(min, lo) || len(hi.String()) <= part.BoundBytes && !parquet.Equal(max, hi) {
+		if len(lo.String()) <= part.BoundBytes && !parquet.Equal(min, lo) ||
+			len(hi.String()) <= part.BoundBytes && !parquet.Equal(max, hi) {
 			t.Errorf("%s: short bounds %v to %v are not the values %v to %v", part.Column(c), min, max, lo, hi)
 		}
 	}
 }
 
 func TestPartSchemaIsTheDocumentedOne(t *testing.T) {
-	store, parts := writeParts(t, sameSite(1), testOptions(t, part.Limits{}))
-	data := partBytes(t, store, parts[0])
+	store, parts := writeParts(t, parttest.SameSite(1), testOptions(t, part.Limits{}))
+	data := parttest.Bytes(t, store, parts[0])
 	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		t.Fatal(err)
@@ -553,7 +340,8 @@ func TestPartSchemaIsTheDocumentedOne(t *testing.T) {
 		"dataset_id INT32", "batch BYTE_ARRAY STRING", "scheme BYTE_ARRAY STRING", "port INT32 optional",
 		"domain_id INT64", "domain BYTE_ARRAY STRING", "host BYTE_ARRAY STRING",
 		"ts INT64 optional TIMESTAMP(isAdjustedToUTC=true,unit=MILLIS)", "size INT64 optional",
-		"path_query BYTE_ARRAY STRING", "url_id INT64", "raw_url BYTE_ARRAY optional STRING", "extras BYTE_ARRAY optional JSON",
+		"path_query BYTE_ARRAY STRING", "url_id INT64",
+		"raw_url BYTE_ARRAY optional STRING", "extras BYTE_ARRAY optional JSON",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("schema (-want +got):\n%s", diff)
@@ -573,24 +361,23 @@ func TestPartSchemaIsTheDocumentedOne(t *testing.T) {
 }
 
 func TestPartKeepsItsLimits(t *testing.T) {
-	rows := testRows(8, 3000, someNull)
-	store, parts := writeParts(t, rows, testOptions(t, smallLimits))
+	rows := parttest.Rows(8, 3000, parttest.SomeNull)
+	store, parts := writeParts(t, rows, testOptions(t, parttest.SmallLimits))
 	if len(parts) < 3 {
 		t.Fatalf("%d parts", len(parts))
 	}
 	for _, p := range parts {
-		data := partBytes(t, store, p)
+		data := parttest.Bytes(t, store, p)
 		groups := make([]int64, p.Part.RowGroups) // bytes before compression, page headers left out
 		for i := range p.Blocks {
 			b := &p.Blocks[i]
 			for n := range b.Pages() {
-				rows := int(b.Starts[n+1] - b.Starts[n])
-				if rows > smallLimits.PageRows {
+				rows := int(b.PageStart(n+1) - b.PageStart(n))
+				if rows > parttest.SmallLimits.PageRows {
 					t.Errorf("page of %d rows", rows)
 				}
 				for c := range part.Column(part.NumColumns) {
-					offs := b.Cols[c].Offs
-					h, err := part.ReadPageHeader(data[offs[n]:offs[n+1]], c, rows, "part", "page")
+					h, err := part.ReadPageHeader(data[b.PageOffset(c, n):b.PageOffset(c, n+1)], c, rows, "part")
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -600,72 +387,75 @@ func TestPartKeepsItsLimits(t *testing.T) {
 		}
 		var part int64
 		for g, raw := range groups {
-			if raw > smallLimits.RowGroupBytes {
+			if raw > parttest.SmallLimits.RowGroupBytes {
 				t.Errorf("row group %d of %d bytes", g, raw)
 			}
 			part += raw
 		}
-		if part > smallLimits.PartBytes {
+		if part > parttest.SmallLimits.PartBytes {
 			t.Errorf("part of %d bytes", part)
 		}
 	}
 }
 
 func TestRowsWithinTheirBoundAreOneRowGroup(t *testing.T) {
-	cases := partCases()
+	cases := parttest.Cases()
 	for seed := range uint64(20) {
-		cases = append(cases, partCases()[0])
+		cases = append(cases, parttest.Cases()[0])
 		c := &cases[len(cases)-1]
-		c.name, c.rows = fmt.Sprintf("tangled %d", seed), sortedRows(tangledRows(seed, 100))
+		c.Name, c.Rows = fmt.Sprintf("tangled %d", seed), parttest.Sorted(parttest.Tangled(seed, 100))
 	}
 	for _, tc := range cases {
 		for _, pageRows := range []int{1, 2, 100, part.PageRows} {
 			var keys int64
-			for _, r := range tc.rows {
+			for _, r := range tc.Rows {
 				keys += int64(len(r.AppendKey(nil)))
 			}
-			bound := MaxPlainBytes(testBatch, int64(len(tc.rows)), keys)
-			_, parts := writeParts(t, tc.rows, testOptions(t, part.Limits{PageRows: pageRows, RowGroupBytes: bound, PartBytes: bound}))
+			bound := MaxPlainBytes(parttest.Batch, int64(len(tc.Rows)), keys)
+			lim := part.Limits{PageRows: pageRows, RowGroupBytes: bound, PartBytes: bound}
+			_, parts := writeParts(t, tc.Rows, testOptions(t, lim))
 			if len(parts) != 1 || parts[0].Part.RowGroups != 1 {
-				t.Errorf("%s, pages of %d rows: %d parts, the first of %d row groups", tc.name, pageRows, len(parts), parts[0].Part.RowGroups)
+				t.Errorf("%s, pages of %d rows: %d parts, the first of %d row groups",
+					tc.Name, pageRows, len(parts), parts[0].Part.RowGroups)
 			}
 		}
 	}
 }
 
 func TestLargeExtrasEndPages(t *testing.T) {
-	rows := sameSite(100)
+	rows := parttest.SameSite(100)
 	for i := range rows {
 		rows[i].Extras = `"` + strings.Repeat("x", 100<<10) + `"`
 	}
 	_, parts := writeParts(t, rows, testOptions(t, part.Limits{}))
 	b := parts[0].Blocks[0]
 	for i := range b.Pages() {
-		if n := b.Starts[i+1] - b.Starts[i]; n > 11 {
+		if n := b.PageStart(i+1) - b.PageStart(i); n > 11 {
 			t.Errorf("page of %d rows of 100 KiB", n)
 		}
 	}
 }
 
 func TestPartBytesDependOnRowsAlone(t *testing.T) {
-	rows := testRows(9, 4000, someNull)
-	store, parts := writeParts(t, rows, testOptions(t, smallLimits))
-	// Other rows in between leave the pooled encoders in another state; a shared writer's buffers too.
-	writeParts(t, testRows(10, 3000, allSet), testOptions(t, part.Limits{}))
+	rows := parttest.Rows(9, 4000, parttest.SomeNull)
+	store, parts := writeParts(t, rows, testOptions(t, parttest.SmallLimits))
+	// Other rows in between change the state of pooled encoders and buffers.
+	writeParts(t, parttest.Rows(10, 3000, parttest.AllSet), testOptions(t, part.Limits{}))
 	runtime.GC()
-	again, partsAgain := writeParts(t, rows, testOptions(t, smallLimits))
-	if diff := cmp.Diff(parts, partsAgain, cmp.AllowUnexported(part.PageIndexBlock{}, part.PageRun{})); diff != "" {
-		t.Fatalf("parts differ:\n%s", diff)
-	}
+	again, partsAgain := writeParts(t, rows, testOptions(t, parttest.SmallLimits))
 	for i := range parts {
-		if !bytes.Equal(partBytes(t, store, parts[i]), partBytes(t, again, partsAgain[i])) {
+		if i == len(partsAgain) || parts[i].Part != partsAgain[i].Part {
+			t.Fatalf("parts %+v, want %+v", partsAgain, parts)
+		}
+		if !bytes.Equal(parttest.Bytes(t, store, parts[i]), parttest.Bytes(t, again, partsAgain[i])) {
 			t.Errorf("part %d differs", i)
 		}
 	}
 }
 
-func TestPartWriterRefuses(t *testing.T) {
-	ok := row.Row{Domain: "b.example", Host: "b.example", Scheme: "http", Port: 80, PathQuery: "/b", TS: 5, HasTS: true, Size: 5, HasSize: true, Extras: `{"b":1}`, RawURL: "b"}
+func TestInvalidRowsAreRejected(t *testing.T) {
+	ok := row.Row{Domain: "b.example", Host: "b.example", Scheme: "http", Port: 80, PathQuery: "/b",
+		TS: 5, HasTS: true, Size: 5, HasSize: true, Extras: `{"b":1}`, RawURL: "b"}
 	change := func(f func(*row.Row)) row.Row { r := ok; f(&r); return r }
 	cases := map[string]row.Row{
 		"a smaller domain":   change(func(r *row.Row) { r.Domain = "a.example" }),
@@ -707,13 +497,14 @@ func TestPartWriterRefuses(t *testing.T) {
 	}
 }
 
-// However many rows come at a time, the same parts are written, and a record that is there several times is written once.
-func TestRowsAreWrittenAlikeHoweverManyAtATime(t *testing.T) {
-	for _, tc := range partCases() {
-		t.Run(tc.name, func(t *testing.T) {
-			store, parts := writeParts(t, tc.rows, testOptions(t, tc.lim))
+// The parts do not depend on how many rows come at a time. A record that comes several times is
+// written once.
+func TestPartsDoNotDependOnHowManyRowsCome(t *testing.T) {
+	for _, tc := range parttest.Cases() {
+		t.Run(tc.Name, func(t *testing.T) {
+			store, parts := writeParts(t, tc.Rows, testOptions(t, tc.Limits))
 			var twice []row.Row
-			for i, r := range tc.rows {
+			for i, r := range tc.Rows {
 				twice = append(twice, r)
 				for range i % 3 {
 					if r.RawURL != "" {
@@ -722,24 +513,24 @@ func TestRowsAreWrittenAlikeHoweverManyAtATime(t *testing.T) {
 					twice = append(twice, r)
 				}
 			}
-			for name, feeds := range map[string][]feed{
-				"all at once":       fed(tc.rows, math.MaxInt, math.MaxInt),
-				"as from a buffer":  fed(tc.rows, 256, 128),
-				"one by one":        fed(tc.rows, 1, 1),
-				"seven of two":      fed(tc.rows, 7, 2),
-				"twice":             fed(twice, math.MaxInt, math.MaxInt),
-				"twice, one by one": fed(twice, 1, 1),
+			for name, batches := range map[string][]batch{
+				"all at once":       batchesOf(tc.Rows, math.MaxInt, math.MaxInt),
+				"as from a buffer":  batchesOf(tc.Rows, 256, 128),
+				"one by one":        batchesOf(tc.Rows, 1, 1),
+				"seven of two":      batchesOf(tc.Rows, 7, 2),
+				"twice":             batchesOf(twice, math.MaxInt, math.MaxInt),
+				"twice, one by one": batchesOf(twice, 1, 1),
 			} {
 				other := blob.NewMemory()
-				fedParts, records := writeFed(t, other, feeds, testOptions(t, tc.lim))
-				if records != len(tc.rows) {
-					t.Errorf("%s: %d records, want %d", name, records, len(tc.rows))
+				batchParts, records := writeBatches(t, other, batches, testOptions(t, tc.Limits))
+				if records != len(tc.Rows) {
+					t.Errorf("%s: %d records, want %d", name, records, len(tc.Rows))
 				}
-				if len(parts) != len(fedParts) {
-					t.Fatalf("%s: %d parts, want %d", name, len(fedParts), len(parts))
+				if len(parts) != len(batchParts) {
+					t.Fatalf("%s: %d parts, want %d", name, len(batchParts), len(parts))
 				}
 				for i := range parts {
-					if !bytes.Equal(partBytes(t, store, parts[i]), partBytes(t, other, fedParts[i])) {
+					if !bytes.Equal(parttest.Bytes(t, store, parts[i]), parttest.Bytes(t, other, batchParts[i])) {
 						t.Errorf("%s: part %d differs", name, i)
 					}
 				}
@@ -748,57 +539,100 @@ func TestRowsAreWrittenAlikeHoweverManyAtATime(t *testing.T) {
 	}
 }
 
-func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
+func TestHostsAndRowsOutOfOrderAreRejected(t *testing.T) {
 	https, http := &row.Suffix{Scheme: "https", Port: -1}, &row.Suffix{Scheme: "http", Port: -1}
-	type call struct {
-		hosts []row.SortedHost
-		rows  []row.SortedRow
-	}
+	usualHTTPS, usualHTTP := &row.UsualSuffixes[row.HTTPSSuffix], &row.UsualSuffixes[row.HTTPSuffix]
 	host := func(domain, host string, rows int) row.SortedHost {
 		return row.SortedHost{Domain: domain, Host: host, DomainID: urlnorm.DomainID(domain), Rows: rows}
 	}
-	thisRow := func(path string, tail *row.Suffix) row.SortedRow {
-		return row.SortedRow{Path: []byte(path), Suffix: tail}
+	sorted := func(path string, suffix *row.Suffix) row.SortedRow {
+		return row.SortedRow{Path: []byte(path), Suffix: suffix}
 	}
-	one := func(r ...row.SortedRow) call {
-		return call{[]row.SortedHost{host("b.example", "b.example", len(r))}, r}
+	one := func(r ...row.SortedRow) batch {
+		return batch{[]row.SortedHost{host("b.example", "b.example", len(r))}, r}
 	}
-	hosts := func(h ...row.SortedHost) call {
+	hosts := func(h ...row.SortedHost) batch {
 		rows := make([]row.SortedRow, len(h))
 		for i := range h {
-			h[i].Rows, rows[i] = 1, thisRow("/b", https)
+			h[i].Rows, rows[i] = 1, sorted("/b", https)
 		}
-		return call{h, rows}
+		return batch{h, rows}
 	}
 	long := strings.Repeat("long/", 100)
 	for name, tc := range map[string]struct {
-		calls  []call
+		calls  []batch
 		prefix string
 	}{
-		"a row without a host":            {calls: []call{{rows: []row.SortedRow{thisRow("/", https)}}}},
-		"more rows than hosts have":       {calls: []call{{hosts: []row.SortedHost{host("b.example", "b.example", 1)}, rows: []row.SortedRow{thisRow("/", https), thisRow("/a", https)}}}},
-		"less rows than hosts have":       {calls: []call{{hosts: []row.SortedHost{host("b.example", "b.example", 1)}}}},
-		"a host without rows":             {calls: []call{{hosts: []row.SortedHost{host("b.example", "b.example", 0)}}}},
-		"the same host":                   {calls: []call{hosts(host("b.example", "b.example", 0), host("b.example", "b.example", 0))}},
-		"a smaller host":                  {calls: []call{hosts(host("b.example", "b.example", 0), host("b.example", "a.b.example", 0))}},
-		"a smaller host in another call":  {calls: []call{one(thisRow("/b", https)), hosts(host("b.example", "a.b.example", 0))}},
-		"a smaller domain":                {calls: []call{hosts(host("b.example", "b.example", 0), host("a.example", "c.a.example", 0))}},
-		"another id of the same domain":   {calls: []call{hosts(host("b.example", "b.example", 0), row.SortedHost{Domain: "b.example", Host: "c.example", DomainID: 1, Rows: 0})}},
-		"a smaller path":                  {calls: []call{one(thisRow("/b", https), thisRow("/a", https))}},
-		"a smaller path in another call":  {calls: []call{one(thisRow("/b", https)), one(thisRow("/a", https))}},
-		"a smaller path far behind":       {calls: []call{one(thisRow("/"+long+"b", https), thisRow("/"+long+"a", https))}},
-		"a shorter path":                  {calls: []call{one(thisRow("/b", https), thisRow("/", https))}},
-		"a shorter path in another call":  {calls: []call{one(thisRow("/b", https)), one(thisRow("/", https))}},
-		"a much shorter path":             {calls: []call{one(thisRow("/"+long+"b", https), thisRow("/"+long, https))}},
-		"a smaller tail":                  {calls: []call{one(thisRow("/b", https), thisRow("/b", http))}},
-		"a smaller tail in another call":  {calls: []call{one(thisRow("/b", https)), one(thisRow("/b", http))}},
-		"an usual tail behind another":    {calls: []call{one(thisRow("/b", &row.Suffix{Scheme: "https", Port: 1}), thisRow("/b", &row.UsualSuffixes[row.HTTPSSuffix]))}},
-		"a smaller tail, an usual one":    {calls: []call{one(thisRow("/b", &row.UsualSuffixes[row.HTTPSSuffix]), thisRow("/b", &row.UsualSuffixes[row.HTTPSuffix]))}},
-		"a smaller path of an usual tail": {calls: []call{one(thisRow("/a", &row.UsualSuffixes[row.HTTPSSuffix]), thisRow("/c", &row.UsualSuffixes[row.HTTPSSuffix]), thisRow("/b", &row.UsualSuffixes[row.HTTPSSuffix]))}},
-		"a shorter path of an usual tail": {calls: []call{one(thisRow("/a", &row.UsualSuffixes[row.HTTPSSuffix]), thisRow("/ab", &row.UsualSuffixes[row.HTTPSSuffix]), thisRow("/a", &row.UsualSuffixes[row.HTTPSSuffix]))}},
-		"a smaller domain that is longer": {calls: []call{hosts(host("m.example", "m.example", 0), host("n.example", "a.n.example", 0), host("n.example", "b.n.example", 0), host("a.examples", "a.examples", 0))}},
-		"a smaller host that is longer":   {calls: []call{hosts(host("m.example", "m.example", 0), host("n.example", "x", 0), host("o.example", "x", 0), host("o.example", "o.example", 0))}},
-		"a domain of another partition":   {calls: []call{one(thisRow("/", https))}, prefix: urlnorm.FormatID(^urlnorm.DomainID("b.example"))[:1]},
+		"a row without a host": {calls: []batch{{rows: []row.SortedRow{sorted("/", https)}}}},
+		"more rows than hosts have": {
+			calls: []batch{{
+				hosts: []row.SortedHost{host("b.example", "b.example", 1)},
+				rows:  []row.SortedRow{sorted("/", https), sorted("/a", https)},
+			}},
+		},
+		"fewer rows than hosts have": {
+			calls: []batch{{hosts: []row.SortedHost{host("b.example", "b.example", 1)}}},
+		},
+		"a host without rows": {
+			calls: []batch{{hosts: []row.SortedHost{host("b.example", "b.example", 0)}}},
+		},
+		"the same host": {
+			calls: []batch{hosts(host("b.example", "b.example", 0), host("b.example", "b.example", 0))},
+		},
+		"a smaller host": {
+			calls: []batch{hosts(host("b.example", "b.example", 0), host("b.example", "a.b.example", 0))},
+		},
+		"a smaller host in another call": {
+			calls: []batch{one(sorted("/b", https)), hosts(host("b.example", "a.b.example", 0))},
+		},
+		"a smaller domain": {
+			calls: []batch{hosts(host("b.example", "b.example", 0), host("a.example", "c.a.example", 0))},
+		},
+		"another id of the same domain": {
+			calls: []batch{hosts(
+				host("b.example", "b.example", 0),
+				row.SortedHost{Domain: "b.example", Host: "c.example", DomainID: 1, Rows: 0},
+			)},
+		},
+		"a smaller path":                 {calls: []batch{one(sorted("/b", https), sorted("/a", https))}},
+		"a smaller path in another call": {calls: []batch{one(sorted("/b", https)), one(sorted("/a", https))}},
+		"a smaller path with a long common prefix": {
+			calls: []batch{one(sorted("/"+long+"b", https), sorted("/"+long+"a", https))},
+		},
+		"a shorter path":                   {calls: []batch{one(sorted("/b", https), sorted("/", https))}},
+		"a shorter path in another call":   {calls: []batch{one(sorted("/b", https)), one(sorted("/", https))}},
+		"a much shorter path":              {calls: []batch{one(sorted("/"+long+"b", https), sorted("/"+long, https))}},
+		"a smaller suffix":                 {calls: []batch{one(sorted("/b", https), sorted("/b", http))}},
+		"a smaller suffix in another call": {calls: []batch{one(sorted("/b", https)), one(sorted("/b", http))}},
+		"a usual suffix after another": {
+			calls: []batch{one(sorted("/b", &row.Suffix{Scheme: "https", Port: 1}), sorted("/b", usualHTTPS))},
+		},
+		"a smaller suffix, a usual one": {calls: []batch{one(sorted("/b", usualHTTPS), sorted("/b", usualHTTP))}},
+		"a smaller path of a usual suffix": {
+			calls: []batch{one(sorted("/a", usualHTTPS), sorted("/c", usualHTTPS), sorted("/b", usualHTTPS))},
+		},
+		"a shorter path of a usual suffix": {
+			calls: []batch{one(sorted("/a", usualHTTPS), sorted("/ab", usualHTTPS), sorted("/a", usualHTTPS))},
+		},
+		"a smaller domain that is longer": {
+			calls: []batch{hosts(
+				host("m.example", "m.example", 0),
+				host("n.example", "a.n.example", 0),
+				host("n.example", "b.n.example", 0),
+				host("a.examples", "a.examples", 0),
+			)},
+		},
+		"a smaller host that is longer": {
+			calls: []batch{hosts(
+				host("m.example", "m.example", 0),
+				host("n.example", "x", 0),
+				host("o.example", "x", 0),
+				host("o.example", "o.example", 0),
+			)},
+		},
+		"a domain of another partition": {
+			calls: []batch{one(sorted("/", https))}, prefix: urlnorm.FormatID(^urlnorm.DomainID("b.example"))[:1],
+		},
 	} {
 		opt := testOptions(t, part.Limits{})
 		if tc.prefix != "" {
@@ -811,14 +645,14 @@ func TestHostsAndRowsOutOfOrderAreRefused(t *testing.T) {
 			}
 		}
 		if _, err := w.Finish(); err == nil {
-			t.Errorf("%s: Finish after it", name)
+			t.Errorf("%s: Finish after the error succeeds", name)
 		}
 	}
 }
 
-func TestPartWriterKeepsToItsPartition(t *testing.T) {
+func TestDomainsOfOtherPartitionsAreRejected(t *testing.T) {
 	for _, digits := range []int{1, 2} {
-		rows := testRows(13, 400, someNull)
+		rows := parttest.Rows(13, 400, parttest.SomeNull)
 		prefix := urlnorm.FormatID(urlnorm.DomainID(rows[0].Domain))[:digits]
 		opt := testOptions(t, part.Limits{})
 		opt.Prefix = prefix
@@ -838,19 +672,19 @@ func TestPartWriterKeepsToItsPartition(t *testing.T) {
 			t.Fatalf("prefix %s: %+v, %v, want %d rows", prefix, parts, err, in)
 		}
 		w = newRowWriter(context.Background(), store, opt)
-		refused := 0
+		rejected := 0
 		for i := range rows {
 			if w.Append(&rows[i]) != nil {
-				refused++
+				rejected++
 			}
 		}
-		if refused == 0 {
+		if rejected == 0 {
 			t.Error("rows of all partitions accepted")
 		}
 	}
 }
 
-func TestPartWriterRefusesOptions(t *testing.T) {
+func TestInvalidOptionsAreRejected(t *testing.T) {
 	good := testOptions(t, part.Limits{})
 	for name, change := range map[string]func(*Options){
 		"no dataset":   func(o *Options) { o.Dataset = 0 },
@@ -875,7 +709,7 @@ func TestNoRowsNoParts(t *testing.T) {
 	}
 }
 
-// faultyStore fails the upload in one of its steps.
+// faultyStore fails one step of the upload.
 type faultyStore struct {
 	*blob.Memory
 	create, write, finish error
@@ -910,7 +744,7 @@ func (w *faultyWriter) Finish() (blob.Info, error) {
 }
 
 func TestPartWriterLeavesNoFiles(t *testing.T) {
-	rows := testRows(14, 600, someNull)
+	rows := parttest.Rows(14, 600, parttest.SomeNull)
 	boom := errors.New("boom")
 	for name, tc := range map[string]struct {
 		store faultyStore
@@ -924,7 +758,7 @@ func TestPartWriterLeavesNoFiles(t *testing.T) {
 		"finish failed": {store: faultyStore{finish: boom}, want: boom},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opt := testOptions(t, smallLimits)
+			opt := testOptions(t, parttest.SmallLimits)
 			tc.store.Memory = blob.NewMemory()
 			w := newRowWriter(context.Background(), &tc.store, opt)
 			var err error
@@ -946,7 +780,7 @@ func TestPartWriterLeavesNoFiles(t *testing.T) {
 			if err != nil || len(left) != 0 {
 				t.Errorf("left %v, %v", left, err)
 			}
-			if w.part.spool != nil {
+			if w.file.spool != nil {
 				t.Error("part still open")
 			}
 		})
@@ -955,7 +789,7 @@ func TestPartWriterLeavesNoFiles(t *testing.T) {
 
 // The last part of one writer is stored while others write.
 func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
-	for _, limits := range []part.Limits{{}, smallLimits} {
+	for _, limits := range []part.Limits{{}, parttest.SmallLimits} {
 		opt := testOptions(t, limits)
 		store := blob.NewMemory()
 		type stored struct {
@@ -965,10 +799,10 @@ func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
 		var want [][]byte
 		var got []chan stored
 		for seed := range uint64(6) {
-			rows := testRows(seed, 600, someNull)
+			rows := parttest.Rows(seed, 600, parttest.SomeNull)
 			alone, parts := writeParts(t, rows, opt)
 			for _, p := range parts {
-				want = append(want, partBytes(t, alone, p))
+				want = append(want, parttest.Bytes(t, alone, p))
 			}
 			w := newRowWriter(context.Background(), store, opt)
 			for i := range rows {
@@ -982,7 +816,8 @@ func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
 			if n, err := w.Rows(nil, nil); n != 0 || err == nil {
 				t.Errorf("rows after End: %v", err)
 			}
-			if _, _, err := store.Get(context.Background(), parts[len(parts)-1].Part.Key); !errors.Is(err, blob.ErrNotExist) {
+			_, _, err := store.Get(context.Background(), parts[len(parts)-1].Part.Key)
+			if !errors.Is(err, blob.ErrNotExist) {
 				t.Errorf("the last part after End: %v", err)
 			}
 			done := make(chan stored, 1)
@@ -1005,12 +840,13 @@ func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
 			t.Fatalf("%d parts, want %d", len(all), len(want))
 		}
 		for i, p := range all {
-			if !bytes.Equal(partBytes(t, store, p), want[i]) {
+			if !bytes.Equal(parttest.Bytes(t, store, p), want[i]) {
 				t.Errorf("part %d differs", i)
 			}
 		}
-		w := newRowWriter(context.Background(), &faultyStore{Memory: blob.NewMemory(), create: errors.New("part of an aborted writer")}, opt)
-		rows := testRows(1, 1, someNull)
+		faulty := &faultyStore{Memory: blob.NewMemory(), create: errors.New("part of an aborted writer")}
+		w := newRowWriter(context.Background(), faulty, opt)
+		rows := parttest.Rows(1, 1, parttest.SomeNull)
 		if err := w.Append(&rows[0]); err != nil {
 			t.Fatal(err)
 		}
@@ -1018,15 +854,15 @@ func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Abort()
-		if _, err := w.Finish(); err == nil || w.part.spool != nil {
+		if _, err := w.Finish(); err == nil || w.file.spool != nil {
 			t.Errorf("Finish after Abort: %v", err)
 		}
 	}
 }
 
 func TestPartWriterNeedsItsFolderForSeveralRowGroups(t *testing.T) {
-	rows := testRows(16, 600, someNull)
-	for limits, want := range map[part.Limits]error{{}: nil, smallLimits: os.ErrNotExist} {
+	rows := parttest.Rows(16, 600, parttest.SomeNull)
+	for limits, want := range map[part.Limits]error{{}: nil, parttest.SmallLimits: os.ErrNotExist} {
 		opt := testOptions(t, limits)
 		opt.TempDir += "/absent"
 		w := newRowWriter(context.Background(), blob.NewMemory(), opt)
@@ -1046,8 +882,8 @@ func TestPartWriterNeedsItsFolderForSeveralRowGroups(t *testing.T) {
 func TestPartWriterStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	store := blob.NewMemory()
-	w := newRowWriter(ctx, store, testOptions(t, smallLimits))
-	rows := testRows(15, 100, someNull)
+	w := newRowWriter(ctx, store, testOptions(t, parttest.SmallLimits))
+	rows := parttest.Rows(15, 100, parttest.SomeNull)
 	for i := range rows[:50] {
 		if err := w.Append(&rows[i]); err != nil {
 			t.Fatal(err)
@@ -1079,15 +915,21 @@ func TestTruncatedBoundsStayBounds(t *testing.T) {
 	}
 }
 
-// feed is what a PartWriter is fed at once.
-type feed struct {
+// batch is the argument of one call of Writer.Rows.
+type batch struct {
 	hosts []row.SortedHost
 	rows  []row.SortedRow
 }
 
-// fed is what a PartWriter is fed of sorted rows, at most so many rows of so many hosts at a time.
-func fed(rows []row.Row, mostRows, mostHosts int) (feeds []feed) {
-	// Text lies together, as in a merge's buffer.
+// suffixOf is the suffix of a row.
+func suffixOf(r *row.Row) row.Suffix {
+	return row.Suffix{Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize,
+		Extras: r.Extras, RawURL: r.RawURL}
+}
+
+// batchesOf cuts sorted rows into batches of at most maxRows rows and maxHosts hosts.
+func batchesOf(rows []row.Row, maxRows, maxHosts int) (batches []batch) {
+	// All text is in one piece of memory, as in the buffer of a merge.
 	var size int
 	for i := range rows {
 		size += len(rows[i].PathQuery) + len(rows[i].Domain) + len(rows[i].Host)
@@ -1097,38 +939,46 @@ func fed(rows []row.Row, mostRows, mostHosts int) (feeds []feed) {
 		arena = append(arena, s...)
 		return arena[len(arena)-len(s):]
 	}
-	tails := map[row.Suffix]*row.Suffix{row.UsualSuffixes[row.HTTPSSuffix]: &row.UsualSuffixes[row.HTTPSSuffix], row.UsualSuffixes[row.HTTPSuffix]: &row.UsualSuffixes[row.HTTPSuffix]}
-	f := new(feed)
+	suffixes := make(map[row.Suffix]*row.Suffix)
+	for i := range row.UsualSuffixes {
+		suffixes[row.UsualSuffixes[i]] = &row.UsualSuffixes[i]
+	}
+	f := new(batch)
 	var host row.SortedHost
 	for i := range rows {
 		r := &rows[i]
 		next := i == 0 || r.Host != host.Host || r.Domain != host.Domain
 		if next {
-			host = row.SortedHost{Domain: row.View(keep(r.Domain)), Host: row.View(keep(r.Host)), DomainID: urlnorm.DomainID(r.Domain), Rows: 0}
+			host = row.SortedHost{
+				Domain: row.View(keep(r.Domain)), Host: row.View(keep(r.Host)), DomainID: urlnorm.DomainID(r.Domain),
+			}
 		}
-		if len(f.rows) == mostRows || next && len(f.hosts) == mostHosts {
-			feeds = append(feeds, *f)
-			f = new(feed)
+		if len(f.rows) == maxRows || next && len(f.hosts) == maxHosts {
+			batches = append(batches, *f)
+			f = new(batch)
 		}
 		if next || len(f.hosts) == 0 {
 			f.hosts = append(f.hosts, host)
 		}
-		tail := row.Suffix{Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize, Extras: r.Extras, RawURL: r.RawURL}
-		at := tails[tail]
-		if at == nil {
-			at = &tail
-			tails[tail] = at
+		value := suffixOf(r)
+		suffix := suffixes[value]
+		if suffix == nil {
+			suffix = &value
+			suffixes[value] = suffix
 		}
 		f.hosts[len(f.hosts)-1].Rows++
-		f.rows = append(f.rows, row.SortedRow{Path: keep(r.PathQuery), Suffix: at})
+		f.rows = append(f.rows, row.SortedRow{Path: keep(r.PathQuery), Suffix: suffix})
 	}
-	return append(feeds, *f)
+	return append(batches, *f)
 }
 
-func writeFed(tb testing.TB, store blob.Store, feeds []feed, opt Options) (parts []part.Written, records int) {
+// writeBatches writes batches and returns the parts and the number of records.
+func writeBatches(
+	tb testing.TB, store blob.Store, batches []batch, opt Options,
+) (parts []part.Written, records int) {
 	tb.Helper()
 	w := New(context.Background(), store, opt)
-	for _, f := range feeds {
+	for _, f := range batches {
 		n, err := w.Rows(f.hosts, f.rows)
 		if err != nil {
 			tb.Fatal(err)
@@ -1142,7 +992,7 @@ func writeFed(tb testing.TB, store blob.Store, feeds []feed, opt Options) (parts
 	return parts, records
 }
 
-// discardStore takes objects and forgets them.
+// discardStore accepts objects and drops them.
 type discardStore struct{ blob.Store }
 
 type discardWriter struct{ io.Writer }
@@ -1153,10 +1003,10 @@ func (discardStore) Create(context.Context, string) (blob.Writer, error) {
 func (discardWriter) Finish() (blob.Info, error) { return blob.Info{}, nil }
 func (discardWriter) Abort()                     {}
 
-// BenchmarkPartWriter writes real rows, and those of the list of URLs that URLAKE_BENCH_LIST names; real rows also
-// with parquet-go's writer with the same pages, compression and columns.
+// BenchmarkPartWriter writes real rows, and the list of URLs named by URLAKE_BENCH_LIST. For
+// comparison, parquet-go writes the real rows with the same pages, compression and columns.
 func BenchmarkPartWriter(b *testing.B) {
-	rows := realRows(b)
+	rows := parttest.RealRows(b)
 	report := func(b *testing.B, rows int, bytes int64) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(rows), "ns/row")
 		b.ReportMetric(float64(bytes)/float64(rows), "B/row")
@@ -1167,23 +1017,24 @@ func BenchmarkPartWriter(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		lists["list"] = sortedRows(parseLines(f, nil))
+		lists["list"] = parttest.Sorted(parttest.ParseLines(f, nil))
 		f.Close()
 	}
 	for name, rows := range lists {
-		feeds := fed(rows, 256, 128)
+		batches := batchesOf(rows, 256, 128)
 		b.Run(name, func(b *testing.B) {
 			var parts []part.Written
 			for b.Loop() {
-				parts, _ = writeFed(b, discardStore{}, feeds, testOptions(b, part.Limits{}))
+				parts, _ = writeBatches(b, discardStore{}, batches, testOptions(b, part.Limits{}))
 			}
 			var bytes int64
 			var cols [part.NumColumns]int64
 			for _, p := range parts {
 				bytes += p.Part.Bytes
-				for _, block := range p.Blocks {
-					for c, run := range block.Cols {
-						cols[c] += run.Offs[block.Pages()] - run.Offs[0]
+				for i := range p.Blocks {
+					block := &p.Blocks[i]
+					for c := range cols {
+						cols[c] += block.PageOffset(part.Column(c), block.Pages()) - block.PageOffset(part.Column(c), 0)
 					}
 				}
 			}
@@ -1203,14 +1054,18 @@ func BenchmarkPartWriter(b *testing.B) {
 	})
 }
 
-// writeParquetGo writes the rows of a part with parquet-go's column writers, pages of PageRows rows.
+// writeParquetGo writes rows with parquet-go's column writers, in pages of PageRows rows.
 func writeParquetGo(tb testing.TB, out io.Writer, rows []row.Row) {
 	tb.Helper()
-	w := parquet.NewWriter(out, parquet.SchemaOf(new(parquetGoRow)),
-		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}), parquet.DataPageVersion(2), parquet.ColumnIndexSizeLimit(func([]string) int { return part.BoundBytes }),
+	w := parquet.NewWriter(out, parquet.SchemaOf(new(parttest.ParquetGoRow)),
+		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}), parquet.DataPageVersion(2),
+		parquet.ColumnIndexSizeLimit(func([]string) int { return part.BoundBytes }),
 		parquet.DataPageStatistics(false), parquet.CreatedBy("urlake", "1", ""))
 	cols := w.ColumnWriters()
 	values := make([][]parquet.Value, part.NumColumns)
+	number := func(c part.Column, v parquet.Value) {
+		values[c] = append(values[c], v.Level(0, 0, int(c)))
+	}
 	text := func(c part.Column, s string, level int) {
 		values[c] = append(values[c], parquet.ByteArrayValue([]byte(s)).Level(0, level, int(c)))
 	}
@@ -1229,18 +1084,18 @@ func writeParquetGo(tb testing.TB, out io.Writer, rows []row.Row) {
 		}
 		for i := range page {
 			r := &page[i]
-			values[part.ColDatasetID] = append(values[part.ColDatasetID], parquet.Int32Value(testDataset).Level(0, 0, int(part.ColDatasetID)))
-			text(part.ColBatch, testBatch, 0)
+			number(part.ColDatasetID, parquet.Int32Value(parttest.Dataset))
+			text(part.ColBatch, parttest.Batch, 0)
 			text(part.ColScheme, r.Scheme, 0)
 			optional(part.ColPort, r.Port >= 0, parquet.Int32Value(r.Port))
-			values[part.ColDomainID] = append(values[part.ColDomainID], parquet.Int64Value(int64(urlnorm.DomainID(r.Domain))).Level(0, 0, int(part.ColDomainID)))
+			number(part.ColDomainID, parquet.Int64Value(int64(urlnorm.DomainID(r.Domain))))
 			text(part.ColDomain, r.Domain, 0)
 			text(part.ColHost, r.Host, 0)
 			optional(part.ColTS, r.HasTS, parquet.Int64Value(r.TS))
 			optional(part.ColSize, r.HasSize, parquet.Int64Value(r.Size))
 			text(part.ColPathQuery, r.PathQuery, 0)
 			url := urlnorm.URLID([]byte(r.Scheme + "://" + r.Host + r.PathQuery))
-			values[part.ColURLID] = append(values[part.ColURLID], parquet.Int64Value(int64(url)).Level(0, 0, int(part.ColURLID)))
+			number(part.ColURLID, parquet.Int64Value(int64(url)))
 			optional(part.ColRawURL, r.RawURL != "", parquet.ByteArrayValue([]byte(r.RawURL)))
 			optional(part.ColExtras, r.Extras != "", parquet.ByteArrayValue([]byte(r.Extras)))
 		}

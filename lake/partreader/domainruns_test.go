@@ -1,4 +1,4 @@
-package partwriter
+package partreader
 
 import (
 	"context"
@@ -12,21 +12,25 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
+	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/row"
 )
 
-// Runs of domains, and the numbers beside them, are what the columns have, however many pages are read at once.
+// Runs of domains and their measures agree with the columns, however many pages are read at once.
 func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 	ctx := context.Background()
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 77))
 		store := blob.NewMemory()
-		w := New(ctx, store, Options{Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: t.TempDir(), Limits: part.Limits{PageRows: 1 + rng.IntN(9), RowGroupBytes: 2000}})
+		w := partwriter.New(ctx, store, partwriter.Options{
+			Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: t.TempDir(),
+			Limits: part.Limits{PageRows: 1 + rng.IntN(9), RowGroupBytes: 2000},
+		})
 		var keys [][]byte
 		for range 400 {
 			domain := fmt.Sprintf("d%d.example", int(30*rng.Float64()*rng.Float64()))
-			r := row.Row{Domain: domain, Host: domain, PathQuery: fmt.Sprintf("/%x", rng.Uint64()), Scheme: "https", Port: -1}
+			path := fmt.Sprintf("/%x", rng.Uint64())
+			r := row.Row{Domain: domain, Host: domain, PathQuery: path, Scheme: "https", Port: -1}
 			if seed%3 > 0 && rng.IntN(50) < 1 {
 				r.HasTS, r.TS = true, rng.Int64N(1e12)
 			}
@@ -49,10 +53,10 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := func(p *partreader.Plan, part string) [][]byte {
+		read := func(p *Plan, file string) [][]byte {
 			var data [][]byte
 			for _, r := range p.Ranges {
-				b, err := store.ReadRange(ctx, part, r.Offset, r.Bytes)
+				b, err := store.ReadRange(ctx, file, r.Offset, r.Bytes)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -66,7 +70,7 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 				b := &p.Blocks[i]
 				for from := 0; from < b.Pages(); {
 					to := min(from+1+rng.IntN(5), b.Pages())
-					plan, err := partreader.NewDomainPlan(b, from, to)
+					plan, err := NewDomainPlan(b, from, to)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -93,10 +97,12 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 					}
 					some := slices.Contains(want.HasTS, true) || slices.Contains(want.HasSize, true)
 					m := &d.Measures
-					if some != (m.Rows > 0) || some && !(slices.Equal(m.TS, want.TS) && slices.Equal(m.HasTS, want.HasTS) && slices.Equal(m.Size, want.Size) && slices.Equal(m.HasSize, want.HasSize)) {
+					same := slices.Equal(m.TS, want.TS) && slices.Equal(m.HasTS, want.HasTS) &&
+						slices.Equal(m.Size, want.Size) && slices.Equal(m.HasSize, want.HasSize)
+					if some != (m.Rows > 0) || some && !same {
 						t.Fatalf("rows %d of %d: measures differ", plan.FirstRow(), b.RowGroup)
 					}
-					// A byte of any page changed is noticed.
+					// A changed byte of any page is noticed.
 					data[rng.IntN(3)][0] ^= 1
 					if err := plan.DomainRuns(&d, p.Part.Key, data); !errors.Is(err, codec.ErrCorrupt) {
 						t.Errorf("a page with another byte: %v", err)
@@ -106,12 +112,12 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 			}
 		}
 	}
-	if _, err := partreader.NewDomainPlan(new(part.PageIndexBlock), 0, 0); err == nil {
+	if _, err := NewDomainPlan(new(part.PageIndexBlock), 0, 0); err == nil {
 		t.Error("no pages: no error")
 	}
 }
 
-// The runs of any bytes are those of the strings that they decode to, or both are refused.
+// FuzzDomainRuns decodes arbitrary bytes as runs and as strings. Both agree, or both are rejected.
 func FuzzDomainRuns(f *testing.F) {
 	// Lengths 0, 3, 3, 2, 0 of prefixes and 3, 0, 0, 2, 1 of suffixes.
 	f.Add([]byte("\x80\x01\x04\x05\x00\x03\x03\x00\x00\x00U\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"+
@@ -121,11 +127,12 @@ func FuzzDomainRuns(f *testing.F) {
 		if n < 0 || n > 1<<16 {
 			return
 		}
-		dec := partreader.PageDecoders.Get().(*partreader.PageDecoder)
-		defer partreader.PageDecoders.Put(dec)
+		dec := pageDecoders.Get().(*pageDecoder)
+		defer pageDecoders.Put(dec)
 		var want []string
 		var got part.DomainRuns
-		if okStrings, ok := dec.AppendStrings(&want, values, nil, n, 0, n), dec.DomainRuns(&got, values, n); ok != okStrings {
+		okStrings := dec.appendStrings(&want, values, nil, n, 0, n)
+		if ok := dec.appendRuns(&got, values, n); ok != okStrings {
 			t.Fatalf("strings %v, runs %v", okStrings, ok)
 		} else if !ok {
 			return
@@ -146,11 +153,13 @@ func FuzzDomainRuns(f *testing.F) {
 	})
 }
 
-// BenchmarkDomainRuns reads the domains of a part; ns/row says what a row of it takes.
+// BenchmarkDomainRuns decodes the domains of a part.
 func BenchmarkDomainRuns(b *testing.B) {
 	ctx := context.Background()
 	store := blob.NewMemory()
-	w := New(ctx, store, Options{Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: b.TempDir()})
+	w := partwriter.New(ctx, store, partwriter.Options{
+		Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: b.TempDir(),
+	})
 	var key row.Key
 	var rows int64
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -172,7 +181,7 @@ func BenchmarkDomainRuns(b *testing.B) {
 		b.Fatal(err)
 	}
 	block := &parts[0].Blocks[0]
-	plan, err := partreader.NewDomainPlan(block, 0, block.Pages())
+	plan, err := NewDomainPlan(block, 0, block.Pages())
 	if err != nil {
 		b.Fatal(err)
 	}
