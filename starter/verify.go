@@ -118,7 +118,8 @@ func missing(key string, err error) error {
 	return err
 }
 
-// verifyVersion checks a version, the current one for "". Damage becomes a problem in the answer; an error
+// verifyVersion checks a version, the current one for "". Damage becomes a problem in the answer;
+// an error
 // means that the check could not be finished.
 func verifyVersion(ctx context.Context, store blob.Store, id string, deep bool) (*verified, error) {
 	out := &verified{Problems: []string{}}

@@ -119,7 +119,7 @@ func TestOneRoutineIsMeasured(t *testing.T) {
 		testenv.Missing(t, "go")
 	}
 	t.Chdir("..")
-	if err := compareAll(t.Context(), settings{routines: "copyTwiceVBMI", rounds: 1, lines: 20_000, dir: t.TempDir()}); err != nil {
+	if err := compareAll(t.Context(), settings{routines: "lineEndsVectors", rounds: 1, lines: 20_000, dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -24,56 +24,48 @@ type edit struct{ in, gate string }
 // are found by name wherever they are in the package, methods without their receiver.
 var table = []row{
 	// Rows: buffers, sorting, shuffle files.
-	{routines: []string{"addVectors"}, off: []edit{{"addMany", "hasAVX512"}}, instead: "Go, a row at a time", fuzz: "FuzzAddParsed"},
-	{routines: []string{"placeRows"}, off: []edit{{"placeMany", "hasAVX512"}}, instead: "Go", fuzz: "FuzzShuffleVectors"},
-	{routines: []string{"rankAVX512"}, pkg: "lake", off: []edit{{"", "hasAVX512Ranks"}}, instead: "insertion sort", fuzz: "FuzzSortSmall"},
-	{routines: []string{"spreadVectors"}, off: []edit{{"spreadMany", "hasAVX512"}}, instead: "Go", fuzz: "FuzzShuffleVectors"},
-	{routines: []string{"scatterVectors"}, off: []edit{{"scatterMany", "hasAVX512"}}, instead: "Go", fuzz: "FuzzScatter"},
-	{routines: []string{"askHostsPrefetch"}, off: []edit{{in: "askHosts"}}, instead: "no prefetch", fuzz: "FuzzSort"},
-	{routines: []string{"askNamesPrefetch"}, off: []edit{{in: "askNames"}}, instead: "no prefetch", fuzz: "FuzzSort"},
-	{routines: []string{"askRowsPrefetch"}, off: []edit{{in: "askRows"}}, instead: "no prefetch", fuzz: "FuzzSort"},
-	{routines: []string{"askRefsPrefetch"}, off: []edit{{in: "askRefs"}}, instead: "no prefetch", fuzz: "FuzzSort"},
+	{routines: []string{"addVectors"}, off: []edit{{"addMany", "hasVectors"}}, instead: "Go, a row at a time", fuzz: "FuzzAddParsed"},
+	{routines: []string{"rankAVX512"}, pkg: "lake/rowsort", off: []edit{{"", "hasAVX512Ranks"}}, instead: "insertion sort", fuzz: "FuzzSortSmall"},
+	{routines: []string{"spreadVectors"}, off: []edit{{"spreadMany", "hasVectors"}}, instead: "Go", fuzz: "FuzzShuffleVectors"},
+	{routines: []string{"scatterVectors"}, off: []edit{{"scatterMany", "hasVectors"}}, instead: "Go", fuzz: "FuzzScatter"},
+	{routines: []string{"nameLines"}, off: []edit{{in: "prefetchNames"}}, instead: "no prefetch", fuzz: "FuzzSort"},
+	{routines: []string{"offsetLines"}, off: []edit{{in: "prefetchRows"}}, instead: "no prefetch", fuzz: "FuzzSort"},
+	{routines: []string{"refLines"}, off: []edit{{in: "prefetchRefs"}}, instead: "no prefetch", fuzz: "FuzzSort"},
 
 	// Parts.
-	{routines: []string{"addPaths"}, off: []edit{{"addUsual", "hasPathRows"}}, instead: "Go, a row at a time", fuzz: "FuzzRowsWithVectors"},
-	{routines: []string{"followNames"}, off: []edit{{"followHost", "hasPathRows"}}, instead: "Go", fuzz: "FuzzRowsWithVectors"},
-	{routines: []string{"askRowEnds"}, off: []edit{{in: "askEnds"}}, instead: "no prefetch", fuzz: "FuzzRowsWithVectors"},
-	{routines: []string{"byteDiffsAVX512"}, off: []edit{{"byteDiffs", "hasAVX512"}}, instead: "Go", fuzz: "FuzzTextPage"},
-	{routines: []string{"copyTwiceVBMI"}, off: []edit{{"appendTwice", "hasVBMI"}}, instead: "append", fuzz: "FuzzRowsWithVectors"},
+	{routines: []string{"addPaths"}, off: []edit{{"addUsualRows", "hasPathRows"}}, instead: "Go, a row at a time", fuzz: "FuzzRowsWithVectors"},
+	{routines: []string{"prefetchEnds"}, off: []edit{{in: "prefetchPathEnds"}}, instead: "no prefetch", fuzz: "FuzzRowsWithVectors"},
 
 	// Reading lists.
 	{routines: []string{"lineEndsVectors"}, off: []edit{{"lineEnds", "hasVectors"}}, instead: "bytes.IndexByte", fuzz: "FuzzLineEnds"},
 
 	// Compressing text.
-	{routines: []string{"encodeAVX512", "splitAVX512"}, off: []edit{{"splitUp", "hasAVX512"}}, instead: "Go", fuzz: "FuzzEncode"},
-	{routines: []string{"orderAVX512"}, off: []edit{{"sort", "hasAVX512"}}, instead: "Go", fuzz: "FuzzEncode"},
-	{routines: []string{"measureAVX512", "stepAVX512", "settleAVX512"}, off: []edit{{"parseWide", "hasAVX512"}}, instead: "scanAVX2 and takeAVX2", fuzz: "FuzzAssembly"},
-	{routines: []string{"scanAVX2"}, off: []edit{{"scan", "hasAVX2"}}, instead: "Go", fuzz: "FuzzAssembly", unless: []edit{{"parseWide", "hasAVX512"}}},
-	{routines: []string{"takeAVX2"}, off: []edit{{"take", "hasAVX2"}}, instead: "Go", fuzz: "FuzzAssembly", unless: []edit{{"parseWide", "hasAVX512"}}},
-	{routines: []string{"encodeBMI2"}, off: []edit{{"encodeAll", "hasBMI2"}}, instead: "Go", fuzz: "FuzzWithoutAssembly"},
-	{routines: []string{"codesAVX512", "copyAVX2"}, off: []edit{{"setMost", "hasAVX512"}}, instead: "Go", fuzz: "FuzzWithoutAssembly"},
+	{routines: []string{"encodeAVX512", "splitAVX512"}, off: []edit{{"prepareSplit", "hasAVX512"}}, instead: "Go", fuzz: "FuzzLiterals"},
+	{routines: []string{"orderAVX512"}, off: []edit{{"sort", "hasAVX512"}}, instead: "Go", fuzz: "FuzzLiterals"},
+	{routines: []string{"measureAVX512", "scanChooseAVX512", "emitAVX512"}, off: []edit{{"parseFast", "hasAVX512"}}, instead: "scanAVX2 and chooseAVX2", fuzz: "FuzzMatches"},
+	{routines: []string{"scanAVX2"}, off: []edit{{"scanChunk", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
+	{routines: []string{"chooseAVX2"}, off: []edit{{"choose", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
+	{routines: []string{"encodeBMI2"}, off: []edit{{"encodeAll", "hasBMI2"}}, instead: "Go", fuzz: "FuzzFrames"},
+	{routines: []string{"codesAVX512", "copyAVX2"}, off: []edit{{"setFast", "hasAVX512"}}, instead: "Go", fuzz: "FuzzFrames"},
 
 	// Canonical URLs. Texts are hashed alike by all that looks them up, so hashVector goes with its
 	// users.
-	{routines: []string{"spotVectors"}, off: []edit{{"spotAll", "o.vectors"}}, instead: "Go, a URL at a time", fuzz: "FuzzParseBatch"},
+	{routines: []string{"locateVectors"}, off: []edit{{"locateAll", "o.vectors"}}, instead: "Go, a URL at a time", fuzz: "FuzzParseBatch"},
 	{routines: []string{"probeVectors", "matchVectors"}, off: []edit{{"lookUp", "o.vectors"}}, instead: "Go", fuzz: "FuzzParseBatch"},
-	{routines: []string{"hashVector"}, off: []edit{{"NewOrigins", "hasVectors"}}, instead: "Go, with spotVectors, probeVectors and matchVectors", fuzz: "FuzzParseBatch"},
+	{routines: []string{"hashVector"}, off: []edit{{"NewOrigins", "hasVectors"}}, instead: "Go, with locateVectors, probeVectors and matchVectors", fuzz: "FuzzParseBatch"},
 	{routines: []string{"nameVector"}, off: []edit{{"scanName", "hasVectors"}}, instead: "Go", fuzz: "FuzzWords"},
 	{routines: []string{"queryVector"}, off: []edit{{"scanQuery", "hasVectors"}}, instead: "Go", fuzz: "FuzzWords"},
 	{routines: []string{"scanPathAVX2"}, off: []edit{{"scanPath", "hasAVX2"}}, instead: "Go", fuzz: "FuzzWords"},
-	{routines: []string{"askLines"}, pkg: "lake/urlnorm", off: []edit{{in: "askAhead"}}, instead: "no prefetch", fuzz: "FuzzParseBatch"},
 
 	// Segments.
-	{routines: []string{"askPrefetch"}, off: []edit{{in: "ask"}}, instead: "no prefetch", fuzz: "FuzzMerge"},
-	{routines: []string{"placeFirstAVX512"}, off: []edit{{"placeFirst", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
-	{routines: []string{"placeNextAVX512"}, off: []edit{{"placeNext", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
-	{routines: []string{"partAVX512"}, off: []edit{{"part", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
+	{routines: []string{"locateFirstAVX512"}, off: []edit{{"locateFirst", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
+	{routines: []string{"locateNextAVX512"}, off: []edit{{"locateNext", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
+	{routines: []string{"partitionAVX512"}, off: []edit{{"partition", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
 	{routines: []string{"rankAVX512"}, pkg: "indexbuild/mph", off: []edit{{"rank", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
 	{routines: []string{"ordinalsAVX512"}, off: []edit{{"ordinals", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
-	{routines: []string{"topsAVX512"}, off: []edit{{"tops", "lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
-	{routines: []string{"markAVX512"}, off: []edit{{"mark", "l.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
-	{routines: []string{"siftAVX512"}, off: []edit{{"sift", "l.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
 
-	// Checksums.
-	{routines: []string{"askLines"}, pkg: "internal/prefetch", off: []edit{{in: "ask"}}, instead: "no prefetch", fuzz: "FuzzOpenFrames"},
+	// Prefetches for several packages.
+	{routines: []string{"secondLevelLines"}, off: []edit{{in: "lines"}}, instead: "no prefetch", fuzz: "FuzzOpenFrames"},
+	{routines: []string{"twoLines"}, off: []edit{{in: "At"}}, instead: "no prefetch", fuzz: "FuzzMerge"},
+	{routines: []string{"linesForWriting"}, off: []edit{{in: "ForWriting"}}, instead: "no prefetch", fuzz: "FuzzParseBatch"},
 }

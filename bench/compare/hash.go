@@ -24,8 +24,8 @@ type hashed struct {
 	LookupBatch float64 `json:"lookup_batch"`
 	Open        float64 `json:"open"` // microseconds
 	Map         float64 `json:"map"`  // the same keys in a Go map
-	// Of relab's method on the same keys: levels and ranks built without records, from keys in memory and
-	// with the same parallelism; found one by one; loaded in microseconds.
+	// Of relab's method on the same keys: levels and ranks built without records, from keys in
+	// memory and with the same parallelism; found one by one; loaded in microseconds.
 	RelabRate, RelabBits, RelabFind, RelabLoad float64
 }
 

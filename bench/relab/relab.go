@@ -1,7 +1,7 @@
-// Package relab is a perfect hash by the published method of github.com/relab/bbhash, for comparisons
-// in bench/compare only. It follows that library's construction in partitions (parts here), its
-// encoding and its lookup: a level has no samples of ranks, so that a lookup counts the ones from the
-// level's beginning.
+// Package relab is a perfect hash by the published method of github.com/relab/bbhash, for
+// comparisons in bench/compare only. It follows that library's construction in partitions (parts
+// here), its encoding and its lookup: a level has no samples of ranks, so that a lookup counts the
+// ones from the level's beginning.
 package relab
 
 import (

@@ -345,7 +345,8 @@ wrong:
 	VZEROUPPER
 	RET
 
-// func ordinalsAVX512(b *batch, keys []Key, records *byte, slots, domains uint64, ordinals *uint32) (odd int)
+// func ordinalsAVX512(b *batch, keys []Key, records *byte, slots, domains uint64, ordinals *uint32)
+// (odd int)
 TEXT ·ordinalsAVX512(SB), NOSPLIT, $0-72
 	MOVQ b+0(FP), SI
 	MOVQ keys_base+8(FP), DX

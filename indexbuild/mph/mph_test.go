@@ -1,3 +1,5 @@
+// Long file: the tests share one oracle of keys and one damage table.
+
 package mph
 
 import (

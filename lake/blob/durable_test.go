@@ -120,7 +120,8 @@ func BenchmarkPutRefused(b *testing.B) {
 	}
 }
 
-// A folder that was removed and made again under its name is not the one that was fsynced, even where it has the same inode number.
+// A folder that was removed and made again under its name is not the one that was fsynced, even
+// where it has the same inode number.
 func TestFoldersThatAreMadeAgainAreNotKnown(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)

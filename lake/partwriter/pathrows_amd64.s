@@ -1,8 +1,8 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// The part of XXH3's default secret that hashes of 17 to 128 bytes use ("XXH3 algorithm overview" of
-// the xxHash specification): 64 bytes for the first bytes of the URL, 64 for the last ones.
+// The part of XXH3's default secret that hashes of 17 to 128 bytes use ("XXH3 algorithm overview"
+// of the xxHash specification): 64 bytes for the first bytes of the URL, 64 for the last ones.
 DATA secret<>+0(SB)/8, $0xbe4ba423396cfeb8
 DATA secret<>+8(SB)/8, $0x1cad21f72c81017c
 DATA secret<>+16(SB)/8, $0x78e5c0cc4ee679cb
@@ -126,8 +126,8 @@ row:
 	CMPQ AX, $const_maxPathRow
 	JCC  done
 
-	// Load the lines that hold the path, each as a whole. A load that reaches into another line waits
-	// for that line, even if a mask excludes its bytes, and nobody has prefetched it.
+	// Load the lines that hold the path, each as a whole. A load that reaches into another line
+	// waits for that line, even if a mask excludes its bytes, and nobody has prefetched it.
 	MOVQ         R12, BX
 	ANDQ         $-64, BX
 	LEAQ         -1(R12)(DX*1), R14

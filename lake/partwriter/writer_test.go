@@ -1,3 +1,5 @@
+// Long file: all tests write the same cases and read them back with three readers.
+
 package partwriter
 
 import (

@@ -14,7 +14,8 @@
 // PREFETCHW (AX), which the assembler lacks.
 #define PREFETCHW_AX BYTE $0x0F; BYTE $0x0D; BYTE $0x08
 
-// func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32, counts *hostCount, hosts uint32) (added int, end *byte)
+// func addVectors(dst, limit *byte, urls *urlnorm.Parsed, n int, first uint32, counts *hostCount,
+// hosts uint32) (added int, end *byte)
 //
 // It copies two vectors of every path, without a branch on its length. The next row overwrites what
 // is after the path's end.

@@ -1,3 +1,5 @@
+// Long file: runs and shuffle files share one oracle of rows and one set of hostile files.
+
 package rowsort_test
 
 import (

@@ -23,7 +23,8 @@ short:                              \
 	LEAQ       4(R14)(CX*1), R14    \
 done:
 
-// func spreadVectors(rows *byte, n int, numbers *uint32, known int, open *[Partitions][]byte) (done int)
+// func spreadVectors(rows *byte, n int, numbers *uint32, known int, open *[Partitions][]byte) (done
+// int)
 //
 // It copies two vectors of every row, without a branch on its length. The next row of the partition
 // overwrites what is after the row's end. Numbers of hosts are prefetched 32 rows ahead. After each
@@ -115,7 +116,8 @@ done:
 	MOVQ SI, done+40(FP)
 	RET
 
-// func scatterVectors(rows *byte, n int, offsets *uint64, known int, chunks *[]byte, many int, slash uint32) (done int)
+// func scatterVectors(rows *byte, n int, offsets *uint64, known int, chunks *[]byte, many int,
+// slash uint32) (done int)
 //
 // A header and a path are copied by two masked moves, without a branch on their length. They are
 // checked before anything is written.

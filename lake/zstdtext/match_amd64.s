@@ -88,7 +88,8 @@ GLOBL eight<>(SB), RODATA|NOPTR, $32
 	VPINSRD $3, (R8)(AX*4), old, old    \
 	MOVL    tmp, (R8)(AX*4)
 
-// func scanAVX2(text *byte, n int, pos uint32, table, candidates, last *uint32, lanes *[256]uint64) int
+// func scanAVX2(text *byte, n int, pos uint32, table, candidates, last *uint32, lanes *[256]uint64)
+// int
 TEXT ·scanAVX2(SB), NOSPLIT, $0-64
 	MOVQ text+0(FP), SI
 	MOVQ n+8(FP), DX
@@ -195,7 +196,8 @@ DATA lanes16<>+48(SB)/8, $0x0000000d0000000c
 DATA lanes16<>+56(SB)/8, $0x0000000f0000000e
 GLOBL lanes16<>(SB), RODATA|NOPTR, $64
 
-// func chooseAVX2(text *byte, at int, candidates *uint32, n, limit int, matches *match, c *choice) int
+// func chooseAVX2(text *byte, at int, candidates *uint32, n, limit int, matches *match, c *choice)
+// int
 TEXT ·chooseAVX2(SB), NOSPLIT, $8-64
 	MOVQ candidates+16(FP), R9
 	MOVQ n+24(FP), AX

@@ -90,7 +90,8 @@ DATA thirds<>+48(SB)/8, $0x0000002700000024
 DATA thirds<>+56(SB)/8, $0x0000002d0000002a
 GLOBL thirds<>(SB), RODATA|NOPTR, $64
 
-// func codesAVX512(matches *match, n, end int, distance uint32, lengths *lengthTables, bits *uint64, codes *uint32)
+// func codesAVX512(matches *match, n, end int, distance uint32, lengths *lengthTables, bits
+// *uint64, codes *uint32)
 TEXT ·codesAVX512(SB), NOSPLIT, $0-56
 	MOVQ matches+0(FP), SI
 	MOVQ n+8(FP), DX
@@ -213,7 +214,8 @@ sixteen:
 	VZEROUPPER
 	RET
 
-// func copyAVX2(q *sequences, codes *uint32, text *byte, matches *match, n, anchor, limit int, lits *byte) (i, at, end int)
+// func copyAVX2(q *sequences, codes *uint32, text *byte, matches *match, n, anchor, limit int, lits
+// *byte) (i, at, end int)
 TEXT ·copyAVX2(SB), NOSPLIT, $0-88
 	MOVQ q+0(FP), R13
 	MOVQ codes+8(FP), R9

@@ -1,3 +1,5 @@
+// Long file: the tests share one lake and one brute-force answer.
+
 package lookup
 
 import (
@@ -530,7 +532,8 @@ func TestPageEndsAtMaxRowGroups(t *testing.T) {
 	}
 }
 
-// With rows of 16 KB a page of a part has about 16 rows, so the domain has more pages than one answer
+// With rows of 16 KB a page of a part has about 16 rows, so the domain has more pages than one
+// answer
 // may decode.
 func TestPageEndsAtMaxPages(t *testing.T) {
 	store := blob.NewMemory()

@@ -1,3 +1,5 @@
+// Long file: the conformance suite is one list of properties, in the order of the store interface.
+
 // Package blobtest helps to test stores and what uses them: the conformance suite of package blob's
 // Store, which every store has to pass, and Faulty, a store that fails where a test tells it to.
 package blobtest

@@ -27,8 +27,8 @@ type Fault struct {
 	// Key tells the keys it happens to (the prefix, for List; any of the keys, for Delete); nil
 	// is every one.
 	Key func(key string) bool
-	// Nth is the matching call it happens to, counting from 1 at Inject; 0 is every one. For OpWrite and
-	// OpStream it counts Writers and streams.
+	// Nth is the matching call it happens to, counting from 1 at Inject; 0 is every one. For
+	// OpWrite and OpStream it counts Writers and streams.
 	Nth int
 	// Do, if set, is called at that moment, outside all locks: a place for what somebody else does
 	// to the store in between, or for cancelling a context.
