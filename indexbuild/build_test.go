@@ -342,7 +342,7 @@ func TestSegmentOfAnIngest(t *testing.T) {
 			}
 			if !seen[line] {
 				seen[line] = true
-				want[string(u.Domain)]++
+				want[u.Domain]++
 			}
 		}
 	}

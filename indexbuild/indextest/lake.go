@@ -123,7 +123,7 @@ func (l *Lake) WriteBatch(
 	for i := range tasks {
 		task := &ingest.MergedTask{DatasetID: dataset, Batch: name}
 		collector := postings.NewCollector(dataset, name, tb.TempDir())
-		defer collector.Close()
+		tb.Cleanup(collector.Close)
 		for _, prefix := range prefixes[i*len(prefixes)/tasks : (i+1)*len(prefixes)/tasks] {
 			in := partitions[prefix]
 			slices.SortFunc(in, func(a, b row.Row) int { return bytes.Compare(a.AppendKey(nil), b.AppendKey(nil)) })

@@ -71,8 +71,8 @@ type directory struct {
 	parts   []Part
 }
 
-func (d *directory) append(out []byte) []byte {
-	out = codec.AppendMagic(out, objectMagic, objectVersion)
+func (d *directory) encode() []byte {
+	out := codec.AppendMagic(nil, objectMagic, objectVersion)
 	out = codec.AppendUvarint(out, uint64(d.dataset))
 	out = codec.AppendString(out, d.batch)
 	out = codec.AppendUvarint(out, uint64(len(d.parts)))
@@ -283,7 +283,7 @@ func (w *Writer) Finish() (seekable.File, error) {
 			return seekable.File{}, err
 		}
 	}
-	if _, _, err := w.frames.Frame(nil, w.dir.append(nil)); err != nil {
+	if _, _, err := w.frames.Frame(nil, w.dir.encode()); err != nil {
 		return seekable.File{}, err
 	}
 	return w.frames.Finish()

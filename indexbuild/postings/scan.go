@@ -101,8 +101,12 @@ func (p PartScanner) scanDomains(ctx context.Context, blocks []part.PageIndexBlo
 		var memory [2]domainRows
 		for i := range memory {
 			memory[i].DomainRuns = runsPool.Get().(*part.DomainRuns)
-			defer runsPool.Put(memory[i].DomainRuns)
 		}
+		runs := [2]*part.DomainRuns{memory[0].DomainRuns, memory[1].DomainRuns}
+		defer func() {
+			runsPool.Put(runs[0])
+			runsPool.Put(runs[1])
+		}()
 		readAhead(ctx, memory, func(read func(func(context.Context, *domainRows) error) bool) {
 			for i := range blocks {
 				b := &blocks[i]

@@ -61,7 +61,7 @@ func readSource(s *Source) (all []domainRecord, err error) {
 				return nil, fmt.Errorf("%q has several records", r.name)
 			}
 			if err := r.Decode(d.Records()); err != nil {
-				return nil, fmt.Errorf("record of %q: %v", r.name, err)
+				return nil, fmt.Errorf("record of %q: %w", r.name, err)
 			}
 			all = append(all, r)
 			shared := 0
@@ -114,7 +114,7 @@ func frameSource(tb testing.TB, frame []byte, domains, rows int64) *Source {
 	dir := directory{dataset: 1, batch: "b", parts: []Part{
 		{Key: "p", Domains: domains, Rows: rows, Groups: groups, domainFrames: 1},
 	}}
-	if _, _, err := w.Frame(nil, dir.append(nil)); err != nil {
+	if _, _, err := w.Frame(nil, dir.encode()); err != nil {
 		tb.Fatal(err)
 	}
 	ff, err := w.Finish()

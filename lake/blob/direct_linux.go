@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -16,7 +17,7 @@ func setDirect(f *os.File, on bool) bool {
 		return false
 	}
 	ok := false
-	conn.Control(func(fd uintptr) {
+	_ = conn.Control(func(fd uintptr) {
 		flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
 		if err != nil {
 			return
@@ -64,7 +65,7 @@ func readDirect(f *os.File, p []byte, off int64) (n int, err error) {
 		return 0, err
 	}
 	if cerr := conn.Control(func(fd uintptr) {
-		for n, err = unix.Preadv(int(fd), pieces, off-int64(skip)); err == unix.EINTR; {
+		for n, err = unix.Preadv(int(fd), pieces, off-int64(skip)); errors.Is(err, unix.EINTR); {
 			n, err = unix.Preadv(int(fd), pieces, off-int64(skip))
 		}
 	}); cerr != nil {

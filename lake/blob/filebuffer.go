@@ -137,7 +137,7 @@ func (w *fileBuffer) wait() (err error) {
 
 // drop discards what is buffered and releases the buffers. It may be called again.
 func (w *fileBuffer) drop() {
-	w.wait()
+	_ = w.wait() // what is dropped need not be written
 	if len(w.buf) == directBuffer {
 		directBuffers.Put((*[directBuffer]byte)(w.buf))
 	}

@@ -17,7 +17,7 @@ import (
 // readFolders returns a folder on a disk and, if the system has /dev/shm, one in memory.
 func readFolders(t *testing.T) []string {
 	dirs := []string{t.TempDir()}
-	if dir, err := os.MkdirTemp("/dev/shm", "urlake-test-*"); err == nil {
+	if dir, err := os.MkdirTemp("/dev/shm", "urlake-test-*"); err == nil { //nolint:usetesting // in memory
 		t.Cleanup(func() { os.RemoveAll(dir) })
 		dirs = append(dirs, dir)
 	}

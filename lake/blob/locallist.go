@@ -34,7 +34,7 @@ func (l *Local) List(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 		} else {
 			err = fmt.Errorf("list %s: %w", l.url, plain(err))
 		}
-		if err != nil && err != errStop {
+		if err != nil && !errors.Is(err, errStop) {
 			yield(Info{}, err)
 		}
 	}

@@ -81,7 +81,7 @@ func TestDecoderKeepsItsFirstFailure(t *testing.T) {
 		t.Error("a read after a failure gave something")
 	}
 	d.Fail("x", "y")
-	if d.Err() != first || d.Close() != first {
+	if !errors.Is(d.Err(), first) || !errors.Is(d.Close(), first) {
 		t.Errorf("the first failure %v became %v", first, d.Err())
 	}
 	var c *codec.CorruptError

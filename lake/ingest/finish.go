@@ -360,24 +360,5 @@ func Cleanup(ctx context.Context, store blob.Store, run string) error {
 	if err := checkRun(run); err != nil {
 		return err
 	}
-	var keys []string
-	for info, err := range store.List(ctx, lake.StagingPrefix(run)) {
-		if err != nil {
-			return err
-		}
-		keys = append(keys, info.Key)
-		if len(keys) == deleteAtOnce {
-			if err := store.Delete(ctx, keys...); err != nil {
-				return err
-			}
-			keys = keys[:0]
-		}
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	return store.Delete(ctx, keys...)
+	return lake.DeleteStaging(ctx, store, run)
 }
-
-// deleteAtOnce is the number of keys that S3 deletes with one request.
-const deleteAtOnce = 1000

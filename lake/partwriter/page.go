@@ -102,7 +102,7 @@ func (w *Writer) endPage() error {
 func (w *Writer) measurePage() (int64, error) {
 	raw := w.rows*(4+4+len(w.opt.Batch)) + w.path.plain + len(w.ids)
 	for col := range part.Column(part.NumColumns) {
-		nulls := 0
+		var nulls int
 		switch {
 		case col == part.ColPathQuery || col == part.ColURLID || col == part.ColBatch || col == part.ColDatasetID:
 			continue // counted above

@@ -146,7 +146,7 @@ func TestTextPageNoticesWhatIsNotUTF8(t *testing.T) {
 	pieces := []string{"", "a", "abcdefgh", "é", "\U0001f600", "\xc3", "\xa9", "\xff", "\xf0\x9f"}
 	rng := rand.New(rand.NewPCG(23, 1))
 	for range 20_000 {
-		before, v := "", ""
+		var before, v string
 		for range rng.IntN(4) {
 			before += pieces[rng.IntN(5)]
 		}

@@ -487,7 +487,7 @@ func (w *Writer) End() error {
 // Finish ends the rows if End was not called, stores the last part and returns all parts. Without
 // rows there are none. The Writer cannot be used afterwards.
 func (w *Writer) Finish() ([]part.Written, error) {
-	if w.err != errEnded {
+	if !errors.Is(w.err, errEnded) {
 		if err := w.End(); err != nil {
 			return nil, err
 		}

@@ -87,7 +87,7 @@ func (k *Key) Follow(key []byte, shared int) error {
 	k.rows++
 	at := k.start(f)
 	for ; f < keyFields; f++ {
-		end := 0
+		var end int
 		switch width := keyFieldWidth[f]; {
 		case width == 0:
 			// Up to shared the field is the same as in the previous key, where it did not end.

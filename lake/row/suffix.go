@@ -112,7 +112,7 @@ func (s *Suffix) Parse(key []byte) error {
 		at += n + 1
 		return v, true
 	}
-	ok := true
+	var ok bool
 	if s.Scheme, ok = text(); !ok {
 		return bad(at, "scheme", "a zero byte after it", "none")
 	}

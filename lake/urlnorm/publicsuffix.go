@@ -74,7 +74,7 @@ func newSuffixTable(list, version string) *suffixTable {
 		return nil
 	}
 	t := &suffixTable{list: list}
-	end := 0
+	var end int
 	for start := len(version) + 1; start < len(list); start = end + 1 {
 		end = start + strings.IndexByte(list[start:], '\n')
 		kind := isRule

@@ -301,7 +301,9 @@ func testFolders(t *testing.T, s blob.Store) {
 			if err != nil {
 				return err
 			}
-			w.Write([]byte("new"))
+			if _, err := w.Write([]byte("new")); err != nil {
+				t.Fatal(err)
+			}
 			_, err = w.Finish()
 			return err
 		},
@@ -445,7 +447,7 @@ func testReplacedStream(t *testing.T, s blob.Store) {
 	}
 	write(noise(5, 8<<20))
 	rest, err := io.ReadAll(stream)
-	got := append(first, rest...)
+	got := slices.Concat(first, rest)
 	if err == nil && !bytes.Equal(got, old) || !bytes.HasPrefix(old, got) {
 		t.Errorf("a stream of a replaced object returned %d bytes that are not the old object's; error %v", len(got), err)
 	}
@@ -492,7 +494,9 @@ func testConditions(t *testing.T, s blob.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Write([]byte("g"))
+	if _, err := w.Write([]byte("g")); err != nil {
+		t.Fatal(err)
+	}
 	fin, err := w.Finish()
 	if err != nil {
 		t.Fatal(err)
@@ -615,7 +619,9 @@ func testCreate(t *testing.T, s blob.Store) {
 	// Abort leaves the old object if there is one, and nothing otherwise.
 	for _, key := range []string{"dir/k", "other/k"} {
 		w := create(key)
-		w.Write(noise(7, 200_000))
+		if _, err := w.Write(noise(7, 200_000)); err != nil {
+			t.Fatal(err)
+		}
 		w.Abort()
 		w.Abort()
 		if _, err := w.Finish(); err == nil {
@@ -707,7 +713,7 @@ func testManyWriters(t *testing.T, s blob.Store) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer w.Abort()
+		t.Cleanup(w.Abort)
 		writers[i] = w
 	}
 	for round := range 3 {
@@ -852,7 +858,7 @@ func testCreateDeleteRace(t *testing.T, s blob.Store) {
 			return err
 		}
 		if _, err := s.Stat(t.Context(), key); !errors.Is(err, blob.ErrNotExist) {
-			return fmt.Errorf("after deletion: %v", err)
+			return fmt.Errorf("after deletion: %w", err)
 		}
 		for _, err := range s.List(t.Context(), "shared/") {
 			if err != nil {
@@ -873,7 +879,9 @@ func testContext(t *testing.T, s blob.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Write([]byte("x"))
+	if _, err := w.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
 	stream, err := s.Open(ctx, "k", 0, -1)
 	if err != nil {
 		t.Fatal(err)

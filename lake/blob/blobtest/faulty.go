@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"strings"
 	"sync"
 	"testing"
 
@@ -417,7 +416,7 @@ func (f *Faulty) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, e
 			}
 			return nil
 		})
-		if err != nil && err != errDone {
+		if err != nil && !errors.Is(err, errDone) {
 			yield(blob.Info{}, err)
 		}
 	}
@@ -472,17 +471,6 @@ func (f *Faulty) delete(ctx context.Context, keys []string) error {
 		}
 	}
 	return nil
-}
-
-// opError names the operation and the object, as the stores of package blob do.
-func opError(op, root, key string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case key == "":
-		return fmt.Errorf("%s %s: %w", op, root, err)
-	}
-	return fmt.Errorf("%s %s/%s: %w", op, strings.TrimSuffix(root, "/"), key, err)
 }
 
 // Contents is what a store holds, as "key=value " for each of its objects.

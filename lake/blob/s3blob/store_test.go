@@ -286,7 +286,7 @@ func TestS3FinalErrors(t *testing.T) {
 			continue
 		}
 		for _, known := range []error{blob.ErrPrecondition, blob.ErrNotExist, blob.ErrInvalidKey, blob.ErrRange, blob.ErrChanged} {
-			if errors.Is(err, known) != (known == test.want) {
+			if errors.Is(err, known) != errors.Is(known, test.want) {
 				t.Errorf("%d %s: %v", test.status, test.code, err)
 			}
 		}

@@ -206,7 +206,7 @@ func (r *stream) hangUp() {
 func (r *stream) Close() error {
 	if r.body != nil && r.off == r.end {
 		// The connection can be reused after the end of the reply was read.
-		io.CopyN(io.Discard, r.body, 1)
+		_, _ = io.CopyN(io.Discard, r.body, 1)
 	}
 	r.hangUp()
 	if r.err == nil {

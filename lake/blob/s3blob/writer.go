@@ -225,7 +225,8 @@ func (w *writer) Abort() {
 	if w.upload != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), cleanupTimeout)
 		defer cancel()
-		w.s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{
+		// An upload that stays is removed by the bucket's own rule, if it has one.
+		_, _ = w.s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{
 			Bucket: &w.s.bucket, Key: w.name, UploadId: w.upload,
 		})
 		w.upload = nil

@@ -226,7 +226,7 @@ func ParseLines(list io.Reader, rows []row.Row) []row.Row {
 	for lines := bufio.NewScanner(list); lines.Scan(); {
 		if u, err := urlnorm.Parse(lines.Text()); err == nil {
 			rows = append(rows, row.Row{
-				Domain: u.Domain, Host: u.Host, Scheme: u.Scheme, Port: int32(u.Port), PathQuery: u.PathQuery,
+				Domain: u.Domain, Host: u.Host, Scheme: u.Scheme, Port: u.Port, PathQuery: u.PathQuery,
 			})
 		}
 	}

@@ -195,7 +195,7 @@ func (g *gzipMembers) nextMember() error {
 			break
 		}
 		padding = true
-		g.stored.Discard(1)
+		_, _ = g.stored.Discard(1) // it is buffered
 	}
 	if padding {
 		return errors.New("bytes behind the zero padding of the last gzip member")
