@@ -325,7 +325,7 @@ func TestWorkerWaitsForTemporal(t *testing.T) {
 	}
 	u.startTemporal(t)
 	has(waitingOut, "pools control")
-	if n := strings.Count(waitingOut.String(), "waits for"); n != 1 {
+	if n := strings.Count(waitingOut.String(), "waiting for Temporal"); n != 1 {
 		t.Errorf("the worker says %d times that it waits, want once", n)
 	}
 	list := write(t, dir, "list.txt", "http://example.com/\n")
