@@ -53,7 +53,6 @@ var table = []row{
 	{routines: []string{"locateVectors"}, off: []edit{{"locateAll", "o.vectors"}}, instead: "Go, a URL at a time", fuzz: "FuzzParseBatch"},
 	{routines: []string{"probeVectors", "matchVectors"}, off: []edit{{"lookUp", "o.vectors"}}, instead: "Go", fuzz: "FuzzParseBatch"},
 	{routines: []string{"hashVector"}, off: []edit{{"NewOrigins", "hasVectors"}}, instead: "Go, with locateVectors, probeVectors and matchVectors", fuzz: "FuzzParseBatch"},
-	{routines: []string{"nameVector"}, off: []edit{{"scanName", "hasVectors"}}, instead: "Go", fuzz: "FuzzWords"},
 	{routines: []string{"queryVector"}, off: []edit{{"scanQuery", "hasVectors"}}, instead: "Go", fuzz: "FuzzWords"},
 	{routines: []string{"scanPathAVX2"}, off: []edit{{"scanPath", "hasAVX2"}}, instead: "Go", fuzz: "FuzzWords"},
 

@@ -14,11 +14,11 @@ import (
 var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VBMI &&
 	cpu.X86.HasAVX512VAES && cpu.X86.HasBMI1 && cpu.X86.HasBMI2
 
-// pathStops, queryStops and nameStops have the top bit set for each byte below 0x80 at which
-// scanPath stops wherever it is, that scanQuery calls special, or at which scanName stops.
+// pathStops and queryStops have the top bit set for each byte below 0x80 at which scanPath stops
+// wherever it is, or that scanQuery calls special.
 //
 //lint:ignore U1000 batch_amd64.s uses them
-var pathStops, queryStops, nameStops = func() (path, query, name [128]byte) {
+var pathStops, queryStops = func() (path, query [128]byte) {
 	for c := range path {
 		if classes[c]&escaped != 0 || c == '%' || c == '#' {
 			path[c], query[c] = 0x80, 0x80
@@ -26,11 +26,8 @@ var pathStops, queryStops, nameStops = func() (path, query, name [128]byte) {
 		if c == '?' {
 			path[c] = 0x80
 		}
-		if classes[c]&hostPlain == 0 || c == '_' {
-			name[c] = 0x80
-		}
 	}
-	return path, query, name
+	return path, query
 }()
 
 // locateVectors is batch.locate for the n inputs at urls, at most batchSize. It leaves out, and
@@ -80,13 +77,6 @@ func matchVectors(b *batch, urls *[]byte, n int) (same uint64)
 //
 //go:noescape
 func hashVector(text *byte, n int, keys *vectorKeys, scheme int) uint32
-
-// nameVector is scanNameWords for the n bytes at s; end counts from s. Loads are masked. It needs
-// the features of hasVectors. FuzzWords compares it with a loop over bytes and with scanNameWords,
-// which replaces it.
-//
-//go:noescape
-func nameVector(s *byte, n int) (end int, dots, hyphens uint64)
 
 // queryVector is scanQueryWords for the n bytes at s. Loads are masked. It needs the features of
 // hasVectors. FuzzWords compares it with a loop over bytes and with scanQueryWords, which replaces
@@ -161,13 +151,4 @@ func scanQuery(s []byte, from int) (ends, equals, special uint64) {
 		return scanQueryWords(s, from)
 	}
 	return queryVector(unsafe.SliceData(s[from:]), len(s)-from)
-}
-
-// scanName is scanNameWords, with vectors where there are any.
-func scanName(s []byte, start int) (end int, dots, hyphens uint64) {
-	if !hasVectors {
-		return scanNameWords(s, start)
-	}
-	end, dots, hyphens = nameVector(unsafe.SliceData(s[start:]), len(s)-start)
-	return start + end, dots, hyphens
 }

@@ -18,8 +18,5 @@ func (b *batch) lookUp(o *Origins, urls [][]byte) (known uint64) { return b.look
 // hashShort is not called: there are no vectors.
 func (o *Origins) hashShort(text []byte, scheme int) uint32 { return o.hashWords(text, scheme) }
 
-// scanName is scanNameWords.
-func scanName(s []byte, start int) (end int, dots, hyphens uint64) { return scanNameWords(s, start) }
-
 // scanQuery is scanQueryWords.
 func scanQuery(s []byte, from int) (ends, equals, special uint64) { return scanQueryWords(s, from) }

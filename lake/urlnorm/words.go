@@ -38,10 +38,9 @@ func firstByte(w uint64) int { return bits.TrailingZeros64(w) / 8 }
 // topBits gathers the top bits of a word that has no other bits, the first byte's lowest.
 func topBits(w uint64) uint64 { return w >> 7 * 0x0102040810204080 >> 56 }
 
-// scanNameWords reads letters, digits, hyphens and dots from s[start] on, 64 at most. It returns
-// where they end, and the dots and hyphens among them as bits counted from start. It is the
-// reference of nameVector.
-func scanNameWords(s []byte, start int) (end int, dots, hyphens uint64) {
+// scanName reads letters, digits, hyphens and dots from s[start] on, 64 at most. It returns
+// where they end, and the dots and hyphens among them as bits counted from start.
+func scanName(s []byte, start int) (end int, dots, hyphens uint64) {
 	for i := uint(0); i < 64; i += wordSize {
 		w := wordAt(s, start+int(i))
 		v := w &^ tops

@@ -29,9 +29,6 @@ func checkWords(tb testing.TB, s []byte) {
 		if end, dots, hyphens := scanName(s, i); end != e || dots != d || hyphens != h {
 			tb.Fatalf("scanName(%q, %d) = %d %x %x, want %d %x %x", s, i, end, dots, hyphens, e, d, h)
 		}
-		if end, dots, hyphens := scanNameWords(s, i); end != e || dots != d || hyphens != h {
-			tb.Fatalf("scanNameWords(%q, %d) = %d %x %x, want %d %x %x", s, i, end, dots, hyphens, e, d, h)
-		}
 		text := textStops(wordAt(s, i))
 		for k := range wordSize {
 			c := byte(0)
