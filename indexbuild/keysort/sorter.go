@@ -257,8 +257,8 @@ func (v *Values) At(i int) (segment.Key, []byte) {
 	return segment.Key{ID: r.id, Check: binary.LittleEndian.Uint32(c[8:])}, c[valueHeader : valueHeader+n]
 }
 
-// Each sorts partition i and passes its values to yield: all at once, or, if they do not fit in
-// memory, in several calls with ascending keys. Values are valid during the call. Each empties the
+// Each sorts partition i and passes its values to yield: all at once, or, if they have more than
+// s.limit bytes, in several calls with ascending keys. Values are valid during the call. Each empties the
 // partition.
 func (s *Sorter) Each(ctx context.Context, i int, yield func(*Values) error) error {
 	p := &s.partitions[i]
@@ -309,7 +309,7 @@ func (s *Sorter) Each(ctx context.Context, i int, yield func(*Values) error) err
 }
 
 // sort sorts the refs, whose ids have the first skip bits in common. It distributes them by the
-// next bits, as many as there are refs. Ids are evenly spread, so an insertion sort then moves few
+// next bits into about as many buckets as there are refs. Ids are evenly spread, so an insertion sort then moves few
 // of them.
 func (v *Values) sort(skip uint) {
 	if len(v.refs) < 2 {

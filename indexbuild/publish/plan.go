@@ -52,8 +52,8 @@ type Summary struct {
 	Nothing bool `json:"nothing"`
 	// PlanKey is the key of the plan.
 	PlanKey string `json:"plan_key"`
-	// Batches is the number of batches that the current version lacks. Replaced of them take the
-	// place of an earlier ingest of the same batch.
+	// Batches is the number of batches that the current version lacks, Replaced the number of those
+	// that take the place of an earlier ingest of the same batch.
 	Batches  int `json:"batches"`
 	Replaced int `json:"replaced"`
 	// Covered is the number of batches that the new segment covers, Segments the number of older
@@ -123,8 +123,8 @@ func (e *RulesError) Error() string {
 }
 
 // Plan compares the finished batches of all datasets with the current version and writes the plan
-// of the next version to the staging of run. Commit removes the plan. Each publish of a run needs
-// its own round.
+// of the next version to the staging of run. Commit removes the plan. A run may publish several
+// times; round numbers these publishes and is part of the plan's key.
 func Plan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
 	s, err := makePlan(ctx, store, run, round)
 	if err != nil {
@@ -249,9 +249,9 @@ func finishedBatches(ctx context.Context, store blob.Store) (map[uint32]lake.Dat
 	return datasets, finished, nil
 }
 
-// sameNames returns a *codec.CorruptError if the registry, of which name returns a dataset's name,
-// gives another name to a dataset of the version, or if all is set and it lacks one. A batch must
-// not replace one of another dataset that had the same id before.
+// sameNames compares the datasets of v with the registry; name returns the registry's name of an id.
+// A different name is a *codec.CorruptError, and if all is set, a missing id too. Otherwise a batch
+// could replace one of another dataset that had the same id before.
 func sameNames(v *manifest.Version, name func(id uint32) (string, bool), all bool) error {
 	for _, d := range v.Datasets {
 		got, ok := name(d.ID)

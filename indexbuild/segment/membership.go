@@ -49,12 +49,12 @@ type MembershipWriter struct {
 	storedSets  int                   // in all three
 	storedBytes int
 
-	// The last set that was searched for in no table, in case the next domain has it too.
+	// The set of the last call of store, in case the next domain has it too.
 	last      []uint32
 	lastRange byteRange
 	lastFor   int64 // one more than the number of the last domain that had it
 
-	prefetched uint64 // keeps the reads that prefetch slots of tiny
+	prefetched uint64 // a sink: the compiler keeps the early reads of slots of tiny for it
 	bitmap     *roaring.Bitmap
 	buf        bytes.Buffer
 	data       []byte // scratch memory
@@ -269,7 +269,7 @@ func (r *membership) datasets(ordinal uint32) (*roaring.Bitmap, error) {
 	return r.bitmap(at[0], data)
 }
 
-// ranges sets out to the byte ranges of the bitmaps of the domains from ordinal first on.
+// ranges fills out with the byte ranges of the bitmaps of len(out) domains from ordinal first on.
 func (r *membership) ranges(first uint32, out []byteRange) error {
 	at := r.index + int64(first)*membershipEntry
 	entries, err := r.file.Slice(at, int64(len(out))*membershipEntry)

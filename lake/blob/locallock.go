@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// lockStripes is the number of lock files, which keys share by hash: enough to keep writers of
-	// different keys apart, and few enough to make for each new lake.
+	// lockStripes is the number of lock files. Keys share them by hash: 64 are enough that writers
+	// of different keys seldom wait for each other. A file is made when it is first needed.
 	lockStripes = 64
 
 	// lockPoll is the interval between attempts to take a lock that another process holds. Locks
@@ -23,7 +23,8 @@ const (
 	lockPoll = time.Millisecond
 )
 
-// lock locks a key against replacing and deleting, also by other processes.
+// lock waits until no other caller, in this process or another, may replace or delete key. Keys of
+// one stripe share a lock, so a caller must not hold two.
 func (l *Local) lock(ctx context.Context, key string) (unlock func(), err error) {
 	stripe := xxhash.Sum64String(key) % lockStripes
 	select {
@@ -52,7 +53,8 @@ func (l *Local) lock(ctx context.Context, key string) (unlock func(), err error)
 			f.Close()
 			return nil, err
 		}
-		// The lock is worthless if its file has been removed, for example with the whole store.
+		// If the file was removed meanwhile, for example with the whole store, others may lock a new
+		// file of that name: this lock excludes nobody.
 		held, err := f.Stat()
 		if err == nil {
 			var now fs.FileInfo

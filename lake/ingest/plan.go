@@ -153,7 +153,8 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if err != nil {
 		return plan{}, err
 	}
-	// Datasets get ids, and ingests their order, in the order of these two calls.
+	// These calls have lasting effects: a new dataset gets its id by the first, and the order of the
+	// calls of RegisterIngest is the order of ingests.
 	dataset, err := lake.RegisterDataset(ctx, store,
 		lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
 	if err != nil {
@@ -186,11 +187,10 @@ func defaultBatch(objects []object) string {
 }
 
 const (
-	// maxSurvey is the most objects that are inspected before any is read, which takes some
-	// seconds. In larger batches a split inspects its objects only after it has found one that
-	// cannot be read.
+	// maxSurvey is the most objects that a plan inspects; so many take some seconds. In larger
+	// batches a split that finds an unreadable object inspects all of its own.
 	maxSurvey = 1000
-	// surveyBytes is how many stored bytes of an object are fetched for that. It is enough for the
+	// surveyBytes is how many stored bytes of an object an inspection fetches. It is enough for the
 	// beginning of any compressed object, but not for an archive whose first members hold no data.
 	surveyBytes = 4 << 20
 	// planReads is how many objects are inspected concurrently.
@@ -355,7 +355,7 @@ func (in *inputs) pieces(
 	for _, o := range objects {
 		total += o.Bytes
 	}
-	// More pieces than splits would be joined again.
+	// Do not cut finer than the limit of splits allows: the pieces would be joined again.
 	size := lim.split
 	for total/size > int64(lim.splits) {
 		size *= 2

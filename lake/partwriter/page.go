@@ -140,7 +140,7 @@ func (w *Writer) encodePage(col part.Column) {
 	page := writtenPage{rows: w.rows}
 	h := part.PageHeader{Zstd: col.Compression() == format.Zstd}
 	body := w.encoded[:0]
-	// useSlab has a page whose content is large encoded where it stays.
+	// useSlab makes body a part of a slab if the content is large, so that it need not be copied.
 	useSlab := func(content int) {
 		if content >= wholePage {
 			body = w.slabSpace(content)
@@ -174,7 +174,7 @@ func (w *Writer) encodePage(col part.Column) {
 		}
 		h.Levels = len(body)
 		h.Uncompressed = h.Levels
-		if h.Zstd = page.nulls < w.rows; h.Zstd { // some readers cannot decompress zero values
+		if h.Zstd = page.nulls < w.rows; h.Zstd { // some readers cannot decompress a page without values
 			w.lengths = t.appendLengths(w.lengths[:0], w.rows)
 			h.Uncompressed += len(w.lengths) + len(t.bytes)
 			body = w.enc.Append(body, w.lengths, t.bytes)
@@ -220,7 +220,8 @@ func (w *Writer) encodePage(col part.Column) {
 	page.sum = codec.UpdateCRC32C(codec.CRC32C(header), body)
 	c.pages = append(c.pages, page)
 	if n := len(body); n > 0 && len(w.slab) > maxPageHeader && &body[0] == &w.slab[maxPageHeader] {
-		// A block of the size chunkBlock would be recycled as if it were no part of a slab.
+		// Blocks of exactly chunkBlock bytes are recycled as memory of their own. A part of a slab
+		// must not be, so a page of that size is copied.
 		if from := maxPageHeader - len(header); n >= wholePage && len(header)+n != chunkBlock {
 			copy(w.slab[from:], header)
 			c.blocks = append(c.blocks, w.slab[from:maxPageHeader+n:maxPageHeader+n])

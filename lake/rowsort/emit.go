@@ -9,11 +9,11 @@ import (
 )
 
 // Rows passes the rows of partitions first to last, both included, to sink in the order of their
-// keys (see row.Row.AppendKey). Rows with equal records differ in their raw URLs; the sink takes
-// the first, which has the smallest. The rows stay in the buffer.
+// keys (see row.Row.AppendKey). Rows that differ only in their raw URLs all reach the sink, the
+// smallest raw URL first; the sink keeps that one. The rows stay in the buffer.
 //
-// The partitions are sorted in groups of this size. So first must be a multiple of it, and calls
-// with another size sort all rows again.
+// Partitions are sorted in groups of last-first+1. So first must be a multiple of that number, and
+// a call with another number than the call before sorts all rows again.
 func (b *Buffer) Rows(ctx context.Context, first, last byte, sink row.Sink) error {
 	width := int(last) - int(first) + 1
 	if b.groupWidth != width {
@@ -35,7 +35,8 @@ func (b *Buffer) Rows(ctx context.Context, first, last byte, sink row.Sink) erro
 			b.prefetchNamesFrom(order, prefetched)
 			prefetched += prefetchBatch
 		}
-		// Load the rows of all numbers of a host, then sort them together.
+		// A host may have several numbers (elements of b.hosts). Load the rows of all of them, then
+		// sort them together.
 		h := &b.hosts[order[i].host]
 		b.refs = b.refs[:0]
 		for same := true; same; {
@@ -94,7 +95,7 @@ func (b *Buffer) loadOffsets(offsets []uint32) {
 	}
 }
 
-// loadTogether adds the rows of a host that Load has put one after the other to refs.
+// loadTogether adds the rows of a host to refs. Buffer.Load has stored them next to each other.
 func (b *Buffer) loadTogether(h *bufferHost) {
 	b.refs = slices.Grow(b.refs, int(h.rows))
 	chunk := h.data >> chunkBits

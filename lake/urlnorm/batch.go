@@ -253,8 +253,9 @@ func (n *Normalizer) parseWhole(o *Origins, raw []byte, p *Parsed) bool {
 	return true
 }
 
-// textEnd returns where the text ends that goes up to a slash or the end of s. It returns false for
-// one that does not alone determine the origin, or is too long or too rare to be cached.
+// textEnd returns where the text that starts at s[start] ends: at a question mark, a hash or the end
+// of s, which the caller has cut at the first slash. It returns false for a text that does not
+// alone determine the origin, or is too long or too rare to be cached.
 func textEnd(s []byte, start, scheme int) (end int, ok bool) {
 	for end = start; end < len(s); end++ {
 		c := s[end]
@@ -265,7 +266,7 @@ func textEnd(s []byte, start, scheme int) (end int, ok bool) {
 			return 0, false
 		}
 	}
-	// A colon at the end would be taken for one before the slashes of the path.
+	// Not if it ends in a colon, which with the slashes of a path after it looks like a scheme's.
 	return end, 0 < end-start && end-start <= maxText && s[end-1] != ':'
 }
 

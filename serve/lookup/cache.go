@@ -21,7 +21,8 @@ type cache[K comparable] struct {
 
 const (
 	maxCacheShards = 16
-	// minShardBytes is enough for the largest ordinary value, a decoded block of the page index.
+	// minShardBytes lets every shard keep a decoded block of the page index, the largest value that
+	// is common.
 	minShardBytes = 4 << 20
 	// entryOverhead is the memory of an entry besides its value: map slot, key and links.
 	entryOverhead = 160
@@ -31,8 +32,8 @@ type cacheShard[K comparable] struct {
 	mu          sync.Mutex
 	limit, used int64
 	entries     map[K]*cacheEntry[K]
-	// ring is the sentinel of a doubly linked list: ring.next is the newest entry, ring.newer the
-	// oldest.
+	// ring is the sentinel of a circular list from the newest entry to the oldest. ring.next is the
+	// newest; the list wraps around, so ring.newer is the oldest.
 	ring cacheEntry[K]
 }
 
@@ -101,7 +102,7 @@ func (c *cache[K]) Add(key K, value any, bytes int64) {
 	s.push(e)
 }
 
-// CacheStats are the hits and misses since the start, and the present entries and bytes.
+// CacheStats are the hits and misses since the cache was made, and its present entries and bytes.
 type CacheStats struct {
 	Hits, Misses, Entries, Bytes int64
 }

@@ -14,8 +14,8 @@ type Position struct{ Line, Offset int64 }
 // record of the greatest length and what was read ahead.
 //
 // buf[r:w] is read and not yet consumed. base+r is the offset of buf[r] in the object, and line its
-// line. fill moves the bytes of buf: slices of buf are invalid after it, offsets relative to r are
-// not. Only consuming advances r, and only r and fill change base+r.
+// line. fill moves bytes to the front of buf: it changes r and base, but not base+r. Slices of buf are
+// invalid after it, offsets relative to r are not. Only consuming and SetRange change base+r.
 type Input struct {
 	src     io.Reader
 	buf     []byte
@@ -24,7 +24,7 @@ type Input struct {
 	line    int64
 	lineEnd byte     // '\n' or '\r'
 	max     int      // the longest record in bytes, without its line end
-	stop    int64    // no line begins behind this offset; 0: no limit
+	stop    int64    // the last offset at which a line may begin; 0: no limit, -1: no line follows
 	record  Position // of the record or reject returned last
 	err     error    // why no more bytes follow buf[:w]
 }
@@ -256,8 +256,8 @@ func (in *Input) SkipPartialLine() {
 		if in.base+int64(in.w) > in.stop {
 			break
 		}
-		// Even if the whole range is buffered, a byte behind it is read: only then has the
-		// source checked the frames of the range.
+		// Even if the whole range is buffered, one byte more is read: the source checks the last
+		// compressed frame of the range only when it reads beyond it.
 		if !in.fill() {
 			if in.err != io.EOF {
 				return // the first read returns it
