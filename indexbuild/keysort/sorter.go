@@ -258,8 +258,8 @@ func (v *Values) At(i int) (segment.Key, []byte) {
 }
 
 // Each sorts partition i and passes its values to yield: all at once, or, if they have more than
-// s.limit bytes, in several calls with ascending keys. Values are valid during the call. Each empties the
-// partition.
+// s.limit bytes, in several calls with ascending keys. Values are valid during the call. Each
+// empties the partition.
 func (s *Sorter) Each(ctx context.Context, i int, yield func(*Values) error) error {
 	p := &s.partitions[i]
 	size := p.size()
@@ -309,8 +309,8 @@ func (s *Sorter) Each(ctx context.Context, i int, yield func(*Values) error) err
 }
 
 // sort sorts the refs, whose ids have the first skip bits in common. It distributes them by the
-// next bits into about as many buckets as there are refs. Ids are evenly spread, so an insertion sort then moves few
-// of them.
+// next bits into about as many buckets as there are refs. Ids are evenly spread, so an insertion
+// sort then moves few of them.
 func (v *Values) sort(skip uint) {
 	if len(v.refs) < 2 {
 		return

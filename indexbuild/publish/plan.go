@@ -249,9 +249,9 @@ func finishedBatches(ctx context.Context, store blob.Store) (map[uint32]lake.Dat
 	return datasets, finished, nil
 }
 
-// sameNames compares the datasets of v with the registry; name returns the registry's name of an id.
-// A different name is a *codec.CorruptError, and if all is set, a missing id too. Otherwise a batch
-// could replace one of another dataset that had the same id before.
+// sameNames compares the datasets of v with the registry; name returns the registry's name of an
+// id. A different name is a *codec.CorruptError, and if all is set, a missing id too. Otherwise a
+// batch could replace one of another dataset that had the same id before.
 func sameNames(v *manifest.Version, name func(id uint32) (string, bool), all bool) error {
 	for _, d := range v.Datasets {
 		got, ok := name(d.ID)

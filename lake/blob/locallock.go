@@ -53,8 +53,8 @@ func (l *Local) lock(ctx context.Context, key string) (unlock func(), err error)
 			f.Close()
 			return nil, err
 		}
-		// If the file was removed meanwhile, for example with the whole store, others may lock a new
-		// file of that name: this lock excludes nobody.
+		// If the file was removed meanwhile, for example with the whole store, others may lock a
+		// new file of that name: this lock excludes nobody.
 		held, err := f.Stat()
 		if err == nil {
 			var now fs.FileInfo

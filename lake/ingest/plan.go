@@ -153,8 +153,8 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if err != nil {
 		return plan{}, err
 	}
-	// These calls have lasting effects: a new dataset gets its id by the first, and the order of the
-	// calls of RegisterIngest is the order of ingests.
+	// These calls have lasting effects: a new dataset gets its id by the first, and the order of
+	// the calls of RegisterIngest is the order of ingests.
 	dataset, err := lake.RegisterDataset(ctx, store,
 		lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
 	if err != nil {

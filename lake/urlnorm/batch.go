@@ -253,8 +253,8 @@ func (n *Normalizer) parseWhole(o *Origins, raw []byte, p *Parsed) bool {
 	return true
 }
 
-// textEnd returns where the text that starts at s[start] ends: at a question mark, a hash or the end
-// of s, which the caller has cut at the first slash. It returns false for a text that does not
+// textEnd returns where the text that starts at s[start] ends: at a question mark, a hash or the
+// end of s, which the caller has cut at the first slash. It returns false for a text that does not
 // alone determine the origin, or is too long or too rare to be cached.
 func textEnd(s []byte, start, scheme int) (end int, ok bool) {
 	for end = start; end < len(s); end++ {

@@ -41,7 +41,7 @@ func TestFaults(t *testing.T) {
 		}
 		defer r.Close()
 		b, err := io.ReadAll(r)
-		return fmt.Errorf("read %q, then %w", b, err)
+		return fmt.Errorf("read %q, then %v", b, err) //nolint:errorlint // err may be nil
 	}
 	list := func(s blob.Store, prefix string) error {
 		n := 0

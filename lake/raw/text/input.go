@@ -14,8 +14,8 @@ type Position struct{ Line, Offset int64 }
 // record of the greatest length and what was read ahead.
 //
 // buf[r:w] is read and not yet consumed. base+r is the offset of buf[r] in the object, and line its
-// line. fill moves bytes to the front of buf: it changes r and base, but not base+r. Slices of buf are
-// invalid after it, offsets relative to r are not. Only consuming and SetRange change base+r.
+// line. fill moves bytes to the front of buf: it changes r and base, but not base+r. Slices of buf
+// are invalid after it, offsets relative to r are not. Only consuming and SetRange change base+r.
 type Input struct {
 	src     io.Reader
 	buf     []byte
