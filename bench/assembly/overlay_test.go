@@ -112,9 +112,6 @@ func ask() { if true { return };  g() }
 
 // TestOneRoutineIsMeasured builds and runs the program with and without one routine, on few lines.
 func TestOneRoutineIsMeasured(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out: builds two programs")
-	}
 	if _, err := exec.LookPath("go"); err != nil {
 		testenv.Missing(t, "go")
 	}

@@ -8,6 +8,7 @@ package testenv
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 )
@@ -59,6 +60,21 @@ func Missing(tb testing.TB, what string) {
 		tb.Fatalf("missing: %s (URLAKE_REQUIRE_SERVICES is 1)", what)
 	}
 	tb.Skipf("skipped: needs %s", what)
+}
+
+// Installed returns the path of a program of the system. If it is not installed, ok is false and
+// the test leaves out what needs it, or fails if URLAKE_REQUIRE_SERVICES is 1.
+func Installed(tb testing.TB, name string) (path string, ok bool) {
+	tb.Helper()
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, true
+	}
+	if os.Getenv("URLAKE_REQUIRE_SERVICES") == "1" {
+		tb.Fatalf("missing: the program %s (URLAKE_REQUIRE_SERVICES is 1)", name)
+	}
+	tb.Logf("left out: a comparison with the program %s", name)
+	return "", false
 }
 
 // NeedsCPU skips the test where the processor lacks the instructions that it compares with plain

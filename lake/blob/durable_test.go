@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // A put succeeds although the object and its folder are deleted right after the rename.
@@ -63,7 +65,7 @@ func TestRefusedPutMakesTheObjectDurable(t *testing.T) {
 		defer d.Close()
 		id := identify(d)
 		if id == "" {
-			t.Skip("the file system does not identify folders")
+			testenv.Missing(t, "a file system that identifies folders")
 		}
 		return l.durable.has(name, id)
 	}

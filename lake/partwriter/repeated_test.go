@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/urlake/urlake/internal/testenv"
+
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/urlake/urlake/lake/seekable"
@@ -36,7 +38,7 @@ func TestRepeatedValuesAreOneZstdFrame(t *testing.T) {
 	}
 	program, err := exec.LookPath("zstd")
 	if err != nil {
-		t.Skip("left out: the program zstd is not installed")
+		testenv.Missing(t, "the program zstd")
 	}
 	path := filepath.Join(t.TempDir(), "pages.zst")
 	if err := os.WriteFile(path, all, 0o600); err != nil {

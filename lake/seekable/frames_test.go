@@ -1,6 +1,8 @@
 package seekable_test
 
 import (
+	"github.com/urlake/urlake/internal/testenv"
+
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -466,9 +468,9 @@ func TestPlainZstdReadsFrameFiles(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("width %d: differs (%v)", width, err)
 		}
-		program, err := exec.LookPath("zstd")
-		if err != nil {
-			continue // zstd is not installed
+		program, ok := testenv.Installed(t, "zstd")
+		if !ok {
+			continue
 		}
 		path := filepath.Join(t.TempDir(), "frames.zst")
 		if err := os.WriteFile(path, file, 0o600); err != nil {
@@ -737,7 +739,7 @@ func TestStoredFramesReadLikeOthers(t *testing.T) {
 			if err != nil || !bytes.Equal(plain, slices.Concat(want...)) {
 				t.Errorf("another zstd decoder reads different data: %v", err)
 			}
-			if program, err := exec.LookPath("zstd"); err == nil {
+			if program, ok := testenv.Installed(t, "zstd"); ok {
 				path := filepath.Join(t.TempDir(), "frames.zst")
 				if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
 					t.Fatal(err)
@@ -798,7 +800,7 @@ func TestSectionedFramesReadLikeOthers(t *testing.T) {
 		if !slices.EqualFunc(want, got, bytes.Equal) {
 			t.Error("frames differ")
 		}
-		if program, err := exec.LookPath("zstd"); err == nil {
+		if program, ok := testenv.Installed(t, "zstd"); ok {
 			path := filepath.Join(t.TempDir(), "sections.zst")
 			if err := os.WriteFile(path, file, 0o600); err != nil {
 				t.Fatal(err)
