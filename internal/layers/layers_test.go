@@ -107,14 +107,15 @@ var allowed = map[string][]string{
 	},
 	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},
 	"worker": {
-		"activities", "internal/cli", "internal/dial", "internal/processors", "lake",
-		"lake/blob", "lake/blob/s3blob", "workflows",
+		"activities", "internal/cli", "internal/dial", "internal/processors",
+		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/blob/s3blob",
+		"lake/ingest", "workflows",
 	},
 	"starter": {
 		"activities", "indexbuild", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/segment", "indexbuild/verify", "internal/cli", "internal/dial", "lake",
-		"lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest", "lake/manifest",
-		"lake/urlnorm", "workflows",
+		"indexbuild/segment", "indexbuild/verify", "internal/cli", "internal/dial",
+		"internal/tracing", "lake", "lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest",
+		"lake/manifest", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
@@ -122,24 +123,27 @@ var allowed = map[string][]string{
 		"lake/part", "lake/partreader", "lake/urlnorm",
 	},
 	"serve/api": {
-		"lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "serve/lookup", "serve/ui",
+		"internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm",
+		"serve/lookup", "serve/ui",
 	},
 	"serve/ui": {},
 	"serve":    {"internal/cli", "lake/blob", "lake/blob/s3blob", "serve/api", "serve/lookup"},
 
-	"internal/cli":        {},
-	"internal/cpulevels":  {},
-	"internal/dial":       {},
-	"internal/e2e":        {},
-	"internal/layers":     {},
-	"internal/mapped":     {"lake/blob", "lake/codec"},
-	"internal/prefetch":   {},
-	"internal/processors": {},
-	"internal/testenv":    {},
+	"internal/cli":          {},
+	"internal/cpulevels":    {},
+	"internal/dial":         {},
+	"internal/e2e":          {},
+	"internal/layers":       {},
+	"internal/mapped":       {"lake/blob", "lake/codec"},
+	"internal/prefetch":     {},
+	"internal/processors":   {},
+	"internal/storemetrics": {"lake/blob"},
+	"internal/testenv":      {},
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
 	},
-	"internal/thrift": {"lake/codec"},
+	"internal/thrift":  {"lake/codec"},
+	"internal/tracing": {"activities", "lake/ingest", "workflows"},
 }
 
 // forbidden lists imports from outside that a folder may not have, each with its reason.
