@@ -134,7 +134,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if err != nil {
 		return plan{}, err
 	}
-	var in inputs
+	in := inputs{planning: true}
 	objects, err := in.expand(ctx, spec.Inputs, sel, lim.objects)
 	if err != nil {
 		return plan{}, err
