@@ -60,3 +60,19 @@ func Ingests(ctx context.Context, store blob.Store, dataset uint32, batch string
 	}
 	return all, nil
 }
+
+// LastIngests returns for each batch of a dataset the ingest that registered last.
+func LastIngests(ctx context.Context, store blob.Store, dataset uint32) (map[string]Ingest, error) {
+	r, etag, err := read[batchRegistry](ctx, store, BatchRegistryKey(dataset))
+	if err == nil && etag != "" {
+		err = r.belongTo(dataset)
+	}
+	if err != nil {
+		return nil, err
+	}
+	last := map[string]Ingest{}
+	for _, e := range r.Ingests {
+		last[e.Batch] = Ingest{Run: e.Run, Digest: e.Digest}
+	}
+	return last, nil
+}

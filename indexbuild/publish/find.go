@@ -64,6 +64,22 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 	return out, err
 }
 
+// FindAll returns for each of the batches the id of the current version if that holds it, else "".
+// An empty digest stands for any.
+func FindAll(ctx context.Context, store blob.Store, batches []segment.BatchRef) ([]string, error) {
+	found := make([]string, len(batches))
+	v, err := currentVersion(ctx, store)
+	if err != nil || v == nil {
+		return found, err
+	}
+	for i, b := range batches {
+		if live, ok := v.FindBatch(b.DatasetID, b.Batch); ok && (b.Digest == "" || live.Digest == b.Digest) {
+			found[i] = v.ID
+		}
+	}
+	return found, nil
+}
+
 func readVersion(ctx context.Context, store blob.Store, m *manifest.Manifest) (*manifest.Version, error) {
 	ref, err := m.Version("")
 	if err != nil {
