@@ -197,6 +197,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	state.connected(c, namespace)
 
 	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory}
+	search := activities.NewSearch(c, namespace)
 	stopped := make(chan error, len(o.pools))
 	var running []worker.Worker
 	host, _ := os.Hostname() // only helps people
@@ -224,7 +225,10 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		case activities.PoolControl:
 			w.RegisterWorkflow(workflows.IngestWorkflow)
 			w.RegisterWorkflow(workflows.PublishWorkflow)
-			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c})
+			if err := search.Register(ctx); err != nil {
+				fmt.Fprintf(stderr, "worker: %v\n", err)
+			}
+			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c, Search: search})
 		case activities.PoolNormalize:
 			w.RegisterActivity(&activities.Normalize{Lake: base})
 		case activities.PoolWrite:
@@ -232,7 +236,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		case activities.PoolIndex:
 			w.RegisterActivity(&activities.Index{Lake: base})
 		case activities.PoolPublish:
-			w.RegisterActivity(&activities.Publish{Lake: base})
+			w.RegisterActivity(&activities.Publish{Lake: base, Search: search})
 		}
 		if err := w.Start(); err != nil {
 			return fmt.Errorf("pool %s: %w", pool, err)

@@ -205,7 +205,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 		return nil, err
 	}
 	p.enter(ctx, StageDone)
-	return res, nil
+	return res, setAttributes(ctx, st.Plan.Searchable, activities.AttributeVersion, res.Version)
 }
 
 // run takes the batch to its record, step by step. With a long history it returns an error that
@@ -223,6 +223,9 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		p.Rejected = map[string]int64{}
 		memo := map[string]any{"dataset": in.Dataset, "dataset_id": st.Plan.DatasetID, "batch": st.Plan.Batch, "lake": in.Lake}
 		if err := workflow.UpsertMemo(ctx, memo); err != nil {
+			return nil, err
+		}
+		if err := in.planned(ctx, st); err != nil {
 			return nil, err
 		}
 	}

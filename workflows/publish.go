@@ -189,7 +189,8 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	result.Rounds++
 	result.Batches += plan.Batches
 	result.Version = committed.Version
-	return nil
+	return setAttributes(ctx, plan.Searchable,
+		activities.AttributeLake, in.Lake, activities.AttributeVersion, committed.Version)
 }
 
 // message returns the text of an activity's error without Temporal's wrapping.

@@ -67,6 +67,9 @@ type Summary struct {
 	// stays.
 	Skipped        []Skipped `json:"skipped,omitempty"`
 	SkippedBatches int       `json:"skipped_batches,omitempty"`
+	// Searchable tells a workflow that it may set search attributes. Plan leaves it to the caller,
+	// who knows Temporal.
+	Searchable bool `json:"searchable,omitempty"`
 }
 
 // Skipped is a finished batch that is not published, with the reason.

@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +22,13 @@ import (
 	"github.com/prometheus/common/model"
 	coltrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -342,4 +351,96 @@ func TestOneIngestIsOneTrace(t *testing.T) {
 	if !slices.Equal(tasks, []string{"0", "1"}) {
 		t.Errorf("tasks %v, want 0 and 1", tasks)
 	}
+}
+
+// TestWorkflowsAreFoundByTheirAttributes checks that a worker registers the search attributes in a
+// namespace that lacks them, and that workflows are listed by them.
+func TestWorkflowsAreFoundByTheirAttributes(t *testing.T) {
+	t.Parallel()
+	u := start(t, "file://"+filepath.ToSlash(t.TempDir())+"/lake", [][]string{allPools})
+	list := write(t, t.TempDir(), "list.txt", "http://a.example/1\n")
+	var res, other ingestAnswer
+	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "wanted", "--wait", "--json", list)
+	u.starterJSON(t, &other, "ingest", "--lake", u.lake, "--dataset", "other", "--batch", "b", "--wait", "--json", list)
+	c, err := client.DialContext(t.Context(), client.Options{HostPort: u.temporal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for query, want := range map[string]string{
+		"UrlakeDataset = 'wanted'":                                                   "ingest:wanted:",
+		"UrlakeBatch = '" + res.Batch + "'":                                          "ingest:wanted:",
+		"UrlakeBatch = 'b' AND UrlakeLake = '" + u.lake + "'":                        "ingest:other:b@",
+		"WorkflowType = 'IngestWorkflow' AND UrlakeVersion='" + res.Version + "'":    "ingest:wanted:",
+		"WorkflowType = 'PublishWorkflow' AND UrlakeVersion='" + other.Version + "'": "publish@" + u.lake,
+	} {
+		until(t, query+" finds one workflow", func(ctx context.Context) error { // visibility is not immediate
+			list, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query})
+			if err != nil {
+				return err
+			}
+			if n := len(list.GetExecutions()); n != 1 {
+				return fmt.Errorf("%d workflows", n)
+			}
+			if id := list.GetExecutions()[0].GetExecution().GetWorkflowId(); !strings.HasPrefix(id, want) {
+				t.Errorf("%s finds %s", query, id)
+			}
+			return nil
+		})
+	}
+}
+
+// TestIngestEndsWithoutSearchAttributes uses a Temporal whose operator service refuses everything,
+// through a proxy that speaks for it.
+func TestIngestEndsWithoutSearchAttributes(t *testing.T) {
+	t.Parallel()
+	u := start(t, "file://"+filepath.ToSlash(t.TempDir())+"/lake", nil)
+	behind, err := grpc.NewClient(u.temporal, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer behind.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxied, err := client.NewWorkflowServiceProxyServer(client.WorkflowServiceProxyOptions{Client: workflowservice.NewWorkflowServiceClient(behind)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	workflowservice.RegisterWorkflowServiceServer(server, proxied)
+	operatorservice.RegisterOperatorServiceServer(server, refuses{})
+	go server.Serve(l)
+	defer server.Stop()
+	env := u.env
+	u.env = append(slices.Clone(env), "TEMPORAL_ADDRESS="+l.Addr().String())
+	var out syncBuffer
+	worker := exec.Command(filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
+	worker.Env, worker.Stderr = u.env, &out
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { worker.Process.Kill(); worker.Wait() }()
+	u.env = env
+	var res ingestAnswer
+	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "d", "--batch", "b", "--wait", "--json",
+		write(t, t.TempDir(), "list.txt", "http://a.example/1\n"))
+	if res.Version == "" {
+		t.Errorf("ingest ended with %+v", res)
+	}
+	if n := strings.Count(out.String(), "temporal operator search-attribute create"); n != 1 {
+		t.Errorf("the worker said %d times what to do:\n%s", n, out.String())
+	}
+}
+
+// refuses is an operator service without permission for anything.
+type refuses struct {
+	operatorservice.UnimplementedOperatorServiceServer
+}
+
+func (refuses) ListSearchAttributes(
+	context.Context, *operatorservice.ListSearchAttributesRequest,
+) (*operatorservice.ListSearchAttributesResponse, error) {
+	return nil, status.Error(codes.PermissionDenied, "no permission")
 }

@@ -49,6 +49,9 @@ type PlanSummary struct {
 	// Bytes is the stored size of all Objects.
 	Bytes   int64 `json:"bytes"`
 	Objects int   `json:"objects"`
+	// Searchable tells a workflow that it may set search attributes. MakePlan leaves it to the
+	// caller, who knows Temporal.
+	Searchable bool `json:"searchable,omitempty"`
 }
 
 // MakePlan lists the objects to read, registers the dataset and the ingest, and stores the plan of
