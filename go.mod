@@ -3,9 +3,9 @@ module github.com/urlake/urlake
 go 1.26.8
 
 require (
-	github.com/andybalholm/brotli v1.2.3
 	github.com/RoaringBitmap/roaring/v2 v2.30.0
 	github.com/SaveTheRbtz/zstd-seekable-format-go/pkg v0.10.0
+	github.com/andybalholm/brotli v1.2.3
 	github.com/apache/arrow-go/v18 v18.8.0
 	github.com/aws/aws-sdk-go-v2 v1.47.5
 	github.com/aws/aws-sdk-go-v2/config v1.33.13

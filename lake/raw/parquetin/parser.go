@@ -6,8 +6,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/apache/arrow-go/v18/parquet/file"
-
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/jsondoc"
 	"github.com/urlake/urlake/lake/raw/text"
@@ -19,7 +17,7 @@ type Parser struct {
 	fields    text.Fields
 	in        *text.Input // holds positions only: Line is the row
 	object    *Object
-	file      *file.Reader
+	file      *fileReader
 	maxRecord int // the longest value in bytes
 
 	url      *column // nil where there is nothing to read
@@ -151,7 +149,7 @@ func NewParser(name string, o *Object, in *text.Input, plan raw.Plan, fields tex
 		reason := fmt.Sprintf("and the extras make %d columns, more than %d", len(p.columns), MaxColumns)
 		return nil, reject(plan.URL, reason, "name the extras to keep (--extras)")
 	}
-	p.file, err = o.reader(len(p.columns))
+	p.file, err = o.reader(len(p.columns), maxPages)
 	return p, err
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"strings"
 	"testing"
@@ -125,10 +124,87 @@ func TestPageHeaderOfNoBytes(t *testing.T) {
 	}
 }
 
-var (
-	_ = errors.New
-	_ = io.EOF
-	_ = fmt.Sprint
-	_ = strings.Contains
-	_ raw.Options
-)
+// TestFooterOfAMillionColumns holds that a footer is refused before it is decoded if what it
+// describes takes far more memory than its bytes.
+func TestFooterOfAMillionColumns(t *testing.T) {
+	const n = 1_500_000
+	list := func(field byte, n int) []byte {
+		return append([]byte{field<<4 | 9, 0xfc}, binary.AppendUvarint(nil, uint64(n))...)
+	}
+	element := []byte{0x15, 12, 0x25, 0, 0x18, 1, 'a', 0} // a required byte array
+	schema := list(1, n+1)
+	schema = append(schema, 0x48, 1, 'r', 0x15)
+	schema = append(binary.AppendUvarint(schema, 2*n), 0)
+	schema = append(schema, bytes.Repeat(element, n)...)
+	one := append(list(1, 2), 0x48, 1, 'r', 0x15, 2, 0)
+	one = append(one, element...)
+	for name, footer := range map[string][]byte{
+		"columns": append(schema, 0x16, 0, 0x19, 0x0c, 0),
+		// Row groups of one empty column each.
+		"row groups": append(append(append(bytes.Clone(one), 0x16, 0), list(1, n)...),
+			append(bytes.Repeat([]byte{0x19, 0x1c, 0x00, 0x16, 0, 0x16, 0, 0}, n), 0)...),
+		// Key-value metadata of empty structures.
+		"metadata": append(append(append(append(bytes.Clone(one), 0x16, 0), 0x19, 0x0c), list(1, 8*n)...),
+			make([]byte, 8*n+1)...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			// version 1, then the lists
+			footer := append([]byte{0x15, 2}, footer...)
+			data := append([]byte("PAR1"), footer...)
+			data = append(binary.LittleEndian.AppendUint32(data, uint32(len(footer))), "PAR1"...)
+			got := allocated(func() {
+				_, err := New(bytes.NewReader(data), "a.parquet", raw.Options{})
+				var refused *raw.FormatError
+				if !errors.As(err, &refused) || !strings.Contains(err.Error(), "too many columns") {
+					t.Errorf("error %v, want that the footer describes too much", err)
+				}
+			})
+			if got > 64<<20 {
+				t.Errorf("a footer of %d MiB made its reader allocate %d MiB", len(footer)>>20, got>>20)
+			}
+		})
+	}
+}
+
+// TestWideFooter measures what a footer that is accepted takes.
+func TestWideFooter(t *testing.T) {
+	const columns, groups = 3000, 12
+	group := pq.Group{"url": pq.String()}
+	for i := range columns - 1 {
+		group[fmt.Sprintf("column_%04d", i)] = pq.Optional(pq.Leaf(pq.Int64Type))
+	}
+	var buf bytes.Buffer
+	w := pq.NewWriter(&buf, pq.NewSchema("wide", group), pq.DataPageStatistics(false))
+	for range groups {
+		row := make(pq.Row, columns)
+		for i := range row {
+			row[i] = pq.NullValue().Level(0, 0, i)
+		}
+		row[columns-1] = pq.ByteArrayValue([]byte("http://a/")).Level(0, 0, columns-1)
+		if _, err := w.WriteRows([]pq.Row{row}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data := buf.Bytes()
+	got := allocated(func() {
+		r, err := New(bytes.NewReader(data), "a.parquet", raw.Options{URLColumn: "url"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := readAll(r)
+		if err != nil || len(g.Rows) != groups {
+			t.Errorf("%d rows, %v", len(g.Rows), err)
+		}
+	})
+	footer := binary.LittleEndian.Uint32(data[len(data)-8:])
+	t.Logf("a footer of %d KiB takes %d MiB", footer>>10, got>>20)
+	if got > 128<<20 {
+		t.Errorf("a footer of %d KiB takes %d MiB", footer>>10, got>>20)
+	}
+}
