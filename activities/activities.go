@@ -6,6 +6,9 @@
 // writes is named by its content or replaced by a conditional put. It heartbeats, so that it
 // learns of a cancellation, and Temporal notices when its worker dies. Its errors have the type
 // that the retry policies need: see FinalErrors.
+//
+// The steps that move data have a last argument deaths: how many workers died, or lost Temporal,
+// while they ran this step. Workflows that an older build started leave it out, which is 0.
 package activities
 
 import (

@@ -20,7 +20,7 @@ type Control struct {
 
 // PlanIngest lists the inputs of a batch, registers the dataset and the ingest, and writes the plan
 // with its splits.
-func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string) (ingest.PlanSummary, error) {
+func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, deaths int) (ingest.PlanSummary, error) {
 	if err := c.check(spec.Lake); err != nil {
 		return ingest.PlanSummary{}, err
 	}
