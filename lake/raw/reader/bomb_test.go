@@ -1,14 +1,20 @@
 package reader
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/compress"
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/schema"
 	"github.com/klauspost/compress/gzip"
 	pq "github.com/parquet-go/parquet-go"
 	pqcompress "github.com/parquet-go/parquet-go/compress"
@@ -206,5 +212,94 @@ func TestWideFooter(t *testing.T) {
 	t.Logf("a footer of %d KiB takes %d MiB", footer>>10, got>>20)
 	if got > 128<<20 {
 		t.Errorf("a footer of %d KiB takes %d MiB", footer>>10, got>>20)
+	}
+}
+
+// repeated yields a block again and again, and counts the bytes.
+type repeated struct {
+	block []byte
+	at    int
+	read  int64
+}
+
+func (r *repeated) Read(p []byte) (int, error) {
+	n := copy(p, r.block[r.at:])
+	r.at = (r.at + n) % len(r.block)
+	r.read += int64(n)
+	return n, nil
+}
+
+// TestDecompressionBombsEndEarly reads objects of few bytes and no end. Each must end soon, with the
+// object's name and what to do.
+func TestDecompressionBombsEndEarly(t *testing.T) {
+	line := strings.Repeat("x", 1<<20) + "\n"
+	frame := func(how string) []byte { return compressed(t, how, []byte(strings.Repeat(line, 64))) }
+	// A member of 1 TiB that is compressed once more. Neither compression alone is past its ratio
+	// when the records are.
+	var head bytes.Buffer
+	w := tar.NewWriter(&head)
+	if err := w.WriteHeader(&tar.Header{Name: "a.txt", Size: 1 << 40, Mode: 0o644}); err != nil {
+		t.Fatal(err)
+	}
+	members := &repeated{block: compressed(t, "zstd", bytes.Repeat(frame("gzip"), 16))}
+	for name, c := range map[string]struct {
+		object io.Reader
+		*repeated
+	}{
+		"zstd":                     {repeated: &repeated{block: frame("zstd")}},
+		"gzip in a compressed tar": {io.MultiReader(bytes.NewReader(compressed(t, "zstd", head.Bytes())), members), members},
+	} {
+		object := c.object
+		if object == nil {
+			object = c.repeated
+		}
+		t.Run(name, func(t *testing.T) {
+			r, err := New(object, "bomb.txt", raw.Options{Format: raw.Lines, MaxLine: 1000})
+			for err == nil {
+				_, _, err = r.Next()
+			}
+			if !errors.Is(err, raw.ErrInput) || !strings.Contains(err.Error(), "bomb.txt") || !strings.Contains(err.Error(), "decompress it first") {
+				t.Fatalf("error %v, want one that names the object and says what to do", err)
+			}
+			if c.read > 4<<20 {
+				t.Errorf("%d KiB were read", c.read>>10)
+			}
+		})
+	}
+}
+
+// TestRepeatedRowsOfParquetEndEarly reads a file whose column says in a few bytes that it has
+// hundreds of millions of nulls.
+func TestRepeatedRowsOfParquetEndEarly(t *testing.T) {
+	var buf bytes.Buffer
+	url := schema.NewByteArrayNode("url", parquet.Repetitions.Optional, -1)
+	root, err := schema.NewGroupNode("schema", parquet.Repetitions.Required, schema.FieldList{url}, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := file.NewParquetWriter(&buf, root, file.WithWriterProps(parquet.NewWriterProperties(
+		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithDataPageSize(1<<20))))
+	g := w.AppendRowGroup()
+	col, err := g.NextColumn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rows, batch = 100 << 20, 1 << 20
+	for range rows / batch {
+		if _, err := col.(*file.ByteArrayColumnChunkWriter).WriteBatch(nil, make([]int16, batch), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(col.Close(), g.Close(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(bytes.NewReader(buf.Bytes()), "bomb.parquet", raw.Options{URLColumn: "url"})
+	n := 0
+	for err == nil {
+		n++
+		_, _, err = r.Next()
+	}
+	if !errors.Is(err, raw.ErrInput) || !strings.Contains(err.Error(), "bomb.parquet") || n > rows*3/4 {
+		t.Errorf("a file of %d bytes: error %v after %d records", buf.Len(), err, n)
 	}
 }
