@@ -213,7 +213,11 @@ func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 	}
 	cli.Fprintf(w, "  rejected  %12s", count(rejected))
 	if rejected > 0 {
-		cli.Fprintf(w, " (%s); listed in %s", strings.Join(reasons, ", "), r.RejectsKey)
+		listed := "listed"
+		if r.ListedRejects > 0 {
+			listed = "the first " + count(r.ListedRejects) + " are listed"
+		}
+		cli.Fprintf(w, " (%s); %s in %s", strings.Join(reasons, ", "), listed, r.RejectsKey)
 	}
 	cli.Fprintf(w, "\n")
 	for _, e := range r.Examples {
