@@ -87,6 +87,13 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	if in.MaxRejectRate > 1 || f.spec.MaxRejectRate < 0 {
 		return in, cli.Usagef("--max-reject-rate %v is out of range; use a share from 0 to 1, e.g. 0.5", f.spec.MaxRejectRate)
 	}
+	for _, f := range []struct{ flag, value string }{
+		{"title", in.Title}, {"source", in.Source}, {"licence", in.Licence},
+	} {
+		if err := cli.CheckPrintable(f.flag, f.value); err != nil {
+			return in, err
+		}
+	}
 	if len(args) == 0 {
 		return in, cli.Usagef("no input given; add a file, a glob, a folder, or s3://bucket/prefix/")
 	}

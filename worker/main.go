@@ -145,10 +145,10 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 
-	handler := slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})
+	handler := slog.NewTextHandler(cli.Printable(os.Stderr), &slog.HandlerOptions{Level: slog.LevelWarn})
 	logger := log.NewStructuredLogger(slog.New(handler))
 	c, address, err := dial.Temporal(ctx, logger, dial.Forever, func(address string) {
-		fmt.Fprintf(os.Stderr, "worker: waiting for Temporal at %s\n", address)
+		cli.Fprintf(os.Stderr, "worker: waiting for Temporal at %s\n", address)
 	})
 	if err != nil && ctx.Err() != nil {
 		return nil // stopped while waiting
@@ -164,7 +164,7 @@ func run(ctx context.Context, o options) error {
 	for _, pool := range o.pools {
 		slots := memory.Slots(pool, o.perPool)
 		if slots < o.perPool {
-			fmt.Fprintf(os.Stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
+			cli.Fprintf(os.Stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
 				pool, slots, o.perPool)
 		}
 		w := worker.New(c, activities.TaskQueue(lakeURL, pool), worker.Options{
@@ -196,13 +196,13 @@ func run(ctx context.Context, o options) error {
 		running = append(running, w)
 	}
 	if missing {
-		fmt.Fprintf(os.Stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
+		cli.Fprintf(os.Stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
 	}
-	fmt.Fprintf(os.Stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
+	cli.Fprintf(os.Stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
 
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(os.Stderr, "worker: stopping; steps that do not end soon are returned to Temporal")
+		cli.Fprintf(os.Stderr, "worker: stopping; steps that do not end soon are returned to Temporal\n")
 	case err = <-stopped:
 	}
 	for _, w := range running {
