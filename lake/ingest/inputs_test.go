@@ -417,6 +417,9 @@ func TestSizesOfInputsDoNotOverflow(t *testing.T) {
 	var input *ingest.InputError
 	if !errors.As(err, &input) || input.Object != "s3://bucket/02.txt" {
 		t.Errorf("error %v, want one that names the object", err)
+	}
+}
+
 // TestDeniedInputs checks that a lack of permissions ends a plan with a text that says what to do,
 // while credentials that the store does not accept, which may be renewed, are not the input's fault.
 func TestDeniedInputs(t *testing.T) {
