@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -122,12 +121,7 @@ func (c tracedClient) Close() {
 }
 
 // printJSON writes v as one indented JSON document.
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
+func printJSON(w io.Writer, v any) error { return cli.WriteJSON(w, v, true) }
 
 // table prints rows under a header line, in aligned columns. A column whose header begins with > is
 // aligned right. Cells are escaped.

@@ -175,11 +175,11 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 
-	handler := slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})
+	handler := slog.NewTextHandler(cli.Printable(stderr), &slog.HandlerOptions{Level: slog.LevelWarn})
 	logger := log.NewStructuredLogger(slog.New(handler))
 	namespace := ""
 	c, address, err := dial.Temporal(ctx, logger, dial.Forever, func(address string) {
-		fmt.Fprintf(stderr, "worker: waiting for Temporal at %s\n", address)
+		cli.Fprintf(stderr, "worker: waiting for Temporal at %s\n", address)
 	}, func(opts *client.Options) {
 		namespace = opts.Namespace
 		opts.Interceptors = interceptors
@@ -205,7 +205,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	for _, pool := range o.pools {
 		slots := memory.Slots(pool, o.perPool)
 		if slots < o.perPool {
-			fmt.Fprintf(stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
+			cli.Fprintf(stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
 				pool, slots, o.perPool)
 		}
 		queue := activities.TaskQueue(lakeURL, pool)
@@ -245,13 +245,13 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	state.started(polling)
 	if missing {
-		fmt.Fprintf(stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
+		cli.Fprintf(stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
 	}
-	fmt.Fprintf(stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
+	cli.Fprintf(stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
 
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(stderr, "worker: stopping; steps that do not end soon are returned to Temporal")
+		cli.Fprintf(stderr, "worker: stopping; steps that do not end soon are returned to Temporal\n")
 	case err = <-stopped:
 	}
 	state.draining.Store(true)
