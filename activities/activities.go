@@ -88,7 +88,8 @@ func (l *Lake) check(url string) error {
 // as they are. The new error does not wrap err, because its text would contain that of err twice.
 func finalError(err error) error {
 	var input *ingest.InputError
-	var rules *lake.RulesError
+	var form *lake.FormError
+	var list *lake.MissingListError
 	var mixed *publish.RulesError
 	var format *segment.FormatError
 	switch {
@@ -96,7 +97,7 @@ func finalError(err error) error {
 		return nil
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
-	case errors.As(err, &rules), errors.As(err, &mixed), errors.As(err, &format):
+	case errors.As(err, &form), errors.As(err, &list), errors.As(err, &mixed), errors.As(err, &format):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, nil)
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // ErrRange: an object was truncated
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)

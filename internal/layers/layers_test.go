@@ -118,8 +118,8 @@ var allowed = map[string][]string{
 	},
 
 	"serve/lookup": {
-		"indexbuild/segment", "internal/mapped", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/part", "lake/partreader", "lake/urlnorm",
+		"indexbuild/segment", "internal/mapped", "lake", "lake/blob", "lake/codec",
+		"lake/manifest", "lake/part", "lake/partreader", "lake/urlnorm",
 	},
 	"serve/api": {
 		"lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "serve/lookup", "serve/ui",
@@ -138,6 +138,7 @@ var allowed = map[string][]string{
 	"internal/testenv":    {},
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
+		"lake/urlnorm",
 	},
 	"internal/thrift": {"lake/codec"},
 }

@@ -27,9 +27,12 @@
 // A step uses at most WorkerMemory bytes, whatever the inputs are, and MakePlan at most PlanMemory.
 // At most two parts are on local disk at a time.
 //
-// Bad input is an *InputError, and repeating the step does not help. A worker whose rules differ
-// from the lake's gets a *RulesError. Errors, logs and lists of rejects never quote raw records:
-// URLs can be secrets.
+// A run follows the rules that the lake had when it was planned, not those of the worker: domains
+// are found by the public suffix list that the plan names. A worker that lacks it gets a
+// *lake.MissingListError, one that makes another canonical form a *lake.FormError.
+//
+// Bad input is an *InputError, and repeating the step does not help. Errors, logs and lists of
+// rejects never quote raw records: URLs can be secrets.
 //
 // # Staging
 //
@@ -272,10 +275,6 @@ func (e *InputError) Error() string {
 }
 
 func (e *InputError) Unwrap() error { return e.Err }
-
-// RulesError says that this worker's canonical form or public suffix list differs from the plan's
-// or the lake's.
-type RulesError = lake.RulesError
 
 var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
