@@ -63,7 +63,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/urlake/urlake/lake"
@@ -395,30 +394,4 @@ func saveFirst[T any, D interface {
 	}
 	*doc = have
 	return nil
-}
-
-// partitionsOf returns the range of partitions that a prefix stands for.
-func partitionsOf(prefix string) (first, last byte, err error) {
-	if prefix == lake.AnyPrefix {
-		return 0, 255, nil
-	}
-	v, err := strconv.ParseUint(prefix, 16, 8)
-	switch {
-	case err == nil && len(prefix) == 1:
-		return byte(v << 4), byte(v<<4 | 15), nil
-	case err == nil && len(prefix) == 2:
-		return byte(v), byte(v), nil
-	}
-	return 0, 0, fmt.Errorf("domain prefix %q", prefix)
-}
-
-// prefixOf returns the prefix of a partition for a width in hex digits.
-func prefixOf(partition, width int) string {
-	switch width {
-	case 0:
-		return lake.AnyPrefix
-	case 1:
-		return fmt.Sprintf("%x", partition>>4)
-	}
-	return fmt.Sprintf("%02x", partition)
 }
