@@ -91,6 +91,7 @@ func finalError(err error) error {
 	var form *lake.FormError
 	var list *lake.MissingListError
 	var mixed *publish.RulesError
+	var stays *publish.MoveError
 	var format *segment.FormatError
 	switch {
 	case err == nil:
@@ -99,6 +100,8 @@ func finalError(err error) error {
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	case errors.As(err, &form), errors.As(err, &list), errors.As(err, &mixed), errors.As(err, &format):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, nil)
+	case errors.As(err, &stays):
+		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // ErrRange: an object was truncated
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, blob.ErrDenied):

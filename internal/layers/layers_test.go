@@ -91,9 +91,15 @@ var allowed = map[string][]string{
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
 	},
+	"indexbuild/move": {
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
+		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
+		"lake/seekable", "lake/urlnorm",
+	},
 	"indexbuild/publish": {
-		"indexbuild", "indexbuild/postings", "indexbuild/repair", "indexbuild/segment",
-		"indexbuild/verify", "lake", "lake/blob", "lake/codec", "lake/manifest",
+		"indexbuild", "indexbuild/move", "indexbuild/postings", "indexbuild/repair",
+		"indexbuild/segment", "indexbuild/verify", "lake", "lake/blob", "lake/codec",
+		"lake/manifest", "lake/urlnorm",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
