@@ -336,7 +336,7 @@ func TestSegmentOfAnIngest(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for line := range strings.Lines(text.String()) {
-			u, err := urlnorm.Parse(strings.TrimSpace(line))
+			u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), strings.TrimSpace(line))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -78,8 +78,8 @@ func verifyCommand(g *global) *cobra.Command {
 		return nil
 	})
 	cmd.Long = `Verify reads the manifest, the version, every file of its segments, the registries,
-the batch records and the directories of their postings. It checks every checksum,
-order, posting and total. With --deep it also reads all postings and all Parquet pages
+the public suffix list, the batch records and the directories of their postings. It
+checks every checksum, order, posting and total. With --deep it also reads all postings and all Parquet pages
 and recounts everything.
 
 It prints each problem with the file and the position in it. The exit code is 1 if
@@ -165,6 +165,9 @@ func (out *verified) check(ctx context.Context, store blob.Store, id string, dee
 			return err
 		}
 	}
+	if err := found.add(lake.CheckSuffixList(ctx, store, v.PublicSuffix)); err != nil {
+		return err
+	}
 	return verifyRegistries(ctx, store, v, found)
 }
 
@@ -224,6 +227,11 @@ func verifyRegistries(ctx context.Context, store blob.Store, v *manifest.Version
 	}
 	if err := found.add(err); err != nil {
 		return err
+	}
+	if rules, err := lake.ReadRules(ctx, store); err == nil && rules.PublicSuffix != v.PublicSuffix {
+		if err := found.add(lake.CheckSuffixList(ctx, store, rules.PublicSuffix)); err != nil {
+			return err
+		}
 	}
 	names := map[uint32]string{}
 	for _, d := range registered {

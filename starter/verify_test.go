@@ -46,8 +46,12 @@ func TestVerifyNamesDamagedObjects(t *testing.T) {
 		if strings.HasPrefix(info.Key, "rejects/") {
 			continue
 		}
+		damages := []string{"missing", "flipped"}
+		if strings.HasPrefix(info.Key, "rules/") {
+			damages = damages[1:] // a lake may lack the list of this program
+		}
 		objects++
-		for _, damage := range []string{"missing", "flipped"} {
+		for _, damage := range damages {
 			bad := bytes.Clone(good)
 			bad[len(bad)/2] ^= 8
 			if damage == "missing" {

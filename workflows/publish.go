@@ -46,11 +46,13 @@ type PublishResult struct {
 
 // PublishProgress answers the "progress" query.
 type PublishProgress struct {
-	Stage   string `json:"stage"` // rebuild, plan, build, verify, commit
+	Stage   string `json:"stage"` // rebuild, plan, move, build, verify, commit
 	Batches int    `json:"batches"`
 	Segment string `json:"segment,omitempty"`
 	Waiting int    `json:"waiting"`
 	Rounds  int    `json:"rounds"`
+	// Move is the last move of batches to another public suffix list, nil if there was none.
+	Move *MoveProgress `json:"move,omitempty"`
 }
 
 // PublishWorkflow publishes every finished batch that the current version lacks. In each round it
@@ -145,12 +147,8 @@ func (in *PublishInput) rebuild(
 
 // round makes one version, or none if there is nothing new.
 func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, result *PublishResult) error {
-	progress.Stage, progress.Segment = "plan", ""
-	run := workflow.GetInfo(ctx).OriginalRunID
-	var plan publish.Summary
-	if err := workflow.ExecuteActivity(
-		short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).PlanPublish, in.Lake, run, progress.Rounds,
-	).Get(ctx, &plan); err != nil {
+	plan, err := in.planRound(ctx, workflow.GetInfo(ctx).OriginalRunID, progress)
+	if err != nil {
 		return err
 	}
 	result.Version, result.Skipped, result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches

@@ -72,7 +72,7 @@ func readDamageAt(ctx context.Context, store blob.Store, key string) (*damage, e
 // list. It reads all bytes from which the plan's segment is built. It returns how many batches it
 // added.
 func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) (int, error) {
-	refs := p.refs()
+	refs := refs(p.all())
 	reasons := make([]string, len(refs))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)

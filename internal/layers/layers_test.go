@@ -28,6 +28,8 @@ var allowed = map[string][]string{
 	"lake/urlnorm":       {"internal/prefetch"},
 	"lake/zstdtext":      {"lake/seekable"},
 
+	"lake/suffixchange": {"lake/urlnorm"},
+
 	"lake":             {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
 	"lake/row":         {"lake/codec", "lake/urlnorm"},
 	"lake/row/rowtest": {"lake/row"},
@@ -91,9 +93,15 @@ var allowed = map[string][]string{
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
 	},
+	"indexbuild/move": {
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
+		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
+		"lake/seekable", "lake/urlnorm",
+	},
 	"indexbuild/publish": {
-		"indexbuild", "indexbuild/postings", "indexbuild/repair", "indexbuild/segment",
-		"indexbuild/verify", "lake", "lake/blob", "lake/codec", "lake/manifest",
+		"indexbuild", "indexbuild/move", "indexbuild/postings", "indexbuild/repair",
+		"indexbuild/segment", "indexbuild/verify", "lake", "lake/blob", "lake/codec",
+		"lake/manifest", "lake/urlnorm",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -119,8 +127,8 @@ var allowed = map[string][]string{
 	},
 
 	"serve/lookup": {
-		"indexbuild/segment", "internal/mapped", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/part", "lake/partreader", "lake/urlnorm",
+		"indexbuild/segment", "internal/mapped", "lake", "lake/blob", "lake/codec",
+		"lake/manifest", "lake/part", "lake/partreader", "lake/urlnorm",
 	},
 	"serve/api": {
 		"internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm",
@@ -141,6 +149,7 @@ var allowed = map[string][]string{
 	"internal/testenv":      {},
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
+		"lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},
 	"internal/tracing": {"activities", "lake/ingest", "workflows"},
