@@ -7,7 +7,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 )
 
-// MoveProgress is the part of PublishProgress about a change of the lake's public suffix list.
+// MoveProgress says what a publisher has moved to another public suffix list.
 type MoveProgress struct {
 	// Done of Tasks tasks are done. They looked at Batches batches, Rewritten of which have another
 	// record now, and Damaged of which cannot be moved.
@@ -33,7 +33,11 @@ func (in *PublishInput) planRound(ctx workflow.Context, run string, progress *Pu
 		).Get(ctx, &plan); err != nil || plan.MoveTasks == 0 {
 			return plan, err
 		}
-		progress.Stage, progress.Move = "move", &MoveProgress{Tasks: plan.MoveTasks}
+		progress.Stage = "move"
+		if progress.Move == nil {
+			progress.Move = &MoveProgress{}
+		}
+		progress.Move.Tasks += plan.MoveTasks
 		if err := in.move(ctx, &plan, progress.Move); err != nil {
 			return publish.Summary{}, err
 		}

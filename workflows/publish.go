@@ -40,6 +40,9 @@ type PublishResult struct {
 	// SkippedBatches.
 	Skipped        []publish.Skipped `json:"skipped,omitempty"`
 	SkippedBatches int               `json:"skipped_batches,omitempty"`
+	// Moved says what a change of the lake's public suffix list has moved. It is nil if there was
+	// none.
+	Moved *MoveProgress `json:"moved,omitempty"`
 	// Rebuilt says what was done about damaged segments. It is nil if no rebuild was requested.
 	Rebuilt *publish.Rebuilt `json:"rebuilt,omitempty"`
 }
@@ -51,7 +54,7 @@ type PublishProgress struct {
 	Segment string `json:"segment,omitempty"`
 	Waiting int    `json:"waiting"`
 	Rounds  int    `json:"rounds"`
-	// Move is the last move of batches to another public suffix list, nil if there was none.
+	// Move is nil if no batch had to be moved to another public suffix list.
 	Move *MoveProgress `json:"move,omitempty"`
 }
 
@@ -152,6 +155,7 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 		return err
 	}
 	result.Version, result.Skipped, result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
+	result.Moved = progress.Move
 	if plan.Nothing {
 		return nil
 	}

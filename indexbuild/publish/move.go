@@ -14,7 +14,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/lake/suffixchange"
 )
 
 // A batch follows the public suffix list that its record names, or that of the current version if
@@ -396,42 +396,6 @@ func changeOf(ctx context.Context, store blob.Store, from, to string) (*move.Cha
 	case old.SameRules(list):
 		return nil, nil
 	}
-	c.Affected = affectedBy(old, list)
+	c.Affected = suffixchange.New(old, list).Affects
 	return c, nil
-}
-
-// affectedBy returns a function that reports whether hosts of a domain may have different domains
-// by two lists. A host can only if a rule matches it that one of the lists lacks. Such a rule has a
-// name that the host ends with, and so does the host's domain, or the name ends with the domain.
-func affectedBy(a, b *urlnorm.SuffixList) func(domain string) bool {
-	rules := map[string]int{}
-	for line := range strings.Lines(a.Text()) {
-		rules[line]++
-	}
-	for line := range strings.Lines(b.Text()) {
-		rules[line]--
-	}
-	names, above := map[string]bool{}, map[string]bool{}
-	for line, n := range rules {
-		if n == 0 {
-			continue
-		}
-		name := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "!"), "*.")
-		names[name] = true
-		for at := strings.IndexByte(name, '.'); at >= 0; at = strings.IndexByte(name, '.') {
-			name = name[at+1:]
-			above[name] = true
-		}
-	}
-	return func(domain string) bool {
-		if above[domain] {
-			return true
-		}
-		for name, more := domain, true; more; _, name, more = strings.Cut(name, ".") {
-			if names[name] {
-				return true
-			}
-		}
-		return false
-	}
 }

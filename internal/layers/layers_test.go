@@ -101,7 +101,7 @@ var allowed = map[string][]string{
 	"indexbuild/publish": {
 		"indexbuild", "indexbuild/move", "indexbuild/postings", "indexbuild/repair",
 		"indexbuild/segment", "indexbuild/verify", "lake", "lake/blob", "lake/codec",
-		"lake/manifest", "lake/urlnorm",
+		"lake/manifest", "lake/suffixchange",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
