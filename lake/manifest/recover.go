@@ -126,6 +126,19 @@ func look(ctx context.Context, store blob.Store) (*State, error) {
 	return s, nil
 }
 
+// CheckPresent returns a *codec.CorruptError if there is no manifest although versions were written,
+// and nil if nothing was published yet.
+func CheckPresent(ctx context.Context, store blob.Store) error {
+	id, err := Newest(ctx, store)
+	if err != nil || id == "" {
+		return err
+	}
+	if _, err := store.Stat(ctx, Key); !errors.Is(err, blob.ErrNotExist) {
+		return err
+	}
+	return codec.Corrupt(Key, "object", -1, "one that exists, since version "+id+" was written", "none")
+}
+
 // isLost reports whether an error of ReadVersion says that a version's bytes are not in the store. A
 // version of another format has the bytes that it was written with.
 func isLost(err error) bool {
