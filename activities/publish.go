@@ -21,7 +21,7 @@ func (p *Publish) PlanPublish(ctx context.Context, lakeURL, run string, round in
 }
 
 // VerifySegment reads every byte of a built segment and checks it.
-func (p *Publish) VerifySegment(ctx context.Context, lakeURL string, built publish.Built) error {
+func (p *Publish) VerifySegment(ctx context.Context, lakeURL string, built publish.Built, deaths int) error {
 	if err := p.check(lakeURL); err != nil {
 		return err
 	}

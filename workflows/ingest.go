@@ -214,9 +214,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 	control := short(ctx, in.Lake, activities.PoolControl)
 	p := &st.Progress
 	if p.Stage == StagePlan {
-		if err := workflow.ExecuteActivity(
-			control, (*activities.Control)(nil).PlanIngest, in.Spec, st.Run,
-		).Get(ctx, &st.Plan); err != nil {
+		if err := execute(control, &st.Plan, (*activities.Control)(nil).PlanIngest, in.Spec, st.Run); err != nil {
 			return nil, err
 		}
 		p.enter(ctx, StageNormalize)
@@ -236,9 +234,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		opts := long(ctx, in.Lake, activities.PoolNormalize)
 		next, err := fanOut(opts, p.SplitsDone, p.Splits, func(ctx workflow.Context, i int) error {
 			var r ingest.SplitResult
-			if err := workflow.ExecuteActivity(
-				ctx, (*activities.Normalize)(nil).NormalizeSplit, in.Lake, st.Run, i,
-			).Get(ctx, &r); err != nil {
+			if err := execute(ctx, &r, (*activities.Normalize)(nil).NormalizeSplit, in.Lake, st.Run, i); err != nil {
 				return err
 			}
 			p.addSplit(r)
@@ -266,18 +262,14 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		write, index := long(ctx, in.Lake, activities.PoolWrite), long(ctx, in.Lake, activities.PoolIndex)
 		next, err := fanOut(ctx, p.TasksDone, p.Tasks, func(ctx workflow.Context, i int) error {
 			var m ingest.MergeResult
-			if err := workflow.ExecuteActivity(
-				inherit(ctx, write), (*activities.Write)(nil).MergePartitions, in.Lake, st.Run, i,
-			).Get(ctx, &m); err != nil {
+			if err := execute(inherit(ctx, write), &m, (*activities.Write)(nil).MergePartitions, in.Lake, st.Run, i); err != nil {
 				return err
 			}
 			x := activities.Extracted{Postings: m.Postings, Domains: m.Domains}
 			// Merges by older workers write no postings. Older workflows extracted postings after
 			// every merge, and have to do so when they are replayed.
 			if x.Postings.Key == "" || workflow.GetVersion(ctx, "merge-postings", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-				if err := workflow.ExecuteActivity(
-					inherit(ctx, index), (*activities.Index)(nil).ExtractPostings, in.Lake, st.Run, i,
-				).Get(ctx, &x); err != nil {
+				if err := execute(inherit(ctx, index), &x, (*activities.Index)(nil).ExtractPostings, in.Lake, st.Run, i); err != nil {
 					return err
 				}
 			}
@@ -311,9 +303,7 @@ func (in *IngestInput) small(ctx workflow.Context, st *IngestState) (*IngestResu
 	p := &st.Progress
 	var r ingest.SmallResult
 	opts := long(ctx, in.Lake, activities.PoolNormalize)
-	if err := workflow.ExecuteActivity(
-		opts, (*activities.Normalize)(nil).IngestSmall, in.Lake, st.Run,
-	).Get(ctx, &r); err != nil {
+	if err := execute(opts, &r, (*activities.Normalize)(nil).IngestSmall, in.Lake, st.Run); err != nil {
 		return nil, err
 	}
 	p.addSplit(r.Split)

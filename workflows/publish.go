@@ -134,9 +134,8 @@ func (in *PublishInput) rebuild(
 		done = append(done, req.Rebuild)
 		progress.Stage = "rebuild"
 		var rebuilt publish.Rebuilt
-		if err := workflow.ExecuteActivity(
-			long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).RebuildSegments, in.Lake, req.Rebuild,
-		).Get(ctx, &rebuilt); err != nil {
+		opts := long(ctx, in.Lake, activities.PoolIndex)
+		if err := execute(opts, &rebuilt, (*activities.Index)(nil).RebuildSegments, in.Lake, req.Rebuild); err != nil {
 			return err
 		}
 		if result.Rebuilt == nil {
@@ -166,9 +165,8 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	}
 	progress.Stage, progress.Batches = "build", plan.Batches
 	var built publish.Built
-	if err := workflow.ExecuteActivity(
-		long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).BuildSegment, in.Lake, plan.PlanKey,
-	).Get(ctx, &built); err != nil {
+	opts := long(ctx, in.Lake, activities.PoolIndex)
+	if err := execute(opts, &built, (*activities.Index)(nil).BuildSegment, in.Lake, plan.PlanKey); err != nil {
 		return err
 	}
 	if built.Damaged > 0 {
@@ -177,9 +175,8 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 		return in.round(ctx, progress, result)
 	}
 	progress.Stage, progress.Segment = "verify", built.Segment.ID
-	if err := workflow.ExecuteActivity(
-		long(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).VerifySegment, in.Lake, built,
-	).Get(ctx, nil); err != nil {
+	opts = long(ctx, in.Lake, activities.PoolPublish)
+	if err := execute(opts, nil, (*activities.Publish)(nil).VerifySegment, in.Lake, built); err != nil {
 		return err
 	}
 	progress.Stage = "commit"

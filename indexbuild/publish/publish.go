@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,7 +108,8 @@ func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) 
 
 // Commit makes the version in which the plan's segment takes the place of those that it replaces,
 // and removes the plan. If another version came first, the plan is applied to that one, provided
-// that its inputs are still live there; else the result is Stale.
+// that its inputs are still live there; else the result is Stale. So is that of a plan with a batch
+// whose ingest was withdrawn since.
 func Commit(ctx context.Context, store blob.Store, planKey string, built Built) (Committed, error) {
 	p, id, err := readPlan(ctx, store, planKey)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -118,7 +120,10 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 	}
 	c := manifest.Commit{
 		ID: id, BuiltBy: builder(),
-		Build: func(_ context.Context, parent *manifest.Version) (*manifest.Version, error) {
+		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Version, error) {
+			if gone, err := p.withdrawn(ctx, store); err != nil || gone {
+				return nil, cmp.Or(err, errStale)
+			}
 			return p.after(parent, built.Segment)
 		},
 	}

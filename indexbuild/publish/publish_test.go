@@ -288,7 +288,14 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 		}
 		testlake.Ingest(t, other, "alpha", "b3", records("d", 2))
 		alone := begin(t, other)
+		registry, _, err := store.Get(t.Context(), lake.BatchRegistryKey(1))
+		if err != nil {
+			t.Fatal(err)
+		}
 		copyAll(t, other, store)
+		if _, err := store.Put(t.Context(), lake.BatchRegistryKey(1), registry, blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
 		if done := alone.commit(t, store); done.Stale {
 			t.Fatal("the first is stale")
 		}

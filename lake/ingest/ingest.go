@@ -12,6 +12,8 @@
 //	Finish       writes the list of rejects and the batch record, finishes the ingest in the
 //	             registry
 //	Cleanup      removes the run's staging area
+//	Claim        chooses the run whose staging an ingest continues; Sweep removes the staging of runs
+//	             that nobody will continue
 //	IngestSmall  does all steps between MakePlan and Cleanup for a batch of one split
 //
 // Splits may be normalised in any order and concurrently, and so may tasks be merged. PlanMerge
@@ -35,6 +37,7 @@
 //
 // Steps hand over their results below staging/{run}/, which nothing else uses:
 //
+//	owner.json                   sealed: the workflow that may continue the run
 //	plan.json                    sealed plan
 //	plan-{digest}.zst            with several splits: frame file, one frame a split: JSON array of
 //	                             the objects and ranges to read
@@ -143,6 +146,10 @@ type Spec struct {
 	// prefixes, names that start with . or _ are skipped, as other data tools do, unless Include
 	// names them.
 	Inputs []string `json:"inputs"`
+
+	// Deadline is how long the ingest may take in all, waiting for the store, for workers and for
+	// the publisher included: a duration such as "36h" or "7d". It is DefaultDeadline if empty.
+	Deadline string `json:"deadline,omitempty"`
 
 	// Include and Exclude are globs (of package path, and ** for any number of folders). Files that
 	// Exclude matches are not read. With an Include, only files that it matches are read. A glob

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/row"
 )
@@ -388,5 +389,32 @@ func TestBucketIsReadAsPlanned(t *testing.T) {
 	var input *ingest.InputError
 	if _, err := ingest.Normalize(ctx, store, "run2", 0, nil, nil); !errors.As(err, &input) || input.Object != "s3://bucket/in/b.txt" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestDeniedInputs checks that a lack of permissions ends a plan with a text that says what to do,
+// while credentials that the store does not accept, which may be renewed, are not the input's fault.
+func TestDeniedInputs(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		err   error
+		final bool
+	}{
+		{fmt.Errorf("%w: AccessDenied", blob.ErrDenied), true},
+		{fmt.Errorf("%w: NoSuchBucket", blob.ErrDenied), true},
+		{fmt.Errorf("%w: ExpiredToken", blob.ErrCredentials), false},
+		{errors.New("connection refused"), false},
+	} {
+		store := blobtest.NewFaulty(blob.NewMemory())
+		store.Inject(blobtest.Fault{Op: blob.OpStat, Err: c.err}, blobtest.Fault{Op: blob.OpList, Err: c.err})
+		ingest.BehindS3(t, store)
+		_, err := ingest.MakePlan(ctx, blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{"s3://in/list.txt"}})
+		var input *ingest.InputError
+		if errors.As(err, &input) != c.final || !errors.Is(err, c.err) {
+			t.Errorf("%v: %v, want an InputError: %v", c.err, err, c.final)
+		}
+		if c.final && (!strings.Contains(err.Error(), "s3://in/list.txt") || !strings.Contains(err.Error(), "allow the workers")) {
+			t.Errorf("the error does not say what to do: %v", err)
+		}
 	}
 }
