@@ -43,8 +43,8 @@ var ingestedForms = []*regexp.Regexp{
 	regexp.MustCompile(`^rejects/dataset_id=(\d+)/(.+)-[0-9a-f]{32}\.ndjson\.zst$`),
 }
 
-// Explain returns the text of an error. If it is about a damaged object of a lake, the text ends with
-// the command that mends the object.
+// Explain returns the text of an error. If it is about a damaged object of a lake, the text ends
+// with the command that mends the object.
 func Explain(lakeURL string, err error) string {
 	text := err.Error()
 	var c *codec.CorruptError

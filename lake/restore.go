@@ -63,8 +63,8 @@ func readCopy(ctx context.Context, store blob.Store, id uint32) (Dataset, error)
 	return c.Dataset, nil
 }
 
-// CheckCopy returns a *codec.CorruptError if the copy of a dataset's entry is damaged. A dataset that
-// an earlier build of urlake has registered has no copy before its next ingest.
+// CheckCopy returns a *codec.CorruptError if the copy of a dataset's entry is damaged. A dataset
+// that an earlier build of urlake has registered has no copy before its next ingest.
 func CheckCopy(ctx context.Context, store blob.Store, dataset uint32) error {
 	_, err := readCopy(ctx, store, dataset)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -73,8 +73,8 @@ func CheckCopy(ctx context.Context, store blob.Store, dataset uint32) error {
 	return err
 }
 
-// RestoreCopies writes the missing and damaged copies of the registry's entries. It returns the keys
-// of the damaged ones.
+// RestoreCopies writes the missing and damaged copies of the registry's entries. It returns the
+// keys of the damaged ones.
 func RestoreCopies(ctx context.Context, store blob.Store) (restored []string, err error) {
 	datasets, err := Registry(ctx, store)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -50,7 +51,7 @@ func verifyCommand(g *global) *cobra.Command {
 			return errors.New(plural(int64(n), "problem"))
 		}
 		if !g.json {
-			cli.Fprintf(out, "%s\n", lookedAt(opt))
+			printChecked(out, opt)
 		}
 		return nil
 	})
@@ -70,16 +71,16 @@ The exit code is 1 if there is a problem.`
 	return cmd
 }
 
-// lookedAt says what a check that has found nothing has read.
-func lookedAt(opt lakecheck.Options) string {
-	text := "No problems found in the manifest, the version, the registries, the batch records"
+// printChecked prints what a check that has found nothing has read.
+func printChecked(out io.Writer, opt lakecheck.Options) {
 	if opt.Deep {
-		text += ", their postings,\nthe index and all Parquet."
+		cli.Fprintf(out, "No problems found in the manifest, the version, the registries, the batch records, their postings,\n"+
+			"the index and all Parquet.\n")
 	} else {
-		text += " and the index.\nOnly the directories of postings and the sizes of Parquet files were checked; --deep reads them whole."
+		cli.Fprintf(out, "No problems found in the manifest, the version, the registries, the batch records and the index.\n"+
+			"Only the directories of postings and the sizes of Parquet files were checked; --deep reads them whole.\n")
 	}
 	if !opt.AllVersions {
-		text += "\nWhat only earlier versions need was not checked; --all-versions does."
+		cli.Fprintf(out, "What only earlier versions need was not checked; --all-versions does.\n")
 	}
-	return text
 }

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// smallObject is the size up to which an object is read and hashed where otherwise only its size
-	// is compared. In an object store that is one request either way.
+	// smallObject is the size up to which an object is read and hashed where otherwise only its
+	// size is compared. In an object store that is one request either way.
 	smallObject = 1 << 20
 
 	// reads is how many objects of a batch are looked at concurrently.
@@ -45,8 +45,8 @@ func Batch(ctx context.Context, store blob.Store, ref segment.BatchRef) (*lake.B
 	return b, nil
 }
 
-// Object checks that an object exists with its size. If whole is set, and for a small object always,
-// it checks the hash too. A *codec.CorruptError says what is wrong.
+// Object checks that an object exists with its size. If whole is set, and for a small object
+// always, it checks the hash too. A *codec.CorruptError says what is wrong.
 func Object(ctx context.Context, store blob.Store, o lake.Object, whole bool) error {
 	if !whole && o.Bytes > smallObject {
 		info, err := store.Stat(ctx, o.Key)

@@ -209,8 +209,8 @@ func (c *checker) segment(ref segment.Ref) error {
 	return nil
 }
 
-// batch checks a batch's record, parts, postings and rejects, and returns the record, or nil if that
-// is damaged. Indexed says that the check of a segment has read the parts.
+// batch checks a batch's record, parts, postings and rejects, and returns the record, or nil if
+// that is damaged. Indexed says that the check of a segment has read the parts.
 func (c *checker) batch(ref segment.BatchRef, indexed bool) (*lake.Batch, error) {
 	key := ref.Key()
 	data, _, err := c.store.Get(c.ctx, key)

@@ -80,8 +80,8 @@ func FindAll(ctx context.Context, store blob.Store, batches []segment.BatchRef) 
 	return found, nil
 }
 
-// currentVersion reads the lake's current version, or what takes its place if that is lost. It is nil
-// if there is none.
+// currentVersion reads the lake's current version, or what takes its place if that is lost. It is
+// nil if there is none.
 func currentVersion(ctx context.Context, store blob.Store) (*manifest.Version, error) {
 	s, err := manifest.Recover(ctx, store)
 	if err != nil {

@@ -42,16 +42,16 @@ type Committed struct {
 	Skipped []Skipped `json:"-"`
 }
 
-// maxVerifications is how many rounds All begins again after a segment that was damaged as soon as it
-// was built.
+// maxVerifications is how many rounds All begins again after a segment that was damaged as soon as
+// it was built.
 const maxVerifications = 3
 
 // errStale ends a commit whose plan does not fit the version that it would follow.
 var errStale = errors.New("plan is stale")
 
 // Build makes the segment of a plan, with spill files in tempDir. If an earlier build left the
-// segment and it is intact, it is not built again. Batches that are damaged, or that cannot be in one
-// segment, are no error: Build lists them for the next plan of the same run.
+// segment and it is intact, it is not built again. Batches that are damaged, or that cannot be in
+// one segment, are no error: Build lists them for the next plan of the same run.
 func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Built, error) {
 	return build(ctx, store, planKey, indexbuild.Options{TempDir: tempDir})
 }

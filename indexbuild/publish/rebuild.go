@@ -30,8 +30,8 @@ type Rebuilt struct {
 	// Parquet.
 	Files    int `json:"files"`
 	Postings int `json:"postings"`
-	// Replaced lists the segments that could not get their bytes back, since another build of urlake
-	// made them. A new version has new segments over the same batches instead.
+	// Replaced lists the segments that could not get their bytes back, since another build of
+	// urlake made them. A new version has new segments over the same batches instead.
 	Replaced []string `json:"replaced,omitempty"`
 	// Registries lists the keys of the registry documents that were restored. Found lists the
 	// batches that only their records still knew; they wait to be published.
@@ -69,8 +69,8 @@ func addLines(to *[]string, lines ...string) {
 	}
 }
 
-// Rebuild checks the segment with the id which, or with RebuildAll the whole lake, and mends what can
-// be made again from what is left:
+// Rebuild checks the segment with the id which, or with RebuildAll the whole lake, and mends what
+// can be made again from what is left:
 //
 //   - damaged and missing files of segments, of all versions that the manifest lists
 //   - damaged and missing postings, from parts
@@ -78,11 +78,11 @@ func addLines(to *[]string, lines ...string) {
 //     batch records
 //   - the manifest, from the versions.
 //
-// Files get their earlier bytes and names back. A segment of the current version for which this build
-// of urlake cannot do that is replaced by a new one, in a new version.
+// Files get their earlier bytes and names back. A segment of the current version for which this
+// build of urlake cannot do that is replaced by a new one, in a new version.
 //
-// The result lists what cannot be mended; an error means that something could not be tried. Temporary
-// files are in tempDir.
+// The result lists what cannot be mended; an error means that something could not be tried.
+// Temporary files are in tempDir.
 func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebuilt, error) {
 	r := &rebuilder{ctx: ctx, store: store, tempDir: tempDir}
 	if err := r.run(which); err != nil {
@@ -150,8 +150,8 @@ func (r *rebuilder) run(which string) error {
 	return nil
 }
 
-// olderVersions drops lost versions from the manifest and returns those that are left, newest first,
-// without the current one.
+// olderVersions drops lost versions from the manifest and returns those that are left, newest
+// first, without the current one.
 func (r *rebuilder) olderVersions(published *manifest.State) (older []*manifest.Version, err error) {
 	if published.Manifest == nil {
 		return nil, nil
@@ -237,7 +237,8 @@ func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches [
 	return nil
 }
 
-// withSegment returns a version like parent with another segment over the batches of the segment old.
+// withSegment returns a version like parent with another segment over the batches of the segment
+// old.
 func withSegment(parent *manifest.Version, old string, ref segment.Ref) (*manifest.Version, error) {
 	if parent == nil || !slices.ContainsFunc(parent.Segments, func(s manifest.Segment) bool { return s.ID == old }) {
 		return nil, errStale

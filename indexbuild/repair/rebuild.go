@@ -35,14 +35,16 @@ type Rebuilt struct {
 	Postings int `json:"postings,omitempty"`
 }
 
-// ErrOtherBytes says that this build of urlake cannot give a segment's files the bytes that they had,
-// since another build made it. The segment can be replaced by a new one over the same batches.
+// ErrOtherBytes says that this build of urlake cannot give a segment's files the bytes that they
+// had, since another build made it. The segment can be replaced by a new one over the same
+// batches.
 var ErrOtherBytes = errors.New("another build of urlake made the segment")
 
 // RebuildSegment replaces the damaged and missing files of a segment. It builds the segment over
-// its batches in a temporary folder in tempDir, after restoring postings objects that are lost, and
-// writes those files that are not what ref vouches for. If the rebuilt segment has another hash
-// than ref, nothing of it is written, and the error is ErrOtherBytes. An intact segment is only read.
+// its batches in a temporary folder in tempDir, after restoring postings objects that are lost,
+// and writes those files that are not what ref vouches for. If the rebuilt segment has another
+// hash than ref, nothing of it is written, and the error is ErrOtherBytes. An intact segment is
+// only read.
 func RebuildSegment(
 	ctx context.Context, store blob.Store, ref segment.Ref, batches []segment.BatchRef, tempDir string,
 ) (Rebuilt, error) {
@@ -119,8 +121,8 @@ func rebuild(
 	return out, err
 }
 
-// RestoreDamaged reads all postings of batches and restores those that are damaged. It returns their
-// number.
+// RestoreDamaged reads all postings of batches and restores those that are damaged. It returns
+// their number.
 func RestoreDamaged(
 	ctx context.Context, store blob.Store, batches []segment.BatchRef, tempDir string,
 ) (restored int, err error) {

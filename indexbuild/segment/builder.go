@@ -13,10 +13,10 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// Builder names a build of urlake: 16 hex digits. Each segment has an optional file built-by/{name},
-// so that its id contains the name. Two builds therefore never write to the same keys, even if they
-// compress differently, and a late step of an old worker cannot replace files that another build has
-// published. "" is this build.
+// Builder names a build of urlake: 16 hex digits. Each segment has an optional file
+// built-by/{name}, so that its id contains the name. Two builds therefore never write to the same
+// keys, even if they compress differently, and a late step of an old worker cannot replace files
+// that another build has published. "" is this build.
 type Builder string
 
 // Unnamed is any build whose segments have no file built-by/{name}: those before this rule.
@@ -86,9 +86,9 @@ func (b Builder) write(ctx context.Context, store blob.Store, id string) (File, 
 	}, err
 }
 
-// FindBuilder returns the build that wrote a segment over batches, which must be sorted. It needs no
-// intact file: the build is this one, Unnamed, or one whose file is in the store. If none of them
-// gives the segment's id, the segment has other formats, and ok is false.
+// FindBuilder returns the build that wrote a segment over batches, which must be sorted. It needs
+// no intact file: the build is this one, Unnamed, or one whose file is in the store. If none of
+// them gives the segment's id, the segment has other formats, and ok is false.
 func FindBuilder(ctx context.Context, store blob.Store, id string, batches []BatchRef) (b Builder, ok bool, err error) {
 	candidates := []Builder{thisBuilder(), Unnamed}
 	for info, err := range store.List(ctx, Prefix(id)+builderRoot) {

@@ -37,9 +37,9 @@ const (
 // fileFormats is the table of the files that this build writes and reads, by name. Every segment
 // that it writes has all of them.
 //
-// A segment's id follows from the versions and the build (Builder). Whoever changes what a file means
-// gives it a new version. A new kind of file that readers can do without is optional: older builds
-// then read the segments of newer ones.
+// A segment's id follows from the versions and the build (Builder). Whoever changes what a file
+// means gives it a new version. A new kind of file that readers can do without is optional: older
+// builds then read the segments of newer ones.
 var fileFormats = []fileFormat{
 	{kind: MembershipName, form: mappedForm, magic: membershipMagic, version: membershipVersion},
 	{kind: MPHFName, form: mappedForm, magic: "MPHF", version: 1},

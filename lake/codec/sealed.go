@@ -67,8 +67,9 @@ func Unseal(data []byte, file string, v any) error {
 	return nil
 }
 
-// IsUnsealed reports whether err says that the seal of a document is broken: its bytes are not those
-// that were written. Other errors of Unseal are about a document of another format, which is intact.
+// IsUnsealed reports whether err says that the seal of a document is broken: its bytes are not
+// those that were written. Other errors of Unseal are about a document of another format, which is
+// intact.
 func IsUnsealed(err error) bool {
 	var c *CorruptError
 	return errors.As(err, &c) && c.Section == sealSection

@@ -356,8 +356,8 @@ func reasons(counts map[string]int64) string {
 	return strings.Join(s, ", ")
 }
 
-// Cleanup deletes everything that a run has in staging. If the run has not finished its batch, it is
-// also removed from the order of the dataset's ingests, where failed runs would pile up.
+// Cleanup deletes everything that a run has in staging. If the run has not finished its batch, it
+// is also removed from the order of the dataset's ingests, where failed runs would pile up.
 func Cleanup(ctx context.Context, store blob.Store, run string) error {
 	if err := checkRun(run); err != nil {
 		return err

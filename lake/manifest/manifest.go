@@ -51,9 +51,9 @@ var (
 // Manifest is the decoded index/manifest.json.
 type Manifest struct {
 	Format int `json:"format"`
-	// Generation grows by one with every commit. A manifest that takes the place of a lost one has a
-	// time in milliseconds since 1970, at least that in the newest version's id. That is more than
-	// any lost manifest had, since ids are at least a millisecond apart.
+	// Generation grows by one with every commit. A manifest that takes the place of a lost one has
+	// a time in milliseconds since 1970, at least that in the newest version's id. That is more
+	// than any lost manifest had, since ids are at least a millisecond apart.
 	Generation uint64 `json:"generation"`
 	// CurrentVersion is the id of the version that answers queries without version=.
 	CurrentVersion string `json:"current_version"`

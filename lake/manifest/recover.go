@@ -24,8 +24,8 @@ type State struct {
 	// which begins with the document's key.
 	Lost []string
 
-	// manifestLost tells that the manifest is missing, although versions exist, or damaged. Manifest
-	// then lists what is left, and is not in the store.
+	// manifestLost tells that the manifest is missing, although versions exist, or damaged.
+	// Manifest then lists what is left, and is not in the store.
 	manifestLost bool
 	missing      bool           // the store has no manifest
 	cond         blob.Condition // under which the next manifest may be written
@@ -34,7 +34,8 @@ type State struct {
 	takedowns    uint64         // of the manifest in the store
 }
 
-// Recover reads the manifest and its current version. If one of them is lost, it takes what is left:
+// Recover reads the manifest and its current version. If one of them is lost, it takes what is
+// left:
 //
 //   - A lost manifest is written again. It lists the newest version in the store and its
 //     predecessors.
@@ -126,8 +127,8 @@ func look(ctx context.Context, store blob.Store) (*State, error) {
 	return s, nil
 }
 
-// CheckPresent returns a *codec.CorruptError if there is no manifest although versions were written,
-// and nil if nothing was published yet.
+// CheckPresent returns a *codec.CorruptError if there is no manifest although versions were
+// written, and nil if nothing was published yet.
 func CheckPresent(ctx context.Context, store blob.Store) error {
 	id, err := Newest(ctx, store)
 	if err != nil || id == "" {
@@ -139,8 +140,8 @@ func CheckPresent(ctx context.Context, store blob.Store) error {
 	return codec.Corrupt(Key, "object", -1, "one that exists, since version "+id+" was written", "none")
 }
 
-// isLost reports whether an error of ReadVersion says that a version's bytes are not in the store. A
-// version of another format has the bytes that it was written with.
+// isLost reports whether an error of ReadVersion says that a version's bytes are not in the store.
+// A version of another format has the bytes that it was written with.
 func isLost(err error) bool {
 	var c *codec.CorruptError
 	return errors.Is(err, blob.ErrNotExist) ||
