@@ -62,8 +62,8 @@ func long(ctx workflow.Context, lake, pool string) workflow.Context {
 // among the types that are not retried, a timeout reaches the workflow at once.
 const heartbeatLost = "TemporalTimeout:Heartbeat"
 
-// countedDeaths limits how many heartbeat timeouts of one step the workflow itself handles. Temporal
-// retries the step after further ones, so that they add nothing to the history.
+// countedDeaths limits how many heartbeat timeouts of one step the workflow itself handles.
+// Temporal retries the step after further ones, so that they add nothing to the history.
 const countedDeaths = 10
 
 // execute runs an activity that moves data, with the options of ctx, and sets result, unless it is

@@ -43,6 +43,9 @@ type PublishResult struct {
 	// Moved says what a change of the lake's public suffix list has moved. It is nil if there was
 	// none.
 	Moved *MoveProgress `json:"moved,omitempty"`
+	// Lost says what of the manifest and of the current version was lost when a round began, and
+	// what took its place.
+	Lost []string `json:"lost,omitempty"`
 	// Rebuilt says what was done about damaged segments. It is nil if no rebuild was requested.
 	Rebuilt *publish.Rebuilt `json:"rebuilt,omitempty"`
 }
@@ -156,6 +159,9 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	}
 	result.Version, result.Skipped, result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
 	result.Moved = progress.Move
+	if len(plan.Lost) > 0 {
+		result.Lost = plan.Lost
+	}
 	if plan.Nothing {
 		return nil
 	}
@@ -212,7 +218,7 @@ func answer(ctx workflow.Context, requests []activities.PublishRequest, result *
 			return Published{Error: message(err)}
 		}
 		for _, s := range result.Skipped {
-			if s.DatasetID == req.DatasetID && s.Batch == req.Batch {
+			if s.Covers(req.DatasetID, req.Batch) {
 				return Published{Error: s.Reason}
 			}
 		}

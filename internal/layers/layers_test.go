@@ -93,15 +93,19 @@ var allowed = map[string][]string{
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
 	},
+	"indexbuild/lakecheck": {
+		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
+		"lake/blob", "lake/codec", "lake/manifest",
+	},
 	"indexbuild/move": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
 		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
 		"lake/seekable", "lake/urlnorm",
 	},
 	"indexbuild/publish": {
-		"indexbuild", "indexbuild/move", "indexbuild/postings", "indexbuild/repair",
-		"indexbuild/segment", "indexbuild/verify", "lake", "lake/blob", "lake/codec",
-		"lake/manifest", "lake/suffixchange",
+		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
+		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
+		"lake/codec", "lake/manifest", "lake/suffixchange",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -120,8 +124,8 @@ var allowed = map[string][]string{
 		"lake/ingest", "workflows",
 	},
 	"starter": {
-		"activities", "indexbuild", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/segment", "indexbuild/verify", "internal/cli", "internal/dial",
+		"activities", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
+		"indexbuild/segment", "internal/cli", "internal/dial",
 		"internal/tracing", "lake", "lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest",
 		"lake/manifest", "lake/urlnorm", "workflows",
 	},
