@@ -284,10 +284,10 @@ func TestBuildRejects(t *testing.T) {
 		return b
 	}
 	other := read(l.Batches[0])
-	other.PublicSuffix = "another"
+	other.CanonicalForm = "another"
 	refs := append([]segment.BatchRef{indextest.PutBatch(t, l.Store, other)}, l.Batches[1:]...)
 	if err := build(refs...); err == nil || !strings.Contains(err.Error(), "another") {
-		t.Errorf("batches of two public suffix lists: %v", err)
+		t.Errorf("batches of two canonical forms: %v", err)
 	}
 	for name, change := range map[string]func(b *lake.Batch){
 		"a part without postings":          func(b *lake.Batch) { b.Postings = b.Postings[1:] },

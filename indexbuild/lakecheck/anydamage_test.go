@@ -70,7 +70,7 @@ func answersOf(model []ingested) map[string][]string {
 			continue
 		}
 		for _, raw := range b.urls {
-			u, err := urlnorm.Parse(raw)
+			u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), raw)
 			if err != nil {
 				continue
 			}

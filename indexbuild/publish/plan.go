@@ -193,6 +193,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		return Summary{}, err
 	}
 	if base != nil {
+		s.Current = base.ID
 		name := func(id uint32) (string, bool) { d, ok := datasets[id]; return d.Name, ok }
 		if err := sameNames(base, name, true); err != nil {
 			return Summary{}, err

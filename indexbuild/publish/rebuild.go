@@ -11,7 +11,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/repair"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
