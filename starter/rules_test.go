@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -245,6 +246,8 @@ func TestUpdateOfRules(t *testing.T) {
 	defer cancel()
 	cmd := command()
 	cmd.SetArgs([]string{"rules", "update", "--lake", dir, "--psl", listFile(t, "com co.uk")})
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
 	if err := cmd.ExecuteContext(ctx); err == nil {
 		t.Error("without Temporal: no error")
 	}
