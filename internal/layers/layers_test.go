@@ -124,10 +124,10 @@ var allowed = map[string][]string{
 		"lake/ingest", "workflows",
 	},
 	"starter": {
-		"activities", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/segment", "internal/cli", "internal/dial",
+		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
+		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
 		"internal/tracing", "lake", "lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest",
-		"lake/manifest", "lake/urlnorm", "workflows",
+		"lake/manifest", "lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
