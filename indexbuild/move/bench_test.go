@@ -3,6 +3,7 @@ package move
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/urlake/urlake/indexbuild/indextest"
@@ -26,13 +27,14 @@ func BenchmarkMove(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			l := &indextest.Lake{Store: blob.NewMemory()}
 			var in []row.Row
+			rng := rand.New(rand.NewPCG(1, 2))
 			for i := range rows {
 				host := fmt.Sprintf("www.site%d.test", i*i%24_000)
 				if i%100 == 0 {
 					host = fmt.Sprintf("site%d.hoster.test", i/100%800)
 				}
 				in = append(in, row.Row{
-					Host: host, Domain: bench.from.domain(host), PathQuery: fmt.Sprintf("/path/%d", i), Scheme: "https", Port: -1,
+					Host: host, Domain: bench.from.domain(host), PathQuery: fmt.Sprintf("/%016x%016x", rng.Uint64(), rng.Uint64()), Scheme: "https", Port: -1,
 				})
 			}
 			record := l.WriteBatch(b, 1, "b", in, indextest.Options{Width: 1, Tasks: 4}, func(t *ingest.MergedTask) lake.FrameObject {
