@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
@@ -64,17 +65,31 @@ not be repaired.`,
 // watchPublish waits until a publisher ends and prints its result.
 func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun) error {
 	var res workflows.PublishResult
-	if err := await(cmd, run, &res, false, c, newRetryLog(cmd.ErrOrStderr(), nil, c, run).update); err != nil {
+	if err := awaitPublish(cmd, c, run, &res); err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
-	var unrepaired error
-	if r := res.Rebuilt; r != nil && len(r.Unmended) > 0 {
-		unrepaired = fmt.Errorf("%s could not be repaired", plural(int64(len(r.Unmended)), "object"))
-	}
 	if g.json {
-		return errors.Join(printJSON(out, res), unrepaired)
+		return errors.Join(printJSON(cmd.OutOrStdout(), res), unrepairedError(&res))
 	}
+	printPublish(cmd.OutOrStdout(), &res)
+	return unrepairedError(&res)
+}
+
+// awaitPublish waits until a publisher ends.
+func awaitPublish(cmd *cobra.Command, c client.Client, run client.WorkflowRun, res *workflows.PublishResult) error {
+	return await(cmd, run, res, false, c, newRetryLog(cmd.ErrOrStderr(), nil, c, run).update)
+}
+
+// unrepairedError is the error of a publish that has left damage.
+func unrepairedError(res *workflows.PublishResult) error {
+	if r := res.Rebuilt; r != nil && len(r.Unmended) > 0 {
+		return fmt.Errorf("%s could not be repaired", plural(int64(len(r.Unmended)), "object"))
+	}
+	return nil
+}
+
+// printPublish prints the result of a publish for people.
+func printPublish(out io.Writer, res *workflows.PublishResult) {
 	if r := res.Rebuilt; r != nil {
 		cli.Fprintf(out, "Checked %s: rewrote %s in %s, restored %s\n", plural(int64(r.Checked), "segment"),
 			plural(int64(r.Files), "file"), plural(int64(len(r.Segments)), "segment"),
@@ -86,6 +101,13 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 			cli.Fprintf(out, "Not repaired: %s\n", line)
 		}
 	}
+	if m := res.Moved; m != nil {
+		cli.Fprintf(out, "Moved %s to other domains: rewrote %s of %s, %s\n", plural(m.Rows, "row"),
+			count(int64(m.Rewritten)), plural(int64(m.Batches), "batch"), size(m.Bytes))
+		if m.Damaged > 0 {
+			cli.Fprintf(out, "Not moved: %s\n", plural(int64(m.Damaged), "damaged batch"))
+		}
+	}
 	for _, s := range res.Skipped {
 		cli.Fprintf(out, "Left out: batch %s of %s: %s\n", s.Batch, s.Dataset, s.Reason)
 	}
@@ -95,6 +117,8 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 	switch {
 	case res.Batches > 0:
 		cli.Fprintf(out, "Published %s, which adds %s\n", res.Version, plural(int64(res.Batches), "batch"))
+	case res.Moved != nil && res.Rounds > 0:
+		cli.Fprintf(out, "Published %s, which follows the lake's public suffix list\n", res.Version)
 	case res.Version == "" && res.SkippedBatches == 0:
 		cli.Fprintf(out, "Nothing to publish: no batch is finished\n")
 	case res.Version == "":
@@ -104,5 +128,4 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 	default:
 		cli.Fprintf(out, "Nothing new: %s holds every finished batch\n", res.Version)
 	}
-	return unrepaired
 }

@@ -104,7 +104,7 @@ func (sc *scanner) object(o *postings.Reader) error {
 	domains := int64(0)
 	var last []byte // domain of the part before
 	for n, p := range o.Parts() {
-		pages := pageReader{mover: sc.mover, key: p.Key, load: func() ([]*part.PageIndexBlock, error) {
+		pages := pageReader{mover: sc.mover, key: p.Key, want: rowColumns, load: func() ([]*part.PageIndexBlock, error) {
 			return sc.pageIndex(o, n)
 		}}
 		before, number := sc.moved, 0
@@ -147,9 +147,8 @@ func (sc *scanner) rows(pages *pageReader, domain string, group int, row, end in
 		}
 		to := min(end, first+int64(c.Rows))
 		for i := int(row - first); i < int(to-first); i++ {
-			if c.Domain[i] != domain {
-				return codec.Corrupt(pages.key, fmt.Sprintf("row %d of row group %d", first+int64(i), group), -1,
-					"a row of domain "+urlnorm.FormatID(urlnorm.DomainID(domain)), "one of another domain")
+			if err := pages.checkDomain(c, first, i, domain); err != nil {
+				return err
 			}
 			if err := sc.row(c, i); err != nil {
 				return err
@@ -238,6 +237,7 @@ func (m *mover) readerOf(key string) seekable.RangeReader {
 type pageReader struct {
 	*mover
 	key    string
+	want   []part.Column // to read
 	load   func() ([]*part.PageIndexBlock, error)
 	blocks []*part.PageIndexBlock // nil before the first page
 
@@ -272,10 +272,20 @@ func (p *pageReader) page(group int, row int64) (*part.Columns, int64, error) {
 		return nil, 0, codec.Corrupt(p.key, "page index", -1, fmt.Sprintf("row %d of row group %d", row, group), "none")
 	}
 	first, end := p.blocks[i].Page(row)
-	c, err := partreader.ReadColumns(p.ctx, p.store, p.key, p.blocks[i], first, end-first, rowColumns...)
+	c, err := partreader.ReadColumns(p.ctx, p.store, p.key, p.blocks[i], first, end-first, p.want...)
 	if err != nil {
 		return nil, 0, err
 	}
 	p.columns, p.group, p.first = c, group, first
 	return c, first, nil
+}
+
+// checkDomain checks that row i of a page of the row group read last, whose first row is given, is
+// of the domain of which the postings say so.
+func (p *pageReader) checkDomain(c *part.Columns, first int64, i int, domain string) error {
+	if c.Domain[i] == domain {
+		return nil
+	}
+	return codec.Corrupt(p.key, fmt.Sprintf("row %d of row group %d", first+int64(i), p.group), -1,
+		"a row of domain "+urlnorm.FormatID(urlnorm.DomainID(domain)), "one of another domain")
 }

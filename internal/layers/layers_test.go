@@ -119,10 +119,10 @@ var allowed = map[string][]string{
 		"lake/blob", "lake/blob/s3blob", "workflows",
 	},
 	"starter": {
-		"activities", "indexbuild", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/segment", "indexbuild/verify", "internal/cli", "internal/dial", "lake",
-		"lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest", "lake/manifest",
-		"lake/urlnorm", "workflows",
+		"activities", "indexbuild", "indexbuild/move", "indexbuild/postings",
+		"indexbuild/publish", "indexbuild/segment", "indexbuild/verify", "internal/cli",
+		"internal/dial", "lake", "lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest",
+		"lake/manifest", "lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
