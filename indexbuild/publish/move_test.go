@@ -524,7 +524,7 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 	flipped := current(t, store)
 	live, _ := flipped.FindBatch(2, "b1")
 	key := record(t, store, 2, "b1", live.Digest).Parts[0].Key
-	mend = damage(t, store, key, "flipped")
+	damage(t, store, key, "flipped")
 	list := testlake.SetList(t, store, "x y")
 	_, err = publish.All(t.Context(), store, testlake.Run(), t.TempDir())
 	var stays *publish.MoveError
