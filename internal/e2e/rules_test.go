@@ -8,8 +8,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// TestRulesUpdate makes a lake by another public suffix list than that of the programs, and moves it
-// to theirs. Before and after, it answers as a lake made by that list.
+// TestRulesUpdate makes a lake by another public suffix list than that of the programs, and moves
+// it to theirs. Before and after, it answers as a lake made by that list.
 func TestRulesUpdate(t *testing.T) {
 	t.Parallel()
 	dir, in := t.TempDir(), t.TempDir()
@@ -24,7 +24,7 @@ func TestRulesUpdate(t *testing.T) {
 	}
 	var first ingestAnswer
 	u.starterJSON(t, &first, "ingest", "--lake", lake, "--dataset", "d", "--batch", "b", "--wait", "--json", list)
-	// What a worker finds out about hosts it has from the lake, not from itself.
+	// Workers find domains by the lake's list, not by theirs.
 	var rules struct {
 		Lake, Program struct {
 			List string `json:"public_suffix_list"`
