@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -10,11 +11,12 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
 )
 
 func publishCommand(g *global) *cobra.Command {
-	var rebuild string
+	var rebuild, deadline string
 	cmd := &cobra.Command{
 		Use:   "publish --lake URL",
 		Short: "Publish every finished batch that is in no version yet",
@@ -39,12 +41,16 @@ not be repaired.`,
 			if err != nil {
 				return err
 			}
+			if _, err := ingest.ParseDeadline(deadline); err != nil {
+				return &cli.UsageError{Err: err}
+			}
 			c, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			run, err := activities.SignalPublisher(cmd.Context(), c, url, activities.PublishRequest{Rebuild: rebuild})
+			run, err := activities.SignalPublisher(cmd.Context(), c, url,
+				activities.PublishRequest{Rebuild: rebuild, Deadline: deadline})
 			if err != nil {
 				return err
 			}
@@ -56,6 +62,8 @@ not be repaired.`,
 	}
 	cmd.Flags().StringVar(&rebuild, "rebuild", "",
 		"repair damaged segments before publishing: all of them, or with --rebuild=`SEGMENT` that one")
+	cmd.Flags().StringVar(&deadline, "deadline", "",
+		"give up after this `DURATION`, e.g. 36h or 3d; until then whatever may pass is retried (default: 7d)")
 	cmd.Flags().Lookup("rebuild").NoOptDefVal = publish.RebuildAll
 	g.lakeFlag(cmd)
 	return cmd
@@ -64,7 +72,8 @@ not be repaired.`,
 // watchPublish waits until a publisher ends and prints its result.
 func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun) error {
 	var res workflows.PublishResult
-	if err := await(cmd, run, &res, false, c, newRetryLog(cmd.ErrOrStderr(), nil, c, run).update); err != nil {
+	waits := newWaitLog(cmd.ErrOrStderr(), nil, c, run)
+	if err := await(cmd, run, &res, false, c, func(ctx context.Context) { waits.update(ctx, "") }); err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
