@@ -39,7 +39,7 @@ func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string, death
 }
 
 // MoveBatches moves the batches of a task of a move plan to the lake's public suffix list.
-func (x *Index) MoveBatches(ctx context.Context, lakeURL, moveKey string, task int) (publish.Moved, error) {
+func (x *Index) MoveBatches(ctx context.Context, lakeURL, moveKey string, task, deaths int) (publish.Moved, error) {
 	if err := x.check(lakeURL); err != nil {
 		return publish.Moved{}, err
 	}
