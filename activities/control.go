@@ -6,6 +6,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
@@ -23,8 +24,9 @@ func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, 
 	if err := c.check(spec.Lake); err != nil {
 		return ingest.PlanSummary{}, err
 	}
-	return withHeartbeat(ctx, c.Memory, planMemory, func(ctx context.Context, _ func(any)) (ingest.PlanSummary, error) {
-		return ingest.MakePlan(ctx, c.Store, run, spec)
+	s := step{run: run, name: "plan", deaths: deaths}
+	return contained(ctx, &c.Lake, s, planMemory, func(ctx context.Context, store blob.Store, _ func(any)) (ingest.PlanSummary, error) {
+		return ingest.MakePlan(ctx, store, run, spec)
 	})
 }
 
