@@ -39,9 +39,9 @@ func (c *chunks) Read(p []byte) (int, error) {
 }
 
 // checkAllocation checks that what reading an object allocates is bounded by the object's size,
-// whatever its bytes claim. A window of 128 MiB, the largest page and the footer's memory are within
-// the fixed part; without them, opening an object takes far less. Objects of many records are not
-// read to their end.
+// whatever its bytes claim. A window of 128 MiB, the largest page and the footer's memory are
+// within the fixed part; without them, opening an object takes far less. Objects of many records
+// are not read to their end.
 func checkAllocation(t *testing.T, name string, data []byte, opt raw.Options) {
 	t.Helper()
 	for _, low := range []bool{false, true} {
