@@ -279,7 +279,10 @@ func TestRepeatedRowsOfParquetEndEarly(t *testing.T) {
 	}
 	w := file.NewParquetWriter(&buf, root, file.WithWriterProps(parquet.NewWriterProperties(
 		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithDataPageSize(1<<20))))
-	g := w.AppendRowGroup()
+	g, err := w.AppendRowGroupChecked()
+	if err != nil {
+		t.Fatal(err)
+	}
 	col, err := g.NextColumn()
 	if err != nil {
 		t.Fatal(err)
