@@ -26,7 +26,7 @@ type mover struct {
 func (p *publisher) moveWith(do func(ctx context.Context, task int) (publish.Moved, error)) *mover {
 	m := &mover{tasks: map[string][]int{}}
 	a := mock.Anything
-	p.env.OnActivity("MoveBatches", a, a, a, a).Return(func(ctx context.Context, _, key string, task int) (publish.Moved, error) {
+	p.env.OnActivity("MoveBatches", a, a, a, a, a).Return(func(ctx context.Context, _, key string, task, _ int) (publish.Moved, error) {
 		m.mu.Lock()
 		m.tasks[key] = append(m.tasks[key], task)
 		m.running++
