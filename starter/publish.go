@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,11 +12,12 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
 )
 
 func publishCommand(g *global) *cobra.Command {
-	var rebuild string
+	var rebuild, deadline string
 	cmd := &cobra.Command{
 		Use:   "publish --lake URL",
 		Short: "Publish every finished batch that is in no version yet",
@@ -42,12 +44,16 @@ named with the command that does, and the exit code is 1.`,
 			if err != nil {
 				return err
 			}
+			if _, err := ingest.ParseDeadline(deadline); err != nil {
+				return &cli.UsageError{Err: err}
+			}
 			c, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			run, err := activities.SignalPublisher(cmd.Context(), c, url, activities.PublishRequest{Rebuild: rebuild})
+			run, err := activities.SignalPublisher(cmd.Context(), c, url,
+				activities.PublishRequest{Rebuild: rebuild, Deadline: deadline})
 			if err != nil {
 				return err
 			}
@@ -59,6 +65,8 @@ named with the command that does, and the exit code is 1.`,
 	}
 	cmd.Flags().StringVar(&rebuild, "rebuild", "",
 		"repair damaged segments before publishing: all of them, or with --rebuild=`SEGMENT` that one")
+	cmd.Flags().StringVar(&deadline, "deadline", "",
+		"give up after this `DURATION`, e.g. 36h or 3d; until then whatever may pass is retried (default: 7d)")
 	cmd.Flags().Lookup("rebuild").NoOptDefVal = publish.RebuildAll
 	g.lakeFlag(cmd)
 	return cmd
@@ -79,7 +87,8 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 
 // awaitPublish waits until a publisher ends.
 func awaitPublish(cmd *cobra.Command, c client.Client, run client.WorkflowRun, res *workflows.PublishResult) error {
-	return await(cmd, run, res, false, c, newRetryLog(cmd.ErrOrStderr(), nil, c, run).update)
+	waits := newWaitLog(cmd.ErrOrStderr(), nil, c, run)
+	return await(cmd, run, res, false, c, func(ctx context.Context) { waits.update(ctx, "") })
 }
 
 // unrepairedError is the error of a publish that has left damage.

@@ -132,10 +132,11 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if os.Getenv("GOMEMLIMIT") == "" && o.memory > 0 {
 		debug.SetMemoryLimit(o.memory << 20)
 	}
-	var memory *activities.Memory
-	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
-		memory = activities.NewMemory(limit)
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 {
+		limit = 0 // none
 	}
+	memory := activities.NewMemory(limit)
 	if err := checkParent(lakeURL); err != nil {
 		return err
 	}

@@ -24,32 +24,32 @@ type MoveProgress struct {
 
 // planRound plans a round. If the lake has another public suffix list than batches of the round,
 // it moves them first and then plans again.
-func (in *PublishInput) planRound(ctx workflow.Context, run string, progress *PublishProgress) (publish.Summary, error) {
+func (f *publishFlow) planRound(ctx workflow.Context, run string) (publish.Summary, error) {
 	for {
-		progress.Stage, progress.Segment = "plan", ""
+		f.progress.Stage, f.progress.Segment = "plan", ""
 		var plan publish.Summary
-		if err := workflow.ExecuteActivity(
-			short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).PlanPublish, in.Lake, run, progress.Rounds,
-		).Get(ctx, &plan); err != nil || plan.MoveTasks == 0 {
+		if err := f.steps.run(
+			ctx, activities.PoolPublish, &plan, (*activities.Publish)(nil).PlanPublish, f.Lake, run, f.progress.Rounds,
+		); err != nil || plan.MoveTasks == 0 {
 			return plan, err
 		}
-		progress.Stage = "move"
-		if progress.Move == nil {
-			progress.Move = &MoveProgress{}
+		f.progress.Stage = "move"
+		if f.progress.Move == nil {
+			f.progress.Move = &MoveProgress{}
 		}
-		progress.Move.Tasks += plan.MoveTasks
-		if err := in.move(ctx, &plan, progress.Move); err != nil {
+		f.progress.Move.Tasks += plan.MoveTasks
+		if err := f.moveBatches(ctx, &plan); err != nil {
 			return publish.Summary{}, err
 		}
 	}
 }
 
-// move runs all tasks of a move plan, at most window at a time. There are not so many that the
-// publisher would have to continue as new meanwhile (publish.Summary). After a failed task no other
-// one is started; its error is returned when all have ended.
-func (in *PublishInput) move(ctx workflow.Context, plan *publish.Summary, p *MoveProgress) error {
+// moveBatches runs all tasks of a move plan, at most window at a time. There are not so many that
+// the publisher would have to continue as new meanwhile (publish.Summary). After a failed task no
+// other one is started; its error is returned when all have ended.
+func (f *publishFlow) moveBatches(ctx workflow.Context, plan *publish.Summary) error {
 	wait, _ := workflow.NewDisconnectedContext(ctx) // a cancelled workflow waits for its tasks, too
-	ctx, cancel := workflow.WithCancel(long(ctx, in.Lake, activities.PoolIndex))
+	ctx, cancel := workflow.WithCancel(ctx)
 	defer cancel()
 	next := 0
 	var failed error
@@ -62,16 +62,16 @@ func (in *PublishInput) move(ctx workflow.Context, plan *publish.Summary, p *Mov
 				task := next
 				next++
 				var m publish.Moved
-				if err := workflow.ExecuteActivity(
-					ctx, (*activities.Index)(nil).MoveBatches, in.Lake, plan.MoveKey, task,
-				).Get(ctx, &m); err != nil {
+				if err := f.steps.move(
+					ctx, activities.PoolIndex, &m, (*activities.Index)(nil).MoveBatches, f.Lake, plan.MoveKey, task,
+				); err != nil {
 					if failed == nil {
 						failed = err
 						cancel()
 					}
 					return
 				}
-				p.add(&m)
+				f.progress.Move.add(&m)
 			}
 		})
 	}
