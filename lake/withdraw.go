@@ -40,6 +40,14 @@ type Ingest struct {
 	Run string
 	// Digest names the batch's record. It is "" until the ingest has finished.
 	Digest string
+	// MovedFrom is the digest that the ingest finished with, if the batch was moved to another
+	// public suffix list since; else "".
+	MovedFrom string
+}
+
+// Is reports whether the ingest finished with the record of that digest, moved since or not.
+func (i Ingest) Is(digest string) bool {
+	return digest != "" && (i.Digest == digest || i.MovedFrom == digest)
 }
 
 // Ingests returns the registered ingests of a batch in the order of registration. Ingests that were
@@ -55,7 +63,7 @@ func Ingests(ctx context.Context, store blob.Store, dataset uint32, batch string
 	var all []Ingest
 	for _, e := range r.Ingests {
 		if e.Batch == batch {
-			all = append(all, Ingest{Run: e.Run, Digest: e.Digest})
+			all = append(all, Ingest{Run: e.Run, Digest: e.Digest, MovedFrom: e.MovedFrom})
 		}
 	}
 	return all, nil
@@ -72,7 +80,7 @@ func LastIngests(ctx context.Context, store blob.Store, dataset uint32) (map[str
 	}
 	last := map[string]Ingest{}
 	for _, e := range r.Ingests {
-		last[e.Batch] = Ingest{Run: e.Run, Digest: e.Digest}
+		last[e.Batch] = Ingest{Run: e.Run, Digest: e.Digest, MovedFrom: e.MovedFrom}
 	}
 	return last, nil
 }
