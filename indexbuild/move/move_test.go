@@ -332,6 +332,44 @@ func TestMoveGoesOnAfterACrash(t *testing.T) {
 	}
 }
 
+// A store that fails once, at any operation, ends a move with its error; nothing is taken for
+// damage. The next attempt goes on.
+func TestMoveGoesOnAfterAFailure(t *testing.T) {
+	tiny := limits{arena: 4000, gains: 1000, checkpoint: 1}
+	whole := blob.NewMemory()
+	ref, c := smallBatch(t, whole)
+	opt := Options{TempDir: t.TempDir(), limits: tiny}
+	want, err := Batch(t.Context(), whole, "run", ref, c, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; ; n += 1 + n/6 {
+		store := blobtest.NewFaulty(blob.NewMemory())
+		smallBatch(t, store)
+		store.Inject(blobtest.Fault{Nth: n, After: n%2 == 0})
+		got, err := Batch(t.Context(), store, "run", ref, c, opt)
+		failed := store.Fired() > 0
+		var d *postings.DamageError
+		switch {
+		case errors.As(err, &d), err != nil && !errors.Is(err, blobtest.ErrInjected), err == nil && got != want:
+			t.Fatalf("failure of call %d: %+v, %v", n, got, err)
+		}
+		store.Heal()
+		if got, err := Batch(t.Context(), store, "run", ref, c, opt); err != nil || got != want {
+			t.Fatalf("failure of call %d, then: %+v, %v, want %+v", n, got, err, want)
+		}
+		if diff := cmp.Diff(objects(t, whole), objects(t, store.Unwrap())); diff != "" {
+			t.Fatalf("failure of call %d: objects differ: %s", n, diff)
+		}
+		if !failed {
+			if n < 100 {
+				t.Errorf("only %d calls", n)
+			}
+			break
+		}
+	}
+}
+
 // Every object that a move reads is checked: damage is a *postings.DamageError that names it, or
 // does not matter.
 func TestMoveFindsDamage(t *testing.T) {

@@ -19,7 +19,7 @@ const (
 	// smallPart is the size of a part that is written again with the domains that its partition
 	// gains, although it has none of them. Otherwise every change of the list would leave another
 	// small part.
-	smallPart = 1 << 20
+	smallPart = 256 << 10
 
 	// maxGains is the most gained domains of a partition that are told apart. If there are more,
 	// all parts of the partition are written again.

@@ -401,6 +401,45 @@ func TestMoveStopsAnywhere(t *testing.T) {
 	}
 }
 
+// A store that fails once, at any operation, ends a publish that moves a lake with its error, or
+// does not matter. No batch is left out, and the next publish ends with the same answers.
+func TestMoveOutlivesFailures(t *testing.T) {
+	whole := blob.NewMemory()
+	_, to, batches := movableLake(t, whole)
+	hosts := hostsOf(batches)
+	testlake.SetList(t, whole, to)
+	testlake.Publish(t, whole)
+	want := answers(t, whole, hosts, "")
+	dir := t.TempDir()
+	for n := 1; ; n += 1 + n/10 {
+		inner := blob.NewMemory()
+		movableLake(t, inner)
+		testlake.SetList(t, inner, to)
+		before := len(versions(t, inner))
+		store := blobtest.NewFaulty(inner)
+		store.Inject(blobtest.Fault{Nth: n, After: n%2 == 0})
+		done, err := publish.All(t.Context(), store, "first", dir)
+		if err != nil && !errors.Is(err, blobtest.ErrInjected) || len(done.Skipped) > 0 {
+			t.Fatalf("failure of call %d: %+v, %v", n, done, err)
+		}
+		if done, err := publish.All(t.Context(), inner, "first", dir); err != nil || len(done.Skipped) > 0 {
+			t.Fatalf("failure of call %d, then: %+v, %v", n, done, err)
+		}
+		if diff := cmp.Diff(want, answers(t, inner, hosts, "")); diff != "" {
+			t.Fatalf("failure of call %d, then: %s", n, diff)
+		}
+		if got := len(versions(t, inner)); got != before+1 {
+			t.Fatalf("failure of call %d: %d versions, want one more than %d", n, got, before)
+		}
+		if store.Fired() == 0 {
+			if n < 100 {
+				t.Errorf("only %d calls", n)
+			}
+			break
+		}
+	}
+}
+
 // An ingest that was planned under the old list ends after the change, and after the flip. Its
 // batch is published under the new list.
 func TestIngestInFlightWhileTheListChanges(t *testing.T) {
