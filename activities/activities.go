@@ -6,6 +6,9 @@
 // writes is named by its content or replaced by a conditional put. It heartbeats, so that it
 // learns of a cancellation, and Temporal notices when its worker dies. Its errors have the type
 // that the retry policies need: see FinalErrors.
+//
+// The steps that move data have a last argument deaths: how many workers died, or lost Temporal,
+// while they ran this step. Workflows that an older build started leave it out, which is 0.
 package activities
 
 import (
@@ -53,14 +56,16 @@ const (
 	ErrCorrupt = "CorruptError"
 	// ErrLake means work of another lake, or of a lake with rules that differ from this build's.
 	ErrLake = "LakeError"
-	// ErrStore means that the store rejects requests: credentials, permissions, a missing bucket.
-	ErrStore = "StoreError"
+	// ErrDeadline means that the operator's deadline passed before a step succeeded.
+	ErrDeadline = "DeadlineError"
 	// ErrPublish means that the publisher could not publish a batch.
 	ErrPublish = "PublishError"
 )
 
-// FinalErrors are the types that the retry policies declare not retryable.
-var FinalErrors = []string{ErrInput, ErrCorrupt, ErrLake, ErrStore, ErrPublish}
+// FinalErrors are the types that the retry policies declare not retryable. Everything else is
+// retried until the deadline: a store that is away, slow, full or refuses the worker, a full disk,
+// a worker that stops. A person may mend each of these while the workflow waits.
+var FinalErrors = []string{ErrInput, ErrCorrupt, ErrLake, ErrPublish}
 
 // Lake is what the activities of all pools need: the one lake that a worker serves, and the
 // worker's resources.
@@ -104,8 +109,6 @@ func finalError(err error) error {
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // ErrRange: an object was truncated
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
-	case errors.Is(err, blob.ErrDenied):
-		return temporal.NewNonRetryableApplicationError(err.Error(), ErrStore, nil)
 	case errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrInvalidKey):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	}

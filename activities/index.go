@@ -18,7 +18,7 @@ type Extracted struct {
 type Index struct{ Lake }
 
 // ExtractPostings writes the postings of the parts of one merge task if the merge has not done so.
-func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task int) (Extracted, error) {
+func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task, deaths int) (Extracted, error) {
 	if err := x.check(lakeURL); err != nil {
 		return Extracted{}, err
 	}
@@ -29,7 +29,7 @@ func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task i
 }
 
 // BuildSegment builds the segment of a publish plan.
-func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string) (publish.Built, error) {
+func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string, deaths int) (publish.Built, error) {
 	if err := x.check(lakeURL); err != nil {
 		return publish.Built{}, err
 	}
@@ -50,7 +50,7 @@ func (x *Index) MoveBatches(ctx context.Context, lakeURL, moveKey string, task i
 
 // RebuildSegments repairs damaged segments of the current version: the one with the id which, or
 // all if which is publish.RebuildAll.
-func (x *Index) RebuildSegments(ctx context.Context, lakeURL, which string) (publish.Rebuilt, error) {
+func (x *Index) RebuildSegments(ctx context.Context, lakeURL, which string, deaths int) (publish.Rebuilt, error) {
 	if err := x.check(lakeURL); err != nil {
 		return publish.Rebuilt{}, err
 	}

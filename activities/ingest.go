@@ -12,7 +12,7 @@ type Normalize struct{ Lake }
 
 // NormalizeSplit reads one split of a plan and writes its rejects, and its rows by partition, to
 // staging. For a batch of one split it writes what MergePartitions would write of the rows.
-func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, split int) (ingest.SplitResult, error) {
+func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, split, deaths int) (ingest.SplitResult, error) {
 	if err := n.check(lakeURL); err != nil {
 		return ingest.SplitResult{}, err
 	}
@@ -23,7 +23,7 @@ func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, spl
 
 // IngestSmall does for a small batch all steps between PlanIngest and CleanUp. Scheduling them one
 // by one would take longer than they do.
-func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string) (ingest.SmallResult, error) {
+func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string, deaths int) (ingest.SmallResult, error) {
 	if err := n.check(lakeURL); err != nil {
 		return ingest.SmallResult{}, err
 	}
@@ -38,7 +38,7 @@ type Write struct{ Lake }
 
 // MergePartitions sorts the partitions of one task, of all splits, into parts, and writes the
 // postings of the parts.
-func (w *Write) MergePartitions(ctx context.Context, lakeURL, run string, task int) (ingest.MergeResult, error) {
+func (w *Write) MergePartitions(ctx context.Context, lakeURL, run string, task, deaths int) (ingest.MergeResult, error) {
 	if err := w.check(lakeURL); err != nil {
 		return ingest.MergeResult{}, err
 	}

@@ -246,6 +246,18 @@ func CheckSuffixList(ctx context.Context, store blob.Store, identity string) err
 	return err
 }
 
+// RestoreSuffixList writes the object of the list with that identity again if it is damaged and the
+// list is this program's. A damaged or missing object of another list is a *codec.CorruptError.
+func RestoreSuffixList(ctx context.Context, store blob.Store, identity string) (restored bool, err error) {
+	own := urlnorm.BuiltinSuffixes()
+	err = CheckSuffixList(ctx, store, identity)
+	if !errors.Is(err, codec.ErrCorrupt) || identity != own.Identity() {
+		return false, err
+	}
+	_, err = store.Put(ctx, SuffixListKey(identity), encodeSuffixList(own), blob.Condition{})
+	return err == nil, err
+}
+
 // loadedLists are the lists that this process has read, by their identities. A lake has had few.
 var loadedLists struct {
 	sync.Mutex

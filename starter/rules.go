@@ -133,7 +133,7 @@ func readLakeRules(ctx context.Context, store blob.Store) (*lakeRules, error) {
 	for _, ref := range m.Versions {
 		v, err := manifest.ReadVersion(ctx, store, ref)
 		if err != nil {
-			return nil, missing(ref.Object, err)
+			return nil, err
 		}
 		own := lake.Rules{CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix}
 		if own == rules {

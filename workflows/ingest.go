@@ -135,9 +135,11 @@ type IngestResult struct {
 	Rows     int64            `json:"rows"`
 	Merged   int64            `json:"merged"`
 	Rejected map[string]int64 `json:"rejected,omitempty"`
-	// RejectsKey is the key of the object that lists the rejects. Examples are the first of them.
-	RejectsKey string          `json:"rejects_key,omitempty"`
-	Examples   []ingest.Reject `json:"examples,omitempty"`
+	// RejectsKey is the key of the object that lists the rejects, ListedRejects how many of them
+	// it has: the first ones, 0 if all. Examples are some of them.
+	RejectsKey    string          `json:"rejects_key,omitempty"`
+	ListedRejects int64           `json:"listed_rejects,omitempty"`
+	Examples      []ingest.Reject `json:"examples,omitempty"`
 	// Notes say what was detected in the inputs, for example which column holds the URL.
 	Notes     []string `json:"notes,omitempty"`
 	Domains   int64    `json:"domains"`
@@ -205,7 +207,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 		return nil, err
 	}
 	p.enter(ctx, StageDone)
-	return res, nil
+	return res, setAttributes(ctx, st.Plan.Searchable, activities.AttributeVersion, res.Version)
 }
 
 // run takes the batch to its record, step by step. With a long history it returns an error that
@@ -214,9 +216,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 	control := short(ctx, in.Lake, activities.PoolControl)
 	p := &st.Progress
 	if p.Stage == StagePlan {
-		if err := workflow.ExecuteActivity(
-			control, (*activities.Control)(nil).PlanIngest, in.Spec, st.Run,
-		).Get(ctx, &st.Plan); err != nil {
+		if err := execute(control, &st.Plan, (*activities.Control)(nil).PlanIngest, in.Spec, st.Run); err != nil {
 			return nil, err
 		}
 		p.enter(ctx, StageNormalize)
@@ -225,6 +225,9 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		p.Rejected = map[string]int64{}
 		memo := map[string]any{"dataset": in.Dataset, "dataset_id": st.Plan.DatasetID, "batch": st.Plan.Batch, "lake": in.Lake}
 		if err := workflow.UpsertMemo(ctx, memo); err != nil {
+			return nil, err
+		}
+		if err := in.planned(ctx, st); err != nil {
 			return nil, err
 		}
 	}
@@ -236,9 +239,7 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		opts := long(ctx, in.Lake, activities.PoolNormalize)
 		next, err := fanOut(opts, p.SplitsDone, p.Splits, func(ctx workflow.Context, i int) error {
 			var r ingest.SplitResult
-			if err := workflow.ExecuteActivity(
-				ctx, (*activities.Normalize)(nil).NormalizeSplit, in.Lake, st.Run, i,
-			).Get(ctx, &r); err != nil {
+			if err := execute(ctx, &r, (*activities.Normalize)(nil).NormalizeSplit, in.Lake, st.Run, i); err != nil {
 				return err
 			}
 			p.addSplit(r)
@@ -266,18 +267,14 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		write, index := long(ctx, in.Lake, activities.PoolWrite), long(ctx, in.Lake, activities.PoolIndex)
 		next, err := fanOut(ctx, p.TasksDone, p.Tasks, func(ctx workflow.Context, i int) error {
 			var m ingest.MergeResult
-			if err := workflow.ExecuteActivity(
-				inherit(ctx, write), (*activities.Write)(nil).MergePartitions, in.Lake, st.Run, i,
-			).Get(ctx, &m); err != nil {
+			if err := execute(inherit(ctx, write), &m, (*activities.Write)(nil).MergePartitions, in.Lake, st.Run, i); err != nil {
 				return err
 			}
 			x := activities.Extracted{Postings: m.Postings, Domains: m.Domains}
 			// Merges by older workers write no postings. Older workflows extracted postings after
 			// every merge, and have to do so when they are replayed.
 			if x.Postings.Key == "" || workflow.GetVersion(ctx, "merge-postings", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-				if err := workflow.ExecuteActivity(
-					inherit(ctx, index), (*activities.Index)(nil).ExtractPostings, in.Lake, st.Run, i,
-				).Get(ctx, &x); err != nil {
+				if err := execute(inherit(ctx, index), &x, (*activities.Index)(nil).ExtractPostings, in.Lake, st.Run, i); err != nil {
 					return err
 				}
 			}
@@ -311,9 +308,7 @@ func (in *IngestInput) small(ctx workflow.Context, st *IngestState) (*IngestResu
 	p := &st.Progress
 	var r ingest.SmallResult
 	opts := long(ctx, in.Lake, activities.PoolNormalize)
-	if err := workflow.ExecuteActivity(
-		opts, (*activities.Normalize)(nil).IngestSmall, in.Lake, st.Run,
-	).Get(ctx, &r); err != nil {
+	if err := execute(opts, &r, (*activities.Normalize)(nil).IngestSmall, in.Lake, st.Run); err != nil {
 		return nil, err
 	}
 	p.addSplit(r.Split)
@@ -348,7 +343,7 @@ func (in *IngestInput) result(st *IngestState, f ingest.FinishResult) *IngestRes
 		Dataset: in.Dataset, DatasetID: st.Plan.DatasetID, Batch: st.Plan.Batch, Digest: f.Digest,
 		Objects: p.Objects, Bytes: p.BytesTotal,
 		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected),
-		Rejected: p.Rejected, RejectsKey: f.RejectsKey,
+		Rejected: p.Rejected, RejectsKey: f.RejectsKey, ListedRejects: f.Listed,
 		Examples: f.Examples, Notes: f.Notes, Domains: st.Domains, PartBytes: p.PartBytes, Unchanged: f.Existed, Superseded: !f.Current,
 	}
 }

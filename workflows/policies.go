@@ -9,9 +9,12 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -53,6 +56,42 @@ func long(ctx workflow.Context, lake, pool string) workflow.Context {
 		WaitForCancellation: true,
 		RetryPolicy:         retryPolicy(10),
 	})
+}
+
+// heartbeatLost is the name that Temporal's retry policies have for heartbeat timeouts. If it is
+// among the types that are not retried, a timeout reaches the workflow at once.
+const heartbeatLost = "TemporalTimeout:Heartbeat"
+
+// countedDeaths limits how many heartbeat timeouts of one step the workflow itself handles.
+// Temporal retries the step after further ones, so that they add nothing to the history.
+const countedDeaths = 10
+
+// execute runs an activity that moves data, with the options of ctx, and sets result, unless it is
+// nil. The activity gets args and, as its last argument, how many workers died while they ran it:
+// the number of heartbeat timeouts. After a timeout it is scheduled again.
+func execute(ctx workflow.Context, result, activity any, args ...any) error {
+	for deaths := 0; ; deaths++ {
+		opts := workflow.GetActivityOptions(ctx)
+		if deaths < countedDeaths {
+			policy := *opts.RetryPolicy
+			policy.NonRetryableErrorTypes = append(slices.Clip(policy.NonRetryableErrorTypes), heartbeatLost)
+			opts.RetryPolicy = &policy
+		}
+		err := workflow.ExecuteActivity(
+			workflow.WithActivityOptions(ctx, opts), activity, append(slices.Clip(args), deaths)...,
+		).Get(ctx, result)
+		// In older histories the workflow failed with the timeout.
+		if !workerDied(err) || deaths >= countedDeaths ||
+			workflow.GetVersion(ctx, "count-deaths", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+			return err
+		}
+	}
+}
+
+// workerDied reports whether err is the heartbeat timeout of an activity.
+func workerDied(err error) bool {
+	var timeout *temporal.TimeoutError
+	return errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT
 }
 
 func retryPolicy(attempts int32) *temporal.RetryPolicy {

@@ -43,6 +43,9 @@ type PublishResult struct {
 	// Moved says what a change of the lake's public suffix list has moved. It is nil if there was
 	// none.
 	Moved *MoveProgress `json:"moved,omitempty"`
+	// Lost says what of the manifest and of the current version was lost when a round began, and
+	// what took its place.
+	Lost []string `json:"lost,omitempty"`
 	// Rebuilt says what was done about damaged segments. It is nil if no rebuild was requested.
 	Rebuilt *publish.Rebuilt `json:"rebuilt,omitempty"`
 }
@@ -136,9 +139,8 @@ func (in *PublishInput) rebuild(
 		done = append(done, req.Rebuild)
 		progress.Stage = "rebuild"
 		var rebuilt publish.Rebuilt
-		if err := workflow.ExecuteActivity(
-			long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).RebuildSegments, in.Lake, req.Rebuild,
-		).Get(ctx, &rebuilt); err != nil {
+		opts := long(ctx, in.Lake, activities.PoolIndex)
+		if err := execute(opts, &rebuilt, (*activities.Index)(nil).RebuildSegments, in.Lake, req.Rebuild); err != nil {
 			return err
 		}
 		if result.Rebuilt == nil {
@@ -157,14 +159,16 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	}
 	result.Version, result.Skipped, result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
 	result.Moved = progress.Move
+	if len(plan.Lost) > 0 {
+		result.Lost = plan.Lost
+	}
 	if plan.Nothing {
 		return nil
 	}
 	progress.Stage, progress.Batches = "build", plan.Batches
 	var built publish.Built
-	if err := workflow.ExecuteActivity(
-		long(ctx, in.Lake, activities.PoolIndex), (*activities.Index)(nil).BuildSegment, in.Lake, plan.PlanKey,
-	).Get(ctx, &built); err != nil {
+	opts := long(ctx, in.Lake, activities.PoolIndex)
+	if err := execute(opts, &built, (*activities.Index)(nil).BuildSegment, in.Lake, plan.PlanKey); err != nil {
 		return err
 	}
 	if built.Damaged > 0 {
@@ -173,9 +177,8 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 		return in.round(ctx, progress, result)
 	}
 	progress.Stage, progress.Segment = "verify", built.Segment.ID
-	if err := workflow.ExecuteActivity(
-		long(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).VerifySegment, in.Lake, built,
-	).Get(ctx, nil); err != nil {
+	opts = long(ctx, in.Lake, activities.PoolPublish)
+	if err := execute(opts, nil, (*activities.Publish)(nil).VerifySegment, in.Lake, built); err != nil {
 		return err
 	}
 	progress.Stage = "commit"
@@ -194,7 +197,8 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	result.Rounds++
 	result.Batches += plan.Batches
 	result.Version = committed.Version
-	return nil
+	return setAttributes(ctx, plan.Searchable,
+		activities.AttributeLake, in.Lake, activities.AttributeVersion, committed.Version)
 }
 
 // message returns the text of an activity's error without Temporal's wrapping.
@@ -214,7 +218,7 @@ func answer(ctx workflow.Context, requests []activities.PublishRequest, result *
 			return Published{Error: message(err)}
 		}
 		for _, s := range result.Skipped {
-			if s.DatasetID == req.DatasetID && s.Batch == req.Batch {
+			if s.Covers(req.DatasetID, req.Batch) {
 				return Published{Error: s.Reason}
 			}
 		}

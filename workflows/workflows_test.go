@@ -62,10 +62,10 @@ func newSteps(t *testing.T) *steps {
 	s.env.RegisterActivity(&activities.Index{})
 	s.env.RegisterActivity(&activities.Publish{})
 	a := mock.Anything
-	s.env.OnActivity("PlanIngest", a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string) (ingest.PlanSummary, error) {
+	s.env.OnActivity("PlanIngest", a, a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string, _ int) (ingest.PlanSummary, error) {
 		return ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits}, nil
 	}).Maybe()
-	s.env.OnActivity("NormalizeSplit", a, a, a, a).Return(func(_ context.Context, _, _ string, split int) (ingest.SplitResult, error) {
+	s.env.OnActivity("NormalizeSplit", a, a, a, a, a).Return(func(_ context.Context, _, _ string, split, _ int) (ingest.SplitResult, error) {
 		n := s.running.Add(1)
 		defer s.running.Add(-1)
 		for p := s.peak.Load(); n > p && !s.peak.CompareAndSwap(p, n); p = s.peak.Load() {
@@ -81,14 +81,14 @@ func newSteps(t *testing.T) *steps {
 	postings := func(task int) lake.FrameObject {
 		return lake.FrameObject{Object: lake.Object{Key: fmt.Sprint("postings-", task)}}
 	}
-	s.env.OnActivity("MergePartitions", a, a, a, a).Return(func(_ context.Context, _, _ string, task int) (ingest.MergeResult, error) {
+	s.env.OnActivity("MergePartitions", a, a, a, a, a).Return(func(_ context.Context, _, _ string, task, _ int) (ingest.MergeResult, error) {
 		m := ingest.MergeResult{Rows: 20, Merged: 1, Bytes: 100}
 		if s.mergePostings {
 			m.Postings, m.Domains = postings(task), 3
 		}
 		return m, nil
 	}).Maybe()
-	s.env.OnActivity("ExtractPostings", a, a, a, a).Return(func(_ context.Context, _, _ string, task int) (activities.Extracted, error) {
+	s.env.OnActivity("ExtractPostings", a, a, a, a, a).Return(func(_ context.Context, _, _ string, task, _ int) (activities.Extracted, error) {
 		s.extracted.Add(1)
 		return activities.Extracted{Postings: postings(task), Domains: 3}, nil
 	}).Maybe()
@@ -176,7 +176,7 @@ func TestSmallBatchIsOneActivity(t *testing.T) {
 		s := newSteps(t)
 		s.splits, s.tasks, s.bytes = 1, 1, bytes
 		done := 0
-		s.env.OnActivity("IngestSmall", mock.Anything, mock.Anything, mock.Anything).Return(func(context.Context, string, string) (ingest.SmallResult, error) {
+		s.env.OnActivity("IngestSmall", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(func(context.Context, string, string, int) (ingest.SmallResult, error) {
 			done++
 			return ingest.SmallResult{
 				Split: ingest.SplitResult{Records: 10, Kept: 8, Bytes: bytes, Rejected: map[string]int64{"host": 2}},
@@ -426,7 +426,7 @@ func newPublisher(t *testing.T) *publisher {
 			Skipped: p.skipped, SkippedBatches: len(p.skipped),
 		}, nil
 	})
-	p.env.OnActivity("BuildSegment", a, a, a).Return(func(_ context.Context, _, _ string) (publish.Built, error) {
+	p.env.OnActivity("BuildSegment", a, a, a, a).Return(func(_ context.Context, _, _ string, _ int) (publish.Built, error) {
 		p.builds++
 		if p.damaged > 0 {
 			p.damaged--
@@ -434,7 +434,7 @@ func newPublisher(t *testing.T) *publisher {
 		}
 		return publish.Built{}, p.buildError
 	}).Maybe()
-	p.env.OnActivity("VerifySegment", a, a, a).Return(func(context.Context, string, publish.Built) error { return nil }).Maybe()
+	p.env.OnActivity("VerifySegment", a, a, a, a).Return(func(context.Context, string, publish.Built, int) error { return nil }).Maybe()
 	p.env.OnActivity("CommitVersion", a, a, a, a).Return(func(context.Context, string, string, publish.Built) (publish.Committed, error) {
 		p.pending = 0
 		return publish.Committed{Version: fmt.Sprint("v", p.builds)}, nil
@@ -538,8 +538,8 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 2 {
-		t.Fatalf("%d histories in testdata, want at least an ingest and a publish", len(files))
+	if len(files) < 10 {
+		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()
 	r.RegisterWorkflow(IngestWorkflow)
@@ -586,7 +586,7 @@ func TestPublishRebuildsFirst(t *testing.T) {
 	p := newPublisher(t)
 	p.pending = 0
 	var rebuilt []string
-	p.env.OnActivity("RebuildSegments", mock.Anything, mock.Anything, mock.Anything).Return(func(_ context.Context, _, which string) (publish.Rebuilt, error) {
+	p.env.OnActivity("RebuildSegments", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(func(_ context.Context, _, which string, _ int) (publish.Rebuilt, error) {
 		if p.plans > 0 {
 			t.Error("the plan was made before the rebuild")
 		}
@@ -605,5 +605,28 @@ func TestPublishRebuildsFirst(t *testing.T) {
 	}
 	if diff := cmp.Diff(&publish.Rebuilt{Checked: 2, Segments: []string{"s1", "all"}, Files: 4}, res.Rebuilt); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestDeathsOfWorkersAreCounted checks that a step is run again after each heartbeat timeout and
+// gets their number.
+func TestDeathsOfWorkersAreCounted(t *testing.T) {
+	s := newSteps(t)
+	s.splits, s.tasks = 1, 1
+	var deaths []int
+	// The test environment would retry a bare timeout itself.
+	lost := temporal.NewNonRetryableApplicationError("lost", "", temporal.NewHeartbeatTimeoutError())
+	s.env.OnActivity("IngestSmall", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(func(_ context.Context, _, _ string, n int) (ingest.SmallResult, error) {
+		if deaths = append(deaths, n); n < 3 {
+			return ingest.SmallResult{}, lost
+		}
+		return ingest.SmallResult{Finish: ingest.FinishResult{Current: true}}, nil
+	})
+	s.env.ExecuteWorkflow(IngestWorkflow, input())
+	if err := s.env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int{0, 1, 2, 3}, deaths); diff != "" {
+		t.Errorf("deaths that the step was told of (-want +got):\n%s", diff)
 	}
 }

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 )
 
@@ -44,40 +46,54 @@ type Committed struct {
 	Skipped []Skipped `json:"-"`
 }
 
+// maxVerifications is how many rounds All begins again after a segment that was damaged as soon as
+// it was built.
+const maxVerifications = 3
+
 // errStale ends a commit whose plan does not fit the version that it would follow.
 var errStale = errors.New("plan is stale")
 
-// Build makes the segments of a plan, with spill files in tempDir. It does not build a segment that
-// exists. Damaged batches are no error: Build lists them for the next plan of the same run.
+// Build makes the segments of a plan, with spill files in tempDir. A segment that an earlier build
+// left and that is intact is not built again. Batches that are damaged, or that cannot be in one
+// segment, are no error: Build lists them for the next plan of the same run.
 func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Built, error) {
+	return build(ctx, store, planKey, indexbuild.Options{TempDir: tempDir})
+}
+
+func build(ctx context.Context, store blob.Store, planKey string, opt indexbuild.Options) (Built, error) {
 	p, _, err := readPlan(ctx, store, planKey)
 	if err != nil {
 		return Built{}, fmt.Errorf("build segment: %w", err)
 	}
-	built, err := p.build(ctx, store, tempDir)
+	built, err := p.build(ctx, store, opt)
 	var d *postings.DamageError
-	if errors.As(err, &d) {
-		n, nerr := noteDamage(ctx, store, planKey, p)
-		switch {
-		case nerr != nil:
-			return Built{}, fmt.Errorf("build segment: find the damaged batches after %w: %w", err, nerr)
-		case n > 0:
-			return Built{Damaged: n}, nil
-		}
+	var c *indexbuild.CollisionError
+	n, nerr := 0, error(nil)
+	switch {
+	case errors.As(err, &d):
+		n, nerr = noteDamage(ctx, store, planKey, p)
+	case errors.As(err, &c):
+		n, nerr = noteCollision(ctx, store, planKey, p, c)
+	}
+	switch {
+	case nerr != nil:
+		return Built{}, fmt.Errorf("build segment: find the damaged batches after %w: %w", err, nerr)
+	case n > 0:
+		return Built{Damaged: n}, nil
 	}
 	return built, err
 }
 
-// build builds all segments of the plan, one after the other.
-func (p *plan) build(ctx context.Context, store blob.Store, tempDir string) (b Built, err error) {
+// build builds all segments of the plan, one after the other. It does not build again those that an
+// earlier build left and that are intact.
+func (p *plan) build(ctx context.Context, store blob.Store, opt indexbuild.Options) (b Built, err error) {
 	if len(p.Batches) > 0 {
-		b.Segment, err = indexbuild.BuildSegment(ctx, store, refs(p.Batches), indexbuild.Options{TempDir: tempDir})
-		if err != nil {
+		if b.Segment, err = buildOne(ctx, store, refs(p.Batches), opt); err != nil {
 			return Built{}, err
 		}
 	}
 	for i := range p.Again {
-		ref, err := indexbuild.BuildSegment(ctx, store, refs(p.Again[i].Batches), indexbuild.Options{TempDir: tempDir})
+		ref, err := buildOne(ctx, store, refs(p.Again[i].Batches), opt)
 		if err != nil {
 			return Built{}, err
 		}
@@ -95,6 +111,21 @@ func (b *Built) segments() []segment.Ref {
 	return all
 }
 
+// buildOne returns the segment over batches. If an earlier build has left it and every byte of it is
+// what was written, it is not built again.
+func buildOne(
+	ctx context.Context, store blob.Store, batches []segment.BatchRef, opt indexbuild.Options,
+) (segment.Ref, error) {
+	ref, ok, err := indexbuild.FindSegment(ctx, store, batches, opt)
+	if ok && err == nil {
+		_, err = verify.Segment(ctx, store, ref, false, opt.TempDir)
+	}
+	if err == nil && ok || err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		return ref, err
+	}
+	return indexbuild.BuildSegment(ctx, store, batches, opt)
+}
+
 // Verify reads back and checks every byte of the built segments, before readers depend on them.
 // Temporary files are in tempDir.
 func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) error {
@@ -108,7 +139,8 @@ func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) 
 
 // Commit makes the version in which the plan's segments take the places of those that they replace,
 // and removes the plan. If another version came first, the plan is applied to that one, provided
-// that its inputs are still live there; else the result is Stale.
+// that its inputs are still live there; else the result is Stale. So is that of a plan with a batch
+// whose ingest was withdrawn since.
 func Commit(ctx context.Context, store blob.Store, planKey string, built Built) (Committed, error) {
 	p, id, err := readPlan(ctx, store, planKey)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -119,7 +151,10 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 	}
 	c := manifest.Commit{
 		ID: id, BuiltBy: builder(),
-		Build: func(_ context.Context, parent *manifest.Version) (*manifest.Version, error) {
+		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Version, error) {
+			if gone, err := p.withdrawn(ctx, store); err != nil || gone {
+				return nil, cmp.Or(err, errStale)
+			}
 			return p.after(parent, &built)
 		},
 	}
@@ -319,6 +354,9 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 			continue
 		}
 		if err := Verify(ctx, store, built, tempDir); err != nil {
+			if errors.Is(err, codec.ErrCorrupt) && round < maxVerifications {
+				continue // Build finds the damage and builds the segment again
+			}
 			return Committed{}, err
 		}
 		done, err := Commit(ctx, store, plan.PlanKey, built)

@@ -16,9 +16,13 @@ var (
 	ErrInvalidKey = errors.New("invalid object key")
 	// ErrRange: a read asked for bytes that the object does not have.
 	ErrRange = errors.New("range outside the object")
-	// ErrDenied: the store refuses for a reason that a person must remove: credentials,
-	// permissions, no such bucket.
+	// ErrDenied: the store refuses for a reason that a person must remove: permissions, no such
+	// bucket, credentials.
 	ErrDenied = errors.New("the store refuses")
+	// ErrCredentials: the credentials are missing, expired or unknown, or the clocks differ, so
+	// that the store cannot tell who asks. It is an ErrDenied that says nothing about the object,
+	// and it goes away when the credentials are renewed.
+	ErrCredentials = fmt.Errorf("%w the credentials", ErrDenied)
 	// ErrChanged: an object was replaced while a stream read it.
 	ErrChanged = errors.New("object changed while it was read")
 	// ErrTooLarge: Get or Put of an object over MaxSmall.

@@ -12,6 +12,8 @@
 //	Finish       writes the list of rejects and the batch record, finishes the ingest in the
 //	             registry
 //	Cleanup      removes the run's staging area
+//	Claim        chooses the run whose staging an ingest continues; Sweep removes the staging of runs
+//	             that nobody will continue
 //	IngestSmall  does all steps between MakePlan and Cleanup for a batch of one split
 //
 // Splits may be normalised in any order and concurrently, and so may tasks be merged. PlanMerge
@@ -38,6 +40,7 @@
 //
 // Steps hand over their results below staging/{run}/, which nothing else uses:
 //
+//	owner.json                   sealed: the workflow that may continue the run
 //	plan.json                    sealed plan
 //	plan-{digest}.zst            with several splits: frame file, one frame a split: JSON array of
 //	                             the objects and ranges to read
@@ -45,9 +48,9 @@
 //	shuffle/{split}/{n}-{arena}  shuffle files (package lake); arena is the size in hexadecimal of
 //	                             the memory for rows, so that workers of different sizes do not mix
 //	                             files
-//	rejects/{split}              frame file, JSON lines {"object","line","offset","reason"} in input
-//	                             order; in a range, lines count from its first until Finish knows
-//	                             how many lines are before it
+//	rejects/{split}              frame file, JSON lines {"object","line","offset","reason"} of the
+//	                             first rejects in input order; in a range, lines count from its
+//	                             first until Finish knows how many lines are before it
 //	merge.json                   sealed result of PlanMerge
 //	merging/{task}/…             sorted runs (package lake) of a task larger than memory
 //	merged/{task}.json           sealed result of Merge: counts, parts, postings object
@@ -116,6 +119,10 @@ type limits struct {
 	task int64
 	// objects is the largest number of objects in a batch.
 	objects int
+	// rejects bounds the lists of rejects.
+	rejects rejectLimits
+	// hopeless is the number of rejects from which a split with too many of them is not read on.
+	hopeless int64
 }
 
 var defaultLimits = limits{
@@ -128,6 +135,8 @@ var defaultLimits = limits{
 	oneDigit:   1 << 30,
 	task:       64 << 20,
 	objects:    maxObjects,
+	rejects:    rejectLimits{lines: 1_000_000, bytes: 64 << 20},
+	hopeless:   1_000_000,
 }
 
 // Spec says what to ingest. Its JSON is what a person types into the Temporal UI.
@@ -145,6 +154,10 @@ type Spec struct {
 	// prefixes, names that start with . or _ are skipped, as other data tools do, unless Include
 	// names them.
 	Inputs []string `json:"inputs"`
+
+	// Deadline is how long the ingest may take in all, waiting for the store, for workers and for
+	// the publisher included: a duration such as "36h" or "7d". It is DefaultDeadline if empty.
+	Deadline string `json:"deadline,omitempty"`
 
 	// Include and Exclude are globs (of package path, and ** for any number of folders). Files that
 	// Exclude matches are not read. With an Include, only files that it matches are read. A glob

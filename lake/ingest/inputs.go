@@ -36,6 +36,10 @@ var openStore = blob.Open
 
 // inputs finds and opens raw objects. It is safe for concurrent use.
 type inputs struct {
+	// planning makes a lack of permissions final: nothing of the batch is done yet, and a person
+	// waits for the answer. Later it is retried, since the permissions have been there.
+	planning bool
+
 	mu      sync.Mutex
 	buckets map[string]blob.Store
 
@@ -75,15 +79,23 @@ func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection,
 // found collects up to limit objects.
 type found struct {
 	objects []object
+	bytes   int64
 	limit   int
 }
 
 var errTooMany = errors.New("too many objects")
 
+// maxBytes is the largest stored size of a batch. A sparse file can claim more.
+const maxBytes = 1 << 60
+
 func (f *found) add(o object) error {
 	if len(f.objects) >= f.limit {
 		return errTooMany
 	}
+	if o.Bytes > maxBytes-f.bytes {
+		return &InputError{Object: o.Name, Reason: fmt.Sprintf("with it the batch has more than %d bytes", int64(maxBytes))}
+	}
+	f.bytes += o.Bytes
 	f.objects = append(f.objects, o)
 	return nil
 }
@@ -250,7 +262,7 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 			return all.add(object{Name: name + key, Bytes: info.Size, ETag: info.ETag})
 		}
 		if !errors.Is(err, blob.ErrNotExist) {
-			return keyError(name+key, err)
+			return in.keyError(name+key, err)
 		}
 	}
 	prefix, glob := key, ""
@@ -264,7 +276,7 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 	}
 	for info, err := range store.List(ctx, prefix) {
 		if err != nil {
-			return keyError(name+key, err)
+			return in.keyError(name+key, err)
 		}
 		if glob != "" {
 			dir, base := path.Split(info.Key)
@@ -282,9 +294,13 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 }
 
 // keyError makes an *InputError of an error that does not go away when the step is repeated.
-func keyError(name string, err error) error {
-	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrInvalidKey) {
+func (in *inputs) keyError(name string, err error) error {
+	switch {
+	case errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrInvalidKey):
 		return &InputError{Object: name, Reason: "no such object", Err: err}
+	case in.planning && errors.Is(err, blob.ErrDenied) && !errors.Is(err, blob.ErrCredentials):
+		return &InputError{Object: name, Reason: err.Error() +
+			"; check the name, and allow the workers to list the bucket and to read the object", Err: err}
 	}
 	return err
 }
@@ -355,7 +371,7 @@ func (in *inputs) open(ctx context.Context, o object, off int64) (*rawObject, er
 	check := func() error {
 		info, err := store.Stat(ctx, key)
 		if err != nil {
-			return keyError(o.Name, err)
+			return in.keyError(o.Name, err)
 		}
 		if info.Size != o.Bytes || info.ETag != o.ETag {
 			return o.errChanged()
@@ -371,7 +387,7 @@ func (in *inputs) open(ctx context.Context, o object, off int64) (*rawObject, er
 			return nil, o.errChanged()
 		}
 		if err != nil {
-			return nil, keyError(o.Name, err)
+			return nil, in.keyError(o.Name, err)
 		}
 		return r, nil
 	}

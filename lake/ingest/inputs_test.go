@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/row"
 )
@@ -388,5 +389,61 @@ func TestBucketIsReadAsPlanned(t *testing.T) {
 	var input *ingest.InputError
 	if _, err := ingest.Normalize(ctx, store, "run2", 0, nil, nil); !errors.As(err, &input) || input.Object != "s3://bucket/in/b.txt" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// sparse is a bucket whose objects claim to have half of maxBytes.
+type sparse struct{ blob.Store }
+
+func (s sparse) Stat(ctx context.Context, key string) (blob.Info, error) {
+	info, err := s.Store.Stat(ctx, key)
+	info.Size = 1 << 59
+	return info, err
+}
+
+// TestSizesOfInputsDoNotOverflow lists sparse objects whose sizes have no sum of 63 bits.
+func TestSizesOfInputsDoNotOverflow(t *testing.T) {
+	bucket := sparse{blob.NewMemory()}
+	var inputs []string
+	for i := range 17 {
+		key := fmt.Sprintf("%02d.txt", i)
+		if _, err := bucket.Put(t.Context(), key, []byte("http://a.example/\n"), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		inputs = append(inputs, "s3://bucket/"+key)
+	}
+	ingest.BehindS3(t, bucket)
+	_, _, err := ingest.Expand(t.Context(), ingest.Spec{Inputs: inputs})
+	var input *ingest.InputError
+	if !errors.As(err, &input) || input.Object != "s3://bucket/02.txt" {
+		t.Errorf("error %v, want one that names the object", err)
+	}
+}
+
+// TestDeniedInputs checks that a lack of permissions ends a plan with a text that says what to do,
+// while credentials that the store does not accept, which may be renewed, are not the input's
+// fault.
+func TestDeniedInputs(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		err   error
+		final bool
+	}{
+		{fmt.Errorf("%w: AccessDenied", blob.ErrDenied), true},
+		{fmt.Errorf("%w: NoSuchBucket", blob.ErrDenied), true},
+		{fmt.Errorf("%w: ExpiredToken", blob.ErrCredentials), false},
+		{errors.New("connection refused"), false},
+	} {
+		store := blobtest.NewFaulty(blob.NewMemory())
+		store.Inject(blobtest.Fault{Op: blob.OpStat, Err: c.err}, blobtest.Fault{Op: blob.OpList, Err: c.err})
+		ingest.BehindS3(t, store)
+		_, err := ingest.MakePlan(ctx, blob.NewMemory(), "run", ingest.Spec{Dataset: "d", Inputs: []string{"s3://in/list.txt"}})
+		var input *ingest.InputError
+		if errors.As(err, &input) != c.final || !errors.Is(err, c.err) {
+			t.Errorf("%v: %v, want an InputError: %v", c.err, err, c.final)
+		}
+		if c.final && (!strings.Contains(err.Error(), "s3://in/list.txt") || !strings.Contains(err.Error(), "allow the workers")) {
+			t.Errorf("the error does not say what to do: %v", err)
+		}
 	}
 }

@@ -49,6 +49,9 @@ type PlanSummary struct {
 	// Bytes is the stored size of all Objects.
 	Bytes   int64 `json:"bytes"`
 	Objects int   `json:"objects"`
+	// Searchable tells a workflow that it may set search attributes. MakePlan leaves it to the
+	// caller, who knows Temporal.
+	Searchable bool `json:"searchable,omitempty"`
 }
 
 // MakePlan lists the objects to read, registers the dataset and the ingest, and stores the plan of
@@ -64,6 +67,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 	if err := spec.Check(); err != nil {
 		return PlanSummary{}, err
 	}
+	spec.Deadline = "" // another deadline is no other batch
 	var p plan
 	ok, err := load(ctx, store, planKey(run), &p)
 	if err != nil {
@@ -91,8 +95,9 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 	return PlanSummary{DatasetID: p.DatasetID, Batch: p.Batch, Splits: p.Count, Bytes: p.Bytes, Objects: p.Objects}, nil
 }
 
-// sameSpec compares specs by their JSON, in which an empty list equals none.
+// sameSpec compares specs by their JSON, in which an empty list equals none. Deadlines may differ.
 func sameSpec(a, b Spec) (bool, error) {
+	a.Deadline, b.Deadline = "", ""
 	x, err := json.Marshal(a)
 	if err != nil {
 		return false, err
@@ -116,6 +121,9 @@ func (s *Spec) Check() error {
 	if len(s.Inputs) == 0 {
 		return &InputError{Reason: "no inputs"}
 	}
+	if _, err := s.Limit(); err != nil {
+		return bad(err)
+	}
 	if s.MaxRejectRate > 1 {
 		return &InputError{Reason: fmt.Sprintf("max_reject_rate %v: want a share, at most 1", s.MaxRejectRate)}
 	}
@@ -134,7 +142,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if err != nil {
 		return plan{}, err
 	}
-	var in inputs
+	in := inputs{planning: true}
 	objects, err := in.expand(ctx, spec.Inputs, sel, lim.objects)
 	if err != nil {
 		return plan{}, err

@@ -29,12 +29,14 @@ func (s *store) fail(op, key string, err error) error {
 		code == "XMinioParentIsObject" || code == "XMinioObjectExistsAsDirectory":
 		// Codes of services that store objects as files.
 		err = fmt.Errorf("%w: an object and a folder of objects would have one name (%s)", blob.ErrInvalidKey, code)
-	case denied[code] || status == http.StatusUnauthorized || status == http.StatusForbidden:
+	case credentials[code] || status == http.StatusUnauthorized:
+		err = fmt.Errorf("%w: %s", blob.ErrCredentials, cmp.Or(code, http.StatusText(status)))
+	case denied[code] || status == http.StatusForbidden:
 		err = fmt.Errorf("%w: %s", blob.ErrDenied, cmp.Or(code, http.StatusText(status)))
 	case strings.Contains(err.Error(), "get credentials"):
 		// The SDK has no type for this error.
-		err = fmt.Errorf("%w: no credentials were found (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, a profile or a role)",
-			blob.ErrDenied)
+		err = fmt.Errorf("%w: none were found (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, a profile or a role)",
+			blob.ErrCredentials)
 	default:
 		err = brief(err)
 	}
@@ -43,8 +45,15 @@ func (s *store) fail(op, key string, err error) error {
 
 // denied are the codes of failures that a person must remove.
 var denied = map[string]bool{
-	"NoSuchBucket": true, "AccessDenied": true, "InvalidAccessKeyId": true, "SignatureDoesNotMatch": true,
-	"ExpiredToken": true, "InvalidToken": true, "AccountProblem": true, "PermanentRedirect": true,
+	"NoSuchBucket": true, "AccessDenied": true, "AllAccessDisabled": true, "AccountProblem": true,
+	"PermanentRedirect": true,
+}
+
+// credentials are the codes of requests whose signer the service does not accept.
+var credentials = map[string]bool{
+	"InvalidAccessKeyId": true, "SignatureDoesNotMatch": true, "ExpiredToken": true, "InvalidToken": true,
+	"TokenRefreshRequired": true, "RequestTimeTooSkewed": true, "RequestExpired": true, "InvalidSecurity": true,
+	"ExpiredTokenException": true, "AuthFailure": true, "InvalidClientTokenId": true, "NotSignedUp": true,
 }
 
 // apiError returns the service's error code and the HTTP status; both are zero if there was no

@@ -201,12 +201,30 @@ func (s *store) Stat(ctx context.Context, key string) (blob.Info, error) {
 	}
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: name})
 	if err != nil {
-		return blob.Info{}, s.fail("stat", key, err)
+		return blob.Info{}, s.fail("stat", key, s.headError(ctx, name, err))
 	}
 	if out.ContentLength == nil {
 		return blob.Info{}, s.fail("stat", key, errNoLength)
 	}
 	return blob.Info{Key: key, Size: *out.ContentLength, ETag: unquote(out.ETag)}, nil
+}
+
+// headError returns the reason of a refused HEAD. A reply to HEAD has no body, and so no code that
+// tells expired credentials from a lack of permissions; the reply to a GET has.
+func (s *store) headError(ctx context.Context, name *string, err error) error {
+	_, status := apiError(err)
+	if status != http.StatusForbidden && status != http.StatusBadRequest {
+		return err
+	}
+	got, getErr := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: name, Range: aws.String("bytes=0-0")})
+	if getErr == nil {
+		got.Body.Close()
+		return err
+	}
+	if code, _ := apiError(getErr); credentials[code] || denied[code] {
+		return getErr
+	}
+	return err
 }
 
 // Get implements Store.

@@ -296,6 +296,34 @@ func TestS3FinalErrors(t *testing.T) {
 	}
 }
 
+// TestS3TellsCredentialsFromPermissions covers Stat too, since replies to HEAD have no code.
+func TestS3TellsCredentialsFromPermissions(t *testing.T) {
+	s, network := badNetwork(t)
+	for _, test := range []struct {
+		status      int
+		code        string
+		credentials bool
+	}{
+		{400, "ExpiredToken", true}, {403, "InvalidAccessKeyId", true}, {403, "SignatureDoesNotMatch", true},
+		{403, "RequestTimeTooSkewed", true}, {401, "Unauthorized", true},
+		{403, "AccessDenied", false}, {403, "AllAccessDisabled", false},
+	} {
+		network.set(func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+			w.WriteHeader(test.status)
+			if r.Method != http.MethodHead {
+				fmt.Fprintf(w, "<Error><Code>%s</Code><Message>as told</Message></Error>", test.code)
+			}
+		})
+		_, _, get := s.Get(t.Context(), "k")
+		_, stat := s.Stat(t.Context(), "k")
+		for op, err := range map[string]error{"get": get, "stat": stat} {
+			if !errors.Is(err, blob.ErrDenied) || errors.Is(err, blob.ErrCredentials) != test.credentials {
+				t.Errorf("%s: %d %s: %v; want an ErrDenied, credentials %v", op, test.status, test.code, err, test.credentials)
+			}
+		}
+	}
+}
+
 func TestS3ErrorsHoldNoCredentials(t *testing.T) {
 	rawURL := testenv.S3(t)
 	t.Setenv("AWS_MAX_ATTEMPTS", "1")

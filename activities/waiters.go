@@ -1,0 +1,213 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// PublishRequest asks the publisher of a lake for a version. The publisher tells the workflow that
+// the request names, if any, which version holds its batch.
+type PublishRequest struct {
+	WorkflowID string `json:"workflow_id,omitempty"`
+	RunID      string `json:"run_id,omitempty"`
+	DatasetID  uint32 `json:"dataset_id,omitempty"`
+	Batch      string `json:"batch,omitempty"`
+	// Digest is that of the batch. Requests of older builds lack it.
+	Digest string `json:"digest,omitempty"`
+	// Rebuild is publish.RebuildAll or the id of a segment. The publisher checks and repairs these
+	// segments before it publishes.
+	Rebuild string `json:"rebuild,omitempty"`
+	// Deadline is how long the publish may take, as in ingest.Spec.
+	Deadline string `json:"deadline,omitempty"`
+}
+
+// ref returns the batch of a request.
+func (r *PublishRequest) ref() segment.BatchRef {
+	return segment.BatchRef{DatasetID: r.DatasetID, Batch: r.Batch, Digest: r.Digest}
+}
+
+// Published is the answer to an ingest: the version that holds its batch, or why none ever will.
+type Published struct {
+	Version string `json:"version,omitempty"`
+	Error   string `json:"error,omitempty"`
+	// Digest is that of the batch, if the request had it.
+	Digest string `json:"digest,omitempty"`
+}
+
+const (
+	// PublishSignal carries a PublishRequest to a publisher.
+	PublishSignal = "publish"
+	// PublishedSignal carries a Published to a waiting ingest.
+	PublishedSignal = "published"
+)
+
+const (
+	// maxPublisherEvents is how long a publisher's history may be for more requests to be sent to
+	// it. Temporal ends a workflow with 51,200 events or 10,000 signals, and a signal takes up to
+	// four events. Ingests whose request is not sent look for the version themselves.
+	maxPublisherEvents = 10_000
+
+	// publishPause is how long after a failed publish its waiting ingests do not ask for another.
+	publishPause = 10 * time.Minute
+
+	// toldAtOnce is how many signals TellIngests has in flight.
+	toldAtOnce = 16
+)
+
+// PublishWorkflowID returns the workflow id of the one publisher of a lake.
+func PublishWorkflowID(lakeURL string) string { return "publish@" + lakeURL }
+
+// RequestPublish sends a request to the lake's publisher and starts the publisher if it does not
+// run. It sends nothing to a publisher that has very many requests already: the ingest asks again
+// later. It is an activity because workflow code cannot signal with start.
+func (c *Control) RequestPublish(ctx context.Context, lakeURL string, req PublishRequest) error {
+	if err := c.check(lakeURL); err != nil {
+		return err
+	}
+	_, err := withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (struct{}, error) {
+		e, err := c.newest(ctx, PublishWorkflowID(lakeURL))
+		if err != nil || open(e) && e.GetHistoryLength() > maxPublisherEvents {
+			return struct{}{}, err
+		}
+		_, err = SignalPublisher(ctx, c.Temporal, lakeURL, req)
+		return struct{}{}, err
+	})
+	return err
+}
+
+// SignalPublisher sends a request to the publisher of a lake and starts the publisher if it does
+// not run.
+func SignalPublisher(ctx context.Context, c client.Client, lakeURL string, req PublishRequest) (client.WorkflowRun, error) {
+	run, err := c.SignalWithStartWorkflow(ctx, PublishWorkflowID(lakeURL), PublishSignal, req, client.StartWorkflowOptions{
+		ID:                       PublishWorkflowID(lakeURL),
+		TaskQueue:                TaskQueue(lakeURL, PoolControl),
+		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		Memo:                     map[string]any{"lake": lakeURL},
+	}, "PublishWorkflow", map[string]string{"lake": lakeURL})
+	if err != nil {
+		return nil, fmt.Errorf("signal the publisher of %s: %w", lakeURL, err)
+	}
+	return run, nil
+}
+
+// Look is the result of FindVersion.
+type Look struct {
+	// Version is the version that holds the batch, "" if none does yet.
+	Version string `json:"version,omitempty"`
+	// Error says why no version can hold the batch.
+	Error string `json:"error,omitempty"`
+	// Seen is the current version.
+	Seen string `json:"seen,omitempty"`
+	// Ask tells that no publisher runs, so that the request has to be sent again.
+	Ask bool `json:"ask,omitempty"`
+	// Reason is what went wrong with the last publish, "" if it did not fail.
+	Reason string `json:"reason,omitempty"`
+}
+
+// FindVersion tells a waiting ingest whether a version holds its batch, and what the publisher
+// does. Seen is the version that the last call saw. It costs two small reads until there is another
+// version. A lake that cannot be read is a reason, not an error: the batch is sound.
+func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRequest, seen string) (Look, error) {
+	if err := c.check(lakeURL); err != nil {
+		return Look{}, err
+	}
+	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (Look, error) {
+		found, err := publish.Find(ctx, c.Store, req.ref(), seen)
+		out := Look{Seen: found.Current, Error: found.Damage}
+		switch {
+		case errors.Is(err, codec.ErrCorrupt):
+			out.Reason = err.Error()
+		case err != nil:
+			return Look{}, err
+		case found.Published:
+			out.Version = found.Current
+			return out, nil
+		}
+		e, err := c.newest(ctx, PublishWorkflowID(lakeURL))
+		if err != nil || open(e) {
+			return out, err
+		}
+		failed := e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_FAILED
+		out.Ask = !failed || time.Since(e.GetCloseTime().AsTime()) >= publishPause
+		if failed {
+			var app *temporal.ApplicationError
+			err := c.Temporal.GetWorkflow(ctx, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId()).Get(ctx, nil)
+			if errors.As(err, &app) {
+				out.Reason = app.Message()
+			}
+		}
+		return out, nil
+	})
+}
+
+// TellIngests tells workflows which version holds their batches, or why none will. Skipped are
+// damaged batches that the last publish left out. Batches that are neither in the version nor
+// skipped are not mentioned to their workflows, which look for themselves; so do those that cannot
+// be told.
+func (c *Control) TellIngests(ctx context.Context, lakeURL string, requests []PublishRequest, skipped []publish.Skipped) error {
+	if err := c.check(lakeURL); err != nil {
+		return err
+	}
+	_, err := withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (struct{}, error) {
+		refs := make([]segment.BatchRef, len(requests))
+		for i := range requests {
+			refs[i] = requests[i].ref()
+		}
+		found, err := publish.FindAll(ctx, c.Store, refs)
+		if err != nil {
+			return struct{}{}, err
+		}
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(toldAtOnce)
+		for i, req := range requests {
+			answer := Published{Version: found[i], Digest: req.Digest}
+			if at := slices.IndexFunc(skipped, func(s publish.Skipped) bool {
+				return s.DatasetID == req.DatasetID && s.Batch == req.Batch
+			}); at >= 0 && answer.Version == "" {
+				answer.Error = skipped[at].Reason
+			}
+			if req.WorkflowID == "" || answer.Version == "" && answer.Error == "" {
+				continue
+			}
+			g.Go(func() error {
+				run := req.RunID
+				if req.Digest != "" {
+					run = "" // it may have continued as new; the digest tells it whether it is meant
+				}
+				err := c.Temporal.SignalWorkflow(ctx, req.WorkflowID, run, PublishedSignal, answer)
+				var gone *serviceerror.NotFound
+				if errors.As(err, &gone) {
+					return nil
+				}
+				return err
+			})
+		}
+		return struct{}{}, g.Wait()
+	})
+	return err
+}
+
+// Withdraw makes sure that what a run ingested is never published. It returns the version that
+// holds the batch already, if there is one. Digest is that of the batch, "" if it is not known.
+func (c *Control) Withdraw(ctx context.Context, lakeURL string, dataset uint32, batch, run, digest string) (string, error) {
+	if err := c.check(lakeURL); err != nil {
+		return "", err
+	}
+	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (string, error) {
+		return publish.Withdraw(ctx, c.Store, dataset, batch, run, digest)
+	})
+}

@@ -1,0 +1,173 @@
+package publish
+
+import (
+	"context"
+	"errors"
+
+	"github.com/urlake/urlake/indexbuild/lakecheck"
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// Found is the result of Find.
+type Found struct {
+	// Current is the id of the current version, "" if there is none.
+	Current string `json:"current"`
+	// Published tells that the current version has the batch, with the digest asked for or with
+	// that of a later ingest.
+	Published bool `json:"published"`
+	// Damage says why no publish can include the batch, "" if it is intact.
+	Damage string `json:"damage,omitempty"`
+}
+
+// Find looks for a finished batch in the current version. Seen is the id of a version that is known
+// not to have the batch; it is not read again. An empty digest stands for any.
+func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen string) (Found, error) {
+	m, _, err := manifest.Read(ctx, store)
+	if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
+		return Found{}, err
+	}
+	later := map[string]bool{} // digests of the ingests that registered after the one asked for
+	ingests, err := lake.Ingests(ctx, store, batch.DatasetID, batch.Batch)
+	if err != nil {
+		return Found{}, err
+	}
+	after := batch.Digest == ""
+	for _, i := range ingests {
+		later[i.Digest] = after && i.Digest != ""
+		after = after || i.Digest == batch.Digest
+	}
+	var out Found
+	if m != nil {
+		out.Current = m.CurrentVersion
+	}
+	if out.Current != "" && out.Current != seen {
+		v, err := readVersion(ctx, store, m)
+		if err != nil {
+			return Found{}, err
+		}
+		if live, ok := v.FindBatch(batch.DatasetID, batch.Batch); ok {
+			out.Published = batch.Digest == "" || live.Digest == batch.Digest || later[live.Digest]
+		}
+	}
+	if out.Published || batch.Digest == "" {
+		return out, nil
+	}
+	_, err = lakecheck.Batch(ctx, store, batch)
+	var d *postings.DamageError
+	if errors.As(err, &d) {
+		out.Damage, err = lakecheck.Reason(ctx, store, batch, err), nil
+	}
+	return out, err
+}
+
+// FindAll returns for each of the batches the id of the current version if that holds it, else "".
+// An empty digest stands for any.
+func FindAll(ctx context.Context, store blob.Store, batches []segment.BatchRef) ([]string, error) {
+	found := make([]string, len(batches))
+	v, err := currentVersion(ctx, store)
+	if err != nil || v == nil {
+		return found, err
+	}
+	for i, b := range batches {
+		if live, ok := v.FindBatch(b.DatasetID, b.Batch); ok && (b.Digest == "" || live.Digest == b.Digest) {
+			found[i] = v.ID
+		}
+	}
+	return found, nil
+}
+
+// currentVersion reads the lake's current version, or what takes its place if that is lost. It is
+// nil if there is none.
+func currentVersion(ctx context.Context, store blob.Store) (*manifest.Version, error) {
+	s, err := manifest.Recover(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	return s.Current, nil
+}
+
+func readVersion(ctx context.Context, store blob.Store, m *manifest.Manifest) (*manifest.Version, error) {
+	ref, err := m.Version("")
+	if err != nil {
+		return nil, err
+	}
+	return manifest.ReadVersion(ctx, store, ref)
+}
+
+// Withdraw makes sure that what a run has ingested is never published, and returns the version that
+// has it if it was published already. Digest is that of the batch if the caller knows it. Objects
+// that the run wrote stay: they are named by their content, which a version may have from another
+// ingest.
+//
+// A commit looks into the registry before it replaces the manifest. Withdraw first changes the
+// registry and then touches the manifest, so a commit that looked too early has to look again. Only
+// the first commit of a lake, which has no manifest to touch, can come in between.
+func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string) (version string, err error) {
+	holds := func() (string, error) {
+		if digest == "" {
+			return "", nil
+		}
+		v, err := currentVersion(ctx, store)
+		if err != nil || v == nil {
+			return "", err
+		}
+		if live, ok := v.FindBatch(dataset, batch); ok && live.Digest == digest {
+			return v.ID, nil
+		}
+		return "", nil
+	}
+	ingests, err := lake.Ingests(ctx, store, dataset, batch)
+	if err != nil {
+		return "", err
+	}
+	for _, i := range ingests {
+		if i.Run == run && i.Digest != "" {
+			digest = i.Digest
+		}
+	}
+	if version, err := holds(); err != nil || version != "" {
+		return version, err
+	}
+	finished, registered, err := lake.WithdrawIngest(ctx, store, dataset, batch, run)
+	if err != nil || registered && finished == "" {
+		return "", err // nothing was finished, so no commit can have it
+	}
+	if err := manifest.Touch(ctx, store); err != nil {
+		return "", err
+	}
+	if version, err = holds(); err != nil || version == "" {
+		return "", err
+	}
+	// A commit came first. The registry has to agree with the version.
+	if _, err := lake.RegisterIngest(ctx, store, dataset, batch, run); err != nil {
+		return "", err
+	}
+	_, err = lake.FinishIngest(ctx, store, dataset, batch, run, digest)
+	return version, err
+}
+
+// withdrawn reports whether an ingest whose batch is new in the plan was withdrawn since the plan
+// was made.
+func (p *plan) withdrawn(ctx context.Context, store blob.Store) (bool, error) {
+	for _, b := range p.Batches {
+		if !b.New {
+			continue
+		}
+		ingests, err := lake.Ingests(ctx, store, b.DatasetID, b.Batch)
+		if err != nil {
+			return false, err
+		}
+		found := false
+		for _, i := range ingests {
+			found = found || i.Digest == b.Digest
+		}
+		if !found {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,140 @@
+package publish_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// ingests returns the registered ingests of batch b1 of dataset 1, at least one.
+func ingests(t *testing.T, store blob.Store) []lake.Ingest {
+	t.Helper()
+	all, err := lake.Ingests(t.Context(), store, 1, "b1")
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	return all
+}
+
+func TestFindTellsWhatBecameOfABatch(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	first := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: ingests(t, store)[0].Digest}
+	find := func(ref segment.BatchRef, seen string) publish.Found {
+		t.Helper()
+		found, err := publish.Find(t.Context(), store, ref, seen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if found := find(first, ""); found != (publish.Found{}) {
+		t.Errorf("before a publish: %+v", found)
+	}
+	testlake.Publish(t, store)
+	id := current(t, store).ID
+	if found := find(first, ""); found != (publish.Found{Current: id, Published: true}) {
+		t.Errorf("published: %+v", found)
+	}
+	testlake.Ingest(t, store, "alpha", "b1", records("b", 5))
+	all := ingests(t, store)
+	second := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: all[len(all)-1].Digest}
+	if found := find(second, ""); found != (publish.Found{Current: id}) {
+		t.Errorf("the next ingest, before its publish: %+v", found)
+	}
+	testlake.Publish(t, store)
+	id = current(t, store).ID
+	for name, ref := range map[string]segment.BatchRef{"replaced": first, "new": second, "any": {DatasetID: 1, Batch: "b1"}} {
+		if found := find(ref, ""); found != (publish.Found{Current: id, Published: true}) {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+	testlake.Ingest(t, store, "alpha", "b1", records("c", 5))
+	all = ingests(t, store)
+	third := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: all[len(all)-1].Digest}
+	if err := store.Delete(t.Context(), lake.BatchKey(1, "b1", third.Digest)); err != nil {
+		t.Fatal(err)
+	}
+	if found := find(third, id); found.Published || !strings.Contains(found.Damage, third.Digest) {
+		t.Errorf("without its record: %+v", found)
+	}
+}
+
+// TestWithdrawnBatchIsNotPublished withdraws a batch before a publish, between a publish's plan and
+// its commit, and after the commit.
+func TestWithdrawnBatchIsNotPublished(t *testing.T) {
+	withdraw := func(t *testing.T, store blob.Store) string {
+		t.Helper()
+		version, err := publish.Withdraw(t.Context(), store, 1, "b1", ingests(t, store)[0].Run, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return version
+	}
+	start := func(t *testing.T) blob.Store {
+		store := blob.NewMemory()
+		testlake.Ingest(t, store, "zeta", "b1", records("z", 1)) // dataset 1 is the one to withdraw
+		return store
+	}
+	t.Run("before", func(t *testing.T) {
+		store := start(t)
+		if version := withdraw(t, store); version != "" {
+			t.Errorf("in version %q", version)
+		}
+		if s, err := publish.Plan(t.Context(), store, testlake.Run(), 0); err != nil || !s.Nothing {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+	t.Run("between", func(t *testing.T) {
+		store := start(t)
+		late := begin(t, store)
+		if version := withdraw(t, store); version != "" {
+			t.Errorf("in version %q", version)
+		}
+		if done := late.commit(t, store); !done.Stale {
+			t.Errorf("committed: %+v", done)
+		}
+	})
+	t.Run("after", func(t *testing.T) {
+		store := start(t)
+		testlake.Publish(t, store)
+		if version, want := withdraw(t, store), current(t, store).ID; version != want {
+			t.Errorf("in version %q, want %q", version, want)
+		}
+		if s, err := publish.Plan(t.Context(), store, testlake.Run(), 0); err != nil || !s.Nothing {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// TestWithdrawalDuringACommit withdraws a batch after the commit has looked into the registry, and
+// before it replaces the manifest.
+func TestWithdrawalDuringACommit(t *testing.T) {
+	inner := blob.NewMemory()
+	testlake.Ingest(t, inner, "other", "b0", records("o", 1))
+	testlake.Publish(t, inner)
+	testlake.Ingest(t, inner, "other", "b1", records("z", 1))
+	run := ingests(t, inner)[0].Run
+	late := begin(t, inner)
+	store := blobtest.NewFaulty(inner)
+	withdrawn := false
+	store.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return key == manifest.Key }, Nth: 1, Do: func() {
+		withdrawn = true
+		if version, err := publish.Withdraw(t.Context(), inner, 1, "b1", run, ""); err != nil || version != "" {
+			t.Errorf("withdraw: version %q, %v", version, err)
+		}
+	}})
+	if done := late.commit(t, store); !withdrawn || !done.Stale {
+		t.Errorf("withdrawn %v, committed %+v", withdrawn, done)
+	}
+	if _, ok := current(t, inner).FindBatch(1, "b1"); ok {
+		t.Error("the withdrawn batch is published")
+	}
+}

@@ -1,0 +1,36 @@
+package ingest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DefaultDeadline is how long an ingest or a publish may take if nothing else is said. An outage
+// over a weekend, and a Monday to mend it, fit.
+const DefaultDeadline = 7 * 24 * time.Hour
+
+// ParseDeadline returns the duration that s stands for: one of Go's, such as 90m or 36h, or whole
+// days, such as 7d. Empty is DefaultDeadline.
+func ParseDeadline(s string) (time.Duration, error) {
+	if s == "" {
+		return DefaultDeadline, nil
+	}
+	d, err := time.ParseDuration(s)
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		var n int
+		n, err = strconv.Atoi(days)
+		d = time.Duration(n) * 24 * time.Hour
+		if n > 36500 {
+			d = 0
+		}
+	}
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("deadline %q: use a duration such as 90m, 36h or 7d", s)
+	}
+	return d, nil
+}
+
+// Limit returns the duration of the spec's deadline.
+func (s *Spec) Limit() (time.Duration, error) { return ParseDeadline(s.Deadline) }

@@ -1,0 +1,178 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// Owner names who may continue a run and remove its staging: a workflow of one Temporal.
+type Owner struct {
+	// Namespace is the id of a namespace. No two have the same, whatever Temporal they are in.
+	Namespace  string `json:"namespace"`
+	WorkflowID string `json:"workflow_id"`
+}
+
+// ownership is owner.json.
+type ownership struct {
+	header
+	Owner
+}
+
+func ownerKey(run string) string { return lake.StagingPrefix(run) + "owner.json" }
+
+// ReadOwner returns the owner of a run's staging. ok is false if there is none: an older build made
+// the staging, or it is that of a publish.
+func ReadOwner(ctx context.Context, store blob.Store, run string) (o Owner, ok bool, err error) {
+	var doc ownership
+	ok, err = load(ctx, store, ownerKey(run), &doc)
+	return doc.Owner, ok, err
+}
+
+// Claim makes owner the owner of a run, and returns the run. If an earlier run of the same ingest
+// has ended before it finished, Claim returns that run instead: its staging has what it has done.
+// Ended reports whether the workflow of an owner has ended, so that it will not touch its staging
+// again.
+//
+// The earlier run must be the one that registered the batch last, and its spec and its inputs must
+// be those of spec now.
+func Claim(
+	ctx context.Context, store blob.Store, run string, spec Spec, owner Owner,
+	ended func(context.Context, Owner) (bool, error),
+) (string, error) {
+	if err := checkRun(run); err != nil {
+		return "", err
+	}
+	if err := spec.Check(); err != nil {
+		return "", err
+	}
+	_, planned, err := ReadOwner(ctx, store, run)
+	if err == nil && !planned {
+		var earlier string
+		if earlier, err = resumable(ctx, store, spec); err == nil && earlier != "" {
+			var took bool
+			if took, err = take(ctx, store, earlier, owner, ended); took && err == nil {
+				return earlier, nil
+			}
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	return run, save(ctx, store, ownerKey(run), &ownership{Owner: owner})
+}
+
+// take makes owner the owner of an earlier run, unless somebody else still is.
+func take(
+	ctx context.Context, store blob.Store, run string, owner Owner, ended func(context.Context, Owner) (bool, error),
+) (bool, error) {
+	before, info, err := store.Get(ctx, ownerKey(run))
+	if errors.Is(err, blob.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var doc ownership
+	if ok, err := load(ctx, store, ownerKey(run), &doc); err != nil || !ok {
+		return false, err
+	}
+	if doc.Owner != owner {
+		if over, err := ended(ctx, doc.Owner); err != nil || !over {
+			return false, err
+		}
+	}
+	doc.Owner = owner
+	*doc.head() = header{stagingFormat, ownerKey(run)}
+	data, err := codec.Seal(&doc)
+	if err != nil || bytes.Equal(data, before) {
+		return err == nil, err
+	}
+	_, err = store.Put(ctx, ownerKey(run), data, blob.Condition{IfMatch: info.ETag})
+	if errors.Is(err, blob.ErrPrecondition) {
+		return false, nil // another run of the ingest was first
+	}
+	return err == nil, err
+}
+
+// resumable returns the run that an ingest of spec would repeat, "" if there is none.
+func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error) {
+	datasets, err := lake.Registry(ctx, store)
+	if err != nil {
+		return "", err
+	}
+	at := slices.IndexFunc(datasets, func(d lake.Dataset) bool { return d.Name == spec.Dataset })
+	if at < 0 {
+		return "", nil
+	}
+	last, err := lake.LastIngests(ctx, store, datasets[at].ID)
+	if err != nil {
+		return "", err
+	}
+	unfinished := false
+	for _, i := range last {
+		unfinished = unfinished || i.Digest == ""
+	}
+	if !unfinished || spec.Batch != "" && (last[spec.Batch].Run == "" || last[spec.Batch].Digest != "") {
+		return "", nil
+	}
+	sel, err := newSelection(spec.Include, spec.Exclude)
+	if err != nil {
+		return "", err
+	}
+	in := inputs{planning: true}
+	objects, err := in.expand(ctx, spec.Inputs, sel, defaultLimits.objects)
+	if err != nil {
+		return "", err
+	}
+	batch := spec.Batch
+	if batch == "" {
+		batch = defaultBatch(objects)
+	}
+	run := last[batch].Run
+	if run == "" || last[batch].Digest != "" || checkRun(run) != nil {
+		return "", nil
+	}
+	var p plan
+	if ok, err := load(ctx, store, planKey(run), &p); err != nil || !ok {
+		return "", nil //nolint:nilerr // a plan that cannot be read is not continued
+	}
+	same, err := sameSpec(p.Spec, spec)
+	if err != nil || !same || p.check(run) != nil {
+		return "", err
+	}
+	planned, err := p.objects(ctx, store)
+	if err != nil || !slices.Equal(planned, objects) {
+		return "", err
+	}
+	return run, nil
+}
+
+// objects returns the objects of a plan, in order.
+func (p *plan) objects(ctx context.Context, store blob.Store) ([]object, error) {
+	var all []object
+	add := func(pieces []piece) {
+		for i := range pieces {
+			if len(all) == 0 || all[len(all)-1] != pieces[i].object {
+				all = append(all, pieces[i].object)
+			}
+		}
+	}
+	if p.Count == 1 {
+		add(p.Pieces)
+		return all, nil
+	}
+	for split := range p.Count {
+		pieces, err := p.pieces(ctx, store, split)
+		if err != nil {
+			return nil, err
+		}
+		add(pieces)
+	}
+	return all, nil
+}

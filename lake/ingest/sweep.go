@@ -1,0 +1,148 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+const (
+	// sweepInterval is the least time between two sweeps. A sweep lists all of staging.
+	sweepInterval = time.Hour
+
+	// unknownGrace is how long the staging of a run that Temporal does not know must stay
+	// unchanged until it is removed. It may be that of a run of another Temporal.
+	unknownGrace = 24 * time.Hour
+)
+
+// RunState is what Temporal knows of the workflow that a run belongs to.
+type RunState int
+
+const (
+	// RunUnknown is the state of runs of another Temporal, or of one that lost its data.
+	RunUnknown RunState = iota
+	// RunLive may still read and write its staging, or may be continued.
+	RunLive
+	// RunOver will never touch its staging again.
+	RunOver
+)
+
+// sweepKey is the key of sweep.json. It lies beside the folders of the runs.
+const sweepKey = "staging/sweep.json"
+
+// sweepRecord is sweep.json.
+type sweepRecord struct {
+	header
+	// Swept is when staging was last swept.
+	Swept time.Time `json:"swept"`
+	// Unknown has the runs in staging that Temporal did not know then.
+	Unknown map[string]sighting `json:"unknown"`
+}
+
+// sighting is a run's staging as a sweep found it.
+type sighting struct {
+	// Since is when the staging was first found with these objects.
+	Since time.Time `json:"since"`
+	// Objects is a hash of all keys and ETags.
+	Objects uint64 `json:"objects"`
+}
+
+// Swept is the result of Sweep.
+type Swept struct {
+	// Runs are those whose staging was removed, Kept is the number of others.
+	Runs []string `json:"runs,omitempty"`
+	Kept int      `json:"kept"`
+}
+
+// Sweep removes the staging of runs that nobody will continue: those that are over, and those of
+// unknown state whose staging has not changed for unknownGrace. State tells a run's state; ok is
+// whether the run has an owner. A sweep soon after another one does nothing.
+func Sweep(
+	ctx context.Context, store blob.Store, now time.Time,
+	state func(ctx context.Context, run string, owner Owner, ok bool) (RunState, error),
+) (Swept, error) {
+	var last sweepRecord
+	if _, err := load(ctx, store, sweepKey, &last); err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		return Swept{}, err // a damaged record is as good as none
+	}
+	if age := now.Sub(last.Swept); age >= 0 && age < sweepInterval {
+		return Swept{}, nil
+	}
+	found, err := stagingRuns(ctx, store)
+	if err != nil {
+		return Swept{}, err
+	}
+	next := sweepRecord{Swept: now.UTC(), Unknown: map[string]sighting{}}
+	var out Swept
+	for _, f := range found {
+		owner, ok, err := ReadOwner(ctx, store, f.run)
+		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			return out, err
+		}
+		s, err := state(ctx, f.run, owner, ok)
+		if err != nil {
+			return out, err
+		}
+		if s == RunUnknown {
+			seen := last.Unknown[f.run]
+			if seen.Objects != f.objects || seen.Since.IsZero() {
+				seen = sighting{Since: next.Swept, Objects: f.objects}
+			}
+			next.Unknown[f.run] = seen
+			if next.Swept.Sub(seen.Since) >= unknownGrace {
+				s = RunOver
+			}
+		}
+		if s != RunOver {
+			out.Kept++
+			continue
+		}
+		if err := Cleanup(ctx, store, f.run); err != nil {
+			return out, err
+		}
+		delete(next.Unknown, f.run)
+		out.Runs = append(out.Runs, f.run)
+	}
+	return out, save(ctx, store, sweepKey, &next)
+}
+
+// stagedRun is a run with objects in staging.
+type stagedRun struct {
+	run     string
+	objects uint64 // hash of keys and ETags
+}
+
+// stagingRuns lists the runs that have objects in staging.
+func stagingRuns(ctx context.Context, store blob.Store) ([]stagedRun, error) {
+	const root = "staging/"
+	var runs []stagedRun
+	hash := xxh3.New()
+	end := func() {
+		if len(runs) > 0 {
+			runs[len(runs)-1].objects = hash.Sum64()
+		}
+		hash.Reset()
+	}
+	for info, err := range store.List(ctx, root) {
+		if err != nil {
+			return nil, err
+		}
+		run, _, folder := strings.Cut(strings.TrimPrefix(info.Key, root), "/")
+		if !folder || checkRun(run) != nil {
+			continue
+		}
+		if len(runs) == 0 || runs[len(runs)-1].run != run {
+			end()
+			runs = append(runs, stagedRun{run: run})
+		}
+		hash.WriteString(info.Key + "\x00" + info.ETag + "\x00")
+	}
+	end()
+	return runs, nil
+}
