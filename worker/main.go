@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +36,9 @@ import (
 )
 
 func main() { cli.Main(command()) }
+
+// maxMemory in MiB, and the workflow cache on top of it, do not overflow an int64 of bytes.
+const maxMemory = math.MaxInt64 >> 21
 
 // stopTimeout is how long a stopping worker waits for its activities to end.
 const stopTimeout = 15 * time.Second
@@ -123,19 +125,13 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if o.perPool < 1 {
 		return cli.Usagef("--concurrency is %d; use 1 or more", o.perPool)
 	}
-	if o.memory < 0 {
+	if o.memory < 0 || o.memory > maxMemory {
 		return cli.Usagef("--memory-limit is %d; use a number of MiB, or 0 for no limit", o.memory)
 	}
 	if os.Getenv("GOMAXPROCS") == "" {
 		processors.Use(runtime.GOMAXPROCS(0))
 	}
-	if os.Getenv("GOMEMLIMIT") == "" && o.memory > 0 {
-		debug.SetMemoryLimit(o.memory << 20)
-	}
-	var memory *activities.Memory
-	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
-		memory = activities.NewMemory(limit)
-	}
+	memory := limitMemory(o.memory, slices.Contains(o.pools, activities.PoolControl))
 	if err := checkParent(lakeURL); err != nil {
 		return err
 	}
