@@ -94,6 +94,9 @@ type Batch struct {
 	Parts    []Part        `json:"parts"`
 	Postings []FrameObject `json:"postings"`
 	Rejects  *Object       `json:"rejects,omitempty"`
+	// ListedRejects is how many of the rejected records Rejects lists, the first ones. It is 0 if
+	// all are listed.
+	ListedRejects int64 `json:"listed_rejects,omitempty"`
 }
 
 // Encode returns the record's bytes and their digest, which BatchKey takes.

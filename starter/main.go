@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -93,7 +92,7 @@ const connectTimeout = 5 * time.Second
 // connect connects to the Temporal server that Temporal's standard environment variables name. What
 // the client starts is traced if OpenTelemetry's variables ask for it, until the client is closed.
 func connect(ctx context.Context) (client.Client, error) {
-	traces, err := tracing.Start(ctx, "urlake-starter", cli.Version(), tracing.Reporter(os.Stderr, "starter"))
+	traces, err := tracing.Start(ctx, "urlake-starter", cli.Version(), tracing.Reporter(cli.Printable(os.Stderr), "starter"))
 	if err != nil {
 		return nil, err
 	}
@@ -122,12 +121,7 @@ func (c tracedClient) Close() {
 }
 
 // printJSON writes v as one indented JSON document.
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
+func printJSON(w io.Writer, v any) error { return cli.WriteJSON(w, v, true) }
 
 // table prints rows under a header line, in aligned columns. A column whose header begins with > is
 // aligned right. Cells are escaped.

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -121,10 +120,8 @@ func writeNormalized(w *bufio.Writer, n *urlnorm.Normalizer, raw []byte, asJSON 
 		}
 		return err
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
 	if reject != nil {
-		return enc.Encode(rejected{string(raw), reject.Reason})
+		return cli.WriteJSON(w, rejected{string(raw), reject.Reason}, false)
 	}
 	canonical := u.String()
 	out := normalized{
@@ -135,5 +132,5 @@ func writeNormalized(w *bufio.Writer, n *urlnorm.Normalizer, raw []byte, asJSON 
 	if u.Port >= 0 {
 		out.Port = &u.Port
 	}
-	return enc.Encode(out)
+	return cli.WriteJSON(w, out, false)
 }

@@ -161,7 +161,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		}
 		defer stop()
 	}
-	traces, err := tracing.Start(ctx, "urlake-worker", cli.Version(), tracing.Reporter(stderr, "worker"))
+	traces, err := tracing.Start(ctx, "urlake-worker", cli.Version(), tracing.Reporter(cli.Printable(stderr), "worker"))
 	if err != nil {
 		return err
 	}
@@ -171,11 +171,11 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 
-	handler := slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})
+	handler := slog.NewTextHandler(cli.Printable(stderr), &slog.HandlerOptions{Level: slog.LevelWarn})
 	logger := log.NewStructuredLogger(slog.New(handler))
 	namespace := ""
 	c, address, err := dial.Temporal(ctx, logger, dial.Forever, func(address string) {
-		fmt.Fprintf(stderr, "worker: waiting for Temporal at %s\n", address)
+		cli.Fprintf(stderr, "worker: waiting for Temporal at %s\n", address)
 	}, func(opts *client.Options) {
 		namespace = opts.Namespace
 		opts.Interceptors = interceptors
@@ -201,7 +201,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	for _, pool := range o.pools {
 		slots := memory.Slots(pool, o.perPool)
 		if slots < o.perPool {
-			fmt.Fprintf(stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
+			cli.Fprintf(stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
 				pool, slots, o.perPool)
 		}
 		queue := activities.TaskQueue(lakeURL, pool)
@@ -222,7 +222,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			w.RegisterWorkflow(workflows.IngestWorkflow)
 			w.RegisterWorkflow(workflows.PublishWorkflow)
 			if err := search.Register(ctx); err != nil {
-				fmt.Fprintf(stderr, "worker: %v\n", err)
+				cli.Fprintf(stderr, "worker: %v\n", err)
 			}
 			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c, Search: search})
 		case activities.PoolNormalize:
@@ -241,13 +241,13 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	state.started(polling)
 	if missing {
-		fmt.Fprintf(stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
+		cli.Fprintf(stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
 	}
-	fmt.Fprintf(stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
+	cli.Fprintf(stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
 
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(stderr, "worker: stopping; steps that do not end soon are returned to Temporal")
+		cli.Fprintf(stderr, "worker: stopping; steps that do not end soon are returned to Temporal\n")
 	case err = <-stopped:
 	}
 	state.draining.Store(true)

@@ -45,9 +45,9 @@
 //	shuffle/{split}/{n}-{arena}  shuffle files (package lake); arena is the size in hexadecimal of
 //	                             the memory for rows, so that workers of different sizes do not mix
 //	                             files
-//	rejects/{split}              frame file, JSON lines {"object","line","offset","reason"} in input
-//	                             order; in a range, lines count from its first until Finish knows
-//	                             how many lines are before it
+//	rejects/{split}              frame file, JSON lines {"object","line","offset","reason"} of the
+//	                             first rejects in input order; in a range, lines count from its
+//	                             first until Finish knows how many lines are before it
 //	merge.json                   sealed result of PlanMerge
 //	merging/{task}/…             sorted runs (package lake) of a task larger than memory
 //	merged/{task}.json           sealed result of Merge: counts, parts, postings object
@@ -117,6 +117,10 @@ type limits struct {
 	task int64
 	// objects is the largest number of objects in a batch.
 	objects int
+	// rejects bounds the lists of rejects.
+	rejects rejectLimits
+	// hopeless is the number of rejects from which a split with too many of them is not read on.
+	hopeless int64
 }
 
 var defaultLimits = limits{
@@ -129,6 +133,8 @@ var defaultLimits = limits{
 	oneDigit:   1 << 30,
 	task:       64 << 20,
 	objects:    maxObjects,
+	rejects:    rejectLimits{lines: 1_000_000, bytes: 64 << 20},
+	hopeless:   1_000_000,
 }
 
 // Spec says what to ingest. Its JSON is what a person types into the Temporal UI.

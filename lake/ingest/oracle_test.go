@@ -63,7 +63,7 @@ func steps(
 		postings = append(postings, o)
 		domains += n
 	}
-	return ingest.Finish(ctx, store, run, postings, domains)
+	return ingest.FinishWithin(ctx, store, run, postings, domains, l)
 }
 
 // extract stands in for package indexbuild, which this package cannot import.

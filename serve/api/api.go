@@ -240,7 +240,10 @@ func (h *handler) domain(r *request) error {
 		d.number("dataset_id", int64(t.ID))
 		d.text("name", t.Name)
 		d.number("url_count_est", t.Rows)
-		d.numberOrNull("size", t.Size, t.HasSize)
+		d.numberOrNull("size", t.Size, t.HasSize && !t.SizeOverflows())
+		if t.SizeOverflows() {
+			d.boolean("size_overflow", true)
+		}
 		d.timeOrNull("first_ts", t.FirstTS, t.HasTS)
 		d.timeOrNull("last_ts", t.LastTS, t.HasTS)
 		d.close('}')
