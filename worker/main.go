@@ -211,7 +211,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			Interceptors:                       []interceptor.WorkerInterceptor{measured.pool(pool, slots)},
 			MaxConcurrentActivityExecutionSize: slots,
 			// Progress of an ingest comes from the heartbeats of its steps, so they are not
-			// delayed.
+			// delayed. The steps choose the interval.
 			MaxHeartbeatThrottleInterval: time.Second,
 			WorkerStopTimeout:            stopTimeout,
 			DisableWorkflowWorker:        pool != activities.PoolControl,

@@ -33,8 +33,8 @@ func checkQueue(ctx workflow.Context, lake string) error {
 }
 
 // heartbeatTimeout is how long the step of a dead worker stays idle before another worker gets it.
-// Activities heartbeat every two seconds.
-const heartbeatTimeout = 20 * time.Second
+// Activities heartbeat every two to ten seconds.
+const heartbeatTimeout = 25 * time.Second
 
 // short returns a context for activities that read and write a few small objects.
 func short(ctx workflow.Context, lake, pool string) workflow.Context {
