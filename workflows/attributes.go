@@ -29,7 +29,7 @@ func setAttributes(ctx workflow.Context, searchable bool, attributes ...string) 
 }
 
 // planned sets the attributes of an ingest whose plan is made.
-func (in *IngestInput) planned(ctx workflow.Context, st *IngestState) error {
-	return setAttributes(ctx, st.Plan.Searchable, activities.AttributeLake, in.Lake,
-		activities.AttributeDataset, in.Dataset, activities.AttributeBatch, st.Plan.Batch)
+func (f *ingestFlow) planned(ctx workflow.Context) error {
+	return setAttributes(ctx, f.Plan.Searchable, activities.AttributeLake, f.Lake,
+		activities.AttributeDataset, f.Dataset, activities.AttributeBatch, f.Plan.Batch)
 }
