@@ -6,6 +6,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
@@ -25,8 +26,9 @@ func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, 
 	if err := c.check(spec.Lake); err != nil {
 		return ingest.PlanSummary{}, err
 	}
-	return withHeartbeat(ctx, c.Memory, planMemory, func(ctx context.Context, _ func(any)) (ingest.PlanSummary, error) {
-		plan, err := ingest.MakePlan(ctx, c.Store, run, spec)
+	s := step{run: run, name: "plan", deaths: deaths}
+	return contained(ctx, &c.Lake, s, planMemory, func(ctx context.Context, store blob.Store, _ func(any)) (ingest.PlanSummary, error) {
+		plan, err := ingest.MakePlan(ctx, store, run, spec)
 		plan.Searchable = c.Search.Allowed(ctx)
 		return plan, err
 	})

@@ -35,6 +35,15 @@ func heartbeatAfter(elapsed time.Duration) time.Duration {
 func withHeartbeat[T any](
 	ctx context.Context, m *Memory, need int64, step func(ctx context.Context, report func(any)) (T, error),
 ) (T, error) {
+	return heartbeat(ctx, func(ctx context.Context) (func(), error) { return m.acquire(ctx, need) }, step)
+}
+
+// heartbeat is withHeartbeat for a step that runs when acquire returns. What acquire returns is
+// called when the step ends.
+func heartbeat[T any](
+	ctx context.Context, acquire func(ctx context.Context) (release func(), err error),
+	step func(ctx context.Context, report func(any)) (T, error),
+) (T, error) {
 	var mu sync.Mutex
 	var last any
 	parent := ctx
@@ -65,7 +74,7 @@ func withHeartbeat[T any](
 	}()
 	defer stop() // also if step panics, which the SDK turns into a failed attempt
 	out, err := func() (out T, err error) {
-		release, err := m.acquire(ctx, need)
+		release, err := acquire(ctx)
 		if err != nil {
 			return out, err
 		}

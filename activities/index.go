@@ -2,10 +2,12 @@ package activities
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
 )
 
 // Extracted is the postings object of one merge task and the number of domains in it.
@@ -22,8 +24,9 @@ func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task, 
 	if err := x.check(lakeURL); err != nil {
 		return Extracted{}, err
 	}
-	return withHeartbeat(ctx, x.Memory, extractMemory, func(ctx context.Context, _ func(any)) (Extracted, error) {
-		object, domains, err := postings.Extract(ctx, x.Store, run, task, x.TempDir)
+	s := step{run: run, name: fmt.Sprintf("extract-%06d", task), deaths: deaths, ofLake: true}
+	return contained(ctx, &x.Lake, s, extractMemory, func(ctx context.Context, store blob.Store, _ func(any)) (Extracted, error) {
+		object, domains, err := postings.Extract(ctx, store, run, task, x.TempDir)
 		return Extracted{Postings: object, Domains: domains}, err
 	})
 }
@@ -33,8 +36,9 @@ func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string, death
 	if err := x.check(lakeURL); err != nil {
 		return publish.Built{}, err
 	}
-	return withHeartbeat(ctx, x.Memory, segmentMemory, func(ctx context.Context, _ func(any)) (publish.Built, error) {
-		return publish.Build(ctx, x.Store, planKey, x.TempDir)
+	s := publishStep(ctx, "build", deaths)
+	return contained(ctx, &x.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (publish.Built, error) {
+		return publish.Build(ctx, store, planKey, x.TempDir)
 	})
 }
 
@@ -44,7 +48,8 @@ func (x *Index) RebuildSegments(ctx context.Context, lakeURL, which string, deat
 	if err := x.check(lakeURL); err != nil {
 		return publish.Rebuilt{}, err
 	}
-	return withHeartbeat(ctx, x.Memory, segmentMemory, func(ctx context.Context, _ func(any)) (publish.Rebuilt, error) {
-		return publish.Rebuild(ctx, x.Store, which, x.TempDir)
+	s := publishStep(ctx, "rebuild", deaths)
+	return contained(ctx, &x.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (publish.Rebuilt, error) {
+		return publish.Rebuild(ctx, store, which, x.TempDir)
 	})
 }

@@ -2,8 +2,10 @@ package activities
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
@@ -16,8 +18,9 @@ func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, spl
 	if err := n.check(lakeURL); err != nil {
 		return ingest.SplitResult{}, err
 	}
-	return withHeartbeat(ctx, n.Memory, normalizeMemory, func(ctx context.Context, report func(any)) (ingest.SplitResult, error) {
-		return ingest.Normalize(ctx, n.Store, run, split, postings.CollectInMemory, func(p ingest.Progress) { report(p) })
+	s := step{run: run, name: fmt.Sprintf("normalize-%06d", split), deaths: deaths}
+	return contained(ctx, &n.Lake, s, normalizeMemory, func(ctx context.Context, store blob.Store, report func(any)) (ingest.SplitResult, error) {
+		return ingest.Normalize(ctx, store, run, split, postings.CollectInMemory, func(p ingest.Progress) { report(p) })
 	})
 }
 
@@ -27,8 +30,9 @@ func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string, deaths
 	if err := n.check(lakeURL); err != nil {
 		return ingest.SmallResult{}, err
 	}
-	return withHeartbeat(ctx, n.Memory, normalizeMemory, func(ctx context.Context, report func(any)) (ingest.SmallResult, error) {
-		return ingest.IngestSmall(ctx, n.Store, run, n.TempDir, postings.CollectInMemory, postings.Collect(n.TempDir),
+	s := step{run: run, name: "small", deaths: deaths}
+	return contained(ctx, &n.Lake, s, normalizeMemory, func(ctx context.Context, store blob.Store, report func(any)) (ingest.SmallResult, error) {
+		return ingest.IngestSmall(ctx, store, run, n.TempDir, postings.CollectInMemory, postings.Collect(n.TempDir),
 			func(p ingest.Progress) { report(p) })
 	})
 }
@@ -42,7 +46,8 @@ func (w *Write) MergePartitions(ctx context.Context, lakeURL, run string, task, 
 	if err := w.check(lakeURL); err != nil {
 		return ingest.MergeResult{}, err
 	}
-	return withHeartbeat(ctx, w.Memory, mergeMemory, func(ctx context.Context, report func(any)) (ingest.MergeResult, error) {
-		return ingest.Merge(ctx, w.Store, run, task, w.TempDir, postings.Collect(w.TempDir), func(p ingest.Progress) { report(p) })
+	s := step{run: run, name: fmt.Sprintf("merge-%06d", task), deaths: deaths, ofLake: true}
+	return contained(ctx, &w.Lake, s, mergeMemory, func(ctx context.Context, store blob.Store, report func(any)) (ingest.MergeResult, error) {
+		return ingest.Merge(ctx, store, run, task, w.TempDir, postings.Collect(w.TempDir), func(p ingest.Progress) { report(p) })
 	})
 }

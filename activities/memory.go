@@ -28,7 +28,8 @@ const (
 	// planMemory holds the decompressors of several objects, one of which may need much memory
 	// (zstd --long).
 	planMemory = ingest.PlanMemory
-	// smallMemory is for steps that handle a few small objects. They need not wait for memory.
+	// smallMemory is for steps that handle a few small objects. They wait only for a step that runs
+	// alone.
 	smallMemory = 0
 )
 
@@ -38,34 +39,46 @@ var poolMemory = map[string]int64{
 	PoolNormalize: normalizeMemory, PoolWrite: mergeMemory, PoolIndex: segmentMemory, PoolPublish: segmentMemory,
 }
 
-// Memory limits how many steps of a process run at once to those that fit into it together. The
-// others wait and heartbeat meanwhile. What a step writes does not depend on it. A nil *Memory has
-// no limit. Its methods may be called concurrently.
+// Memory limits how many steps of a process run at once to those that fit into it together, and to
+// one where a step has to run alone. The others wait and heartbeat meanwhile. What a step writes
+// does not depend on it. A nil *Memory has no limit. Its methods may be called concurrently.
 type Memory struct {
-	total    int64
-	free     *semaphore.Weighted
+	total int64 // 0 for no limit
+	free  *semaphore.Weighted
+	// steps is one for each step that runs, and all of maxSteps for one that runs alone. It is
+	// served in order: steps that come later wait for the one that waits to be alone.
+	steps *semaphore.Weighted
+
 	reserved atomic.Int64
 	waiting  map[string]*atomic.Int64 // by pool
 }
 
 // Usage is the state of a Memory at one moment.
 type Usage struct {
-	// Limit is the memory of all steps together, Reserved what running steps hold, in bytes.
+	// Limit is the memory of all steps together, 0 for no limit. Reserved is what running steps
+	// hold. Both are in bytes.
 	Limit, Reserved int64
-	// Waiting is the number of steps of each pool that wait for memory.
+	// Waiting is the number of steps of each pool that wait for memory, or for a step that runs
+	// alone.
 	Waiting map[string]int64
 }
 
-// NewMemory returns a Memory of that many bytes.
+// maxSteps is more steps than a process runs.
+const maxSteps = 1 << 30
+
+// NewMemory returns a Memory of that many bytes. 0 stands for no limit.
 func NewMemory(bytes int64) *Memory {
-	m := &Memory{total: bytes, free: semaphore.NewWeighted(bytes), waiting: map[string]*atomic.Int64{}}
+	m := &Memory{
+		total: bytes, free: semaphore.NewWeighted(bytes), steps: semaphore.NewWeighted(maxSteps),
+		waiting: map[string]*atomic.Int64{},
+	}
 	for _, pool := range Pools {
 		m.waiting[pool] = new(atomic.Int64)
 	}
 	return m
 }
 
-// Usage returns the current state. Without a limit it is zero.
+// Usage returns the current state.
 func (m *Memory) Usage() Usage {
 	if m == nil {
 		return Usage{}
@@ -77,43 +90,56 @@ func (m *Memory) Usage() Usage {
 	return u
 }
 
+// await acquires n of a semaphore. It counts the step as waiting meanwhile.
+func (m *Memory) await(ctx context.Context, s *semaphore.Weighted, n int64) error {
+	if s.TryAcquire(n) {
+		return nil
+	}
+	if activity.IsActivity(ctx) {
+		pool, _, _ := strings.Cut(activity.GetInfo(ctx).TaskQueue, "@")
+		if waiting := m.waiting[pool]; waiting != nil {
+			waiting.Add(1)
+			defer waiting.Add(-1)
+		}
+	}
+	return s.Acquire(ctx, n)
+}
+
 // Slots returns how many steps of a pool fit at once, at most n and at least 1: a step that is
 // larger than all of the memory runs alone.
 func (m *Memory) Slots(pool string, n int) int {
-	if m == nil || poolMemory[pool] == 0 {
+	if m == nil || m.total == 0 || poolMemory[pool] == 0 {
 		return n
 	}
 	return int(max(1, min(int64(n), m.total/poolMemory[pool])))
 }
 
-// acquire waits until a step that needs that many bytes fits, or ctx ends. The caller has to call
-// release when the step ends.
+// acquire waits until no step runs alone and a step that needs that many bytes fits, or ctx ends.
+// The caller has to call release when the step ends.
 func (m *Memory) acquire(ctx context.Context, need int64) (release func(), err error) {
-	if m == nil || need == 0 {
+	if m == nil {
 		return func() {}, nil
 	}
+	if err := m.await(ctx, m.steps, 1); err != nil {
+		return nil, err
+	}
 	need = min(need, m.total)
-	if err := m.await(ctx, need); err != nil {
+	if err := m.await(ctx, m.free, need); err != nil {
+		m.steps.Release(1)
 		return nil, err
 	}
 	m.reserved.Add(need)
-	return func() {
-		m.reserved.Add(-need)
-		m.free.Release(need)
-	}, nil
+	return func() { m.reserved.Add(-need); m.free.Release(need); m.steps.Release(1) }, nil
 }
 
-// await waits for memory, and counts the step as waiting meanwhile.
-func (m *Memory) await(ctx context.Context, need int64) error {
-	if m.free.TryAcquire(need) {
-		return nil
+// acquireAll is acquire for a step that runs alone: it waits until no other step runs, of any pool.
+func (m *Memory) acquireAll(ctx context.Context) (release func(), err error) {
+	if m == nil {
+		return func() {}, nil
 	}
-	if activity.IsActivity(ctx) {
-		pool, _, _ := strings.Cut(activity.GetInfo(ctx).TaskQueue, "@")
-		if n := m.waiting[pool]; n != nil {
-			n.Add(1)
-			defer n.Add(-1)
-		}
+	if err := m.await(ctx, m.steps, maxSteps); err != nil {
+		return nil, err
 	}
-	return m.free.Acquire(ctx, need)
+	m.reserved.Add(m.total)
+	return func() { m.reserved.Add(-m.total); m.steps.Release(maxSteps) }, nil
 }

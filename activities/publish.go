@@ -3,8 +3,18 @@ package activities
 import (
 	"context"
 
+	"go.temporal.io/sdk/activity"
+
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/lake/blob"
 )
+
+// publishStep names a step of a publish. Its documents are in the staging of the workflow's run,
+// whose steps run one after the other.
+func publishStep(ctx context.Context, name string, deaths int) step {
+	run := activity.GetInfo(ctx).WorkflowExecution.RunID
+	return step{run: run, name: name, deaths: deaths, ofLake: true}
+}
 
 // Publish is the pool that plans, verifies and commits versions.
 type Publish struct {
@@ -31,8 +41,9 @@ func (p *Publish) VerifySegment(ctx context.Context, lakeURL string, built publi
 	if err := p.check(lakeURL); err != nil {
 		return err
 	}
-	_, err := withHeartbeat(ctx, p.Memory, segmentMemory, func(ctx context.Context, _ func(any)) (struct{}, error) {
-		return struct{}{}, publish.Verify(ctx, p.Store, built, p.TempDir)
+	s := publishStep(ctx, "verify", deaths)
+	_, err := contained(ctx, &p.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (struct{}, error) {
+		return struct{}{}, publish.Verify(ctx, store, built, p.TempDir)
 	})
 	return err
 }

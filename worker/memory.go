@@ -22,7 +22,7 @@ const (
 )
 
 // limitMemory sets Go's memory limit and the size of the workflow cache, and returns the memory of
-// all steps together, nil for no limit. The cache, which only the control pool has, comes on top of
+// all steps together. The cache, which only the control pool has, comes on top of
 // --memory-limit, given in MiB, and is part of GOMEMLIMIT.
 func limitMemory(mib int64, control bool) *activities.Memory {
 	steps := mib << 20
@@ -32,7 +32,7 @@ func limitMemory(mib int64, control bool) *activities.Memory {
 		steps = math.MaxInt64
 	}
 	if steps == math.MaxInt64 {
-		return nil
+		return activities.NewMemory(0)
 	}
 	cache := int64(0)
 	if control {

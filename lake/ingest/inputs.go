@@ -358,8 +358,43 @@ func (s storedObject) ReadAt(p []byte, off int64) (int, error) {
 	return int(n), nil
 }
 
+// Opening tells a caller which raw object a step is about to read.
+type Opening struct {
+	// Object is called with the URL of each object before it is opened. Its error is the step's.
+	Object func(ctx context.Context, url string) error
+	// Single tells the step to read one object at a time, so that the object opened last is the one
+	// that is being read.
+	Single bool
+}
+
+type openingKey struct{}
+
+// OpeningOf returns what WithOpening gave to a context or one above it.
+func OpeningOf(ctx context.Context) Opening {
+	o, _ := ctx.Value(openingKey{}).(Opening)
+	return o
+}
+
+// WithOpening returns a context with which steps call o.
+func WithOpening(ctx context.Context, o Opening) context.Context {
+	return context.WithValue(ctx, openingKey{}, o)
+}
+
+// objectsAtOnce returns how many objects a step may read concurrently, which is usually n.
+func objectsAtOnce(ctx context.Context, n int) int {
+	if OpeningOf(ctx).Single {
+		return 1
+	}
+	return n
+}
+
 // open starts reading an object at an offset in its stored bytes.
 func (in *inputs) open(ctx context.Context, o object, off int64) (*rawObject, error) {
+	if opening := OpeningOf(ctx).Object; opening != nil {
+		if err := opening(ctx, o.Name); err != nil {
+			return nil, err
+		}
+	}
 	if strings.HasPrefix(o.Name, "file:") {
 		return openFile(o, off)
 	}

@@ -214,7 +214,7 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 	plans := make([]*raw.Plan, len(objects))
 	refused := make([]*InputError, len(objects))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(planReads)
+	g.SetLimit(objectsAtOnce(ctx, planReads))
 	for i, o := range objects {
 		g.Go(func() error {
 			var err error
@@ -370,7 +370,7 @@ func (in *inputs) pieces(
 	}
 	cut := make([][]piece, len(objects))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(planReads)
+	g.SetLimit(objectsAtOnce(ctx, planReads))
 	for i, o := range objects {
 		cut[i] = []piece{{object: o, Plan: plans[i]}}
 		if o.Bytes <= size {

@@ -1,0 +1,335 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+// Containment of what kills workers, or makes steps panic.
+//
+// A dead worker takes along all its steps, and only one of them may be to blame. A step whose
+// workers died twice therefore runs alone in its process. It keeps a document in staging, its
+// marker, that names the object that it reads; every orderly end removes the marker. If its worker
+// dies again, the marker is left, and the step fails for good with the name of the object. If
+// nothing but the connection to Temporal was lost, there is no marker, and the step runs alone
+// again. Steps that died along with it succeed when they run alone.
+const (
+	// aloneFrom is how many deaths make a step run alone, lastDeath how many it may have in all.
+	aloneFrom = 2
+	lastDeath = 3
+	// lastPanic is how many panics a step may have.
+	lastPanic = 3
+)
+
+// Variables, so that tests need not wait.
+var (
+	// refreshMarker is how often a step that runs alone writes its marker again.
+	refreshMarker = 5 * time.Second
+	// watchMarker is how long a marker stays as it is before its worker counts as dead. A worker
+	// that lost Temporal may still be at work.
+	watchMarker = 4 * refreshMarker
+)
+
+// step names a step of which deaths and panics are counted.
+type step struct {
+	run    string // its staging has the step's documents
+	name   string // in the run
+	deaths int
+	// ofLake tells that the step reads objects of the lake, and not the inputs of an ingest.
+	ofLake bool
+}
+
+// key returns the key of one of the step's documents.
+func (s *step) key(name string) string {
+	return lake.StagingPrefix(s.run) + "suspects/" + s.name + name + ".json"
+}
+
+// marker is staging/{run}/suspects/{step}.json.
+type marker struct {
+	Format int `json:"format"`
+	// Object is what the step has opened last: the URL of an input, or the key of an object of the
+	// lake.
+	Object string `json:"object"`
+	// Beat changes whenever the marker is written.
+	Beat int `json:"beat"`
+}
+
+// panics is staging/{run}/suspects/{step}-panics.json.
+type panics struct {
+	Format int `json:"format"`
+	Count  int `json:"count"`
+}
+
+const suspectFormat = 1
+
+// readDocument reads a sealed document. ok is false if there is none.
+func readDocument(ctx context.Context, store blob.Store, key string, into any) (ok bool, err error) {
+	data, _, err := store.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = codec.Unseal(data, key, into)
+	}
+	return err == nil, err
+}
+
+func writeDocument(ctx context.Context, store blob.Store, key string, doc any) error {
+	data, err := codec.Seal(doc)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	_, err = store.Put(ctx, key, data, blob.Condition{})
+	return err
+}
+
+// contained is withHeartbeat for a step whose workers may have died. It gives the step the store
+// from which to read the lake.
+func contained[T any](
+	ctx context.Context, l *Lake, s step, need int64,
+	do func(ctx context.Context, store blob.Store, report func(any)) (T, error),
+) (T, error) {
+	alone := s.deaths >= aloneFrom
+	acquire := func(ctx context.Context) (func(), error) { return l.Memory.acquire(ctx, need) }
+	if alone {
+		acquire = l.Memory.acquireAll
+	}
+	return heartbeat(ctx, acquire, func(ctx context.Context, report func(any)) (out T, err error) {
+		w := &watched{step: s, store: l.Store, alone: alone}
+		if alone {
+			if err := w.begin(ctx); err != nil {
+				return out, err
+			}
+			defer w.end(ctx)
+		}
+		defer func() {
+			if fault := recover(); fault != nil {
+				err = w.panicked(ctx, fault)
+			}
+		}()
+		store := l.Store
+		if s.ofLake && (alone || activity.GetInfo(ctx).Attempt > 1) {
+			store = &watchedStore{Store: l.Store, step: w, opened: map[string]bool{}}
+		}
+		return do(ingest.WithOpening(ctx, ingest.Opening{Object: w.opening, Single: alone}), store, report)
+	})
+}
+
+// watched is a step at work.
+type watched struct {
+	step
+	store blob.Store
+	alone bool
+
+	mu      sync.Mutex
+	marker  marker
+	refresh context.CancelFunc
+	done    chan struct{}
+}
+
+// begin judges the step by the marker that the last worker left, and writes its own.
+func (w *watched) begin(ctx context.Context) error {
+	if w.deaths >= lastDeath {
+		left, died, err := w.diedWith(ctx)
+		if err != nil {
+			return err
+		}
+		if died {
+			return w.killed(left.Object)
+		}
+	}
+	if err := w.opening(ctx, ""); err != nil {
+		return err
+	}
+	ctx, w.refresh = context.WithCancel(ctx)
+	w.done = make(chan struct{})
+	go func() {
+		defer close(w.done)
+		tick := time.NewTicker(refreshMarker)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				w.mu.Lock()
+				// If the marker cannot be written, the step's own reads and writes fail too.
+				_ = w.write(ctx)
+				w.mu.Unlock()
+			}
+		}
+	}()
+	return nil
+}
+
+// diedWith returns the marker of the step's last worker, once it no longer changes. died is false if
+// there is none, or if it disappears.
+func (w *watched) diedWith(ctx context.Context) (left marker, died bool, err error) {
+	key := w.key("")
+	for first := true; ; first = false {
+		var now marker
+		ok, err := readDocument(ctx, w.store, key, &now)
+		if errors.Is(err, codec.ErrCorrupt) {
+			ok, err = true, nil // it was being written
+		}
+		if err != nil || !ok {
+			return marker{}, false, err
+		}
+		if !first && now == left {
+			return now, true, nil
+		}
+		left = now
+		select {
+		case <-ctx.Done():
+			return marker{}, false, ctx.Err()
+		case <-time.After(watchMarker):
+		}
+	}
+}
+
+// opening notes that the step opens an object. A step that runs alone writes it down first.
+func (w *watched) opening(ctx context.Context, object string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.marker.Object = object
+	if !w.alone {
+		return nil
+	}
+	return w.write(ctx)
+}
+
+func (w *watched) write(ctx context.Context) error {
+	w.marker.Format = suspectFormat
+	w.marker.Beat++
+	return writeDocument(ctx, w.store, w.key(""), &w.marker)
+}
+
+// end removes the marker.
+func (w *watched) end(ctx context.Context) {
+	w.refresh()
+	<-w.done
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), stopMarker)
+	defer stop()
+	if err := w.store.Delete(ctx, w.key("")); err != nil {
+		activity.GetLogger(ctx).Warn("A marker of a step that ended is left in staging", "Key", w.key(""), "Error", err)
+	}
+}
+
+// stopMarker is how long a step tries to remove its marker, less than a worker has to stop.
+const stopMarker = 5 * time.Second
+
+// killed returns the error of a step whose object killed its workers.
+func (w *watched) killed(object string) error {
+	e := &ingest.InputError{Object: object}
+	e.Reason = fmt.Sprintf("%s killed its worker %d times, the last time when nothing else ran beside it; %s",
+		w.subject(object), w.deaths, w.advice())
+	return e
+}
+
+// subject begins a sentence about an object, whose name goes before it.
+func (w *watched) subject(object string) string {
+	if object == "" {
+		return "the step " + w.name
+	}
+	return "it"
+}
+
+// advice says what to do about an object that kills workers.
+func (w *watched) advice() string {
+	if w.ofLake {
+		return "check the lake (starter verify --deep), run workers on a machine with more memory, and report this as a defect"
+	}
+	return "leave it out (--exclude), or convert it, or run workers on a machine with more memory, and report this as a defect"
+}
+
+// panicked counts a panic of the step and returns its error, which is final for the last one.
+func (w *watched) panicked(ctx context.Context, fault any) error {
+	text := firstLine(fmt.Sprint(fault))
+	w.mu.Lock()
+	object := w.marker.Object
+	w.mu.Unlock()
+	activity.GetLogger(ctx).Error("A step panicked", "Step", w.name, "Object", object, "Panic", text,
+		"Stack", string(debug.Stack()))
+	p, key := panics{Format: suspectFormat}, w.key("-panics")
+	if _, err := readDocument(ctx, w.store, key, &p); err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		return err
+	}
+	p.Count++
+	if p.Count >= lastPanic {
+		return &ingest.InputError{Object: object, Reason: fmt.Sprintf("%s made urlake panic %d times (%s); %s",
+			w.subject(object), p.Count, text, w.advice())}
+	}
+	if err := writeDocument(ctx, w.store, key, &p); err != nil {
+		return err
+	}
+	if object == "" {
+		object = w.name
+	}
+	return temporal.NewApplicationError(fmt.Sprintf("%s: panic: %s", object, text), "Panic")
+}
+
+// firstLine returns the first line of a text, shortened: an error is no place for more.
+func firstLine(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	return s[:min(len(s), 500)]
+}
+
+// watchedStore notes each object that a step opens, once.
+type watchedStore struct {
+	blob.Store
+	step *watched
+
+	mu     sync.Mutex
+	opened map[string]bool
+}
+
+// Unwrap returns the store inside.
+func (s *watchedStore) Unwrap() blob.Store { return s.Store }
+
+func (s *watchedStore) note(ctx context.Context, key string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened[key] {
+		return nil
+	}
+	s.opened[key] = true
+	return s.step.opening(ctx, key)
+}
+
+// Get notes the object and reads it.
+func (s *watchedStore) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	if err := s.note(ctx, key); err != nil {
+		return nil, blob.Info{}, err
+	}
+	return s.Store.Get(ctx, key)
+}
+
+// ReadRange notes the object and reads a part of it.
+func (s *watchedStore) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	if err := s.note(ctx, key); err != nil {
+		return nil, err
+	}
+	return s.Store.ReadRange(ctx, key, off, n)
+}
+
+// Open notes the object and opens it.
+func (s *watchedStore) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
+	if err := s.note(ctx, key); err != nil {
+		return nil, err
+	}
+	return s.Store.Open(ctx, key, off, n)
+}

@@ -1,0 +1,283 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+// fastMarkers shortens the times of markers for one test.
+func fastMarkers(t *testing.T) {
+	refresh, watch := refreshMarker, watchMarker
+	refreshMarker, watchMarker = time.Millisecond, 20*time.Millisecond
+	t.Cleanup(func() { refreshMarker, watchMarker = refresh, watch })
+}
+
+// runStep runs do as a contained activity.
+func runStep(t *testing.T, l *Lake, s step, do func(ctx context.Context, store blob.Store) error) error {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	activity := func(ctx context.Context) error {
+		_, err := contained(ctx, l, s, 1, func(ctx context.Context, store blob.Store, _ func(any)) (int, error) {
+			return 0, do(ctx, store)
+		})
+		return err
+	}
+	env.RegisterActivity(activity)
+	_, err := env.ExecuteActivity(activity)
+	return err
+}
+
+func testLake() *Lake {
+	return &Lake{Store: blob.NewMemory(), URL: "mem://lake", Memory: NewMemory(1 << 20)}
+}
+
+// readMarker returns the object that the step's marker names, and whether there is a marker.
+func readMarker(t *testing.T, l *Lake, s step) (string, bool) {
+	t.Helper()
+	var m marker
+	ok, err := readDocument(context.Background(), l.Store, s.key(""), &m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Object, ok
+}
+
+// TestThirdDeathIsFinal holds that a step fails for good where its last worker left a marker, and
+// only there.
+func TestThirdDeathIsFinal(t *testing.T) {
+	fastMarkers(t)
+	s := step{run: "run", name: "normalize-000001"}
+	left := marker{Format: suspectFormat, Object: "file:///in/poison.parquet", Beat: 7}
+	for name, c := range map[string]struct {
+		deaths int
+		marked bool
+		fails  bool
+	}{
+		"first":                      {0, true, false},
+		"second worker died":         {2, true, false},
+		"third, alone":               {3, true, true},
+		"fifth, alone":               {5, true, true},
+		"third, Temporal was away":   {3, false, false},
+		"eleventh, Temporal is away": {11, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := testLake()
+			if c.marked {
+				if err := writeDocument(t.Context(), l.Store, s.key(""), &left); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := s
+			s.deaths = c.deaths
+			ran := false
+			err := runStep(t, l, s, func(context.Context, blob.Store) error { ran = true; return nil })
+			if !c.fails {
+				if err != nil || !ran {
+					t.Errorf("ran %v, %v", ran, err)
+				}
+				return
+			}
+			var app *temporal.ApplicationError
+			if !errors.As(err, &app) || !app.NonRetryable() || app.Type() != ErrInput || ran {
+				t.Fatalf("ran %v, error %v, want a final %s", ran, err, ErrInput)
+			}
+			for _, want := range []string{"file:///in/poison.parquet: it killed its worker ", "--exclude"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q, want %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestMarkerOfALiveWorkerIsNoDeath holds that a worker which only lost Temporal is not taken for
+// dead: the next one waits until the marker is gone.
+func TestMarkerOfALiveWorkerIsNoDeath(t *testing.T) {
+	fastMarkers(t)
+	l, s := testLake(), step{run: "run", name: "small", deaths: 2}
+	started, lost := make(chan struct{}), make(chan struct{})
+	live := make(chan error, 1)
+	go func() {
+		live <- runStep(t, l, s, func(ctx context.Context, _ blob.Store) error {
+			close(started)
+			<-lost
+			return errors.New("the connection is lost")
+		})
+	}()
+	<-started
+	s.deaths = 3
+	other := &Lake{Store: l.Store, URL: l.URL, Memory: NewMemory(1 << 20)} // another process
+	time.AfterFunc(5*watchMarker, func() { close(lost) })
+	ended := false
+	err := runStep(t, other, s, func(context.Context, blob.Store) error {
+		select {
+		case <-lost:
+			ended = true
+		default:
+		}
+		return nil
+	})
+	if err != nil || !ended {
+		t.Errorf("error %v; the live worker's step had ended: %v", err, ended)
+	}
+	if err := <-live; err == nil {
+		t.Error("the first step has no error")
+	}
+}
+
+// TestMarkerNamesTheObject holds that the marker names an object before it is opened, and that it is
+// gone after every orderly end.
+func TestMarkerNamesTheObject(t *testing.T) {
+	for name, end := range map[string]error{
+		"success": nil, "error": errors.New("the store is away"), "cancelled": context.Canceled, "panic": errors.New("panic"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, s := testLake(), step{run: "run", name: "merge-000002", deaths: 2, ofLake: true}
+			if _, err := l.Store.Put(t.Context(), "staging/run/a", []byte("x"), blob.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+			below := l.Store
+			reads := &onRead{Store: l.Store, before: func(key string) {
+				if !strings.Contains(key, "/suspects/") {
+					if object, ok := readMarker(t, &Lake{Store: below}, s); !ok || object != key {
+						t.Errorf("%s is opened while the marker names %q (%v)", key, object, ok)
+					}
+				}
+			}}
+			l.Store = reads
+			err := runStep(t, l, s, func(ctx context.Context, store blob.Store) error {
+				if _, _, err := store.Get(ctx, "staging/run/a"); err != nil {
+					t.Error(err)
+				}
+				if _, err := store.ReadRange(ctx, "staging/run/a", 0, 1); err != nil {
+					t.Error(err)
+				}
+				if name == "panic" {
+					panic("a defect")
+				}
+				return end
+			})
+			if (err != nil) != (end != nil) {
+				t.Errorf("error %v", err)
+			}
+			l.Store = below
+			if _, ok := readMarker(t, l, s); ok {
+				t.Error("the marker is left")
+			}
+		})
+	}
+}
+
+// onRead calls before in front of each read.
+type onRead struct {
+	blob.Store
+	before func(key string)
+}
+
+func (o *onRead) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	o.before(key)
+	return o.Store.Get(ctx, key)
+}
+
+func (o *onRead) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	o.before(key)
+	return o.Store.ReadRange(ctx, key, off, n)
+}
+
+// TestThirdPanicIsFinal holds that a step does not panic for ever, and that its last error says what
+// it read.
+func TestThirdPanicIsFinal(t *testing.T) {
+	l, s := testLake(), step{run: "run", name: "normalize-000000"}
+	for i := range lastPanic {
+		err := runStep(t, l, s, func(ctx context.Context, _ blob.Store) error {
+			_, err := ingest.Normalize(ctx, l.Store, "run", 0, nil, nil)
+			if err == nil {
+				t.Error("no error without a plan")
+			}
+			opening := ingest.OpeningOf(ctx)
+			if err := opening.Object(ctx, "s3://b/poison.csv"); err != nil {
+				t.Error(err)
+			}
+			panic("index out of range [7]\nand more")
+		})
+		var app *temporal.ApplicationError
+		if !errors.As(err, &app) || app.NonRetryable() != (i == lastPanic-1) || !strings.Contains(err.Error(), "s3://b/poison.csv: ") {
+			t.Errorf("panic %d: error %v", i+1, err)
+		}
+		if strings.Contains(err.Error(), "and more") || !strings.Contains(err.Error(), "index out of range [7]") {
+			t.Errorf("panic %d: error %v, want the first line of the panic's text", i+1, err)
+		}
+	}
+}
+
+// TestStepAloneWaitsForTheOthers holds that nothing runs beside a step whose workers died twice,
+// that such steps get their turn, and that the others go on afterwards.
+func TestStepAloneWaitsForTheOthers(t *testing.T) {
+	l := testLake()
+	ctx := t.Context()
+	var running, lonely atomic.Int32
+	use := func(alone bool, hold <-chan struct{}) error {
+		acquire := func() (func(), error) { return l.Memory.acquire(ctx, smallMemory) }
+		if alone {
+			acquire = func() (func(), error) { return l.Memory.acquireAll(ctx) }
+		}
+		release, err := acquire()
+		if err != nil {
+			return err
+		}
+		defer release()
+		n := running.Add(1)
+		defer running.Add(-1)
+		if alone {
+			lonely.Add(1)
+			if n != 1 {
+				t.Errorf("%d steps run beside one that runs alone", n-1)
+			}
+		} else if hold == nil && lonely.Load() != 2 {
+			t.Error("a later step was served before the two that wait to be alone")
+		}
+		if hold != nil {
+			<-hold
+		}
+		return nil
+	}
+	hold := make(chan struct{})
+	ended := make(chan error)
+	begin := func(alone bool, hold <-chan struct{}) { go func() { ended <- use(alone, hold) }() }
+	waiting := func(n int) { // until so many wait; TryAcquire of 1 fails once somebody waits
+		for n > 0 && l.Memory.steps.TryAcquire(1) {
+			l.Memory.steps.Release(1)
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for range 3 {
+		begin(false, hold)
+	}
+	for running.Load() != 3 {
+		time.Sleep(time.Millisecond)
+	}
+	begin(true, nil)
+	waiting(1)
+	begin(true, nil)
+	time.Sleep(5 * time.Millisecond) // so that it waits too; if it does not, the test still passes
+	for range 5 {
+		begin(false, nil)
+	}
+	close(hold)
+	for range 10 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
