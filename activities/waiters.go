@@ -176,7 +176,7 @@ func (c *Control) TellIngests(ctx context.Context, lakeURL string, requests []Pu
 		for i, req := range requests {
 			answer := Published{Version: found[i], Digest: req.Digest}
 			if at := slices.IndexFunc(skipped, func(s publish.Skipped) bool {
-				return s.DatasetID == req.DatasetID && s.Batch == req.Batch
+				return s.Covers(req.DatasetID, req.Batch)
 			}); at >= 0 && answer.Version == "" {
 				answer.Error = skipped[at].Reason
 			}

@@ -451,8 +451,8 @@ func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 				t.Errorf("%s: finish: %v", how, err)
 			}
 			batches := map[string]string{"b": "0123", "a": "4567"}
-			if restored, err := lake.RestoreBatchRegistry(ctx, store, 1, batches); err != nil || !restored {
-				t.Fatalf("%s: %v, %v", how, restored, err)
+			if out, err := lake.RestoreBatchRegistry(ctx, store, 1, batches, nil); err != nil || !out.Restored {
+				t.Fatalf("%s: %+v, %v", how, out, err)
 			}
 			if got, err := lake.CurrentBatches(ctx, store, 1); err != nil || cmp.Diff(batches, got) != "" {
 				t.Errorf("%s: %v, %v", how, got, err)

@@ -43,11 +43,11 @@ func TestVerifyNamesDamagedObjects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(info.Key, "rejects/") {
-			continue
-		}
 		objects++
 		for _, damage := range []string{"missing", "flipped"} {
+			if damage == "missing" && strings.HasPrefix(info.Key, "registry/datasets/") {
+				continue // lakes of earlier builds have no copies
+			}
 			bad := bytes.Clone(good)
 			bad[len(bad)/2] ^= 8
 			if damage == "missing" {

@@ -172,8 +172,8 @@ func (s steps) run(ctx workflow.Context, pool string, result, activity any, args
 // among the types that are not retried, a timeout reaches the workflow at once.
 const heartbeatLost = "TemporalTimeout:Heartbeat"
 
-// countedDeaths limits how many heartbeat timeouts of one step the workflow itself handles. Temporal
-// retries the step after further ones, so that they add nothing to the history.
+// countedDeaths limits how many heartbeat timeouts of one step the workflow itself handles.
+// Temporal retries the step after further ones, so that they add nothing to the history.
 const countedDeaths = 10
 
 // move runs an activity that moves data, and sets result, unless it is nil. The activity gets args

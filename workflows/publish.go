@@ -40,6 +40,9 @@ type PublishResult struct {
 	// SkippedBatches.
 	Skipped        []publish.Skipped `json:"skipped,omitempty"`
 	SkippedBatches int               `json:"skipped_batches,omitempty"`
+	// Lost says what of the manifest and of the current version was lost when a round began, and
+	// what took its place.
+	Lost []string `json:"lost,omitempty"`
 	// Rebuilt says what was done about damaged segments. It is nil if no rebuild was requested.
 	Rebuilt *publish.Rebuilt `json:"rebuilt,omitempty"`
 }
@@ -285,6 +288,9 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 		return false, err
 	}
 	f.result.Version, f.result.Skipped, f.result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
+	if len(plan.Lost) > 0 {
+		f.result.Lost = plan.Lost
+	}
 	if plan.Nothing {
 		return false, nil
 	}
@@ -353,7 +359,7 @@ func (f *publishFlow) signal(ctx workflow.Context, requests []activities.Publish
 			return activities.Published{Error: message(err)}
 		}
 		for _, s := range f.result.Skipped {
-			if s.DatasetID == req.DatasetID && s.Batch == req.Batch {
+			if s.Covers(req.DatasetID, req.Batch) {
 				return activities.Published{Error: s.Reason}
 			}
 		}

@@ -70,15 +70,28 @@ type Summary struct {
 	// Searchable tells a workflow that it may set search attributes. Plan leaves it to the caller,
 	// who knows Temporal.
 	Searchable bool `json:"searchable,omitempty"`
+	// Lost says what of the manifest and of the current version is missing or damaged, and what
+	// takes its place: one line each.
+	Lost []string `json:"lost,omitempty"`
 }
 
 // Skipped is a finished batch that is not published, with the reason.
 type Skipped struct {
 	DatasetID uint32 `json:"dataset_id"`
 	Dataset   string `json:"dataset"`
-	Batch     string `json:"batch"`
-	Reason    string `json:"reason"`
+	// Batch is "" for all batches of the dataset that are not published yet: the order of its
+	// ingests is damaged, so it is not known which they are.
+	Batch  string `json:"batch"`
+	Reason string `json:"reason"`
 }
+
+// Covers reports whether s says why a batch is not published.
+func (s Skipped) Covers(dataset uint32, batch string) bool {
+	return s.DatasetID == dataset && (s.Batch == batch || s.Batch == "")
+}
+
+// firstOf returns the first maxSkipped lines.
+func firstOf(lines []string) []string { return lines[:min(len(lines), maxSkipped)] }
 
 // maxSkipped limits the lists in a step's result, since a payload of Temporal has at most 2 MB.
 const maxSkipped = 200
@@ -137,11 +150,21 @@ func Plan(ctx context.Context, store blob.Store, run string, round int) (Summary
 }
 
 func makePlan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
-	base, err := currentVersion(ctx, store)
+	published, err := manifest.Recover(ctx, store)
 	if err != nil {
 		return Summary{}, err
 	}
-	datasets, finished, err := finishedBatches(ctx, store)
+	base := published.Current
+	var s Summary
+	s.Lost = firstOf(published.Lost)
+	skip := func(dataset lake.Dataset, batch, reason string) {
+		if s.SkippedBatches++; len(s.Skipped) < maxSkipped {
+			s.Skipped = append(s.Skipped, Skipped{dataset.ID, dataset.Name, batch, reason})
+		}
+	}
+	datasets, finished, err := finishedBatches(ctx, store, func(d lake.Dataset, err error) {
+		skip(d, "", lake.Explain(store.URL(), err))
+	})
 	if err != nil {
 		return Summary{}, err
 	}
@@ -155,11 +178,8 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	var s Summary
 	finished, records, err := publishable(ctx, store, base, finished, known, func(b planned, reason string) {
-		if s.SkippedBatches++; len(s.Skipped) < maxSkipped {
-			s.Skipped = append(s.Skipped, Skipped{b.DatasetID, datasets[b.DatasetID].Name, b.Batch, reason})
-		}
+		skip(datasets[b.DatasetID], b.Batch, reason)
 	})
 	if err != nil {
 		return Summary{}, err
@@ -176,7 +196,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	}
 	if s.Batches == 0 {
 		s.Nothing = true
-		return s, nil
+		return s, published.Settle(ctx, store)
 	}
 	if err := p.describe(records, base); err != nil {
 		return Summary{}, err
@@ -201,40 +221,26 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	return s, nil
 }
 
-// currentVersion reads the lake's current version, which is nil if there is none.
-func currentVersion(ctx context.Context, store blob.Store) (*manifest.Version, error) {
-	m, _, err := manifest.Read(ctx, store)
-	if errors.Is(err, manifest.ErrNoVersion) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	ref, err := m.Version("")
-	if err != nil {
-		return nil, err
-	}
-	return manifest.ReadVersion(ctx, store, ref)
-}
-
 // finishedBatches reads the registry: all datasets, and of each batch name the digest of the ingest
-// that won it.
-func finishedBatches(ctx context.Context, store blob.Store) (map[uint32]lake.Dataset, []planned, error) {
+// that won it. It calls damaged with each dataset whose batch registry is missing or damaged, and
+// goes on without that dataset's batches.
+func finishedBatches(
+	ctx context.Context, store blob.Store, damaged func(d lake.Dataset, err error),
+) (map[uint32]lake.Dataset, []planned, error) {
 	all, err := lake.Registry(ctx, store)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(all) == 0 {
-		if err := lake.CheckPresent(ctx, store, lake.RegistryKey); err != nil {
-			return nil, nil, err
-		}
-	}
 	winners := make([]map[string]string, len(all))
+	broken := make([]error, len(all))
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(reads)
 	for i := range all {
 		group.Go(func() (err error) {
 			winners[i], err = lake.CurrentBatches(groupCtx, store, all[i].ID)
+			if errors.Is(err, codec.ErrCorrupt) {
+				broken[i], err = err, nil
+			}
 			return err
 		})
 	}
@@ -245,6 +251,9 @@ func finishedBatches(ctx context.Context, store blob.Store) (map[uint32]lake.Dat
 	var finished []planned
 	for i, d := range all {
 		datasets[d.ID] = d
+		if broken[i] != nil {
+			damaged(d, broken[i])
+		}
 		for _, name := range slices.Sorted(maps.Keys(winners[i])) {
 			finished = append(finished, planned{DatasetID: d.ID, Batch: name, Digest: winners[i][name]})
 		}
@@ -414,7 +423,11 @@ func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id st
 func (p *plan) refs() []segment.BatchRef {
 	refs := make([]segment.BatchRef, 0, len(p.Batches))
 	for _, b := range p.Batches {
-		refs = append(refs, segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+		refs = append(refs, b.ref())
 	}
 	return refs
+}
+
+func (b *planned) ref() segment.BatchRef {
+	return segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 )
 
@@ -41,28 +42,61 @@ type Committed struct {
 	Skipped []Skipped `json:"-"`
 }
 
+// maxVerifications is how many rounds All begins again after a segment that was damaged as soon as
+// it was built.
+const maxVerifications = 3
+
 // errStale ends a commit whose plan does not fit the version that it would follow.
 var errStale = errors.New("plan is stale")
 
-// Build makes the segment of a plan, with spill files in tempDir. It does not build a segment that
-// exists. Damaged batches are no error: Build lists them for the next plan of the same run.
+// Build makes the segment of a plan, with spill files in tempDir. If an earlier build left the
+// segment and it is intact, it is not built again. Batches that are damaged, or that cannot be in
+// one segment, are no error: Build lists them for the next plan of the same run.
 func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Built, error) {
+	return build(ctx, store, planKey, indexbuild.Options{TempDir: tempDir})
+}
+
+func build(ctx context.Context, store blob.Store, planKey string, opt indexbuild.Options) (Built, error) {
 	p, _, err := readPlan(ctx, store, planKey)
 	if err != nil {
 		return Built{}, fmt.Errorf("build segment: %w", err)
 	}
-	ref, err := indexbuild.BuildSegment(ctx, store, p.refs(), indexbuild.Options{TempDir: tempDir})
+	ref, ok, err := intactSegment(ctx, store, p.refs(), opt)
+	if ok || err != nil {
+		return Built{Segment: ref}, err
+	}
+	ref, err = indexbuild.BuildSegment(ctx, store, p.refs(), opt)
 	var d *postings.DamageError
-	if errors.As(err, &d) {
-		n, nerr := noteDamage(ctx, store, planKey, p)
-		switch {
-		case nerr != nil:
-			return Built{}, fmt.Errorf("build segment: find the damaged batches after %w: %w", err, nerr)
-		case n > 0:
-			return Built{Damaged: n}, nil
-		}
+	var c *indexbuild.CollisionError
+	n, nerr := 0, error(nil)
+	switch {
+	case errors.As(err, &d):
+		n, nerr = noteDamage(ctx, store, planKey, p)
+	case errors.As(err, &c):
+		n, nerr = noteCollision(ctx, store, planKey, p, c)
+	}
+	switch {
+	case nerr != nil:
+		return Built{}, fmt.Errorf("build segment: find the damaged batches after %w: %w", err, nerr)
+	case n > 0:
+		return Built{Damaged: n}, nil
 	}
 	return Built{Segment: ref}, err
+}
+
+// intactSegment returns the segment over batches if an earlier build has left it and every byte of
+// it is what was written.
+func intactSegment(
+	ctx context.Context, store blob.Store, batches []segment.BatchRef, opt indexbuild.Options,
+) (segment.Ref, bool, error) {
+	ref, ok, err := indexbuild.FindSegment(ctx, store, batches, opt)
+	if ok && err == nil {
+		_, err = verify.Segment(ctx, store, ref, false, opt.TempDir)
+	}
+	if errors.Is(err, codec.ErrCorrupt) {
+		return segment.Ref{}, false, nil
+	}
+	return ref, ok, err
 }
 
 // Verify reads back and checks every byte of a built segment, before readers depend on it.
@@ -259,6 +293,9 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 			continue
 		}
 		if err := Verify(ctx, store, built, tempDir); err != nil {
+			if errors.Is(err, codec.ErrCorrupt) && round < maxVerifications {
+				continue // Build finds the damage and builds the segment again
+			}
 			return Committed{}, err
 		}
 		done, err := Commit(ctx, store, plan.PlanKey, built)

@@ -91,9 +91,14 @@ var allowed = map[string][]string{
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
 	},
+	"indexbuild/lakecheck": {
+		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
+		"lake/blob", "lake/codec", "lake/manifest",
+	},
 	"indexbuild/publish": {
-		"indexbuild", "indexbuild/postings", "indexbuild/repair", "indexbuild/segment",
-		"indexbuild/verify", "lake", "lake/blob", "lake/codec", "lake/manifest",
+		"indexbuild", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/repair",
+		"indexbuild/segment", "indexbuild/verify", "lake", "lake/blob", "lake/codec",
+		"lake/manifest",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -112,10 +117,10 @@ var allowed = map[string][]string{
 		"lake/ingest", "workflows",
 	},
 	"starter": {
-		"activities", "indexbuild", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/segment", "indexbuild/verify", "internal/cli", "internal/dial",
-		"internal/tracing", "lake", "lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest",
-		"lake/manifest", "lake/urlnorm", "workflows",
+		"activities", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
+		"indexbuild/segment", "internal/cli", "internal/dial", "internal/tracing", "lake",
+		"lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest", "lake/manifest",
+		"lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
