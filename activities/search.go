@@ -44,7 +44,9 @@ type Search struct {
 }
 
 // NewSearch returns the Search of a namespace.
-func NewSearch(c client.Client, namespace string) *Search { return &Search{client: c, namespace: namespace} }
+func NewSearch(c client.Client, namespace string) *Search {
+	return &Search{client: c, namespace: namespace}
+}
 
 // Register registers the attributes that the namespace lacks. The error says what a person with the
 // permission has to do.

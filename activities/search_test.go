@@ -12,23 +12,23 @@ import (
 	"google.golang.org/grpc"
 )
 
-// namespace is a client of a namespace with some search attributes.
-type namespace struct {
+// attributeNamespace is a client of a namespace with some search attributes.
+type attributeNamespace struct {
 	client.Client
 	operatorservice.OperatorServiceClient
 	attributes map[string]enums.IndexedValueType
 	refuse     error
 }
 
-func (n *namespace) OperatorService() operatorservice.OperatorServiceClient { return n }
+func (n *attributeNamespace) OperatorService() operatorservice.OperatorServiceClient { return n }
 
-func (n *namespace) ListSearchAttributes(
+func (n *attributeNamespace) ListSearchAttributes(
 	context.Context, *operatorservice.ListSearchAttributesRequest, ...grpc.CallOption,
 ) (*operatorservice.ListSearchAttributesResponse, error) {
 	return &operatorservice.ListSearchAttributesResponse{CustomAttributes: n.attributes}, nil
 }
 
-func (n *namespace) AddSearchAttributes(
+func (n *attributeNamespace) AddSearchAttributes(
 	_ context.Context, in *operatorservice.AddSearchAttributesRequest, _ ...grpc.CallOption,
 ) (*operatorservice.AddSearchAttributesResponse, error) {
 	if n.refuse != nil {
@@ -59,7 +59,7 @@ func TestSearchAttributesAreSetOnlyIfRegistered(t *testing.T) {
 		"another type":  {map[string]enums.IndexedValueType{AttributeBatch: text}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewSearch(&namespace{attributes: c.has, refuse: c.refuse}, "ns")
+			s := NewSearch(&attributeNamespace{attributes: c.has, refuse: c.refuse}, "ns")
 			err := s.Register(t.Context())
 			if (err == nil) != c.allowed {
 				t.Errorf("register: %v", err)

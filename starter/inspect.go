@@ -90,6 +90,10 @@ type lakeStatus struct {
 	TaskQueues  map[string]string `json:"task_queues"`
 	// Damage is set if the manifest or the current version is lost.
 	Damage string `json:"damage,omitempty"`
+	// Running are the first of RunningWorkflows workflows that have not ended. Both are left out
+	// without --running.
+	Running          []running `json:"running,omitempty"`
+	RunningWorkflows int64     `json:"running_workflows,omitempty"`
 }
 
 // unpublished is a finished batch that the current version lacks. If the order of a dataset's
@@ -104,6 +108,7 @@ type unpublished struct {
 
 func statusCommand(g *global) *cobra.Command {
 	const short = "Show the current version, what waits to be published, and the task queues"
+	var showRunning bool
 	cmd := inspectCommand(g, "status", short, func(cmd *cobra.Command, store blob.Store, url string) error {
 		s := lakeStatus{Lake: url, Unpublished: []unpublished{}, TaskQueues: map[string]string{}}
 		for _, pool := range activities.Pools {
@@ -123,6 +128,16 @@ func statusCommand(g *global) *cobra.Command {
 		}
 		if s.Unpublished, err = findUnpublished(cmd.Context(), store, v); err != nil {
 			return err
+		}
+		if showRunning {
+			c, err := connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if s.Running, s.RunningWorkflows, err = findRunning(cmd.Context(), c, url); err != nil {
+				return err
+			}
 		}
 		out := cmd.OutOrStdout()
 		if g.json {
@@ -155,14 +170,18 @@ func statusCommand(g *global) *cobra.Command {
 			cli.Fprintf(out, "            %s %s\n", u.Dataset, u.Batch)
 		}
 		cli.Fprintf(out, "Task queues %s\n", activities.TaskQueue(url, "{"+strings.Join(activities.Pools, ",")+"}"))
+		if showRunning {
+			s.printRunning(out)
+		}
 		return nil
 	})
 	cmd.Long = `Status prints the current version and how much it holds, the finished batches that
 the next "starter publish" adds to it, and the names of the lake's task queues in
-Temporal. It reads only the lake. To see running workflows use Temporal's UI or
-"temporal workflow list".`
+Temporal. It reads only the lake. With --running it also asks Temporal which ingests
+and publishes of the lake are running, and what they wait for since when.`
 	cmd.Example = `  starter status --lake /data/lake
-  starter status --lake s3://b/lake --json`
+  starter status --lake s3://b/lake --running --json`
+	cmd.Flags().BoolVar(&showRunning, "running", false, "list the running workflows and what they wait for")
 	return cmd
 }
 

@@ -1,5 +1,6 @@
 // Starter is urlake's command line. It starts and watches the workflows that ingest and publish,
-// inspects and verifies lakes, and runs the demo. It never writes to a lake: only workers do.
+// inspects and verifies lakes, and runs the demo. Only workers write to a lake, with one exception:
+// "rules update" writes which public suffix list the lake follows, and the list.
 //
 // Results go to standard output, progress and errors to standard error, and the exit code tells
 // success, failure and wrong usage apart. Texts for people go through cli.Fprintf, which escapes
@@ -44,7 +45,7 @@ inspects it.
 A lake is a folder or an S3 prefix that holds everything. For S3 set the AWS SDK's
 variables: AWS_ENDPOINT_URL_S3, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
 
-Ingest, publish, watch and schedule work through Temporal. They need a Temporal
+Ingest, publish, watch, schedule and rules update work through Temporal. They need a Temporal
 server (TEMPORAL_ADDRESS, default 127.0.0.1:7233; TEMPORAL_NAMESPACE and the other
 variables of Temporal's SDK apply too), and workers of the lake: worker --lake URL.
 The other verbs need neither.
@@ -65,7 +66,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g),
 		statusCommand(&g), datasetsCommand(&g), versionsCommand(&g), verifyCommand(&g),
-		normalizeCommand(&g), demoCommand())
+		rulesCommand(&g), normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -37,6 +39,7 @@ type rejected struct {
 
 func normalizeCommand(g *global) *cobra.Command {
 	var strip []string
+	var psl string
 	cmd := &cobra.Command{
 		Use:   "normalize [--json] [URL…]",
 		Short: "Print the canonical form of URLs",
@@ -47,14 +50,26 @@ A line is the canonical URL, a tab and the domain. For a text that is not a URL 
 a tab and the reason. With --json each line is an object, which also has the parts of
 the URL and its ids.
 
+The domain is found by the public suffix list of this program, with --lake by the list
+that the lake follows, and with --psl by that of a file.
+
 Rejected texts do not change the exit code. Normalize needs neither a lake nor
 Temporal.`,
 		Example: `  starter normalize 'HTTP://Example.COM:80/a/../b?z=1&a=2#top'
-  zcat urls.gz | starter normalize --json`,
+  zcat urls.gz | starter normalize --json
+  starter normalize --psl public_suffix_list.dat a.b.example.co.uk`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := urlnorm.New(urlnorm.Options{StripParams: strip})
-			if err != nil {
+			options := urlnorm.Options{StripParams: strip}
+			if err := options.Check(); err != nil {
 				return &cli.UsageError{Err: err}
+			}
+			list, err := g.suffixList(cmd.Context(), psl)
+			if err != nil {
+				return err
+			}
+			n, err := urlnorm.New(list, options)
+			if err != nil {
+				return err
 			}
 			out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
 			one := func(raw []byte) error { return writeNormalized(out, n, raw, g.json) }
@@ -71,7 +86,27 @@ Temporal.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&strip, "strip-params", nil, "query `PARAMETERS` to strip: names or globs, e.g. 'utm_*,gclid'")
+	cmd.Flags().StringVar(&psl, "psl", "", "public suffix list that decides domains, a "+pslUsage+" (default: that of this program)")
+	g.lakeFlag(cmd)
+	cmd.Flags().Lookup("lake").Usage = "`URL` of the lake whose public suffix list decides domains"
 	return cmd
+}
+
+// suffixList returns the public suffix list in a file, or else that of the lake that --lake names,
+// or else that of this program, which is also that of a new lake.
+func (g *global) suffixList(ctx context.Context, file string) (*urlnorm.SuffixList, error) {
+	switch {
+	case file != "":
+		return readListFile(file)
+	case g.lake == "":
+		return urlnorm.BuiltinSuffixes(), nil
+	}
+	store, _, err := g.store(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, list, err := lake.LoadRules(ctx, store)
+	return list, err
 }
 
 // eachLine calls each with every line, without its line end (\n or \r\n). Lines have no length

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
@@ -10,11 +12,12 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
 )
 
 func publishCommand(g *global) *cobra.Command {
-	var rebuild string
+	var rebuild, deadline string
 	cmd := &cobra.Command{
 		Use:   "publish --lake URL",
 		Short: "Publish every finished batch that is in no version yet",
@@ -41,12 +44,16 @@ named with the command that does, and the exit code is 1.`,
 			if err != nil {
 				return err
 			}
+			if _, err := ingest.ParseDeadline(deadline); err != nil {
+				return &cli.UsageError{Err: err}
+			}
 			c, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			run, err := activities.SignalPublisher(cmd.Context(), c, url, activities.PublishRequest{Rebuild: rebuild})
+			run, err := activities.SignalPublisher(cmd.Context(), c, url,
+				activities.PublishRequest{Rebuild: rebuild, Deadline: deadline})
 			if err != nil {
 				return err
 			}
@@ -58,6 +65,8 @@ named with the command that does, and the exit code is 1.`,
 	}
 	cmd.Flags().StringVar(&rebuild, "rebuild", "",
 		"repair damaged segments before publishing: all of them, or with --rebuild=`SEGMENT` that one")
+	cmd.Flags().StringVar(&deadline, "deadline", "",
+		"give up after this `DURATION`, e.g. 36h or 3d; until then whatever may pass is retried (default: 7d)")
 	cmd.Flags().Lookup("rebuild").NoOptDefVal = publish.RebuildAll
 	g.lakeFlag(cmd)
 	return cmd
@@ -66,17 +75,32 @@ named with the command that does, and the exit code is 1.`,
 // watchPublish waits until a publisher ends and prints its result.
 func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun) error {
 	var res workflows.PublishResult
-	if err := await(cmd, run, &res, false, c, newRetryLog(cmd.ErrOrStderr(), nil, c, run).update); err != nil {
+	if err := awaitPublish(cmd, c, run, &res); err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
-	var unrepaired error
-	if r := res.Rebuilt; r != nil && len(r.Unmended) > 0 {
-		unrepaired = fmt.Errorf("%s could not be repaired", plural(int64(len(r.Unmended)), "object"))
-	}
 	if g.json {
-		return errors.Join(printJSON(out, res), unrepaired)
+		return errors.Join(printJSON(cmd.OutOrStdout(), res), unrepairedError(&res))
 	}
+	printPublish(cmd.OutOrStdout(), &res)
+	return unrepairedError(&res)
+}
+
+// awaitPublish waits until a publisher ends.
+func awaitPublish(cmd *cobra.Command, c client.Client, run client.WorkflowRun, res *workflows.PublishResult) error {
+	waits := newWaitLog(cmd.ErrOrStderr(), nil, c, run)
+	return await(cmd, run, res, false, c, func(ctx context.Context) { waits.update(ctx, "") })
+}
+
+// unrepairedError is the error of a publish that has left damage.
+func unrepairedError(res *workflows.PublishResult) error {
+	if r := res.Rebuilt; r != nil && len(r.Unmended) > 0 {
+		return fmt.Errorf("%s could not be repaired", plural(int64(len(r.Unmended)), "object"))
+	}
+	return nil
+}
+
+// printPublish prints the result of a publish for people.
+func printPublish(out io.Writer, res *workflows.PublishResult) {
 	if r := res.Rebuilt; r != nil {
 		cli.Fprintf(out, "Checked %s: rewrote %s in %s, restored %s\n", plural(int64(r.Checked), "segment"),
 			plural(int64(r.Files), "file"), plural(int64(len(r.Segments)), "segment"),
@@ -100,6 +124,13 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 	for _, line := range res.Lost {
 		cli.Fprintf(out, "Lost: %s\n", line)
 	}
+	if m := res.Moved; m != nil {
+		cli.Fprintf(out, "Moved %s to other domains: rewrote %s of %s, %s\n", plural(m.Rows, "row"),
+			count(int64(m.Rewritten)), plural(int64(m.Batches), "batch"), size(m.Bytes))
+		if m.Damaged > 0 {
+			cli.Fprintf(out, "Not moved: %s\n", plural(int64(m.Damaged), "damaged batch"))
+		}
+	}
 	for _, s := range res.Skipped {
 		if s.Batch == "" {
 			cli.Fprintf(out, "Left out: new batches of %s: %s\n", s.Dataset, s.Reason)
@@ -113,6 +144,8 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 	switch {
 	case res.Batches > 0:
 		cli.Fprintf(out, "Published %s, which adds %s\n", res.Version, plural(int64(res.Batches), "batch"))
+	case res.Moved != nil && res.Rounds > 0:
+		cli.Fprintf(out, "Published %s, which follows the lake's public suffix list\n", res.Version)
 	case res.Version == "" && res.SkippedBatches == 0:
 		cli.Fprintf(out, "Nothing to publish: no batch is finished\n")
 	case res.Version == "":
@@ -122,5 +155,4 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 	default:
 		cli.Fprintf(out, "Nothing new: %s holds every finished batch\n", res.Version)
 	}
-	return unrepaired
 }

@@ -40,6 +40,9 @@ type PublishResult struct {
 	// SkippedBatches.
 	Skipped        []publish.Skipped `json:"skipped,omitempty"`
 	SkippedBatches int               `json:"skipped_batches,omitempty"`
+	// Moved says what a change of the lake's public suffix list has moved. It is nil if there was
+	// none.
+	Moved *MoveProgress `json:"moved,omitempty"`
 	// Lost says what of the manifest and of the current version was lost when a round began, and
 	// what took its place.
 	Lost []string `json:"lost,omitempty"`
@@ -49,11 +52,13 @@ type PublishResult struct {
 
 // PublishProgress answers the "progress" query.
 type PublishProgress struct {
-	Stage   string `json:"stage"` // rebuild, plan, build, verify, commit
+	Stage   string `json:"stage"` // rebuild, plan, move, build, verify, commit
 	Batches int    `json:"batches"`
 	Segment string `json:"segment,omitempty"`
 	Waiting int    `json:"waiting"`
 	Rounds  int    `json:"rounds"`
+	// Move is nil if no batch had to be moved to another public suffix list.
+	Move *MoveProgress `json:"move,omitempty"`
 }
 
 // publishFlow is one run of PublishWorkflow.
@@ -279,15 +284,12 @@ func (f *publishFlow) round(ctx workflow.Context) error {
 // version plans, builds, verifies and commits one version, if there is something new. It reports
 // whether to plan again.
 func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
-	f.progress.Stage, f.progress.Segment = "plan", ""
-	run := workflow.GetInfo(ctx).OriginalRunID
-	var plan publish.Summary
-	if err := f.steps.run(
-		ctx, activities.PoolPublish, &plan, (*activities.Publish)(nil).PlanPublish, f.Lake, run, f.progress.Rounds,
-	); err != nil {
+	plan, err := f.planRound(ctx, workflow.GetInfo(ctx).OriginalRunID)
+	if err != nil {
 		return false, err
 	}
 	f.result.Version, f.result.Skipped, f.result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
+	f.result.Moved = f.progress.Move
 	if len(plan.Lost) > 0 {
 		f.result.Lost = plan.Lost
 	}

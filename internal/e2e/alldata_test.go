@@ -19,7 +19,6 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/ingest"
 )
 
 // moreDatasets are the datasets of the real data that realDatasets lacks. Their flags are a format
@@ -144,27 +143,6 @@ func parquetURL(r io.Reader, each func(rawURL, ts string)) error {
 		each(rec.URL, "")
 	}
 	return err
-}
-
-// spec returns the spec of a dataset's ingest. Its flags are those of realDatasets or of
-// moreDatasets.
-func (d dataset) spec(lakeURL, batch string, inputs []string) ingest.Spec {
-	s := ingest.Spec{Lake: lakeURL, Dataset: d.name, Batch: batch, Inputs: inputs, MaxRejectRate: 1}
-	for i := 0; i+1 < len(d.flags) && strings.HasPrefix(d.flags[0], "--"); i += 2 {
-		switch d.flags[i] {
-		case "--url-column":
-			s.URLColumn = d.flags[i+1]
-		case "--ts-column":
-			s.TSColumn = d.flags[i+1]
-		}
-	}
-	if len(d.flags) > 0 && !strings.HasPrefix(d.flags[0], "--") {
-		s.Format = d.flags[0]
-		if len(d.flags) > 1 {
-			s.URLColumn = d.flags[1]
-		}
-	}
-	return s
 }
 
 // TestAllRealDataEqualsBruteForceAfterReingests makes one lake of all real datasets, in random

@@ -31,6 +31,7 @@ import (
 
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -60,6 +61,27 @@ var realDatasets = []dataset{
 	{"usagov-clicks", []string{"bitly/usagov_bitly.jsonl.gz"}, []string{"--url-column", "u", "--ts-column", "t"}, member("u", "t")},
 	{"c4-sample", []string{"wimbd/c4-sample.json.gz"}, []string{"--url-column", "url"}, member("url", "")},
 	{"kasztp", []string{"ada-url/kasztp.txt.gz"}, nil, lines},
+}
+
+// spec returns the spec of a dataset's ingest. Its flags are those of realDatasets or of
+// moreDatasets.
+func (d dataset) spec(lakeURL, batch string, inputs []string) ingest.Spec {
+	s := ingest.Spec{Lake: lakeURL, Dataset: d.name, Batch: batch, Inputs: inputs, MaxRejectRate: 1}
+	for i := 0; i+1 < len(d.flags) && strings.HasPrefix(d.flags[0], "--"); i += 2 {
+		switch d.flags[i] {
+		case "--url-column":
+			s.URLColumn = d.flags[i+1]
+		case "--ts-column":
+			s.TSColumn = d.flags[i+1]
+		}
+	}
+	if len(d.flags) > 0 && !strings.HasPrefix(d.flags[0], "--") {
+		s.Format = d.flags[0]
+		if len(d.flags) > 1 {
+			s.URLColumn = d.flags[1]
+		}
+	}
+	return s
 }
 
 // The oracle's readers share no code with lake/raw.
@@ -156,7 +178,7 @@ func scan(t *testing.T, sets []dataset) map[string]map[string][]item {
 	for _, d := range sets {
 		for _, f := range d.files {
 			err := d.oracle(unpack(t, testenv.Shared(t, "data", f)), func(raw, ts string) {
-				u, err := urlnorm.Parse(raw)
+				u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), raw)
 				if err != nil {
 					return
 				}

@@ -28,6 +28,8 @@ var allowed = map[string][]string{
 	"lake/urlnorm":       {"internal/prefetch"},
 	"lake/zstdtext":      {"lake/seekable"},
 
+	"lake/suffixchange": {"lake/urlnorm"},
+
 	"lake":             {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
 	"lake/row":         {"lake/codec", "lake/urlnorm"},
 	"lake/row/rowtest": {"lake/row"},
@@ -95,10 +97,15 @@ var allowed = map[string][]string{
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest",
 	},
+	"indexbuild/move": {
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
+		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
+		"lake/seekable", "lake/urlnorm",
+	},
 	"indexbuild/publish": {
-		"indexbuild", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/repair",
-		"indexbuild/segment", "indexbuild/verify", "lake", "lake/blob", "lake/codec",
-		"lake/manifest",
+		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
+		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
+		"lake/codec", "lake/manifest", "lake/suffixchange",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -117,15 +124,15 @@ var allowed = map[string][]string{
 		"lake/ingest", "workflows",
 	},
 	"starter": {
-		"activities", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/segment", "internal/cli", "internal/dial", "internal/tracing", "lake",
-		"lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest", "lake/manifest",
-		"lake/urlnorm", "workflows",
+		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
+		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
+		"internal/tracing", "lake", "lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest",
+		"lake/manifest", "lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
-		"indexbuild/segment", "internal/mapped", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/part", "lake/partreader", "lake/urlnorm",
+		"indexbuild/segment", "internal/mapped", "lake", "lake/blob", "lake/codec",
+		"lake/manifest", "lake/part", "lake/partreader", "lake/urlnorm",
 	},
 	"serve/api": {
 		"internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm",
@@ -146,6 +153,7 @@ var allowed = map[string][]string{
 	"internal/testenv":      {},
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
+		"lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},
 	"internal/tracing": {"activities", "lake/ingest", "workflows"},
