@@ -176,8 +176,8 @@ func (w *watched) begin(ctx context.Context) error {
 	return nil
 }
 
-// diedWith returns the marker of the step's last worker, once it no longer changes. died is false if
-// there is none, or if it disappears.
+// diedWith returns the marker of the step's last worker, once it no longer changes. died is false
+// if there is none, or if it disappears.
 func (w *watched) diedWith(ctx context.Context) (left marker, died bool, err error) {
 	key := w.key("")
 	for first := true; ; first = false {

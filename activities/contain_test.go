@@ -136,8 +136,8 @@ func TestMarkerOfALiveWorkerIsNoDeath(t *testing.T) {
 	}
 }
 
-// TestMarkerNamesTheObject holds that the marker names an object before it is opened, and that it is
-// gone after every orderly end.
+// TestMarkerNamesTheObject holds that the marker names an object before it is opened, and that it
+// is gone after every orderly end.
 func TestMarkerNamesTheObject(t *testing.T) {
 	for name, end := range map[string]error{
 		"success": nil, "error": errors.New("the store is away"), "cancelled": context.Canceled, "panic": errors.New("panic"),
@@ -195,8 +195,8 @@ func (o *onRead) ReadRange(ctx context.Context, key string, off, n int64) ([]byt
 	return o.Store.ReadRange(ctx, key, off, n)
 }
 
-// TestThirdPanicIsFinal holds that a step does not panic for ever, and that its last error says what
-// it read.
+// TestThirdPanicIsFinal holds that a step does not panic for ever, and that its last error says
+// what it read.
 func TestThirdPanicIsFinal(t *testing.T) {
 	l, s := testLake(), step{run: "run", name: "normalize-000000"}
 	for i := range lastPanic {

@@ -38,6 +38,13 @@ var programs = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	if os.Getenv(poisonLake) != "" {
+		if err := poisonousWorker(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	code := m.Run()
 	if dir, err := programs(); err == nil {
 		os.RemoveAll(dir)

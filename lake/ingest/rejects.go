@@ -118,7 +118,8 @@ func (s *splitRecord) listed() int64 {
 
 // writeRejects joins the rejects of all splits, in input order and up to the limits, in one object
 // whose key is a digest of its content. It returns how many rejects the object lists, 0 if all are.
-// The limits are those of the splits' lists, so that the object does not depend on how the inputs were split.
+// The limits are those of the splits' lists, so that the object does not depend on how the inputs
+// were split.
 func writeRejects(
 	ctx context.Context, store blob.Store, p *plan, splits []splitRecord, lim rejectLimits,
 ) (*lake.Object, int64, error) {

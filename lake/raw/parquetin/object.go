@@ -38,6 +38,11 @@ const (
 	maxPages = 512 << 20
 	maxPage  = 128 << 20
 
+	// Beyond minPage bytes, a page has at most maxPageRatio times the bytes of the file. Pages of
+	// gzip cannot have more, and those of other codecs have it only if they repeat one value.
+	minPage      = 8 << 20
+	maxPageRatio = 2000
+
 	// maxSample is maxPages for the one column that Sample reads.
 	maxSample = 256 << 20
 
@@ -232,7 +237,8 @@ func (o *Object) reader(columns int, limit int64) (*fileReader, error) {
 	props := parquet.NewReaderProperties(r.budget)
 	props.BufferedStreamEnabled = true
 	props.BufferSize = int64(min(max(share, 64<<10), 1<<20))
-	props.MaxUncompressedPageSize = o.file.source.Limit(maxPage, lowMemoryPage)
+	// A page header can claim any size, and its buffer is allocated before the page is read.
+	props.MaxUncompressedPageSize = min(o.file.source.Limit(maxPage, lowMemoryPage), minPage+maxPageRatio*o.file.size)
 	props.MaxCompressedPageSize = min(props.MaxUncompressedPageSize, o.file.size)
 	err := guard("footer", func() (err error) {
 		r.Reader, err = file.NewParquetReader(o.file, file.WithMetadata(o.meta), file.WithReadProps(props))

@@ -54,7 +54,7 @@ func TestPageClaimsMoreThanItsHeader(t *testing.T) {
 	rows := []row{{"http://a/"}, {"http://b/"}}
 	zstdClaim := func(size uint64) func([]byte) []byte {
 		return func(data []byte) []byte {
-			// A frame header with a window of 1 KiB and a content size of 8 bytes (RFC 8878, 3.1.1.1).
+			// A frame header: a window of 1 KiB, a content size of 8 bytes (RFC 8878, 3.1.1.1).
 			head := append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xc0, 0x00}, make([]byte, 8)...)
 			binary.LittleEndian.PutUint64(head[6:], size)
 			return append(head, data[min(len(data), 6):]...)
@@ -229,8 +229,8 @@ func (r *repeated) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestDecompressionBombsEndEarly reads objects of few bytes and no end. Each must end soon, with the
-// object's name and what to do.
+// TestDecompressionBombsEndEarly reads objects of few bytes and no end. Each must end soon, with
+// the object's name and what to do.
 func TestDecompressionBombsEndEarly(t *testing.T) {
 	line := strings.Repeat("x", 1<<20) + "\n"
 	frame := func(how string) []byte { return compressed(t, how, []byte(strings.Repeat(line, 64))) }
@@ -279,7 +279,10 @@ func TestRepeatedRowsOfParquetEndEarly(t *testing.T) {
 	}
 	w := file.NewParquetWriter(&buf, root, file.WithWriterProps(parquet.NewWriterProperties(
 		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithDataPageSize(1<<20))))
-	g := w.AppendRowGroup()
+	g, err := w.AppendRowGroupChecked()
+	if err != nil {
+		t.Fatal(err)
+	}
 	col, err := g.NextColumn()
 	if err != nil {
 		t.Fatal(err)

@@ -38,9 +38,34 @@ func (c *chunks) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// checkAllocation checks that what reading an object allocates is bounded by the object's size,
+// whatever its bytes claim. A window of 128 MiB, the largest page and the footer's memory are
+// within the fixed part; without them, opening an object takes far less. Objects of many records
+// are not read to their end.
+func checkAllocation(t *testing.T, name string, data []byte, opt raw.Options) {
+	t.Helper()
+	for _, low := range []bool{false, true} {
+		opt.LowMemory = low
+		fixed := uint64(512 << 20)
+		if low {
+			fixed = 2 * raw.LowMemory // all that was ever allocated, not only what is in use
+		}
+		got := allocated(func() {
+			r, err := New(bytes.NewReader(data), name, opt)
+			for n := 0; err == nil && n < 2000 && !low; n++ {
+				_, _, err = r.Next()
+			}
+		})
+		if most := fixed + 8192*uint64(len(data)); got > most {
+			t.Fatalf("an object of %d bytes made its reader allocate %d MiB (low memory: %v)", len(data), got>>20, low)
+		}
+	}
+}
+
 // checkReader checks what must hold for every object in every format.
 func checkReader(t *testing.T, name string, data []byte, opt raw.Options) {
 	t.Helper()
+	checkAllocation(t, name, data, opt)
 	r, err := New(bytes.NewReader(data), name, opt)
 	r2, err2 := New(&chunks{data, 1}, name, opt)
 	if (err == nil) != (err2 == nil) {

@@ -639,7 +639,9 @@ func FuzzFooter(f *testing.F) {
 	f.Add(data[len(data)-8-n : len(data)-8])
 	f.Fuzz(func(t *testing.T, footer []byte) {
 		b := append(append([]byte("PAR1"), footer...), binary.LittleEndian.AppendUint32(nil, uint32(len(footer)))...)
-		damaged(t, append(b, "PAR1"...))
+		b = append(b, "PAR1"...)
+		checkAllocation(t, "a.parquet", b, raw.Options{URLColumn: "url", Extras: []string{"*"}})
+		damaged(t, b)
 	})
 }
 

@@ -1,10 +1,10 @@
 // Package unpack decompresses the objects of a dataset: gzip, zstd, bzip2 and xz, also many
 // members, frames or streams one after another.
 //
-// Memory is bounded by limits on the window of zstd and the dictionary of xz, and output by its ratio
-// to the stored bytes. A truncated object is an error, never a shorter object. Errors of the store are kept apart from those of the object.
-// Package lake/raw/reader reads through it; lake/raw/parquetin and lake/raw/detect use its limits
-// and magics.
+// Memory is bounded by limits on the window of zstd and the dictionary of xz, and output by its
+// ratio to the stored bytes. A truncated object is an error, never a shorter object. Errors of the
+// store are kept apart from those of the object. Package lake/raw/reader reads through it;
+// lake/raw/parquetin and lake/raw/detect use its limits and magics.
 package unpack
 
 import (
@@ -34,8 +34,8 @@ const (
 	lowWindow = 8 << 20
 
 	// Beyond freeOutput bytes, an object may decompress to at most maxRatio times what it has
-	// stored. Logs reach some hundreds and gzip never more than 1,032. What compresses better repeats
-	// itself; a few hundred KiB of it could keep a worker busy for days.
+	// stored. Logs reach some hundreds and gzip never more than 1,032. What compresses better
+	// repeats itself; a few hundred KiB of it could keep a worker busy for days.
 	freeOutput = 1 << 30
 	maxRatio   = 2000
 )

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"testing/iotest"
 
@@ -75,6 +76,18 @@ func FuzzDecompress(f *testing.F) {
 		how := CompressionOf(data)
 		if how == raw.NoCompression {
 			return
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if s := New(bytes.NewReader(data)); s != nil {
+			if _, err := s.Decompress(""); err == nil {
+				_, _ = io.CopyN(io.Discard, s, most)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		// The window or dictionary of each frame or stream, the largest of which is allocated once.
+		if got := after.TotalAlloc - before.TotalAlloc; got > 3*maxZstdWindow+8192*uint64(len(data)) {
+			t.Fatalf("%d bytes of %s made their reader allocate %d MiB", len(data), how, got>>20)
 		}
 		got, err := read(bytes.NewReader(data))
 		again, err2 := read(iotest.OneByteReader(bytes.NewReader(data)))
