@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/mock"
 	enums "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/namespace/v1"
+	namespacepb "go.temporal.io/api/namespace/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -37,7 +37,7 @@ type service struct {
 func (service) DescribeNamespace(
 	context.Context, *workflowservice.DescribeNamespaceRequest, ...grpc.CallOption,
 ) (*workflowservice.DescribeNamespaceResponse, error) {
-	return &workflowservice.DescribeNamespaceResponse{NamespaceInfo: &namespace.NamespaceInfo{Id: "here"}}, nil
+	return &workflowservice.DescribeNamespaceResponse{NamespaceInfo: &namespacepb.NamespaceInfo{Id: "here"}}, nil
 }
 
 // newControl returns the activities of the control pool over a lake in memory, and a Temporal that

@@ -145,9 +145,11 @@ type IngestResult struct {
 	Rows     int64            `json:"rows"`
 	Merged   int64            `json:"merged"`
 	Rejected map[string]int64 `json:"rejected,omitempty"`
-	// RejectsKey is the key of the object that lists the rejects. Examples are the first of them.
-	RejectsKey string          `json:"rejects_key,omitempty"`
-	Examples   []ingest.Reject `json:"examples,omitempty"`
+	// RejectsKey is the key of the object that lists the rejects, ListedRejects how many of them
+	// it has: the first ones, 0 if all. Examples are some of them.
+	RejectsKey    string          `json:"rejects_key,omitempty"`
+	ListedRejects int64           `json:"listed_rejects,omitempty"`
+	Examples      []ingest.Reject `json:"examples,omitempty"`
 	// Notes say what was detected in the inputs, for example which column holds the URL.
 	Notes     []string `json:"notes,omitempty"`
 	Domains   int64    `json:"domains"`
@@ -239,7 +241,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	switch {
 	case err == nil:
 		p.enter(ctx, StageDone)
-		return f.Result, nil
+		return f.Result, setAttributes(ctx, f.Plan.Searchable, activities.AttributeVersion, f.Result.Version)
 	case outages && ctx.Err() != nil:
 		return f.abandon(ctx)
 	}
@@ -307,6 +309,9 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 		p.Splits, p.Objects, p.BytesTotal = f.Plan.Splits, f.Plan.Objects, f.Plan.Bytes
 		memo := map[string]any{"dataset": f.Dataset, "dataset_id": f.Plan.DatasetID, "batch": f.Plan.Batch, "lake": f.Lake}
 		if err := workflow.UpsertMemo(ctx, memo); err != nil {
+			return nil, err
+		}
+		if err := f.planned(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -434,7 +439,7 @@ func (f *ingestFlow) result(r ingest.FinishResult) *IngestResult {
 		Dataset: f.Dataset, DatasetID: f.Plan.DatasetID, Batch: f.Plan.Batch, Digest: r.Digest,
 		Objects: p.Objects, Bytes: p.BytesTotal,
 		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected),
-		Rejected: p.Rejected, RejectsKey: r.RejectsKey,
+		Rejected: p.Rejected, RejectsKey: r.RejectsKey, ListedRejects: r.Listed,
 		Examples: r.Examples, Notes: r.Notes, Domains: f.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current,
 	}
 }

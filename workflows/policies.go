@@ -127,7 +127,8 @@ func gaveUp(err *temporal.ActivityError) bool {
 	case err.RetryState() == enums.RETRY_STATE_TIMEOUT:
 		return true
 	case errors.As(err, &timeout):
-		return timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE
+		return timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE ||
+			timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START
 	case err.RetryState() == enums.RETRY_STATE_UNSPECIFIED: // in the test environment of the SDK
 		return errors.As(err, &app) && !app.NonRetryable() && !slices.Contains(activities.FinalErrors, app.Type())
 	}
@@ -155,6 +156,8 @@ func message(err error) string {
 		return app.Message()
 	case errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT:
 		return "its worker died or lost Temporal"
+	case errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START:
+		return "no worker took it"
 	case errors.As(err, &timeout):
 		return ""
 	}
@@ -172,8 +175,8 @@ func (s steps) run(ctx workflow.Context, pool string, result, activity any, args
 // among the types that are not retried, a timeout reaches the workflow at once.
 const heartbeatLost = "TemporalTimeout:Heartbeat"
 
-// countedDeaths limits how many heartbeat timeouts of one step the workflow itself handles. Temporal
-// retries the step after further ones, so that they add nothing to the history.
+// countedDeaths limits how many heartbeat timeouts of one step the workflow itself handles.
+// Temporal retries the step after further ones, so that they add nothing to the history.
 const countedDeaths = 10
 
 // move runs an activity that moves data, and sets result, unless it is nil. The activity gets args

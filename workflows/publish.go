@@ -40,17 +40,25 @@ type PublishResult struct {
 	// SkippedBatches.
 	Skipped        []publish.Skipped `json:"skipped,omitempty"`
 	SkippedBatches int               `json:"skipped_batches,omitempty"`
+	// Moved says what a change of the lake's public suffix list has moved. It is nil if there was
+	// none.
+	Moved *MoveProgress `json:"moved,omitempty"`
+	// Lost says what of the manifest and of the current version was lost when a round began, and
+	// what took its place.
+	Lost []string `json:"lost,omitempty"`
 	// Rebuilt says what was done about damaged segments. It is nil if no rebuild was requested.
 	Rebuilt *publish.Rebuilt `json:"rebuilt,omitempty"`
 }
 
 // PublishProgress answers the "progress" query.
 type PublishProgress struct {
-	Stage   string `json:"stage"` // rebuild, plan, build, verify, commit
+	Stage   string `json:"stage"` // rebuild, plan, move, build, verify, commit
 	Batches int    `json:"batches"`
 	Segment string `json:"segment,omitempty"`
 	Waiting int    `json:"waiting"`
 	Rounds  int    `json:"rounds"`
+	// Move is nil if no batch had to be moved to another public suffix list.
+	Move *MoveProgress `json:"move,omitempty"`
 }
 
 // publishFlow is one run of PublishWorkflow.
@@ -276,15 +284,15 @@ func (f *publishFlow) round(ctx workflow.Context) error {
 // version plans, builds, verifies and commits one version, if there is something new. It reports
 // whether to plan again.
 func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
-	f.progress.Stage, f.progress.Segment = "plan", ""
-	run := workflow.GetInfo(ctx).OriginalRunID
-	var plan publish.Summary
-	if err := f.steps.run(
-		ctx, activities.PoolPublish, &plan, (*activities.Publish)(nil).PlanPublish, f.Lake, run, f.progress.Rounds,
-	); err != nil {
+	plan, err := f.planRound(ctx, workflow.GetInfo(ctx).OriginalRunID)
+	if err != nil {
 		return false, err
 	}
 	f.result.Version, f.result.Skipped, f.result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
+	f.result.Moved = f.progress.Move
+	if len(plan.Lost) > 0 {
+		f.result.Lost = plan.Lost
+	}
 	if plan.Nothing {
 		return false, nil
 	}
@@ -318,7 +326,8 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 	f.result.Rounds++
 	f.result.Batches += plan.Batches
 	f.result.Version = committed.Version
-	return false, nil
+	return false, setAttributes(ctx, plan.Searchable,
+		activities.AttributeLake, f.Lake, activities.AttributeVersion, committed.Version)
 }
 
 // toldAtOnce is how many requests one activity answers.
@@ -352,7 +361,7 @@ func (f *publishFlow) signal(ctx workflow.Context, requests []activities.Publish
 			return activities.Published{Error: message(err)}
 		}
 		for _, s := range f.result.Skipped {
-			if s.DatasetID == req.DatasetID && s.Batch == req.Batch {
+			if s.Covers(req.DatasetID, req.Batch) {
 				return activities.Published{Error: s.Reason}
 			}
 		}
