@@ -31,12 +31,12 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		return Found{}, err
 	}
 	later := map[string]bool{} // digests of the ingests that registered after the one asked for
-	ingests, err := lake.Ingests(ctx, store, batch.DatasetID, batch.Batch)
+	ingests, err := lake.Ingests(ctx, store, batch.DatasetID)
 	if err != nil {
 		return Found{}, err
 	}
 	after := batch.Digest == ""
-	for _, i := range ingests {
+	for _, i := range ingests[batch.Batch] {
 		later[i.Digest] = after && i.Digest != ""
 		after = after || i.Digest == batch.Digest
 	}
@@ -120,11 +120,11 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 		}
 		return "", nil
 	}
-	ingests, err := lake.Ingests(ctx, store, dataset, batch)
+	ingests, err := lake.Ingests(ctx, store, dataset)
 	if err != nil {
 		return "", err
 	}
-	for _, i := range ingests {
+	for _, i := range ingests[batch] {
 		if i.Run == run && i.Digest != "" {
 			digest = i.Digest
 		}
@@ -157,12 +157,12 @@ func (p *plan) withdrawn(ctx context.Context, store blob.Store) (bool, error) {
 		if !b.New {
 			continue
 		}
-		ingests, err := lake.Ingests(ctx, store, b.DatasetID, b.Batch)
+		ingests, err := lake.Ingests(ctx, store, b.DatasetID)
 		if err != nil {
 			return false, err
 		}
 		found := false
-		for _, i := range ingests {
+		for _, i := range ingests[b.Batch] {
 			found = found || i.Digest == b.Digest
 		}
 		if !found {

@@ -113,8 +113,8 @@ type runningWorkflows struct {
 }
 
 // TestIngestOutlivesTheStoreAndTemporal takes the store away in the middle of an ingest, restarts
-// Temporal meanwhile, and checks that status says what is waited for, that the ingest ends by itself
-// when the store is back, and that it leaves the bytes of an undisturbed one.
+// Temporal meanwhile, and checks that the ingest ends by itself when the store is back, and that it
+// leaves the bytes of an undisturbed one.
 func TestIngestOutlivesTheStoreAndTemporal(t *testing.T) {
 	path := sites(t, 1_200_000)
 	undisturbed := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
