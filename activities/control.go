@@ -16,6 +16,8 @@ type Control struct {
 	// Temporal is the client with which activities start and signal workflows, and ask for their
 	// state.
 	Temporal client.Client
+	// Search tells plans whether workflows may set search attributes.
+	Search *Search
 }
 
 // PlanIngest lists the inputs of a batch, registers the dataset and the ingest, and writes the plan
@@ -26,7 +28,9 @@ func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, 
 	}
 	s := step{run: run, name: "plan", deaths: deaths}
 	return contained(ctx, &c.Lake, s, planMemory, func(ctx context.Context, store blob.Store, _ func(any)) (ingest.PlanSummary, error) {
-		return ingest.MakePlan(ctx, store, run, spec)
+		plan, err := ingest.MakePlan(ctx, store, run, spec)
+		plan.Searchable = c.Search.Allowed(ctx)
+		return plan, err
 	})
 }
 

@@ -2,7 +2,10 @@ package activities
 
 import (
 	"context"
+	"strings"
+	"sync/atomic"
 
+	"go.temporal.io/sdk/activity"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/lake/ingest"
@@ -25,6 +28,8 @@ const (
 	// segmentMemory holds the buffer of a sort (128 MiB), and about 380 MiB of other buffers, merge
 	// sources and the perfect hash (indexbuild.Options).
 	segmentMemory = 512 << 20
+	// moveMemory holds what mergeMemory does: a move merges rows, too.
+	moveMemory = mergeMemory
 	// planMemory holds the decompressors of several objects, one of which may need much memory
 	// (zstd --long).
 	planMemory = ingest.PlanMemory
@@ -48,6 +53,19 @@ type Memory struct {
 	// steps is one for each step that runs, and all of maxSteps for one that runs alone. It is
 	// served in order: steps that come later wait for the one that waits to be alone.
 	steps *semaphore.Weighted
+
+	reserved atomic.Int64
+	waiting  map[string]*atomic.Int64 // by pool
+}
+
+// Usage is the state of a Memory at one moment.
+type Usage struct {
+	// Limit is the memory of all steps together, 0 for no limit. Reserved is what running steps
+	// hold. Both are in bytes.
+	Limit, Reserved int64
+	// Waiting is the number of steps of each pool that wait for memory, or for a step that runs
+	// alone.
+	Waiting map[string]int64
 }
 
 // maxSteps is more steps than a process runs.
@@ -55,7 +73,41 @@ const maxSteps = 1 << 30
 
 // NewMemory returns a Memory of that many bytes. 0 stands for no limit.
 func NewMemory(bytes int64) *Memory {
-	return &Memory{total: bytes, free: semaphore.NewWeighted(bytes), steps: semaphore.NewWeighted(maxSteps)}
+	m := &Memory{
+		total: bytes, free: semaphore.NewWeighted(bytes), steps: semaphore.NewWeighted(maxSteps),
+		waiting: map[string]*atomic.Int64{},
+	}
+	for _, pool := range Pools {
+		m.waiting[pool] = new(atomic.Int64)
+	}
+	return m
+}
+
+// Usage returns the current state.
+func (m *Memory) Usage() Usage {
+	if m == nil {
+		return Usage{}
+	}
+	u := Usage{Limit: m.total, Reserved: m.reserved.Load(), Waiting: map[string]int64{}}
+	for pool, n := range m.waiting {
+		u.Waiting[pool] = n.Load()
+	}
+	return u
+}
+
+// await acquires n of a semaphore. It counts the step as waiting meanwhile.
+func (m *Memory) await(ctx context.Context, s *semaphore.Weighted, n int64) error {
+	if s.TryAcquire(n) {
+		return nil
+	}
+	if activity.IsActivity(ctx) {
+		pool, _, _ := strings.Cut(activity.GetInfo(ctx).TaskQueue, "@")
+		if waiting := m.waiting[pool]; waiting != nil {
+			waiting.Add(1)
+			defer waiting.Add(-1)
+		}
+	}
+	return s.Acquire(ctx, n)
 }
 
 // Slots returns how many steps of a pool fit at once, at most n and at least 1: a step that is
@@ -73,15 +125,16 @@ func (m *Memory) acquire(ctx context.Context, need int64) (release func(), err e
 	if m == nil {
 		return func() {}, nil
 	}
-	if err := m.steps.Acquire(ctx, 1); err != nil {
+	if err := m.await(ctx, m.steps, 1); err != nil {
 		return nil, err
 	}
 	need = min(need, m.total)
-	if err := m.free.Acquire(ctx, need); err != nil {
+	if err := m.await(ctx, m.free, need); err != nil {
 		m.steps.Release(1)
 		return nil, err
 	}
-	return func() { m.free.Release(need); m.steps.Release(1) }, nil
+	m.reserved.Add(need)
+	return func() { m.reserved.Add(-need); m.free.Release(need); m.steps.Release(1) }, nil
 }
 
 // acquireAll is acquire for a step that runs alone: it waits until no other step runs, of any pool.
@@ -89,8 +142,9 @@ func (m *Memory) acquireAll(ctx context.Context) (release func(), err error) {
 	if m == nil {
 		return func() {}, nil
 	}
-	if err := m.steps.Acquire(ctx, maxSteps); err != nil {
+	if err := m.await(ctx, m.steps, maxSteps); err != nil {
 		return nil, err
 	}
-	return func() { m.steps.Release(maxSteps) }, nil
+	m.reserved.Add(m.total)
+	return func() { m.reserved.Add(-m.total); m.steps.Release(maxSteps) }, nil
 }

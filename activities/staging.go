@@ -83,7 +83,8 @@ func (c *Control) SweepStaging(ctx context.Context, lakeURL string) (ingest.Swep
 			case ok && o.Namespace != self.Namespace:
 				return ingest.RunUnknown, nil
 			case !ok:
-				// An older build's, or that of a publish: the folder is named by the workflow's run.
+				// An older build's, or that of a publish: the folder is named by the workflow's
+				// run.
 				id, err := c.workflowOf(ctx, run)
 				if err != nil || id == "" {
 					return ingest.RunUnknown, err

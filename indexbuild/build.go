@@ -56,6 +56,10 @@ type Options struct {
 	// Memory bounds, in bytes, what is sorted in memory; 0 is 128 MiB. A build takes about 380 MiB
 	// more. The segment does not depend on it.
 	Memory int
+	// Builder is the build of urlake under whose name the segment is made. "" is this one.
+	Builder segment.Builder
+	// KeyOf hashes domains; nil is postings.DomainKey. Tests make collisions with it.
+	KeyOf func(domain []byte) segment.Key
 }
 
 // CollisionError says that two domains have the same domain_id and the same check bits, so that an
@@ -63,6 +67,8 @@ type Options struct {
 type CollisionError struct {
 	Key     segment.Key
 	Domains [2]string
+	// Batches has, for each of the two domains, the batches with it, in the order of the build.
+	Batches [2][]segment.BatchRef
 }
 
 func (e *CollisionError) Error() string {
@@ -71,20 +77,30 @@ func (e *CollisionError) Error() string {
 }
 
 // BuildSegment builds the segment over one or more batches, in any order, and returns its
-// reference. If the segment exists already, its reference is only looked up. A batch that cannot be
-// indexed is a *postings.DamageError.
+// reference. Files of an earlier build of the same segment are replaced, by the same bytes unless
+// they were damaged. A batch that cannot be indexed is a *postings.DamageError.
 func BuildSegment(ctx context.Context, store blob.Store, batches []segment.BatchRef, opt Options) (segment.Ref, error) {
-	ref, err := buildSegment(ctx, store, batches, opt, postings.DomainKey)
+	ref, err := buildSegment(ctx, store, batches, opt)
 	if err != nil {
 		return segment.Ref{}, fmt.Errorf("build segment: %w", err)
 	}
 	return ref, nil
 }
 
-func buildSegment(
+// FindSegment returns the reference of the segment that BuildSegment would build, if it exists. It
+// reads segment.json alone; the other files may be damaged. A damaged segment.json is a
+// *codec.CorruptError.
+func FindSegment(
 	ctx context.Context, store blob.Store, batches []segment.BatchRef, opt Options,
-	keyOf func(domain []byte) segment.Key,
-) (segment.Ref, error) {
+) (ref segment.Ref, ok bool, err error) {
+	batches = slices.Clone(batches)
+	if err := segment.SortBatches(batches); err != nil {
+		return segment.Ref{}, false, err
+	}
+	return segment.Find(ctx, store, batches, opt.Builder)
+}
+
+func buildSegment(ctx context.Context, store blob.Store, batches []segment.BatchRef, opt Options) (segment.Ref, error) {
 	if len(batches) == 0 {
 		return segment.Ref{}, errors.New("no batches")
 	}
@@ -92,10 +108,10 @@ func buildSegment(
 	if err := segment.SortBatches(batches); err != nil {
 		return segment.Ref{}, err
 	}
-	if ref, ok, err := segment.Find(ctx, store, batches); ok || err != nil {
-		return ref, err
+	b := &build{ctx: ctx, store: store, batches: batches, opt: opt, keyOf: opt.KeyOf}
+	if b.keyOf == nil {
+		b.keyOf = postings.DomainKey
 	}
-	b := &build{ctx: ctx, store: store, batches: batches, opt: opt, keyOf: keyOf}
 	defer b.close()
 	return b.run()
 }
@@ -141,7 +157,7 @@ func (b *build) run() (segment.Ref, error) {
 	if err := b.readBatches(); err != nil {
 		return segment.Ref{}, err
 	}
-	b.out = segment.NewWriter(b.ctx, b.store, b.batches)
+	b.out = segment.NewWriter(b.ctx, b.store, b.batches, b.opt.Builder)
 	if err := concurrently(b.writeFiles, b.writeParts, b.writeDomains); err != nil {
 		return segment.Ref{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -117,16 +118,53 @@ func TestBuildIsDeterministic(t *testing.T) {
 	}
 }
 
-// A second build only looks the segment up.
+// A segment that exists is found by its batches. A second build mends what is damaged.
 func TestBuildAgain(t *testing.T) {
 	l := indextest.RandomLake(t, 1, part.Limits{})
 	ref := mustBuild(t, l.Store, l.Batches, Options{})
-	counting := blob.NewCounting(l.Store)
-	if again := mustBuild(t, counting, l.Batches, Options{}); again != ref {
+	want := indextest.SegmentObjects(t, l.Store, ref.ID)
+	if found, ok, err := FindSegment(t.Context(), l.Store, l.Batches, Options{}); err != nil || !ok || found != ref {
+		t.Errorf("found %+v, %v, %v; want %+v", found, ok, err, ref)
+	}
+	for key := range want {
+		indextest.Put(t, l.Store, key, []byte("damaged"))
+	}
+	if again := mustBuild(t, l.Store, l.Batches, Options{}); again != ref {
 		t.Errorf("reference %+v, want %+v", again, ref)
 	}
-	if w := counting.Writes(); w.Requests != 0 {
-		t.Errorf("%d writes", w.Requests)
+	if d := cmp.Diff(want, indextest.SegmentObjects(t, l.Store, ref.ID)); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestBytesOfASegment holds that all builds of one generation write the same bytes: segment ids have
+// only the generation and the versions of modules. If the bytes of a segment have changed, raise
+// segment's generation, unless go.mod or this test's input changed them, and record the new digest.
+func TestBytesOfASegment(t *testing.T) {
+	l := indextest.RandomLake(t, 1, part.Limits{})
+	ref := mustBuild(t, l.Store, l.Batches, Options{Builder: "0123456789abcdef"})
+	objects := indextest.SegmentObjects(t, l.Store, ref.ID)
+	var all []byte
+	for _, key := range slices.Sorted(maps.Keys(objects)) {
+		all = append(all, key...)
+		all = append(all, objects[key]...)
+	}
+	const recorded = "11f1ee6c22c06d3b4e82575f849f4489"
+	if got := lake.Digest(all); got != recorded {
+		t.Errorf("the digest of the segment is %s, recorded is %s", got, recorded)
+	}
+}
+
+// Another build of urlake writes its segment to other keys, which do not touch the first one's.
+func TestOtherBuildHasItsOwnKeys(t *testing.T) {
+	l := indextest.RandomLake(t, 1, part.Limits{})
+	ref := mustBuild(t, l.Store, l.Batches, Options{})
+	for _, other := range []segment.Builder{segment.Unnamed, "0123456789abcdef"} {
+		if got := mustBuild(t, l.Store, l.Batches, Options{Builder: other}); got.ID == ref.ID {
+			t.Errorf("build %q made %s too", other, ref.ID)
+		} else if b, ok, err := segment.FindBuilder(t.Context(), l.Store, got.ID, indextest.SortRefs(l.Batches)); b != other || !ok || err != nil {
+			t.Errorf("segment %s is of build %q, %v, %v; want %q", got.ID, b, ok, err, other)
+		}
 	}
 }
 
@@ -155,7 +193,7 @@ func TestBuildCrashes(t *testing.T) {
 		if !errors.Is(err, blobtest.ErrCrashed) {
 			t.Fatalf("crash after %d changes: %v", n, err)
 		}
-		if _, ok, err := segment.Find(ctx, l.Store, indextest.SortRefs(l.Batches)); ok || err != nil {
+		if _, ok, err := FindSegment(ctx, l.Store, l.Batches, Options{}); ok || err != nil {
 			t.Fatalf("after a crash at change %d: found %v, %v", n, ok, err)
 		}
 		if n%3 != 0 {
@@ -214,11 +252,21 @@ func TestCollision(t *testing.T) {
 		}
 		return postings.DomainKey(d)
 	}
-	opt := Options{TempDir: t.TempDir(), Memory: 1 << 20}
-	_, err := buildSegment(context.Background(), l.Store, l.Batches, opt, keyOf)
+	opt := Options{TempDir: t.TempDir(), Memory: 1 << 20, KeyOf: keyOf}
+	_, err := BuildSegment(context.Background(), l.Store, l.Batches, opt)
 	var c *CollisionError
 	if !errors.As(err, &c) || c.Domains != [2]string{a, b} || c.Key != segment.KeyOf(b) {
-		t.Errorf("%q and %q have the same key: %v", a, b, err)
+		t.Fatalf("%q and %q have the same key: %v", a, b, err)
+	}
+	for i, domain := range c.Domains {
+		var datasets []uint32
+		for _, ref := range c.Batches[i] {
+			datasets = append(datasets, ref.DatasetID)
+		}
+		want := slices.Sorted(maps.Keys(l.Totals()[domain]))
+		if d := cmp.Diff(want, slices.Compact(datasets)); d != "" || len(want) == 0 {
+			t.Errorf("datasets with %q: %s", domain, d)
+		}
 	}
 }
 
@@ -254,10 +302,10 @@ func TestBuildRejects(t *testing.T) {
 		return b
 	}
 	other := read(l.Batches[0])
-	other.PublicSuffix = "another"
+	other.CanonicalForm = "another"
 	refs := append([]segment.BatchRef{indextest.PutBatch(t, l.Store, other)}, l.Batches[1:]...)
 	if err := build(refs...); err == nil || !strings.Contains(err.Error(), "another") {
-		t.Errorf("batches of two public suffix lists: %v", err)
+		t.Errorf("batches of two canonical forms: %v", err)
 	}
 	for name, change := range map[string]func(b *lake.Batch){
 		"a part without postings":          func(b *lake.Batch) { b.Postings = b.Postings[1:] },
@@ -336,7 +384,7 @@ func TestSegmentOfAnIngest(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for line := range strings.Lines(text.String()) {
-			u, err := urlnorm.Parse(strings.TrimSpace(line))
+			u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), strings.TrimSpace(line))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -454,7 +502,7 @@ func TestVerifyReportsWrongTuples(t *testing.T) {
 			if err := b.readBatches(); err != nil {
 				t.Fatal(err)
 			}
-			b.out = segment.NewWriter(b.ctx, l.Store, b.batches)
+			b.out = segment.NewWriter(b.ctx, l.Store, b.batches, "")
 			if err := errors.Join(b.writeFiles(), b.writeParts()); err != nil {
 				t.Fatal(err)
 			}

@@ -2,11 +2,13 @@ package indexbuild
 
 import (
 	"errors"
+	"strconv"
 
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/indexbuild/keysort"
 	"github.com/urlake/urlake/indexbuild/mph"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/seekable"
 )
@@ -99,7 +101,7 @@ func (b *build) mergeAll(sink func(*window) error) error {
 
 // seed is the seed of the perfect hash. It depends on the batches, so that nobody can prepare
 // domains that fall into the same slot.
-func (b *build) seed() uint64 { return xxh3.HashString(segment.ID(b.batches)) }
+func (b *build) seed() uint64 { return xxh3.HashString(segment.ID(b.batches, b.opt.Builder)) }
 
 func (b *build) writeMembership(sets *segment.MembershipWriter) error {
 	f, err := b.out.Create(segment.MembershipName)
@@ -138,6 +140,10 @@ func (b *build) collision(k segment.Key, ordinals [2]uint32) error {
 		for i, o := range ordinals {
 			if n := int64(o) - first; n >= 0 && n < int64(w.len()) {
 				e.Domains[i] = string(w.domain(int(n)))
+				var err error
+				if e.Batches[i], err = b.batchesOf(w.recordsOf(int(n))); err != nil {
+					return err
+				}
 			}
 		}
 		first += int64(w.len())
@@ -147,4 +153,29 @@ func (b *build) collision(k segment.Key, ordinals [2]uint32) error {
 		return err
 	}
 	return e
+}
+
+// batchesOf returns the batches of a domain's records.
+func (b *build) batchesOf(records []byte) ([]segment.BatchRef, error) {
+	has := map[[2]string]bool{}
+	name := func(dataset uint32, batch string) [2]string { return [2]string{strconv.Itoa(int(dataset)), batch} }
+	var r postings.Record
+	for len(records) > 0 {
+		n := postings.RecordLen(records)
+		if err := r.Decode(records[:n]); err != nil {
+			return nil, err
+		}
+		for _, t := range r.Tuples {
+			f := &b.files[t.FileID]
+			has[name(f.DatasetID, f.Batch)] = true
+		}
+		records = records[n:]
+	}
+	var out []segment.BatchRef
+	for _, ref := range b.batches {
+		if has[name(ref.DatasetID, ref.Batch)] {
+			out = append(out, ref)
+		}
+	}
+	return out, nil
 }

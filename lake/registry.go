@@ -1,11 +1,9 @@
 package lake
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -30,42 +28,6 @@ type Dataset struct {
 	Licence string `json:"licence,omitempty"`
 }
 
-// Rules are the versions of what turns an input into rows. All rows of a lake follow the same
-// rules.
-type Rules struct {
-	// CanonicalForm is urlnorm.Form of the program that made the rows.
-	CanonicalForm string `json:"canonical_form"`
-	// PublicSuffix is its urlnorm.PSLVersion, the version of the public suffix list. It decides the
-	// domain of a URL, by which rows are sorted and partitioned.
-	PublicSuffix string `json:"public_suffix_list"`
-}
-
-// CurrentRules returns the rules of this program.
-func CurrentRules() Rules {
-	return Rules{CanonicalForm: urlnorm.Form, PublicSuffix: urlnorm.PSLVersion()}
-}
-
-// RulesError says that the rows of a lake follow other rules than this program's. Only a program
-// with the lake's rules can add rows to it.
-type RulesError struct{ Lake, Program Rules }
-
-func (e *RulesError) Error() string {
-	if e.Lake.CanonicalForm != e.Program.CanonicalForm {
-		return fmt.Sprintf("the lake's canonical form is %s, this program's is %s; rebuild the lake first",
-			e.Lake.CanonicalForm, e.Program.CanonicalForm)
-	}
-	return fmt.Sprintf("the lake's public suffix list is %q, this program's is %q; rebuild the lake first",
-		e.Lake.PublicSuffix, e.Program.PublicSuffix)
-}
-
-// CheckRules returns a *RulesError unless the rules are this program's.
-func CheckRules(r Rules) error {
-	if have := CurrentRules(); r != have {
-		return &RulesError{Lake: r, Program: have}
-	}
-	return nil
-}
-
 var (
 	// ErrUnknownRun: FinishIngest was called for a run that is not registered, or no longer.
 	ErrUnknownRun = errors.New("run has not registered an ingest of this batch")
@@ -83,10 +45,13 @@ type registry struct {
 	Datasets []Dataset `json:"datasets"` // by id
 }
 
-// Registry returns the lake's datasets in the order of their ids. A lake without a registry has
-// none.
+// Registry returns the lake's datasets in the order of their ids. A new lake has no registry and no
+// datasets; a registry that is missing from another lake is a *codec.CorruptError.
 func Registry(ctx context.Context, store blob.Store) ([]Dataset, error) {
-	r, _, err := read[registry](ctx, store, RegistryKey)
+	r, etag, err := read[registry](ctx, store, RegistryKey)
+	if err == nil && etag == "" {
+		r, _, err = readNew[registry](ctx, store, RegistryKey)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -94,10 +59,10 @@ func Registry(ctx context.Context, store blob.Store) ([]Dataset, error) {
 }
 
 // RegisterDataset returns the dataset with d's name. A new dataset gets the next id; d.ID is
-// ignored. The other fields of d replace those of a known dataset unless they are empty. The first
-// dataset fixes the lake's rules: if they are not this program's, the error is a *RulesError. A
-// registry that is missing from a lake with batches or versions is a *codec.CorruptError, since ids
-// would be given again.
+// ignored. The other fields of d replace those of a known dataset unless they are empty. A new lake
+// gets the rules of this program, see CurrentRules. The error is a *FormError or a
+// *MissingListError if this program cannot apply the lake's rules. A registry that is missing from
+// a lake with batches or versions is a *codec.CorruptError, since ids would be given again.
 //
 // Calls may be repeated and concurrent. If a reply is lost, the document is read again.
 func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset, error) {
@@ -106,10 +71,10 @@ func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset,
 	}
 	var out Dataset
 	err := update(ctx, store, RegistryKey, func(r *registry) (bool, error) {
-		if r.Format == 0 {
-			*r = registry{Format: registryFormat, Rules: CurrentRules(), NextID: 1}
+		if err := r.prepare(ctx, store, urlnorm.BuiltinSuffixes()); err != nil {
+			return false, err
 		}
-		if err := CheckRules(r.Rules); err != nil {
+		if _, err := LoadSuffixList(ctx, store, r.Rules.PublicSuffix); err != nil {
 			return false, err
 		}
 		for i := range r.Datasets {
@@ -138,6 +103,9 @@ func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset,
 		r.Datasets = append(r.Datasets, out)
 		return true, nil
 	})
+	if err == nil {
+		err = keepCopy(ctx, store, out)
+	}
 	if err != nil {
 		return Dataset{}, fmt.Errorf("register dataset %q: %w", d.Name, err)
 	}
@@ -160,6 +128,11 @@ type entry struct {
 	// Digest names the batch's record once the ingest has finished.
 	Digest string `json:"digest,omitempty"`
 }
+
+// keepUnfinished is the number of ingests without an end that stay registered: the newest ones of
+// the dataset. It is far more than run at once. AbandonIngest removes those that fail or are
+// cancelled, so only runs that were terminated or deleted from Temporal count.
+const keepUnfinished = 5000
 
 // keepSuperseded is the number of superseded ingests that stay registered. Only a run that finishes
 // a second time looks for them; a run that is a thousand ingests late gets ErrUnknownRun.
@@ -188,6 +161,7 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 		seq = r.NextSeq
 		r.NextSeq++
 		r.Ingests = append(r.Ingests, entry{Seq: seq, Batch: batch, Run: run})
+		r.dropUnfinished()
 		return true, nil
 	})
 	if err != nil {
@@ -226,10 +200,35 @@ func FinishIngest(
 	return current, nil
 }
 
+// AbandonIngest removes a run's ingest of a batch from the registry unless it has finished, so that
+// ingests that fail do not pile up. If the run finishes the batch later nevertheless, it gets
+// ErrUnknownRun, and nothing of it is published.
+func AbandonIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run string) error {
+	err := update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+		if err := r.belongTo(dataset); err != nil {
+			return false, err
+		}
+		n := len(r.Ingests)
+		r.Ingests = slices.DeleteFunc(r.Ingests, func(e entry) bool {
+			return e.Run == run && e.Batch == batch && e.Digest == ""
+		})
+		return len(r.Ingests) < n, nil
+	})
+	if err != nil {
+		return fmt.Errorf("abandon ingest of batch %q of dataset %d: %w", batch, dataset, err)
+	}
+	return nil
+}
+
 // CurrentBatches returns the digest of the current record of each finished batch of a dataset, by
-// the name of the batch.
+// the name of the batch. A registry that is missing from a dataset with batches is a
+// *codec.CorruptError.
 func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[string]string, error) {
-	r, etag, err := read[batchRegistry](ctx, store, BatchRegistryKey(dataset))
+	key := BatchRegistryKey(dataset)
+	r, etag, err := read[batchRegistry](ctx, store, key)
+	if err == nil && etag == "" {
+		r, etag, err = readNew[batchRegistry](ctx, store, key)
+	}
 	if err == nil && etag != "" {
 		err = r.belongTo(dataset)
 	}
@@ -289,6 +288,23 @@ func (r *batchRegistry) dropSuperseded() {
 	r.Ingests = kept
 }
 
+// dropUnfinished removes the oldest ingests without an end beyond keepUnfinished.
+func (r *batchRegistry) dropUnfinished() {
+	n := 0
+	for _, e := range r.Ingests {
+		if e.Digest == "" {
+			n++
+		}
+	}
+	r.Ingests = slices.DeleteFunc(r.Ingests, func(e entry) bool {
+		if n <= keepUnfinished || e.Digest != "" {
+			return false
+		}
+		n--
+		return true
+	})
+}
+
 func (r registry) format() int      { return r.Format }
 func (r batchRegistry) format() int { return r.Format }
 
@@ -320,7 +336,7 @@ func witnesses(key string) []string {
 	if id, ok := strings.CutPrefix(key, strings.TrimSuffix(BatchRegistryKey(0), "0.json")); ok {
 		return []string{"batches/dataset_id=" + strings.TrimSuffix(id, ".json") + "/"}
 	}
-	return []string{manifestKey, "registry/batches/", "batches/"}
+	return []string{manifestKey, "index/versions/", copyRoot, "registry/batches/", "batches/"}
 }
 
 // CheckPresent returns a *codec.CorruptError if a registry document is missing although the lake
@@ -348,8 +364,7 @@ func CheckPresent(ctx context.Context, store blob.Store, key string) error {
 	if _, err := store.Stat(ctx, key); !errors.Is(err, blob.ErrNotExist) {
 		return err
 	}
-	return codec.Corrupt(key, "object", -1, "one that exists, since "+witness+" does",
-		`none; "starter publish --rebuild" restores it from the current version`)
+	return codec.Corrupt(key, "object", -1, "one that exists, since "+witness+" does", "none")
 }
 
 // readNew is read for an update that has found no document. It fails unless the lake, or the
@@ -361,93 +376,6 @@ func readNew[T interface{ format() int }](
 		return doc, "", err
 	}
 	return read[T](ctx, store, key)
-}
-
-// RestoreRegistry writes the registry again, from the rules and the datasets of a version, if it is
-// lost: damaged, or missing from a lake that is not new. Restored is false if it is not lost.
-// Nameless are the ids that keys of the lake contain and datasets does not; they are not given
-// again.
-func RestoreRegistry(
-	ctx context.Context, store blob.Store, rules Rules, datasets []Dataset,
-) (restored bool, nameless []uint32, err error) {
-	cond, lost, err := isLost[registry](ctx, store, RegistryKey)
-	if err != nil || !lost {
-		return false, nil, err
-	}
-	r := registry{Format: registryFormat, Rules: rules, NextID: 1, Datasets: slices.Clone(datasets)}
-	slices.SortFunc(r.Datasets, func(a, b Dataset) int { return cmp.Compare(a.ID, b.ID) })
-	used := map[uint32]bool{}
-	for _, prefix := range []string{"registry/batches/", "batches/", "urls/"} {
-		for info, err := range store.List(ctx, prefix) {
-			if err != nil {
-				return false, nil, err
-			}
-			var id uint32
-			if n, _ := fmt.Sscanf(strings.TrimPrefix(info.Key, prefix), "dataset_id=%d", &id); n == 1 {
-				used[id] = true
-			}
-		}
-	}
-	for _, d := range r.Datasets {
-		delete(used, d.ID)
-		r.NextID = max(r.NextID, d.ID+1)
-	}
-	nameless = slices.Sorted(maps.Keys(used))
-	if n := len(nameless); n > 0 {
-		r.NextID = max(r.NextID, nameless[n-1]+1)
-	}
-	data, err := codec.Seal(r)
-	if err != nil {
-		return false, nil, err
-	}
-	_, err = store.Put(ctx, RegistryKey, data, cond)
-	return err == nil, nameless, err
-}
-
-// RestoreBatchRegistry writes the order of a dataset's ingests again if it is lost. Batches are the
-// digests of the batches that a version contains, by name. Other batches must be ingested again,
-// and runs in flight fail with ErrUnknownRun.
-func RestoreBatchRegistry(
-	ctx context.Context, store blob.Store, dataset uint32, batches map[string]string,
-) (restored bool, err error) {
-	key := BatchRegistryKey(dataset)
-	cond, lost, err := isLost[batchRegistry](ctx, store, key)
-	if err != nil || !lost {
-		return false, err
-	}
-	r := batchRegistry{Format: registryFormat, DatasetID: dataset, NextSeq: 1, Ingests: []entry{}}
-	for _, name := range slices.Sorted(maps.Keys(batches)) {
-		r.Ingests = append(r.Ingests, entry{Seq: r.NextSeq, Batch: name, Run: "restored", Digest: batches[name]})
-		r.NextSeq++
-	}
-	data, err := codec.Seal(r)
-	if err != nil {
-		return false, err
-	}
-	_, err = store.Put(ctx, key, data, cond)
-	return err == nil, err
-}
-
-// isLost reports whether a registry document must be restored, and the condition under which it may
-// be replaced. A document of another format belongs to another program's version and is not lost.
-func isLost[T interface{ format() int }](
-	ctx context.Context, store blob.Store, key string,
-) (cond blob.Condition, lost bool, err error) {
-	data, info, err := store.Get(ctx, key)
-	if errors.Is(err, blob.ErrNotExist) {
-		err = CheckPresent(ctx, store, key)
-		if errors.Is(err, codec.ErrCorrupt) {
-			lost, err = true, nil
-		}
-		return blob.Condition{IfAbsent: true}, lost, err
-	}
-	if err != nil {
-		return blob.Condition{}, false, err
-	}
-	var doc T
-	var c *codec.CorruptError
-	lost = errors.As(codec.Unseal(data, key, &doc), &c) && c.Section == "seal"
-	return blob.Condition{IfMatch: info.ETag}, lost, nil
 }
 
 const (

@@ -153,7 +153,7 @@ func TestRetriesAndPublishResultsAreEscaped(t *testing.T) {
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)
 	cmd.SetContext(t.Context())
-	newRetryLog(&errs, nil, c, run).update(t.Context())
+	newWaitLog(&errs, nil, c, run).update(t.Context(), "")
 	if err := watchPublish(cmd, &global{}, c, run); err == nil {
 		t.Error("no error about what could not be repaired")
 	}

@@ -63,6 +63,8 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs.Float64Var(&f.spec.MaxRejectRate, "max-reject-rate", ingest.DefaultMaxRejectRate,
 		"fail the batch if more than this `SHARE` of its records is rejected, from 0 to 1; at once if a million are")
 	fs.StringSliceVar(&f.spec.StripParams, "strip-params", nil, "query `PARAMETERS` to strip: names or globs, e.g. 'utm_*,gclid'")
+	fs.StringVar(&f.spec.Deadline, "deadline", "",
+		"give up after this `DURATION`, e.g. 36h or 3d; until then whatever may pass is retried (default: 7d)")
 	fs.StringVar(&f.spec.Title, "title", "", "`TITLE` of the dataset, shown to readers")
 	fs.StringVar(&f.spec.Source, "source", "", "`WHERE` the dataset comes from, e.g. a URL")
 	fs.StringVar(&f.spec.Licence, "licence", "", "`LICENCE` of the dataset")
@@ -133,6 +135,11 @@ changed input becomes another batch and adds to the dataset.
 Records that are not URLs are rejected. They are counted, and an object of the lake
 lists the positions and reasons of the first million. If too many are rejected the
 batch fails, and nothing is published.
+
+If the store, Temporal or the workers are away, or refuse, the ingest waits and goes on
+by itself; --wait and "starter watch" say what it waits for. After --deadline it fails.
+What it has done is kept for a week, and the same command continues it. Faults of the
+input fail at once.
 
 Without --wait the command prints the workflow id and exits; "starter watch" follows
 the workflow. With --wait it shows the progress on standard error, and at the end

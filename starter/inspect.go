@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/cli"
@@ -74,18 +74,10 @@ func openVersion(ctx context.Context, store blob.Store, id string) (*manifest.Ma
 		return nil, nil, fmt.Errorf("lake %s: %w", store.URL(), err)
 	}
 	v, err := manifest.ReadVersion(ctx, store, ref)
-	return m, v, missing(ref.Object, err)
-}
-
-// checkManifestLost returns a *codec.CorruptError if versions were written, so that a manifest that
-// does not exist is lost. It returns nil if nothing was published yet.
-func checkManifestLost(ctx context.Context, store blob.Store) error {
-	id, err := manifest.Newest(ctx, store)
-	if err != nil || id == "" {
-		return err
+	if errors.Is(err, blob.ErrNotExist) {
+		err = codec.Corrupt(ref.Object, "object", -1, "one that exists", "none")
 	}
-	return codec.Corrupt(manifest.Key, "object", -1, "one that exists, since version "+id+" was written",
-		`none; "starter publish" writes a new one`)
+	return m, v, err
 }
 
 // lakeStatus is what "status --json" prints.
@@ -96,11 +88,16 @@ type lakeStatus struct {
 	Counts      *manifest.Counts  `json:"counts,omitempty"`
 	Unpublished []unpublished     `json:"unpublished"`
 	TaskQueues  map[string]string `json:"task_queues"`
-	// Damage is set if the manifest is lost.
+	// Damage is set if the manifest or the current version is lost.
 	Damage string `json:"damage,omitempty"`
+	// Running are the first of RunningWorkflows workflows that have not ended. Both are left out
+	// without --running.
+	Running          []running `json:"running,omitempty"`
+	RunningWorkflows int64     `json:"running_workflows,omitempty"`
 }
 
-// unpublished is a finished batch that the current version lacks.
+// unpublished is a finished batch that the current version lacks. If the order of a dataset's
+// ingests is damaged, it is not known which batches those are, and Batch is "".
 type unpublished struct {
 	Dataset string `json:"dataset"`
 	Batch   string `json:"batch"`
@@ -111,24 +108,36 @@ type unpublished struct {
 
 func statusCommand(g *global) *cobra.Command {
 	const short = "Show the current version, what waits to be published, and the task queues"
+	var showRunning bool
 	cmd := inspectCommand(g, "status", short, func(cmd *cobra.Command, store blob.Store, url string) error {
 		s := lakeStatus{Lake: url, Unpublished: []unpublished{}, TaskQueues: map[string]string{}}
 		for _, pool := range activities.Pools {
 			s.TaskQueues[pool] = activities.TaskQueue(url, pool)
 		}
 		m, v, err := openVersion(cmd.Context(), store, "")
-		if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
-			return err
+		if errors.Is(err, manifest.ErrNoVersion) {
+			err = manifest.CheckPresent(cmd.Context(), store)
 		}
-		if v != nil {
-			s.Version, s.Generation, s.Counts = v.ID, m.Generation, &v.Counts
-		} else if err := checkManifestLost(cmd.Context(), store); errors.Is(err, codec.ErrCorrupt) {
-			s.Damage = err.Error()
-		} else if err != nil {
+		switch {
+		case errors.Is(err, codec.ErrCorrupt):
+			s.Damage = lake.Explain(store.URL(), err)
+		case err != nil:
 			return err
+		case v != nil:
+			s.Version, s.Generation, s.Counts = v.ID, m.Generation, &v.Counts
 		}
 		if s.Unpublished, err = findUnpublished(cmd.Context(), store, v); err != nil {
 			return err
+		}
+		if showRunning {
+			c, err := connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if s.Running, s.RunningWorkflows, err = findRunning(cmd.Context(), c, url); err != nil {
+				return err
+			}
 		}
 		out := cmd.OutOrStdout()
 		if g.json {
@@ -150,6 +159,10 @@ func statusCommand(g *global) *cobra.Command {
 		}
 		cli.Fprintf(out, "Waiting     %s to be published\n", plural(int64(len(s.Unpublished)), "finished batch"))
 		for _, u := range s.Unpublished {
+			if u.Batch == "" {
+				cli.Fprintf(out, "            batches of %s: %s\n", u.Dataset, u.Damage)
+				continue
+			}
 			if u.Damage != "" {
 				cli.Fprintf(out, "            %s %s is damaged: %s\n", u.Dataset, u.Batch, u.Damage)
 				continue
@@ -157,14 +170,18 @@ func statusCommand(g *global) *cobra.Command {
 			cli.Fprintf(out, "            %s %s\n", u.Dataset, u.Batch)
 		}
 		cli.Fprintf(out, "Task queues %s\n", activities.TaskQueue(url, "{"+strings.Join(activities.Pools, ",")+"}"))
+		if showRunning {
+			s.printRunning(out)
+		}
 		return nil
 	})
 	cmd.Long = `Status prints the current version and how much it holds, the finished batches that
 the next "starter publish" adds to it, and the names of the lake's task queues in
-Temporal. It reads only the lake. To see running workflows use Temporal's UI or
-"temporal workflow list".`
+Temporal. It reads only the lake. With --running it also asks Temporal which ingests
+and publishes of the lake are running, and what they wait for since when.`
 	cmd.Example = `  starter status --lake /data/lake
-  starter status --lake s3://b/lake --json`
+  starter status --lake s3://b/lake --running --json`
+	cmd.Flags().BoolVar(&showRunning, "running", false, "list the running workflows and what they wait for")
 	return cmd
 }
 
@@ -175,14 +192,13 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 	if err != nil {
 		return nil, err
 	}
-	if len(datasets) == 0 {
-		if err := lake.CheckPresent(ctx, store, lake.RegistryKey); err != nil {
-			return nil, err
-		}
-	}
 	found := []unpublished{}
 	for _, d := range datasets {
 		current, err := lake.CurrentBatches(ctx, store, d.ID)
+		if errors.Is(err, codec.ErrCorrupt) {
+			found = append(found, unpublished{Dataset: d.Name, Damage: lake.Explain(store.URL(), err)})
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -195,9 +211,9 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name]}
 			var damage *postings.DamageError
 			ref := segment.BatchRef{DatasetID: d.ID, Batch: name, Digest: u.Digest}
-			_, err := indexbuild.CheckBatch(ctx, store, ref, false)
+			_, err := lakecheck.Batch(ctx, store, ref)
 			if errors.As(err, &damage) {
-				u.Damage = damage.Err.Error()
+				u.Damage = lakecheck.Reason(ctx, store, ref, err)
 			} else if err != nil {
 				return nil, err
 			}
@@ -216,6 +232,9 @@ const (
 	// stateEmpty is a dataset without a finished batch: its first ingest runs, failed or was
 	// cancelled.
 	stateEmpty = "empty"
+	// stateDamaged is a dataset of which nothing is published and the order of whose ingests is
+	// damaged.
+	stateDamaged = "damaged"
 )
 
 // listed is one dataset of "datasets --json".
@@ -246,10 +265,12 @@ func datasetsCommand(g *global) *cobra.Command {
 			row := listed{State: stateEmpty}
 			row.ID, row.Name, row.Title, row.Source, row.Licence = d.ID, d.Name, d.Title, d.Source, d.Licence
 			finished, err := lake.CurrentBatches(cmd.Context(), store, d.ID)
-			if err != nil {
+			switch {
+			case errors.Is(err, codec.ErrCorrupt):
+				row.State = stateDamaged
+			case err != nil:
 				return err
-			}
-			if len(finished) > 0 {
+			case len(finished) > 0:
 				row.State = stateWaiting
 			}
 			all = append(all, row)
@@ -271,6 +292,7 @@ of a dataset is one of
   published   the current version holds it
   waiting     it has finished batches, which the next publish includes
   empty       it has no finished batch: its first ingest runs, failed or was cancelled
+  damaged     the order of its ingests is damaged; "starter publish --rebuild" restores it
 
 An empty dataset is no problem: ingest into it again when the cause is fixed. The read
 server lists published datasets only.`

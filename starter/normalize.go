@@ -52,7 +52,7 @@ Temporal.`,
 		Example: `  starter normalize 'HTTP://Example.COM:80/a/../b?z=1&a=2#top'
   zcat urls.gz | starter normalize --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := urlnorm.New(urlnorm.Options{StripParams: strip})
+			n, err := urlnorm.New(urlnorm.BuiltinSuffixes(), urlnorm.Options{StripParams: strip})
 			if err != nil {
 				return &cli.UsageError{Err: err}
 			}

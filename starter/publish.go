@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -10,11 +11,12 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
 )
 
 func publishCommand(g *global) *cobra.Command {
-	var rebuild string
+	var rebuild, deadline string
 	cmd := &cobra.Command{
 		Use:   "publish --lake URL",
 		Short: "Publish every finished batch that is in no version yet",
@@ -25,11 +27,13 @@ its end too, unless --no-publish is given.
 A finished batch whose record or postings are damaged is left out and named. If the
 current version holds an earlier ingest of that batch, the new version keeps it.
 
-With --rebuild the index of the current version is checked first. Damaged or missing
-files of segments are built again from the postings of batches, postings from Parquet,
-and lost registries from the version. Intact files are left alone; a rebuilt file is
-written only if its hash matches the version. The exit code is 1 if something could
-not be repaired.`,
+With --rebuild the lake is checked first. Damaged or missing files of segments are
+built again from the postings of batches, postings from Parquet, lost registries from
+their copies, the version and the batch records, and a lost manifest from the versions.
+Intact files are left alone; a rebuilt file is written only if its hash matches the
+version. A segment that another build of urlake made, and that this one cannot give its
+bytes back, is replaced in a new version. What cannot be mended, such as Parquet, is
+named with the command that does, and the exit code is 1.`,
 		Example: `  starter publish --lake s3://b/lake
   starter publish --lake s3://b/lake --rebuild
   starter publish --lake s3://b/lake --rebuild=0332092f8e9d03535bf33a9358df167a`,
@@ -39,12 +43,16 @@ not be repaired.`,
 			if err != nil {
 				return err
 			}
+			if _, err := ingest.ParseDeadline(deadline); err != nil {
+				return &cli.UsageError{Err: err}
+			}
 			c, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			run, err := activities.SignalPublisher(cmd.Context(), c, url, activities.PublishRequest{Rebuild: rebuild})
+			run, err := activities.SignalPublisher(cmd.Context(), c, url,
+				activities.PublishRequest{Rebuild: rebuild, Deadline: deadline})
 			if err != nil {
 				return err
 			}
@@ -56,6 +64,8 @@ not be repaired.`,
 	}
 	cmd.Flags().StringVar(&rebuild, "rebuild", "",
 		"repair damaged segments before publishing: all of them, or with --rebuild=`SEGMENT` that one")
+	cmd.Flags().StringVar(&deadline, "deadline", "",
+		"give up after this `DURATION`, e.g. 36h or 3d; until then whatever may pass is retried (default: 7d)")
 	cmd.Flags().Lookup("rebuild").NoOptDefVal = publish.RebuildAll
 	g.lakeFlag(cmd)
 	return cmd
@@ -64,7 +74,8 @@ not be repaired.`,
 // watchPublish waits until a publisher ends and prints its result.
 func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun) error {
 	var res workflows.PublishResult
-	if err := await(cmd, run, &res, false, c, newRetryLog(cmd.ErrOrStderr(), nil, c, run).update); err != nil {
+	waits := newWaitLog(cmd.ErrOrStderr(), nil, c, run)
+	if err := await(cmd, run, &res, false, c, func(ctx context.Context) { waits.update(ctx, "") }); err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
@@ -80,13 +91,29 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 			plural(int64(r.Files), "file"), plural(int64(len(r.Segments)), "segment"),
 			plural(int64(r.Postings), "postings object"))
 		for _, key := range r.Registries {
-			cli.Fprintf(out, "Restored from the version: %s\n", key)
+			cli.Fprintf(out, "Restored: %s\n", key)
+		}
+		for _, line := range r.Replaced {
+			cli.Fprintf(out, "Replaced: %s\n", line)
+		}
+		for _, line := range r.Found {
+			cli.Fprintf(out, "Found: %s\n", line)
+		}
+		for _, line := range r.Lost {
+			cli.Fprintf(out, "Lost: %s\n", line)
 		}
 		for _, line := range r.Unmended {
 			cli.Fprintf(out, "Not repaired: %s\n", line)
 		}
 	}
+	for _, line := range res.Lost {
+		cli.Fprintf(out, "Lost: %s\n", line)
+	}
 	for _, s := range res.Skipped {
+		if s.Batch == "" {
+			cli.Fprintf(out, "Left out: new batches of %s: %s\n", s.Dataset, s.Reason)
+			continue
+		}
 		cli.Fprintf(out, "Left out: batch %s of %s: %s\n", s.Batch, s.Dataset, s.Reason)
 	}
 	if more := res.SkippedBatches - len(res.Skipped); more > 0 {

@@ -43,11 +43,12 @@ func TestVerifyNamesDamagedObjects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(info.Key, "rejects/") {
-			continue
-		}
 		objects++
 		for _, damage := range []string{"missing", "flipped"} {
+			if damage == "missing" &&
+				(strings.HasPrefix(info.Key, "registry/datasets/") || strings.HasPrefix(info.Key, "rules/")) {
+				continue // lakes of earlier builds have no copies, and no object of this program's list
+			}
 			bad := bytes.Clone(good)
 			bad[len(bad)/2] ^= 8
 			if damage == "missing" {

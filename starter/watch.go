@@ -65,12 +65,14 @@ workflow succeeds and 1 if it fails.`,
 func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, cancel bool) error {
 	var res workflows.IngestResult
 	bar := newBar(cmd.ErrOrStderr(), g.json)
-	retries := newRetryLog(cmd.ErrOrStderr(), bar, c, run)
+	waits := newWaitLog(cmd.ErrOrStderr(), bar, c, run)
 	err := await(cmd, run, &res, cancel, c, func(ctx context.Context) {
+		publisher := ""
 		if p, ok := progress(ctx, c, run); ok {
 			bar.update(p, time.Now())
+			publisher = p.Waiting
 		}
-		retries.update(ctx)
+		waits.update(ctx, publisher)
 	})
 	bar.finish()
 	if err != nil {
@@ -138,6 +140,10 @@ func rootCause(id string, err error) error {
 	case errors.As(err, &app):
 		return errors.New(app.Message())
 	case errors.As(err, &cancelled):
+		var detail string
+		if cancelled.HasDetails() && cancelled.Details(&detail) == nil {
+			return fmt.Errorf("%s was cancelled: %s", id, detail)
+		}
 		return fmt.Errorf("%s was cancelled", id)
 	case errors.As(err, &terminated):
 		return fmt.Errorf("%s was terminated", id)
@@ -157,39 +163,6 @@ func duration(ctx context.Context, c client.Client, run client.WorkflowRun) time
 	}
 	info := d.GetWorkflowExecutionInfo()
 	return info.GetCloseTime().AsTime().Sub(info.GetStartTime().AsTime())
-}
-
-// retryLog prints why activities of a workflow are retried, each reason once.
-type retryLog struct {
-	w       io.Writer
-	bar     *bar // cleared before a line is printed; may be nil
-	c       client.Client
-	run     client.WorkflowRun
-	printed map[string]bool // reasons
-}
-
-func newRetryLog(w io.Writer, b *bar, c client.Client, run client.WorkflowRun) *retryLog {
-	return &retryLog{w: w, bar: b, c: c, run: run, printed: map[string]bool{}}
-}
-
-// update prints the reasons that are new since the last call.
-func (l *retryLog) update(ctx context.Context) {
-	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
-	defer stop()
-	d, err := l.c.DescribeWorkflowExecution(ctx, l.run.GetID(), "")
-	if err != nil {
-		return // the next call tries again
-	}
-	for _, a := range d.PendingActivities {
-		reason := a.GetLastFailure().GetMessage()
-		if reason == "" || l.printed[reason] {
-			continue
-		}
-		l.printed[reason] = true
-		l.bar.clear()
-		cli.Fprintf(l.w, "%s is retried (attempt %d of %d): %s\n",
-			a.GetActivityType().GetName(), a.GetAttempt(), a.GetMaximumAttempts(), reason)
-	}
 }
 
 // maxPollerAge is how long ago a live worker can have polled last. A poll lasts one minute, and

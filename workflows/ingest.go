@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -35,6 +36,10 @@ type IngestState struct {
 	Merge    *ingest.MergeSummary `json:"merge,omitempty"`
 	Postings []lake.FrameObject   `json:"postings,omitempty"`
 	Domains  int64                `json:"domains,omitempty"`
+	// Result is that of the finished batch. It is nil until the batch is finished.
+	Result *IngestResult `json:"result,omitempty"`
+	// Until is the ingest's deadline.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Stages of an ingest, in order.
@@ -76,6 +81,11 @@ type IngestProgress struct {
 	// SecondsLeft estimates how long the ingest takes from Updated on; 0 means unknown.
 	PerSecond   int64 `json:"per_second,omitempty"`
 	SecondsLeft int64 `json:"seconds_left,omitempty"`
+	// Deadline is when the ingest gives up.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Waiting says what went wrong with the publish that the ingest waits for. Temporal knows why
+	// other steps are retried.
+	Waiting string `json:"waiting,omitempty"`
 }
 
 // For estimates: the time of writing and of publishing as multiples of the time of reading. They
@@ -157,16 +167,19 @@ type IngestResult struct {
 // ProgressQuery is the name of the query that IngestWorkflow and PublishWorkflow answer.
 const ProgressQuery = "progress"
 
-// publishedSignal carries a Published to a waiting ingest.
-const publishedSignal = "published"
-
-// republishInterval is how long an ingest waits for its version before it repeats its request. The
-// publisher that has the request may have been terminated.
-const republishInterval = 2 * time.Minute
+// ingestFlow is one run of IngestWorkflow.
+type ingestFlow struct {
+	IngestInput
+	*IngestState
+	steps steps
+}
 
 // IngestWorkflow takes raw objects to a finished batch and, without NoPublish, to a published
 // version. It plans, normalizes the splits, merges each group of partitions into Parquet and
 // postings, writes the batch record, requests a publish and waits for it.
+//
+// Its staging is removed when it succeeds, is cancelled, or fails because of its input. After any
+// other failure the staging stays, and the same ingest, or a reset, continues with it.
 func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error) {
 	// Ingests that started before inputs were checked continue with the members that were decoded.
 	if in.problem != "" && workflow.GetVersion(ctx, "check-input", workflow.DefaultVersion, 1) == 1 {
@@ -178,65 +191,140 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
-	st := in.Resume
-	if st == nil {
-		// The id of the original run survives a reset, so that a reset workflow finds its staging.
-		st = &IngestState{Run: workflow.GetInfo(ctx).OriginalRunID}
-		st.Progress.enter(ctx, StagePlan)
+	outages := outages(ctx)
+	s, err := newSteps(ctx, in.Lake, in.Deadline, outages)
+	if err != nil {
+		return nil, err
 	}
-	p := &st.Progress
+	f := &ingestFlow{IngestInput: in, IngestState: in.Resume, steps: s}
+	switch {
+	case f.IngestState == nil:
+		// The id of the original run survives a reset, so that a reset workflow finds its staging.
+		f.IngestState = &IngestState{Run: workflow.GetInfo(ctx).OriginalRunID, Until: s.until}
+		f.Progress.enter(ctx, StagePlan)
+	case outages && workflow.GetInfo(ctx).ContinuedExecutionRunID == "":
+		return nil, temporal.NewNonRetryableApplicationError(
+			"resume is the state of an earlier run, which only the workflow itself passes on; leave it out", activities.ErrInput, nil)
+	case !f.Until.IsZero() && !s.until.IsZero():
+		f.steps.until = f.Until
+	}
+	p := &f.Progress
+	p.Deadline = f.steps.until
 	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (IngestProgress, error) { return *p, nil }); err != nil {
 		return nil, err
 	}
 
-	res, err := in.run(ctx, st)
-	if workflow.IsContinueAsNewError(err) {
-		return nil, err
-	}
-	cleanUp(ctx, in.Lake, st.Run)
-	if err != nil {
-		return nil, err
+	if f.Result == nil {
+		f.Result, err = f.run(ctx)
+		switch {
+		case workflow.IsContinueAsNewError(err):
+			return nil, err
+		case outages && ctx.Err() != nil:
+			return f.abandon(ctx)
+		case err != nil && outages && resumable(err):
+			workflow.GetLogger(ctx).Warn("staging is kept", "run", f.Run)
+			return nil, err
+		}
+		f.steps.cleanUp(ctx, f.Run)
+		if err != nil {
+			return nil, err
+		}
 	}
 	if in.NoPublish {
 		p.enter(ctx, StageDone)
-		return res, nil
+		return f.Result, nil
 	}
-	p.enter(ctx, StagePublish)
-	res.Version, err = in.publish(ctx, res)
-	if err != nil {
-		return nil, err
+	if p.Stage != StagePublish {
+		p.enter(ctx, StagePublish)
 	}
-	p.enter(ctx, StageDone)
-	return res, nil
+	f.Result.Version, err = f.publish(ctx)
+	switch {
+	case err == nil:
+		p.enter(ctx, StageDone)
+		return f.Result, setAttributes(ctx, f.Plan.Searchable, activities.AttributeVersion, f.Result.Version)
+	case outages && ctx.Err() != nil:
+		return f.abandon(ctx)
+	}
+	return nil, err
+}
+
+// resumable reports whether the same ingest may succeed with the staging of this one, after an
+// error that is not the input's fault.
+func resumable(err error) bool {
+	var app *temporal.ApplicationError
+	return !errors.As(err, &app) || app.Type() != activities.ErrInput && app.Type() != activities.ErrCorrupt
+}
+
+// abandon ends a cancelled ingest such that nothing of it is ever published. If a version has the
+// batch already, the cancellation came too late, and the result says so.
+func (f *ingestFlow) abandon(ctx workflow.Context) (*IngestResult, error) {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	var version string
+	if f.Plan.Batch != "" {
+		digest := ""
+		if f.Result != nil {
+			digest = f.Result.Digest
+		}
+		if err := f.steps.each(f.steps.limit).run(
+			ctx, activities.PoolControl, &version, (*activities.Control)(nil).Withdraw,
+			f.Lake, f.Plan.DatasetID, f.Plan.Batch, f.Run, digest,
+		); err != nil {
+			return nil, temporal.NewNonRetryableApplicationError(fmt.Sprintf(
+				"cancelled, but batch %s may still be published; reset this workflow or start it again and cancel it: %s",
+				f.Plan.Batch, message(err)), activities.ErrPublish, nil)
+		}
+	}
+	f.steps.cleanUp(ctx, f.Run)
+	late := fmt.Sprintf("the cancellation came too late: version %s has the batch", version)
+	switch {
+	case version == "":
+		return nil, temporal.NewCanceledError("nothing of the ingest is published")
+	case f.Result == nil:
+		return nil, temporal.NewCanceledError(late)
+	}
+	f.Result.Version, f.Result.Notes = version, append(f.Result.Notes, late)
+	f.Progress.enter(ctx, StageDone)
+	return f.Result, nil
 }
 
 // run takes the batch to its record, step by step. With a long history it returns an error that
 // continues the workflow as new.
-func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult, error) {
-	control := short(ctx, in.Lake, activities.PoolControl)
-	p := &st.Progress
+func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
+	p := &f.Progress
 	if p.Stage == StagePlan {
-		if err := execute(control, &st.Plan, (*activities.Control)(nil).PlanIngest, in.Spec, st.Run); err != nil {
+		if f.steps.outages {
+			if err := f.steps.run(
+				ctx, activities.PoolControl, &f.Run, (*activities.Control)(nil).ClaimStaging, f.Spec, f.Run,
+			); err != nil {
+				return nil, err
+			}
+		}
+		if err := f.steps.move(
+			ctx, activities.PoolControl, &f.Plan, (*activities.Control)(nil).PlanIngest, f.Spec, f.Run,
+		); err != nil {
 			return nil, err
 		}
 		p.enter(ctx, StageNormalize)
-		p.DatasetID, p.Batch = st.Plan.DatasetID, st.Plan.Batch
-		p.Splits, p.Objects, p.BytesTotal = st.Plan.Splits, st.Plan.Objects, st.Plan.Bytes
-		p.Rejected = map[string]int64{}
-		memo := map[string]any{"dataset": in.Dataset, "dataset_id": st.Plan.DatasetID, "batch": st.Plan.Batch, "lake": in.Lake}
+		p.DatasetID, p.Batch = f.Plan.DatasetID, f.Plan.Batch
+		p.Splits, p.Objects, p.BytesTotal = f.Plan.Splits, f.Plan.Objects, f.Plan.Bytes
+		memo := map[string]any{"dataset": f.Dataset, "dataset_id": f.Plan.DatasetID, "batch": f.Plan.Batch, "lake": f.Lake}
 		if err := workflow.UpsertMemo(ctx, memo); err != nil {
+			return nil, err
+		}
+		if err := f.planned(ctx); err != nil {
 			return nil, err
 		}
 	}
 
-	if p.Stage == StageNormalize && st.Plan.Small() && workflow.GetVersion(ctx, "small-batch", workflow.DefaultVersion, 1) == 1 {
-		return in.small(ctx, st)
+	if p.Stage == StageNormalize && f.Plan.Small() && workflow.GetVersion(ctx, "small-batch", workflow.DefaultVersion, 1) == 1 {
+		return f.small(ctx)
 	}
 	if p.Stage == StageNormalize {
-		opts := long(ctx, in.Lake, activities.PoolNormalize)
-		next, err := fanOut(opts, p.SplitsDone, p.Splits, func(ctx workflow.Context, i int) error {
+		next, err := fanOut(ctx, p.SplitsDone, p.Splits, func(ctx workflow.Context, i int) error {
 			var r ingest.SplitResult
-			if err := execute(ctx, &r, (*activities.Normalize)(nil).NormalizeSplit, in.Lake, st.Run, i); err != nil {
+			if err := f.steps.move(
+				ctx, activities.PoolNormalize, &r, (*activities.Normalize)(nil).NormalizeSplit, f.Lake, f.Run, i,
+			); err != nil {
 				return err
 			}
 			p.addSplit(r)
@@ -247,72 +335,80 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 			return nil, err
 		}
 		if next < p.Splits {
-			return nil, in.continueAsNew(ctx, st)
+			return nil, f.continueAsNew(ctx)
 		}
-		st.Merge = new(ingest.MergeSummary)
-		if err := workflow.ExecuteActivity(
-			control, (*activities.Control)(nil).PlanMerge, in.Lake, st.Run,
-		).Get(ctx, st.Merge); err != nil {
+		f.Merge = new(ingest.MergeSummary)
+		if err := f.steps.run(
+			ctx, activities.PoolControl, f.Merge, (*activities.Control)(nil).PlanMerge, f.Lake, f.Run,
+		); err != nil {
 			return nil, err
 		}
 		p.enter(ctx, StageWrite)
-		p.Tasks = st.Merge.Tasks
-		st.Postings = make([]lake.FrameObject, p.Tasks)
+		p.Tasks = f.Merge.Tasks
+		f.Postings = make([]lake.FrameObject, p.Tasks)
 	}
 
 	if p.Stage == StageWrite {
-		write, index := long(ctx, in.Lake, activities.PoolWrite), long(ctx, in.Lake, activities.PoolIndex)
-		next, err := fanOut(ctx, p.TasksDone, p.Tasks, func(ctx workflow.Context, i int) error {
-			var m ingest.MergeResult
-			if err := execute(inherit(ctx, write), &m, (*activities.Write)(nil).MergePartitions, in.Lake, st.Run, i); err != nil {
-				return err
-			}
-			x := activities.Extracted{Postings: m.Postings, Domains: m.Domains}
-			// Merges by older workers write no postings. Older workflows extracted postings after
-			// every merge, and have to do so when they are replayed.
-			if x.Postings.Key == "" || workflow.GetVersion(ctx, "merge-postings", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-				if err := execute(inherit(ctx, index), &x, (*activities.Index)(nil).ExtractPostings, in.Lake, st.Run, i); err != nil {
-					return err
-				}
-			}
-			st.Postings[i] = x.Postings
-			st.Domains += x.Domains
-			p.TasksDone++
-			p.addMerge(m)
-			p.Estimate(workflow.Now(ctx))
-			return nil
-		})
+		next, err := fanOut(ctx, p.TasksDone, p.Tasks, f.merge)
 		if err != nil {
 			return nil, err
 		}
 		if next < p.Tasks {
-			return nil, in.continueAsNew(ctx, st)
+			return nil, f.continueAsNew(ctx)
 		}
 		p.enter(ctx, StageRecord)
 	}
 
-	var f ingest.FinishResult
-	if err := workflow.ExecuteActivity(
-		control, (*activities.Control)(nil).FinishIngest, in.Lake, st.Run, st.Postings, st.Domains,
-	).Get(ctx, &f); err != nil {
+	var r ingest.FinishResult
+	if err := f.steps.run(
+		ctx, activities.PoolControl, &r, (*activities.Control)(nil).FinishIngest, f.Lake, f.Run, f.Postings, f.Domains,
+	); err != nil {
 		return nil, err
 	}
-	return in.result(st, f), nil
+	return f.result(r), nil
+}
+
+// merge does one merge task.
+func (f *ingestFlow) merge(ctx workflow.Context, task int) error {
+	p := &f.Progress
+	var m ingest.MergeResult
+	if err := f.steps.move(
+		ctx, activities.PoolWrite, &m, (*activities.Write)(nil).MergePartitions, f.Lake, f.Run, task,
+	); err != nil {
+		return err
+	}
+	x := activities.Extracted{Postings: m.Postings, Domains: m.Domains}
+	// Merges by older workers write no postings. Older workflows extracted postings after every
+	// merge, and have to do so when they are replayed.
+	if x.Postings.Key == "" || workflow.GetVersion(ctx, "merge-postings", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		if err := f.steps.move(
+			ctx, activities.PoolIndex, &x, (*activities.Index)(nil).ExtractPostings, f.Lake, f.Run, task,
+		); err != nil {
+			return err
+		}
+	}
+	f.Postings[task] = x.Postings
+	f.Domains += x.Domains
+	p.TasksDone++
+	p.addMerge(m)
+	p.Estimate(workflow.Now(ctx))
+	return nil
 }
 
 // small takes a small batch to its record in one activity.
-func (in *IngestInput) small(ctx workflow.Context, st *IngestState) (*IngestResult, error) {
-	p := &st.Progress
+func (f *ingestFlow) small(ctx workflow.Context) (*IngestResult, error) {
+	p := &f.Progress
 	var r ingest.SmallResult
-	opts := long(ctx, in.Lake, activities.PoolNormalize)
-	if err := execute(opts, &r, (*activities.Normalize)(nil).IngestSmall, in.Lake, st.Run); err != nil {
+	if err := f.steps.move(
+		ctx, activities.PoolNormalize, &r, (*activities.Normalize)(nil).IngestSmall, f.Lake, f.Run,
+	); err != nil {
 		return nil, err
 	}
 	p.addSplit(r.Split)
 	p.addMerge(r.Merge)
-	p.Tasks, p.TasksDone, st.Domains = 1, 1, r.Domains
+	p.Tasks, p.TasksDone, f.Domains = 1, 1, r.Domains
 	p.enter(ctx, StageRecord)
-	return in.result(st, r.Finish), nil
+	return f.result(r.Finish), nil
 }
 
 // addSplit adds the result of a normalized split.
@@ -321,6 +417,9 @@ func (p *IngestProgress) addSplit(r ingest.SplitResult) {
 	p.BytesDone += r.Bytes
 	p.Records += r.Records
 	p.Kept += r.Kept
+	if p.Rejected == nil { // at first, and where an earlier run had none to pass on
+		p.Rejected = map[string]int64{}
+	}
 	for _, reason := range workflow.DeterministicKeys(r.Rejected) {
 		p.Rejected[reason] += r.Rejected[reason]
 	}
@@ -334,37 +433,21 @@ func (p *IngestProgress) addMerge(m ingest.MergeResult) {
 }
 
 // result returns the result of a finished batch, without the version.
-func (in *IngestInput) result(st *IngestState, f ingest.FinishResult) *IngestResult {
-	p := &st.Progress
+func (f *ingestFlow) result(r ingest.FinishResult) *IngestResult {
+	p := &f.Progress
 	return &IngestResult{
-		Dataset: in.Dataset, DatasetID: st.Plan.DatasetID, Batch: st.Plan.Batch, Digest: f.Digest,
+		Dataset: f.Dataset, DatasetID: f.Plan.DatasetID, Batch: f.Plan.Batch, Digest: r.Digest,
 		Objects: p.Objects, Bytes: p.BytesTotal,
 		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected),
-		Rejected: p.Rejected, RejectsKey: f.RejectsKey, ListedRejects: f.Listed,
-		Examples: f.Examples, Notes: f.Notes, Domains: st.Domains, PartBytes: p.PartBytes, Unchanged: f.Existed, Superseded: !f.Current,
+		Rejected: p.Rejected, RejectsKey: r.RejectsKey, ListedRejects: r.Listed,
+		Examples: r.Examples, Notes: r.Notes, Domains: f.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current,
 	}
-}
-
-// cleanUp removes the staging of a run that succeeded, failed or was cancelled. If that fails, the
-// staging only wastes space, so cleanUp logs the error.
-func cleanUp(ctx workflow.Context, lakeURL, run string) {
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	if err := workflow.ExecuteActivity(
-		short(ctx, lakeURL, activities.PoolControl), (*activities.Control)(nil).CleanUp, lakeURL, run,
-	).Get(ctx, nil); err != nil {
-		workflow.GetLogger(ctx).Warn("staging was not removed", "run", run, "error", err)
-	}
-}
-
-// inherit returns ctx, with its cancellation, and the activity options of opts.
-func inherit(ctx, opts workflow.Context) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.GetActivityOptions(opts))
 }
 
 // continueAsNew returns the error that continues the workflow with an empty history.
-func (in *IngestInput) continueAsNew(ctx workflow.Context, st *IngestState) error {
-	next := *in
-	next.Resume = st
+func (f *ingestFlow) continueAsNew(ctx workflow.Context) error {
+	next := f.IngestInput
+	next.Resume = f.IngestState
 	return workflow.NewContinueAsNewError(ctx, IngestWorkflow, next)
 }
 
@@ -374,30 +457,4 @@ func sum(counts map[string]int64) int64 {
 		n += counts[k]
 	}
 	return n
-}
-
-// publish requests a publish from the lake's publisher and waits until the publisher answers with
-// the version that holds the batch. It repeats the request every republishInterval.
-func (in *IngestInput) publish(ctx workflow.Context, res *IngestResult) (version string, err error) {
-	info := workflow.GetInfo(ctx).WorkflowExecution
-	req := activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, DatasetID: res.DatasetID, Batch: res.Batch}
-	done := workflow.GetSignalChannel(ctx, publishedSignal)
-	for {
-		if err := workflow.ExecuteActivity(
-			short(ctx, in.Lake, activities.PoolControl), (*activities.Control)(nil).RequestPublish, in.Lake, req,
-		).Get(ctx, nil); err != nil {
-			return "", err
-		}
-		var p Published
-		if ok, _ := done.ReceiveWithTimeout(ctx, republishInterval, &p); ok {
-			if p.Error != "" {
-				return "", temporal.NewNonRetryableApplicationError(
-					fmt.Sprintf("batch %s is finished but not published: %s", res.Batch, p.Error), activities.ErrPublish, nil)
-			}
-			return p.Version, nil
-		}
-		if ctx.Err() != nil {
-			return "", ctx.Err()
-		}
-	}
 }

@@ -9,6 +9,7 @@
 package workflows
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/lake/ingest"
 )
 
 // checkQueue returns an error if the workflow was started on the queue of another lake, or of the
@@ -36,53 +38,158 @@ func checkQueue(ctx workflow.Context, lake string) error {
 // Activities heartbeat every two seconds.
 const heartbeatTimeout = 20 * time.Second
 
-// short returns a context for activities that read and write a few small objects.
-func short(ctx workflow.Context, lake, pool string) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:           activities.TaskQueue(lake, pool),
-		StartToCloseTimeout: 10 * time.Minute,
-		HeartbeatTimeout:    heartbeatTimeout,
-		RetryPolicy:         retryPolicy(20),
-	})
+// outages is the change since which workflows outlive outages. Workflows that an older build
+// started issue the commands of that build: they remove their staging after every failure, request
+// a publish every two minutes, and do not withdraw a batch that is cancelled.
+func outages(ctx workflow.Context) bool { return patched(ctx, "outages") }
+
+// steps schedules the activities of one workflow. All of them have to end before the deadline;
+// until then they are retried, however often they fail for a reason that a person or time may mend.
+// There is no limit for one attempt: activities heartbeat, and the time that many of them need
+// grows with the input.
+type steps struct {
+	lake string
+	// until is the deadline. If it is zero, each step has the time limit for itself.
+	until time.Time
+	limit time.Duration
+	// outages is false in a workflow that an older build started.
+	outages bool
 }
 
-// long returns a context for activities that move data. They may take a day; since they heartbeat,
-// a dead worker is noticed soon nevertheless.
-func long(ctx workflow.Context, lake, pool string) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:           activities.TaskQueue(lake, pool),
-		StartToCloseTimeout: 24 * time.Hour,
-		HeartbeatTimeout:    heartbeatTimeout,
-		WaitForCancellation: true,
-		RetryPolicy:         retryPolicy(10),
-	})
+// newSteps returns the steps of a workflow that has a deadline. After a reset each step has that
+// time for itself, since the reset workflow keeps the start time of the one that failed.
+func newSteps(ctx workflow.Context, lake, deadline string, outages bool) (steps, error) {
+	limit, err := ingest.ParseDeadline(deadline)
+	if err != nil {
+		return steps{}, temporal.NewNonRetryableApplicationError(err.Error(), activities.ErrInput, nil)
+	}
+	s := steps{lake: lake, limit: limit, outages: outages}
+	// The test environment of the SDK has no id of the original run.
+	if info := workflow.GetInfo(ctx); cmp.Or(info.OriginalRunID, info.WorkflowExecution.RunID) == info.WorkflowExecution.RunID {
+		s.until = info.WorkflowStartTime.Add(limit)
+	}
+	return s, nil
+}
+
+// tidyLimit is how long steps are retried that only tidy up.
+const tidyLimit = time.Hour
+
+// each returns steps that have limit for each step.
+func (s steps) each(limit time.Duration) steps {
+	s.until, s.limit = time.Time{}, limit
+	return s
+}
+
+// left returns how long the next step may take.
+func (s steps) left(ctx workflow.Context) time.Duration {
+	if s.until.IsZero() {
+		return s.limit
+	}
+	return s.until.Sub(workflow.Now(ctx))
+}
+
+// attempts is in effect unlimited. The test environment of the SDK takes no limit for ten attempts.
+const attempts = 1 << 30
+
+// execute runs an activity once and returns its error. With deaths it fails at the first heartbeat
+// timeout.
+func (s steps) execute(ctx workflow.Context, pool string, wait, deaths bool, result, activity any, args ...any) error {
+	left := s.left(ctx)
+	if left <= 0 {
+		return s.missed("a step could begin", nil)
+	}
+	policy := &temporal.RetryPolicy{
+		InitialInterval: time.Second, MaximumInterval: time.Minute, MaximumAttempts: attempts,
+		NonRetryableErrorTypes: slices.Clip(activities.FinalErrors),
+	}
+	if deaths {
+		policy.NonRetryableErrorTypes = append(policy.NonRetryableErrorTypes, heartbeatLost)
+	}
+	err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              activities.TaskQueue(s.lake, pool),
+		ScheduleToCloseTimeout: left,
+		HeartbeatTimeout:       heartbeatTimeout,
+		WaitForCancellation:    wait,
+		RetryPolicy:            policy,
+	}), activity, args...).Get(ctx, result)
+	var failed *temporal.ActivityError
+	if errors.As(err, &failed) && gaveUp(failed) {
+		return s.missed(failed.ActivityType().GetName()+" succeeded", err)
+	}
+	return err
+}
+
+// gaveUp reports whether an activity was retried until its deadline.
+func gaveUp(err *temporal.ActivityError) bool {
+	var app *temporal.ApplicationError
+	var timeout *temporal.TimeoutError
+	switch {
+	case err.RetryState() == enums.RETRY_STATE_TIMEOUT:
+		return true
+	case errors.As(err, &timeout):
+		return timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE ||
+			timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START
+	case err.RetryState() == enums.RETRY_STATE_UNSPECIFIED: // in the test environment of the SDK
+		return errors.As(err, &app) && !app.NonRetryable() && !slices.Contains(activities.FinalErrors, app.Type())
+	}
+	return false
+}
+
+// missed returns the error of a workflow whose deadline passed before something happened.
+func (s steps) missed(before string, err error) error {
+	text := fmt.Sprintf("the deadline of %s passed before %s", s.limit, before)
+	if reason := message(err); reason != "" {
+		text += "; the last attempt: " + reason
+	}
+	return temporal.NewNonRetryableApplicationError(text, activities.ErrDeadline, nil)
+}
+
+// message returns the text of an activity's error without Temporal's wrapping, "" for the timeout
+// of an activity that never failed.
+func message(err error) string {
+	var app *temporal.ApplicationError
+	var timeout *temporal.TimeoutError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &app):
+		return app.Message()
+	case errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT:
+		return "its worker died or lost Temporal"
+	case errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START:
+		return "no worker took it"
+	case errors.As(err, &timeout):
+		return ""
+	}
+	return err.Error()
+}
+
+// run runs an activity that reads and writes a few small objects, and sets result, unless it is
+// nil.
+func (s steps) run(ctx workflow.Context, pool string, result, activity any, args ...any) error {
+	// A workflow of an older build does not wait for such a step that is cancelled.
+	return s.execute(ctx, pool, s.outages, false, result, activity, args...)
 }
 
 // heartbeatLost is the name that Temporal's retry policies have for heartbeat timeouts. If it is
 // among the types that are not retried, a timeout reaches the workflow at once.
 const heartbeatLost = "TemporalTimeout:Heartbeat"
 
-// countedDeaths limits how many heartbeat timeouts of one step the workflow itself handles. Temporal
-// retries the step after further ones, so that they add nothing to the history.
+// countedDeaths limits how many heartbeat timeouts of one step the workflow itself handles.
+// Temporal retries the step after further ones, so that they add nothing to the history.
 const countedDeaths = 10
 
-// execute runs an activity that moves data, with the options of ctx, and sets result, unless it is
-// nil. The activity gets args and, as its last argument, how many workers died while they ran it:
-// the number of heartbeat timeouts. After a timeout it is scheduled again.
-func execute(ctx workflow.Context, result, activity any, args ...any) error {
+// move runs an activity that moves data, and sets result, unless it is nil. The activity gets args
+// and, as its last argument, how many workers died while they ran it: the number of heartbeat
+// timeouts. After a timeout it is scheduled again.
+func (s steps) move(ctx workflow.Context, pool string, result, activity any, args ...any) error {
 	for deaths := 0; ; deaths++ {
-		opts := workflow.GetActivityOptions(ctx)
-		if deaths < countedDeaths {
-			policy := *opts.RetryPolicy
-			policy.NonRetryableErrorTypes = append(slices.Clip(policy.NonRetryableErrorTypes), heartbeatLost)
-			opts.RetryPolicy = &policy
-		}
-		err := workflow.ExecuteActivity(
-			workflow.WithActivityOptions(ctx, opts), activity, append(slices.Clip(args), deaths)...,
-		).Get(ctx, result)
+		counted := deaths < countedDeaths
+		// A workflow of an older build does not wait for a plan that is cancelled.
+		wait := s.outages || pool != activities.PoolControl
+		err := s.execute(ctx, pool, wait, counted, result, activity, append(slices.Clip(args), deaths)...)
 		// In older histories the workflow failed with the timeout.
-		if !workerDied(err) || deaths >= countedDeaths ||
-			workflow.GetVersion(ctx, "count-deaths", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		if !counted || !workerDied(err) || !patched(ctx, "count-deaths") {
 			return err
 		}
 	}
@@ -94,10 +201,12 @@ func workerDied(err error) bool {
 	return errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT
 }
 
-func retryPolicy(attempts int32) *temporal.RetryPolicy {
-	return &temporal.RetryPolicy{
-		InitialInterval: time.Second, MaximumInterval: time.Minute, MaximumAttempts: attempts,
-		NonRetryableErrorTypes: activities.FinalErrors,
+// cleanUp removes the staging of a run. If that fails, the staging only wastes space until it is
+// swept, so cleanUp logs the error.
+func (s steps) cleanUp(ctx workflow.Context, run string) {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	if err := s.each(tidyLimit).run(ctx, activities.PoolControl, nil, (*activities.Control)(nil).CleanUp, s.lake, run); err != nil {
+		workflow.GetLogger(ctx).Warn("staging was not removed", "run", run, "error", err)
 	}
 }
 

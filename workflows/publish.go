@@ -1,14 +1,16 @@
 package workflows
 
 import (
-	"errors"
+	"cmp"
 	"slices"
+	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/lake/ingest"
 )
 
 // PublishInput names the lake whose finished batches are to be published.
@@ -20,12 +22,10 @@ type PublishInput struct {
 	// Waiting are the requests that an earlier run of this workflow received and did not answer
 	// before it continued as new. People leave it out.
 	Waiting []activities.PublishRequest `json:"waiting,omitempty"`
-}
-
-// Published is the answer to an ingest: the version that holds its batch, or why none does.
-type Published struct {
-	Version string `json:"version,omitempty"`
-	Error   string `json:"error,omitempty"`
+	// Deadline is how long a round may take, as in ingest.Spec. A request can ask for another.
+	Deadline string `json:"deadline,omitempty"`
+	// Result is what an earlier run did before it continued as new. People leave it out.
+	Result *PublishResult `json:"result,omitempty"`
 }
 
 // PublishResult is the result of a publish.
@@ -40,23 +40,47 @@ type PublishResult struct {
 	// SkippedBatches.
 	Skipped        []publish.Skipped `json:"skipped,omitempty"`
 	SkippedBatches int               `json:"skipped_batches,omitempty"`
+	// Moved says what a change of the lake's public suffix list has moved. It is nil if there was
+	// none.
+	Moved *MoveProgress `json:"moved,omitempty"`
+	// Lost says what of the manifest and of the current version was lost when a round began, and
+	// what took its place.
+	Lost []string `json:"lost,omitempty"`
 	// Rebuilt says what was done about damaged segments. It is nil if no rebuild was requested.
 	Rebuilt *publish.Rebuilt `json:"rebuilt,omitempty"`
 }
 
 // PublishProgress answers the "progress" query.
 type PublishProgress struct {
-	Stage   string `json:"stage"` // rebuild, plan, build, verify, commit
+	Stage   string `json:"stage"` // rebuild, plan, move, build, verify, commit
 	Batches int    `json:"batches"`
 	Segment string `json:"segment,omitempty"`
 	Waiting int    `json:"waiting"`
 	Rounds  int    `json:"rounds"`
+	// Move is nil if no batch had to be moved to another public suffix list.
+	Move *MoveProgress `json:"move,omitempty"`
+}
+
+// publishFlow is one run of PublishWorkflow.
+type publishFlow struct {
+	PublishInput
+	steps    steps
+	progress PublishProgress
+	result   *PublishResult
+	requests workflow.ReceiveChannel
+	// answering are the requests that the current round answers, waiting those that arrived since.
+	// known has both.
+	answering, waiting []activities.PublishRequest
+	known              map[activities.PublishRequest]bool
 }
 
 // PublishWorkflow publishes every finished batch that the current version lacks. In each round it
 // builds one segment over these batches, verifies the segment, and commits a version to the
 // manifest. Damaged batches are left out and named. Requests that arrive during a round are
 // answered by the next one; the workflow ends when no request waits.
+//
+// A round that fails fails nobody's ingest: ingests look for their version themselves, and one of
+// them starts the publisher again.
 func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, error) {
 	if in.Lake == "" {
 		return nil, temporal.NewNonRetryableApplicationError("a publish needs a lake", activities.ErrInput, nil)
@@ -64,162 +88,290 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
-	progress := PublishProgress{Stage: "plan"}
-	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (PublishProgress, error) { return progress, nil }); err != nil {
+	s, err := newSteps(ctx, in.Lake, in.Deadline, outages(ctx))
+	if err != nil {
 		return nil, err
 	}
-	requests := workflow.GetSignalChannel(ctx, activities.PublishSignal)
-	waiting := in.Waiting
-	var answering []activities.PublishRequest // the requests that the current round answers
-	receive := func() {
-		for {
-			var req activities.PublishRequest
-			if !requests.ReceiveAsync(&req) {
-				return
-			}
-			// An ingest repeats its request when a round takes long. It gets one answer.
-			if req.WorkflowID == "" || !slices.Contains(answering, req) && !slices.Contains(waiting, req) {
-				waiting = append(waiting, req)
-			}
-		}
+	f := &publishFlow{
+		PublishInput: in, steps: s, progress: PublishProgress{Stage: "plan"}, result: cmp.Or(in.Result, &PublishResult{}),
+		requests: workflow.GetSignalChannel(ctx, activities.PublishSignal),
+		waiting:  in.Waiting, known: map[activities.PublishRequest]bool{},
 	}
-
-	result := &PublishResult{}
+	for _, req := range in.Waiting {
+		f.known[req] = true
+	}
+	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (PublishProgress, error) { return f.progress, nil }); err != nil {
+		return nil, err
+	}
 	if in.Rebuild != "" {
-		waiting = append(waiting, activities.PublishRequest{Rebuild: in.Rebuild})
+		f.waiting = append(f.waiting, activities.PublishRequest{Rebuild: in.Rebuild})
 	}
+	return f.serve(ctx)
+}
+
+// receive takes the requests that have arrived. An ingest repeats its request when a round takes
+// long; it gets one answer.
+func (f *publishFlow) receive() {
 	for {
-		receive()
-		// A round answers the requests that arrived before its plan.
-		answering, waiting = waiting, nil
-		progress.Waiting = len(answering)
-		err := in.rebuild(ctx, answering, &progress, result)
-		if err == nil {
-			err = in.round(ctx, &progress, result)
+		var req activities.PublishRequest
+		if !f.requests.ReceiveAsync(&req) {
+			return
 		}
-		answer(ctx, answering, result, err)
-		if err != nil {
-			cleanUp(ctx, in.Lake, workflow.GetInfo(ctx).OriginalRunID)
-			receive() // requests that arrived meanwhile get the error too
-			answer(ctx, waiting, result, err)
+		if req.WorkflowID == "" || !f.known[req] {
+			f.known[req] = true
+			f.waiting = append(f.waiting, req)
+		}
+	}
+}
+
+// serve makes rounds until no request waits.
+func (f *publishFlow) serve(ctx workflow.Context) (*PublishResult, error) {
+	run := workflow.GetInfo(ctx).OriginalRunID
+	for {
+		f.receive()
+		// A round answers the requests that arrived before its plan.
+		f.answering, f.waiting = f.waiting, nil
+		f.progress.Waiting = len(f.answering)
+		f.steps = f.steps.each(f.limit())
+		f.steps.until = workflow.Now(ctx).Add(f.steps.limit)
+		err := f.rebuild(ctx)
+		if err == nil {
+			err = f.round(ctx)
+		}
+		if workflow.IsContinueAsNewError(err) {
+			f.steps.cleanUp(ctx, run)
 			return nil, err
 		}
-		receive() // drops requests that were repeated during the round, since they are answered
-		answering = nil
-		if len(waiting) == 0 {
-			cleanUp(ctx, in.Lake, workflow.GetInfo(ctx).OriginalRunID)
-			receive() // requests that arrived during the clean-up need another round
-			if len(waiting) == 0 {
-				return result, nil
+		f.answer(ctx, f.answering, err)
+		if err != nil {
+			f.tidy(ctx, run)
+			f.receive() // requests that arrived meanwhile get the error too
+			f.answer(ctx, f.waiting, err)
+			return nil, err
+		}
+		f.receive() // drops requests that were repeated during the round, since they are answered
+		f.answering = nil
+		clear(f.known)
+		for _, req := range f.waiting {
+			f.known[req] = true
+		}
+		if len(f.waiting) == 0 {
+			f.tidy(ctx, run)
+			f.receive() // requests that arrived during the clean-up need another round
+			if len(f.waiting) == 0 {
+				return f.result, nil
 			}
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-			return nil, workflow.NewContinueAsNewError(ctx, PublishWorkflow, PublishInput{Lake: in.Lake, Waiting: waiting})
+			if f.steps.outages {
+				f.steps.cleanUp(ctx, run)
+				f.receive()
+			}
+			return nil, f.continueAsNew(ctx)
 		}
 	}
+}
+
+// limit returns how long the round may take: the longest time that somebody asked for.
+func (f *publishFlow) limit() time.Duration {
+	var limit time.Duration
+	for _, req := range f.answering {
+		asked := cmp.Or(req.Deadline, f.Deadline)
+		if d, err := ingest.ParseDeadline(asked); err == nil {
+			limit = max(limit, d)
+		}
+	}
+	if limit == 0 {
+		limit, _ = ingest.ParseDeadline(f.Deadline) // newSteps has checked it
+	}
+	return limit
+}
+
+// tidy removes the publisher's staging, and that of runs that nobody will continue.
+func (f *publishFlow) tidy(ctx workflow.Context, run string) {
+	f.steps.cleanUp(ctx, run)
+	if !f.steps.outages {
+		return
+	}
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	if err := f.steps.each(tidyLimit).run(
+		ctx, activities.PoolControl, nil, (*activities.Control)(nil).SweepStaging, f.Lake,
+	); err != nil {
+		workflow.GetLogger(ctx).Warn("staging was not swept", "error", err)
+	}
+}
+
+// maxWaiting is how many bytes of requests a run passes on to the next: half of what a payload may
+// have. The ingests of the others look for their version, and ask again.
+const maxWaiting = 1 << 20
+
+// continueAsNew returns the error that continues the workflow with an empty history.
+func (f *publishFlow) continueAsNew(ctx workflow.Context) error {
+	next := PublishInput{Lake: f.Lake, Deadline: f.Deadline}
+	bytes := 0
+	for _, req := range slices.Concat(f.answering, f.waiting) {
+		if bytes += requestBytes(req); bytes > maxWaiting {
+			break
+		}
+		next.Waiting = append(next.Waiting, req)
+	}
+	if f.steps.outages {
+		next.Result = f.result
+	}
+	return workflow.NewContinueAsNewError(ctx, PublishWorkflow, next)
+}
+
+// requestBytes is the size of a request in a payload, at most.
+func requestBytes(r activities.PublishRequest) int {
+	return 160 + 2*(len(r.WorkflowID)+len(r.RunID)+len(r.Batch)+len(r.Digest)+len(r.Rebuild)+len(r.Deadline))
 }
 
 // rebuild repairs the segments that the requests name, each once.
-func (in *PublishInput) rebuild(
-	ctx workflow.Context, requests []activities.PublishRequest, progress *PublishProgress, result *PublishResult,
-) error {
+func (f *publishFlow) rebuild(ctx workflow.Context) error {
 	var done []string
-	for _, req := range requests {
-		if req.Rebuild == "" || slices.Contains(done, req.Rebuild) {
+	for i := range f.answering {
+		which := f.answering[i].Rebuild
+		if which == "" || slices.Contains(done, which) {
 			continue
 		}
-		done = append(done, req.Rebuild)
-		progress.Stage = "rebuild"
+		done = append(done, which)
+		f.progress.Stage = "rebuild"
 		var rebuilt publish.Rebuilt
-		opts := long(ctx, in.Lake, activities.PoolIndex)
-		if err := execute(opts, &rebuilt, (*activities.Index)(nil).RebuildSegments, in.Lake, req.Rebuild); err != nil {
+		if err := f.steps.move(
+			ctx, activities.PoolIndex, &rebuilt, (*activities.Index)(nil).RebuildSegments, f.Lake, which,
+		); err != nil {
 			return err
 		}
-		if result.Rebuilt == nil {
-			result.Rebuilt = &publish.Rebuilt{}
+		if f.result.Rebuilt == nil {
+			f.result.Rebuilt = &publish.Rebuilt{}
 		}
-		result.Rebuilt.Add(rebuilt)
+		f.result.Rebuilt.Add(rebuilt)
+	}
+	for i := range f.answering {
+		f.answering[i].Rebuild = "" // done, also for a run that continues this one
 	}
 	return nil
 }
 
-// round makes one version, or none if there is nothing new.
-func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, result *PublishResult) error {
-	progress.Stage, progress.Segment = "plan", ""
-	run := workflow.GetInfo(ctx).OriginalRunID
-	var plan publish.Summary
-	if err := workflow.ExecuteActivity(
-		short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).PlanPublish, in.Lake, run, progress.Rounds,
-	).Get(ctx, &plan); err != nil {
-		return err
-	}
-	result.Version, result.Skipped, result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
-	if plan.Nothing {
-		return nil
-	}
-	progress.Stage, progress.Batches = "build", plan.Batches
-	var built publish.Built
-	opts := long(ctx, in.Lake, activities.PoolIndex)
-	if err := execute(opts, &built, (*activities.Index)(nil).BuildSegment, in.Lake, plan.PlanKey); err != nil {
-		return err
-	}
-	if built.Damaged > 0 {
-		// The next plan leaves the damaged batches out.
-		progress.Rounds++
-		return in.round(ctx, progress, result)
-	}
-	progress.Stage, progress.Segment = "verify", built.Segment.ID
-	opts = long(ctx, in.Lake, activities.PoolPublish)
-	if err := execute(opts, nil, (*activities.Publish)(nil).VerifySegment, in.Lake, built); err != nil {
-		return err
-	}
-	progress.Stage = "commit"
-	var committed publish.Committed
-	if err := workflow.ExecuteActivity(
-		short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).CommitVersion, in.Lake, plan.PlanKey, built,
-	).Get(ctx, &committed); err != nil {
-		return err
-	}
-	if committed.Stale {
-		// Another publisher, for example of another Temporal, committed first. Plan on its version.
-		progress.Rounds++
-		return in.round(ctx, progress, result)
-	}
-	progress.Rounds++
-	result.Rounds++
-	result.Batches += plan.Batches
-	result.Version = committed.Version
-	return nil
-}
+// maxPause is the longest pause between two plans of a round.
+const maxPause = time.Minute
 
-// message returns the text of an activity's error without Temporal's wrapping.
-func message(err error) string {
-	var app *temporal.ApplicationError
-	if errors.As(err, &app) {
-		return app.Message()
-	}
-	return err.Error()
-}
-
-// answer signals the outcome of a round to the workflows that requested it. It ignores workflows
-// that have ended meanwhile.
-func answer(ctx workflow.Context, requests []activities.PublishRequest, result *PublishResult, err error) {
-	outcome := func(req activities.PublishRequest) Published {
-		if err != nil {
-			return Published{Error: message(err)}
+// round makes one version, or none if there is nothing new. It plans again if a build finds damaged
+// batches, which the next plan leaves out, or if another publisher, for example of another
+// Temporal, commits first.
+func (f *publishFlow) round(ctx workflow.Context) error {
+	for pause := time.Duration(0); ; pause = min(maxPause, max(2*pause, time.Second)) {
+		again, err := f.version(ctx)
+		if err != nil || !again {
+			return err
 		}
-		for _, s := range result.Skipped {
-			if s.DatasetID == req.DatasetID && s.Batch == req.Batch {
-				return Published{Error: s.Reason}
+		f.progress.Rounds++
+		if !f.steps.outages {
+			continue
+		}
+		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			f.receive()
+			return f.continueAsNew(ctx)
+		}
+		if pause > 0 {
+			if err := workflow.Sleep(ctx, pause); err != nil {
+				return err
 			}
 		}
-		return Published{Version: result.Version}
 	}
+}
+
+// version plans, builds, verifies and commits one version, if there is something new. It reports
+// whether to plan again.
+func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
+	plan, err := f.planRound(ctx, workflow.GetInfo(ctx).OriginalRunID)
+	if err != nil {
+		return false, err
+	}
+	f.result.Version, f.result.Skipped, f.result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
+	f.result.Moved = f.progress.Move
+	if len(plan.Lost) > 0 {
+		f.result.Lost = plan.Lost
+	}
+	if plan.Nothing {
+		return false, nil
+	}
+	f.progress.Stage, f.progress.Batches = "build", plan.Batches
+	var built publish.Built
+	if err := f.steps.move(
+		ctx, activities.PoolIndex, &built, (*activities.Index)(nil).BuildSegment, f.Lake, plan.PlanKey,
+	); err != nil {
+		return false, err
+	}
+	if built.Damaged > 0 {
+		return true, nil
+	}
+	f.progress.Stage, f.progress.Segment = "verify", built.Segment.ID
+	if err := f.steps.move(
+		ctx, activities.PoolPublish, nil, (*activities.Publish)(nil).VerifySegment, f.Lake, built,
+	); err != nil {
+		return false, err
+	}
+	f.progress.Stage = "commit"
+	var committed publish.Committed
+	if err := f.steps.run(
+		ctx, activities.PoolPublish, &committed, (*activities.Publish)(nil).CommitVersion, f.Lake, plan.PlanKey, built,
+	); err != nil {
+		return false, err
+	}
+	if committed.Stale {
+		return true, nil
+	}
+	f.progress.Rounds++
+	f.result.Rounds++
+	f.result.Batches += plan.Batches
+	f.result.Version = committed.Version
+	return false, setAttributes(ctx, plan.Searchable,
+		activities.AttributeLake, f.Lake, activities.AttributeVersion, committed.Version)
+}
+
+// toldAtOnce is how many requests one activity answers.
+const toldAtOnce = 500
+
+// answer tells the workflows that requested a round about it. It ignores workflows that have ended
+// meanwhile, and does not mention a round that failed.
+func (f *publishFlow) answer(ctx workflow.Context, requests []activities.PublishRequest, err error) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	if !f.steps.outages {
+		f.signal(ctx, requests, err)
+		return
+	}
+	if err != nil {
+		return
+	}
+	requests = slices.DeleteFunc(slices.Clone(requests), func(r activities.PublishRequest) bool { return r.WorkflowID == "" })
+	for some := range slices.Chunk(requests, toldAtOnce) {
+		if err := f.steps.each(tidyLimit).run(
+			ctx, activities.PoolControl, nil, (*activities.Control)(nil).TellIngests, f.Lake, some, f.result.Skipped,
+		); err != nil {
+			workflow.GetLogger(ctx).Info("waiting ingests could not be told", "error", err)
+		}
+	}
+}
+
+// signal is answer in a workflow that an older build started.
+func (f *publishFlow) signal(ctx workflow.Context, requests []activities.PublishRequest, err error) {
+	outcome := func(req activities.PublishRequest) activities.Published {
+		if err != nil {
+			return activities.Published{Error: message(err)}
+		}
+		for _, s := range f.result.Skipped {
+			if s.Covers(req.DatasetID, req.Batch) {
+				return activities.Published{Error: s.Reason}
+			}
+		}
+		return activities.Published{Version: f.result.Version}
+	}
 	var sent []workflow.Future
 	for _, req := range requests {
 		if req.WorkflowID != "" {
-			sent = append(sent, workflow.SignalExternalWorkflow(ctx, req.WorkflowID, req.RunID, publishedSignal, outcome(req)))
+			sent = append(sent, workflow.SignalExternalWorkflow(
+				ctx, req.WorkflowID, req.RunID, activities.PublishedSignal, outcome(req)))
 		}
 	}
 	for _, f := range sent {

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,12 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/mock"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -33,9 +33,9 @@ import (
 
 const testLake = "file:///lake"
 
-// steps is a workflow environment in which every activity is a fake. A test replaces the fakes that
+// fakes is a workflow environment in which every activity is a fake. A test replaces the fakes that
 // it is about.
-type steps struct {
+type fakes struct {
 	env            *testsuite.TestWorkflowEnvironment
 	running, peak  atomic.Int32
 	splits, tasks  int
@@ -48,12 +48,20 @@ type steps struct {
 	publishError   string
 	mergePostings  bool // merges write postings
 	extracted      atomic.Int32
+	swept          int
+	normalize      func() (ingest.SplitResult, error)
+	claims         string   // the run that ClaimStaging returns, if it is another
+	planned        string   // the run of the plan
+	withdrawn      []string // batches with their digests
+	withdrawnIn    string   // the version that has the batch already
+	looks          []time.Time
+	look           func(req activities.PublishRequest, seen string) activities.Look
 }
 
-func newSteps(t *testing.T) *steps {
+func newFakes(t *testing.T) *fakes {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	s := &steps{env: suite.NewTestWorkflowEnvironment(), splits: 200, tasks: 70, bytes: 1000, failSplit: -1, publishVersion: "v1"}
+	s := &fakes{env: suite.NewTestWorkflowEnvironment(), splits: 200, tasks: 70, bytes: 1000, failSplit: -1, publishVersion: "v1"}
 	s.env.SetTestTimeout(20 * time.Second)
 	s.env.SetStartWorkflowOptions(client.StartWorkflowOptions{TaskQueue: activities.TaskQueue(testLake, activities.PoolControl)})
 	s.env.RegisterActivity(&activities.Control{})
@@ -63,12 +71,16 @@ func newSteps(t *testing.T) *steps {
 	s.env.RegisterActivity(&activities.Publish{})
 	a := mock.Anything
 	s.env.OnActivity("PlanIngest", a, a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string, _ int) (ingest.PlanSummary, error) {
+		s.planned = run
 		return ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits}, nil
 	}).Maybe()
 	s.env.OnActivity("NormalizeSplit", a, a, a, a, a).Return(func(_ context.Context, _, _ string, split, _ int) (ingest.SplitResult, error) {
 		n := s.running.Add(1)
 		defer s.running.Add(-1)
 		for p := s.peak.Load(); n > p && !s.peak.CompareAndSwap(p, n); p = s.peak.Load() {
+		}
+		if s.normalize != nil {
+			return s.normalize()
 		}
 		if split == s.failSplit {
 			return ingest.SplitResult{}, temporal.NewNonRetryableApplicationError("list.txt line 3: host", activities.ErrInput, nil)
@@ -100,10 +112,28 @@ func newSteps(t *testing.T) *steps {
 		s.cleaned = append(s.cleaned, run)
 		return nil
 	}).Maybe()
+	s.env.OnActivity("ClaimStaging", a, a, a).Return(func(_ context.Context, _ ingest.Spec, run string) (string, error) {
+		return cmp.Or(s.claims, run), nil
+	}).Maybe()
+	s.env.OnActivity("SweepStaging", a, a).Return(func(context.Context, string) (ingest.Swept, error) {
+		s.swept++
+		return ingest.Swept{}, nil
+	}).Maybe()
+	s.env.OnActivity("Withdraw", a, a, a, a, a, a).Return(func(_ context.Context, _ string, _ uint32, batch, _, digest string) (string, error) {
+		s.withdrawn = append(s.withdrawn, batch+" "+digest)
+		return s.withdrawnIn, nil
+	}).Maybe()
+	s.env.OnActivity("FindVersion", a, a, a, a).Return(func(_ context.Context, _ string, req activities.PublishRequest, seen string) (activities.Look, error) {
+		s.looks = append(s.looks, s.env.Now())
+		if s.look == nil {
+			return activities.Look{Ask: true}, nil
+		}
+		return s.look(req, seen), nil
+	}).Maybe()
 	s.env.OnActivity("RequestPublish", a, a, a).Return(func(_ context.Context, _ string, req activities.PublishRequest) error {
 		s.requested = append(s.requested, req)
 		if s.publishVersion != "" || s.publishError != "" {
-			s.env.SignalWorkflow(publishedSignal, Published{Version: s.publishVersion, Error: s.publishError})
+			s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: s.publishVersion, Error: s.publishError})
 		}
 		return nil
 	}).Maybe()
@@ -127,7 +157,7 @@ func TestIngestRunsEveryStep(t *testing.T) {
 }
 
 func testIngest(t *testing.T, mergePostings, oldWorkflow bool) {
-	s := newSteps(t)
+	s := newFakes(t)
 	s.mergePostings = mergePostings
 	if oldWorkflow {
 		s.env.OnGetVersion("merge-postings", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion).Maybe()
@@ -142,7 +172,7 @@ func testIngest(t *testing.T, mergePostings, oldWorkflow bool) {
 		Records: 2000, Rows: 1400, Merged: 2000 - 1400 - 400, Rejected: map[string]int64{"host": 400},
 		Domains: 210, PartBytes: 7000, Version: "v1",
 	}
-	if diff := cmp.Diff(want, res); diff != "" {
+	if diff := gocmp.Diff(want, res); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
 	want70 := !mergePostings || oldWorkflow
@@ -173,7 +203,7 @@ func testIngest(t *testing.T, mergePostings, oldWorkflow bool) {
 // TestSmallBatchIsOneActivity checks that only a small batch is ingested by IngestSmall.
 func TestSmallBatchIsOneActivity(t *testing.T) {
 	for bytes, small := range map[int64]bool{1000: true, 100 << 20: false} {
-		s := newSteps(t)
+		s := newFakes(t)
 		s.splits, s.tasks, s.bytes = 1, 1, bytes
 		done := 0
 		s.env.OnActivity("IngestSmall", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(func(context.Context, string, string, int) (ingest.SmallResult, error) {
@@ -201,7 +231,7 @@ func TestSmallBatchIsOneActivity(t *testing.T) {
 			Dataset: "d", DatasetID: 7, Batch: "b", Digest: "d", Objects: 1, Bytes: bytes,
 			Records: 10, Rows: 7, Merged: 1, Rejected: map[string]int64{"host": 2}, Domains: 3, PartBytes: 100, Version: "v1",
 		}
-		if diff := cmp.Diff(want, res); diff != "" {
+		if diff := gocmp.Diff(want, res); diff != "" {
 			t.Errorf("result (-want +got):\n%s", diff)
 		}
 	}
@@ -238,7 +268,7 @@ func TestEstimate(t *testing.T) {
 }
 
 func TestFanOutIsBounded(t *testing.T) {
-	s := newSteps(t)
+	s := newFakes(t)
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	if peak := s.peak.Load(); peak > window {
 		t.Errorf("%d splits were in flight, want at most %d", peak, window)
@@ -246,7 +276,7 @@ func TestFanOutIsBounded(t *testing.T) {
 }
 
 func TestIngestWithNoPublishRequestsNone(t *testing.T) {
-	s := newSteps(t)
+	s := newFakes(t)
 	in := input()
 	in.NoPublish = true
 	s.env.ExecuteWorkflow(IngestWorkflow, in)
@@ -272,8 +302,11 @@ func TestMisspeltMembersAreRejected(t *testing.T) {
 		// A state that another build wrote.
 		`{"lake":"LAKE","dataset":"d","inputs":["/a"],"resume":{"run":"r","progress":{"stage":"plan","more":1},"more":2}}`: "",
 	} {
-		s := newSteps(t)
+		s := newFakes(t)
 		s.env.RegisterWorkflow(IngestWorkflow)
+		if strings.Contains(text, `"run":"r"`) {
+			s.env.SetContinuedExecutionRunID("r")
+		}
 		s.env.ExecuteWorkflow("IngestWorkflow", json.RawMessage(strings.ReplaceAll(text, "LAKE", testLake)))
 		err := s.env.GetWorkflowError()
 		if want == "" {
@@ -292,7 +325,7 @@ func TestMisspeltMembersAreRejected(t *testing.T) {
 // TestRunningIngestsKeepMisspeltMembers is about ingests that were started before inputs were
 // checked.
 func TestRunningIngestsKeepMisspeltMembers(t *testing.T) {
-	s := newSteps(t)
+	s := newFakes(t)
 	s.env.RegisterWorkflow(IngestWorkflow)
 	s.env.OnGetVersion("check-input", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
 	s.env.ExecuteWorkflow("IngestWorkflow", json.RawMessage(`{"lake":"`+testLake+`","dataset":"d","inputs":["/a"],"no_publish":true,"exclud":["b"]}`))
@@ -302,7 +335,7 @@ func TestRunningIngestsKeepMisspeltMembers(t *testing.T) {
 }
 
 func TestFailedIngestCleansUpAndPublishesNothing(t *testing.T) {
-	s := newSteps(t)
+	s := newFakes(t)
 	s.failSplit = 3
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	err := s.env.GetWorkflowError()
@@ -316,7 +349,7 @@ func TestFailedIngestCleansUpAndPublishesNothing(t *testing.T) {
 }
 
 func TestIncompleteInputIsRejected(t *testing.T) {
-	s := newSteps(t)
+	s := newFakes(t)
 	s.env.ExecuteWorkflow(IngestWorkflow, IngestInput{Spec: ingest.Spec{Lake: testLake}})
 	var app *temporal.ApplicationError
 	if err := s.env.GetWorkflowError(); !errors.As(err, &app) || app.Type() != activities.ErrInput {
@@ -326,7 +359,7 @@ func TestIncompleteInputIsRejected(t *testing.T) {
 
 func TestLakeOnTheQueueOfAnotherIsRejected(t *testing.T) {
 	for _, lake := range []string{"/lake", "file:///lake/", "file:///other"} {
-		s := newSteps(t)
+		s := newFakes(t)
 		in := input()
 		in.Lake = lake
 		s.env.ExecuteWorkflow(IngestWorkflow, in)
@@ -338,10 +371,10 @@ func TestLakeOnTheQueueOfAnotherIsRejected(t *testing.T) {
 }
 
 func TestIngestRepeatsItsRequest(t *testing.T) {
-	s := newSteps(t)
+	s := newFakes(t)
 	s.publishVersion = ""
 	s.env.RegisterDelayedCallback(func() {
-		s.env.SignalWorkflow(publishedSignal, Published{Version: "v9"})
+		s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: "v9"})
 	}, 3*republishInterval)
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	var res IngestResult
@@ -354,7 +387,7 @@ func TestIngestRepeatsItsRequest(t *testing.T) {
 }
 
 func TestIngestReportsThePublishersError(t *testing.T) {
-	s := newSteps(t)
+	s := newFakes(t)
 	s.publishVersion, s.publishError = "", "segment x: corrupt"
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	var app *temporal.ApplicationError
@@ -364,7 +397,8 @@ func TestIngestReportsThePublishersError(t *testing.T) {
 }
 
 func TestIngestResumes(t *testing.T) {
-	s := newSteps(t)
+	s := newFakes(t)
+	s.env.SetContinuedExecutionRunID("first-run")
 	in := input()
 	in.Resume = &IngestState{
 		Run: "first-run", Plan: ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: 200},
@@ -381,27 +415,30 @@ func TestIngestResumes(t *testing.T) {
 	if res.Records != 2000 || res.Rejected["host"] != 400 {
 		t.Errorf("%d records, %v rejected; the counts of the first run are missing", res.Records, res.Rejected)
 	}
-	if diff := cmp.Diff([]string{"first-run"}, s.cleaned); diff != "" {
+	if diff := gocmp.Diff([]string{"first-run"}, s.cleaned); diff != "" {
 		t.Errorf("cleaned staging (-want +got):\n%s", diff)
 	}
 }
 
 // publisher is an environment for PublishWorkflow in which every activity is a fake.
 type publisher struct {
-	*steps
+	*fakes
 	plans, builds int
-	pending       int        // finished batches that no version holds
-	mu            sync.Mutex // protects answers, since signals are sent by several goroutines
+	pending       int // finished batches that no version holds
 	answers       []signalled
+	chunks        []int // how many requests each TellIngests got
 	buildError    error
 	damaged       int // how many builds find damaged batches before one succeeds
 	skipped       []publish.Skipped
+	moves         []int // numbers of move tasks that the next plans need
+	build         func() error
+	stale         func() bool
 }
 
 // signalled is an answer and the workflow that got it.
 type signalled struct {
 	WorkflowID string
-	Published
+	activities.Published
 }
 
 // sortedAnswers returns the answers in the order of workflow ids.
@@ -411,10 +448,15 @@ func (p *publisher) sortedAnswers() []signalled {
 }
 
 func newPublisher(t *testing.T) *publisher {
-	p := &publisher{steps: newSteps(t), pending: 1}
+	p := &publisher{fakes: newFakes(t), pending: 1}
 	a := mock.Anything
 	p.env.OnActivity("PlanPublish", a, a, a, a).Return(func(_ context.Context, _, _ string, round int) (publish.Summary, error) {
 		p.plans++
+		if len(p.moves) > 0 {
+			n := p.moves[0]
+			p.moves = p.moves[1:]
+			return publish.Summary{Current: "v0", MoveTasks: n, MoveKey: fmt.Sprint("moves-", n)}, nil
+		}
 		return publish.Summary{
 			Current: fmt.Sprint("v", p.builds), Nothing: p.pending == 0, PlanKey: fmt.Sprint("plan-", round), Batches: p.pending,
 			Skipped: p.skipped, SkippedBatches: len(p.skipped),
@@ -422,6 +464,9 @@ func newPublisher(t *testing.T) *publisher {
 	})
 	p.env.OnActivity("BuildSegment", a, a, a, a).Return(func(_ context.Context, _, _ string, _ int) (publish.Built, error) {
 		p.builds++
+		if p.build != nil {
+			return publish.Built{}, p.build()
+		}
 		if p.damaged > 0 {
 			p.damaged--
 			return publish.Built{Damaged: 1}, nil
@@ -430,13 +475,23 @@ func newPublisher(t *testing.T) *publisher {
 	}).Maybe()
 	p.env.OnActivity("VerifySegment", a, a, a, a).Return(func(context.Context, string, publish.Built, int) error { return nil }).Maybe()
 	p.env.OnActivity("CommitVersion", a, a, a, a).Return(func(context.Context, string, string, publish.Built) (publish.Committed, error) {
+		if p.stale != nil && p.stale() {
+			return publish.Committed{Stale: true}, nil
+		}
 		p.pending = 0
 		return publish.Committed{Version: fmt.Sprint("v", p.builds)}, nil
 	}).Maybe()
-	p.env.OnSignalExternalWorkflow(a, a, a, publishedSignal, a).Return(func(_, id, _, _ string, arg any) error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.answers = append(p.answers, signalled{id, arg.(Published)})
+	p.env.OnActivity("TellIngests", a, a, a, a).Return(func(_ context.Context, _ string, requests []activities.PublishRequest, skipped []publish.Skipped) error {
+		p.chunks = append(p.chunks, len(requests))
+		for _, req := range requests {
+			answer := activities.Published{Version: fmt.Sprint("v", p.builds)}
+			for _, s := range skipped {
+				if s.DatasetID == req.DatasetID && s.Batch == req.Batch {
+					answer = activities.Published{Error: s.Reason}
+				}
+			}
+			p.answers = append(p.answers, signalled{req.WorkflowID, answer})
+		}
 		return nil
 	}).Maybe()
 	return p
@@ -458,9 +513,9 @@ func TestPublishAnswersAllRequests(t *testing.T) {
 		t.Errorf("result %+v", res)
 	}
 	want := []signalled{
-		{"ingest-0", Published{Version: "v1"}}, {"ingest-1", Published{Version: "v1"}}, {"ingest-2", Published{Version: "v1"}},
+		{"ingest-0", activities.Published{Version: "v1"}}, {"ingest-1", activities.Published{Version: "v1"}}, {"ingest-2", activities.Published{Version: "v1"}},
 	}
-	if diff := cmp.Diff(want, p.sortedAnswers()); diff != "" {
+	if diff := gocmp.Diff(want, p.sortedAnswers()); diff != "" {
 		t.Errorf("answers (-want +got):\n%s", diff)
 	}
 }
@@ -513,15 +568,18 @@ func TestPublishWithNothingNewBuildsNothing(t *testing.T) {
 	}
 }
 
-func TestFailedPublishAnswersWithItsError(t *testing.T) {
+// TestFailedPublishFailsNoIngest checks that waiting ingests are not told of a publish that failed:
+// their batches are sound.
+func TestFailedPublishFailsNoIngest(t *testing.T) {
 	p := newPublisher(t)
 	p.buildError = temporal.NewNonRetryableApplicationError("batches/x: corrupt seal", activities.ErrCorrupt, nil)
 	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
-	if p.env.GetWorkflowError() == nil {
-		t.Fatal("the publisher succeeded")
+	var app *temporal.ApplicationError
+	if err := p.env.GetWorkflowError(); !errors.As(err, &app) || !strings.Contains(app.Message(), "corrupt seal") {
+		t.Fatalf("error %v, want that of the build", err)
 	}
-	if len(p.answers) != 1 || !strings.Contains(p.answers[0].Error, "corrupt seal") {
-		t.Errorf("answers %+v, want the error of the build", p.answers)
+	if len(p.answers) != 0 {
+		t.Errorf("answers %+v", p.answers)
 	}
 }
 
@@ -563,13 +621,13 @@ func TestPublishLeavesOutDamagedBatches(t *testing.T) {
 	if p.plans != 2 || p.builds != 2 || res.Rounds != 1 || res.Version != "v2" {
 		t.Errorf("%d plans, %d builds, %+v", p.plans, p.builds, res)
 	}
-	if diff := cmp.Diff(p.skipped, res.Skipped); diff != "" || res.SkippedBatches != 1 {
+	if diff := gocmp.Diff(p.skipped, res.Skipped); diff != "" || res.SkippedBatches != 1 {
 		t.Errorf("skipped %d (-want +got):\n%s", res.SkippedBatches, diff)
 	}
 	want := []signalled{
-		{"w1", Published{Error: "postings are missing"}}, {"w2", Published{Version: "v2"}}, {"w3", Published{Version: "v2"}},
+		{"w1", activities.Published{Error: "postings are missing"}}, {"w2", activities.Published{Version: "v2"}}, {"w3", activities.Published{Version: "v2"}},
 	}
-	if diff := cmp.Diff(want, p.sortedAnswers()); diff != "" {
+	if diff := gocmp.Diff(want, p.sortedAnswers()); diff != "" {
 		t.Errorf("answers (-want +got):\n%s", diff)
 	}
 }
@@ -594,10 +652,10 @@ func TestPublishRebuildsFirst(t *testing.T) {
 	if err := p.env.GetWorkflowResult(&res); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"s1", "all"}, rebuilt); diff != "" {
+	if diff := gocmp.Diff([]string{"s1", "all"}, rebuilt); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(&publish.Rebuilt{Checked: 2, Segments: []string{"s1", "all"}, Files: 4}, res.Rebuilt); diff != "" {
+	if diff := gocmp.Diff(&publish.Rebuilt{Checked: 2, Segments: []string{"s1", "all"}, Files: 4}, res.Rebuilt); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -605,7 +663,7 @@ func TestPublishRebuildsFirst(t *testing.T) {
 // TestDeathsOfWorkersAreCounted checks that a step is run again after each heartbeat timeout and
 // gets their number.
 func TestDeathsOfWorkersAreCounted(t *testing.T) {
-	s := newSteps(t)
+	s := newFakes(t)
 	s.splits, s.tasks = 1, 1
 	var deaths []int
 	// The test environment would retry a bare timeout itself.
@@ -620,7 +678,7 @@ func TestDeathsOfWorkersAreCounted(t *testing.T) {
 	if err := s.env.GetWorkflowError(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]int{0, 1, 2, 3}, deaths); diff != "" {
+	if diff := gocmp.Diff([]int{0, 1, 2, 3}, deaths); diff != "" {
 		t.Errorf("deaths that the step was told of (-want +got):\n%s", diff)
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
-	"github.com/urlake/urlake/indexbuild/repair"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -72,37 +73,67 @@ func readDamageAt(ctx context.Context, store blob.Store, key string) (*damage, e
 // list. It reads all bytes from which the plan's segment is built. It returns how many batches it
 // added.
 func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) (int, error) {
-	refs := p.refs()
-	reasons := make([]string, len(refs))
+	refs := refs(p.all())
+	var found []damagedBatch
+	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
-	for i, ref := range refs {
+	for _, ref := range refs {
 		g.Go(func() error {
 			_, err := indexbuild.CheckBatch(gctx, store, ref, true)
 			var d *postings.DamageError
-			if errors.As(err, &d) {
-				reasons[i] = d.Err.Error()
-				return nil
+			if !errors.As(err, &d) {
+				return err
 			}
-			return err
+			reason := lakecheck.Reason(gctx, store, ref, err)
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, damagedBatch{ref, reason})
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return 0, err
 	}
+	return addDamage(ctx, store, planKey, found)
+}
+
+// noteCollision adds one of the batches that cannot be in one segment to the run's list: a new one
+// if there is one, else one of an older segment, which then stays as it is.
+func noteCollision(
+	ctx context.Context, store blob.Store, planKey string, p *plan, c *indexbuild.CollisionError,
+) (int, error) {
+	has := func(ref segment.BatchRef) bool {
+		return slices.Contains(c.Batches[0], ref) || slices.Contains(c.Batches[1], ref)
+	}
+	var blamed *planned
+	for i := range p.Batches {
+		if b := &p.Batches[i]; has(b.ref()) && (blamed == nil || b.New || !blamed.New) {
+			blamed = b
+		}
+	}
+	if blamed == nil {
+		return 0, nil
+	}
+	reason := c.Error() + ", so no index can tell them apart: ingest the batch again without one of them"
+	return addDamage(ctx, store, planKey, []damagedBatch{{blamed.ref(), reason}})
+}
+
+// addDamage adds batches to the list of the plan's run. It returns how many the list lacked.
+func addDamage(ctx context.Context, store blob.Store, planKey string, found []damagedBatch) (int, error) {
 	key := damageKey(path.Dir(planKey) + "/")
 	list, err := readDamageAt(ctx, store, key)
 	if err != nil {
 		return 0, err
 	}
-	found := 0
-	for i, ref := range refs {
-		if reasons[i] != "" && !slices.ContainsFunc(list.Batches, func(b damagedBatch) bool { return b.BatchRef == ref }) {
-			list.Batches = append(list.Batches, damagedBatch{ref, reasons[i]})
-			found++
+	added := 0
+	for _, f := range found {
+		if !slices.ContainsFunc(list.Batches, func(b damagedBatch) bool { return b.BatchRef == f.BatchRef }) {
+			list.Batches = append(list.Batches, f)
+			added++
 		}
 	}
-	if found == 0 {
+	if added == 0 {
 		return 0, nil
 	}
 	data, err := codec.Seal(list)
@@ -110,7 +141,7 @@ func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) 
 		return 0, err
 	}
 	_, err = store.Put(ctx, key, data, blob.Condition{})
-	return found, err
+	return added, err
 }
 
 // publishable returns the finished batches that can be published, and by digest the records of
@@ -131,16 +162,16 @@ func publishable(
 		if live, ok := base.FindBatch(b.DatasetID, b.Batch); ok && live.Digest == b.Digest {
 			continue
 		}
-		ref := segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+		ref := b.ref()
 		if reason, bad := known[ref]; bad {
 			reasons[i] = reason
 			continue
 		}
 		g.Go(func() (err error) {
-			read[i], err = indexbuild.CheckBatch(gctx, store, ref, false)
+			read[i], err = lakecheck.Batch(gctx, store, ref)
 			var d *postings.DamageError
 			if errors.As(err, &d) {
-				reasons[i] = d.Err.Error()
+				reasons[i] = lakecheck.Reason(gctx, store, ref, err)
 				return nil
 			}
 			return err
@@ -159,7 +190,7 @@ func publishable(
 	}
 	blocked := map[string]string{} // reasons, by segment
 	for _, b := range base.Batches {
-		_, bad := known[segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]
+		_, bad := known[lakecheck.BatchRef(b)]
 		if bad && !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
 			blocked[b.Segment] = fmt.Sprintf("the segment of the batch that it replaces cannot be built again: "+
 				"that segment also has batch %s of dataset %d, which is damaged", b.Batch, b.DatasetID)
@@ -187,165 +218,10 @@ func frozen(base *manifest.Version, known map[segment.BatchRef]string) map[strin
 	out := map[string]string{}
 	if base != nil {
 		for _, b := range base.Batches {
-			if reason, bad := known[segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}]; bad {
+			if reason, bad := known[lakecheck.BatchRef(b)]; bad {
 				out[b.Segment] = reason
 			}
 		}
 	}
 	return out
-}
-
-// RebuildAll makes Rebuild check all segments, the registries and all postings.
-const RebuildAll = "all"
-
-// Rebuilt is the result of Rebuild.
-type Rebuilt struct {
-	// Checked is the number of segments that were read. Segments lists those with rewritten files.
-	Checked  int      `json:"checked"`
-	Segments []string `json:"segments,omitempty"`
-	// Files is the number of rewritten files, Postings the number of postings objects restored from
-	// Parquet.
-	Files    int `json:"files"`
-	Postings int `json:"postings"`
-	// Registries lists the keys of the registry documents that were restored from the version.
-	Registries []string `json:"registries,omitempty"`
-	// Unmended lists what cannot be repaired, such as damaged parts and batch records, one line
-	// each: the first maxSkipped.
-	Unmended []string `json:"unmended,omitempty"`
-}
-
-// Add adds the result of another Rebuild.
-func (r *Rebuilt) Add(o Rebuilt) {
-	r.Checked += o.Checked
-	r.Segments = append(r.Segments, o.Segments...)
-	r.Files += o.Files
-	r.Postings += o.Postings
-	r.Registries = append(r.Registries, o.Registries...)
-	r.Unmended = append(r.Unmended, o.Unmended...)
-}
-
-// Rebuild checks the segment with the id which, or with RebuildAll all segments of the current
-// version, and rewrites their damaged and missing files. With RebuildAll it also restores the
-// registries, as far as the version has their contents, and the postings of all finished batches,
-// published or not.
-//
-// Versions and the manifest stay as they are: files get their earlier bytes and names back. The
-// result lists what cannot be repaired; an error means that something could not be tried. Temporary
-// files are in tempDir.
-func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebuilt, error) {
-	out, err := rebuild(ctx, store, which, tempDir)
-	if err != nil {
-		return out, fmt.Errorf("rebuild: %w", err)
-	}
-	return out, nil
-}
-
-func rebuild(ctx context.Context, store blob.Store, which, tempDir string) (out Rebuilt, err error) {
-	base, err := currentVersion(ctx, store)
-	if err != nil {
-		return out, err
-	}
-	if base == nil {
-		base = &manifest.Version{}
-	}
-	// unmended lists an error that no retry repairs, and returns any other.
-	unmended := func(err error) error {
-		damaged := errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange)
-		if ctx.Err() != nil || !damaged {
-			return err
-		}
-		if len(out.Unmended) < maxSkipped {
-			out.Unmended = append(out.Unmended, err.Error())
-		}
-		return nil
-	}
-	for _, s := range base.Segments {
-		if which != RebuildAll && which != s.ID {
-			continue
-		}
-		out.Checked++
-		var batches []segment.BatchRef
-		for _, b := range base.Batches {
-			if b.Segment == s.ID {
-				batches = append(batches, segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
-			}
-		}
-		ref := segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
-		done, err := repair.RebuildSegment(ctx, store, ref, batches, tempDir)
-		if out.Postings += done.Postings; len(done.Files) > 0 {
-			out.Segments = append(out.Segments, s.ID)
-			out.Files += len(done.Files)
-		}
-		if err := unmended(err); err != nil {
-			return out, err
-		}
-	}
-	if which != RebuildAll {
-		if out.Checked == 0 {
-			out.Unmended = []string{fmt.Sprintf("segment %q: not in the current version %s", which, base.ID)}
-		}
-		return out, nil
-	}
-	if base.ID != "" {
-		if err := unmended(out.restoreRegistries(ctx, store, base)); err != nil {
-			return out, err
-		}
-	}
-	_, finished, err := finishedBatches(ctx, store)
-	if err := unmended(err); err != nil {
-		return out, err
-	}
-	for _, b := range finished {
-		ref := segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
-		n, err := repair.RestorePostings(ctx, store, ref, tempDir)
-		out.Postings += n
-		if err := unmended(err); err != nil {
-			return out, err
-		}
-	}
-	return out, nil
-}
-
-// restoreRegistries writes lost registry documents again, from a version's contents.
-func (r *Rebuilt) restoreRegistries(ctx context.Context, store blob.Store, v *manifest.Version) error {
-	datasets := make([]lake.Dataset, 0, len(v.Datasets))
-	for _, d := range v.Datasets {
-		datasets = append(datasets, lake.Dataset{
-			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,
-		})
-	}
-	rules := lake.Rules{CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix}
-	restored, nameless, err := lake.RestoreRegistry(ctx, store, rules, datasets)
-	if restored {
-		r.Registries = append(r.Registries, lake.RegistryKey)
-	}
-	for _, id := range nameless {
-		if len(r.Unmended) < maxSkipped {
-			r.Unmended = append(r.Unmended, fmt.Sprintf("dataset %d: its name is lost with the registry, "+
-				"since nothing of it is published; ingest it again as a new dataset", id))
-		}
-	}
-	if err != nil {
-		return err
-	}
-	registered, err := lake.Registry(ctx, store)
-	if err != nil {
-		return err
-	}
-	for _, d := range registered {
-		live := map[string]string{}
-		for _, b := range v.Batches {
-			if b.DatasetID == d.ID {
-				live[b.Batch] = b.Digest
-			}
-		}
-		restored, err := lake.RestoreBatchRegistry(ctx, store, d.ID, live)
-		if err != nil {
-			return err
-		}
-		if restored {
-			r.Registries = append(r.Registries, lake.BatchRegistryKey(d.ID))
-		}
-	}
-	return nil
 }

@@ -255,6 +255,10 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
 		testlake.Publish(t, store)
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30)) // not published
+		// A lake of an earlier build has no copies of the registry's entries.
+		if err := store.Delete(t.Context(), lake.DatasetCopyKey(1), lake.DatasetCopyKey(2), lake.DatasetCopyKey(3)); err != nil {
+			t.Fatal(err)
+		}
 		damage(t, store, lake.RegistryKey, how)
 		damage(t, store, lake.BatchRegistryKey(2), how)
 		if _, err := publish.Plan(t.Context(), store, testlake.Run(), 0); !errors.Is(err, codec.ErrCorrupt) {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
@@ -56,10 +56,10 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 	if out.Published || batch.Digest == "" {
 		return out, nil
 	}
-	_, err = indexbuild.CheckBatch(ctx, store, batch, false)
+	_, err = lakecheck.Batch(ctx, store, batch)
 	var d *postings.DamageError
 	if errors.As(err, &d) {
-		out.Damage, err = d.Err.Error(), nil
+		out.Damage, err = lakecheck.Reason(ctx, store, batch, err), nil
 	}
 	return out, err
 }
@@ -78,6 +78,16 @@ func FindAll(ctx context.Context, store blob.Store, batches []segment.BatchRef) 
 		}
 	}
 	return found, nil
+}
+
+// currentVersion reads the lake's current version, or what takes its place if that is lost. It is
+// nil if there is none.
+func currentVersion(ctx context.Context, store blob.Store) (*manifest.Version, error) {
+	s, err := manifest.Recover(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	return s.Current, nil
 }
 
 func readVersion(ctx context.Context, store blob.Store, m *manifest.Manifest) (*manifest.Version, error) {

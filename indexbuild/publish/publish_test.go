@@ -274,8 +274,17 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 			t.Fatal(err)
 		}
 		live, _ := current(t, store).FindBatch(1, "b1")
-		if restored, err := lake.RestoreBatchRegistry(t.Context(), other, 1, map[string]string{"b1": live.Digest}); err != nil || !restored {
-			t.Fatal(restored, err)
+		for info, err := range store.List(t.Context(), lake.BatchPrefix(1, "b2")) {
+			if err == nil {
+				err = other.Delete(t.Context(), info.Key)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		batches := map[string]string{"b1": live.Digest}
+		if out, err := lake.RestoreBatchRegistry(t.Context(), other, 1, batches, nil); err != nil || !out.Restored {
+			t.Fatal(out, err)
 		}
 		testlake.Ingest(t, other, "alpha", "b3", records("d", 2))
 		alone := begin(t, other)
@@ -409,7 +418,7 @@ func TestBatchOfOtherRulesIsRejected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.PublicSuffix = "another list"
+	b.CanonicalForm = "another form"
 	data, digest, err := b.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -426,7 +435,7 @@ func TestBatchOfOtherRulesIsRejected(t *testing.T) {
 	}
 	_, err = publish.Plan(t.Context(), store, testlake.Run(), 0)
 	var rules *publish.RulesError
-	if !errors.As(err, &rules) || rules.Batch != "b2" || !strings.Contains(rules.Got, "another list") {
+	if !errors.As(err, &rules) || rules.Batch != "b2" || rules.Got != "another form" {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -482,8 +491,10 @@ func TestVersionNamesTheFilesOfItsSegments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, info.Key)
 		bytes += info.Size
+		if !strings.HasPrefix(info.Key, segment.Prefix(s.ID)+"built-by/") { // no reader needs it
+			want = append(want, info.Key)
+		}
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {

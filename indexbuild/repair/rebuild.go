@@ -35,10 +35,16 @@ type Rebuilt struct {
 	Postings int `json:"postings,omitempty"`
 }
 
+// ErrOtherBytes says that this build of urlake cannot give a segment's files the bytes that they
+// had, since another build made it. The segment can be replaced by a new one over the same
+// batches.
+var ErrOtherBytes = errors.New("another build of urlake made the segment")
+
 // RebuildSegment replaces the damaged and missing files of a segment. It builds the segment over
-// its batches in a temporary folder in tempDir, after restoring postings objects that are lost, and
-// writes those files that are not what ref vouches for. If the rebuilt segment has another hash
-// than ref, nothing of it is written. An intact segment is only read.
+// its batches in a temporary folder in tempDir, after restoring postings objects that are lost,
+// and writes those files that are not what ref vouches for. If the rebuilt segment has another
+// hash than ref, nothing of it is written, and the error is ErrOtherBytes. An intact segment is
+// only read.
 func RebuildSegment(
 	ctx context.Context, store blob.Store, ref segment.Ref, batches []segment.BatchRef, tempDir string,
 ) (Rebuilt, error) {
@@ -59,14 +65,15 @@ func rebuild(
 	if err := segment.SortBatches(batches); err != nil {
 		return out, err
 	}
-	if segment.ID(batches) != ref.ID {
-		return out, errors.New("another build of urlake made it, in other formats; rebuild it with that build")
+	builder, ok, err := segment.FindBuilder(ctx, store, ref.ID, batches)
+	if err != nil {
+		return out, err
 	}
-	for _, b := range batches {
-		n, err := restoreDamaged(ctx, store, b, tempDir)
-		if out.Postings += n; err != nil {
-			return out, err
-		}
+	if !ok {
+		return out, fmt.Errorf("%w: its files have other formats", ErrOtherBytes)
+	}
+	if out.Postings, err = RestoreDamaged(ctx, store, batches, tempDir); err != nil {
+		return out, err
 	}
 	dir, err := os.MkdirTemp(tempDir, "rebuild-")
 	if err != nil {
@@ -78,13 +85,12 @@ func rebuild(
 		return out, err
 	}
 	overlaid := &overlay{Store: store, prefix: segment.Prefix(ref.ID), folder: local}
-	got, err := indexbuild.BuildSegment(ctx, overlaid, batches, indexbuild.Options{TempDir: tempDir})
+	got, err := indexbuild.BuildSegment(ctx, overlaid, batches, indexbuild.Options{TempDir: tempDir, Builder: builder})
 	if err != nil {
 		return out, err
 	}
 	if got != ref {
-		return out, fmt.Errorf("the rebuilt segment.json has xxh64 %s, the version has %s: "+
-			"rebuild with the build of urlake that made the segment", got.XXH64, ref.XXH64)
+		return out, fmt.Errorf("%w: the rebuilt segment.json has xxh64 %s, the version has %s", ErrOtherBytes, got.XXH64, ref.XXH64)
 	}
 	info, err := segment.ReadInfo(ctx, overlaid, ref)
 	if err != nil {
@@ -115,14 +121,24 @@ func rebuild(
 	return out, err
 }
 
-// restoreDamaged restores the postings of a batch if any are damaged, and returns their number.
-func restoreDamaged(ctx context.Context, store blob.Store, ref segment.BatchRef, tempDir string) (int, error) {
-	_, err := indexbuild.CheckBatch(ctx, store, ref, true)
-	var d *postings.DamageError
-	if !errors.As(err, &d) {
-		return 0, err
+// RestoreDamaged reads all postings of batches and restores those that are damaged. It returns
+// their number.
+func RestoreDamaged(
+	ctx context.Context, store blob.Store, batches []segment.BatchRef, tempDir string,
+) (restored int, err error) {
+	for _, ref := range batches {
+		_, err := indexbuild.CheckBatch(ctx, store, ref, true)
+		var d *postings.DamageError
+		if errors.As(err, &d) {
+			var n int
+			n, err = RestorePostings(ctx, store, ref, tempDir)
+			restored += n
+		}
+		if err != nil {
+			return restored, err
+		}
 	}
-	return RestorePostings(ctx, store, ref, tempDir)
+	return restored, nil
 }
 
 // replaceDamaged copies an object from one store to the other, unless it is intact there.

@@ -111,7 +111,7 @@ func FuzzFiles(f *testing.F) {
 func FuzzInfo(f *testing.F) {
 	m := smallModel()
 	info := Info{
-		Format: Format, Segment: ID(m.batches()), Batches: m.batches(), CanonicalForm: "a", PublicSuffix: "b",
+		Format: Format, Segment: ID(m.batches(), Unnamed), Batches: m.batches(), CanonicalForm: "a", PublicSuffix: "b",
 	}
 	for name := range requiredNames(fileFormats, 0) {
 		file := File{Name: name, Format: 1, XXH64: formatSum(1)}

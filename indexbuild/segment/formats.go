@@ -37,10 +37,9 @@ const (
 // fileFormats is the table of the files that this build writes and reads, by name. Every segment
 // that it writes has all of them.
 //
-// A segment's id follows from the versions. Whoever changes what a builder writes into a file must
-// give the file a new version, or two builds would write different bytes under one id. A new kind
-// of file that readers can do without is optional: older builds then read the segments of newer
-// ones.
+// A segment's id follows from the versions and the build (Builder). Whoever changes what a file
+// means gives it a new version. A new kind of file that readers can do without is optional: older
+// builds then read the segments of newer ones.
 var fileFormats = []fileFormat{
 	{kind: MembershipName, form: mappedForm, magic: membershipMagic, version: membershipVersion},
 	{kind: MPHFName, form: mappedForm, magic: "MPHF", version: 1},
@@ -124,9 +123,18 @@ func versionsOf(formats []fileFormat) map[string]int {
 	return versions
 }
 
-// ID returns the id of the segment over batches, which must be sorted. The id follows from formats
-// and inputs alone, so every builder of the segment writes the same bytes under the same keys.
-func ID(batches []BatchRef) string { return idOf(versionsOf(fileFormats), batches) }
+// ID returns the id of the segment that a build makes of batches, which must be sorted. The id
+// follows from the build, the formats and the inputs alone, so a step that is repeated writes the
+// same bytes under the same keys.
+func ID(batches []BatchRef, builder Builder) string { return builtID(fileFormats, batches, builder) }
+
+func builtID(formats []fileFormat, batches []BatchRef, builder Builder) string {
+	versions := versionsOf(formats)
+	if name := builder.file(); name != "" {
+		versions[name] = builderFormat
+	}
+	return idOf(versions, batches)
+}
 
 // idOf returns the id of the segment over batches whose files have these versions, by kind.
 func idOf(versions map[string]int, batches []BatchRef) string {

@@ -45,10 +45,10 @@ func TestOptionalFileOfANewerBuild(t *testing.T) {
 	}
 	// The file's version is in the id, so that two builds do not write different segments under
 	// one.
-	if ref.ID == ID(m.batches()) {
+	if ref.ID == ID(m.batches(), Unnamed) {
 		t.Error("two sets of files have one id")
 	}
-	if _, ok, err := Find(context.Background(), store, m.batches()); ok || err != nil {
+	if _, ok, err := Find(context.Background(), store, m.batches(), Unnamed); ok || err != nil {
 		t.Errorf("found a segment of this build: %v, %v", ok, err)
 	}
 	// The file is not read.
@@ -173,7 +173,7 @@ func TestFileListErrors(t *testing.T) {
 }
 
 func TestWriterRejectsUnknownFiles(t *testing.T) {
-	w := NewWriter(context.Background(), blob.NewMemory(), smallModel().batches())
+	w := NewWriter(context.Background(), blob.NewMemory(), smallModel().batches(), "")
 	if _, err := w.Create(hintsName); err == nil {
 		t.Error("created a file that is not in the table of formats")
 	}

@@ -112,7 +112,8 @@ type Info struct {
 	Format        int    `json:"format"`
 	Segment       string `json:"segment"` // the id
 	CanonicalForm string `json:"canonical_form"`
-	PublicSuffix  string `json:"public_suffix_list"`
+	// PublicSuffix is the public suffix list that the record of the first batch names.
+	PublicSuffix string `json:"public_suffix_list"`
 
 	Domains int64 `json:"domains"`
 	Entries int64 `json:"entries"` // pairs of domain and dataset
@@ -322,10 +323,10 @@ func decodeInfo(data []byte, key, id string) (*Info, error) {
 	return &i, nil
 }
 
-// Find returns the reference of the segment over batches, which must be sorted, or false if there
-// is no finished one.
-func Find(ctx context.Context, store blob.Store, batches []BatchRef) (Ref, bool, error) {
-	id := ID(batches)
+// Find returns the reference of the segment that builder has made of batches, which must be sorted,
+// or false if there is no finished one. Only segment.json is read.
+func Find(ctx context.Context, store blob.Store, batches []BatchRef, builder Builder) (Ref, bool, error) {
+	id := ID(batches, builder)
 	key := Prefix(id) + InfoName
 	data, _, err := store.Get(ctx, key)
 	if errors.Is(err, blob.ErrNotExist) {

@@ -188,7 +188,7 @@ func (m *model) writeFormats(tb testing.TB, store blob.Store, shardBits int, for
 			tb.Fatal(err)
 		}
 	}
-	w := newWriter(ctx, store, m.batches(), formats)
+	w := newWriter(ctx, store, m.batches(), formats, Unnamed)
 	create := func(name string) *FileWriter {
 		f, err := w.Create(name)
 		check(err)

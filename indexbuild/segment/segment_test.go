@@ -654,11 +654,11 @@ func TestFindIgnoresUnfinishedSegments(t *testing.T) {
 	m := smallModel()
 	store := blob.NewMemory()
 	ctx := context.Background()
-	if _, ok, err := Find(ctx, store, m.batches()); ok || err != nil {
+	if _, ok, err := Find(ctx, store, m.batches(), Unnamed); ok || err != nil {
 		t.Fatalf("before: %v, %v", ok, err)
 	}
 	ref := m.write(t, store, 0)
-	got, ok, err := Find(ctx, store, m.batches())
+	got, ok, err := Find(ctx, store, m.batches(), Unnamed)
 	if !ok || err != nil || got != ref {
 		t.Errorf("found %+v, %v, %v; want %+v", got, ok, err, ref)
 	}

@@ -21,18 +21,23 @@ type Writer struct {
 	store   blob.Store
 	id      string
 	formats []fileFormat
+	builder Builder
 
 	mu    sync.Mutex
 	files []File
 }
 
-// NewWriter returns a Writer of the segment over batches, which must be sorted.
-func NewWriter(ctx context.Context, store blob.Store, batches []BatchRef) *Writer {
-	return newWriter(ctx, store, batches, fileFormats)
+// NewWriter returns a Writer of the segment over batches, which must be sorted, under the id that
+// builder gives it.
+func NewWriter(ctx context.Context, store blob.Store, batches []BatchRef, builder Builder) *Writer {
+	return newWriter(ctx, store, batches, fileFormats, builder)
 }
 
-func newWriter(ctx context.Context, store blob.Store, batches []BatchRef, formats []fileFormat) *Writer {
-	return &Writer{ctx: ctx, store: store, id: idOf(versionsOf(formats), batches), formats: formats}
+func newWriter(
+	ctx context.Context, store blob.Store, batches []BatchRef, formats []fileFormat, builder Builder,
+) *Writer {
+	id := builtID(formats, batches, builder)
+	return &Writer{ctx: ctx, store: store, id: id, formats: formats, builder: builder}
 }
 
 // FileWriter writes one file. It ends in FinishFrames, FinishMapped or Abort.
@@ -97,6 +102,13 @@ func (f *FileWriter) Abort() { f.out.Abort() }
 // Finish writes segment.json, with which the segment exists. It sets the format, id and files of
 // info itself.
 func (w *Writer) Finish(info Info) (Ref, error) {
+	if w.builder != Unnamed {
+		f, err := w.builder.write(w.ctx, w.store, w.id)
+		if err != nil {
+			return Ref{}, err
+		}
+		w.files = append(w.files, f)
+	}
 	info.Format, info.Segment, info.Files = Format, w.id, w.files
 	slices.SortFunc(info.Files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	key := Prefix(w.id) + InfoName

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -21,13 +22,10 @@ type Problem struct {
 
 // remedy says what to do about a problem with an object.
 func (v *verifier) remedy(object string) string {
-	switch {
-	case !strings.HasPrefix(object, segment.Prefix(v.ref.ID)):
-		return "ingest the batch again"
-	case v.intact:
+	if v.intact && strings.HasPrefix(object, segment.Prefix(v.ref.ID)) {
 		return "the files are as they were built, so report this as a bug"
 	}
-	return "rebuild the segment with starter publish --rebuild=" + v.ref.ID
+	return lake.Remedy(v.store.URL(), object)
 }
 
 // findings are problems in the order in which they are reported.

@@ -239,7 +239,7 @@ func TestEachDamageIsOneProblem(t *testing.T) {
 			}
 			for _, p := range report.Problems {
 				if p.Object != key || strings.Count(p.Text, key) != 1 || strings.ContainsAny(p.Text, "{}\n") ||
-					!strings.HasSuffix(p.Text, "; rebuild the segment with starter publish --rebuild="+ref.ID) {
+					!strings.HasSuffix(p.Text, lake.Remedy(l.Store.URL(), key)) {
 					t.Errorf("byte %d of %s: %+v", i, key, p)
 				}
 			}
@@ -248,17 +248,19 @@ func TestEachDamageIsOneProblem(t *testing.T) {
 	}
 }
 
+var damagedPart = lake.PartKey(3, "any", "b", strings.Repeat("0", 32), 0)
+
 // What to do depends on what is wrong: files of the segment, what it was built from, or neither.
 func TestRemedies(t *testing.T) {
-	v := &verifier{ref: segment.Ref{ID: "s"}}
+	v := &verifier{ref: segment.Ref{ID: "s"}, store: blob.NewMemory()}
 	for _, c := range []struct {
 		object string
 		intact bool
 		want   string
 	}{
-		{v.key(segment.MPHFName), false, "rebuild the segment with starter publish --rebuild=s"},
+		{v.key(segment.MPHFName), false, lake.Remedy(v.store.URL(), v.key(segment.MPHFName))},
 		{v.key(segment.MPHFName), true, "the files are as they were built, so report this as a bug"},
-		{"urls/part", true, "ingest the batch again"},
+		{damagedPart, true, lake.Remedy(v.store.URL(), damagedPart)},
 	} {
 		v.intact = c.intact
 		if got := v.remedy(c.object); got != c.want {

@@ -3,6 +3,7 @@ package codec
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -13,6 +14,9 @@ import (
 const (
 	sealKey = ",\n  \"xxh64\": \""
 	sealEnd = "\"\n}\n"
+
+	// sealSection is the section of errors about the seal.
+	sealSection = "seal"
 )
 
 // Seal encodes v as an indented JSON object whose last member "xxh64" is the hash of all bytes
@@ -44,14 +48,14 @@ func appendSeal(body []byte) []byte {
 func Unseal(data []byte, file string, v any) error {
 	n := len(data) - len(sealKey) - 16 - len(sealEnd)
 	if n < 0 {
-		return Corrupt(file, "seal", int64(len(data)), "a sealed document", fmt.Sprintf("%d bytes", len(data)))
+		return Corrupt(file, sealSection, int64(len(data)), "a sealed document", fmt.Sprintf("%d bytes", len(data)))
 	}
 	if want := appendSeal(bytes.Clone(data[:n])); !bytes.Equal(want, data) {
 		got := "no seal at its end"
 		if seal := string(data[n:]); strings.HasPrefix(seal, sealKey) && strings.HasSuffix(seal, sealEnd) {
 			got = "xxh64 " + seal[len(sealKey):len(sealKey)+16]
 		}
-		return Corrupt(file, "seal", int64(n), "xxh64 "+string(want[n+len(sealKey):n+len(sealKey)+16]), got)
+		return Corrupt(file, sealSection, int64(n), "xxh64 "+string(want[n+len(sealKey):n+len(sealKey)+16]), got)
 	}
 	// The seal replaced the closing brace of the document.
 	doc := append(bytes.Clone(data[:n]), "\n}"...)
@@ -61,4 +65,12 @@ func Unseal(data []byte, file string, v any) error {
 		return Corrupt(file, "document", dec.InputOffset(), "a document of this format", err)
 	}
 	return nil
+}
+
+// IsUnsealed reports whether err says that the seal of a document is broken: its bytes are not
+// those that were written. Other errors of Unseal are about a document of another format, which is
+// intact.
+func IsUnsealed(err error) bool {
+	var c *CorruptError
+	return errors.As(err, &c) && c.Section == sealSection
 }

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -264,9 +265,19 @@ func reasons(counts map[string]int64) string {
 	return strings.Join(s, ", ")
 }
 
-// Cleanup deletes everything that a run has in staging.
+// Cleanup deletes everything that a run has in staging. If the run has not finished its batch, it
+// is also removed from the order of the dataset's ingests, where failed runs would pile up.
 func Cleanup(ctx context.Context, store blob.Store, run string) error {
 	if err := checkRun(run); err != nil {
+		return err
+	}
+	var p plan
+	registered, err := load(ctx, store, planKey(run), &p)
+	if err == nil && registered && p.Run == run {
+		err = lake.AbandonIngest(ctx, store, p.DatasetID, p.Batch, run)
+	}
+	// Neither a damaged plan nor a damaged registry keeps staging from being removed.
+	if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 		return err
 	}
 	return lake.DeleteStaging(ctx, store, run)

@@ -421,7 +421,8 @@ func TestSizesOfInputsDoNotOverflow(t *testing.T) {
 }
 
 // TestDeniedInputs checks that a lack of permissions ends a plan with a text that says what to do,
-// while credentials that the store does not accept, which may be renewed, are not the input's fault.
+// while credentials that the store does not accept, which may be renewed, are not the input's
+// fault.
 func TestDeniedInputs(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {

@@ -123,7 +123,11 @@ func normalizeSplit(
 	if err != nil {
 		return nil, nil, err
 	}
-	norm, err := urlnorm.New(urlnorm.Options{StripParams: p.Spec.StripParams})
+	list, err := lake.LoadSuffixList(ctx, store, p.Rules.PublicSuffix)
+	if err != nil {
+		return nil, nil, err
+	}
+	norm, err := urlnorm.New(list, urlnorm.Options{StripParams: p.Spec.StripParams})
 	if err != nil {
 		return nil, nil, &InputError{Reason: err.Error(), Err: err}
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -104,7 +103,7 @@ func Sweep(
 			out.Kept++
 			continue
 		}
-		if err := lake.DeleteStaging(ctx, store, f.run); err != nil {
+		if err := Cleanup(ctx, store, f.run); err != nil {
 			return out, err
 		}
 		delete(next.Unknown, f.run)

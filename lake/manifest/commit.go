@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -60,9 +58,9 @@ type Committed struct {
 // builds again on the new parent. After an error the commit may or may not have been made; applying
 // the same commit again is safe and tells.
 //
-// If the manifest is missing but versions exist, the manifest was lost. The new one lists the new
-// version alone, and its generation is higher than that of any lost one, so that readers which saw
-// those accept it.
+// If the manifest or its current version is lost, the commit follows what Recover finds. The
+// generation is then higher than that of any lost manifest, so that readers which saw those accept
+// it.
 //
 // The version of a commit that lost a race stays behind as an object that nothing refers to.
 func (c Commit) Apply(ctx context.Context, store blob.Store) (Committed, error) {
@@ -83,34 +81,31 @@ func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) 
 	rejections := 0
 	started, wrote := time.Now(), false
 	for round := 0; ; round++ {
-		old, etag, err := Read(ctx, store)
-		if errors.Is(err, ErrNoVersion) {
-			old, err = nil, nil
-		}
+		s, err := look(ctx, store)
 		if err != nil {
 			return Committed{}, err
 		}
-		if done, ok := c.find(old); ok {
+		// The first committer of a lake finds no version and does not wait.
+		if s.missing && s.last != "" && time.Since(started) < firstCommitTime {
+			select {
+			case <-ctx.Done():
+				return Committed{}, context.Cause(ctx)
+			case <-time.After(10 * time.Millisecond):
+			}
+			continue
+		}
+		if s.manifestLost && s.Manifest != nil {
+			if err := s.put(ctx, store, s.Manifest); err != nil {
+				return Committed{}, err
+			}
+			continue
+		}
+		if done, ok := c.find(s.Manifest); ok {
 			// If this call has written nothing yet, an earlier attempt made the commit.
 			done.Existed = !wrote
 			return done, nil
 		}
-		newest := "" // version of a lake without a manifest
-		if old == nil {
-			if newest, err = Newest(ctx, store); err != nil {
-				return Committed{}, err
-			}
-			// The first committer of a lake finds no version and does not wait.
-			if newest != "" && time.Since(started) < firstCommitTime {
-				select {
-				case <-ctx.Done():
-					return Committed{}, context.Cause(ctx)
-				case <-time.After(10 * time.Millisecond):
-				}
-				continue
-			}
-		}
-		next, ref, err := c.write(ctx, store, old, newest)
+		next, ref, err := c.write(ctx, store, s)
 		if err != nil {
 			return Committed{}, err
 		}
@@ -119,11 +114,7 @@ func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) 
 		if err != nil {
 			return Committed{}, err
 		}
-		cond := blob.Condition{IfMatch: etag}
-		if old == nil {
-			cond = blob.Condition{IfAbsent: true}
-		}
-		_, err = store.Put(ctx, Key, data, cond)
+		_, err = store.Put(ctx, Key, data, s.cond)
 		if err == nil {
 			return Committed{Version: ref, Generation: next.Generation}, nil
 		}
@@ -135,7 +126,7 @@ func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) 
 		if done, ok := c.find(seen); ok {
 			return done, nil
 		}
-		if seenTag == etag {
+		if seenTag == s.cond.IfMatch {
 			if !errors.Is(err, blob.ErrPrecondition) {
 				return Committed{}, err
 			}
@@ -163,25 +154,15 @@ func (c Commit) find(m *Manifest) (Committed, bool) {
 	return Committed{Version: ref, Generation: m.Generation}, ok
 }
 
-// write builds and stores the version that follows old, and returns the manifest that publishes it.
-// If old is nil, newest is the id of the newest version that a lost manifest left behind, or "".
-func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest, newest string) (*Manifest, VersionRef, error) {
-	next := Manifest{Format: Format, Generation: 1}
-	var parent *Version
-	last, parentID := newest, ""
-	if old != nil {
-		ref, err := old.Version("")
-		if err != nil {
-			return nil, VersionRef{}, err
-		}
-		if parent, err = ReadVersion(ctx, store, ref); err != nil {
-			return nil, VersionRef{}, err
-		}
-		next = *old
-		next.Generation++
-		last, parentID = old.Versions[len(old.Versions)-1].ID, parent.ID
+// write builds and stores the version that follows the state's, and returns the manifest that
+// publishes it.
+func (c Commit) write(ctx context.Context, store blob.Store, s *State) (*Manifest, VersionRef, error) {
+	next := Manifest{Format: Format, TakedownEpoch: s.takedowns}
+	parent, last, parentID := s.Current, s.last, ""
+	if s.Manifest != nil {
+		next = *s.Manifest
+		parentID = parent.ID
 	}
-	lost := old == nil && last != ""
 	v, err := c.Build(ctx, parent)
 	if err != nil {
 		return nil, VersionRef{}, err
@@ -222,15 +203,10 @@ func (c Commit) write(ctx context.Context, store blob.Store, old *Manifest, newe
 		} else if err != nil {
 			return nil, VersionRef{}, err
 		}
-		ref := VersionRef{
-			ID: v.ID, Object: key, Bytes: int64(len(data)),
-			XXH64: fmt.Sprintf("%016x", xxhash.Sum64(data)), Commit: c.ID,
-		}
+		ref := refOf(v, data)
 		next.CurrentVersion = v.ID
-		if lost {
-			if next.Generation, err = versionTime(v.ID); err != nil {
-				return nil, VersionRef{}, err
-			}
+		if next.Generation, err = s.above(s.last, created); err != nil {
+			return nil, VersionRef{}, err
 		}
 		next.Versions = append(next.Versions[:len(next.Versions):len(next.Versions)], ref)
 		return &next, ref, nil

@@ -51,9 +51,9 @@ var (
 // Manifest is the decoded index/manifest.json.
 type Manifest struct {
 	Format int `json:"format"`
-	// Generation grows by one with every commit. The first commit after the manifest was lost sets
-	// it to the time in the new version's id, in milliseconds since 1970. That is more than any
-	// lost manifest had, since ids are at least a millisecond apart.
+	// Generation grows by one with every commit. A manifest that takes the place of a lost one has
+	// a time in milliseconds since 1970, at least that in the newest version's id. That is more
+	// than any lost manifest had, since ids are at least a millisecond apart.
 	Generation uint64 `json:"generation"`
 	// CurrentVersion is the id of the version that answers queries without version=.
 	CurrentVersion string `json:"current_version"`
@@ -170,6 +170,12 @@ func Read(ctx context.Context, store blob.Store) (*Manifest, string, error) {
 	return m, info.ETag, nil
 }
 
+// Sections of the errors about a version that has not the bytes that its reference vouches for.
+const (
+	sizeSection = "size"
+	hashSection = "hash"
+)
+
 // ReadVersion fetches and checks one version.
 func ReadVersion(ctx context.Context, store blob.Store, ref VersionRef) (*Version, error) {
 	data, _, err := store.Get(ctx, ref.Object)
@@ -177,10 +183,10 @@ func ReadVersion(ctx context.Context, store blob.Store, ref VersionRef) (*Versio
 		return nil, err
 	}
 	if int64(len(data)) != ref.Bytes {
-		return nil, codec.Corrupt(ref.Object, "size", -1, ref.Bytes, len(data))
+		return nil, codec.Corrupt(ref.Object, sizeSection, -1, ref.Bytes, len(data))
 	}
 	if got := fmt.Sprintf("%016x", xxhash.Sum64(data)); got != ref.XXH64 {
-		return nil, codec.Corrupt(ref.Object, "document", -1, "xxh64 "+ref.XXH64, got)
+		return nil, codec.Corrupt(ref.Object, hashSection, -1, "xxh64 "+ref.XXH64, got)
 	}
 	v, err := DecodeVersion(data, ref.Object)
 	if err != nil {

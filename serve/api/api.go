@@ -331,7 +331,7 @@ func (r *request) describe(snap *lookup.Snapshot, a *lookup.Answer) {
 	d.id("domain_id", a.DomainID)
 	d.text("version", a.Version)
 	d.number("takedown_epoch", int64(a.TakedownEpoch))
-	if snap.OtherSuffixes() {
+	if snap.LacksSuffixes() {
 		d.text("public_suffix_list", snap.Version().PublicSuffix)
 		d.array("other_domains")
 		for _, name := range a.OtherDomains {
@@ -472,8 +472,7 @@ func (h *handler) readyz(r *request) error {
 	d.number("segments", int64(st.Counts.Segments))
 	d.text("canonical_form", st.CanonicalForm)
 	d.text("public_suffix_list", st.PublicSuffix)
-	d.text("server_public_suffix_list", st.OwnPublicSuffix)
-	d.boolean("public_suffix_lists_agree", !snap.OtherSuffixes())
+	d.boolean("public_suffix_list_missing", snap.LacksSuffixes())
 	reason := "" // why a newer version is not served
 	if st.Err != nil {
 		reason = lookup.Reason(st.Err)

@@ -372,7 +372,7 @@ func TestServerWithoutAVersion(t *testing.T) {
 	}
 	var ready map[string]any
 	status := s.get("/readyz", &ready)
-	if status != 200 || ready["version"] == "" || ready["public_suffix_lists_agree"] != true || ready["error"] != nil {
+	if status != 200 || ready["version"] == "" || ready["public_suffix_list_missing"] != false || ready["error"] != nil {
 		t.Fatalf("%d %v", status, ready)
 	}
 	// If the manifest is damaged later, the version is still served, and /readyz reports the
@@ -440,19 +440,21 @@ func TestLimitIsCapped(t *testing.T) {
 	}
 }
 
-func TestOtherPublicSuffixListIsReported(t *testing.T) {
+func TestMissingPublicSuffixListIsReported(t *testing.T) {
 	store := blob.NewMemory()
+	list := testlake.SetList(t, store, "uk co.uk")
 	testlake.Ingest(t, store, "alpha", "b1",
 		[]testlake.Record{{URL: "http://co.uk/"}, {URL: "http://www.example.co.uk/"}})
 	testlake.Publish(t, store)
-	s := start(t, store, lookup.Options{PublicSuffix: "another list"})
+	testlake.LoseList(t, store, list)
+	s := start(t, store, lookup.Options{})
 	var d domainAnswer
 	s.get("/v1/domain/example.co.uk", &d)
-	if d.PublicSuffix != urlnorm.PSLVersion() || len(d.Others) != 1 || d.Others[0] != "co.uk" {
+	if d.PublicSuffix != list.Identity() || len(d.Others) != 1 || d.Others[0] != "co.uk" {
 		t.Fatalf("%+v", d)
 	}
 	var ready map[string]any
-	if s.get("/readyz", &ready); ready["public_suffix_lists_agree"] != false {
+	if s.get("/readyz", &ready); ready["public_suffix_list_missing"] != true {
 		t.Fatalf("%v", ready)
 	}
 }

@@ -1,0 +1,5 @@
+//go:build soak
+
+package lakecheck_test
+
+func init() { wholeLake = true }

@@ -1,0 +1,335 @@
+// Package lakecheck checks a whole lake: that the manifest, the versions, their segments, the
+// registries, and the records, postings, parts and rejects of all finished batches are what was
+// written. It only reads.
+//
+// Lake is what "starter verify" runs. Batch is the part of it that a publish needs for a batch that
+// it is about to vouch for.
+package lakecheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/verify"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// Options say how much of a lake is read.
+type Options struct {
+	// Version is the version whose segments and batches are checked; "" is the current one.
+	Version string
+	// AllVersions: also the segments and batches of all other versions of the manifest.
+	AllVersions bool
+	// Deep: also all postings and all Parquet, and everything is counted again. Otherwise only the
+	// directories of postings and the sizes of parts are checked; small parts are hashed.
+	Deep bool
+	// TempDir holds temporary files; "" is the system's temporary folder.
+	TempDir string
+}
+
+// Report says what Lake has read and what it has found wrong.
+type Report struct {
+	// Version is the version that was checked, "" if there is none. Batches, Parts and Rows count
+	// what it holds.
+	Version string `json:"version"`
+	Batches int    `json:"batches"`
+	Parts   int64  `json:"parts"`
+	Rows    int64  `json:"rows"`
+	// Unpublished is the number of finished batches that were checked although no version has them.
+	Unpublished int             `json:"unpublished"`
+	Segments    []verify.Report `json:"segments"`
+	// Problems are lines that begin with the key of the damaged object and end with the command
+	// that mends it. An object has one line, except for files of segments.
+	Problems []string `json:"problems"`
+}
+
+// Lake checks a lake. Damage is part of the report; an error says why the check could not be
+// finished.
+func Lake(ctx context.Context, store blob.Store, opt Options) (*Report, error) {
+	c := &checker{
+		ctx: ctx, store: store, opt: opt, report: &Report{Segments: []verify.Report{}, Problems: []string{}},
+		seen: map[string]bool{}, done: map[string]bool{},
+	}
+	return c.report, c.run()
+}
+
+// SegmentRef returns the reference by which a version vouches for a segment.
+func SegmentRef(s manifest.Segment) segment.Ref {
+	return segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
+}
+
+// BatchRef returns the reference of a version's batch.
+func BatchRef(b manifest.Batch) segment.BatchRef {
+	return segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+}
+
+type checker struct {
+	ctx    context.Context
+	store  blob.Store
+	opt    Options
+	report *Report
+	seen   map[string]bool // keys of damaged objects
+	done   map[string]bool // ids of the segments and keys of the batch records that were checked
+}
+
+// add reports an error that is a *codec.CorruptError, unless the object has a problem already. It
+// returns any other error, which ends the check.
+func (c *checker) add(err error) error {
+	var corrupt *codec.CorruptError
+	if !errors.As(err, &corrupt) {
+		return err
+	}
+	if !c.seen[corrupt.File] {
+		c.seen[corrupt.File] = true
+		c.report.Problems = append(c.report.Problems, lake.Explain(c.store.URL(), corrupt))
+	}
+	return nil
+}
+
+func (c *checker) run() error {
+	v, others, err := c.versions()
+	if err != nil {
+		return err
+	}
+	if v != nil {
+		c.report.Version, c.report.Batches = v.ID, len(v.Batches)
+		if err := c.version(v, true); err != nil {
+			return err
+		}
+	}
+	for _, o := range others {
+		if err := c.version(o, false); err != nil {
+			return err
+		}
+	}
+	// A damaged registry is reported below.
+	if rules, err := lake.ReadRules(c.ctx, c.store); err == nil {
+		if err := c.suffixList(rules.PublicSuffix); err != nil {
+			return err
+		}
+	}
+	return c.registries(v)
+}
+
+// suffixList checks the list by which a version or new batches find domains, unless it was checked
+// before.
+func (c *checker) suffixList(identity string) error {
+	key := lake.SuffixListKey(identity)
+	if identity == "" || c.done[key] {
+		return nil
+	}
+	c.done[key] = true
+	return c.add(lake.CheckSuffixList(c.ctx, c.store, identity))
+}
+
+// versions reads the manifest and its versions. It returns the version to check and, for
+// AllVersions, the others.
+func (c *checker) versions() (v *manifest.Version, others []*manifest.Version, err error) {
+	m, _, err := manifest.Read(c.ctx, c.store)
+	if errors.Is(err, manifest.ErrNoVersion) {
+		if c.opt.Version != "" {
+			return nil, nil, err
+		}
+		return nil, nil, c.add(manifest.CheckPresent(c.ctx, c.store))
+	}
+	if err != nil {
+		return nil, nil, c.add(err)
+	}
+	want, err := m.Version(c.opt.Version)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, ref := range m.Versions {
+		got, err := manifest.ReadVersion(c.ctx, c.store, ref)
+		if err := c.add(missing(ref.Object, err)); err != nil {
+			return nil, nil, err
+		}
+		switch {
+		case got == nil:
+		case ref.ID == want.ID:
+			v = got
+		case c.opt.AllVersions:
+			others = append(others, got)
+		}
+	}
+	return v, others, nil
+}
+
+// version checks the segments and batches of a version that were not checked before. Counted says
+// that the report counts them.
+func (c *checker) version(v *manifest.Version, counted bool) error {
+	if err := c.suffixList(v.PublicSuffix); err != nil {
+		return err
+	}
+	for _, s := range v.Segments {
+		if c.done[s.ID] {
+			continue
+		}
+		c.done[s.ID] = true
+		if err := c.segment(SegmentRef(s)); err != nil {
+			return err
+		}
+	}
+	for _, live := range v.Batches {
+		key := live.Record()
+		if c.done[key] {
+			continue
+		}
+		c.done[key] = true
+		b, err := c.batch(BatchRef(live), true)
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			continue
+		}
+		if counted {
+			c.report.Parts += int64(len(b.Parts))
+			c.report.Rows += b.Rows
+		}
+		if b.Rows != live.Rows {
+			err := codec.Corrupt(key, "rows", -1, fmt.Sprintf("%d as in version %s", live.Rows, v.ID), b.Rows)
+			if err := c.add(err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *checker) segment(ref segment.Ref) error {
+	report, err := verify.Segment(c.ctx, c.store, ref, c.opt.Deep, c.opt.TempDir)
+	c.report.Segments = append(c.report.Segments, report)
+	if err != nil && len(report.Problems) == 0 {
+		var format *segment.FormatError
+		if errors.As(err, &format) {
+			c.report.Problems = append(c.report.Problems, format.Error())
+			return nil
+		}
+		return c.add(err)
+	}
+	seen := maps.Clone(c.seen) // one report may have several problems of an object
+	for _, p := range report.Problems {
+		if !seen[p.Object] {
+			c.seen[p.Object] = true
+			c.report.Problems = append(c.report.Problems, p.Text)
+		}
+	}
+	if more := report.Found - int64(len(report.Problems)); more > 0 {
+		c.report.Problems = append(c.report.Problems, fmt.Sprintf("segment %s: %d more problems", ref.ID, more))
+	}
+	return nil
+}
+
+// batch checks a batch's record, parts, postings and rejects, and returns the record, or nil if
+// that is damaged. Indexed says that the check of a segment has read the parts.
+func (c *checker) batch(ref segment.BatchRef, indexed bool) (*lake.Batch, error) {
+	key := ref.Key()
+	data, _, err := c.store.Get(c.ctx, key)
+	if err != nil {
+		return nil, c.add(missing(key, err))
+	}
+	b, err := lake.DecodeBatch(data, key)
+	if err != nil {
+		return nil, c.add(err)
+	}
+	rows := int64(0)
+	for _, p := range b.Parts {
+		if err := c.add(Object(c.ctx, c.store, p.Object, c.opt.Deep && !indexed)); err != nil {
+			return nil, err
+		}
+		rows += p.Rows
+	}
+	if rows != b.Rows {
+		if err := c.add(codec.Corrupt(key, "rows", -1, b.Rows, fmt.Sprintf("%d in its parts", rows))); err != nil {
+			return nil, err
+		}
+	}
+	if b.Rejects != nil {
+		if err := c.add(Object(c.ctx, c.store, *b.Rejects, c.opt.Deep)); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range b.Postings {
+		err := Object(c.ctx, c.store, o.Object, c.opt.Deep)
+		if err := c.add(err); err != nil {
+			return nil, err
+		}
+		if err != nil {
+			return b, nil
+		}
+	}
+	_, err = indexbuild.CheckBatch(c.ctx, c.store, ref, c.opt.Deep)
+	return b, c.add(err)
+}
+
+// registries checks the registry and the batch registries: that the ids and names of datasets are
+// those of the version, which may be nil, and that its batches are registered. It also checks the
+// finished batches that no version has.
+func (c *checker) registries(v *manifest.Version) error {
+	registered, err := lake.Registry(c.ctx, c.store)
+	if err := c.add(err); err != nil {
+		return err
+	}
+	if v == nil {
+		v = &manifest.Version{}
+	}
+	names := map[uint32]string{}
+	for _, d := range registered {
+		names[d.ID] = d.Name
+		if err := c.add(lake.CheckCopy(c.ctx, c.store, d.ID)); err != nil {
+			return err
+		}
+	}
+	for _, d := range v.Datasets {
+		if got, ok := names[d.ID]; got != d.Name {
+			if !ok {
+				got = "none"
+			}
+			err := codec.Corrupt(lake.RegistryKey, fmt.Sprintf("dataset %d", d.ID), -1, d.Name+" as in version "+v.ID, got)
+			if err := c.add(err); err != nil {
+				return err
+			}
+		}
+		names[d.ID] = d.Name
+	}
+	for _, id := range slices.Sorted(maps.Keys(names)) {
+		if err := c.batchRegistry(id, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) batchRegistry(id uint32, v *manifest.Version) error {
+	current, err := lake.CurrentBatches(c.ctx, c.store, id)
+	for _, b := range v.Batches {
+		if _, ok := current[b.Batch]; b.DatasetID == id && err == nil && !ok {
+			err = codec.Corrupt(lake.BatchRegistryKey(id), "batch "+b.Batch, -1,
+				"a finished ingest, as in version "+v.ID, "none")
+		}
+	}
+	if err := c.add(err); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(current)) {
+		ref := segment.BatchRef{DatasetID: id, Batch: name, Digest: current[name]}
+		if live, ok := v.FindBatch(id, name); ok && live.Digest == ref.Digest || c.done[ref.Key()] {
+			continue
+		}
+		c.done[ref.Key()] = true
+		c.report.Unpublished++
+		if _, err := c.batch(ref, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}

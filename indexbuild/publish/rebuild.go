@@ -1,0 +1,454 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/lakecheck"
+	"github.com/urlake/urlake/indexbuild/repair"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// RebuildAll makes Rebuild check the whole lake.
+const RebuildAll = "all"
+
+// Rebuilt is the result of Rebuild. Each list has at most maxSkipped lines.
+type Rebuilt struct {
+	// Checked is the number of segments that were read. Segments lists those with rewritten files.
+	Checked  int      `json:"checked"`
+	Segments []string `json:"segments,omitempty"`
+	// Files is the number of rewritten files, Postings the number of postings objects restored from
+	// Parquet.
+	Files    int `json:"files"`
+	Postings int `json:"postings"`
+	// Replaced lists the segments that could not get their bytes back, since another build of
+	// urlake made them. A new version has new segments over the same batches instead.
+	Replaced []string `json:"replaced,omitempty"`
+	// Registries lists the keys of the registry documents that were restored. Found lists the
+	// batches that only their records still knew; they wait to be published.
+	Registries []string `json:"registries,omitempty"`
+	Found      []string `json:"found,omitempty"`
+	// Lost says which versions, and whether the manifest, are lost, and what takes their place.
+	Lost []string `json:"lost,omitempty"`
+	// Unmended lists what cannot be repaired, such as damaged parts and batch records, with the
+	// command that mends it.
+	Unmended []string `json:"unmended,omitempty"`
+}
+
+// Add adds the result of another Rebuild.
+func (r *Rebuilt) Add(o Rebuilt) {
+	r.Checked += o.Checked
+	r.Files += o.Files
+	r.Postings += o.Postings
+	for _, l := range []struct {
+		to   *[]string
+		from []string
+	}{
+		{&r.Segments, o.Segments}, {&r.Replaced, o.Replaced}, {&r.Registries, o.Registries},
+		{&r.Found, o.Found}, {&r.Lost, o.Lost}, {&r.Unmended, o.Unmended},
+	} {
+		addLines(l.to, l.from...)
+	}
+}
+
+// addLines adds lines that a list lacks, up to maxSkipped.
+func addLines(to *[]string, lines ...string) {
+	for _, l := range lines {
+		if len(*to) < maxSkipped && !slices.Contains(*to, l) {
+			*to = append(*to, l)
+		}
+	}
+}
+
+// Rebuild checks the segment with the id which, or with RebuildAll the whole lake, and mends what
+// can be made again from what is left:
+//
+//   - damaged and missing files of segments, of all versions that the manifest lists
+//   - damaged and missing postings, from parts
+//   - the registry, from its copies and the version; batch registries, from the version and the
+//     batch records
+//   - the manifest, from the versions.
+//
+// Files get their earlier bytes and names back. A segment of the current version for which this
+// build of urlake cannot do that is replaced by a new one, in a new version.
+//
+// The result lists what cannot be mended; an error means that something could not be tried.
+// Temporary files are in tempDir.
+func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebuilt, error) {
+	r := &rebuilder{ctx: ctx, store: store, tempDir: tempDir}
+	if err := r.run(which); err != nil {
+		return r.out, fmt.Errorf("rebuild: %w", err)
+	}
+	return r.out, nil
+}
+
+type rebuilder struct {
+	ctx     context.Context
+	store   blob.Store
+	tempDir string
+	out     Rebuilt
+}
+
+// unmended lists an error that no retry repairs, and returns any other.
+func (r *rebuilder) unmended(err error) error {
+	var format *segment.FormatError
+	var collision *indexbuild.CollisionError
+	final := errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange) ||
+		errors.Is(err, repair.ErrOtherBytes) || errors.As(err, &format) || errors.As(err, &collision)
+	if r.ctx.Err() != nil || !final {
+		return err
+	}
+	addLines(&r.out.Unmended, lake.Explain(r.store.URL(), err))
+	return nil
+}
+
+func (r *rebuilder) run(which string) error {
+	published, err := manifest.Recover(r.ctx, r.store)
+	if err != nil {
+		return r.unmended(err)
+	}
+	addLines(&r.out.Lost, published.Lost...)
+	base, older := published.Current, []*manifest.Version(nil)
+	if base == nil {
+		base = &manifest.Version{}
+	}
+	if which == RebuildAll {
+		if older, err = r.olderVersions(published); err != nil {
+			return err
+		}
+		if err := r.registries(base, older); err != nil {
+			return err
+		}
+		if err := r.suffixLists(append([]*manifest.Version{base}, older...)); err != nil {
+			return err
+		}
+	}
+	done := map[string]bool{}
+	for i, v := range append([]*manifest.Version{base}, older...) {
+		for _, s := range v.Segments {
+			if done[s.ID] || which != RebuildAll && which != s.ID {
+				continue
+			}
+			done[s.ID] = true
+			if err := r.unmended(r.segment(v, s, i == 0)); err != nil {
+				return err
+			}
+		}
+	}
+	if which == RebuildAll {
+		return r.batches(base, older)
+	}
+	if r.out.Checked == 0 {
+		addLines(&r.out.Unmended, fmt.Sprintf("segment %q: not in the current version %s", which, base.ID))
+	}
+	return nil
+}
+
+// olderVersions drops lost versions from the manifest and returns those that are left, newest
+// first, without the current one.
+func (r *rebuilder) olderVersions(published *manifest.State) (older []*manifest.Version, err error) {
+	if published.Manifest == nil {
+		return nil, nil
+	}
+	if len(published.Lost) == 0 {
+		dropped, err := manifest.DropLost(r.ctx, r.store)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range dropped {
+			addLines(&r.out.Lost, key+": it is missing or damaged; the manifest no longer lists the version")
+		}
+	}
+	for _, ref := range slices.Backward(published.Manifest.Versions) {
+		if ref.ID == published.Current.ID {
+			continue
+		}
+		v, err := manifest.ReadVersion(r.ctx, r.store, ref)
+		if err != nil {
+			if err := r.unmended(err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		older = append(older, v)
+	}
+	return older, nil
+}
+
+// suffixLists writes lost public suffix lists of versions and of new batches again, as far as they
+// are this program's.
+func (r *rebuilder) suffixLists(versions []*manifest.Version) error {
+	var identities []string
+	if rules, err := lake.ReadRules(r.ctx, r.store); err == nil { // else the registry is unmended
+		identities = append(identities, rules.PublicSuffix)
+	}
+	for _, v := range versions {
+		identities = append(identities, v.PublicSuffix)
+	}
+	slices.Sort(identities)
+	for _, identity := range slices.Compact(identities) {
+		if identity == "" {
+			continue
+		}
+		restored, err := lake.RestoreSuffixList(r.ctx, r.store, identity)
+		if restored {
+			addLines(&r.out.Registries, lake.SuffixListKey(identity))
+		}
+		if err := r.unmended(err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// segment mends a segment of a version.
+func (r *rebuilder) segment(v *manifest.Version, s manifest.Segment, current bool) error {
+	r.out.Checked++
+	var batches []segment.BatchRef
+	for _, b := range v.Batches {
+		if b.Segment == s.ID {
+			batches = append(batches, lakecheck.BatchRef(b))
+		}
+	}
+	done, err := repair.RebuildSegment(r.ctx, r.store, lakecheck.SegmentRef(s), batches, r.tempDir)
+	if r.out.Postings += done.Postings; len(done.Files) > 0 {
+		addLines(&r.out.Segments, s.ID)
+		r.out.Files += len(done.Files)
+	}
+	var format *segment.FormatError
+	replaceable := errors.Is(err, repair.ErrOtherBytes) || errors.As(err, &format) && format.Found < format.Known
+	if !current || !replaceable {
+		return err
+	}
+	return r.replace(v, s, batches)
+}
+
+// replace builds a segment anew and commits a version that has it instead of the old one.
+func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches []segment.BatchRef) error {
+	n, err := repair.RestoreDamaged(r.ctx, r.store, batches, r.tempDir)
+	if r.out.Postings += n; err != nil {
+		return err
+	}
+	opt := indexbuild.Options{TempDir: r.tempDir}
+	ref, err := buildOne(r.ctx, r.store, batches, opt)
+	if err != nil {
+		return err
+	}
+	if err := Verify(r.ctx, r.store, Built{Segment: ref}, r.tempDir); err != nil {
+		return err
+	}
+	c := manifest.Commit{
+		ID:      lake.Digest(fmt.Appendf(nil, "replace segment %s of version %s by %s %s", old.ID, v.ID, ref.ID, ref.XXH64)),
+		BuiltBy: builder(),
+		Build: func(_ context.Context, parent *manifest.Version) (*manifest.Version, error) {
+			return withSegment(parent, old.ID, ref)
+		},
+	}
+	made, err := c.Apply(r.ctx, r.store)
+	if errors.Is(err, errStale) {
+		return nil // another publish has replaced the segment
+	}
+	if err != nil {
+		return err
+	}
+	addLines(&r.out.Replaced, fmt.Sprintf("segment %s: %s takes its place in version %s", old.ID, ref.ID, made.Version.ID))
+	return nil
+}
+
+// withSegment returns a version like parent with another segment over the batches of the segment
+// old.
+func withSegment(parent *manifest.Version, old string, ref segment.Ref) (*manifest.Version, error) {
+	if parent == nil || !slices.ContainsFunc(parent.Segments, func(s manifest.Segment) bool { return s.ID == old }) {
+		return nil, errStale
+	}
+	next := &manifest.Version{
+		CanonicalForm: parent.CanonicalForm, PublicSuffix: parent.PublicSuffix,
+		Segments: slices.Clone(parent.Segments), Datasets: slices.Clone(parent.Datasets),
+		Batches: slices.Clone(parent.Batches),
+	}
+	for i, s := range next.Segments {
+		if s.ID == old {
+			next.Segments[i] = manifest.NewSegment(ref.ID, ref.XXH64, ref.Bytes, ref.Domains, ref.Rows)
+		}
+	}
+	for i := range next.Batches {
+		if next.Batches[i].Segment == old {
+			next.Batches[i].Segment = ref.ID
+		}
+	}
+	return next, nil
+}
+
+// batches restores the postings of all batches that a version has or that wait to be published, and
+// lists those of their other objects that are lost.
+func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) error {
+	var refs []segment.BatchRef
+	known := map[segment.BatchRef]bool{}
+	add := func(ref segment.BatchRef) {
+		if !known[ref] {
+			known[ref] = true
+			refs = append(refs, ref)
+		}
+	}
+	_, finished, err := finishedBatches(r.ctx, r.store, func(_ lake.Dataset, err error) {
+		addLines(&r.out.Unmended, lake.Explain(r.store.URL(), err))
+	})
+	if err := r.unmended(err); err != nil {
+		return err
+	}
+	for i := range finished {
+		add(finished[i].ref())
+	}
+	for _, v := range append([]*manifest.Version{base}, older...) {
+		for _, b := range v.Batches {
+			add(lakecheck.BatchRef(b))
+		}
+	}
+	for _, ref := range refs {
+		n, err := repair.RestorePostings(r.ctx, r.store, ref, r.tempDir)
+		if r.out.Postings += n; err != nil {
+			if err := r.unmendedBatch(ref, err); err != nil {
+				return err
+			}
+		}
+		if err := r.unmendedObjects(ref); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unmendedBatch is unmended for an error about a batch's objects.
+func (r *rebuilder) unmendedBatch(ref segment.BatchRef, err error) error {
+	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange) || errors.Is(err, codec.ErrCorrupt) {
+		addLines(&r.out.Unmended, lakecheck.Reason(r.ctx, r.store, ref, err))
+		return nil
+	}
+	return r.unmended(err)
+}
+
+// unmendedObjects lists the lost parts and rejects of a batch.
+func (r *rebuilder) unmendedObjects(ref segment.BatchRef) error {
+	data, _, err := r.store.Get(r.ctx, ref.Key())
+	if errors.Is(err, blob.ErrNotExist) {
+		return nil // RestorePostings has said so
+	}
+	if err != nil {
+		return err
+	}
+	b, err := lake.DecodeBatch(data, ref.Key())
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var objects []lake.Object
+	for _, p := range b.Parts {
+		objects = append(objects, p.Object)
+	}
+	if b.Rejects != nil {
+		objects = append(objects, *b.Rejects)
+	}
+	for _, o := range objects {
+		if err := r.unmended(lakecheck.Object(r.ctx, r.store, o, false)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// registries writes lost registry documents again.
+func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version) error {
+	datasets := make([]lake.Dataset, 0, len(base.Datasets))
+	for _, d := range base.Datasets {
+		datasets = append(datasets, lake.Dataset{
+			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,
+		})
+	}
+	rules, err := r.rules(base)
+	if err != nil {
+		return err
+	}
+	restored, nameless, err := lake.RestoreRegistry(r.ctx, r.store, rules, datasets)
+	if restored {
+		addLines(&r.out.Registries, lake.RegistryKey)
+	}
+	for _, id := range nameless {
+		addLines(&r.out.Unmended, fmt.Sprintf("dataset %d: its name is lost with the registry, "+
+			"since nothing of it is published; ingest it again as a new dataset", id))
+	}
+	if err != nil {
+		return r.unmended(err)
+	}
+	registered, err := lake.Registry(r.ctx, r.store)
+	if err != nil {
+		return r.unmended(err)
+	}
+	copies, err := lake.RestoreCopies(r.ctx, r.store)
+	addLines(&r.out.Registries, copies...)
+	if err := r.unmended(err); err != nil {
+		return err
+	}
+	replaced := map[string]bool{}
+	for _, v := range older {
+		for _, b := range v.Batches {
+			replaced[b.Digest] = true
+		}
+	}
+	for _, d := range registered {
+		if err := r.batchRegistry(d, base, replaced); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rebuilder) batchRegistry(d lake.Dataset, base *manifest.Version, replaced map[string]bool) error {
+	live := map[string]string{}
+	for _, b := range base.Batches {
+		if b.DatasetID == d.ID {
+			live[b.Batch] = b.Digest
+		}
+	}
+	found, err := lake.RestoreBatchRegistry(r.ctx, r.store, d.ID, live, replaced)
+	if found.Restored {
+		addLines(&r.out.Registries, lake.BatchRegistryKey(d.ID))
+	}
+	for _, name := range found.Found {
+		addLines(&r.out.Found, fmt.Sprintf("batch %s of %s: it was finished and waits to be published", name, d.Name))
+	}
+	addLines(&r.out.Unmended, found.Unclear...)
+	return r.unmended(err)
+}
+
+// rules returns the rules of a lake: those of its version, or else of one of its batch records.
+func (r *rebuilder) rules(base *manifest.Version) (lake.Rules, error) {
+	if base.CanonicalForm != "" {
+		return lake.Rules{CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix}, nil
+	}
+	for info, err := range r.store.List(r.ctx, "batches/") {
+		if err != nil {
+			return lake.Rules{}, err
+		}
+		if !strings.HasSuffix(info.Key, ".json") {
+			continue
+		}
+		data, _, err := r.store.Get(r.ctx, info.Key)
+		if err != nil {
+			return lake.Rules{}, err
+		}
+		if b, err := lake.DecodeBatch(data, info.Key); err == nil {
+			return lake.Rules{CanonicalForm: b.CanonicalForm, PublicSuffix: b.PublicSuffix}, nil
+		}
+	}
+	return lake.CurrentRules(), nil
+}

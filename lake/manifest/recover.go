@@ -1,0 +1,267 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// State is what a lake has published, as far as it can be read, and what of it is lost.
+type State struct {
+	// Manifest and Current, its current version, are nil if nothing was published, or if nothing of
+	// what was published can be read.
+	Manifest *Manifest
+	Current  *Version
+	// Lost says which documents are missing or damaged and what takes their place: one line each,
+	// which begins with the document's key.
+	Lost []string
+
+	// manifestLost tells that the manifest is missing, although versions exist, or damaged.
+	// Manifest then lists what is left, and is not in the store.
+	manifestLost bool
+	missing      bool           // the store has no manifest
+	cond         blob.Condition // under which the next manifest may be written
+	generation   uint64         // of the manifest in the store; 0 if that is not known
+	last         string         // the newest version id so far, "" for none
+	takedowns    uint64         // of the manifest in the store
+}
+
+// Recover reads the manifest and its current version. If one of them is lost, it takes what is
+// left:
+//
+//   - A lost manifest is written again. It lists the newest version in the store and its
+//     predecessors.
+//   - If the current version is lost, Current is the newest earlier version that the manifest lists.
+//     The manifest stays as it is until a commit on that version replaces it, because readers would
+//     miss what the lost version had; see Settle.
+//
+// Documents of another format belong to another build of urlake. They are not lost, but an error.
+func Recover(ctx context.Context, store blob.Store) (*State, error) {
+	s, err := look(ctx, store)
+	if err == nil && s.manifestLost && s.Manifest != nil {
+		err = s.put(ctx, store, s.Manifest)
+	}
+	return s, err
+}
+
+// Settle writes the manifest of a recovered state whose current version is lost, for a caller that
+// has nothing to commit: the earlier version becomes the current one.
+func (s *State) Settle(ctx context.Context, store blob.Store) error {
+	if len(s.Lost) == 0 || s.Manifest == nil || s.manifestLost {
+		return nil
+	}
+	next := *s.Manifest
+	next.Generation++
+	return s.put(ctx, store, &next)
+}
+
+// put writes a manifest in the place of the one that was read. If another writer came first, that
+// one's stays.
+func (s *State) put(ctx context.Context, store blob.Store, m *Manifest) error {
+	data, err := m.encode()
+	if err != nil {
+		return err
+	}
+	_, err = store.Put(ctx, Key, data, s.cond)
+	if errors.Is(err, blob.ErrPrecondition) {
+		return nil
+	}
+	return err
+}
+
+// look is Recover without a write.
+func look(ctx context.Context, store blob.Store) (*State, error) {
+	data, info, err := store.Get(ctx, Key)
+	switch {
+	case errors.Is(err, blob.ErrNotExist):
+		s := &State{missing: true, cond: blob.Condition{IfAbsent: true}}
+		if s.last, err = Newest(ctx, store); err != nil || s.last == "" {
+			return s, err
+		}
+		s.Lost = []string{Key + ": it is missing; versions in the store take its place"}
+		return s, s.fromVersions(ctx, store)
+	case err != nil:
+		return nil, err
+	}
+	s := &State{cond: blob.Condition{IfMatch: info.ETag}}
+	m, err := Decode(data)
+	if codec.IsUnsealed(err) {
+		if s.last, err = Newest(ctx, store); err != nil {
+			return nil, err
+		}
+		s.Lost = []string{Key + ": it is damaged; versions in the store take its place"}
+		return s, s.fromVersions(ctx, store)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.generation, s.takedowns, s.last = m.Generation, m.TakedownEpoch, m.Versions[len(m.Versions)-1].ID
+	at := slices.IndexFunc(m.Versions, func(v VersionRef) bool { return v.ID == m.CurrentVersion })
+	for i := at; i >= 0; i-- {
+		ref := m.Versions[i]
+		v, err := ReadVersion(ctx, store, ref)
+		if err == nil {
+			s.Current = v
+			s.Manifest = m
+			if i < at {
+				s.Lost = append(s.Lost, fmt.Sprintf("%s: version %s takes its place", m.Versions[at].Object, ref.ID))
+				left := *m
+				left.CurrentVersion, left.Versions = ref.ID, slices.Clone(m.Versions[:i+1])
+				s.Manifest = &left
+			}
+			return s, nil
+		}
+		if !isLost(err) {
+			return nil, err
+		}
+		s.Lost = append(s.Lost, fmt.Sprintf("%s: it is missing or damaged", ref.Object))
+	}
+	return s, nil
+}
+
+// CheckPresent returns a *codec.CorruptError if there is no manifest although versions were
+// written, and nil if nothing was published yet.
+func CheckPresent(ctx context.Context, store blob.Store) error {
+	id, err := Newest(ctx, store)
+	if err != nil || id == "" {
+		return err
+	}
+	if _, err := store.Stat(ctx, Key); !errors.Is(err, blob.ErrNotExist) {
+		return err
+	}
+	return codec.Corrupt(Key, "object", -1, "one that exists, since version "+id+" was written", "none")
+}
+
+// isLost reports whether an error of ReadVersion says that a version's bytes are not in the store.
+// A version of another format has the bytes that it was written with.
+func isLost(err error) bool {
+	var c *codec.CorruptError
+	return errors.Is(err, blob.ErrNotExist) ||
+		errors.As(err, &c) && (c.Section == sizeSection || c.Section == hashSection)
+}
+
+// fromVersions makes the manifest of the newest intact version in the store and its predecessors.
+// Other versions are of commits that lost a race, and nothing refers to them. If a predecessor is
+// lost, the newest version before it takes its place.
+func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
+	s.manifestLost = true
+	var ids []string
+	for info, err := range store.List(ctx, versionRoot) {
+		if err != nil {
+			return err
+		}
+		if id := strings.TrimSuffix(strings.TrimPrefix(info.Key, versionRoot), ".json"); ValidVersionID(id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	slices.Reverse(ids)
+	var refs []VersionRef
+	parent := "" // of the last version in refs, until that is found or known to be lost
+	for i, id := range ids {
+		if parent != "" && id > parent {
+			continue
+		}
+		if parent != "" && id < parent {
+			s.Lost = append(s.Lost, VersionKey(parent)+": it is missing")
+		}
+		data, _, err := store.Get(ctx, VersionKey(id))
+		if errors.Is(err, blob.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		v, err := DecodeVersion(data, VersionKey(id))
+		if codec.IsUnsealed(err) {
+			s.Lost = append(s.Lost, VersionKey(id)+": it is damaged")
+			parent = ""
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if i == 0 || s.Current == nil {
+			s.Current = v
+		}
+		refs = append(refs, refOf(v, data))
+		if parent = v.Parent; parent == "" {
+			break
+		}
+	}
+	if s.Current == nil {
+		return nil
+	}
+	slices.Reverse(refs)
+	generation, err := s.above(s.last, time.Now())
+	if err != nil {
+		return err
+	}
+	s.Manifest = &Manifest{
+		Format: Format, Generation: generation, CurrentVersion: s.Current.ID, Versions: refs,
+	}
+	return nil
+}
+
+// above returns a generation above that of any manifest that a reader may have seen. Without a
+// manifest it is a time in milliseconds, at least that in a version's id: a lake that has lost its
+// manifest counts from there, and commits are at least a millisecond apart.
+func (s *State) above(id string, now time.Time) (uint64, error) {
+	if s.generation > 0 {
+		return s.generation + 1, nil
+	}
+	if id == "" {
+		return 1, nil
+	}
+	t, err := versionTime(id)
+	return max(t, uint64(max(0, now.UnixMilli()))), err
+}
+
+// refOf returns the reference of a version with its bytes.
+func refOf(v *Version, data []byte) VersionRef {
+	return VersionRef{
+		ID: v.ID, Object: VersionKey(v.ID), Bytes: int64(len(data)),
+		XXH64: fmt.Sprintf("%016x", xxhash.Sum64(data)), Commit: v.Commit,
+	}
+}
+
+// DropLost removes those versions from the manifest whose objects are lost, and returns their keys.
+// The current version stays. Requests that name a dropped version are told that it is unknown.
+func DropLost(ctx context.Context, store blob.Store) (dropped []string, err error) {
+	m, etag, err := Read(ctx, store)
+	if errors.Is(err, ErrNoVersion) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	next := *m
+	next.Generation++
+	next.Versions = nil
+	for _, ref := range m.Versions {
+		if ref.ID != m.CurrentVersion {
+			if _, err := ReadVersion(ctx, store, ref); isLost(err) {
+				dropped = append(dropped, ref.Object)
+				continue
+			}
+		}
+		next.Versions = append(next.Versions, ref)
+	}
+	if len(dropped) == 0 {
+		return nil, nil
+	}
+	data, err := next.encode()
+	if err != nil {
+		return nil, err
+	}
+	_, err = store.Put(ctx, Key, data, blob.Condition{IfMatch: etag})
+	return dropped, err
+}

@@ -1,0 +1,60 @@
+package lake
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// Remedy returns the command that mends a damaged or missing object of a lake, as the end of a
+// sentence, and "" for what is not an object of a lake. It is the one place that knows which kinds
+// of objects can be made again from others, and which only by another ingest. lakeURL may be "".
+func Remedy(lakeURL, key string) string {
+	if lakeURL == "" {
+		lakeURL = "LAKE"
+	}
+	rebuild := "starter publish --lake " + lakeURL + " --rebuild"
+	again := func(dataset, batch string) string {
+		return fmt.Sprintf("ingest batch %s of dataset %s again: starter ingest --lake %s --dataset NAME --batch %s …",
+			batch, dataset, lakeURL, batch)
+	}
+	for _, form := range ingestedForms {
+		if m := form.FindStringSubmatch(key); m != nil {
+			return again(m[1], m[2])
+		}
+	}
+	switch {
+	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"):
+		return "mend it with: " + rebuild
+	case strings.HasPrefix(key, "rules/"):
+		return "mend it with: " + rebuild + ", or, for a list that this program lacks, starter rules update --psl FILE with it"
+	case strings.HasPrefix(key, "staging/"):
+		return "it is lost with its run: start the ingest or publish again"
+	}
+	return ""
+}
+
+// ingestedForms are the keys of what only an ingest can write: parts, batch records and lists of
+// rejects, with dataset and batch.
+var ingestedForms = []*regexp.Regexp{
+	regexp.MustCompile(`^urls/dataset_id=(\d+)/domain_prefix=[^/]*/part-(.+)-[0-9a-f]{32}-\d+\.parquet$`),
+	regexp.MustCompile(`^batches/dataset_id=(\d+)/([^/]+)/[0-9a-f]{32}\.json$`),
+	regexp.MustCompile(`^rejects/dataset_id=(\d+)/(.+)-[0-9a-f]{32}\.ndjson\.zst$`),
+}
+
+// Explain returns the text of an error. If it is about a damaged object of a lake, the text ends
+// with the command that mends the object.
+func Explain(lakeURL string, err error) string {
+	text := err.Error()
+	var c *codec.CorruptError
+	if !errors.As(err, &c) {
+		return text
+	}
+	if remedy := Remedy(lakeURL, c.File); remedy != "" && !strings.HasSuffix(text, remedy) {
+		text += "; " + remedy
+	}
+	return text
+}
