@@ -13,6 +13,8 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
@@ -147,5 +149,25 @@ func TestOlderWorkflowsPassNoDeaths(t *testing.T) {
 	}
 	if err := converter.GetDefaultDataConverter().FromPayloads(payloads, &lakeURL, &run, &split); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDamageIsExplained checks that an error about a damaged object ends with the command that
+// mends it.
+func TestDamageIsExplained(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	damage := codec.Corrupt(lake.RegistryKey, "seal", 7, "this", "that")
+	step := func(ctx context.Context) (int, error) {
+		return withHeartbeat(ctx, NewMemory(1), 1, func(context.Context, func(any)) (int, error) {
+			return 0, fmt.Errorf("plan: %w", damage)
+		})
+	}
+	env.RegisterActivity(step)
+	_, err := env.ExecuteActivity(step)
+	var app *temporal.ApplicationError
+	want := "plan: " + damage.Error() + "; " + lake.Remedy("", lake.RegistryKey)
+	if !errors.As(err, &app) || app.Type() != ErrCorrupt || app.Message() != want {
+		t.Errorf("%v, want %q", err, want)
 	}
 }

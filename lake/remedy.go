@@ -45,14 +45,26 @@ var ingestedForms = []*regexp.Regexp{
 
 // Explain returns the text of an error. If it is about a damaged object of a lake, the text ends
 // with the command that mends the object.
-func Explain(lakeURL string, err error) string {
-	text := err.Error()
+func Explain(lakeURL string, err error) string { return Explained(lakeURL, err).Error() }
+
+// Explained returns err with the text of Explain, and nil for nil.
+func Explained(lakeURL string, err error) error {
 	var c *codec.CorruptError
 	if !errors.As(err, &c) {
-		return text
+		return err
 	}
-	if remedy := Remedy(lakeURL, c.File); remedy != "" && !strings.HasSuffix(text, remedy) {
-		text += "; " + remedy
+	remedy := Remedy(lakeURL, c.File)
+	if remedy == "" || strings.HasSuffix(err.Error(), remedy) {
+		return err
 	}
-	return text
+	return &explainedError{err, remedy}
 }
+
+// explainedError is an error with a remedy.
+type explainedError struct {
+	err    error
+	remedy string
+}
+
+func (e *explainedError) Error() string { return e.err.Error() + "; " + e.remedy }
+func (e *explainedError) Unwrap() error { return e.err }

@@ -28,8 +28,8 @@ func putRecord(t *testing.T, store blob.Store, dataset uint32, batch string, row
 	return digest
 }
 
-// A lost order of ingests comes back from the version and the batch records. What cannot be known is
-// said.
+// A lost order of ingests comes back from the version and the batch records. What cannot be known
+// is said.
 func TestBatchRegistryIsRestoredFromRecords(t *testing.T) {
 	onStores(t, func(t *testing.T, store blob.Store) {
 		live := putRecord(t, store, 1, "live", 1)

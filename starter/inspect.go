@@ -39,7 +39,7 @@ func inspectCommand(
 			if err := requireLake(cmd.Context(), store, url); err != nil {
 				return err
 			}
-			return run(cmd, store, url)
+			return lake.Explained(url, run(cmd, store, url))
 		},
 	}
 	g.lakeFlag(cmd)

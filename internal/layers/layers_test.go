@@ -123,11 +123,11 @@ var allowed = map[string][]string{
 	},
 
 	"serve/lookup": {
-		"indexbuild/segment", "internal/mapped", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/part", "lake/partreader", "lake/urlnorm",
+		"indexbuild/segment", "internal/mapped", "lake", "lake/blob", "lake/codec",
+		"lake/manifest", "lake/part", "lake/partreader", "lake/urlnorm",
 	},
 	"serve/api": {
-		"lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "serve/lookup", "serve/ui",
+		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "serve/lookup", "serve/ui",
 	},
 	"serve/ui": {},
 	"serve":    {"internal/cli", "lake/blob", "lake/blob/s3blob", "serve/api", "serve/lookup"},

@@ -27,6 +27,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
@@ -336,7 +337,8 @@ func TestDamageIsAProblem(t *testing.T) {
 	s := start(t, store, lookup.Options{})
 	var p problemDocument
 	status := s.get("/v1/domain/example.com/datasets/2/urls", &p)
-	if status != 500 || p.Type != "urn:urlake:problem:corrupt" || p.File != part || p.Section == "" {
+	if status != 500 || p.Type != "urn:urlake:problem:corrupt" || p.File != part || p.Section == "" ||
+		!strings.HasSuffix(p.Detail, lake.Remedy("", part)) {
 		t.Fatalf("%d: %+v", status, p)
 	}
 	if !strings.Contains(s.log.String(), `"level":"ERROR"`) {
