@@ -239,11 +239,10 @@ func (c *checker) batch(ref segment.BatchRef, indexed bool) (*lake.Batch, error)
 		}
 	}
 	for _, o := range b.Postings {
-		err := Object(c.ctx, c.store, o.Object, c.opt.Deep)
-		if err := c.add(err); err != nil {
+		if err := c.add(Object(c.ctx, c.store, o.Object, c.opt.Deep)); err != nil {
 			return nil, err
 		}
-		if err != nil {
+		if c.seen[o.Key] {
 			return b, nil
 		}
 	}

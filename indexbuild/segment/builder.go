@@ -71,7 +71,7 @@ func (b Builder) file() string {
 	case Unnamed:
 		return ""
 	case "":
-		b = thisBuilder()
+		return builderRoot + string(thisBuilder())
 	}
 	return builderRoot + string(b)
 }
