@@ -93,16 +93,20 @@ func (l *Lake) check(url string) error {
 // as they are. The new error does not wrap err, because its text would contain that of err twice.
 func finalError(err error) error {
 	var input *ingest.InputError
-	var rules *lake.RulesError
+	var form *lake.FormError
+	var list *lake.MissingListError
 	var mixed *publish.RulesError
+	var stays *publish.MoveError
 	var format *segment.FormatError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
-	case errors.As(err, &rules), errors.As(err, &mixed), errors.As(err, &format):
+	case errors.As(err, &form), errors.As(err, &list), errors.As(err, &mixed), errors.As(err, &format):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, nil)
+	case errors.As(err, &stays):
+		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // ErrRange: an object was truncated
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrInvalidKey):

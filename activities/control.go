@@ -15,6 +15,8 @@ type Control struct {
 	// Temporal is the client with which activities start and signal workflows, and ask for their
 	// state.
 	Temporal client.Client
+	// Search tells plans whether workflows may set search attributes.
+	Search *Search
 }
 
 // PlanIngest lists the inputs of a batch, registers the dataset and the ingest, and writes the plan
@@ -24,7 +26,9 @@ func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, 
 		return ingest.PlanSummary{}, err
 	}
 	return withHeartbeat(ctx, c.Memory, planMemory, func(ctx context.Context, _ func(any)) (ingest.PlanSummary, error) {
-		return ingest.MakePlan(ctx, c.Store, run, spec)
+		plan, err := ingest.MakePlan(ctx, c.Store, run, spec)
+		plan.Searchable = c.Search.Allowed(ctx)
+		return plan, err
 	})
 }
 

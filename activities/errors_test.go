@@ -27,7 +27,7 @@ func TestOnlyFaultsOfTheInputAreFinal(t *testing.T) {
 		{blob.OpError("get", "s3://b", "k", blob.ErrNotExist), ErrInput},
 		{codec.Corrupt("f", "seal", 0, "a", "b"), ErrCorrupt},
 		{blob.OpError("read", "s3://b", "k", blob.ErrRange), ErrCorrupt},
-		{&lake.RulesError{}, ErrLake},
+		{&lake.FormError{}, ErrLake},
 		{blob.OpError("get", "s3://b", "k", blob.ErrDenied), ""},
 		{blob.OpError("get", "s3://b", "k", fmt.Errorf("%w: ExpiredToken", blob.ErrCredentials)), ""},
 		{blob.OpError("put", "file:///l", "k", syscall.ENOSPC), ""},

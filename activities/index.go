@@ -38,6 +38,16 @@ func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string, death
 	})
 }
 
+// MoveBatches moves the batches of a task of a move plan to the lake's public suffix list.
+func (x *Index) MoveBatches(ctx context.Context, lakeURL, moveKey string, task int) (publish.Moved, error) {
+	if err := x.check(lakeURL); err != nil {
+		return publish.Moved{}, err
+	}
+	return withHeartbeat(ctx, x.Memory, moveMemory, func(ctx context.Context, report func(any)) (publish.Moved, error) {
+		return publish.Move(ctx, x.Store, moveKey, task, x.TempDir, func(p publish.MoveProgress) { report(p) })
+	})
+}
+
 // RebuildSegments repairs damaged segments of the current version: the one with the id which, or
 // all if which is publish.RebuildAll.
 func (x *Index) RebuildSegments(ctx context.Context, lakeURL, which string, deaths int) (publish.Rebuilt, error) {

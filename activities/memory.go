@@ -2,7 +2,10 @@ package activities
 
 import (
 	"context"
+	"strings"
+	"sync/atomic"
 
+	"go.temporal.io/sdk/activity"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/lake/ingest"
@@ -22,6 +25,8 @@ const (
 	// segmentMemory holds the buffer of a sort (128 MiB), and about 380 MiB of other buffers, merge
 	// sources and the perfect hash (indexbuild.Options).
 	segmentMemory = 512 << 20
+	// moveMemory holds what mergeMemory does: a move merges rows, too.
+	moveMemory = mergeMemory
 	// planMemory holds the decompressors of several objects, one of which may need much memory
 	// (zstd --long).
 	planMemory = ingest.PlanMemory
@@ -39,13 +44,39 @@ var poolMemory = map[string]int64{
 // others wait and heartbeat meanwhile. What a step writes does not depend on it. A nil *Memory has
 // no limit. Its methods may be called concurrently.
 type Memory struct {
-	total int64
-	free  *semaphore.Weighted
+	total    int64
+	free     *semaphore.Weighted
+	reserved atomic.Int64
+	waiting  map[string]*atomic.Int64 // by pool
+}
+
+// Usage is the state of a Memory at one moment.
+type Usage struct {
+	// Limit is the memory of all steps together, Reserved what running steps hold, in bytes.
+	Limit, Reserved int64
+	// Waiting is the number of steps of each pool that wait for memory.
+	Waiting map[string]int64
 }
 
 // NewMemory returns a Memory of that many bytes.
 func NewMemory(bytes int64) *Memory {
-	return &Memory{total: bytes, free: semaphore.NewWeighted(bytes)}
+	m := &Memory{total: bytes, free: semaphore.NewWeighted(bytes), waiting: map[string]*atomic.Int64{}}
+	for _, pool := range Pools {
+		m.waiting[pool] = new(atomic.Int64)
+	}
+	return m
+}
+
+// Usage returns the current state. Without a limit it is zero.
+func (m *Memory) Usage() Usage {
+	if m == nil {
+		return Usage{}
+	}
+	u := Usage{Limit: m.total, Reserved: m.reserved.Load(), Waiting: map[string]int64{}}
+	for pool, n := range m.waiting {
+		u.Waiting[pool] = n.Load()
+	}
+	return u
 }
 
 // Slots returns how many steps of a pool fit at once, at most n and at least 1: a step that is
@@ -64,8 +95,27 @@ func (m *Memory) acquire(ctx context.Context, need int64) (release func(), err e
 		return func() {}, nil
 	}
 	need = min(need, m.total)
-	if err := m.free.Acquire(ctx, need); err != nil {
+	if err := m.await(ctx, need); err != nil {
 		return nil, err
 	}
-	return func() { m.free.Release(need) }, nil
+	m.reserved.Add(need)
+	return func() {
+		m.reserved.Add(-need)
+		m.free.Release(need)
+	}, nil
+}
+
+// await waits for memory, and counts the step as waiting meanwhile.
+func (m *Memory) await(ctx context.Context, need int64) error {
+	if m.free.TryAcquire(need) {
+		return nil
+	}
+	if activity.IsActivity(ctx) {
+		pool, _, _ := strings.Cut(activity.GetInfo(ctx).TaskQueue, "@")
+		if n := m.waiting[pool]; n != nil {
+			n.Add(1)
+			defer n.Add(-1)
+		}
+	}
+	return m.free.Acquire(ctx, need)
 }

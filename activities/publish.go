@@ -7,7 +7,11 @@ import (
 )
 
 // Publish is the pool that plans, verifies and commits versions.
-type Publish struct{ Lake }
+type Publish struct {
+	Lake
+	// Search tells plans whether workflows may set search attributes.
+	Search *Search
+}
 
 // PlanPublish compares the finished batches with the current version and writes the plan of the
 // next.
@@ -16,7 +20,9 @@ func (p *Publish) PlanPublish(ctx context.Context, lakeURL, run string, round in
 		return publish.Summary{}, err
 	}
 	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.Summary, error) {
-		return publish.Plan(ctx, p.Store, run, round)
+		plan, err := publish.Plan(ctx, p.Store, run, round)
+		plan.Searchable = p.Search.Allowed(ctx)
+		return plan, err
 	})
 }
 

@@ -90,10 +90,11 @@ func (b *build) readBatches() error {
 	ids := map[string]uint32{}
 	objects := 0
 	for i, r := range records {
-		if r.CanonicalForm != first.CanonicalForm || r.PublicSuffix != first.PublicSuffix {
-			return fmt.Errorf("%s was made with %s and public suffix list %s, %s with %s and %s",
-				b.batches[i].Key(), r.CanonicalForm, r.PublicSuffix,
-				b.batches[0].Key(), first.CanonicalForm, first.PublicSuffix)
+		// Batches may name different public suffix lists, if nothing of them differs between these
+		// lists (package move).
+		if r.CanonicalForm != first.CanonicalForm {
+			return fmt.Errorf("%s was made with %s, %s with %s",
+				b.batches[i].Key(), r.CanonicalForm, b.batches[0].Key(), first.CanonicalForm)
 		}
 		for _, p := range r.Parts {
 			if _, twice := ids[p.Key]; twice {

@@ -82,6 +82,9 @@ type Batch struct {
 	Batch         string `json:"batch"`
 	CanonicalForm string `json:"canonical_form"`
 	PublicSuffix  string `json:"public_suffix_list"`
+	// MovedFrom is the digest of the record of the same ingest under an earlier public suffix list,
+	// from whose objects this one was made. It is empty if an ingest wrote the record.
+	MovedFrom string `json:"moved_from,omitempty"`
 
 	Inputs []Input `json:"inputs"`
 	// Records = Rows + Merged + the sum of Rejected.
@@ -94,6 +97,9 @@ type Batch struct {
 	Parts    []Part        `json:"parts"`
 	Postings []FrameObject `json:"postings"`
 	Rejects  *Object       `json:"rejects,omitempty"`
+	// ListedRejects is how many of the rejected records Rejects lists, the first ones. It is 0 if
+	// all are listed.
+	ListedRejects int64 `json:"listed_rejects,omitempty"`
 }
 
 // Encode returns the record's bytes and their digest, which BatchKey takes.

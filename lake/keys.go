@@ -1,11 +1,12 @@
-// Package lake names the objects of a lake and holds its two kinds of records: the registry and
-// the batch records. A lake is one root in an object store (package blob) with everything that
+// Package lake names the objects of a lake and holds its registry, its batch records and its public
+// suffix lists. A lake is one root in an object store (package blob) with everything that
 // urlake knows about some datasets of URLs.
 //
 // # Keys
 //
 //	registry/datasets.json                                names and ids of datasets   (mutable)
 //	registry/batches/dataset_id={id}.json                 order of a dataset's ingests (mutable)
+//	rules/public-suffix-{digest}.txt                      public suffix lists
 //	urls/dataset_id={id}/domain_prefix={hh}/part-{batch}-{digest}-{n}.parquet
 //	                                                      rows
 //	batches/dataset_id={id}/{batch}/postings-{digest}.zst input of segments
@@ -25,8 +26,9 @@
 // before anything names it.
 //
 // The two registry documents are replaced by conditional put. All other objects are immutable and
-// named by a digest of their content. Their bytes depend on the input alone, not on splits, workers
-// or retries, so a step that runs twice writes the same objects twice.
+// named by a digest: public suffix lists by that of their identity, the others by that of their
+// content. Their bytes depend on the input alone, not on splits, workers or retries, so a step that
+// runs twice writes the same objects twice.
 package lake
 
 import (
@@ -73,6 +75,11 @@ func Digest(b []byte) string { return FormatDigest(xxh3.Hash128(b)) }
 func FormatDigest(h xxh3.Uint128) string {
 	b := h.Bytes()
 	return hex.EncodeToString(b[:])
+}
+
+// SuffixListKey is the key of the public suffix list with that identity.
+func SuffixListKey(identity string) string {
+	return "rules/public-suffix-" + Digest([]byte(identity)) + ".txt"
 }
 
 // BatchRegistryKey is the key of the order of one dataset's ingests.

@@ -28,42 +28,6 @@ type Dataset struct {
 	Licence string `json:"licence,omitempty"`
 }
 
-// Rules are the versions of what turns an input into rows. All rows of a lake follow the same
-// rules.
-type Rules struct {
-	// CanonicalForm is urlnorm.Form of the program that made the rows.
-	CanonicalForm string `json:"canonical_form"`
-	// PublicSuffix is its urlnorm.PSLVersion, the version of the public suffix list. It decides the
-	// domain of a URL, by which rows are sorted and partitioned.
-	PublicSuffix string `json:"public_suffix_list"`
-}
-
-// CurrentRules returns the rules of this program.
-func CurrentRules() Rules {
-	return Rules{CanonicalForm: urlnorm.Form, PublicSuffix: urlnorm.PSLVersion()}
-}
-
-// RulesError says that the rows of a lake follow other rules than this program's. Only a program
-// with the lake's rules can add rows to it.
-type RulesError struct{ Lake, Program Rules }
-
-func (e *RulesError) Error() string {
-	if e.Lake.CanonicalForm != e.Program.CanonicalForm {
-		return fmt.Sprintf("the lake's canonical form is %s, this program's is %s; rebuild the lake first",
-			e.Lake.CanonicalForm, e.Program.CanonicalForm)
-	}
-	return fmt.Sprintf("the lake's public suffix list is %q, this program's is %q; rebuild the lake first",
-		e.Lake.PublicSuffix, e.Program.PublicSuffix)
-}
-
-// CheckRules returns a *RulesError unless the rules are this program's.
-func CheckRules(r Rules) error {
-	if have := CurrentRules(); r != have {
-		return &RulesError{Lake: r, Program: have}
-	}
-	return nil
-}
-
 var (
 	// ErrUnknownRun: FinishIngest was called for a run that is not registered, or no longer.
 	ErrUnknownRun = errors.New("run has not registered an ingest of this batch")
@@ -95,10 +59,10 @@ func Registry(ctx context.Context, store blob.Store) ([]Dataset, error) {
 }
 
 // RegisterDataset returns the dataset with d's name. A new dataset gets the next id; d.ID is
-// ignored. The other fields of d replace those of a known dataset unless they are empty. The first
-// dataset fixes the lake's rules: if they are not this program's, the error is a *RulesError. A
-// registry that is missing from a lake with batches or versions is a *codec.CorruptError, since ids
-// would be given again.
+// ignored. The other fields of d replace those of a known dataset unless they are empty. A new lake
+// gets the rules of this program, see CurrentRules. The error is a *FormError or a
+// *MissingListError if this program cannot apply the lake's rules. A registry that is missing from
+// a lake with batches or versions is a *codec.CorruptError, since ids would be given again.
 //
 // Calls may be repeated and concurrent. If a reply is lost, the document is read again.
 func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset, error) {
@@ -107,10 +71,10 @@ func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset,
 	}
 	var out Dataset
 	err := update(ctx, store, RegistryKey, func(r *registry) (bool, error) {
-		if r.Format == 0 {
-			*r = registry{Format: registryFormat, Rules: CurrentRules(), NextID: 1}
+		if err := r.prepare(ctx, store, urlnorm.BuiltinSuffixes()); err != nil {
+			return false, err
 		}
-		if err := CheckRules(r.Rules); err != nil {
+		if _, err := LoadSuffixList(ctx, store, r.Rules.PublicSuffix); err != nil {
 			return false, err
 		}
 		for i := range r.Datasets {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // onStores runs a test on a store in memory and on a local store.
@@ -255,7 +257,10 @@ func TestLostRepliesDoNoHarm(t *testing.T) {
 			// The put takes effect and its reply is lost; or the store retries it and reports that
 			// the condition no longer holds.
 			name := fmt.Sprintf("d-%d", len(err.Error()))
-			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
+			for _, folder := range []string{"rules/", "registry/"} {
+				store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err,
+					Key: func(key string) bool { return strings.HasPrefix(key, folder) }})
+			}
 			d, e := lake.RegisterDataset(ctx, store, lake.Dataset{Name: name})
 			if e != nil {
 				t.Fatalf("register after %v: %v", err, e)
@@ -296,7 +301,8 @@ func TestUpdateEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	store := blobtest.NewFaulty(blob.NewMemory())
 	tries := 0
-	store.Inject(blobtest.Fault{Op: blob.OpPut, Do: func() {
+	registry := func(key string) bool { return key == lake.RegistryKey }
+	store.Inject(blobtest.Fault{Op: blob.OpPut, Key: registry, Do: func() {
 		if tries++; tries == 3 {
 			cancel()
 		}
@@ -353,7 +359,7 @@ func TestDamagedRegistryIsCorrupt(t *testing.T) {
 	}
 }
 
-func TestLakeOfOtherRulesRejectsDatasets(t *testing.T) {
+func TestLakeOfOtherCanonicalFormRejectsDatasets(t *testing.T) {
 	ctx := context.Background()
 	store := blob.NewMemory()
 	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
@@ -367,16 +373,26 @@ func TestLakeOfOtherRulesRejectsDatasets(t *testing.T) {
 	if err := codec.Unseal(data, lake.RegistryKey, &doc); err != nil {
 		t.Fatal(err)
 	}
-	doc["rules"].(map[string]any)["public_suffix_list"] = "another list"
+	doc["rules"].(map[string]any)["canonical_form"] = "urlake-0"
 	if data, err = codec.Seal(doc); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := store.Put(ctx, lake.RegistryKey, data, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	var rules *lake.RulesError
-	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.As(err, &rules) || rules.Lake.PublicSuffix != "another list" {
-		t.Fatalf("got %v", err)
+	var form *lake.FormError
+	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.As(err, &form) || form.Form != "urlake-0" {
+		t.Errorf("register: %v", err)
+	}
+	if _, _, err := lake.LoadRules(ctx, store); !errors.As(err, &form) {
+		t.Errorf("load: %v", err)
+	}
+	rules, err := lake.ReadRules(ctx, store)
+	if err != nil || rules.CanonicalForm != "urlake-0" {
+		t.Errorf("read: %+v, %v", rules, err)
+	}
+	if err := lake.SetRules(ctx, store, rules, urlnorm.BuiltinSuffixes()); !errors.As(err, &form) {
+		t.Errorf("set: %v", err)
 	}
 }
 

@@ -29,6 +29,8 @@ func Remedy(lakeURL, key string) string {
 	switch {
 	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"):
 		return "mend it with: " + rebuild
+	case strings.HasPrefix(key, "rules/"):
+		return "mend it with: " + rebuild + ", or, for a list that this program lacks, starter rules update --psl FILE with it"
 	case strings.HasPrefix(key, "staging/"):
 		return "it is lost with its run: start the ingest or publish again"
 	}

@@ -194,7 +194,7 @@ func RestoreBatchRegistry(
 	}
 	for _, name := range slices.Sorted(maps.Keys(records)) {
 		live, published := current[name]
-		others := slices.DeleteFunc(records[name], func(d string) bool { return d == live || older[d] })
+		others := records[name].newest(func(d string) bool { return d == live || older[d] })
 		switch {
 		case len(others) == 0:
 		case published:
@@ -229,9 +229,44 @@ func describe(digests []string) string {
 	return "the records " + strings.Join(digests, ", ")
 }
 
-// recordsOf returns the digests of the intact batch records of a dataset, by the name of the batch.
-func recordsOf(ctx context.Context, store blob.Store, dataset uint32, out *RestoredBatches) (map[string][]string, error) {
-	records := map[string][]string{}
+// batchRecords are the intact records of one batch: the digests, and of each record that was moved
+// to another public suffix list the digest of the record from which it was made, else "".
+type batchRecords map[string]string
+
+// ingest returns the digest of the record that an ingest wrote, from which the record with that
+// digest was moved, or the earliest of them that is there.
+func (r batchRecords) ingest(digest string) string {
+	for r[digest] != "" {
+		digest = r[digest]
+	}
+	return digest
+}
+
+// newest returns the last record of each ingest, sorted, except for the ingests that have a known
+// record.
+func (r batchRecords) newest(known func(digest string) bool) []string {
+	moved, done := map[string]bool{}, map[string]bool{}
+	for digest, from := range r {
+		moved[from] = true
+		if known(digest) {
+			done[r.ingest(digest)] = true
+		}
+	}
+	var list []string
+	for digest := range r {
+		if !moved[digest] && !done[r.ingest(digest)] && !known(r.ingest(digest)) {
+			list = append(list, digest)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// recordsOf returns the intact records of a dataset, by the name of the batch.
+func recordsOf(
+	ctx context.Context, store blob.Store, dataset uint32, out *RestoredBatches,
+) (map[string]batchRecords, error) {
+	records := map[string]batchRecords{}
 	root := fmt.Sprintf("batches/dataset_id=%d/", dataset)
 	for info, err := range store.List(ctx, root) {
 		if err != nil {
@@ -243,8 +278,9 @@ func recordsOf(ctx context.Context, store blob.Store, dataset uint32, out *Resto
 			continue
 		}
 		data, _, err := store.Get(ctx, info.Key)
+		var b *Batch
 		if err == nil {
-			_, err = DecodeBatch(data, info.Key)
+			b, err = DecodeBatch(data, info.Key)
 		}
 		switch {
 		case errors.Is(err, codec.ErrCorrupt):
@@ -252,7 +288,10 @@ func recordsOf(ctx context.Context, store blob.Store, dataset uint32, out *Resto
 		case err != nil:
 			return nil, err
 		default:
-			records[name] = append(records[name], digest)
+			if records[name] == nil {
+				records[name] = batchRecords{}
+			}
+			records[name][digest] = b.MovedFrom
 		}
 	}
 	return records, nil

@@ -244,9 +244,9 @@ func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duratio
 func newLogger(format string, w io.Writer) (*slog.Logger, error) {
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, nil)), nil
+		return slog.New(slog.NewTextHandler(cli.Printable(w), nil)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, nil)), nil
+		return slog.New(slog.NewJSONHandler(cli.Printable(w), nil)), nil
 	}
 	return nil, cli.Usagef("--log-format %q is unknown; use text or json", format)
 }

@@ -73,12 +73,24 @@ func TestDatasetsEscapesLicences(t *testing.T) {
 			t.Errorf("the table is not a header and one line that ends in %s:\n%s", want, out)
 		}
 		out, errs, code = starter(t, "datasets", "--json", "--lake", dir)
+		checkPrintable(t, "the JSON", out)
 		var sets []struct{ Licence string }
 		if err := json.Unmarshal([]byte(out), &sets); code != cli.ExitDone || err != nil || len(sets) != 1 {
 			t.Fatalf("exit %d, %v, %s%s", code, err, out, errs)
 		}
 		if want := strings.ToValidUTF8(hostile, "\ufffd"); sets[0].Licence != want {
 			t.Errorf("the licence in JSON is %q, want %q", sets[0].Licence, want)
+		}
+	}
+}
+
+// TestFlagsWithControlCharactersAreRefused checks the flags whose values readers get to see.
+func TestFlagsWithControlCharactersAreRefused(t *testing.T) {
+	for _, flag := range []string{"--title", "--source", "--licence"} {
+		_, errs, code := starter(t, "ingest", "--lake", t.TempDir(), "--dataset", "d", flag, hostile, "/nowhere")
+		checkPrintable(t, "the error", errs)
+		if code != cli.ExitUsage || !strings.Contains(errs, flag+" has characters that do not print") {
+			t.Errorf("%s: exit %d, %s", flag, code, errs)
 		}
 	}
 }

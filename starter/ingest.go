@@ -87,6 +87,13 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	if in.MaxRejectRate > 1 || f.spec.MaxRejectRate < 0 {
 		return in, cli.Usagef("--max-reject-rate %v is out of range; use a share from 0 to 1, e.g. 0.5", f.spec.MaxRejectRate)
 	}
+	for _, f := range []struct{ flag, value string }{
+		{"title", in.Title}, {"source", in.Source}, {"licence", in.Licence},
+	} {
+		if err := cli.CheckPrintable(f.flag, f.value); err != nil {
+			return in, err
+		}
+	}
 	if len(args) == 0 {
 		return in, cli.Usagef("no input given; add a file, a glob, a folder, or s3://bucket/prefix/")
 	}
@@ -213,7 +220,11 @@ func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 	}
 	cli.Fprintf(w, "  rejected  %12s", count(rejected))
 	if rejected > 0 {
-		cli.Fprintf(w, " (%s); listed in %s", strings.Join(reasons, ", "), r.RejectsKey)
+		listed := "listed"
+		if r.ListedRejects > 0 {
+			listed = "the first " + count(r.ListedRejects) + " are listed"
+		}
+		cli.Fprintf(w, " (%s); %s in %s", strings.Join(reasons, ", "), listed, r.RejectsKey)
 	}
 	cli.Fprintf(w, "\n")
 	for _, e := range r.Examples {

@@ -8,9 +8,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/dial"
+	"github.com/urlake/urlake/internal/tracing"
 	"github.com/urlake/urlake/lake/blob"
 )
 
@@ -88,19 +89,39 @@ func (g *global) store(ctx context.Context) (blob.Store, string, error) {
 // sooner.
 const connectTimeout = 5 * time.Second
 
-// connect connects to the Temporal server that Temporal's standard environment variables name.
+// connect connects to the Temporal server that Temporal's standard environment variables name. What
+// the client starts is traced if OpenTelemetry's variables ask for it, until the client is closed.
 func connect(ctx context.Context) (client.Client, error) {
-	c, _, err := dial.Temporal(ctx, log.NewStructuredLogger(quiet), connectTimeout, nil)
-	return c, err
+	traces, err := tracing.Start(ctx, "urlake-starter", cli.Version(), tracing.Reporter(os.Stderr, "starter"))
+	if err != nil {
+		return nil, err
+	}
+	interceptors, err := traces.Interceptors()
+	if err != nil {
+		return nil, err
+	}
+	c, _, err := dial.Temporal(ctx, log.NewStructuredLogger(quiet), connectTimeout, nil,
+		func(opts *client.Options) { opts.Interceptors = interceptors })
+	if err != nil {
+		traces.Stop()
+		return nil, err
+	}
+	return tracedClient{c, traces}, nil
+}
+
+// tracedClient sends its spans when it is closed.
+type tracedClient struct {
+	client.Client
+	traces *tracing.Tracing
+}
+
+func (c tracedClient) Close() {
+	c.Client.Close()
+	c.traces.Stop()
 }
 
 // printJSON writes v as one indented JSON document.
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
+func printJSON(w io.Writer, v any) error { return cli.WriteJSON(w, v, true) }
 
 // table prints rows under a header line, in aligned columns. A column whose header begins with > is
 // aligned right. Cells are escaped.

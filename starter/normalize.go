@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -53,7 +52,7 @@ Temporal.`,
 		Example: `  starter normalize 'HTTP://Example.COM:80/a/../b?z=1&a=2#top'
   zcat urls.gz | starter normalize --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := urlnorm.New(urlnorm.Options{StripParams: strip})
+			n, err := urlnorm.New(urlnorm.BuiltinSuffixes(), urlnorm.Options{StripParams: strip})
 			if err != nil {
 				return &cli.UsageError{Err: err}
 			}
@@ -121,10 +120,8 @@ func writeNormalized(w *bufio.Writer, n *urlnorm.Normalizer, raw []byte, asJSON 
 		}
 		return err
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
 	if reject != nil {
-		return enc.Encode(rejected{string(raw), reject.Reason})
+		return cli.WriteJSON(w, rejected{string(raw), reject.Reason}, false)
 	}
 	canonical := u.String()
 	out := normalized{
@@ -135,5 +132,5 @@ func writeNormalized(w *bufio.Writer, n *urlnorm.Normalizer, raw []byte, asJSON 
 	if u.Port >= 0 {
 		out.Port = &u.Port
 	}
-	return enc.Encode(out)
+	return cli.WriteJSON(w, out, false)
 }

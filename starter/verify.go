@@ -56,11 +56,11 @@ func verifyCommand(g *global) *cobra.Command {
 		return nil
 	})
 	cmd.Long = `Verify reads the manifest and its versions, every file of the version's segments, the
-registries, and of all finished batches, published or not, the record, the directories
-of the postings, and the sizes of the Parquet and of the lists of rejects. It checks
-every checksum, order, posting and total. With --deep it also reads all postings and
-all Parquet pages and recounts everything. With --all-versions it also checks the
-segments and batches that only earlier versions need.
+registries, the public suffix lists, and of all finished batches, published or not, the
+record, the directories of the postings, and the sizes of the Parquet and of the lists
+of rejects. It checks every checksum, order, posting and total. With --deep it also
+reads all postings and all Parquet pages and recounts everything. With --all-versions
+it also checks the segments and batches that only earlier versions need.
 
 It prints each problem with the file, the position in it and the command that mends it.
 The exit code is 1 if there is a problem.`

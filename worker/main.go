@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net/url"
@@ -20,6 +21,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 
@@ -27,6 +30,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/internal/processors"
+	"github.com/urlake/urlake/internal/tracing"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/workflows"
@@ -42,6 +46,7 @@ type options struct {
 	pools      []string
 	perPool    int
 	memory     int64 // MiB
+	metrics    string
 }
 
 func command() *cobra.Command {
@@ -62,12 +67,15 @@ only the lake's store and Temporal. A worker waits until Temporal answers at TEM
 (default: 127.0.0.1:7233); TEMPORAL_NAMESPACE and Temporal's other standard variables apply too.
 S3 settings come from the environment of the AWS SDK (AWS_ENDPOINT_URL_S3, keys, region).
 
+With --metrics the worker serves metrics for Prometheus and probes for health and readiness. With
+OTEL_EXPORTER_OTLP_ENDPOINT, or OpenTelemetry's other standard variables, it sends traces.
+
 A normalize, index or publish step takes up to 512 MiB of memory, a write step 320 MiB. In all
 pools of the process together, as many steps run at once as --memory-limit allows.`,
 		Example: `  worker --lake file:///data/lake
   worker --lake s3://bucket/lake --pools normalize,write`,
 		Args: cli.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o, cmd.ErrOrStderr()) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
@@ -79,6 +87,8 @@ pools of the process together, as many steps run at once as --memory-limit allow
 		"`FOLDER` for spill files and two Parquet files a write step, about 340 MiB (default: the system's)")
 	f.Int64Var(&o.memory, "memory-limit", 1024,
 		"`MIB` of memory for all steps together; further steps wait; 0 is no limit (GOMEMLIMIT takes precedence)")
+	f.StringVar(&o.metrics, "metrics", "",
+		"`ADDRESS` (host:port) for /metrics, /healthz and /readyz; port 0 picks a free port (default: none)")
 	cli.BindEnv(cmd)
 	return cmd
 }
@@ -97,7 +107,7 @@ func checkParent(lakeURL string) error {
 	return nil
 }
 
-func run(ctx context.Context, o options) error {
+func run(ctx context.Context, o options, stderr io.Writer) error {
 	lakeURL, err := cli.LakeURL(o.lake)
 	if err != nil {
 		return err
@@ -129,10 +139,11 @@ func run(ctx context.Context, o options) error {
 	if err := checkParent(lakeURL); err != nil {
 		return err
 	}
-	store, err := blob.Open(ctx, lakeURL)
+	opened, err := blob.Open(ctx, lakeURL)
 	if err != nil {
 		return err
 	}
+	store := blob.NewCounting(opened)
 	// The first ingest makes the lake, so a missing lake is not an error. But it may be a typing
 	// mistake, so the worker says so.
 	_, err = store.Stat(ctx, lake.RegistryKey)
@@ -145,10 +156,36 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 
-	handler := slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})
+	measured := newMetrics(lakeURL, store, memory)
+	state := &probes{lakeURL: lakeURL, store: store}
+	if o.metrics != "" {
+		stop, err := listen(o.metrics, measured, state, stderr)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	traces, err := tracing.Start(ctx, "urlake-worker", cli.Version(), tracing.Reporter(stderr, "worker"))
+	if err != nil {
+		return err
+	}
+	defer traces.Stop()
+	interceptors, err := traces.Interceptors()
+	if err != nil {
+		return err
+	}
+
+	handler := slog.NewTextHandler(cli.Printable(stderr), &slog.HandlerOptions{Level: slog.LevelWarn})
 	logger := log.NewStructuredLogger(slog.New(handler))
+	namespace := ""
 	c, address, err := dial.Temporal(ctx, logger, dial.Forever, func(address string) {
-		fmt.Fprintf(os.Stderr, "worker: waiting for Temporal at %s\n", address)
+		cli.Fprintf(stderr, "worker: waiting for Temporal at %s\n", address)
+	}, func(opts *client.Options) {
+		namespace = opts.Namespace
+		opts.Interceptors = interceptors
+		if o.metrics != "" {
+			opts.MetricsHandler = measured.sdk.Handler()
+		}
 	})
 	if err != nil && ctx.Err() != nil {
 		return nil // stopped while waiting
@@ -157,17 +194,25 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer c.Close()
+	state.connected(c, namespace)
 
 	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory}
+	search := activities.NewSearch(c, namespace)
 	stopped := make(chan error, len(o.pools))
 	var running []worker.Worker
+	host, _ := os.Hostname() // only helps people
+	polling := map[string]string{}
 	for _, pool := range o.pools {
 		slots := memory.Slots(pool, o.perPool)
 		if slots < o.perPool {
-			fmt.Fprintf(os.Stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
+			cli.Fprintf(stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
 				pool, slots, o.perPool)
 		}
-		w := worker.New(c, activities.TaskQueue(lakeURL, pool), worker.Options{
+		queue := activities.TaskQueue(lakeURL, pool)
+		polling[pool] = fmt.Sprintf("%d@%s@%s", os.Getpid(), host, queue) // as the SDK's default
+		w := worker.New(c, queue, worker.Options{
+			Identity:                           polling[pool],
+			Interceptors:                       []interceptor.WorkerInterceptor{measured.pool(pool, slots)},
 			MaxConcurrentActivityExecutionSize: slots,
 			// Progress of an ingest comes from the heartbeats of its steps, so they are not
 			// delayed.
@@ -180,7 +225,10 @@ func run(ctx context.Context, o options) error {
 		case activities.PoolControl:
 			w.RegisterWorkflow(workflows.IngestWorkflow)
 			w.RegisterWorkflow(workflows.PublishWorkflow)
-			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c})
+			if err := search.Register(ctx); err != nil {
+				fmt.Fprintf(stderr, "worker: %v\n", err)
+			}
+			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c, Search: search})
 		case activities.PoolNormalize:
 			w.RegisterActivity(&activities.Normalize{Lake: base})
 		case activities.PoolWrite:
@@ -188,23 +236,25 @@ func run(ctx context.Context, o options) error {
 		case activities.PoolIndex:
 			w.RegisterActivity(&activities.Index{Lake: base})
 		case activities.PoolPublish:
-			w.RegisterActivity(&activities.Publish{Lake: base})
+			w.RegisterActivity(&activities.Publish{Lake: base, Search: search})
 		}
 		if err := w.Start(); err != nil {
 			return fmt.Errorf("pool %s: %w", pool, err)
 		}
 		running = append(running, w)
 	}
+	state.started(polling)
 	if missing {
-		fmt.Fprintf(os.Stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
+		cli.Fprintf(stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
 	}
-	fmt.Fprintf(os.Stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
+	cli.Fprintf(stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
 
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(os.Stderr, "worker: stopping; steps that do not end soon are returned to Temporal")
+		cli.Fprintf(stderr, "worker: stopping; steps that do not end soon are returned to Temporal\n")
 	case err = <-stopped:
 	}
+	state.draining.Store(true)
 	for _, w := range running {
 		w.Stop()
 	}

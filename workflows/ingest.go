@@ -135,9 +135,11 @@ type IngestResult struct {
 	Rows     int64            `json:"rows"`
 	Merged   int64            `json:"merged"`
 	Rejected map[string]int64 `json:"rejected,omitempty"`
-	// RejectsKey is the key of the object that lists the rejects. Examples are the first of them.
-	RejectsKey string          `json:"rejects_key,omitempty"`
-	Examples   []ingest.Reject `json:"examples,omitempty"`
+	// RejectsKey is the key of the object that lists the rejects, ListedRejects how many of them
+	// it has: the first ones, 0 if all. Examples are some of them.
+	RejectsKey    string          `json:"rejects_key,omitempty"`
+	ListedRejects int64           `json:"listed_rejects,omitempty"`
+	Examples      []ingest.Reject `json:"examples,omitempty"`
 	// Notes say what was detected in the inputs, for example which column holds the URL.
 	Notes     []string `json:"notes,omitempty"`
 	Domains   int64    `json:"domains"`
@@ -205,7 +207,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 		return nil, err
 	}
 	p.enter(ctx, StageDone)
-	return res, nil
+	return res, setAttributes(ctx, st.Plan.Searchable, activities.AttributeVersion, res.Version)
 }
 
 // run takes the batch to its record, step by step. With a long history it returns an error that
@@ -223,6 +225,9 @@ func (in *IngestInput) run(ctx workflow.Context, st *IngestState) (*IngestResult
 		p.Rejected = map[string]int64{}
 		memo := map[string]any{"dataset": in.Dataset, "dataset_id": st.Plan.DatasetID, "batch": st.Plan.Batch, "lake": in.Lake}
 		if err := workflow.UpsertMemo(ctx, memo); err != nil {
+			return nil, err
+		}
+		if err := in.planned(ctx, st); err != nil {
 			return nil, err
 		}
 	}
@@ -338,7 +343,7 @@ func (in *IngestInput) result(st *IngestState, f ingest.FinishResult) *IngestRes
 		Dataset: in.Dataset, DatasetID: st.Plan.DatasetID, Batch: st.Plan.Batch, Digest: f.Digest,
 		Objects: p.Objects, Bytes: p.BytesTotal,
 		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected),
-		Rejected: p.Rejected, RejectsKey: f.RejectsKey,
+		Rejected: p.Rejected, RejectsKey: f.RejectsKey, ListedRejects: f.Listed,
 		Examples: f.Examples, Notes: f.Notes, Domains: st.Domains, PartBytes: p.PartBytes, Unchanged: f.Existed, Superseded: !f.Current,
 	}
 }

@@ -40,6 +40,9 @@ type PublishResult struct {
 	// SkippedBatches.
 	Skipped        []publish.Skipped `json:"skipped,omitempty"`
 	SkippedBatches int               `json:"skipped_batches,omitempty"`
+	// Moved says what a change of the lake's public suffix list has moved. It is nil if there was
+	// none.
+	Moved *MoveProgress `json:"moved,omitempty"`
 	// Lost says what of the manifest and of the current version was lost when a round began, and
 	// what took its place.
 	Lost []string `json:"lost,omitempty"`
@@ -49,11 +52,13 @@ type PublishResult struct {
 
 // PublishProgress answers the "progress" query.
 type PublishProgress struct {
-	Stage   string `json:"stage"` // rebuild, plan, build, verify, commit
+	Stage   string `json:"stage"` // rebuild, plan, move, build, verify, commit
 	Batches int    `json:"batches"`
 	Segment string `json:"segment,omitempty"`
 	Waiting int    `json:"waiting"`
 	Rounds  int    `json:"rounds"`
+	// Move is nil if no batch had to be moved to another public suffix list.
+	Move *MoveProgress `json:"move,omitempty"`
 }
 
 // PublishWorkflow publishes every finished batch that the current version lacks. In each round it
@@ -148,15 +153,12 @@ func (in *PublishInput) rebuild(
 
 // round makes one version, or none if there is nothing new.
 func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, result *PublishResult) error {
-	progress.Stage, progress.Segment = "plan", ""
-	run := workflow.GetInfo(ctx).OriginalRunID
-	var plan publish.Summary
-	if err := workflow.ExecuteActivity(
-		short(ctx, in.Lake, activities.PoolPublish), (*activities.Publish)(nil).PlanPublish, in.Lake, run, progress.Rounds,
-	).Get(ctx, &plan); err != nil {
+	plan, err := in.planRound(ctx, workflow.GetInfo(ctx).OriginalRunID, progress)
+	if err != nil {
 		return err
 	}
 	result.Version, result.Skipped, result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
+	result.Moved = progress.Move
 	if len(plan.Lost) > 0 {
 		result.Lost = plan.Lost
 	}
@@ -195,7 +197,8 @@ func (in *PublishInput) round(ctx workflow.Context, progress *PublishProgress, r
 	result.Rounds++
 	result.Batches += plan.Batches
 	result.Version = committed.Version
-	return nil
+	return setAttributes(ctx, plan.Searchable,
+		activities.AttributeLake, in.Lake, activities.AttributeVersion, committed.Version)
 }
 
 // message returns the text of an activity's error without Temporal's wrapping.

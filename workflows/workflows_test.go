@@ -396,6 +396,7 @@ type publisher struct {
 	buildError    error
 	damaged       int // how many builds find damaged batches before one succeeds
 	skipped       []publish.Skipped
+	moves         []int // numbers of move tasks that the next plans need
 }
 
 // signalled is an answer and the workflow that got it.
@@ -415,6 +416,11 @@ func newPublisher(t *testing.T) *publisher {
 	a := mock.Anything
 	p.env.OnActivity("PlanPublish", a, a, a, a).Return(func(_ context.Context, _, _ string, round int) (publish.Summary, error) {
 		p.plans++
+		if len(p.moves) > 0 {
+			n := p.moves[0]
+			p.moves = p.moves[1:]
+			return publish.Summary{Current: "v0", MoveTasks: n, MoveKey: fmt.Sprint("moves-", n)}, nil
+		}
 		return publish.Summary{
 			Current: fmt.Sprint("v", p.builds), Nothing: p.pending == 0, PlanKey: fmt.Sprint("plan-", round), Batches: p.pending,
 			Skipped: p.skipped, SkippedBatches: len(p.skipped),

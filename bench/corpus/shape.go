@@ -53,7 +53,7 @@ type Shape struct {
 // Measure describes the URLs that it reads from r, one a line. A line that is no URL is counted as
 // rejected.
 func Measure(r io.Reader) (*Shape, error) {
-	norm, err := urlnorm.New(urlnorm.Options{})
+	norm, err := urlnorm.New(urlnorm.BuiltinSuffixes(), urlnorm.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func answersOf(model []ingested) map[string][]string {
 			continue
 		}
 		for _, raw := range b.urls {
-			u, err := urlnorm.Parse(raw)
+			u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), raw)
 			if err != nil {
 				continue
 			}
@@ -195,6 +195,7 @@ var kinds = []struct{ name, form, unnamed string }{
 	{"registry of datasets", `^registry/datasets\.json$`, ""},
 	{"copy of a registry entry", `^registry/datasets/`,
 		"a lake of an earlier build has none; a rebuild and the dataset's next ingest write it"},
+	{"public suffix list", `^rules/`, "this program's list is not read from the lake; an ingest writes it"},
 	{"batch registry", `^registry/batches/`, ""},
 	{"batch record", `^batches/.*\.json$`, ""},
 	{"postings", `^batches/.*/postings-`, ""},

@@ -110,7 +110,24 @@ func (c *checker) run() error {
 			return err
 		}
 	}
+	// A damaged registry is reported below.
+	if rules, err := lake.ReadRules(c.ctx, c.store); err == nil {
+		if err := c.suffixList(rules.PublicSuffix); err != nil {
+			return err
+		}
+	}
 	return c.registries(v)
+}
+
+// suffixList checks the list by which a version or new batches find domains, unless it was checked
+// before.
+func (c *checker) suffixList(identity string) error {
+	key := lake.SuffixListKey(identity)
+	if identity == "" || c.done[key] {
+		return nil
+	}
+	c.done[key] = true
+	return c.add(lake.CheckSuffixList(c.ctx, c.store, identity))
 }
 
 // versions reads the manifest and its versions. It returns the version to check and, for
@@ -149,6 +166,9 @@ func (c *checker) versions() (v *manifest.Version, others []*manifest.Version, e
 // version checks the segments and batches of a version that were not checked before. Counted says
 // that the report counts them.
 func (c *checker) version(v *manifest.Version, counted bool) error {
+	if err := c.suffixList(v.PublicSuffix); err != nil {
+		return err
+	}
 	for _, s := range v.Segments {
 		if c.done[s.ID] {
 			continue

@@ -81,6 +81,26 @@ func (c *Collector) EndPart(p *part.Written) error {
 	return c.w.EndPart(&p.Part, groups, blocks)
 }
 
+// Copy adds part n of another object of the batch, as if the part had just been written. The part
+// itself is not read.
+func (c *Collector) Copy(ctx context.Context, r *Reader, n int) error {
+	for d, err := range r.PartDomains(ctx, n) {
+		if err == nil {
+			err = c.w.AddDomain(d.Name, &d.Totals)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	blocks, err := r.PageIndex(ctx, n)
+	if err != nil {
+		return err
+	}
+	p := &r.dir.parts[n]
+	c.counter.domain = c.counter.domain[:0]
+	return c.w.EndPart(&lake.Part{Object: lake.Object{Key: p.Key, Bytes: p.Bytes}, Rows: p.Rows}, p.Groups, blocks)
+}
+
 // Finish writes the object to the store and returns it with the number of its domains. A domain
 // that continues in the next part counts once.
 func (c *Collector) Finish(ctx context.Context, store blob.Store) (lake.FrameObject, int64, error) {

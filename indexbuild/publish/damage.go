@@ -73,7 +73,7 @@ func readDamageAt(ctx context.Context, store blob.Store, key string) (*damage, e
 // list. It reads all bytes from which the plan's segment is built. It returns how many batches it
 // added.
 func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) (int, error) {
-	refs := p.refs()
+	refs := refs(p.all())
 	var found []damagedBatch
 	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)

@@ -36,9 +36,11 @@ const (
 	// requests.
 	TargetSegments = 8
 
-	// planFormat is the format version of plans. A plan lives as long as one publish, but a worker
-	// of another build may run the next step.
+	// planFormat is the format version of plans, flipFormat that of plans that change the public
+	// suffix list of the lake, which earlier builds do not know. A plan lives as long as one
+	// publish, but a worker of another build may run the next step.
 	planFormat = 1
+	flipFormat = 2
 
 	// reads is the most registry documents or batch records that are read concurrently.
 	reads = 32
@@ -52,21 +54,31 @@ type Summary struct {
 	Nothing bool `json:"nothing"`
 	// PlanKey is the key of the plan.
 	PlanKey string `json:"plan_key"`
+	// MoveTasks is the number of tasks of the move plan at MoveKey, which are to be run with Move
+	// before the next Plan of the same round. Then there is no other plan yet.
+	MoveTasks int    `json:"move_tasks,omitempty"`
+	MoveKey   string `json:"move_key,omitempty"`
 	// Batches is the number of batches that the current version lacks, Replaced the number of those
 	// that take the place of an earlier ingest of the same batch.
 	Batches  int `json:"batches"`
 	Replaced int `json:"replaced"`
-	// Covered is the number of batches that the new segment covers, Segments the number of older
-	// segments that it replaces.
+	// Moved is the number of batches of the current version that get another record because the
+	// lake's public suffix list has changed. They count as neither of the above.
+	Moved int `json:"moved,omitempty"`
+	// Covered is the number of batches that the new segments cover, Segments the number of older
+	// segments that they replace.
 	Covered  int `json:"covered"`
 	Segments int `json:"segments"`
-	// Rows is the number of rows that the new segment covers.
+	// Rows is the number of rows that the new segments cover.
 	Rows int64 `json:"rows"`
 	// Skipped lists finished batches that are left out because they are damaged: the first
 	// maxSkipped of SkippedBatches. If the version has an earlier ingest of such a batch, that one
 	// stays.
 	Skipped        []Skipped `json:"skipped,omitempty"`
 	SkippedBatches int       `json:"skipped_batches,omitempty"`
+	// Searchable tells a workflow that it may set search attributes. Plan leaves it to the caller,
+	// who knows Temporal.
+	Searchable bool `json:"searchable,omitempty"`
 	// Lost says what of the manifest and of the current version is missing or damaged, and what
 	// takes its place: one line each.
 	Lost []string `json:"lost,omitempty"`
@@ -100,13 +112,24 @@ type plan struct {
 	Base string `json:"base"`
 	// Replaces lists the segments of Base that the new segment replaces.
 	Replaces []string `json:"replaces"`
-	// CanonicalForm and PublicSuffix are the rules of all batches.
+	// CanonicalForm and PublicSuffix are the rules of the new version.
 	CanonicalForm string `json:"canonical_form"`
 	PublicSuffix  string `json:"public_suffix_list"`
-	// Datasets describes the datasets of Batches.
+	// Datasets describes the datasets of the plan's batches.
 	Datasets []lake.Dataset `json:"datasets"`
-	// Batches lists the batches that the new segment covers, by dataset and name.
+	// Batches lists the batches that the new segment covers, by dataset and name. There may be none
+	// in a plan that changes the public suffix list.
 	Batches []planned `json:"batches"`
+	// Again lists segments of Base that are built again because batches of them were moved to
+	// another public suffix list, in the order of Base. The new segments take their places, so that
+	// the rows of a domain stay in the order that they had.
+	Again []rebuilt `json:"again,omitempty"`
+}
+
+// rebuilt is a segment that is built again over the same batches, some of which have other records.
+type rebuilt struct {
+	Replaces string    `json:"replaces"`
+	Batches  []planned `json:"batches"`
 }
 
 // planned is one batch of a plan.
@@ -123,8 +146,8 @@ type planned struct {
 	Replaces string `json:"replaces,omitempty"`
 }
 
-// RulesError says that a batch was made by other URL rules or another public suffix list than the
-// version's batches. One version cannot hold both: the lake has to be ingested again.
+// RulesError says that a batch was made by other URL rules than the version's batches. One version
+// cannot hold both: the lake has to be ingested again.
 type RulesError struct {
 	DatasetID uint32
 	Batch     string
@@ -165,7 +188,12 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
+	rules, err := lake.ReadRules(ctx, store)
+	if err != nil {
+		return Summary{}, err
+	}
 	if base != nil {
+		s.Current = base.ID
 		name := func(id uint32) (string, bool) { d, ok := datasets[id]; return d.Name, ok }
 		if err := sameNames(base, name, true); err != nil {
 			return Summary{}, err
@@ -175,37 +203,52 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	finished, records, err := publishable(ctx, store, base, finished, known, func(b planned, reason string) {
+	c := chooser{ctx: ctx, store: store, base: base, rules: rules, known: known, skip: func(b planned, reason string) {
 		skip(datasets[b.DatasetID], b.Batch, reason)
-	})
+	}}
+	if c.moved, err = readMoved(ctx, store, run, round, rules.PublicSuffix); err != nil {
+		return Summary{}, err
+	}
+	good, records, toMove, err := c.choose(finished)
 	if err != nil {
 		return Summary{}, err
 	}
-	p := compare(base, finished)
-	s.Current = p.Base
-	for i := range p.Batches {
-		if p.Batches[i].New {
-			s.Batches++
-		}
-		if p.Batches[i].Replaces != "" {
+	if len(toMove) > 0 {
+		s.MoveKey, s.MoveTasks, err = writeMovePlan(ctx, store, run, round, rules.PublicSuffix, toMove)
+		return s, err
+	}
+	p := compare(base, good, c.flips())
+	all := p.all()
+	for _, b := range all {
+		switch {
+		case b.Replaces != "" && records[b.Digest].MovedFrom == b.Replaces:
+			s.Moved++
+			continue
+		case b.Replaces != "":
 			s.Replaced++
 		}
+		if b.New {
+			s.Batches++
+		}
 	}
-	if s.Batches == 0 {
+	if s.Batches == 0 && s.Moved == 0 && !c.flips() {
 		s.Nothing = true
 		return s, published.Settle(ctx, store)
 	}
-	if err := p.describe(records, base); err != nil {
+	if err := p.describe(records, base, rules); err != nil {
 		return Summary{}, err
 	}
 	p.compact(base, frozen(base, known))
-	for _, b := range p.Batches {
+	described := map[uint32]bool{}
+	all = p.all()
+	for _, b := range all {
 		s.Rows += b.Rows
-		if len(p.Datasets) == 0 || p.Datasets[len(p.Datasets)-1].ID != b.DatasetID {
+		if !described[b.DatasetID] {
+			described[b.DatasetID] = true
 			p.Datasets = append(p.Datasets, datasets[b.DatasetID])
 		}
 	}
-	s.Covered, s.Segments = len(p.Batches), len(p.Replaces)
+	s.Covered, s.Segments = len(all), len(p.Replaces)+len(p.Again)
 	data, err := codec.Seal(p)
 	if err != nil {
 		return Summary{}, err
@@ -275,13 +318,15 @@ func sameNames(v *manifest.Version, name func(id uint32) (string, bool), all boo
 }
 
 // compare plans the batches that base lacks, and the batches of base that share a segment with a
-// replaced one.
-func compare(base *manifest.Version, finished []planned) *plan {
-	p := &plan{Format: planFormat, Replaces: []string{}}
+// replaced one. If the version flips to another public suffix list, each segment with a replaced
+// batch is built again by itself.
+func compare(base *manifest.Version, finished []planned, flips bool) *plan {
+	p := &plan{Format: planFormat, Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{}}
 	if base == nil {
 		base = &manifest.Version{}
 	}
 	p.Base = base.ID
+	replaced := map[string][]planned{} // by segment
 	for _, b := range finished {
 		live, ok := base.FindBatch(b.DatasetID, b.Batch)
 		if ok && live.Digest == b.Digest {
@@ -290,77 +335,97 @@ func compare(base *manifest.Version, finished []planned) *plan {
 		b.New = true
 		if ok {
 			b.Replaces = live.Digest
-			p.replace(live.Segment)
+			replaced[live.Segment] = append(replaced[live.Segment], b)
+		} else {
+			p.Batches = append(p.Batches, b)
 		}
-		p.Batches = append(p.Batches, b)
 	}
-	for _, segment := range p.Replaces {
-		p.carry(base, segment)
+	if flips {
+		p.Format = flipFormat
+		for _, s := range base.Segments {
+			if b := replaced[s.ID]; b != nil {
+				p.Again = append(p.Again, rebuilt{Replaces: s.ID, Batches: sortPlanned(carry(base, s.ID, b))})
+			}
+		}
+		return p
+	}
+	for _, s := range base.Segments {
+		if b := replaced[s.ID]; b != nil {
+			p.Replaces = append(p.Replaces, s.ID)
+			p.Batches = append(p.Batches, carry(base, s.ID, b)...)
+		}
 	}
 	return p
 }
 
-func (p *plan) replace(segment string) {
-	if !slices.Contains(p.Replaces, segment) {
-		p.Replaces = append(p.Replaces, segment)
-	}
-}
-
-// carry adds the batches of one of base's segments to the plan, except those that are replaced.
-func (p *plan) carry(base *manifest.Version, segment string) {
-	replaced := map[manifest.Batch]bool{}
-	for _, b := range p.Batches {
-		if b.Replaces != "" {
-			replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] = true
-		}
-	}
+// carry returns replaced and the other batches of one of base's segments.
+func carry(base *manifest.Version, segment string, replaced []planned) []planned {
 	for _, b := range base.Batches {
-		if b.Segment == segment && !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
-			p.Batches = append(p.Batches, planned{
+		if b.Segment == segment && !slices.ContainsFunc(replaced, func(r planned) bool {
+			return r.DatasetID == b.DatasetID && r.Batch == b.Batch
+		}) {
+			replaced = append(replaced, planned{
 				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
 			})
 		}
 	}
+	return replaced
+}
+
+// sortPlanned sorts batches by dataset and name.
+func sortPlanned(batches []planned) []planned {
+	slices.SortFunc(batches, func(a, b planned) int {
+		return cmp.Or(cmp.Compare(a.DatasetID, b.DatasetID), cmp.Compare(a.Batch, b.Batch))
+	})
+	return batches
+}
+
+// all returns the batches of all new segments, by dataset and name.
+func (p *plan) all() []planned {
+	all := slices.Clone(p.Batches)
+	for i := range p.Again {
+		all = append(all, p.Again[i].Batches...)
+	}
+	return sortPlanned(all)
 }
 
 // describe copies rows, parts and bytes of the new batches from their records, which it finds by
-// digest. It returns a *RulesError unless the same rules made all batches of the next version.
-func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version) error {
-	for i := range p.Batches {
-		b := &p.Batches[i]
-		if !b.New {
-			continue
-		}
-		r := records[b.Digest]
-		b.Rows, b.Parts = r.Rows, int64(len(r.Parts))
-		for _, part := range r.Parts {
-			b.Bytes += part.Bytes
-		}
-	}
-	stays := base != nil && len(base.Batches) > 0 // some batch of base stays
-	if stays {
-		replaced := 0
-		for _, b := range p.Batches {
+// digest, and sets the rules of the version. It returns a *RulesError unless all its batches have
+// the canonical form of the lake's rules.
+func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version, rules lake.Rules) error {
+	p.CanonicalForm, p.PublicSuffix = rules.CanonicalForm, rules.PublicSuffix
+	replaced := 0
+	describe := func(batches []planned) error {
+		for i := range batches {
+			b := &batches[i]
 			if b.Replaces != "" {
 				replaced++
 			}
+			if !b.New {
+				continue
+			}
+			r := records[b.Digest]
+			b.Rows, b.Parts = r.Rows, int64(len(r.Parts))
+			for _, part := range r.Parts {
+				b.Bytes += part.Bytes
+			}
+			if r.CanonicalForm != p.CanonicalForm {
+				return &RulesError{DatasetID: b.DatasetID, Batch: b.Batch, Want: p.CanonicalForm, Got: r.CanonicalForm}
+			}
 		}
-		stays = replaced < len(base.Batches)
+		return nil
 	}
-	if stays {
-		p.CanonicalForm, p.PublicSuffix = base.CanonicalForm, base.PublicSuffix
+	if err := describe(p.Batches); err != nil {
+		return err
 	}
-	for i, b := range p.Batches {
-		if !b.New {
-			continue
+	for i := range p.Again {
+		if err := describe(p.Again[i].Batches); err != nil {
+			return err
 		}
-		r := records[b.Digest]
-		if p.CanonicalForm == "" {
-			p.CanonicalForm, p.PublicSuffix = r.CanonicalForm, r.PublicSuffix
-		}
-		if r.CanonicalForm != p.CanonicalForm || r.PublicSuffix != p.PublicSuffix {
-			return &RulesError{DatasetID: p.Batches[i].DatasetID, Batch: p.Batches[i].Batch,
-				Want: p.CanonicalForm + " and " + p.PublicSuffix, Got: r.CanonicalForm + " and " + r.PublicSuffix}
+	}
+	if base != nil && replaced < len(base.Batches) && base.CanonicalForm != p.CanonicalForm {
+		for _, b := range base.Batches {
+			return &RulesError{DatasetID: b.DatasetID, Batch: b.Batch, Want: p.CanonicalForm, Got: base.CanonicalForm}
 		}
 	}
 	return nil
@@ -372,10 +437,13 @@ func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version) 
 // logarithm of the lake, not with the number of publishes. Segments in frozen cannot be built again
 // and stay.
 func (p *plan) compact(base *manifest.Version, frozen map[string]string) {
-	if base != nil {
+	if base != nil && len(p.Batches) > 0 {
+		again := func(id string) bool {
+			return slices.ContainsFunc(p.Again, func(r rebuilt) bool { return r.Replaces == id })
+		}
 		var rest []manifest.Segment
 		for _, s := range base.Segments {
-			if _, ok := frozen[s.ID]; !ok && !slices.Contains(p.Replaces, s.ID) {
+			if _, ok := frozen[s.ID]; !ok && !slices.Contains(p.Replaces, s.ID) && !again(s.ID) {
 				rest = append(rest, s)
 			}
 		}
@@ -389,15 +457,13 @@ func (p *plan) compact(base *manifest.Version, frozen map[string]string) {
 			if left-i <= TargetSegments && rest[i].Rows > size {
 				break
 			}
-			p.replace(rest[i].ID)
-			p.carry(base, rest[i].ID)
+			p.Replaces = append(p.Replaces, rest[i].ID)
+			p.Batches = append(p.Batches, carry(base, rest[i].ID, nil)...)
 			size += rest[i].Rows
 		}
 	}
 	slices.Sort(p.Replaces)
-	slices.SortFunc(p.Batches, func(a, b planned) int {
-		return cmp.Or(cmp.Compare(a.DatasetID, b.DatasetID), cmp.Compare(a.Batch, b.Batch))
-	})
+	sortPlanned(p.Batches)
 }
 
 // readPlan reads and checks the plan at key. id is the id of its commit.
@@ -410,21 +476,22 @@ func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id st
 	if err := codec.Unseal(data, key, p); err != nil {
 		return nil, "", err
 	}
-	if p.Format != planFormat {
-		return nil, "", codec.Corrupt(key, "format", -1, planFormat, p.Format)
+	if p.Format != planFormat && p.Format != flipFormat {
+		return nil, "", codec.Corrupt(key, "format", -1, flipFormat, p.Format)
 	}
 	return p, lake.Digest(data), nil
 }
 
-// refs returns the batches as the index builder names them.
-func (p *plan) refs() []segment.BatchRef {
-	refs := make([]segment.BatchRef, 0, len(p.Batches))
-	for _, b := range p.Batches {
+// refs returns batches as the index builder names them.
+func refs(batches []planned) []segment.BatchRef {
+	refs := make([]segment.BatchRef, 0, len(batches))
+	for _, b := range batches {
 		refs = append(refs, b.ref())
 	}
 	return refs
 }
 
+// ref returns the batch as the index builder names it.
 func (b *planned) ref() segment.BatchRef {
 	return segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
 }

@@ -22,7 +22,11 @@ import (
 
 // Built is the result of Build.
 type Built struct {
+	// Segment is the segment of the plan's batches. It is zero if a change of the public suffix
+	// list is all that is new.
 	Segment segment.Ref `json:"segment"`
+	// Again are the segments that were built again for that change, in the order of the plan.
+	Again []segment.Ref `json:"again,omitempty"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
 	// no segment: plan again, and the new plan leaves those batches out.
 	Damaged int `json:"damaged,omitempty"`
@@ -49,9 +53,9 @@ const maxVerifications = 3
 // errStale ends a commit whose plan does not fit the version that it would follow.
 var errStale = errors.New("plan is stale")
 
-// Build makes the segment of a plan, with spill files in tempDir. If an earlier build left the
-// segment and it is intact, it is not built again. Batches that are damaged, or that cannot be in
-// one segment, are no error: Build lists them for the next plan of the same run.
+// Build makes the segments of a plan, with spill files in tempDir. A segment that an earlier build
+// left and that is intact is not built again. Batches that are damaged, or that cannot be in one
+// segment, are no error: Build lists them for the next plan of the same run.
 func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Built, error) {
 	return build(ctx, store, planKey, indexbuild.Options{TempDir: tempDir})
 }
@@ -61,11 +65,7 @@ func build(ctx context.Context, store blob.Store, planKey string, opt indexbuild
 	if err != nil {
 		return Built{}, fmt.Errorf("build segment: %w", err)
 	}
-	ref, ok, err := intactSegment(ctx, store, p.refs(), opt)
-	if ok || err != nil {
-		return Built{Segment: ref}, err
-	}
-	ref, err = indexbuild.BuildSegment(ctx, store, p.refs(), opt)
+	built, err := p.build(ctx, store, opt)
 	var d *postings.DamageError
 	var c *indexbuild.CollisionError
 	n, nerr := 0, error(nil)
@@ -81,32 +81,63 @@ func build(ctx context.Context, store blob.Store, planKey string, opt indexbuild
 	case n > 0:
 		return Built{Damaged: n}, nil
 	}
-	return Built{Segment: ref}, err
+	return built, err
 }
 
-// intactSegment returns the segment over batches if an earlier build has left it and every byte of
-// it is what was written.
-func intactSegment(
+// build builds all segments of the plan, one after the other. It does not build again those that an
+// earlier build left and that are intact.
+func (p *plan) build(ctx context.Context, store blob.Store, opt indexbuild.Options) (b Built, err error) {
+	if len(p.Batches) > 0 {
+		if b.Segment, err = buildOne(ctx, store, refs(p.Batches), opt); err != nil {
+			return Built{}, err
+		}
+	}
+	for i := range p.Again {
+		ref, err := buildOne(ctx, store, refs(p.Again[i].Batches), opt)
+		if err != nil {
+			return Built{}, err
+		}
+		b.Again = append(b.Again, ref)
+	}
+	return b, nil
+}
+
+// segments returns the segments that were built.
+func (b *Built) segments() []segment.Ref {
+	all := slices.Clone(b.Again)
+	if b.Segment.ID != "" {
+		all = append(all, b.Segment)
+	}
+	return all
+}
+
+// buildOne returns the segment over batches. If an earlier build has left it and every byte of it is
+// what was written, it is not built again.
+func buildOne(
 	ctx context.Context, store blob.Store, batches []segment.BatchRef, opt indexbuild.Options,
-) (segment.Ref, bool, error) {
+) (segment.Ref, error) {
 	ref, ok, err := indexbuild.FindSegment(ctx, store, batches, opt)
 	if ok && err == nil {
 		_, err = verify.Segment(ctx, store, ref, false, opt.TempDir)
 	}
-	if errors.Is(err, codec.ErrCorrupt) {
-		return segment.Ref{}, false, nil
+	if err == nil && ok || err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		return ref, err
 	}
-	return ref, ok, err
+	return indexbuild.BuildSegment(ctx, store, batches, opt)
 }
 
-// Verify reads back and checks every byte of a built segment, before readers depend on it.
+// Verify reads back and checks every byte of the built segments, before readers depend on them.
 // Temporary files are in tempDir.
 func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) error {
-	_, err := verify.Segment(ctx, store, built.Segment, false, tempDir)
-	return err
+	for _, ref := range built.segments() {
+		if _, err := verify.Segment(ctx, store, ref, false, tempDir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// Commit makes the version in which the plan's segment takes the place of those that it replaces,
+// Commit makes the version in which the plan's segments take the places of those that they replace,
 // and removes the plan. If another version came first, the plan is applied to that one, provided
 // that its inputs are still live there; else the result is Stale. So is that of a plan with a batch
 // whose ingest was withdrawn since.
@@ -124,7 +155,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 			if gone, err := p.withdrawn(ctx, store); err != nil || gone {
 				return nil, cmp.Or(err, errStale)
 			}
-			return p.after(parent, built.Segment)
+			return p.after(parent, &built)
 		},
 	}
 	out := Committed{Stale: true}
@@ -159,11 +190,14 @@ func committed(ctx context.Context, store blob.Store, planKey string) (Committed
 }
 
 // after returns the version that follows parent by this plan, or errStale.
-func (p *plan) after(parent *manifest.Version, seg segment.Ref) (*manifest.Version, error) {
+func (p *plan) after(parent *manifest.Version, built *Built) (*manifest.Version, error) {
 	if parent == nil {
 		parent = &manifest.Version{}
 	}
-	if err := p.fits(parent, seg); err != nil {
+	if len(built.Again) != len(p.Again) || (built.Segment.ID != "") != (len(p.Batches) > 0) {
+		return nil, errors.New("commit version: another worker has built other segments than the plan has")
+	}
+	if err := p.fits(parent, built); err != nil {
 		return nil, err
 	}
 	if err := sameNames(parent, func(id uint32) (string, bool) {
@@ -176,23 +210,31 @@ func (p *plan) after(parent *manifest.Version, seg segment.Ref) (*manifest.Versi
 		return nil, err
 	}
 	next := &manifest.Version{CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix}
+	replaced := p.replaced()
+	add := func(seg segment.Ref, batches []planned) {
+		next.Segments = append(next.Segments, manifest.NewSegment(seg.ID, seg.XXH64, seg.Bytes, seg.Domains, seg.Rows))
+		for _, b := range batches {
+			next.Batches = append(next.Batches, manifest.Batch{
+				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest,
+				Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Segment: seg.ID,
+			})
+		}
+	}
 	for _, s := range parent.Segments {
-		if !slices.Contains(p.Replaces, s.ID) {
+		if i := slices.IndexFunc(p.Again, func(r rebuilt) bool { return r.Replaces == s.ID }); i >= 0 {
+			add(built.Again[i], p.Again[i].Batches)
+		} else if !replaced[s.ID] {
 			next.Segments = append(next.Segments, s)
 		}
 	}
+	if built.Segment.ID != "" {
+		add(built.Segment, p.Batches)
+	}
 	for _, b := range parent.Batches {
-		if !slices.Contains(p.Replaces, b.Segment) {
+		if !replaced[b.Segment] {
 			next.Batches = append(next.Batches, b)
 		}
 	}
-	for _, b := range p.Batches {
-		next.Batches = append(next.Batches, manifest.Batch{
-			DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest,
-			Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Segment: seg.ID,
-		})
-	}
-	next.Segments = append(next.Segments, manifest.NewSegment(seg.ID, seg.XXH64, seg.Bytes, seg.Domains, seg.Rows))
 	described := map[uint32]bool{}
 	for _, d := range p.Datasets {
 		described[d.ID] = true
@@ -208,10 +250,22 @@ func (p *plan) after(parent *manifest.Version, seg segment.Ref) (*manifest.Versi
 	return next, nil
 }
 
+// replaced returns the segments that the plan replaces.
+func (p *plan) replaced() map[string]bool {
+	all := map[string]bool{}
+	for _, id := range p.Replaces {
+		all[id] = true
+	}
+	for i := range p.Again {
+		all[p.Again[i].Replaces] = true
+	}
+	return all
+}
+
 // fits returns errStale unless the plan can be applied to parent: parent still has the segments
 // that the plan replaces, they hold only batches that the plan covers, and no other publish has
 // added the plan's new batches.
-func (p *plan) fits(parent *manifest.Version, seg segment.Ref) error {
+func (p *plan) fits(parent *manifest.Version, built *Built) error {
 	if parent.ID == p.Base {
 		return nil
 	}
@@ -222,29 +276,36 @@ func (p *plan) fits(parent *manifest.Version, seg segment.Ref) error {
 	for _, s := range parent.Segments {
 		live[s.ID] = true
 	}
-	for _, id := range p.Replaces {
+	replaced := p.replaced()
+	for id := range replaced {
 		if !live[id] {
 			return errStale
 		}
 	}
-	if live[seg.ID] || len(parent.Segments)-len(p.Replaces)+1 > manifest.MaxSegments {
+	added := built.segments()
+	for _, seg := range added {
+		if live[seg.ID] {
+			return errStale
+		}
+	}
+	if len(parent.Segments)-len(replaced)+len(added) > manifest.MaxSegments {
 		return errStale
 	}
 	known := 0
-	for _, b := range p.Batches {
+	for _, b := range p.all() {
 		have, ok := parent.FindBatch(b.DatasetID, b.Batch)
 		switch {
 		case !ok && (!b.New || b.Replaces != ""):
 			return errStale
 		case !ok:
 			continue
-		case b.New && have.Digest != b.Replaces, !b.New && have.Digest != b.Digest, !slices.Contains(p.Replaces, have.Segment):
+		case b.New && have.Digest != b.Replaces, !b.New && have.Digest != b.Digest, !replaced[have.Segment]:
 			return errStale
 		}
 		known++
 	}
 	for _, b := range parent.Batches {
-		if slices.Contains(p.Replaces, b.Segment) {
+		if replaced[b.Segment] {
 			known--
 		}
 	}
@@ -278,7 +339,7 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 	// Commit removes its own plan; other plans and the list of damaged batches remain.
 	defer func() { _ = lake.DeleteStaging(ctx, store, run) }()
 	for round := 0; ; round++ {
-		plan, err := Plan(ctx, store, run, round)
+		plan, err := planAndMove(ctx, store, run, round, tempDir)
 		if err != nil {
 			return Committed{}, err
 		}
@@ -302,6 +363,21 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 		if err != nil || !done.Stale {
 			done.Skipped = plan.Skipped
 			return done, err
+		}
+	}
+}
+
+// planAndMove plans a round and runs all moves that the plan needs first.
+func planAndMove(ctx context.Context, store blob.Store, run string, round int, tempDir string) (Summary, error) {
+	for {
+		plan, err := Plan(ctx, store, run, round)
+		if err != nil || plan.MoveTasks == 0 {
+			return plan, err
+		}
+		for task := range plan.MoveTasks {
+			if _, err := Move(ctx, store, plan.MoveKey, task, tempDir, nil); err != nil {
+				return Summary{}, err
+			}
 		}
 	}
 }

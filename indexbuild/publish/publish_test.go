@@ -418,7 +418,7 @@ func TestBatchOfOtherRulesIsRejected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.PublicSuffix = "another list"
+	b.CanonicalForm = "another form"
 	data, digest, err := b.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -435,7 +435,7 @@ func TestBatchOfOtherRulesIsRejected(t *testing.T) {
 	}
 	_, err = publish.Plan(t.Context(), store, testlake.Run(), 0)
 	var rules *publish.RulesError
-	if !errors.As(err, &rules) || rules.Batch != "b2" || !strings.Contains(rules.Got, "another list") {
+	if !errors.As(err, &rules) || rules.Batch != "b2" || rules.Got != "another form" {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/repair"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -128,6 +127,9 @@ func (r *rebuilder) run(which string) error {
 		if err := r.registries(base, older); err != nil {
 			return err
 		}
+		if err := r.suffixLists(append([]*manifest.Version{base}, older...)); err != nil {
+			return err
+		}
 	}
 	done := map[string]bool{}
 	for i, v := range append([]*manifest.Version{base}, older...) {
@@ -181,6 +183,32 @@ func (r *rebuilder) olderVersions(published *manifest.State) (older []*manifest.
 	return older, nil
 }
 
+// suffixLists writes lost public suffix lists of versions and of new batches again, as far as they
+// are this program's.
+func (r *rebuilder) suffixLists(versions []*manifest.Version) error {
+	var identities []string
+	if rules, err := lake.ReadRules(r.ctx, r.store); err == nil { // else the registry is unmended
+		identities = append(identities, rules.PublicSuffix)
+	}
+	for _, v := range versions {
+		identities = append(identities, v.PublicSuffix)
+	}
+	slices.Sort(identities)
+	for _, identity := range slices.Compact(identities) {
+		if identity == "" {
+			continue
+		}
+		restored, err := lake.RestoreSuffixList(r.ctx, r.store, identity)
+		if restored {
+			addLines(&r.out.Registries, lake.SuffixListKey(identity))
+		}
+		if err := r.unmended(err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // segment mends a segment of a version.
 func (r *rebuilder) segment(v *manifest.Version, s manifest.Segment, current bool) error {
 	r.out.Checked++
@@ -210,13 +238,11 @@ func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches [
 		return err
 	}
 	opt := indexbuild.Options{TempDir: r.tempDir}
-	ref, ok, err := intactSegment(r.ctx, r.store, batches, opt)
-	if err == nil && !ok {
-		if ref, err = indexbuild.BuildSegment(r.ctx, r.store, batches, opt); err == nil {
-			_, err = verify.Segment(r.ctx, r.store, ref, false, r.tempDir)
-		}
-	}
+	ref, err := buildOne(r.ctx, r.store, batches, opt)
 	if err != nil {
+		return err
+	}
+	if err := Verify(r.ctx, r.store, Built{Segment: ref}, r.tempDir); err != nil {
 		return err
 	}
 	c := manifest.Commit{

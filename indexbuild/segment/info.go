@@ -112,7 +112,8 @@ type Info struct {
 	Format        int    `json:"format"`
 	Segment       string `json:"segment"` // the id
 	CanonicalForm string `json:"canonical_form"`
-	PublicSuffix  string `json:"public_suffix_list"`
+	// PublicSuffix is the public suffix list that the record of the first batch names.
+	PublicSuffix string `json:"public_suffix_list"`
 
 	Domains int64 `json:"domains"`
 	Entries int64 `json:"entries"` // pairs of domain and dataset

@@ -67,8 +67,8 @@ func CompareTuples(a, b Tuple) int {
 // Totals are exact sums over rows.
 type Totals struct {
 	Rows int64
-	// Size is the sum of the sizes of the rows that have one, math.MaxInt64 if the sum does not
-	// fit. HasSize tells whether any row has a size.
+	// Size is the sum of the sizes of the rows that have one; see SizeOverflows. HasSize tells
+	// whether any row has a size.
 	Size    int64
 	HasSize bool
 	// FirstTS and LastTS are the smallest and the largest ts of the rows that have one, in
@@ -83,7 +83,7 @@ func (t *Totals) Add(b Totals) {
 	if b.HasSize {
 		t.HasSize = true
 		if t.Size += b.Size; t.Size < 0 {
-			t.Size = math.MaxInt64 // neither was negative
+			t.Size = math.MaxInt64 // neither was negative; see SizeOverflows
 		}
 	}
 	if b.HasTS {
@@ -96,6 +96,10 @@ func (t *Totals) Add(b Totals) {
 		t.HasTS = true
 	}
 }
+
+// SizeOverflows reports whether the sum of sizes is not known, since it is 2^63-1 or more. Size is
+// then 2^63-1, in files too, and stays that whatever is added.
+func (t *Totals) SizeOverflows() bool { return t.Size == math.MaxInt64 }
 
 // Validate tells whether t can be the totals of rows.
 func (t *Totals) Validate() error {

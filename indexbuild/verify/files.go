@@ -93,7 +93,9 @@ func (v *verifier) records() error {
 			return v.problem(ref.Key(), r.err)
 		}
 		b := r.batch
-		if b.CanonicalForm != v.info.CanonicalForm || b.PublicSuffix != v.info.PublicSuffix {
+		// The public suffix list is that of the first batch. Others may name another list, if
+		// nothing of them differs between the two.
+		if b.CanonicalForm != v.info.CanonicalForm || i == 0 && b.PublicSuffix != v.info.PublicSuffix {
 			v.wrong(ref.Key(), "rules", v.info.CanonicalForm+" with "+v.info.PublicSuffix,
 				b.CanonicalForm+" with "+b.PublicSuffix)
 		}

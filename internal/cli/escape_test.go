@@ -3,8 +3,11 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -85,5 +88,43 @@ func TestRunEscapesErrors(t *testing.T) {
 	}
 	if text := errorText(fmt.Errorf("%w, %w", errors.New("a"), errors.New("b"))); strings.Contains(text, "\n") {
 		t.Errorf("%q has two lines", text)
+	}
+}
+
+// TestPrintableJSONIsTheSameJSON holds that documents and log lines cannot steer a terminal, and
+// that they say what they said.
+func TestPrintableJSONIsTheSameJSON(t *testing.T) {
+	const hostile = "\x1b[2J\x7f\u009b2J\u202eq\u2066\u2028\u00e9\U0001f600\\u007f\x00"
+	for _, indent := range []bool{false, true} {
+		var out bytes.Buffer
+		if err := WriteJSON(&out, map[string]string{hostile: hostile}, indent); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range out.String() {
+			if r != '\n' && isUnsafe(r) {
+				t.Errorf("%q is in %q", r, &out)
+			}
+		}
+		var got map[string]string
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil || got[hostile] != hostile {
+			t.Errorf("%q: %v, %q", &out, err, got)
+		}
+	}
+	for name, handler := range map[string]func(w io.Writer) slog.Handler{
+		"text": func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, nil) },
+		"json": func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, nil) },
+	} {
+		var out bytes.Buffer
+		log := slog.New(handler(Printable(&out)))
+		log.Warn(hostile, hostile, hostile)
+		log.Warn("DEL alone", "member", "a\x7fb")
+		for _, r := range strings.ReplaceAll(out.String(), "\n", "") {
+			if isUnsafe(r) {
+				t.Errorf("%s: %q is in %q", name, r, &out)
+			}
+		}
+		if n := strings.Count(out.String(), "\n"); n != 2 {
+			t.Errorf("%s: %d lines, want 2", name, n)
+		}
 	}
 }

@@ -30,10 +30,12 @@ const pause = 500 * time.Millisecond
 
 // Temporal connects to Temporal and returns the client and the address. If Temporal does not answer
 // or does not serve yet, Temporal calls onWait once, unless it is nil, and retries until timeout
-// has passed or ctx ends. Errors that a retry cannot fix are returned at once: an invalid
+// has passed or ctx ends. Unless it is nil, configure may change the options that the environment
+// gave. Errors that a retry cannot fix are returned at once: an invalid
 // environment, an unknown namespace, a denied permission.
 func Temporal(
 	ctx context.Context, logger log.Logger, timeout time.Duration, onWait func(address string),
+	configure func(*client.Options),
 ) (client.Client, string, error) {
 	opts, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
@@ -42,6 +44,9 @@ func Temporal(
 	opts.Logger = logger
 	opts.HostPort = cmp.Or(opts.HostPort, DefaultAddress)
 	opts.Namespace = cmp.Or(opts.Namespace, client.DefaultNamespace)
+	if configure != nil {
+		configure(&opts)
+	}
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for started := time.Now(); ; {

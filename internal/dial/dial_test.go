@@ -71,7 +71,7 @@ func TestTemporalWaits(t *testing.T) {
 			t.Errorf("waiting for %s, want %s", a, address)
 		}
 		serve(t, address)
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,14 +84,14 @@ func TestTemporalWaits(t *testing.T) {
 func TestWaitingEndsWithContext(t *testing.T) {
 	setAddress(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	if _, _, err := Temporal(ctx, quiet, Forever, func(string) { cancel() }); err == nil {
+	if _, _, err := Temporal(ctx, quiet, Forever, func(string) { cancel() }, nil); err == nil {
 		t.Error("connected without a server")
 	}
 }
 
 func TestTimeout(t *testing.T) {
 	address := setAddress(t)
-	_, _, err := Temporal(t.Context(), quiet, time.Second, nil)
+	_, _, err := Temporal(t.Context(), quiet, time.Second, nil, nil)
 	if err == nil || !strings.Contains(err.Error(), address) {
 		t.Errorf("error %v, want one that names %s", err, address)
 	}
@@ -100,7 +100,7 @@ func TestTimeout(t *testing.T) {
 func TestUnknownNamespaceIsNotRetried(t *testing.T) {
 	serve(t, setAddress(t))
 	t.Setenv("TEMPORAL_NAMESPACE", "nowhere")
-	_, _, err := Temporal(t.Context(), quiet, Forever, func(string) { t.Error("retried") })
+	_, _, err := Temporal(t.Context(), quiet, Forever, func(string) { t.Error("retried") }, nil)
 	if err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("error %v, want one that names the namespace", err)
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,6 +35,7 @@ type service struct {
 	Command     []string
 	Entrypoint  []string
 	Ports       []string
+	Expose      []string
 	Volumes     []string
 	Profiles    []string
 	Restart     string
@@ -109,6 +111,11 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 				continue
 			}
 			published[parts[1]] = name
+		}
+		for _, port := range s.Expose {
+			if !slices.Contains(s.Command, ":"+port) {
+				t.Errorf("%s exposes port %s, on which it does not listen: %v", name, port, s.Command)
+			}
 		}
 		for variable := range s.Environment {
 			if flag, ok := strings.CutPrefix(variable, "URLAKE_"); ok {
@@ -229,8 +236,9 @@ func TestComposeServicesWorkTogether(t *testing.T) {
 	c := composeFile(t)
 	testenv.Program(t, "versitygw")
 	temporal := testenv.Program(t, "temporal")
-	s3, api := freeAddress(t), freeAddress(t)
-	u := &urlake{bin: bin, temporal: freeAddress(t), base: "http://" + api}
+	s3 := freeAddress(t)
+	addresses := map[string]string{":8080": freeAddress(t), ":9464": freeAddress(t)}
+	u := &urlake{bin: bin, temporal: freeAddress(t), base: "http://" + addresses[":8080"]}
 	_, port, _ := net.SplitHostPort(u.temporal)
 	common := []string{"HOME=" + t.TempDir(), "TMPDIR=" + t.TempDir(), "PATH=" + bin + ":" + filepath.Dir(temporal) + ":/usr/bin:/bin"}
 	state := map[string]string{}
@@ -242,10 +250,7 @@ func TestComposeServicesWorkTogether(t *testing.T) {
 		here := strings.NewReplacer("/state", state[name], "temporal:7233", u.temporal, "http://s3:7070", "http://"+s3, "--port :7070", "--port "+s3,
 			"0.0.0.0", "127.0.0.1", "/data/", filepath.Join(testenv.Root(t), "testdata")+"/")
 		for _, a := range s.args() {
-			if a == ":8080" {
-				a = api
-			}
-			args = append(args, here.Replace(a))
+			args = append(args, cmp.Or(addresses[a], here.Replace(a)))
 		}
 		env = slices.Clone(common)
 		for k, v := range s.Environment {
@@ -275,6 +280,7 @@ func TestComposeServicesWorkTogether(t *testing.T) {
 		return health.Run()
 	})
 	run("worker")
+	answers(t, "http://"+addresses[":9464"]+"/readyz", http.StatusOK, "ready")
 	run("serve")
 	// Arguments follow the entrypoint, as with docker compose run.
 	_, u.env = line("starter")

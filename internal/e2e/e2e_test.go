@@ -156,7 +156,7 @@ func scan(t *testing.T, sets []dataset) map[string]map[string][]item {
 	for _, d := range sets {
 		for _, f := range d.files {
 			err := d.oracle(unpack(t, testenv.Shared(t, "data", f)), func(raw, ts string) {
-				u, err := urlnorm.Parse(raw)
+				u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), raw)
 				if err != nil {
 					return
 				}

@@ -28,6 +28,8 @@ var allowed = map[string][]string{
 	"lake/urlnorm":       {"internal/prefetch"},
 	"lake/zstdtext":      {"lake/seekable"},
 
+	"lake/suffixchange": {"lake/urlnorm"},
+
 	"lake":             {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
 	"lake/row":         {"lake/codec", "lake/urlnorm"},
 	"lake/row/rowtest": {"lake/row"},
@@ -95,10 +97,15 @@ var allowed = map[string][]string{
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest",
 	},
+	"indexbuild/move": {
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
+		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
+		"lake/seekable", "lake/urlnorm",
+	},
 	"indexbuild/publish": {
-		"indexbuild", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/repair",
-		"indexbuild/segment", "indexbuild/verify", "lake", "lake/blob", "lake/codec",
-		"lake/manifest",
+		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
+		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
+		"lake/codec", "lake/manifest", "lake/suffixchange",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -112,14 +119,15 @@ var allowed = map[string][]string{
 	},
 	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},
 	"worker": {
-		"activities", "internal/cli", "internal/dial", "internal/processors", "lake",
-		"lake/blob", "lake/blob/s3blob", "workflows",
+		"activities", "internal/cli", "internal/dial", "internal/processors",
+		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/blob/s3blob",
+		"lake/ingest", "workflows",
 	},
 	"starter": {
 		"activities", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/segment", "internal/cli", "internal/dial", "lake",
-		"lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest", "lake/manifest",
-		"lake/urlnorm", "workflows",
+		"indexbuild/segment", "internal/cli", "internal/dial",
+		"internal/tracing", "lake", "lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest",
+		"lake/manifest", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
@@ -127,24 +135,28 @@ var allowed = map[string][]string{
 		"lake/manifest", "lake/part", "lake/partreader", "lake/urlnorm",
 	},
 	"serve/api": {
-		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm", "serve/lookup", "serve/ui",
+		"internal/storemetrics", "lake", "lake/blob", "lake/codec", "lake/manifest",
+		"lake/urlnorm", "serve/lookup", "serve/ui",
 	},
 	"serve/ui": {},
 	"serve":    {"internal/cli", "lake/blob", "lake/blob/s3blob", "serve/api", "serve/lookup"},
 
-	"internal/cli":        {},
-	"internal/cpulevels":  {},
-	"internal/dial":       {},
-	"internal/e2e":        {},
-	"internal/layers":     {},
-	"internal/mapped":     {"lake/blob", "lake/codec"},
-	"internal/prefetch":   {},
-	"internal/processors": {},
-	"internal/testenv":    {},
+	"internal/cli":          {},
+	"internal/cpulevels":    {},
+	"internal/dial":         {},
+	"internal/e2e":          {},
+	"internal/layers":       {},
+	"internal/mapped":       {"lake/blob", "lake/codec"},
+	"internal/prefetch":     {},
+	"internal/processors":   {},
+	"internal/storemetrics": {"lake/blob"},
+	"internal/testenv":      {},
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
+		"lake/urlnorm",
 	},
-	"internal/thrift": {"lake/codec"},
+	"internal/thrift":  {"lake/codec"},
+	"internal/tracing": {"activities", "lake/ingest", "workflows"},
 }
 
 // forbidden lists imports from outside that a folder may not have, each with its reason.

@@ -7,9 +7,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // Record is one raw record. TS, in milliseconds since the epoch, and Size are used only with HasTS
@@ -132,6 +135,38 @@ func Steps(ctx context.Context, store blob.Store, spec ingest.Spec, tempDir stri
 		return none, err
 	}
 	return done, ingest.Cleanup(ctx, store, run)
+}
+
+// SetList gives a lake the public suffix list with these rules, which are separated by white space.
+func SetList(tb testing.TB, store blob.Store, rules string) *urlnorm.SuffixList {
+	tb.Helper()
+	list, err := urlnorm.ParseSuffixList([]byte(strings.Join(strings.Fields(rules), "\n")))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	have, err := lake.ReadRules(tb.Context(), store)
+	if err == nil {
+		err = lake.SetRules(tb.Context(), store, have, list)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return list
+}
+
+// LoseList deletes the object of a public suffix list, and makes this process read lists again.
+func LoseList(tb testing.TB, store blob.Store, list *urlnorm.SuffixList) {
+	tb.Helper()
+	if err := store.Delete(tb.Context(), lake.SuffixListKey(list.Identity())); err != nil {
+		tb.Fatal(err)
+	}
+	// A process remembers few lists.
+	for i := range 100 {
+		other := blob.NewMemory()
+		if _, err := lake.LoadSuffixList(tb.Context(), other, SetList(tb, other, fmt.Sprintf("a%d", i)).Identity()); err != nil {
+			tb.Fatal(err)
+		}
+	}
 }
 
 // Publish publishes a version with every finished batch.

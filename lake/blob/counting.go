@@ -2,6 +2,7 @@ package blob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -45,6 +46,47 @@ func (o Op) String() string {
 // MarshalText makes JSON of an Op its name.
 func (o Op) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
+// Failure is why an operation failed.
+type Failure uint8
+
+const (
+	// FailureAbsent: the object does not exist. Callers often expect it.
+	FailureAbsent Failure = iota
+	// FailureCondition: the condition of a Put did not hold. Another process was first.
+	FailureCondition
+	// FailureDenied: the store refuses until a person removes the reason.
+	FailureDenied
+	// FailureCancelled: the caller's context ended first.
+	FailureCancelled
+	// FailureOther is all else: above all, a store that does not answer.
+	FailureOther
+)
+
+var failureNames = [...]string{
+	FailureAbsent: "absent", FailureCondition: "condition", FailureDenied: "denied",
+	FailureCancelled: "cancelled", FailureOther: "other",
+}
+
+// Failures lists all kinds of failures.
+var Failures = []Failure{FailureAbsent, FailureCondition, FailureDenied, FailureCancelled, FailureOther}
+
+// String is the name of the failure in metrics.
+func (f Failure) String() string { return failureNames[f] }
+
+func failureOf(err error) Failure {
+	switch {
+	case errors.Is(err, ErrNotExist):
+		return FailureAbsent
+	case errors.Is(err, ErrPrecondition):
+		return FailureCondition
+	case errors.Is(err, ErrDenied):
+		return FailureDenied
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return FailureCancelled
+	}
+	return FailureOther
+}
+
 // Count is the statistics of one kind of operation.
 type Count struct {
 	// Requests is the number of calls, including failed ones. A call is one request to the store,
@@ -56,11 +98,16 @@ type Count struct {
 	Bytes int64
 }
 
+type counts struct {
+	requests, bytes atomic.Int64
+	errors          [len(failureNames)]atomic.Int64
+}
+
 // Counting wraps a Store and counts its operations. It also appends each operation to the Trace of
 // its context, if there is one.
 type Counting struct {
 	store  Store
-	counts [len(opNames)]struct{ requests, errors, bytes atomic.Int64 }
+	counts [len(opNames)]counts
 }
 
 // NewCounting wraps a store.
@@ -72,8 +119,15 @@ func (c *Counting) Unwrap() Store { return c.store }
 // Count returns the counts of one kind of operation.
 func (c *Counting) Count(op Op) Count {
 	n := &c.counts[op]
-	return Count{Requests: n.requests.Load(), Errors: n.errors.Load(), Bytes: n.bytes.Load()}
+	count := Count{Requests: n.requests.Load(), Bytes: n.bytes.Load()}
+	for i := range n.errors {
+		count.Errors += n.errors[i].Load()
+	}
+	return count
 }
+
+// Failed returns how many calls of one kind of operation failed for that reason.
+func (c *Counting) Failed(op Op, why Failure) int64 { return c.counts[op].errors[why].Load() }
 
 // Reads returns the counts of Stat, Get, ReadRange, Open and List together.
 func (c *Counting) Reads() Count { return c.sum(OpStat, OpGet, OpReadRange, OpOpen, OpList) }
@@ -147,7 +201,7 @@ func (c *Counting) record(ctx context.Context, a Access, bytes int64, err error)
 	n.requests.Add(1)
 	n.bytes.Add(bytes)
 	if err != nil {
-		n.errors.Add(1)
+		n.errors[failureOf(err)].Add(1)
 		a.Failed = true
 	}
 	m := meter{bytes: &n.bytes}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"testing"
@@ -141,6 +142,33 @@ func TestTracesOfConcurrentRequestsAreApart(t *testing.T) {
 	}
 	if got := c.Count(blob.OpReadRange).Requests; got != requests*readers*reads {
 		t.Errorf("%d reads", got)
+	}
+}
+
+func TestCountingTellsFailuresApart(t *testing.T) {
+	ctx := t.Context()
+	faulty := blobtest.NewFaulty(blob.NewMemory())
+	c := blob.NewCounting(faulty)
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	for why, cause := range map[blob.Failure]error{
+		blob.FailureAbsent:    fmt.Errorf("stat k: %w", blob.ErrNotExist),
+		blob.FailureCondition: blob.ErrPrecondition,
+		blob.FailureDenied:    blob.ErrDenied,
+		blob.FailureCancelled: cancelled.Err(),
+		blob.FailureOther:     errors.New("connection refused"),
+	} {
+		faulty.Heal()
+		faulty.Inject(blobtest.Fault{Op: blob.OpStat, Err: cause})
+		if _, err := c.Stat(ctx, "k"); err == nil {
+			t.Fatal("no fault")
+		}
+		if n := c.Failed(blob.OpStat, why); n != 1 {
+			t.Errorf("%v: %d failures %s, want 1", cause, n, why)
+		}
+	}
+	if n := c.Count(blob.OpStat); n.Errors != int64(len(blob.Failures)) || n.Requests != n.Errors {
+		t.Errorf("all: %+v", n)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 )
 
@@ -17,6 +18,8 @@ type Limits struct {
 	AnyPrefix, OneDigit int64
 	Task                int64
 	Objects             int
+	// RejectLines and RejectBytes bound lists of rejects; from Hopeless on, too many end a split.
+	RejectLines, RejectBytes, Hopeless int64
 
 	Postings NewPostings // not a limit: the postings argument of the steps
 }
@@ -27,7 +30,8 @@ func (l Limits) limits() limits {
 		to   *int64
 		from int64
 	}{{&out.arena, l.Arena}, {&out.mergeArena, l.MergeArena}, {&out.split, l.Split}, {&out.object,
-		l.Object}, {&out.anyPrefix, l.AnyPrefix}, {&out.oneDigit, l.OneDigit}, {&out.task, l.Task}} {
+		l.Object}, {&out.anyPrefix, l.AnyPrefix}, {&out.oneDigit, l.OneDigit}, {&out.task, l.Task}, {&out.rejects.lines, l.RejectLines},
+		{&out.rejects.bytes, l.RejectBytes}, {&out.hopeless, l.Hopeless}} {
 		if f.from != 0 {
 			*f.to = f.from
 		}
@@ -57,6 +61,12 @@ func MergeWithin(
 	ctx context.Context, store blob.Store, run string, task int, tempDir string, l Limits,
 ) (MergeResult, error) {
 	return merge(ctx, store, run, task, tempDir, l.Postings, nil, l.limits())
+}
+
+func FinishWithin(
+	ctx context.Context, store blob.Store, run string, postings []lake.FrameObject, domains int64, l Limits,
+) (FinishResult, error) {
+	return finish(ctx, store, run, postings, domains, l.limits().rejects)
 }
 
 func IngestSmallWithin(ctx context.Context, store blob.Store, run, tempDir string, l Limits) (SmallResult, error) {

@@ -1,23 +1,18 @@
 package ingest
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/zeebo/xxh3"
-
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/seekable"
 )
 
 // FinishResult is the result of an ingest.
@@ -25,8 +20,10 @@ type FinishResult struct {
 	// BatchKey is the key of the batch record, Digest that of its content.
 	BatchKey string `json:"batch_key"`
 	Digest   string `json:"digest"`
-	// RejectsKey is the key of the list of rejected records, "" if there are none.
+	// RejectsKey is the key of the list of rejected records, "" if there are none. Listed is how
+	// many of them are in it, the first ones; 0 if all are.
 	RejectsKey string           `json:"rejects_key,omitempty"`
+	Listed     int64            `json:"listed_rejects,omitempty"`
 	Records    int64            `json:"records"`
 	Rows       int64            `json:"rows"`
 	Merged     int64            `json:"merged"`
@@ -59,6 +56,12 @@ type outcome struct {
 func Finish(
 	ctx context.Context, store blob.Store, run string, postings []lake.FrameObject, domains int64,
 ) (FinishResult, error) {
+	return finish(ctx, store, run, postings, domains, defaultLimits.rejects)
+}
+
+func finish(
+	ctx context.Context, store blob.Store, run string, postings []lake.FrameObject, domains int64, lim rejectLimits,
+) (FinishResult, error) {
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return FinishResult{}, err
@@ -90,7 +93,7 @@ func Finish(
 			return FinishResult{}, codec.Corrupt(mergedKey(run, i), "postings", -1, postings[i].Key, t.Postings.Key)
 		}
 	}
-	out, data, err := describe(ctx, store, p, &m.MergeSummary, splits, inputs, merged, postings, domains)
+	out, data, err := describe(ctx, store, p, &m.MergeSummary, splits, inputs, merged, postings, domains, lim)
 	if err != nil {
 		return FinishResult{}, err
 	}
@@ -109,7 +112,7 @@ func Finish(
 // caller.
 func describe(
 	ctx context.Context, store blob.Store, p *plan, m *MergeSummary, splits []splitRecord,
-	inputs []lake.Input, merged []mergedRecord, postings []lake.FrameObject, domains int64,
+	inputs []lake.Input, merged []mergedRecord, postings []lake.FrameObject, domains int64, lim rejectLimits,
 ) (out FinishResult, record []byte, err error) {
 	b := &lake.Batch{
 		Format: lake.BatchFormat, DatasetID: p.DatasetID, Batch: p.Batch,
@@ -125,7 +128,7 @@ func describe(
 		return out, nil, codec.Corrupt(mergeKey(p.Run), "counts", -1,
 			fmt.Sprintf("%d kept records", m.Kept), fmt.Sprintf("%d rows and %d merged", b.Rows, b.Merged))
 	}
-	if b.Rejects, err = writeRejects(ctx, store, p, splits); err != nil {
+	if b.Rejects, b.ListedRejects, err = writeRejects(ctx, store, p, splits, lim); err != nil {
 		return out, nil, err
 	}
 	record, digest, err := b.Encode()
@@ -141,7 +144,7 @@ func describe(
 		out.PartBytes += part.Bytes
 	}
 	if b.Rejects != nil {
-		out.RejectsKey = b.Rejects.Key
+		out.RejectsKey, out.Listed = b.Rejects.Key, b.ListedRejects
 	}
 	out.Notes = addNotes(out.Notes, p.Notes)
 	for _, s := range splits {
@@ -243,100 +246,6 @@ func readAllMerged(ctx context.Context, store blob.Store, run string, tasks int)
 	}
 	return merged, g.Wait()
 }
-
-// writeRejects joins the rejects of all splits, in input order, in one object whose key is a digest
-// of its content. It generates the bytes twice, once to hash and once to store them, so that they
-// need neither memory nor disk.
-func writeRejects(ctx context.Context, store blob.Store, p *plan, splits []splitRecord) (*lake.Object, error) {
-	if !slices.ContainsFunc(splits, func(s splitRecord) bool { return s.Rejects != nil }) {
-		return nil, nil
-	}
-	hash := xxh3.New()
-	w := &rejectWriter{key: "rejects", w: seekable.NewWriter(hash, 0)}
-	if err := copyRejects(ctx, store, splits, w); err != nil {
-		return nil, err
-	}
-	want, err := w.finish()
-	if err != nil {
-		return nil, err
-	}
-	w = &rejectWriter{}
-	if err := w.create(ctx, store, lake.RejectsKey(p.DatasetID, p.Batch,
-		lake.FormatDigest(hash.Sum128()))); err != nil {
-		return nil, err
-	}
-	defer w.abort()
-	if err := copyRejects(ctx, store, splits, w); err != nil {
-		return nil, err
-	}
-	got, err := w.finish()
-	if err != nil {
-		return nil, err
-	}
-	if got.XXH64 != want.XXH64 {
-		return nil, codec.Corrupt(got.Key, "content", -1, want.XXH64, got.XXH64)
-	}
-	return &got.Object, nil
-}
-
-// copyRejects writes the rejects of all splits to w.
-func copyRejects(ctx context.Context, store blob.Store, splits []splitRecord, w *rejectWriter) error {
-	for _, s := range splits {
-		if s.Rejects == nil {
-			continue
-		}
-		ff, err := s.Rejects.FrameFile()
-		if err != nil {
-			return err
-		}
-		key := s.Rejects.Key
-		read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }
-		frames, err := seekable.OpenAt(ctx, read, ff, key, 0)
-		if err != nil {
-			return err
-		}
-		c := cursor{pieces: s.Objects}
-		for lo := 0; lo < frames.Len(); {
-			hi := min(lo+rejectFramesAtOnce, frames.Len())
-			data, err := frames.Read(ctx, read, lo, hi)
-			if err != nil {
-				return err
-			}
-			for _, lines := range data {
-				for line := range bytes.Lines(lines) {
-					before, ok := c.next()
-					if !ok {
-						return codec.Corrupt(key, "rejects", -1, "no more than the split counted", "more")
-					}
-					if err := w.copy(bytes.TrimSuffix(line, []byte("\n")), before, key); err != nil {
-						return err
-					}
-				}
-			}
-			lo = hi
-		}
-		if _, more := c.next(); more {
-			return codec.Corrupt(key, "rejects", -1, "as many as the split counted", "fewer")
-		}
-	}
-	return nil
-}
-
-// copy adds a reject, read from key, of a range with that many lines before it.
-func (w *rejectWriter) copy(line []byte, before int64, key string) error {
-	if before == 0 {
-		return w.line(line)
-	}
-	var r Reject
-	if err := json.Unmarshal(line, &r); err != nil {
-		return codec.Corrupt(key, "rejects", -1, "a reject", err)
-	}
-	r.Line += before
-	return w.add(r)
-}
-
-// rejectFramesAtOnce is how many frames of rejects one read fetches: one megabyte, decompressed.
-const rejectFramesAtOnce = 16
 
 // reasons formats counts by reason, the largest first.
 func reasons(counts map[string]int64) string {

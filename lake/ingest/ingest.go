@@ -29,9 +29,12 @@
 // A step uses at most WorkerMemory bytes, whatever the inputs are, and MakePlan at most PlanMemory.
 // At most two parts are on local disk at a time.
 //
-// Bad input is an *InputError, and repeating the step does not help. A worker whose rules differ
-// from the lake's gets a *RulesError. Errors, logs and lists of rejects never quote raw records:
-// URLs can be secrets.
+// A run follows the rules that the lake had when it was planned, not those of the worker: domains
+// are found by the public suffix list that the plan names. A worker that lacks it gets a
+// *lake.MissingListError, one that makes another canonical form a *lake.FormError.
+//
+// Bad input is an *InputError, and repeating the step does not help. Errors, logs and lists of
+// rejects never quote raw records: URLs can be secrets.
 //
 // # Staging
 //
@@ -45,9 +48,9 @@
 //	shuffle/{split}/{n}-{arena}  shuffle files (package lake); arena is the size in hexadecimal of
 //	                             the memory for rows, so that workers of different sizes do not mix
 //	                             files
-//	rejects/{split}              frame file, JSON lines {"object","line","offset","reason"} in input
-//	                             order; in a range, lines count from its first until Finish knows
-//	                             how many lines are before it
+//	rejects/{split}              frame file, JSON lines {"object","line","offset","reason"} of the
+//	                             first rejects in input order; in a range, lines count from its
+//	                             first until Finish knows how many lines are before it
 //	merge.json                   sealed result of PlanMerge
 //	merging/{task}/…             sorted runs (package lake) of a task larger than memory
 //	merged/{task}.json           sealed result of Merge: counts, parts, postings object
@@ -63,7 +66,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/urlake/urlake/lake"
@@ -117,6 +119,10 @@ type limits struct {
 	task int64
 	// objects is the largest number of objects in a batch.
 	objects int
+	// rejects bounds the lists of rejects.
+	rejects rejectLimits
+	// hopeless is the number of rejects from which a split with too many of them is not read on.
+	hopeless int64
 }
 
 var defaultLimits = limits{
@@ -129,6 +135,8 @@ var defaultLimits = limits{
 	oneDigit:   1 << 30,
 	task:       64 << 20,
 	objects:    maxObjects,
+	rejects:    rejectLimits{lines: 1_000_000, bytes: 64 << 20},
+	hopeless:   1_000_000,
 }
 
 // Spec says what to ingest. Its JSON is what a person types into the Temporal UI.
@@ -280,10 +288,6 @@ func (e *InputError) Error() string {
 
 func (e *InputError) Unwrap() error { return e.Err }
 
-// RulesError says that this worker's canonical form or public suffix list differs from the plan's
-// or the lake's.
-type RulesError = lake.RulesError
-
 var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 func checkRun(run string) error {
@@ -403,30 +407,4 @@ func saveFirst[T any, D interface {
 	}
 	*doc = have
 	return nil
-}
-
-// partitionsOf returns the range of partitions that a prefix stands for.
-func partitionsOf(prefix string) (first, last byte, err error) {
-	if prefix == lake.AnyPrefix {
-		return 0, 255, nil
-	}
-	v, err := strconv.ParseUint(prefix, 16, 8)
-	switch {
-	case err == nil && len(prefix) == 1:
-		return byte(v << 4), byte(v<<4 | 15), nil
-	case err == nil && len(prefix) == 2:
-		return byte(v), byte(v), nil
-	}
-	return 0, 0, fmt.Errorf("domain prefix %q", prefix)
-}
-
-// prefixOf returns the prefix of a partition for a width in hex digits.
-func prefixOf(partition, width int) string {
-	switch width {
-	case 0:
-		return lake.AnyPrefix
-	case 1:
-		return fmt.Sprintf("%x", partition>>4)
-	}
-	return fmt.Sprintf("%02x", partition)
 }

@@ -79,15 +79,23 @@ func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection,
 // found collects up to limit objects.
 type found struct {
 	objects []object
+	bytes   int64
 	limit   int
 }
 
 var errTooMany = errors.New("too many objects")
 
+// maxBytes is the largest stored size of a batch. A sparse file can claim more.
+const maxBytes = 1 << 60
+
 func (f *found) add(o object) error {
 	if len(f.objects) >= f.limit {
 		return errTooMany
 	}
+	if o.Bytes > maxBytes-f.bytes {
+		return &InputError{Object: o.Name, Reason: fmt.Sprintf("with it the batch has more than %d bytes", int64(maxBytes))}
+	}
+	f.bytes += o.Bytes
 	f.objects = append(f.objects, o)
 	return nil
 }

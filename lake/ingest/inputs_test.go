@@ -392,6 +392,34 @@ func TestBucketIsReadAsPlanned(t *testing.T) {
 	}
 }
 
+// sparse is a bucket whose objects claim to have half of maxBytes.
+type sparse struct{ blob.Store }
+
+func (s sparse) Stat(ctx context.Context, key string) (blob.Info, error) {
+	info, err := s.Store.Stat(ctx, key)
+	info.Size = 1 << 59
+	return info, err
+}
+
+// TestSizesOfInputsDoNotOverflow lists sparse objects whose sizes have no sum of 63 bits.
+func TestSizesOfInputsDoNotOverflow(t *testing.T) {
+	bucket := sparse{blob.NewMemory()}
+	var inputs []string
+	for i := range 17 {
+		key := fmt.Sprintf("%02d.txt", i)
+		if _, err := bucket.Put(t.Context(), key, []byte("http://a.example/\n"), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		inputs = append(inputs, "s3://bucket/"+key)
+	}
+	ingest.BehindS3(t, bucket)
+	_, _, err := ingest.Expand(t.Context(), ingest.Spec{Inputs: inputs})
+	var input *ingest.InputError
+	if !errors.As(err, &input) || input.Object != "s3://bucket/02.txt" {
+		t.Errorf("error %v, want one that names the object", err)
+	}
+}
+
 // TestDeniedInputs checks that a lack of permissions ends a plan with a text that says what to do,
 // while credentials that the store does not accept, which may be renewed, are not the input's
 // fault.

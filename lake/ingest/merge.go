@@ -164,7 +164,7 @@ func planTasks(parts [row.Partitions]partition, lim limits) (width int, tasks []
 			tasks = append(tasks, task{})
 		}
 		t := &tasks[len(tasks)-1]
-		t.Prefixes = append(t.Prefixes, prefixOf(first, width))
+		t.Prefixes = append(t.Prefixes, rowsort.PrefixOf(first, width))
 		t.Rows += rows
 		t.KeyBytes += bytes
 	}
@@ -295,7 +295,7 @@ func mergeShuffled(
 		}
 		if len(runs) == 0 {
 			if next := slices.Index(prefixes, prefix) + 1; next < len(prefixes) {
-				if first, last, err := partitionsOf(prefixes[next]); err == nil { // an error is returned at their turn
+				if first, last, err := rowsort.PartitionsOf(prefixes[next]); err == nil { // an error is returned at their turn
 					buffer.Prefetch(ctx, shuffle, first, last)
 				}
 			}
@@ -383,7 +383,7 @@ func mergePrefix(
 	ctx context.Context, store blob.Store, p *plan, source rowSource, opt partwriter.Options,
 	kept *int64, report func() error,
 ) (*partwriter.Writer, error) {
-	first, last, err := partitionsOf(opt.Prefix)
+	first, last, err := rowsort.PartitionsOf(opt.Prefix)
 	if err != nil {
 		return nil, codec.Corrupt(mergeKey(p.Run), "prefixes", -1, "a domain prefix", err)
 	}

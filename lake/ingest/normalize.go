@@ -3,7 +3,6 @@ package ingest
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,6 @@ import (
 	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/rowsort"
-	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -34,6 +32,9 @@ type SplitResult struct {
 	Rejected map[string]int64 `json:"rejected"`
 	// Bytes is the stored size of the split's objects.
 	Bytes int64 `json:"bytes"`
+	// Listed is how many of the rejected records are in the split's list, the first ones; 0 if all
+	// are.
+	Listed int64 `json:"listed_rejects,omitempty"`
 	// Files is the number of shuffle files written.
 	Files int `json:"files"`
 }
@@ -77,9 +78,6 @@ const (
 	// maxExamples and maxNotes are how many rejects and notes FinishResult names.
 	maxExamples, maxNotes = 5, 5
 )
-
-// rejectFrame is the decompressed size in bytes at which a frame of a list of rejects ends.
-const rejectFrame = 64 << 10
 
 // Normalize reads the objects of one split and writes their rows by partition, and a list of the
 // records that are rejected. postings is as for Merge. progress may be nil; it is called from the
@@ -125,14 +123,18 @@ func normalizeSplit(
 	if err != nil {
 		return nil, nil, err
 	}
-	norm, err := urlnorm.New(urlnorm.Options{StripParams: p.Spec.StripParams})
+	list, err := lake.LoadSuffixList(ctx, store, p.Rules.PublicSuffix)
+	if err != nil {
+		return nil, nil, err
+	}
+	norm, err := urlnorm.New(list, urlnorm.Options{StripParams: p.Spec.StripParams})
 	if err != nil {
 		return nil, nil, &InputError{Reason: err.Error(), Err: err}
 	}
 	n := &normalizer{
 		ctx: ctx, store: store, plan: p, split: split, lim: lim, postings: postings,
 		norm: norm, origins: originCaches.Get().(*urlnorm.Origins),
-		rows: rowsort.NewBuffer(lim.arena), report: progress,
+		rows: rowsort.NewBuffer(lim.arena), report: progress, rejects: rejectWriter{lim: lim.rejects},
 	}
 	if n.report == nil {
 		n.report = func(Progress) {}
@@ -189,6 +191,7 @@ type normalizer struct {
 	// partRows and keyBytes are those of each partition in the files written so far.
 	partRows, keyBytes [row.Partitions]int64
 	rejects            rejectWriter
+	firstInRange       int // out.First up to this one may count lines from the first of a range
 	out                splitRecord
 	rawURL             []byte
 	url                []byte
@@ -450,7 +453,8 @@ func (n *normalizer) shuffle() error {
 	return nil
 }
 
-// reject adds a record to the list of rejects.
+// reject counts a rejected record, and lists it if the list is not full. It returns an *InputError
+// if the split has so many rejects that reading on is in vain.
 func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 	r := Reject{Object: o.member(rej.Member), Line: rej.Line, Offset: rej.Offset, Reason: rej.Reason}
 	in.Rejects++
@@ -458,6 +462,15 @@ func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 	n.out.Rejected[r.Reason]++
 	if len(n.out.First) < maxExamples {
 		n.out.First = append(n.out.First, r)
+		if in.Range != nil && in.Range.From > 0 && r.Offset >= 0 {
+			n.firstInRange = len(n.out.First)
+		}
+	}
+	if err := n.tooManyRejects(r); err != nil {
+		return err
+	}
+	if n.rejects.full {
+		return nil
 	}
 	if n.rejects.w == nil {
 		if err := n.rejects.create(n.ctx, n.store, rejectsKey(n.plan.Run, n.split)); err != nil {
@@ -465,6 +478,28 @@ func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 		}
 	}
 	return n.rejects.add(r)
+}
+
+// tooManyRejects returns an error if the split has read enough to tell that most of its records are
+// not URLs: by the number of records up to the reject r, so that the same input always has the same
+// outcome.
+func (n *normalizer) tooManyRejects(r Reject) error {
+	rejected, limit := n.progress.Rejected, n.plan.Spec.maxRejectRate()
+	if rejected < n.lim.hopeless || float64(rejected) <= limit*float64(n.progress.Records) {
+		return nil
+	}
+	first := slices.Clone(n.out.First[:min(len(n.out.First), firstRejects)])
+	for i := range first {
+		if i < n.firstInRange {
+			first[i].Line = 0 // it counts from the range's first line
+		}
+	}
+	return &InputError{
+		Object: r.Object, Offset: r.Offset, Rejects: first,
+		Reason: fmt.Sprintf("%s: reading stopped here, since %d of %d records so far were rejected (%s), "+
+			"more than the allowed share of %v (--max-reject-rate)",
+			r.Object, rejected, n.progress.Records, reasons(n.out.Rejected), limit),
+	}
 }
 
 // finish writes the remaining rows and rejects. It returns the results of the merge tasks if it has
@@ -494,7 +529,9 @@ func (n *normalizer) finish() (merged []mergedRecord, err error) {
 		if err != nil {
 			return nil, err
 		}
-		n.out.Rejects = &o
+		if n.out.Rejects = &o; n.rejects.full {
+			n.out.Listed = n.rejects.lines
+		}
 	}
 	n.out.Files = len(n.out.Shuffled)
 	return merged, nil
@@ -545,72 +582,4 @@ func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 		merged = append(merged, out)
 	}
 	return merged, true, nil
-}
-
-// rejectWriter writes rejects as JSON lines to a frame file. Frames end by size alone, so the file
-// depends on the lines only.
-type rejectWriter struct {
-	key  string
-	blob blob.Writer // nil if the file is not stored
-	w    *seekable.Writer
-	buf  []byte
-}
-
-func (w *rejectWriter) create(ctx context.Context, store blob.Store, key string) error {
-	b, err := store.Create(ctx, key)
-	if err != nil {
-		return err
-	}
-	w.key, w.blob, w.w = key, b, seekable.NewWriter(b, 0)
-	return nil
-}
-
-func (w *rejectWriter) add(r Reject) error {
-	line, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", w.key, err)
-	}
-	return w.line(line)
-}
-
-// line adds a line without its end.
-func (w *rejectWriter) line(line []byte) error {
-	w.buf = append(append(w.buf, line...), '\n')
-	if len(w.buf) < rejectFrame {
-		return nil
-	}
-	return w.flush()
-}
-
-func (w *rejectWriter) flush() error {
-	if len(w.buf) == 0 {
-		return nil
-	}
-	if _, _, err := w.w.Frame(nil, w.buf); err != nil {
-		return fmt.Errorf("write %s: %w", w.key, err)
-	}
-	w.buf = w.buf[:0]
-	return nil
-}
-
-func (w *rejectWriter) finish() (lake.FrameObject, error) {
-	if err := w.flush(); err != nil {
-		return lake.FrameObject{}, err
-	}
-	ff, err := w.w.Finish()
-	if err != nil {
-		return lake.FrameObject{}, fmt.Errorf("write %s: %w", w.key, err)
-	}
-	if w.blob != nil {
-		if _, err := w.blob.Finish(); err != nil {
-			return lake.FrameObject{}, err
-		}
-	}
-	return lake.NewFrameObject(w.key, ff), nil
-}
-
-func (w *rejectWriter) abort() {
-	if w.blob != nil {
-		w.blob.Abort()
-	}
 }

@@ -63,7 +63,7 @@ func steps(
 		postings = append(postings, o)
 		domains += n
 	}
-	return ingest.Finish(ctx, store, run, postings, domains)
+	return ingest.FinishWithin(ctx, store, run, postings, domains, l)
 }
 
 // extract stands in for package indexbuild, which this package cannot import.
@@ -251,7 +251,7 @@ func newOracle() *oracle { return &oracle{rejected: map[string]int64{}} }
 func (o *oracle) add(rawURL string, rest row.Row, keepRaw bool) {
 	o.records++
 	rawURL = strings.Trim(rawURL, " \t\r\n")
-	u, err := urlnorm.Parse(rawURL)
+	u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), rawURL)
 	var rej *urlnorm.RejectError
 	if errors.As(err, &rej) {
 		o.rejected[string(rej.Reason)]++

@@ -49,6 +49,9 @@ type PlanSummary struct {
 	// Bytes is the stored size of all Objects.
 	Bytes   int64 `json:"bytes"`
 	Objects int   `json:"objects"`
+	// Searchable tells a workflow that it may set search attributes. MakePlan leaves it to the
+	// caller, who knows Temporal.
+	Searchable bool `json:"searchable,omitempty"`
 }
 
 // MakePlan lists the objects to read, registers the dataset and the ingest, and stores the plan of
@@ -124,7 +127,7 @@ func (s *Spec) Check() error {
 	if s.MaxRejectRate > 1 {
 		return &InputError{Reason: fmt.Sprintf("max_reject_rate %v: want a share, at most 1", s.MaxRejectRate)}
 	}
-	if _, err := urlnorm.New(urlnorm.Options{StripParams: s.StripParams}); err != nil {
+	if err := (urlnorm.Options{StripParams: s.StripParams}).Check(); err != nil {
 		return bad(err)
 	}
 	if err := s.rawOptions().Check(); err != nil {
@@ -168,7 +171,12 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if _, err := lake.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
 		return plan{}, err
 	}
-	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: lake.CurrentRules(),
+	// All steps of the run follow these rules, also if the lake's change meanwhile.
+	rules, _, err := lake.LoadRules(ctx, store)
+	if err != nil {
+		return plan{}, err
+	}
+	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: rules,
 		Objects: len(objects), Notes: sel.notes()}
 	for _, o := range objects {
 		p.Bytes += o.Bytes
@@ -459,8 +467,8 @@ func writeSplits(ctx context.Context, store blob.Store, run string, splits [][]p
 	return lake.NewFrameObject(key, ff), nil
 }
 
-// readPlan reads the plan of a run. It returns an error if this program's rules differ from the
-// plan's.
+// readPlan reads the plan of a run. The error is a *lake.FormError if this program does not make
+// the canonical form of the plan.
 func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) {
 	if err := checkRun(run); err != nil {
 		return nil, err
@@ -476,7 +484,7 @@ func (p *plan) check(run string) error {
 	if p.Run != run || p.Count < 1 {
 		return codec.Corrupt(planKey(run), "run", -1, run, p.Run)
 	}
-	return lake.CheckRules(p.Rules)
+	return lake.CheckForm(p.Rules)
 }
 
 // pieces returns the pieces of one split.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -103,7 +104,7 @@ func TestBatchWithTooManyRejectsFails(t *testing.T) {
 				}
 			}
 			for key := range objects(t, store) {
-				if !strings.HasPrefix(key, "registry/") {
+				if !strings.HasPrefix(key, "registry/") && !strings.HasPrefix(key, "rules/") {
 					t.Errorf("the failed batch left %s", key)
 				}
 			}
@@ -159,5 +160,107 @@ func TestBadInputIsAnInputError(t *testing.T) {
 	if _, err := steps(ctx, blob.NewMemory(), "a/b", ingest.Spec{Dataset: "d", Inputs: []string{good}},
 		ingest.Limits{}); err == nil {
 		t.Error("a run name with a slash: no error")
+	}
+}
+
+// TestListsOfRejectsAreBounded holds that a list has the first rejects of the batch in input order,
+// however the inputs are split, and that all are counted.
+func TestListsOfRejectsAreBounded(t *testing.T) {
+	ctx := context.Background()
+	var text strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&text, "http://a.example/%d\nmailto:%d\nhttp://exa mple/%d\nhttp://b.example/%d\n", i, i, i, i)
+	}
+	dir := folder(t, map[string]string{"a.txt": text.String(), "b.txt": text.String(), "c.txt": "mailto:x\n"})
+	spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}, MaxRejectRate: 0.6}
+	all := func() []ingest.Reject {
+		store := blob.NewMemory()
+		f, err := steps(ctx, store, "run", spec, ingest.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Listed != 0 || readBatch(t, store, f.BatchKey).ListedRejects != 0 {
+			t.Errorf("%d rejects listed, want all, which is 0", f.Listed)
+		}
+		return rejectLines(t, store, readBatch(t, store, f.BatchKey).Rejects)
+	}()
+	for name, bound := range map[string]ingest.Limits{
+		"one":          {RejectLines: 1},
+		"in a.txt":     {RejectLines: 999},
+		"all of a.txt": {RejectLines: 6000},
+		"in b.txt":     {RejectLines: 7001},
+		"all but one":  {RejectLines: 12_000},
+		"by size":      {RejectBytes: 100_000},
+		"by both":      {RejectLines: 6500, RejectBytes: 500_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want map[string]string
+			for _, split := range []int64{0, 1000, 20_000} {
+				l := bound
+				l.Split, l.Object = split, split/10
+				store := blob.NewMemory()
+				f, err := steps(ctx, store, "run", spec, l)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b := readBatch(t, store, f.BatchKey)
+				got := rejectLines(t, store, b.Rejects)
+				n := int(bound.RejectLines)
+				if bound.RejectBytes != 0 {
+					n = len(got)
+				}
+				if len(got) == 0 || f.Listed != int64(len(got)) || b.ListedRejects != int64(len(got)) {
+					t.Fatalf("%d rejects in the list, %d and %d by result and record", len(got), f.Listed, b.ListedRejects)
+				}
+				if diff := cmp.Diff(all[:n], got); diff != "" {
+					t.Errorf("these are not the first: %s", diff)
+				}
+				if counts := (map[string]int64{"scheme": 6001, "host": 6000}); !maps.Equal(b.Rejected, counts) {
+					t.Errorf("counts %v, want %v", b.Rejected, counts)
+				}
+				if want == nil {
+					want = objects(t, store)
+				}
+				sameObjects(t, want, objects(t, store))
+			}
+		})
+	}
+}
+
+// TestHopelessSplitIsNotReadToItsEnd has an object that is damaged behind too many rejects. Only a
+// split that is read on notices.
+func TestHopelessSplitIsNotReadToItsEnd(t *testing.T) {
+	ctx := context.Background()
+	lines := strings.Repeat("http://a.example/\n", 2000) + strings.Repeat("mailto:x\n", 30_000)
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	if _, err := w.Write([]byte(lines)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := folder(t, map[string]string{"a.txt": "http://a.example/\nmailto:x\n", "b.txt.gz": zipped.String() + "damaged"})
+	spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
+	var texts []string
+	for _, l := range []ingest.Limits{{Hopeless: 1000}, {Hopeless: 1000, Arena: 10_000}, {Hopeless: 5000}} {
+		_, err := steps(ctx, blob.NewMemory(), "run", spec, l)
+		var input *ingest.InputError
+		if !errors.As(err, &input) || !strings.HasSuffix(input.Object, "b.txt.gz") || len(input.Rejects) != 3 {
+			t.Fatalf("error %v, want one about b.txt.gz", err)
+		}
+		texts = append(texts, err.Error())
+	}
+	// 2,001 records of a.txt and b.txt.gz are kept, and as many rejects are allowed.
+	if want := "2002 of 4003 records so far were rejected (scheme 2002)"; !strings.Contains(texts[0], want) || texts[0] != texts[1] {
+		t.Errorf("errors\n%s\n%s\nwant %s", texts[0], texts[1], want)
+	}
+	if want := "5000 of 7001 records"; !strings.Contains(texts[2], want) {
+		t.Errorf("error %s, want %s", texts[2], want)
+	}
+	// A rate that allows them reads on.
+	spec.MaxRejectRate = 1
+	if _, err := steps(ctx, blob.NewMemory(), "run", spec, ingest.Limits{Hopeless: 1000}); err == nil || !strings.Contains(err.Error(), "truncated") {
+		t.Errorf("error %v, want that the object is damaged", err)
 	}
 }

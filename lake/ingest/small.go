@@ -104,7 +104,7 @@ func (r *smallRecord) ingest(
 	}
 	var record []byte
 	if r.Finish, record, err = describe(ctx, store, p, &m.MergeSummary, splits, inputs, merged, postings,
-		r.Domains); err != nil {
+		r.Domains, lim.rejects); err != nil {
 		return err
 	}
 	if r.Finish.Existed, err = hasContent(ctx, store, p, r.Finish.Digest); err != nil {

@@ -73,8 +73,8 @@ func TestWorkerOfOtherRulesRefuses(t *testing.T) {
 	if _, err := store.Put(ctx, key, data, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	var rules *ingest.RulesError
-	if _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); !errors.As(err, &rules) {
+	var missing *lake.MissingListError
+	if _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); !errors.As(err, &missing) || missing.Identity != "of another day" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -88,8 +88,12 @@ const (
 	BadCDX  = "bad_cdx"       // the line has no URL field
 	NoURL   = "no_url"        // the record is well formed; its URL is absent, empty or not a string
 	BadTS   = "bad_ts"        // the column named as timestamp holds something else
-	BadSize = "bad_size"      // the column named as size holds no whole number from 0 to 2^63-1
+	BadSize = "bad_size"      // the column named as size holds no whole number from 0 to MaxSize
 )
+
+// MaxSize is the largest size of a record. A thousand of these still have a sum of 63 bits, and any
+// JSON reader understands the number. What is larger is no size.
+const MaxSize = 1<<53 - 1
 
 // Reasons lists every reason a Reject can have.
 var Reasons = []string{TooLong, BadCSV, BadJSON, BadCDX, NoURL, BadTS, BadSize}
@@ -100,7 +104,7 @@ type Record struct {
 	// TS is in milliseconds since the Unix epoch; valid if HasTS.
 	TS    int64
 	HasTS bool
-	// Size is the value of the column that the caller named; valid if HasSize.
+	// Size is the value of the column that the caller named, at most MaxSize; valid if HasSize.
 	Size    int64
 	HasSize bool
 	// Extras is a JSON object in canonical form (RFC 8785), nil if there is none.

@@ -66,10 +66,17 @@ type batch struct {
 //
 // out is at least as long as urls. What is set in it is valid until the next use of the Normalizer
 // and as long as the bytes of the inputs do not change; numbers of origins are valid until o is
-// reset. A Normalizer may be used with several Origins, and an Origins with several Normalizers.
+// reset. A Normalizer may be used with several Origins, and an Origins with several Normalizers of
+// one public suffix list; with another list ParseBatch panics.
 func (n *Normalizer) ParseBatch(o *Origins, urls [][]byte, out []Parsed) (parsed int) {
 	if n.batch == nil {
 		n.batch = new(batch)
+	}
+	if o.suffixes != n.suffixes {
+		if o.suffixes != nil {
+			panic("urlnorm: Origins of another public suffix list")
+		}
+		o.suffixes = n.suffixes
 	}
 	n.batch.paths = n.batch.paths[:0]
 	for parsed < len(urls) {

@@ -251,9 +251,6 @@ func (n *Normalizer) canonicalQuery(s []byte, start int) (end int, sorted bool) 
 // s[start], and returns where it ends and where its domain starts. It accepts only hosts that are
 // their own canonical form.
 func (n *Normalizer) plainHost(s []byte, start int) (end, domain int, ok bool) {
-	if n.suffixes == nil {
-		n.suffixes = suffixes()
-	}
 	end, dots, hyphens := scanName(s, start)
 	length := end - start
 	labels := dots<<1 | 1 // where labels start
@@ -264,24 +261,23 @@ func (n *Normalizer) plainHost(s []byte, start int) (end, domain int, ok bool) {
 	case length > maxLabel, // perhaps a label is too long
 		end < len(s) && s[end] == '_',
 		labels<<2&hyphens&(hyphens>>1) != 0,   // perhaps xn--
-		length > last && s[start+last] <= '9', // an IP address, or no name
-		n.suffixes == nil:
+		length > last && s[start+last] <= '9': // an IP address, or no name
 		for end = start; end < len(s) && classes[s[end]]&hostPlain != 0; {
 			end++
 		}
-		domain, ok = plainDomain(s[start:end])
+		domain, ok = n.plainDomain(s[start:end])
 		return end, start + domain, ok
 	case labels&(dots|1<<length) != 0:
 		return 0, 0, false // an empty label
 	case start == 0:
-		return end, end - len(domainOf(view(s[:end]))), true
+		return end, end - len(n.suffixes.Domain(view(s[:end]))), true
 	}
-	return end, start + n.suffixes.domain(view(s[:end]), start, dots), true
+	return end, start + n.suffixes.table.domain(view(s[:end]), start, dots), true
 }
 
 // plainDomain returns where the domain starts in a host of any length, under the conditions of
 // plainHost.
-func plainDomain(host []byte) (domain int, ok bool) {
+func (n *Normalizer) plainDomain(host []byte) (domain int, ok bool) {
 	if len(host) > maxName || !plainASCII(host) {
 		return 0, false
 	}
@@ -304,5 +300,5 @@ func plainDomain(host []byte) (domain int, ok bool) {
 		addr, err := netip.ParseAddr(view(host))
 		return 0, err == nil && addr.Is4()
 	}
-	return len(host) - len(domainOf(view(host))), true
+	return len(host) - len(n.suffixes.Domain(view(host))), true
 }

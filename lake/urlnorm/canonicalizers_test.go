@@ -266,12 +266,12 @@ func TestInternetArchiveSURT(t *testing.T) {
 		host, _ := e.Options["host"].(string)
 		switch {
 		case strings.Contains(e.Call, "getPublicSuffix"):
-			if got := domainOf(host); got != want {
-				t.Errorf("domainOf(%q) = %q, want %q", host, got, want)
+			if got := BuiltinSuffixes().Domain(host); got != want {
+				t.Errorf("Domain(%q) = %q, want %q", host, got, want)
 			}
 			c.agree("http://"+host, "http://"+host)
 		case strings.Contains(e.Call, "getPublicPrefix"):
-			if got := strings.TrimSuffix(host, "."+domainOf(host)); got != want {
+			if got := strings.TrimSuffix(host, "."+BuiltinSuffixes().Domain(host)); got != want {
 				t.Errorf("%q before its domain is %q, want %q", host, got, want)
 			}
 			c.agree("http://"+host, "http://"+host)
@@ -495,7 +495,7 @@ func TestGoogleSafeBrowsing(t *testing.T) {
 				t.Fatalf("%s: %v", e.Expected, err)
 			}
 		}
-		u, _ := Parse(input)
+		u, _ := Parse(BuiltinSuffixes(), input)
 		switch e.Test {
 		case "TestCanonicalURL":
 			c.agree(input, want, mergePort, mergeQuery, mergeEscapes)
@@ -529,7 +529,7 @@ func TestNormalizeURL(t *testing.T) {
 	c := newTally(t)
 	for _, e := range readJSONLines[entry](t, "derived", "normalize_url.jsonl") {
 		// Parameters that a vector drops are dropped by asking for it.
-		n, err := New(Options{StripParams: droppedParams(e.Input, e.Expected)})
+		n, err := New(BuiltinSuffixes(), Options{StripParams: droppedParams(e.Input, e.Expected)})
 		if err != nil {
 			t.Fatal(err)
 		}

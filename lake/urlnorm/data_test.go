@@ -104,7 +104,7 @@ func inputsIn(name string, b []byte) [][]byte {
 // Every input of the real data is checked for what has to hold between the ways of parsing, and a
 // sample of them against the reference.
 func TestRealData(t *testing.T) {
-	n, err := New(Options{})
+	n, err := New(BuiltinSuffixes(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func BenchmarkParse(b *testing.B) {
 			for _, in := range inputs {
 				size += len(in)
 			}
-			n, err := New(Options{})
+			n, err := New(BuiltinSuffixes(), Options{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -258,7 +258,7 @@ func BenchmarkParse(b *testing.B) {
 	} {
 		b.Run(one[0], func(b *testing.B) {
 			raw := []byte(one[1])
-			n, err := New(Options{})
+			n, err := New(BuiltinSuffixes(), Options{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -280,7 +280,7 @@ func BenchmarkDomain(b *testing.B) {
 	for _, f := range []struct {
 		name string
 		f    func(string) string
-	}{{"table", domainOf}, {"package", packageDomain}} {
+	}{{"table", BuiltinSuffixes().Domain}, {"package", packageDomain}} {
 		b.Run(f.name, func(b *testing.B) {
 			i := 0
 			for b.Loop() {

@@ -390,8 +390,8 @@ func TestDomainsFollowThePublicSuffixList(t *testing.T) {
 		list[rule] = true
 	}
 	for _, host := range hosts {
-		if got, want := domainOf(host), list.domain(host); got != want {
-			t.Errorf("domainOf(%q) = %q, want %q", host, got, want)
+		if got, want := BuiltinSuffixes().Domain(host), list.domain(host); got != want {
+			t.Errorf("Domain(%q) = %q, want %q", host, got, want)
 		}
 	}
 	slices.Sort(missing)
@@ -445,7 +445,7 @@ func TestDomainsOfThePSLTests(t *testing.T) {
 		if p[0] == "null" {
 			continue // a null host cannot be written
 		}
-		u, err := Parse("http://" + p[0] + "/")
+		u, err := Parse(BuiltinSuffixes(), "http://"+p[0]+"/")
 		switch {
 		case strings.HasPrefix(p[0], "."):
 			if _, reason := canonical(u, err); reason != RejectHost {
@@ -466,11 +466,11 @@ func TestDomainsOfThePSLTests(t *testing.T) {
 
 func TestDomainOfAnyString(t *testing.T) {
 	for _, host := range []string{"", ".", "..", ".com", "com.", "a..com", "[", "[::1]", "1.2.3.4", "::1", "a.ck", "www.ck", "ck"} {
-		if d := domainOf(host); !strings.HasSuffix(host, d) {
-			t.Errorf("domainOf(%q) = %q", host, d)
+		if d := BuiltinSuffixes().Domain(host); !strings.HasSuffix(host, d) {
+			t.Errorf("Domain(%q) = %q", host, d)
 		}
 	}
-	if !strings.Contains(PSLVersion(), "git revision") {
-		t.Errorf("PSLVersion() = %q", PSLVersion())
+	if !strings.Contains(BuiltinSuffixes().Identity(), "git revision") {
+		t.Errorf("Identity() = %q", BuiltinSuffixes().Identity())
 	}
 }

@@ -20,17 +20,19 @@ type Origin struct {
 	DomainID uint64
 }
 
-// Origins is a cache of origins for [Normalizer.ParseBatch], which numbers them. Its memory is
-// bounded. It is not safe for concurrent use.
+// Origins is a cache of origins for [Normalizer.ParseBatch], which numbers them. All Normalizers
+// that use it between two calls of Reset have the same public suffix list. Its memory is bounded.
+// It is not safe for concurrent use.
 //
 // It is an open-addressed table of texts. Their hash has a random seed, so that no list can be made
 // whose origins all collide. No answer depends on the seed.
 type Origins struct {
-	limit   int
-	vectors bool // texts of up to vectorText bytes are hashed as one vector
-	keys    vectorKeys
-	seeds   [textSchemes]uint64
-	key     uint64
+	suffixes *SuffixList // of the domains in it; nil if it is empty
+	limit    int
+	vectors  bool // texts of up to vectorText bytes are hashed as one vector
+	keys     vectorKeys
+	seeds    [textSchemes]uint64
+	key      uint64
 	// A slot is 0 if free, else the offset of a text and, from bit slotTag on, the top bits of its
 	// hash. Slots are small so that as many as possible stay in the L2 cache. A text is in the line
 	// of slots that its hash selects, or in a later one if that is full. All slots of a line are
@@ -150,6 +152,7 @@ func (o *Origins) Reset() {
 	// What comes next is likely to have as many texts.
 	o.slots = o.slots[:min(o.slotsNeeded(), cap(o.slots))]
 	clear(o.slots)
+	o.suffixes = nil
 	o.used, o.len, o.end = 0, 0, 1
 	o.prefetchedTexts, o.prefetchedRecords = 0, 0
 	o.texts = o.texts[:0]

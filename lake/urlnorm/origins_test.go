@@ -16,8 +16,7 @@ import (
 // Parse. It returns how often o was reset.
 func checkBatch(tb testing.TB, n *Normalizer, o *Origins, inputs [][]byte) (resets int) {
 	tb.Helper()
-	var alone Normalizer
-	alone.stripNames, alone.stripPrefixes = n.stripNames, n.stripPrefixes
+	alone := Normalizer{suffixes: n.suffixes, stripNames: n.stripNames, stripPrefixes: n.stripPrefixes}
 	out := make([]Parsed, len(inputs))
 	for len(inputs) > 0 {
 		before := o.Len()
@@ -107,7 +106,7 @@ func TestParseBatchEqualsParse(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, strip := range [][]string{nil, {"utm_*", "a"}} {
 		for _, limit := range []int{0, 1, 12 << 10} {
-			n, err := New(Options{StripParams: strip})
+			n, err := New(BuiltinSuffixes(), Options{StripParams: strip})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +129,7 @@ func TestParseBatchEqualsParse(t *testing.T) {
 }
 
 func TestParseBatchOfRealData(t *testing.T) {
-	n, o, small := new(Normalizer), NewOrigins(0), NewOrigins(256<<10)
+	n, o, small := newNormalizer(), NewOrigins(0), NewOrigins(256<<10)
 	resets := 0
 	readData(t, func(name string, b []byte) {
 		inputs := inputsIn(name, b)
@@ -146,7 +145,7 @@ func TestParseBatchOfRealData(t *testing.T) {
 // The memory counted against the limit is that of what the cache holds.
 func TestOriginsMemoryIsBounded(t *testing.T) {
 	const limit = 1 << 20
-	n, o := new(Normalizer), NewOrigins(limit)
+	n, o := newNormalizer(), NewOrigins(limit)
 	var out [1]Parsed
 	total, most := 0, 0
 	for i := range 100_000 {
@@ -174,7 +173,7 @@ func TestOriginsMemoryIsBounded(t *testing.T) {
 }
 
 func TestKnownOriginsAllocateNothing(t *testing.T) {
-	n, o := new(Normalizer), NewOrigins(0)
+	n, o := newNormalizer(), NewOrigins(0)
 	var inputs [][]byte
 	for i := range 100 {
 		inputs = append(inputs, fmt.Appendf(nil, "https://www.host%d.example/path/%d?b=%d&a", i, i, i))
@@ -307,7 +306,7 @@ func TestNoReadOutsideInputs(t *testing.T) {
 			copy(raw, text)
 			for _, o := range all {
 				for range 2 { // the second time its origin is known
-					checkBatch(t, new(Normalizer), o, [][]byte{raw})
+					checkBatch(t, newNormalizer(), o, [][]byte{raw})
 				}
 				checkLocated(t, o, [][]byte{raw})
 			}
@@ -321,7 +320,7 @@ func TestNoReadOutsideInputs(t *testing.T) {
 func TestTextsHaveSlackInTheirChunk(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, o := range caches(0) {
-		n := new(Normalizer)
+		n := newNormalizer()
 		for i := 0; len(o.texts) < 4; i++ {
 			n.ParseBatch(o, [][]byte{fmt.Appendf(nil, "http://%x.%s.com/", i, strings.Repeat("a", 1+r.IntN(40)))}, make([]Parsed, 1))
 		}
@@ -356,7 +355,7 @@ func FuzzParseBatch(f *testing.F) {
 		for range len(inputs) {
 			inputs = append(inputs, inputs[r.IntN(len(inputs))])
 		}
-		n := &Normalizer{}
+		n := newNormalizer()
 		if seed%2 == 1 {
 			n.stripNames = []string{"a"}
 		}
@@ -398,7 +397,7 @@ func crawled(urls, hosts int) [][]byte {
 
 func BenchmarkParseBatch(b *testing.B) {
 	inputs := crawled(1_000_000, 300_000)
-	n := new(Normalizer)
+	n := newNormalizer()
 	out := make([]Parsed, batchSize)
 	perURL := func(b *testing.B, f func()) {
 		for b.Loop() {

@@ -1,25 +1,13 @@
 package urlnorm
 
 import (
-	_ "embed"
 	"math/bits"
 	"net/netip"
 	"strings"
-	"sync"
-
-	"golang.org/x/net/publicsuffix"
 )
 
-// publicsuffix.txt holds the list of golang.org/x/net/publicsuffix: its version, then its rules in
-// the list's syntax (names are ASCII), those with the fewest labels first. The module's own lookup
-// is a binary search a label and takes longer than all other parsing of a canonical URL.
-//
-//go:generate go test -run ^TestPublicSuffixRulesAreThoseOfTheModule$ -update .
-//go:embed publicsuffix.txt
-var publicSuffixList string
-
-// suffixTable holds the rules as a tree of labels. The last label of a name is a child of the root.
-// Nodes are in an open-addressed table, keyed by parent and label.
+// suffixTable holds the rules of a list as a tree of labels. The last label of a name is a child of
+// the root. Nodes are in an open-addressed table, keyed by parent and label.
 type suffixTable struct {
 	// filter has a bit set for the hash of every node. Most lookups are of the registered label of
 	// a domain, which is no node, and end here: the filter's 16 KiB stay in the L1 cache.
@@ -29,29 +17,31 @@ type suffixTable struct {
 	// are, has a suffix of one label, with or without a rule.
 	pairs [1 << (filterBits - 6)]uint64
 	wild  [1 << (wildBits - 6)]uint64
-	nodes [1 << tableBits]suffixNode
-	list  string
+	nodes []suffixNode // a power of two
+	used  int          // nodes that are not free
+	shift uint8        // from a hash to a slot of nodes
+	list  string       // wordSize bytes, then the rules
 }
 
 const (
-	tableBits  = 14 // 1.6 slots per node
 	filterBits = 17
 	wildBits   = 12
-	rootNode   = 1 << tableBits // the parent of top-level domains, which has no slot
 
-	// maxTableHost is the longest host that is looked up in the table: its dots are bits of a
-	// uint64.
+	// Slots and offsets in the list have 24 bits. Those of the longest list need 22.
+	rootNode = 1<<24 - 1 // the parent of top-level domains, which has no slot
+
+	// maxTableHost is the longest host that is looked up with its dots as bits of a uint64.
 	maxTableHost = 64
 )
 
-// suffixNode is a label of some rules, in a slot of the table. The slot is free where length is 0.
+// suffixNode is a label of some rules, in a slot of the table. The slot is free where below is 0.
 type suffixNode struct {
-	key    uint64 // labelKey of the label
-	label  uint32 // offset of the label in the list
-	parent uint16 // its slot, or rootNode
-	length uint8  // of the label
-	kind   uint8
+	key   uint64 // labelKey of the label
+	below uint32 // the slot of the parent or rootNode, and in the low byte the length of the label
+	label uint32 // offset of the label in the list, and in the low byte the kind
 }
+
+func (n *suffixNode) kind() uint8 { return uint8(n.label) }
 
 // Kinds of nodes. A node may be a rule and have nodes below it, and be a wildcard without a rule.
 const (
@@ -60,25 +50,30 @@ const (
 	isWildcard                    // every name of one more label is a public suffix
 )
 
-// suffixes returns the table, or nil where publicsuffix.txt is not of the compiled-in module's
-// version. That is the case in a program whose go.mod selects another golang.org/x/net than this
-// module's; there domainOf uses the module.
-var suffixes = sync.OnceValue(func() *suffixTable {
-	return newSuffixTable(publicSuffixList, publicsuffix.List.String())
-})
-
-// newSuffixTable parses a list that has to be of the version given. As top-level domains come
-// first, they get slots that are found at once.
-func newSuffixTable(list, version string) *suffixTable {
-	if !strings.HasPrefix(list, version+"\n") {
-		return nil
+// newSuffixTable builds the table of rules in their canonical text, see SuffixList.Text. As
+// top-level domains come first, they get slots that are found at once.
+func newSuffixTable(rules string) *suffixTable {
+	// Most names of rules have one label more than another, so there are few more nodes than rules.
+	slotBits := bits.Len(uint(strings.Count(rules, "\n") * 3 / 2))
+	for {
+		if t := buildSuffixTable(rules, slotBits); t != nil {
+			return t
+		}
+		slotBits++
 	}
-	t := &suffixTable{list: list}
+}
+
+// buildSuffixTable returns nil if more than two thirds of so many slots would be used.
+func buildSuffixTable(rules string, slotBits int) *suffixTable {
+	t := &suffixTable{
+		list:  strings.Repeat("\n", wordSize) + rules,
+		nodes: make([]suffixNode, 1<<slotBits), shift: uint8(64 - slotBits),
+	}
 	var end int
-	for start := len(version) + 1; start < len(list); start = end + 1 {
-		end = start + strings.IndexByte(list[start:], '\n')
+	for start := wordSize; start < len(t.list); start = end + 1 {
+		end = start + strings.IndexByte(t.list[start:], '\n')
 		kind := isRule
-		switch list[start] {
+		switch t.list[start] {
 		case '!':
 			kind = isException
 			start += len("!")
@@ -90,14 +85,16 @@ func newSuffixTable(list, version string) *suffixTable {
 		var keys [2]uint64 // of the last two labels, the last first
 		labels := 0
 		for labelEnd := end; labelEnd >= start; labels++ {
-			label := start + strings.LastIndexByte(list[start:labelEnd], '.') + 1
-			node = t.insert(node, label, labelEnd)
+			label := start + strings.LastIndexByte(t.list[start:labelEnd], '.') + 1
+			if node = t.insert(node, label, labelEnd); node == noNode {
+				return nil
+			}
 			if labels < len(keys) {
-				keys[labels] = labelKey(list, label, labelEnd)
+				keys[labels] = labelKey(t.list, label, labelEnd)
 			}
 			labelEnd = label - 1
 		}
-		t.nodes[node].kind |= kind
+		t.nodes[node].label |= uint32(kind)
 		switch {
 		case labels > 1:
 			bit := pairHash(keys[0], keys[1])
@@ -111,18 +108,22 @@ func newSuffixTable(list, version string) *suffixTable {
 }
 
 // insert returns the slot of the node for the label list[start:end] below parent, and adds the node
-// if there is none.
+// if there is none, or returns noNode if there is no room for it.
 func (t *suffixTable) insert(parent uint32, start, end int) uint32 {
 	key := labelKey(t.list, start, end)
 	hash := nodeHash(parent, key, end-start)
 	if node := t.find(hash, parent, key, t.list, start, end); node != noNode {
 		return node
 	}
-	i := uint32(hash >> (64 - tableBits))
-	for t.nodes[i].length != 0 {
-		i = (i + 1) % (1 << tableBits)
+	if t.used++; 3*t.used > 2*len(t.nodes) {
+		return noNode
 	}
-	t.nodes[i] = suffixNode{key: key, label: uint32(start), parent: uint16(parent), length: uint8(end - start)}
+	mask := uint32(len(t.nodes) - 1)
+	i := uint32(hash>>(t.shift&63)) & mask
+	for t.nodes[i].below != 0 {
+		i = (i + 1) & mask
+	}
+	t.nodes[i] = suffixNode{key: key, below: parent<<8 | uint32(end-start), label: uint32(start) << 8}
 	bit := hash >> (64 - filterBits)
 	t.filter[bit/64] |= 1 << (bit % 64)
 	return i
@@ -131,15 +132,17 @@ func (t *suffixTable) insert(parent uint32, start, end int) uint32 {
 const noNode = ^uint32(0)
 
 // find returns the slot of the node for s[start:end] below parent, whose labelKey and nodeHash are
-// given, or noNode.
+// given, or noNode. The label has at most 255 bytes.
 func (t *suffixTable) find(hash uint64, parent uint32, key uint64, s string, start, end int) uint32 {
-	for i := uint32(hash >> (64 - tableBits)); ; i = (i + 1) % (1 << tableBits) {
+	mask := uint32(len(t.nodes) - 1)
+	for i := uint32(hash >> (t.shift & 63)); ; i++ {
+		i &= mask
 		n := &t.nodes[i]
-		if n.length == 0 {
+		if n.below == 0 {
 			return noNode
 		}
-		if n.key == key && int(n.length) == end-start && uint32(n.parent) == parent &&
-			(n.length <= 8 || t.list[n.label:][:n.length-8] == s[start:end-8]) {
+		if length := end - start; n.key == key && n.below == parent<<8|uint32(length) &&
+			(length <= wordSize || t.list[n.label>>8:][:length-wordSize] == s[start:end-wordSize]) {
 			return i
 		}
 	}
@@ -185,7 +188,7 @@ func (t *suffixTable) domain(s string, start int, dots uint64) int {
 			return second
 		}
 	}
-	// These are the steps of publicsuffix.PublicSuffix. Positions are relative to the host.
+	// These are the steps of match, which takes any host. Positions are relative to the host.
 	above := dots // the dots before end
 	end := len(s) - start
 	suffix := -1
@@ -204,7 +207,7 @@ func (t *suffixTable) domain(s string, start int, dots uint64) int {
 		if node = t.find(hash, node, key, s, start+label, start+end); node == noNode {
 			break
 		}
-		kind = t.nodes[node].kind
+		kind = t.nodes[node].kind()
 		if kind&isException != 0 {
 			suffix = end + 1
 			break
@@ -227,28 +230,51 @@ func (t *suffixTable) domain(s string, start int, dots uint64) int {
 	return bits.Len64(dots & (1<<(uint(suffix-1)&63) - 1))
 }
 
-// domainOf returns the registrable domain (eTLD+1, private suffixes included) of a canonical host.
-// An IP address, localhost and a bare public suffix are their own domains. The result is a suffix
-// of host.
-func domainOf(host string) string {
-	if host == "" || isAddress(host) {
-		return host
-	}
-	if t := suffixes(); t != nil && len(host) <= maxTableHost {
-		var s [wordSize + maxTableHost]byte
-		var dots uint64
-		for i := range len(host) {
-			if s[wordSize+i] = host[i]; host[i] == '.' {
-				dots |= 1 << i
-			}
+// match returns where the public suffix of a name starts, and the kind of the rule that says so,
+// or 0 if no rule does and the suffix is the last label. It takes names of any length.
+func (t *suffixTable) match(host string) (suffix int, kind uint8) {
+	var buf [wordSize + maxName]byte
+	s := view(append(buf[:wordSize], host...)) // as labelKey wants it
+	suffix = -1
+	node := uint32(rootNode)
+	above := uint8(0) // the kind of the node before
+	for end := len(host); ; {
+		label := strings.LastIndexByte(host[:end], '.') + 1
+		if above&isWildcard != 0 {
+			suffix, kind = label, isWildcard
 		}
-		return host[t.domain(view(s[:wordSize+len(host)]), wordSize, dots):]
+		if end-label > maxLabel {
+			break // no rule has such a label
+		}
+		key := labelKey(s, wordSize+label, wordSize+end)
+		if node = t.find(nodeHash(node, key, end-label), node, key, s, wordSize+label, wordSize+end); node == noNode {
+			break
+		}
+		above = t.nodes[node].kind()
+		if above&isException != 0 {
+			suffix, kind = end+1, isException
+			break
+		}
+		if above&isRule != 0 {
+			suffix, kind = label, isRule
+		}
+		if label == 0 {
+			break
+		}
+		end = label - 1
 	}
-	suffix, _ := publicsuffix.PublicSuffix(host)
-	if len(suffix) == len(host) {
-		return host
+	if suffix < 0 {
+		suffix = strings.LastIndexByte(host, '.') + 1
 	}
-	return host[strings.LastIndexByte(host[:len(host)-len(suffix)-1], '.')+1:]
+	return suffix, kind
+}
+
+// domainBefore returns where the registrable domain starts in a host whose public suffix is given.
+func domainBefore(host string, suffix int) int {
+	if suffix == 0 {
+		return 0
+	}
+	return strings.LastIndexByte(host[:suffix-1], '.') + 1
 }
 
 // isAddress reports whether host is an IP address, with or without brackets.
@@ -262,7 +288,3 @@ func isAddress(host string) bool {
 	}
 	return false
 }
-
-// PSLVersion identifies the public suffix list that is compiled in. Domains found by two builds are
-// comparable only if it is equal in both.
-func PSLVersion() string { return publicsuffix.List.String() }

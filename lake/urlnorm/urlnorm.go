@@ -5,8 +5,9 @@
 //
 // It promises that every build gives a URL the same canonical form and ids: the form has a name,
 // [Form], and a change of the rules gets a new name. The form is idempotent: parsing a canonical
-// URL returns it. No input makes it panic, whatever its bytes. The package is pure: no I/O, no
-// clock, no state that changes an answer.
+// URL returns it. No input makes it panic, whatever its bytes. The domain of a host also depends on
+// a public suffix list, which is a value, [SuffixList]; the form and the URL's id do not depend on
+// it. The package is pure: no I/O, no clock, no state that changes an answer.
 //
 // # Where the form differs from others
 //
@@ -121,9 +122,7 @@ type URL struct {
 	Port int32
 	// PathQuery starts with a slash and includes "?" and the query where there is one.
 	PathQuery string
-	// Domain is the registrable domain of Host (eTLD+1 of the compiled-in public suffix list,
-	// private suffixes included). An IP address, localhost and a bare public suffix are their own
-	// domains. It is a suffix of Host.
+	// Domain is the registrable domain of Host, see SuffixList.Domain. It is a suffix of Host.
 	Domain string
 }
 
@@ -158,11 +157,11 @@ type Options struct {
 }
 
 // Normalizer parses URLs. It owns scratch buffers, so that a stream of URLs costs no allocation. It
-// is not safe for concurrent use. The zero value has default options.
+// is not safe for concurrent use.
 type Normalizer struct {
+	suffixes      *SuffixList
 	stripNames    []string
 	stripPrefixes []string
-	suffixes      *suffixTable // nil before the first host, and if suffixes() is nil
 
 	lastOrigin origin
 	batch      *batch // nil before the first batch
@@ -174,9 +173,9 @@ type Normalizer struct {
 	out    []byte  // the canonical URL, or its path and query, which the strings returned last are parts of
 }
 
-// New returns a Normalizer. Its error names the entry of StripParams that is no parameter name.
-func New(o Options) (*Normalizer, error) {
-	n := new(Normalizer)
+// New returns a Normalizer that finds domains by a public suffix list. Its error is that of Check.
+func New(list *SuffixList, o Options) (*Normalizer, error) {
+	n := &Normalizer{suffixes: list}
 	for _, p := range o.StripParams {
 		name, glob := strings.CutSuffix(p, "*")
 		if name == "" || strings.ContainsAny(name, "*&=#?") {
@@ -190,6 +189,12 @@ func New(o Options) (*Normalizer, error) {
 		}
 	}
 	return n, nil
+}
+
+// Check returns an error that names the entry of StripParams that is no parameter name.
+func (o Options) Check() error {
+	_, err := New(nil, o)
+	return err
 }
 
 // Parse returns raw's canonical form. The error is a *RejectError.
@@ -208,10 +213,10 @@ func (n *Normalizer) Parse(raw []byte) (u URL, err error) {
 	return u, nil
 }
 
-// Parse returns raw's canonical form with default options. The error is a *RejectError. It is safe
-// for concurrent use, and its strings stay valid.
-func Parse(raw string) (URL, error) {
-	var n Normalizer
+// Parse returns raw's canonical form with default options, and its domain by a public suffix list.
+// The error is a *RejectError. It is safe for concurrent use, and its strings stay valid.
+func Parse(list *SuffixList, raw string) (URL, error) {
+	n := Normalizer{suffixes: list}
 	return n.Parse([]byte(raw))
 }
 
@@ -287,7 +292,7 @@ func (n *Normalizer) parse(raw []byte) (URL, *RejectError) {
 		Host:      view(host),
 		Port:      port,
 		PathQuery: view(n.out[pathStart:]),
-		Domain:    domainOf(view(host)),
+		Domain:    n.suffixes.Domain(view(host)),
 	}, nil
 }
 

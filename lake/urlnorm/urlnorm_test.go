@@ -27,7 +27,7 @@ func canonical(u URL, err error) (string, Reason) {
 	return "", Reason("not a RejectError: " + err.Error())
 }
 
-func parseString(raw string) (string, Reason) { return canonical(Parse(raw)) }
+func parseString(raw string) (string, Reason) { return canonical(Parse(BuiltinSuffixes(), raw)) }
 
 // tableLine is one line of testdata/canonical.txt.
 type tableLine struct {
@@ -71,7 +71,7 @@ func readTable(tb testing.TB) []tableLine {
 
 func TestEveryRuleOfTheForm(t *testing.T) {
 	for _, l := range readTable(t) {
-		u, err := Parse(l.input)
+		u, err := Parse(BuiltinSuffixes(), l.input)
 		got, reason := canonical(u, err)
 		if got != l.want || reason != l.reject {
 			t.Errorf("canonical.txt:%d: Parse(%q) = %q, %q; want %q, %q", l.line, l.input, got, reason, l.want, l.reject)
@@ -161,7 +161,7 @@ func checkInvariants(tb testing.TB, raw string) {
 	if got := u.String(); len(got) > maxCanonical {
 		tb.Fatalf("Parse(%q): canonical form of %d bytes", raw, len(got))
 	}
-	if !strings.HasPrefix(u.PathQuery, "/") || u.Host == "" || u.Domain != domainOf(u.Host) || !strings.HasSuffix(u.Host, u.Domain) {
+	if !strings.HasPrefix(u.PathQuery, "/") || u.Host == "" || u.Domain != BuiltinSuffixes().Domain(u.Host) || !strings.HasSuffix(u.Host, u.Domain) {
 		tb.Fatalf("Parse(%q) = %+v", raw, u)
 	}
 	u = u.Clone()
@@ -200,7 +200,7 @@ func TestWithoutUserInfo(t *testing.T) {
 }
 
 func TestStripParams(t *testing.T) {
-	n, err := New(Options{StripParams: []string{"utm_*", "gclid", "ü", "a b*"}})
+	n, err := New(BuiltinSuffixes(), Options{StripParams: []string{"utm_*", "gclid", "ü", "a b*"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestStripParams(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "*", "a=b", "a&b", "u*m", "**", "a#", "a?b"} {
-		if _, err := New(Options{StripParams: []string{"ok", bad}}); err == nil {
+		if _, err := New(BuiltinSuffixes(), Options{StripParams: []string{"ok", bad}}); err == nil {
 			t.Errorf("New took %q as a parameter to strip", bad)
 		}
 	}
@@ -240,7 +240,7 @@ func TestDetailNeverHoldsMoreThanHostOrPort(t *testing.T) {
 		"http://xn--a/s3cr3t", "word/s3cr3t",
 		"http://example.com/" + strings.Repeat(secret, 4000),
 	} {
-		_, err := Parse(raw)
+		_, err := Parse(BuiltinSuffixes(), raw)
 		var rej *RejectError
 		if !errors.As(err, &rej) {
 			t.Fatalf("Parse(%q): %v", raw, err)
@@ -249,7 +249,7 @@ func TestDetailNeverHoldsMoreThanHostOrPort(t *testing.T) {
 			t.Errorf("Parse(%q): %v", raw, err)
 		}
 	}
-	_, err := Parse("http://" + strings.Repeat("é", 30000) + "/")
+	_, err := Parse(BuiltinSuffixes(), "http://"+strings.Repeat("é", 30000)+"/")
 	if err == nil || len(err.Error()) > 1000 {
 		t.Errorf("error about a huge host has %d bytes", len(fmt.Sprint(err)))
 	}
@@ -270,7 +270,7 @@ func TestURLString(t *testing.T) {
 }
 
 func TestParseDoesNotChangeItsInput(t *testing.T) {
-	n, err := New(Options{})
+	n, err := New(BuiltinSuffixes(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestParseDoesNotChangeItsInput(t *testing.T) {
 }
 
 func TestCanonicalInputAllocatesNothing(t *testing.T) {
-	n, err := New(Options{StripParams: []string{"utm_*", "gclid"}})
+	n, err := New(BuiltinSuffixes(), Options{StripParams: []string{"utm_*", "gclid"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestInputsAreIndependent(t *testing.T) {
 		"http:///example.com/a", "http://example.com/" + strings.Repeat("a", maxCanonical), "word/a", "", "/", "http://x/a", "http://x",
 		"t.co/abcd", "t.co/a", "t.co/", "t.co", "t.co/?", "t.co/#",
 	}
-	n, err := New(Options{})
+	n, err := New(BuiltinSuffixes(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestInputsAreIndependent(t *testing.T) {
 		for _, input := range inputs {
 			n.Parse([]byte(before))
 			got, err := n.Parse([]byte(input))
-			want, wantErr := Parse(input)
+			want, wantErr := Parse(BuiltinSuffixes(), input)
 			if got != want || (err == nil) != (wantErr == nil) {
 				t.Errorf("%q after %q is %+v, %v, want %+v, %v", input, before, got, err, want, wantErr)
 			}

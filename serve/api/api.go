@@ -241,7 +241,10 @@ func (h *handler) domain(r *request) error {
 		d.number("dataset_id", int64(t.ID))
 		d.text("name", t.Name)
 		d.number("url_count_est", t.Rows)
-		d.numberOrNull("size", t.Size, t.HasSize)
+		d.numberOrNull("size", t.Size, t.HasSize && !t.SizeOverflows())
+		if t.SizeOverflows() {
+			d.boolean("size_overflow", true)
+		}
 		d.timeOrNull("first_ts", t.FirstTS, t.HasTS)
 		d.timeOrNull("last_ts", t.LastTS, t.HasTS)
 		d.close('}')
@@ -329,7 +332,7 @@ func (r *request) describe(snap *lookup.Snapshot, a *lookup.Answer) {
 	d.id("domain_id", a.DomainID)
 	d.text("version", a.Version)
 	d.number("takedown_epoch", int64(a.TakedownEpoch))
-	if snap.OtherSuffixes() {
+	if snap.LacksSuffixes() {
 		d.text("public_suffix_list", snap.Version().PublicSuffix)
 		d.array("other_domains")
 		for _, name := range a.OtherDomains {
@@ -470,8 +473,7 @@ func (h *handler) readyz(r *request) error {
 	d.number("segments", int64(st.Counts.Segments))
 	d.text("canonical_form", st.CanonicalForm)
 	d.text("public_suffix_list", st.PublicSuffix)
-	d.text("server_public_suffix_list", st.OwnPublicSuffix)
-	d.boolean("public_suffix_lists_agree", !snap.OtherSuffixes())
+	d.boolean("public_suffix_list_missing", snap.LacksSuffixes())
 	reason := "" // why a newer version is not served
 	if st.Err != nil {
 		reason = lookup.Reason(st.Err)

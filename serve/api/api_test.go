@@ -31,6 +31,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -119,6 +120,7 @@ type datasetOf struct {
 	Name    string  `json:"name"`
 	Count   int     `json:"url_count_est"`
 	Size    *int    `json:"size"`
+	Over    bool    `json:"size_overflow"`
 	FirstTS *string `json:"first_ts"`
 	LastTS  *string `json:"last_ts"`
 }
@@ -154,6 +156,41 @@ func small(t *testing.T) blob.Store {
 	return store
 }
 
+// TestSumsOfSizesThatOverflow holds that a sum of sizes is exact or missing, never another number:
+// in one batch, in the batches of one segment, and in those of several.
+func TestSumsOfSizesThatOverflow(t *testing.T) {
+	store := blob.NewMemory()
+	ingest := func(dataset, batch string, n int) {
+		var records []testlake.Record
+		for i := range n {
+			records = append(records, testlake.Record{URL: fmt.Sprintf("https://example.com/%s/%d", batch, i), Size: raw.MaxSize, HasSize: true})
+		}
+		testlake.Ingest(t, store, dataset, batch, records)
+	}
+	ingest("fits", "b", 1024)
+	ingest("one-batch", "b", 1025)
+	ingest("one-segment", "b1", 1000)
+	ingest("one-segment", "b2", 100)
+	ingest("two-segments", "b1", 1000)
+	testlake.Publish(t, store)
+	ingest("two-segments", "b2", 100)
+	testlake.Publish(t, store)
+	s := start(t, store, lookup.Options{})
+	var got domainAnswer
+	if status := s.get("/v1/domain/example.com", &got); status != 200 {
+		t.Fatal(status)
+	}
+	want := []datasetOf{
+		{1, "fits", 1024, ptr(1024 * raw.MaxSize), false, nil, nil},
+		{2, "one-batch", 1025, nil, true, nil, nil},
+		{3, "one-segment", 1100, nil, true, nil, nil},
+		{4, "two-segments", 1100, nil, true, nil, nil},
+	}
+	if diff := cmp.Diff(want, got.Datasets); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestBothQueries(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
 	version := s.server.Status().Version
@@ -172,8 +209,8 @@ func TestBothQueries(t *testing.T) {
 			},
 			Total: 2,
 			Datasets: []datasetOf{
-				{1, "alpha", 2, ptr(15), ptr("2020-09-13T12:26:40.000Z"), ptr("2023-11-14T22:13:20.123Z")},
-				{2, "beta", 1, nil, nil, nil},
+				{1, "alpha", 2, ptr(15), false, ptr("2020-09-13T12:26:40.000Z"), ptr("2023-11-14T22:13:20.123Z")},
+				{2, "beta", 1, nil, false, nil, nil},
 			},
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(domainAnswer{}, urlsAnswer{})); diff != "" {
@@ -373,7 +410,7 @@ func TestServerWithoutAVersion(t *testing.T) {
 	}
 	var ready map[string]any
 	status := s.get("/readyz", &ready)
-	if status != 200 || ready["version"] == "" || ready["public_suffix_lists_agree"] != true || ready["error"] != nil {
+	if status != 200 || ready["version"] == "" || ready["public_suffix_list_missing"] != false || ready["error"] != nil {
 		t.Fatalf("%d %v", status, ready)
 	}
 	// If the manifest is damaged later, the version is still served, and /readyz reports the
@@ -441,19 +478,21 @@ func TestLimitIsCapped(t *testing.T) {
 	}
 }
 
-func TestOtherPublicSuffixListIsReported(t *testing.T) {
+func TestMissingPublicSuffixListIsReported(t *testing.T) {
 	store := blob.NewMemory()
+	list := testlake.SetList(t, store, "uk co.uk")
 	testlake.Ingest(t, store, "alpha", "b1",
 		[]testlake.Record{{URL: "http://co.uk/"}, {URL: "http://www.example.co.uk/"}})
 	testlake.Publish(t, store)
-	s := start(t, store, lookup.Options{PublicSuffix: "another list"})
+	testlake.LoseList(t, store, list)
+	s := start(t, store, lookup.Options{})
 	var d domainAnswer
 	s.get("/v1/domain/example.co.uk", &d)
-	if d.PublicSuffix != urlnorm.PSLVersion() || len(d.Others) != 1 || d.Others[0] != "co.uk" {
+	if d.PublicSuffix != list.Identity() || len(d.Others) != 1 || d.Others[0] != "co.uk" {
 		t.Fatalf("%+v", d)
 	}
 	var ready map[string]any
-	if s.get("/readyz", &ready); ready["public_suffix_lists_agree"] != false {
+	if s.get("/readyz", &ready); ready["public_suffix_list_missing"] != true {
 		t.Fatalf("%v", ready)
 	}
 }

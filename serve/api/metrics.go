@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/urlake/urlake/internal/storemetrics"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -39,7 +40,7 @@ func NewMetrics(server *lookup.Server, store *blob.Counting) *Metrics {
 			Buckets: buckets,
 		}, []string{"route", "status"}),
 	}
-	m.registry.MustRegister(m.requests, &state{server, store}, collectors.NewGoCollector(),
+	m.registry.MustRegister(m.requests, &state{server}, storemetrics.New(store, storeReads...), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
 }
@@ -69,11 +70,8 @@ func (l *latency) observe(status int, took time.Duration) {
 	observer.Observe(took.Seconds())
 }
 
-// state collects the values that the server and its store count themselves.
-type state struct {
-	server *lookup.Server
-	store  *blob.Counting
-}
+// state collects the values that the server counts itself.
+type state struct{ server *lookup.Server }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("urlake_"+name, help, labels, nil)
@@ -98,10 +96,6 @@ var (
 	cacheBytes   = desc("cache_bytes", "Bytes of the values in a cache.", "cache")
 	indexBytes   = desc("index_bytes", "Memory of the open segments, without caches and mapped files.")
 	mappedBytes  = desc("mapped_bytes", "Size of the mapped index files, resident or not.")
-
-	storeRequests = desc("store_requests_total", "Requests to the lake's store.", "operation")
-	storeErrors   = desc("store_errors_total", "Requests to the lake's store that failed.", "operation")
-	storeBytes    = desc("store_read_bytes_total", "Bytes read from the lake's store.", "operation")
 )
 
 // storeReads are the store operations that a server uses.
@@ -145,10 +139,4 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(indexBytes, float64(st.IndexBytes))
 	gauge(mappedBytes, float64(st.MappedBytes))
-	for _, op := range storeReads {
-		n := s.store.Count(op)
-		counter(storeRequests, n.Requests, op.String())
-		counter(storeErrors, n.Errors, op.String())
-		counter(storeBytes, n.Bytes, op.String())
-	}
 }

@@ -89,7 +89,7 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 	for i := range answer.Datasets {
 		t := &answer.Datasets[i]
 		d.Datasets = append(d.Datasets, ui.Holding{
-			Name: t.Name, Rows: t.Rows, Size: t.Size, HasSize: t.HasSize,
+			Name: t.Name, Rows: t.Rows, Size: t.Size, HasSize: t.HasSize, SizeOverflows: t.SizeOverflows(),
 			First: ui.Day(t.FirstTS, t.HasTS), Last: ui.Day(t.LastTS, t.HasTS),
 			Link: pagePath("domain", answer.Domain, "dataset", strconv.Itoa(int(t.ID)), "version", version),
 		})

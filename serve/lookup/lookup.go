@@ -29,6 +29,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/mapped"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
@@ -65,8 +66,6 @@ type Options struct {
 	Deadline time.Duration
 	// KeepOpen is how many versions stay open, for cursors and version=, besides the current one.
 	KeepOpen int
-	// PublicSuffix identifies the public suffix list of this program. The default is urlnorm's.
-	PublicSuffix string
 	// Log receives events outside of requests. The default is slog's default logger.
 	Log *slog.Logger
 }
@@ -106,7 +105,6 @@ func (o *Options) setDefaults() {
 	o.Poll = cmp.Or(o.Poll, DefaultPoll)
 	o.Deadline = cmp.Or(o.Deadline, DefaultDeadline)
 	o.KeepOpen = cmp.Or(o.KeepOpen, DefaultKeepOpen)
-	o.PublicSuffix = cmp.Or(o.PublicSuffix, urlnorm.PSLVersion())
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -496,6 +494,9 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 		return nil, err
 	}
 	snap := &Snapshot{server: s, ref: ref, version: v, segments: make([]*segment.Segment, len(v.Segments))}
+	if snap.suffixes, err = s.loadSuffixes(ctx, v); err != nil {
+		return nil, fmt.Errorf("open version %s: %w", ref.ID, err)
+	}
 	snap.pins.Store(1)
 	group, groupCtx := newGroup(ctx)
 	group.SetLimit(openParallel)
@@ -516,6 +517,19 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 		return nil, fmt.Errorf("open version %s: %w", ref.ID, err)
 	}
 	return snap, nil
+}
+
+// loadSuffixes returns the public suffix list that a version follows. A list that is missing or
+// damaged does not keep the version from being served; then the result is nil.
+func (s *Server) loadSuffixes(ctx context.Context, v *manifest.Version) (*urlnorm.SuffixList, error) {
+	list, err := lake.LoadSuffixList(ctx, s.store, v.PublicSuffix)
+	var missing *lake.MissingListError
+	if errors.As(err, &missing) || errors.Is(err, codec.ErrCorrupt) {
+		s.opt.Log.LogAttrs(ctx, slog.LevelWarn, "version without its public suffix list: domains of hosts are guessed",
+			slog.String("version", v.ID), slog.String("error", err.Error()))
+		return nil, nil
+	}
+	return list, err
 }
 
 // openSegment opens a segment, or shares it if it is open or being opened. Each call that succeeds
@@ -610,9 +624,8 @@ type Status struct {
 	Generation    uint64
 	TakedownEpoch uint64
 	Counts        manifest.Counts
-	// CanonicalForm and PublicSuffix are those of the version, OwnPublicSuffix is that of the
-	// server.
-	CanonicalForm, PublicSuffix, OwnPublicSuffix string
+	// CanonicalForm and PublicSuffix are those of the version.
+	CanonicalForm, PublicSuffix string
 	// Polled is when the manifest was last read or found unchanged.
 	Polled time.Time
 	// Err is why the newest manifest is not served, or nil if it is.
@@ -629,8 +642,7 @@ type Status struct {
 // Status returns the state of the server.
 func (s *Server) Status() Status {
 	st := Status{
-		OwnPublicSuffix: s.opt.PublicSuffix,
-		Frames:          s.frames.Stats(), Pages: s.pages.Stats(), MappedBytes: s.resident.MappedBytes(),
+		Frames: s.frames.Stats(), Pages: s.pages.Stats(), MappedBytes: s.resident.MappedBytes(),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -659,6 +671,8 @@ type Snapshot struct {
 	ref      manifest.VersionRef
 	version  *manifest.Version
 	segments []*segment.Segment // as in version
+	// suffixes is the public suffix list that the version follows, nil if the lake lacks it.
+	suffixes *urlnorm.SuffixList
 	epoch    atomic.Uint64
 	// pins counts the requests that use the version, plus one while the server keeps it open. At
 	// zero the version is closed.
@@ -697,9 +711,7 @@ func (s *Snapshot) Version() *manifest.Version { return s.version }
 // TakedownEpoch is the number of takedowns that answers take into account.
 func (s *Snapshot) TakedownEpoch() uint64 { return s.epoch.Load() }
 
-// OtherSuffixes reports whether the version was built with another public suffix list than this
-// server's. If so, a query also looks up the other domains that its host could belong to; see
-// Answer.OtherDomains.
-func (s *Snapshot) OtherSuffixes() bool {
-	return s.version.PublicSuffix != s.server.opt.PublicSuffix
-}
+// LacksSuffixes reports whether the public suffix list that the version follows is not in the lake
+// and not this program's. If so, a query also looks up the other domains that its host could belong
+// to; see Answer.OtherDomains.
+func (s *Snapshot) LacksSuffixes() bool { return s.suffixes == nil }

@@ -60,7 +60,7 @@ func (o oracle) replace(dataset, batch string, records []testlake.Record) {
 	o[dataset] = slices.DeleteFunc(slices.Clone(o[dataset]), func(r row) bool { return r.Batch == batch })
 	seen := map[row]bool{}
 	for _, rec := range records {
-		u, err := urlnorm.Parse(rec.URL)
+		u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), rec.URL)
 		if err != nil {
 			continue
 		}
@@ -871,17 +871,57 @@ func TestNewVersionsUnderTraffic(t *testing.T) {
 	}
 }
 
-func TestOtherPublicSuffixListLooksUpEveryParent(t *testing.T) {
+// Each version answers by the list that it follows, whatever list the program has and the lake
+// follows now.
+func TestVersionAnswersByItsOwnPublicSuffixList(t *testing.T) {
 	store := blob.NewMemory()
+	testlake.SetList(t, store, "com uk example.com")
+	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{
+		{URL: "http://a.example.com/"}, {URL: "http://b.a.example.com/"}, {URL: "http://www.example.co.uk/"},
+		{URL: "http://other.co.uk/"}, {URL: "http://someone.github.io/"},
+	})
+	testlake.Publish(t, store)
+	server := serve(t, store, Options{})
+	snap := acquire(t, server, "")
+	check := func(snap *Snapshot) {
+		t.Helper()
+		for _, c := range []struct {
+			host, domain string
+			rows         int64
+		}{
+			{"b.a.example.com", "a.example.com", 2}, {"c.example.com", "c.example.com", 0}, {"example.com", "example.com", 0},
+			{"www.example.co.uk", "co.uk", 2}, {"someone.github.io", "github.io", 1},
+		} {
+			p, err := snap.URLs(t.Context(), URLsQuery{Target: target(t, c.host), Dataset: 1, Limit: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Domain != c.domain || p.Total != c.rows || p.OtherDomains != nil || snap.LacksSuffixes() {
+				t.Errorf("%s: got %s with %d rows, others %v", c.host, p.Domain, p.Total, p.OtherDomains)
+			}
+		}
+	}
+	check(snap)
+	testlake.SetList(t, store, "com uk co.uk")
+	check(snap)
+	check(acquire(t, serve(t, store, Options{}), ""))
+}
+
+// A lake from before public suffix lists were objects has a version of a list that the program does
+// not have either.
+func TestWithoutItsPublicSuffixListEveryParentIsLookedUp(t *testing.T) {
+	store := blob.NewMemory()
+	list := testlake.SetList(t, store, "com uk co.uk io github.io test")
 	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{
 		{URL: "http://co.uk/"}, {URL: "http://co.uk/2"},
 		{URL: "http://www.example.co.uk/"}, {URL: "http://someone.github.io/"},
 	})
 	testlake.Publish(t, store)
 	same := acquire(t, serve(t, store, Options{}), "")
-	other := acquire(t, serve(t, store, Options{PublicSuffix: "another list"}), "")
-	if same.OtherSuffixes() || !other.OtherSuffixes() {
-		t.Fatal("lists are not compared")
+	testlake.LoseList(t, store, list)
+	other := acquire(t, serve(t, store, Options{}), "")
+	if same.LacksSuffixes() || !other.LacksSuffixes() {
+		t.Fatalf("lists are missing: %v, %v", same.LacksSuffixes(), other.LacksSuffixes())
 	}
 	for _, c := range []struct {
 		snap         *Snapshot

@@ -29,11 +29,11 @@ const (
 	MaxPages = 64
 )
 
-// Target is the subject of a query: a host and its domain.
+// Target is the subject of a query: a host. Its domain depends on the version, by whose public
+// suffix list it is found.
 type Target struct {
-	// Host and Domain are canonical. Domain is the domain of Host by this program's public suffix
-	// list.
-	Host, Domain string
+	// Host is canonical.
+	Host string
 	// singleLabel is the error for a host of one label, or nil for other hosts. Such text is not a
 	// host by itself, but it may be the name of a domain: that of http://intranet/ is "intranet".
 	// The error is returned only if the version has no such domain.
@@ -43,18 +43,19 @@ type Target struct {
 // ParseTarget parses any spelling of a host or URL. The error for other text is a
 // *urlnorm.RejectError.
 func ParseTarget(text string) (Target, error) {
-	u, err := urlnorm.Parse(text)
+	list := urlnorm.BuiltinSuffixes() // the host is the same by every list
+	u, err := urlnorm.Parse(list, text)
 	var singleLabel *urlnorm.RejectError
 	if errors.As(err, &singleLabel) && singleLabel.Reason == urlnorm.RejectNoHost &&
 		text != "" && !strings.ContainsAny(text, "/?#@: ") {
-		u, err = urlnorm.Parse("http://" + text + "/")
+		u, err = urlnorm.Parse(list, "http://"+text+"/")
 	} else {
 		singleLabel = nil
 	}
 	if err != nil {
 		return Target{}, err
 	}
-	return Target{Host: strings.Clone(u.Host), Domain: strings.Clone(u.Domain), singleLabel: singleLabel}, nil
+	return Target{Host: strings.Clone(u.Host), singleLabel: singleLabel}, nil
 }
 
 // resolved is the domain of a version that a query answers for.
@@ -65,19 +66,21 @@ type resolved struct {
 	others []string
 }
 
-// resolve finds the domain that a query for t answers for. If version and server have the same
-// public suffix list, it is the target's. Otherwise the rows of the host may be under any of its
-// parents or under the host itself. All of these names are looked up in the perfect hash, without
-// reads of the store. If the target's domain does not exist, the longest name that does is used.
-// The other names that exist are returned as others.
+// resolve finds the domain that a query for t answers for, by the public suffix list that the
+// version follows. If the lake lacks the list, the rows of the host may be under any of its parents
+// or under the host itself. All of these names are looked up in the perfect hash, without reads of
+// the store. If the domain by this program's list does not exist, the longest name that does is
+// used. The other names that exist are returned as others.
 func (s *Snapshot) resolve(t Target) (resolved, error) {
-	r := resolved{domain: t.Domain, key: segment.KeyOf(t.Domain)}
+	list := cmp.Or(s.suffixes, urlnorm.BuiltinSuffixes())
+	domain := list.Domain(t.Host)
+	r := resolved{domain: domain, key: segment.KeyOf(domain)}
 	if t.singleLabel != nil {
 		if ok, err := s.contains(r.key); !ok || err != nil {
 			return r, cmp.Or[error](err, t.singleLabel)
 		}
 	}
-	if !s.OtherSuffixes() || strings.HasPrefix(t.Host, "[") {
+	if !s.LacksSuffixes() || strings.HasPrefix(t.Host, "[") {
 		return r, nil
 	}
 	found, err := s.contains(r.key)
@@ -85,7 +88,7 @@ func (s *Snapshot) resolve(t Target) (resolved, error) {
 		return r, err
 	}
 	for name := t.Host; ; {
-		if name != t.Domain {
+		if name != domain {
 			key := segment.KeyOf(name)
 			exists, err := s.contains(key)
 			switch {
@@ -133,7 +136,7 @@ type Answer struct {
 	// TakedownEpoch is the number of takedowns that the answer takes into account.
 	TakedownEpoch uint64
 	// OtherDomains are further domains of the version that the target's host could belong to. They
-	// exist only if version and server have different public suffix lists.
+	// exist only if the lake lacks the public suffix list that the version follows.
 	OtherDomains []string
 	// Cursor is where the next page starts. It is empty on the last page.
 	Cursor string

@@ -1,6 +1,10 @@
 package lookup
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/urlake/urlake/lake/urlnorm"
+)
 
 func TestParseTarget(t *testing.T) {
 	for text, domain := range map[string]string{
@@ -15,13 +19,14 @@ func TestParseTarget(t *testing.T) {
 		"intranet": "intranet",
 		"com":      "com",
 	} {
-		if got, err := ParseTarget(text); err != nil || got.Domain != domain {
-			t.Errorf("%q: %q, %v; want %q", text, got.Domain, err, domain)
+		got, err := ParseTarget(text)
+		if have := urlnorm.BuiltinSuffixes().Domain(got.Host); err != nil || have != domain {
+			t.Errorf("%q: %q, %v; want %q", text, have, err, domain)
 		}
 	}
 	for _, text := range []string{"", " ", "/", "a b", "mailto:x@y.z", "exa mple", "?"} {
 		if got, err := ParseTarget(text); err == nil {
-			t.Errorf("%q: accepted as %q", text, got.Domain)
+			t.Errorf("%q: accepted as %q", text, got.Host)
 		}
 	}
 }

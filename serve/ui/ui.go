@@ -76,13 +76,14 @@ func (d *Domain) HasSizes() bool {
 
 // Holding summarizes the rows that one dataset has of a domain.
 type Holding struct {
-	ID          uint32
-	Name        string
-	Rows        int64
-	Size        int64
-	HasSize     bool
-	First, Last string // days, empty without times
-	Link        string // to the URLs
+	ID            uint32
+	Name          string
+	Rows          int64
+	Size          int64
+	HasSize       bool
+	SizeOverflows bool   // Size is the least that the sum can be
+	First, Last   string // days, empty without times
+	Link          string // to the URLs
 }
 
 // URLs is one page of the URLs of a domain in a dataset.

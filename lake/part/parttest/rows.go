@@ -224,7 +224,7 @@ func RealRows(tb testing.TB) []row.Row {
 // ParseLines appends the URLs of a list.
 func ParseLines(list io.Reader, rows []row.Row) []row.Row {
 	for lines := bufio.NewScanner(list); lines.Scan(); {
-		if u, err := urlnorm.Parse(lines.Text()); err == nil {
+		if u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), lines.Text()); err == nil {
 			rows = append(rows, row.Row{
 				Domain: u.Domain, Host: u.Host, Scheme: u.Scheme, Port: u.Port, PathQuery: u.PathQuery,
 			})

@@ -171,7 +171,7 @@ func (c *column) wrap(err error) error {
 }
 
 // open moves to the column's chunk in a row group.
-func (c *column) open(r *file.Reader, group int) error {
+func (c *column) open(r *fileReader, group int) error {
 	c.close()
 	c.i, c.n, c.v = 0, 0, 0
 	err := guard("pages", func() error {
@@ -184,7 +184,8 @@ func (c *column) open(r *file.Reader, group int) error {
 		if err != nil {
 			return err
 		}
-		c.pages = &checkedPages{PageReader: pages, desc: c.desc}
+		pages.SetMaxPageHeaderSize(r.header)
+		c.pages = &checkedPages{PageReader: pages, desc: c.desc, budget: r.budget}
 		//lint:ignore SA1019 RowGroupReader.Column gives no access to pages before they are decoded
 		c.chunk = file.NewColumnReader(c.desc, c.pages, memory.DefaultAllocator, r.BufferPool())
 		return nil
@@ -221,10 +222,7 @@ func (c *column) fill() error {
 	if !c.chunk.HasNext() {
 		return c.chunk.Err()
 	}
-	batch := int64(batchSize)
-	if c.pages.prefixed {
-		batch = prefixedBatch
-	}
+	batch := c.pages.batch
 	n, values, err := c.readBatch(batch)
 	if err != nil {
 		return err

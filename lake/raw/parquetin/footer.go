@@ -9,49 +9,116 @@ import (
 
 const (
 	// maxFooter is the size of the longest footer that is read. The footers of tables with
-	// thousands of columns and row groups have a few MiB. Decoding takes at most eight times the
-	// size.
+	// thousands of columns and row groups have a few MiB.
 	maxFooter = 32 << 20
+
+	// maxFooterMemory is how many bytes a decoded footer may take, by the estimates below. It is
+	// enough for some 150,000 columns, counted in every row group, and lowFooterMemory for 6,000.
+	maxFooterMemory = 192 << 20
+	lowFooterMemory = 8 << 20
 
 	// maxSchemaDepth is the deepest nesting of a schema: schemas are read by recursion.
 	maxSchemaDepth = 64
 )
 
+// What the values of a footer take at least when they are decoded, in bytes: an element of the
+// schema with the field and the nodes that are made of it, any other structure, and a string or a
+// number in a list. A footer of a byte each for a million of them is a small file.
+const (
+	schemaElementMemory = 1024
+	structMemory        = 160
+	elementMemory       = 48
+)
+
 var errFooter = errors.New("the footer is damaged")
 
+// errFooterMemory is the error of a footer that is sound, but takes more memory than it may.
+var errFooterMemory = errors.New("its footer describes too many columns and row groups")
+
+// footerWalk goes through a footer once, without allocating what it describes.
+type footerWalk struct {
+	thrift.Reader
+	children []int32 // of each element of the schema
+	schemas  int
+	// left is how many bytes of memory are left for the decoded footer.
+	left int64
+}
+
+// take counts bytes of memory. It ends the walk when too many are counted.
+func (w *footerWalk) take(n int64) {
+	if w.left -= n; w.left < 0 {
+		w.Fail("a footer that fits into memory", "more")
+	}
+}
+
+// value walks through a value of the kind given, in a list or in a structure.
+func (w *footerWalk) value(kind uint8, inList bool, depth int) {
+	switch {
+	case depth > thrift.MaxDepth:
+		w.Fail(fmt.Sprintf("at most %d levels", thrift.MaxDepth), "more")
+	case kind == thrift.Struct:
+		w.take(structMemory)
+		w.Struct(func(f thrift.Field) { w.value(f.Kind, false, depth+1) })
+	case kind == thrift.List || kind == thrift.Set:
+		elem, n := w.ListHeader()
+		w.take(int64(n) * elementMemory)
+		for i := 0; i < n && w.Err() == nil; i++ {
+			w.value(elem, true, depth+1)
+		}
+	case kind == thrift.Map:
+		// Parquet's footers have none, so a decoder skips it.
+		w.Skip(thrift.Field{Kind: kind})
+	case inList && (kind == thrift.True || kind == thrift.False):
+		w.U8()
+	default:
+		before := w.Len()
+		w.Skip(thrift.Field{Kind: kind})
+		w.take(int64(before - w.Len()))
+	}
+}
+
+// schema walks through FileMetaData.schema.
+func (w *footerWalk) schema() {
+	w.schemas++
+	elem, n := w.ListHeader()
+	if elem != thrift.Struct {
+		w.Fail("a list of schema elements", elem)
+	}
+	for i := 0; i < n && w.Err() == nil; i++ {
+		w.take(schemaElementMemory)
+		count := int32(0)
+		w.Struct(func(f thrift.Field) {
+			if f.ID != 5 || f.Kind != thrift.I32 { // SchemaElement.num_children
+				w.value(f.Kind, false, 1)
+				return
+			}
+			count = int32(w.Varint())
+		})
+		w.children = append(w.children, count)
+	}
+}
+
 // checkFooter checks a footer before it is decoded, because a decoder allocates what a length says
-// and recurses as deep as the schema is nested. No length may exceed the bytes left, and the schema
-// must be one tree of at most maxSchemaDepth levels.
-func checkFooter(footer []byte) error {
-	r := thrift.NewReader(footer, "", "footer")
-	r.Lenient = true
-	var children []int32
-	schemas := 0
-	r.Struct(func(f thrift.Field) {
-		if f.ID != 2 || f.Kind != thrift.List { // FileMetaData.schema
-			r.Skip(f)
-			return
-		}
-		schemas++
-		elem, n := r.ListHeader()
-		if elem != thrift.Struct {
-			r.Fail("a list of schema elements", elem)
-		}
-		for i := 0; i < n && r.Err() == nil; i++ {
-			count := int32(0)
-			r.Struct(func(f thrift.Field) {
-				if f.ID != 5 || f.Kind != thrift.I32 { // SchemaElement.num_children
-					r.Skip(f)
-					return
-				}
-				count = int32(r.Varint())
-			})
-			children = append(children, count)
+// and recurses as deep as the schema is nested. No length may exceed the bytes left, the schema
+// must be one tree of at most maxSchemaDepth levels, and all that is decoded must fit into the
+// memory given.
+func checkFooter(footer []byte, memory int64) error {
+	w := footerWalk{Reader: thrift.NewReader(footer, "", "footer"), left: memory}
+	w.Lenient = true
+	w.Struct(func(f thrift.Field) {
+		if f.ID == 2 && f.Kind == thrift.List { // FileMetaData.schema
+			w.schema()
+		} else {
+			w.value(f.Kind, false, 0)
 		}
 	})
-	if r.Err() != nil || schemas != 1 {
+	if w.left < 0 {
+		return errFooterMemory
+	}
+	if w.Err() != nil || w.schemas != 1 {
 		return errFooter
 	}
+	children := w.children
 	var open []int32 // for every open level, how many children are still to come
 	for i, n := range children {
 		for len(open) > 0 && open[len(open)-1] == 0 {

@@ -32,19 +32,23 @@ const (
 	// compressed as a whole, or in an archive.
 	MaxBuffered = 64 << 20
 
-	// maxPages is the most bytes that the decompressed pages of all columns take. One page takes
-	// at most an equal share of it, but minPage at least and maxPage at most. The pages of every
-	// common writer have about 1 MiB.
+	// maxPages is the most bytes that the pages of all columns take: as stored, decompressed, with
+	// their dictionaries. One page has at most maxPage bytes. The pages of every common writer have
+	// about 1 MiB.
 	maxPages = 512 << 20
-	minPage  = 4 << 20
 	maxPage  = 128 << 20
 
-	// lowMemoryPage and lowMemoryFooter replace maxPage and maxFooter with
-	// raw.Options.LittleMemory.
+	// maxSample is maxPages for the one column that Sample reads.
+	maxSample = 256 << 20
+
+	// lowMemoryPages, lowMemoryPage and lowMemoryFooter replace these limits and those of footers
+	// with raw.Options.LowMemory.
+	lowMemoryPages  = 16 << 20
 	lowMemoryPage   = 8 << 20
 	lowMemoryFooter = 1 << 20
 
-	// readBuffers is the size of the read buffers of all columns together.
+	// readBuffers is the size of the read buffers of all columns together, and also of the longest
+	// page headers of all columns. Headers hold the page's least and greatest value.
 	readBuffers = 32 << 20
 )
 
@@ -86,7 +90,11 @@ func (f objectFile) Seek(int64, int) (int64, error) { return 0, errors.ErrUnsupp
 func guard(part string, decode func() error) (err error) {
 	damaged := fmt.Errorf("the Parquet file is damaged: its %s cannot be decoded", part)
 	defer func() {
-		if recover() != nil {
+		switch fault := recover().(type) {
+		case nil:
+		case *budgetError:
+			err = fault
+		default:
 			err = damaged
 		}
 	}()
@@ -140,11 +148,17 @@ func Open(name string, at RandomAccess, source *unpack.Source) (*Object, error) 
 	if _, err := f.ReadAt(footer, f.size-8-size); err != nil {
 		return nil, err
 	}
-	if err := checkFooter(footer); err != nil {
+	err := checkFooter(footer, source.Limit(maxFooterMemory, lowFooterMemory))
+	switch {
+	case errors.Is(err, errFooterMemory) && source.LowMemory:
+		return nil, raw.ErrLowMemory
+	case errors.Is(err, errFooterMemory):
+		return nil, &raw.FormatError{Name: name, Reason: err.Error(), Advice: "write it as several files"}
+	case err != nil:
 		return nil, err
 	}
 	o := &Object{file: f}
-	err := guard("footer", func() (err error) {
+	err = guard("footer", func() (err error) {
 		if o.meta, err = metadata.NewFileMetaData(footer, nil); err != nil {
 			return err
 		}
@@ -201,18 +215,27 @@ func (o *Object) RowGroups() []raw.Boundary {
 	return out
 }
 
-// reader returns an arrow-go reader whose limits on memory allow for the given number of columns.
-func (o *Object) reader(columns int) (*file.Reader, error) {
-	columns = max(columns, 1)
-	props := parquet.NewReaderProperties(memory.NewGoAllocator())
+// fileReader is an arrow-go reader and the limits of its memory.
+type fileReader struct {
+	*file.Reader
+	budget *budget
+	header int // the longest page header
+}
+
+// reader returns a reader of the given number of columns, whose pages take up to limit bytes.
+func (o *Object) reader(columns int, limit int64) (*fileReader, error) {
+	share := readBuffers / max(columns, 1)
+	r := &fileReader{
+		budget: &budget{heap: memory.NewGoAllocator(), limit: o.file.source.Limit(limit, lowMemoryPages)},
+		header: min(max(share, 64<<10), 4<<20),
+	}
+	props := parquet.NewReaderProperties(r.budget)
 	props.BufferedStreamEnabled = true
-	props.BufferSize = int64(min(max(readBuffers/columns, 64<<10), 1<<20))
-	limit := o.file.source.Limit(maxPage, lowMemoryPage)
-	props.MaxUncompressedPageSize = min(int64(max(maxPages/columns, minPage)), limit)
-	props.MaxCompressedPageSize = props.MaxUncompressedPageSize
-	var r *file.Reader
+	props.BufferSize = int64(min(max(share, 64<<10), 1<<20))
+	props.MaxUncompressedPageSize = o.file.source.Limit(maxPage, lowMemoryPage)
+	props.MaxCompressedPageSize = min(props.MaxUncompressedPageSize, o.file.size)
 	err := guard("footer", func() (err error) {
-		r, err = file.NewParquetReader(o.file, file.WithMetadata(o.meta), file.WithReadProps(props))
+		r.Reader, err = file.NewParquetReader(o.file, file.WithMetadata(o.meta), file.WithReadProps(props))
 		return err
 	})
 	return r, err
@@ -232,7 +255,7 @@ type Value struct {
 // counted. It reads one row group: the first that has values among these entries. It calls visit
 // for no value of a column whose type a record cannot hold.
 func (o *Object) Sample(f *Field, n int, visit func(Value)) error {
-	r, err := o.reader(1)
+	r, err := o.reader(1, maxSample)
 	if err != nil {
 		return err
 	}

@@ -22,19 +22,24 @@ const (
 	batchSize = 1024
 
 	// A value of a DELTA_BYTE_ARRAY page repeats a prefix of the value before, so that a small page
-	// can hold far more bytes than it has. Such a page has at most maxPrefixedPage bytes, and
-	// prefixedBatch of its values are decoded at once.
+	// can hold far more bytes than it has. A value is at most as long as all suffixes of its page
+	// together. Such a page has at most maxPrefixedPage bytes, and at most prefixedBatch of its
+	// values are decoded at once, fewer if they could have more than prefixedBytes.
 	maxPrefixedPage = 8 << 20
 	prefixedBatch   = 64
+	prefixedBytes   = 16 << 20
 )
 
 // checkedPages checks the pages of a column before they are decoded, because a decoder allocates
-// what a page's header says.
+// what a page says. It takes what the decoder will allocate from the reader's budget.
 type checkedPages struct {
 	file.PageReader
-	desc     *schema.Column
-	prefixed bool // the page's encoding is DELTA_BYTE_ARRAY
-	err      error
+	desc   *schema.Column
+	budget *budget
+	// page and dictionary are the bytes taken for the current page and for the dictionary.
+	page, dictionary int64
+	batch            int64 // how many entries of the current page are to be decoded at once
+	err              error
 }
 
 func (c *checkedPages) Next() bool {
@@ -50,6 +55,13 @@ func (c *checkedPages) Err() error {
 		return c.err
 	}
 	return c.PageReader.Err()
+}
+
+// Close gives back what was taken from the budget.
+func (c *checkedPages) Close() error {
+	c.budget.give(c.page + c.dictionary)
+	c.page, c.dictionary = 0, 0
+	return c.PageReader.Close()
 }
 
 func (c *checkedPages) GetDictionaryPage() (*file.DictionaryPage, error) {
@@ -83,7 +95,7 @@ func (c *checkedPages) check(page file.Page) error {
 		if p.NumValues() < 0 || int64(p.NumValues())*bits > int64(len(data))*8 {
 			return errPage
 		}
-		return nil
+		return c.takeDictionary(int64(p.NumValues()))
 	case *file.DataPageV1:
 		for _, l := range []struct {
 			max      int16
@@ -109,30 +121,77 @@ func (c *checkedPages) check(page file.Page) error {
 	default:
 		return nil
 	}
-	c.prefixed = false
-	var err error
-	switch parquet.Encoding(page.Encoding()) {
-	case parquet.Encodings.DeltaBinaryPacked, parquet.Encodings.DeltaLengthByteArray:
-		_, err = skipDelta(data)
+	return c.checkValues(parquet.Encoding(page.Encoding()), data)
+}
+
+// takeDictionary takes the memory of a dictionary's decoded values from the budget. The decoder
+// grows a slice of them, so that twice as many can be in memory.
+func (c *checkedPages) takeDictionary(values int64) error {
+	size := int64(16)
+	switch c.desc.PhysicalType() {
+	case parquet.Types.ByteArray, parquet.Types.FixedLenByteArray:
+		size = 24 // a slice
+	}
+	c.budget.give(c.dictionary)
+	c.dictionary = 0
+	if err := c.budget.take(2 * size * values); err != nil {
+		return err
+	}
+	c.dictionary = 2 * size * values
+	return nil
+}
+
+// checkValues checks the values of a data page, and takes from the budget what their decoder will
+// allocate.
+func (c *checkedPages) checkValues(encoding parquet.Encoding, data []byte) error {
+	c.budget.give(c.page)
+	c.page, c.batch = 0, batchSize
+	var need int64
+	switch encoding {
+	case parquet.Encodings.DeltaBinaryPacked:
+		if _, _, err := skipDelta(data); err != nil {
+			return err
+		}
+	case parquet.Encodings.DeltaLengthByteArray:
+		_, values, err := skipDelta(data)
+		if err != nil {
+			return err
+		}
+		need = 4 * values // their lengths
 	case parquet.Encodings.DeltaByteArray:
-		c.prefixed = true
 		if len(data) > maxPrefixedPage {
 			return fmt.Errorf("a page of DELTA_BYTE_ARRAY has %d bytes, more than %d", len(data), maxPrefixedPage)
 		}
-		if data, err = skipDelta(data); err == nil {
-			_, err = skipDelta(data)
+		suffixes, prefixValues, err := skipDelta(data)
+		if err != nil {
+			return err
+		}
+		text, values, err := skipDelta(suffixes)
+		if err != nil {
+			return err
+		}
+		longest := int64(max(len(text), 1))
+		c.batch = min(max(prefixedBytes/longest, 1), prefixedBatch)
+		need = 4*(prefixValues+values) + c.batch*longest
+	case parquet.Encodings.ByteStreamSplit:
+		if c.desc.PhysicalType() == parquet.Types.FixedLenByteArray {
+			need = c.batch * int64(c.desc.TypeLength())
 		}
 	}
-	return err
+	if err := c.budget.take(need); err != nil {
+		return err
+	}
+	c.page = need
+	return nil
 }
 
-// skipDelta checks a DELTA_BINARY_PACKED sequence at the beginning of data and returns the bytes
-// after it
+// skipDelta checks a DELTA_BINARY_PACKED sequence at the beginning of data. It returns the bytes
+// after the sequence and the number of values that it claims
 // (https://github.com/apache/parquet-format/blob/master/Encodings.md#delta-encoding-delta_binary_packed--5).
-func skipDelta(data []byte) ([]byte, error) {
+func skipDelta(data []byte) (rest []byte, values int64, err error) {
 	bad := errors.New("a page's delta encoding is damaged")
 	if len(data) == 0 {
-		return nil, nil // of a page without values
+		return nil, 0, nil // of a page without values
 	}
 	varint := func() uint64 {
 		v, n := binary.Uvarint(data)
@@ -146,13 +205,13 @@ func skipDelta(data []byte) ([]byte, error) {
 	block, minis, total := varint(), varint(), varint()
 	if len(data) == 0 || block == 0 || block%128 != 0 || block > maxDeltaBlock ||
 		minis == 0 || minis > block/32 || block%minis != 0 || total > maxDeltaValues {
-		return nil, bad
+		return nil, 0, bad
 	}
 	varint() // the first value
 	for left := int64(total) - 1; left > 0; {
 		varint() // the block's smallest delta
 		if uint64(len(data)) < minis {
-			return nil, bad
+			return nil, 0, bad
 		}
 		widths := data[:minis]
 		data = data[minis:]
@@ -162,11 +221,11 @@ func skipDelta(data []byte) ([]byte, error) {
 			}
 			n := int(block/minis) / 8 * int(w)
 			if w > 64 || n > len(data) {
-				return nil, bad
+				return nil, 0, bad
 			}
 			data = data[n:]
 			left -= int64(block / minis)
 		}
 	}
-	return data, nil
+	return data, int64(total), nil
 }

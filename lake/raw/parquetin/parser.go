@@ -6,11 +6,10 @@ import (
 	"io"
 	"slices"
 
-	"github.com/apache/arrow-go/v18/parquet/file"
-
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/jsondoc"
 	"github.com/urlake/urlake/lake/raw/text"
+	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
 // Parser yields one record for every entry of the URL column. The other columns of a record are
@@ -19,7 +18,7 @@ type Parser struct {
 	fields    text.Fields
 	in        *text.Input // holds positions only: Line is the row
 	object    *Object
-	file      *file.Reader
+	file      *fileReader
 	maxRecord int // the longest value in bytes
 
 	url      *column // nil where there is nothing to read
@@ -38,7 +37,12 @@ type Parser struct {
 	row                 int64 // how many of them have begun
 	rowsBefore          int64 // the rows of all row groups before
 	progress            func(rows int64)
+	ratio               unpack.Ratio // of the records to the file
 }
+
+// recordSize is what a record counts beside its URL and extras in the ratio of records to the
+// file's size: a run of equal values, or of nulls, takes no bytes in a file.
+const recordSize = 16
 
 // errRowStarts means that the repetition levels of two columns do not agree.
 var errRowStarts = errors.New("its rows do not begin where those of other columns do")
@@ -151,7 +155,7 @@ func NewParser(name string, o *Object, in *text.Input, plan raw.Plan, fields tex
 		reason := fmt.Sprintf("and the extras make %d columns, more than %d", len(p.columns), MaxColumns)
 		return nil, reject(plan.URL, reason, "name the extras to keep (--extras)")
 	}
-	p.file, err = o.reader(len(p.columns))
+	p.file, err = o.reader(len(p.columns), maxPages)
 	return p, err
 }
 
@@ -234,11 +238,14 @@ func (p *Parser) Next(rec *raw.Record, rej *raw.Reject) error {
 		if c.defined() < p.urlBlank {
 			p.fields.Counts.Blank++
 			c.advance()
+			if err := p.ratio.Add(recordSize, p.object.file.size); err != nil {
+				return err
+			}
 			continue
 		}
 		rej.Reason = p.record(rec)
 		c.advance()
-		return nil
+		return p.ratio.Add(int64(recordSize+len(rec.URL)+len(rec.Extras)), p.object.file.size)
 	}
 }
 

@@ -208,6 +208,8 @@ func TestRecords(t *testing.T) {
 		{"named extras, time and size", "a.csv", "url,when,bytes,t,u\nhttp://a/,2024-05-06,12,x,y\nhttp://b/,,,,\nhttp://c/,soon,1,,\nhttp://d/,1,-1,,\n",
 			raw.Options{TSColumn: "when", SizeField: "bytes", Extras: []string{"u", "4"}}, raw.CSV,
 			[]string{`2 http://a/ ts=1714953600000 size=12 {"t":"x","u":"y"}`, "3 http://b/", "4 !bad_ts", "5 !bad_size"}, raw.Counts{}},
+		{"the largest size", "a.csv", "url,bytes\nhttp://a/,9007199254740991\nhttp://b/,9007199254740992\nhttp://c/,9223372036854775807\nhttp://d/,18446744073709551617\n",
+			raw.Options{SizeField: "bytes"}, raw.CSV, []string{"2 http://a/ size=9007199254740991", "3 !bad_size", "4 !bad_size", "5 !bad_size"}, raw.Counts{}},
 		{"a time nobody named, seen to be one", "a.csv", "url,ts\nhttp://a/,20240506000000\nhttp://b/,\n", raw.Options{}, raw.CSV,
 			[]string{"2 http://a/ ts=1714953600000", "3 http://b/"}, raw.Counts{}},
 		{"a column called ts that holds something else", "a.csv", "url,ts\nhttp://a/,soon\n", raw.Options{}, raw.CSV, []string{"2 http://a/"}, raw.Counts{}},

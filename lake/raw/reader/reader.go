@@ -53,21 +53,22 @@ type Reader struct {
 // The error is a *raw.FormatError if the object is in no format urlake reads. New reports damage to
 // a Parquet footer, and damage before the first decompressed byte; Next reports all other damage.
 func New(r io.Reader, name string, opt raw.Options) (*Reader, error) {
-	return newReader(r, name, opt, false)
+	return newReader(r, name, opt, nil)
 }
 
 // newMember is New for a member of an archive, which must not be an archive itself.
-func newMember(r io.Reader, name string, opt raw.Options) (*Reader, error) {
-	return newReader(r, name, opt, true)
+func newMember(r io.Reader, name string, opt raw.Options, archive *unpack.Source) (*Reader, error) {
+	return newReader(r, name, opt, archive)
 }
 
-func newReader(r io.Reader, name string, opt raw.Options, isMember bool) (*Reader, error) {
+func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source) (*Reader, error) {
 	opt, err := opt.WithDefaults()
 	if err != nil {
 		return nil, err
 	}
 	rd := &Reader{name: name, src: unpack.New(r)}
 	rd.src.LowMemory = opt.LowMemory
+	rd.src.SetArchive(archive)
 	compression, err := rd.src.Decompress("")
 	rd.plan.Compression = compression
 	rd.in = text.NewInput(rd.src, opt.MaxLine)
@@ -97,7 +98,7 @@ func newReader(r io.Reader, name string, opt raw.Options, isMember bool) (*Reade
 		}
 		plan.Compression = compression
 		return rd.startParquet(o, plan, nil)
-	case isTar(head) && !isMember:
+	case isTar(head) && archive == nil:
 		plan := raw.Plan{Compression: compression, Format: raw.Tar, Members: &opt, MaxLine: opt.MaxLine}
 		return rd.startTar(plan)
 	}

@@ -129,7 +129,7 @@ func (p *tarParser) advance() error {
 			continue
 		}
 		c.Members++
-		p.current, err = newMember(p.tr, p.outer.name+"/"+p.member, p.opt)
+		p.current, err = newMember(p.tr, p.outer.name+"/"+p.member, p.opt, p.outer.src)
 		if err != nil {
 			return p.fault(err)
 		}

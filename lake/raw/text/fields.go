@@ -97,7 +97,7 @@ func parseSize(b []byte) (int64, bool) {
 	var n uint64
 	for _, c := range b {
 		d := uint64(c - '0')
-		if d > 9 || n > (1<<63-1-d)/10 {
+		if d > 9 || n > (raw.MaxSize-d)/10 {
 			return 0, false
 		}
 		n = n*10 + d

@@ -1,8 +1,8 @@
 // Package unpack decompresses the objects of a dataset: gzip, zstd, bzip2 and xz, also many
 // members, frames or streams one after another.
 //
-// Memory is bounded by limits on the window of zstd and the dictionary of xz. A truncated object is
-// an error, never a shorter object. Errors of the store are kept apart from those of the object.
+// Memory is bounded by limits on the window of zstd and the dictionary of xz, and output by its ratio
+// to the stored bytes. A truncated object is an error, never a shorter object. Errors of the store are kept apart from those of the object.
 // Package lake/raw/reader reads through it; lake/raw/parquetin and lake/raw/detect use its limits
 // and magics.
 package unpack
@@ -32,7 +32,29 @@ const (
 	// lowWindow replaces both with raw.Options.LowMemory: zstd up to level 19 and xz up to level 6
 	// need at most 8 MiB.
 	lowWindow = 8 << 20
+
+	// Beyond freeOutput bytes, an object may decompress to at most maxRatio times what it has
+	// stored. Logs reach some hundreds and gzip never more than 1,032. What compresses better repeats
+	// itself; a few hundred KiB of it could keep a worker busy for days.
+	freeOutput = 1 << 30
+	maxRatio   = 2000
 )
+
+// ErrBomb is the error of an object that decompresses to far more than records need.
+var ErrBomb = fmt.Errorf("it decompresses to more than %d GiB and more than %d times its size; "+
+	"if it really holds that many records, decompress it first", freeOutput>>30, maxRatio)
+
+// Ratio compares what is made of stored bytes with their number. The zero value is ready for use.
+type Ratio struct{ made int64 }
+
+// Add counts n bytes that were made of stored bytes in all. It returns ErrBomb if they are too
+// many.
+func (r *Ratio) Add(n, stored int64) error {
+	if r.made += n; r.made > freeOutput && r.made/maxRatio > stored {
+		return ErrBomb
+	}
+	return nil
+}
 
 // Source decompresses an object and counts how many of its stored bytes are used. Read is valid
 // after Decompress or SetReader. It is not safe for concurrent use.
@@ -48,7 +70,11 @@ type Source struct {
 	below   io.Reader     // yields the stored bytes
 	stored  *bufio.Reader // of below
 	r       io.Reader     // yields the decompressed bytes
-	fetched int64         // bytes read from below
+	fetched int64         // bytes read from below, or as set by SetFetched
+	read    int64         // bytes read from below
+	ratio   Ratio         // of the decompressed bytes
+	archive *Source       // the archive of which the object is a member, nil for none
+	members Ratio         // of the bytes of an archive's members
 }
 
 // New returns the Source of an object whose stored bytes r yields.
@@ -64,6 +90,7 @@ type storedBytes struct{ s *Source }
 func (b storedBytes) Read(p []byte) (int, error) {
 	n, err := b.s.below.Read(p)
 	b.s.fetched += int64(n)
+	b.s.read += int64(n)
 	if err != nil && err != io.EOF {
 		b.s.Err = err
 	}
@@ -101,8 +128,26 @@ func (s *Source) Limit(usual, low int64) int64 {
 	return usual
 }
 
-// Read yields the decompressed bytes.
-func (s *Source) Read(p []byte) (int, error) { return s.r.Read(p) }
+// SetArchive tells that the object is a member of an archive, with whose stored bytes those of all
+// its members are compared: a member may be compressed once more, or be sparse.
+func (s *Source) SetArchive(archive *Source) { s.archive = archive }
+
+// Read yields the decompressed bytes. It returns ErrBomb for an object that has too many.
+func (s *Source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if bomb := s.ratio.Add(int64(n), s.consumed()); bomb != nil {
+		return n, bomb
+	}
+	if a := s.archive; a != nil {
+		if bomb := a.members.Add(int64(n), a.consumed()); bomb != nil {
+			return n, bomb
+		}
+	}
+	return n, err
+}
+
+// consumed returns how many of the bytes read from below are decompressed.
+func (s *Source) consumed() int64 { return s.read - int64(s.stored.Buffered()) }
 
 // CompressionOf returns the compression of an object whose stored bytes begin with head, of which
 // 10 are enough: gzip, zstd, bzip2, xz or raw.NoCompression.

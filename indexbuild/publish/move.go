@@ -1,0 +1,401 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/urlake/urlake/indexbuild/move"
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/suffixchange"
+)
+
+// A batch follows the public suffix list that its record names, or that of the current version if
+// the version has the batch. When the registry names another list, each batch of the version and
+// each finished batch has to be moved to it before the next version, which names that list. Plan
+// then writes a list of these batches instead of a plan, Move moves them, and the next Plan of the
+// round finds in staging what became of them.
+
+const (
+	// moveFormat is the format version of move plans and of what Move writes, which live as long as
+	// one publish.
+	moveFormat = 1
+
+	// A task of a move plan ends at taskRows rows or taskBatches batches; a large batch is a task
+	// by itself. Tasks are larger if there would be more than about twice maxTasks, so that all of
+	// them fit into the history of one workflow.
+	taskRows    = 16 << 20
+	taskBatches = 64
+	maxTasks    = 1000
+)
+
+// MoveError says that a batch of the current version cannot be moved to the public suffix list that
+// the registry names. The lake stays at the current version, which answers as before.
+type MoveError struct {
+	DatasetID     uint32
+	Batch         string
+	Version, List string
+	Reason        string
+}
+
+func (e *MoveError) Error() string {
+	return fmt.Sprintf("the lake stays at version %s, since batch %s of dataset %d cannot be moved to the public suffix list %q: "+
+		`%s; "starter publish --rebuild all" restores damaged postings; if a part is damaged, ingest the batch again, `+
+		`or go back to the list of the version with "starter rules update"; then publish again`,
+		e.Version, e.Batch, e.DatasetID, e.List, e.Reason)
+}
+
+// movePlan is the document at Summary.MoveKey.
+type movePlan struct {
+	Format int        `json:"format"`
+	Run    string     `json:"run"`
+	Round  int        `json:"round"`
+	To     string     `json:"to"`
+	Tasks  [][]toMove `json:"tasks"`
+}
+
+// toMove is a batch that may have to be moved. From is the list that it follows.
+type toMove struct {
+	segment.BatchRef
+	From string `json:"from"`
+	Rows int64  `json:"rows"`
+}
+
+// movedBatches is what Move writes: what became of the batches of a task.
+type movedBatches struct {
+	Format  int       `json:"format"`
+	Round   int       `json:"round"`
+	To      string    `json:"to"`
+	Batches []outcome `json:"batches"`
+}
+
+// outcome is what became of a batch: the digest of its record under the new list, or why it cannot
+// be moved.
+type outcome struct {
+	segment.BatchRef
+	To      string      `json:"to_digest,omitempty"`
+	Damaged string      `json:"damaged,omitempty"`
+	Result  move.Result `json:"result"`
+}
+
+func movedPrefix(run string) string { return lake.StagingPrefix(run) + "moved/" }
+
+// readMoved reads what the moves of a run to the list to have found. Batches that were damaged in
+// an earlier round are left out, since they may have been mended.
+func readMoved(ctx context.Context, store blob.Store, run string, round int, to string) (map[segment.BatchRef]outcome, error) {
+	all := map[segment.BatchRef]outcome{}
+	for info, err := range store.List(ctx, movedPrefix(run)) {
+		if err != nil {
+			return nil, err
+		}
+		d, err := readMovedAt(ctx, store, info.Key)
+		if err != nil {
+			return nil, err
+		}
+		if d.To != to {
+			continue
+		}
+		for _, o := range d.Batches {
+			if o.Damaged == "" || d.Round == round && all[o.BatchRef].To == "" {
+				all[o.BatchRef] = o
+			}
+		}
+	}
+	return all, nil
+}
+
+func readMovedAt(ctx context.Context, store blob.Store, key string) (*movedBatches, error) {
+	d := &movedBatches{Format: moveFormat}
+	if err := readStaged(ctx, store, key, d); err != nil {
+		return nil, err
+	}
+	if d.Format != moveFormat {
+		return nil, codec.Corrupt(key, "format", -1, moveFormat, d.Format)
+	}
+	return d, nil
+}
+
+// readStaged reads a sealed document.
+func readStaged(ctx context.Context, store blob.Store, key string, v any) error {
+	data, _, err := store.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	return codec.Unseal(data, key, v)
+}
+
+// writeStaged writes a sealed document.
+func writeStaged(ctx context.Context, store blob.Store, key string, v any) error {
+	data, err := codec.Seal(v)
+	if err == nil {
+		_, err = store.Put(ctx, key, data, blob.Condition{})
+	}
+	return err
+}
+
+// writeMovePlan divides batches into tasks and writes the move plan.
+func writeMovePlan(
+	ctx context.Context, store blob.Store, run string, round int, to string, batches []toMove,
+) (key string, tasks int, err error) {
+	p := movePlan{Format: moveFormat, Run: run, Round: round, To: to}
+	all, rows := int64(0), int64(0)
+	for _, b := range batches {
+		all += b.Rows
+	}
+	mostRows, mostBatches := max(taskRows, all/maxTasks), max(taskBatches, len(batches)/maxTasks)
+	for _, b := range batches {
+		n := len(p.Tasks)
+		if n == 0 || rows+b.Rows > mostRows || len(p.Tasks[n-1]) >= mostBatches {
+			p.Tasks, rows = append(p.Tasks, nil), 0
+			n++
+		}
+		rows += b.Rows
+		p.Tasks[n-1] = append(p.Tasks[n-1], b)
+	}
+	data, err := codec.Seal(p)
+	if err != nil {
+		return "", 0, err
+	}
+	key = fmt.Sprintf("%smove-%d-%s.json", lake.StagingPrefix(run), round, lake.Digest(data))
+	_, err = store.Put(ctx, key, data, blob.Condition{})
+	return key, len(p.Tasks), err
+}
+
+// MoveProgress says how far a Move is.
+type MoveProgress struct {
+	// Done of Batches batches are moved. Current is the progress of the next one.
+	Done    int           `json:"done"`
+	Batches int           `json:"batches"`
+	Current move.Progress `json:"current"`
+}
+
+// Moved is the result of Move.
+type Moved struct {
+	// Batches is the number of batches that were looked at, Rewritten that of those with another
+	// record, Damaged that of those that cannot be moved.
+	Batches   int `json:"batches"`
+	Rewritten int `json:"rewritten"`
+	Damaged   int `json:"damaged,omitempty"`
+	// Rows is the number of rows that have another domain, Bytes the size of the new parts and
+	// postings.
+	Rows  int64 `json:"rows"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Move moves the batches of a task of a move plan to the public suffix list of the plan: it writes
+// what changes of them under new names (package move) and makes the new records the current ones of
+// their batches, unless a later ingest has finished meanwhile. The current version still has the
+// old records. Damaged batches are no error; the next Plan says what they stop.
+//
+// Move may be repeated and go on anywhere. Progress may be nil.
+func Move(
+	ctx context.Context, store blob.Store, key string, task int, tempDir string, progress func(MoveProgress),
+) (Moved, error) {
+	out, err := moveTask(ctx, store, key, task, tempDir, progress)
+	if err != nil {
+		return Moved{}, fmt.Errorf("move batches: %w", err)
+	}
+	return out, nil
+}
+
+func moveTask(
+	ctx context.Context, store blob.Store, key string, task int, tempDir string, progress func(MoveProgress),
+) (out Moved, err error) {
+	var p movePlan
+	if err := readStaged(ctx, store, key, &p); err != nil {
+		return out, err
+	}
+	if p.Format != moveFormat || task < 0 || task >= len(p.Tasks) {
+		return out, codec.Corrupt(key, "tasks", -1, fmt.Sprintf("task %d in format %d", task, moveFormat),
+			fmt.Sprintf("%d tasks in format %d", len(p.Tasks), p.Format))
+	}
+	movedKey := fmt.Sprintf("%s%s-%06d.json", movedPrefix(p.Run), strings.TrimSuffix(path.Base(key), ".json"), task)
+	done, err := readMovedAt(ctx, store, movedKey)
+	if errors.Is(err, blob.ErrNotExist) {
+		done, err = &movedBatches{Format: moveFormat, Round: p.Round, To: p.To}, nil
+	}
+	if err != nil {
+		return out, err
+	}
+	for i, b := range p.Tasks[task] {
+		if i >= len(done.Batches) {
+			o, err := moveBatch(ctx, store, p.Run, b, p.To, tempDir, func(current move.Progress) {
+				if progress != nil {
+					progress(MoveProgress{Done: i, Batches: len(p.Tasks[task]), Current: current})
+				}
+			})
+			if err != nil {
+				return out, err
+			}
+			done.Batches = append(done.Batches, o)
+			if err := writeStaged(ctx, store, movedKey, done); err != nil {
+				return out, err
+			}
+		}
+		o := &done.Batches[i]
+		out.Batches++
+		switch {
+		case o.Damaged != "":
+			out.Damaged++
+		case o.To != o.Digest:
+			out.Rewritten++
+			out.Rows += o.Result.Moved
+			out.Bytes += o.Result.Bytes
+		}
+	}
+	return out, nil
+}
+
+// moveBatch moves a batch and makes the new record the current one.
+func moveBatch(
+	ctx context.Context, store blob.Store, run string, b toMove, to, tempDir string, progress func(move.Progress),
+) (outcome, error) {
+	o := outcome{BatchRef: b.BatchRef}
+	c, err := changeOf(ctx, store, b.From, to)
+	if err != nil {
+		return o, err
+	}
+	if c == nil {
+		o.To = b.Digest
+		return o, nil
+	}
+	o.Result, err = move.Batch(ctx, store, run, b.BatchRef, c, move.Options{TempDir: tempDir, Progress: progress})
+	var d *postings.DamageError
+	if errors.As(err, &d) {
+		o.Damaged = d.Err.Error()
+		return o, nil
+	}
+	if o.To = o.Result.Digest; err != nil || o.To == b.Digest {
+		return o, err
+	}
+	// A registry that is lost does not stop the batches of the version. When it is restored, the
+	// batches that it names are moved again, as far as they have to be.
+	_, err = lake.ReplaceRecord(ctx, store, b.DatasetID, b.Batch, b.Digest, o.To)
+	if errors.Is(err, codec.ErrCorrupt) {
+		err = nil
+	}
+	return o, err
+}
+
+// chooser chooses the batches of the next version.
+type chooser struct {
+	ctx   context.Context
+	store blob.Store
+	base  *manifest.Version // nil for none
+	rules lake.Rules        // of the next version
+	known map[segment.BatchRef]string
+	moved map[segment.BatchRef]outcome
+	skip  func(b planned, reason string)
+}
+
+// flips reports whether base has batches and another public suffix list than the next version.
+func (c *chooser) flips() bool {
+	return c.base != nil && len(c.base.Batches) > 0 && c.base.PublicSuffix != c.rules.PublicSuffix
+}
+
+// choose returns the finished batches that can be published, with the records of those that base
+// lacks, and the batches of which it must first be known what moves of them. It calls skip for
+// other finished batches. If a batch of base cannot be moved, the error is a *MoveError, once
+// nothing else is left to move.
+func (c *chooser) choose(finished []planned) (good []planned, records map[string]*lake.Batch, need []toMove, err error) {
+	for i := range finished {
+		// A repeated FinishIngest may have put the old record back.
+		if o, ok := c.moved[finished[i].ref()]; ok && o.To != "" {
+			finished[i].Digest = o.To
+		}
+	}
+	all, records, err := publishable(c.ctx, c.store, c.base, finished, c.known, c.skip)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	chosen := map[manifest.Batch]string{} // digests
+	for _, b := range all {
+		if r := records[b.Digest]; r != nil && r.PublicSuffix != c.rules.PublicSuffix {
+			o, ok := c.moved[b.ref()]
+			if !ok {
+				need = append(need, toMove{b.ref(), r.PublicSuffix, r.Rows})
+			}
+			if o.Damaged != "" {
+				c.skip(b, o.Damaged)
+				continue
+			}
+		}
+		good = append(good, b)
+		chosen[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] = b.Digest
+	}
+	if !c.flips() {
+		return good, records, need, nil
+	}
+	blocked := func(b planned, reason string) error {
+		return &MoveError{b.DatasetID, b.Batch, c.base.ID, c.rules.PublicSuffix, reason}
+	}
+	var stopped error
+	var extra []planned // batches of base that no finished batch replaces
+	for i := range c.base.Batches {
+		live := &c.base.Batches[i]
+		b := planned{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
+		digest, ok := chosen[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}]
+		if ok && digest != live.Digest {
+			continue
+		}
+		switch o, known := c.moved[b.ref()]; {
+		case !known:
+			need = append(need, toMove{b.ref(), c.base.PublicSuffix, live.Rows})
+		case o.Damaged != "":
+			if stopped == nil {
+				stopped = blocked(b, o.Damaged)
+			}
+		case o.To != live.Digest:
+			b.Digest = o.To
+			extra = append(extra, b)
+		}
+	}
+	if len(need) > 0 {
+		return nil, nil, need, nil
+	}
+	if stopped != nil {
+		return nil, nil, nil, stopped
+	}
+	more, moreRecords, err := publishable(c.ctx, c.store, c.base, extra, c.known, func(b planned, reason string) {
+		if stopped == nil {
+			stopped = blocked(b, reason)
+		}
+	})
+	if err != nil || stopped != nil {
+		return nil, nil, nil, errors.Join(err, stopped)
+	}
+	for digest, r := range moreRecords {
+		records[digest] = r
+	}
+	return append(good, more...), records, nil, nil
+}
+
+// changeOf returns what changes for batches that follow the list from and are to follow the list
+// to. It is nil if the lists have the same rules. If the lake has lost the list from, all domains
+// are looked at.
+func changeOf(ctx context.Context, store blob.Store, from, to string) (*move.Change, error) {
+	list, err := lake.LoadSuffixList(ctx, store, to)
+	if err != nil {
+		return nil, err
+	}
+	c := &move.Change{To: to, Domain: list.Domain}
+	old, err := lake.LoadSuffixList(ctx, store, from)
+	var missing *lake.MissingListError
+	switch {
+	case errors.As(err, &missing), errors.Is(err, codec.ErrCorrupt):
+		return c, nil
+	case err != nil:
+		return nil, err
+	case old.SameRules(list):
+		return nil, nil
+	}
+	c.Affected = suffixchange.New(old, list).Affects
+	return c, nil
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
+)
+
+func TestSDKMetricsFollowPrometheusConventions(t *testing.T) {
+	m := newSDKMetrics()
+	h := m.Handler().WithTags(map[string]string{"namespace": "default"})
+	h.Counter("temporal_request").Inc(2)
+	h.WithTags(map[string]string{"operation": "Poll", "namespace": "other"}).Counter("temporal_request").Inc(1)
+	h.Counter("temporal_request").Inc(1)
+	h.Counter("temporal_request").Inc(-5) // a counter does not go down
+	h.Gauge("temporal_num_pollers").Update(3)
+	h.Timer("temporal_request_latency").Record(30 * time.Millisecond)
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(m)
+	const want = `
+# HELP temporal_num_pollers A metric of the Temporal SDK; see its documentation.
+# TYPE temporal_num_pollers gauge
+temporal_num_pollers{namespace="default"} 3
+# HELP temporal_request_total A metric of the Temporal SDK; see its documentation.
+# TYPE temporal_request_total counter
+temporal_request_total{namespace="default"} 3
+temporal_request_total{namespace="other",operation="Poll"} 1
+`
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "temporal_num_pollers", "temporal_request_total"); err != nil {
+		t.Error(err)
+	}
+	if n, err := testutil.GatherAndCount(r, "temporal_request_latency_seconds"); n != 1 || err != nil {
+		t.Errorf("%d series of temporal_request_latency_seconds, error %v", n, err)
+	}
+}
+
+func TestSDKSeriesAreBounded(t *testing.T) {
+	m := newSDKMetrics()
+	for i := range maxSDKSeries + 100 {
+		m.Handler().WithTags(map[string]string{"workflow_type": fmt.Sprint(i)}).Counter("temporal_workflow_completed").Inc(1)
+	}
+	if n := testutil.CollectAndCount(m); n != maxSDKSeries {
+		t.Errorf("%d series, want %d", n, maxSDKSeries)
+	}
+}
+
+func TestOutcomesOfSteps(t *testing.T) {
+	m := newMetrics("mem://lake", blob.NewCounting(blob.NewMemory()), nil)
+	p := m.pool(activities.PoolWrite, 4)
+	for name, c := range map[string]struct {
+		outcome, kind string
+		step          func(context.Context) error
+	}{
+		"completes": {outcomeCompleted, "", func(context.Context) error { return nil }},
+		"is cancelled": {outcomeCancelled, "", func(context.Context) error {
+			return temporal.NewCanceledError()
+		}},
+		"returns to Temporal": {outcomeReturned, "", func(context.Context) error {
+			return temporal.NewApplicationErrorWithOptions("the worker stops", "WorkerStops",
+				temporal.ApplicationErrorOptions{Category: temporal.ApplicationErrorCategoryBenign})
+		}},
+		"finds bad input": {outcomeFailed, activities.ErrInput, func(context.Context) error {
+			return temporal.NewNonRetryableApplicationError("no such file", activities.ErrInput, nil)
+		}},
+		"is an unknown type": {outcomeFailed, "other", func(context.Context) error {
+			return temporal.NewApplicationError("s3://bucket/key: connection refused", "s3://bucket/key")
+		}},
+		"has any error": {outcomeFailed, "other", func(context.Context) error { return errors.New("connection refused") }},
+		"panics":        {outcomeFailed, "panic", func(context.Context) error { panic("a defect") }},
+		"saturates": {outcomeCompleted, "", func(context.Context) error {
+			if got := testutil.ToFloat64(gaugeOf{m, saturation}); got != 25 {
+				t.Errorf("one of four slots is a saturation of %v %%", got)
+			}
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m.durations.Reset()
+			m.failures.Reset()
+			var suite testsuite.WorkflowTestSuite
+			env := suite.NewTestActivityEnvironment()
+			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{p}})
+			env.RegisterActivity(c.step)
+			_, _ = env.ExecuteActivity(c.step)
+			if n := testutil.CollectAndCount(m.durations); n != 1 {
+				t.Fatalf("%d series of durations", n)
+			}
+			labels := prometheus.Labels{"outcome": c.outcome}
+			if n := testutil.CollectAndCount(m.durations.MustCurryWith(labels).(prometheus.Collector)); n != 1 {
+				t.Errorf("the outcome is not %s", c.outcome)
+			}
+			failed := 0
+			if c.kind != "" {
+				failed = 1
+			}
+			if n := testutil.CollectAndCount(m.failures); n != failed {
+				t.Errorf("%d series of errors, want %d", n, failed)
+			}
+			if p.busy.Load() != 0 {
+				t.Errorf("%d steps run after the end", p.busy.Load())
+			}
+		})
+	}
+}
+
+// gaugeOf collects one gauge of a collector.
+type gaugeOf struct {
+	prometheus.Collector
+	desc *prometheus.Desc
+}
+
+func (g gaugeOf) Collect(ch chan<- prometheus.Metric) {
+	all := make(chan prometheus.Metric, 100)
+	g.Collector.Collect(all)
+	close(all)
+	for m := range all {
+		if m.Desc() == g.desc {
+			ch <- m
+		}
+	}
+}
+
+// readyz returns the answer of /readyz.
+func readyz(p *probes) (status int, body string) {
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	return w.Code, w.Body.String()
+}
+
+func TestReadyzNamesEveryReason(t *testing.T) {
+	store := blobtest.NewFaulty(blob.NewMemory())
+	store.Inject(blobtest.Fault{Op: blob.OpStat, Err: errors.New("connection refused")})
+	p := &probes{lakeURL: "mem://lake", store: store}
+	status, body := readyz(p)
+	if status != http.StatusServiceUnavailable || !strings.Contains(body, "waiting for Temporal") || !strings.Contains(body, "connection refused") {
+		t.Errorf("%d %q, want 503 with both reasons", status, body)
+	}
+	p.draining.Store(true)
+	if status, body := readyz(p); status != http.StatusServiceUnavailable || !strings.Contains(body, "stops") {
+		t.Errorf("while it stops: %d %q", status, body)
+	}
+}
+
+// TestProbesAreAnsweredFromOneLook checks that frequent probes do not burden the store.
+func TestProbesAreAnsweredFromOneLook(t *testing.T) {
+	store := blob.NewCounting(blob.NewMemory())
+	p := &probes{lakeURL: "mem://lake", store: store}
+	for range 20 {
+		readyz(p)
+	}
+	if n := store.Count(blob.OpStat).Requests; n != 1 {
+		t.Errorf("%d requests of the store, want 1", n)
+	}
+}

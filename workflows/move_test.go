@@ -1,0 +1,101 @@
+package workflows
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/mock"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/indexbuild/publish"
+)
+
+// mover counts the move tasks that a publisher runs.
+type mover struct {
+	mu                sync.Mutex
+	tasks             map[string][]int
+	running, together int
+}
+
+// moveWith makes MoveBatches a fake that returns what do does.
+func (p *publisher) moveWith(do func(ctx context.Context, task int) (publish.Moved, error)) *mover {
+	m := &mover{tasks: map[string][]int{}}
+	a := mock.Anything
+	p.env.OnActivity("MoveBatches", a, a, a, a).Return(func(ctx context.Context, _, key string, task int) (publish.Moved, error) {
+		m.mu.Lock()
+		m.tasks[key] = append(m.tasks[key], task)
+		m.running++
+		m.together = max(m.together, m.running)
+		m.mu.Unlock()
+		defer func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.running--
+		}()
+		return do(ctx, task)
+	})
+	return m
+}
+
+// A publisher runs every task of a move plan, some of them at a time, and plans again until nothing
+// is left to move. Then it builds.
+func TestPublishMovesFirst(t *testing.T) {
+	p := newPublisher(t)
+	p.moves = []int{150, 1}
+	m := p.moveWith(func(_ context.Context, task int) (publish.Moved, error) {
+		if p.builds > 0 {
+			t.Error("a segment was built before everything was moved")
+		}
+		return publish.Moved{Batches: 2, Rewritten: task % 2, Damaged: task / 149, Rows: 10, Bytes: 100}, nil
+	})
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
+	var res PublishResult
+	if err := p.env.GetWorkflowResult(&res); err != nil {
+		t.Fatal(err)
+	}
+	for key, n := range map[string]int{"moves-150": 150, "moves-1": 1} {
+		slices.Sort(m.tasks[key])
+		for i := range n {
+			if len(m.tasks[key]) != n || m.tasks[key][i] != i {
+				t.Fatalf("tasks %v of %s, want each of %d once", m.tasks[key], key, n)
+			}
+		}
+	}
+	if m.together > window {
+		t.Errorf("%d tasks at once, allowed are %d", m.together, window)
+	}
+	want := &MoveProgress{Tasks: 151, Done: 151, Batches: 302, Rewritten: 75, Damaged: 1, Rows: 1510, Bytes: 15100}
+	if diff := cmp.Diff(want, res.Moved); diff != "" || p.plans != 3 || res.Rounds != 1 || res.Version != "v1" {
+		t.Errorf("%d plans, %+v: %s", p.plans, res, diff)
+	}
+	if len(p.answers) != 1 || p.answers[0].Version != "v1" {
+		t.Errorf("answers %+v", p.answers)
+	}
+}
+
+// A failed task ends the round with its error, after the tasks in flight.
+func TestFailedMoveAnswersWithItsError(t *testing.T) {
+	p := newPublisher(t)
+	p.moves = []int{500}
+	m := p.moveWith(func(_ context.Context, task int) (publish.Moved, error) {
+		if task == 3 {
+			return publish.Moved{}, temporal.NewNonRetryableApplicationError("no public suffix list", activities.ErrLake, nil)
+		}
+		return publish.Moved{Batches: 1}, nil
+	})
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
+	if p.env.GetWorkflowError() == nil {
+		t.Fatal("the publisher succeeded")
+	}
+	if len(p.answers) != 1 || !strings.Contains(p.answers[0].Error, "no public suffix list") || p.builds > 0 {
+		t.Errorf("answers %+v, %d builds", p.answers, p.builds)
+	}
+	if n := len(m.tasks["moves-500"]); n > 2*window || m.running > 0 {
+		t.Errorf("%d tasks were started, %d are running", n, m.running)
+	}
+}
