@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 
-	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // heartbeatInterval is far below the heartbeat timeout of the workflows. A watcher sees progress
@@ -75,7 +75,7 @@ func withHeartbeat[T any](
 		return out, interrupted(parent)
 	}
 	_, lakeURL, _ := strings.Cut(activity.GetInfo(parent).TaskQueue, "@")
-	return out, finalError(lake.Explained(lakeURL, err))
+	return out, finalError(remedy.Explained(lakeURL, err))
 }
 
 // interrupted returns the error of a step that ended because its context did. It says why the

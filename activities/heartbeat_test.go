@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // TestStoppingWorkerReturnsItsStep checks that a step is cancelled when its worker stops, and that
@@ -166,7 +167,7 @@ func TestDamageIsExplained(t *testing.T) {
 	env.RegisterActivity(step)
 	_, err := env.ExecuteActivity(step)
 	var app *temporal.ApplicationError
-	want := "plan: " + damage.Error() + "; " + lake.Remedy("", lake.RegistryKey)
+	want := "plan: " + damage.Error() + "; " + remedy.Of("", lake.RegistryKey)
 	if !errors.As(err, &app) || app.Type() != ErrCorrupt || app.Message() != want {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // Options say how much of a lake is read.
@@ -89,7 +90,7 @@ func (c *checker) add(err error) error {
 	}
 	if !c.seen[corrupt.File] {
 		c.seen[corrupt.File] = true
-		c.report.Problems = append(c.report.Problems, lake.Explain(c.store.URL(), corrupt))
+		c.report.Problems = append(c.report.Problems, remedy.Explain(c.store.URL(), corrupt))
 	}
 	return nil
 }

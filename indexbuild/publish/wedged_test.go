@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // A segment that a publish has left behind, and that was damaged since, is built again.
@@ -117,7 +118,7 @@ func TestLostPartsAreNotPublished(t *testing.T) {
 		damage(t, store, part, how)
 		done := testlake.Publish(t, store)
 		if len(done.Skipped) != 1 || !strings.Contains(done.Skipped[0].Reason, part) ||
-			!strings.HasSuffix(done.Skipped[0].Reason, lake.Remedy(store.URL(), part)) {
+			!strings.HasSuffix(done.Skipped[0].Reason, remedy.Of(store.URL(), part)) {
 			t.Fatalf("%s: %+v", how, done.Skipped)
 		}
 		expectLive(t, store, map[string]int64{"1/b1": 10})

@@ -22,9 +22,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -171,7 +171,7 @@ func (r *request) fail(err error) *problem {
 	p := asProblem(err)
 	r.status = p.status
 	if p.status >= 500 {
-		r.logged = append(r.logged, slog.String("error", lake.Explain("", err)))
+		r.logged = append(r.logged, slog.String("error", remedy.Explain("", err)))
 	}
 	if p := (*lookup.PanicError)(nil); errors.As(err, &p) {
 		r.logged = append(r.logged, slog.String("stack", string(p.Stack)))

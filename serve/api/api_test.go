@@ -27,11 +27,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testlake"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -375,7 +375,7 @@ func TestDamageIsAProblem(t *testing.T) {
 	var p problemDocument
 	status := s.get("/v1/domain/example.com/datasets/2/urls", &p)
 	if status != 500 || p.Type != "urn:urlake:problem:corrupt" || p.File != part || p.Section == "" ||
-		!strings.HasSuffix(p.Detail, lake.Remedy("", part)) {
+		!strings.HasSuffix(p.Detail, remedy.Of("", part)) {
 		t.Fatalf("%d: %+v", status, p)
 	}
 	if !strings.Contains(s.log.String(), `"level":"ERROR"`) {

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // PanicError is a panic during a lookup. It is an error of that lookup and does not stop the
@@ -58,7 +58,7 @@ var (
 func Reason(err error) string {
 	var corrupt *codec.CorruptError
 	if errors.As(err, &corrupt) {
-		return lake.Explain("", corrupt)
+		return remedy.Explain("", corrupt)
 	}
 	for _, kind := range []error{
 		errStarting, errClosed, manifest.ErrNoVersion, manifest.ErrGeneration,
@@ -115,7 +115,7 @@ func (l *failureLog) note(ctx context.Context, err error, now time.Time) {
 	}
 	l.next = now.Add(l.pause)
 	l.pause = min(2*l.pause, maxPause)
-	attrs := []slog.Attr{slog.String("error", lake.Explain("", err)), slog.Int("failures", l.failures)}
+	attrs := []slog.Attr{slog.String("error", remedy.Explain("", err)), slog.Int("failures", l.failures)}
 	if p := (*PanicError)(nil); errors.As(err, &p) {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/internal/testlake"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 func TestRepeatedFailuresAreLoggedAtGrowingIntervals(t *testing.T) {
@@ -67,7 +67,7 @@ func TestReasonDisclosesNoPaths(t *testing.T) {
 		}
 	}
 	damage := codec.Corrupt("index/manifest.json", "seal", 7, "this", "that")
-	if got := Reason(fmt.Errorf("%s: %w", secret, damage)); got != lake.Explain("", damage) {
+	if got := Reason(fmt.Errorf("%s: %w", secret, damage)); got != remedy.Explain("", damage) {
 		t.Errorf("damage: %q", got)
 	}
 }

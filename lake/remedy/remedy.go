@@ -1,4 +1,7 @@
-package lake
+// Package remedy says which command mends a damaged or missing object of a lake. It is the one
+// place that knows which kinds of objects can be made again from others, and which only by another
+// ingest. Whatever shows an error about damage to people passes it through Explain or Explained.
+package remedy
 
 import (
 	"errors"
@@ -9,10 +12,9 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Remedy returns the command that mends a damaged or missing object of a lake, as the end of a
-// sentence, and "" for what is not an object of a lake. It is the one place that knows which kinds
-// of objects can be made again from others, and which only by another ingest. lakeURL may be "".
-func Remedy(lakeURL, key string) string {
+// Of returns the command that mends the object with that key, as the end of a sentence, and "" for
+// what is not an object of a lake. lakeURL may be "".
+func Of(lakeURL, key string) string {
 	if lakeURL == "" {
 		lakeURL = "LAKE"
 	}
@@ -55,11 +57,11 @@ func Explained(lakeURL string, err error) error {
 	if !errors.As(err, &c) {
 		return err
 	}
-	remedy := Remedy(lakeURL, c.File)
-	if remedy == "" || strings.HasSuffix(err.Error(), remedy) {
+	text := Of(lakeURL, c.File)
+	if text == "" || strings.HasSuffix(err.Error(), text) {
 		return err
 	}
-	return &explainedError{err, remedy}
+	return &explainedError{err, text}
 }
 
 // explainedError is an error with a remedy.
