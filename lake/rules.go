@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/urlake/urlake/lake/blob"
@@ -105,7 +104,7 @@ func LoadRules(ctx context.Context, store blob.Store) (Rules, *urlnorm.SuffixLis
 // there nor this program's.
 func SetRules(ctx context.Context, store blob.Store, from Rules, to *urlnorm.SuffixList) error {
 	// The object is written in any case: it may be damaged.
-	if _, err := store.Put(ctx, SuffixListKey(to.Identity()), encodeSuffixList(to), blob.Condition{}); err != nil {
+	if _, err := store.Put(ctx, SuffixListKey(to.Identity()), to.Encode(), blob.Condition{}); err != nil {
 		return err
 	}
 	err := update(ctx, store, RegistryKey, func(r *registry) (bool, error) {
@@ -144,55 +143,10 @@ func (r *registry) prepare(ctx context.Context, store blob.Store, list *urlnorm.
 	return nil
 }
 
-// The object of a list is its rules with a header in comments: a file in the syntax of
-// public_suffix_list.dat. See docs/formats/public-suffix.md.
-const (
-	listMagic    = "// urlake public suffix list, format 1\n"
-	listIdentity = "// identity: "
-	listDigest   = "// xxh3: "
-)
-
-// encodeSuffixList returns the object of a list. The digest is that of the identity's line without
-// its name, and all rules.
-func encodeSuffixList(list *urlnorm.SuffixList) []byte {
-	content := list.Identity() + "\n" + list.Text()
-	return []byte(listMagic + listIdentity + list.Identity() + "\n" + listDigest + Digest([]byte(content)) + "\n" + list.Text())
-}
-
-// decodeSuffixList decodes the object of the list with that identity.
-func decodeSuffixList(data []byte, identity string) (*urlnorm.SuffixList, error) {
-	key := SuffixListKey(identity)
-	rest, ok := strings.CutPrefix(string(data), listMagic)
-	if !ok {
-		return nil, codec.Corrupt(key, "header", 0, strings.TrimSpace(listMagic), fmt.Sprintf("%.60q", data))
-	}
-	field := func(name string) string {
-		line, after, _ := strings.Cut(rest, "\n")
-		rest = after
-		value, ok := strings.CutPrefix(line, name)
-		if !ok {
-			return ""
-		}
-		return value
-	}
-	named, digest := field(listIdentity), field(listDigest)
-	if got := Digest([]byte(named + "\n" + rest)); got != digest {
-		return nil, codec.Corrupt(key, "rules", -1, "xxh3 "+digest, "xxh3 "+got)
-	}
-	if named != identity {
-		return nil, codec.Corrupt(key, "identity", -1, identity, named)
-	}
-	list, err := urlnorm.NewSuffixList(identity, rest)
-	if err != nil {
-		return nil, codec.Corrupt(key, "rules", -1, "a public suffix list", err)
-	}
-	return list, nil
-}
-
 // saveSuffixList writes the object of a list unless it is there. If the reply to the put is lost,
 // the object is looked for again.
 func saveSuffixList(ctx context.Context, store blob.Store, list *urlnorm.SuffixList) error {
-	data := encodeSuffixList(list)
+	data := list.Encode()
 	key := SuffixListKey(list.Identity())
 	var failure error
 	for {
@@ -221,8 +175,9 @@ func readSuffixList(ctx context.Context, store blob.Store, identity string) (*ur
 	if err != nil {
 		return nil, err
 	}
-	list, err := decodeSuffixList(data, identity)
+	list, err := urlnorm.DecodeSuffixList(data, identity)
 	if err != nil {
+		err = codec.Corrupt(SuffixListKey(identity), "list", -1, identity, err)
 		return nil, fmt.Errorf("%w; \"starter rules update --lake URL\" with the same list (--psl FILE) writes it again", err)
 	}
 	return list, nil
@@ -254,7 +209,7 @@ func RestoreSuffixList(ctx context.Context, store blob.Store, identity string) (
 	if !errors.Is(err, codec.ErrCorrupt) || identity != own.Identity() {
 		return false, err
 	}
-	_, err = store.Put(ctx, SuffixListKey(identity), encodeSuffixList(own), blob.Condition{})
+	_, err = store.Put(ctx, SuffixListKey(identity), own.Encode(), blob.Condition{})
 	return err == nil, err
 }
 
