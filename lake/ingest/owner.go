@@ -140,14 +140,21 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 		return "", nil
 	}
 	var p plan
-	if ok, err := load(ctx, store, planKey(run), &p); err != nil || !ok {
-		return "", nil //nolint:nilerr // a plan that cannot be read is not continued
+	ok, err := load(ctx, store, planKey(run), &p)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return "", nil // a damaged plan is not continued
+	}
+	if err != nil || !ok {
+		return "", err
 	}
 	same, err := sameSpec(p.Spec, spec)
 	if err != nil || !same || p.check(run) != nil {
 		return "", err
 	}
 	planned, err := p.objects(ctx, store)
+	if errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) {
+		return "", nil
+	}
 	if err != nil || !slices.Equal(planned, objects) {
 		return "", err
 	}
