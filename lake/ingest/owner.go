@@ -142,7 +142,7 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 	var p plan
 	ok, err := load(ctx, store, planKey(run), &p)
 	if errors.Is(err, codec.ErrCorrupt) {
-		return "", nil // a damaged plan is not continued
+		ok, err = false, nil // a damaged plan is not continued
 	}
 	if err != nil || !ok {
 		return "", err
@@ -153,7 +153,7 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 	}
 	planned, err := p.objects(ctx, store)
 	if errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) {
-		return "", nil
+		planned, err = nil, nil
 	}
 	if err != nil || !slices.Equal(planned, objects) {
 		return "", err
