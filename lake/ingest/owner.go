@@ -136,7 +136,7 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 		batch = defaultBatch(objects)
 	}
 	run := last[batch].Run
-	if run == "" || last[batch].Digest != "" || checkRun(run) != nil {
+	if run == "" || last[batch].Digest != "" || !runName.MatchString(run) {
 		return "", nil
 	}
 	var p plan
