@@ -131,9 +131,9 @@ func open(e *workflow.WorkflowExecutionInfo) bool {
 func (c *Control) owner(ctx context.Context) (ingest.Owner, error) {
 	info := activity.GetInfo(ctx)
 	d, err := c.Temporal.WorkflowService().DescribeNamespace(ctx,
-		&workflowservice.DescribeNamespaceRequest{Namespace: info.WorkflowNamespace})
+		&workflowservice.DescribeNamespaceRequest{Namespace: info.Namespace})
 	if err != nil {
-		return ingest.Owner{}, fmt.Errorf("describe namespace %s: %w", info.WorkflowNamespace, err)
+		return ingest.Owner{}, fmt.Errorf("describe namespace %s: %w", info.Namespace, err)
 	}
 	return ingest.Owner{Namespace: d.GetNamespaceInfo().GetId(), WorkflowID: info.WorkflowExecution.ID}, nil
 }

@@ -222,7 +222,11 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 		case outages && ctx.Err() != nil:
 			return f.abandon(ctx)
 		case err != nil && outages && resumable(err):
-			workflow.GetLogger(ctx).Warn("staging is kept", "run", f.Run)
+			var app *temporal.ApplicationError
+			if errors.As(err, &app) && app.Type() == activities.ErrDeadline {
+				err = temporal.NewNonRetryableApplicationError(
+					app.Message()+"; what is done is kept for a week: start the same ingest again to continue", activities.ErrDeadline, nil)
+			}
 			return nil, err
 		}
 		f.steps.cleanUp(ctx, f.Run)

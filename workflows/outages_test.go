@@ -65,7 +65,8 @@ func TestDeadlineKeepsStaging(t *testing.T) {
 	start := s.env.Now()
 	s.env.ExecuteWorkflow(IngestWorkflow, in)
 	app := s.failure(t)
-	if app.Type() != activities.ErrDeadline || !strings.Contains(app.Message(), "36h") || !strings.Contains(app.Message(), "connection refused") {
+	if app.Type() != activities.ErrDeadline || !strings.Contains(app.Message(), "36h") ||
+		!strings.Contains(app.Message(), "connection refused") || !strings.Contains(app.Message(), "start the same ingest again") {
 		t.Errorf("%s: %s; want a DeadlineError with the deadline and the reason", app.Type(), app.Message())
 	}
 	if took := s.env.Now().Sub(start); took < 35*time.Hour || took > 37*time.Hour {

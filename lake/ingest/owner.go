@@ -136,18 +136,25 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 		batch = defaultBatch(objects)
 	}
 	run := last[batch].Run
-	if run == "" || last[batch].Digest != "" || checkRun(run) != nil {
+	if run == "" || last[batch].Digest != "" || !runName.MatchString(run) {
 		return "", nil
 	}
 	var p plan
-	if ok, err := load(ctx, store, planKey(run), &p); err != nil || !ok {
-		return "", nil //nolint:nilerr // a plan that cannot be read is not continued
+	ok, err := load(ctx, store, planKey(run), &p)
+	if errors.Is(err, codec.ErrCorrupt) {
+		ok, err = false, nil // a damaged plan is not continued
+	}
+	if err != nil || !ok {
+		return "", err
 	}
 	same, err := sameSpec(p.Spec, spec)
 	if err != nil || !same || p.check(run) != nil {
 		return "", err
 	}
 	planned, err := p.objects(ctx, store)
+	if errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) {
+		planned, err = nil, nil
+	}
 	if err != nil || !slices.Equal(planned, objects) {
 		return "", err
 	}
