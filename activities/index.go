@@ -47,8 +47,9 @@ func (x *Index) MoveBatches(ctx context.Context, lakeURL, moveKey string, task, 
 	if err := x.check(lakeURL); err != nil {
 		return publish.Moved{}, err
 	}
-	return withHeartbeat(ctx, x.Memory, moveMemory, func(ctx context.Context, report func(any)) (publish.Moved, error) {
-		return publish.Move(ctx, x.Store, moveKey, task, x.TempDir, func(p publish.MoveProgress) { report(p) })
+	s := publishStep(ctx, fmt.Sprintf("move-%06d", task), deaths)
+	return contained(ctx, &x.Lake, s, moveMemory, func(ctx context.Context, store blob.Store, report func(any)) (publish.Moved, error) {
+		return publish.Move(ctx, store, moveKey, task, x.TempDir, func(p publish.MoveProgress) { report(p) })
 	})
 }
 
