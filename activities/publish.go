@@ -9,8 +9,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// publishStep names a step of a publish. Its documents are in the staging of the workflow's run,
-// whose steps run one after the other.
+// publishStep names a step of a publish or a move. Its documents are in the staging of the
+// workflow's run.
 func publishStep(ctx context.Context, name string, deaths int) step {
 	run := activity.GetInfo(ctx).WorkflowExecution.RunID
 	return step{run: run, name: name, deaths: deaths, ofLake: true}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/jsondoc"
@@ -264,10 +265,14 @@ func (d *detector) documents() []*jsondoc.Document {
 	return docs
 }
 
-// collect adds the members in node to leaves, in the order in which they are first met.
+// collect adds the members in node to leaves, in the order in which they are first met. It leaves
+// out names that are not UTF-8: a plan, which is stored as JSON, could not name them.
 func (d *detector) collect(leaves []*leaf, doc *jsondoc.Document, node int, path []string) []*leaf {
 	for c := range doc.Children(node) {
 		m := doc.Nodes[c]
+		if !utf8.Valid(doc.Name(&m)) {
+			continue
+		}
 		p := append(slices.Clip(path), string(doc.Name(&m)))
 		if m.Kind == '{' && len(p) < sampleDepth {
 			leaves = d.collect(leaves, doc, c, p)

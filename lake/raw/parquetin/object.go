@@ -234,7 +234,7 @@ func (o *Object) reader(columns int, limit int64) (*fileReader, error) {
 	}
 	r := &fileReader{
 		budget: &budget{heap: memory.NewGoAllocator(), limit: limit, more: more},
-		header: min(max(share, 64<<10), 4<<20),
+		header: int(min(int64(share), 4<<20, max(o.file.size, 64<<10))),
 	}
 	props := parquet.NewReaderProperties(r.budget)
 	props.BufferedStreamEnabled = true
