@@ -314,6 +314,11 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 	}
 	chosen := map[manifest.Batch]string{} // digests
 	for _, b := range all {
+		if r := records[b.Digest]; r != nil && r.CanonicalForm != c.rules.CanonicalForm {
+			e := &RulesError{DatasetID: b.DatasetID, Batch: b.Batch, Want: c.rules.CanonicalForm, Got: r.CanonicalForm}
+			c.skip(b, e.Error()+": ingest the batch again")
+			continue
+		}
 		if r := records[b.Digest]; r != nil && r.PublicSuffix != c.rules.PublicSuffix {
 			o, ok := c.moved[b.ref()]
 			if !ok {
