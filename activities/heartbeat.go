@@ -12,9 +12,22 @@ import (
 	"go.temporal.io/sdk/worker"
 )
 
-// heartbeatInterval is far below the heartbeat timeout of the workflows. A watcher sees progress
-// that is at most this old.
-const heartbeatInterval = 2 * time.Second
+const (
+	// minHeartbeat is the interval of heartbeats at the beginning of a step, and how old the
+	// progress is that a watcher sees of it.
+	minHeartbeat = 2 * time.Second
+	// maxHeartbeat is the interval in a step that takes minutes. It is less than half of the heartbeat
+	// timeout of the workflows, so that one may be lost. Heartbeats cost Temporal work, and people
+	// money: Temporal Cloud bills each.
+	maxHeartbeat = 10 * time.Second
+	// heartbeatGrowth is the part of a step's time that the interval is.
+	heartbeatGrowth = 15
+)
+
+// heartbeatAfter returns the time until the next heartbeat of a step that has run for elapsed.
+func heartbeatAfter(elapsed time.Duration) time.Duration {
+	return min(max(minHeartbeat, elapsed/heartbeatGrowth), maxHeartbeat)
+}
 
 // withHeartbeat runs step as soon as its memory is available, and heartbeats until step returns,
 // with the last progress that step reported. When the worker stops, it cancels step and returns an
@@ -39,8 +52,9 @@ func heartbeat[T any](
 	stopping := false
 	go func() {
 		defer close(ended)
-		tick := time.NewTicker(heartbeatInterval)
-		defer tick.Stop()
+		started := time.Now()
+		next := time.NewTimer(minHeartbeat)
+		defer next.Stop()
 		for {
 			select {
 			case <-ctx.Done():
@@ -49,11 +63,12 @@ func heartbeat[T any](
 				stopping = true
 				stop()
 				return
-			case <-tick.C:
+			case <-next.C:
 				mu.Lock()
 				p := last
 				mu.Unlock()
 				activity.RecordHeartbeat(ctx, p)
+				next.Reset(heartbeatAfter(time.Since(started)))
 			}
 		}
 	}()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
@@ -147,5 +148,23 @@ func TestOlderWorkflowsPassNoDeaths(t *testing.T) {
 	}
 	if err := converter.GetDefaultDataConverter().FromPayloads(payloads, &lakeURL, &run, &split); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHeartbeatsOfLongStepsAreRare counts the heartbeats of a step, which Temporal Cloud bills.
+func TestHeartbeatsOfLongStepsAreRare(t *testing.T) {
+	beats := func(length time.Duration) (n int) {
+		for at := heartbeatAfter(0); at < length; at += heartbeatAfter(at) {
+			n++
+		}
+		return n
+	}
+	for _, c := range []struct {
+		length    time.Duration
+		from, til int
+	}{{20 * time.Second, 9, 10}, {time.Minute, 20, 30}, {24 * time.Hour, 8600, 8700}} {
+		if n := beats(c.length); n < c.from || n > c.til {
+			t.Errorf("%d heartbeats in %v, want %d to %d", n, c.length, c.from, c.til)
+		}
 	}
 }

@@ -134,7 +134,7 @@ type entry struct {
 // keepUnfinished is the number of ingests without an end that stay registered: the newest ones of
 // the dataset. It is far more than run at once. AbandonIngest removes those that fail or are
 // cancelled, so only runs that were terminated or deleted from Temporal count.
-const keepUnfinished = 5000
+const keepUnfinished = 20_000
 
 // keepSuperseded is the number of superseded ingests that stay registered. Only a run that finishes
 // a second time looks for them; a run that is a thousand ingests late gets ErrUnknownRun.

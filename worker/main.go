@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +36,9 @@ import (
 )
 
 func main() { cli.Main(command()) }
+
+// maxMemory in MiB, and the workflow cache on top of it, do not overflow an int64 of bytes.
+const maxMemory = math.MaxInt64 >> 21
 
 // stopTimeout is how long a stopping worker waits for its activities to end.
 const stopTimeout = 15 * time.Second
@@ -123,20 +125,13 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if o.perPool < 1 {
 		return cli.Usagef("--concurrency is %d; use 1 or more", o.perPool)
 	}
-	if o.memory < 0 {
+	if o.memory < 0 || o.memory > maxMemory {
 		return cli.Usagef("--memory-limit is %d; use a number of MiB, or 0 for no limit", o.memory)
 	}
 	if os.Getenv("GOMAXPROCS") == "" {
 		processors.Use(runtime.GOMAXPROCS(0))
 	}
-	if os.Getenv("GOMEMLIMIT") == "" && o.memory > 0 {
-		debug.SetMemoryLimit(o.memory << 20)
-	}
-	limit := debug.SetMemoryLimit(-1)
-	if limit == math.MaxInt64 {
-		limit = 0 // none
-	}
-	memory := activities.NewMemory(limit)
+	memory := limitMemory(o.memory, slices.Contains(o.pools, activities.PoolControl))
 	if err := checkParent(lakeURL); err != nil {
 		return err
 	}
@@ -166,7 +161,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		}
 		defer stop()
 	}
-	traces, err := tracing.Start(ctx, "urlake-worker", cli.Version(), tracing.Reporter(stderr, "worker"))
+	traces, err := tracing.Start(ctx, "urlake-worker", cli.Version(), tracing.Reporter(cli.Printable(stderr), "worker"))
 	if err != nil {
 		return err
 	}
@@ -216,7 +211,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			Interceptors:                       []interceptor.WorkerInterceptor{measured.pool(pool, slots)},
 			MaxConcurrentActivityExecutionSize: slots,
 			// Progress of an ingest comes from the heartbeats of its steps, so they are not
-			// delayed.
+			// delayed. The steps choose the interval.
 			MaxHeartbeatThrottleInterval: time.Second,
 			WorkerStopTimeout:            stopTimeout,
 			DisableWorkflowWorker:        pool != activities.PoolControl,
@@ -227,7 +222,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			w.RegisterWorkflow(workflows.IngestWorkflow)
 			w.RegisterWorkflow(workflows.PublishWorkflow)
 			if err := search.Register(ctx); err != nil {
-				fmt.Fprintf(stderr, "worker: %v\n", err)
+				cli.Fprintf(stderr, "worker: %v\n", err)
 			}
 			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c, Search: search})
 		case activities.PoolNormalize:

@@ -106,7 +106,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	poolSlots   = desc("pool_slots", "Steps that the pool runs at once at most.", "pool")
 	poolRunning = desc("pool_running", "Steps that run.", "pool")
-	poolWaiting = desc("pool_waiting", "Steps that hold a slot and wait for memory.", "pool")
+	poolWaiting = desc("pool_waiting", "Steps that hold a slot and wait for memory, or for a step that runs alone.", "pool")
 	saturation  = desc("pool_saturation", "Slots that hold a step, in percent of all slots of the pool.", "pool")
 	memoryLimit = desc("memory_limit_bytes", "Memory for all steps together; 0 is no limit.")
 	memoryHeld  = desc("memory_reserved_bytes", "Memory that running steps have reserved.")

@@ -23,6 +23,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -201,13 +202,13 @@ func listen(address string, m *metrics, p *probes, stderr io.Writer) (stop func(
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: headerTimeout,
-		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(stderr, nil), slog.LevelWarn),
+		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(cli.Printable(stderr), nil), slog.LevelWarn),
 	}
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			fmt.Fprintf(stderr, "worker: metrics: %v\n", err)
+			cli.Fprintf(stderr, "worker: metrics: %v\n", err)
 		}
 	}()
-	fmt.Fprintf(stderr, "worker: metrics at http://%s/metrics\n", l.Addr())
+	cli.Fprintf(stderr, "worker: metrics at http://%s/metrics\n", l.Addr())
 	return func() { server.Close() }, nil
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -166,5 +168,37 @@ func TestProbesAreAnsweredFromOneLook(t *testing.T) {
 	}
 	if n := store.Count(blob.OpStat).Requests; n != 1 {
 		t.Errorf("%d requests of the store, want 1", n)
+	}
+}
+
+// TestWorkflowCacheHasMemoryOfItsOwn checks the memory of steps and of the process.
+func TestWorkflowCacheHasMemoryOfItsOwn(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	const mib = 1 << 20
+	for _, c := range []struct {
+		limit          int64 // MiB
+		env            int64 // MiB, 0 for none
+		control        bool
+		steps, process int64 // MiB; 0 steps are no limit
+	}{
+		{limit: 1024, control: true, steps: 1024, process: 1024 + 64},
+		{limit: 1024, steps: 1024, process: 1024},
+		{limit: 64, control: true, steps: 64, process: 64 + 16},
+		{limit: 8192, control: true, steps: 8192, process: 8192 + 512},
+		{limit: 0, control: true, steps: 0, process: math.MaxInt64 / mib},
+		{limit: 1024, env: 2048, control: true, steps: 2048 - 128, process: 2048},
+		{limit: 1024, env: 2048, steps: 2048, process: 2048},
+	} {
+		debug.SetMemoryLimit(math.MaxInt64)
+		t.Setenv("GOMEMLIMIT", "")
+		if c.env > 0 {
+			t.Setenv("GOMEMLIMIT", fmt.Sprintf("%dMiB", c.env))
+			debug.SetMemoryLimit(c.env * mib) // as Go does when a process starts
+		}
+		steps := limitMemory(c.limit, c.control).Usage().Limit / mib
+		if process := debug.SetMemoryLimit(-1) / mib; steps != c.steps || process != c.process {
+			t.Errorf("%+v: %d MiB for steps, %d MiB for the process", c, steps, process)
+		}
 	}
 }

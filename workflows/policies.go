@@ -35,8 +35,8 @@ func checkQueue(ctx workflow.Context, lake string) error {
 }
 
 // heartbeatTimeout is how long the step of a dead worker stays idle before another worker gets it.
-// Activities heartbeat every two seconds.
-const heartbeatTimeout = 20 * time.Second
+// Activities heartbeat every two to ten seconds.
+const heartbeatTimeout = 25 * time.Second
 
 // outages is the change since which workflows outlive outages. Workflows that an older build
 // started issue the commands of that build: they remove their staging after every failure, request

@@ -1,0 +1,4 @@
+package publish
+
+// BuildWith is Build with options of the index builder.
+var BuildWith = build

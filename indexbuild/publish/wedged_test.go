@@ -1,0 +1,279 @@
+package publish_test
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// A segment that a publish has left behind, and that was damaged since, is built again.
+func TestDamagedUnpublishedSegmentIsBuiltAgain(t *testing.T) {
+	for _, how := range []string{"missing", "truncated", "flipped"} {
+		for _, file := range []string{segment.MPHFName, segment.PostingsName(0), segment.InfoName} {
+			store := blob.NewMemory()
+			testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+			left := begin(t, store)
+			damage(t, store, segment.Prefix(left.built.Segment.ID)+file, how)
+			done, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir())
+			if err != nil || len(done.Skipped) > 0 {
+				t.Fatalf("%s %s: %+v, %v", file, how, done, err)
+			}
+			v := expectLive(t, store, map[string]int64{"1/b1": 10})
+			if v.Segments[0].ID != left.built.Segment.ID || v.Segments[0].SegmentXXH64 != left.built.Segment.XXH64 {
+				t.Errorf("%s %s: another segment: %+v", file, how, v.Segments[0])
+			}
+		}
+	}
+}
+
+// damagesOnce is a store that damages the first file of a segment that is written.
+type damagesOnce struct {
+	blob.Store
+	done bool
+}
+
+type damagingWriter struct {
+	blob.Writer
+	damaged bool
+}
+
+func (w *damagingWriter) Write(p []byte) (int, error) {
+	if !w.damaged && len(p) > 0 {
+		w.damaged = true
+		p = bytes.Clone(p)
+		p[len(p)/2] ^= 1
+	}
+	return w.Writer.Write(p)
+}
+
+func (s *damagesOnce) Create(ctx context.Context, key string) (blob.Writer, error) {
+	w, err := s.Store.Create(ctx, key)
+	if err != nil || s.done || !strings.HasSuffix(key, segment.MPHFName) {
+		return w, err
+	}
+	s.done = true
+	return &damagingWriter{Writer: w}, nil
+}
+
+// A segment that is damaged as soon as it is written is not published, and built again.
+func TestSegmentThatFailsItsVerificationIsBuiltAgain(t *testing.T) {
+	store := &damagesOnce{Store: blob.NewMemory()}
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	if _, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir()); err != nil || !store.done {
+		t.Fatal(err)
+	}
+	expectLive(t, store, map[string]int64{"1/b1": 10})
+}
+
+// A dataset whose order of ingests is lost is named. Its published batches stay, and the batches of
+// others are published.
+func TestDamagedDatasetStopsNoOther(t *testing.T) {
+	for _, how := range []string{"missing", "truncated", "flipped"} {
+		store := blob.NewMemory()
+		testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+		testlake.Publish(t, store)
+		testlake.Ingest(t, store, "alpha", "b2", records("a2", 11))
+		damage(t, store, lake.BatchRegistryKey(1), how)
+		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+		for range 2 {
+			done := testlake.Publish(t, store)
+			if len(done.Skipped) != 1 || done.Skipped[0].Dataset != "alpha" || !done.Skipped[0].Covers(1, "b2") ||
+				done.Skipped[0].Covers(2, "b1") || !strings.HasSuffix(done.Skipped[0].Reason, "--rebuild") {
+				t.Fatalf("%s: %+v", how, done.Skipped)
+			}
+			expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20})
+		}
+		// A rebuild finds the batch that only its record knows.
+		out, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+		if err != nil || !slices.Equal(out.Registries, []string{lake.BatchRegistryKey(1)}) || len(out.Found) != 1 ||
+			!strings.Contains(out.Found[0], "b2") || len(out.Unmended) > 0 {
+			t.Fatalf("%s: %+v, %v", how, out, err)
+		}
+		testlake.Publish(t, store)
+		expectLive(t, store, map[string]int64{"1/b1": 10, "1/b2": 11, "2/b1": 20})
+	}
+}
+
+// A batch whose parts are gone, or have another size, is left out with the command that mends it.
+func TestLostPartsAreNotPublished(t *testing.T) {
+	for _, how := range []string{"missing", "truncated", "flipped"} {
+		store := blob.NewMemory()
+		testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+		res := testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+		part := record(t, store, 2, "b1", res.Digest).Parts[0].Key
+		damage(t, store, part, how)
+		done := testlake.Publish(t, store)
+		if len(done.Skipped) != 1 || !strings.Contains(done.Skipped[0].Reason, part) ||
+			!strings.HasSuffix(done.Skipped[0].Reason, lake.Remedy(store.URL(), part)) {
+			t.Fatalf("%s: %+v", how, done.Skipped)
+		}
+		expectLive(t, store, map[string]int64{"1/b1": 10})
+		out, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+		if err != nil || len(out.Unmended) != 1 || !strings.Contains(out.Unmended[0], part) {
+			t.Errorf("%s: %+v, %v", how, out, err)
+		}
+		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+		testlake.Publish(t, store)
+		expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20})
+	}
+}
+
+// asBuiltBy publishes the store's finished batches in one segment that another build has made.
+func asBuiltBy(t *testing.T, store blob.Store, other segment.Builder) {
+	t.Helper()
+	s, err := publish.Plan(t.Context(), store, testlake.Run(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, err := publish.Build(t.Context(), store, s.PlanKey, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := segment.ReadInfo(t.Context(), store, built.Segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if built.Segment, err = indexbuild.BuildSegment(t.Context(), store, info.Batches, indexbuild.Options{Builder: other}); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := publish.Commit(t.Context(), store, s.PlanKey, built); err != nil || done.Stale {
+		t.Fatal(done, err)
+	}
+}
+
+// The files of a segment of another build get their bytes back if this build writes the same. If it
+// does not, a new segment takes the place of the old one in a new version.
+func TestDamagedSegmentOfAnotherBuild(t *testing.T) {
+	const other = segment.Builder("0123456789abcdef")
+	for _, c := range []struct {
+		name     string
+		builder  segment.Builder
+		lose     []string // files of the segment
+		replaced bool
+	}{
+		{"an earlier build without a name", segment.Unnamed, []string{segment.DomainsName}, false},
+		{"a build with a name", other, []string{segment.DomainsName, segment.InfoName}, false},
+		{"a build whose name is lost", other, []string{"built-by/" + string(other), segment.MPHFName}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			store := blob.NewMemory()
+			testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+			testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+			asBuiltBy(t, store, c.builder)
+			before := current(t, store)
+			for _, name := range c.lose {
+				damage(t, store, segment.Prefix(before.Segments[0].ID)+name, "missing")
+			}
+			out, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+			if err != nil || len(out.Unmended) > 0 || len(out.Replaced) > 0 != c.replaced {
+				t.Fatalf("%+v, %v", out, err)
+			}
+			v := expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20})
+			if same := v.Segments[0] == before.Segments[0]; same == c.replaced {
+				t.Errorf("segment %s, before %s", v.Segments[0].ID, before.Segments[0].ID)
+			}
+			testlake.Ingest(t, store, "alpha", "b1", records("a2", 7)) // needs the segment's other batch
+			testlake.Publish(t, store)
+			expectLive(t, store, map[string]int64{"1/b1": 7, "2/b1": 20})
+		})
+	}
+}
+
+// A worker of another build that comes late does not touch what is published.
+func TestLateWorkerOfAnotherBuild(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Publish(t, store)
+	info, err := segment.ReadInfo(t.Context(), store, refOf(current(t, store).Segments[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := map[string]string{}
+	for info, err := range store.List(t.Context(), "index/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[info.Key] = info.ETag
+	}
+	opt := indexbuild.Options{TempDir: t.TempDir(), Builder: "fedcba9876543210"}
+	if _, err := indexbuild.BuildSegment(t.Context(), store, info.Batches, opt); err != nil {
+		t.Fatal(err)
+	}
+	for key, tag := range before {
+		if info, err := store.Stat(t.Context(), key); err != nil || info.ETag != tag {
+			t.Errorf("%s was written again, %v", key, err)
+		}
+	}
+}
+
+func refOf(s manifest.Segment) segment.Ref {
+	return segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
+}
+
+// The registry, the batch registries and the manifest are lost together. Everything comes back but
+// the order of ingests.
+func TestRegistryAndManifestLostTogether(t *testing.T) {
+	for _, how := range []string{"missing", "flipped"} {
+		store := blob.NewMemory()
+		testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+		testlake.Publish(t, store)
+		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+		testlake.Publish(t, store)
+		before := current(t, store)
+		testlake.Ingest(t, store, "gamma", "b1", records("c", 30)) // not published
+		for _, key := range []string{manifest.Key, lake.RegistryKey, lake.BatchRegistryKey(1), lake.BatchRegistryKey(3)} {
+			damage(t, store, key, how)
+		}
+		out, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+		if err != nil || len(out.Unmended) > 0 {
+			t.Fatalf("%s: %+v, %v", how, out, err)
+		}
+		want := []string{lake.RegistryKey, lake.BatchRegistryKey(1), lake.BatchRegistryKey(3)}
+		if d := cmp.Diff(want, out.Registries); d != "" || len(out.Lost) != 1 || len(out.Found) != 1 {
+			t.Errorf("%s: %+v: %s", how, out, d)
+		}
+		if d := cmp.Diff(before, current(t, store)); d != "" {
+			t.Errorf("%s: %s", how, d)
+		}
+		testlake.Publish(t, store)
+		expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20, "3/b1": 30})
+	}
+}
+
+// The current version is lost with everything that names what it held. A publish makes it again
+// from the version before and the registry.
+func TestLostCurrentVersionIsPublishedAgain(t *testing.T) {
+	for _, versions := range []int{1, 2} {
+		store := blob.NewMemory()
+		if versions == 2 {
+			testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+			testlake.Publish(t, store)
+		}
+		testlake.Ingest(t, store, "alpha", "b1", records("a", 11))
+		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+		testlake.Publish(t, store)
+		lost := current(t, store)
+		damage(t, store, manifest.VersionKey(lost.ID), "flipped")
+		plan, err := publish.Plan(t.Context(), store, testlake.Run(), 0)
+		if err != nil || plan.Nothing || len(plan.Lost) == 0 || !strings.Contains(plan.Lost[0], lost.ID) {
+			t.Fatalf("%+v, %v", plan, err)
+		}
+		testlake.Publish(t, store)
+		v := expectLive(t, store, map[string]int64{"1/b1": 11, "2/b1": 20})
+		if v.ID <= lost.ID {
+			t.Errorf("version %s after %s", v.ID, lost.ID)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package lake_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// putRecord writes a batch record with that many rows and returns its digest.
+func putRecord(t *testing.T, store blob.Store, dataset uint32, batch string, rows int64) string {
+	t.Helper()
+	b := lake.Batch{Format: lake.BatchFormat, DatasetID: dataset, Batch: batch, Rows: rows}
+	data, digest, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Put(t.Context(), lake.BatchKey(dataset, batch, digest), data, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
+// A lost order of ingests comes back from the version and the batch records. What cannot be known is
+// said.
+func TestBatchRegistryIsRestoredFromRecords(t *testing.T) {
+	onStores(t, func(t *testing.T, store blob.Store) {
+		live := putRecord(t, store, 1, "live", 1)
+		again := putRecord(t, store, 1, "again", 1)
+		newer := putRecord(t, store, 1, "again", 2)
+		before := putRecord(t, store, 1, "before", 1)
+		after := putRecord(t, store, 1, "before", 2)
+		waits := putRecord(t, store, 1, "waits", 1)
+		one, two := putRecord(t, store, 1, "unclear", 1), putRecord(t, store, 1, "unclear", 2)
+		bad := lake.BatchKey(1, "bad", strings.Repeat("0", 32))
+		if _, err := store.Put(t.Context(), bad, []byte("damaged"), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		putRecord(t, store, 11, "other-dataset", 1)
+		published := map[string]string{"live": live, "again": again, "before": after}
+		out, err := lake.RestoreBatchRegistry(t.Context(), store, 1, published, map[string]bool{before: true})
+		if err != nil || !out.Restored || !slices.Equal(out.Found, []string{"waits"}) {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		got, err := lake.CurrentBatches(t.Context(), store, 1)
+		want := map[string]string{"live": live, "again": again, "before": after, "waits": waits}
+		if d := cmp.Diff(want, got); d != "" || err != nil {
+			t.Errorf("%v, %s", err, d)
+		}
+		said := strings.Join(out.Unclear, "\n")
+		for _, s := range []string{newer, one, two, bad} {
+			if !strings.Contains(said, s) {
+				t.Errorf("%s is not in %q", s, said)
+			}
+		}
+		if len(out.Unclear) != 3 {
+			t.Errorf("%q", out.Unclear)
+		}
+		if out, err := lake.RestoreBatchRegistry(t.Context(), store, 1, nil, nil); err != nil || out.Restored {
+			t.Errorf("an intact one: %+v, %v", out, err)
+		}
+	})
+}
+
+// A registry is restored with the names of datasets of which nothing is published.
+func TestRegistryIsRestoredFromItsCopies(t *testing.T) {
+	onStores(t, func(t *testing.T, store blob.Store) {
+		var want []lake.Dataset
+		for _, name := range []string{"one", "two", "three"} {
+			d, err := lake.RegisterDataset(t.Context(), store, lake.Dataset{Name: name, Title: "Title of " + name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, d)
+		}
+		if err := store.Delete(t.Context(), lake.RegistryKey); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lake.Registry(t.Context(), store); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("lost: %v", err)
+		}
+		version := []lake.Dataset{{ID: 2, Name: "two", Title: "An older title"}}
+		restored, nameless, err := lake.RestoreRegistry(t.Context(), store, lake.CurrentRules(), version)
+		if !restored || len(nameless) > 0 || err != nil {
+			t.Fatalf("%v, %v, %v", restored, nameless, err)
+		}
+		if got, err := lake.Registry(t.Context(), store); err != nil || cmp.Diff(want, got) != "" {
+			t.Errorf("%v, %v; want %v", got, err, want)
+		}
+		// A damaged copy is written again.
+		key := lake.DatasetCopyKey(2)
+		if _, err := store.Put(t.Context(), key, []byte("damaged"), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := lake.CheckCopy(t.Context(), store, 2); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("damaged copy: %v", err)
+		}
+		if keys, err := lake.RestoreCopies(t.Context(), store); err != nil || !slices.Equal(keys, []string{key}) {
+			t.Errorf("%v, %v", keys, err)
+		}
+		if err := lake.CheckCopy(t.Context(), store, 2); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Ingests that never finish do not make the registry grow for ever.
+func TestUnfinishedIngestsDoNotPileUp(t *testing.T) {
+	store := blob.NewMemory()
+	size := func() int {
+		t.Helper()
+		data, _, err := store.Get(t.Context(), lake.BatchRegistryKey(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(data)
+	}
+	register := func(n int) {
+		t.Helper()
+		if _, err := lake.RegisterIngest(t.Context(), store, 1, fmt.Sprint("b", n), fmt.Sprint("run", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register(0)
+	if _, err := lake.FinishIngest(t.Context(), store, 1, "b0", "run0", "0123"); err != nil {
+		t.Fatal(err)
+	}
+	before := size()
+	for n := 1; n < 50; n++ {
+		register(n)
+		if err := lake.AbandonIngest(t.Context(), store, 1, fmt.Sprint("b", n), fmt.Sprint("run", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := size(); after > before+10 {
+		t.Errorf("%d bytes after 50 abandoned ingests, %d before", after, before)
+	}
+	if _, err := lake.FinishIngest(t.Context(), store, 1, "b7", "run7", "4567"); !errors.Is(err, lake.ErrUnknownRun) {
+		t.Errorf("an abandoned run finishes: %v", err)
+	}
+	// A finished ingest is not abandoned, nor one of another dataset that has no registry.
+	for dataset := uint32(1); dataset <= 2; dataset++ {
+		if err := lake.AbandonIngest(t.Context(), store, dataset, "b0", "run0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := lake.CurrentBatches(t.Context(), store, 1); err != nil || got["b0"] != "0123" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// Every kind of object has a command that mends it.
+func TestRemedies(t *testing.T) {
+	digest := strings.Repeat("0123", 8)
+	const rebuild = "mend it with: starter publish --lake s3://b/l --rebuild"
+	again := func(dataset uint32, batch string) string {
+		const format = "ingest batch %s of dataset %d again: starter ingest --lake s3://b/l --dataset NAME --batch %s …"
+		return fmt.Sprintf(format, batch, dataset, batch)
+	}
+	for key, want := range map[string]string{
+		lake.RegistryKey:                                rebuild,
+		lake.BatchRegistryKey(3):                        rebuild,
+		lake.DatasetCopyKey(3):                          rebuild,
+		"index/manifest.json":                           rebuild,
+		"index/versions/x.json":                         rebuild,
+		"index/segments/x/a/b":                          rebuild,
+		lake.PostingsKey(3, "b", digest):                rebuild,
+		lake.BatchKey(3, "b-1", digest):                 again(3, "b-1"),
+		lake.PartKey(34, "ab", "2026-11.x", digest, 12): again(34, "2026-11.x"),
+		lake.RejectsKey(3, "b-"+digest, digest):         again(3, "b-"+digest),
+		lake.StagingPrefix("run") + "plan.json":         "it is lost with its run: start the ingest or publish again",
+		"/home/me/input.csv":                            "",
+	} {
+		if got := lake.Remedy("s3://b/l", key); got != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+	damage := fmt.Errorf("open: %w", codec.Corrupt("index/manifest.json", "seal", 7, "x", "y"))
+	text := lake.Explain("s3://b/l", damage)
+	if text != damage.Error()+"; "+rebuild {
+		t.Errorf("%q", text)
+	}
+	if other := lake.Explain("s3://b/l", errors.New("no damage")); other != "no damage" {
+		t.Errorf("%q", other)
+	}
+}
