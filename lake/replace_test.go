@@ -43,7 +43,8 @@ func TestReplaceRecord(t *testing.T) {
 	// The ingest is still the one that finished with the old record, also if it finishes once more.
 	finish("a", "r1", "old")
 	replace("a", "new", "newest", true, "newest")
-	all, err := lake.Ingests(ctx, store, 7, "a")
+	ingests, err := lake.Ingests(ctx, store, 7)
+	all := ingests["a"]
 	if err != nil || len(all) != 1 || !all[0].Is("old") || !all[0].Is("newest") || all[0].Is("other") || all[0].Is("") {
 		t.Errorf("ingests %+v, %v", all, err)
 	}

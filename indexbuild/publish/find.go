@@ -32,12 +32,12 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		return Found{}, err
 	}
 	later := map[string]bool{} // digests of the ingest asked for and of those that registered after it
-	ingests, err := lake.Ingests(ctx, store, batch.DatasetID, batch.Batch)
+	ingests, err := lake.Ingests(ctx, store, batch.DatasetID)
 	if err != nil {
 		return Found{}, err
 	}
 	after := batch.Digest == ""
-	for _, i := range ingests {
+	for _, i := range ingests[batch.Batch] {
 		after = after || i.Is(batch.Digest)
 		later[i.Digest] = after && i.Digest != ""
 	}
@@ -90,8 +90,8 @@ func FindAll(ctx context.Context, store blob.Store, batches []segment.BatchRef) 
 // movedTo reports whether a finished batch was moved to another public suffix list and has the
 // record with that digest now.
 func movedTo(ctx context.Context, store blob.Store, b segment.BatchRef, digest string) (bool, error) {
-	ingests, err := lake.Ingests(ctx, store, b.DatasetID, b.Batch)
-	return slices.ContainsFunc(ingests, func(i lake.Ingest) bool { return i.Digest == digest && i.Is(b.Digest) }), err
+	ingests, err := lake.Ingests(ctx, store, b.DatasetID)
+	return slices.ContainsFunc(ingests[b.Batch], func(i lake.Ingest) bool { return i.Digest == digest && i.Is(b.Digest) }), err
 }
 
 // currentVersion reads the lake's current version, or what takes its place if that is lost. It is
@@ -134,11 +134,11 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 		}
 		return "", nil
 	}
-	ingests, err := lake.Ingests(ctx, store, dataset, batch)
+	ingests, err := lake.Ingests(ctx, store, dataset)
 	if err != nil {
 		return "", err
 	}
-	for _, i := range ingests {
+	for _, i := range ingests[batch] {
 		if i.Run == run && i.Digest != "" {
 			digest = i.Digest
 		}
@@ -167,19 +167,20 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 // withdrawn reports whether an ingest whose batch is new in the plan was withdrawn since the plan
 // was made.
 func (p *plan) withdrawn(ctx context.Context, store blob.Store) (bool, error) {
+	registered := map[uint32]map[string][]lake.Ingest{} // by dataset
 	for _, b := range p.all() {
 		if !b.New || b.Moved { // a batch of the version cannot be withdrawn
 			continue
 		}
-		ingests, err := lake.Ingests(ctx, store, b.DatasetID, b.Batch)
-		if err != nil {
-			return false, err
+		ingests, ok := registered[b.DatasetID]
+		if !ok {
+			var err error
+			if ingests, err = lake.Ingests(ctx, store, b.DatasetID); err != nil {
+				return false, err
+			}
+			registered[b.DatasetID] = ingests
 		}
-		found := false
-		for _, i := range ingests {
-			found = found || i.Digest == b.Digest
-		}
-		if !found {
+		if !slices.ContainsFunc(ingests[b.Batch], func(i lake.Ingest) bool { return i.Digest == b.Digest }) {
 			return true, nil
 		}
 	}
