@@ -28,6 +28,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 const (
@@ -185,7 +186,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		}
 	}
 	datasets, finished, err := finishedBatches(ctx, store, func(d lake.Dataset, err error) {
-		skip(d, "", lake.Explain(store.URL(), err))
+		skip(d, "", remedy.Explain(store.URL(), err))
 	})
 	if err != nil {
 		return Summary{}, err
