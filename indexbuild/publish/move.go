@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/move"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
@@ -47,8 +48,7 @@ type MoveError struct {
 
 func (e *MoveError) Error() string {
 	return fmt.Sprintf("the lake stays at version %s, since batch %s of dataset %d cannot be moved to the public suffix list %q: "+
-		`%s; "starter publish --rebuild all" restores damaged postings; if a part is damaged, ingest the batch again, `+
-		`or go back to the list of the version with "starter rules update"; then publish again`,
+		`%s; then publish again; or go back to the list of the version with "starter rules update"`,
 		e.Version, e.Batch, e.DatasetID, e.List, e.Reason)
 }
 
@@ -269,7 +269,7 @@ func moveBatch(
 	o.Result, err = move.Batch(ctx, store, run, b.BatchRef, c, move.Options{TempDir: tempDir, Progress: progress})
 	var d *postings.DamageError
 	if errors.As(err, &d) {
-		o.Damaged = d.Err.Error()
+		o.Damaged = lakecheck.Reason(ctx, store, b.BatchRef, err)
 		return o, nil
 	}
 	if o.To = o.Result.Digest; err != nil || o.To == b.Digest {
