@@ -610,7 +610,6 @@ func (l *life) heal() string {
 			named++
 			printed := l.publish("--rebuild")
 			did = append(did, "rebuilt")
-			out += printed
 			for _, ln := range strings.Split(strings.TrimSpace(printed), "\n") {
 				l.say("      publish: %s", ln)
 			}
