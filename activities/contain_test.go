@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -279,5 +280,32 @@ func TestStepAloneWaitsForTheOthers(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestLargePagesWaitForTheirMemory holds that a step whose pages need more than usual runs again
+// when that much memory is free.
+func TestLargePagesWaitForTheirMemory(t *testing.T) {
+	l := testLake()
+	l.Memory = NewMemory(2 * pageMemory)
+	var free []bool
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	activity := func(ctx context.Context) (int, error) {
+		return withPages(ctx, l, step{run: "run", name: "small"}, func(ctx context.Context, _ blob.Store, _ func(any)) (int, error) {
+			ok := l.Memory.free.TryAcquire(2*pageMemory - normalizeMemory)
+			if free = append(free, ok); ok {
+				l.Memory.free.Release(2*pageMemory - normalizeMemory)
+				return 0, fmt.Errorf("s3://b/wide.parquet: %w", ingest.ErrPageMemory)
+			}
+			return 1, nil
+		})
+	}
+	env.RegisterActivity(activity)
+	if _, err := env.ExecuteActivity(activity); err != nil {
+		t.Fatal(err)
+	}
+	if len(free) != 2 || !free[0] || free[1] {
+		t.Errorf("beside the step the memory was free in %v, want only the first time", free)
 	}
 }

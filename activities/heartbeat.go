@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
+
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 const (
@@ -95,7 +98,8 @@ func heartbeat[T any](
 	case parent.Err() != nil && errors.Is(err, parent.Err()):
 		return out, interrupted(parent)
 	}
-	return out, finalError(err)
+	_, lakeURL, _ := strings.Cut(activity.GetInfo(parent).TaskQueue, "@")
+	return out, finalError(remedy.Explained(lakeURL, err))
 }
 
 // interrupted returns the error of a step that ended because its context did. It says why the

@@ -14,7 +14,10 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // TestStoppingWorkerReturnsItsStep checks that a step is cancelled when its worker stops, and that
@@ -166,5 +169,25 @@ func TestHeartbeatsOfLongStepsAreRare(t *testing.T) {
 		if n := beats(c.length); n < c.from || n > c.til {
 			t.Errorf("%d heartbeats in %v, want %d to %d", n, c.length, c.from, c.til)
 		}
+	}
+}
+
+// TestDamageIsExplained checks that an error about a damaged object ends with the command that
+// mends it.
+func TestDamageIsExplained(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	damage := codec.Corrupt(lake.RegistryKey, "seal", 7, "this", "that")
+	step := func(ctx context.Context) (int, error) {
+		return withHeartbeat(ctx, NewMemory(1), 1, func(context.Context, func(any)) (int, error) {
+			return 0, fmt.Errorf("plan: %w", damage)
+		})
+	}
+	env.RegisterActivity(step)
+	_, err := env.ExecuteActivity(step)
+	var app *temporal.ApplicationError
+	want := "plan: " + damage.Error() + "; " + remedy.Of("", lake.RegistryKey)
+	if !errors.As(err, &app) || app.Type() != ErrCorrupt || app.Message() != want {
+		t.Errorf("%v, want %q", err, want)
 	}
 }

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/urlake/urlake/indexbuild/postings"
@@ -19,7 +20,7 @@ func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, spl
 		return ingest.SplitResult{}, err
 	}
 	s := step{run: run, name: fmt.Sprintf("normalize-%06d", split), deaths: deaths}
-	return contained(ctx, &n.Lake, s, normalizeMemory, func(ctx context.Context, store blob.Store, report func(any)) (ingest.SplitResult, error) {
+	return withPages(ctx, &n.Lake, s, func(ctx context.Context, store blob.Store, report func(any)) (ingest.SplitResult, error) {
 		return ingest.Normalize(ctx, store, run, split, postings.CollectInMemory, func(p ingest.Progress) { report(p) })
 	})
 }
@@ -31,10 +32,24 @@ func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string, deaths
 		return ingest.SmallResult{}, err
 	}
 	s := step{run: run, name: "small", deaths: deaths}
-	return contained(ctx, &n.Lake, s, normalizeMemory, func(ctx context.Context, store blob.Store, report func(any)) (ingest.SmallResult, error) {
+	return withPages(ctx, &n.Lake, s, func(ctx context.Context, store blob.Store, report func(any)) (ingest.SmallResult, error) {
 		return ingest.IngestSmall(ctx, store, run, n.TempDir, postings.CollectInMemory, postings.Collect(n.TempDir),
 			func(p ingest.Progress) { report(p) })
 	})
+}
+
+// withPages runs a step that reads raw objects. If pages of Parquet need more memory than usual, it
+// waits until that much is free and runs the step once more.
+func withPages[T any](
+	ctx context.Context, l *Lake, s step, do func(ctx context.Context, store blob.Store, report func(any)) (T, error),
+) (T, error) {
+	out, err := contained(ctx, l, s, normalizeMemory, func(ctx context.Context, store blob.Store, report func(any)) (T, error) {
+		return do(ingest.WithPageMemory(ctx, usualPages), store, report)
+	})
+	if errors.Is(err, ingest.ErrPageMemory) {
+		return contained(ctx, l, s, pageMemory, do)
+	}
+	return out, err
 }
 
 // Write is the pool that writes Parquet.

@@ -14,9 +14,12 @@ import (
 // The most memory that a step usually allocates, in bytes. Small inputs need less.
 const (
 	// normalizeMemory holds an arena for rows of 5/16 of ingest.WorkerMemory, the cache of origins
-	// with their hosts, and buffers for reading and compressing. Parquet with very large pages can
-	// need as much again.
+	// with their hosts, buffers for reading and compressing, and usualPages.
 	normalizeMemory = ingest.WorkerMemory*5/16 + 192<<20
+	// usualPages is what pages of Parquet take at most in a step of normalizeMemory, which is
+	// enough for most files. pageMemory holds all that they may take.
+	usualPages = 64 << 20
+	pageMemory = normalizeMemory - usualPages + ingest.PageMemory
 	// mergeMemory holds an arena for rows (192 MiB) or the ends of all runs, what is prefetched, a
 	// compressed row group and a page.
 	mergeMemory = 320 << 20

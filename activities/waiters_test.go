@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/mock"
 	enums "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/namespace/v1"
+	namespacepb "go.temporal.io/api/namespace/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -37,7 +37,7 @@ type service struct {
 func (service) DescribeNamespace(
 	context.Context, *workflowservice.DescribeNamespaceRequest, ...grpc.CallOption,
 ) (*workflowservice.DescribeNamespaceResponse, error) {
-	return &workflowservice.DescribeNamespaceResponse{NamespaceInfo: &namespace.NamespaceInfo{Id: "here"}}, nil
+	return &workflowservice.DescribeNamespaceResponse{NamespaceInfo: &namespacepb.NamespaceInfo{Id: "here"}}, nil
 }
 
 // newControl returns the activities of the control pool over a lake in memory, and a Temporal that
@@ -79,15 +79,16 @@ func do[T any](t *testing.T, activity any, args ...any) (out T, err error) {
 // digest returns the digest of the batch of dataset 1 that was ingested last.
 func digest(t *testing.T, store blob.Store, batch string) string {
 	t.Helper()
-	all, err := lake.Ingests(t.Context(), store, 1, batch)
+	ingests, err := lake.Ingests(t.Context(), store, 1)
+	all := ingests[batch]
 	if err != nil || len(all) == 0 {
 		t.Fatal(all, err)
 	}
 	return all[len(all)-1].Digest
 }
 
-// TestOnlyWhatIsTrueIsTold publishes one of four batches. The list of skipped batches is cut off: it
-// lacks one.
+// TestOnlyWhatIsTrueIsTold publishes one of four batches. The list of skipped batches is cut
+// off: it lacks one.
 func TestOnlyWhatIsTrueIsTold(t *testing.T) {
 	control, client := newControl(nil)
 	testlake.Ingest(t, control.Store, "d", "good", []testlake.Record{{URL: "http://a.example/"}})

@@ -22,7 +22,7 @@
 //
 // The same batches give the same bytes under the same keys, whatever the memory, the number of
 // processors, the order of the batches, and crashes. A build may therefore be retried, or run twice
-// at once. Nothing is changed in place.
+// at once. Another build of urlake, which may write other bytes, has other keys (segment.Builder).
 //
 // Callers are package publish, package repair, which rebuilds damaged segments, and the command
 // line, which checks batches.

@@ -137,9 +137,10 @@ func TestBuildAgain(t *testing.T) {
 	}
 }
 
-// TestBytesOfASegment holds that all builds of one generation write the same bytes: segment ids have
-// only the generation and the versions of modules. If the bytes of a segment have changed, raise
-// segment's generation, unless go.mod or this test's input changed them, and record the new digest.
+// TestBytesOfASegment holds that all builds of one generation write the same bytes: segment ids
+// have only the generation and the versions of modules. If the bytes of a segment have changed,
+// raise segment's generation, unless go.mod or this test's input changed them, and record the new
+// digest.
 func TestBytesOfASegment(t *testing.T) {
 	l := indextest.RandomLake(t, 1, part.Limits{})
 	ref := mustBuild(t, l.Store, l.Batches, Options{Builder: "0123456789abcdef"})

@@ -6,6 +6,7 @@
 //
 //	registry/datasets.json                                names and ids of datasets   (mutable)
 //	registry/batches/dataset_id={id}.json                 order of a dataset's ingests (mutable)
+//	registry/datasets/dataset_id={id}.json                copy of an entry of the first, to restore it
 //	rules/public-suffix-{digest}.txt                      public suffix lists
 //	urls/dataset_id={id}/domain_prefix={hh}/part-{batch}-{digest}-{n}.parquet
 //	                                                      rows

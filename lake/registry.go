@@ -125,8 +125,10 @@ type entry struct {
 	Seq   int64  `json:"seq"`
 	Batch string `json:"batch"`
 	Run   string `json:"run"`
-	// Digest names the batch's record once the ingest has finished.
-	Digest string `json:"digest,omitempty"`
+	// Digest names the batch's record once the ingest has finished. If the batch was moved to
+	// another public suffix list since, MovedFrom is the digest that the ingest finished with.
+	Digest    string `json:"digest,omitempty"`
+	MovedFrom string `json:"moved_from,omitempty"`
 }
 
 // keepUnfinished is the number of ingests without an end that stay registered: the newest ones of
@@ -183,8 +185,10 @@ func FinishIngest(
 		own, changed := int64(-1), false
 		for i := range r.Ingests {
 			if e := &r.Ingests[i]; e.Run == run && e.Batch == batch {
-				changed = e.Digest != digest
-				own, e.Digest = e.Seq, digest
+				own = e.Seq
+				if changed = e.Digest != digest && e.MovedFrom != digest; changed {
+					e.Digest, e.MovedFrom = digest, ""
+				}
 			}
 		}
 		if own < 0 {

@@ -1,6 +1,7 @@
 package lake
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -10,7 +11,8 @@ import (
 // ReplaceRecord gives the current ingest of a batch another record: to instead of from, both
 // digests. The new record must be in the store already, with the same rows under other rules.
 // Current reports whether to is the batch's record now. It is false, and nothing changes, if the
-// batch has another current record, since a later ingest has finished meanwhile.
+// batch has another current record, since a later ingest has finished meanwhile. The registry
+// keeps the digest that the ingest finished with.
 //
 // Calls may be repeated and concurrent.
 func ReplaceRecord(
@@ -27,7 +29,7 @@ func ReplaceRecord(
 		}
 		for i := range r.Ingests {
 			if e := &r.Ingests[i]; e.Seq == last.Seq {
-				e.Digest = to
+				e.Digest, e.MovedFrom = to, cmp.Or(e.MovedFrom, from)
 			}
 		}
 		return true, nil

@@ -40,17 +40,22 @@ func TestReplaceRecord(t *testing.T) {
 	store.Heal()
 	replace("a", "old", "new", true, "new")
 	replace("a", "other", "newer", false, "new")
+	// The ingest is still the one that finished with the old record, also if it finishes once more.
+	finish("a", "r1", "old")
+	replace("a", "new", "newest", true, "newest")
+	ingests, err := lake.Ingests(ctx, store, 7)
+	all := ingests["a"]
+	if err != nil || len(all) != 1 || !all[0].Is("old") || !all[0].Is("newest") || all[0].Is("other") || all[0].Is("") {
+		t.Errorf("ingests %+v, %v", all, err)
+	}
 	replace("absent", "old", "new", false, "")
 	finish("a", "r2", "later")
-	replace("a", "new", "newer", false, "later")
+	replace("a", "newest", "newer", false, "later")
 	if have, err := lake.CurrentBatches(ctx, store, 7); err != nil || have["b"] != "other" {
 		t.Errorf("another batch changed: %v, %v", have, err)
 	}
-	// A repeated FinishIngest of the run brings its own record back, which the next publish sees.
-	if _, err := lake.FinishIngest(ctx, store, 7, "a", "r1", "old"); err != nil {
-		t.Fatal(err)
-	}
-	replace("a", "later", "moved", true, "moved")
+	finish("a", "r2", "another") // of the same run, but not what it finished with before
+	replace("a", "another", "moved", true, "moved")
 	store.Inject(blobtest.Fault{Op: blob.OpGet})
 	if _, err := lake.ReplaceRecord(ctx, store, 7, "a", "moved", "x"); !errors.Is(err, blobtest.ErrInjected) {
 		t.Errorf("got %v", err)

@@ -210,7 +210,11 @@ func RestoreBatchRegistry(
 	}
 	r := batchRegistry{Format: registryFormat, DatasetID: dataset, NextSeq: 1, Ingests: []entry{}}
 	for _, name := range slices.Sorted(maps.Keys(current)) {
-		r.Ingests = append(r.Ingests, entry{Seq: r.NextSeq, Batch: name, Run: restoredRun, Digest: current[name]})
+		e := entry{Seq: r.NextSeq, Batch: name, Run: restoredRun, Digest: current[name]}
+		if first := records[name].ingest(e.Digest); first != e.Digest {
+			e.MovedFrom = first
+		}
+		r.Ingests = append(r.Ingests, e)
 		r.NextSeq++
 	}
 	data, err := codec.Seal(r)

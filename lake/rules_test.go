@@ -33,26 +33,6 @@ func exists(t *testing.T, store blob.Store, key string) bool {
 	return err == nil
 }
 
-// changeRegistry changes the registry as another program could have written it.
-func changeRegistry(t *testing.T, store blob.Store, change func(rules map[string]any)) {
-	t.Helper()
-	data, _, err := store.Get(t.Context(), lake.RegistryKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var doc map[string]any
-	if err := codec.Unseal(data, lake.RegistryKey, &doc); err != nil {
-		t.Fatal(err)
-	}
-	change(doc["rules"].(map[string]any))
-	if data, err = codec.Seal(doc); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Put(t.Context(), lake.RegistryKey, data, blob.Condition{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestNewLakePinsTheProgramsList(t *testing.T) {
 	ctx := context.Background()
 	own := urlnorm.BuiltinSuffixes()

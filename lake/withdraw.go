@@ -40,11 +40,19 @@ type Ingest struct {
 	Run string
 	// Digest names the batch's record. It is "" until the ingest has finished.
 	Digest string
+	// MovedFrom is the digest that the ingest finished with, if the batch was moved to another
+	// public suffix list since; else "".
+	MovedFrom string
 }
 
-// Ingests returns the registered ingests of a batch in the order of registration. Ingests that were
-// superseded long ago are no longer registered.
-func Ingests(ctx context.Context, store blob.Store, dataset uint32, batch string) ([]Ingest, error) {
+// Is reports whether the ingest finished with the record of that digest, moved since or not.
+func (i Ingest) Is(digest string) bool {
+	return digest != "" && (i.Digest == digest || i.MovedFrom == digest)
+}
+
+// Ingests returns the registered ingests of each batch of a dataset, in the order of registration.
+// Ingests that were superseded long ago are no longer registered.
+func Ingests(ctx context.Context, store blob.Store, dataset uint32) (map[string][]Ingest, error) {
 	r, etag, err := read[batchRegistry](ctx, store, BatchRegistryKey(dataset))
 	if err == nil && etag != "" {
 		err = r.belongTo(dataset)
@@ -52,27 +60,9 @@ func Ingests(ctx context.Context, store blob.Store, dataset uint32, batch string
 	if err != nil {
 		return nil, err
 	}
-	var all []Ingest
+	all := map[string][]Ingest{}
 	for _, e := range r.Ingests {
-		if e.Batch == batch {
-			all = append(all, Ingest{Run: e.Run, Digest: e.Digest})
-		}
+		all[e.Batch] = append(all[e.Batch], Ingest{Run: e.Run, Digest: e.Digest, MovedFrom: e.MovedFrom})
 	}
 	return all, nil
-}
-
-// LastIngests returns for each batch of a dataset the ingest that registered last.
-func LastIngests(ctx context.Context, store blob.Store, dataset uint32) (map[string]Ingest, error) {
-	r, etag, err := read[batchRegistry](ctx, store, BatchRegistryKey(dataset))
-	if err == nil && etag != "" {
-		err = r.belongTo(dataset)
-	}
-	if err != nil {
-		return nil, err
-	}
-	last := map[string]Ingest{}
-	for _, e := range r.Ingests {
-		last[e.Batch] = Ingest{Run: e.Run, Digest: e.Digest}
-	}
-	return last, nil
 }

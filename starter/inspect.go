@@ -21,6 +21,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // inspectCommand returns a verb that reads a lake without Temporal. The lake must exist.
@@ -39,7 +40,7 @@ func inspectCommand(
 			if err := requireLake(cmd.Context(), store, url); err != nil {
 				return err
 			}
-			return run(cmd, store, url)
+			return remedy.Explained(url, run(cmd, store, url))
 		},
 	}
 	g.lakeFlag(cmd)
@@ -120,7 +121,7 @@ func statusCommand(g *global) *cobra.Command {
 		}
 		switch {
 		case errors.Is(err, codec.ErrCorrupt):
-			s.Damage = lake.Explain(store.URL(), err)
+			s.Damage = remedy.Explain(store.URL(), err)
 		case err != nil:
 			return err
 		case v != nil:
@@ -196,7 +197,7 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 	for _, d := range datasets {
 		current, err := lake.CurrentBatches(ctx, store, d.ID)
 		if errors.Is(err, codec.ErrCorrupt) {
-			found = append(found, unpublished{Dataset: d.Name, Damage: lake.Explain(store.URL(), err)})
+			found = append(found, unpublished{Dataset: d.Name, Damage: remedy.Explain(store.URL(), err)})
 			continue
 		}
 		if err != nil {

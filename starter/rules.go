@@ -280,7 +280,7 @@ func updateRules(cmd *cobra.Command, g *global, store blob.Store, url string, to
 			return finishUpdate(cmd, g, &res, fmt.Sprintf("Nothing to do: the lake follows the same rules as %s", from.PublicSuffix))
 		}
 	}
-	behind, err := hasBatchesToMove(ctx, store, res.To)
+	behind, err := hasBatchesToMove(ctx, store, res.To, follows)
 	if err != nil {
 		return err
 	}
@@ -330,24 +330,33 @@ func finishUpdate(cmd *cobra.Command, g *global, res *rulesUpdated, text string)
 	return nil
 }
 
-// hasBatchesToMove reports whether the current version follows other rules, or there is none yet
-// and a batch is finished. Finished batches that a version lacks are moved by the publish that adds
-// them.
-func hasBatchesToMove(ctx context.Context, store blob.Store, to lake.Rules) (bool, error) {
+// hasBatchesToMove reports whether the current version follows other rules, or lacks a finished
+// batch. If the registry names these rules already, the next publish moves finished batches
+// anyway; then only the version counts.
+func hasBatchesToMove(ctx context.Context, store blob.Store, to lake.Rules, follows bool) (bool, error) {
 	_, v, err := openVersion(ctx, store, "")
-	if err == nil {
-		return v.PublicSuffix != to.PublicSuffix, nil
-	}
-	if !errors.Is(err, manifest.ErrNoVersion) {
+	if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
 		return false, err
+	}
+	if differs := v != nil && v.PublicSuffix != to.PublicSuffix; differs || follows {
+		return differs, nil
 	}
 	datasets, err := lake.Registry(ctx, store)
 	if err != nil {
 		return false, err
 	}
 	for _, d := range datasets {
-		if current, err := lake.CurrentBatches(ctx, store, d.ID); err != nil || len(current) > 0 {
-			return true, err
+		current, err := lake.CurrentBatches(ctx, store, d.ID)
+		if err != nil {
+			return false, err
+		}
+		for name, digest := range current {
+			if v == nil {
+				return true, nil
+			}
+			if b, ok := v.FindBatch(d.ID, name); !ok || b.Digest != digest {
+				return true, nil
+			}
 		}
 	}
 	return false, nil

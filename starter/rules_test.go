@@ -217,6 +217,11 @@ func TestUpdateOfRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if out, errs, code := starter(t, "rules", "update", "--dry-run", "--lake", dir, "--psl", a); code != 0 ||
+		!strings.Contains(out, "the lake is new") {
+		t.Errorf("dry run of a new lake: exit %d, %s%s", code, out, errs)
+	}
+	rulesAre(lake.Rules{})
 	for _, want := range []string{"no batches to move", "follows this list"} {
 		out, errs, code := starter(t, "rules", "update", "--lake", dir, "--psl", a)
 		if code != 0 || !strings.Contains(out, want) {

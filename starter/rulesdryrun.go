@@ -97,6 +97,9 @@ func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*
 		return nil, err
 	}
 	p := &rulesPlan{From: from, To: lake.RulesOf(to), Domains: []movedDomain{}}
+	if from == (lake.Rules{}) {
+		return p, nil // a new lake
+	}
 	old, err := loadList(ctx, store, from.PublicSuffix)
 	if err != nil {
 		return nil, err
@@ -276,9 +279,12 @@ func (t *tally) sum(p *rulesPlan) {
 func printRulesPlan(cmd *cobra.Command, p *rulesPlan) error {
 	out := cmd.OutOrStdout()
 	cli.Fprintf(out, "From   %s\nTo     %s\n", p.From.PublicSuffix, p.To.PublicSuffix)
-	if p.Added == nil && p.Removed == nil {
+	switch {
+	case p.From == (lake.Rules{}):
+		cli.Fprintf(out, "Rules  the lake is new and has no list yet\n")
+	case p.Added == nil && p.Removed == nil:
 		cli.Fprintf(out, "Rules  the lake's list is missing, so all domains were looked at\n")
-	} else {
+	default:
 		cli.Fprintf(out, "Rules  %s added, %s removed\n", count(int64(len(p.Added))), count(int64(len(p.Removed))))
 	}
 	for _, d := range p.Damaged {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -72,6 +73,18 @@ func TestDeadlineKeepsStaging(t *testing.T) {
 	}
 	if len(s.cleaned) != 0 || len(s.withdrawn) != 0 {
 		t.Errorf("cleaned %v, withdrawn %v; want the staging to stay", s.cleaned, s.withdrawn)
+	}
+}
+
+// TestDeadlineWithoutAWorker checks what Temporal reports of a step that no worker takes.
+func TestDeadlineWithoutAWorker(t *testing.T) {
+	s := newFakes(t)
+	s.normalize = func() (ingest.SplitResult, error) {
+		return ingest.SplitResult{}, temporal.NewNonRetryableApplicationError("", "", temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil))
+	}
+	s.env.ExecuteWorkflow(IngestWorkflow, input())
+	if app := s.failure(t); app.Type() != activities.ErrDeadline || len(s.cleaned) != 0 {
+		t.Errorf("%s: %s, cleaned %v", app.Type(), app.Message(), s.cleaned)
 	}
 }
 

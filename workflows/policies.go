@@ -127,7 +127,8 @@ func gaveUp(err *temporal.ActivityError) bool {
 	case err.RetryState() == enums.RETRY_STATE_TIMEOUT:
 		return true
 	case errors.As(err, &timeout):
-		return timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE
+		return timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE ||
+			timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START
 	case err.RetryState() == enums.RETRY_STATE_UNSPECIFIED: // in the test environment of the SDK
 		return errors.As(err, &app) && !app.NonRetryable() && !slices.Contains(activities.FinalErrors, app.Type())
 	}
@@ -155,6 +156,8 @@ func message(err error) string {
 		return app.Message()
 	case errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT:
 		return "its worker died or lost Temporal"
+	case errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START:
+		return "no worker took it"
 	case errors.As(err, &timeout):
 		return ""
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // Options say how much of a lake is read.
@@ -89,7 +90,7 @@ func (c *checker) add(err error) error {
 	}
 	if !c.seen[corrupt.File] {
 		c.seen[corrupt.File] = true
-		c.report.Problems = append(c.report.Problems, lake.Explain(c.store.URL(), corrupt))
+		c.report.Problems = append(c.report.Problems, remedy.Explain(c.store.URL(), corrupt))
 	}
 	return nil
 }
@@ -259,11 +260,10 @@ func (c *checker) batch(ref segment.BatchRef, indexed bool) (*lake.Batch, error)
 		}
 	}
 	for _, o := range b.Postings {
-		err := Object(c.ctx, c.store, o.Object, c.opt.Deep)
-		if err := c.add(err); err != nil {
+		if err := c.add(Object(c.ctx, c.store, o.Object, c.opt.Deep)); err != nil {
 			return nil, err
 		}
-		if err != nil {
+		if c.seen[o.Key] {
 			return b, nil
 		}
 	}

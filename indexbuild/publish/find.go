@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
@@ -30,15 +31,15 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 	if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
 		return Found{}, err
 	}
-	later := map[string]bool{} // digests of the ingests that registered after the one asked for
-	ingests, err := lake.Ingests(ctx, store, batch.DatasetID, batch.Batch)
+	later := map[string]bool{} // digests of the ingest asked for and of those that registered after it
+	ingests, err := lake.Ingests(ctx, store, batch.DatasetID)
 	if err != nil {
 		return Found{}, err
 	}
 	after := batch.Digest == ""
-	for _, i := range ingests {
+	for _, i := range ingests[batch.Batch] {
+		after = after || i.Is(batch.Digest)
 		later[i.Digest] = after && i.Digest != ""
-		after = after || i.Digest == batch.Digest
 	}
 	var out Found
 	if m != nil {
@@ -73,11 +74,24 @@ func FindAll(ctx context.Context, store blob.Store, batches []segment.BatchRef) 
 		return found, err
 	}
 	for i, b := range batches {
-		if live, ok := v.FindBatch(b.DatasetID, b.Batch); ok && (b.Digest == "" || live.Digest == b.Digest) {
+		live, ok := v.FindBatch(b.DatasetID, b.Batch)
+		if ok && b.Digest != "" && live.Digest != b.Digest {
+			if ok, err = movedTo(ctx, store, b, live.Digest); err != nil {
+				return nil, err
+			}
+		}
+		if ok {
 			found[i] = v.ID
 		}
 	}
 	return found, nil
+}
+
+// movedTo reports whether a finished batch was moved to another public suffix list and has the
+// record with that digest now.
+func movedTo(ctx context.Context, store blob.Store, b segment.BatchRef, digest string) (bool, error) {
+	ingests, err := lake.Ingests(ctx, store, b.DatasetID)
+	return slices.ContainsFunc(ingests[b.Batch], func(i lake.Ingest) bool { return i.Digest == digest && i.Is(b.Digest) }), err
 }
 
 // currentVersion reads the lake's current version, or what takes its place if that is lost. It is
@@ -120,11 +134,11 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 		}
 		return "", nil
 	}
-	ingests, err := lake.Ingests(ctx, store, dataset, batch)
+	ingests, err := lake.Ingests(ctx, store, dataset)
 	if err != nil {
 		return "", err
 	}
-	for _, i := range ingests {
+	for _, i := range ingests[batch] {
 		if i.Run == run && i.Digest != "" {
 			digest = i.Digest
 		}
@@ -153,19 +167,20 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 // withdrawn reports whether an ingest whose batch is new in the plan was withdrawn since the plan
 // was made.
 func (p *plan) withdrawn(ctx context.Context, store blob.Store) (bool, error) {
-	for _, b := range p.Batches {
-		if !b.New {
+	registered := map[uint32]map[string][]lake.Ingest{} // by dataset
+	for _, b := range p.all() {
+		if !b.New || b.Moved { // a batch of the version cannot be withdrawn
 			continue
 		}
-		ingests, err := lake.Ingests(ctx, store, b.DatasetID, b.Batch)
-		if err != nil {
-			return false, err
+		ingests, ok := registered[b.DatasetID]
+		if !ok {
+			var err error
+			if ingests, err = lake.Ingests(ctx, store, b.DatasetID); err != nil {
+				return false, err
+			}
+			registered[b.DatasetID] = ingests
 		}
-		found := false
-		for _, i := range ingests {
-			found = found || i.Digest == b.Digest
-		}
-		if !found {
+		if !slices.ContainsFunc(ingests[b.Batch], func(i lake.Ingest) bool { return i.Digest == b.Digest }) {
 			return true, nil
 		}
 	}

@@ -16,11 +16,11 @@ import (
 // ingests returns the registered ingests of batch b1 of dataset 1, at least one.
 func ingests(t *testing.T, store blob.Store) []lake.Ingest {
 	t.Helper()
-	all, err := lake.Ingests(t.Context(), store, 1, "b1")
-	if err != nil || len(all) == 0 {
+	all, err := lake.Ingests(t.Context(), store, 1)
+	if err != nil || len(all["b1"]) == 0 {
 		t.Fatal(all, err)
 	}
-	return all
+	return all["b1"]
 }
 
 func TestFindTellsWhatBecameOfABatch(t *testing.T) {

@@ -305,11 +305,8 @@ func (c *chooser) flips() bool {
 // other finished batches. If a batch of base cannot be moved, the error is a *MoveError, once
 // nothing else is left to move.
 func (c *chooser) choose(finished []planned) (good []planned, records map[string]*lake.Batch, need []toMove, err error) {
-	for i := range finished {
-		// A repeated FinishIngest may have put the old record back.
-		if o, ok := c.moved[finished[i].ref()]; ok && o.To != "" {
-			finished[i].Digest = o.To
-		}
+	if finished, err = c.withMoved(finished); err != nil {
+		return nil, nil, nil, err
 	}
 	all, records, err := publishable(c.ctx, c.store, c.base, finished, c.known, c.skip)
 	if err != nil {
@@ -375,6 +372,34 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		records[digest] = r
 	}
 	return append(good, more...), records, nil, nil
+}
+
+// withMoved returns the finished batches with the digests of their moved records. The registry may
+// still have the old one, if it was lost when the batch was moved and is restored since.
+func (c *chooser) withMoved(finished []planned) (out []planned, err error) {
+	for _, b := range finished {
+		o := c.moved[b.ref()]
+		if live, ok := c.live(b); o.To != "" && o.To != b.Digest && (!ok || live.Digest != b.Digest) {
+			current, err := lake.ReplaceRecord(c.ctx, c.store, b.DatasetID, b.Batch, b.Digest, o.To)
+			if err != nil {
+				return nil, err
+			}
+			if !current {
+				continue // a later ingest has finished meanwhile; the next plan finds it
+			}
+			b.Digest = o.To
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
+
+// live returns the batch that base has under the name of b.
+func (c *chooser) live(b planned) (*manifest.Batch, bool) {
+	if c.base == nil {
+		return nil, false
+	}
+	return c.base.FindBatch(b.DatasetID, b.Batch)
 }
 
 // changeOf returns what changes for batches that follow the list from and are to follow the list

@@ -487,9 +487,20 @@ func TestIngestInFlightWhileTheListChanges(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	// The repetition of a Finish whose reply was lost puts the old record back. It moves again.
+	// Whoever waits for the batch by the digest of its ingest finds it.
+	ref := segment.BatchRef{DatasetID: 1, Batch: "b2", Digest: late.Digest}
+	if found, err := publish.Find(t.Context(), store, ref, flipped.ID); err != nil || !found.Published || found.Current != v.ID {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	if found, err := publish.FindAll(t.Context(), store, []segment.BatchRef{ref}); err != nil || found[0] != v.ID {
+		t.Errorf("found %v, %v", found, err)
+	}
+	// The repetition of a Finish whose reply was lost changes nothing.
 	if _, err := ingest.Finish(t.Context(), store, run, []lake.FrameObject{m.Postings}, m.Domains); err != nil {
 		t.Fatal(err)
+	}
+	if digests, err := lake.CurrentBatches(t.Context(), store, 1); err != nil || digests["b2"] != b.Digest {
+		t.Errorf("current is %v, %v, want %s", digests, err, b.Digest)
 	}
 	if again := testlake.Publish(t, store); !again.Existed || len(again.Skipped) > 0 {
 		t.Errorf("%+v", again)
@@ -547,6 +558,38 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(old, answers(t, store, hosts, before.ID)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A lost order of ingests does not keep the batches of the version from being moved. Once it is
+// restored, the moved records are the current ones, and what was not published is moved too.
+func TestMoveWithoutTheOrderOfIngests(t *testing.T) {
+	whole := blob.NewMemory()
+	_, to, batches := movableLake(t, whole)
+	hosts := hostsOf(batches)
+	testlake.SetList(t, whole, to)
+	testlake.Publish(t, whole)
+	want := answers(t, whole, hosts, "")
+
+	store := blob.NewMemory()
+	movableLake(t, store)
+	testlake.SetList(t, store, to)
+	damage(t, store, lake.BatchRegistryKey(2), "truncated")
+	testlake.Publish(t, store)
+	v := expectLive(t, store, map[string]int64{"1/b0": 10, "1/b1": 54, "2/b1": 8})
+	if v.PublicSuffix != current(t, whole).PublicSuffix {
+		t.Fatalf("the version follows %q", v.PublicSuffix)
+	}
+	if done, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir()); err != nil || len(done.Unmended) > 0 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	live, _ := v.FindBatch(2, "b1")
+	if digests, err := lake.CurrentBatches(t.Context(), store, 2); err != nil || digests["b1"] != live.Digest || digests["b2"] == "" {
+		t.Fatalf("restored %v, %v, the version has %s", digests, err, live.Digest)
+	}
+	testlake.Publish(t, store)
+	if diff := cmp.Diff(want, answers(t, store, hosts, "")); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 const (
@@ -144,6 +145,8 @@ type planned struct {
 	// the same name, "" for none.
 	New      bool   `json:"new,omitempty"`
 	Replaces string `json:"replaces,omitempty"`
+	// Moved tells that the batch is the replaced one under another public suffix list.
+	Moved bool `json:"moved,omitempty"`
 }
 
 // RulesError says that a batch was made by other URL rules than the version's batches. One version
@@ -183,7 +186,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		}
 	}
 	datasets, finished, err := finishedBatches(ctx, store, func(d lake.Dataset, err error) {
-		skip(d, "", lake.Explain(store.URL(), err))
+		skip(d, "", remedy.Explain(store.URL(), err))
 	})
 	if err != nil {
 		return Summary{}, err
@@ -221,7 +224,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	all := p.all()
 	for _, b := range all {
 		switch {
-		case b.Replaces != "" && records[b.Digest].MovedFrom == b.Replaces:
+		case b.movedFrom(records):
 			s.Moved++
 			continue
 		case b.Replaces != "":
@@ -405,7 +408,7 @@ func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version, 
 				continue
 			}
 			r := records[b.Digest]
-			b.Rows, b.Parts = r.Rows, int64(len(r.Parts))
+			b.Rows, b.Parts, b.Moved = r.Rows, int64(len(r.Parts)), b.movedFrom(records)
 			for _, part := range r.Parts {
 				b.Bytes += part.Bytes
 			}
@@ -489,6 +492,11 @@ func refs(batches []planned) []segment.BatchRef {
 		refs = append(refs, b.ref())
 	}
 	return refs
+}
+
+// movedFrom reports whether the record of the batch was made from the one that it replaces.
+func (b *planned) movedFrom(records map[string]*lake.Batch) bool {
+	return b.Replaces != "" && records[b.Digest].MovedFrom == b.Replaces
 }
 
 // ref returns the batch as the index builder names it.

@@ -111,8 +111,8 @@ func (b *Built) segments() []segment.Ref {
 	return all
 }
 
-// buildOne returns the segment over batches. If an earlier build has left it and every byte of it is
-// what was written, it is not built again.
+// buildOne returns the segment over batches. If an earlier build has left it and every byte of it
+// is what was written, it is not built again.
 func buildOne(
 	ctx context.Context, store blob.Store, batches []segment.BatchRef, opt indexbuild.Options,
 ) (segment.Ref, error) {

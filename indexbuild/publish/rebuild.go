@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // RebuildAll makes Rebuild check the whole lake.
@@ -106,7 +107,7 @@ func (r *rebuilder) unmended(err error) error {
 	if r.ctx.Err() != nil || !final {
 		return err
 	}
-	addLines(&r.out.Unmended, lake.Explain(r.store.URL(), err))
+	addLines(&r.out.Unmended, remedy.Explain(r.store.URL(), err))
 	return nil
 }
 
@@ -299,7 +300,7 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 		}
 	}
 	_, finished, err := finishedBatches(r.ctx, r.store, func(_ lake.Dataset, err error) {
-		addLines(&r.out.Unmended, lake.Explain(r.store.URL(), err))
+		addLines(&r.out.Unmended, remedy.Explain(r.store.URL(), err))
 	})
 	if err := r.unmended(err); err != nil {
 		return err

@@ -29,8 +29,9 @@ const (
 	builderDigits = 16
 )
 
-// generation counts the changes of this module's code after which a segment has other bytes although
-// its formats have the same versions. indexbuild's TestBytesOfASegment fails until it is raised.
+// generation counts the changes of this module's code after which a segment has other bytes
+// although its formats have the same versions. indexbuild's TestBytesOfASegment fails until it is
+// raised.
 const generation = 1
 
 // codecs are the modules whose versions decide the bytes that this module's own code leaves to
@@ -68,7 +69,7 @@ func (b Builder) file() string {
 	case Unnamed:
 		return ""
 	case "":
-		b = thisBuilder()
+		return builderRoot + string(thisBuilder())
 	}
 	return builderRoot + string(b)
 }

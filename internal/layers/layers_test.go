@@ -70,6 +70,7 @@ var allowed = map[string][]string{
 		"lake/urlnorm",
 	},
 	"lake/manifest": {"lake", "lake/blob", "lake/codec"},
+	"lake/remedy":   {"lake/codec"},
 
 	"indexbuild/mph": {"lake/codec"},
 	"indexbuild/segment": {
@@ -87,7 +88,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/verify": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
-		"lake", "lake/blob", "lake/codec", "lake/part", "lake/partreader",
+		"lake", "lake/blob", "lake/codec", "lake/part", "lake/partreader", "lake/remedy",
 	},
 	"indexbuild/repair": {
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
@@ -95,7 +96,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/lakecheck": {
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
-		"lake/blob", "lake/codec", "lake/manifest",
+		"lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
 	},
 	"indexbuild/move": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -105,7 +106,7 @@ var allowed = map[string][]string{
 	"indexbuild/publish": {
 		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/suffixchange",
+		"lake/codec", "lake/manifest", "lake/remedy", "lake/suffixchange",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -115,7 +116,7 @@ var allowed = map[string][]string{
 
 	"activities": {
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob",
-		"lake/codec", "lake/ingest",
+		"lake/codec", "lake/ingest", "lake/remedy",
 	},
 	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},
 	"worker": {
@@ -127,16 +128,16 @@ var allowed = map[string][]string{
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
 		"internal/tracing", "lake", "lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest",
-		"lake/manifest", "lake/suffixchange", "lake/urlnorm", "workflows",
+		"lake/manifest", "lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
 		"indexbuild/segment", "internal/mapped", "lake", "lake/blob", "lake/codec",
-		"lake/manifest", "lake/part", "lake/partreader", "lake/urlnorm",
+		"lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/urlnorm",
 	},
 	"serve/api": {
-		"internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest", "lake/urlnorm",
-		"serve/lookup", "serve/ui",
+		"internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
+		"lake/urlnorm", "serve/lookup", "serve/ui",
 	},
 	"serve/ui": {},
 	"serve":    {"internal/cli", "lake/blob", "lake/blob/s3blob", "serve/api", "serve/lookup"},

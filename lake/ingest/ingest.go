@@ -85,6 +85,9 @@ const (
 	// several, and much for one of them at a time.
 	PlanMemory = planReads*raw.LowMemory + raw.OpenMemory
 
+	// PageMemory is how many bytes the pages of Parquet take at most in one step.
+	PageMemory = raw.PageMemory
+
 	// DefaultMaxRejectRate is the share of rejected records above which a batch fails, unless the
 	// Spec names another. When most records are not URLs, the column or the file is wrong.
 	DefaultMaxRejectRate = 0.5
@@ -137,7 +140,7 @@ var defaultLimits = limits{
 	oneDigit:   1 << 30,
 	task:       64 << 20,
 	objects:    maxObjects,
-	rejects:    rejectLimits{lines: 1_000_000, bytes: 64 << 20},
+	rejects:    rejectLimits{lines: 1_000_000, bytes: 128 << 20},
 	hopeless:   1_000_000,
 }
 

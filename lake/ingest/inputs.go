@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/raw"
 )
 
 // object is one object to read.
@@ -327,6 +328,8 @@ type rawObject struct {
 	io.ReadCloser
 	io.ReaderAt
 	size int64
+	// pages is the memory for pages of Parquet, 0 for no limit.
+	pages int64
 	// check returns an error if the object has changed since it was planned. It is called after the
 	// last byte was read.
 	check func() error
@@ -334,6 +337,9 @@ type rawObject struct {
 
 // Size returns the object's stored size.
 func (r *rawObject) Size() int64 { return r.size }
+
+// PageMemory implements reader.PageMemory.
+func (r *rawObject) PageMemory() int64 { return r.pages }
 
 // storedObject reads ranges of an object in a store.
 type storedObject struct {
@@ -368,6 +374,17 @@ type Opening struct {
 }
 
 type openingKey struct{}
+
+type pageMemoryKey struct{}
+
+// WithPageMemory returns a context with which the pages of Parquet take at most so many bytes of
+// memory. A step that needs more ends with ErrPageMemory.
+func WithPageMemory(ctx context.Context, bytes int64) context.Context {
+	return context.WithValue(ctx, pageMemoryKey{}, bytes)
+}
+
+// ErrPageMemory is the error of a step whose input needs more than WithPageMemory allows.
+var ErrPageMemory = raw.ErrPageMemory
 
 // OpeningOf returns what WithOpening gave to a context or one above it.
 func OpeningOf(ctx context.Context) Opening {

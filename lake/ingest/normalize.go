@@ -227,6 +227,7 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 		return err
 	}
 	defer src.Close()
+	src.pages, _ = n.ctx.Value(pageMemoryKey{}).(int64)
 	var r *reader.Reader
 	switch {
 	case p.Range != nil:

@@ -110,13 +110,14 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 	if at < 0 {
 		return "", nil
 	}
-	last, err := lake.LastIngests(ctx, store, datasets[at].ID)
+	ingests, err := lake.Ingests(ctx, store, datasets[at].ID)
 	if err != nil {
 		return "", err
 	}
-	unfinished := false
-	for _, i := range last {
-		unfinished = unfinished || i.Digest == ""
+	last, unfinished := map[string]lake.Ingest{}, false
+	for name, all := range ingests {
+		last[name] = all[len(all)-1]
+		unfinished = unfinished || last[name].Digest == ""
 	}
 	if !unfinished || spec.Batch != "" && (last[spec.Batch].Run == "" || last[spec.Batch].Digest != "") {
 		return "", nil

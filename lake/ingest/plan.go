@@ -543,6 +543,8 @@ func inputError(o object, err error) error {
 	var format *raw.FormatError
 	e := &InputError{Object: o.Name, Err: err}
 	switch {
+	case errors.Is(err, ErrPageMemory):
+		return err
 	case errors.Is(err, blob.ErrChanged):
 		return o.errChanged()
 	case errors.As(err, &data):

@@ -347,3 +347,49 @@ func tarred(t *testing.T, text string) string {
 	}
 	return buf.String()
 }
+
+// TestPagesOfParquetNeedTheirMemory holds that a step with too little memory for pages ends with an
+// error that is not the input's, and that the same step succeeds with more.
+func TestPagesOfParquetNeedTheirMemory(t *testing.T) {
+	type record struct {
+		URL string `parquet:"url"`
+	}
+	var buf, archive bytes.Buffer
+	w := parquet.NewGenericWriter[record](&buf, parquet.PageBufferSize(1<<20))
+	for i := range 40_000 {
+		if _, err := w.Write([]record{{fmt.Sprintf("http://a.example/%d", i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tw := tar.NewWriter(&archive)
+	if err := tw.WriteHeader(&tar.Header{Name: "m.parquet", Mode: 0o600, Size: int64(buf.Len())}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tw.Write(buf.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]string{"a.parquet": buf.String(), "a.tar": archive.String()} {
+		t.Run(name, func(t *testing.T) {
+			store := blob.NewMemory()
+			spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{folder(t, map[string]string{name: data})}}
+			if _, err := ingest.MakePlan(t.Context(), store, "run", spec); err != nil {
+				t.Fatal(err)
+			}
+			_, err := ingest.Normalize(ingest.WithPageMemory(t.Context(), 300_000), store, "run", 0, nil, nil)
+			var input *ingest.InputError
+			if !errors.Is(err, ingest.ErrPageMemory) || errors.As(err, &input) || !strings.Contains(err.Error(), name) {
+				t.Errorf("error %v, want that pages need more memory", err)
+			}
+			r, err := ingest.Normalize(ingest.WithPageMemory(t.Context(), 8<<20), store, "run", 0, nil, nil)
+			if err != nil || r.Kept != 40_000 {
+				t.Errorf("%d rows, %v", r.Kept, err)
+			}
+		})
+	}
+}

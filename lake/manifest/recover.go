@@ -39,9 +39,9 @@ type State struct {
 //
 //   - A lost manifest is written again. It lists the newest version in the store and its
 //     predecessors.
-//   - If the current version is lost, Current is the newest earlier version that the manifest lists.
-//     The manifest stays as it is until a commit on that version replaces it, because readers would
-//     miss what the lost version had; see Settle.
+//   - If the current version is lost, Current is the newest earlier version that the manifest
+//     lists. The manifest stays as it is until a commit on that version replaces it, because
+//     readers would miss what the lost version had; see Settle.
 //
 // Documents of another format belong to another build of urlake. They are not lost, but an error.
 func Recover(ctx context.Context, store blob.Store) (*State, error) {

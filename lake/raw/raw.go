@@ -58,7 +58,14 @@ const (
 	LowMemory = 24 << 20
 	// OpenMemory is the bound without it. Parquet with the largest pages can take twice as much.
 	OpenMemory = 288 << 20
+	// PageMemory is how many bytes of memory the pages of a Parquet file take at most while its
+	// records are read.
+	PageMemory = 512 << 20
 )
+
+// ErrPageMemory is the error of an object whose pages need more memory than its reader may use
+// now. With more it can be read. It does not match ErrInput.
+var ErrPageMemory = errors.New("its pages need more memory")
 
 // ErrLowMemory is the error of an object that needs more than LowMemory bytes to be opened.
 var ErrLowMemory = errors.New("opening it needs more memory")

@@ -24,6 +24,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -170,7 +171,7 @@ func (r *request) fail(err error) *problem {
 	p := asProblem(err)
 	r.status = p.status
 	if p.status >= 500 {
-		r.logged = append(r.logged, slog.String("error", err.Error()))
+		r.logged = append(r.logged, slog.String("error", remedy.Explain("", err)))
 	}
 	if p := (*lookup.PanicError)(nil); errors.As(err, &p) {
 		r.logged = append(r.logged, slog.String("stack", string(p.Stack)))

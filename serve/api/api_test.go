@@ -30,6 +30,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -337,7 +338,8 @@ func TestDamageIsAProblem(t *testing.T) {
 	s := start(t, store, lookup.Options{})
 	var p problemDocument
 	status := s.get("/v1/domain/example.com/datasets/2/urls", &p)
-	if status != 500 || p.Type != "urn:urlake:problem:corrupt" || p.File != part || p.Section == "" {
+	if status != 500 || p.Type != "urn:urlake:problem:corrupt" || p.File != part || p.Section == "" ||
+		!strings.HasSuffix(p.Detail, remedy.Of("", part)) {
 		t.Fatalf("%d: %+v", status, p)
 	}
 	if !strings.Contains(s.log.String(), `"level":"ERROR"`) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -84,7 +85,7 @@ func asProblem(err error) *problem {
 		return newProblem(http.StatusInternalServerError, "panic", "Internal server error", "")
 	case errors.As(err, &corrupt):
 		return newProblem(http.StatusInternalServerError, "corrupt", "An object of the lake is damaged",
-			corrupt.Error(), member{"file", corrupt.File}, member{"section", corrupt.Section},
+			remedy.Explain("", corrupt), member{"file", corrupt.File}, member{"section", corrupt.Section},
 			member{"offset", strconv.FormatInt(corrupt.Offset, 10)})
 	case errors.Is(err, lookup.ErrDeadline):
 		return newProblem(http.StatusGatewayTimeout, "deadline", "The lake was too slow", err.Error())

@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // PanicError is a panic during a lookup. It is an error of that lookup and does not stop the
@@ -51,12 +52,13 @@ var (
 	errClosed   = errors.New("the server is closed")
 )
 
-// Reason describes err for clients: the damaged object, or the kind of failure. It discloses no
-// paths or addresses and no messages of the store. Those are in err, which is for the log.
+// Reason describes err for clients: the damaged object and what mends it, or the kind of failure.
+// It discloses no paths or addresses and no messages of the store. Those are in err, which is for
+// the log.
 func Reason(err error) string {
 	var corrupt *codec.CorruptError
 	if errors.As(err, &corrupt) {
-		return corrupt.Error()
+		return remedy.Explain("", corrupt)
 	}
 	for _, kind := range []error{
 		errStarting, errClosed, manifest.ErrNoVersion, manifest.ErrGeneration,
@@ -113,7 +115,7 @@ func (l *failureLog) note(ctx context.Context, err error, now time.Time) {
 	}
 	l.next = now.Add(l.pause)
 	l.pause = min(2*l.pause, maxPause)
-	attrs := []slog.Attr{slog.String("error", err.Error()), slog.Int("failures", l.failures)}
+	attrs := []slog.Attr{slog.String("error", remedy.Explain("", err)), slog.Int("failures", l.failures)}
 	if p := (*PanicError)(nil); errors.As(err, &p) {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}

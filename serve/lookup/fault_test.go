@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 func TestRepeatedFailuresAreLoggedAtGrowingIntervals(t *testing.T) {
@@ -66,7 +67,7 @@ func TestReasonDisclosesNoPaths(t *testing.T) {
 		}
 	}
 	damage := codec.Corrupt("index/manifest.json", "seal", 7, "this", "that")
-	if got := Reason(fmt.Errorf("%s: %w", secret, damage)); got != damage.Error() {
+	if got := Reason(fmt.Errorf("%s: %w", secret, damage)); got != remedy.Explain("", damage) {
 		t.Errorf("damage: %q", got)
 	}
 }

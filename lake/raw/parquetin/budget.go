@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/urlake/urlake/lake/raw"
 )
 
 // budget bounds the memory of one reader of a file: the buffers of all its columns' pages, as they
@@ -13,10 +15,18 @@ type budget struct {
 	heap  *memory.GoAllocator
 	limit int64
 	used  int64
+	// more tells that a reader with more memory may have a higher limit.
+	more bool
 }
 
 // budgetError is the error of a file whose pages need more memory than there is for one reader.
-type budgetError struct{ limit int64 }
+type budgetError struct {
+	limit int64
+	more  bool
+}
+
+// Is makes errors.Is(err, raw.ErrPageMemory) true where more memory helps.
+func (e *budgetError) Is(target error) bool { return e.more && target == raw.ErrPageMemory }
 
 func (e *budgetError) Error() string {
 	return fmt.Sprintf("its pages take more than %d MiB of memory; name the columns to keep (--extras), "+
@@ -26,7 +36,7 @@ func (e *budgetError) Error() string {
 // take counts n bytes that are about to be allocated.
 func (b *budget) take(n int64) error {
 	if n > b.limit-b.used {
-		return &budgetError{b.limit}
+		return &budgetError{b.limit, b.more}
 	}
 	b.used += n
 	return nil

@@ -32,18 +32,15 @@ const (
 	// compressed as a whole, or in an archive.
 	MaxBuffered = 64 << 20
 
-	// maxPages is the most bytes that the pages of all columns take: as stored, decompressed, with
-	// their dictionaries. One page has at most maxPage bytes. The pages of every common writer have
-	// about 1 MiB.
-	maxPages = 512 << 20
-	maxPage  = 128 << 20
+	// maxPage is the size of the largest page. The pages of every common writer have about 1 MiB.
+	maxPage = 128 << 20
 
 	// Beyond minPage bytes, a page has at most maxPageRatio times the bytes of the file. Pages of
 	// gzip cannot have more, and those of other codecs have it only if they repeat one value.
 	minPage      = 8 << 20
 	maxPageRatio = 2000
 
-	// maxSample is maxPages for the one column that Sample reads.
+	// maxSample replaces raw.PageMemory for the one column that Sample reads.
 	maxSample = 256 << 20
 
 	// lowMemoryPages, lowMemoryPage and lowMemoryFooter replace these limits and those of footers
@@ -230,8 +227,13 @@ type fileReader struct {
 // reader returns a reader of the given number of columns, whose pages take up to limit bytes.
 func (o *Object) reader(columns int, limit int64) (*fileReader, error) {
 	share := readBuffers / max(columns, 1)
+	limit = o.file.source.Limit(limit, lowMemoryPages)
+	more := o.file.source.PageMemory > 0 && o.file.source.PageMemory < limit
+	if more {
+		limit = o.file.source.PageMemory
+	}
 	r := &fileReader{
-		budget: &budget{heap: memory.NewGoAllocator(), limit: o.file.source.Limit(limit, lowMemoryPages)},
+		budget: &budget{heap: memory.NewGoAllocator(), limit: limit, more: more},
 		header: min(max(share, 64<<10), 4<<20),
 	}
 	props := parquet.NewReaderProperties(r.budget)

@@ -155,7 +155,7 @@ func NewParser(name string, o *Object, in *text.Input, plan raw.Plan, fields tex
 		reason := fmt.Sprintf("and the extras make %d columns, more than %d", len(p.columns), MaxColumns)
 		return nil, reject(plan.URL, reason, "name the extras to keep (--extras)")
 	}
-	p.file, err = o.reader(len(p.columns), maxPages)
+	p.file, err = o.reader(len(p.columns), raw.PageMemory)
 	return p, err
 }
 

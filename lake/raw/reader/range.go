@@ -189,6 +189,7 @@ func OpenRange(r io.Reader, name string, plan raw.Plan, rg raw.Range) (*Reader, 
 			return nil, fmt.Errorf("%s: ranges of Parquet need a reader with random access", name)
 		}
 		rd := &Reader{name: name, src: unpack.New(r)}
+		rd.limitPages(r)
 		rd.plan.Compression = raw.NoCompression
 		o, err := rd.openParquetAt(at)
 		if err != nil {

@@ -68,7 +68,11 @@ func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source
 	}
 	rd := &Reader{name: name, src: unpack.New(r)}
 	rd.src.LowMemory = opt.LowMemory
-	rd.src.SetArchive(archive)
+	if rd.src.SetArchive(archive); archive != nil {
+		rd.src.PageMemory = archive.PageMemory
+	} else {
+		rd.limitPages(r)
+	}
 	compression, err := rd.src.Decompress("")
 	rd.plan.Compression = compression
 	rd.in = text.NewInput(rd.src, opt.MaxLine)
@@ -122,6 +126,7 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 		return nil, err
 	}
 	rd := &Reader{name: name, src: unpack.New(r), plan: plan}
+	rd.limitPages(r)
 	_, err = rd.src.Decompress(plan.Compression)
 	rd.in = text.NewInput(rd.src, opt.MaxLine)
 	if err != nil {
@@ -374,6 +379,17 @@ func (r *Reader) Offset() int64 { return r.in.Offset() }
 // progress. For Parquet it is the share of the rows that have been read, times the object's size.
 func (r *Reader) CompressedOffset() int64 { return r.src.Used() }
 
+// PageMemory is implemented by readers of objects whose pages of Parquet may take at most so many
+// bytes of memory. An object that needs more fails with raw.ErrPageMemory.
+type PageMemory interface{ PageMemory() int64 }
+
+// limitPages sets the memory for pages to what the reader below says.
+func (r *Reader) limitPages(below io.Reader) {
+	if m, ok := below.(PageMemory); ok {
+		r.src.PageMemory = m.PageMemory()
+	}
+}
+
 // fail returns err as an error of the reader below, if that failed, else as one of the object with
 // the position of the record.
 func (r *Reader) fail(err error) error {
@@ -383,6 +399,9 @@ func (r *Reader) fail(err error) error {
 	}
 	if r.src.Err != nil {
 		return fmt.Errorf("%s: read at byte %d: %w", r.name, r.src.Used(), r.src.Err)
+	}
+	if errors.Is(err, raw.ErrPageMemory) {
+		return fmt.Errorf("%s: %w", r.name, err)
 	}
 	var format *raw.FormatError
 	var data *raw.DataError

@@ -160,7 +160,7 @@ func (p *tarParser) checkEnd() error {
 // fault returns an error of the member or of the store as it is. Any other error is the archive's:
 // the member's Reader, which reads from the archive, takes it for one of the store.
 func (p *tarParser) fault(err error) error {
-	if p.outer.src.Err != nil || errors.Is(err, raw.ErrInput) {
+	if p.outer.src.Err != nil || errors.Is(err, raw.ErrInput) || errors.Is(err, raw.ErrPageMemory) {
 		return err
 	}
 	e := &raw.DataError{Name: p.outer.name + "/" + p.member, Compression: p.outer.plan.Compression,

@@ -61,6 +61,9 @@ func (r *Ratio) Add(n, stored int64) error {
 type Source struct {
 	// LowMemory is raw.Options.LowMemory; it is to be set before Decompress.
 	LowMemory bool
+	// PageMemory is the most memory that pages of Parquet may take, 0 for no limit but that of
+	// package parquetin. Beyond it the error is raw.ErrPageMemory.
+	PageMemory int64
 	// Size is how many stored bytes an object has that is not read in order, see SetSize.
 	Size int64
 	// Err is the first error of the reader that yields the stored bytes. It tells a failing store

@@ -113,7 +113,7 @@ func FuzzDecompress(f *testing.F) {
 			}
 		case "zstd":
 			d, zerr := zstd.NewReader(nil, zstd.WithDecoderMaxWindow(maxZstdWindow),
-				zstd.WithDecoderMaxMemory(2*most), zstd.WithDecoderConcurrency(1))
+				zstd.WithDecoderMaxMemory(maxZstdWindow), zstd.WithDecoderConcurrency(1)) // no less than the window
 			if zerr != nil {
 				t.Fatal(zerr)
 			}

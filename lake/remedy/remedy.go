@@ -1,4 +1,7 @@
-package lake
+// Package remedy says which command mends a damaged or missing object of a lake. It is the one
+// place that knows which kinds of objects can be made again from others, and which only by another
+// ingest. Whatever shows an error about damage to people passes it through Explain or Explained.
+package remedy
 
 import (
 	"errors"
@@ -9,10 +12,9 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Remedy returns the command that mends a damaged or missing object of a lake, as the end of a
-// sentence, and "" for what is not an object of a lake. It is the one place that knows which kinds
-// of objects can be made again from others, and which only by another ingest. lakeURL may be "".
-func Remedy(lakeURL, key string) string {
+// Of returns the command that mends the object with that key, as the end of a sentence, and "" for
+// what is not an object of a lake. lakeURL may be "".
+func Of(lakeURL, key string) string {
 	if lakeURL == "" {
 		lakeURL = "LAKE"
 	}
@@ -30,7 +32,8 @@ func Remedy(lakeURL, key string) string {
 	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"):
 		return "mend it with: " + rebuild
 	case strings.HasPrefix(key, "rules/"):
-		return "mend it with: " + rebuild + ", or, for a list that this program lacks, starter rules update --psl FILE with it"
+		return "mend it with: " + rebuild + ", or, for a list that this program lacks, with: starter rules update --lake " +
+			lakeURL + " --psl FILE"
 	case strings.HasPrefix(key, "staging/"):
 		return "it is lost with its run: start the ingest or publish again"
 	}
@@ -47,14 +50,26 @@ var ingestedForms = []*regexp.Regexp{
 
 // Explain returns the text of an error. If it is about a damaged object of a lake, the text ends
 // with the command that mends the object.
-func Explain(lakeURL string, err error) string {
-	text := err.Error()
+func Explain(lakeURL string, err error) string { return Explained(lakeURL, err).Error() }
+
+// Explained returns err with the text of Explain, and nil for nil.
+func Explained(lakeURL string, err error) error {
 	var c *codec.CorruptError
 	if !errors.As(err, &c) {
-		return text
+		return err
 	}
-	if remedy := Remedy(lakeURL, c.File); remedy != "" && !strings.HasSuffix(text, remedy) {
-		text += "; " + remedy
+	text := Of(lakeURL, c.File)
+	if text == "" || strings.HasSuffix(err.Error(), text) {
+		return err
 	}
-	return text
+	return &explainedError{err, text}
 }
+
+// explainedError is an error with a remedy.
+type explainedError struct {
+	err    error
+	remedy string
+}
+
+func (e *explainedError) Error() string { return e.err.Error() + "; " + e.remedy }
+func (e *explainedError) Unwrap() error { return e.err }

@@ -1,0 +1,48 @@
+package remedy_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/remedy"
+)
+
+// Every kind of object has a command that mends it.
+func TestRemedies(t *testing.T) {
+	digest := strings.Repeat("0123", 8)
+	const rebuild = "mend it with: starter publish --lake s3://b/l --rebuild"
+	again := func(dataset uint32, batch string) string {
+		const format = "ingest batch %s of dataset %d again: starter ingest --lake s3://b/l --dataset NAME --batch %s …"
+		return fmt.Sprintf(format, batch, dataset, batch)
+	}
+	for key, want := range map[string]string{
+		lake.RegistryKey:                                rebuild,
+		lake.BatchRegistryKey(3):                        rebuild,
+		lake.DatasetCopyKey(3):                          rebuild,
+		"index/manifest.json":                           rebuild,
+		"index/versions/x.json":                         rebuild,
+		"index/segments/x/a/b":                          rebuild,
+		lake.PostingsKey(3, "b", digest):                rebuild,
+		lake.BatchKey(3, "b-1", digest):                 again(3, "b-1"),
+		lake.PartKey(34, "ab", "2026-11.x", digest, 12): again(34, "2026-11.x"),
+		lake.RejectsKey(3, "b-"+digest, digest):         again(3, "b-"+digest),
+		lake.StagingPrefix("run") + "plan.json":         "it is lost with its run: start the ingest or publish again",
+		"/home/me/input.csv":                            "",
+	} {
+		if got := remedy.Of("s3://b/l", key); got != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+	damage := fmt.Errorf("open: %w", codec.Corrupt("index/manifest.json", "seal", 7, "x", "y"))
+	text := remedy.Explain("s3://b/l", damage)
+	if text != damage.Error()+"; "+rebuild {
+		t.Errorf("%q", text)
+	}
+	if other := remedy.Explain("s3://b/l", errors.New("no damage")); other != "no damage" {
+		t.Errorf("%q", other)
+	}
+}
