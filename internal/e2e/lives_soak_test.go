@@ -78,8 +78,8 @@ type batchKey struct{ dataset, batch string }
 // lakeModel is what each batch holds.
 type lakeModel map[batchKey][]line
 
-// domain returns the domain of a host: the longest of the suffixes and a label, or else the last two
-// labels.
+// domain returns the domain of a host: the longest of the suffixes and a label, or else the last
+// two labels.
 func domain(host string, suffixes []string) string {
 	labels := strings.Split(host, ".")
 	for i := 1; i < len(labels)-1; i++ {
