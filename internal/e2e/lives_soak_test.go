@@ -517,7 +517,7 @@ func (l *life) damage() string {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	how := ""
+	var how string
 	switch n := l.rng.IntN(3); {
 	case n == 0 || len(data) == 0:
 		how = "deleted"
