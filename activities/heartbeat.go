@@ -19,9 +19,9 @@ const (
 	// minHeartbeat is the interval of heartbeats at the beginning of a step, and how old the
 	// progress is that a watcher sees of it.
 	minHeartbeat = 2 * time.Second
-	// maxHeartbeat is the interval in a step that takes minutes. It is less than half of the heartbeat
-	// timeout of the workflows, so that one may be lost. Heartbeats cost Temporal work, and people
-	// money: Temporal Cloud bills each.
+	// maxHeartbeat is the interval in a step that takes minutes. It is less than half of the
+	// heartbeat timeout of the workflows, so that one may be lost. Each heartbeat is work for
+	// Temporal, and Temporal Cloud bills it.
 	maxHeartbeat = 10 * time.Second
 	// heartbeatGrowth is the part of a step's time that the interval is.
 	heartbeatGrowth = 15

@@ -78,8 +78,8 @@ type batchKey struct{ dataset, batch string }
 // lakeModel is what each batch holds.
 type lakeModel map[batchKey][]line
 
-// domain returns the domain of a host: the longest of the suffixes and a label, or else the last two
-// labels.
+// domain returns the domain of a host: the longest of the suffixes and a label, or else the last
+// two labels.
 func domain(host string, suffixes []string) string {
 	labels := strings.Split(host, ".")
 	for i := 1; i < len(labels)-1; i++ {
@@ -517,7 +517,7 @@ func (l *life) damage() string {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	how := ""
+	var how string
 	switch n := l.rng.IntN(3); {
 	case n == 0 || len(data) == 0:
 		how = "deleted"
@@ -610,7 +610,6 @@ func (l *life) heal() string {
 			named++
 			printed := l.publish("--rebuild")
 			did = append(did, "rebuilt")
-			out += printed
 			for _, ln := range strings.Split(strings.TrimSpace(printed), "\n") {
 				l.say("      publish: %s", ln)
 			}
