@@ -184,7 +184,7 @@ func RestoreBatchRegistry(
 	if err != nil || !lost {
 		return out, err
 	}
-	records, err := recordsOf(ctx, store, dataset, &out)
+	records, withdrawn, err := recordsOf(ctx, store, dataset, &out)
 	if err != nil {
 		return out, err
 	}
@@ -195,6 +195,14 @@ func RestoreBatchRegistry(
 	for _, name := range slices.Sorted(maps.Keys(records)) {
 		live, published := current[name]
 		others := records[name].newest(func(d string) bool { return d == live || older[d] })
+		others = slices.DeleteFunc(others, func(d string) bool {
+			if withdrawn[WithdrawnKey(dataset, name, d)] {
+				out.Unclear = append(out.Unclear, fmt.Sprintf("batch %s of dataset %d: the ingest with the record %s was "+
+					"withdrawn; if it was started again since, ingest the batch again", name, dataset, d))
+				return true
+			}
+			return false
+		})
 		switch {
 		case len(others) == 0:
 		case published:
@@ -266,15 +274,20 @@ func (r batchRecords) newest(known func(digest string) bool) []string {
 	return list
 }
 
-// recordsOf returns the intact records of a dataset, by the name of the batch.
+// recordsOf returns the intact records of a dataset, by the name of the batch, and the keys of the
+// marks of withdrawn ones.
 func recordsOf(
 	ctx context.Context, store blob.Store, dataset uint32, out *RestoredBatches,
-) (map[string]batchRecords, error) {
-	records := map[string]batchRecords{}
+) (records map[string]batchRecords, withdrawn map[string]bool, err error) {
+	records, withdrawn = map[string]batchRecords{}, map[string]bool{}
 	root := fmt.Sprintf("batches/dataset_id=%d/", dataset)
 	for info, err := range store.List(ctx, root) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		if strings.HasSuffix(info.Key, withdrawnSuffix) {
+			withdrawn[info.Key] = true
+			continue
 		}
 		name, file, _ := strings.Cut(strings.TrimPrefix(info.Key, root), "/")
 		digest, ok := strings.CutSuffix(file, ".json")
@@ -290,7 +303,7 @@ func recordsOf(
 		case errors.Is(err, codec.ErrCorrupt):
 			out.Unclear = append(out.Unclear, err.Error())
 		case err != nil:
-			return nil, err
+			return nil, nil, err
 		default:
 			if records[name] == nil {
 				records[name] = batchRecords{}
@@ -298,7 +311,7 @@ func recordsOf(
 			records[name][digest] = b.MovedFrom
 		}
 	}
-	return records, nil
+	return records, withdrawn, nil
 }
 
 // isLost reports whether a registry document must be restored, and the condition under which it may

@@ -117,6 +117,8 @@ func readVersion(ctx context.Context, store blob.Store, m *manifest.Manifest) (*
 // that the run wrote stay: they are named by their content, which a version may have from another
 // ingest.
 //
+// A mark beside the record keeps it from being found again if the registry is lost.
+//
 // A commit looks into the registry before it replaces the manifest. Withdraw first changes the
 // registry and then touches the manifest, so a commit that looked too early has to look again. Only
 // the first commit of a lake, which has no manifest to touch, can come in between.
@@ -146,6 +148,12 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 	if version, err := holds(); err != nil || version != "" {
 		return version, err
 	}
+	mark := lake.WithdrawnKey(dataset, batch, digest)
+	if digest != "" {
+		if _, err := store.Put(ctx, mark, nil, blob.Condition{}); err != nil {
+			return "", err
+		}
+	}
 	finished, registered, err := lake.WithdrawIngest(ctx, store, dataset, batch, run)
 	if err != nil || registered && finished == "" {
 		return "", err // nothing was finished, so no commit can have it
@@ -160,8 +168,10 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 	if _, err := lake.RegisterIngest(ctx, store, dataset, batch, run); err != nil {
 		return "", err
 	}
-	_, err = lake.FinishIngest(ctx, store, dataset, batch, run, digest)
-	return version, err
+	if _, err = lake.FinishIngest(ctx, store, dataset, batch, run, digest); err != nil {
+		return version, err
+	}
+	return version, store.Delete(ctx, mark)
 }
 
 // withdrawn reports whether an ingest whose batch is new in the plan was withdrawn since the plan

@@ -92,6 +92,29 @@ func TestWithdrawnBatchIsNotPublished(t *testing.T) {
 			t.Errorf("%+v, %v", s, err)
 		}
 	})
+	t.Run("before the registry is lost", func(t *testing.T) {
+		store := start(t)
+		testlake.Ingest(t, store, "other", "b0", records("o", 1))
+		testlake.Publish(t, store)
+		testlake.Ingest(t, store, "zeta", "b2", records("y", 1))
+		all, err := lake.Ingests(t.Context(), store, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := publish.Withdraw(t.Context(), store, 1, "b2", all["b2"][0].Run, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
+			t.Fatal(err)
+		}
+		r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+		if err != nil || len(r.Found) > 0 || len(r.Unmended) != 1 || !strings.Contains(r.Unmended[0], "withdrawn") {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if s, err := publish.Plan(t.Context(), store, testlake.Run(), 0); err != nil || !s.Nothing {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
 	t.Run("between", func(t *testing.T) {
 		store := start(t)
 		late := begin(t, store)
