@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"slices"
@@ -108,82 +109,110 @@ type unpublished struct {
 }
 
 func statusCommand(g *global) *cobra.Command {
-	const short = "Show the current version, what waits to be published, and the task queues"
 	var showRunning bool
-	cmd := inspectCommand(g, "status", short, func(cmd *cobra.Command, store blob.Store, url string) error {
-		s := lakeStatus{Lake: url, Unpublished: []unpublished{}, TaskQueues: map[string]string{}}
-		for _, pool := range activities.Pools {
-			s.TaskQueues[pool] = activities.TaskQueue(url, pool)
-		}
-		m, v, err := openVersion(cmd.Context(), store, "")
-		if errors.Is(err, manifest.ErrNoVersion) {
-			err = manifest.CheckPresent(cmd.Context(), store)
-		}
-		switch {
-		case errors.Is(err, codec.ErrCorrupt):
-			s.Damage = remedy.Explain(store.URL(), err)
-		case err != nil:
-			return err
-		case v != nil:
-			s.Version, s.Generation, s.Counts = v.ID, m.Generation, &v.Counts
-		}
-		if s.Unpublished, err = findUnpublished(cmd.Context(), store, v); err != nil {
-			return err
-		}
-		if showRunning {
-			c, err := connect(cmd.Context())
+	cmd := &cobra.Command{
+		Use:   "status --lake URL",
+		Short: "Show the current version, what waits to be published, and the task queues",
+		Long: `Status prints the current version and how much it holds, the finished batches that
+the next "starter publish" adds to it, and the names of the lake's task queues in
+Temporal. It reads only the lake. With --running it also asks Temporal which ingests
+and publishes of the lake are running, and what they wait for since when, even if the
+lake cannot be read.`,
+		Example: `  starter status --lake /data/lake
+  starter status --lake s3://b/lake --running --json`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			store, url, err := g.store(cmd.Context())
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			if s.Running, s.RunningWorkflows, err = findRunning(cmd.Context(), c, url); err != nil {
-				return err
+			s := lakeStatus{Lake: url, Unpublished: []unpublished{}, TaskQueues: map[string]string{}}
+			for _, pool := range activities.Pools {
+				s.TaskQueues[pool] = activities.TaskQueue(url, pool)
 			}
-		}
-		out := cmd.OutOrStdout()
-		if g.json {
-			return printJSON(out, s)
-		}
-		cli.Fprintf(out, "Lake        %s\n", url)
-		switch {
-		case s.Damage != "":
-			cli.Fprintf(out, "Version     %s\n", s.Damage)
-		case v == nil:
-			cli.Fprintf(out, "Version     none published yet\n")
-		default:
-			c := v.Counts
-			cli.Fprintf(out, "Version     %s (generation %d)\n", v.ID, m.Generation)
-			cli.Fprintf(out, "Holds       %s of %s in %s, %s, %s of Parquet\n", plural(c.Rows, "row"),
-				plural(int64(c.Datasets), "dataset"), plural(int64(c.Batches), "batch"),
-				plural(c.Parts, "part"), size(c.PartBytes))
-			cli.Fprintf(out, "Index       %s, %s\n", plural(int64(c.Segments), "segment"), size(c.IndexBytes))
-		}
-		cli.Fprintf(out, "Waiting     %s to be published\n", plural(int64(len(s.Unpublished)), "finished batch"))
-		for _, u := range s.Unpublished {
-			if u.Batch == "" {
-				cli.Fprintf(out, "            batches of %s: %s\n", u.Dataset, u.Damage)
-				continue
+			unread := remedy.Explained(url, s.read(cmd.Context(), store))
+			if !showRunning && unread != nil {
+				return unread
 			}
-			if u.Damage != "" {
-				cli.Fprintf(out, "            %s %s is damaged: %s\n", u.Dataset, u.Batch, u.Damage)
-				continue
+			if showRunning {
+				c, err := connect(cmd.Context())
+				if err != nil {
+					return errors.Join(unread, err)
+				}
+				defer c.Close()
+				if s.Running, s.RunningWorkflows, err = findRunning(cmd.Context(), c, url); err != nil {
+					return errors.Join(unread, err)
+				}
 			}
-			cli.Fprintf(out, "            %s %s\n", u.Dataset, u.Batch)
-		}
-		cli.Fprintf(out, "Task queues %s\n", activities.TaskQueue(url, "{"+strings.Join(activities.Pools, ",")+"}"))
-		if showRunning {
-			s.printRunning(out)
-		}
-		return nil
-	})
-	cmd.Long = `Status prints the current version and how much it holds, the finished batches that
-the next "starter publish" adds to it, and the names of the lake's task queues in
-Temporal. It reads only the lake. With --running it also asks Temporal which ingests
-and publishes of the lake are running, and what they wait for since when.`
-	cmd.Example = `  starter status --lake /data/lake
-  starter status --lake s3://b/lake --running --json`
+			if g.json {
+				return errors.Join(printJSON(cmd.OutOrStdout(), s), unread)
+			}
+			s.print(cmd.OutOrStdout(), unread == nil, showRunning)
+			return unread
+		},
+	}
+	g.lakeFlag(cmd)
 	cmd.Flags().BoolVar(&showRunning, "running", false, "list the running workflows and what they wait for")
 	return cmd
+}
+
+// read reads what the lake says.
+func (s *lakeStatus) read(ctx context.Context, store blob.Store) error {
+	if err := requireLake(ctx, store, s.Lake); err != nil {
+		return err
+	}
+	m, v, err := openVersion(ctx, store, "")
+	if errors.Is(err, manifest.ErrNoVersion) {
+		err = manifest.CheckPresent(ctx, store)
+	}
+	switch {
+	case errors.Is(err, codec.ErrCorrupt):
+		s.Damage = remedy.Explain(store.URL(), err)
+	case err != nil:
+		return err
+	case v != nil:
+		s.Version, s.Generation, s.Counts = v.ID, m.Generation, &v.Counts
+	}
+	s.Unpublished, err = findUnpublished(ctx, store, v)
+	return err
+}
+
+// print prints the status for people, without the lake if that was not read.
+func (s *lakeStatus) print(out io.Writer, read, showRunning bool) {
+	cli.Fprintf(out, "Lake        %s\n", s.Lake)
+	if read {
+		s.printLake(out)
+	}
+	cli.Fprintf(out, "Task queues %s\n", activities.TaskQueue(s.Lake, "{"+strings.Join(activities.Pools, ",")+"}"))
+	if showRunning {
+		s.printRunning(out)
+	}
+}
+
+func (s *lakeStatus) printLake(out io.Writer) {
+	switch c := s.Counts; {
+	case s.Damage != "":
+		cli.Fprintf(out, "Version     %s\n", s.Damage)
+	case c == nil:
+		cli.Fprintf(out, "Version     none published yet\n")
+	default:
+		cli.Fprintf(out, "Version     %s (generation %d)\n", s.Version, s.Generation)
+		cli.Fprintf(out, "Holds       %s of %s in %s, %s, %s of Parquet\n", plural(c.Rows, "row"),
+			plural(int64(c.Datasets), "dataset"), plural(int64(c.Batches), "batch"),
+			plural(c.Parts, "part"), size(c.PartBytes))
+		cli.Fprintf(out, "Index       %s, %s\n", plural(int64(c.Segments), "segment"), size(c.IndexBytes))
+	}
+	cli.Fprintf(out, "Waiting     %s to be published\n", plural(int64(len(s.Unpublished)), "finished batch"))
+	for _, u := range s.Unpublished {
+		switch {
+		case u.Batch == "":
+			cli.Fprintf(out, "            batches of %s: %s\n", u.Dataset, u.Damage)
+		case u.Damage != "":
+			cli.Fprintf(out, "            %s %s is damaged: %s\n", u.Dataset, u.Batch, u.Damage)
+		default:
+			cli.Fprintf(out, "            %s %s\n", u.Dataset, u.Batch)
+		}
+	}
 }
 
 // findUnpublished returns the finished batches of the registry that a version lacks, or all of them

@@ -161,10 +161,11 @@ func TestOutage(t *testing.T) {
 		u.startTemporal(t)
 		t.Logf("%s: Temporal was killed and is back", time.Now().Format(time.TimeOnly))
 		until(t, "progress says what is waited for", func(context.Context) error {
-			out, errs, _ := u.starter(t, "status", "--lake", u.lake)
-			if !strings.Contains(out+errs, "waiting") {
+			out, errs, _ := u.starter(t, "status", "--lake", u.lake, "--running")
+			if !strings.Contains(out, "waiting since") || !strings.Contains(errs, u.lake) {
 				return fmt.Errorf("status prints %s %s", out, errs)
 			}
+			t.Logf("starter status --running prints:\n%s", out)
 			return nil
 		})
 	})
