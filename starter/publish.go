@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
@@ -114,6 +115,9 @@ func printPublish(out io.Writer, res *workflows.PublishResult) {
 		for _, line := range r.Found {
 			cli.Fprintf(out, "Found: %s\n", line)
 		}
+		for _, line := range r.Earlier {
+			cli.Fprintf(out, "Lost to earlier versions: %s\n", line)
+		}
 		for _, line := range r.Lost {
 			cli.Fprintf(out, "Lost: %s\n", line)
 		}
@@ -122,6 +126,9 @@ func printPublish(out io.Writer, res *workflows.PublishResult) {
 		}
 	}
 	for _, line := range res.Lost {
+		if res.Rebuilt != nil && slices.Contains(res.Rebuilt.Lost, line) {
+			continue
+		}
 		cli.Fprintf(out, "Lost: %s\n", line)
 	}
 	if m := res.Moved; m != nil {

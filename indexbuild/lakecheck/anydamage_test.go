@@ -359,7 +359,7 @@ func (c *damageCase) run(h harm, unnamed string) (outcome string) {
 		t.Errorf("%s: rebuild: %v", c.what, err)
 		return "failed"
 	}
-	reported = append(append(reported, rebuilt.Unmended...), rebuilt.Lost...)
+	reported = slices.Concat(reported, rebuilt.Unmended, rebuilt.Earlier, rebuilt.Lost)
 	publishAll := func() bool {
 		done, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir())
 		if err != nil {

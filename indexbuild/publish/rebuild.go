@@ -42,6 +42,9 @@ type Rebuilt struct {
 	// Unmended lists what cannot be repaired, such as damaged parts and batch records, with the
 	// command that mends it.
 	Unmended []string `json:"unmended,omitempty"`
+	// Earlier lists what cannot be repaired and only versions before the current one need. No
+	// command mends it.
+	Earlier []string `json:"lost_to_earlier_versions,omitempty"`
 }
 
 // Add adds the result of another Rebuild.
@@ -55,6 +58,7 @@ func (r *Rebuilt) Add(o Rebuilt) {
 	}{
 		{&r.Segments, o.Segments}, {&r.Replaced, o.Replaced}, {&r.Registries, o.Registries},
 		{&r.Found, o.Found}, {&r.Lost, o.Lost}, {&r.Unmended, o.Unmended},
+		{&r.Earlier, o.Earlier},
 	} {
 		addLines(l.to, l.from...)
 	}
@@ -96,6 +100,17 @@ type rebuilder struct {
 	store   blob.Store
 	tempDir string
 	out     Rebuilt
+	// earlier tells that only versions before the current one need what is mended now.
+	earlier bool
+}
+
+// addUnmended lists an error about an object that cannot be mended.
+func (r *rebuilder) addUnmended(err error, explained string) {
+	if r.earlier {
+		addLines(&r.out.Earlier, err.Error())
+	} else {
+		addLines(&r.out.Unmended, explained)
+	}
 }
 
 // unmended lists an error that no retry repairs, and returns any other.
@@ -107,7 +122,7 @@ func (r *rebuilder) unmended(err error) error {
 	if r.ctx.Err() != nil || !final {
 		return err
 	}
-	addLines(&r.out.Unmended, remedy.Explain(r.store.URL(), err))
+	r.addUnmended(err, remedy.Explain(r.store.URL(), err))
 	return nil
 }
 
@@ -139,11 +154,13 @@ func (r *rebuilder) run(which string) error {
 				continue
 			}
 			done[s.ID] = true
+			r.earlier = i > 0
 			if err := r.unmended(r.segment(v, s, i == 0)); err != nil {
 				return err
 			}
 		}
 	}
+	r.earlier = false
 	if which == RebuildAll {
 		return r.batches(base, older)
 	}
@@ -308,12 +325,18 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 	for i := range finished {
 		add(finished[i].ref())
 	}
-	for _, v := range append([]*manifest.Version{base}, older...) {
+	for _, b := range base.Batches {
+		add(lakecheck.BatchRef(b))
+	}
+	needed := len(refs)
+	for _, v := range older {
 		for _, b := range v.Batches {
 			add(lakecheck.BatchRef(b))
 		}
 	}
-	for _, ref := range refs {
+	defer func() { r.earlier = false }()
+	for i, ref := range refs {
+		r.earlier = i >= needed
 		n, err := repair.RestorePostings(r.ctx, r.store, ref, r.tempDir)
 		if r.out.Postings += n; err != nil {
 			if err := r.unmendedBatch(ref, err); err != nil {
@@ -330,7 +353,7 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 // unmendedBatch is unmended for an error about a batch's objects.
 func (r *rebuilder) unmendedBatch(ref segment.BatchRef, err error) error {
 	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange) || errors.Is(err, codec.ErrCorrupt) {
-		addLines(&r.out.Unmended, lakecheck.Reason(r.ctx, r.store, ref, err))
+		r.addUnmended(err, lakecheck.Reason(r.ctx, r.store, ref, err))
 		return nil
 	}
 	return r.unmended(err)
