@@ -15,6 +15,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -129,7 +130,7 @@ func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRe
 		found, err := publish.Find(ctx, c.Store, req.ref(), seen)
 		out := Look{Seen: found.Current, Error: found.Damage}
 		switch {
-		case errors.Is(err, codec.ErrCorrupt):
+		case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrRange):
 			out.Reason = err.Error()
 		case err != nil:
 			return Look{}, err

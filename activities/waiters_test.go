@@ -27,6 +27,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/manifest"
 )
 
 // service answers the one request that the activities send without the client's methods.
@@ -178,6 +179,27 @@ func TestDamagedManifestIsNoFaultOfTheBatch(t *testing.T) {
 	got, err := do[Look](t, control.FindVersion, control.URL, req, "")
 	if err != nil || got.Error != "" || !strings.Contains(got.Reason, "manifest.json") {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestLostVersionIsNoFaultOfTheBatch checks that an ingest waits for the publish that mends a lost
+// current version.
+func TestLostVersionIsNoFaultOfTheBatch(t *testing.T) {
+	control, _ := newControl(nil)
+	testlake.Ingest(t, control.Store, "d", "a", []testlake.Record{{URL: "http://a.example/"}})
+	key := manifest.VersionKey(testlake.Publish(t, control.Store).Version)
+	testlake.Ingest(t, control.Store, "d", "b", []testlake.Record{{URL: "http://b.example/"}})
+	if err := control.Store.Delete(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	req := PublishRequest{DatasetID: 1, Batch: "b", Digest: digest(t, control.Store, "b")}
+	got, err := do[Look](t, control.FindVersion, control.URL, req, "")
+	if err != nil || got.Error != "" || !got.Ask || !strings.Contains(got.Reason, key) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	version := testlake.Publish(t, control.Store).Version
+	if got, err = do[Look](t, control.FindVersion, control.URL, req, got.Seen); err != nil || got.Version != version {
+		t.Errorf("after the next publish: %+v, %v", got, err)
 	}
 }
 
