@@ -117,61 +117,64 @@ func readVersion(ctx context.Context, store blob.Store, m *manifest.Manifest) (*
 // that the run wrote stay: they are named by their content, which a version may have from another
 // ingest.
 //
-// A mark beside the record keeps it from being found again if the registry is lost.
+// A mark beside the record keeps it from being found again if the registry is lost, and keeps the
+// ingest's place in the order for a repetition.
 //
 // A commit looks into the registry before it replaces the manifest. Withdraw first changes the
 // registry and then touches the manifest, so a commit that looked too early has to look again. Only
 // the first commit of a lake, which has no manifest to touch, can come in between.
 func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string) (version string, err error) {
+	own, registered, err := lake.FindIngest(ctx, store, dataset, batch, run, digest)
+	if err == nil && !registered {
+		own, err = lake.MarkedIngest(ctx, store, dataset, batch, run, digest)
+	}
+	if err != nil {
+		return "", err
+	}
+	// A version may have the record that the ingest finished with, although the registry names the
+	// one to which it is being moved.
 	holds := func() (string, error) {
-		if digest == "" {
-			return "", nil
-		}
 		v, err := currentVersion(ctx, store)
 		if err != nil || v == nil {
 			return "", err
 		}
-		if live, ok := v.FindBatch(dataset, batch); ok && live.Digest == digest {
+		live, ok := v.FindBatch(dataset, batch)
+		if ok && (own.Is(live.Digest) || live.Digest == digest) {
 			return v.ID, nil
 		}
 		return "", nil
 	}
-	ingests, err := lake.Ingests(ctx, store, dataset)
-	if err != nil {
-		return "", err
-	}
-	for _, i := range ingests[batch] {
-		if i.Run == run && i.Digest != "" {
-			digest = i.Digest
-		}
-	}
-	if version, err := holds(); err != nil || version != "" {
+	if version, err = holds(); err != nil || version != "" && registered {
 		return version, err
 	}
-	mark := lake.WithdrawnKey(dataset, batch, digest)
-	if digest != "" {
-		if _, err := store.Put(ctx, mark, nil, blob.Condition{}); err != nil {
+	if version == "" {
+		if err := lake.MarkWithdrawn(ctx, store, dataset, batch, own); err != nil {
+			return "", err
+		}
+		in, removed, err := lake.WithdrawIngest(ctx, store, dataset, batch, run, digest)
+		if err != nil || removed && in.Digest == "" {
+			return "", err // nothing was finished, so no commit can have it
+		}
+		if removed && in != own { // it has finished, or was moved, meanwhile
+			own = in
+			if err := lake.MarkWithdrawn(ctx, store, dataset, batch, own); err != nil {
+				return "", err
+			}
+		}
+		if err := manifest.Touch(ctx, store); err != nil {
+			return "", err
+		}
+		if version, err = holds(); err != nil || version == "" {
 			return "", err
 		}
 	}
-	finished, registered, err := lake.WithdrawIngest(ctx, store, dataset, batch, run)
-	if err != nil || registered && finished == "" {
-		return "", err // nothing was finished, so no commit can have it
-	}
-	if err := manifest.Touch(ctx, store); err != nil {
-		return "", err
-	}
-	if version, err = holds(); err != nil || version == "" {
-		return "", err
-	}
 	// A commit came first. The registry has to agree with the version.
-	if _, err := lake.RegisterIngest(ctx, store, dataset, batch, run); err != nil {
-		return "", err
+	if own.Seq > 0 {
+		if err := lake.ReturnIngest(ctx, store, dataset, batch, own); err != nil {
+			return "", err
+		}
 	}
-	if _, err = lake.FinishIngest(ctx, store, dataset, batch, run, digest); err != nil {
-		return version, err
-	}
-	return version, store.Delete(ctx, mark)
+	return version, lake.UnmarkWithdrawn(ctx, store, dataset, batch, own)
 }
 
 // withdrawn reports whether an ingest whose batch is new in the plan was withdrawn since the plan
