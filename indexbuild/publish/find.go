@@ -164,7 +164,11 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 		if err := manifest.Touch(ctx, store); err != nil {
 			return "", err
 		}
-		if version, err = holds(); err != nil || version == "" {
+		version, err = holds()
+		if err == nil && version == "" {
+			err = unmarkUnlessGone(ctx, store, dataset, batch, own)
+		}
+		if err != nil || version == "" {
 			return "", err
 		}
 	}
@@ -175,6 +179,18 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 		}
 	}
 	return version, lake.UnmarkWithdrawn(ctx, store, dataset, batch, own)
+}
+
+// unmarkUnlessGone removes the marks of an ingest that was withdrawn if another registered ingest has
+// the same record. That ingest may have finished before the marks were written.
+func unmarkUnlessGone(ctx context.Context, store blob.Store, dataset uint32, batch string, in lake.Ingest) error {
+	ingests, err := lake.Ingests(ctx, store, dataset)
+	if err == nil && slices.ContainsFunc(ingests[batch], func(i lake.Ingest) bool {
+		return i.Is(in.Digest) || i.Is(in.MovedFrom)
+	}) {
+		err = lake.UnmarkWithdrawn(ctx, store, dataset, batch, in)
+	}
+	return err
 }
 
 // withdrawn reports whether an ingest whose batch is new in the plan was withdrawn since the plan

@@ -117,6 +117,27 @@ func TestWithdrawnBatchIsNotPublished(t *testing.T) {
 			t.Errorf("%+v, %v", s, err)
 		}
 	})
+	for _, name := range []string{"and ingested again", "with another ingest of the same content"} {
+		t.Run(name+", before the registry is lost", func(t *testing.T) {
+			store := start(t)
+			testlake.Ingest(t, store, "other", "b0", records("o", 1))
+			testlake.Ingest(t, store, "zeta", "b0", records("y", 1)) // without a withdrawal
+			if name == "and ingested again" {
+				withdraw(t, store)
+				testlake.Ingest(t, store, "zeta", "b1", records("z", 1))
+			} else {
+				testlake.Ingest(t, store, "zeta", "b1", records("z", 1))
+				withdraw(t, store)
+			}
+			if err := store.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
+				t.Fatal(err)
+			}
+			r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+			if err != nil || len(r.Found) != 2 || len(r.Unmended) > 0 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
 	t.Run("between", func(t *testing.T) {
 		store := start(t)
 		late := begin(t, store)
