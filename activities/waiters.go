@@ -156,9 +156,9 @@ func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRe
 }
 
 // TellIngests tells workflows which version holds their batches, or why none will. Skipped are
-// damaged batches that the last publish left out. Batches that are neither in the version nor
-// skipped are not mentioned to their workflows, which look for themselves; so do those that cannot
-// be told.
+// batches that the last publish left out; those that are not damaged themselves still wait. Batches
+// that are neither in the version nor damaged are not mentioned to their workflows, which look for
+// themselves; so do those that cannot be told.
 func (c *Control) TellIngests(ctx context.Context, lakeURL string, requests []PublishRequest, skipped []publish.Skipped) error {
 	if err := c.check(lakeURL); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (c *Control) TellIngests(ctx context.Context, lakeURL string, requests []Pu
 		for i, req := range requests {
 			answer := Published{Version: found[i], Digest: req.Digest}
 			if at := slices.IndexFunc(skipped, func(s publish.Skipped) bool {
-				return s.Covers(req.DatasetID, req.Batch)
+				return s.Damages(refs[i])
 			}); at >= 0 && answer.Version == "" {
 				answer.Error = skipped[at].Reason
 			}

@@ -88,13 +88,13 @@ func digest(t *testing.T, store blob.Store, batch string) string {
 	return all[len(all)-1].Digest
 }
 
-// TestOnlyWhatIsTrueIsTold publishes one of four batches. The list of skipped batches is cut
-// off: it lacks one.
+// TestOnlyWhatIsTrueIsTold publishes one of five batches. The list of skipped batches is cut
+// off: it lacks one. Of another batch it has the next ingest.
 func TestOnlyWhatIsTrueIsTold(t *testing.T) {
 	control, client := newControl(nil)
 	testlake.Ingest(t, control.Store, "d", "good", []testlake.Record{{URL: "http://a.example/"}})
 	testlake.Publish(t, control.Store)
-	for _, b := range []string{"listed", "cut"} {
+	for _, b := range []string{"listed", "cut", "next"} {
 		testlake.Ingest(t, control.Store, "d", b, []testlake.Record{{URL: "http://b.example/" + b}})
 	}
 	var mu sync.Mutex
@@ -113,8 +113,14 @@ func TestOnlyWhatIsTrueIsTold(t *testing.T) {
 		return PublishRequest{WorkflowID: id, RunID: "r", DatasetID: 1, Batch: batch, Digest: digest(t, control.Store, batch)}
 	}
 	if _, err := do[any](t, control.TellIngests, control.URL,
-		[]PublishRequest{request("gone", "good"), request("w1", "good"), request("w2", "listed"), request("w3", "cut")},
-		[]publish.Skipped{{DatasetID: 1, Batch: "listed", Reason: "damaged"}}); err != nil {
+		[]PublishRequest{request("gone", "good"), request("w1", "good"), request("w2", "listed"), request("w3", "cut"),
+			request("w4", "next")},
+		[]publish.Skipped{
+			{DatasetID: 1, Batch: "listed", Reason: "damaged", Digest: digest(t, control.Store, "listed")},
+			{DatasetID: 1, Batch: "next", Reason: "damaged", Digest: "another"},
+			{DatasetID: 1, Batch: "cut", Reason: "another batch of its segment is damaged"},
+			{DatasetID: 1, Reason: "the order of ingests is damaged"},
+		}); err != nil {
 		t.Fatal(err)
 	}
 	delete(told, "gone")
