@@ -107,8 +107,9 @@ func noteCollision(
 		return slices.Contains(c.Batches[0], ref) || slices.Contains(c.Batches[1], ref)
 	}
 	var blamed *planned
-	for i := range p.Batches {
-		if b := &p.Batches[i]; has(b.ref()) && (blamed == nil || b.New || !blamed.New) {
+	all := p.all()
+	for i := range all {
+		if b := &all[i]; has(b.ref()) && (blamed == nil || b.New || !blamed.New) {
 			blamed = b
 		}
 	}
