@@ -25,11 +25,18 @@ type Found struct {
 }
 
 // Find looks for a finished batch in the current version. Seen is the id of a version that is known
-// not to have the batch; it is not read again. An empty digest stands for any.
-func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen string) (Found, error) {
+// not to have the batch, "" for none. While it is the current one, Find reads nothing but the
+// manifest, and finds no damage. An empty digest stands for any.
+func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen string) (out Found, err error) {
 	m, _, err := manifest.Read(ctx, store)
 	if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
 		return Found{}, err
+	}
+	if m != nil {
+		out.Current = m.CurrentVersion
+	}
+	if out.Current != "" && out.Current == seen {
+		return out, nil
 	}
 	later := map[string]bool{} // digests of the ingest asked for and of those that registered after it
 	ingests, err := lake.Ingests(ctx, store, batch.DatasetID)
@@ -41,11 +48,7 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		after = after || i.Is(batch.Digest)
 		later[i.Digest] = after && i.Digest != ""
 	}
-	var out Found
 	if m != nil {
-		out.Current = m.CurrentVersion
-	}
-	if out.Current != "" && out.Current != seen {
 		v, err := readVersion(ctx, store, m)
 		if err != nil {
 			return Found{}, err

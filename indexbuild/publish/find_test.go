@@ -64,8 +64,31 @@ func TestFindTellsWhatBecameOfABatch(t *testing.T) {
 	if err := store.Delete(t.Context(), lake.BatchKey(1, "b1", third.Digest)); err != nil {
 		t.Fatal(err)
 	}
-	if found := find(third, id); found.Published || !strings.Contains(found.Damage, third.Digest) {
+	if found := find(third, ""); found.Published || !strings.Contains(found.Damage, third.Digest) {
 		t.Errorf("without its record: %+v", found)
+	}
+}
+
+// TestFindIsCheapUntilThereIsAnotherVersion looks again at a lake of which only the manifest can be
+// read.
+func TestFindIsCheapUntilThereIsAnotherVersion(t *testing.T) {
+	inner := blob.NewMemory()
+	testlake.Ingest(t, inner, "alpha", "b0", records("a", 1))
+	testlake.Publish(t, inner)
+	id := current(t, inner).ID
+	testlake.Ingest(t, inner, "alpha", "b1", records("b", 1))
+	ref := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: ingests(t, inner)[0].Digest}
+	store := blobtest.NewFaulty(inner)
+	store.Inject(blobtest.Fault{Key: func(key string) bool { return key != manifest.Key }})
+	for range 2 {
+		if found, err := publish.Find(t.Context(), store, ref, id); err != nil || found != (publish.Found{Current: id}) {
+			t.Fatalf("%+v, %v", found, err)
+		}
+	}
+	testlake.Publish(t, inner)
+	found, err := publish.Find(t.Context(), inner, ref, id)
+	if want := (publish.Found{Current: current(t, inner).ID, Published: true}); err != nil || found != want {
+		t.Errorf("%+v, %v, want %+v", found, err, want)
 	}
 }
 
