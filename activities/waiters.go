@@ -15,6 +15,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -119,8 +120,9 @@ type Look struct {
 }
 
 // FindVersion tells a waiting ingest whether a version holds its batch, and what the publisher
-// does. Seen is the version that the last call saw. It costs two small reads until there is another
-// version. A lake that cannot be read is a reason, not an error: the batch is sound.
+// does. Seen is the version that the last call saw. It costs one small read until there is another
+// version; then, and while the lake has none, it reads the order of ingests and looks at each part of
+// the batch. A lake that cannot be read is a reason, not an error: the batch is sound.
 func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRequest, seen string) (Look, error) {
 	if err := c.check(lakeURL); err != nil {
 		return Look{}, err
@@ -129,7 +131,7 @@ func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRe
 		found, err := publish.Find(ctx, c.Store, req.ref(), seen)
 		out := Look{Seen: found.Current, Error: found.Damage}
 		switch {
-		case errors.Is(err, codec.ErrCorrupt):
+		case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrRange):
 			out.Reason = err.Error()
 		case err != nil:
 			return Look{}, err
@@ -155,9 +157,9 @@ func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRe
 }
 
 // TellIngests tells workflows which version holds their batches, or why none will. Skipped are
-// damaged batches that the last publish left out. Batches that are neither in the version nor
-// skipped are not mentioned to their workflows, which look for themselves; so do those that cannot
-// be told.
+// batches that the last publish left out; those that are not damaged themselves still wait. Batches
+// that are neither in the version nor damaged are not mentioned to their workflows, which look for
+// themselves; so do those that cannot be told.
 func (c *Control) TellIngests(ctx context.Context, lakeURL string, requests []PublishRequest, skipped []publish.Skipped) error {
 	if err := c.check(lakeURL); err != nil {
 		return err
@@ -176,7 +178,7 @@ func (c *Control) TellIngests(ctx context.Context, lakeURL string, requests []Pu
 		for i, req := range requests {
 			answer := Published{Version: found[i], Digest: req.Digest}
 			if at := slices.IndexFunc(skipped, func(s publish.Skipped) bool {
-				return s.Covers(req.DatasetID, req.Batch)
+				return s.Damages(refs[i])
 			}); at >= 0 && answer.Version == "" {
 				answer.Error = skipped[at].Reason
 			}

@@ -27,6 +27,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/manifest"
 )
 
 // service answers the one request that the activities send without the client's methods.
@@ -87,13 +88,13 @@ func digest(t *testing.T, store blob.Store, batch string) string {
 	return all[len(all)-1].Digest
 }
 
-// TestOnlyWhatIsTrueIsTold publishes one of four batches. The list of skipped batches is cut
-// off: it lacks one.
+// TestOnlyWhatIsTrueIsTold publishes one of five batches. The list of skipped batches is cut
+// off: it lacks one. Of another batch it has the next ingest.
 func TestOnlyWhatIsTrueIsTold(t *testing.T) {
 	control, client := newControl(nil)
 	testlake.Ingest(t, control.Store, "d", "good", []testlake.Record{{URL: "http://a.example/"}})
 	testlake.Publish(t, control.Store)
-	for _, b := range []string{"listed", "cut"} {
+	for _, b := range []string{"listed", "cut", "next"} {
 		testlake.Ingest(t, control.Store, "d", b, []testlake.Record{{URL: "http://b.example/" + b}})
 	}
 	var mu sync.Mutex
@@ -112,8 +113,14 @@ func TestOnlyWhatIsTrueIsTold(t *testing.T) {
 		return PublishRequest{WorkflowID: id, RunID: "r", DatasetID: 1, Batch: batch, Digest: digest(t, control.Store, batch)}
 	}
 	if _, err := do[any](t, control.TellIngests, control.URL,
-		[]PublishRequest{request("gone", "good"), request("w1", "good"), request("w2", "listed"), request("w3", "cut")},
-		[]publish.Skipped{{DatasetID: 1, Batch: "listed", Reason: "damaged"}}); err != nil {
+		[]PublishRequest{request("gone", "good"), request("w1", "good"), request("w2", "listed"), request("w3", "cut"),
+			request("w4", "next")},
+		[]publish.Skipped{
+			{DatasetID: 1, Batch: "listed", Reason: "damaged", Digest: digest(t, control.Store, "listed")},
+			{DatasetID: 1, Batch: "next", Reason: "damaged", Digest: "another"},
+			{DatasetID: 1, Batch: "cut", Reason: "another batch of its segment is damaged"},
+			{DatasetID: 1, Reason: "the order of ingests is damaged"},
+		}); err != nil {
 		t.Fatal(err)
 	}
 	delete(told, "gone")
@@ -178,6 +185,27 @@ func TestDamagedManifestIsNoFaultOfTheBatch(t *testing.T) {
 	got, err := do[Look](t, control.FindVersion, control.URL, req, "")
 	if err != nil || got.Error != "" || !strings.Contains(got.Reason, "manifest.json") {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestLostVersionIsNoFaultOfTheBatch checks that an ingest waits for the publish that mends a lost
+// current version.
+func TestLostVersionIsNoFaultOfTheBatch(t *testing.T) {
+	control, _ := newControl(nil)
+	testlake.Ingest(t, control.Store, "d", "a", []testlake.Record{{URL: "http://a.example/"}})
+	key := manifest.VersionKey(testlake.Publish(t, control.Store).Version)
+	testlake.Ingest(t, control.Store, "d", "b", []testlake.Record{{URL: "http://b.example/"}})
+	if err := control.Store.Delete(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	req := PublishRequest{DatasetID: 1, Batch: "b", Digest: digest(t, control.Store, "b")}
+	got, err := do[Look](t, control.FindVersion, control.URL, req, "")
+	if err != nil || got.Error != "" || !got.Ask || !strings.Contains(got.Reason, key) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	version := testlake.Publish(t, control.Store).Version
+	if got, err = do[Look](t, control.FindVersion, control.URL, req, got.Seen); err != nil || got.Version != version {
+		t.Errorf("after the next publish: %+v, %v", got, err)
 	}
 }
 

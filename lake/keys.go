@@ -110,7 +110,7 @@ func PostingsKey(dataset uint32, batch, digest string) string {
 }
 
 // WithdrawnKey is the key of the mark that the ingest with that record was withdrawn. A registry
-// that is restored from records leaves such records out. The object is empty.
+// that is restored from records leaves such records out.
 func WithdrawnKey(dataset uint32, batch, digest string) string {
 	return BatchPrefix(dataset, batch) + digest + withdrawnSuffix
 }

@@ -141,11 +141,9 @@ const keepUnfinished = 20_000
 const keepSuperseded = 1000
 
 // RegisterIngest appends an ingest to the order of its dataset's ingests and returns its number,
-// from
-// 1. Of two runs of one batch the one that registered later wins, whichever finishes first. A run
-// that
-// registers a batch again gets the same number. A registry that is missing from a dataset with
-// batches is a *codec.CorruptError.
+// from 1. Of two runs of one batch the one that registered later wins, whichever finishes first. A
+// run that registers a batch again gets the same number. A registry that is missing from a dataset
+// with batches is a *codec.CorruptError.
 func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run string) (seq int64, err error) {
 	if err := CheckBatchName(batch); err != nil {
 		return 0, err
@@ -174,7 +172,8 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 
 // FinishIngest records the digest of the batch record of a run's ingest. The record must be in the
 // store already. Current is false if a run that registered later has finished the batch before:
-// that run's record stays current. A run that has not registered the batch gets ErrUnknownRun.
+// that run's record stays current. A run that has not registered the batch gets ErrUnknownRun. If an
+// earlier ingest with this record was withdrawn, its mark is removed.
 func FinishIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
 ) (current bool, err error) {
@@ -198,6 +197,9 @@ func FinishIngest(
 		r.dropSuperseded()
 		return changed, nil
 	})
+	if err == nil {
+		err = store.Delete(ctx, WithdrawnKey(dataset, batch, digest))
+	}
 	if err != nil {
 		return false, fmt.Errorf("finish ingest of batch %q of dataset %d: %w", batch, dataset, err)
 	}

@@ -1,42 +1,126 @@
 package lake
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // WithdrawIngest removes a run's ingest of a batch from the order of ingests, finished or not. The
 // batch is then as if the run had not been: an earlier finished ingest is current again. It returns
-// the digest that the run had finished with, "" if it had not, and whether the ingest was
-// registered. The run cannot finish afterwards, even if one of its steps is still running.
+// the ingest and whether it was registered. The run cannot finish afterwards, even if one of its
+// steps is still running. Digest is as for FindIngest.
 //
 // Calls may be repeated and concurrent; only the first finds the ingest registered.
 func WithdrawIngest(
-	ctx context.Context, store blob.Store, dataset uint32, batch, run string,
-) (digest string, registered bool, err error) {
+	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
+) (in Ingest, registered bool, err error) {
 	err = update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
-		at := slices.IndexFunc(r.Ingests, func(e entry) bool { return e.Run == run && e.Batch == batch })
+		at := r.find(batch, run, digest)
 		if at < 0 {
 			return false, nil
 		}
-		digest, registered = r.Ingests[at].Digest, true
+		in, registered = r.Ingests[at].ingest(), true
 		r.Ingests = slices.Delete(r.Ingests, at, at+1)
 		return true, nil
 	})
 	if err != nil {
-		return "", false, fmt.Errorf("withdraw ingest of batch %q of dataset %d: %w", batch, dataset, err)
+		return Ingest{}, false, fmt.Errorf("withdraw ingest of batch %q of dataset %d: %w", batch, dataset, err)
 	}
-	return digest, registered, nil
+	return in, registered, nil
+}
+
+// ReturnIngest puts an ingest that was withdrawn back in its place in the order, unless it is
+// there. Ingests that registered after it still win.
+func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch string, in Ingest) error {
+	err := update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+		if err := r.belongTo(dataset); err != nil {
+			return false, err
+		}
+		if r.find(batch, in.Run, in.Digest) >= 0 {
+			return false, nil
+		}
+		e := entry{Seq: in.Seq, Batch: batch, Run: in.Run, Digest: in.Digest, MovedFrom: in.MovedFrom}
+		at, taken := slices.BinarySearchFunc(r.Ingests, e.Seq, func(e entry, seq int64) int { return cmp.Compare(e.Seq, seq) })
+		if taken || e.Seq >= r.NextSeq { // the registry was lost and restored meanwhile
+			at, e.Seq = len(r.Ingests), r.NextSeq
+			r.NextSeq++
+		}
+		r.Ingests = slices.Insert(r.Ingests, at, e)
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("return ingest of batch %q of dataset %d: %w", batch, dataset, err)
+	}
+	return nil
+}
+
+// withdrawnMark is the document at WithdrawnKey: the ingest, for a repetition of its withdrawal.
+// Marks of older builds are empty.
+type withdrawnMark struct {
+	Format int   `json:"format"`
+	Ingest entry `json:"ingest"`
+}
+
+// MarkWithdrawn writes the marks that an ingest was withdrawn: of its record, and of the record
+// from which that was moved.
+func MarkWithdrawn(ctx context.Context, store blob.Store, dataset uint32, batch string, in Ingest) error {
+	data, err := codec.Seal(withdrawnMark{registryFormat, entry{
+		Seq: in.Seq, Batch: batch, Run: in.Run, Digest: in.Digest, MovedFrom: in.MovedFrom,
+	}})
+	for _, digest := range in.digests() {
+		if err == nil {
+			_, err = store.Put(ctx, WithdrawnKey(dataset, batch, digest), data, blob.Condition{})
+		}
+	}
+	return err
+}
+
+// UnmarkWithdrawn removes the marks that MarkWithdrawn has written.
+func UnmarkWithdrawn(ctx context.Context, store blob.Store, dataset uint32, batch string, in Ingest) error {
+	for _, digest := range in.digests() {
+		if err := store.Delete(ctx, WithdrawnKey(dataset, batch, digest)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MarkedIngest returns the ingest of a run that a mark of that digest keeps. Without a legible one,
+// it is an ingest of which only the digest is known.
+func MarkedIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string) (Ingest, error) {
+	unknown := Ingest{Run: run, Digest: digest}
+	if digest == "" {
+		return unknown, nil
+	}
+	key := WithdrawnKey(dataset, batch, digest)
+	data, _, err := store.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotExist) {
+		return unknown, nil
+	}
+	if err != nil {
+		return unknown, err
+	}
+	var m withdrawnMark
+	if codec.Unseal(data, key, &m) != nil || m.Format != registryFormat ||
+		m.Ingest.Run != run && m.Ingest.Run != restoredRun {
+		return unknown, nil
+	}
+	return m.Ingest.ingest(), nil
 }
 
 // Ingest is one registered ingest of a batch.
 type Ingest struct {
+	// Seq is its number in the order of its dataset's ingests, from 1.
+	Seq int64
 	Run string
 	// Digest names the batch's record. It is "" until the ingest has finished.
 	Digest string
@@ -45,24 +129,65 @@ type Ingest struct {
 	MovedFrom string
 }
 
+func (e entry) ingest() Ingest { return Ingest{e.Seq, e.Run, e.Digest, e.MovedFrom} }
+
+// digests returns the digests of the records that the ingest has or had.
+func (i Ingest) digests() []string {
+	return slices.DeleteFunc([]string{i.Digest, i.MovedFrom}, func(d string) bool { return d == "" })
+}
+
 // Is reports whether the ingest finished with the record of that digest, moved since or not.
 func (i Ingest) Is(digest string) bool {
 	return digest != "" && (i.Digest == digest || i.MovedFrom == digest)
 }
 
+// FindIngest returns a run's ingest of a batch, and whether it is registered. A restored registry
+// does not know its runs: there it is the restored ingest with that digest, moved since or not. The
+// digest may be "" if the caller does not know it.
+func FindIngest(
+	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
+) (in Ingest, registered bool, err error) {
+	r, err := readOrder(ctx, store, dataset)
+	if err != nil {
+		return Ingest{}, false, err
+	}
+	at := r.find(batch, run, digest)
+	if at < 0 {
+		return Ingest{}, false, nil
+	}
+	return r.Ingests[at].ingest(), true, nil
+}
+
+// find is FindIngest in a document. It returns -1 if there is none.
+func (r *batchRegistry) find(batch, run, digest string) int {
+	at := slices.IndexFunc(r.Ingests, func(e entry) bool { return e.Run == run && e.Batch == batch })
+	if at < 0 {
+		at = slices.IndexFunc(r.Ingests, func(e entry) bool {
+			return e.Run == restoredRun && e.Batch == batch && e.ingest().Is(digest)
+		})
+	}
+	return at
+}
+
 // Ingests returns the registered ingests of each batch of a dataset, in the order of registration.
 // Ingests that were superseded long ago are no longer registered.
 func Ingests(ctx context.Context, store blob.Store, dataset uint32) (map[string][]Ingest, error) {
-	r, etag, err := read[batchRegistry](ctx, store, BatchRegistryKey(dataset))
-	if err == nil && etag != "" {
-		err = r.belongTo(dataset)
-	}
+	r, err := readOrder(ctx, store, dataset)
 	if err != nil {
 		return nil, err
 	}
 	all := map[string][]Ingest{}
 	for _, e := range r.Ingests {
-		all[e.Batch] = append(all[e.Batch], Ingest{Run: e.Run, Digest: e.Digest, MovedFrom: e.MovedFrom})
+		all[e.Batch] = append(all[e.Batch], e.ingest())
 	}
 	return all, nil
+}
+
+// readOrder reads a dataset's batch registry, which is empty if there is none.
+func readOrder(ctx context.Context, store blob.Store, dataset uint32) (*batchRegistry, error) {
+	r, etag, err := read[batchRegistry](ctx, store, BatchRegistryKey(dataset))
+	if err == nil && etag != "" {
+		err = r.belongTo(dataset)
+	}
+	return &r, err
 }

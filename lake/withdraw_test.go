@@ -23,9 +23,9 @@ func TestWithdrawnIngestLeavesTheEarlierOne(t *testing.T) {
 		}
 	}
 	for attempt, want := range []string{"digest of second", ""} {
-		digest, registered, err := lake.WithdrawIngest(ctx, store, 4, "b", "second")
-		if err != nil || digest != want || registered != (attempt == 0) {
-			t.Fatalf("attempt %d: digest %q, registered %v, %v", attempt, digest, registered, err)
+		in, registered, err := lake.WithdrawIngest(ctx, store, 4, "b", "second", "")
+		if err != nil || in.Digest != want || registered != (attempt == 0) {
+			t.Fatalf("attempt %d: %+v, registered %v, %v", attempt, in, registered, err)
 		}
 	}
 	current, err := lake.CurrentBatches(ctx, store, 4)
@@ -43,10 +43,43 @@ func TestWithdrawnIngestLeavesTheEarlierOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]lake.Ingest{{Run: "first", Digest: "digest of first"}}, ingests["b"]); diff != "" {
+	if diff := cmp.Diff([]lake.Ingest{{Seq: 1, Run: "first", Digest: "digest of first"}}, ingests["b"]); diff != "" {
 		t.Errorf("ingests: %s", diff)
 	}
-	if digest, registered, err := lake.WithdrawIngest(ctx, store, 9, "b", "none"); err != nil || registered || digest != "" {
-		t.Errorf("a dataset without ingests: %q, %v, %v", digest, registered, err)
+	if in, registered, err := lake.WithdrawIngest(ctx, store, 9, "b", "none", "x"); err != nil || registered {
+		t.Errorf("a dataset without ingests: %+v, %v, %v", in, registered, err)
+	}
+}
+
+// An ingest that is put back is where it was in the order, however often that is done.
+func TestReturnedIngestKeepsItsPlace(t *testing.T) {
+	store := blob.NewMemory()
+	for _, run := range []string{"first", "second", "third"} {
+		if _, err := lake.RegisterIngest(t.Context(), store, 4, "b", run); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lake.FinishIngest(t.Context(), store, 4, "b", run, "digest of "+run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := lake.Ingests(t.Context(), store, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, _, err := lake.WithdrawIngest(t.Context(), store, 4, "b", "second", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := lake.ReturnIngest(t.Context(), store, 4, "b", in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := lake.Ingests(t.Context(), store, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Error(diff)
 	}
 }

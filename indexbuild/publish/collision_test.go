@@ -1,6 +1,7 @@
 package publish_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -94,5 +95,38 @@ func TestCollidingBatchIsLeftOut(t *testing.T) {
 		if want++; len(published(t, store)) != want {
 			t.Fatalf("after %d more batches: %q", n+1, published(t, store))
 		}
+	}
+}
+
+// A change of the public suffix list that makes two batches of one segment collide ends with the
+// names of both, not with a build that fails for ever.
+func TestCollisionAfterAChangeOfTheListStopsIt(t *testing.T) {
+	store, run := blob.NewMemory(), testlake.Run()
+	testlake.SetList(t, store, "test evil.test")
+	testlake.Ingest(t, store, "alpha", "b", []testlake.Record{{URL: "http://good.test/"}})
+	testlake.Ingest(t, store, "beta", "b", []testlake.Record{{URL: "http://a.evil.test/"}})
+	testlake.Publish(t, store)
+	before := current(t, store).ID
+	testlake.SetList(t, store, "test")
+	moves, err := publish.Plan(t.Context(), store, run, 0)
+	if err != nil || moves.MoveTasks != 1 {
+		t.Fatal(moves, err)
+	}
+	if _, err := publish.Move(t.Context(), store, moves.MoveKey, 0, t.TempDir(), nil); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := publish.Plan(t.Context(), store, run, 0)
+	if err != nil || plan.Moved != 1 {
+		t.Fatal(plan, err)
+	}
+	built, err := publish.BuildWith(t.Context(), store, plan.PlanKey, indexbuild.Options{TempDir: t.TempDir(), KeyOf: colliding})
+	if err != nil || built.Damaged != 1 {
+		t.Fatal(built, err)
+	}
+	_, err = publish.Plan(t.Context(), store, run, 1)
+	var stays *publish.MoveError
+	if !errors.As(err, &stays) || stays.Version != before || stays.DatasetID != 2 ||
+		!strings.Contains(stays.Reason, `"evil.test"`) || !strings.Contains(stays.Reason, `"good.test"`) {
+		t.Error(err)
 	}
 }

@@ -107,8 +107,9 @@ func noteCollision(
 		return slices.Contains(c.Batches[0], ref) || slices.Contains(c.Batches[1], ref)
 	}
 	var blamed *planned
-	for i := range p.Batches {
-		if b := &p.Batches[i]; has(b.ref()) && (blamed == nil || b.New || !blamed.New) {
+	all := p.all()
+	for i := range all {
+		if b := &all[i]; has(b.ref()) && (blamed == nil || b.New || !blamed.New) {
 			blamed = b
 		}
 	}
@@ -145,11 +146,12 @@ func addDamage(ctx context.Context, store blob.Store, planKey string, found []da
 }
 
 // publishable returns the finished batches that can be published, and by digest the records of
-// those that base lacks. It calls skip with each other batch and the reason. known has the damaged
-// batches that builds of this run have found.
+// those that base lacks. It calls skip with each other batch and the reason; waits tells that the
+// batch is sound, but cannot be published before another is mended. known has the damaged batches
+// that builds of this run have found.
 func publishable(
 	ctx context.Context, store blob.Store, base *manifest.Version, finished []planned,
-	known map[segment.BatchRef]string, skip func(b planned, reason string),
+	known map[segment.BatchRef]string, skip func(b planned, reason string, waits bool),
 ) (good []planned, records map[string]*lake.Batch, err error) {
 	if base == nil {
 		base = &manifest.Version{}
@@ -198,11 +200,12 @@ func publishable(
 	}
 	records = map[string]*lake.Batch{}
 	for i, b := range finished {
-		if live, ok := base.FindBatch(b.DatasetID, b.Batch); ok && reasons[i] == "" && live.Digest != b.Digest {
-			reasons[i] = blocked[live.Segment]
-		}
 		if reasons[i] != "" {
-			skip(b, reasons[i])
+			skip(b, reasons[i], false)
+			continue
+		}
+		if live, ok := base.FindBatch(b.DatasetID, b.Batch); ok && live.Digest != b.Digest && blocked[live.Segment] != "" {
+			skip(b, blocked[live.Segment], true)
 			continue
 		}
 		good = append(good, b)

@@ -141,6 +141,22 @@ func TestDamagedReplacementLeavesThePublishedBatch(t *testing.T) {
 	if d := cmp.Diff([]string{"alpha/b1", "beta/b1"}, skipped(done)); d != "" {
 		t.Fatal(d)
 	}
+	for _, s := range done.Skipped {
+		digest := ""
+		if s.Dataset == "beta" {
+			digest = damaged.Digest
+		}
+		for ref, want := range map[segment.BatchRef]bool{
+			{DatasetID: s.DatasetID, Batch: "b1", Digest: damaged.Digest}: digest != "",
+			{DatasetID: s.DatasetID, Batch: "b1"}:                         digest != "",
+			{DatasetID: s.DatasetID, Batch: "b1", Digest: "another"}:      false,
+			{DatasetID: s.DatasetID, Batch: "b2", Digest: damaged.Digest}: false,
+		} {
+			if s.Digest != digest || s.Damages(ref) != want {
+				t.Errorf("%+v damages %+v: %v", s, ref, s.Damages(ref))
+			}
+		}
+	}
 	expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20, "3/b1": 30, "4/b1": 40})
 
 	// The lost postings are not needed once the replacement of that batch is intact.

@@ -25,11 +25,18 @@ type Found struct {
 }
 
 // Find looks for a finished batch in the current version. Seen is the id of a version that is known
-// not to have the batch; it is not read again. An empty digest stands for any.
-func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen string) (Found, error) {
+// not to have the batch, "" for none. While it is the current one, Find reads nothing but the
+// manifest, and finds no damage. An empty digest stands for any.
+func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen string) (out Found, err error) {
 	m, _, err := manifest.Read(ctx, store)
 	if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
 		return Found{}, err
+	}
+	if m != nil {
+		out.Current = m.CurrentVersion
+	}
+	if out.Current != "" && out.Current == seen {
+		return out, nil
 	}
 	later := map[string]bool{} // digests of the ingest asked for and of those that registered after it
 	ingests, err := lake.Ingests(ctx, store, batch.DatasetID)
@@ -41,11 +48,7 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		after = after || i.Is(batch.Digest)
 		later[i.Digest] = after && i.Digest != ""
 	}
-	var out Found
 	if m != nil {
-		out.Current = m.CurrentVersion
-	}
-	if out.Current != "" && out.Current != seen {
 		v, err := readVersion(ctx, store, m)
 		if err != nil {
 			return Found{}, err
@@ -117,61 +120,80 @@ func readVersion(ctx context.Context, store blob.Store, m *manifest.Manifest) (*
 // that the run wrote stay: they are named by their content, which a version may have from another
 // ingest.
 //
-// A mark beside the record keeps it from being found again if the registry is lost.
+// A mark beside the record keeps it from being found again if the registry is lost, and keeps the
+// ingest's place in the order for a repetition.
 //
 // A commit looks into the registry before it replaces the manifest. Withdraw first changes the
 // registry and then touches the manifest, so a commit that looked too early has to look again. Only
 // the first commit of a lake, which has no manifest to touch, can come in between.
 func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string) (version string, err error) {
+	own, registered, err := lake.FindIngest(ctx, store, dataset, batch, run, digest)
+	if err == nil && !registered {
+		own, err = lake.MarkedIngest(ctx, store, dataset, batch, run, digest)
+	}
+	if err != nil {
+		return "", err
+	}
+	// A version may have the record that the ingest finished with, although the registry names the
+	// one to which it is being moved.
 	holds := func() (string, error) {
-		if digest == "" {
-			return "", nil
-		}
 		v, err := currentVersion(ctx, store)
 		if err != nil || v == nil {
 			return "", err
 		}
-		if live, ok := v.FindBatch(dataset, batch); ok && live.Digest == digest {
+		live, ok := v.FindBatch(dataset, batch)
+		if ok && (own.Is(live.Digest) || live.Digest == digest) {
 			return v.ID, nil
 		}
 		return "", nil
 	}
-	ingests, err := lake.Ingests(ctx, store, dataset)
-	if err != nil {
-		return "", err
-	}
-	for _, i := range ingests[batch] {
-		if i.Run == run && i.Digest != "" {
-			digest = i.Digest
-		}
-	}
-	if version, err := holds(); err != nil || version != "" {
+	if version, err = holds(); err != nil || version != "" && registered {
 		return version, err
 	}
-	mark := lake.WithdrawnKey(dataset, batch, digest)
-	if digest != "" {
-		if _, err := store.Put(ctx, mark, nil, blob.Condition{}); err != nil {
+	if version == "" {
+		if err := lake.MarkWithdrawn(ctx, store, dataset, batch, own); err != nil {
+			return "", err
+		}
+		in, removed, err := lake.WithdrawIngest(ctx, store, dataset, batch, run, digest)
+		if err != nil || removed && in.Digest == "" {
+			return "", err // nothing was finished, so no commit can have it
+		}
+		if removed && in != own { // it has finished, or was moved, meanwhile
+			own = in
+			if err := lake.MarkWithdrawn(ctx, store, dataset, batch, own); err != nil {
+				return "", err
+			}
+		}
+		if err := manifest.Touch(ctx, store); err != nil {
+			return "", err
+		}
+		version, err = holds()
+		if err == nil && version == "" {
+			err = unmarkUnlessGone(ctx, store, dataset, batch, own)
+		}
+		if err != nil || version == "" {
 			return "", err
 		}
 	}
-	finished, registered, err := lake.WithdrawIngest(ctx, store, dataset, batch, run)
-	if err != nil || registered && finished == "" {
-		return "", err // nothing was finished, so no commit can have it
-	}
-	if err := manifest.Touch(ctx, store); err != nil {
-		return "", err
-	}
-	if version, err = holds(); err != nil || version == "" {
-		return "", err
-	}
 	// A commit came first. The registry has to agree with the version.
-	if _, err := lake.RegisterIngest(ctx, store, dataset, batch, run); err != nil {
-		return "", err
+	if own.Seq > 0 {
+		if err := lake.ReturnIngest(ctx, store, dataset, batch, own); err != nil {
+			return "", err
+		}
 	}
-	if _, err = lake.FinishIngest(ctx, store, dataset, batch, run, digest); err != nil {
-		return version, err
+	return version, lake.UnmarkWithdrawn(ctx, store, dataset, batch, own)
+}
+
+// unmarkUnlessGone removes the marks of an ingest that was withdrawn if another registered ingest has
+// the same record. That ingest may have finished before the marks were written.
+func unmarkUnlessGone(ctx context.Context, store blob.Store, dataset uint32, batch string, in lake.Ingest) error {
+	ingests, err := lake.Ingests(ctx, store, dataset)
+	if err == nil && slices.ContainsFunc(ingests[batch], func(i lake.Ingest) bool {
+		return i.Is(in.Digest) || i.Is(in.MovedFrom)
+	}) {
+		err = lake.UnmarkWithdrawn(ctx, store, dataset, batch, in)
 	}
-	return version, store.Delete(ctx, mark)
+	return err
 }
 
 // withdrawn reports whether an ingest whose batch is new in the plan was withdrawn since the plan

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testlake"
@@ -62,8 +64,31 @@ func TestFindTellsWhatBecameOfABatch(t *testing.T) {
 	if err := store.Delete(t.Context(), lake.BatchKey(1, "b1", third.Digest)); err != nil {
 		t.Fatal(err)
 	}
-	if found := find(third, id); found.Published || !strings.Contains(found.Damage, third.Digest) {
+	if found := find(third, ""); found.Published || !strings.Contains(found.Damage, third.Digest) {
 		t.Errorf("without its record: %+v", found)
+	}
+}
+
+// TestFindIsCheapUntilThereIsAnotherVersion looks again at a lake of which only the manifest can be
+// read.
+func TestFindIsCheapUntilThereIsAnotherVersion(t *testing.T) {
+	inner := blob.NewMemory()
+	testlake.Ingest(t, inner, "alpha", "b0", records("a", 1))
+	testlake.Publish(t, inner)
+	id := current(t, inner).ID
+	testlake.Ingest(t, inner, "alpha", "b1", records("b", 1))
+	ref := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: ingests(t, inner)[0].Digest}
+	store := blobtest.NewFaulty(inner)
+	store.Inject(blobtest.Fault{Key: func(key string) bool { return key != manifest.Key }})
+	for range 2 {
+		if found, err := publish.Find(t.Context(), store, ref, id); err != nil || found != (publish.Found{Current: id}) {
+			t.Fatalf("%+v, %v", found, err)
+		}
+	}
+	testlake.Publish(t, inner)
+	found, err := publish.Find(t.Context(), inner, ref, id)
+	if want := (publish.Found{Current: current(t, inner).ID, Published: true}); err != nil || found != want {
+		t.Errorf("%+v, %v, want %+v", found, err, want)
 	}
 }
 
@@ -115,6 +140,27 @@ func TestWithdrawnBatchIsNotPublished(t *testing.T) {
 			t.Errorf("%+v, %v", s, err)
 		}
 	})
+	for _, name := range []string{"and ingested again", "with another ingest of the same content"} {
+		t.Run(name+", before the registry is lost", func(t *testing.T) {
+			store := start(t)
+			testlake.Ingest(t, store, "other", "b0", records("o", 1))
+			testlake.Ingest(t, store, "zeta", "b0", records("y", 1)) // without a withdrawal
+			if name == "and ingested again" {
+				withdraw(t, store)
+				testlake.Ingest(t, store, "zeta", "b1", records("z", 1))
+			} else {
+				testlake.Ingest(t, store, "zeta", "b1", records("z", 1))
+				withdraw(t, store)
+			}
+			if err := store.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
+				t.Fatal(err)
+			}
+			r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+			if err != nil || len(r.Found) != 2 || len(r.Unmended) > 0 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
 	t.Run("between", func(t *testing.T) {
 		store := start(t)
 		late := begin(t, store)
@@ -159,5 +205,107 @@ func TestWithdrawalDuringACommit(t *testing.T) {
 	}
 	if _, ok := current(t, inner).FindBatch(1, "b1"); ok {
 		t.Error("the withdrawn batch is published")
+	}
+}
+
+// TestWithdrawalOfWhatACommitPublishes withdraws an ingest whose commit has looked into the registry
+// before, and replaces the manifest right after. The ingest keeps its place in the order, also if
+// the worker that withdraws it dies before it is put back.
+func TestWithdrawalOfWhatACommitPublishes(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		inner := blob.NewMemory()
+		testlake.Ingest(t, inner, "other", "b0", records("o", 1))
+		testlake.Publish(t, inner)
+		digest := testlake.Ingest(t, inner, "other", "b1", records("z", 1)).Digest
+		late := begin(t, inner)
+		testlake.Ingest(t, inner, "other", "b1", records("corrected", 1))
+		before := ingests(t, inner)
+
+		looked, withdrawn, committed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		first := blobtest.NewFaulty(inner)
+		first.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return key == manifest.Key }, Nth: 1, Do: func() {
+			close(looked)
+			<-withdrawn
+		}})
+		go func() {
+			defer close(committed)
+			if _, err := publish.Commit(t.Context(), first, late.key, late.built); err != nil {
+				t.Error(err)
+			}
+		}()
+		<-looked
+		second := blobtest.NewFaulty(inner)
+		isOrder := func(key string) bool { return key == lake.BatchRegistryKey(1) }
+		second.Inject(blobtest.Fault{Op: blob.OpPut, Key: isOrder, Nth: 1, After: true, Do: func() {
+			close(withdrawn)
+			<-committed
+		}})
+		if dies {
+			second.Inject(blobtest.Fault{Op: blob.OpPut, Key: isOrder, Nth: 2})
+		}
+		version, err := publish.Withdraw(t.Context(), second, 1, "b1", before[0].Run, digest)
+		if dies {
+			if err == nil {
+				t.Error("the fault did not happen")
+			}
+			version, err = publish.Withdraw(t.Context(), inner, 1, "b1", before[0].Run, digest)
+		}
+		if want := current(t, inner).ID; err != nil || version != want {
+			t.Errorf("withdrawn from version %q, want %q: %v", version, want, err)
+		}
+		if diff := cmp.Diff(before, ingests(t, inner)); diff != "" {
+			t.Errorf("the order of ingests: %s", diff)
+		}
+	}
+}
+
+// TestWithdrawalWhileABatchMoves withdraws a published batch whose record in the registry is already
+// the one under the next public suffix list.
+func TestWithdrawalWhileABatchMoves(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.SetList(t, store, "x y")
+	digest := testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://s.a.x/1"}, {URL: "https://t.a.x/1"}}).Digest
+	testlake.Publish(t, store)
+	testlake.SetList(t, store, "x y a.x")
+	plan, err := publish.Plan(t.Context(), store, testlake.Run(), 0)
+	if err != nil || plan.MoveTasks != 1 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	if _, err := publish.Move(t.Context(), store, plan.MoveKey, 0, t.TempDir(), nil); err != nil {
+		t.Fatal(err)
+	}
+	before := ingests(t, store)
+	if before[0].MovedFrom != digest {
+		t.Fatalf("not moved: %+v", before)
+	}
+	version, err := publish.Withdraw(t.Context(), store, 1, "b1", before[0].Run, digest)
+	if want := current(t, store).ID; err != nil || version != want {
+		t.Errorf("withdrawn from version %q, want %q: %v", version, want, err)
+	}
+	if diff := cmp.Diff(before, ingests(t, store)); diff != "" {
+		t.Errorf("the order of ingests: %s", diff)
+	}
+}
+
+// TestWithdrawalAfterARestoredRegistry withdraws an ingest that the registry has under another run
+// since it was restored.
+func TestWithdrawalAfterARestoredRegistry(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "other", "b0", records("o", 1))
+	testlake.Publish(t, store)
+	digest := testlake.Ingest(t, store, "other", "b1", records("z", 1)).Digest
+	run := ingests(t, store)[0].Run
+	if err := store.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+	if err != nil || len(r.Found) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if version, err := publish.Withdraw(t.Context(), store, 1, "b1", run, digest); err != nil || version != "" {
+		t.Fatalf("withdrawn from version %q, %v", version, err)
+	}
+	if s, err := publish.Plan(t.Context(), store, testlake.Run(), 0); err != nil || !s.Nothing {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -292,7 +292,7 @@ type chooser struct {
 	rules lake.Rules        // of the next version
 	known map[segment.BatchRef]string
 	moved map[segment.BatchRef]outcome
-	skip  func(b planned, reason string)
+	skip  func(b planned, reason string, waits bool)
 }
 
 // flips reports whether base has batches and another public suffix list than the next version.
@@ -316,7 +316,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 	for _, b := range all {
 		if r := records[b.Digest]; r != nil && r.CanonicalForm != c.rules.CanonicalForm {
 			e := &RulesError{DatasetID: b.DatasetID, Batch: b.Batch, Want: c.rules.CanonicalForm, Got: r.CanonicalForm}
-			c.skip(b, e.Error()+": ingest the batch again")
+			c.skip(b, e.Error()+": ingest the batch again", false)
 			continue
 		}
 		if r := records[b.Digest]; r != nil && r.PublicSuffix != c.rules.PublicSuffix {
@@ -325,7 +325,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 				need = append(need, toMove{b.ref(), r.PublicSuffix, r.Rows})
 			}
 			if o.Damaged != "" {
-				c.skip(b, o.Damaged)
+				c.skip(b, o.Damaged, false)
 				continue
 			}
 		}
@@ -365,7 +365,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 	if stopped != nil {
 		return nil, nil, nil, stopped
 	}
-	more, moreRecords, err := publishable(c.ctx, c.store, c.base, extra, c.known, func(b planned, reason string) {
+	more, moreRecords, err := publishable(c.ctx, c.store, c.base, extra, c.known, func(b planned, reason string, _ bool) {
 		if stopped == nil {
 			stopped = blocked(b, reason)
 		}

@@ -93,11 +93,20 @@ type Skipped struct {
 	// ingests is damaged, so it is not known which they are.
 	Batch  string `json:"batch"`
 	Reason string `json:"reason"`
+	// Digest names the record if it, or what it names, is damaged itself, so that no version can
+	// have it. It is "" for a batch that waits for something else to be mended.
+	Digest string `json:"digest,omitempty"`
 }
 
 // Covers reports whether s says why a batch is not published.
 func (s Skipped) Covers(dataset uint32, batch string) bool {
 	return s.DatasetID == dataset && (s.Batch == batch || s.Batch == "")
+}
+
+// Damages reports whether s says that no version can have the batch. Sound batches wait until what
+// keeps them out is mended. A batch without a digest stands for any ingest of it.
+func (s Skipped) Damages(b segment.BatchRef) bool {
+	return s.Digest != "" && s.Covers(b.DatasetID, b.Batch) && (b.Digest == "" || b.Digest == s.Digest)
 }
 
 // firstOf returns the first maxSkipped lines.
@@ -180,13 +189,13 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	base := published.Current
 	var s Summary
 	s.Lost = firstOf(published.Lost)
-	skip := func(dataset lake.Dataset, batch, reason string) {
+	skip := func(dataset lake.Dataset, batch, reason, damaged string) {
 		if s.SkippedBatches++; len(s.Skipped) < maxSkipped {
-			s.Skipped = append(s.Skipped, Skipped{dataset.ID, dataset.Name, batch, reason})
+			s.Skipped = append(s.Skipped, Skipped{dataset.ID, dataset.Name, batch, reason, damaged})
 		}
 	}
 	datasets, finished, err := finishedBatches(ctx, store, func(d lake.Dataset, err error) {
-		skip(d, "", remedy.Explain(store.URL(), err))
+		skip(d, "", remedy.Explain(store.URL(), err), "")
 	})
 	if err != nil {
 		return Summary{}, err
@@ -206,8 +215,12 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	c := chooser{ctx: ctx, store: store, base: base, rules: rules, known: known, skip: func(b planned, reason string) {
-		skip(datasets[b.DatasetID], b.Batch, reason)
+	c := chooser{ctx: ctx, store: store, base: base, rules: rules, known: known, skip: func(b planned, reason string, waits bool) {
+		damaged := b.Digest
+		if waits {
+			damaged = ""
+		}
+		skip(datasets[b.DatasetID], b.Batch, reason, damaged)
 	}}
 	if c.moved, err = readMoved(ctx, store, run, round, rules.PublicSuffix); err != nil {
 		return Summary{}, err
