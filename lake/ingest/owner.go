@@ -79,7 +79,11 @@ func take(
 		return false, err
 	}
 	var doc ownership
-	if ok, err := load(ctx, store, ownerKey(run), &doc); err != nil || !ok {
+	ok, err := load(ctx, store, ownerKey(run), &doc)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return false, nil // it is not known whose the run is, as with a damaged plan
+	}
+	if err != nil || !ok {
 		return false, err
 	}
 	if doc.Owner != owner {

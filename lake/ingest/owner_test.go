@@ -90,6 +90,11 @@ func TestClaimContinuesAnEndedRun(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "run2"},
+		{"with a damaged owner", false, func(t *testing.T, c *claimed) {
+			if _, err := c.store.Put(t.Context(), "staging/run1/owner.json", []byte("damaged"), blob.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+		}, "run2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := newClaimed(t)
