@@ -296,7 +296,7 @@ func TestStepAloneWaitsForTheOthers(t *testing.T) {
 	ctx := t.Context()
 	var running, lonely atomic.Int32
 	use := func(alone bool, hold <-chan struct{}) error {
-		acquire := func() (func(), error) { return l.Memory.acquire(ctx, smallMemory) }
+		acquire := func() (func(), error) { return l.Memory.acquire(ctx, 1) }
 		if alone {
 			acquire = func() (func(), error) { return l.Memory.acquireAll(ctx) }
 		}
