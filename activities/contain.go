@@ -23,11 +23,11 @@ import (
 // Containment of what kills workers, or makes steps panic.
 //
 // A dead worker takes along all its steps, and only one of them may be to blame. A step whose
-// workers died twice therefore runs alone in its process, beside small steps only. It keeps a document in staging, its
-// marker, that names the object that it reads; every orderly end removes the marker. If its worker
-// dies again, the marker is left, and the step fails for good with the name of the object. If
-// nothing but the connection to Temporal was lost, there is no marker, and the step runs alone
-// again. Steps that died along with it succeed when they run alone.
+// workers died twice therefore runs alone in its process, beside small steps only. It keeps a
+// document in staging, its marker, that names the object that it reads; every orderly end removes
+// the marker. If its worker dies again, the marker is left, and the step fails for good with the
+// name of the object. If nothing but the connection to Temporal was lost, there is no marker, and
+// the step runs alone again. Steps that died along with it succeed when they run alone.
 const (
 	// aloneFrom is how many deaths make a step run alone, lastDeath how many it may have in all.
 	aloneFrom = 2

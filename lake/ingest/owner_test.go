@@ -168,9 +168,10 @@ func TestSweepRemovesWhatNobodyContinues(t *testing.T) {
 		{0, []string{"over"}},
 		{10 * time.Minute, nil}, // too soon for another sweep
 		{12 * time.Hour, nil},
-		{25 * time.Hour, []string{"lost"}},
-		{35 * time.Hour, nil},
-		{36 * time.Hour, []string{"writes"}},
+		{7*24*time.Hour - time.Minute, nil},
+		{7*24*time.Hour + time.Hour, []string{"lost"}},
+		{7*24*time.Hour + 11*time.Hour, nil},
+		{7*24*time.Hour + 12*time.Hour, []string{"writes"}},
 		{1000 * time.Hour, nil},
 	} {
 		if step.after == 12*time.Hour {
