@@ -86,9 +86,12 @@ func Sweep(
 		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			return out, err
 		}
-		s, err := state(ctx, f.run, owner, ok)
-		if err != nil {
-			return out, err
+		s := RunOver
+		begun := ok && owner == (Owner{}) // an earlier sweep began to remove it
+		if !begun {
+			if s, err = state(ctx, f.run, owner, ok); err != nil {
+				return out, err
+			}
 		}
 		if s == RunUnknown {
 			seen := last.Unknown[f.run]
@@ -98,6 +101,16 @@ func Sweep(
 			next.Unknown[f.run] = seen
 			if next.Swept.Sub(seen.Since) >= unknownGrace {
 				s = RunOver
+			}
+		}
+		// A workflow may have claimed the run since its state was asked for.
+		if s == RunOver && ok && !begun {
+			removable, err := disown(ctx, store, f.run, owner)
+			if err != nil && !errors.Is(err, blob.ErrNotExist) && !errors.Is(err, codec.ErrCorrupt) {
+				return out, err
+			}
+			if !removable {
+				s = RunLive
 			}
 		}
 		if s != RunOver {
