@@ -67,12 +67,13 @@ func (c *Control) CleanUp(ctx context.Context, lakeURL, run string) error {
 }
 
 // SweepStaging removes the staging of runs that nobody will continue: those of workflows that were
-// terminated, were lost with Temporal, or failed long ago.
+// terminated, were lost with Temporal, or failed long ago. It is tried once, unless its worker stops
+// or dies: requests to publish wait meanwhile, and the next publish sweeps again.
 func (c *Control) SweepStaging(ctx context.Context, lakeURL string) (ingest.Swept, error) {
 	if err := c.check(lakeURL); err != nil {
 		return ingest.Swept{}, err
 	}
-	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (ingest.Swept, error) {
+	swept, err := withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (ingest.Swept, error) {
 		self, err := c.owner(ctx)
 		if err != nil {
 			return ingest.Swept{}, err
@@ -97,7 +98,15 @@ func (c *Control) SweepStaging(ctx context.Context, lakeURL string) (ingest.Swep
 			return runState(e, now), nil
 		})
 	})
+	var typed *temporal.ApplicationError // for example that the worker stops
+	if err == nil || ctx.Err() != nil || temporal.IsCanceledError(err) || errors.As(err, &typed) {
+		return swept, err
+	}
+	return swept, temporal.NewNonRetryableApplicationError(err.Error(), errSweep, nil)
 }
+
+// errSweep is the type of the error of a sweep that failed.
+const errSweep = "SweepError"
 
 // runState returns the state of a run from its workflow's newest execution. It is nil if Temporal
 // does not have it any more: it may have failed, and Temporal may forget sooner than keepFailed.

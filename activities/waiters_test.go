@@ -307,3 +307,32 @@ func TestSweepTellsPublishersApart(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedSweepIsNotRepeated has a Temporal whose visibility is away, and a worker that stops.
+func TestFailedSweepIsNotRepeated(t *testing.T) {
+	control, client := newControl(nil)
+	client.On("ListWorkflow", mock.Anything, mock.Anything).Return(nil, serviceerror.NewUnavailable("visibility is away"))
+	if _, err := control.Store.Put(t.Context(), "staging/run/x", nil, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := do[ingest.Swept](t, control.SweepStaging, control.URL)
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || !app.NonRetryable() || !strings.Contains(err.Error(), "visibility is away") {
+		t.Errorf("error %v, want one that is not retried", err)
+	}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	stop := make(chan struct{})
+	close(stop)
+	env.SetWorkerStopChannel(stop)
+	client.ExpectedCalls = nil
+	client.On("WorkflowService").Return(service{})
+	client.On("ListWorkflow", mock.Anything, mock.Anything).Return(func(ctx context.Context, _ *workflowservice.ListWorkflowExecutionsRequest) *workflowservice.ListWorkflowExecutionsResponse {
+		<-ctx.Done()
+		return nil
+	}, context.Canceled)
+	env.RegisterActivity(control.SweepStaging)
+	if _, err = env.ExecuteActivity(control.SweepStaging, control.URL); !errors.As(err, &app) || app.NonRetryable() {
+		t.Errorf("error %v of a worker that stops, want one that is retried", err)
+	}
+}
