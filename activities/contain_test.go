@@ -137,8 +137,8 @@ func TestMarkerOfALiveWorkerIsNoDeath(t *testing.T) {
 	}
 }
 
-// TestMarkerIsRemovedAfterAnOutage holds that a worker that lives takes its marker away, even if the
-// store is away when the step ends, and that it leaves the marker of a later attempt.
+// TestMarkerIsRemovedAfterAnOutage holds that a worker that lives takes its marker away, even if
+// the store is away when the step ends, and that it leaves the marker of a later attempt.
 func TestMarkerIsRemovedAfterAnOutage(t *testing.T) {
 	fastMarkers(t)
 	l, s := testLake(), step{run: "run", name: "build", deaths: 2}

@@ -15,8 +15,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// TestCrashesOfOneBatchDoNotStopThePublish has a batch whose postings kill workers. The next plan of
-// the run leaves it out, and the other batch is published.
+// TestCrashesOfOneBatchDoNotStopThePublish has a batch whose postings kill workers. The next plan
+// of the run leaves it out, and the other batch is published.
 func TestCrashesOfOneBatchDoNotStopThePublish(t *testing.T) {
 	fastMarkers(t)
 	const run = "default-test-run-id" // of the SDK's test environment

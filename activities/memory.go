@@ -45,8 +45,9 @@ var poolMemory = map[string]int64{
 }
 
 // Memory limits how many steps of a process run at once to those that fit into it together, and to
-// one where a step has to run alone. Steps of smallMemory do not count. The others wait and heartbeat meanwhile. What a step writes
-// does not depend on it. A nil *Memory has no limit. Its methods may be called concurrently.
+// one where a step has to run alone. Steps of smallMemory do not count. The others wait and
+// heartbeat meanwhile. What a step writes does not depend on it. A nil *Memory has no limit. Its
+// methods may be called concurrently.
 type Memory struct {
 	total int64 // 0 for no limit
 	free  *semaphore.Weighted

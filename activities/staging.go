@@ -67,8 +67,8 @@ func (c *Control) CleanUp(ctx context.Context, lakeURL, run string) error {
 }
 
 // SweepStaging removes the staging of runs that nobody will continue: those of workflows that were
-// terminated, were lost with Temporal, or failed long ago. It is tried once, unless its worker stops
-// or dies: requests to publish wait meanwhile, and the next publish sweeps again.
+// terminated, were lost with Temporal, or failed long ago. It is tried once, unless its worker
+// stops or dies: requests to publish wait meanwhile, and the next publish sweeps again.
 func (c *Control) SweepStaging(ctx context.Context, lakeURL string) (ingest.Swept, error) {
 	if err := c.check(lakeURL); err != nil {
 		return ingest.Swept{}, err

@@ -17,8 +17,8 @@ const (
 	sweepInterval = time.Hour
 
 	// unknownGrace is how long the staging of a run that Temporal does not know must stay
-	// unchanged until it is removed. It may be that of a run of another Temporal, which may wait for
-	// something until its deadline.
+	// unchanged until it is removed. It may be that of a run of another Temporal, which may wait
+	// for something until its deadline.
 	unknownGrace = DefaultDeadline
 )
 
