@@ -56,6 +56,9 @@ const (
 	ErrCorrupt = "CorruptError"
 	// ErrLake means work of another lake, or of a lake with rules that differ from this build's.
 	ErrLake = "LakeError"
+	// ErrCrash means that a step killed its workers or panicked, again and again. The message names
+	// the object that it read. The object may be innocent, so what the run has done is kept.
+	ErrCrash = "CrashError"
 	// ErrDeadline means that the operator's deadline passed before a step succeeded.
 	ErrDeadline = "DeadlineError"
 	// ErrPublish means that the publisher could not publish a batch.
@@ -65,7 +68,7 @@ const (
 // FinalErrors are the types that the retry policies declare not retryable. Everything else is
 // retried until the deadline: a store that is away, slow, full or refuses the worker, a full disk,
 // a worker that stops. A person may mend each of these while the workflow waits.
-var FinalErrors = []string{ErrInput, ErrCorrupt, ErrLake, ErrPublish}
+var FinalErrors = []string{ErrInput, ErrCorrupt, ErrLake, ErrCrash, ErrPublish}
 
 // Lake is what the activities of all pools need: the one lake that a worker serves, and the
 // worker's resources.

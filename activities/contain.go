@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -22,11 +23,11 @@ import (
 // Containment of what kills workers, or makes steps panic.
 //
 // A dead worker takes along all its steps, and only one of them may be to blame. A step whose
-// workers died twice therefore runs alone in its process. It keeps a document in staging, its
-// marker, that names the object that it reads; every orderly end removes the marker. If its worker
-// dies again, the marker is left, and the step fails for good with the name of the object. If
-// nothing but the connection to Temporal was lost, there is no marker, and the step runs alone
-// again. Steps that died along with it succeed when they run alone.
+// workers died twice therefore runs alone in its process, beside small steps only. It keeps a
+// document in staging, its marker, that names the object that it reads; every orderly end removes
+// the marker. If its worker dies again, the marker is left, and the step fails for good with the
+// name of the object. If nothing but the connection to Temporal was lost, there is no marker, and
+// the step runs alone again. Steps that died along with it succeed when they run alone.
 const (
 	// aloneFrom is how many deaths make a step run alone, lastDeath how many it may have in all.
 	aloneFrom = 2
@@ -66,6 +67,8 @@ type marker struct {
 	Object string `json:"object"`
 	// Beat changes whenever the marker is written.
 	Beat int `json:"beat"`
+	// Attempt is the attempt at the step that writes the marker.
+	Attempt string `json:"attempt,omitempty"`
 }
 
 // panics is staging/{run}/suspects/{step}-panics.json.
@@ -109,7 +112,7 @@ func contained[T any](
 		acquire = l.Memory.acquireAll
 	}
 	return heartbeat(ctx, acquire, func(ctx context.Context, report func(any)) (out T, err error) {
-		w := &watched{step: s, store: l.Store, alone: alone}
+		w := &watched{step: s, store: l.Store, alone: alone, marker: marker{Attempt: rand.Text()}}
 		if alone {
 			if err := w.begin(ctx); err != nil {
 				return out, err
@@ -218,15 +221,38 @@ func (w *watched) write(ctx context.Context) error {
 	return writeDocument(ctx, w.store, w.key(""), &w.marker)
 }
 
-// end removes the marker.
+// end removes the marker. If the store is away, the process goes on trying after the step: a marker
+// that stays would tell that it had died.
 func (w *watched) end(ctx context.Context) {
 	w.refresh()
 	<-w.done
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), stopMarker)
-	defer stop()
-	if err := w.store.Delete(ctx, w.key("")); err != nil {
-		activity.GetLogger(ctx).Warn("A marker of a step that ended is left in staging", "Key", w.key(""), "Error", err)
+	ctx = context.WithoutCancel(ctx)
+	err := w.remove(ctx)
+	if err == nil {
+		return
 	}
+	activity.GetLogger(ctx).Warn("A marker of a step that ended cannot be removed yet", "Key", w.key(""), "Error", err)
+	go func() {
+		for err != nil {
+			time.Sleep(refreshMarker)
+			err = w.remove(ctx)
+		}
+	}()
+}
+
+// remove removes the marker, unless it is that of a later attempt.
+func (w *watched) remove(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, stopMarker)
+	defer stop()
+	var now marker
+	ok, err := readDocument(ctx, w.store, w.key(""), &now)
+	switch {
+	case err != nil && !errors.Is(err, codec.ErrCorrupt):
+		return err
+	case err == nil && (!ok || now.Attempt != w.marker.Attempt):
+		return nil
+	}
+	return w.store.Delete(ctx, w.key(""))
 }
 
 // stopMarker is how long a step tries to remove its marker, less than a worker has to stop.
@@ -234,10 +260,18 @@ const stopMarker = 5 * time.Second
 
 // killed returns the error of a step whose object killed its workers.
 func (w *watched) killed(object string) error {
-	e := &ingest.InputError{Object: object}
-	e.Reason = fmt.Sprintf("%s killed its worker %d times, the last time when nothing else ran beside it; %s",
-		w.subject(object), w.deaths, w.advice())
-	return e
+	return crashed(object, fmt.Sprintf("%s killed its worker %d times, the last time when no other large step ran beside it; %s",
+		w.subject(object), w.deaths, w.advice()))
+}
+
+// crashed returns the error of a step that killed its workers or panicked too often. Its only
+// detail is the object that the step read last, "" if that is not known.
+func crashed(object, reason string) error {
+	text := reason
+	if object != "" {
+		text = object + ": " + reason
+	}
+	return temporal.NewNonRetryableApplicationError(text, ErrCrash, nil, object)
 }
 
 // subject begins a sentence about an object, whose name goes before it.
@@ -270,8 +304,12 @@ func (w *watched) panicked(ctx context.Context, fault any) error {
 	}
 	p.Count++
 	if p.Count >= lastPanic {
-		return &ingest.InputError{Object: object, Reason: fmt.Sprintf("%s made urlake panic %d times (%s); %s",
-			w.subject(object), p.Count, text, w.advice())}
+		// The staging stays. A run that continues it, perhaps with a mended build, counts anew.
+		if err := w.store.Delete(ctx, key); err != nil {
+			return err
+		}
+		return crashed(object, fmt.Sprintf("%s made urlake panic %d times (%s); %s",
+			w.subject(object), p.Count, text, w.advice()))
 	}
 	if err := writeDocument(ctx, w.store, key, &p); err != nil {
 		return err

@@ -90,8 +90,8 @@ func TestThirdDeathIsFinal(t *testing.T) {
 				return
 			}
 			var app *temporal.ApplicationError
-			if !errors.As(err, &app) || !app.NonRetryable() || app.Type() != ErrInput || ran {
-				t.Fatalf("ran %v, error %v, want a final %s", ran, err, ErrInput)
+			if !errors.As(err, &app) || !app.NonRetryable() || app.Type() != ErrCrash || ran {
+				t.Fatalf("ran %v, error %v, want a final %s", ran, err, ErrCrash)
 			}
 			for _, want := range []string{"file:///in/poison.parquet: it killed its worker ", "--exclude"} {
 				if !strings.Contains(err.Error(), want) {
@@ -135,6 +135,72 @@ func TestMarkerOfALiveWorkerIsNoDeath(t *testing.T) {
 	if err := <-live; err == nil {
 		t.Error("the first step has no error")
 	}
+}
+
+// TestMarkerIsRemovedAfterAnOutage holds that a worker that lives takes its marker away, even if
+// the store is away when the step ends, and that it leaves the marker of a later attempt.
+func TestMarkerIsRemovedAfterAnOutage(t *testing.T) {
+	fastMarkers(t)
+	l, s := testLake(), step{run: "run", name: "build", deaths: 2}
+	store := &awayStore{Store: l.Store}
+	err := runStep(t, &Lake{Store: store, URL: l.URL, Memory: l.Memory}, s, func(context.Context, blob.Store) error {
+		store.away.Store(true)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := readMarker(t, l, s); !ok {
+		t.Fatal("the marker is gone although the store is away")
+	}
+	store.away.Store(false)
+	for wait := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, ok := readMarker(t, l, s); !ok {
+			break
+		} else if time.Now().After(wait) {
+			t.Fatal("the marker of a worker that lives stays")
+		}
+	}
+	later := marker{Format: suspectFormat, Attempt: "later"}
+	if err := writeDocument(t.Context(), l.Store, s.key(""), &later); err != nil {
+		t.Fatal(err)
+	}
+	w := &watched{step: s, store: l.Store, marker: marker{Attempt: "earlier"}}
+	if err := w.remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := readMarker(t, l, s); !ok {
+		t.Error("an earlier attempt removed the marker of a later one")
+	}
+}
+
+// awayStore cannot be reached while away is true.
+type awayStore struct {
+	blob.Store
+	away atomic.Bool
+}
+
+var errAway = errors.New("the store is away")
+
+func (a *awayStore) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	if a.away.Load() {
+		return nil, blob.Info{}, errAway
+	}
+	return a.Store.Get(ctx, key)
+}
+
+func (a *awayStore) Put(ctx context.Context, key string, data []byte, c blob.Condition) (blob.Info, error) {
+	if a.away.Load() {
+		return blob.Info{}, errAway
+	}
+	return a.Store.Put(ctx, key, data, c)
+}
+
+func (a *awayStore) Delete(ctx context.Context, keys ...string) error {
+	if a.away.Load() {
+		return errAway
+	}
+	return a.Store.Delete(ctx, keys...)
 }
 
 // TestMarkerNamesTheObject holds that the marker names an object before it is opened, and that it
@@ -200,7 +266,7 @@ func (o *onRead) ReadRange(ctx context.Context, key string, off, n int64) ([]byt
 // what it read.
 func TestThirdPanicIsFinal(t *testing.T) {
 	l, s := testLake(), step{run: "run", name: "normalize-000000"}
-	for i := range lastPanic {
+	for i := range 2 * lastPanic { // the second half continues the staging
 		err := runStep(t, l, s, func(ctx context.Context, _ blob.Store) error {
 			_, err := ingest.Normalize(ctx, l.Store, "run", 0, nil, nil)
 			if err == nil {
@@ -213,7 +279,8 @@ func TestThirdPanicIsFinal(t *testing.T) {
 			panic("index out of range [7]\nand more")
 		})
 		var app *temporal.ApplicationError
-		if !errors.As(err, &app) || app.NonRetryable() != (i == lastPanic-1) || !strings.Contains(err.Error(), "s3://b/poison.csv: ") {
+		if !errors.As(err, &app) || app.NonRetryable() != (i%lastPanic == lastPanic-1) ||
+			app.NonRetryable() != (app.Type() == ErrCrash) || !strings.Contains(err.Error(), "s3://b/poison.csv: ") {
 			t.Errorf("panic %d: error %v", i+1, err)
 		}
 		if strings.Contains(err.Error(), "and more") || !strings.Contains(err.Error(), "index out of range [7]") {
@@ -229,7 +296,7 @@ func TestStepAloneWaitsForTheOthers(t *testing.T) {
 	ctx := t.Context()
 	var running, lonely atomic.Int32
 	use := func(alone bool, hold <-chan struct{}) error {
-		acquire := func() (func(), error) { return l.Memory.acquire(ctx, smallMemory) }
+		acquire := func() (func(), error) { return l.Memory.acquire(ctx, 1) }
 		if alone {
 			acquire = func() (func(), error) { return l.Memory.acquireAll(ctx) }
 		}

@@ -2,7 +2,10 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/publish"
@@ -31,14 +34,27 @@ func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task, 
 	})
 }
 
-// BuildSegment builds the segment of a publish plan.
+// BuildSegment builds the segment of a publish plan. If builds of the plan crash again and again
+// while they read a batch, it notes that batch as damaged, and the next plan leaves it out.
 func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string, deaths int) (publish.Built, error) {
 	if err := x.check(lakeURL); err != nil {
 		return publish.Built{}, err
 	}
-	s := publishStep(ctx, "build", deaths)
-	return contained(ctx, &x.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (publish.Built, error) {
+	s := publishStep(ctx, "build-"+documentName(planKey), deaths)
+	built, err := contained(ctx, &x.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (publish.Built, error) {
 		return publish.Build(ctx, store, planKey, x.TempDir)
+	})
+	var app *temporal.ApplicationError
+	var object string
+	if !errors.As(err, &app) || app.Type() != ErrCrash || app.Details(&object) != nil {
+		return built, err
+	}
+	return withHeartbeat(ctx, x.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.Built, error) {
+		n, noteErr := publish.NoteCrash(ctx, x.Store, planKey, object, app.Message())
+		if noteErr == nil && n == 0 {
+			return publish.Built{}, err
+		}
+		return publish.Built{Damaged: n}, noteErr
 	})
 }
 
@@ -47,7 +63,7 @@ func (x *Index) MoveBatches(ctx context.Context, lakeURL, moveKey string, task, 
 	if err := x.check(lakeURL); err != nil {
 		return publish.Moved{}, err
 	}
-	s := publishStep(ctx, fmt.Sprintf("move-%06d", task), deaths)
+	s := publishStep(ctx, fmt.Sprintf("%s-%06d", documentName(moveKey), task), deaths)
 	return contained(ctx, &x.Lake, s, moveMemory, func(ctx context.Context, store blob.Store, report func(any)) (publish.Moved, error) {
 		return publish.Move(ctx, store, moveKey, task, x.TempDir, func(p publish.MoveProgress) { report(p) })
 	})

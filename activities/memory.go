@@ -33,8 +33,8 @@ const (
 	// planMemory holds the decompressors of several objects, one of which may need much memory
 	// (zstd --long).
 	planMemory = ingest.PlanMemory
-	// smallMemory is for steps that handle a few small objects. They wait only for a step that runs
-	// alone.
+	// smallMemory is for steps that handle a few small objects. They wait for nothing, not even for
+	// a step that runs alone: claims, looks and plans would wait with it, perhaps for hours.
 	smallMemory = 0
 )
 
@@ -45,12 +45,13 @@ var poolMemory = map[string]int64{
 }
 
 // Memory limits how many steps of a process run at once to those that fit into it together, and to
-// one where a step has to run alone. The others wait and heartbeat meanwhile. What a step writes
-// does not depend on it. A nil *Memory has no limit. Its methods may be called concurrently.
+// one where a step has to run alone. Steps of smallMemory do not count. The others wait and
+// heartbeat meanwhile. What a step writes does not depend on it. A nil *Memory has no limit. Its
+// methods may be called concurrently.
 type Memory struct {
 	total int64 // 0 for no limit
 	free  *semaphore.Weighted
-	// steps is one for each step that runs, and all of maxSteps for one that runs alone. It is
+	// steps is one for each step that counts, and all of maxSteps for one that runs alone. It is
 	// served in order: steps that come later wait for the one that waits to be alone.
 	steps *semaphore.Weighted
 
@@ -119,10 +120,10 @@ func (m *Memory) Slots(pool string, n int) int {
 	return int(max(1, min(int64(n), m.total/poolMemory[pool])))
 }
 
-// acquire waits until no step runs alone and a step that needs that many bytes fits, or ctx ends.
-// The caller has to call release when the step ends.
+// acquire waits until no step runs alone and a step that needs that many bytes fits, or ctx ends. A
+// step of smallMemory does not wait. The caller has to call release when the step ends.
 func (m *Memory) acquire(ctx context.Context, need int64) (release func(), err error) {
-	if m == nil {
+	if m == nil || need == smallMemory {
 		return func() {}, nil
 	}
 	if err := m.await(ctx, m.steps, 1); err != nil {
@@ -137,7 +138,8 @@ func (m *Memory) acquire(ctx context.Context, need int64) (release func(), err e
 	return func() { m.reserved.Add(-need); m.free.Release(need); m.steps.Release(1) }, nil
 }
 
-// acquireAll is acquire for a step that runs alone: it waits until no other step runs, of any pool.
+// acquireAll is acquire for a step that runs alone: it waits until no other step of any pool runs,
+// except those of smallMemory.
 func (m *Memory) acquireAll(ctx context.Context) (release func(), err error) {
 	if m == nil {
 		return func() {}, nil

@@ -57,6 +57,31 @@ func TestWaitingForMemoryCanBeCancelled(t *testing.T) {
 	}
 }
 
+// TestSmallStepsDoNotWaitForOneThatRunsAlone holds that claims, looks and plans go on beside a
+// suspect, and beside one that waits to be alone.
+func TestSmallStepsDoNotWaitForOneThatRunsAlone(t *testing.T) {
+	m := NewMemory(1 << 20)
+	release, err := m.acquireAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	small, err := m.acquire(ctx, smallMemory)
+	if err != nil {
+		t.Fatalf("a small step waits: %v", err)
+	}
+	if _, err := m.acquire(ctx, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("a large step: error %v, want that it waits", err)
+	}
+	release()
+	if release, err = m.acquireAll(ctx); err != nil {
+		t.Fatalf("a suspect waits for a small step: %v", err)
+	}
+	release()
+	small()
+}
+
 func TestSlotsOfMemory(t *testing.T) {
 	for _, c := range []struct {
 		mib     int64

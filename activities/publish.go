@@ -2,6 +2,8 @@ package activities
 
 import (
 	"context"
+	"path"
+	"strings"
 
 	"go.temporal.io/sdk/activity"
 
@@ -10,11 +12,14 @@ import (
 )
 
 // publishStep names a step of a publish or a move. Its documents are in the staging of the
-// workflow's run.
+// workflow's run. The name tells what the step reads, since a run has many rounds.
 func publishStep(ctx context.Context, name string, deaths int) step {
 	run := activity.GetInfo(ctx).WorkflowExecution.RunID
 	return step{run: run, name: name, deaths: deaths, ofLake: true}
 }
+
+// documentName returns the name of a document in staging, without its folder and ending.
+func documentName(key string) string { return strings.TrimSuffix(path.Base(key), ".json") }
 
 // Publish is the pool that plans, verifies and commits versions.
 type Publish struct {
@@ -41,7 +46,11 @@ func (p *Publish) VerifySegment(ctx context.Context, lakeURL string, built publi
 	if err := p.check(lakeURL); err != nil {
 		return err
 	}
-	s := publishStep(ctx, "verify", deaths)
+	first := built.Segment.ID
+	if first == "" && len(built.Again) > 0 {
+		first = built.Again[0].ID
+	}
+	s := publishStep(ctx, "verify-"+first, deaths)
 	_, err := contained(ctx, &p.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (struct{}, error) {
 		return struct{}{}, publish.Verify(ctx, store, built, p.TempDir)
 	})

@@ -67,43 +67,54 @@ func (c *Control) CleanUp(ctx context.Context, lakeURL, run string) error {
 }
 
 // SweepStaging removes the staging of runs that nobody will continue: those of workflows that were
-// terminated, were lost with Temporal, or failed long ago.
+// terminated, were lost with Temporal, or failed long ago. It is tried once, unless its worker
+// stops or dies: requests to publish wait meanwhile, and the next publish sweeps again.
 func (c *Control) SweepStaging(ctx context.Context, lakeURL string) (ingest.Swept, error) {
 	if err := c.check(lakeURL); err != nil {
 		return ingest.Swept{}, err
 	}
-	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (ingest.Swept, error) {
+	swept, err := withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (ingest.Swept, error) {
 		self, err := c.owner(ctx)
 		if err != nil {
 			return ingest.Swept{}, err
 		}
 		now := time.Now()
 		return ingest.Sweep(ctx, c.Store, now, func(ctx context.Context, run string, o ingest.Owner, ok bool) (ingest.RunState, error) {
+			var e *workflow.WorkflowExecutionInfo
+			var err error
 			switch {
 			case ok && o.Namespace != self.Namespace:
 				return ingest.RunUnknown, nil
-			case !ok:
+			case ok:
+				e, err = c.newest(ctx, o.WorkflowID)
+			default:
 				// An older build's, or that of a publish: the folder is named by the workflow's
 				// run.
-				id, err := c.workflowOf(ctx, run)
-				if err != nil || id == "" {
-					return ingest.RunUnknown, err
-				}
-				o.WorkflowID = id
+				e, err = c.newestOf(ctx, run)
 			}
-			e, err := c.newest(ctx, o.WorkflowID)
 			if err != nil {
 				return ingest.RunUnknown, err
 			}
 			return runState(e, now), nil
 		})
 	})
+	var typed *temporal.ApplicationError // for example that the worker stops
+	if err == nil || ctx.Err() != nil || temporal.IsCanceledError(err) || errors.As(err, &typed) {
+		return swept, err
+	}
+	return swept, temporal.NewNonRetryableApplicationError(err.Error(), errSweep, nil)
 }
 
-// runState returns the state of a run from its workflow's newest execution, which is nil if
-// Temporal does not have it any more.
+// errSweep is the type of the error of a sweep that failed.
+const errSweep = "SweepError"
+
+// runState returns the state of a run from its workflow's newest execution. It is nil if Temporal
+// does not have it any more: it may have failed, and Temporal may forget sooner than keepFailed.
 func runState(e *workflow.WorkflowExecutionInfo, now time.Time) ingest.RunState {
-	if open(e) {
+	switch {
+	case e == nil:
+		return ingest.RunUnknown
+	case open(e):
 		return ingest.RunLive
 	}
 	keep := keepEnded
@@ -111,7 +122,7 @@ func runState(e *workflow.WorkflowExecutionInfo, now time.Time) ingest.RunState 
 	case enums.WORKFLOW_EXECUTION_STATUS_FAILED, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
 		keep = keepFailed
 	}
-	if e != nil && now.Sub(e.GetCloseTime().AsTime()) < keep {
+	if now.Sub(e.GetCloseTime().AsTime()) < keep {
 		return ingest.RunLive
 	}
 	return ingest.RunOver
@@ -140,7 +151,13 @@ func (c *Control) owner(ctx context.Context) (ingest.Owner, error) {
 
 // newest returns the newest execution of a workflow id, nil if Temporal has none.
 func (c *Control) newest(ctx context.Context, workflowID string) (*workflow.WorkflowExecutionInfo, error) {
-	d, err := c.Temporal.DescribeWorkflowExecution(ctx, workflowID, "")
+	return c.execution(ctx, workflowID, "")
+}
+
+// execution returns a run of a workflow id, the newest if run is empty. It is nil if Temporal does
+// not have it.
+func (c *Control) execution(ctx context.Context, workflowID, run string) (*workflow.WorkflowExecutionInfo, error) {
+	d, err := c.Temporal.DescribeWorkflowExecution(ctx, workflowID, run)
 	var gone *serviceerror.NotFound
 	if errors.As(err, &gone) {
 		return nil, nil
@@ -151,16 +168,30 @@ func (c *Control) newest(ctx context.Context, workflowID string) (*workflow.Work
 	return d.GetWorkflowExecutionInfo(), nil
 }
 
-// workflowOf returns the id of the workflow with a run id, "" if Temporal does not know the run.
-func (c *Control) workflowOf(ctx context.Context, run string) (string, error) {
+// newestOf returns the newest execution that continues a run: by a reset, or as new. It is the run
+// itself if none does, and nil if Temporal does not know the run.
+func (c *Control) newestOf(ctx context.Context, run string) (*workflow.WorkflowExecutionInfo, error) {
 	list, err := c.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
 		PageSize: 1, Query: fmt.Sprintf("RunId = %q", run),
 	})
 	if err != nil {
-		return "", fmt.Errorf("look for run %s: %w", run, err)
+		return nil, fmt.Errorf("look for run %s: %w", run, err)
 	}
-	for _, e := range list.GetExecutions() {
-		return e.GetExecution().GetWorkflowId(), nil
+	if len(list.GetExecutions()) == 0 {
+		return nil, nil
 	}
-	return "", nil
+	id := list.GetExecutions()[0].GetExecution().GetWorkflowId()
+	self, err := c.execution(ctx, id, run)
+	if err != nil || self == nil {
+		return nil, err
+	}
+	newest, err := c.newest(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	// A publisher that was started later has another first run. Older servers do not tell it.
+	if newest != nil && newest.GetFirstRunId() != self.GetFirstRunId() {
+		return self, nil
+	}
+	return newest, nil
 }

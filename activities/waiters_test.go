@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/mock"
+	"go.temporal.io/api/common/v1"
 	enums "go.temporal.io/api/enums/v1"
 	namespacepb "go.temporal.io/api/namespace/v1"
 	"go.temporal.io/api/serviceerror"
@@ -273,7 +274,10 @@ func TestSweepAsksTemporal(t *testing.T) {
 	now["longago"].CloseTime = timestamppb.New(time.Now().Add(-8 * 24 * time.Hour))
 	control, client := newControl(now)
 	client.On("ListWorkflow", mock.Anything, mock.Anything).Return(&workflowservice.ListWorkflowExecutionsResponse{}, nil)
-	kept := map[string]bool{"running": true, "failed": true, "timedout": true, "elsewhere": true, "unowned": true}
+	kept := map[string]bool{
+		"running": true, "failed": true, "timedout": true, "elsewhere": true, "unowned": true,
+		"forgotten": true, // it may have failed a day ago
+	}
 	for _, id := range []string{"running", "failed", "timedout", "terminated", "cancelled", "longago", "forgotten"} {
 		control.staged(t, "run-"+id, id, ingest.Owner{Namespace: "here"})
 	}
@@ -290,7 +294,73 @@ func TestSweepAsksTemporal(t *testing.T) {
 			t.Errorf("%s: staging there %v, want %v", id, got, kept[id])
 		}
 	}
-	if fmt.Sprint(swept.Runs) != "[run-cancelled run-forgotten run-longago run-terminated]" || swept.Kept != len(kept) {
+	if fmt.Sprint(swept.Runs) != "[run-cancelled run-longago run-terminated]" || swept.Kept != len(kept) {
 		t.Errorf("%+v", swept)
+	}
+}
+
+// TestSweepTellsPublishersApart has the staging of publishers without an owner: of one that was
+// terminated before the running one was started, and of one that a reset continued.
+func TestSweepTellsPublishersApart(t *testing.T) {
+	const id = "publish@mem"
+	terminated := ended(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED)
+	for name, c := range map[string]struct {
+		first string // of the newest run
+		kept  bool
+	}{"another was started": {"newest", false}, "a reset continues it": {"old", true}, "an older server": {"", true}} {
+		control, client := newControl(nil)
+		client.ExpectedCalls = nil
+		client.On("WorkflowService").Return(service{})
+		client.On("ListWorkflow", mock.Anything, mock.Anything).Return(&workflowservice.ListWorkflowExecutionsResponse{
+			Executions: []*workflow.WorkflowExecutionInfo{{Execution: &common.WorkflowExecution{WorkflowId: id, RunId: "old"}}},
+		}, nil)
+		terminated.FirstRunId = ""
+		if c.first != "" {
+			terminated.FirstRunId = "old"
+		}
+		for run, e := range map[string]*workflow.WorkflowExecutionInfo{
+			"old": terminated, "": {Status: enums.WORKFLOW_EXECUTION_STATUS_RUNNING, FirstRunId: c.first},
+		} {
+			client.On("DescribeWorkflowExecution", mock.Anything, id, run).Return(
+				&workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: e}, nil)
+		}
+		if _, err := control.Store.Put(t.Context(), "staging/old/x", nil, blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := do[ingest.Swept](t, control.SweepStaging, control.URL); err != nil {
+			t.Fatal(err)
+		}
+		if got := control.hasStaging(t, "old"); got != c.kept {
+			t.Errorf("%s: staging there %v, want %v", name, got, c.kept)
+		}
+	}
+}
+
+// TestFailedSweepIsNotRepeated has a Temporal whose visibility is away, and a worker that stops.
+func TestFailedSweepIsNotRepeated(t *testing.T) {
+	control, client := newControl(nil)
+	client.On("ListWorkflow", mock.Anything, mock.Anything).Return(nil, serviceerror.NewUnavailable("visibility is away"))
+	if _, err := control.Store.Put(t.Context(), "staging/run/x", nil, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := do[ingest.Swept](t, control.SweepStaging, control.URL)
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || !app.NonRetryable() || !strings.Contains(err.Error(), "visibility is away") {
+		t.Errorf("error %v, want one that is not retried", err)
+	}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	stop := make(chan struct{})
+	close(stop)
+	env.SetWorkerStopChannel(stop)
+	client.ExpectedCalls = nil
+	client.On("WorkflowService").Return(service{})
+	client.On("ListWorkflow", mock.Anything, mock.Anything).Return(func(ctx context.Context, _ *workflowservice.ListWorkflowExecutionsRequest) *workflowservice.ListWorkflowExecutionsResponse {
+		<-ctx.Done()
+		return nil
+	}, context.Canceled)
+	env.RegisterActivity(control.SweepStaging)
+	if _, err = env.ExecuteActivity(control.SweepStaging, control.URL); !errors.As(err, &app) || app.NonRetryable() {
+		t.Errorf("error %v of a worker that stops, want one that is retried", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/urlake/urlake/lake"
@@ -37,7 +38,8 @@ func ReadOwner(ctx context.Context, store blob.Store, run string) (o Owner, ok b
 // Claim makes owner the owner of a run, and returns the run. If an earlier run of the same ingest
 // has ended before it finished, Claim returns that run instead: its staging has what it has done.
 // Ended reports whether the workflow of an owner has ended, so that it will not touch its staging
-// again.
+// again. If another workflow continues the run meanwhile, which can only be where the caller was
+// reset, Claim fails until that has ended.
 //
 // The earlier run must be the one that registered the batch last, and its spec and its inputs must
 // be those of spec now.
@@ -51,20 +53,63 @@ func Claim(
 	if err := spec.Check(); err != nil {
 		return "", err
 	}
-	_, planned, err := ReadOwner(ctx, store, run)
-	if err == nil && !planned {
-		var earlier string
-		if earlier, err = resumable(ctx, store, spec); err == nil && earlier != "" {
-			var took bool
-			if took, err = take(ctx, store, earlier, owner, ended); took && err == nil {
-				return earlier, nil
-			}
-		}
-	}
+	now, planned, err := ReadOwner(ctx, store, run)
 	if err != nil {
 		return "", err
 	}
+	if planned && now == (Owner{}) { // a sweep began to remove it
+		if err := Cleanup(ctx, store, run); err != nil {
+			return "", err
+		}
+		planned = false
+	}
+	if planned {
+		took, err := take(ctx, store, run, owner, ended)
+		if err == nil && !took {
+			err = fmt.Errorf("the staging of run %s belongs to workflow %s, which continues it; this ingest waits until that has ended",
+				run, now.WorkflowID)
+		}
+		return run, err
+	}
+	earlier, err := resumable(ctx, store, spec)
+	if err != nil {
+		return "", err
+	}
+	if earlier != "" {
+		if took, err := take(ctx, store, earlier, owner, ended); took || err != nil {
+			return earlier, err
+		}
+	}
 	return run, save(ctx, store, ownerKey(run), &ownership{Owner: owner})
+}
+
+// disown takes a run away from its owner before a sweep removes it. ok is false if the owner is no
+// longer the one that the sweep has found.
+func disown(ctx context.Context, store blob.Store, run string, found Owner) (ok bool, err error) {
+	before, info, err := store.Get(ctx, ownerKey(run))
+	if err != nil {
+		return false, err
+	}
+	var doc ownership
+	if err := codec.Unseal(before, ownerKey(run), &doc); err != nil || doc.Owner != found {
+		return false, err
+	}
+	return replaceOwner(ctx, store, run, before, info.ETag, Owner{})
+}
+
+// replaceOwner makes owner the owner of a run whose document is before. ok is false if the document
+// was written again since.
+func replaceOwner(ctx context.Context, store blob.Store, run string, before []byte, etag string, owner Owner) (ok bool, err error) {
+	doc := ownership{header: header{stagingFormat, ownerKey(run)}, Owner: owner}
+	data, err := codec.Seal(&doc)
+	if err != nil || bytes.Equal(data, before) {
+		return err == nil, err
+	}
+	_, err = store.Put(ctx, ownerKey(run), data, blob.Condition{IfMatch: etag})
+	if errors.Is(err, blob.ErrPrecondition) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // take makes owner the owner of an earlier run, unless somebody else still is.
@@ -79,7 +124,11 @@ func take(
 		return false, err
 	}
 	var doc ownership
-	if ok, err := load(ctx, store, ownerKey(run), &doc); err != nil || !ok {
+	ok, err := load(ctx, store, ownerKey(run), &doc)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return false, nil // it is not known whose the run is, as with a damaged plan
+	}
+	if err != nil || !ok {
 		return false, err
 	}
 	if doc.Owner != owner {
@@ -87,17 +136,7 @@ func take(
 			return false, err
 		}
 	}
-	doc.Owner = owner
-	*doc.head() = header{stagingFormat, ownerKey(run)}
-	data, err := codec.Seal(&doc)
-	if err != nil || bytes.Equal(data, before) {
-		return err == nil, err
-	}
-	_, err = store.Put(ctx, ownerKey(run), data, blob.Condition{IfMatch: info.ETag})
-	if errors.Is(err, blob.ErrPrecondition) {
-		return false, nil // another run of the ingest was first
-	}
-	return err == nil, err
+	return replaceOwner(ctx, store, run, before, info.ETag, owner)
 }
 
 // resumable returns the run that an ingest of spec would repeat, "" if there is none.

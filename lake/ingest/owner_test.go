@@ -2,9 +2,11 @@ package ingest_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,6 +92,11 @@ func TestClaimContinuesAnEndedRun(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "run2"},
+		{"with a damaged owner", false, func(t *testing.T, c *claimed) {
+			if _, err := c.store.Put(t.Context(), "staging/run1/owner.json", []byte("damaged"), blob.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+		}, "run2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := newClaimed(t)
@@ -116,6 +123,83 @@ func TestResetClaimsItsRunAgain(t *testing.T) {
 		t.Errorf("claimed %s", got)
 	}
 }
+
+// TestResetDoesNotShareItsRun resets a workflow whose run another one has taken over.
+func TestResetDoesNotShareItsRun(t *testing.T) {
+	c := newClaimed(t)
+	if got := c.claim(t, "run2", nextOwner, true); got != "run1" {
+		t.Fatalf("claimed %s", got)
+	}
+	ended := false
+	claim := func() (string, error) {
+		return ingest.Claim(t.Context(), c.store, "run1", c.spec, firstOwner, func(context.Context, ingest.Owner) (bool, error) {
+			return ended, nil
+		})
+	}
+	if got, err := claim(); err == nil || !strings.Contains(err.Error(), "belongs to workflow next") {
+		t.Errorf("claimed %s, %v", got, err)
+	}
+	if o, _, err := ingest.ReadOwner(t.Context(), c.store, "run1"); err != nil || o != nextOwner {
+		t.Errorf("owner %+v, %v", o, err)
+	}
+	ended = true
+	if got, err := claim(); err != nil || got != "run1" {
+		t.Errorf("claimed %s, %v after the other workflow ended", got, err)
+	}
+}
+
+// TestSweepSparesARunThatIsClaimed claims a run after the sweep has asked for its state.
+func TestSweepSparesARunThatIsClaimed(t *testing.T) {
+	c := newClaimed(t)
+	out, err := ingest.Sweep(t.Context(), c.store, time.Now(), func(context.Context, string, ingest.Owner, bool) (ingest.RunState, error) {
+		if got := c.claim(t, "run2", nextOwner, true); got != "run1" {
+			t.Errorf("claimed %s", got)
+		}
+		return ingest.RunOver, nil
+	})
+	if err != nil || len(out.Runs) != 0 || out.Kept != 1 {
+		t.Errorf("%+v, %v", out, err)
+	}
+	if _, err := c.store.Stat(t.Context(), "staging/run1/plan.json"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRunThatIsBeingSweptIsNotClaimed ends a sweep before it has removed a run's objects.
+func TestRunThatIsBeingSweptIsNotClaimed(t *testing.T) {
+	sweep := func(c *claimed, store blob.Store, after time.Duration) (ingest.Swept, error) {
+		return ingest.Sweep(t.Context(), store, time.Now().Add(after),
+			func(context.Context, string, ingest.Owner, bool) (ingest.RunState, error) { return ingest.RunOver, nil })
+	}
+	begun := func() *claimed {
+		c := newClaimed(t)
+		if _, err := sweep(c, &keeping{c.store}, 0); !errors.Is(err, errKeeping) {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := begun()
+	if got := c.claim(t, "run2", nextOwner, true); got != "run2" {
+		t.Errorf("another workflow claimed %s, which is being removed", got)
+	}
+	if out, err := sweep(c, c.store, time.Minute); err != nil || !slices.Contains(out.Runs, "run1") {
+		t.Errorf("the next sweep: %+v, %v", out, err)
+	}
+	c = begun()
+	if got := c.claim(t, "run1", firstOwner, true); got != "run1" {
+		t.Errorf("its own workflow claimed %s", got)
+	}
+	if _, err := c.store.Stat(t.Context(), "staging/run1/plan.json"); !errors.Is(err, blob.ErrNotExist) {
+		t.Errorf("its plan: %v, want that it begins anew", err)
+	}
+}
+
+// keeping is a store that removes nothing.
+type keeping struct{ blob.Store }
+
+var errKeeping = errors.New("the process dies")
+
+func (*keeping) Delete(context.Context, ...string) error { return errKeeping }
 
 func TestUnnamedBatchIsContinued(t *testing.T) {
 	c := newClaimed(t)
@@ -163,9 +247,10 @@ func TestSweepRemovesWhatNobodyContinues(t *testing.T) {
 		{0, []string{"over"}},
 		{10 * time.Minute, nil}, // too soon for another sweep
 		{12 * time.Hour, nil},
-		{25 * time.Hour, []string{"lost"}},
-		{35 * time.Hour, nil},
-		{36 * time.Hour, []string{"writes"}},
+		{7*24*time.Hour - time.Minute, nil},
+		{7*24*time.Hour + time.Hour, []string{"lost"}},
+		{7*24*time.Hour + 11*time.Hour, nil},
+		{7*24*time.Hour + 12*time.Hour, []string{"writes"}},
 		{1000 * time.Hour, nil},
 	} {
 		if step.after == 12*time.Hour {

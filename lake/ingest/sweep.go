@@ -17,8 +17,9 @@ const (
 	sweepInterval = time.Hour
 
 	// unknownGrace is how long the staging of a run that Temporal does not know must stay
-	// unchanged until it is removed. It may be that of a run of another Temporal.
-	unknownGrace = 24 * time.Hour
+	// unchanged until it is removed. It may be that of a run of another Temporal, which may wait
+	// for something until its deadline.
+	unknownGrace = DefaultDeadline
 )
 
 // RunState is what Temporal knows of the workflow that a run belongs to.
@@ -85,9 +86,12 @@ func Sweep(
 		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			return out, err
 		}
-		s, err := state(ctx, f.run, owner, ok)
-		if err != nil {
-			return out, err
+		s := RunOver
+		begun := ok && owner == (Owner{}) // an earlier sweep began to remove it
+		if !begun {
+			if s, err = state(ctx, f.run, owner, ok); err != nil {
+				return out, err
+			}
 		}
 		if s == RunUnknown {
 			seen := last.Unknown[f.run]
@@ -97,6 +101,16 @@ func Sweep(
 			next.Unknown[f.run] = seen
 			if next.Swept.Sub(seen.Since) >= unknownGrace {
 				s = RunOver
+			}
+		}
+		// A workflow may have claimed the run since its state was asked for.
+		if s == RunOver && ok && !begun {
+			removable, err := disown(ctx, store, f.run, owner)
+			if err != nil && !errors.Is(err, blob.ErrNotExist) && !errors.Is(err, codec.ErrCorrupt) {
+				return out, err
+			}
+			if !removable {
+				s = RunLive
 			}
 		}
 		if s != RunOver {

@@ -1,0 +1,97 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// TestCrashesOfOneBatchDoNotStopThePublish has a batch whose postings kill workers. The next plan
+// of the run leaves it out, and the other batch is published.
+func TestCrashesOfOneBatchDoNotStopThePublish(t *testing.T) {
+	fastMarkers(t)
+	const run = "default-test-run-id" // of the SDK's test environment
+	l := testLake()
+	l.URL, l.TempDir = l.Store.URL(), t.TempDir()
+	index := &Index{*l}
+	for _, b := range []string{"good", "poison"} {
+		testlake.Ingest(t, l.Store, "d", b, []testlake.Record{{URL: "http://" + b + ".example/"}})
+	}
+	plan, err := publish.Plan(t.Context(), l.Store, run, 0)
+	if err != nil || plan.Batches != 2 {
+		t.Fatal(plan, err)
+	}
+	s := step{run: run, name: "build-" + documentName(plan.PlanKey)}
+	left := func(object string) {
+		t.Helper()
+		if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: object}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left("index/segments/of-no-batch")
+	_, err = do[publish.Built](t, index.BuildSegment, l.URL, plan.PlanKey, lastDeath)
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.Type() != ErrCrash || !app.NonRetryable() {
+		t.Errorf("an object of no batch: %v, want a final %s", err, ErrCrash)
+	}
+	left(lake.PostingsKey(1, "poison", "x"))
+	built, err := do[publish.Built](t, index.BuildSegment, l.URL, plan.PlanKey, lastDeath)
+	if err != nil || built.Damaged != 1 {
+		t.Fatalf("%+v, %v", built, err)
+	}
+	plan, err = publish.Plan(t.Context(), l.Store, run, 1)
+	if err != nil || plan.Batches != 1 || !slices.ContainsFunc(plan.Skipped, func(s publish.Skipped) bool {
+		return s.Batch == "poison" && strings.Contains(s.Reason, "killed its worker")
+	}) {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	if built, err = do[publish.Built](t, index.BuildSegment, l.URL, plan.PlanKey, 0); err != nil || built.Segment.ID == "" {
+		t.Errorf("%+v, %v", built, err)
+	}
+}
+
+// panicking panics where an object with the prefix is read.
+type panicking struct {
+	blob.Store
+	prefix string
+}
+
+func (p *panicking) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	if strings.HasPrefix(key, p.prefix) {
+		panic("a defect")
+	}
+	return p.Store.Get(ctx, key)
+}
+
+// TestPanicsOfOneRoundAreNotThoseOfAnother holds that a publisher, which makes many rounds, counts
+// panics for each segment.
+func TestPanicsOfOneRoundAreNotThoseOfAnother(t *testing.T) {
+	names := map[string]bool{}
+	l := testLake()
+	l.URL = l.Store.URL()
+	index := &Index{*l}
+	index.Store = &panicking{Store: index.Store, prefix: "staging/r/"}
+	for _, key := range []string{"staging/r/publish-0-a.json", "staging/r/publish-1-b.json"} {
+		if _, err := do[publish.Built](t, index.BuildSegment, l.URL, key, 0); err == nil {
+			t.Fatal("no panic")
+		}
+	}
+	for info, err := range index.Store.List(t.Context(), "staging/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[info.Key] = true
+	}
+	if len(names) != 2 {
+		t.Errorf("two rounds count their panics in %v", names)
+	}
+}
