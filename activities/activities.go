@@ -49,8 +49,9 @@ func TaskQueue(lake, pool string) string { return pool + "@" + lake }
 
 // Types of errors that a retry cannot fix.
 const (
-	// ErrInput means that the raw data or the request is wrong. The message names the object, the
-	// position and the reason.
+	// ErrInput means that the raw data or the request is wrong, or that the ingest has to start from
+	// the beginning. The message names the object, the position and the reason. The staging of the
+	// ingest is removed.
 	ErrInput = "InputError"
 	// ErrCorrupt means that an object of the lake is not what was written.
 	ErrCorrupt = "CorruptError"
@@ -103,6 +104,11 @@ func finalError(err error) error {
 		return nil
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
+	case errors.Is(err, lake.ErrUnknownRun):
+		// The type makes the workflow remove the staging: its run is not registered, so that no
+		// ingest could finish with it.
+		return temporal.NewNonRetryableApplicationError(err.Error()+"; the registry of the dataset was restored, "+
+			"or the ingest withdrawn, since the ingest began: start the ingest again", ErrInput, nil)
 	case errors.As(err, &form), errors.As(err, &list), errors.As(err, &mixed), errors.As(err, &format):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, nil)
 	case errors.As(err, &stays):
