@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -386,5 +387,59 @@ func TestPublishOutlivesAnOutage(t *testing.T) {
 		if p.swept != 1 {
 			t.Errorf("deadline %q: swept %d times", c.deadline, p.swept)
 		}
+	}
+}
+
+// TestLongRoundKeepsItsStaging continues a publisher as new while a round moves batches and finds
+// damage, which only its staging knows, and while a rebuild and a very long request wait.
+func TestLongRoundKeepsItsStaging(t *testing.T) {
+	p := newPublisher(t)
+	p.damaged = 1
+	p.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+		if info.ActivityType.Name == "BuildSegment" {
+			p.env.SetContinueAsNewSuggested(true)
+			p.env.SignalWorkflow(activities.PublishSignal, activities.PublishRequest{WorkflowID: strings.Repeat("w", maxWaiting)})
+		}
+		if info.ActivityType.Name == "CleanUp" {
+			p.env.SignalWorkflow(activities.PublishSignal, activities.PublishRequest{Rebuild: "all"})
+		}
+	})
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Staging: "earlier"})
+	next := continued[PublishInput](t, p.env.GetWorkflowError())
+	if p.planned != "earlier" || next.Staging != "earlier" || slices.Contains(p.cleaned, "earlier") {
+		t.Errorf("planned with %q, continues with %q, cleaned %q; want the staging of the round to stay", p.planned, next.Staging, p.cleaned)
+	}
+	if len(next.Waiting) != 1 || next.Waiting[0].Rebuild != "all" {
+		t.Errorf("%d requests wait in the next run, want the rebuild alone", len(next.Waiting))
+	}
+
+	p = newPublisher(t)
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Staging: "earlier"})
+	if err := p.env.GetWorkflowError(); err != nil || p.planned != "earlier" || !slices.Contains(p.cleaned, "earlier") || len(p.cleaned) != 2 {
+		t.Errorf("%v; planned with %q, cleaned %q", err, p.planned, p.cleaned)
+	}
+}
+
+// TestRoundOfAnOlderBuildRemovesItsStaging replays what publishers did before rounds kept it.
+func TestRoundOfAnOlderBuildRemovesItsStaging(t *testing.T) {
+	p := newPublisher(t)
+	p.damaged = 1
+	p.env.SetContinueAsNewSuggested(true)
+	p.env.OnGetVersion("keep-staging", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
+	p.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.Version(1))
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake})
+	if next := continued[PublishInput](t, p.env.GetWorkflowError()); next.Staging != "" || len(p.cleaned) != 1 {
+		t.Errorf("continues with %q, cleaned %q", next.Staging, p.cleaned)
+	}
+}
+
+// TestCancelledLongRoundEnds cancels a publisher as it is about to continue as new.
+func TestCancelledLongRoundEnds(t *testing.T) {
+	p := newPublisher(t)
+	p.env.SetContinueAsNewSuggested(true)
+	p.stale = func() bool { p.env.CancelWorkflow(); return true }
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake})
+	if err := p.env.GetWorkflowError(); !temporal.IsCanceledError(err) {
+		t.Errorf("error %v, want that it was cancelled", err)
 	}
 }

@@ -450,8 +450,9 @@ func (p *publisher) sortedAnswers() []signalled {
 func newPublisher(t *testing.T) *publisher {
 	p := &publisher{fakes: newFakes(t), pending: 1}
 	a := mock.Anything
-	p.env.OnActivity("PlanPublish", a, a, a, a).Return(func(_ context.Context, _, _ string, round int) (publish.Summary, error) {
+	p.env.OnActivity("PlanPublish", a, a, a, a).Return(func(_ context.Context, _, run string, round int) (publish.Summary, error) {
 		p.plans++
+		p.planned = run
 		if len(p.moves) > 0 {
 			n := p.moves[0]
 			p.moves = p.moves[1:]
