@@ -262,6 +262,33 @@ func TestStrayAnswerIsIgnored(t *testing.T) {
 	}
 }
 
+// TestFailedRoundOfAnOlderPublisherIsNoAnswer deploys new workers while a publisher of the build
+// before them runs: it tells every ingest that waits when a round fails, without a digest.
+func TestFailedRoundOfAnOlderPublisherIsNoAnswer(t *testing.T) {
+	s := newFakes(t)
+	s.publishVersion = ""
+	failed := func() {
+		s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Error: "put s3://b: connection refused"})
+	}
+	start := s.env.Now()
+	s.env.RegisterDelayedCallback(failed, 10*time.Second)
+	s.env.RegisterDelayedCallback(failed, 20*time.Second)
+	s.look = func(activities.PublishRequest, string) activities.Look {
+		if len(s.looks) > 2 {
+			return activities.Look{Version: "v3"}
+		}
+		return activities.Look{}
+	}
+	s.env.ExecuteWorkflow(IngestWorkflow, input())
+	var res IngestResult
+	if err := s.env.GetWorkflowResult(&res); err != nil || res.Version != "v3" {
+		t.Errorf("version %q, %v", res.Version, err)
+	}
+	if len(s.looks) < 1 || s.looks[0].Sub(start) > 15*time.Second {
+		t.Errorf("looked at %v; want a look when the round failed", s.looks)
+	}
+}
+
 func TestWaitingIngestContinuesAsNew(t *testing.T) {
 	s := newFakes(t)
 	s.publishVersion = ""

@@ -133,7 +133,7 @@ func newFakes(t *testing.T) *fakes {
 	s.env.OnActivity("RequestPublish", a, a, a).Return(func(_ context.Context, _ string, req activities.PublishRequest) error {
 		s.requested = append(s.requested, req)
 		if s.publishVersion != "" || s.publishError != "" {
-			s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: s.publishVersion, Error: s.publishError})
+			s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: s.publishVersion, Error: s.publishError, Digest: req.Digest})
 		}
 		return nil
 	}).Maybe()
