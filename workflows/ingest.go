@@ -448,8 +448,12 @@ func (f *ingestFlow) result(r ingest.FinishResult) *IngestResult {
 	}
 }
 
-// continueAsNew returns the error that continues the workflow with an empty history.
+// continueAsNew returns the error that continues the workflow with an empty history. The next run
+// would not know that this one was cancelled, so that a cancelled workflow ends instead.
 func (f *ingestFlow) continueAsNew(ctx workflow.Context) error {
+	if ctx.Err() != nil && patched(ctx, "cancel-before-continuing") {
+		return ctx.Err()
+	}
 	next := f.IngestInput
 	next.Resume = f.IngestState
 	return workflow.NewContinueAsNewError(ctx, IngestWorkflow, next)

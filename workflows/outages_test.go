@@ -262,6 +262,27 @@ func TestStrayAnswerIsIgnored(t *testing.T) {
 	}
 }
 
+// TestCancelledIngestDoesNotContinueAsNew is about a cancellation that arrives with the result of
+// the last step of a long history, which the environment cannot play.
+func TestCancelledIngestDoesNotContinueAsNew(t *testing.T) {
+	for _, cancelled := range []bool{false, true} {
+		s := newFakes(t)
+		flow := func(ctx workflow.Context) error {
+			ctx, cancel := workflow.WithCancel(ctx)
+			if cancelled {
+				cancel()
+			}
+			return (&ingestFlow{IngestInput: input(), IngestState: &IngestState{Run: "r"}}).continueAsNew(ctx)
+		}
+		s.env.RegisterWorkflow(IngestWorkflow)
+		s.env.RegisterWorkflow(flow)
+		s.env.ExecuteWorkflow(flow)
+		if err := s.env.GetWorkflowError(); temporal.IsCanceledError(err) != cancelled || workflow.IsContinueAsNewError(err) == cancelled {
+			t.Errorf("cancelled %v: error %v", cancelled, err)
+		}
+	}
+}
+
 // TestFailedRoundOfAnOlderPublisherIsNoAnswer deploys new workers while a publisher of the build
 // before them runs: it tells every ingest that waits when a round fails, without a digest.
 func TestFailedRoundOfAnOlderPublisherIsNoAnswer(t *testing.T) {
