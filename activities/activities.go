@@ -14,6 +14,8 @@ package activities
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"go.temporal.io/sdk/temporal"
 
@@ -90,6 +92,22 @@ func (l *Lake) check(url string) error {
 	return nil
 }
 
+// Damage is the detail of an ErrCorrupt.
+type Damage struct {
+	// Mendable means that the damaged object is not of the run's staging, and that the run can go on
+	// when the object is mended.
+	Mendable bool `json:"mendable,omitempty"`
+}
+
+// damageOf returns the detail of an error about damage. Registries, rules and the index can be
+// mended by a rebuild; raw objects and parts cannot.
+func damageOf(err error) Damage {
+	var c *codec.CorruptError
+	mendable := errors.As(err, &c) && slices.ContainsFunc([]string{"registry/", "rules/", "index/"},
+		func(prefix string) bool { return strings.HasPrefix(c.File, prefix) })
+	return Damage{Mendable: mendable}
+}
+
 // finalError gives an error that a retry cannot fix its type among FinalErrors and returns others
 // as they are. The new error does not wrap err, because its text would contain that of err twice.
 func finalError(err error) error {
@@ -114,7 +132,7 @@ func finalError(err error) error {
 	case errors.As(err, &stays):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // ErrRange: an object was truncated
-		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
+		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil, damageOf(err))
 	case errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrInvalidKey):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	}

@@ -16,6 +16,21 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
+// TestDamageThatARebuildMends checks after which damage an ingest can continue.
+func TestDamageThatARebuildMends(t *testing.T) {
+	for key, want := range map[string]bool{
+		lake.RegistryKey: true, lake.BatchRegistryKey(3): true, lake.SuffixListKey("x"): true,
+		lake.StagingPrefix("r") + "plan.json": false, "urls/dataset_id=1/domain_prefix=any/part-b.parquet": false,
+	} {
+		var app *temporal.ApplicationError
+		var damage Damage
+		err := finalError(fmt.Errorf("plan: %w", codec.Corrupt(key, "seal", 0, "a", "b")))
+		if !errors.As(err, &app) || app.Type() != ErrCorrupt || app.Details(&damage) != nil || damage.Mendable != want {
+			t.Errorf("%s: %v, %+v; want %v", key, err, damage, want)
+		}
+	}
+}
+
 // TestRunThatIsNoLongerRegistered checks that the error tells what to do.
 func TestRunThatIsNoLongerRegistered(t *testing.T) {
 	err := finalError(fmt.Errorf("finish: %w: run %q", lake.ErrUnknownRun, "r"))

@@ -78,6 +78,29 @@ func TestDeadlineKeepsStaging(t *testing.T) {
 	}
 }
 
+// TestMendableDamageKeepsStaging fails ingests by damage of the registry, which a rebuild mends, and
+// of their staging.
+func TestMendableDamageKeepsStaging(t *testing.T) {
+	for name, c := range map[string]struct {
+		details []any
+		kept    bool
+	}{
+		"registry":           {[]any{activities.Damage{Mendable: true}}, true},
+		"staging":            {[]any{activities.Damage{}}, false},
+		"of an older worker": {nil, false},
+	} {
+		s := newFakes(t)
+		s.normalize = func() (ingest.SplitResult, error) {
+			return ingest.SplitResult{}, temporal.NewNonRetryableApplicationError("x: corrupt seal", activities.ErrCorrupt, nil, c.details...)
+		}
+		s.env.ExecuteWorkflow(IngestWorkflow, input())
+		app := s.failure(t)
+		if app.Type() != activities.ErrCorrupt || strings.Contains(app.Message(), "start the same ingest again") != c.kept || (len(s.cleaned) == 0) != c.kept {
+			t.Errorf("%s: %v, cleaned %q", name, app, s.cleaned)
+		}
+	}
+}
+
 // TestDeadlineWithoutAWorker checks what Temporal reports of a step that no worker takes.
 func TestDeadlineWithoutAWorker(t *testing.T) {
 	s := newFakes(t)
