@@ -14,6 +14,8 @@ package activities
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"go.temporal.io/sdk/temporal"
 
@@ -49,8 +51,9 @@ func TaskQueue(lake, pool string) string { return pool + "@" + lake }
 
 // Types of errors that a retry cannot fix.
 const (
-	// ErrInput means that the raw data or the request is wrong. The message names the object, the
-	// position and the reason.
+	// ErrInput means that the raw data or the request is wrong, or that the ingest has to start from
+	// the beginning. The message names the object, the position and the reason. The staging of the
+	// ingest is removed.
 	ErrInput = "InputError"
 	// ErrCorrupt means that an object of the lake is not what was written.
 	ErrCorrupt = "CorruptError"
@@ -92,6 +95,22 @@ func (l *Lake) check(url string) error {
 	return nil
 }
 
+// Damage is the detail of an ErrCorrupt.
+type Damage struct {
+	// Mendable means that the damaged object is not of the run's staging, and that the run can go on
+	// when the object is mended.
+	Mendable bool `json:"mendable,omitempty"`
+}
+
+// damageOf returns the detail of an error about damage. Registries, rules and the index can be
+// mended by a rebuild; raw objects and parts cannot.
+func damageOf(err error) Damage {
+	var c *codec.CorruptError
+	mendable := errors.As(err, &c) && slices.ContainsFunc([]string{"registry/", "rules/", "index/"},
+		func(prefix string) bool { return strings.HasPrefix(c.File, prefix) })
+	return Damage{Mendable: mendable}
+}
+
 // finalError gives an error that a retry cannot fix its type among FinalErrors and returns others
 // as they are. The new error does not wrap err, because its text would contain that of err twice.
 func finalError(err error) error {
@@ -106,12 +125,17 @@ func finalError(err error) error {
 		return nil
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
+	case errors.Is(err, lake.ErrUnknownRun):
+		// The type makes the workflow remove the staging: its run is not registered, so that no
+		// ingest could finish with it.
+		return temporal.NewNonRetryableApplicationError(err.Error()+"; the registry of the dataset was restored, "+
+			"or the ingest withdrawn, since the ingest began: start the ingest again", ErrInput, nil)
 	case errors.As(err, &form), errors.As(err, &list), errors.As(err, &mixed), errors.As(err, &format):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, nil)
 	case errors.As(err, &stays):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // ErrRange: an object was truncated
-		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
+		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil, damageOf(err))
 	case errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrInvalidKey):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	}

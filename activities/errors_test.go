@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -15,6 +16,29 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
+// TestDamageThatARebuildMends checks after which damage an ingest can continue.
+func TestDamageThatARebuildMends(t *testing.T) {
+	for key, want := range map[string]bool{
+		lake.RegistryKey: true, lake.BatchRegistryKey(3): true, lake.SuffixListKey("x"): true,
+		lake.StagingPrefix("r") + "plan.json": false, "urls/dataset_id=1/domain_prefix=any/part-b.parquet": false,
+	} {
+		var app *temporal.ApplicationError
+		var damage Damage
+		err := finalError(fmt.Errorf("plan: %w", codec.Corrupt(key, "seal", 0, "a", "b")))
+		if !errors.As(err, &app) || app.Type() != ErrCorrupt || app.Details(&damage) != nil || damage.Mendable != want {
+			t.Errorf("%s: %v, %+v; want %v", key, err, damage, want)
+		}
+	}
+}
+
+// TestRunThatIsNoLongerRegistered checks that the error tells what to do.
+func TestRunThatIsNoLongerRegistered(t *testing.T) {
+	err := finalError(fmt.Errorf("finish: %w: run %q", lake.ErrUnknownRun, "r"))
+	if !strings.Contains(err.Error(), "start the ingest again") {
+		t.Errorf("%v; want what to do", err)
+	}
+}
+
 // TestOnlyFaultsOfTheInputAreFinal lists which errors end an ingest at once, and which are retried
 // because a person or time can mend their cause.
 func TestOnlyFaultsOfTheInputAreFinal(t *testing.T) {
@@ -25,6 +49,7 @@ func TestOnlyFaultsOfTheInputAreFinal(t *testing.T) {
 		{&ingest.InputError{Object: "file:///in", Reason: "not a list"}, ErrInput},
 		{&ingest.InputError{Object: "s3://in/x", Reason: "denied", Err: blob.ErrDenied}, ErrInput},
 		{blob.OpError("get", "s3://b", "k", blob.ErrNotExist), ErrInput},
+		{fmt.Errorf("finish ingest of batch %q: %w: run %q", "b", lake.ErrUnknownRun, "r"), ErrInput},
 		{codec.Corrupt("f", "seal", 0, "a", "b"), ErrCorrupt},
 		{blob.OpError("read", "s3://b", "k", blob.ErrRange), ErrCorrupt},
 		{&lake.FormError{}, ErrLake},

@@ -223,9 +223,9 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 			return f.abandon(ctx)
 		case err != nil && outages && resumable(err):
 			var app *temporal.ApplicationError
-			if errors.As(err, &app) && app.Type() == activities.ErrDeadline {
+			if errors.As(err, &app) && (app.Type() == activities.ErrDeadline || app.Type() == activities.ErrCorrupt) {
 				err = temporal.NewNonRetryableApplicationError(
-					app.Message()+"; what is done is kept for a week: start the same ingest again to continue", activities.ErrDeadline, nil)
+					app.Message()+"; what is done is kept for a week: start the same ingest again to continue", app.Type(), nil)
 			}
 			return nil, err
 		}
@@ -253,10 +253,20 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 }
 
 // resumable reports whether the same ingest may succeed with the staging of this one, after an
-// error that is not the input's fault.
+// error that is not the fault of the input or of the staging.
 func resumable(err error) bool {
 	var app *temporal.ApplicationError
-	return !errors.As(err, &app) || app.Type() != activities.ErrInput && app.Type() != activities.ErrCorrupt
+	if !errors.As(err, &app) {
+		return true
+	}
+	switch app.Type() {
+	case activities.ErrInput:
+		return false
+	case activities.ErrCorrupt:
+		var damage activities.Damage // errors of older builds have no details
+		return app.HasDetails() && app.Details(&damage) == nil && damage.Mendable
+	}
+	return true
 }
 
 // abandon ends a cancelled ingest such that nothing of it is ever published. If a version has the
@@ -448,8 +458,12 @@ func (f *ingestFlow) result(r ingest.FinishResult) *IngestResult {
 	}
 }
 
-// continueAsNew returns the error that continues the workflow with an empty history.
+// continueAsNew returns the error that continues the workflow with an empty history. The next run
+// would not know that this one was cancelled, so that a cancelled workflow ends instead.
 func (f *ingestFlow) continueAsNew(ctx workflow.Context) error {
+	if ctx.Err() != nil && patched(ctx, "cancel-before-continuing") {
+		return ctx.Err()
+	}
 	next := f.IngestInput
 	next.Resume = f.IngestState
 	return workflow.NewContinueAsNewError(ctx, IngestWorkflow, next)

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -74,6 +75,29 @@ func TestDeadlineKeepsStaging(t *testing.T) {
 	}
 	if len(s.cleaned) != 0 || len(s.withdrawn) != 0 {
 		t.Errorf("cleaned %v, withdrawn %v; want the staging to stay", s.cleaned, s.withdrawn)
+	}
+}
+
+// TestMendableDamageKeepsStaging fails ingests by damage of the registry, which a rebuild mends, and
+// of their staging.
+func TestMendableDamageKeepsStaging(t *testing.T) {
+	for name, c := range map[string]struct {
+		details []any
+		kept    bool
+	}{
+		"registry":           {[]any{activities.Damage{Mendable: true}}, true},
+		"staging":            {[]any{activities.Damage{}}, false},
+		"of an older worker": {nil, false},
+	} {
+		s := newFakes(t)
+		s.normalize = func() (ingest.SplitResult, error) {
+			return ingest.SplitResult{}, temporal.NewNonRetryableApplicationError("x: corrupt seal", activities.ErrCorrupt, nil, c.details...)
+		}
+		s.env.ExecuteWorkflow(IngestWorkflow, input())
+		app := s.failure(t)
+		if app.Type() != activities.ErrCorrupt || strings.Contains(app.Message(), "start the same ingest again") != c.kept || (len(s.cleaned) == 0) != c.kept {
+			t.Errorf("%s: %v, cleaned %q", name, app, s.cleaned)
+		}
 	}
 }
 
@@ -261,6 +285,54 @@ func TestStrayAnswerIsIgnored(t *testing.T) {
 	}
 }
 
+// TestCancelledIngestDoesNotContinueAsNew is about a cancellation that arrives with the result of
+// the last step of a long history, which the environment cannot play.
+func TestCancelledIngestDoesNotContinueAsNew(t *testing.T) {
+	for _, cancelled := range []bool{false, true} {
+		s := newFakes(t)
+		flow := func(ctx workflow.Context) error {
+			ctx, cancel := workflow.WithCancel(ctx)
+			if cancelled {
+				cancel()
+			}
+			return (&ingestFlow{IngestInput: input(), IngestState: &IngestState{Run: "r"}}).continueAsNew(ctx)
+		}
+		s.env.RegisterWorkflow(IngestWorkflow)
+		s.env.RegisterWorkflow(flow)
+		s.env.ExecuteWorkflow(flow)
+		if err := s.env.GetWorkflowError(); temporal.IsCanceledError(err) != cancelled || workflow.IsContinueAsNewError(err) == cancelled {
+			t.Errorf("cancelled %v: error %v", cancelled, err)
+		}
+	}
+}
+
+// TestFailedRoundOfAnOlderPublisherIsNoAnswer deploys new workers while a publisher of the build
+// before them runs: it tells every ingest that waits when a round fails, without a digest.
+func TestFailedRoundOfAnOlderPublisherIsNoAnswer(t *testing.T) {
+	s := newFakes(t)
+	s.publishVersion = ""
+	failed := func() {
+		s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Error: "put s3://b: connection refused"})
+	}
+	start := s.env.Now()
+	s.env.RegisterDelayedCallback(failed, 10*time.Second)
+	s.env.RegisterDelayedCallback(failed, 20*time.Second)
+	s.look = func(activities.PublishRequest, string) activities.Look {
+		if len(s.looks) > 2 {
+			return activities.Look{Version: "v3"}
+		}
+		return activities.Look{}
+	}
+	s.env.ExecuteWorkflow(IngestWorkflow, input())
+	var res IngestResult
+	if err := s.env.GetWorkflowResult(&res); err != nil || res.Version != "v3" {
+		t.Errorf("version %q, %v", res.Version, err)
+	}
+	if len(s.looks) < 1 || s.looks[0].Sub(start) > 15*time.Second {
+		t.Errorf("looked at %v; want a look when the round failed", s.looks)
+	}
+}
+
 func TestWaitingIngestContinuesAsNew(t *testing.T) {
 	s := newFakes(t)
 	s.publishVersion = ""
@@ -386,5 +458,59 @@ func TestPublishOutlivesAnOutage(t *testing.T) {
 		if p.swept != 1 {
 			t.Errorf("deadline %q: swept %d times", c.deadline, p.swept)
 		}
+	}
+}
+
+// TestLongRoundKeepsItsStaging continues a publisher as new while a round moves batches and finds
+// damage, which only its staging knows, and while a rebuild and a very long request wait.
+func TestLongRoundKeepsItsStaging(t *testing.T) {
+	p := newPublisher(t)
+	p.damaged = 1
+	p.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+		if info.ActivityType.Name == "BuildSegment" {
+			p.env.SetContinueAsNewSuggested(true)
+			p.env.SignalWorkflow(activities.PublishSignal, activities.PublishRequest{WorkflowID: strings.Repeat("w", maxWaiting)})
+		}
+		if info.ActivityType.Name == "CleanUp" {
+			p.env.SignalWorkflow(activities.PublishSignal, activities.PublishRequest{Rebuild: "all"})
+		}
+	})
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Staging: "earlier"})
+	next := continued[PublishInput](t, p.env.GetWorkflowError())
+	if p.planned != "earlier" || next.Staging != "earlier" || slices.Contains(p.cleaned, "earlier") {
+		t.Errorf("planned with %q, continues with %q, cleaned %q; want the staging of the round to stay", p.planned, next.Staging, p.cleaned)
+	}
+	if len(next.Waiting) != 1 || next.Waiting[0].Rebuild != "all" {
+		t.Errorf("%d requests wait in the next run, want the rebuild alone", len(next.Waiting))
+	}
+
+	p = newPublisher(t)
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Staging: "earlier"})
+	if err := p.env.GetWorkflowError(); err != nil || p.planned != "earlier" || !slices.Contains(p.cleaned, "earlier") || len(p.cleaned) != 2 {
+		t.Errorf("%v; planned with %q, cleaned %q", err, p.planned, p.cleaned)
+	}
+}
+
+// TestRoundOfAnOlderBuildRemovesItsStaging replays what publishers did before rounds kept it.
+func TestRoundOfAnOlderBuildRemovesItsStaging(t *testing.T) {
+	p := newPublisher(t)
+	p.damaged = 1
+	p.env.SetContinueAsNewSuggested(true)
+	p.env.OnGetVersion("keep-staging", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
+	p.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.Version(1))
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake})
+	if next := continued[PublishInput](t, p.env.GetWorkflowError()); next.Staging != "" || len(p.cleaned) != 1 {
+		t.Errorf("continues with %q, cleaned %q", next.Staging, p.cleaned)
+	}
+}
+
+// TestCancelledLongRoundEnds cancels a publisher as it is about to continue as new.
+func TestCancelledLongRoundEnds(t *testing.T) {
+	p := newPublisher(t)
+	p.env.SetContinueAsNewSuggested(true)
+	p.stale = func() bool { p.env.CancelWorkflow(); return true }
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake})
+	if err := p.env.GetWorkflowError(); !temporal.IsCanceledError(err) {
+		t.Errorf("error %v, want that it was cancelled", err)
 	}
 }

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -26,6 +27,9 @@ type PublishInput struct {
 	Deadline string `json:"deadline,omitempty"`
 	// Result is what an earlier run did before it continued as new. People leave it out.
 	Result *PublishResult `json:"result,omitempty"`
+	// Staging is the run whose staging an unfinished round continues with: it has the outcomes of
+	// moves, and the batches that builds found damaged. People leave it out.
+	Staging string `json:"staging,omitempty"`
 }
 
 // PublishResult is the result of a publish.
@@ -64,6 +68,8 @@ type PublishProgress struct {
 // publishFlow is one run of PublishWorkflow.
 type publishFlow struct {
 	PublishInput
+	// own is the run of the workflow. It differs from Staging if that is of an earlier run.
+	own      string
 	steps    steps
 	progress PublishProgress
 	result   *PublishResult
@@ -97,6 +103,10 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 		requests: workflow.GetSignalChannel(ctx, activities.PublishSignal),
 		waiting:  in.Waiting, known: map[activities.PublishRequest]bool{},
 	}
+	info := workflow.GetInfo(ctx)
+	// The id of the original run survives a reset. The test environment of the SDK has none.
+	f.own = cmp.Or(info.OriginalRunID, info.WorkflowExecution.RunID)
+	f.Staging = cmp.Or(f.Staging, f.own)
 	for _, req := range in.Waiting {
 		f.known[req] = true
 	}
@@ -126,7 +136,6 @@ func (f *publishFlow) receive() {
 
 // serve makes rounds until no request waits.
 func (f *publishFlow) serve(ctx workflow.Context) (*PublishResult, error) {
-	run := workflow.GetInfo(ctx).OriginalRunID
 	for {
 		f.receive()
 		// A round answers the requests that arrived before its plan.
@@ -138,13 +147,14 @@ func (f *publishFlow) serve(ctx workflow.Context) (*PublishResult, error) {
 		if err == nil {
 			err = f.round(ctx)
 		}
-		if workflow.IsContinueAsNewError(err) {
-			f.steps.cleanUp(ctx, run)
-			return nil, err
+		if errors.Is(err, errLongHistory) {
+			if err = f.continueRound(ctx); workflow.IsContinueAsNewError(err) {
+				return nil, err
+			}
 		}
 		f.answer(ctx, f.answering, err)
 		if err != nil {
-			f.tidy(ctx, run)
+			f.tidy(ctx)
 			f.receive() // requests that arrived meanwhile get the error too
 			f.answer(ctx, f.waiting, err)
 			return nil, err
@@ -156,7 +166,7 @@ func (f *publishFlow) serve(ctx workflow.Context) (*PublishResult, error) {
 			f.known[req] = true
 		}
 		if len(f.waiting) == 0 {
-			f.tidy(ctx, run)
+			f.tidy(ctx)
 			f.receive() // requests that arrived during the clean-up need another round
 			if len(f.waiting) == 0 {
 				return f.result, nil
@@ -164,10 +174,10 @@ func (f *publishFlow) serve(ctx workflow.Context) (*PublishResult, error) {
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			if f.steps.outages {
-				f.steps.cleanUp(ctx, run)
+				f.cleanUp(ctx)
 				f.receive()
 			}
-			return nil, f.continueAsNew(ctx)
+			return nil, f.continueAsNew(ctx, "")
 		}
 	}
 }
@@ -187,9 +197,37 @@ func (f *publishFlow) limit() time.Duration {
 	return limit
 }
 
+// continueRound returns the error that continues the workflow, in the middle of a round, with an
+// empty history. The next run needs the staging: without it a round that is longer than a history
+// would begin again and again. A workflow that is cancelled meanwhile ends instead.
+func (f *publishFlow) continueRound(ctx workflow.Context) error {
+	staging := ""
+	switch {
+	case !patched(ctx, "keep-staging"):
+		f.steps.cleanUp(ctx, f.Staging) // as older builds did
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
+		staging = f.Staging
+		if f.own != staging {
+			f.steps.cleanUp(ctx, f.own) // markers of the steps of this run
+		}
+	}
+	f.receive() // also what arrived during the clean-up
+	return f.continueAsNew(ctx, staging)
+}
+
+// cleanUp removes the publisher's staging.
+func (f *publishFlow) cleanUp(ctx workflow.Context) {
+	f.steps.cleanUp(ctx, f.Staging)
+	if f.own != f.Staging {
+		f.steps.cleanUp(ctx, f.own)
+	}
+}
+
 // tidy removes the publisher's staging, and that of runs that nobody will continue.
-func (f *publishFlow) tidy(ctx workflow.Context, run string) {
-	f.steps.cleanUp(ctx, run)
+func (f *publishFlow) tidy(ctx workflow.Context) {
+	f.cleanUp(ctx)
 	if !f.steps.outages {
 		return
 	}
@@ -205,13 +243,14 @@ func (f *publishFlow) tidy(ctx workflow.Context, run string) {
 // have. The ingests of the others look for their version, and ask again.
 const maxWaiting = 1 << 20
 
-// continueAsNew returns the error that continues the workflow with an empty history.
-func (f *publishFlow) continueAsNew(ctx workflow.Context) error {
-	next := PublishInput{Lake: f.Lake, Deadline: f.Deadline}
+// continueAsNew returns the error that continues the workflow with an empty history. It passes on
+// all rebuilds: nobody asks for them again.
+func (f *publishFlow) continueAsNew(ctx workflow.Context, staging string) error {
+	next := PublishInput{Lake: f.Lake, Deadline: f.Deadline, Staging: staging}
 	bytes := 0
 	for _, req := range slices.Concat(f.answering, f.waiting) {
-		if bytes += requestBytes(req); bytes > maxWaiting {
-			break
+		if bytes += requestBytes(req); bytes > maxWaiting && req.Rebuild == "" {
+			continue
 		}
 		next.Waiting = append(next.Waiting, req)
 	}
@@ -253,6 +292,9 @@ func (f *publishFlow) rebuild(ctx workflow.Context) error {
 	return nil
 }
 
+// errLongHistory says that the round has to go on with an empty history.
+var errLongHistory = errors.New("the history is long")
+
 // maxPause is the longest pause between two plans of a round.
 const maxPause = time.Minute
 
@@ -270,8 +312,7 @@ func (f *publishFlow) round(ctx workflow.Context) error {
 			continue
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-			f.receive()
-			return f.continueAsNew(ctx)
+			return errLongHistory
 		}
 		if pause > 0 {
 			if err := workflow.Sleep(ctx, pause); err != nil {
@@ -284,7 +325,7 @@ func (f *publishFlow) round(ctx workflow.Context) error {
 // version plans, builds, verifies and commits one version, if there is something new. It reports
 // whether to plan again.
 func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
-	plan, err := f.planRound(ctx, workflow.GetInfo(ctx).OriginalRunID)
+	plan, err := f.planRound(ctx, f.Staging)
 	if err != nil {
 		return false, err
 	}

@@ -133,7 +133,7 @@ func newFakes(t *testing.T) *fakes {
 	s.env.OnActivity("RequestPublish", a, a, a).Return(func(_ context.Context, _ string, req activities.PublishRequest) error {
 		s.requested = append(s.requested, req)
 		if s.publishVersion != "" || s.publishError != "" {
-			s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: s.publishVersion, Error: s.publishError})
+			s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: s.publishVersion, Error: s.publishError, Digest: req.Digest})
 		}
 		return nil
 	}).Maybe()
@@ -450,8 +450,9 @@ func (p *publisher) sortedAnswers() []signalled {
 func newPublisher(t *testing.T) *publisher {
 	p := &publisher{fakes: newFakes(t), pending: 1}
 	a := mock.Anything
-	p.env.OnActivity("PlanPublish", a, a, a, a).Return(func(_ context.Context, _, _ string, round int) (publish.Summary, error) {
+	p.env.OnActivity("PlanPublish", a, a, a, a).Return(func(_ context.Context, _, run string, round int) (publish.Summary, error) {
 		p.plans++
+		p.planned = run
 		if len(p.moves) > 0 {
 			n := p.moves[0]
 			p.moves = p.moves[1:]

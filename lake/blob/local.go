@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -47,6 +48,12 @@ const placeAttempts = 1000
 // ETag returns only if the clock shows the same nanosecond twice. Other programs that change files
 // must change their size or time, as make and rsync expect.
 //
+// # Absent root
+//
+// A root that this process has seen, and that is absent later, is most likely on a file system that
+// is not mounted at the moment. Every operation then fails with ErrAway, and the root is not made
+// anew below the mount point.
+//
 // # Symbolic links
 //
 // Links are followed inside the root. A link out of the root is an error when a key or a listing
@@ -61,6 +68,8 @@ type Local struct {
 	stripes [lockStripes]chan struct{}
 
 	durable durableFolders
+
+	seen atomic.Bool // the root has existed
 
 	sweep sync.Once // removeStale
 }
@@ -79,10 +88,25 @@ func NewLocal(dir string) (*Local, error) {
 		return nil, fmt.Errorf("open store %q: %w", dir, plain(err))
 	}
 	l := &Local{url: trimSlashes(dir), dir: abs}
+	l.away()
 	for i := range l.stripes {
 		l.stripes[i] = make(chan struct{}, 1)
 	}
 	return l, nil
+}
+
+// away returns ErrAway if the root is absent that has existed before. It is called where an object
+// or folder was not found.
+func (l *Local) away() error {
+	_, err := os.Stat(l.dir)
+	switch {
+	case err == nil:
+		l.seen.Store(true)
+	case missing(err) && l.seen.Load():
+		return fmt.Errorf("%w: the folder %s is gone; mount its file system, or restart this program if it was removed on purpose",
+			ErrAway, l.dir)
+	}
+	return nil
 }
 
 // URL implements Store.
@@ -223,7 +247,10 @@ func (l *Local) refuse(key string) error {
 		defer root.Close()
 		err = l.durable.sync(root, path.Dir(key))
 	}
-	if err != nil && !missing(err) { // if it was deleted meanwhile, nothing has to be durable
+	if missing(err) {
+		err = l.away() // if the object was deleted meanwhile, nothing has to be durable
+	}
+	if err != nil {
 		return err
 	}
 	return ErrPrecondition
@@ -336,7 +363,9 @@ func (l *Local) Delete(ctx context.Context, keys ...string) error {
 	}
 	root, err := os.OpenRoot(l.dir)
 	if missing(err) {
-		return nil
+		if err = l.away(); err == nil {
+			return nil
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("delete below %s: %w", l.url, plain(err))
@@ -410,8 +439,14 @@ func (l *Local) remove(ctx context.Context, root *os.Root, key string, folder bo
 // makeRoot opens the root and makes it if it does not exist.
 func (l *Local) makeRoot() (*os.Root, error) {
 	root, err := os.OpenRoot(l.dir)
+	if err == nil {
+		l.seen.Store(true)
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return root, err
+	}
+	if err := l.away(); err != nil {
+		return nil, err
 	}
 	above := filepath.Dir(l.dir)
 	for {
@@ -431,7 +466,10 @@ func (l *Local) makeRoot() (*os.Root, error) {
 			break
 		}
 	}
-	return os.OpenRoot(l.dir)
+	if root, err = os.OpenRoot(l.dir); err == nil {
+		l.seen.Store(true)
+	}
+	return root, err
 }
 
 // syncFolder fsyncs and closes the folder d. It takes the results of os.Open and returns its error.
@@ -467,6 +505,7 @@ func (l *Local) open(ctx context.Context, op, key string) (*os.File, fs.FileInfo
 		f.Close()
 		return nil, nil, l.failRead(op, key, err)
 	}
+	l.seen.Store(true)
 	return f, fi, nil
 }
 
@@ -508,10 +547,12 @@ func (l *Local) fail(op, key string, err error) error {
 	return OpError(op, l.url, key, plain(err))
 }
 
-// failRead is fail for reads: a missing file is ErrNotExist.
+// failRead is fail for reads: a missing file is ErrNotExist, except below an absent root.
 func (l *Local) failRead(op, key string, err error) error {
 	if missing(err) {
-		err = ErrNotExist
+		if err = l.away(); err == nil {
+			err = ErrNotExist
+		}
 	}
 	return l.fail(op, key, err)
 }

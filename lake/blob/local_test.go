@@ -292,10 +292,10 @@ func TestLocalMakesItsRootAtTheFirstWrite(t *testing.T) {
 		if _, err := s.Put(t.Context(), "a/k", []byte("x"), blob.Condition{IfAbsent: true}); err != nil {
 			t.Fatal(err)
 		}
-		// The same store works on after the whole lake was removed.
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
+		s = openStore(t, dir) // a restarted program begins a new lake
 	}
 }
 
@@ -480,5 +480,74 @@ func TestLocalStreamEndsInAnErrorWhenTheFileShrinks(t *testing.T) {
 	}
 	if n, err := io.Copy(io.Discard, stream); err == nil {
 		t.Errorf("a stream of %d of 100,000 bytes ended without an error", n)
+	}
+}
+
+// TestAbsentRootIsAway unmounts the file system of a store, by a rename. No operation may find that
+// an object does not exist, since its callers would draw conclusions, or begin another lake there.
+func TestAbsentRootIsAway(t *testing.T) {
+	ctx := t.Context()
+	mount := filepath.Join(t.TempDir(), "mnt")
+	dir := filepath.Join(mount, "lake")
+	list := func(s blob.Store) error {
+		for _, err := range s.List(ctx, "a/") {
+			return err
+		}
+		return nil
+	}
+	// Two stores know that the root exists: one has made it, one has found it.
+	made, err := blob.NewLocal(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := made.Stat(ctx, "a/b"); !errors.Is(err, blob.ErrNotExist) {
+		t.Fatalf("in a new store: %v", err)
+	}
+	if err := list(made); err != nil {
+		t.Fatal(err)
+	}
+	info, err := made.Put(ctx, "a/b", []byte("x"), blob.Condition{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := blob.NewLocal(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+"-unmounted"); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*blob.Local{made, found} {
+		ops := map[string]func() error{
+			"stat":   func() error { _, err := s.Stat(ctx, "a/b"); return err },
+			"get":    func() error { _, _, err := s.Get(ctx, "a/b"); return err },
+			"read":   func() error { _, err := s.ReadRange(ctx, "a/b", 0, 1); return err },
+			"open":   func() error { _, err := s.Open(ctx, "a/b", 0, -1); return err },
+			"list":   func() error { return list(s) },
+			"delete": func() error { return s.Delete(ctx, "a/b") },
+			"put":    func() error { _, err := s.Put(ctx, "a/c", nil, blob.Condition{}); return err },
+			"absent": func() error { _, err := s.Put(ctx, "a/c", nil, blob.Condition{IfAbsent: true}); return err },
+			"match":  func() error { _, err := s.Put(ctx, "a/b", nil, blob.Condition{IfMatch: info.ETag}); return err },
+			"create": func() error { _, err := s.Create(ctx, "a/c"); return err },
+		}
+		for name, op := range ops {
+			if err := op(); !errors.Is(err, blob.ErrAway) || errors.Is(err, blob.ErrNotExist) || !strings.Contains(err.Error(), dir) {
+				t.Errorf("%s: %v, want ErrAway", name, err)
+			}
+		}
+	}
+	if entries, err := os.ReadDir(mount); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v below the mount point; want nothing made there", entries, err)
+	}
+	if err := os.Rename(dir+"-unmounted", dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*blob.Local{made, found} {
+		if data, _, err := s.Get(ctx, "a/b"); err != nil || string(data) != "x" {
+			t.Errorf("mounted again: %q, %v", data, err)
+		}
+		if _, err := s.Stat(ctx, "a/c"); !errors.Is(err, blob.ErrNotExist) {
+			t.Errorf("mounted again: %v", err)
+		}
 	}
 }

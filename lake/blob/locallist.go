@@ -25,9 +25,12 @@ func (l *Local) List(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 		}
 		root, err := os.OpenRoot(l.dir)
 		if missing(err) {
-			return
+			if err = l.away(); err == nil {
+				return
+			}
 		}
 		if err == nil {
+			l.seen.Store(true)
 			defer root.Close()
 			dir, base := path.Split(prefix)
 			err = l.walk(ctx, root, dir, base, yield)

@@ -44,6 +44,9 @@ func (l *Local) lock(ctx context.Context, key string) (unlock func(), err error)
 		f := flock.New(name, flock.SetPermissions(0o666))
 		_, err := f.TryLockContext(ctx, lockPoll)
 		if errors.Is(err, fs.ErrNotExist) {
+			if err := l.away(); err != nil {
+				return nil, err
+			}
 			if err := os.MkdirAll(locks, 0o777); err != nil {
 				return nil, err
 			}

@@ -126,7 +126,8 @@ type limits struct {
 	objects int
 	// rejects bounds the lists of rejects.
 	rejects rejectLimits
-	// hopeless is the number of rejects from which a split with too many of them is not read on.
+	// hopeless is the number of rejects from which a split may be taken for a decompression bomb; see
+	// tooManyRejects.
 	hopeless int64
 }
 
@@ -141,7 +142,7 @@ var defaultLimits = limits{
 	task:       64 << 20,
 	objects:    maxObjects,
 	rejects:    rejectLimits{lines: 1_000_000, bytes: 128 << 20},
-	hopeless:   1_000_000,
+	hopeless:   50_000_000,
 }
 
 // Spec says what to ingest. Its JSON is what a person types into the Temporal UI.

@@ -481,12 +481,15 @@ func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 	return n.rejects.add(r)
 }
 
-// tooManyRejects returns an error if the split has read enough to tell that most of its records are
-// not URLs: by the number of records up to the reject r, so that the same input always has the same
-// outcome.
+// tooManyRejects returns an error if the split is taken for a decompression bomb, whose end is far:
+// most of its records so far, up to the reject r, are not URLs, and these are tens of millions and
+// more than the split has stored bytes. The other splits cannot be known, and the rate is one of the
+// whole batch. But a record takes at least a byte, so that a split without compression never gets
+// there, however bad it is, and real data hardly: compressed, a line takes several bytes. The outcome
+// depends on the input alone.
 func (n *normalizer) tooManyRejects(r Reject) error {
 	rejected, limit := n.progress.Rejected, n.plan.Spec.maxRejectRate()
-	if rejected < n.lim.hopeless || float64(rejected) <= limit*float64(n.progress.Records) {
+	if rejected < n.lim.hopeless || rejected <= n.progress.BytesTotal || float64(rejected) <= limit*float64(n.progress.Records) {
 		return nil
 	}
 	first := slices.Clone(n.out.First[:min(len(n.out.First), firstRejects)])

@@ -227,6 +227,31 @@ func TestListsOfRejectsAreBounded(t *testing.T) {
 	}
 }
 
+// TestBadSplitOfASoundBatchIsTaken has a split with nothing but rejects in a batch that has few, and
+// a batch that begins with many. The rate is one of the whole batch.
+func TestBadSplitOfASoundBatchIsTaken(t *testing.T) {
+	bad := strings.Repeat("x\n", 5000)
+	var good bytes.Buffer
+	z := gzip.NewWriter(&good)
+	for i := range 20_000 {
+		fmt.Fprintf(z, "http://a.example/%d\n", i)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := folder(t, map[string]string{"a.txt": bad, "b.txt.gz": good.String()})
+	spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
+	for _, l := range []ingest.Limits{{Hopeless: 1000, Split: 1, Object: 1}, {Hopeless: 1000}} {
+		f, err := steps(t.Context(), blob.NewMemory(), "run", spec, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(f.Examples) == 0 {
+			t.Error("no reject is named")
+		}
+	}
+}
+
 // TestHopelessSplitIsNotReadToItsEnd has an object that is damaged behind too many rejects. Only a
 // split that is read on notices.
 func TestHopelessSplitIsNotReadToItsEnd(t *testing.T) {
