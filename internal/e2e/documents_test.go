@@ -495,6 +495,9 @@ func TestDocumentedFlagsExist(t *testing.T) {
 				help = exec.Command(testenv.Program(t, "temporal"), append(args, "--help")...)
 			case "starter":
 				help = exec.Command(filepath.Join(bin, "starter"), fields[1], "--help")
+				if len(fields) > 2 && fields[1] == "rules" && !strings.HasPrefix(fields[2], "-") {
+					help = exec.Command(filepath.Join(bin, "starter"), fields[1], fields[2], "--help")
+				}
 			default:
 				help = exec.Command(filepath.Join(bin, fields[0]), "--help")
 			}

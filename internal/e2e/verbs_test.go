@@ -16,6 +16,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -30,6 +32,18 @@ type ingestAnswer struct {
 	RejectsKey string `json:"rejects_key"`
 	Unchanged  bool
 	Version    string
+}
+
+// register registers a dataset with a licence.
+func register(t *testing.T, lakeURL, name, licence string) {
+	t.Helper()
+	store, err := blob.Open(t.Context(), lakeURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lake.RegisterDataset(t.Context(), store, lake.Dataset{Name: name, Licence: licence}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // write writes a file and returns its path.
@@ -253,8 +267,16 @@ func TestVerbs(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		report, errs, code := u.starter(t, "ingest", "--lake", lake, "--dataset", "hostile", "--licence", hostile,
-			"--no-publish", "--wait", write(t, in, "hostile.tar", archive.String()))
+		args := []string{
+			"ingest", "--lake", lake, "--dataset", "hostile", "--no-publish", "--wait",
+			write(t, in, "hostile.tar", archive.String()),
+		}
+		if _, errs, code := u.starter(t, append(args, "--licence", hostile)...); code != 2 || !strings.Contains(errs, escaped) {
+			t.Errorf("a licence that does not print: exit %d: %q", code, errs)
+		}
+		// An earlier build has taken such a licence.
+		register(t, lake, "hostile", hostile)
+		report, errs, code := u.starter(t, args...)
 		if code != 0 {
 			t.Fatalf("exit %d: %s", code, errs)
 		}
