@@ -172,8 +172,8 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 
 // FinishIngest records the digest of the batch record of a run's ingest. The record must be in the
 // store already. Current is false if a run that registered later has finished the batch before:
-// that run's record stays current. A run that has not registered the batch gets ErrUnknownRun. If an
-// earlier ingest with this record was withdrawn, its mark is removed.
+// that run's record stays current. A run that has not registered the batch gets ErrUnknownRun. The
+// mark of an earlier ingest that was withdrawn with this record is removed.
 func FinishIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
 ) (current bool, err error) {

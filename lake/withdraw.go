@@ -3,12 +3,10 @@ package lake
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 )
 
 // WithdrawIngest removes a run's ingest of a batch from the order of ingests, finished or not. The
@@ -63,78 +61,19 @@ func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch s
 	return nil
 }
 
-// withdrawnMark is the document at WithdrawnKey: the ingest, for a repetition of its withdrawal.
-// Marks of older builds are empty.
-type withdrawnMark struct {
-	Format int   `json:"format"`
-	Ingest entry `json:"ingest"`
-}
-
-// MarkWithdrawn writes the marks that an ingest was withdrawn: of its record, and of the record
-// from which that was moved.
-func MarkWithdrawn(ctx context.Context, store blob.Store, dataset uint32, batch string, in Ingest) error {
-	data, err := codec.Seal(withdrawnMark{registryFormat, entry{
-		Seq: in.Seq, Batch: batch, Run: in.Run, Digest: in.Digest, MovedFrom: in.MovedFrom,
-	}})
-	for _, digest := range in.digests() {
-		if err == nil {
-			_, err = store.Put(ctx, WithdrawnKey(dataset, batch, digest), data, blob.Condition{})
-		}
-	}
-	return err
-}
-
-// UnmarkWithdrawn removes the marks that MarkWithdrawn has written.
-func UnmarkWithdrawn(ctx context.Context, store blob.Store, dataset uint32, batch string, in Ingest) error {
-	for _, digest := range in.digests() {
-		if err := store.Delete(ctx, WithdrawnKey(dataset, batch, digest)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// MarkedIngest returns the ingest of a run that a mark of that digest keeps. Without a legible one,
-// it is an ingest of which only the digest is known.
-func MarkedIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string) (Ingest, error) {
-	unknown := Ingest{Run: run, Digest: digest}
-	if digest == "" {
-		return unknown, nil
-	}
-	key := WithdrawnKey(dataset, batch, digest)
-	data, _, err := store.Get(ctx, key)
-	if errors.Is(err, blob.ErrNotExist) {
-		return unknown, nil
-	}
-	if err != nil {
-		return unknown, err
-	}
-	var m withdrawnMark
-	if codec.Unseal(data, key, &m) != nil || m.Format != registryFormat ||
-		m.Ingest.Run != run && m.Ingest.Run != restoredRun {
-		return unknown, nil
-	}
-	return m.Ingest.ingest(), nil
-}
-
 // Ingest is one registered ingest of a batch.
 type Ingest struct {
 	// Seq is its number in the order of its dataset's ingests, from 1.
-	Seq int64
-	Run string
+	Seq int64  `json:"seq"`
+	Run string `json:"run"`
 	// Digest names the batch's record. It is "" until the ingest has finished.
-	Digest string
+	Digest string `json:"digest"`
 	// MovedFrom is the digest that the ingest finished with, if the batch was moved to another
 	// public suffix list since; else "".
-	MovedFrom string
+	MovedFrom string `json:"moved_from,omitempty"`
 }
 
 func (e entry) ingest() Ingest { return Ingest{e.Seq, e.Run, e.Digest, e.MovedFrom} }
-
-// digests returns the digests of the records that the ingest has or had.
-func (i Ingest) digests() []string {
-	return slices.DeleteFunc([]string{i.Digest, i.MovedFrom}, func(d string) bool { return d == "" })
-}
 
 // Is reports whether the ingest finished with the record of that digest, moved since or not.
 func (i Ingest) Is(digest string) bool {
