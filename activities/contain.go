@@ -152,6 +152,10 @@ func (w *watched) begin(ctx context.Context) error {
 			return err
 		}
 		if died {
+			// A run that goes on with the staging is judged by its own marker.
+			if err := w.store.Delete(ctx, w.key("")); err != nil {
+				return err
+			}
 			return w.killed(left.Object)
 		}
 	}
@@ -326,7 +330,15 @@ func firstLine(s string) string {
 	return s[:min(len(s), 500)]
 }
 
-// watchedStore notes each object that a step opens, once.
+// reading notes that the step reads an object that it has opened before. A marker has it when it is
+// written next.
+func (w *watched) reading(object string) {
+	w.mu.Lock()
+	w.marker.Object = object
+	w.mu.Unlock()
+}
+
+// watchedStore notes each object that a step opens or reads on.
 type watchedStore struct {
 	blob.Store
 	step *watched
@@ -342,6 +354,7 @@ func (s *watchedStore) note(ctx context.Context, key string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opened[key] {
+		s.step.reading(key)
 		return nil
 	}
 	s.opened[key] = true

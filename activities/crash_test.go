@@ -59,6 +59,62 @@ func TestCrashesOfOneBatchDoNotStopThePublish(t *testing.T) {
 	}
 }
 
+// TestCrashesOfOneBatchDoNotStopTheMove has a batch whose move to another list kills workers.
+func TestCrashesOfOneBatchDoNotStopTheMove(t *testing.T) {
+	fastMarkers(t)
+	const run = "default-test-run-id" // of the SDK's test environment
+	l := testLake()
+	l.URL, l.TempDir = l.Store.URL(), t.TempDir()
+	index := &Index{*l}
+	testlake.SetList(t, l.Store, "example")
+	for _, b := range []string{"a-poison", "b-good"} {
+		testlake.Ingest(t, l.Store, "d", b, []testlake.Record{{URL: "http://www.a.example/" + b}})
+	}
+	testlake.SetList(t, l.Store, "example a.example")
+	plan, err := publish.Plan(t.Context(), l.Store, run, 0)
+	if err != nil || plan.MoveTasks != 1 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	s := step{run: run, name: documentName(plan.MoveKey) + "-000000"}
+	if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: "urls/x"}); err != nil {
+		t.Fatal(err)
+	}
+	var app *temporal.ApplicationError
+	if _, err = do[publish.Moved](t, index.MoveBatches, l.URL, plan.MoveKey, 0, lastDeath); !errors.As(err, &app) || app.NonRetryable() {
+		t.Fatalf("%v, want a retry", err)
+	}
+	moved, err := do[publish.Moved](t, index.MoveBatches, l.URL, plan.MoveKey, 0, lastDeath)
+	if err != nil || moved.Batches != 2 || moved.Damaged != 1 || moved.Rewritten != 1 {
+		t.Fatalf("%+v, %v", moved, err)
+	}
+	plan, err = publish.Plan(t.Context(), l.Store, run, 0)
+	if err != nil || plan.Batches != 1 || len(plan.Skipped) != 1 || plan.Skipped[0].Batch != "a-poison" {
+		t.Errorf("%+v, %v", plan, err)
+	}
+}
+
+// TestPanicNamesWhatWasReadLast holds that the object of a panic is the one that was read last, not
+// the one that was opened last.
+func TestPanicNamesWhatWasReadLast(t *testing.T) {
+	l, s := testLake(), step{run: "run", name: "build", deaths: 2, ofLake: true}
+	for _, key := range []string{"a", "b"} {
+		if _, err := l.Store.Put(t.Context(), key, []byte("x"), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := runStep(t, l, s, func(ctx context.Context, store blob.Store) error {
+		for _, key := range []string{"a", "b", "a"} {
+			if _, err := store.ReadRange(ctx, key, 0, 1); err != nil {
+				t.Error(err)
+			}
+		}
+		panic("a defect")
+	})
+	if err == nil || !strings.Contains(err.Error(), ": a: panic: ") {
+		t.Errorf("error %v, want that it names a", err)
+	}
+}
+
 // panicking panics where an object with the prefix is read.
 type panicking struct {
 	blob.Store

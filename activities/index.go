@@ -44,13 +44,12 @@ func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string, death
 	built, err := contained(ctx, &x.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (publish.Built, error) {
 		return publish.Build(ctx, store, planKey, x.TempDir)
 	})
-	var app *temporal.ApplicationError
-	var object string
-	if !errors.As(err, &app) || app.Type() != ErrCrash || app.Details(&object) != nil {
+	object, reason, ok := crashOf(err)
+	if !ok {
 		return built, err
 	}
 	return withHeartbeat(ctx, x.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.Built, error) {
-		n, noteErr := publish.NoteCrash(ctx, x.Store, planKey, object, app.Message())
+		n, noteErr := publish.NoteCrash(ctx, x.Store, planKey, object, reason)
 		if noteErr == nil && n == 0 {
 			return publish.Built{}, err
 		}
@@ -58,14 +57,37 @@ func (x *Index) BuildSegment(ctx context.Context, lakeURL, planKey string, death
 	})
 }
 
-// MoveBatches moves the batches of a task of a move plan to the lake's public suffix list.
+// crashOf returns the object and the text of an error of type ErrCrash. ok is false if err is none.
+func crashOf(err error) (object, reason string, ok bool) {
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.Type() != ErrCrash || app.Details(&object) != nil {
+		return "", "", false
+	}
+	return object, app.Message(), true
+}
+
+// MoveBatches moves the batches of a task of a move plan to the lake's public suffix list. If it
+// crashes again and again at one batch, it notes that batch as damaged and goes on when it is
+// retried.
 func (x *Index) MoveBatches(ctx context.Context, lakeURL, moveKey string, task, deaths int) (publish.Moved, error) {
 	if err := x.check(lakeURL); err != nil {
 		return publish.Moved{}, err
 	}
 	s := publishStep(ctx, fmt.Sprintf("%s-%06d", documentName(moveKey), task), deaths)
-	return contained(ctx, &x.Lake, s, moveMemory, func(ctx context.Context, store blob.Store, report func(any)) (publish.Moved, error) {
+	moved, err := contained(ctx, &x.Lake, s, moveMemory, func(ctx context.Context, store blob.Store, report func(any)) (publish.Moved, error) {
 		return publish.Move(ctx, store, moveKey, task, x.TempDir, func(p publish.MoveProgress) { report(p) })
+	})
+	_, reason, ok := crashOf(err)
+	if !ok {
+		return moved, err
+	}
+	return withHeartbeat(ctx, x.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.Moved, error) {
+		if noted, noteErr := publish.NoteMoveCrash(ctx, x.Store, moveKey, task, reason); noteErr != nil {
+			return publish.Moved{}, noteErr
+		} else if !noted {
+			return publish.Moved{}, err
+		}
+		return publish.Moved{}, retrySoon("a batch that crashes is not moved", "Noted")
 	})
 }
 

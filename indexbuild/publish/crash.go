@@ -24,3 +24,16 @@ func NoteCrash(ctx context.Context, store blob.Store, planKey, object, reason st
 	}
 	return 0, nil
 }
+
+// NoteMoveCrash notes the next batch of a task of a move plan as damaged, after moves of it killed
+// their workers or panicked. Move then goes on behind it. It returns false if all batches of the
+// task are done.
+func NoteMoveCrash(ctx context.Context, store blob.Store, key string, task int, reason string) (bool, error) {
+	p, movedKey, done, err := readTask(ctx, store, key, task)
+	if err != nil || len(done.Batches) >= len(p.Tasks[task]) {
+		return false, err
+	}
+	crashed := p.Tasks[task][len(done.Batches)].BatchRef
+	done.Batches = append(done.Batches, outcome{BatchRef: crashed, Damaged: reason})
+	return true, writeStaged(ctx, store, movedKey, done)
+}

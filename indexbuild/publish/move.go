@@ -208,19 +208,7 @@ func Move(
 func moveTask(
 	ctx context.Context, store blob.Store, key string, task int, tempDir string, progress func(MoveProgress),
 ) (out Moved, err error) {
-	var p movePlan
-	if err := readStaged(ctx, store, key, &p); err != nil {
-		return out, err
-	}
-	if p.Format != moveFormat || task < 0 || task >= len(p.Tasks) {
-		return out, codec.Corrupt(key, "tasks", -1, fmt.Sprintf("task %d in format %d", task, moveFormat),
-			fmt.Sprintf("%d tasks in format %d", len(p.Tasks), p.Format))
-	}
-	movedKey := fmt.Sprintf("%s%s-%06d.json", movedPrefix(p.Run), strings.TrimSuffix(path.Base(key), ".json"), task)
-	done, err := readMovedAt(ctx, store, movedKey)
-	if errors.Is(err, blob.ErrNotExist) {
-		done, err = &movedBatches{Format: moveFormat, Round: p.Round, To: p.To}, nil
-	}
+	p, movedKey, done, err := readTask(ctx, store, key, task)
 	if err != nil {
 		return out, err
 	}
@@ -251,6 +239,24 @@ func moveTask(
 		}
 	}
 	return out, nil
+}
+
+// readTask reads a move plan, and what became of the first batches of a task, at movedKey.
+func readTask(ctx context.Context, store blob.Store, key string, task int) (p *movePlan, movedKey string, done *movedBatches, err error) {
+	p = new(movePlan)
+	if err := readStaged(ctx, store, key, p); err != nil {
+		return nil, "", nil, err
+	}
+	if p.Format != moveFormat || task < 0 || task >= len(p.Tasks) {
+		return nil, "", nil, codec.Corrupt(key, "tasks", -1, fmt.Sprintf("task %d in format %d", task, moveFormat),
+			fmt.Sprintf("%d tasks in format %d", len(p.Tasks), p.Format))
+	}
+	movedKey = fmt.Sprintf("%s%s-%06d.json", movedPrefix(p.Run), strings.TrimSuffix(path.Base(key), ".json"), task)
+	done, err = readMovedAt(ctx, store, movedKey)
+	if errors.Is(err, blob.ErrNotExist) {
+		done, err = &movedBatches{Format: moveFormat, Round: p.Round, To: p.To}, nil
+	}
+	return p, movedKey, done, err
 }
 
 // moveBatch moves a batch and makes the new record the current one.
