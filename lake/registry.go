@@ -141,9 +141,9 @@ const keepUnfinished = 20_000
 const keepSuperseded = 1000
 
 // RegisterIngest appends an ingest to the order of its dataset's ingests and returns its number,
-// from 1. Of two runs of one batch the one that registered later wins, whichever finishes first. A
-// run that registers a batch again gets the same number. A registry that is missing from a dataset
-// with batches is a *codec.CorruptError.
+// counted from 1. Of two runs of one batch the one that registered later wins, whichever finishes
+// first. A run that registers a batch again gets the same number. A registry that is missing from a
+// dataset with batches is a *codec.CorruptError.
 func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run string) (seq int64, err error) {
 	if err := CheckBatchName(batch); err != nil {
 		return 0, err

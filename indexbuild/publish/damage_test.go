@@ -288,8 +288,11 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		if d != "" || len(got.Unmended) != 1 || !strings.Contains(got.Unmended[0], "dataset 3") {
 			t.Errorf("%s: %+v", how, got)
 		}
+		if len(got.Lost) != 1 || !strings.Contains(got.Lost[0], "starter rules update") {
+			t.Errorf("%s: lost %q; want that an update of the rules may be lost", how, got.Lost)
+		}
 		got, err = publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
-		if err != nil || len(got.Registries) > 0 || len(got.Unmended) > 0 {
+		if err != nil || len(got.Registries) > 0 || len(got.Unmended) > 0 || len(got.Lost) > 0 {
 			t.Errorf("%s, again: %+v, %v", how, got, err)
 		}
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30))

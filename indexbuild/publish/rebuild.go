@@ -37,7 +37,8 @@ type Rebuilt struct {
 	// batches that only their records still knew; they wait to be published.
 	Registries []string `json:"registries,omitempty"`
 	Found      []string `json:"found,omitempty"`
-	// Lost says which versions, and whether the manifest, are lost, and what takes their place.
+	// Lost says which versions, whether the manifest, and which rules of the registry may be lost, and
+	// what takes their place.
 	Lost []string `json:"lost,omitempty"`
 	// Unmended lists what cannot be repaired, such as damaged parts and batch records, with the
 	// command that mends it.
@@ -405,6 +406,8 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 	restored, nameless, err := lake.RestoreRegistry(r.ctx, r.store, rules, datasets)
 	if restored {
 		addLines(&r.out.Registries, lake.RegistryKey)
+		addLines(&r.out.Lost, fmt.Sprintf("%s: the lake has the public suffix list %s again, that of its version or batches; "+
+			"if \"starter rules update\" set another one that no version has yet, run it again", lake.RegistryKey, rules.PublicSuffix))
 	}
 	for _, id := range nameless {
 		addLines(&r.out.Unmended, fmt.Sprintf("dataset %d: its name is lost with the registry, "+

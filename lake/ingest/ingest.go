@@ -239,6 +239,20 @@ type Reject struct {
 	Reason string `json:"reason"`
 }
 
+// maxText is how many bytes of a name, a note or a reason are in results and errors. Members of
+// archives can have names of a megabyte, with which Temporal would deliver neither. The list of
+// rejects has the whole names.
+const maxText = 4096
+
+// shortened returns text without its middle if it is longer than maxText.
+func shortened(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	const half = (maxText - len("…")) / 2
+	return strings.ToValidUTF8(text[:half], "") + "…" + strings.ToValidUTF8(text[len(text)-half:], "")
+}
+
 func (r Reject) String() string {
 	return fmt.Sprintf("%s%s: %s", r.Object, location(r.Line, r.Offset), r.Reason)
 }

@@ -290,7 +290,7 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 // addNotes appends new notes, up to maxNotes in all.
 func addNotes(notes, more []string) []string {
 	for _, s := range more {
-		if len(notes) < maxNotes && !slices.Contains(notes, s) {
+		if s = shortened(s); len(notes) < maxNotes && !slices.Contains(notes, s) {
 			notes = append(notes, s)
 		}
 	}
@@ -364,7 +364,7 @@ func (n *normalizer) addRecord(o *object, in *pieceRecord, rec *raw.Record, p *u
 	} else {
 		var err error
 		if reason, err = n.addRow(rec, p); err != nil {
-			return fmt.Errorf("%s byte %d: %w", o.member(rec.Member), rec.Offset, err)
+			return fmt.Errorf("%s byte %d: %w", shortened(o.member(rec.Member)), rec.Offset, err)
 		}
 	}
 	if reason == "" {
@@ -462,7 +462,9 @@ func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 	n.progress.Rejected++
 	n.out.Rejected[r.Reason]++
 	if len(n.out.First) < maxExamples {
-		n.out.First = append(n.out.First, r)
+		example := r
+		example.Object = shortened(r.Object)
+		n.out.First = append(n.out.First, example)
 		if in.Range != nil && in.Range.From > 0 && r.Offset >= 0 {
 			n.firstInRange = len(n.out.First)
 		}
@@ -498,11 +500,12 @@ func (n *normalizer) tooManyRejects(r Reject) error {
 			first[i].Line = 0 // it counts from the range's first line
 		}
 	}
+	name := shortened(r.Object)
 	return &InputError{
-		Object: r.Object, Offset: r.Offset, Rejects: first,
+		Object: name, Offset: r.Offset, Rejects: first,
 		Reason: fmt.Sprintf("%s: reading stopped here, since %d of %d records so far were rejected (%s), "+
 			"more than the allowed share of %v (--max-reject-rate)",
-			r.Object, rejected, n.progress.Records, reasons(n.out.Rejected), limit),
+			name, rejected, n.progress.Records, reasons(n.out.Rejected), limit),
 	}
 }
 

@@ -561,6 +561,7 @@ func inputError(o object, err error) error {
 	default:
 		return err
 	}
+	e.Object, e.Reason = shortened(e.Object), shortened(e.Reason)
 	return e
 }
 

@@ -1,13 +1,16 @@
 package ingest_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -224,6 +227,61 @@ func TestListsOfRejectsAreBounded(t *testing.T) {
 				sameObjects(t, want, objects(t, store))
 			}
 		})
+	}
+}
+
+// TestLongNamesFitIntoResults reads an archive whose members have names of almost a megabyte. The
+// list of rejects names them; results and errors, which Temporal delivers, shorten them.
+func TestLongNamesFitIntoResults(t *testing.T) {
+	long := strings.Repeat("é", 400_000)
+	archive := func(members map[string]string) string {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			text := members[name]
+			if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text))}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	const most = 64 << 10
+	ingested := func(members map[string]string) (ingest.FinishResult, []ingest.Reject, error) {
+		dir := folder(t, map[string]string{"x.tar": archive(members)})
+		store := blob.NewMemory()
+		f, err := steps(t.Context(), store, "run", ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}, ingest.Limits{})
+		if err != nil {
+			return f, nil, err
+		}
+		return f, rejectLines(t, store, readBatch(t, store, f.BatchKey).Rejects), nil
+	}
+	f, listed, err := ingested(map[string]string{
+		long + ".png": "x", long + "1.txt": "http://a.example/\nmailto:x\n", long + "2.txt": "http://b.example/\nmailto:x\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := json.Marshal(f)
+	if err != nil || len(result) > most || len(f.Examples) != 2 || !strings.HasSuffix(f.Examples[1].Object, "%A92.txt") || len(f.Notes) == 0 {
+		t.Errorf("a result of %d bytes with %d examples and %d notes, %v", len(result), len(f.Examples), len(f.Notes), err)
+	}
+	if len(listed) != 2 || len(listed[0].Object) < 2*len(long) {
+		t.Errorf("%d rejects are listed, want 2 with their whole names", len(listed))
+	}
+	for what, members := range map[string]map[string]string{
+		"rejects":    {long + ".txt": "mailto:x\nmailto:y\n"},
+		"format":     {long + ".parquet": "PAR1" + strings.Repeat("x", 100)},
+		"no records": {long + ".png": "x"},
+	} {
+		if _, _, err := ingested(members); err == nil || len(err.Error()) > most {
+			t.Errorf("%s: an error of %d bytes", what, len(fmt.Sprint(err)))
+		}
 	}
 }
 
