@@ -208,9 +208,9 @@ func TestWithdrawalDuringACommit(t *testing.T) {
 	}
 }
 
-// TestWithdrawalOfWhatACommitPublishes withdraws an ingest whose commit has looked into the registry
-// before, and replaces the manifest right after. The ingest keeps its place in the order, also if
-// the worker that withdraws it dies before it is put back.
+// TestWithdrawalOfWhatACommitPublishes withdraws an ingest whose commit has looked into the
+// registry before, and replaces the manifest right after. The ingest keeps its place in the order,
+// also if the worker that withdraws it dies before it is put back.
 func TestWithdrawalOfWhatACommitPublishes(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		inner := blob.NewMemory()
@@ -259,8 +259,8 @@ func TestWithdrawalOfWhatACommitPublishes(t *testing.T) {
 	}
 }
 
-// TestWithdrawalWhileABatchMoves withdraws a published batch whose record in the registry is already
-// the one under the next public suffix list.
+// TestWithdrawalWhileABatchMoves withdraws a published batch whose record in the registry is
+// already the one under the next public suffix list.
 func TestWithdrawalWhileABatchMoves(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.SetList(t, store, "x y")

@@ -116,8 +116,8 @@ func unmark(ctx context.Context, store blob.Store, dataset uint32, batch string,
 	return store.Delete(ctx, markKeys(dataset, batch, in)...)
 }
 
-// markedIngest returns the ingest of a run that a mark of that digest keeps. Without a mark that can
-// be read, it is an ingest of which only the digest is known.
+// markedIngest returns the ingest of a run that a mark of that digest keeps. Without a mark that
+// can be read, it is an ingest of which only the digest is known.
 func markedIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
 ) (lake.Ingest, error) {
@@ -136,8 +136,8 @@ func markedIngest(
 	return unknown, err
 }
 
-// unmarkUnlessGone removes the marks of an ingest that was withdrawn if another registered ingest has
-// the same record. That ingest may have finished before the marks were written.
+// unmarkUnlessGone removes the marks of an ingest that was withdrawn if another registered ingest
+// has the same record. That ingest may have finished before the marks were written.
 func unmarkUnlessGone(ctx context.Context, store blob.Store, dataset uint32, batch string, in lake.Ingest) error {
 	ingests, err := lake.Ingests(ctx, store, dataset)
 	if err == nil && slices.ContainsFunc(ingests[batch], func(i lake.Ingest) bool {
