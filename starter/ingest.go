@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,7 +87,7 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	if in.Dataset == "" {
 		return in, cli.Usagef("no dataset given; use --dataset NAME")
 	}
-	if in.MaxRejectRate > 1 || f.spec.MaxRejectRate < 0 {
+	if in.MaxRejectRate > 1 || f.spec.MaxRejectRate < 0 || math.IsNaN(in.MaxRejectRate) {
 		return in, cli.Usagef("--max-reject-rate %v is out of range; use a share from 0 to 1, e.g. 0.5", f.spec.MaxRejectRate)
 	}
 	for _, f := range []struct{ flag, value string }{

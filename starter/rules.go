@@ -198,6 +198,14 @@ func printLakeRules(cmd *cobra.Command, url string, r *lakeRules) {
 
 // readListFile reads a public suffix list from a file.
 func readListFile(path string) (*urlnorm.SuffixList, error) {
+	// To open a FIFO waits for its writer, and no signal ends that.
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, cli.Usagef("--psl %s: want a file with a public suffix list, not a folder or a pipe", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("public suffix list: %w", err)
+	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err

@@ -265,6 +265,14 @@ func TestUpdateOfRules(t *testing.T) {
 	}
 }
 
+// To open a FIFO would wait for a writer, without an end.
+func TestListIsAFile(t *testing.T) {
+	_, errs, code := starter(t, "normalize", "--psl", t.TempDir(), "example.com")
+	if code != cli.ExitUsage || !strings.Contains(errs, "not a folder or a pipe") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
 func TestNormalizeByAnotherList(t *testing.T) {
 	dir, store := local(t)
 	testlake.SetList(t, store, "com uk example.com")

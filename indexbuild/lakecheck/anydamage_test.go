@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -494,4 +495,40 @@ func (c *damageCase) unpublishedSegment() bool {
 		}
 	}
 	return true
+}
+
+// TestCheckGoesOnWithoutAManifest damages a file of a segment of a lake whose manifest is lost. Both
+// are named, and nothing is written.
+func TestCheckGoesOnWithoutAManifest(t *testing.T) {
+	pristine, _ := wholesomeLake(t)
+	objects := objectsOf(t, pristine)
+	current := check(t, pristine).Version
+	for _, lost := range []string{"missing", "damaged"} {
+		store := storeOf(t, objects)
+		if err := store.Delete(t.Context(), manifest.Key); err != nil {
+			t.Fatal(err)
+		}
+		if lost == "damaged" {
+			if _, err := store.Put(t.Context(), manifest.Key, []byte("{}"), blob.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		record := ""
+		for key := range objects {
+			if strings.HasPrefix(key, "batches/dataset_id=3/") && strings.HasSuffix(key, ".json") {
+				record = key
+			}
+		}
+		if err := store.Delete(t.Context(), record); err != nil {
+			t.Fatal(err)
+		}
+		before := objectsOf(t, store)
+		r := check(t, store)
+		if !names(r.Problems, manifest.Key) || !names(r.Problems, record) || r.Version != current {
+			t.Errorf("manifest %s: version %s: %q", lost, r.Version, r.Problems)
+		}
+		if d := cmp.Diff(before, objectsOf(t, store)); d != "" {
+			t.Errorf("manifest %s: the check has written: %s", lost, d)
+		}
+	}
 }

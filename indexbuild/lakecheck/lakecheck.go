@@ -132,17 +132,30 @@ func (c *checker) suffixList(identity string) error {
 }
 
 // versions reads the manifest and its versions. It returns the version to check and, for
-// AllVersions, the others.
+// AllVersions, the others. If the manifest or the current version is lost, it goes on with what the
+// next publish would follow.
 func (c *checker) versions() (v *manifest.Version, others []*manifest.Version, err error) {
 	m, _, err := manifest.Read(c.ctx, c.store)
 	if errors.Is(err, manifest.ErrNoVersion) {
 		if c.opt.Version != "" {
 			return nil, nil, err
 		}
-		return nil, nil, c.add(manifest.CheckPresent(c.ctx, c.store))
+		err = manifest.CheckPresent(c.ctx, c.store)
 	}
-	if err != nil {
-		return nil, nil, c.add(err)
+	if other := c.add(err); other != nil {
+		return nil, nil, other
+	}
+	left := &manifest.State{}
+	if err != nil || m != nil {
+		if left, err = manifest.Look(c.ctx, c.store); err != nil {
+			return nil, nil, c.add(err)
+		}
+	}
+	if m == nil {
+		m = left.Manifest
+	}
+	if m == nil {
+		return nil, nil, nil
 	}
 	want, err := m.Version(c.opt.Version)
 	if err != nil {
@@ -160,6 +173,9 @@ func (c *checker) versions() (v *manifest.Version, others []*manifest.Version, e
 		case c.opt.AllVersions:
 			others = append(others, got)
 		}
+	}
+	if v == nil && c.opt.Version == "" {
+		v = left.Current
 	}
 	return v, others, nil
 }

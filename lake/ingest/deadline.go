@@ -27,7 +27,7 @@ func ParseDeadline(s string) (time.Duration, error) {
 		}
 	}
 	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("deadline %q: use a duration such as 90m, 36h or 7d", s)
+		return 0, fmt.Errorf("deadline %q: use a duration such as 90m, 36h or 7d, at most 36500d", s)
 	}
 	return d, nil
 }

@@ -81,7 +81,7 @@ func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) 
 	rejections := 0
 	started, wrote := time.Now(), false
 	for round := 0; ; round++ {
-		s, err := look(ctx, store)
+		s, err := Look(ctx, store)
 		if err != nil {
 			return Committed{}, err
 		}

@@ -45,7 +45,7 @@ type State struct {
 //
 // Documents of another format belong to another build of urlake. They are not lost, but an error.
 func Recover(ctx context.Context, store blob.Store) (*State, error) {
-	s, err := look(ctx, store)
+	s, err := Look(ctx, store)
 	if err == nil && s.manifestLost && s.Manifest != nil {
 		err = s.put(ctx, store, s.Manifest)
 	}
@@ -77,8 +77,8 @@ func (s *State) put(ctx context.Context, store blob.Store, m *Manifest) error {
 	return err
 }
 
-// look is Recover without a write.
-func look(ctx context.Context, store blob.Store) (*State, error) {
+// Look is Recover without a write.
+func Look(ctx context.Context, store blob.Store) (*State, error) {
 	data, info, err := store.Get(ctx, Key)
 	switch {
 	case errors.Is(err, blob.ErrNotExist):
