@@ -51,9 +51,9 @@ func TaskQueue(lake, pool string) string { return pool + "@" + lake }
 
 // Types of errors that a retry cannot fix.
 const (
-	// ErrInput means that the raw data or the request is wrong, or that the ingest has to start from
-	// the beginning. The message names the object, the position and the reason. The staging of the
-	// ingest is removed.
+	// ErrInput means that the raw data or the request is wrong, or that the ingest has to start
+	// from the beginning. The message names the object, the position and the reason. The staging of
+	// the ingest is removed.
 	ErrInput = "InputError"
 	// ErrCorrupt means that an object of the lake is not what was written.
 	ErrCorrupt = "CorruptError"
@@ -94,8 +94,8 @@ func (l *Lake) check(url string) error {
 
 // Damage is the detail of an ErrCorrupt.
 type Damage struct {
-	// Mendable means that the damaged object is not of the run's staging, and that the run can go on
-	// when the object is mended.
+	// Mendable means that the damaged object is not of the run's staging, and that the run can go
+	// on when the object is mended.
 	Mendable bool `json:"mendable,omitempty"`
 }
 

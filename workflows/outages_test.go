@@ -78,8 +78,8 @@ func TestDeadlineKeepsStaging(t *testing.T) {
 	}
 }
 
-// TestMendableDamageKeepsStaging fails ingests by damage of the registry, which a rebuild mends, and
-// of their staging.
+// TestMendableDamageKeepsStaging fails ingests by damage of the registry, which a rebuild mends,
+// and of their staging.
 func TestMendableDamageKeepsStaging(t *testing.T) {
 	for name, c := range map[string]struct {
 		details []any

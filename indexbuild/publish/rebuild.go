@@ -37,8 +37,8 @@ type Rebuilt struct {
 	// batches that only their records still knew; they wait to be published.
 	Registries []string `json:"registries,omitempty"`
 	Found      []string `json:"found,omitempty"`
-	// Lost says which versions, whether the manifest, and which rules of the registry may be lost, and
-	// what takes their place.
+	// Lost says which versions, whether the manifest, and which rules of the registry may be lost,
+	// and what takes their place.
 	Lost []string `json:"lost,omitempty"`
 	// Unmended lists what cannot be repaired, such as damaged parts and batch records, with the
 	// command that mends it.

@@ -23,8 +23,8 @@ var (
 	// that the store cannot tell who asks. It is an ErrDenied that says nothing about the object,
 	// and it goes away when the credentials are renewed.
 	ErrCredentials = fmt.Errorf("%w the credentials", ErrDenied)
-	// ErrAway: the folder of a Local store, which was there before, is absent. It says nothing about
-	// any object, and it goes away when the file system is mounted again.
+	// ErrAway: the folder of a Local store, which was there before, is absent. It says nothing
+	// about any object, and it goes away when the file system is mounted again.
 	ErrAway = errors.New("the store is away")
 	// ErrChanged: an object was replaced while a stream read it.
 	ErrChanged = errors.New("object changed while it was read")

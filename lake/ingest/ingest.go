@@ -126,8 +126,8 @@ type limits struct {
 	objects int
 	// rejects bounds the lists of rejects.
 	rejects rejectLimits
-	// hopeless is the number of rejects from which a split may be taken for a decompression bomb; see
-	// tooManyRejects.
+	// hopeless is the number of rejects from which a split may be taken for a decompression bomb;
+	// see tooManyRejects.
 	hopeless int64
 }
 

@@ -485,10 +485,10 @@ func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 
 // tooManyRejects returns an error if the split is taken for a decompression bomb, whose end is far:
 // most of its records so far, up to the reject r, are not URLs, and these are tens of millions and
-// more than the split has stored bytes. The other splits cannot be known, and the rate is one of the
-// whole batch. But a record takes at least a byte, so that a split without compression never gets
-// there, however bad it is, and real data hardly: compressed, a line takes several bytes. The outcome
-// depends on the input alone.
+// more than the split has stored bytes. The other splits cannot be known, and the rate is one of
+// the whole batch. But a record takes at least a byte, so that a split without compression never
+// gets there, however bad it is, and real data hardly: compressed, a line takes several bytes. The
+// outcome depends on the input alone.
 func (n *normalizer) tooManyRejects(r Reject) error {
 	rejected, limit := n.progress.Rejected, n.plan.Spec.maxRejectRate()
 	if rejected < n.lim.hopeless || rejected <= n.progress.BytesTotal || float64(rejected) <= limit*float64(n.progress.Records) {

@@ -285,8 +285,8 @@ func TestLongNamesFitIntoResults(t *testing.T) {
 	}
 }
 
-// TestBadSplitOfASoundBatchIsTaken has a split with nothing but rejects in a batch that has few, and
-// a batch that begins with many. The rate is one of the whole batch.
+// TestBadSplitOfASoundBatchIsTaken has a split with nothing but rejects in a batch that has few,
+// and a batch that begins with many. The rate is one of the whole batch.
 func TestBadSplitOfASoundBatchIsTaken(t *testing.T) {
 	bad := strings.Repeat("x\n", 5000)
 	var good bytes.Buffer
