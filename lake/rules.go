@@ -177,8 +177,7 @@ func readSuffixList(ctx context.Context, store blob.Store, identity string) (*ur
 	}
 	list, err := urlnorm.DecodeSuffixList(data, identity)
 	if err != nil {
-		err = codec.Corrupt(SuffixListKey(identity), "list", -1, identity, err)
-		return nil, fmt.Errorf("%w; \"starter rules update --lake URL\" with the same list (--psl FILE) writes it again", err)
+		return nil, codec.Corrupt(SuffixListKey(identity), "list", -1, identity, err) // package remedy says how to mend it
 	}
 	return list, nil
 }
@@ -193,8 +192,7 @@ func CheckSuffixList(ctx context.Context, store blob.Store, identity string) err
 	case errors.As(err, &missing) && identity == own.Identity():
 		return nil // the next ingest adds it
 	case errors.As(err, &missing):
-		return codec.Corrupt(SuffixListKey(identity), "object", -1, "one that exists",
-			`none; "starter rules update --lake URL" moves the lake to this program's list, with --psl FILE to that of a file`)
+		return codec.Corrupt(SuffixListKey(identity), "object", -1, "one that exists", "none")
 	case err == nil && identity == own.Identity() && !list.SameRules(own):
 		return codec.Corrupt(SuffixListKey(identity), "rules", -1, "those of this program, as the identity says", "others")
 	}

@@ -88,7 +88,9 @@ func NewLocal(dir string) (*Local, error) {
 		return nil, fmt.Errorf("open store %q: %w", dir, plain(err))
 	}
 	l := &Local{url: trimSlashes(dir), dir: abs}
-	l.away()
+	if err := l.away(); err != nil {
+		return nil, err
+	}
 	for i := range l.stripes {
 		l.stripes[i] = make(chan struct{}, 1)
 	}

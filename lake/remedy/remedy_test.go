@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/remedy"
 )
@@ -35,6 +36,18 @@ func TestRemedies(t *testing.T) {
 	} {
 		if got := remedy.Of("s3://b/l", key); got != want {
 			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+	// A damaged public suffix list is explained once.
+	const identity = "a list that this program lacks"
+	store := blob.NewMemory()
+	if _, err := store.Put(t.Context(), lake.SuffixListKey(identity), []byte("damaged"), blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	_, loaded := lake.LoadSuffixList(t.Context(), store, identity)
+	for _, err := range []error{loaded, lake.CheckSuffixList(t.Context(), store, identity), lake.CheckSuffixList(t.Context(), store, "missing")} {
+		if text := remedy.Explain("s3://b/l", err); strings.Count(text, "starter rules update") != 1 || !strings.Contains(text, rebuild) {
+			t.Errorf("%q; want one remedy", text)
 		}
 	}
 	damage := fmt.Errorf("open: %w", codec.Corrupt("index/manifest.json", "seal", 7, "x", "y"))
