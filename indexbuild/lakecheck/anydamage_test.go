@@ -497,8 +497,8 @@ func (c *damageCase) unpublishedSegment() bool {
 	return true
 }
 
-// TestCheckGoesOnWithoutAManifest damages a file of a segment of a lake whose manifest is lost. Both
-// are named, and nothing is written.
+// TestCheckGoesOnWithoutAManifest damages a file of a segment of a lake whose manifest is lost.
+// Both are named, and nothing is written.
 func TestCheckGoesOnWithoutAManifest(t *testing.T) {
 	pristine, _ := wholesomeLake(t)
 	objects := objectsOf(t, pristine)
