@@ -130,7 +130,8 @@ func TestOutage(t *testing.T) {
 	}
 	exists := func(folder, pattern string) {
 		t.Helper()
-		until(t, "the lake has "+pattern, func(ctx context.Context) error {
+		// After an outage a step may wait for a minute before it is repeated.
+		untilWithin(t, 20*time.Minute, "the lake has "+pattern, func(ctx context.Context) error {
 			for info, err := range store.List(ctx, folder) {
 				if err != nil {
 					return err

@@ -189,7 +189,13 @@ func (u *urlake) starterJSON(t *testing.T, into any, args ...string) {
 // until waits until ready succeeds, or fails the test after a minute.
 func until(t *testing.T, what string, ready func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	untilWithin(t, time.Minute, what, ready)
+}
+
+// untilWithin is until with another limit.
+func untilWithin(t *testing.T, limit time.Duration, what string, ready func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
