@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,7 +44,7 @@ func TestDamagedUnpublishedSegmentIsBuiltAgain(t *testing.T) {
 // damagesOnce is a store that damages the first file of a segment that is written.
 type damagesOnce struct {
 	blob.Store
-	done bool
+	done atomic.Bool // a segment's files are written concurrently
 }
 
 type damagingWriter struct {
@@ -62,10 +63,9 @@ func (w *damagingWriter) Write(p []byte) (int, error) {
 
 func (s *damagesOnce) Create(ctx context.Context, key string) (blob.Writer, error) {
 	w, err := s.Store.Create(ctx, key)
-	if err != nil || s.done || !strings.HasSuffix(key, segment.MPHFName) {
+	if err != nil || !strings.HasSuffix(key, segment.MPHFName) || s.done.Swap(true) {
 		return w, err
 	}
-	s.done = true
 	return &damagingWriter{Writer: w}, nil
 }
 
@@ -73,7 +73,7 @@ func (s *damagesOnce) Create(ctx context.Context, key string) (blob.Writer, erro
 func TestSegmentThatFailsItsVerificationIsBuiltAgain(t *testing.T) {
 	store := &damagesOnce{Store: blob.NewMemory()}
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
-	if _, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir()); err != nil || !store.done {
+	if _, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir()); err != nil || !store.done.Load() {
 		t.Fatal(err)
 	}
 	expectLive(t, store, map[string]int64{"1/b1": 10})
