@@ -96,7 +96,7 @@ func await(
 ) error {
 	ctx := cmd.Context()
 	done := make(chan error, 1)
-	go func() { done <- run.Get(ctx, result) }()
+	go func() { done <- outlast(ctx, pollInterval, func() error { return run.Get(ctx, result) }) }()
 	timer := time.NewTicker(pollInterval)
 	defer timer.Stop()
 	for {
@@ -123,6 +123,25 @@ func await(
 		}
 		return fmt.Errorf("stopped watching; %s continues. To watch it again: starter watch '%s'. "+
 			"To cancel it: temporal workflow cancel -w '%s'", run.GetID(), run.GetID(), run.GetID())
+	}
+}
+
+// outlast repeats a request to Temporal for as long as Temporal does not answer. The SDK repeats
+// one for about a minute only.
+func outlast(ctx context.Context, pause time.Duration, request func() error) error {
+	for {
+		err := request()
+		var unavailable *serviceerror.Unavailable
+		var late *serviceerror.DeadlineExceeded
+		away := errors.Is(err, context.DeadlineExceeded) || errors.As(err, &unavailable) || errors.As(err, &late)
+		if !away || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
 	}
 }
 
