@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -142,7 +143,7 @@ func TestMarkerOfALiveWorkerIsNoDeath(t *testing.T) {
 func TestMarkerIsRemovedAfterAnOutage(t *testing.T) {
 	fastMarkers(t)
 	l, s := testLake(), step{run: "run", name: "build", deaths: 2}
-	store := &awayStore{Store: l.Store}
+	store := &awayStore{Store: l.Store, deleted: make(chan struct{}, 1)}
 	err := runStep(t, &Lake{Store: store, URL: l.URL, Memory: l.Memory}, s, func(context.Context, blob.Store) error {
 		store.away.Store(true)
 		return nil
@@ -154,12 +155,12 @@ func TestMarkerIsRemovedAfterAnOutage(t *testing.T) {
 		t.Fatal("the marker is gone although the store is away")
 	}
 	store.away.Store(false)
-	for wait := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, ok := readMarker(t, l, s); !ok {
-			break
-		} else if time.Now().After(wait) {
-			t.Fatal("the marker of a worker that lives stays")
-		}
+	select {
+	case <-store.deleted:
+	case <-time.After(5 * time.Second):
+	}
+	if _, ok := readMarker(t, l, s); ok {
+		t.Fatal("the marker of a worker that lives stays")
 	}
 	later := marker{Format: suspectFormat, Attempt: "later"}
 	if err := writeDocument(t.Context(), l.Store, s.key(""), &later); err != nil {
@@ -177,7 +178,8 @@ func TestMarkerIsRemovedAfterAnOutage(t *testing.T) {
 // awayStore cannot be reached while away is true.
 type awayStore struct {
 	blob.Store
-	away atomic.Bool
+	away    atomic.Bool
+	deleted chan struct{} // gets a value when something was deleted; may be nil
 }
 
 var errAway = errors.New("the store is away")
@@ -200,7 +202,12 @@ func (a *awayStore) Delete(ctx context.Context, keys ...string) error {
 	if a.away.Load() {
 		return errAway
 	}
-	return a.Store.Delete(ctx, keys...)
+	err := a.Store.Delete(ctx, keys...)
+	select {
+	case a.deleted <- struct{}{}:
+	default:
+	}
+	return err
 }
 
 // TestMarkerNamesTheObject holds that the marker names an object before it is opened, and that it
@@ -292,6 +299,10 @@ func TestThirdPanicIsFinal(t *testing.T) {
 // TestStepAloneWaitsForTheOthers holds that nothing runs beside a step whose workers died twice,
 // that such steps get their turn, and that the others go on afterwards.
 func TestStepAloneWaitsForTheOthers(t *testing.T) {
+	synctest.Test(t, stepAloneWaitsForTheOthers)
+}
+
+func stepAloneWaitsForTheOthers(t *testing.T) {
 	l := testLake()
 	ctx := t.Context()
 	var running, lonely atomic.Int32
@@ -323,24 +334,23 @@ func TestStepAloneWaitsForTheOthers(t *testing.T) {
 	hold := make(chan struct{})
 	ended := make(chan error)
 	begin := func(alone bool, hold <-chan struct{}) { go func() { ended <- use(alone, hold) }() }
-	waiting := func(n int) { // until so many wait; TryAcquire of 1 fails once somebody waits
-		for n > 0 && l.Memory.steps.TryAcquire(1) {
-			l.Memory.steps.Release(1)
-			time.Sleep(time.Millisecond)
-		}
-	}
 	for range 3 {
 		begin(false, hold)
 	}
-	for running.Load() != 3 {
-		time.Sleep(time.Millisecond)
+	synctest.Wait()
+	if n := running.Load(); n != 3 {
+		t.Fatalf("%d steps run, want 3", n)
 	}
 	begin(true, nil)
-	waiting(1)
+	synctest.Wait()
 	begin(true, nil)
-	time.Sleep(5 * time.Millisecond) // so that it waits too; if it does not, the test still passes
+	synctest.Wait()
 	for range 5 {
 		begin(false, nil)
+	}
+	synctest.Wait()
+	if n := running.Load(); n != 3 {
+		t.Fatalf("%d steps run while two wait to be alone, want 3", n)
 	}
 	close(hold)
 	for range 10 {

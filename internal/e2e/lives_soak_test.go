@@ -650,6 +650,8 @@ func (l *life) check(when string, n int) {
 	l.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
 	defer cancel()
+	again := time.NewTicker(200 * time.Millisecond)
+	defer again.Stop()
 	for _, d := range all[:min(n, len(all))] {
 		for {
 			err := l.compareDomain(ctx, d, want[d], busy)
@@ -660,7 +662,10 @@ func (l *life) check(when string, n int) {
 				l.t.Errorf("%s: %s: %v", when, d, err)
 				return
 			}
-			time.Sleep(200 * time.Millisecond)
+			select {
+			case <-ctx.Done():
+			case <-again.C:
+			}
 		}
 	}
 }

@@ -34,6 +34,7 @@ type poisonous struct {
 	blob.Store
 	opened chan struct{} // closed when poison.txt is opened
 	once   *sync.Once
+	atWork chan struct{} // gets a value from a reader of another object
 }
 
 func (p poisonous) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
@@ -55,13 +56,19 @@ func (r *poisonousReader) Read(b []byte) (int, error) {
 	if r.read > 1<<20 {
 		if r.poison {
 			r.bucket.once.Do(func() { close(r.bucket.opened) })
-			// The others have a moment to get to work.
-			time.Sleep(time.Second)
+			select {
+			case <-r.bucket.atWork:
+			case <-time.After(time.Second): // nothing else runs
+			}
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 		select {
 		case <-r.bucket.opened:
-			time.Sleep(5 * time.Second) // longer than the poison takes
+			select {
+			case r.bucket.atWork <- struct{}{}:
+			case <-time.After(time.Second): // another reader was seen
+			}
+			select {} // until the poison takes effect
 		case <-time.After(3 * time.Second):
 		}
 		r.read = 0
@@ -79,7 +86,7 @@ func poisonousWorker() error {
 	if err != nil {
 		return err
 	}
-	inputs := poisonous{bucket, make(chan struct{}), new(sync.Once)}
+	inputs := poisonous{bucket, make(chan struct{}), new(sync.Once), make(chan struct{})}
 	blob.Register("s3", func(context.Context, string) (blob.Store, error) { return inputs, nil })
 	url := os.Getenv(poisonLake)
 	store, err := blob.Open(ctx, url)
