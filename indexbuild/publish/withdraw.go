@@ -83,7 +83,7 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 // markFormat is the format version of the marks of withdrawn ingests.
 const markFormat = 1
 
-// withdrawnMark is the document at lake.WithdrawnKey. Marks of older builds are empty.
+// withdrawnMark is the document at lake.WithdrawnKey.
 type withdrawnMark struct {
 	Format int `json:"format"`
 	// Run is the run that was withdrawn, Ingest its entry in the registry: a restored one has
