@@ -73,7 +73,7 @@ func (h *hostScan) run() error {
 					continue
 				}
 				for _, t := range d.Tuples {
-					if err := h.rows(&pages, string(d.Name), int(t.RowGroup), t.FirstRow, t.FirstRow+t.Rows); err != nil {
+					if err := pages.each(string(d.Name), int(t.RowGroup), t.FirstRow, t.FirstRow+t.Rows, h.row); err != nil {
 						return err
 					}
 				}
@@ -89,29 +89,17 @@ func (h *hostScan) run() error {
 	return nil
 }
 
-// rows counts the rows [row, end) of a row group, which are of a domain.
-func (h *hostScan) rows(pages *pageReader, domain string, group int, row, end int64) error {
-	for row < end {
-		c, first, err := pages.page(group, row)
-		if err != nil {
+// row counts a row of a domain.
+func (h *hostScan) row(c *part.Columns, i int) error {
+	if host := c.Host[i]; host != h.host.Host {
+		if err := h.flush(); err != nil {
 			return err
 		}
-		to := min(end, first+int64(c.Rows))
-		for i := int(row - first); i < int(to-first); i++ {
-			if err := pages.checkDomain(c, first, i, domain); err != nil {
-				return err
-			}
-			if host := c.Host[i]; host != h.host.Host {
-				if err := h.flush(); err != nil {
-					return err
-				}
-				h.host = MovedHost{Host: strings.Clone(host), From: domain, To: strings.Clone(h.change.Domain(host))}
-				h.moved = h.host.To != domain
-			}
-			h.host.Rows++
-		}
-		row = to
+		domain := strings.Clone(c.Domain[i])
+		h.host = MovedHost{Host: strings.Clone(host), From: domain, To: strings.Clone(h.change.Domain(host))}
+		h.moved = h.host.To != domain
 	}
+	h.host.Rows++
 	return nil
 }
 

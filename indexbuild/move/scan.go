@@ -119,7 +119,7 @@ func (sc *scanner) object(o *postings.Reader) error {
 			last = append(last[:0], d.Name...)
 			if sc.change.affects(string(d.Name)) {
 				for _, t := range d.Tuples {
-					if err := sc.rows(&pages, string(d.Name), int(t.RowGroup), t.FirstRow, t.FirstRow+t.Rows); err != nil {
+					if err := pages.each(string(d.Name), int(t.RowGroup), t.FirstRow, t.FirstRow+t.Rows, sc.row); err != nil {
 						return err
 					}
 				}
@@ -137,24 +137,24 @@ func (sc *scanner) object(o *postings.Reader) error {
 	return nil
 }
 
-// rows reads the rows [row, end) of a row group, which are of a domain, and adds those that move to
-// the buffer.
-func (sc *scanner) rows(pages *pageReader, domain string, group int, row, end int64) error {
+// each calls do for the rows [row, end) of a row group, which are of a domain, and reports the
+// progress after each page.
+func (p *pageReader) each(domain string, group int, row, end int64, do func(c *part.Columns, i int) error) error {
 	for row < end {
-		c, first, err := pages.page(group, row)
+		c, first, err := p.page(group, row)
 		if err != nil {
 			return err
 		}
 		to := min(end, first+int64(c.Rows))
 		for i := int(row - first); i < int(to-first); i++ {
-			if err := pages.checkDomain(c, first, i, domain); err != nil {
+			if err := p.checkDomain(c, first, i, domain); err != nil {
 				return err
 			}
-			if err := sc.row(c, i); err != nil {
+			if err := do(c, i); err != nil {
 				return err
 			}
 		}
-		if err := sc.report(); err != nil {
+		if err := p.report(); err != nil {
 			return err
 		}
 		row = to
