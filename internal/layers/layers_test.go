@@ -119,16 +119,17 @@ var allowed = map[string][]string{
 		"lake/codec", "lake/ingest", "lake/remedy",
 	},
 	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},
-	"worker": {
+	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},
+	"worker/command": {
 		"activities", "internal/cli", "internal/dial", "internal/processors",
-		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/blob/s3blob",
-		"lake/ingest", "workflows",
+		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest", "workflows",
 	},
-	"starter": {
+	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
+	"starter/command": {
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
-		"internal/tracing", "lake", "lake/blob", "lake/blob/s3blob", "lake/codec", "lake/ingest",
-		"lake/manifest", "lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
+		"internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
@@ -139,8 +140,9 @@ var allowed = map[string][]string{
 		"internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
 		"lake/urlnorm", "serve/lookup", "serve/ui",
 	},
-	"serve/ui": {},
-	"serve":    {"internal/cli", "lake/blob", "lake/blob/s3blob", "serve/api", "serve/lookup"},
+	"serve/ui":      {},
+	"serve/command": {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},
+	"serve":         {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
 	"internal/cli":          {},
 	"internal/cpulevels":    {},

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	_ "github.com/urlake/urlake/lake/blob/s3blob"
 )
 
 // output collects what the program writes. It is safe for concurrent use.
@@ -58,7 +59,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 func program(t *testing.T, args ...string) (base string, out *output, stop func() int) {
 	t.Helper()
 	out = &output{}
-	cmd := command()
+	cmd := New()
 	cmd.SetArgs(append(args, "--listen", "127.0.0.1:0", "--poll", "10ms"))
 	cmd.SetOut(out)
 	cmd.SetErr(out)
@@ -153,7 +154,7 @@ func TestWrongUsage(t *testing.T) {
 	defer stop()
 	run := func(args ...string) (int, string) {
 		out := &output{}
-		cmd := command()
+		cmd := New()
 		cmd.SetArgs(args)
 		cmd.SetOut(out)
 		cmd.SetErr(out)

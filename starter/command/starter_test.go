@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ func starter(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	t.Setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
 	var out, errs bytes.Buffer
-	cmd := command()
+	cmd := New()
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"cmp"
@@ -249,7 +249,7 @@ func TestUpdateOfRules(t *testing.T) {
 	rulesAre(lake.RulesOf(listA))
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	cmd := command()
+	cmd := New()
 	cmd.SetArgs([]string{"rules", "update", "--lake", dir, "--psl", listFile(t, "com co.uk")})
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(io.Discard)

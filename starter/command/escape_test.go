@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"archive/tar"
@@ -149,7 +149,7 @@ func TestRetriesAndPublishResultsAreEscaped(t *testing.T) {
 	}, nil)
 
 	var out, errs bytes.Buffer
-	cmd := command()
+	cmd := New()
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)
 	cmd.SetContext(t.Context())

@@ -1,0 +1,249 @@
+// Package command is the program serve as a command, which urlake has too.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/zeebo/xxh3"
+
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/serve/api"
+	"github.com/urlake/urlake/serve/lookup"
+)
+
+const (
+	// headerTimeout and idleTimeout bound how long a slow or idle client holds a connection.
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	// sendTimeout is how long a client may take to receive an answer once it is ready.
+	sendTimeout = time.Minute
+	// maxHeader leaves enough space for the longest URL that {d} accepts, percent-escaped.
+	maxHeader = 256 << 10
+	// shutdownTimeout is how long requests in flight may continue after a signal.
+	shutdownTimeout = 30 * time.Second
+)
+
+const (
+	mib = 1 << 20
+	// minMemory fits the program itself and small caches. maxMemory does not overflow an int64 of
+	// bytes.
+	minMemory = 64
+	maxMemory = math.MaxInt64 / mib
+)
+
+type options struct {
+	lake, listen, metrics, cache  string
+	poll, deadline                time.Duration
+	memory, frameCache, pageCache int64 // MiB
+	keepOpen                      int
+	logFormat                     string
+	accessLog                     bool
+}
+
+// New returns the program as a command.
+func New() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "serve --lake URL [flags]",
+		Short: "Answer a lake's queries over HTTP",
+		Long: `Serve answers two queries over HTTP. Answers are exact, and any offset costs the same:
+
+  GET /v1/domain/{domain}                       datasets that contain the domain, with URL counts
+  GET /v1/domain/{domain}/datasets/{id}/urls    its URLs in one dataset (?offset= &limit= &cursor=)
+
+It also serves /v1/datasets, /healthz, /readyz, /metrics for Prometheus, and web pages at /.
+{domain} may be any spelling of a host or URL. version= selects an older version, and explain=1
+lists the reads of the store.
+
+A server keeps no state of its own. It needs the lake's store and a cache folder, and it serves
+each new version soon after it is published. S3 settings come from the environment of the AWS SDK
+(AWS_ENDPOINT_URL_S3, keys, region). A lake that does not exist yet is waited for.
+
+--memory-limit is divided: a quarter for mapped files, a quarter for decoded index frames, three
+sixteenths for decoded rows, and the rest for requests. docs/operation.md says how to choose it.`,
+		Example: `  serve --lake file:///data/lake
+  serve --lake s3://bucket/lake --listen 127.0.0.1:9000 --cache /var/cache/urlake`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o, cmd.ErrOrStderr()) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
+	f.StringVar(&o.listen, "listen", ":8080", "`ADDRESS` to listen on; port 0 picks a free port")
+	f.StringVar(&o.metrics, "metrics-listen", "", "separate `ADDRESS` for /metrics (default: /metrics is on --listen)")
+	f.StringVar(&o.cache, "cache", defaultCache(),
+		"`FOLDER` for copies of the mapped index files; a file:// lake is mapped in place")
+	f.DurationVar(&o.poll, "poll", lookup.DefaultPoll, "`TIME` between two checks for a new version")
+	f.DurationVar(&o.deadline, "deadline", lookup.DefaultDeadline, "`TIME` that a page of URLs may take")
+	f.Int64Var(&o.memory, "memory-limit", lookup.DefaultMemoryBytes/mib, "`MIB` of resident memory to stay within")
+	f.Int64Var(&o.frameCache, "frame-cache", 0,
+		"`MIB` of decoded index frames to cache (default: a quarter of --memory-limit)")
+	f.Int64Var(&o.pageCache, "page-cache", 0,
+		"`MIB` of decoded rows to cache (default: three sixteenths of --memory-limit)")
+	f.IntVar(&o.keepOpen, "keep-open", lookup.DefaultKeepOpen, "how many `VERSIONS` stay open besides the current one")
+	f.StringVar(&o.logFormat, "log-format", "text", "`FORMAT`: text or json")
+	f.BoolVar(&o.accessLog, "access-log", true, "log every request: ids and counts, never a URL")
+	cli.BindEnv(cmd)
+	return cmd
+}
+
+// defaultCache is a folder in the user's cache folder, or in the system's temporary folder if the
+// user has none.
+func defaultCache() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, "urlake")
+}
+
+func run(ctx context.Context, o options, stderr io.Writer) error {
+	lakeURL, err := cli.LakeURL(o.lake)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.poll <= 0 || o.deadline <= 0:
+		return cli.Usagef("--poll and --deadline must be positive, e.g. 2s")
+	case o.memory < minMemory || o.memory > maxMemory:
+		return cli.Usagef("--memory-limit is %d; use %d to %d MiB", o.memory, minMemory, maxMemory)
+	case o.frameCache < 0 || o.pageCache < 0 || o.frameCache > o.memory || o.pageCache > o.memory:
+		return cli.Usagef("--frame-cache and --page-cache must be between 0 and --memory-limit (%d MiB)", o.memory)
+	case o.keepOpen < 1:
+		return cli.Usagef("--keep-open is %d; use 1 or more", o.keepOpen)
+	case o.cache == "":
+		return cli.Usagef("--cache is empty; name a folder")
+	}
+	log, err := newLogger(o.logFormat, stderr)
+	if err != nil {
+		return err
+	}
+	opt := lookup.Options{
+		MemoryBytes: o.memory * mib, FrameBytes: o.frameCache * mib, PageBytes: o.pageCache * mib,
+		Poll: o.poll, Deadline: o.deadline, KeepOpen: o.keepOpen, Log: log,
+	}
+	if opt.CacheBytes() >= opt.HeapBytes() {
+		return cli.Usagef("--frame-cache and --page-cache use up the %d MiB that --memory-limit leaves for the heap; "+
+			"make them smaller or raise --memory-limit", opt.HeapBytes()/mib)
+	}
+	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
+		// A folder that does not exist yet is waited for, like an S3 prefix without objects. A file
+		// never becomes a lake.
+		if st, err := os.Stat(filepath.FromSlash(u.Path)); err == nil && !st.IsDir() {
+			return cli.Usagef("--lake %s is not a folder", o.lake)
+		}
+	}
+	store, err := blob.Open(ctx, lakeURL)
+	if err != nil {
+		return err
+	}
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT takes precedence
+		debug.SetMemoryLimit(opt.HeapBytes())
+	}
+	// Each lake has a folder of its own, because a server removes the files that none of its
+	// versions needs.
+	opt.CacheDir = filepath.Join(o.cache, fmt.Sprintf("%016x", xxh3.HashString(lakeURL)))
+	if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
+		return fmt.Errorf("cache folder: %w", err)
+	}
+	counted := blob.NewCounting(store)
+	server := lookup.NewServer(counted, opt)
+	defer server.Close()
+
+	access := log
+	if !o.accessLog {
+		access = slog.New(slog.DiscardHandler)
+	}
+	metrics := api.NewMetrics(server, counted)
+	handler := api.New(server, access, metrics)
+	endpoints := []*endpoint{{event: "listening", address: o.listen, mux: handler}}
+	if o.metrics == "" {
+		handler.Handle("GET /metrics", metrics.Handler())
+	} else {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", metrics.Handler())
+		endpoints = append(endpoints, &endpoint{event: "metrics", address: o.metrics, mux: mux})
+	}
+	defer func() {
+		for _, e := range endpoints {
+			if e.listener != nil {
+				e.listener.Close()
+			}
+		}
+	}()
+	for _, e := range endpoints {
+		if e.listener, err = net.Listen("tcp", e.address); err != nil {
+			return err
+		}
+	}
+	following, stop := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { server.Run(following) })
+	for _, e := range endpoints {
+		log.Info(e.event, "address", e.listener.Addr().String(), "lake", store.URL(), "version", cli.Version())
+	}
+	err = serve(ctx, endpoints, o.deadline+sendTimeout, log)
+	stop()
+	background.Wait()
+	return err
+}
+
+// endpoint is one address and its handler. event is the log message that reports the address.
+type endpoint struct {
+	event, address string
+	mux            *http.ServeMux
+	listener       net.Listener
+}
+
+// serve answers requests until ctx ends or a listener fails. Then it waits up to shutdownTimeout
+// for the requests in flight.
+func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duration, log *slog.Logger) error {
+	failed := make(chan error, len(endpoints))
+	var servers []*http.Server
+	for _, e := range endpoints {
+		server := &http.Server{
+			Handler:           e.mux,
+			ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
+			MaxHeaderBytes: maxHeader,
+			ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		}
+		servers = append(servers, server)
+		go func() { failed <- server.Serve(api.Listener(e.listener)) }()
+	}
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+		log.Info("stopping; requests in flight are finished first")
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	for _, s := range servers {
+		err = errors.Join(err, s.Shutdown(grace))
+	}
+	return err
+}
+
+func newLogger(format string, w io.Writer) (*slog.Logger, error) {
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(cli.Printable(w), nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(cli.Printable(w), nil)), nil
+	}
+	return nil, cli.Usagef("--log-format %q is unknown; use text or json", format)
+}

@@ -1,0 +1,255 @@
+// Package command is the program worker as a command, which urlake has too.
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/dial"
+	"github.com/urlake/urlake/internal/processors"
+	"github.com/urlake/urlake/internal/tracing"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/workflows"
+)
+
+// maxMemory in MiB, and the workflow cache on top of it, do not overflow an int64 of bytes.
+const maxMemory = math.MaxInt64 >> 21
+
+// stopTimeout is how long a stopping worker waits for its activities to end.
+const stopTimeout = 15 * time.Second
+
+type options struct {
+	lake, temp string
+	pools      []string
+	perPool    int
+	memory     int64 // MiB
+	metrics    string
+}
+
+// New returns the program as a command.
+func New() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "worker --lake URL [flags]",
+		Short: "Run worker pools of one lake",
+		Long: `Worker runs the steps of one lake that Temporal orders: any subset of its pools in one process.
+
+  control    plans batches, writes their records, runs the workflows
+  normalize  reads raw objects, makes URLs canonical, groups rows by partition
+  write      merges partitions into Parquet
+  index      builds segments, extracts lost postings
+  publish    verifies segments, commits versions
+
+A lake needs at least one worker in each pool; start more in any pool to go faster. Workers share
+only the lake's store and Temporal. A worker waits until Temporal answers at TEMPORAL_ADDRESS
+(default: 127.0.0.1:7233); TEMPORAL_NAMESPACE and Temporal's other standard variables apply too.
+S3 settings come from the environment of the AWS SDK (AWS_ENDPOINT_URL_S3, keys, region).
+
+With --metrics the worker serves metrics for Prometheus and probes for health and readiness. With
+OTEL_EXPORTER_OTLP_ENDPOINT, or OpenTelemetry's other standard variables, it sends traces.
+
+A normalize, index or publish step takes up to 512 MiB of memory, a write step 320 MiB. In all
+pools of the process together, as many steps run at once as --memory-limit allows.`,
+		Example: `  worker --lake file:///data/lake
+  worker --lake s3://bucket/lake --pools normalize,write`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o, cmd.ErrOrStderr()) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
+	f.StringSliceVar(&o.pools, "pools", activities.Pools, "`POOLS` to run")
+	f.IntVar(&o.perPool, "concurrency", runtime.GOMAXPROCS(0),
+		"`STEPS` at once in each pool, as far as --memory-limit allows (default: the number of processors)")
+	f.Lookup("concurrency").DefValue = "0" // keeps this machine's number out of the help text
+	f.StringVar(&o.temp, "temp-dir", "",
+		"`FOLDER` for spill files and two Parquet files a write step, about 340 MiB (default: the system's)")
+	f.Int64Var(&o.memory, "memory-limit", 1024,
+		"`MIB` of memory for all steps together; further steps wait; 0 is no limit (GOMEMLIMIT takes precedence)")
+	f.StringVar(&o.metrics, "metrics", "",
+		"`ADDRESS` (host:port) for /metrics, /healthz and /readyz; port 0 picks a free port (default: none)")
+	cli.BindEnv(cmd)
+	return cmd
+}
+
+// checkParent rejects a local lake whose parent folder does not exist, because the path is mistyped
+// or a file system is not mounted.
+func checkParent(lakeURL string) error {
+	u, err := url.Parse(lakeURL)
+	if err != nil || u.Scheme != "file" {
+		return nil //nolint:nilerr // blob.Open reports a bad URL
+	}
+	parent := filepath.Dir(filepath.FromSlash(u.Path))
+	if _, err := os.Stat(parent); err != nil {
+		return cli.Usagef("no lake at %s, and its parent folder is missing; check --lake and mounts: %w", lakeURL, err)
+	}
+	return nil
+}
+
+func run(ctx context.Context, o options, stderr io.Writer) error {
+	lakeURL, err := cli.LakeURL(o.lake)
+	if err != nil {
+		return err
+	}
+	if len(o.pools) == 0 {
+		return cli.Usagef("--pools is empty; use some of %s", strings.Join(activities.Pools, ","))
+	}
+	for _, p := range o.pools {
+		if !slices.Contains(activities.Pools, p) {
+			return cli.Usagef("--pools: unknown pool %q; use some of %s", p, strings.Join(activities.Pools, ","))
+		}
+	}
+	if o.perPool < 1 {
+		return cli.Usagef("--concurrency is %d; use 1 or more", o.perPool)
+	}
+	if o.memory < 0 || o.memory > maxMemory {
+		return cli.Usagef("--memory-limit is %d; use a number of MiB, or 0 for no limit", o.memory)
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		processors.Use(runtime.GOMAXPROCS(0))
+	}
+	memory := limitMemory(o.memory, slices.Contains(o.pools, activities.PoolControl))
+	if err := checkParent(lakeURL); err != nil {
+		return err
+	}
+	opened, err := blob.Open(ctx, lakeURL)
+	if err != nil {
+		return err
+	}
+	store := blob.NewCounting(opened)
+	// The first ingest makes the lake, so a missing lake is not an error. But it may be a typing
+	// mistake, so the worker says so.
+	_, err = store.Stat(ctx, lake.RegistryKey)
+	missing := errors.Is(err, blob.ErrNotExist)
+	if err != nil && !missing {
+		return fmt.Errorf("lake %s: %w", lakeURL, err)
+	}
+	temp := filepath.Join(cmp.Or(o.temp, os.TempDir()), fmt.Sprintf("urlake-%d", os.Getuid()))
+	if err := os.MkdirAll(temp, 0o700); err != nil {
+		return err
+	}
+
+	measured := newMetrics(lakeURL, store, memory)
+	state := &probes{lakeURL: lakeURL, store: store}
+	if o.metrics != "" {
+		stop, err := listen(o.metrics, measured, state, stderr)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	traces, err := tracing.Start(ctx, "urlake-worker", cli.Version(), tracing.Reporter(cli.Printable(stderr), "worker"))
+	if err != nil {
+		return err
+	}
+	defer traces.Stop()
+	interceptors, err := traces.Interceptors()
+	if err != nil {
+		return err
+	}
+
+	handler := slog.NewTextHandler(cli.Printable(stderr), &slog.HandlerOptions{Level: slog.LevelWarn})
+	logger := log.NewStructuredLogger(slog.New(handler))
+	namespace := ""
+	c, address, err := dial.Temporal(ctx, logger, dial.Forever, func(address string) {
+		cli.Fprintf(stderr, "worker: waiting for Temporal at %s\n", address)
+	}, func(opts *client.Options) {
+		namespace = opts.Namespace
+		opts.Interceptors = interceptors
+		if o.metrics != "" {
+			opts.MetricsHandler = measured.sdk.Handler()
+		}
+	})
+	if err != nil && ctx.Err() != nil {
+		return nil // stopped while waiting
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	state.connected(c, namespace)
+
+	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory}
+	search := activities.NewSearch(c, namespace)
+	stopped := make(chan error, len(o.pools))
+	var running []worker.Worker
+	host, _ := os.Hostname() // only helps people
+	polling := map[string]string{}
+	for _, pool := range o.pools {
+		slots := memory.Slots(pool, o.perPool)
+		if slots < o.perPool {
+			cli.Fprintf(stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
+				pool, slots, o.perPool)
+		}
+		queue := activities.TaskQueue(lakeURL, pool)
+		polling[pool] = fmt.Sprintf("%d@%s@%s", os.Getpid(), host, queue) // as the SDK's default
+		w := worker.New(c, queue, worker.Options{
+			Identity:                           polling[pool],
+			Interceptors:                       []interceptor.WorkerInterceptor{measured.pool(pool, slots)},
+			MaxConcurrentActivityExecutionSize: slots,
+			// Progress of an ingest comes from the heartbeats of its steps, so they are not
+			// delayed. The steps choose the interval.
+			MaxHeartbeatThrottleInterval: time.Second,
+			WorkerStopTimeout:            stopTimeout,
+			DisableWorkflowWorker:        pool != activities.PoolControl,
+			OnFatalError:                 func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
+		})
+		switch pool {
+		case activities.PoolControl:
+			w.RegisterWorkflow(workflows.IngestWorkflow)
+			w.RegisterWorkflow(workflows.PublishWorkflow)
+			if err := search.Register(ctx); err != nil {
+				cli.Fprintf(stderr, "worker: %v\n", err)
+			}
+			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c, Search: search})
+		case activities.PoolNormalize:
+			w.RegisterActivity(&activities.Normalize{Lake: base})
+		case activities.PoolWrite:
+			w.RegisterActivity(&activities.Write{Lake: base})
+		case activities.PoolIndex:
+			w.RegisterActivity(&activities.Index{Lake: base})
+		case activities.PoolPublish:
+			w.RegisterActivity(&activities.Publish{Lake: base, Search: search})
+		}
+		if err := w.Start(); err != nil {
+			return fmt.Errorf("pool %s: %w", pool, err)
+		}
+		running = append(running, w)
+	}
+	state.started(polling)
+	if missing {
+		cli.Fprintf(stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
+	}
+	cli.Fprintf(stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
+
+	select {
+	case <-ctx.Done():
+		cli.Fprintf(stderr, "worker: stopping; steps that do not end soon are returned to Temporal\n")
+	case err = <-stopped:
+	}
+	state.draining.Store(true)
+	for _, w := range running {
+		w.Stop()
+	}
+	return err
+}
