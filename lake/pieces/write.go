@@ -107,8 +107,8 @@ func (m *Map) put(ctx context.Context, all []encoded) error {
 	return group.Wait()
 }
 
-// change sets or removes an entry of a level. In a leaf that is a key and its value, on other levels
-// the reference to a piece, by its last key.
+// change sets or removes an entry of a level. In a leaf that is a key and its value, on other
+// levels the reference to a piece, by its last key.
 type change struct {
 	Entry
 	child
