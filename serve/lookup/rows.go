@@ -3,10 +3,12 @@ package lookup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/partreader"
@@ -269,8 +271,16 @@ func (s *Snapshot) read(
 // stopped is "pages".
 func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stopped string, err error) {
 	blocks := make([][]*part.PageIndexBlock, len(pieces))
+	files := make([]segment.FileInfo, len(pieces))
 	lookUp := func(ctx context.Context, i int) (err error) {
 		t := pieces[i].tuple
+		if files[i], err = s.segments[pieces[i].segment].File(ctx, t.FileID); err != nil {
+			return err
+		}
+		if got := files[i].DatasetID; got != pieces[i].dataset {
+			return codec.Corrupt(s.version.Segments[pieces[i].segment].FilesTSV, fmt.Sprintf("line %d", t.FileID), -1,
+				fmt.Sprintf("a part of dataset %d, as the postings say", pieces[i].dataset), got)
+		}
 		blocks[i], err = s.segments[pieces[i].segment].PageBlocks(ctx, t.FileID, t.RowGroup, t.FirstRow, t.Rows)
 		return err
 	}
@@ -288,13 +298,9 @@ func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stoppe
 	}
 	pages := 0
 	for i, pc := range pieces {
-		file, err := s.segments[pc.segment].File(pc.tuple.FileID)
-		if err != nil {
-			return nil, "", err
-		}
 		row, last := pc.tuple.FirstRow, pc.tuple.FirstRow+pc.tuple.Rows
 		for _, b := range blocks[i] {
-			r := run{piece: i, part: file.Path, block: b, firstRow: row}
+			r := run{piece: i, part: files[i].Path, block: b, firstRow: row}
 			for row < last && row < b.FirstRow+b.Rows() {
 				if pages == MaxPages {
 					stopped = "pages"
