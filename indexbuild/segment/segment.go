@@ -44,6 +44,10 @@ import (
 // object store's latency behind a thousand shards.
 const openParallel = 16
 
+// smallFiles is the size up to which files.tsv is read when a segment is opened: one request, as its
+// footer is, which saves one when a part is looked up.
+const smallFiles = 256 << 10
+
 // The blocks that segment.json has hashes of are those that package mph checks.
 var _ [mapped.BlockSize]struct{} = [mph.BlockSize]struct{}{}
 
@@ -54,8 +58,8 @@ type Options struct {
 	CacheDir string
 	// Cache keeps decoded frames; nil keeps none.
 	Cache Cache
-	// WholeFiles reads all of files.tsv, so that Files has it and that the datasets of all files are
-	// known. Otherwise a segment reads the lines that it is asked for.
+	// WholeFiles reads all of files.tsv, whatever its size, so that Files has it and that the
+	// datasets of all files are known. Otherwise a large one is read where it is looked up.
 	WholeFiles bool
 	// Residency bounds the resident memory of mapped files; nil sets no bound.
 	Residency *mapped.Residency
@@ -83,8 +87,8 @@ type shard struct {
 	want     expectation
 }
 
-// Open opens the segment of ref: it reads segment.json and the footers of all compressed files, and
-// maps the perfect hash and the sets of datasets.
+// Open opens the segment of ref: it reads segment.json, the footers of all compressed files and
+// files.tsv if that is small, and maps the perfect hash and the sets of datasets.
 func Open(ctx context.Context, store blob.Store, ref Ref, opt Options) (*Segment, error) {
 	s, err := open(ctx, store, ref, opt)
 	if err != nil {
@@ -123,7 +127,7 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	}
 	openMapped(&s.mphf, MPHFName)
 	openMapped(&s.roar, MembershipName)
-	if opt.WholeFiles || info.File(FilesName).Format < filesVersion {
+	if f := info.File(FilesName); opt.WholeFiles || f.Format < filesVersion || f.Bytes <= smallFiles {
 		g.Go(func() (err error) {
 			s.files, err = readFiles(gctx, store, prefix+FilesName, info)
 			return err
@@ -237,7 +241,7 @@ func (s *Segment) Close() error {
 // Info returns the segment's segment.json, which must not be changed.
 func (s *Segment) Info() *Info { return s.info }
 
-// Files returns the segment's table of parts. It is nil unless the segment was opened with
+// Files returns the segment's table of parts, which is nil unless the segment was opened with
 // WholeFiles.
 func (s *Segment) Files() *Files { return s.files }
 

@@ -274,21 +274,31 @@ func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stoppe
 	files := make([]segment.FileInfo, len(pieces))
 	lookUp := func(ctx context.Context, i int) (err error) {
 		t := pieces[i].tuple
-		if files[i], err = s.segments[pieces[i].segment].File(ctx, t.FileID); err != nil {
-			return err
-		}
-		if got := files[i].DatasetID; got != pieces[i].dataset {
-			return codec.Corrupt(s.version.Segments[pieces[i].segment].FilesTSV, fmt.Sprintf("line %d", t.FileID), -1,
-				fmt.Sprintf("a part of dataset %d, as the postings say", pieces[i].dataset), got)
-		}
 		blocks[i], err = s.segments[pieces[i].segment].PageBlocks(ctx, t.FileID, t.RowGroup, t.FirstRow, t.Rows)
 		return err
 	}
-	if len(pieces) == 1 {
-		err = lookUp(ctx, 0)
+	name := func(ctx context.Context, i int) (err error) {
+		pc := &pieces[i]
+		files[i], err = s.segments[pc.segment].File(ctx, pc.tuple.FileID)
+		if got := files[i].DatasetID; err == nil && got != pc.dataset {
+			err = codec.Corrupt(s.version.Segments[pc.segment].FilesTSV, fmt.Sprintf("line %d", pc.tuple.FileID), -1,
+				fmt.Sprintf("a part of dataset %d, as the postings say", pc.dataset), got)
+		}
+		return err
+	}
+	atHand := func(i int) bool { return s.segments[pieces[i].segment].Files() != nil } // no read
+	if len(pieces) == 1 && atHand(0) {
+		if err = name(ctx, 0); err == nil {
+			err = lookUp(ctx, 0)
+		}
 	} else {
 		group, groupCtx := newGroup(ctx)
 		for i := range pieces {
+			if !atHand(i) {
+				group.Go(func() error { return name(groupCtx, i) })
+			} else if err := name(ctx, i); err != nil {
+				return nil, "", errors.Join(err, group.Wait())
+			}
 			group.Go(func() error { return lookUp(groupCtx, i) })
 		}
 		err = group.Wait()
