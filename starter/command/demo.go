@@ -266,14 +266,14 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 			return "", err
 		}
 		var res workflows.IngestResult
-		bar := newBar(d.cmd.ErrOrStderr(), false)
+		bar := newIngestBar(d.cmd.ErrOrStderr(), false)
 		bar.plain = nil // without a terminal the report is enough
 		err = await(d.cmd, run, &res, true, c, func(ctx context.Context) {
 			if p, ok := progress(ctx, c, run); ok {
 				bar.update(p, time.Now())
 			}
 		})
-		bar.finish()
+		bar.finish(err)
 		if err != nil {
 			return "", err
 		}
