@@ -191,3 +191,17 @@ func LakeURL(lake string) (string, error) {
 	}
 	return "", Usagef("lake %q: use file:///dir, a path, or s3://bucket/prefix", lake)
 }
+
+// CheckLakeParent rejects a local lake whose parent folder does not exist, because the path is
+// mistyped or a file system is not mounted.
+func CheckLakeParent(lakeURL string) error {
+	u, err := url.Parse(lakeURL)
+	if err != nil || u.Scheme != "file" {
+		return nil //nolint:nilerr // opening the lake reports a bad URL
+	}
+	parent := filepath.Dir(filepath.FromSlash(u.Path))
+	if _, err := os.Stat(parent); err != nil {
+		return Usagef("no lake at %s, and its parent folder is missing; check --lake and mounts: %w", lakeURL, err)
+	}
+	return nil
+}

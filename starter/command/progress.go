@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 )
 
 // snapshot is the progress of an ingest, including what its running activities have done so far.
