@@ -129,6 +129,8 @@ type entry struct {
 	// another public suffix list since, MovedFrom is the digest that the ingest finished with.
 	Digest    string `json:"digest,omitempty"`
 	MovedFrom string `json:"moved_from,omitempty"`
+	// Pack names the pack of what the ingest finished with, see package lake/pack.
+	Pack string `json:"pack,omitempty"`
 }
 
 // keepUnfinished is the number of ingests without an end that stay registered: the newest ones of
@@ -177,6 +179,18 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 func FinishIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
 ) (current bool, err error) {
+	return FinishPacked(ctx, store, dataset, batch, run, Record{Digest: digest})
+}
+
+// Record names a batch record, and the pack that holds it, "" if it is an object of its own.
+type Record struct{ Digest, Pack string }
+
+// FinishPacked is FinishIngest for a record in a pack. If the run is repeated with the same record
+// in another pack, the last one is kept.
+func FinishPacked(
+	ctx context.Context, store blob.Store, dataset uint32, batch, run string, record Record,
+) (current bool, err error) {
+	digest := record.Digest
 	err = update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
@@ -185,9 +199,10 @@ func FinishIngest(
 		for i := range r.Ingests {
 			if e := &r.Ingests[i]; e.Run == run && e.Batch == batch {
 				own = e.Seq
-				if changed = e.Digest != digest && e.MovedFrom != digest; changed {
-					e.Digest, e.MovedFrom = digest, ""
+				if e.Digest != digest && e.MovedFrom != digest {
+					e.Digest, e.MovedFrom, changed = digest, "", true
 				}
+				changed, e.Pack = changed || e.Pack != record.Pack, record.Pack
 			}
 		}
 		if own < 0 {
@@ -230,6 +245,19 @@ func AbandonIngest(ctx context.Context, store blob.Store, dataset uint32, batch,
 // the name of the batch. A registry that is missing from a dataset with batches is a
 // *codec.CorruptError.
 func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[string]string, error) {
+	records, err := CurrentRecords(ctx, store, dataset)
+	if err != nil {
+		return nil, err
+	}
+	digests := map[string]string{}
+	for name, r := range records {
+		digests[name] = r.Digest
+	}
+	return digests, nil
+}
+
+// CurrentRecords is CurrentBatches with the packs of the records.
+func CurrentRecords(ctx context.Context, store blob.Store, dataset uint32) (map[string]Record, error) {
 	key := BatchRegistryKey(dataset)
 	r, etag, err := read[batchRegistry](ctx, store, key)
 	if err == nil && etag == "" {
@@ -241,11 +269,11 @@ func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[
 	if err != nil {
 		return nil, err
 	}
-	digests := map[string]string{}
+	records := map[string]Record{}
 	for name, e := range r.current() {
-		digests[name] = e.Digest
+		records[name] = Record{e.Digest, e.Pack}
 	}
-	return digests, nil
+	return records, nil
 }
 
 // belongTo fills in a new document for a dataset, and checks that a document that was read is the
@@ -340,7 +368,8 @@ const manifestKey = "index/manifest.json"
 // witnesses returns prefixes of keys that are written only after the registry document at key.
 func witnesses(key string) []string {
 	if id, ok := strings.CutPrefix(key, strings.TrimSuffix(BatchRegistryKey(0), "0.json")); ok {
-		return []string{"batches/dataset_id=" + strings.TrimSuffix(id, ".json") + "/"}
+		dataset := "dataset_id=" + strings.TrimSuffix(id, ".json") + "/"
+		return []string{"batches/" + dataset, "urls/" + dataset} // a packed batch has parts alone there
 	}
 	return []string{manifestKey, "index/versions/", copyRoot, "registry/batches/", "batches/"}
 }

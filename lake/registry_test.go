@@ -466,11 +466,11 @@ func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 			if _, err := lake.FinishIngest(ctx, store, 1, "b", "r", "0123"); !errors.As(err, &c) || c.File != key {
 				t.Errorf("%s: finish: %v", how, err)
 			}
-			batches := map[string]string{"b": "0123", "a": "4567"}
+			batches := map[string]lake.Record{"b": {Digest: "0123"}, "a": {Digest: "4567", Pack: "89ab"}}
 			if out, err := lake.RestoreBatchRegistry(ctx, store, 1, batches, nil); err != nil || !out.Restored {
 				t.Fatalf("%s: %+v, %v", how, out, err)
 			}
-			if got, err := lake.CurrentBatches(ctx, store, 1); err != nil || cmp.Diff(batches, got) != "" {
+			if got, err := lake.CurrentRecords(ctx, store, 1); err != nil || cmp.Diff(batches, got) != "" {
 				t.Errorf("%s: %v, %v", how, got, err)
 			}
 			if seq, err := lake.RegisterIngest(ctx, store, 1, "b", "s"); err != nil || seq != 3 {

@@ -44,7 +44,7 @@ func TestBatchRegistryIsRestoredFromRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		putRecord(t, store, 11, "other-dataset", 1)
-		published := map[string]string{"live": live, "again": again, "before": after}
+		published := map[string]lake.Record{"live": {Digest: live}, "again": {Digest: again}, "before": {Digest: after}}
 		out, err := lake.RestoreBatchRegistry(t.Context(), store, 1, published, map[string]bool{before: true})
 		if err != nil || !out.Restored || !slices.Equal(out.Found, []string{"waits"}) {
 			t.Fatalf("%+v, %v", out, err)

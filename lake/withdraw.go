@@ -46,7 +46,7 @@ func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch s
 		if r.find(batch, in.Run, in.Digest) >= 0 {
 			return false, nil
 		}
-		e := entry{Seq: in.Seq, Batch: batch, Run: in.Run, Digest: in.Digest, MovedFrom: in.MovedFrom}
+		e := entry{in.Seq, batch, in.Run, in.Digest, in.MovedFrom, in.Pack}
 		at, taken := slices.BinarySearchFunc(r.Ingests, e.Seq, func(e entry, seq int64) int { return cmp.Compare(e.Seq, seq) })
 		if taken || e.Seq >= r.NextSeq { // the registry was lost and restored meanwhile
 			at, e.Seq = len(r.Ingests), r.NextSeq
@@ -71,9 +71,11 @@ type Ingest struct {
 	// MovedFrom is the digest that the ingest finished with, if the batch was moved to another
 	// public suffix list since; else "".
 	MovedFrom string `json:"moved_from,omitempty"`
+	// Pack names the pack that holds what the ingest finished with, "" for none.
+	Pack string `json:"pack,omitempty"`
 }
 
-func (e entry) ingest() Ingest { return Ingest{e.Seq, e.Run, e.Digest, e.MovedFrom} }
+func (e entry) ingest() Ingest { return Ingest{e.Seq, e.Run, e.Digest, e.MovedFrom, e.Pack} }
 
 // Is reports whether the ingest finished with the record of that digest, moved since or not.
 func (i Ingest) Is(digest string) bool {

@@ -79,6 +79,7 @@ type checker struct {
 	report *Report
 	seen   map[string]bool // keys of damaged objects
 	done   map[string]bool // ids of the segments and keys of the batch records that were checked
+	packs  *packed
 }
 
 // add reports an error that is a *codec.CorruptError, unless the object has a problem already. It
@@ -100,6 +101,14 @@ func (c *checker) run() error {
 	if err != nil {
 		return err
 	}
+	versions := others
+	if v != nil {
+		versions = append([]*manifest.Version{v}, others...)
+	}
+	if err := c.findPacks(versions); err != nil {
+		return err
+	}
+	defer c.lostPacks()
 	if v != nil {
 		c.report.Version, c.report.Batches = v.ID, len(v.Batches)
 		if err := c.version(v, true); err != nil {

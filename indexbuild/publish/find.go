@@ -11,6 +11,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
 )
 
 // Found is the result of Find.
@@ -60,6 +61,11 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 	if out.Published || batch.Digest == "" {
 		return out, nil
 	}
+	packs := pack.NewView(store)
+	for _, i := range ingests[batch.Batch] {
+		packs.Add(batch.DatasetID, batch.Batch, i.Pack)
+	}
+	store = packs
 	_, err = lakecheck.Batch(ctx, store, batch)
 	var d *postings.DamageError
 	if errors.As(err, &d) {

@@ -282,7 +282,7 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		batches := map[string]string{"b1": live.Digest}
+		batches := map[string]lake.Record{"b1": {Digest: live.Digest}}
 		if out, err := lake.RestoreBatchRegistry(t.Context(), other, 1, batches, nil); err != nil || !out.Restored {
 			t.Fatal(out, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -89,7 +90,8 @@ func addLines(to *[]string, lines ...string) {
 // The result lists what cannot be mended; an error means that something could not be tried.
 // Temporary files are in tempDir.
 func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebuilt, error) {
-	r := &rebuilder{ctx: ctx, store: store, tempDir: tempDir}
+	view := pack.NewView(store)
+	r := &rebuilder{ctx: ctx, store: view, packs: view, tempDir: tempDir}
 	if err := r.run(which); err != nil {
 		return r.out, fmt.Errorf("rebuild: %w", err)
 	}
@@ -99,6 +101,7 @@ func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebu
 type rebuilder struct {
 	ctx     context.Context
 	store   blob.Store
+	packs   *pack.View // the same store; packs are added as versions and the registry are read
 	tempDir string
 	out     Rebuilt
 	// earlier tells that only versions before the current one need what is mended now.
@@ -147,6 +150,14 @@ func (r *rebuilder) run(which string) error {
 		if err := r.suffixLists(append([]*manifest.Version{base}, older...)); err != nil {
 			return err
 		}
+	}
+	// What batches can be read from is known by their versions and by the registry. A registry that
+	// cannot be read is listed where it is needed.
+	for _, v := range append([]*manifest.Version{base}, older...) {
+		addLive(r.packs, v)
+	}
+	if _, finished, err := finishedBatches(r.ctx, r.store, func(lake.Dataset, error) {}); err == nil {
+		addPlanned(r.packs, finished)
 	}
 	done := map[string]bool{}
 	for i, v := range append([]*manifest.Version{base}, older...) {
@@ -440,10 +451,10 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 }
 
 func (r *rebuilder) batchRegistry(d lake.Dataset, base *manifest.Version, replaced map[string]bool) error {
-	live := map[string]string{}
+	live := map[string]lake.Record{}
 	for _, b := range base.Batches {
 		if b.DatasetID == d.ID {
-			live[b.Batch] = b.Digest
+			live[b.Batch] = lake.Record{Digest: b.Digest, Pack: b.Pack}
 		}
 	}
 	found, err := lake.RestoreBatchRegistry(r.ctx, r.store, d.ID, live, replaced)
@@ -474,6 +485,14 @@ func (r *rebuilder) rules(base *manifest.Version) (lake.Rules, error) {
 			return lake.Rules{}, err
 		}
 		if b, err := lake.DecodeBatch(data, info.Key); err == nil {
+			return lake.Rules{CanonicalForm: b.CanonicalForm, PublicSuffix: b.PublicSuffix}, nil
+		}
+	}
+	for o, err := range pack.All(r.ctx, r.store) {
+		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			return lake.Rules{}, err
+		}
+		if b, err := lake.DecodeBatch(o.Data, o.Key); err == nil {
 			return lake.Rules{CanonicalForm: b.CanonicalForm, PublicSuffix: b.PublicSuffix}, nil
 		}
 	}

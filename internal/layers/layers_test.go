@@ -25,12 +25,13 @@ var allowed = map[string][]string{
 	"lake/blob":          {},
 	"lake/blob/s3blob":   {"lake/blob"},
 	"lake/blob/blobtest": {"lake/blob"},
+	"lake/pack":          {"lake/blob", "lake/codec"},
 	"lake/urlnorm":       {"internal/prefetch"},
 	"lake/zstdtext":      {"lake/seekable"},
 
 	"lake/suffixchange": {"lake/urlnorm"},
 
-	"lake":             {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
+	"lake":             {"lake/blob", "lake/codec", "lake/pack", "lake/seekable", "lake/urlnorm"},
 	"lake/row":         {"lake/codec", "lake/urlnorm"},
 	"lake/row/rowtest": {"lake/row"},
 	"lake/rowsort": {
@@ -96,7 +97,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/lakecheck": {
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
-		"lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
+		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
 	},
 	"indexbuild/move": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -106,7 +107,7 @@ var allowed = map[string][]string{
 	"indexbuild/publish": {
 		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/remedy", "lake/suffixchange",
+		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy", "lake/suffixchange",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -129,7 +130,7 @@ var allowed = map[string][]string{
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
 		"internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
+		"lake/pack", "lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {

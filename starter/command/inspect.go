@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -106,6 +107,8 @@ type unpublished struct {
 	Digest  string `json:"digest"`
 	// Damage says why no publish can include the batch.
 	Damage string `json:"damage,omitempty"`
+	// pack holds the batch's objects; "" for none.
+	pack string
 }
 
 func statusCommand(g *global) *cobra.Command {
@@ -223,8 +226,9 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 		return nil, err
 	}
 	found := []unpublished{}
+	packed := pack.NewView(store)
 	for _, d := range datasets {
-		current, err := lake.CurrentBatches(ctx, store, d.ID)
+		current, err := lake.CurrentRecords(ctx, store, d.ID)
 		if errors.Is(err, codec.ErrCorrupt) {
 			found = append(found, unpublished{Dataset: d.Name, Damage: remedy.Explain(store.URL(), err)})
 			continue
@@ -234,16 +238,17 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 		}
 		for _, name := range slices.Sorted(maps.Keys(current)) {
 			if v != nil {
-				if b, ok := v.FindBatch(d.ID, name); ok && b.Digest == current[name] {
+				if b, ok := v.FindBatch(d.ID, name); ok && b.Digest == current[name].Digest {
 					continue
 				}
 			}
-			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name]}
+			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name].Digest, pack: current[name].Pack}
 			var damage *postings.DamageError
 			ref := segment.BatchRef{DatasetID: d.ID, Batch: name, Digest: u.Digest}
-			_, err := lakecheck.Batch(ctx, store, ref)
+			packed.Add(d.ID, name, u.pack)
+			_, err := lakecheck.Batch(ctx, packed, ref)
 			if errors.As(err, &damage) {
-				u.Damage = lakecheck.Reason(ctx, store, ref, err)
+				u.Damage = lakecheck.Reason(ctx, packed, ref, err)
 			} else if err != nil {
 				return nil, err
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/suffixchange"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -71,6 +72,7 @@ type rulesPlan struct {
 type followed struct {
 	segment.BatchRef
 	list string
+	pack string // "" for none
 }
 
 func rulesDryRun(cmd *cobra.Command, g *global, store blob.Store, to *urlnorm.SuffixList) error {
@@ -123,6 +125,10 @@ func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*
 		}
 		changes[b.list] = suffixchange.New(list, to)
 	}
+	packed := pack.NewView(store)
+	for _, b := range batches {
+		packed.Add(b.DatasetID, b.Batch, b.pack)
+	}
 	t := tally{hosts: map[[2]string]*movedHost{}}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(dryRunBatches)
@@ -130,7 +136,7 @@ func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*
 		group.Go(func() error {
 			c := changes[b.list]
 			found := false
-			err := move.Hosts(ctx, store, b.BatchRef,
+			err := move.Hosts(ctx, packed, b.BatchRef,
 				&move.Change{To: to.Identity(), Domain: to.Domain, Affected: c.Affects},
 				func(h move.MovedHost) error { found = true; t.add(h, c); return nil })
 			t.Lock()
@@ -175,13 +181,15 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 	for _, d := range datasets {
 		ids[d.Name] = d.ID
 	}
+	packed := pack.NewView(store)
 	for _, u := range waiting {
 		ref := segment.BatchRef{DatasetID: ids[u.Dataset], Batch: u.Batch, Digest: u.Digest}
 		if u.Damage != "" {
 			p.Damaged = append(p.Damaged, fmt.Sprintf("batch %s of dataset %d: %s", u.Batch, ref.DatasetID, u.Damage))
 			continue
 		}
-		data, _, err := store.Get(ctx, ref.Key())
+		packed.Add(ref.DatasetID, ref.Batch, u.pack)
+		data, _, err := packed.Get(ctx, ref.Key())
 		if err != nil {
 			return nil, err
 		}
@@ -195,7 +203,7 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 			}
 		}
 		replaced[manifest.Batch{DatasetID: ref.DatasetID, Batch: ref.Batch}] = true
-		out = append(out, followed{ref, b.PublicSuffix})
+		out = append(out, followed{ref, b.PublicSuffix, u.pack})
 	}
 	if v == nil {
 		return out, nil
@@ -203,7 +211,7 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 	for _, b := range v.Batches {
 		if !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
 			out = append(out, followed{
-				segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, v.PublicSuffix})
+				segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, v.PublicSuffix, b.Pack})
 		}
 	}
 	return out, nil
