@@ -374,7 +374,7 @@ func (r *rebuilder) unmendedBatch(ref segment.BatchRef, err error) error {
 // unmendedObjects lists the lost parts and rejects of a batch.
 func (r *rebuilder) unmendedObjects(ref segment.BatchRef) error {
 	data, _, err := r.store.Get(r.ctx, ref.Key())
-	if errors.Is(err, blob.ErrNotExist) {
+	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) {
 		return nil // RestorePostings has said so
 	}
 	if err != nil {

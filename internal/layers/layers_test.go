@@ -157,7 +157,7 @@ var allowed = map[string][]string{
 	"internal/testenv":      {},
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
-		"lake/urlnorm",
+		"lake/manifest", "lake/pack", "lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},
 	"internal/tracing": {"activities", "lake/ingest", "workflows"},

@@ -108,7 +108,7 @@ func Pack(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, bat
 	}
 	var batches []packed
 	var objects []*pack.Collector
-	var keys []string
+	var keys [][]string
 	collect := func(c *pack.Collector, key string) []byte {
 		data, _, err := store.Get(tb.Context(), key)
 		if err == nil {
@@ -117,7 +117,7 @@ func Pack(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, bat
 		if err != nil {
 			tb.Fatal(err)
 		}
-		keys = append(keys, key)
+		keys[len(keys)-1] = append(keys[len(keys)-1], key)
 		return data
 	}
 	v, err := manifest.Recover(tb.Context(), store)
@@ -144,6 +144,7 @@ func Pack(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, bat
 				continue
 			}
 			c := pack.NewCollector(store)
+			keys = append(keys, nil)
 			key := lake.BatchKey(d.ID, name, i.Digest)
 			b, err := lake.DecodeBatch(collect(c, key), key)
 			if err != nil {
@@ -159,14 +160,17 @@ func Pack(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, bat
 			batches = append(batches, packed{d.ID, name, i.Run, lake.Record{Digest: i.Digest}})
 		}
 	}
-	if err := store.Delete(tb.Context(), keys...); err != nil {
-		tb.Fatal(err)
-	}
 	names, err := pack.Write(tb.Context(), store, objects)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	for i, b := range batches {
+		if names[i] == "" {
+			continue // too large: its objects stay
+		}
+		if err := store.Delete(tb.Context(), keys[i]...); err != nil {
+			tb.Fatal(err)
+		}
 		b.record.Pack = names[i]
 		if _, err := lake.FinishPacked(tb.Context(), store, b.dataset, b.batch, b.run, b.record); err != nil {
 			tb.Fatal(err)
