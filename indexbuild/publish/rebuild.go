@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -206,7 +207,7 @@ func (r *rebuilder) olderVersions(published *manifest.State) (older []*manifest.
 // are this program's.
 func (r *rebuilder) suffixLists(versions []*manifest.Version) error {
 	var identities []string
-	if rules, err := lake.ReadRules(r.ctx, r.store); err == nil { // else the registry is unmended
+	if rules, err := registry.ReadRules(r.ctx, r.store); err == nil { // else the registry is unmended
 		identities = append(identities, rules.PublicSuffix)
 	}
 	for _, v := range versions {
@@ -403,7 +404,7 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 	if err != nil {
 		return err
 	}
-	restored, nameless, err := lake.RestoreRegistry(r.ctx, r.store, rules, datasets)
+	restored, nameless, err := registry.RestoreRegistry(r.ctx, r.store, rules, datasets)
 	if restored {
 		addLines(&r.out.Registries, lake.RegistryKey)
 		addLines(&r.out.Lost, fmt.Sprintf("%s: the lake has the public suffix list %s again, that of its version or batches; "+
@@ -416,11 +417,11 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 	if err != nil {
 		return r.unmended(err)
 	}
-	registered, err := lake.Registry(r.ctx, r.store)
+	registered, err := registry.Datasets(r.ctx, r.store)
 	if err != nil {
 		return r.unmended(err)
 	}
-	copies, err := lake.RestoreCopies(r.ctx, r.store)
+	copies, err := registry.RestoreCopies(r.ctx, r.store)
 	addLines(&r.out.Registries, copies...)
 	if err := r.unmended(err); err != nil {
 		return err
@@ -446,7 +447,7 @@ func (r *rebuilder) batchRegistry(d lake.Dataset, base *manifest.Version, replac
 			live[b.Batch] = b.Digest
 		}
 	}
-	found, err := lake.RestoreBatchRegistry(r.ctx, r.store, d.ID, live, replaced)
+	found, err := registry.RestoreBatchRegistry(r.ctx, r.store, d.ID, live, replaced)
 	if found.Restored {
 		addLines(&r.out.Registries, lake.BatchRegistryKey(d.ID))
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -144,9 +145,9 @@ func SetList(tb testing.TB, store blob.Store, rules string) *urlnorm.SuffixList 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	have, err := lake.ReadRules(tb.Context(), store)
+	have, err := registry.ReadRules(tb.Context(), store)
 	if err == nil {
-		err = lake.SetRules(tb.Context(), store, have, list)
+		err = registry.SetRules(tb.Context(), store, have, list)
 	}
 	if err != nil {
 		tb.Fatal(err)
