@@ -112,10 +112,10 @@ func PostingsKey(dataset uint32, batch, digest string) string {
 // WithdrawnKey is the key of the mark that the ingest with that record was withdrawn. A registry
 // that is restored from records leaves such records out.
 func WithdrawnKey(dataset uint32, batch, digest string) string {
-	return BatchPrefix(dataset, batch) + digest + withdrawnSuffix
+	return BatchPrefix(dataset, batch) + digest + WithdrawnSuffix
 }
 
-const withdrawnSuffix = ".withdrawn"
+const WithdrawnSuffix = ".withdrawn"
 
 // RejectsKey is the key of the list of a batch's rejected records.
 func RejectsKey(dataset uint32, batch, digest string) string {

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -46,9 +46,9 @@ func (c *checker) findPacks(versions []*manifest.Version) error {
 			add(b.DatasetID, b.Batch, b.Pack)
 		}
 	}
-	datasets, err := lake.Registry(c.ctx, c.store)
+	datasets, err := registry.Datasets(c.ctx, c.store)
 	for _, d := range datasets {
-		records, recordsErr := lake.CurrentRecords(c.ctx, c.store, d.ID)
+		records, recordsErr := registry.CurrentRecords(c.ctx, c.store, d.ID)
 		if recordsErr != nil && !errors.Is(recordsErr, codec.ErrCorrupt) {
 			return recordsErr
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/suffixchange"
 )
 
@@ -290,7 +291,7 @@ func moveBatch(
 	}
 	// A registry that is lost does not stop the batches of the version. When it is restored, the
 	// batches that it names are moved again, as far as they have to be.
-	_, err = lake.ReplaceRecord(ctx, store, b.DatasetID, b.Batch, b.Digest, o.To)
+	_, err = registry.ReplaceRecord(ctx, store, b.DatasetID, b.Batch, b.Digest, o.To)
 	if errors.Is(err, codec.ErrCorrupt) {
 		err = nil
 	}
@@ -398,7 +399,7 @@ func (c *chooser) withMoved(finished []planned) (out []planned, err error) {
 	for _, b := range finished {
 		o := c.moved[b.ref()]
 		if live, ok := c.live(b); o.To != "" && o.To != b.Digest && (!ok || live.Digest != b.Digest) {
-			current, err := lake.ReplaceRecord(c.ctx, c.store, b.DatasetID, b.Batch, b.Digest, o.To)
+			current, err := registry.ReplaceRecord(c.ctx, c.store, b.DatasetID, b.Batch, b.Digest, o.To)
 			if err != nil {
 				return nil, err
 			}

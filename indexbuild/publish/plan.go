@@ -29,6 +29,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -203,7 +204,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	rules, err := lake.ReadRules(ctx, store)
+	rules, err := registry.ReadRules(ctx, store)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -291,17 +292,17 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 func finishedBatches(
 	ctx context.Context, store blob.Store, damaged func(d lake.Dataset, err error),
 ) (map[uint32]lake.Dataset, []planned, error) {
-	all, err := lake.Registry(ctx, store)
+	all, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return nil, nil, err
 	}
-	winners := make([]map[string]lake.Record, len(all))
+	winners := make([]map[string]registry.Record, len(all))
 	broken := make([]error, len(all))
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(reads)
 	for i := range all {
 		group.Go(func() (err error) {
-			winners[i], err = lake.CurrentRecords(groupCtx, store, all[i].ID)
+			winners[i], err = registry.CurrentRecords(groupCtx, store, all[i].ID)
 			if errors.Is(err, codec.ErrCorrupt) {
 				broken[i], err = err, nil
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -217,7 +218,7 @@ func (r *rebuilder) olderVersions(published *manifest.State) (older []*manifest.
 // are this program's.
 func (r *rebuilder) suffixLists(versions []*manifest.Version) error {
 	var identities []string
-	if rules, err := lake.ReadRules(r.ctx, r.store); err == nil { // else the registry is unmended
+	if rules, err := registry.ReadRules(r.ctx, r.store); err == nil { // else the registry is unmended
 		identities = append(identities, rules.PublicSuffix)
 	}
 	for _, v := range versions {
@@ -414,7 +415,7 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 	if err != nil {
 		return err
 	}
-	restored, nameless, err := lake.RestoreRegistry(r.ctx, r.store, rules, datasets)
+	restored, nameless, err := registry.RestoreRegistry(r.ctx, r.store, rules, datasets)
 	if restored {
 		addLines(&r.out.Registries, lake.RegistryKey)
 		addLines(&r.out.Lost, fmt.Sprintf("%s: the lake has the public suffix list %s again, that of its version or batches; "+
@@ -427,11 +428,11 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 	if err != nil {
 		return r.unmended(err)
 	}
-	registered, err := lake.Registry(r.ctx, r.store)
+	registered, err := registry.Datasets(r.ctx, r.store)
 	if err != nil {
 		return r.unmended(err)
 	}
-	copies, err := lake.RestoreCopies(r.ctx, r.store)
+	copies, err := registry.RestoreCopies(r.ctx, r.store)
 	addLines(&r.out.Registries, copies...)
 	if err := r.unmended(err); err != nil {
 		return err
@@ -451,13 +452,13 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 }
 
 func (r *rebuilder) batchRegistry(d lake.Dataset, base *manifest.Version, replaced map[string]bool) error {
-	live := map[string]lake.Record{}
+	live := map[string]registry.Record{}
 	for _, b := range base.Batches {
 		if b.DatasetID == d.ID {
-			live[b.Batch] = lake.Record{Digest: b.Digest, Pack: b.Pack}
+			live[b.Batch] = registry.Record{Digest: b.Digest, Pack: b.Pack}
 		}
 	}
-	found, err := lake.RestoreBatchRegistry(r.ctx, r.store, d.ID, live, replaced)
+	found, err := registry.RestoreBatchRegistry(r.ctx, r.store, d.ID, live, replaced)
 	if found.Restored {
 		addLines(&r.out.Registries, lake.BatchRegistryKey(d.ID))
 	}

@@ -26,12 +26,13 @@ var allowed = map[string][]string{
 	"lake/blob/s3blob":   {"lake/blob"},
 	"lake/blob/blobtest": {"lake/blob"},
 	"lake/pack":          {"lake/blob", "lake/codec"},
+	"lake/pieces":        {"lake/blob", "lake/codec"},
 	"lake/urlnorm":       {"internal/prefetch"},
 	"lake/zstdtext":      {"lake/seekable"},
 
 	"lake/suffixchange": {"lake/urlnorm"},
 
-	"lake":             {"lake/blob", "lake/codec", "lake/pack", "lake/seekable", "lake/urlnorm"},
+	"lake":             {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
 	"lake/row":         {"lake/codec", "lake/urlnorm"},
 	"lake/row/rowtest": {"lake/row"},
 	"lake/rowsort": {
@@ -67,10 +68,11 @@ var allowed = map[string][]string{
 
 	"lake/ingest": {
 		"lake", "lake/blob", "lake/codec", "lake/part", "lake/partwriter", "lake/raw",
-		"lake/raw/reader", "lake/raw/text", "lake/row", "lake/rowsort", "lake/seekable",
-		"lake/urlnorm",
+		"lake/raw/reader", "lake/raw/text", "lake/registry", "lake/row", "lake/rowsort",
+		"lake/seekable", "lake/urlnorm",
 	},
 	"lake/manifest": {"lake", "lake/blob", "lake/codec"},
+	"lake/registry": {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
 	"lake/remedy":   {"lake/codec"},
 
 	"indexbuild/mph": {"lake/codec"},
@@ -97,7 +99,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/lakecheck": {
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
-		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
+		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
 	},
 	"indexbuild/move": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -107,7 +109,7 @@ var allowed = map[string][]string{
 	"indexbuild/publish": {
 		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy", "lake/suffixchange",
+		"lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -117,7 +119,7 @@ var allowed = map[string][]string{
 
 	"activities": {
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/remedy",
+		"lake/codec", "lake/ingest", "lake/registry", "lake/remedy",
 	},
 	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},
 	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},
@@ -130,7 +132,7 @@ var allowed = map[string][]string{
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
 		"internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest",
-		"lake/pack", "lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
+		"lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
@@ -157,7 +159,7 @@ var allowed = map[string][]string{
 	"internal/testenv":      {},
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
-		"lake/manifest", "lake/pack", "lake/urlnorm",
+		"lake/manifest", "lake/pack", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},
 	"internal/tracing": {"activities", "lake/ingest", "workflows"},

@@ -24,6 +24,7 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -104,7 +105,7 @@ func Pack(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, bat
 		dataset uint32
 		batch   string
 		run     string
-		record  lake.Record
+		record  registry.Record
 	}
 	var batches []packed
 	var objects []*pack.Collector
@@ -124,12 +125,12 @@ func Pack(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, bat
 	if err != nil {
 		tb.Fatal(err)
 	}
-	datasets, err := lake.Registry(tb.Context(), store)
+	datasets, err := registry.Datasets(tb.Context(), store)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	for _, d := range datasets {
-		ingests, err := lake.Ingests(tb.Context(), store, d.ID)
+		ingests, err := registry.Ingests(tb.Context(), store, d.ID)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -157,7 +158,7 @@ func Pack(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, bat
 				collect(c, b.Rejects.Key)
 			}
 			objects = append(objects, c)
-			batches = append(batches, packed{d.ID, name, i.Run, lake.Record{Digest: i.Digest}})
+			batches = append(batches, packed{d.ID, name, i.Run, registry.Record{Digest: i.Digest}})
 		}
 	}
 	names, err := pack.Write(tb.Context(), store, objects)
@@ -172,7 +173,7 @@ func Pack(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, bat
 			tb.Fatal(err)
 		}
 		b.record.Pack = names[i]
-		if _, err := lake.FinishPacked(tb.Context(), store, b.dataset, b.batch, b.run, b.record); err != nil {
+		if _, err := registry.FinishPacked(tb.Context(), store, b.dataset, b.batch, b.run, b.record); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -230,9 +231,9 @@ func SetList(tb testing.TB, store blob.Store, rules string) *urlnorm.SuffixList 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	have, err := lake.ReadRules(tb.Context(), store)
+	have, err := registry.ReadRules(tb.Context(), store)
 	if err == nil {
-		err = lake.SetRules(tb.Context(), store, have, list)
+		err = registry.SetRules(tb.Context(), store, have, list)
 	}
 	if err != nil {
 		tb.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -55,7 +56,7 @@ func inspectCommand(
 func requireLake(ctx context.Context, store blob.Store, url string) error {
 	_, err := store.Stat(ctx, lake.RegistryKey)
 	if errors.Is(err, blob.ErrNotExist) {
-		switch err := lake.CheckPresent(ctx, store, lake.RegistryKey); {
+		switch err := registry.CheckPresent(ctx, store, lake.RegistryKey); {
 		case errors.Is(err, codec.ErrCorrupt):
 			return nil // a lake whose registry is lost: the verb reports it
 		case err != nil:
@@ -221,14 +222,14 @@ func (s *lakeStatus) printLake(out io.Writer) {
 // findUnpublished returns the finished batches of the registry that a version lacks, or all of them
 // if v is nil.
 func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version) ([]unpublished, error) {
-	datasets, err := lake.Registry(ctx, store)
+	datasets, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return nil, err
 	}
 	found := []unpublished{}
 	packed := pack.NewView(store)
 	for _, d := range datasets {
-		current, err := lake.CurrentRecords(ctx, store, d.ID)
+		current, err := registry.CurrentRecords(ctx, store, d.ID)
 		if errors.Is(err, codec.ErrCorrupt) {
 			found = append(found, unpublished{Dataset: d.Name, Damage: remedy.Explain(store.URL(), err)})
 			continue
@@ -281,7 +282,7 @@ type listed struct {
 func datasetsCommand(g *global) *cobra.Command {
 	const short = "List the datasets of a lake"
 	cmd := inspectCommand(g, "datasets", short, func(cmd *cobra.Command, store blob.Store, _ string) error {
-		registered, err := lake.Registry(cmd.Context(), store)
+		registered, err := registry.Datasets(cmd.Context(), store)
 		if err != nil {
 			return err
 		}
@@ -299,7 +300,7 @@ func datasetsCommand(g *global) *cobra.Command {
 			}
 			row := listed{State: stateEmpty}
 			row.ID, row.Name, row.Title, row.Source, row.Licence = d.ID, d.Name, d.Title, d.Source, d.Licence
-			finished, err := lake.CurrentBatches(cmd.Context(), store, d.ID)
+			finished, err := registry.CurrentBatches(cmd.Context(), store, d.ID)
 			switch {
 			case errors.Is(err, codec.ErrCorrupt):
 				row.State = stateDamaged

@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/suffixchange"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -94,7 +95,7 @@ func rulesDryRun(cmd *cobra.Command, g *global, store blob.Store, to *urlnorm.Su
 // planRules finds out what a move to a list changes. It reads the postings of all batches, and the
 // hosts of the domains that can be affected.
 func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*rulesPlan, error) {
-	from, err := lake.ReadRules(ctx, store)
+	from, err := registry.ReadRules(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +174,7 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 	if err != nil {
 		return nil, err
 	}
-	datasets, err := lake.Registry(ctx, store)
+	datasets, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return nil, err
 	}

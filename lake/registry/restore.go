@@ -1,4 +1,4 @@
-package lake
+package registry
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/pack"
@@ -26,12 +27,12 @@ func DatasetCopyKey(dataset uint32) string {
 
 // datasetCopy is the document at DatasetCopyKey.
 type datasetCopy struct {
-	Format  int     `json:"format"`
-	Dataset Dataset `json:"dataset"`
+	Format  int          `json:"format"`
+	Dataset lake.Dataset `json:"dataset"`
 }
 
 // keepCopy writes the copy of a dataset's entry unless it is there.
-func keepCopy(ctx context.Context, store blob.Store, d Dataset) error {
+func keepCopy(ctx context.Context, store blob.Store, d lake.Dataset) error {
 	have, err := readCopy(ctx, store, d.ID)
 	if err == nil && have == d {
 		return nil
@@ -47,18 +48,18 @@ func keepCopy(ctx context.Context, store blob.Store, d Dataset) error {
 	return err
 }
 
-func readCopy(ctx context.Context, store blob.Store, id uint32) (Dataset, error) {
+func readCopy(ctx context.Context, store blob.Store, id uint32) (lake.Dataset, error) {
 	key := DatasetCopyKey(id)
 	data, _, err := store.Get(ctx, key)
 	if err != nil {
-		return Dataset{}, err
+		return lake.Dataset{}, err
 	}
 	var c datasetCopy
 	if err := codec.Unseal(data, key, &c); err != nil {
-		return Dataset{}, err
+		return lake.Dataset{}, err
 	}
 	if c.Format != registryFormat || c.Dataset.ID != id {
-		return Dataset{}, codec.Corrupt(key, "document", -1, fmt.Sprintf("dataset %d in format %d", id, registryFormat),
+		return lake.Dataset{}, codec.Corrupt(key, "document", -1, fmt.Sprintf("dataset %d in format %d", id, registryFormat),
 			fmt.Sprintf("dataset %d in format %d", c.Dataset.ID, c.Format))
 	}
 	return c.Dataset, nil
@@ -77,7 +78,7 @@ func CheckCopy(ctx context.Context, store blob.Store, dataset uint32) error {
 // RestoreCopies writes the missing and damaged copies of the registry's entries. It returns the
 // keys of the damaged ones.
 func RestoreCopies(ctx context.Context, store blob.Store) (restored []string, err error) {
-	datasets, err := Registry(ctx, store)
+	datasets, err := Datasets(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -107,13 +108,13 @@ func datasetOf(key, prefix string) (id uint32, ok bool) {
 // Restored is false if the registry is not lost. Nameless are the ids that keys of the lake contain
 // but neither source does; they are not given again.
 func RestoreRegistry(
-	ctx context.Context, store blob.Store, rules Rules, datasets []Dataset,
+	ctx context.Context, store blob.Store, rules lake.Rules, datasets []lake.Dataset,
 ) (restored bool, nameless []uint32, err error) {
-	cond, lost, err := isLost(ctx, store, RegistryKey, func(*registry) error { return nil })
+	cond, lost, err := isLost(ctx, store, lake.RegistryKey, func(*registry) error { return nil })
 	if err != nil || !lost {
 		return false, nil, err
 	}
-	byID := map[uint32]Dataset{}
+	byID := map[uint32]lake.Dataset{}
 	for _, d := range datasets {
 		byID[d.ID] = d
 	}
@@ -142,7 +143,7 @@ func RestoreRegistry(
 		}
 	}
 	r := registry{Format: registryFormat, Rules: rules, NextID: 1}
-	r.Datasets = slices.SortedFunc(maps.Values(byID), func(a, b Dataset) int { return cmp.Compare(a.ID, b.ID) })
+	r.Datasets = slices.SortedFunc(maps.Values(byID), func(a, b lake.Dataset) int { return cmp.Compare(a.ID, b.ID) })
 	for _, d := range r.Datasets {
 		delete(used, d.ID)
 		r.NextID = max(r.NextID, d.ID+1)
@@ -155,7 +156,7 @@ func RestoreRegistry(
 	if err != nil {
 		return false, nil, err
 	}
-	_, err = store.Put(ctx, RegistryKey, data, cond)
+	_, err = store.Put(ctx, lake.RegistryKey, data, cond)
 	return err == nil, nameless, err
 }
 
@@ -180,7 +181,7 @@ type RestoredBatches struct {
 func RestoreBatchRegistry(
 	ctx context.Context, store blob.Store, dataset uint32, batches map[string]Record, older map[string]bool,
 ) (out RestoredBatches, err error) {
-	key := BatchRegistryKey(dataset)
+	key := lake.BatchRegistryKey(dataset)
 	cond, lost, err := isLost(ctx, store, key, func(r *batchRegistry) error { return r.belongTo(dataset) })
 	if err != nil || !lost {
 		return out, err
@@ -197,7 +198,7 @@ func RestoreBatchRegistry(
 		live, published := current[name]
 		others := records[name].newest(func(d string) bool { return d == live.Digest || older[d] })
 		others = slices.DeleteFunc(others, func(d string) bool {
-			if withdrawn[WithdrawnKey(dataset, name, d)] {
+			if withdrawn[lake.WithdrawnKey(dataset, name, d)] {
 				out.Unclear = append(out.Unclear, fmt.Sprintf("batch %s of dataset %d: the ingest with the record %s was "+
 					"withdrawn; if it was started again since, ingest the batch again", name, dataset, d))
 				return true
@@ -289,9 +290,9 @@ func recordsOf(
 		if key != "" && (!ok || !strings.HasPrefix(key, root)) {
 			return nil // of another kind or dataset
 		}
-		var b *Batch
+		var b *lake.Batch
 		if err == nil {
-			b, err = DecodeBatch(data, key)
+			b, err = lake.DecodeBatch(data, key)
 		}
 		switch {
 		case errors.Is(err, codec.ErrCorrupt):
@@ -307,7 +308,7 @@ func recordsOf(
 		return nil
 	}
 	for info, err := range store.List(ctx, root) {
-		if err == nil && strings.HasSuffix(info.Key, withdrawnSuffix) {
+		if err == nil && strings.HasSuffix(info.Key, lake.WithdrawnSuffix) {
 			withdrawn[info.Key] = true
 			continue
 		}

@@ -1,4 +1,6 @@
-package lake
+// Package registry keeps the two mutable records of a lake: its datasets with their names and ids,
+// and the order of ingests.
+package registry
 
 import (
 	"context"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -17,16 +20,6 @@ import (
 
 // registryFormat is the version of both registry documents.
 const registryFormat = 1
-
-// Dataset is a named source of URLs.
-type Dataset struct {
-	// ID is assigned in the order of registration, from 1, and never reused.
-	ID      uint32 `json:"dataset_id"`
-	Name    string `json:"name"`
-	Title   string `json:"title,omitempty"`
-	Source  string `json:"source,omitempty"`
-	Licence string `json:"licence,omitempty"`
-}
 
 var (
 	// ErrUnknownRun: FinishIngest was called for a run that is not registered, or no longer.
@@ -37,20 +30,20 @@ var (
 
 // registry is the document at RegistryKey.
 type registry struct {
-	Format int   `json:"format"`
-	Rules  Rules `json:"rules"`
+	Format int        `json:"format"`
+	Rules  lake.Rules `json:"rules"`
 	// NextID is the next dataset's id. It is stored, so an id is not reused even if its entry is
 	// removed.
-	NextID   uint32    `json:"next_id"`
-	Datasets []Dataset `json:"datasets"` // by id
+	NextID   uint32         `json:"next_id"`
+	Datasets []lake.Dataset `json:"datasets"` // by id
 }
 
-// Registry returns the lake's datasets in the order of their ids. A new lake has no registry and no
+// Datasets returns the lake's datasets in the order of their ids. A new lake has no registry and no
 // datasets; a registry that is missing from another lake is a *codec.CorruptError.
-func Registry(ctx context.Context, store blob.Store) ([]Dataset, error) {
-	r, etag, err := read[registry](ctx, store, RegistryKey)
+func Datasets(ctx context.Context, store blob.Store) ([]lake.Dataset, error) {
+	r, etag, err := read[registry](ctx, store, lake.RegistryKey)
 	if err == nil && etag == "" {
-		r, _, err = readNew[registry](ctx, store, RegistryKey)
+		r, _, err = readNew[registry](ctx, store, lake.RegistryKey)
 	}
 	if err != nil {
 		return nil, err
@@ -65,16 +58,16 @@ func Registry(ctx context.Context, store blob.Store) ([]Dataset, error) {
 // a lake with batches or versions is a *codec.CorruptError, since ids would be given again.
 //
 // Calls may be repeated and concurrent. If a reply is lost, the document is read again.
-func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset, error) {
-	if err := CheckDatasetName(d.Name); err != nil {
-		return Dataset{}, err
+func RegisterDataset(ctx context.Context, store blob.Store, d lake.Dataset) (lake.Dataset, error) {
+	if err := lake.CheckDatasetName(d.Name); err != nil {
+		return lake.Dataset{}, err
 	}
-	var out Dataset
-	err := update(ctx, store, RegistryKey, func(r *registry) (bool, error) {
+	var out lake.Dataset
+	err := update(ctx, store, lake.RegistryKey, func(r *registry) (bool, error) {
 		if err := r.prepare(ctx, store, urlnorm.BuiltinSuffixes()); err != nil {
 			return false, err
 		}
-		if _, err := LoadSuffixList(ctx, store, r.Rules.PublicSuffix); err != nil {
+		if _, err := lake.LoadSuffixList(ctx, store, r.Rules.PublicSuffix); err != nil {
 			return false, err
 		}
 		for i := range r.Datasets {
@@ -107,7 +100,7 @@ func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset,
 		err = keepCopy(ctx, store, out)
 	}
 	if err != nil {
-		return Dataset{}, fmt.Errorf("register dataset %q: %w", d.Name, err)
+		return lake.Dataset{}, fmt.Errorf("register dataset %q: %w", d.Name, err)
 	}
 	return out, nil
 }
@@ -147,10 +140,10 @@ const keepSuperseded = 1000
 // first. A run that registers a batch again gets the same number. A registry that is missing from a
 // dataset with batches is a *codec.CorruptError.
 func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run string) (seq int64, err error) {
-	if err := CheckBatchName(batch); err != nil {
+	if err := lake.CheckBatchName(batch); err != nil {
 		return 0, err
 	}
-	err = update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+	err = update(ctx, store, lake.BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
@@ -191,7 +184,7 @@ func FinishPacked(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run string, record Record,
 ) (current bool, err error) {
 	digest := record.Digest
-	err = update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+	err = update(ctx, store, lake.BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
@@ -213,7 +206,7 @@ func FinishPacked(
 		return changed, nil
 	})
 	if err == nil {
-		err = store.Delete(ctx, WithdrawnKey(dataset, batch, digest))
+		err = store.Delete(ctx, lake.WithdrawnKey(dataset, batch, digest))
 	}
 	if err != nil {
 		return false, fmt.Errorf("finish ingest of batch %q of dataset %d: %w", batch, dataset, err)
@@ -225,7 +218,7 @@ func FinishPacked(
 // ingests that fail do not pile up. If the run finishes the batch later nevertheless, it gets
 // ErrUnknownRun, and nothing of it is published.
 func AbandonIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run string) error {
-	err := update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+	err := update(ctx, store, lake.BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
@@ -258,7 +251,7 @@ func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[
 
 // CurrentRecords is CurrentBatches with the packs of the records.
 func CurrentRecords(ctx context.Context, store blob.Store, dataset uint32) (map[string]Record, error) {
-	key := BatchRegistryKey(dataset)
+	key := lake.BatchRegistryKey(dataset)
 	r, etag, err := read[batchRegistry](ctx, store, key)
 	if err == nil && etag == "" {
 		r, etag, err = readNew[batchRegistry](ctx, store, key)
@@ -283,7 +276,7 @@ func (r *batchRegistry) belongTo(dataset uint32) error {
 		*r = batchRegistry{Format: registryFormat, DatasetID: dataset, NextSeq: 1}
 	}
 	if r.DatasetID != dataset {
-		return codec.Corrupt(BatchRegistryKey(dataset), "dataset_id", -1, dataset, r.DatasetID)
+		return codec.Corrupt(lake.BatchRegistryKey(dataset), "dataset_id", -1, dataset, r.DatasetID)
 	}
 	return nil
 }
@@ -367,7 +360,7 @@ const manifestKey = "index/manifest.json"
 
 // witnesses returns prefixes of keys that are written only after the registry document at key.
 func witnesses(key string) []string {
-	if id, ok := strings.CutPrefix(key, strings.TrimSuffix(BatchRegistryKey(0), "0.json")); ok {
+	if id, ok := strings.CutPrefix(key, strings.TrimSuffix(lake.BatchRegistryKey(0), "0.json")); ok {
 		dataset := "dataset_id=" + strings.TrimSuffix(id, ".json") + "/"
 		return []string{"batches/" + dataset, "urls/" + dataset} // a packed batch has parts alone there
 	}

@@ -1,4 +1,4 @@
-package lake
+package registry
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 )
 
@@ -18,7 +19,7 @@ import (
 func WithdrawIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
 ) (in Ingest, registered bool, err error) {
-	err = update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+	err = update(ctx, store, lake.BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
@@ -39,7 +40,7 @@ func WithdrawIngest(
 // ReturnIngest puts an ingest that was withdrawn back in its place in the order, unless it is
 // there. Ingests that registered after it still win.
 func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch string, in Ingest) error {
-	err := update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+	err := update(ctx, store, lake.BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
@@ -126,7 +127,7 @@ func Ingests(ctx context.Context, store blob.Store, dataset uint32) (map[string]
 
 // readOrder reads a dataset's batch registry, which is empty if there is none.
 func readOrder(ctx context.Context, store blob.Store, dataset uint32) (*batchRegistry, error) {
-	r, etag, err := read[batchRegistry](ctx, store, BatchRegistryKey(dataset))
+	r, etag, err := read[batchRegistry](ctx, store, lake.BatchRegistryKey(dataset))
 	if err == nil && etag != "" {
 		err = r.belongTo(dataset)
 	}
