@@ -71,6 +71,10 @@ var allowed = map[string][]string{
 		"lake/raw/reader", "lake/raw/text", "lake/registry", "lake/row", "lake/rowsort",
 		"lake/seekable", "lake/urlnorm",
 	},
+	"lake/ingest/many": {
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/registry",
+		"lake/seekable",
+	},
 	"lake/manifest": {"lake", "lake/blob", "lake/codec"},
 	"lake/registry": {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
 	"lake/remedy":   {"lake/codec"},
@@ -119,9 +123,9 @@ var allowed = map[string][]string{
 
 	"activities": {
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/registry", "lake/remedy",
+		"lake/codec", "lake/ingest", "lake/ingest/many", "lake/registry", "lake/remedy",
 	},
-	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},
+	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/many"},
 	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
 		"activities", "internal/cli", "internal/dial", "internal/processors",
@@ -131,8 +135,8 @@ var allowed = map[string][]string{
 	"starter/command": {
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
-		"internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest",
-		"lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
+		"internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many",
+		"lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {

@@ -35,6 +35,13 @@ func NewCollector(store blob.Store) *Collector { return &Collector{Store: store}
 // Unwrap returns the store inside.
 func (c *Collector) Unwrap() blob.Store { return c.Store }
 
+// Bytes returns how many bytes the Collector keeps.
+func (c *Collector) Bytes() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes
+}
+
 // Put implements blob.Store. An object that is kept is put without a condition, as all objects of a
 // batch are, since they are named by their content.
 func (c *Collector) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (blob.Info, error) {
