@@ -13,6 +13,7 @@
 //	batches/dataset_id={id}/{batch}/postings-{digest}.zst input of segments
 //	rejects/dataset_id={id}/{batch}-{digest}.ndjson.zst   list of rejected records
 //	batches/dataset_id={id}/{batch}/{digest}.json         record of one finished ingest
+//	batches/packs/{digest}.pack                           the last three of many small batches (package pack)
 //	batches/dataset_id={id}/{batch}/{digest}.withdrawn    mark of a record that was withdrawn
 //	staging/{run}/…                                       between the steps of a run; then removed
 //	index/…                                               segments, versions, manifest
