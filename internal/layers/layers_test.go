@@ -65,10 +65,13 @@ var allowed = map[string][]string{
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/part", "lake/partwriter", "lake/raw",
-		"lake/raw/reader", "lake/raw/text", "lake/row", "lake/rowsort", "lake/seekable",
-		"lake/urlnorm",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
+		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader",
+		"lake/raw/text", "lake/row", "lake/rowsort", "lake/seekable", "lake/urlnorm",
 	},
+	"lake/ingest/allow":     {},
+	"lake/ingest/inventory": {"lake/raw", "lake/raw/reader"},
+	"lake/ingest/unwrap":    {},
 	"lake/manifest": {"lake", "lake/blob", "lake/codec"},
 	"lake/remedy":   {"lake/codec"},
 
@@ -122,7 +125,8 @@ var allowed = map[string][]string{
 	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
 		"activities", "internal/cli", "internal/dial", "internal/processors",
-		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest", "workflows",
+		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest",
+		"lake/ingest/allow", "workflows",
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
