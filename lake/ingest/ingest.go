@@ -48,9 +48,9 @@
 //	shuffle/{split}/{n}-{arena}  shuffle files (package lake); arena is the size in hexadecimal of
 //	                             the memory for rows, so that workers of different sizes do not mix
 //	                             files
-//	rejects/{split}              frame file, JSON lines {"object","line","offset","reason"} of the
-//	                             first rejects in input order; in a range, lines count from its
-//	                             first until Finish knows how many lines are before it
+//	rejects/{split}              frame file, JSON lines {"object","line","offset","reason","value"}
+//	                             of the first rejects in input order; in a range, lines count from
+//	                             its first until Finish knows how many lines are before it
 //	merge.json                   sealed result of PlanMerge
 //	merging/{task}/…             sorted runs (package lake) of a task larger than memory
 //	merged/{task}.json           sealed result of Merge: counts, parts, postings object
@@ -184,6 +184,14 @@ type Spec struct {
 	Extras    []string `json:"extras,omitempty"`
 	MaxLine   int      `json:"max_line,omitempty"`
 
+	// SkipUnreadable leaves out objects, and members of archives, that are in no known format or
+	// hold no records, and the rest of those that are damaged. The batch record names them. Without
+	// it the first of them fails the ingest.
+	SkipUnreadable bool `json:"skip_unreadable,omitempty"`
+	// Unwrap takes the page's URL from the URL of an archive's copy (package unwrap), and the time
+	// of the copy if the record has no other.
+	Unwrap bool `json:"unwrap,omitempty"`
+
 	// KeepRaw also stores a record's original URL, without user info, if the canonical form
 	// differs.
 	KeepRaw bool `json:"keep_raw,omitempty"`
@@ -226,7 +234,7 @@ type Progress struct {
 // progress and checks its context.
 const progressEvery = 4096
 
-// Reject is a record that was left out: its location and the reason, never its text.
+// Reject is a record that was left out: its location and the reason, never its URL.
 type Reject struct {
 	// Object is the URL of the object without credentials, followed by the member's name in an
 	// archive.
@@ -237,6 +245,9 @@ type Reject struct {
 	Offset int64 `json:"offset"`
 	// Reason is one of raw.Reasons, a urlnorm.Reason, or RowTooLarge.
 	Reason string `json:"reason"`
+	// Value is what stands in the column of the time, for raw.BadTS: the beginning of it, and
+	// nothing if it may be a URL.
+	Value string `json:"value,omitempty"`
 }
 
 // maxText is how many bytes of a name, a note or a reason are in results and errors. Members of
@@ -254,7 +265,11 @@ func shortened(text string) string {
 }
 
 func (r Reject) String() string {
-	return fmt.Sprintf("%s%s: %s", r.Object, location(r.Line, r.Offset), r.Reason)
+	reason := r.Reason
+	if r.Value != "" {
+		reason += fmt.Sprintf(" %q", r.Value)
+	}
+	return fmt.Sprintf("%s%s: %s", r.Object, location(r.Line, r.Offset), reason)
 }
 
 // location says where in an object something is, as far as that is known.

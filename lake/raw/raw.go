@@ -121,6 +121,9 @@ type Record struct {
 	// Line is the record's first line, from 1, and Offset the offset of its first byte, both in the
 	// decompressed object or member. In Parquet Line is the row and Offset is -1.
 	Line, Offset int64
+	// BadTS is Reject.Value of a record that is rejected for its time, between a parser and its
+	// reader.
+	BadTS string
 }
 
 // Reject is a record that could not be read: its position, as in Record, and one of Reasons. It
@@ -152,8 +155,6 @@ type Counts struct {
 	// BadTS counts records without their timestamp, because it could not be parsed and no caller
 	// had named its column. (In a named column such a record is a Reject.)
 	BadTS int64
-	// BadTSValue is the Value of the last Reject with the reason BadTS.
-	BadTSValue string
 	// Members counts the members of archives that were read, LeftOut those that hold no records by
 	// their kind or name. Directories are not counted.
 	Members, LeftOut int64

@@ -288,7 +288,7 @@ func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 	if r.rej.Reason != "" {
 		r.counts.Rejects++
 		if r.rej.Reason == raw.BadTS && r.rej.Member == "" {
-			r.rej.Value = r.counts.BadTSValue
+			r.rej.Value = r.rec.BadTS
 		}
 		at := r.in.Record()
 		r.rej.Line, r.rej.Offset = at.Line, at.Offset

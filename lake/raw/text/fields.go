@@ -69,7 +69,7 @@ func (f *Fields) SetTS(rec *raw.Record, b []byte) bool {
 		f.Counts.BadTS++
 		return true
 	}
-	f.Counts.BadTSValue = excerpt(b)
+	rec.BadTS = excerpt(b)
 	return false
 }
 
