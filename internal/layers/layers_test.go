@@ -67,7 +67,8 @@ var allowed = map[string][]string{
 	"lake/ingest": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
 		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader",
-		"lake/raw/text", "lake/row", "lake/rowsort", "lake/seekable", "lake/urlnorm",
+		"lake/raw/text", "lake/raw/unpack", "lake/row", "lake/rowsort", "lake/seekable",
+		"lake/urlnorm",
 	},
 	"lake/ingest/allow":     {},
 	"lake/ingest/inventory": {"lake/raw", "lake/raw/reader"},

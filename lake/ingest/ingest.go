@@ -160,6 +160,10 @@ type Spec struct {
 	// prefixes, names that start with . or _ are skipped, as other data tools do, unless Include
 	// names them.
 	Inputs []string `json:"inputs"`
+	// Manifests list further inputs, spelt as one of Inputs: each is a manifest.json of S3
+	// Inventory, whose objects must still have the size and the ETag of the report when they are
+	// read, or text with an input a line.
+	Manifests []string `json:"manifests,omitempty"`
 
 	// Deadline is how long the ingest may take in all, waiting for the store, for workers and for
 	// the publisher included: a duration such as "36h" or "7d". It is DefaultDeadline if empty.

@@ -48,26 +48,36 @@ type inputs struct {
 	large sync.Mutex // held while an object is inspected that may take much memory
 }
 
+// ofSpec lists the objects that the inputs and manifests of a spec stand for, as expand does.
+func (in *inputs) ofSpec(ctx context.Context, spec *Spec, sel *selection, limit int) ([]object, error) {
+	all := &found{limit: limit}
+	for _, m := range spec.Manifests {
+		err := in.list(ctx, m, sel, all)
+		if errors.Is(err, errTooMany) {
+			err = tooMany(m, limit)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return in.expandTo(ctx, spec.Inputs, sel, all)
+}
+
 // expand lists the objects that patterns stand for and sel selects, sorted by name and without
 // duplicates, so that the result does not depend on the order of the patterns or their overlap.
 // Listing ends with an error at the first object beyond limit.
 func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection, limit int) ([]object, error) {
-	all := &found{limit: limit}
+	return in.expandTo(ctx, patterns, sel, &found{limit: limit})
+}
+
+func (in *inputs) expandTo(ctx context.Context, patterns []string, sel *selection, all *found) ([]object, error) {
 	for _, p := range patterns {
-		hidden, unwanted, before := sel.hidden.n, sel.unwanted.n, len(all.objects)
-		err := in.find(ctx, p, sel, all)
-		switch {
-		case errors.Is(err, errTooMany):
-			return nil, &InputError{Object: p,
-				Reason: fmt.Sprintf("more than %d objects in one batch; pack them, or make several batches", limit)}
-		case err != nil:
+		err := in.findSome(ctx, p, sel, all)
+		if errors.Is(err, errTooMany) {
+			err = tooMany(p, all.limit)
+		}
+		if err != nil {
 			return nil, err
-		case len(all.objects) > before || sel.unwanted.n > unwanted:
-		case sel.hidden.n > hidden:
-			return nil, &InputError{Object: p,
-				Reason: "there is nothing but names that begin with . or _; --include reads those it names"}
-		default:
-			return nil, &InputError{Object: p, Reason: "there is nothing there"}
 		}
 	}
 	if len(all.objects) == 0 {
@@ -76,6 +86,27 @@ func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection,
 	}
 	slices.SortFunc(all.objects, func(a, b object) int { return strings.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(all.objects, func(a, b object) bool { return a.Name == b.Name }), nil
+}
+
+func tooMany(pattern string, limit int) error {
+	return &InputError{Object: pattern,
+		Reason: fmt.Sprintf("more than %d objects in one batch; pack them, or make several batches", limit)}
+}
+
+// findSome is find of at least one object.
+func (in *inputs) findSome(ctx context.Context, pattern string, sel *selection, all *found) error {
+	hidden, unwanted, before := sel.hidden.n, sel.unwanted.n, len(all.objects)
+	err := in.find(ctx, pattern, sel, all)
+	switch {
+	case err != nil:
+		return err
+	case len(all.objects) > before || sel.unwanted.n > unwanted:
+		return nil
+	case sel.hidden.n > hidden:
+		return &InputError{Object: pattern,
+			Reason: "there is nothing but names that begin with . or _; --include reads those it names"}
+	}
+	return &InputError{Object: pattern, Reason: "there is nothing there"}
 }
 
 // found collects up to limit objects.
@@ -322,7 +353,7 @@ func (in *inputs) keyError(name string, err error) error {
 
 // errChanged returns the error of an object that has changed since it was planned.
 func (o object) errChanged() error {
-	return &InputError{Object: o.Name, Reason: "the object was changed since the run was planned"}
+	return &InputError{Object: o.Name, Reason: "the object was changed since it was listed for this run"}
 }
 
 // member returns the full name of a member of an archive, in the form of the object's name.

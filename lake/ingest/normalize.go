@@ -374,21 +374,24 @@ func (n *normalizer) records(p *piece, in *pieceRecord, r *reader.Reader, start,
 	}
 }
 
-// unwrap takes the URLs of pages from those of archives' copies, and the copies' times where
-// records have none.
+// unwrap takes the URLs of pages from those of archives' copies.
 func (n *normalizer) unwrap(records []raw.Record) {
 	for i := range records {
-		rec := &records[i]
-		page, ms, hasTime, ok := unwrap.URL(rec.URL)
-		if !ok {
-			continue
-		}
-		n.urls[i] = page
-		n.out.Findings.Unwrapped++
-		if hasTime && !rec.HasTS {
-			rec.TS, rec.HasTS = ms, true
+		if page, ok := unwrapped(&records[i]); ok {
+			n.urls[i] = page
+			n.out.Findings.Unwrapped++
 		}
 	}
+}
+
+// unwrapped returns the page's URL if a record's URL is that of an archive's copy, and gives the
+// record the time of the copy if it has none.
+func unwrapped(rec *raw.Record) (page []byte, ok bool) {
+	page, ms, hasTime, ok := unwrap.URL(rec.URL)
+	if ok && hasTime && !rec.HasTS {
+		rec.TS, rec.HasTS = ms, true
+	}
+	return page, ok
 }
 
 // noteWrapped notes that most of an object's first URLs wrap others, if nothing unwraps them.

@@ -118,7 +118,7 @@ func (s *Spec) Check() error {
 			return bad(err)
 		}
 	}
-	if len(s.Inputs) == 0 {
+	if len(s.Inputs)+len(s.Manifests) == 0 {
 		return &InputError{Reason: "no inputs"}
 	}
 	if _, err := s.Limit(); err != nil {
@@ -143,7 +143,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		return plan{}, err
 	}
 	in := inputs{planning: true}
-	objects, err := in.expand(ctx, spec.Inputs, sel, lim.objects)
+	objects, err := in.ofSpec(ctx, &spec, sel, lim.objects)
 	if err != nil {
 		return plan{}, err
 	}

@@ -258,6 +258,16 @@ func (r *Reader) Notes() []string {
 	return notes
 }
 
+// Member returns the member of an archive that is being read and its plan. ok is false outside of
+// archives and between members.
+func (r *Reader) Member() (name string, plan raw.Plan, ok bool) {
+	p, tar := r.parse.(*tarParser)
+	if !tar || p.current == nil {
+		return "", raw.Plan{}, false
+	}
+	return p.member, p.current.plan, true
+}
+
 // Unread returns the first members of an archive that were left out so far because they cannot be
 // read, and the number of all of them. There are none without raw.Options.SkipUnreadable.
 func (r *Reader) Unread() (first []raw.Unread, all int64) {
