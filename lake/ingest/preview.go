@@ -24,8 +24,10 @@ const (
 
 // Preview says what an ingest would do with one object, by its first records.
 type Preview struct {
-	Object string `json:"object"`
-	Bytes  int64  `json:"bytes"`
+	// Dataset is the dataset that the object would be read into, where the caller knows it.
+	Dataset string `json:"dataset,omitempty"`
+	Object  string `json:"object"`
+	Bytes   int64  `json:"bytes"`
 	// Choice is what the ingest chooses, and Extras are the columns that it keeps beside, "*" for
 	// all others. The format alone is known of an archive, whose Members choose for themselves:
 	// these are the first ones.
@@ -84,14 +86,16 @@ func Previews(ctx context.Context, spec Spec, each func(*Preview) error) (Previe
 	if err != nil {
 		return PreviewTotals{}, err
 	}
-	totals, err := in.previews(ctx, &spec, objects, each)
+	totals, err := PreviewObjects(ctx, &spec, objects, each)
 	totals.Notes = sel.notes()
 	return totals, err
 }
 
-func (in *inputs) previews(
-	ctx context.Context, spec *Spec, objects []object, each func(*Preview) error,
+// PreviewObjects is Previews of objects that were listed already.
+func PreviewObjects(
+	ctx context.Context, spec *Spec, objects []Object, each func(*Preview) error,
 ) (totals PreviewTotals, err error) {
+	in := inputs{planning: true}
 	for some := range slices.Chunk(objects, previewsAhead) {
 		ready := make([]*Preview, len(some))
 		g, ctx := errgroup.WithContext(ctx)

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"math"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +21,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -31,17 +30,23 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // ingestFlags are the flags and inputs that describe an ingest, for ingest and schedule.
 type ingestFlags struct {
-	spec      ingest.Spec
-	noPublish bool
-	wait      bool
-	cancel    bool
-	dryRun    bool
+	spec         ingest.Spec
+	datasetsFrom string
+	again        bool
+	noPublish    bool
+	wait         bool
+	cancel       bool
+	dryRun       bool
 }
 
 func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	g.lakeFlag(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&f.spec.Dataset, "dataset", "", "`NAME` of the dataset; a new name registers a new dataset")
+	fs.StringVar(&f.datasetsFrom, "datasets-from", "",
+		"ingest many datasets at once: each of the `files`, or each of the folders directly below an input, is a dataset "+
+			"named after it (files or folders)")
+	fs.BoolVar(&f.again, "again", false, "with --datasets-from: take up unchanged inputs, too")
 	fs.StringVar(&f.spec.Batch, "batch", "",
 		"`NAME` of the batch, e.g. a date; replaces the batch of that name "+
 			"(default: a hash of the inputs' names, sizes and ETags)")
@@ -91,8 +96,13 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	if in.MaxRejectRate == 0 {
 		in.MaxRejectRate = ingest.NoRejects // in a Spec 0 stands for the default
 	}
-	if in.Dataset == "" && !f.dryRun {
-		return in, cli.Usagef("no dataset given; use --dataset NAME")
+	switch {
+	case f.datasetsFrom != "" && in.Dataset != "":
+		return in, cli.Usagef("--dataset and --datasets-from exclude each other")
+	case f.datasetsFrom == "" && f.again:
+		return in, cli.Usagef("--again needs --datasets-from")
+	case f.datasetsFrom == "" && in.Dataset == "" && !f.dryRun:
+		return in, cli.Usagef("no dataset given; use --dataset NAME, or --datasets-from files to name datasets after the files")
 	}
 	if in.MaxRejectRate > 1 || f.spec.MaxRejectRate < 0 || math.IsNaN(in.MaxRejectRate) {
 		return in, cli.Usagef("--max-reject-rate %v is out of range; use a share from 0 to 1, e.g. 0.5", f.spec.MaxRejectRate)
@@ -113,16 +123,16 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	if in.Manifests, err = absolute(in.Manifests); err != nil {
 		return in, err
 	}
-	if f.dryRun && in.Dataset == "" {
-		checked := in
-		checked.Dataset = "any"
-		if err := checked.Check(); err != nil {
-			return in, &cli.UsageError{Err: err}
-		}
-		return in, nil
-	}
 	// Reject here what every worker would reject, before anything is started.
-	if err := in.Check(); err != nil {
+	checked := in
+	if f.dryRun && in.Dataset == "" {
+		checked.Dataset = "any"
+	}
+	check := checked.Check
+	if f.datasetsFrom != "" {
+		check = f.many(in).Check
+	}
+	if err := check(); err != nil {
 		return in, &cli.UsageError{Err: err}
 	}
 	return in, nil
@@ -139,6 +149,13 @@ func absolute(names []string) (all []string, err error) {
 		all = append(all, name)
 	}
 	return all, nil
+}
+
+// many returns the input of an ingest of many datasets.
+func (f *ingestFlags) many(in workflows.IngestInput) *workflows.IngestManyInput {
+	return &workflows.IngestManyInput{
+		Spec: many.Spec{Spec: in.Spec, DatasetsFrom: f.datasetsFrom, Again: f.again}, NoPublish: in.NoPublish,
+	}
 }
 
 func ingestCommand(g *global) *cobra.Command {
@@ -184,14 +201,21 @@ prints on standard output what was read, kept, merged, rejected and written.`,
 				return err
 			}
 			if f.dryRun {
-				return dryRun(cmd, g, in.Spec)
+				return f.preview(cmd, g, in)
 			}
 			c, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			run, err := startIngest(cmd.Context(), c, in)
+			var run client.WorkflowRun
+			watch := watchIngest
+			if f.datasetsFrom != "" {
+				watch = watchMany
+				run, err = startMany(cmd.Context(), c, *f.many(in))
+			} else {
+				run, err = startIngest(cmd.Context(), c, in)
+			}
 			if err != nil {
 				return err
 			}
@@ -205,7 +229,7 @@ prints on standard output what was read, kept, merged, rejected and written.`,
 				cli.Fprintf(cmd.OutOrStdout(), "Started %s\nTo watch it: starter watch '%s'\n", run.GetID(), run.GetID())
 				return nil
 			}
-			return watchIngest(cmd, g, c, run, f.cancel)
+			return watch(cmd, g, c, run, f.cancel)
 		},
 	}
 	f.register(g, cmd)
@@ -304,10 +328,8 @@ func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 // reportRejects prints how many records were rejected, and the files with the most.
 func reportRejects(w io.Writer, r *workflows.IngestResult) {
 	var rejected int64
-	var reasons []string
-	for _, reason := range slices.Sorted(maps.Keys(r.Rejected)) {
-		rejected += r.Rejected[reason]
-		reasons = append(reasons, fmt.Sprintf("%s %s", reason, count(r.Rejected[reason])))
+	for _, n := range r.Rejected {
+		rejected += n
 	}
 	cli.Fprintf(w, "  rejected  %12s", count(rejected))
 	if rejected > 0 {
@@ -315,7 +337,7 @@ func reportRejects(w io.Writer, r *workflows.IngestResult) {
 		if r.ListedRejects > 0 {
 			listed = "the first " + count(r.ListedRejects) + " are listed"
 		}
-		cli.Fprintf(w, " (%s); %s in %s (starter rejects)", strings.Join(reasons, ", "), listed, r.RejectsKey)
+		cli.Fprintf(w, " (%s); %s in %s (starter rejects)", countsByReason(r.Rejected), listed, r.RejectsKey)
 	}
 	cli.Fprintf(w, "\n")
 	for i := range r.WorstFiles {

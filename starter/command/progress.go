@@ -183,8 +183,16 @@ func (b *bar) update(p snapshot, now time.Time) {
 			p.SecondsLeft = max(1, p.SecondsLeft-int64(now.Sub(b.changed).Seconds()))
 		}
 	}
+	b.show(p.Stage, p.text, p.fraction(), now)
+}
+
+// updateMany shows p, which was taken at now.
+func (b *bar) updateMany(p manySnapshot, now time.Time) { b.show(p.Stage, p.text, p.fraction(), now) }
+
+// show shows how much of a stage is done. text formats counts with number.
+func (b *bar) show(stage string, text func(number func(int64) string) string, fraction float64, now time.Time) {
 	switch {
-	case p.Stage == workflows.StageDone:
+	case stage == workflows.StageDone:
 	case b.ProgressBar != nil:
 		columns, _, err := term.GetSize(int(b.terminal.Fd()))
 		if err != nil || columns <= 0 {
@@ -194,14 +202,14 @@ func (b *bar) update(p snapshot, now time.Time) {
 		if columns < wideTerminal {
 			number = short
 		}
-		text := p.text(number)
-		b.Describe(text[:min(len(text), max(0, columns-barRest))])
-		_ = b.Set(max(1, int(barSteps*p.fraction())))
-	case b.plain != nil && (b.stage != p.Stage || now.Sub(b.printed) >= plainInterval):
-		cli.Fprintf(b.plain, "%s\n", p.text(count))
+		line := text(number)
+		b.Describe(line[:min(len(line), max(0, columns-barRest))])
+		_ = b.Set(max(1, int(barSteps*fraction)))
+	case b.plain != nil && (b.stage != stage || now.Sub(b.printed) >= plainInterval):
+		cli.Fprintf(b.plain, "%s\n", text(count))
 		b.printed = now
 	}
-	b.stage = p.Stage
+	b.stage = stage
 }
 
 // clear removes the bar from the terminal's line, so that another line can be printed.
