@@ -15,6 +15,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/suffixchange"
 )
 
@@ -66,6 +68,7 @@ type toMove struct {
 	segment.BatchRef
 	From string `json:"from"`
 	Rows int64  `json:"rows"`
+	Pack string `json:"pack,omitempty"`
 }
 
 // movedBatches is what Move writes: what became of the batches of a task.
@@ -212,6 +215,11 @@ func moveTask(
 	if err != nil {
 		return out, err
 	}
+	view := pack.NewView(store)
+	for _, b := range p.Tasks[task] {
+		view.Add(b.DatasetID, b.Batch, b.Pack)
+	}
+	store = view
 	for i, b := range p.Tasks[task] {
 		if i >= len(done.Batches) {
 			o, err := moveBatch(ctx, store, p.Run, b, p.To, tempDir, func(current move.Progress) {
@@ -283,7 +291,7 @@ func moveBatch(
 	}
 	// A registry that is lost does not stop the batches of the version. When it is restored, the
 	// batches that it names are moved again, as far as they have to be.
-	_, err = lake.ReplaceRecord(ctx, store, b.DatasetID, b.Batch, b.Digest, o.To)
+	_, err = registry.ReplaceRecord(ctx, store, b.DatasetID, b.Batch, b.Digest, o.To)
 	if errors.Is(err, codec.ErrCorrupt) {
 		err = nil
 	}
@@ -294,6 +302,7 @@ func moveBatch(
 type chooser struct {
 	ctx   context.Context
 	store blob.Store
+	view  *pack.View        // the same store
 	base  *manifest.Version // nil for none
 	// live has the batches of base under the names of the finished ones.
 	live  map[manifest.BatchName]manifest.Batch
@@ -330,7 +339,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		if r := records[b.Digest]; r != nil && r.PublicSuffix != c.rules.PublicSuffix {
 			o, ok := c.moved[b.ref()]
 			if !ok {
-				need = append(need, toMove{b.ref(), r.PublicSuffix, r.Rows})
+				need = append(need, toMove{b.ref(), r.PublicSuffix, r.Rows, b.Pack})
 			}
 			if o.Damaged != "" {
 				c.skip(b, o.Damaged, false)
@@ -352,14 +361,15 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		b := planned{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
+		b := planned{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest, Pack: live.Pack}
+		c.view.Add(b.DatasetID, b.Batch, b.Pack)
 		digest, ok := chosen[b.name()]
 		if ok && digest != live.Digest {
 			continue
 		}
 		switch o, known := c.moved[b.ref()]; {
 		case !known:
-			need = append(need, toMove{b.ref(), c.base.PublicSuffix, live.Rows})
+			need = append(need, toMove{b.ref(), c.base.PublicSuffix, live.Rows, live.Pack})
 		case o.Damaged != "":
 			if stopped == nil {
 				stopped = blocked(b, o.Damaged)
@@ -396,7 +406,7 @@ func (c *chooser) withMoved(finished []planned) (out []planned, err error) {
 	for _, b := range finished {
 		o := c.moved[b.ref()]
 		if live, ok := c.live[b.name()]; o.To != "" && o.To != b.Digest && (!ok || live.Digest != b.Digest) {
-			current, err := lake.ReplaceRecord(c.ctx, c.store, b.DatasetID, b.Batch, b.Digest, o.To)
+			current, err := registry.ReplaceRecord(c.ctx, c.store, b.DatasetID, b.Batch, b.Digest, o.To)
 			if err != nil {
 				return nil, err
 			}

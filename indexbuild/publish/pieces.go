@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // The pieces of a version are kept elsewhere too: a segment lists its batches, the registry
@@ -32,7 +33,8 @@ func damagedPieces(pieces iter.Seq2[string, error]) (keys []string, err error) {
 }
 
 // mendBatches writes the lost pieces of the batches of a segment of v again. It returns the keys of
-// those that were found lost; with them, pieces below them may have been lost.
+// those that were found lost; with them, pieces below them may have been lost. If the batches
+// cannot be told as v told them, the error is a *codec.CorruptError about v.
 func mendBatches(
 	ctx context.Context, store blob.Store, v *manifest.Version, s manifest.Segment,
 ) (lost []string, err error) {
@@ -40,15 +42,33 @@ func mendBatches(
 	if err != nil || len(lost) == 0 {
 		return nil, err
 	}
-	return lost, v.RestoreBatches(ctx, store, s.ID, func(yield func(manifest.Batch, error) bool) {
+	return lost, v.RestoreBatches(ctx, store, s.ID, coveredBatches(ctx, store, s))
+}
+
+// coveredBatches yields the batches that a segment lists, with the packs that the registry names.
+func coveredBatches(ctx context.Context, store blob.Store, s manifest.Segment) iter.Seq2[manifest.Batch, error] {
+	return func(yield func(manifest.Batch, error) bool) {
+		var ingests map[string][]registry.Ingest
+		dataset := uint32(0)
 		for b, err := range segment.ReadBatches(ctx, store, lakecheck.SegmentRef(s)) {
-			name := manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
-			live := manifest.Batch{BatchName: name, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes}
+			if err == nil && (ingests == nil || b.DatasetID != dataset) {
+				dataset = b.DatasetID
+				ingests, err = registry.Ingests(ctx, store, dataset)
+			}
+			live := manifest.Batch{
+				BatchName: manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch},
+				Digest:    b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
+			}
+			for _, i := range ingests[b.Batch] {
+				if i.Digest == b.Digest {
+					live.Pack = i.Pack
+				}
+			}
 			if !yield(live, err) || err != nil {
 				return
 			}
 		}
-	})
+	}
 }
 
 // mendDatasets writes the lost pieces of the datasets of v again, as mendBatches does for batches.
@@ -66,7 +86,7 @@ func mendDatasets(ctx context.Context, store blob.Store, v *manifest.Version) (l
 
 // registeredDatasets returns the descriptions of all registered datasets.
 func registeredDatasets(ctx context.Context, store blob.Store) ([]manifest.Dataset, error) {
-	registered, err := lake.Registry(ctx, store)
+	registered, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -100,16 +120,24 @@ func withPieces(ctx context.Context, store blob.Store, do func() error) error {
 	return do()
 }
 
-// pieces mends the pieces of a version.
-func (r *rebuilder) pieces(v *manifest.Version) error {
-	note := func(lost []string, err error) error {
-		if err == nil {
+// pieces mends the pieces of a version. If they cannot be told as the version told them and it is the
+// current one, next is the version that takes its place.
+func (r *rebuilder) pieces(v *manifest.Version) (next *manifest.Version, err error) {
+	like := same(v)
+	like.Batches = map[string]iter.Seq2[manifest.Batch, error]{}
+	var anew []string // lost pieces whose content has to be told anew
+	note := func(lost []string, err error, tellAnew func() error) error {
+		var other *codec.CorruptError
+		switch {
+		case err == nil:
 			addLines(&r.out.Pieces, lost...)
 			return nil
+		case !r.earlier && errors.As(err, &other) && other.File == manifest.VersionKey(v.ID):
+			anew = append(anew, lost...)
+			return r.unmended(tellAnew())
 		}
 		for _, key := range lost {
-			err := codec.Corrupt(key, "object", -1, "what version "+v.ID+" names", err)
-			if err := r.unmended(err); err != nil {
+			if err := r.unmended(codec.Corrupt(key, "object", -1, "what version "+v.ID+" names", err)); err != nil {
 				return err
 			}
 		}
@@ -123,47 +151,50 @@ func (r *rebuilder) pieces(v *manifest.Version) error {
 			r.mended = map[string]bool{}
 		}
 		r.mended[s.BatchPieces.Root] = true
-		if err := note(mendBatches(r.ctx, r.store, v, s)); err != nil {
-			return err
+		lost, err := mendBatches(r.ctx, r.store, v, s)
+		if err := note(lost, err, func() error {
+			like.Batches[s.ID] = coveredBatches(r.ctx, r.store, s)
+			return nil
+		}); err != nil {
+			return nil, err
 		}
 	}
 	lost, err := mendDatasets(r.ctx, r.store, v)
-	var other *codec.CorruptError
-	if !r.earlier && errors.As(err, &other) && other.File == manifest.VersionKey(v.ID) {
-		return r.describeAnew(v, lost)
+	if err := note(lost, err, func() (err error) {
+		like.Anew = true
+		like.Datasets, err = registeredDatasets(r.ctx, r.store)
+		return err
+	}); err != nil || len(anew) == 0 {
+		return nil, err
 	}
-	return note(lost, err)
+	return r.tellAnew(v, like, anew)
 }
 
-// describeAnew commits a version like v with the descriptions of datasets that the registry has,
-// since those of v are lost and the registry has others by now.
-func (r *rebuilder) describeAnew(v *manifest.Version, lost []string) error {
-	described, err := registeredDatasets(r.ctx, r.store)
-	if err != nil {
-		return r.unmended(err)
-	}
+// tellAnew commits a version like v whose lost pieces are told by the registry, which tells other
+// packs or descriptions by now.
+func (r *rebuilder) tellAnew(
+	v *manifest.Version, like *manifest.Next, lost []string,
+) (next *manifest.Version, err error) {
 	c := manifest.Commit{
-		ID:      lake.Digest(fmt.Appendf(nil, "describe the datasets of version %s anew", v.ID)),
+		ID:      lake.Digest(fmt.Appendf(nil, "tell the pieces %q of version %s anew", lost, v.ID)),
 		BuiltBy: builder(),
 		Build: func(_ context.Context, parent *manifest.Version) (*manifest.Next, error) {
 			if parent == nil || parent.ID != v.ID {
 				return nil, errStale
 			}
-			next := same(parent)
-			next.Datasets, next.Anew = described, true
-			return next, nil
+			return like, nil
 		},
 	}
 	made, err := c.Apply(r.ctx, r.store)
 	if errors.Is(err, errStale) {
-		return nil // another publish came first
+		return nil, nil // another publish came first
 	}
 	if err != nil {
-		return err
+		return nil, r.unmended(err)
 	}
 	for _, key := range lost {
-		addLines(&r.out.Lost, fmt.Sprintf("%s: it described datasets as they were when version %s was made; version %s "+
-			"describes them as the registry does", key, v.ID, made.Version.ID))
+		addLines(&r.out.Lost, fmt.Sprintf("%s: it told datasets or batches as they were registered when version %s was made; "+
+			"version %s tells them as they are registered now", key, v.ID, made.Version.ID))
 	}
-	return nil
+	return currentVersion(r.ctx, r.store)
 }

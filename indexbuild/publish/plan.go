@@ -28,6 +28,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -156,6 +158,8 @@ type planned struct {
 	Replaces string `json:"replaces,omitempty"`
 	// Moved tells that the batch is the replaced one under another public suffix list.
 	Moved bool `json:"moved,omitempty"`
+	// Pack names the pack that holds what the ingest of the batch finished with, "" for none.
+	Pack string `json:"pack,omitempty"`
 }
 
 // RulesError says that a batch was made by other URL rules than the version's batches. One version
@@ -204,7 +208,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	rules, err := lake.ReadRules(ctx, store)
+	rules, err := registry.ReadRules(ctx, store)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -212,18 +216,27 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	finished = slices.DeleteFunc(finished, func(b planned) bool { return live[b.name()].Digest == b.Digest })
+	current := finished
+	finished = slices.DeleteFunc(slices.Clone(finished), func(b planned) bool {
+		return live[b.name()].Digest == b.Digest
+	})
 	if base != nil {
 		s.Current = base.ID
 		if err := sameNames(ctx, base, datasetsOf(finished, datasets)); err != nil {
 			return Summary{}, err
 		}
 	}
+	view := pack.NewView(store)
+	addPlanned(view, finished)
+	for _, b := range live {
+		view.Add(b.DatasetID, b.Batch, b.Pack)
+	}
+	store = view
 	known, err := readDamage(ctx, store, run)
 	if err != nil {
 		return Summary{}, err
 	}
-	c := chooser{ctx: ctx, store: store, base: base, live: live, rules: rules, known: known, skip: func(b planned, reason string, waits bool) {
+	c := chooser{ctx: ctx, store: store, view: view, base: base, live: live, rules: rules, known: known, skip: func(b planned, reason string, waits bool) {
 		damaged := b.Digest
 		if waits {
 			damaged = ""
@@ -272,6 +285,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
+	p.repack(current)
 	all = p.all()
 	for _, b := range all {
 		s.Rows += b.Rows
@@ -296,17 +310,17 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 func finishedBatches(
 	ctx context.Context, store blob.Store, damaged func(d lake.Dataset, err error),
 ) (map[uint32]lake.Dataset, []planned, error) {
-	all, err := lake.Registry(ctx, store)
+	all, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return nil, nil, err
 	}
-	winners := make([]map[string]string, len(all))
+	winners := make([]map[string]registry.Record, len(all))
 	broken := make([]error, len(all))
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(reads)
 	for i := range all {
 		group.Go(func() (err error) {
-			winners[i], err = lake.CurrentBatches(groupCtx, store, all[i].ID)
+			winners[i], err = registry.CurrentRecords(groupCtx, store, all[i].ID)
 			if errors.Is(err, codec.ErrCorrupt) {
 				broken[i], err = err, nil
 			}
@@ -324,7 +338,8 @@ func finishedBatches(
 			damaged(d, broken[i])
 		}
 		for _, name := range slices.Sorted(maps.Keys(winners[i])) {
-			finished = append(finished, planned{DatasetID: d.ID, Batch: name, Digest: winners[i][name]})
+			r := winners[i][name]
+			finished = append(finished, planned{DatasetID: d.ID, Batch: name, Digest: r.Digest, Pack: r.Pack})
 		}
 	}
 	return datasets, finished, nil
@@ -429,6 +444,7 @@ func carry(ctx context.Context, base *manifest.Version, segment string, replaced
 		if !names[b.BatchName] {
 			replaced = append(replaced, planned{
 				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
+				Pack: b.Pack,
 			})
 		}
 	}

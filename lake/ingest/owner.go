@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // Owner names who may continue a run and remove its staging: a workflow of one Temporal.
@@ -83,6 +84,24 @@ func Claim(
 	return run, save(ctx, store, ownerKey(run), &ownership{Owner: owner})
 }
 
+// Own makes owner the owner of a run that continues no other. Staging that a sweep has begun to
+// remove is removed first.
+func Own(ctx context.Context, store blob.Store, run string, owner Owner) error {
+	if err := checkRun(run); err != nil {
+		return err
+	}
+	now, ok, err := ReadOwner(ctx, store, run)
+	if err != nil || ok && now == owner {
+		return err
+	}
+	if ok {
+		if err := lake.DeleteStaging(ctx, store, run); err != nil {
+			return err
+		}
+	}
+	return save(ctx, store, ownerKey(run), &ownership{Owner: owner})
+}
+
 // disown takes a run away from its owner before a sweep removes it. ok is false if the owner is no
 // longer the one that the sweep has found.
 func disown(ctx context.Context, store blob.Store, run string, found Owner) (ok bool, err error) {
@@ -141,7 +160,7 @@ func take(
 
 // resumable returns the run that an ingest of spec would repeat, "" if there is none.
 func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error) {
-	datasets, err := lake.Registry(ctx, store)
+	datasets, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return "", err
 	}
@@ -149,11 +168,11 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 	if at < 0 {
 		return "", nil
 	}
-	ingests, err := lake.Ingests(ctx, store, datasets[at].ID)
+	ingests, err := registry.Ingests(ctx, store, datasets[at].ID)
 	if err != nil {
 		return "", err
 	}
-	last, unfinished := map[string]lake.Ingest{}, false
+	last, unfinished := map[string]registry.Ingest{}, false
 	for name, all := range ingests {
 		last[name] = all[len(all)-1]
 		unfinished = unfinished || last[name].Digest == ""
@@ -166,7 +185,7 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 		return "", err
 	}
 	in := inputs{planning: true}
-	objects, err := in.expand(ctx, spec.Inputs, sel, defaultLimits.objects)
+	objects, err := in.ofSpec(ctx, &spec, sel, defaultLimits.objects)
 	if err != nil {
 		return "", err
 	}

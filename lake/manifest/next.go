@@ -20,7 +20,8 @@ type Next struct {
 	// keep their batches. Their BatchPieces are set by Apply.
 	Segments []Segment
 	// Batches has the batches of each other segment, by dataset and name. Their Segment is not
-	// looked at. No batch may be in two segments.
+	// looked at. No batch may be in two segments. If it has those of a segment that the parent has,
+	// they are the same batches, whose pieces in the parent are lost.
 	Batches map[string]iter.Seq2[Batch, error]
 	// Datasets describes datasets: ID, Name, Title, Source, Licence. Others are described as in the
 	// parent, but every dataset that the parent has no batch of has to be here. Datasets without
@@ -75,6 +76,12 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 		ref, kept := had[s.ID]
 		delete(had, s.ID)
 		switch {
+		case kept && n.Batches[s.ID] != nil:
+			m, _, err := buildBatches(ctx, store, n.Batches[s.ID], nil)
+			if err != nil {
+				return nil, err
+			}
+			v.batches[s.ID] = m
 		case kept && parent.lists == nil:
 			v.batches[s.ID] = pieces.Open(store, PiecesRoot, ref)
 		case kept:

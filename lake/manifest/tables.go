@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -40,6 +41,10 @@ func batchEntry(b *Batch) (pieces.Entry, error) {
 	if err == nil && len(digest) != digestBytes {
 		err = fmt.Errorf("%d bytes", len(digest))
 	}
+	pack, packErr := hex.DecodeString(b.Pack)
+	if packErr != nil || b.Pack != "" && len(pack) != digestBytes {
+		err = errors.Join(err, fmt.Errorf("pack %q", b.Pack))
+	}
 	if err == nil {
 		err = lake.CheckBatchName(b.Batch)
 	}
@@ -55,7 +60,7 @@ func batchEntry(b *Batch) (pieces.Entry, error) {
 	for _, n := range []int64{b.Rows, b.Parts, b.Bytes} {
 		value = codec.AppendUvarint(value, uint64(n))
 	}
-	return pieces.Entry{Key: batchKey(b.BatchName), Value: value}, nil
+	return pieces.Entry{Key: batchKey(b.BatchName), Value: append(value, pack...)}, nil
 }
 
 // decodeBatch is the reverse of batchEntry. The errors name the document of the version.
@@ -64,6 +69,9 @@ func (v *Version) decodeBatch(e pieces.Entry, segment string) (Batch, error) {
 	b := Batch{Segment: segment}
 	b.Digest = hex.EncodeToString(d.Bytes(digestBytes))
 	b.Rows, b.Parts, b.Bytes = int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1))
+	if d.Err() == nil && d.Len() > 0 {
+		b.Pack = hex.EncodeToString(d.Bytes(digestBytes))
+	}
 	if d.Err() == nil && (len(e.Key) < 4 || lake.CheckBatchName(string(e.Key[4:])) != nil) {
 		d.Fail("a key of dataset and batch", fmt.Sprintf("%x", e.Key))
 	}

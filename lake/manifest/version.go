@@ -149,6 +149,9 @@ type Batch struct {
 	Parts   int64
 	Bytes   int64  // of its parts
 	Segment string // that indexes it
+	// Pack names the pack that holds what the ingest of the batch finished with (package
+	// lake/pack). It is "" if those are objects of their own.
+	Pack string
 }
 
 // BatchName names a batch of a dataset.
