@@ -178,7 +178,7 @@ var allowed = map[string][]string{
 	"internal/supervise":    {},
 	"internal/testenv":      {},
 	"internal/testlake": {
-		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
+		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob", "lake/ingest",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},

@@ -257,7 +257,7 @@ func (v *Version) FindBatch(ctx context.Context, dataset uint32, name string) (B
 func (v *Version) FindBatches(ctx context.Context, names []BatchName) (map[BatchName]Batch, error) {
 	found := map[BatchName]Batch{}
 	switch {
-	case v == nil:
+	case v == nil, len(names) == 0:
 		return found, nil
 	case v.lists != nil:
 		for _, n := range names {
@@ -333,7 +333,7 @@ func (v *Version) Datasets(ctx context.Context, first uint32) iter.Seq2[Dataset,
 func (v *Version) FindDatasets(ctx context.Context, ids []uint32) (map[uint32]Dataset, error) {
 	found := map[uint32]Dataset{}
 	switch {
-	case v == nil:
+	case v == nil, len(ids) == 0:
 		return found, nil
 	case v.lists != nil:
 		for _, id := range ids {
