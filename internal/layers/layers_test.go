@@ -67,15 +67,17 @@ var allowed = map[string][]string{
 
 	"lake/ingest": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
-		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader",
-		"lake/raw/text", "lake/raw/unpack", "lake/row", "lake/rowsort", "lake/seekable",
-		"lake/urlnorm",
+		"lake/ingest/selection", "lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
+		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/row", "lake/rowsort",
+		"lake/seekable", "lake/urlnorm",
 	},
-	"lake/ingest/allow":     {},
-	"lake/ingest/inventory": {"lake/raw", "lake/raw/reader"},
-	"lake/ingest/unwrap":    {},
-	"lake/manifest": {"lake", "lake/blob", "lake/codec"},
-	"lake/remedy":   {"lake/codec"},
+	"lake/ingest/allow":      {},
+	"lake/ingest/inventory":  {"lake/raw", "lake/raw/reader"},
+	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
+	"lake/ingest/selection":  {},
+	"lake/ingest/unwrap":     {},
+	"lake/manifest":          {"lake", "lake/blob", "lake/codec"},
+	"lake/remedy":            {"lake/codec"},
 
 	"indexbuild/mph": {"lake/codec"},
 	"indexbuild/segment": {
@@ -134,7 +136,7 @@ var allowed = map[string][]string{
 	"starter/command": {
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
-		"internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest",
+		"internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/rejectlist", "lake/manifest",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 

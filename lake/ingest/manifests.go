@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/allow"
 	"github.com/urlake/urlake/lake/ingest/inventory"
+	"github.com/urlake/urlake/lake/ingest/selection"
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
@@ -24,10 +25,10 @@ const maxManifest = 128 << 20
 // list adds the objects that a manifest lists and sel selects. A manifest is a manifest.json of S3
 // Inventory, or text with an input a line, plain or compressed. Blank lines and those that begin
 // with # are left out.
-func (in *inputs) list(ctx context.Context, manifest string, sel *selection, all *found) error {
+func (in *inputs) list(ctx context.Context, manifest string, sel *selection.Selection, all *found) error {
 	var one found
 	one.limit = 2
-	everything, err := newSelection(nil, nil)
+	everything, err := selection.New(nil, nil)
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (in *inputs) contentError(o object, src *unpack.Source, err error) error {
 }
 
 // listLines adds the objects of inputs that stand one a line.
-func (in *inputs) listLines(ctx context.Context, o object, text string, sel *selection, all *found) error {
+func (in *inputs) listLines(ctx context.Context, o object, text string, sel *selection.Selection, all *found) error {
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for n := int64(1); lines.Scan(); n++ {
 		pattern := strings.TrimSpace(strings.TrimPrefix(lines.Text(), "\ufeff"))
@@ -112,7 +113,7 @@ func (in *inputs) listLines(ctx context.Context, o object, text string, sel *sel
 
 // listFile adds the objects of one data file of a report.
 func (in *inputs) listFile(
-	ctx context.Context, manifest object, m *inventory.Manifest, file inventory.File, sel *selection, all *found, unknown *[]int,
+	ctx context.Context, manifest object, m *inventory.Manifest, file inventory.File, sel *selection.Selection, all *found, unknown *[]int,
 ) error {
 	data, err := in.dataFile(ctx, manifest, m, file)
 	if err != nil {
@@ -126,7 +127,7 @@ func (in *inputs) listFile(
 		return r, err
 	}, func(listed inventory.Object) error {
 		name := "s3://" + listed.Bucket + "/"
-		if strings.HasSuffix(listed.Key, "/") || !sel.below(name, strings.Split(listed.Key, "/"), false) {
+		if strings.HasSuffix(listed.Key, "/") || !sel.Below(name, strings.Split(listed.Key, "/"), false) {
 			return nil // what ends in a slash marks a folder
 		}
 		name += listed.Key
@@ -167,7 +168,7 @@ func inventoryError(data object, err error) error {
 // dataFile finds a data file of a report: in the bucket that the manifest names, or for a local
 // copy of the manifest beside it, in a folder data beside it, or in the folder data beside its own.
 func (in *inputs) dataFile(ctx context.Context, manifest object, m *inventory.Manifest, file inventory.File) (object, error) {
-	sel, err := newSelection(nil, nil)
+	sel, err := selection.New(nil, nil)
 	if err != nil {
 		return object{}, err
 	}
