@@ -25,6 +25,7 @@ var allowed = map[string][]string{
 	"lake/blob":          {},
 	"lake/blob/s3blob":   {"lake/blob"},
 	"lake/blob/blobtest": {"lake/blob"},
+	"lake/pack":          {"lake/blob", "lake/codec"},
 	"lake/pieces":        {"lake/blob", "lake/codec"},
 	"lake/urlnorm":       {"internal/prefetch"},
 	"lake/zstdtext":      {"lake/seekable"},
@@ -68,8 +69,12 @@ var allowed = map[string][]string{
 	"lake/ingest": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
 		"lake/ingest/selection", "lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
-		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/row", "lake/rowsort",
-		"lake/seekable", "lake/urlnorm",
+		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
+		"lake/rowsort", "lake/seekable", "lake/urlnorm",
+	},
+	"lake/ingest/many": {
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/registry",
+		"lake/seekable",
 	},
 	"lake/ingest/allow":      {},
 	"lake/ingest/inventory":  {"lake/raw", "lake/raw/reader"},
@@ -77,6 +82,7 @@ var allowed = map[string][]string{
 	"lake/ingest/selection":  {},
 	"lake/ingest/unwrap":     {},
 	"lake/manifest":          {"lake", "lake/blob", "lake/codec"},
+	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},
 
 	"indexbuild/mph": {"lake/codec"},
@@ -103,7 +109,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/lakecheck": {
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
-		"lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
+		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
 	},
 	"indexbuild/move": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -113,7 +119,7 @@ var allowed = map[string][]string{
 	"indexbuild/publish": {
 		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/remedy", "lake/suffixchange",
+		"lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -123,9 +129,9 @@ var allowed = map[string][]string{
 
 	"activities": {
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/remedy",
+		"lake/codec", "lake/ingest", "lake/ingest/many", "lake/registry", "lake/remedy",
 	},
-	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},
+	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/many"},
 	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
 		"activities", "internal/cli", "internal/dial", "internal/processors",
@@ -136,7 +142,8 @@ var allowed = map[string][]string{
 	"starter/command": {
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
-		"internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/rejectlist", "lake/manifest",
+		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
+		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
@@ -152,6 +159,12 @@ var allowed = map[string][]string{
 	"serve/command": {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},
 	"serve":         {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
+	".": {"command", "internal/cli", "lake/blob/s3blob"},
+	"command": {
+		"internal/cli", "internal/supervise", "lake/blob", "lake/manifest", "lake/remedy",
+		"lake/urlnorm", "serve/command", "serve/lookup", "starter/command", "worker/command",
+	},
+
 	"internal/cli":          {},
 	"internal/cpulevels":    {},
 	"internal/dial":         {},
@@ -161,10 +174,11 @@ var allowed = map[string][]string{
 	"internal/prefetch":     {},
 	"internal/processors":   {},
 	"internal/storemetrics": {"lake/blob"},
+	"internal/supervise":    {},
 	"internal/testenv":      {},
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
-		"lake/urlnorm",
+		"lake/manifest", "lake/pack", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},
 	"internal/tracing": {"activities", "lake/ingest", "workflows"},
@@ -208,10 +222,18 @@ func list(t *testing.T) []pkg {
 	}
 }
 
+// folder is the folder of a package, from the root of the module.
+func folder(p pkg) string {
+	if p.ImportPath+"/" == module {
+		return "."
+	}
+	return strings.TrimPrefix(p.ImportPath, module)
+}
+
 func TestImportsRunOneWay(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range list(t) {
-		name := strings.TrimPrefix(p.ImportPath, module)
+		name := folder(p)
 		seen[name] = true
 		may, ok := allowed[name]
 		if !ok {
@@ -257,7 +279,7 @@ func TestOnlyS3blobDependsOnTheAWSSDK(t *testing.T) {
 	uses := func(deps []string) bool {
 		return slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, sdk) })
 	}
-	programs := []string{"./serve", "./worker", "./starter"}
+	programs := []string{".", "./serve", "./worker", "./starter"}
 	for _, program := range programs {
 		if uses(dependencies(t, "nos3", program)) {
 			t.Errorf("%s depends on the AWS SDK although it is built with the tag nos3", program)
@@ -268,8 +290,7 @@ func TestOnlyS3blobDependsOnTheAWSSDK(t *testing.T) {
 	}
 	var libraries []string
 	for _, p := range list(t) {
-		if name := strings.TrimPrefix(p.ImportPath, module); name != "lake/blob/s3blob" &&
-			!slices.Contains(programs, "./"+name) {
+		if name := folder(p); name != "lake/blob/s3blob" && name != "." && !slices.Contains(programs, "./"+name) {
 			libraries = append(libraries, p.ImportPath)
 		}
 	}

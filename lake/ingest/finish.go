@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // FinishResult is the result of an ingest.
@@ -112,7 +113,7 @@ func finish(
 	if _, err := store.Put(ctx, out.BatchKey, data, blob.Condition{}); err != nil {
 		return FinishResult{}, err
 	}
-	out.Current, err = lake.FinishIngest(ctx, store, p.DatasetID, p.Batch, run, out.Digest)
+	out.Current, err = registry.FinishIngest(ctx, store, p.DatasetID, p.Batch, run, out.Digest)
 	return out, err
 }
 
@@ -257,7 +258,7 @@ func hadContent(ctx context.Context, store blob.Store, p *plan, digest string) (
 
 // hasContent reports whether the batch's current content has this digest.
 func hasContent(ctx context.Context, store blob.Store, p *plan, digest string) (bool, error) {
-	current, err := lake.CurrentBatches(ctx, store, p.DatasetID)
+	current, err := registry.CurrentBatches(ctx, store, p.DatasetID)
 	return err == nil && current[p.Batch] == digest, err
 }
 
@@ -298,7 +299,7 @@ func Cleanup(ctx context.Context, store blob.Store, run string) error {
 	var p plan
 	registered, err := load(ctx, store, planKey(run), &p)
 	if err == nil && registered && p.Run == run {
-		err = lake.AbandonIngest(ctx, store, p.DatasetID, p.Batch, run)
+		err = registry.AbandonIngest(ctx, store, p.DatasetID, p.Batch, run)
 	}
 	// Neither a damaged plan nor a damaged registry keeps staging from being removed.
 	if err != nil && !errors.Is(err, codec.ErrCorrupt) {

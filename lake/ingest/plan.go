@@ -18,6 +18,7 @@ import (
 	"github.com/urlake/urlake/lake/ingest/selection"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -173,16 +174,16 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	}
 	// These calls have lasting effects: a new dataset gets its id by the first, and the order of
 	// the calls of RegisterIngest is the order of ingests.
-	dataset, err := lake.RegisterDataset(ctx, store,
+	dataset, err := registry.RegisterDataset(ctx, store,
 		lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
 	if err != nil {
 		return plan{}, err
 	}
-	if _, err := lake.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
+	if _, err := registry.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
 		return plan{}, err
 	}
 	// All steps of the run follow these rules, also if the lake's change meanwhile.
-	rules, _, err := lake.LoadRules(ctx, store)
+	rules, _, err := registry.LoadRules(ctx, store)
 	if err != nil {
 		return plan{}, err
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/rejectlist"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -102,7 +104,7 @@ records. docs/sources.md explains the reasons.`,
 // readBatchRejects reads the rejects of a batch, or of all batches of a dataset in the order of
 // their names.
 func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch string, places int) ([]batchRejects, error) {
-	datasets, err := lake.Registry(ctx, store)
+	datasets, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -110,21 +112,23 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 	if i < 0 {
 		return nil, fmt.Errorf("the lake has no dataset %s; starter datasets lists them", dataset)
 	}
-	current, err := lake.CurrentBatches(ctx, store, datasets[i].ID)
+	current, err := registry.CurrentRecords(ctx, store, datasets[i].ID)
 	if err != nil {
 		return nil, err
 	}
 	names := slices.Sorted(maps.Keys(current))
 	if batch != "" {
-		if current[batch] == "" {
+		if _, ok := current[batch]; !ok {
 			return nil, fmt.Errorf("dataset %s has no finished batch %s; it has %s", dataset, batch, someNames(names))
 		}
 		names = []string{batch}
 	}
 	all := []batchRejects{}
+	packed := pack.NewView(store)
 	for _, name := range names {
-		key := lake.BatchKey(datasets[i].ID, name, current[name])
-		data, _, err := store.Get(ctx, key)
+		packed.Add(datasets[i].ID, name, current[name].Pack)
+		key := lake.BatchKey(datasets[i].ID, name, current[name].Digest)
+		data, _, err := packed.Get(ctx, key)
 		if errors.Is(err, blob.ErrNotExist) {
 			err = codec.Corrupt(key, "object", -1, "one that exists", "none")
 		}
@@ -140,7 +144,7 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 		if b.Rejects != nil {
 			r.Key = b.Rejects.Key
 		}
-		if r.Groups, err = rejectlist.Groups(ctx, store, b, places); err != nil {
+		if r.Groups, err = rejectlist.Groups(ctx, packed, b, places); err != nil {
 			return nil, err
 		}
 		all = append(all, r)

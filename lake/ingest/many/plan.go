@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/seekable"
 )
 
@@ -179,7 +180,7 @@ func fingerprint(options []byte, objects []ingest.Object) string {
 
 // changed returns the lists that have changed since they were taken up.
 func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]list, error) {
-	datasets, err := lake.Registry(ctx, store)
+	datasets, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +203,7 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 			continue
 		}
 		g.Go(func() error {
-			ingests, err := lake.Ingests(gctx, store, l.DatasetID)
+			ingests, err := registry.Ingests(gctx, store, l.DatasetID)
 			if err != nil {
 				return err
 			}
@@ -230,7 +231,7 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 }
 
 // currentOf returns the current ingest of a batch: the last one that has finished.
-func currentOf(ingests []lake.Ingest) (current lake.Ingest) {
+func currentOf(ingests []registry.Ingest) (current registry.Ingest) {
 	for _, i := range ingests {
 		if i.Digest != "" {
 			current = i
@@ -260,7 +261,7 @@ func (p *plan) register(ctx context.Context, store blob.Store, run string, lists
 	if err := RegisterIngests(ctx, store, small, p.Spec.batch(), run); err != nil {
 		return err
 	}
-	p.Rules, _, err = lake.LoadRules(ctx, store)
+	p.Rules, _, err = registry.LoadRules(ctx, store)
 	return err
 }
 
