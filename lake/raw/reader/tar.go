@@ -57,6 +57,7 @@ type tarParser struct {
 	firstLeftOut    string // the name of the first member left out
 	leftOutMarkdown bool   // a member left out is Markdown
 
+	ended     bool         // the end of the archive was read and checked
 	unread    []raw.Unread // the first members that cannot be read
 	unreadAll int64
 }
@@ -98,6 +99,9 @@ func (p *tarParser) Next(rec *raw.Record, rej *raw.Reject) error {
 
 // advance opens the next member that is not left out. It returns io.EOF at the end of the archive.
 func (p *tarParser) advance() error {
+	if p.ended {
+		return io.EOF
+	}
 	c := &p.outer.counts
 	for {
 		p.outer.in.SetLine(0) // an archive has no lines
@@ -115,6 +119,7 @@ func (p *tarParser) advance() error {
 					c.LeftOut, p.firstLeftOut)
 				return &raw.FormatError{Name: p.outer.name, Reason: reason, Advice: advice}
 			}
+			p.ended = true
 			return io.EOF
 		}
 		if err != nil {
