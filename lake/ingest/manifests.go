@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -43,9 +42,20 @@ func (in *inputs) list(ctx context.Context, manifest string, sel *selection.Sele
 	if err != nil {
 		return err
 	}
-	if !inventory.Is(data) {
-		return in.listLines(ctx, o, string(data), sel, all)
+	hidden, unwanted, before := sel.Hidden(), sel.Unwanted(), len(all.objects)
+	if inventory.Is(data) {
+		err = in.listReport(ctx, o, data, sel, all)
+	} else {
+		err = in.listLines(ctx, o, string(data), sel, all)
 	}
+	if err == nil && len(all.objects) == before && sel.Hidden() == hidden && sel.Unwanted() == unwanted {
+		return &InputError{Object: o.Name, Reason: "it lists nothing"}
+	}
+	return err
+}
+
+// listReport adds the objects of a report of S3 Inventory.
+func (in *inputs) listReport(ctx context.Context, o object, data []byte, sel *selection.Selection, all *found) error {
 	m, err := inventory.Parse(data)
 	if err != nil {
 		return &InputError{Object: o.Name, Reason: err.Error(), Err: err}
@@ -90,23 +100,23 @@ func (in *inputs) contentError(o object, src *unpack.Source, err error) error {
 
 // listLines adds the objects of inputs that stand one a line.
 func (in *inputs) listLines(ctx context.Context, o object, text string, sel *selection.Selection, all *found) error {
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for n := int64(1); lines.Scan(); n++ {
-		pattern := strings.TrimSpace(strings.TrimPrefix(lines.Text(), "\ufeff"))
+	var n, offset int64
+	for line := range strings.Lines(text) {
+		n++
+		at := offset
+		offset += int64(len(line))
+		pattern := strings.TrimSpace(strings.TrimPrefix(line, "\ufeff"))
 		if pattern == "" || strings.HasPrefix(pattern, "#") {
 			continue
 		}
 		err := in.findSome(ctx, pattern, sel, all)
 		var input *InputError
 		if errors.As(err, &input) {
-			return &InputError{Object: o.Name, Line: n, Reason: input.Error(), Err: input.Err}
+			return &InputError{Object: o.Name, Line: n, Offset: at, Reason: input.Error(), Err: input.Err}
 		}
 		if err != nil {
 			return err
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return &InputError{Object: o.Name, Reason: "it is no list of inputs: " + err.Error(), Err: err}
 	}
 	return nil
 }
