@@ -58,7 +58,8 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 		"`FORMAT` of the timestamp, e.g. '%d/%m/%Y %H:%M' or a layout of Go's time package (default: detected)")
 	fs.StringVar(&f.spec.SizeField, "size-field", "",
 		"`COLUMN` or JSON member to keep as size and to sum per domain, e.g. bytes or tokens")
-	fs.StringSliceVar(&f.spec.Extras, "extras", nil, "other `COLUMNS` to keep, by name; '*' keeps all")
+	fs.StringSliceVar(&f.spec.Extras, "extras", nil, "other `COLUMNS` to keep, by name; '*' keeps all, "+
+		"none keeps nothing; by default the capture fields of CDX, CDXJ, WARC, WACZ and crawl logs")
 	fs.BoolVar(&f.spec.KeepRaw, "keep-raw", false, "keep the raw URL in column raw_url where it differs from the canonical URL")
 	fs.IntVar(&f.spec.MaxLine, "max-line", 0, "longest record in `BYTES`; longer ones are rejected (default: 1 MiB)")
 	fs.Float64Var(&f.spec.MaxRejectRate, "max-reject-rate", ingest.DefaultMaxRejectRate,
