@@ -50,10 +50,11 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs.StringSliceVar(&f.spec.Exclude, "exclude", nil, "skip files and folders that match a `GLOB`, matched as for --include")
 	fs.StringVar(&f.spec.Format, "format", "auto",
 		"`FORMAT` of the inputs, in a tar archive of its members: "+
-			"lines, csv, tsv, jsonl, json, cdx, cdxj, parquet, or auto to detect it from the content")
+			"lines, csv, tsv, spaced, jsonl, json, cdx, cdxj, crawllog, warc, parquet, "+
+			"or auto to detect it from the content")
 	fs.StringVar(&f.spec.URLColumn, "url-column", "",
 		"`COLUMN` of the URL: its name, its number from 1, or a JSON member (default: detected)")
-	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "`COLUMN` or JSON member of the timestamp (default: detected)")
+	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "`COLUMN` or JSON member of the timestamp, none for no time (default: detected)")
 	fs.StringVar(&f.spec.TSFormat, "ts-format", "",
 		"`FORMAT` of the timestamp, e.g. '%d/%m/%Y %H:%M' or a layout of Go's time package (default: detected)")
 	fs.StringVar(&f.spec.SizeField, "size-field", "",
@@ -84,6 +85,9 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	in.Lake = url
 	if in.MaxRejectRate == 0 {
 		in.MaxRejectRate = ingest.NoRejects // in a Spec 0 stands for the default
+	}
+	if in.Extras != nil && len(in.Extras) == 0 {
+		in.Extras = []string{"none"} // of a Spec's JSON an empty list is none at all
 	}
 	if in.Dataset == "" {
 		return in, cli.Usagef("no dataset given; use --dataset NAME")
