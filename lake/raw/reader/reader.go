@@ -49,9 +49,9 @@ type Reader struct {
 // New opens an object. It plans by opt and the object's first bytes. r yields the object's bytes as
 // stored; name is its key or path, which breaks ties and is for errors.
 //
-// Parquet is not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader and
-// *io.SectionReader are, New reads only the columns it needs. Otherwise, and inside compression and
-// archives, it holds the file in memory, up to parquetin.MaxBuffered.
+// Parquet and WACZ are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader and
+// *io.SectionReader are, New reads only the columns or members it needs. Otherwise, and inside
+// compression and archives, it holds the file in memory, up to parquetin.MaxBuffered.
 //
 // The error is a *raw.FormatError if the object is in no format urlake reads. New reports damage to
 // a Parquet footer, and damage before the first decompressed byte; Next reports all other damage.
@@ -115,12 +115,10 @@ func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source
 		plan.Compression = compression
 		rd.src.Rewind()
 		return rd.startWARC(plan)
-	case isZip(head) && compression == raw.NoCompression && archive == nil:
+	case isZip(head) && archive == nil:
 		rd.src.Forget()
 		plan := raw.Plan{Compression: compression, Format: raw.WACZ, Members: &opt, MaxLine: opt.MaxLine}
-		if at, ok := r.(parquetin.RandomAccess); ok {
-			return rd.startWACZ(at, plan)
-		}
+		return rd.startWACZ(plan)
 	case isTar(head) && archive == nil:
 		rd.src.Forget()
 		plan := raw.Plan{Compression: compression, Format: raw.Tar, Members: &opt, MaxLine: opt.MaxLine}
@@ -185,12 +183,8 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 		plan.Members = &opt
 		return rd.startTar(plan)
 	case raw.WACZ:
-		at, ok := r.(parquetin.RandomAccess)
-		if !ok {
-			return nil, fmt.Errorf("%s: WACZ needs a reader with random access", name)
-		}
 		plan.Members = &opt
-		return rd.startWACZ(at, plan)
+		return rd.startWACZ(plan)
 	}
 	if plan.Encoding != "" {
 		head, err := rd.in.Peek(len("\xff\xfe"))
@@ -270,32 +264,41 @@ func (r *Reader) noteMember(p *memberParser) {
 	}
 }
 
-// openParquet reads the footer through the reader below if that has random access, else from a copy
-// of the object in memory.
+// openParquet reads the footer.
 func (r *Reader) openParquet() (*parquetin.Object, error) {
+	at, stored, err := r.randomAccess("a Parquet file")
+	if err != nil {
+		return nil, err
+	}
+	o, err := r.openParquetAt(at)
+	if stored > 0 {
+		r.src.Size = stored
+	}
+	return o, err
+}
+
+// randomAccess returns the reader below if that has random access, else a copy of the object in
+// memory, of which stored bytes were read. what is the object, for an error.
+func (r *Reader) randomAccess(what string) (at parquetin.RandomAccess, stored int64, err error) {
 	if at, ok := r.src.Below().(parquetin.RandomAccess); ok && r.plan.Compression == raw.NoCompression {
-		return r.openParquetAt(at)
+		return at, 0, nil
 	}
 	limit := r.src.Limit(parquetin.MaxBuffered, lowMemoryBuffered)
 	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, limit+1))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	switch {
 	case int64(len(data)) <= limit:
+		return bytes.NewReader(data), r.src.Used(), nil
 	case r.src.LowMemory:
-		return nil, raw.ErrLowMemory
-	default:
-		return nil, &raw.FormatError{
-			Name:   r.name,
-			Reason: fmt.Sprintf("it is a Parquet file of more than %d MiB inside compression or an archive", parquetin.MaxBuffered>>20),
-			Advice: "unpack it first",
-		}
+		return nil, 0, raw.ErrLowMemory
 	}
-	stored := r.src.Used()
-	o, err := r.openParquetAt(bytes.NewReader(data))
-	r.src.Size = stored
-	return o, err
+	return nil, 0, &raw.FormatError{
+		Name:   r.name,
+		Reason: fmt.Sprintf("it is %s of more than %d MiB inside compression or an archive", what, parquetin.MaxBuffered>>20),
+		Advice: "unpack it first",
+	}
 }
 
 func (r *Reader) openParquetAt(at parquetin.RandomAccess) (*parquetin.Object, error) {

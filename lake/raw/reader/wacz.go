@@ -13,7 +13,6 @@ import (
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/detect"
-	"github.com/urlake/urlake/lake/raw/parquetin"
 	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
@@ -26,7 +25,11 @@ func isZip(head []byte) bool { return bytes.HasPrefix(head, []byte(zipMagic)) }
 // startWACZ opens a WACZ (https://specs.webrecorder.net/wacz/1.1.1/), a zip of WARC files, their
 // CDXJ index and pages. Its captures are read from the index, which replay uses too and which knows
 // where each record is; without an index they are read from the WARC files.
-func (r *Reader) startWACZ(at parquetin.RandomAccess, plan raw.Plan) (*Reader, error) {
+func (r *Reader) startWACZ(plan raw.Plan) (*Reader, error) {
+	at, stored, err := r.randomAccess("a WACZ")
+	if err != nil {
+		return nil, r.fail(err)
+	}
 	members := *plan.Members
 	members.LowMemory = false
 	p := &waczParser{memberParser: memberParser{outer: r, opt: *plan.Members}}
@@ -36,7 +39,9 @@ func (r *Reader) startWACZ(at parquetin.RandomAccess, plan raw.Plan) (*Reader, e
 	r.in = text.NewRowInput()
 	r.in.SetRange(0, 0)
 	r.in.SetLine(0)
-	r.src.SetSize(at.Size())
+	if stored == 0 {
+		r.src.SetSize(at.Size())
+	}
 	z, err := openZip(&countedAt{at: at, src: r.src}, at.Size(), r.src.Limit(maxZipDirectory, lowZipDirectory))
 	switch {
 	case r.src.Err != nil:
@@ -158,7 +163,7 @@ func (c *countedAt) ReadAt(p []byte, off int64) (int, error) {
 	}
 	n, err := c.at.ReadAt(p, off)
 	c.src.ReadBelow(int64(n))
-	if c.limit == 0 {
+	if c.limit == 0 && c.src.Size > 0 {
 		c.src.SetFetched(off + int64(n))
 	}
 	if err != nil && err != io.EOF {
