@@ -68,8 +68,9 @@ var allowed = map[string][]string{
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/part", "lake/partwriter", "lake/raw",
-		"lake/raw/reader", "lake/raw/text", "lake/registry", "lake/row", "lake/rowsort",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
+		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader",
+		"lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row", "lake/rowsort",
 		"lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/many": {

@@ -267,7 +267,8 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 	return nil, &InputError{Reason: s.String(), Err: refused[0]}
 }
 
-// skips reports whether err is the fault of an object's content, and spec says to skip such objects.
+// skips reports whether err is the fault of an object's content, and spec says to skip such
+// objects.
 func skips(spec *Spec, err error) bool {
 	var input *InputError
 	return spec.SkipUnreadable && errors.As(err, &input) && errors.Is(input.Err, raw.ErrInput)

@@ -167,8 +167,8 @@ type Record struct {
 	// Member is the name of the archive's member that holds the record, "" outside of archives.
 	Member string
 	// Line is the record's first line, from 1, and Offset the offset of its first byte, both in the
-	// decompressed object or member. In Parquet Line is the row and Offset is -1. In WARC Line is 0,
-	// and Offset that in the object or member as stored.
+	// decompressed object or member. In Parquet Line is the row and Offset is -1. In WARC Line is
+	// 0, and Offset that in the object or member as stored.
 	Line, Offset int64
 	// BadTS is Reject.Value of a record that is rejected for its time, between a parser and its
 	// reader.

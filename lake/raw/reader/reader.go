@@ -1,5 +1,5 @@
-// Package reader yields the records of an object: of a list, a table, JSON, what web archives have, a
-// Parquet file, or an archive of these, plain or compressed. New plans and opens an object; Open
+// Package reader yields the records of an object: of a list, a table, JSON, what web archives have,
+// a Parquet file, or an archive of these, plain or compressed. New plans and opens an object; Open
 // opens it by a plan that another process made. Ranges cuts a large object, and OpenRange reads one
 // of its ranges. Package raw describes what a Reader promises; lake/ingest calls it.
 package reader
@@ -49,7 +49,8 @@ type Reader struct {
 // New opens an object. It plans by opt and the object's first bytes. r yields the object's bytes as
 // stored; name is its key or path, which breaks ties and is for errors.
 //
-// Parquet and WACZ are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader and
+// Parquet and WACZ are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader
+// and
 // *io.SectionReader are, New reads only the columns or members it needs. Otherwise, and inside
 // compression and archives, it holds the file in memory, up to parquetin.MaxBuffered.
 //
