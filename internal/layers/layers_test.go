@@ -57,13 +57,14 @@ var allowed = map[string][]string{
 		"internal/thrift", "lake/codec", "lake/raw", "lake/raw/jsondoc", "lake/raw/text",
 		"lake/raw/timestamp", "lake/raw/unpack",
 	},
+	"lake/raw/warcin": {"lake/codec", "lake/raw", "lake/raw/text", "lake/raw/unpack"},
 	"lake/raw/detect": {
 		"lake/raw", "lake/raw/jsondoc", "lake/raw/parquetin", "lake/raw/text",
-		"lake/raw/timestamp", "lake/raw/unpack",
+		"lake/raw/timestamp", "lake/raw/unpack", "lake/raw/warcin",
 	},
 	"lake/raw/reader": {
 		"lake/codec", "lake/raw", "lake/raw/detect", "lake/raw/parquetin", "lake/raw/text",
-		"lake/raw/unpack", "lake/seekable",
+		"lake/raw/unpack", "lake/raw/warcin", "lake/seekable",
 	},
 
 	"lake/ingest": {
