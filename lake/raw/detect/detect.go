@@ -235,7 +235,7 @@ func (d *detector) detect() error {
 // sniff returns the format of text. It rejects text in formats that urlake does not read.
 func (d *detector) sniff() (string, error) {
 	start := bytes.TrimLeft(d.text, " \t\r\n\v\f\x1e")
-	if text.IsCDXHeader(d.text) {
+	if text.IsCDXHeader(d.firstLine()) {
 		return raw.CDX, nil
 	}
 	if len(start) == 0 {
@@ -257,14 +257,17 @@ func (d *detector) sniff() (string, error) {
 			return raw.JSONLines, nil
 		}
 	}
-	most := func(f func([]byte) bool) bool { // for nine of ten lines
-		n := 0
+	most := func(f func([]byte) bool) bool { // for nine of ten lines, headers of CDXJ left out
+		n, of := 0, 0
 		for _, l := range lines {
-			if f(l) {
+			if l[0] == '!' {
+				continue
+			}
+			if of++; f(l) {
 				n++
 			}
 		}
-		return n > 0 && n*10 >= len(lines)*9
+		return n > 0 && n*10 >= of*9
 	}
 	switch {
 	case most(d.isCDXJLine):
@@ -304,6 +307,11 @@ func (d *detector) lines() [][]byte {
 		}
 	}
 	return lines
+}
+
+func (d *detector) firstLine() []byte {
+	line, _, _ := bytes.Cut(d.text, []byte{d.eol()})
+	return line
 }
 
 // complete reports whether the head ends with a whole line.
