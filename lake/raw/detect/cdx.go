@@ -89,9 +89,28 @@ func (d *detector) cdxLines(separator byte) *table {
 	return t
 }
 
+// firstLines reports whether f is true of at least half of the first lines. What it keeps from being
+// looked at closely makes the planning of lists fast.
+func (d *detector) firstLines(f func(line []byte) bool) bool {
+	lines := d.lines()
+	lines = lines[:min(len(lines), 20)]
+	n := 0
+	for _, l := range lines {
+		if f(l) {
+			n++
+		}
+	}
+	return n*2 >= len(lines)
+}
+
 // findCDX returns the layout of a CDX index without a header, nil if the text is none.
 func (d *detector) findCDX() *cdxLayout {
 	for _, separator := range []byte{' ', '\t'} {
+		if !d.firstLines(func(l []byte) bool {
+			return slices.ContainsFunc(bytes.Split(l, []byte{separator}), isCDXTime)
+		}) {
+			continue
+		}
 		t := d.cdxLines(separator)
 		if t == nil || t.width < 4 {
 			continue

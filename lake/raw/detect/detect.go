@@ -156,7 +156,8 @@ type detector struct {
 	whole     bool   // text is all of the object
 	time      timestamp.Format
 	plan      raw.Plan
-	noTime    bool // the options want no time
+	noTime    bool     // the options want no time
+	sample    [][]byte // what lines returns
 }
 
 // captures reports whether the object is read by raw.RulesCaptures.
@@ -289,7 +290,10 @@ func (d *detector) sniff() (string, error) {
 // lines returns the first sampleRows lines that are neither blank nor comments. It leaves out a
 // last line that may continue past the head, unless it is the only one.
 func (d *detector) lines() [][]byte {
-	var lines [][]byte
+	if d.sample != nil {
+		return d.sample
+	}
+	lines := [][]byte{}
 	in := d.input(d.text)
 	for len(lines) < sampleRows {
 		line, long, err := in.ReadLine()
@@ -306,6 +310,7 @@ func (d *detector) lines() [][]byte {
 			lines = append(lines, line)
 		}
 	}
+	d.sample = lines
 	return lines
 }
 
