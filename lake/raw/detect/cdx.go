@@ -170,8 +170,8 @@ func cdxKinds(values []string) string {
 	return kinds
 }
 
-// inferLegend returns the legend of columns with these kinds, "" unless they have a time, a URL or a
-// SURT key, and what only a capture has. ? stands for an unknown column.
+// inferLegend returns the legend of columns with these kinds, "" unless they have a time, a URL or
+// a SURT key, and what only a capture has. ? stands for an unknown column.
 func inferLegend(kinds []string) string {
 	legend := slices.Repeat([]string{"?"}, len(kinds))
 	find := func(letter string, from int) int {
@@ -384,8 +384,8 @@ func (d *detector) noteKeys() {
 	d.note("it has no original URLs; they are made of its keys, which lack the scheme and, mostly, www")
 }
 
-// cdxColumn resolves the name or number of a CDX column. A capture field may also have the name that
-// the CDX server gives it.
+// cdxColumn resolves the name or number of a CDX column. A capture field may also have the name
+// that the CDX server gives it.
 func (d *detector) cdxColumn(want string) (raw.Column, error) {
 	columns := d.plan.Columns
 	i := slices.Index(columns, want)

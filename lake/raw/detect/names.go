@@ -34,7 +34,8 @@ var urlNames = map[string]int{
 	"domain": classHost, "hostname": classHost, "host": classHost, "fqdn": classHost,
 }
 
-// otherURLs are words that say that a URL belongs to the record, but is not what the record is about.
+// otherURLs are words that say that a URL belongs to the record, but is not what the record is
+// about.
 var otherURLs = wordSet("fact check checks factcheck claim review proof citation evidence " +
 	"image img images picture pic photo thumbnail thumb logo icon favicon avatar banner cover poster preview " +
 	"screenshot audio video media embed player " +

@@ -178,10 +178,11 @@ func (d *detector) sniffTable() string {
 	return raw.Lines
 }
 
-// isSpaced reports whether the lines are the rows of a table between blanks and not URLs with blanks
-// inside. Nine of ten have the same number of fields, and URLs in the same one; and the header names
-// it, or a field stands before the URL, or the others hold nothing that could continue a URL. If the
-// columns are aligned, one such field is enough. sure means that the object is known to be a table.
+// isSpaced reports whether the lines are the rows of a table between blanks and not URLs with
+// blanks inside. Nine of ten have the same number of fields, and URLs in the same one; and the
+// header names it, or a field stands before the URL, or the others hold nothing that could continue
+// a URL. If the columns are aligned, one such field is enough. sure means that the object is known
+// to be a table.
 func (d *detector) isSpaced(sure bool) bool {
 	if !d.captures() || !d.firstLines(func(l []byte) bool {
 		return bytes.ContainsAny(text.TrimSpace(l), " \t")

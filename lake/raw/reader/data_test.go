@@ -502,8 +502,8 @@ func TestOwnData(t *testing.T) {
 	}
 }
 
-// TestRunsKeepTheirRules reads the files in testdata/ by the rules and the plans of builds that knew
-// no capture fields. testdata/rules1 has what these made of them.
+// TestRunsKeepTheirRules reads the files in testdata/ by the rules and the plans of builds that
+// knew no capture fields. testdata/rules1 has what these made of them.
 func TestRunsKeepTheirRules(t *testing.T) {
 	wants, err := filepath.Glob("testdata/rules1/*.want")
 	if err != nil {

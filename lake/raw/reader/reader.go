@@ -1,5 +1,5 @@
-// Package reader yields the records of an object: of a list, a table, JSON, what web archives have, a
-// Parquet file, or an archive of these, plain or compressed. New plans and opens an object; Open
+// Package reader yields the records of an object: of a list, a table, JSON, what web archives have,
+// a Parquet file, or an archive of these, plain or compressed. New plans and opens an object; Open
 // opens it by a plan that another process made. Ranges cuts a large object, and OpenRange reads one
 // of its ranges. Package raw describes what a Reader promises; lake/ingest calls it.
 package reader
@@ -49,7 +49,8 @@ type Reader struct {
 // New opens an object. It plans by opt and the object's first bytes. r yields the object's bytes as
 // stored; name is its key or path, which breaks ties and is for errors.
 //
-// Parquet and WACZ are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader and
+// Parquet and WACZ are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader
+// and
 // *io.SectionReader are, New reads only the columns or members it needs. Otherwise, and inside
 // compression and archives, it holds the file in memory, up to parquetin.MaxBuffered.
 //
@@ -248,7 +249,7 @@ func (r *Reader) startTar(plan raw.Plan) (*Reader, error) {
 	plan.Members = &members
 	r.plan = plan
 	r.parse = p
-	if err := p.advance(); err != nil && err != io.EOF {
+	if err := p.next(); err != nil && err != io.EOF {
 		return nil, r.fail(err)
 	}
 	r.noteMember(&p.memberParser)
@@ -359,6 +360,28 @@ func (r *Reader) Notes() []string {
 	return notes
 }
 
+// archive is a parser of an archive's members.
+type archive interface{ members() *memberParser }
+
+// Member returns the member of an archive that is being read and its plan. ok is false outside of
+// archives and between members.
+func (r *Reader) Member() (name string, plan raw.Plan, ok bool) {
+	a, ok := r.parse.(archive)
+	if !ok || a.members().current == nil {
+		return "", raw.Plan{}, false
+	}
+	return a.members().member, a.members().current.plan, true
+}
+
+// Unread returns the first members of an archive that were left out so far because they cannot be
+// read, and the number of all of them. There are none without raw.Options.SkipUnreadable.
+func (r *Reader) Unread() (first []raw.Unread, all int64) {
+	if a, ok := r.parse.(archive); ok {
+		return a.members().unread, a.members().unreadAll
+	}
+	return nil, 0
+}
+
 // Counts returns the counts so far.
 func (r *Reader) Counts() raw.Counts { return r.counts }
 
@@ -379,6 +402,9 @@ func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 	}
 	if r.rej.Reason != "" {
 		r.counts.Rejects++
+		if r.rej.Reason == raw.BadTS && r.rej.Member == "" {
+			r.rej.Value = r.rec.BadTS
+		}
 		at := r.in.Record()
 		r.rej.Line, r.rej.Offset = at.Line, at.Offset
 		return nil, &r.rej, nil

@@ -48,14 +48,15 @@ type memberParser struct {
 	current *Reader    // nil between members
 	member  string     // the name of the current member
 	before  raw.Counts // the archive's counts before the current member
+
+	unread    []raw.Unread // the first members that cannot be read
+	unreadAll int64
 }
 
 func (p *memberParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	for {
-		if p.current == nil {
-			if err := p.advance(); err != nil {
-				return err
-			}
+		if err := p.next(); err != nil {
+			return err
 		}
 		memberRec, memberRej, err := p.current.Next()
 		c, in := &p.outer.counts, p.current.counts
@@ -64,7 +65,7 @@ func (p *memberParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		c.Spaced = p.before.Spaced + in.Spaced
 		c.BadTS = p.before.BadTS + in.BadTS
 		switch {
-		case err == io.EOF:
+		case err == io.EOF, err != nil && p.skip(err):
 			p.before, p.current = *c, nil
 			continue
 		case err != nil:
@@ -81,19 +82,37 @@ func (p *memberParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	}
 }
 
-// open makes r, which yields a member, the current one.
-func (p *memberParser) open(r io.Reader) (err error) {
-	p.outer.counts.Members++
-	p.current, err = newMember(r, p.outer.name+"/"+p.member, p.opt, p.outer.src)
-	if err != nil {
-		return p.fault(err)
+// next opens the next member that is not skipped unless one is open. It returns io.EOF at the end
+// of the archive.
+func (p *memberParser) next() error {
+	for p.current == nil {
+		if err := p.advance(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
+// members returns the part of the parser that all archives share.
+func (p *memberParser) members() *memberParser { return p }
+
+// open makes r, which yields a member, the current one, unless the member is skipped.
+func (p *memberParser) open(r io.Reader) (err error) {
+	p.outer.counts.Members++
+	p.current, err = newMember(r, p.outer.name+"/"+p.member, p.opt, p.outer.src)
+	switch {
+	case err == nil:
+		return nil
+	case p.skip(err):
+		p.current = nil
+		return nil
+	}
+	return p.fault(err)
+}
+
 // tarParser reads the members of a tar archive. It leaves out and counts links, devices, and files
 // that hold no records by their name (see isLeftOut). Every other file must be readable, so that no
-// data is skipped.
+// data is skipped, unless raw.Options.SkipUnreadable is set.
 type tarParser struct {
 	memberParser
 	stream *tarStream
@@ -148,6 +167,33 @@ func (p *tarParser) advance() error {
 		}
 		return p.open(p.tr)
 	}
+}
+
+// maxUnread is how many unread members of an archive are named.
+const maxUnread = 1000
+
+// skip reports whether an error of the current member leaves out the member, or the rest of it, and
+// not the whole archive. It then notes the member.
+func (p *memberParser) skip(err error) bool {
+	var format *raw.FormatError
+	var data *raw.DataError
+	u := raw.Unread{Member: p.member}
+	switch {
+	case !p.opt.SkipUnreadable || p.outer.src.Err != nil:
+		return false
+	case errors.As(err, &format):
+		if u.Reason = format.Reason; format.Advice != "" {
+			u.Reason += "; " + format.Advice
+		}
+	case errors.As(err, &data) && !p.opt.LowMemory: // with more memory it may be readable
+		u.Line, u.Offset, u.Reason = data.Line, data.Offset, data.Reason()
+	default:
+		return false
+	}
+	if p.unreadAll++; len(p.unread) < maxUnread {
+		p.unread = append(p.unread, u)
+	}
+	return true
 }
 
 // checkEnd checks that the archive ends with its end mark, and skips the zero bytes after it.

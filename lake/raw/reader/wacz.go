@@ -57,7 +57,7 @@ func (r *Reader) startWACZ(plan raw.Plan) (*Reader, error) {
 		return nil, &raw.FormatError{Name: r.name, Reason: "it is a zip archive, but no WACZ with an index or WARC files",
 			Advice: "unpack it, or save the table of an office document as CSV"}
 	}
-	if err := p.advance(); err != nil && err != io.EOF {
+	if err := p.next(); err != nil && err != io.EOF {
 		return nil, r.fail(err)
 	}
 	r.parse = p

@@ -93,9 +93,9 @@ func (r *SpacedRows) Next() (cells [][]byte, reason string, err error) {
 	}
 }
 
-// CrawlLogColumns are the fields of a line of crawl.log, the log of Heritrix about every URL that it
-// tried to fetch (https://heritrix.readthedocs.io/en/latest/operating.html#crawl-log). The last one
-// is only there if the crawl is set so, and may have blanks.
+// CrawlLogColumns are the fields of a line of crawl.log, the log of Heritrix about every URL that
+// it tried to fetch (https://heritrix.readthedocs.io/en/latest/operating.html#crawl-log). The last
+// one is only there if the crawl is set so, and may have blanks.
 var CrawlLogColumns = []string{
 	"logged", raw.Status, "size", "url", "path", raw.Via, raw.MIME, "thread", "timestamp", raw.Digest,
 	"source", "annotations", "info",

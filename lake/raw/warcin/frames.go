@@ -12,12 +12,12 @@ import (
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
-// members are the parts that a WARC file is compressed in. A file that is written for replay has one
-// for every record, which can then be read by itself.
+// members are the parts that a WARC file is compressed in. A file that is written for replay has
+// one for every record, which can then be read by itself.
 type members interface {
 	// next begins the next member and returns the offset of its first stored byte, -1 if members
-	// have none. After the last member the error is io.EOF. The caller has read the member before to
-	// its end, or called skip.
+	// have none. After the last member the error is io.EOF. The caller has read the member before
+	// to its end, or called skip.
 	next() (offset int64, err error)
 	// Read yields the decompressed bytes of the member, io.EOF at its end.
 	io.Reader

@@ -2,9 +2,9 @@
 // zstd, usually with a member or frame for every record.
 //
 // A record is a capture if its type is response, resource or revisit, as in CDX indexes. Of its
-// block, only the header of an HTTP response is looked at; the rest is passed by its length. In zstd
-// it is not decompressed, if the frame's header says how long it is; a member of gzip has to be
-// decompressed to find its end. Memory is bounded by the longest line of a header.
+// block, only the header of an HTTP response is looked at; the rest is passed by its length. In
+// zstd it is not decompressed, if the frame's header says how long it is; a member of gzip has to
+// be decompressed to find its end. Memory is bounded by the longest line of a header.
 //
 // Package lake/raw/reader reads through it, lake/raw/detect plans.
 package warcin
@@ -111,8 +111,8 @@ func NewParser(name string, src *unpack.Source, in *text.Input, plan raw.Plan, f
 	return p, nil
 }
 
-// Unaddressed returns how many captures cannot be read by themselves, because several records are in
-// one member.
+// Unaddressed returns how many captures cannot be read by themselves, because several records are
+// in one member.
 func (p *Parser) Unaddressed() int64 { return p.unaddressed }
 
 // Next implements text.Parser.
@@ -401,7 +401,8 @@ func (p *Parser) httpHeader(left int64) (rest int64, err error) {
 	return left, nil
 }
 
-// ignoreEOF returns nil for the end of the member: that the record is too short is found at its end.
+// ignoreEOF returns nil for the end of the member: that the record is too short is found at its
+// end.
 func ignoreEOF(err error) error {
 	if err == io.EOF {
 		return nil
@@ -409,8 +410,8 @@ func ignoreEOF(err error) error {
 	return err
 }
 
-// endRecord passes the rest of the record's block. It sets where the record is, if it can be read by
-// itself, and returns whether the member ended before the record.
+// endRecord passes the rest of the record's block. It sets where the record is, if it can be read
+// by itself, and returns whether the member ended before the record.
 func (p *Parser) endRecord(begin, rest int64) (short bool, err error) {
 	more := false
 	behind := p.members.size() - (p.made - int64(p.r.Buffered())) - rest
