@@ -89,8 +89,8 @@ func (d *detector) cdxLines(separator byte) *table {
 	return t
 }
 
-// firstLines reports whether f is true of at least half of the first lines. What it keeps from being
-// looked at closely makes the planning of lists fast.
+// firstLines reports whether f is true of at least half of the first lines. It is asked before a
+// closer look, so that planning a list stays fast.
 func (d *detector) firstLines(f func(line []byte) bool) bool {
 	lines := d.lines()
 	lines = lines[:min(len(lines), 20)]

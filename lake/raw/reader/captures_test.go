@@ -217,8 +217,8 @@ func rowsOf(t *testing.T, name string, data []byte, opt raw.Options) (rows []str
 	return rows, r
 }
 
-// TestCrawl holds that the WARC file of a crawl, however it is compressed, gives the rows of its CDX
-// and CDXJ.
+// TestCrawl holds that the WARC file of a crawl, however it is compressed, gives the rows of its
+// CDX and CDXJ.
 func TestCrawl(t *testing.T) {
 	for how, file := range warcFiles {
 		t.Run(how, func(t *testing.T) {
@@ -298,8 +298,8 @@ func zipOf(tb testing.TB, members ...string) []byte {
 }
 
 // TestCrawlLog holds that a crawl's log has the captures of its CDX: URL, time, status, media type
-// and digest. The status of a file that is not fetched by HTTP, and the media type of a revisit, are
-// only in the log.
+// and digest. The status of a file that is not fetched by HTTP, and the media type of a revisit,
+// are only in the log.
 func TestCrawlLog(t *testing.T) {
 	captures := crawl()
 	log := crawlLogOf(captures)
@@ -446,8 +446,8 @@ func TestBlanksInLines(t *testing.T) {
 	}
 }
 
-// TestDamagedWARC holds that a bad record costs one record where the file says where it ends, and is
-// an error with its place elsewhere.
+// TestDamagedWARC holds that a bad record costs one record where the file says where it ends, and
+// is an error with its place elsewhere.
 func TestDamagedWARC(t *testing.T) {
 	good := func(url string) string {
 		return record("resource", url, "text/plain", "2024-05-06T07:08:09Z", "", "x")
