@@ -3,6 +3,7 @@
 // environment variables; a number of lines or keys that is 0 leaves the measurement out:
 //
 //	BENCH_ROWS         lines that urlake and DuckDB ingest; 20 million
+//	BENCH_LIST_ROWS    lines of one list that both ingest by itself; 2.5 million
 //	BENCH_ROUNDS       how often each of the two ingests, in turns; 2
 //	BENCH_KEYS         keys of the largest perfect hash; 10 million
 //	BENCH_GROWTH       lines of the largest lake whose growth, publishes and segments are measured: lakes of
@@ -114,7 +115,7 @@ func run(ctx context.Context) error {
 		return json.NewEncoder(os.Stdout).Encode(out)
 	}
 	setting := map[string]int64{
-		"BENCH_ROWS": 2e7, "BENCH_ROUNDS": 2, "BENCH_KEYS": 1e7, "BENCH_GROWTH": 1e7, "BENCH_WORKER_ROWS": 2e6,
+		"BENCH_ROWS": 2e7, "BENCH_LIST_ROWS": 2.5e6, "BENCH_ROUNDS": 2, "BENCH_KEYS": 1e7, "BENCH_GROWTH": 1e7, "BENCH_WORKER_ROWS": 2e6,
 		"BENCH_SERVE_ROWS": 5e6, "BENCH_SERVE_LISTS": usualLists,
 	}
 	for name := range setting {
@@ -137,8 +138,14 @@ func run(ctx context.Context) error {
 	defer os.RemoveAll(dir)
 	started := time.Now()
 	fmt.Printf("machine: %s\n", machine())
+	rounds := int(max(setting["BENCH_ROUNDS"], 1))
 	if rows := setting["BENCH_ROWS"]; rows > 0 {
-		if err := compare(ctx, rows, int(max(setting["BENCH_ROUNDS"], 1)), filepath.Join(dir, "ingest")); err != nil {
+		if err := compare(ctx, root, rows, rounds, filepath.Join(dir, "ingest")); err != nil {
+			return err
+		}
+	}
+	if rows := setting["BENCH_LIST_ROWS"]; rows > 0 {
+		if err := oneList(ctx, root, rows, rounds, filepath.Join(dir, "list")); err != nil {
 			return err
 		}
 	}
@@ -183,8 +190,9 @@ func child(ctx context.Context, out any, role string, args ...string) error {
 	return json.Unmarshal(stdout.Bytes(), out)
 }
 
-// compare ingests the same lists with urlake and with DuckDB in turns.
-func compare(ctx context.Context, rows int64, rounds int, dir string) error {
+// compare ingests the same lists with urlake and with DuckDB in turns: urlake through its front
+// door, and its steps alone.
+func compare(ctx context.Context, root string, rows int64, rounds int, dir string) error {
 	lists, lakeDir, out := filepath.Join(dir, "lists"), filepath.Join(dir, "lake"), filepath.Join(dir, "lists", "out")
 	defer os.RemoveAll(dir)
 	var bytes int64
@@ -192,12 +200,42 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 		return err
 	}
 	fmt.Printf("\nIngest: %d lines, %.1f MB in %d lists, %d rounds, two threads each\n", rows, float64(bytes)/1e6, options(rows, usualLists).Datasets, rounds)
+	door, err := openFront(ctx, root, filepath.Join(dir, "front"))
+	if err != nil {
+		return err
+	}
+	if door == nil {
+		fmt.Println("  without the front door: needs bin/temporal (make tools)")
+	} else {
+		defer door.stop()
+	}
+	all, err := filepath.Glob(filepath.Join(lists, "*.txt"))
+	if err != nil {
+		return err
+	}
 	var ours []built
 	var theirs []copied
+	var through []entered
+	var frontRows int64
 	for round := range rounds {
 		// Neither contestant pays for removing the last round's files or for flushing the other's.
 		if err := errors.Join(os.RemoveAll(lakeDir), os.RemoveAll(out)); err != nil {
 			return err
+		}
+		if door != nil {
+			syscall.Sync()
+			e, err := door.ingest(ctx, lakeDir, append([]string{"--datasets-from", "files"}, all...)...)
+			if err != nil {
+				return err
+			}
+			_, got, _, err := columnBytes(filepath.Join(lakeDir, "urls"))
+			if err != nil {
+				return err
+			}
+			through, frontRows = append(through, e), got
+			if err := os.RemoveAll(lakeDir); err != nil {
+				return err
+			}
 		}
 		syscall.Sync()
 		profile := ""
@@ -213,7 +251,11 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 		if err := child(ctx, &b, "duckdb", lists); err != nil {
 			return err
 		}
-		fmt.Printf("  round %d: urlake %.1f s (%.1f s CPU), DuckDB %s %.1f s (%.1f s CPU), load average %s\n",
+		if door != nil {
+			e := through[round]
+			fmt.Printf("  round %d: front door %.1f s (CPU: worker %.1f s, Temporal %.1f, starter %.1f)\n", round+1, e.Seconds, e.Worker, e.Temporal, e.Starter)
+		}
+		fmt.Printf("  round %d: steps alone %.1f s (%.1f s CPU), DuckDB %s %.1f s (%.1f s CPU), load average %s\n",
 			round+1, a.Seconds, a.CPU, b.Version, b.Seconds, b.CPU, loadAverage())
 		ours, theirs = append(ours, a), append(theirs, b)
 	}
@@ -241,8 +283,20 @@ func compare(ctx context.Context, rows int64, rounds int, dir string) error {
 		return err
 	}
 	n := float64(rows)
+	if door != nil {
+		if frontRows != last.Rows {
+			return fmt.Errorf("%d rows through the front door, %d by the steps alone", frontRows, last.Rows)
+		}
+		seconds := medianOf(through, func(e entered) float64 { return e.Seconds })
+		cpu := medianOf(through, entered.cpu)
+		fmt.Println("  From the start of starter ingest --datasets-from files --wait to its end, version published:")
+		table("", "urlake", "DuckDB", "urlake / DuckDB")
+		table("lines a second", fmt.Sprintf("%.0f", n/seconds), fmt.Sprintf("%.0f", n/them), ratio(them/seconds)+", to be 3")
+		table("CPU, µs a line", fmt.Sprintf("%.2f", cpu/n*1e6), fmt.Sprintf("%.2f", cpuThem/n*1e6), ratio(cpu/cpuThem))
+	}
+	fmt.Println("  The steps alone, in one process, without Temporal:")
 	table("", "urlake", "DuckDB", "urlake / DuckDB")
-	table("lines a second", fmt.Sprintf("%.0f", n/us), fmt.Sprintf("%.0f", n/them), ratio(them/us)+", to be 3")
+	table("lines a second", fmt.Sprintf("%.0f", n/us), fmt.Sprintf("%.0f", n/them), ratio(them/us))
 	table("CPU, µs a line", fmt.Sprintf("%.2f", cpuUs/n*1e6), fmt.Sprintf("%.2f", cpuThem/n*1e6), ratio(cpuUs/cpuThem))
 	table("peak memory, MB", fmt.Sprintf("%.0f", memUs/1e6), fmt.Sprintf("%.0f", memThem/1e6), ratio(memUs/memThem))
 	table("rows", strconv.FormatInt(last.Rows, 10), strconv.FormatInt(duckRows, 10), "equal lines of a list are one row in urlake")

@@ -25,37 +25,24 @@ func workers(ctx context.Context, root string, rows int64, dir string) error {
 	defer os.RemoveAll(dir)
 	fmt.Printf("\nWorkers: ingest of %d lines in %d files, one dataset, through Temporal; each worker has one processor\n",
 		rows, options(rows, usualLists).Datasets)
-	temporal := filepath.Join(root, "bin", "temporal")
-	if _, err := os.Stat(temporal); err != nil {
-		if temporal, err = exec.LookPath("temporal"); err != nil {
-			fmt.Println("  left out: needs bin/temporal (make tools)")
-			return nil
-		}
+	temporal := temporalProgram(root)
+	if temporal == "" {
+		fmt.Println("  left out: needs bin/temporal (make tools)")
+		return nil
 	}
 	lists := filepath.Join(dir, "lists")
 	var size int64
 	if err := child(ctx, &size, "lists", strconv.FormatInt(rows, 10), strconv.Itoa(usualLists), lists); err != nil {
 		return err
 	}
-	compile := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", dir+string(filepath.Separator), "./worker", "./starter")
-	compile.Stderr = os.Stderr
-	if err := compile.Run(); err != nil {
-		return fmt.Errorf("build worker: %w", err)
-	}
-	address, err := freeAddress()
-	if err != nil {
+	if err := buildPrograms(ctx, root, dir); err != nil {
 		return err
 	}
-	_, port, _ := net.SplitHostPort(address)
-	stop, err := background(ctx, nil, temporal, "server", "start-dev", "--ip", "127.0.0.1", "--port", port,
-		"--headless", "--log-level", "error", "--db-filename", filepath.Join(dir, "temporal.db"))
+	address, _, stop, err := startTemporal(ctx, temporal, dir)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if err := temporalServes(ctx, temporal, address); err != nil {
-		return err
-	}
 	var times [2][]float64
 	for range workerRounds {
 		for i := range times {
@@ -86,7 +73,7 @@ func workTogether(ctx context.Context, programs, lakeDir, lists, address string,
 		if err := os.MkdirAll(temp, 0o777); err != nil {
 			return 0, err
 		}
-		stop, err := background(ctx, env, filepath.Join(programs, "worker"), "--lake", lakeDir, "--concurrency", "1", "--temp-dir", temp)
+		_, stop, err := background(ctx, env, filepath.Join(programs, "worker"), "--lake", lakeDir, "--concurrency", "1", "--temp-dir", temp)
 		if err != nil {
 			return 0, err
 		}
@@ -110,6 +97,44 @@ func workTogether(ctx context.Context, programs, lakeDir, lists, address string,
 		return 0, fmt.Errorf("ingest with %d workers: %d lines ended as %+v", n, rows, res)
 	}
 	return seconds, nil
+}
+
+// temporalProgram returns the path of Temporal's development server, "" if there is none.
+func temporalProgram(root string) string {
+	temporal := filepath.Join(root, "bin", "temporal")
+	if _, err := os.Stat(temporal); err == nil {
+		return temporal
+	}
+	temporal, _ = exec.LookPath("temporal") // "" if not found
+	return temporal
+}
+
+// buildPrograms builds the worker and the starter of the project into dir.
+func buildPrograms(ctx context.Context, root, dir string) error {
+	compile := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", dir+string(filepath.Separator), "./worker", "./starter")
+	compile.Stderr = os.Stderr
+	if err := compile.Run(); err != nil {
+		return fmt.Errorf("build worker and starter: %w", err)
+	}
+	return nil
+}
+
+// startTemporal starts a development server whose state is in dir and waits until it answers.
+func startTemporal(ctx context.Context, temporal, dir string) (address string, pid int, stop func(), err error) {
+	if address, err = freeAddress(); err != nil {
+		return "", 0, nil, err
+	}
+	_, port, _ := net.SplitHostPort(address)
+	pid, stop, err = background(ctx, nil, temporal, "server", "start-dev", "--ip", "127.0.0.1", "--port", port,
+		"--headless", "--log-level", "error", "--db-filename", filepath.Join(dir, "temporal.db"))
+	if err != nil {
+		return "", 0, nil, err
+	}
+	if err := temporalServes(ctx, temporal, address); err != nil {
+		stop()
+		return "", 0, nil, err
+	}
+	return address, pid, stop, nil
 }
 
 func freeAddress() (string, error) {
@@ -140,7 +165,7 @@ func temporalServes(ctx context.Context, temporal, address string) error {
 
 // background starts a program that runs until stop is called. If the program ends by itself, its
 // output is shown.
-func background(ctx context.Context, env []string, program string, args ...string) (stop func(), err error) {
+func background(ctx context.Context, env []string, program string, args ...string) (pid int, stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), env...)
@@ -150,7 +175,7 @@ func background(ctx context.Context, env []string, program string, args ...strin
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		cancel()
-		return nil, err
+		return 0, nil, err
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -159,5 +184,5 @@ func background(ctx context.Context, env []string, program string, args ...strin
 			fmt.Fprintf(os.Stderr, "%s ended: %v\n%s", filepath.Base(program), err, out.String())
 		}
 	}()
-	return func() { cancel(); <-ended }, nil
+	return cmd.Process.Pid, func() { cancel(); <-ended }, nil
 }

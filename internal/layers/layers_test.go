@@ -25,6 +25,7 @@ var allowed = map[string][]string{
 	"lake/blob":          {},
 	"lake/blob/s3blob":   {"lake/blob"},
 	"lake/blob/blobtest": {"lake/blob"},
+	"lake/pieces":        {"lake/blob", "lake/codec"},
 	"lake/urlnorm":       {"internal/prefetch"},
 	"lake/zstdtext":      {"lake/seekable"},
 

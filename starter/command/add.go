@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -43,6 +44,8 @@ func Add(run func(ctx context.Context, lakeURL string, inputs []string) (Running
 a glob, a folder, s3://bucket/key or s3://bucket/prefix/. Each becomes a dataset that is
 named after it; with --dataset all become one. Formats and columns are detected from
 the content, the result says what was chosen, and the flags below override it.
+
+For thousands of inputs, urlake ingest --datasets-from files is faster.
 
 Adding an input again replaces what it was before, so that a list that has grown is not
 counted twice. Other inputs add to the dataset.
@@ -117,35 +120,11 @@ func nameOf(input string) (string, error) {
 		}
 		base = filepath.Base(abs)
 	}
-	name := base
-	for _, kinds := range [2][]string{
-		{".gz", ".bgz", ".zst", ".bz2", ".xz", ".lz4", ".zip"},
-		{".txt", ".lst", ".list", ".urls", ".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson", ".cdx", ".cdxj",
-			".parquet", ".tar", ".tgz", ".log", ".warc", ".wacz", ".xml"},
-	} {
-		if ext := path.Ext(name); len(ext) < len(name) && containsFold(kinds, ext) {
-			name = strings.TrimSuffix(name, ext)
-		}
-	}
-	name = strings.Trim(strings.Map(func(r rune) rune {
-		if r < 0x80 && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)) {
-			return r
-		}
-		return '-'
-	}, name), "-._")
-	if lake.CheckDatasetName(name) != nil {
-		return "", cli.Usagef("no dataset can be named after %q; use --dataset NAME", input)
+	name, err := many.DatasetName([]string{base}, true, false)
+	if err != nil {
+		return "", cli.Usagef("%w, or use --dataset NAME", err)
 	}
 	return name, nil
-}
-
-func containsFold(list []string, s string) bool {
-	for _, l := range list {
-		if strings.EqualFold(l, s) {
-			return true
-		}
-	}
-	return false
 }
 
 // batchOf names a batch after where its inputs are, so that adding them again replaces it.

@@ -52,10 +52,13 @@ workflow succeeds and 1 if it fails.`,
 			switch kind := d.GetWorkflowExecutionInfo().GetType().GetName(); kind {
 			case "IngestWorkflow":
 				return watchIngest(cmd, g, c, run, false)
+			case "IngestManyWorkflow":
+				return watchMany(cmd, g, c, run, false)
 			case "PublishWorkflow":
 				return watchPublish(cmd, g, c, run)
 			default:
-				return fmt.Errorf("%s is a %s; only IngestWorkflow and PublishWorkflow can be watched", args[0], kind)
+				return fmt.Errorf("%s is a %s; only IngestWorkflow, IngestManyWorkflow and PublishWorkflow can be watched",
+					args[0], kind)
 			}
 		},
 	}

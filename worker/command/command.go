@@ -202,6 +202,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		switch pool {
 		case activities.PoolControl:
 			w.RegisterWorkflow(workflows.IngestWorkflow)
+			w.RegisterWorkflow(workflows.IngestManyWorkflow)
 			w.RegisterWorkflow(workflows.PublishWorkflow)
 			if err := search.Register(ctx); err != nil {
 				cli.Fprintf(stderr, "worker: %v\n", err)
