@@ -38,7 +38,7 @@ func startMany(ctx context.Context, c client.Client, in workflows.IngestManyInpu
 	}, workflows.IngestManyWorkflow, in)
 	var already *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &already) {
-		return nil, fmt.Errorf("these inputs are being ingested already. To watch it: starter watch '%s'", id)
+		return nil, fmt.Errorf("these inputs are being ingested already. To watch it: %s '%s'", cli.Typed("starter watch"), id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
