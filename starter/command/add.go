@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/workflows"
 )
@@ -59,6 +61,10 @@ nothing of it is published then.`,
 			if len(args) == 0 {
 				return cli.Usagef("which lake? Name a folder, as in ./lake, or s3://bucket/prefix")
 			}
+			if f.datasetsFrom != "" {
+				return cli.Usagef("add has no --datasets-from; use urlake ingest --lake %s --datasets-from %s",
+					cli.ShellWord(args[0]), f.datasetsFrom)
+			}
 			g.lake = args[0]
 			all, err := f.additions(&g, args[1:])
 			if err != nil {
@@ -68,14 +74,20 @@ nothing of it is published then.`,
 		},
 	}
 	f.register(&g, cmd)
-	cmd.Flags().Lookup("lake").Hidden = true // it is an argument
+	// The lake is an argument, and datasets are named as described above.
+	for _, name := range []string{"lake", "datasets-from", "again"} {
+		cmd.Flags().Lookup(name).Hidden = true
+	}
 	return cmd
 }
 
 // additions returns the ingests of inputs: one for each dataset.
 func (f ingestFlags) additions(g *global, inputs []string) (all []workflows.IngestInput, err error) {
-	if len(inputs) == 0 {
+	switch {
+	case len(inputs) == 0 && len(f.spec.Manifests) == 0:
 		return nil, cli.Usagef("what to add? Name files, folders or s3://bucket/prefix/")
+	case len(f.spec.Manifests) > 0 && f.spec.Dataset == "":
+		return nil, cli.Usagef("which dataset do the inputs of the manifest belong to? Use --dataset NAME")
 	}
 	groups := [][]string{inputs}
 	if f.spec.Dataset == "" {
@@ -102,7 +114,7 @@ func (f ingestFlags) additions(g *global, inputs []string) (all []workflows.Inge
 			return nil, err
 		}
 		if batch == "" {
-			in.Batch = batchOf(in.Inputs)
+			in.Batch = batchOf(slices.Concat(in.Inputs, in.Manifests))
 		}
 		all = append(all, in)
 	}
@@ -148,6 +160,11 @@ func add(
 	for _, in := range all {
 		inputs = append(inputs, in.Inputs...)
 	}
+	for _, in := range all {
+		if err := previewOne(cmd, in); err != nil {
+			return err
+		}
+	}
 	services, err := run(ctx, all[0].Lake, inputs)
 	if err != nil {
 		return err
@@ -162,7 +179,7 @@ func add(
 	var failures []error
 	for _, in := range all {
 		if len(all) > 1 {
-			cli.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", in.Dataset, strings.Join(in.Inputs, " "))
+			cli.Fprintf(cmd.ErrOrStderr(), "Dataset %s\n", in.Dataset)
 		}
 		res, err := addOne(cmd, c, in)
 		if ctx.Err() != nil {
@@ -195,6 +212,41 @@ func add(
 		}
 	}
 	return errors.Join(failures...)
+}
+
+// maxShown is how many objects of a dataset add shows before it begins.
+const maxShown = 3
+
+// errShown ends a preview.
+var errShown = errors.New("enough is shown")
+
+// previewOne shows how the first objects of an ingest are read. If one of them cannot be, the
+// ingest would fail, and so does the preview.
+func previewOne(cmd *cobra.Command, in workflows.IngestInput) error {
+	out := cmd.OutOrStdout()
+	cli.Fprintf(out, "Dataset %s, from %s\n", in.Dataset, strings.Join(slices.Concat(in.Inputs, in.Manifests), " "))
+	shown := 0
+	var refused string
+	_, err := ingest.Previews(cmd.Context(), in.Spec, func(p *ingest.Preview) error {
+		if shown++; shown > maxShown {
+			return errShown
+		}
+		if p.Refused != "" && !in.SkipUnreadable {
+			refused = p.Refused
+		}
+		return printPreview(out, p)
+	})
+	switch {
+	case errors.Is(err, errShown):
+		cli.Fprintf(out, "and further objects; urlake ingest --dry-run shows all\n")
+	case err != nil:
+		return err
+	}
+	cli.Fprintf(out, "\n")
+	if refused != "" {
+		return errors.New("nothing was ingested; convert what is refused, or leave it out (--exclude, --skip-unreadable)")
+	}
+	return nil
 }
 
 // cancelTimeout is how long a cancelled ingest may take to withdraw what it has done.
