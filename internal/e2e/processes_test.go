@@ -21,16 +21,17 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
+	"github.com/urlake/urlake/internal/supervise"
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// programs builds worker, starter and serve once for all tests and returns their folder.
+// programs builds all programs once for all tests and returns their folder.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "urlake-e2e-bin-")
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-o", dir+"/", "../../worker", "../../starter", "../../serve").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", dir+"/", "../..", "../../worker", "../../starter", "../../serve").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
@@ -80,6 +81,7 @@ func start(t *testing.T, lake string, pools [][]string) *urlake {
 	}
 	u.temporalArgs = []string{"server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error",
 		"--db-filename", filepath.Join(t.TempDir(), "temporal.db")}
+	u.temporalArgs = append(u.temporalArgs, supervise.OnePartition...)
 	u.startTemporal(t)
 	for _, group := range pools {
 		u.run(t, "worker "+strings.Join(group, "+"), filepath.Join(bin, "worker"),

@@ -58,9 +58,6 @@ named with the command that does, and the exit code is 1.`,
 			if err != nil {
 				return err
 			}
-			if err := warnIdlePools(cmd.Context(), c, url, cmd.ErrOrStderr()); err != nil {
-				return err
-			}
 			return watchPublish(cmd, g, c, run)
 		},
 	}

@@ -315,9 +315,6 @@ func updateRules(cmd *cobra.Command, g *global, store blob.Store, url string, to
 	if err != nil {
 		return err
 	}
-	if err := warnIdlePools(ctx, c, url, cmd.ErrOrStderr()); err != nil {
-		return err
-	}
 	res.Publish = &workflows.PublishResult{}
 	if err := awaitPublish(cmd, c, run, res.Publish); err != nil {
 		return err
