@@ -38,23 +38,128 @@ func (c *Control) PlanMany(ctx context.Context, spec many.Spec, run string, deat
 	})
 }
 
-// IngestGroup ingests the lists of one group. Lists that are at fault themselves are recorded as
-// failed: one that kills workers after the group ran alone.
-func (n *Normalize) IngestGroup(ctx context.Context, lakeURL, run string, group, deaths int) (many.Progress, error) {
+// Crew is the result of IngestGroups.
+type Crew struct {
+	// Progress is that of the groups that the activity has ended.
+	Progress many.Progress `json:"progress"`
+	// Begun are the activities that have begun. The others would find nothing to do.
+	Begun []int `json:"begun,omitempty"`
+}
+
+// CrewProgress is what IngestGroups reports with its heartbeats.
+type CrewProgress struct {
+	many.Progress
+	// Ended is the part of it that the groups have that it has ended.
+	Ended many.Progress `json:"ended"`
+}
+
+// IngestGroups ingests groups of lists, one after the other, until none is left that nobody has.
+// Crew numbers the activities that share the groups of a run. Lists that are at fault themselves
+// are recorded as failed: among them one that kills workers, after its group ran alone.
+func (n *Normalize) IngestGroups(ctx context.Context, lakeURL, run string, crew, deaths int) (Crew, error) {
 	if err := n.check(lakeURL); err != nil {
-		return many.Progress{}, err
+		return Crew{}, err
 	}
+	return heartbeat(ctx, noWait, func(ctx context.Context, report func(any)) (Crew, error) {
+		r, err := many.Open(ctx, n.Store, run)
+		if err != nil {
+			return Crew{}, err
+		}
+		c := &crewed{Normalize: n, run: r, name: run, number: crew, deaths: deaths, report: report}
+		out, err := c.work(ctx)
+		if err != nil && temporal.IsCanceledError(context.Cause(ctx)) {
+			// What is ended counts, also if the workflow goes on with another history.
+			return Crew{Progress: c.ended}, nil
+		}
+		return out, err
+	})
+}
+
+func noWait(context.Context) (func(), error) { return func() {}, nil }
+
+// crewed is an IngestGroups at work.
+type crewed struct {
+	*Normalize
+	run            *many.Run
+	name           string // of the run
+	number, deaths int
+	report         func(any)
+	ended          many.Progress
+}
+
+func (c *crewed) work(ctx context.Context) (Crew, error) {
+	if err := c.run.Begin(ctx, c.Store, c.number); err != nil {
+		return Crew{}, err
+	}
+	var before CrewProgress
+	if activity.HasHeartbeatDetails(ctx) && activity.GetHeartbeatDetails(ctx, &before) == nil {
+		c.ended = before.Ended
+	}
+	left, err := c.run.Claimed(ctx, c.Store, c.number)
+	if err != nil {
+		return Crew{}, err
+	}
+	for _, group := range left {
+		if err := c.group(ctx, group); err != nil {
+			return Crew{}, err
+		}
+	}
+	c.deaths = 0 // the other groups did not run when workers died
+	for {
+		group, ok, err := c.run.Claim(ctx, c.Store, c.number)
+		if err != nil {
+			return Crew{}, err
+		}
+		if !ok {
+			begun, err := c.run.Begun(ctx, c.Store)
+			return Crew{Progress: c.ended, Begun: begun}, err
+		}
+		if err := c.group(ctx, group); err != nil {
+			return Crew{}, err
+		}
+	}
+}
+
+// group ingests one group as soon as it may run.
+func (c *crewed) group(ctx context.Context, group int) error {
+	p, err := c.attempt(ctx, group, normalizeMemory, usualPages)
+	if errors.Is(err, ingest.ErrPageMemory) {
+		p, err = c.attempt(ctx, group, pageMemory, 0)
+	}
+	if err != nil {
+		return err
+	}
+	c.ended.Add(p)
+	c.report(CrewProgress{c.ended, c.ended})
+	return nil
+}
+
+// attempt ingests a group in that much memory. Pages of Parquet take at most pages bytes of it, 0
+// for no limit.
+func (c *crewed) attempt(ctx context.Context, group int, memory, pages int64) (many.Progress, error) {
 	opt := many.GroupOptions{
-		TempDir: n.TempDir, InMemory: postings.CollectInMemory, Collect: postings.Collect(n.TempDir), Fault: fault,
+		TempDir: c.TempDir, InMemory: postings.CollectInMemory, Collect: postings.Collect(c.TempDir), Fault: fault,
 		Panicked: func(list string, fault any, stack []byte) {
 			activity.GetLogger(ctx).Error("A list made urlake panic", "Dataset", list, "Panic", fault, "Stack", string(stack))
 		},
 	}
-	s := step{run: run, name: fmt.Sprintf("group-%06d", group), deaths: deaths, killer: func(object string, err error) {
+	s := step{run: c.name, name: fmt.Sprintf("group-%06d", group), deaths: c.deaths, killer: func(object string, err error) {
 		opt.Killer, opt.KillerReason = object, err.Error()
 	}}
-	return withPages(ctx, &n.Lake, s, func(ctx context.Context, store blob.Store, report func(any)) (many.Progress, error) {
-		return many.Group(ctx, store, run, group, opt, func(p many.Progress) { report(p) })
+	release, err := s.acquire(ctx, c.Memory, memory)
+	if err != nil {
+		return many.Progress{}, err
+	}
+	defer release()
+	return watch(ctx, &c.Lake, s, func(ctx context.Context, store blob.Store) (many.Progress, error) {
+		if pages > 0 {
+			ctx = ingest.WithPageMemory(ctx, pages)
+		}
+		return c.run.Group(ctx, store, group, opt, func(p many.Progress) {
+			now := c.ended
+			now.Add(p)
+			c.report(CrewProgress{now, c.ended})
+		})
 	})
 }
 

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -32,11 +33,13 @@ type IngestManyState struct {
 	Run      string             `json:"run"`
 	Plan     many.Summary       `json:"plan"`
 	Progress IngestManyProgress `json:"progress"`
-	// Next is the first unit of work that has not begun: the large lists come first, then the
-	// groups. Large are the large lists that have begun and not ended.
+	// Next is the first large list that has not begun. Large are those that have begun and not
+	// ended.
 	Next  int         `json:"next"`
 	Large []LargeList `json:"large,omitempty"`
-	// Round is what has ended since the last round.
+	// GroupsDone tells that all groups have ended.
+	GroupsDone bool `json:"groups_done,omitempty"`
+	// Round is the next round. It has the large lists that have ended since the last one.
 	Round many.Round `json:"round"`
 	// Finished is the sum of the rounds.
 	Finished many.Finished `json:"finished"`
@@ -67,8 +70,6 @@ type IngestManyProgress struct {
 	BytesDone  int64 `json:"bytes_done"`
 	Records    int64 `json:"records"`
 	Rows       int64 `json:"rows"`
-	// Running are the groups that have begun and not ended.
-	Running int `json:"running"`
 
 	StageStarted time.Time `json:"stage_started,omitzero"`
 	Updated      time.Time `json:"updated,omitzero"`
@@ -106,9 +107,7 @@ type IngestManyResult struct {
 type manyFlow struct {
 	IngestManyInput
 	*IngestManyState
-	steps   steps
-	rounded time.Time // when the last round began
-	busy    bool      // a round is being finished
+	steps steps
 }
 
 // IngestManyWorkflow ingests many datasets: each file, or each folder, of the inputs. Small lists
@@ -168,7 +167,8 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 		p.enter(ctx, StageIngest)
 		p.Datasets, p.Unchanged = f.Plan.Datasets-f.Plan.Unchanged, f.Plan.Unchanged
 		p.Objects, p.BytesTotal = f.Plan.Objects, f.Plan.Bytes
-		if err := setAttributes(ctx, f.Plan.Searchable, activities.AttributeLake, f.Lake, activities.AttributeBatch, f.Batch); err != nil {
+		if err := setAttributes(ctx, f.Plan.Searchable, activities.AttributeLake, f.Lake,
+			activities.AttributeBatch, cmp.Or(f.Batch, many.DefaultBatch)); err != nil {
 			return nil, err
 		}
 	}
@@ -197,74 +197,144 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 	return r, err
 }
 
-// largeAtOnce is how many large lists are in progress at once. Each occupies staging with its rows,
-// and their steps alone keep many workers busy.
-const largeAtOnce = 4
+// maxCrews is how many activities share the groups of a run at most. Each takes one group after the
+// other, so that as many run as workers have slots for.
+const maxCrews = window
 
-// ingest ingests all lists, the largest first.
+// ingest ingests all lists. Large lists and groups are ingested side by side, so that the steps of
+// some fill the pauses of others, and the largest begin first. It returns an error that continues
+// the workflow as new if the history grows long before all have ended.
 func (f *manyFlow) ingest(ctx workflow.Context) error {
-	f.rounded = f.Progress.StageStarted
-	large := workflow.NewSemaphore(ctx, largeAtOnce)
-	begun := f.Large
-	f.Large = nil
-	all := len(begun) + f.Plan.Large + f.Plan.Groups - f.Next
-	done, err := fanOut(ctx, 0, all, func(ctx workflow.Context, i int) error {
-		if i < len(begun) {
-			return f.large(ctx, large, &begun[i])
-		}
-		if i += f.Next - len(begun); i < f.Plan.Large {
-			return f.large(ctx, large, &LargeList{Number: i})
-		}
-		return f.group(ctx, i-f.Plan.Large)
+	within, cancel := workflow.WithCancel(ctx)
+	defer cancel()
+	var failed error
+	running := 0
+	begin := func(ctx workflow.Context, do func(ctx workflow.Context) error) {
+		running++
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			err := do(ctx)
+			running--
+			if err != nil && failed == nil {
+				failed = err
+				cancel()
+			}
+		})
+	}
+	// A cancelled workflow still waits for the steps that it started.
+	wait, _ := workflow.NewDisconnectedContext(ctx)
+	begin(within, f.larges)
+	begin(within, f.groups)
+	beside, stop := workflow.WithCancel(within)
+	rounding := workflow.NewWaitGroup(ctx)
+	rounding.Add(1)
+	begin(beside, func(ctx workflow.Context) error {
+		defer rounding.Done()
+		return f.rounds(ctx)
 	})
-	if err != nil {
+	if err := workflow.Await(wait, func() bool { return running <= 1 }); err != nil {
 		return err
 	}
-	f.Large = append(f.Large, begun[min(done, len(begun)):]...)
-	f.Next += max(0, done-len(begun))
-	if done < all || len(f.Large) > 0 {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		next := f.IngestManyInput
-		next.Resume = f.IngestManyState
-		return workflow.NewContinueAsNewError(ctx, IngestManyWorkflow, next)
-	}
-	return nil
-}
-
-// stops reports whether an error of a list or a group is that of the whole ingest.
-func stops(ctx workflow.Context, err error) bool {
-	return ctx.Err() != nil || isType(err, activities.ErrLake)
-}
-
-// group ingests the lists of one group. If it cannot be ended, its lists that are not done have
-// failed.
-func (f *manyFlow) group(ctx workflow.Context, group int) error {
-	p := &f.Progress
-	p.Running++
-	var r many.Progress
-	err := f.steps.move(
-		ctx, activities.PoolNormalize, &r, (*activities.Normalize)(nil).IngestGroup, f.Lake, f.Run, group,
-	)
-	p.Running--
+	stop()
+	rounding.Wait(wait)
 	switch {
-	case err != nil && stops(ctx, err):
-		return err
-	case err != nil:
-		if f.Round.Unfinished == nil {
-			f.Round.Unfinished = map[int]string{}
-		}
-		f.Round.Unfinished[group] = message(err)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case failed != nil:
+		return failed
+	case f.Next == f.Plan.Large && len(f.Large) == 0 && (f.GroupsDone || f.Plan.Groups == 0):
+		return nil
 	}
-	f.Round.Groups = append(f.Round.Groups, group)
+	next := f.IngestManyInput
+	next.Resume = f.IngestManyState
+	return workflow.NewContinueAsNewError(ctx, IngestManyWorkflow, next)
+}
+
+// groups ingests the groups. It stops early when the workflow should continue as new.
+func (f *manyFlow) groups(ctx workflow.Context) error {
+	crews := min(maxCrews, f.Plan.Groups)
+	if f.GroupsDone {
+		return nil
+	}
+	within, cancel := workflow.WithCancel(ctx)
+	defer cancel()
+	stop := make([]workflow.CancelFunc, crews)
+	running := 0
+	var failed error
+	for i := range crews {
+		var crew workflow.Context
+		crew, stop[i] = workflow.WithCancel(within)
+		running++
+		workflow.Go(crew, func(ctx workflow.Context) {
+			var c activities.Crew
+			err := f.steps.move(ctx, activities.QueueGroups, &c, (*activities.Normalize)(nil).IngestGroups, f.Lake, f.Run, i)
+			running--
+			switch {
+			case err == nil:
+				f.count(c.Progress)
+				for n := range stop {
+					if !slices.Contains(c.Begun, n) {
+						stop[n]() // it would find nothing to do
+					}
+				}
+			case temporal.IsCanceledError(err):
+			case stops(err):
+				failed = err
+				cancel()
+			default:
+				f.Round.Reason = message(err)
+			}
+		})
+	}
+	wait, _ := workflow.NewDisconnectedContext(ctx)
+	suspended := false
+	for running > 0 {
+		before := running
+		if err := workflow.Await(wait, func() bool { return running < before }); err != nil {
+			return err
+		}
+		if running > 0 && !suspended && workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			// The crews keep their groups and go on with them in the next run.
+			suspended = true
+			cancel()
+		}
+	}
+	f.GroupsDone = failed == nil && !suspended && ctx.Err() == nil
+	return failed
+}
+
+// count adds the progress of a crew that has ended.
+func (f *manyFlow) count(r many.Progress) {
+	p := &f.Progress
 	p.Done += r.Done
 	p.Failed += r.Failed
 	p.BytesDone += r.BytesRead
 	p.Records += r.Records
 	p.Rows += r.Kept
-	return f.ended(ctx)
 }
+
+// larges ingests the large lists.
+func (f *manyFlow) larges(ctx workflow.Context) error {
+	begun := f.Large
+	f.Large = nil
+	all := len(begun) + f.Plan.Large - f.Next
+	at := workflow.NewSemaphore(ctx, largeAtOnce)
+	done, err := fanOut(ctx, 0, all, func(ctx workflow.Context, i int) error {
+		if i < len(begun) {
+			return f.large(ctx, at, &begun[i])
+		}
+		return f.large(ctx, at, &LargeList{Number: f.Next + i - len(begun)})
+	})
+	f.Large = append(f.Large, begun[min(done, len(begun)):]...)
+	f.Next += max(0, done-len(begun))
+	return err
+}
+
+// largeAtOnce is how many large lists are in progress at once. Each occupies staging with its rows,
+// and their steps alone keep many workers busy.
+const largeAtOnce = 4
+
+// stops reports whether an error of a list or a group is that of the whole ingest.
+func stops(err error) bool { return isType(err, activities.ErrLake) }
 
 // large ingests a large list.
 func (f *manyFlow) large(ctx workflow.Context, at workflow.Semaphore, l *LargeList) error {
@@ -278,13 +348,16 @@ func (f *manyFlow) large(ctx workflow.Context, at workflow.Semaphore, l *LargeLi
 	case workflow.IsContinueAsNewError(err):
 		f.Large = append(f.Large, *l)
 		return nil
-	case err != nil && stops(ctx, err):
+	case ctx.Err() != nil:
+		f.Large = append(f.Large, *l) // to be withdrawn
+		return ctx.Err()
+	case err != nil && stops(err):
 		return err
 	case err != nil:
 		o.Error = message(err)
 		f.Progress.Failed++
 	}
-	if err == nil || !resumable(err) {
+	if l.State.Run != "" && (err == nil || !resumable(err)) {
 		f.steps.cleanUp(ctx, l.State.Run)
 	}
 	f.Progress.Done++
@@ -292,7 +365,8 @@ func (f *manyFlow) large(ctx workflow.Context, at workflow.Semaphore, l *LargeLi
 	f.Progress.Records += o.Records
 	f.Progress.Rows += o.Rows
 	f.Round.Large = append(f.Round.Large, *o)
-	return f.ended(ctx)
+	f.Progress.Updated = workflow.Now(ctx)
+	return nil
 }
 
 // largeSteps takes a large list to its record.
@@ -326,31 +400,36 @@ func (f *manyFlow) largeSteps(ctx workflow.Context, l *LargeList) error {
 }
 
 // roundInterval is how long after the last round what is done is finished and published, so that
-// the results of a long run become visible before its end.
-const roundInterval = 10 * time.Minute
+// the results of a long run become visible before its end. It doubles up to maxRoundInterval while
+// there is nothing new.
+const (
+	roundInterval    = 10 * time.Minute
+	maxRoundInterval = 2 * time.Hour
+)
 
-// ended finishes a round if the last one was long ago.
-func (f *manyFlow) ended(ctx workflow.Context) error {
-	now := workflow.Now(ctx)
-	f.Progress.Updated = now
-	if f.busy || now.Sub(f.rounded) < roundInterval {
-		return nil
+// rounds finishes now and then what is done, until ctx is cancelled.
+func (f *manyFlow) rounds(ctx workflow.Context) error {
+	for pause := roundInterval; ; {
+		if workflow.Sleep(ctx, pause) != nil {
+			return nil
+		}
+		before := f.Finished.Ingested + f.Finished.Failed
+		if err := f.finish(ctx, false); err != nil {
+			return err
+		}
+		if pause = min(2*pause, maxRoundInterval); f.Finished.Ingested+f.Finished.Failed > before {
+			pause = roundInterval
+		}
 	}
-	return f.finish(ctx, false)
 }
 
 // finish finishes what has ended since the last round, and asks for a publish. The workflow waits
-// only for the last one.
+// only for that of the last round.
 func (f *manyFlow) finish(ctx workflow.Context, last bool) error {
-	f.busy = true
-	defer func() { f.busy = false }()
-	f.rounded = workflow.Now(ctx)
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	round := f.Round
-	f.Round = many.Round{Number: round.Number + 1}
-	if len(round.Groups)+len(round.Large) == 0 {
-		return nil
-	}
-	slices.Sort(round.Groups)
+	round.Last, round.Before = last, f.Finished.Groups
+	f.Round.Large = nil
 	var req *activities.PublishRequest
 	if !f.NoPublish {
 		req = new(activities.PublishRequest)
@@ -365,6 +444,9 @@ func (f *manyFlow) finish(ctx workflow.Context, last bool) error {
 		ctx, activities.PoolControl, &r, (*activities.Control)(nil).FinishMany, f.Lake, f.Run, round, req,
 	); err != nil {
 		return err
+	}
+	if r.Report != "" {
+		f.Round.Number++
 	}
 	f.Finished.Add(r)
 	return nil

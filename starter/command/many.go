@@ -121,13 +121,13 @@ func manyProgress(ctx context.Context, c client.Client, run client.WorkflowRun) 
 		return p, true
 	}
 	for _, a := range d.PendingActivities {
-		var part many.Progress
+		var part activities.CrewProgress
 		details := a.GetHeartbeatDetails()
 		if details == nil || converter.GetDefaultDataConverter().FromPayloads(details, &part) != nil {
 			continue
 		}
 		switch a.GetActivityType().GetName() {
-		case "IngestGroup", "NormalizeSplit":
+		case "IngestGroups", "NormalizeSplit":
 			p.Done += part.Done
 			p.Failed += part.Failed
 			p.BytesDone += part.BytesRead

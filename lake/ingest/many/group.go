@@ -42,12 +42,28 @@ type Outcome struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
+// complete reports whether all lists of a group are done.
+func (o *outcomes) complete() bool {
+	return len(o.Lists) > 0 && !slices.ContainsFunc(o.Lists, func(o Outcome) bool { return o.Dataset == "" })
+}
+
 // outcomes is groups/{group}.json.
 type outcomes struct {
 	header
 	// Lists are the outcomes of lists by their index in the group. Those that are not done have no
 	// dataset.
 	Lists []Outcome `json:"lists"`
+}
+
+// Add adds the progress of another group.
+func (p *Progress) Add(q Progress) {
+	p.Done += q.Done
+	p.Failed += q.Failed
+	p.Records += q.Records
+	p.Kept += q.Kept
+	p.Rejected += q.Rejected
+	p.BytesRead += q.BytesRead
+	p.BytesTotal += q.BytesTotal
 }
 
 // Progress says how far a group is.
@@ -87,23 +103,20 @@ const (
 
 // Group ingests the lists of one group that are not done yet. The lists that are at fault
 // themselves are recorded as failed. If others fail, Group goes on with the next, and returns the
-// first error at the end: a repetition does what is left.
-func Group(
-	ctx context.Context, store blob.Store, run string, group int, opt GroupOptions, report func(Progress),
+// first error at the end: a repetition does what is left. The progress is that of all lists of the
+// group.
+func (r *Run) Group(
+	ctx context.Context, store blob.Store, group int, opt GroupOptions, report func(Progress),
 ) (Progress, error) {
-	p, err := readPlan(ctx, store, run)
+	if group >= r.plan.Groups {
+		return Progress{}, inputError("group %d of %d", group, r.plan.Groups)
+	}
+	lists, err := r.lists(ctx, store, group)
 	if err != nil {
 		return Progress{}, err
 	}
-	if group >= p.Groups {
-		return Progress{}, inputError("group %d of %d", group, p.Groups)
-	}
-	lists, err := p.lists(ctx, store, group)
-	if err != nil {
-		return Progress{}, err
-	}
-	g := grouped{store: store, plan: p, run: run, group: group, opt: opt, lists: lists, report: report, saved: time.Now()}
-	if g.done, err = readOutcomes(ctx, store, run, group, len(lists)); err != nil {
+	g := grouped{Run: r, store: store, group: group, opt: opt, members: lists, report: report, saved: time.Now()}
+	if g.done, err = readOutcomes(ctx, store, r.run, group, len(lists)); err != nil {
 		return Progress{}, err
 	}
 	for i := range lists {
@@ -138,14 +151,13 @@ func readOutcomes(ctx context.Context, store blob.Store, run string, group, n in
 
 // grouped is a group at work.
 type grouped struct {
-	store  blob.Store
-	plan   *plan
-	run    string
-	group  int
-	opt    GroupOptions
-	lists  []list
-	done   outcomes
-	report func(Progress)
+	*Run
+	store   blob.Store
+	group   int
+	opt     GroupOptions
+	members []list
+	done    outcomes
+	report  func(Progress)
 
 	state   Progress
 	saved   time.Time
@@ -155,8 +167,8 @@ type grouped struct {
 func (g *grouped) work(ctx context.Context) error {
 	var first error
 	faults := 0
-	for i := range g.lists {
-		l := &g.lists[i]
+	for i := range g.members {
+		l := &g.members[i]
 		if g.done.Lists[i].Dataset != "" {
 			continue
 		}
