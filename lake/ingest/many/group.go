@@ -7,7 +7,10 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
@@ -159,47 +162,98 @@ type grouped struct {
 	done    outcomes
 	report  func(Progress)
 
+	mu      sync.Mutex // guards done and what is below
 	state   Progress
 	saved   time.Time
 	unsaved bool
+	// fault is the first error of a list that a repetition may not have, faults the number of such
+	// errors in a row.
+	fault  error
+	faults int
 }
 
+// smallList is the size up to which several lists are ingested at once: they wait for the store for
+// longer than they work.
+const (
+	smallList   = 1 << 20
+	listsAtOnce = 8
+)
+
 func (g *grouped) work(ctx context.Context) error {
-	var first error
-	faults := 0
+	atOnce := listsAtOnce
+	if ingest.OpeningOf(ctx).Single {
+		atOnce = 1
+	}
+	var lists errgroup.Group
+	lists.SetLimit(atOnce)
 	for i := range g.members {
-		l := &g.members[i]
-		if g.done.Lists[i].Dataset != "" {
+		if g.done.Lists[i].Dataset != "" || g.members[i].bytes() > smallList {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
+		if !g.goesOn(ctx) {
+			break
+		}
+		lists.Go(func() error { return g.one(ctx, i, func(ingest.Progress) {}) })
+	}
+	if err := lists.Wait(); err != nil {
+		return err
+	}
+	for i := range g.members {
+		if g.done.Lists[i].Dataset != "" || g.members[i].bytes() <= smallList {
+			continue
+		}
+		if !g.goesOn(ctx) {
+			break
+		}
+		before := g.state
+		if err := g.one(ctx, i, func(p ingest.Progress) {
+			now := before
+			now.BytesRead += p.BytesRead
+			now.Records += p.Records
+			now.Kept += p.Kept
+			now.Rejected += p.Rejected
+			g.report(now)
+		}); err != nil {
 			return err
 		}
-		out, err := g.outcome(ctx, i, l)
-		if err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if first == nil {
-				first = err
-			}
-			if faults++; faults == sameFaults {
-				return first
-			}
-			continue
-		}
-		faults = 0
-		g.done.Lists[i] = out
-		g.unsaved = true
-		g.add(&out)
-		g.report(g.state)
-		if time.Since(g.saved) >= saveEvery {
-			if err := g.save(ctx); err != nil {
-				return err
-			}
-		}
 	}
-	return first
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return g.fault
+}
+
+// goesOn reports whether another list may begin.
+func (g *grouped) goesOn(ctx context.Context) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return ctx.Err() == nil && g.faults < sameFaults
+}
+
+// one ingests a list and notes its outcome. An error is that of the group.
+func (g *grouped) one(ctx context.Context, i int, report func(ingest.Progress)) error {
+	out, err := g.outcome(ctx, i, report)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil
+	case err != nil:
+		g.faults++
+		if g.fault == nil {
+			g.fault = err
+		}
+		return nil
+	}
+	g.faults = 0
+	g.done.Lists[i] = out
+	g.unsaved = true
+	g.add(&out)
+	g.report(g.state)
+	if time.Since(g.saved) >= saveEvery {
+		return g.save(ctx)
+	}
+	return nil
 }
 
 // add adds a list that is done to the progress.
@@ -224,7 +278,8 @@ func (g *grouped) save(ctx context.Context) error {
 }
 
 // outcome ingests a list. An error is one that a repetition may not have.
-func (g *grouped) outcome(ctx context.Context, n int, l *list) (Outcome, error) {
+func (g *grouped) outcome(ctx context.Context, n int, report func(ingest.Progress)) (Outcome, error) {
+	l := &g.members[n]
 	out := Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: g.plan.Spec.batch(),
 		Objects: len(l.Objects), Bytes: l.bytes(), Fingerprint: l.Fingerprint}
 	if g.opt.Killer != "" && slices.ContainsFunc(l.Objects, func(o ingest.Object) bool {
@@ -233,7 +288,7 @@ func (g *grouped) outcome(ctx context.Context, n int, l *list) (Outcome, error) 
 		out.Error = g.opt.KillerReason
 		return out, nil
 	}
-	r, err := g.ingest(ctx, n, l)
+	r, err := g.ingest(ctx, n, report)
 	if err == nil {
 		out.Digest, out.RejectsKey = r.Finish.Digest, r.Finish.RejectsKey
 		out.Records, out.Rows, out.Merged = r.Finish.Records, r.Finish.Rows, r.Finish.Merged
@@ -261,9 +316,9 @@ type panicError struct{ reason string }
 func (e *panicError) Error() string { return e.reason }
 
 // ingest ingests a list, again if that panics.
-func (g *grouped) ingest(ctx context.Context, n int, l *list) (r ingest.SmallResult, err error) {
+func (g *grouped) ingest(ctx context.Context, n int, report func(ingest.Progress)) (r ingest.SmallResult, err error) {
 	for tries := 1; ; tries++ {
-		r, err = g.try(ctx, n, l)
+		r, err = g.try(ctx, n, report)
 		var p *panicError
 		if tries == lastPanic || !errors.As(err, &p) {
 			return r, err
@@ -271,7 +326,8 @@ func (g *grouped) ingest(ctx context.Context, n int, l *list) (r ingest.SmallRes
 	}
 }
 
-func (g *grouped) try(ctx context.Context, n int, l *list) (r ingest.SmallResult, err error) {
+func (g *grouped) try(ctx context.Context, n int, report func(ingest.Progress)) (r ingest.SmallResult, err error) {
+	l := &g.members[n]
 	defer func() {
 		if fault := recover(); fault != nil {
 			g.opt.Panicked(l.Dataset, fault, debug.Stack())
@@ -284,13 +340,5 @@ func (g *grouped) try(ctx context.Context, n int, l *list) (r ingest.SmallResult
 		Folder: listFolder(g.run, g.group, n), Spec: g.plan.Spec.Spec, DatasetID: l.DatasetID,
 		Batch: g.plan.Spec.batch(), Current: l.Current, Rules: g.plan.Rules, Objects: l.Objects,
 	}
-	before := g.state
-	return ingest.IngestWhole(ctx, g.store, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, func(p ingest.Progress) {
-		now := before
-		now.BytesRead += p.BytesRead
-		now.Records += p.Records
-		now.Kept += p.Kept
-		now.Rejected += p.Rejected
-		g.report(now)
-	})
+	return ingest.IngestWhole(ctx, g.store, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, report)
 }
