@@ -101,6 +101,10 @@ type IngestManyResult struct {
 	// Version is the version that holds the batches. It is empty with NoPublish, or if there was
 	// nothing to ingest.
 	Version string `json:"version,omitempty"`
+	// Damaged are the first of DamagedBatches, with the reason: batches that were damaged before
+	// they were published, so that no version has them.
+	Damaged        []string `json:"damaged,omitempty"`
+	DamagedBatches int      `json:"damaged_batches,omitempty"`
 }
 
 // manyFlow is one run of IngestManyWorkflow.
@@ -147,8 +151,10 @@ func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyRe
 	switch {
 	case workflow.IsContinueAsNewError(err):
 		return nil, err
+	case ctx.Err() != nil:
+		return nil, f.withdraw(ctx)
 	case err != nil:
-		f.abandon(ctx)
+		f.cleanUp(ctx)
 		return nil, err
 	}
 	f.Progress.enter(ctx, StageDone)
@@ -173,15 +179,21 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 		}
 	}
 	if p.Stage == StageIngest {
-		if err := f.ingest(ctx); err != nil {
+		err := f.ingest(ctx)
+		if workflow.IsContinueAsNewError(err) || ctx.Err() != nil {
 			return nil, err
 		}
-		if err := f.finish(ctx, true); err != nil {
-			return nil, err
+		if err != nil {
+			f.Round.Reason = message(err)
+		}
+		// What is done counts, also if the ingest cannot go on.
+		if finishErr := f.finish(ctx, true); err != nil || finishErr != nil {
+			return nil, cmp.Or(err, finishErr)
 		}
 		p.enter(ctx, StagePublish)
 	}
 	r := &IngestManyResult{Datasets: f.Plan.Datasets, Unchanged: f.Plan.Unchanged, Finished: f.Finished, LakeURL: f.Lake, Run: f.Run, Notes: f.Plan.Notes}
+	r.Groups = nil // only rounds need them
 	tidied := workflow.NewChannel(ctx)
 	workflow.Go(ctx, func(ctx workflow.Context) { // beside the publish
 		f.steps.cleanUp(ctx, f.Run)
@@ -189,11 +201,12 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 	})
 	var err error
 	if f.Finished.Ingested > 0 && !f.NoPublish {
-		if r.Version, err = f.publish(ctx); err == nil {
+		if err = f.publish(ctx, r); err == nil {
 			err = setAttributes(ctx, f.Plan.Searchable, activities.AttributeVersion, r.Version)
 		}
 	}
-	tidied.Receive(ctx, nil)
+	wait, _ := workflow.NewDisconnectedContext(ctx)
+	tidied.Receive(wait, nil)
 	return r, err
 }
 
@@ -432,7 +445,7 @@ func (f *manyFlow) finish(ctx workflow.Context, last bool) error {
 	f.Round.Large = nil
 	var req *activities.PublishRequest
 	if !f.NoPublish {
-		req = new(activities.PublishRequest)
+		req = &activities.PublishRequest{Digest: f.Finished.Report}
 		if last {
 			info := workflow.GetInfo(ctx).WorkflowExecution
 			req.WorkflowID, req.RunID = info.ID, info.RunID
@@ -448,12 +461,38 @@ func (f *manyFlow) finish(ctx workflow.Context, last bool) error {
 	if r.Report != "" {
 		f.Round.Number++
 	}
-	f.Finished.Add(r)
+	f.add(r)
 	return nil
 }
 
-// publish waits for the version that holds all batches.
-func (f *manyFlow) publish(ctx workflow.Context) (string, error) {
+// add adds a round to what is finished.
+func (f *manyFlow) add(r many.Finished) {
+	all := &f.Finished
+	all.Groups = append(all.Groups, r.Groups...)
+	all.Ingested += r.Ingested
+	all.Failed += r.Failed
+	all.Objects += r.Objects
+	all.Bytes += r.Bytes
+	all.Records += r.Records
+	all.Rows += r.Rows
+	all.Merged += r.Merged
+	all.Domains += r.Domains
+	all.PartBytes += r.PartBytes
+	if all.Rejected == nil {
+		all.Rejected = map[string]int64{}
+	}
+	for _, reason := range workflow.DeterministicKeys(r.Rejected) {
+		all.Rejected[reason] += r.Rejected[reason]
+	}
+	all.Failures = append(all.Failures, r.Failures[:min(len(r.Failures), many.MaxFailures-len(all.Failures))]...)
+	all.Report = cmp.Or(r.Report, all.Report)
+}
+
+// publish waits for the version that holds all batches but those that are damaged.
+func (f *manyFlow) publish(ctx workflow.Context, r *IngestManyResult) error {
+	if f.steps.until.IsZero() { // the workflow was reset
+		f.steps.until = workflow.Now(ctx).Add(f.steps.limit)
+	}
 	info := workflow.GetInfo(ctx).WorkflowExecution
 	report := f.Finished.Report
 	req := activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, Report: many.ReportPrefix(f.Run), Digest: report}
@@ -466,29 +505,36 @@ func (f *manyFlow) publish(ctx workflow.Context) (string, error) {
 			if !ok || p.Digest == report {
 				break
 			}
-			p = activities.Published{}
+			p = activities.Published{} // it was for an earlier workflow of this id
 		}
 		switch {
 		case p.Version != "":
-			return p.Version, nil
+			r.Version = p.Version
+			return nil
 		case ctx.Err() != nil:
-			return "", ctx.Err()
+			return ctx.Err()
 		case f.steps.left(ctx) <= 0:
-			return "", f.unpublished(f.steps.missed("a version held it", nil))
+			return f.unpublished(f.steps.missed("a version held it", nil))
 		}
 		var look activities.Look
 		if err := f.steps.run(ctx, activities.PoolControl, &look, (*activities.Control)(nil).FindMany, f.Lake, req, seen); err != nil {
-			return "", f.unpublished(err)
+			return f.unpublished(err)
 		}
 		seen = look.Seen
 		f.Progress.Waiting, f.Progress.Updated = look.Reason, workflow.Now(ctx)
 		if look.Version != "" {
-			return look.Version, nil
+			r.Version, r.Damaged, r.DamagedBatches = look.Version, look.Damaged, look.DamagedBatches
+			return nil
 		}
 		if look.Ask {
 			if err := f.steps.run(ctx, activities.PoolControl, nil, (*activities.Control)(nil).RequestPublish, f.Lake, req); err != nil {
-				return "", f.unpublished(err)
+				return f.unpublished(err)
 			}
+		}
+		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			next := f.IngestManyInput
+			next.Resume = f.IngestManyState
+			return workflow.NewContinueAsNewError(ctx, IngestManyWorkflow, next)
 		}
 		pause = min(2*pause, lastLook)
 	}
@@ -506,13 +552,42 @@ func (f *manyFlow) unpublished(err error) error {
 	return temporal.NewNonRetryableApplicationError(text, activities.ErrDeadline, nil)
 }
 
-// abandon ends an ingest that has failed as a whole or was cancelled.
-func (f *manyFlow) abandon(ctx workflow.Context) {
+// withdraw ends a cancelled ingest such that nothing of it is published, and returns its error.
+func (f *manyFlow) withdraw(ctx workflow.Context) error {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	if err := f.steps.each(tidyLimit).run(
-		ctx, activities.PoolControl, nil, (*activities.Control)(nil).AbandonMany, f.Lake, f.Run,
+	var large []activities.LargeRun
+	for _, o := range f.Round.Large {
+		if o.Error == "" {
+			large = append(large, activities.LargeRun{DatasetID: o.DatasetID, Batch: o.Batch, Run: o.Run, Digest: o.Digest})
+		}
+	}
+	for _, l := range f.Large {
+		if l.State.Run != "" {
+			large = append(large, activities.LargeRun{DatasetID: l.Outcome.DatasetID, Batch: l.Outcome.Batch, Run: l.State.Run})
+		}
+	}
+	var w activities.Withdrawn
+	if err := f.steps.each(f.steps.limit).run(
+		ctx, activities.PoolControl, &w, (*activities.Control)(nil).WithdrawMany, f.Lake, f.Run, large,
 	); err != nil {
-		workflow.GetLogger(ctx).Warn("ingests were not abandoned", "run", f.Run, "error", err)
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf(
+			"cancelled, but its datasets may still be published; reset this workflow or start it again and cancel it: %s",
+			message(err)), activities.ErrPublish, nil)
+	}
+	f.cleanUp(ctx)
+	if w.Published > 0 {
+		return temporal.NewCanceledError(fmt.Sprintf("the cancellation came too late for %d datasets: version %s has them",
+			w.Published, w.Version))
+	}
+	return temporal.NewCanceledError("nothing of the ingest is published")
+}
+
+// cleanUp removes the staging of the run and of its large lists.
+func (f *manyFlow) cleanUp(ctx workflow.Context) {
+	for _, l := range f.Large {
+		if l.State.Run != "" {
+			f.steps.cleanUp(ctx, l.State.Run)
+		}
 	}
 	f.steps.cleanUp(ctx, f.Run)
 }

@@ -50,30 +50,8 @@ type Finished struct {
 	Failures []Outcome `json:"failures,omitempty"`
 }
 
-// maxFailures is how many failures a result names. The report has all.
-const maxFailures = 20
-
-// Add adds another round's result.
-func (f *Finished) Add(g Finished) {
-	f.Groups = append(f.Groups, g.Groups...)
-	f.Ingested += g.Ingested
-	f.Failed += g.Failed
-	f.Objects += g.Objects
-	f.Bytes += g.Bytes
-	f.Records += g.Records
-	f.Rows += g.Rows
-	f.Merged += g.Merged
-	f.Domains += g.Domains
-	f.PartBytes += g.PartBytes
-	for reason, n := range g.Rejected {
-		if f.Rejected == nil {
-			f.Rejected = map[string]int64{}
-		}
-		f.Rejected[reason] += n
-	}
-	f.Failures = append(f.Failures, g.Failures[:min(len(g.Failures), maxFailures-len(f.Failures))]...)
-	f.Report = cmp.Or(g.Report, f.Report)
-}
+// MaxFailures is how many failures a result names. The report has all.
+const MaxFailures = 20
 
 // Finish finishes the ingests of a round in the registry, so that a publish takes them up, abandons
 // those of lists that failed, remembers what was read, and writes the round's report. It takes the
@@ -103,7 +81,7 @@ func Finish(ctx context.Context, store blob.Store, run string, round Round) (Fin
 	out := Finished{Groups: groups, Rejected: map[string]int64{}, Report: reportKey(run, round.Number)}
 	for _, o := range all {
 		if o.Error != "" {
-			if out.Failed++; len(out.Failures) < maxFailures {
+			if out.Failed++; len(out.Failures) < MaxFailures {
 				out.Failures = append(out.Failures, o)
 			}
 			continue

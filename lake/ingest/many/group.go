@@ -23,6 +23,8 @@ type Outcome struct {
 	From      string `json:"from"`
 	DatasetID uint32 `json:"dataset_id,omitempty"`
 	Batch     string `json:"batch"`
+	// Run is the run of a large list.
+	Run string `json:"run,omitempty"`
 	// Error says why the list was not ingested. It is empty for one that was.
 	Error string `json:"error,omitempty"`
 	// Digest names the batch record. The other fields are those of ingest.FinishResult.
