@@ -408,6 +408,7 @@ func (f *manyFlow) largeSteps(ctx workflow.Context, l *LargeList) error {
 	o.DatasetID, o.Batch, o.Digest = r.DatasetID, r.Batch, r.Digest
 	o.Records, o.Rows, o.Merged, o.Rejected, o.RejectsKey = r.Records, r.Rows, r.Merged, r.Rejected, r.RejectsKey
 	o.Domains, o.PartBytes, o.Examples, o.Notes = r.Domains, r.PartBytes, r.Examples, r.Notes
+	o.Worst, o.Unread, o.UnreadCount = r.WorstFiles, r.Unread, r.UnreadCount
 	o.Unchanged, o.Superseded = r.Unchanged, r.Superseded
 	return nil
 }

@@ -25,6 +25,7 @@ var allowed = map[string][]string{
 	"lake/blob":          {},
 	"lake/blob/s3blob":   {"lake/blob"},
 	"lake/blob/blobtest": {"lake/blob"},
+	"lake/pack":          {"lake/blob", "lake/codec"},
 	"lake/pieces":        {"lake/blob", "lake/codec"},
 	"lake/urlnorm":       {"internal/prefetch"},
 	"lake/zstdtext":      {"lake/seekable"},
@@ -67,11 +68,23 @@ var allowed = map[string][]string{
 
 	"lake/ingest": {
 		"lake", "lake/blob", "lake/codec", "lake/part", "lake/partwriter", "lake/raw",
-		"lake/raw/reader", "lake/raw/text", "lake/row", "lake/rowsort", "lake/seekable",
+		"lake/raw/reader", "lake/raw/text", "lake/registry", "lake/row", "lake/rowsort",
+		"lake/seekable", "lake/urlnorm",
+	},
+	"lake/ingest/many": {
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/registry",
+		"lake/seekable",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
+		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader",
+		"lake/raw/text", "lake/raw/unpack", "lake/row", "lake/rowsort", "lake/seekable",
 		"lake/urlnorm",
 	},
-	"lake/manifest": {"lake", "lake/blob", "lake/codec"},
-	"lake/remedy":   {"lake/codec"},
+	"lake/ingest/allow":     {},
+	"lake/ingest/inventory": {"lake/raw", "lake/raw/reader"},
+	"lake/ingest/unwrap":    {},
+	"lake/manifest":         {"lake", "lake/blob", "lake/codec"},
+	"lake/registry":         {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
+	"lake/remedy":           {"lake/codec"},
 
 	"indexbuild/mph": {"lake/codec"},
 	"indexbuild/segment": {
@@ -97,7 +110,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/lakecheck": {
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
-		"lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
+		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
 	},
 	"indexbuild/move": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -107,7 +120,7 @@ var allowed = map[string][]string{
 	"indexbuild/publish": {
 		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/remedy", "lake/suffixchange",
+		"lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -117,20 +130,22 @@ var allowed = map[string][]string{
 
 	"activities": {
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/remedy",
+		"lake/codec", "lake/ingest", "lake/ingest/many", "lake/registry", "lake/remedy",
 	},
-	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},
+	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/many"},
 	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
 		"activities", "internal/cli", "internal/dial", "internal/processors",
-		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest", "workflows",
+		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest",
+		"lake/ingest/allow", "workflows",
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
-		"internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
+		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
+		"lake/ingest/many", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
+		"lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
@@ -145,6 +160,12 @@ var allowed = map[string][]string{
 	"serve/command": {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},
 	"serve":         {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
+	".": {"command", "internal/cli", "lake/blob/s3blob"},
+	"command": {
+		"internal/cli", "internal/supervise", "lake/blob", "lake/manifest", "lake/remedy",
+		"lake/urlnorm", "serve/command", "serve/lookup", "starter/command", "worker/command",
+	},
+
 	"internal/cli":          {},
 	"internal/cpulevels":    {},
 	"internal/dial":         {},
@@ -154,10 +175,11 @@ var allowed = map[string][]string{
 	"internal/prefetch":     {},
 	"internal/processors":   {},
 	"internal/storemetrics": {"lake/blob"},
+	"internal/supervise":    {},
 	"internal/testenv":      {},
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
-		"lake/urlnorm",
+		"lake/manifest", "lake/pack", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},
 	"internal/tracing": {"activities", "lake/ingest", "workflows"},
@@ -201,10 +223,18 @@ func list(t *testing.T) []pkg {
 	}
 }
 
+// folder is the folder of a package, from the root of the module.
+func folder(p pkg) string {
+	if p.ImportPath+"/" == module {
+		return "."
+	}
+	return strings.TrimPrefix(p.ImportPath, module)
+}
+
 func TestImportsRunOneWay(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range list(t) {
-		name := strings.TrimPrefix(p.ImportPath, module)
+		name := folder(p)
 		seen[name] = true
 		may, ok := allowed[name]
 		if !ok {
@@ -250,7 +280,7 @@ func TestOnlyS3blobDependsOnTheAWSSDK(t *testing.T) {
 	uses := func(deps []string) bool {
 		return slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, sdk) })
 	}
-	programs := []string{"./serve", "./worker", "./starter"}
+	programs := []string{".", "./serve", "./worker", "./starter"}
 	for _, program := range programs {
 		if uses(dependencies(t, "nos3", program)) {
 			t.Errorf("%s depends on the AWS SDK although it is built with the tag nos3", program)
@@ -261,8 +291,7 @@ func TestOnlyS3blobDependsOnTheAWSSDK(t *testing.T) {
 	}
 	var libraries []string
 	for _, p := range list(t) {
-		if name := strings.TrimPrefix(p.ImportPath, module); name != "lake/blob/s3blob" &&
-			!slices.Contains(programs, "./"+name) {
+		if name := folder(p); name != "lake/blob/s3blob" && name != "." && !slices.Contains(programs, "./"+name) {
 			libraries = append(libraries, p.ImportPath)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -118,7 +119,7 @@ func (s *Spec) Check() error {
 			return bad(err)
 		}
 	}
-	if len(s.Inputs) == 0 {
+	if len(s.Inputs)+len(s.Manifests) == 0 {
 		return &InputError{Reason: "no inputs"}
 	}
 	if _, err := s.Limit(); err != nil {
@@ -143,7 +144,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		return plan{}, err
 	}
 	in := inputs{planning: true}
-	objects, err := in.expand(ctx, spec.Inputs, sel, lim.objects)
+	objects, err := in.ofSpec(ctx, &spec, sel, lim.objects)
 	if err != nil {
 		return plan{}, err
 	}
@@ -163,16 +164,16 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	}
 	// These calls have lasting effects: a new dataset gets its id by the first, and the order of
 	// the calls of RegisterIngest is the order of ingests.
-	dataset, err := lake.RegisterDataset(ctx, store,
+	dataset, err := registry.RegisterDataset(ctx, store,
 		lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
 	if err != nil {
 		return plan{}, err
 	}
-	if _, err := lake.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
+	if _, err := registry.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
 		return plan{}, err
 	}
 	// All steps of the run follow these rules, also if the lake's change meanwhile.
-	rules, _, err := lake.LoadRules(ctx, store)
+	rules, _, err := registry.LoadRules(ctx, store)
 	if err != nil {
 		return plan{}, err
 	}
@@ -223,7 +224,11 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 	for i, o := range objects {
 		g.Go(func() error {
 			var err error
-			if plans[i], err = in.inspect(ctx, o, spec); errors.As(err, &refused[i]) {
+			plans[i], err = in.inspect(ctx, o, spec)
+			if skips(spec, err) {
+				return nil // Normalize finds it again, and notes it
+			}
+			if errors.As(err, &refused[i]) {
 				return nil
 			}
 			return err
@@ -244,11 +249,11 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 		if errors.As(refused[0], &format) && format.Advice == "" {
 			or = "" // there is no other advice
 		}
-		refused[0].Reason += "; " + or + "leave it out (--exclude)"
+		refused[0].Reason += "; " + or + "leave it out (--exclude, --skip-unreadable)"
 		return nil, refused[0]
 	}
 	var s strings.Builder
-	fmt.Fprintf(&s, "%d of %d objects cannot be read; mend them, or leave them out (--exclude):",
+	fmt.Fprintf(&s, "%d of %d objects cannot be read; mend them, or leave them out (--exclude, or --skip-unreadable for all):",
 		len(refused), len(objects))
 	for _, e := range refused[:min(len(refused), maxUnreadable)] {
 		s.WriteString("\n  " + e.Error())
@@ -257,6 +262,12 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 		fmt.Fprintf(&s, "\n  and %d more", more)
 	}
 	return nil, &InputError{Reason: s.String(), Err: refused[0]}
+}
+
+// skips reports whether err is the fault of an object's content, and spec says to skip such objects.
+func skips(spec *Spec, err error) bool {
+	var input *InputError
+	return spec.SkipUnreadable && errors.As(err, &input) && errors.Is(input.Err, raw.ErrInput)
 }
 
 // errSurveyed ends the inspection of an object whose first surveyBytes do not tell how to read it.
@@ -383,6 +394,9 @@ func (in *inputs) pieces(
 		}
 		g.Go(func() error {
 			ranges, err := in.cut(ctx, o, spec, size)
+			if skips(spec, err) {
+				return nil // it is read whole, as far as that goes
+			}
 			if ranges != nil {
 				cut[i] = ranges
 			}
@@ -533,7 +547,7 @@ func checkPieces(pieces []piece, key string, split int) error {
 // rawOptions returns the Spec's options for package raw.
 func (s *Spec) rawOptions() raw.Options {
 	return raw.Options{Format: s.Format, URLColumn: s.URLColumn, TSColumn: s.TSColumn, SizeField: s.SizeField,
-		Extras: s.Extras, MaxLine: s.MaxLine, TSFormat: s.TSFormat}
+		Extras: s.Extras, MaxLine: s.MaxLine, TSFormat: s.TSFormat, SkipUnreadable: s.SkipUnreadable}
 }
 
 // inputError makes an *InputError of an error of package raw. Other errors are returned as they

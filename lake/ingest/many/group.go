@@ -12,8 +12,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/pack"
 )
 
 // Outcome is what became of one list.
@@ -28,7 +30,9 @@ type Outcome struct {
 	// Error says why the list was not ingested. It is empty for one that was.
 	Error string `json:"error,omitempty"`
 	// Digest names the batch record. The other fields are those of ingest.FinishResult.
-	Digest     string           `json:"digest,omitempty"`
+	Digest string `json:"digest,omitempty"`
+	// Pack names the pack that holds the record, "" if it is an object of its own.
+	Pack       string           `json:"pack,omitempty"`
 	Objects    int              `json:"objects"`
 	Bytes      int64            `json:"bytes"`
 	Records    int64            `json:"records"`
@@ -39,9 +43,13 @@ type Outcome struct {
 	Domains    int64            `json:"domains"`
 	PartBytes  int64            `json:"part_bytes"`
 	Examples   []ingest.Reject  `json:"examples,omitempty"`
-	Notes      []string         `json:"notes,omitempty"`
-	Unchanged  bool             `json:"unchanged,omitempty"`
-	Superseded bool             `json:"superseded,omitempty"`
+	// Worst, Unread and UnreadCount are those of ingest.FinishResult.
+	Worst       []ingest.FileRejects `json:"worst_files,omitempty"`
+	Unread      []lake.Unread        `json:"unread,omitempty"`
+	UnreadCount int64                `json:"unread_count,omitempty"`
+	Notes       []string             `json:"notes,omitempty"`
+	Unchanged   bool                 `json:"unchanged,omitempty"`
+	Superseded  bool                 `json:"superseded,omitempty"`
 
 	// Fingerprint is that of what was read.
 	Fingerprint string `json:"fingerprint,omitempty"`
@@ -99,6 +107,8 @@ const (
 	// saveEvery is how often a group writes down what is done: so much is repeated if its worker
 	// dies.
 	saveEvery = 5 * time.Second
+	// unpackedBytes is how much of the lists that are done is kept for packs before it is written.
+	unpackedBytes = 8 << 20
 	// lastPanic is how often a list may panic. The last time it fails.
 	lastPanic = 3
 	// sameFaults is after how many lists in a row that fail for a reason that may pass a group ends:
@@ -164,7 +174,13 @@ type grouped struct {
 	done    outcomes
 	report  func(Progress)
 
-	mu      sync.Mutex // guards done and what is below
+	mu sync.Mutex // guards done and what is below
+	// unpacked are the objects of lists that are done since the last save, in the order of packed,
+	// their numbers.
+	unpacked      []*pack.Collector
+	packed        []int
+	unpackedBytes int
+
 	state   Progress
 	saved   time.Time
 	unsaved bool
@@ -234,7 +250,8 @@ func (g *grouped) goesOn(ctx context.Context) bool {
 
 // one ingests a list and notes its outcome. An error is that of the group.
 func (g *grouped) one(ctx context.Context, i int, report func(ingest.Progress)) error {
-	out, err := g.outcome(ctx, i, report)
+	objects := pack.NewCollector(g.store)
+	out, err := g.outcome(ctx, objects, i, report)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -249,10 +266,14 @@ func (g *grouped) one(ctx context.Context, i int, report func(ingest.Progress)) 
 	}
 	g.faults = 0
 	g.done.Lists[i] = out
+	if out.Error == "" {
+		g.unpacked, g.packed = append(g.unpacked, objects), append(g.packed, i)
+		g.unpackedBytes += objects.Bytes()
+	}
 	g.unsaved = true
 	g.add(&out)
 	g.report(g.state)
-	if time.Since(g.saved) >= saveEvery {
+	if time.Since(g.saved) >= saveEvery || g.unpackedBytes >= unpackedBytes {
 		return g.save(ctx)
 	}
 	return nil
@@ -272,15 +293,27 @@ func (g *grouped) add(o *Outcome) {
 	}
 }
 
+// save writes the packs of the lists that are done, then the outcomes, which name the packs.
 func (g *grouped) save(ctx context.Context) error {
 	g.saved = time.Now()
-	err := save(ctx, g.store, groupKey(g.run, g.group), &g.done, blob.Condition{})
+	names, err := pack.Write(ctx, g.store, g.unpacked)
+	if err != nil {
+		return err
+	}
+	for i, n := range g.packed {
+		g.done.Lists[n].Pack = names[i]
+	}
+	g.unpacked, g.packed, g.unpackedBytes = nil, nil, 0
+	err = save(ctx, g.store, groupKey(g.run, g.group), &g.done, blob.Condition{})
 	g.unsaved = err != nil
 	return err
 }
 
-// outcome ingests a list. An error is one that a repetition may not have.
-func (g *grouped) outcome(ctx context.Context, n int, report func(ingest.Progress)) (Outcome, error) {
+// outcome ingests a list. Small objects of it go to objects, which keeps them for a pack. An error
+// is one that a repetition may not have.
+func (g *grouped) outcome(
+	ctx context.Context, objects blob.Store, n int, report func(ingest.Progress),
+) (Outcome, error) {
 	l := &g.members[n]
 	out := Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: g.plan.Spec.batch(),
 		Objects: len(l.Objects), Bytes: l.bytes(), Fingerprint: l.Fingerprint}
@@ -290,11 +323,12 @@ func (g *grouped) outcome(ctx context.Context, n int, report func(ingest.Progres
 		out.Error = g.opt.KillerReason
 		return out, nil
 	}
-	r, err := g.ingest(ctx, n, report)
+	r, err := g.ingest(ctx, objects, n, report)
 	if err == nil {
 		out.Digest, out.RejectsKey = r.Finish.Digest, r.Finish.RejectsKey
 		out.Records, out.Rows, out.Merged = r.Finish.Records, r.Finish.Rows, r.Finish.Merged
 		out.Rejected, out.Domains, out.PartBytes = r.Finish.Rejected, r.Finish.Domains, r.Finish.PartBytes
+		out.Worst, out.Unread, out.UnreadCount = r.Finish.Worst, r.Finish.Unread, r.Finish.UnreadCount
 		out.Examples, out.Notes, out.Unchanged = r.Finish.Examples, r.Finish.Notes, r.Finish.Existed
 		return out, nil
 	}
@@ -318,9 +352,11 @@ type panicError struct{ reason string }
 func (e *panicError) Error() string { return e.reason }
 
 // ingest ingests a list, again if that panics.
-func (g *grouped) ingest(ctx context.Context, n int, report func(ingest.Progress)) (r ingest.SmallResult, err error) {
+func (g *grouped) ingest(
+	ctx context.Context, objects blob.Store, n int, report func(ingest.Progress),
+) (r ingest.SmallResult, err error) {
 	for tries := 1; ; tries++ {
-		r, err = g.try(ctx, n, report)
+		r, err = g.try(ctx, objects, n, report)
 		var p *panicError
 		if tries == lastPanic || !errors.As(err, &p) {
 			return r, err
@@ -328,7 +364,9 @@ func (g *grouped) ingest(ctx context.Context, n int, report func(ingest.Progress
 	}
 }
 
-func (g *grouped) try(ctx context.Context, n int, report func(ingest.Progress)) (r ingest.SmallResult, err error) {
+func (g *grouped) try(
+	ctx context.Context, objects blob.Store, n int, report func(ingest.Progress),
+) (r ingest.SmallResult, err error) {
 	l := &g.members[n]
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -342,5 +380,5 @@ func (g *grouped) try(ctx context.Context, n int, report func(ingest.Progress)) 
 		Folder: listFolder(g.run, g.group, n), Spec: g.plan.Spec.Spec, DatasetID: l.DatasetID,
 		Batch: g.plan.Spec.batch(), Current: l.Current, Rules: g.plan.Rules, Objects: l.Objects,
 	}
-	return ingest.IngestWhole(ctx, g.store, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, report)
+	return ingest.IngestWhole(ctx, objects, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, report)
 }
