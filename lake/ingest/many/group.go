@@ -315,8 +315,7 @@ func (g *grouped) outcome(
 	ctx context.Context, objects blob.Store, n int, report func(ingest.Progress),
 ) (Outcome, error) {
 	l := &g.members[n]
-	out := Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: g.plan.Spec.batch(),
-		Objects: len(l.Objects), Bytes: l.bytes(), Fingerprint: l.Fingerprint}
+	out := g.Run.outcome(l)
 	if g.opt.Killer != "" && slices.ContainsFunc(l.Objects, func(o ingest.Object) bool {
 		return o.Name == g.opt.Killer || strings.HasPrefix(g.opt.Killer, o.Name+"/")
 	}) {
