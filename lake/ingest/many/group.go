@@ -111,8 +111,8 @@ const (
 	unpackedBytes = 8 << 20
 	// lastPanic is how often a list may panic. The last time it fails.
 	lastPanic = 3
-	// sameFaults is after how many lists in a row that fail for a reason that may pass a group ends:
-	// the reason is not in the lists.
+	// sameFaults is after how many lists in a row that fail for a reason that may pass a group
+	// ends: the reason is not in the lists.
 	sameFaults = 3
 )
 
