@@ -239,8 +239,8 @@ func TestWrongRulesEndTheIngest(t *testing.T) {
 	}
 }
 
-// TestLongIngestFinishesInRounds has a large list whose raw data is away for an hour, so that rounds
-// come between.
+// TestLongIngestFinishesInRounds has a large list whose raw data is away for an hour, so that
+// rounds come between.
 func TestLongIngestFinishesInRounds(t *testing.T) {
 	s := newManyFakes(t)
 	s.plan.Large, s.plan.Groups = 1, 1
