@@ -265,11 +265,18 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range slices.Sorted(maps.Keys(current)) {
-			if v != nil {
-				if b, ok := v.FindBatch(d.ID, name); ok && b.Digest == current[name].Digest {
-					continue
-				}
+		sorted := slices.Sorted(maps.Keys(current))
+		names := make([]manifest.BatchName, len(sorted))
+		for i, name := range sorted {
+			names[i] = manifest.BatchName{DatasetID: d.ID, Batch: name}
+		}
+		live, err := v.FindBatches(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		for i, name := range sorted {
+			if live[names[i]].Digest == current[name].Digest {
+				continue
 			}
 			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name].Digest, pack: current[name].Pack}
 			var damage *postings.DamageError
@@ -318,13 +325,19 @@ func datasetsCommand(g *global) *cobra.Command {
 		if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
 			return err
 		}
+		ids := make([]uint32, len(registered))
+		for i := range registered {
+			ids[i] = registered[i].ID
+		}
+		published, err := v.FindDatasets(cmd.Context(), ids)
+		if err != nil {
+			return err
+		}
 		all := make([]listed, 0, len(registered))
 		for _, d := range registered {
-			if v != nil {
-				if live, ok := v.Dataset(d.ID); ok {
-					all = append(all, listed{*live, statePublished})
-					continue
-				}
+			if live, ok := published[d.ID]; ok {
+				all = append(all, listed{live, statePublished})
+				continue
 			}
 			row := listed{State: stateEmpty}
 			row.ID, row.Name, row.Title, row.Source, row.Licence = d.ID, d.Name, d.Title, d.Source, d.Licence
@@ -438,10 +451,16 @@ func partPaths(ctx context.Context, store blob.Store, lakeURL string, v *manifes
 	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
 		root = u.Path
 	}
-	perBatch := make([][]string, len(v.Batches))
+	perBatch := make([][]string, v.Counts.Batches)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
-	for i, live := range v.Batches {
+	n := 0
+	for live, err := range v.Batches(ctx) {
+		if err != nil {
+			return nil, errors.Join(err, group.Wait())
+		}
+		i := n
+		n++
 		group.Go(func() error {
 			data, _, err := store.Get(ctx, live.Record())
 			if err != nil {
