@@ -115,6 +115,10 @@ func allowedInputs(prefixes []string, lakeURL string) (*allow.Inputs, error) {
 	return allow.Buckets(), nil
 }
 
+// groupsAtOnce is how many ingests of many datasets a worker works on at once. They share the slots
+// of the normalize pool.
+const groupsAtOnce = 8
+
 // ahead returns how many steps a pool with so many slots takes before they can run. Those of a
 // worker with many slots are few beside the running ones, so that other workers find work, too.
 func ahead(slots int) int { return min(slots, 2) }
@@ -257,10 +261,10 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			}
 			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c, Search: search})
 		case activities.PoolNormalize:
-			groups, _ := poll(activities.QueueGroups, slots)
+			groups, _ := poll(activities.QueueGroups, groupsAtOnce)
 			starting = append(starting, groups)
 			for _, w := range starting {
-				w.RegisterActivity(&activities.Normalize{Lake: base})
+				w.RegisterActivity(&activities.Normalize{Lake: base, Slots: slots})
 			}
 		case activities.PoolWrite:
 			w.RegisterActivity(&activities.Write{Lake: base})
