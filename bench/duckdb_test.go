@@ -54,7 +54,10 @@ func demoLake(t *testing.T) (dir string, v *manifest.Version, parts []string) {
 	if v, err = manifest.ReadVersion(t.Context(), store, ref); err != nil {
 		t.Fatal(err)
 	}
-	for _, live := range v.Batches {
+	for live, err := range v.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		raw, _, err := store.Get(t.Context(), live.Record())
 		if err != nil {
 			t.Fatal(err)
