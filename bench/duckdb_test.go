@@ -103,9 +103,9 @@ func TestDuckDBCountsTheSameRows(t *testing.T) {
 		if err := rows.Scan(&id, &n, &domains); err != nil {
 			t.Fatal(err)
 		}
-		d, ok := v.Dataset(uint32(id))
-		if !ok || d.Rows != n {
-			t.Errorf("dataset %d: DuckDB counts %d rows, the version says %+v", id, n, d)
+		known, err := v.FindDatasets(t.Context(), []uint32{uint32(id)})
+		if d := known[uint32(id)]; err != nil || d.Rows != n {
+			t.Errorf("dataset %d: DuckDB counts %d rows, the version says %+v, %v", id, n, d, err)
 		}
 		total += n
 		seen++
