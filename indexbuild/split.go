@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -322,44 +323,86 @@ func (w *stagedWriter) finish() (lake.FrameObject, error) {
 
 func (w *stagedWriter) abort() { w.out.Abort() }
 
-// openStaged opens a staged frame file.
-func (b *build) openStaged(o lake.FrameObject, fence int) (*seekable.Frames, seekable.RangeReader, error) {
+// stagedFile reads a staged frame file.
+type stagedFile struct {
+	*seekable.Frames
+	store blob.Store
+	key   string
+}
+
+func (b *build) openStaged(o lake.FrameObject, fence int) (*stagedFile, error) {
 	read := func(ctx context.Context, off, n int64) ([]byte, error) { return b.store.ReadRange(ctx, o.Key, off, n) }
 	ff, err := o.FrameFile()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	frames, err := seekable.OpenAt(b.ctx, read, ff, o.Key, fence)
-	return frames, read, err
+	return &stagedFile{frames, b.store, o.Key}, err
+}
+
+// read reads the frames [lo, hi) in one request, and appends their contents to out. They may be
+// views of buf, which read grows.
+func (f *stagedFile) read(ctx context.Context, lo, hi int, out [][]byte, buf *[]byte) ([][]byte, error) {
+	off, n := f.Range(lo, hi)
+	*buf = slices.Grow((*buf)[:0], int(n)+blob.AlignSlack)
+	raw := blob.AlignedSlice((*buf)[:int(n)+blob.AlignSlack], off, n)
+	stream, err := f.store.Open(ctx, f.key, off, n)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.ReadFull(stream, raw)
+	if cerr := stream.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read frames %d to %d of %s: %w", lo, hi, f.key, err)
+	}
+	for ; lo < hi; lo++ {
+		_, n := f.Range(lo, lo+1)
+		data, err := f.Decode(lo, raw[:n])
+		if err != nil {
+			return nil, err
+		}
+		out, raw = append(out, data), raw[n:]
+	}
+	return out, nil
 }
 
 // stagedRead is about how many bytes of a staged file are read at once.
-const stagedRead = 4 << 20
+const stagedRead = 2 << 20
 
-// eachFrame calls each with the content of every frame of a staged file without fences. It reads
-// ahead.
+// eachFrame calls each with the content of every frame of a staged file without fences, which is
+// valid until each returns. It reads ahead.
 func (b *build) eachFrame(o lake.FrameObject, each func(data []byte) error) error {
-	frames, read, err := b.openStaged(o, 0)
+	f, err := b.openStaged(o, 0)
 	if err != nil {
 		return err
 	}
+	type batch struct {
+		frames [][]byte
+		buf    []byte
+	}
+	const ahead = 2
+	free, queue := make(chan *batch, ahead), make(chan *batch, ahead)
+	for range ahead {
+		free <- &batch{}
+	}
 	g, ctx := errgroup.WithContext(b.ctx)
-	queue := make(chan [][]byte, 1)
 	g.Go(func() error {
 		defer close(queue)
-		for lo := 0; lo < frames.Len(); {
+		for lo := 0; lo < f.Len(); {
 			hi := lo + 1
-			for ; hi < frames.Len(); hi++ {
-				if _, n := frames.Range(lo, hi+1); n > stagedRead {
+			for ; hi < f.Len(); hi++ {
+				if _, n := f.Range(lo, hi+1); n > stagedRead {
 					break
 				}
 			}
-			data, err := frames.Read(ctx, read, lo, hi)
-			if err != nil {
-				return err
-			}
 			select {
-			case queue <- data:
+			case next := <-free:
+				if next.frames, err = f.read(ctx, lo, hi, next.frames[:0], &next.buf); err != nil {
+					return err
+				}
+				queue <- next // has capacity for all batches
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -368,12 +411,13 @@ func (b *build) eachFrame(o lake.FrameObject, each func(data []byte) error) erro
 		return nil
 	})
 	g.Go(func() error {
-		for some := range queue {
-			for _, data := range some {
+		for next := range queue {
+			for _, data := range next.frames {
 				if err := each(data); err != nil {
 					return err
 				}
 			}
+			free <- next
 		}
 		return ctx.Err()
 	})

@@ -19,10 +19,10 @@ type mergeOutcome struct {
 	// Domains and Entries count those of the range.
 	Domains int64 `json:"domains"`
 	Entries int64 `json:"entries"`
-	// Names has a frame for each window: u32 domains | u8 length of each | u64 domain_id of each |
+	// Names has frames of some domains each: u32 domains | u8 length of each | u64 domain_id of each |
 	// u32 check bits of each | text, one domain a line.
 	Names lake.FrameObject `json:"names"`
-	// Sets has a frame for each window: for each domain uvarint datasets, uvarint the first of them,
+	// Sets has frames of some domains each: for each domain uvarint datasets, uvarint the first of them,
 	// uvarint how much more each other one is.
 	Sets lake.FrameObject `json:"sets"`
 	// Values has the records, as a keysort.Shuffle emits them, in frames with a valueFence.
@@ -34,8 +34,14 @@ type mergeOutcome struct {
 	Files []segment.File `json:"files,omitempty"`
 }
 
-// maxValueFrame bounds the frames of staged values. Values may continue in the next frame.
-const maxValueFrame = 8 << 20
+const (
+	// maxValueFrame bounds the frames of staged values. Values may continue in the next frame.
+	maxValueFrame = 8 << 20
+
+	// domainsPerFrame is how many domains a frame of staged names has: most such frames are one raw
+	// block, which is read without a copy.
+	domainsPerFrame = 3 << 10
+)
 
 func (p *splitPlan) mergeKey(dir string, i int) string {
 	return fmt.Sprintf("%smerge-%04d.json", dir, i)
@@ -118,20 +124,24 @@ func (b *build) mergeRange(p *splitPlan, dir string, i int, done *mergeOutcome) 
 	shuffle := keysort.NewShuffle(b.opt.Memory, p.partitionBits(), values.emission())
 
 	sources := make([]*postings.RangeSource, len(b.files))
+	guess := float64(i) / float64(len(p.Cuts)+1)
 	var frame []byte
 	err := b.mergeSources(func(o *object, part int, file uint32) domainSource {
-		s := o.RangeSource(part, file, from, until)
+		s := o.RangeSource(part, file, from, until, guess)
 		sources[file] = s
 		b.sources = append(b.sources, s)
 		return s
 	}, func(w *window) error {
-		frame = appendNames(frame[:0], w)
-		if _, _, err := names.Frame(nil, frame); err != nil {
-			return err
-		}
-		frame = appendSets(frame[:0], w)
-		if _, _, err := sets.Frame(nil, frame); err != nil {
-			return err
+		for from := 0; from < w.len(); from += domainsPerFrame {
+			to := min(from+domainsPerFrame, w.len())
+			frame = appendNames(frame[:0], w, from, to)
+			if _, _, err := names.Frame(nil, frame); err != nil {
+				return err
+			}
+			frame = appendSets(frame[:0], w, from, to)
+			if _, _, err := sets.Frame(nil, frame); err != nil {
+				return err
+			}
 		}
 		for i, k := range w.keys {
 			if err := shuffle.Add(k, w.recordsOf(i)); err != nil {
@@ -188,21 +198,25 @@ func (w *stagedWriter) emission() func(partition int, values []byte) error {
 	}
 }
 
-// appendNames appends the frame of a window's names to out.
-func appendNames(out []byte, w *window) []byte {
-	out = codec.AppendU32(out, uint32(w.len()))
-	start := uint32(0)
-	for _, end := range w.ends {
+// appendNames appends the frame of the names of a window's domains [from, to) to out.
+func appendNames(out []byte, w *window, from, to int) []byte {
+	out = codec.AppendU32(out, uint32(to-from))
+	first := uint32(0)
+	if from > 0 {
+		first = w.ends[from-1]
+	}
+	start := first
+	for _, end := range w.ends[from:to] {
 		out = append(out, byte(end-start-1))
 		start = end
 	}
-	for _, k := range w.keys {
+	for _, k := range w.keys[from:to] {
 		out = codec.AppendU64(out, k.ID)
 	}
-	for _, k := range w.keys {
+	for _, k := range w.keys[from:to] {
 		out = codec.AppendU32(out, k.Check)
 	}
-	return append(out, w.text...)
+	return append(out, w.text[first:start]...)
 }
 
 // stagedNames is a decoded frame of names.
@@ -239,10 +253,13 @@ func (s *stagedNames) decode(data []byte, file string) error {
 	return nil
 }
 
-// appendSets appends the frame of a window's sets of datasets to out.
-func appendSets(out []byte, w *window) []byte {
+// appendSets appends the frame of the sets of datasets of a window's domains [from, to) to out.
+func appendSets(out []byte, w *window, from, to int) []byte {
 	start := uint32(0)
-	for _, end := range w.setEnds {
+	if from > 0 {
+		start = w.setEnds[from-1]
+	}
+	for _, end := range w.setEnds[from:to] {
 		out = codec.AppendUvarint(out, uint64(end-start))
 		last := uint32(0)
 		for _, dataset := range w.sets[start:end] {

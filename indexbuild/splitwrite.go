@@ -4,16 +4,17 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/urlake/urlake/indexbuild/keysort"
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/seekable"
 )
 
 // writeOutcome is what a task of WriteRange leaves when it has finished.
@@ -170,7 +171,7 @@ func (b *build) writeSomeShards(p *splitPlan, merged []mergeOutcome, task int, d
 	}
 	for i := range merged[:len(merged)-1] {
 		v := valueFile{offsets: offsets[i]}
-		if v.frames, v.read, err = b.openStaged(merged[i].Values, valueFence); err != nil {
+		if v.stagedFile, err = b.openStaged(merged[i].Values, valueFence); err != nil {
 			return err
 		}
 		s.values = append(s.values, v)
@@ -206,25 +207,27 @@ func (b *build) offsets(files []splitFile, merged []mergeOutcome) ([][]int64, er
 
 // valueFile is the staged values of one range.
 type valueFile struct {
-	frames  *seekable.Frames
-	read    seekable.RangeReader
+	*stagedFile
 	offsets []int64 // of the range, by file
 }
 
 // emissions returns how often the values of the range were emitted.
 func (v *valueFile) emissions() int {
-	n := v.frames.Len()
+	n := v.Len()
 	if n == 0 {
 		return 0
 	}
-	return int(binary.BigEndian.Uint32(v.frames.Fence(n-1))) + 1
+	return int(binary.BigEndian.Uint32(v.Fence(n-1))) + 1
 }
+
+// partition returns the partition of the values of a frame.
+func (v *valueFile) partition(frame int) int { return int(binary.BigEndian.Uint32(v.Fence(frame)[4:])) }
 
 // find returns the frames of an emission that hold the partitions [from, to).
 func (v *valueFile) find(emission, from, to int) (lo, hi int) {
 	search := func(partition int) int {
 		want := uint64(emission)<<32 | uint64(partition)
-		return sort.Search(v.frames.Len(), func(i int) bool { return binary.BigEndian.Uint64(v.frames.Fence(i)) >= want })
+		return sort.Search(v.Len(), func(i int) bool { return binary.BigEndian.Uint64(v.Fence(i)) >= want })
 	}
 	return search(from), search(to)
 }
@@ -251,8 +254,13 @@ type partitionGroup struct {
 	once     sync.Once
 	loaded   chan struct{}
 	chunks   [][][]byte // by partition
+	memory   *[]byte    // of the chunks
+	left     atomic.Int64
 	err      error
 }
+
+// memoryPool keeps the memory of groups.
+var memoryPool = sync.Pool{New: func() any { return new([]byte) }}
 
 func (s *stagedPartitions) Len() int { return 1 << s.bits }
 
@@ -266,7 +274,7 @@ func (s *stagedPartitions) plan(from, to int) {
 		for emission := range v.emissions() {
 			lo, hi := v.find(emission, first, end)
 			for ; lo < hi; lo++ {
-				sizes[int(binary.BigEndian.Uint32(v.frames.Fence(lo)[4:]))-first] += v.frames.RawSize(lo)
+				sizes[v.partition(lo)-first] += v.RawSize(lo)
 			}
 		}
 	}
@@ -278,6 +286,7 @@ func (s *stagedPartitions) plan(from, to int) {
 			s.groups = append(s.groups, g)
 		}
 		g.to, g.size = first+i+1, g.size+size
+		g.left.Add(1)
 		s.byID[first+i] = len(s.groups) - 1
 	}
 }
@@ -289,7 +298,13 @@ func (s *stagedPartitions) Each(ctx context.Context, i int, yield func(*keysort.
 	if g.size > groupBytes {
 		// One partition, which somebody has chosen domains for.
 		chunks := func(yield func([]byte, error) bool) {
-			if err := s.read(ctx, g, func(_ int, chunk []byte) bool { return yield(chunk, nil) }); err != nil {
+			memory := memoryPool.Get().(*[]byte)
+			defer memoryPool.Put(memory)
+			err := s.read(ctx, g, memory, func(_ int, chunk []byte) bool {
+				*memory = (*memory)[:0]
+				return yield(chunk, nil)
+			})
+			if err != nil {
 				yield(nil, err)
 			}
 		}
@@ -320,7 +335,11 @@ func (s *stagedPartitions) Each(ctx context.Context, i int, yield func(*keysort.
 			}
 		}
 	}
-	return keysort.SortPartition(ctx, s.opt.TempDir, s.opt.Memory, s.bits, size, chunks, yield)
+	err := keysort.SortPartition(ctx, s.opt.TempDir, s.opt.Memory, s.bits, size, chunks, yield)
+	if g.left.Add(-1) == 0 {
+		memoryPool.Put(g.memory)
+	}
+	return err
 }
 
 // load begins to load a group, unless it was begun before. Two shards may share a group, so the end
@@ -331,8 +350,8 @@ func (s *stagedPartitions) load(g *partitionGroup) {
 		go func() {
 			defer s.loads.Done()
 			defer close(g.loaded)
-			g.chunks = make([][][]byte, g.to-g.from)
-			g.err = s.read(s.ctx, g, func(partition int, chunk []byte) bool {
+			g.chunks, g.memory = make([][][]byte, g.to-g.from), memoryPool.Get().(*[]byte)
+			g.err = s.read(s.ctx, g, g.memory, func(partition int, chunk []byte) bool {
 				g.chunks[partition-g.from] = append(g.chunks[partition-g.from], chunk)
 				return true
 			})
@@ -341,9 +360,16 @@ func (s *stagedPartitions) load(g *partitionGroup) {
 }
 
 // read reads the values of a group and passes them to each, with the rows where they are in the
-// parts. The chunks of a partition are in the order in which a build in one piece adds the values.
-func (s *stagedPartitions) read(ctx context.Context, g *partitionGroup, each func(partition int, chunk []byte) bool) error {
+// parts, until each returns false. The chunks of a partition are in the order in which a build in one
+// piece adds the values. read appends them to memory.
+func (s *stagedPartitions) read(
+	ctx context.Context, g *partitionGroup, memory *[]byte, each func(partition int, chunk []byte) bool,
+) error {
+	*memory = slices.Grow((*memory)[:0], int(min(g.size, groupBytes)))
+	buf := memoryPool.Get().(*[]byte)
+	defer memoryPool.Put(buf)
 	var relocator postings.Relocator
+	var frames [][]byte
 	for i := range s.values {
 		v := &s.values[i]
 		of := func(file uint32) (int64, []int64) {
@@ -352,33 +378,28 @@ func (s *stagedPartitions) read(ctx context.Context, g *partitionGroup, each fun
 			}
 			return v.offsets[file], s.files[file].ends
 		}
+		records := func(out, records []byte) ([]byte, error) { return relocator.Append(out, records, of) }
 		for emission := range v.emissions() {
 			lo, hi := v.find(emission, g.from, g.to)
 			if lo == hi {
 				continue
 			}
-			frames, err := v.frames.Read(ctx, v.read, lo, hi)
-			if err != nil {
+			var err error
+			if frames, err = v.read(ctx, lo, hi, frames[:0], buf); err != nil {
 				return err
 			}
 			for n := 0; n < len(frames); {
-				partition := int(binary.BigEndian.Uint32(v.frames.Fence(lo + n)[4:]))
+				partition := v.partition(lo + n)
 				values := frames[n]
 				// Only a large partition has several frames.
-				for n++; n < len(frames) && int(binary.BigEndian.Uint32(v.frames.Fence(lo + n)[4:])) == partition; n++ {
+				for n++; n < len(frames) && v.partition(lo+n) == partition; n++ {
 					values = append(values[:len(values):len(values)], frames[n]...)
 				}
-				chunk := make([]byte, 0, len(values)+len(values)/16)
-				err := keysort.EachValue(values, func(k segment.Key, records []byte) (err error) {
-					chunk, err = keysort.AppendValue(chunk, k, func(out []byte) ([]byte, error) {
-						return relocator.Append(out, records, of)
-					})
-					return err
-				})
-				if err != nil {
+				start := len(*memory)
+				if *memory, err = keysort.Rewrite(*memory, values, records); err != nil {
 					return fmt.Errorf("values of range %d: %w", i, err)
 				}
-				if !each(partition, chunk) {
+				if end := len(*memory); !each(partition, (*memory)[start:end:end]) {
 					return nil
 				}
 			}

@@ -32,36 +32,26 @@ func (s *Shuffle) Add(k segment.Key, val []byte) error { return s.sorter.Add(k, 
 // Flush emits the values that are left.
 func (s *Shuffle) Flush() error { return s.sorter.spill() }
 
-// EachValue calls each with every value that a Shuffle has emitted, and its key. It fails if values
-// does not end with a whole value.
-func EachValue(values []byte, each func(k segment.Key, val []byte) error) error {
+// Rewrite appends values, as a Shuffle has emitted them, to out, each as rewrite appends it. It fails
+// if values does not end with a whole value.
+func Rewrite(out, values []byte, rewrite func(out, val []byte) ([]byte, error)) ([]byte, error) {
 	for len(values) > 0 {
 		if len(values) < valueHeader {
-			return fmt.Errorf("%d bytes after the last value", len(values))
+			return nil, fmt.Errorf("%d bytes after the last value", len(values))
 		}
 		n := int64(binary.LittleEndian.Uint32(values[12:]))
 		if n > int64(len(values)-valueHeader) {
-			return fmt.Errorf("a value of %d bytes where %d are left", n, len(values)-valueHeader)
+			return nil, fmt.Errorf("a value of %d bytes where %d are left", n, len(values)-valueHeader)
 		}
-		k := segment.Key{ID: binary.LittleEndian.Uint64(values), Check: binary.LittleEndian.Uint32(values[8:])}
-		if err := each(k, values[valueHeader:valueHeader+n]); err != nil {
-			return err
+		at := len(out)
+		out = append(out, values[:valueHeader]...)
+		var err error
+		if out, err = rewrite(out, values[valueHeader:valueHeader+n]); err != nil {
+			return nil, err
 		}
+		binary.LittleEndian.PutUint32(out[at+12:], uint32(len(out)-at-valueHeader))
 		values = values[valueHeader+n:]
 	}
-	return nil
-}
-
-// AppendValue appends a value as a Shuffle emits it. write appends the value itself.
-func AppendValue(out []byte, k segment.Key, write func(out []byte) ([]byte, error)) ([]byte, error) {
-	at := len(out)
-	out = binary.LittleEndian.AppendUint64(out, k.ID)
-	out = binary.LittleEndian.AppendUint64(out, uint64(k.Check))
-	out, err := write(out)
-	if err != nil {
-		return nil, err
-	}
-	binary.LittleEndian.PutUint32(out[at+12:], uint32(len(out)-at-valueHeader))
 	return out, nil
 }
 

@@ -27,19 +27,41 @@ type Share struct {
 type RangeSource struct {
 	src         *Source
 	from, until []byte
-	begun       bool // the search is done
-	inside      bool // a domain of the range was found
-	ended       bool
+	guess       float64 // fraction of the part's domains that may be below from
+	first       int     // frame of the part
+	start       int     // frame from which the source reads
+	state       rangeState
 	share       Share
 }
 
+// rangeState is how far a RangeSource has come.
+type rangeState uint8
+
+const (
+	guessed rangeState = iota // reads from a frame that may be after the first of the range
+	before                    // reads from a frame before the range, maybe far before
+	near                      // reads from the last frame before the range
+	inside
+	ended
+)
+
+// maxSkipped is how many frames are skipped before a search for the range is faster.
+const maxSkipped = 3
+
 // RangeSource returns a RangeSource of part n, for the domains from the first one on and below the
-// second. Empty bounds are those of the part. The tuples of the records have this file number.
-func (r *Reader) RangeSource(n int, file uint32, from, until []byte) *RangeSource {
+// second. Empty bounds are those of the part. guess is the fraction of the part's domains that may
+// be below the range; a good guess spares a search. The tuples of the records have this file number.
+func (r *Reader) RangeSource(n int, file uint32, from, until []byte, guess float64) *RangeSource {
 	s := r.Source(n, file)
 	s.partial = true
 	s.rows = NewRowCursor(file, []int64{math.MaxInt64})
-	return &RangeSource{src: s, from: from, until: until}
+	out := &RangeSource{src: s, from: from, until: until, guess: guess, first: s.frame, start: s.frame}
+	if len(from) == 0 {
+		out.state = near
+	} else if at := s.frame + int(guess*float64(s.end-s.frame)) - 1; at > s.frame {
+		out.move(at)
+	}
+	return out
 }
 
 // Share returns what was read of the part. It is complete after the last block.
@@ -58,28 +80,27 @@ func (s *RangeSource) Load(ctx context.Context, buf []byte) ([]byte, error) {
 }
 
 func (s *RangeSource) load(ctx context.Context, buf []byte) ([]byte, error) {
-	if !s.begun {
-		if err := s.seek(ctx); err != nil {
-			return nil, err
-		}
-		s.begun = true
-	}
-	for !s.ended {
-		before := s.src.decoded()
+	for s.state != ended {
+		decoded := s.src.decoded()
 		block, err := s.src.load(ctx, slices.Grow(buf[:0], blockBytes+BlockSlack))
 		if err != nil || block == nil {
-			s.ended = true
+			s.state = ended
 			return nil, err
 		}
-		last := s.src.name[:s.src.length]
-		if !s.inside && bytes.Compare(last, s.from) < 0 {
-			buf = block
-			continue
+		if s.state < inside {
+			enters, err := s.enters(ctx, block)
+			if err != nil {
+				return nil, err
+			}
+			if !enters {
+				buf = block
+				continue
+			}
 		}
-		rows, domains := s.src.rows.row, s.src.decoded()-before
+		rows, domains := s.src.rows.row, s.src.decoded()-decoded
 		start := 0
-		if !s.inside {
-			s.inside = true
+		if s.state != inside {
+			s.state = inside
 			n, at := findDomain(block, s.from)
 			if s.share.First, err = firstRow(block[at:]); err != nil {
 				return nil, err
@@ -90,8 +111,8 @@ func (s *RangeSource) load(ctx context.Context, buf []byte) ([]byte, error) {
 			start, domains = at, domains-n
 		}
 		end := len(block) - BlockSlack
-		if len(s.until) > 0 && bytes.Compare(last, s.until) >= 0 {
-			s.ended = true
+		if len(s.until) > 0 && bytes.Compare(s.last(), s.until) >= 0 {
+			s.state = ended
 			n, at := findDomain(block[start:], s.until)
 			end, domains = start+at, n
 			if rows, err = firstRow(block[end:]); err != nil {
@@ -105,6 +126,55 @@ func (s *RangeSource) load(ctx context.Context, buf []byte) ([]byte, error) {
 		}
 	}
 	return nil, nil
+}
+
+// last returns the last domain that was decoded.
+func (s *RangeSource) last() []byte { return s.src.name[:s.src.length] }
+
+// enters reports whether a block has domains of the range or behind it. If the source was to read
+// from another frame, enters moves it there, and the block does not count.
+func (s *RangeSource) enters(ctx context.Context, block []byte) (bool, error) {
+	if s.state == guessed {
+		text, n := BlockDomain(block).Text()
+		if s.start > s.first && bytes.Compare(text[:n], s.from) > 0 {
+			return false, s.search(ctx, s.first, s.start)
+		}
+		s.state = before
+	}
+	if bytes.Compare(s.last(), s.from) >= 0 {
+		return true, nil
+	}
+	if s.state == before && s.src.frame-s.start > maxSkipped {
+		return false, s.search(ctx, s.src.frame-1, s.src.end)
+	}
+	return false, nil
+}
+
+// search moves to the last of the frames [lo, hi) whose first domain is not above the range, or to
+// lo.
+func (s *RangeSource) search(ctx context.Context, lo, hi int) error {
+	for hi-lo > 1 {
+		mid := int(uint(lo+hi) / 2)
+		first, err := s.src.r.domainOf(ctx, mid, 0)
+		if err != nil {
+			return err
+		}
+		if bytes.Compare(first, s.from) <= 0 {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	s.move(lo)
+	s.state = near
+	return nil
+}
+
+// move makes a frame the next one to be read.
+func (s *RangeSource) move(frame int) {
+	s.src.Close()
+	s.src.frame, s.src.used, s.src.length, s.start = frame, frame, 0, frame
+	s.src.rowsLeft = s.src.r.dir.parts[s.src.part].Rows // rows of frames that were skipped may come again
 }
 
 // decoded returns how many domains of the frames in use have become blocks.
@@ -131,29 +201,6 @@ func firstRow(block []byte) (int64, error) {
 		return 0, err
 	}
 	return r.Tuples[0].FirstRow, nil
-}
-
-// seek moves to the last frame whose first domain is not above the range, or to the first frame.
-func (s *RangeSource) seek(ctx context.Context) error {
-	src := s.src
-	if len(s.from) == 0 {
-		return nil
-	}
-	lo, hi := src.frame, src.end
-	for hi-lo > 1 {
-		mid := int(uint(lo+hi) / 2)
-		first, err := src.r.domainOf(ctx, mid, 0)
-		if err != nil {
-			return err
-		}
-		if bytes.Compare(first, s.from) <= 0 {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	src.frame, src.used = lo, lo
-	return nil
 }
 
 // Sample returns a domain of part n that about i of the part's domains precede. It reads one frame.
