@@ -52,6 +52,9 @@ type step struct {
 	deaths int
 	// ofLake tells that the step reads objects of the lake, and not the inputs of an ingest.
 	ofLake bool
+	// killer, unless nil, is called with the object at which the step's workers died and with the
+	// error that would be the step's. The step then goes on without that object.
+	killer func(object string, err error)
 }
 
 // key returns the key of one of the step's documents.
@@ -156,7 +159,11 @@ func (w *watched) begin(ctx context.Context) error {
 			if err := w.store.Delete(ctx, w.key("")); err != nil {
 				return err
 			}
-			return w.killed(left.Object)
+			err := w.killed(left.Object)
+			if w.killer == nil || left.Object == "" {
+				return err
+			}
+			w.killer(left.Object, err)
 		}
 	}
 	if err := w.opening(ctx, ""); err != nil {

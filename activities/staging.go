@@ -33,17 +33,21 @@ func (c *Control) ClaimStaging(ctx context.Context, spec ingest.Spec, run string
 		return "", err
 	}
 	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (string, error) {
-		owner, err := c.owner(ctx)
-		if err != nil {
-			return "", err
+		return c.claim(ctx, spec, run)
+	})
+}
+
+func (c *Control) claim(ctx context.Context, spec ingest.Spec, run string) (string, error) {
+	owner, err := c.owner(ctx)
+	if err != nil {
+		return "", err
+	}
+	return ingest.Claim(ctx, c.Store, run, spec, owner, func(ctx context.Context, other ingest.Owner) (bool, error) {
+		if other.Namespace != owner.Namespace {
+			return false, nil // nobody here knows its workflow
 		}
-		return ingest.Claim(ctx, c.Store, run, spec, owner, func(ctx context.Context, other ingest.Owner) (bool, error) {
-			if other.Namespace != owner.Namespace {
-				return false, nil // nobody here knows its workflow
-			}
-			e, err := c.newest(ctx, other.WorkflowID)
-			return err == nil && !open(e), err
-		})
+		e, err := c.newest(ctx, other.WorkflowID)
+		return err == nil && !open(e), err
 	})
 }
 

@@ -28,6 +28,10 @@ type PublishRequest struct {
 	Batch      string `json:"batch,omitempty"`
 	// Digest is that of the batch. Requests of older builds lack it.
 	Digest string `json:"digest,omitempty"`
+	// Report is the prefix of the reports of an ingest of many datasets, which waits for the version
+	// that holds all batches in them. Digest is the key of the last report then, and DatasetID and
+	// Batch are empty.
+	Report string `json:"report,omitempty"`
 	// Rebuild is publish.RebuildAll or the id of a segment. The publisher checks and repairs these
 	// segments before it publishes.
 	Rebuild string `json:"rebuild,omitempty"`
@@ -79,13 +83,17 @@ func (c *Control) RequestPublish(ctx context.Context, lakeURL string, req Publis
 		return err
 	}
 	_, err := withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (struct{}, error) {
-		e, err := c.newest(ctx, PublishWorkflowID(lakeURL))
-		if err != nil || open(e) && e.GetHistoryLength() > maxPublisherEvents {
-			return struct{}{}, err
-		}
-		_, err = SignalPublisher(ctx, c.Temporal, lakeURL, req)
-		return struct{}{}, err
+		return struct{}{}, c.requestPublish(ctx, lakeURL, req)
 	})
+	return err
+}
+
+func (c *Control) requestPublish(ctx context.Context, lakeURL string, req PublishRequest) error {
+	e, err := c.newest(ctx, PublishWorkflowID(lakeURL))
+	if err != nil || open(e) && e.GetHistoryLength() > maxPublisherEvents {
+		return err
+	}
+	_, err = SignalPublisher(ctx, c.Temporal, lakeURL, req)
 	return err
 }
 
@@ -139,21 +147,26 @@ func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRe
 			out.Version = found.Current
 			return out, nil
 		}
-		e, err := c.newest(ctx, PublishWorkflowID(lakeURL))
-		if err != nil || open(e) {
-			return out, err
-		}
-		failed := e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_FAILED
-		out.Ask = !failed || time.Since(e.GetCloseTime().AsTime()) >= publishPause
-		if failed {
-			var app *temporal.ApplicationError
-			err := c.Temporal.GetWorkflow(ctx, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId()).Get(ctx, nil)
-			if errors.As(err, &app) {
-				out.Reason = app.Message()
-			}
-		}
-		return out, nil
+		return c.lookAtPublisher(ctx, lakeURL, out)
 	})
+}
+
+// lookAtPublisher adds to a look what the publisher does.
+func (c *Control) lookAtPublisher(ctx context.Context, lakeURL string, out Look) (Look, error) {
+	e, err := c.newest(ctx, PublishWorkflowID(lakeURL))
+	if err != nil || open(e) {
+		return out, err
+	}
+	failed := e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_FAILED
+	out.Ask = !failed || time.Since(e.GetCloseTime().AsTime()) >= publishPause
+	if failed {
+		var app *temporal.ApplicationError
+		err := c.Temporal.GetWorkflow(ctx, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId()).Get(ctx, nil)
+		if errors.As(err, &app) {
+			out.Reason = app.Message()
+		}
+	}
+	return out, nil
 }
 
 // TellIngests tells workflows which version holds their batches, or why none will. Skipped are
@@ -177,6 +190,11 @@ func (c *Control) TellIngests(ctx context.Context, lakeURL string, requests []Pu
 		g.SetLimit(toldAtOnce)
 		for i, req := range requests {
 			answer := Published{Version: found[i], Digest: req.Digest}
+			if req.Report != "" {
+				if answer.Version, _, err = findReport(ctx, c.Store, req.Report, ""); err != nil {
+					return struct{}{}, err
+				}
+			}
 			if at := slices.IndexFunc(skipped, func(s publish.Skipped) bool {
 				return s.Damages(refs[i])
 			}); at >= 0 && answer.Version == "" {

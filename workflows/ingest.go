@@ -252,6 +252,12 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	return nil, err
 }
 
+// isType reports whether an error is an application error of a type.
+func isType(err error, kind string) bool {
+	var app *temporal.ApplicationError
+	return errors.As(err, &app) && app.Type() == kind
+}
+
 // resumable reports whether the same ingest may succeed with the staging of this one, after an
 // error that is not the fault of the input or of the staging.
 func resumable(err error) bool {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/many"
 )
 
 // UnmarshalJSON decodes what a person typed. An unknown member, for example a misspelt one, and a
@@ -27,15 +28,42 @@ func (in *IngestInput) UnmarshalJSON(data []byte) error {
 		d.DisallowUnknownFields()
 		err = d.Decode(&known)
 	}
-	in.problem = ""
+	in.problem = problemOf(err)
+	return nil
+}
+
+// UnmarshalJSON is as for IngestInput.
+func (in *IngestManyInput) UnmarshalJSON(data []byte) error {
+	type plain IngestManyInput // without this method
+	err := json.Unmarshal(data, (*plain)(in))
+	if err == nil {
+		known := struct {
+			many.Spec
+			NoPublish json.RawMessage `json:"no_publish"`
+			Resume    json.RawMessage `json:"resume"`
+		}{}
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(&known)
+	}
+	in.problem = problemOf(err)
+	return nil
+}
+
+// problemOf says what is wrong with an input's JSON, "" if nothing is.
+func problemOf(err error) string {
 	var typ *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &typ) && typ.Field == "":
-		in.problem = fmt.Sprintf("it is a JSON %s; use an object", typ.Value)
+		return fmt.Sprintf("it is a JSON %s; use an object", typ.Value)
 	case errors.As(err, &typ):
-		in.problem = fmt.Sprintf("%s is a JSON %s; it has the Go type %s", strings.TrimPrefix(typ.Field, "Spec."), typ.Value, typ.Type)
+		field := typ.Field
+		for strings.HasPrefix(field, "Spec.") {
+			field = strings.TrimPrefix(field, "Spec.")
+		}
+		return fmt.Sprintf("%s is a JSON %s; it has the Go type %s", field, typ.Value, typ.Type)
 	case err != nil:
-		in.problem = strings.TrimPrefix(err.Error(), "json: ")
+		return strings.TrimPrefix(err.Error(), "json: ")
 	}
-	return nil
+	return ""
 }

@@ -83,6 +83,24 @@ func Claim(
 	return run, save(ctx, store, ownerKey(run), &ownership{Owner: owner})
 }
 
+// Own makes owner the owner of a run that continues no other. Staging that a sweep has begun to
+// remove is removed first.
+func Own(ctx context.Context, store blob.Store, run string, owner Owner) error {
+	if err := checkRun(run); err != nil {
+		return err
+	}
+	now, ok, err := ReadOwner(ctx, store, run)
+	if err != nil || ok && now == owner {
+		return err
+	}
+	if ok {
+		if err := lake.DeleteStaging(ctx, store, run); err != nil {
+			return err
+		}
+	}
+	return save(ctx, store, ownerKey(run), &ownership{Owner: owner})
+}
+
 // disown takes a run away from its owner before a sweep removes it. ok is false if the owner is no
 // longer the one that the sweep has found.
 func disown(ctx context.Context, store blob.Store, run string, found Owner) (ok bool, err error) {

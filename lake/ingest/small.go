@@ -70,24 +70,42 @@ func (r *smallRecord) ingest(
 	ctx context.Context, store blob.Store, p *plan, tempDir string, inMemory, collect NewPostings,
 	progress func(Progress), lim limits,
 ) error {
-	split, merged, err := normalizeSplit(ctx, store, p, 0, inMemory, progress, lim)
+	record, err := r.make(ctx, store, p, tempDir, inMemory, collect, progress, lim)
 	if err != nil {
 		return err
+	}
+	if r.Finish.Existed, err = hasContent(ctx, store, p, r.Finish.Digest); err != nil {
+		return err
+	}
+	if _, err := store.Put(ctx, r.Finish.BatchKey, record, blob.Condition{}); err != nil {
+		return err
+	}
+	return saveFirst(ctx, store, smallKey(p.Run), r)
+}
+
+// make does everything up to the batch record, which it returns.
+func (r *smallRecord) make(
+	ctx context.Context, store blob.Store, p *plan, tempDir string, inMemory, collect NewPostings,
+	progress func(Progress), lim limits,
+) (record []byte, err error) {
+	split, merged, err := normalizeSplit(ctx, store, p, 0, inMemory, progress, lim)
+	if err != nil {
+		return nil, err
 	}
 	splits := []splitRecord{*split}
 	inputs, err := join(p.Run, splits)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m, err := newMergePlan(p, splits, lim)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if merged == nil {
 		merged = make([]mergedRecord, m.Tasks)
 		for task := range merged {
 			if merged[task], err = mergeShuffled(ctx, store, p, &m, task, tempDir, collect, nil, lim); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
@@ -102,16 +120,7 @@ func (r *smallRecord) ingest(
 		r.Domains += out.Domains
 		postings[task] = out.Postings
 	}
-	var record []byte
-	if r.Finish, record, err = describe(ctx, store, p, &m.MergeSummary, splits, inputs, merged, postings,
-		r.Domains, lim.rejects); err != nil {
-		return err
-	}
-	if r.Finish.Existed, err = hasContent(ctx, store, p, r.Finish.Digest); err != nil {
-		return err
-	}
-	if _, err := store.Put(ctx, r.Finish.BatchKey, record, blob.Condition{}); err != nil {
-		return err
-	}
-	return saveFirst(ctx, store, smallKey(p.Run), r)
+	r.Finish, record, err = describe(ctx, store, p, &m.MergeSummary, splits, inputs, merged, postings,
+		r.Domains, lim.rejects)
+	return record, err
 }

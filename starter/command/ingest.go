@@ -23,6 +23,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -31,16 +32,22 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // ingestFlags are the flags and inputs that describe an ingest, for ingest and schedule.
 type ingestFlags struct {
-	spec      ingest.Spec
-	noPublish bool
-	wait      bool
-	cancel    bool
+	spec         ingest.Spec
+	datasetsFrom string
+	again        bool
+	noPublish    bool
+	wait         bool
+	cancel       bool
 }
 
 func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	g.lakeFlag(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&f.spec.Dataset, "dataset", "", "`NAME` of the dataset; a new name registers a new dataset")
+	fs.StringVar(&f.datasetsFrom, "datasets-from", "",
+		"ingest many datasets at once: each of the `files`, or each of the folders directly below an input, is a dataset "+
+			"named after it (files or folders)")
+	fs.BoolVar(&f.again, "again", false, "with --datasets-from: take up unchanged inputs, too")
 	fs.StringVar(&f.spec.Batch, "batch", "",
 		"`NAME` of the batch, e.g. a date; replaces the batch of that name "+
 			"(default: a hash of the inputs' names, sizes and ETags)")
@@ -84,8 +91,13 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	if in.MaxRejectRate == 0 {
 		in.MaxRejectRate = ingest.NoRejects // in a Spec 0 stands for the default
 	}
-	if in.Dataset == "" {
-		return in, cli.Usagef("no dataset given; use --dataset NAME")
+	switch {
+	case f.datasetsFrom != "" && in.Dataset != "":
+		return in, cli.Usagef("--dataset and --datasets-from exclude each other")
+	case f.datasetsFrom == "" && f.again:
+		return in, cli.Usagef("--again needs --datasets-from")
+	case f.datasetsFrom == "" && in.Dataset == "":
+		return in, cli.Usagef("no dataset given; use --dataset NAME, or --datasets-from files to name datasets after the files")
 	}
 	if in.MaxRejectRate > 1 || f.spec.MaxRejectRate < 0 || math.IsNaN(in.MaxRejectRate) {
 		return in, cli.Usagef("--max-reject-rate %v is out of range; use a share from 0 to 1, e.g. 0.5", f.spec.MaxRejectRate)
@@ -109,10 +121,21 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 		in.Inputs = append(in.Inputs, a)
 	}
 	// Reject here what every worker would reject, before anything is started.
-	if err := in.Check(); err != nil {
+	check := in.Check
+	if f.datasetsFrom != "" {
+		check = f.many(in).Check
+	}
+	if err := check(); err != nil {
 		return in, &cli.UsageError{Err: err}
 	}
 	return in, nil
+}
+
+// many returns the input of an ingest of many datasets.
+func (f *ingestFlags) many(in workflows.IngestInput) *workflows.IngestManyInput {
+	return &workflows.IngestManyInput{
+		Spec: many.Spec{Spec: in.Spec, DatasetsFrom: f.datasetsFrom, Again: f.again}, NoPublish: in.NoPublish,
+	}
 }
 
 func ingestCommand(g *global) *cobra.Command {
@@ -157,7 +180,14 @@ prints on standard output what was read, kept, merged, rejected and written.`,
 				return err
 			}
 			defer c.Close()
-			run, err := startIngest(cmd.Context(), c, in)
+			var run client.WorkflowRun
+			watch := watchIngest
+			if f.datasetsFrom != "" {
+				watch = watchMany
+				run, err = startMany(cmd.Context(), c, *f.many(in))
+			} else {
+				run, err = startIngest(cmd.Context(), c, in)
+			}
 			if err != nil {
 				return err
 			}
@@ -171,7 +201,7 @@ prints on standard output what was read, kept, merged, rejected and written.`,
 				cli.Fprintf(cmd.OutOrStdout(), "Started %s\nTo watch it: starter watch '%s'\n", run.GetID(), run.GetID())
 				return nil
 			}
-			return watchIngest(cmd, g, c, run, f.cancel)
+			return watch(cmd, g, c, run, f.cancel)
 		},
 	}
 	f.register(g, cmd)
@@ -191,7 +221,7 @@ func startIngest(ctx context.Context, c client.Client, in workflows.IngestInput)
 		rand.Read(b[:])
 		name = "run-" + hex.EncodeToString(b[:])
 	}
-	id := fmt.Sprintf("ingest:%s:%s@%s", in.Dataset, name, in.Lake)
+	id := ingestID(in, name)
 	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                                       id,
 		TaskQueue:                                activities.TaskQueue(in.Lake, activities.PoolControl),
@@ -201,13 +231,21 @@ func startIngest(ctx context.Context, c client.Client, in workflows.IngestInput)
 	}, workflows.IngestWorkflow, in)
 	var already *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &already) {
-		return nil, fmt.Errorf("batch %s of %s is being ingested already. To watch it: starter watch '%s'",
-			in.Batch, in.Dataset, id)
+		return nil, fmt.Errorf("batch %s of %s %w. To watch it: starter watch '%s'",
+			in.Batch, in.Dataset, errIngesting, id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
 	return run, nil
+}
+
+// errIngesting means that an ingest of the batch runs.
+var errIngesting = errors.New("is being ingested already")
+
+// ingestID is the workflow id of the ingest of a batch.
+func ingestID(in workflows.IngestInput, batch string) string {
+	return fmt.Sprintf("ingest:%s:%s@%s", in.Dataset, batch, in.Lake)
 }
 
 // minRatedBytes is the size of the inputs from which a report has a rate. Smaller ones are read in

@@ -52,10 +52,13 @@ workflow succeeds and 1 if it fails.`,
 			switch kind := d.GetWorkflowExecutionInfo().GetType().GetName(); kind {
 			case "IngestWorkflow":
 				return watchIngest(cmd, g, c, run, false)
+			case "IngestManyWorkflow":
+				return watchMany(cmd, g, c, run, false)
 			case "PublishWorkflow":
 				return watchPublish(cmd, g, c, run)
 			default:
-				return fmt.Errorf("%s is a %s; only IngestWorkflow and PublishWorkflow can be watched", args[0], kind)
+				return fmt.Errorf("%s is a %s; only IngestWorkflow, IngestManyWorkflow and PublishWorkflow can be watched",
+					args[0], kind)
 			}
 		},
 	}
@@ -64,8 +67,8 @@ workflow succeeds and 1 if it fails.`,
 // watchIngest shows the progress of an ingest until it ends, and prints its result.
 func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, cancel bool) error {
 	var res workflows.IngestResult
-	bar := newBar(cmd.ErrOrStderr(), g.json)
-	waits := newWaitLog(cmd.ErrOrStderr(), bar, c, run)
+	bar := newIngestBar(cmd.ErrOrStderr(), g.json)
+	waits := newWaitLog(cmd.ErrOrStderr(), bar.bar, c, run)
 	err := await(cmd, run, &res, cancel, c, func(ctx context.Context) {
 		publisher := ""
 		if p, ok := progress(ctx, c, run); ok {
@@ -74,7 +77,7 @@ func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.Work
 		}
 		waits.update(ctx, publisher)
 	})
-	bar.finish()
+	bar.finish(err)
 	if err != nil {
 		return err
 	}

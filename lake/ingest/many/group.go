@@ -1,0 +1,284 @@
+package many
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+// Outcome is what became of one list.
+type Outcome struct {
+	Dataset string `json:"dataset"`
+	// From is the file or folder that is the dataset.
+	From      string `json:"from"`
+	DatasetID uint32 `json:"dataset_id,omitempty"`
+	Batch     string `json:"batch"`
+	// Error says why the list was not ingested. It is empty for one that was.
+	Error string `json:"error,omitempty"`
+	// Digest names the batch record. The other fields are those of ingest.FinishResult.
+	Digest     string           `json:"digest,omitempty"`
+	Objects    int              `json:"objects"`
+	Bytes      int64            `json:"bytes"`
+	Records    int64            `json:"records"`
+	Rows       int64            `json:"rows"`
+	Merged     int64            `json:"merged"`
+	Rejected   map[string]int64 `json:"rejected,omitempty"`
+	RejectsKey string           `json:"rejects_key,omitempty"`
+	Domains    int64            `json:"domains"`
+	PartBytes  int64            `json:"part_bytes"`
+	Examples   []ingest.Reject  `json:"examples,omitempty"`
+	Notes      []string         `json:"notes,omitempty"`
+	Unchanged  bool             `json:"unchanged,omitempty"`
+	Superseded bool             `json:"superseded,omitempty"`
+
+	// Fingerprint is that of what was read.
+	Fingerprint string `json:"fingerprint,omitempty"`
+}
+
+// outcomes is groups/{group}.json.
+type outcomes struct {
+	header
+	// Lists are the outcomes of lists by their index in the group. Those that are not done have no
+	// dataset.
+	Lists []Outcome `json:"lists"`
+}
+
+// Progress says how far a group is.
+type Progress struct {
+	// Progress is that of all lists of the group together.
+	ingest.Progress
+	// Done is the number of lists that are done, Failed how many of them failed.
+	Done   int `json:"done"`
+	Failed int `json:"failed"`
+}
+
+// GroupOptions are what Group needs from its caller.
+type GroupOptions struct {
+	// TempDir is a folder for spill files.
+	TempDir string
+	// InMemory and Collect are as for ingest.IngestSmall.
+	InMemory, Collect ingest.NewPostings
+	// Fault returns why an error is the list's own fault, "" if repeating the step may help.
+	Fault func(error) string
+	// Killer is an object at which workers died, "" if none did. The list that has it fails with
+	// KillerReason.
+	Killer, KillerReason string
+	// Panicked is called for a panic in a list.
+	Panicked func(list string, fault any, stack []byte)
+}
+
+const (
+	// saveEvery is how often a group writes down what is done: so much is repeated if its worker
+	// dies.
+	saveEvery = 5 * time.Second
+	// lastPanic is how often a list may panic. The last time it fails.
+	lastPanic = 3
+	// sameFaults is after how many lists in a row that fail for a reason that may pass a group ends:
+	// the reason is not in the lists.
+	sameFaults = 3
+)
+
+// Group ingests the lists of one group that are not done yet. The lists that are at fault
+// themselves are recorded as failed. If others fail, Group goes on with the next, and returns the
+// first error at the end: a repetition does what is left.
+func Group(
+	ctx context.Context, store blob.Store, run string, group int, opt GroupOptions, report func(Progress),
+) (Progress, error) {
+	p, err := readPlan(ctx, store, run)
+	if err != nil {
+		return Progress{}, err
+	}
+	if group >= p.Groups {
+		return Progress{}, inputError("group %d of %d", group, p.Groups)
+	}
+	lists, err := p.lists(ctx, store, group)
+	if err != nil {
+		return Progress{}, err
+	}
+	g := grouped{store: store, plan: p, run: run, group: group, opt: opt, lists: lists, report: report, saved: time.Now()}
+	if g.done, err = readOutcomes(ctx, store, run, group, len(lists)); err != nil {
+		return Progress{}, err
+	}
+	for i := range lists {
+		g.state.BytesTotal += lists[i].bytes()
+		if o := &g.done.Lists[i]; o.Dataset != "" {
+			g.add(o)
+		}
+	}
+	err = g.work(ctx)
+	// What is done is kept, also if the context has ended.
+	keep, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer stop()
+	if g.unsaved {
+		if saveErr := g.save(keep); err == nil {
+			err = saveErr
+		}
+	}
+	return g.state, err
+}
+
+// readOutcomes reads the outcomes of a group of n lists, none if the group has not begun.
+func readOutcomes(ctx context.Context, store blob.Store, run string, group, n int) (outcomes, error) {
+	var done outcomes
+	if _, err := load(ctx, store, groupKey(run, group), &done); err != nil {
+		return done, err
+	}
+	if len(done.Lists) != n {
+		done.Lists = make([]Outcome, n)
+	}
+	return done, nil
+}
+
+// grouped is a group at work.
+type grouped struct {
+	store  blob.Store
+	plan   *plan
+	run    string
+	group  int
+	opt    GroupOptions
+	lists  []list
+	done   outcomes
+	report func(Progress)
+
+	state   Progress
+	saved   time.Time
+	unsaved bool
+}
+
+func (g *grouped) work(ctx context.Context) error {
+	var first error
+	faults := 0
+	for i := range g.lists {
+		l := &g.lists[i]
+		if g.done.Lists[i].Dataset != "" {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		out, err := g.outcome(ctx, i, l)
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if first == nil {
+				first = err
+			}
+			if faults++; faults == sameFaults {
+				return first
+			}
+			continue
+		}
+		faults = 0
+		g.done.Lists[i] = out
+		g.unsaved = true
+		g.add(&out)
+		g.report(g.state)
+		if time.Since(g.saved) >= saveEvery {
+			if err := g.save(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return first
+}
+
+// add adds a list that is done to the progress.
+func (g *grouped) add(o *Outcome) {
+	g.state.Done++
+	if o.Error != "" {
+		g.state.Failed++
+	}
+	g.state.BytesRead += o.Bytes
+	g.state.Records += o.Records
+	g.state.Kept += o.Rows
+	for _, n := range o.Rejected {
+		g.state.Rejected += n
+	}
+}
+
+func (g *grouped) save(ctx context.Context) error {
+	g.saved = time.Now()
+	err := save(ctx, g.store, groupKey(g.run, g.group), &g.done, blob.Condition{})
+	g.unsaved = err != nil
+	return err
+}
+
+// outcome ingests a list. An error is one that a repetition may not have.
+func (g *grouped) outcome(ctx context.Context, n int, l *list) (Outcome, error) {
+	out := Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: g.plan.Spec.batch(),
+		Objects: len(l.Objects), Bytes: l.bytes(), Fingerprint: l.Fingerprint}
+	if g.opt.Killer != "" && slices.ContainsFunc(l.Objects, func(o ingest.Object) bool {
+		return o.Name == g.opt.Killer || strings.HasPrefix(g.opt.Killer, o.Name+"/")
+	}) {
+		out.Error = g.opt.KillerReason
+		return out, nil
+	}
+	r, err := g.ingest(ctx, n, l)
+	if err == nil {
+		out.Digest, out.RejectsKey = r.Finish.Digest, r.Finish.RejectsKey
+		out.Records, out.Rows, out.Merged = r.Finish.Records, r.Finish.Rows, r.Finish.Merged
+		out.Rejected, out.Domains, out.PartBytes = r.Finish.Rejected, r.Finish.Domains, r.Finish.PartBytes
+		out.Examples, out.Notes, out.Unchanged = r.Finish.Examples, r.Finish.Notes, r.Finish.Existed
+		return out, nil
+	}
+	var p *panicError
+	if errors.As(err, &p) {
+		out.Error = p.Error()
+		return out, nil
+	}
+	if ctx.Err() == nil {
+		out.Error = g.opt.Fault(err)
+	}
+	if out.Error == "" {
+		return out, fmt.Errorf("dataset %s: %w", l.Dataset, err)
+	}
+	return out, nil
+}
+
+// panicError is a list that panics.
+type panicError struct{ reason string }
+
+func (e *panicError) Error() string { return e.reason }
+
+// ingest ingests a list, again if that panics.
+func (g *grouped) ingest(ctx context.Context, n int, l *list) (r ingest.SmallResult, err error) {
+	for tries := 1; ; tries++ {
+		r, err = g.try(ctx, n, l)
+		var p *panicError
+		if tries == lastPanic || !errors.As(err, &p) {
+			return r, err
+		}
+	}
+}
+
+func (g *grouped) try(ctx context.Context, n int, l *list) (r ingest.SmallResult, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			g.opt.Panicked(l.Dataset, fault, debug.Stack())
+			text, _, _ := strings.Cut(fmt.Sprint(fault), "\n")
+			err = &panicError{fmt.Sprintf("%s: it made urlake panic %d times (%s); leave it out (--exclude) or convert it, "+
+				"and report this as a defect", l.From, lastPanic, text[:min(len(text), 500)])}
+		}
+	}()
+	w := ingest.Whole{
+		Folder: listFolder(g.run, g.group, n), Spec: g.plan.Spec.Spec, DatasetID: l.DatasetID,
+		Batch: g.plan.Spec.batch(), Current: l.Current, Rules: g.plan.Rules, Objects: l.Objects,
+	}
+	before := g.state
+	return ingest.IngestWhole(ctx, g.store, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, func(p ingest.Progress) {
+		now := before
+		now.BytesRead += p.BytesRead
+		now.Records += p.Records
+		now.Kept += p.Kept
+		now.Rejected += p.Rejected
+		g.report(now)
+	})
+}

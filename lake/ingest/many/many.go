@@ -1,0 +1,156 @@
+// Package many ingests many datasets at once: each file, or each folder, of the inputs is a dataset
+// named after it. As package ingest does, it has plain functions that a scheduler orders:
+//
+//	Plan    lists the inputs, names the datasets, leaves out those that have not changed, registers
+//	        the others, and groups them
+//	Group   ingests the lists of one group, one after the other; a list that fails is recorded and
+//	        harms no other
+//	Large   plans a list that is too large for a group; the steps of package ingest do it
+//	Finish  records in the registry what is done, remembers what was read, and writes the report
+//
+// Small lists share groups, so that ordering them costs little. A list of up to one split is a group
+// by itself or with a few others. Groups are numbered from the largest lists to the smallest: what
+// is left at the end is short.
+//
+// Every step may be repeated, run twice concurrently, and die at any point. Group writes what is
+// done now and then, and a repetition goes on from there.
+//
+// # What has changed
+//
+// Finish remembers for each batch a fingerprint of the objects' names, sizes and ETags and of the
+// options with which they were read, and the digest of the record that came of it. Plan leaves out
+// a list if its fingerprint is the same and the batch still has that record.
+//
+// # Objects
+//
+//	staging/{run}/many.json             sealed plan
+//	staging/{run}/many-{digest}.zst     frame file, one frame a group: JSON array of lists
+//	staging/{run}/groups/{group}.json   sealed: the outcomes of a group so far
+//	staging/{run}/lists/{group}-{n}/…   rejects and rows of a list, between its steps
+//	reports/{run}/{round}.ndjson.zst    one line a list: its Outcome
+//	registry/taken.json                 sealed: what Finish remembers
+package many
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+// What a dataset is made of: Spec.DatasetsFrom.
+const (
+	// FromFiles makes each file a dataset.
+	FromFiles = "files"
+	// FromFolders makes each folder directly below an input a dataset, with every file below it.
+	FromFolders = "folders"
+)
+
+// DefaultBatch is the batch of every dataset unless the Spec names another: what the input holds
+// now. An input that has changed replaces it.
+const DefaultBatch = "current"
+
+// Spec says what to ingest. Its JSON is what a person types into the Temporal UI.
+type Spec struct {
+	// Spec has the lake, the inputs, and the options for all lists. Its Dataset is empty. Batch is
+	// the batch of each dataset, DefaultBatch if empty.
+	ingest.Spec
+	// DatasetsFrom is FromFiles or FromFolders.
+	DatasetsFrom string `json:"datasets_from"`
+	// Again takes up lists that have not changed, too. That repairs damaged objects.
+	Again bool `json:"again,omitempty"`
+}
+
+// Check returns an *ingest.InputError for a Spec that is invalid whatever the inputs hold.
+func (s *Spec) Check() error {
+	if s.DatasetsFrom != FromFiles && s.DatasetsFrom != FromFolders {
+		return inputError("datasets_from is %q; use %s or %s", s.DatasetsFrom, FromFiles, FromFolders)
+	}
+	if s.Dataset != "" {
+		return inputError("datasets are named after %s; leave dataset %q out", s.DatasetsFrom, s.Dataset)
+	}
+	one := s.Spec
+	one.Dataset = "any"
+	return one.Check()
+}
+
+// batch returns the batch of every dataset.
+func (s *Spec) batch() string {
+	if s.Batch == "" {
+		return DefaultBatch
+	}
+	return s.Batch
+}
+
+func inputError(format string, args ...any) error {
+	return &ingest.InputError{Reason: fmt.Sprintf(format, args...)}
+}
+
+// documentFormat is the version of the documents in staging.
+const documentFormat = 1
+
+// header begins every document. It has the document's own key.
+type header struct {
+	Format int    `json:"format"`
+	Object string `json:"object"`
+}
+
+func (h *header) head() *header { return h }
+
+type document interface{ head() *header }
+
+// load reads a sealed document. ok is false if there is none.
+func load(ctx context.Context, store blob.Store, key string, doc document) (ok bool, err error) {
+	data, _, err := store.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := codec.Unseal(data, key, doc); err != nil {
+		return false, err
+	}
+	if h := doc.head(); h.Format != documentFormat || h.Object != key {
+		return false, codec.Corrupt(key, "format and object", -1, fmt.Sprintf("%d %s", documentFormat, key),
+			fmt.Sprintf("%d %s", h.Format, h.Object))
+	}
+	return true, nil
+}
+
+// save writes a sealed document.
+func save(ctx context.Context, store blob.Store, key string, doc document, cond blob.Condition) error {
+	*doc.head() = header{documentFormat, key}
+	data, err := codec.Seal(doc)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	_, err = store.Put(ctx, key, data, cond)
+	return err
+}
+
+func planKey(run string) string { return lake.StagingPrefix(run) + "many.json" }
+
+func listsKey(run, digest string) string {
+	return fmt.Sprintf("%smany-%s.zst", lake.StagingPrefix(run), digest)
+}
+
+func groupKey(run string, group int) string {
+	return fmt.Sprintf("%sgroups/%06d.json", lake.StagingPrefix(run), group)
+}
+
+// listFolder is the folder below staging that one list of a group uses.
+func listFolder(run string, group, n int) string {
+	return fmt.Sprintf("%s/lists/%06d-%06d", run, group, n)
+}
+
+// ReportPrefix is the folder of the reports of a run.
+func ReportPrefix(run string) string { return "reports/" + run + "/" }
+
+func reportKey(run string, round int) string {
+	return fmt.Sprintf("%s%06d.ndjson.zst", ReportPrefix(run), round)
+}

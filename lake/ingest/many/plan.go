@@ -1,0 +1,328 @@
+package many
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/seekable"
+)
+
+const (
+	// maxObjects is the most objects that one run reads.
+	maxObjects = 1 << 22
+
+	// groupWeight is the size of a group: about a second of work, so that a group ends soon on every
+	// core, and ordering it costs little beside that.
+	groupWeight = 32 << 20
+	// listWeight is the least that a list counts towards a group, and objectWeight the least for
+	// each of its objects.
+	listWeight   = 128 << 10
+	objectWeight = 16 << 10
+
+	// reads is the most objects of the registry that are read concurrently.
+	reads = 32
+)
+
+// plan is many.json.
+type plan struct {
+	header
+	Summary
+	Spec  Spec       `json:"spec"`
+	Rules lake.Rules `json:"rules"`
+	// Lists is the frame file with the lists: first those of each group, then each large list.
+	Lists lake.FrameObject `json:"lists,omitzero"`
+}
+
+// Summary is what a scheduler needs of a plan.
+type Summary struct {
+	// Datasets is the number of datasets in the inputs. Unchanged of them are left out.
+	Datasets  int `json:"datasets"`
+	Unchanged int `json:"unchanged"`
+	// Objects and Bytes are those of the lists to ingest.
+	Objects int   `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+	// Groups is the number of groups, Large the number of lists that are too large for one. Both are
+	// numbered from 0, the largest first.
+	Groups int `json:"groups"`
+	Large  int `json:"large"`
+	// Notes tell the user which of the inputs are not read.
+	Notes []string `json:"notes,omitempty"`
+	// Searchable tells a workflow that it may set search attributes. Plan leaves it to the caller.
+	Searchable bool `json:"searchable,omitempty"`
+}
+
+// Plan lists the inputs, names the datasets, registers those that have changed, and stores the plan
+// of the run. If the run has a plan already, Plan keeps it.
+func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary, error) {
+	if err := spec.Check(); err != nil {
+		return Summary{}, err
+	}
+	var p plan
+	ok, err := load(ctx, store, planKey(run), &p)
+	if err != nil || ok {
+		return p.Summary, err
+	}
+	lists, err := p.list(ctx, spec)
+	if err != nil {
+		return Summary{}, err
+	}
+	if lists, err = p.changed(ctx, store, lists); err != nil {
+		return Summary{}, err
+	}
+	if len(lists) > 0 {
+		if err := p.register(ctx, store, run, lists); err != nil {
+			return Summary{}, err
+		}
+		if p.Lists, err = p.group(ctx, store, run, lists); err != nil {
+			return Summary{}, err
+		}
+	}
+	err = save(ctx, store, planKey(run), &p, blob.Condition{IfAbsent: true})
+	if err != nil {
+		// The stored plan counts, also if the put failed because its reply was lost.
+		var have plan
+		if ok, readErr := load(ctx, store, planKey(run), &have); readErr != nil || !ok {
+			return Summary{}, err
+		}
+		return have.Summary, nil
+	}
+	return p.Summary, nil
+}
+
+// list makes the lists of all datasets in the inputs.
+func (p *plan) list(ctx context.Context, spec Spec) ([]list, error) {
+	listed, notes, err := ingest.ListInputs(ctx, &spec.Spec, maxObjects)
+	if err != nil {
+		return nil, err
+	}
+	lists, loose, err := named(listed, spec.DatasetsFrom)
+	if err != nil {
+		return nil, err
+	}
+	if len(lists) == 0 {
+		return nil, inputError("the inputs hold files but no folders (%s); each folder directly below an input is a dataset",
+			firstOf(loose))
+	}
+	if len(loose) > 0 {
+		notes = append(notes, "not read because they are in no folder below an input: "+firstOf(loose))
+	}
+	options := optionsOf(spec.Spec)
+	for i := range lists {
+		lists[i].Fingerprint = fingerprint(options, lists[i].Objects)
+	}
+	p.Spec = spec
+	p.Summary = Summary{Datasets: len(lists), Notes: notes}
+	return lists, nil
+}
+
+// firstOf names the first of some objects.
+func firstOf(names []string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return fmt.Sprintf("%s and %d more", names[0], len(names)-1)
+}
+
+// optionsOf returns the options of a Spec that decide what becomes of its objects.
+func optionsOf(s ingest.Spec) []byte {
+	s.Lake, s.Dataset, s.Batch, s.Inputs, s.Deadline, s.Include, s.Exclude = "", "", "", nil, "", nil, nil
+	s.MaxRejectRate, s.Title, s.Source, s.Licence = 0, "", "", ""
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return data
+}
+
+// fingerprint identifies objects and the options with which they are read.
+func fingerprint(options []byte, objects []ingest.Object) string {
+	b := slices.Clone(options)
+	for _, o := range objects {
+		b = fmt.Appendf(b, "\n%s\t%d\t%s", o.Name, o.Bytes, o.ETag)
+	}
+	return lake.Digest(b)
+}
+
+// changed returns the lists that have changed since they were taken up.
+func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]list, error) {
+	datasets, err := lake.Registry(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]uint32, len(datasets))
+	for _, d := range datasets {
+		known[d.Name] = d.ID
+	}
+	before, _, err := readTaken(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	batch := p.Spec.batch()
+	var mu sync.Mutex
+	unchanged := map[string]bool{}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(reads)
+	for i := range lists {
+		l := &lists[i]
+		if l.DatasetID = known[l.Dataset]; l.DatasetID == 0 {
+			continue
+		}
+		g.Go(func() error {
+			ingests, err := lake.Ingests(gctx, store, l.DatasetID)
+			if err != nil {
+				return err
+			}
+			current := currentOf(ingests[batch])
+			l.Current = current.Digest
+			was := before.Batches[takenName(l.DatasetID, batch)]
+			if was.Fingerprint == l.Fingerprint && current.Is(was.Digest) && !p.Spec.Again {
+				mu.Lock()
+				unchanged[l.Dataset] = true
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	p.Unchanged = len(unchanged)
+	lists = slices.DeleteFunc(lists, func(l list) bool { return unchanged[l.Dataset] })
+	for i := range lists {
+		p.Objects += len(lists[i].Objects)
+		p.Bytes += lists[i].bytes()
+	}
+	return lists, nil
+}
+
+// currentOf returns the current ingest of a batch: the last one that has finished.
+func currentOf(ingests []lake.Ingest) (current lake.Ingest) {
+	for _, i := range ingests {
+		if i.Digest != "" {
+			current = i
+		}
+	}
+	return current
+}
+
+// register registers the datasets and the ingests of all lists that groups do. Large lists are
+// registered when they are planned.
+func (p *plan) register(ctx context.Context, store blob.Store, run string, lists []list) error {
+	datasets := make([]lake.Dataset, 0, len(lists))
+	for i := range lists {
+		datasets = append(datasets, lake.Dataset{Name: lists[i].Dataset, Title: p.Spec.Title, Source: p.Spec.Source, Licence: p.Spec.Licence})
+	}
+	registered, err := RegisterDatasets(ctx, store, datasets)
+	if err != nil {
+		return err
+	}
+	var small []uint32
+	for i := range lists {
+		lists[i].DatasetID = registered[i].ID
+		if ingest.FitsWhole(lists[i].Objects) {
+			small = append(small, registered[i].ID)
+		}
+	}
+	if err := RegisterIngests(ctx, store, small, p.Spec.batch(), run); err != nil {
+		return err
+	}
+	p.Rules, _, err = lake.LoadRules(ctx, store)
+	return err
+}
+
+// group divides the lists into groups and large lists, the largest first, and stores them.
+func (p *plan) group(ctx context.Context, store blob.Store, run string, lists []list) (lake.FrameObject, error) {
+	slices.SortFunc(lists, func(a, b list) int {
+		return cmp.Or(cmp.Compare(b.bytes(), a.bytes()), cmp.Compare(a.Dataset, b.Dataset))
+	})
+	var groups, large [][]list
+	var weight int64
+	for _, l := range lists {
+		if !ingest.FitsWhole(l.Objects) {
+			large = append(large, []list{l})
+			continue
+		}
+		if len(groups) == 0 || weight+l.weight() > groupWeight {
+			groups = append(groups, nil)
+			weight = 0
+		}
+		last := &groups[len(groups)-1]
+		*last = append(*last, l)
+		weight += l.weight()
+	}
+	p.Groups, p.Large = len(groups), len(large)
+	var buf bytes.Buffer
+	w := seekable.NewWriter(&buf, 0)
+	for _, g := range append(groups, large...) {
+		data, err := json.Marshal(g)
+		if err != nil {
+			return lake.FrameObject{}, fmt.Errorf("plan: %w", err)
+		}
+		if _, _, err := w.Frame(nil, data); err != nil {
+			return lake.FrameObject{}, fmt.Errorf("plan: %w", err)
+		}
+	}
+	ff, err := w.Finish()
+	if err != nil {
+		return lake.FrameObject{}, fmt.Errorf("plan: %w", err)
+	}
+	key := listsKey(run, lake.Digest(buf.Bytes()))
+	if _, err := store.Put(ctx, key, buf.Bytes(), blob.Condition{}); err != nil {
+		return lake.FrameObject{}, err
+	}
+	return lake.NewFrameObject(key, ff), nil
+}
+
+// readPlan reads the plan of a run.
+func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) {
+	var p plan
+	ok, err := load(ctx, store, planKey(run), &p)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: %w; the run was cleaned up", planKey(run), blob.ErrNotExist)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &p, nil
+}
+
+// lists reads one frame of the lists.
+func (p *plan) lists(ctx context.Context, store blob.Store, frame int) ([]list, error) {
+	if frame < 0 || frame >= p.Groups+p.Large {
+		return nil, inputError("group %d of %d", frame, p.Groups+p.Large)
+	}
+	ff, err := p.Lists.FrameFile()
+	if err != nil {
+		return nil, err
+	}
+	read := func(ctx context.Context, off, n int64) ([]byte, error) {
+		return store.ReadRange(ctx, p.Lists.Key, off, n)
+	}
+	frames, err := seekable.OpenAt(ctx, read, ff, p.Lists.Key, 0)
+	if err != nil {
+		return nil, err
+	}
+	if frames.Len() != p.Groups+p.Large {
+		return nil, codec.Corrupt(p.Lists.Key, "frames", -1, p.Groups+p.Large, frames.Len())
+	}
+	data, err := frames.Read(ctx, read, frame, frame+1)
+	if err != nil {
+		return nil, err
+	}
+	var out []list
+	if err := json.Unmarshal(data[0], &out); err != nil || len(out) == 0 {
+		return nil, codec.Corrupt(p.Lists.Key, fmt.Sprintf("frame %d", frame), -1, "a list of datasets", err)
+	}
+	return out, nil
+}
