@@ -2,6 +2,7 @@ package indexbuild
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -41,14 +42,15 @@ const (
 	// splitFormat is the format version of what the tasks of a build stage.
 	splitFormat = 1
 
-	// minSplitPairs is the least number of pairs of domain and dataset for which ranges are faster:
-	// five seconds of one core. Ordering the tasks takes a second.
-	minSplitPairs = 16 << 20
-
-	// rangePairs is the number of pairs for which there is one more range, and rangeStep what the
-	// number of ranges is a multiple of, so that up to eight workers have equal shares.
+	// rangePairs is the number of pairs of domain and dataset for which there is one more range,
+	// unless Options say otherwise: a second of one core. rangeStep is what the number of ranges is a
+	// multiple of, so that up to eight workers have equal shares.
 	rangePairs = 4 << 20
 	rangeStep  = 8
+
+	// minRanges is how many ranges of pairs a segment has at least that is built in ranges. Ordering
+	// the tasks takes about as long as a range.
+	minRanges = 4
 
 	// maxRanges bounds the tasks of a build. Beyond a quarter of a billion pairs, ranges grow.
 	maxRanges = 64
@@ -70,7 +72,9 @@ const (
 
 // Split describes a build in ranges.
 type Split struct {
-	// Key is the key of the plan.
+	// Segment is the id of the segment.
+	Segment string `json:"segment"`
+	// Key is the key of the plan. What the tasks stage is in the same folder.
 	Key string `json:"key"`
 	// Merges and Writes are the numbers of tasks of MergeRange and of WriteRange.
 	Merges int `json:"merges"`
@@ -128,15 +132,20 @@ func SplitSegment(ctx context.Context, store blob.Store, batches []segment.Batch
 	return s, nil
 }
 
+// SplitPairs is the least number of pairs of domain and dataset of a segment that SplitSegment splits
+// into ranges of about so many pairs; 0 is the number that Options have by default.
+func SplitPairs(pairs int64) int64 { return minRanges * cmp.Or(pairs, rangePairs) }
+
 // ranges returns the number of ranges of a segment.
 func (b *build) ranges(pairs int64) int {
 	if b.opt.Ranges > 0 {
 		return b.opt.Ranges
 	}
-	if pairs < minSplitPairs {
+	if pairs < SplitPairs(b.opt.RangePairs) {
 		return 1
 	}
-	n := int((pairs + rangePairs - 1) / rangePairs)
+	each := cmp.Or(b.opt.RangePairs, rangePairs)
+	n := int(min((pairs+each-1)/each, maxRanges))
 	n = min((n+rangeStep-1)/rangeStep*rangeStep, maxRanges)
 	return min(n, maxRangeFiles/max(len(b.files), 1))
 }
@@ -172,7 +181,7 @@ func (b *build) split(dir string) (Split, error) {
 	if _, err := b.store.Put(b.ctx, key, data, blob.Condition{}); err != nil {
 		return Split{}, err
 	}
-	return Split{Key: key, Merges: len(p.Cuts) + 2, Writes: firstShardWriter + p.ShardWriters}, nil
+	return Split{Segment: p.Segment, Key: key, Merges: len(p.Cuts) + 2, Writes: firstShardWriter + p.ShardWriters}, nil
 }
 
 // cuts returns the domains that cut n ranges of about as many pairs out of a sample.

@@ -29,6 +29,23 @@ type writeOutcome struct {
 // dir is the folder of what the tasks stage.
 func (s Split) dir() string { return s.Key[:strings.LastIndexByte(s.Key, '/')+1] }
 
+// Remove removes what the tasks have staged. The plan goes last: until then, what is left is found.
+func (s Split) Remove(ctx context.Context, store blob.Store) error {
+	var keys []string
+	for info, err := range store.List(ctx, s.dir()) {
+		if err != nil {
+			return err
+		}
+		if info.Key != s.Key {
+			keys = append(keys, info.Key)
+		}
+	}
+	if err := store.Delete(ctx, keys...); err != nil {
+		return err
+	}
+	return store.Delete(ctx, s.Key)
+}
+
 func (p *splitPlan) writeKey(dir string, i int) string {
 	return fmt.Sprintf("%swrite-%04d.json", dir, i)
 }

@@ -116,7 +116,7 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob",
+		"indexbuild", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/remedy",
 	},
 	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},
