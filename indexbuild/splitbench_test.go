@@ -1,7 +1,16 @@
 package indexbuild
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,58 +19,195 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// BenchmarkBuildInRanges builds a segment in ranges and reports how long its longest chain of tasks is.
-func BenchmarkBuildInRanges(b *testing.B) {
+// workerLake names the lake of a process that TestMain makes a worker of a benchmark.
+const workerLake = "URLAKE_BENCH_WORKER_LAKE"
+
+func TestMain(m *testing.M) {
+	if lake := os.Getenv(workerLake); lake != "" {
+		if err := benchWorker(lake); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// benchTask is a task for a worker of a benchmark.
+type benchTask struct {
+	Step    string // build, split, merge, write, finish
+	Batches []segment.BatchRef
+	Split   Split
+	Task    int
+}
+
+// benchDone is the outcome of a benchTask.
+type benchDone struct{ Split Split }
+
+// benchWorker runs the tasks that arrive on standard input.
+func benchWorker(lake string) error {
 	ctx := context.Background()
-	store, err := blob.Open(ctx, "file://"+b.TempDir())
+	store, err := blob.Open(ctx, lake)
+	if err != nil {
+		return err
+	}
+	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
+	opt := Options{TempDir: os.Getenv("TMPDIR"), RangePairs: 2 << 20}
+	for {
+		var t benchTask
+		if err := in.Decode(&t); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		var done benchDone
+		switch t.Step {
+		case "build":
+			_, err = BuildSegment(ctx, store, t.Batches, opt)
+		case "split":
+			done.Split, err = SplitSegment(ctx, store, t.Batches, splitDir, opt)
+		case "merge":
+			err = MergeRange(ctx, store, t.Split, t.Task, opt)
+		case "write":
+			err = WriteRange(ctx, store, t.Split, t.Task, opt)
+		case "finish":
+			if _, err = FinishSegment(ctx, store, t.Split, opt); err == nil {
+				err = t.Split.Remove(ctx, store)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.Step, err)
+		}
+		if err := out.Encode(done); err != nil {
+			return err
+		}
+	}
+}
+
+// benchWorkers are worker processes of one processor each.
+type benchWorkers struct {
+	tb   testing.TB
+	free chan *benchProcess
+}
+
+type benchProcess struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *json.Decoder
+}
+
+func startWorkers(tb testing.TB, lake string, n int) *benchWorkers {
+	w := &benchWorkers{tb, make(chan *benchProcess, n)}
+	for range n {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), workerLake+"="+lake, "GOMAXPROCS=1", "GOMEMLIMIT=1GiB")
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			tb.Fatal(err)
+		}
+		w.free <- &benchProcess{cmd, in, json.NewDecoder(out)}
+	}
+	return w
+}
+
+// run runs tasks, each on the first process that is free, and returns the outcome of the last.
+func (w *benchWorkers) run(tasks ...benchTask) (done benchDone) {
+	var wg sync.WaitGroup
+	for _, t := range tasks {
+		p := <-w.free
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer func() { w.free <- p }()
+			err := json.NewEncoder(p.in).Encode(t)
+			var d benchDone
+			if err == nil {
+				err = p.out.Decode(&d)
+			}
+			if err != nil {
+				w.tb.Errorf("%s %d: %v", t.Step, t.Task, err)
+			}
+			if len(tasks) == 1 {
+				done = d
+			}
+		}()
+	}
+	wg.Wait()
+	return done
+}
+
+// stop ends the processes and returns the processor time that they have used.
+func (w *benchWorkers) stop() (used time.Duration) {
+	for range cap(w.free) {
+		p := <-w.free
+		p.in.Close()
+		if err := p.cmd.Wait(); err != nil {
+			w.tb.Error(err)
+		}
+		used += p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+	}
+	return used
+}
+
+// BenchmarkBuildByWorkers builds a segment of BENCH_PAIRS pairs (at least 16 Mi, so that there are
+// ranges) in turns: in one process with one processor, in one piece; and in two such processes, in
+// ranges. It reports the seconds of both, their ratio, and the processor seconds.
+func BenchmarkBuildByWorkers(b *testing.B) {
+	pairs := max(indextest.BenchPairs(b), 20_000_000)
+	url := "file://" + b.TempDir()
+	if dir := os.Getenv("BENCH_LAKE"); dir != "" { // keeps the lake for the next run
+		url = "file://" + dir
+	}
+	store, err := blob.Open(b.Context(), url)
 	if err != nil {
 		b.Fatal(err)
 	}
-	pairs := indextest.BenchPairs(b)
-	refs := indextest.SyntheticLake(b, store, pairs/2, 20, pairs, false)
-	for _, ranges := range []int{8} {
-		opt := Options{TempDir: b.TempDir(), Ranges: ranges}
-		for range 4 {
-			cpu, t0 := indextest.ProcessorTime(b), time.Now()
-			lap := func(what string) {
-				c := indextest.ProcessorTime(b)
-				b.Logf("%d %s: %v, processor %v", ranges, what, time.Since(t0).Round(time.Millisecond), (c - cpu).Round(time.Millisecond))
-				cpu, t0 = c, time.Now()
-			}
-			if ranges == 0 {
-				ref, err := BuildSegment(ctx, store, refs, opt)
-				if err != nil {
-					b.Fatal(err)
-				}
-				lap("one")
-				info, _ := segment.ReadInfo(ctx, store, ref)
-				b.Log(info.Entries, info.Domains, info.ShardBits)
-				continue
-			}
-			split, err := SplitSegment(ctx, store, refs, "staging/x/", opt)
-			if err != nil {
-				b.Fatal(err)
-			}
-			lap("split")
-			for i := range split.Merges {
-				if err := MergeRange(ctx, store, split, i, opt); err != nil {
-					b.Fatal(err)
-				}
-				lap("merge")
-			}
-			for i := range split.Writes {
-				if err := WriteRange(ctx, store, split, i, opt); err != nil {
-					b.Fatal(err)
-				}
-				lap("write")
-			}
-			if _, err := FinishSegment(ctx, store, split, opt); err != nil {
-				b.Fatal(err)
-			}
-			lap("finish")
-			for info := range store.List(ctx, "staging/x/") {
-				_ = store.Delete(ctx, info.Key)
-			}
-		}
+	var refs []segment.BatchRef
+	if data, _, err := store.Get(b.Context(), "refs.json"); err == nil {
+		_ = json.Unmarshal(data, &refs)
+	} else {
+		refs = indextest.SyntheticLake(b, store, pairs/2, 20, pairs, false)
+		data, _ := json.Marshal(refs)
+		_, _ = store.Put(b.Context(), "refs.json", data, blob.Condition{})
 	}
+	var one, two, oneCPU, twoCPU []float64
+	measure := func(n int, seconds, processor *[]float64, build func(w *benchWorkers)) {
+		w := startWorkers(b, url, n)
+		w.run(slices.Repeat([]benchTask{{Step: "start"}}, n)...)
+		started := time.Now()
+		build(w)
+		*seconds = append(*seconds, time.Since(started).Seconds())
+		*processor = append(*processor, w.stop().Seconds())
+		deleteAll(b, store, "index/")
+	}
+	for b.Loop() {
+		measure(1, &one, &oneCPU, func(w *benchWorkers) { w.run(benchTask{Step: "build", Batches: refs}) })
+		measure(2, &two, &twoCPU, func(w *benchWorkers) {
+			split := w.run(benchTask{Step: "split", Batches: refs}).Split
+			tasks := func(step string, n int) []benchTask {
+				all := make([]benchTask, n)
+				for i := range all {
+					all[i] = benchTask{Step: step, Split: split, Task: i}
+				}
+				return all
+			}
+			w.run(tasks("merge", split.Merges)...)
+			w.run(tasks("write", split.Writes)...)
+			w.run(benchTask{Step: "finish", Split: split})
+		})
+	}
+	median := func(v []float64) float64 { return slices.Sorted(slices.Values(v))[len(v)/2] }
+	b.ReportMetric(median(one), "one-s")
+	b.ReportMetric(median(two), "two-s")
+	b.ReportMetric(median(one)/median(two), "one/two")
+	b.ReportMetric(median(oneCPU), "one-cpu-s")
+	b.ReportMetric(median(twoCPU), "two-cpu-s")
 }
