@@ -25,6 +25,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // The pools of workers. Each has its own task queue, so that it can be scaled alone.
@@ -128,7 +129,7 @@ func finalError(err error) error {
 		return nil
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
-	case errors.Is(err, lake.ErrUnknownRun):
+	case errors.Is(err, registry.ErrUnknownRun):
 		// The type makes the workflow remove the staging: its run is not registered, so that no
 		// ingest could finish with it.
 		return temporal.NewNonRetryableApplicationError(err.Error()+"; the registry of the dataset was restored, "+

@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // TestDamageThatARebuildMends checks after which damage an ingest can continue.
@@ -33,7 +34,7 @@ func TestDamageThatARebuildMends(t *testing.T) {
 
 // TestRunThatIsNoLongerRegistered checks that the error tells what to do.
 func TestRunThatIsNoLongerRegistered(t *testing.T) {
-	err := finalError(fmt.Errorf("finish: %w: run %q", lake.ErrUnknownRun, "r"))
+	err := finalError(fmt.Errorf("finish: %w: run %q", registry.ErrUnknownRun, "r"))
 	if !strings.Contains(err.Error(), "start the ingest again") {
 		t.Errorf("%v; want what to do", err)
 	}
@@ -49,7 +50,7 @@ func TestOnlyFaultsOfTheInputAreFinal(t *testing.T) {
 		{&ingest.InputError{Object: "file:///in", Reason: "not a list"}, ErrInput},
 		{&ingest.InputError{Object: "s3://in/x", Reason: "denied", Err: blob.ErrDenied}, ErrInput},
 		{blob.OpError("get", "s3://b", "k", blob.ErrNotExist), ErrInput},
-		{fmt.Errorf("finish ingest of batch %q: %w: run %q", "b", lake.ErrUnknownRun, "r"), ErrInput},
+		{fmt.Errorf("finish ingest of batch %q: %w: run %q", "b", registry.ErrUnknownRun, "r"), ErrInput},
 		{codec.Corrupt("f", "seal", 0, "a", "b"), ErrCorrupt},
 		{blob.OpError("read", "s3://b", "k", blob.ErrRange), ErrCorrupt},
 		{&lake.FormError{}, ErrLake},

@@ -29,6 +29,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // service answers the one request that the activities send without the client's methods.
@@ -81,7 +82,7 @@ func do[T any](t *testing.T, activity any, args ...any) (out T, err error) {
 // digest returns the digest of the batch of dataset 1 that was ingested last.
 func digest(t *testing.T, store blob.Store, batch string) string {
 	t.Helper()
-	ingests, err := lake.Ingests(t.Context(), store, 1)
+	ingests, err := registry.Ingests(t.Context(), store, 1)
 	all := ingests[batch]
 	if err != nil || len(all) == 0 {
 		t.Fatal(all, err)

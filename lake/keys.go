@@ -13,6 +13,7 @@
 //	batches/dataset_id={id}/{batch}/postings-{digest}.zst input of segments
 //	rejects/dataset_id={id}/{batch}-{digest}.ndjson.zst   list of rejected records
 //	batches/dataset_id={id}/{batch}/{digest}.json         record of one finished ingest
+//	batches/packs/{digest}.pack                           the last three of many small batches (package pack)
 //	batches/dataset_id={id}/{batch}/{digest}.withdrawn    mark of a record that was withdrawn
 //	staging/{run}/…                                       between the steps of a run; then removed
 //	index/…                                               segments, versions, manifest
@@ -112,10 +113,10 @@ func PostingsKey(dataset uint32, batch, digest string) string {
 // WithdrawnKey is the key of the mark that the ingest with that record was withdrawn. A registry
 // that is restored from records leaves such records out.
 func WithdrawnKey(dataset uint32, batch, digest string) string {
-	return BatchPrefix(dataset, batch) + digest + withdrawnSuffix
+	return BatchPrefix(dataset, batch) + digest + WithdrawnSuffix
 }
 
-const withdrawnSuffix = ".withdrawn"
+const WithdrawnSuffix = ".withdrawn"
 
 // RejectsKey is the key of the list of a batch's rejected records.
 func RejectsKey(dataset uint32, batch, digest string) string {

@@ -58,94 +58,9 @@ func (e *MissingListError) Error() string {
 		SuffixListKey(e.Identity), e.Identity)
 }
 
-// RulesChangedError says that the lake's rules are not those that SetRules was to replace.
-type RulesChangedError struct{ Want, Got Rules }
-
-func (e *RulesChangedError) Error() string {
-	return fmt.Sprintf("the lake's public suffix list is %q, and no longer %q: somebody else has changed it; look again",
-		e.Got.PublicSuffix, e.Want.PublicSuffix)
-}
-
-// ReadRules returns the rules that the registry names, by which new rows are made. They are zero in
-// a new lake, which gets them with its first dataset.
-func ReadRules(ctx context.Context, store blob.Store) (Rules, error) {
-	r, etag, err := read[registry](ctx, store, RegistryKey)
-	if err == nil && etag == "" {
-		r, _, err = readNew[registry](ctx, store, RegistryKey)
-	}
-	return r.Rules, err
-}
-
-// LoadRules returns the rules that the registry names and their public suffix list. Those of a new
-// lake are this program's. The error is a *FormError or a *MissingListError if this program cannot
-// apply them.
-func LoadRules(ctx context.Context, store blob.Store) (Rules, *urlnorm.SuffixList, error) {
-	r, err := ReadRules(ctx, store)
-	if err != nil {
-		return r, nil, err
-	}
-	if r == (Rules{}) {
-		r = CurrentRules()
-	}
-	if err := CheckForm(r); err != nil {
-		return r, nil, err
-	}
-	list, err := LoadSuffixList(ctx, store, r.PublicSuffix)
-	return r, list, err
-}
-
-// SetRules gives the lake a public suffix list, by which rows are made from now on, and returns
-// without moving the rows that are there; the next publish does that. From are the rules that are
-// replaced: if the registry names others, the error is a *RulesChangedError. From is zero for a
-// lake without a registry. If the registry names the list already, only the list's object is
-// written again.
-//
-// Both lists are objects of the lake before the registry changes, unless the old one is neither
-// there nor this program's.
-func SetRules(ctx context.Context, store blob.Store, from Rules, to *urlnorm.SuffixList) error {
-	// The object is written in any case: it may be damaged.
-	if _, err := store.Put(ctx, SuffixListKey(to.Identity()), to.Encode(), blob.Condition{}); err != nil {
-		return err
-	}
-	err := update(ctx, store, RegistryKey, func(r *registry) (bool, error) {
-		if r.Rules == RulesOf(to) {
-			return false, nil
-		}
-		if r.Rules != from {
-			return false, &RulesChangedError{Want: from, Got: r.Rules}
-		}
-		if err := r.prepare(ctx, store, to); err != nil {
-			return false, err
-		}
-		r.Rules = RulesOf(to)
-		return true, nil
-	})
-	if err != nil {
-		return fmt.Errorf("set the lake's rules: %w", err)
-	}
-	return nil
-}
-
-// prepare makes sure that r is a document to which this program may write, before a change of it.
-// A new document gets the list. If the document names the list of this program, the list is an
-// object of the lake, which it is not in lakes from before lists were objects.
-func (r *registry) prepare(ctx context.Context, store blob.Store, list *urlnorm.SuffixList) error {
-	if r.Format == 0 {
-		*r = registry{Format: registryFormat, Rules: RulesOf(list), NextID: 1, Datasets: []Dataset{}}
-		return saveSuffixList(ctx, store, list)
-	}
-	if err := CheckForm(r.Rules); err != nil {
-		return err
-	}
-	if own := urlnorm.BuiltinSuffixes(); r.Rules.PublicSuffix == own.Identity() {
-		return saveSuffixList(ctx, store, own)
-	}
-	return nil
-}
-
-// saveSuffixList writes the object of a list unless it is there. If the reply to the put is lost,
+// SaveSuffixList writes the object of a list unless it is there. If the reply to the put is lost,
 // the object is looked for again.
-func saveSuffixList(ctx context.Context, store blob.Store, list *urlnorm.SuffixList) error {
+func SaveSuffixList(ctx context.Context, store blob.Store, list *urlnorm.SuffixList) error {
 	data := list.Encode()
 	key := SuffixListKey(list.Identity())
 	var failure error

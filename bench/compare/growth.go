@@ -15,8 +15,8 @@ import (
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 const (
@@ -115,13 +115,13 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	if err != nil {
 		return nil, err
 	}
-	datasets, err := lake.Registry(ctx, b.Store)
+	datasets, err := registry.Datasets(ctx, b.Store)
 	if err != nil {
 		return nil, err
 	}
 	var refs, extra []segment.BatchRef
 	for _, d := range datasets {
-		current, err := lake.CurrentBatches(ctx, b.Store, d.ID)
+		current, err := registry.CurrentBatches(ctx, b.Store, d.ID)
 		if err != nil {
 			return nil, err
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -79,6 +80,7 @@ type checker struct {
 	report *Report
 	seen   map[string]bool // keys of damaged objects
 	done   map[string]bool // ids of the segments and keys of the batch records that were checked
+	packs  *packed
 }
 
 // add reports an error that is a *codec.CorruptError, unless the object has a problem already. It
@@ -100,6 +102,14 @@ func (c *checker) run() error {
 	if err != nil {
 		return err
 	}
+	versions := others
+	if v != nil {
+		versions = append([]*manifest.Version{v}, others...)
+	}
+	if err := c.findPacks(versions); err != nil {
+		return err
+	}
+	defer c.lostPacks()
 	if v != nil {
 		c.report.Version, c.report.Batches = v.ID, len(v.Batches)
 		if err := c.version(v, true); err != nil {
@@ -112,7 +122,7 @@ func (c *checker) run() error {
 		}
 	}
 	// A damaged registry is reported below.
-	if rules, err := lake.ReadRules(c.ctx, c.store); err == nil {
+	if rules, err := registry.ReadRules(c.ctx, c.store); err == nil {
 		if err := c.suffixList(rules.PublicSuffix); err != nil {
 			return err
 		}
@@ -291,7 +301,7 @@ func (c *checker) batch(ref segment.BatchRef, indexed bool) (*lake.Batch, error)
 // those of the version, which may be nil, and that its batches are registered. It also checks the
 // finished batches that no version has.
 func (c *checker) registries(v *manifest.Version) error {
-	registered, err := lake.Registry(c.ctx, c.store)
+	registered, err := registry.Datasets(c.ctx, c.store)
 	if err := c.add(err); err != nil {
 		return err
 	}
@@ -301,7 +311,7 @@ func (c *checker) registries(v *manifest.Version) error {
 	names := map[uint32]string{}
 	for _, d := range registered {
 		names[d.ID] = d.Name
-		if err := c.add(lake.CheckCopy(c.ctx, c.store, d.ID)); err != nil {
+		if err := c.add(registry.CheckCopy(c.ctx, c.store, d.ID)); err != nil {
 			return err
 		}
 	}
@@ -326,7 +336,7 @@ func (c *checker) registries(v *manifest.Version) error {
 }
 
 func (c *checker) batchRegistry(id uint32, v *manifest.Version) error {
-	current, err := lake.CurrentBatches(c.ctx, c.store, id)
+	current, err := registry.CurrentBatches(c.ctx, c.store, id)
 	for _, b := range v.Batches {
 		if _, ok := current[b.Batch]; b.DatasetID == id && err == nil && !ok {
 			err = codec.Corrupt(lake.BatchRegistryKey(id), "batch "+b.Batch, -1,

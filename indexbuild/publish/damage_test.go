@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // record reads a batch's record.
@@ -272,7 +273,7 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		testlake.Publish(t, store)
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30)) // not published
 		// A lake of an earlier build has no copies of the registry's entries.
-		if err := store.Delete(t.Context(), lake.DatasetCopyKey(1), lake.DatasetCopyKey(2), lake.DatasetCopyKey(3)); err != nil {
+		if err := store.Delete(t.Context(), registry.DatasetCopyKey(1), registry.DatasetCopyKey(2), registry.DatasetCopyKey(3)); err != nil {
 			t.Fatal(err)
 		}
 		damage(t, store, lake.RegistryKey, how)

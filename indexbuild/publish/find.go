@@ -8,9 +8,10 @@ import (
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // Found is the result of Find.
@@ -39,7 +40,7 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		return out, nil
 	}
 	later := map[string]bool{} // digests of the ingest asked for and of those that registered after it
-	ingests, err := lake.Ingests(ctx, store, batch.DatasetID)
+	ingests, err := registry.Ingests(ctx, store, batch.DatasetID)
 	if err != nil {
 		return Found{}, err
 	}
@@ -60,6 +61,11 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 	if out.Published || batch.Digest == "" {
 		return out, nil
 	}
+	packs := pack.NewView(store)
+	for _, i := range ingests[batch.Batch] {
+		packs.Add(batch.DatasetID, batch.Batch, i.Pack)
+	}
+	store = packs
 	_, err = lakecheck.Batch(ctx, store, batch)
 	var d *postings.DamageError
 	if errors.As(err, &d) {
@@ -93,8 +99,8 @@ func FindAll(ctx context.Context, store blob.Store, batches []segment.BatchRef) 
 // movedTo reports whether a finished batch was moved to another public suffix list and has the
 // record with that digest now.
 func movedTo(ctx context.Context, store blob.Store, b segment.BatchRef, digest string) (bool, error) {
-	ingests, err := lake.Ingests(ctx, store, b.DatasetID)
-	return slices.ContainsFunc(ingests[b.Batch], func(i lake.Ingest) bool { return i.Digest == digest && i.Is(b.Digest) }), err
+	ingests, err := registry.Ingests(ctx, store, b.DatasetID)
+	return slices.ContainsFunc(ingests[b.Batch], func(i registry.Ingest) bool { return i.Digest == digest && i.Is(b.Digest) }), err
 }
 
 // currentVersion reads the lake's current version, or what takes its place if that is lost. It is

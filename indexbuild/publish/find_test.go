@@ -13,12 +13,13 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // ingests returns the registered ingests of batch b1 of dataset 1, at least one.
-func ingests(t *testing.T, store blob.Store) []lake.Ingest {
+func ingests(t *testing.T, store blob.Store) []registry.Ingest {
 	t.Helper()
-	all, err := lake.Ingests(t.Context(), store, 1)
+	all, err := registry.Ingests(t.Context(), store, 1)
 	if err != nil || len(all["b1"]) == 0 {
 		t.Fatal(all, err)
 	}
@@ -122,7 +123,7 @@ func TestWithdrawnBatchIsNotPublished(t *testing.T) {
 		testlake.Ingest(t, store, "other", "b0", records("o", 1))
 		testlake.Publish(t, store)
 		testlake.Ingest(t, store, "zeta", "b2", records("y", 1))
-		all, err := lake.Ingests(t.Context(), store, 1)
+		all, err := registry.Ingests(t.Context(), store, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/suffixchange"
 )
 
@@ -66,6 +68,7 @@ type toMove struct {
 	segment.BatchRef
 	From string `json:"from"`
 	Rows int64  `json:"rows"`
+	Pack string `json:"pack,omitempty"`
 }
 
 // movedBatches is what Move writes: what became of the batches of a task.
@@ -212,6 +215,11 @@ func moveTask(
 	if err != nil {
 		return out, err
 	}
+	view := pack.NewView(store)
+	for _, b := range p.Tasks[task] {
+		view.Add(b.DatasetID, b.Batch, b.Pack)
+	}
+	store = view
 	for i, b := range p.Tasks[task] {
 		if i >= len(done.Batches) {
 			o, err := moveBatch(ctx, store, p.Run, b, p.To, tempDir, func(current move.Progress) {
@@ -283,7 +291,7 @@ func moveBatch(
 	}
 	// A registry that is lost does not stop the batches of the version. When it is restored, the
 	// batches that it names are moved again, as far as they have to be.
-	_, err = lake.ReplaceRecord(ctx, store, b.DatasetID, b.Batch, b.Digest, o.To)
+	_, err = registry.ReplaceRecord(ctx, store, b.DatasetID, b.Batch, b.Digest, o.To)
 	if errors.Is(err, codec.ErrCorrupt) {
 		err = nil
 	}
@@ -328,7 +336,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		if r := records[b.Digest]; r != nil && r.PublicSuffix != c.rules.PublicSuffix {
 			o, ok := c.moved[b.ref()]
 			if !ok {
-				need = append(need, toMove{b.ref(), r.PublicSuffix, r.Rows})
+				need = append(need, toMove{b.ref(), r.PublicSuffix, r.Rows, b.Pack})
 			}
 			if o.Damaged != "" {
 				c.skip(b, o.Damaged, false)
@@ -348,14 +356,14 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 	var extra []planned // batches of base that no finished batch replaces
 	for i := range c.base.Batches {
 		live := &c.base.Batches[i]
-		b := planned{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
+		b := planned{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest, Pack: live.Pack}
 		digest, ok := chosen[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}]
 		if ok && digest != live.Digest {
 			continue
 		}
 		switch o, known := c.moved[b.ref()]; {
 		case !known:
-			need = append(need, toMove{b.ref(), c.base.PublicSuffix, live.Rows})
+			need = append(need, toMove{b.ref(), c.base.PublicSuffix, live.Rows, live.Pack})
 		case o.Damaged != "":
 			if stopped == nil {
 				stopped = blocked(b, o.Damaged)
@@ -391,7 +399,7 @@ func (c *chooser) withMoved(finished []planned) (out []planned, err error) {
 	for _, b := range finished {
 		o := c.moved[b.ref()]
 		if live, ok := c.live(b); o.To != "" && o.To != b.Digest && (!ok || live.Digest != b.Digest) {
-			current, err := lake.ReplaceRecord(c.ctx, c.store, b.DatasetID, b.Batch, b.Digest, o.To)
+			current, err := registry.ReplaceRecord(c.ctx, c.store, b.DatasetID, b.Batch, b.Digest, o.To)
 			if err != nil {
 				return nil, err
 			}

@@ -25,6 +25,7 @@ import (
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
@@ -73,12 +74,12 @@ type madeBatch struct {
 // add adds the batch to a lake as a finished ingest that followed a list.
 func (b *madeBatch) add(t testing.TB, store blob.Store, list *urlnorm.SuffixList) {
 	t.Helper()
-	d, err := lake.RegisterDataset(t.Context(), store, lake.Dataset{Name: b.dataset})
+	d, err := registry.RegisterDataset(t.Context(), store, lake.Dataset{Name: b.dataset})
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := testlake.Run()
-	if _, err := lake.RegisterIngest(t.Context(), store, d.ID, b.name, run); err != nil {
+	if _, err := registry.RegisterIngest(t.Context(), store, d.ID, b.name, run); err != nil {
 		t.Fatal(err)
 	}
 	rows := slices.Clone(b.rows)
@@ -99,7 +100,7 @@ func (b *madeBatch) add(t testing.TB, store blob.Store, list *urlnorm.SuffixList
 	}
 	record.PublicSuffix, record.Domains, record.Records = list.Identity(), int64(len(domains)), record.Rows
 	ref := indextest.PutBatch(t, store, record)
-	if _, err := lake.FinishIngest(t.Context(), store, d.ID, b.name, run, ref.Digest); err != nil {
+	if _, err := registry.FinishIngest(t.Context(), store, d.ID, b.name, run, ref.Digest); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -334,11 +335,11 @@ func TestMoveKeepsSegmentsInTheirPlaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, err := lake.ReadRules(t.Context(), store)
+	from, err := registry.ReadRules(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lake.SetRules(t.Context(), store, from, list); err != nil {
+	if err := registry.SetRules(t.Context(), store, from, list); err != nil {
 		t.Fatal(err)
 	}
 	testlake.Publish(t, store)
@@ -499,7 +500,7 @@ func TestIngestInFlightWhileTheListChanges(t *testing.T) {
 	if _, err := ingest.Finish(t.Context(), store, run, []lake.FrameObject{m.Postings}, m.Domains); err != nil {
 		t.Fatal(err)
 	}
-	if digests, err := lake.CurrentBatches(t.Context(), store, 1); err != nil || digests["b2"] != b.Digest {
+	if digests, err := registry.CurrentBatches(t.Context(), store, 1); err != nil || digests["b2"] != b.Digest {
 		t.Errorf("current is %v, %v, want %s", digests, err, b.Digest)
 	}
 	if again := testlake.Publish(t, store); !again.Existed || len(again.Skipped) > 0 {
@@ -515,7 +516,7 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 	hosts := hostsOf(batches)
 	old := answers(t, store, hosts, "")
 	before := current(t, store)
-	digests, err := lake.CurrentBatches(t.Context(), store, 2)
+	digests, err := registry.CurrentBatches(t.Context(), store, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -585,7 +586,7 @@ func TestMoveWithoutTheOrderOfIngests(t *testing.T) {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	live, _ := v.FindBatch(2, "b1")
-	if digests, err := lake.CurrentBatches(t.Context(), store, 2); err != nil || digests["b1"] != live.Digest || digests["b2"] == "" {
+	if digests, err := registry.CurrentBatches(t.Context(), store, 2); err != nil || digests["b1"] != live.Digest || digests["b2"] == "" {
 		t.Fatalf("restored %v, %v, the version has %s", digests, err, live.Digest)
 	}
 	testlake.Publish(t, store)

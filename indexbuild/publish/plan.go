@@ -28,6 +28,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -159,6 +161,8 @@ type planned struct {
 	Replaces string `json:"replaces,omitempty"`
 	// Moved tells that the batch is the replaced one under another public suffix list.
 	Moved bool `json:"moved,omitempty"`
+	// Pack names the pack that holds what the ingest of the batch finished with, "" for none.
+	Pack string `json:"pack,omitempty"`
 }
 
 // RulesError says that a batch was made by other URL rules than the version's batches. One version
@@ -203,7 +207,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	rules, err := lake.ReadRules(ctx, store)
+	rules, err := registry.ReadRules(ctx, store)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -214,6 +218,10 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 			return Summary{}, err
 		}
 	}
+	view := pack.NewView(store)
+	addPlanned(view, finished)
+	addLive(view, base)
+	store = view
 	known, err := readDamage(ctx, store, run)
 	if err != nil {
 		return Summary{}, err
@@ -258,6 +266,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		return Summary{}, err
 	}
 	p.compact(base, frozen(base, known))
+	p.repack(finished)
 	described := map[uint32]bool{}
 	all = p.all()
 	for _, b := range all {
@@ -286,17 +295,17 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 func finishedBatches(
 	ctx context.Context, store blob.Store, damaged func(d lake.Dataset, err error),
 ) (map[uint32]lake.Dataset, []planned, error) {
-	all, err := lake.Registry(ctx, store)
+	all, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return nil, nil, err
 	}
-	winners := make([]map[string]string, len(all))
+	winners := make([]map[string]registry.Record, len(all))
 	broken := make([]error, len(all))
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(reads)
 	for i := range all {
 		group.Go(func() (err error) {
-			winners[i], err = lake.CurrentBatches(groupCtx, store, all[i].ID)
+			winners[i], err = registry.CurrentRecords(groupCtx, store, all[i].ID)
 			if errors.Is(err, codec.ErrCorrupt) {
 				broken[i], err = err, nil
 			}
@@ -314,7 +323,8 @@ func finishedBatches(
 			damaged(d, broken[i])
 		}
 		for _, name := range slices.Sorted(maps.Keys(winners[i])) {
-			finished = append(finished, planned{DatasetID: d.ID, Batch: name, Digest: winners[i][name]})
+			r := winners[i][name]
+			finished = append(finished, planned{DatasetID: d.ID, Batch: name, Digest: r.Digest, Pack: r.Pack})
 		}
 	}
 	return datasets, finished, nil
@@ -385,6 +395,7 @@ func carry(base *manifest.Version, segment string, replaced []planned) []planned
 		}) {
 			replaced = append(replaced, planned{
 				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
+				Pack: b.Pack,
 			})
 		}
 	}

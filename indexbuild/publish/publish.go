@@ -26,6 +26,8 @@ type Built struct {
 	Segment segment.Ref `json:"segment"`
 	// Again are the segments that were built again for that change, in the order of the plan.
 	Again []segment.Ref `json:"again,omitempty"`
+	// Plan is the key of the plan, "" from an earlier build of urlake, which knows no packs.
+	Plan string `json:"plan,omitempty"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
 	// no segment: plan again, and the new plan leaves those batches out.
 	Damaged int `json:"damaged,omitempty"`
@@ -64,9 +66,11 @@ func build(ctx context.Context, store blob.Store, planKey string, opt indexbuild
 	if err != nil {
 		return Built{}, fmt.Errorf("build segment: %w", err)
 	}
+	store = withPacks(store, p.all())
 	built, err := p.build(func(batches []segment.BatchRef) (segment.Ref, error) {
 		return buildOne(ctx, store, batches, opt)
 	})
+	built.Plan = planKey
 	if n, err := note(ctx, store, planKey, p, err); n > 0 || err != nil {
 		return Built{Damaged: n}, err
 	}
@@ -117,6 +121,10 @@ func buildOne(
 // Verify reads back and checks every byte of the built segments, before readers depend on them.
 // Temporary files are in tempDir.
 func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) error {
+	store, gone, err := withPlanned(ctx, store, built.Plan)
+	if gone || err != nil {
+		return err
+	}
 	for _, ref := range built.segments() {
 		if _, err := verify.Segment(ctx, store, ref, false, tempDir); err != nil {
 			return err
@@ -204,7 +212,7 @@ func (p *plan) after(parent *manifest.Version, built *Built) (*manifest.Version,
 		for _, b := range batches {
 			next.Batches = append(next.Batches, manifest.Batch{
 				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest,
-				Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Segment: seg.ID,
+				Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Segment: seg.ID, Pack: b.Pack,
 			})
 		}
 	}

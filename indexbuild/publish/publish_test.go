@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // records makes n distinct URLs of seven domains. Another tag makes other URLs.
@@ -282,8 +283,8 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		batches := map[string]string{"b1": live.Digest}
-		if out, err := lake.RestoreBatchRegistry(t.Context(), other, 1, batches, nil); err != nil || !out.Restored {
+		batches := map[string]registry.Record{"b1": {Digest: live.Digest}}
+		if out, err := registry.RestoreBatchRegistry(t.Context(), other, 1, batches, nil); err != nil || !out.Restored {
 			t.Fatal(out, err)
 		}
 		testlake.Ingest(t, other, "alpha", "b3", records("d", 2))
@@ -428,10 +429,10 @@ func TestBatchOfOtherRulesIsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := testlake.Run()
-	if _, err := lake.RegisterIngest(t.Context(), store, 1, "b2", run); err != nil {
+	if _, err := registry.RegisterIngest(t.Context(), store, 1, "b2", run); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lake.FinishIngest(t.Context(), store, 1, "b2", run, digest); err != nil {
+	if _, err := registry.FinishIngest(t.Context(), store, 1, "b2", run, digest); err != nil {
 		t.Fatal(err)
 	}
 	testlake.Ingest(t, store, "beta", "b1", records("c", 20))

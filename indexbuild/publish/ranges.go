@@ -46,6 +46,7 @@ func Split(ctx context.Context, store blob.Store, planKey string, opt indexbuild
 	if err != nil {
 		return Ranges{}, fmt.Errorf("split segment: %w", err)
 	}
+	store = withPacks(store, p.all())
 	var r Ranges
 	add := func(batches []planned) error {
 		if len(batches) == 0 {
@@ -119,6 +120,7 @@ func runRange(
 	if err != nil {
 		return Ranged{}, fmt.Errorf("build segment: %w", err)
 	}
+	store = withPacks(store, p.all())
 	for _, s := range r.Splits {
 		if i >= n(s) {
 			i -= n(s)
@@ -181,9 +183,11 @@ func FinishBuild(ctx context.Context, store blob.Store, planKey string, r Ranges
 	if err != nil {
 		return Built{}, fmt.Errorf("build segment: %w", err)
 	}
+	store = withPacks(store, p.all())
 	built, err := p.build(func(refs []segment.BatchRef) (segment.Ref, error) {
 		return finishOne(ctx, store, r.Splits, refs, opt)
 	})
+	built.Plan = planKey
 	if n, err := note(ctx, store, planKey, p, err); n > 0 || err != nil {
 		return Built{Damaged: n}, err
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -89,7 +91,8 @@ func addLines(to *[]string, lines ...string) {
 // The result lists what cannot be mended; an error means that something could not be tried.
 // Temporary files are in tempDir.
 func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebuilt, error) {
-	r := &rebuilder{ctx: ctx, store: store, tempDir: tempDir}
+	view := pack.NewView(store)
+	r := &rebuilder{ctx: ctx, store: view, packs: view, tempDir: tempDir}
 	if err := r.run(which); err != nil {
 		return r.out, fmt.Errorf("rebuild: %w", err)
 	}
@@ -99,6 +102,7 @@ func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebu
 type rebuilder struct {
 	ctx     context.Context
 	store   blob.Store
+	packs   *pack.View // the same store; packs are added as versions and the registry are read
 	tempDir string
 	out     Rebuilt
 	// earlier tells that only versions before the current one need what is mended now.
@@ -147,6 +151,14 @@ func (r *rebuilder) run(which string) error {
 		if err := r.suffixLists(append([]*manifest.Version{base}, older...)); err != nil {
 			return err
 		}
+	}
+	// What batches can be read from is known by their versions and by the registry. A registry that
+	// cannot be read is listed where it is needed.
+	for _, v := range append([]*manifest.Version{base}, older...) {
+		addLive(r.packs, v)
+	}
+	if _, finished, err := finishedBatches(r.ctx, r.store, func(lake.Dataset, error) {}); err == nil {
+		addPlanned(r.packs, finished)
 	}
 	done := map[string]bool{}
 	for i, v := range append([]*manifest.Version{base}, older...) {
@@ -206,7 +218,7 @@ func (r *rebuilder) olderVersions(published *manifest.State) (older []*manifest.
 // are this program's.
 func (r *rebuilder) suffixLists(versions []*manifest.Version) error {
 	var identities []string
-	if rules, err := lake.ReadRules(r.ctx, r.store); err == nil { // else the registry is unmended
+	if rules, err := registry.ReadRules(r.ctx, r.store); err == nil { // else the registry is unmended
 		identities = append(identities, rules.PublicSuffix)
 	}
 	for _, v := range versions {
@@ -363,7 +375,7 @@ func (r *rebuilder) unmendedBatch(ref segment.BatchRef, err error) error {
 // unmendedObjects lists the lost parts and rejects of a batch.
 func (r *rebuilder) unmendedObjects(ref segment.BatchRef) error {
 	data, _, err := r.store.Get(r.ctx, ref.Key())
-	if errors.Is(err, blob.ErrNotExist) {
+	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) {
 		return nil // RestorePostings has said so
 	}
 	if err != nil {
@@ -403,7 +415,7 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 	if err != nil {
 		return err
 	}
-	restored, nameless, err := lake.RestoreRegistry(r.ctx, r.store, rules, datasets)
+	restored, nameless, err := registry.RestoreRegistry(r.ctx, r.store, rules, datasets)
 	if restored {
 		addLines(&r.out.Registries, lake.RegistryKey)
 		addLines(&r.out.Lost, fmt.Sprintf("%s: the lake has the public suffix list %s again, that of its version or batches; "+
@@ -416,11 +428,11 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 	if err != nil {
 		return r.unmended(err)
 	}
-	registered, err := lake.Registry(r.ctx, r.store)
+	registered, err := registry.Datasets(r.ctx, r.store)
 	if err != nil {
 		return r.unmended(err)
 	}
-	copies, err := lake.RestoreCopies(r.ctx, r.store)
+	copies, err := registry.RestoreCopies(r.ctx, r.store)
 	addLines(&r.out.Registries, copies...)
 	if err := r.unmended(err); err != nil {
 		return err
@@ -440,13 +452,13 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 }
 
 func (r *rebuilder) batchRegistry(d lake.Dataset, base *manifest.Version, replaced map[string]bool) error {
-	live := map[string]string{}
+	live := map[string]registry.Record{}
 	for _, b := range base.Batches {
 		if b.DatasetID == d.ID {
-			live[b.Batch] = b.Digest
+			live[b.Batch] = registry.Record{Digest: b.Digest, Pack: b.Pack}
 		}
 	}
-	found, err := lake.RestoreBatchRegistry(r.ctx, r.store, d.ID, live, replaced)
+	found, err := registry.RestoreBatchRegistry(r.ctx, r.store, d.ID, live, replaced)
 	if found.Restored {
 		addLines(&r.out.Registries, lake.BatchRegistryKey(d.ID))
 	}
@@ -474,6 +486,14 @@ func (r *rebuilder) rules(base *manifest.Version) (lake.Rules, error) {
 			return lake.Rules{}, err
 		}
 		if b, err := lake.DecodeBatch(data, info.Key); err == nil {
+			return lake.Rules{CanonicalForm: b.CanonicalForm, PublicSuffix: b.PublicSuffix}, nil
+		}
+	}
+	for o, err := range pack.All(r.ctx, r.store) {
+		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			return lake.Rules{}, err
+		}
+		if b, err := lake.DecodeBatch(o.Data, o.Key); err == nil {
 			return lake.Rules{CanonicalForm: b.CanonicalForm, PublicSuffix: b.PublicSuffix}, nil
 		}
 	}

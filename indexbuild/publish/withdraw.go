@@ -9,6 +9,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // Withdraw makes sure that what a run has ingested is never published, and returns the version that
@@ -23,7 +24,7 @@ import (
 // registry and then touches the manifest, so a commit that looked too early has to look again. Only
 // the first commit of a lake, which has no manifest to touch, can come in between.
 func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string) (version string, err error) {
-	own, registered, err := lake.FindIngest(ctx, store, dataset, batch, run, digest)
+	own, registered, err := registry.FindIngest(ctx, store, dataset, batch, run, digest)
 	if err == nil && !registered {
 		own, err = markedIngest(ctx, store, dataset, batch, run, digest)
 	}
@@ -50,7 +51,7 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 		if err := mark(ctx, store, dataset, batch, run, own); err != nil {
 			return "", err
 		}
-		in, removed, err := lake.WithdrawIngest(ctx, store, dataset, batch, run, digest)
+		in, removed, err := registry.WithdrawIngest(ctx, store, dataset, batch, run, digest)
 		if err != nil || removed && in.Digest == "" {
 			return "", err // nothing was finished, so no commit can have it
 		}
@@ -73,7 +74,7 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 	}
 	// A commit came first. The registry has to agree with the version.
 	if own.Seq > 0 {
-		if err := lake.ReturnIngest(ctx, store, dataset, batch, own); err != nil {
+		if err := registry.ReturnIngest(ctx, store, dataset, batch, own); err != nil {
 			return "", err
 		}
 	}
@@ -88,13 +89,13 @@ type withdrawnMark struct {
 	Format int `json:"format"`
 	// Run is the run that was withdrawn, Ingest its entry in the registry: a restored one has
 	// another run.
-	Run    string      `json:"run"`
-	Ingest lake.Ingest `json:"ingest"`
+	Run    string          `json:"run"`
+	Ingest registry.Ingest `json:"ingest"`
 }
 
 // markKeys returns the keys of the marks of an ingest: of its record, and of the record from which
 // that was moved.
-func markKeys(dataset uint32, batch string, in lake.Ingest) (keys []string) {
+func markKeys(dataset uint32, batch string, in registry.Ingest) (keys []string) {
 	for _, digest := range []string{in.Digest, in.MovedFrom} {
 		if digest != "" {
 			keys = append(keys, lake.WithdrawnKey(dataset, batch, digest))
@@ -103,7 +104,7 @@ func markKeys(dataset uint32, batch string, in lake.Ingest) (keys []string) {
 	return keys
 }
 
-func mark(ctx context.Context, store blob.Store, dataset uint32, batch, run string, in lake.Ingest) error {
+func mark(ctx context.Context, store blob.Store, dataset uint32, batch, run string, in registry.Ingest) error {
 	for _, key := range markKeys(dataset, batch, in) {
 		if err := writeStaged(ctx, store, key, withdrawnMark{markFormat, run, in}); err != nil {
 			return err
@@ -112,7 +113,7 @@ func mark(ctx context.Context, store blob.Store, dataset uint32, batch, run stri
 	return nil
 }
 
-func unmark(ctx context.Context, store blob.Store, dataset uint32, batch string, in lake.Ingest) error {
+func unmark(ctx context.Context, store blob.Store, dataset uint32, batch string, in registry.Ingest) error {
 	return store.Delete(ctx, markKeys(dataset, batch, in)...)
 }
 
@@ -120,8 +121,8 @@ func unmark(ctx context.Context, store blob.Store, dataset uint32, batch string,
 // can be read, it is an ingest of which only the digest is known.
 func markedIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
-) (lake.Ingest, error) {
-	unknown := lake.Ingest{Run: run, Digest: digest}
+) (registry.Ingest, error) {
+	unknown := registry.Ingest{Run: run, Digest: digest}
 	if digest == "" {
 		return unknown, nil
 	}
@@ -138,9 +139,9 @@ func markedIngest(
 
 // unmarkUnlessGone removes the marks of an ingest that was withdrawn if another registered ingest
 // has the same record. That ingest may have finished before the marks were written.
-func unmarkUnlessGone(ctx context.Context, store blob.Store, dataset uint32, batch string, in lake.Ingest) error {
-	ingests, err := lake.Ingests(ctx, store, dataset)
-	if err == nil && slices.ContainsFunc(ingests[batch], func(i lake.Ingest) bool {
+func unmarkUnlessGone(ctx context.Context, store blob.Store, dataset uint32, batch string, in registry.Ingest) error {
+	ingests, err := registry.Ingests(ctx, store, dataset)
+	if err == nil && slices.ContainsFunc(ingests[batch], func(i registry.Ingest) bool {
 		return i.Is(in.Digest) || i.Is(in.MovedFrom)
 	}) {
 		err = unmark(ctx, store, dataset, batch, in)
@@ -151,7 +152,7 @@ func unmarkUnlessGone(ctx context.Context, store blob.Store, dataset uint32, bat
 // withdrawn reports whether an ingest whose batch is new in the plan was withdrawn since the plan
 // was made.
 func (p *plan) withdrawn(ctx context.Context, store blob.Store) (bool, error) {
-	registered := map[uint32]map[string][]lake.Ingest{} // by dataset
+	registered := map[uint32]map[string][]registry.Ingest{} // by dataset
 	for _, b := range p.all() {
 		if !b.New || b.Moved { // a batch of the version cannot be withdrawn
 			continue
@@ -159,12 +160,12 @@ func (p *plan) withdrawn(ctx context.Context, store blob.Store) (bool, error) {
 		ingests, ok := registered[b.DatasetID]
 		if !ok {
 			var err error
-			if ingests, err = lake.Ingests(ctx, store, b.DatasetID); err != nil {
+			if ingests, err = registry.Ingests(ctx, store, b.DatasetID); err != nil {
 				return false, err
 			}
 			registered[b.DatasetID] = ingests
 		}
-		if !slices.ContainsFunc(ingests[b.Batch], func(i lake.Ingest) bool { return i.Digest == b.Digest }) {
+		if !slices.ContainsFunc(ingests[b.Batch], func(i registry.Ingest) bool { return i.Digest == b.Digest }) {
 			return true, nil
 		}
 	}

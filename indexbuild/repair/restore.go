@@ -68,7 +68,7 @@ func RestorePostings(
 // isIntact reports whether an object exists with its size and hash.
 func isIntact(ctx context.Context, store blob.Store, o lake.Object) (bool, error) {
 	r, err := store.Open(ctx, o.Key, 0, -1)
-	if errors.Is(err, blob.ErrNotExist) {
+	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) { // the latter in a pack
 		return false, nil
 	}
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // The tests named TestAnySize ingest something that is large in one way or another, through the
@@ -146,7 +147,7 @@ func batchRecords(t *testing.T, lakeURL string, dataset uint32) []*lake.Batch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	current, err := lake.CurrentBatches(t.Context(), store, dataset)
+	current, err := registry.CurrentBatches(t.Context(), store, dataset)
 	if err != nil {
 		t.Fatal(err)
 	}

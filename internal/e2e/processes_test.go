@@ -21,6 +21,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
+	"github.com/urlake/urlake/internal/supervise"
 	"github.com/urlake/urlake/internal/testenv"
 )
 
@@ -74,8 +75,13 @@ func start(t *testing.T, lake string, pools [][]string) *urlake {
 	u := &urlake{lake: lake, bin: bin, temporal: freeAddress(t)}
 	_, port, _ := net.SplitHostPort(u.temporal)
 	u.env = append(os.Environ(), "TEMPORAL_ADDRESS="+u.temporal)
+	if strings.HasPrefix(lake, "s3://") {
+		// Most tests put their inputs into files; workers of such a lake read none by default.
+		u.env = append(u.env, "URLAKE_ALLOW_INPUT=file:///,s3://")
+	}
 	u.temporalArgs = []string{"server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error",
 		"--db-filename", filepath.Join(t.TempDir(), "temporal.db")}
+	u.temporalArgs = append(u.temporalArgs, supervise.OnePartition...)
 	u.startTemporal(t)
 	for _, group := range pools {
 		u.run(t, "worker "+strings.Join(group, "+"), filepath.Join(bin, "worker"),

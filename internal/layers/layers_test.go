@@ -25,6 +25,7 @@ var allowed = map[string][]string{
 	"lake/blob":          {},
 	"lake/blob/s3blob":   {"lake/blob"},
 	"lake/blob/blobtest": {"lake/blob"},
+	"lake/pack":          {"lake/blob", "lake/codec"},
 	"lake/pieces":        {"lake/blob", "lake/codec"},
 	"lake/urlnorm":       {"internal/prefetch"},
 	"lake/zstdtext":      {"lake/seekable"},
@@ -56,22 +57,36 @@ var allowed = map[string][]string{
 		"internal/thrift", "lake/codec", "lake/raw", "lake/raw/jsondoc", "lake/raw/text",
 		"lake/raw/timestamp", "lake/raw/unpack",
 	},
+	"lake/raw/warcin": {"lake/codec", "lake/raw", "lake/raw/text", "lake/raw/unpack"},
 	"lake/raw/detect": {
 		"lake/raw", "lake/raw/jsondoc", "lake/raw/parquetin", "lake/raw/text",
-		"lake/raw/timestamp", "lake/raw/unpack",
+		"lake/raw/timestamp", "lake/raw/unpack", "lake/raw/warcin",
 	},
 	"lake/raw/reader": {
 		"lake/codec", "lake/raw", "lake/raw/detect", "lake/raw/parquetin", "lake/raw/text",
-		"lake/raw/unpack", "lake/seekable",
+		"lake/raw/unpack", "lake/raw/warcin", "lake/seekable",
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/part", "lake/partwriter", "lake/raw",
-		"lake/raw/reader", "lake/raw/text", "lake/row", "lake/rowsort", "lake/seekable",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
+		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader",
+		"lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row", "lake/rowsort",
+		"lake/seekable", "lake/urlnorm",
+	},
+	"lake/ingest/many": {
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/registry",
+		"lake/seekable",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
+		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader",
+		"lake/raw/text", "lake/raw/unpack", "lake/row", "lake/rowsort", "lake/seekable",
 		"lake/urlnorm",
 	},
-	"lake/manifest": {"lake", "lake/blob", "lake/codec"},
-	"lake/remedy":   {"lake/codec"},
+	"lake/ingest/allow":     {},
+	"lake/ingest/inventory": {"lake/raw", "lake/raw/reader"},
+	"lake/ingest/unwrap":    {},
+	"lake/manifest":         {"lake", "lake/blob", "lake/codec"},
+	"lake/registry":         {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
+	"lake/remedy":           {"lake/codec"},
 
 	"indexbuild/mph": {"lake/codec"},
 	"indexbuild/segment": {
@@ -97,7 +112,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/lakecheck": {
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
-		"lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
+		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
 	},
 	"indexbuild/move": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -107,7 +122,7 @@ var allowed = map[string][]string{
 	"indexbuild/publish": {
 		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/remedy", "lake/suffixchange",
+		"lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -116,21 +131,23 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/remedy",
+		"indexbuild", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake",
+		"lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/registry", "lake/remedy",
 	},
-	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest"},
+	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/many"},
 	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
 		"activities", "internal/cli", "internal/dial", "internal/processors",
-		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest", "workflows",
+		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest",
+		"lake/ingest/allow", "workflows",
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
-		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
+		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
+		"lake/ingest/many", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
+		"lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
@@ -164,7 +181,7 @@ var allowed = map[string][]string{
 	"internal/testenv":      {},
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
-		"lake/urlnorm",
+		"lake/manifest", "lake/pack", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},
 	"internal/tracing": {"activities", "lake/ingest", "workflows"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // The clean-up of a run that has not finished takes its ingest from the registry, whatever else is
@@ -23,12 +24,12 @@ func TestCleanupAbandonsTheIngest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		registry := lake.BatchRegistryKey(plan.DatasetID)
-		before, _, err := store.Get(t.Context(), registry)
+		order := lake.BatchRegistryKey(plan.DatasetID)
+		before, _, err := store.Get(t.Context(), order)
 		if err != nil {
 			t.Fatal(err)
 		}
-		key := map[string]string{"plan": planKey("run"), "registry": registry}[damaged]
+		key := map[string]string{"plan": planKey("run"), "registry": order}[damaged]
 		if key != "" {
 			if _, err := store.Put(t.Context(), key, []byte("damaged"), blob.Condition{}); err != nil {
 				t.Fatal(err)
@@ -43,10 +44,10 @@ func TestCleanupAbandonsTheIngest(t *testing.T) {
 		if damaged != "" {
 			continue
 		}
-		if after, _, err := store.Get(t.Context(), registry); err != nil || len(after) >= len(before) {
+		if after, _, err := store.Get(t.Context(), order); err != nil || len(after) >= len(before) {
 			t.Errorf("the ingest is still registered: %s, %v", after, err)
 		}
-		if _, err := lake.FinishIngest(t.Context(), store, plan.DatasetID, plan.Batch, "run", "0123"); !errors.Is(err, lake.ErrUnknownRun) {
+		if _, err := registry.FinishIngest(t.Context(), store, plan.DatasetID, plan.Batch, "run", "0123"); !errors.Is(err, registry.ErrUnknownRun) {
 			t.Errorf("finished after the clean-up: %v", err)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/row"
 )
 
@@ -37,7 +38,7 @@ func TestBatchHoldsWhatTheInputsHold(t *testing.T) {
 		t.Errorf("existed %v, current %v", f.Existed, f.Current)
 	}
 	want.check(t, store, f)
-	current, err := lake.CurrentBatches(ctx, store, 1)
+	current, err := registry.CurrentBatches(ctx, store, 1)
 	if err != nil || current["2026-11"] != f.Digest {
 		t.Errorf("current %v, %v", current, err)
 	}
@@ -130,7 +131,8 @@ func TestFinishReportsGuesses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(f.Notes) != 5 || !strings.Contains(f.Notes[0], `"c0"`) || !strings.Contains(f.Notes[4], `"c4"`) {
+		if len(f.Notes) != 6 || !strings.Contains(f.Notes[0], `/0.csv and 1 more: the URL column is "c0"`) ||
+			!strings.Contains(f.Notes[4], `/8.csv: the URL column is "c4"`) || !strings.Contains(f.Notes[5], "180 have no time") {
 			t.Errorf("notes %q", f.Notes)
 		}
 		if len(f.Examples) != 5 || f.Examples[4] != (ingest.Reject{Object: "file://" + filepath.Join(dir,
@@ -197,7 +199,7 @@ func TestRunRegisteredEarlierDoesNotReplaceALaterOne(t *testing.T) {
 	if err != nil || early.Current {
 		t.Errorf("current %v, %v", early.Current, err)
 	}
-	current, err := lake.CurrentBatches(ctx, store, 1)
+	current, err := registry.CurrentBatches(ctx, store, 1)
 	if err != nil || current[spec.Batch] != late.Digest {
 		t.Errorf("%v, %v; want %s", current, err, late.Digest)
 	}

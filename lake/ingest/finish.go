@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // FinishResult is the result of an ingest.
@@ -37,10 +38,19 @@ type FinishResult struct {
 	// Current reports that this is the batch's content now. It is false if a run that was
 	// registered later has already finished.
 	Current bool `json:"current"`
-	// Examples are up to maxExamples of the first rejects.
-	Examples []Reject `json:"examples,omitempty"`
-	// Notes say which inputs were not read and what was guessed about the others: up to maxNotes,
-	// without duplicates.
+	// Examples are up to maxExamples of the first rejects, Worst the files with the most rejects.
+	Examples []Reject      `json:"examples,omitempty"`
+	Worst    []FileRejects `json:"worst_files,omitempty"`
+	// Groups say how the objects were read: the first maxGroups of GroupCount.
+	Groups     []Group `json:"groups,omitempty"`
+	GroupCount int     `json:"group_count,omitempty"`
+	// Unread are the first of UnreadCount objects and members of archives that were skipped.
+	Unread      []lake.Unread `json:"unread,omitempty"`
+	UnreadCount int64         `json:"unread_count,omitempty"`
+	// Unwrapped is how many records were URLs of archives' copies.
+	Unwrapped int64 `json:"unwrapped,omitempty"`
+	// Notes say which inputs were not read, and what was guessed about the others. A note names the
+	// first object that it is about.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -103,7 +113,7 @@ func finish(
 	if _, err := store.Put(ctx, out.BatchKey, data, blob.Condition{}); err != nil {
 		return FinishResult{}, err
 	}
-	out.Current, err = lake.FinishIngest(ctx, store, p.DatasetID, p.Batch, run, out.Digest)
+	out.Current, err = registry.FinishIngest(ctx, store, p.DatasetID, p.Batch, run, out.Digest)
 	return out, err
 }
 
@@ -119,6 +129,8 @@ func describe(
 		CanonicalForm: p.Rules.CanonicalForm, PublicSuffix: p.Rules.PublicSuffix,
 		Inputs: inputs, Records: m.Records, Rejected: m.Rejected, Domains: domains, Postings: postings,
 	}
+	found := joined(splits)
+	b.Unread, b.UnreadCount, b.Unwrapped = found.Unread, found.UnreadCount, found.Unwrapped
 	for _, t := range merged {
 		b.Rows += t.Rows
 		b.Merged += t.Merged
@@ -146,10 +158,18 @@ func describe(
 	if b.Rejects != nil {
 		out.RejectsKey, out.Listed = b.Rejects.Key, b.ListedRejects
 	}
-	out.Notes = addNotes(out.Notes, p.Notes)
+	out.Worst = worst(splits)
+	out.Groups, out.GroupCount = found.Groups[:min(len(found.Groups), maxGroups)], len(found.Groups)
+	out.Unread, out.UnreadCount = found.Unread[:min(len(found.Unread), maxShownUnread)], found.UnreadCount
+	out.Unwrapped = found.Unwrapped
+	out.Notes = append(slices.Clone(p.Notes), found.notes(b.Merged)...)
 	for _, s := range splits {
 		out.Examples = append(out.Examples, s.First[:min(len(s.First), maxExamples-len(out.Examples))]...)
-		out.Notes = addNotes(out.Notes, s.Notes)
+		for _, note := range s.Notes {
+			if len(out.Notes) < maxNotes && !slices.Contains(out.Notes, note) {
+				out.Notes = append(out.Notes, note)
+			}
+		}
 	}
 	return out, record, nil
 }
@@ -179,6 +199,11 @@ func join(run string, splits []splitRecord) ([]lake.Input, error) {
 				last.BadTS += o.BadTS
 			}
 			o.before = lines
+			for k := range o.Worst {
+				if f := &o.Worst[k].First; f.Line > 0 && f.Offset >= 0 {
+					f.Line += lines
+				}
+			}
 			lines += o.Lines
 			if to = 0; o.Range != nil {
 				to = o.Range.To
@@ -233,7 +258,7 @@ func hadContent(ctx context.Context, store blob.Store, p *plan, digest string) (
 
 // hasContent reports whether the batch's current content has this digest.
 func hasContent(ctx context.Context, store blob.Store, p *plan, digest string) (bool, error) {
-	current, err := lake.CurrentBatches(ctx, store, p.DatasetID)
+	current, err := registry.CurrentBatches(ctx, store, p.DatasetID)
 	return err == nil && current[p.Batch] == digest, err
 }
 
@@ -274,7 +299,7 @@ func Cleanup(ctx context.Context, store blob.Store, run string) error {
 	var p plan
 	registered, err := load(ctx, store, planKey(run), &p)
 	if err == nil && registered && p.Run == run {
-		err = lake.AbandonIngest(ctx, store, p.DatasetID, p.Batch, run)
+		err = registry.AbandonIngest(ctx, store, p.DatasetID, p.Batch, run)
 	}
 	// Neither a damaged plan nor a damaged registry keeps staging from being removed.
 	if err != nil && !errors.Is(err, codec.ErrCorrupt) {

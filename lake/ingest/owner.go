@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // Owner names who may continue a run and remove its staging: a workflow of one Temporal.
@@ -159,7 +160,7 @@ func take(
 
 // resumable returns the run that an ingest of spec would repeat, "" if there is none.
 func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error) {
-	datasets, err := lake.Registry(ctx, store)
+	datasets, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return "", err
 	}
@@ -167,11 +168,11 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 	if at < 0 {
 		return "", nil
 	}
-	ingests, err := lake.Ingests(ctx, store, datasets[at].ID)
+	ingests, err := registry.Ingests(ctx, store, datasets[at].ID)
 	if err != nil {
 		return "", err
 	}
-	last, unfinished := map[string]lake.Ingest{}, false
+	last, unfinished := map[string]registry.Ingest{}, false
 	for name, all := range ingests {
 		last[name] = all[len(all)-1]
 		unfinished = unfinished || last[name].Digest == ""
@@ -184,7 +185,7 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 		return "", err
 	}
 	in := inputs{planning: true}
-	objects, err := in.expand(ctx, spec.Inputs, sel, defaultLimits.objects)
+	objects, err := in.ofSpec(ctx, &spec, sel, defaultLimits.objects)
 	if err != nil {
 		return "", err
 	}

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // claimed is a lake with an ingest that was claimed, planned and not finished.
@@ -78,12 +78,12 @@ func TestClaimContinuesAnEndedRun(t *testing.T) {
 		{"of another dataset", false, func(_ *testing.T, c *claimed) { c.spec.Dataset = "other" }, "run2"},
 		{"of changed inputs", false, func(t *testing.T, c *claimed) { c.write(t, "http://b.example/ and more\n") }, "run2"},
 		{"after another run", false, func(t *testing.T, c *claimed) {
-			if _, err := lake.RegisterIngest(t.Context(), c.store, 1, "b", "between"); err != nil {
+			if _, err := registry.RegisterIngest(t.Context(), c.store, 1, "b", "between"); err != nil {
 				t.Fatal(err)
 			}
 		}, "run2"},
 		{"after it finished", false, func(t *testing.T, c *claimed) {
-			if _, err := lake.FinishIngest(t.Context(), c.store, 1, "b", "run1", "digest"); err != nil {
+			if _, err := registry.FinishIngest(t.Context(), c.store, 1, "b", "run1", "digest"); err != nil {
 				t.Fatal(err)
 			}
 		}, "run2"},

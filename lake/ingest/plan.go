@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -31,6 +32,9 @@ type plan struct {
 	Rules     lake.Rules `json:"rules"`
 	Objects   int        `json:"objects"`
 	Bytes     int64      `json:"bytes"`
+	// RawRules are the rules of package raw by which the inputs are recognised; 0 stands for
+	// raw.RulesLists, by which runs began before plans had them.
+	RawRules int `json:"raw_rules,omitempty"`
 	// Notes tell the user which of the inputs are not read.
 	Notes []string `json:"notes,omitempty"`
 	// Splits is the frame file with the pieces of each split. A plan with one split has Pieces
@@ -118,7 +122,7 @@ func (s *Spec) Check() error {
 			return bad(err)
 		}
 	}
-	if len(s.Inputs) == 0 {
+	if len(s.Inputs)+len(s.Manifests) == 0 {
 		return &InputError{Reason: "no inputs"}
 	}
 	if _, err := s.Limit(); err != nil {
@@ -143,7 +147,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		return plan{}, err
 	}
 	in := inputs{planning: true}
-	objects, err := in.expand(ctx, spec.Inputs, sel, lim.objects)
+	objects, err := in.ofSpec(ctx, &spec, sel, lim.objects)
 	if err != nil {
 		return plan{}, err
 	}
@@ -163,21 +167,21 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	}
 	// These calls have lasting effects: a new dataset gets its id by the first, and the order of
 	// the calls of RegisterIngest is the order of ingests.
-	dataset, err := lake.RegisterDataset(ctx, store,
+	dataset, err := registry.RegisterDataset(ctx, store,
 		lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
 	if err != nil {
 		return plan{}, err
 	}
-	if _, err := lake.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
+	if _, err := registry.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
 		return plan{}, err
 	}
 	// All steps of the run follow these rules, also if the lake's change meanwhile.
-	rules, _, err := lake.LoadRules(ctx, store)
+	rules, _, err := registry.LoadRules(ctx, store)
 	if err != nil {
 		return plan{}, err
 	}
 	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: rules,
-		Objects: len(objects), Notes: sel.notes()}
+		RawRules: raw.LatestRules, Objects: len(objects), Notes: sel.notes()}
 	for _, o := range objects {
 		p.Bytes += o.Bytes
 	}
@@ -223,7 +227,11 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 	for i, o := range objects {
 		g.Go(func() error {
 			var err error
-			if plans[i], err = in.inspect(ctx, o, spec); errors.As(err, &refused[i]) {
+			plans[i], err = in.inspect(ctx, o, spec)
+			if skips(spec, err) {
+				return nil // Normalize finds it again, and notes it
+			}
+			if errors.As(err, &refused[i]) {
 				return nil
 			}
 			return err
@@ -244,11 +252,11 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 		if errors.As(refused[0], &format) && format.Advice == "" {
 			or = "" // there is no other advice
 		}
-		refused[0].Reason += "; " + or + "leave it out (--exclude)"
+		refused[0].Reason += "; " + or + "leave it out (--exclude, --skip-unreadable)"
 		return nil, refused[0]
 	}
 	var s strings.Builder
-	fmt.Fprintf(&s, "%d of %d objects cannot be read; mend them, or leave them out (--exclude):",
+	fmt.Fprintf(&s, "%d of %d objects cannot be read; mend them, or leave them out (--exclude, or --skip-unreadable for all):",
 		len(refused), len(objects))
 	for _, e := range refused[:min(len(refused), maxUnreadable)] {
 		s.WriteString("\n  " + e.Error())
@@ -257,6 +265,13 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 		fmt.Fprintf(&s, "\n  and %d more", more)
 	}
 	return nil, &InputError{Reason: s.String(), Err: refused[0]}
+}
+
+// skips reports whether err is the fault of an object's content, and spec says to skip such
+// objects.
+func skips(spec *Spec, err error) bool {
+	var input *InputError
+	return spec.SkipUnreadable && errors.As(err, &input) && errors.Is(input.Err, raw.ErrInput)
 }
 
 // errSurveyed ends the inspection of an object whose first surveyBytes do not tell how to read it.
@@ -383,6 +398,9 @@ func (in *inputs) pieces(
 		}
 		g.Go(func() error {
 			ranges, err := in.cut(ctx, o, spec, size)
+			if skips(spec, err) {
+				return nil // it is read whole, as far as that goes
+			}
 			if ranges != nil {
 				cut[i] = ranges
 			}
@@ -533,7 +551,16 @@ func checkPieces(pieces []piece, key string, split int) error {
 // rawOptions returns the Spec's options for package raw.
 func (s *Spec) rawOptions() raw.Options {
 	return raw.Options{Format: s.Format, URLColumn: s.URLColumn, TSColumn: s.TSColumn, SizeField: s.SizeField,
-		Extras: s.Extras, MaxLine: s.MaxLine, TSFormat: s.TSFormat}
+		Extras: s.Extras, MaxLine: s.MaxLine, TSFormat: s.TSFormat, SkipUnreadable: s.SkipUnreadable}
+}
+
+// rawOptions returns the options by which the plan's inputs are recognised.
+func (p *plan) rawOptions() raw.Options {
+	opt := p.Spec.rawOptions()
+	if opt.Rules = p.RawRules; opt.Rules == 0 {
+		opt.Rules = raw.RulesLists
+	}
+	return opt
 }
 
 // inputError makes an *InputError of an error of package raw. Other errors are returned as they

@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // small runs MakePlan and IngestSmall.
@@ -161,7 +162,7 @@ func TestIngestSmallAgain(t *testing.T) {
 	if diff := cmp.Diff(first, again); err != nil || diff != "" {
 		t.Errorf("done again: %v, %s", err, diff)
 	}
-	current, err := lake.CurrentBatches(ctx, store, 1)
+	current, err := registry.CurrentBatches(ctx, store, 1)
 	if err != nil || current[spec.Batch] != first.Finish.Digest {
 		t.Errorf("current are %v, %v", current, err)
 	}
@@ -215,7 +216,7 @@ func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 			if registered {
 				want = second
 			}
-			current, err := lake.CurrentBatches(ctx, inner, 1)
+			current, err := registry.CurrentBatches(ctx, inner, 1)
 			if err != nil || current[spec.Batch] != want.Finish.Digest {
 				t.Errorf("crash after %d changes: current are %v, %v", crashes, current, err)
 			}

@@ -123,6 +123,9 @@ type Batch struct {
 	Parts     int64  `json:"parts"`
 	Bytes     int64  `json:"bytes"` // of its parts
 	Segment   string `json:"segment"`
+	// Pack names the pack that holds what the ingest of the batch finished with (package
+	// lake/pack). It is "" if those are objects of their own.
+	Pack string `json:"pack,omitempty"`
 }
 
 // Record is the key of the batch's record.
@@ -279,6 +282,9 @@ func (v *Version) check(key string) error {
 			"ascending datasets and names", fmt.Sprintf("%d/%s", b.DatasetID, b.Batch))
 		c.that(section+".batch", lake.CheckBatchName(b.Batch) == nil, "a batch name", b.Batch)
 		c.hex(section+".digest", b.Digest, 32)
+		if b.Pack != "" {
+			c.hex(section+".pack", b.Pack, 32)
+		}
 		for _, n := range []int64{b.Rows, b.Parts, b.Bytes} {
 			c.that(section, 0 <= n && n < 1<<60, "a count", n)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -23,7 +24,7 @@ func TestRemedies(t *testing.T) {
 	for key, want := range map[string]string{
 		lake.RegistryKey:                                rebuild,
 		lake.BatchRegistryKey(3):                        rebuild,
-		lake.DatasetCopyKey(3):                          rebuild,
+		registry.DatasetCopyKey(3):                      rebuild,
 		"index/manifest.json":                           rebuild,
 		"index/versions/x.json":                         rebuild,
 		"index/segments/x/a/b":                          rebuild,

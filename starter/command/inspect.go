@@ -22,6 +22,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -54,7 +56,7 @@ func inspectCommand(
 func requireLake(ctx context.Context, store blob.Store, url string) error {
 	_, err := store.Stat(ctx, lake.RegistryKey)
 	if errors.Is(err, blob.ErrNotExist) {
-		switch err := lake.CheckPresent(ctx, store, lake.RegistryKey); {
+		switch err := registry.CheckPresent(ctx, store, lake.RegistryKey); {
 		case errors.Is(err, codec.ErrCorrupt):
 			return nil // a lake whose registry is lost: the verb reports it
 		case err != nil:
@@ -106,6 +108,8 @@ type unpublished struct {
 	Digest  string `json:"digest"`
 	// Damage says why no publish can include the batch.
 	Damage string `json:"damage,omitempty"`
+	// pack holds the batch's objects; "" for none.
+	pack string
 }
 
 func statusCommand(g *global) *cobra.Command {
@@ -218,13 +222,14 @@ func (s *lakeStatus) printLake(out io.Writer) {
 // findUnpublished returns the finished batches of the registry that a version lacks, or all of them
 // if v is nil.
 func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version) ([]unpublished, error) {
-	datasets, err := lake.Registry(ctx, store)
+	datasets, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return nil, err
 	}
 	found := []unpublished{}
+	packed := pack.NewView(store)
 	for _, d := range datasets {
-		current, err := lake.CurrentBatches(ctx, store, d.ID)
+		current, err := registry.CurrentRecords(ctx, store, d.ID)
 		if errors.Is(err, codec.ErrCorrupt) {
 			found = append(found, unpublished{Dataset: d.Name, Damage: remedy.Explain(store.URL(), err)})
 			continue
@@ -234,16 +239,17 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 		}
 		for _, name := range slices.Sorted(maps.Keys(current)) {
 			if v != nil {
-				if b, ok := v.FindBatch(d.ID, name); ok && b.Digest == current[name] {
+				if b, ok := v.FindBatch(d.ID, name); ok && b.Digest == current[name].Digest {
 					continue
 				}
 			}
-			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name]}
+			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name].Digest, pack: current[name].Pack}
 			var damage *postings.DamageError
 			ref := segment.BatchRef{DatasetID: d.ID, Batch: name, Digest: u.Digest}
-			_, err := lakecheck.Batch(ctx, store, ref)
+			packed.Add(d.ID, name, u.pack)
+			_, err := lakecheck.Batch(ctx, packed, ref)
 			if errors.As(err, &damage) {
-				u.Damage = lakecheck.Reason(ctx, store, ref, err)
+				u.Damage = lakecheck.Reason(ctx, packed, ref, err)
 			} else if err != nil {
 				return nil, err
 			}
@@ -276,7 +282,7 @@ type listed struct {
 func datasetsCommand(g *global) *cobra.Command {
 	const short = "List the datasets of a lake"
 	cmd := inspectCommand(g, "datasets", short, func(cmd *cobra.Command, store blob.Store, _ string) error {
-		registered, err := lake.Registry(cmd.Context(), store)
+		registered, err := registry.Datasets(cmd.Context(), store)
 		if err != nil {
 			return err
 		}
@@ -294,7 +300,7 @@ func datasetsCommand(g *global) *cobra.Command {
 			}
 			row := listed{State: stateEmpty}
 			row.ID, row.Name, row.Title, row.Source, row.Licence = d.ID, d.Name, d.Title, d.Source, d.Licence
-			finished, err := lake.CurrentBatches(cmd.Context(), store, d.ID)
+			finished, err := registry.CurrentBatches(cmd.Context(), store, d.ID)
 			switch {
 			case errors.Is(err, codec.ErrCorrupt):
 				row.State = stateDamaged

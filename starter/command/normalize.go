@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -105,7 +105,7 @@ func (g *global) suffixList(ctx context.Context, file string) (*urlnorm.SuffixLi
 	if err != nil {
 		return nil, err
 	}
-	_, list, err := lake.LoadRules(ctx, store)
+	_, list, err := registry.LoadRules(ctx, store)
 	return list, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/suffixchange"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/workflows"
@@ -107,7 +108,7 @@ func loadList(ctx context.Context, store blob.Store, identity string) (*urlnorm.
 }
 
 func readLakeRules(ctx context.Context, store blob.Store) (*lakeRules, error) {
-	rules, err := lake.ReadRules(ctx, store)
+	rules, err := registry.ReadRules(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +275,7 @@ type rulesUpdated struct {
 // updateRules sets the lake's list and has its batches moved.
 func updateRules(cmd *cobra.Command, g *global, store blob.Store, url string, to *urlnorm.SuffixList) error {
 	ctx := cmd.Context()
-	from, err := lake.ReadRules(ctx, store)
+	from, err := registry.ReadRules(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -293,7 +294,7 @@ func updateRules(cmd *cobra.Command, g *global, store blob.Store, url string, to
 		return err
 	}
 	if !behind {
-		if err := lake.SetRules(ctx, store, from, to); err != nil {
+		if err := registry.SetRules(ctx, store, from, to); err != nil {
 			return err
 		}
 		if follows {
@@ -307,7 +308,7 @@ func updateRules(cmd *cobra.Command, g *global, store blob.Store, url string, to
 		return err
 	}
 	defer c.Close()
-	if err := lake.SetRules(ctx, store, from, to); err != nil {
+	if err := registry.SetRules(ctx, store, from, to); err != nil {
 		return err
 	}
 	run, err := activities.SignalPublisher(ctx, c, url, activities.PublishRequest{})
@@ -349,12 +350,12 @@ func hasBatchesToMove(ctx context.Context, store blob.Store, to lake.Rules, foll
 	if differs := v != nil && v.PublicSuffix != to.PublicSuffix; differs || follows {
 		return differs, nil
 	}
-	datasets, err := lake.Registry(ctx, store)
+	datasets, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return false, err
 	}
 	for _, d := range datasets {
-		current, err := lake.CurrentBatches(ctx, store, d.ID)
+		current, err := registry.CurrentBatches(ctx, store, d.ID)
 		if err != nil {
 			return false, err
 		}

@@ -18,6 +18,8 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/suffixchange"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -71,6 +73,7 @@ type rulesPlan struct {
 type followed struct {
 	segment.BatchRef
 	list string
+	pack string // "" for none
 }
 
 func rulesDryRun(cmd *cobra.Command, g *global, store blob.Store, to *urlnorm.SuffixList) error {
@@ -92,7 +95,7 @@ func rulesDryRun(cmd *cobra.Command, g *global, store blob.Store, to *urlnorm.Su
 // planRules finds out what a move to a list changes. It reads the postings of all batches, and the
 // hosts of the domains that can be affected.
 func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*rulesPlan, error) {
-	from, err := lake.ReadRules(ctx, store)
+	from, err := registry.ReadRules(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +126,10 @@ func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*
 		}
 		changes[b.list] = suffixchange.New(list, to)
 	}
+	packed := pack.NewView(store)
+	for _, b := range batches {
+		packed.Add(b.DatasetID, b.Batch, b.pack)
+	}
 	t := tally{hosts: map[[2]string]*movedHost{}}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(dryRunBatches)
@@ -130,7 +137,7 @@ func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*
 		group.Go(func() error {
 			c := changes[b.list]
 			found := false
-			err := move.Hosts(ctx, store, b.BatchRef,
+			err := move.Hosts(ctx, packed, b.BatchRef,
 				&move.Change{To: to.Identity(), Domain: to.Domain, Affected: c.Affects},
 				func(h move.MovedHost) error { found = true; t.add(h, c); return nil })
 			t.Lock()
@@ -167,7 +174,7 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 	if err != nil {
 		return nil, err
 	}
-	datasets, err := lake.Registry(ctx, store)
+	datasets, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -175,13 +182,15 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 	for _, d := range datasets {
 		ids[d.Name] = d.ID
 	}
+	packed := pack.NewView(store)
 	for _, u := range waiting {
 		ref := segment.BatchRef{DatasetID: ids[u.Dataset], Batch: u.Batch, Digest: u.Digest}
 		if u.Damage != "" {
 			p.Damaged = append(p.Damaged, fmt.Sprintf("batch %s of dataset %d: %s", u.Batch, ref.DatasetID, u.Damage))
 			continue
 		}
-		data, _, err := store.Get(ctx, ref.Key())
+		packed.Add(ref.DatasetID, ref.Batch, u.pack)
+		data, _, err := packed.Get(ctx, ref.Key())
 		if err != nil {
 			return nil, err
 		}
@@ -195,7 +204,7 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 			}
 		}
 		replaced[manifest.Batch{DatasetID: ref.DatasetID, Batch: ref.Batch}] = true
-		out = append(out, followed{ref, b.PublicSuffix})
+		out = append(out, followed{ref, b.PublicSuffix, u.pack})
 	}
 	if v == nil {
 		return out, nil
@@ -203,7 +212,7 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 	for _, b := range v.Batches {
 		if !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
 			out = append(out, followed{
-				segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, v.PublicSuffix})
+				segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, v.PublicSuffix, b.Pack})
 		}
 	}
 	return out, nil

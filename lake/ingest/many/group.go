@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/pack"
 )
 
 // Outcome is what became of one list.
@@ -23,7 +25,9 @@ type Outcome struct {
 	// Error says why the list was not ingested. It is empty for one that was.
 	Error string `json:"error,omitempty"`
 	// Digest names the batch record. The other fields are those of ingest.FinishResult.
-	Digest     string           `json:"digest,omitempty"`
+	Digest string `json:"digest,omitempty"`
+	// Pack names the pack that holds the record, "" if it is an object of its own.
+	Pack       string           `json:"pack,omitempty"`
 	Objects    int              `json:"objects"`
 	Bytes      int64            `json:"bytes"`
 	Records    int64            `json:"records"`
@@ -34,9 +38,13 @@ type Outcome struct {
 	Domains    int64            `json:"domains"`
 	PartBytes  int64            `json:"part_bytes"`
 	Examples   []ingest.Reject  `json:"examples,omitempty"`
-	Notes      []string         `json:"notes,omitempty"`
-	Unchanged  bool             `json:"unchanged,omitempty"`
-	Superseded bool             `json:"superseded,omitempty"`
+	// Worst, Unread and UnreadCount are those of ingest.FinishResult.
+	Worst       []ingest.FileRejects `json:"worst_files,omitempty"`
+	Unread      []lake.Unread        `json:"unread,omitempty"`
+	UnreadCount int64                `json:"unread_count,omitempty"`
+	Notes       []string             `json:"notes,omitempty"`
+	Unchanged   bool                 `json:"unchanged,omitempty"`
+	Superseded  bool                 `json:"superseded,omitempty"`
 
 	// Fingerprint is that of what was read.
 	Fingerprint string `json:"fingerprint,omitempty"`
@@ -78,10 +86,12 @@ const (
 	// saveEvery is how often a group writes down what is done: so much is repeated if its worker
 	// dies.
 	saveEvery = 5 * time.Second
+	// unpackedBytes is how much of the lists that are done is kept for packs before it is written.
+	unpackedBytes = 8 << 20
 	// lastPanic is how often a list may panic. The last time it fails.
 	lastPanic = 3
-	// sameFaults is after how many lists in a row that fail for a reason that may pass a group ends:
-	// the reason is not in the lists.
+	// sameFaults is after how many lists in a row that fail for a reason that may pass a group
+	// ends: the reason is not in the lists.
 	sameFaults = 3
 )
 
@@ -147,6 +157,12 @@ type grouped struct {
 	done   outcomes
 	report func(Progress)
 
+	// unpacked are the objects of lists that are done since the last save, in the order of packed,
+	// their numbers.
+	unpacked      []*pack.Collector
+	packed        []int
+	unpackedBytes int
+
 	state   Progress
 	saved   time.Time
 	unsaved bool
@@ -163,7 +179,8 @@ func (g *grouped) work(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		out, err := g.outcome(ctx, i, l)
+		objects := pack.NewCollector(g.store)
+		out, err := g.outcome(ctx, objects, i, l)
 		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -178,10 +195,14 @@ func (g *grouped) work(ctx context.Context) error {
 		}
 		faults = 0
 		g.done.Lists[i] = out
+		if out.Error == "" {
+			g.unpacked, g.packed = append(g.unpacked, objects), append(g.packed, i)
+			g.unpackedBytes += objects.Bytes()
+		}
 		g.unsaved = true
 		g.add(&out)
 		g.report(g.state)
-		if time.Since(g.saved) >= saveEvery {
+		if time.Since(g.saved) >= saveEvery || g.unpackedBytes >= unpackedBytes {
 			if err := g.save(ctx); err != nil {
 				return err
 			}
@@ -204,15 +225,25 @@ func (g *grouped) add(o *Outcome) {
 	}
 }
 
+// save writes the packs of the lists that are done, then the outcomes, which name the packs.
 func (g *grouped) save(ctx context.Context) error {
 	g.saved = time.Now()
-	err := save(ctx, g.store, groupKey(g.run, g.group), &g.done, blob.Condition{})
+	names, err := pack.Write(ctx, g.store, g.unpacked)
+	if err != nil {
+		return err
+	}
+	for i, n := range g.packed {
+		g.done.Lists[n].Pack = names[i]
+	}
+	g.unpacked, g.packed, g.unpackedBytes = nil, nil, 0
+	err = save(ctx, g.store, groupKey(g.run, g.group), &g.done, blob.Condition{})
 	g.unsaved = err != nil
 	return err
 }
 
-// outcome ingests a list. An error is one that a repetition may not have.
-func (g *grouped) outcome(ctx context.Context, n int, l *list) (Outcome, error) {
+// outcome ingests a list. Small objects of it go to objects, which keeps them for a pack. An error
+// is one that a repetition may not have.
+func (g *grouped) outcome(ctx context.Context, objects blob.Store, n int, l *list) (Outcome, error) {
 	out := Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: g.plan.Spec.batch(),
 		Objects: len(l.Objects), Bytes: l.bytes(), Fingerprint: l.Fingerprint}
 	if g.opt.Killer != "" && slices.ContainsFunc(l.Objects, func(o ingest.Object) bool {
@@ -221,12 +252,13 @@ func (g *grouped) outcome(ctx context.Context, n int, l *list) (Outcome, error) 
 		out.Error = g.opt.KillerReason
 		return out, nil
 	}
-	r, err := g.ingest(ctx, n, l)
+	r, err := g.ingest(ctx, objects, n, l)
 	if err == nil {
 		out.Digest, out.RejectsKey = r.Finish.Digest, r.Finish.RejectsKey
 		out.Records, out.Rows, out.Merged = r.Finish.Records, r.Finish.Rows, r.Finish.Merged
 		out.Rejected, out.Domains, out.PartBytes = r.Finish.Rejected, r.Finish.Domains, r.Finish.PartBytes
 		out.Examples, out.Notes, out.Unchanged = r.Finish.Examples, r.Finish.Notes, r.Finish.Existed
+		out.Worst, out.Unread, out.UnreadCount = r.Finish.Worst, r.Finish.Unread, r.Finish.UnreadCount
 		return out, nil
 	}
 	var p *panicError
@@ -249,9 +281,9 @@ type panicError struct{ reason string }
 func (e *panicError) Error() string { return e.reason }
 
 // ingest ingests a list, again if that panics.
-func (g *grouped) ingest(ctx context.Context, n int, l *list) (r ingest.SmallResult, err error) {
+func (g *grouped) ingest(ctx context.Context, objects blob.Store, n int, l *list) (r ingest.SmallResult, err error) {
 	for tries := 1; ; tries++ {
-		r, err = g.try(ctx, n, l)
+		r, err = g.try(ctx, objects, n, l)
 		var p *panicError
 		if tries == lastPanic || !errors.As(err, &p) {
 			return r, err
@@ -259,7 +291,7 @@ func (g *grouped) ingest(ctx context.Context, n int, l *list) (r ingest.SmallRes
 	}
 }
 
-func (g *grouped) try(ctx context.Context, n int, l *list) (r ingest.SmallResult, err error) {
+func (g *grouped) try(ctx context.Context, objects blob.Store, n int, l *list) (r ingest.SmallResult, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			g.opt.Panicked(l.Dataset, fault, debug.Stack())
@@ -273,7 +305,7 @@ func (g *grouped) try(ctx context.Context, n int, l *list) (r ingest.SmallResult
 		Batch: g.plan.Spec.batch(), Current: l.Current, Rules: g.plan.Rules, Objects: l.Objects,
 	}
 	before := g.state
-	return ingest.IngestWhole(ctx, g.store, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, func(p ingest.Progress) {
+	return ingest.IngestWhole(ctx, objects, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, func(p ingest.Progress) {
 		now := before
 		now.BytesRead += p.BytesRead
 		now.Records += p.Records

@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/seekable"
 )
 
@@ -22,8 +23,8 @@ const (
 	// maxObjects is the most objects that one run reads.
 	maxObjects = 1 << 22
 
-	// groupWeight is the size of a group: about a second of work, so that a group ends soon on every
-	// core, and ordering it costs little beside that.
+	// groupWeight is the size of a group: about a second of work, so that a group ends soon on
+	// every core, and ordering it costs little beside that.
 	groupWeight = 32 << 20
 	// listWeight is the least that a list counts towards a group, and objectWeight the least for
 	// each of its objects.
@@ -52,8 +53,8 @@ type Summary struct {
 	// Objects and Bytes are those of the lists to ingest.
 	Objects int   `json:"objects"`
 	Bytes   int64 `json:"bytes"`
-	// Groups is the number of groups, Large the number of lists that are too large for one. Both are
-	// numbered from 0, the largest first.
+	// Groups is the number of groups, Large the number of lists that are too large for one. Both
+	// are numbered from 0, the largest first.
 	Groups int `json:"groups"`
 	Large  int `json:"large"`
 	// Notes tell the user which of the inputs are not read.
@@ -126,6 +127,28 @@ func (p *plan) list(ctx context.Context, spec Spec) ([]list, error) {
 	return lists, nil
 }
 
+// Dataset is a dataset that an ingest would make of some of its inputs.
+type Dataset struct {
+	// Name is the dataset's name, From the file or folder that is the dataset.
+	Name, From string
+	Objects    []ingest.Object
+}
+
+// Datasets lists the datasets that the inputs of a spec hold, by name. It writes nothing. Notes
+// tell which of the inputs are not read.
+func Datasets(ctx context.Context, spec Spec) (all []Dataset, notes []string, err error) {
+	var p plan
+	lists, err := p.list(ctx, spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, l := range lists {
+		all = append(all, Dataset{Name: l.Dataset, From: l.From, Objects: l.Objects})
+	}
+	slices.SortFunc(all, func(a, b Dataset) int { return cmp.Compare(a.Name, b.Name) })
+	return all, p.Notes, nil
+}
+
 // firstOf names the first of some objects.
 func firstOf(names []string) string {
 	if len(names) == 1 {
@@ -137,6 +160,7 @@ func firstOf(names []string) string {
 // optionsOf returns the options of a Spec that decide what becomes of its objects.
 func optionsOf(s ingest.Spec) []byte {
 	s.Lake, s.Dataset, s.Batch, s.Inputs, s.Deadline, s.Include, s.Exclude = "", "", "", nil, "", nil, nil
+	s.Manifests = nil
 	s.MaxRejectRate, s.Title, s.Source, s.Licence = 0, "", "", ""
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -156,7 +180,7 @@ func fingerprint(options []byte, objects []ingest.Object) string {
 
 // changed returns the lists that have changed since they were taken up.
 func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]list, error) {
-	datasets, err := lake.Registry(ctx, store)
+	datasets, err := registry.Datasets(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +203,7 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 			continue
 		}
 		g.Go(func() error {
-			ingests, err := lake.Ingests(gctx, store, l.DatasetID)
+			ingests, err := registry.Ingests(gctx, store, l.DatasetID)
 			if err != nil {
 				return err
 			}
@@ -207,7 +231,7 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 }
 
 // currentOf returns the current ingest of a batch: the last one that has finished.
-func currentOf(ingests []lake.Ingest) (current lake.Ingest) {
+func currentOf(ingests []registry.Ingest) (current registry.Ingest) {
 	for _, i := range ingests {
 		if i.Digest != "" {
 			current = i
@@ -237,7 +261,7 @@ func (p *plan) register(ctx context.Context, store blob.Store, run string, lists
 	if err := RegisterIngests(ctx, store, small, p.Spec.batch(), run); err != nil {
 		return err
 	}
-	p.Rules, _, err = lake.LoadRules(ctx, store)
+	p.Rules, _, err = registry.LoadRules(ctx, store)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // RegisterDatasets registers several datasets.
@@ -14,7 +15,7 @@ func RegisterDatasets(ctx context.Context, store blob.Store, all []lake.Dataset)
 	out := make([]lake.Dataset, len(all))
 	for i, d := range all {
 		var err error
-		if out[i], err = lake.RegisterDataset(ctx, store, d); err != nil {
+		if out[i], err = registry.RegisterDataset(ctx, store, d); err != nil {
 			return nil, err
 		}
 	}
@@ -27,7 +28,7 @@ func RegisterIngests(ctx context.Context, store blob.Store, datasets []uint32, b
 	g.SetLimit(reads)
 	for _, d := range datasets {
 		g.Go(func() error {
-			_, err := lake.RegisterIngest(ctx, store, d, batch, run)
+			_, err := registry.RegisterIngest(ctx, store, d, batch, run)
 			return err
 		})
 	}
@@ -41,7 +42,8 @@ func FinishIngests(ctx context.Context, store blob.Store, done []Outcome, run st
 	g.SetLimit(reads)
 	for i, o := range done {
 		g.Go(func() (err error) {
-			current[i], err = lake.FinishIngest(ctx, store, o.DatasetID, o.Batch, run, o.Digest)
+			current[i], err = registry.FinishPacked(ctx, store, o.DatasetID, o.Batch, run,
+				registry.Record{Digest: o.Digest, Pack: o.Pack})
 			return err
 		})
 	}
@@ -53,7 +55,7 @@ func AbandonIngests(ctx context.Context, store blob.Store, datasets []uint32, ba
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
 	for _, d := range datasets {
-		g.Go(func() error { return lake.AbandonIngest(ctx, store, d, batch, run) })
+		g.Go(func() error { return registry.AbandonIngest(ctx, store, d, batch, run) })
 	}
 	return g.Wait()
 }

@@ -3,6 +3,7 @@ package text
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/jsondoc"
@@ -68,7 +69,18 @@ func (f *Fields) SetTS(rec *raw.Record, b []byte) bool {
 		f.Counts.BadTS++
 		return true
 	}
+	rec.BadTS = excerpt(b)
 	return false
+}
+
+// excerpt returns the first bytes of text that is no timestamp, nothing of what may be a URL: URLs
+// can be secrets.
+func excerpt(b []byte) string {
+	const most = 40
+	if bytes.Contains(b, []byte("//")) || bytes.IndexByte(b, '@') >= 0 {
+		return ""
+	}
+	return strings.ToValidUTF8(string(b[:min(len(b), most)]), "\ufffd")
 }
 
 // SetSize sets rec's size from its text; blank text is none. It returns false if the text is no
@@ -103,6 +115,24 @@ func parseSize(b []byte) (int64, bool) {
 		n = n*10 + d
 	}
 	return int64(n), true
+}
+
+// CaptureValue returns the value of a capture field in the form that all formats share: a digest
+// without the prefix of SHA-1, a media type without its parameters.
+func CaptureValue(name string, v []byte) []byte {
+	v = TrimSpace(v)
+	switch name {
+	case raw.Digest:
+		const prefix = "sha1:"
+		if len(v) > len(prefix) && bytes.EqualFold(v[:len(prefix)], []byte(prefix)) {
+			v = v[len(prefix):]
+		}
+	case raw.MIME:
+		if i := bytes.IndexByte(v, ';'); i >= 0 {
+			v = TrimSpace(v[:i])
+		}
+	}
+	return v
 }
 
 // SortColumns returns cols in the order in which canonical JSON has their names.

@@ -1,4 +1,4 @@
-package lake_test
+package registry_test
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // putRecord writes a batch record with that many rows and returns its digest.
@@ -44,12 +45,12 @@ func TestBatchRegistryIsRestoredFromRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		putRecord(t, store, 11, "other-dataset", 1)
-		published := map[string]string{"live": live, "again": again, "before": after}
-		out, err := lake.RestoreBatchRegistry(t.Context(), store, 1, published, map[string]bool{before: true})
+		published := map[string]registry.Record{"live": {Digest: live}, "again": {Digest: again}, "before": {Digest: after}}
+		out, err := registry.RestoreBatchRegistry(t.Context(), store, 1, published, map[string]bool{before: true})
 		if err != nil || !out.Restored || !slices.Equal(out.Found, []string{"waits"}) {
 			t.Fatalf("%+v, %v", out, err)
 		}
-		got, err := lake.CurrentBatches(t.Context(), store, 1)
+		got, err := registry.CurrentBatches(t.Context(), store, 1)
 		want := map[string]string{"live": live, "again": again, "before": after, "waits": waits}
 		if d := cmp.Diff(want, got); d != "" || err != nil {
 			t.Errorf("%v, %s", err, d)
@@ -63,7 +64,7 @@ func TestBatchRegistryIsRestoredFromRecords(t *testing.T) {
 		if len(out.Unclear) != 3 {
 			t.Errorf("%q", out.Unclear)
 		}
-		if out, err := lake.RestoreBatchRegistry(t.Context(), store, 1, nil, nil); err != nil || out.Restored {
+		if out, err := registry.RestoreBatchRegistry(t.Context(), store, 1, nil, nil); err != nil || out.Restored {
 			t.Errorf("an intact one: %+v, %v", out, err)
 		}
 	})
@@ -74,7 +75,7 @@ func TestRegistryIsRestoredFromItsCopies(t *testing.T) {
 	onStores(t, func(t *testing.T, store blob.Store) {
 		var want []lake.Dataset
 		for _, name := range []string{"one", "two", "three"} {
-			d, err := lake.RegisterDataset(t.Context(), store, lake.Dataset{Name: name, Title: "Title of " + name})
+			d, err := registry.RegisterDataset(t.Context(), store, lake.Dataset{Name: name, Title: "Title of " + name})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,29 +84,29 @@ func TestRegistryIsRestoredFromItsCopies(t *testing.T) {
 		if err := store.Delete(t.Context(), lake.RegistryKey); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := lake.Registry(t.Context(), store); !errors.Is(err, codec.ErrCorrupt) {
+		if _, err := registry.Datasets(t.Context(), store); !errors.Is(err, codec.ErrCorrupt) {
 			t.Errorf("lost: %v", err)
 		}
 		version := []lake.Dataset{{ID: 2, Name: "two", Title: "An older title"}}
-		restored, nameless, err := lake.RestoreRegistry(t.Context(), store, lake.CurrentRules(), version)
+		restored, nameless, err := registry.RestoreRegistry(t.Context(), store, lake.CurrentRules(), version)
 		if !restored || len(nameless) > 0 || err != nil {
 			t.Fatalf("%v, %v, %v", restored, nameless, err)
 		}
-		if got, err := lake.Registry(t.Context(), store); err != nil || cmp.Diff(want, got) != "" {
+		if got, err := registry.Datasets(t.Context(), store); err != nil || cmp.Diff(want, got) != "" {
 			t.Errorf("%v, %v; want %v", got, err, want)
 		}
 		// A damaged copy is written again.
-		key := lake.DatasetCopyKey(2)
+		key := registry.DatasetCopyKey(2)
 		if _, err := store.Put(t.Context(), key, []byte("damaged"), blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := lake.CheckCopy(t.Context(), store, 2); !errors.Is(err, codec.ErrCorrupt) {
+		if err := registry.CheckCopy(t.Context(), store, 2); !errors.Is(err, codec.ErrCorrupt) {
 			t.Errorf("damaged copy: %v", err)
 		}
-		if keys, err := lake.RestoreCopies(t.Context(), store); err != nil || !slices.Equal(keys, []string{key}) {
+		if keys, err := registry.RestoreCopies(t.Context(), store); err != nil || !slices.Equal(keys, []string{key}) {
 			t.Errorf("%v, %v", keys, err)
 		}
-		if err := lake.CheckCopy(t.Context(), store, 2); err != nil {
+		if err := registry.CheckCopy(t.Context(), store, 2); err != nil {
 			t.Error(err)
 		}
 	})
@@ -124,34 +125,34 @@ func TestUnfinishedIngestsDoNotPileUp(t *testing.T) {
 	}
 	register := func(n int) {
 		t.Helper()
-		if _, err := lake.RegisterIngest(t.Context(), store, 1, fmt.Sprint("b", n), fmt.Sprint("run", n)); err != nil {
+		if _, err := registry.RegisterIngest(t.Context(), store, 1, fmt.Sprint("b", n), fmt.Sprint("run", n)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	register(0)
-	if _, err := lake.FinishIngest(t.Context(), store, 1, "b0", "run0", "0123"); err != nil {
+	if _, err := registry.FinishIngest(t.Context(), store, 1, "b0", "run0", "0123"); err != nil {
 		t.Fatal(err)
 	}
 	before := size()
 	for n := 1; n < 50; n++ {
 		register(n)
-		if err := lake.AbandonIngest(t.Context(), store, 1, fmt.Sprint("b", n), fmt.Sprint("run", n)); err != nil {
+		if err := registry.AbandonIngest(t.Context(), store, 1, fmt.Sprint("b", n), fmt.Sprint("run", n)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if after := size(); after > before+10 {
 		t.Errorf("%d bytes after 50 abandoned ingests, %d before", after, before)
 	}
-	if _, err := lake.FinishIngest(t.Context(), store, 1, "b7", "run7", "4567"); !errors.Is(err, lake.ErrUnknownRun) {
+	if _, err := registry.FinishIngest(t.Context(), store, 1, "b7", "run7", "4567"); !errors.Is(err, registry.ErrUnknownRun) {
 		t.Errorf("an abandoned run finishes: %v", err)
 	}
 	// A finished ingest is not abandoned, nor one of another dataset that has no registry.
 	for dataset := uint32(1); dataset <= 2; dataset++ {
-		if err := lake.AbandonIngest(t.Context(), store, dataset, "b0", "run0"); err != nil {
+		if err := registry.AbandonIngest(t.Context(), store, dataset, "b0", "run0"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := lake.CurrentBatches(t.Context(), store, 1); err != nil || got["b0"] != "0123" {
+	if got, err := registry.CurrentBatches(t.Context(), store, 1); err != nil || got["b0"] != "0123" {
 		t.Errorf("%v, %v", got, err)
 	}
 }

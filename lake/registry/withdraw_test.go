@@ -1,4 +1,4 @@
-package lake_test
+package registry_test
 
 import (
 	"context"
@@ -7,28 +7,28 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 func TestWithdrawnIngestLeavesTheEarlierOne(t *testing.T) {
 	ctx := context.Background()
 	store := blob.NewMemory()
 	for _, run := range []string{"first", "second"} {
-		if _, err := lake.RegisterIngest(ctx, store, 4, "b", run); err != nil {
+		if _, err := registry.RegisterIngest(ctx, store, 4, "b", run); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := lake.FinishIngest(ctx, store, 4, "b", run, "digest of "+run); err != nil {
+		if _, err := registry.FinishIngest(ctx, store, 4, "b", run, "digest of "+run); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for attempt, want := range []string{"digest of second", ""} {
-		in, registered, err := lake.WithdrawIngest(ctx, store, 4, "b", "second", "")
+		in, registered, err := registry.WithdrawIngest(ctx, store, 4, "b", "second", "")
 		if err != nil || in.Digest != want || registered != (attempt == 0) {
 			t.Fatalf("attempt %d: %+v, registered %v, %v", attempt, in, registered, err)
 		}
 	}
-	current, err := lake.CurrentBatches(ctx, store, 4)
+	current, err := registry.CurrentBatches(ctx, store, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,17 +36,17 @@ func TestWithdrawnIngestLeavesTheEarlierOne(t *testing.T) {
 		t.Errorf("current batches: %s", diff)
 	}
 	// A step of the withdrawn run that is still running cannot finish it again.
-	if _, err := lake.FinishIngest(ctx, store, 4, "b", "second", "digest of second"); !errors.Is(err, lake.ErrUnknownRun) {
+	if _, err := registry.FinishIngest(ctx, store, 4, "b", "second", "digest of second"); !errors.Is(err, registry.ErrUnknownRun) {
 		t.Errorf("finish after the withdrawal: %v", err)
 	}
-	ingests, err := lake.Ingests(ctx, store, 4)
+	ingests, err := registry.Ingests(ctx, store, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]lake.Ingest{{Seq: 1, Run: "first", Digest: "digest of first"}}, ingests["b"]); diff != "" {
+	if diff := cmp.Diff([]registry.Ingest{{Seq: 1, Run: "first", Digest: "digest of first"}}, ingests["b"]); diff != "" {
 		t.Errorf("ingests: %s", diff)
 	}
-	if in, registered, err := lake.WithdrawIngest(ctx, store, 9, "b", "none", "x"); err != nil || registered {
+	if in, registered, err := registry.WithdrawIngest(ctx, store, 9, "b", "none", "x"); err != nil || registered {
 		t.Errorf("a dataset without ingests: %+v, %v, %v", in, registered, err)
 	}
 }
@@ -55,27 +55,27 @@ func TestWithdrawnIngestLeavesTheEarlierOne(t *testing.T) {
 func TestReturnedIngestKeepsItsPlace(t *testing.T) {
 	store := blob.NewMemory()
 	for _, run := range []string{"first", "second", "third"} {
-		if _, err := lake.RegisterIngest(t.Context(), store, 4, "b", run); err != nil {
+		if _, err := registry.RegisterIngest(t.Context(), store, 4, "b", run); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := lake.FinishIngest(t.Context(), store, 4, "b", run, "digest of "+run); err != nil {
+		if _, err := registry.FinishIngest(t.Context(), store, 4, "b", run, "digest of "+run); err != nil {
 			t.Fatal(err)
 		}
 	}
-	before, err := lake.Ingests(t.Context(), store, 4)
+	before, err := registry.Ingests(t.Context(), store, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, _, err := lake.WithdrawIngest(t.Context(), store, 4, "b", "second", "")
+	in, _, err := registry.WithdrawIngest(t.Context(), store, 4, "b", "second", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := lake.ReturnIngest(t.Context(), store, 4, "b", in); err != nil {
+		if err := registry.ReturnIngest(t.Context(), store, 4, "b", in); err != nil {
 			t.Fatal(err)
 		}
 	}
-	after, err := lake.Ingests(t.Context(), store, 4)
+	after, err := registry.Ingests(t.Context(), store, 4)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package lake
+package registry
 
 import (
 	"cmp"
@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/pack"
 )
 
 // copyRoot is the folder of the copies of the registry's entries, one object for each dataset. Only
@@ -25,12 +27,12 @@ func DatasetCopyKey(dataset uint32) string {
 
 // datasetCopy is the document at DatasetCopyKey.
 type datasetCopy struct {
-	Format  int     `json:"format"`
-	Dataset Dataset `json:"dataset"`
+	Format  int          `json:"format"`
+	Dataset lake.Dataset `json:"dataset"`
 }
 
 // keepCopy writes the copy of a dataset's entry unless it is there.
-func keepCopy(ctx context.Context, store blob.Store, d Dataset) error {
+func keepCopy(ctx context.Context, store blob.Store, d lake.Dataset) error {
 	have, err := readCopy(ctx, store, d.ID)
 	if err == nil && have == d {
 		return nil
@@ -46,18 +48,18 @@ func keepCopy(ctx context.Context, store blob.Store, d Dataset) error {
 	return err
 }
 
-func readCopy(ctx context.Context, store blob.Store, id uint32) (Dataset, error) {
+func readCopy(ctx context.Context, store blob.Store, id uint32) (lake.Dataset, error) {
 	key := DatasetCopyKey(id)
 	data, _, err := store.Get(ctx, key)
 	if err != nil {
-		return Dataset{}, err
+		return lake.Dataset{}, err
 	}
 	var c datasetCopy
 	if err := codec.Unseal(data, key, &c); err != nil {
-		return Dataset{}, err
+		return lake.Dataset{}, err
 	}
 	if c.Format != registryFormat || c.Dataset.ID != id {
-		return Dataset{}, codec.Corrupt(key, "document", -1, fmt.Sprintf("dataset %d in format %d", id, registryFormat),
+		return lake.Dataset{}, codec.Corrupt(key, "document", -1, fmt.Sprintf("dataset %d in format %d", id, registryFormat),
 			fmt.Sprintf("dataset %d in format %d", c.Dataset.ID, c.Format))
 	}
 	return c.Dataset, nil
@@ -76,7 +78,7 @@ func CheckCopy(ctx context.Context, store blob.Store, dataset uint32) error {
 // RestoreCopies writes the missing and damaged copies of the registry's entries. It returns the
 // keys of the damaged ones.
 func RestoreCopies(ctx context.Context, store blob.Store) (restored []string, err error) {
-	datasets, err := Registry(ctx, store)
+	datasets, err := Datasets(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -106,13 +108,13 @@ func datasetOf(key, prefix string) (id uint32, ok bool) {
 // Restored is false if the registry is not lost. Nameless are the ids that keys of the lake contain
 // but neither source does; they are not given again.
 func RestoreRegistry(
-	ctx context.Context, store blob.Store, rules Rules, datasets []Dataset,
+	ctx context.Context, store blob.Store, rules lake.Rules, datasets []lake.Dataset,
 ) (restored bool, nameless []uint32, err error) {
-	cond, lost, err := isLost(ctx, store, RegistryKey, func(*registry) error { return nil })
+	cond, lost, err := isLost(ctx, store, lake.RegistryKey, func(*registry) error { return nil })
 	if err != nil || !lost {
 		return false, nil, err
 	}
-	byID := map[uint32]Dataset{}
+	byID := map[uint32]lake.Dataset{}
 	for _, d := range datasets {
 		byID[d.ID] = d
 	}
@@ -141,7 +143,7 @@ func RestoreRegistry(
 		}
 	}
 	r := registry{Format: registryFormat, Rules: rules, NextID: 1}
-	r.Datasets = slices.SortedFunc(maps.Values(byID), func(a, b Dataset) int { return cmp.Compare(a.ID, b.ID) })
+	r.Datasets = slices.SortedFunc(maps.Values(byID), func(a, b lake.Dataset) int { return cmp.Compare(a.ID, b.ID) })
 	for _, d := range r.Datasets {
 		delete(used, d.ID)
 		r.NextID = max(r.NextID, d.ID+1)
@@ -154,7 +156,7 @@ func RestoreRegistry(
 	if err != nil {
 		return false, nil, err
 	}
-	_, err = store.Put(ctx, RegistryKey, data, cond)
+	_, err = store.Put(ctx, lake.RegistryKey, data, cond)
 	return err == nil, nameless, err
 }
 
@@ -173,13 +175,13 @@ type RestoredBatches struct {
 }
 
 // RestoreBatchRegistry writes the order of a dataset's ingests again if it is lost. What a version
-// says wins: batches has the digests of the batches that it contains, by name. A batch that the
+// says wins: batches has the records of the batches that it contains, by name. A batch that the
 // version lacks is restored from its record if it has one only; older has the digests of records
 // that other versions contain, which were replaced. Runs in flight fail with ErrUnknownRun.
 func RestoreBatchRegistry(
-	ctx context.Context, store blob.Store, dataset uint32, batches map[string]string, older map[string]bool,
+	ctx context.Context, store blob.Store, dataset uint32, batches map[string]Record, older map[string]bool,
 ) (out RestoredBatches, err error) {
-	key := BatchRegistryKey(dataset)
+	key := lake.BatchRegistryKey(dataset)
 	cond, lost, err := isLost(ctx, store, key, func(r *batchRegistry) error { return r.belongTo(dataset) })
 	if err != nil || !lost {
 		return out, err
@@ -190,13 +192,13 @@ func RestoreBatchRegistry(
 	}
 	current := maps.Clone(batches)
 	if current == nil {
-		current = map[string]string{}
+		current = map[string]Record{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(records)) {
 		live, published := current[name]
-		others := records[name].newest(func(d string) bool { return d == live || older[d] })
+		others := records[name].newest(func(d string) bool { return d == live.Digest || older[d] })
 		others = slices.DeleteFunc(others, func(d string) bool {
-			if withdrawn[WithdrawnKey(dataset, name, d)] {
+			if withdrawn[lake.WithdrawnKey(dataset, name, d)] {
 				out.Unclear = append(out.Unclear, fmt.Sprintf("batch %s of dataset %d: the ingest with the record %s was "+
 					"withdrawn; if it was started again since, ingest the batch again", name, dataset, d))
 				return true
@@ -212,13 +214,13 @@ func RestoreBatchRegistry(
 			out.Unclear = append(out.Unclear, fmt.Sprintf("batch %s of dataset %d: which of %s is the newest is lost; "+
 				"ingest the batch again", name, dataset, describe(others)))
 		default:
-			current[name] = others[0]
+			current[name] = Record{others[0], records[name][records[name].ingest(others[0])].Pack}
 			out.Found = append(out.Found, name)
 		}
 	}
 	r := batchRegistry{Format: registryFormat, DatasetID: dataset, NextSeq: 1, Ingests: []entry{}}
 	for _, name := range slices.Sorted(maps.Keys(current)) {
-		e := entry{Seq: r.NextSeq, Batch: name, Run: restoredRun, Digest: current[name]}
+		e := entry{Seq: r.NextSeq, Batch: name, Run: restoredRun, Digest: current[name].Digest, Pack: current[name].Pack}
 		if first := records[name].ingest(e.Digest); first != e.Digest {
 			e.MovedFrom = first
 		}
@@ -241,15 +243,16 @@ func describe(digests []string) string {
 	return "the records " + strings.Join(digests, ", ")
 }
 
-// batchRecords are the intact records of one batch: the digests, and of each record that was moved
-// to another public suffix list the digest of the record from which it was made, else "".
-type batchRecords map[string]string
+// batchRecords are the intact records of one batch, by digest: of each the pack that holds it, and
+// as Digest, for one that was moved to another public suffix list, that of the record from which it
+// was made, else "".
+type batchRecords map[string]Record
 
 // ingest returns the digest of the record that an ingest wrote, from which the record with that
 // digest was moved, or the earliest of them that is there.
 func (r batchRecords) ingest(digest string) string {
-	for r[digest] != "" {
-		digest = r[digest]
+	for r[digest].Digest != "" {
+		digest = r[digest].Digest
 	}
 	return digest
 }
@@ -259,7 +262,7 @@ func (r batchRecords) ingest(digest string) string {
 func (r batchRecords) newest(known func(digest string) bool) []string {
 	moved, done := map[string]bool{}, map[string]bool{}
 	for digest, from := range r {
-		moved[from] = true
+		moved[from.Digest] = true
 		if known(digest) {
 			done[r.ingest(digest)] = true
 		}
@@ -281,34 +284,45 @@ func recordsOf(
 ) (records map[string]batchRecords, withdrawn map[string]bool, err error) {
 	records, withdrawn = map[string]batchRecords{}, map[string]bool{}
 	root := fmt.Sprintf("batches/dataset_id=%d/", dataset)
-	for info, err := range store.List(ctx, root) {
-		if err != nil {
-			return nil, nil, err
-		}
-		if strings.HasSuffix(info.Key, withdrawnSuffix) {
-			withdrawn[info.Key] = true
-			continue
-		}
-		name, file, _ := strings.Cut(strings.TrimPrefix(info.Key, root), "/")
+	add := func(key, pack string, data []byte, err error) error {
+		name, file, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
 		digest, ok := strings.CutSuffix(file, ".json")
-		if !ok {
-			continue
+		if key != "" && (!ok || !strings.HasPrefix(key, root)) {
+			return nil // of another kind or dataset
 		}
-		data, _, err := store.Get(ctx, info.Key)
-		var b *Batch
+		var b *lake.Batch
 		if err == nil {
-			b, err = DecodeBatch(data, info.Key)
+			b, err = lake.DecodeBatch(data, key)
 		}
 		switch {
 		case errors.Is(err, codec.ErrCorrupt):
 			out.Unclear = append(out.Unclear, err.Error())
 		case err != nil:
-			return nil, nil, err
+			return err
 		default:
 			if records[name] == nil {
 				records[name] = batchRecords{}
 			}
-			records[name][digest] = b.MovedFrom
+			records[name][digest] = Record{b.MovedFrom, pack}
+		}
+		return nil
+	}
+	for info, err := range store.List(ctx, root) {
+		if err == nil && strings.HasSuffix(info.Key, lake.WithdrawnSuffix) {
+			withdrawn[info.Key] = true
+			continue
+		}
+		var data []byte
+		if err == nil && strings.HasSuffix(info.Key, ".json") {
+			data, _, err = store.Get(ctx, info.Key)
+		}
+		if err := add(info.Key, "", data, err); err != nil {
+			return nil, nil, err
+		}
+	}
+	for o, err := range pack.All(ctx, store) {
+		if err := add(o.Key, o.Pack, o.Data, err); err != nil {
+			return nil, nil, err
 		}
 	}
 	return records, withdrawn, nil

@@ -1,4 +1,4 @@
-package lake_test
+package registry_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -48,11 +49,11 @@ func together(t *testing.T, n int, f func(i int) error) {
 func TestDatasetIDsAreAssignedInOrderAndKept(t *testing.T) {
 	ctx := context.Background()
 	onStores(t, func(t *testing.T, store blob.Store) {
-		if got, err := lake.Registry(ctx, store); err != nil || len(got) != 0 {
+		if got, err := registry.Datasets(ctx, store); err != nil || len(got) != 0 {
 			t.Fatalf("no registry: %v, %v", got, err)
 		}
 		for i, name := range []string{"crawl", "Crawl", "seeds", "crawl"} {
-			d, err := lake.RegisterDataset(ctx, store, lake.Dataset{ID: 77, Name: name})
+			d, err := registry.RegisterDataset(ctx, store, lake.Dataset{ID: 77, Name: name})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,23 +65,23 @@ func TestDatasetIDsAreAssignedInOrderAndKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "seeds"}); err != nil {
+		if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "seeds"}); err != nil {
 			t.Fatal(err)
 		}
 		if after, _, _ := store.Get(ctx, lake.RegistryKey); !bytes.Equal(before, after) {
 			t.Error("registering a known dataset changed the registry")
 		}
-		if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "seeds", Title: "Seeds", Licence: "CC0"}); err != nil {
+		if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "seeds", Title: "Seeds", Licence: "CC0"}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "seeds", Source: "here", Licence: "CC-BY"})
+		got, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "seeds", Source: "here", Licence: "CC-BY"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(lake.Dataset{ID: 3, Name: "seeds", Title: "Seeds", Source: "here", Licence: "CC-BY"}, got); diff != "" {
 			t.Errorf("differs: %s", diff)
 		}
-		if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "a/b"}); err == nil {
+		if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "a/b"}); err == nil {
 			t.Error("a name with a slash: no error")
 		}
 	})
@@ -93,10 +94,10 @@ func TestConcurrentRegistrations(t *testing.T) {
 		got := make([]lake.Dataset, n)
 		together(t, n, func(i int) (err error) {
 			// Each name is registered twice.
-			got[i], err = lake.RegisterDataset(ctx, store, lake.Dataset{Name: fmt.Sprintf("d%02d", i/2)})
+			got[i], err = registry.RegisterDataset(ctx, store, lake.Dataset{Name: fmt.Sprintf("d%02d", i/2)})
 			return err
 		})
-		all, err := lake.Registry(ctx, store)
+		all, err := registry.Datasets(ctx, store)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,15 +116,15 @@ func TestConcurrentRegistrations(t *testing.T) {
 		}
 		seqs := make([]int64, n)
 		together(t, n, func(i int) (err error) {
-			seqs[i], err = lake.RegisterIngest(ctx, store, 1, "b", fmt.Sprintf("run%d", i))
+			seqs[i], err = registry.RegisterIngest(ctx, store, 1, "b", fmt.Sprintf("run%d", i))
 			return err
 		})
 		together(t, n, func(i int) error {
-			_, err := lake.FinishIngest(ctx, store, 1, "b", fmt.Sprintf("run%d", i), fmt.Sprintf("digest%d", i))
+			_, err := registry.FinishIngest(ctx, store, 1, "b", fmt.Sprintf("run%d", i), fmt.Sprintf("digest%d", i))
 			return err
 		})
 		last := slices.Index(seqs, slices.Max(seqs))
-		current, err := lake.CurrentBatches(ctx, store, 1)
+		current, err := registry.CurrentBatches(ctx, store, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,20 +145,20 @@ func TestOfTwoRunsOfABatchTheOneRegisteredLaterWins(t *testing.T) {
 	store := blob.NewMemory()
 	register := func(batch, run string) {
 		t.Helper()
-		if _, err := lake.RegisterIngest(ctx, store, 4, batch, run); err != nil {
+		if _, err := registry.RegisterIngest(ctx, store, 4, batch, run); err != nil {
 			t.Fatal(err)
 		}
 	}
 	finish := func(batch, run, digest string, want bool) {
 		t.Helper()
-		got, err := lake.FinishIngest(ctx, store, 4, batch, run, digest)
+		got, err := registry.FinishIngest(ctx, store, 4, batch, run, digest)
 		if err != nil || got != want {
 			t.Fatalf("%s of %s finished: current %v, %v", run, batch, got, err)
 		}
 	}
 	current := func(want map[string]string) {
 		t.Helper()
-		got, err := lake.CurrentBatches(ctx, store, 4)
+		got, err := registry.CurrentBatches(ctx, store, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,10 +182,10 @@ func TestOfTwoRunsOfABatchTheOneRegisteredLaterWins(t *testing.T) {
 	current(map[string]string{"b": "l1", "c": "o1"})
 	register("b", "dead") // never finishes
 	current(map[string]string{"b": "l1", "c": "o1"})
-	if _, err := lake.FinishIngest(ctx, store, 4, "c", "late", "x"); !errors.Is(err, lake.ErrUnknownRun) {
+	if _, err := registry.FinishIngest(ctx, store, 4, "c", "late", "x"); !errors.Is(err, registry.ErrUnknownRun) {
 		t.Errorf("a batch the run did not register: %v", err)
 	}
-	if _, err := lake.RegisterIngest(ctx, store, 4, "a/b", "r"); err == nil {
+	if _, err := registry.RegisterIngest(ctx, store, 4, "a/b", "r"); err == nil {
 		t.Error("a batch name with a slash: no error")
 	}
 }
@@ -214,10 +215,10 @@ func TestBatchRegistryStaysSmall(t *testing.T) {
 	var after int64
 	for i := range 30 {
 		run := fmt.Sprintf("run%06d", 1100+i)
-		if _, err := lake.RegisterIngest(ctx, store, 1, "hourly", run); err != nil {
+		if _, err := registry.RegisterIngest(ctx, store, 1, "hourly", run); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := lake.FinishIngest(ctx, store, 1, "hourly", run, "0123456789abcdef"); err != nil {
+		if _, err := registry.FinishIngest(ctx, store, 1, "hourly", run, "0123456789abcdef"); err != nil {
 			t.Fatal(err)
 		}
 		info, err := store.Stat(ctx, lake.BatchRegistryKey(1))
@@ -233,17 +234,17 @@ func TestBatchRegistryStaysSmall(t *testing.T) {
 	if after >= int64(len(data)) {
 		t.Errorf("%d bytes, as many as before", after)
 	}
-	current, err := lake.CurrentBatches(ctx, store, 1)
+	current, err := registry.CurrentBatches(ctx, store, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"kept": "k", "hourly": "0123456789abcdef"}, current); diff != "" {
 		t.Errorf("differs: %s", diff)
 	}
-	if _, err := lake.FinishIngest(ctx, store, 1, "hourly", "run000000", "x"); !errors.Is(err, lake.ErrUnknownRun) {
+	if _, err := registry.FinishIngest(ctx, store, 1, "hourly", "run000000", "x"); !errors.Is(err, registry.ErrUnknownRun) {
 		t.Errorf("a run a thousand ingests late: %v", err)
 	}
-	if ok, err := lake.FinishIngest(ctx, store, 1, "hourly", "run001099", "0123456789abcdef"); err != nil || ok {
+	if ok, err := registry.FinishIngest(ctx, store, 1, "hourly", "run001099", "0123456789abcdef"); err != nil || ok {
 		t.Errorf("a run thirty ingests late: current %v, %v", ok, err)
 	}
 }
@@ -261,37 +262,37 @@ func TestLostRepliesDoNoHarm(t *testing.T) {
 				store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err,
 					Key: func(key string) bool { return strings.HasPrefix(key, folder) }})
 			}
-			d, e := lake.RegisterDataset(ctx, store, lake.Dataset{Name: name})
+			d, e := registry.RegisterDataset(ctx, store, lake.Dataset{Name: name})
 			if e != nil {
 				t.Fatalf("register after %v: %v", err, e)
 			}
 			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
-			if again, e := lake.RegisterDataset(ctx, inner, lake.Dataset{Name: name}); e != nil || again != d {
+			if again, e := registry.RegisterDataset(ctx, inner, lake.Dataset{Name: name}); e != nil || again != d {
 				t.Errorf("%+v became %+v (%v)", d, again, e)
 			}
 			store.Heal()
 			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
-			seq, e := lake.RegisterIngest(ctx, store, d.ID, "b", "run")
+			seq, e := registry.RegisterIngest(ctx, store, d.ID, "b", "run")
 			if e != nil || seq != 1 {
 				t.Errorf("register ingest after %v: %d, %v", err, seq, e)
 			}
 			store.Heal()
 			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
-			if ok, e := lake.FinishIngest(ctx, store, d.ID, "b", "run", "digest"); e != nil || !ok {
+			if ok, e := registry.FinishIngest(ctx, store, d.ID, "b", "run", "digest"); e != nil || !ok {
 				t.Errorf("finish after %v: %v, %v", err, ok, e)
 			}
 			store.Heal()
 		}
-		all, err := lake.Registry(ctx, inner)
+		all, err := registry.Datasets(ctx, inner)
 		if err != nil || len(all) != 2 || all[0].ID != 1 || all[1].ID != 2 {
 			t.Errorf("%+v, %v", all, err)
 		}
 		// A put that did not take effect is an error, not a success.
 		store.Inject(blobtest.Fault{Op: blob.OpPut, Err: lost})
-		if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "none"}); !errors.Is(err, lost) {
+		if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "none"}); !errors.Is(err, lost) {
 			t.Errorf("got %v", err)
 		}
-		if all, _ := lake.Registry(ctx, inner); len(all) != 2 {
+		if all, _ := registry.Datasets(ctx, inner); len(all) != 2 {
 			t.Errorf("%+v", all)
 		}
 	})
@@ -301,13 +302,13 @@ func TestUpdateEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	store := blobtest.NewFaulty(blob.NewMemory())
 	tries := 0
-	registry := func(key string) bool { return key == lake.RegistryKey }
-	store.Inject(blobtest.Fault{Op: blob.OpPut, Key: registry, Do: func() {
+	isRegistry := func(key string) bool { return key == lake.RegistryKey }
+	store.Inject(blobtest.Fault{Op: blob.OpPut, Key: isRegistry, Do: func() {
 		if tries++; tries == 3 {
 			cancel()
 		}
 	}, Err: blob.ErrPrecondition})
-	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.Is(err, context.Canceled) {
+	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v after %d tries", err, tries)
 	}
 }
@@ -315,19 +316,19 @@ func TestUpdateEndsWithItsContext(t *testing.T) {
 func TestDamagedRegistryIsCorrupt(t *testing.T) {
 	ctx := context.Background()
 	store := blob.NewMemory()
-	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
+	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lake.RegisterIngest(ctx, store, 1, "b", "r"); err != nil {
+	if _, err := registry.RegisterIngest(ctx, store, 1, "b", "r"); err != nil {
 		t.Fatal(err)
 	}
 	for key, use := range map[string]func() error{
 		lake.RegistryKey: func() error {
-			_, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "e"})
+			_, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "e"})
 			return err
 		},
 		lake.BatchRegistryKey(1): func() error {
-			_, err := lake.RegisterIngest(ctx, store, 1, "b", "s")
+			_, err := registry.RegisterIngest(ctx, store, 1, "b", "s")
 			return err
 		},
 	} {
@@ -344,7 +345,7 @@ func TestDamagedRegistryIsCorrupt(t *testing.T) {
 		}
 	}
 	// The document of one dataset under the key of another.
-	if _, err := lake.RegisterIngest(ctx, store, 2, "b", "r"); err != nil {
+	if _, err := registry.RegisterIngest(ctx, store, 2, "b", "r"); err != nil {
 		t.Fatal(err)
 	}
 	data, _, err := store.Get(ctx, lake.BatchRegistryKey(2))
@@ -354,7 +355,7 @@ func TestDamagedRegistryIsCorrupt(t *testing.T) {
 	if _, err := store.Put(ctx, lake.BatchRegistryKey(3), data, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lake.CurrentBatches(ctx, store, 3); !errors.Is(err, codec.ErrCorrupt) {
+	if _, err := registry.CurrentBatches(ctx, store, 3); !errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -362,7 +363,7 @@ func TestDamagedRegistryIsCorrupt(t *testing.T) {
 func TestLakeOfOtherCanonicalFormRejectsDatasets(t *testing.T) {
 	ctx := context.Background()
 	store := blob.NewMemory()
-	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
+	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
 		t.Fatal(err)
 	}
 	data, _, err := store.Get(ctx, lake.RegistryKey)
@@ -381,17 +382,17 @@ func TestLakeOfOtherCanonicalFormRejectsDatasets(t *testing.T) {
 		t.Fatal(err)
 	}
 	var form *lake.FormError
-	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.As(err, &form) || form.Form != "urlake-0" {
+	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.As(err, &form) || form.Form != "urlake-0" {
 		t.Errorf("register: %v", err)
 	}
-	if _, _, err := lake.LoadRules(ctx, store); !errors.As(err, &form) {
+	if _, _, err := registry.LoadRules(ctx, store); !errors.As(err, &form) {
 		t.Errorf("load: %v", err)
 	}
-	rules, err := lake.ReadRules(ctx, store)
+	rules, err := registry.ReadRules(ctx, store)
 	if err != nil || rules.CanonicalForm != "urlake-0" {
 		t.Errorf("read: %+v, %v", rules, err)
 	}
-	if err := lake.SetRules(ctx, store, rules, urlnorm.BuiltinSuffixes()); !errors.As(err, &form) {
+	if err := registry.SetRules(ctx, store, rules, urlnorm.BuiltinSuffixes()); !errors.As(err, &form) {
 		t.Errorf("set: %v", err)
 	}
 }
@@ -408,16 +409,16 @@ func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 				}
 			}
 			put(lake.StagingPrefix("run")+"plan.json", []byte("x"))
-			if restored, _, err := lake.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || restored {
+			if restored, _, err := registry.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || restored {
 				t.Fatalf("a new lake: restored %v, %v", restored, err)
 			}
 			put(left, []byte("x"))
 			var c *codec.CorruptError
-			if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "new"}); !errors.As(err, &c) || c.File != lake.RegistryKey {
+			if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "new"}); !errors.As(err, &c) || c.File != lake.RegistryKey {
 				t.Fatalf("registry lost, %s left: %v", left, err)
 			}
 			known := []lake.Dataset{{ID: 5, Name: "five", Title: "Five"}, {ID: 2, Name: "two"}}
-			restored, nameless, err := lake.RestoreRegistry(ctx, store, lake.CurrentRules(), known)
+			restored, nameless, err := registry.RestoreRegistry(ctx, store, lake.CurrentRules(), known)
 			want, next := []uint32{7}, uint32(8)
 			if left == "index/manifest.json" {
 				want, next = nil, 6
@@ -425,20 +426,20 @@ func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 			if err != nil || !restored || !slices.Equal(nameless, want) {
 				t.Fatalf("restored %v, nameless %v, %v", restored, nameless, err)
 			}
-			if d, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "new"}); err != nil || d.ID != next {
+			if d, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "new"}); err != nil || d.ID != next {
 				t.Errorf("%+v, %v; want id %d", d, err, next)
 			}
-			if d, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "five"}); err != nil || d != known[0] {
+			if d, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "five"}); err != nil || d != known[0] {
 				t.Errorf("%+v, %v", d, err)
 			}
-			if restored, _, err := lake.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || restored {
+			if restored, _, err := registry.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || restored {
 				t.Errorf("an intact registry: restored %v, %v", restored, err)
 			}
 		})
 	}
 	onStores(t, func(t *testing.T, store blob.Store) {
 		key := lake.BatchRegistryKey(1)
-		if _, err := lake.RegisterIngest(ctx, store, 1, "b", "r"); err != nil {
+		if _, err := registry.RegisterIngest(ctx, store, 1, "b", "r"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := store.Put(ctx, lake.BatchKey(1, "b", "0123"), []byte("x"), blob.Condition{}); err != nil {
@@ -460,25 +461,25 @@ func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 				t.Fatal(err)
 			}
 			var c *codec.CorruptError
-			if _, err := lake.RegisterIngest(ctx, store, 1, "b", "s"); !errors.As(err, &c) || c.File != key {
+			if _, err := registry.RegisterIngest(ctx, store, 1, "b", "s"); !errors.As(err, &c) || c.File != key {
 				t.Errorf("%s: register: %v", how, err)
 			}
-			if _, err := lake.FinishIngest(ctx, store, 1, "b", "r", "0123"); !errors.As(err, &c) || c.File != key {
+			if _, err := registry.FinishIngest(ctx, store, 1, "b", "r", "0123"); !errors.As(err, &c) || c.File != key {
 				t.Errorf("%s: finish: %v", how, err)
 			}
-			batches := map[string]string{"b": "0123", "a": "4567"}
-			if out, err := lake.RestoreBatchRegistry(ctx, store, 1, batches, nil); err != nil || !out.Restored {
+			batches := map[string]registry.Record{"b": {Digest: "0123"}, "a": {Digest: "4567", Pack: "89ab"}}
+			if out, err := registry.RestoreBatchRegistry(ctx, store, 1, batches, nil); err != nil || !out.Restored {
 				t.Fatalf("%s: %+v, %v", how, out, err)
 			}
-			if got, err := lake.CurrentBatches(ctx, store, 1); err != nil || cmp.Diff(batches, got) != "" {
+			if got, err := registry.CurrentRecords(ctx, store, 1); err != nil || cmp.Diff(batches, got) != "" {
 				t.Errorf("%s: %v, %v", how, got, err)
 			}
-			if seq, err := lake.RegisterIngest(ctx, store, 1, "b", "s"); err != nil || seq != 3 {
+			if seq, err := registry.RegisterIngest(ctx, store, 1, "b", "s"); err != nil || seq != 3 {
 				t.Errorf("%s: %d, %v", how, seq, err)
 			}
 		}
 		// Another dataset is new.
-		if _, err := lake.RegisterIngest(ctx, store, 11, "b", "r"); err != nil {
+		if _, err := registry.RegisterIngest(ctx, store, 11, "b", "r"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -1,10 +1,11 @@
-package lake
+package registry
 
 import (
 	"cmp"
 	"context"
 	"fmt"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 )
 
@@ -18,7 +19,7 @@ import (
 func ReplaceRecord(
 	ctx context.Context, store blob.Store, dataset uint32, batch, from, to string,
 ) (current bool, err error) {
-	err = update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+	err = update(ctx, store, lake.BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}

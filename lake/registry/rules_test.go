@@ -1,4 +1,4 @@
-package lake_test
+package registry_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -42,7 +43,7 @@ func TestNewLakePinsTheProgramsList(t *testing.T) {
 		lost := errors.New("no route to host")
 		for _, folder := range []string{"rules/", "registry/"} {
 			store.Inject(blobtest.Fault{Op: blob.OpPut, Err: lost, Key: func(key string) bool { return strings.HasPrefix(key, folder) }})
-			if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.Is(err, lost) {
+			if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); !errors.Is(err, lost) {
 				t.Errorf("%s: %v", folder, err)
 			}
 			store.Heal()
@@ -51,14 +52,14 @@ func TestNewLakePinsTheProgramsList(t *testing.T) {
 				t.Errorf("a put in %s fails: wrong order of writes", folder)
 			}
 		}
-		rules, list, err := lake.LoadRules(ctx, inner)
+		rules, list, err := registry.LoadRules(ctx, inner)
 		if err != nil || rules != lake.CurrentRules() || list != own {
 			t.Errorf("a new lake: %+v, %v", rules, err)
 		}
-		if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
+		if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
 			t.Fatal(err)
 		}
-		if rules, err := lake.ReadRules(ctx, inner); err != nil || rules != lake.CurrentRules() {
+		if rules, err := registry.ReadRules(ctx, inner); err != nil || rules != lake.CurrentRules() {
 			t.Errorf("%+v, %v", rules, err)
 		}
 		// The next writer adds the object to a lake that has none.
@@ -69,7 +70,7 @@ func TestNewLakePinsTheProgramsList(t *testing.T) {
 			if err := damage(); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := lake.RegisterDataset(ctx, inner, lake.Dataset{Name: "d"}); err != nil {
+			if _, err := registry.RegisterDataset(ctx, inner, lake.Dataset{Name: "d"}); err != nil {
 				t.Fatal(err)
 			}
 			data, _, err := inner.Get(ctx, key)
@@ -86,18 +87,18 @@ func TestLakeKeepsItsList(t *testing.T) {
 	ctx := context.Background()
 	store := blob.NewMemory()
 	list := testlake.SetList(t, store, "com example.com uk")
-	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "a"}); err != nil {
+	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	rules, got, err := lake.LoadRules(ctx, store)
+	rules, got, err := registry.LoadRules(ctx, store)
 	if err != nil || rules != lake.RulesOf(list) || got.Text() != list.Text() {
 		t.Errorf("%+v, %v", rules, err)
 	}
 	testlake.LoseList(t, store, list)
 	for name, f := range map[string]func() error{
-		"load": func() error { _, _, err := lake.LoadRules(ctx, store); return err },
+		"load": func() error { _, _, err := registry.LoadRules(ctx, store); return err },
 		"register": func() error {
-			_, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "b"})
+			_, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "b"})
 			return err
 		},
 	} {
@@ -113,14 +114,14 @@ func TestLakeKeepsItsList(t *testing.T) {
 			}
 		}
 	}
-	if all, err := lake.Registry(ctx, store); err != nil || len(all) != 1 {
+	if all, err := registry.Datasets(ctx, store); err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	// It is moved all the same.
-	if err := lake.SetRules(ctx, store, rules, urlnorm.BuiltinSuffixes()); err != nil {
+	if err := registry.SetRules(ctx, store, rules, urlnorm.BuiltinSuffixes()); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "b"}); err != nil || d.ID != 2 {
+	if d, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "b"}); err != nil || d.ID != 2 {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
@@ -129,15 +130,15 @@ func TestSetRules(t *testing.T) {
 	ctx := context.Background()
 	a, b := parseList(t, "com\nuk\n"), parseList(t, "com\nco.uk\n")
 	onStores(t, func(t *testing.T, store blob.Store) {
-		set := func(from lake.Rules, to *urlnorm.SuffixList) error { return lake.SetRules(ctx, store, from, to) }
-		var changed *lake.RulesChangedError
+		set := func(from lake.Rules, to *urlnorm.SuffixList) error { return registry.SetRules(ctx, store, from, to) }
+		var changed *registry.RulesChangedError
 		if err := set(lake.RulesOf(a), b); !errors.As(err, &changed) || changed.Got != (lake.Rules{}) {
 			t.Errorf("a new lake has rules: %v", err)
 		}
 		if err := set(lake.Rules{}, a); err != nil {
 			t.Fatal(err)
 		}
-		if d, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil || d.ID != 1 {
+		if d, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil || d.ID != 1 {
 			t.Errorf("%+v, %v", d, err)
 		}
 		if err := set(lake.CurrentRules(), b); !errors.As(err, &changed) || changed.Got != lake.RulesOf(a) {
@@ -148,7 +149,7 @@ func TestSetRules(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if rules, err := lake.ReadRules(ctx, store); err != nil || rules != lake.RulesOf(b) {
+		if rules, err := registry.ReadRules(ctx, store); err != nil || rules != lake.RulesOf(b) {
 			t.Errorf("%+v, %v", rules, err)
 		}
 		// Versions still follow the list before.
@@ -169,20 +170,20 @@ func TestSetRules(t *testing.T) {
 		if data, _, e := store.Get(ctx, key); err != nil || e != nil || string(data) != string(good) {
 			t.Errorf("%q, %v, %v", data, err, e)
 		}
-		if all, err := lake.Registry(ctx, store); err != nil || len(all) != 1 {
+		if all, err := registry.Datasets(ctx, store); err != nil || len(all) != 1 {
 			t.Errorf("%+v, %v", all, err)
 		}
 	})
 	// The old list is this program's, in a lake from before lists were objects.
 	store := blob.NewMemory()
-	if _, err := lake.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
+	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
 		t.Fatal(err)
 	}
 	key := lake.SuffixListKey(urlnorm.BuiltinSuffixes().Identity())
 	if err := store.Delete(ctx, key); err != nil {
 		t.Fatal(err)
 	}
-	if err := lake.SetRules(ctx, store, lake.CurrentRules(), a); err != nil || !exists(t, store, key) {
+	if err := registry.SetRules(ctx, store, lake.CurrentRules(), a); err != nil || !exists(t, store, key) {
 		t.Errorf("the list that versions follow is an object: %v, %v", exists(t, store, key), err)
 	}
 	// The rules of a lake whose registry is lost are not those of a new lake.
@@ -192,10 +193,10 @@ func TestSetRules(t *testing.T) {
 	if err := store.Delete(ctx, lake.RegistryKey); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lake.ReadRules(ctx, store); !errors.Is(err, codec.ErrCorrupt) {
+	if _, err := registry.ReadRules(ctx, store); !errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("read: %v", err)
 	}
-	if err := lake.SetRules(ctx, store, lake.Rules{}, a); !errors.Is(err, codec.ErrCorrupt) {
+	if err := registry.SetRules(ctx, store, lake.Rules{}, a); !errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("set: %v", err)
 	}
 }
@@ -204,7 +205,7 @@ func TestSuffixListIsAsItsPageShows(t *testing.T) {
 	ctx := context.Background()
 	store := blob.NewMemory()
 	list := parseList(t, "// VERSION: 2026-02-06_07-36-33_UTC\ncom\nuk\nco.uk\nрф\n*.ck\n!www.ck\n")
-	if err := lake.SetRules(ctx, store, lake.Rules{}, list); err != nil {
+	if err := registry.SetRules(ctx, store, lake.Rules{}, list); err != nil {
 		t.Fatal(err)
 	}
 	key := lake.SuffixListKey(list.Identity())
@@ -234,7 +235,7 @@ func TestSuffixListIsAsItsPageShows(t *testing.T) {
 		}
 	}
 	other := parseList(t, "com\n")
-	if err := lake.SetRules(ctx, store, lake.RulesOf(list), other); err != nil {
+	if err := registry.SetRules(ctx, store, lake.RulesOf(list), other); err != nil {
 		t.Fatal(err)
 	}
 	swapped, _, err := store.Get(ctx, lake.SuffixListKey(other.Identity()))

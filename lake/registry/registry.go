@@ -1,4 +1,6 @@
-package lake
+// Package registry keeps the two mutable records of a lake: its datasets with their names and ids,
+// and the order of ingests.
+package registry
 
 import (
 	"context"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -17,16 +20,6 @@ import (
 
 // registryFormat is the version of both registry documents.
 const registryFormat = 1
-
-// Dataset is a named source of URLs.
-type Dataset struct {
-	// ID is assigned in the order of registration, from 1, and never reused.
-	ID      uint32 `json:"dataset_id"`
-	Name    string `json:"name"`
-	Title   string `json:"title,omitempty"`
-	Source  string `json:"source,omitempty"`
-	Licence string `json:"licence,omitempty"`
-}
 
 var (
 	// ErrUnknownRun: FinishIngest was called for a run that is not registered, or no longer.
@@ -37,20 +30,20 @@ var (
 
 // registry is the document at RegistryKey.
 type registry struct {
-	Format int   `json:"format"`
-	Rules  Rules `json:"rules"`
+	Format int        `json:"format"`
+	Rules  lake.Rules `json:"rules"`
 	// NextID is the next dataset's id. It is stored, so an id is not reused even if its entry is
 	// removed.
-	NextID   uint32    `json:"next_id"`
-	Datasets []Dataset `json:"datasets"` // by id
+	NextID   uint32         `json:"next_id"`
+	Datasets []lake.Dataset `json:"datasets"` // by id
 }
 
-// Registry returns the lake's datasets in the order of their ids. A new lake has no registry and no
+// Datasets returns the lake's datasets in the order of their ids. A new lake has no registry and no
 // datasets; a registry that is missing from another lake is a *codec.CorruptError.
-func Registry(ctx context.Context, store blob.Store) ([]Dataset, error) {
-	r, etag, err := read[registry](ctx, store, RegistryKey)
+func Datasets(ctx context.Context, store blob.Store) ([]lake.Dataset, error) {
+	r, etag, err := read[registry](ctx, store, lake.RegistryKey)
 	if err == nil && etag == "" {
-		r, _, err = readNew[registry](ctx, store, RegistryKey)
+		r, _, err = readNew[registry](ctx, store, lake.RegistryKey)
 	}
 	if err != nil {
 		return nil, err
@@ -65,16 +58,16 @@ func Registry(ctx context.Context, store blob.Store) ([]Dataset, error) {
 // a lake with batches or versions is a *codec.CorruptError, since ids would be given again.
 //
 // Calls may be repeated and concurrent. If a reply is lost, the document is read again.
-func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset, error) {
-	if err := CheckDatasetName(d.Name); err != nil {
-		return Dataset{}, err
+func RegisterDataset(ctx context.Context, store blob.Store, d lake.Dataset) (lake.Dataset, error) {
+	if err := lake.CheckDatasetName(d.Name); err != nil {
+		return lake.Dataset{}, err
 	}
-	var out Dataset
-	err := update(ctx, store, RegistryKey, func(r *registry) (bool, error) {
+	var out lake.Dataset
+	err := update(ctx, store, lake.RegistryKey, func(r *registry) (bool, error) {
 		if err := r.prepare(ctx, store, urlnorm.BuiltinSuffixes()); err != nil {
 			return false, err
 		}
-		if _, err := LoadSuffixList(ctx, store, r.Rules.PublicSuffix); err != nil {
+		if _, err := lake.LoadSuffixList(ctx, store, r.Rules.PublicSuffix); err != nil {
 			return false, err
 		}
 		for i := range r.Datasets {
@@ -107,7 +100,7 @@ func RegisterDataset(ctx context.Context, store blob.Store, d Dataset) (Dataset,
 		err = keepCopy(ctx, store, out)
 	}
 	if err != nil {
-		return Dataset{}, fmt.Errorf("register dataset %q: %w", d.Name, err)
+		return lake.Dataset{}, fmt.Errorf("register dataset %q: %w", d.Name, err)
 	}
 	return out, nil
 }
@@ -129,6 +122,8 @@ type entry struct {
 	// another public suffix list since, MovedFrom is the digest that the ingest finished with.
 	Digest    string `json:"digest,omitempty"`
 	MovedFrom string `json:"moved_from,omitempty"`
+	// Pack names the pack of what the ingest finished with, see package lake/pack.
+	Pack string `json:"pack,omitempty"`
 }
 
 // keepUnfinished is the number of ingests without an end that stay registered: the newest ones of
@@ -145,10 +140,10 @@ const keepSuperseded = 1000
 // first. A run that registers a batch again gets the same number. A registry that is missing from a
 // dataset with batches is a *codec.CorruptError.
 func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run string) (seq int64, err error) {
-	if err := CheckBatchName(batch); err != nil {
+	if err := lake.CheckBatchName(batch); err != nil {
 		return 0, err
 	}
-	err = update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+	err = update(ctx, store, lake.BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
@@ -177,7 +172,19 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 func FinishIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
 ) (current bool, err error) {
-	err = update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+	return FinishPacked(ctx, store, dataset, batch, run, Record{Digest: digest})
+}
+
+// Record names a batch record, and the pack that holds it, "" if it is an object of its own.
+type Record struct{ Digest, Pack string }
+
+// FinishPacked is FinishIngest for a record in a pack. If the run is repeated with the same record
+// in another pack, the last one is kept.
+func FinishPacked(
+	ctx context.Context, store blob.Store, dataset uint32, batch, run string, record Record,
+) (current bool, err error) {
+	digest := record.Digest
+	err = update(ctx, store, lake.BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
@@ -185,9 +192,10 @@ func FinishIngest(
 		for i := range r.Ingests {
 			if e := &r.Ingests[i]; e.Run == run && e.Batch == batch {
 				own = e.Seq
-				if changed = e.Digest != digest && e.MovedFrom != digest; changed {
-					e.Digest, e.MovedFrom = digest, ""
+				if e.Digest != digest && e.MovedFrom != digest {
+					e.Digest, e.MovedFrom, changed = digest, "", true
 				}
+				changed, e.Pack = changed || e.Pack != record.Pack, record.Pack
 			}
 		}
 		if own < 0 {
@@ -198,7 +206,7 @@ func FinishIngest(
 		return changed, nil
 	})
 	if err == nil {
-		err = store.Delete(ctx, WithdrawnKey(dataset, batch, digest))
+		err = store.Delete(ctx, lake.WithdrawnKey(dataset, batch, digest))
 	}
 	if err != nil {
 		return false, fmt.Errorf("finish ingest of batch %q of dataset %d: %w", batch, dataset, err)
@@ -210,7 +218,7 @@ func FinishIngest(
 // ingests that fail do not pile up. If the run finishes the batch later nevertheless, it gets
 // ErrUnknownRun, and nothing of it is published.
 func AbandonIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run string) error {
-	err := update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+	err := update(ctx, store, lake.BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
@@ -230,7 +238,20 @@ func AbandonIngest(ctx context.Context, store blob.Store, dataset uint32, batch,
 // the name of the batch. A registry that is missing from a dataset with batches is a
 // *codec.CorruptError.
 func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[string]string, error) {
-	key := BatchRegistryKey(dataset)
+	records, err := CurrentRecords(ctx, store, dataset)
+	if err != nil {
+		return nil, err
+	}
+	digests := map[string]string{}
+	for name, r := range records {
+		digests[name] = r.Digest
+	}
+	return digests, nil
+}
+
+// CurrentRecords is CurrentBatches with the packs of the records.
+func CurrentRecords(ctx context.Context, store blob.Store, dataset uint32) (map[string]Record, error) {
+	key := lake.BatchRegistryKey(dataset)
 	r, etag, err := read[batchRegistry](ctx, store, key)
 	if err == nil && etag == "" {
 		r, etag, err = readNew[batchRegistry](ctx, store, key)
@@ -241,11 +262,11 @@ func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[
 	if err != nil {
 		return nil, err
 	}
-	digests := map[string]string{}
+	records := map[string]Record{}
 	for name, e := range r.current() {
-		digests[name] = e.Digest
+		records[name] = Record{e.Digest, e.Pack}
 	}
-	return digests, nil
+	return records, nil
 }
 
 // belongTo fills in a new document for a dataset, and checks that a document that was read is the
@@ -255,7 +276,7 @@ func (r *batchRegistry) belongTo(dataset uint32) error {
 		*r = batchRegistry{Format: registryFormat, DatasetID: dataset, NextSeq: 1}
 	}
 	if r.DatasetID != dataset {
-		return codec.Corrupt(BatchRegistryKey(dataset), "dataset_id", -1, dataset, r.DatasetID)
+		return codec.Corrupt(lake.BatchRegistryKey(dataset), "dataset_id", -1, dataset, r.DatasetID)
 	}
 	return nil
 }
@@ -339,8 +360,9 @@ const manifestKey = "index/manifest.json"
 
 // witnesses returns prefixes of keys that are written only after the registry document at key.
 func witnesses(key string) []string {
-	if id, ok := strings.CutPrefix(key, strings.TrimSuffix(BatchRegistryKey(0), "0.json")); ok {
-		return []string{"batches/dataset_id=" + strings.TrimSuffix(id, ".json") + "/"}
+	if id, ok := strings.CutPrefix(key, strings.TrimSuffix(lake.BatchRegistryKey(0), "0.json")); ok {
+		dataset := "dataset_id=" + strings.TrimSuffix(id, ".json") + "/"
+		return []string{"batches/" + dataset, "urls/" + dataset} // a packed batch has parts alone there
 	}
 	return []string{manifestKey, "index/versions/", copyRoot, "registry/batches/", "batches/"}
 }

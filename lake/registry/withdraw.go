@@ -1,4 +1,4 @@
-package lake
+package registry
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 )
 
@@ -18,7 +19,7 @@ import (
 func WithdrawIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
 ) (in Ingest, registered bool, err error) {
-	err = update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+	err = update(ctx, store, lake.BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
@@ -39,14 +40,14 @@ func WithdrawIngest(
 // ReturnIngest puts an ingest that was withdrawn back in its place in the order, unless it is
 // there. Ingests that registered after it still win.
 func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch string, in Ingest) error {
-	err := update(ctx, store, BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
+	err := update(ctx, store, lake.BatchRegistryKey(dataset), func(r *batchRegistry) (bool, error) {
 		if err := r.belongTo(dataset); err != nil {
 			return false, err
 		}
 		if r.find(batch, in.Run, in.Digest) >= 0 {
 			return false, nil
 		}
-		e := entry{Seq: in.Seq, Batch: batch, Run: in.Run, Digest: in.Digest, MovedFrom: in.MovedFrom}
+		e := entry{in.Seq, batch, in.Run, in.Digest, in.MovedFrom, in.Pack}
 		at, taken := slices.BinarySearchFunc(r.Ingests, e.Seq, func(e entry, seq int64) int { return cmp.Compare(e.Seq, seq) })
 		if taken || e.Seq >= r.NextSeq { // the registry was lost and restored meanwhile
 			at, e.Seq = len(r.Ingests), r.NextSeq
@@ -71,9 +72,11 @@ type Ingest struct {
 	// MovedFrom is the digest that the ingest finished with, if the batch was moved to another
 	// public suffix list since; else "".
 	MovedFrom string `json:"moved_from,omitempty"`
+	// Pack names the pack that holds what the ingest finished with, "" for none.
+	Pack string `json:"pack,omitempty"`
 }
 
-func (e entry) ingest() Ingest { return Ingest{e.Seq, e.Run, e.Digest, e.MovedFrom} }
+func (e entry) ingest() Ingest { return Ingest{e.Seq, e.Run, e.Digest, e.MovedFrom, e.Pack} }
 
 // Is reports whether the ingest finished with the record of that digest, moved since or not.
 func (i Ingest) Is(digest string) bool {
@@ -124,7 +127,7 @@ func Ingests(ctx context.Context, store blob.Store, dataset uint32) (map[string]
 
 // readOrder reads a dataset's batch registry, which is empty if there is none.
 func readOrder(ctx context.Context, store blob.Store, dataset uint32) (*batchRegistry, error) {
-	r, etag, err := read[batchRegistry](ctx, store, BatchRegistryKey(dataset))
+	r, etag, err := read[batchRegistry](ctx, store, lake.BatchRegistryKey(dataset))
 	if err == nil && etag != "" {
 		err = r.belongTo(dataset)
 	}

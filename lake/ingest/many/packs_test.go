@@ -1,0 +1,139 @@
+package many_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/indexbuild/lakecheck"
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest/many"
+	"github.com/urlake/urlake/serve/lookup"
+)
+
+// lists writes n lists of ten URLs, one of which is none, and returns their folder and, by domain
+// and dataset, how many URLs of the domain a dataset has.
+func lists(t *testing.T, n int) (folder string, counts map[string]map[string]int64) {
+	t.Helper()
+	folder, counts = t.TempDir(), map[string]map[string]int64{}
+	for i := range n {
+		name := fmt.Sprintf("list-%04d", i)
+		var text strings.Builder
+		for u := range 9 {
+			domain := fmt.Sprintf("site%d.test", (i*7+u*u)%40)
+			fmt.Fprintf(&text, "http://www.%s/%s/%d\n", domain, name, u)
+			if counts[domain] == nil {
+				counts[domain] = map[string]int64{}
+			}
+			counts[domain][name]++
+		}
+		text.WriteString("http://\n")
+		if err := os.WriteFile(filepath.Join(folder, name+".txt"), []byte(text.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder, counts
+}
+
+// ingestMany runs the steps of an ingest of many datasets.
+func ingestMany(t *testing.T, store blob.Store, folder string) many.Finished {
+	t.Helper()
+	run := testlake.Run()
+	spec := many.Spec{DatasetsFrom: many.FromFiles}
+	spec.Lake, spec.Inputs, spec.MaxRejectRate = store.URL(), []string{folder + "/"}, 1
+	plan, err := many.Plan(t.Context(), store, run, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	round := many.Round{}
+	for group := range plan.Groups {
+		opt := many.GroupOptions{
+			TempDir: t.TempDir(), InMemory: postings.CollectInMemory, Collect: postings.Collect(t.TempDir()),
+			Fault: func(err error) string { return err.Error() },
+		}
+		if _, err := many.Group(t.Context(), store, run, group, opt, func(many.Progress) {}); err != nil {
+			t.Fatal(err)
+		}
+		round.Groups = append(round.Groups, group)
+	}
+	done, err := many.Finish(t.Context(), store, run, round)
+	if err == nil {
+		err = lake.DeleteStaging(t.Context(), store, run)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// TestManyListsShareObjects holds that small lists have one object each, their part, and share the
+// others, and that the answers about them are those of a count of the lists.
+func TestManyListsShareObjects(t *testing.T) {
+	const n = 300
+	folder, counts := lists(t, n)
+	store := blob.NewMemory()
+	done := ingestMany(t, store, folder)
+	if done.Ingested != n || done.Failed != 0 || done.Rejected["no_host"] != n {
+		t.Fatalf("%+v", done)
+	}
+	kinds := map[string]int{}
+	for info, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch root, _, _ := strings.Cut(info.Key, "/"); {
+		case strings.HasPrefix(info.Key, "batches/packs/"):
+			kinds["pack"]++
+		default:
+			kinds[root]++
+		}
+	}
+	if kinds["urls"] != n || kinds["batches"] != 0 || kinds["rejects"] != 0 || kinds["pack"] == 0 || kinds["pack"] > n/20 {
+		t.Errorf("objects %v", kinds)
+	}
+	testlake.Publish(t, store)
+	r, err := lakecheck.Lake(t.Context(), store, lakecheck.Options{Deep: true, TempDir: t.TempDir()})
+	if err != nil || len(r.Problems) > 0 || r.Batches != n || r.Rows != 9*n {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s := lookup.NewServer(store, lookup.Options{CacheDir: t.TempDir()})
+	defer s.Close()
+	if err := s.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := s.Acquire(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snap.Release()
+	for _, domain := range slices.Sorted(maps.Keys(counts)) {
+		target, err := lookup.ParseTarget("http://" + domain + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := snap.Domain(t.Context(), target, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int64{}
+		for _, d := range page.Datasets {
+			got[d.Name] = d.Rows
+		}
+		if diff := cmp.Diff(counts[domain], got); diff != "" {
+			t.Errorf("%s: %s", domain, diff)
+		}
+	}
+	if done := ingestMany(t, store, folder); done.Ingested != 0 {
+		t.Errorf("a second run: %+v", done)
+	}
+}
+
