@@ -52,7 +52,7 @@ func benchWorker(lake string) error {
 		return err
 	}
 	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
-	opt := Options{TempDir: os.Getenv("TMPDIR"), RangePairs: 2 << 20}
+	opt := Options{TempDir: os.Getenv("TMPDIR")}
 	for {
 		var t benchTask
 		if err := in.Decode(&t); errors.Is(err, io.EOF) {
@@ -157,26 +157,38 @@ func (w *benchWorkers) stop() (used time.Duration) {
 	return used
 }
 
-// BenchmarkBuildByWorkers builds a segment of BENCH_PAIRS pairs (at least 16 Mi, so that there are
-// ranges) in turns: in one process with one processor, in one piece; and in two such processes, in
-// ranges. It reports the seconds of both, their ratio, and the processor seconds.
+// benchRefs is the key of the list of batches in the lake of BenchmarkBuildByWorkers.
+const benchRefs = "batches.json"
+
+// BenchmarkBuildByWorkers builds a segment in turns: in one process with one processor, in one piece;
+// and in two such processes, in ranges. It reports the medians of the seconds of both, their ratio,
+// and the medians of the processor seconds. The segment has about BENCH_PAIRS pairs, at least enough
+// for ranges. BENCH_LAKE names a folder that keeps the lake for another run.
 func BenchmarkBuildByWorkers(b *testing.B) {
-	pairs := max(indextest.BenchPairs(b), 20_000_000)
-	url := "file://" + b.TempDir()
-	if dir := os.Getenv("BENCH_LAKE"); dir != "" { // keeps the lake for the next run
-		url = "file://" + dir
+	ctx := b.Context()
+	pairs := max(indextest.BenchPairs(b), 2*int(SplitPairs(0)))
+	dir := os.Getenv("BENCH_LAKE")
+	if dir == "" {
+		dir = b.TempDir()
 	}
-	store, err := blob.Open(b.Context(), url)
+	url := "file://" + dir
+	store, err := blob.Open(ctx, url)
 	if err != nil {
 		b.Fatal(err)
 	}
 	var refs []segment.BatchRef
-	if data, _, err := store.Get(b.Context(), "refs.json"); err == nil {
-		_ = json.Unmarshal(data, &refs)
-	} else {
+	data, _, err := store.Get(ctx, benchRefs)
+	switch {
+	case err == nil:
+		err = json.Unmarshal(data, &refs)
+	case errors.Is(err, blob.ErrNotExist):
 		refs = indextest.SyntheticLake(b, store, pairs/2, 20, pairs, false)
-		data, _ := json.Marshal(refs)
-		_, _ = store.Put(b.Context(), "refs.json", data, blob.Condition{})
+		if data, err = json.Marshal(refs); err == nil {
+			_, err = store.Put(ctx, benchRefs, data, blob.Condition{})
+		}
+	}
+	if err != nil {
+		b.Fatal(err)
 	}
 	var one, two, oneCPU, twoCPU []float64
 	measure := func(n int, seconds, processor *[]float64, build func(w *benchWorkers)) {
@@ -186,6 +198,7 @@ func BenchmarkBuildByWorkers(b *testing.B) {
 		build(w)
 		*seconds = append(*seconds, time.Since(started).Seconds())
 		*processor = append(*processor, w.stop().Seconds())
+		b.Logf("%d processes: %.1f s, %.1f s of processor", n, (*seconds)[len(*seconds)-1], (*processor)[len(*processor)-1])
 		deleteAll(b, store, "index/")
 	}
 	for b.Loop() {
