@@ -298,7 +298,7 @@ func openSplit(ctx context.Context, store blob.Store, key string, opt Options) (
 	if segment.ID(b.batches, opt.Builder) != p.Segment {
 		return nil, nil, ErrOtherBuild
 	}
-	b.info = segment.Info{CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix, Batches: b.batches}
+	b.info = segment.Info{CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix}
 	return b, p, nil
 }
 
