@@ -49,21 +49,21 @@ var zeroValues = map[string]string{
 
 // BindEnv makes every flag of cmd and its subcommands read its URLAKE_… variable when the flag is
 // not on the command line. It also adds the variable, and the default in a uniform form, to the
-// help text of each flag. Call it once, after all flags are defined.
+// help text of each flag. Call it after all flags are defined; commands that were bound alone may
+// become subcommands of another, which is then bound.
 func BindEnv(cmd *cobra.Command) {
-	seen := map[*pflag.Flag]bool{}
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
 		describe := func(f *pflag.Flag) {
-			if f.Name == "help" || f.Name == "version" || seen[f] {
+			variable := " [" + EnvName(f.Name) + "]"
+			if f.Name == "help" || f.Name == "version" || strings.HasSuffix(f.Usage, variable) {
 				return
 			}
-			seen[f] = true
 			if f.DefValue != zeroValues[f.Value.Type()] {
 				f.Usage += " (default: " + strings.Trim(f.DefValue, "[]") + ")"
 				f.DefValue = zeroValues[f.Value.Type()]
 			}
-			f.Usage += " [" + EnvName(f.Name) + "]"
+			f.Usage += variable
 		}
 		c.LocalFlags().VisitAll(describe)
 		c.PersistentFlags().VisitAll(describe)
@@ -104,7 +104,7 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	cmd.SilenceErrors = true
 	cmd.SilenceUsage = true
 	cmd.Version = Version()
-	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &UsageError{err} })
+	cmd.SetFlagErrorFunc(flagError)
 	c, err := cmd.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitDone
@@ -127,6 +127,8 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 		switch {
 		case err == nil:
 			return nil
+		case len(args) > 0 && cmd.HasSubCommands():
+			return unknownVerb(cmd, args[0])
 		case len(args) > 0 && !cmd.HasSubCommands() && check(cmd, nil) == nil && check(cmd, args[:1]) != nil:
 			// Cobra's text would be about a misspelt verb.
 			return Usagef("%s takes no arguments; remove %q", cmd.CommandPath(), args[0])
@@ -188,4 +190,18 @@ func LakeURL(lake string) (string, error) {
 		return "s3://" + strings.TrimRight(rest, "/"), nil
 	}
 	return "", Usagef("lake %q: use file:///dir, a path, or s3://bucket/prefix", lake)
+}
+
+// CheckLakeParent rejects a local lake whose parent folder does not exist, because the path is
+// mistyped or a file system is not mounted.
+func CheckLakeParent(lakeURL string) error {
+	u, err := url.Parse(lakeURL)
+	if err != nil || u.Scheme != "file" {
+		return nil //nolint:nilerr // opening the lake reports a bad URL
+	}
+	parent := filepath.Dir(filepath.FromSlash(u.Path))
+	if _, err := os.Stat(parent); err != nil {
+		return Usagef("no lake at %s, and its parent folder is missing; check --lake and mounts: %w", lakeURL, err)
+	}
+	return nil
 }

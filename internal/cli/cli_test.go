@@ -81,6 +81,71 @@ func TestUnexpectedArgument(t *testing.T) {
 	}
 }
 
+func TestMisspeltVerbsAndFlagsAreGuessed(t *testing.T) {
+	for args, want := range map[string]string{
+		"vreb":               `did you mean "verb"?`,
+		"erb":                `did you mean "verb"?`,
+		"ve":                 `did you mean "verb"?`,
+		"VERBS":              `did you mean "verb"?`,
+		"other":              `unknown command "other" for "program"` + "\n",
+		"verb --lakes x":     "did you mean --lake?",
+		"verb --laek x":      "did you mean --lake?",
+		"verb --only":        "did you mean --only-once?",
+		"verb --only_once":   "did you mean --only-once?",
+		"verb --unheard-of":  "unknown flag: --unheard-of\n",
+		"verb -x":            "unknown shorthand flag: 'x' in -x\n",
+		"verb --only-once=5": "invalid argument",
+	} {
+		var seen string
+		var out bytes.Buffer
+		cmd := program(&seen)
+		cmd.Args = Args(cobra.NoArgs)
+		cmd.SetArgs(strings.Fields(args))
+		cmd.SetErr(&out)
+		if code := Run(context.Background(), cmd); code != ExitUsage || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: exit %d, want %q in\n%s", args, code, want, &out)
+		}
+	}
+}
+
+// TestEditsAgainstSearch compares edits with a search through all single changes.
+func TestEditsAgainstSearch(t *testing.T) {
+	const letters = "abc"
+	for _, from := range []string{"", "a", "ab", "ba", "abc", "aab", "cab"} {
+		// All words that are reached by one more change, layer by layer. Changes may overlap here,
+		// which edits does not count, so words of more than one change may be nearer.
+		one := map[string]bool{}
+		for i := range len(from) + 1 {
+			for _, l := range letters {
+				one[from[:i]+string(l)+from[i:]] = true
+				if i < len(from) {
+					one[from[:i]+string(l)+from[i+1:]] = true
+				}
+			}
+			if i < len(from) {
+				one[from[:i]+from[i+1:]] = true
+			}
+			if i+1 < len(from) {
+				one[from[:i]+from[i+1:i+2]+from[i:i+1]+from[i+2:]] = true
+			}
+		}
+		delete(one, from)
+		var words func(prefix string, n int)
+		words = func(prefix string, n int) {
+			if got := edits(from, prefix); (got == 1) != one[prefix] || (got == 0) != (from == prefix) {
+				t.Errorf("edits(%q, %q) = %d, one change: %t", from, prefix, got, one[prefix])
+			}
+			if n == 0 {
+				return
+			}
+			for _, l := range letters {
+				words(prefix+string(l), n-1)
+			}
+		}
+		words("", 4)
+	}
+}
+
 func TestHelpNamesVariables(t *testing.T) {
 	var seen string
 	var out bytes.Buffer
@@ -90,6 +155,24 @@ func TestHelpNamesVariables(t *testing.T) {
 	code := Run(context.Background(), cmd)
 	if code != ExitDone || !strings.Contains(out.String(), "the lake (default: default) [URLAKE_LAKE]\n") ||
 		!strings.Contains(out.String(), "[URLAKE_ONLY_ONCE]") {
+		t.Errorf("exit %d\n%s", code, &out)
+	}
+}
+
+func TestCommandsThatWereBoundAloneCanBeBoundTogether(t *testing.T) {
+	var seen string
+	var out bytes.Buffer
+	all := &cobra.Command{Use: "all"}
+	all.AddCommand(program(&seen))
+	BindEnv(all)
+	t.Setenv("URLAKE_LAKE", "/a")
+	all.SetArgs([]string{"program", "verb"})
+	if code := Run(context.Background(), all); code != ExitDone || seen != "/a" {
+		t.Errorf("exit %d, %q", code, seen)
+	}
+	all.SetArgs([]string{"program", "verb", "--help"})
+	all.SetOut(&out)
+	if code := Run(context.Background(), all); code != ExitDone || strings.Count(out.String(), "[URLAKE_LAKE]") != 1 {
 		t.Errorf("exit %d\n%s", code, &out)
 	}
 }

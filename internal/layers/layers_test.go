@@ -135,8 +135,9 @@ var allowed = map[string][]string{
 	"starter/command": {
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
-		"internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many",
-		"lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
+		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec",
+		"lake/ingest", "lake/ingest/many", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
+		"lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
@@ -151,6 +152,12 @@ var allowed = map[string][]string{
 	"serve/command": {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},
 	"serve":         {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
+	".": {"command", "internal/cli", "lake/blob/s3blob"},
+	"command": {
+		"internal/cli", "internal/supervise", "lake/blob", "lake/manifest", "lake/remedy",
+		"lake/urlnorm", "serve/command", "serve/lookup", "starter/command", "worker/command",
+	},
+
 	"internal/cli":          {},
 	"internal/cpulevels":    {},
 	"internal/dial":         {},
@@ -160,6 +167,7 @@ var allowed = map[string][]string{
 	"internal/prefetch":     {},
 	"internal/processors":   {},
 	"internal/storemetrics": {"lake/blob"},
+	"internal/supervise":    {},
 	"internal/testenv":      {},
 	"internal/testlake": {
 		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
@@ -207,10 +215,18 @@ func list(t *testing.T) []pkg {
 	}
 }
 
+// folder is the folder of a package, from the root of the module.
+func folder(p pkg) string {
+	if p.ImportPath+"/" == module {
+		return "."
+	}
+	return strings.TrimPrefix(p.ImportPath, module)
+}
+
 func TestImportsRunOneWay(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range list(t) {
-		name := strings.TrimPrefix(p.ImportPath, module)
+		name := folder(p)
 		seen[name] = true
 		may, ok := allowed[name]
 		if !ok {
@@ -256,7 +272,7 @@ func TestOnlyS3blobDependsOnTheAWSSDK(t *testing.T) {
 	uses := func(deps []string) bool {
 		return slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, sdk) })
 	}
-	programs := []string{"./serve", "./worker", "./starter"}
+	programs := []string{".", "./serve", "./worker", "./starter"}
 	for _, program := range programs {
 		if uses(dependencies(t, "nos3", program)) {
 			t.Errorf("%s depends on the AWS SDK although it is built with the tag nos3", program)
@@ -267,8 +283,7 @@ func TestOnlyS3blobDependsOnTheAWSSDK(t *testing.T) {
 	}
 	var libraries []string
 	for _, p := range list(t) {
-		if name := strings.TrimPrefix(p.ImportPath, module); name != "lake/blob/s3blob" &&
-			!slices.Contains(programs, "./"+name) {
+		if name := folder(p); name != "lake/blob/s3blob" && name != "." && !slices.Contains(programs, "./"+name) {
 			libraries = append(libraries, p.ImportPath)
 		}
 	}

@@ -85,7 +85,7 @@ sixteenths for decoded rows, and the rest for requests. docs/operation.md says h
 	f.StringVar(&o.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
 	f.StringVar(&o.listen, "listen", ":8080", "`ADDRESS` to listen on; port 0 picks a free port")
 	f.StringVar(&o.metrics, "metrics-listen", "", "separate `ADDRESS` for /metrics (default: /metrics is on --listen)")
-	f.StringVar(&o.cache, "cache", defaultCache(),
+	f.StringVar(&o.cache, "cache", DefaultCache(),
 		"`FOLDER` for copies of the mapped index files; a file:// lake is mapped in place")
 	f.DurationVar(&o.poll, "poll", lookup.DefaultPoll, "`TIME` between two checks for a new version")
 	f.DurationVar(&o.deadline, "deadline", lookup.DefaultDeadline, "`TIME` that a page of URLs may take")
@@ -101,9 +101,15 @@ sixteenths for decoded rows, and the rest for requests. docs/operation.md says h
 	return cmd
 }
 
-// defaultCache is a folder in the user's cache folder, or in the system's temporary folder if the
+// CacheOf is the folder of a lake in a folder of caches. Each lake has its own, because a server
+// removes the files that none of its versions needs.
+func CacheOf(cache, lakeURL string) string {
+	return filepath.Join(cache, fmt.Sprintf("%016x", xxh3.HashString(lakeURL)))
+}
+
+// DefaultCache is a folder in the user's cache folder, or in the system's temporary folder if the
 // user has none.
-func defaultCache() string {
+func DefaultCache() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		dir = os.TempDir()
@@ -154,9 +160,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT takes precedence
 		debug.SetMemoryLimit(opt.HeapBytes())
 	}
-	// Each lake has a folder of its own, because a server removes the files that none of its
-	// versions needs.
-	opt.CacheDir = filepath.Join(o.cache, fmt.Sprintf("%016x", xxh3.HashString(lakeURL)))
+	opt.CacheDir = CacheOf(o.cache, lakeURL)
 	if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
 		return fmt.Errorf("cache folder: %w", err)
 	}

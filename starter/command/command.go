@@ -3,11 +3,8 @@ package command
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -117,83 +114,11 @@ func (c tracedClient) Close() {
 // printJSON writes v as one indented JSON document.
 func printJSON(w io.Writer, v any) error { return cli.WriteJSON(w, v, true) }
 
-// table prints rows under a header line, in aligned columns. A column whose header begins with > is
-// aligned right. Cells are escaped.
-func table(w io.Writer, header string, rows [][]string) error {
-	cols := strings.Fields(header)
-	widths := make([]int, len(cols))
-	all := append([][]string{make([]string, len(cols))}, rows...)
-	for i, c := range cols {
-		all[0][i] = strings.TrimPrefix(c, ">")
-	}
-	for _, r := range all {
-		for i := range r {
-			r[i] = cli.Escape(r[i])
-			widths[i] = max(widths[i], len(r[i]))
-		}
-	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, r := range all {
-		for i, cell := range r {
-			if strings.HasPrefix(cols[i], ">") {
-				cell = strings.Repeat(" ", widths[i]-len(cell)) + cell
-			}
-			end := "\t"
-			if i == len(r)-1 {
-				end = "\n"
-			}
-			fmt.Fprint(tw, cell, end)
-		}
-	}
-	return tw.Flush()
-}
-
-// count formats n with its thousands separated by commas.
-func count(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// short formats n with about three digits: 950, 1.5k, 23M.
-func short(n int64) string {
-	v, unit := float64(n), ""
-	for _, u := range []string{"k", "M", "G"} {
-		if v < 1000 {
-			break
-		}
-		v, unit = v/1000, u
-	}
-	if unit == "" || v >= 10 {
-		return fmt.Sprintf("%.0f%s", v, unit)
-	}
-	return fmt.Sprintf("%.1f%s", v, unit)
-}
-
-// plural formats a number of things: 1 batch, 2 batches.
-func plural(n int64, thing string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(thing, "ch"):
-		thing += "es"
-	default:
-		thing += "s"
-	}
-	return count(n) + " " + thing
-}
-
-// size formats a number of bytes with a binary unit: 17.8 KiB.
-func size(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	v, i := float64(n), 0
-	for v >= 1024 && i < len(units)-1 {
-		v /= 1024
-		i++
-	}
-	if i == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", v, units[i])
-}
+// How results are printed for people.
+var (
+	table  = cli.Table
+	count  = cli.Count
+	short  = cli.Short
+	plural = cli.Plural
+	size   = cli.Size
+)

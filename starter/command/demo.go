@@ -7,14 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +20,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/supervise"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -115,18 +113,18 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if err != nil {
 		return d.withLogs(err)
 	}
-	if err := d.start(dir, "worker", sibling("worker"), "--lake", lakeURL, "--temp-dir", dir); err != nil {
+	if err := d.start(dir, "worker", supervise.Sibling("worker"), "--lake", lakeURL, "--temp-dir", dir); err != nil {
 		return err
 	}
 	listen := demoListen
 	if d.once {
-		if listen, err = freeAddress(); err != nil {
+		if listen, err = supervise.FreeAddress(); err != nil {
 			return err
 		}
-	} else if err := checkFree(listen); err != nil {
+	} else if err := supervise.CheckFree(listen); err != nil {
 		return fmt.Errorf("the demo serves on %s: %w; stop what listens there, or use --once", listen, err)
 	}
-	err = d.start(dir, "serve", sibling("serve"), "--lake", lakeURL, "--listen", listen, "--cache", filepath.Join(dir, "cache"))
+	err = d.start(dir, "serve", supervise.Sibling("serve"), "--lake", lakeURL, "--listen", listen, "--cache", filepath.Join(dir, "cache"))
 	if err != nil {
 		return err
 	}
@@ -163,63 +161,39 @@ Ctrl-C stops everything.
 	case <-ctx.Done():
 		return nil
 	case p := <-d.firstExit():
-		return d.withLogs(fmt.Errorf("%s exited unexpectedly", p.name))
+		return d.withLogs(fmt.Errorf("%s exited unexpectedly", p.Name))
 	}
-}
-
-// sibling returns the path of another of urlake's programs, in the folder of this one.
-func sibling(name string) string {
-	if self, err := os.Executable(); err == nil {
-		return filepath.Join(filepath.Dir(self), name)
-	}
-	return name
-}
-
-// temporalProgram returns the path of temporal: the one on PATH, else the one next to this program.
-func temporalProgram() (string, error) {
-	if p, err := exec.LookPath("temporal"); err == nil {
-		return p, nil
-	}
-	p := sibling("temporal")
-	if _, err := os.Stat(p); err != nil {
-		return "", fmt.Errorf("no temporal on PATH and none next to this program; run make bin/temporal")
-	}
-	return p, nil
 }
 
 // startTemporal starts Temporal's dev server and waits until it answers. It returns the URL of
 // Temporal's UI, "" with --once.
 func (d *demo) startTemporal(ctx context.Context, dir string) (ui string, err error) {
-	program, err := temporalProgram()
+	program, err := supervise.TemporalProgram()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%w; run make bin/temporal", err)
 	}
-	port := demoTemporalPort
-	args := []string{"server", "start-dev", "--ip", "127.0.0.1", "--log-level", "error"}
+	server := supervise.DevServer{Address: fmt.Sprintf("127.0.0.1:%d", demoTemporalPort)}
 	if d.once {
-		address, err := freeAddress()
-		if err != nil {
+		if server.Address, err = supervise.FreeAddress(); err != nil {
 			return "", err
 		}
-		_, p, _ := net.SplitHostPort(address)
-		if port, err = strconv.Atoi(p); err != nil {
-			return "", err
-		}
-		args = append(args, "--headless")
 	} else {
-		for _, p := range []int{demoTemporalPort, demoUIPort} {
-			if err := checkFree(fmt.Sprintf("127.0.0.1:%d", p)); err != nil {
-				return "", fmt.Errorf("the demo's Temporal listens on port %d: %w; "+
-					"stop what listens there, or use --once", p, err)
+		server.UI = fmt.Sprintf("127.0.0.1:%d", demoUIPort)
+		for _, address := range []string{server.Address, server.UI} {
+			if err := supervise.CheckFree(address); err != nil {
+				return "", fmt.Errorf("the demo's Temporal listens on %s: %w; "+
+					"stop what listens there, or use --once", address, err)
 			}
 		}
-		ui = fmt.Sprintf("http://127.0.0.1:%d", demoUIPort)
-		args = append(args, "--ui-port", fmt.Sprint(demoUIPort))
+		ui = "http://" + server.UI
 	}
-	args = append(args, "--port", fmt.Sprint(port))
-	d.temporal = fmt.Sprintf("127.0.0.1:%d", port)
+	d.temporal = server.Address
 	// For the worker and for connect.
 	if err := os.Setenv("TEMPORAL_ADDRESS", d.temporal); err != nil {
+		return "", err
+	}
+	args, err := server.Args()
+	if err != nil {
 		return "", err
 	}
 	if err := d.start(dir, "temporal", program, args...); err != nil {
@@ -266,14 +240,14 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 			return "", err
 		}
 		var res workflows.IngestResult
-		bar := newBar(d.cmd.ErrOrStderr(), false)
+		bar := newIngestBar(d.cmd.ErrOrStderr(), false)
 		bar.plain = nil // without a terminal the report is enough
 		err = await(d.cmd, run, &res, true, c, func(ctx context.Context) {
 			if p, ok := progress(ctx, c, run); ok {
 				bar.update(p, time.Now())
 			}
 		})
-		bar.finish()
+		bar.finish(err)
 		if err != nil {
 			return "", err
 		}
@@ -416,7 +390,7 @@ func (d *demo) wait(ctx context.Context, what string, ready func(context.Context
 		}
 		select {
 		case p := <-d.firstExit():
-			return fmt.Errorf("%s exited during the start", p.name)
+			return fmt.Errorf("%s exited during the start", p.Name)
 		case <-ctx.Done():
 			return fmt.Errorf("%s does not answer: %w", what, err)
 		case <-tick.C:
@@ -426,14 +400,11 @@ func (d *demo) wait(ctx context.Context, what string, ready func(context.Context
 
 // process is a program that the demo started.
 type process struct {
-	name string
-	cmd  *exec.Cmd
-	log  string        // path
-	done chan struct{} // closed when the program has exited
+	*supervise.Process
+	log string // path
 }
 
-// start runs a program, with its output in a log file in dir. The program has a process group of
-// its own, so that Ctrl-C reaches only the demo, which then stops its programs in order.
+// start runs a program, with its output in a log file in dir.
 func (d *demo) start(dir, name, program string, args ...string) error {
 	log := filepath.Join(dir, name+".log")
 	f, err := os.Create(log)
@@ -441,18 +412,11 @@ func (d *demo) start(dir, name, program string, args ...string) error {
 		return err
 	}
 	defer f.Close()
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr = f, f
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
+	p, err := supervise.Start(name, f, nil, program, args...)
+	if err != nil {
+		return err
 	}
-	p := &process{name: name, cmd: cmd, log: log, done: make(chan struct{})}
-	go func() {
-		cmd.Wait()
-		close(p.done)
-	}()
-	d.processes = append(d.processes, p)
+	d.processes = append(d.processes, &process{p, log})
 	return nil
 }
 
@@ -461,7 +425,7 @@ func (d *demo) firstExit() <-chan *process {
 	out := make(chan *process, len(d.processes))
 	for _, p := range d.processes {
 		select {
-		case <-p.done:
+		case <-p.Done():
 			out <- p
 			return out
 		default:
@@ -469,7 +433,7 @@ func (d *demo) firstExit() <-chan *process {
 	}
 	for _, p := range d.processes {
 		go func() {
-			<-p.done
+			<-p.Done()
 			out <- p
 		}()
 	}
@@ -478,18 +442,9 @@ func (d *demo) firstExit() <-chan *process {
 
 // stop ends the programs in the reverse order of their start, so the worker before Temporal.
 func (d *demo) stop() error {
-	const timeout = 15 * time.Second
 	var errs []error
 	for i := len(d.processes) - 1; i >= 0; i-- {
-		p := d.processes[i]
-		p.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-p.done:
-		case <-time.After(timeout):
-			p.cmd.Process.Kill()
-			<-p.done
-			errs = append(errs, fmt.Errorf("%s did not stop within %s and was killed", p.name, timeout))
-		}
+		errs = append(errs, d.processes[i].Stop(15*time.Second))
 	}
 	return errors.Join(errs...)
 }
@@ -505,28 +460,9 @@ func (d *demo) withLogs(err error) error {
 		}
 		for _, line := range lines {
 			if line != "" {
-				all = append(all, fmt.Errorf("  %s: %s", p.name, line))
+				all = append(all, fmt.Errorf("  %s: %s", p.Name, line))
 			}
 		}
 	}
 	return errors.Join(all...)
-}
-
-// freeAddress returns an address of this machine on which nobody listens.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
-// checkFree returns an error if another program listens on address.
-func checkFree(address string) error {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
-	}
-	return l.Close()
 }

@@ -221,7 +221,7 @@ func startIngest(ctx context.Context, c client.Client, in workflows.IngestInput)
 		rand.Read(b[:])
 		name = "run-" + hex.EncodeToString(b[:])
 	}
-	id := fmt.Sprintf("ingest:%s:%s@%s", in.Dataset, name, in.Lake)
+	id := ingestID(in, name)
 	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                                       id,
 		TaskQueue:                                activities.TaskQueue(in.Lake, activities.PoolControl),
@@ -231,13 +231,21 @@ func startIngest(ctx context.Context, c client.Client, in workflows.IngestInput)
 	}, workflows.IngestWorkflow, in)
 	var already *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &already) {
-		return nil, fmt.Errorf("batch %s of %s is being ingested already. To watch it: starter watch '%s'",
-			in.Batch, in.Dataset, id)
+		return nil, fmt.Errorf("batch %s of %s %w. To watch it: starter watch '%s'",
+			in.Batch, in.Dataset, errIngesting, id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
 	return run, nil
+}
+
+// errIngesting means that an ingest of the batch runs.
+var errIngesting = errors.New("is being ingested already")
+
+// ingestID is the workflow id of the ingest of a batch.
+func ingestID(in workflows.IngestInput, batch string) string {
+	return fmt.Sprintf("ingest:%s:%s@%s", in.Dataset, batch, in.Lake)
 }
 
 // minRatedBytes is the size of the inputs from which a report has a rate. Smaller ones are read in

@@ -64,12 +64,12 @@ func watchMany(cmd *cobra.Command, g *global, c client.Client, run client.Workfl
 	err := await(cmd, run, &res, cancel, c, func(ctx context.Context) {
 		publisher := ""
 		if p, ok := manyProgress(ctx, c, run); ok {
-			bar.updateMany(p, time.Now())
+			bar.show(p.fraction(), p.Stage, time.Now(), p.text)
 			publisher = p.Waiting
 		}
 		waits.update(ctx, publisher)
 	})
-	bar.finish()
+	bar.finish(err)
 	if err != nil {
 		return err
 	}

@@ -4,19 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/mattn/go-isatty"
-	"github.com/schollz/progressbar/v3"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
-	"golang.org/x/term"
-
-	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 )
 
 // snapshot is the progress of an ingest, including what its running activities have done so far.
@@ -129,98 +123,49 @@ func (p *snapshot) fraction() float64 {
 	return 0
 }
 
-// bar shows the progress of one ingest. On a terminal it is a progress bar on one line. Elsewhere,
-// in a log for example, it prints a line when a stage begins and every plainInterval. A nil bar,
-// and one with neither, show nothing.
-type bar struct {
-	*progressbar.ProgressBar
-	terminal *os.File
-	plain    io.Writer
-	stage    string
-	printed  time.Time // when plain last got a line
+// ingestBar shows the progress of one ingest.
+type ingestBar struct {
+	*bar
+	last snapshot
 	// done is the bytes read plus the rows written, and changed when the sum last changed.
 	done    int64
 	changed time.Time
 }
 
-const (
-	barSteps = 1000
-	// barWidth is the width of the bar in columns if the terminal is wide enough.
-	barWidth = 24
-	// barRest is how many columns the percentage and the narrowest bar take; the text gets the
-	// rest.
-	barRest = 12
-	// wideTerminal is the number of columns from which the text has full numbers, not short ones.
-	wideTerminal = 112
-	// plainInterval is the time between two lines of one stage where there is no terminal.
-	plainInterval = 10 * time.Second
-)
-
-// newBar returns a bar on w, or one that shows nothing if json is set.
-func newBar(w io.Writer, json bool) *bar {
-	f, ok := w.(*os.File)
-	if json {
-		return &bar{}
-	}
-	if !ok || !isatty.IsTerminal(f.Fd()) {
-		return &bar{plain: w}
-	}
-	return &bar{terminal: f, ProgressBar: progressbar.NewOptions(barSteps,
-		progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(barWidth), progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false))}
-}
+func newIngestBar(w io.Writer, json bool) *ingestBar { return &ingestBar{bar: newBar(w, json)} }
 
 // update shows p, which was taken at now.
-func (b *bar) update(p snapshot, now time.Time) {
+func (b *ingestBar) update(p snapshot, now time.Time) {
+	p.keepUp(&b.last)
 	// Activities report only now and then. Between two reports the rate stays the same, and the
 	// time left runs down.
-	if done := p.BytesDone + p.Rows; done != b.done || b.stage != p.Stage {
+	if done := p.BytesDone + p.Rows; done != b.done || b.last.Stage != p.Stage {
 		b.done, b.changed = done, now
 	}
+	b.last = p
 	if p.Stage == workflows.StageNormalize && p.Records > 0 || p.Stage == workflows.StageWrite && p.Rows > 0 {
 		p.Estimate(b.changed)
 		if p.SecondsLeft > 0 {
 			p.SecondsLeft = max(1, p.SecondsLeft-int64(now.Sub(b.changed).Seconds()))
 		}
 	}
-	b.show(p.Stage, p.text, p.fraction(), now)
-}
-
-// updateMany shows p, which was taken at now.
-func (b *bar) updateMany(p manySnapshot, now time.Time) { b.show(p.Stage, p.text, p.fraction(), now) }
-
-// show shows how much of a stage is done. text formats counts with number.
-func (b *bar) show(stage string, text func(number func(int64) string) string, fraction float64, now time.Time) {
-	switch {
-	case stage == workflows.StageDone:
-	case b.ProgressBar != nil:
-		columns, _, err := term.GetSize(int(b.terminal.Fd()))
-		if err != nil || columns <= 0 {
-			columns = 80
-		}
-		number := count
-		if columns < wideTerminal {
-			number = short
-		}
-		line := text(number)
-		b.Describe(line[:min(len(line), max(0, columns-barRest))])
-		_ = b.Set(max(1, int(barSteps*fraction)))
-	case b.plain != nil && (b.stage != stage || now.Sub(b.printed) >= plainInterval):
-		cli.Fprintf(b.plain, "%s\n", text(count))
-		b.printed = now
-	}
-	b.stage = stage
-}
-
-// clear removes the bar from the terminal's line, so that another line can be printed.
-func (b *bar) clear() {
-	if b != nil && b.ProgressBar != nil {
-		_ = b.Clear()
+	if p.Stage != workflows.StageDone {
+		b.show(p.fraction(), p.Stage, now, p.text)
 	}
 }
 
-func (b *bar) finish() {
-	if b.ProgressBar != nil {
-		_ = b.Finish()
+// keepUp raises the counts of p to those of last, an earlier snapshot of the same ingest. What an
+// activity has done is in no count between its end and the workflow's next answer, and an activity
+// that is repeated begins at zero.
+func (p *snapshot) keepUp(last *snapshot) {
+	p.BytesDone = max(p.BytesDone, last.BytesDone)
+	p.Records = max(p.Records, last.Records)
+	p.Kept = max(p.Kept, last.Kept)
+	p.Rows = max(p.Rows, last.Rows)
+	p.Merged = max(p.Merged, last.Merged)
+	p.PartBytes = max(p.PartBytes, last.PartBytes)
+	p.rejected = max(p.rejected, last.rejected)
+	if p.BytesTotal > 0 {
+		p.BytesDone = min(p.BytesDone, p.BytesTotal)
 	}
 }

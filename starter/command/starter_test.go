@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -171,14 +174,14 @@ func stages() []snapshot {
 
 func TestProgressInALog(t *testing.T) {
 	var out bytes.Buffer
-	b := newBar(&out, false)
+	b := newIngestBar(&out, false)
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	for _, p := range stages() {
 		b.update(p, now)
 		b.update(p, now.Add(time.Second)) // too soon for another line
 		now = now.Add(plainInterval)
 	}
-	b.finish()
+	b.finish(nil)
 	want := `planning
 reading 200.0 MiB in 2 objects
 reading 50.0/200.0 MiB, 1,000,000 records, 50,000/s, 2m28s left, 12 rejected
@@ -200,6 +203,80 @@ func TestProgressNeverDecreases(t *testing.T) {
 			t.Errorf("%s: %v after %v", p.Stage, fraction, last)
 		}
 		last = fraction
+	}
+}
+
+// TestTerminalNeverGoesBack shows an ingest whose steps report late and are repeated, in terminals
+// of many widths, and reads what they show.
+func TestTerminalNeverGoesBack(t *testing.T) {
+	all := stages()
+	reading := all[2]
+	ended, repeated := reading, reading
+	ended.BytesDone, ended.Records, ended.Kept = 0, 0, 0 // a step has ended, and the workflow does not know yet
+	repeated.BytesDone, repeated.Records = 10<<20, 200_000
+	more := reading
+	more.BytesDone, more.Records = 300<<20, 1_500_000 // a heartbeat counts what the workflow counts too
+	seen := slices.Concat(all[:3], []snapshot{ended, repeated, more, reading}, all[3:])
+	shown := regexp.MustCompile(`^ *(\d+) %  (?:\[(#*)(-*)\] )?(.*)$`)
+	read := regexp.MustCompile(`reading ([0-9.]+)/200\.0 MiB`)
+	for _, columns := range []int{20, 40, 60, 80, 111, 112, 200} {
+		var out bytes.Buffer
+		b := &ingestBar{bar: &bar{terminal: &out, columns: func() int { return columns }}}
+		now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+		for i, p := range seen {
+			b.update(p, now.Add(time.Duration(i)*time.Second))
+		}
+		b.clear()
+		b.clear() // once is enough
+		b.finish(nil)
+		lines := strings.Split(out.String(), "\r\x1b[K")
+		if len(lines) != len(seen)+3 || lines[0] != "" || lines[len(seen)+1] != "" {
+			t.Fatalf("%d columns: %d lines: %q", columns, len(lines), lines)
+		}
+		percent, bytesRead := -1, -1.0
+		for _, line := range lines[1:] {
+			if line == "" {
+				continue
+			}
+			if len(strings.TrimSpace(line)) >= columns {
+				t.Errorf("%d columns: %d in %q", columns, len(line), line)
+			}
+			m := shown.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+			if m == nil {
+				t.Fatalf("%d columns: %q", columns, line)
+			}
+			if n, _ := strconv.Atoi(m[1]); n < percent {
+				t.Errorf("%d columns: %d %% after %d %%", columns, n, percent)
+			} else {
+				percent = n
+			}
+			if width := len(m[2]) + len(m[3]); width > 0 && len(m[2]) != percent*width/100 {
+				t.Errorf("%d columns: the bar shows something else than the percentage: %q", columns, line)
+			}
+			if r := read.FindStringSubmatch(line); r != nil {
+				n, _ := strconv.ParseFloat(r[1], 64)
+				if n < bytesRead || n > 200 {
+					t.Errorf("%d columns: %v MiB after %v MiB", columns, n, bytesRead)
+				}
+				bytesRead = n
+				if want := int(n / 200 / (1 + workflows.WriteShare + workflows.PublishShare) * 100); percent != want {
+					t.Errorf("%d columns: %d %% with %v of 200 MiB read, want %d %%", columns, percent, n, want)
+				}
+			}
+		}
+		if percent != 100 || !strings.HasSuffix(out.String(), "done\n") {
+			t.Errorf("%d columns: ends with %q", columns, lines[len(lines)-1])
+		}
+	}
+}
+
+func TestFailedTaskLeavesNoBar(t *testing.T) {
+	var out bytes.Buffer
+	b := &ingestBar{bar: &bar{terminal: &out, columns: func() int { return 80 }}}
+	b.update(stages()[2], time.Now())
+	b.finish(errors.New("refused"))
+	if !strings.HasSuffix(out.String(), "\r\x1b[K") || strings.Contains(out.String(), "100 %") {
+		t.Errorf("%q", out.String())
 	}
 }
 

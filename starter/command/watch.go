@@ -67,8 +67,8 @@ workflow succeeds and 1 if it fails.`,
 // watchIngest shows the progress of an ingest until it ends, and prints its result.
 func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, cancel bool) error {
 	var res workflows.IngestResult
-	bar := newBar(cmd.ErrOrStderr(), g.json)
-	waits := newWaitLog(cmd.ErrOrStderr(), bar, c, run)
+	bar := newIngestBar(cmd.ErrOrStderr(), g.json)
+	waits := newWaitLog(cmd.ErrOrStderr(), bar.bar, c, run)
 	err := await(cmd, run, &res, cancel, c, func(ctx context.Context) {
 		publisher := ""
 		if p, ok := progress(ctx, c, run); ok {
@@ -77,7 +77,7 @@ func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.Work
 		}
 		waits.update(ctx, publisher)
 	})
-	bar.finish()
+	bar.finish(err)
 	if err != nil {
 		return err
 	}

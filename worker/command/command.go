@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -92,20 +91,6 @@ pools of the process together, as many steps run at once as --memory-limit allow
 	return cmd
 }
 
-// checkParent rejects a local lake whose parent folder does not exist, because the path is mistyped
-// or a file system is not mounted.
-func checkParent(lakeURL string) error {
-	u, err := url.Parse(lakeURL)
-	if err != nil || u.Scheme != "file" {
-		return nil //nolint:nilerr // blob.Open reports a bad URL
-	}
-	parent := filepath.Dir(filepath.FromSlash(u.Path))
-	if _, err := os.Stat(parent); err != nil {
-		return cli.Usagef("no lake at %s, and its parent folder is missing; check --lake and mounts: %w", lakeURL, err)
-	}
-	return nil
-}
-
 func run(ctx context.Context, o options, stderr io.Writer) error {
 	lakeURL, err := cli.LakeURL(o.lake)
 	if err != nil {
@@ -129,7 +114,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		processors.Use(runtime.GOMAXPROCS(0))
 	}
 	memory := limitMemory(o.memory, slices.Contains(o.pools, activities.PoolControl))
-	if err := checkParent(lakeURL); err != nil {
+	if err := cli.CheckLakeParent(lakeURL); err != nil {
 		return err
 	}
 	opened, err := blob.Open(ctx, lakeURL)

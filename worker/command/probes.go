@@ -31,8 +31,10 @@ import (
 const (
 	// probeTimeout is how long Temporal and the store may take to answer a probe.
 	probeTimeout = 3 * time.Second
-	// probeEvery is how long the answers are kept, so that frequent probes cost little.
+	// probeEvery is how long the answers are kept, so that frequent probes cost little. Those of a
+	// worker that is not ready are kept for probeStart, as it is soon.
 	probeEvery = 5 * time.Second
+	probeStart = 200 * time.Millisecond
 	// pollerGone is how long after its last poll a poller counts as gone. A poll takes up to 70
 	// seconds if there is no work.
 	pollerGone = 150 * time.Second
@@ -78,7 +80,7 @@ func (p *probes) started(polling map[string]string) {
 	p.polling = polling
 }
 
-// look returns the state of at most probeEvery ago.
+// look returns the state of at most probeEvery ago, or probeStart if the worker was not ready.
 func (p *probes) look(ctx context.Context) state {
 	if p.draining.Load() {
 		return state{reasons: []string{"the worker stops and takes no more steps"}}
@@ -88,7 +90,11 @@ func (p *probes) look(ctx context.Context) state {
 	p.mu.Unlock()
 	p.looking.Lock()
 	defer p.looking.Unlock()
-	if p.last.pools == len(polling) && time.Since(p.last.at) < probeEvery {
+	keep := probeEvery
+	if len(p.last.reasons) > 0 {
+		keep = probeStart
+	}
+	if p.last.pools == len(polling) && time.Since(p.last.at) < keep {
 		return p.last
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)

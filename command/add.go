@@ -1,0 +1,83 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/supervise"
+	starter "github.com/urlake/urlake/starter/command"
+)
+
+func addCommand() *cobra.Command {
+	var stateRoot string
+	var cmd *cobra.Command
+	cmd = starter.Add(func(ctx context.Context, lakeURL string, inputs []string) (starter.Running, error) {
+		return runFor(ctx, cmd, stateRoot, lakeURL)
+	})
+	stateFlag(cmd, &stateRoot)
+	return cmd
+}
+
+// runFor returns what runs for a lake, and sets TEMPORAL_ADDRESS. If nothing does, it starts
+// Temporal and a worker.
+func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) (starter.Running, error) {
+	nothing := starter.Running{Stop: func() error { return nil }}
+	if temporalSet() {
+		return nothing, nil
+	}
+	if err := cli.CheckLakeParent(lakeURL); err != nil {
+		return nothing, err
+	}
+	state, err := supervise.StateOf(stateRoot, lakeURL)
+	if err != nil {
+		return nothing, err
+	}
+	var found supervise.Running
+	isUp := errors.New("up runs")
+	waited := false
+	claim, err := state.Claim(ctx, func(r supervise.Running) error {
+		if r.Command == "up" {
+			found = r
+			return isUp
+		}
+		if !waited {
+			cli.Fprintf(cmd.ErrOrStderr(), "Waiting for urlake %s (process %d), which works on this lake.\n", r.Command, r.PID)
+			waited = true
+		}
+		return nil
+	})
+	if errors.Is(err, isUp) {
+		nothing.Page = found.Page
+		return nothing, os.Setenv("TEMPORAL_ADDRESS", found.Temporal)
+	}
+	if err != nil {
+		return nothing, err
+	}
+	release := func(err error) error { return errors.Join(err, claim.Release()) }
+	s := &services{lake: lakeURL, state: state}
+	file, err := os.Create(filepath.Join(state.Dir, "add.log"))
+	if err != nil {
+		return nothing, release(err)
+	}
+	s.log = supervise.NewLog(cli.Printable(file), "urlake", nameTemporal, nameWorker)
+	if s.temporal.Address, err = supervise.FreeAddress(); err == nil {
+		err = claim.Announce(supervise.Running{Command: "add", Lake: lakeURL, Temporal: s.temporal.Address})
+	}
+	if err == nil {
+		if err = s.start(ctx); err != nil && !errors.Is(err, supervise.ErrNoTemporal) && ctx.Err() == nil {
+			err = fmt.Errorf("%w\n%s", err, strings.Join(s.log.Tail(), "\n"))
+		}
+	}
+	if err != nil {
+		return nothing, release(errors.Join(err, file.Close()))
+	}
+	stop := func() error { return release(errors.Join(s.stop(), file.Close())) }
+	return starter.Running{Stop: stop}, os.Setenv("TEMPORAL_ADDRESS", s.temporal.Address)
+}
