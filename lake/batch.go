@@ -74,6 +74,13 @@ type Input struct {
 	BadTS int64 `json:"bad_ts,omitempty"`
 }
 
+// Unread is an object, or a member of an archive, that an ingest was told to skip, as it cannot be
+// read to its end. Reason says why, and from which position on.
+type Unread struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
 // Batch is the record of one finished ingest. Publishing and repairing an index start from it. It
 // contains no clock and no run, so the same content has the same record and the same key.
 type Batch struct {
@@ -100,6 +107,10 @@ type Batch struct {
 	// ListedRejects is how many of the rejected records Rejects lists, the first ones. It is 0 if
 	// all are listed.
 	ListedRejects int64 `json:"listed_rejects,omitempty"`
+	// Unread are the first of UnreadCount objects and members that were not read to their end.
+	Unread      []Unread `json:"unread,omitempty"`
+	UnreadCount int64    `json:"unread_count,omitempty"`
+	Unwrapped   int64    `json:"unwrapped,omitempty"` // records whose URL was within another
 }
 
 // Encode returns the record's bytes and their digest, which BatchKey takes.

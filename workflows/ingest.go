@@ -150,7 +150,19 @@ type IngestResult struct {
 	RejectsKey    string          `json:"rejects_key,omitempty"`
 	ListedRejects int64           `json:"listed_rejects,omitempty"`
 	Examples      []ingest.Reject `json:"examples,omitempty"`
-	// Notes say what was detected in the inputs, for example which column holds the URL.
+	// WorstFiles are the files, or members of archives, with the most rejects.
+	WorstFiles []ingest.FileRejects `json:"worst_files,omitempty"`
+	// Groups say how the objects were read, by format and columns: the first of GroupCount.
+	Groups     []ingest.Group `json:"groups,omitempty"`
+	GroupCount int            `json:"group_count,omitempty"`
+	// Unread are the first of UnreadCount files and members that skip_unreadable left out, as a
+	// whole or from some position on. The batch record names more.
+	Unread      []lake.Unread `json:"unread,omitempty"`
+	UnreadCount int64         `json:"unread_count,omitempty"`
+	// Unwrapped is how many records were URLs of archives' copies, whose page's URL was taken.
+	Unwrapped int64 `json:"unwrapped,omitempty"`
+	// Notes say what was detected in the inputs, for example which column holds the URL. A note
+	// names the first object that it is about.
 	Notes     []string `json:"notes,omitempty"`
 	Domains   int64    `json:"domains"`
 	PartBytes int64    `json:"part_bytes"`
@@ -185,7 +197,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	if in.problem != "" && workflow.GetVersion(ctx, "check-input", workflow.DefaultVersion, 1) == 1 {
 		return nil, temporal.NewNonRetryableApplicationError("the input of the ingest: "+in.problem, activities.ErrInput, nil)
 	}
-	if in.Lake == "" || in.Dataset == "" || len(in.Inputs) == 0 {
+	if in.Lake == "" || in.Dataset == "" || len(in.Inputs)+len(in.Manifests) == 0 {
 		return nil, temporal.NewNonRetryableApplicationError("an ingest needs lake, dataset and inputs", activities.ErrInput, nil)
 	}
 	if err := checkQueue(ctx, in.Lake); err != nil {
@@ -460,7 +472,9 @@ func (f *ingestFlow) result(r ingest.FinishResult) *IngestResult {
 		Objects: p.Objects, Bytes: p.BytesTotal,
 		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected),
 		Rejected: p.Rejected, RejectsKey: r.RejectsKey, ListedRejects: r.Listed,
-		Examples: r.Examples, Notes: r.Notes, Domains: f.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current,
+		Examples: r.Examples, WorstFiles: r.Worst, Groups: r.Groups, GroupCount: r.GroupCount,
+		Unread: r.Unread, UnreadCount: r.UnreadCount, Unwrapped: r.Unwrapped, Notes: r.Notes,
+		Domains: f.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current,
 	}
 }
 

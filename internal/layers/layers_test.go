@@ -74,10 +74,17 @@ var allowed = map[string][]string{
 	"lake/ingest/many": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/registry",
 		"lake/seekable",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
+		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader",
+		"lake/raw/text", "lake/raw/unpack", "lake/row", "lake/rowsort", "lake/seekable",
+		"lake/urlnorm",
 	},
-	"lake/manifest": {"lake", "lake/blob", "lake/codec"},
-	"lake/registry": {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
-	"lake/remedy":   {"lake/codec"},
+	"lake/ingest/allow":     {},
+	"lake/ingest/inventory": {"lake/raw", "lake/raw/reader"},
+	"lake/ingest/unwrap":    {},
+	"lake/manifest":         {"lake", "lake/blob", "lake/codec"},
+	"lake/registry":         {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
+	"lake/remedy":           {"lake/codec"},
 
 	"indexbuild/mph": {"lake/codec"},
 	"indexbuild/segment": {
@@ -129,14 +136,15 @@ var allowed = map[string][]string{
 	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
 		"activities", "internal/cli", "internal/dial", "internal/processors",
-		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest", "workflows",
+		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest",
+		"lake/ingest/allow", "workflows",
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
-		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec",
-		"lake/ingest", "lake/ingest/many", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
+		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
+		"lake/ingest/many", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
 		"lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 

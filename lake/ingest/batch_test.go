@@ -131,7 +131,8 @@ func TestFinishReportsGuesses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(f.Notes) != 5 || !strings.Contains(f.Notes[0], `"c0"`) || !strings.Contains(f.Notes[4], `"c4"`) {
+		if len(f.Notes) != 6 || !strings.Contains(f.Notes[0], `/0.csv and 1 more: the URL column is "c0"`) ||
+			!strings.Contains(f.Notes[4], `/8.csv: the URL column is "c4"`) || !strings.Contains(f.Notes[5], "180 have no time") {
 			t.Errorf("notes %q", f.Notes)
 		}
 		if len(f.Examples) != 5 || f.Examples[4] != (ingest.Reject{Object: "file://" + filepath.Join(dir,

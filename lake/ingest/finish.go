@@ -38,10 +38,19 @@ type FinishResult struct {
 	// Current reports that this is the batch's content now. It is false if a run that was
 	// registered later has already finished.
 	Current bool `json:"current"`
-	// Examples are up to maxExamples of the first rejects.
-	Examples []Reject `json:"examples,omitempty"`
-	// Notes say which inputs were not read and what was guessed about the others: up to maxNotes,
-	// without duplicates.
+	// Examples are up to maxExamples of the first rejects, Worst the files with the most rejects.
+	Examples []Reject      `json:"examples,omitempty"`
+	Worst    []FileRejects `json:"worst_files,omitempty"`
+	// Groups say how the objects were read: the first maxGroups of GroupCount.
+	Groups     []Group `json:"groups,omitempty"`
+	GroupCount int     `json:"group_count,omitempty"`
+	// Unread are the first of UnreadCount objects and members of archives that were skipped.
+	Unread      []lake.Unread `json:"unread,omitempty"`
+	UnreadCount int64         `json:"unread_count,omitempty"`
+	// Unwrapped is how many records were URLs of archives' copies.
+	Unwrapped int64 `json:"unwrapped,omitempty"`
+	// Notes say which inputs were not read, and what was guessed about the others. A note names the
+	// first object that it is about.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -120,6 +129,8 @@ func describe(
 		CanonicalForm: p.Rules.CanonicalForm, PublicSuffix: p.Rules.PublicSuffix,
 		Inputs: inputs, Records: m.Records, Rejected: m.Rejected, Domains: domains, Postings: postings,
 	}
+	found := joined(splits)
+	b.Unread, b.UnreadCount, b.Unwrapped = found.Unread, found.UnreadCount, found.Unwrapped
 	for _, t := range merged {
 		b.Rows += t.Rows
 		b.Merged += t.Merged
@@ -147,10 +158,18 @@ func describe(
 	if b.Rejects != nil {
 		out.RejectsKey, out.Listed = b.Rejects.Key, b.ListedRejects
 	}
-	out.Notes = addNotes(out.Notes, p.Notes)
+	out.Worst = worst(splits)
+	out.Groups, out.GroupCount = found.Groups[:min(len(found.Groups), maxGroups)], len(found.Groups)
+	out.Unread, out.UnreadCount = found.Unread[:min(len(found.Unread), maxShownUnread)], found.UnreadCount
+	out.Unwrapped = found.Unwrapped
+	out.Notes = append(slices.Clone(p.Notes), found.notes(b.Merged)...)
 	for _, s := range splits {
 		out.Examples = append(out.Examples, s.First[:min(len(s.First), maxExamples-len(out.Examples))]...)
-		out.Notes = addNotes(out.Notes, s.Notes)
+		for _, note := range s.Notes {
+			if len(out.Notes) < maxNotes && !slices.Contains(out.Notes, note) {
+				out.Notes = append(out.Notes, note)
+			}
+		}
 	}
 	return out, record, nil
 }
@@ -180,6 +199,11 @@ func join(run string, splits []splitRecord) ([]lake.Input, error) {
 				last.BadTS += o.BadTS
 			}
 			o.before = lines
+			for k := range o.Worst {
+				if f := &o.Worst[k].First; f.Line > 0 && f.Offset >= 0 {
+					f.Line += lines
+				}
+			}
 			lines += o.Lines
 			if to = 0; o.Range != nil {
 				to = o.Range.To

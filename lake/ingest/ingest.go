@@ -48,9 +48,9 @@
 //	shuffle/{split}/{n}-{arena}  shuffle files (package lake); arena is the size in hexadecimal of
 //	                             the memory for rows, so that workers of different sizes do not mix
 //	                             files
-//	rejects/{split}              frame file, JSON lines {"object","line","offset","reason"} of the
-//	                             first rejects in input order; in a range, lines count from its
-//	                             first until Finish knows how many lines are before it
+//	rejects/{split}              frame file, JSON lines {"object","line","offset","reason","value"}
+//	                             of the first rejects in input order; in a range, lines count from
+//	                             its first until Finish knows how many lines are before it
 //	merge.json                   sealed result of PlanMerge
 //	merging/{task}/…             sorted runs (package lake) of a task larger than memory
 //	merged/{task}.json           sealed result of Merge: counts, parts, postings object
@@ -160,6 +160,10 @@ type Spec struct {
 	// prefixes, names that start with . or _ are skipped, as other data tools do, unless Include
 	// names them.
 	Inputs []string `json:"inputs"`
+	// Manifests list further inputs, spelt as one of Inputs: each is a manifest.json of S3
+	// Inventory, whose objects must still have the size and the ETag of the report when they are
+	// read, or text with an input a line.
+	Manifests []string `json:"manifests,omitempty"`
 
 	// Deadline is how long the ingest may take in all, waiting for the store, for workers and for
 	// the publisher included: a duration such as "36h" or "7d". It is DefaultDeadline if empty.
@@ -183,6 +187,14 @@ type Spec struct {
 	SizeField string   `json:"size_field,omitempty"`
 	Extras    []string `json:"extras,omitempty"`
 	MaxLine   int      `json:"max_line,omitempty"`
+
+	// SkipUnreadable leaves out objects, and members of archives, that are in no known format or
+	// hold no records, and the rest of those that are damaged. The batch record names them. Without
+	// it the first of them fails the ingest.
+	SkipUnreadable bool `json:"skip_unreadable,omitempty"`
+	// Unwrap takes the page's URL from the URL of an archive's copy (package unwrap), and the time
+	// of the copy if the record has no other.
+	Unwrap bool `json:"unwrap,omitempty"`
 
 	// KeepRaw also stores a record's original URL, without user info, if the canonical form
 	// differs.
@@ -226,7 +238,7 @@ type Progress struct {
 // progress and checks its context.
 const progressEvery = 4096
 
-// Reject is a record that was left out: its location and the reason, never its text.
+// Reject is a record that was left out: its location and the reason, never its URL.
 type Reject struct {
 	// Object is the URL of the object without credentials, followed by the member's name in an
 	// archive.
@@ -237,6 +249,9 @@ type Reject struct {
 	Offset int64 `json:"offset"`
 	// Reason is one of raw.Reasons, a urlnorm.Reason, or RowTooLarge.
 	Reason string `json:"reason"`
+	// Value is what stands in the column of the time, for raw.BadTS: the beginning of it, and
+	// nothing if it may be a URL.
+	Value string `json:"value,omitempty"`
 }
 
 // maxText is how many bytes of a name, a note or a reason are in results and errors. Members of
@@ -254,7 +269,11 @@ func shortened(text string) string {
 }
 
 func (r Reject) String() string {
-	return fmt.Sprintf("%s%s: %s", r.Object, location(r.Line, r.Offset), r.Reason)
+	reason := r.Reason
+	if r.Value != "" {
+		reason += fmt.Sprintf(" %q", r.Value)
+	}
+	return fmt.Sprintf("%s%s: %s", r.Object, location(r.Line, r.Offset), reason)
 }
 
 // location says where in an object something is, as far as that is known.

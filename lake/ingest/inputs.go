@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest/allow"
 	"github.com/urlake/urlake/lake/raw"
 )
 
@@ -47,26 +48,36 @@ type inputs struct {
 	large sync.Mutex // held while an object is inspected that may take much memory
 }
 
+// ofSpec lists the objects that the inputs and manifests of a spec stand for, as expand does.
+func (in *inputs) ofSpec(ctx context.Context, spec *Spec, sel *selection, limit int) ([]object, error) {
+	all := &found{limit: limit}
+	for _, m := range spec.Manifests {
+		err := in.list(ctx, m, sel, all)
+		if errors.Is(err, errTooMany) {
+			err = tooMany(m, limit)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return in.expandTo(ctx, spec.Inputs, sel, all)
+}
+
 // expand lists the objects that patterns stand for and sel selects, sorted by name and without
 // duplicates, so that the result does not depend on the order of the patterns or their overlap.
 // Listing ends with an error at the first object beyond limit.
 func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection, limit int) ([]object, error) {
-	all := &found{limit: limit}
+	return in.expandTo(ctx, patterns, sel, &found{limit: limit})
+}
+
+func (in *inputs) expandTo(ctx context.Context, patterns []string, sel *selection, all *found) ([]object, error) {
 	for _, p := range patterns {
-		hidden, unwanted, before := sel.hidden.n, sel.unwanted.n, len(all.objects)
-		err := in.find(ctx, p, sel, all)
-		switch {
-		case errors.Is(err, errTooMany):
-			return nil, &InputError{Object: p,
-				Reason: fmt.Sprintf("more than %d objects in one batch; pack them, or make several batches", limit)}
-		case err != nil:
+		err := in.findSome(ctx, p, sel, all)
+		if errors.Is(err, errTooMany) {
+			err = tooMany(p, all.limit)
+		}
+		if err != nil {
 			return nil, err
-		case len(all.objects) > before || sel.unwanted.n > unwanted:
-		case sel.hidden.n > hidden:
-			return nil, &InputError{Object: p,
-				Reason: "there is nothing but names that begin with . or _; --include reads those it names"}
-		default:
-			return nil, &InputError{Object: p, Reason: "there is nothing there"}
 		}
 	}
 	if len(all.objects) == 0 {
@@ -75,6 +86,27 @@ func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection,
 	}
 	slices.SortFunc(all.objects, func(a, b object) int { return strings.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(all.objects, func(a, b object) bool { return a.Name == b.Name }), nil
+}
+
+func tooMany(pattern string, limit int) error {
+	return &InputError{Object: pattern,
+		Reason: fmt.Sprintf("more than %d objects in one batch; pack them, or make several batches", limit)}
+}
+
+// findSome is find of at least one object.
+func (in *inputs) findSome(ctx context.Context, pattern string, sel *selection, all *found) error {
+	hidden, unwanted, before := sel.hidden.n, sel.unwanted.n, len(all.objects)
+	err := in.find(ctx, pattern, sel, all)
+	switch {
+	case err != nil:
+		return err
+	case len(all.objects) > before || sel.unwanted.n > unwanted:
+		return nil
+	case sel.hidden.n > hidden:
+		return &InputError{Object: pattern,
+			Reason: "there is nothing but names that begin with . or _; --include reads those it names"}
+	}
+	return &InputError{Object: pattern, Reason: "there is nothing there"}
 }
 
 // found collects up to limit objects.
@@ -106,13 +138,13 @@ func (in *inputs) find(ctx context.Context, pattern string, sel *selection, all 
 	scheme, rest, ok := strings.Cut(pattern, "://")
 	switch {
 	case !ok:
-		return findFiles(pattern, sel, all)
+		return findFiles(ctx, pattern, sel, all)
 	case scheme == "file":
 		name, err := pathOf(pattern)
 		if err != nil {
 			return err
 		}
-		return findFiles(name, sel, all)
+		return findFiles(ctx, name, sel, all)
 	case scheme == "s3":
 		bucket, key, _ := strings.Cut(rest, "/")
 		return in.findKeys(ctx, bucket, key, sel, all)
@@ -135,21 +167,26 @@ func fileURL(name string) string {
 }
 
 // findFiles adds a file, the matches of a glob, or the files below a folder.
-func findFiles(pattern string, sel *selection, all *found) error {
+func findFiles(ctx context.Context, pattern string, sel *selection, all *found) error {
 	if !filepath.IsAbs(pattern) {
 		return &InputError{Object: pattern, Reason: "want an absolute path: workers run in other folders"}
 	}
 	pattern = filepath.Clean(pattern)
 	matches := []string{pattern}
-	if _, err := os.Stat(pattern); err != nil {
+	allowed := allow.Of(ctx)
+	if _, err := allowed.Stat(pattern); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) || !strings.ContainsAny(pattern, `*?[`) {
 			return fileError(pattern, err)
 		}
-		if matches, err = filepath.Glob(pattern); err != nil {
+		matches, err = allowed.Glob(pattern)
+		switch {
+		case errors.Is(err, allow.ErrRefused):
+			return fileError(pattern, err)
+		case err != nil:
 			return &InputError{Object: pattern, Reason: "not a glob", Err: err}
 		}
 	}
-	w := walker{sel: sel, all: all}
+	w := walker{sel: sel, all: all, allowed: allowed}
 	for _, m := range matches {
 		w.root = m
 		if err := w.walk(m, nil, nil); err != nil {
@@ -161,15 +198,16 @@ func findFiles(pattern string, sel *selection, all *found) error {
 
 // walker lists the files below a folder.
 type walker struct {
-	sel  *selection
-	root string
-	all  *found
+	sel     *selection
+	root    string
+	all     *found
+	allowed *allow.Inputs
 }
 
 // walk adds a file, or all files below a folder. names is the path to it from the root. Symbolic
 // links are followed, except to the folders in above, which are those on the way here.
 func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
-	info, err := os.Stat(name)
+	info, err := w.allowed.Stat(name)
 	if err != nil {
 		return fileError(name, err)
 	}
@@ -191,7 +229,7 @@ func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 	if slices.ContainsFunc(above, func(a fs.FileInfo) bool { return os.SameFile(a, info) }) {
 		return nil
 	}
-	entries, err := os.ReadDir(name)
+	entries, err := w.allowed.ReadDir(name)
 	if err != nil {
 		return fileError(name, err)
 	}
@@ -215,8 +253,9 @@ func fileTag(info fs.FileInfo) string {
 
 // fileError makes an *InputError of an error that does not go away when the step is repeated.
 func fileError(name string, err error) error {
-	var reason string
+	reason := allow.Reason(err)
 	switch {
+	case reason != "":
 	case errors.Is(err, fs.ErrNotExist):
 		reason = "no such file or folder"
 	case errors.Is(err, fs.ErrPermission):
@@ -254,7 +293,8 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 	if err != nil {
 		return err
 	}
-	if key != "" && !strings.HasSuffix(key, "/") {
+	allowed := allow.Of(ctx)
+	if key != "" && !strings.HasSuffix(key, "/") && allowed.Key(bucket, key) == nil {
 		info, err := store.Stat(ctx, key)
 		if err == nil {
 			if dir, base := path.Split(key); !sel.wants(name+dir, []string{base}, false) {
@@ -274,6 +314,9 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 		}
 	} else if key != "" && !strings.HasSuffix(key, "/") {
 		prefix = key + "/"
+	}
+	if err := allowed.List(bucket, prefix); err != nil {
+		return in.keyError(name+key, err)
 	}
 	for info, err := range store.List(ctx, prefix) {
 		if err != nil {
@@ -297,6 +340,8 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 // keyError makes an *InputError of an error that does not go away when the step is repeated.
 func (in *inputs) keyError(name string, err error) error {
 	switch {
+	case errors.Is(err, allow.ErrRefused):
+		return &InputError{Object: name, Reason: allow.Reason(err), Err: err}
 	case errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrInvalidKey):
 		return &InputError{Object: name, Reason: "no such object", Err: err}
 	case in.planning && errors.Is(err, blob.ErrDenied) && !errors.Is(err, blob.ErrCredentials):
@@ -308,7 +353,7 @@ func (in *inputs) keyError(name string, err error) error {
 
 // errChanged returns the error of an object that has changed since it was planned.
 func (o object) errChanged() error {
-	return &InputError{Object: o.Name, Reason: "the object was changed since the run was planned"}
+	return &InputError{Object: o.Name, Reason: "the object was changed since it was listed for this run"}
 }
 
 // member returns the full name of a member of an archive, in the form of the object's name.
@@ -412,10 +457,14 @@ func (in *inputs) open(ctx context.Context, o object, off int64) (*rawObject, er
 			return nil, err
 		}
 	}
+	allowed := allow.Of(ctx)
 	if strings.HasPrefix(o.Name, "file:") {
-		return openFile(o, off)
+		return openFile(allowed, o, off)
 	}
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(o.Name, "s3://"), "/")
+	if err := allowed.Key(bucket, key); err != nil {
+		return nil, in.keyError(o.Name, err)
+	}
 	store, err := in.bucket(ctx, bucket)
 	if err != nil {
 		return nil, err
@@ -472,12 +521,12 @@ func (l *readLater) Close() error {
 	return l.r.Close()
 }
 
-func openFile(o object, off int64) (*rawObject, error) {
+func openFile(allowed *allow.Inputs, o object, off int64) (*rawObject, error) {
 	name, err := pathOf(o.Name)
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(name)
+	f, err := allowed.Open(name)
 	if err != nil {
 		return nil, fileError(name, err)
 	}

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/urlake/urlake/lake/ingest/allow"
 )
 
 // Object is an object to read: its URL, its stored size, and its ETag.
@@ -23,8 +24,8 @@ type Listed struct {
 	Below []string
 }
 
-// ListInputs lists the objects that the inputs of a Spec stand for, input by input. An object that
-// two inputs have is listed twice. notes tell which objects are not read. limit is the most objects
+// ListInputs lists the objects that the inputs of a Spec stand for, input by input; what a manifest
+// lists are inputs themselves. An object that two inputs have is listed twice. notes tell which objects are not read. limit is the most objects
 // that are listed.
 func ListInputs(ctx context.Context, spec *Spec, limit int) (all []Listed, notes []string, err error) {
 	sel, err := newSelection(spec.Include, spec.Exclude)
@@ -32,8 +33,22 @@ func ListInputs(ctx context.Context, spec *Spec, limit int) (all []Listed, notes
 		return nil, nil, err
 	}
 	in := inputs{planning: true}
+	for _, m := range spec.Manifests {
+		more := &found{limit: limit - len(all)}
+		err := in.list(ctx, m, sel, more)
+		if errors.Is(err, errTooMany) {
+			err = tooMany(m, limit)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, o := range more.objects {
+			all = append(all, Listed{Object: o, Input: o.Name})
+		}
+	}
+	allowed := allow.Of(ctx)
 	for _, pattern := range spec.Inputs {
-		roots, err := matches(pattern)
+		roots, err := matches(allowed, pattern)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -59,14 +74,14 @@ func ListInputs(ctx context.Context, spec *Spec, limit int) (all []Listed, notes
 }
 
 // matches returns what a glob of local files matches, and any other input as it is.
-func matches(pattern string) ([]string, error) {
+func matches(allowed *allow.Inputs, pattern string) ([]string, error) {
 	if strings.Contains(pattern, "://") || !strings.ContainsAny(pattern, `*?[`) || !filepath.IsAbs(pattern) {
 		return []string{pattern}, nil
 	}
-	if _, err := os.Stat(pattern); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := allowed.Stat(pattern); !errors.Is(err, fs.ErrNotExist) {
 		return []string{pattern}, nil // a name that looks like a glob
 	}
-	found, err := filepath.Glob(pattern)
+	found, err := allowed.Glob(pattern)
 	if err != nil || len(found) == 0 {
 		return []string{pattern}, nil //nolint:nilerr // the listing reports it
 	}

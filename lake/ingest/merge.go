@@ -86,7 +86,6 @@ func planMerge(ctx context.Context, store blob.Store, run string, lim limits) (M
 func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) {
 	m := mergePlan{MergeSummary: MergeSummary{Rejected: map[string]int64{}}}
 	var parts [row.Partitions]partition
-	var first []Reject
 	for i, s := range splits {
 		m.Records += s.Records
 		m.Kept += s.Kept
@@ -94,7 +93,6 @@ func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) 
 			m.Rejected[reason] += n
 		}
 		m.Shuffled = append(m.Shuffled, s.Shuffled...)
-		first = append(first, s.First[:min(len(s.First), firstRejects-len(first))]...)
 		for _, q := range s.Partitions {
 			if q.Partition < 0 || q.Partition >= row.Partitions {
 				return mergePlan{}, codec.Corrupt(splitKey(p.Run, i), "partitions", -1, "a partition", q.Partition)
@@ -103,7 +101,7 @@ func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) 
 			parts[q.Partition].KeyBytes += q.KeyBytes
 		}
 	}
-	if err := refuse(&p.Spec, m.MergeSummary, first); err != nil {
+	if err := refuse(p, m.MergeSummary, splits); err != nil {
 		return mergePlan{}, err
 	}
 	m.Width, m.TaskList = planTasks(parts, lim)
@@ -112,16 +110,25 @@ func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) 
 }
 
 // refuse returns an error for a batch that must not be published.
-func refuse(spec *Spec, m MergeSummary, first []Reject) error {
+func refuse(p *plan, m MergeSummary, splits []splitRecord) error {
+	spec := &p.Spec
 	rejected := m.Records - m.Kept
-	e := &InputError{Rejects: first}
-	if len(first) > 0 {
-		e.Object, e.Line, e.Offset = first[0].Object, first[0].Line, first[0].Offset
+	e := &InputError{}
+	for _, s := range splits {
+		e.Rejects = append(e.Rejects, s.First[:min(len(s.First), firstRejects-len(e.Rejects))]...)
+	}
+	if len(e.Rejects) > 0 {
+		first := e.Rejects[0]
+		e.Object, e.Line, e.Offset = first.Object, first.Line, first.Offset
 	}
 	limit := spec.maxRejectRate()
 	switch {
 	case m.Records == 0:
 		e.Reason = "the inputs hold no records"
+		if found := joined(splits); found.UnreadCount > 0 {
+			e.Reason += fmt.Sprintf("; %d files cannot be read, the first is %s: %s", found.UnreadCount, found.Unread[0].Name,
+				found.Unread[0].Reason)
+		}
 	case m.Kept == 0:
 		e.Reason = fmt.Sprintf("none of %d records could be kept (%s)", m.Records, reasons(m.Rejected))
 		if spec.URLColumn != "" && m.Rejected[raw.NoURL] == m.Records {
@@ -132,6 +139,10 @@ func refuse(spec *Spec, m MergeSummary, first []Reject) error {
 			rejected, m.Records, reasons(m.Rejected), limit)
 	default:
 		return nil
+	}
+	// In a batch of many files, mostly one of them is at fault.
+	if files := worst(splits); p.Objects > 1 && len(files) > 0 || len(files) > 1 {
+		e.Reason += "; the most in " + files[0].String()
 	}
 	return e
 }

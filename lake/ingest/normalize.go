@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"unicode/utf8"
 	"unsafe"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest/unwrap"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/raw"
@@ -51,7 +53,9 @@ type splitRecord struct {
 	Shuffled   []rowsort.ShuffleFile `json:"shuffled"`
 	Rejects    *lake.FrameObject     `json:"reject_list,omitempty"`
 	First      []Reject              `json:"first_rejects,omitempty"`
-	Notes      []string              `json:"notes,omitempty"`
+	Findings   findings              `json:"findings,omitzero"`
+	// Notes are those of builds that did not name their objects.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // pieceRecord is the result of one object or range. The rejects of a range of text count lines from
@@ -61,8 +65,11 @@ type pieceRecord struct {
 	Range *raw.Range `json:"range,omitempty"`
 	// Lines is the number of lines of the range.
 	Lines int64 `json:"lines,omitempty"`
+	// Worst are the rejects of the object, or of those members of an archive that have the most.
+	Worst []FileRejects `json:"worst,omitempty"`
 
 	before int64 // lines of the object before the range; set by join
+	list   bool  // it has nothing but URLs
 }
 
 // partition counts the rows of one partition and the bytes of their keys.
@@ -72,12 +79,8 @@ type partition struct {
 	KeyBytes  int64 `json:"key_bytes"`
 }
 
-const (
-	// firstRejects is how many rejects an error names.
-	firstRejects = 3
-	// maxExamples and maxNotes are how many rejects and notes FinishResult names.
-	maxExamples, maxNotes = 5, 5
-)
+// firstRejects is how many rejects an error names.
+const firstRejects = 3
 
 // Normalize reads the objects of one split and writes their rows by partition, and a list of the
 // records that are rejected. postings is as for Merge. progress may be nil; it is called from the
@@ -182,7 +185,7 @@ type normalizer struct {
 	// a record of a known origin needs its number alone.
 	firstHost uint32
 
-	records [recordBatch]raw.Record
+	scratch [recordBatch]raw.Record
 	lines   [recordBatch]text.Position
 	urls    [recordBatch][]byte
 	parsed  [recordBatch]urlnorm.Parsed
@@ -195,6 +198,11 @@ type normalizer struct {
 	out                splitRecord
 	rawURL             []byte
 	url                []byte
+
+	object FileRejects // the current object or range
+	// member is the current member of an archive.
+	member     FileRejects
+	memberName string
 }
 
 // piece reads one object, or a range of it.
@@ -238,15 +246,93 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 		r, err = reader.New(src, o.Name, n.plan.Spec.rawOptions())
 	}
 	if err != nil {
-		return inputError(o, err)
+		in.Format = unreadFormat
+		return n.skip(o, src, inputError(o, err))
 	}
-	in.Format = formatOf(r.Plan())
-	list := r.IsList()
+	in.Format, in.list = formatOf(r.Plan()), !canHaveTime(r.Plan())
+	n.object, n.member = FileRejects{Object: shortened(o.Name)}, FileRejects{}
+	if err := n.records(p, in, r, start, from); err != nil {
+		if err := n.skip(o, src, err); err != nil {
+			return err
+		}
+	}
+	n.endMember(in)
+	in.Records += n.progress.Records - records
+	in.BadTS = r.Counts().BadTS
+	if p.Range == nil || p.Range.From == 0 {
+		n.out.Findings.chose(choiceOf(r.Plan()), o.Name, o.Bytes)
+		n.out.Findings.note(o.Name, r.Notes()...)
+	}
+	n.unreadMembers(o, r)
+	if in.Rejects > 0 && len(in.Worst) == 0 {
+		in.Worst = []FileRejects{n.object}
+		in.Worst[0].Records = in.Records
+	}
+	if p.Range != nil {
+		in.Lines = r.Lines()
+	}
+	return src.check()
+}
+
+// canHaveTime reports whether objects of a plan may have a time beside the URL.
+func canHaveTime(p raw.Plan) bool {
+	switch p.Format {
+	case raw.Lines:
+		return false
+	case raw.CSV, raw.TSV:
+		return len(p.Columns) != 1
+	case raw.JSON, raw.JSONLines:
+		return p.URL.Name != ""
+	}
+	return true
+}
+
+// unreadFormat is the format of an object that was skipped.
+const unreadFormat = "unreadable"
+
+// skip notes that an object is not read, or not from the position of err on, if the Spec says so
+// and the object's content is at fault. What was read of it stays. Otherwise it returns err.
+func (n *normalizer) skip(o object, src *rawObject, err error) error {
+	if !skips(&n.plan.Spec, err) {
+		return err
+	}
+	if err := src.check(); err != nil {
+		return err // it was changed while it was read
+	}
+	var e *InputError
+	errors.As(err, &e)
+	n.out.Findings.unread(1, lake.Unread{Name: e.Object, Reason: positioned(e.Line, e.Offset, e.Reason)})
+	return nil
+}
+
+// positioned puts a position, if there is one, before a reason.
+func positioned(line, offset int64, reason string) string {
+	if line == 0 && offset <= 0 {
+		return reason
+	}
+	return strings.TrimSpace(location(line, offset)) + ": " + reason
+}
+
+// unreadMembers notes the members of an archive that its reader has skipped.
+func (n *normalizer) unreadMembers(o object, r *reader.Reader) {
+	first, all := r.Unread()
+	for _, u := range first {
+		n.out.Findings.unread(0, lake.Unread{Name: shortened(o.member(u.Member)),
+			Reason: shortened(positioned(u.Line, u.Offset, u.Reason))})
+	}
+	n.out.Findings.unread(all)
+}
+
+// records reads all records of an object or range.
+func (n *normalizer) records(p *piece, in *pieceRecord, r *reader.Reader, start, from int64) error {
+	list := r.IsList() && !n.plan.Spec.Unwrap
+	sample := p.Range == nil || p.Range.From == 0
 	for {
 		before := n.progress.Records
 		var read int
 		var rej *raw.Reject
-		records := n.records[:]
+		var err error
+		records := n.scratch[:]
 		if list {
 			read, rej, err = r.NextURLs(n.urls[:], n.lines[:])
 			records = nil
@@ -257,16 +343,24 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 			}
 		}
 		if err == io.EOF {
-			break
+			return nil
 		}
 		if err != nil {
-			return inputError(o, err)
+			return inputError(p.object, err)
+		}
+		if sample && read > 0 {
+			n.noteWrapped(p.Name, n.urls[:read])
+			sample = false
+		}
+		if n.plan.Spec.Unwrap {
+			n.unwrap(records[:read])
 		}
 		if err := n.batch(&p.object, in, records, read); err != nil {
 			return err
 		}
 		if rej != nil {
 			n.progress.Records++
+			n.count(in, &p.object, rej.Member)
 			if err := n.reject(&p.object, in, rej); err != nil {
 				return err
 			}
@@ -278,23 +372,50 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 			}
 		}
 	}
-	in.Records += n.progress.Records - records
-	in.BadTS = r.Counts().BadTS
-	n.out.Notes = addNotes(n.out.Notes, r.Notes())
-	if p.Range != nil {
-		in.Lines = r.Lines()
-	}
-	return src.check()
 }
 
-// addNotes appends new notes, up to maxNotes in all.
-func addNotes(notes, more []string) []string {
-	for _, s := range more {
-		if s = shortened(s); len(notes) < maxNotes && !slices.Contains(notes, s) {
-			notes = append(notes, s)
+// unwrap takes the URLs of pages from those of archives' copies.
+func (n *normalizer) unwrap(records []raw.Record) {
+	for i := range records {
+		if page, ok := unwrapped(&records[i]); ok {
+			n.urls[i] = page
+			n.out.Findings.Unwrapped++
 		}
 	}
-	return notes
+}
+
+// unwrapped returns the page's URL if a record's URL is that of an archive's copy, and gives the
+// record the time of the copy if it has none.
+func unwrapped(rec *raw.Record) (page []byte, ok bool) {
+	page, ms, hasTime, ok := unwrap.URL(rec.URL)
+	if ok && hasTime && !rec.HasTS {
+		rec.TS, rec.HasTS = ms, true
+	}
+	return page, ok
+}
+
+// noteWrapped notes that most of an object's first URLs wrap others, if nothing unwraps them.
+func (n *normalizer) noteWrapped(name string, urls [][]byte) {
+	if n.plan.Spec.Unwrap {
+		return
+	}
+	if mostlyWrapped(urls) {
+		n.out.Findings.note(name, wrappedNote)
+	}
+}
+
+// wrappedNote is the note of an object with such URLs.
+const wrappedNote = "most of its first URLs are those of an archive's copies, which hold the page's URL; --unwrap takes that"
+
+// mostlyWrapped reports whether most URLs wrap others.
+func mostlyWrapped(urls [][]byte) bool {
+	found := 0
+	for _, u := range urls {
+		if _, _, _, ok := unwrap.URL(u); ok {
+			found++
+		}
+	}
+	return found*2 > len(urls)
 }
 
 // formatOf returns the name of a format in batch records.
@@ -358,6 +479,7 @@ func (n *normalizer) batch(o *object, in *pieceRecord, records []raw.Record, url
 // addRecord adds a record as a row or as a reject.
 func (n *normalizer) addRecord(o *object, in *pieceRecord, rec *raw.Record, p *urlnorm.Parsed) error {
 	n.progress.Records++
+	n.count(in, o, rec.Member)
 	var reason string
 	if p.Reject != nil {
 		reason = string(p.Reject.Reason)
@@ -368,6 +490,12 @@ func (n *normalizer) addRecord(o *object, in *pieceRecord, rec *raw.Record, p *u
 		}
 	}
 	if reason == "" {
+		if !rec.HasTS && !in.list {
+			f := &n.out.Findings
+			if f.Untimed++; f.UntimedIn == "" {
+				f.UntimedIn = shortened(o.Name)
+			}
+		}
 		return nil
 	}
 	return n.reject(o, in, &raw.Reject{Member: rec.Member, Line: rec.Line, Offset: rec.Offset, Reason: reason})
@@ -457,8 +585,9 @@ func (n *normalizer) shuffle() error {
 // reject counts a rejected record, and lists it if the list is not full. It returns an *InputError
 // if the split has so many rejects that reading on is in vain.
 func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
-	r := Reject{Object: o.member(rej.Member), Line: rej.Line, Offset: rej.Offset, Reason: rej.Reason}
+	r := Reject{Object: o.member(rej.Member), Line: rej.Line, Offset: rej.Offset, Reason: rej.Reason, Value: rej.Value}
 	in.Rejects++
+	n.tally(r, rej.Member)
 	n.progress.Rejected++
 	n.out.Rejected[r.Reason]++
 	if len(n.out.First) < maxExamples {
@@ -481,6 +610,41 @@ func (n *normalizer) reject(o *object, in *pieceRecord, rej *raw.Reject) error {
 		}
 	}
 	return n.rejects.add(r)
+}
+
+// count counts a record of an archive's member.
+func (n *normalizer) count(in *pieceRecord, o *object, member string) {
+	if member == "" {
+		return
+	}
+	if n.memberName != member {
+		n.endMember(in)
+		n.memberName = member
+		n.member = FileRejects{Object: shortened(o.member(member))}
+	}
+	n.member.Records++
+}
+
+// endMember keeps the rejects of the current member if they are among the most.
+func (n *normalizer) endMember(in *pieceRecord) {
+	if len(n.member.Rejected) > 0 {
+		in.Worst = worstOf(append(in.Worst, n.member))
+	}
+	n.member, n.memberName = FileRejects{}, ""
+}
+
+// tally counts a reject of the current object or member.
+func (n *normalizer) tally(r Reject, member string) {
+	f := &n.object
+	if member != "" {
+		f = &n.member
+	}
+	if f.Rejected == nil {
+		f.Rejected = map[string]int64{}
+		f.First = r
+		f.First.Object = f.Object
+	}
+	f.Rejected[r.Reason]++
 }
 
 // tooManyRejects returns an error if the split is taken for a decompression bomb, whose end is far:

@@ -185,7 +185,7 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 		return "", err
 	}
 	in := inputs{planning: true}
-	objects, err := in.expand(ctx, spec.Inputs, sel, defaultLimits.objects)
+	objects, err := in.ofSpec(ctx, &spec, sel, defaultLimits.objects)
 	if err != nil {
 		return "", err
 	}

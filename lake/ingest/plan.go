@@ -119,7 +119,7 @@ func (s *Spec) Check() error {
 			return bad(err)
 		}
 	}
-	if len(s.Inputs) == 0 {
+	if len(s.Inputs)+len(s.Manifests) == 0 {
 		return &InputError{Reason: "no inputs"}
 	}
 	if _, err := s.Limit(); err != nil {
@@ -144,7 +144,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		return plan{}, err
 	}
 	in := inputs{planning: true}
-	objects, err := in.expand(ctx, spec.Inputs, sel, lim.objects)
+	objects, err := in.ofSpec(ctx, &spec, sel, lim.objects)
 	if err != nil {
 		return plan{}, err
 	}
@@ -224,7 +224,11 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 	for i, o := range objects {
 		g.Go(func() error {
 			var err error
-			if plans[i], err = in.inspect(ctx, o, spec); errors.As(err, &refused[i]) {
+			plans[i], err = in.inspect(ctx, o, spec)
+			if skips(spec, err) {
+				return nil // Normalize finds it again, and notes it
+			}
+			if errors.As(err, &refused[i]) {
 				return nil
 			}
 			return err
@@ -245,11 +249,11 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 		if errors.As(refused[0], &format) && format.Advice == "" {
 			or = "" // there is no other advice
 		}
-		refused[0].Reason += "; " + or + "leave it out (--exclude)"
+		refused[0].Reason += "; " + or + "leave it out (--exclude, --skip-unreadable)"
 		return nil, refused[0]
 	}
 	var s strings.Builder
-	fmt.Fprintf(&s, "%d of %d objects cannot be read; mend them, or leave them out (--exclude):",
+	fmt.Fprintf(&s, "%d of %d objects cannot be read; mend them, or leave them out (--exclude, or --skip-unreadable for all):",
 		len(refused), len(objects))
 	for _, e := range refused[:min(len(refused), maxUnreadable)] {
 		s.WriteString("\n  " + e.Error())
@@ -258,6 +262,12 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 		fmt.Fprintf(&s, "\n  and %d more", more)
 	}
 	return nil, &InputError{Reason: s.String(), Err: refused[0]}
+}
+
+// skips reports whether err is the fault of an object's content, and spec says to skip such objects.
+func skips(spec *Spec, err error) bool {
+	var input *InputError
+	return spec.SkipUnreadable && errors.As(err, &input) && errors.Is(input.Err, raw.ErrInput)
 }
 
 // errSurveyed ends the inspection of an object whose first surveyBytes do not tell how to read it.
@@ -384,6 +394,9 @@ func (in *inputs) pieces(
 		}
 		g.Go(func() error {
 			ranges, err := in.cut(ctx, o, spec, size)
+			if skips(spec, err) {
+				return nil // it is read whole, as far as that goes
+			}
 			if ranges != nil {
 				cut[i] = ranges
 			}
@@ -534,7 +547,7 @@ func checkPieces(pieces []piece, key string, split int) error {
 // rawOptions returns the Spec's options for package raw.
 func (s *Spec) rawOptions() raw.Options {
 	return raw.Options{Format: s.Format, URLColumn: s.URLColumn, TSColumn: s.TSColumn, SizeField: s.SizeField,
-		Extras: s.Extras, MaxLine: s.MaxLine, TSFormat: s.TSFormat}
+		Extras: s.Extras, MaxLine: s.MaxLine, TSFormat: s.TSFormat, SkipUnreadable: s.SkipUnreadable}
 }
 
 // inputError makes an *InputError of an error of package raw. Other errors are returned as they

@@ -34,11 +34,11 @@ func TestRejectsAreListedInInputOrder(t *testing.T) {
 	spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
 	file := func(name string) string { return "file://" + filepath.Join(dir, name) }
 	want := []ingest.Reject{
-		{file("a.txt"), 2, 18, "scheme"},
-		{file("a.txt"), 6, 60, "host"},
-		{file("b.txt"), 2, 19, "port"},
-		{file("d.txt"), 2, 18, "too_long"},
-		{file("d.txt"), 3, 18 + 17 + 70_000 + 1, "too_long_line"},
+		{file("a.txt"), 2, 18, "scheme", ""},
+		{file("a.txt"), 6, 60, "host", ""},
+		{file("b.txt"), 2, 19, "port", ""},
+		{file("d.txt"), 2, 18, "too_long", ""},
+		{file("d.txt"), 3, 18 + 17 + 70_000 + 1, "too_long_line", ""},
 	}
 	for _, l := range []ingest.Limits{{}, {Split: 1, Object: 1}} {
 		store := blob.NewMemory()

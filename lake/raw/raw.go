@@ -121,11 +121,26 @@ type Record struct {
 	// Line is the record's first line, from 1, and Offset the offset of its first byte, both in the
 	// decompressed object or member. In Parquet Line is the row and Offset is -1.
 	Line, Offset int64
+	// BadTS is Reject.Value of a record that is rejected for its time, between a parser and its
+	// reader.
+	BadTS string
 }
 
 // Reject is a record that could not be read: its position, as in Record, and one of Reasons. It
-// never holds the record's text.
+// never holds the record's text but for Value.
 type Reject struct {
+	Member       string
+	Line, Offset int64
+	Reason       string
+	// Value is the beginning of what the timestamp column holds, for BadTS. It is empty if that
+	// looks like a URL.
+	Value string
+}
+
+// Unread is a member of an archive that was left out since it could not be read, or not to its end:
+// its name, the position from which it was not read as in Record, and the reason. Line is 0 if
+// nothing of it was read.
+type Unread struct {
 	Member       string
 	Line, Offset int64
 	Reason       string
@@ -174,6 +189,10 @@ type Options struct {
 	// TSFormat is the format of timestamps that package lake/raw/timestamp does not parse without
 	// one: a strftime pattern (`%m/%d/%Y %H:%M`) or a layout of Go's time package.
 	TSFormat string `json:"ts_format,omitempty"`
+
+	// SkipUnreadable leaves out members of archives that cannot be read, instead of rejecting the
+	// archive. The reader names them.
+	SkipUnreadable bool `json:"skip_unreadable,omitempty"`
 
 	// LowMemory opens an object within LowMemory bytes. An object that needs more fails, but not
 	// always with ErrLowMemory: the caller tries again without this option.

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"math"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +36,7 @@ type ingestFlags struct {
 	noPublish    bool
 	wait         bool
 	cancel       bool
+	dryRun       bool
 }
 
 func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
@@ -76,18 +75,24 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs.StringVar(&f.spec.Title, "title", "", "`TITLE` of the dataset, shown to readers")
 	fs.StringVar(&f.spec.Source, "source", "", "`WHERE` the dataset comes from, e.g. a URL")
 	fs.StringVar(&f.spec.Licence, "licence", "", "`LICENCE` of the dataset")
+	fs.StringSliceVar(&f.spec.Manifests, "manifest", nil,
+		"`LIST` of further inputs: a manifest.json of S3 Inventory, or text with an input a line")
+	fs.BoolVar(&f.spec.SkipUnreadable, "skip-unreadable", false,
+		"leave out, and name, what cannot be read: unknown formats, files without URLs, what is damaged; also in archives")
+	fs.BoolVar(&f.spec.Unwrap, "unwrap", false,
+		"take the page's URL, and the time, from URLs of archives' copies: web.archive.org/web/2020…/http://…")
 	fs.BoolVar(&f.noPublish, "no-publish", false, "finish the batch without publishing it; the next publish includes it")
 }
 
 // input checks the flags and returns the workflow's input. It makes local paths absolute, since
 // workers run in other folders.
 func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, error) {
-	url, err := cli.LakeURL(g.lake)
-	if err != nil {
+	in := workflows.IngestInput{Spec: f.spec, NoPublish: f.noPublish}
+	var err error
+	// Looking at inputs needs no lake.
+	if in.Lake, err = cli.LakeURL(g.lake); err != nil && (!f.dryRun || g.lake != "") {
 		return workflows.IngestInput{}, err
 	}
-	in := workflows.IngestInput{Spec: f.spec, NoPublish: f.noPublish}
-	in.Lake = url
 	if in.MaxRejectRate == 0 {
 		in.MaxRejectRate = ingest.NoRejects // in a Spec 0 stands for the default
 	}
@@ -96,7 +101,7 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 		return in, cli.Usagef("--dataset and --datasets-from exclude each other")
 	case f.datasetsFrom == "" && f.again:
 		return in, cli.Usagef("--again needs --datasets-from")
-	case f.datasetsFrom == "" && in.Dataset == "":
+	case f.datasetsFrom == "" && in.Dataset == "" && !f.dryRun:
 		return in, cli.Usagef("no dataset given; use --dataset NAME, or --datasets-from files to name datasets after the files")
 	}
 	if in.MaxRejectRate > 1 || f.spec.MaxRejectRate < 0 || math.IsNaN(in.MaxRejectRate) {
@@ -109,19 +114,21 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 			return in, err
 		}
 	}
-	if len(args) == 0 {
-		return in, cli.Usagef("no input given; add a file, a glob, a folder, or s3://bucket/prefix/")
+	if len(args)+len(in.Manifests) == 0 {
+		return in, cli.Usagef("no input given; add a file, a glob, a folder, or s3://bucket/prefix/, or --manifest LIST")
 	}
-	for _, a := range args {
-		if !strings.Contains(a, "://") {
-			if a, err = filepath.Abs(a); err != nil {
-				return in, err
-			}
-		}
-		in.Inputs = append(in.Inputs, a)
+	if in.Inputs, err = absolute(args); err != nil {
+		return in, err
+	}
+	if in.Manifests, err = absolute(in.Manifests); err != nil {
+		return in, err
 	}
 	// Reject here what every worker would reject, before anything is started.
-	check := in.Check
+	checked := in
+	if f.dryRun && in.Dataset == "" {
+		checked.Dataset = "any"
+	}
+	check := checked.Check
 	if f.datasetsFrom != "" {
 		check = f.many(in).Check
 	}
@@ -129,6 +136,19 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 		return in, &cli.UsageError{Err: err}
 	}
 	return in, nil
+}
+
+// absolute makes local paths absolute.
+func absolute(names []string) (all []string, err error) {
+	for _, name := range names {
+		if !strings.Contains(name, "://") {
+			if name, err = filepath.Abs(name); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, name)
+	}
+	return all, nil
 }
 
 // many returns the input of an ingest of many datasets.
@@ -149,16 +169,20 @@ sorted Parquet and its postings, and publishes a version that holds the batch.
 An input is a file, a glob, a folder, s3://bucket/key, s3://bucket/glob or
 s3://bucket/prefix/. Of a folder or prefix every file below it is read, except hidden
 names, which begin with . or _. Workers read the inputs, so a path has to exist on
-their machines. Format and columns are detected from the content; the result notes
-what was detected, and flags override it.
+their machines, and to be among what they may read (worker --allow-input). --manifest
+names lists of inputs. Format and columns are detected from the content; the result says
+what was chosen, and flags override it. --dry-run shows it before: it reads the first
+records of every file from this machine, and needs neither a lake nor Temporal.
 
 Ingesting a batch again replaces it. If the content is unchanged, the same objects are
 written again, which repairs damaged ones, and the result says so. Without --batch a
 changed input becomes another batch and adds to the dataset.
 
 Records that are not URLs are rejected. They are counted, and an object of the lake
-lists the positions and reasons of the first million. If too many are rejected the
-batch fails, and nothing is published.
+lists the positions and reasons of the first million; "starter rejects" shows them by
+file. If too many are rejected the batch fails, and nothing is published. A file that
+cannot be read fails it too; with --skip-unreadable such files, and members of archives,
+are left out and named. What was read of a damaged file before the damage is kept.
 
 If the store, Temporal or the workers are away, or refuse, the ingest waits and goes on
 by itself; --wait and "starter watch" say what it waits for. After --deadline it fails.
@@ -169,11 +193,15 @@ Without --wait the command prints the workflow id and exits; "starter watch" fol
 the workflow. With --wait it shows the progress on standard error, and at the end
 prints on standard output what was read, kept, merged, rejected and written.`,
 		Example: `  starter ingest --lake /data/lake --dataset seeds-2024 --wait seeds/*.csv.gz
-  starter ingest --lake s3://b/lake --dataset crawl --batch 2026-11-20 s3://raw/crawl/2026-11-20/`,
+  starter ingest --lake s3://b/lake --dataset crawl --batch 2026-11-20 s3://raw/crawl/2026-11-20/
+  starter ingest --dry-run seeds/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := f.input(g, args)
 			if err != nil {
 				return err
+			}
+			if f.dryRun {
+				return f.preview(cmd, g, in)
 			}
 			c, err := connect(cmd.Context())
 			if err != nil {
@@ -205,6 +233,8 @@ prints on standard output what was read, kept, merged, rejected and written.`,
 		},
 	}
 	f.register(g, cmd)
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false,
+		"only look at the inputs, from this machine: print the format, columns and first rows of each; exit code 1 if one is refused")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the ingest ends, show its progress and print its result")
 	cmd.Flags().BoolVar(&f.cancel, "cancel-on-interrupt", false,
 		"with --wait: Ctrl-C cancels the ingest instead of leaving it running")
@@ -256,26 +286,28 @@ const minRatedBytes = 4 << 20
 func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 	cli.Fprintf(w, "Dataset %s (id %d), batch %s\n", r.Dataset, r.DatasetID, r.Batch)
 	cli.Fprintf(w, "  read      %12s records, %s in %s\n", count(r.Records), size(r.Bytes), plural(int64(r.Objects), "object"))
-	cli.Fprintf(w, "  kept      %12s rows of %s\n", count(r.Rows), plural(r.Domains, "domain"))
-	cli.Fprintf(w, "  merged    %12s equal to a kept row\n", count(r.Merged))
-	var rejected int64
-	var reasons []string
-	for _, reason := range slices.Sorted(maps.Keys(r.Rejected)) {
-		rejected += r.Rejected[reason]
-		reasons = append(reasons, fmt.Sprintf("%s %s", reason, count(r.Rejected[reason])))
-	}
-	cli.Fprintf(w, "  rejected  %12s", count(rejected))
-	if rejected > 0 {
-		listed := "listed"
-		if r.ListedRejects > 0 {
-			listed = "the first " + count(r.ListedRejects) + " are listed"
+	for _, group := range r.Groups {
+		if r.GroupCount == 1 {
+			cli.Fprintf(w, "    as %s\n", group.Choice)
+			break
 		}
-		cli.Fprintf(w, " (%s); %s in %s", strings.Join(reasons, ", "), listed, r.RejectsKey)
+		cli.Fprintf(w, "    %s as %s; the first: %s\n", plural(int64(group.Objects), "object"), group.Choice, group.First)
 	}
-	cli.Fprintf(w, "\n")
-	for _, e := range r.Examples {
-		cli.Fprintf(w, "    %s\n", e)
+	if more := r.GroupCount - len(r.Groups); more > 0 {
+		cli.Fprintf(w, "    and objects of %s\n", plural(int64(more), "other kind"))
 	}
+	if r.UnreadCount > 0 {
+		cli.Fprintf(w, "  unread    %12s, named in the record of the batch\n", plural(r.UnreadCount, "file"))
+	}
+	for _, u := range r.Unread {
+		cli.Fprintf(w, "    %s: %s\n", u.Name, u.Reason)
+	}
+	cli.Fprintf(w, "  kept      %12s rows of %s\n", count(r.Rows), plural(r.Domains, "domain"))
+	if r.Unwrapped > 0 {
+		cli.Fprintf(w, "  unwrapped %12s URLs of archives' copies\n", count(r.Unwrapped))
+	}
+	cli.Fprintf(w, "  merged    %12s equal to a kept row\n", count(r.Merged))
+	reportRejects(w, r)
 	perRow := float64(r.PartBytes) / float64(max(1, r.Rows))
 	cli.Fprintf(w, "  written   %12s of Parquet, %.1f bytes a row\n", size(r.PartBytes), perRow)
 	for _, n := range r.Notes {
@@ -298,5 +330,25 @@ func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 		cli.Fprintf(w, "In version %s%s\n", r.Version, after)
 	} else {
 		cli.Fprintf(w, "Finished%s; the next publish adds the batch to a version\n", after)
+	}
+}
+
+// reportRejects prints how many records were rejected, and the files with the most.
+func reportRejects(w io.Writer, r *workflows.IngestResult) {
+	var rejected int64
+	for _, n := range r.Rejected {
+		rejected += n
+	}
+	cli.Fprintf(w, "  rejected  %12s", count(rejected))
+	if rejected > 0 {
+		listed := "listed"
+		if r.ListedRejects > 0 {
+			listed = "the first " + count(r.ListedRejects) + " are listed"
+		}
+		cli.Fprintf(w, " (%s); %s in %s (starter rejects)", countsByReason(r.Rejected), listed, r.RejectsKey)
+	}
+	cli.Fprintf(w, "\n")
+	for i := range r.WorstFiles {
+		cli.Fprintf(w, "    %s\n", &r.WorstFiles[i])
 	}
 }

@@ -48,7 +48,7 @@ func startMany(ctx context.Context, c client.Client, in workflows.IngestManyInpu
 
 // manyID returns the workflow id of an ingest of many datasets.
 func manyID(in workflows.IngestManyInput) (string, error) {
-	data, err := json.Marshal([]any{in.Inputs, in.Include, in.Exclude, in.Batch})
+	data, err := json.Marshal([]any{in.Inputs, in.Manifests, in.Include, in.Exclude, in.Batch})
 	if err != nil {
 		return "", err
 	}
@@ -203,6 +203,14 @@ func reportMany(w io.Writer, r *workflows.IngestManyResult, lines []many.Outcome
 	if len(rows) > 0 {
 		if err := table(w, "dataset >id >records >rows >merged >rejected >domains note", rows); err != nil {
 			return err
+		}
+	}
+	for _, o := range lines {
+		for _, u := range o.Unread {
+			cli.Fprintf(w, "unread: %s: %s: %s\n", o.Dataset, u.Name, u.Reason)
+		}
+		if more := o.UnreadCount - int64(len(o.Unread)); more > 0 {
+			cli.Fprintf(w, "unread: %s: and %s\n", o.Dataset, plural(more, "further file"))
 		}
 	}
 	for _, f := range failed {

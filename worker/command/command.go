@@ -29,6 +29,7 @@ import (
 	"github.com/urlake/urlake/internal/tracing"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest/allow"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -44,6 +45,7 @@ type options struct {
 	perPool    int
 	memory     int64 // MiB
 	metrics    string
+	inputs     []string
 }
 
 // New returns the program as a command.
@@ -68,6 +70,11 @@ S3 settings come from the environment of the AWS SDK (AWS_ENDPOINT_URL_S3, keys,
 With --metrics the worker serves metrics for Prometheus and probes for health and readiness. With
 OTEL_EXPORTER_OTLP_ENDPOINT, or OpenTelemetry's other standard variables, it sends traces.
 
+A worker reads the inputs of ingests with its own rights. --allow-input bounds what it
+reads: only what is in one of the folders, or below one of the prefixes, once symbolic links
+are resolved. Without it a worker of a lake in a folder reads whatever it can, and a worker of
+a lake in S3 reads any bucket that its role may read, and no local file.
+
 A normalize, index or publish step takes up to 512 MiB of memory, a write step 320 MiB. In all
 pools of the process together, as many steps run at once as --memory-limit allows.`,
 		Example: `  worker --lake file:///data/lake
@@ -87,8 +94,25 @@ pools of the process together, as many steps run at once as --memory-limit allow
 		"`MIB` of memory for all steps together; further steps wait; 0 is no limit (GOMEMLIMIT takes precedence)")
 	f.StringVar(&o.metrics, "metrics", "",
 		"`ADDRESS` (host:port) for /metrics, /healthz and /readyz; port 0 picks a free port (default: none)")
+	f.StringSliceVar(&o.inputs, "allow-input", nil,
+		"`PREFIXES` of what ingests may read: file:///folder/, s3://bucket/prefix/, file:/// or s3:// for all of a kind")
 	cli.BindEnv(cmd)
 	return cmd
+}
+
+// allowedInputs returns what the ingests of a lake may read, nil for everything.
+func allowedInputs(prefixes []string, lakeURL string) (*allow.Inputs, error) {
+	if len(prefixes) > 0 {
+		a, err := allow.Parse(prefixes)
+		if err != nil {
+			return nil, cli.Usagef("--allow-input %w", err)
+		}
+		return a, nil
+	}
+	if strings.HasPrefix(lakeURL, "file:") {
+		return nil, nil
+	}
+	return allow.Buckets(), nil
 }
 
 func run(ctx context.Context, o options, stderr io.Writer) error {
@@ -109,6 +133,10 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	if o.memory < 0 || o.memory > maxMemory {
 		return cli.Usagef("--memory-limit is %d; use a number of MiB, or 0 for no limit", o.memory)
+	}
+	allowed, err := allowedInputs(o.inputs, lakeURL)
+	if err != nil {
+		return err
 	}
 	if os.Getenv("GOMAXPROCS") == "" {
 		processors.Use(runtime.GOMAXPROCS(0))
@@ -197,7 +225,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			MaxHeartbeatThrottleInterval: time.Second,
 			WorkerStopTimeout:            stopTimeout,
 			DisableWorkflowWorker:        pool != activities.PoolControl,
-			OnFatalError:                 func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
+			// Every step of every pool, so that no step can forget it.
+			BackgroundActivityContext: allow.With(context.Background(), allowed),
+			OnFatalError:              func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
 		})
 		switch pool {
 		case activities.PoolControl:
@@ -226,7 +256,8 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if missing {
 		cli.Fprintf(stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
 	}
-	cli.Fprintf(stderr, "worker: lake %s, pools %s, Temporal at %s\n", lakeURL, strings.Join(o.pools, " "), address)
+	cli.Fprintf(stderr, "worker: lake %s, pools %s, inputs from %s, Temporal at %s\n",
+		lakeURL, strings.Join(o.pools, " "), allowed, address)
 
 	select {
 	case <-ctx.Done():

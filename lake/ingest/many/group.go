@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/pack"
@@ -37,9 +38,13 @@ type Outcome struct {
 	Domains    int64            `json:"domains"`
 	PartBytes  int64            `json:"part_bytes"`
 	Examples   []ingest.Reject  `json:"examples,omitempty"`
-	Notes      []string         `json:"notes,omitempty"`
-	Unchanged  bool             `json:"unchanged,omitempty"`
-	Superseded bool             `json:"superseded,omitempty"`
+	// Worst, Unread and UnreadCount are those of ingest.FinishResult.
+	Worst       []ingest.FileRejects `json:"worst_files,omitempty"`
+	Unread      []lake.Unread        `json:"unread,omitempty"`
+	UnreadCount int64                `json:"unread_count,omitempty"`
+	Notes       []string             `json:"notes,omitempty"`
+	Unchanged   bool                 `json:"unchanged,omitempty"`
+	Superseded  bool                 `json:"superseded,omitempty"`
 
 	// Fingerprint is that of what was read.
 	Fingerprint string `json:"fingerprint,omitempty"`
@@ -252,6 +257,7 @@ func (g *grouped) outcome(ctx context.Context, objects blob.Store, n int, l *lis
 		out.Records, out.Rows, out.Merged = r.Finish.Records, r.Finish.Rows, r.Finish.Merged
 		out.Rejected, out.Domains, out.PartBytes = r.Finish.Rejected, r.Finish.Domains, r.Finish.PartBytes
 		out.Examples, out.Notes, out.Unchanged = r.Finish.Examples, r.Finish.Notes, r.Finish.Existed
+		out.Worst, out.Unread, out.UnreadCount = r.Finish.Worst, r.Finish.Unread, r.Finish.UnreadCount
 		return out, nil
 	}
 	var p *panicError

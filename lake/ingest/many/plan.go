@@ -127,6 +127,28 @@ func (p *plan) list(ctx context.Context, spec Spec) ([]list, error) {
 	return lists, nil
 }
 
+// Dataset is a dataset that an ingest would make of some of its inputs.
+type Dataset struct {
+	// Name is the dataset's name, From the file or folder that is the dataset.
+	Name, From string
+	Objects    []ingest.Object
+}
+
+// Datasets lists the datasets that the inputs of a spec hold, by name. It writes nothing. Notes
+// tell which of the inputs are not read.
+func Datasets(ctx context.Context, spec Spec) (all []Dataset, notes []string, err error) {
+	var p plan
+	lists, err := p.list(ctx, spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, l := range lists {
+		all = append(all, Dataset{Name: l.Dataset, From: l.From, Objects: l.Objects})
+	}
+	slices.SortFunc(all, func(a, b Dataset) int { return cmp.Compare(a.Name, b.Name) })
+	return all, p.Notes, nil
+}
+
 // firstOf names the first of some objects.
 func firstOf(names []string) string {
 	if len(names) == 1 {
@@ -138,6 +160,7 @@ func firstOf(names []string) string {
 // optionsOf returns the options of a Spec that decide what becomes of its objects.
 func optionsOf(s ingest.Spec) []byte {
 	s.Lake, s.Dataset, s.Batch, s.Inputs, s.Deadline, s.Include, s.Exclude = "", "", "", nil, "", nil, nil
+	s.Manifests = nil
 	s.MaxRejectRate, s.Title, s.Source, s.Licence = 0, "", "", ""
 	data, err := json.Marshal(s)
 	if err != nil {

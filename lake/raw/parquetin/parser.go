@@ -263,6 +263,7 @@ func (p *Parser) record(rec *raw.Record) (reason string) {
 		return raw.NoURL
 	}
 	if p.ts != nil && !p.ts.ok {
+		rec.BadTS = p.ts.rec.BadTS
 		return raw.BadTS
 	}
 	if p.size != nil && !p.size.ok {

@@ -258,6 +258,25 @@ func (r *Reader) Notes() []string {
 	return notes
 }
 
+// Member returns the member of an archive that is being read and its plan. ok is false outside of
+// archives and between members.
+func (r *Reader) Member() (name string, plan raw.Plan, ok bool) {
+	p, tar := r.parse.(*tarParser)
+	if !tar || p.current == nil {
+		return "", raw.Plan{}, false
+	}
+	return p.member, p.current.plan, true
+}
+
+// Unread returns the first members of an archive that were left out so far because they cannot be
+// read, and the number of all of them. There are none without raw.Options.SkipUnreadable.
+func (r *Reader) Unread() (first []raw.Unread, all int64) {
+	if p, ok := r.parse.(*tarParser); ok {
+		return p.unread, p.unreadAll
+	}
+	return nil, 0
+}
+
 // Counts returns the counts so far.
 func (r *Reader) Counts() raw.Counts { return r.counts }
 
@@ -278,6 +297,9 @@ func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 	}
 	if r.rej.Reason != "" {
 		r.counts.Rejects++
+		if r.rej.Reason == raw.BadTS && r.rej.Member == "" {
+			r.rej.Value = r.rec.BadTS
+		}
 		at := r.in.Record()
 		r.rej.Line, r.rej.Offset = at.Line, at.Offset
 		return nil, &r.rej, nil

@@ -42,7 +42,8 @@ func isTar(head []byte) bool {
 // its own. Lines and offsets count in the member.
 //
 // It leaves out and counts links, devices, and files that hold no records by their name (see
-// isLeftOut). Every other file must be readable, so that no data is skipped.
+// isLeftOut). Every other file must be readable, so that no data is skipped, unless
+// raw.Options.SkipUnreadable is set.
 type tarParser struct {
 	outer  *Reader
 	opt    raw.Options
@@ -55,6 +56,9 @@ type tarParser struct {
 
 	firstLeftOut    string // the name of the first member left out
 	leftOutMarkdown bool   // a member left out is Markdown
+
+	unread    []raw.Unread // the first members that cannot be read
+	unreadAll int64
 }
 
 func newTarParser(outer *Reader, opt raw.Options) *tarParser {
@@ -75,7 +79,7 @@ func (p *tarParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		c.Comments = p.before.Comments + in.Comments
 		c.BadTS = p.before.BadTS + in.BadTS
 		switch {
-		case err == io.EOF:
+		case err == io.EOF, err != nil && p.skip(err):
 			p.before, p.current = *c, nil
 			continue
 		case err != nil:
@@ -130,11 +134,42 @@ func (p *tarParser) advance() error {
 		}
 		c.Members++
 		p.current, err = newMember(p.tr, p.outer.name+"/"+p.member, p.opt, p.outer.src)
+		if err != nil && p.skip(err) {
+			p.current = nil
+			continue
+		}
 		if err != nil {
 			return p.fault(err)
 		}
 		return nil
 	}
+}
+
+// maxUnread is how many unread members of an archive are named.
+const maxUnread = 1000
+
+// skip reports whether an error of the current member leaves out the member, or the rest of it, and
+// not the whole archive. It then notes the member.
+func (p *tarParser) skip(err error) bool {
+	var format *raw.FormatError
+	var data *raw.DataError
+	u := raw.Unread{Member: p.member}
+	switch {
+	case !p.opt.SkipUnreadable || p.outer.src.Err != nil:
+		return false
+	case errors.As(err, &format):
+		if u.Reason = format.Reason; format.Advice != "" {
+			u.Reason += "; " + format.Advice
+		}
+	case errors.As(err, &data) && !p.opt.LowMemory: // with more memory it may be readable
+		u.Line, u.Offset, u.Reason = data.Line, data.Offset, data.Reason()
+	default:
+		return false
+	}
+	if p.unreadAll++; len(p.unread) < maxUnread {
+		p.unread = append(p.unread, u)
+	}
+	return true
 }
 
 // checkEnd checks that the archive ends with its end mark, and skips the zero bytes after it.

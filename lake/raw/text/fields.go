@@ -3,6 +3,7 @@ package text
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/jsondoc"
@@ -68,7 +69,18 @@ func (f *Fields) SetTS(rec *raw.Record, b []byte) bool {
 		f.Counts.BadTS++
 		return true
 	}
+	rec.BadTS = excerpt(b)
 	return false
+}
+
+// excerpt returns the first bytes of text that is no timestamp, nothing of what may be a URL: URLs
+// can be secrets.
+func excerpt(b []byte) string {
+	const most = 40
+	if bytes.Contains(b, []byte("//")) || bytes.IndexByte(b, '@') >= 0 {
+		return ""
+	}
+	return strings.ToValidUTF8(string(b[:min(len(b), most)]), "\ufffd")
 }
 
 // SetSize sets rec's size from its text; blank text is none. It returns false if the text is no
