@@ -401,12 +401,16 @@ func partPaths(ctx context.Context, store blob.Store, lakeURL string, v *manifes
 	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
 		root = u.Path
 	}
+	packed := pack.NewView(store)
+	for _, live := range v.Batches {
+		packed.Add(live.DatasetID, live.Batch, live.Pack)
+	}
 	perBatch := make([][]string, len(v.Batches))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for i, live := range v.Batches {
 		group.Go(func() error {
-			data, _, err := store.Get(ctx, live.Record())
+			data, _, err := packed.Get(ctx, live.Record())
 			if err != nil {
 				return fmt.Errorf("batch %s of dataset %d: %w", live.Batch, live.DatasetID, err)
 			}
