@@ -28,9 +28,9 @@ type PublishRequest struct {
 	Batch      string `json:"batch,omitempty"`
 	// Digest is that of the batch. Requests of older builds lack it.
 	Digest string `json:"digest,omitempty"`
-	// Report is the prefix of the reports of an ingest of many datasets, which waits for the version
-	// that holds all batches in them. Digest is the key of the last report then, and DatasetID and
-	// Batch are empty.
+	// Report is the prefix of the reports of an ingest of many datasets, which waits for the
+	// version that holds all batches in them. Digest is the key of the last report then, and
+	// DatasetID and Batch are empty.
 	Report string `json:"report,omitempty"`
 	// Rebuild is publish.RebuildAll or the id of a segment. The publisher checks and repairs these
 	// segments before it publishes.

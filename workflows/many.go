@@ -91,8 +91,8 @@ type IngestManyResult struct {
 	Datasets  int `json:"datasets"`
 	Unchanged int `json:"unchanged"`
 	many.Finished
-	// LakeURL is the lake, Run the run whose reports in it have a line for each dataset that was not
-	// left out.
+	// LakeURL is the lake, Run the run whose reports in it have a line for each dataset that was
+	// not left out.
 	LakeURL string `json:"lake"`
 	Run     string `json:"run"`
 	// Notes say which of the inputs are not read.

@@ -126,7 +126,10 @@ func startTemporal(ctx context.Context, temporal, dir string) (address string, p
 	}
 	_, port, _ := net.SplitHostPort(address)
 	pid, stop, err = background(ctx, nil, temporal, "server", "start-dev", "--ip", "127.0.0.1", "--port", port,
-		"--headless", "--log-level", "error", "--db-filename", filepath.Join(dir, "temporal.db"))
+		"--headless", "--log-level", "error", "--db-filename", filepath.Join(dir, "temporal.db"),
+		// As urlake up, the demo and the compose file start it; see docs/operation.md.
+		"--dynamic-config-value", "matching.numTaskqueueReadPartitions=1",
+		"--dynamic-config-value", "matching.numTaskqueueWritePartitions=1")
 	if err != nil {
 		return "", 0, nil, err
 	}

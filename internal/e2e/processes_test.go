@@ -21,6 +21,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
+	"github.com/urlake/urlake/internal/supervise"
 	"github.com/urlake/urlake/internal/testenv"
 )
 
@@ -80,6 +81,7 @@ func start(t *testing.T, lake string, pools [][]string) *urlake {
 	}
 	u.temporalArgs = []string{"server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error",
 		"--db-filename", filepath.Join(t.TempDir(), "temporal.db")}
+	u.temporalArgs = append(u.temporalArgs, supervise.OnePartition...)
 	u.startTemporal(t)
 	for _, group := range pools {
 		u.run(t, "worker "+strings.Join(group, "+"), filepath.Join(bin, "worker"),

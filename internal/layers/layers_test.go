@@ -57,18 +57,20 @@ var allowed = map[string][]string{
 		"internal/thrift", "lake/codec", "lake/raw", "lake/raw/jsondoc", "lake/raw/text",
 		"lake/raw/timestamp", "lake/raw/unpack",
 	},
+	"lake/raw/warcin": {"lake/codec", "lake/raw", "lake/raw/text", "lake/raw/unpack"},
 	"lake/raw/detect": {
 		"lake/raw", "lake/raw/jsondoc", "lake/raw/parquetin", "lake/raw/text",
-		"lake/raw/timestamp", "lake/raw/unpack",
+		"lake/raw/timestamp", "lake/raw/unpack", "lake/raw/warcin",
 	},
 	"lake/raw/reader": {
 		"lake/codec", "lake/raw", "lake/raw/detect", "lake/raw/parquetin", "lake/raw/text",
-		"lake/raw/unpack", "lake/seekable",
+		"lake/raw/unpack", "lake/raw/warcin", "lake/seekable",
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/part", "lake/partwriter", "lake/raw",
-		"lake/raw/reader", "lake/raw/text", "lake/registry", "lake/row", "lake/rowsort",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
+		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader",
+		"lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row", "lake/rowsort",
 		"lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/many": {

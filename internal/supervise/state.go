@@ -29,8 +29,8 @@ type Running struct {
 // of its Temporal, and which group runs. At most one group runs for a lake at a time.
 type State struct{ Dir string }
 
-// StateOf returns the state of a lake in a folder for all lakes; "" is DefaultStateRoot. It does not
-// make the folder.
+// StateOf returns the state of a lake in a folder for all lakes; "" is DefaultStateRoot. It does
+// not make the folder.
 func StateOf(root, lakeURL string) (State, error) {
 	if root == "" {
 		var err error

@@ -24,6 +24,15 @@ func TemporalProgram() (string, error) {
 	return p, nil
 }
 
+// OnePartition are the arguments with which Temporal's dev server keeps each task queue in one
+// partition. By default there are four, for queues of thousands of tasks a second. A worker with a
+// few slots asks one of them at a time, and a step that stands in another waits up to two seconds
+// beside a free slot.
+var OnePartition = []string{
+	"--dynamic-config-value", "matching.numTaskqueueReadPartitions=1",
+	"--dynamic-config-value", "matching.numTaskqueueWritePartitions=1",
+}
+
 // DevServer describes Temporal's dev server.
 type DevServer struct {
 	// Address is the host and port that it listens on, UI the one of its web pages; without UI it
@@ -40,6 +49,7 @@ func (d DevServer) Args() ([]string, error) {
 		return nil, fmt.Errorf("Temporal's address %q: %w", d.Address, err)
 	}
 	args := []string{"server", "start-dev", "--ip", host, "--port", port, "--log-level", "error"}
+	args = append(args, OnePartition...)
 	if d.UI == "" {
 		args = append(args, "--headless")
 	} else {

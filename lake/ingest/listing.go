@@ -25,8 +25,8 @@ type Listed struct {
 }
 
 // ListInputs lists the objects that the inputs of a Spec stand for, input by input; what a manifest
-// lists are inputs themselves. An object that two inputs have is listed twice. notes tell which objects are not read. limit is the most objects
-// that are listed.
+// lists are inputs themselves. An object that two inputs have is listed twice. notes tell which
+// objects are not read. limit is the most objects that are listed.
 func ListInputs(ctx context.Context, spec *Spec, limit int) (all []Listed, notes []string, err error) {
 	sel, err := newSelection(spec.Include, spec.Exclude)
 	if err != nil {

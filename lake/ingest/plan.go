@@ -32,6 +32,9 @@ type plan struct {
 	Rules     lake.Rules `json:"rules"`
 	Objects   int        `json:"objects"`
 	Bytes     int64      `json:"bytes"`
+	// RawRules are the rules of package raw by which the inputs are recognised; 0 stands for
+	// raw.RulesLists, by which runs began before plans had them.
+	RawRules int `json:"raw_rules,omitempty"`
 	// Notes tell the user which of the inputs are not read.
 	Notes []string `json:"notes,omitempty"`
 	// Splits is the frame file with the pieces of each split. A plan with one split has Pieces
@@ -178,7 +181,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		return plan{}, err
 	}
 	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: rules,
-		Objects: len(objects), Notes: sel.notes()}
+		RawRules: raw.LatestRules, Objects: len(objects), Notes: sel.notes()}
 	for _, o := range objects {
 		p.Bytes += o.Bytes
 	}
@@ -264,7 +267,8 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 	return nil, &InputError{Reason: s.String(), Err: refused[0]}
 }
 
-// skips reports whether err is the fault of an object's content, and spec says to skip such objects.
+// skips reports whether err is the fault of an object's content, and spec says to skip such
+// objects.
 func skips(spec *Spec, err error) bool {
 	var input *InputError
 	return spec.SkipUnreadable && errors.As(err, &input) && errors.Is(input.Err, raw.ErrInput)
@@ -548,6 +552,15 @@ func checkPieces(pieces []piece, key string, split int) error {
 func (s *Spec) rawOptions() raw.Options {
 	return raw.Options{Format: s.Format, URLColumn: s.URLColumn, TSColumn: s.TSColumn, SizeField: s.SizeField,
 		Extras: s.Extras, MaxLine: s.MaxLine, TSFormat: s.TSFormat, SkipUnreadable: s.SkipUnreadable}
+}
+
+// rawOptions returns the options by which the plan's inputs are recognised.
+func (p *plan) rawOptions() raw.Options {
+	opt := p.Spec.rawOptions()
+	if opt.Rules = p.RawRules; opt.Rules == 0 {
+		opt.Rules = raw.RulesLists
+	}
+	return opt
 }
 
 // inputError makes an *InputError of an error of package raw. Other errors are returned as they

@@ -3,9 +3,10 @@
 // lake/raw/reader reads objects; it and the packages below lake/raw share these types. Options,
 // Plan and Range are plain data with a JSON form, so that one process plans and another reads.
 //
-// Objects are lists of URLs, CSV and TSV, JSON Lines, JSON arrays and maps, CDX and CDXJ indexes,
-// Parquet, and tar archives of these, plain or compressed with gzip, zstd, bzip2 or xz. The first
-// bytes of an object decide what it is (lake/raw/detect); its name only breaks ties.
+// Objects are lists of URLs, CSV and TSV, tables between blanks, JSON Lines, JSON arrays and maps,
+// what web archives have (CDX and CDXJ indexes, WARC, WACZ, crawl logs of Heritrix), Parquet, and
+// tar archives of these, plain or compressed with gzip, zstd, bzip2 or xz. The first bytes of an
+// object decide what it is (lake/raw/detect); its name only breaks ties.
 //
 // The reader promises:
 //
@@ -48,6 +49,12 @@ const (
 	maxMaxLine = 1 << 30
 )
 
+// The values of Plan.Encoding.
+const (
+	UTF16LE = "utf-16le"
+	UTF16BE = "utf-16be"
+)
+
 // NoCompression is the Plan.Compression of an object that is not compressed.
 const NoCompression = "none"
 
@@ -81,10 +88,49 @@ const (
 	CDX       = "cdx"   // web archive index: fields between spaces, see lake/raw/text/cdx.go
 	CDXJ      = "cdxj"  // SURT key, timestamp and a JSON object
 	Parquet   = "parquet"
+	Spaced    = "spaced"   // a table with runs of blanks between its fields, one row a line
+	CrawlLog  = "crawllog" // crawl.log of Heritrix, see lake/raw/text/spaced.go
+	WARC      = "warc"     // web archive records, see lake/raw/warcin
 
-	// Tar is only used in Plan.Format. Each member has its own format, which Options.Format can
-	// set.
-	Tar = "tar"
+	// Tar and WACZ are only used in Plan.Format. Each member has its own format, which
+	// Options.Format can set in a tar.
+	Tar  = "tar"
+	WACZ = "wacz" // a zip of WARC files and their index
+)
+
+// The capture fields: what web archives know about a capture, under one name whatever the format
+// calls it. All values are strings. A record of a format in CaptureFormats has those that it knows
+// as extras, unless the options name others.
+const (
+	Status   = "status"   // the HTTP status; in crawl logs also Heritrix' negative codes
+	MIME     = "mime"     // the media type without parameters; warc/revisit for a revisit
+	Digest   = "digest"   // of the payload; without prefix it is SHA-1 in base 32
+	Filename = "filename" // the WARC file, as an index names it, else without its folder
+	Offset   = "offset"   // where the record begins in that file as stored
+	Length   = "length"   // how many stored bytes the record has
+	Via      = "via"      // the page on which the URL was found; only in crawl logs
+)
+
+// CaptureFields lists the capture fields.
+var CaptureFields = []string{Status, MIME, Digest, Filename, Offset, Length, Via}
+
+// CaptureFormats are the formats whose records are captures.
+var CaptureFormats = []string{CDX, CDXJ, CrawlLog, WARC, WACZ}
+
+// None is the name of a column that turns off what is chosen by default: as Options.TSColumn the
+// time, as the only name of Options.Extras the capture fields.
+const None = "none"
+
+// The rules by which formats and columns are recognised. A run keeps the rules with which it began,
+// whatever build goes on with it.
+const (
+	// RulesLists are the rules before there were capture fields. Lines with blanks are URLs, only
+	// columns called ts or timestamp are times, and a qualifier does not lower the rank of a name.
+	RulesLists = 1
+	// RulesCaptures are those that lake/raw/detect describes.
+	RulesCaptures = 2
+	// LatestRules are the rules of new runs.
+	LatestRules = RulesCaptures
 )
 
 // The reasons of a Reject.
@@ -96,6 +142,8 @@ const (
 	NoURL   = "no_url"        // the record is well formed; its URL is absent, empty or not a string
 	BadTS   = "bad_ts"        // the column named as timestamp holds something else
 	BadSize = "bad_size"      // the column named as size holds no whole number from 0 to MaxSize
+	BadWARC = "bad_warc"      // the record's header is malformed, or has no URL
+	BadLog  = "bad_log"       // the line has too few fields
 )
 
 // MaxSize is the largest size of a record. A thousand of these still have a sum of 63 bits, and any
@@ -103,7 +151,7 @@ const (
 const MaxSize = 1<<53 - 1
 
 // Reasons lists every reason a Reject can have.
-var Reasons = []string{TooLong, BadCSV, BadJSON, BadCDX, NoURL, BadTS, BadSize}
+var Reasons = []string{TooLong, BadCSV, BadJSON, BadCDX, NoURL, BadTS, BadSize, BadWARC, BadLog}
 
 // Record is one record. Its slices are valid until the next call of Next.
 type Record struct {
@@ -119,7 +167,8 @@ type Record struct {
 	// Member is the name of the archive's member that holds the record, "" outside of archives.
 	Member string
 	// Line is the record's first line, from 1, and Offset the offset of its first byte, both in the
-	// decompressed object or member. In Parquet Line is the row and Offset is -1.
+	// decompressed object or member. In Parquet Line is the row and Offset is -1. In WARC Line is
+	// 0, and Offset that in the object or member as stored.
 	Line, Offset int64
 	// BadTS is Reject.Value of a record that is rejected for its time, between a parser and its
 	// reader.
@@ -150,8 +199,11 @@ type Unread struct {
 type Counts struct {
 	Records, Rejects int64
 	// Blank counts empty lines, rows whose cells are all empty, and rows of Parquet with an empty
-	// list of URLs. Comments counts the comment lines of lists and indexes.
+	// list of URLs. Comments counts the comment lines of lists and indexes, and the records of WARC
+	// that are no captures.
 	Blank, Comments int64
+	// Spaced counts the URLs of lists that have a space inside.
+	Spaced int64
 	// BadTS counts records without their timestamp, because it could not be parsed and no caller
 	// had named its column. (In a named column such a record is a Reject.)
 	BadTS int64
@@ -172,15 +224,16 @@ type Options struct {
 	// column inside lists yields a record for every element.
 	//
 	// Without URLColumn the column is chosen by its name and its values, see lake/raw/detect.
-	// Without TSColumn a column called ts or timestamp is used if all its values in the first
-	// HeadSize bytes are times from 1990 to 2100, and CDX uses its own. Size is only read from a
-	// named column.
+	// Without TSColumn the time is chosen likewise, and formats of captures use their own; None
+	// reads none. Size is only read from a named column, and from crawl logs.
 	URLColumn string `json:"url_column,omitempty"`
 	TSColumn  string `json:"ts_column,omitempty"`
 	SizeField string `json:"size_field,omitempty"`
 
-	// Extras are the columns to keep beside these, or "*" for all others; none by default. Empty
-	// cells of tables are left out, and cells beyond the width of the header and of most rows.
+	// Extras are the columns to keep beside these, or "*" for all others. By default these are the
+	// capture fields in formats of captures, else none; None alone keeps none. The names of capture
+	// fields stand for what the format calls them. Empty cells of tables are left out, and cells
+	// beyond the width of the header and of most rows.
 	Extras []string `json:"extras,omitempty"`
 
 	// MaxLine is the longest record in bytes, without its line end; 0 is DefaultMaxLine.
@@ -197,6 +250,21 @@ type Options struct {
 	// LowMemory opens an object within LowMemory bytes. An object that needs more fails, but not
 	// always with ErrLowMemory: the caller tries again without this option.
 	LowMemory bool `json:"-"`
+
+	// Rules are the rules by which the format and columns are recognised; 0 is LatestRules.
+	Rules int `json:"rules,omitempty"`
+}
+
+// WantsExtras returns the columns to keep that the options name. defaults is true if they name
+// none, so that capture fields are kept.
+func (o Options) WantsExtras() (names []string, defaults bool) {
+	if len(o.Extras) == 0 {
+		return nil, o.Rules >= RulesCaptures
+	}
+	if len(o.Extras) == 1 && (o.Extras[0] == None || o.Extras[0] == "") && o.Rules >= RulesCaptures {
+		return nil, false
+	}
+	return o.Extras, false
 }
 
 // Check returns an error if no object can be read by these options: the format is unknown, MaxLine
@@ -212,10 +280,16 @@ func (o Options) WithDefaults() (Options, error) {
 	switch o.Format {
 	case "":
 		o.Format = Auto
-	case Auto, Lines, CSV, TSV, JSONLines, JSON, CDX, CDXJ, Parquet:
+	case Auto, Lines, CSV, TSV, Spaced, JSONLines, JSON, CDX, CDXJ, CrawlLog, WARC, Parquet:
 	default:
-		return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, jsonl, json, cdx, cdxj, parquet",
-			o.Format)
+		return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, spaced, jsonl, json, cdx, cdxj, "+
+			"crawllog, warc, parquet", o.Format)
+	}
+	if o.Rules == 0 {
+		o.Rules = LatestRules
+	}
+	if o.Rules < RulesLists || o.Rules > LatestRules {
+		return o, fmt.Errorf("rules %d are not known; update urlake", o.Rules)
 	}
 	if o.MaxLine == 0 {
 		o.MaxLine = DefaultMaxLine
@@ -231,11 +305,25 @@ func (o Options) WithDefaults() (Options, error) {
 
 // Column is one column of a record.
 type Column struct {
-	// Name is the name in the header, or the path of a JSON member ("" is the value itself).
+	// Name is the name in the header, or the path of a JSON member ("" is the value itself). Extras
+	// have it as their name.
 	Name string `json:"name"`
+	// From is the path of a JSON member whose name in extras is Name; "" if that is the path.
+	From string `json:"from,omitempty"`
+	// Capture is set for a capture field: its value is written as a string in the form that all
+	// formats share.
+	Capture bool `json:"capture,omitempty"`
 	// Number is the number of a table's column, from 1; in Parquet in the order of the schema. It
 	// is 0 in JSON.
 	Number int `json:"number,omitempty"`
+}
+
+// Path returns the path of a JSON member.
+func (c Column) Path() string {
+	if c.From != "" {
+		return c.From
+	}
+	return c.Name
 }
 
 // Plan is everything that is decided about an object before its records are read. One process
@@ -243,10 +331,13 @@ type Column struct {
 type Plan struct {
 	Compression string `json:"compression"` // none, gzip, zstd, bzip2, xz
 	Format      string `json:"format"`      // one of the formats, never Auto
+	// Encoding is UTF16LE or UTF16BE for text in that encoding, "" for all other objects. Offsets
+	// then count in the text as UTF-8.
+	Encoding string `json:"encoding,omitempty"`
 	// CRLines is set for text whose lines end in a bare carriage return.
 	CRLines bool `json:"cr_lines,omitempty"`
-	// Separator stands between the fields of a CSV or TSV; "" means one column, in which
-	// commas are part of the URL.
+	// Separator stands between the fields of a CSV, TSV or CDX; "" means one column, in which
+	// commas are part of the URL. In CDX "" is a space.
 	Separator string `json:"separator,omitempty"`
 	// HeaderRow is the row with the column names, from 1, blank rows not counted; it and the title
 	// rows before it are no records. 0 means no header.
@@ -263,6 +354,10 @@ type Plan struct {
 	// Members is how the members of an archive are to be read. Of the other fields of Plan an
 	// archive only uses Compression, Format, MaxLine and Notes.
 	Members *Options `json:"members,omitempty"`
+
+	// SURT is set for indexes without original URLs: URL is the column of sort-friendly keys
+	// (com,example)/path), of which URLs are made.
+	SURT bool `json:"surt,omitempty"`
 
 	URL  Column  `json:"url"`
 	TS   *Column `json:"ts,omitempty"`
@@ -362,10 +457,13 @@ type Range struct {
 // whatever they hold, or rows of Parquet that is not compressed as a whole. A record of CSV or JSON
 // may have several lines, and only reading from the start tells whether a line break is within one.
 func (p Plan) Ranged() bool {
+	if p.Encoding != "" {
+		return false // the offset of a line in UTF-8 does not tell that in UTF-16
+	}
 	switch p.Format {
 	case Parquet:
 		return p.Compression == NoCompression
-	case Lines, TSV, JSONLines, CDX, CDXJ:
+	case Lines, TSV, Spaced, JSONLines, CDX, CDXJ, CrawlLog:
 		return p.Compression == NoCompression || p.Compression == "zstd"
 	}
 	return false

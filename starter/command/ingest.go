@@ -56,15 +56,17 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs.StringSliceVar(&f.spec.Exclude, "exclude", nil, "skip files and folders that match a `GLOB`, matched as for --include")
 	fs.StringVar(&f.spec.Format, "format", "auto",
 		"`FORMAT` of the inputs, in a tar archive of its members: "+
-			"lines, csv, tsv, jsonl, json, cdx, cdxj, parquet, or auto to detect it from the content")
+			"lines, csv, tsv, spaced, jsonl, json, cdx, cdxj, crawllog, warc, parquet, "+
+			"or auto to detect it from the content")
 	fs.StringVar(&f.spec.URLColumn, "url-column", "",
 		"`COLUMN` of the URL: its name, its number from 1, or a JSON member (default: detected)")
-	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "`COLUMN` or JSON member of the timestamp (default: detected)")
+	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "`COLUMN` or JSON member of the timestamp, none for no time (default: detected)")
 	fs.StringVar(&f.spec.TSFormat, "ts-format", "",
 		"`FORMAT` of the timestamp, e.g. '%d/%m/%Y %H:%M' or a layout of Go's time package (default: detected)")
 	fs.StringVar(&f.spec.SizeField, "size-field", "",
 		"`COLUMN` or JSON member to keep as size and to sum per domain, e.g. bytes or tokens")
-	fs.StringSliceVar(&f.spec.Extras, "extras", nil, "other `COLUMNS` to keep, by name; '*' keeps all")
+	fs.StringSliceVar(&f.spec.Extras, "extras", nil, "other `COLUMNS` to keep, by name; '*' keeps all, "+
+		"none keeps nothing; by default the capture fields of CDX, CDXJ, WARC, WACZ and crawl logs")
 	fs.BoolVar(&f.spec.KeepRaw, "keep-raw", false, "keep the raw URL in column raw_url where it differs from the canonical URL")
 	fs.IntVar(&f.spec.MaxLine, "max-line", 0, "longest record in `BYTES`; longer ones are rejected (default: 1 MiB)")
 	fs.Float64Var(&f.spec.MaxRejectRate, "max-reject-rate", ingest.DefaultMaxRejectRate,
@@ -95,6 +97,9 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	}
 	if in.MaxRejectRate == 0 {
 		in.MaxRejectRate = ingest.NoRejects // in a Spec 0 stands for the default
+	}
+	if in.Extras != nil && len(in.Extras) == 0 {
+		in.Extras = []string{"none"} // of a Spec's JSON an empty list is none at all
 	}
 	switch {
 	case f.datasetsFrom != "" && in.Dataset != "":

@@ -90,8 +90,8 @@ const (
 	unpackedBytes = 8 << 20
 	// lastPanic is how often a list may panic. The last time it fails.
 	lastPanic = 3
-	// sameFaults is after how many lists in a row that fail for a reason that may pass a group ends:
-	// the reason is not in the lists.
+	// sameFaults is after how many lists in a row that fail for a reason that may pass a group
+	// ends: the reason is not in the lists.
 	sameFaults = 3
 )
 
@@ -241,7 +241,8 @@ func (g *grouped) save(ctx context.Context) error {
 	return err
 }
 
-// outcome ingests a list. Small objects of it go to objects, which keeps them for a pack. An error is one that a repetition may not have.
+// outcome ingests a list. Small objects of it go to objects, which keeps them for a pack. An error
+// is one that a repetition may not have.
 func (g *grouped) outcome(ctx context.Context, objects blob.Store, n int, l *list) (Outcome, error) {
 	out := Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: g.plan.Spec.batch(),
 		Objects: len(l.Objects), Bytes: l.bytes(), Fingerprint: l.Fingerprint}

@@ -8,9 +8,9 @@
 //	Large   plans a list that is too large for a group; the steps of package ingest do it
 //	Finish  records in the registry what is done, remembers what was read, and writes the report
 //
-// Small lists share groups, so that ordering them costs little. A list of up to one split is a group
-// by itself or with a few others. Groups are numbered from the largest lists to the smallest: what
-// is left at the end is short.
+// Small lists share groups, so that ordering them costs little. A list of up to one split is a
+// group by itself or with a few others. Groups are numbered from the largest lists to the smallest:
+// what is left at the end is short.
 //
 // Every step may be repeated, run twice concurrently, and die at any point. Group writes what is
 // done now and then, and a repetition goes on from there.

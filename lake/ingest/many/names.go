@@ -88,8 +88,8 @@ var (
 )
 
 // datasetName names a dataset after the path from an input to a file or folder. Names of folders
-// above it are joined by a hyphen. What a name of a dataset cannot have becomes a hyphen, and a name
-// that is too long ends in a hash of itself.
+// above it are joined by a hyphen. What a name of a dataset cannot have becomes a hyphen, and a
+// name that is too long ends in a hash of itself.
 func datasetName(path []string, file, escaped bool) (string, error) {
 	full := strings.Join(path, "/")
 	if escaped {

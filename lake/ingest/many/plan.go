@@ -23,8 +23,8 @@ const (
 	// maxObjects is the most objects that one run reads.
 	maxObjects = 1 << 22
 
-	// groupWeight is the size of a group: about a second of work, so that a group ends soon on every
-	// core, and ordering it costs little beside that.
+	// groupWeight is the size of a group: about a second of work, so that a group ends soon on
+	// every core, and ordering it costs little beside that.
 	groupWeight = 32 << 20
 	// listWeight is the least that a list counts towards a group, and objectWeight the least for
 	// each of its objects.
@@ -53,8 +53,8 @@ type Summary struct {
 	// Objects and Bytes are those of the lists to ingest.
 	Objects int   `json:"objects"`
 	Bytes   int64 `json:"bytes"`
-	// Groups is the number of groups, Large the number of lists that are too large for one. Both are
-	// numbered from 0, the largest first.
+	// Groups is the number of groups, Large the number of lists that are too large for one. Both
+	// are numbered from 0, the largest first.
 	Groups int `json:"groups"`
 	Large  int `json:"large"`
 	// Notes tell the user which of the inputs are not read.

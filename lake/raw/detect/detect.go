@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/raw/timestamp"
+	"github.com/urlake/urlake/lake/raw/warcin"
 )
 
 const (
@@ -91,6 +92,49 @@ func Detect(name string, head []byte, opt raw.Options) (raw.Plan, error) {
 	return d.plan, nil
 }
 
+// Encoding returns raw.UTF16LE or raw.UTF16BE for text whose byte order mark says so, "" for all
+// other objects.
+func Encoding(head []byte) string {
+	switch {
+	case bytes.HasPrefix(head, []byte("\xff\xfe\x00\x00")): // UTF-32
+	case bytes.HasPrefix(head, []byte("\xff\xfe")):
+		return raw.UTF16LE
+	case bytes.HasPrefix(head, []byte("\xfe\xff")):
+		return raw.UTF16BE
+	}
+	return ""
+}
+
+// WARC is Detect for a WARC file. The names of its columns are warcin.Columns.
+func WARC(name string, opt raw.Options) (raw.Plan, error) {
+	opt, err := opt.WithDefaults()
+	if err != nil {
+		return raw.Plan{}, err
+	}
+	d, err := newDetector(name, nil, opt)
+	if err != nil {
+		return raw.Plan{}, err
+	}
+	d.plan.Format, d.plan.Columns = raw.WARC, warcin.Columns
+	if err := d.planNamed(d.cdxColumn, d.cdxColumn); err != nil {
+		return raw.Plan{}, err
+	}
+	if opt.URLColumn == "" {
+		if d.plan.URL, err = d.cdxColumn("url"); err != nil {
+			return raw.Plan{}, err
+		}
+	}
+	if d.plan.TS == nil && !d.noTime {
+		c, err := d.cdxColumn("timestamp")
+		if err != nil {
+			return raw.Plan{}, err
+		}
+		d.plan.TS, d.plan.TSChosen = &c, true
+	}
+	d.keepColumns()
+	return d.plan, nil
+}
+
 // newDetector returns a detector. Its options have their defaults filled in.
 func newDetector(name string, head []byte, opt raw.Options) (*detector, error) {
 	d := &detector{name: name, ext: Extension(name), opt: opt, whole: len(head) < raw.HeadSize,
@@ -112,7 +156,11 @@ type detector struct {
 	whole     bool   // text is all of the object
 	time      timestamp.Format
 	plan      raw.Plan
+	noTime    bool // the options want no time
 }
+
+// captures reports whether the object is read by raw.RulesCaptures.
+func (d *detector) captures() bool { return d.opt.Rules >= raw.RulesCaptures }
 
 // Extension returns the extension of a key or path in lower case. It ignores the extension of a
 // compression: that of a.CSV.gz is .csv.
@@ -160,7 +208,12 @@ func (d *detector) detect() error {
 	d.plan.Format = format
 	switch format {
 	case raw.Lines:
-		if d.opt.URLColumn+d.opt.TSColumn+d.opt.SizeField != "" || len(d.opt.Extras) > 0 && !d.plan.AllExtras {
+		extras, _ := d.opt.WantsExtras()
+		ts := d.opt.TSColumn
+		if ts == raw.None && d.captures() {
+			ts = ""
+		}
+		if d.opt.URLColumn+ts+d.opt.SizeField != "" || len(extras) > 0 && !d.plan.AllExtras {
 			return d.reject("it is a list of URLs, which has no columns to name",
 				"leave the column options out, or name its format (--format csv)")
 		}
@@ -171,6 +224,10 @@ func (d *detector) detect() error {
 		return d.planCDX()
 	case raw.CDXJ:
 		return d.planCDXJ()
+	case raw.CrawlLog:
+		return d.planCrawlLog()
+	case raw.WARC:
+		return d.reject("it is no WARC file", "let urlake recognise its format (--format auto)")
 	}
 	return d.planTable(format)
 }
@@ -210,12 +267,14 @@ func (d *detector) sniff() (string, error) {
 		return n > 0 && n*10 >= len(lines)*9
 	}
 	switch {
-	case most(isCDXJLine):
+	case most(d.isCDXJLine):
 		return raw.CDXJ, nil
 	case most(isZipNumLine):
 		return "", d.reject("it is the index of a ZipNum cluster and not its URLs",
 			"give the .cdx.gz files it points to")
-	case most(isCDXLine):
+	case d.captures() && most(text.IsCrawlLogLine):
+		return raw.CrawlLog, nil
+	case !d.captures() && most(isCDXLine), d.captures() && d.findCDX() != nil:
 		return raw.CDX, nil
 	case most(isAccessLogLine):
 		return "", d.reject("it is a web server's access log, which is not read",

@@ -51,9 +51,10 @@ func jsonColumn(path string) (raw.Column, error) { return raw.Column{Name: path}
 
 // leaf is a member of the sampled documents, or a column of Parquet, and what its values look like.
 type leaf struct {
-	path                       []string
-	class                      int
-	values, urls, hosts, times int // numbers of values that are not blank
+	path                []string
+	class               int
+	values, urls, hosts int // numbers of values that are not blank
+	time                *timeColumn
 }
 
 // noteAbsent notes the members that the options name and no sampled record has. They may come
@@ -62,8 +63,9 @@ func (d *detector) noteAbsent(docs []*jsondoc.Document) {
 	if len(docs) < 2 {
 		return // one document may be a map of records
 	}
-	for _, name := range append([]string{d.opt.URLColumn, d.opt.TSColumn, d.opt.SizeField}, d.opt.Extras...) {
-		if name == "" || name == "*" {
+	wanted, _ := d.opt.WantsExtras()
+	for _, name := range append([]string{d.opt.URLColumn, d.opt.TSColumn, d.opt.SizeField}, wanted...) {
+		if name == "" || name == "*" || name == raw.None && d.noTime {
 			continue
 		}
 		path := jsondoc.SplitPath(name)
@@ -94,12 +96,12 @@ func (d *detector) planJSON() error {
 		}
 	}
 	d.noteAbsent(docs)
-	d.chooseTS(leaves)
 	if d.opt.URLColumn != "" {
 		path := jsondoc.SplitPath(d.opt.URLColumn)
-		if len(docs) == 1 && objects == 1 && docs[0].Find(0, path) == 0 {
-			d.planMap(docs[0])
+		if len(docs) == 1 && objects == 1 && docs[0].Find(0, path) == 0 && d.planMap(docs[0]) {
+			return nil
 		}
+		d.chooseTS(leaves)
 		return nil
 	}
 	if objects == 0 && strs > 0 {
@@ -129,22 +131,23 @@ func (d *detector) planJSON() error {
 	}
 	d.plan.URL.Name = jsondoc.JoinPath(best.path)
 	d.noteURL(best, also)
+	d.chooseTS(leaves)
 	return nil
 }
 
-// chooseTS makes a member called ts or timestamp the time, if the options name none and all its
-// values are times.
+// chooseTS chooses the time among the members of the object that has the URL, and of those around
+// it.
 func (d *detector) chooseTS(leaves []*leaf) {
-	if d.opt.TSColumn != "" {
-		return
-	}
-	d.plan.TS, d.plan.TSChosen = nil, false
+	url := jsondoc.SplitPath(d.plan.URL.Path())
+	var candidates []*timeColumn
 	for _, l := range leaves {
-		if len(l.path) == 1 && isTSName(l.path[0]) && l.values > 0 && l.times == l.values {
-			d.plan.TS, d.plan.TSChosen = &raw.Column{Name: jsondoc.JoinPath(l.path)}, true
-			return
+		parents := len(l.path) - 1
+		if parents < len(url) && slices.Equal(l.path[:parents], url[:parents]) && !slices.Equal(l.path, url) &&
+			(d.captures() || parents == 0) {
+			candidates = append(candidates, l.time)
 		}
 	}
+	d.chooseTime(candidates)
 }
 
 // noteURL notes which member was chosen for the URL, unless only that one has a name for URLs and
@@ -295,7 +298,8 @@ func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, path
 			return leaves
 		}
 		i = len(leaves)
-		leaves = append(leaves, &leaf{path: path, class: nameClass(path[len(path)-1])})
+		leaves = append(leaves, &leaf{path: path, class: nameClass(d.opt.Rules, path[len(path)-1]),
+			time: d.newTimeColumn(raw.Column{Name: jsondoc.JoinPath(path)}, path[len(path)-1])})
 	}
 	v := string(doc.Text(&m))
 	if m.Escaped {
@@ -306,9 +310,7 @@ func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, path
 	}
 	l := leaves[i]
 	l.values++
-	if d.isTime(v) {
-		l.times++
-	}
+	l.time.observe(d, v)
 	if m.Kind == '"' && looksURL(v) {
 		l.urls++
 	} else if m.Kind == '"' && looksHost(v) {

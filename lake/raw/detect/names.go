@@ -4,6 +4,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
@@ -16,12 +17,13 @@ const (
 	classURIWord // several words, one of them of classURI or classLink
 	classSite
 	classHost
-	classHostWord // several words, one of them of classSite or classHost
+	classHostWord  // several words, one of them of classSite or classHost
+	classQualified // several words, one of them up to classLink, another one of otherURLs
 )
 
 // isWordClass reports whether the names of the class have several words.
 func isWordClass(class int) bool {
-	return class == classURLWord || class == classURIWord || class == classHostWord
+	return class == classURLWord || class == classURIWord || class == classHostWord || class == classQualified
 }
 
 // urlNames are the words that name a URL column.
@@ -32,8 +34,42 @@ var urlNames = map[string]int{
 	"domain": classHost, "hostname": classHost, "host": classHost, "fqdn": classHost,
 }
 
-// nameClass returns the class of a column's name: how well it says that the column holds URLs.
-func nameClass(name string) int {
+// otherURLs are words that say that a URL belongs to the record, but is not what the record is
+// about.
+var otherURLs = wordSet("fact check checks factcheck claim review proof citation evidence " +
+	"image img images picture pic photo thumbnail thumb logo icon favicon avatar banner cover poster preview " +
+	"screenshot audio video media embed player " +
+	"author user profile owner account publisher license licence terms privacy contact help about " +
+	"api feed rss atom sitemap robots callback webhook " +
+	"referrer referer ref via parent origin redirect redirected " +
+	"archive archived wayback memento cache cached mirror backup")
+
+// wordSet returns the words between the spaces of s.
+func wordSet(s string) map[string]bool {
+	set := map[string]bool{}
+	for _, w := range strings.Fields(s) {
+		set[w] = true
+	}
+	return set
+}
+
+// nameClass returns the class of a column's name by the rules of the object: how well it says that
+// the column holds URLs.
+func nameClass(rules int, name string) int {
+	class := nameClassOf(name)
+	if rules < raw.RulesCaptures || class != classURLWord && class != classURIWord {
+		return class
+	}
+	for _, w := range splitWords(name) {
+		if otherURLs[w] {
+			return classQualified
+		}
+	}
+	return class
+}
+
+// nameClassOf is nameClass without the words that lower it.
+func nameClassOf(name string) int {
 	if len(name) > 64 {
 		return 0
 	}
@@ -86,11 +122,6 @@ func splitWords(name string) []string {
 	}
 	flush()
 	return words
-}
-
-// isTSName reports whether a column of this name is a time if its values are.
-func isTSName(name string) bool {
-	return strings.EqualFold(name, "ts") || strings.EqualFold(name, "timestamp")
 }
 
 // isTime reports whether v is a time from 1990 to 2100. A column called timestamp may also hold

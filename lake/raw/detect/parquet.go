@@ -60,7 +60,7 @@ func (d *detector) planParquet(o *parquetin.Object) error {
 func (d *detector) planLakePart(o *parquetin.Object) {
 	column := func(name string) raw.Column { return raw.Column{Name: name, Number: o.Find(name).Number()} }
 	d.plan.LakePart, d.plan.URL = true, column("path_query")
-	if d.plan.TS == nil {
+	if d.plan.TS == nil && !d.noTime {
 		c := column("ts")
 		d.plan.TS = &c
 	}
@@ -80,7 +80,7 @@ func (d *detector) chooseParquetURL(o *parquetin.Object) error {
 	sample := func(named bool) error {
 		for _, f := range o.Columns() {
 			path := f.Path()
-			l := &leaf{path: path, class: nameClass(path[len(path)-1])}
+			l := &leaf{path: path, class: nameClass(d.opt.Rules, path[len(path)-1])}
 			if !f.IsText() || (l.class > 0) != named || len(leaves) == parquetin.MaxColumns {
 				continue
 			}
@@ -118,31 +118,45 @@ func (d *detector) chooseParquetURL(o *parquetin.Object) error {
 	return nil
 }
 
-// chooseParquetTS makes the first column called ts or timestamp the time, if all its sampled values
-// are times.
+// chooseParquetTS chooses the time among the columns at the top level with a name for times.
 func (d *detector) chooseParquetTS(o *parquetin.Object) error {
+	var candidates []*timeColumn
 	for _, f := range o.Columns() {
-		if !f.IsTopLevel() || !isTSName(f.Path()[0]) || f.Number() == d.plan.URL.Number {
+		if !f.IsTopLevel() || f.Number() == d.plan.URL.Number || len(candidates) == maxTimes {
 			continue
 		}
-		l := &leaf{}
+		c := d.newTimeColumn(raw.Column{Name: o.Name(f), Number: f.Number()}, f.Path()[0])
+		if c.class == 0 || c.class != classTS && !d.captures() {
+			continue
+		}
+		l := &leaf{time: c}
 		if err := d.sampleParquet(o, f, l); err != nil {
 			return err
 		}
-		if l.values > 0 && l.times == l.values {
-			d.plan.TS, d.plan.TSChosen = &raw.Column{Name: o.Name(f), Number: f.Number()}, true
+		candidates = append(candidates, c)
+		if !d.captures() {
+			break
 		}
-		return nil
 	}
+	d.chooseTime(candidates)
 	return nil
 }
+
+// maxTimes is how many columns of Parquet are sampled for times.
+const maxTimes = 16
 
 // sampleParquet counts in l what the first values of a column look like.
 func (d *detector) sampleParquet(o *parquetin.Object, f *parquetin.Field, l *leaf) error {
 	return o.Sample(f, sampleRows, func(v parquetin.Value) {
 		l.values++
-		if v.IsTime && plausibleTime(v.Time) || !v.IsTime && d.isTime(string(v.Text)) {
-			l.times++
+		if l.time != nil && v.IsTime {
+			l.time.values++
+			if plausibleTime(v.Time) {
+				l.time.times++
+				l.time.dates++
+			}
+		} else if l.time != nil {
+			l.time.observe(d, string(v.Text))
 		}
 		if looksURL(v.Text) {
 			l.urls++

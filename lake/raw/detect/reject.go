@@ -17,7 +17,8 @@ var rejectedFormats = []struct {
 	// Package reader reads these two before it calls Detect, but not inside an archive.
 	{0, "PAR1", "a Parquet file cannot be planned from its first bytes", "open the whole object"},
 	{257, "ustar", "an archive inside an archive is not read", "unpack it first"},
-	{0, "PK\x03\x04", "zip archives and office documents are not read", "unpack it, or save the table as CSV"},
+	{0, "PK\x03\x04", "zip archives other than WACZ, WACZ inside an archive and office documents are not read",
+		"unpack it, or save the table as CSV"},
 	{0, "PK\x05\x06", "zip archives and office documents are not read", "unpack it, or save the table as CSV"},
 	{0, "\xd0\xcf\x11\xe0", "office documents are not read", "save the table as CSV"},
 	{0, "7z\xbc\xaf\x27\x1c", "7z archives are not read", "unpack it first"},
@@ -29,10 +30,10 @@ var rejectedFormats = []struct {
 	{0, "Obj\x01", "Avro files are not read", "write the URL column as text or JSON Lines first"},
 	{0, "ARROW1", "Arrow files are not read", "write the URL column as text or JSON Lines first"},
 	{0, "SQLite format 3\x00", "SQLite databases are not read", "export the table as CSV"},
+	{0, "filedesc://", "ARC files are not read", "give its CDX, or write it as WARC first (warcio recompress)"},
 	{0, "%PDF-", "PDF is not read", "extract its links first"},
-	{0, "WARC/", "WARC files are not read", "give its CDX or CDXJ index"},
-	{0, "\xff\xfe", "UTF-16 text is not read", "convert it first (iconv -f UTF-16 -t UTF-8)"},
-	{0, "\xfe\xff", "UTF-16 text is not read", "convert it first (iconv -f UTF-16 -t UTF-8)"},
+	{0, "\xff\xfe\x00\x00", "UTF-32 text is not read", "convert it first (iconv -f UTF-32 -t UTF-8)"},
+	{0, "\x00\x00\xfe\xff", "UTF-32 text is not read", "convert it first (iconv -f UTF-32 -t UTF-8)"},
 }
 
 // checkReadable returns nil if head is text, else the error that rejects the object.
@@ -41,7 +42,8 @@ func checkReadable(name string, head []byte) error {
 		if len(head) < f.offset || !bytes.HasPrefix(head[f.offset:], []byte(f.magic)) {
 			continue
 		}
-		if f.magic == "ORC" && !isBinary(head) {
+		if f.magic == "ORC" && !isBinary(head) ||
+			f.magic == "filedesc://" && !bytes.Contains(head[:min(len(head), 4096)], []byte("IP-address Archive-date")) {
 			continue // a text may begin with these letters
 		}
 		return &raw.FormatError{Name: name, Reason: f.reason, Advice: f.advice}

@@ -15,6 +15,7 @@ import (
 // table is the sample of an object, cut at one separator into cells.
 type table struct {
 	sep   string
+	rules int // those of the object
 	rows  [][]string
 	width int     // the most frequent number of cells in a row
 	share float64 // the share of the rows that have width cells
@@ -34,8 +35,13 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 			content = content[:i+1]
 		}
 	}
-	r := text.NewRows(d.input(content), format, sep)
-	t := &table{sep: sep}
+	var r interface {
+		Next() (cells [][]byte, reason string, err error)
+	} = text.NewRows(d.input(content), format, sep)
+	if format == raw.Spaced {
+		r = text.NewSpacedRows(d.input(content))
+	}
+	t := &table{sep: sep, rules: d.opt.Rules}
 	widths := make(map[int]int)
 	for len(t.rows) < rows {
 		cells, reason, err := r.Next()
@@ -67,7 +73,7 @@ func (t *table) findHeader() {
 	most := 0
 	for i, row := range t.rows[:min(len(t.rows), titleRows)] {
 		for _, c := range row {
-			if looksURL(c) || looksHost(c) && nameClass(c) == 0 {
+			if looksURL(c) || looksHost(c) && nameClass(t.rules, c) == 0 {
 				return
 			}
 		}
@@ -76,7 +82,7 @@ func (t *table) findHeader() {
 			if c != "" {
 				filled++
 			}
-			if class := nameClass(c); class > 0 && (best == 0 || class < best) {
+			if class := nameClass(t.rules, c); class > 0 && (best == 0 || class < best) {
 				best = class
 			}
 		}
@@ -147,8 +153,12 @@ func (d *detector) sniffTable() string {
 		return raw.TSV
 	}
 	if d.hasExt(".csv") || d.opt.URLColumn != "" {
-		if t := d.bestTable(separators, true); t != nil && t.sep == "\t" && !d.hasExt(".csv") {
+		t := d.bestTable(separators, true)
+		switch {
+		case t != nil && t.sep == "\t" && !d.hasExt(".csv"):
 			return raw.TSV
+		case t == nil && !d.hasExt(".csv") && d.isSpaced(true):
+			return raw.Spaced
 		}
 		return raw.CSV
 	}
@@ -162,7 +172,66 @@ func (d *detector) sniffTable() string {
 	if t := d.readTable("", raw.CSV, titleRows); t.header > 0 && !isWordClass(t.class) {
 		return raw.CSV
 	}
+	if d.isSpaced(false) {
+		return raw.Spaced
+	}
 	return raw.Lines
+}
+
+// isSpaced reports whether the lines are the rows of a table between blanks and not URLs with
+// blanks inside. Nine of ten have the same number of fields, and URLs in the same one; and the
+// header names it, or a field stands before the URL, or the others hold nothing that could continue
+// a URL. If the columns are aligned, one such field is enough. sure means that the object is known
+// to be a table.
+func (d *detector) isSpaced(sure bool) bool {
+	if !d.captures() {
+		return false
+	}
+	t := d.readTable(" ", raw.Spaced, sampleRows)
+	if t.width < 2 || t.share < 0.9 || t.header > 0 && len(t.rows[t.header-1]) != t.width {
+		return false
+	}
+	if sure {
+		return true
+	}
+	url := -1
+	for i := range t.width {
+		if v := t.values(i, t.header); share(v, looksURL) >= 0.9 && len(v)*10 >= (len(t.rows)-t.header)*9 {
+			url = i
+			break
+		}
+	}
+	if url < 0 {
+		return false
+	}
+	if url > 0 || t.header > 0 {
+		return true
+	}
+	typed := 0
+	for i := 1; i < t.width; i++ {
+		if v := t.values(i, 0); share(v, looksTyped) >= 0.9 && len(v)*10 >= len(t.rows)*9 {
+			typed++
+		}
+	}
+	return len(t.rows) > 1 && (typed == t.width-1 || typed > 0 && d.aligned())
+}
+
+// aligned reports whether half of the lines have two blanks in a row, or a tab.
+func (d *detector) aligned() bool {
+	lines, n := d.lines(), 0
+	for _, l := range lines {
+		if l = text.TrimSpace(l); bytes.Contains(l, []byte("  ")) || bytes.IndexByte(l, '\t') >= 0 {
+			n++
+		}
+	}
+	return n*2 >= len(lines)
+}
+
+// looksTyped reports whether v is something that does not continue a URL: a number, a time, an
+// address, a URL or a media type.
+func looksTyped(v string) bool {
+	_, err := strconv.ParseFloat(v, 64)
+	return err == nil || v == "-" || looksDate(v) || looksURL(v) || isIP(v) || isMIME(v)
 }
 
 // bestTable cuts the sample at the separator that makes the best table of it. It returns nil if no
@@ -222,6 +291,8 @@ func (d *detector) planTable(format string) error {
 	var t *table
 	if format == raw.TSV {
 		t = d.readTable("\t", raw.TSV, sampleRows)
+	} else if format == raw.Spaced {
+		t = d.readTable(" ", raw.Spaced, sampleRows)
 	} else if t = d.bestTable(separators, true); t == nil {
 		t = d.readTable("", raw.CSV, sampleRows)
 		t.width = 1
@@ -231,7 +302,8 @@ func (d *detector) planTable(format string) error {
 	d.plan.Separator = t.sep
 
 	named := []string{d.opt.URLColumn, d.opt.TSColumn, d.opt.SizeField}
-	for _, x := range d.opt.Extras {
+	wanted, _ := d.opt.WantsExtras()
+	for _, x := range wanted {
 		if x != "*" {
 			named = append(named, x)
 		}
@@ -272,14 +344,20 @@ func (d *detector) planTable(format string) error {
 	case d.opt.URLColumn == "":
 		d.plan.URL = raw.Column{Name: "1", Number: 1} // an empty table
 	}
-	if err := d.planNamed(resolve, resolve); err != nil || d.plan.TS != nil {
+	if err := d.planNamed(resolve, resolve); err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(names, isTSName); i >= 0 && i+1 != d.plan.URL.Number {
-		if v := t.values(i, t.header); len(v) > 0 && share(v, d.isTime) == 1 {
-			d.plan.TS, d.plan.TSChosen = &raw.Column{Name: names[i], Number: i + 1}, true
+	var candidates []*timeColumn
+	for i, name := range names {
+		if i+1 != d.plan.URL.Number {
+			c := d.newTimeColumn(raw.Column{Name: name, Number: i + 1}, name)
+			for _, v := range t.values(i, t.header) {
+				c.observe(d, v)
+			}
+			candidates = append(candidates, c)
 		}
 	}
+	d.chooseTime(candidates)
 	return nil
 }
 
@@ -300,6 +378,10 @@ func (d *detector) planNamed(column, extra func(want string) (raw.Column, error)
 		if o.want == "" {
 			continue
 		}
+		if o.want == raw.None && o.to == &d.plan.TS && d.captures() {
+			d.noTime = true
+			continue
+		}
 		c, err := column(o.want)
 		if err != nil {
 			return err
@@ -309,8 +391,12 @@ func (d *detector) planNamed(column, extra func(want string) (raw.Column, error)
 	if d.plan.AllExtras {
 		return nil
 	}
-	for _, x := range d.opt.Extras {
+	wanted, _ := d.opt.WantsExtras()
+	for _, x := range wanted {
 		c, err := extra(x)
+		if err != nil && slices.Contains(raw.CaptureFields, x) && slices.Contains(raw.CaptureFormats, d.plan.Format) {
+			continue // other formats have it
+		}
 		if err != nil {
 			return err
 		}
@@ -350,7 +436,7 @@ func (t *table) takeFirstRow(i int) {
 		return
 	}
 	c := t.rows[0][i]
-	if !looksURL(c) && !(looksHost(c) && nameClass(c) == 0) && share(t.values(i, 1), looksURLOrHost) >= 0.9 {
+	if !looksURL(c) && !(looksHost(c) && nameClass(t.rules, c) == 0) && share(t.values(i, 1), looksURLOrHost) >= 0.9 {
 		t.header = 1
 	}
 }
@@ -363,7 +449,7 @@ func (d *detector) chooseColumn(t *table) int {
 		best, bestClass := -1, 0
 		var also []string
 		for i, c := range header {
-			class := nameClass(c)
+			class := nameClass(t.rules, c)
 			if class == 0 {
 				continue
 			}

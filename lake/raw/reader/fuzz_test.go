@@ -93,8 +93,8 @@ func checkReader(t *testing.T, name string, data []byte, opt raw.Options) {
 		t.Fatalf("%d records and rejects, counts %+v", len(g.Rows), g.Counts)
 	}
 	for i := range g.Offsets {
-		if f := r.Plan().Format; f == raw.Parquet || f == raw.Tar {
-			break // rows have no offset; those of members count in the member
+		if f := r.Plan().Format; f == raw.Parquet || f == raw.Tar || f == raw.WACZ || f == raw.WARC {
+			break // rows have no offset; those of members count in the member, of WARC in the stored object
 		}
 		if i > 0 && (g.Offsets[i] <= g.Offsets[i-1] || g.Lines[i] < g.Lines[i-1]) {
 			t.Fatalf("record %d at line %d, byte %d follows one at line %d, byte %d", i, g.Lines[i], g.Offsets[i], g.Lines[i-1], g.Offsets[i-1])
@@ -175,7 +175,7 @@ func FuzzDetect(f *testing.F) {
 	seeds(f, func(name string, data []byte) { f.Add(name, data, "", "", "", "") })
 	f.Add("a.csv", []byte("url,ts,n\nhttp://a/,2024,1\n"), "url", "2", "n", "ts")
 	f.Fuzz(func(t *testing.T, name string, head []byte, url, ts, size, extra string) {
-		for _, format := range []string{raw.Auto, raw.Lines, raw.CSV, raw.TSV, raw.JSONLines, raw.JSON, raw.CDX, raw.CDXJ} {
+		for _, format := range []string{raw.Auto, raw.Lines, raw.CSV, raw.TSV, raw.JSONLines, raw.JSON, raw.CDX, raw.CDXJ, raw.Spaced, raw.CrawlLog} {
 			opt := raw.Options{Format: format, URLColumn: url, TSColumn: ts, SizeField: size}
 			if extra != "" {
 				opt.Extras = []string{extra}
@@ -196,7 +196,7 @@ func FuzzDetect(f *testing.F) {
 			}
 			// The plan's columns exist.
 			for _, c := range append([]raw.Column{plan.URL}, plan.Extras...) {
-				if c.Number < 0 || len(plan.Columns) > 0 && c.Number > 0 && c.Number <= len(plan.Columns) && plan.Columns[c.Number-1] != c.Name {
+				if c.Number < 0 || plan.Format != raw.CDX && len(plan.Columns) > 0 && c.Number > 0 && c.Number <= len(plan.Columns) && plan.Columns[c.Number-1] != c.Name {
 					t.Fatalf("%s: column %+v of %q", format, c, plan.Columns)
 				}
 			}
@@ -293,8 +293,10 @@ func FuzzCDX(f *testing.F) {
 		}
 	})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, format := range []string{raw.CDX, raw.CDXJ} {
-			checkReader(t, "a", data, raw.Options{Format: format, Extras: []string{"*"}, MaxLine: 200})
+		for _, format := range []string{raw.CDX, raw.CDXJ, raw.CrawlLog, raw.Spaced, raw.Auto} {
+			for _, extras := range [][]string{nil, {"*"}, {raw.MIME, raw.Filename}} {
+				checkReader(t, "a", data, raw.Options{Format: format, Extras: extras, MaxLine: 200})
+			}
 		}
 	})
 }

@@ -50,6 +50,9 @@ func Ranges(open func(off int64) (io.ReadCloser, error), size int64, name string
 			parquetin.RandomAccess
 		}{stored, at}, size, name, opt, n)
 	}
+	if isZip(head) {
+		return raw.Plan{}, nil, nil
+	}
 	var frames []raw.Boundary
 	var end raw.Boundary
 	switch unpack.CompressionOf(head) {

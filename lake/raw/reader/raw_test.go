@@ -128,6 +128,7 @@ func read(t *testing.T, name, text string, opt raw.Options) (got, raw.Plan) {
 
 func TestRecords(t *testing.T) {
 	long := strings.Repeat("x", 60)
+	const capture = ` {"digest":"AAAA","filename":"a.warc.gz","mime":"text/html","offset":"334","status":"200"}`
 	all := []string{"*"}
 	for _, tc := range []struct {
 		name, object string // the test's name and the object's
@@ -147,9 +148,9 @@ func TestRecords(t *testing.T) {
 		{"byte order marks, at the start and where files were joined", "a.txt", "\ufeffhttp://a/\n\ufeffhttp://b/\n", raw.Options{}, raw.Lines,
 			[]string{"1 http://a/", "2 http://b/"}, raw.Counts{}},
 		{"blank and comment lines", "a.txt", "\n# one\n  # two\n \t\nhttp://a/\n\n", raw.Options{}, raw.Lines, []string{"5 http://a/"}, raw.Counts{Blank: 3, Comments: 2}},
-		{"white space around", "a.txt", " http://a/ \t\n\x0bhttp://b/ b\n", raw.Options{}, raw.Lines, []string{"1 http://a/", "2 http://b/ b"}, raw.Counts{}},
+		{"white space around", "a.txt", " http://a/ \t\n\x0bhttp://b/ b\n", raw.Options{}, raw.Lines, []string{"1 http://a/", "2 http://b/ b"}, raw.Counts{Spaced: 1}},
 		{"what follows a URL is part of its line", "a.txt", "http://a/ # a remark\nhttp://b/#frag ment\nhttp://c/#!/x # y\n", raw.Options{}, raw.Lines,
-			[]string{"1 http://a/ # a remark", "2 http://b/#frag ment", "3 http://c/#!/x # y"}, raw.Counts{}},
+			[]string{"1 http://a/ # a remark", "2 http://b/#frag ment", "3 http://c/#!/x # y"}, raw.Counts{Spaced: 3}},
 		{"playlist", "a.m3u", "#EXTM3U\n#EXTINF:-1,One\nrtsp://10.0.0.1:554/one\n", raw.Options{}, raw.Lines, []string{"3 rtsp://10.0.0.1:554/one"}, raw.Counts{Comments: 2}},
 		{"hosts", "a.txt", "example.com\nexample.org\n", raw.Options{}, raw.Lines, []string{"1 example.com", "2 example.org"}, raw.Counts{}},
 		{"commas in URLs make no table", "a.txt", "http://a/1,2\nhttp://b/3,4\nhttp://c/5,6\n", raw.Options{}, raw.Lines,
@@ -279,7 +280,7 @@ func TestRecords(t *testing.T) {
 			[]string{`2 http://a.org/ ts=1390766784000 size=2258 {"mimetype":"text/html"}`, "3 http://a.org/x ts=1388534400000", "4 !bad_cdx"}, raw.Counts{Comments: 1}},
 		{"CDX of 9 fields without", "a.txt", "org,a)/ 20140126200624 http://a.org/ text/html 200 AAAA - 334 a.warc.gz\norg,a)/ when http://a.org/ text/html 200 AAAA - 334 a.warc.gz\n" +
 			strings.Repeat("org,a)/ 20140126200624 http://a.org/ text/html 200 AAAA - 334 a.warc.gz\n", 8), raw.Options{}, raw.CDX,
-			append([]string{"1 http://a.org/ ts=1390766784000", "2 http://a.org/"}, repeatRows(8, 3, "http://a.org/ ts=1390766784000")...), raw.Counts{BadTS: 1}},
+			append([]string{"1 http://a.org/ ts=1390766784000" + capture, "2 http://a.org/" + capture}, repeatRows(8, 3, "http://a.org/ ts=1390766784000"+capture)...), raw.Counts{BadTS: 1}},
 		{"CDXJ", "a", "!OpenWayback-CDXJ 1.0\norg,a)/ 20140126200624 {\"url\": \"http://a.org/\", \"length\": \"7\"}\norg,b)/ x {\"url\": \"http://b.org/\"}\norg,c)/\norg,d)/ 20140126200624 {\"url\"}\n",
 			raw.Options{Format: raw.CDXJ, SizeField: "length", Extras: all}, raw.CDXJ,
 			[]string{`2 http://a.org/ ts=1390766784000 size=7 {"urlkey":"org,a)/"}`, `3 http://b.org/ {"urlkey":"org,b)/"}`, "4 !bad_cdx", "5 !bad_json"}, raw.Counts{Comments: 1, BadTS: 1}},
@@ -412,8 +413,9 @@ func TestRejectionsSayWhatToDo(t *testing.T) {
 		{"Parquet asked for", "a.txt", []byte("http://a/\n"), raw.Options{Format: raw.Parquet}, "no Parquet"},
 		{"MISP", "a.json", []byte(`{"Event":{"info":"x","Attribute":[{"type":"url","value":"http://a/"},{"type":"url","value":"http://b/"}]}}`), raw.Options{}, "MISP"},
 		{"zip", "a.txt", []byte("PK\x03\x04abc"), raw.Options{}, "zip"},
+		{"ARC", "a.arc", []byte("filedesc://a.arc 0.0.0.0 20040708140334 text/plain 77\n1 0 InternetArchive\nURL IP-address Archive-date Content-type Archive-length\n"), raw.Options{}, "ARC"},
 		{"gzip in gzip", "a.gz", compressed(t, "gzip", inside), raw.Options{}, "twice"},
-		{"UTF-16", "a.csv", []byte("\xff\xfeh\x00t\x00"), raw.Options{}, "UTF-16"},
+		{"UTF-32", "a.csv", []byte("\xff\xfe\x00\x00h\x00\x00\x00"), raw.Options{}, "UTF-32"},
 		{"XML", "sitemap.xml", []byte("\n<?xml version=\"1.0\"?><urlset/>"), raw.Options{}, "XML"},
 		{"binary", "a.txt", bytes.Repeat([]byte{1, 2, 'a', 0xff}, 50), raw.Options{}, "binary"},
 		{"Parquet, whatever was asked for", "a.txt", []byte("PAR1\x15\x04"), raw.Options{Format: raw.Lines}, "Parquet"},
@@ -461,7 +463,7 @@ func TestGuessesAmongSeveralAreNoted(t *testing.T) {
 		note string
 	}{
 		{"http://m/,http://a/\nhttp://m/,http://b/\n", `"2"`},
-		{"n,onion_url,proof_url\n1,http://a/,http://p/\n2,http://a/,http://p/\n", `"proof_url"`},
+		{"n,onion_url,mirror2_url\n1,http://a/,http://p/\n2,http://a/,http://p/\n", `"mirror2_url"`},
 		{`{"from_url":"http://a/","to_url":"http://b/"}` + "\n", `"to_url"`},
 		{`{"a":{"url":"http://a/"}}` + "\n" + `{"a":{"url":"http://a/"}}` + "\n", `"a.url"`},
 		{"1,http://a/\n2,http://b/\n", `"2"`},

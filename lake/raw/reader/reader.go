@@ -1,5 +1,5 @@
-// Package reader yields the records of an object: of a list, a table, JSON, a web archive index, a
-// Parquet file, or a tar archive of these, plain or compressed. New plans and opens an object; Open
+// Package reader yields the records of an object: of a list, a table, JSON, what web archives have,
+// a Parquet file, or an archive of these, plain or compressed. New plans and opens an object; Open
 // opens it by a plan that another process made. Ranges cuts a large object, and OpenRange reads one
 // of its ranges. Package raw describes what a Reader promises; lake/ingest calls it.
 package reader
@@ -11,11 +11,14 @@ import (
 	"io"
 	"slices"
 
+	"golang.org/x/text/encoding/unicode"
+
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/detect"
 	"github.com/urlake/urlake/lake/raw/parquetin"
 	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/raw/unpack"
+	"github.com/urlake/urlake/lake/raw/warcin"
 )
 
 // lowMemoryBuffered replaces parquetin.MaxBuffered with raw.Options.LittleMemory.
@@ -46,9 +49,10 @@ type Reader struct {
 // New opens an object. It plans by opt and the object's first bytes. r yields the object's bytes as
 // stored; name is its key or path, which breaks ties and is for errors.
 //
-// Parquet is not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader and
-// *io.SectionReader are, New reads only the columns it needs. Otherwise, and inside compression and
-// archives, it holds the file in memory, up to parquetin.MaxBuffered.
+// Parquet and WACZ are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader
+// and
+// *io.SectionReader are, New reads only the columns or members it needs. Otherwise, and inside
+// compression and archives, it holds the file in memory, up to parquetin.MaxBuffered.
 //
 // The error is a *raw.FormatError if the object is in no format urlake reads. New reports damage to
 // a Parquet footer, and damage before the first decompressed byte; Next reports all other damage.
@@ -68,6 +72,7 @@ func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source
 	}
 	rd := &Reader{name: name, src: unpack.New(r)}
 	rd.src.LowMemory = opt.LowMemory
+	rd.src.Record()
 	if rd.src.SetArchive(archive); archive != nil {
 		rd.src.PageMemory = archive.PageMemory
 	} else {
@@ -85,6 +90,7 @@ func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source
 	}
 	switch {
 	case bytes.HasPrefix(head, []byte(parquetin.Magic)):
+		rd.src.Forget()
 		if opt.Format != raw.Auto && opt.Format != raw.Parquet {
 			return nil, &raw.FormatError{
 				Name:   name,
@@ -102,24 +108,56 @@ func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source
 		}
 		plan.Compression = compression
 		return rd.startParquet(o, plan, nil)
+	case bytes.HasPrefix(head, []byte(warcin.Magic)) && (opt.Format == raw.Auto || opt.Format == raw.WARC):
+		plan, err := detect.WARC(name, opt)
+		if err != nil {
+			return nil, err
+		}
+		plan.Compression = compression
+		rd.src.Rewind()
+		return rd.startWARC(plan)
+	case isZip(head) && archive == nil:
+		rd.src.Forget()
+		plan := raw.Plan{Compression: compression, Format: raw.WACZ, Members: &opt, MaxLine: opt.MaxLine}
+		return rd.startWACZ(plan)
 	case isTar(head) && archive == nil:
+		rd.src.Forget()
 		plan := raw.Plan{Compression: compression, Format: raw.Tar, Members: &opt, MaxLine: opt.MaxLine}
 		return rd.startTar(plan)
+	}
+	rd.src.Forget()
+	encoding := detect.Encoding(head)
+	if encoding != "" {
+		rd.decode(encoding, opt.MaxLine)
+		if head, err = rd.in.Peek(raw.HeadSize); err != nil && err != io.EOF && (len(head) == 0 || opt.LowMemory) {
+			return nil, rd.fail(err)
+		}
 	}
 	plan, err := detect.Detect(name, head, opt)
 	if err != nil {
 		return nil, err
 	}
-	plan.Compression = compression
+	plan.Compression, plan.Encoding = compression, encoding
 	return rd.start(plan)
+}
+
+// decode makes the Input that of the text's UTF-8.
+func (r *Reader) decode(encoding string, maxLine int) {
+	order := unicode.LittleEndian
+	if encoding == raw.UTF16BE {
+		order = unicode.BigEndian
+	}
+	r.in = text.NewInput(unicode.UTF16(order, unicode.UseBOM).NewDecoder().Reader(r.in), maxLine)
 }
 
 // Open opens an object by a plan that New or Ranges made for it; r is as for New. If the object is
 // not compressed as the plan says, it has changed since and the error is a *raw.DataError.
 func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
-	opt := raw.Options{Format: plan.Format, MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}
-	if plan.Format == raw.Tar && plan.Members != nil {
-		opt = *plan.Members
+	opt := raw.Options{MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}
+	if (plan.Format == raw.Tar || plan.Format == raw.WACZ) && plan.Members != nil {
+		if opt = *plan.Members; opt.Rules == 0 {
+			opt.Rules = raw.RulesLists // the plans of then did not name them
+		}
 	}
 	opt, err := opt.WithDefaults()
 	if err != nil {
@@ -127,6 +165,9 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	}
 	rd := &Reader{name: name, src: unpack.New(r), plan: plan}
 	rd.limitPages(r)
+	if plan.Format == raw.WARC {
+		return rd.startWARC(plan)
+	}
 	_, err = rd.src.Decompress(plan.Compression)
 	rd.in = text.NewInput(rd.src, opt.MaxLine)
 	if err != nil {
@@ -142,6 +183,20 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	case raw.Tar:
 		plan.Members = &opt
 		return rd.startTar(plan)
+	case raw.WACZ:
+		plan.Members = &opt
+		return rd.startWACZ(plan)
+	}
+	if plan.Encoding != "" {
+		head, err := rd.in.Peek(len("\xff\xfe"))
+		if err != nil && err != io.EOF {
+			return nil, rd.fail(err)
+		}
+		if detect.Encoding(head) != plan.Encoding {
+			return nil, rd.fail(fmt.Errorf("the plan says it is text in %s, which it is not: it was changed since",
+				plan.Encoding))
+		}
+		rd.decode(plan.Encoding, opt.MaxLine)
 	}
 	return rd.start(plan)
 }
@@ -161,6 +216,30 @@ func (r *Reader) start(plan raw.Plan) (*Reader, error) {
 	return r, nil
 }
 
+// startWARC makes the parser of a WARC file, of whose stored bytes none has been used.
+func (r *Reader) startWARC(plan raw.Plan) (*Reader, error) {
+	r.plan = plan
+	r.in = text.NewRowInput()
+	head, _ := r.src.Stored().Peek(10)
+	if r.src.Err != nil {
+		return nil, r.fail(r.src.Err)
+	}
+	if is := unpack.CompressionOf(head); is != plan.Compression {
+		_, err := r.src.Decompress(plan.Compression)
+		return nil, r.fail(err)
+	}
+	f, err := text.NewFields(plan, &r.counts)
+	if err != nil {
+		return nil, err
+	}
+	p, err := warcin.NewParser(r.name, r.src, r.in, plan, f)
+	if err != nil {
+		return nil, r.fail(err)
+	}
+	r.parse = p
+	return r, nil
+}
+
 // startTar opens the first member, so that an archive without readable members is rejected here.
 // The notes of the first member's plan become the archive's.
 func (r *Reader) startTar(plan raw.Plan) (*Reader, error) {
@@ -170,43 +249,57 @@ func (r *Reader) startTar(plan raw.Plan) (*Reader, error) {
 	plan.Members = &members
 	r.plan = plan
 	r.parse = p
-	if err := p.advance(); err != nil && err != io.EOF {
+	if err := p.next(); err != nil && err != io.EOF {
 		return nil, r.fail(err)
 	}
-	if p.current != nil && plan.Notes == nil {
+	r.noteMember(&p.memberParser)
+	return r, nil
+}
+
+// noteMember adds the notes of the member that is open to the archive's.
+func (r *Reader) noteMember(p *memberParser) {
+	if p.current != nil && r.plan.Notes == nil {
 		for _, note := range p.current.plan.Notes {
 			r.plan.Notes = append(r.plan.Notes, "in "+p.member+", "+note)
 		}
 	}
-	return r, nil
 }
 
-// openParquet reads the footer through the reader below if that has random access, else from a copy
-// of the object in memory.
+// openParquet reads the footer.
 func (r *Reader) openParquet() (*parquetin.Object, error) {
+	at, stored, err := r.randomAccess("a Parquet file")
+	if err != nil {
+		return nil, err
+	}
+	o, err := r.openParquetAt(at)
+	if stored > 0 {
+		r.src.Size = stored
+	}
+	return o, err
+}
+
+// randomAccess returns the reader below if that has random access, else a copy of the object in
+// memory, of which stored bytes were read. what is the object, for an error.
+func (r *Reader) randomAccess(what string) (at parquetin.RandomAccess, stored int64, err error) {
 	if at, ok := r.src.Below().(parquetin.RandomAccess); ok && r.plan.Compression == raw.NoCompression {
-		return r.openParquetAt(at)
+		return at, 0, nil
 	}
 	limit := r.src.Limit(parquetin.MaxBuffered, lowMemoryBuffered)
 	data, err := io.ReadAll(io.LimitReader(&tarStream{in: r.in}, limit+1))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	switch {
 	case int64(len(data)) <= limit:
+		return bytes.NewReader(data), r.src.Used(), nil
 	case r.src.LowMemory:
-		return nil, raw.ErrLowMemory
-	default:
-		return nil, &raw.FormatError{
-			Name:   r.name,
-			Reason: fmt.Sprintf("it is a Parquet file of more than %d MiB inside compression or an archive", parquetin.MaxBuffered>>20),
-			Advice: "unpack it first",
-		}
+		return nil, 0, raw.ErrLowMemory
 	}
-	stored := r.src.Used()
-	o, err := r.openParquetAt(bytes.NewReader(data))
-	r.src.Size = stored
-	return o, err
+	return nil, 0, &raw.FormatError{
+		Name:   r.name,
+		Reason: fmt.Sprintf("it is %s of more than %d MiB inside compression or an archive", what, parquetin.MaxBuffered>>20),
+		Advice: "unpack it first",
+	}
 }
 
 func (r *Reader) openParquetAt(at parquetin.RandomAccess) (*parquetin.Object, error) {
@@ -247,9 +340,18 @@ func (r *Reader) startParquet(o *parquetin.Object, plan raw.Plan, rg *raw.Range)
 // Plan returns the plan by which the object is read.
 func (r *Reader) Plan() raw.Plan { return r.plan }
 
-// Notes returns the plan's notes and, for an archive, how many members were left out so far.
+// Notes returns the plan's notes and what reading told so far: how many members of an archive were
+// left out, how many URLs of a list have spaces, how many captures have no offset.
 func (r *Reader) Notes() []string {
 	notes := r.plan.Notes
+	if n := r.counts.Spaced; n > 0 {
+		notes = append(slices.Clip(notes), fmt.Sprintf(
+			"%d URLs of this list have a space inside, which becomes %%20; if it is no list, name its format (--format)", n))
+	}
+	if p, ok := r.parse.(*warcin.Parser); ok && p.Unaddressed() > 0 {
+		notes = append(slices.Clip(notes), fmt.Sprintf("%d captures have no offset, since their records are not "+
+			"compressed one by one; such a file cannot be replayed (warcio recompress)", p.Unaddressed()))
+	}
 	if p, ok := r.parse.(*tarParser); ok && r.counts.LeftOut > 0 {
 		notes = append(slices.Clip(notes), fmt.Sprintf(
 			"%d members of an archive hold no records, by their names, and were left out; the first is %s",
@@ -258,21 +360,24 @@ func (r *Reader) Notes() []string {
 	return notes
 }
 
+// archive is a parser of an archive's members.
+type archive interface{ members() *memberParser }
+
 // Member returns the member of an archive that is being read and its plan. ok is false outside of
 // archives and between members.
 func (r *Reader) Member() (name string, plan raw.Plan, ok bool) {
-	p, tar := r.parse.(*tarParser)
-	if !tar || p.current == nil {
+	a, ok := r.parse.(archive)
+	if !ok || a.members().current == nil {
 		return "", raw.Plan{}, false
 	}
-	return p.member, p.current.plan, true
+	return a.members().member, a.members().current.plan, true
 }
 
 // Unread returns the first members of an archive that were left out so far because they cannot be
 // read, and the number of all of them. There are none without raw.Options.SkipUnreadable.
 func (r *Reader) Unread() (first []raw.Unread, all int64) {
-	if p, ok := r.parse.(*tarParser); ok {
-		return p.unread, p.unreadAll
+	if a, ok := r.parse.(archive); ok {
+		return a.members().unread, a.members().unreadAll
 	}
 	return nil, 0
 }

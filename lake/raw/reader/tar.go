@@ -38,45 +38,31 @@ func isTar(head []byte) bool {
 	return want == unsigned || want == signed
 }
 
-// tarParser reads the members of a tar archive one after another, each with a Reader and a plan of
+// memberParser reads the members of an archive one after another, each with a Reader and a plan of
 // its own. Lines and offsets count in the member.
-//
-// It leaves out and counts links, devices, and files that hold no records by their name (see
-// isLeftOut). Every other file must be readable, so that no data is skipped, unless
-// raw.Options.SkipUnreadable is set.
-type tarParser struct {
-	outer  *Reader
-	opt    raw.Options
-	stream *tarStream
-	tr     *tar.Reader
+type memberParser struct {
+	outer   *Reader
+	opt     raw.Options
+	advance func() error // opens the next member; io.EOF at the end of the archive
 
 	current *Reader    // nil between members
 	member  string     // the name of the current member
 	before  raw.Counts // the archive's counts before the current member
 
-	firstLeftOut    string // the name of the first member left out
-	leftOutMarkdown bool   // a member left out is Markdown
-
 	unread    []raw.Unread // the first members that cannot be read
 	unreadAll int64
 }
 
-func newTarParser(outer *Reader, opt raw.Options) *tarParser {
-	s := &tarStream{in: outer.in}
-	return &tarParser{outer: outer, opt: opt, stream: s, tr: tar.NewReader(s)}
-}
-
-func (p *tarParser) Next(rec *raw.Record, rej *raw.Reject) error {
+func (p *memberParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	for {
-		if p.current == nil {
-			if err := p.advance(); err != nil {
-				return err
-			}
+		if err := p.next(); err != nil {
+			return err
 		}
 		memberRec, memberRej, err := p.current.Next()
 		c, in := &p.outer.counts, p.current.counts
 		c.Blank = p.before.Blank + in.Blank
 		c.Comments = p.before.Comments + in.Comments
+		c.Spaced = p.before.Spaced + in.Spaced
 		c.BadTS = p.before.BadTS + in.BadTS
 		switch {
 		case err == io.EOF, err != nil && p.skip(err):
@@ -94,6 +80,53 @@ func (p *tarParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		rec.Member, rej.Member = p.member, p.member
 		return nil
 	}
+}
+
+// next opens the next member that is not skipped unless one is open. It returns io.EOF at the end
+// of the archive.
+func (p *memberParser) next() error {
+	for p.current == nil {
+		if err := p.advance(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// members returns the part of the parser that all archives share.
+func (p *memberParser) members() *memberParser { return p }
+
+// open makes r, which yields a member, the current one, unless the member is skipped.
+func (p *memberParser) open(r io.Reader) (err error) {
+	p.outer.counts.Members++
+	p.current, err = newMember(r, p.outer.name+"/"+p.member, p.opt, p.outer.src)
+	switch {
+	case err == nil:
+		return nil
+	case p.skip(err):
+		p.current = nil
+		return nil
+	}
+	return p.fault(err)
+}
+
+// tarParser reads the members of a tar archive. It leaves out and counts links, devices, and files
+// that hold no records by their name (see isLeftOut). Every other file must be readable, so that no
+// data is skipped, unless raw.Options.SkipUnreadable is set.
+type tarParser struct {
+	memberParser
+	stream *tarStream
+	tr     *tar.Reader
+
+	firstLeftOut    string // the name of the first member left out
+	leftOutMarkdown bool   // a member left out is Markdown
+}
+
+func newTarParser(outer *Reader, opt raw.Options) *tarParser {
+	s := &tarStream{in: outer.in}
+	p := &tarParser{memberParser: memberParser{outer: outer, opt: opt}, stream: s, tr: tar.NewReader(s)}
+	p.memberParser.advance = p.advance
+	return p
 }
 
 // advance opens the next member that is not left out. It returns io.EOF at the end of the archive.
@@ -132,16 +165,7 @@ func (p *tarParser) advance() error {
 			p.leftOutMarkdown = p.leftOutMarkdown || ext == ".md" || ext == ".markdown"
 			continue
 		}
-		c.Members++
-		p.current, err = newMember(p.tr, p.outer.name+"/"+p.member, p.opt, p.outer.src)
-		if err != nil && p.skip(err) {
-			p.current = nil
-			continue
-		}
-		if err != nil {
-			return p.fault(err)
-		}
-		return nil
+		return p.open(p.tr)
 	}
 }
 
@@ -150,7 +174,7 @@ const maxUnread = 1000
 
 // skip reports whether an error of the current member leaves out the member, or the rest of it, and
 // not the whole archive. It then notes the member.
-func (p *tarParser) skip(err error) bool {
+func (p *memberParser) skip(err error) bool {
 	var format *raw.FormatError
 	var data *raw.DataError
 	u := raw.Unread{Member: p.member}
@@ -194,7 +218,7 @@ func (p *tarParser) checkEnd() error {
 
 // fault returns an error of the member or of the store as it is. Any other error is the archive's:
 // the member's Reader, which reads from the archive, takes it for one of the store.
-func (p *tarParser) fault(err error) error {
+func (p *memberParser) fault(err error) error {
 	if p.outer.src.Err != nil || errors.Is(err, raw.ErrInput) || errors.Is(err, raw.ErrPageMemory) {
 		return err
 	}

@@ -18,22 +18,6 @@ var cdxNames = map[byte]string{
 	'p': "path", 't': "title", 'A': "canonized_url",
 }
 
-// cdxLegends are the usual legends by their number of fields.
-var cdxLegends = map[int]string{
-	9:  "N b a m s k r V g",
-	10: "N b a m s k r M V g",
-	11: "N b a m s k r M S V g",
-}
-
-// CDXLegend returns the usual legend of CDX lines with so many fields. If there is none, ok is
-// false and the legend is that of 11 fields, the most common.
-func CDXLegend(fields int) (legend string, ok bool) {
-	if legend, ok = cdxLegends[fields]; ok {
-		return legend, true
-	}
-	return cdxLegends[11], false
-}
-
 // CDXColumns returns the column names of a legend, whose letters are separated by spaces. A column
 // whose letter is unknown or repeated is called by the letter and its number, from 1.
 func CDXColumns(legend string) []string {
@@ -51,10 +35,70 @@ func CDXColumns(legend string) []string {
 	return columns
 }
 
+// CDXHeader cuts the first line of a CDX index, which names its columns. Its first byte separates
+// the fields of all lines; a space there may be missing. legend has the letters of the columns
+// between spaces. ok is false if line is no such header.
+func CDXHeader(line []byte) (separator byte, legend string, ok bool) {
+	const mark = "CDX"
+	if bytes.HasPrefix(line, []byte(mark+" ")) {
+		return ' ', string(TrimSpace(line[len(mark):])), true
+	}
+	if len(line) < len(mark)+2 || string(line[1:1+len(mark)]) != mark || line[0] != line[1+len(mark)] {
+		return 0, "", false
+	}
+	separator, line = line[0], line[len(mark)+2:]
+	if separator == ' ' {
+		return ' ', string(TrimSpace(line)), true
+	}
+	letters := bytes.Split(trimCR(line), []byte{separator})
+	for _, l := range letters {
+		if len(l) != 1 || l[0]|0x20 < 'a' || l[0]|0x20 > 'z' {
+			return 0, "", false
+		}
+	}
+	return separator, string(bytes.Join(letters, []byte{' '})), true
+}
+
+// IsCDXHeader reports whether line is the header of a CDX index.
+func IsCDXHeader(line []byte) bool {
+	_, _, ok := CDXHeader(line)
+	return ok
+}
+
+// AppendSURTURL appends the URL of a SURT key, the sort-friendly form of a URL in archive indexes:
+// com,example,www:8080)/path is http://www.example.com:8080/path. Keys have no scheme unless they
+// are in the form http://(com,example,)/path. What is no SURT key is appended as it is.
+func AppendSURTURL(b, key []byte) []byte {
+	scheme, rest := "http", key
+	if i := bytes.Index(key, []byte("://(")); i > 0 {
+		scheme, rest = string(key[:i]), key[i+4:]
+	} else if len(key) > 0 && key[0] == '(' {
+		rest = key[1:]
+	}
+	end := bytes.IndexByte(rest, ')')
+	if end <= 0 || bytes.ContainsAny(rest[:end], "/?#@ ") {
+		return append(b, key...)
+	}
+	host, path := rest[:end], rest[end+1:]
+	var port []byte
+	if i := bytes.IndexByte(host, ':'); i >= 0 {
+		host, port = host[:i], host[i:]
+	}
+	b = append(append(b, scheme...), "://"...)
+	labels := bytes.Split(bytes.TrimSuffix(host, []byte{','}), []byte{','})
+	for i := len(labels) - 1; i >= 0; i-- {
+		b = append(b, labels[i]...)
+		if i > 0 {
+			b = append(b, '.')
+		}
+	}
+	return append(append(b, port...), path...)
+}
+
 // urlKeyName is the name in extras of the SURT key that begins a CDXJ line.
 var urlKeyName = []byte("urlkey")
 
-// cdxParser reads CDX lines: fields between single spaces, - for an empty one. Legend lines are
+// cdxParser reads CDX lines: fields between single separators, - for an empty one. Legend lines are
 // comments wherever they are.
 type cdxParser struct{ csvParser }
 
@@ -89,8 +133,10 @@ type cdxjParser struct {
 
 func newCDXJParser(in *Input, plan raw.Plan, f Fields) *cdxjParser {
 	f.time.CDX = true
-	return &cdxjParser{in: in, jsonFields: newJSONFields(plan, f),
+	p := &cdxjParser{in: in, jsonFields: newJSONFields(plan, f),
 		lineTS: plan.TS != nil && plan.TS.Number > 0}
+	p.surt = plan.SURT
+	return p
 }
 
 func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
@@ -110,10 +156,16 @@ func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	return nil
 }
 
-// CutCDXJ cuts a CDXJ line at its first two spaces. It returns false if it has fewer.
+// CutCDXJ cuts a CDXJ line at its first two spaces. It returns false if it has fewer. Some dialects
+// have the type of the record before the object; it is left out.
 func CutCDXJ(line []byte) (key, ts, object []byte, ok bool) {
 	key, rest, ok1 := bytes.Cut(line, []byte{' '})
 	ts, object, ok2 := bytes.Cut(rest, []byte{' '})
+	if len(object) > 0 && object[0] != '{' {
+		if _, after, ok := bytes.Cut(object, []byte{' '}); ok && len(after) > 0 && after[0] == '{' {
+			object = after
+		}
+	}
 	return key, ts, object, ok1 && ok2
 }
 
@@ -128,9 +180,4 @@ func indexLine(line []byte, counts *raw.Counts) []byte {
 		return nil
 	}
 	return line
-}
-
-// IsCDXHeader reports whether line is the legend of a CDX index.
-func IsCDXHeader(line []byte) bool {
-	return bytes.HasPrefix(line, []byte(" CDX ")) || bytes.HasPrefix(line, []byte("CDX "))
 }

@@ -28,6 +28,7 @@ type csvParser struct {
 	tsv    bool
 	dash   bool // a lone - is an empty cell, as in CDX
 	skip   int  // rows still to skip: titles and header
+	surt   bool // the URL column holds SURT keys
 
 	// Columns from 0; -1: none. Fields of a row beyond width are not cut.
 	url, ts, size, width int
@@ -39,13 +40,15 @@ type csvParser struct {
 	row     []byte // the record, valid until the next fill
 	cells   []cell
 	scratch []byte // unescaped cells
+	urlBuf  []byte // the URL of a SURT key
 	out     []byte // extras
 }
 
 // extraColumn is a column with its name ready as a member of a JSON object.
 type extraColumn struct {
-	index int
-	key   []byte // `"name":`
+	index   int
+	key     []byte // `"name":`
+	capture string // the name of a capture field, else ""
 }
 
 // cell is the range of a field in the row, without its quotes. If it is escaped, "" in it stands
@@ -56,7 +59,8 @@ type cell struct {
 }
 
 func newCSVParser(in *Input, plan raw.Plan, f Fields) *csvParser {
-	p := &csvParser{in: in, fields: f, counts: f.Counts, tsv: plan.Format == raw.TSV, skip: plan.HeaderRow}
+	p := &csvParser{in: in, fields: f, counts: f.Counts, tsv: plan.Format == raw.TSV, skip: plan.HeaderRow,
+		surt: plan.SURT}
 	if plan.Separator == "" {
 		p.single = true
 	} else {
@@ -81,7 +85,11 @@ func newCSVParser(in *Input, plan raw.Plan, f Fields) *csvParser {
 	}
 	for _, c := range SortColumns(extras) {
 		key := append(codec.AppendJSONString(nil, c.Name), ':')
-		p.extras = append(p.extras, extraColumn{c.Number - 1, key})
+		x := extraColumn{index: c.Number - 1, key: key}
+		if c.Capture {
+			x.capture = c.Name
+		}
+		p.extras = append(p.extras, x)
 		p.width = max(p.width, c.Number)
 	}
 	return p
@@ -127,6 +135,10 @@ func (p *csvParser) record(rec *raw.Record) string {
 	if len(rec.URL) == 0 {
 		return raw.NoURL
 	}
+	if p.surt {
+		p.urlBuf = AppendSURTURL(p.urlBuf[:0], rec.URL)
+		rec.URL = p.urlBuf
+	}
 	if p.ts >= 0 && !p.fields.SetTS(rec, p.cell(p.ts)) {
 		return raw.BadTS
 	}
@@ -139,6 +151,9 @@ func (p *csvParser) record(rec *raw.Record) string {
 	p.out = append(p.out[:0], '{')
 	for _, x := range p.extras {
 		v := p.cell(x.index)
+		if x.capture != "" {
+			v = CaptureValue(x.capture, v)
+		}
 		if len(v) == 0 {
 			continue
 		}

@@ -1,4 +1,5 @@
-// Package text parses the records of lists, CSV, TSV, CDX, CDXJ, JSON and JSON Lines.
+// Package text parses the records of lists, CSV, TSV, tables between blanks, CDX, CDXJ, crawl logs,
+// JSON and JSON Lines.
 //
 // [Input] buffers the decompressed object and counts lines and offsets. [NewParser] returns the
 // [Parser] of a plan, which reads one record after another from an Input. Every record is returned
@@ -37,6 +38,10 @@ func NewParser(in *Input, plan raw.Plan, counts *raw.Counts) (Parser, error) {
 		return newCSVParser(in, plan, fields), nil
 	case raw.CDX:
 		return newCDXParser(in, plan, fields), nil
+	case raw.Spaced:
+		return newSpacedParser(in, plan, fields), nil
+	case raw.CrawlLog:
+		return newCrawlLogParser(in, plan, fields), nil
 	case raw.CDXJ:
 		return newCDXJParser(in, plan, fields), nil
 	case raw.JSONLines:

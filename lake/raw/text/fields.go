@@ -117,6 +117,24 @@ func parseSize(b []byte) (int64, bool) {
 	return int64(n), true
 }
 
+// CaptureValue returns the value of a capture field in the form that all formats share: a digest
+// without the prefix of SHA-1, a media type without its parameters.
+func CaptureValue(name string, v []byte) []byte {
+	v = TrimSpace(v)
+	switch name {
+	case raw.Digest:
+		const prefix = "sha1:"
+		if len(v) > len(prefix) && bytes.EqualFold(v[:len(prefix)], []byte(prefix)) {
+			v = v[len(prefix):]
+		}
+	case raw.MIME:
+		if i := bytes.IndexByte(v, ';'); i >= 0 {
+			v = TrimSpace(v[:i])
+		}
+	}
+	return v
+}
+
 // SortColumns returns cols in the order in which canonical JSON has their names.
 func SortColumns(cols []raw.Column) []raw.Column {
 	cols = slices.Clone(cols)

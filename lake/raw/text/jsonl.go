@@ -15,6 +15,7 @@ type jsonFields struct {
 	hasTS         bool
 	hasSize       bool
 	all           bool
+	surt          bool // the key that record is given is a SURT key and stands for the URL
 	extras        []jsonExtra
 	keyName       []byte // name in extras of the key that record is given
 	urlBuf        []byte
@@ -23,25 +24,26 @@ type jsonFields struct {
 }
 
 type jsonExtra struct {
-	name string
-	key  []byte // `"name":`
-	path []string
+	name    string
+	key     []byte // `"name":`
+	path    []string
+	capture bool // name is that of a capture field
 }
 
 func newJSONFields(plan raw.Plan, f Fields) jsonFields {
-	j := jsonFields{Fields: f, url: jsondoc.SplitPath(plan.URL.Name), all: plan.AllExtras, keyName: urlKeyName}
+	j := jsonFields{Fields: f, url: jsondoc.SplitPath(plan.URL.Path()), all: plan.AllExtras, keyName: urlKeyName}
 	deep := j.all || len(plan.Extras) > 0 || len(j.url) > 1
 	if plan.TS != nil && plan.TS.Number == 0 {
-		j.ts, j.hasTS = jsondoc.SplitPath(plan.TS.Name), true
+		j.ts, j.hasTS = jsondoc.SplitPath(plan.TS.Path()), true
 		deep = deep || len(j.ts) > 1
 	}
 	if plan.Size != nil {
-		j.size, j.hasSize = jsondoc.SplitPath(plan.Size.Name), true
+		j.size, j.hasSize = jsondoc.SplitPath(plan.Size.Path()), true
 		deep = deep || len(j.size) > 1
 	}
 	for _, c := range SortColumns(plan.Extras) {
 		key := append(codec.AppendJSONString(nil, c.Name), ':')
-		j.extras = append(j.extras, jsonExtra{c.Name, key, jsondoc.SplitPath(c.Name)})
+		j.extras = append(j.extras, jsonExtra{c.Name, key, jsondoc.SplitPath(c.Path()), c.Capture})
 	}
 	// Most plans want top-level members only.
 	j.doc.Deep = deep
@@ -64,10 +66,15 @@ func (j *jsonFields) record(rec *raw.Record, text, key []byte) string {
 		return ""
 	}
 	skip := [3]int{} // the nodes that are no extras: URL, timestamp and size
-	if skip[0] = d.Find(0, j.url); skip[0] == 0 || d.Nodes[skip[0]].Kind != '"' {
-		return raw.NoURL
+	if j.surt {
+		j.urlBuf = AppendSURTURL(j.urlBuf[:0], TrimSpace(key))
+		rec.URL = j.urlBuf
+	} else {
+		if skip[0] = d.Find(0, j.url); skip[0] == 0 || d.Nodes[skip[0]].Kind != '"' {
+			return raw.NoURL
+		}
+		rec.URL = TrimSpace(j.unquote(&j.urlBuf, &d.Nodes[skip[0]]))
 	}
-	rec.URL = TrimSpace(j.unquote(&j.urlBuf, &d.Nodes[skip[0]]))
 	if len(rec.URL) == 0 {
 		return raw.NoURL
 	}
@@ -133,13 +140,25 @@ func (j *jsonFields) object(skip []int, key []byte) []byte {
 			if node == 0 && !isKey {
 				continue
 			}
+			var value []byte // of a capture field, as text
+			if kind := d.Nodes[node].Kind; x.capture && !isKey {
+				if kind == '"' || kind == '0' || kind == 'n' {
+					value = CaptureValue(x.name, j.scalar(node))
+				}
+				if len(value) == 0 || len(value) == 1 && value[0] == '-' {
+					continue
+				}
+			}
 			if len(j.out) > 1 {
 				j.out = append(j.out, ',')
 			}
 			j.out = append(j.out, x.key...)
-			if isKey {
+			switch {
+			case isKey:
 				j.out = codec.AppendJSONString(j.out, key)
-			} else {
+			case x.capture:
+				j.out = codec.AppendJSONString(j.out, value)
+			default:
 				j.out = d.AppendCanonical(j.out, node, nil)
 			}
 		}

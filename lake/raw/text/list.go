@@ -23,6 +23,9 @@ type lineEndOffsets = [LinesAtOnce + 64]int32
 // Next implements [Parser].
 func (p *ListParser) Next(rec *raw.Record, rej *raw.Reject) (err error) {
 	rec.URL, err = p.in.nextLine(rej, p.url)
+	if bytes.IndexByte(rec.URL, ' ') >= 0 {
+		p.counts.Spaced++
+	}
 	return err
 }
 
@@ -39,6 +42,7 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 		last = int(min(int64(last), in.stop-in.base))
 	}
 	at, line := in.r, in.line
+	begin := at
 	positions = positions[:len(urls)]
 	for n < len(urls) && at <= last {
 		start := at
@@ -67,6 +71,14 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 		}
 	}
 	in.r, in.line = at, line
+	// Nearly no list has spaces, and looking for one in many lines at once is cheap.
+	if bytes.IndexByte(in.buf[begin:at], ' ') >= 0 {
+		for _, url := range urls[:n] {
+			if bytes.IndexByte(url, ' ') >= 0 {
+				p.counts.Spaced++
+			}
+		}
+	}
 	return n
 }
 

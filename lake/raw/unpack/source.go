@@ -78,6 +78,9 @@ type Source struct {
 	ratio   Ratio         // of the decompressed bytes
 	archive *Source       // the archive of which the object is a member, nil for none
 	members Ratio         // of the bytes of an archive's members
+
+	recording bool   // recorded keeps what is read from below
+	recorded  []byte // what was read since Record
 }
 
 // New returns the Source of an object whose stored bytes r yields.
@@ -94,10 +97,46 @@ func (b storedBytes) Read(p []byte) (int, error) {
 	n, err := b.s.below.Read(p)
 	b.s.fetched += int64(n)
 	b.s.read += int64(n)
+	if b.s.recording {
+		b.s.recorded = append(b.s.recorded, p[:n]...)
+	}
 	if err != nil && err != io.EOF {
 		b.s.Err = err
 	}
 	return n, err
+}
+
+// Record keeps the stored bytes that are read from now on, until Rewind or Forget. It is called
+// before the first read, by a caller that reads little before it decides.
+func (s *Source) Record() { s.recording = true }
+
+// Forget drops what was kept since Record.
+func (s *Source) Forget() { s.recording, s.recorded = false, nil }
+
+// Rewind makes Stored begin again at the first byte, and ends Record. Nothing may be read by Read
+// before SetReader or Decompress is called.
+func (s *Source) Rewind() {
+	kept := s.recorded
+	s.Forget()
+	s.fetched, s.read = 0, 0
+	s.stored.Reset(&rewound{kept, storedBytes{s}})
+}
+
+// rewound reads what was read before, and then goes on below.
+type rewound struct {
+	kept  []byte
+	below storedBytes
+}
+
+func (r *rewound) Read(p []byte) (int, error) {
+	if len(r.kept) == 0 {
+		return r.below.Read(p)
+	}
+	n := copy(p, r.kept)
+	r.kept = r.kept[n:]
+	r.below.s.fetched += int64(n)
+	r.below.s.read += int64(n)
+	return n, nil
 }
 
 // Below returns the reader given to New.
@@ -138,16 +177,26 @@ func (s *Source) SetArchive(archive *Source) { s.archive = archive }
 // Read yields the decompressed bytes. It returns ErrBomb for an object that has too many.
 func (s *Source) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
-	if bomb := s.ratio.Add(int64(n), s.consumed()); bomb != nil {
+	if bomb := s.Made(int64(n)); bomb != nil {
 		return n, bomb
-	}
-	if a := s.archive; a != nil {
-		if bomb := a.members.Add(int64(n), a.consumed()); bomb != nil {
-			return n, bomb
-		}
 	}
 	return n, err
 }
+
+// Made counts n bytes that a caller decompressed from Stored without Read. It returns ErrBomb if
+// they are too many.
+func (s *Source) Made(n int64) error {
+	if bomb := s.ratio.Add(n, s.consumed()); bomb != nil {
+		return bomb
+	}
+	if a := s.archive; a != nil {
+		return a.members.Add(n, a.consumed())
+	}
+	return nil
+}
+
+// ReadBelow counts n stored bytes that a caller read from Below by their offset.
+func (s *Source) ReadBelow(n int64) { s.read += n }
 
 // consumed returns how many of the bytes read from below are decompressed.
 func (s *Source) consumed() int64 { return s.read - int64(s.stored.Buffered()) }
@@ -186,7 +235,7 @@ func (s *Source) Decompress(want string) (compression string, err error) {
 	case "gzip":
 		s.r = &gzipMembers{stored: s.stored}
 	case "zstd":
-		z, err := newZstdReader(s.stored, s.Limit(maxZstdWindow, lowWindow))
+		z, err := s.NewZstdReader(s.stored, nil)
 		if err != nil {
 			return is, err
 		}
@@ -272,9 +321,19 @@ type ZstdReader struct{ d *zstd.Decoder }
 // NewZstdReader returns a reader of the frames that r yields, with a window of up to 128 MiB.
 func NewZstdReader(r io.Reader) (*ZstdReader, error) { return newZstdReader(r, maxZstdWindow) }
 
-func newZstdReader(r io.Reader, maxWindow int64) (*ZstdReader, error) {
-	d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxWindow(uint64(maxWindow)))
+// NewZstdReader returns a reader of frames that r yields, with the window that the Source allows.
+// dictionary is what the frames were compressed with, nil for none.
+func (s *Source) NewZstdReader(r io.Reader, dictionary []byte) (*ZstdReader, error) {
+	var opts []zstd.DOption
+	if len(dictionary) > 0 {
+		opts = append(opts, zstd.WithDecoderDicts(dictionary))
+	}
+	return newZstdReader(r, s.Limit(maxZstdWindow, lowWindow), opts...)
+}
+
+func newZstdReader(r io.Reader, maxWindow int64, opts ...zstd.DOption) (*ZstdReader, error) {
+	d, err := zstd.NewReader(r, append(opts, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(uint64(maxWindow)))...)
 	if err != nil {
 		return nil, err
 	}

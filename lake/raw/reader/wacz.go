@@ -1,0 +1,173 @@
+package reader
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/detect"
+	"github.com/urlake/urlake/lake/raw/text"
+	"github.com/urlake/urlake/lake/raw/unpack"
+)
+
+const zipMagic = "PK\x03\x04"
+
+// isZip reports whether head is the beginning of a zip archive.
+func isZip(head []byte) bool { return bytes.HasPrefix(head, []byte(zipMagic)) }
+
+// startWACZ opens a WACZ (https://specs.webrecorder.net/wacz/1.1.1/), a zip of WARC files, their
+// CDXJ index and pages. Its captures are read from the index, which replay uses too and which knows
+// where each record is; without an index they are read from the WARC files.
+func (r *Reader) startWACZ(plan raw.Plan) (*Reader, error) {
+	at, stored, err := r.randomAccess("a WACZ")
+	if err != nil {
+		return nil, r.fail(err)
+	}
+	members := *plan.Members
+	members.LowMemory = false
+	p := &waczParser{memberParser: memberParser{outer: r, opt: *plan.Members}}
+	p.memberParser.advance = p.advance
+	plan.Members = &members
+	r.plan = plan
+	r.in = text.NewRowInput()
+	r.in.SetRange(0, 0)
+	r.in.SetLine(0)
+	if stored == 0 {
+		r.src.SetSize(at.Size())
+	}
+	z, err := openZip(&countedAt{at: at, src: r.src}, at.Size(), r.src.Limit(maxZipDirectory, lowZipDirectory))
+	switch {
+	case r.src.Err != nil:
+		return nil, r.fail(r.src.Err)
+	case errors.Is(err, errZipDirectory) && r.src.LowMemory:
+		return nil, raw.ErrLowMemory
+	case err != nil:
+		return nil, &raw.FormatError{Name: r.name, Reason: "it is a zip archive without a readable directory: " + zipReason(err),
+			Advice: "write it again"}
+	}
+	p.files = waczMembers(z)
+	if len(p.files) == 0 {
+		return nil, &raw.FormatError{Name: r.name, Reason: "it is a zip archive, but no WACZ with an index or WARC files",
+			Advice: "unpack it, or save the table of an office document as CSV"}
+	}
+	if err := p.next(); err != nil && err != io.EOF {
+		return nil, r.fail(err)
+	}
+	r.parse = p
+	r.noteMember(&p.memberParser)
+	return r, nil
+}
+
+func zipReason(err error) string {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return "it is truncated"
+	}
+	return err.Error()
+}
+
+// waczMembers returns the members that hold the captures, in the order of the archive.
+func waczMembers(z *zip.Reader) []*zip.File {
+	below := func(folder string, ext ...string) (files []*zip.File) {
+		for _, f := range z.File {
+			if dir, name := path.Split(f.Name); dir == folder && slices.Contains(ext, detect.Extension(name)) {
+				files = append(files, f)
+			}
+		}
+		return files
+	}
+	if index := below("indexes/", ".cdx", ".cdxj"); len(index) > 0 {
+		return index
+	}
+	return below("archive/", ".warc")
+}
+
+// waczParser reads members of a zip.
+type waczParser struct {
+	memberParser
+	files []*zip.File // still to be read
+}
+
+func (p *waczParser) advance() error {
+	if len(p.files) == 0 {
+		return io.EOF
+	}
+	f := p.files[0]
+	p.files = p.files[1:]
+	p.member = strings.ToValidUTF8(f.Name, "\ufffd")
+	r, err := f.Open()
+	if err != nil {
+		return p.fault(fmt.Errorf("%s: %w", p.member, err))
+	}
+	return p.open(r)
+}
+
+const (
+	// maxZipDirectory is the largest directory of a zip in bytes, lowZipDirectory with
+	// raw.Options.LowMemory. In memory an entry takes several times its bytes.
+	maxZipDirectory, lowZipDirectory = 16 << 20, 1 << 20
+
+	// zipEntry is the least size of an entry in the directory, zipEnd that of the record behind it,
+	// and zipTail how far before the end of the archive that record may begin.
+	zipEntry, zipEnd, zipTail = 46, 22, 22 + 1<<16
+)
+
+var errZipDirectory = fmt.Errorf("its directory has more than %d MiB", maxZipDirectory>>20)
+
+// openZip reads the directory of a zip of size bytes, of at most limit bytes.
+func openZip(at *countedAt, size, limit int64) (*zip.Reader, error) {
+	// Package zip allocates for as many entries as the archive claims to have.
+	tail := make([]byte, min(size, zipTail))
+	at.limit = zipTail + 1
+	if _, err := at.ReadAt(tail, size-int64(len(tail))); err != nil && err != io.EOF {
+		return nil, err
+	}
+	end := bytes.LastIndex(tail, []byte("PK\x05\x06"))
+	if end < 0 || len(tail)-end < zipEnd {
+		return nil, io.ErrUnexpectedEOF
+	}
+	entries := uint64(binary.LittleEndian.Uint16(tail[end+10:]))
+	if i := bytes.LastIndex(tail[:end], []byte("PK\x06\x06")); i >= 0 && end-i >= 56 {
+		entries = max(entries, binary.LittleEndian.Uint64(tail[i+32:]))
+	}
+	if entries > uint64(limit/zipEntry) {
+		return nil, errZipDirectory
+	}
+	at.limit = limit + 2*zipTail
+	z, err := zip.NewReader(at, size)
+	at.limit = 0
+	if errors.Is(err, zip.ErrInsecurePath) {
+		err = nil // members are read and never written to files
+	}
+	return z, err
+}
+
+// countedAt counts what is read of the object beside its Source, and keeps the store's first error.
+type countedAt struct {
+	at    io.ReaderAt
+	src   *unpack.Source
+	limit int64 // how many more bytes may be read, 0 for any number
+}
+
+func (c *countedAt) ReadAt(p []byte, off int64) (int, error) {
+	if c.limit > 0 {
+		if c.limit -= int64(len(p)); c.limit <= 0 {
+			return 0, errZipDirectory
+		}
+	}
+	n, err := c.at.ReadAt(p, off)
+	c.src.ReadBelow(int64(n))
+	if c.limit == 0 && c.src.Size > 0 {
+		c.src.SetFetched(off + int64(n))
+	}
+	if err != nil && err != io.EOF {
+		c.src.Err = err
+	}
+	return n, err
+}
