@@ -115,6 +115,10 @@ func allowedInputs(prefixes []string, lakeURL string) (*allow.Inputs, error) {
 	return allow.Buckets(), nil
 }
 
+// ahead returns how many steps a pool with so many slots takes before they can run. Those of a worker
+// with many slots are few beside the running ones, so that other workers find work, too.
+func ahead(slots int) int { return min(slots, 2) }
+
 func run(ctx context.Context, o options, stderr io.Writer) error {
 	lakeURL, err := cli.LakeURL(o.lake)
 	if err != nil {
@@ -214,21 +218,35 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			cli.Fprintf(stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
 				pool, slots, o.perPool)
 		}
-		queue := activities.TaskQueue(lakeURL, pool)
-		polling[pool] = fmt.Sprintf("%d@%s@%s", os.Getpid(), host, queue) // as the SDK's default
-		w := worker.New(c, queue, worker.Options{
-			Identity:                           polling[pool],
-			Interceptors:                       []interceptor.WorkerInterceptor{measured.pool(pool, slots)},
-			MaxConcurrentActivityExecutionSize: slots,
-			// Progress of an ingest comes from the heartbeats of its steps, so they are not
-			// delayed. The steps choose the interval.
-			MaxHeartbeatThrottleInterval: time.Second,
-			WorkerStopTimeout:            stopTimeout,
-			DisableWorkflowWorker:        pool != activities.PoolControl,
-			// Every step of every pool, so that no step can forget it.
-			BackgroundActivityContext: allow.With(context.Background(), allowed),
-			OnFatalError:              func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
-		})
+		counted := measured.pool(pool, slots)
+		// poll returns a worker that takes up to n steps at once from a queue.
+		poll := func(queue string, n int) (w worker.Worker, identity string) {
+			queue = activities.TaskQueue(lakeURL, queue)
+			identity = fmt.Sprintf("%d@%s@%s", os.Getpid(), host, queue) // as the SDK's default
+			return worker.New(c, queue, worker.Options{
+				Identity:                           identity,
+				Interceptors:                       []interceptor.WorkerInterceptor{counted},
+				MaxConcurrentActivityExecutionSize: n,
+				// Progress of an ingest comes from the heartbeats of its steps, so they are not
+				// delayed. The steps choose the interval.
+				MaxHeartbeatThrottleInterval: time.Second,
+				WorkerStopTimeout:            stopTimeout,
+				DisableWorkflowWorker:        queue != activities.TaskQueue(lakeURL, activities.PoolControl),
+				// Every step of every pool, so that no step can forget it.
+				BackgroundActivityContext: allow.With(context.Background(), allowed),
+				OnFatalError:              func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
+			}), identity
+		}
+		taken := slots
+		if pool == activities.PoolNormalize || pool == activities.PoolWrite {
+			// The next step is there when one ends: Temporal takes milliseconds to hand one out
+			// and, of a long queue, up to a second.
+			memory.Limit(pool, slots)
+			taken = slots + ahead(slots)
+		}
+		w, identity := poll(pool, taken)
+		polling[pool] = identity
+		starting := []worker.Worker{w}
 		switch pool {
 		case activities.PoolControl:
 			w.RegisterWorkflow(workflows.IngestWorkflow)
@@ -239,7 +257,11 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			}
 			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c, Search: search})
 		case activities.PoolNormalize:
-			w.RegisterActivity(&activities.Normalize{Lake: base})
+			groups, _ := poll(activities.QueueGroups, slots)
+			starting = append(starting, groups)
+			for _, w := range starting {
+				w.RegisterActivity(&activities.Normalize{Lake: base})
+			}
 		case activities.PoolWrite:
 			w.RegisterActivity(&activities.Write{Lake: base})
 		case activities.PoolIndex:
@@ -247,10 +269,12 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		case activities.PoolPublish:
 			w.RegisterActivity(&activities.Publish{Lake: base, Search: search})
 		}
-		if err := w.Start(); err != nil {
-			return fmt.Errorf("pool %s: %w", pool, err)
+		for _, w := range starting {
+			if err := w.Start(); err != nil {
+				return fmt.Errorf("pool %s: %w", pool, err)
+			}
+			running = append(running, w)
 		}
-		running = append(running, w)
 	}
 	state.started(polling)
 	if missing {

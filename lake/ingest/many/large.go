@@ -19,14 +19,15 @@ type LargeList struct {
 
 // Large returns a large list of a run.
 func Large(ctx context.Context, store blob.Store, run string, n int) (LargeList, error) {
-	p, err := readPlan(ctx, store, run)
+	r, err := Open(ctx, store, run)
 	if err != nil {
 		return LargeList{}, err
 	}
+	p := r.plan
 	if n < 0 || n >= p.Large {
 		return LargeList{}, inputError("large list %d of %d", n, p.Large)
 	}
-	lists, err := p.lists(ctx, store, p.Groups+n)
+	lists, err := r.lists(ctx, store, p.Groups+n)
 	if err != nil {
 		return LargeList{}, err
 	}
