@@ -19,7 +19,7 @@ import (
 
 // cacheBytes is how many bytes of packs a View keeps. With fewer, a build over batches of many
 // packs would read packs again that another of its lists has just read.
-const cacheBytes = 64 << 20
+const cacheBytes = 32 << 20
 
 // batchID names a batch.
 type batchID struct {
@@ -59,7 +59,7 @@ func batchOf(key string) (b batchID, ok bool) {
 // damaged or missing, and the store does not have the object either, the error is a
 // *codec.CorruptError about the object. List lists objects of the store alone.
 //
-// A View keeps up to 64 MiB of packs, so readers of many batches read each pack once or a few
+// A View keeps up to 32 MiB of packs, so readers of many batches read each pack once or a few
 // times. It may be used by several goroutines once all packs are added.
 type View struct {
 	blob.Store
