@@ -183,7 +183,10 @@ func TestBuildReadsEachPackOnce(t *testing.T) {
 		t.Errorf("%d reads of %d packs, want at most %d", counting.gets, len(packs), most)
 	}
 	expected := map[string]int64{}
-	for _, b := range current(t, inner).Batches {
+	for b, err := range current(t, inner).Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		expected[fmt.Sprint(b.DatasetID, b.Batch)] = b.Rows
 		if b.Pack == "" {
 			t.Errorf("batch %s of dataset %d has no pack in the version", b.Batch, b.DatasetID)
@@ -257,7 +260,7 @@ func TestBatchInAnotherPack(t *testing.T) {
 	testlake.Ingest(t, store, "beta", "b1", records("c", 12))
 	testlake.Publish(t, store)
 	check("replaced")
-	if b, ok := current(t, store).FindBatch(1, "b1"); !ok || b.Pack != again[0] {
-		t.Errorf("the version names pack %+v, want %s", b, again[0])
+	if b, ok, err := current(t, store).FindBatch(t.Context(), 1, "b1"); !ok || err != nil || b.Pack != again[0] {
+		t.Errorf("the version names pack %+v, want %s, %v", b, again[0], err)
 	}
 }

@@ -112,7 +112,10 @@ func Pack(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, bat
 				tb.Fatal(err)
 			}
 			all := ingests[batch]
-			live, ok := v.Current.FindBatch(d.ID, batch)
+			live, ok, err := v.Current.FindBatch(tb.Context(), d.ID, batch)
+			if err != nil {
+				tb.Fatal(err)
+			}
 			if ok && live.Digest == all[len(all)-1].Digest {
 				return false
 			}

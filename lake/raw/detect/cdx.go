@@ -57,7 +57,7 @@ type cdxLayout struct {
 }
 
 // cdxLines cuts the sampled lines at a separator. It returns nil unless nine of ten have the same
-// number of fields, at least four.
+// number of fields, at least two.
 func (d *detector) cdxLines(separator byte) *table {
 	t := &table{sep: string(separator), rules: d.opt.Rules}
 	widths := map[int]int{}
@@ -82,18 +82,37 @@ func (d *detector) cdxLines(separator byte) *table {
 			t.width = w
 		}
 	}
-	if t.width < 4 {
+	if t.width < 2 {
 		return nil
 	}
 	t.rows = slices.DeleteFunc(t.rows, func(row []string) bool { return len(row) != t.width })
 	return t
 }
 
+// firstLines reports whether f is true of at least half of the first lines. It is asked before a
+// closer look, so that planning a list stays fast.
+func (d *detector) firstLines(f func(line []byte) bool) bool {
+	lines := d.lines()
+	lines = lines[:min(len(lines), 20)]
+	n := 0
+	for _, l := range lines {
+		if f(l) {
+			n++
+		}
+	}
+	return n*2 >= len(lines)
+}
+
 // findCDX returns the layout of a CDX index without a header, nil if the text is none.
 func (d *detector) findCDX() *cdxLayout {
 	for _, separator := range []byte{' ', '\t'} {
+		if !d.firstLines(func(l []byte) bool {
+			return slices.ContainsFunc(bytes.Split(l, []byte{separator}), isCDXTime)
+		}) {
+			continue
+		}
 		t := d.cdxLines(separator)
-		if t == nil {
+		if t == nil || t.width < 4 {
 			continue
 		}
 		var kinds []string // of each column, what its values can be
@@ -301,8 +320,7 @@ func (d *detector) oldCDXLayout() *cdxLayout {
 // planCDX names the columns by the header, else by what they hold.
 func (d *detector) planCDX() error {
 	var layout *cdxLayout
-	line, _, _ := bytes.Cut(d.text, []byte{d.eol()})
-	if sep, legend, ok := text.CDXHeader(line); ok {
+	if sep, legend, ok := text.CDXHeader(d.firstLine()); ok {
 		layout = &cdxLayout{string(sep), text.CDXColumns(legend), true}
 		if d.captures() {
 			layout.columns = cdxColumns(legend)
@@ -345,13 +363,21 @@ func (d *detector) chooseCDXURL() error {
 		if err == nil || !d.captures() {
 			break
 		}
-		if c, err = d.cdxColumn(key); err == nil {
+		if c, err = d.cdxColumn(key); err == nil && !d.holdsURLs(c) {
 			d.plan.SURT = true
 			d.noteKeys()
 		}
 	}
 	d.plan.URL = c
 	return err
+}
+
+// holdsURLs reports whether the values of a CDX column begin with a scheme and are no SURT keys.
+func (d *detector) holdsURLs(c raw.Column) bool {
+	t := d.cdxLines(d.plan.Separator[0])
+	return t != nil && share(t.values(c.Number-1, 0), func(v string) bool {
+		return hasScheme(v) && !strings.Contains(v, "://(")
+	}) >= 0.9
 }
 
 func (d *detector) noteKeys() {

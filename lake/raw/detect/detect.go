@@ -156,7 +156,8 @@ type detector struct {
 	whole     bool   // text is all of the object
 	time      timestamp.Format
 	plan      raw.Plan
-	noTime    bool // the options want no time
+	noTime    bool     // the options want no time
+	sample    [][]byte // what lines returns
 }
 
 // captures reports whether the object is read by raw.RulesCaptures.
@@ -235,7 +236,7 @@ func (d *detector) detect() error {
 // sniff returns the format of text. It rejects text in formats that urlake does not read.
 func (d *detector) sniff() (string, error) {
 	start := bytes.TrimLeft(d.text, " \t\r\n\v\f\x1e")
-	if text.IsCDXHeader(d.text) {
+	if text.IsCDXHeader(d.firstLine()) {
 		return raw.CDX, nil
 	}
 	if len(start) == 0 {
@@ -257,14 +258,17 @@ func (d *detector) sniff() (string, error) {
 			return raw.JSONLines, nil
 		}
 	}
-	most := func(f func([]byte) bool) bool { // for nine of ten lines
-		n := 0
+	most := func(f func([]byte) bool) bool { // for nine of ten lines, headers of CDXJ left out
+		n, of := 0, 0
 		for _, l := range lines {
-			if f(l) {
+			if l[0] == '!' {
+				continue
+			}
+			if of++; f(l) {
 				n++
 			}
 		}
-		return n > 0 && n*10 >= len(lines)*9
+		return n > 0 && n*10 >= of*9
 	}
 	switch {
 	case most(d.isCDXJLine):
@@ -286,7 +290,10 @@ func (d *detector) sniff() (string, error) {
 // lines returns the first sampleRows lines that are neither blank nor comments. It leaves out a
 // last line that may continue past the head, unless it is the only one.
 func (d *detector) lines() [][]byte {
-	var lines [][]byte
+	if d.sample != nil {
+		return d.sample
+	}
+	lines := [][]byte{}
 	in := d.input(d.text)
 	for len(lines) < sampleRows {
 		line, long, err := in.ReadLine()
@@ -303,7 +310,13 @@ func (d *detector) lines() [][]byte {
 			lines = append(lines, line)
 		}
 	}
+	d.sample = lines
 	return lines
+}
+
+func (d *detector) firstLine() []byte {
+	line, _, _ := bytes.Cut(d.text, []byte{d.eol()})
+	return line
 }
 
 // complete reports whether the head ends with a whole line.

@@ -184,7 +184,9 @@ func (d *detector) sniffTable() string {
 // a URL. If the columns are aligned, one such field is enough. sure means that the object is known
 // to be a table.
 func (d *detector) isSpaced(sure bool) bool {
-	if !d.captures() {
+	if !d.captures() || !d.firstLines(func(l []byte) bool {
+		return bytes.ContainsAny(text.TrimSpace(l), " \t")
+	}) {
 		return false
 	}
 	t := d.readTable(" ", raw.Spaced, sampleRows)

@@ -169,6 +169,9 @@ func (p *crawlLogParser) Next(rec *raw.Record, rej *raw.Reject) error {
 
 // IsCrawlLogLine reports whether line is one of crawl.log.
 func IsCrawlLogLine(line []byte) bool {
+	if len(line) == 0 || !isNumber(line[:1]) || !bytes.Contains(line, []byte(" #")) {
+		return false
+	}
 	f := bytes.Fields(line)
 	return len(f) >= crawlLogFields && isLogTime(f[0]) && isStatus(f[1]) &&
 		(isNumber(f[2]) || string(f[2]) == "-") && bytes.IndexByte(f[3], ':') > 0 && f[7][0] == '#'

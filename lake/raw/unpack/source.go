@@ -11,6 +11,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/bzip2"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -235,7 +236,11 @@ func (s *Source) Decompress(want string) (compression string, err error) {
 	case "gzip":
 		s.r = &gzipMembers{stored: s.stored}
 	case "zstd":
-		z, err := s.NewZstdReader(s.stored, nil)
+		dictionary, err := s.ReadDictionary()
+		if err != nil {
+			return is, err
+		}
+		z, err := s.NewZstdReader(s.stored, dictionary)
 		if err != nil {
 			return is, err
 		}
@@ -320,6 +325,52 @@ type ZstdReader struct{ d *zstd.Decoder }
 
 // NewZstdReader returns a reader of the frames that r yields, with a window of up to 128 MiB.
 func NewZstdReader(r io.Reader) (*ZstdReader, error) { return newZstdReader(r, maxZstdWindow) }
+
+const (
+	// dictionaryMagic begins a skippable frame with the dictionary of the frames behind it, as in
+	// .warc.zst (https://iipc.github.io/warc-specifications/specifications/warc-zstd/).
+	dictionaryMagic = 0x184d2a5d
+
+	// maxDictionary bounds such a dictionary, lowDictionary with raw.Options.LowMemory. Usual ones
+	// have about a hundred KiB.
+	maxDictionary, lowDictionary = 16 << 20, 1 << 20
+)
+
+// ReadDictionary returns the dictionary with which an object of zstd begins, nil for none. It
+// consumes the frame of a dictionary. A frame that is too large, or holds no dictionary, is passed.
+func (s *Source) ReadDictionary() ([]byte, error) {
+	head, _ := s.stored.Peek(8)
+	if len(head) < 8 || binary.LittleEndian.Uint32(head) != dictionaryMagic {
+		return nil, nil
+	}
+	size := int64(binary.LittleEndian.Uint32(head[4:]))
+	if size > s.Limit(maxDictionary, lowDictionary) {
+		return nil, nil // the decoder passes it
+	}
+	_, _ = s.stored.Discard(8) // it is buffered
+	// Little is allocated for a frame that only claims to be large.
+	b, err := io.ReadAll(io.LimitReader(s.stored, size))
+	if err == nil && int64(len(b)) < size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	if CompressionOf(b) == "zstd" {
+		d, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(lowWindow))
+		if err != nil {
+			return nil, err
+		}
+		defer d.Close()
+		if b, err = io.ReadAll(io.LimitReader(d, maxDictionary+1)); err != nil || len(b) > maxDictionary {
+			return nil, nil
+		}
+	}
+	if _, err := zstd.InspectDictionary(b); err != nil {
+		return nil, nil
+	}
+	return b, nil
+}
 
 // NewZstdReader returns a reader of frames that r yields, with the window that the Source allows.
 // dictionary is what the frames were compressed with, nil for none.

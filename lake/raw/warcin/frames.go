@@ -4,11 +4,9 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/unpack"
@@ -131,14 +129,7 @@ func (m *gzipMembers) Read(p []byte) (int, error) {
 func (m *gzipMembers) size() int64 { return -1 }
 func (m *gzipMembers) skip() error { return discard(m) }
 
-const (
-	// maxDictionary bounds the dictionary of a zstd file, lowDictionary with raw.Options.LowMemory.
-	// Those of warc-zstd have about a hundred KiB.
-	maxDictionary, lowDictionary = 16 << 20, 1 << 20
-
-	zstdMagic       = 0xfd2fb528
-	dictionaryMagic = 0x184d2a5d // a skippable frame: https://iipc.github.io/warc-specifications/specifications/warc-zstd/
-)
+const zstdMagic = 0xfd2fb528
 
 // zstdMembers are frames of zstd (RFC 8878). The headers of a frame's blocks tell where it ends, so
 // that it is passed without being decompressed.
@@ -149,39 +140,15 @@ type zstdMembers struct {
 }
 
 func newZstdMembers(src *unpack.Source) (*zstdMembers, error) {
-	m := &zstdMembers{src: src, zstdFrame: zstdFrame{stored: src.Stored()}}
-	var dictionary []byte
-	if head, _ := m.stored.Peek(8); len(head) == 8 && binary.LittleEndian.Uint32(head) == dictionaryMagic {
-		size := int64(binary.LittleEndian.Uint32(head[4:]))
-		if limit := src.Limit(maxDictionary, lowDictionary); size > limit {
-			return nil, fmt.Errorf("its zstd dictionary has more than %d MiB", limit>>20)
-		}
-		dictionary = make([]byte, size)
-		_, _ = m.stored.Discard(8) // it is buffered
-		if _, err := io.ReadFull(m.stored, dictionary); err != nil {
-			return nil, noEOF(err)
-		}
-		var err error
-		if dictionary, err = plainDictionary(dictionary); err != nil {
-			return nil, fmt.Errorf("its zstd dictionary: %w", err)
-		}
+	dictionary, err := src.ReadDictionary()
+	if err != nil {
+		return nil, noEOF(err)
 	}
-	var err error
-	m.d, err = src.NewZstdReader(nil, dictionary)
-	return m, err
-}
-
-// plainDictionary returns a dictionary that may be compressed itself.
-func plainDictionary(b []byte) ([]byte, error) {
-	if len(b) < 4 || binary.LittleEndian.Uint32(b) != zstdMagic {
-		return b, nil
-	}
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxDictionary))
+	d, err := src.NewZstdReader(nil, dictionary)
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
-	return d.DecodeAll(b, nil)
+	return &zstdMembers{src: src, d: d, zstdFrame: zstdFrame{stored: src.Stored()}}, nil
 }
 
 func (m *zstdMembers) next() (int64, error) {
