@@ -50,8 +50,8 @@ var Pools = []string{PoolControl, PoolNormalize, PoolWrite, PoolIndex, PoolPubli
 // so that a worker never gets the work of another lake.
 func TaskQueue(lake, pool string) string { return pool + "@" + lake }
 
-// QueueGroups is the second queue of PoolNormalize. Its activities, IngestGroups, run for as long as
-// there are groups. In a queue of their own they leave the pool's other slots to steps that are
+// QueueGroups is the second queue of PoolNormalize. Its activities, IngestGroups, run for as long
+// as there are groups. In a queue of their own they leave the pool's other slots to steps that are
 // shorter; they share its limit of steps that run at once.
 const QueueGroups = "groups"
 

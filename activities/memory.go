@@ -46,9 +46,9 @@ var poolMemory = map[string]int64{
 
 // Memory limits how many steps of a process run at once: in a pool to its slots, in all pools to
 // those that fit into memory together, and to one where a step has to run alone. Steps of
-// smallMemory do not count. The others wait and heartbeat meanwhile. A process takes more steps from
-// Temporal than run at once, so that the next is there when one ends. What a step writes does not
-// depend on it. A nil *Memory has no limit. Its methods may be called concurrently.
+// smallMemory do not count. The others wait and heartbeat meanwhile. A process takes more steps
+// from Temporal than run at once, so that the next is there when one ends. What a step writes does
+// not depend on it. A nil *Memory has no limit. Its methods may be called concurrently.
 type Memory struct {
 	total int64 // 0 for no limit
 	free  *semaphore.Weighted
@@ -138,8 +138,9 @@ func (m *Memory) Slots(pool string, n int) int {
 	return int(max(1, min(int64(n), m.total/poolMemory[pool])))
 }
 
-// acquire waits until the pool has a slot, no step runs alone, and a step that needs that many bytes
-// fits, or until ctx ends. A step of smallMemory does not wait. The caller has to call release when the step ends.
+// acquire waits until the pool has a slot, no step runs alone, and a step that needs that many
+// bytes fits, or until ctx ends. A step of smallMemory does not wait. The caller has to call
+// release when the step ends.
 func (m *Memory) acquire(ctx context.Context, need int64) (release func(), err error) {
 	if m == nil || need == smallMemory {
 		return func() {}, nil

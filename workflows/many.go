@@ -221,34 +221,27 @@ func (f *manyFlow) ingest(ctx workflow.Context) error {
 	within, cancel := workflow.WithCancel(ctx)
 	defer cancel()
 	var failed error
-	running := 0
-	begin := func(ctx workflow.Context, do func(ctx workflow.Context) error) {
-		running++
+	begin := func(ctx workflow.Context, do func(ctx workflow.Context) error) workflow.WaitGroup {
+		ends := workflow.NewWaitGroup(ctx)
+		ends.Add(1)
 		workflow.Go(ctx, func(ctx workflow.Context) {
-			err := do(ctx)
-			running--
-			if err != nil && failed == nil {
+			defer ends.Done()
+			if err := do(ctx); err != nil && failed == nil {
 				failed = err
 				cancel()
 			}
 		})
+		return ends
 	}
+	larges, groups := begin(within, f.larges), begin(within, f.groups)
+	beside, stop := workflow.WithCancel(within)
+	rounds := begin(beside, f.rounds)
 	// A cancelled workflow still waits for the steps that it started.
 	wait, _ := workflow.NewDisconnectedContext(ctx)
-	begin(within, f.larges)
-	begin(within, f.groups)
-	beside, stop := workflow.WithCancel(within)
-	rounding := workflow.NewWaitGroup(ctx)
-	rounding.Add(1)
-	begin(beside, func(ctx workflow.Context) error {
-		defer rounding.Done()
-		return f.rounds(ctx)
-	})
-	if err := workflow.Await(wait, func() bool { return running <= 1 }); err != nil {
-		return err
-	}
+	larges.Wait(wait)
+	groups.Wait(wait)
 	stop()
-	rounding.Wait(wait)
+	rounds.Wait(wait)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -377,7 +370,7 @@ func (f *manyFlow) large(ctx workflow.Context, at workflow.Semaphore, l *LargeLi
 	f.Progress.BytesDone += o.Bytes
 	f.Progress.Records += o.Records
 	f.Progress.Rows += o.Rows
-	f.Round.Large = append(f.Round.Large, *o)
+	f.Round.Large = append(f.Round.Large, many.LargeOutcome{Number: l.Number, Outcome: *o})
 	f.Progress.Updated = workflow.Now(ctx)
 	return nil
 }

@@ -596,6 +596,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	}
 	r := worker.NewWorkflowReplayer()
 	r.RegisterWorkflow(IngestWorkflow)
+	r.RegisterWorkflow(IngestManyWorkflow)
 	r.RegisterWorkflow(PublishWorkflow)
 	for _, f := range files {
 		if err := r.ReplayWorkflowHistoryFromJSONFile(nil, f); err != nil {

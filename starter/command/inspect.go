@@ -397,7 +397,7 @@ func versionsCommand(g *global) *cobra.Command {
 				return err
 			}
 			if sql {
-				return writeView(out, v, paths)
+				return writeView(cmd.Context(), out, v, paths)
 			}
 			if g.json {
 				return printJSON(out, paths)

@@ -115,8 +115,8 @@ func allowedInputs(prefixes []string, lakeURL string) (*allow.Inputs, error) {
 	return allow.Buckets(), nil
 }
 
-// ahead returns how many steps a pool with so many slots takes before they can run. Those of a worker
-// with many slots are few beside the running ones, so that other workers find work, too.
+// ahead returns how many steps a pool with so many slots takes before they can run. Those of a
+// worker with many slots are few beside the running ones, so that other workers find work, too.
 func ahead(slots int) int { return min(slots, 2) }
 
 func run(ctx context.Context, o options, stderr io.Writer) error {

@@ -22,12 +22,18 @@ type Round struct {
 	Number int `json:"number"`
 	// Before are the groups that earlier rounds have finished.
 	Before []int `json:"before,omitempty"`
-	// Large are the outcomes of large lists. Their ingests are finished already.
-	Large []Outcome `json:"large,omitempty"`
+	// Large are large lists that have ended. Their ingests are finished already.
+	Large []LargeOutcome `json:"large,omitempty"`
 	// Last tells that no group is being worked on any more: lists that are not done have failed,
 	// for the given reason.
 	Last   bool   `json:"last,omitempty"`
 	Reason string `json:"reason,omitempty"`
+}
+
+// LargeOutcome is the outcome of a large list. One that could not be planned has only an error.
+type LargeOutcome struct {
+	Number int `json:"number"`
+	Outcome
 }
 
 // Finished is the result of Finish. Its sums are those of the lists that were ingested.
@@ -70,7 +76,17 @@ func Finish(ctx context.Context, store blob.Store, run string, round Round) (Fin
 	if err := finishGroups(ctx, store, run, p.Spec.batch(), all); err != nil {
 		return Finished{}, err
 	}
-	all = append(all, round.Large...)
+	for _, o := range round.Large {
+		if o.Dataset == "" {
+			planned, err := r.large(ctx, store, o.Number)
+			if err != nil {
+				return Finished{}, err
+			}
+			planned.Error = o.Error
+			o.Outcome = planned
+		}
+		all = append(all, o.Outcome)
+	}
 	if len(all) == 0 {
 		return Finished{}, nil
 	}
@@ -140,8 +156,8 @@ func (r *Run) ended(ctx context.Context, store blob.Store, round Round) (groups 
 				o = docs[i].Lists[n]
 			}
 			if o.Dataset == "" {
-				o = Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: r.plan.Spec.batch(),
-					Objects: len(l.Objects), Bytes: l.bytes(), Error: cmp.Or(round.Reason, "it was not begun")}
+				o = r.outcome(l)
+				o.Error = cmp.Or(round.Reason, "it was not begun")
 			}
 			all = append(all, o)
 		}

@@ -111,8 +111,8 @@ const (
 	unpackedBytes = 8 << 20
 	// lastPanic is how often a list may panic. The last time it fails.
 	lastPanic = 3
-	// sameFaults is after how many lists in a row that fail for a reason that may pass a group ends:
-	// the reason is not in the lists.
+	// sameFaults is after how many lists in a row that fail for a reason that may pass a group
+	// ends: the reason is not in the lists.
 	sameFaults = 3
 )
 
@@ -315,8 +315,7 @@ func (g *grouped) outcome(
 	ctx context.Context, objects blob.Store, n int, report func(ingest.Progress),
 ) (Outcome, error) {
 	l := &g.members[n]
-	out := Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: g.plan.Spec.batch(),
-		Objects: len(l.Objects), Bytes: l.bytes(), Fingerprint: l.Fingerprint}
+	out := g.Run.outcome(l)
 	if g.opt.Killer != "" && slices.ContainsFunc(l.Objects, func(o ingest.Object) bool {
 		return o.Name == g.opt.Killer || strings.HasPrefix(g.opt.Killer, o.Name+"/")
 	}) {
