@@ -516,8 +516,9 @@ func (d *detector) planCDXJ() error {
 	}
 	if _, defaults := d.opt.WantsExtras(); defaults {
 		for _, field := range raw.CaptureFields {
-			if cdxjNames[field] != nil {
-				d.plan.Extras = append(d.plan.Extras, capture(field))
+			c := capture(field)
+			if cdxjNames[field] != nil && (d.plan.Size == nil || d.plan.Size.Name != c.Path()) && d.plan.URL.Name != c.Path() {
+				d.plan.Extras = append(d.plan.Extras, c)
 			}
 		}
 	}

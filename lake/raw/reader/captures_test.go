@@ -438,8 +438,8 @@ func TestBlanksInLines(t *testing.T) {
 			if tc.format != raw.Lines {
 				spaced = 0
 			}
-			if n := r.Counts().Spaced; n != int64(spaced) || (n > 0) != strings.Contains(strings.Join(r.Notes(), "\n"), fmt.Sprintf("%d URLs", spaced)) {
-				t.Errorf("%d URLs with blanks, want %d; notes %q", n, spaced, r.Notes())
+			if n := r.Counts().Spaced; n != int64(spaced) {
+				t.Errorf("%d URLs with blanks, want %d", n, spaced)
 			}
 			checkReader(t, "a.txt", []byte(tc.text), tc.opt)
 		})
