@@ -61,7 +61,7 @@ func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) 
 		return nothing, err
 	}
 	release := func(err error) error { return errors.Join(err, claim.Release()) }
-	s := &services{lake: lakeURL, state: state}
+	s := &services{lake: lakeURL, state: state, inputs: allInputs()}
 	file, err := os.Create(filepath.Join(state.Dir, "add.log"))
 	if err != nil {
 		return nothing, release(err)

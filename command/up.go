@@ -104,7 +104,7 @@ func (o *up) run(ctx context.Context, url, name string, out io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, claim.Release()) }()
 
-	s := &services{lake: url, state: state, listen: listen, log: log, inputs: allInputs(url)}
+	s := &services{lake: url, state: state, listen: listen, log: log, inputs: allInputs()}
 	if s.temporal.Address, err = chooseAddress(defaultTemporal); err != nil {
 		return err
 	}
@@ -145,6 +145,6 @@ func (o *up) address() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// allInputs are the arguments with which a worker of a lake lets ingests read what this user can
-// read.
-func allInputs(string) []string { return nil }
+// allInputs are arguments with which a worker lets ingests read what this user can read, as a
+// worker of a lake in a folder does anyway.
+func allInputs() []string { return []string{"--allow-input", "file:///,s3://"} }

@@ -86,7 +86,7 @@ func (b *build) readBatches() error {
 	}
 
 	first := records[0]
-	b.info = segment.Info{CanonicalForm: first.CanonicalForm, PublicSuffix: first.PublicSuffix, Batches: b.batches}
+	b.info = segment.Info{CanonicalForm: first.CanonicalForm, PublicSuffix: first.PublicSuffix}
 	ids := map[string]uint32{}
 	objects := 0
 	for i, r := range records {

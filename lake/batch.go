@@ -74,8 +74,7 @@ type Input struct {
 	BadTS int64 `json:"bad_ts,omitempty"`
 }
 
-// Unread is an object, or a member of an archive, that an ingest was told to skip, as it cannot be
-// read to its end. Reason says why, and from which position on.
+// Unread is an object or a member of an archive that was skipped: it cannot be read to its end.
 type Unread struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`

@@ -274,7 +274,7 @@ func (l *Lake) compareRows(tb testing.TB, s *segment.Segment, domain string, e s
 		tb.Fatal(err)
 	}
 	for _, t := range tuples {
-		f, err := s.File(t.FileID)
+		f, err := s.File(context.Background(), t.FileID)
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -215,6 +215,7 @@ var kinds = []struct{ name, form, unnamed string }{
 	{"list of rejects", `^rejects/`, ""},
 	{"manifest", `^index/manifest\.json$`, ""},
 	{"version", `^index/versions/`, ""},
+	{"piece of a version", `^index/pieces/`, ""},
 	{"segment.json", `^index/segments/.*/segment\.json$`, ""},
 	{"file of a segment", `^index/segments/`, ""},
 	{"probe", `^index/probe`, "a store is probed with it once, and its bytes are not read"},

@@ -111,7 +111,7 @@ func (c *checker) run() error {
 	}
 	defer c.lostPacks()
 	if v != nil {
-		c.report.Version, c.report.Batches = v.ID, len(v.Batches)
+		c.report.Version, c.report.Batches = v.ID, v.Counts.Batches
 		if err := c.version(v, true); err != nil {
 			return err
 		}
@@ -205,7 +205,46 @@ func (c *checker) version(v *manifest.Version, counted bool) error {
 			return err
 		}
 	}
-	for _, live := range v.Batches {
+	sound := true
+	damage := func(err error) error {
+		sound = sound && err == nil
+		return c.add(err)
+	}
+	for _, err := range v.DatasetPieces(c.ctx) {
+		if err := damage(err); err != nil {
+			return err
+		}
+	}
+	for _, s := range v.Segments {
+		name := "batches of " + s.ID
+		if s.BatchPieces.Root != "" {
+			name = s.BatchPieces.Root
+		}
+		if c.done[name] {
+			continue
+		}
+		c.done[name] = true
+		for _, err := range v.BatchPieces(c.ctx, s.ID) {
+			if err := damage(err); err != nil {
+				return err
+			}
+		}
+		if err := damage(c.batches(v, s.ID, counted)); err != nil {
+			return err
+		}
+	}
+	if !sound {
+		return nil
+	}
+	return c.add(v.Check(c.ctx))
+}
+
+// batches checks the batches of a segment of a version that were not checked before.
+func (c *checker) batches(v *manifest.Version, segment string, counted bool) error {
+	for live, err := range v.BatchesIn(c.ctx, segment) {
+		if err != nil {
+			return err
+		}
 		key := live.Record()
 		if c.done[key] {
 			continue
@@ -315,7 +354,13 @@ func (c *checker) registries(v *manifest.Version) error {
 			return err
 		}
 	}
-	for _, d := range v.Datasets {
+	for d, err := range v.Datasets(c.ctx, 0) {
+		if err != nil {
+			if err := c.add(err); err != nil {
+				return err
+			}
+			break
+		}
 		if got, ok := names[d.ID]; got != d.Name {
 			if !ok {
 				got = "none"
@@ -337,8 +382,16 @@ func (c *checker) registries(v *manifest.Version) error {
 
 func (c *checker) batchRegistry(id uint32, v *manifest.Version) error {
 	current, err := registry.CurrentBatches(c.ctx, c.store, id)
-	for _, b := range v.Batches {
-		if _, ok := current[b.Batch]; b.DatasetID == id && err == nil && !ok {
+	live := map[string]string{} // digests, by name
+	for b, readErr := range v.BatchesOf(c.ctx, id) {
+		if readErr != nil {
+			if other := c.add(readErr); other != nil {
+				return other
+			}
+			break
+		}
+		live[b.Batch] = b.Digest
+		if _, ok := current[b.Batch]; err == nil && !ok {
 			err = codec.Corrupt(lake.BatchRegistryKey(id), "batch "+b.Batch, -1,
 				"a finished ingest, as in version "+v.ID, "none")
 		}
@@ -348,7 +401,7 @@ func (c *checker) batchRegistry(id uint32, v *manifest.Version) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(current)) {
 		ref := segment.BatchRef{DatasetID: id, Batch: name, Digest: current[name]}
-		if live, ok := v.FindBatch(id, name); ok && live.Digest == ref.Digest || c.done[ref.Key()] {
+		if live[name] == ref.Digest || c.done[ref.Key()] {
 			continue
 		}
 		c.done[ref.Key()] = true

@@ -41,8 +41,13 @@ func (c *checker) findPacks(versions []*manifest.Version) error {
 		c.packs.add(dataset, batch, name)
 	}
 	for _, v := range versions {
-		for i := range v.Batches {
-			b := &v.Batches[i]
+		for b, err := range v.Batches(c.ctx) {
+			if errors.Is(err, codec.ErrCorrupt) {
+				break // it is reported where the version is checked
+			}
+			if err != nil {
+				return err
+			}
 			add(b.DatasetID, b.Batch, b.Pack)
 		}
 	}

@@ -1,10 +1,14 @@
 package publish
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 )
 
@@ -12,28 +16,33 @@ import (
 // rows, and on average a row is built at most seven times, whatever the size of the lake.
 func TestCompactionIsCheap(t *testing.T) {
 	for _, before := range []int64{0, 1e6, 1e7, 1e8, 1e9} {
-		base := &manifest.Version{ID: "v"}
+		store := blob.NewMemory()
 		publishes := 0
 		add := func(rows int64) (built int64) {
 			publishes++
-			p := &plan{Replaces: []string{}, Batches: []planned{
-				{DatasetID: 1, Batch: fmt.Sprintf("b%05d", publishes), Rows: rows, New: true},
+			id := lake.Digest(fmt.Append(nil, publishes))
+			commit := manifest.Commit{ID: id, Build: func(ctx context.Context, base *manifest.Version) (*manifest.Next, error) {
+				p := &plan{CanonicalForm: "form", PublicSuffix: "list", Replaces: []string{}, Batches: []planned{
+					{DatasetID: 1, Batch: fmt.Sprintf("b%05d", publishes), Digest: id, Rows: rows, New: true},
+				}, Datasets: []lake.Dataset{{ID: 1, Name: "d"}}}
+				if base != nil {
+					p.Base = base.ID
+				}
+				if err := p.compact(ctx, base, nil); err != nil {
+					return nil, err
+				}
+				for _, b := range p.Batches {
+					built += b.Rows
+				}
+				return p.after(ctx, base, &Built{Segment: segment.Ref{ID: id, XXH64: id[:16], Rows: built}})
 			}}
-			p.compact(base, nil)
-			replaced := func(segment string) bool { return slices.Contains(p.Replaces, segment) }
-			next := &manifest.Version{ID: "v"}
-			next.Segments = slices.DeleteFunc(slices.Clone(base.Segments), func(s manifest.Segment) bool { return replaced(s.ID) })
-			next.Batches = slices.DeleteFunc(slices.Clone(base.Batches), func(b manifest.Batch) bool { return replaced(b.Segment) })
-			id := fmt.Sprintf("s%05d", publishes)
-			for _, b := range p.Batches {
-				built += b.Rows
-				next.Batches = append(next.Batches, manifest.Batch{DatasetID: 1, Batch: b.Batch, Rows: b.Rows, Segment: id})
+			if _, err := commit.Apply(t.Context(), store); err != nil {
+				t.Fatal(err)
 			}
-			next.Segments = append(next.Segments, manifest.Segment{ID: id, Rows: built})
-			if len(next.Segments) > TargetSegments || len(next.Batches) != publishes {
-				t.Fatalf("%d segments, %d batches after %d publishes", len(next.Segments), len(next.Batches), publishes)
+			v, err := currentVersion(t.Context(), store)
+			if err != nil || len(v.Segments) > TargetSegments || v.Counts.Batches != publishes {
+				t.Fatalf("%+v after %d publishes, %v", v, publishes, err)
 			}
-			base = next
 			return built
 		}
 		if before > 0 {

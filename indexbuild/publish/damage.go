@@ -151,17 +151,14 @@ func addDamage(ctx context.Context, store blob.Store, planKey string, found []da
 // that builds of this run have found.
 func publishable(
 	ctx context.Context, store blob.Store, base *manifest.Version, finished []planned,
-	known map[segment.BatchRef]string, skip func(b planned, reason string, waits bool),
+	live map[manifest.BatchName]manifest.Batch, known map[segment.BatchRef]string, skip func(b planned, reason string, waits bool),
 ) (good []planned, records map[string]*lake.Batch, err error) {
-	if base == nil {
-		base = &manifest.Version{}
-	}
 	read := make([]*lake.Batch, len(finished))
 	reasons := make([]string, len(finished))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
 	for i, b := range finished {
-		if live, ok := base.FindBatch(b.DatasetID, b.Batch); ok && live.Digest == b.Digest {
+		if live[b.name()].Digest == b.Digest {
 			continue
 		}
 		ref := b.ref()
@@ -184,16 +181,19 @@ func publishable(
 	}
 	// A segment with an unreadable batch cannot be built again, unless that batch is replaced
 	// itself.
-	replaced := map[manifest.Batch]bool{}
+	replaced := map[manifest.BatchName]bool{}
 	for i, b := range finished {
 		if read[i] != nil {
-			replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] = true
+			replaced[b.name()] = true
 		}
 	}
+	damaged, err := liveDamage(ctx, base, known)
+	if err != nil {
+		return nil, nil, err
+	}
 	blocked := map[string]string{} // reasons, by segment
-	for _, b := range base.Batches {
-		_, bad := known[lakecheck.BatchRef(b)]
-		if bad && !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
+	for _, b := range damaged {
+		if !replaced[b.BatchName] {
 			blocked[b.Segment] = fmt.Sprintf("the segment of the batch that it replaces cannot be built again: "+
 				"that segment also has batch %s of dataset %d, which is damaged", b.Batch, b.DatasetID)
 		}
@@ -204,8 +204,8 @@ func publishable(
 			skip(b, reasons[i], false)
 			continue
 		}
-		if live, ok := base.FindBatch(b.DatasetID, b.Batch); ok && live.Digest != b.Digest && blocked[live.Segment] != "" {
-			skip(b, blocked[live.Segment], true)
+		if was, ok := live[b.name()]; ok && was.Digest != b.Digest && blocked[was.Segment] != "" {
+			skip(b, blocked[was.Segment], true)
 			continue
 		}
 		good = append(good, b)
@@ -216,15 +216,32 @@ func publishable(
 	return good, records, nil
 }
 
-// frozen returns the segments of base that have a damaged batch, with the reasons.
-func frozen(base *manifest.Version, known map[segment.BatchRef]string) map[string]string {
-	out := map[string]string{}
-	if base != nil {
-		for _, b := range base.Batches {
-			if reason, bad := known[lakecheck.BatchRef(b)]; bad {
-				out[b.Segment] = reason
-			}
+// liveDamage returns the batches of base that are known to be damaged, by dataset and name.
+func liveDamage(
+	ctx context.Context, base *manifest.Version, known map[segment.BatchRef]string,
+) (damaged []manifest.Batch, err error) {
+	var names []manifest.BatchName
+	for ref := range known {
+		names = append(names, manifest.BatchName{DatasetID: ref.DatasetID, Batch: ref.Batch})
+	}
+	found, err := base.FindBatches(ctx, names)
+	for _, b := range found {
+		if _, bad := known[lakecheck.BatchRef(b)]; bad {
+			damaged = append(damaged, b)
 		}
 	}
-	return out
+	slices.SortFunc(damaged, func(a, b manifest.Batch) int { return manifest.CompareNames(a.BatchName, b.BatchName) })
+	return damaged, err
+}
+
+// frozen returns the segments of base that have a damaged batch, with the reasons.
+func frozen(
+	ctx context.Context, base *manifest.Version, known map[segment.BatchRef]string,
+) (map[string]string, error) {
+	damaged, err := liveDamage(ctx, base, known)
+	out := map[string]string{}
+	for _, b := range damaged {
+		out[b.Segment] = known[lakecheck.BatchRef(b)]
+	}
+	return out, err
 }

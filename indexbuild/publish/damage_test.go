@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
@@ -16,6 +17,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -239,7 +241,7 @@ func TestRebuildRepairsTheCurrentVersion(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(v, current(t, store)); d != "" {
+	if d := cmp.Diff(v, current(t, store), cmpopts.IgnoreUnexported(manifest.Version{})); d != "" {
 		t.Error(d)
 	}
 	testlake.Publish(t, store)

@@ -54,7 +54,11 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		if err != nil {
 			return Found{}, err
 		}
-		if live, ok := v.FindBatch(batch.DatasetID, batch.Batch); ok {
+		live, ok, err := v.FindBatch(ctx, batch.DatasetID, batch.Batch)
+		if err != nil {
+			return Found{}, err
+		}
+		if ok {
 			out.Published = batch.Digest == "" || live.Digest == batch.Digest || later[live.Digest]
 		}
 	}
@@ -82,8 +86,16 @@ func FindAll(ctx context.Context, store blob.Store, batches []segment.BatchRef) 
 	if err != nil || v == nil {
 		return found, err
 	}
+	names := make([]manifest.BatchName, len(batches))
 	for i, b := range batches {
-		live, ok := v.FindBatch(b.DatasetID, b.Batch)
+		names[i] = manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
+	}
+	all, err := v.FindBatches(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	for i, b := range batches {
+		live, ok := all[names[i]]
 		if ok && b.Digest != "" && live.Digest != b.Digest {
 			if ok, err = movedTo(ctx, store, b, live.Digest); err != nil {
 				return nil, err

@@ -204,7 +204,7 @@ func TestWithdrawalDuringACommit(t *testing.T) {
 	if done := late.commit(t, store); !withdrawn || !done.Stale {
 		t.Errorf("withdrawn %v, committed %+v", withdrawn, done)
 	}
-	if _, ok := current(t, inner).FindBatch(1, "b1"); ok {
+	if _, ok := findLive(t, current(t, inner), 1, "b1"); ok {
 		t.Error("the withdrawn batch is published")
 	}
 }

@@ -302,8 +302,11 @@ func moveBatch(
 type chooser struct {
 	ctx   context.Context
 	store blob.Store
+	view  *pack.View        // the same store
 	base  *manifest.Version // nil for none
-	rules lake.Rules        // of the next version
+	// live has the batches of base under the names of the finished ones.
+	live  map[manifest.BatchName]manifest.Batch
+	rules lake.Rules // of the next version
 	known map[segment.BatchRef]string
 	moved map[segment.BatchRef]outcome
 	skip  func(b planned, reason string, waits bool)
@@ -311,7 +314,7 @@ type chooser struct {
 
 // flips reports whether base has batches and another public suffix list than the next version.
 func (c *chooser) flips() bool {
-	return c.base != nil && len(c.base.Batches) > 0 && c.base.PublicSuffix != c.rules.PublicSuffix
+	return c.base != nil && c.base.Counts.Batches > 0 && c.base.PublicSuffix != c.rules.PublicSuffix
 }
 
 // choose returns the finished batches that can be published, with the records of those that base
@@ -322,11 +325,11 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 	if finished, err = c.withMoved(finished); err != nil {
 		return nil, nil, nil, err
 	}
-	all, records, err := publishable(c.ctx, c.store, c.base, finished, c.known, c.skip)
+	all, records, err := publishable(c.ctx, c.store, c.base, finished, c.live, c.known, c.skip)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	chosen := map[manifest.Batch]string{} // digests
+	chosen := map[manifest.BatchName]string{} // digests
 	for _, b := range all {
 		if r := records[b.Digest]; r != nil && r.CanonicalForm != c.rules.CanonicalForm {
 			e := &RulesError{DatasetID: b.DatasetID, Batch: b.Batch, Want: c.rules.CanonicalForm, Got: r.CanonicalForm}
@@ -344,7 +347,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 			}
 		}
 		good = append(good, b)
-		chosen[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] = b.Digest
+		chosen[b.name()] = b.Digest
 	}
 	if !c.flips() {
 		return good, records, need, nil
@@ -354,10 +357,13 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 	}
 	var stopped error
 	var extra []planned // batches of base that no finished batch replaces
-	for i := range c.base.Batches {
-		live := &c.base.Batches[i]
+	for live, err := range c.base.Batches(c.ctx) {
+		if err != nil {
+			return nil, nil, nil, err
+		}
 		b := planned{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest, Pack: live.Pack}
-		digest, ok := chosen[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}]
+		c.view.Add(b.DatasetID, b.Batch, b.Pack)
+		digest, ok := chosen[b.name()]
 		if ok && digest != live.Digest {
 			continue
 		}
@@ -370,6 +376,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 			}
 		case o.To != live.Digest:
 			b.Digest = o.To
+			c.live[b.name()] = live
 			extra = append(extra, b)
 		}
 	}
@@ -379,7 +386,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 	if stopped != nil {
 		return nil, nil, nil, stopped
 	}
-	more, moreRecords, err := publishable(c.ctx, c.store, c.base, extra, c.known, func(b planned, reason string, _ bool) {
+	more, moreRecords, err := publishable(c.ctx, c.store, c.base, extra, c.live, c.known, func(b planned, reason string, _ bool) {
 		if stopped == nil {
 			stopped = blocked(b, reason)
 		}
@@ -398,7 +405,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 func (c *chooser) withMoved(finished []planned) (out []planned, err error) {
 	for _, b := range finished {
 		o := c.moved[b.ref()]
-		if live, ok := c.live(b); o.To != "" && o.To != b.Digest && (!ok || live.Digest != b.Digest) {
+		if live, ok := c.live[b.name()]; o.To != "" && o.To != b.Digest && (!ok || live.Digest != b.Digest) {
 			current, err := registry.ReplaceRecord(c.ctx, c.store, b.DatasetID, b.Batch, b.Digest, o.To)
 			if err != nil {
 				return nil, err
@@ -411,14 +418,6 @@ func (c *chooser) withMoved(finished []planned) (out []planned, err error) {
 		out = append(out, b)
 	}
 	return out, nil
-}
-
-// live returns the batch that base has under the name of b.
-func (c *chooser) live(b planned) (*manifest.Batch, bool) {
-	if c.base == nil {
-		return nil, false
-	}
-	return c.base.FindBatch(b.DatasetID, b.Batch)
 }
 
 // changeOf returns what changes for batches that follow the list from and are to follow the list

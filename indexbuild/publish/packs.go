@@ -23,12 +23,15 @@ func addPlanned(view *pack.View, batches []planned) {
 	}
 }
 
-func addLive(view *pack.View, v *manifest.Version) {
-	if v != nil {
-		for i := range v.Batches {
-			view.Add(v.Batches[i].DatasetID, v.Batches[i].Batch, v.Batches[i].Pack)
+// addLive adds the packs of all batches of a version.
+func addLive(ctx context.Context, view *pack.View, v *manifest.Version) error {
+	for b, err := range v.Batches(ctx) {
+		if err != nil {
+			return err
 		}
+		view.Add(b.DatasetID, b.Batch, b.Pack)
 	}
+	return nil
 }
 
 // repack names for the batches that the plan carries over from an older segment the packs of their

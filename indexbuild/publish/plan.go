@@ -178,7 +178,11 @@ func (e *RulesError) Error() string {
 // of the next version to the staging of run. Commit removes the plan. A run may publish several
 // times; round numbers these publishes and is part of the plan's key.
 func Plan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
-	s, err := makePlan(ctx, store, run, round)
+	var s Summary
+	err := withPieces(ctx, store, func() (err error) {
+		s, err = makePlan(ctx, store, run, round)
+		return err
+	})
 	if err != nil {
 		return Summary{}, fmt.Errorf("plan publish: %w", err)
 	}
@@ -208,22 +212,31 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
+	live, err := base.FindBatches(ctx, namesOf(finished))
+	if err != nil {
+		return Summary{}, err
+	}
+	current := finished
+	finished = slices.DeleteFunc(slices.Clone(finished), func(b planned) bool {
+		return live[b.name()].Digest == b.Digest
+	})
 	if base != nil {
 		s.Current = base.ID
-		name := func(id uint32) (string, bool) { d, ok := datasets[id]; return d.Name, ok }
-		if err := sameNames(base, name, true); err != nil {
+		if err := sameNames(ctx, base, datasetsOf(finished, datasets)); err != nil {
 			return Summary{}, err
 		}
 	}
 	view := pack.NewView(store)
 	addPlanned(view, finished)
-	addLive(view, base)
+	for _, b := range live {
+		view.Add(b.DatasetID, b.Batch, b.Pack)
+	}
 	store = view
 	known, err := readDamage(ctx, store, run)
 	if err != nil {
 		return Summary{}, err
 	}
-	c := chooser{ctx: ctx, store: store, base: base, rules: rules, known: known, skip: func(b planned, reason string, waits bool) {
+	c := chooser{ctx: ctx, store: store, view: view, base: base, live: live, rules: rules, known: known, skip: func(b planned, reason string, waits bool) {
 		damaged := b.Digest
 		if waits {
 			damaged = ""
@@ -241,7 +254,10 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		s.MoveKey, s.MoveTasks, err = writeMovePlan(ctx, store, run, round, rules.PublicSuffix, toMove)
 		return s, err
 	}
-	p := compare(base, good, c.flips())
+	p, err := c.compare(good)
+	if err != nil {
+		return Summary{}, err
+	}
 	all := p.all()
 	for _, b := range all {
 		switch {
@@ -259,20 +275,22 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		s.Nothing = true
 		return s, published.Settle(ctx, store)
 	}
-	if err := p.describe(records, base, rules); err != nil {
+	if err := p.describe(ctx, records, base, rules); err != nil {
 		return Summary{}, err
 	}
-	p.compact(base, frozen(base, known))
-	p.repack(finished)
-	described := map[uint32]bool{}
+	frozen, err := frozen(ctx, base, known)
+	if err == nil {
+		err = p.compact(ctx, base, frozen)
+	}
+	if err != nil {
+		return Summary{}, err
+	}
+	p.repack(current)
 	all = p.all()
 	for _, b := range all {
 		s.Rows += b.Rows
-		if !described[b.DatasetID] {
-			described[b.DatasetID] = true
-			p.Datasets = append(p.Datasets, datasets[b.DatasetID])
-		}
 	}
+	p.Datasets = datasetsOf(all, datasets)
 	s.Covered, s.Segments = len(all), len(p.Replaces)+len(p.Again)
 	data, err := codec.Seal(p)
 	if err != nil {
@@ -327,17 +345,42 @@ func finishedBatches(
 	return datasets, finished, nil
 }
 
-// sameNames compares the datasets of v with the registry; name returns the registry's name of an
-// id. A different name is a *codec.CorruptError, and if all is set, a missing id too. Otherwise a
-// batch could replace one of another dataset that had the same id before.
-func sameNames(v *manifest.Version, name func(id uint32) (string, bool), all bool) error {
-	for _, d := range v.Datasets {
-		got, ok := name(d.ID)
-		if ok && got != d.Name || !ok && all {
-			if !ok {
-				got = "none"
-			}
-			return codec.Corrupt(lake.RegistryKey, fmt.Sprintf("dataset %d", d.ID), -1, d.Name+" as in version "+v.ID, got)
+// namesOf returns the names of batches.
+func namesOf(batches []planned) []manifest.BatchName {
+	names := make([]manifest.BatchName, len(batches))
+	for i := range batches {
+		names[i] = batches[i].name()
+	}
+	return names
+}
+
+// datasetsOf returns the datasets of batches, which are sorted, as far as they are registered.
+func datasetsOf(batches []planned, registered map[uint32]lake.Dataset) []lake.Dataset {
+	all := []lake.Dataset{}
+	for i, b := range batches {
+		if d, ok := registered[b.DatasetID]; ok && (i == 0 || batches[i-1].DatasetID != b.DatasetID) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// sameNames compares registered datasets with those of v. A different name is a
+// *codec.CorruptError: a batch could otherwise replace one of another dataset that had the same id
+// before.
+func sameNames(ctx context.Context, v *manifest.Version, registered []lake.Dataset) error {
+	ids := make([]uint32, len(registered))
+	for i := range registered {
+		ids[i] = registered[i].ID
+	}
+	published, err := v.FindDatasets(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, d := range registered {
+		if was, ok := published[d.ID]; ok && was.Name != d.Name {
+			section := fmt.Sprintf("dataset %d", d.ID)
+			return codec.Corrupt(lake.RegistryKey, section, -1, was.Name+" as in version "+v.ID, d.Name)
 		}
 	}
 	return nil
@@ -346,15 +389,16 @@ func sameNames(v *manifest.Version, name func(id uint32) (string, bool), all boo
 // compare plans the batches that base lacks, and the batches of base that share a segment with a
 // replaced one. If the version flips to another public suffix list, each segment with a replaced
 // batch is built again by itself.
-func compare(base *manifest.Version, finished []planned, flips bool) *plan {
+func (c *chooser) compare(good []planned) (*plan, error) {
 	p := &plan{Format: planFormat, Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{}}
+	base := c.base
 	if base == nil {
 		base = &manifest.Version{}
 	}
 	p.Base = base.ID
 	replaced := map[string][]planned{} // by segment
-	for _, b := range finished {
-		live, ok := base.FindBatch(b.DatasetID, b.Batch)
+	for _, b := range good {
+		live, ok := c.live[b.name()]
 		if ok && live.Digest == b.Digest {
 			continue
 		}
@@ -366,43 +410,51 @@ func compare(base *manifest.Version, finished []planned, flips bool) *plan {
 			p.Batches = append(p.Batches, b)
 		}
 	}
-	if flips {
+	if c.flips() {
 		p.Format = flipFormat
-		for _, s := range base.Segments {
-			if b := replaced[s.ID]; b != nil {
-				p.Again = append(p.Again, rebuilt{Replaces: s.ID, Batches: sortPlanned(carry(base, s.ID, b))})
-			}
-		}
-		return p
 	}
 	for _, s := range base.Segments {
-		if b := replaced[s.ID]; b != nil {
+		if replaced[s.ID] == nil {
+			continue
+		}
+		again, err := carry(c.ctx, base, s.ID, replaced[s.ID])
+		if err != nil {
+			return nil, err
+		}
+		if c.flips() {
+			p.Again = append(p.Again, rebuilt{Replaces: s.ID, Batches: sortPlanned(again)})
+		} else {
 			p.Replaces = append(p.Replaces, s.ID)
-			p.Batches = append(p.Batches, carry(base, s.ID, b)...)
+			p.Batches = append(p.Batches, again...)
 		}
 	}
-	return p
+	return p, nil
 }
 
 // carry returns replaced and the other batches of one of base's segments.
-func carry(base *manifest.Version, segment string, replaced []planned) []planned {
-	for _, b := range base.Batches {
-		if b.Segment == segment && !slices.ContainsFunc(replaced, func(r planned) bool {
-			return r.DatasetID == b.DatasetID && r.Batch == b.Batch
-		}) {
+func carry(ctx context.Context, base *manifest.Version, segment string, replaced []planned) ([]planned, error) {
+	names := map[manifest.BatchName]bool{}
+	for i := range replaced {
+		names[replaced[i].name()] = true
+	}
+	for b, err := range base.BatchesIn(ctx, segment) {
+		if err != nil {
+			return nil, err
+		}
+		if !names[b.BatchName] {
 			replaced = append(replaced, planned{
 				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
 				Pack: b.Pack,
 			})
 		}
 	}
-	return replaced
+	return replaced, nil
 }
 
 // sortPlanned sorts batches by dataset and name.
 func sortPlanned(batches []planned) []planned {
 	slices.SortFunc(batches, func(a, b planned) int {
-		return cmp.Or(cmp.Compare(a.DatasetID, b.DatasetID), cmp.Compare(a.Batch, b.Batch))
+		return manifest.CompareNames(a.name(), b.name())
 	})
 	return batches
 }
@@ -419,7 +471,9 @@ func (p *plan) all() []planned {
 // describe copies rows, parts and bytes of the new batches from their records, which it finds by
 // digest, and sets the rules of the version. It returns a *RulesError unless all its batches have
 // the canonical form of the lake's rules.
-func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version, rules lake.Rules) error {
+func (p *plan) describe(
+	ctx context.Context, records map[string]*lake.Batch, base *manifest.Version, rules lake.Rules,
+) error {
 	p.CanonicalForm, p.PublicSuffix = rules.CanonicalForm, rules.PublicSuffix
 	replaced := 0
 	describe := func(batches []planned) error {
@@ -450,8 +504,11 @@ func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version, 
 			return err
 		}
 	}
-	if base != nil && replaced < len(base.Batches) && base.CanonicalForm != p.CanonicalForm {
-		for _, b := range base.Batches {
+	if base != nil && replaced < base.Counts.Batches && base.CanonicalForm != p.CanonicalForm {
+		for b, err := range base.Batches(ctx) {
+			if err != nil {
+				return err
+			}
 			return &RulesError{DatasetID: b.DatasetID, Batch: b.Batch, Want: p.CanonicalForm, Got: base.CanonicalForm}
 		}
 	}
@@ -463,7 +520,7 @@ func (p *plan) describe(records map[string]*lake.Batch, base *manifest.Version, 
 // than the new one so far. A row is therefore built again a number of times that grows with the
 // logarithm of the lake, not with the number of publishes. Segments in frozen cannot be built again
 // and stay.
-func (p *plan) compact(base *manifest.Version, frozen map[string]string) {
+func (p *plan) compact(ctx context.Context, base *manifest.Version, frozen map[string]string) error {
 	if base != nil && len(p.Batches) > 0 {
 		again := func(id string) bool {
 			return slices.ContainsFunc(p.Again, func(r rebuilt) bool { return r.Replaces == id })
@@ -485,12 +542,17 @@ func (p *plan) compact(base *manifest.Version, frozen map[string]string) {
 				break
 			}
 			p.Replaces = append(p.Replaces, rest[i].ID)
-			p.Batches = append(p.Batches, carry(base, rest[i].ID, nil)...)
+			merged, err := carry(ctx, base, rest[i].ID, nil)
+			if err != nil {
+				return err
+			}
+			p.Batches = append(p.Batches, merged...)
 			size += rest[i].Rows
 		}
 	}
 	slices.Sort(p.Replaces)
 	sortPlanned(p.Batches)
+	return nil
 }
 
 // readPlan reads and checks the plan at key. id is the id of its commit.
@@ -521,6 +583,11 @@ func refs(batches []planned) []segment.BatchRef {
 // movedFrom reports whether the record of the batch was made from the one that it replaces.
 func (b *planned) movedFrom(records map[string]*lake.Batch) bool {
 	return b.Replaces != "" && records[b.Digest].MovedFrom == b.Replaces
+}
+
+// name returns the batch as versions name it.
+func (b *planned) name() manifest.BatchName {
+	return manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
 }
 
 // ref returns the batch as the index builder names it.

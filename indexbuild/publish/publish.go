@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"path"
 	"runtime/debug"
 	"slices"
@@ -159,15 +160,19 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 	}
 	c := manifest.Commit{
 		ID: id, BuiltBy: builder(),
-		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Version, error) {
+		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
 			if gone, err := p.withdrawn(ctx, store); err != nil || gone {
 				return nil, cmp.Or(err, errStale)
 			}
-			return p.after(parent, &built)
+			return p.after(ctx, parent, &built)
 		},
 	}
 	out := Committed{Stale: true}
-	done, err := c.Apply(ctx, store)
+	var done manifest.Committed
+	err = withPieces(ctx, store, func() (err error) {
+		done, err = c.Apply(ctx, store)
+		return err
+	})
 	switch {
 	case err == nil:
 		out = Committed{Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed}
@@ -197,35 +202,36 @@ func committed(ctx context.Context, store blob.Store, planKey string) (Committed
 	return Committed{Stale: true}, nil
 }
 
-// after returns the version that follows parent by this plan, or errStale.
-func (p *plan) after(parent *manifest.Version, built *Built) (*manifest.Version, error) {
+// after returns what the version holds that follows parent by this plan, or errStale.
+func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built) (*manifest.Next, error) {
 	if parent == nil {
 		parent = &manifest.Version{}
 	}
 	if len(built.Again) != len(p.Again) || (built.Segment.ID != "") != (len(p.Batches) > 0) {
 		return nil, errors.New("commit version: another worker has built other segments than the plan has")
 	}
-	if err := p.fits(parent, built); err != nil {
+	if err := p.fits(ctx, parent, built); err != nil {
 		return nil, err
 	}
-	if err := sameNames(parent, func(id uint32) (string, bool) {
-		i := slices.IndexFunc(p.Datasets, func(d lake.Dataset) bool { return d.ID == id })
-		if i < 0 {
-			return "", false
-		}
-		return p.Datasets[i].Name, true
-	}, false); err != nil {
+	if err := sameNames(ctx, parent, p.Datasets); err != nil {
 		return nil, err
 	}
-	next := &manifest.Version{CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix}
+	next := &manifest.Next{
+		CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix,
+		Batches: map[string]iter.Seq2[manifest.Batch, error]{},
+	}
 	replaced := p.replaced()
 	add := func(seg segment.Ref, batches []planned) {
 		next.Segments = append(next.Segments, manifest.NewSegment(seg.ID, seg.XXH64, seg.Bytes, seg.Domains, seg.Rows))
-		for _, b := range batches {
-			next.Batches = append(next.Batches, manifest.Batch{
-				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest,
-				Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Segment: seg.ID, Pack: b.Pack,
-			})
+		next.Batches[seg.ID] = func(yield func(manifest.Batch, error) bool) {
+			for _, b := range batches {
+				live := manifest.Batch{
+					BatchName: b.name(), Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Pack: b.Pack,
+				}
+				if !yield(live, nil) {
+					return
+				}
+			}
 		}
 	}
 	for _, s := range parent.Segments {
@@ -238,24 +244,15 @@ func (p *plan) after(parent *manifest.Version, built *Built) (*manifest.Version,
 	if built.Segment.ID != "" {
 		add(built.Segment, p.Batches)
 	}
-	for _, b := range parent.Batches {
-		if !replaced[b.Segment] {
-			next.Batches = append(next.Batches, b)
-		}
-	}
-	described := map[uint32]bool{}
 	for _, d := range p.Datasets {
-		described[d.ID] = true
-		next.Datasets = append(next.Datasets, manifest.Dataset{
-			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,
-		})
-	}
-	for _, d := range parent.Datasets {
-		if !described[d.ID] {
-			next.Datasets = append(next.Datasets, d)
-		}
+		next.Datasets = append(next.Datasets, described(d))
 	}
 	return next, nil
+}
+
+// described returns the description of a dataset in a version.
+func described(d lake.Dataset) manifest.Dataset {
+	return manifest.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence}
 }
 
 // replaced returns the segments that the plan replaces.
@@ -273,11 +270,11 @@ func (p *plan) replaced() map[string]bool {
 // fits returns errStale unless the plan can be applied to parent: parent still has the segments
 // that the plan replaces, they hold only batches that the plan covers, and no other publish has
 // added the plan's new batches.
-func (p *plan) fits(parent *manifest.Version, built *Built) error {
+func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built) error {
 	if parent.ID == p.Base {
 		return nil
 	}
-	if len(parent.Batches) > 0 && (parent.CanonicalForm != p.CanonicalForm || parent.PublicSuffix != p.PublicSuffix) {
+	if parent.Counts.Batches > 0 && (parent.CanonicalForm != p.CanonicalForm || parent.PublicSuffix != p.PublicSuffix) {
 		return errStale
 	}
 	live := map[string]bool{}
@@ -299,9 +296,14 @@ func (p *plan) fits(parent *manifest.Version, built *Built) error {
 	if len(parent.Segments)-len(replaced)+len(added) > manifest.MaxSegments {
 		return errStale
 	}
-	known := 0
-	for _, b := range p.all() {
-		have, ok := parent.FindBatch(b.DatasetID, b.Batch)
+	all := p.all()
+	found, err := parent.FindBatches(ctx, namesOf(all))
+	if err != nil {
+		return err
+	}
+	known := int64(0)
+	for _, b := range all {
+		have, ok := found[b.name()]
 		switch {
 		case !ok && (!b.New || b.Replaces != ""):
 			return errStale
@@ -312,10 +314,8 @@ func (p *plan) fits(parent *manifest.Version, built *Built) error {
 		}
 		known++
 	}
-	for _, b := range parent.Batches {
-		if replaced[b.Segment] {
-			known--
-		}
+	for id := range replaced {
+		known -= parent.CountIn(id)
 	}
 	if known != 0 {
 		return errStale

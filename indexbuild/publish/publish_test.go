@@ -1,6 +1,7 @@
 package publish_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -57,11 +58,46 @@ func current(t testing.TB, store blob.Store) *manifest.Version {
 func live(v *manifest.Version) map[string]int64 {
 	m := map[string]int64{}
 	if v != nil {
-		for _, b := range v.Batches {
+		for b, err := range v.Batches(context.Background()) {
+			if err != nil {
+				panic(err)
+			}
 			m[fmt.Sprintf("%d/%s", b.DatasetID, b.Batch)] = b.Rows
 		}
 	}
 	return m
+}
+
+// nameOf returns the name of a dataset of a version.
+func nameOf(t testing.TB, v *manifest.Version, id uint32) string {
+	t.Helper()
+	found, err := v.FindDatasets(t.Context(), []uint32{id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found[id].Name
+}
+
+// findLive returns a live batch of a version.
+func findLive(t testing.TB, v *manifest.Version, dataset uint32, batch string) (manifest.Batch, bool) {
+	t.Helper()
+	b, ok, err := v.FindBatch(t.Context(), dataset, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, ok
+}
+
+// allLive returns all live batches of a version.
+func allLive(t testing.TB, v *manifest.Version) (all []manifest.Batch) {
+	t.Helper()
+	for b, err := range v.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b)
+	}
+	return all
 }
 
 // expectLive checks which batches the current version has, and that its segments cover just those.
@@ -83,13 +119,22 @@ func expectLive(t testing.TB, store blob.Store, want map[string]int64) *manifest
 		if info.Rows != s.Rows || info.Domains != s.Domains {
 			t.Fatalf("segment %s: %d rows of %d domains, the version says %d of %d", s.ID, info.Rows, info.Domains, s.Rows, s.Domains)
 		}
-		for _, b := range info.Batches {
+		for b, err := range info.Batches(t.Context(), store) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			covered[b.Key()] = s.ID
 		}
 	}
 	listed := map[string]string{}
-	for _, b := range v.Batches {
+	for b, err := range v.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		listed[b.Record()] = b.Segment
+	}
+	if err := v.Check(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	if diff := cmp.Diff(listed, covered); diff != "" {
 		t.Fatalf("batches of the segments (-version +segments):\n%s", diff)
@@ -107,7 +152,7 @@ func TestPublishTakesFinishedBatchesOnce(t *testing.T) {
 	testlake.Ingest(t, store, "beta", "b1", records("b", 20))
 	done := testlake.Publish(t, store)
 	v := expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20})
-	if v.ID != done.Version || len(v.Segments) != 1 || v.Parent != "" || v.Datasets[1].Name != "beta" {
+	if v.ID != done.Version || len(v.Segments) != 1 || v.Parent != "" || nameOf(t, v, 2) != "beta" {
 		t.Fatalf("%+v, %+v", done, v)
 	}
 	again := testlake.Publish(t, store)
@@ -274,7 +319,7 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 		if err := other.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
 			t.Fatal(err)
 		}
-		live, _ := current(t, store).FindBatch(1, "b1")
+		live, _ := findLive(t, current(t, store), 1, "b1")
 		for info, err := range store.List(t.Context(), lake.BatchPrefix(1, "b2")) {
 			if err == nil {
 				err = other.Delete(t.Context(), info.Key)
@@ -495,7 +540,8 @@ func TestVersionNamesTheFilesOfItsSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 		bytes += info.Size
-		if !strings.HasPrefix(info.Key, segment.Prefix(s.ID)+"built-by/") { // no reader needs it
+		name := strings.TrimPrefix(info.Key, segment.Prefix(s.ID))
+		if name != segment.BatchesName && !strings.HasPrefix(name, "built-by/") { // no server needs them
 			want = append(want, info.Key)
 		}
 	}

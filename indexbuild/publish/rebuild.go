@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -39,6 +40,8 @@ type Rebuilt struct {
 	// batches that only their records still knew; they wait to be published.
 	Registries []string `json:"registries,omitempty"`
 	Found      []string `json:"found,omitempty"`
+	// Pieces lists the keys of the pieces of versions that were restored.
+	Pieces []string `json:"pieces,omitempty"`
 	// Lost says which versions, whether the manifest, and which rules of the registry may be lost,
 	// and what takes their place.
 	Lost []string `json:"lost,omitempty"`
@@ -59,6 +62,7 @@ func (r *Rebuilt) Add(o Rebuilt) {
 		to   *[]string
 		from []string
 	}{
+		{&r.Pieces, o.Pieces},
 		{&r.Segments, o.Segments}, {&r.Replaced, o.Replaced}, {&r.Registries, o.Registries},
 		{&r.Found, o.Found}, {&r.Lost, o.Lost}, {&r.Unmended, o.Unmended},
 		{&r.Earlier, o.Earlier},
@@ -83,7 +87,7 @@ func addLines(to *[]string, lines ...string) {
 //   - damaged and missing postings, from parts
 //   - the registry, from its copies and the version; batch registries, from the version and the
 //     batch records
-//   - the manifest, from the versions.
+//   - the manifest, from the versions; pieces of versions, from segments and the registry.
 //
 // Files get their earlier bytes and names back. A segment of the current version for which this
 // build of urlake cannot do that is replaced by a new one, in a new version.
@@ -105,6 +109,7 @@ type rebuilder struct {
 	packs   *pack.View // the same store; packs are added as versions and the registry are read
 	tempDir string
 	out     Rebuilt
+	mended  map[string]bool // roots of the batches of segments that were looked at
 	// earlier tells that only versions before the current one need what is mended now.
 	earlier bool
 }
@@ -124,7 +129,7 @@ func (r *rebuilder) unmended(err error) error {
 	var collision *indexbuild.CollisionError
 	final := errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange) ||
 		errors.Is(err, repair.ErrOtherBytes) || errors.As(err, &format) || errors.As(err, &collision)
-	if r.ctx.Err() != nil || !final {
+	if err == nil || r.ctx.Err() != nil || !final {
 		return err
 	}
 	r.addUnmended(err, remedy.Explain(r.store.URL(), err))
@@ -145,6 +150,17 @@ func (r *rebuilder) run(which string) error {
 		if older, err = r.olderVersions(published); err != nil {
 			return err
 		}
+		for i, v := range append([]*manifest.Version{base}, older...) {
+			r.earlier = i > 0
+			next, err := r.pieces(v)
+			if err != nil {
+				return err
+			}
+			if next != nil {
+				base = next
+			}
+		}
+		r.earlier = false
 		if err := r.registries(base, older); err != nil {
 			return err
 		}
@@ -155,7 +171,9 @@ func (r *rebuilder) run(which string) error {
 	// What batches can be read from is known by their versions and by the registry. A registry that
 	// cannot be read is listed where it is needed.
 	for _, v := range append([]*manifest.Version{base}, older...) {
-		addLive(r.packs, v)
+		if err := r.unmended(addLive(r.ctx, r.packs, v)); err != nil {
+			return err
+		}
 	}
 	if _, finished, err := finishedBatches(r.ctx, r.store, func(lake.Dataset, error) {}); err == nil {
 		addPlanned(r.packs, finished)
@@ -244,10 +262,11 @@ func (r *rebuilder) suffixLists(versions []*manifest.Version) error {
 func (r *rebuilder) segment(v *manifest.Version, s manifest.Segment, current bool) error {
 	r.out.Checked++
 	var batches []segment.BatchRef
-	for _, b := range v.Batches {
-		if b.Segment == s.ID {
-			batches = append(batches, lakecheck.BatchRef(b))
+	for b, err := range v.BatchesIn(r.ctx, s.ID) {
+		if err != nil {
+			return err
 		}
+		batches = append(batches, lakecheck.BatchRef(b))
 	}
 	done, err := repair.RebuildSegment(r.ctx, r.store, lakecheck.SegmentRef(s), batches, r.tempDir)
 	if r.out.Postings += done.Postings; len(done.Files) > 0 {
@@ -279,8 +298,8 @@ func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches [
 	c := manifest.Commit{
 		ID:      lake.Digest(fmt.Appendf(nil, "replace segment %s of version %s by %s %s", old.ID, v.ID, ref.ID, ref.XXH64)),
 		BuiltBy: builder(),
-		Build: func(_ context.Context, parent *manifest.Version) (*manifest.Version, error) {
-			return withSegment(parent, old.ID, ref)
+		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
+			return withSegment(ctx, parent, old.ID, ref)
 		},
 	}
 	made, err := c.Apply(r.ctx, r.store)
@@ -294,28 +313,29 @@ func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches [
 	return nil
 }
 
-// withSegment returns a version like parent with another segment over the batches of the segment
-// old.
-func withSegment(parent *manifest.Version, old string, ref segment.Ref) (*manifest.Version, error) {
+// withSegment returns what a version holds that is like parent, with another segment over the
+// batches of the segment old.
+func withSegment(
+	ctx context.Context, parent *manifest.Version, old string, ref segment.Ref,
+) (*manifest.Next, error) {
 	if parent == nil || !slices.ContainsFunc(parent.Segments, func(s manifest.Segment) bool { return s.ID == old }) {
 		return nil, errStale
 	}
-	next := &manifest.Version{
-		CanonicalForm: parent.CanonicalForm, PublicSuffix: parent.PublicSuffix,
-		Segments: slices.Clone(parent.Segments), Datasets: slices.Clone(parent.Datasets),
-		Batches: slices.Clone(parent.Batches),
-	}
+	next := same(parent)
+	next.Batches = map[string]iter.Seq2[manifest.Batch, error]{ref.ID: parent.BatchesIn(ctx, old)}
 	for i, s := range next.Segments {
 		if s.ID == old {
 			next.Segments[i] = manifest.NewSegment(ref.ID, ref.XXH64, ref.Bytes, ref.Domains, ref.Rows)
 		}
 	}
-	for i := range next.Batches {
-		if next.Batches[i].Segment == old {
-			next.Batches[i].Segment = ref.ID
-		}
-	}
 	return next, nil
+}
+
+// same returns what a version holds that is like parent.
+func same(parent *manifest.Version) *manifest.Next {
+	return &manifest.Next{
+		CanonicalForm: parent.CanonicalForm, PublicSuffix: parent.PublicSuffix, Segments: slices.Clone(parent.Segments),
+	}
 }
 
 // batches restores the postings of all batches that a version has or that wait to be published, and
@@ -338,13 +358,19 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 	for i := range finished {
 		add(finished[i].ref())
 	}
-	for _, b := range base.Batches {
-		add(lakecheck.BatchRef(b))
-	}
-	needed := len(refs)
-	for _, v := range older {
-		for _, b := range v.Batches {
+	needed := 0
+	for i, v := range append([]*manifest.Version{base}, older...) {
+		for b, err := range v.Batches(r.ctx) {
+			if err != nil {
+				if err := r.unmended(err); err != nil {
+					return err
+				}
+				break
+			}
 			add(lakecheck.BatchRef(b))
+		}
+		if i == 0 {
+			needed = len(refs)
 		}
 	}
 	defer func() { r.earlier = false }()
@@ -405,8 +431,14 @@ func (r *rebuilder) unmendedObjects(ref segment.BatchRef) error {
 
 // registries writes lost registry documents again.
 func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version) error {
-	datasets := make([]lake.Dataset, 0, len(base.Datasets))
-	for _, d := range base.Datasets {
+	datasets := make([]lake.Dataset, 0, base.Counts.Datasets)
+	for d, err := range base.Datasets(r.ctx, 0) {
+		if err != nil {
+			if err := r.unmended(err); err != nil {
+				return err
+			}
+			break
+		}
 		datasets = append(datasets, lake.Dataset{
 			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,
 		})
@@ -439,7 +471,13 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 	}
 	replaced := map[string]bool{}
 	for _, v := range older {
-		for _, b := range v.Batches {
+		for b, err := range v.Batches(r.ctx) {
+			if err != nil {
+				if err := r.unmended(err); err != nil {
+					return err
+				}
+				break
+			}
 			replaced[b.Digest] = true
 		}
 	}
@@ -453,10 +491,11 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 
 func (r *rebuilder) batchRegistry(d lake.Dataset, base *manifest.Version, replaced map[string]bool) error {
 	live := map[string]registry.Record{}
-	for _, b := range base.Batches {
-		if b.DatasetID == d.ID {
-			live[b.Batch] = registry.Record{Digest: b.Digest, Pack: b.Pack}
+	for b, err := range base.BatchesOf(r.ctx, d.ID) {
+		if err != nil {
+			return r.unmended(err)
 		}
+		live[b.Batch] = registry.Record{Digest: b.Digest, Pack: b.Pack}
 	}
 	found, err := registry.RestoreBatchRegistry(r.ctx, r.store, d.ID, live, replaced)
 	if found.Restored {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/publish"
@@ -132,6 +133,18 @@ func TestLostPartsAreNotPublished(t *testing.T) {
 	}
 }
 
+// covered returns the batches of a segment.
+func covered(t *testing.T, store blob.Store, info *segment.Info) (all []segment.BatchRef) {
+	t.Helper()
+	for b, err := range info.Batches(t.Context(), store) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
 // asBuiltBy publishes the store's finished batches in one segment that another build has made.
 func asBuiltBy(t *testing.T, store blob.Store, other segment.Builder) {
 	t.Helper()
@@ -147,7 +160,7 @@ func asBuiltBy(t *testing.T, store blob.Store, other segment.Builder) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if built.Segment, err = indexbuild.BuildSegment(t.Context(), store, info.Batches, indexbuild.Options{Builder: other}); err != nil {
+	if built.Segment, err = indexbuild.BuildSegment(t.Context(), store, covered(t, store, info), indexbuild.Options{Builder: other}); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := publish.Commit(t.Context(), store, s.PlanKey, built); err != nil || done.Stale {
@@ -204,7 +217,7 @@ func TestLateWorkerOfAnotherBuild(t *testing.T) {
 	}
 	written := &recorder{Store: store}
 	opt := indexbuild.Options{TempDir: t.TempDir(), Builder: "fedcba9876543210"}
-	late, err := indexbuild.BuildSegment(t.Context(), written, info.Batches, opt)
+	late, err := indexbuild.BuildSegment(t.Context(), written, covered(t, store, info), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +280,7 @@ func TestRegistryAndManifestLostTogether(t *testing.T) {
 		if d := cmp.Diff(want, out.Registries); d != "" || len(out.Lost) != 2 || len(out.Found) != 1 {
 			t.Errorf("%s: %+v: %s", how, out, d)
 		}
-		if d := cmp.Diff(before, current(t, store)); d != "" {
+		if d := cmp.Diff(before, current(t, store), cmpopts.IgnoreUnexported(manifest.Version{})); d != "" {
 			t.Errorf("%s: %s", how, d)
 		}
 		testlake.Publish(t, store)

@@ -38,7 +38,10 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 		if err != nil || v == nil {
 			return "", err
 		}
-		live, ok := v.FindBatch(dataset, batch)
+		live, ok, err := v.FindBatch(ctx, dataset, batch)
+		if err != nil {
+			return "", err
+		}
 		if ok && (own.Is(live.Digest) || live.Digest == digest) {
 			return v.ID, nil
 		}

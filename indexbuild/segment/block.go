@@ -86,8 +86,8 @@ type block struct {
 // expectation is what a block must agree with.
 type expectation struct {
 	shard, shardBits int
-	files            *Files // nil if unknown
-	datBytes         int64  // decompressed size of postings.dat; -1 if unknown
+	owners           *owners // nil if unknown
+	datBytes         int64   // decompressed size of postings.dat; -1 if unknown
 }
 
 // blockValues are the values that checking a block unpacks, for callers that read all of them.
@@ -235,12 +235,12 @@ func (b *block) check(want expectation, v *blockValues) error {
 			got := fmt.Sprintf("%d of %d after %d of %d", f, s, prevFile, prevSet)
 			return b.corrupt("files and datasets in order", got)
 		}
-		if want.files != nil {
-			if f >= int64(want.files.Len()) {
-				return b.corrupt(fmt.Sprintf("a file below %d", want.files.Len()), f)
+		if o := want.owners; o != nil {
+			if f >= o.count {
+				return b.corrupt(fmt.Sprintf("a file below %d", o.count), f)
 			}
-			if got := want.files.info[f].DatasetID; int64(got) != s {
-				return b.corrupt(fmt.Sprintf("dataset %d of file %d", got, f), s)
+			if first, last := o.may(uint32(f)); s < int64(first) || s > int64(last) {
+				return b.corrupt(fmt.Sprintf("dataset %d to %d of file %d", first, last, f), s)
 			}
 		}
 		prevFile, prevSet = f, s

@@ -499,9 +499,19 @@ func TestGolden(t *testing.T) {
 	}
 	golden(t, "domains.txt.zst.txt", "domains.txt.zst (docs/formats/domains.md)", d)
 
-	d = &dump{data: file(FilesName)}
+	d = &dump{data: file(BatchesName)}
 	frames, _ = d.frameFile(0)
 	text := &dump{data: bytes.Join(frames, nil)}
+	text.off = len(text.data)
+	text.out.Write(text.data)
+	golden(t, "batches.tsv.txt", "batches.tsv.zst, decompressed (docs/formats/files.md)", text)
+
+	d = &dump{data: file(FilesName)}
+	frames, fences = d.frameFile(8)
+	if want := []byte{0, 0, 0, 0, 0, 0, 0, 1}; len(fences) != 1 || !bytes.Equal(fences[0], want) {
+		t.Errorf("fences of files.tsv: %x, want %x", fences, want)
+	}
+	text = &dump{data: bytes.Join(frames, nil)}
 	text.off = len(text.data)
 	text.out.Write(text.data)
 	golden(t, "files.tsv.txt", "files.tsv.zst, decompressed (docs/formats/files.md)", text)
@@ -509,7 +519,7 @@ func TestGolden(t *testing.T) {
 	d = &dump{data: file(PartsName)}
 	d.frameFile(16)
 	golden(t, "parts.idx.zst.txt",
-		"parts.idx.zst: one page index block per frame (docs/formats/parts-idx.md, docs/formats/page-index.md)", d)
+		"parts.idx.zst: page index blocks (docs/formats/parts-idx.md, docs/formats/page-index.md)", d)
 
 	text = &dump{data: file(InfoName)}
 	text.off = len(text.data)
@@ -549,9 +559,15 @@ func keep(t *testing.T, ref Ref, files map[string][]byte) {
 	}
 }
 
-// TestKeptSegment reads the segment in testdata, which stays as it is while its format does.
-func TestKeptSegment(t *testing.T) {
-	dir := keptSegment()
+// TestKeptSegments reads the segments in testdata: that of this format, which stays as it is while
+// the format does, and those that builds with earlier formats have written.
+func TestKeptSegments(t *testing.T) {
+	for _, name := range []string{"segment-v1", filepath.Base(keptSegment())} {
+		t.Run(name, func(t *testing.T) { readKept(t, filepath.Join("testdata", name)) })
+	}
+}
+
+func readKept(t *testing.T, dir string) {
 	data, err := os.ReadFile(filepath.Join(dir, "ref.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -580,9 +596,38 @@ func TestKeptSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := tinyModel()
-	s := mustOpen(t, store, ref, Options{})
-	if err := m.compare(s); err != nil {
+	for _, whole := range []bool{false, true} {
+		s := mustOpen(t, store, ref, Options{WholeFiles: whole})
+		if err := m.compare(s); err != nil {
+			t.Error(err)
+		}
+		m.compareScans(t, s)
+	}
+	if err := m.compareBatches(store, ref); err != nil {
 		t.Error(err)
 	}
-	m.compareScans(t, s)
+}
+
+// compareBatches compares what ReadBatches yields with the model.
+func (m *model) compareBatches(store blob.Store, ref Ref) error {
+	var want, got []BatchSums
+	for _, b := range m.batches() {
+		sums := BatchSums{BatchRef: b}
+		for _, f := range m.files {
+			if f.DatasetID == b.DatasetID && f.Batch == b.Batch {
+				sums.Rows, sums.Parts, sums.Bytes = sums.Rows+f.Rows, sums.Parts+1, sums.Bytes+f.Bytes
+			}
+		}
+		want = append(want, sums)
+	}
+	for b, err := range ReadBatches(context.Background(), store, ref) {
+		if err != nil {
+			return err
+		}
+		got = append(got, b)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		return fmt.Errorf("batches: %s", d)
+	}
+	return nil
 }

@@ -2,8 +2,11 @@ package segment
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -12,8 +15,19 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// filesFrame is how many bytes of text a frame of files.tsv holds. The file is read as a whole.
-const filesFrame = 64 << 10
+const (
+	// filesVersion is the version of files.tsv.
+	// 1: first. Frames have no fences, so that the file is read as a whole.
+	// 2: frames have fences.
+	filesVersion = 2
+
+	// filesFrame is how many bytes of text a frame of files.tsv holds.
+	filesFrame = 16 << 10
+
+	// filesFence is the width of a fence of files.tsv: file_id and dataset of its first line, each
+	// big-endian.
+	filesFence = 8
+)
 
 // FileInfo is a line of files.tsv: a part of the lake. Its file_id is the number of the line.
 type FileInfo struct {
@@ -44,8 +58,6 @@ func (f *FileInfo) append(out []byte, id int) []byte {
 
 // WriteFiles writes files.tsv.zst. File ids count from 0, and datasets must ascend.
 func WriteFiles(w io.Writer, files []FileInfo) (seekable.File, error) {
-	fw := seekable.NewWriter(w, 0)
-	var frame []byte
 	for i := range files {
 		f := &files[i]
 		if i > 0 && f.DatasetID < files[i-1].DatasetID {
@@ -54,21 +66,11 @@ func WriteFiles(w io.Writer, files []FileInfo) (seekable.File, error) {
 		if s := f.DomainPrefix + f.Path + f.Batch; strings.ContainsAny(s, "\t\n") {
 			return seekable.File{}, fmt.Errorf("files.tsv: tab or newline in %q", s)
 		}
-		start := len(frame)
-		frame = f.append(frame, i)
-		if start > 0 && len(frame) > filesFrame {
-			if _, _, err := fw.Frame(nil, frame[:start]); err != nil {
-				return seekable.File{}, err
-			}
-			frame = frame[:copy(frame, frame[start:])]
-		}
 	}
-	if len(frame) > 0 {
-		if _, _, err := fw.Frame(nil, frame); err != nil {
-			return seekable.File{}, err
-		}
-	}
-	return fw.Finish()
+	return writeLines(w, filesFence, filesFrame, len(files), func(line int) []byte {
+		fence := binary.BigEndian.AppendUint32(nil, uint32(line))
+		return binary.BigEndian.AppendUint32(fence, files[line].DatasetID)
+	}, func(i int, out []byte) []byte { return files[i].append(out, i) })
 }
 
 // Files is the content of files.tsv: the parts that a segment indexes.
@@ -85,17 +87,23 @@ func (f *Files) Info(id uint32) FileInfo { return f.info[id] }
 
 // parseFiles reads the text of files.tsv.
 func parseFiles(text []byte, name string, count int64) (*Files, error) {
+	info, err := parseLines(text, name, 0, count)
+	return &Files{name: name, info: info}, err
+}
+
+// parseLines reads count lines of files.tsv, of which the first has the id first.
+func parseLines(text []byte, name string, first, count int64) ([]FileInfo, error) {
 	if n := bytes.Count(text, []byte{'\n'}); int64(n) != count || len(text) > 0 && text[len(text)-1] != '\n' {
 		return nil, codec.Corrupt(name, "lines", -1, fmt.Sprintf("%d whole lines", count), n)
 	}
-	f := &Files{name: name, info: make([]FileInfo, 0, count)}
+	all := make([]FileInfo, 0, count)
 	// The strings of all lines share this copy of the text.
 	rest := string(text)
 	var again []byte
 	for rest != "" {
 		line, after, _ := strings.Cut(rest, "\n")
 		rest = after
-		id := len(f.info)
+		id := int(first) + len(all)
 		info, ok := parseFile(line)
 		if ok {
 			again = info.append(again[:0], id)
@@ -105,13 +113,13 @@ func parseFiles(text []byte, name string, count int64) (*Files, error) {
 			const want = "file_id, dataset_id, domain_prefix, path, batch, bytes, rows"
 			return nil, codec.Corrupt(name, fmt.Sprintf("line %d", id), -1, want, strconv.Quote(line))
 		}
-		if id > 0 && info.DatasetID < f.info[id-1].DatasetID {
-			want := fmt.Sprintf("dataset %d or later", f.info[id-1].DatasetID)
+		if n := len(all); n > 0 && info.DatasetID < all[n-1].DatasetID {
+			want := fmt.Sprintf("dataset %d or later", all[n-1].DatasetID)
 			return nil, codec.Corrupt(name, fmt.Sprintf("line %d", id), -1, want, info.DatasetID)
 		}
-		f.info = append(f.info, info)
+		all = append(all, info)
 	}
-	return f, nil
+	return all, nil
 }
 
 func parseFile(line string) (FileInfo, bool) {
@@ -131,4 +139,58 @@ func parseFile(line string) (FileInfo, bool) {
 	return FileInfo{
 		DatasetID: uint32(dataset), DomainPrefix: c[2], Path: c[3], Batch: c[4], Bytes: size, Rows: rows,
 	}, true
+}
+
+// owners says which datasets files belong to. Runs of files are known by their first file and its
+// dataset.
+type owners struct {
+	count    int64 // of all files
+	starts   []uint32
+	datasets []uint32
+	// exact: all files of a run belong to its dataset. Otherwise those after the first may belong
+	// to any dataset up to that of the next run.
+	exact bool
+}
+
+// ownersOf returns the exact owners.
+func ownersOf(files []FileInfo) *owners {
+	o := &owners{count: int64(len(files)), exact: true}
+	for id := range files {
+		if n := len(o.datasets); n == 0 || o.datasets[n-1] != files[id].DatasetID {
+			o.starts = append(o.starts, uint32(id))
+			o.datasets = append(o.datasets, files[id].DatasetID)
+		}
+	}
+	return o
+}
+
+// fencedOwners returns the owners as far as the fences of files.tsv tell. They must be those of
+// count files.
+func fencedOwners(f *frames, count int64) (*owners, error) {
+	o := &owners{count: count}
+	for i := range f.Len() {
+		start, dataset := binary.BigEndian.Uint32(f.Fence(i)), binary.BigEndian.Uint32(f.Fence(i)[4:])
+		if i == 0 && start != 0 || int64(start) >= count || i > 0 && dataset < o.datasets[i-1] {
+			want := fmt.Sprintf("file ids below %d from 0 on, and datasets in order", count)
+			return nil, codec.Corrupt(f.key, "fences", -1, want, fmt.Sprintf("file %d of dataset %d", start, dataset))
+		}
+		o.starts, o.datasets = append(o.starts, start), append(o.datasets, dataset)
+	}
+	if f.Len() == 0 && count > 0 {
+		return nil, codec.Corrupt(f.key, "fences", -1, fmt.Sprintf("%d files", count), "none")
+	}
+	return o, nil
+}
+
+// may returns the datasets, both included, to which a file may belong. There must be such a file.
+func (o *owners) may(file uint32) (first, last uint32) {
+	at := sort.Search(len(o.starts), func(i int) bool { return o.starts[i] > file }) - 1
+	first = o.datasets[at]
+	switch {
+	case o.exact || o.starts[at] == file:
+		return first, first
+	case at+1 < len(o.starts):
+		return first, o.datasets[at+1]
+	}
+	return first, math.MaxUint32
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestFilesRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(_ context.Context, off, n int64) ([]byte, error) { return buf.Bytes()[off : off+n], nil }
-	frames, err := seekable.OpenAt(context.Background(), read, ff, "files", 0)
+	frames, err := seekable.OpenAt(context.Background(), read, ff, "files", filesFence)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +46,17 @@ func TestFilesRoundTrip(t *testing.T) {
 		}
 		if !bytes.HasSuffix(data[0], []byte("\n")) {
 			t.Error("a line straddles frames")
+		}
+		var fence []byte
+		for _, column := range bytes.SplitN(data[0], []byte("\t"), 3)[:2] {
+			n, err := strconv.Atoi(string(column))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fence = append(fence, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+		}
+		if !bytes.Equal(fence, frames.Fence(i)) {
+			t.Errorf("fence %x, want %x", frames.Fence(i), fence)
 		}
 		text = append(text, data[0]...)
 	}
@@ -110,11 +122,10 @@ func FuzzFiles(f *testing.F) {
 // Every member of segment.json is checked even if the seal is right.
 func FuzzInfo(f *testing.F) {
 	m := smallModel()
-	info := Info{
-		Format: Format, Segment: ID(m.batches(), Unnamed), Batches: m.batches(), CanonicalForm: "a", PublicSuffix: "b",
-	}
-	for name := range requiredNames(fileFormats, 0) {
-		file := File{Name: name, Format: 1, XXH64: formatSum(1)}
+	info := Info{Format: Format, Segment: ID(m.batches(), Unnamed), CanonicalForm: "a", PublicSuffix: "b"}
+	info.BatchCount, info.BatchDigest = digestOf(m.batches())
+	for name := range requiredNames(fileFormats, Format, 0) {
+		file := File{Name: name, Format: formatOf(fileFormats, kindOf(name)).version, XXH64: formatSum(1)}
 		if !isMapped(name) {
 			file.TailXXH64 = formatSum(2)
 		}
@@ -136,7 +147,7 @@ func FuzzInfo(f *testing.F) {
 			}
 			return
 		}
-		for name := range requiredNames(fileFormats, i.ShardBits) {
+		for name := range requiredNames(fileFormats, i.Format, i.ShardBits) {
 			if f := i.File(name); f == nil || f.Name != name {
 				t.Fatalf("file %s is %+v", name, f)
 			}

@@ -104,11 +104,11 @@ func TestFormatErrors(t *testing.T) {
 		{func(i *Info) { i.File(MPHFName).Format = 2 },
 			FormatError{File: MPHFName, Found: 2, Known: 1}, id + "/domains.mphf: format 2, "},
 		{func(i *Info) { f := i.File(PartsName); f.Format, f.Optional = 9, true },
-			FormatError{File: PartsName, Found: 9, Known: 1}, "parts.idx.zst: format 9, "},
+			FormatError{File: PartsName, Found: 9, Known: 2}, "parts.idx.zst: format 9, "},
 		{func(i *Info) { i.File(hintsName).Optional = false },
 			FormatError{File: hintsName, Found: 7}, "hints.bin: this build of urlake does not know the file"},
-		{func(i *Info) { i.Format = 2 }, FormatError{Found: 2, Known: 1}, "segment.json: format 2, "},
-		{func(i *Info) { i.Format = 0 }, FormatError{Found: 0, Known: 1}, "segment.json: format 0, "},
+		{func(i *Info) { i.Format = 3 }, FormatError{Found: 3, Known: 2}, "segment.json: format 3, "},
+		{func(i *Info) { i.Format = 0 }, FormatError{Found: 0, Known: 2}, "segment.json: format 0, "},
 	} {
 		i := newer()
 		c.change(i)
@@ -208,9 +208,11 @@ func TestTableOfFormats(t *testing.T) {
 		}
 		fmt.Fprintf(&text, "%s\t%d\n", f.kind, f.version)
 	}
+	var list strings.Builder
 	for _, b := range m.batches() {
-		fmt.Fprintf(&text, "%d\t%s\t%s\n", b.DatasetID, b.Batch, b.Digest)
+		fmt.Fprintf(&list, "%d\t%s\t%s\n", b.DatasetID, b.Batch, b.Digest)
 	}
+	fmt.Fprintf(&text, "%d batches\t%s\n", len(m.batches()), lake.Digest([]byte(list.String())))
 	if want := lake.Digest([]byte(text.String())); ref.ID != want {
 		t.Errorf("id %s, want %s", ref.ID, want)
 	}

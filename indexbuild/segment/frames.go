@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -32,6 +35,9 @@ type frames struct {
 	*seekable.Frames
 	key  string
 	read seekable.RangeReader
+	// loading has the frames that are being read for the cache, so that requests for neighbours in
+	// one frame, which come at once, read it once.
+	loading singleflight.Group
 }
 
 func newFrames(ctx context.Context, store blob.Store, key string, f *File, fenceWidth int) (*frames, error) {
@@ -44,7 +50,7 @@ func newFrames(ctx context.Context, store blob.Store, key string, f *File, fence
 		want := fmt.Sprintf("%d frames of %d bytes", f.Frames, f.RawBytes)
 		return nil, codec.Corrupt(key, "seek table", -1, want, fmt.Sprintf("%d of %d", opened.Len(), opened.RawBytes()))
 	}
-	return &frames{opened, key, read}, nil
+	return &frames{Frames: opened, key: key, read: read}, nil
 }
 
 // frame reads one frame through the cache.
@@ -62,24 +68,44 @@ func load[T any](ctx context.Context, f *frames, cache Cache, i int, decode func
 			return v.(T), nil
 		}
 	}
-	data, err := f.Read(ctx, f.read, i, i+1)
-	if err != nil {
-		return none, err
+	read := func() (any, error) {
+		data, err := f.Read(ctx, f.read, i, i+1)
+		if err != nil {
+			return none, err
+		}
+		v, size, err := decode(data[0])
+		if err != nil {
+			return none, err
+		}
+		if cache != nil {
+			cache.Add(key, v, size)
+		}
+		return v, nil
 	}
-	v, size, err := decode(data[0])
-	if err != nil {
-		return none, err
-	}
+	var v any
+	var err error
+	shared := false
 	if cache != nil {
-		cache.Add(key, v, size)
+		v, err, shared = f.loading.Do(strconv.Itoa(i), read)
 	}
-	return v, nil
+	// The request that read the frame for this one may have been cancelled, which this one was not.
+	if cache == nil || err != nil && shared && ctx.Err() == nil {
+		v, err = read()
+	}
+	if err != nil {
+		return none, err
+	}
+	return v.(T), nil
 }
 
 // loadRange is load for the frames [lo, hi). It reads one range: from the first frame that the
 // cache does not have to the last.
 func loadRange[T any](ctx context.Context, f *frames, cache Cache, lo, hi int,
 	decode func(frame int, data []byte) (T, int64, error)) ([]T, error) {
+	if hi == lo+1 {
+		v, err := load(ctx, f, cache, lo, func(data []byte) (T, int64, error) { return decode(lo, data) })
+		return []T{v}, err
+	}
 	values := make([]T, hi-lo)
 	have := make([]bool, hi-lo)
 	first, last := hi, lo

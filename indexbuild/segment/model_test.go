@@ -197,7 +197,7 @@ func (m *model) writeFormats(tb testing.TB, store blob.Store, shardBits int, for
 	}
 	info := Info{
 		CanonicalForm: "urlake-1", PublicSuffix: "test",
-		Batches: m.batches(), ShardBits: shardBits, Parts: int64(len(m.files)),
+		ShardBits: shardBits, Parts: int64(len(m.files)),
 	}
 
 	for _, extra := range formats {

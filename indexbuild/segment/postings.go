@@ -582,7 +582,12 @@ func (s *Segment) payload(h *shard, e *Entry, i, within int, data []byte, out []
 		return bad(fmt.Sprintf("a payload that starts with file %d", e.First.FileID), tuples[0].FileID)
 	}
 	for _, t := range tuples {
-		if int64(t.FileID) >= int64(s.files.Len()) || s.files.info[t.FileID].DatasetID != e.Dataset {
+		ours := int64(t.FileID) < s.owners.count
+		if ours {
+			first, last := s.owners.may(t.FileID)
+			ours = first <= e.Dataset && e.Dataset <= last
+		}
+		if !ours {
 			return bad(fmt.Sprintf("files of dataset %d", e.Dataset), fmt.Sprintf("file %d", t.FileID))
 		}
 	}

@@ -5,6 +5,7 @@
 //
 //	index/segments/{id}/
 //	    segment.json               names, sizes and hashes of the others; written last
+//	    batches.tsv.zst            the batches that the segment covers
 //	    domains.txt.zst            sorted unique domains, one per line
 //	    domains.mphf               domain → ordinal, its line number (package mph)
 //	    domain_to_datasets.roar    ordinal → set of datasets
@@ -22,9 +23,12 @@
 package segment
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"runtime/debug"
+	"sort"
 
 	"github.com/cespare/xxhash/v2"
 	"golang.org/x/sync/errgroup"
@@ -40,6 +44,10 @@ import (
 // object store's latency behind a thousand shards.
 const openParallel = 16
 
+// smallFiles is the size up to which files.tsv is read when a segment is opened: one request, as its
+// footer is, which saves one when a part is looked up.
+const smallFiles = 256 << 10
+
 // The blocks that segment.json has hashes of are those that package mph checks.
 var _ [mapped.BlockSize]struct{} = [mph.BlockSize]struct{}{}
 
@@ -50,6 +58,9 @@ type Options struct {
 	CacheDir string
 	// Cache keeps decoded frames; nil keeps none.
 	Cache Cache
+	// WholeFiles reads all of files.tsv, whatever its size, so that Files has it and that the
+	// datasets of all files are known. Otherwise a large one is read where it is looked up.
+	WholeFiles bool
 	// Residency bounds the resident memory of mapped files; nil sets no bound.
 	Residency *mapped.Residency
 }
@@ -64,7 +75,9 @@ type Segment struct {
 	table   *mph.Table
 	member  *membership
 	shards  []shard
-	files   *Files
+	owners  *owners // of the files
+	files   *Files  // nil unless the whole file was read
+	lines   *frames // of files.tsv, nil if the whole file was read
 	parts   *frames
 }
 
@@ -75,7 +88,7 @@ type shard struct {
 }
 
 // Open opens the segment of ref: it reads segment.json, the footers of all compressed files and
-// files.tsv, and maps the perfect hash and the sets of datasets.
+// files.tsv if that is small, and maps the perfect hash and the sets of datasets.
 func Open(ctx context.Context, store blob.Store, ref Ref, opt Options) (*Segment, error) {
 	s, err := open(ctx, store, ref, opt)
 	if err != nil {
@@ -114,10 +127,14 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	}
 	openMapped(&s.mphf, MPHFName)
 	openMapped(&s.roar, MembershipName)
-	g.Go(func() (err error) {
-		s.files, err = readFiles(gctx, store, prefix+FilesName, info)
-		return err
-	})
+	if f := info.File(FilesName); opt.WholeFiles || f.Format < filesVersion || f.Bytes <= smallFiles {
+		g.Go(func() (err error) {
+			s.files, err = readFiles(gctx, store, prefix+FilesName, info)
+			return err
+		})
+	} else {
+		openFrames(&s.lines, FilesName, filesFence)
+	}
 	openFrames(&s.domains, DomainsName, 0)
 	openFrames(&s.parts, PartsName, partsFence)
 	for i := range s.shards {
@@ -128,6 +145,11 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 		return s, err
 	}
 
+	if s.files != nil {
+		s.owners = ownersOf(s.files.info)
+	} else if s.owners, err = fencedOwners(s.lines, info.Parts); err != nil {
+		return s, err
+	}
 	defer mapped.Guard(debug.SetPanicOnFault(true), &err, s.mphf, s.roar)
 	if err := checkDomainFrames(int64(s.domains.Len()), info.Domains, s.domains.key); err != nil {
 		return s, err
@@ -140,7 +162,7 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	}
 	for i := range s.shards {
 		s.shards[i].want = expectation{
-			shard: i, shardBits: info.ShardBits, files: s.files, datBytes: s.shards[i].dat.RawBytes(),
+			shard: i, shardBits: info.ShardBits, owners: s.owners, datBytes: s.shards[i].dat.RawBytes(),
 		}
 	}
 	return s, nil
@@ -170,11 +192,16 @@ func readFiles(ctx context.Context, store blob.Store, key string, info *Info) (*
 	if got := xxhash.Sum64(data); got != f.sums.XXH64 {
 		return nil, codec.Corrupt(key, "file", -1, "xxh64 "+f.XXH64, formatSum(got))
 	}
-	frames, err := seekable.Open(data[f.Bytes-f.TailBytes:], f.Bytes, key, 0)
+	width := filesFence
+	if f.Format < filesVersion {
+		width = 0
+	}
+	frames, err := seekable.Open(data[f.Bytes-f.TailBytes:], f.Bytes, key, width)
 	if err != nil {
 		return nil, err
 	}
 	var text []byte
+	starts, line := make([]int, frames.Len()), 0 // of the frames
 	for i := range frames.Len() {
 		off, n := frames.Range(i, i+1)
 		frame, err := frames.Decode(i, data[off:off+n])
@@ -182,8 +209,23 @@ func readFiles(ctx context.Context, store blob.Store, key string, info *Info) (*
 			return nil, err
 		}
 		text = append(text, frame...)
+		starts[i] = line
+		line += bytes.Count(frame, []byte{'\n'})
 	}
-	return parseFiles(text, key, info.Parts)
+	files, err := parseFiles(text, key, info.Parts)
+	if err != nil || width == 0 {
+		return files, err
+	}
+	for i, id := range starts {
+		fence := binary.BigEndian.AppendUint32(nil, uint32(id))
+		if id < len(files.info) {
+			fence = binary.BigEndian.AppendUint32(fence, files.info[id].DatasetID)
+		}
+		if !bytes.Equal(fence, frames.Fence(i)) {
+			return nil, codec.Corrupt(key, frameSection(i), -1, fmt.Sprintf("fence %x", fence), fmt.Sprintf("%x", frames.Fence(i)))
+		}
+	}
+	return files, nil
 }
 
 // Close unmaps the segment's files. No other call may be in flight or follow. Results of earlier
@@ -199,21 +241,51 @@ func (s *Segment) Close() error {
 // Info returns the segment's segment.json, which must not be changed.
 func (s *Segment) Info() *Info { return s.info }
 
-// Files returns the segment's table of parts.
+// Files returns the segment's table of parts, which is nil unless the segment was opened with
+// WholeFiles.
 func (s *Segment) Files() *Files { return s.files }
 
-// File returns the part with that id.
-func (s *Segment) File(id uint32) (FileInfo, error) {
-	if int64(id) >= int64(s.files.Len()) {
-		want := fmt.Sprintf("a file_id below %d", s.files.Len())
-		return FileInfo{}, codec.Corrupt(s.files.name, "lines", -1, want, id)
+// File returns the part with that id. It makes at most one read.
+func (s *Segment) File(ctx context.Context, id uint32) (FileInfo, error) {
+	if int64(id) >= s.owners.count {
+		want := fmt.Sprintf("a file_id below %d", s.owners.count)
+		return FileInfo{}, codec.Corrupt(Prefix(s.info.Segment)+FilesName, "lines", -1, want, id)
 	}
-	return s.files.info[id], nil
+	if s.files != nil {
+		return s.files.info[id], nil
+	}
+	o := s.owners
+	at := sort.Search(len(o.starts), func(i int) bool { return o.starts[i] > id }) - 1
+	end := o.count
+	if at+1 < len(o.starts) {
+		end = int64(o.starts[at+1])
+	}
+	first := int64(o.starts[at])
+	lines, err := load(ctx, s.lines, s.cache, at, func(data []byte) ([]FileInfo, int64, error) {
+		lines, err := parseLines(data, s.lines.key, first, end-first)
+		if err == nil && lines[0].DatasetID != o.datasets[at] {
+			want := fmt.Sprintf("dataset %d of its fence", o.datasets[at])
+			err = codec.Corrupt(s.lines.key, frameSection(at), -1, want, lines[0].DatasetID)
+		}
+		return lines, int64(len(data) + len(lines)*fileMemory), err
+	})
+	if err != nil {
+		return FileInfo{}, err
+	}
+	return lines[int64(id)-first], nil
 }
+
+// fileMemory is what a FileInfo takes besides its text.
+const fileMemory = 72
 
 // MemoryBytes estimates what the open segment holds in memory, mapped files and the cache excluded.
 func (s *Segment) MemoryBytes() int64 {
-	n := s.domains.MemoryBytes() + s.parts.MemoryBytes() + int64(s.files.Len())*200
+	n := s.domains.MemoryBytes() + s.parts.MemoryBytes() + 8*int64(len(s.owners.starts))
+	if s.lines != nil {
+		n += s.lines.MemoryBytes()
+	} else {
+		n += int64(s.files.Len()) * (fileMemory + 128)
+	}
 	for i := range s.shards {
 		n += s.shards[i].idx.MemoryBytes() + s.shards[i].dat.MemoryBytes()
 	}

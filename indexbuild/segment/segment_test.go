@@ -124,7 +124,7 @@ func (m *model) comparePages(s *Segment, t Tuple) error {
 	if from > t.FirstRow || to < end || last.FirstRow >= end || from+blocks[0].Rows() <= t.FirstRow {
 		return fmt.Errorf("page index of %+v: rows %d to %d", t, from, to)
 	}
-	f, err := s.File(t.FileID)
+	f, err := s.File(context.Background(), t.FileID)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ type Writer struct {
 	ctx     context.Context
 	store   blob.Store
 	id      string
+	batches []BatchRef
 	formats []fileFormat
 	builder Builder
 
@@ -37,7 +38,7 @@ func newWriter(
 	ctx context.Context, store blob.Store, batches []BatchRef, formats []fileFormat, builder Builder,
 ) *Writer {
 	id := builtID(formats, batches, builder)
-	return &Writer{ctx: ctx, store: store, id: id, formats: formats, builder: builder}
+	return &Writer{ctx: ctx, store: store, id: id, batches: batches, formats: formats, builder: builder}
 }
 
 // FileWriter writes one file. It ends in FinishFrames, FinishMapped or Abort.
@@ -99,8 +100,8 @@ func (f *FileWriter) finish(file File) error {
 // Abort drops the file unless it is finished.
 func (f *FileWriter) Abort() { f.out.Abort() }
 
-// Finish writes segment.json, with which the segment exists. It sets the format, id and files of
-// info itself.
+// Finish writes the list of batches and then segment.json, with which the segment exists. It sets
+// the format, id, batches and files of info itself.
 func (w *Writer) Finish(info Info) (Ref, error) {
 	if w.builder != Unnamed {
 		f, err := w.builder.write(w.ctx, w.store, w.id)
@@ -109,7 +110,11 @@ func (w *Writer) Finish(info Info) (Ref, error) {
 		}
 		w.files = append(w.files, f)
 	}
-	info.Format, info.Segment, info.Files = Format, w.id, w.files
+	if err := w.writeBatches(); err != nil {
+		return Ref{}, err
+	}
+	info.Format, info.Segment, info.Files, info.Listed = Format, w.id, w.files, nil
+	info.BatchCount, info.BatchDigest = digestOf(w.batches)
 	slices.SortFunc(info.Files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	key := Prefix(w.id) + InfoName
 	if err := info.check(key, w.id, w.formats); err != nil {

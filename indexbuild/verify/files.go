@@ -74,12 +74,21 @@ func (v *verifier) records() error {
 	files := v.seg.Files()
 	name := v.key(segment.FilesName)
 	mismatch := false
+	v.report.Parts = int64(files.Len())
 	type read struct {
 		batch *lake.Batch
 		err   error
 	}
-	err := inOrder(v.ctx, len(v.info.Batches), func(ctx context.Context, _, i int) (r read, _ error) {
-		key := v.info.Batches[i].Key()
+	var batches []segment.BatchRef
+	for b, err := range v.info.Batches(v.ctx, v.store) {
+		if err != nil {
+			v.partial.records = true
+			return v.problem(v.key(segment.BatchesName), err)
+		}
+		batches = append(batches, b)
+	}
+	err := inOrder(v.ctx, len(batches), func(ctx context.Context, _, i int) (r read, _ error) {
+		key := batches[i].Key()
 		data, _, err := v.store.Get(ctx, key)
 		if err == nil {
 			r.batch, err = lake.DecodeBatch(data, key)
@@ -87,7 +96,7 @@ func (v *verifier) records() error {
 		r.err = err
 		return r, nil
 	}, func(i int, r read) error {
-		ref := v.info.Batches[i]
+		ref := batches[i]
 		if r.err != nil {
 			v.partial.records = true
 			return v.problem(ref.Key(), r.err)
@@ -124,7 +133,6 @@ func (v *verifier) records() error {
 	if len(v.parts) != files.Len() && !v.partial.records {
 		v.wrong(name, "lines", fmt.Sprintf("%d files", len(v.parts)), files.Len())
 	}
-	v.report.Parts = int64(files.Len())
 	return nil
 }
 

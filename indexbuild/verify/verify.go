@@ -144,7 +144,7 @@ func (v *verifier) run() error {
 		return err
 	}
 	v.intact = v.found.n == 0 && len(v.changed) == 0
-	opt := segment.Options{}
+	opt := segment.Options{WholeFiles: true}
 	if _, local := blob.AsLocalFiler(v.store); !local {
 		if opt.CacheDir, err = os.MkdirTemp(v.tempDir, "verify-"); err != nil {
 			return err

@@ -192,6 +192,16 @@ func LakeURL(lake string) (string, error) {
 	return "", Usagef("lake %q: use file:///dir, a path, or s3://bucket/prefix", lake)
 }
 
+// Typed returns how the user of this program types a command of one of the programs, as in "starter
+// watch": the program urlake has all of them as verbs.
+func Typed(command string) string {
+	const all = "urlake"
+	if filepath.Base(os.Args[0]) != all {
+		return command
+	}
+	return all + " " + strings.TrimPrefix(command, "starter ")
+}
+
 // CheckLakeParent rejects a local lake whose parent folder does not exist, because the path is
 // mistyped or a file system is not mounted.
 func CheckLakeParent(lakeURL string) error {

@@ -22,7 +22,8 @@ func Table(w io.Writer, header string, rows [][]string) error {
 			widths[i] = max(widths[i], len(r[i]))
 		}
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var text strings.Builder
+	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, r := range all {
 		for i, cell := range r {
 			if strings.HasPrefix(cols[i], ">") {
@@ -35,7 +36,15 @@ func Table(w io.Writer, header string, rows [][]string) error {
 			fmt.Fprint(tw, cell, end)
 		}
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) {
+		if _, err := io.WriteString(w, strings.TrimRight(line, " \n")+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Count formats n with its thousands separated by commas.

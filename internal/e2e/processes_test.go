@@ -25,13 +25,13 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// programs builds worker, starter and serve once for all tests and returns their folder.
+// programs builds all programs once for all tests and returns their folder.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "urlake-e2e-bin-")
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-o", dir+"/", "../../worker", "../../starter", "../../serve").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", dir+"/", "../..", "../../worker", "../../starter", "../../serve").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -308,6 +309,42 @@ func TestIngestWarnsOfPoolsWithoutWorkers(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "Started ingest:d:") ||
 		!strings.Contains(errs, "No worker polls control, normalize, write, index, publish") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errs)
+	}
+	until(t, "status counts the ingest that waits", func(context.Context) error {
+		out, errs, code := u.starter(t, "status", "--lake", u.lake)
+		if code != 0 || !strings.Contains(out, "Running     1 workflow, of which 1 waits\n") ||
+			!strings.Contains(out, "Workers     none for control, normalize, write, index, publish; to start one: worker --lake file://") {
+			return fmt.Errorf("exit %d\n%s%s", code, out, errs)
+		}
+		return nil
+	})
+	// With --wait the same is said by whoever watches, at once, and then the wait goes on.
+	var watched syncBuffer
+	watch := exec.Command(filepath.Join(u.bin, "starter"), "ingest", "--lake", u.lake, "--dataset", "e", "--wait", list)
+	watch.Env, watch.Stdout, watch.Stderr = u.env, &watched, &watched
+	watch.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { watch.Process.Kill(); watch.Wait() }()
+	until(t, "the watcher says that no worker is there", func(context.Context) error {
+		if !strings.Contains(watched.String(), "No worker polls control") {
+			return errors.New(watched.String())
+		}
+		return nil
+	})
+	u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
+	if err := watch.Wait(); err != nil || !strings.Contains(watched.String(), "In version") {
+		t.Errorf("%v\n%s", err, watched.String())
+	}
+	if out, _, _ := u.starter(t, "status", "--lake", u.lake); strings.Contains(out, "\nWorkers ") {
+		t.Errorf("a worker runs, and status says\n%s", out)
+	}
+	u.temporalServer.Process.Signal(syscall.SIGKILL)
+	u.temporalServer.Wait()
+	if out, errs, code := u.starter(t, "status", "--lake", u.lake); code != 0 ||
+		!strings.Contains(out, "Running     not known: no Temporal at "+u.temporal) {
+		t.Errorf("without Temporal: exit %d\n%s%s", code, out, errs)
 	}
 }
 

@@ -69,24 +69,22 @@ var allowed = map[string][]string{
 
 	"lake/ingest": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
-		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader",
-		"lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row", "lake/rowsort",
-		"lake/seekable", "lake/urlnorm",
+		"lake/ingest/selection", "lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
+		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
+		"lake/rowsort", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/many": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/registry",
 		"lake/seekable",
-		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
-		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader",
-		"lake/raw/text", "lake/raw/unpack", "lake/row", "lake/rowsort", "lake/seekable",
-		"lake/urlnorm",
 	},
-	"lake/ingest/allow":     {},
-	"lake/ingest/inventory": {"lake/raw", "lake/raw/reader"},
-	"lake/ingest/unwrap":    {},
-	"lake/manifest":         {"lake", "lake/blob", "lake/codec"},
-	"lake/registry":         {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
-	"lake/remedy":           {"lake/codec"},
+	"lake/ingest/allow":      {},
+	"lake/ingest/inventory":  {"lake/raw", "lake/raw/reader"},
+	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
+	"lake/ingest/selection":  {},
+	"lake/ingest/unwrap":     {},
+	"lake/manifest":          {"lake", "lake/blob", "lake/codec"},
+	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
+	"lake/remedy":            {"lake/codec"},
 
 	"indexbuild/mph": {"lake/codec"},
 	"indexbuild/segment": {
@@ -146,8 +144,8 @@ var allowed = map[string][]string{
 		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
 		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
-		"lake/ingest/many", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
-		"lake/suffixchange", "lake/urlnorm", "workflows",
+		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
 	},
 
 	"serve/lookup": {
@@ -180,7 +178,7 @@ var allowed = map[string][]string{
 	"internal/supervise":    {},
 	"internal/testenv":      {},
 	"internal/testlake": {
-		"indexbuild/postings", "indexbuild/publish", "lake", "lake/blob", "lake/ingest",
+		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob", "lake/ingest",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},

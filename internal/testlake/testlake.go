@@ -136,11 +136,11 @@ func Pack(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, bat
 		}
 		for name, all := range ingests {
 			i := all[len(all)-1]
-			published := false
-			if v.Current != nil {
-				live, ok := v.Current.FindBatch(d.ID, name)
-				published = ok && live.Digest == i.Digest
+			live, published, err := v.Current.FindBatch(tb.Context(), d.ID, name)
+			if err != nil {
+				tb.Fatal(err)
 			}
+			published = published && live.Digest == i.Digest
 			if i.Digest == "" || i.Pack != "" || published || !choose(d, name) {
 				continue
 			}

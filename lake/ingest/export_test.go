@@ -92,11 +92,5 @@ func Expand(ctx context.Context, spec Spec) (names, notes []string, err error) {
 	for _, o := range found {
 		names = append(names, o.Name)
 	}
-	return names, sel.notes(), err
-}
-
-// MatchPattern matches a path with a pattern of Include. ok is false if the pattern is invalid.
-func MatchPattern(text string, names []string) (match, ok bool) {
-	p, err := newPattern(text)
-	return err == nil && p.match(names), err == nil
+	return names, sel.Notes(), err
 }

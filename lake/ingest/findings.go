@@ -24,7 +24,7 @@ type Choice struct {
 // choiceOf returns the choice of a plan.
 func choiceOf(p raw.Plan) Choice {
 	c := Choice{Format: formatOf(p)}
-	if p.Format == raw.Tar || p.Format == raw.WACZ || p.Format == raw.Lines {
+	if p.Members != nil || p.Format == raw.Lines { // members of an archive have choices of their own
 		return c
 	}
 	c.URL = columnName(&p.URL)

@@ -289,6 +289,10 @@ func location(line, offset int64) string {
 	return ""
 }
 
+// Location says where in an object a record is, as far as that is known: "line 3 (byte 70)", for a
+// negative offset "row 3", or "".
+func Location(line, offset int64) string { return strings.TrimSpace(location(line, offset)) }
+
 // RowTooLarge is the reason of a record whose row is larger than row.MaxKey.
 const RowTooLarge = "row_too_large"
 

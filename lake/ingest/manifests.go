@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/allow"
 	"github.com/urlake/urlake/lake/ingest/inventory"
+	"github.com/urlake/urlake/lake/ingest/selection"
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
@@ -24,10 +24,10 @@ const maxManifest = 128 << 20
 // list adds the objects that a manifest lists and sel selects. A manifest is a manifest.json of S3
 // Inventory, or text with an input a line, plain or compressed. Blank lines and those that begin
 // with # are left out.
-func (in *inputs) list(ctx context.Context, manifest string, sel *selection, all *found) error {
+func (in *inputs) list(ctx context.Context, manifest string, sel *selection.Selection, all *found) error {
 	var one found
 	one.limit = 2
-	everything, err := newSelection(nil, nil)
+	everything, err := selection.New(nil, nil)
 	if err != nil {
 		return err
 	}
@@ -42,9 +42,20 @@ func (in *inputs) list(ctx context.Context, manifest string, sel *selection, all
 	if err != nil {
 		return err
 	}
-	if !inventory.Is(data) {
-		return in.listLines(ctx, o, string(data), sel, all)
+	hidden, unwanted, before := sel.Hidden(), sel.Unwanted(), len(all.objects)
+	if inventory.Is(data) {
+		err = in.listReport(ctx, o, data, sel, all)
+	} else {
+		err = in.listLines(ctx, o, string(data), sel, all)
 	}
+	if err == nil && len(all.objects) == before && sel.Hidden() == hidden && sel.Unwanted() == unwanted {
+		return &InputError{Object: o.Name, Reason: "it lists nothing"}
+	}
+	return err
+}
+
+// listReport adds the objects of a report of S3 Inventory.
+func (in *inputs) listReport(ctx context.Context, o object, data []byte, sel *selection.Selection, all *found) error {
 	m, err := inventory.Parse(data)
 	if err != nil {
 		return &InputError{Object: o.Name, Reason: err.Error(), Err: err}
@@ -88,31 +99,31 @@ func (in *inputs) contentError(o object, src *unpack.Source, err error) error {
 }
 
 // listLines adds the objects of inputs that stand one a line.
-func (in *inputs) listLines(ctx context.Context, o object, text string, sel *selection, all *found) error {
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for n := int64(1); lines.Scan(); n++ {
-		pattern := strings.TrimSpace(strings.TrimPrefix(lines.Text(), "\ufeff"))
+func (in *inputs) listLines(ctx context.Context, o object, text string, sel *selection.Selection, all *found) error {
+	var n, offset int64
+	for line := range strings.Lines(text) {
+		n++
+		at := offset
+		offset += int64(len(line))
+		pattern := strings.TrimSpace(strings.TrimPrefix(line, "\ufeff"))
 		if pattern == "" || strings.HasPrefix(pattern, "#") {
 			continue
 		}
 		err := in.findSome(ctx, pattern, sel, all)
 		var input *InputError
 		if errors.As(err, &input) {
-			return &InputError{Object: o.Name, Line: n, Reason: input.Error(), Err: input.Err}
+			return &InputError{Object: o.Name, Line: n, Offset: at, Reason: input.Error(), Err: input.Err}
 		}
 		if err != nil {
 			return err
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return &InputError{Object: o.Name, Reason: "it is no list of inputs: " + err.Error(), Err: err}
 	}
 	return nil
 }
 
 // listFile adds the objects of one data file of a report.
 func (in *inputs) listFile(
-	ctx context.Context, manifest object, m *inventory.Manifest, file inventory.File, sel *selection, all *found, unknown *[]int,
+	ctx context.Context, manifest object, m *inventory.Manifest, file inventory.File, sel *selection.Selection, all *found, unknown *[]int,
 ) error {
 	data, err := in.dataFile(ctx, manifest, m, file)
 	if err != nil {
@@ -126,7 +137,7 @@ func (in *inputs) listFile(
 		return r, err
 	}, func(listed inventory.Object) error {
 		name := "s3://" + listed.Bucket + "/"
-		if strings.HasSuffix(listed.Key, "/") || !sel.below(name, strings.Split(listed.Key, "/"), false) {
+		if strings.HasSuffix(listed.Key, "/") || !sel.Below(name, strings.Split(listed.Key, "/"), false) {
 			return nil // what ends in a slash marks a folder
 		}
 		name += listed.Key
@@ -167,7 +178,7 @@ func inventoryError(data object, err error) error {
 // dataFile finds a data file of a report: in the bucket that the manifest names, or for a local
 // copy of the manifest beside it, in a folder data beside it, or in the folder data beside its own.
 func (in *inputs) dataFile(ctx context.Context, manifest object, m *inventory.Manifest, file inventory.File) (object, error) {
-	sel, err := newSelection(nil, nil)
+	sel, err := selection.New(nil, nil)
 	if err != nil {
 		return object{}, err
 	}

@@ -262,10 +262,13 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 	if n.out.Findings.Spaced += r.Counts().Spaced; n.out.Findings.SpacedIn == "" && n.out.Findings.Spaced > 0 {
 		n.out.Findings.SpacedIn = shortened(o.Name)
 	}
+	notes := r.Notes()
 	if p.Range == nil || p.Range.From == 0 {
 		n.out.Findings.chose(choiceOf(r.Plan()), o.Name, o.Bytes)
-		n.out.Findings.note(o.Name, r.Notes()...)
+	} else {
+		notes = notes[len(r.Plan().Notes):] // the first range has those of the plan
 	}
+	n.out.Findings.note(o.Name, notes...)
 	n.unreadMembers(o, r)
 	if in.Rejects > 0 && len(in.Worst) == 0 {
 		in.Worst = []FileRejects{n.object}

@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest/selection"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
 	"github.com/urlake/urlake/lake/registry"
@@ -141,6 +142,15 @@ func (s *Spec) Check() error {
 	return err
 }
 
+// newSelection returns which files a Spec reads. The error is an *InputError.
+func newSelection(include, exclude []string) (*selection.Selection, error) {
+	sel, err := selection.New(include, exclude)
+	if err != nil {
+		return nil, &InputError{Reason: err.Error(), Err: err}
+	}
+	return sel, nil
+}
+
 func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim limits) (plan, error) {
 	sel, err := newSelection(spec.Include, spec.Exclude)
 	if err != nil {
@@ -181,7 +191,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		return plan{}, err
 	}
 	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: rules,
-		RawRules: raw.LatestRules, Objects: len(objects), Notes: sel.notes()}
+		RawRules: raw.LatestRules, Objects: len(objects), Notes: sel.Notes()}
 	for _, o := range objects {
 		p.Bytes += o.Bytes
 	}

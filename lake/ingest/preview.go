@@ -87,7 +87,7 @@ func Previews(ctx context.Context, spec Spec, each func(*Preview) error) (Previe
 		return PreviewTotals{}, err
 	}
 	totals, err := PreviewObjects(ctx, &spec, objects, each)
-	totals.Notes = sel.notes()
+	totals.Notes = sel.Notes()
 	return totals, err
 }
 

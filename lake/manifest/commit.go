@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 )
 
 // ErrBusy means that the store rejected replacing the manifest again and again, although nobody had
@@ -33,12 +32,10 @@ type Commit struct {
 	ID string
 	// BuiltBy names the program and its build.
 	BuiltBy string
-	// Build returns the version that follows parent, which is nil for a lake's first. It sets
-	// Segments, Datasets, Batches, CanonicalForm and PublicSuffix; Apply sets the rest. When
-	// another commit came first, Apply calls Build again with the new parent. Build returns an
-	// error if the change's inputs are no longer live; that error ends the commit. Build must not
-	// change parent.
-	Build func(ctx context.Context, parent *Version) (*Version, error)
+	// Build returns what the version holds that follows parent, which is nil for a lake's first.
+	// When another commit came first, Apply calls Build again with the new parent. Build returns an
+	// error if the change's inputs are no longer live; that error ends the commit.
+	Build func(ctx context.Context, parent *Version) (*Next, error)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -52,7 +49,7 @@ type Committed struct {
 	Existed bool
 }
 
-// Apply makes the commit. It writes the version, then replaces the manifest on the condition that
+// Apply makes the commit. It writes the version, its pieces first, then replaces the manifest on the condition that
 // it is still the one that was read. If the store answers with an error, Apply reads the manifest
 // again: if it lists the commit's ID, the commit has succeeded; if it is another manifest, Apply
 // builds again on the new parent. After an error the commit may or may not have been made; applying
@@ -163,28 +160,27 @@ func (c Commit) write(ctx context.Context, store blob.Store, s *State) (*Manifes
 		next = *s.Manifest
 		parentID = parent.ID
 	}
-	v, err := c.Build(ctx, parent)
+	built, err := c.Build(ctx, parent)
 	if err != nil {
 		return nil, VersionRef{}, err
+	}
+	v, err := built.make(ctx, store, parent)
+	if err != nil {
+		return nil, VersionRef{}, fmt.Errorf("build version: %w", err)
 	}
 	now := time.Now
 	if c.Now != nil {
 		now = c.Now
 	}
 	created := now()
-	v.Format = VersionFormat
 	v.Parent = parentID
 	v.Commit = c.ID
 	v.Created = created.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 	v.BuiltBy = c.BuiltBy
-	v.complete()
 	for {
 		v.ID = NextVersionID(last, created, c.ID)
 		key := VersionKey(v.ID)
-		if err := v.check(key); err != nil {
-			return nil, VersionRef{}, fmt.Errorf("build version: %w", err)
-		}
-		data, err := codec.Seal(v)
+		data, err := v.encode(key)
 		if err != nil {
 			return nil, VersionRef{}, fmt.Errorf("encode version: %w", err)
 		}

@@ -22,7 +22,10 @@ func batchesOf(t *testing.T, store blob.Store) []string {
 	}
 	_, v := current(t, store)
 	var all []string
-	for _, b := range v.Batches {
+	for b, err := range v.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		all = append(all, b.Digest)
 	}
 	slices.Sort(all)
@@ -168,7 +171,7 @@ func TestCommitEndsWhenItsInputsAreNoLongerLive(t *testing.T) {
 	c := addBatch(1)
 	base, _ := current(t, store)
 	build := c.Build
-	c.Build = func(ctx context.Context, parent *Version) (*Version, error) {
+	c.Build = func(ctx context.Context, parent *Version) (*Next, error) {
 		if parent.ID != base.CurrentVersion {
 			return nil, errGone
 		}

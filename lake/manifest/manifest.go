@@ -188,7 +188,7 @@ func ReadVersion(ctx context.Context, store blob.Store, ref VersionRef) (*Versio
 	if got := fmt.Sprintf("%016x", xxhash.Sum64(data)); got != ref.XXH64 {
 		return nil, codec.Corrupt(ref.Object, hashSection, -1, "xxh64 "+ref.XXH64, got)
 	}
-	v, err := DecodeVersion(data, ref.Object)
+	v, err := DecodeVersion(store, data, ref.Object)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/pieces"
 )
 
 // id32 makes a name of 32 hex digits.
@@ -28,26 +30,21 @@ func addBatch(n int) Commit {
 	return Commit{
 		ID: id32(n + 1), BuiltBy: "urlake test",
 		Now: func() time.Time { return time.Date(2026, 11, 20, 10, 11, 12, 123_000_000, time.UTC) },
-		Build: func(_ context.Context, parent *Version) (*Version, error) {
-			next := &Version{CanonicalForm: "urlake-1", PublicSuffix: "20261101"}
+		Build: func(ctx context.Context, parent *Version) (*Next, error) {
+			next := &Next{CanonicalForm: "urlake-1", PublicSuffix: "20261101"}
 			if parent != nil {
 				next.Segments = slices.Clone(parent.Segments)
-				next.Datasets = slices.Clone(parent.Datasets)
-				next.Batches = slices.Clone(parent.Batches)
 			}
 			rows := int64(100 + n)
 			next.Segments = append(next.Segments, NewSegment(id32(n), "00112233445566aa", 5000, 10, rows))
 			dataset := uint32(1 + n%3)
-			next.Batches = append(next.Batches, Batch{
-				DatasetID: dataset, Batch: fmt.Sprintf("b%d", n), Digest: id32(1000 + n),
-				Rows: rows, Parts: 2, Bytes: 9000, Segment: id32(n),
-			})
-			if _, ok := next.Dataset(dataset); !ok {
-				next.Datasets = append(next.Datasets, Dataset{
-					ID: dataset, Name: fmt.Sprintf("dataset-%d", n%3), Title: "A <test>", Licence: "CC0-1.0",
-				})
-				slices.SortFunc(next.Datasets, func(a, b Dataset) int { return int(a.ID) - int(b.ID) })
-			}
+			next.Batches = map[string]iter.Seq2[Batch, error]{id32(n): BatchesOf([]Batch{{
+				BatchName: BatchName{DatasetID: dataset, Batch: fmt.Sprintf("b%d", n)}, Digest: id32(1000 + n),
+				Rows: rows, Parts: 2, Bytes: 9000,
+			}})}
+			next.Datasets = []Dataset{{
+				ID: dataset, Name: fmt.Sprintf("dataset-%d", n%3), Title: "A <test>", Licence: "CC0-1.0",
+			}}
 			return next, nil
 		},
 	}
@@ -176,36 +173,70 @@ func TestInconsistentVersionIsRejected(t *testing.T) {
 	for n := range 4 {
 		apply(t, store, addBatch(n))
 	}
-	_, good := current(t, store)
-	for name, change := range map[string]func(v *Version){
-		"format":          func(v *Version) { v.Format++ },
-		"other id":        func(v *Version) { v.ID = NextVersionID(v.ID, time.Time{}, v.Commit) },
-		"no canonical":    func(v *Version) { v.CanonicalForm = "" },
-		"count":           func(v *Version) { v.Counts.Rows++ },
-		"dataset rows":    func(v *Version) { v.Datasets[0].Rows++ },
-		"segment rows":    func(v *Version) { v.Segments[0].Rows++ },
-		"segment twice":   func(v *Version) { v.Segments[1] = v.Segments[0] },
-		"segment missing": func(v *Version) { v.Segments = v.Segments[1:] },
-		"foreign key":     func(v *Version) { v.Segments[0].D2DRoar = "index/segments/x/domain_to_datasets.roar" },
-		"batch order":     func(v *Version) { v.Batches[0], v.Batches[1] = v.Batches[1], v.Batches[0] },
-		"batch twice":     func(v *Version) { v.Batches[1] = v.Batches[0] },
-		"batch digest":    func(v *Version) { v.Batches[0].Digest = "../../x" },
-		"negative rows":   func(v *Version) { v.Batches[0].Rows = -1 },
-		"dataset missing": func(v *Version) { v.Datasets = v.Datasets[1:] },
-		"dataset empty":   func(v *Version) { v.Datasets = append(v.Datasets, Dataset{ID: 99, Name: "x"}) },
-	} {
-		v := *good
-		v.Segments, v.Datasets, v.Batches = slices.Clone(v.Segments), slices.Clone(v.Datasets), slices.Clone(v.Batches)
-		key := VersionKey(v.ID)
-		change(&v)
-		data, err := codec.Seal(&v)
+	m, _ := current(t, store)
+	key := VersionKey(m.CurrentVersion)
+	old := get(t, store, key)
+	reject := func(name string, data []byte, key string, change func(d *document)) {
+		t.Helper()
+		var d document
+		if err := codec.Unseal(data, key, &d); err != nil {
+			t.Fatal(err)
+		}
+		change(&d)
+		data, err := codec.Seal(&d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := DecodeVersion(data, key); !errors.Is(err, codec.ErrCorrupt) {
+		if _, err := DecodeVersion(store, data, key); !errors.Is(err, codec.ErrCorrupt) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
+	for name, change := range map[string]func(d *document){
+		"format":          func(d *document) { d.Format++ },
+		"format 1":        func(d *document) { d.Format = 1 },
+		"other id":        func(d *document) { d.ID = NextVersionID(d.ID, time.Time{}, d.Commit) },
+		"no canonical":    func(d *document) { d.CanonicalForm = "" },
+		"rows":            func(d *document) { d.Counts.Rows++ },
+		"batches":         func(d *document) { d.Counts.Batches++ },
+		"datasets":        func(d *document) { d.Counts.Datasets-- },
+		"segment rows":    func(d *document) { d.Segments[0].Rows++ },
+		"segment twice":   func(d *document) { d.Segments[1] = d.Segments[0] },
+		"segment missing": func(d *document) { d.Segments = d.Segments[1:] },
+		"foreign key":     func(d *document) { d.Segments[0].D2DRoar = "index/segments/x/domain_to_datasets.roar" },
+		"no batches":      func(d *document) { d.Segments[0].BatchPieces = pieces.Ref{} },
+		"bad piece":       func(d *document) { d.Segments[0].BatchPieces.Root = "../../x" },
+		"more batches":    func(d *document) { d.Segments[0].BatchPieces.Entries++ },
+		"no datasets":     func(d *document) { d.DatasetPieces = nil },
+		"bad datasets":    func(d *document) { d.DatasetPieces.Root = "" },
+		"list":            func(d *document) { d.Datasets = []Dataset{{ID: 1, Name: "x"}} },
+	} {
+		reject(name, old, key, change)
+	}
+	lists, key := version1(t)
+	for name, change := range map[string]func(d *document){
+		"count":           func(d *document) { d.Counts.Parts++ },
+		"dataset rows":    func(d *document) { d.Datasets[0].Rows++ },
+		"segment rows":    func(d *document) { d.Segments[0].Rows++ },
+		"batch order":     func(d *document) { d.Batches[0], d.Batches[1] = d.Batches[1], d.Batches[0] },
+		"batch twice":     func(d *document) { d.Batches[1] = d.Batches[0] },
+		"batch digest":    func(d *document) { d.Batches[0].Digest = "../../x" },
+		"negative rows":   func(d *document) { d.Batches[0].Rows = -1 },
+		"dataset missing": func(d *document) { d.Datasets = d.Datasets[1:] },
+		"dataset empty":   func(d *document) { d.Datasets = append(d.Datasets, Dataset{ID: 99, Name: "x"}) },
+		"pieces":          func(d *document) { d.DatasetPieces = &pieces.Ref{} },
+	} {
+		reject("format 1, "+name, lists, key, change)
+	}
+}
+
+// version1 returns a document of format 1, as builds before format 2 have written it.
+func version1(t *testing.T) (data []byte, key string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "version-1.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data, VersionKey("20261120T101112.124Z-00000002")
 }
 
 func TestVersionIDsAscendWhateverTheClock(t *testing.T) {
@@ -299,7 +330,7 @@ func FuzzDecode(f *testing.F) {
 		if _, err := Decode(doc); err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("manifest: got %v", err)
 		}
-		if _, err := DecodeVersion(doc, key); err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		if _, err := DecodeVersion(store, doc, key); err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("version: got %v", err)
 		}
 	})

@@ -180,7 +180,7 @@ func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
 		if err != nil {
 			return err
 		}
-		v, err := DecodeVersion(data, VersionKey(id))
+		v, err := DecodeVersion(store, data, VersionKey(id))
 		if codec.IsUnsealed(err) {
 			s.Lost = append(s.Lost, VersionKey(id)+": it is damaged")
 			parent = ""

@@ -153,7 +153,7 @@ func TestAllVersionsLost(t *testing.T) {
 		}
 		done := apply(t, store, addBatch(7))
 		got, v := current(t, store)
-		if len(v.Batches) != 1 || len(got.Versions) != 1 || done.Generation <= m.Generation || v.ID <= m.CurrentVersion {
+		if v.Counts.Batches != 1 || len(got.Versions) != 1 || done.Generation <= m.Generation || v.ID <= m.CurrentVersion {
 			t.Errorf("%+v after %+v", got, m)
 		}
 	}
@@ -178,8 +178,12 @@ func TestOtherFormatsAreNotLost(t *testing.T) {
 	put(t, store, Key, good)
 
 	_, v := current(t, store)
-	v.Format++
-	data, err := codec.Seal(v)
+	var d document
+	if err := codec.Unseal(get(t, store, VersionKey(v.ID)), VersionKey(v.ID), &d); err != nil {
+		t.Fatal(err)
+	}
+	d.Format++
+	data, err := codec.Seal(&d)
 	if err != nil {
 		t.Fatal(err)
 	}

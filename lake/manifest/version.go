@@ -5,19 +5,25 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/pieces"
 )
 
 const (
 	// VersionFormat is the format version of version documents.
-	// 1: first.
-	VersionFormat = 1
+	// 1: first. The document lists all datasets and batches.
+	// 2: datasets and batches are in pieces.
+	VersionFormat = 2
+	listsFormat   = 1
+
+	// PiecesRoot is the folder of the pieces (package pieces) that versions name.
+	PiecesRoot = "index/pieces/"
 
 	// MaxSegments is the most segments that a version may have: a lookup reads each of them.
 	MaxSegments = 32
@@ -30,7 +36,12 @@ const (
 	timeLayout  = "20060102T150405.000Z"
 )
 
-// Version is one published state of a lake.
+// Version is one published state of a lake. Its document is small: datasets and batches are in
+// pieces, which versions share, and are read by the methods that take a context. The nil version is
+// that of a lake of which nothing is published.
+//
+// The batches are kept by segment, since a segment keeps its batches as long as it is published. So
+// a publish writes the batches of its own segment and changes none of the others.
 type Version struct {
 	Format int `json:"format"`
 	// ID sorts by time and is valid in a path, for example 20261120T101112.123Z-0f3c9a71.
@@ -51,8 +62,20 @@ type Version struct {
 
 	Counts   Counts    `json:"counts"`
 	Segments []Segment `json:"segments"`
-	Datasets []Dataset `json:"datasets"` // with live batches, by id
-	Batches  []Batch   `json:"batches"`  // live, by dataset and name
+
+	lists    *lists                 // of format 1, else nil
+	datasets *pieces.Map            // by datasetKey
+	batches  map[string]*pieces.Map // of each segment, by batchKey
+}
+
+// document is the JSON of a version of either format.
+type document struct {
+	Version
+	// DatasetPieces has the datasets with live batches.
+	DatasetPieces *pieces.Ref `json:"dataset_pieces,omitempty"`
+	// Lists of format 1: the datasets by id, the batches by dataset and name.
+	Datasets []Dataset   `json:"datasets,omitempty"`
+	Batches  []listBatch `json:"batches,omitempty"`
 }
 
 // Counts are a version's totals.
@@ -87,6 +110,10 @@ type Segment struct {
 	FilesTSV     string `json:"files_tsv"`
 	PartsIdx     string `json:"parts_idx"`
 	ParquetRoot  string `json:"parquet_root"`
+
+	// BatchPieces has the live batches that the segment indexes. A version of format 1 has none: it
+	// lists them.
+	BatchPieces pieces.Ref `json:"batch_pieces,omitzero"`
 }
 
 // NewSegment returns the description of a segment, with the keys of its files.
@@ -114,45 +141,32 @@ type Dataset struct {
 	Bytes   int64  `json:"bytes"` // of its parts
 }
 
-// Batch is a live batch and the segment that indexes it.
+// Batch is a live batch.
 type Batch struct {
-	DatasetID uint32 `json:"dataset_id"`
-	Batch     string `json:"batch"`
-	Digest    string `json:"digest"` // of the batch record, 32 hex digits
-	Rows      int64  `json:"rows"`
-	Parts     int64  `json:"parts"`
-	Bytes     int64  `json:"bytes"` // of its parts
-	Segment   string `json:"segment"`
+	BatchName
+	Digest  string // of the batch record, 32 hex digits
+	Rows    int64
+	Parts   int64
+	Bytes   int64  // of its parts
+	Segment string // that indexes it
 	// Pack names the pack that holds what the ingest of the batch finished with (package
 	// lake/pack). It is "" if those are objects of their own.
-	Pack string `json:"pack,omitempty"`
+	Pack string
+}
+
+// BatchName names a batch of a dataset.
+type BatchName struct {
+	DatasetID uint32
+	Batch     string
+}
+
+// CompareNames orders batches by dataset and name.
+func CompareNames(a, b BatchName) int {
+	return cmp.Or(cmp.Compare(a.DatasetID, b.DatasetID), cmp.Compare(a.Batch, b.Batch))
 }
 
 // Record is the key of the batch's record.
 func (b *Batch) Record() string { return lake.BatchKey(b.DatasetID, b.Batch, b.Digest) }
-
-// compareBatches orders batches by dataset and name.
-func compareBatches(a, b Batch) int {
-	return cmp.Or(cmp.Compare(a.DatasetID, b.DatasetID), cmp.Compare(a.Batch, b.Batch))
-}
-
-// Dataset returns the dataset with this id.
-func (v *Version) Dataset(id uint32) (*Dataset, bool) {
-	i, ok := slices.BinarySearchFunc(v.Datasets, id, func(d Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
-	if !ok {
-		return nil, false
-	}
-	return &v.Datasets[i], true
-}
-
-// FindBatch returns a dataset's live batch of this name.
-func (v *Version) FindBatch(dataset uint32, name string) (*Batch, bool) {
-	i, ok := slices.BinarySearchFunc(v.Batches, Batch{DatasetID: dataset, Batch: name}, compareBatches)
-	if !ok {
-		return nil, false
-	}
-	return &v.Batches[i], true
-}
 
 // VersionKey is the key of a version's object.
 func VersionKey(id string) string { return versionRoot + id + ".json" }
@@ -184,66 +198,49 @@ func versionTime(id string) (uint64, error) {
 	return uint64(max(1, t.UnixMilli())), nil
 }
 
-// DecodeVersion decodes and checks a version that was read from key.
-func DecodeVersion(data []byte, key string) (*Version, error) {
-	var v Version
-	if err := codec.Unseal(data, key, &v); err != nil {
+// DecodeVersion decodes and checks a version that was read from key of store.
+func DecodeVersion(store blob.Store, data []byte, key string) (*Version, error) {
+	var d document
+	if err := codec.Unseal(data, key, &d); err != nil {
 		return nil, err
 	}
-	if err := v.check(key); err != nil {
+	v := &d.Version
+	if err := d.check(key); err != nil {
 		return nil, err
 	}
-	return &v, nil
+	if v.Format == listsFormat {
+		v.lists = d.lists()
+		return v, nil
+	}
+	v.open(store, *d.DatasetPieces)
+	return v, nil
 }
 
-// complete sorts the lists, drops datasets without live batches, and computes all counts from the
-// batches.
-func (v *Version) complete() {
-	slices.SortFunc(v.Batches, compareBatches)
-	slices.SortFunc(v.Datasets, func(a, b Dataset) int { return cmp.Compare(a.ID, b.ID) })
-	set := func(d *Dataset, batches int, parts, rows, bytes int64) {
-		d.Batches, d.Parts, d.Rows, d.Bytes = batches, parts, rows, bytes
-	}
-	v.count(set)
-	v.Datasets = slices.DeleteFunc(v.Datasets, func(d Dataset) bool { return d.Batches == 0 })
-	v.Counts = v.count(set)
-	if v.Segments == nil {
-		v.Segments = []Segment{}
-	}
-	if v.Datasets == nil {
-		v.Datasets = []Dataset{}
-	}
-	if v.Batches == nil {
-		v.Batches = []Batch{}
-	}
-}
-
-// count computes the totals of the batches, of each dataset and of the version. The lists must be
-// sorted.
-func (v *Version) count(each func(d *Dataset, batches int, parts, rows, bytes int64)) Counts {
-	c := Counts{Segments: len(v.Segments), Datasets: len(v.Datasets), Batches: len(v.Batches)}
-	at := 0
-	for i := range v.Datasets {
-		d := &v.Datasets[i]
-		var batches int
-		var parts, rows, bytes int64
-		for at < len(v.Batches) && v.Batches[at].DatasetID == d.ID {
-			b := &v.Batches[at]
-			batches, parts, rows, bytes = batches+1, parts+b.Parts, rows+b.Rows, bytes+b.Bytes
-			at++
-		}
-		each(d, batches, parts, rows, bytes)
-		c.Parts, c.Rows, c.PartBytes = c.Parts+parts, c.Rows+rows, c.PartBytes+bytes
-	}
+// open opens the pieces of a version of format 2.
+func (v *Version) open(store blob.Store, datasets pieces.Ref) {
+	v.datasets = pieces.Open(store, PiecesRoot, datasets)
+	v.batches = map[string]*pieces.Map{}
 	for i := range v.Segments {
-		c.IndexBytes += v.Segments[i].Bytes
+		s := &v.Segments[i]
+		v.batches[s.ID] = pieces.Open(store, PiecesRoot, s.BatchPieces)
 	}
-	return c
 }
 
-func (v *Version) check(key string) error {
+// encode returns the bytes of a version of format 2, of which all but the document is written.
+func (v *Version) encode(key string) ([]byte, error) {
+	ref := v.datasets.Ref()
+	d := document{Version: *v, DatasetPieces: &ref}
+	if err := d.check(key); err != nil {
+		return nil, err
+	}
+	return codec.Seal(&d)
+}
+
+// check checks what follows from the document alone.
+func (d *document) check(key string) error {
+	v := &d.Version
 	c := checker{file: key}
-	c.equal("format", VersionFormat, v.Format)
+	c.that("format", v.Format == listsFormat || v.Format == VersionFormat, VersionFormat, v.Format)
 	c.that("id", ValidVersionID(v.ID), "a version id", v.ID)
 	c.equal("key", VersionKey(v.ID), key)
 	c.that("parent", v.Parent == "" || (ValidVersionID(v.Parent) && v.Parent < v.ID), "an id before "+v.ID, v.Parent)
@@ -254,8 +251,12 @@ func (v *Version) check(key string) error {
 	c.that("canonical_form", v.CanonicalForm != "", "a name", v.CanonicalForm)
 	c.that("public_suffix_list", v.PublicSuffix != "", "a name", v.PublicSuffix)
 	c.that("segments", len(v.Segments) <= MaxSegments, fmt.Sprintf("at most %d", MaxSegments), len(v.Segments))
+	lists := v.Format == listsFormat
+	c.that("dataset_pieces", lists == (d.DatasetPieces == nil), "pieces in format 2 alone", d.DatasetPieces)
+	c.that("datasets", lists || len(d.Datasets)+len(d.Batches) == 0, "no lists in format 2", "lists")
 
-	rows := map[string]int64{}
+	seen := map[string]bool{}
+	sum := Counts{Segments: len(v.Segments)}
 	for i := range v.Segments {
 		s := &v.Segments[i]
 		section := "segments[" + strconv.Itoa(i) + "]"
@@ -264,48 +265,29 @@ func (v *Version) check(key string) error {
 		for _, n := range []int64{s.Bytes, s.Domains, s.Rows} {
 			c.that(section, 0 <= n && n <= math.MaxInt64/MaxSegments, "a count", n)
 		}
-		c.equal(section, NewSegment(s.ID, s.SegmentXXH64, s.Bytes, s.Domains, s.Rows), *s)
-		_, twice := rows[s.ID]
-		c.that(section+".id", !twice, "an id of its own", s.ID)
-		rows[s.ID] = s.Rows
-	}
-	for i := range v.Datasets {
-		d := &v.Datasets[i]
-		section := "datasets[" + strconv.Itoa(i) + "]"
-		c.that(section+".id", d.ID > 0 && (i == 0 || v.Datasets[i-1].ID < d.ID), "ascending ids", d.ID)
-		c.that(section+".name", lake.CheckDatasetName(d.Name) == nil, "a dataset name", d.Name)
-	}
-	for i := range v.Batches {
-		b := &v.Batches[i]
-		section := "batches[" + strconv.Itoa(i) + "]"
-		c.that(section, i == 0 || compareBatches(v.Batches[i-1], *b) < 0,
-			"ascending datasets and names", fmt.Sprintf("%d/%s", b.DatasetID, b.Batch))
-		c.that(section+".batch", lake.CheckBatchName(b.Batch) == nil, "a batch name", b.Batch)
-		c.hex(section+".digest", b.Digest, 32)
-		if b.Pack != "" {
-			c.hex(section+".pack", b.Pack, 32)
+		want := NewSegment(s.ID, s.SegmentXXH64, s.Bytes, s.Domains, s.Rows)
+		want.BatchPieces = s.BatchPieces
+		c.equal(section, want, *s)
+		c.that(section+".id", !seen[s.ID], "an id of its own", s.ID)
+		c.that(section+".batch_pieces", lists == (s.BatchPieces == pieces.Ref{}), "pieces in format 2 alone", s.BatchPieces)
+		seen[s.ID] = true
+		sum.Rows, sum.IndexBytes = sum.Rows+s.Rows, sum.IndexBytes+s.Bytes
+		if !lists && c.err == nil {
+			c.err = s.BatchPieces.Check(key)
+			sum.Batches += int(s.BatchPieces.Entries)
 		}
-		for _, n := range []int64{b.Rows, b.Parts, b.Bytes} {
-			c.that(section, 0 <= n && n < 1<<60, "a count", n)
-		}
-		_, known := v.Dataset(b.DatasetID)
-		c.that(section+".dataset_id", known, "one of datasets", b.DatasetID)
-		left, known := rows[b.Segment]
-		c.that(section+".segment", known, "one of segments", b.Segment)
-		rows[b.Segment] = left - b.Rows
 	}
-	for i := range v.Segments {
-		s := &v.Segments[i]
-		c.that("segments["+strconv.Itoa(i)+"].rows", rows[s.ID] == 0, s.Rows-rows[s.ID], s.Rows)
+	if c.err == nil && lists {
+		return d.checkLists(key)
+	}
+	if c.err == nil {
+		c.err = d.DatasetPieces.Check(key)
 	}
 	if c.err != nil {
 		return c.err
 	}
-	sum := v.count(func(d *Dataset, batches int, parts, rows, bytes int64) {
-		got := [4]int64{int64(d.Batches), d.Parts, d.Rows, d.Bytes}
-		c.equal(fmt.Sprintf("datasets: %d", d.ID), [4]int64{int64(batches), parts, rows, bytes}, got)
-		c.that(fmt.Sprintf("datasets: %d", d.ID), batches > 0, "a live batch", "none")
-	})
+	// The other counts are compared when all datasets are read, see Check.
+	sum.Datasets, sum.Parts, sum.PartBytes = int(d.DatasetPieces.Entries), v.Counts.Parts, v.Counts.PartBytes
 	c.equal("counts", sum, v.Counts)
 	return c.err
 }

@@ -57,8 +57,9 @@ func (h *handler) fill(r *request, page *ui.Page) error {
 
 func startPage(snap *lookup.Snapshot) *ui.Start {
 	v := snap.Version()
-	s := &ui.Start{Total: len(v.Datasets), Rows: v.Counts.Rows}
-	for _, d := range v.Datasets[:min(len(v.Datasets), ui.MaxDatasets)] {
+	all := snap.AllDatasets()
+	s := &ui.Start{Total: len(all), Rows: v.Counts.Rows}
+	for _, d := range all[:min(len(all), ui.MaxDatasets)] {
 		s.Datasets = append(s.Datasets, ui.Dataset{
 			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,
 			Rows: d.Rows, Batches: d.Batches,
@@ -113,7 +114,7 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 	if err != nil {
 		return err
 	}
-	dataset, _ := snap.Version().Dataset(uint32(id)) // URLs has checked that it exists
+	dataset, _ := snap.Dataset(uint32(id)) // URLs has checked that it exists
 	u := &ui.URLs{
 		Name: answer.Domain, Dataset: dataset.Name, Total: answer.Total, Offset: answer.Offset,
 		Up: pagePath("domain", answer.Domain, "version", r.query.Get("version")),

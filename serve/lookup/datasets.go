@@ -31,7 +31,7 @@ func (s *Snapshot) Datasets(cursorText string) (*DatasetsPage, error) {
 			return nil, err
 		}
 	}
-	all := s.version.Datasets
+	all := s.datasets
 	first, _ := slices.BinarySearchFunc(all, from, func(d manifest.Dataset, id uint32) int {
 		return cmp.Compare(d.ID, id)
 	})
@@ -43,6 +43,18 @@ func (s *Snapshot) Datasets(cursorText string) (*DatasetsPage, error) {
 		page.Cursor = s.datasetCursor(cursorAllDatasets, "", all[end-1].ID)
 	}
 	return page, nil
+}
+
+// AllDatasets returns the datasets of the version, by id. The caller must not change them.
+func (s *Snapshot) AllDatasets() []manifest.Dataset { return s.datasets }
+
+// Dataset returns the dataset with this id.
+func (s *Snapshot) Dataset(id uint32) (*manifest.Dataset, bool) {
+	i, ok := slices.BinarySearchFunc(s.datasets, id, func(d manifest.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
+	if !ok {
+		return nil, false
+	}
+	return &s.datasets[i], true
 }
 
 // datasetCursor is the cursor of a list of datasets whose next page starts after dataset last.

@@ -500,6 +500,16 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 	snap.pins.Store(1)
 	group, groupCtx := newGroup(ctx)
 	group.SetLimit(openParallel)
+	// All answers name datasets, so they are read once. Batches are not read at all.
+	group.Go(func() error {
+		for d, err := range v.Datasets(groupCtx, 0) {
+			if err != nil {
+				return err
+			}
+			snap.datasets = append(snap.datasets, d)
+		}
+		return nil
+	})
 	opened := make([]bool, len(v.Segments))
 	for i := range v.Segments {
 		group.Go(func() (err error) {
@@ -671,6 +681,7 @@ type Snapshot struct {
 	ref      manifest.VersionRef
 	version  *manifest.Version
 	segments []*segment.Segment // as in version
+	datasets []manifest.Dataset // of the version, by id
 	// suffixes is the public suffix list that the version follows, nil if the lake lacks it.
 	suffixes *urlnorm.SuffixList
 	epoch    atomic.Uint64

@@ -206,7 +206,7 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 	it.AdvanceIfNeeded(from)
 	for it.HasNext() && len(page.Datasets) < s.server.datasets {
 		d := DatasetTotals{ID: it.Next()}
-		known, ok := s.version.Dataset(d.ID)
+		known, ok := s.Dataset(d.ID)
 		if !ok {
 			return nil, codec.Corrupt(segment.Prefix("*")+segment.MembershipName, "bitmaps", -1,
 				"datasets of version "+s.version.ID, d.ID)
@@ -342,7 +342,7 @@ func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 	if q.Limit < 1 || q.Limit > MaxLimit || q.Offset < 0 || (q.Offset > 0 && q.Cursor != "") {
 		return nil, ErrRange
 	}
-	if _, ok := s.version.Dataset(q.Dataset); !ok {
+	if _, ok := s.Dataset(q.Dataset); !ok {
 		return nil, fmt.Errorf("%w: %d", ErrUnknownDataset, q.Dataset)
 	}
 	r, err := s.resolve(q.Target)
@@ -406,6 +406,7 @@ type plan struct {
 // piece is a run of rows in one row group.
 type piece struct {
 	segment int
+	dataset uint32
 	tuple   segment.Tuple // limited to the rows of the page
 }
 
@@ -500,7 +501,7 @@ func (s *Snapshot) plan(ctx context.Context, k segment.Key, q URLsQuery, at *pos
 			t.FirstRow, t.Rows, skip = t.FirstRow+skip, t.Rows-skip, 0
 			t.Rows = min(t.Rows, left)
 			left -= t.Rows
-			p.pieces = append(p.pieces, piece{i, t})
+			p.pieces = append(p.pieces, piece{i, q.Dataset, t})
 		}
 	}
 	return p, nil

@@ -3,10 +3,12 @@ package lookup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/partreader"
@@ -269,16 +271,34 @@ func (s *Snapshot) read(
 // stopped is "pages".
 func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stopped string, err error) {
 	blocks := make([][]*part.PageIndexBlock, len(pieces))
+	files := make([]segment.FileInfo, len(pieces))
 	lookUp := func(ctx context.Context, i int) (err error) {
 		t := pieces[i].tuple
 		blocks[i], err = s.segments[pieces[i].segment].PageBlocks(ctx, t.FileID, t.RowGroup, t.FirstRow, t.Rows)
 		return err
 	}
-	if len(pieces) == 1 {
-		err = lookUp(ctx, 0)
+	name := func(ctx context.Context, i int) (err error) {
+		pc := &pieces[i]
+		files[i], err = s.segments[pc.segment].File(ctx, pc.tuple.FileID)
+		if got := files[i].DatasetID; err == nil && got != pc.dataset {
+			err = codec.Corrupt(s.version.Segments[pc.segment].FilesTSV, fmt.Sprintf("line %d", pc.tuple.FileID), -1,
+				fmt.Sprintf("a part of dataset %d, as the postings say", pc.dataset), got)
+		}
+		return err
+	}
+	atHand := func(i int) bool { return s.segments[pieces[i].segment].Files() != nil } // no read
+	if len(pieces) == 1 && atHand(0) {
+		if err = name(ctx, 0); err == nil {
+			err = lookUp(ctx, 0)
+		}
 	} else {
 		group, groupCtx := newGroup(ctx)
 		for i := range pieces {
+			if !atHand(i) {
+				group.Go(func() error { return name(groupCtx, i) })
+			} else if err := name(ctx, i); err != nil {
+				return nil, "", errors.Join(err, group.Wait())
+			}
 			group.Go(func() error { return lookUp(groupCtx, i) })
 		}
 		err = group.Wait()
@@ -288,13 +308,9 @@ func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stoppe
 	}
 	pages := 0
 	for i, pc := range pieces {
-		file, err := s.segments[pc.segment].File(pc.tuple.FileID)
-		if err != nil {
-			return nil, "", err
-		}
 		row, last := pc.tuple.FirstRow, pc.tuple.FirstRow+pc.tuple.Rows
 		for _, b := range blocks[i] {
-			r := run{piece: i, part: file.Path, block: b, firstRow: row}
+			r := run{piece: i, part: files[i].Path, block: b, firstRow: row}
 			for row < last && row < b.FirstRow+b.Rows() {
 				if pages == MaxPages {
 					stopped = "pages"

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -44,6 +47,8 @@ a glob, a folder, s3://bucket/key or s3://bucket/prefix/. Each becomes a dataset
 named after it; with --dataset all become one. Formats and columns are detected from
 the content, the result says what was chosen, and the flags below override it.
 
+For thousands of inputs, urlake ingest --datasets-from files is faster.
+
 Adding an input again replaces what it was before, so that a list that has grown is not
 counted twice. Other inputs add to the dataset.
 
@@ -56,6 +61,10 @@ nothing of it is published then.`,
 			if len(args) == 0 {
 				return cli.Usagef("which lake? Name a folder, as in ./lake, or s3://bucket/prefix")
 			}
+			if f.datasetsFrom != "" {
+				return cli.Usagef("add has no --datasets-from; use urlake ingest --lake %s --datasets-from %s",
+					cli.ShellWord(args[0]), f.datasetsFrom)
+			}
 			g.lake = args[0]
 			all, err := f.additions(&g, args[1:])
 			if err != nil {
@@ -65,14 +74,20 @@ nothing of it is published then.`,
 		},
 	}
 	f.register(&g, cmd)
-	cmd.Flags().Lookup("lake").Hidden = true // it is an argument
+	// The lake is an argument, and datasets are named as described above.
+	for _, name := range []string{"lake", "datasets-from", "again"} {
+		cmd.Flags().Lookup(name).Hidden = true
+	}
 	return cmd
 }
 
 // additions returns the ingests of inputs: one for each dataset.
 func (f ingestFlags) additions(g *global, inputs []string) (all []workflows.IngestInput, err error) {
-	if len(inputs) == 0 {
+	switch {
+	case len(inputs) == 0 && len(f.spec.Manifests) == 0:
 		return nil, cli.Usagef("what to add? Name files, folders or s3://bucket/prefix/")
+	case len(f.spec.Manifests) > 0 && f.spec.Dataset == "":
+		return nil, cli.Usagef("which dataset do the inputs of the manifest belong to? Use --dataset NAME")
 	}
 	groups := [][]string{inputs}
 	if f.spec.Dataset == "" {
@@ -99,7 +114,7 @@ func (f ingestFlags) additions(g *global, inputs []string) (all []workflows.Inge
 			return nil, err
 		}
 		if batch == "" {
-			in.Batch = batchOf(in.Inputs)
+			in.Batch = batchOf(slices.Concat(in.Inputs, in.Manifests))
 		}
 		all = append(all, in)
 	}
@@ -117,35 +132,11 @@ func nameOf(input string) (string, error) {
 		}
 		base = filepath.Base(abs)
 	}
-	name := base
-	for _, kinds := range [2][]string{
-		{".gz", ".bgz", ".zst", ".bz2", ".xz", ".lz4", ".zip"},
-		{".txt", ".lst", ".list", ".urls", ".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson", ".cdx", ".cdxj",
-			".parquet", ".tar", ".tgz", ".log", ".warc", ".wacz", ".xml"},
-	} {
-		if ext := path.Ext(name); len(ext) < len(name) && containsFold(kinds, ext) {
-			name = strings.TrimSuffix(name, ext)
-		}
-	}
-	name = strings.Trim(strings.Map(func(r rune) rune {
-		if r < 0x80 && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)) {
-			return r
-		}
-		return '-'
-	}, name), "-._")
-	if lake.CheckDatasetName(name) != nil {
-		return "", cli.Usagef("no dataset can be named after %q; use --dataset NAME", input)
+	name, err := many.DatasetName([]string{base}, true, false)
+	if err != nil {
+		return "", cli.Usagef("%w, or use --dataset NAME", err)
 	}
 	return name, nil
-}
-
-func containsFold(list []string, s string) bool {
-	for _, l := range list {
-		if strings.EqualFold(l, s) {
-			return true
-		}
-	}
-	return false
 }
 
 // batchOf names a batch after where its inputs are, so that adding them again replaces it.
@@ -169,6 +160,11 @@ func add(
 	for _, in := range all {
 		inputs = append(inputs, in.Inputs...)
 	}
+	for _, in := range all {
+		if err := previewOne(cmd, in); err != nil {
+			return err
+		}
+	}
 	services, err := run(ctx, all[0].Lake, inputs)
 	if err != nil {
 		return err
@@ -183,7 +179,7 @@ func add(
 	var failures []error
 	for _, in := range all {
 		if len(all) > 1 {
-			cli.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", in.Dataset, strings.Join(in.Inputs, " "))
+			cli.Fprintf(cmd.ErrOrStderr(), "Dataset %s\n", in.Dataset)
 		}
 		res, err := addOne(cmd, c, in)
 		if ctx.Err() != nil {
@@ -216,6 +212,41 @@ func add(
 		}
 	}
 	return errors.Join(failures...)
+}
+
+// maxShown is how many objects of a dataset add shows before it begins.
+const maxShown = 3
+
+// errShown ends a preview.
+var errShown = errors.New("enough is shown")
+
+// previewOne shows how the first objects of an ingest are read. If one of them cannot be, the
+// ingest would fail, and so does the preview.
+func previewOne(cmd *cobra.Command, in workflows.IngestInput) error {
+	out := cmd.OutOrStdout()
+	cli.Fprintf(out, "Dataset %s, from %s\n", in.Dataset, strings.Join(slices.Concat(in.Inputs, in.Manifests), " "))
+	shown := 0
+	var refused string
+	_, err := ingest.Previews(cmd.Context(), in.Spec, func(p *ingest.Preview) error {
+		if shown++; shown > maxShown {
+			return errShown
+		}
+		if p.Refused != "" && !in.SkipUnreadable {
+			refused = p.Refused
+		}
+		return printPreview(out, p)
+	})
+	switch {
+	case errors.Is(err, errShown):
+		cli.Fprintf(out, "and further objects; urlake ingest --dry-run shows all\n")
+	case err != nil:
+		return err
+	}
+	cli.Fprintf(out, "\n")
+	if refused != "" {
+		return errors.New("nothing was ingested; convert what is refused, or leave it out (--exclude, --skip-unreadable)")
+	}
+	return nil
 }
 
 // cancelTimeout is how long a cancelled ingest may take to withdraw what it has done.

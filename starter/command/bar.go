@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/workflows"
 )
 
 // bar shows the progress of one task. On a terminal it is one line with a percentage, a bar and a
@@ -62,7 +63,7 @@ func newBar(w io.Writer, json bool) *bar {
 // show shows that a task is in a stage and done to fraction, from 0 to 1. Text describes it, with
 // counts that it formats with number. A smaller fraction than one shown before is taken for that.
 func (b *bar) show(fraction float64, stage string, now time.Time, text func(number func(int64) string) string) {
-	if b == nil {
+	if b == nil || stage == workflows.StageDone { // finish shows that
 		return
 	}
 	b.fraction = max(b.fraction, min(fraction, 1))

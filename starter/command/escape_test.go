@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
@@ -120,13 +121,15 @@ func TestReportEscapesMemberNames(t *testing.T) {
 	}
 	store := blob.NewMemory()
 	done := testlake.IngestSpec(t, store, ingest.Spec{Lake: store.URL(), Dataset: "d", Inputs: []string{path}})
-	if len(done.Examples) == 0 || len(done.Notes) == 0 {
+	if len(done.Worst) == 0 || len(done.Notes) == 0 {
 		t.Fatalf("no rejects or no notes: %+v", done)
 	}
 	var out bytes.Buffer
-	report(&out, &workflows.IngestResult{Dataset: "d", Batch: "b", Examples: done.Examples, Notes: done.Notes}, time.Second)
+	report(&out, &workflows.IngestResult{Dataset: "d", Batch: "b", WorstFiles: done.Worst, Notes: done.Notes,
+		Groups: done.Groups, GroupCount: 2, UnreadCount: 1, Unread: []lake.Unread{{Name: hostile, Reason: hostile}},
+	}, time.Second)
 	checkPrintable(t, "the report", out.String())
-	if lines, want := strings.Count(out.String(), "\n"), 7+len(done.Examples)+len(done.Notes); lines != want {
+	if lines, want := strings.Count(out.String(), "\n"), 7+len(done.Worst)+len(done.Notes)+2+2; lines != want {
 		t.Errorf("%d lines, want %d:\n%s", lines, want, &out)
 	}
 	if !strings.Contains(out.String(), `list.tar`) || !strings.Contains(out.String(), `Everything is fine`) {

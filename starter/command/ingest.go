@@ -224,14 +224,14 @@ prints on standard output what was read, kept, merged, rejected and written.`,
 			if err != nil {
 				return err
 			}
-			if err := warnIdlePools(cmd.Context(), c, in.Lake, cmd.ErrOrStderr()); err != nil {
-				return err
-			}
 			if !f.wait {
+				if err := warnIdlePools(cmd.Context(), c, in.Lake, cmd.ErrOrStderr()); err != nil {
+					return err
+				}
 				if g.json {
 					return printJSON(cmd.OutOrStdout(), map[string]string{"workflow_id": run.GetID(), "run_id": run.GetRunID()})
 				}
-				cli.Fprintf(cmd.OutOrStdout(), "Started %s\nTo watch it: starter watch '%s'\n", run.GetID(), run.GetID())
+				cli.Fprintf(cmd.OutOrStdout(), "Started %s\nTo watch it: %s '%s'\n", run.GetID(), cli.Typed("starter watch"), run.GetID())
 				return nil
 			}
 			return watch(cmd, g, c, run, f.cancel)
@@ -266,8 +266,8 @@ func startIngest(ctx context.Context, c client.Client, in workflows.IngestInput)
 	}, workflows.IngestWorkflow, in)
 	var already *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &already) {
-		return nil, fmt.Errorf("batch %s of %s %w. To watch it: starter watch '%s'",
-			in.Batch, in.Dataset, errIngesting, id)
+		return nil, fmt.Errorf("batch %s of %s %w. To watch it: %s '%s'",
+			in.Batch, in.Dataset, errIngesting, cli.Typed("starter watch"), id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)

@@ -9,8 +9,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/log"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/activities"
@@ -18,6 +20,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -50,6 +53,9 @@ func inspectCommand(
 	return cmd
 }
 
+// errNoLake means that there is no lake yet.
+var errNoLake = errors.New("no lake")
+
 // requireLake returns an error if there is no lake at url, for example because url is mistyped. A
 // lake in which nothing is published yet is a lake: the registry is the first object that an ingest
 // writes.
@@ -62,7 +68,7 @@ func requireLake(ctx context.Context, store blob.Store, url string) error {
 		case err != nil:
 			return err
 		}
-		return fmt.Errorf("no lake at %s: nothing was ever ingested there; check --lake", url)
+		return fmt.Errorf("%w at %s: nothing was ever ingested there; check --lake", errNoLake, url)
 	}
 	return err
 }
@@ -94,10 +100,12 @@ type lakeStatus struct {
 	TaskQueues  map[string]string `json:"task_queues"`
 	// Damage is set if the manifest or the current version is lost.
 	Damage string `json:"damage,omitempty"`
-	// Running are the first of RunningWorkflows workflows that have not ended. Both are left out
-	// without --running.
+	// Running are the first of RunningWorkflows workflows that have not ended. IdlePools are the
+	// pools that no worker polls. TemporalError says why these are not known.
 	Running          []running `json:"running,omitempty"`
 	RunningWorkflows int64     `json:"running_workflows,omitempty"`
+	IdlePools        []string  `json:"idle_pools,omitempty"`
+	TemporalError    string    `json:"temporal_error,omitempty"`
 }
 
 // unpublished is a finished batch that the current version lacks. If the order of a dataset's
@@ -119,9 +127,10 @@ func statusCommand(g *global) *cobra.Command {
 		Short: "Show the current version, what waits to be published, and the task queues",
 		Long: `Status prints the current version and how much it holds, the finished batches that
 the next "starter publish" adds to it, and the names of the lake's task queues in
-Temporal. It reads only the lake. With --running it also asks Temporal which ingests
-and publishes of the lake are running, and what they wait for since when, even if the
-lake cannot be read.`,
+Temporal. If Temporal answers, it also says how many ingests and publishes of the lake
+are running, how many of them wait, and which pools have no worker. With --running it
+names them, and what they wait for since when, even if the lake cannot be read; then
+Temporal has to answer.`,
 		Example: `  starter status --lake /data/lake
   starter status --lake s3://b/lake --running --json`,
 		Args: cli.Args(cobra.NoArgs),
@@ -135,18 +144,20 @@ lake cannot be read.`,
 				s.TaskQueues[pool] = activities.TaskQueue(url, pool)
 			}
 			unread := remedy.Explained(url, s.read(cmd.Context(), store))
-			if !showRunning && unread != nil {
+			if !showRunning && unread != nil && !errors.Is(unread, errNoLake) {
 				return unread
 			}
-			if showRunning {
-				c, err := connect(cmd.Context())
-				if err != nil {
+			if err := s.ask(cmd.Context()); err != nil {
+				if showRunning {
 					return errors.Join(unread, err)
 				}
-				defer c.Close()
-				if s.Running, s.RunningWorkflows, err = findRunning(cmd.Context(), c, url); err != nil {
-					return errors.Join(unread, err)
-				}
+				s.TemporalError = err.Error()
+			}
+			if s.RunningWorkflows > 0 && errors.Is(unread, errNoLake) {
+				unread = nil // the first ingest has not begun
+			}
+			if !showRunning && unread != nil {
+				return unread
 			}
 			if g.json {
 				return errors.Join(printJSON(cmd.OutOrStdout(), s), unread)
@@ -156,7 +167,7 @@ lake cannot be read.`,
 		},
 	}
 	g.lakeFlag(cmd)
-	cmd.Flags().BoolVar(&showRunning, "running", false, "list the running workflows and what they wait for")
+	cmd.Flags().BoolVar(&showRunning, "running", false, "list each running workflow and what it waits for")
 	return cmd
 }
 
@@ -188,9 +199,26 @@ func (s *lakeStatus) print(out io.Writer, read, showRunning bool) {
 		s.printLake(out)
 	}
 	cli.Fprintf(out, "Task queues %s\n", activities.TaskQueue(s.Lake, "{"+strings.Join(activities.Pools, ",")+"}"))
-	if showRunning {
-		s.printRunning(out)
+	s.printRunning(out, showRunning)
+}
+
+// askTimeout is how long status waits for a Temporal that it does not need.
+const askTimeout = 3 * time.Second
+
+// ask asks Temporal what runs for the lake.
+func (s *lakeStatus) ask(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, askTimeout)
+	defer stop()
+	c, _, err := dial.Temporal(ctx, log.NewStructuredLogger(quiet), 0, nil, nil)
+	if err != nil {
+		return err
 	}
+	defer c.Close()
+	if s.Running, s.RunningWorkflows, err = findRunning(ctx, c, s.Lake); err != nil {
+		return err
+	}
+	s.IdlePools, err = idlePools(ctx, c, s.Lake)
+	return err
 }
 
 func (s *lakeStatus) printLake(out io.Writer) {
@@ -237,11 +265,18 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range slices.Sorted(maps.Keys(current)) {
-			if v != nil {
-				if b, ok := v.FindBatch(d.ID, name); ok && b.Digest == current[name].Digest {
-					continue
-				}
+		sorted := slices.Sorted(maps.Keys(current))
+		names := make([]manifest.BatchName, len(sorted))
+		for i, name := range sorted {
+			names[i] = manifest.BatchName{DatasetID: d.ID, Batch: name}
+		}
+		live, err := v.FindBatches(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		for i, name := range sorted {
+			if live[names[i]].Digest == current[name].Digest {
+				continue
 			}
 			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name].Digest, pack: current[name].Pack}
 			var damage *postings.DamageError
@@ -290,13 +325,19 @@ func datasetsCommand(g *global) *cobra.Command {
 		if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
 			return err
 		}
+		ids := make([]uint32, len(registered))
+		for i := range registered {
+			ids[i] = registered[i].ID
+		}
+		published, err := v.FindDatasets(cmd.Context(), ids)
+		if err != nil {
+			return err
+		}
 		all := make([]listed, 0, len(registered))
 		for _, d := range registered {
-			if v != nil {
-				if live, ok := v.Dataset(d.ID); ok {
-					all = append(all, listed{*live, statePublished})
-					continue
-				}
+			if live, ok := published[d.ID]; ok {
+				all = append(all, listed{live, statePublished})
+				continue
 			}
 			row := listed{State: stateEmpty}
 			row.ID, row.Name, row.Title, row.Source, row.Licence = d.ID, d.Name, d.Title, d.Source, d.Licence
@@ -338,10 +379,13 @@ server lists published datasets only.`
 }
 
 func versionsCommand(g *global) *cobra.Command {
-	var parts bool
+	var parts, sql bool
 	var version string
 	const short = "List published versions, or the Parquet files of one"
 	cmd := inspectCommand(g, "versions", short, func(cmd *cobra.Command, store blob.Store, lakeURL string) error {
+		if sql && (!parts || g.json) {
+			return cli.Usagef("--sql is a form of --parts; use --parts --sql, without --json")
+		}
 		m, v, err := openVersion(cmd.Context(), store, version)
 		if err != nil {
 			return err
@@ -351,6 +395,9 @@ func versionsCommand(g *global) *cobra.Command {
 			paths, err := partPaths(cmd.Context(), store, lakeURL, v)
 			if err != nil {
 				return err
+			}
+			if sql {
+				return writeView(out, v, paths)
 			}
 			if g.json {
 				return printJSON(out, paths)
@@ -385,11 +432,14 @@ them.
 
 With --parts it prints the Parquet files of one version instead, one per line. Give
 this list to a query engine: the folders also hold files of replaced batches and of
-batches that are not published.`
+batches that are not published. With --sql it prints SQL for DuckDB that makes a view
+urls of them, with the URL, the name of the dataset, and unsigned ids.`
 	cmd.Example = `  starter versions --lake s3://b/lake
-  starter versions --lake /data/lake --parts --json`
+  starter versions --lake /data/lake --parts --json
+  starter versions --lake /data/lake --parts --sql > urls.sql && duckdb -init urls.sql`
 	cmd.Flags().BoolVar(&parts, "parts", false,
 		"list the Parquet files of the version, e.g. for read_parquet([…]) in DuckDB; with --json as an array")
+	cmd.Flags().BoolVar(&sql, "sql", false, "with --parts: print a CREATE VIEW for DuckDB")
 	cmd.Flags().StringVar(&version, "version-id", "", "`VERSION` of --parts (default: the current one)")
 	return cmd
 }
@@ -401,10 +451,16 @@ func partPaths(ctx context.Context, store blob.Store, lakeURL string, v *manifes
 	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
 		root = u.Path
 	}
-	perBatch := make([][]string, len(v.Batches))
+	perBatch := make([][]string, v.Counts.Batches)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
-	for i, live := range v.Batches {
+	n := 0
+	for live, err := range v.Batches(ctx) {
+		if err != nil {
+			return nil, errors.Join(err, group.Wait())
+		}
+		i := n
+		n++
 		group.Go(func() error {
 			data, _, err := store.Get(ctx, live.Record())
 			if err != nil {

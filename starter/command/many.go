@@ -38,7 +38,7 @@ func startMany(ctx context.Context, c client.Client, in workflows.IngestManyInpu
 	}, workflows.IngestManyWorkflow, in)
 	var already *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &already) {
-		return nil, fmt.Errorf("these inputs are being ingested already. To watch it: starter watch '%s'", id)
+		return nil, fmt.Errorf("these inputs are being ingested already. To watch it: %s '%s'", cli.Typed("starter watch"), id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
@@ -60,10 +60,13 @@ func manyID(in workflows.IngestManyInput) (string, error) {
 func watchMany(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, cancel bool) error {
 	var res workflows.IngestManyResult
 	bar := newBar(cmd.ErrOrStderr(), g.json)
+	var last manySnapshot
 	waits := newWaitLog(cmd.ErrOrStderr(), bar, c, run)
 	err := await(cmd, run, &res, cancel, c, func(ctx context.Context) {
 		publisher := ""
 		if p, ok := manyProgress(ctx, c, run); ok {
+			p.keepUp(&last)
+			last = p
 			bar.show(p.fraction(), p.Stage, time.Now(), p.text)
 			publisher = p.Waiting
 		}
@@ -135,6 +138,21 @@ func manyProgress(ctx context.Context, c client.Client, run client.WorkflowRun) 
 		}
 	}
 	return p, true
+}
+
+// keepUp raises the counts of p to those of last, an earlier snapshot of the same ingest; see
+// snapshot.keepUp.
+func (p *manySnapshot) keepUp(last *manySnapshot) {
+	p.Done = max(p.Done, last.Done)
+	p.Failed = max(p.Failed, last.Failed)
+	p.BytesDone = max(p.BytesDone, last.BytesDone)
+	p.Records = max(p.Records, last.Records)
+	if p.Datasets > 0 {
+		p.Done = min(p.Done, p.Datasets)
+	}
+	if p.BytesTotal > 0 {
+		p.BytesDone = min(p.BytesDone, p.BytesTotal)
+	}
 }
 
 // text describes the progress in one line.

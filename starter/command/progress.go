@@ -149,9 +149,7 @@ func (b *ingestBar) update(p snapshot, now time.Time) {
 			p.SecondsLeft = max(1, p.SecondsLeft-int64(now.Sub(b.changed).Seconds()))
 		}
 	}
-	if p.Stage != workflows.StageDone {
-		b.show(p.fraction(), p.Stage, now, p.text)
-	}
+	b.show(p.fraction(), p.Stage, now, p.text)
 }
 
 // keepUp raises the counts of p to those of last, an earlier snapshot of the same ingest. What an

@@ -58,9 +58,6 @@ named with the command that does, and the exit code is 1.`,
 			if err != nil {
 				return err
 			}
-			if err := warnIdlePools(cmd.Context(), c, url, cmd.ErrOrStderr()); err != nil {
-				return err
-			}
 			return watchPublish(cmd, g, c, run)
 		},
 	}
@@ -106,7 +103,7 @@ func printPublish(out io.Writer, res *workflows.PublishResult) {
 		cli.Fprintf(out, "Checked %s: rewrote %s in %s, restored %s\n", plural(int64(r.Checked), "segment"),
 			plural(int64(r.Files), "file"), plural(int64(len(r.Segments)), "segment"),
 			plural(int64(r.Postings), "postings object"))
-		for _, key := range r.Registries {
+		for _, key := range append(slices.Clone(r.Registries), r.Pieces...) {
 			cli.Fprintf(out, "Restored: %s\n", key)
 		}
 		for _, line := range r.Replaced {

@@ -315,9 +315,6 @@ func updateRules(cmd *cobra.Command, g *global, store blob.Store, url string, to
 	if err != nil {
 		return err
 	}
-	if err := warnIdlePools(ctx, c, url, cmd.ErrOrStderr()); err != nil {
-		return err
-	}
 	res.Publish = &workflows.PublishResult{}
 	if err := awaitPublish(cmd, c, run, res.Publish); err != nil {
 		return err
@@ -359,11 +356,16 @@ func hasBatchesToMove(ctx context.Context, store blob.Store, to lake.Rules, foll
 		if err != nil {
 			return false, err
 		}
-		for name, digest := range current {
-			if v == nil {
-				return true, nil
-			}
-			if b, ok := v.FindBatch(d.ID, name); !ok || b.Digest != digest {
+		names := make([]manifest.BatchName, 0, len(current))
+		for name := range current {
+			names = append(names, manifest.BatchName{DatasetID: d.ID, Batch: name})
+		}
+		live, err := v.FindBatches(ctx, names)
+		if err != nil {
+			return false, err
+		}
+		for _, n := range names {
+			if live[n].Digest != current[n.Batch] {
 				return true, nil
 			}
 		}

@@ -169,7 +169,7 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 		return nil, err
 	}
 	var out []followed
-	replaced := map[manifest.Batch]bool{} // by dataset and name
+	replaced := map[manifest.BatchName]bool{}
 	waiting, err := findUnpublished(ctx, store, v)
 	if err != nil {
 		return nil, err
@@ -199,18 +199,25 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 			return nil, err
 		}
 		if v != nil && b.MovedFrom != "" {
-			if live, ok := v.FindBatch(ref.DatasetID, ref.Batch); ok && live.Digest == b.MovedFrom {
+			live, ok, err := v.FindBatch(ctx, ref.DatasetID, ref.Batch)
+			if err != nil {
+				return nil, err
+			}
+			if ok && live.Digest == b.MovedFrom {
 				continue // an update was interrupted; the version has what is to be moved
 			}
 		}
-		replaced[manifest.Batch{DatasetID: ref.DatasetID, Batch: ref.Batch}] = true
+		replaced[manifest.BatchName{DatasetID: ref.DatasetID, Batch: ref.Batch}] = true
 		out = append(out, followed{ref, b.PublicSuffix, u.pack})
 	}
 	if v == nil {
 		return out, nil
 	}
-	for _, b := range v.Batches {
-		if !replaced[manifest.Batch{DatasetID: b.DatasetID, Batch: b.Batch}] {
+	for b, err := range v.Batches(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if !replaced[b.BatchName] {
 			out = append(out, followed{
 				segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, v.PublicSuffix, b.Pack})
 		}

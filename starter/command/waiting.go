@@ -171,9 +171,37 @@ func (l *waitLog) update(ctx context.Context, publisher string) {
 		l.print("Temporal", now, "waiting for Temporal: "+err.Error())
 		return
 	}
-	for _, w := range waits(d.GetPendingActivities(), now) {
+	found := waits(d.GetPendingActivities(), now)
+	if _, lakeURL, ok := strings.Cut(d.GetExecutionConfig().GetTaskQueue().GetName(), "@"); ok && untaken(d, now, startGrace) {
+		idle, err := idlePools(ctx, l.c, lakeURL)
+		if err == nil && len(idle) > 0 {
+			l.print("workers "+strings.Join(idle, " "), now, idleText(lakeURL, idle))
+			// That says more than the name of the step.
+			found = slices.DeleteFunc(found, func(w wait) bool { return w.Reason == "" })
+		}
+	}
+	for _, w := range found {
 		l.print(w.Step+" "+w.Reason, now, w.text(now))
 	}
+}
+
+// untaken reports whether no worker has taken the next step of a workflow for some time: a step of
+// the workflow itself, or, if none runs, an activity that has not failed before.
+func untaken(d *workflowservice.DescribeWorkflowExecutionResponse, now time.Time, since time.Duration) bool {
+	if t := d.GetPendingWorkflowTask(); t != nil {
+		scheduled := t.GetScheduledTime()
+		return t.GetState() == enums.PENDING_WORKFLOW_TASK_STATE_SCHEDULED && scheduled != nil &&
+			now.Sub(scheduled.AsTime()) >= since
+	}
+	waiting := false
+	for _, a := range d.GetPendingActivities() {
+		if a.GetState() != enums.PENDING_ACTIVITY_STATE_SCHEDULED {
+			return false
+		}
+		scheduled := a.GetScheduledTime()
+		waiting = waiting || a.GetLastFailure() == nil && scheduled != nil && now.Sub(scheduled.AsTime()) >= since
+	}
+	return waiting
 }
 
 // print prints a line unless it was printed for the same reason a short while ago.
@@ -194,6 +222,8 @@ type running struct {
 	WorkflowID string    `json:"workflow_id"`
 	Started    time.Time `json:"started"`
 	Waits      []wait    `json:"waits,omitempty"`
+	// Untaken means that no worker takes the workflow's next step.
+	Untaken bool `json:"untaken,omitempty"`
 }
 
 // maxRunning is the most running workflows that status lists.
@@ -217,16 +247,40 @@ func findRunning(ctx context.Context, c client.Client, lakeURL string) (list []r
 		if err != nil {
 			return nil, 0, fmt.Errorf("describe %s: %w", r.WorkflowID, err)
 		}
-		r.Waits = waits(d.GetPendingActivities(), time.Now())
+		r.Waits, r.Untaken = waits(d.GetPendingActivities(), time.Now()), untaken(d, time.Now(), startGrace)
 		list = append(list, r)
 	}
 	slices.SortFunc(list, func(a, b running) int { return a.Started.Compare(b.Started) })
 	return list, count.GetCount(), nil
 }
 
-// printRunning prints the running workflows and what they wait for.
-func (s *lakeStatus) printRunning(out io.Writer) {
-	cli.Fprintf(out, "Running     %s\n", plural(s.RunningWorkflows, "workflow"))
+// printRunning prints how many workflows run, how many of these wait, and whether workers are
+// there. With each, it prints each workflow and what it waits for.
+func (s *lakeStatus) printRunning(out io.Writer, each bool) {
+	if s.TemporalError != "" {
+		// What follows is how gRPC says that nobody listens.
+		reason, _, _ := strings.Cut(s.TemporalError, ": failed reaching server")
+		cli.Fprintf(out, "Running     not known: %s\n", reason)
+		return
+	}
+	waiting := int64(0)
+	for _, r := range s.Running {
+		if r.Untaken || len(r.Waits) > 0 {
+			waiting++
+		}
+	}
+	cli.Fprintf(out, "Running     %s", plural(s.RunningWorkflows, "workflow"))
+	if waiting > 0 {
+		cli.Fprintf(out, ", of which %s", count(waiting)+map[bool]string{true: " waits", false: " wait"}[waiting == 1])
+	}
+	cli.Fprintf(out, "\n")
+	if len(s.IdlePools) > 0 {
+		cli.Fprintf(out, "Workers     none for %s; to start one: %s\n", strings.Join(s.IdlePools, ", "),
+			cli.Typed("worker --lake "+cli.ShellWord(s.Lake)))
+	}
+	if !each {
+		return
+	}
 	now := time.Now()
 	for _, r := range s.Running {
 		cli.Fprintf(out, "            %s since %s\n", r.WorkflowID, clock(r.Started, now))

@@ -124,8 +124,8 @@ func await(
 			}
 			return fmt.Errorf("stopped; the cancellation of %s is requested", run.GetID())
 		}
-		return fmt.Errorf("stopped watching; %s continues. To watch it again: starter watch '%s'. "+
-			"To cancel it: temporal workflow cancel -w '%s'", run.GetID(), run.GetID(), run.GetID())
+		return fmt.Errorf("stopped watching; %s continues. To watch it again: %s '%s'. "+
+			"To cancel it: temporal workflow cancel -w '%s'", run.GetID(), cli.Typed("starter watch"), run.GetID(), run.GetID())
 	}
 }
 
@@ -191,15 +191,21 @@ func duration(ctx context.Context, c client.Client, run client.WorkflowRun) time
 // Temporal lists the pollers of workers that have stopped for some minutes more.
 const maxPollerAge = 70 * time.Second
 
-// warnIdlePools names the pools that no worker polls. A workflow that needs one of them waits
-// without an error.
-func warnIdlePools(ctx context.Context, c client.Client, lakeURL string, w io.Writer) error {
-	var idle []string
+const (
+	// startGrace is how long work may lie in a queue until it is asked whether any worker is there,
+	// and how long a worker that was just started may take until it polls.
+	startGrace = 3 * time.Second
+	// startPause is the time between two looks at the queues.
+	startPause = 200 * time.Millisecond
+)
+
+// idlePools returns the pools of a lake that no worker polls.
+func idlePools(ctx context.Context, c client.Client, lakeURL string) (idle []string, err error) {
 	for _, pool := range activities.Pools {
 		kind := enums.TASK_QUEUE_TYPE_ACTIVITY
 		d, err := c.DescribeTaskQueue(ctx, activities.TaskQueue(lakeURL, pool), kind)
 		if err != nil {
-			return fmt.Errorf("list the workers of pool %s: %w", pool, err)
+			return nil, fmt.Errorf("list the workers of pool %s: %w", pool, err)
 		}
 		if !slices.ContainsFunc(d.GetPollers(), func(p *taskqueue.PollerInfo) bool {
 			return time.Since(p.GetLastAccessTime().AsTime()) < maxPollerAge
@@ -207,9 +213,34 @@ func warnIdlePools(ctx context.Context, c client.Client, lakeURL string, w io.Wr
 			idle = append(idle, pool)
 		}
 	}
-	if len(idle) > 0 {
-		cli.Fprintf(w, "No worker polls %s of this lake, so the work waits. To start one: worker --lake %s --pools %s\n",
-			strings.Join(idle, ", "), lakeURL, strings.Join(idle, ","))
+	return idle, nil
+}
+
+// idleText says that no worker polls some pools of a lake, and how to start one.
+func idleText(lakeURL string, idle []string) string {
+	start := cli.Typed("worker --lake " + cli.ShellWord(lakeURL))
+	if len(idle) < len(activities.Pools) {
+		start += " --pools " + strings.Join(idle, ",")
 	}
-	return nil
+	return fmt.Sprintf("No worker polls %s of this lake, so the work waits. To start one: %s", strings.Join(idle, ", "), start)
+}
+
+// warnIdlePools names the pools that no worker polls. A workflow that needs one of them waits
+// without an error. Workers that were just started have startGrace to appear.
+func warnIdlePools(ctx context.Context, c client.Client, lakeURL string, w io.Writer) error {
+	for began := time.Now(); ; {
+		idle, err := idlePools(ctx, c, lakeURL)
+		if err != nil || len(idle) == 0 {
+			return err
+		}
+		if time.Since(began) >= startGrace {
+			cli.Fprintf(w, "%s\n", idleText(lakeURL, idle))
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(startPause):
+		}
+	}
 }

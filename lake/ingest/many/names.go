@@ -53,7 +53,7 @@ func named(listed []ingest.Listed, from string) (lists []list, loose []string, e
 		} else if len(path) == 0 {
 			path = []string{o.Name[strings.LastIndexByte(o.Name, '/')+1:]}
 		}
-		name, err := datasetName(path, from == FromFiles, strings.HasPrefix(o.Name, "file:"))
+		name, err := DatasetName(path, from == FromFiles, strings.HasPrefix(o.Name, "file:"))
 		if err != nil {
 			return nil, nil, &ingest.InputError{Object: source, Reason: err.Error(), Err: err}
 		}
@@ -87,10 +87,10 @@ var (
 	}
 )
 
-// datasetName names a dataset after the path from an input to a file or folder. Names of folders
+// DatasetName names a dataset after the path from an input to a file or folder. Names of folders
 // above it are joined by a hyphen. What a name of a dataset cannot have becomes a hyphen, and a
 // name that is too long ends in a hash of itself.
-func datasetName(path []string, file, escaped bool) (string, error) {
+func DatasetName(path []string, file, escaped bool) (string, error) {
 	full := strings.Join(path, "/")
 	if escaped {
 		full = unescaped(full)

@@ -49,6 +49,7 @@ type memberParser struct {
 	member  string     // the name of the current member
 	before  raw.Counts // the archive's counts before the current member
 
+	ended     bool         // the end of the archive was read and checked
 	unread    []raw.Unread // the first members that cannot be read
 	unreadAll int64
 }
@@ -131,6 +132,9 @@ func newTarParser(outer *Reader, opt raw.Options) *tarParser {
 
 // advance opens the next member that is not left out. It returns io.EOF at the end of the archive.
 func (p *tarParser) advance() error {
+	if p.ended {
+		return io.EOF
+	}
 	c := &p.outer.counts
 	for {
 		p.outer.in.SetLine(0) // an archive has no lines
@@ -148,6 +152,7 @@ func (p *tarParser) advance() error {
 					c.LeftOut, p.firstLeftOut)
 				return &raw.FormatError{Name: p.outer.name, Reason: reason, Advice: advice}
 			}
+			p.ended = true
 			return io.EOF
 		}
 		if err != nil {

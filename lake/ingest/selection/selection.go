@@ -1,4 +1,5 @@
-package ingest
+// Package selection decides by their names which files below the inputs of an ingest are read.
+package selection
 
 import (
 	"errors"
@@ -8,17 +9,19 @@ import (
 	"strings"
 )
 
-// selection decides which of the files below the inputs are read, and counts those that are not. It
+// Selection decides which of the files below the inputs are read, and counts those that are not. It
 // is not safe for concurrent use.
-type selection struct {
+type Selection struct {
 	include, exclude []pattern
 	// hidden counts files skipped because of a name's first letter, unwanted those that include and
 	// exclude leave out.
 	hidden, unwanted leftOut
 }
 
-func newSelection(include, exclude []string) (*selection, error) {
-	s := new(selection)
+// New returns the selection by globs of package path, and ** for any number of folders, as the
+// fields Include and Exclude of ingest.Spec describe them. The error names a glob that is none.
+func New(include, exclude []string) (*Selection, error) {
+	s := new(Selection)
 	for _, l := range []struct {
 		name string
 		from []string
@@ -27,7 +30,7 @@ func newSelection(include, exclude []string) (*selection, error) {
 		for _, text := range l.from {
 			p, err := newPattern(text)
 			if err != nil {
-				return nil, &InputError{Reason: fmt.Sprintf("%s %q: %v", l.name, text, err), Err: err}
+				return nil, fmt.Errorf("%s %q: %w", l.name, text, err)
 			}
 			*l.to = append(*l.to, p)
 		}
@@ -39,21 +42,21 @@ func newSelection(include, exclude []string) (*selection, error) {
 // editors' files.
 func hidden(name string) bool { return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") }
 
-// below reports whether a file or folder below an input is read, and counts it if not. names is the
+// Below reports whether a file or folder below an input is read, and counts it if not. names is the
 // path to it from the input; root is the input's URL with a slash at its end.
-func (s *selection) below(root string, names []string, folder bool) bool {
+func (s *Selection) Below(root string, names []string, folder bool) bool {
 	for i, name := range names {
 		if hidden(name) && !slices.ContainsFunc(s.include, func(p pattern) bool { return p.hasName(name) }) {
 			s.hidden.add(root + strings.Join(names[:i+1], "/"))
 			return false
 		}
 	}
-	return s.wants(root, names, folder)
+	return s.Wants(root, names, folder)
 }
 
-// wants is below for files that the inputs name themselves: names is then the file's name alone,
+// Wants is Below for files that the inputs name themselves: names is then the file's name alone,
 // and it is never hidden.
-func (s *selection) wants(root string, names []string, folder bool) bool {
+func (s *Selection) Wants(root string, names []string, folder bool) bool {
 	for i := range names {
 		if matchesAny(s.exclude, names[:i+1]) {
 			s.unwanted.add(root + strings.Join(names[:i+1], "/"))
@@ -67,8 +70,8 @@ func (s *selection) wants(root string, names []string, folder bool) bool {
 	return true
 }
 
-// notes tell the user which files are not read.
-func (s *selection) notes() []string {
+// Notes tell the user which files are not read.
+func (s *Selection) Notes() []string {
 	var notes []string
 	if s.hidden.n > 0 {
 		notes = append(notes, fmt.Sprintf(
@@ -79,6 +82,15 @@ func (s *selection) notes() []string {
 	}
 	return notes
 }
+
+// Hidden returns how many files were skipped because of a name's first letter.
+func (s *Selection) Hidden() int { return s.hidden.n }
+
+// Unwanted returns how many files include and exclude left out. Unread names them.
+func (s *Selection) Unwanted() int { return s.unwanted.n }
+
+// Unread names the first file that include and exclude left out, and counts the others.
+func (s *Selection) Unread() string { return s.unwanted.String() }
 
 // leftOut counts files that are not read. A folder that is skipped as a whole counts once.
 type leftOut struct {
@@ -105,7 +117,7 @@ func (l *leftOut) String() string {
 	return fmt.Sprintf("%s and %d more", l.first, l.n-1)
 }
 
-// pattern is a glob of [Spec].Include or Exclude.
+// pattern is a glob of include or exclude.
 type pattern struct {
 	// elements are globs of package path, one for each name of the path; ** matches any number of
 	// names.

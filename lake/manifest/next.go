@@ -1,0 +1,232 @@
+package manifest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/pieces"
+)
+
+// Next is what a version is to hold. Making it costs what the segments hold that it adds to its
+// parent or takes away from it, not what the lake holds.
+type Next struct {
+	CanonicalForm, PublicSuffix string
+	// Segments are all segments, in the order in which lists are served. Those that the parent has
+	// keep their batches. Their BatchPieces are set by Apply.
+	Segments []Segment
+	// Batches has the batches of each other segment, by dataset and name. Their Segment is not
+	// looked at. No batch may be in two segments. If it has those of a segment that the parent has,
+	// they are the same batches, whose pieces in the parent are lost.
+	Batches map[string]iter.Seq2[Batch, error]
+	// Datasets describes datasets: ID, Name, Title, Source, Licence. Others are described as in the
+	// parent, but every dataset that the parent has no batch of has to be here. Datasets without
+	// live batches are left out of the version.
+	Datasets []Dataset
+	// Anew tells that Datasets describes all datasets, so that the parent's are not read.
+	Anew bool
+}
+
+// BatchesOf returns a sequence of batches, which must be sorted by dataset and name.
+func BatchesOf(batches []Batch) iter.Seq2[Batch, error] {
+	return func(yield func(Batch, error) bool) {
+		for i := range batches {
+			if !yield(batches[i], nil) {
+				return
+			}
+		}
+	}
+}
+
+// make writes the pieces of the version that follows parent, and returns the version without what a
+// Commit sets. The pieces depend on the content alone.
+func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Version, error) {
+	if parent == nil {
+		parent = &Version{}
+	}
+	v := &Version{
+		Format: VersionFormat, CanonicalForm: n.CanonicalForm, PublicSuffix: n.PublicSuffix,
+		Segments: slices.Clone(n.Segments), batches: map[string]*pieces.Map{},
+	}
+	if v.Segments == nil {
+		v.Segments = []Segment{}
+	}
+	v.Counts = Counts{Segments: len(v.Segments), Parts: parent.Counts.Parts, PartBytes: parent.Counts.PartBytes}
+	changed := map[uint32]*Dataset{} // what batches add to the counts of datasets
+	count := func(times int, b *Batch) {
+		d := changed[b.DatasetID]
+		if d == nil {
+			d = &Dataset{ID: b.DatasetID}
+			changed[b.DatasetID] = d
+		}
+		d.add(times, b.Parts, b.Rows, b.Bytes)
+		v.Counts.Parts += int64(times) * b.Parts
+		v.Counts.PartBytes += int64(times) * b.Bytes
+	}
+	had := map[string]pieces.Ref{}
+	for i := range parent.Segments {
+		had[parent.Segments[i].ID] = parent.Segments[i].BatchPieces
+	}
+	for i := range v.Segments {
+		s := &v.Segments[i]
+		ref, kept := had[s.ID]
+		delete(had, s.ID)
+		switch {
+		case kept && n.Batches[s.ID] != nil:
+			m, _, err := buildBatches(ctx, store, n.Batches[s.ID], nil)
+			if err != nil {
+				return nil, err
+			}
+			v.batches[s.ID] = m
+		case kept && parent.lists == nil:
+			v.batches[s.ID] = pieces.Open(store, PiecesRoot, ref)
+		case kept:
+			m, _, err := buildBatches(ctx, store, parent.BatchesIn(ctx, s.ID), nil)
+			if err != nil {
+				return nil, err
+			}
+			v.batches[s.ID] = m
+		default:
+			batches := n.Batches[s.ID]
+			if batches == nil {
+				return nil, fmt.Errorf("segment %s without its batches", s.ID)
+			}
+			m, rows, err := buildBatches(ctx, store, batches, func(b *Batch) { count(1, b) })
+			if err != nil {
+				return nil, err
+			}
+			if rows != s.Rows {
+				return nil, fmt.Errorf("segment %s of %d rows over batches of %d", s.ID, s.Rows, rows)
+			}
+			v.batches[s.ID] = m
+		}
+		s.BatchPieces = v.batches[s.ID].Ref()
+		v.Counts.Batches += int(s.BatchPieces.Entries)
+		v.Counts.Rows += s.Rows
+		v.Counts.IndexBytes += s.Bytes
+	}
+	for _, id := range slices.Sorted(maps.Keys(had)) {
+		for b, err := range parent.BatchesIn(ctx, id) {
+			if err != nil {
+				return nil, err
+			}
+			count(-1, &b)
+		}
+	}
+	if err := n.describe(ctx, store, parent, v, changed); err != nil {
+		return nil, err
+	}
+	v.Counts.Datasets = int(v.datasets.Len())
+	return v, nil
+}
+
+// buildBatches writes the map of batches, and calls each with every one.
+func buildBatches(
+	ctx context.Context, store blob.Store, batches iter.Seq2[Batch, error], each func(*Batch),
+) (m *pieces.Map, rows int64, err error) {
+	m, err = pieces.Build(ctx, store, PiecesRoot, func(yield func(pieces.Entry, error) bool) {
+		for b, err := range batches {
+			var e pieces.Entry
+			if err == nil {
+				e, err = batchEntry(&b)
+			}
+			if err == nil {
+				rows += b.Rows
+				if each != nil {
+					each(&b)
+				}
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	})
+	return m, rows, err
+}
+
+// describe writes the datasets of v: those of parent with other descriptions and counts.
+func (n *Next) describe(
+	ctx context.Context, store blob.Store, parent, v *Version, changed map[uint32]*Dataset,
+) error {
+	described := map[uint32]Dataset{}
+	for _, d := range n.Datasets {
+		if lake.CheckDatasetName(d.Name) != nil || d.ID == 0 {
+			return fmt.Errorf("dataset %d with the name %q", d.ID, d.Name)
+		}
+		described[d.ID] = d
+		if changed[d.ID] == nil {
+			changed[d.ID] = &Dataset{ID: d.ID}
+		}
+	}
+	whole := n.Anew || parent.datasets == nil
+	var before map[uint32]Dataset
+	var err error
+	switch ids := slices.Sorted(maps.Keys(changed)); {
+	case n.Anew:
+		before, err = recount(ctx, v)
+		clear(changed)
+	case whole:
+		before = map[uint32]Dataset{}
+		for d, err := range parent.Datasets(ctx, 0) {
+			if err != nil {
+				return err
+			}
+			before[d.ID] = d
+		}
+	default:
+		before, err = parent.FindDatasets(ctx, ids)
+	}
+	if err != nil {
+		return err
+	}
+	if whole {
+		for id := range before {
+			if changed[id] == nil {
+				changed[id] = &Dataset{ID: id}
+			}
+		}
+	}
+	var edits []pieces.Edit
+	for _, id := range slices.Sorted(maps.Keys(changed)) {
+		more, d := changed[id], before[id]
+		if s, ok := described[id]; ok {
+			d.ID, d.Name, d.Title, d.Source, d.Licence = id, s.Name, s.Title, s.Source, s.Licence
+		}
+		d.Batches += more.Batches
+		d.Parts, d.Rows, d.Bytes = d.Parts+more.Parts, d.Rows+more.Rows, d.Bytes+more.Bytes
+		switch {
+		case d.Batches < 0:
+			return fmt.Errorf("dataset %d with %d batches", id, d.Batches)
+		case d.Batches > 0 && d.Name == "":
+			return fmt.Errorf("dataset %d without a name", id)
+		}
+		edits = append(edits, pieces.Edit{Entry: datasetEntry(&d), Delete: d.Batches == 0})
+	}
+	from := pieces.Open(store, PiecesRoot, pieces.Ref{})
+	if !whole {
+		from = parent.datasets
+	}
+	v.datasets, err = from.Apply(ctx, edits)
+	return err
+}
+
+// recount returns the counts of the datasets by the batches of a version.
+func recount(ctx context.Context, v *Version) (map[uint32]Dataset, error) {
+	sums := map[uint32]Dataset{}
+	for i := range v.Segments {
+		for b, err := range v.inSegment(ctx, v.Segments[i].ID, nil, nil) {
+			if err != nil {
+				return nil, err
+			}
+			d := sums[b.DatasetID]
+			d.ID = b.DatasetID
+			d.add(1, b.Parts, b.Rows, b.Bytes)
+			sums[b.DatasetID] = d
+		}
+	}
+	return sums, nil
+}
