@@ -606,3 +606,59 @@ func TestUTF16(t *testing.T) {
 }
 
 func utf16Of(text string) []uint16 { return utf16.Encode([]rune(text)) }
+
+// FuzzWARC reads damaged WARC files: what is read is the same however the bytes arrive, by New, by
+// the plan and in batches, and no file makes its reader allocate much more than it has.
+func FuzzWARC(f *testing.F) {
+	captures := crawl()
+	for i := range captures {
+		captures[i].body = captures[i].body[:min(len(captures[i].body), 40)]
+	}
+	for how := range warcFiles {
+		f.Add(writeWARC(f, how, captures), uint16(500))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, maxLine uint16) {
+		checkReader(t, "a.warc", data, raw.Options{MaxLine: int(maxLine) + 1})
+		checkReader(t, "a.warc.gz", compressed(t, "gzip", data), raw.Options{Extras: []string{"*"}})
+	})
+}
+
+// FuzzWACZ reads damaged zips.
+func FuzzWACZ(f *testing.F) {
+	captures := crawl()[:2]
+	data := writeWARC(f, "gzip", captures)
+	f.Add(zipOf(f, "archive/a.warc.gz", string(data), "indexes/index.cdx", cdxjOf(captures, "a.warc.gz")))
+	f.Add(zipOf(f, "archive/a.warc.gz", string(data)))
+	f.Fuzz(func(t *testing.T, data []byte) { checkReader(t, "a.wacz", data, raw.Options{}) })
+}
+
+// BenchmarkWARC reads pages of about 20 KiB, and their requests. Throughput counts stored bytes;
+// made/s are the decompressed ones.
+func BenchmarkWARC(b *testing.B) {
+	var captures []capture
+	var words strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&words, "<p>word %d and another %x</p>", i, i*2654435761)
+	}
+	for i := range 300 {
+		captures = append(captures, capture{kind: "response", url: fmt.Sprintf("http://h%d.example.com/%d", i%7, i), at: time.Unix(1_700_000_000+int64(i), 0),
+			status: "200", mime: "text/html", digest: strings.Repeat("A", 32), body: words.String()[i*100 : i*100+20_000]})
+	}
+	plain := len(writeWARC(b, "plain", captures))
+	for _, how := range []string{"plain", "gzip", "zstd"} {
+		b.Run(how, func(b *testing.B) {
+			data := writeWARC(b, how, captures)
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				r, err := New(bytes.NewReader(data), warcFiles[how], raw.Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if n := readInBatches(r, b); n != len(captures) {
+					b.Fatalf("%d records", n)
+				}
+			}
+			b.ReportMetric(float64(plain)*float64(b.N)/b.Elapsed().Seconds()/1e6, "made-MB/s")
+		})
+	}
+}
