@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/membership"
 )
 
 // writeDomains merges all domains and writes every file that depends on them: first
@@ -21,7 +22,7 @@ func (b *build) writeDomains() error {
 	}
 	defer f.Abort()
 	domains := segment.NewDomainsWriter(f)
-	sets := segment.NewMembershipWriter(b.opt.TempDir)
+	sets := membership.NewWriter(b.opt.TempDir)
 	defer sets.Close()
 	atMost := int64(0)
 	for i := range b.objects {
@@ -110,7 +111,7 @@ func (b *build) mergeSources(open func(o *object, part int, file uint32) domainS
 // domains that fall into the same slot.
 func (b *build) seed() uint64 { return xxh3.HashString(segment.ID(b.batches, b.opt.Builder)) }
 
-func (b *build) writeMembership(sets *segment.MembershipWriter) error {
+func (b *build) writeMembership(sets *membership.Writer) error {
 	f, err := b.out.Create(segment.MembershipName)
 	if err != nil {
 		return err

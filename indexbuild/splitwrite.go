@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/membership"
 	"github.com/urlake/urlake/lake/blob"
 )
 
@@ -152,7 +153,7 @@ func (b *build) writeNames(merged []mergeOutcome) error {
 
 // writeSets writes domain_to_datasets.roar.
 func (b *build) writeSets(merged []mergeOutcome) error {
-	w := segment.NewMembershipWriter(b.opt.TempDir)
+	w := membership.NewWriter(b.opt.TempDir)
 	defer w.Close()
 	var sets stagedSets
 	for i := range merged[:len(merged)-1] {

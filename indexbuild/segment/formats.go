@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/urlake/urlake/indexbuild/segment/membership"
 	"github.com/urlake/urlake/lake"
 )
 
@@ -51,7 +52,7 @@ const (
 // builds then read the segments of newer ones.
 var fileFormats = []fileFormat{
 	{kind: BatchesName, form: frameForm, version: 1, since: 2},
-	{kind: MembershipName, form: mappedForm, magic: membershipMagic, version: membershipVersion},
+	{kind: MembershipName, form: mappedForm, magic: membership.Magic, version: membership.Version},
 	{kind: MPHFName, form: mappedForm, magic: "MPHF", version: 1},
 	{kind: DomainsName, form: frameForm, version: 1},
 	{kind: FilesName, form: frameForm, version: filesVersion, oldest: 1},

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/urlake/urlake/indexbuild/mph"
+	"github.com/urlake/urlake/indexbuild/segment/membership"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -213,7 +214,7 @@ func (m *model) writeFormats(tb testing.TB, store blob.Store, shardBits int, for
 	domains := NewDomainsWriter(f)
 	hash := mph.NewBuilder(mph.Options{})
 	defer hash.Close()
-	sets := NewMembershipWriter(tb.TempDir())
+	sets := membership.NewWriter(tb.TempDir())
 	defer sets.Close()
 	for _, name := range m.names() {
 		check(domains.Add([]byte(name)))

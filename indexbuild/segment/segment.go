@@ -34,6 +34,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/mph"
+	"github.com/urlake/urlake/indexbuild/segment/membership"
 	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -73,7 +74,7 @@ type Segment struct {
 	mphf    *mapped.File
 	roar    *mapped.File
 	table   *mph.Table
-	member  *membership
+	member  *membership.Reader
 	shards  []shard
 	owners  *owners // of the files
 	files   *Files  // nil unless the whole file was read
@@ -157,7 +158,7 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	if s.table, err = openTable(s.mphf, info); err != nil {
 		return s, err
 	}
-	if s.member, err = openMembership(s.roar, info.Domains); err != nil {
+	if s.member, err = membership.Open(s.roar, info.Domains); err != nil {
 		return s, err
 	}
 	for i := range s.shards {

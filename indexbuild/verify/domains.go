@@ -7,6 +7,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/membership"
 )
 
 // domainsPerJob is how many domains are looked up in one job.
@@ -49,7 +50,7 @@ func (v *verifier) domains() error {
 }
 
 // domainRange checks the domains of a job, whose first has ordinal from.
-func (v *verifier) domainRange(ctx context.Context, from int64, sets *segment.SetSums, r *domainRange) error {
+func (v *verifier) domainRange(ctx context.Context, from int64, sets *membership.Sums, r *domainRange) error {
 	var keys [segment.DomainsPerFrame]segment.Key
 	var ordinals [segment.DomainsPerFrame]uint32
 	var sums [segment.DomainsPerFrame]uint64

@@ -86,10 +86,11 @@ var allowed = map[string][]string{
 	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},
 
-	"indexbuild/mph": {"lake/codec"},
+	"indexbuild/mph":                {"lake/codec"},
+	"indexbuild/segment/membership": {"internal/mapped", "lake/codec"},
 	"indexbuild/segment": {
-		"indexbuild/mph", "internal/mapped", "lake", "lake/blob", "lake/codec", "lake/part",
-		"lake/seekable", "lake/urlnorm",
+		"indexbuild/mph", "indexbuild/segment/membership", "internal/mapped", "lake", "lake/blob",
+		"lake/codec", "lake/part", "lake/seekable", "lake/urlnorm",
 	},
 	"indexbuild/keysort": {"indexbuild/segment", "internal/prefetch"},
 	"indexbuild/postings": {
@@ -98,11 +99,13 @@ var allowed = map[string][]string{
 	},
 	"indexbuild": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
-		"internal/prefetch", "lake", "lake/blob", "lake/codec", "lake/part", "lake/seekable",
+		"indexbuild/segment/membership", "internal/prefetch", "lake", "lake/blob", "lake/codec",
+		"lake/part", "lake/seekable",
 	},
 	"indexbuild/verify": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
-		"lake", "lake/blob", "lake/codec", "lake/part", "lake/partreader", "lake/remedy",
+		"indexbuild/segment/membership", "lake", "lake/blob", "lake/codec", "lake/part",
+		"lake/partreader", "lake/remedy",
 	},
 	"indexbuild/repair": {
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
@@ -179,8 +182,8 @@ var allowed = map[string][]string{
 	"internal/testenv":      {},
 	"internal/testlake": {
 		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
-		"lake", "lake/blob", "lake/ingest", "lake/manifest", "lake/pack", "lake/part",
-		"lake/registry", "lake/urlnorm",
+		"indexbuild/segment/membership", "lake", "lake/blob", "lake/ingest", "lake/manifest",
+		"lake/pack", "lake/part", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},
 	"internal/tracing": {"activities", "lake/ingest", "workflows"},

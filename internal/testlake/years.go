@@ -9,6 +9,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/membership"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
@@ -146,7 +147,7 @@ func yearsSegment(tb testing.TB, store blob.Store, rules lake.Rules, datasets []
 	domains := segment.NewDomainsWriter(f)
 	hash := mph.NewBuilder(mph.Options{})
 	defer hash.Close()
-	sets := segment.NewMembershipWriter(tb.TempDir())
+	sets := membership.NewWriter(tb.TempDir())
 	defer sets.Close()
 	var ids []uint32
 	for _, d := range datasets {

@@ -1,11 +1,15 @@
-package segment
+// Package membership is the file domain_to_datasets.roar of a segment: for each domain the set of
+// datasets that hold it. docs/formats/domain-to-datasets.md describes it.
+//
+// A Reader reads a mapped file. Its callers touch the file, and guard against faults, as package
+// mapped asks.
+package membership
 
 import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -21,10 +25,11 @@ import (
 //	bitmaps, each in Roaring's portable form, from byte 24
 //	N × {u64 start from the file's beginning | u32 length}, at index_offset
 const (
-	membershipMagic   = "DTDR"
-	membershipVersion = 1
-	membershipHeader  = 24
-	membershipEntry   = 12
+	// Magic and Version begin the file.
+	Magic       = "DTDR"
+	Version     = 1
+	headerBytes = 24
+	entryBytes  = 12
 
 	// Equal bitmaps are stored once while the writer can remember them. A bitmap beyond these
 	// bounds is stored again. They are constants so that the bytes do not depend on the machine.
@@ -35,9 +40,9 @@ const (
 	sectionMemory = 32 << 20
 )
 
-// MembershipWriter writes domain_to_datasets.roar. The header says where the index starts, so
-// both sections are buffered until Write, large ones in temporary files.
-type MembershipWriter struct {
+// Writer writes domain_to_datasets.roar. The header says where the index starts, so both sections
+// are buffered until Write, large ones in temporary files.
+type Writer struct {
 	bitmaps, index spill
 	off            uint64 // at which the next bitmap starts
 	count          int64  // domains
@@ -69,22 +74,22 @@ type largeSet struct {
 	bitmap []byte
 }
 
-// NewMembershipWriter returns a writer whose temporary files are in dir. Close it in any case.
-func NewMembershipWriter(dir string) *MembershipWriter {
-	w := &MembershipWriter{off: membershipHeader, large: map[uint64][]largeSet{}, bitmap: roaring.New()}
+// NewWriter returns a writer whose temporary files are in dir. Close it in any case.
+func NewWriter(dir string) *Writer {
+	w := &Writer{off: headerBytes, large: map[uint64][]largeSet{}, bitmap: roaring.New()}
 	w.tiny.slots, w.small.slots = touchedSlots[tinySlot](1024), touchedSlots[smallSlot](1024)
 	w.bitmaps, w.index = spill{dir: dir, memory: sectionMemory}, spill{dir: dir, memory: sectionMemory}
 	return w
 }
 
 // Close removes the temporary files.
-func (w *MembershipWriter) Close() {
+func (w *Writer) Close() {
 	w.bitmaps.close()
 	w.index.close()
 }
 
 // Add writes the next domain's datasets, which must ascend. It does not keep the slice.
-func (w *MembershipWriter) Add(datasets []uint32) error {
+func (w *Writer) Add(datasets []uint32) error {
 	return w.AddAll(datasets, []uint32{uint32(len(datasets))})
 }
 
@@ -93,11 +98,11 @@ const setBatch = 64
 
 // AddAll writes the datasets of the next domains: those of domain i end at ends[i] in datasets and
 // ascend. It keeps neither slice.
-func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
+func (w *Writer) AddAll(datasets, ends []uint32) error {
 	var (
 		keys   [setBatch]uint64
 		isTiny [setBatch]bool
-		index  [setBatch * membershipEntry]byte
+		index  [setBatch * entryBytes]byte
 	)
 	from := uint32(0)
 	for len(ends) > 0 {
@@ -133,11 +138,11 @@ func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
 				}
 			}
 			w.count++
-			e := index[i*membershipEntry:][:membershipEntry]
+			e := index[i*entryBytes:][:entryBytes]
 			binary.LittleEndian.PutUint64(e, uint64(at.start))
 			binary.LittleEndian.PutUint32(e[8:], uint32(at.length))
 		}
-		if _, err := w.index.Write(index[:n*membershipEntry]); err != nil {
+		if _, err := w.index.Write(index[:n*entryBytes]); err != nil {
 			return err
 		}
 		ends = ends[n:]
@@ -146,7 +151,7 @@ func (w *MembershipWriter) AddAll(datasets, ends []uint32) error {
 }
 
 // addOther finds or stores a set that is not in the table of tiny sets.
-func (w *MembershipWriter) addOther(datasets []uint32, tiny uint64, isTiny bool) (at byteRange, err error) {
+func (w *Writer) addOther(datasets []uint32, tiny uint64, isTiny bool) (at byteRange, err error) {
 	key, isSmall := smallKey{tiny}, isTiny
 	if !isTiny {
 		if key, isSmall = packSmall(datasets); isSmall {
@@ -160,7 +165,7 @@ func (w *MembershipWriter) addOther(datasets []uint32, tiny uint64, isTiny bool)
 
 // store stores a set that is in neither table of packed sets, unless it is in the table of large
 // sets or was the last domain's.
-func (w *MembershipWriter) store(datasets []uint32, key smallKey, isSmall bool) (at byteRange, err error) {
+func (w *Writer) store(datasets []uint32, key smallKey, isSmall bool) (at byteRange, err error) {
 	if w.count > 0 && w.lastFor == w.count && slices.Equal(w.last, datasets) {
 		w.lastFor++
 		return w.lastRange, nil
@@ -215,8 +220,8 @@ func (w *MembershipWriter) store(datasets []uint32, key smallKey, isSmall bool) 
 }
 
 // Write writes the file to out.
-func (w *MembershipWriter) Write(out io.Writer) error {
-	h := codec.AppendMagic(nil, membershipMagic, membershipVersion)
+func (w *Writer) Write(out io.Writer) error {
+	h := codec.AppendMagic(nil, Magic, Version)
 	h = codec.AppendU64(h, uint64(w.count))
 	h = codec.AppendU64(h, w.off)
 	if _, err := out.Write(h); err != nil {
@@ -228,36 +233,39 @@ func (w *MembershipWriter) Write(out io.Writer) error {
 	return w.index.copyTo(out)
 }
 
-// membership reads domain_to_datasets.roar from a mapped file.
-type membership struct {
-	file  *mapped.File
-	index int64 // its offset
+// Reader reads domain_to_datasets.roar from a mapped file.
+type Reader struct {
+	file    *mapped.File
+	index   int64 // its offset
+	domains int64
 }
 
-func openMembership(f *mapped.File, domains int64) (*membership, error) {
-	h, err := f.Slice(0, membershipHeader)
+// Open checks the header of a file for that number of domains.
+func Open(f *mapped.File, domains int64) (*Reader, error) {
+	h, err := f.Slice(0, headerBytes)
 	if err != nil {
 		return nil, err
 	}
 	d := codec.NewDecoder(h, f.Name(), "header")
-	d.Magic(membershipMagic, membershipVersion)
+	d.Magic(Magic, Version)
 	if n := d.U64(); d.Err() == nil && n != uint64(domains) {
 		d.Fail(fmt.Sprintf("%d domains", domains), n)
 	}
 	size := uint64(f.Size())
 	index := d.U64()
-	indexBytes := uint64(domains) * membershipEntry
-	if d.Err() == nil && (index < membershipHeader || index > size || size-index != indexBytes) {
+	indexBytes := uint64(domains) * entryBytes
+	if d.Err() == nil && (index < headerBytes || index > size || size-index != indexBytes) {
 		d.Fail(fmt.Sprintf("an index of %d bytes that ends at %d", indexBytes, size), fmt.Sprintf("offset %d", index))
 	}
 	if err := d.Close(); err != nil {
 		return nil, err
 	}
-	return &membership{file: f, index: int64(index)}, nil
+	return &Reader{file: f, index: int64(index), domains: domains}, nil
 }
 
-// datasets reads the bitmap of one domain. The bitmap owns its memory.
-func (r *membership) datasets(ordinal uint32) (*roaring.Bitmap, error) {
+// Datasets reads the set of the domain with that ordinal, which is below the number of domains. The
+// bitmap owns its memory.
+func (r *Reader) Datasets(ordinal uint32) (*roaring.Bitmap, error) {
 	var at [1]byteRange
 	if err := r.ranges(ordinal, at[:]); err != nil {
 		return nil, err
@@ -270,20 +278,20 @@ func (r *membership) datasets(ordinal uint32) (*roaring.Bitmap, error) {
 }
 
 // ranges fills out with the byte ranges of the bitmaps of len(out) domains from ordinal first on.
-func (r *membership) ranges(first uint32, out []byteRange) error {
-	at := r.index + int64(first)*membershipEntry
-	entries, err := r.file.Slice(at, int64(len(out))*membershipEntry)
+func (r *Reader) ranges(first uint32, out []byteRange) error {
+	at := r.index + int64(first)*entryBytes
+	entries, err := r.file.Slice(at, int64(len(out))*entryBytes)
 	if err != nil {
 		return err
 	}
 	index := uint64(r.index)
 	for i := range out {
-		e := (*[membershipEntry]byte)(entries[i*membershipEntry:])
+		e := (*[entryBytes]byte)(entries[i*entryBytes:])
 		from, n := binary.LittleEndian.Uint64(e[:]), uint64(binary.LittleEndian.Uint32(e[8:]))
-		if from < membershipHeader || from > index || n < 1 || n > index-from {
-			want := fmt.Sprintf("a bitmap between %d and %d", membershipHeader, index)
+		if from < headerBytes || from > index || n < 1 || n > index-from {
+			want := fmt.Sprintf("a bitmap between %d and %d", headerBytes, index)
 			got := fmt.Sprintf("%d bytes at %d", n, from)
-			return codec.Corrupt(r.file.Name(), "index", at+int64(i)*membershipEntry, want, got)
+			return codec.Corrupt(r.file.Name(), "index", at+int64(i)*entryBytes, want, got)
 		}
 		out[i] = byteRange{int64(from), int64(n)}
 	}
@@ -291,7 +299,7 @@ func (r *membership) ranges(first uint32, out []byteRange) error {
 }
 
 // bitmap decodes data, the bytes of the bitmap at that range.
-func (r *membership) bitmap(at byteRange, data []byte) (*roaring.Bitmap, error) {
+func (r *Reader) bitmap(at byteRange, data []byte) (*roaring.Bitmap, error) {
 	b, err := readBitmap(data)
 	if err != nil {
 		return nil, codec.Corrupt(r.file.Name(), "bitmaps", at.start, "a Roaring bitmap", err)
@@ -300,7 +308,7 @@ func (r *membership) bitmap(at byteRange, data []byte) (*roaring.Bitmap, error) 
 }
 
 // appendDatasets appends the datasets of the bitmap at that range to out.
-func (r *membership) appendDatasets(out []uint32, at byteRange) ([]uint32, error) {
+func (r *Reader) appendDatasets(out []uint32, at byteRange) ([]uint32, error) {
 	data, err := r.file.Slice(at.start, at.length)
 	if err != nil {
 		return nil, err
@@ -335,14 +343,4 @@ func readBitmap(data []byte) (*roaring.Bitmap, error) {
 		return nil, fmt.Errorf("an empty set")
 	}
 	return b, nil
-}
-
-// Datasets returns the set of datasets that hold the domain with that ordinal. The caller owns it.
-func (s *Segment) Datasets(ordinal uint32) (set *roaring.Bitmap, err error) {
-	defer mapped.Guard(debug.SetPanicOnFault(true), &err, s.roar)
-	if int64(ordinal) >= s.info.Domains {
-		return nil, fmt.Errorf("segment %s: ordinal %d of %d", s.info.Segment, ordinal, s.info.Domains)
-	}
-	s.roar.Touch()
-	return s.member.datasets(ordinal)
 }

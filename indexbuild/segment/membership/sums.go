@@ -1,4 +1,4 @@
-package segment
+package membership
 
 import (
 	"fmt"
@@ -9,10 +9,10 @@ import (
 	"github.com/urlake/urlake/internal/mapped"
 )
 
-// SetSums computes for sets of datasets the sum of a number per dataset. Equal sets are stored once
-// in the file, and SetSums computes their sum once. It is safe for concurrent use.
-type SetSums struct {
-	s     *Segment
+// Sums computes for sets of datasets the sum of a number per dataset. Equal sets are stored once
+// in the file, and Sums computes their sum once. It is safe for concurrent use.
+type Sums struct {
+	r     *Reader
 	of    func(dataset uint32) uint64
 	slots []setSum // by where the bitmap is; a power of two
 }
@@ -25,21 +25,21 @@ type setSum struct {
 }
 
 const (
-	// maxSetSums bounds the cache to 16 MiB.
-	maxSetSums = 1 << 20
+	// maxSums bounds the cache to 16 MiB.
+	maxSums = 1 << 20
 
 	// setSpacing is the least that a bitmap takes in Roaring's portable form. While there are
 	// enough slots, no two sets share one. Sets that share a slot are summed again.
 	setSpacing = runHeader + 4
 )
 
-// NewSetSums returns the sums over the sets of s of the numbers that of returns.
-func (s *Segment) NewSetSums(of func(dataset uint32) uint64) *SetSums {
-	n := min(1<<bits.Len64(uint64(s.member.index/setSpacing)), maxSetSums)
-	return &SetSums{s: s, of: of, slots: touchedSlots[setSum](n)}
+// NewSums returns the sums over the sets of r of the numbers that of returns.
+func (r *Reader) NewSums(of func(dataset uint32) uint64) *Sums {
+	n := min(1<<bits.Len64(uint64(r.index/setSpacing)), maxSums)
+	return &Sums{r: r, of: of, slots: touchedSlots[setSum](n)}
 }
 
-func (t *SetSums) slot(r byteRange) *setSum {
+func (t *Sums) slot(r byteRange) *setSum {
 	return &t.slots[uint64(r.start)/setSpacing&uint64(len(t.slots)-1)]
 }
 
@@ -47,18 +47,17 @@ func (t *SetSums) slot(r byteRange) *setSum {
 // probability of 2^-64.
 func (r byteRange) tag() uint64 { return uint64(r.start)*0x9e3779b97f4a7c15 + uint64(r.length) }
 
-// Range sets sums to the sums of the domains from ordinal first on.
-func (t *SetSums) Range(first uint32, sums []uint64) (err error) {
-	s := t.s
-	defer mapped.Guard(debug.SetPanicOnFault(true), &err, s.roar)
-	if int64(len(sums)) > s.info.Domains-int64(first) {
-		return fmt.Errorf("segment %s: %d ordinals from %d of %d", s.info.Segment, len(sums), first, s.info.Domains)
+// Range sets sums to the sums of the domains from ordinal first on, which the file has.
+func (t *Sums) Range(first uint32, sums []uint64) (err error) {
+	defer mapped.Guard(debug.SetPanicOnFault(true), &err, t.r.file)
+	if int64(len(sums)) > t.r.domains-int64(first) {
+		return fmt.Errorf("%s: %d ordinals from %d of %d", t.r.file.Name(), len(sums), first, t.r.domains)
 	}
 	var memory [setBatch]byteRange
 	var datasets []uint32
 	for len(sums) > 0 {
 		ranges := memory[:min(len(sums), setBatch)]
-		if err := s.member.ranges(first, ranges); err != nil {
+		if err := t.r.ranges(first, ranges); err != nil {
 			return err
 		}
 		// Reading all slots before the first is needed lets their cache misses overlap.
@@ -69,7 +68,7 @@ func (t *SetSums) Range(first uint32, sums []uint64) (err error) {
 			slot, tag := t.slot(r), r.tag()
 			sum := slot.sum.Load()
 			if slot.tag.Load()^sum != tag {
-				if datasets, err = s.member.appendDatasets(datasets[:0], r); err != nil {
+				if datasets, err = t.r.appendDatasets(datasets[:0], r); err != nil {
 					return err
 				}
 				sum = 0

@@ -1,4 +1,4 @@
-package segment
+package membership
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ func mappedBytes(data []byte) *mapped.File {
 
 func writeMembership(tb testing.TB, sets [][]uint32) []byte {
 	tb.Helper()
-	w := NewMembershipWriter(tb.TempDir())
+	w := NewWriter(tb.TempDir())
 	defer w.Close()
 	for _, s := range sets {
 		if err := w.Add(s); err != nil {
@@ -162,16 +162,16 @@ func TestMembershipFollowsTheSpecification(t *testing.T) {
 	if stored != len(distinct) {
 		t.Errorf("%d bitmaps stored for %d different sets", stored, len(distinct))
 	}
-	r, err := openMembership(mappedBytes(data), int64(len(sets)))
+	r, err := Open(mappedBytes(data), int64(len(sets)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range sets {
-		if b, err := r.datasets(uint32(i)); err != nil || !slices.Equal(b.ToArray(), want) {
+		if b, err := r.Datasets(uint32(i)); err != nil || !slices.Equal(b.ToArray(), want) {
 			t.Fatalf("set %d: %v, %v", i, b, err)
 		}
 	}
-	if _, err := openMembership(mappedBytes(data), int64(len(sets))+1); !errors.Is(err, codec.ErrCorrupt) {
+	if _, err := Open(mappedBytes(data), int64(len(sets))+1); !errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("another number of domains: %v", err)
 	}
 }
@@ -183,7 +183,7 @@ func TestMembershipWithSpilledSections(t *testing.T) {
 		sets = append(sets, []uint32{7})
 	}
 	want := writeMembership(t, sets)
-	w := NewMembershipWriter(t.TempDir())
+	w := NewWriter(t.TempDir())
 	defer w.Close()
 	w.bitmaps.memory, w.index.memory = spillChunk, spillChunk
 	for _, s := range sets {
@@ -205,7 +205,7 @@ func TestMembershipWithSpilledSections(t *testing.T) {
 
 func TestMembershipWriterRejects(t *testing.T) {
 	for _, sets := range [][][]uint32{{{}}, {{2, 1}}, {{1, 1}}, {{1, 2}, {3, 2}}} {
-		w := NewMembershipWriter(t.TempDir())
+		w := NewWriter(t.TempDir())
 		var err error
 		for _, s := range sets {
 			err = w.Add(s)
@@ -228,11 +228,11 @@ func FuzzMembership(f *testing.F) {
 	}
 	f.Add(writeMembership(f, [][]uint32{run}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) < membershipHeader || len(data) > 1<<16 {
+		if len(data) < headerBytes || len(data) > 1<<16 {
 			return
 		}
 		n := min(binary.LittleEndian.Uint64(data[8:]), uint64(len(data)))
-		r, err := openMembership(mappedBytes(data), int64(n))
+		r, err := Open(mappedBytes(data), int64(n))
 		if err != nil {
 			if !errors.Is(err, codec.ErrCorrupt) {
 				t.Fatal(err)
@@ -240,7 +240,7 @@ func FuzzMembership(f *testing.F) {
 			return
 		}
 		for i := range uint32(n) {
-			b, err := r.datasets(i)
+			b, err := r.Datasets(i)
 			if err != nil {
 				if !errors.Is(err, codec.ErrCorrupt) {
 					t.Fatal(err)
@@ -287,7 +287,7 @@ func BenchmarkMembershipWriter(b *testing.B) {
 		ends = append(ends, uint32(len(datasets)))
 	}
 	for b.Loop() {
-		w := NewMembershipWriter(b.TempDir())
+		w := NewWriter(b.TempDir())
 		from := uint32(0)
 		some := make([]uint32, 0, window)
 		for i := 0; i < domains; i += window {
@@ -327,12 +327,10 @@ func FuzzPackTiny(f *testing.F) {
 
 // Sums are those of the sets that were written, also with concurrent callers and when many sets
 // share few slots.
-func TestSetSums(t *testing.T) {
+func TestSums(t *testing.T) {
 	sets := randomSets(rand.New(rand.NewPCG(5, 5)), 1500)
-	f := mappedBytes(writeMembership(t, sets))
-	s := &Segment{info: &Info{Domains: int64(len(sets))}, roar: f}
-	var err error
-	if s.member, err = openMembership(f, s.info.Domains); err != nil {
+	r, err := Open(mappedBytes(writeMembership(t, sets)), int64(len(sets)))
+	if err != nil {
 		t.Fatal(err)
 	}
 	of := func(dataset uint32) uint64 { return uint64(dataset)*0x9e3779b97f4a7c15 + 1 }
@@ -343,7 +341,7 @@ func TestSetSums(t *testing.T) {
 		}
 	}
 	for _, slots := range []int{1, 64, 0} {
-		sums := s.NewSetSums(of)
+		sums := r.NewSums(of)
 		if slots > 0 {
 			sums.slots = sums.slots[:slots]
 		}
