@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
+	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/publish"
@@ -34,10 +37,30 @@ func (c *Control) PlanMany(ctx context.Context, spec many.Spec, run string, deat
 			return many.Summary{}, err
 		}
 		plan, err := many.Plan(ctx, store, run, spec)
-		plan.Searchable = c.Search.Allowed(ctx)
-		return plan, err
+		if err != nil {
+			return many.Summary{}, err
+		}
+		plan.Searchable, plan.Crews = c.Search.Allowed(ctx), c.crews(ctx)
+		return plan, nil
 	})
 }
+
+// crews returns how many activities should share the groups of a run: two for each worker that polls
+// now, so that others that start meanwhile find work, too.
+func (c *Control) crews(ctx context.Context) int {
+	d, err := c.Temporal.DescribeTaskQueue(ctx, TaskQueue(c.URL, QueueGroups), enums.TASK_QUEUE_TYPE_ACTIVITY)
+	if err != nil {
+		return minCrews // the groups are done by fewer workers
+	}
+	workers := map[string]bool{}
+	for _, p := range d.GetPollers() {
+		workers[p.GetIdentity()] = true
+	}
+	return min(max(minCrews, 2*len(workers)), maxCrews)
+}
+
+// minCrews and maxCrews bound how many activities share the groups of a run.
+const minCrews, maxCrews = 4, 64
 
 // Crew is the result of IngestGroups.
 type Crew struct {
@@ -54,20 +77,17 @@ type CrewProgress struct {
 	Ended many.Progress `json:"ended"`
 }
 
-// IngestGroups ingests groups of lists, one after the other, until none is left that nobody has.
-// Crew numbers the activities that share the groups of a run. Lists that are at fault themselves
-// are recorded as failed: among them one that kills workers, after its group ran alone.
+// IngestGroups ingests groups of lists until none is left that nobody has: as many at once as the
+// pool has slots in this process. Crew numbers the activities that share the groups of a run. Lists
+// that are at fault themselves are recorded as failed: among them one that kills workers, after its
+// group ran alone.
 func (n *Normalize) IngestGroups(ctx context.Context, lakeURL, run string, crew, deaths int) (Crew, error) {
 	if err := n.check(lakeURL); err != nil {
 		return Crew{}, err
 	}
 	return heartbeat(ctx, noWait, func(ctx context.Context, report func(any)) (Crew, error) {
-		r, err := many.Open(ctx, n.Store, run)
-		if err != nil {
-			return Crew{}, err
-		}
-		c := &crewed{Normalize: n, run: r, name: run, number: crew, deaths: deaths, report: report}
-		out, err := c.work(ctx)
+		c := &crewed{Normalize: n, run: run, number: crew, report: report, running: map[int]many.Progress{}}
+		out, err := c.work(ctx, deaths)
 		if err != nil && temporal.IsCanceledError(context.Cause(ctx)) {
 			// What is ended counts, also if the workflow goes on with another history.
 			return Crew{Progress: c.ended}, nil
@@ -81,85 +101,130 @@ func noWait(context.Context) (func(), error) { return func() {}, nil }
 // crewed is an IngestGroups at work.
 type crewed struct {
 	*Normalize
-	run            *many.Run
-	name           string // of the run
-	number, deaths int
-	report         func(any)
-	ended          many.Progress
+	run    string
+	number int
+	report func(any)
+
+	mu sync.Mutex // guards what is below
+	// ended is the progress of the groups that have ended, running that of the others.
+	ended   many.Progress
+	running map[int]many.Progress
 }
 
-func (c *crewed) work(ctx context.Context) (Crew, error) {
-	if err := c.run.Begin(ctx, c.Store, c.number); err != nil {
+func (c *crewed) work(ctx context.Context, deaths int) (Crew, error) {
+	r, err := many.Open(ctx, c.Store, c.run)
+	if err != nil {
+		return Crew{}, err
+	}
+	if err := r.Begin(ctx, c.Store, c.number); err != nil {
 		return Crew{}, err
 	}
 	var before CrewProgress
 	if activity.HasHeartbeatDetails(ctx) && activity.GetHeartbeatDetails(ctx, &before) == nil {
 		c.ended = before.Ended
 	}
-	left, err := c.run.Claimed(ctx, c.Store, c.number)
+	left, err := r.Claimed(ctx, c.Store, c.number)
 	if err != nil {
 		return Crew{}, err
 	}
 	for _, group := range left {
-		if err := c.group(ctx, group); err != nil {
+		if err := c.group(ctx, r, func() (int, bool, error) { return group, true, nil }, deaths); err != nil {
 			return Crew{}, err
 		}
 	}
-	c.deaths = 0 // the other groups did not run when workers died
-	for {
-		group, ok, err := c.run.Claim(ctx, c.Store, c.number)
-		if err != nil {
-			return Crew{}, err
-		}
-		if !ok {
-			begun, err := c.run.Begun(ctx, c.Store)
-			return Crew{Progress: c.ended, Begun: begun}, err
-		}
-		if err := c.group(ctx, group); err != nil {
-			return Crew{}, err
-		}
+	// The other groups did not run when workers died.
+	g, within := errgroup.WithContext(ctx)
+	for range max(1, c.Slots) {
+		g.Go(func() error {
+			r, err := many.Open(within, c.Store, c.run)
+			for err == nil {
+				err = c.group(within, r, func() (int, bool, error) { return r.Claim(within, c.Store, c.number) }, 0)
+			}
+			if errors.Is(err, errNoGroup) {
+				return nil
+			}
+			return err
+		})
 	}
+	if err := g.Wait(); err != nil {
+		return Crew{}, err
+	}
+	begun, err := r.Begun(ctx, c.Store)
+	return Crew{Progress: c.ended, Begun: begun}, err
 }
 
-// group ingests one group as soon as it may run.
-func (c *crewed) group(ctx context.Context, group int) error {
-	p, err := c.attempt(ctx, group, normalizeMemory, usualPages)
+// errNoGroup means that no group is left.
+var errNoGroup = errors.New("no group is left")
+
+// group ingests the group that next returns, as soon as one may run. A group is claimed only then,
+// so that other workers find those that this one has no slot for.
+func (c *crewed) group(ctx context.Context, r *many.Run, next func() (int, bool, error), deaths int) error {
+	var group int
+	taken := false
+	claim := func() (err error) {
+		if taken {
+			return nil
+		}
+		if group, taken, err = next(); err == nil && !taken {
+			err = errNoGroup
+		}
+		return err
+	}
+	p, err := c.attempt(ctx, r, claim, &group, deaths, normalizeMemory, usualPages)
 	if errors.Is(err, ingest.ErrPageMemory) {
-		p, err = c.attempt(ctx, group, pageMemory, 0)
+		p, err = c.attempt(ctx, r, claim, &group, deaths, pageMemory, 0)
 	}
 	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.running, group)
 	c.ended.Add(p)
-	c.report(CrewProgress{c.ended, c.ended})
+	c.tell()
 	return nil
 }
 
-// attempt ingests a group in that much memory. Pages of Parquet take at most pages bytes of it, 0
-// for no limit.
-func (c *crewed) attempt(ctx context.Context, group int, memory, pages int64) (many.Progress, error) {
+// tell reports the progress. The caller holds mu.
+func (c *crewed) tell() {
+	now := c.ended
+	for _, p := range c.running {
+		now.Add(p)
+	}
+	c.report(CrewProgress{now, c.ended})
+}
+
+// attempt ingests a group in that much memory, after claim has set it. Pages of Parquet take at
+// most pages bytes of it, 0 for no limit.
+func (c *crewed) attempt(
+	ctx context.Context, r *many.Run, claim func() error, group *int, deaths int, memory, pages int64,
+) (many.Progress, error) {
+	s := step{run: c.run, deaths: deaths}
+	release, err := s.acquire(ctx, c.Memory, memory)
+	if err != nil {
+		return many.Progress{}, err
+	}
+	defer release()
+	if err := claim(); err != nil {
+		return many.Progress{}, err
+	}
 	opt := many.GroupOptions{
 		TempDir: c.TempDir, InMemory: postings.CollectInMemory, Collect: postings.Collect(c.TempDir), Fault: fault,
 		Panicked: func(list string, fault any, stack []byte) {
 			activity.GetLogger(ctx).Error("A list made urlake panic", "Dataset", list, "Panic", fault, "Stack", string(stack))
 		},
 	}
-	s := step{run: c.name, name: fmt.Sprintf("group-%06d", group), deaths: c.deaths, killer: func(object string, err error) {
-		opt.Killer, opt.KillerReason = object, err.Error()
-	}}
-	release, err := s.acquire(ctx, c.Memory, memory)
-	if err != nil {
-		return many.Progress{}, err
-	}
-	defer release()
+	s.name = fmt.Sprintf("group-%06d", *group)
+	s.killer = func(object string, err error) { opt.Killer, opt.KillerReason = object, err.Error() }
 	return watch(ctx, &c.Lake, s, func(ctx context.Context, store blob.Store) (many.Progress, error) {
 		if pages > 0 {
 			ctx = ingest.WithPageMemory(ctx, pages)
 		}
-		return c.run.Group(ctx, store, group, opt, func(p many.Progress) {
-			now := c.ended
-			now.Add(p)
-			c.report(CrewProgress{now, c.ended})
+		return r.Group(ctx, store, *group, opt, func(p many.Progress) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.running[*group] = p
+			c.tell()
 		})
 	})
 }

@@ -210,10 +210,6 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 	return r, err
 }
 
-// maxCrews is how many activities share the groups of a run at most. Each takes one group after the
-// other, so that as many run as workers have slots for.
-const maxCrews = window
-
 // ingest ingests all lists. Large lists and groups are ingested side by side, so that the steps of
 // some fill the pauses of others, and the largest begin first. It returns an error that continues
 // the workflow as new if the history grows long before all have ended.
@@ -257,7 +253,7 @@ func (f *manyFlow) ingest(ctx workflow.Context) error {
 
 // groups ingests the groups. It stops early when the workflow should continue as new.
 func (f *manyFlow) groups(ctx workflow.Context) error {
-	crews := min(maxCrews, f.Plan.Groups)
+	crews := min(max(f.Plan.Crews, 1), f.Plan.Groups)
 	if f.GroupsDone {
 		return nil
 	}

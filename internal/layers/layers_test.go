@@ -129,8 +129,8 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/ingest/many", "lake/registry", "lake/remedy",
+		"indexbuild", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake",
+		"lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/registry", "lake/remedy",
 	},
 	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/many"},
 	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},

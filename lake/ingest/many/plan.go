@@ -59,8 +59,10 @@ type Summary struct {
 	Large  int `json:"large"`
 	// Notes tell the user which of the inputs are not read.
 	Notes []string `json:"notes,omitempty"`
-	// Searchable tells a workflow that it may set search attributes. Plan leaves it to the caller.
+	// Searchable tells a workflow that it may set search attributes. Crews is how many activities
+	// share the groups. Plan leaves both to the caller.
 	Searchable bool `json:"searchable,omitempty"`
+	Crews      int  `json:"crews,omitempty"`
 }
 
 // Plan lists the inputs, names the datasets, registers those that have changed, and stores the plan
