@@ -92,7 +92,8 @@ func (x *Index) MergeRange(
 	return x.rangeTask(ctx, lakeURL, planKey, "merge", ranges, task, deaths, publish.MergeRange)
 }
 
-// WriteRange writes some files of the segments of a build that is split, when all ranges are merged.
+// WriteRange writes some files of the segments of a build that is split, when all ranges are
+// merged.
 func (x *Index) WriteRange(
 	ctx context.Context, lakeURL, planKey string, ranges publish.Ranges, task, deaths int,
 ) (publish.Ranged, error) {

@@ -58,8 +58,8 @@ type Options struct {
 	Memory int
 	// Builder is the build of urlake under whose name the segment is made. "" is this one.
 	Builder segment.Builder
-	// RangePairs is about how many pairs of domain and dataset a range has that one task of a build in
-	// ranges merges; 0 is 4 Mi. The segment does not depend on it.
+	// RangePairs is about how many pairs of domain and dataset a range has that one task of a build
+	// in ranges merges; 0 is 4 Mi. The segment does not depend on it.
 	RangePairs int64
 	// Ranges is the number of ranges, whatever the number of pairs; 0 is none. It is for tests.
 	Ranges int

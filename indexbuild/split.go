@@ -43,13 +43,13 @@ const (
 	splitFormat = 1
 
 	// rangePairs is the number of pairs of domain and dataset for which there is one more range,
-	// unless Options say otherwise: a second of one core. rangeStep is what the number of ranges is a
-	// multiple of, so that up to eight workers have equal shares.
+	// unless Options say otherwise: a second of one core. rangeStep is what the number of ranges is
+	// a multiple of, so that up to eight workers have equal shares.
 	rangePairs = 4 << 20
 	rangeStep  = 8
 
-	// minRanges is how many ranges of pairs a segment has at least that is built in ranges. Ordering
-	// the tasks takes about as long as a range.
+	// minRanges is how many ranges of pairs a segment has at least that is built in ranges.
+	// Ordering the tasks takes about as long as a range.
 	minRanges = 4
 
 	// maxRanges bounds the tasks of a build. Beyond a quarter of a billion pairs, ranges grow.
@@ -117,8 +117,9 @@ func (f *splitFile) rows() int64 {
 	return f.ends[len(f.ends)-1]
 }
 
-// SplitSegment plans the build of the segment over batches in ranges, whose tasks stage their results below
-// dir. It returns a Split without tasks if the segment is so small that BuildSegment is as fast.
+// SplitSegment plans the build of the segment over batches in ranges, whose tasks stage their
+// results below dir. It returns a Split without tasks if the segment is so small that BuildSegment
+// is as fast.
 func SplitSegment(ctx context.Context, store blob.Store, batches []segment.BatchRef, dir string, opt Options) (Split, error) {
 	b, err := newBuild(ctx, store, batches, opt)
 	if err != nil {
@@ -132,8 +133,8 @@ func SplitSegment(ctx context.Context, store blob.Store, batches []segment.Batch
 	return s, nil
 }
 
-// SplitPairs is the least number of pairs of domain and dataset of a segment that SplitSegment splits
-// into ranges of about so many pairs; 0 is the number that Options have by default.
+// SplitPairs is the least number of pairs of domain and dataset of a segment that SplitSegment
+// splits into ranges of about so many pairs; 0 is the number that Options have by default.
 func SplitPairs(pairs int64) int64 { return minRanges * cmp.Or(pairs, rangePairs) }
 
 // ranges returns the number of ranges of a segment.

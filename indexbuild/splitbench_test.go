@@ -160,10 +160,10 @@ func (w *benchWorkers) stop() (used time.Duration) {
 // benchRefs is the key of the list of batches in the lake of BenchmarkBuildByWorkers.
 const benchRefs = "batches.json"
 
-// BenchmarkBuildByWorkers builds a segment in turns: in one process with one processor, in one piece;
-// and in two such processes, in ranges. It reports the medians of the seconds of both, their ratio,
-// and the medians of the processor seconds. The segment has about BENCH_PAIRS pairs, at least enough
-// for ranges. BENCH_LAKE names a folder that keeps the lake for another run.
+// BenchmarkBuildByWorkers builds a segment in turns: in one process with one processor, in one
+// piece; and in two such processes, in ranges. It reports the medians of the seconds of both, their
+// ratio, and the medians of the processor seconds. The segment has about BENCH_PAIRS pairs, at
+// least enough for ranges. BENCH_LAKE names a folder that keeps the lake for another run.
 func BenchmarkBuildByWorkers(b *testing.B) {
 	ctx := b.Context()
 	pairs := max(indextest.BenchPairs(b), 2*int(SplitPairs(0)))

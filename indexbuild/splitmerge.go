@@ -19,16 +19,16 @@ type mergeOutcome struct {
 	// Domains and Entries count those of the range.
 	Domains int64 `json:"domains"`
 	Entries int64 `json:"entries"`
-	// Names has frames of some domains each: u32 domains | u8 length of each | u64 domain_id of each |
-	// u32 check bits of each | text, one domain a line.
+	// Names has frames of some domains each: u32 domains | u8 length of each | u64 domain_id of
+	// each | u32 check bits of each | text, one domain a line.
 	Names lake.FrameObject `json:"names"`
-	// Sets has frames of some domains each: for each domain uvarint datasets, uvarint the first of them,
-	// uvarint how much more each other one is.
+	// Sets has frames of some domains each: for each domain uvarint datasets, uvarint the first of
+	// them, uvarint how much more each other one is.
 	Sets lake.FrameObject `json:"sets"`
 	// Values has the records, as a keysort.Shuffle emits them, in frames with a valueFence.
 	Values lake.FrameObject `json:"values"`
-	// Shares has for each file uvarint domains, and unless that is 0 uvarint rows and uvarint number
-	// of the first row in the range (postings.Share).
+	// Shares has for each file uvarint domains, and unless that is 0 uvarint rows and uvarint
+	// number of the first row in the range (postings.Share).
 	Shares []byte `json:"shares"`
 	// Files are the files that the last task of MergeRange has written.
 	Files []segment.File `json:"files,omitempty"`

@@ -51,9 +51,9 @@ func (p *splitPlan) writeKey(dir string, i int) string {
 }
 
 // WriteRange runs task i of the Writes tasks of a Split, in any order and on any worker, after all
-// tasks of MergeRange. It does nothing if the task has finished before. Domains that an index cannot
-// tell apart are a *CollisionError, a batch that cannot be indexed is a *postings.DamageError, a
-// split by another build of urlake is ErrOtherBuild.
+// tasks of MergeRange. It does nothing if the task has finished before. Domains that an index
+// cannot tell apart are a *CollisionError, a batch that cannot be indexed is a
+// *postings.DamageError, a split by another build of urlake is ErrOtherBuild.
 func WriteRange(ctx context.Context, store blob.Store, split Split, i int, opt Options) error {
 	err := runTask(ctx, store, split, opt, i, split.Writes, (*build).writeTask)
 	if err != nil {
@@ -377,8 +377,8 @@ func (s *stagedPartitions) load(g *partitionGroup) {
 }
 
 // read reads the values of a group and passes them to each, with the rows where they are in the
-// parts, until each returns false. The chunks of a partition are in the order in which a build in one
-// piece adds the values. read appends them to memory.
+// parts, until each returns false. The chunks of a partition are in the order in which a build in
+// one piece adds the values. read appends them to memory.
 func (s *stagedPartitions) read(
 	ctx context.Context, g *partitionGroup, memory *[]byte, each func(partition int, chunk []byte) bool,
 ) error {

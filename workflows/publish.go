@@ -61,8 +61,8 @@ type PublishProgress struct {
 	Segment string `json:"segment,omitempty"`
 	Waiting int    `json:"waiting"`
 	Rounds  int    `json:"rounds"`
-	// Tasks is how many tasks a build has that several workers share, Done how many of them are done.
-	// Both are 0 during other builds.
+	// Tasks is how many tasks a build has that several workers share, Done how many of them are
+	// done. Both are 0 during other builds.
 	Tasks int `json:"tasks,omitempty"`
 	Done  int `json:"done,omitempty"`
 	// Move is nil if no batch had to be moved to another public suffix list.

@@ -9,8 +9,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 )
 
-// build builds the segments of a plan: large ones by tasks that several workers share, others in one
-// activity. It reports whether to plan again.
+// build builds the segments of a plan: large ones by tasks that several workers share, others in
+// one activity. It reports whether to plan again.
 func (f *publishFlow) build(ctx workflow.Context, plan *publish.Summary) (built publish.Built, again bool, err error) {
 	if plan.Large && patched(ctx, "ranges") {
 		done, err := f.buildInRanges(ctx, plan, &built)

@@ -87,8 +87,8 @@ func TestLargeSegmentsAreBuiltInRanges(t *testing.T) {
 	}
 }
 
-// TestSegmentsThatAreNotSplitAreBuiltInOnePiece covers segments that turn out to be small, and those
-// that another build of urlake began.
+// TestSegmentsThatAreNotSplitAreBuiltInOnePiece covers segments that turn out to be small, and
+// those that another build of urlake began.
 func TestSegmentsThatAreNotSplitAreBuiltInOnePiece(t *testing.T) {
 	for name, c := range map[string]struct {
 		merges int
@@ -113,8 +113,8 @@ func TestSegmentsThatAreNotSplitAreBuiltInOnePiece(t *testing.T) {
 	}
 }
 
-// TestRangesWithDamagedBatchesArePlannedAgain checks that a task that finds damaged batches ends the
-// build, and that the next plan is built.
+// TestRangesWithDamagedBatchesArePlannedAgain checks that a task that finds damaged batches ends
+// the build, and that the next plan is built.
 func TestRangesWithDamagedBatchesArePlannedAgain(t *testing.T) {
 	p := newRangesPublisher(t)
 	found := false

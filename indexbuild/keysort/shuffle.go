@@ -32,8 +32,8 @@ func (s *Shuffle) Add(k segment.Key, val []byte) error { return s.sorter.Add(k, 
 // Flush emits the values that are left.
 func (s *Shuffle) Flush() error { return s.sorter.spill() }
 
-// Rewrite appends values, as a Shuffle has emitted them, to out, each as rewrite appends it. It fails
-// if values does not end with a whole value.
+// Rewrite appends values, as a Shuffle has emitted them, to out, each as rewrite appends it. It
+// fails if values does not end with a whole value.
 func Rewrite(out, values []byte, rewrite func(out, val []byte) ([]byte, error)) ([]byte, error) {
 	for len(values) > 0 {
 		if len(values) < valueHeader {
@@ -56,9 +56,9 @@ func Rewrite(out, values []byte, rewrite func(out, val []byte) ([]byte, error)) 
 }
 
 // SortPartition sorts the values of one of 1<<bits partitions, which have size bytes with their
-// headers, and passes them to yield as Sorter.Each does. dir and memory are those of New. A partition
-// that is too large to be sorted at once is read chunk by chunk; the chunks of any other must stay
-// valid until SortPartition returns.
+// headers, and passes them to yield as Sorter.Each does. dir and memory are those of New. A
+// partition that is too large to be sorted at once is read chunk by chunk; the chunks of any other
+// must stay valid until SortPartition returns.
 func SortPartition(
 	ctx context.Context, dir string, memory, bits int, size int64, chunks iter.Seq2[[]byte, error], yield func(*Values) error,
 ) error {

@@ -50,7 +50,8 @@ const maxSkipped = 3
 
 // RangeSource returns a RangeSource of part n, for the domains from the first one on and below the
 // second. Empty bounds are those of the part. guess is the fraction of the part's domains that may
-// be below the range; a good guess spares a search. The tuples of the records have this file number.
+// be below the range; a good guess spares a search. The tuples of the records have this file
+// number.
 func (r *Reader) RangeSource(n int, file uint32, from, until []byte, guess float64) *RangeSource {
 	s := r.Source(n, file)
 	s.partial = true
@@ -219,7 +220,8 @@ func (r *Reader) Sample(ctx context.Context, n int, i int64) ([]byte, error) {
 	return domain, Damaged(r.batch, err)
 }
 
-// domainOf returns the domain of a frame before which there is this fraction of the frame's domains.
+// domainOf returns the domain of a frame before which there is this fraction of the frame's
+// domains.
 func (r *Reader) domainOf(ctx context.Context, frame int, fraction float64) ([]byte, error) {
 	data, err := r.frames.Read(ctx, r.read, frame, frame+1)
 	if err != nil {

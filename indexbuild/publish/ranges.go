@@ -18,8 +18,8 @@ import (
 // Ranges says how the segments of a plan are built by several workers, in place of Build: first all
 // tasks of MergeRange, then all tasks of WriteRange, then FinishBuild.
 type Ranges struct {
-	// Splits has the builds in ranges, Merges and Writes the numbers of their tasks. If there are no
-	// tasks, use Build.
+	// Splits has the builds in ranges, Merges and Writes the numbers of their tasks. If there are
+	// no tasks, use Build.
 	Splits []indexbuild.Split `json:"splits,omitempty"`
 	Merges int                `json:"merges"`
 	Writes int                `json:"writes"`
@@ -34,9 +34,9 @@ type Ranged struct {
 	Other bool `json:"other,omitempty"`
 }
 
-// Large reports whether a plan whose segments cover so many rows may have a segment that is worth to
-// be built in ranges of about pairs pairs of domain and dataset; 0 is indexbuild's number. There are
-// at most as many pairs as rows.
+// Large reports whether a plan whose segments cover so many rows may have a segment that is worth
+// to be built in ranges of about pairs pairs of domain and dataset; 0 is indexbuild's number. There
+// are at most as many pairs as rows.
 func Large(rows, pairs int64) bool { return rows >= indexbuild.SplitPairs(pairs) }
 
 // Split divides the build of the plan's segments into tasks, as far as the segments are so large
@@ -71,8 +71,8 @@ func Split(ctx context.Context, store blob.Store, planKey string, opt indexbuild
 	return r, nil
 }
 
-// splitOne splits the build of one segment. The Split has no tasks if the segment is small, or if an
-// earlier build has left it intact.
+// splitOne splits the build of one segment. The Split has no tasks if the segment is small, or if
+// an earlier build has left it intact.
 func splitOne(
 	ctx context.Context, store blob.Store, staging string, batches []planned, opt indexbuild.Options,
 ) (indexbuild.Split, error) {
@@ -131,8 +131,8 @@ func runRange(
 	return Ranged{}, fmt.Errorf("build segment: %d tasks too many", i+1)
 }
 
-// noted returns the result of a task that ended with err: it adds damaged batches to the list of the
-// plan's run, as Build does.
+// noted returns the result of a task that ended with err: it adds damaged batches to the list of
+// the plan's run, as Build does.
 func noted(ctx context.Context, store blob.Store, planKey string, p *plan, err error) (Ranged, error) {
 	if errors.Is(err, indexbuild.ErrOtherBuild) {
 		return Ranged{Other: true}, nil

@@ -15,8 +15,8 @@ import (
 )
 
 // TestWorkerKilledInARangeTheBytesAreTheSame lets two workers build a segment in ranges and kills
-// one of them while it writes, after the first range was merged. The other one does the rest; all objects are those of
-// a lake whose segment one worker built in one piece.
+// one of them while it writes, after the first range was merged. The other one does the rest; all
+// objects are those of a lake whose segment one worker built in one piece.
 func TestWorkerKilledInARangeTheBytesAreTheSame(t *testing.T) {
 	t.Parallel() // most of the time passes until Temporal notices the dead worker
 	path := sites(t, 50_000)
@@ -62,8 +62,8 @@ func TestWorkerKilledInARangeTheBytesAreTheSame(t *testing.T) {
 	}
 }
 
-// killIfWriting stops a process, and kills it if it has a file below dir open. Otherwise the process
-// goes on.
+// killIfWriting stops a process, and kills it if it has a file below dir open. Otherwise the
+// process goes on.
 func killIfWriting(p *os.Process, dir string) bool {
 	if p.Signal(syscall.SIGSTOP) != nil {
 		return false
