@@ -3,14 +3,18 @@ package pack_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake"
@@ -117,7 +121,7 @@ func TestRoundTrip(t *testing.T) {
 	if got, want := len(keys(t, store)), len(packs)-1+6; got != want || len(packs) < 4 {
 		t.Errorf("%d objects, want %d", got, want)
 	}
-	var all map[string][]byte = map[string][]byte{}
+	all := map[string][]byte{}
 	for _, b := range batches {
 		for key, data := range b.objects {
 			all[key] = data
@@ -149,6 +153,28 @@ func TestRoundTrip(t *testing.T) {
 	write(t, store, batches)
 	if diff := cmp.Diff(keys(t, store), keys(t, other)); diff != "" {
 		t.Errorf("after a repetition: %s", diff)
+	}
+}
+
+// TestLayout holds a pack against the layout in docs/formats/pack.md, written down by hand.
+func TestLayout(t *testing.T) {
+	digest := strings.Repeat("ab", 16)
+	record, postings := lake.BatchKey(1, "b", digest), lake.PostingsKey(1, "b", digest)
+	b := batch{1, "b", map[string][]byte{record: []byte("record"), postings: []byte("post")}}
+	store := blob.NewMemory()
+	_, names := write(t, store, []batch{b})
+	const folder = "batches/dataset_id=1/b/"
+	rest := strings.TrimPrefix(postings, folder)
+	dir := append([]byte{2, 0, byte(len(record))}, record...)
+	dir = binary.LittleEndian.AppendUint64(append(dir, 6), xxhash.Sum64String("record"))
+	dir = append(append(dir, byte(len(folder)), byte(len(rest))), rest...)
+	dir = binary.LittleEndian.AppendUint64(append(dir, 4), xxhash.Sum64String("post"))
+	dir = binary.LittleEndian.AppendUint32(dir, crc32.Checksum(dir, crc32.MakeTable(crc32.Castagnoli)))
+	want := binary.LittleEndian.AppendUint32([]byte("PACK\x01\x00\x00\x00"), uint32(len(dir)))
+	want = append(append(want, dir...), "recordpost"...)
+	got, _, err := store.Get(t.Context(), "batches/packs/"+lake.Digest(want)+".pack")
+	if diff := cmp.Diff(want, got); err != nil || diff != "" || names[0] != lake.Digest(want) {
+		t.Errorf("pack %s: %v %s", names[0], err, diff)
 	}
 }
 
