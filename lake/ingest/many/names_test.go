@@ -32,7 +32,7 @@ func TestDatasetNames(t *testing.T) {
 		{"-.txt", true, ""},
 		{long + ".txt", true, strings.Repeat("x", 111) + "-"},
 	} {
-		got, err := datasetName(strings.Split(c.path, "/"), c.file, false)
+		got, err := DatasetName(strings.Split(c.path, "/"), c.file, false)
 		switch {
 		case c.want == "" && (err == nil || !strings.Contains(err.Error(), c.path)):
 			t.Errorf("%s: %q, %v; want an error that names it", c.path, got, err)
@@ -43,13 +43,13 @@ func TestDatasetNames(t *testing.T) {
 		}
 	}
 	// Two long names that differ only at their ends are two datasets.
-	one, _ := datasetName([]string{long + "1.txt"}, true, false)
-	two, _ := datasetName([]string{long + "2.txt"}, true, false)
+	one, _ := DatasetName([]string{long + "1.txt"}, true, false)
+	two, _ := DatasetName([]string{long + "2.txt"}, true, false)
 	if one == two {
 		t.Errorf("both are %s", one)
 	}
 	// The names of local files are percent-escaped in their URLs.
-	if got, err := datasetName([]string{"a%20b.txt"}, true, true); got != "a-b" || err != nil {
+	if got, err := DatasetName([]string{"a%20b.txt"}, true, true); got != "a-b" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
 }
