@@ -45,8 +45,8 @@ func (c *Control) PlanMany(ctx context.Context, spec many.Spec, run string, deat
 	})
 }
 
-// crews returns how many activities should share the groups of a run: two for each worker that polls
-// now, so that others that start meanwhile find work, too.
+// crews returns how many activities should share the groups of a run: two for each worker that
+// polls now, so that others that start meanwhile find work, too.
 func (c *Control) crews(ctx context.Context) int {
 	d, err := c.Temporal.DescribeTaskQueue(ctx, TaskQueue(c.URL, QueueGroups), enums.TASK_QUEUE_TYPE_ACTIVITY)
 	if err != nil {

@@ -312,7 +312,7 @@ func TestRealDatasets(t *testing.T) {
 			c.read(r, func(url string) { want.add(url, row.Row{}, false) })
 			store := blob.NewMemory()
 			got, err := steps(ctx, store, "run",
-				ingest.Spec{Dataset: "real", Inputs: []string{path}, URLColumn: c.column},
+				ingest.Spec{Dataset: "real", Inputs: []string{path}, URLColumn: c.column, TSColumn: "none"},
 				ingest.Limits{Arena: 1 << 20, AnyPrefix: 1 << 16, OneDigit: 1 << 20})
 			if err != nil {
 				t.Fatal(err)

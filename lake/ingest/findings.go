@@ -14,7 +14,7 @@ import (
 // Choice is how objects were read: their format, and the columns that were chosen or named. A
 // column is its name, or its number where it has none; "" means none.
 type Choice struct {
-	// Format is the name of the format in batch records: "csv+gzip".
+	// Format is the format, whatever its compression: "csv"; "empty" for an object without bytes.
 	Format string `json:"format"`
 	URL    string `json:"url_column,omitempty"`
 	TS     string `json:"ts_column,omitempty"`
@@ -23,7 +23,7 @@ type Choice struct {
 
 // choiceOf returns the choice of a plan.
 func choiceOf(p raw.Plan) Choice {
-	c := Choice{Format: formatOf(p)}
+	c := Choice{Format: p.Format}
 	if p.Members != nil || p.Format == raw.Lines { // members of an archive have choices of their own
 		return c
 	}
@@ -111,6 +111,10 @@ type findings struct {
 	// the first object with such a row.
 	Untimed   int64  `json:"untimed,omitempty"`
 	UntimedIn string `json:"untimed_in,omitempty"`
+	// Spaced counts the URLs of lists that have a space inside; SpacedIn is the first object with
+	// such a URL.
+	Spaced   int64  `json:"spaced,omitempty"`
+	SpacedIn string `json:"spaced_in,omitempty"`
 	// Unwrapped counts records whose URL wrapped another.
 	Unwrapped   int64         `json:"unwrapped,omitempty"`
 	Unread      []lake.Unread `json:"unread,omitempty"`
@@ -167,6 +171,9 @@ func joined(splits []splitRecord) findings {
 		if all.Untimed += f.Untimed; all.UntimedIn == "" {
 			all.UntimedIn = f.UntimedIn
 		}
+		if all.Spaced += f.Spaced; all.SpacedIn == "" {
+			all.SpacedIn = f.SpacedIn
+		}
 		all.Unwrapped += f.Unwrapped
 		all.unread(f.UnreadCount, f.Unread...)
 	}
@@ -190,11 +197,20 @@ func (f *findings) notes(merged int64) []string {
 	if more := len(f.Notes) - maxNotes; more > 0 {
 		out = append(out, fmt.Sprintf("and %d further notes on single objects; ingest --dry-run shows all", more))
 	}
+	if f.Spaced > 0 {
+		out = append(out, f.SpacedIn+": "+spacedNote(f.Spaced))
+	}
 	if merged > 0 && f.Untimed > 0 {
 		out = append(out, fmt.Sprintf("%s: %d records were merged into equal ones, and %d have no time; "+
 			"if they are captures, name the column of their time (--ts-column)", f.UntimedIn, merged, f.Untimed))
 	}
 	return out
+}
+
+// spacedNote is the note about n lines of lists that are URLs with spaces, or are no list.
+func spacedNote(n int64) string {
+	return fmt.Sprintf("%d URLs of lists have a space inside, which becomes %%20; if these are no lists, "+
+		"name their format (--format)", n)
 }
 
 // worst returns the files with the most rejects, the most first.

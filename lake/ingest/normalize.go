@@ -259,6 +259,9 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 	n.endMember(in)
 	in.Records += n.progress.Records - records
 	in.BadTS = r.Counts().BadTS
+	if n.out.Findings.Spaced += r.Counts().Spaced; n.out.Findings.SpacedIn == "" && n.out.Findings.Spaced > 0 {
+		n.out.Findings.SpacedIn = shortened(o.Name)
+	}
 	notes := r.Notes()
 	if p.Range == nil || p.Range.From == 0 {
 		n.out.Findings.chose(choiceOf(r.Plan()), o.Name, o.Bytes)

@@ -201,6 +201,9 @@ func (p *Preview) look(o object, r *reader.Reader, spec *Spec) error {
 	if !spec.Unwrap && mostlyWrapped(urls) {
 		p.Notes = append(slices.Clip(p.Notes), wrappedNote)
 	}
+	if n := r.Counts().Spaced; n > 0 {
+		p.Notes = append(slices.Clip(p.Notes), spacedNote(n))
+	}
 	unread, _ := r.Unread()
 	for _, u := range unread {
 		p.Unread = append(p.Unread, u.Member+": "+positioned(u.Line, u.Offset, u.Reason))

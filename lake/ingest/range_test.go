@@ -110,6 +110,14 @@ func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 		case "i.cdx":
 			fmt.Fprintf(&b, "key 20200101000000 %s - - - - - 1 2 f\n", url)
 			row.TS, row.HasTS = 1_577_836_800_000, true
+			row.Extras = `{"filename":"f","length":"1","offset":"2"}`
+		case "c.log":
+			fmt.Fprintf(&b, "2020-01-01T00:00:09.000Z %5d %10d %s L - - #001 20200101000000123+5 - - -\n", 200-i%2*209, i%7, url)
+			row.TS, row.HasTS = 1_577_836_800_000, true
+			row.Size, row.HasSize = int64(i%7), true
+			row.Extras = fmt.Sprintf(`{"status":"%d"}`, 200-i%2*209)
+		case "s.txt":
+			fmt.Fprintf(&b, "%7d %s\n", i%5, url)
 		case "p.parquet":
 			rows = append(rows, linked{Links: []string{url}})
 			if i%7 == 0 { // two records of one row, and none of another
@@ -146,7 +154,7 @@ func largeFiles(t *testing.T, name string) (spec ingest.Spec, want *oracle) {
 // of rejects and results.
 func TestSameBytesHoweverObjectsAreCut(t *testing.T) {
 	ctx := context.Background()
-	for _, name := range []string{"l.txt", "t.tsv", "l.jsonl", "i.cdx", "l.txt.zst", "p.parquet"} {
+	for _, name := range []string{"l.txt", "t.tsv", "l.jsonl", "i.cdx", "c.log", "s.txt", "l.txt.zst", "p.parquet"} {
 		t.Run(name, func(t *testing.T) {
 			spec, oracle := largeFiles(t, name)
 			var want map[string]string

@@ -103,8 +103,8 @@ func TestParquetAndArchivesAreIngested(t *testing.T) {
 		if diff := cmp.Diff(places, found); diff != "" {
 			t.Errorf("locations of rejects (-want +got):\n%s", diff)
 		}
-		if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "README.md") {
-			t.Errorf("notes %q, want one about the skipped member", got.Notes)
+		if len(got.Notes) != 2 || !strings.Contains(got.Notes[0], "README.md") || !strings.Contains(got.Notes[1], "1 URLs of lists have a space") {
+			t.Errorf("notes %q, want one about the skipped member and one about a URL with a space", got.Notes)
 		}
 	}
 
@@ -234,6 +234,7 @@ func TestSameRecordsInEveryFormatMakeTheSameParts(t *testing.T) {
 	digits := func(r record) string { return r.When.Format("20060102150405") }
 	eleven := func(i int, r record) []any { return []any{digits(r), r.URL, r.Bytes, i} }
 	named := ingest.Spec{URLColumn: "url", TSColumn: "when", SizeField: "bytes"}
+	none := []string{"none"}
 	numbered := ingest.Spec{URLColumn: "2", TSColumn: "3", SizeField: "4"}
 	in := func(format string) ingest.Spec { s := named; s.TSFormat = format; return s }
 	table := cells(',', true, header, row)
@@ -257,10 +258,10 @@ func TestSameRecordsInEveryFormatMakeTheSameParts(t *testing.T) {
 		{"array over lines", strings.ReplaceAll(marshal(records), "},{", "}\n,\n {"), named},
 		{"object of records", marshal(byName), named},
 		{"object around an array", marshal(pages), named},
-		{"cdx of 11", text("key %s %s text/html 200 AAAA - - %d %d f.warc.gz\n", eleven), ingest.Spec{SizeField: "length"}},
-		{"cdx of 11 with legend", " CDX N b a m s k r M S V g\n" + text("key %s %s text/html 200 AAAA - - %d %d f.warc.gz\n", eleven), ingest.Spec{SizeField: "length"}},
-		{"cdx of 9, its sizes where offsets stand", text("key %s %s text/html 200 AAAA - %d f.warc.gz\n", func(_ int, r record) []any { return []any{digits(r), r.URL, r.Bytes} }), ingest.Spec{SizeField: "offset"}},
-		{"cdxj", text("key %s {\"url\":%q,\"length\":\"%d\"}\n", func(_ int, r record) []any { return []any{digits(r), r.URL, r.Bytes} }), ingest.Spec{SizeField: "length"}},
+		{"cdx of 11", text("key %s %s text/html 200 AAAA - - %d %d f.warc.gz\n", eleven), ingest.Spec{SizeField: "length", Extras: none}},
+		{"cdx of 11 with legend", " CDX N b a m s k r M S V g\n" + text("key %s %s text/html 200 AAAA - - %d %d f.warc.gz\n", eleven), ingest.Spec{SizeField: "length", Extras: none}},
+		{"cdx of 9, its sizes where offsets stand", text("key %s %s text/html 200 AAAA - %d f.warc.gz\n", func(_ int, r record) []any { return []any{digits(r), r.URL, r.Bytes} }), ingest.Spec{SizeField: "offset", Extras: none}},
+		{"cdxj", text("key %s {\"url\":%q,\"length\":\"%d\"}\n", func(_ int, r record) []any { return []any{digits(r), r.URL, r.Bytes} }), ingest.Spec{SizeField: "length", Extras: none}},
 		{"parquet", parquetOf(t, records), named},
 		{"nested parquet", parquetOf(t, []nested{pages, {}}), ingest.Spec{URLColumn: "site.pages.url", TSColumn: "site.pages.when", SizeField: "site.pages.bytes"}},
 		{"local time with zone", times("2006-01-02 15:04:05-0700"), named},

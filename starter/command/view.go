@@ -48,13 +48,13 @@ FROM `)
 	}
 	// The folders are named like columns, which the files have themselves.
 	s.WriteString("], hive_partitioning = false) AS rows\nJOIN (VALUES\n")
-	separator := ""
+	between := ""
 	for d, err := range v.Datasets(ctx, 0) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&s, "%s  (%d, %s)", separator, d.ID, sqlText(d.Name))
-		separator = ",\n"
+		fmt.Fprintf(&s, "%s  (%d, %s)", between, d.ID, sqlText(d.Name))
+		between = ",\n"
 	}
 	s.WriteString("\n) AS names (dataset_id, dataset) ON names.dataset_id = rows.dataset_id;\n")
 	_, err := io.WriteString(w, s.String())

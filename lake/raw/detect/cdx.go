@@ -182,14 +182,14 @@ func inferLegend(kinds []string) string {
 		}
 		return -1
 	}
-	set := func(letter string, from int) int {
-		i := find(letter, from)
+	set := func(letter string) int {
+		i := find(letter, 0)
 		if i >= 0 {
 			legend[i] = letter
 		}
 		return i
 	}
-	ts := set("b", 0)
+	ts := set("b")
 	if ts < 0 {
 		return ""
 	}
@@ -206,8 +206,8 @@ func inferLegend(kinds []string) string {
 	if url < 0 && ts == 0 {
 		return ""
 	}
-	set("e", 0)
-	mime, digest, file := set("m", 0), set("k", 0), set("g", 0)
+	set("e")
+	mime, digest, file := set("m"), set("k"), set("g")
 	if mime < 0 && digest < 0 && file < 0 {
 		return ""
 	}
@@ -516,8 +516,9 @@ func (d *detector) planCDXJ() error {
 	}
 	if _, defaults := d.opt.WantsExtras(); defaults {
 		for _, field := range raw.CaptureFields {
-			if cdxjNames[field] != nil {
-				d.plan.Extras = append(d.plan.Extras, capture(field))
+			c := capture(field)
+			if cdxjNames[field] != nil && (d.plan.Size == nil || d.plan.Size.Name != c.Path()) && d.plan.URL.Name != c.Path() {
+				d.plan.Extras = append(d.plan.Extras, c)
 			}
 		}
 	}

@@ -341,13 +341,9 @@ func (r *Reader) startParquet(o *parquetin.Object, plan raw.Plan, rg *raw.Range)
 func (r *Reader) Plan() raw.Plan { return r.plan }
 
 // Notes returns the plan's notes and what reading told so far: how many members of an archive were
-// left out, how many URLs of a list have spaces, how many captures have no offset.
+// left out, how many captures have no offset.
 func (r *Reader) Notes() []string {
 	notes := r.plan.Notes
-	if n := r.counts.Spaced; n > 0 {
-		notes = append(slices.Clip(notes), fmt.Sprintf(
-			"%d URLs of this list have a space inside, which becomes %%20; if it is no list, name its format (--format)", n))
-	}
 	if p, ok := r.parse.(*warcin.Parser); ok && p.Unaddressed() > 0 {
 		notes = append(slices.Clip(notes), fmt.Sprintf("%d captures have no offset, since their records are not "+
 			"compressed one by one; such a file cannot be replayed (warcio recompress)", p.Unaddressed()))

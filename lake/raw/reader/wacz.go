@@ -50,7 +50,7 @@ func (r *Reader) startWACZ(plan raw.Plan) (*Reader, error) {
 		return nil, raw.ErrLowMemory
 	case err != nil:
 		return nil, &raw.FormatError{Name: r.name, Reason: "it is a zip archive without a readable directory: " + zipReason(err),
-			Advice: "write it again"}
+			Advice: "write it again, or unpack it first"}
 	}
 	p.files = waczMembers(z)
 	if len(p.files) == 0 {

@@ -131,6 +131,9 @@ func CaptureValue(name string, v []byte) []byte {
 		if i := bytes.IndexByte(v, ';'); i >= 0 {
 			v = TrimSpace(v[:i])
 		}
+		if string(v) == "unk" { // how indexes write that there is none
+			return nil
+		}
 	}
 	return v
 }

@@ -368,7 +368,9 @@ func (p *Parser) block(left int64) (rest int64, err error) {
 		return left, err
 	}
 	if string(p.values[columnType]) == typeRevisit {
+		// As in CDX indexes: the status is that of the capture which is revisited.
 		*mime = append((*mime)[:0], "warc/revisit"...)
+		p.values[columnStatus] = p.values[columnStatus][:0]
 	}
 	return left, nil
 }
@@ -413,7 +415,7 @@ func ignoreEOF(err error) error {
 // endRecord passes the rest of the record's block. It sets where the record is, if it can be read
 // by itself, and returns whether the member ended before the record.
 func (p *Parser) endRecord(begin, rest int64) (short bool, err error) {
-	more := false
+	more, end := false, int64(0)
 	behind := p.members.size() - (p.made - int64(p.r.Buffered())) - rest
 	switch {
 	case p.packed && p.members.size() >= 0 && behind >= 0 && behind <= int64(len("\r\n\r\n")):
@@ -425,6 +427,7 @@ func (p *Parser) endRecord(begin, rest int64) (short bool, err error) {
 		} else if err != nil {
 			return false, noEOF(err)
 		}
+		end = p.src.Used()
 		if more, err = p.skipLineEnds(); err != nil {
 			return false, err
 		}
@@ -435,11 +438,14 @@ func (p *Parser) endRecord(begin, rest int64) (short bool, err error) {
 			return false, err
 		}
 	}
+	if p.packed {
+		end = p.src.Used()
+	}
 	addressed := !p.packed || p.begin >= 0 && !p.later && !more
 	p.later = true
 	if addressed {
 		p.values[columnOffset] = strconv.AppendInt(p.values[columnOffset], begin, 10)
-		p.values[columnLength] = strconv.AppendInt(p.values[columnLength], p.src.Used()-begin, 10)
+		p.values[columnLength] = strconv.AppendInt(p.values[columnLength], end-begin, 10)
 	}
 	return short, nil
 }
