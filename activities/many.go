@@ -199,6 +199,11 @@ func (c *crewed) tell() {
 func (c *crewed) attempt(
 	ctx context.Context, r *many.Run, claim func() error, group *int, deaths int, memory, pages int64,
 ) (many.Progress, error) {
+	done, err := c.Memory.acquireGroup(ctx)
+	if err != nil {
+		return many.Progress{}, err
+	}
+	defer done()
 	s := step{run: c.run, deaths: deaths}
 	release, err := s.acquire(ctx, c.Memory, memory)
 	if err != nil {

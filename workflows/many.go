@@ -414,7 +414,7 @@ const (
 func (f *manyFlow) rounds(ctx workflow.Context) error {
 	for pause := roundInterval; ; {
 		if workflow.Sleep(ctx, pause) != nil {
-			return nil
+			return nil //nolint:nilerr // the lists have ended
 		}
 		before := f.Finished.Ingested + f.Finished.Failed
 		if err := f.finish(ctx, false); err != nil {

@@ -183,6 +183,13 @@ Ingesting a batch again replaces it. If the content is unchanged, the same objec
 written again, which repairs damaged ones, and the result says so. Without --batch a
 changed input becomes another batch and adds to the dataset.
 
+With --datasets-from files each file is a dataset named after it, without extensions; with
+--datasets-from folders each folder directly below an input. All of them are one workflow
+with one progress display and one result. A file that fails is named and harms no other;
+the exit code is then 1. The same command again takes up only what has changed: a changed
+file replaces what its dataset holds in batch "current", or in --batch; a file that is gone
+leaves its dataset as it is. --again takes up all.
+
 Records that are not URLs are rejected. They are counted, and an object of the lake
 lists the positions and reasons of the first million; "starter rejects" shows them by
 file. If too many are rejected the batch fails, and nothing is published. A file that
@@ -199,6 +206,7 @@ the workflow. With --wait it shows the progress on standard error, and at the en
 prints on standard output what was read, kept, merged, rejected and written.`,
 		Example: `  starter ingest --lake /data/lake --dataset seeds-2024 --wait seeds/*.csv.gz
   starter ingest --lake s3://b/lake --dataset crawl --batch 2026-11-20 s3://raw/crawl/2026-11-20/
+  starter ingest --lake /data/lake --datasets-from files --wait lists/
   starter ingest --dry-run seeds/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := f.input(g, args)

@@ -30,8 +30,9 @@ func scheduleCommand(g *global) *cobra.Command {
 run lists the inputs again. Without --batch the batch is named by what is found, so
 that unchanged inputs change nothing.
 
-A dataset has one schedule; scheduling it again replaces the schedule. Temporal's UI
-and "temporal schedule" show, pause, trigger, backfill and delete it.`,
+A dataset has one schedule; scheduling it again replaces the schedule. With
+--datasets-from the same inputs have one. Temporal's UI and "temporal schedule" show,
+pause, trigger, backfill and delete it.`,
 		Example: `  starter schedule --lake s3://b/lake --dataset crawl --cron '0 3 * * *' s3://raw/crawl/latest/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := f.input(g, args)
@@ -53,11 +54,19 @@ and "temporal schedule" show, pause, trigger, backfill and delete it.`,
 			}
 			defer c.Close()
 			id := fmt.Sprintf("ingest:%s@%s", in.Dataset, in.Lake)
+			var workflow, input any = workflows.IngestWorkflow, in
+			if f.datasetsFrom != "" {
+				many := f.many(in)
+				workflow, input = workflows.IngestManyWorkflow, many
+				if id, err = manyID(*many); err != nil {
+					return err
+				}
+			}
 			spec := client.ScheduleSpec{CronExpressions: []string{cron}, TimeZoneName: zone}
 			action := &client.ScheduleWorkflowAction{
 				ID:        id,
-				Workflow:  workflows.IngestWorkflow,
-				Args:      []any{in},
+				Workflow:  workflow,
+				Args:      []any{input},
 				TaskQueue: activities.TaskQueue(in.Lake, activities.PoolControl),
 			}
 			_, err = c.ScheduleClient().Create(cmd.Context(), client.ScheduleOptions{

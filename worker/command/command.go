@@ -268,6 +268,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			}
 			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c, Search: search})
 		case activities.PoolNormalize:
+			memory.Limit(activities.QueueGroups, slots)
 			groups, _ := poll(activities.QueueGroups, groupsAtOnce)
 			starting = append(starting, groups)
 			for _, w := range starting {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // Round is a part of a run that is finished at once, so that it can be published.
@@ -165,26 +167,34 @@ func (r *Run) ended(ctx context.Context, store blob.Store, round Round) (groups 
 	return groups, all, nil
 }
 
-// finishGroups finishes the ingests of the lists of groups, and abandons those that failed.
+// finishGroups finishes the ingests of the lists of groups, and abandons those that failed. An
+// ingest that was withdrawn meanwhile has failed, too.
 func finishGroups(ctx context.Context, store blob.Store, run, batch string, all []Outcome) error {
-	var done []Outcome
+	var done []registry.Finish
 	var at []int
-	var failed []uint32
+	var failed []registry.IngestID
 	for i, o := range all {
+		id := registry.IngestID{DatasetID: o.DatasetID, Batch: batch, Run: run}
 		if o.Error != "" {
-			failed = append(failed, o.DatasetID)
+			failed = append(failed, id)
 		} else {
-			done, at = append(done, o), append(at, i)
+			done, at = append(done, registry.Finish{IngestID: id, Digest: o.Digest, Pack: o.Pack}), append(at, i)
 		}
 	}
-	if err := AbandonIngests(ctx, store, failed, batch, run); err != nil {
+	if err := registry.AbandonIngests(ctx, store, failed); err != nil {
 		return err
 	}
-	current, err := FinishIngests(ctx, store, done, run)
-	for i := range current {
-		all[at[i]].Superseded = !current[i]
+	for i, r := range registry.FinishIngests(ctx, store, done) {
+		o := &all[at[i]]
+		switch {
+		case errors.Is(r.Err, registry.ErrUnknownRun):
+			o.Error = r.Err.Error() + "; the registry was restored, or the ingest withdrawn, since it began"
+		case r.Err != nil:
+			return r.Err
+		}
+		o.Superseded = !r.Current
 	}
-	return err
+	return nil
 }
 
 // rememberAll remembers what was read of the lists that are now current.
@@ -268,15 +278,15 @@ func Abandon(ctx context.Context, store blob.Store, run string) error {
 		return err
 	}
 	r := &Run{run: run, plan: &p}
-	var all []uint32
+	var all []registry.IngestID
 	for group := range p.Groups {
 		lists, err := r.lists(ctx, store, group)
 		if err != nil {
 			return err
 		}
 		for i := range lists {
-			all = append(all, lists[i].DatasetID)
+			all = append(all, registry.IngestID{DatasetID: lists[i].DatasetID, Batch: p.Spec.batch(), Run: run})
 		}
 	}
-	return AbandonIngests(ctx, store, all, p.Spec.batch(), run)
+	return registry.AbandonIngests(ctx, store, all)
 }

@@ -249,19 +249,21 @@ func (p *plan) register(ctx context.Context, store blob.Store, run string, lists
 	for i := range lists {
 		datasets = append(datasets, lake.Dataset{Name: lists[i].Dataset, Title: p.Spec.Title, Source: p.Spec.Source, Licence: p.Spec.Licence})
 	}
-	registered, err := RegisterDatasets(ctx, store, datasets)
+	registered, err := registry.RegisterDatasets(ctx, store, datasets)
 	if err != nil {
 		return err
 	}
-	var small []uint32
+	var small []registry.IngestID
 	for i := range lists {
 		lists[i].DatasetID = registered[i].ID
 		if ingest.FitsWhole(lists[i].Objects) {
-			small = append(small, registered[i].ID)
+			small = append(small, registry.IngestID{DatasetID: registered[i].ID, Batch: p.Spec.batch(), Run: run})
 		}
 	}
-	if err := RegisterIngests(ctx, store, small, p.Spec.batch(), run); err != nil {
-		return err
+	for _, r := range registry.RegisterIngests(ctx, store, small) {
+		if r.Err != nil {
+			return r.Err
+		}
 	}
 	p.Rules, _, err = registry.LoadRules(ctx, store)
 	return err
