@@ -50,6 +50,11 @@ var Pools = []string{PoolControl, PoolNormalize, PoolWrite, PoolIndex, PoolPubli
 // so that a worker never gets the work of another lake.
 func TaskQueue(lake, pool string) string { return pool + "@" + lake }
 
+// QueueGroups is the second queue of PoolNormalize. Its activities, IngestGroups, run for as long
+// as there are groups. In a queue of their own they leave the pool's other slots to steps that are
+// shorter; they share its limit of steps that run at once.
+const QueueGroups = "groups"
+
 // Types of errors that a retry cannot fix.
 const (
 	// ErrInput means that the raw data or the request is wrong, or that the ingest has to start
@@ -84,6 +89,9 @@ type Lake struct {
 	TempDir string
 	// Memory is shared by all pools of a process. Nil does not limit memory.
 	Memory *Memory
+	// RangePairs is about how many pairs of domain and dataset each task merges when several
+	// workers build a segment; 0 is the index builder's number.
+	RangePairs int64
 }
 
 // check returns an error for work of another lake. Task queues separate the lakes already, but an

@@ -109,30 +109,44 @@ func contained[T any](
 	ctx context.Context, l *Lake, s step, need int64,
 	do func(ctx context.Context, store blob.Store, report func(any)) (T, error),
 ) (T, error) {
-	alone := s.deaths >= aloneFrom
-	acquire := func(ctx context.Context) (func(), error) { return l.Memory.acquire(ctx, need) }
-	if alone {
-		acquire = l.Memory.acquireAll
-	}
-	return heartbeat(ctx, acquire, func(ctx context.Context, report func(any)) (out T, err error) {
-		w := &watched{step: s, store: l.Store, alone: alone, marker: marker{Attempt: rand.Text()}}
-		if alone {
-			if err := w.begin(ctx); err != nil {
-				return out, err
-			}
-			defer w.end(ctx)
-		}
-		defer func() {
-			if fault := recover(); fault != nil {
-				err = w.panicked(ctx, fault)
-			}
-		}()
-		store := l.Store
-		if s.ofLake && (alone || activity.GetInfo(ctx).Attempt > 1) {
-			store = &watchedStore{Store: l.Store, step: w, opened: map[string]bool{}}
-		}
-		return do(ingest.WithOpening(ctx, ingest.Opening{Object: w.opening, Single: alone}), store, report)
+	acquire := func(ctx context.Context) (func(), error) { return s.acquire(ctx, l.Memory, need) }
+	return heartbeat(ctx, acquire, func(ctx context.Context, report func(any)) (T, error) {
+		return watch(ctx, l, s, func(ctx context.Context, store blob.Store) (T, error) { return do(ctx, store, report) })
 	})
+}
+
+// alone reports whether the step has to run alone in its process.
+func (s *step) alone() bool { return s.deaths >= aloneFrom }
+
+// acquire waits until the step may run.
+func (s *step) acquire(ctx context.Context, m *Memory, need int64) (release func(), err error) {
+	if s.alone() {
+		return m.acquireAll(ctx)
+	}
+	return m.acquire(ctx, need)
+}
+
+// watch runs a step that may have killed workers, or may panic.
+func watch[T any](
+	ctx context.Context, l *Lake, s step, do func(ctx context.Context, store blob.Store) (T, error),
+) (out T, err error) {
+	w := &watched{step: s, store: l.Store, alone: s.alone(), marker: marker{Attempt: rand.Text()}}
+	if w.alone {
+		if err := w.begin(ctx); err != nil {
+			return out, err
+		}
+		defer w.end(ctx)
+	}
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = w.panicked(ctx, fault)
+		}
+	}()
+	store := l.Store
+	if s.ofLake && (w.alone || activity.GetInfo(ctx).Attempt > 1) {
+		store = &watchedStore{Store: l.Store, step: w, opened: map[string]bool{}}
+	}
+	return do(ingest.WithOpening(ctx, ingest.Opening{Object: w.opening, Single: w.alone}), store)
 }
 
 // watched is a step at work.

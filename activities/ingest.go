@@ -11,7 +11,11 @@ import (
 )
 
 // Normalize is the pool that reads raw objects.
-type Normalize struct{ Lake }
+type Normalize struct {
+	Lake
+	// Slots is how many groups of lists one IngestGroups works on at once, at least 1.
+	Slots int
+}
 
 // NormalizeSplit reads one split of a plan and writes its rejects, and its rows by partition, to
 // staging. For a batch of one split it writes what MergePartitions would write of the rows.

@@ -44,16 +44,20 @@ var poolMemory = map[string]int64{
 	PoolNormalize: normalizeMemory, PoolWrite: mergeMemory, PoolIndex: segmentMemory, PoolPublish: segmentMemory,
 }
 
-// Memory limits how many steps of a process run at once to those that fit into it together, and to
-// one where a step has to run alone. Steps of smallMemory do not count. The others wait and
-// heartbeat meanwhile. What a step writes does not depend on it. A nil *Memory has no limit. Its
-// methods may be called concurrently.
+// Memory limits how many steps of a process run at once: in a pool to its slots, in all pools to
+// those that fit into memory together, and to one where a step has to run alone. Steps of
+// smallMemory do not count. The others wait and heartbeat meanwhile. A process takes more steps
+// from Temporal than run at once, so that the next is there when one ends. What a step writes does
+// not depend on it. A nil *Memory has no limit. Its methods may be called concurrently.
 type Memory struct {
 	total int64 // 0 for no limit
 	free  *semaphore.Weighted
 	// steps is one for each step that counts, and all of maxSteps for one that runs alone. It is
 	// served in order: steps that come later wait for the one that waits to be alone.
 	steps *semaphore.Weighted
+	// slots is one for each running step of a pool that has a limit. A step takes its slot first,
+	// so that it holds no memory while it waits for one.
+	slots map[string]*semaphore.Weighted
 
 	reserved atomic.Int64
 	waiting  map[string]*atomic.Int64 // by pool
@@ -64,8 +68,8 @@ type Usage struct {
 	// Limit is the memory of all steps together, 0 for no limit. Reserved is what running steps
 	// hold. Both are in bytes.
 	Limit, Reserved int64
-	// Waiting is the number of steps of each pool that wait for memory, or for a step that runs
-	// alone.
+	// Waiting is the number of steps of each pool that wait for a slot or for memory, or for a step
+	// that runs alone.
 	Waiting map[string]int64
 }
 
@@ -76,12 +80,29 @@ const maxSteps = 1 << 30
 func NewMemory(bytes int64) *Memory {
 	m := &Memory{
 		total: bytes, free: semaphore.NewWeighted(bytes), steps: semaphore.NewWeighted(maxSteps),
-		waiting: map[string]*atomic.Int64{},
+		slots: map[string]*semaphore.Weighted{}, waiting: map[string]*atomic.Int64{},
 	}
 	for _, pool := range Pools {
 		m.waiting[pool] = new(atomic.Int64)
 	}
 	return m
+}
+
+// Limit sets how many steps of a pool run at once. It is called before the pool has any.
+func (m *Memory) Limit(pool string, slots int) {
+	m.slots[pool] = semaphore.NewWeighted(int64(slots))
+}
+
+// poolOf returns the pool whose step has the context, "" if none has.
+func poolOf(ctx context.Context) string {
+	if !activity.IsActivity(ctx) {
+		return ""
+	}
+	pool, _, _ := strings.Cut(activity.GetInfo(ctx).TaskQueue, "@")
+	if pool == QueueGroups {
+		pool = PoolNormalize
+	}
+	return pool
 }
 
 // Usage returns the current state.
@@ -101,12 +122,9 @@ func (m *Memory) await(ctx context.Context, s *semaphore.Weighted, n int64) erro
 	if s.TryAcquire(n) {
 		return nil
 	}
-	if activity.IsActivity(ctx) {
-		pool, _, _ := strings.Cut(activity.GetInfo(ctx).TaskQueue, "@")
-		if waiting := m.waiting[pool]; waiting != nil {
-			waiting.Add(1)
-			defer waiting.Add(-1)
-		}
+	if waiting := m.waiting[poolOf(ctx)]; waiting != nil {
+		waiting.Add(1)
+		defer waiting.Add(-1)
 	}
 	return s.Acquire(ctx, n)
 }
@@ -120,22 +138,32 @@ func (m *Memory) Slots(pool string, n int) int {
 	return int(max(1, min(int64(n), m.total/poolMemory[pool])))
 }
 
-// acquire waits until no step runs alone and a step that needs that many bytes fits, or ctx ends. A
-// step of smallMemory does not wait. The caller has to call release when the step ends.
+// acquire waits until the pool has a slot, no step runs alone, and a step that needs that many
+// bytes fits, or until ctx ends. A step of smallMemory does not wait. The caller has to call
+// release when the step ends.
 func (m *Memory) acquire(ctx context.Context, need int64) (release func(), err error) {
 	if m == nil || need == smallMemory {
 		return func() {}, nil
 	}
+	slot := func() {}
+	if slots := m.slots[poolOf(ctx)]; slots != nil {
+		if err := m.await(ctx, slots, 1); err != nil {
+			return nil, err
+		}
+		slot = func() { slots.Release(1) }
+	}
 	if err := m.await(ctx, m.steps, 1); err != nil {
+		slot()
 		return nil, err
 	}
 	need = min(need, m.total)
 	if err := m.await(ctx, m.free, need); err != nil {
 		m.steps.Release(1)
+		slot()
 		return nil, err
 	}
 	m.reserved.Add(need)
-	return func() { m.reserved.Add(-need); m.free.Release(need); m.steps.Release(1) }, nil
+	return func() { m.reserved.Add(-need); m.free.Release(need); m.steps.Release(1); slot() }, nil
 }
 
 // acquireAll is acquire for a step that runs alone: it waits until no other step of any pool runs,

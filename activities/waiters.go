@@ -125,6 +125,10 @@ type Look struct {
 	Ask bool `json:"ask,omitempty"`
 	// Reason is what went wrong with the last publish, "" if it did not fail.
 	Reason string `json:"reason,omitempty"`
+	// Damaged are the first of DamagedBatches that FindMany has found to be damaged, with the
+	// reason. No version can hold them.
+	Damaged        []string `json:"damaged,omitempty"`
+	DamagedBatches int      `json:"damaged_batches,omitempty"`
 }
 
 // FindVersion tells a waiting ingest whether a version holds its batch, and what the publisher
@@ -191,8 +195,12 @@ func (c *Control) TellIngests(ctx context.Context, lakeURL string, requests []Pu
 		for i, req := range requests {
 			answer := Published{Version: found[i], Digest: req.Digest}
 			if req.Report != "" {
-				if answer.Version, _, err = findReport(ctx, c.Store, req.Report, ""); err != nil {
+				look, err := findReported(ctx, c.Store, req.Report, "")
+				if err != nil && !unreadable(err) {
 					return struct{}{}, err
+				}
+				if look.DamagedBatches == 0 { // otherwise it looks for itself
+					answer.Version = look.Version
 				}
 			}
 			if at := slices.IndexFunc(skipped, func(s publish.Skipped) bool {

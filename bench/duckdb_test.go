@@ -54,7 +54,10 @@ func demoLake(t *testing.T) (dir string, v *manifest.Version, parts []string) {
 	if v, err = manifest.ReadVersion(t.Context(), store, ref); err != nil {
 		t.Fatal(err)
 	}
-	for _, live := range v.Batches {
+	for live, err := range v.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		raw, _, err := store.Get(t.Context(), live.Record())
 		if err != nil {
 			t.Fatal(err)
@@ -100,9 +103,9 @@ func TestDuckDBCountsTheSameRows(t *testing.T) {
 		if err := rows.Scan(&id, &n, &domains); err != nil {
 			t.Fatal(err)
 		}
-		d, ok := v.Dataset(uint32(id))
-		if !ok || d.Rows != n {
-			t.Errorf("dataset %d: DuckDB counts %d rows, the version says %+v", id, n, d)
+		known, err := v.FindDatasets(t.Context(), []uint32{uint32(id)})
+		if d := known[uint32(id)]; err != nil || d.Rows != n {
+			t.Errorf("dataset %d: DuckDB counts %d rows, the version says %+v, %v", id, n, d, err)
 		}
 		total += n
 		seen++

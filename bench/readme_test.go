@@ -2,7 +2,6 @@ package bench
 
 import (
 	"database/sql"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,8 +10,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// TestTheReadmesSQLRuns runs the README's SQL on a file like the one that the command above the SQL
-// writes.
+// TestTheReadmesSQLRuns runs the README's SQL on the view that the command above it writes.
 func TestTheReadmesSQLRuns(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(testenv.Root(t), "..", "README.md"))
 	if err != nil {
@@ -23,21 +21,15 @@ func TestTheReadmesSQLRuns(t *testing.T) {
 	if !ok {
 		t.Fatal("the README has no SQL")
 	}
-	_, v, parts := demoLake(t)
-	list, err := json.MarshalIndent(parts, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Chdir(t.TempDir())
-	if err := os.WriteFile("parts.json", list, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir, v, _ := demoLake(t)
 	db, err := sql.Open("duckdb", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1) // a variable of the SQL belongs to one connection
+	if _, err := db.Exec(view(t, dir)); err != nil {
+		t.Fatal(err)
+	}
 	for _, s := range strings.Split(strings.TrimSpace(statements), ";") {
 		if s = strings.TrimSpace(s); s == "" {
 			continue

@@ -6,6 +6,7 @@ package command
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,15 +29,15 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "urlake",
 		Short: "Which of our collections hold this site, since when, and how much?",
-		Long: `Urlake indexes collections of URLs and answers: which of them hold this site, since
-when, and how much?
+		Long: `Urlake says which of your collections of URLs hold a site, since when, and how
+much.
 
-  urlake add ./lake FILE…           ingests files, folders or s3://bucket/prefix/
-  urlake find ./lake example.com    says which datasets hold the site
-  urlake up ./lake                  runs the lake with its web page until Ctrl-C
+  urlake up ./lake                 runs the lake and its web page, until Ctrl-C
+  urlake add ./lake FILE…          adds files, folders or s3://bucket/prefix/
+  urlake find ./lake example.com   says which datasets hold the site
 
-A lake is a folder or s3://bucket/prefix that holds everything. For S3 set the AWS
-SDK's variables: AWS_ENDPOINT_URL_S3, AWS_REGION, AWS_ACCESS_KEY_ID,
+A lake is a folder or s3://bucket/prefix that holds everything. For S3 set the
+AWS SDK's variables: AWS_ENDPOINT_URL_S3, AWS_REGION, AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY.`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,7 +54,7 @@ AWS_SECRET_ACCESS_KEY.`,
 	}
 	// The verbs of starter are verbs of urlake, with the flags that all of them share.
 	verbs := starter.New()
-	for _, sub := range verbs.Commands() {
+	for _, sub := range slices.Clone(verbs.Commands()) {
 		verbs.RemoveCommand(sub)
 		sub.PersistentFlags().AddFlagSet(verbs.PersistentFlags())
 		sub.GroupID = groupInspect

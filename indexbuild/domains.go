@@ -10,7 +10,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/lake/seekable"
 )
 
 // writeDomains merges all domains and writes every file that depends on them: first
@@ -61,8 +60,8 @@ func (b *build) writeDomains() error {
 		return err
 	}
 	return concurrently(
-		func() error { return b.writeHash(hash, ff) }, // first, because it finds colliding domains
-		b.writePostings,
+		func() error { return b.writeHash(hash, ff.XXH64) }, // first, because it finds colliding domains
+		func() error { return b.writePostings(b.entries) },
 		func() error { return b.writeMembership(sets) },
 		func() error { return f.FinishFrames(ff) },
 	)
@@ -71,6 +70,16 @@ func (b *build) writeDomains() error {
 // mergeAll merges the domains of all parts and passes them to sink. The records of a domain are in
 // the order of the files.
 func (b *build) mergeAll(sink func(*window) error) error {
+	return b.mergeSources(func(o *object, part int, file uint32) domainSource {
+		s := o.Source(part, file)
+		b.sources = append(b.sources, s)
+		return s
+	}, sink)
+}
+
+// mergeSources is mergeAll for the sources that open returns for the parts, which are in the order
+// of the files.
+func (b *build) mergeSources(open func(o *object, part int, file uint32) domainSource, sink func(*window) error) error {
 	datasets := make([]uint32, len(b.files))
 	for i := range b.files {
 		datasets[i] = b.files[i].DatasetID
@@ -80,9 +89,7 @@ func (b *build) mergeAll(sink func(*window) error) error {
 	for i := range b.objects {
 		o := &b.objects[i]
 		for n, file := range o.files {
-			s := o.Source(n, file)
-			b.sources = append(b.sources, s)
-			sources, domains = append(sources, s), append(domains, o.Parts()[n].Domains)
+			sources, domains = append(sources, open(o, n, file)), append(domains, o.Parts()[n].Domains)
 		}
 	}
 	if width := maxSources(); len(sources) > width {
@@ -115,13 +122,14 @@ func (b *build) writeMembership(sets *segment.MembershipWriter) error {
 	return f.FinishMapped()
 }
 
-func (b *build) writeHash(hash *mph.Builder, domains seekable.File) error {
+// writeHash writes the perfect hash of the domains, whose file has this xxh64.
+func (b *build) writeHash(hash *mph.Builder, domains uint64) error {
 	f, err := b.out.Create(segment.MPHFName)
 	if err != nil {
 		return err
 	}
 	defer f.Abort()
-	if _, err := hash.Finish(b.ctx, f, domains.XXH64); err != nil {
+	if _, err := hash.Finish(b.ctx, f, domains); err != nil {
 		var duplicate *mph.DuplicateError
 		if errors.As(err, &duplicate) {
 			return b.collision(segment.Key{ID: duplicate.Key, Check: duplicate.Check}, duplicate.Ordinals)
@@ -134,6 +142,11 @@ func (b *build) writeHash(hash *mph.Builder, domains seekable.File) error {
 // collision returns the error for the domains with these ordinals. It merges all domains once more
 // to find their names.
 func (b *build) collision(k segment.Key, ordinals [2]uint32) error {
+	if b.objects == nil { // in a build in ranges
+		if err := b.readBatches(); err != nil {
+			return err
+		}
+	}
 	e := &CollisionError{Key: k}
 	first := int64(0)
 	err := b.mergeAll(func(w *window) error {

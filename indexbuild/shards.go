@@ -23,26 +23,27 @@ func shardBits(entries int64) int {
 	return min(bits.Len64(uint64(max(entries-1, 0)/shardEntries)), segment.MaxShardBits)
 }
 
-// writePostings writes the shards of postings, as many at once as there are processors.
-func (b *build) writePostings() error {
+// partitions are values by the first bits of their keys: a power of two of partitions.
+type partitions interface {
+	Len() int
+	// Each sorts a partition and passes its values to yield, as keysort.Sorter does. Several
+	// partitions may be read at the same time.
+	Each(ctx context.Context, i int, yield func(*keysort.Values) error) error
+}
+
+// writePostings writes all shards of postings.
+func (b *build) writePostings(entries partitions) error {
 	b.info.ShardBits = shardBits(b.info.Entries)
-	shards := 1 << b.info.ShardBits
-	inline, rows := make([]int64, shards), make([]int64, shards)
-	g, ctx := errgroup.WithContext(b.ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for shard := range shards {
-		g.Go(func() (err error) {
-			inline[shard], rows[shard], err = b.writeShard(ctx, shard)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	inline, rows, err := b.writeShards(entries, 0, 1<<b.info.ShardBits)
+	if err != nil {
 		return err
 	}
-	for shard := range shards {
-		b.info.Inline += inline[shard]
-		b.info.Rows += rows[shard]
-	}
+	b.info.Inline, b.info.Rows = inline, rows
+	return b.checkRows()
+}
+
+// checkRows compares the rows of the postings with those of the parts.
+func (b *build) checkRows() error {
 	want := int64(0)
 	for i := range b.files {
 		want += b.files[i].Rows
@@ -53,12 +54,33 @@ func (b *build) writePostings() error {
 	return nil
 }
 
+// writeShards writes the shards [from, to), as many at once as there are processors. It returns the
+// number of their inline entries and of their rows.
+func (b *build) writeShards(entries partitions, from, to int) (inline, rows int64, err error) {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(b.ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for shard := from; shard < to; shard++ {
+		g.Go(func() error {
+			i, r, err := b.writeShard(ctx, entries, shard)
+			mu.Lock()
+			defer mu.Unlock()
+			inline, rows = inline+i, rows+r
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return 0, 0, err
+	}
+	return inline, rows, nil
+}
+
 // entriesPool keeps the memory of entries that have been written.
 var entriesPool = sync.Pool{New: func() any { return new(segment.Entries) }}
 
 // writeShard writes a shard. It sorts and decodes some partitions ahead and writes them in order.
 // It returns the number of inline entries and of rows.
-func (b *build) writeShard(ctx context.Context, shard int) (inline, rows int64, err error) {
+func (b *build) writeShard(ctx context.Context, entries partitions, shard int) (inline, rows int64, err error) {
 	idx, err := b.out.Create(segment.PostingsName(shard))
 	if err != nil {
 		return 0, 0, err
@@ -76,8 +98,8 @@ func (b *build) writeShard(ctx context.Context, shard int) (inline, rows int64, 
 	queue := make(chan chan *segment.Entries, 1+runtime.GOMAXPROCS(0)>>b.info.ShardBits)
 	g.Go(func() error {
 		defer close(queue)
-		partitions := b.entries.Len() >> b.info.ShardBits
-		for i := shard * partitions; i < (shard+1)*partitions; i++ {
+		n := entries.Len() >> b.info.ShardBits
+		for i := shard * n; i < (shard+1)*n; i++ {
 			out := make(chan *segment.Entries, 1)
 			select {
 			case queue <- out:
@@ -85,7 +107,7 @@ func (b *build) writeShard(ctx context.Context, shard int) (inline, rows int64, 
 				return ctx.Err()
 			}
 			g.Go(func() error {
-				err := b.entries.Each(ctx, i, func(v *keysort.Values) error {
+				err := entries.Each(ctx, i, func(v *keysort.Values) error {
 					e, err := b.decodeEntries(v)
 					if err != nil {
 						return err

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -32,11 +33,13 @@ type IngestManyState struct {
 	Run      string             `json:"run"`
 	Plan     many.Summary       `json:"plan"`
 	Progress IngestManyProgress `json:"progress"`
-	// Next is the first unit of work that has not begun: the large lists come first, then the
-	// groups. Large are the large lists that have begun and not ended.
+	// Next is the first large list that has not begun. Large are those that have begun and not
+	// ended.
 	Next  int         `json:"next"`
 	Large []LargeList `json:"large,omitempty"`
-	// Round is what has ended since the last round.
+	// GroupsDone tells that all groups have ended.
+	GroupsDone bool `json:"groups_done,omitempty"`
+	// Round is the next round. It has the large lists that have ended since the last one.
 	Round many.Round `json:"round"`
 	// Finished is the sum of the rounds.
 	Finished many.Finished `json:"finished"`
@@ -67,8 +70,6 @@ type IngestManyProgress struct {
 	BytesDone  int64 `json:"bytes_done"`
 	Records    int64 `json:"records"`
 	Rows       int64 `json:"rows"`
-	// Running are the groups that have begun and not ended.
-	Running int `json:"running"`
 
 	StageStarted time.Time `json:"stage_started,omitzero"`
 	Updated      time.Time `json:"updated,omitzero"`
@@ -100,15 +101,17 @@ type IngestManyResult struct {
 	// Version is the version that holds the batches. It is empty with NoPublish, or if there was
 	// nothing to ingest.
 	Version string `json:"version,omitempty"`
+	// Damaged are the first of DamagedBatches, with the reason: batches that were damaged before
+	// they were published, so that no version has them.
+	Damaged        []string `json:"damaged,omitempty"`
+	DamagedBatches int      `json:"damaged_batches,omitempty"`
 }
 
 // manyFlow is one run of IngestManyWorkflow.
 type manyFlow struct {
 	IngestManyInput
 	*IngestManyState
-	steps   steps
-	rounded time.Time // when the last round began
-	busy    bool      // a round is being finished
+	steps steps
 }
 
 // IngestManyWorkflow ingests many datasets: each file, or each folder, of the inputs. Small lists
@@ -148,8 +151,10 @@ func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyRe
 	switch {
 	case workflow.IsContinueAsNewError(err):
 		return nil, err
+	case ctx.Err() != nil:
+		return nil, f.withdraw(ctx)
 	case err != nil:
-		f.abandon(ctx)
+		f.cleanUp(ctx)
 		return nil, err
 	}
 	f.Progress.enter(ctx, StageDone)
@@ -168,20 +173,27 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 		p.enter(ctx, StageIngest)
 		p.Datasets, p.Unchanged = f.Plan.Datasets-f.Plan.Unchanged, f.Plan.Unchanged
 		p.Objects, p.BytesTotal = f.Plan.Objects, f.Plan.Bytes
-		if err := setAttributes(ctx, f.Plan.Searchable, activities.AttributeLake, f.Lake, activities.AttributeBatch, f.Batch); err != nil {
+		if err := setAttributes(ctx, f.Plan.Searchable, activities.AttributeLake, f.Lake,
+			activities.AttributeBatch, cmp.Or(f.Batch, many.DefaultBatch)); err != nil {
 			return nil, err
 		}
 	}
 	if p.Stage == StageIngest {
-		if err := f.ingest(ctx); err != nil {
+		err := f.ingest(ctx)
+		if workflow.IsContinueAsNewError(err) || ctx.Err() != nil {
 			return nil, err
 		}
-		if err := f.finish(ctx, true); err != nil {
-			return nil, err
+		if err != nil {
+			f.Round.Reason = message(err)
+		}
+		// What is done counts, also if the ingest cannot go on.
+		if finishErr := f.finish(ctx, true); err != nil || finishErr != nil {
+			return nil, cmp.Or(err, finishErr)
 		}
 		p.enter(ctx, StagePublish)
 	}
 	r := &IngestManyResult{Datasets: f.Plan.Datasets, Unchanged: f.Plan.Unchanged, Finished: f.Finished, LakeURL: f.Lake, Run: f.Run, Notes: f.Plan.Notes}
+	r.Groups = nil // only rounds need them
 	tidied := workflow.NewChannel(ctx)
 	workflow.Go(ctx, func(ctx workflow.Context) { // beside the publish
 		f.steps.cleanUp(ctx, f.Run)
@@ -189,82 +201,142 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 	})
 	var err error
 	if f.Finished.Ingested > 0 && !f.NoPublish {
-		if r.Version, err = f.publish(ctx); err == nil {
+		if err = f.publish(ctx, r); err == nil {
 			err = setAttributes(ctx, f.Plan.Searchable, activities.AttributeVersion, r.Version)
 		}
 	}
-	tidied.Receive(ctx, nil)
+	wait, _ := workflow.NewDisconnectedContext(ctx)
+	tidied.Receive(wait, nil)
 	return r, err
+}
+
+// ingest ingests all lists. Large lists and groups are ingested side by side, so that the steps of
+// some fill the pauses of others, and the largest begin first. It returns an error that continues
+// the workflow as new if the history grows long before all have ended.
+func (f *manyFlow) ingest(ctx workflow.Context) error {
+	within, cancel := workflow.WithCancel(ctx)
+	defer cancel()
+	var failed error
+	begin := func(ctx workflow.Context, do func(ctx workflow.Context) error) workflow.WaitGroup {
+		ends := workflow.NewWaitGroup(ctx)
+		ends.Add(1)
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			defer ends.Done()
+			if err := do(ctx); err != nil && failed == nil {
+				failed = err
+				cancel()
+			}
+		})
+		return ends
+	}
+	larges, groups := begin(within, f.larges), begin(within, f.groups)
+	beside, stop := workflow.WithCancel(within)
+	rounds := begin(beside, f.rounds)
+	// A cancelled workflow still waits for the steps that it started.
+	wait, _ := workflow.NewDisconnectedContext(ctx)
+	larges.Wait(wait)
+	groups.Wait(wait)
+	stop()
+	rounds.Wait(wait)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case failed != nil:
+		return failed
+	case f.Next == f.Plan.Large && len(f.Large) == 0 && (f.GroupsDone || f.Plan.Groups == 0):
+		return nil
+	}
+	next := f.IngestManyInput
+	next.Resume = f.IngestManyState
+	return workflow.NewContinueAsNewError(ctx, IngestManyWorkflow, next)
+}
+
+// groups ingests the groups. It stops early when the workflow should continue as new.
+func (f *manyFlow) groups(ctx workflow.Context) error {
+	crews := min(max(f.Plan.Crews, 1), f.Plan.Groups)
+	if f.GroupsDone {
+		return nil
+	}
+	within, cancel := workflow.WithCancel(ctx)
+	defer cancel()
+	stop := make([]workflow.CancelFunc, crews)
+	running := 0
+	var failed error
+	for i := range crews {
+		var crew workflow.Context
+		crew, stop[i] = workflow.WithCancel(within)
+		running++
+		workflow.Go(crew, func(ctx workflow.Context) {
+			var c activities.Crew
+			err := f.steps.move(ctx, activities.QueueGroups, &c, (*activities.Normalize)(nil).IngestGroups, f.Lake, f.Run, i)
+			running--
+			switch {
+			case err == nil:
+				f.count(c.Progress)
+				for n := range stop {
+					if !slices.Contains(c.Begun, n) {
+						stop[n]() // it would find nothing to do
+					}
+				}
+			case temporal.IsCanceledError(err):
+			case stops(err):
+				failed = err
+				cancel()
+			default:
+				f.Round.Reason = message(err)
+			}
+		})
+	}
+	wait, _ := workflow.NewDisconnectedContext(ctx)
+	suspended := false
+	for running > 0 {
+		before := running
+		if err := workflow.Await(wait, func() bool { return running < before }); err != nil {
+			return err
+		}
+		if running > 0 && !suspended && workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			// The crews keep their groups and go on with them in the next run.
+			suspended = true
+			cancel()
+		}
+	}
+	f.GroupsDone = failed == nil && !suspended && ctx.Err() == nil
+	return failed
+}
+
+// count adds the progress of a crew that has ended.
+func (f *manyFlow) count(r many.Progress) {
+	p := &f.Progress
+	p.Done += r.Done
+	p.Failed += r.Failed
+	p.BytesDone += r.BytesRead
+	p.Records += r.Records
+	p.Rows += r.Kept
+}
+
+// larges ingests the large lists.
+func (f *manyFlow) larges(ctx workflow.Context) error {
+	begun := f.Large
+	f.Large = nil
+	all := len(begun) + f.Plan.Large - f.Next
+	at := workflow.NewSemaphore(ctx, largeAtOnce)
+	done, err := fanOut(ctx, 0, all, func(ctx workflow.Context, i int) error {
+		if i < len(begun) {
+			return f.large(ctx, at, &begun[i])
+		}
+		return f.large(ctx, at, &LargeList{Number: f.Next + i - len(begun)})
+	})
+	f.Large = append(f.Large, begun[min(done, len(begun)):]...)
+	f.Next += max(0, done-len(begun))
+	return err
 }
 
 // largeAtOnce is how many large lists are in progress at once. Each occupies staging with its rows,
 // and their steps alone keep many workers busy.
 const largeAtOnce = 4
 
-// ingest ingests all lists, the largest first.
-func (f *manyFlow) ingest(ctx workflow.Context) error {
-	f.rounded = f.Progress.StageStarted
-	large := workflow.NewSemaphore(ctx, largeAtOnce)
-	begun := f.Large
-	f.Large = nil
-	all := len(begun) + f.Plan.Large + f.Plan.Groups - f.Next
-	done, err := fanOut(ctx, 0, all, func(ctx workflow.Context, i int) error {
-		if i < len(begun) {
-			return f.large(ctx, large, &begun[i])
-		}
-		if i += f.Next - len(begun); i < f.Plan.Large {
-			return f.large(ctx, large, &LargeList{Number: i})
-		}
-		return f.group(ctx, i-f.Plan.Large)
-	})
-	if err != nil {
-		return err
-	}
-	f.Large = append(f.Large, begun[min(done, len(begun)):]...)
-	f.Next += max(0, done-len(begun))
-	if done < all || len(f.Large) > 0 {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		next := f.IngestManyInput
-		next.Resume = f.IngestManyState
-		return workflow.NewContinueAsNewError(ctx, IngestManyWorkflow, next)
-	}
-	return nil
-}
-
 // stops reports whether an error of a list or a group is that of the whole ingest.
-func stops(ctx workflow.Context, err error) bool {
-	return ctx.Err() != nil || isType(err, activities.ErrLake)
-}
-
-// group ingests the lists of one group. If it cannot be ended, its lists that are not done have
-// failed.
-func (f *manyFlow) group(ctx workflow.Context, group int) error {
-	p := &f.Progress
-	p.Running++
-	var r many.Progress
-	err := f.steps.move(
-		ctx, activities.PoolNormalize, &r, (*activities.Normalize)(nil).IngestGroup, f.Lake, f.Run, group,
-	)
-	p.Running--
-	switch {
-	case err != nil && stops(ctx, err):
-		return err
-	case err != nil:
-		if f.Round.Unfinished == nil {
-			f.Round.Unfinished = map[int]string{}
-		}
-		f.Round.Unfinished[group] = message(err)
-	}
-	f.Round.Groups = append(f.Round.Groups, group)
-	p.Done += r.Done
-	p.Failed += r.Failed
-	p.BytesDone += r.BytesRead
-	p.Records += r.Records
-	p.Rows += r.Kept
-	return f.ended(ctx)
-}
+func stops(err error) bool { return isType(err, activities.ErrLake) }
 
 // large ingests a large list.
 func (f *manyFlow) large(ctx workflow.Context, at workflow.Semaphore, l *LargeList) error {
@@ -278,21 +350,25 @@ func (f *manyFlow) large(ctx workflow.Context, at workflow.Semaphore, l *LargeLi
 	case workflow.IsContinueAsNewError(err):
 		f.Large = append(f.Large, *l)
 		return nil
-	case err != nil && stops(ctx, err):
+	case ctx.Err() != nil:
+		f.Large = append(f.Large, *l) // to be withdrawn
+		return ctx.Err()
+	case err != nil && stops(err):
 		return err
 	case err != nil:
 		o.Error = message(err)
 		f.Progress.Failed++
 	}
-	if err == nil || !resumable(err) {
+	if l.State.Run != "" && (err == nil || !resumable(err)) {
 		f.steps.cleanUp(ctx, l.State.Run)
 	}
 	f.Progress.Done++
 	f.Progress.BytesDone += o.Bytes
 	f.Progress.Records += o.Records
 	f.Progress.Rows += o.Rows
-	f.Round.Large = append(f.Round.Large, *o)
-	return f.ended(ctx)
+	f.Round.Large = append(f.Round.Large, many.LargeOutcome{Number: l.Number, Outcome: *o})
+	f.Progress.Updated = workflow.Now(ctx)
+	return nil
 }
 
 // largeSteps takes a large list to its record.
@@ -321,39 +397,45 @@ func (f *manyFlow) largeSteps(ctx workflow.Context, l *LargeList) error {
 	o.DatasetID, o.Batch, o.Digest = r.DatasetID, r.Batch, r.Digest
 	o.Records, o.Rows, o.Merged, o.Rejected, o.RejectsKey = r.Records, r.Rows, r.Merged, r.Rejected, r.RejectsKey
 	o.Domains, o.PartBytes, o.Examples, o.Notes = r.Domains, r.PartBytes, r.Examples, r.Notes
+	o.Worst, o.Unread, o.UnreadCount = r.WorstFiles, r.Unread, r.UnreadCount
 	o.Unchanged, o.Superseded = r.Unchanged, r.Superseded
 	return nil
 }
 
 // roundInterval is how long after the last round what is done is finished and published, so that
-// the results of a long run become visible before its end.
-const roundInterval = 10 * time.Minute
+// the results of a long run become visible before its end. It doubles up to maxRoundInterval while
+// there is nothing new.
+const (
+	roundInterval    = 10 * time.Minute
+	maxRoundInterval = 2 * time.Hour
+)
 
-// ended finishes a round if the last one was long ago.
-func (f *manyFlow) ended(ctx workflow.Context) error {
-	now := workflow.Now(ctx)
-	f.Progress.Updated = now
-	if f.busy || now.Sub(f.rounded) < roundInterval {
-		return nil
+// rounds finishes now and then what is done, until ctx is cancelled.
+func (f *manyFlow) rounds(ctx workflow.Context) error {
+	for pause := roundInterval; ; {
+		if workflow.Sleep(ctx, pause) != nil {
+			return nil
+		}
+		before := f.Finished.Ingested + f.Finished.Failed
+		if err := f.finish(ctx, false); err != nil {
+			return err
+		}
+		if pause = min(2*pause, maxRoundInterval); f.Finished.Ingested+f.Finished.Failed > before {
+			pause = roundInterval
+		}
 	}
-	return f.finish(ctx, false)
 }
 
 // finish finishes what has ended since the last round, and asks for a publish. The workflow waits
-// only for the last one.
+// only for that of the last round.
 func (f *manyFlow) finish(ctx workflow.Context, last bool) error {
-	f.busy = true
-	defer func() { f.busy = false }()
-	f.rounded = workflow.Now(ctx)
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	round := f.Round
-	f.Round = many.Round{Number: round.Number + 1}
-	if len(round.Groups)+len(round.Large) == 0 {
-		return nil
-	}
-	slices.Sort(round.Groups)
+	round.Last, round.Before = last, f.Finished.Groups
+	f.Round.Large = nil
 	var req *activities.PublishRequest
 	if !f.NoPublish {
-		req = new(activities.PublishRequest)
+		req = &activities.PublishRequest{Digest: f.Finished.Report}
 		if last {
 			info := workflow.GetInfo(ctx).WorkflowExecution
 			req.WorkflowID, req.RunID = info.ID, info.RunID
@@ -366,12 +448,41 @@ func (f *manyFlow) finish(ctx workflow.Context, last bool) error {
 	); err != nil {
 		return err
 	}
-	f.Finished.Add(r)
+	if r.Report != "" {
+		f.Round.Number++
+	}
+	f.add(r)
 	return nil
 }
 
-// publish waits for the version that holds all batches.
-func (f *manyFlow) publish(ctx workflow.Context) (string, error) {
+// add adds a round to what is finished.
+func (f *manyFlow) add(r many.Finished) {
+	all := &f.Finished
+	all.Groups = append(all.Groups, r.Groups...)
+	all.Ingested += r.Ingested
+	all.Failed += r.Failed
+	all.Objects += r.Objects
+	all.Bytes += r.Bytes
+	all.Records += r.Records
+	all.Rows += r.Rows
+	all.Merged += r.Merged
+	all.Domains += r.Domains
+	all.PartBytes += r.PartBytes
+	if all.Rejected == nil {
+		all.Rejected = map[string]int64{}
+	}
+	for _, reason := range workflow.DeterministicKeys(r.Rejected) {
+		all.Rejected[reason] += r.Rejected[reason]
+	}
+	all.Failures = append(all.Failures, r.Failures[:min(len(r.Failures), many.MaxFailures-len(all.Failures))]...)
+	all.Report = cmp.Or(r.Report, all.Report)
+}
+
+// publish waits for the version that holds all batches but those that are damaged.
+func (f *manyFlow) publish(ctx workflow.Context, r *IngestManyResult) error {
+	if f.steps.until.IsZero() { // the workflow was reset
+		f.steps.until = workflow.Now(ctx).Add(f.steps.limit)
+	}
 	info := workflow.GetInfo(ctx).WorkflowExecution
 	report := f.Finished.Report
 	req := activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, Report: many.ReportPrefix(f.Run), Digest: report}
@@ -384,29 +495,36 @@ func (f *manyFlow) publish(ctx workflow.Context) (string, error) {
 			if !ok || p.Digest == report {
 				break
 			}
-			p = activities.Published{}
+			p = activities.Published{} // it was for an earlier workflow of this id
 		}
 		switch {
 		case p.Version != "":
-			return p.Version, nil
+			r.Version = p.Version
+			return nil
 		case ctx.Err() != nil:
-			return "", ctx.Err()
+			return ctx.Err()
 		case f.steps.left(ctx) <= 0:
-			return "", f.unpublished(f.steps.missed("a version held it", nil))
+			return f.unpublished(f.steps.missed("a version held it", nil))
 		}
 		var look activities.Look
 		if err := f.steps.run(ctx, activities.PoolControl, &look, (*activities.Control)(nil).FindMany, f.Lake, req, seen); err != nil {
-			return "", f.unpublished(err)
+			return f.unpublished(err)
 		}
 		seen = look.Seen
 		f.Progress.Waiting, f.Progress.Updated = look.Reason, workflow.Now(ctx)
 		if look.Version != "" {
-			return look.Version, nil
+			r.Version, r.Damaged, r.DamagedBatches = look.Version, look.Damaged, look.DamagedBatches
+			return nil
 		}
 		if look.Ask {
 			if err := f.steps.run(ctx, activities.PoolControl, nil, (*activities.Control)(nil).RequestPublish, f.Lake, req); err != nil {
-				return "", f.unpublished(err)
+				return f.unpublished(err)
 			}
+		}
+		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			next := f.IngestManyInput
+			next.Resume = f.IngestManyState
+			return workflow.NewContinueAsNewError(ctx, IngestManyWorkflow, next)
 		}
 		pause = min(2*pause, lastLook)
 	}
@@ -424,13 +542,42 @@ func (f *manyFlow) unpublished(err error) error {
 	return temporal.NewNonRetryableApplicationError(text, activities.ErrDeadline, nil)
 }
 
-// abandon ends an ingest that has failed as a whole or was cancelled.
-func (f *manyFlow) abandon(ctx workflow.Context) {
+// withdraw ends a cancelled ingest such that nothing of it is published, and returns its error.
+func (f *manyFlow) withdraw(ctx workflow.Context) error {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	if err := f.steps.each(tidyLimit).run(
-		ctx, activities.PoolControl, nil, (*activities.Control)(nil).AbandonMany, f.Lake, f.Run,
+	var large []activities.LargeRun
+	for _, o := range f.Round.Large {
+		if o.Error == "" {
+			large = append(large, activities.LargeRun{DatasetID: o.DatasetID, Batch: o.Batch, Run: o.Run, Digest: o.Digest})
+		}
+	}
+	for _, l := range f.Large {
+		if l.State.Run != "" {
+			large = append(large, activities.LargeRun{DatasetID: l.Outcome.DatasetID, Batch: l.Outcome.Batch, Run: l.State.Run})
+		}
+	}
+	var w activities.Withdrawn
+	if err := f.steps.each(f.steps.limit).run(
+		ctx, activities.PoolControl, &w, (*activities.Control)(nil).WithdrawMany, f.Lake, f.Run, large,
 	); err != nil {
-		workflow.GetLogger(ctx).Warn("ingests were not abandoned", "run", f.Run, "error", err)
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf(
+			"cancelled, but its datasets may still be published; reset this workflow or start it again and cancel it: %s",
+			message(err)), activities.ErrPublish, nil)
+	}
+	f.cleanUp(ctx)
+	if w.Published > 0 {
+		return temporal.NewCanceledError(fmt.Sprintf("the cancellation came too late for %d datasets: version %s has them",
+			w.Published, w.Version))
+	}
+	return temporal.NewCanceledError("nothing of the ingest is published")
+}
+
+// cleanUp removes the staging of the run and of its large lists.
+func (f *manyFlow) cleanUp(ctx workflow.Context) {
+	for _, l := range f.Large {
+		if l.State.Run != "" {
+			f.steps.cleanUp(ctx, l.State.Run)
+		}
 	}
 	f.steps.cleanUp(ctx, f.Run)
 }

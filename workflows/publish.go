@@ -61,6 +61,10 @@ type PublishProgress struct {
 	Segment string `json:"segment,omitempty"`
 	Waiting int    `json:"waiting"`
 	Rounds  int    `json:"rounds"`
+	// Tasks is how many tasks a build has that several workers share, Done how many of them are
+	// done. Both are 0 during other builds.
+	Tasks int `json:"tasks,omitempty"`
+	Done  int `json:"done,omitempty"`
 	// Move is nil if no batch had to be moved to another public suffix list.
 	Move *MoveProgress `json:"move,omitempty"`
 }
@@ -338,14 +342,9 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 		return false, nil
 	}
 	f.progress.Stage, f.progress.Batches = "build", plan.Batches
-	var built publish.Built
-	if err := f.steps.move(
-		ctx, activities.PoolIndex, &built, (*activities.Index)(nil).BuildSegment, f.Lake, plan.PlanKey,
-	); err != nil {
-		return false, err
-	}
-	if built.Damaged > 0 {
-		return true, nil
+	built, again, err := f.build(ctx, &plan)
+	if again || err != nil {
+		return again, err
 	}
 	f.progress.Stage, f.progress.Segment = "verify", built.Segment.ID
 	if err := f.steps.move(

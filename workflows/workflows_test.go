@@ -422,6 +422,7 @@ func TestIngestResumes(t *testing.T) {
 
 // publisher is an environment for PublishWorkflow in which every activity is a fake.
 type publisher struct {
+	large bool // plans are large
 	*fakes
 	plans, builds int
 	pending       int // finished batches that no version holds
@@ -460,7 +461,7 @@ func newPublisher(t *testing.T) *publisher {
 		}
 		return publish.Summary{
 			Current: fmt.Sprint("v", p.builds), Nothing: p.pending == 0, PlanKey: fmt.Sprint("plan-", round), Batches: p.pending,
-			Skipped: p.skipped, SkippedBatches: len(p.skipped),
+			Skipped: p.skipped, SkippedBatches: len(p.skipped), Large: p.large,
 		}, nil
 	})
 	p.env.OnActivity("BuildSegment", a, a, a, a).Return(func(_ context.Context, _, _ string, _ int) (publish.Built, error) {
@@ -596,6 +597,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	}
 	r := worker.NewWorkflowReplayer()
 	r.RegisterWorkflow(IngestWorkflow)
+	r.RegisterWorkflow(IngestManyWorkflow)
 	r.RegisterWorkflow(PublishWorkflow)
 	for _, f := range files {
 		if err := r.ReplayWorkflowHistoryFromJSONFile(nil, f); err != nil {

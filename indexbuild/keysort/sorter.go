@@ -13,6 +13,7 @@ package keysort
 import (
 	"context"
 	"encoding/binary"
+	"iter"
 	"math/bits"
 	"slices"
 	"sync"
@@ -74,6 +75,7 @@ type Sorter struct {
 	used       int      // bytes of chunks in memory
 	free       [][]byte // chunks of chunkBytes
 	spool      *Spool
+	emit       func(partition int, values []byte) error // of a shuffle; nil in other sorters
 	scratch    []byte
 }
 
@@ -103,16 +105,25 @@ func New(dir string, memory int, expect int64, minBits int) *Sorter {
 	if memory <= 0 {
 		memory = defaultMemory
 	}
+	return newSorter(dir, memory, 0, uint(PartitionBits(expect, minBits)))
+}
+
+// PartitionBits returns the base-2 logarithm of the number of partitions of a Sorter for about
+// expect values: minBits or more, up to 12.
+func PartitionBits(expect int64, minBits int) int {
 	n := bits.Len64(uint64(max(expect*valueBytes-1, 0)) / partitionBytes)
-	return newSorter(dir, memory, 0, uint(min(max(n, minBits), maxPartitionBits)))
+	return min(max(n, minBits), maxPartitionBits)
 }
 
 func newSorter(dir string, memory int, skip, n uint) *Sorter {
 	return &Sorter{
-		dir: dir, memory: memory, limit: int64(max(memory/16, partitionBytes)),
+		dir: dir, memory: memory, limit: sortLimit(memory),
 		skip: skip, bits: n, partitions: make([]partition, 1<<n),
 	}
 }
+
+// sortLimit is how many bytes of a partition are sorted at once.
+func sortLimit(memory int) int64 { return int64(max(memory/16, partitionBytes)) }
 
 // Close removes the temporary file. It does nothing on a nil Sorter.
 func (s *Sorter) Close() {
@@ -184,9 +195,9 @@ func (s *Sorter) grow(p *partition, size int) error {
 	return nil
 }
 
-// spill moves all chunks to the temporary file.
+// spill moves all chunks to the temporary file, or emits them.
 func (s *Sorter) spill() error {
-	if s.spool == nil {
+	if s.spool == nil && s.emit == nil {
 		var err error
 		if s.spool, err = NewSpool(s.dir); err != nil {
 			return err
@@ -205,6 +216,12 @@ func (s *Sorter) spill() error {
 			}
 		}
 		p.chunks, p.open = p.chunks[:0], nil
+		if s.emit != nil {
+			if err := s.emit(i, s.scratch); err != nil {
+				return err
+			}
+			continue
+		}
 		e, err := s.spool.Write(s.scratch)
 		if err != nil {
 			return err
@@ -266,15 +283,17 @@ func (s *Sorter) Each(ctx context.Context, i int, yield func(*Values) error) err
 	if size == 0 {
 		return nil
 	}
+	taken := *p
+	*p = partition{}
 	if size > s.limit && s.skip+s.bits < keyBits {
-		return s.split(ctx, p, yield)
+		return s.split(ctx, s.readAll(&taken), yield)
 	}
 	v := valuesPool.Get().(*Values)
 	defer valuesPool.Put(v)
-	v.chunks, v.refs = v.chunks[:0], v.refs[:0]
-	if len(p.extents) > 0 {
+	v.chunks = v.chunks[:0]
+	if len(taken.extents) > 0 {
 		v.loaded = v.loaded[:0]
-		for _, e := range p.extents {
+		for _, e := range taken.extents {
 			start := len(v.loaded)
 			b, err := s.spool.Read(e, v.loaded[start:start])
 			if err != nil {
@@ -288,8 +307,37 @@ func (s *Sorter) Each(ctx context.Context, i int, yield func(*Values) error) err
 		}
 		v.chunks = append(v.chunks, v.loaded)
 	}
-	v.chunks = append(append(v.chunks, p.chunks...), p.open)
-	*p = partition{}
+	v.chunks = append(append(v.chunks, taken.chunks...), taken.open)
+	err := v.each(s.skip+s.bits, yield)
+	if cap(v.loaded) > 16*partitionBytes {
+		v.loaded = nil
+	}
+	return err
+}
+
+// readAll yields the values of a partition, extent by extent. What it yields is valid until the
+// next extent.
+func (s *Sorter) readAll(p *partition) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		var buf []byte
+		for _, e := range p.extents {
+			var err error
+			if buf, err = s.spool.Read(e, buf); !yield(buf, err) || err != nil {
+				return
+			}
+		}
+		for _, c := range append(p.chunks, p.open) {
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+// each sorts the values of all chunks, whose keys have the first skip bits in common, and passes
+// them to yield.
+func (v *Values) each(skip uint, yield func(*Values) error) error {
+	v.refs = v.refs[:0]
 	for n, c := range v.chunks {
 		for at := 0; at < len(c); {
 			prefetch.At(c, at+chunkAhead)
@@ -297,15 +345,10 @@ func (s *Sorter) Each(ctx context.Context, i int, yield func(*Values) error) err
 			at += valueHeader + int(binary.LittleEndian.Uint32(c[at+12:]))
 		}
 	}
-	v.sort(s.skip + s.bits)
-	if err := yield(v); err != nil {
-		return err
-	}
-	if cap(v.loaded) > 16*partitionBytes {
-		v.loaded = nil
-	}
+	v.sort(skip)
+	err := yield(v)
 	clear(v.chunks)
-	return nil
+	return err
 }
 
 // sort sorts the refs, whose ids have the first skip bits in common. It distributes them by the
@@ -364,12 +407,15 @@ func (v *Values) compare(a, b valueRef) int {
 	return segment.CompareKeys(segment.Key{ID: a.id, Check: check(a)}, segment.Key{ID: b.id, Check: check(b)})
 }
 
-// split sorts p with a Sorter of its own, by the bits that follow in the keys.
-func (s *Sorter) split(ctx context.Context, p *partition, yield func(*Values) error) error {
+// split sorts values with a Sorter of its own, by the bits that follow in the keys.
+func (s *Sorter) split(ctx context.Context, values iter.Seq2[[]byte, error], yield func(*Values) error) error {
 	sub := newSorter(s.dir, s.memory, s.skip+s.bits, min(splitBits, keyBits-s.skip-s.bits))
 	sub.limit = s.limit
 	defer sub.Close()
-	addAll := func(c []byte) error {
+	for c, err := range values {
+		if err != nil {
+			return err
+		}
 		for at := 0; at < len(c); {
 			n := int(binary.LittleEndian.Uint32(c[at+12:]))
 			k := segment.Key{ID: binary.LittleEndian.Uint64(c[at:]), Check: binary.LittleEndian.Uint32(c[at+8:])}
@@ -378,24 +424,10 @@ func (s *Sorter) split(ctx context.Context, p *partition, yield func(*Values) er
 			}
 			at += valueHeader + n
 		}
-		return ctx.Err()
-	}
-	var buf []byte
-	for _, e := range p.extents {
-		var err error
-		if buf, err = s.spool.Read(e, buf); err != nil {
-			return err
-		}
-		if err := addAll(buf); err != nil {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 	}
-	for _, c := range append(p.chunks, p.open) {
-		if err := addAll(c); err != nil {
-			return err
-		}
-	}
-	*p = partition{}
 	for i := range sub.partitions {
 		if err := sub.Each(ctx, i, yield); err != nil {
 			return err

@@ -656,8 +656,8 @@ func TestPlanWithoutAChangeIsCheap(t *testing.T) {
 	if err != nil || !s.Nothing {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	// The manifest, the version and the batches of its three segments, the registry twice, two orders
-	// of ingests, and what staging has.
+	// The manifest, the version and the batches of its three segments, the registry twice, two
+	// orders of ingests, and what staging has.
 	if n := counting.Reads().Requests; n > 11 {
 		t.Errorf("%d reads", n)
 	}

@@ -120,8 +120,8 @@ func withPieces(ctx context.Context, store blob.Store, do func() error) error {
 	return do()
 }
 
-// pieces mends the pieces of a version. If they cannot be told as the version told them and it is the
-// current one, next is the version that takes its place.
+// pieces mends the pieces of a version. If they cannot be told as the version told them and it is
+// the current one, next is the version that takes its place.
 func (r *rebuilder) pieces(v *manifest.Version) (next *manifest.Version, err error) {
 	like := same(v)
 	like.Batches = map[string]iter.Seq2[manifest.Batch, error]{}

@@ -82,6 +82,9 @@ type Summary struct {
 	// Searchable tells a workflow that it may set search attributes. Plan leaves it to the caller,
 	// who knows Temporal.
 	Searchable bool `json:"searchable,omitempty"`
+	// Large tells a workflow to build the segments by Split and what follows, in place of Build.
+	// Plan leaves it to the caller, who knows how large ranges are (see Large).
+	Large bool `json:"large,omitempty"`
 	// Lost says what of the manifest and of the current version is missing or damaged, and what
 	// takes its place: one line each.
 	Lost []string `json:"lost,omitempty"`

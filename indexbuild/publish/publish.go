@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild"
-	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
@@ -69,36 +68,25 @@ func build(ctx context.Context, store blob.Store, planKey string, opt indexbuild
 		return Built{}, fmt.Errorf("build segment: %w", err)
 	}
 	store = withPacks(store, p.all())
-	built, err := p.build(ctx, store, opt)
+	built, err := p.build(func(batches []segment.BatchRef) (segment.Ref, error) {
+		return buildOne(ctx, store, batches, opt)
+	})
 	built.Plan = planKey
-	var d *postings.DamageError
-	var c *indexbuild.CollisionError
-	n, nerr := 0, error(nil)
-	switch {
-	case errors.As(err, &d):
-		n, nerr = noteDamage(ctx, store, planKey, p)
-	case errors.As(err, &c):
-		n, nerr = noteCollision(ctx, store, planKey, p, c)
+	if n, err := note(ctx, store, planKey, p, err); n > 0 || err != nil {
+		return Built{Damaged: n}, err
 	}
-	switch {
-	case nerr != nil:
-		return Built{}, fmt.Errorf("build segment: find the damaged batches after %w: %w", err, nerr)
-	case n > 0:
-		return Built{Damaged: n}, nil
-	}
-	return built, err
+	return built, nil
 }
 
-// build builds all segments of the plan, one after the other. It does not build again those that an
-// earlier build left and that are intact.
-func (p *plan) build(ctx context.Context, store blob.Store, opt indexbuild.Options) (b Built, err error) {
+// build builds all segments of the plan with one, one after the other.
+func (p *plan) build(one func(batches []segment.BatchRef) (segment.Ref, error)) (b Built, err error) {
 	if len(p.Batches) > 0 {
-		if b.Segment, err = buildOne(ctx, store, refs(p.Batches), opt); err != nil {
+		if b.Segment, err = one(refs(p.Batches)); err != nil {
 			return Built{}, err
 		}
 	}
 	for i := range p.Again {
-		ref, err := buildOne(ctx, store, refs(p.Again[i].Batches), opt)
+		ref, err := one(refs(p.Again[i].Batches))
 		if err != nil {
 			return Built{}, err
 		}

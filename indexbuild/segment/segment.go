@@ -44,8 +44,8 @@ import (
 // object store's latency behind a thousand shards.
 const openParallel = 16
 
-// smallFiles is the size up to which files.tsv is read when a segment is opened: one request, as its
-// footer is, which saves one when a part is looked up.
+// smallFiles is the size up to which files.tsv is read when a segment is opened: one request, as
+// its footer is, which saves one when a part is looked up.
 const smallFiles = 256 << 10
 
 // The blocks that segment.json has hashes of are those that package mph checks.

@@ -88,6 +88,7 @@ func TestMisspeltVerbsAndFlagsAreGuessed(t *testing.T) {
 		"ve":                 `did you mean "verb"?`,
 		"VERBS":              `did you mean "verb"?`,
 		"other":              `unknown command "other" for "program"` + "\n",
+		"vreb --lake x":      `did you mean "verb"?`,
 		"verb --lakes x":     "did you mean --lake?",
 		"verb --laek x":      "did you mean --lake?",
 		"verb --only":        "did you mean --only-once?",

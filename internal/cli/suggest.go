@@ -10,6 +10,10 @@ import (
 
 // flagError turns an error of a flag into a *UsageError, with the flag that was probably meant.
 func flagError(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
+		// Flags behind a misspelt verb are those of the verb that was meant.
+		return unknownVerb(cmd, cmd.Flags().Arg(0))
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 2 {
 		return &UsageError{err}

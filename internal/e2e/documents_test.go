@@ -76,7 +76,11 @@ func runDocuments(t *testing.T, emptyCaches bool) {
 	}
 	ran := 0
 	for _, doc := range []string{"README.md", "docs/operation.md"} {
-		for _, c := range commands(t, doc) {
+		all := commands(t, doc)
+		if doc == "README.md" {
+			_, all = doorCommands(t) // TestReadmesDoorsRun runs the others
+		}
+		for _, c := range all {
 			if u.runCommand(t, c) {
 				ran++
 			}
@@ -210,6 +214,7 @@ func newPutRaw(t *testing.T, store *testenv.S3Server) func(key, file string) {
 // command is one command of a document.
 type command struct {
 	location string // document and line
+	line     int
 	text     string
 	// output is what the document shows of the command's output, if shown is true.
 	output string
@@ -246,12 +251,12 @@ func commands(t *testing.T, doc string) []command {
 			if inLoop || last != nil && strings.HasSuffix(last.text, "\\") {
 				last.text += "\n" + line
 			} else if strings.TrimSpace(line) != "" {
-				found = append(found, command{location: location, text: line})
+				found = append(found, command{location: location, line: i + 1, text: line})
 				last = &found[len(found)-1]
 			}
 		case "console":
 			if text, ok := strings.CutPrefix(line, "$ "); ok {
-				found = append(found, command{location: location, text: text, shown: true})
+				found = append(found, command{location: location, line: i + 1, text: text, shown: true})
 				last = &found[len(found)-1]
 			} else if last == nil {
 				t.Errorf("%s: output without a command", location)
@@ -479,7 +484,9 @@ func TestDocumentedFlagsExist(t *testing.T) {
 	}
 	flag := regexp.MustCompile(`--[a-z][a-z-]*`)
 	seen := 0
-	for _, doc := range []string{"README.md", "docs/operation.md", "docs/sources.md", "docs/api.md"} {
+	for _, doc := range []string{
+		"README.md", "docs/first-minutes.md", "docs/engines.md", "docs/operation.md", "docs/sources.md", "docs/api.md",
+	} {
 		for _, line := range mentions(t, doc) {
 			fields := strings.Fields(strings.TrimPrefix(line, "bin/"))
 			var help *exec.Cmd
@@ -493,8 +500,8 @@ func TestDocumentedFlagsExist(t *testing.T) {
 					args = append(args, f)
 				}
 				help = exec.Command(testenv.Program(t, "temporal"), append(args, "--help")...)
-			case "starter":
-				help = exec.Command(filepath.Join(bin, "starter"), fields[1], "--help")
+			case "starter", "urlake":
+				help = exec.Command(filepath.Join(bin, fields[0]), fields[1], "--help")
 				if len(fields) > 2 && fields[1] == "rules" && !strings.HasPrefix(fields[2], "-") {
 					help = exec.Command(filepath.Join(bin, "starter"), fields[1], fields[2], "--help")
 				}
@@ -528,7 +535,7 @@ func mentions(t *testing.T, doc string) []string {
 		t.Fatal(err)
 	}
 	var found []string
-	command := regexp.MustCompile("(?m)(?:`|^\\$? *|^  )(?:bin/)?((?:starter|worker|serve|temporal) +(?:[a-z]|--)[^`#\n]*)")
+	command := regexp.MustCompile("(?m)(?:`|^\\$? *|^  )(?:bin/)?((?:starter|urlake|worker|serve|temporal) +(?:[a-z]|--)[^`#\n]*)")
 	joined := strings.ReplaceAll(string(data), "\\\n", " ")
 	for _, m := range command.FindAllStringSubmatch(joined, -1) {
 		found = append(found, m[1])

@@ -82,7 +82,7 @@ var allowed = map[string][]string{
 	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
 	"lake/ingest/selection":  {},
 	"lake/ingest/unwrap":     {},
-	"lake/manifest":          {"lake", "lake/blob", "lake/codec"},
+	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces"},
 	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},
 
@@ -129,8 +129,8 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/ingest/many", "lake/registry", "lake/remedy",
+		"indexbuild", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake",
+		"lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/registry", "lake/remedy",
 	},
 	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/many"},
 	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},
@@ -178,8 +178,9 @@ var allowed = map[string][]string{
 	"internal/supervise":    {},
 	"internal/testenv":      {},
 	"internal/testlake": {
-		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake", "lake/blob", "lake/ingest",
-		"lake/manifest", "lake/pack", "lake/registry", "lake/urlnorm",
+		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
+		"lake", "lake/blob", "lake/ingest", "lake/manifest", "lake/pack", "lake/part",
+		"lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},
 	"internal/tracing": {"activities", "lake/ingest", "workflows"},

@@ -16,7 +16,8 @@ import (
 	"github.com/urlake/urlake/lake/registry"
 )
 
-// Rows of each batch of Years: so many in the dataset's own domain, then so many in EverywhereDomain.
+// Rows of each batch of Years: so many in the dataset's own domain, then so many in
+// EverywhereDomain.
 const (
 	OwnRows        = 6
 	EverywhereRows = 4

@@ -14,7 +14,7 @@ import (
 // Choice is how objects were read: their format, and the columns that were chosen or named. A
 // column is its name, or its number where it has none; "" means none.
 type Choice struct {
-	// Format is the name of the format in batch records: "csv+gzip".
+	// Format is the format, whatever its compression: "csv"; "empty" for an object without bytes.
 	Format string `json:"format"`
 	URL    string `json:"url_column,omitempty"`
 	TS     string `json:"ts_column,omitempty"`
@@ -23,7 +23,7 @@ type Choice struct {
 
 // choiceOf returns the choice of a plan.
 func choiceOf(p raw.Plan) Choice {
-	c := Choice{Format: formatOf(p)}
+	c := Choice{Format: p.Format}
 	if p.Members != nil || p.Format == raw.Lines { // members of an archive have choices of their own
 		return c
 	}

@@ -47,8 +47,8 @@ func urls(host string, n int) string {
 	return s.String()
 }
 
-// TestUnreadableFilesAreSkippedAndNamed has every kind of file that cannot be read beside files that
-// can. What is kept does not depend on how the batch is split.
+// TestUnreadableFilesAreSkippedAndNamed has every kind of file that cannot be read beside files
+// that can. What is kept does not depend on how the batch is split.
 func TestUnreadableFilesAreSkippedAndNamed(t *testing.T) {
 	ctx := context.Background()
 	damaged := gzipped(t, urls("damaged.example", 200_000))

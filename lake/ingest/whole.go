@@ -7,6 +7,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/raw"
 )
 
 // Whole is a batch that one call of IngestWhole takes from its objects to its record. Its dataset
@@ -43,7 +44,7 @@ func IngestWhole(
 	progress func(Progress),
 ) (SmallResult, error) {
 	p := plan{Run: w.Folder, Spec: w.Spec, DatasetID: w.DatasetID, Batch: w.Batch, Rules: w.Rules,
-		Objects: len(w.Objects), Count: 1}
+		RawRules: raw.LatestRules, Objects: len(w.Objects), Count: 1}
 	if err := lake.CheckForm(p.Rules); err != nil {
 		return SmallResult{}, err
 	}

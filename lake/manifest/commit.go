@@ -49,11 +49,11 @@ type Committed struct {
 	Existed bool
 }
 
-// Apply makes the commit. It writes the version, its pieces first, then replaces the manifest on the condition that
-// it is still the one that was read. If the store answers with an error, Apply reads the manifest
-// again: if it lists the commit's ID, the commit has succeeded; if it is another manifest, Apply
-// builds again on the new parent. After an error the commit may or may not have been made; applying
-// the same commit again is safe and tells.
+// Apply makes the commit. It writes the version, its pieces first, then replaces the manifest on
+// the condition that it is still the one that was read. If the store answers with an error, Apply
+// reads the manifest again: if it lists the commit's ID, the commit has succeeded; if it is another
+// manifest, Apply builds again on the new parent. After an error the commit may or may not have
+// been made; applying the same commit again is safe and tells.
 //
 // If the manifest or its current version is lost, the commit follows what Recover finds. The
 // generation is then higher than that of any lost manifest, so that readers which saw those accept

@@ -19,7 +19,7 @@ import (
 
 // cacheBytes is how many bytes of packs a View keeps. With fewer, a build over batches of many
 // packs would read packs again that another of its lists has just read.
-const cacheBytes = 64 << 20
+const cacheBytes = 32 << 20
 
 // batchID names a batch.
 type batchID struct {
@@ -59,13 +59,13 @@ func batchOf(key string) (b batchID, ok bool) {
 // damaged or missing, and the store does not have the object either, the error is a
 // *codec.CorruptError about the object. List lists objects of the store alone.
 //
-// A View keeps up to 64 MiB of packs, so readers of many batches read each pack once or a few
-// times. It may be used by several goroutines once all packs are added.
+// A View keeps up to 32 MiB of packs, so readers of many batches read each pack once or a few
+// times. It may be used by several goroutines.
 type View struct {
 	blob.Store
-	packs map[batchID][]string
 
 	mu     sync.Mutex
+	packs  map[batchID][]string
 	loaded map[string]*loading
 	recent []string // names of loaded, the least recently used first
 	bytes  int64
@@ -93,6 +93,8 @@ func (v *View) Add(dataset uint32, batch, name string) {
 		return
 	}
 	id := batchID{dataset, batch}
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if !slices.Contains(v.packs[id], name) {
 		v.packs[id] = append(v.packs[id], name)
 	}
@@ -117,14 +119,14 @@ type damage struct {
 // object returns an object from the batch's packs. If none has it, data is nil; bad is a pack that
 // may have held it. The bytes must not be changed.
 func (v *View) object(ctx context.Context, key string) (data []byte, info blob.Info, bad damage, err error) {
-	if len(v.packs) == 0 {
-		return nil, blob.Info{}, bad, nil
-	}
 	id, ok := batchOf(key)
 	if !ok {
 		return nil, blob.Info{}, bad, nil
 	}
-	for _, name := range v.packs[id] {
+	v.mu.Lock()
+	names := v.packs[id]
+	v.mu.Unlock()
+	for _, name := range names {
 		p, err := v.load(ctx, name)
 		if err == nil {
 			data, ok, err = p.Object(key)

@@ -29,6 +29,9 @@ func Of(lakeURL, key string) string {
 		}
 	}
 	switch {
+	case strings.HasPrefix(key, "batches/packs/"):
+		return "restore the postings in it with: " + rebuild + ", and ingest its batches again (starter ingest --lake " +
+			lakeURL + " --datasets-from … --again, if they were ingested so)"
 	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"):
 		return "mend it with: " + rebuild
 	case strings.HasPrefix(key, "rules/"):

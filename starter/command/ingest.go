@@ -350,7 +350,7 @@ func reportRejects(w io.Writer, r *workflows.IngestResult) {
 		if r.ListedRejects > 0 {
 			listed = "the first " + count(r.ListedRejects) + " are listed"
 		}
-		cli.Fprintf(w, " (%s); %s in %s (starter rejects)", countsByReason(r.Rejected), listed, r.RejectsKey)
+		cli.Fprintf(w, " (%s); %s in %s (%s)", countsByReason(r.Rejected), listed, r.RejectsKey, cli.Typed("starter rejects"))
 	}
 	cli.Fprintf(w, "\n")
 	for i := range r.WorstFiles {

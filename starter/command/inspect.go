@@ -397,7 +397,7 @@ func versionsCommand(g *global) *cobra.Command {
 				return err
 			}
 			if sql {
-				return writeView(out, v, paths)
+				return writeView(cmd.Context(), out, v, paths)
 			}
 			if g.json {
 				return printJSON(out, paths)
@@ -451,6 +451,7 @@ func partPaths(ctx context.Context, store blob.Store, lakeURL string, v *manifes
 	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
 		root = u.Path
 	}
+	packed := pack.NewView(store)
 	perBatch := make([][]string, v.Counts.Batches)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
@@ -459,10 +460,11 @@ func partPaths(ctx context.Context, store blob.Store, lakeURL string, v *manifes
 		if err != nil {
 			return nil, errors.Join(err, group.Wait())
 		}
+		packed.Add(live.DatasetID, live.Batch, live.Pack)
 		i := n
 		n++
 		group.Go(func() error {
-			data, _, err := store.Get(ctx, live.Record())
+			data, _, err := packed.Get(ctx, live.Record())
 			if err != nil {
 				return fmt.Errorf("batch %s of dataset %d: %w", live.Batch, live.DatasetID, err)
 			}

@@ -89,8 +89,12 @@ func watchMany(cmd *cobra.Command, g *global, c client.Client, run client.Workfl
 	} else {
 		err = reportMany(cmd.OutOrStdout(), &res, lines, duration(cmd.Context(), c, run))
 	}
-	if err == nil && res.Failed > 0 {
+	switch {
+	case err != nil:
+	case res.Failed > 0:
 		err = fmt.Errorf("%s failed", plural(int64(res.Failed), "dataset"))
+	case res.DamagedBatches > 0:
+		err = fmt.Errorf("%s damaged and not published", plural(int64(res.DamagedBatches), "batch"))
 	}
 	return err
 }
@@ -124,13 +128,13 @@ func manyProgress(ctx context.Context, c client.Client, run client.WorkflowRun) 
 		return p, true
 	}
 	for _, a := range d.PendingActivities {
-		var part many.Progress
+		var part activities.CrewProgress
 		details := a.GetHeartbeatDetails()
 		if details == nil || converter.GetDefaultDataConverter().FromPayloads(details, &part) != nil {
 			continue
 		}
 		switch a.GetActivityType().GetName() {
-		case "IngestGroup", "NormalizeSplit":
+		case "IngestGroups", "NormalizeSplit":
 			p.Done += part.Done
 			p.Failed += part.Failed
 			p.BytesDone += part.BytesRead
@@ -233,6 +237,9 @@ func reportMany(w io.Writer, r *workflows.IngestManyResult, lines []many.Outcome
 	}
 	for _, f := range failed {
 		cli.Fprintf(w, "failed: %s: %s\n", f[0], f[1])
+	}
+	for _, d := range r.Damaged {
+		cli.Fprintf(w, "not published: %s\n", d)
 	}
 	for _, n := range r.Notes {
 		cli.Fprintf(w, "note: %s\n", n)

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -13,7 +14,7 @@ import (
 // The columns url, dataset, domain_id and url_id are made of what the files hold. A canonical URL
 // is put together as docs/formats/canonical-url.md says. Ids are stored as signed integers, because
 // Parquet readers disagree on unsigned ones.
-func writeView(w io.Writer, v *manifest.Version, parts []string) error {
+func writeView(ctx context.Context, w io.Writer, v *manifest.Version, parts []string) error {
 	var s strings.Builder
 	fmt.Fprintf(&s, "-- The rows of version %s.\n", v.ID)
 	for _, p := range parts {
@@ -47,14 +48,15 @@ FROM `)
 	}
 	// The folders are named like columns, which the files have themselves.
 	s.WriteString("], hive_partitioning = false) AS rows\nJOIN (VALUES\n")
-	for i, d := range v.Datasets {
-		end := ","
-		if i == len(v.Datasets)-1 {
-			end = ""
+	between := ""
+	for d, err := range v.Datasets(ctx, 0) {
+		if err != nil {
+			return err
 		}
-		fmt.Fprintf(&s, "  (%d, %s)%s\n", d.ID, sqlText(d.Name), end)
+		fmt.Fprintf(&s, "%s  (%d, %s)", between, d.ID, sqlText(d.Name))
+		between = ",\n"
 	}
-	s.WriteString(") AS names (dataset_id, dataset) ON names.dataset_id = rows.dataset_id;\n")
+	s.WriteString("\n) AS names (dataset_id, dataset) ON names.dataset_id = rows.dataset_id;\n")
 	_, err := io.WriteString(w, s.String())
 	return err
 }

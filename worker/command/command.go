@@ -44,6 +44,7 @@ type options struct {
 	pools      []string
 	perPool    int
 	memory     int64 // MiB
+	rangePairs int64
 	metrics    string
 	inputs     []string
 }
@@ -92,6 +93,9 @@ pools of the process together, as many steps run at once as --memory-limit allow
 		"`FOLDER` for spill files and two Parquet files a write step, about 340 MiB (default: the system's)")
 	f.Int64Var(&o.memory, "memory-limit", 1024,
 		"`MIB` of memory for all steps together; further steps wait; 0 is no limit (GOMEMLIMIT takes precedence)")
+	f.Int64Var(&o.rangePairs, "range-pairs", 0,
+		"merge about `N` pairs of domain and dataset in each of the tasks by which several workers build a large "+
+			"segment (default: 4 Mi; segments of fewer than four times as many are built by one worker)")
 	f.StringVar(&o.metrics, "metrics", "",
 		"`ADDRESS` (host:port) for /metrics, /healthz and /readyz; port 0 picks a free port (default: none)")
 	f.StringSliceVar(&o.inputs, "allow-input", nil,
@@ -115,6 +119,14 @@ func allowedInputs(prefixes []string, lakeURL string) (*allow.Inputs, error) {
 	return allow.Buckets(), nil
 }
 
+// groupsAtOnce is how many ingests of many datasets a worker works on at once. They share the slots
+// of the normalize pool.
+const groupsAtOnce = 8
+
+// ahead returns how many steps a pool with so many slots takes before they can run. Those of a
+// worker with many slots are few beside the running ones, so that other workers find work, too.
+func ahead(slots int) int { return min(slots, 2) }
+
 func run(ctx context.Context, o options, stderr io.Writer) error {
 	lakeURL, err := cli.LakeURL(o.lake)
 	if err != nil {
@@ -133,6 +145,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	if o.memory < 0 || o.memory > maxMemory {
 		return cli.Usagef("--memory-limit is %d; use a number of MiB, or 0 for no limit", o.memory)
+	}
+	if o.rangePairs < 0 {
+		return cli.Usagef("--range-pairs is %d; use a number of pairs, or 0 for the usual one", o.rangePairs)
 	}
 	allowed, err := allowedInputs(o.inputs, lakeURL)
 	if err != nil {
@@ -202,7 +217,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	defer c.Close()
 	state.connected(c, namespace)
 
-	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory}
+	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory, RangePairs: o.rangePairs}
 	search := activities.NewSearch(c, namespace)
 	stopped := make(chan error, len(o.pools))
 	var running []worker.Worker
@@ -214,21 +229,35 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			cli.Fprintf(stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
 				pool, slots, o.perPool)
 		}
-		queue := activities.TaskQueue(lakeURL, pool)
-		polling[pool] = fmt.Sprintf("%d@%s@%s", os.Getpid(), host, queue) // as the SDK's default
-		w := worker.New(c, queue, worker.Options{
-			Identity:                           polling[pool],
-			Interceptors:                       []interceptor.WorkerInterceptor{measured.pool(pool, slots)},
-			MaxConcurrentActivityExecutionSize: slots,
-			// Progress of an ingest comes from the heartbeats of its steps, so they are not
-			// delayed. The steps choose the interval.
-			MaxHeartbeatThrottleInterval: time.Second,
-			WorkerStopTimeout:            stopTimeout,
-			DisableWorkflowWorker:        pool != activities.PoolControl,
-			// Every step of every pool, so that no step can forget it.
-			BackgroundActivityContext: allow.With(context.Background(), allowed),
-			OnFatalError:              func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
-		})
+		counted := measured.pool(pool, slots)
+		// poll returns a worker that takes up to n steps at once from a queue.
+		poll := func(queue string, n int) (w worker.Worker, identity string) {
+			queue = activities.TaskQueue(lakeURL, queue)
+			identity = fmt.Sprintf("%d@%s@%s", os.Getpid(), host, queue) // as the SDK's default
+			return worker.New(c, queue, worker.Options{
+				Identity:                           identity,
+				Interceptors:                       []interceptor.WorkerInterceptor{counted},
+				MaxConcurrentActivityExecutionSize: n,
+				// Progress of an ingest comes from the heartbeats of its steps, so they are not
+				// delayed. The steps choose the interval.
+				MaxHeartbeatThrottleInterval: time.Second,
+				WorkerStopTimeout:            stopTimeout,
+				DisableWorkflowWorker:        queue != activities.TaskQueue(lakeURL, activities.PoolControl),
+				// Every step of every pool, so that no step can forget it.
+				BackgroundActivityContext: allow.With(context.Background(), allowed),
+				OnFatalError:              func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
+			}), identity
+		}
+		taken := slots
+		if pool == activities.PoolNormalize || pool == activities.PoolWrite {
+			// The next step is there when one ends: Temporal takes milliseconds to hand one out
+			// and, of a long queue, up to a second.
+			memory.Limit(pool, slots)
+			taken = slots + ahead(slots)
+		}
+		w, identity := poll(pool, taken)
+		polling[pool] = identity
+		starting := []worker.Worker{w}
 		switch pool {
 		case activities.PoolControl:
 			w.RegisterWorkflow(workflows.IngestWorkflow)
@@ -239,7 +268,11 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			}
 			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c, Search: search})
 		case activities.PoolNormalize:
-			w.RegisterActivity(&activities.Normalize{Lake: base})
+			groups, _ := poll(activities.QueueGroups, groupsAtOnce)
+			starting = append(starting, groups)
+			for _, w := range starting {
+				w.RegisterActivity(&activities.Normalize{Lake: base, Slots: slots})
+			}
 		case activities.PoolWrite:
 			w.RegisterActivity(&activities.Write{Lake: base})
 		case activities.PoolIndex:
@@ -247,10 +280,12 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		case activities.PoolPublish:
 			w.RegisterActivity(&activities.Publish{Lake: base, Search: search})
 		}
-		if err := w.Start(); err != nil {
-			return fmt.Errorf("pool %s: %w", pool, err)
+		for _, w := range starting {
+			if err := w.Start(); err != nil {
+				return fmt.Errorf("pool %s: %w", pool, err)
+			}
+			running = append(running, w)
 		}
-		running = append(running, w)
 	}
 	state.started(polling)
 	if missing {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -19,16 +20,26 @@ import (
 type Round struct {
 	// Number counts the rounds of a run from 0.
 	Number int `json:"number"`
-	// Groups are the groups that have ended. Unfinished has the reason for each of them that ended
-	// with an error, by its number: those of its lists that are not done have failed for it.
-	Groups     []int          `json:"groups"`
-	Unfinished map[int]string `json:"unfinished,omitempty"`
-	// Large are the outcomes of large lists. Their ingests are finished already.
-	Large []Outcome `json:"large,omitempty"`
+	// Before are the groups that earlier rounds have finished.
+	Before []int `json:"before,omitempty"`
+	// Large are large lists that have ended. Their ingests are finished already.
+	Large []LargeOutcome `json:"large,omitempty"`
+	// Last tells that no group is being worked on any more: lists that are not done have failed,
+	// for the given reason.
+	Last   bool   `json:"last,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// LargeOutcome is the outcome of a large list. One that could not be planned has only an error.
+type LargeOutcome struct {
+	Number int `json:"number"`
+	Outcome
 }
 
 // Finished is the result of Finish. Its sums are those of the lists that were ingested.
 type Finished struct {
+	// Groups are the groups that the rounds have finished.
+	Groups    []int            `json:"groups,omitempty"`
 	Ingested  int              `json:"ingested"`
 	Failed    int              `json:"failed"`
 	Objects   int              `json:"objects"`
@@ -45,61 +56,37 @@ type Finished struct {
 	Failures []Outcome `json:"failures,omitempty"`
 }
 
-// maxFailures is how many failures a result names. The report has all.
-const maxFailures = 20
-
-// Add adds another round's result.
-func (f *Finished) Add(g Finished) {
-	f.Ingested += g.Ingested
-	f.Failed += g.Failed
-	f.Objects += g.Objects
-	f.Bytes += g.Bytes
-	f.Records += g.Records
-	f.Rows += g.Rows
-	f.Merged += g.Merged
-	f.Domains += g.Domains
-	f.PartBytes += g.PartBytes
-	for reason, n := range g.Rejected {
-		if f.Rejected == nil {
-			f.Rejected = map[string]int64{}
-		}
-		f.Rejected[reason] += n
-	}
-	f.Failures = append(f.Failures, g.Failures[:min(len(g.Failures), maxFailures-len(f.Failures))]...)
-	f.Report = cmp.Or(g.Report, f.Report)
-}
+// MaxFailures is how many failures a result names. The report has all.
+const MaxFailures = 20
 
 // Finish finishes the ingests of a round in the registry, so that a publish takes them up, abandons
-// those of lists that failed, remembers what was read, and writes the round's report. A report that
-// exists is kept: Finish then only repeats what may not have been done.
-func Finish(ctx context.Context, store blob.Store, run string, r Round) (Finished, error) {
-	p, err := readPlan(ctx, store, run)
+// those of lists that failed, remembers what was read, and writes the round's report. It takes the
+// groups that are complete and, in the last round, all others. A repetition may find more of them
+// complete, and replaces the report.
+func Finish(ctx context.Context, store blob.Store, run string, round Round) (Finished, error) {
+	r, err := Open(ctx, store, run)
 	if err != nil {
 		return Finished{}, err
 	}
-	var all []Outcome
-	for _, group := range r.Groups {
-		lists, err := p.lists(ctx, store, group)
-		if err != nil {
-			return Finished{}, err
-		}
-		done, err := readOutcomes(ctx, store, run, group, len(lists))
-		if err != nil {
-			return Finished{}, err
-		}
-		for i, o := range done.Lists {
-			if o.Dataset == "" {
-				l := &lists[i]
-				o = Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: p.Spec.batch(),
-					Objects: len(l.Objects), Bytes: l.bytes(), Error: cmp.Or(r.Unfinished[group], "it was not begun")}
-			}
-			all = append(all, o)
-		}
+	p := r.plan
+	groups, all, err := r.ended(ctx, store, round)
+	if err != nil {
+		return Finished{}, err
 	}
 	if err := finishGroups(ctx, store, run, p.Spec.batch(), all); err != nil {
 		return Finished{}, err
 	}
-	all = append(all, r.Large...)
+	for _, o := range round.Large {
+		if o.Dataset == "" {
+			planned, err := r.large(ctx, store, o.Number)
+			if err != nil {
+				return Finished{}, err
+			}
+			planned.Error = o.Error
+			o.Outcome = planned
+		}
+		all = append(all, o.Outcome)
+	}
 	if len(all) == 0 {
 		return Finished{}, nil
 	}
@@ -107,10 +94,10 @@ func Finish(ctx context.Context, store blob.Store, run string, r Round) (Finishe
 	if err := rememberAll(ctx, store, all); err != nil {
 		return Finished{}, err
 	}
-	out := Finished{Rejected: map[string]int64{}, Report: reportKey(run, r.Number)}
+	out := Finished{Groups: groups, Rejected: map[string]int64{}, Report: reportKey(run, round.Number)}
 	for _, o := range all {
 		if o.Error != "" {
-			if out.Failed++; len(out.Failures) < maxFailures {
+			if out.Failed++; len(out.Failures) < MaxFailures {
 				out.Failures = append(out.Failures, o)
 			}
 			continue
@@ -128,6 +115,54 @@ func Finish(ctx context.Context, store blob.Store, run string, r Round) (Finishe
 		}
 	}
 	return out, writeReport(ctx, store, out.Report, all)
+}
+
+// ended returns the groups of a round and the outcomes of their lists.
+func (r *Run) ended(ctx context.Context, store blob.Store, round Round) (groups []int, all []Outcome, err error) {
+	before := map[int]bool{}
+	for _, g := range round.Before {
+		before[g] = true
+	}
+	docs := make([]outcomes, r.plan.Groups)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(reads)
+	for i := range docs {
+		if !before[i] {
+			g.Go(func() error {
+				_, err := load(gctx, store, groupKey(r.run, i), &docs[i])
+				return err
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	for i := range docs {
+		if before[i] || !docs[i].complete() && !round.Last {
+			continue
+		}
+		groups = append(groups, i)
+		if docs[i].complete() {
+			all = append(all, docs[i].Lists...)
+			continue
+		}
+		lists, err := r.lists(ctx, store, i)
+		if err != nil {
+			return nil, nil, err
+		}
+		for n := range lists {
+			l, o := &lists[n], Outcome{}
+			if n < len(docs[i].Lists) {
+				o = docs[i].Lists[n]
+			}
+			if o.Dataset == "" {
+				o = r.outcome(l)
+				o.Error = cmp.Or(round.Reason, "it was not begun")
+			}
+			all = append(all, o)
+		}
+	}
+	return groups, all, nil
 }
 
 // finishGroups finishes the ingests of the lists of groups, and abandons those that failed.
@@ -232,9 +267,10 @@ func Abandon(ctx context.Context, store blob.Store, run string) error {
 	if err != nil || !ok {
 		return err
 	}
+	r := &Run{run: run, plan: &p}
 	var all []uint32
 	for group := range p.Groups {
-		lists, err := p.lists(ctx, store, group)
+		lists, err := r.lists(ctx, store, group)
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,10 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -22,6 +25,8 @@ type Outcome struct {
 	From      string `json:"from"`
 	DatasetID uint32 `json:"dataset_id,omitempty"`
 	Batch     string `json:"batch"`
+	// Run is the run of a large list.
+	Run string `json:"run,omitempty"`
 	// Error says why the list was not ingested. It is empty for one that was.
 	Error string `json:"error,omitempty"`
 	// Digest names the batch record. The other fields are those of ingest.FinishResult.
@@ -50,12 +55,28 @@ type Outcome struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
+// complete reports whether all lists of a group are done.
+func (o *outcomes) complete() bool {
+	return len(o.Lists) > 0 && !slices.ContainsFunc(o.Lists, func(o Outcome) bool { return o.Dataset == "" })
+}
+
 // outcomes is groups/{group}.json.
 type outcomes struct {
 	header
 	// Lists are the outcomes of lists by their index in the group. Those that are not done have no
 	// dataset.
 	Lists []Outcome `json:"lists"`
+}
+
+// Add adds the progress of another group.
+func (p *Progress) Add(q Progress) {
+	p.Done += q.Done
+	p.Failed += q.Failed
+	p.Records += q.Records
+	p.Kept += q.Kept
+	p.Rejected += q.Rejected
+	p.BytesRead += q.BytesRead
+	p.BytesTotal += q.BytesTotal
 }
 
 // Progress says how far a group is.
@@ -97,23 +118,20 @@ const (
 
 // Group ingests the lists of one group that are not done yet. The lists that are at fault
 // themselves are recorded as failed. If others fail, Group goes on with the next, and returns the
-// first error at the end: a repetition does what is left.
-func Group(
-	ctx context.Context, store blob.Store, run string, group int, opt GroupOptions, report func(Progress),
+// first error at the end: a repetition does what is left. The progress is that of all lists of the
+// group.
+func (r *Run) Group(
+	ctx context.Context, store blob.Store, group int, opt GroupOptions, report func(Progress),
 ) (Progress, error) {
-	p, err := readPlan(ctx, store, run)
+	if group >= r.plan.Groups {
+		return Progress{}, inputError("group %d of %d", group, r.plan.Groups)
+	}
+	lists, err := r.lists(ctx, store, group)
 	if err != nil {
 		return Progress{}, err
 	}
-	if group >= p.Groups {
-		return Progress{}, inputError("group %d of %d", group, p.Groups)
-	}
-	lists, err := p.lists(ctx, store, group)
-	if err != nil {
-		return Progress{}, err
-	}
-	g := grouped{store: store, plan: p, run: run, group: group, opt: opt, lists: lists, report: report, saved: time.Now()}
-	if g.done, err = readOutcomes(ctx, store, run, group, len(lists)); err != nil {
+	g := grouped{Run: r, store: store, group: group, opt: opt, members: lists, report: report, saved: time.Now()}
+	if g.done, err = readOutcomes(ctx, store, r.run, group, len(lists)); err != nil {
 		return Progress{}, err
 	}
 	for i := range lists {
@@ -148,15 +166,15 @@ func readOutcomes(ctx context.Context, store blob.Store, run string, group, n in
 
 // grouped is a group at work.
 type grouped struct {
-	store  blob.Store
-	plan   *plan
-	run    string
-	group  int
-	opt    GroupOptions
-	lists  []list
-	done   outcomes
-	report func(Progress)
+	*Run
+	store   blob.Store
+	group   int
+	opt     GroupOptions
+	members []list
+	done    outcomes
+	report  func(Progress)
 
+	mu sync.Mutex // guards done and what is below
 	// unpacked are the objects of lists that are done since the last save, in the order of packed,
 	// their numbers.
 	unpacked      []*pack.Collector
@@ -166,49 +184,99 @@ type grouped struct {
 	state   Progress
 	saved   time.Time
 	unsaved bool
+	// fault is the first error of a list that a repetition may not have, faults the number of such
+	// errors in a row.
+	fault  error
+	faults int
 }
 
+// smallList is the size up to which several lists are ingested at once: they wait for the store for
+// longer than they work.
+const (
+	smallList   = 1 << 20
+	listsAtOnce = 8
+)
+
 func (g *grouped) work(ctx context.Context) error {
-	var first error
-	faults := 0
-	for i := range g.lists {
-		l := &g.lists[i]
-		if g.done.Lists[i].Dataset != "" {
+	atOnce := listsAtOnce
+	if ingest.OpeningOf(ctx).Single {
+		atOnce = 1
+	}
+	var lists errgroup.Group
+	lists.SetLimit(atOnce)
+	for i := range g.members {
+		if g.done.Lists[i].Dataset != "" || g.members[i].bytes() > smallList {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
+		if !g.goesOn(ctx) {
+			break
+		}
+		lists.Go(func() error { return g.one(ctx, i, func(ingest.Progress) {}) })
+	}
+	if err := lists.Wait(); err != nil {
+		return err
+	}
+	for i := range g.members {
+		if g.done.Lists[i].Dataset != "" || g.members[i].bytes() <= smallList {
+			continue
+		}
+		if !g.goesOn(ctx) {
+			break
+		}
+		before := g.state
+		if err := g.one(ctx, i, func(p ingest.Progress) {
+			now := before
+			now.BytesRead += p.BytesRead
+			now.Records += p.Records
+			now.Kept += p.Kept
+			now.Rejected += p.Rejected
+			g.report(now)
+		}); err != nil {
 			return err
 		}
-		objects := pack.NewCollector(g.store)
-		out, err := g.outcome(ctx, objects, i, l)
-		if err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if first == nil {
-				first = err
-			}
-			if faults++; faults == sameFaults {
-				return first
-			}
-			continue
-		}
-		faults = 0
-		g.done.Lists[i] = out
-		if out.Error == "" {
-			g.unpacked, g.packed = append(g.unpacked, objects), append(g.packed, i)
-			g.unpackedBytes += objects.Bytes()
-		}
-		g.unsaved = true
-		g.add(&out)
-		g.report(g.state)
-		if time.Since(g.saved) >= saveEvery || g.unpackedBytes >= unpackedBytes {
-			if err := g.save(ctx); err != nil {
-				return err
-			}
-		}
 	}
-	return first
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return g.fault
+}
+
+// goesOn reports whether another list may begin.
+func (g *grouped) goesOn(ctx context.Context) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return ctx.Err() == nil && g.faults < sameFaults
+}
+
+// one ingests a list and notes its outcome. An error is that of the group.
+func (g *grouped) one(ctx context.Context, i int, report func(ingest.Progress)) error {
+	objects := pack.NewCollector(g.store)
+	out, err := g.outcome(ctx, objects, i, report)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil
+	case err != nil:
+		g.faults++
+		if g.fault == nil {
+			g.fault = err
+		}
+		return nil
+	}
+	g.faults = 0
+	g.done.Lists[i] = out
+	if out.Error == "" {
+		g.unpacked, g.packed = append(g.unpacked, objects), append(g.packed, i)
+		g.unpackedBytes += objects.Bytes()
+	}
+	g.unsaved = true
+	g.add(&out)
+	g.report(g.state)
+	if time.Since(g.saved) >= saveEvery || g.unpackedBytes >= unpackedBytes {
+		return g.save(ctx)
+	}
+	return nil
 }
 
 // add adds a list that is done to the progress.
@@ -243,22 +311,24 @@ func (g *grouped) save(ctx context.Context) error {
 
 // outcome ingests a list. Small objects of it go to objects, which keeps them for a pack. An error
 // is one that a repetition may not have.
-func (g *grouped) outcome(ctx context.Context, objects blob.Store, n int, l *list) (Outcome, error) {
-	out := Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: g.plan.Spec.batch(),
-		Objects: len(l.Objects), Bytes: l.bytes(), Fingerprint: l.Fingerprint}
+func (g *grouped) outcome(
+	ctx context.Context, objects blob.Store, n int, report func(ingest.Progress),
+) (Outcome, error) {
+	l := &g.members[n]
+	out := g.Run.outcome(l)
 	if g.opt.Killer != "" && slices.ContainsFunc(l.Objects, func(o ingest.Object) bool {
 		return o.Name == g.opt.Killer || strings.HasPrefix(g.opt.Killer, o.Name+"/")
 	}) {
 		out.Error = g.opt.KillerReason
 		return out, nil
 	}
-	r, err := g.ingest(ctx, objects, n, l)
+	r, err := g.ingest(ctx, objects, n, report)
 	if err == nil {
 		out.Digest, out.RejectsKey = r.Finish.Digest, r.Finish.RejectsKey
 		out.Records, out.Rows, out.Merged = r.Finish.Records, r.Finish.Rows, r.Finish.Merged
 		out.Rejected, out.Domains, out.PartBytes = r.Finish.Rejected, r.Finish.Domains, r.Finish.PartBytes
-		out.Examples, out.Notes, out.Unchanged = r.Finish.Examples, r.Finish.Notes, r.Finish.Existed
 		out.Worst, out.Unread, out.UnreadCount = r.Finish.Worst, r.Finish.Unread, r.Finish.UnreadCount
+		out.Examples, out.Notes, out.Unchanged = r.Finish.Examples, r.Finish.Notes, r.Finish.Existed
 		return out, nil
 	}
 	var p *panicError
@@ -281,9 +351,11 @@ type panicError struct{ reason string }
 func (e *panicError) Error() string { return e.reason }
 
 // ingest ingests a list, again if that panics.
-func (g *grouped) ingest(ctx context.Context, objects blob.Store, n int, l *list) (r ingest.SmallResult, err error) {
+func (g *grouped) ingest(
+	ctx context.Context, objects blob.Store, n int, report func(ingest.Progress),
+) (r ingest.SmallResult, err error) {
 	for tries := 1; ; tries++ {
-		r, err = g.try(ctx, objects, n, l)
+		r, err = g.try(ctx, objects, n, report)
 		var p *panicError
 		if tries == lastPanic || !errors.As(err, &p) {
 			return r, err
@@ -291,7 +363,10 @@ func (g *grouped) ingest(ctx context.Context, objects blob.Store, n int, l *list
 	}
 }
 
-func (g *grouped) try(ctx context.Context, objects blob.Store, n int, l *list) (r ingest.SmallResult, err error) {
+func (g *grouped) try(
+	ctx context.Context, objects blob.Store, n int, report func(ingest.Progress),
+) (r ingest.SmallResult, err error) {
+	l := &g.members[n]
 	defer func() {
 		if fault := recover(); fault != nil {
 			g.opt.Panicked(l.Dataset, fault, debug.Stack())
@@ -304,13 +379,5 @@ func (g *grouped) try(ctx context.Context, objects blob.Store, n int, l *list) (
 		Folder: listFolder(g.run, g.group, n), Spec: g.plan.Spec.Spec, DatasetID: l.DatasetID,
 		Batch: g.plan.Spec.batch(), Current: l.Current, Rules: g.plan.Rules, Objects: l.Objects,
 	}
-	before := g.state
-	return ingest.IngestWhole(ctx, objects, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, func(p ingest.Progress) {
-		now := before
-		now.BytesRead += p.BytesRead
-		now.Records += p.Records
-		now.Kept += p.Kept
-		now.Rejected += p.Rejected
-		g.report(now)
-	})
+	return ingest.IngestWhole(ctx, objects, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, report)
 }

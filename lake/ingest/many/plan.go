@@ -59,8 +59,10 @@ type Summary struct {
 	Large  int `json:"large"`
 	// Notes tell the user which of the inputs are not read.
 	Notes []string `json:"notes,omitempty"`
-	// Searchable tells a workflow that it may set search attributes. Plan leaves it to the caller.
+	// Searchable tells a workflow that it may set search attributes. Crews is how many activities
+	// share the groups. Plan leaves both to the caller.
 	Searchable bool `json:"searchable,omitempty"`
+	Crews      int  `json:"crews,omitempty"`
 }
 
 // Plan lists the inputs, names the datasets, registers those that have changed, and stores the plan
@@ -321,26 +323,46 @@ func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) 
 	return &p, nil
 }
 
-// lists reads one frame of the lists.
-func (p *plan) lists(ctx context.Context, store blob.Store, frame int) ([]list, error) {
-	if frame < 0 || frame >= p.Groups+p.Large {
-		return nil, inputError("group %d of %d", frame, p.Groups+p.Large)
-	}
-	ff, err := p.Lists.FrameFile()
+// Run is a run whose plan is made. It is not safe for concurrent use.
+type Run struct {
+	run    string
+	plan   *plan
+	frames *seekable.Frames // nil until the first frame is read
+}
+
+// Open opens a run.
+func Open(ctx context.Context, store blob.Store, run string) (*Run, error) {
+	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return nil, err
+	}
+	return &Run{run: run, plan: p}, nil
+}
+
+// lists reads one frame of the lists.
+func (r *Run) lists(ctx context.Context, store blob.Store, frame int) ([]list, error) {
+	p := r.plan
+	if frame < 0 || frame >= p.Groups+p.Large {
+		return nil, inputError("group %d of %d", frame, p.Groups+p.Large)
 	}
 	read := func(ctx context.Context, off, n int64) ([]byte, error) {
 		return store.ReadRange(ctx, p.Lists.Key, off, n)
 	}
-	frames, err := seekable.OpenAt(ctx, read, ff, p.Lists.Key, 0)
-	if err != nil {
-		return nil, err
+	if r.frames == nil {
+		ff, err := p.Lists.FrameFile()
+		if err != nil {
+			return nil, err
+		}
+		frames, err := seekable.OpenAt(ctx, read, ff, p.Lists.Key, 0)
+		if err != nil {
+			return nil, err
+		}
+		if frames.Len() != p.Groups+p.Large {
+			return nil, codec.Corrupt(p.Lists.Key, "frames", -1, p.Groups+p.Large, frames.Len())
+		}
+		r.frames = frames
 	}
-	if frames.Len() != p.Groups+p.Large {
-		return nil, codec.Corrupt(p.Lists.Key, "frames", -1, p.Groups+p.Large, frames.Len())
-	}
-	data, err := frames.Read(ctx, read, frame, frame+1)
+	data, err := r.frames.Read(ctx, read, frame, frame+1)
 	if err != nil {
 		return nil, err
 	}

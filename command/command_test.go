@@ -1,0 +1,74 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/urlake/urlake/internal/cli"
+	serve "github.com/urlake/urlake/serve/command"
+	starter "github.com/urlake/urlake/starter/command"
+	worker "github.com/urlake/urlake/worker/command"
+)
+
+// run runs urlake in this process.
+func run(args ...string) (stdout, stderr string, code int) {
+	var out, errs bytes.Buffer
+	cmd := New()
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	code = cli.Run(context.Background(), cmd)
+	return out.String(), errs.String(), code
+}
+
+// TestEverythingIsInOneProgram holds that all verbs and flags of the other programs are here, under
+// the names that one types here.
+func TestEverythingIsInOneProgram(t *testing.T) {
+	others := []*cobra.Command{worker.New(), serve.New()}
+	others = append(others, starter.New().Commands()...)
+	if len(others) < 12 {
+		t.Fatalf("only %d verbs", len(others))
+	}
+	for _, other := range others {
+		out, errs, code := run(other.Name(), "--help")
+		if code != 0 || errs != "" {
+			t.Errorf("%s: exit %d, %s", other.Name(), code, errs)
+		}
+		for _, line := range strings.Split(other.Flags().FlagUsages(), "\n") {
+			if flag, _, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(flag, "--") && !strings.Contains(out, flag) {
+				t.Errorf("%s lacks %s", other.Name(), flag)
+			}
+		}
+		if other.Name() != "demo" && strings.Contains(out, "starter ") {
+			t.Errorf("the help of %s names another program:\n%s", other.Name(), out)
+		}
+		if examples := strings.Fields(out); len(examples) == 0 {
+			t.Errorf("%s has no help", other.Name())
+		}
+	}
+	if out, _, code := run("status", "--lake", t.TempDir(), "--json"); code != 1 || out != "" {
+		t.Errorf("status --json of no lake: exit %d, %q", code, out)
+	}
+}
+
+// TestWithoutArgumentsItSaysWhatToType holds that the three commands come first.
+func TestWithoutArgumentsItSaysWhatToType(t *testing.T) {
+	out, errs, code := run()
+	if code != 0 || errs != "" || strings.Count(out, "\n") > 20 {
+		t.Errorf("exit %d, %s\n%s", code, errs, out)
+	}
+	for _, want := range []string{"urlake up ", "urlake add ", "urlake find ", "urlake --help"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	for line := range strings.Lines(out) {
+		if len([]rune(line)) > 81 {
+			t.Errorf("%d columns: %s", len([]rune(line)), line)
+		}
+	}
+}

@@ -1,0 +1,452 @@
+package many_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/many"
+)
+
+// writeLists writes files below a new folder, which it returns.
+func writeLists(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		writeList(t, filepath.Join(dir, name), text)
+	}
+	return dir
+}
+
+func writeList(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func specOf(store blob.Store, from string, inputs ...string) many.Spec {
+	return many.Spec{Spec: ingest.Spec{Lake: store.URL(), Inputs: inputs}, DatasetsFrom: from}
+}
+
+// options are those of a worker. Errors about the input are the list's fault.
+func options(t *testing.T) many.GroupOptions {
+	t.Helper()
+	return many.GroupOptions{
+		TempDir: t.TempDir(), InMemory: postings.CollectInMemory, Collect: postings.Collect(t.TempDir()),
+		Fault: func(err error) string {
+			var input *ingest.InputError
+			if errors.As(err, &input) {
+				return err.Error()
+			}
+			return ""
+		},
+		Panicked: func(list string, fault any, _ []byte) { t.Errorf("%s panics: %v", list, fault) },
+	}
+}
+
+// takeUp does all steps of a run without large lists, and returns the plan and the outcomes.
+func takeUp(t *testing.T, store blob.Store, spec many.Spec) (many.Summary, []many.Outcome) {
+	t.Helper()
+	ctx, run := t.Context(), testlake.Run()
+	plan, err := many.Plan(ctx, store, run, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := many.Open(ctx, store, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		group, ok, err := r.Claim(ctx, store, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		if _, err := r.Group(ctx, store, group, options(t), func(many.Progress) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return plan, finish(t, store, run)
+}
+
+func finish(t *testing.T, store blob.Store, run string) []many.Outcome {
+	t.Helper()
+	if _, err := many.Finish(t.Context(), store, run, many.Round{Last: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := lake.DeleteStaging(t.Context(), store, run); err != nil {
+		t.Fatal(err)
+	}
+	out, err := many.ReadReports(t.Context(), store, many.ReportPrefix(run))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// rows returns the rows of each dataset that was ingested, and -1 for those that failed.
+func rows(outcomes []many.Outcome) map[string]int64 {
+	all := map[string]int64{}
+	for _, o := range outcomes {
+		if all[o.Dataset] = o.Rows; o.Error != "" {
+			all[o.Dataset] = -1
+		}
+	}
+	return all
+}
+
+func TestASecondRunTakesUpWhatChanged(t *testing.T) {
+	store := blob.NewMemory()
+	dir := writeLists(t, map[string]string{
+		"a.txt": "http://a.example/1\nhttp://a.example/2\n", "b.txt": "http://b.example/1\n",
+		"broken.csv": strings.Repeat("\x00\x01\x02", 1000), "sub/c.txt": "http://c.example/1\n",
+	})
+	spec := specOf(store, many.FromFiles, dir)
+	plan, out := takeUp(t, store, spec)
+	if diff := cmp.Diff(map[string]int64{"a": 2, "b": 1, "broken": -1, "sub-c": 1}, rows(out)); diff != "" {
+		t.Error(diff)
+	}
+	if plan.Datasets != 4 || plan.Unchanged != 0 || plan.Large != 0 {
+		t.Errorf("%+v", plan)
+	}
+	for _, o := range out {
+		if o.Dataset == "broken" && (!strings.Contains(o.Error, "broken.csv") || !strings.HasSuffix(o.From, "/broken.csv")) {
+			t.Errorf("%+v", o)
+		}
+	}
+
+	// What failed is tried again, and what has not changed is left out.
+	if plan, out = takeUp(t, store, spec); plan.Unchanged != 3 || !cmp.Equal(rows(out), map[string]int64{"broken": -1}) {
+		t.Errorf("%+v, %v", plan, rows(out))
+	}
+	// A changed file replaces what the dataset holds.
+	writeList(t, filepath.Join(dir, "b.txt"), "http://b.example/1\nhttp://b.example/2\nhttp://b.example/3\n")
+	writeList(t, filepath.Join(dir, "broken.csv"), "url\nhttp://mended.example/\n")
+	writeList(t, filepath.Join(dir, "new.txt"), "http://new.example/\n")
+	plan, out = takeUp(t, store, spec)
+	if diff := cmp.Diff(map[string]int64{"b": 3, "broken": 1, "new": 1}, rows(out)); diff != "" || plan.Unchanged != 2 {
+		t.Errorf("%+v: %s", plan, diff)
+	}
+	// Other options give other batches.
+	other := spec
+	other.StripParams = []string{"utm_*"}
+	if plan, out = takeUp(t, store, other); plan.Unchanged != 0 || len(out) != 5 || !out[0].Unchanged {
+		t.Errorf("%+v, %+v", plan, out)
+	}
+	// A batch that another ingest has replaced is taken up again, although its file is as it was.
+	again := func(run, batch string) {
+		t.Helper()
+		one := ingest.Spec{Lake: store.URL(), Dataset: "a", Batch: batch, Inputs: []string{filepath.Join(dir, "b.txt")}}
+		if _, err := ingest.MakePlan(t.Context(), store, run, one); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ingest.IngestSmall(t.Context(), store, run, t.TempDir(), postings.CollectInMemory,
+			postings.Collect(t.TempDir()), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again("single-1", "another")
+	if plan, out = takeUp(t, store, other); plan.Unchanged != 5 || len(out) != 0 {
+		t.Errorf("after another batch: %+v, %+v", plan, out)
+	}
+	again("single-2", many.DefaultBatch)
+	if plan, out = takeUp(t, store, other); plan.Unchanged != 4 || !cmp.Equal(rows(out), map[string]int64{"a": 2}) {
+		t.Errorf("after a replaced batch: %+v, %+v", plan, out)
+	}
+	other.Again = true
+	if plan, out = takeUp(t, store, other); plan.Unchanged != 0 || len(out) != 5 || !out[4].Unchanged {
+		t.Errorf("again: %+v, %+v", plan, out)
+	}
+}
+
+func TestFoldersAreDatasets(t *testing.T) {
+	store := blob.NewMemory()
+	dir := writeLists(t, map[string]string{
+		"one/a.txt": "http://a.example/1\n", "one/deep/b.txt": "http://b.example/1\n", "two/a.txt": "http://a.example/2\n",
+		"loose.txt": "http://loose.example/\n", ".git/config": "x",
+	})
+	plan, out := takeUp(t, store, specOf(store, many.FromFolders, dir))
+	if diff := cmp.Diff(map[string]int64{"one": 2, "two": 1}, rows(out)); diff != "" {
+		t.Error(diff)
+	}
+	notes := strings.Join(plan.Notes, "\n")
+	if !strings.Contains(notes, "loose.txt") || !strings.Contains(notes, ".git") {
+		t.Errorf("notes %q", plan.Notes)
+	}
+	_, err := many.Plan(t.Context(), store, "none", specOf(store, many.FromFolders, filepath.Join(dir, "two")))
+	if err == nil || !strings.Contains(err.Error(), "no folders") {
+		t.Errorf("%v", err)
+	}
+}
+
+// names returns n files with a URL each.
+func small(n int) map[string]string {
+	files := map[string]string{}
+	for i := range n {
+		files[fmt.Sprintf("list-%03d.txt", i)] = fmt.Sprintf("http://site%d.example/%d\n", i%7, i)
+	}
+	return files
+}
+
+func TestAGroupGoesOnAfterFaultsOfTheStore(t *testing.T) {
+	ctx, run := t.Context(), testlake.Run()
+	memory := blob.NewMemory()
+	store := blobtest.NewFaulty(memory)
+	const n = 40
+	dir := writeLists(t, small(n))
+	if _, err := many.Plan(ctx, store, run, specOf(store, many.FromFiles, dir)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := many.Open(ctx, store, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Every attempt ends after some more changes to the store.
+	attempts := 0
+	for done := false; !done; attempts++ {
+		if attempts > 1000 {
+			t.Fatal("no progress")
+		}
+		store.CrashAfter(5 + attempts)
+		p, err := r.Group(ctx, store, 0, options(t), func(many.Progress) {})
+		store.Heal()
+		done = err == nil
+		if done && (p.Done != n || p.Failed != 0 || p.Kept != n) {
+			t.Errorf("%+v", p)
+		}
+	}
+	if attempts < 2 {
+		t.Error("no attempt failed")
+	}
+	want := map[string]int64{}
+	for name := range small(n) {
+		want[strings.TrimSuffix(name, ".txt")] = 1
+	}
+	if diff := cmp.Diff(want, rows(finish(t, memory, run))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestListsAreDoneOnce(t *testing.T) {
+	ctx, run := t.Context(), testlake.Run()
+	store := blob.NewMemory()
+	dir := writeLists(t, small(1000))
+	plan, err := many.Plan(ctx, store, run, specOf(store, many.FromFiles, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.Groups < 3 {
+		t.Fatalf("%+v", plan)
+	}
+	const crews = 8
+	var mu sync.Mutex
+	var claimed []int
+	var all sync.WaitGroup
+	for crew := range crews {
+		all.Go(func() {
+			r, err := many.Open(ctx, store, run)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for {
+				group, ok, err := r.Claim(ctx, store, crew)
+				if err != nil {
+					t.Error(err)
+				}
+				if !ok || err != nil {
+					return
+				}
+				mu.Lock()
+				claimed = append(claimed, group)
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(claimed)
+	if len(claimed) != plan.Groups || len(slices.Compact(claimed)) != plan.Groups {
+		t.Errorf("%d groups were claimed as %v", plan.Groups, claimed)
+	}
+	// A crew that is started again finds the groups that it has not ended.
+	var left []int
+	for crew := range crews {
+		r, err := many.Open(ctx, store, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, err := r.Claimed(ctx, store, crew)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, group := range own {
+			left = append(left, group)
+			if _, err := r.Group(ctx, store, group, options(t), func(many.Progress) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if own, err = r.Claimed(ctx, store, crew); len(own) > 0 || err != nil {
+			t.Errorf("%v are not ended, %v", own, err)
+		}
+	}
+	slices.Sort(left)
+	if !slices.Equal(left, claimed) {
+		t.Errorf("%v were claimed, %v were left", claimed, left)
+	}
+}
+
+func TestRoundsTakeWhatIsComplete(t *testing.T) {
+	ctx, run := t.Context(), testlake.Run()
+	store := blob.NewMemory()
+	dir := writeLists(t, small(600))
+	plan, err := many.Plan(ctx, store, run, specOf(store, many.FromFiles, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := many.Open(ctx, store, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum many.Finished
+	round := func(last bool) many.Finished {
+		t.Helper()
+		done, err := many.Finish(ctx, store, run, many.Round{
+			Number: len(sum.Groups), Before: sum.Groups, Last: last, Reason: "the deadline passed",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum.Groups = append(sum.Groups, done.Groups...)
+		sum.Ingested += done.Ingested
+		sum.Failed += done.Failed
+		return done
+	}
+	if done := round(false); done.Ingested != 0 || done.Report != "" {
+		t.Errorf("before the first: %+v", done)
+	}
+	for group := range plan.Groups - 1 {
+		if _, err := r.Group(ctx, store, group, options(t), func(many.Progress) {}); err != nil {
+			t.Fatal(err)
+		}
+		if done := round(false); len(done.Groups) != 1 || done.Ingested == 0 || done.Failed != 0 {
+			t.Errorf("group %d: %+v", group, done)
+		}
+	}
+	done := round(true)
+	if done.Failed == 0 || done.Ingested != 0 || done.Failures[0].Error != "the deadline passed" {
+		t.Errorf("the last: %+v", done)
+	}
+	if sum.Ingested+sum.Failed != 600 || len(sum.Groups) != plan.Groups {
+		t.Errorf("%+v", sum)
+	}
+	out, err := many.ReadReports(ctx, store, many.ReportPrefix(run))
+	if err != nil || len(out) != 600 || !slices.IsSortedFunc(out, func(a, b many.Outcome) int { return strings.Compare(a.Dataset, b.Dataset) }) {
+		t.Errorf("%d outcomes, %v", len(out), err)
+	}
+	// What failed is taken up by another run, and nothing else.
+	plan, again := takeUp(t, store, specOf(store, many.FromFiles, dir))
+	if len(again) != sum.Failed || plan.Unchanged != sum.Ingested {
+		t.Errorf("%+v, %d again", plan, len(again))
+	}
+}
+
+func TestALargeListKeepsItsOptions(t *testing.T) {
+	ctx, run := t.Context(), testlake.Run()
+	store := blob.NewMemory()
+	dir := writeLists(t, map[string]string{"small.txt": "http://a.example/\n", "skip.txt": "http://b.example/\n"})
+	large, err := os.Create(filepath.Join(dir, "large.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(large.Truncate(200<<20), large.Close()); err != nil {
+		t.Fatal(err)
+	}
+	spec := specOf(store, many.FromFiles, dir)
+	spec.Exclude, spec.KeepRaw = []string{"skip.txt"}, true
+	plan, err := many.Plan(ctx, store, run, spec)
+	if err != nil || plan.Large != 1 || plan.Groups != 1 || plan.Objects != 2 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	got, err := many.Large(ctx, store, run, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := spec.Spec
+	want.Dataset, want.Batch, want.Inputs, want.Exclude = "large", many.DefaultBatch, []string{"file://" + filepath.Join(dir, "large.txt")}, nil
+	if diff := cmp.Diff(want, got.Spec); diff != "" {
+		t.Error(diff)
+	}
+	if got.Run == run || !strings.HasPrefix(got.Run, run) || got.Outcome.Bytes != 200<<20 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestBadSpecs(t *testing.T) {
+	good := many.Spec{Spec: ingest.Spec{Inputs: []string{"/x"}}, DatasetsFrom: many.FromFiles}
+	if err := good.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*many.Spec){
+		"datasets_from": func(s *many.Spec) { s.DatasetsFrom = "lines" },
+		"named after":   func(s *many.Spec) { s.Dataset = "x" },
+		"batch name":    func(s *many.Spec) { s.Batch = "a b" },
+		"no inputs":     func(s *many.Spec) { s.Inputs = nil },
+	} {
+		bad := good
+		change(&bad)
+		if err := bad.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func TestAnEndedContextEndsAGroup(t *testing.T) {
+	run := testlake.Run()
+	store := blob.NewMemory()
+	dir := writeLists(t, small(200))
+	if _, err := many.Plan(t.Context(), store, run, specOf(store, many.FromFiles, dir)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := many.Open(t.Context(), store, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	p, err := r.Group(ctx, store, 0, options(t), func(p many.Progress) {
+		if p.Done == 50 {
+			stop()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || p.Done < 50 || p.Done == 200 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	// What was done is kept.
+	var first many.Progress
+	if _, err := r.Group(t.Context(), store, 0, options(t), func(now many.Progress) {
+		if first.Done == 0 {
+			first = now
+		}
+	}); err != nil || first.Done != p.Done+1 {
+		t.Errorf("after %d lists an attempt began with %d, %v", p.Done, first.Done, err)
+	}
+}
