@@ -42,7 +42,7 @@ func (r *Reader) startWACZ(plan raw.Plan) (*Reader, error) {
 	if stored == 0 {
 		r.src.SetSize(at.Size())
 	}
-	z, err := openZip(&countedAt{at: at, src: r.src}, at.Size(), r.src.Limit(maxZipDirectory, lowZipDirectory))
+	z, err := openZip(&countedAt{at: at, src: r.src, size: at.Size()}, at.Size(), r.src.Limit(maxZipDirectory, lowZipDirectory))
 	switch {
 	case r.src.Err != nil:
 		return nil, r.fail(r.src.Err)
@@ -152,6 +152,7 @@ func openZip(at *countedAt, size, limit int64) (*zip.Reader, error) {
 type countedAt struct {
 	at    io.ReaderAt
 	src   *unpack.Source
+	size  int64
 	limit int64 // how many more bytes may be read, 0 for any number
 }
 
@@ -160,6 +161,9 @@ func (c *countedAt) ReadAt(p []byte, off int64) (int, error) {
 		if c.limit -= int64(len(p)); c.limit <= 0 {
 			return 0, errZipDirectory
 		}
+	}
+	if off < 0 || off > c.size {
+		return 0, io.ErrUnexpectedEOF // the directory says so, and not the store
 	}
 	n, err := c.at.ReadAt(p, off)
 	c.src.ReadBelow(int64(n))
