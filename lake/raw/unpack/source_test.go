@@ -123,8 +123,13 @@ func FuzzDecompress(f *testing.F) {
 				}
 			}
 		case "zstd":
-			d, zerr := zstd.NewReader(nil, zstd.WithDecoderMaxWindow(maxZstdWindow),
-				zstd.WithDecoderMaxMemory(maxZstdWindow), zstd.WithDecoderConcurrency(1)) // no less than the window
+			opts := []zstd.DOption{zstd.WithDecoderMaxWindow(maxZstdWindow),
+				zstd.WithDecoderMaxMemory(maxZstdWindow), zstd.WithDecoderConcurrency(1)} // no less than the window
+			// The other decoder passes the frame with the dictionary of a .warc.zst.
+			if dictionary, err := New(bytes.NewReader(data)).ReadDictionary(); err == nil && dictionary != nil {
+				opts = append(opts, zstd.WithDecoderDicts(dictionary))
+			}
+			d, zerr := zstd.NewReader(nil, opts...)
 			if zerr != nil {
 				t.Fatal(zerr)
 			}
