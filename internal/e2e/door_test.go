@@ -219,6 +219,10 @@ func TestUpOutlivesItsPrograms(t *testing.T) {
 	if _, errs, code := d.do(t, "up", "lake"); code != 1 || !strings.Contains(errs, "runs already") || !strings.Contains(errs, u.page) {
 		t.Errorf("a second up: exit %d, %s", code, errs)
 	}
+	taken := strings.TrimSuffix(strings.TrimPrefix(u.page, "http://"), "/")
+	if _, errs, code := d.do(t, "up", "lake", "--listen", taken); code != 1 || !strings.Contains(errs, "runs already") {
+		t.Errorf("a second up at the same address: exit %d, %s", code, errs)
+	}
 	// The lake is found by any of its spellings, and what up runs is used.
 	out := d.must(t, "add", "file://"+filepath.Join(d.dir, "lake"), "first.txt")
 	if !strings.Contains(out, "kept                 2 rows of 2 domains") || !strings.Contains(out, u.page+"?domain=") {
@@ -269,7 +273,7 @@ func TestUpOutlivesItsPrograms(t *testing.T) {
 	gone(t, pids, addresses...)
 	d.writeList(t, "second.txt", "http://www.example.com/b")
 	out = d.must(t, "add", "lake", "second.txt")
-	if !strings.Contains(out, "kept                 1 rows of 1 domain\n") || !strings.Contains(out, "urlake up lake") {
+	if !strings.Contains(out, "kept                 1 row of 1 domain\n") || !strings.Contains(out, "urlake up lake") {
 		t.Errorf("add printed\n%s", out)
 	}
 	if out := d.must(t, "find", "lake", "example.com"); !strings.Contains(out, "first") || !strings.Contains(out, "second") {
