@@ -72,8 +72,8 @@ func (d *door) must(t *testing.T, args ...string) string {
 	return out
 }
 
-// running is an urlake up.
-type running struct {
+// runningUp is an urlake up.
+type runningUp struct {
 	*door
 	cmd  *exec.Cmd
 	out  *syncBuffer
@@ -87,9 +87,9 @@ var (
 )
 
 // up starts urlake up and waits until it is ready.
-func (d *door) up(t *testing.T, lake string) *running {
+func (d *door) up(t *testing.T, lake string) *runningUp {
 	t.Helper()
-	u := &running{door: d, cmd: exec.Command(d.program, "up", lake, "--listen", "127.0.0.1:0"), out: &syncBuffer{}}
+	u := &runningUp{door: d, cmd: exec.Command(d.program, "up", lake, "--listen", "127.0.0.1:0"), out: &syncBuffer{}}
 	u.cmd.Dir, u.cmd.Env, u.cmd.Stdout, u.cmd.Stderr = d.dir, d.env, u.out, u.out
 	u.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := u.cmd.Start(); err != nil {
@@ -173,7 +173,7 @@ func gone(t *testing.T, pids map[string]int, addresses ...string) {
 }
 
 // addresses returns where an up listens.
-func (u *running) addresses() []string {
+func (u *runningUp) addresses() []string {
 	m := temporalLine.FindStringSubmatch(u.out.String())
 	return []string{m[1], m[2], strings.TrimSuffix(strings.TrimPrefix(u.page, "http://"), "/")}
 }
