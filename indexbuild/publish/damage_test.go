@@ -279,7 +279,7 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		damage(t, store, lake.RegistryKey, how)
-		damage(t, store, lake.BatchRegistryKey(2), how)
+		damage(t, store, registry.ShardKey(registry.ShardOf(2)), how)
 		if _, err := publish.Plan(t.Context(), store, testlake.Run(), 0); !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("%s: %v", how, err)
 		}
@@ -287,7 +287,7 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := cmp.Diff([]string{lake.RegistryKey, lake.BatchRegistryKey(2)}, got.Registries)
+		d := cmp.Diff([]string{lake.RegistryKey, registry.ShardKey(registry.ShardOf(2))}, got.Registries)
 		if d != "" || len(got.Unmended) != 1 || !strings.Contains(got.Unmended[0], "dataset 3") {
 			t.Errorf("%s: %+v", how, got)
 		}

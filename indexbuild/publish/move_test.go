@@ -576,7 +576,7 @@ func TestMoveWithoutTheOrderOfIngests(t *testing.T) {
 	store := blob.NewMemory()
 	movableLake(t, store)
 	testlake.SetList(t, store, to)
-	damage(t, store, lake.BatchRegistryKey(2), "truncated")
+	damage(t, store, registry.ShardKey(registry.ShardOf(2)), "truncated")
 	testlake.Publish(t, store)
 	v := expectLive(t, store, map[string]int64{"1/b0": 10, "1/b1": 54, "2/b1": 8})
 	if v.PublicSuffix != current(t, whole).PublicSuffix {
@@ -615,7 +615,7 @@ func TestMovedLakeIsRebuilt(t *testing.T) {
 			lost = append(lost, p.Key)
 		}
 	}
-	lost = append(lost, lake.RegistryKey, lake.BatchRegistryKey(1), lake.BatchRegistryKey(2))
+	lost = append(lost, lake.RegistryKey, registry.ShardKey(registry.ShardOf(1)), registry.ShardKey(registry.ShardOf(2)))
 	before := map[string][]byte{}
 	for _, key := range lost {
 		data, _, err := store.Get(t.Context(), key)

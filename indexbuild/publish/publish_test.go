@@ -316,7 +316,7 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 		// A third plan has the new batch alone, as if the other batch had not been finished yet.
 		other := blob.NewMemory()
 		copyAll(t, store, other)
-		if err := other.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
+		if err := other.Delete(t.Context(), registry.ShardKey(registry.ShardOf(1))); err != nil {
 			t.Fatal(err)
 		}
 		live, _ := findLive(t, current(t, store), 1, "b1")
@@ -334,12 +334,12 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 		}
 		testlake.Ingest(t, other, "alpha", "b3", records("d", 2))
 		alone := begin(t, other)
-		registry, _, err := store.Get(t.Context(), lake.BatchRegistryKey(1))
+		registry, _, err := store.Get(t.Context(), registry.ShardKey(registry.ShardOf(1)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		copyAll(t, other, store)
-		if _, err := store.Put(t.Context(), lake.BatchRegistryKey(1), registry, blob.Condition{}); err != nil {
+		if _, err := store.Put(t.Context(), registry.ShardKey(registry.ShardOf(1)), registry, blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
 		if done := alone.commit(t, store); done.Stale {

@@ -24,7 +24,7 @@ func TestCleanupAbandonsTheIngest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		order := lake.BatchRegistryKey(plan.DatasetID)
+		order := registry.ShardKey(registry.ShardOf(plan.DatasetID))
 		before, _, err := store.Get(t.Context(), order)
 		if err != nil {
 			t.Fatal(err)

@@ -164,8 +164,8 @@ func TestIngestingTheSameAgain(t *testing.T) {
 			second.Digest, first.Digest)
 	}
 	after := objects(t, store)
-	delete(before, lake.BatchRegistryKey(1))
-	delete(after, lake.BatchRegistryKey(1))
+	delete(before, registry.ShardKey(registry.ShardOf(1)))
+	delete(after, registry.ShardKey(registry.ShardOf(1)))
 	sameObjects(t, before, after)
 
 	// Other content replaces it. After that the first content is new again.

@@ -197,7 +197,7 @@ func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 			_, _, err = inner.Get(ctx, "staging/run/small.json")
 			stored := err == nil
 			registered := false
-			if data, _, err := inner.Get(ctx, lake.BatchRegistryKey(1)); err == nil {
+			if data, _, err := inner.Get(ctx, registry.ShardKey(registry.ShardOf(1))); err == nil {
 				registered = strings.Contains(string(data), `"run"`)
 			}
 			second, err := small(ctx, inner, "run2", late, ingest.Limits{})
