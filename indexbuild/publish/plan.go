@@ -322,18 +322,16 @@ func waitingBatches(
 ) (waiting []planned, all bool, err error) {
 	broken := map[int]error{}
 	damaged := func(shard int, err error) { broken[shard] = err }
-	pending, settled, err := registry.PendingBatches(ctx, store, damaged)
-	if err != nil {
-		return nil, false, err
-	}
 	have := int64(0)
 	if published.Current != nil {
 		have = int64(published.Current.Counts.Batches)
 	}
-	if all = settled > have || len(published.Lost) > 0; all {
-		if pending, err = registry.AllBatches(ctx, store, damaged); err != nil {
-			return nil, false, err
-		}
+	if len(published.Lost) > 0 {
+		have = -1
+	}
+	pending, all, err := registry.WaitingBatches(ctx, store, have, damaged)
+	if err != nil {
+		return nil, false, err
 	}
 	if len(broken) > 0 {
 		datasets, err := registry.Datasets(ctx, store)

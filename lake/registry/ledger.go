@@ -435,6 +435,52 @@ func PendingBatches(
 	return pending, settled, nil
 }
 
+// WaitingBatches returns the finished batches that a version may lack, which has a number of
+// batches: those of PendingBatches, or, if more are settled, since a version was lost, all. It
+// calls damaged with each shard that it cannot read because of damage.
+func WaitingBatches(
+	ctx context.Context, store blob.Store, published int64, damaged func(shard int, err error),
+) (waiting []Pending, all bool, err error) {
+	waiting, settled, err := PendingBatches(ctx, store, damaged)
+	if all = settled > published; err == nil && all {
+		waiting, err = AllBatches(ctx, store, damaged)
+	}
+	return waiting, all, err
+}
+
+// Running returns the datasets that have ingests without an end, each with their number.
+func Running(ctx context.Context, store blob.Store) (map[uint32]int, error) {
+	shards, err := readShards(ctx, store, func(int, error) {})
+	if err != nil {
+		return nil, err
+	}
+	running := map[uint32]int{}
+	for _, s := range shards {
+		if s == nil {
+			continue
+		}
+		for i := range s.Open {
+			if s.Open[i].Digest == "" {
+				running[s.Open[i].DatasetID]++
+			}
+		}
+	}
+	return running, nil
+}
+
+// CurrentRecord returns the current record of a batch. It is zero if the batch has none.
+func CurrentRecord(ctx context.Context, store blob.Store, b BatchID) (Record, error) {
+	all, err := IngestsOf(ctx, store, []BatchID{b})
+	if err != nil {
+		return Record{}, err
+	}
+	o := order{Ingests: all[b]}
+	if at := o.current(); at >= 0 {
+		return Record{o.Ingests[at].Digest, o.Ingests[at].Pack}, nil
+	}
+	return Record{}, nil
+}
+
 // AllBatches is PendingBatches for all finished batches, settled or not. It reads the whole ledger.
 func AllBatches(ctx context.Context, store blob.Store, damaged func(shard int, err error)) ([]Pending, error) {
 	shards, err := readShards(ctx, store, damaged)
