@@ -85,11 +85,6 @@ func SuffixListKey(identity string) string {
 	return "rules/public-suffix-" + Digest([]byte(identity)) + ".txt"
 }
 
-// BatchRegistryKey is the key of the order of one dataset's ingests.
-func BatchRegistryKey(dataset uint32) string {
-	return fmt.Sprintf("registry/batches/dataset_id=%d.json", dataset)
-}
-
 // PartKey is the key of a part. Seq numbers the parts of one partition from 0.
 func PartKey(dataset uint32, prefix, batch, digest string, seq int) string {
 	return fmt.Sprintf("urls/dataset_id=%d/domain_prefix=%s/part-%s-%s-%d.parquet", dataset, prefix, batch, digest, seq)
