@@ -18,6 +18,10 @@ import (
 // text, written again with each change. Elsewhere, in a log for example, it prints the text when a
 // stage begins and every plainInterval. What it shows never goes back. A nil bar, and one with
 // neither, show nothing.
+//
+// A library (schollz/progressbar) drew text and percentage one after the other, so that 211 of 528
+// MiB stood beside 0 %, let counts go back, and never drew the end. One line that is drawn at once
+// needs no library.
 type bar struct {
 	terminal io.Writer
 	columns  func() int // of the terminal
