@@ -34,9 +34,9 @@ type batchRejects struct {
 	Records int64  `json:"records"`
 	// Rejected counts the rejected records by reason. Listed of them are in the list that Groups
 	// are made of, the first ones; 0 if all are.
-	Rejected map[string]int64 `json:"rejected"`
-	Listed   int64            `json:"listed_rejects,omitempty"`
-	Key      string           `json:"rejects_key,omitempty"`
+	Rejected map[string]int64   `json:"rejected"`
+	Listed   int64              `json:"listed_rejects,omitempty"`
+	Key      string             `json:"rejects_key,omitempty"`
 	Groups   []rejectlist.Group `json:"groups"`
 	// Unread are the first of UnreadCount files that were not read to their end.
 	Unread      []lake.Unread `json:"unread,omitempty"`
