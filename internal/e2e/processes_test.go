@@ -41,8 +41,8 @@ var programs = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// atOnce is how many parallel tests run at once, unless -parallel says another number. Most of their
-// time they wait: for a dead worker's heartbeat timeout, or for one of their processes.
+// atOnce is how many parallel tests run at once, unless -parallel says another number. Most of
+// their time they wait: for a dead worker's heartbeat timeout, or for one of their processes.
 const atOnce = 6
 
 func TestMain(m *testing.M) {
