@@ -18,7 +18,7 @@ import (
 const (
 	// Shards is the number of documents into which the ledger is divided. They are replaced
 	// independently, and a publish reads all of them.
-	Shards = 16
+	Shards = 8
 
 	// shardFormat is the version of these documents.
 	// 1: first.
