@@ -10,8 +10,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// Limits of a publish of one batch, whatever the lake holds: objects that it reads and bytes that it
-// writes, besides its own segment.
+// Limits of a publish of one batch, whatever the lake holds: objects that it reads and bytes that
+// it writes, besides its own segment.
 const (
 	maxObjects = 60
 	maxBytes   = 256 << 10

@@ -104,7 +104,7 @@ func TestListsBecomeShards(t *testing.T) {
 				t.Errorf("%s is left, %v", info.Key, err)
 			}
 		}
-		if puts < 20 {
+		if puts < registry.Shards {
 			t.Errorf("after %d puts no writer died", puts)
 		}
 		return

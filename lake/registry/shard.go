@@ -29,8 +29,9 @@ const (
 	// cancelled, so only runs that were terminated or deleted from Temporal count.
 	keepUnfinished = 20_000
 
-	// keepSuperseded is the number of superseded ingests of a batch that stay registered. Only a run
-	// that finishes a second time looks for them; one that is later than that gets ErrUnknownRun.
+	// keepSuperseded is the number of superseded ingests of a batch that stay registered. Only a
+	// run that finishes a second time looks for them; one that is later than that gets
+	// ErrUnknownRun.
 	keepSuperseded = 16
 )
 
