@@ -132,7 +132,7 @@ func TestFinishReportsGuesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(f.Notes) != 6 || !strings.Contains(f.Notes[0], `/0.csv and 1 more: the URL column is "c0"`) ||
-			!strings.Contains(f.Notes[4], `/8.csv: the URL column is "c4"`) || !strings.Contains(f.Notes[5], "180 have no time") {
+			!strings.Contains(f.Notes[4], `/8.csv: the URL column is "c4"`) || !strings.Contains(f.Notes[5], "without a time: 180") {
 			t.Errorf("notes %q", f.Notes)
 		}
 		if len(f.Examples) != 5 || f.Examples[4] != (ingest.Reject{Object: "file://" + filepath.Join(dir,
