@@ -95,9 +95,9 @@ func (m *Memory) Limit(pool string, slots int) {
 }
 
 // acquireGroup waits until a group of lists may wait for a slot of its pool, or ctx ends. No more
-// groups wait at once than the pool has slots, so that other steps of the pool, which are few and on
-// which more depends, need not wait for many groups. The caller has to call release when the group
-// ends.
+// groups wait at once than the pool has slots, so that other steps of the pool, which are few and
+// on which more depends, need not wait for many groups. The caller has to call release when the
+// group ends.
 func (m *Memory) acquireGroup(ctx context.Context) (release func(), err error) {
 	if m == nil || m.slots[QueueGroups] == nil {
 		return func() {}, nil
