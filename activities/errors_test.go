@@ -20,7 +20,7 @@ import (
 // TestDamageThatARebuildMends checks after which damage an ingest can continue.
 func TestDamageThatARebuildMends(t *testing.T) {
 	for key, want := range map[string]bool{
-		lake.RegistryKey: true, lake.BatchRegistryKey(3): true, lake.SuffixListKey("x"): true,
+		lake.RegistryKey: true, registry.ShardKey(registry.ShardOf(3)): true, lake.SuffixListKey("x"): true,
 		lake.StagingPrefix("r") + "plan.json": false, "urls/dataset_id=1/domain_prefix=any/part-b.parquet": false,
 	} {
 		var app *temporal.ApplicationError

@@ -76,10 +76,6 @@ func (o *up) run(ctx context.Context, url, name string, out io.Writer) (err erro
 	if err := cli.CheckLakeParent(url); err != nil {
 		return err
 	}
-	listen, err := o.address()
-	if err != nil {
-		return err
-	}
 	state, err := supervise.StateOf(o.state, url)
 	if err != nil {
 		return err
@@ -104,6 +100,10 @@ func (o *up) run(ctx context.Context, url, name string, out io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, claim.Release()) }()
 
+	listen, err := o.address() // the port is taken if urlake up runs already, which Claim says better
+	if err != nil {
+		return err
+	}
 	s := &services{lake: url, state: state, listen: listen, log: log, inputs: allInputs()}
 	if s.temporal.Address, err = chooseAddress(defaultTemporal); err != nil {
 		return err

@@ -5,8 +5,9 @@
 // # Keys
 //
 //	registry/datasets.json                                names and ids of datasets   (mutable)
-//	registry/batches/dataset_id={id}.json                 order of a dataset's ingests (mutable)
-//	registry/datasets/dataset_id={id}.json                copy of an entry of the first, to restore it
+//	registry/ledger/{shard}.json                          ledger: order of ingests     (mutable)
+//	registry/datasets.copy.json                           copy of the first, to restore it (mutable)
+//	registry/pieces/{hh}/{digest}                         what grows of these (package pieces)
 //	rules/public-suffix-{digest}.txt                      public suffix lists
 //	urls/dataset_id={id}/domain_prefix={hh}/part-{batch}-{digest}-{n}.parquet
 //	                                                      rows
@@ -25,10 +26,10 @@
 //
 // An ingest (package lake/ingest) registers its dataset and itself, writes parts, postings and the
 // list of rejects, then the batch record, and finishes with FinishIngest. A publish (package
-// indexbuild/publish) starts from the batch records that CurrentBatches names. So an object exists
+// indexbuild/publish) starts from the batch records that PendingBatches names. So an object exists
 // before anything names it.
 //
-// The two registry documents are replaced by conditional put. All other objects are immutable and
+// The registry's documents are replaced by conditional put. All other objects are immutable and
 // named by a digest: public suffix lists by that of their identity, the others by that of their
 // content. Their bytes depend on the input alone, not on splits, workers or retries, so a step that
 // runs twice writes the same objects twice.
@@ -83,11 +84,6 @@ func FormatDigest(h xxh3.Uint128) string {
 // SuffixListKey is the key of the public suffix list with that identity.
 func SuffixListKey(identity string) string {
 	return "rules/public-suffix-" + Digest([]byte(identity)) + ".txt"
-}
-
-// BatchRegistryKey is the key of the order of one dataset's ingests.
-func BatchRegistryKey(dataset uint32) string {
-	return fmt.Sprintf("registry/batches/dataset_id=%d.json", dataset)
 }
 
 // PartKey is the key of a part. Seq numbers the parts of one partition from 0.

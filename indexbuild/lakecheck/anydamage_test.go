@@ -204,10 +204,11 @@ func wholesomeLake(t *testing.T) (*blob.Memory, []ingested) {
 // some damage to an object of a kind.
 var kinds = []struct{ name, form, unnamed string }{
 	{"registry of datasets", `^registry/datasets\.json$`, ""},
-	{"copy of a registry entry", `^registry/datasets/`,
-		"a lake of an earlier build has none; a rebuild and the dataset's next ingest write it"},
+	{"copy of the registry", `^registry/datasets\.copy\.json$`,
+		"a lake of an earlier build has none; a rebuild and the next new dataset write it"},
+	{"shard of the ledger", `^registry/ledger/`, ""},
+	{"piece of the registry", `^registry/pieces/`, ""},
 	{"public suffix list", `^rules/`, "this program's list is not read from the lake; an ingest writes it"},
-	{"batch registry", `^registry/batches/`, ""},
 	{"pack", `^batches/packs/`, ""},
 	{"batch record", `^batches/.*\.json$`, ""},
 	{"postings", `^batches/.*/postings-`, ""},
@@ -303,6 +304,7 @@ func names(lines []string, key string) bool {
 // published and answered correctly in every case.
 func TestAnyDamage(t *testing.T) {
 	pristine, model := wholesomeLake(t)
+	testlake.DropOldPieces(t, pristine)
 	objects := objectsOf(t, pristine)
 	if r := check(t, pristine); len(r.Problems) > 0 || r.Unpublished != 1 {
 		t.Fatalf("before: %+v", r)

@@ -336,23 +336,19 @@ func (c *checker) batch(ref segment.BatchRef, indexed bool) (*lake.Batch, error)
 	return b, c.add(err)
 }
 
-// registries checks the registry and the batch registries: that the ids and names of datasets are
-// those of the version, which may be nil, and that its batches are registered. It also checks the
-// finished batches that no version has.
+// registries checks the registry: that the ids and names of datasets are those of the version,
+// which may be nil, and that its batches are registered. It also checks the finished batches that
+// no version has.
 func (c *checker) registries(v *manifest.Version) error {
-	registered, err := registry.Datasets(c.ctx, c.store)
-	if err := c.add(err); err != nil {
+	if err := registry.Check(c.ctx, c.store, c.add); err != nil {
 		return err
 	}
 	if v == nil {
 		v = &manifest.Version{}
 	}
-	names := map[uint32]string{}
-	for _, d := range registered {
-		names[d.ID] = d.Name
-		if err := c.add(registry.CheckCopy(c.ctx, c.store, d.ID)); err != nil {
-			return err
-		}
+	names, err := c.names()
+	if err != nil {
+		return err
 	}
 	for d, err := range v.Datasets(c.ctx, 0) {
 		if err != nil {
@@ -361,7 +357,7 @@ func (c *checker) registries(v *manifest.Version) error {
 			}
 			break
 		}
-		if got, ok := names[d.ID]; got != d.Name {
+		if got, ok := names[d.ID]; names != nil && got != d.Name {
 			if !ok {
 				got = "none"
 			}
@@ -370,38 +366,60 @@ func (c *checker) registries(v *manifest.Version) error {
 				return err
 			}
 		}
-		names[d.ID] = d.Name
 	}
-	for _, id := range slices.Sorted(maps.Keys(names)) {
-		if err := c.batchRegistry(id, v); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.ledger(v)
 }
 
-func (c *checker) batchRegistry(id uint32, v *manifest.Version) error {
-	current, err := registry.CurrentBatches(c.ctx, c.store, id)
-	live := map[string]string{} // digests, by name
-	for b, readErr := range v.BatchesOf(c.ctx, id) {
-		if readErr != nil {
-			if other := c.add(readErr); other != nil {
-				return other
+// names returns the names of the registered datasets, nil if they are damaged, which was reported.
+func (c *checker) names() (map[uint32]string, error) {
+	registered, err := registry.Datasets(c.ctx, c.store)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil, nil
+	}
+	names := map[uint32]string{}
+	for _, d := range registered {
+		names[d.ID] = d.Name
+	}
+	return names, err
+}
+
+// ledger compares the ledger with a version. Damage of the ledger itself was reported.
+func (c *checker) ledger(v *manifest.Version) error {
+	damaged := map[int]bool{}
+	finished, err := registry.AllBatches(c.ctx, c.store, func(shard int, _ error) { damaged[shard] = true })
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	current := map[manifest.BatchName]string{} // digests of the batches that were not met in v
+	for _, b := range finished {
+		current[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}] = b.Digest
+	}
+	for b, err := range v.Batches(c.ctx) {
+		if err != nil {
+			if err := c.add(err); err != nil {
+				return err
 			}
 			break
 		}
-		live[b.Batch] = b.Digest
-		if _, ok := current[b.Batch]; err == nil && !ok {
-			err = codec.Corrupt(lake.BatchRegistryKey(id), "batch "+b.Batch, -1,
+		shard := registry.ShardOf(b.DatasetID)
+		digest, ok := current[b.BatchName]
+		if !ok && !damaged[shard] {
+			err := codec.Corrupt(registry.ShardKey(shard), fmt.Sprintf("batch %s of dataset %d", b.Batch, b.DatasetID), -1,
 				"a finished ingest, as in version "+v.ID, "none")
+			if err := c.add(err); err != nil {
+				return err
+			}
+		}
+		if digest == b.Digest {
+			delete(current, b.BatchName)
 		}
 	}
-	if err := c.add(err); err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(current)) {
-		ref := segment.BatchRef{DatasetID: id, Batch: name, Digest: current[name]}
-		if live[name] == ref.Digest || c.done[ref.Key()] {
+	for _, name := range slices.SortedFunc(maps.Keys(current), manifest.CompareNames) {
+		ref := segment.BatchRef{DatasetID: name.DatasetID, Batch: name.Batch, Digest: current[name]}
+		if c.done[ref.Key()] {
 			continue
 		}
 		c.done[ref.Key()] = true

@@ -51,15 +51,9 @@ func (c *checker) findPacks(versions []*manifest.Version) error {
 			add(b.DatasetID, b.Batch, b.Pack)
 		}
 	}
-	datasets, err := registry.Datasets(c.ctx, c.store)
-	for _, d := range datasets {
-		records, recordsErr := registry.CurrentRecords(c.ctx, c.store, d.ID)
-		if recordsErr != nil && !errors.Is(recordsErr, codec.ErrCorrupt) {
-			return recordsErr
-		}
-		for batch, r := range records {
-			add(d.ID, batch, r.Pack)
-		}
+	finished, err := registry.AllBatches(c.ctx, c.store, func(int, error) {})
+	for _, b := range finished {
+		add(b.DatasetID, b.Batch, b.Pack)
 	}
 	if errors.Is(err, codec.ErrCorrupt) {
 		return nil

@@ -274,12 +274,12 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
 		testlake.Publish(t, store)
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30)) // not published
-		// A lake of an earlier build has no copies of the registry's entries.
-		if err := store.Delete(t.Context(), registry.DatasetCopyKey(1), registry.DatasetCopyKey(2), registry.DatasetCopyKey(3)); err != nil {
+		// A lake of an earlier build has no copy of the registry.
+		if err := store.Delete(t.Context(), registry.CopyKey); err != nil {
 			t.Fatal(err)
 		}
 		damage(t, store, lake.RegistryKey, how)
-		damage(t, store, lake.BatchRegistryKey(2), how)
+		damage(t, store, registry.ShardKey(registry.ShardOf(2)), how)
 		if _, err := publish.Plan(t.Context(), store, testlake.Run(), 0); !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("%s: %v", how, err)
 		}
@@ -287,7 +287,7 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := cmp.Diff([]string{lake.RegistryKey, lake.BatchRegistryKey(2)}, got.Registries)
+		d := cmp.Diff([]string{lake.RegistryKey, registry.ShardKey(registry.ShardOf(2))}, got.Registries)
 		if d != "" || len(got.Unmended) != 1 || !strings.Contains(got.Unmended[0], "dataset 3") {
 			t.Errorf("%s: %+v", how, got)
 		}

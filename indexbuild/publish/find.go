@@ -40,12 +40,12 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		return out, nil
 	}
 	later := map[string]bool{} // digests of the ingest asked for and of those that registered after it
-	ingests, err := registry.Ingests(ctx, store, batch.DatasetID)
+	ingests, err := ingestsOf(ctx, store, batch)
 	if err != nil {
 		return Found{}, err
 	}
 	after := batch.Digest == ""
-	for _, i := range ingests[batch.Batch] {
+	for _, i := range ingests {
 		after = after || i.Is(batch.Digest)
 		later[i.Digest] = after && i.Digest != ""
 	}
@@ -66,7 +66,7 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		return out, nil
 	}
 	packs := pack.NewView(store)
-	for _, i := range ingests[batch.Batch] {
+	for _, i := range ingests {
 		packs.Add(batch.DatasetID, batch.Batch, i.Pack)
 	}
 	store = packs
@@ -111,8 +111,15 @@ func FindAll(ctx context.Context, store blob.Store, batches []segment.BatchRef) 
 // movedTo reports whether a finished batch was moved to another public suffix list and has the
 // record with that digest now.
 func movedTo(ctx context.Context, store blob.Store, b segment.BatchRef, digest string) (bool, error) {
-	ingests, err := registry.Ingests(ctx, store, b.DatasetID)
-	return slices.ContainsFunc(ingests[b.Batch], func(i registry.Ingest) bool { return i.Digest == digest && i.Is(b.Digest) }), err
+	ingests, err := ingestsOf(ctx, store, b)
+	return slices.ContainsFunc(ingests, func(i registry.Ingest) bool { return i.Digest == digest && i.Is(b.Digest) }), err
+}
+
+// ingestsOf returns the registered ingests of a batch.
+func ingestsOf(ctx context.Context, store blob.Store, b segment.BatchRef) ([]registry.Ingest, error) {
+	id := registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}
+	all, err := registry.IngestsOf(ctx, store, []registry.BatchID{id})
+	return all[id], err
 }
 
 // currentVersion reads the lake's current version, or what takes its place if that is lost. It is

@@ -130,7 +130,7 @@ func TestWithdrawnBatchIsNotPublished(t *testing.T) {
 		if _, err := publish.Withdraw(t.Context(), store, 1, "b2", all["b2"][0].Run, ""); err != nil {
 			t.Fatal(err)
 		}
-		if err := store.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
+		if err := store.Delete(t.Context(), registry.ShardKey(registry.ShardOf(1))); err != nil {
 			t.Fatal(err)
 		}
 		r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
@@ -153,7 +153,7 @@ func TestWithdrawnBatchIsNotPublished(t *testing.T) {
 				testlake.Ingest(t, store, "zeta", "b1", records("z", 1))
 				withdraw(t, store)
 			}
-			if err := store.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
+			if err := store.Delete(t.Context(), registry.ShardKey(registry.ShardOf(1))); err != nil {
 				t.Fatal(err)
 			}
 			r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
@@ -236,7 +236,7 @@ func TestWithdrawalOfWhatACommitPublishes(t *testing.T) {
 		}()
 		<-looked
 		second := blobtest.NewFaulty(inner)
-		isOrder := func(key string) bool { return key == lake.BatchRegistryKey(1) }
+		isOrder := func(key string) bool { return key == registry.ShardKey(registry.ShardOf(1)) }
 		second.Inject(blobtest.Fault{Op: blob.OpPut, Key: isOrder, Nth: 1, After: true, Do: func() {
 			close(withdrawn)
 			<-committed
@@ -296,7 +296,7 @@ func TestWithdrawalAfterARestoredRegistry(t *testing.T) {
 	testlake.Publish(t, store)
 	digest := testlake.Ingest(t, store, "other", "b1", records("z", 1)).Digest
 	run := ingests(t, store)[0].Run
-	if err := store.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
+	if err := store.Delete(t.Context(), registry.ShardKey(registry.ShardOf(1))); err != nil {
 		t.Fatal(err)
 	}
 	r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())

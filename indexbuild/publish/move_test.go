@@ -576,7 +576,7 @@ func TestMoveWithoutTheOrderOfIngests(t *testing.T) {
 	store := blob.NewMemory()
 	movableLake(t, store)
 	testlake.SetList(t, store, to)
-	damage(t, store, lake.BatchRegistryKey(2), "truncated")
+	damage(t, store, registry.ShardKey(registry.ShardOf(2)), "truncated")
 	testlake.Publish(t, store)
 	v := expectLive(t, store, map[string]int64{"1/b0": 10, "1/b1": 54, "2/b1": 8})
 	if v.PublicSuffix != current(t, whole).PublicSuffix {
@@ -615,7 +615,7 @@ func TestMovedLakeIsRebuilt(t *testing.T) {
 			lost = append(lost, p.Key)
 		}
 	}
-	lost = append(lost, lake.RegistryKey, lake.BatchRegistryKey(1), lake.BatchRegistryKey(2))
+	lost = append(lost, lake.RegistryKey, registry.ShardKey(registry.ShardOf(1)), registry.ShardKey(registry.ShardOf(2)))
 	before := map[string][]byte{}
 	for _, key := range lost {
 		data, _, err := store.Get(t.Context(), key)
@@ -656,9 +656,9 @@ func TestPlanWithoutAChangeIsCheap(t *testing.T) {
 	if err != nil || !s.Nothing {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	// The manifest, the version and the batches of its three segments, the registry twice, two
-	// orders of ingests, and what staging has.
-	if n := counting.Reads().Requests; n > 11 {
+	// The manifest, the version, the registry three times, the shards of the ledger, and what
+	// staging has.
+	if n := counting.Reads().Requests; n > 8+registry.Shards {
 		t.Errorf("%d reads", n)
 	}
 }

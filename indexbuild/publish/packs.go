@@ -5,8 +5,10 @@ import (
 	"errors"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // withPacks returns a store in which the objects of batches can be read that packs hold. Every step
@@ -35,29 +37,38 @@ func addLive(ctx context.Context, view *pack.View, v *manifest.Version) error {
 }
 
 // repack names for the batches that the plan carries over from an older segment the packs of their
-// last ingest. They differ from those of the version if the batch was ingested again with the same
-// content, e.g. because its pack was lost.
-func (p *plan) repack(finished []planned) {
-	type name struct {
-		dataset uint32
-		batch   string
-	}
-	last := make(map[name]*planned, len(finished))
-	for i := range finished {
-		last[name{finished[i].DatasetID, finished[i].Batch}] = &finished[i]
-	}
-	set := func(batches []planned) {
-		for i := range batches {
-			b := &batches[i]
-			if f := last[name{b.DatasetID, b.Batch}]; f != nil && !b.New && f.Digest == b.Digest {
-				b.Pack = f.Pack
+// last ingest: the same content may have been ingested again, because the earlier pack is damaged.
+func (p *plan) repack(ctx context.Context, store blob.Store) error {
+	var ids []registry.BatchID
+	carried := func(do func(b *planned)) {
+		set := func(batches []planned) {
+			for i := range batches {
+				if b := &batches[i]; !b.New && b.Pack != "" {
+					do(b)
+				}
 			}
 		}
+		set(p.Batches)
+		for i := range p.Again {
+			set(p.Again[i].Batches)
+		}
 	}
-	set(p.Batches)
-	for i := range p.Again {
-		set(p.Again[i].Batches)
+	carried(func(b *planned) { ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}) })
+	if len(ids) == 0 {
+		return nil
 	}
+	ingests, err := registry.IngestsOf(ctx, store, ids)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil // the packs that the version names have to do
+	}
+	carried(func(b *planned) {
+		for _, in := range ingests[registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}] {
+			if in.Digest == b.Digest {
+				b.Pack = in.Pack
+			}
+		}
+	})
+	return err
 }
 
 // withPlanned returns the store of a step after Build. The plan is gone, and nothing is left to do,

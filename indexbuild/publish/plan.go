@@ -16,12 +16,8 @@ package publish
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
@@ -205,9 +201,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 			s.Skipped = append(s.Skipped, Skipped{dataset.ID, dataset.Name, batch, reason, damaged})
 		}
 	}
-	datasets, finished, err := finishedBatches(ctx, store, func(d lake.Dataset, err error) {
-		skip(d, "", remedy.Explain(store.URL(), err), "")
-	})
+	finished, all, err := waitingBatches(ctx, store, published, skip)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -219,9 +213,19 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	current := finished
-	finished = slices.DeleteFunc(slices.Clone(finished), func(b planned) bool {
-		return live[b.name()].Digest == b.Digest
+	if finished, err = dropLive(ctx, store, finished, live, all); err != nil {
+		return Summary{}, err
+	}
+	datasets, err := registry.FindDatasets(ctx, store, idsOf(finished))
+	if err != nil {
+		return Summary{}, err
+	}
+	finished = slices.DeleteFunc(finished, func(b planned) bool {
+		_, named := datasets[b.DatasetID]
+		if !named { // the registry was lost, and nothing told the name when it was restored
+			skip(lake.Dataset{ID: b.DatasetID}, b.Batch, fmt.Sprintf("dataset %d has no name", b.DatasetID), b.Digest)
+		}
+		return !named
 	})
 	if base != nil {
 		s.Current = base.ID
@@ -261,8 +265,8 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	all := p.all()
-	for _, b := range all {
+	covered := p.all()
+	for _, b := range covered {
 		switch {
 		case b.movedFrom(records):
 			s.Moved++
@@ -288,13 +292,15 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	p.repack(current)
-	all = p.all()
-	for _, b := range all {
+	if err := p.repack(ctx, store); err != nil {
+		return Summary{}, err
+	}
+	covered = p.all()
+	for _, b := range covered {
 		s.Rows += b.Rows
 	}
-	p.Datasets = datasetsOf(all, datasets)
-	s.Covered, s.Segments = len(all), len(p.Replaces)+len(p.Again)
+	p.Datasets = datasetsOf(covered, datasets)
+	s.Covered, s.Segments = len(covered), len(p.Replaces)+len(p.Again)
 	data, err := codec.Seal(p)
 	if err != nil {
 		return Summary{}, err
@@ -307,45 +313,85 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	return s, nil
 }
 
-// finishedBatches reads the registry: all datasets, and of each batch name the digest of the ingest
-// that won it. It calls damaged with each dataset whose batch registry is missing or damaged, and
-// goes on without that dataset's batches.
-func finishedBatches(
-	ctx context.Context, store blob.Store, damaged func(d lake.Dataset, err error),
-) (map[uint32]lake.Dataset, []planned, error) {
-	all, err := registry.Datasets(ctx, store)
+// waitingBatches returns the finished batches that base may lack. These are the ones that the
+// registry has not settled; if a version is lost, whose batches are settled, they are all. It calls
+// skip for each dataset whose batches cannot be known because the registry is damaged.
+func waitingBatches(
+	ctx context.Context, store blob.Store, published *manifest.State,
+	skip func(dataset lake.Dataset, batch, reason, damaged string),
+) (waiting []planned, all bool, err error) {
+	broken := map[int]error{}
+	damaged := func(shard int, err error) { broken[shard] = err }
+	have := int64(0)
+	if published.Current != nil {
+		have = int64(published.Current.Counts.Batches)
+	}
+	if len(published.Lost) > 0 {
+		have = -1
+	}
+	pending, all, err := registry.WaitingBatches(ctx, store, have, damaged)
 	if err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
-	winners := make([]map[string]registry.Record, len(all))
-	broken := make([]error, len(all))
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(reads)
-	for i := range all {
-		group.Go(func() (err error) {
-			winners[i], err = registry.CurrentRecords(groupCtx, store, all[i].ID)
-			if errors.Is(err, codec.ErrCorrupt) {
-				broken[i], err = err, nil
+	if len(broken) > 0 {
+		datasets, err := registry.Datasets(ctx, store)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, d := range datasets {
+			if err := broken[registry.ShardOf(d.ID)]; err != nil {
+				skip(d, "", remedy.Explain(store.URL(), err), "")
 			}
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, nil, err
-	}
-	datasets := make(map[uint32]lake.Dataset, len(all))
-	var finished []planned
-	for i, d := range all {
-		datasets[d.ID] = d
-		if broken[i] != nil {
-			damaged(d, broken[i])
-		}
-		for _, name := range slices.Sorted(maps.Keys(winners[i])) {
-			r := winners[i][name]
-			finished = append(finished, planned{DatasetID: d.ID, Batch: name, Digest: r.Digest, Pack: r.Pack})
 		}
 	}
-	return datasets, finished, nil
+	return plannedOf(pending), all, nil
+}
+
+// finishedBatches returns all finished batches. It calls damaged with the damage of the registry
+// that hides others.
+func finishedBatches(ctx context.Context, store blob.Store, damaged func(err error)) ([]planned, error) {
+	all, err := registry.AllBatches(ctx, store, func(_ int, err error) { damaged(err) })
+	return plannedOf(all), err
+}
+
+func plannedOf(batches []registry.Pending) []planned {
+	out := make([]planned, len(batches))
+	for i, b := range batches {
+		out[i] = planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Pack: b.Pack}
+	}
+	return out
+}
+
+// dropLive returns the batches without those that the version has, and tells the registry about
+// these: whoever published them has ended before. If the batches are all, the registry is also told
+// which of them the version lacks, although a lost version had them.
+func dropLive(
+	ctx context.Context, store blob.Store, finished []planned, live map[manifest.BatchName]manifest.Batch, all bool,
+) (waiting []planned, err error) {
+	var published []registry.Pending
+	for _, b := range finished {
+		has := live[b.name()].Digest
+		if has != b.Digest {
+			waiting = append(waiting, b)
+		}
+		if all || has == b.Digest {
+			published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Digest: has})
+		}
+	}
+	if len(published) == 0 {
+		return waiting, nil
+	}
+	return waiting, registry.Settle(ctx, store, published)
+}
+
+// idsOf returns the datasets of batches, which are sorted.
+func idsOf(batches []planned) (ids []uint32) {
+	for _, b := range batches {
+		if n := len(ids); n == 0 || ids[n-1] != b.DatasetID {
+			ids = append(ids, b.DatasetID)
+		}
+	}
+	return ids
 }
 
 // namesOf returns the names of batches.

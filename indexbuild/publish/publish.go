@@ -18,6 +18,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // Built is the result of Build.
@@ -167,10 +168,31 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 	case !errors.Is(err, errStale):
 		return Committed{}, err
 	}
+	if !out.Stale {
+		if err := p.settle(ctx, store); err != nil {
+			return Committed{}, fmt.Errorf("commit version: %w", err)
+		}
+	}
 	if err := store.Delete(ctx, planKey); err != nil {
 		return Committed{}, fmt.Errorf("remove plan: %w", err)
 	}
 	return out, nil
+}
+
+// settle tells the registry which batches of a version it has not to return again. A registry that
+// is lost is told by the next plan.
+func (p *plan) settle(ctx context.Context, store blob.Store) error {
+	var published []registry.Pending
+	for _, b := range p.all() {
+		if b.New || b.Moved {
+			published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+		}
+	}
+	err := registry.Settle(ctx, store, published)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil
+	}
+	return err
 }
 
 // committed returns the result of a commit whose plan is gone: an earlier attempt finished, and

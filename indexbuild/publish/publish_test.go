@@ -316,7 +316,7 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 		// A third plan has the new batch alone, as if the other batch had not been finished yet.
 		other := blob.NewMemory()
 		copyAll(t, store, other)
-		if err := other.Delete(t.Context(), lake.BatchRegistryKey(1)); err != nil {
+		if err := other.Delete(t.Context(), registry.ShardKey(registry.ShardOf(1))); err != nil {
 			t.Fatal(err)
 		}
 		live, _ := findLive(t, current(t, store), 1, "b1")
@@ -328,18 +328,20 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		batches := map[string]registry.Record{"b1": {Digest: live.Digest}}
-		if out, err := registry.RestoreBatchRegistry(t.Context(), other, 1, batches, nil); err != nil || !out.Restored {
+		batches := map[registry.BatchID]registry.Record{{DatasetID: 1, Batch: "b1"}: {Digest: live.Digest}}
+		out, err := registry.RestoreShard(t.Context(), other, 1,
+			func() (map[registry.BatchID]registry.Record, error) { return batches, nil }, nil)
+		if err != nil || len(out.Keys) != 1 {
 			t.Fatal(out, err)
 		}
 		testlake.Ingest(t, other, "alpha", "b3", records("d", 2))
 		alone := begin(t, other)
-		registry, _, err := store.Get(t.Context(), lake.BatchRegistryKey(1))
+		ledger, _, err := store.Get(t.Context(), registry.ShardKey(registry.ShardOf(1)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		copyAll(t, other, store)
-		if _, err := store.Put(t.Context(), lake.BatchRegistryKey(1), registry, blob.Condition{}); err != nil {
+		if _, err := store.Put(t.Context(), registry.ShardKey(registry.ShardOf(1)), ledger, blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
 		if done := alone.commit(t, store); done.Stale {

@@ -85,7 +85,7 @@ func addLines(to *[]string, lines ...string) {
 //
 //   - damaged and missing files of segments, of all versions that the manifest lists
 //   - damaged and missing postings, from parts
-//   - the registry, from its copies and the version; batch registries, from the version and the
+//   - the registry's datasets, from its copy and the version; the ledger, from the version and the
 //     batch records
 //   - the manifest, from the versions; pieces of versions, from segments and the registry.
 //
@@ -175,7 +175,7 @@ func (r *rebuilder) run(which string) error {
 			return err
 		}
 	}
-	if _, finished, err := finishedBatches(r.ctx, r.store, func(lake.Dataset, error) {}); err == nil {
+	if finished, err := finishedBatches(r.ctx, r.store, func(error) {}); err == nil {
 		addPlanned(r.packs, finished)
 	}
 	done := map[string]bool{}
@@ -349,7 +349,7 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 			refs = append(refs, ref)
 		}
 	}
-	_, finished, err := finishedBatches(r.ctx, r.store, func(_ lake.Dataset, err error) {
+	finished, err := finishedBatches(r.ctx, r.store, func(err error) {
 		addLines(&r.out.Unmended, remedy.Explain(r.store.URL(), err))
 	})
 	if err := r.unmended(err); err != nil {
@@ -447,27 +447,18 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 	if err != nil {
 		return err
 	}
-	restored, nameless, err := registry.RestoreRegistry(r.ctx, r.store, rules, datasets)
-	if restored {
-		addLines(&r.out.Registries, lake.RegistryKey)
+	restored, err := registry.RestoreRegistry(r.ctx, r.store, rules, datasets)
+	addLines(&r.out.Registries, append(restored.Keys, restored.Lost...)...)
+	if restored.Anew {
 		addLines(&r.out.Lost, fmt.Sprintf("%s: the lake has the public suffix list %s again, that of its version or batches; "+
 			"if \"starter rules update\" set another one that no version has yet, run it again", lake.RegistryKey, rules.PublicSuffix))
 	}
-	for _, id := range nameless {
+	for _, id := range restored.Nameless {
 		addLines(&r.out.Unmended, fmt.Sprintf("dataset %d: its name is lost with the registry, "+
 			"since nothing of it is published; ingest it again as a new dataset", id))
 	}
 	if err != nil {
 		return r.unmended(err)
-	}
-	registered, err := registry.Datasets(r.ctx, r.store)
-	if err != nil {
-		return r.unmended(err)
-	}
-	copies, err := registry.RestoreCopies(r.ctx, r.store)
-	addLines(&r.out.Registries, copies...)
-	if err := r.unmended(err); err != nil {
-		return err
 	}
 	replaced := map[string]bool{}
 	for _, v := range older {
@@ -481,31 +472,48 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 			replaced[b.Digest] = true
 		}
 	}
-	for _, d := range registered {
-		if err := r.batchRegistry(d, base, replaced); err != nil {
+	for shard := range registry.Shards {
+		if err := r.ledger(shard, base, replaced); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *rebuilder) batchRegistry(d lake.Dataset, base *manifest.Version, replaced map[string]bool) error {
-	live := map[string]registry.Record{}
-	for b, err := range base.BatchesOf(r.ctx, d.ID) {
-		if err != nil {
-			return r.unmended(err)
+// ledger writes a lost shard of the ledger again.
+func (r *rebuilder) ledger(shard int, base *manifest.Version, replaced map[string]bool) error {
+	live := func() (map[registry.BatchID]registry.Record, error) {
+		all := map[registry.BatchID]registry.Record{}
+		for b, err := range base.Batches(r.ctx) {
+			if err != nil {
+				return nil, err
+			}
+			if registry.ShardOf(b.DatasetID) == shard {
+				all[registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}] = registry.Record{Digest: b.Digest, Pack: b.Pack}
+			}
 		}
-		live[b.Batch] = registry.Record{Digest: b.Digest, Pack: b.Pack}
+		return all, nil
 	}
-	found, err := registry.RestoreBatchRegistry(r.ctx, r.store, d.ID, live, replaced)
-	if found.Restored {
-		addLines(&r.out.Registries, lake.BatchRegistryKey(d.ID))
+	restored, err := registry.RestoreShard(r.ctx, r.store, shard, live, replaced)
+	addLines(&r.out.Registries, restored.Keys...)
+	names, namesErr := registry.FindDatasets(r.ctx, r.store, datasetsIn(restored.Found))
+	if err := r.unmended(namesErr); err != nil {
+		return err
 	}
-	for _, name := range found.Found {
-		addLines(&r.out.Found, fmt.Sprintf("batch %s of %s: it was finished and waits to be published", name, d.Name))
+	for _, b := range restored.Found {
+		addLines(&r.out.Found, fmt.Sprintf("batch %s of %s: it was finished and waits to be published",
+			b.Batch, names[b.DatasetID].Name))
 	}
-	addLines(&r.out.Unmended, found.Unclear...)
+	addLines(&r.out.Unmended, restored.Unclear...)
 	return r.unmended(err)
+}
+
+func datasetsIn(batches []registry.BatchID) []uint32 {
+	ids := make([]uint32, len(batches))
+	for i := range batches {
+		ids[i] = batches[i].DatasetID
+	}
+	return ids
 }
 
 // rules returns the rules of a lake: those of its version, or else of one of its batch records.

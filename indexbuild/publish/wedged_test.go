@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -88,7 +89,7 @@ func TestDamagedDatasetStopsNoOther(t *testing.T) {
 		testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 		testlake.Publish(t, store)
 		testlake.Ingest(t, store, "alpha", "b2", records("a2", 11))
-		damage(t, store, lake.BatchRegistryKey(1), how)
+		damage(t, store, registry.ShardKey(registry.ShardOf(1)), how)
 		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
 		for range 2 {
 			done := testlake.Publish(t, store)
@@ -100,7 +101,7 @@ func TestDamagedDatasetStopsNoOther(t *testing.T) {
 		}
 		// A rebuild finds the batch that only its record knows.
 		out, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
-		if err != nil || !slices.Equal(out.Registries, []string{lake.BatchRegistryKey(1)}) || len(out.Found) != 1 ||
+		if err != nil || !slices.Equal(out.Registries, []string{registry.ShardKey(registry.ShardOf(1))}) || len(out.Found) != 1 ||
 			!strings.Contains(out.Found[0], "b2") || len(out.Unmended) > 0 {
 			t.Fatalf("%s: %+v, %v", how, out, err)
 		}
@@ -258,7 +259,7 @@ func refOf(s manifest.Segment) segment.Ref {
 	return segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
 }
 
-// The registry, the batch registries and the manifest are lost together. Everything comes back but
+// The registry, shards of the ledger and the manifest are lost together. Everything comes back but
 // the order of ingests.
 func TestRegistryAndManifestLostTogether(t *testing.T) {
 	for _, how := range []string{"missing", "flipped"} {
@@ -269,15 +270,15 @@ func TestRegistryAndManifestLostTogether(t *testing.T) {
 		testlake.Publish(t, store)
 		before := current(t, store)
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30)) // not published
-		for _, key := range []string{manifest.Key, lake.RegistryKey, lake.BatchRegistryKey(1), lake.BatchRegistryKey(3)} {
+		for _, key := range []string{manifest.Key, lake.RegistryKey, registry.ShardKey(registry.ShardOf(1)), registry.ShardKey(registry.ShardOf(3))} {
 			damage(t, store, key, how)
 		}
 		out, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
 		if err != nil || len(out.Unmended) > 0 {
 			t.Fatalf("%s: %+v, %v", how, out, err)
 		}
-		want := []string{lake.RegistryKey, lake.BatchRegistryKey(1), lake.BatchRegistryKey(3)}
-		if d := cmp.Diff(want, out.Registries); d != "" || len(out.Lost) != 2 || len(out.Found) != 1 {
+		want := []string{lake.RegistryKey, registry.ShardKey(registry.ShardOf(1)), registry.ShardKey(registry.ShardOf(3))}
+		if d := cmp.Diff(want, out.Registries); d != "" || len(out.Lost) != 1 || len(out.Found) != 1 {
 			t.Errorf("%s: %+v: %s", how, out, d)
 		}
 		if d := cmp.Diff(before, current(t, store), cmpopts.IgnoreUnexported(manifest.Version{})); d != "" {

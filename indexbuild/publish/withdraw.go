@@ -143,8 +143,9 @@ func markedIngest(
 // unmarkUnlessGone removes the marks of an ingest that was withdrawn if another registered ingest
 // has the same record. That ingest may have finished before the marks were written.
 func unmarkUnlessGone(ctx context.Context, store blob.Store, dataset uint32, batch string, in registry.Ingest) error {
-	ingests, err := registry.Ingests(ctx, store, dataset)
-	if err == nil && slices.ContainsFunc(ingests[batch], func(i registry.Ingest) bool {
+	id := registry.BatchID{DatasetID: dataset, Batch: batch}
+	ingests, err := registry.IngestsOf(ctx, store, []registry.BatchID{id})
+	if err == nil && slices.ContainsFunc(ingests[id], func(i registry.Ingest) bool {
 		return i.Is(in.Digest) || i.Is(in.MovedFrom)
 	}) {
 		err = unmark(ctx, store, dataset, batch, in)
@@ -155,20 +156,20 @@ func unmarkUnlessGone(ctx context.Context, store blob.Store, dataset uint32, bat
 // withdrawn reports whether an ingest whose batch is new in the plan was withdrawn since the plan
 // was made.
 func (p *plan) withdrawn(ctx context.Context, store blob.Store) (bool, error) {
-	registered := map[uint32]map[string][]registry.Ingest{} // by dataset
+	var added []planned
+	var ids []registry.BatchID
 	for _, b := range p.all() {
-		if !b.New || b.Moved { // a batch of the version cannot be withdrawn
-			continue
+		if b.New && !b.Moved { // a batch of the version cannot be withdrawn
+			added = append(added, b)
+			ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
 		}
-		ingests, ok := registered[b.DatasetID]
-		if !ok {
-			var err error
-			if ingests, err = registry.Ingests(ctx, store, b.DatasetID); err != nil {
-				return false, err
-			}
-			registered[b.DatasetID] = ingests
-		}
-		if !slices.ContainsFunc(ingests[b.Batch], func(i registry.Ingest) bool { return i.Digest == b.Digest }) {
+	}
+	ingests, err := registry.IngestsOf(ctx, store, ids)
+	if err != nil {
+		return false, err
+	}
+	for i, b := range added {
+		if !slices.ContainsFunc(ingests[ids[i]], func(in registry.Ingest) bool { return in.Digest == b.Digest }) {
 			return true, nil
 		}
 	}

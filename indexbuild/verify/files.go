@@ -83,6 +83,9 @@ func (v *verifier) records() error {
 	for b, err := range v.info.Batches(v.ctx, v.store) {
 		if err != nil {
 			v.partial.records = true
+			if v.reportedByFiles(err) {
+				return nil
+			}
 			return v.problem(v.key(segment.BatchesName), err)
 		}
 		batches = append(batches, b)

@@ -152,8 +152,8 @@ func (v *verifier) run() error {
 		defer os.RemoveAll(opt.CacheDir)
 	}
 	if v.seg, err = segment.Open(v.ctx, v.store, v.ref, opt); err != nil {
-		if gone := errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange); gone && !v.intact {
-			return nil // files has reported the missing or truncated file
+		if v.reportedByFiles(err) {
+			return nil
 		}
 		return v.problem(v.key(segment.InfoName), err)
 	}
@@ -167,6 +167,12 @@ func (v *verifier) run() error {
 		return nil
 	}
 	return v.recount()
+}
+
+// reportedByFiles reports whether err says that a file of the segment is missing or truncated.
+// files has reported that file already, or noted that it has changed.
+func (v *verifier) reportedByFiles(err error) bool {
+	return !v.intact && (errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange))
 }
 
 // counts compares the counts of segment.json with what was read.

@@ -131,6 +131,9 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 			return unknownVerb(cmd, args[0])
 		case len(args) > 0 && !cmd.HasSubCommands() && check(cmd, nil) == nil && check(cmd, args[:1]) != nil:
 			// Cobra's text would be about a misspelt verb.
+			if lake := cmd.Flags().Lookup("lake"); lake != nil && lake.Value.String() == "" {
+				return Usagef("%s takes the lake by a flag: --lake %s", cmd.CommandPath(), ShellWord(args[0]))
+			}
 			return Usagef("%s takes no arguments; remove %q", cmd.CommandPath(), args[0])
 		}
 		return &UsageError{err}

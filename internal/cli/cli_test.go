@@ -79,6 +79,14 @@ func TestUnexpectedArgument(t *testing.T) {
 	if code != ExitUsage || !strings.Contains(out.String(), "program verb takes no arguments") {
 		t.Errorf("exit %d\n%s", code, &out)
 	}
+	out.Reset()
+	cmd = program(&seen)
+	cmd.SetArgs([]string{"verb", "--lake", "", "my lake"})
+	cmd.SetErr(&out)
+	code = Run(context.Background(), cmd)
+	if code != ExitUsage || !strings.Contains(out.String(), "--lake 'my lake'") {
+		t.Errorf("a lake as an argument: exit %d\n%s", code, &out)
+	}
 }
 
 func TestMisspeltVerbsAndFlagsAreGuessed(t *testing.T) {

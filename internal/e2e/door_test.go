@@ -72,8 +72,8 @@ func (d *door) must(t *testing.T, args ...string) string {
 	return out
 }
 
-// running is an urlake up.
-type running struct {
+// runningUp is an urlake up.
+type runningUp struct {
 	*door
 	cmd  *exec.Cmd
 	out  *syncBuffer
@@ -87,9 +87,9 @@ var (
 )
 
 // up starts urlake up and waits until it is ready.
-func (d *door) up(t *testing.T, lake string) *running {
+func (d *door) up(t *testing.T, lake string) *runningUp {
 	t.Helper()
-	u := &running{door: d, cmd: exec.Command(d.program, "up", lake, "--listen", "127.0.0.1:0"), out: &syncBuffer{}}
+	u := &runningUp{door: d, cmd: exec.Command(d.program, "up", lake, "--listen", "127.0.0.1:0"), out: &syncBuffer{}}
 	u.cmd.Dir, u.cmd.Env, u.cmd.Stdout, u.cmd.Stderr = d.dir, d.env, u.out, u.out
 	u.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := u.cmd.Start(); err != nil {
@@ -173,7 +173,7 @@ func gone(t *testing.T, pids map[string]int, addresses ...string) {
 }
 
 // addresses returns where an up listens.
-func (u *running) addresses() []string {
+func (u *runningUp) addresses() []string {
 	m := temporalLine.FindStringSubmatch(u.out.String())
 	return []string{m[1], m[2], strings.TrimSuffix(strings.TrimPrefix(u.page, "http://"), "/")}
 }
@@ -218,6 +218,10 @@ func TestUpOutlivesItsPrograms(t *testing.T) {
 	}
 	if _, errs, code := d.do(t, "up", "lake"); code != 1 || !strings.Contains(errs, "runs already") || !strings.Contains(errs, u.page) {
 		t.Errorf("a second up: exit %d, %s", code, errs)
+	}
+	taken := strings.TrimSuffix(strings.TrimPrefix(u.page, "http://"), "/")
+	if _, errs, code := d.do(t, "up", "lake", "--listen", taken); code != 1 || !strings.Contains(errs, "runs already") {
+		t.Errorf("a second up at the same address: exit %d, %s", code, errs)
 	}
 	// The lake is found by any of its spellings, and what up runs is used.
 	out := d.must(t, "add", "file://"+filepath.Join(d.dir, "lake"), "first.txt")
@@ -269,7 +273,7 @@ func TestUpOutlivesItsPrograms(t *testing.T) {
 	gone(t, pids, addresses...)
 	d.writeList(t, "second.txt", "http://www.example.com/b")
 	out = d.must(t, "add", "lake", "second.txt")
-	if !strings.Contains(out, "kept                 1 rows of 1 domain\n") || !strings.Contains(out, "urlake up lake") {
+	if !strings.Contains(out, "kept                 1 row of 1 domain\n") || !strings.Contains(out, "urlake up lake") {
 		t.Errorf("add printed\n%s", out)
 	}
 	if out := d.must(t, "find", "lake", "example.com"); !strings.Contains(out, "first") || !strings.Contains(out, "second") {

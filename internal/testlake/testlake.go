@@ -283,3 +283,26 @@ func Publish(tb testing.TB, store blob.Store) publish.Committed {
 	}
 	return done
 }
+
+// DropOldPieces deletes the pieces that only earlier states of the registry had: nothing reads
+// them.
+func DropOldPieces(tb testing.TB, store blob.Store) {
+	tb.Helper()
+	trace := &blob.Trace{}
+	err := registry.Check(blob.WithTrace(tb.Context(), trace), blob.NewCounting(store), func(err error) error { return err })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	used := map[string]bool{}
+	for _, a := range trace.Accesses() {
+		used[a.Key] = true
+	}
+	for info, err := range store.List(tb.Context(), registry.PiecesRoot) {
+		if err == nil && !used[info.Key] {
+			err = store.Delete(tb.Context(), info.Key)
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+}

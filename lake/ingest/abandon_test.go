@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/registry"
 )
@@ -24,7 +23,7 @@ func TestCleanupAbandonsTheIngest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		order := lake.BatchRegistryKey(plan.DatasetID)
+		order := registry.ShardKey(registry.ShardOf(plan.DatasetID))
 		before, _, err := store.Get(t.Context(), order)
 		if err != nil {
 			t.Fatal(err)

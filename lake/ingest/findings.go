@@ -201,16 +201,16 @@ func (f *findings) notes(merged int64) []string {
 		out = append(out, f.SpacedIn+": "+spacedNote(f.Spaced))
 	}
 	if merged > 0 && f.Untimed > 0 {
-		out = append(out, fmt.Sprintf("%s: %d records were merged into equal ones, and %d have no time; "+
-			"if they are captures, name the column of their time (--ts-column)", f.UntimedIn, merged, f.Untimed))
+		out = append(out, fmt.Sprintf("records merged into equal ones: %d; records of tables without a time: %d, the first in %s; "+
+			"if they are captures, name the column of their time (--ts-column)", merged, f.Untimed, f.UntimedIn))
 	}
 	return out
 }
 
 // spacedNote is the note about n lines of lists that are URLs with spaces, or are no list.
 func spacedNote(n int64) string {
-	return fmt.Sprintf("%d URLs of lists have a space inside, which becomes %%20; if these are no lists, "+
-		"name their format (--format)", n)
+	return fmt.Sprintf("lines of lists with a space inside, which becomes %%20: %d; if this is no list of URLs, "+
+		"name its format (--format)", n)
 }
 
 // worst returns the files with the most rejects, the most first.

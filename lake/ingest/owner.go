@@ -160,15 +160,15 @@ func take(
 
 // resumable returns the run that an ingest of spec would repeat, "" if there is none.
 func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error) {
-	datasets, err := registry.Datasets(ctx, store)
+	datasets, err := registry.DatasetsNamed(ctx, store, spec.Dataset)
 	if err != nil {
 		return "", err
 	}
-	at := slices.IndexFunc(datasets, func(d lake.Dataset) bool { return d.Name == spec.Dataset })
-	if at < 0 {
+	dataset, ok := datasets[spec.Dataset]
+	if !ok {
 		return "", nil
 	}
-	ingests, err := registry.Ingests(ctx, store, datasets[at].ID)
+	ingests, err := registry.Ingests(ctx, store, dataset.ID)
 	if err != nil {
 		return "", err
 	}
@@ -198,7 +198,7 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 		return "", nil
 	}
 	var p plan
-	ok, err := load(ctx, store, planKey(run), &p)
+	ok, err = load(ctx, store, planKey(run), &p)
 	if errors.Is(err, codec.ErrCorrupt) {
 		ok, err = false, nil // a damaged plan is not continued
 	}

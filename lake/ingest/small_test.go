@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
@@ -197,7 +196,7 @@ func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 			_, _, err = inner.Get(ctx, "staging/run/small.json")
 			stored := err == nil
 			registered := false
-			if data, _, err := inner.Get(ctx, lake.BatchRegistryKey(1)); err == nil {
+			if data, _, err := inner.Get(ctx, registry.ShardKey(registry.ShardOf(1))); err == nil {
 				registered = strings.Contains(string(data), `"run"`)
 			}
 			second, err := small(ctx, inner, "run2", late, ingest.Limits{})

@@ -247,11 +247,11 @@ func TestABadTimeIsShown(t *testing.T) {
 func TestMergingWithoutTimesIsNoted(t *testing.T) {
 	ctx := context.Background()
 	for text, want := range map[string]string{
-		"url,seen\nhttp://a.example/,x\nhttp://a.example/,y\nhttp://b.example/,z\n":   "1 records were merged into equal ones, and 3 have no time",
+		"url,seen\nhttp://a.example/,x\nhttp://a.example/,y\nhttp://b.example/,z\n":   "equal ones: 1; records of tables without a time: 3, the first in file://",
 		"url,timestamp\nhttp://a.example/,2020-01-01\nhttp://a.example/,2020-01-01\n": "",
 		"url,seen\nhttp://a.example/,x\nhttp://b.example/,y\n":                        "",
 		"http://a.example/\nhttp://a.example/\n":                                      "",
-		`{"url":"http://a.example/"}` + "\n" + `{"url":"http://a.example/"}` + "\n":   "2 have no time",
+		`{"url":"http://a.example/"}` + "\n" + `{"url":"http://a.example/"}` + "\n":   "without a time: 2",
 		`["http://a.example/","http://a.example/"]`:                                   "",
 	} {
 		dir := folder(t, map[string]string{"f": text})

@@ -244,6 +244,38 @@ func (m *Map) pieces(ctx context.Context, at []child, yield func(string, error) 
 	return true
 }
 
+// Sound yields the entries of all pieces that can be read, in order. Damaged is called with the key
+// of every piece that is missing or damaged, below which nothing is known. Another error ends it.
+func (m *Map) Sound(ctx context.Context, damaged func(key string)) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if m.ref.Root != "" {
+			m.sound(ctx, m.root(), damaged, yield)
+		}
+	}
+}
+
+func (m *Map) sound(ctx context.Context, at child, damaged func(key string), yield func(Entry, error) bool) bool {
+	p, err := m.read(ctx, at)
+	switch {
+	case errors.Is(err, codec.ErrCorrupt):
+		damaged(Key(m.folder, at.name))
+		return true
+	case err != nil:
+		yield(Entry{}, err)
+		return false
+	}
+	for i := range p.entries {
+		if at.level > 0 {
+			if !m.sound(ctx, p.children[i], damaged, yield) {
+				return false
+			}
+		} else if !yield(p.entries[i], nil) {
+			return false
+		}
+	}
+	return true
+}
+
 // level yields the pieces of a level in order, from the first whose last key is not before from.
 func (m *Map) level(ctx context.Context, level int, from []byte) iter.Seq2[*piece, error] {
 	return func(yield func(*piece, error) bool) {

@@ -358,6 +358,9 @@ type Plan struct {
 	// SURT is set for indexes without original URLs: URL is the column of sort-friendly keys
 	// (com,example)/path), of which URLs are made.
 	SURT bool `json:"surt,omitempty"`
+	// Fields is the number of fields of a CDX line, 0 if it is not checked. A line with more is
+	// rejected: its fields are not where the others have them.
+	Fields int `json:"fields,omitempty"`
 
 	URL  Column  `json:"url"`
 	TS   *Column `json:"ts,omitempty"`

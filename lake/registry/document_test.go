@@ -33,7 +33,7 @@ func TestRegistryIsAsItsPageShows(t *testing.T) {
 			}
 		}
 	}
-	for info, key := range map[string]string{"json datasets": lake.RegistryKey, "json ingests": lake.BatchRegistryKey(1)} {
+	for info, key := range map[string]string{"json datasets": lake.RegistryKey, "json ingests": registry.ShardKey(registry.ShardOf(1))} {
 		data, _, err := store.Get(ctx, key)
 		if err != nil {
 			t.Fatal(err)

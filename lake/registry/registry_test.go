@@ -190,62 +190,41 @@ func TestOfTwoRunsOfABatchTheOneRegisteredLaterWins(t *testing.T) {
 	}
 }
 
-func TestBatchRegistryStaysSmall(t *testing.T) {
+// A batch that is ingested again and again does not make the ledger grow for ever.
+func TestLedgerStaysSmall(t *testing.T) {
 	ctx := context.Background()
 	store := blob.NewMemory()
-	// A document of 1,100 ingests of one batch and one of another: superseded ingests were once
-	// kept.
-	type ingest struct {
-		Seq    int64  `json:"seq"`
-		Batch  string `json:"batch"`
-		Run    string `json:"run"`
-		Digest string `json:"digest"`
+	finish := func(batch, run string, want error) (current bool) {
+		t.Helper()
+		current, err := registry.FinishIngest(ctx, store, 1, batch, run, "0123456789abcdef")
+		if !errors.Is(err, want) {
+			t.Fatalf("%s: %v, want %v", run, err, want)
+		}
+		return current
 	}
-	ingests := []ingest{{Seq: 1, Batch: "kept", Run: "first", Digest: "k"}}
-	for i := range int64(1100) {
-		ingests = append(ingests, ingest{Seq: i + 2, Batch: "hourly", Run: fmt.Sprintf("run%06d", i), Digest: "0123456789abcdef"})
-	}
-	data, err := codec.Seal(map[string]any{"format": 1, "dataset_id": 1, "next_seq": 1102, "ingests": ingests})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Put(ctx, lake.BatchRegistryKey(1), data, blob.Condition{}); err != nil {
-		t.Fatal(err)
-	}
-	var after int64
-	for i := range 30 {
-		run := fmt.Sprintf("run%06d", 1100+i)
-		if _, err := registry.RegisterIngest(ctx, store, 1, "hourly", run); err != nil {
+	register := func(batch, run string) {
+		t.Helper()
+		if _, err := registry.RegisterIngest(ctx, store, 1, batch, run); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := registry.FinishIngest(ctx, store, 1, "hourly", run, "0123456789abcdef"); err != nil {
-			t.Fatal(err)
-		}
-		info, err := store.Stat(ctx, lake.BatchRegistryKey(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i == 0 {
-			after = info.Size
-		} else if info.Size > after+100 {
-			t.Fatalf("grew from %d to %d bytes", after, info.Size)
+	}
+	register("kept", "first")
+	finish("kept", "first", nil)
+	const ingests, enough, tooMany = 60, 10, 30
+	run := func(n int) string { return fmt.Sprintf("run%06d", n) }
+	for n := range ingests {
+		register("hourly", run(n))
+		if !finish("hourly", run(n), nil) {
+			t.Fatalf("run %d is not current", n)
 		}
 	}
-	if after >= int64(len(data)) {
-		t.Errorf("%d bytes, as many as before", after)
+	all, err := registry.Ingests(ctx, store, 1)
+	if err != nil || len(all["hourly"]) > tooMany || len(all["kept"]) != 1 {
+		t.Errorf("%d ingests are kept, %v", len(all["hourly"]), err)
 	}
-	current, err := registry.CurrentBatches(ctx, store, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]string{"kept": "k", "hourly": "0123456789abcdef"}, current); diff != "" {
-		t.Errorf("differs: %s", diff)
-	}
-	if _, err := registry.FinishIngest(ctx, store, 1, "hourly", "run000000", "x"); !errors.Is(err, registry.ErrUnknownRun) {
-		t.Errorf("a run a thousand ingests late: %v", err)
-	}
-	if ok, err := registry.FinishIngest(ctx, store, 1, "hourly", "run001099", "0123456789abcdef"); err != nil || ok {
-		t.Errorf("a run thirty ingests late: current %v, %v", ok, err)
+	finish("hourly", run(0), registry.ErrUnknownRun)
+	if finish("hourly", run(ingests-enough), nil) {
+		t.Error("a run ten ingests late is current")
 	}
 }
 
@@ -258,9 +237,11 @@ func TestLostRepliesDoNoHarm(t *testing.T) {
 			// The put takes effect and its reply is lost; or the store retries it and reports that
 			// the condition no longer holds.
 			name := fmt.Sprintf("d-%d", len(err.Error()))
-			for _, folder := range []string{"rules/", "registry/"} {
+			for _, folder := range []string{"rules/", "registry/ledger/", lake.RegistryKey} {
 				store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err,
-					Key: func(key string) bool { return strings.HasPrefix(key, folder) }})
+					Key: func(key string) bool {
+						return strings.HasPrefix(key, folder) && !strings.HasPrefix(key, registry.PiecesRoot)
+					}})
 			}
 			d, e := registry.RegisterDataset(ctx, store, lake.Dataset{Name: name})
 			if e != nil {
@@ -327,7 +308,7 @@ func TestDamagedRegistryIsCorrupt(t *testing.T) {
 			_, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "e"})
 			return err
 		},
-		lake.BatchRegistryKey(1): func() error {
+		registry.ShardKey(registry.ShardOf(1)): func() error {
 			_, err := registry.RegisterIngest(ctx, store, 1, "b", "s")
 			return err
 		},
@@ -344,15 +325,12 @@ func TestDamagedRegistryIsCorrupt(t *testing.T) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
-	// The document of one dataset under the key of another.
-	if _, err := registry.RegisterIngest(ctx, store, 2, "b", "r"); err != nil {
-		t.Fatal(err)
-	}
-	data, _, err := store.Get(ctx, lake.BatchRegistryKey(2))
+	// One shard under the key of another.
+	data, _, err := store.Get(ctx, registry.ShardKey(registry.ShardOf(2)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Put(ctx, lake.BatchRegistryKey(3), data, blob.Condition{}); err != nil {
+	if _, err := store.Put(ctx, registry.ShardKey(registry.ShardOf(3)), data, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := registry.CurrentBatches(ctx, store, 3); !errors.Is(err, codec.ErrCorrupt) {
@@ -400,7 +378,7 @@ func TestLakeOfOtherCanonicalFormRejectsDatasets(t *testing.T) {
 // If a registry is lost from a lake with objects, no id is given again and no order starts over.
 func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 	ctx := context.Background()
-	for _, left := range []string{"index/manifest.json", "registry/batches/dataset_id=7.json", lake.BatchKey(7, "b", "0123"), lake.PostingsKey(7, "b", "0123")} {
+	for _, left := range []string{"index/manifest.json", lake.BatchKey(7, "b", "0123"), lake.PostingsKey(7, "b", "0123")} {
 		onStores(t, func(t *testing.T, store blob.Store) {
 			put := func(key string, data []byte) {
 				t.Helper()
@@ -409,8 +387,8 @@ func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 				}
 			}
 			put(lake.StagingPrefix("run")+"plan.json", []byte("x"))
-			if restored, _, err := registry.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || restored {
-				t.Fatalf("a new lake: restored %v, %v", restored, err)
+			if out, err := registry.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || len(out.Keys) > 0 {
+				t.Fatalf("a new lake: %+v, %v", out, err)
 			}
 			put(left, []byte("x"))
 			var c *codec.CorruptError
@@ -418,13 +396,13 @@ func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 				t.Fatalf("registry lost, %s left: %v", left, err)
 			}
 			known := []lake.Dataset{{ID: 5, Name: "five", Title: "Five"}, {ID: 2, Name: "two"}}
-			restored, nameless, err := registry.RestoreRegistry(ctx, store, lake.CurrentRules(), known)
+			out, err := registry.RestoreRegistry(ctx, store, lake.CurrentRules(), known)
 			want, next := []uint32{7}, uint32(8)
 			if left == "index/manifest.json" {
 				want, next = nil, 6
 			}
-			if err != nil || !restored || !slices.Equal(nameless, want) {
-				t.Fatalf("restored %v, nameless %v, %v", restored, nameless, err)
+			if err != nil || !out.Anew || !slices.Equal(out.Keys, []string{lake.RegistryKey}) || !slices.Equal(out.Nameless, want) {
+				t.Fatalf("%+v, %v", out, err)
 			}
 			if d, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "new"}); err != nil || d.ID != next {
 				t.Errorf("%+v, %v; want id %d", d, err, next)
@@ -432,17 +410,17 @@ func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 			if d, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "five"}); err != nil || d != known[0] {
 				t.Errorf("%+v, %v", d, err)
 			}
-			if restored, _, err := registry.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || restored {
-				t.Errorf("an intact registry: restored %v, %v", restored, err)
+			if out, err := registry.RestoreRegistry(ctx, store, lake.CurrentRules(), nil); err != nil || len(out.Keys) > 0 {
+				t.Errorf("an intact registry: %+v, %v", out, err)
 			}
 		})
 	}
 	onStores(t, func(t *testing.T, store blob.Store) {
-		key := lake.BatchRegistryKey(1)
-		if _, err := registry.RegisterIngest(ctx, store, 1, "b", "r"); err != nil {
+		key := registry.ShardKey(registry.ShardOf(1))
+		if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "one"}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.Put(ctx, lake.BatchKey(1, "b", "0123"), []byte("x"), blob.Condition{}); err != nil {
+		if _, err := registry.RegisterIngest(ctx, store, 1, "b", "r"); err != nil {
 			t.Fatal(err)
 		}
 		lose := map[string]func() error{
@@ -467,20 +445,32 @@ func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 			if _, err := registry.FinishIngest(ctx, store, 1, "b", "r", "0123"); !errors.As(err, &c) || c.File != key {
 				t.Errorf("%s: finish: %v", how, err)
 			}
-			batches := map[string]registry.Record{"b": {Digest: "0123"}, "a": {Digest: "4567", Pack: "89ab"}}
-			if out, err := registry.RestoreBatchRegistry(ctx, store, 1, batches, nil); err != nil || !out.Restored {
+			want := map[string]registry.Record{"b": {Digest: "0123"}, "a": {Digest: "4567", Pack: "89ab"}}
+			out, err := registry.RestoreShard(ctx, store, 1, live(1, want), nil)
+			if err != nil || !slices.Equal(out.Keys, []string{key}) {
 				t.Fatalf("%s: %+v, %v", how, out, err)
 			}
-			if got, err := registry.CurrentRecords(ctx, store, 1); err != nil || cmp.Diff(batches, got) != "" {
+			if got, err := registry.CurrentRecords(ctx, store, 1); err != nil || cmp.Diff(want, got) != "" {
 				t.Errorf("%s: %v, %v", how, got, err)
 			}
-			if seq, err := registry.RegisterIngest(ctx, store, 1, "b", "s"); err != nil || seq != 3 {
+			if seq, err := registry.RegisterIngest(ctx, store, 1, "b", "s"); err != nil || seq != 1 {
 				t.Errorf("%s: %d, %v", how, seq, err)
 			}
 		}
-		// Another dataset is new.
+		// Other shards are as they were.
 		if _, err := registry.RegisterIngest(ctx, store, 11, "b", "r"); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// live returns what RestoreShard asks a version for.
+func live(dataset uint32, records map[string]registry.Record) func() (map[registry.BatchID]registry.Record, error) {
+	return func() (map[registry.BatchID]registry.Record, error) {
+		all := map[registry.BatchID]registry.Record{}
+		for name, r := range records {
+			all[registry.BatchID{DatasetID: dataset, Batch: name}] = r
+		}
+		return all, nil
+	}
 }

@@ -3,6 +3,7 @@ package registry
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,84 +15,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/pieces"
 )
-
-// copyRoot is the folder of the copies of the registry's entries, one object for each dataset. Only
-// RestoreRegistry reads them.
-const copyRoot = "registry/datasets/"
-
-// DatasetCopyKey is the key of the copy of a dataset's entry in the registry.
-func DatasetCopyKey(dataset uint32) string {
-	return fmt.Sprintf("%sdataset_id=%d.json", copyRoot, dataset)
-}
-
-// datasetCopy is the document at DatasetCopyKey.
-type datasetCopy struct {
-	Format  int          `json:"format"`
-	Dataset lake.Dataset `json:"dataset"`
-}
-
-// keepCopy writes the copy of a dataset's entry unless it is there.
-func keepCopy(ctx context.Context, store blob.Store, d lake.Dataset) error {
-	have, err := readCopy(ctx, store, d.ID)
-	if err == nil && have == d {
-		return nil
-	}
-	if err != nil && !errors.Is(err, blob.ErrNotExist) && !errors.Is(err, codec.ErrCorrupt) {
-		return err
-	}
-	data, err := codec.Seal(datasetCopy{Format: registryFormat, Dataset: d})
-	if err != nil {
-		return err
-	}
-	_, err = store.Put(ctx, DatasetCopyKey(d.ID), data, blob.Condition{})
-	return err
-}
-
-func readCopy(ctx context.Context, store blob.Store, id uint32) (lake.Dataset, error) {
-	key := DatasetCopyKey(id)
-	data, _, err := store.Get(ctx, key)
-	if err != nil {
-		return lake.Dataset{}, err
-	}
-	var c datasetCopy
-	if err := codec.Unseal(data, key, &c); err != nil {
-		return lake.Dataset{}, err
-	}
-	if c.Format != registryFormat || c.Dataset.ID != id {
-		return lake.Dataset{}, codec.Corrupt(key, "document", -1, fmt.Sprintf("dataset %d in format %d", id, registryFormat),
-			fmt.Sprintf("dataset %d in format %d", c.Dataset.ID, c.Format))
-	}
-	return c.Dataset, nil
-}
-
-// CheckCopy returns a *codec.CorruptError if the copy of a dataset's entry is damaged. A dataset
-// that an earlier build of urlake has registered has no copy before its next ingest.
-func CheckCopy(ctx context.Context, store blob.Store, dataset uint32) error {
-	_, err := readCopy(ctx, store, dataset)
-	if errors.Is(err, blob.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// RestoreCopies writes the missing and damaged copies of the registry's entries. It returns the
-// keys of the damaged ones.
-func RestoreCopies(ctx context.Context, store blob.Store) (restored []string, err error) {
-	datasets, err := Datasets(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range datasets {
-		if err := CheckCopy(ctx, store, d.ID); errors.Is(err, codec.ErrCorrupt) {
-			restored = append(restored, DatasetCopyKey(d.ID))
-		}
-		if err := keepCopy(ctx, store, d); err != nil {
-			return restored, err
-		}
-	}
-	return restored, nil
-}
 
 // datasetOf returns the dataset in a key, as in "batches/dataset_id=3/…".
 func datasetOf(key, prefix string) (id uint32, ok bool) {
@@ -103,140 +28,246 @@ func datasetOf(key, prefix string) (id uint32, ok bool) {
 	return uint32(n), ok && err == nil
 }
 
-// RestoreRegistry writes the registry again if it is lost: damaged, or missing from a lake that is
-// not new. Its datasets are those of the copies, and those of a version, which the caller passes.
-// Restored is false if the registry is not lost. Nameless are the ids that keys of the lake contain
-// but neither source does; they are not given again.
+// Restored is what RestoreRegistry has done.
+type Restored struct {
+	// Keys are the objects that were lost and are written again: lake.RegistryKey, CopyKey.
+	Keys []string
+	// Anew tells that neither the document nor its copy could be read: the lake has the rules that
+	// the caller passed.
+	Anew bool
+	// Lost are pieces that were missing or damaged.
+	Lost []string
+	// Nameless are the ids that keys of the lake contain but no source tells the names of; they are
+	// not given again.
+	Nameless []uint32
+}
+
+// RestoreRegistry writes the registry's datasets again if they are lost: the document or pieces of
+// it damaged, or missing from a lake that is not new. The datasets are those of sound pieces that
+// the document or its copy names, and those of a version, which the caller passes. Rules are used
+// if neither the document nor its copy can be read.
 func RestoreRegistry(
 	ctx context.Context, store blob.Store, rules lake.Rules, datasets []lake.Dataset,
-) (restored bool, nameless []uint32, err error) {
-	cond, lost, err := isLost(ctx, store, lake.RegistryKey, func(*registry) error { return nil })
-	if err != nil || !lost {
-		return false, nil, err
+) (out Restored, err error) {
+	h, cond, lost, err := readLost[head](ctx, store, lake.RegistryKey)
+	if err != nil {
+		return out, err
+	}
+	backup, _, backupLost, err := readLost[head](ctx, store, CopyKey)
+	if err != nil {
+		return out, err
 	}
 	byID := map[uint32]lake.Dataset{}
 	for _, d := range datasets {
 		byID[d.ID] = d
 	}
+	source := h
+	if lost {
+		source = backup
+	}
+	if source != nil {
+		broken, err := source.soundDatasets(ctx, store, byID)
+		if err != nil {
+			return out, err
+		}
+		out.Lost = broken
+	}
+	if lost || len(out.Lost) > 0 {
+		if h, err = restoredHead(ctx, store, source, rules, byID, &out); err != nil {
+			return out, err
+		}
+		data, err := codec.Seal(h)
+		if err != nil {
+			return out, err
+		}
+		if _, err = store.Put(ctx, lake.RegistryKey, data, cond); err != nil {
+			return out, err
+		}
+		out.Keys, out.Anew = append(out.Keys, lake.RegistryKey), source == nil
+	}
+	if h == nil || h.Format != headFormat {
+		return out, nil
+	}
+	if backupLost {
+		out.Keys = append(out.Keys, CopyKey)
+	}
+	return out, keepCopy(ctx, store, h)
+}
+
+// restoredHead is the document of these datasets. Source is what could be read of the lost one, nil
+// for nothing.
+func restoredHead(
+	ctx context.Context, store blob.Store, source *head, rules lake.Rules, byID map[uint32]lake.Dataset, out *Restored,
+) (*head, error) {
 	used := map[uint32]bool{}
-	for _, prefix := range []string{copyRoot, "registry/batches/", "batches/", "urls/"} {
+	for _, prefix := range []string{"batches/", "urls/"} {
 		for info, err := range store.List(ctx, prefix) {
 			if err != nil {
-				return false, nil, err
+				return nil, err
 			}
-			id, ok := datasetOf(info.Key, prefix)
-			if !ok {
-				continue
-			}
-			used[id] = true
-			if prefix != copyRoot {
-				continue
-			}
-			d, err := readCopy(ctx, store, id)
-			if err != nil && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
-				return false, nil, err
-			}
-			// A copy and a version have the same name. The title may be newer in the copy.
-			if have, ok := byID[id]; err == nil && (!ok || have.Name == d.Name) {
-				byID[id] = d
+			if id, ok := datasetOf(info.Key, prefix); ok {
+				used[id] = true
 			}
 		}
 	}
-	r := registry{Format: registryFormat, Rules: rules, NextID: 1}
-	r.Datasets = slices.SortedFunc(maps.Values(byID), func(a, b lake.Dataset) int { return cmp.Compare(a.ID, b.ID) })
-	for _, d := range r.Datasets {
+	for n := range Shards { // which may be lost themselves, and are restored next
+		s, _, err := read[shard](ctx, store, ShardKey(n))
+		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			return nil, err
+		}
+		for i := range s.Open {
+			used[s.Open[i].DatasetID] = err == nil
+		}
+	}
+	h := &head{Format: headFormat, Rules: rules, NextID: 1, ByID: emptyRef(), ByName: emptyRef()}
+	if source != nil {
+		h.Rules, h.NextID, h.Generation = source.Rules, source.NextID, source.Generation
+	}
+	h.Generation++
+	all := slices.SortedFunc(maps.Values(byID), func(a, b lake.Dataset) int { return cmp.Compare(a.ID, b.ID) })
+	for _, d := range all {
 		delete(used, d.ID)
-		r.NextID = max(r.NextID, d.ID+1)
+		h.NextID = max(h.NextID, d.ID+1)
 	}
-	nameless = slices.Sorted(maps.Keys(used))
-	if n := len(nameless); n > 0 {
-		r.NextID = max(r.NextID, nameless[n-1]+1)
+	out.Nameless = slices.Sorted(maps.Keys(used))
+	if n := len(out.Nameless); n > 0 {
+		h.NextID = max(h.NextID, out.Nameless[n-1]+1)
 	}
-	data, err := codec.Seal(r)
-	if err != nil {
-		return false, nil, err
-	}
-	_, err = store.Put(ctx, lake.RegistryKey, data, cond)
-	return err == nil, nameless, err
+	return h, h.set(ctx, store, all)
 }
 
-// restoredRun is the run of the ingests that RestoreBatchRegistry has found.
+// restoredRun is the run of the ingests that RestoreShard has found.
 const restoredRun = "restored"
 
-// RestoredBatches is the result of RestoreBatchRegistry.
-type RestoredBatches struct {
-	// Restored tells that the registry was lost and is written again.
-	Restored bool
+// RestoredShard is the result of RestoreShard.
+type RestoredShard struct {
+	// Keys are the objects that were lost: the shard, or pieces of it, which are written again.
+	Keys []string
 	// Found are the batches that only their records still knew: finished, but in no version.
-	Found []string
+	Found []BatchID
 	// Unclear says for which batches it is not known which ingest is the newest, and which records
 	// cannot be read: one line each.
 	Unclear []string
 }
 
-// RestoreBatchRegistry writes the order of a dataset's ingests again if it is lost. What a version
-// says wins: batches has the records of the batches that it contains, by name. A batch that the
-// version lacks is restored from its record if it has one only; older has the digests of records
-// that other versions contain, which were replaced. Runs in flight fail with ErrUnknownRun.
-func RestoreBatchRegistry(
-	ctx context.Context, store blob.Store, dataset uint32, batches map[string]Record, older map[string]bool,
-) (out RestoredBatches, err error) {
-	key := lake.BatchRegistryKey(dataset)
-	cond, lost, err := isLost(ctx, store, key, func(r *batchRegistry) error { return r.belongTo(dataset) })
-	if err != nil || !lost {
+// RestoreShard writes a shard of the ledger again if it is lost, or pieces of it. What can be read
+// of it stays. For the rest a version is asked first: live returns the records of the batches that
+// it has of the shard's datasets. A batch that the version lacks is restored from its record if it
+// has one only; older has the digests of records that other versions contain, which were replaced.
+// Runs that the lost shard has registered fail with ErrUnknownRun.
+func RestoreShard(
+	ctx context.Context, store blob.Store, n int, live func() (map[BatchID]Record, error), older map[string]bool,
+) (out RestoredShard, err error) {
+	s, cond, lost, err := readLost[shard](ctx, store, ShardKey(n))
+	if err == nil && s == nil && !lost { // in a lake of lists
+		_, err = readShard(ctx, store, n)
+		if lost = errors.Is(err, codec.ErrCorrupt); lost {
+			err = nil
+		}
+	}
+	if err != nil || s == nil && !lost {
 		return out, err
 	}
-	records, withdrawn, err := recordsOf(ctx, store, dataset, &out)
+	orders := map[BatchID]*order{}
+	next := newShard(n)
+	if lost {
+		out.Keys = append(out.Keys, ShardKey(n))
+	} else {
+		if orders, out.Keys, err = s.sound(ctx, store); err != nil || len(out.Keys) == 0 {
+			return out, err
+		}
+		next.NextSeq = s.NextSeq
+	}
+	batches, err := live()
 	if err != nil {
 		return out, err
 	}
-	current := maps.Clone(batches)
-	if current == nil {
-		current = map[string]Record{}
+	records, withdrawn, err := recordsOf(ctx, store, n, &out)
+	if err != nil {
+		return out, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(records)) {
-		live, published := current[name]
-		others := records[name].newest(func(d string) bool { return d == live.Digest || older[d] })
+	for _, id := range sortedIDs(batches, records) {
+		if o := orders[id]; o != nil && o.current() >= 0 {
+			continue
+		}
+		record, published := batches[id]
+		others := records[id].newest(func(d string) bool { return d == record.Digest || older[d] })
 		others = slices.DeleteFunc(others, func(d string) bool {
-			if withdrawn[lake.WithdrawnKey(dataset, name, d)] {
+			if withdrawn[lake.WithdrawnKey(id.DatasetID, id.Batch, d)] {
 				out.Unclear = append(out.Unclear, fmt.Sprintf("batch %s of dataset %d: the ingest with the record %s was "+
-					"withdrawn; if it was started again since, ingest the batch again", name, dataset, d))
+					"withdrawn; if it was started again since, ingest the batch again", id.Batch, id.DatasetID, d))
 				return true
 			}
 			return false
 		})
 		switch {
+		case len(others) == 0 && !published:
+			continue
 		case len(others) == 0:
 		case published:
 			out.Unclear = append(out.Unclear, fmt.Sprintf("batch %s of dataset %d: the version's ingest stays; "+
-				"%s may be of a newer one: if so, ingest the batch again", name, dataset, describe(others)))
+				"%s may be of a newer one: if so, ingest the batch again", id.Batch, id.DatasetID, describeRecords(others)))
 		case len(others) > 1:
 			out.Unclear = append(out.Unclear, fmt.Sprintf("batch %s of dataset %d: which of %s is the newest is lost; "+
-				"ingest the batch again", name, dataset, describe(others)))
+				"ingest the batch again", id.Batch, id.DatasetID, describeRecords(others)))
+			continue
 		default:
-			current[name] = Record{others[0], records[name][records[name].ingest(others[0])].Pack}
-			out.Found = append(out.Found, name)
+			record = Record{others[0], records[id][records[id].ingest(others[0])].Pack}
+			out.Found = append(out.Found, id)
 		}
-	}
-	r := batchRegistry{Format: registryFormat, DatasetID: dataset, NextSeq: 1, Ingests: []entry{}}
-	for _, name := range slices.Sorted(maps.Keys(current)) {
-		e := entry{Seq: r.NextSeq, Batch: name, Run: restoredRun, Digest: current[name].Digest, Pack: current[name].Pack}
-		if first := records[name].ingest(e.Digest); first != e.Digest {
-			e.MovedFrom = first
+		o := orders[id]
+		if o == nil {
+			o = &order{BatchID: id}
+			orders[id] = o
 		}
-		r.Ingests = append(r.Ingests, e)
-		r.NextSeq++
+		if published {
+			o.Settled = record.Digest
+		}
+		in := Ingest{Run: restoredRun, Digest: record.Digest, Pack: record.Pack}
+		if first := records[id].ingest(in.Digest); first != in.Digest {
+			in.MovedFrom = first
+		}
+		o.insert(in)
 	}
-	data, err := codec.Seal(r)
-	if err != nil {
+	if err := next.set(ctx, store, orders, nil); err != nil {
 		return out, err
 	}
-	_, err = store.Put(ctx, key, data, cond)
-	out.Restored = err == nil
+	data, err := codec.Seal(next)
+	if err == nil {
+		_, err = store.Put(ctx, ShardKey(n), data, cond)
+	}
 	return out, err
 }
 
-func describe(digests []string) string {
+// sound returns the orders of a shard as far as they can be read, as orders that are not stored,
+// and the keys of the pieces that are lost.
+func (s *shard) sound(ctx context.Context, store blob.Store) (orders map[BatchID]*order, lost []string, err error) {
+	orders = map[BatchID]*order{}
+	for i := range s.Open {
+		orders[s.Open[i].id()] = &order{BatchID: s.Open[i].id()}
+	}
+	for e, err := range s.pieces(store).Sound(ctx, func(key string) { lost = append(lost, key) }) {
+		if err != nil {
+			return nil, nil, err
+		}
+		o, err := decodeOrder(e.Key, e.Value)
+		if err != nil {
+			return nil, nil, err
+		}
+		o.stored = nil
+		orders[o.BatchID] = o
+	}
+	s.open(orders)
+	return orders, lost, nil
+}
+
+func sortedIDs(batches map[BatchID]Record, records map[BatchID]batchRecords) []BatchID {
+	ids := slices.AppendSeq(slices.Collect(maps.Keys(batches)), maps.Keys(records))
+	slices.SortFunc(ids, compareIDs)
+	return slices.Compact(ids)
+}
+
+func describeRecords(digests []string) string {
 	if len(digests) == 1 {
 		return "the record " + digests[0]
 	}
@@ -277,18 +308,27 @@ func (r batchRecords) newest(known func(digest string) bool) []string {
 	return list
 }
 
-// recordsOf returns the intact records of a dataset, by the name of the batch, and the keys of the
-// marks of withdrawn ones.
+// recordsOf returns the intact records of the datasets of a shard, and the keys of the marks of
+// withdrawn ones.
 func recordsOf(
-	ctx context.Context, store blob.Store, dataset uint32, out *RestoredBatches,
-) (records map[string]batchRecords, withdrawn map[string]bool, err error) {
-	records, withdrawn = map[string]batchRecords{}, map[string]bool{}
-	root := fmt.Sprintf("batches/dataset_id=%d/", dataset)
+	ctx context.Context, store blob.Store, n int, out *RestoredShard,
+) (records map[BatchID]batchRecords, withdrawn map[string]bool, err error) {
+	const root = "batches/"
+	records, withdrawn = map[BatchID]batchRecords{}, map[string]bool{}
+	// batchOf returns the batch and the digest in the key of a record of the shard.
+	batchOf := func(key string) (id BatchID, digest string, ok bool) {
+		dataset, ok := datasetOf(key, root)
+		folders := strings.Split(key, "/")
+		if !ok || ShardOf(dataset) != n || len(folders) != 4 {
+			return id, "", false
+		}
+		digest, ok = strings.CutSuffix(folders[3], ".json")
+		return BatchID{dataset, folders[2]}, digest, ok
+	}
 	add := func(key, pack string, data []byte, err error) error {
-		name, file, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
-		digest, ok := strings.CutSuffix(file, ".json")
-		if key != "" && (!ok || !strings.HasPrefix(key, root)) {
-			return nil // of another kind or dataset
+		id, digest, ok := batchOf(key)
+		if key != "" && !ok {
+			return nil // of another kind or shard
 		}
 		var b *lake.Batch
 		if err == nil {
@@ -300,10 +340,10 @@ func recordsOf(
 		case err != nil:
 			return err
 		default:
-			if records[name] == nil {
-				records[name] = batchRecords{}
+			if records[id] == nil {
+				records[id] = batchRecords{}
 			}
-			records[name][digest] = Record{b.MovedFrom, pack}
+			records[id][digest] = Record{b.MovedFrom, pack}
 		}
 		return nil
 	}
@@ -313,7 +353,7 @@ func recordsOf(
 			continue
 		}
 		var data []byte
-		if err == nil && strings.HasSuffix(info.Key, ".json") {
+		if _, _, ok := batchOf(info.Key); err == nil && ok {
 			data, _, err = store.Get(ctx, info.Key)
 		}
 		if err := add(info.Key, "", data, err); err != nil {
@@ -328,29 +368,117 @@ func recordsOf(
 	return records, withdrawn, nil
 }
 
-// isLost reports whether a registry document must be restored, and the condition under which it may
-// be replaced. A document of another format belongs to another program's version and is not lost.
-// Check finds an intact document that is not the one of this key.
-func isLost[T interface{ format() int }](
-	ctx context.Context, store blob.Store, key string, check func(*T) error,
-) (cond blob.Condition, lost bool, err error) {
+// readLost reads a registry document to see whether it has to be restored, and the condition under
+// which it may be replaced. The document is nil if it cannot be read. One of another format belongs
+// to another program's version and is not lost.
+func readLost[T any, D document[T]](
+	ctx context.Context, store blob.Store, key string,
+) (doc D, cond blob.Condition, lost bool, err error) {
 	data, info, err := store.Get(ctx, key)
 	if errors.Is(err, blob.ErrNotExist) {
-		err = CheckPresent(ctx, store, key)
+		err = nil
+		if key != CopyKey {
+			err = CheckPresent(ctx, store, key)
+		}
 		if errors.Is(err, codec.ErrCorrupt) {
 			lost, err = true, nil
 		}
-		return blob.Condition{IfAbsent: true}, lost, err
+		return nil, blob.Condition{IfAbsent: true}, lost, err
 	}
 	if err != nil {
-		return blob.Condition{}, false, err
+		return nil, blob.Condition{}, false, err
 	}
-	var doc T
-	switch err := codec.Unseal(data, key, &doc); {
-	case err != nil:
-		lost = codec.IsUnsealed(err)
-	case doc.format() == registryFormat:
-		lost = check(&doc) != nil
+	cond = blob.Condition{IfMatch: info.ETag}
+	doc = new(T)
+	if err := codec.Unseal(data, key, doc); err != nil {
+		return nil, cond, codec.IsUnsealed(err), nil
 	}
-	return blob.Condition{IfMatch: info.ETag}, lost, nil
+	var other *codec.CorruptError
+	if errors.As(doc.check(key), &other) {
+		return nil, cond, other.Section != "format", nil
+	}
+	return doc, cond, false, nil
+}
+
+// soundDatasets adds the datasets of h that can be read to those of byID, and returns the keys of
+// the pieces that are lost.
+func (h *head) soundDatasets(ctx context.Context, store blob.Store, byID map[uint32]lake.Dataset) (lost []string, err error) {
+	add := func(d lake.Dataset) {
+		// A version has the same name. The title may be newer here.
+		if have, ok := byID[d.ID]; !ok || have.Name == d.Name {
+			byID[d.ID] = d
+		}
+	}
+	if h.Format == listFormat {
+		for _, d := range h.List {
+			add(d)
+		}
+		return nil, nil
+	}
+	damaged := func(key string) { lost = append(lost, key) }
+	for e, err := range h.byName(store).Sound(ctx, damaged) {
+		if err != nil {
+			return nil, err
+		}
+		if len(e.Value) == 4 {
+			id := binary.BigEndian.Uint32(e.Value)
+			if _, ok := byID[id]; !ok {
+				add(lake.Dataset{ID: id, Name: string(e.Key)})
+			}
+		}
+	}
+	for e, err := range h.byID(store).Sound(ctx, damaged) {
+		if err != nil {
+			return nil, err
+		}
+		if d, err := decodeDataset(e); err == nil {
+			add(d)
+		}
+	}
+	return lost, nil
+}
+
+// Check calls damaged with the error of every lost object of the registry that others can be read
+// without: the copy of the document, pieces and shards. It returns other errors.
+func Check(ctx context.Context, store blob.Store, damaged func(err error) error) error {
+	note := func(err error) error {
+		if errors.Is(err, codec.ErrCorrupt) {
+			return damaged(err)
+		}
+		return err
+	}
+	checkPieces := func(maps ...*pieces.Map) error {
+		for _, m := range maps {
+			for _, err := range m.Pieces(ctx) {
+				if err := note(err); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	if _, _, err := read[head](ctx, store, CopyKey); err != nil {
+		if err := note(err); err != nil {
+			return err
+		}
+	}
+	h, err := readHead(ctx, store)
+	if err != nil {
+		return note(err)
+	}
+	if h.Format == headFormat {
+		if err := checkPieces(h.byID(store), h.byName(store)); err != nil {
+			return err
+		}
+	}
+	for n := range Shards {
+		s, err := readShard(ctx, store, n)
+		if err == nil {
+			err = checkPieces(s.pieces(store))
+		}
+		if err := note(err); err != nil {
+			return err
+		}
+	}
+	return nil
 }

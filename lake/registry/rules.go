@@ -6,6 +6,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/pieces"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -20,11 +21,11 @@ func (e *RulesChangedError) Error() string {
 // ReadRules returns the rules that the registry names, by which new rows are made. They are zero in
 // a new lake, which gets them with its first dataset.
 func ReadRules(ctx context.Context, store blob.Store) (lake.Rules, error) {
-	r, etag, err := read[registry](ctx, store, lake.RegistryKey)
-	if err == nil && etag == "" {
-		r, _, err = readNew[registry](ctx, store, lake.RegistryKey)
+	h, err := readHead(ctx, store)
+	if err != nil {
+		return lake.Rules{}, err
 	}
-	return r.Rules, err
+	return h.Rules, nil
 }
 
 // LoadRules returns the rules that the registry names and their public suffix list. Those of a new
@@ -58,38 +59,51 @@ func SetRules(ctx context.Context, store blob.Store, from lake.Rules, to *urlnor
 	if _, err := store.Put(ctx, lake.SuffixListKey(to.Identity()), to.Encode(), blob.Condition{}); err != nil {
 		return err
 	}
-	err := update(ctx, store, lake.RegistryKey, func(r *registry) (bool, error) {
-		if r.Rules == lake.RulesOf(to) {
+	h, err := updateHead(ctx, store, func(h *head) (bool, error) {
+		if h.Rules == lake.RulesOf(to) {
 			return false, nil
 		}
-		if r.Rules != from {
-			return false, &RulesChangedError{Want: from, Got: r.Rules}
+		if h.Rules != from {
+			return false, &RulesChangedError{Want: from, Got: h.Rules}
 		}
-		if err := r.prepare(ctx, store, to); err != nil {
+		if err := h.prepare(ctx, store, to); err != nil {
 			return false, err
 		}
-		r.Rules = lake.RulesOf(to)
+		h.Rules = lake.RulesOf(to)
 		return true, nil
 	})
+	if err == nil {
+		err = keepCopy(ctx, store, h)
+	}
 	if err != nil {
 		return fmt.Errorf("set the lake's rules: %w", err)
 	}
 	return nil
 }
 
-// prepare makes sure that r is a document to which this program may write, before a change of it.
+// prepare makes sure that h is a document to which this program may write, before a change of it.
 // A new document gets the list. If the document names the list of this program, the list is an
 // object of the lake, which it is not in lakes from before lists were objects.
-func (r *registry) prepare(ctx context.Context, store blob.Store, list *urlnorm.SuffixList) error {
-	if r.Format == 0 {
-		*r = registry{Format: registryFormat, Rules: lake.RulesOf(list), NextID: 1, Datasets: []lake.Dataset{}}
-		return lake.SaveSuffixList(ctx, store, list)
+func (h *head) prepare(ctx context.Context, store blob.Store, list *urlnorm.SuffixList) error {
+	if h.Format == 0 {
+		*h = head{Format: headFormat, Rules: lake.RulesOf(list), NextID: 1, ByID: emptyRef(), ByName: emptyRef()}
+		if err := lake.SaveSuffixList(ctx, store, list); err != nil {
+			return err
+		}
+		return createShards(ctx, store, func(n int) (*shard, error) { return newShard(n), nil })
 	}
-	if err := lake.CheckForm(r.Rules); err != nil {
+	if err := lake.CheckForm(h.Rules); err != nil {
 		return err
 	}
-	if own := urlnorm.BuiltinSuffixes(); r.Rules.PublicSuffix == own.Identity() {
-		return lake.SaveSuffixList(ctx, store, own)
+	if own := urlnorm.BuiltinSuffixes(); h.Rules.PublicSuffix == own.Identity() {
+		if err := lake.SaveSuffixList(ctx, store, own); err != nil {
+			return err
+		}
+	}
+	if h.Format == listFormat {
+		return h.leaveLists(ctx, store)
 	}
 	return nil
 }
+
+func emptyRef() *pieces.Ref { return &pieces.Ref{} }

@@ -7,17 +7,17 @@ import (
 
 // Of the ingests without an end only the newest stay; finished ones all do.
 func TestNewestUnfinishedIngestsStay(t *testing.T) {
-	r := batchRegistry{Format: registryFormat, DatasetID: 1}
+	s := newShard(1)
 	const finished, tooMany = 10, 3
 	for n := range keepUnfinished + tooMany + finished {
-		e := entry{Seq: int64(n), Batch: fmt.Sprint("b", n), Run: fmt.Sprint("r", n)}
+		e := openIngest{1, fmt.Sprint("b", n), Ingest{Seq: int64(n), Run: fmt.Sprint("r", n)}}
 		if n < finished {
 			e.Digest = "0123"
 		}
-		r.Ingests = append(r.Ingests, e)
+		s.Open = append(s.Open, e)
 	}
-	r.dropUnfinished()
-	if len(r.Ingests) != finished+keepUnfinished || r.Ingests[finished].Seq != finished+tooMany {
-		t.Errorf("%d ingests, the first without an end is %d", len(r.Ingests), r.Ingests[finished].Seq)
+	s.dropUnfinished()
+	if len(s.Open) != finished+keepUnfinished || s.Open[finished].Seq != finished+tooMany {
+		t.Errorf("%d ingests, the first without an end is %d", len(s.Open), s.Open[finished].Seq)
 	}
 }

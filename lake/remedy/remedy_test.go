@@ -22,13 +22,13 @@ func TestRemedies(t *testing.T) {
 		return fmt.Sprintf(format, batch, dataset, batch)
 	}
 	for key, want := range map[string]string{
-		lake.RegistryKey:                 rebuild,
-		lake.BatchRegistryKey(3):         rebuild,
-		registry.DatasetCopyKey(3):       rebuild,
-		"index/manifest.json":            rebuild,
-		"index/versions/x.json":          rebuild,
-		"index/segments/x/a/b":           rebuild,
-		lake.PostingsKey(3, "b", digest): rebuild,
+		lake.RegistryKey:                       rebuild,
+		registry.ShardKey(registry.ShardOf(3)): rebuild,
+		registry.CopyKey:                       rebuild,
+		"index/manifest.json":                  rebuild,
+		"index/versions/x.json":                rebuild,
+		"index/segments/x/a/b":                 rebuild,
+		lake.PostingsKey(3, "b", digest):       rebuild,
 		"batches/packs/" + digest + ".pack": "restore the postings in it with: starter publish --lake s3://b/l --rebuild, " +
 			"and ingest its batches again (starter ingest --lake s3://b/l --datasets-from … --again, if they were ingested so)",
 		lake.BatchKey(3, "b-1", digest):                 again(3, "b-1"),

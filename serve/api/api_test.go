@@ -651,6 +651,21 @@ func TestDatasetsArePaged(t *testing.T) {
 	if !slices.IsSorted(ids) || len(slices.Compact(ids)) != n {
 		t.Fatal("datasets are not in the order of their ids")
 	}
+	// So does following the links of the start page.
+	var names []string
+	for path := "/?version=" + version; path != ""; {
+		w := s.do("GET", path)
+		for _, m := range regexp.MustCompile(`<td>(d\d{4})</td>`).FindAllStringSubmatch(w.Body.String(), -1) {
+			names = append(names, m[1])
+		}
+		path = ""
+		if m := regexp.MustCompile(`<a href="([^"]*)" rel="next">`).FindStringSubmatch(w.Body.String()); m != nil {
+			path = html.UnescapeString(m[1])
+		}
+	}
+	if len(slices.Compact(names)) != n || !slices.IsSorted(names) {
+		t.Errorf("the start page and those behind it list %d datasets, want %d", len(names), n)
+	}
 	var first domainAnswer
 	s.get("/v1/domain/example.com", &first)
 	if w := s.do("GET", "/v1/datasets?cursor="+url.QueryEscape(*first.NextCursor)); w.Code != 400 {

@@ -46,8 +46,7 @@ func (h *handler) fill(r *request, page *ui.Page) error {
 	page.Version = snap.Version().ID
 	switch {
 	case page.Query == "":
-		page.Start = startPage(snap)
-		return nil
+		return fillStart(r, snap, page)
 	case r.query.Get("dataset") == "":
 		return fillDomain(r, snap, target, page)
 	default:
@@ -55,17 +54,23 @@ func (h *handler) fill(r *request, page *ui.Page) error {
 	}
 }
 
-func startPage(snap *lookup.Snapshot) *ui.Start {
-	v := snap.Version()
-	all := snap.AllDatasets()
-	s := &ui.Start{Total: len(all), Rows: v.Counts.Rows}
-	for _, d := range all[:min(len(all), ui.MaxDatasets)] {
+func fillStart(r *request, snap *lookup.Snapshot, page *ui.Page) error {
+	answer, err := snap.Datasets(r.query.Get("cursor"))
+	if err != nil {
+		return err
+	}
+	s := &ui.Start{Before: answer.Before, Total: answer.Total, Rows: snap.Version().Counts.Rows}
+	for _, d := range answer.Datasets {
 		s.Datasets = append(s.Datasets, ui.Dataset{
 			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,
 			Rows: d.Rows, Batches: d.Batches,
 		})
 	}
-	return s
+	page.Start = s
+	if answer.Cursor != "" {
+		page.Next = pagePath("cursor", answer.Cursor, "version", answer.Version)
+	}
+	return nil
 }
 
 // pagePath returns the path of a web page with the given parameters, alternately name and value.

@@ -13,10 +13,10 @@ type DatasetsPage struct {
 	Version string
 	// TakedownEpoch is the number of takedowns that the answer takes into account.
 	TakedownEpoch uint64
-	// Total is the number of datasets in the version. Datasets are those of this page, by id. They
-	// belong to the snapshot and must not be changed.
-	Total    int
-	Datasets []manifest.Dataset
+	// Total is the number of datasets in the version, Before that of those on earlier pages. Datasets
+	// are those of this page, by id. They belong to the snapshot and must not be changed.
+	Total, Before int
+	Datasets      []manifest.Dataset
 	// Cursor is where the next page starts. It is empty on the last page.
 	Cursor string
 }
@@ -37,16 +37,13 @@ func (s *Snapshot) Datasets(cursorText string) (*DatasetsPage, error) {
 	})
 	end := min(first+s.server.datasets, len(all))
 	page := &DatasetsPage{
-		Version: s.version.ID, TakedownEpoch: s.TakedownEpoch(), Total: len(all), Datasets: all[first:end:end],
+		Version: s.version.ID, TakedownEpoch: s.TakedownEpoch(), Total: len(all), Before: first, Datasets: all[first:end:end],
 	}
 	if end < len(all) {
 		page.Cursor = s.datasetCursor(cursorAllDatasets, "", all[end-1].ID)
 	}
 	return page, nil
 }
-
-// AllDatasets returns the datasets of the version, by id. The caller must not change them.
-func (s *Snapshot) AllDatasets() []manifest.Dataset { return s.datasets }
 
 // Dataset returns the dataset with this id.
 func (s *Snapshot) Dataset(id uint32) (*manifest.Dataset, bool) {

@@ -88,6 +88,7 @@ type failureLog struct {
 	what string
 
 	reason      string    // of the present failure, empty if there is none
+	empty       bool      // nothing is published yet, which is the failure of no one
 	since, next time.Time // of the first failure, and of the next line
 	pause       time.Duration
 	failures    int
@@ -96,11 +97,11 @@ type failureLog struct {
 // note logs the result of one attempt if a line is due.
 func (l *failureLog) note(ctx context.Context, err error, now time.Time) {
 	if err == nil {
-		if l.reason != "" {
+		if l.reason != "" && !l.empty {
 			l.log.LogAttrs(ctx, slog.LevelInfo, l.what+" works again",
 				slog.Int("failures", l.failures), slog.Duration("for", now.Sub(l.since)))
-			l.reason = ""
 		}
+		l.reason, l.empty = "", false
 		return
 	}
 	// Reasons are compared instead of errors, because errors of the store contain request ids and
@@ -115,6 +116,10 @@ func (l *failureLog) note(ctx context.Context, err error, now time.Time) {
 	}
 	l.next = now.Add(l.pause)
 	l.pause = min(2*l.pause, maxPause)
+	if l.empty = errors.Is(err, manifest.ErrNoVersion); l.empty {
+		l.log.LogAttrs(ctx, slog.LevelInfo, "nothing is published yet; waiting")
+		return
+	}
 	attrs := []slog.Attr{slog.String("error", remedy.Explain("", err)), slog.Int("failures", l.failures)}
 	if p := (*PanicError)(nil); errors.As(err, &p) {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))

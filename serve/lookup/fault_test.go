@@ -51,6 +51,13 @@ func TestRepeatedFailuresAreLoggedAtGrowingIntervals(t *testing.T) {
 	if n := poll(1, denied); n != 1 {
 		t.Errorf("%d lines when it fails again", n)
 	}
+	empty := func(int) error { return fmt.Errorf("get: %w", manifest.ErrNoVersion) }
+	if n := poll(10, empty); n != 1 || !strings.Contains(log.String(), "level=INFO msg=\"nothing is published yet") {
+		t.Errorf("%d lines for an empty lake: %s", n, log.String())
+	}
+	if n := poll(10, none); n != 0 {
+		t.Errorf("%d lines when it is no longer empty: %s", n, log.String())
+	}
 }
 
 func TestReasonDisclosesNoPaths(t *testing.T) {

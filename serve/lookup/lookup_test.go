@@ -607,13 +607,13 @@ func TestDatasetsArePaged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.Total != n || len(p.Datasets) != min(size, n-len(all)) || p.Version != snap.Version().ID {
+			if p.Total != n || p.Before != len(all) || len(p.Datasets) != min(size, n-len(all)) || p.Version != snap.Version().ID {
 				t.Fatalf("page %d of %d: %d of %d", pages, size, len(p.Datasets), p.Total)
 			}
 			all = append(all, p.Datasets...)
 			cursorText = p.Cursor
 		}
-		if diff := gocmp.Diff(snap.AllDatasets(), all); diff != "" {
+		if diff := gocmp.Diff(snap.datasets, all); diff != "" {
 			t.Fatalf("pages of %d (-version +pages):\n%s", size, diff)
 		}
 	}

@@ -17,10 +17,6 @@ var pageHTML string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"count": formatCount}).Parse(pageHTML))
 
-// MaxDatasets is how many datasets the start page lists. /v1/datasets lists all of them, page by
-// page.
-const MaxDatasets = 500
-
 // Page is the content of one page. Exactly one of Start, Domain and URLs is not nil. If Fault is
 // set, all three are nil.
 type Page struct {
@@ -39,13 +35,20 @@ type Page struct {
 	URLs   *URLs
 }
 
-// Start is the content of the start page: the datasets of the version.
+// Start is the content of the start page: one page of the datasets of the version.
 type Start struct {
-	// Datasets are the first MaxDatasets ones. Total and Rows count all datasets and their rows.
 	Datasets []Dataset
-	Total    int
-	Rows     int64
+	// Before is the number of datasets on earlier pages. Total and Rows count all datasets and
+	// their rows.
+	Before, Total int
+	Rows          int64
 }
+
+// First is the number of the page's first dataset, counted from 1.
+func (s *Start) First() int { return s.Before + 1 }
+
+// Last is the number of the page's last dataset, counted from 1.
+func (s *Start) Last() int { return s.Before + len(s.Datasets) }
 
 // Dataset is one row of the start page's table.
 type Dataset struct {

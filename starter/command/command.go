@@ -3,6 +3,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -95,6 +96,9 @@ func connect(ctx context.Context) (client.Client, error) {
 		func(opts *client.Options) { opts.Interceptors = interceptors })
 	if err != nil {
 		traces.Stop()
+		if up := cli.Typed("starter up"); up != "starter up" && ctx.Err() == nil {
+			err = fmt.Errorf("%w; to run one on this machine: %s LAKE", err, up)
+		}
 		return nil, err
 	}
 	return tracedClient{c, traces}, nil

@@ -315,7 +315,8 @@ func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
 	for _, u := range r.Unread {
 		cli.Fprintf(w, "    %s: %s\n", u.Name, u.Reason)
 	}
-	cli.Fprintf(w, "  kept      %12s rows of %s\n", count(r.Rows), plural(r.Domains, "domain"))
+	row := strings.TrimLeft(plural(r.Rows, "row"), "0123456789,") // the number has a column of its own
+	cli.Fprintf(w, "  kept      %12s%s of %s\n", count(r.Rows), row, plural(r.Domains, "domain"))
 	if r.Unwrapped > 0 {
 		cli.Fprintf(w, "  unwrapped %12s URLs of archives' copies\n", count(r.Unwrapped))
 	}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -118,6 +116,7 @@ type unpublished struct {
 	Damage string `json:"damage,omitempty"`
 	// pack holds the batch's objects; "" for none.
 	pack string
+	id   uint32 // of the dataset
 }
 
 func statusCommand(g *global) *cobra.Command {
@@ -250,46 +249,57 @@ func (s *lakeStatus) printLake(out io.Writer) {
 // findUnpublished returns the finished batches of the registry that a version lacks, or all of them
 // if v is nil.
 func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version) ([]unpublished, error) {
-	datasets, err := registry.Datasets(ctx, store)
+	have := int64(0)
+	if v != nil {
+		have = int64(v.Counts.Batches)
+	}
+	damaged := map[int]error{} // shards of the ledger
+	waiting, _, err := registry.WaitingBatches(ctx, store, have, func(shard int, err error) { damaged[shard] = err })
 	if err != nil {
 		return nil, err
 	}
 	found := []unpublished{}
+	if len(damaged) > 0 {
+		datasets, err := registry.Datasets(ctx, store)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range datasets {
+			if err := damaged[registry.ShardOf(d.ID)]; err != nil {
+				found = append(found, unpublished{Dataset: d.Name, id: d.ID, Damage: remedy.Explain(store.URL(), err)})
+			}
+		}
+	}
+	names := make([]manifest.BatchName, len(waiting))
+	ids := make([]uint32, len(waiting))
+	for i, b := range waiting {
+		names[i], ids[i] = manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}, b.DatasetID
+	}
+	live, err := v.FindBatches(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	datasets, err := registry.FindDatasets(ctx, store, ids)
+	if err != nil {
+		return nil, err
+	}
 	packed := pack.NewView(store)
-	for _, d := range datasets {
-		current, err := registry.CurrentRecords(ctx, store, d.ID)
-		if errors.Is(err, codec.ErrCorrupt) {
-			found = append(found, unpublished{Dataset: d.Name, Damage: remedy.Explain(store.URL(), err)})
+	for i, b := range waiting {
+		d, named := datasets[b.DatasetID]
+		if live[names[i]].Digest == b.Digest || !named {
 			continue
 		}
-		if err != nil {
+		u := unpublished{Dataset: d.Name, Batch: b.Batch, Digest: b.Digest, id: d.ID, pack: b.Pack}
+		var damage *postings.DamageError
+		ref := segment.BatchRef{DatasetID: d.ID, Batch: b.Batch, Digest: b.Digest}
+		packed.Add(d.ID, b.Batch, b.Pack)
+		_, err := lakecheck.Batch(ctx, packed, ref)
+		if errors.As(err, &damage) {
+			u.Damage = lakecheck.Reason(ctx, packed, ref, err)
+		} else if err != nil {
 			return nil, err
 		}
-		sorted := slices.Sorted(maps.Keys(current))
-		names := make([]manifest.BatchName, len(sorted))
-		for i, name := range sorted {
-			names[i] = manifest.BatchName{DatasetID: d.ID, Batch: name}
-		}
-		live, err := v.FindBatches(ctx, names)
-		if err != nil {
-			return nil, err
-		}
-		for i, name := range sorted {
-			if live[names[i]].Digest == current[name].Digest {
-				continue
-			}
-			u := unpublished{Dataset: d.Name, Batch: name, Digest: current[name].Digest, pack: current[name].Pack}
-			var damage *postings.DamageError
-			ref := segment.BatchRef{DatasetID: d.ID, Batch: name, Digest: u.Digest}
-			packed.Add(d.ID, name, u.pack)
-			_, err := lakecheck.Batch(ctx, packed, ref)
-			if errors.As(err, &damage) {
-				u.Damage = lakecheck.Reason(ctx, packed, ref, err)
-			} else if err != nil {
-				return nil, err
-			}
-			found = append(found, u)
-		}
+		found = append(found, u)
 	}
 	return found, nil
 }
@@ -300,9 +310,8 @@ const (
 	statePublished = "published"
 	// stateWaiting is a dataset with finished batches, none of which is in the current version.
 	stateWaiting = "waiting"
-	// stateEmpty is a dataset without a finished batch: its first ingest runs, failed or was
-	// cancelled.
-	stateEmpty = "empty"
+	// stateRunning is a dataset without a finished batch, whose first ingest runs.
+	stateRunning = "running"
 	// stateDamaged is a dataset of which nothing is published and the order of whose ingests is
 	// damaged.
 	stateDamaged = "damaged"
@@ -333,22 +342,33 @@ func datasetsCommand(g *global) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		damaged, finished := map[int]bool{}, map[uint32]bool{}
+		waiting, _, err := registry.PendingBatches(cmd.Context(), store, func(shard int, _ error) { damaged[shard] = true })
+		if err != nil {
+			return err
+		}
+		for _, b := range waiting {
+			finished[b.DatasetID] = true
+		}
+		running, err := registry.Running(cmd.Context(), store)
+		if err != nil {
+			return err
+		}
 		all := make([]listed, 0, len(registered))
 		for _, d := range registered {
 			if live, ok := published[d.ID]; ok {
 				all = append(all, listed{live, statePublished})
 				continue
 			}
-			row := listed{State: stateEmpty}
+			row := listed{State: stateRunning}
 			row.ID, row.Name, row.Title, row.Source, row.Licence = d.ID, d.Name, d.Title, d.Source, d.Licence
-			finished, err := registry.CurrentBatches(cmd.Context(), store, d.ID)
 			switch {
-			case errors.Is(err, codec.ErrCorrupt):
+			case damaged[registry.ShardOf(d.ID)]:
 				row.State = stateDamaged
-			case err != nil:
-				return err
-			case len(finished) > 0:
+			case finished[d.ID]:
 				row.State = stateWaiting
+			case running[d.ID] == 0:
+				continue // an ingest has failed, and left nothing but the name
 			}
 			all = append(all, row)
 		}
@@ -362,17 +382,17 @@ func datasetsCommand(g *global) *cobra.Command {
 		}
 		return table(cmd.OutOrStdout(), ">ID NAME STATE >BATCHES >ROWS >PARQUET LICENCE", rows)
 	})
-	cmd.Long = `Datasets lists every registered dataset and how much of it the current version holds.
-A dataset is registered when its first ingest begins; its id never changes. The state
-of a dataset is one of
+	cmd.Long = `Datasets lists the datasets and how much of each the current version holds. A dataset
+gets its id when its first ingest begins; the id never changes. The state of a dataset
+is one of
 
   published   the current version holds it
   waiting     it has finished batches, which the next publish includes
-  empty       it has no finished batch: its first ingest runs, failed or was cancelled
+  running     its first ingest runs
   damaged     the order of its ingests is damaged; "starter publish --rebuild" restores it
 
-An empty dataset is no problem: ingest into it again when the cause is fixed. The read
-server lists published datasets only.`
+A dataset whose first ingest has failed is not listed. The read server lists published
+datasets only.`
 	cmd.Example = `  starter datasets --lake s3://b/lake
   starter datasets --lake /data/lake --json`
 	return cmd

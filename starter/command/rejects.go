@@ -34,9 +34,9 @@ type batchRejects struct {
 	Records int64  `json:"records"`
 	// Rejected counts the rejected records by reason. Listed of them are in the list that Groups
 	// are made of, the first ones; 0 if all are.
-	Rejected map[string]int64 `json:"rejected"`
-	Listed   int64            `json:"listed_rejects,omitempty"`
-	Key      string           `json:"rejects_key,omitempty"`
+	Rejected map[string]int64   `json:"rejected"`
+	Listed   int64              `json:"listed_rejects,omitempty"`
+	Key      string             `json:"rejects_key,omitempty"`
 	Groups   []rejectlist.Group `json:"groups"`
 	// Unread are the first of UnreadCount files that were not read to their end.
 	Unread      []lake.Unread `json:"unread,omitempty"`
@@ -104,15 +104,15 @@ records. docs/sources.md explains the reasons.`,
 // readBatchRejects reads the rejects of a batch, or of all batches of a dataset in the order of
 // their names.
 func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch string, places int) ([]batchRejects, error) {
-	datasets, err := registry.Datasets(ctx, store)
+	datasets, err := registry.DatasetsNamed(ctx, store, dataset)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(datasets, func(d lake.Dataset) bool { return d.Name == dataset })
-	if i < 0 {
+	d, ok := datasets[dataset]
+	if !ok {
 		return nil, fmt.Errorf("the lake has no dataset %s; starter datasets lists them", dataset)
 	}
-	current, err := registry.CurrentRecords(ctx, store, datasets[i].ID)
+	current, err := registry.CurrentRecords(ctx, store, d.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +126,8 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 	all := []batchRejects{}
 	packed := pack.NewView(store)
 	for _, name := range names {
-		packed.Add(datasets[i].ID, name, current[name].Pack)
-		key := lake.BatchKey(datasets[i].ID, name, current[name].Digest)
+		packed.Add(d.ID, name, current[name].Pack)
+		key := lake.BatchKey(d.ID, name, current[name].Digest)
 		data, _, err := packed.Get(ctx, key)
 		if errors.Is(err, blob.ErrNotExist) {
 			err = codec.Corrupt(key, "object", -1, "one that exists", "none")

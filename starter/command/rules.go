@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -347,27 +348,26 @@ func hasBatchesToMove(ctx context.Context, store blob.Store, to lake.Rules, foll
 	if differs := v != nil && v.PublicSuffix != to.PublicSuffix; differs || follows {
 		return differs, nil
 	}
-	datasets, err := registry.Datasets(ctx, store)
+	have := int64(0)
+	if v != nil {
+		have = int64(v.Counts.Batches)
+	}
+	var damaged error
+	waiting, _, err := registry.WaitingBatches(ctx, store, have, func(_ int, err error) { damaged = err })
+	if err = cmp.Or(err, damaged); err != nil {
+		return false, err
+	}
+	names := make([]manifest.BatchName, len(waiting))
+	for i, b := range waiting {
+		names[i] = manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
+	}
+	live, err := v.FindBatches(ctx, names)
 	if err != nil {
 		return false, err
 	}
-	for _, d := range datasets {
-		current, err := registry.CurrentBatches(ctx, store, d.ID)
-		if err != nil {
-			return false, err
-		}
-		names := make([]manifest.BatchName, 0, len(current))
-		for name := range current {
-			names = append(names, manifest.BatchName{DatasetID: d.ID, Batch: name})
-		}
-		live, err := v.FindBatches(ctx, names)
-		if err != nil {
-			return false, err
-		}
-		for _, n := range names {
-			if live[n].Digest != current[n.Batch] {
-				return true, nil
-			}
+	for i, b := range waiting {
+		if live[names[i]].Digest != b.Digest {
+			return true, nil
 		}
 	}
 	return false, nil

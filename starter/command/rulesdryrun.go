@@ -174,17 +174,9 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 	if err != nil {
 		return nil, err
 	}
-	datasets, err := registry.Datasets(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	ids := map[string]uint32{}
-	for _, d := range datasets {
-		ids[d.Name] = d.ID
-	}
 	packed := pack.NewView(store)
 	for _, u := range waiting {
-		ref := segment.BatchRef{DatasetID: ids[u.Dataset], Batch: u.Batch, Digest: u.Digest}
+		ref := segment.BatchRef{DatasetID: u.id, Batch: u.Batch, Digest: u.Digest}
 		if u.Damage != "" {
 			p.Damaged = append(p.Damaged, fmt.Sprintf("batch %s of dataset %d: %s", u.Batch, ref.DatasetID, u.Damage))
 			continue

@@ -7,9 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -182,46 +179,41 @@ func fingerprint(options []byte, objects []ingest.Object) string {
 
 // changed returns the lists that have changed since they were taken up.
 func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]list, error) {
-	datasets, err := registry.Datasets(ctx, store)
+	names := make([]string, len(lists))
+	for i := range lists {
+		names[i] = lists[i].Dataset
+	}
+	known, err := registry.DatasetsNamed(ctx, store, names...)
 	if err != nil {
 		return nil, err
-	}
-	known := make(map[string]uint32, len(datasets))
-	for _, d := range datasets {
-		known[d.Name] = d.ID
 	}
 	before, _, err := readTaken(ctx, store)
 	if err != nil {
 		return nil, err
 	}
 	batch := p.Spec.batch()
-	var mu sync.Mutex
+	var ids []registry.BatchID
+	for i := range lists {
+		if lists[i].DatasetID = known[lists[i].Dataset].ID; lists[i].DatasetID != 0 {
+			ids = append(ids, registry.BatchID{DatasetID: lists[i].DatasetID, Batch: batch})
+		}
+	}
+	ingests, err := registry.IngestsOf(ctx, store, ids)
+	if err != nil {
+		return nil, err
+	}
 	unchanged := map[string]bool{}
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(reads)
 	for i := range lists {
 		l := &lists[i]
-		if l.DatasetID = known[l.Dataset]; l.DatasetID == 0 {
+		if l.DatasetID == 0 {
 			continue
 		}
-		g.Go(func() error {
-			ingests, err := registry.Ingests(gctx, store, l.DatasetID)
-			if err != nil {
-				return err
-			}
-			current := currentOf(ingests[batch])
-			l.Current = current.Digest
-			was := before.Batches[takenName(l.DatasetID, batch)]
-			if was.Fingerprint == l.Fingerprint && current.Is(was.Digest) && !p.Spec.Again {
-				mu.Lock()
-				unchanged[l.Dataset] = true
-				mu.Unlock()
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, err
+		current := currentOf(ingests[registry.BatchID{DatasetID: l.DatasetID, Batch: batch}])
+		l.Current = current.Digest
+		was := before.Batches[takenName(l.DatasetID, batch)]
+		if was.Fingerprint == l.Fingerprint && current.Is(was.Digest) && !p.Spec.Again {
+			unchanged[l.Dataset] = true
+		}
 	}
 	p.Unchanged = len(unchanged)
 	lists = slices.DeleteFunc(lists, func(l list) bool { return unchanged[l.Dataset] })

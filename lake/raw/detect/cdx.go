@@ -56,8 +56,8 @@ type cdxLayout struct {
 	usual     bool // a legend of 9, 10 or 11 fields
 }
 
-// cdxLines cuts the sampled lines at a separator. It returns nil unless nine of ten have the same
-// number of fields, at least two.
+// cdxLines cuts the sampled lines at a separator. It returns nil unless most have the same number of
+// fields, at least two, and nine of ten have no fewer. The table has the rows with this number.
 func (d *detector) cdxLines(separator byte) *table {
 	t := &table{sep: string(separator), rules: d.opt.Rules}
 	widths := map[int]int{}
@@ -78,11 +78,17 @@ func (d *detector) cdxLines(separator byte) *table {
 		widths[len(row)]++
 	}
 	for w, n := range widths {
-		if n*10 >= lines*9 {
+		if n*2 > lines {
 			t.width = w
 		}
 	}
-	if t.width < 2 {
+	fewer := 0
+	for w, n := range widths {
+		if w < t.width {
+			fewer += n
+		}
+	}
+	if t.width < 2 || fewer*10 > lines {
 		return nil
 	}
 	t.rows = slices.DeleteFunc(t.rows, func(row []string) bool { return len(row) != t.width })
@@ -133,7 +139,7 @@ func (d *detector) findCDX() *cdxLayout {
 		if n := t.width; n >= 9 && n <= 11 && strings.Contains(kinds[1], "b") && strings.Contains(kinds[2], "a") {
 			return &cdxLayout{t.sep, cdxColumns(cdxLegends[11-n]), true} // media types may be anything
 		}
-		if legend := inferLegend(kinds); legend != "" {
+		if legend := inferLegend(kinds); legend != "" && len(t.rows)*10 >= len(d.lines())*9 {
 			return &cdxLayout{t.sep, cdxColumns(legend), false}
 		}
 	}
@@ -334,6 +340,9 @@ func (d *detector) planCDX() error {
 		layout = &cdxLayout{" ", cdxColumns(cdxLegends[0]), true}
 	}
 	d.plan.Separator, d.plan.Columns = layout.separator, layout.columns
+	if d.captures() {
+		d.plan.Fields = len(layout.columns)
+	}
 	if !layout.usual {
 		d.note("it is a CDX index without a legend; by what they hold, its fields are %s", raw.QuoteNames(layout.columns))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
 // cdxNames are the columns of a CDX line by the letters of its legend
@@ -100,11 +101,14 @@ var urlKeyName = []byte("urlkey")
 
 // cdxParser reads CDX lines: fields between single separators, - for an empty one. Legend lines are
 // comments wherever they are.
-type cdxParser struct{ csvParser }
+type cdxParser struct {
+	csvParser
+	fieldsOfLine int // see raw.Plan.Fields
+}
 
 func newCDXParser(in *Input, plan raw.Plan, f Fields) *cdxParser {
 	f.time.CDX = true
-	p := &cdxParser{*newCSVParser(in, plan, f)}
+	p := &cdxParser{*newCSVParser(in, plan, f), plan.Fields}
 	p.dash = true
 	return p
 }
@@ -116,12 +120,26 @@ func (p *cdxParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	}
 	p.row, p.cells = line, p.cells[:0]
 	p.split()
-	if len(p.cells) <= p.url {
+	if len(p.cells) <= p.url || p.tooMany() {
 		rej.Reason = raw.BadCDX
 		return nil
 	}
 	rej.Reason = p.record(rec)
 	return nil
+}
+
+// tooMany reports whether the line has more fields than the index: a URL with a blank, or two lines
+// without a line break between them. The three that pywb appends to a resolved revisit, the length,
+// offset and file of the original, are none too many.
+func (p *cdxParser) tooMany() bool {
+	line := TrimSpace(p.row)
+	if p.fieldsOfLine == 0 || bytes.Count(line, []byte{p.comma}) < p.fieldsOfLine {
+		return false
+	}
+	f := bytes.Split(line, []byte{p.comma})
+	isNumber := func(b []byte) bool { return string(b) == "-" || timestamp.AllDigits(b) }
+	n := p.fieldsOfLine
+	return len(f) != n+3 || !isNumber(f[n]) || !isNumber(f[n+1])
 }
 
 // cdxjParser reads CDXJ lines: SURT key, timestamp, JSON object.

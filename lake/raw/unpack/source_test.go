@@ -3,6 +3,7 @@ package unpack
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"io"
 	"os"
 	"path/filepath"
@@ -33,6 +34,42 @@ func compressed(tb testing.TB, how string, data []byte) []byte {
 		tb.Fatal(err)
 	}
 	return buf.Bytes()
+}
+
+// decodeAll decompresses zstd frames that are in memory.
+func decodeAll(tb testing.TB, data []byte, opts ...zstd.DOption) ([]byte, error) {
+	tb.Helper()
+	d, err := zstd.NewReader(nil, append(opts, zstd.WithDecoderConcurrency(1))...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer d.Close()
+	return d.DecodeAll(data, nil)
+}
+
+// dictionaryOf returns the dictionary in the first frame of data, plain or compressed, and nil for
+// none or a damaged one: https://iipc.github.io/warc-specifications/specifications/warc-zstd/
+func dictionaryOf(tb testing.TB, data []byte) []byte {
+	frame, ok := bytes.CutPrefix(data, []byte("\x5d\x2a\x4d\x18"))
+	if !ok || len(frame) < 4 {
+		return nil
+	}
+	size := int(binary.LittleEndian.Uint32(frame))
+	if size > maxDictionary || size > len(frame)-4 {
+		return nil
+	}
+	b := frame[4 : 4+size]
+	if CompressionOf(b) == "zstd" {
+		plain, err := decodeAll(tb, b, zstd.WithDecoderMaxWindow(lowWindow), zstd.WithDecoderMaxMemory(maxDictionary))
+		if err != nil {
+			return nil
+		}
+		b = plain
+	}
+	if _, err := zstd.InspectDictionary(b); err != nil {
+		return nil
+	}
+	return b
 }
 
 // FuzzDecompress compares the decompressed bytes with those of other decoders, if there are any. It
@@ -123,13 +160,11 @@ func FuzzDecompress(f *testing.F) {
 				}
 			}
 		case "zstd":
-			d, zerr := zstd.NewReader(nil, zstd.WithDecoderMaxWindow(maxZstdWindow),
-				zstd.WithDecoderMaxMemory(maxZstdWindow), zstd.WithDecoderConcurrency(1)) // no less than the window
-			if zerr != nil {
-				t.Fatal(zerr)
+			opts := []zstd.DOption{zstd.WithDecoderMaxWindow(maxZstdWindow), zstd.WithDecoderMaxMemory(maxZstdWindow)}
+			if dictionary := dictionaryOf(t, data); dictionary != nil {
+				opts = append(opts, zstd.WithDecoderDicts(dictionary))
 			}
-			want, wantErr = d.DecodeAll(data, nil)
-			d.Close()
+			want, wantErr = decodeAll(t, data, opts...)
 		default:
 			want, wantErr = got, err
 		}

@@ -1,0 +1,577 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// IngestID names one ingest: a run of a batch.
+type IngestID struct {
+	DatasetID uint32
+	Batch     string
+	Run       string
+}
+
+func (i IngestID) id() BatchID { return BatchID{i.DatasetID, i.Batch} }
+
+// Finish is an ingest that has finished with the batch record of that digest, in that pack; Pack is
+// "" if the record is an object of its own.
+type Finish struct {
+	IngestID
+	Digest string
+	Pack   string
+}
+
+// Outcome is what became of one ingest of a call.
+type Outcome struct {
+	// Seq is the ingest's number in the order of ingests.
+	Seq int64
+	// Current is false if a run that registered later has finished the batch before. It is set by
+	// FinishIngests.
+	Current bool
+	// Err is why nothing was done for this ingest, nil if it was.
+	Err error
+}
+
+// Record names a batch record, and the pack that holds it, "" if it is an object of its own.
+type Record struct{ Digest, Pack string }
+
+// Pending is the current ingest of a batch.
+type Pending struct {
+	DatasetID uint32
+	Batch     string
+	Seq       int64
+	Digest    string
+	Pack      string // of the record, "" for none
+}
+
+// eachShard calls do concurrently for each shard that has one of n items, with the indexes of those
+// items. It returns the errors by index.
+func eachShard(n int, dataset func(i int) uint32, do func(shard int, at []int) error) []error {
+	at := make([][]int, Shards)
+	for i := range n {
+		s := ShardOf(dataset(i))
+		at[s] = append(at[s], i)
+	}
+	errs := make([]error, n)
+	var g errgroup.Group
+	for s := range at {
+		if len(at[s]) == 0 {
+			continue
+		}
+		g.Go(func() error {
+			if err := do(s, at[s]); err != nil {
+				for _, i := range at[s] {
+					errs[i] = err
+				}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // each item has its error
+	return errs
+}
+
+// RegisterIngests appends ingests to the order of ingests, in the order of the slice, and returns
+// their numbers. Of two runs of one batch the one that registered later wins, whichever finishes
+// first. A run that registers a batch again gets the same number. One that fails keeps none of the
+// others back.
+//
+// The error is a *codec.CorruptError if the order of a dataset's ingests is lost.
+func RegisterIngests(ctx context.Context, store blob.Store, ingests []IngestID) []Outcome {
+	out := make([]Outcome, len(ingests))
+	errs := eachShard(len(ingests), func(i int) uint32 { return ingests[i].DatasetID }, func(n int, at []int) error {
+		var ids []BatchID
+		for _, i := range at {
+			if out[i].Err = lake.CheckBatchName(ingests[i].Batch); out[i].Err == nil {
+				ids = append(ids, ingests[i].id())
+			}
+		}
+		return edit(ctx, store, n, ids, func(s *shard, orders map[BatchID]*order) (changed bool, err error) {
+			for _, i := range at {
+				in, o := ingests[i], orders[ingests[i].id()]
+				if out[i].Err != nil {
+					continue
+				}
+				if own := slices.IndexFunc(o.Ingests, func(e Ingest) bool { return e.Run == in.Run }); own >= 0 {
+					out[i].Seq = o.Ingests[own].Seq
+					continue
+				}
+				out[i].Seq, changed = s.NextSeq, true
+				o.Ingests = append(o.Ingests, Ingest{Seq: s.NextSeq, Run: in.Run})
+				s.NextSeq++
+			}
+			return changed, nil
+		})
+	})
+	for i, err := range errs {
+		if out[i].Err = cmp.Or(out[i].Err, err); out[i].Err != nil {
+			in := ingests[i]
+			out[i] = Outcome{Err: fmt.Errorf("register ingest of batch %q of dataset %d: %w", in.Batch, in.DatasetID, out[i].Err)}
+		}
+	}
+	return out
+}
+
+// RegisterIngest is RegisterIngests for one.
+func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run string) (seq int64, err error) {
+	out := RegisterIngests(ctx, store, []IngestID{{dataset, batch, run}})
+	return out[0].Seq, out[0].Err
+}
+
+// FinishIngests records the digests of the batch records of runs' ingests. The records must be in
+// the store already. A run that has not registered the batch gets ErrUnknownRun. The mark of an
+// earlier ingest that was withdrawn with the same record is removed. If a run is repeated with the
+// same record in another pack, the last pack is kept. One that fails keeps none of the others back.
+func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []Outcome {
+	out := make([]Outcome, len(finished))
+	errs := eachShard(len(finished), func(i int) uint32 { return finished[i].DatasetID }, func(n int, at []int) error {
+		ids := make([]BatchID, len(at))
+		for k, i := range at {
+			ids[k] = finished[i].id()
+		}
+		if err := edit(ctx, store, n, ids, func(_ *shard, orders map[BatchID]*order) (changed bool, err error) {
+			for _, i := range at {
+				f, o := finished[i], orders[finished[i].id()]
+				own := slices.IndexFunc(o.Ingests, func(e Ingest) bool { return e.Run == f.Run })
+				if own < 0 {
+					out[i] = Outcome{Err: fmt.Errorf("%w: run %q", ErrUnknownRun, f.Run)}
+					continue
+				}
+				e := &o.Ingests[own]
+				if !e.Is(f.Digest) {
+					e.Digest, e.MovedFrom, changed = f.Digest, "", true
+				}
+				if e.Pack != f.Pack {
+					e.Pack, changed = f.Pack, true
+				}
+				out[i] = Outcome{Seq: e.Seq, Current: o.current() == own}
+			}
+			return changed, nil
+		}); err != nil {
+			return err
+		}
+		var marks []string
+		for _, i := range at {
+			if out[i].Err == nil {
+				marks = append(marks, lake.WithdrawnKey(finished[i].DatasetID, finished[i].Batch, finished[i].Digest))
+			}
+		}
+		return store.Delete(ctx, marks...)
+	})
+	for i, err := range errs {
+		if err := cmp.Or(out[i].Err, err); err != nil {
+			f := finished[i]
+			out[i] = Outcome{Err: fmt.Errorf("finish ingest of batch %q of dataset %d: %w", f.Batch, f.DatasetID, err)}
+		}
+	}
+	return out
+}
+
+// FinishPacked is FinishIngests for one. Current is false if a run that registered later has
+// finished the batch before: that run's record stays current.
+func FinishPacked(
+	ctx context.Context, store blob.Store, dataset uint32, batch, run string, record Record,
+) (current bool, err error) {
+	out := FinishIngests(ctx, store, []Finish{{IngestID{dataset, batch, run}, record.Digest, record.Pack}})
+	return out[0].Current, out[0].Err
+}
+
+// FinishIngest is FinishPacked for a record that is an object of its own.
+func FinishIngest(
+	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
+) (current bool, err error) {
+	return FinishPacked(ctx, store, dataset, batch, run, Record{Digest: digest})
+}
+
+// AbandonIngests removes runs' ingests from the order unless they have finished, so that ingests
+// that fail do not pile up. If such a run finishes the batch later nevertheless, it gets
+// ErrUnknownRun, and nothing of it is published. The error joins those of the ingests that failed.
+func AbandonIngests(ctx context.Context, store blob.Store, ingests []IngestID) error {
+	errs := eachShard(len(ingests), func(i int) uint32 { return ingests[i].DatasetID }, func(n int, at []int) error {
+		ids := make([]BatchID, len(at))
+		for k, i := range at {
+			ids[k] = ingests[i].id()
+		}
+		return edit(ctx, store, n, ids, func(_ *shard, orders map[BatchID]*order) (changed bool, err error) {
+			for _, i := range at {
+				o := orders[ingests[i].id()]
+				n := len(o.Ingests)
+				o.Ingests = slices.DeleteFunc(o.Ingests, func(e Ingest) bool { return e.Run == ingests[i].Run && e.Digest == "" })
+				changed = changed || len(o.Ingests) < n
+			}
+			return changed, nil
+		})
+	})
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = fmt.Errorf("abandon ingest of batch %q of dataset %d: %w", ingests[i].Batch, ingests[i].DatasetID, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// AbandonIngest is AbandonIngests for one.
+func AbandonIngest(ctx context.Context, store blob.Store, dataset uint32, batch, run string) error {
+	return AbandonIngests(ctx, store, []IngestID{{dataset, batch, run}})
+}
+
+// change edits the order of one batch.
+func change(ctx context.Context, store blob.Store, b BatchID, do func(s *shard, o *order) (changed bool)) error {
+	return edit(ctx, store, ShardOf(b.DatasetID), []BatchID{b}, func(s *shard, orders map[BatchID]*order) (bool, error) {
+		return do(s, orders[b]), nil
+	})
+}
+
+// WithdrawIngest removes a run's ingest of a batch from the order of ingests, finished or not. The
+// batch is then as if the run had not been: an earlier finished ingest is current again. It returns
+// the ingest and whether it was registered. The run cannot finish afterwards, even if one of its
+// steps is still running. Digest is as for FindIngest.
+//
+// Calls may be repeated and concurrent; only the first finds the ingest registered.
+func WithdrawIngest(
+	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
+) (in Ingest, registered bool, err error) {
+	err = change(ctx, store, BatchID{dataset, batch}, func(_ *shard, o *order) bool {
+		at := o.find(run, digest)
+		if at < 0 {
+			return false
+		}
+		in, registered = o.Ingests[at], true
+		o.Ingests = slices.Delete(o.Ingests, at, at+1)
+		if in.Digest == o.Settled {
+			o.Settled = "" // if it returns, the next publish looks for it
+		}
+		return true
+	})
+	if err != nil {
+		return Ingest{}, false, fmt.Errorf("withdraw ingest of batch %q of dataset %d: %w", batch, dataset, err)
+	}
+	return in, registered, nil
+}
+
+// ReturnIngest puts an ingest that was withdrawn back in its place in the order, unless it is
+// there. Ingests that registered after it still win.
+func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch string, in Ingest) error {
+	err := change(ctx, store, BatchID{dataset, batch}, func(s *shard, o *order) bool {
+		if o.find(in.Run, in.Digest) >= 0 {
+			return false
+		}
+		back := in
+		taken := slices.ContainsFunc(o.Ingests, func(e Ingest) bool { return e.Seq == back.Seq })
+		if taken || back.Seq >= s.NextSeq { // the ledger was lost and restored meanwhile
+			back.Seq = s.NextSeq
+			s.NextSeq++
+		}
+		o.insert(back)
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("return ingest of batch %q of dataset %d: %w", batch, dataset, err)
+	}
+	return nil
+}
+
+// ReplaceRecord gives the current ingest of a batch another record: to instead of from, both
+// digests. The new record must be in the store already, with the same rows under other rules.
+// Current reports whether to is the batch's record now. It is false, and nothing changes, if the
+// batch has another current record, since a later ingest has finished meanwhile. The ledger keeps
+// the digest that the ingest finished with.
+//
+// Calls may be repeated and concurrent.
+func ReplaceRecord(
+	ctx context.Context, store blob.Store, dataset uint32, batch, from, to string,
+) (current bool, err error) {
+	err = change(ctx, store, BatchID{dataset, batch}, func(_ *shard, o *order) bool {
+		at := o.current()
+		current = at >= 0 && (o.Ingests[at].Digest == from || o.Ingests[at].Digest == to)
+		if !current || o.Ingests[at].Digest == to {
+			return false
+		}
+		e := &o.Ingests[at]
+		e.Digest, e.MovedFrom = to, cmp.Or(e.MovedFrom, from)
+		return true
+	})
+	if err != nil {
+		return false, fmt.Errorf("replace the record of batch %q of dataset %d: %w", batch, dataset, err)
+	}
+	return current, nil
+}
+
+// IngestsOf returns the registered ingests of some batches, in the order of registration. Ingests
+// that were superseded long ago are no longer registered.
+func IngestsOf(ctx context.Context, store blob.Store, batches []BatchID) (map[BatchID][]Ingest, error) {
+	found := make([]map[BatchID]*order, Shards)
+	errs := eachShard(len(batches), func(i int) uint32 { return batches[i].DatasetID }, func(n int, at []int) error {
+		s, err := readShard(ctx, store, n)
+		if err != nil {
+			return err
+		}
+		ids := make([]BatchID, len(at))
+		for k, i := range at {
+			ids[k] = batches[i]
+		}
+		found[n], err = s.find(ctx, store, ids)
+		return err
+	})
+	if err := cmp.Or(errs...); err != nil {
+		return nil, err
+	}
+	all := make(map[BatchID][]Ingest, len(batches))
+	for _, orders := range found {
+		for id, o := range orders {
+			if len(o.Ingests) > 0 {
+				all[id] = o.Ingests
+			}
+		}
+	}
+	return all, nil
+}
+
+// FindIngest returns a run's ingest of a batch, and whether it is registered. A restored ledger
+// does not know its runs: there it is the restored ingest with that digest, moved since or not. The
+// digest may be "" if the caller does not know it.
+func FindIngest(
+	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
+) (in Ingest, registered bool, err error) {
+	id := BatchID{dataset, batch}
+	all, err := IngestsOf(ctx, store, []BatchID{id})
+	if err != nil {
+		return Ingest{}, false, err
+	}
+	o := order{BatchID: id, Ingests: all[id]}
+	at := o.find(run, digest)
+	if at < 0 {
+		return Ingest{}, false, nil
+	}
+	return o.Ingests[at], true, nil
+}
+
+// Ingests is IngestsOf for all batches of a dataset, by name.
+func Ingests(ctx context.Context, store blob.Store, dataset uint32) (map[string][]Ingest, error) {
+	s, err := readShard(ctx, store, ShardOf(dataset))
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]Ingest{}
+	for o, err := range s.all(ctx, store, dataset) {
+		if err != nil {
+			return nil, err
+		}
+		if len(o.Ingests) > 0 {
+			all[o.Batch] = o.Ingests
+		}
+	}
+	return all, nil
+}
+
+// CurrentRecords returns the current record of each finished batch of a dataset, by the name of the
+// batch: that of the finished ingest that registered last.
+func CurrentRecords(ctx context.Context, store blob.Store, dataset uint32) (map[string]Record, error) {
+	s, err := readShard(ctx, store, ShardOf(dataset))
+	if err != nil {
+		return nil, err
+	}
+	records := map[string]Record{}
+	for o, err := range s.all(ctx, store, dataset) {
+		if err != nil {
+			return nil, err
+		}
+		if at := o.current(); at >= 0 {
+			records[o.Batch] = Record{o.Ingests[at].Digest, o.Ingests[at].Pack}
+		}
+	}
+	return records, nil
+}
+
+// CurrentBatches is CurrentRecords without the packs.
+func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[string]string, error) {
+	records, err := CurrentRecords(ctx, store, dataset)
+	if err != nil {
+		return nil, err
+	}
+	digests := map[string]string{}
+	for name, r := range records {
+		digests[name] = r.Digest
+	}
+	return digests, nil
+}
+
+// PendingBatches returns the current ingest of each batch that has finished and is not settled, by
+// dataset and name, and the number of settled batches. It calls damaged with each shard that it
+// cannot read because of damage.
+func PendingBatches(
+	ctx context.Context, store blob.Store, damaged func(shard int, err error),
+) (pending []Pending, settled int64, err error) {
+	shards, err := readShards(ctx, store, damaged)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, s := range shards {
+		if s == nil {
+			continue
+		}
+		settled += s.Settled
+		last := map[BatchID]Ingest{}
+		for _, o := range s.Open { // by number
+			if o.Digest != "" {
+				last[o.id()] = o.Ingest
+			}
+		}
+		for id, in := range last {
+			pending = append(pending, Pending{id.DatasetID, id.Batch, in.Seq, in.Digest, in.Pack})
+		}
+	}
+	sortPending(pending)
+	return pending, settled, nil
+}
+
+// WaitingBatches returns the finished batches that a version may lack, which has a number of
+// batches: those of PendingBatches, or, if more are settled, since a version was lost, all. It
+// calls damaged with each shard that it cannot read because of damage.
+func WaitingBatches(
+	ctx context.Context, store blob.Store, published int64, damaged func(shard int, err error),
+) (waiting []Pending, all bool, err error) {
+	waiting, settled, err := PendingBatches(ctx, store, damaged)
+	if all = settled > published; err == nil && all {
+		waiting, err = AllBatches(ctx, store, damaged)
+	}
+	return waiting, all, err
+}
+
+// Running returns the datasets that have ingests without an end, each with their number.
+func Running(ctx context.Context, store blob.Store) (map[uint32]int, error) {
+	shards, err := readShards(ctx, store, func(int, error) {})
+	if err != nil {
+		return nil, err
+	}
+	running := map[uint32]int{}
+	for _, s := range shards {
+		if s == nil {
+			continue
+		}
+		for i := range s.Open {
+			if s.Open[i].Digest == "" {
+				running[s.Open[i].DatasetID]++
+			}
+		}
+	}
+	return running, nil
+}
+
+// CurrentRecord returns the current record of a batch. It is zero if the batch has none.
+func CurrentRecord(ctx context.Context, store blob.Store, b BatchID) (Record, error) {
+	all, err := IngestsOf(ctx, store, []BatchID{b})
+	if err != nil {
+		return Record{}, err
+	}
+	o := order{Ingests: all[b]}
+	if at := o.current(); at >= 0 {
+		return Record{o.Ingests[at].Digest, o.Ingests[at].Pack}, nil
+	}
+	return Record{}, nil
+}
+
+// AllBatches is PendingBatches for all finished batches, settled or not. It reads the whole ledger.
+func AllBatches(ctx context.Context, store blob.Store, damaged func(shard int, err error)) ([]Pending, error) {
+	shards, err := readShards(ctx, store, damaged)
+	if err != nil {
+		return nil, err
+	}
+	var all []Pending
+	for n, s := range shards {
+		if s == nil {
+			continue
+		}
+		for o, err := range s.all(ctx, store, 0) {
+			if errors.Is(err, codec.ErrCorrupt) {
+				damaged(n, err)
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+			if at := o.current(); at >= 0 {
+				in := o.Ingests[at]
+				all = append(all, Pending{o.DatasetID, o.Batch, in.Seq, in.Digest, in.Pack})
+			}
+		}
+	}
+	sortPending(all)
+	return all, nil
+}
+
+// readShards reads all shards. It calls damaged with the damaged ones, which are nil.
+func readShards(ctx context.Context, store blob.Store, damaged func(shard int, err error)) ([]*shard, error) {
+	shards := make([]*shard, Shards)
+	broken := make([]error, Shards)
+	h, err := readHead(ctx, store)
+	if err != nil || h.Format == 0 {
+		return nil, err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for n := range shards {
+		g.Go(func() error {
+			s, err := readShard(ctx, store, n)
+			switch {
+			case errors.Is(err, codec.ErrCorrupt):
+				broken[n] = err
+			case err == nil:
+				shards[n] = s
+			default:
+				return err
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for n, err := range broken {
+		if err != nil {
+			damaged(n, err)
+		}
+	}
+	return shards, nil
+}
+
+func sortPending(all []Pending) {
+	slices.SortFunc(all, func(a, b Pending) int {
+		return compareIDs(BatchID{a.DatasetID, a.Batch}, BatchID{b.DatasetID, b.Batch})
+	})
+}
+
+// Settle records that a version has these ingests: PendingBatches does not return them again. A
+// batch that has another record meanwhile is still returned, so calls may be late and repeated.
+// Without a digest it records that the version has no ingest of the batch. Call it after the commit
+// of that version.
+func Settle(ctx context.Context, store blob.Store, published []Pending) error {
+	errs := eachShard(len(published), func(i int) uint32 { return published[i].DatasetID }, func(n int, at []int) error {
+		ids := make([]BatchID, len(at))
+		for k, i := range at {
+			ids[k] = BatchID{published[i].DatasetID, published[i].Batch}
+		}
+		return edit(ctx, store, n, ids, func(_ *shard, orders map[BatchID]*order) (changed bool, err error) {
+			for k, i := range at {
+				o := orders[ids[k]]
+				if o.Settled != published[i].Digest && len(o.Ingests) > 0 {
+					o.Settled, changed = published[i].Digest, true
+				}
+			}
+			return changed, nil
+		})
+	})
+	if err := cmp.Or(errs...); err != nil {
+		return fmt.Errorf("settle %d batches: %w", len(published), err)
+	}
+	return nil
+}

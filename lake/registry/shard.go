@@ -1,0 +1,397 @@
+package registry
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/pieces"
+)
+
+const (
+	// Shards is the number of documents into which the ledger is divided. They are replaced
+	// independently, and a publish reads all of them.
+	Shards = 8
+
+	// shardFormat is the version of these documents.
+	// 1: first.
+	shardFormat = 1
+
+	// keepUnfinished is the number of ingests without an end that stay registered: the newest ones
+	// of a shard. It is far more than run at once. AbandonIngest removes those that fail or are
+	// cancelled, so only runs that were terminated or deleted from Temporal count.
+	keepUnfinished = 20_000
+
+	// keepSuperseded is the number of superseded ingests of a batch that stay registered. Only a
+	// run that finishes a second time looks for them; one that is later than that gets
+	// ErrUnknownRun.
+	keepSuperseded = 16
+)
+
+// ShardOf returns the number of the shard that has the ingests of a dataset.
+func ShardOf(dataset uint32) int { return int(dataset % Shards) }
+
+// ShardKey is the key of a shard of the ledger.
+func ShardKey(shard int) string { return fmt.Sprintf("registry/ledger/%02d.json", shard) }
+
+// BatchID names a batch of a dataset.
+type BatchID struct {
+	DatasetID uint32
+	Batch     string
+}
+
+func compareIDs(a, b BatchID) int {
+	return cmp.Or(cmp.Compare(a.DatasetID, b.DatasetID), cmp.Compare(a.Batch, b.Batch))
+}
+
+// key is the key of a batch in pieces: the dataset's id, the most significant byte first, and the
+// name.
+func (b BatchID) key() []byte { return append(idKey(b.DatasetID), b.Batch...) }
+
+// shard is the document at a ShardKey. The order of the ingests of a batch is divided: what waits
+// is in the document, so that a publish has not to look for it, and the rest is in pieces.
+type shard struct {
+	Format int `json:"format"`
+	Shard  int `json:"shard"`
+	// NextSeq is the number of the shard's next ingest.
+	NextSeq int64 `json:"next_seq"`
+	// Settled is the number of batches with a settled record.
+	Settled int64 `json:"settled"`
+	// Open has, by number, the ingests that have not finished, and of each batch the current one
+	// unless that is settled.
+	Open []openIngest `json:"open"`
+	// Batches has the settled record and the other ingests of each batch, by BatchID.key.
+	Batches pieces.Ref `json:"batch_pieces"`
+}
+
+type openIngest struct {
+	DatasetID uint32 `json:"dataset_id"`
+	Batch     string `json:"batch"`
+	Ingest
+}
+
+func (o *openIngest) id() BatchID { return BatchID{o.DatasetID, o.Batch} }
+
+// Ingest is one registered ingest of a batch.
+type Ingest struct {
+	// Seq is its number in the order of its shard's ingests, from 1. A restored one may have 0.
+	Seq int64  `json:"seq"`
+	Run string `json:"run"`
+	// Digest names the batch's record. It is "" until the ingest has finished.
+	Digest string `json:"digest,omitempty"`
+	// MovedFrom is the digest that the ingest finished with, if the batch was moved to another
+	// public suffix list since; else "".
+	MovedFrom string `json:"moved_from,omitempty"`
+	// Pack names the pack that holds what the ingest finished with, "" for none.
+	Pack string `json:"pack,omitempty"`
+}
+
+// Is reports whether the ingest finished with the record of that digest, moved since or not.
+func (i Ingest) Is(digest string) bool {
+	return digest != "" && (i.Digest == digest || i.MovedFrom == digest)
+}
+
+func newShard(n int) *shard {
+	return &shard{Format: shardFormat, Shard: n, NextSeq: 1, Open: []openIngest{}}
+}
+
+func (s *shard) check(key string) error {
+	if s.Format != shardFormat {
+		return codec.Corrupt(key, "format", -1, shardFormat, s.Format)
+	}
+	if ShardKey(s.Shard) != key {
+		return codec.Corrupt(key, "shard", -1, "that of the key", s.Shard)
+	}
+	for _, o := range s.Open {
+		if ShardOf(o.DatasetID) != s.Shard {
+			return codec.Corrupt(key, "open", -1, "datasets of the shard", o.DatasetID)
+		}
+	}
+	return s.Batches.Check(key)
+}
+
+// readShard reads a shard. In a new lake it is empty; one that is missing from another lake is a
+// *codec.CorruptError.
+func readShard(ctx context.Context, store blob.Store, n int) (*shard, error) {
+	s, etag, err := read[shard](ctx, store, ShardKey(n))
+	if err == nil && etag == "" {
+		s, err = missingShard(ctx, store, n)
+	}
+	return s, err
+}
+
+// missingShard returns what takes the place of a shard that is not there.
+func missingShard(ctx context.Context, store blob.Store, n int) (*shard, error) {
+	h, err := readHead(ctx, store)
+	switch {
+	case err != nil:
+		return nil, err
+	case h.Format == listFormat:
+		return shardOfLists(ctx, store, h, n)
+	case h.Format == headFormat:
+		if err := CheckPresent(ctx, store, ShardKey(n)); err != nil {
+			return nil, err
+		}
+		s, etag, err := read[shard](ctx, store, ShardKey(n))
+		if etag != "" || err != nil {
+			return s, err
+		}
+	}
+	return newShard(n), nil
+}
+
+// order is the order of the ingests of one batch.
+type order struct {
+	BatchID
+	// Settled is the digest of the record that a version has by what Settle was told, "" for none.
+	Settled string
+	// Ingests are by number.
+	Ingests []Ingest
+
+	stored []byte // in pieces, nil for nothing
+}
+
+// storedOrder is the JSON of what pieces have of an order.
+type storedOrder struct {
+	Settled string   `json:"settled,omitempty"`
+	Ingests []Ingest `json:"ingests,omitempty"`
+}
+
+// current returns the index of the current ingest: of the finished ones the last. It is -1 if none
+// has finished.
+func (o *order) current() int {
+	for i := len(o.Ingests) - 1; i >= 0; i-- {
+		if o.Ingests[i].Digest != "" {
+			return i
+		}
+	}
+	return -1
+}
+
+// find returns the index of a run's ingest, or, in a restored ledger, which does not know its runs,
+// of the restored ingest with that digest. It is -1 if there is none.
+func (o *order) find(run, digest string) int {
+	at := slices.IndexFunc(o.Ingests, func(i Ingest) bool { return i.Run == run })
+	if at < 0 {
+		at = slices.IndexFunc(o.Ingests, func(i Ingest) bool { return i.Run == restoredRun && i.Is(digest) })
+	}
+	return at
+}
+
+// insert puts an ingest at its place.
+func (o *order) insert(in Ingest) {
+	at, _ := slices.BinarySearchFunc(o.Ingests, in.Seq, func(i Ingest, seq int64) int { return cmp.Compare(i.Seq, seq) })
+	o.Ingests = slices.Insert(o.Ingests, at, in)
+}
+
+// divide returns what of the order is in pieces, nil for nothing, and what is open.
+func (o *order) divide() (stored []byte, open []openIngest, err error) {
+	var s storedOrder
+	current := o.current()
+	s.Settled = o.Settled
+	for i, in := range o.Ingests {
+		if in.Digest == "" || i == current && in.Digest != o.Settled {
+			open = append(open, openIngest{o.DatasetID, o.Batch, in})
+		} else {
+			s.Ingests = append(s.Ingests, in)
+		}
+	}
+	if n := len(s.Ingests) - keepSuperseded; n > 0 {
+		s.Ingests = s.Ingests[n:]
+	}
+	if s.Settled == "" && len(s.Ingests) == 0 {
+		return nil, open, nil
+	}
+	stored, err = json.Marshal(s)
+	return stored, open, err
+}
+
+func decodeOrder(key, value []byte) (*order, error) {
+	o := &order{stored: value}
+	var s storedOrder
+	err := json.Unmarshal(value, &s)
+	if err != nil || len(key) < 5 {
+		return nil, codec.Corrupt(PiecesRoot, fmt.Sprintf("batch %q", key), -1, "the order of its ingests", string(value))
+	}
+	o.BatchID = BatchID{binary.BigEndian.Uint32(key), string(key[4:])}
+	o.Settled, o.Ingests = s.Settled, s.Ingests
+	return o, nil
+}
+
+func (s *shard) pieces(store blob.Store) *pieces.Map {
+	return pieces.Open(store, PiecesRoot, s.Batches)
+}
+
+// open adds what the document has to the orders of some batches.
+func (s *shard) open(orders map[BatchID]*order) {
+	for i := range s.Open {
+		if o := orders[s.Open[i].id()]; o != nil {
+			o.insert(s.Open[i].Ingest)
+		}
+	}
+}
+
+// find returns the orders of some batches. A batch without ingests has an empty one.
+func (s *shard) find(ctx context.Context, store blob.Store, ids []BatchID) (map[BatchID]*order, error) {
+	found := make(map[BatchID]*order, len(ids))
+	keys := make([][]byte, 0, len(ids))
+	for _, id := range ids {
+		if found[id] == nil {
+			found[id] = &order{BatchID: id}
+			keys = append(keys, id.key())
+		}
+	}
+	entries, err := s.pieces(store).GetMany(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e == nil {
+			continue
+		}
+		o, err := decodeOrder(e.Key, e.Value)
+		if err != nil {
+			return nil, err
+		}
+		found[o.BatchID] = o
+	}
+	s.open(found)
+	return found, nil
+}
+
+// all yields the orders of all batches, by dataset and name, or of one dataset if that is not 0.
+func (s *shard) all(ctx context.Context, store blob.Store, dataset uint32) iter.Seq2[*order, error] {
+	return func(yield func(*order, error) bool) {
+		opened := map[BatchID]*order{}
+		for i := range s.Open {
+			if o := &s.Open[i]; dataset == 0 || o.DatasetID == dataset {
+				opened[o.id()] = &order{BatchID: o.id()}
+			}
+		}
+		s.open(opened)
+		rest := make([]*order, 0, len(opened))
+		for _, o := range opened {
+			rest = append(rest, o)
+		}
+		slices.SortFunc(rest, func(a, b *order) int { return compareIDs(a.BatchID, b.BatchID) })
+		var from, to []byte
+		if dataset != 0 {
+			from = idKey(dataset)
+			if to = idKey(dataset + 1); dataset+1 == 0 {
+				to = nil
+			}
+		}
+		for e, err := range s.pieces(store).Range(ctx, from, to) {
+			var o *order
+			if err == nil {
+				o, err = decodeOrder(e.Key, e.Value)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for len(rest) > 0 && compareIDs(rest[0].BatchID, o.BatchID) <= 0 {
+				if rest[0].BatchID == o.BatchID {
+					for _, in := range rest[0].Ingests {
+						o.insert(in)
+					}
+				} else if !yield(rest[0], nil) {
+					return
+				}
+				rest = rest[1:]
+			}
+			if !yield(o, nil) {
+				return
+			}
+		}
+		for _, o := range rest {
+			if !yield(o, nil) {
+				return
+			}
+		}
+	}
+}
+
+// set writes orders that find has returned and that were changed since. Settled tells of each
+// whether it had a settled record before.
+func (s *shard) set(ctx context.Context, store blob.Store, orders map[BatchID]*order, settled map[BatchID]bool) error {
+	s.Open = slices.DeleteFunc(s.Open, func(o openIngest) bool { return orders[o.id()] != nil })
+	var edits []pieces.Edit
+	for id, o := range orders {
+		stored, open, err := o.divide()
+		if err != nil {
+			return err
+		}
+		s.Open = append(s.Open, open...)
+		if !bytes.Equal(stored, o.stored) {
+			edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: id.key(), Value: stored}, Delete: stored == nil})
+		}
+		if o.Settled != "" {
+			s.Settled++
+		}
+		if settled[id] {
+			s.Settled--
+		}
+	}
+	slices.SortFunc(s.Open, func(a, b openIngest) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), compareIDs(a.id(), b.id()))
+	})
+	s.dropUnfinished()
+	if len(edits) == 0 {
+		return nil
+	}
+	m, err := s.pieces(store).Apply(ctx, edits)
+	if err == nil {
+		s.Batches = m.Ref()
+	}
+	return err
+}
+
+// dropUnfinished removes the oldest ingests without an end beyond keepUnfinished.
+func (s *shard) dropUnfinished() {
+	n := 0
+	for i := range s.Open {
+		if s.Open[i].Digest == "" {
+			n++
+		}
+	}
+	s.Open = slices.DeleteFunc(s.Open, func(o openIngest) bool {
+		if n <= keepUnfinished || o.Digest != "" {
+			return false
+		}
+		n--
+		return true
+	})
+}
+
+// edit changes the orders of some batches of one shard. Change is called with an order for each of
+// them and reports whether it changed any. It may be called again, see update.
+func edit(
+	ctx context.Context, store blob.Store, n int, ids []BatchID,
+	change func(s *shard, orders map[BatchID]*order) (bool, error),
+) error {
+	_, err := update(ctx, store, ShardKey(n), func() (*shard, error) { return missingShard(ctx, store, n) },
+		func(s *shard) (bool, error) {
+			orders, err := s.find(ctx, store, ids)
+			if err != nil {
+				return false, err
+			}
+			settled := map[BatchID]bool{}
+			for id, o := range orders {
+				settled[id] = o.Settled != ""
+			}
+			changed, err := change(s, orders)
+			if err != nil || !changed {
+				return false, err
+			}
+			return true, s.set(ctx, store, orders, settled)
+		})
+	return err
+}
