@@ -18,6 +18,7 @@ import (
 // front ingests as a user does: with starter, Temporal's development server and one worker process.
 type front struct {
 	dir      string // of the programs
+	program  string // Temporal's
 	address  string // of Temporal
 	temporal int    // its process
 	stop     func()
@@ -47,7 +48,7 @@ func openFront(ctx context.Context, root, dir string) (*front, error) {
 	if err := buildPrograms(ctx, root, dir); err != nil {
 		return nil, err
 	}
-	f := &front{dir: dir}
+	f := &front{dir: dir, program: temporal}
 	var err error
 	f.address, f.temporal, f.stop, err = startTemporal(ctx, temporal, dir)
 	return f, err
