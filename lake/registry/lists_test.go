@@ -50,8 +50,8 @@ func listedLake(t *testing.T, store blob.Store, datasets int) {
 	put(lake.RegistryKey, entry{"format": 1, "rules": lake.CurrentRules(), "next_id": datasets + 1, "datasets": list})
 }
 
-// A lake of an earlier build is read as it is. The first new dataset, wherever its writer dies,
-// turns it into shards and pieces, and nothing is forgotten.
+// A lake of an earlier build is read as it is. The first write, wherever its writer dies, turns it
+// into shards and pieces, and nothing is forgotten.
 func TestListsBecomeShards(t *testing.T) {
 	const datasets = 40
 	check := func(t *testing.T, store blob.Store, when string) {
@@ -76,6 +76,17 @@ func TestListsBecomeShards(t *testing.T) {
 		if t.Failed() {
 			t.FailNow()
 		}
+	}
+	store := blob.NewMemory()
+	listedLake(t, store, datasets)
+	if ok, err := registry.FinishIngest(t.Context(), store, 7, "b7", "run7", "digest7"); err != nil || !ok {
+		t.Errorf("current %v, %v", ok, err)
+	}
+	if err := store.Delete(t.Context(), registry.ShardKey(7)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := registry.CurrentBatches(t.Context(), store, 7); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("a lost shard: %v", err)
 	}
 	died := errors.New("the writer dies")
 	for puts := 1; ; puts++ {

@@ -377,7 +377,13 @@ func edit(
 	ctx context.Context, store blob.Store, n int, ids []BatchID,
 	change func(s *shard, orders map[BatchID]*order) (bool, error),
 ) error {
-	_, err := update(ctx, store, ShardKey(n), func() (*shard, error) { return missingShard(ctx, store, n) },
+	missing := func() (*shard, error) {
+		if err := leaveLists(ctx, store); err != nil {
+			return nil, err
+		}
+		return missingShard(ctx, store, n)
+	}
+	_, err := update(ctx, store, ShardKey(n), missing,
 		func(s *shard) (bool, error) {
 			orders, err := s.find(ctx, store, ids)
 			if err != nil {
