@@ -34,6 +34,30 @@ func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, 
 	})
 }
 
+// ClaimedPlan is the result of PlanClaimed.
+type ClaimedPlan struct {
+	// Run is the run whose staging has the plan.
+	Run  string             `json:"run"`
+	Plan ingest.PlanSummary `json:"plan"`
+}
+
+// PlanClaimed is ClaimStaging and PlanIngest in one step.
+func (c *Control) PlanClaimed(ctx context.Context, spec ingest.Spec, run string, deaths int) (ClaimedPlan, error) {
+	if err := c.check(spec.Lake); err != nil {
+		return ClaimedPlan{}, err
+	}
+	s := step{run: run, name: "plan", deaths: deaths}
+	return contained(ctx, &c.Lake, s, planMemory, func(ctx context.Context, store blob.Store, _ func(any)) (ClaimedPlan, error) {
+		run, err := c.claim(ctx, spec, run)
+		if err != nil {
+			return ClaimedPlan{}, err
+		}
+		plan, err := ingest.MakePlan(ctx, store, run, spec)
+		plan.Searchable = c.Search.Allowed(ctx)
+		return ClaimedPlan{run, plan}, err
+	})
+}
+
 // PlanMerge adds up the results of all splits, rejects a batch with too many rejected records, and
 // groups the partitions into tasks.
 func (c *Control) PlanMerge(ctx context.Context, lakeURL, run string) (ingest.MergeSummary, error) {
@@ -45,12 +69,26 @@ func (c *Control) PlanMerge(ctx context.Context, lakeURL, run string) (ingest.Me
 	})
 }
 
-// FinishIngest writes the list of rejects and the batch record.
-func (c *Control) FinishIngest(ctx context.Context, lakeURL, run string, postings []lake.FrameObject, domains int64) (ingest.FinishResult, error) {
+// Finished is the result of FinishIngest.
+type Finished struct {
+	ingest.FinishResult
+	// Asked tells that the publisher has the request.
+	Asked bool `json:"asked,omitempty"`
+}
+
+// FinishIngest writes the list of rejects and the batch record. Then it asks for a publish, unless
+// ask is nil.
+func (c *Control) FinishIngest(
+	ctx context.Context, lakeURL, run string, postings []lake.FrameObject, domains int64, ask *PublishRequest,
+) (Finished, error) {
 	if err := c.check(lakeURL); err != nil {
-		return ingest.FinishResult{}, err
+		return Finished{}, err
 	}
-	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (ingest.FinishResult, error) {
-		return ingest.Finish(ctx, c.Store, run, postings, domains)
+	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (Finished, error) {
+		r, err := ingest.Finish(ctx, c.Store, run, postings, domains)
+		if err != nil || ask == nil {
+			return Finished{FinishResult: r}, err
+		}
+		return Finished{r, askFor(ctx, c.Temporal, lakeURL, *ask, r)}, nil
 	})
 }

@@ -69,16 +69,28 @@ func building[T any](
 	})
 }
 
+// Split is the result of SplitBuild.
+type Split struct {
+	publish.Ranges
+	// Built is nil if there are tasks.
+	Built *publish.Built `json:"built,omitempty"`
+}
+
 // SplitBuild divides the build of a publish plan into tasks for several workers, if that is faster
-// than BuildSegment.
-func (x *Index) SplitBuild(ctx context.Context, lakeURL, planKey string, deaths int) (publish.Ranges, error) {
+// than BuildSegment. Otherwise it does what BuildSegment does.
+func (x *Index) SplitBuild(ctx context.Context, lakeURL, planKey string, deaths int) (Split, error) {
 	if err := x.check(lakeURL); err != nil {
-		return publish.Ranges{}, err
+		return Split{}, err
 	}
 	s := publishStep(ctx, "split-"+documentName(planKey), deaths)
-	return building(ctx, x, s, planKey, func(ctx context.Context, store blob.Store) (publish.Ranges, error) {
-		return publish.Split(ctx, store, planKey, x.rangeOptions())
-	}, func(n int) publish.Ranges { return publish.Ranges{Ranged: publish.Ranged{Damaged: n}} })
+	return building(ctx, x, s, planKey, func(ctx context.Context, store blob.Store) (Split, error) {
+		ranges, err := publish.Split(ctx, store, planKey, x.rangeOptions())
+		if err != nil || ranges.Damaged > 0 || ranges.Merges > 0 {
+			return Split{Ranges: ranges}, err
+		}
+		built, err := publish.Build(ctx, store, planKey, x.TempDir)
+		return Split{ranges, &built}, err
+	}, func(n int) Split { return Split{Ranges: publish.Ranges{Ranged: publish.Ranged{Damaged: n}}} })
 }
 
 func (x *Index) rangeOptions() indexbuild.Options {

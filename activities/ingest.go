@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"go.temporal.io/sdk/client"
+
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
@@ -15,6 +17,8 @@ type Normalize struct {
 	Lake
 	// Slots is how many groups of lists one IngestGroups works on at once, at least 1.
 	Slots int
+	// Temporal is the client with which IngestSmallAndAsk asks for a publish.
+	Temporal client.Client
 }
 
 // NormalizeSplit reads one split of a plan and writes its rejects, and its rows by partition, to
@@ -40,6 +44,22 @@ func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string, deaths
 		return ingest.IngestSmall(ctx, store, run, n.TempDir, postings.CollectInMemory, postings.Collect(n.TempDir),
 			func(p ingest.Progress) { report(p) })
 	})
+}
+
+// FinishedSmall is the result of IngestSmallAndAsk.
+type FinishedSmall struct {
+	ingest.SmallResult
+	// Asked tells that the publisher has the request.
+	Asked bool `json:"asked,omitempty"`
+}
+
+// IngestSmallAndAsk is IngestSmall, and then asks for a publish.
+func (n *Normalize) IngestSmallAndAsk(ctx context.Context, lakeURL, run string, ask PublishRequest, deaths int) (FinishedSmall, error) {
+	r, err := n.IngestSmall(ctx, lakeURL, run, deaths)
+	if err != nil {
+		return FinishedSmall{}, err
+	}
+	return FinishedSmall{r, askFor(ctx, n.Temporal, lakeURL, ask, r.Finish)}, nil
 }
 
 // withPages runs a step that reads raw objects. If pages of Parquet need more memory than usual, it

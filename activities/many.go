@@ -299,7 +299,7 @@ func (c *Control) FinishMany(ctx context.Context, lakeURL, run string, round man
 		if req.Digest == "" {
 			return out, nil // there was nothing to ingest
 		}
-		return out, c.requestPublish(ctx, lakeURL, *req)
+		return out, requestPublish(ctx, c.Temporal, lakeURL, *req)
 	})
 }
 

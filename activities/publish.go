@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/blob"
@@ -26,6 +27,8 @@ type Publish struct {
 	Lake
 	// Search tells plans whether workflows may set search attributes.
 	Search *Search
+	// Temporal is the client with which CommitVersion answers requests.
+	Temporal client.Client
 }
 
 // PlanPublish compares the finished batches with the current version and writes the plan of the
@@ -58,12 +61,25 @@ func (p *Publish) VerifySegment(ctx context.Context, lakeURL string, built publi
 	return err
 }
 
-// CommitVersion makes a version with the built segment the current one in the manifest.
-func (p *Publish) CommitVersion(ctx context.Context, lakeURL, planKey string, built publish.Built) (publish.Committed, error) {
+// Committed is the result of CommitVersion.
+type Committed struct {
+	publish.Committed
+	// Told tells that the requests are answered.
+	Told bool `json:"told,omitempty"`
+}
+
+// CommitVersion makes a version with the built segment the current one in the manifest, and answers
+// requests.
+func (p *Publish) CommitVersion(ctx context.Context, lakeURL, planKey string, built publish.Built, a Answers) (Committed, error) {
 	if err := p.check(lakeURL); err != nil {
-		return publish.Committed{}, err
+		return Committed{}, err
 	}
-	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.Committed, error) {
-		return publish.Commit(ctx, p.Store, planKey, built)
+	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (Committed, error) {
+		out, err := publish.Commit(ctx, p.Store, planKey, built)
+		if err != nil || out.Stale || len(a.Requests) == 0 {
+			return Committed{Committed: out}, err
+		}
+		// If that fails, the workflow answers.
+		return Committed{out, tell(ctx, p.Store, p.Temporal, a) == nil}, nil
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/lake/ingest"
@@ -72,7 +73,7 @@ func (c *Control) CleanUp(ctx context.Context, lakeURL, run string) error {
 
 // SweepStaging removes the staging of runs that nobody will continue: those of workflows that were
 // terminated, were lost with Temporal, or failed long ago. It is tried once, unless its worker
-// stops or dies: requests to publish wait meanwhile, and the next publish sweeps again.
+// stops or dies: the next publish sweeps again.
 func (c *Control) SweepStaging(ctx context.Context, lakeURL string) (ingest.Swept, error) {
 	if err := c.check(lakeURL); err != nil {
 		return ingest.Swept{}, err
@@ -155,13 +156,13 @@ func (c *Control) owner(ctx context.Context) (ingest.Owner, error) {
 
 // newest returns the newest execution of a workflow id, nil if Temporal has none.
 func (c *Control) newest(ctx context.Context, workflowID string) (*workflow.WorkflowExecutionInfo, error) {
-	return c.execution(ctx, workflowID, "")
+	return execution(ctx, c.Temporal, workflowID, "")
 }
 
 // execution returns a run of a workflow id, the newest if run is empty. It is nil if Temporal does
 // not have it.
-func (c *Control) execution(ctx context.Context, workflowID, run string) (*workflow.WorkflowExecutionInfo, error) {
-	d, err := c.Temporal.DescribeWorkflowExecution(ctx, workflowID, run)
+func execution(ctx context.Context, c client.Client, workflowID, run string) (*workflow.WorkflowExecutionInfo, error) {
+	d, err := c.DescribeWorkflowExecution(ctx, workflowID, run)
 	var gone *serviceerror.NotFound
 	if errors.As(err, &gone) {
 		return nil, nil
@@ -185,7 +186,7 @@ func (c *Control) newestOf(ctx context.Context, run string) (*workflow.WorkflowE
 		return nil, nil
 	}
 	id := list.GetExecutions()[0].GetExecution().GetWorkflowId()
-	self, err := c.execution(ctx, id, run)
+	self, err := execution(ctx, c.Temporal, id, run)
 	if err != nil || self == nil {
 		return nil, err
 	}

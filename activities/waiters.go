@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
 )
 
 // PublishRequest asks the publisher of a lake for a version. The publisher tells the workflow that
@@ -83,18 +84,27 @@ func (c *Control) RequestPublish(ctx context.Context, lakeURL string, req Publis
 		return err
 	}
 	_, err := withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (struct{}, error) {
-		return struct{}{}, c.requestPublish(ctx, lakeURL, req)
+		return struct{}{}, requestPublish(ctx, c.Temporal, lakeURL, req)
 	})
 	return err
 }
 
-func (c *Control) requestPublish(ctx context.Context, lakeURL string, req PublishRequest) error {
-	e, err := c.newest(ctx, PublishWorkflowID(lakeURL))
+func requestPublish(ctx context.Context, c client.Client, lakeURL string, req PublishRequest) error {
+	e, err := execution(ctx, c, PublishWorkflowID(lakeURL), "")
 	if err != nil || open(e) && e.GetHistoryLength() > maxPublisherEvents {
 		return err
 	}
-	_, err = SignalPublisher(ctx, c.Temporal, lakeURL, req)
+	_, err = SignalPublisher(ctx, c, lakeURL, req)
 	return err
+}
+
+// askFor sends the request for a publish of a batch that has been finished, and reports whether
+// that succeeded. If it failed, the workflow repeats the request and not the whole step.
+func askFor(ctx context.Context, c client.Client, lakeURL string, req PublishRequest, finished ingest.FinishResult) bool {
+	if finished.Current { // else any later content of the batch will do
+		req.Digest = finished.Digest
+	}
+	return requestPublish(ctx, c, lakeURL, req) == nil
 }
 
 // SignalPublisher sends a request to the publisher of a lake and starts the publisher if it does
@@ -182,51 +192,63 @@ func (c *Control) TellIngests(ctx context.Context, lakeURL string, requests []Pu
 		return err
 	}
 	_, err := withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (struct{}, error) {
-		refs := make([]segment.BatchRef, len(requests))
-		for i := range requests {
-			refs[i] = requests[i].ref()
-		}
-		found, err := publish.FindAll(ctx, c.Store, refs)
-		if err != nil {
-			return struct{}{}, err
-		}
-		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(toldAtOnce)
-		for i, req := range requests {
-			answer := Published{Version: found[i], Digest: req.Digest}
-			if req.Report != "" {
-				look, err := findReported(ctx, c.Store, req.Report, "")
-				if err != nil && !unreadable(err) {
-					return struct{}{}, err
-				}
-				if look.DamagedBatches == 0 { // otherwise it looks for itself
-					answer.Version = look.Version
-				}
-			}
-			if at := slices.IndexFunc(skipped, func(s publish.Skipped) bool {
-				return s.Damages(refs[i])
-			}); at >= 0 && answer.Version == "" {
-				answer.Error = skipped[at].Reason
-			}
-			if req.WorkflowID == "" || answer.Version == "" && answer.Error == "" {
-				continue
-			}
-			g.Go(func() error {
-				run := req.RunID
-				if req.Digest != "" {
-					run = "" // it may have continued as new; the digest tells it whether it is meant
-				}
-				err := c.Temporal.SignalWorkflow(ctx, req.WorkflowID, run, PublishedSignal, answer)
-				var gone *serviceerror.NotFound
-				if errors.As(err, &gone) {
-					return nil
-				}
-				return err
-			})
-		}
-		return struct{}{}, g.Wait()
+		return struct{}{}, tell(ctx, c.Store, c.Temporal, Answers{requests, skipped})
 	})
 	return err
+}
+
+// Answers are the requests that a round answers.
+type Answers struct {
+	Requests []PublishRequest `json:"requests,omitempty"`
+	// Skipped are batches that the round left out.
+	Skipped []publish.Skipped `json:"skipped,omitempty"`
+}
+
+// tell is TellIngests.
+func tell(ctx context.Context, store blob.Store, c client.Client, a Answers) error {
+	refs := make([]segment.BatchRef, len(a.Requests))
+	for i := range a.Requests {
+		refs[i] = a.Requests[i].ref()
+	}
+	found, err := publish.FindAll(ctx, store, refs)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(toldAtOnce)
+	for i, req := range a.Requests {
+		answer := Published{Version: found[i], Digest: req.Digest}
+		if req.Report != "" {
+			look, err := findReported(ctx, store, req.Report, "")
+			if err != nil && !unreadable(err) {
+				return err
+			}
+			if look.DamagedBatches == 0 { // otherwise it looks for itself
+				answer.Version = look.Version
+			}
+		}
+		if at := slices.IndexFunc(a.Skipped, func(s publish.Skipped) bool {
+			return s.Damages(refs[i])
+		}); at >= 0 && answer.Version == "" {
+			answer.Error = a.Skipped[at].Reason
+		}
+		if req.WorkflowID == "" || answer.Version == "" && answer.Error == "" {
+			continue
+		}
+		g.Go(func() error {
+			run := req.RunID
+			if req.Digest != "" {
+				run = "" // it may have continued as new; the digest tells it whether it is meant
+			}
+			err := c.SignalWorkflow(ctx, req.WorkflowID, run, PublishedSignal, answer)
+			var gone *serviceerror.NotFound
+			if errors.As(err, &gone) {
+				return nil
+			}
+			return err
+		})
+	}
+	return g.Wait()
 }
 
 // Withdraw makes sure that what a run ingested is never published. It returns the version that

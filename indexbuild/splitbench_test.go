@@ -204,7 +204,10 @@ func BenchmarkBuildByWorkers(b *testing.B) {
 	for b.Loop() {
 		measure(1, &one, &oneCPU, func(w *benchWorkers) { w.run(benchTask{Step: "build", Batches: refs}) })
 		measure(2, &two, &twoCPU, func(w *benchWorkers) {
+			began := time.Now()
+			lap := func() float64 { s := time.Since(began).Seconds(); began = time.Now(); return s }
 			split := w.run(benchTask{Step: "split", Batches: refs}).Split
+			laps := []float64{lap()}
 			tasks := func(step string, n int) []benchTask {
 				all := make([]benchTask, n)
 				for i := range all {
@@ -213,8 +216,11 @@ func BenchmarkBuildByWorkers(b *testing.B) {
 				return all
 			}
 			w.run(tasks("merge", split.Merges)...)
+			laps = append(laps, lap())
 			w.run(tasks("write", split.Writes)...)
+			laps = append(laps, lap())
 			w.run(benchTask{Step: "finish", Split: split})
+			b.Logf("split, %d merges, %d writes, finish: %.1f s", split.Merges, split.Writes, append(laps, lap()))
 		})
 	}
 	median := func(v []float64) float64 { return slices.Sorted(slices.Values(v))[len(v)/2] }

@@ -5,8 +5,9 @@
 // # Keys
 //
 //	registry/datasets.json                                names and ids of datasets   (mutable)
-//	registry/batches/dataset_id={id}.json                 order of a dataset's ingests (mutable)
-//	registry/datasets/dataset_id={id}.json                copy of an entry of the first, to restore it
+//	registry/ledger/{shard}.json                          ledger: order of ingests     (mutable)
+//	registry/datasets.copy.json                           copy of the first, to restore it (mutable)
+//	registry/pieces/{hh}/{digest}                         what grows of these (package pieces)
 //	rules/public-suffix-{digest}.txt                      public suffix lists
 //	urls/dataset_id={id}/domain_prefix={hh}/part-{batch}-{digest}-{n}.parquet
 //	                                                      rows
@@ -25,10 +26,10 @@
 //
 // An ingest (package lake/ingest) registers its dataset and itself, writes parts, postings and the
 // list of rejects, then the batch record, and finishes with FinishIngest. A publish (package
-// indexbuild/publish) starts from the batch records that CurrentBatches names. So an object exists
+// indexbuild/publish) starts from the batch records that PendingBatches names. So an object exists
 // before anything names it.
 //
-// The two registry documents are replaced by conditional put. All other objects are immutable and
+// The registry's documents are replaced by conditional put. All other objects are immutable and
 // named by a digest: public suffix lists by that of their identity, the others by that of their
 // content. Their bytes depend on the input alone, not on splits, workers or retries, so a step that
 // runs twice writes the same objects twice.

@@ -184,6 +184,8 @@ type ingestFlow struct {
 	IngestInput
 	*IngestState
 	steps steps
+	// asked tells that the step that finished the batch has asked for a publish.
+	asked bool
 }
 
 // IngestWorkflow takes raw objects to a finished batch and, without NoPublish, to a published
@@ -203,11 +205,11 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
-	outages := outages(ctx)
-	s, err := newSteps(ctx, in.Lake, in.Deadline, outages)
+	s, err := newSteps(ctx, in.Lake, in.Deadline, outages(ctx))
 	if err != nil {
 		return nil, err
 	}
+	outages := s.outages
 	f := &ingestFlow{IngestInput: in, IngestState: in.Resume, steps: s}
 	switch {
 	case f.IngestState == nil:
@@ -226,6 +228,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 		return nil, err
 	}
 
+	tidied := func() {}
 	if f.Result == nil {
 		f.Result, err = f.run(ctx)
 		switch {
@@ -241,12 +244,17 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 			}
 			return nil, err
 		}
-		f.steps.cleanUp(ctx, f.Run)
+		if err == nil && s.fewer {
+			tidied = f.steps.cleanUpBeside(ctx, f.Run)
+		} else {
+			f.steps.cleanUp(ctx, f.Run)
+		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	if in.NoPublish {
+		tidied()
 		p.enter(ctx, StageDone)
 		return f.Result, nil
 	}
@@ -254,6 +262,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 		p.enter(ctx, StagePublish)
 	}
 	f.Result.Version, err = f.publish(ctx)
+	tidied()
 	switch {
 	case err == nil:
 		p.enter(ctx, StageDone)
@@ -324,16 +333,7 @@ func (f *ingestFlow) abandon(ctx workflow.Context) (*IngestResult, error) {
 func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 	p := &f.Progress
 	if p.Stage == StagePlan {
-		if f.steps.outages {
-			if err := f.steps.run(
-				ctx, activities.PoolControl, &f.Run, (*activities.Control)(nil).ClaimStaging, f.Spec, f.Run,
-			); err != nil {
-				return nil, err
-			}
-		}
-		if err := f.steps.move(
-			ctx, activities.PoolControl, &f.Plan, (*activities.Control)(nil).PlanIngest, f.Spec, f.Run,
-		); err != nil {
+		if err := f.plan(ctx); err != nil {
 			return nil, err
 		}
 		p.enter(ctx, StageNormalize)
@@ -348,7 +348,8 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 		}
 	}
 
-	if p.Stage == StageNormalize && f.Plan.Small() && workflow.GetVersion(ctx, "small-batch", workflow.DefaultVersion, 1) == 1 {
+	if p.Stage == StageNormalize && f.Plan.Small() &&
+		(f.steps.fewer || workflow.GetVersion(ctx, "small-batch", workflow.DefaultVersion, 1) == 1) {
 		return f.small(ctx)
 	}
 	if p.Stage == StageNormalize {
@@ -391,13 +392,51 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 		p.enter(ctx, StageRecord)
 	}
 
-	var r ingest.FinishResult
+	var r activities.Finished
 	if err := f.steps.run(
-		ctx, activities.PoolControl, &r, (*activities.Control)(nil).FinishIngest, f.Lake, f.Run, f.Postings, f.Domains,
+		ctx, activities.PoolControl, &r, (*activities.Control)(nil).FinishIngest, f.Lake, f.Run, f.Postings, f.Domains, f.ask(ctx),
 	); err != nil {
 		return nil, err
 	}
-	return f.result(r), nil
+	f.asked = r.Asked
+	return f.result(r.FinishResult), nil
+}
+
+// request returns the request for a publish of the batch, without its digest.
+func (f *ingestFlow) request(ctx workflow.Context) activities.PublishRequest {
+	info := workflow.GetInfo(ctx).WorkflowExecution
+	return activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, DatasetID: f.Plan.DatasetID, Batch: f.Plan.Batch}
+}
+
+// ask returns the request that the step that finishes the batch sends to the publisher, nil if it
+// sends none.
+func (f *ingestFlow) ask(ctx workflow.Context) *activities.PublishRequest {
+	if f.NoPublish || !f.steps.fewer {
+		return nil
+	}
+	req := f.request(ctx)
+	return &req
+}
+
+// plan makes the plan of the batch, in the staging of this ingest or of an earlier one that it
+// continues.
+func (f *ingestFlow) plan(ctx workflow.Context) error {
+	if f.steps.fewer {
+		var p activities.ClaimedPlan
+		err := f.steps.move(ctx, activities.PoolControl, &p, (*activities.Control)(nil).PlanClaimed, f.Spec, f.Run)
+		if err == nil {
+			f.Run, f.Plan = p.Run, p.Plan
+		}
+		return err
+	}
+	if f.steps.outages {
+		if err := f.steps.run(
+			ctx, activities.PoolControl, &f.Run, (*activities.Control)(nil).ClaimStaging, f.Spec, f.Run,
+		); err != nil {
+			return err
+		}
+	}
+	return f.steps.move(ctx, activities.PoolControl, &f.Plan, (*activities.Control)(nil).PlanIngest, f.Spec, f.Run)
 }
 
 // merge does one merge task.
@@ -412,7 +451,8 @@ func (f *ingestFlow) merge(ctx workflow.Context, task int) error {
 	x := activities.Extracted{Postings: m.Postings, Domains: m.Domains}
 	// Merges by older workers write no postings. Older workflows extracted postings after every
 	// merge, and have to do so when they are replayed.
-	if x.Postings.Key == "" || workflow.GetVersion(ctx, "merge-postings", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+	if x.Postings.Key == "" ||
+		!f.steps.fewer && workflow.GetVersion(ctx, "merge-postings", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		if err := f.steps.move(
 			ctx, activities.PoolIndex, &x, (*activities.Index)(nil).ExtractPostings, f.Lake, f.Run, task,
 		); err != nil {
@@ -430,12 +470,15 @@ func (f *ingestFlow) merge(ctx workflow.Context, task int) error {
 // small takes a small batch to its record in one activity.
 func (f *ingestFlow) small(ctx workflow.Context) (*IngestResult, error) {
 	p := &f.Progress
-	var r ingest.SmallResult
-	if err := f.steps.move(
-		ctx, activities.PoolNormalize, &r, (*activities.Normalize)(nil).IngestSmall, f.Lake, f.Run,
-	); err != nil {
+	var r activities.FinishedSmall
+	step, args := any((*activities.Normalize)(nil).IngestSmall), []any{f.Lake, f.Run}
+	if ask := f.ask(ctx); ask != nil {
+		step, args = (*activities.Normalize)(nil).IngestSmallAndAsk, append(args, ask)
+	}
+	if err := f.steps.move(ctx, activities.PoolNormalize, &r, step, args...); err != nil {
 		return nil, err
 	}
+	f.asked = r.Asked
 	p.addSplit(r.Split)
 	p.addMerge(r.Merge)
 	p.Tasks, p.TasksDone, f.Domains = 1, 1, r.Domains

@@ -128,7 +128,7 @@ func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyRe
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
-	s, err := newSteps(ctx, in.Lake, in.Deadline, true)
+	s, err := newSteps(ctx, in.Lake, in.Deadline, 1+changed(ctx, "fewer-steps", 1))
 	if err != nil {
 		return nil, err
 	}
@@ -194,19 +194,14 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 	}
 	r := &IngestManyResult{Datasets: f.Plan.Datasets, Unchanged: f.Plan.Unchanged, Finished: f.Finished, LakeURL: f.Lake, Run: f.Run, Notes: f.Plan.Notes}
 	r.Groups = nil // only rounds need them
-	tidied := workflow.NewChannel(ctx)
-	workflow.Go(ctx, func(ctx workflow.Context) { // beside the publish
-		f.steps.cleanUp(ctx, f.Run)
-		tidied.Close()
-	})
+	tidied := f.steps.cleanUpBeside(ctx, f.Run)
 	var err error
 	if f.Finished.Ingested > 0 && !f.NoPublish {
 		if err = f.publish(ctx, r); err == nil {
 			err = setAttributes(ctx, f.Plan.Searchable, activities.AttributeVersion, r.Version)
 		}
 	}
-	wait, _ := workflow.NewDisconnectedContext(ctx)
-	tidied.Receive(wait, nil)
+	tidied()
 	return r, err
 }
 
@@ -388,7 +383,7 @@ func (f *manyFlow) largeSteps(ctx workflow.Context, l *LargeList) error {
 		s.Splits, s.Objects, s.BytesTotal = plan.Plan.Splits, plan.Plan.Objects, plan.Plan.Bytes
 	}
 	one := &ingestFlow{IngestState: &l.State, steps: f.steps}
-	one.Spec = ingest.Spec{Lake: f.Lake, Dataset: l.Outcome.Dataset}
+	one.Spec, one.NoPublish = ingest.Spec{Lake: f.Lake, Dataset: l.Outcome.Dataset}, true
 	r, err := one.run(ctx)
 	if err != nil {
 		return err

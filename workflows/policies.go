@@ -41,7 +41,13 @@ const heartbeatTimeout = 25 * time.Second
 // outages is the change since which workflows outlive outages. Workflows that an older build
 // started issue the commands of that build: they remove their staging after every failure, request
 // a publish every two minutes, and do not withdraw a batch that is cancelled.
-func outages(ctx workflow.Context) bool { return patched(ctx, "outages") }
+//
+// The same series has the next change: since fewerSteps, neighbouring steps are one activity, and
+// nobody waits for steps that only tidy up.
+func outages(ctx workflow.Context) workflow.Version { return changed(ctx, "outages", fewerSteps) }
+
+// fewerSteps is the version of outages since which workflows take fewer steps.
+const fewerSteps = 2
 
 // steps schedules the activities of one workflow. All of them have to end before the deadline;
 // until then they are retried, however often they fail for a reason that a person or time may mend.
@@ -52,18 +58,19 @@ type steps struct {
 	// until is the deadline. If it is zero, each step has the time limit for itself.
 	until time.Time
 	limit time.Duration
-	// outages is false in a workflow that an older build started.
-	outages bool
+	// outages is false in a workflow that an older build started. So is fewer, which says that
+	// neighbouring steps are one activity.
+	outages, fewer bool
 }
 
 // newSteps returns the steps of a workflow that has a deadline. After a reset each step has that
 // time for itself, since the reset workflow keeps the start time of the one that failed.
-func newSteps(ctx workflow.Context, lake, deadline string, outages bool) (steps, error) {
+func newSteps(ctx workflow.Context, lake, deadline string, outages workflow.Version) (steps, error) {
 	limit, err := ingest.ParseDeadline(deadline)
 	if err != nil {
 		return steps{}, temporal.NewNonRetryableApplicationError(err.Error(), activities.ErrInput, nil)
 	}
-	s := steps{lake: lake, limit: limit, outages: outages}
+	s := steps{lake: lake, limit: limit, outages: outages > 0, fewer: outages >= fewerSteps}
 	// The test environment of the SDK has no id of the original run.
 	if info := workflow.GetInfo(ctx); cmp.Or(info.OriginalRunID, info.WorkflowExecution.RunID) == info.WorkflowExecution.RunID {
 		s.until = info.WorkflowStartTime.Add(limit)
@@ -207,6 +214,20 @@ func (s steps) cleanUp(ctx workflow.Context, run string) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	if err := s.each(tidyLimit).run(ctx, activities.PoolControl, nil, (*activities.Control)(nil).CleanUp, s.lake, run); err != nil {
 		workflow.GetLogger(ctx).Warn("staging was not removed", "run", run, "error", err)
+	}
+}
+
+// cleanUpBeside is cleanUp beside what the workflow does meanwhile, until it calls the function
+// that cleanUpBeside returns.
+func (s steps) cleanUpBeside(ctx workflow.Context, run string) (wait func()) {
+	ended := workflow.NewChannel(ctx)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		s.cleanUp(ctx, run)
+		ended.Close()
+	})
+	return func() {
+		ctx, _ := workflow.NewDisconnectedContext(ctx)
+		ended.Receive(ctx, nil)
 	}
 }
 

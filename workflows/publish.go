@@ -82,6 +82,8 @@ type publishFlow struct {
 	// known has both.
 	answering, waiting []activities.PublishRequest
 	known              map[activities.PublishRequest]bool
+	// told says that the commit of the round has answered its requests.
+	told bool
 }
 
 // PublishWorkflow publishes every finished batch that the current version lacks. In each round it
@@ -156,7 +158,10 @@ func (f *publishFlow) serve(ctx workflow.Context) (*PublishResult, error) {
 				return nil, err
 			}
 		}
-		f.answer(ctx, f.answering, err)
+		if !f.told {
+			f.answer(ctx, f.answering, err)
+		}
+		f.told = false
 		if err != nil {
 			f.tidy(ctx)
 			f.receive() // requests that arrived meanwhile get the error too
@@ -170,9 +175,12 @@ func (f *publishFlow) serve(ctx workflow.Context) (*PublishResult, error) {
 			f.known[req] = true
 		}
 		if len(f.waiting) == 0 {
-			f.tidy(ctx)
+			ended := f.tidyUntilAsked(ctx)
 			f.receive() // requests that arrived during the clean-up need another round
-			if len(f.waiting) == 0 {
+			switch {
+			case !ended:
+				return nil, f.continueAsNew(ctx, "")
+			case len(f.waiting) == 0:
 				return f.result, nil
 			}
 		}
@@ -227,6 +235,26 @@ func (f *publishFlow) cleanUp(ctx workflow.Context) {
 	if f.own != f.Staging {
 		f.steps.cleanUp(ctx, f.own)
 	}
+}
+
+// tidyUntilAsked tidies until that has ended, or a request has arrived, and reports whether it has
+// ended. A worker that stops may lose a step that was on the way to it, so that tidying takes until
+// the heartbeat timeout. The publisher then continues as new, with other staging. A sweep removes
+// what is left of this one.
+func (f *publishFlow) tidyUntilAsked(ctx workflow.Context) (ended bool) {
+	if !f.steps.fewer {
+		f.tidy(ctx)
+		return true
+	}
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		f.tidy(ctx)
+		ended = true
+	})
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	if err := workflow.Await(ctx, func() bool { return ended || f.requests.Len() > 0 }); err != nil {
+		workflow.GetLogger(ctx).Warn("tidying was not awaited", "error", err)
+	}
+	return ended
 }
 
 // tidy removes the publisher's staging, and that of runs that nobody will continue.
@@ -353,15 +381,20 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 		return false, err
 	}
 	f.progress.Stage = "commit"
-	var committed publish.Committed
+	var committed activities.Committed
+	var tell activities.Answers
+	if all := f.toTell(f.answering); f.steps.fewer && len(all) <= toldAtOnce {
+		tell = activities.Answers{Requests: all, Skipped: f.result.Skipped}
+	}
 	if err := f.steps.run(
-		ctx, activities.PoolPublish, &committed, (*activities.Publish)(nil).CommitVersion, f.Lake, plan.PlanKey, built,
+		ctx, activities.PoolPublish, &committed, (*activities.Publish)(nil).CommitVersion, f.Lake, plan.PlanKey, built, tell,
 	); err != nil {
 		return false, err
 	}
 	if committed.Stale {
 		return true, nil
 	}
+	f.told = committed.Told
 	f.progress.Rounds++
 	f.result.Rounds++
 	f.result.Batches += plan.Batches
@@ -372,6 +405,11 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 
 // toldAtOnce is how many requests one activity answers.
 const toldAtOnce = 500
+
+// toTell returns the requests of those that wait for an answer.
+func (f *publishFlow) toTell(requests []activities.PublishRequest) []activities.PublishRequest {
+	return slices.DeleteFunc(slices.Clone(requests), func(r activities.PublishRequest) bool { return r.WorkflowID == "" })
+}
 
 // answer tells the workflows that requested a round about it. It ignores workflows that have ended
 // meanwhile, and does not mention a round that failed.
@@ -384,8 +422,7 @@ func (f *publishFlow) answer(ctx workflow.Context, requests []activities.Publish
 	if err != nil {
 		return
 	}
-	requests = slices.DeleteFunc(slices.Clone(requests), func(r activities.PublishRequest) bool { return r.WorkflowID == "" })
-	for some := range slices.Chunk(requests, toldAtOnce) {
+	for some := range slices.Chunk(f.toTell(requests), toldAtOnce) {
 		if err := f.steps.each(tidyLimit).run(
 			ctx, activities.PoolControl, nil, (*activities.Control)(nil).TellIngests, f.Lake, some, f.result.Skipped,
 		); err != nil {

@@ -12,7 +12,7 @@ import (
 // build builds the segments of a plan: large ones by tasks that several workers share, others in
 // one activity. It reports whether to plan again.
 func (f *publishFlow) build(ctx workflow.Context, plan *publish.Summary) (built publish.Built, again bool, err error) {
-	if plan.Large && patched(ctx, "ranges") {
+	if plan.Large && (f.steps.fewer || patched(ctx, "ranges")) {
 		done, err := f.buildInRanges(ctx, plan, &built)
 		switch {
 		case errors.Is(err, errDamaged):
@@ -35,20 +35,24 @@ var (
 )
 
 // buildInRanges builds the segments of a plan by tasks. done is false if the segments are too small
-// for that. Tasks that are done when the workflow continues as new are not repeated: they find what
-// they have staged.
+// for that, and the step that would divide the build has not built them. Tasks that are done when
+// the workflow continues as new are not repeated: they find what they have staged.
 func (f *publishFlow) buildInRanges(ctx workflow.Context, plan *publish.Summary, built *publish.Built) (done bool, err error) {
 	defer func() { f.progress.Tasks, f.progress.Done = 0, 0 }()
-	var ranges publish.Ranges
+	var split activities.Split
 	if err := f.steps.move(
-		ctx, activities.PoolIndex, &ranges, (*activities.Index)(nil).SplitBuild, f.Lake, plan.PlanKey,
+		ctx, activities.PoolIndex, &split, (*activities.Index)(nil).SplitBuild, f.Lake, plan.PlanKey,
 	); err != nil {
 		return false, err
 	}
-	if ranges.Damaged > 0 {
+	ranges := split.Ranges
+	switch {
+	case ranges.Damaged > 0:
 		return false, errDamaged
-	}
-	if ranges.Merges == 0 {
+	case split.Built != nil && f.steps.fewer:
+		*built = *split.Built
+		return true, nil
+	case ranges.Merges == 0:
 		return false, nil
 	}
 	f.progress.Tasks = ranges.Merges + ranges.Writes

@@ -9,6 +9,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/mock"
 
+	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
@@ -36,11 +37,15 @@ func newRangesPublisher(t *testing.T) *rangesPublisher {
 		}
 	}
 	a := mock.Anything
-	p.env.OnActivity("SplitBuild", a, a, a, a).Return(func(context.Context, string, string, int) (publish.Ranges, error) {
+	p.env.OnActivity("SplitBuild", a, a, a, a).Return(func(context.Context, string, string, int) (activities.Split, error) {
 		step("split")
-		r := publish.Ranges{Merges: p.merges, Writes: p.merges}
-		if p.merges > 0 {
+		r := activities.Split{Ranges: publish.Ranges{Merges: p.merges, Writes: p.merges}}
+		switch {
+		case p.merges > 0:
 			r.Splits = []indexbuild.Split{{Key: "k", Merges: p.merges, Writes: p.merges}}
+		case !p.older:
+			p.builds++
+			r.Built = &publish.Built{Segment: segment.Ref{ID: "s"}}
 		}
 		return r, nil
 	})
@@ -93,15 +98,17 @@ func TestSegmentsThatAreNotSplitAreBuiltInOnePiece(t *testing.T) {
 	for name, c := range map[string]struct {
 		merges int
 		merge  func(int) publish.Ranged
+		older  bool
 		steps  []string
 	}{
-		"small":              {0, nil, []string{"split"}},
-		"begun by another":   {3, func(int) publish.Ranged { return publish.Ranged{Other: true} }, []string{"split", "merge"}},
-		"partly, by another": {3, func(i int) publish.Ranged { return publish.Ranged{Other: i == 2} }, []string{"split", "merge"}},
+		"small":                  {0, nil, false, []string{"split"}},
+		"small, an older worker": {0, nil, true, []string{"split"}},
+		"begun by another":       {3, func(int) publish.Ranged { return publish.Ranged{Other: true} }, false, []string{"split", "merge"}},
+		"partly, by another":     {3, func(i int) publish.Ranged { return publish.Ranged{Other: i == 2} }, false, []string{"split", "merge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newRangesPublisher(t)
-			p.merges, p.merge = c.merges, c.merge
+			p.merges, p.merge, p.older = c.merges, c.merge, c.older
 			res := p.run(t)
 			if diff := gocmp.Diff(c.steps, p.steps); diff != "" {
 				t.Error(diff)

@@ -25,8 +25,7 @@ const republishInterval = 2 * time.Minute
 // batch. A publish that fails is no failure of the ingest: the batch is sound, and is published
 // when the reason is gone. Only a batch that no version can hold is one.
 func (f *ingestFlow) publish(ctx workflow.Context) (version string, err error) {
-	info := workflow.GetInfo(ctx).WorkflowExecution
-	req := activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, DatasetID: f.Result.DatasetID, Batch: f.Result.Batch}
+	req := f.request(ctx)
 	pause := republishInterval
 	if f.steps.until.IsZero() { // the workflow was reset
 		f.steps.until = workflow.Now(ctx).Add(f.steps.limit)
@@ -38,7 +37,7 @@ func (f *ingestFlow) publish(ctx workflow.Context) (version string, err error) {
 		}
 	}
 	told := workflow.GetSignalChannel(ctx, activities.PublishedSignal)
-	look := activities.Look{Ask: true}
+	look := activities.Look{Ask: !f.asked}
 	for {
 		if look.Ask {
 			if err := f.steps.run(

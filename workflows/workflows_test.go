@@ -50,7 +50,10 @@ type fakes struct {
 	extracted      atomic.Int32
 	swept          int
 	normalize      func() (ingest.SplitResult, error)
-	claims         string   // the run that ClaimStaging returns, if it is another
+	sweep          func() error
+	older          bool // activities of an older build: they do not ask for a publish
+	small          func(deaths int) (ingest.SmallResult, error)
+	claims         string   // the run that is claimed, if it is another
 	planned        string   // the run of the plan
 	withdrawn      []string // batches with their digests
 	withdrawnIn    string   // the version that has the batch already
@@ -73,6 +76,22 @@ func newFakes(t *testing.T) *fakes {
 	s.env.OnActivity("PlanIngest", a, a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string, _ int) (ingest.PlanSummary, error) {
 		s.planned = run
 		return ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits}, nil
+	}).Maybe()
+	s.env.OnActivity("PlanClaimed", a, a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string, _ int) (activities.ClaimedPlan, error) {
+		s.planned = cmp.Or(s.claims, run)
+		return activities.ClaimedPlan{Run: s.planned, Plan: ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits}}, nil
+	}).Maybe()
+	s.env.OnActivity("IngestSmallAndAsk", a, a, a, a, a).Return(func(_ context.Context, _, _ string, ask activities.PublishRequest, deaths int) (activities.FinishedSmall, error) {
+		r, err := s.ingestSmall(deaths)
+		if err != nil || s.older {
+			return activities.FinishedSmall{SmallResult: r}, err
+		}
+		ask.Digest = r.Finish.Digest
+		s.request(ask)
+		return activities.FinishedSmall{SmallResult: r, Asked: true}, nil
+	}).Maybe()
+	s.env.OnActivity("IngestSmall", a, a, a, a).Return(func(_ context.Context, _, _ string, deaths int) (ingest.SmallResult, error) {
+		return s.ingestSmall(deaths)
 	}).Maybe()
 	s.env.OnActivity("NormalizeSplit", a, a, a, a, a).Return(func(_ context.Context, _, _ string, split, _ int) (ingest.SplitResult, error) {
 		n := s.running.Add(1)
@@ -104,9 +123,15 @@ func newFakes(t *testing.T) *fakes {
 		s.extracted.Add(1)
 		return activities.Extracted{Postings: postings(task), Domains: 3}, nil
 	}).Maybe()
-	s.env.OnActivity("FinishIngest", a, a, a, a, a).Return(func(_ context.Context, _, _ string, p []lake.FrameObject, domains int64) (ingest.FinishResult, error) {
+	s.env.OnActivity("FinishIngest", a, a, a, a, a, a).Return(func(_ context.Context, _, _ string, p []lake.FrameObject, domains int64, ask *activities.PublishRequest) (activities.Finished, error) {
 		s.postings = p
-		return ingest.FinishResult{Digest: "d", Current: true}, nil
+		out := activities.Finished{FinishResult: ingest.FinishResult{Digest: "d", Current: true}}
+		if ask != nil && !s.older {
+			ask.Digest = "d"
+			s.request(*ask)
+			out.Asked = true
+		}
+		return out, nil
 	}).Maybe()
 	s.env.OnActivity("CleanUp", a, a, a).Return(func(_ context.Context, _, run string) error {
 		s.cleaned = append(s.cleaned, run)
@@ -117,6 +142,9 @@ func newFakes(t *testing.T) *fakes {
 	}).Maybe()
 	s.env.OnActivity("SweepStaging", a, a).Return(func(context.Context, string) (ingest.Swept, error) {
 		s.swept++
+		if s.sweep != nil {
+			return ingest.Swept{}, s.sweep()
+		}
 		return ingest.Swept{}, nil
 	}).Maybe()
 	s.env.OnActivity("Withdraw", a, a, a, a, a, a).Return(func(_ context.Context, _ string, _ uint32, batch, _, digest string) (string, error) {
@@ -131,13 +159,30 @@ func newFakes(t *testing.T) *fakes {
 		return s.look(req, seen), nil
 	}).Maybe()
 	s.env.OnActivity("RequestPublish", a, a, a).Return(func(_ context.Context, _ string, req activities.PublishRequest) error {
-		s.requested = append(s.requested, req)
-		if s.publishVersion != "" || s.publishError != "" {
-			s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: s.publishVersion, Error: s.publishError, Digest: req.Digest})
-		}
+		s.request(req)
 		return nil
 	}).Maybe()
 	return s
+}
+
+// request is a publisher that answers at once.
+func (s *fakes) request(req activities.PublishRequest) {
+	s.requested = append(s.requested, req)
+	if s.publishVersion != "" || s.publishError != "" {
+		s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: s.publishVersion, Error: s.publishError, Digest: req.Digest})
+	}
+}
+
+func (s *fakes) ingestSmall(deaths int) (ingest.SmallResult, error) {
+	if s.small != nil {
+		return s.small(deaths)
+	}
+	return ingest.SmallResult{Finish: ingest.FinishResult{Current: true}}, nil
+}
+
+// startedBefore makes the workflow one that an older build started, before it took fewer steps.
+func (s *fakes) startedBefore() {
+	s.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(fewerSteps)).Return(workflow.Version(1)).Maybe()
 }
 
 func input() IngestInput {
@@ -160,6 +205,7 @@ func testIngest(t *testing.T, mergePostings, oldWorkflow bool) {
 	s := newFakes(t)
 	s.mergePostings = mergePostings
 	if oldWorkflow {
+		s.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(fewerSteps)).Return(workflow.Version(1))
 		s.env.OnGetVersion("merge-postings", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion).Maybe()
 	}
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
@@ -206,13 +252,13 @@ func TestSmallBatchIsOneActivity(t *testing.T) {
 		s := newFakes(t)
 		s.splits, s.tasks, s.bytes = 1, 1, bytes
 		done := 0
-		s.env.OnActivity("IngestSmall", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(func(context.Context, string, string, int) (ingest.SmallResult, error) {
+		s.small = func(int) (ingest.SmallResult, error) {
 			done++
 			return ingest.SmallResult{
 				Split: ingest.SplitResult{Records: 10, Kept: 8, Bytes: bytes, Rejected: map[string]int64{"host": 2}},
 				Merge: ingest.MergeResult{Rows: 7, Merged: 1, Parts: 1, Bytes: 100}, Domains: 3, Finish: ingest.FinishResult{Digest: "d", Current: true},
 			}, nil
-		}).Maybe()
+		}
 		s.env.ExecuteWorkflow(IngestWorkflow, input())
 		var res IngestResult
 		if err := s.env.GetWorkflowResult(&res); err != nil {
@@ -386,6 +432,40 @@ func TestIngestRepeatsItsRequest(t *testing.T) {
 	}
 }
 
+// TestPublishIsAskedForOnce checks who asks for a publish: the step that finishes a batch, or the
+// workflow if that step is an older worker's or the workflow was started by an older build.
+func TestPublishIsAskedForOnce(t *testing.T) {
+	for _, c := range []struct {
+		older, before, small bool
+		steps                int
+	}{
+		{false, false, false, 0}, {false, false, true, 0}, {true, false, false, 1}, {true, false, true, 1}, {false, true, false, 1}, {false, true, true, 1},
+	} {
+		s := newFakes(t)
+		s.older, s.splits, s.tasks, s.bytes = c.older, 1, 1, 100<<20
+		if c.small {
+			s.bytes = 1000
+		}
+		if c.before {
+			s.startedBefore()
+		}
+		steps := 0
+		s.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
+			if info.ActivityType.Name == "RequestPublish" {
+				steps++
+			}
+		})
+		s.env.ExecuteWorkflow(IngestWorkflow, input())
+		var res IngestResult
+		if err := s.env.GetWorkflowResult(&res); err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		if res.Version != "v1" || len(s.requested) != 1 || steps != c.steps || len(s.cleaned) != 1 {
+			t.Errorf("%+v: version %q, requests %+v, %d of them a step, cleaned %q", c, res.Version, s.requested, steps, s.cleaned)
+		}
+	}
+}
+
 func TestIngestReportsThePublishersError(t *testing.T) {
 	s := newFakes(t)
 	s.publishVersion, s.publishError = "", "segment x: corrupt"
@@ -425,9 +505,11 @@ type publisher struct {
 	large bool // plans are large
 	*fakes
 	plans, builds int
-	pending       int // finished batches that no version holds
+	pending       int  // finished batches that no version holds
+	again         bool // another batch is finished during the round
 	answers       []signalled
-	chunks        []int // how many requests each TellIngests got
+	chunks        []int // how many requests were answered at once
+	tells         int   // how many of the chunks were a step of their own
 	buildError    error
 	damaged       int // how many builds find damaged batches before one succeeds
 	skipped       []publish.Skipped
@@ -476,27 +558,40 @@ func newPublisher(t *testing.T) *publisher {
 		return publish.Built{}, p.buildError
 	}).Maybe()
 	p.env.OnActivity("VerifySegment", a, a, a, a).Return(func(context.Context, string, publish.Built, int) error { return nil }).Maybe()
-	p.env.OnActivity("CommitVersion", a, a, a, a).Return(func(context.Context, string, string, publish.Built) (publish.Committed, error) {
+	p.env.OnActivity("CommitVersion", a, a, a, a, a).Return(func(_ context.Context, _, _ string, _ publish.Built, tell activities.Answers) (activities.Committed, error) {
 		if p.stale != nil && p.stale() {
-			return publish.Committed{Stale: true}, nil
+			return activities.Committed{Committed: publish.Committed{Stale: true}}, nil
 		}
-		p.pending = 0
-		return publish.Committed{Version: fmt.Sprint("v", p.builds)}, nil
+		if p.pending = 0; p.again {
+			p.pending, p.again = 1, false
+		}
+		out := activities.Committed{Committed: publish.Committed{Version: fmt.Sprint("v", p.builds)}}
+		if len(tell.Requests) > 0 && !p.older {
+			p.tell(tell.Requests, tell.Skipped)
+			out.Told = true
+		}
+		return out, nil
 	}).Maybe()
 	p.env.OnActivity("TellIngests", a, a, a, a).Return(func(_ context.Context, _ string, requests []activities.PublishRequest, skipped []publish.Skipped) error {
-		p.chunks = append(p.chunks, len(requests))
-		for _, req := range requests {
-			answer := activities.Published{Version: fmt.Sprint("v", p.builds)}
-			for _, s := range skipped {
-				if s.DatasetID == req.DatasetID && s.Batch == req.Batch {
-					answer = activities.Published{Error: s.Reason}
-				}
-			}
-			p.answers = append(p.answers, signalled{req.WorkflowID, answer})
-		}
+		p.tell(requests, skipped)
+		p.tells++
 		return nil
 	}).Maybe()
 	return p
+}
+
+// tell records answers.
+func (p *publisher) tell(requests []activities.PublishRequest, skipped []publish.Skipped) {
+	p.chunks = append(p.chunks, len(requests))
+	for _, req := range requests {
+		answer := activities.Published{Version: fmt.Sprint("v", p.builds)}
+		for _, s := range skipped {
+			if s.DatasetID == req.DatasetID && s.Batch == req.Batch {
+				answer = activities.Published{Error: s.Reason}
+			}
+		}
+		p.answers = append(p.answers, signalled{req.WorkflowID, answer})
+	}
 }
 
 func TestPublishAnswersAllRequests(t *testing.T) {
@@ -522,11 +617,71 @@ func TestPublishAnswersAllRequests(t *testing.T) {
 	}
 }
 
+// TestCommitAnswersItsRequests checks that no step of its own answers the requests of a round,
+// unless an older worker commits it or an older build started the publisher.
+func TestCommitAnswersItsRequests(t *testing.T) {
+	for _, c := range []struct {
+		older, before bool
+		tells         int
+	}{{false, false, 0}, {true, false, 1}, {false, true, 1}} {
+		p := newPublisher(t)
+		p.older = c.older
+		if c.before {
+			p.startedBefore()
+		}
+		p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}, {Rebuild: ""}}})
+		if err := p.env.GetWorkflowError(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff([]signalled{{"w", activities.Published{Version: "v1"}}}, p.answers); diff != "" || p.tells != c.tells {
+			t.Errorf("%+v: %d steps, answers (-want +got):\n%s", c, p.tells, diff)
+		}
+	}
+}
+
+// TestRequestsDoNotWaitForTidying has a request arrive while a step that tidies waits to be
+// repeated. It is passed on to a run that has other staging.
+func TestRequestsDoNotWaitForTidying(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		p := newPublisher(t)
+		if before {
+			p.startedBefore()
+		}
+		late := activities.PublishRequest{WorkflowID: "late", RunID: "r"}
+		p.sweep = func() error {
+			if p.swept > 1 {
+				return nil
+			}
+			p.env.SignalWorkflow(activities.PublishSignal, late)
+			return errors.New("its worker stops")
+		}
+		p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
+		err := p.env.GetWorkflowError()
+		if before {
+			if err != nil || p.plans != 2 {
+				t.Errorf("started before: %v after %d plans", err, p.plans)
+			}
+			continue
+		}
+		var again *workflow.ContinueAsNewError
+		if !errors.As(err, &again) {
+			t.Fatalf("error %v, want the publisher to continue as new", err)
+		}
+		var next PublishInput
+		if err := converter.GetDefaultDataConverter().FromPayloads(again.Input, &next); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(next.Waiting, []activities.PublishRequest{late}) || next.Staging != "" || next.Result == nil || next.Result.Version != "v1" || p.plans != 1 {
+			t.Errorf("%d plans, continues with %+v", p.plans, next)
+		}
+	}
+}
+
 func TestRequestDuringARoundGetsAnotherRound(t *testing.T) {
 	p := newPublisher(t)
 	p.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
-		if info.ActivityType.Name == "CommitVersion" && p.builds == 1 {
-			p.pending = 1
+		if info.ActivityType.Name == "VerifySegment" && p.builds == 1 && p.plans == 1 {
+			p.again = true
 			p.env.SignalWorkflow(activities.PublishSignal, activities.PublishRequest{WorkflowID: "late", RunID: "r"})
 		}
 	})
@@ -592,7 +747,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 10 {
+	if len(files) < 24 {
 		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()
@@ -671,12 +826,12 @@ func TestDeathsOfWorkersAreCounted(t *testing.T) {
 	var deaths []int
 	// The test environment would retry a bare timeout itself.
 	lost := temporal.NewNonRetryableApplicationError("lost", "", temporal.NewHeartbeatTimeoutError())
-	s.env.OnActivity("IngestSmall", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(func(_ context.Context, _, _ string, n int) (ingest.SmallResult, error) {
+	s.small = func(n int) (ingest.SmallResult, error) {
 		if deaths = append(deaths, n); n < 3 {
 			return ingest.SmallResult{}, lost
 		}
 		return ingest.SmallResult{Finish: ingest.FinishResult{Current: true}}, nil
-	})
+	}
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	if err := s.env.GetWorkflowError(); err != nil {
 		t.Fatal(err)

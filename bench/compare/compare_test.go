@@ -26,7 +26,7 @@ func TestComparisonOfFewRows(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, value := range map[string]string{
-		"BENCH_ROWS": "20000", "BENCH_ROUNDS": "1", "BENCH_KEYS": "100000", "BENCH_GROWTH": "20000", "BENCH_WORKER_ROWS": "20000",
+		"BENCH_ROWS": "20000", "BENCH_LIST_ROWS": "20000", "BENCH_TINY_LISTS": "20", "BENCH_ROUNDS": "1", "BENCH_KEYS": "100000", "BENCH_GROWTH": "20000", "BENCH_WORKER_ROWS": "20000",
 		"BENCH_SERVE_ROWS": "20000", "BENCH_SERVE_LISTS": "1", "BENCH_DIR": dir, "BENCH_PROFILE": "",
 	} {
 		t.Setenv(name, value)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 // front ingests as a user does: with starter, Temporal's development server and one worker process.
 type front struct {
 	dir      string // of the programs
+	program  string // Temporal's
 	address  string // of Temporal
 	temporal int    // its process
 	stop     func()
@@ -47,7 +49,7 @@ func openFront(ctx context.Context, root, dir string) (*front, error) {
 	if err := buildPrograms(ctx, root, dir); err != nil {
 		return nil, err
 	}
-	f := &front{dir: dir}
+	f := &front{dir: dir, program: temporal}
 	var err error
 	f.address, f.temporal, f.stop, err = startTemporal(ctx, temporal, dir)
 	return f, err
@@ -91,11 +93,39 @@ func (f *front) ingest(ctx context.Context, lakeDir string, args ...string) (e e
 		return e, err
 	}
 	e.Worker, e.Temporal = after[0]-before[0], after[1]-before[1]
+	if err := f.idle(ctx); err != nil {
+		return e, err
+	}
 	e.Starter = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
 	if _, err := os.Stat(filepath.Join(lakeDir, "index", "manifest.json")); err != nil {
 		return e, fmt.Errorf("nothing was published: %w", err)
 	}
 	return e, nil
+}
+
+// idle waits until no workflow runs: after an ingest the publisher still tidies. A worker that
+// stops meanwhile may lose a workflow task that is on the way to it, and Temporal gives the task to
+// the next worker 10 s later. The next ingest would wait for that.
+func (f *front) idle(ctx context.Context) error {
+	for {
+		cmd := exec.CommandContext(ctx, f.program, "workflow", "list", "--address", f.address, "-o", "json", "--query", `ExecutionStatus = "Running"`)
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("list workflows: %w", err)
+		}
+		var running []history
+		if err := json.Unmarshal(out, &running); err != nil {
+			return fmt.Errorf("list workflows: %w", err)
+		}
+		if len(running) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // ready waits until a probe answers 200, at most startTime.

@@ -4,6 +4,7 @@
 //
 //	BENCH_ROWS         lines that urlake and DuckDB ingest; 20 million
 //	BENCH_LIST_ROWS    lines of one list that both ingest by itself; 2.5 million
+//	BENCH_TINY_LISTS   lists of ten lines that are ingested by one command; 10,000
 //	BENCH_ROUNDS       how often each of the two ingests, in turns; 2
 //	BENCH_KEYS         keys of the largest perfect hash; 10 million
 //	BENCH_GROWTH       lines of the largest lake whose growth, publishes and segments are measured: lakes of
@@ -115,7 +116,7 @@ func run(ctx context.Context) error {
 		return json.NewEncoder(os.Stdout).Encode(out)
 	}
 	setting := map[string]int64{
-		"BENCH_ROWS": 2e7, "BENCH_LIST_ROWS": 2.5e6, "BENCH_ROUNDS": 2, "BENCH_KEYS": 1e7, "BENCH_GROWTH": 1e7, "BENCH_WORKER_ROWS": 2e6,
+		"BENCH_ROWS": 2e7, "BENCH_LIST_ROWS": 2.5e6, "BENCH_TINY_LISTS": 1e4, "BENCH_ROUNDS": 2, "BENCH_KEYS": 1e7, "BENCH_GROWTH": 1e7, "BENCH_WORKER_ROWS": 2e6,
 		"BENCH_SERVE_ROWS": 5e6, "BENCH_SERVE_LISTS": usualLists,
 	}
 	for name := range setting {
@@ -146,6 +147,11 @@ func run(ctx context.Context) error {
 	}
 	if rows := setting["BENCH_LIST_ROWS"]; rows > 0 {
 		if err := oneList(ctx, root, rows, rounds, filepath.Join(dir, "list")); err != nil {
+			return err
+		}
+	}
+	if n := setting["BENCH_TINY_LISTS"]; n > 0 {
+		if err := tinyLists(ctx, root, n, filepath.Join(dir, "tiny")); err != nil {
 			return err
 		}
 	}

@@ -336,9 +336,9 @@ func (c *checker) batch(ref segment.BatchRef, indexed bool) (*lake.Batch, error)
 	return b, c.add(err)
 }
 
-// registries checks the registry: that the ids and names of datasets are those of the version, which
-// may be nil, and that its batches are registered. It also checks the finished batches that no
-// version has.
+// registries checks the registry: that the ids and names of datasets are those of the version,
+// which may be nil, and that its batches are registered. It also checks the finished batches that
+// no version has.
 func (c *checker) registries(v *manifest.Version) error {
 	if err := registry.Check(c.ctx, c.store, c.add); err != nil {
 		return err

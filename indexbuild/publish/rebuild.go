@@ -85,7 +85,7 @@ func addLines(to *[]string, lines ...string) {
 //
 //   - damaged and missing files of segments, of all versions that the manifest lists
 //   - damaged and missing postings, from parts
-//   - the registry, from its copies and the version; batch registries, from the version and the
+//   - the registry's datasets, from its copy and the version; the ledger, from the version and the
 //     batch records
 //   - the manifest, from the versions; pieces of versions, from segments and the registry.
 //

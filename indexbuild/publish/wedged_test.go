@@ -259,7 +259,7 @@ func refOf(s manifest.Segment) segment.Ref {
 	return segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
 }
 
-// The registry, the batch registries and the manifest are lost together. Everything comes back but
+// The registry, shards of the ledger and the manifest are lost together. Everything comes back but
 // the order of ingests.
 func TestRegistryAndManifestLostTogether(t *testing.T) {
 	for _, how := range []string{"missing", "flipped"} {

@@ -83,7 +83,7 @@ var allowed = map[string][]string{
 	"lake/ingest/selection":  {},
 	"lake/ingest/unwrap":     {},
 	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces"},
-	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/urlnorm"},
+	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/pieces", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},
 
 	"indexbuild/mph":                {"lake/codec"},

@@ -284,7 +284,8 @@ func Publish(tb testing.TB, store blob.Store) publish.Committed {
 	return done
 }
 
-// DropOldPieces deletes the pieces that only earlier states of the registry had: nothing reads them.
+// DropOldPieces deletes the pieces that only earlier states of the registry had: nothing reads
+// them.
 func DropOldPieces(tb testing.TB, store blob.Store) {
 	tb.Helper()
 	trace := &blob.Trace{}

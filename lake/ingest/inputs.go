@@ -42,8 +42,8 @@ type inputs struct {
 	// planning makes a lack of permissions final: nothing of the batch is done yet, and a person
 	// waits for the answer. Later it is retried, since the permissions have been there.
 	planning bool
-	// lenient lists files below the inputs that cannot be found or whose folder cannot be read as if
-	// they could, so that only those who read them fail.
+	// lenient lists files below the inputs that cannot be found or whose folder cannot be read as
+	// if they could, so that only those who read them fail.
 	lenient bool
 
 	mu      sync.Mutex

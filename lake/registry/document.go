@@ -15,8 +15,8 @@ import (
 // document is a pointer to the decoded form of a registry document.
 type document[T any] interface {
 	*T
-	// check returns a *codec.CorruptError, which names key, if a decoded document is not one of this
-	// key.
+	// check returns a *codec.CorruptError, which names key, if a decoded document is not one of
+	// this key.
 	check(key string) error
 }
 
@@ -45,10 +45,10 @@ const (
 	updatePause = 2 * time.Millisecond
 )
 
-// update changes a document by conditional put, and returns it as it is then. Change reports whether
-// it changed the document. After every put that did not plainly succeed the document is read and
-// change is called again; it finds its own change there if only the reply was lost. Missing returns
-// what takes the place of a document that is not there.
+// update changes a document by conditional put, and returns it as it is then. Change reports
+// whether it changed the document. After every put that did not plainly succeed the document is
+// read and change is called again; it finds its own change there if only the reply was lost.
+// Missing returns what takes the place of a document that is not there.
 func update[T any, D document[T]](
 	ctx context.Context, store blob.Store, key string, missing func() (D, error), change func(D) (bool, error),
 ) (D, error) {

@@ -14,7 +14,7 @@ import (
 
 // Lakes of earlier builds list all datasets in one document (listFormat). They have a document with
 // the order of ingests, and a copy of its entry, for each dataset. Reading goes on as before; the
-// first dataset that is registered turns the lists into shards and pieces. Workers of those builds
+// first write turns the lists into shards and pieces. Workers of those builds
 // have to be stopped before: what they finish afterwards is not found.
 
 const (
@@ -91,6 +91,25 @@ func (h *head) leaveLists(ctx context.Context, store blob.Store) error {
 	list := h.List
 	*h = head{Format: headFormat, Rules: h.Rules, NextID: h.NextID, ByID: emptyRef(), ByName: emptyRef()}
 	return h.set(ctx, store, list)
+}
+
+// leaveLists gives the registry of an earlier build the present format. Nothing is written before:
+// a shard beside the lists could be lost unseen, since the lists would take its place.
+func leaveLists(ctx context.Context, store blob.Store) error {
+	h, err := readHead(ctx, store)
+	if err != nil || h.Format != listFormat {
+		return err
+	}
+	h, err = updateHead(ctx, store, func(h *head) (bool, error) {
+		if h.Format != listFormat {
+			return false, nil
+		}
+		return true, h.leaveLists(ctx, store)
+	})
+	if err != nil {
+		return err
+	}
+	return keepCopy(ctx, store, h)
 }
 
 // createShards writes the shards that are missing.

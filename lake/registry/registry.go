@@ -26,8 +26,8 @@ import (
 
 const (
 	// headFormat is the version of the document at lake.RegistryKey.
-	// 1: first. The document lists all datasets, and each has a document of its own for the order of
-	// its ingests.
+	// 1: first. The document lists all datasets, and each has a document of its own for the order
+	// of its ingests.
 	// 2: the datasets are in pieces, and the ledger is in shards.
 	headFormat = 2
 	listFormat = 1

@@ -29,8 +29,8 @@ func putRecord(t *testing.T, store blob.Store, dataset uint32, batch string, row
 	return digest
 }
 
-// A lost shard of the ledger comes back from the version and the batch records. What cannot be known
-// is said.
+// A lost shard of the ledger comes back from the version and the batch records. What cannot be
+// known is said.
 func TestShardIsRestoredFromRecords(t *testing.T) {
 	onStores(t, func(t *testing.T, store blob.Store) {
 		if _, err := registry.RegisterDataset(t.Context(), store, lake.Dataset{Name: "one"}); err != nil {

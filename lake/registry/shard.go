@@ -18,7 +18,7 @@ import (
 const (
 	// Shards is the number of documents into which the ledger is divided. They are replaced
 	// independently, and a publish reads all of them.
-	Shards = 16
+	Shards = 8
 
 	// shardFormat is the version of these documents.
 	// 1: first.
@@ -29,8 +29,9 @@ const (
 	// cancelled, so only runs that were terminated or deleted from Temporal count.
 	keepUnfinished = 20_000
 
-	// keepSuperseded is the number of superseded ingests of a batch that stay registered. Only a run
-	// that finishes a second time looks for them; one that is later than that gets ErrUnknownRun.
+	// keepSuperseded is the number of superseded ingests of a batch that stay registered. Only a
+	// run that finishes a second time looks for them; one that is later than that gets
+	// ErrUnknownRun.
 	keepSuperseded = 16
 )
 
@@ -376,7 +377,13 @@ func edit(
 	ctx context.Context, store blob.Store, n int, ids []BatchID,
 	change func(s *shard, orders map[BatchID]*order) (bool, error),
 ) error {
-	_, err := update(ctx, store, ShardKey(n), func() (*shard, error) { return missingShard(ctx, store, n) },
+	missing := func() (*shard, error) {
+		if err := leaveLists(ctx, store); err != nil {
+			return nil, err
+		}
+		return missingShard(ctx, store, n)
+	}
+	_, err := update(ctx, store, ShardKey(n), missing,
 		func(s *shard) (bool, error) {
 			orders, err := s.find(ctx, store, ids)
 			if err != nil {

@@ -268,7 +268,7 @@ func addOne(cmd *cobra.Command, c client.Client, in workflows.IngestInput) (*wor
 	var res workflows.IngestResult
 	bar := newIngestBar(cmd.ErrOrStderr(), false)
 	waits := newWaitLog(cmd.ErrOrStderr(), bar.bar, c, run)
-	err = await(cmd, run, &res, true, c, func(ctx context.Context) {
+	err = await(cmd, run, &res, true, c, bar.bar, func(ctx context.Context) {
 		publisher := ""
 		if p, ok := progress(ctx, c, run); ok {
 			bar.update(p, time.Now())

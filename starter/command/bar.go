@@ -64,6 +64,14 @@ func newBar(w io.Writer, json bool) *bar {
 	}}
 }
 
+// interval returns how often the bar wants to know the progress.
+func (b *bar) interval() time.Duration {
+	if b != nil && b.terminal != nil {
+		return pollInterval
+	}
+	return slowPollInterval
+}
+
 // show shows that a task is in a stage and done to fraction, from 0 to 1. Text describes it, with
 // counts that it formats with number. A smaller fraction than one shown before is taken for that.
 func (b *bar) show(fraction float64, stage string, now time.Time, text func(number func(int64) string) string) {

@@ -242,7 +242,7 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 		var res workflows.IngestResult
 		bar := newIngestBar(d.cmd.ErrOrStderr(), false)
 		bar.plain = nil // without a terminal the report is enough
-		err = await(d.cmd, run, &res, true, c, func(ctx context.Context) {
+		err = await(d.cmd, run, &res, true, c, bar.bar, func(ctx context.Context) {
 			if p, ok := progress(ctx, c, run); ok {
 				bar.update(p, time.Now())
 			}

@@ -62,7 +62,7 @@ func watchMany(cmd *cobra.Command, g *global, c client.Client, run client.Workfl
 	bar := newBar(cmd.ErrOrStderr(), g.json)
 	var last manySnapshot
 	waits := newWaitLog(cmd.ErrOrStderr(), bar, c, run)
-	err := await(cmd, run, &res, cancel, c, func(ctx context.Context) {
+	err := await(cmd, run, &res, cancel, c, bar, func(ctx context.Context) {
 		publisher := ""
 		if p, ok := manyProgress(ctx, c, run); ok {
 			p.keepUp(&last)

@@ -86,7 +86,7 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 // awaitPublish waits until a publisher ends.
 func awaitPublish(cmd *cobra.Command, c client.Client, run client.WorkflowRun, res *workflows.PublishResult) error {
 	waits := newWaitLog(cmd.ErrOrStderr(), nil, c, run)
-	return await(cmd, run, res, false, c, func(ctx context.Context) { waits.update(ctx, "") })
+	return await(cmd, run, res, false, c, nil, func(ctx context.Context) { waits.update(ctx, "") })
 }
 
 // unrepairedError is the error of a publish that has left damage.

@@ -69,7 +69,7 @@ func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.Work
 	var res workflows.IngestResult
 	bar := newIngestBar(cmd.ErrOrStderr(), g.json)
 	waits := newWaitLog(cmd.ErrOrStderr(), bar.bar, c, run)
-	err := await(cmd, run, &res, cancel, c, func(ctx context.Context) {
+	err := await(cmd, run, &res, cancel, c, bar.bar, func(ctx context.Context) {
 		publisher := ""
 		if p, ok := progress(ctx, c, run); ok {
 			bar.update(p, time.Now())
@@ -88,19 +88,23 @@ func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.Work
 	return nil
 }
 
-// pollInterval is how often a watcher asks Temporal for progress.
-const pollInterval = 500 * time.Millisecond
+// pollInterval is how often a watcher asks Temporal for progress that a bar on a terminal shows.
+// Otherwise it asks every slowPollInterval: each question is work for Temporal and a worker.
+const (
+	pollInterval     = 500 * time.Millisecond
+	slowPollInterval = 2 * time.Second
+)
 
-// await waits until a workflow ends, stores its result in result, and meanwhile calls update every
-// pollInterval. If the context of cmd ends first, the workflow continues, or is cancelled if cancel
-// is set, and the error says which.
+// await waits until a workflow ends, stores its result in result, and meanwhile calls update at the
+// intervals of the bar. If the context of cmd ends first, the workflow continues, or is cancelled
+// if cancel is set, and the error says which.
 func await(
-	cmd *cobra.Command, run client.WorkflowRun, result any, cancel bool, c client.Client, update func(context.Context),
+	cmd *cobra.Command, run client.WorkflowRun, result any, cancel bool, c client.Client, b *bar, update func(context.Context),
 ) error {
 	ctx := cmd.Context()
 	done := make(chan error, 1)
 	go func() { done <- outlast(ctx, pollInterval, func() error { return run.Get(ctx, result) }) }()
-	timer := time.NewTicker(pollInterval)
+	timer := time.NewTicker(b.interval())
 	defer timer.Stop()
 	for {
 		select {

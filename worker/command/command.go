@@ -272,14 +272,14 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			groups, _ := poll(activities.QueueGroups, groupsAtOnce)
 			starting = append(starting, groups)
 			for _, w := range starting {
-				w.RegisterActivity(&activities.Normalize{Lake: base, Slots: slots})
+				w.RegisterActivity(&activities.Normalize{Lake: base, Slots: slots, Temporal: c})
 			}
 		case activities.PoolWrite:
 			w.RegisterActivity(&activities.Write{Lake: base})
 		case activities.PoolIndex:
 			w.RegisterActivity(&activities.Index{Lake: base})
 		case activities.PoolPublish:
-			w.RegisterActivity(&activities.Publish{Lake: base, Search: search})
+			w.RegisterActivity(&activities.Publish{Lake: base, Search: search, Temporal: c})
 		}
 		for _, w := range starting {
 			if err := w.Start(); err != nil {

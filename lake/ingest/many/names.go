@@ -40,9 +40,9 @@ func (l *list) bytes() (n int64) {
 	return n
 }
 
-// named groups the objects of the inputs into datasets, sorted by name. Files after which no dataset
-// can be named, and those that would be one dataset together, are refused lists. loose are the
-// objects that belong to none.
+// named groups the objects of the inputs into datasets, sorted by name. Files after which no
+// dataset can be named, and those that would be one dataset together, are refused lists. loose are
+// the objects that belong to none.
 func named(listed []ingest.Listed, from string) (lists []list, loose []string) {
 	byName := map[string]int{}
 	for _, o := range listed {
