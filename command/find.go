@@ -231,7 +231,7 @@ func (o *find) ask(ctx context.Context, snap *lookup.Snapshot, a *answer) error 
 	target, err := lookup.ParseTarget(a.text)
 	if err != nil {
 		a.problem = err.Error()
-		return nil
+		return nil //nolint:nilerr // the answer says so, and the other questions are asked
 	}
 	a.suffix = snap.IsPublicSuffix(target)
 	for cursor := ""; ; {

@@ -108,6 +108,13 @@ func (b *build) mergeRange(p *splitPlan, dir string, i int, done *mergeOutcome) 
 		until = p.Cuts[i]
 	}
 	var staged [3]*stagedWriter
+	defer func() {
+		for _, w := range staged {
+			if w != nil {
+				w.abort()
+			}
+		}
+	}()
 	for n, name := range []string{"names", "sets", "values"} {
 		fence := 0
 		if name == "values" {
@@ -117,7 +124,6 @@ func (b *build) mergeRange(p *splitPlan, dir string, i int, done *mergeOutcome) 
 		if err != nil {
 			return err
 		}
-		defer w.abort()
 		staged[n] = w
 	}
 	names, sets, values := staged[0], staged[1], staged[2]

@@ -67,7 +67,7 @@ func TestRangeSource(t *testing.T) {
 	slices.Sort(sorted)
 	var buf bytes.Buffer
 	w := NewWriter(&buf, 1, "b")
-	left, groups := int64(0), []int64{}
+	groups := []int64{}
 	rows := int64(0)
 	for i, name := range sorted {
 		totals := segment.Totals{Rows: 1 + int64(rng.IntN(3))}
@@ -82,7 +82,7 @@ func TestRangeSource(t *testing.T) {
 		}
 		rows += totals.Rows
 	}
-	for left = rows; left > 0; left -= groups[len(groups)-1] {
+	for left := rows; left > 0; left -= groups[len(groups)-1] {
 		groups = append(groups, min(left, 1500))
 	}
 	if err := w.EndPart(&lake.Part{Object: lake.Object{Key: "p"}, Rows: rows}, groups, nil); err != nil {

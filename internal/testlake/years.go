@@ -150,7 +150,6 @@ func yearsSegment(tb testing.TB, store blob.Store, rules lake.Rules, datasets []
 	ff, err := segment.WriteFiles(f, files)
 	must(err)
 	must(f.FinishFrames(ff))
-	files = nil
 
 	f = create(segment.PartsName)
 	parts := segment.NewPartsWriter(f)

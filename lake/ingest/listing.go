@@ -49,11 +49,7 @@ func ListInputs(ctx context.Context, spec *Spec, limit int) (all []Listed, notes
 	}
 	allowed := allow.Of(ctx)
 	for _, pattern := range spec.Inputs {
-		roots, err := matches(allowed, pattern)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, root := range roots {
+		for _, root := range matches(allowed, pattern) {
 			if limit <= len(all) {
 				return nil, nil, fmt.Errorf("list the inputs: %w", errTooMany)
 			}
@@ -75,18 +71,18 @@ func ListInputs(ctx context.Context, spec *Spec, limit int) (all []Listed, notes
 }
 
 // matches returns what a glob of local files matches, and any other input as it is.
-func matches(allowed *allow.Inputs, pattern string) ([]string, error) {
+func matches(allowed *allow.Inputs, pattern string) []string {
 	if strings.Contains(pattern, "://") || !strings.ContainsAny(pattern, `*?[`) || !filepath.IsAbs(pattern) {
-		return []string{pattern}, nil
+		return []string{pattern}
 	}
 	if _, err := allowed.Stat(pattern); !errors.Is(err, fs.ErrNotExist) {
-		return []string{pattern}, nil // a name that looks like a glob
+		return []string{pattern} // a name that looks like a glob
 	}
 	found, err := allowed.Glob(pattern)
 	if err != nil || len(found) == 0 {
-		return []string{pattern}, nil //nolint:nilerr // the listing reports it
+		return []string{pattern} // the listing reports it
 	}
-	return found, nil
+	return found
 }
 
 // inputURL returns what the URLs of the objects below an input begin with.

@@ -166,7 +166,8 @@ func (in *inputs) listFile(
 // inventoryError makes an *InputError of what package inventory says about a data file. An error of
 // the store stays.
 func inventoryError(data object, err error) error {
-	if e := inputError(data, err); e != err {
+	var bad *InputError
+	if e := inputError(data, err); errors.As(e, &bad) {
 		return e
 	}
 	if errors.Is(err, blob.ErrDenied) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, context.Canceled) {

@@ -247,12 +247,12 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 	}
 	if err != nil {
 		in.Format = unreadFormat
-		return n.skip(o, src, inputError(o, err))
+		return n.skip(src, inputError(o, err))
 	}
 	in.Format, in.list = formatOf(r.Plan()), !canHaveTime(r.Plan())
 	n.object, n.member = FileRejects{Object: shortened(o.Name)}, FileRejects{}
 	if err := n.records(p, in, r, start, from); err != nil {
-		if err := n.skip(o, src, err); err != nil {
+		if err := n.skip(src, err); err != nil {
 			return err
 		}
 	}
@@ -298,7 +298,7 @@ const unreadFormat = "unreadable"
 
 // skip notes that an object is not read, or not from the position of err on, if the Spec says so
 // and the object's content is at fault. What was read of it stays. Otherwise it returns err.
-func (n *normalizer) skip(o object, src *rawObject, err error) error {
+func (n *normalizer) skip(src *rawObject, err error) error {
 	if !skips(&n.plan.Spec, err) {
 		return err
 	}

@@ -200,9 +200,15 @@ func (v *Version) merged(ctx context.Context, from, to []byte) iter.Seq2[Batch, 
 			head Batch
 		}
 		var sources []*source
+		var stops []func()
+		defer func() {
+			for _, stop := range stops {
+				stop()
+			}
+		}()
 		for i := range v.Segments {
 			next, stop := iter.Pull2(v.inSegment(ctx, v.Segments[i].ID, from, to))
-			defer stop()
+			stops = append(stops, stop)
 			sources = append(sources, &source{next: next})
 		}
 		advance := func(s *source) (ok bool, err error) {

@@ -112,7 +112,6 @@ func manyLines(ctx context.Context, lakeURL, run string) ([]many.Outcome, error)
 // have done so far.
 type manySnapshot struct {
 	workflows.IngestManyProgress
-	rejected int64
 }
 
 func manyProgress(ctx context.Context, c client.Client, run client.WorkflowRun) (manySnapshot, bool) {

@@ -273,14 +273,19 @@ func (a *Inputs) within(name string, do func(root *os.Root, rel string) error) e
 		if !ok {
 			continue
 		}
-		root, err := os.OpenRoot(top)
-		if err != nil {
-			return err
-		}
-		defer root.Close()
-		return do(root, rel)
+		return inRoot(top, func(root *os.Root) error { return do(root, rel) })
 	}
 	return a.refuse(fileURL(name))
+}
+
+// inRoot calls do with a folder as the root of all names.
+func inRoot(folder string, do func(root *os.Root) error) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return do(root)
 }
 
 // unresolved returns the error of a name that leads nowhere. That it leads nowhere is told only of
