@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -70,5 +71,14 @@ func TestWithoutArgumentsItSaysWhatToType(t *testing.T) {
 		if len([]rune(line)) > 81 {
 			t.Errorf("%d columns: %s", len([]rune(line)), line)
 		}
+	}
+}
+
+// TestWithoutTemporalItSaysHowToGetIt: the message is one line, without escapes.
+func TestWithoutTemporalItSaysHowToGetIt(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // and the program of this test is in a folder without temporal
+	_, errs, code := run("up", filepath.Join(t.TempDir(), "lake"), "--state", t.TempDir(), "--listen", "127.0.0.1:0")
+	if code != 1 || !strings.Contains(errs, "docs.temporal.io/cli#install") || strings.Contains(errs, `\`) || strings.Count(errs, "\n") != 1 {
+		t.Errorf("exit %d: %s", code, errs)
 	}
 }

@@ -49,10 +49,8 @@ const (
 
 // noTemporal tells how to get Temporal.
 func noTemporal(err error) error {
-	return fmt.Errorf(`%w.
-Temporal keeps the order of urlake's work. Install its command line, which is one
-program (https://docs.temporal.io/cli#install; on a Mac: brew install temporal), or
-put it next to urlake. In a checkout of urlake, "make bin/temporal" builds it`, err)
+	return fmt.Errorf("%w; it keeps the order of urlake's work. To install it: https://docs.temporal.io/cli#install, "+
+		"on a Mac: brew install temporal; in a checkout of urlake: make bin/temporal", err)
 }
 
 // start starts the programs and waits until all of them answer. If it fails, all are stopped.

@@ -103,9 +103,9 @@ func (f *front) ingest(ctx context.Context, lakeDir string, args ...string) (e e
 	return e, nil
 }
 
-// idle waits until no workflow runs: after an ingest the publisher still tidies. A worker that stops
-// meanwhile may lose a workflow task that is on the way to it, and Temporal gives the task to the
-// next worker 10 s later. The next ingest would wait for that.
+// idle waits until no workflow runs: after an ingest the publisher still tidies. A worker that
+// stops meanwhile may lose a workflow task that is on the way to it, and Temporal gives the task to
+// the next worker 10 s later. The next ingest would wait for that.
 func (f *front) idle(ctx context.Context) error {
 	for {
 		cmd := exec.CommandContext(ctx, f.program, "workflow", "list", "--address", f.address, "-o", "json", "--query", `ExecutionStatus = "Running"`)

@@ -245,6 +245,7 @@ func TestAnswersMatchTheModel(t *testing.T) {
 	} {
 		for shardBits := range 3 {
 			t.Run(fmt.Sprintf("%d/%d shard bits", i, shardBits), func(t *testing.T) {
+				t.Parallel()
 				rng := rand.New(rand.NewPCG(uint64(i), 1))
 				m := randomModel(rng, o)
 				store := blob.NewMemory()

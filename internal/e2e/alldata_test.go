@@ -102,7 +102,7 @@ func cdx(r io.Reader, each func(rawURL, ts string)) error {
 			if err != nil {
 				return err
 			}
-			each(f[2], at.Format("2006-01-02T15:04:05.000Z"))
+			each(f[2], at.Format(tsLayout))
 		}
 	}
 	return err

@@ -65,6 +65,7 @@ func composeFile(t *testing.T) compose {
 // TestComposeFileAgreesWithThePrograms checks the compose file and the Dockerfile without a
 // container engine, which would report mistakes only when it runs them.
 func TestComposeFileAgreesWithThePrograms(t *testing.T) {
+	t.Parallel()
 	root := testenv.Root(t)
 	c := composeFile(t)
 	read := func(name string) string {

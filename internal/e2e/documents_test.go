@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -69,9 +70,11 @@ func runDocuments(t *testing.T, emptyCaches bool) {
 	store.NewBucket(t, "bucket")
 	store.NewBucket(t, "raw")
 	putRaw := newPutRaw(t, store)
-	for _, key := range []string{"2026-11-20", "2026-11-21", "2026-11-01", "2026-11-02", "2026-11-03", "latest"} {
+	for _, folder := range []string{
+		"crawl/2026-11-20", "crawl/2026-11-21", "crawl/2026-11-01", "crawl/2026-11-02", "crawl/2026-11-03", "crawl/latest", "lists",
+	} {
 		for _, name := range []string{"smallweb.txt.gz", "smallyt.txt"} {
-			putRaw("crawl/"+key+"/"+name, filepath.Join(testenv.Root(t), "testdata", "smallweb", name))
+			putRaw(folder+"/"+name, filepath.Join(testenv.Root(t), "testdata", "smallweb", name))
 		}
 	}
 	ran := 0
@@ -310,11 +313,17 @@ func (u *newUser) runCommand(t *testing.T, c command) bool {
 	return true
 }
 
+// commandLimit is far longer than any command of the documents takes, even one that downloads all
+// modules. A program that keeps running needs an & in the document.
+const commandLimit = 10 * time.Minute
+
 // shell runs a command until it exits, and compares its output with what the document shows.
 func (u *newUser) shell(t *testing.T, c command) {
 	t.Helper()
-	cmd := exec.Command("bash", "-euo", "pipefail", "-c", c.text)
-	cmd.Dir, cmd.Env = u.bin, u.env
+	ctx, stop := context.WithTimeout(t.Context(), commandLimit)
+	defer stop()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", c.text)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = u.bin, u.env, time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -322,7 +331,7 @@ func (u *newUser) shell(t *testing.T, c command) {
 		cmd.Stderr = &errs // curl prints its progress there if it is not on a terminal
 	}
 	if err := cmd.Run(); err != nil {
-		t.Errorf("%s: %s\n%v\n%s%s", c.location, c.text, err, &out, &errs)
+		t.Errorf("%s: %s\n%v\n%s%s", c.location, c.text, errors.Join(err, ctx.Err()), &out, &errs)
 		return
 	}
 	if c.shown {
@@ -478,6 +487,7 @@ func TestShownOutputIsComparedClosely(t *testing.T) {
 // TestDocumentedFlagsExist checks the flags of every command in the documents, also of those that
 // are not run, against the help of the programs.
 func TestDocumentedFlagsExist(t *testing.T) {
+	t.Parallel()
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)

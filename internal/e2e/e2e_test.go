@@ -47,19 +47,19 @@ var realDatasets = []dataset{
 	{"cdc-sitemap", []string{"eot2024/CDC_html_URLs_from_sitemap_data_-_20241201.csv.gz"}, nil, lines},
 	{"crs-reports", []string{"eot2024/CRS_ReportsList.csv.gz"}, nil, lines},
 	{"edgi-bulk", []string{"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz"}, []string{"--url-column", "url"}, column(',', 0)},
-	{"hackernews", []string{"hackernews/hacker_news.csv.gz"}, []string{"--url-column", "url"}, column(',', 2)},
+	{"hackernews", []string{"hackernews/hacker_news.csv.gz"}, []string{"--url-column", "url"}, timed(2, 6, "1/2/2006 15:04")},
 	{"roundup", []string{"eot2024/RoundupListsforEOT.txt.zst"}, nil, lines},
 	{"federal-hosts", []string{"eot2024/ccf-gov-federal-web-graph-2024-jun-jul-aug.txt.zst"}, nil, lines},
 	{"violations", []string{"eot2024/Violation_Tracker_unique_infosource_URLs.csv.gz"}, []string{"--url-column", "url"}, column(',', 0)},
-	{"digital-registry", []string{"eot2024/US_Digital_Registry.csv.gz"}, []string{"--url-column", "link"}, column(',', 5)},
+	{"digital-registry", []string{"eot2024/US_Digital_Registry.csv.gz"}, []string{"--url-column", "link"}, timed(5, 4, time.DateOnly)},
 	{"sitemaps", []string{"eot2024/sitemaps.txt.zst"}, nil, lines},
 	{"fda-downloads", []string{"eot2024/fda-download-urls.csv.zst"}, []string{"--url-column", "2"}, column(',', 1)},
 	{"digital-registry-2020", []string{"eot2020/US_Digital_Registry_records_excerpted_data.tsv.gz"}, []string{"--url-column", "service_url"}, column('\t', 0)},
 	{"mediawikis", []string{"wikiteam/mediawikis_2013.txt.gz", "wikiteam/mediawikis_2020-alive.txt.gz", "wikiteam/mediawikis_pavlo.txt.gz"}, nil, lines},
 	{"smallweb", []string{"kagi-smallweb/smallweb.txt.gz", "kagi-smallweb/smallyt.txt"}, nil, lines},
-	{"top-2018", []string{"buzzfeed/top_2018.csv.gz"}, []string{"--url-column", "url"}, column(',', 1)},
+	{"top-2018", []string{"buzzfeed/top_2018.csv.gz"}, []string{"--url-column", "url"}, timed(1, 3, time.DateOnly)},
 	{"usagov-clicks", []string{"bitly/usagov_bitly.jsonl.gz"}, []string{"--url-column", "u", "--ts-column", "t"}, member("u", "t")},
-	{"c4-sample", []string{"wimbd/c4-sample.json.gz"}, []string{"--url-column", "url"}, member("url", "")},
+	{"c4-sample", []string{"wimbd/c4-sample.json.gz"}, []string{"--url-column", "url"}, member("url", "date")},
 	{"kasztp", []string{"ada-url/kasztp.txt.gz"}, nil, lines},
 }
 
@@ -101,6 +101,29 @@ func lines(r io.Reader, each func(rawURL, ts string)) error {
 
 // column returns a reader of column i, from 0, of CSV or TSV.
 func column(comma rune, i int) func(io.Reader, func(string, string)) error {
+	return table(comma, i, func([]string) string { return "" })
+}
+
+// timed returns a reader of the columns url and at, from 0, of CSV. The second holds times of the
+// layout.
+func timed(url, at int, layout string) func(io.Reader, func(string, string)) error {
+	return table(',', url, func(rec []string) string {
+		if at >= len(rec) {
+			return ""
+		}
+		ts, err := time.Parse(layout, rec[at])
+		if err != nil {
+			return ""
+		}
+		return ts.Format(tsLayout)
+	})
+}
+
+// tsLayout is the form of the times in answers.
+const tsLayout = "2006-01-02T15:04:05.000Z"
+
+// table returns a reader of column i of CSV or TSV, and of a time in the same record.
+func table(comma rune, i int, ts func(rec []string) string) func(io.Reader, func(string, string)) error {
 	return func(r io.Reader, each func(rawURL, ts string)) error {
 		c := csv.NewReader(r)
 		c.Comma, c.FieldsPerRecord, c.LazyQuotes = comma, -1, comma == '\t'
@@ -113,13 +136,14 @@ func column(comma rune, i int) func(io.Reader, func(string, string)) error {
 				return err
 			}
 			if i < len(rec) {
-				each(rec[i], "")
+				each(rec[i], ts(rec))
 			}
 		}
 	}
 }
 
-// member returns a reader of members of JSON Lines. tsName names seconds since the epoch, or is "".
+// member returns a reader of members of JSON Lines. tsName names seconds since the
+// epoch or times of RFC 3339, or is "".
 func member(urlName, tsName string) func(io.Reader, func(string, string)) error {
 	return func(r io.Reader, each func(rawURL, ts string)) error {
 		s := bufio.NewScanner(r)
@@ -134,8 +158,13 @@ func member(urlName, tsName string) func(io.Reader, func(string, string)) error 
 				continue
 			}
 			ts := ""
-			if v, ok := rec[tsName].(float64); ok {
-				ts = time.UnixMilli(int64(v * 1000)).UTC().Format("2006-01-02T15:04:05.000Z")
+			switch v := rec[tsName].(type) {
+			case float64:
+				ts = time.UnixMilli(int64(v * 1000)).UTC().Format(tsLayout)
+			case string:
+				if at, err := time.Parse(time.RFC3339, v); err == nil {
+					ts = at.UTC().Format(tsLayout)
+				}
 			}
 			each(u, ts)
 		}

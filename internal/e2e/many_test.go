@@ -102,7 +102,8 @@ type manyResult struct {
 	Lists []many.Outcome `json:"lists"`
 }
 
-// TestManyDatasetsEqualBruteForce is manyDatasets for some hundred files, with all of their domains.
+// TestManyDatasetsEqualBruteForce is manyDatasets for some hundred files, with all of their
+// domains.
 func TestManyDatasetsEqualBruteForce(t *testing.T) {
 	t.Parallel()
 	manyDatasets(t, 300, 150, 150)

@@ -24,6 +24,7 @@ import (
 // hosters of many sites, github.io and blogspot, and moves it to the list of the program. Its
 // answers are those of a lake that had this list from the start. It logs what was written again.
 func TestRealDataMovesToAnotherList(t *testing.T) {
+	t.Parallel()
 	full := urlnorm.BuiltinSuffixes()
 	var rules []string
 	removed := 0

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,6 +41,10 @@ var programs = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
+// atOnce is how many parallel tests run at once, unless -parallel says another number. Most of
+// their time they wait: for a dead worker's heartbeat timeout, or for one of their processes.
+const atOnce = 6
+
 func TestMain(m *testing.M) {
 	if os.Getenv(poisonLake) != "" {
 		if err := poisonousWorker(); err != nil {
@@ -45,6 +52,15 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if n := max(atOnce, runtime.GOMAXPROCS(0)); !set {
+		if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	code := m.Run()
 	if dir, err := programs(); err == nil {

@@ -302,6 +302,7 @@ func TestVerbs(t *testing.T) {
 }
 
 func TestIngestWarnsOfPoolsWithoutWorkers(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
 	list := write(t, dir, "list.txt", "http://example.com/\n")
@@ -351,6 +352,7 @@ func TestIngestWarnsOfPoolsWithoutWorkers(t *testing.T) {
 // TestWorkerWaitsForTemporal starts two workers before Temporal, as a script may. It stops one
 // while it waits; the other has to work when Temporal serves.
 func TestWorkerWaitsForTemporal(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
 	u.temporalServer.Process.Signal(syscall.SIGKILL)
@@ -399,6 +401,7 @@ func TestWorkerWaitsForTemporal(t *testing.T) {
 }
 
 func TestDemoOnce(t *testing.T) {
+	t.Parallel()
 	testenv.Program(t, "temporal")
 	bin, err := programs()
 	if err != nil {

@@ -42,6 +42,9 @@ type inputs struct {
 	// planning makes a lack of permissions final: nothing of the batch is done yet, and a person
 	// waits for the answer. Later it is retried, since the permissions have been there.
 	planning bool
+	// lenient lists files below the inputs that cannot be found or whose folder cannot be read as
+	// if they could, so that only those who read them fail.
+	lenient bool
 
 	mu      sync.Mutex
 	buckets map[string]blob.Store
@@ -139,13 +142,13 @@ func (in *inputs) find(ctx context.Context, pattern string, sel *selection.Selec
 	scheme, rest, ok := strings.Cut(pattern, "://")
 	switch {
 	case !ok:
-		return findFiles(ctx, pattern, sel, all)
+		return in.findFiles(ctx, pattern, sel, all)
 	case scheme == "file":
 		name, err := pathOf(pattern)
 		if err != nil {
 			return err
 		}
-		return findFiles(ctx, name, sel, all)
+		return in.findFiles(ctx, name, sel, all)
 	case scheme == "s3":
 		bucket, key, _ := strings.Cut(rest, "/")
 		return in.findKeys(ctx, bucket, key, sel, all)
@@ -168,7 +171,7 @@ func fileURL(name string) string {
 }
 
 // findFiles adds a file, the matches of a glob, or the files below a folder.
-func findFiles(ctx context.Context, pattern string, sel *selection.Selection, all *found) error {
+func (in *inputs) findFiles(ctx context.Context, pattern string, sel *selection.Selection, all *found) error {
 	if !filepath.IsAbs(pattern) {
 		return &InputError{Object: pattern, Reason: "want an absolute path: workers run in other folders"}
 	}
@@ -187,7 +190,7 @@ func findFiles(ctx context.Context, pattern string, sel *selection.Selection, al
 			return &InputError{Object: pattern, Reason: "not a glob", Err: err}
 		}
 	}
-	w := walker{sel: sel, all: all, allowed: allowed}
+	w := walker{sel: sel, all: all, allowed: allowed, lenient: in.lenient}
 	for _, m := range matches {
 		w.root = m
 		if err := w.walk(m, nil, nil); err != nil {
@@ -203,6 +206,18 @@ type walker struct {
 	root    string
 	all     *found
 	allowed *allow.Inputs
+	lenient bool // see inputs
+}
+
+// unreadable is the error of a file or folder that cannot be read, or none if it is added as one
+// that will fail.
+func (w *walker) unreadable(name string, names []string, err error) error {
+	err = fileError(name, err)
+	var final *InputError
+	if !w.lenient || len(names) == 0 || !errors.As(err, &final) || !w.sel.Below(fileURL(w.root)+"/", names, false) {
+		return err
+	}
+	return w.all.add(object{Name: fileURL(name), Bytes: 1}) // empty objects are not opened
 }
 
 // walk adds a file, or all files below a folder. names is the path to it from the root. Symbolic
@@ -210,7 +225,7 @@ type walker struct {
 func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 	info, err := w.allowed.Stat(name)
 	if err != nil {
-		return fileError(name, err)
+		return w.unreadable(name, names, err)
 	}
 	switch {
 	case info.Mode().IsRegular():
@@ -224,6 +239,9 @@ func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 			return nil
 		}
 		return w.all.add(object{Name: fileURL(name), Bytes: info.Size(), ETag: fileTag(info)})
+	case !info.IsDir() && len(names) > 0:
+		w.sel.Special(fileURL(name))
+		return nil
 	case !info.IsDir():
 		return &InputError{Object: fileURL(name), Reason: "neither a file nor a folder"}
 	}
@@ -232,7 +250,7 @@ func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 	}
 	entries, err := w.allowed.ReadDir(name)
 	if err != nil {
-		return fileError(name, err)
+		return w.unreadable(name, names, err)
 	}
 	above = append(above, info)
 	for _, e := range entries {

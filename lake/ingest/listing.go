@@ -26,13 +26,14 @@ type Listed struct {
 
 // ListInputs lists the objects that the inputs of a Spec stand for, input by input; what a manifest
 // lists are inputs themselves. An object that two inputs have is listed twice. notes tell which
-// objects are not read. limit is the most objects that are listed.
+// objects are not read. Files below an input that cannot be found, and folders that cannot be read,
+// are listed as objects, which fail when they are read. limit is the most objects that are listed.
 func ListInputs(ctx context.Context, spec *Spec, limit int) (all []Listed, notes []string, err error) {
 	sel, err := newSelection(spec.Include, spec.Exclude)
 	if err != nil {
 		return nil, nil, err
 	}
-	in := inputs{planning: true}
+	in := inputs{planning: true, lenient: true}
 	for _, m := range spec.Manifests {
 		more := &found{limit: limit - len(all)}
 		err := in.list(ctx, m, sel, more)

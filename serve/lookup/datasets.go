@@ -13,8 +13,8 @@ type DatasetsPage struct {
 	Version string
 	// TakedownEpoch is the number of takedowns that the answer takes into account.
 	TakedownEpoch uint64
-	// Total is the number of datasets in the version, Before that of those on earlier pages. Datasets
-	// are those of this page, by id. They belong to the snapshot and must not be changed.
+	// Total is the number of datasets in the version, Before that of those on earlier pages.
+	// Datasets are those of this page, by id. They belong to the snapshot and must not be changed.
 	Total, Before int
 	Datasets      []manifest.Dataset
 	// Cursor is where the next page starts. It is empty on the last page.

@@ -64,7 +64,14 @@ func previewMany(cmd *cobra.Command, spec many.Spec, show func(*ingest.Preview) 
 	}
 	var objects []ingest.Object
 	var of []string // the dataset of each
+	refused := 0
 	for _, d := range datasets {
+		if d.Refused != "" {
+			refused++
+			if err := show(&ingest.Preview{Dataset: d.Name, Object: d.From, Refused: d.Refused}); err != nil {
+				return all, err
+			}
+		}
 		for _, o := range d.Objects {
 			objects, of = append(objects, o), append(of, d.Name)
 		}
@@ -76,6 +83,8 @@ func previewMany(cmd *cobra.Command, spec many.Spec, show func(*ingest.Preview) 
 		return show(p)
 	})
 	all.Notes = notes
+	all.Objects += refused
+	all.Refused += refused
 	return all, err
 }
 

@@ -175,9 +175,11 @@ func finishGroups(ctx context.Context, store blob.Store, run, batch string, all 
 	var failed []registry.IngestID
 	for i, o := range all {
 		id := registry.IngestID{DatasetID: o.DatasetID, Batch: batch, Run: run}
-		if o.Error != "" {
+		switch {
+		case o.DatasetID == 0: // refused
+		case o.Error != "":
 			failed = append(failed, id)
-		} else {
+		default:
 			done, at = append(done, registry.Finish{IngestID: id, Digest: o.Digest, Pack: o.Pack}), append(at, i)
 		}
 	}
@@ -285,7 +287,9 @@ func Abandon(ctx context.Context, store blob.Store, run string) error {
 			return err
 		}
 		for i := range lists {
-			all = append(all, registry.IngestID{DatasetID: lists[i].DatasetID, Batch: p.Spec.batch(), Run: run})
+			if lists[i].Refused == "" {
+				all = append(all, registry.IngestID{DatasetID: lists[i].DatasetID, Batch: p.Spec.batch(), Run: run})
+			}
 		}
 	}
 	return registry.AbandonIngests(ctx, store, all)

@@ -316,6 +316,9 @@ func (g *grouped) outcome(
 ) (Outcome, error) {
 	l := &g.members[n]
 	out := g.Run.outcome(l)
+	if out.Error = l.Refused; out.Error != "" {
+		return out, nil
+	}
 	if g.opt.Killer != "" && slices.ContainsFunc(l.Objects, func(o ingest.Object) bool {
 		return o.Name == g.opt.Killer || strings.HasPrefix(g.opt.Killer, o.Name+"/")
 	}) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,6 +114,48 @@ func rows(outcomes []many.Outcome) map[string]int64 {
 		}
 	}
 	return all
+}
+
+// TestWhatCannotBeReadHarmsNoOther has inputs that are no dataset, no file, or two of one name.
+func TestWhatCannotBeReadHarmsNoOther(t *testing.T) {
+	store := blob.NewMemory()
+	dir := writeLists(t, map[string]string{
+		"good.txt": "http://a.example/\n", "two.txt": "http://b.example/\n", "two.csv": "http://c.example/\n", "\u65e5\u672c.txt": "http://d.example/\n",
+	})
+	if err := os.Symlink(filepath.Join(dir, "nothing"), filepath.Join(dir, "dangling.txt")); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	spec := specOf(store, many.FromFiles, dir)
+	plan, out := takeUp(t, store, spec)
+	want := map[string]int64{"good": 1, "two": -1, "dangling": -1, "%E6%97%A5%E6%9C%AC.txt": -1}
+	if diff := cmp.Diff(want, rows(out)); diff != "" || plan.Datasets != len(want) {
+		t.Errorf("%d datasets, rows (-want +got):\n%s", plan.Datasets, diff)
+	}
+	for _, o := range out {
+		for _, part := range map[string][]string{
+			"two": {"two.csv", "two.txt", "would both be"}, "dangling": {"dangling.txt", "no such file"}, "%E6%97%A5%E6%9C%AC.txt": {"\u65e5\u672c.txt"},
+		}[o.Dataset] {
+			if !strings.Contains(o.Error, part) {
+				t.Errorf("%s: %q, want %q", o.Dataset, o.Error, part)
+			}
+		}
+	}
+	if len(plan.Notes) != 1 || !strings.Contains(plan.Notes[0], "/socket") {
+		t.Errorf("notes %q", plan.Notes)
+	}
+	writeList(t, filepath.Join(dir, "good.txt"), "http://a.example/\nhttp://a.example/2\n")
+	if err := os.Remove(filepath.Join(dir, "two.csv")); err != nil {
+		t.Fatal(err)
+	}
+	want["good"], want["two"] = 2, 1
+	if _, out = takeUp(t, store, spec); cmp.Diff(want, rows(out)) != "" {
+		t.Errorf("again: %v, want %v", rows(out), want)
+	}
 }
 
 func TestASecondRunTakesUpWhatChanged(t *testing.T) {

@@ -17,7 +17,10 @@ type list struct {
 	// DatasetID is 0 until the dataset is registered.
 	DatasetID uint32 `json:"dataset_id,omitempty"`
 	// From is the file or folder after which the dataset is named, as a URL.
-	From        string `json:"from"`
+	From string `json:"from"`
+	// Refused says why nothing can be read, "" if it can. Such a list has no objects and is not
+	// registered.
+	Refused     string `json:"refused,omitempty"`
 	Fingerprint string `json:"fingerprint"`
 	// Current is the digest of the batch's current record, "" if there is none.
 	Current string          `json:"current,omitempty"`
@@ -37,9 +40,10 @@ func (l *list) bytes() (n int64) {
 	return n
 }
 
-// named groups the objects of the inputs into datasets, sorted by name. loose are the objects that
-// belong to none.
-func named(listed []ingest.Listed, from string) (lists []list, loose []string, err error) {
+// named groups the objects of the inputs into datasets, sorted by name. Files after which no
+// dataset can be named, and those that would be one dataset together, are refused lists. loose are
+// the objects that belong to none.
+func named(listed []ingest.Listed, from string) (lists []list, loose []string) {
 	byName := map[string]int{}
 	for _, o := range listed {
 		path, source := o.Below, o.Name
@@ -54,27 +58,31 @@ func named(listed []ingest.Listed, from string) (lists []list, loose []string, e
 			path = []string{o.Name[strings.LastIndexByte(o.Name, '/')+1:]}
 		}
 		name, err := DatasetName(path, from == FromFiles, strings.HasPrefix(o.Name, "file:"))
+		refused := ""
 		if err != nil {
-			return nil, nil, &ingest.InputError{Object: source, Reason: err.Error(), Err: err}
+			name, refused = strings.Join(path, "/"), err.Error() // the slash or letters keep it apart from names
 		}
 		at, ok := byName[name]
 		if !ok {
 			at = len(lists)
 			byName[name] = at
-			lists = append(lists, list{Dataset: name, From: source})
+			lists = append(lists, list{Dataset: name, From: source, Refused: refused})
 		}
 		l := &lists[at]
-		if l.From != source {
-			return nil, nil, inputError("%s and %s would both be dataset %s; rename one of them, or leave it out (--exclude)",
+		if l.From != source && l.Refused == "" {
+			l.Refused = fmt.Sprintf("%s and %s would both be dataset %s; rename one of them, or leave it out (--exclude)",
 				l.From, source, name)
 		}
 		l.Objects = append(l.Objects, o.Object)
 	}
 	for i := range lists {
+		if lists[i].Refused != "" {
+			lists[i].Objects = nil
+		}
 		lists[i].Objects = ingest.SortObjects(lists[i].Objects)
 	}
 	slices.SortFunc(lists, func(a, b list) int { return cmp.Compare(a.Dataset, b.Dataset) })
-	return lists, loose, nil
+	return lists, loose
 }
 
 // packings and formats are the extensions of file names that do not become part of a dataset's

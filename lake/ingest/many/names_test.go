@@ -68,23 +68,29 @@ func TestNamed(t *testing.T) {
 		object("file:///in/a.txt", "a.txt"), object("file:///in/sub/a.txt", "sub/a.txt"), object("file:///other/b.csv", ""),
 		object("file:///in/a.txt", ""), // given twice
 	}
-	lists, loose, err := named(files, FromFiles)
+	lists, loose := named(files, FromFiles)
 	var names []string
 	for _, l := range lists {
 		names = append(names, l.Dataset)
 	}
-	if got := strings.Join(names, " "); got != "a b sub-a" || len(loose) > 0 || err != nil {
-		t.Errorf("%q, %q, %v", got, loose, err)
+	if got := strings.Join(names, " "); got != "a b sub-a" || len(loose) > 0 {
+		t.Errorf("%q, %q", got, loose)
 	}
 	if len(lists[0].Objects) != 1 {
 		t.Errorf("an object that is given twice: %+v", lists[0])
 	}
 
-	files = append(files, object("file:///third/a.txt.gz", ""))
-	_, _, err = named(files, FromFiles)
-	for _, want := range []string{"file:///in/a.txt ", "file:///third/a.txt.gz", "dataset a"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v; want %q", err, want)
+	files = append(files, object("file:///third/a.txt.gz", ""), object("file:///in/%E6%97%A5.txt", "%E6%97%A5.txt"))
+	lists, _ = named(files, FromFiles)
+	if len(lists) != 4 {
+		t.Fatalf("%+v", lists)
+	}
+	for i, wants := range [][]string{{"\u65e5.txt"}, {"file:///in/a.txt ", "file:///third/a.txt.gz", "dataset a"}, {""}, {""}} {
+		l := lists[i]
+		for _, want := range wants {
+			if !strings.Contains(l.Refused, want) || (l.Refused == "") != (want == "") || (l.Refused == "") != (len(l.Objects) == 1) {
+				t.Errorf("%+v; want %q", l, want)
+			}
 		}
 	}
 
@@ -92,10 +98,10 @@ func TestNamed(t *testing.T) {
 		object("s3://b/in/x/2.txt", "x/2.txt"), object("s3://b/in/x/1/1.txt", "x/1/1.txt"),
 		object("s3://b/in/y.d/1.txt", "y.d/1.txt"), object("s3://b/in/loose.txt", "loose.txt"),
 	}
-	lists, loose, err = named(folders, FromFolders)
-	if err != nil || len(lists) != 2 || lists[0].Dataset != "x" || lists[1].Dataset != "y.d" ||
+	lists, loose = named(folders, FromFolders)
+	if len(lists) != 2 || lists[0].Dataset != "x" || lists[1].Dataset != "y.d" ||
 		lists[0].From != "s3://b/in/x" || len(lists[0].Objects) != 2 || lists[0].Objects[0].Name != "s3://b/in/x/1/1.txt" {
-		t.Errorf("%+v, %v", lists, err)
+		t.Errorf("%+v", lists)
 	}
 	if len(loose) != 1 || loose[0] != "s3://b/in/loose.txt" {
 		t.Errorf("loose: %q", loose)

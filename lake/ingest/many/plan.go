@@ -106,10 +106,7 @@ func (p *plan) list(ctx context.Context, spec Spec) ([]list, error) {
 	if err != nil {
 		return nil, err
 	}
-	lists, loose, err := named(listed, spec.DatasetsFrom)
-	if err != nil {
-		return nil, err
-	}
+	lists, loose := named(listed, spec.DatasetsFrom)
 	if len(lists) == 0 {
 		return nil, inputError("the inputs hold files but no folders (%s); each folder directly below an input is a dataset",
 			firstOf(loose))
@@ -130,7 +127,9 @@ func (p *plan) list(ctx context.Context, spec Spec) ([]list, error) {
 type Dataset struct {
 	// Name is the dataset's name, From the file or folder that is the dataset.
 	Name, From string
-	Objects    []ingest.Object
+	// Refused says why there is nothing to read, "" if there is.
+	Refused string
+	Objects []ingest.Object
 }
 
 // Datasets lists the datasets that the inputs of a spec hold, by name. It writes nothing. Notes
@@ -142,7 +141,7 @@ func Datasets(ctx context.Context, spec Spec) (all []Dataset, notes []string, er
 		return nil, nil, err
 	}
 	for _, l := range lists {
-		all = append(all, Dataset{Name: l.Dataset, From: l.From, Objects: l.Objects})
+		all = append(all, Dataset{Name: l.Dataset, From: l.From, Refused: l.Refused, Objects: l.Objects})
 	}
 	slices.SortFunc(all, func(a, b Dataset) int { return cmp.Compare(a.Name, b.Name) })
 	return all, p.Notes, nil
@@ -179,9 +178,11 @@ func fingerprint(options []byte, objects []ingest.Object) string {
 
 // changed returns the lists that have changed since they were taken up.
 func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]list, error) {
-	names := make([]string, len(lists))
+	var names []string
 	for i := range lists {
-		names[i] = lists[i].Dataset
+		if lists[i].Refused == "" {
+			names = append(names, lists[i].Dataset)
+		}
 	}
 	known, err := registry.DatasetsNamed(ctx, store, names...)
 	if err != nil {
@@ -194,6 +195,9 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 	batch := p.Spec.batch()
 	var ids []registry.BatchID
 	for i := range lists {
+		if lists[i].Refused != "" {
+			continue
+		}
 		if lists[i].DatasetID = known[lists[i].Dataset].ID; lists[i].DatasetID != 0 {
 			ids = append(ids, registry.BatchID{DatasetID: lists[i].DatasetID, Batch: batch})
 		}
@@ -238,18 +242,22 @@ func currentOf(ingests []registry.Ingest) (current registry.Ingest) {
 // registered when they are planned.
 func (p *plan) register(ctx context.Context, store blob.Store, run string, lists []list) error {
 	datasets := make([]lake.Dataset, 0, len(lists))
+	var at []int
 	for i := range lists {
-		datasets = append(datasets, lake.Dataset{Name: lists[i].Dataset, Title: p.Spec.Title, Source: p.Spec.Source, Licence: p.Spec.Licence})
+		if lists[i].Refused == "" {
+			datasets = append(datasets, lake.Dataset{Name: lists[i].Dataset, Title: p.Spec.Title, Source: p.Spec.Source, Licence: p.Spec.Licence})
+			at = append(at, i)
+		}
 	}
 	registered, err := registry.RegisterDatasets(ctx, store, datasets)
 	if err != nil {
 		return err
 	}
 	var small []registry.IngestID
-	for i := range lists {
-		lists[i].DatasetID = registered[i].ID
+	for n, i := range at {
+		lists[i].DatasetID = registered[n].ID
 		if ingest.FitsWhole(lists[i].Objects) {
-			small = append(small, registry.IngestID{DatasetID: registered[i].ID, Batch: p.Spec.batch(), Run: run})
+			small = append(small, registry.IngestID{DatasetID: registered[n].ID, Batch: p.Spec.batch(), Run: run})
 		}
 	}
 	for _, r := range registry.RegisterIngests(ctx, store, small) {

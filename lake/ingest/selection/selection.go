@@ -14,8 +14,8 @@ import (
 type Selection struct {
 	include, exclude []pattern
 	// hidden counts files skipped because of a name's first letter, unwanted those that include and
-	// exclude leave out.
-	hidden, unwanted leftOut
+	// exclude leave out, special what is neither a file nor a folder.
+	hidden, unwanted, special leftOut
 }
 
 // New returns the selection by globs of package path, and ** for any number of folders, as the
@@ -80,8 +80,14 @@ func (s *Selection) Notes() []string {
 	if s.unwanted.n > 0 {
 		notes = append(notes, fmt.Sprintf("not read because of --include and --exclude: %s", &s.unwanted))
 	}
+	if s.special.n > 0 {
+		notes = append(notes, fmt.Sprintf("not read because they are neither files nor folders: %s", &s.special))
+	}
 	return notes
 }
+
+// Special counts a pipe, socket or device below an input, which is not read.
+func (s *Selection) Special(name string) { s.special.add(name) }
 
 // Hidden returns how many files were skipped because of a name's first letter.
 func (s *Selection) Hidden() int { return s.hidden.n }

@@ -56,8 +56,8 @@ type cdxLayout struct {
 	usual     bool // a legend of 9, 10 or 11 fields
 }
 
-// cdxLines cuts the sampled lines at a separator. It returns nil unless most have the same number of
-// fields, at least two, and nine of ten have no fewer. The table has the rows with this number.
+// cdxLines cuts the sampled lines at a separator. It returns nil unless most have the same number
+// of fields, at least two, and nine of ten have no fewer. The table has the rows with this number.
 func (d *detector) cdxLines(separator byte) *table {
 	t := &table{sep: string(separator), rules: d.opt.Rules}
 	widths := map[int]int{}

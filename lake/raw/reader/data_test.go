@@ -105,6 +105,7 @@ var wantRejects = map[string]map[string]int{
 }
 
 func TestRealDataIsReadWholeOrRejected(t *testing.T) {
+	t.Parallel()
 	root, want := dataFiles(t)
 	for name, rows := range want {
 		f, err := os.Open(filepath.Join(root, name))
@@ -233,6 +234,7 @@ func rawBytes(t *testing.T, path string) []byte {
 // TestRealDataAgreesWithTheStandardLibrary compares the URLs with those that encoding/csv,
 // encoding/json and bufio read.
 func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
+	t.Parallel()
 	root, names := dataFiles(t)
 	seen := map[string]int{}
 	for name := range names {

@@ -422,6 +422,7 @@ func TestTruncatedParquetIsAnErrorAtEveryLength(t *testing.T) {
 }
 
 func TestDamagedParquetNeverPanics(t *testing.T) {
+	t.Parallel()
 	data := damageableParquet(t)
 	for i := range data {
 		for _, bit := range []int{i % 8, 7} {

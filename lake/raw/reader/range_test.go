@@ -137,6 +137,7 @@ func rangedTexts() map[string]string {
 }
 
 func TestEveryLineIsInOneRange(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
 	for name, content := range rangedTexts() {
 		opt := raw.Options{MaxLine: 120, Extras: []string{"*"}}
@@ -199,6 +200,7 @@ func bigText(lines int) []byte {
 }
 
 func TestRangesOfSeekableZstd(t *testing.T) {
+	t.Parallel()
 	text := bigText(20_000)
 	whole, err := readBytes(text)
 	if err != nil {
@@ -327,6 +329,7 @@ func TestObjectsThatCannotBeCutAreReadWhole(t *testing.T) {
 
 // A wrong seek table is an error. It never changes the records.
 func TestWrongSeekTableIsAnError(t *testing.T) {
+	t.Parallel()
 	text := bigText(6_000)
 	data := seekableText(t, text, true, func() int { return 10_000 })
 	whole, err := readBytes(text)
