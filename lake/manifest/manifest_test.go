@@ -38,7 +38,7 @@ func addBatch(n int) Commit {
 			rows := int64(100 + n)
 			next.Segments = append(next.Segments, NewSegment(id32(n), "00112233445566aa", 5000, 10, rows))
 			dataset := uint32(1 + n%3)
-			next.Batches = map[string]iter.Seq2[Batch, error]{id32(n): BatchesOf([]Batch{{
+			next.Batches = map[string]iter.Seq2[Batch, error]{id32(n): sequenceOf([]Batch{{
 				BatchName: BatchName{DatasetID: dataset, Batch: fmt.Sprintf("b%d", n)}, Digest: id32(1000 + n),
 				Rows: rows, Parts: 2, Bytes: 9000,
 			}})}

@@ -31,17 +31,6 @@ type Next struct {
 	Anew bool
 }
 
-// BatchesOf returns a sequence of batches, which must be sorted by dataset and name.
-func BatchesOf(batches []Batch) iter.Seq2[Batch, error] {
-	return func(yield func(Batch, error) bool) {
-		for i := range batches {
-			if !yield(batches[i], nil) {
-				return
-			}
-		}
-	}
-}
-
 // make writes the pieces of the version that follows parent, and returns the version without what a
 // Commit sets. The pieces depend on the content alone.
 func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Version, error) {

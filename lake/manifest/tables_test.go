@@ -146,7 +146,7 @@ func (c *content) next(parent *Version, segment string, batches []Batch, replace
 		}
 	}
 	n.Segments = append(n.Segments, NewSegment(segment, "00112233445566aa", 1000+rows, 3, rows))
-	n.Batches[segment] = BatchesOf(batches)
+	n.Batches[segment] = sequenceOf(batches)
 	return n
 }
 
@@ -269,7 +269,7 @@ func TestWrongCommitsAreRefused(t *testing.T) {
 		return &Next{
 			CanonicalForm: "form", PublicSuffix: "list",
 			Segments: []Segment{NewSegment(id32(1), "00112233445566aa", 1, 1, 5)},
-			Batches:  map[string]iter.Seq2[Batch, error]{id32(1): BatchesOf([]Batch{batch})},
+			Batches:  map[string]iter.Seq2[Batch, error]{id32(1): sequenceOf([]Batch{batch})},
 			Datasets: []Dataset{{ID: 1, Name: "d"}},
 		}
 	}
@@ -278,11 +278,11 @@ func TestWrongCommitsAreRefused(t *testing.T) {
 		"no batches":     func(n *Next) { n.Batches = nil },
 		"not described":  func(n *Next) { n.Datasets = nil },
 		"name":           func(n *Next) { n.Datasets[0].Name = "a b" },
-		"digest":         func(n *Next) { b := batch; b.Digest = "x"; n.Batches[id32(1)] = BatchesOf([]Batch{b}) },
-		"pack":           func(n *Next) { b := batch; b.Pack = "x"; n.Batches[id32(1)] = BatchesOf([]Batch{b}) },
-		"batch name":     func(n *Next) { b := batch; b.Batch = "../x"; n.Batches[id32(1)] = BatchesOf([]Batch{b}) },
-		"negative count": func(n *Next) { b := batch; b.Parts = -1; n.Batches[id32(1)] = BatchesOf([]Batch{b}) },
-		"batch twice":    func(n *Next) { n.Segments[0].Rows = 10; n.Batches[id32(1)] = BatchesOf([]Batch{batch, batch}) },
+		"digest":         func(n *Next) { b := batch; b.Digest = "x"; n.Batches[id32(1)] = sequenceOf([]Batch{b}) },
+		"pack":           func(n *Next) { b := batch; b.Pack = "x"; n.Batches[id32(1)] = sequenceOf([]Batch{b}) },
+		"batch name":     func(n *Next) { b := batch; b.Batch = "../x"; n.Batches[id32(1)] = sequenceOf([]Batch{b}) },
+		"negative count": func(n *Next) { b := batch; b.Parts = -1; n.Batches[id32(1)] = sequenceOf([]Batch{b}) },
+		"batch twice":    func(n *Next) { n.Segments[0].Rows = 10; n.Batches[id32(1)] = sequenceOf([]Batch{batch, batch}) },
 	} {
 		n := good()
 		change(n)
@@ -307,7 +307,7 @@ func TestRestoreOfPieces(t *testing.T) {
 	v := commitNext(t, store, 1, func(*Version) *Next { return c.next(nil, segment, c.list(), nil) })
 	described := slices.Collect(maps.Values(c.datasets))
 	restore := func(v *Version) error {
-		if err := v.RestoreBatches(t.Context(), store, segment, BatchesOf(c.list())); err != nil {
+		if err := v.RestoreBatches(t.Context(), store, segment, sequenceOf(c.list())); err != nil {
 			return err
 		}
 		return v.RestoreDatasets(t.Context(), store, described)
@@ -352,7 +352,7 @@ func TestRestoreOfPieces(t *testing.T) {
 	if err := restore(v); err == nil {
 		t.Error("other descriptions were taken for those of the version")
 	}
-	if err := v.RestoreBatches(t.Context(), store, segment, BatchesOf(c.list()[1:])); err == nil {
+	if err := v.RestoreBatches(t.Context(), store, segment, sequenceOf(c.list()[1:])); err == nil {
 		t.Error("other batches were taken for those of the version")
 	}
 	if v.Segments[0].BatchPieces == (pieces.Ref{}) {
@@ -371,4 +371,15 @@ func mustRef(t *testing.T, store blob.Store, id string) VersionRef {
 		t.Fatal(err)
 	}
 	return ref
+}
+
+// sequenceOf returns a sequence of batches, which must be sorted by dataset and name.
+func sequenceOf(batches []Batch) iter.Seq2[Batch, error] {
+	return func(yield func(Batch, error) bool) {
+		for i := range batches {
+			if !yield(batches[i], nil) {
+				return
+			}
+		}
+	}
 }

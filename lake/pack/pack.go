@@ -32,7 +32,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"iter"
 	"regexp"
@@ -232,24 +231,6 @@ func (p *Pack) read(e *Entry) ([]byte, error) {
 		return nil, codec.Corrupt(e.Key, section, e.off, fmt.Sprintf("xxh64 %016x", e.sum), fmt.Sprintf("%016x", got))
 	}
 	return data, nil
-}
-
-// Check reads the pack with that name and returns it. If any byte of it is not what was written,
-// the error is a *codec.CorruptError, and the pack is nil if its directory is damaged too.
-func Check(ctx context.Context, store blob.Store, name string) (*Pack, error) {
-	key := Key(name)
-	data, _, err := store.Get(ctx, key)
-	if errors.Is(err, blob.ErrNotExist) {
-		return nil, codec.Corrupt(key, "object", -1, "one that exists", "none")
-	}
-	if err != nil {
-		return nil, err
-	}
-	p, err := Decode(data, key)
-	if err == nil && digest(data) != name {
-		err = codec.Corrupt(key, "file", -1, "digest "+name, digest(data))
-	}
-	return p, err
 }
 
 // All reads the packs of a lake, in the order of their keys, and yields what is intact in them: the
