@@ -131,10 +131,10 @@ func TestWorkerIsObservable(t *testing.T) {
 		{"urlake_worker_records_total", []string{"outcome", "rejected"}, 1},
 		{"urlake_worker_rows_written_total", nil, 2},
 		{"urlake_worker_input_read_bytes_total", nil, 66},
-		{"urlake_worker_step_duration_seconds", []string{"activity", "IngestSmall", "outcome", "completed"}, 1},
-		{"urlake_worker_step_duration_seconds", []string{"activity", "PlanIngest", "outcome", "completed"}, 1},
-		{"urlake_worker_step_duration_seconds", []string{"activity", "PlanIngest", "outcome", "failed"}, 1},
-		{"urlake_worker_step_errors_total", []string{"activity", "PlanIngest", "type", "InputError"}, 1},
+		{"urlake_worker_step_duration_seconds", []string{"activity", "IngestSmallAndAsk", "outcome", "completed"}, 1},
+		{"urlake_worker_step_duration_seconds", []string{"activity", "PlanClaimed", "outcome", "completed"}, 1},
+		{"urlake_worker_step_duration_seconds", []string{"activity", "PlanClaimed", "outcome", "failed"}, 1},
+		{"urlake_worker_step_errors_total", []string{"activity", "PlanClaimed", "type", "InputError"}, 1},
 		{"urlake_worker_pool_running", nil, 0},
 		{"urlake_worker_pool_waiting", nil, 0},
 		{"urlake_worker_pool_saturation", nil, 0},
@@ -147,6 +147,34 @@ func TestWorkerIsObservable(t *testing.T) {
 		if v, n := value(m, c.name, c.labels...); v != c.want || n == 0 {
 			t.Errorf("%s%v is %v in %d series, want %v", c.name, c.labels, v, n, c.want)
 		}
+	}
+
+	// Lists that share a step are counted like others.
+	lists := t.TempDir()
+	write(t, lists, "one.txt", "http://a.example/1\nhttp://a.example/1\n")
+	write(t, lists, "two.txt", "http://a.example/1\nhttp:///\n")
+	if out, errs, code := u.starter(t, "ingest", "--lake", u.lake, "--datasets-from", "files", "--wait", lists); code != 0 {
+		t.Fatalf("exit %d: %s%s", code, out, errs)
+	}
+	many := scrape(t, base+"/metrics")
+	for _, c := range []struct {
+		name   string
+		labels []string
+		want   float64
+	}{
+		{"urlake_worker_records_total", []string{"outcome", "kept"}, 3 + 3},
+		{"urlake_worker_records_total", []string{"outcome", "rejected"}, 1 + 1},
+		{"urlake_worker_rows_written_total", nil, 2 + 2},
+		{"urlake_worker_input_read_bytes_total", nil, 66 + 66},
+	} {
+		if v, _ := value(many, c.name, c.labels...); v != c.want {
+			t.Errorf("after many lists %s%v is %v, want %v", c.name, c.labels, v, c.want)
+		}
+	}
+	const parquet = "urlake_worker_parquet_written_bytes_total"
+	before, _ := value(m, parquet)
+	if after, _ := value(many, parquet); after <= before {
+		t.Errorf("%s was %v before and %v after", parquet, before, after)
 	}
 	if _, n := value(m, "urlake_worker_pool_slots"); n != len(allPools) {
 		t.Errorf("slots of %d pools, want %d", n, len(allPools))
@@ -319,7 +347,7 @@ func TestOneIngestIsOneTrace(t *testing.T) {
 	}
 	c.mu.Unlock()
 	for name, n := range map[string]int{
-		"PlanIngest": 1, "NormalizeSplit": 1, "PlanMerge": 1, "MergePartitions": 0, "FinishIngest": 1, "CleanUp": 1, "RequestPublish": 1,
+		"PlanClaimed": 1, "NormalizeSplit": 1, "PlanMerge": 1, "MergePartitions": 0, "FinishIngest": 1, "CleanUp": 1,
 	} {
 		steps := slices.DeleteFunc(find("RunActivity:"+name), func(s span) bool { // those of the publisher
 			return s.attribute("temporalWorkflowID") != started.WorkflowID
@@ -334,8 +362,7 @@ func TestOneIngestIsOneTrace(t *testing.T) {
 				t.Errorf("%s is not below the workflow: %v", name, s)
 			}
 			if s.attribute("urlake.lake") != u.lake || s.attribute("urlake.dataset") != "d" ||
-				name != "PlanIngest" && s.attribute("urlake.batch") != res.Batch ||
-				name != "RequestPublish" && s.attribute("urlake.run") == "" {
+				name != "PlanClaimed" && s.attribute("urlake.batch") != res.Batch || s.attribute("urlake.run") == "" {
 				t.Errorf("%s has the attributes %v", name, s.GetAttributes())
 			}
 		}

@@ -220,7 +220,7 @@ func TestStatusShowsWhatRunningWorkflowsWaitFor(t *testing.T) {
 			return fmt.Errorf("exit %d: %s%s", code, out, errs)
 		}
 		u.starterJSON(t, &status, "status", "--lake", u.lake, "--running", "--json")
-		if len(status.Running) != 1 || len(status.Running[0].Waits) != 1 || status.Running[0].Waits[0].Step != "IngestSmall" {
+		if len(status.Running) != 1 || len(status.Running[0].Waits) != 1 || status.Running[0].Waits[0].Step != "IngestSmallAndAsk" {
 			t.Errorf("%+v", status)
 		}
 		return nil

@@ -217,8 +217,8 @@ func TestVerbs(t *testing.T) {
 		for _, s := range sets {
 			got[s.Name] = s.row
 		}
-		// A dataset is registered when its first ingest begins, even if the ingest fails.
-		want := map[string]row{"lists": {1, "published"}, "broken": {0, "empty"}, "more": {1, "published"}, "next": {0, "waiting"}}
+		// "broken", whose first ingest has failed, is none.
+		want := map[string]row{"lists": {1, "published"}, "more": {1, "published"}, "next": {0, "waiting"}}
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Errorf("datasets (-want +got):\n%s", diff)
 		}

@@ -186,7 +186,7 @@ var allowed = map[string][]string{
 		"lake/pack", "lake/part", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":  {"lake/codec"},
-	"internal/tracing": {"activities", "lake/ingest", "workflows"},
+	"internal/tracing": {"activities", "lake/ingest", "lake/ingest/many", "workflows"},
 }
 
 // forbidden lists imports from outside that a folder may not have, each with its reason.

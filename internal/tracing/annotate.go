@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -35,6 +36,10 @@ func (b batch) of(args []any) batch {
 		if in.Resume != nil {
 			b.Batch = in.Resume.Plan.Batch
 		}
+	case workflows.IngestManyInput:
+		return batch{Lake: in.Lake, Batch: in.Batch}
+	case many.Spec:
+		return batch{Lake: in.Lake, Batch: in.Batch}
 	case ingest.Spec:
 		return batch{in.Lake, in.Dataset, in.Batch}
 	case workflows.PublishInput:
@@ -56,7 +61,9 @@ func (b batch) annotate(span trace.Span) {
 // runs names, for each activity with a run, the attribute of the number that follows the run in its
 // arguments. They are the lake, the run and the number.
 var runs = map[string]string{
-	"PlanIngest": "", "PlanMerge": "", "FinishIngest": "", "CleanUp": "", "IngestSmall": "",
+	"PlanIngest": "", "PlanClaimed": "", "PlanMerge": "", "FinishIngest": "", "CleanUp": "",
+	"IngestSmall": "", "IngestSmallAndAsk": "",
+	"PlanMany": "", "IngestGroups": "urlake.crew", "PlanLarge": "", "FinishMany": "", "WithdrawMany": "",
 	"NormalizeSplit": "urlake.split", "MergePartitions": "urlake.task", "ExtractPostings": "urlake.task",
 	"PlanPublish": "urlake.round",
 }

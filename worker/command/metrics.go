@@ -210,5 +210,11 @@ func (m *metrics) add(result any) {
 	case ingest.SmallResult:
 		m.add(r.Split)
 		m.add(r.Merge)
+	case activities.FinishedSmall:
+		m.add(r.SmallResult)
+	case activities.Crew:
+		p := r.Progress
+		m.add(ingest.SplitResult{Bytes: p.BytesRead, Records: p.Records, Kept: p.Records - p.Rejected})
+		m.add(ingest.MergeResult{Rows: p.Kept, Bytes: p.PartBytes})
 	}
 }

@@ -77,6 +77,7 @@ func (p *Progress) Add(q Progress) {
 	p.Rejected += q.Rejected
 	p.BytesRead += q.BytesRead
 	p.BytesTotal += q.BytesTotal
+	p.PartBytes += q.PartBytes
 }
 
 // Progress says how far a group is.
@@ -86,6 +87,8 @@ type Progress struct {
 	// Done is the number of lists that are done, Failed how many of them failed.
 	Done   int `json:"done"`
 	Failed int `json:"failed"`
+	// PartBytes are the bytes of Parquet of the lists that are done.
+	PartBytes int64 `json:"part_bytes"`
 }
 
 // GroupOptions are what Group needs from its caller.
@@ -288,6 +291,7 @@ func (g *grouped) add(o *Outcome) {
 	g.state.BytesRead += o.Bytes
 	g.state.Records += o.Records
 	g.state.Kept += o.Rows
+	g.state.PartBytes += o.PartBytes
 	for _, n := range o.Rejected {
 		g.state.Rejected += n
 	}

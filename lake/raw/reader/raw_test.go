@@ -374,7 +374,6 @@ func randomText(r *rand.Rand, alphabet []string, n int) []byte {
 }
 
 func TestRecordsDoNotDependOnReads(t *testing.T) {
-	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	for format, alphabet := range map[string][]string{
 		raw.Lines:     {"http://a/", "#", " ", "\n", "\r\n", "\r", "\ufeff", "\xff"},
