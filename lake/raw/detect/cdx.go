@@ -169,7 +169,7 @@ func cdxKinds(values []string) string {
 		{"SVnv", func(v string) bool { return timestamp.AllDigits([]byte(v)) }},
 		{"g", isArchiveName},
 	} {
-		if share(values, k.is) >= 0.9 {
+		if mostly(values, 90, k.is) {
 			kinds += k.letters
 		}
 	}
@@ -384,9 +384,9 @@ func (d *detector) chooseCDXURL() error {
 // holdsURLs reports whether the values of a CDX column begin with a scheme and are no SURT keys.
 func (d *detector) holdsURLs(c raw.Column) bool {
 	t := d.cdxLines(d.plan.Separator[0])
-	return t != nil && share(t.values(c.Number-1, 0), func(v string) bool {
+	return t != nil && mostly(t.values(c.Number-1, 0), 90, func(v string) bool {
 		return hasScheme(v) && !strings.Contains(v, "://(")
-	}) >= 0.9
+	})
 }
 
 func (d *detector) noteKeys() {

@@ -133,18 +133,18 @@ func (t *table) values(i, skip int) []string {
 	return v
 }
 
-// share returns the share of values for which f is true, 0 if there are no values.
-func share(values []string, f func(string) bool) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	n := 0
+// mostly reports whether f is true of at least this percentage of the values. Of none it is not.
+func mostly(values []string, percent int, f func(string) bool) bool {
+	missed := 0
 	for _, v := range values {
 		if f(v) {
-			n++
+			continue
+		}
+		if missed++; missed*100 > len(values)*(100-percent) {
+			return false
 		}
 	}
-	return float64(n) / float64(len(values))
+	return len(values) > 0
 }
 
 // sniffTable returns TSV or CSV for a table, else Lines.
@@ -198,7 +198,7 @@ func (d *detector) isSpaced(sure bool) bool {
 	}
 	url := -1
 	for i := range t.width {
-		if v := t.values(i, t.header); share(v, looksURL) >= 0.9 && len(v)*10 >= (len(t.rows)-t.header)*9 {
+		if v := t.values(i, t.header); mostly(v, 90, looksURL) && len(v)*10 >= (len(t.rows)-t.header)*9 {
 			url = i
 			break
 		}
@@ -211,7 +211,7 @@ func (d *detector) isSpaced(sure bool) bool {
 	}
 	typed := 0
 	for i := 1; i < t.width; i++ {
-		if v := t.values(i, 0); share(v, looksTyped) >= 0.9 && len(v)*10 >= len(t.rows)*9 {
+		if v := t.values(i, 0); mostly(v, 90, looksTyped) && len(v)*10 >= len(t.rows)*9 {
 			typed++
 		}
 	}
@@ -279,9 +279,9 @@ func (t *table) typed() bool {
 		v := t.values(i, 0)
 		switch {
 		case len(v)*2 < len(t.rows):
-		case share(v, looksURL) >= 0.9, t.sep == "\t" && share(v, looksURLOrHost) >= 0.9:
+		case mostly(v, 90, looksURL), t.sep == "\t" && mostly(v, 90, looksURLOrHost):
 			urls++
-		case t.sep == "\t" || share(v, looksDate) >= 0.9:
+		case t.sep == "\t" || mostly(v, 90, looksDate):
 			others++
 		}
 	}
@@ -438,7 +438,7 @@ func (t *table) takeFirstRow(i int) {
 		return
 	}
 	c := t.rows[0][i]
-	if !looksURL(c) && !(looksHost(c) && nameClass(t.rules, c) == 0) && share(t.values(i, 1), looksURLOrHost) >= 0.9 {
+	if !looksURL(c) && !(looksHost(c) && nameClass(t.rules, c) == 0) && mostly(t.values(i, 1), 90, looksURLOrHost) {
 		t.header = 1
 	}
 }
@@ -456,7 +456,7 @@ func (d *detector) chooseColumn(t *table) int {
 				continue
 			}
 			v := t.values(i, t.header)
-			if share(v, looksURLOrHost) < 0.5 {
+			if !mostly(v, 50, looksURLOrHost) {
 				if class <= classLink && unproven < 0 {
 					unproven = i
 				}
@@ -479,7 +479,7 @@ func (d *detector) chooseColumn(t *table) int {
 	var urls []int
 	skip := max(t.header, min(1, len(t.rows)-1)) // the first row may be a header without a known name
 	for i := range t.width {
-		if v := t.values(i, skip); share(v, looksURL) >= 0.5 && len(v)*2 >= len(t.rows)-1 {
+		if v := t.values(i, skip); mostly(v, 50, looksURL) && len(v)*2 >= len(t.rows)-1 {
 			urls = append(urls, i)
 		}
 	}
@@ -488,7 +488,7 @@ func (d *detector) chooseColumn(t *table) int {
 	}
 	if len(urls) == 0 {
 		for i := range t.width {
-			if share(t.values(i, skip), looksHost) >= 0.9 {
+			if mostly(t.values(i, skip), 90, looksHost) {
 				urls = append(urls, i)
 				break
 			}

@@ -48,7 +48,7 @@ type csvParser struct {
 type extraColumn struct {
 	index   int
 	key     []byte // `"name":`
-	capture string // the name of a capture field, else ""
+	capture captureField
 }
 
 // cell is the range of a field in the row, without its quotes. If it is escaped, "" in it stands
@@ -87,7 +87,7 @@ func newCSVParser(in *Input, plan raw.Plan, f Fields) *csvParser {
 		key := append(codec.AppendJSONString(nil, c.Name), ':')
 		x := extraColumn{index: c.Number - 1, key: key}
 		if c.Capture {
-			x.capture = c.Name
+			x.capture = captureFieldOf(c.Name)
 		}
 		p.extras = append(p.extras, x)
 		p.width = max(p.width, c.Number)
@@ -151,8 +151,8 @@ func (p *csvParser) record(rec *raw.Record) string {
 	p.out = append(p.out[:0], '{')
 	for _, x := range p.extras {
 		v := p.cell(x.index)
-		if x.capture != "" {
-			v = CaptureValue(x.capture, v)
+		if x.capture != noCapture {
+			v = x.capture.value(v)
 		}
 		if len(v) == 0 {
 			continue

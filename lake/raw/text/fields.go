@@ -117,17 +117,39 @@ func parseSize(b []byte) (int64, bool) {
 	return int64(n), true
 }
 
-// CaptureValue returns the value of a capture field in the form that all formats share: a digest
-// without the prefix of SHA-1, a media type without its parameters.
-func CaptureValue(name string, v []byte) []byte {
-	v = TrimSpace(v)
+// captureField is what a column is as a field of a capture.
+type captureField uint8
+
+const (
+	noCapture captureField = iota
+	digestField
+	mimeField
+	otherField // whose values are taken as they are
+)
+
+func captureFieldOf(name string) captureField {
 	switch name {
 	case raw.Digest:
+		return digestField
+	case raw.MIME:
+		return mimeField
+	}
+	return otherField
+}
+
+// CaptureValue returns the value of a capture field in the form that all formats share: a digest
+// without the prefix of SHA-1, a media type without its parameters.
+func CaptureValue(name string, v []byte) []byte { return captureFieldOf(name).value(v) }
+
+func (f captureField) value(v []byte) []byte {
+	v = TrimSpace(v)
+	switch f {
+	case digestField:
 		const prefix = "sha1:"
-		if len(v) > len(prefix) && bytes.EqualFold(v[:len(prefix)], []byte(prefix)) {
+		if len(v) > len(prefix) && v[len(prefix)-1] == ':' && bytes.EqualFold(v[:len(prefix)], []byte(prefix)) {
 			v = v[len(prefix):]
 		}
-	case raw.MIME:
+	case mimeField:
 		if i := bytes.IndexByte(v, ';'); i >= 0 {
 			v = TrimSpace(v[:i])
 		}
