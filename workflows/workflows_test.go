@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,6 +38,7 @@ const testLake = "file:///lake"
 // it is about.
 type fakes struct {
 	env            *testsuite.TestWorkflowEnvironment
+	mu             sync.Mutex // guards the fields that fakes append to or set: those of several ingests run at once
 	running, peak  atomic.Int32
 	splits, tasks  int
 	bytes          int64
@@ -124,7 +126,9 @@ func newFakes(t *testing.T) *fakes {
 		return activities.Extracted{Postings: postings(task), Domains: 3}, nil
 	}).Maybe()
 	s.env.OnActivity("FinishIngest", a, a, a, a, a, a).Return(func(_ context.Context, _, _ string, p []lake.FrameObject, domains int64, ask *activities.PublishRequest) (activities.Finished, error) {
+		s.mu.Lock()
 		s.postings = p
+		s.mu.Unlock()
 		out := activities.Finished{FinishResult: ingest.FinishResult{Digest: "d", Current: true}}
 		if ask != nil && !s.older {
 			ask.Digest = "d"
@@ -134,7 +138,9 @@ func newFakes(t *testing.T) *fakes {
 		return out, nil
 	}).Maybe()
 	s.env.OnActivity("CleanUp", a, a, a).Return(func(_ context.Context, _, run string) error {
+		s.mu.Lock()
 		s.cleaned = append(s.cleaned, run)
+		s.mu.Unlock()
 		return nil
 	}).Maybe()
 	s.env.OnActivity("ClaimStaging", a, a, a).Return(func(_ context.Context, _ ingest.Spec, run string) (string, error) {
@@ -167,7 +173,9 @@ func newFakes(t *testing.T) *fakes {
 
 // request is a publisher that answers at once.
 func (s *fakes) request(req activities.PublishRequest) {
+	s.mu.Lock()
 	s.requested = append(s.requested, req)
+	s.mu.Unlock()
 	if s.publishVersion != "" || s.publishError != "" {
 		s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: s.publishVersion, Error: s.publishError, Digest: req.Digest})
 	}

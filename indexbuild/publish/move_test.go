@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -195,7 +196,8 @@ func stored(t testing.TB, store blob.Store) map[string]string {
 // published, that were finished, and that an ingest under the old list finishes afterwards.
 func TestMovedLakeAnswersLikeOneOfTheNewList(t *testing.T) {
 	moved := 0
-	for seed := range uint64(12) {
+	seeds := 12 / testenv.Every(4)
+	for seed := range uint64(seeds) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		fromRules, toRules := randomSuffixes(rng), randomSuffixes(rng)
 		var batches []madeBatch
@@ -268,7 +270,7 @@ func TestMovedLakeAnswersLikeOneOfTheNewList(t *testing.T) {
 			t.Fatalf("seed %d: nothing is new, but %+v", seed, again)
 		}
 	}
-	if moved < 20 {
+	if moved < seeds {
 		t.Errorf("only %d batches were moved", moved)
 	}
 }
@@ -360,7 +362,7 @@ func TestMoveStopsAnywhere(t *testing.T) {
 	testlake.Publish(t, whole)
 	want := answers(t, whole, hosts, "")
 	dir := t.TempDir()
-	for n := 0; ; n++ {
+	for n := 0; ; n += testenv.Every(5) {
 		inner := blob.NewMemory()
 		movableLake(t, inner)
 		testlake.SetList(t, inner, to)
@@ -412,7 +414,7 @@ func TestMoveOutlivesFailures(t *testing.T) {
 	testlake.Publish(t, whole)
 	want := answers(t, whole, hosts, "")
 	dir := t.TempDir()
-	for n := 1; ; n += 1 + n/10 {
+	for n := 1; ; n += testenv.Every(5) + n/10 {
 		inner := blob.NewMemory()
 		movableLake(t, inner)
 		testlake.SetList(t, inner, to)

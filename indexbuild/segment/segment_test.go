@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/urlake/urlake/indexbuild/mph"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
@@ -445,7 +446,7 @@ func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 		}
 	}
 	for key, data := range objects(t, store) {
-		step := 1 + len(data)/250
+		step := testenv.Every(5) + len(data)*testenv.Every(5)/250
 		for i := 0; i < len(data); i += step {
 			clearDir(t, dir)
 			bad := bytes.Clone(data)

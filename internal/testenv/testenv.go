@@ -13,6 +13,16 @@ import (
 	"testing"
 )
 
+// Every returns n under -short, else 1. Tests that go through all places of a crash or of damage
+// look at one of Every places: the race detector, under which they take five times as long, needs
+// the kinds of work and not all places.
+func Every(n int) int {
+	if testing.Short() {
+		return n
+	}
+	return 1
+}
+
 // Root returns the root folder of the module.
 func Root(tb testing.TB) string {
 	tb.Helper()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
@@ -60,7 +61,7 @@ func TestRunCompletesAfterACrashAnywhere(t *testing.T) {
 	for name, postings := range map[string]ingest.NewPostings{"extracted": nil, "collected": countDomains} {
 		l.Postings = postings
 		crashes := 0
-		for n := 0; ; n++ {
+		for n := 0; ; n += testenv.Every(5) {
 			inner := blob.NewMemory()
 			store := blobtest.NewFaulty(inner)
 			store.CrashAfter(n)
@@ -84,7 +85,7 @@ func TestRunCompletesAfterACrashAnywhere(t *testing.T) {
 			}
 			sameObjects(t, want, objects(t, inner))
 		}
-		if crashes < 30 {
+		if crashes < 30/testenv.Every(5) {
 			t.Errorf("postings %s: only %d crash points", name, crashes)
 		}
 	}
