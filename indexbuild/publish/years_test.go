@@ -81,6 +81,13 @@ func BenchmarkPublishYears(b *testing.B) {
 		b.Fatal(err)
 	}
 	testlake.Years(b, store, 10_000, 365)
+	objects, bytes := 0, int64(0)
+	for info, err := range store.List(b.Context(), "") {
+		if err != nil {
+			b.Fatal(err)
+		}
+		objects, bytes = objects+1, bytes+info.Size
+	}
 	var most publishCost
 	n := 0
 	for b.Loop() {
@@ -90,6 +97,8 @@ func BenchmarkPublishYears(b *testing.B) {
 		most.written = max(most.written, cost.written)
 		n++
 	}
+	b.ReportMetric(float64(objects), "lake-objects")
+	b.ReportMetric(float64(bytes), "lake-bytes")
 	b.ReportMetric(float64(most.objects), "objects-read")
 	b.ReportMetric(float64(most.requests), "reads")
 	b.ReportMetric(float64(most.written), "bytes-written")
