@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,21 +45,22 @@ var moreDatasets = []dataset{
 	{"shodan", []string{"wikiteam/shodan.txt.gz"}, []string{"lines"}, lines},
 	{"wikispaces", []string{"wikiteam/wikispaces-duckduckgo.txt.gz"}, []string{"lines"}, lines},
 	{"wikis-historical", []string{"wikiteam/historical.txt.gz"}, []string{"lines"}, lines},
-	{"fact-check", []string{"buzzfeed/facebook-fact-check.csv.gz"}, []string{"csv", "Post URL"}, column(',', 4)},
+	{"fact-check", []string{"buzzfeed/facebook-fact-check.csv.gz"}, []string{"csv", "Post URL"}, timed(4, 5, time.DateOnly)},
 	{"global-urls", []string{"efixler/global_urls.csv.gz"}, []string{"csv", "2"}, column(',', 1)},
 	{"truncated-records", []string{"cc-notebooks/truncated-records-CC-MAIN-2018.csv"}, []string{"csv", "url"}, column(',', 0)},
 	{"images", []string{"img2dataset/test_10000.txt.gz"}, []string{"lines"}, lines},
 	{"images-parquet", []string{"img2dataset/test_10000.parquet"}, []string{""}, parquetURL},
 	{"stack", []string{"wimbd/stack_v1.2_urls.txt.gz"}, []string{"lines"}, lines},
-	{"datacite", []string{"fatcat/datacite_1k_records.jsonl.gz"}, []string{"jsonl", "attributes.url"}, path2("attributes", "url")},
+	{"datacite", []string{"fatcat/datacite_1k_records.jsonl.gz"}, []string{"jsonl", "attributes.url"}, path2("attributes", "url", "created")},
 	{"sitelist", []string{"adblock-rust/sitelist.txt.gz"}, []string{"lines"}, lines},
 	{"matching", []string{"adblock-rust/matching-test-requests.json.gz"}, []string{"", "url"}, array("url")},
 	{"wayback-cdx", []string{"ia-wayback/test-cdx.txt.gz"}, []string{""}, cdx},
 	{"proxies", []string{"monosans/proxies_all.txt"}, []string{"lines"}, lines},
 }
 
-// path2 returns a reader of a member of an object that is a member of JSON Lines.
-func path2(outer, inner string) func(io.Reader, func(string, string)) error {
+// path2 returns a reader of a member, and of one with times of RFC 3339, of an object that is a
+// member of JSON Lines.
+func path2(outer, inner, tsName string) func(io.Reader, func(string, string)) error {
 	return func(r io.Reader, each func(rawURL, ts string)) error {
 		dec := json.NewDecoder(r)
 		for {
@@ -70,7 +72,15 @@ func path2(outer, inner string) func(io.Reader, func(string, string)) error {
 			}
 			if m, ok := rec[outer].(map[string]any); ok {
 				if u, ok := m[inner].(string); ok {
-					each(u, "")
+					ts := ""
+					if text, ok := m[tsName].(string); ok {
+						at, err := time.Parse(time.RFC3339, text)
+						if err != nil {
+							return err
+						}
+						ts = at.UTC().Format(tsLayout)
+					}
+					each(u, ts)
 				}
 			}
 		}
@@ -93,16 +103,17 @@ func array(name string) func(io.Reader, func(string, string)) error {
 	}
 }
 
-// cdx reads a CDX file.
+// cdx reads a CDX file of eleven fields. Captures of one URL at one time differ in the others.
 func cdx(r io.Reader, each func(rawURL, ts string)) error {
 	data, err := io.ReadAll(r)
 	for _, line := range strings.Split(string(data), "\n") {
-		if f := strings.Fields(line); len(f) >= 3 {
+		if f := strings.Fields(line); len(f) >= 11 {
 			at, err := time.Parse("20060102150405", f[1])
 			if err != nil {
 				return err
 			}
-			each(f[2], at.Format(tsLayout))
+			rest := append(slices.Clone(f[3:6]), f[8:]...) // type, status, digest; length, offset, file
+			each(f[2], at.Format(tsLayout)+" "+strings.Join(rest, " "))
 		}
 	}
 	return err

@@ -84,7 +84,8 @@ func (d dataset) spec(lakeURL, batch string, inputs []string) ingest.Spec {
 	return s
 }
 
-// The oracle's readers share no code with lake/raw.
+// The oracle's readers share no code with lake/raw. They yield a URL and its time; behind a blank
+// may follow what else tells two rows apart.
 
 // lines reads one URL a line.
 func lines(r io.Reader, each func(rawURL, ts string)) error {
@@ -203,7 +204,11 @@ func compareItems(a, b item) int { return cmp.Or(cmp.Compare(a.URL, b.URL), cmp.
 // scan is the oracle. It returns the rows of each domain and dataset name, sorted.
 func scan(t *testing.T, sets []dataset) map[string]map[string][]item {
 	t.Helper()
-	found := map[string]map[string]map[item]bool{}
+	type row struct {
+		item
+		rest string
+	}
+	found := map[string]map[string]map[row]bool{}
 	for _, d := range sets {
 		for _, f := range d.files {
 			err := d.oracle(unpack(t, testenv.Shared(t, "data", f)), func(raw, ts string) {
@@ -212,12 +217,13 @@ func scan(t *testing.T, sets []dataset) map[string]map[string][]item {
 					return
 				}
 				if found[u.Domain] == nil {
-					found[u.Domain] = map[string]map[item]bool{}
+					found[u.Domain] = map[string]map[row]bool{}
 				}
 				if found[u.Domain][d.name] == nil {
-					found[u.Domain][d.name] = map[item]bool{}
+					found[u.Domain][d.name] = map[row]bool{}
 				}
-				found[u.Domain][d.name][item{u.String(), ts}] = true
+				ts, rest, _ := strings.Cut(ts, " ")
+				found[u.Domain][d.name][row{item{u.String(), ts}, rest}] = true
 			})
 			if err != nil {
 				t.Fatalf("oracle: %s: %v", f, err)
@@ -228,8 +234,8 @@ func scan(t *testing.T, sets []dataset) map[string]map[string][]item {
 	for domain, sets := range found {
 		out[domain] = map[string][]item{}
 		for name, rows := range sets {
-			for it := range rows {
-				out[domain][name] = append(out[domain][name], it)
+			for r := range rows {
+				out[domain][name] = append(out[domain][name], r.item)
 			}
 			slices.SortFunc(out[domain][name], compareItems)
 		}
