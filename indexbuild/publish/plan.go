@@ -213,7 +213,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	if finished, err = dropLive(ctx, store, finished, live, all); err != nil {
+	if finished, err = dropLive(ctx, store, base, finished, live, all); err != nil {
 		return Summary{}, err
 	}
 	datasets, err := registry.FindDatasets(ctx, store, idsOf(finished))
@@ -322,14 +322,14 @@ func waitingBatches(
 ) (waiting []planned, all bool, err error) {
 	broken := map[int]error{}
 	damaged := func(shard int, err error) { broken[shard] = err }
-	have := int64(0)
-	if published.Current != nil {
-		have = int64(published.Current.Counts.Batches)
+	version, have := "", int64(0)
+	if v := published.Current; v != nil {
+		version, have = v.ID, int64(v.Counts.Batches)
 	}
 	if len(published.Lost) > 0 {
 		have = -1
 	}
-	pending, all, err := registry.WaitingBatches(ctx, store, have, damaged)
+	pending, all, err := registry.WaitingBatches(ctx, store, version, have, damaged)
 	if err != nil {
 		return nil, false, err
 	}
@@ -366,7 +366,8 @@ func plannedOf(batches []registry.Pending) []planned {
 // these: whoever published them has ended before. If the batches are all, the registry is also told
 // which of them the version lacks, although a lost version had them.
 func dropLive(
-	ctx context.Context, store blob.Store, finished []planned, live map[manifest.BatchName]manifest.Batch, all bool,
+	ctx context.Context, store blob.Store, base *manifest.Version, finished []planned,
+	live map[manifest.BatchName]manifest.Batch, all bool,
 ) (waiting []planned, err error) {
 	var published []registry.Pending
 	for _, b := range finished {
@@ -381,7 +382,14 @@ func dropLive(
 	if len(published) == 0 {
 		return waiting, nil
 	}
-	return waiting, registry.Settle(ctx, store, published)
+	version, settle := "", registry.Settle
+	if base != nil {
+		version = base.ID
+	}
+	if all {
+		settle = registry.SettleAll
+	}
+	return waiting, settle(ctx, store, version, published)
 }
 
 // idsOf returns the datasets of batches, which are sorted.

@@ -64,6 +64,8 @@ type shard struct {
 	NextSeq int64 `json:"next_seq"`
 	// Settled is the number of batches with a settled record.
 	Settled int64 `json:"settled"`
+	// Version is the id of the version of which Settle was told last, "" for none.
+	Version string `json:"version,omitempty"`
 	// Open has, by number, the ingests that have not finished, and of each batch the current one
 	// unless that is settled.
 	Open []openIngest `json:"open"`
