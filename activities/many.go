@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // PlanMany lists the inputs of an ingest of many datasets, registers those that have changed, and
@@ -285,7 +286,7 @@ func (c *Control) PlanLarge(ctx context.Context, lakeURL, run string, n, deaths 
 }
 
 // FinishMany finishes a round of an ingest of many datasets and asks for a publish, unless the
-// request is nil.
+// request is nil. If there was nothing to ingest, it asks if finished batches wait for a publish.
 func (c *Control) FinishMany(ctx context.Context, lakeURL, run string, round many.Round, req *PublishRequest) (many.Finished, error) {
 	if err := c.check(lakeURL); err != nil {
 		return many.Finished{}, err
@@ -296,8 +297,13 @@ func (c *Control) FinishMany(ctx context.Context, lakeURL, run string, round man
 			return out, err
 		}
 		req.Report, req.Digest = many.ReportPrefix(run), cmp.Or(out.Report, req.Digest)
-		if req.Digest == "" {
-			return out, nil // there was nothing to ingest
+		if req.Digest == "" { // there was nothing to ingest
+			// An earlier ingest may have asked for no publish, or its publish may have failed.
+			waiting, _, err := registry.PendingBatches(ctx, c.Store, func(int, error) {})
+			if err != nil || len(waiting) == 0 {
+				return out, err
+			}
+			req = &PublishRequest{Deadline: req.Deadline}
 		}
 		return out, requestPublish(ctx, c.Temporal, lakeURL, *req)
 	})
