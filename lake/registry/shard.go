@@ -136,7 +136,12 @@ func missingShard(ctx context.Context, store blob.Store, n int) (*shard, error) 
 	case err != nil:
 		return nil, err
 	case h.Format == listFormat:
-		return shardOfLists(ctx, store, h, n)
+		listed, err := shardOfLists(ctx, store, h, n)
+		// Somebody may have turned the lists into shards and removed them since.
+		if s, etag, readErr := read[shard](ctx, store, ShardKey(n)); etag != "" || readErr != nil {
+			return s, readErr
+		}
+		return listed, err
 	case h.Format == headFormat:
 		if err := CheckPresent(ctx, store, ShardKey(n)); err != nil {
 			return nil, err
