@@ -201,10 +201,10 @@ func finishGroups(ctx context.Context, store blob.Store, run, batch string, all 
 
 // rememberAll remembers what was read of the lists that are now current.
 func rememberAll(ctx context.Context, store blob.Store, all []Outcome) error {
-	more := map[string]takenBatch{}
+	more := map[registry.BatchID]takenBatch{}
 	for _, o := range all {
 		if o.Error == "" && !o.Superseded && o.Fingerprint != "" {
-			more[takenName(o.DatasetID, o.Batch)] = takenBatch{Fingerprint: o.Fingerprint, Digest: o.Digest}
+			more[registry.BatchID{DatasetID: o.DatasetID, Batch: o.Batch}] = takenBatch{Fingerprint: o.Fingerprint, Digest: o.Digest}
 		}
 	}
 	return remember(ctx, store, more)

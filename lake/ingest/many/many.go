@@ -28,7 +28,8 @@
 //	staging/{run}/groups/{group}.json   sealed: the outcomes of a group so far
 //	staging/{run}/lists/{group}-{n}/…   rejects and rows of a list, between its steps
 //	reports/{run}/{round}.ndjson.zst    one line a list: its Outcome
-//	registry/taken.json                 sealed: what Finish remembers
+//	registry/taken.json                 sealed: what Finish remembers, in pieces (package pieces)
+//	registry/taken/…                    the pieces
 package many
 
 import (

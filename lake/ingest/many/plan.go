@@ -188,10 +188,6 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 	if err != nil {
 		return nil, err
 	}
-	before, _, err := readTaken(ctx, store)
-	if err != nil {
-		return nil, err
-	}
 	batch := p.Spec.batch()
 	var ids []registry.BatchID
 	for i := range lists {
@@ -201,6 +197,10 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 		if lists[i].DatasetID = known[lists[i].Dataset].ID; lists[i].DatasetID != 0 {
 			ids = append(ids, registry.BatchID{DatasetID: lists[i].DatasetID, Batch: batch})
 		}
+	}
+	before, err := readTaken(ctx, store, ids)
+	if err != nil {
+		return nil, err
 	}
 	ingests, err := registry.IngestsOf(ctx, store, ids)
 	if err != nil {
@@ -212,9 +212,10 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 		if l.DatasetID == 0 {
 			continue
 		}
-		current := currentOf(ingests[registry.BatchID{DatasetID: l.DatasetID, Batch: batch}])
+		id := registry.BatchID{DatasetID: l.DatasetID, Batch: batch}
+		current := currentOf(ingests[id])
 		l.Current = current.Digest
-		was := before.Batches[takenName(l.DatasetID, batch)]
+		was := before[id]
 		if was.Fingerprint == l.Fingerprint && current.Is(was.Digest) && !p.Spec.Again {
 			unchanged[l.Dataset] = true
 		}
