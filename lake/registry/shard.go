@@ -29,6 +29,10 @@ const (
 	// cancelled, so only runs that were terminated or deleted from Temporal count.
 	keepUnfinished = 20_000
 
+	// MaxRunning is the most ingests that one caller should have registered and not finished, so
+	// that they do not remove each other, or those of others, from the ledger.
+	MaxRunning = Shards * keepUnfinished / 2
+
 	// keepSuperseded is the number of superseded ingests of a batch that stay registered. Only a
 	// run that finishes a second time looks for them; one that is later than that gets
 	// ErrUnknownRun.

@@ -80,6 +80,10 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 	if lists, err = p.changed(ctx, store, lists); err != nil {
 		return Summary{}, err
 	}
+	if len(lists) > registry.MaxRunning {
+		return Summary{}, inputError("%d datasets have changed, and one ingest takes up at most %d; name fewer inputs at a time",
+			len(lists), registry.MaxRunning)
+	}
 	if len(lists) > 0 {
 		if err := p.register(ctx, store, run, lists); err != nil {
 			return Summary{}, err
