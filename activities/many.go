@@ -134,6 +134,30 @@ func (c *crewed) work(ctx context.Context, deaths int) (Crew, error) {
 		}
 	}
 	// The other groups did not run when workers died.
+	if err := c.others(ctx); err != nil {
+		return Crew{}, err
+	}
+	// An attempt that lost its connection to Temporal may have claimed more until it noticed.
+	for {
+		left, err := r.Claimed(ctx, c.Store, c.number)
+		if err != nil {
+			return Crew{}, err
+		}
+		if len(left) == 0 {
+			break
+		}
+		for _, group := range left {
+			if err := c.group(ctx, r, func() (int, bool, error) { return group, true, nil }, 0); err != nil {
+				return Crew{}, err
+			}
+		}
+	}
+	begun, err := r.Begun(ctx, c.Store)
+	return Crew{Progress: c.ended, Begun: begun}, err
+}
+
+// others ingests groups that nobody has.
+func (c *crewed) others(ctx context.Context) error {
 	g, within := errgroup.WithContext(ctx)
 	for range max(1, c.Slots) {
 		g.Go(func() error {
@@ -147,11 +171,7 @@ func (c *crewed) work(ctx context.Context, deaths int) (Crew, error) {
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return Crew{}, err
-	}
-	begun, err := r.Begun(ctx, c.Store)
-	return Crew{Progress: c.ended, Begun: begun}, err
+	return g.Wait()
 }
 
 // errNoGroup means that no group is left.
