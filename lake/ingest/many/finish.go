@@ -280,17 +280,32 @@ func Abandon(ctx context.Context, store blob.Store, run string) error {
 		return err
 	}
 	r := &Run{run: run, plan: &p}
-	var all []registry.IngestID
-	for group := range p.Groups {
-		lists, err := r.lists(ctx, store, group)
+	all, err := r.ingests(ctx, store)
+	if err != nil {
+		return err
+	}
+	for n := range p.Large {
+		l, err := r.largeList(ctx, store, n)
 		if err != nil {
 			return err
 		}
+		all = append(all, registry.IngestID{DatasetID: l.DatasetID, Batch: p.Spec.batch(), Run: r.largeRun(n)})
+	}
+	return registry.AbandonIngests(ctx, store, all)
+}
+
+// ingests returns the ingests of the lists that groups do.
+func (r *Run) ingests(ctx context.Context, store blob.Store) (all []registry.IngestID, err error) {
+	for group := range r.plan.Groups {
+		lists, err := r.lists(ctx, store, group)
+		if err != nil {
+			return nil, err
+		}
 		for i := range lists {
 			if lists[i].Refused == "" {
-				all = append(all, registry.IngestID{DatasetID: lists[i].DatasetID, Batch: p.Spec.batch(), Run: run})
+				all = append(all, registry.IngestID{DatasetID: lists[i].DatasetID, Batch: r.plan.Spec.batch(), Run: r.run})
 			}
 		}
 	}
-	return registry.AbandonIngests(ctx, store, all)
+	return all, nil
 }

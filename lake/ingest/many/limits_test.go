@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
@@ -87,5 +88,63 @@ func TestLateAttemptForgetsNothing(t *testing.T) {
 		if o.Error != "" {
 			t.Errorf("%s: %s", o.Dataset, o.Error)
 		}
+	}
+}
+
+// An ingest that is cancelled, wherever its planning has died, leaves no ingest that seems to run.
+func TestCancelledPlanLeavesNothingRunning(t *testing.T) {
+	dir := writeLists(t, map[string]string{
+		"small.txt": "https://a.test/\n", "large.txt": strings.Repeat("https://b.test/"+strings.Repeat("x", 1<<10)+"\n", 4<<10),
+	})
+	if err := os.Truncate(filepath.Join(dir, "large.txt"), 130<<20); err != nil { // nobody reads the end
+		t.Fatal(err)
+	}
+	died := errors.New("the worker dies")
+	for _, at := range []string{"many.json", "/many-", "large"} {
+		inner := blob.NewMemory()
+		store := blobtest.NewFaulty(inner)
+		store.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return strings.Contains(key, at) }, Err: died})
+		run := testlake.Run()
+		plan, err := many.Plan(t.Context(), store, run, specOf(inner, many.FromFiles, dir))
+		if at == "large" {
+			if err != nil || plan.Large != 1 {
+				t.Fatalf("%+v, %v", plan, err)
+			}
+			large, err := many.Large(t.Context(), inner, run, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ingest.MakePlan(t.Context(), inner, large.Run, large.Spec); err != nil {
+				t.Fatal(err)
+			}
+		} else if !errors.Is(err, died) {
+			t.Fatal(err)
+		}
+		if err := many.Abandon(t.Context(), inner, run); err != nil {
+			t.Fatal(err)
+		}
+		if running, err := registry.Running(t.Context(), inner); err != nil || len(running) > 0 {
+			t.Errorf("%s: %v run, %v", at, running, err)
+		}
+	}
+}
+
+// A plan that died before its ingests were registered is complete after its repetition.
+func TestRepeatedPlanRegistersItsIngests(t *testing.T) {
+	inner := blob.NewMemory()
+	store := blobtest.NewFaulty(inner)
+	store.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return key == registry.ShardKey(registry.ShardOf(2)) }})
+	if _, err := registry.RegisterDataset(t.Context(), inner, lake.Dataset{Name: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	run, spec := testlake.Run(), specOf(inner, many.FromFiles, writeLists(t, map[string]string{"a.txt": "https://a.test/\n", "b.txt": "https://b.test/\n"}))
+	if _, err := many.Plan(t.Context(), store, run, spec); err == nil {
+		t.Fatal("no fault happened")
+	}
+	if _, err := many.Plan(t.Context(), inner, run, spec); err != nil {
+		t.Fatal(err)
+	}
+	if running, err := registry.Running(t.Context(), inner); err != nil || len(running) != 2 {
+		t.Errorf("%v run, %v", running, err)
 	}
 }
