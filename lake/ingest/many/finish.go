@@ -15,6 +15,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -292,6 +293,24 @@ func Abandon(ctx context.Context, store blob.Store, run string) error {
 		all = append(all, registry.IngestID{DatasetID: l.DatasetID, Batch: p.Spec.batch(), Run: r.largeRun(n)})
 	}
 	return registry.AbandonIngests(ctx, store, all)
+}
+
+// Cleanup is ingest.Cleanup, also for the runs of this package: it abandons ingests of groups that
+// have not finished. Those of large lists belong to the staging of their own runs.
+func Cleanup(ctx context.Context, store blob.Store, run string) error {
+	var p plan
+	ok, err := load(ctx, store, planKey(run), &p)
+	if err == nil && ok {
+		var all []registry.IngestID
+		if all, err = (&Run{run: run, plan: &p}).ingests(ctx, store); err == nil {
+			err = registry.AbandonIngests(ctx, store, all)
+		}
+	}
+	// Damage does not keep staging from being removed, nor does a clean-up that died.
+	if err != nil && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
+		return err
+	}
+	return ingest.Cleanup(ctx, store, run)
 }
 
 // ingests returns the ingests of the lists that groups do.
