@@ -45,6 +45,10 @@ const (
 	reads = 32
 )
 
+// maxPlanned is the most batches of older segments and new ones that a plan covers. A plan is one
+// object, of which a batch takes some 170 bytes, or 300 with a long name (blob.MaxSmall).
+var maxPlanned = int64(800_000)
+
 // Summary is the result of Plan.
 type Summary struct {
 	// Current is the id of the current version, "" if there is none.
@@ -575,8 +579,8 @@ func (p *plan) describe(
 // compact adds the batches of small segments to the new one, smallest segment first, while there
 // would be more than TargetSegments. Once begun, it goes on while the next segment has no more rows
 // than the new one so far. A row is therefore built again a number of times that grows with the
-// logarithm of the lake, not with the number of publishes. Segments in frozen cannot be built again
-// and stay.
+// logarithm of the lake, not with the number of publishes. It ends at maxPlanned batches. Segments
+// in frozen cannot be built again and stay.
 func (p *plan) compact(ctx context.Context, base *manifest.Version, frozen map[string]string) error {
 	if base != nil && len(p.Batches) > 0 {
 		again := func(id string) bool {
@@ -595,7 +599,8 @@ func (p *plan) compact(ctx context.Context, base *manifest.Version, frozen map[s
 		}
 		left := len(base.Segments) - len(p.Replaces) + 1
 		for i := 0; left > TargetSegments && i < len(rest); i++ {
-			if left-i <= TargetSegments && rest[i].Rows > size {
+			if left-i <= TargetSegments && rest[i].Rows > size ||
+				int64(len(p.Batches))+base.CountIn(rest[i].ID) > maxPlanned {
 				break
 			}
 			p.Replaces = append(p.Replaces, rest[i].ID)
