@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // PlanMany lists the inputs of an ingest of many datasets, registers those that have changed, and
@@ -133,6 +134,30 @@ func (c *crewed) work(ctx context.Context, deaths int) (Crew, error) {
 		}
 	}
 	// The other groups did not run when workers died.
+	if err := c.others(ctx); err != nil {
+		return Crew{}, err
+	}
+	// An attempt that lost its connection to Temporal may have claimed more until it noticed.
+	for {
+		left, err := r.Claimed(ctx, c.Store, c.number)
+		if err != nil {
+			return Crew{}, err
+		}
+		if len(left) == 0 {
+			break
+		}
+		for _, group := range left {
+			if err := c.group(ctx, r, func() (int, bool, error) { return group, true, nil }, 0); err != nil {
+				return Crew{}, err
+			}
+		}
+	}
+	begun, err := r.Begun(ctx, c.Store)
+	return Crew{Progress: c.ended, Begun: begun}, err
+}
+
+// others ingests groups that nobody has.
+func (c *crewed) others(ctx context.Context) error {
 	g, within := errgroup.WithContext(ctx)
 	for range max(1, c.Slots) {
 		g.Go(func() error {
@@ -146,11 +171,7 @@ func (c *crewed) work(ctx context.Context, deaths int) (Crew, error) {
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return Crew{}, err
-	}
-	begun, err := r.Begun(ctx, c.Store)
-	return Crew{Progress: c.ended, Begun: begun}, err
+	return g.Wait()
 }
 
 // errNoGroup means that no group is left.
@@ -285,7 +306,7 @@ func (c *Control) PlanLarge(ctx context.Context, lakeURL, run string, n, deaths 
 }
 
 // FinishMany finishes a round of an ingest of many datasets and asks for a publish, unless the
-// request is nil.
+// request is nil. If there was nothing to ingest, it asks if finished batches wait for a publish.
 func (c *Control) FinishMany(ctx context.Context, lakeURL, run string, round many.Round, req *PublishRequest) (many.Finished, error) {
 	if err := c.check(lakeURL); err != nil {
 		return many.Finished{}, err
@@ -296,8 +317,13 @@ func (c *Control) FinishMany(ctx context.Context, lakeURL, run string, round man
 			return out, err
 		}
 		req.Report, req.Digest = many.ReportPrefix(run), cmp.Or(out.Report, req.Digest)
-		if req.Digest == "" {
-			return out, nil // there was nothing to ingest
+		if req.Digest == "" { // there was nothing to ingest
+			// An earlier ingest may have asked for no publish, or its publish may have failed.
+			waiting, _, err := registry.PendingBatches(ctx, c.Store, func(int, error) {})
+			if err != nil || len(waiting) == 0 {
+				return out, err
+			}
+			req = &PublishRequest{Deadline: req.Deadline}
 		}
 		return out, requestPublish(ctx, c.Temporal, lakeURL, *req)
 	})

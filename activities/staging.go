@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/many"
 )
 
 const (
@@ -66,7 +67,7 @@ func (c *Control) CleanUp(ctx context.Context, lakeURL, run string) error {
 			return struct{}{}, temporal.NewNonRetryableApplicationError(
 				fmt.Sprintf("the staging of run %s belongs to workflow %s, not to %s", run, owner.WorkflowID, id), ErrInput, nil)
 		}
-		return struct{}{}, ingest.Cleanup(ctx, c.Store, run)
+		return struct{}{}, many.Cleanup(ctx, c.Store, run)
 	})
 	return err
 }
@@ -101,7 +102,7 @@ func (c *Control) SweepStaging(ctx context.Context, lakeURL string) (ingest.Swep
 				return ingest.RunUnknown, err
 			}
 			return runState(e, now), nil
-		})
+		}, many.Cleanup)
 	})
 	var typed *temporal.ApplicationError // for example that the worker stops
 	if err == nil || ctx.Err() != nil || temporal.IsCanceledError(err) || errors.As(err, &typed) {

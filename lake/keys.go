@@ -1,6 +1,6 @@
-// Package lake names the objects of a lake and holds its registry, its batch records and its public
-// suffix lists. A lake is one root in an object store (package blob) with everything that
-// urlake knows about some datasets of URLs.
+// Package lake names the objects of a lake and holds its descriptions of datasets, batch records
+// and public suffix lists. A lake is one root in an object store (package blob) with everything
+// that urlake knows about some datasets of URLs.
 //
 // # Keys
 //
@@ -8,6 +8,7 @@
 //	registry/ledger/{shard}.json                          ledger: order of ingests     (mutable)
 //	registry/datasets.copy.json                           copy of the first, to restore it (mutable)
 //	registry/pieces/{hh}/{digest}                         what grows of these (package pieces)
+//	registry/taken.json, registry/taken/{hh}/{digest}     what ingests of many datasets have read
 //	rules/public-suffix-{digest}.txt                      public suffix lists
 //	urls/dataset_id={id}/domain_prefix={hh}/part-{batch}-{digest}-{n}.parquet
 //	                                                      rows
@@ -16,6 +17,7 @@
 //	batches/dataset_id={id}/{batch}/{digest}.json         record of one finished ingest
 //	batches/packs/{digest}.pack                           the last three of many small batches (package pack)
 //	batches/dataset_id={id}/{batch}/{digest}.withdrawn    mark of a record that was withdrawn
+//	reports/{run}/{round}.ndjson.zst                      outcomes of an ingest of many datasets
 //	staging/{run}/…                                       between the steps of a run; then removed
 //	index/…                                               segments, versions, manifest
 //

@@ -198,6 +198,27 @@ func publishable(
 				"that segment also has batch %s of dataset %d, which is damaged", b.Batch, b.DatasetID)
 		}
 	}
+	again, covered := map[string]bool{}, int64(0) // segments with a replaced batch; batches of the plan
+	for i, b := range finished {
+		if was, ok := live[b.name()]; read[i] != nil && ok {
+			again[was.Segment] = true
+		} else if read[i] != nil {
+			covered++
+		}
+	}
+	var older []manifest.Segment
+	if base != nil {
+		older = base.Segments
+	}
+	for i := range older {
+		id := older[i].ID
+		if n := base.CountIn(id); again[id] && covered+n <= maxPlanned {
+			covered += n
+		} else if again[id] && blocked[id] == "" {
+			blocked[id] = fmt.Sprintf("the segment of the batch that it replaces has %d batches, and one publish covers at most %d",
+				n, maxPlanned)
+		}
+	}
 	records = map[string]*lake.Batch{}
 	for i, b := range finished {
 		if reasons[i] != "" {

@@ -44,10 +44,15 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 	if err != nil {
 		return Found{}, err
 	}
-	after := batch.Digest == ""
-	for _, i := range ingests {
-		after = after || i.Is(batch.Digest)
-		later[i.Digest] = after && i.Digest != ""
+	// The same content may have been ingested before and after another one: the last time counts.
+	first := 0
+	if batch.Digest != "" {
+		if first = lastWith(ingests, batch.Digest); first < 0 {
+			first = len(ingests)
+		}
+	}
+	for _, i := range ingests[first:] {
+		later[i.Digest] = i.Digest != ""
 	}
 	if m != nil {
 		v, err := readVersion(ctx, store, m)
@@ -76,6 +81,17 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		out.Damage, err = lakecheck.Reason(ctx, store, batch, err), nil
 	}
 	return out, err
+}
+
+// lastWith returns the index of the last ingest that finished with the record of that digest, -1 if
+// there is none.
+func lastWith(ingests []registry.Ingest, digest string) int {
+	for i := len(ingests) - 1; i >= 0; i-- {
+		if ingests[i].Is(digest) {
+			return i
+		}
+	}
+	return -1
 }
 
 // FindAll returns for each of the batches the id of the current version if that holds it, else "".

@@ -70,6 +70,31 @@ func TestFindTellsWhatBecameOfABatch(t *testing.T) {
 	}
 }
 
+// A batch gets back its first content: an ingest of what it held before another one replaced it. It
+// is published only when a version has that content.
+func TestFirstContentAgainIsPublished(t *testing.T) {
+	store := blob.NewMemory()
+	first := testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Publish(t, store)
+	testlake.Ingest(t, store, "alpha", "b1", records("b", 5))
+	testlake.Publish(t, store)
+	again := testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	if again.Digest != first.Digest || !again.Current {
+		t.Fatalf("%+v, want the record %s", again, first.Digest)
+	}
+	ref := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: again.Digest}
+	before := current(t, store).ID
+	if found, err := publish.Find(t.Context(), store, ref, ""); err != nil || found != (publish.Found{Current: before}) {
+		t.Errorf("before its publish: %+v, %v", found, err)
+	}
+	testlake.Publish(t, store)
+	expectLive(t, store, map[string]int64{"1/b1": 10})
+	after := current(t, store).ID
+	if found, err := publish.Find(t.Context(), store, ref, ""); err != nil || found != (publish.Found{Current: after, Published: true}) {
+		t.Errorf("after its publish: %+v, %v", found, err)
+	}
+}
+
 // TestFindIsCheapUntilThereIsAnotherVersion looks again at a lake of which only the manifest can be
 // read.
 func TestFindIsCheapUntilThereIsAnotherVersion(t *testing.T) {

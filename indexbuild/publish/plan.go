@@ -45,6 +45,10 @@ const (
 	reads = 32
 )
 
+// maxPlanned is the most batches of older segments and new ones that a plan covers. A plan is one
+// object, of which a batch takes some 170 bytes, or 300 with a long name (blob.MaxSmall).
+var maxPlanned = int64(800_000)
+
 // Summary is the result of Plan.
 type Summary struct {
 	// Current is the id of the current version, "" if there is none.
@@ -213,7 +217,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	if finished, err = dropLive(ctx, store, finished, live, all); err != nil {
+	if finished, err = dropLive(ctx, store, base, finished, live, all); err != nil {
 		return Summary{}, err
 	}
 	datasets, err := registry.FindDatasets(ctx, store, idsOf(finished))
@@ -322,14 +326,14 @@ func waitingBatches(
 ) (waiting []planned, all bool, err error) {
 	broken := map[int]error{}
 	damaged := func(shard int, err error) { broken[shard] = err }
-	have := int64(0)
-	if published.Current != nil {
-		have = int64(published.Current.Counts.Batches)
+	version, have := "", int64(0)
+	if v := published.Current; v != nil {
+		version, have = v.ID, int64(v.Counts.Batches)
 	}
 	if len(published.Lost) > 0 {
 		have = -1
 	}
-	pending, all, err := registry.WaitingBatches(ctx, store, have, damaged)
+	pending, all, err := registry.WaitingBatches(ctx, store, version, have, damaged)
 	if err != nil {
 		return nil, false, err
 	}
@@ -366,7 +370,8 @@ func plannedOf(batches []registry.Pending) []planned {
 // these: whoever published them has ended before. If the batches are all, the registry is also told
 // which of them the version lacks, although a lost version had them.
 func dropLive(
-	ctx context.Context, store blob.Store, finished []planned, live map[manifest.BatchName]manifest.Batch, all bool,
+	ctx context.Context, store blob.Store, base *manifest.Version, finished []planned,
+	live map[manifest.BatchName]manifest.Batch, all bool,
 ) (waiting []planned, err error) {
 	var published []registry.Pending
 	for _, b := range finished {
@@ -381,7 +386,14 @@ func dropLive(
 	if len(published) == 0 {
 		return waiting, nil
 	}
-	return waiting, registry.Settle(ctx, store, published)
+	version, settle := "", registry.Settle
+	if base != nil {
+		version = base.ID
+	}
+	if all {
+		settle = registry.SettleAll
+	}
+	return waiting, settle(ctx, store, version, published)
 }
 
 // idsOf returns the datasets of batches, which are sorted.
@@ -567,8 +579,8 @@ func (p *plan) describe(
 // compact adds the batches of small segments to the new one, smallest segment first, while there
 // would be more than TargetSegments. Once begun, it goes on while the next segment has no more rows
 // than the new one so far. A row is therefore built again a number of times that grows with the
-// logarithm of the lake, not with the number of publishes. Segments in frozen cannot be built again
-// and stay.
+// logarithm of the lake, not with the number of publishes. It ends at maxPlanned batches. Segments
+// in frozen cannot be built again and stay.
 func (p *plan) compact(ctx context.Context, base *manifest.Version, frozen map[string]string) error {
 	if base != nil && len(p.Batches) > 0 {
 		again := func(id string) bool {
@@ -587,7 +599,8 @@ func (p *plan) compact(ctx context.Context, base *manifest.Version, frozen map[s
 		}
 		left := len(base.Segments) - len(p.Replaces) + 1
 		for i := 0; left > TargetSegments && i < len(rest); i++ {
-			if left-i <= TargetSegments && rest[i].Rows > size {
+			if left-i <= TargetSegments && rest[i].Rows > size ||
+				int64(len(p.Batches))+base.CountIn(rest[i].ID) > maxPlanned {
 				break
 			}
 			p.Replaces = append(p.Replaces, rest[i].ID)

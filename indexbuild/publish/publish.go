@@ -169,7 +169,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 		return Committed{}, err
 	}
 	if !out.Stale {
-		if err := p.settle(ctx, store); err != nil {
+		if err := p.settle(ctx, store, out.Version); err != nil {
 			return Committed{}, fmt.Errorf("commit version: %w", err)
 		}
 	}
@@ -181,14 +181,14 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 
 // settle tells the registry which batches of a version it has not to return again. A registry that
 // is lost is told by the next plan.
-func (p *plan) settle(ctx context.Context, store blob.Store) error {
+func (p *plan) settle(ctx context.Context, store blob.Store, version string) error {
 	var published []registry.Pending
 	for _, b := range p.all() {
 		if b.New || b.Moved {
 			published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
 		}
 	}
-	err := registry.Settle(ctx, store, published)
+	err := registry.Settle(ctx, store, version, published)
 	if errors.Is(err, codec.ErrCorrupt) {
 		return nil
 	}

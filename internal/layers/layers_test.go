@@ -74,7 +74,7 @@ var allowed = map[string][]string{
 		"lake/rowsort", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/many": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/registry",
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/pieces", "lake/registry",
 		"lake/seekable",
 	},
 	"lake/ingest/allow":      {},

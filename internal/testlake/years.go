@@ -114,7 +114,7 @@ func yearsLedger(ctx context.Context, store blob.Store, batches []segment.BatchR
 			}
 		}
 	}
-	return registry.Settle(ctx, store, published)
+	return registry.Settle(ctx, store, "", published)
 }
 
 // yearsSegment writes the segment over all batches, which are those of the datasets in order.

@@ -156,7 +156,7 @@ func TestSweepSparesARunThatIsClaimed(t *testing.T) {
 			t.Errorf("claimed %s", got)
 		}
 		return ingest.RunOver, nil
-	})
+	}, ingest.Cleanup)
 	if err != nil || len(out.Runs) != 0 || out.Kept != 1 {
 		t.Errorf("%+v, %v", out, err)
 	}
@@ -169,7 +169,7 @@ func TestSweepSparesARunThatIsClaimed(t *testing.T) {
 func TestRunThatIsBeingSweptIsNotClaimed(t *testing.T) {
 	sweep := func(c *claimed, store blob.Store, after time.Duration) (ingest.Swept, error) {
 		return ingest.Sweep(t.Context(), store, time.Now().Add(after),
-			func(context.Context, string, ingest.Owner, bool) (ingest.RunState, error) { return ingest.RunOver, nil })
+			func(context.Context, string, ingest.Owner, bool) (ingest.RunState, error) { return ingest.RunOver, nil }, ingest.Cleanup)
 	}
 	begun := func() *claimed {
 		c := newClaimed(t)
@@ -234,7 +234,7 @@ func TestSweepRemovesWhatNobodyContinues(t *testing.T) {
 		t.Helper()
 		out, err := ingest.Sweep(ctx, store, start.Add(after), func(_ context.Context, run string, _ ingest.Owner, _ bool) (ingest.RunState, error) {
 			return states[run], nil
-		})
+		}, ingest.Cleanup)
 		if err != nil {
 			t.Fatal(err)
 		}

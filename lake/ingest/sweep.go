@@ -63,10 +63,12 @@ type Swept struct {
 
 // Sweep removes the staging of runs that nobody will continue: those that are over, and those of
 // unknown state whose staging has not changed for unknownGrace. State tells a run's state; ok is
-// whether the run has an owner. A sweep soon after another one does nothing.
+// whether the run has an owner. CleanUp removes a run's staging: Cleanup, or what includes it. A
+// sweep soon after another one does nothing.
 func Sweep(
 	ctx context.Context, store blob.Store, now time.Time,
 	state func(ctx context.Context, run string, owner Owner, ok bool) (RunState, error),
+	cleanUp func(ctx context.Context, store blob.Store, run string) error,
 ) (Swept, error) {
 	var last sweepRecord
 	if _, err := load(ctx, store, sweepKey, &last); err != nil && !errors.Is(err, codec.ErrCorrupt) {
@@ -117,7 +119,7 @@ func Sweep(
 			out.Kept++
 			continue
 		}
-		if err := Cleanup(ctx, store, f.run); err != nil {
+		if err := cleanUp(ctx, store, f.run); err != nil {
 			return out, err
 		}
 		delete(next.Unknown, f.run)

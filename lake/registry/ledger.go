@@ -412,15 +412,26 @@ func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[
 func PendingBatches(
 	ctx context.Context, store blob.Store, damaged func(shard int, err error),
 ) (pending []Pending, settled int64, err error) {
+	pending, settled, _, err = pendingBatches(ctx, store, damaged)
+	return pending, settled, err
+}
+
+// pendingBatches is PendingBatches. Version is the newest one of which Settle was told.
+func pendingBatches(
+	ctx context.Context, store blob.Store, damaged func(shard int, err error),
+) (pending []Pending, settled int64, version string, err error) {
 	shards, err := readShards(ctx, store, damaged)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, "", err
 	}
 	for _, s := range shards {
 		if s == nil {
 			continue
 		}
 		settled += s.Settled
+		if s.Settled > 0 {
+			version = max(version, s.Version)
+		}
 		last := map[BatchID]Ingest{}
 		for _, o := range s.Open { // by number
 			if o.Digest != "" {
@@ -432,17 +443,18 @@ func PendingBatches(
 		}
 	}
 	sortPending(pending)
-	return pending, settled, nil
+	return pending, settled, version, nil
 }
 
 // WaitingBatches returns the finished batches that a version may lack, which has a number of
-// batches: those of PendingBatches, or, if more are settled, since a version was lost, all. It
-// calls damaged with each shard that it cannot read because of damage.
+// batches: those of PendingBatches or, if a version was lost, all. That is so if Settle was told of
+// a later version, or if more batches are settled. It calls damaged with each shard that it cannot
+// read because of damage.
 func WaitingBatches(
-	ctx context.Context, store blob.Store, published int64, damaged func(shard int, err error),
+	ctx context.Context, store blob.Store, version string, batches int64, damaged func(shard int, err error),
 ) (waiting []Pending, all bool, err error) {
-	waiting, settled, err := PendingBatches(ctx, store, damaged)
-	if all = settled > published; err == nil && all {
+	waiting, settled, told, err := pendingBatches(ctx, store, damaged)
+	if all = settled > batches || told > version; err == nil && all {
 		waiting, err = AllBatches(ctx, store, damaged)
 	}
 	return waiting, all, err
@@ -551,16 +563,31 @@ func sortPending(all []Pending) {
 }
 
 // Settle records that a version has these ingests: PendingBatches does not return them again. A
-// batch that has another record meanwhile is still returned, so calls may be late and repeated.
-// Without a digest it records that the version has no ingest of the batch. Call it after the commit
-// of that version.
-func Settle(ctx context.Context, store blob.Store, published []Pending) error {
+// batch that has another record meanwhile is still returned. Call it after the commit of that
+// version. Calls may be late and repeated: what is told of a version after a later one is ignored.
+func Settle(ctx context.Context, store blob.Store, version string, published []Pending) error {
+	return settle(ctx, store, version, published, false)
+}
+
+// SettleAll is Settle for all finished batches, after a later version was lost: it also replaces
+// what was told of that one. Without a digest it records that the version has no ingest of the
+// batch.
+func SettleAll(ctx context.Context, store blob.Store, version string, all []Pending) error {
+	return settle(ctx, store, version, all, true)
+}
+
+func settle(ctx context.Context, store blob.Store, version string, published []Pending, anew bool) error {
 	errs := eachShard(len(published), func(i int) uint32 { return published[i].DatasetID }, func(n int, at []int) error {
 		ids := make([]BatchID, len(at))
 		for k, i := range at {
 			ids[k] = BatchID{published[i].DatasetID, published[i].Batch}
 		}
-		return edit(ctx, store, n, ids, func(_ *shard, orders map[BatchID]*order) (changed bool, err error) {
+		return edit(ctx, store, n, ids, func(s *shard, orders map[BatchID]*order) (changed bool, err error) {
+			if version < s.Version && !anew {
+				return false, nil
+			}
+			changed = version != s.Version
+			s.Version = version
 			for k, i := range at {
 				o := orders[ids[k]]
 				if o.Settled != published[i].Digest && len(o.Ingests) > 0 {

@@ -14,8 +14,8 @@ import (
 
 // Lakes of earlier builds list all datasets in one document (listFormat). They have a document with
 // the order of ingests, and a copy of its entry, for each dataset. Reading goes on as before; the
-// first write turns the lists into shards and pieces. Workers of those builds
-// have to be stopped before: what they finish afterwards is not found.
+// first write turns the lists into shards and pieces. Workers of those builds have to be stopped
+// before: what they finish afterwards is not found.
 
 const (
 	listBatchesRoot = "registry/batches/"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/registry"
 )
@@ -134,4 +135,34 @@ func (d *dying) Put(ctx context.Context, key string, data []byte, c blob.Conditi
 		return blob.Info{}, d.err
 	}
 	return d.Store.Put(ctx, key, data, c)
+}
+
+// A reader that has begun with the lists reads on in the shards if the lists are removed meanwhile.
+func TestListsLeaveUnderAReader(t *testing.T) {
+	inner := blob.NewMemory()
+	listedLake(t, inner, 4)
+	store := blobtest.NewFaulty(inner)
+	first := registry.ShardKey(registry.ShardOf(4))
+	store.Inject(blobtest.Fault{Op: blob.OpGet, Key: func(key string) bool { return key == first }, Nth: 1, After: true, Do: func() {
+		if _, err := registry.RegisterDataset(t.Context(), inner, lake.Dataset{Name: "new"}); err != nil {
+			t.Error(err)
+		}
+	}})
+	got, err := registry.CurrentBatches(t.Context(), store, 4)
+	if d := cmp.Diff(map[string]string{"b1": "digest1", "b2": "digest2", "b3": "digest3"}, got); d != "" || err != nil {
+		t.Errorf("%v, %s", err, d)
+	}
+	// Between the document of the datasets and a list.
+	inner = blob.NewMemory()
+	listedLake(t, inner, 4)
+	store = blobtest.NewFaulty(inner)
+	store.Inject(blobtest.Fault{Op: blob.OpGet, Key: func(key string) bool { return key == lake.RegistryKey }, Nth: 1, After: true, Do: func() {
+		if _, err := registry.RegisterDataset(t.Context(), inner, lake.Dataset{Name: "new"}); err != nil {
+			t.Error(err)
+		}
+	}})
+	got, err = registry.CurrentBatches(t.Context(), store, 4)
+	if d := cmp.Diff(map[string]string{"b1": "digest1", "b2": "digest2", "b3": "digest3"}, got); d != "" || err != nil {
+		t.Errorf("between: %v, %s", err, d)
+	}
 }

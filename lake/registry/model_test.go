@@ -123,7 +123,7 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 						m.settled[b] = d
 					}
 				}
-				err = registry.Settle(ctx, store, published)
+				err = registry.Settle(ctx, store, "v1", published)
 			}
 			if err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, step, err)

@@ -176,7 +176,7 @@ func RestoreShard(
 		if orders, out.Keys, err = s.sound(ctx, store); err != nil || len(out.Keys) == 0 {
 			return out, err
 		}
-		next.NextSeq = s.NextSeq
+		next.NextSeq, next.Version = s.NextSeq, s.Version
 	}
 	batches, err := live()
 	if err != nil {

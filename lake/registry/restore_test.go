@@ -165,7 +165,7 @@ func TestEveryLostObjectIsRestored(t *testing.T) {
 			}
 		}
 		finishAll(t, original, records)
-		if err := registry.Settle(ctx, original, published); err != nil {
+		if err := registry.Settle(ctx, original, "v1", published); err != nil {
 			t.Fatal(err)
 		}
 		version := func() (map[registry.BatchID]registry.Record, error) {

@@ -29,6 +29,10 @@ const (
 	// cancelled, so only runs that were terminated or deleted from Temporal count.
 	keepUnfinished = 20_000
 
+	// MaxRunning is the most ingests that one caller should have registered and not finished, so
+	// that they do not remove each other, or those of others, from the ledger.
+	MaxRunning = Shards * keepUnfinished / 2
+
 	// keepSuperseded is the number of superseded ingests of a batch that stay registered. Only a
 	// run that finishes a second time looks for them; one that is later than that gets
 	// ErrUnknownRun.
@@ -64,6 +68,8 @@ type shard struct {
 	NextSeq int64 `json:"next_seq"`
 	// Settled is the number of batches with a settled record.
 	Settled int64 `json:"settled"`
+	// Version is the id of the version of which Settle was told last, "" for none.
+	Version string `json:"version,omitempty"`
 	// Open has, by number, the ingests that have not finished, and of each batch the current one
 	// unless that is settled.
 	Open []openIngest `json:"open"`
@@ -134,7 +140,12 @@ func missingShard(ctx context.Context, store blob.Store, n int) (*shard, error) 
 	case err != nil:
 		return nil, err
 	case h.Format == listFormat:
-		return shardOfLists(ctx, store, h, n)
+		listed, err := shardOfLists(ctx, store, h, n)
+		// Somebody may have turned the lists into shards and removed them since.
+		if s, etag, readErr := read[shard](ctx, store, ShardKey(n)); etag != "" || readErr != nil {
+			return s, readErr
+		}
+		return listed, err
 	case h.Format == headFormat:
 		if err := CheckPresent(ctx, store, ShardKey(n)); err != nil {
 			return nil, err

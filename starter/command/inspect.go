@@ -249,12 +249,12 @@ func (s *lakeStatus) printLake(out io.Writer) {
 // findUnpublished returns the finished batches of the registry that a version lacks, or all of them
 // if v is nil.
 func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version) ([]unpublished, error) {
-	have := int64(0)
+	version, have := "", int64(0)
 	if v != nil {
-		have = int64(v.Counts.Batches)
+		version, have = v.ID, int64(v.Counts.Batches)
 	}
 	damaged := map[int]error{} // shards of the ledger
-	waiting, _, err := registry.WaitingBatches(ctx, store, have, func(shard int, err error) { damaged[shard] = err })
+	waiting, _, err := registry.WaitingBatches(ctx, store, version, have, func(shard int, err error) { damaged[shard] = err })
 	if err != nil {
 		return nil, err
 	}

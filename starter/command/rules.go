@@ -348,12 +348,12 @@ func hasBatchesToMove(ctx context.Context, store blob.Store, to lake.Rules, foll
 	if differs := v != nil && v.PublicSuffix != to.PublicSuffix; differs || follows {
 		return differs, nil
 	}
-	have := int64(0)
+	version, have := "", int64(0)
 	if v != nil {
-		have = int64(v.Counts.Batches)
+		version, have = v.ID, int64(v.Counts.Batches)
 	}
 	var damaged error
-	waiting, _, err := registry.WaitingBatches(ctx, store, have, func(_ int, err error) { damaged = err })
+	waiting, _, err := registry.WaitingBatches(ctx, store, version, have, func(_ int, err error) { damaged = err })
 	if err = cmp.Or(err, damaged); err != nil {
 		return false, err
 	}

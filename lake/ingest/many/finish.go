@@ -15,6 +15,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -201,10 +202,10 @@ func finishGroups(ctx context.Context, store blob.Store, run, batch string, all 
 
 // rememberAll remembers what was read of the lists that are now current.
 func rememberAll(ctx context.Context, store blob.Store, all []Outcome) error {
-	more := map[string]takenBatch{}
+	more := map[registry.BatchID]takenBatch{}
 	for _, o := range all {
 		if o.Error == "" && !o.Superseded && o.Fingerprint != "" {
-			more[takenName(o.DatasetID, o.Batch)] = takenBatch{Fingerprint: o.Fingerprint, Digest: o.Digest}
+			more[registry.BatchID{DatasetID: o.DatasetID, Batch: o.Batch}] = takenBatch{Fingerprint: o.Fingerprint, Digest: o.Digest}
 		}
 	}
 	return remember(ctx, store, more)
@@ -280,17 +281,50 @@ func Abandon(ctx context.Context, store blob.Store, run string) error {
 		return err
 	}
 	r := &Run{run: run, plan: &p}
-	var all []registry.IngestID
-	for group := range p.Groups {
-		lists, err := r.lists(ctx, store, group)
+	all, err := r.ingests(ctx, store)
+	if err != nil {
+		return err
+	}
+	for n := range p.Large {
+		l, err := r.largeList(ctx, store, n)
 		if err != nil {
 			return err
 		}
+		all = append(all, registry.IngestID{DatasetID: l.DatasetID, Batch: p.Spec.batch(), Run: r.largeRun(n)})
+	}
+	return registry.AbandonIngests(ctx, store, all)
+}
+
+// Cleanup is ingest.Cleanup, also for the runs of this package: it abandons ingests of groups that
+// have not finished. Those of large lists belong to the staging of their own runs.
+func Cleanup(ctx context.Context, store blob.Store, run string) error {
+	var p plan
+	ok, err := load(ctx, store, planKey(run), &p)
+	if err == nil && ok {
+		var all []registry.IngestID
+		if all, err = (&Run{run: run, plan: &p}).ingests(ctx, store); err == nil {
+			err = registry.AbandonIngests(ctx, store, all)
+		}
+	}
+	// Damage does not keep staging from being removed, nor does a clean-up that died.
+	if err != nil && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
+		return err
+	}
+	return ingest.Cleanup(ctx, store, run)
+}
+
+// ingests returns the ingests of the lists that groups do.
+func (r *Run) ingests(ctx context.Context, store blob.Store) (all []registry.IngestID, err error) {
+	for group := range r.plan.Groups {
+		lists, err := r.lists(ctx, store, group)
+		if err != nil {
+			return nil, err
+		}
 		for i := range lists {
 			if lists[i].Refused == "" {
-				all = append(all, registry.IngestID{DatasetID: lists[i].DatasetID, Batch: p.Spec.batch(), Run: run})
+				all = append(all, registry.IngestID{DatasetID: lists[i].DatasetID, Batch: r.plan.Spec.batch(), Run: r.run})
 			}
 		}
 	}
-	return registry.AbandonIngests(ctx, store, all)
+	return all, nil
 }

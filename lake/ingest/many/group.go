@@ -134,7 +134,7 @@ func (r *Run) Group(
 		return Progress{}, err
 	}
 	g := grouped{Run: r, store: store, group: group, opt: opt, members: lists, report: report, saved: time.Now()}
-	if g.done, err = readOutcomes(ctx, store, r.run, group, len(lists)); err != nil {
+	if g.done, g.tag, err = readOutcomes(ctx, store, r.run, group, len(lists)); err != nil {
 		return Progress{}, err
 	}
 	for i := range lists {
@@ -155,16 +155,16 @@ func (r *Run) Group(
 	return g.state, err
 }
 
-// readOutcomes reads the outcomes of a group of n lists, none if the group has not begun.
-func readOutcomes(ctx context.Context, store blob.Store, run string, group, n int) (outcomes, error) {
-	var done outcomes
-	if _, err := load(ctx, store, groupKey(run, group), &done); err != nil {
-		return done, err
+// readOutcomes reads the outcomes of a group of n lists, none if the group has not begun, and their
+// ETag.
+func readOutcomes(ctx context.Context, store blob.Store, run string, group, n int) (done outcomes, tag string, err error) {
+	if tag, err = loadTagged(ctx, store, groupKey(run, group), &done); err != nil {
+		return done, "", err
 	}
 	if len(done.Lists) != n {
 		done.Lists = make([]Outcome, n)
 	}
-	return done, nil
+	return done, tag, nil
 }
 
 // grouped is a group at work.
@@ -177,7 +177,8 @@ type grouped struct {
 	done    outcomes
 	report  func(Progress)
 
-	mu sync.Mutex // guards done and what is below
+	mu  sync.Mutex // guards done and what is below
+	tag string     // ETag of done in the store, "" for none
 	// unpacked are the objects of lists that are done since the last save, in the order of packed,
 	// their numbers.
 	unpacked      []*pack.Collector
@@ -208,7 +209,7 @@ func (g *grouped) work(ctx context.Context) error {
 	var lists errgroup.Group
 	lists.SetLimit(atOnce)
 	for i := range g.members {
-		if g.done.Lists[i].Dataset != "" || g.members[i].bytes() > smallList {
+		if g.members[i].bytes() > smallList || g.ended(i) {
 			continue
 		}
 		if !g.goesOn(ctx) {
@@ -220,7 +221,7 @@ func (g *grouped) work(ctx context.Context) error {
 		return err
 	}
 	for i := range g.members {
-		if g.done.Lists[i].Dataset != "" || g.members[i].bytes() <= smallList {
+		if g.members[i].bytes() <= smallList || g.ended(i) {
 			continue
 		}
 		if !g.goesOn(ctx) {
@@ -242,6 +243,13 @@ func (g *grouped) work(ctx context.Context) error {
 		return err
 	}
 	return g.fault
+}
+
+// ended reports whether a list is done.
+func (g *grouped) ended(i int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.done.Lists[i].Dataset != ""
 }
 
 // goesOn reports whether another list may begin.
@@ -268,6 +276,9 @@ func (g *grouped) one(ctx context.Context, i int, report func(ingest.Progress)) 
 		return nil
 	}
 	g.faults = 0
+	if g.done.Lists[i].Dataset != "" {
+		return nil // another attempt was faster, see save
+	}
 	g.done.Lists[i] = out
 	if out.Error == "" {
 		g.unpacked, g.packed = append(g.unpacked, objects), append(g.packed, i)
@@ -297,7 +308,8 @@ func (g *grouped) add(o *Outcome) {
 	}
 }
 
-// save writes the packs of the lists that are done, then the outcomes, which name the packs.
+// save writes the packs of the lists that are done, then the outcomes, which name the packs. An
+// attempt that Temporal has given up may still be at work, so what another attempt has done stays.
 func (g *grouped) save(ctx context.Context) error {
 	g.saved = time.Now()
 	names, err := pack.Write(ctx, g.store, g.unpacked)
@@ -308,9 +320,31 @@ func (g *grouped) save(ctx context.Context) error {
 		g.done.Lists[n].Pack = names[i]
 	}
 	g.unpacked, g.packed, g.unpackedBytes = nil, nil, 0
-	err = save(ctx, g.store, groupKey(g.run, g.group), &g.done, blob.Condition{})
-	g.unsaved = err != nil
-	return err
+	key := groupKey(g.run, g.group)
+	for {
+		cond := blob.Condition{IfMatch: g.tag}
+		if g.tag == "" {
+			cond = blob.Condition{IfAbsent: true}
+		}
+		tag, err := saveTagged(ctx, g.store, key, &g.done, cond)
+		if err == nil {
+			g.tag = tag
+		}
+		g.unsaved = err != nil
+		if !errors.Is(err, blob.ErrPrecondition) {
+			return err
+		}
+		var other outcomes
+		if other, g.tag, err = readOutcomes(ctx, g.store, g.run, g.group, len(g.members)); err != nil {
+			return err
+		}
+		for i := range other.Lists {
+			if g.done.Lists[i].Dataset == "" && other.Lists[i].Dataset != "" {
+				g.done.Lists[i] = other.Lists[i]
+				g.add(&other.Lists[i])
+			}
+		}
+	}
 }
 
 // outcome ingests a list. Small objects of it go to objects, which keeps them for a pack. An error

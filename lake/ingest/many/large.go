@@ -27,7 +27,7 @@ func Large(ctx context.Context, store blob.Store, run string, n int) (LargeList,
 	if err != nil {
 		return LargeList{}, err
 	}
-	out := LargeList{Run: fmt.Sprintf("%s.%06d", run, n), Spec: r.plan.Spec.Spec, Outcome: r.outcome(l)}
+	out := LargeList{Run: r.largeRun(n), Spec: r.plan.Spec.Spec, Outcome: r.outcome(l)}
 	out.Spec.Dataset, out.Spec.Batch = l.Dataset, r.plan.Spec.batch()
 	// Selected already: the objects are named one by one.
 	out.Spec.Inputs, out.Spec.Manifests, out.Spec.Include, out.Spec.Exclude = nil, nil, nil, nil
@@ -36,6 +36,9 @@ func Large(ctx context.Context, store blob.Store, run string, n int) (LargeList,
 	}
 	return out, nil
 }
+
+// largeRun is the run of the steps of a large list.
+func (r *Run) largeRun(n int) string { return fmt.Sprintf("%s.%06d", r.run, n) }
 
 // largeList reads a large list.
 func (r *Run) largeList(ctx context.Context, store blob.Store, n int) (*list, error) {

@@ -28,7 +28,8 @@
 //	staging/{run}/groups/{group}.json   sealed: the outcomes of a group so far
 //	staging/{run}/lists/{group}-{n}/…   rejects and rows of a list, between its steps
 //	reports/{run}/{round}.ndjson.zst    one line a list: its Outcome
-//	registry/taken.json                 sealed: what Finish remembers
+//	registry/taken.json                 sealed: what Finish remembers, in pieces (package pieces)
+//	registry/taken/…                    the pieces
 package many
 
 import (
@@ -105,32 +106,44 @@ type document interface{ head() *header }
 
 // load reads a sealed document. ok is false if there is none.
 func load(ctx context.Context, store blob.Store, key string, doc document) (ok bool, err error) {
-	data, _, err := store.Get(ctx, key)
+	tag, err := loadTagged(ctx, store, key, doc)
+	return tag != "", err
+}
+
+// loadTagged is load with the ETag, which is "" if there is no document.
+func loadTagged(ctx context.Context, store blob.Store, key string, doc document) (tag string, err error) {
+	data, info, err := store.Get(ctx, key)
 	if errors.Is(err, blob.ErrNotExist) {
-		return false, nil
+		return "", nil
 	}
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	if err := codec.Unseal(data, key, doc); err != nil {
-		return false, err
+		return "", err
 	}
 	if h := doc.head(); h.Format != documentFormat || h.Object != key {
-		return false, codec.Corrupt(key, "format and object", -1, fmt.Sprintf("%d %s", documentFormat, key),
+		return "", codec.Corrupt(key, "format and object", -1, fmt.Sprintf("%d %s", documentFormat, key),
 			fmt.Sprintf("%d %s", h.Format, h.Object))
 	}
-	return true, nil
+	return info.ETag, nil
 }
 
 // save writes a sealed document.
 func save(ctx context.Context, store blob.Store, key string, doc document, cond blob.Condition) error {
+	_, err := saveTagged(ctx, store, key, doc, cond)
+	return err
+}
+
+// saveTagged is save. It returns the ETag.
+func saveTagged(ctx context.Context, store blob.Store, key string, doc document, cond blob.Condition) (tag string, err error) {
 	*doc.head() = header{documentFormat, key}
 	data, err := codec.Seal(doc)
 	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
+		return "", fmt.Errorf("%s: %w", key, err)
 	}
-	_, err = store.Put(ctx, key, data, cond)
-	return err
+	info, err := store.Put(ctx, key, data, cond)
+	return info.ETag, err
 }
 
 func planKey(run string) string { return lake.StagingPrefix(run) + "many.json" }

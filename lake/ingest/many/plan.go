@@ -70,8 +70,11 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 	}
 	var p plan
 	ok, err := load(ctx, store, planKey(run), &p)
-	if err != nil || ok {
-		return p.Summary, err
+	if err != nil {
+		return Summary{}, err
+	}
+	if ok {
+		return p.Summary, p.registerIngests(ctx, store, run)
 	}
 	lists, err := p.list(ctx, spec)
 	if err != nil {
@@ -80,8 +83,12 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 	if lists, err = p.changed(ctx, store, lists); err != nil {
 		return Summary{}, err
 	}
+	if len(lists) > registry.MaxRunning {
+		return Summary{}, inputError("%d datasets have changed, and one ingest takes up at most %d; name fewer inputs at a time",
+			len(lists), registry.MaxRunning)
+	}
 	if len(lists) > 0 {
-		if err := p.register(ctx, store, run, lists); err != nil {
+		if err := p.registerDatasets(ctx, store, lists); err != nil {
 			return Summary{}, err
 		}
 		if p.Lists, err = p.group(ctx, store, run, lists); err != nil {
@@ -95,9 +102,9 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 		if ok, readErr := load(ctx, store, planKey(run), &have); readErr != nil || !ok {
 			return Summary{}, err
 		}
-		return have.Summary, nil
+		p = have
 	}
-	return p.Summary, nil
+	return p.Summary, p.registerIngests(ctx, store, run)
 }
 
 // list makes the lists of all datasets in the inputs.
@@ -188,10 +195,6 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 	if err != nil {
 		return nil, err
 	}
-	before, _, err := readTaken(ctx, store)
-	if err != nil {
-		return nil, err
-	}
 	batch := p.Spec.batch()
 	var ids []registry.BatchID
 	for i := range lists {
@@ -201,6 +204,10 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 		if lists[i].DatasetID = known[lists[i].Dataset].ID; lists[i].DatasetID != 0 {
 			ids = append(ids, registry.BatchID{DatasetID: lists[i].DatasetID, Batch: batch})
 		}
+	}
+	before, err := readTaken(ctx, store, ids)
+	if err != nil {
+		return nil, err
 	}
 	ingests, err := registry.IngestsOf(ctx, store, ids)
 	if err != nil {
@@ -212,9 +219,10 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 		if l.DatasetID == 0 {
 			continue
 		}
-		current := currentOf(ingests[registry.BatchID{DatasetID: l.DatasetID, Batch: batch}])
+		id := registry.BatchID{DatasetID: l.DatasetID, Batch: batch}
+		current := currentOf(ingests[id])
 		l.Current = current.Digest
-		was := before.Batches[takenName(l.DatasetID, batch)]
+		was := before[id]
 		if was.Fingerprint == l.Fingerprint && current.Is(was.Digest) && !p.Spec.Again {
 			unchanged[l.Dataset] = true
 		}
@@ -238,9 +246,8 @@ func currentOf(ingests []registry.Ingest) (current registry.Ingest) {
 	return current
 }
 
-// register registers the datasets and the ingests of all lists that groups do. Large lists are
-// registered when they are planned.
-func (p *plan) register(ctx context.Context, store blob.Store, run string, lists []list) error {
+// registerDatasets registers the datasets of all lists.
+func (p *plan) registerDatasets(ctx context.Context, store blob.Store, lists []list) error {
 	datasets := make([]lake.Dataset, 0, len(lists))
 	var at []int
 	for i := range lists {
@@ -253,20 +260,26 @@ func (p *plan) register(ctx context.Context, store blob.Store, run string, lists
 	if err != nil {
 		return err
 	}
-	var small []registry.IngestID
 	for n, i := range at {
 		lists[i].DatasetID = registered[n].ID
-		if ingest.FitsWhole(lists[i].Objects) {
-			small = append(small, registry.IngestID{DatasetID: registered[n].ID, Batch: p.Spec.batch(), Run: run})
-		}
+	}
+	p.Rules, _, err = registry.LoadRules(ctx, store)
+	return err
+}
+
+// registerIngests registers the ingests of all lists that groups do. The plan is stored before, so
+// that Abandon finds them. Large lists are registered when they are planned.
+func (p *plan) registerIngests(ctx context.Context, store blob.Store, run string) error {
+	small, err := (&Run{run: run, plan: p}).ingests(ctx, store)
+	if err != nil {
+		return err
 	}
 	for _, r := range registry.RegisterIngests(ctx, store, small) {
 		if r.Err != nil {
 			return r.Err
 		}
 	}
-	p.Rules, _, err = registry.LoadRules(ctx, store)
-	return err
+	return nil
 }
 
 // group divides the lists into groups and large lists, the largest first, and stores them.

@@ -2,20 +2,34 @@ package many
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/pieces"
+	"github.com/urlake/urlake/lake/registry"
 )
 
-// takenKey is the key of what was taken up. If the object is lost, everything is taken up again.
-const takenKey = "registry/taken.json"
+const (
+	// takenKey is the key of what was taken up. If the object is lost, everything is taken up
+	// again.
+	takenKey = "registry/taken.json"
+	// takenRoot is the folder of its pieces.
+	takenRoot = "registry/taken/"
+)
 
 // taken is the document at takenKey: what was read, by dataset and batch.
 type taken struct {
 	header
-	Batches map[string]takenBatch `json:"batches"`
+	// Pieces has the JSON of a takenBatch for each takenEntry.
+	Pieces pieces.Ref `json:"taken_pieces"`
+	// Batches is what builds before pieces have written, by "dataset id/batch".
+	Batches map[string]takenBatch `json:"batches,omitempty"`
 }
 
 // takenBatch is what an ingest has taken up.
@@ -25,54 +39,109 @@ type takenBatch struct {
 	Digest string `json:"digest"`
 }
 
-func takenName(dataset uint32, batch string) string { return fmt.Sprintf("%d/%s", dataset, batch) }
+// takenEntry is the key of a batch in pieces: the dataset's id, the most significant byte first,
+// and the batch's name.
+func takenEntry(id registry.BatchID) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, id.DatasetID), id.Batch...)
+}
 
-// readTaken reads what was taken up. What is damaged is as good as none.
-func readTaken(ctx context.Context, store blob.Store) (t taken, etag string, err error) {
+// loadTaken reads the document of what was taken up. One that is damaged is as good as none.
+func loadTaken(ctx context.Context, store blob.Store) (t taken, etag string, err error) {
 	data, info, err := store.Get(ctx, takenKey)
-	switch {
-	case errors.Is(err, blob.ErrNotExist):
-	case err != nil:
+	if errors.Is(err, blob.ErrNotExist) {
+		return t, "", nil
+	}
+	if err != nil {
 		return t, "", err
-	default:
-		etag = info.ETag
-		if err := codec.Unseal(data, takenKey, &t); err != nil || t.Format != documentFormat {
-			t = taken{}
+	}
+	if err := codec.Unseal(data, takenKey, &t); err != nil || t.Format != documentFormat || t.Pieces.Check(takenKey) != nil {
+		t = taken{}
+	}
+	return t, info.ETag, nil
+}
+
+// earlier returns what a build before pieces has remembered.
+func (t *taken) earlier() map[registry.BatchID]takenBatch {
+	all := map[registry.BatchID]takenBatch{}
+	for name, b := range t.Batches {
+		id, batch, _ := strings.Cut(name, "/")
+		if n, err := strconv.ParseUint(id, 10, 32); err == nil {
+			all[registry.BatchID{DatasetID: uint32(n), Batch: batch}] = b
 		}
 	}
-	if t.Batches == nil {
-		t.Batches = map[string]takenBatch{}
+	return all
+}
+
+// readTaken returns what was taken up of some batches. What is damaged is as good as none.
+func readTaken(ctx context.Context, store blob.Store, ids []registry.BatchID) (map[registry.BatchID]takenBatch, error) {
+	t, _, err := loadTaken(ctx, store)
+	if err != nil {
+		return nil, err
 	}
-	return t, etag, nil
+	found := t.earlier()
+	keys := make([][]byte, len(ids))
+	for i, id := range ids {
+		keys[i] = takenEntry(id)
+	}
+	entries, err := pieces.Open(store, takenRoot, t.Pieces).GetMany(ctx, keys)
+	if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		return nil, err
+	}
+	for i, e := range entries {
+		var b takenBatch
+		if e != nil && json.Unmarshal(e.Value, &b) == nil {
+			found[ids[i]] = b
+		}
+	}
+	return found, nil
 }
 
 // remember adds to what was taken up.
-func remember(ctx context.Context, store blob.Store, more map[string]takenBatch) error {
+func remember(ctx context.Context, store blob.Store, more map[registry.BatchID]takenBatch) error {
 	if len(more) == 0 {
 		return nil
 	}
 	const rounds = 100
 	for range rounds {
-		t, etag, err := readTaken(ctx, store)
+		t, etag, err := loadTaken(ctx, store)
 		if err != nil {
 			return err
 		}
-		changed := false
-		for name, b := range more {
-			if t.Batches[name] != b {
-				t.Batches[name], changed = b, true
-			}
+		edits, err := takenEdits(t.earlier(), more)
+		if err != nil {
+			return err
 		}
-		if !changed {
+		next, err := pieces.Open(store, takenRoot, t.Pieces).Apply(ctx, edits)
+		if errors.Is(err, codec.ErrCorrupt) {
+			next, err = pieces.Open(store, takenRoot, pieces.Ref{}).Apply(ctx, edits)
+		}
+		if err != nil {
+			return err
+		}
+		if next.Ref() == t.Pieces && len(t.Batches) == 0 {
 			return nil
 		}
 		cond := blob.Condition{IfMatch: etag}
 		if etag == "" {
 			cond = blob.Condition{IfAbsent: true}
 		}
-		if err = save(ctx, store, takenKey, &t, cond); !errors.Is(err, blob.ErrPrecondition) {
+		if err = save(ctx, store, takenKey, &taken{Pieces: next.Ref()}, cond); !errors.Is(err, blob.ErrPrecondition) {
 			return err
 		}
 	}
 	return fmt.Errorf("%s kept changing", takenKey)
+}
+
+// takenEdits returns the edits that add some batches, the later ones over the earlier ones.
+func takenEdits(all ...map[registry.BatchID]takenBatch) (edits []pieces.Edit, err error) {
+	for _, some := range all {
+		for id, b := range some {
+			value, err := json.Marshal(b)
+			if err != nil {
+				return nil, err
+			}
+			edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: takenEntry(id), Value: value}})
+		}
+	}
+	return edits, nil
 }

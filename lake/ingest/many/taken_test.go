@@ -1,0 +1,95 @@
+package many
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/registry"
+)
+
+func takenID(i int) registry.BatchID {
+	return registry.BatchID{DatasetID: uint32(i/365 + 1), Batch: fmt.Sprintf("2026-%03d", i%365)}
+}
+
+// What was taken up grows with every batch of every dataset. To remember one more, and to look for
+// it, costs no more than a few pieces.
+func TestRememberingCostsWhatIsNew(t *testing.T) {
+	memory := blob.NewMemory()
+	const n = 50_000
+	more := map[registry.BatchID]takenBatch{}
+	for i := range n {
+		d := lake.Digest(fmt.Append(nil, i))
+		more[takenID(i)] = takenBatch{Fingerprint: d, Digest: d}
+	}
+	if err := remember(t.Context(), memory, more); err != nil {
+		t.Fatal(err)
+	}
+	store := blob.NewCounting(memory)
+	one := takenBatch{Fingerprint: "f", Digest: "d"}
+	for _, i := range []int{n / 2, n} { // another one, a new one
+		if err := remember(t.Context(), store, map[registry.BatchID]takenBatch{takenID(i): one}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids := []registry.BatchID{takenID(0), takenID(n / 2), takenID(n), takenID(n + 1)}
+	found, err := readTaken(t.Context(), store, ids)
+	want := map[registry.BatchID]takenBatch{ids[0]: more[ids[0]], ids[1]: one, ids[2]: one}
+	if err != nil || len(found) != len(want) {
+		t.Fatalf("%v, %v", found, err)
+	}
+	for id, w := range want {
+		if found[id] != w {
+			t.Errorf("%v: %+v, want %+v", id, found[id], w)
+		}
+	}
+	r, w := store.Reads(), store.Writes()
+	t.Logf("read %d bytes in %d requests, written %d in %d", r.Bytes, r.Requests, w.Bytes, w.Requests)
+	if r.Bytes+w.Bytes > 1<<20 || r.Requests+w.Requests > 60 {
+		t.Errorf("read %d bytes in %d requests, written %d in %d", r.Bytes, r.Requests, w.Bytes, w.Requests)
+	}
+}
+
+// What builds before pieces remembered is known, and stays known. What is damaged is as good as
+// none.
+func TestTakenOfEarlierBuildsAndDamage(t *testing.T) {
+	store := blob.NewMemory()
+	one := takenBatch{Fingerprint: "f", Digest: "d"}
+	if err := save(t.Context(), store, takenKey, &taken{Batches: map[string]takenBatch{"7/b/1": one, "x": one}}, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	first, second := registry.BatchID{DatasetID: 7, Batch: "b/1"}, registry.BatchID{DatasetID: 8, Batch: "b"}
+	check := func(when string, want ...registry.BatchID) {
+		t.Helper()
+		found, err := readTaken(t.Context(), store, []registry.BatchID{first, second})
+		if err != nil || len(found) != len(want) {
+			t.Errorf("%s: %v, %v", when, found, err)
+		}
+		for _, id := range want {
+			if found[id] != one {
+				t.Errorf("%s: %v: %+v", when, id, found[id])
+			}
+		}
+	}
+	add := func(id registry.BatchID) {
+		t.Helper()
+		if err := remember(t.Context(), store, map[registry.BatchID]takenBatch{id: one}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("earlier", first)
+	add(second)
+	check("in pieces", first, second)
+	for info, err := range store.List(t.Context(), takenRoot) {
+		if err == nil {
+			err = store.Delete(t.Context(), info.Key)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("without pieces")
+	add(second)
+	check("remembered again", second)
+}
