@@ -3,10 +3,8 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +30,7 @@ func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) 
 	if temporalSet() {
 		return nothing, nil
 	}
-	if err := cli.CheckLakeParent(lakeURL); err != nil {
+	if err := cli.CheckLake(lakeURL); err != nil {
 		return nothing, err
 	}
 	state, err := supervise.StateOf(stateRoot, lakeURL)
@@ -61,6 +59,9 @@ func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) 
 		return nothing, err
 	}
 	release := func(err error) error { return errors.Join(err, claim.Release()) }
+	if err := cli.CheckLakeWritable(lakeURL); err != nil {
+		return nothing, release(err)
+	}
 	s := &services{lake: lakeURL, state: state, inputs: allInputs()}
 	file, err := os.Create(filepath.Join(state.Dir, "add.log"))
 	if err != nil {
@@ -72,7 +73,9 @@ func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) 
 	}
 	if err == nil {
 		if err = s.start(ctx); err != nil && !errors.Is(err, supervise.ErrNoTemporal) && ctx.Err() == nil {
-			err = fmt.Errorf("%w\n%s", err, strings.Join(s.log.Tail(), "\n"))
+			for _, line := range s.log.Tail() { // joined errors have lines of their own
+				err = errors.Join(err, errors.New(line))
+			}
 		}
 	}
 	if err != nil {
