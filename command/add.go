@@ -10,6 +10,8 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/supervise"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
 	starter "github.com/urlake/urlake/starter/command"
 )
 
@@ -59,7 +61,7 @@ func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) 
 		return nothing, err
 	}
 	release := func(err error) error { return errors.Join(err, claim.Release()) }
-	if err := cli.CheckLakeWritable(lakeURL); err != nil {
+	if err := errors.Join(cli.CheckLakeWritable(lakeURL), checkStore(ctx, lakeURL)); err != nil {
 		return nothing, release(err)
 	}
 	s := &services{lake: lakeURL, state: state, inputs: allInputs()}
@@ -83,4 +85,17 @@ func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) 
 	}
 	stop := func() error { return release(errors.Join(s.stop(), file.Close())) }
 	return starter.Running{Stop: stop}, os.Setenv("TEMPORAL_ADDRESS", s.temporal.Address)
+}
+
+// checkStore returns an error if the store of a lake does not answer or refuses a read, as for a
+// bucket that does not exist. An ingest would wait for it until its deadline.
+func checkStore(ctx context.Context, lakeURL string) error {
+	store, err := blob.Open(ctx, lakeURL)
+	if err != nil {
+		return err
+	}
+	if _, _, err = store.Get(ctx, manifest.Key); errors.Is(err, blob.ErrNotExist) {
+		return nil
+	}
+	return err
 }

@@ -212,8 +212,8 @@ func (o *find) run(ctx context.Context, url, name string, asked []question, stdo
 	return notes.end()
 }
 
-// hasDataset returns an error that names the nearest dataset if the version has none of this name: a
-// misspelt name is not a dataset without the URLs. LakeName is the lake as the user wrote it.
+// hasDataset returns an error that names the nearest dataset if the version has none of this name.
+// A misspelt name is not a dataset without the URLs. LakeName is the lake as the user wrote it.
 func hasDataset(snap *lookup.Snapshot, dataset, lakeName string) error {
 	var names []string
 	for cursor := ""; ; {

@@ -206,8 +206,8 @@ func Typed(command string) string {
 	return all + " " + strings.TrimPrefix(command, "starter ")
 }
 
-// CheckLake rejects a local lake that cannot be one: it is a file, it may not be read, or it is
-// missing and so is its parent folder, because the path is mistyped or a file system is not mounted.
+// CheckLake rejects a local lake that cannot be one: it is a file, it may not be read, or both it
+// and its parent folder are missing, as the path is mistyped or a file system is not mounted.
 func CheckLake(lakeURL string) error {
 	path, ok := lakeFolder(lakeURL)
 	if !ok {
