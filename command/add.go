@@ -3,15 +3,15 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/supervise"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
 	starter "github.com/urlake/urlake/starter/command"
 )
 
@@ -32,7 +32,7 @@ func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) 
 	if temporalSet() {
 		return nothing, nil
 	}
-	if err := cli.CheckLakeParent(lakeURL); err != nil {
+	if err := cli.CheckLake(lakeURL); err != nil {
 		return nothing, err
 	}
 	state, err := supervise.StateOf(stateRoot, lakeURL)
@@ -61,6 +61,9 @@ func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) 
 		return nothing, err
 	}
 	release := func(err error) error { return errors.Join(err, claim.Release()) }
+	if err := errors.Join(cli.CheckLakeWritable(lakeURL), checkStore(ctx, lakeURL)); err != nil {
+		return nothing, release(err)
+	}
 	s := &services{lake: lakeURL, state: state, inputs: allInputs()}
 	file, err := os.Create(filepath.Join(state.Dir, "add.log"))
 	if err != nil {
@@ -72,7 +75,9 @@ func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) 
 	}
 	if err == nil {
 		if err = s.start(ctx); err != nil && !errors.Is(err, supervise.ErrNoTemporal) && ctx.Err() == nil {
-			err = fmt.Errorf("%w\n%s", err, strings.Join(s.log.Tail(), "\n"))
+			for _, line := range s.log.Tail() { // joined errors have lines of their own
+				err = errors.Join(err, errors.New(line))
+			}
 		}
 	}
 	if err != nil {
@@ -80,4 +85,17 @@ func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) 
 	}
 	stop := func() error { return release(errors.Join(s.stop(), file.Close())) }
 	return starter.Running{Stop: stop}, os.Setenv("TEMPORAL_ADDRESS", s.temporal.Address)
+}
+
+// checkStore returns an error if the store of a lake does not answer or refuses a read, as for a
+// bucket that does not exist. An ingest would wait for it until its deadline.
+func checkStore(ctx context.Context, lakeURL string) error {
+	store, err := blob.Open(ctx, lakeURL)
+	if err != nil {
+		return err
+	}
+	if _, _, err = store.Get(ctx, manifest.Key); errors.Is(err, blob.ErrNotExist) {
+		return nil
+	}
+	return err
 }

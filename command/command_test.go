@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/manifest"
 	serve "github.com/urlake/urlake/serve/command"
 	starter "github.com/urlake/urlake/starter/command"
 	worker "github.com/urlake/urlake/worker/command"
@@ -80,5 +82,24 @@ func TestWithoutTemporalItSaysHowToGetIt(t *testing.T) {
 	_, errs, code := run("up", filepath.Join(t.TempDir(), "lake"), "--state", t.TempDir(), "--listen", "127.0.0.1:0")
 	if code != 1 || !strings.Contains(errs, "docs.temporal.io/cli#install") || strings.Contains(errs, `\`) || strings.Count(errs, "\n") != 1 {
 		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
+// TestAddChecksTheStore holds that an ingest is not started for a lake whose store does not give
+// what it is asked for, and that a lake which is still empty is none of these.
+func TestAddChecksTheStore(t *testing.T) {
+	dir := t.TempDir()
+	url, err := cli.LakeURL(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkStore(t.Context(), url); err != nil {
+		t.Errorf("an empty folder: %v", err)
+	}
+	if err := os.Symlink("index", filepath.Join(dir, "index")); err != nil { // which leads to itself
+		t.Fatal(err)
+	}
+	if err := checkStore(t.Context(), url); err == nil || !strings.Contains(err.Error(), manifest.Key) {
+		t.Errorf("a manifest that cannot be read: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,6 +184,11 @@ func (o *find) run(ctx context.Context, url, name string, asked []question, stdo
 		cli.Fprintf(stderr, "The lake has lost its public suffix list, so to which domain a host belongs is guessed. "+
 			"To restore it: urlake rules update --lake %s\n", url)
 	}
+	if o.urls != "" {
+		if err := hasDataset(snap, o.urls, name); err != nil {
+			return err
+		}
+	}
 	out := bufio.NewWriter(stdout)
 	p := o.printer(out)
 	notes := notes{w: stderr}
@@ -204,6 +210,33 @@ func (o *find) run(ctx context.Context, url, name string, asked []question, stdo
 		return err
 	}
 	return notes.end()
+}
+
+// hasDataset returns an error that names the nearest dataset if the version has none of this name.
+// A misspelt name is not a dataset without the URLs. LakeName is the lake as the user wrote it.
+func hasDataset(snap *lookup.Snapshot, dataset, lakeName string) error {
+	var names []string
+	for cursor := ""; ; {
+		page, err := snap.Datasets(cursor)
+		if err != nil {
+			return err
+		}
+		for i := range page.Datasets {
+			if page.Datasets[i].Name == dataset {
+				return nil
+			}
+			names = append(names, page.Datasets[i].Name)
+		}
+		if cursor = page.Cursor; cursor == "" {
+			break
+		}
+	}
+	meant := ""
+	if name, ok := cli.Nearest(dataset, names); ok {
+		meant = fmt.Sprintf("; did you mean %q?", name)
+	}
+	return fmt.Errorf("--urls: no dataset %q is published in this lake%s All of them: urlake datasets --lake %s", dataset,
+		cmp.Or(meant, "."), cli.ShellWord(lakeName))
 }
 
 // answers asks several questions at once and returns the answers in their order.

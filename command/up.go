@@ -73,7 +73,7 @@ func stateFlag(cmd *cobra.Command, state *string) {
 func (o *up) run(ctx context.Context, url, name string, out io.Writer) (err error) {
 	// If the reader of the log exits, the programs run on.
 	signal.Ignore(syscall.SIGPIPE)
-	if err := cli.CheckLakeParent(url); err != nil {
+	if err := cli.CheckLake(url); err != nil {
 		return err
 	}
 	state, err := supervise.StateOf(o.state, url)

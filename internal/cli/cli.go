@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"os/signal"
@@ -205,16 +206,62 @@ func Typed(command string) string {
 	return all + " " + strings.TrimPrefix(command, "starter ")
 }
 
-// CheckLakeParent rejects a local lake whose parent folder does not exist, because the path is
-// mistyped or a file system is not mounted.
-func CheckLakeParent(lakeURL string) error {
-	u, err := url.Parse(lakeURL)
-	if err != nil || u.Scheme != "file" {
-		return nil //nolint:nilerr // opening the lake reports a bad URL
+// CheckLake rejects a local lake that cannot be one: it is a file, it may not be read, or both it
+// and its parent folder are missing, as the path is mistyped or a file system is not mounted.
+func CheckLake(lakeURL string) error {
+	path, ok := lakeFolder(lakeURL)
+	if !ok {
+		return nil
 	}
-	parent := filepath.Dir(filepath.FromSlash(u.Path))
-	if _, err := os.Stat(parent); err != nil {
+	st, err := os.Stat(path)
+	switch {
+	case err == nil && !st.IsDir():
+		return Usagef("the lake %s is a file; name a folder", lakeURL)
+	case err == nil:
+		if _, err = os.Stat(filepath.Join(path, "index")); errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("the lake %s may not be read: %w", lakeURL, fs.ErrPermission)
+		}
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the lake %s may not be reached: %w", lakeURL, err)
+	}
+	parent := filepath.Dir(path)
+	if st, err := os.Stat(parent); err != nil {
 		return Usagef("no lake at %s, and its parent folder is missing; check --lake and mounts: %w", lakeURL, err)
+	} else if !st.IsDir() {
+		return Usagef("no lake at %s, and %s is a file; name a folder", lakeURL, parent)
 	}
 	return nil
+}
+
+// CheckLakeWritable is CheckLake, and rejects a local lake in which this process cannot make files.
+// Work on such a lake would be repeated until its deadline.
+func CheckLakeWritable(lakeURL string) error {
+	if err := CheckLake(lakeURL); err != nil {
+		return err
+	}
+	folder, ok := lakeFolder(lakeURL)
+	if !ok {
+		return nil
+	}
+	if _, err := os.Stat(folder); err != nil {
+		folder = filepath.Dir(folder) // the first ingest makes the lake
+	}
+	f, err := os.CreateTemp(folder, ".urlake-*")
+	if err != nil {
+		if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+			err = failed.Err
+		}
+		return fmt.Errorf("the lake %s cannot be written, no file can be made in %s: %w", lakeURL, folder, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// lakeFolder returns the folder of a local lake.
+func lakeFolder(lakeURL string) (string, bool) {
+	u, err := url.Parse(lakeURL)
+	if err != nil || u.Scheme != "file" {
+		return "", false // opening the lake reports a bad URL
+	}
+	return filepath.FromSlash(u.Path), true
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -211,6 +213,40 @@ func TestLakeURL(t *testing.T) {
 		var usage *UsageError
 		if got, err := LakeURL(lake); !errors.As(err, &usage) {
 			t.Errorf("%q: %q, %v; want a usage error", lake, got, err)
+		}
+	}
+}
+
+// TestCheckLakeNamesTheReason holds that a path which cannot be a lake is rejected before anything
+// is started for it.
+func TestCheckLakeNamesTheReason(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		dir:                                  "",
+		filepath.Join(dir, "new"):            "",
+		file:                                 "is a file; name a folder",
+		filepath.Join(file, "new"):           "is a file; name a folder",
+		filepath.Join(dir, "no", "such"):     "parent folder is missing",
+		filepath.Join(dir, "no", "su", "ch"): "parent folder is missing",
+	} {
+		for name, check := range map[string]func(string) error{"CheckLake": CheckLake, "CheckLakeWritable": CheckLakeWritable} {
+			err := check("file://" + filepath.ToSlash(path))
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s of %s: %v, want %q", name, path, err, want)
+			}
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("the checks left %v (%v)", entries, err)
+	}
+	// Nobody, not even root, makes files in /proc.
+	if _, err := os.Stat("/proc/self"); err == nil {
+		if err := CheckLakeWritable("file:///proc/self"); err == nil || !strings.Contains(err.Error(), "cannot be written") {
+			t.Errorf("CheckLakeWritable of a folder without write permission: %v", err)
 		}
 	}
 }

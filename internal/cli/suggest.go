@@ -24,7 +24,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			names = append(names, f.Name)
 		}
 	})
-	if name, ok := nearest(unknown.GetSpecifiedName(), names); ok {
+	if name, ok := Nearest(unknown.GetSpecifiedName(), names); ok {
 		return Usagef("%w; did you mean --%s?", err, name)
 	}
 	return &UsageError{err}
@@ -39,16 +39,16 @@ func unknownVerb(cmd *cobra.Command, word string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	if name, ok := nearest(word, names); ok {
+	if name, ok := Nearest(word, names); ok {
 		return Usagef("unknown command %q for %q; did you mean %q?", word, cmd.CommandPath(), name)
 	}
 	return Usagef("unknown command %q for %q", word, cmd.CommandPath())
 }
 
-// nearest returns the name that someone who typed word probably meant: one that begins with word or
+// Nearest returns the name that someone who typed word probably meant: one that begins with word or
 // with which word begins, or one that few typing errors turn into it. The first of several equally
 // near ones is taken.
-func nearest(word string, names []string) (best string, ok bool) {
+func Nearest(word string, names []string) (best string, ok bool) {
 	word = strings.ToLower(word)
 	least := 1 + max(1, len(word)/3) // more errors than that make another word
 	for _, name := range names {

@@ -408,6 +408,8 @@ func TestAddNamesDatasetsAndReplacesInputs(t *testing.T) {
 		"ad lake in":                                    `did you mean "add"?`,
 		"up lake in":                                    "urlake add lake in",
 		"up no/such/lake":                               "parent folder is missing",
+		"up in/crawl.cdx.txt":                           "is a file; name a folder",
+		"add in/crawl.cdx.txt in":                       "is a file; name a folder",
 		"find":                                          "which lake?",
 		"find lake":                                     "which domain?",
 		"find lake a.example --csv --json":              "choose one",
@@ -516,6 +518,10 @@ func TestFind(t *testing.T) {
 	out, errs, _ = d.do(t, "find", "lake", "site3.example", "--urls", "one", "--limit", "1")
 	if out != "http://www.site3.example/0\n" && want["site3.example"]["one"] > 0 {
 		t.Errorf("find --urls printed %q, %q", out, errs)
+	}
+	if out, errs, code := d.do(t, "find", "lake", "site3.example", "--urls", "thre"); code != 1 || out != "" ||
+		!strings.Contains(errs, `no dataset "thre"`) || !strings.Contains(errs, `did you mean "three"?`) {
+		t.Errorf("find --urls of no dataset: exit %d, %q, %q", code, out, errs)
 	}
 	in := exec.Command(d.program, "find", "lake", "--file", "-", "--json")
 	in.Dir, in.Env, in.Stdin = d.dir, d.env, bufio.NewReader(strings.NewReader("site1.example\nnowhere.example\n"))

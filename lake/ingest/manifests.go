@@ -34,7 +34,11 @@ func (in *inputs) list(ctx context.Context, manifest string, sel *selection.Sele
 	if err := in.find(ctx, manifest, everything, &one); err != nil && !errors.Is(err, errTooMany) {
 		return err
 	}
-	if len(one.objects) != 1 {
+	switch len(one.objects) {
+	case 0:
+		return &InputError{Object: manifest, Reason: "there is nothing there"}
+	case 1:
+	default:
 		return &InputError{Object: manifest, Reason: fmt.Sprintf("want one manifest, not %d objects", len(one.objects))}
 	}
 	o := one.objects[0]

@@ -244,4 +244,9 @@ func TestBadManifests(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
+	none := ingest.Spec{Dataset: "d", Batch: "b", Manifests: []string{"s3://bucket/none/manifest.json"}}
+	if _, err := steps(ctx, blob.NewMemory(), "run", none, ingest.Limits{}); err == nil ||
+		!strings.Contains(err.Error(), "s3://bucket/none/manifest.json: there is nothing there") {
+		t.Errorf("a manifest that does not exist: %v", err)
+	}
 }

@@ -6,11 +6,22 @@ package remedy
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
 	"github.com/urlake/urlake/lake/codec"
 )
+
+// starter returns the program whose verbs mend lakes, as the user of this program types it: urlake
+// has all verbs, and may be the only program that is installed.
+func starter() string {
+	if filepath.Base(os.Args[0]) == "urlake" {
+		return "urlake"
+	}
+	return "starter"
+}
 
 // Of returns the command that mends the object with that key, as the end of a sentence, and "" for
 // what is not an object of a lake. lakeURL may be "".
@@ -18,10 +29,10 @@ func Of(lakeURL, key string) string {
 	if lakeURL == "" {
 		lakeURL = "LAKE"
 	}
-	rebuild := "starter publish --lake " + lakeURL + " --rebuild"
+	rebuild := starter() + " publish --lake " + lakeURL + " --rebuild"
 	again := func(dataset, batch string) string {
-		return fmt.Sprintf("ingest batch %s of dataset %s again: starter ingest --lake %s --dataset NAME --batch %s …",
-			batch, dataset, lakeURL, batch)
+		return fmt.Sprintf("ingest batch %s of dataset %s again: %s ingest --lake %s --dataset NAME --batch %s …",
+			batch, dataset, starter(), lakeURL, batch)
 	}
 	for _, form := range ingestedForms {
 		if m := form.FindStringSubmatch(key); m != nil {
@@ -30,12 +41,12 @@ func Of(lakeURL, key string) string {
 	}
 	switch {
 	case strings.HasPrefix(key, "batches/packs/"):
-		return "restore the postings in it with: " + rebuild + ", and ingest its batches again (starter ingest --lake " +
+		return "restore the postings in it with: " + rebuild + ", and ingest its batches again (" + starter() + " ingest --lake " +
 			lakeURL + " --datasets-from … --again, if they were ingested so)"
 	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"):
 		return "mend it with: " + rebuild
 	case strings.HasPrefix(key, "rules/"):
-		return "mend it with: " + rebuild + ", or, for a list that this program lacks, with: starter rules update --lake " +
+		return "mend it with: " + rebuild + ", or, for a list that this program lacks, with: " + starter() + " rules update --lake " +
 			lakeURL + " --psl FILE"
 	case strings.HasPrefix(key, "staging/"):
 		return "it is lost with its run: start the ingest or publish again"

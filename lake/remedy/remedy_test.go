@@ -3,6 +3,7 @@ package remedy_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -60,5 +61,20 @@ func TestRemedies(t *testing.T) {
 	}
 	if other := remedy.Explain("s3://b/l", errors.New("no damage")); other != "no damage" {
 		t.Errorf("%q", other)
+	}
+}
+
+// TestRemediesNameTheProgramThatRuns holds that urlake, which may be the only program that is
+// installed, names itself.
+func TestRemediesNameTheProgramThatRuns(t *testing.T) {
+	name := os.Args[0]
+	t.Cleanup(func() { os.Args[0] = name })
+	os.Args[0] = "/usr/local/bin/urlake"
+	for _, key := range []string{
+		"index/manifest.json", "rules/x", "batches/packs/x.pack", lake.RejectsKey(3, "b", strings.Repeat("0123", 8)),
+	} {
+		if got := remedy.Of("s3://b/l", key); strings.Contains(got, "starter") || !strings.Contains(got, "urlake ") {
+			t.Errorf("%s: %q", key, got)
+		}
 	}
 }

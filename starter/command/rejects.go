@@ -110,7 +110,7 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 	}
 	d, ok := datasets[dataset]
 	if !ok {
-		return nil, fmt.Errorf("the lake has no dataset %s; starter datasets lists them", dataset)
+		return nil, fmt.Errorf("the lake has no dataset %s; %s lists them", dataset, cli.Typed("starter datasets"))
 	}
 	current, err := registry.CurrentRecords(ctx, store, d.ID)
 	if err != nil {

@@ -34,7 +34,7 @@ workflow succeeds and 1 if it fails.`,
 		Example: `  starter watch 'ingest:crawl:2026-11-20@s3://b/lake'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return cli.Usagef("no workflow given; \"starter ingest\" prints the id of the one it starts")
+				return cli.Usagef("no workflow given; %q prints the id of the one it starts", cli.Typed("starter ingest"))
 			}
 			return cli.Args(cobra.ExactArgs(1))(cmd, args)
 		},

@@ -157,7 +157,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		processors.Use(runtime.GOMAXPROCS(0))
 	}
 	memory := limitMemory(o.memory, slices.Contains(o.pools, activities.PoolControl))
-	if err := cli.CheckLakeParent(lakeURL); err != nil {
+	if err := cli.CheckLake(lakeURL); err != nil {
 		return err
 	}
 	opened, err := blob.Open(ctx, lakeURL)
