@@ -134,22 +134,38 @@ const scratchMemory = 2 << 20
 type scratch struct {
 	dir      string
 	capacity int
-	buf      []byte
-	file     *os.File // the bytes before buf; nil if there are none
+	chunks   [][]byte // the bytes in memory; all chunks but the last are full
+	size     int      // of the bytes in memory
+	file     *os.File // the bytes before them; nil if there are none
 }
+
+// maxChunk is the capacity of a chunk at most. Chunks are not copied when more bytes come, as a
+// buffer that grows would be.
+const maxChunk = 256 << 10
 
 // Write appends p.
 func (s *scratch) Write(p []byte) (int, error) {
-	if len(s.buf) > 0 && len(s.buf)+len(p) > s.capacity {
+	if s.size > 0 && s.size+len(p) > s.capacity {
 		if err := s.spill(); err != nil {
 			return 0, err
 		}
 	}
-	s.buf = append(s.buf, p...)
-	return len(p), nil
+	total := len(p)
+	for len(p) > 0 {
+		last := len(s.chunks) - 1
+		if last < 0 || len(s.chunks[last]) == cap(s.chunks[last]) {
+			s.chunks = append(s.chunks, make([]byte, 0, min(max(s.size, len(p)), maxChunk)))
+			last++
+		}
+		n := min(len(p), cap(s.chunks[last])-len(s.chunks[last]))
+		s.chunks[last] = append(s.chunks[last], p[:n]...)
+		p = p[n:]
+		s.size += n
+	}
+	return total, nil
 }
 
-// spill moves buf to the file.
+// spill moves what is in memory to the file.
 func (s *scratch) spill() (err error) {
 	if s.file == nil {
 		if s.file, err = os.CreateTemp(s.dir, "postings-*.tmp"); err != nil {
@@ -159,9 +175,18 @@ func (s *scratch) spill() (err error) {
 		// removed, close removes it.
 		_ = os.Remove(s.file.Name())
 	}
-	_, err = s.file.Write(s.buf)
-	s.buf = s.buf[:0]
-	return err
+	return s.moveTo(s.file)
+}
+
+// moveTo writes what is in memory to w and empties the memory.
+func (s *scratch) moveTo(w io.Writer) error {
+	for _, c := range s.chunks {
+		if _, err := w.Write(c); err != nil {
+			return err
+		}
+	}
+	s.chunks, s.size = nil, 0
+	return nil
 }
 
 // upload writes everything to key.
@@ -179,7 +204,7 @@ func (s *scratch) upload(ctx context.Context, store blob.Store, key string) erro
 			return err
 		}
 	}
-	if _, err := out.Write(s.buf); err != nil {
+	if err := s.moveTo(out); err != nil {
 		return err
 	}
 	_, err = out.Finish()
