@@ -195,7 +195,8 @@ func FinishIngest(
 
 // AbandonIngests removes runs' ingests from the order unless they have finished, so that ingests
 // that fail do not pile up. If such a run finishes the batch later nevertheless, it gets
-// ErrUnknownRun, and nothing of it is published. The error joins those of the ingests that failed.
+// ErrUnknownRun, and nothing of it is published. The error is that of the first ingest that could
+// not be removed: the others of a shard have the same.
 func AbandonIngests(ctx context.Context, store blob.Store, ingests []IngestID) error {
 	errs := eachShard(len(ingests), func(i int) uint32 { return ingests[i].DatasetID }, func(n int, at []int) error {
 		ids := make([]BatchID, len(at))
@@ -214,10 +215,10 @@ func AbandonIngests(ctx context.Context, store blob.Store, ingests []IngestID) e
 	})
 	for i, err := range errs {
 		if err != nil {
-			errs[i] = fmt.Errorf("abandon ingest of batch %q of dataset %d: %w", ingests[i].Batch, ingests[i].DatasetID, err)
+			return fmt.Errorf("abandon ingest of batch %q of dataset %d: %w", ingests[i].Batch, ingests[i].DatasetID, err)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // AbandonIngest is AbandonIngests for one.
