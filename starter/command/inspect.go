@@ -1,11 +1,14 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -233,28 +236,77 @@ func (s *lakeStatus) printLake(out io.Writer) {
 			plural(c.Parts, "part"), size(c.PartBytes))
 		cli.Fprintf(out, "Index       %s, %s\n", plural(int64(c.Segments), "segment"), size(c.IndexBytes))
 	}
-	cli.Fprintf(out, "Waiting     %s to be published\n", plural(int64(len(s.Unpublished)), "finished batch"))
+	s.printWaiting(out)
+}
+
+// shownWaiting is how many waiting batches status lists in its text for people.
+const shownWaiting = 20
+
+// printWaiting prints the waiting batches, damaged ones first. Datasets whose batches are not known
+// have the same cause, damage of a part of the ledger, which is printed once.
+func (s *lakeStatus) printWaiting(out io.Writer) {
+	unknown := map[string][]string{} // datasets by damage
+	var waiting []unpublished
 	for _, u := range s.Unpublished {
-		switch {
-		case u.Batch == "":
-			cli.Fprintf(out, "            batches of %s: %s\n", u.Dataset, u.Damage)
-		case u.Damage != "":
+		if u.Batch == "" {
+			unknown[u.Damage] = append(unknown[u.Damage], u.Dataset)
+		} else {
+			waiting = append(waiting, u)
+		}
+	}
+	cli.Fprintf(out, "Waiting     %s to be published\n", plural(int64(len(waiting)), "finished batch"))
+	for _, damage := range slices.Sorted(maps.Keys(unknown)) {
+		names := unknown[damage]
+		const most = 3
+		text := strings.Join(names[:min(len(names), most)], ", ")
+		if more := len(names) - most; more > 0 {
+			text += fmt.Sprintf(" and %s", plural(int64(more), "other dataset"))
+		}
+		cli.Fprintf(out, "            batches of %s: %s\n", text, damage)
+	}
+	slices.SortStableFunc(waiting, func(a, b unpublished) int {
+		return cmp.Compare(min(len(b.Damage), 1), min(len(a.Damage), 1))
+	})
+	for _, u := range waiting[:min(len(waiting), shownWaiting)] {
+		if u.Damage != "" {
 			cli.Fprintf(out, "            %s %s is damaged: %s\n", u.Dataset, u.Batch, u.Damage)
-		default:
+		} else {
 			cli.Fprintf(out, "            %s %s\n", u.Dataset, u.Batch)
 		}
 	}
+	if more := len(waiting) - shownWaiting; more > 0 {
+		cli.Fprintf(out, "            and %s; --json lists all\n", plural(int64(more), "other batch"))
+	}
+}
+
+// findWaiting returns the finished batches that a version lacks, or all of them if v is nil. It
+// calls damaged with each shard of the ledger that cannot be read because of damage.
+func findWaiting(
+	ctx context.Context, store blob.Store, v *manifest.Version, damaged func(shard int, err error),
+) ([]registry.Pending, error) {
+	version, have := "", int64(0)
+	if v != nil {
+		version, have = v.ID, int64(v.Counts.Batches)
+	}
+	waiting, _, err := registry.WaitingBatches(ctx, store, version, have, damaged)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]manifest.BatchName, len(waiting))
+	for i, b := range waiting {
+		names[i] = manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
+	}
+	live, err := v.FindBatches(ctx, names)
+	return slices.DeleteFunc(waiting, func(b registry.Pending) bool {
+		return live[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}].Digest == b.Digest
+	}), err
 }
 
 // findUnpublished returns the finished batches of the registry that a version lacks, or all of them
 // if v is nil.
 func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version) ([]unpublished, error) {
-	version, have := "", int64(0)
-	if v != nil {
-		version, have = v.ID, int64(v.Counts.Batches)
-	}
 	damaged := map[int]error{} // shards of the ledger
-	waiting, _, err := registry.WaitingBatches(ctx, store, version, have, func(shard int, err error) { damaged[shard] = err })
+	waiting, err := findWaiting(ctx, store, v, func(shard int, err error) { damaged[shard] = err })
 	if err != nil {
 		return nil, err
 	}
@@ -270,23 +322,18 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 			}
 		}
 	}
-	names := make([]manifest.BatchName, len(waiting))
 	ids := make([]uint32, len(waiting))
 	for i, b := range waiting {
-		names[i], ids[i] = manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}, b.DatasetID
-	}
-	live, err := v.FindBatches(ctx, names)
-	if err != nil {
-		return nil, err
+		ids[i] = b.DatasetID
 	}
 	datasets, err := registry.FindDatasets(ctx, store, ids)
 	if err != nil {
 		return nil, err
 	}
 	packed := pack.NewView(store)
-	for i, b := range waiting {
+	for _, b := range waiting {
 		d, named := datasets[b.DatasetID]
-		if live[names[i]].Digest == b.Digest || !named {
+		if !named {
 			continue
 		}
 		u := unpublished{Dataset: d.Name, Batch: b.Batch, Digest: b.Digest, id: d.ID, pack: b.Pack}

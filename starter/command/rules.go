@@ -348,27 +348,7 @@ func hasBatchesToMove(ctx context.Context, store blob.Store, to lake.Rules, foll
 	if differs := v != nil && v.PublicSuffix != to.PublicSuffix; differs || follows {
 		return differs, nil
 	}
-	version, have := "", int64(0)
-	if v != nil {
-		version, have = v.ID, int64(v.Counts.Batches)
-	}
 	var damaged error
-	waiting, _, err := registry.WaitingBatches(ctx, store, version, have, func(_ int, err error) { damaged = err })
-	if err = cmp.Or(err, damaged); err != nil {
-		return false, err
-	}
-	names := make([]manifest.BatchName, len(waiting))
-	for i, b := range waiting {
-		names[i] = manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
-	}
-	live, err := v.FindBatches(ctx, names)
-	if err != nil {
-		return false, err
-	}
-	for i, b := range waiting {
-		if live[names[i]].Digest != b.Digest {
-			return true, nil
-		}
-	}
-	return false, nil
+	waiting, err := findWaiting(ctx, store, v, func(_ int, err error) { damaged = err })
+	return len(waiting) > 0, cmp.Or(err, damaged)
 }
