@@ -45,9 +45,10 @@
 //	plan-{digest}.zst            with several splits: frame file, one frame a split: JSON array of
 //	                             the objects and ranges to read
 //	splits/{split}.json          sealed result of Normalize
-//	shuffle/{split}/{n}-{arena}  shuffle files (package lake); arena is the size in hexadecimal of
-//	                             the memory for rows, so that workers of different sizes do not mix
-//	                             files
+//	shuffle/{split}/{n}-{arena}-2
+//	                             shuffle files (package lake); arena is the size in hexadecimal of
+//	                             the memory for rows and 2 the version of the way in which it is
+//	                             counted, so that different workers do not mix files
 //	rejects/{split}              frame file, JSON lines {"object","line","offset","reason","value"}
 //	                             of the first rejects in input order; in a range, lines count from
 //	                             its first until Finish knows how many lines are before it
@@ -111,6 +112,10 @@ type limits struct {
 	// split is the stored size of a split: some seconds of work, so that little is lost with a
 	// worker. Larger objects are cut into ranges of this size if their format allows it.
 	split int64
+	// whole is the stored size of objects without compression up to which they may be one split
+	// where other work occupies the other workers. Lines take a little more room than their rows in
+	// the arena, so nothing is staged, which saves a tenth of the time.
+	whole int64
 	// splits is the largest number of splits. Larger batches have larger splits, because every
 	// merge opens the files of all of them.
 	splits int
@@ -135,6 +140,7 @@ var defaultLimits = limits{
 	arena:      WorkerMemory * 5 / 16,
 	mergeArena: 192 << 20,
 	split:      128 << 20,
+	whole:      384 << 20,
 	splits:     4096,
 	object:     64 << 10,
 	anyPrefix:  64 << 20,
@@ -357,7 +363,7 @@ func splitKey(run string, split int) string {
 }
 
 func shuffleKey(run string, split, n int, arena int64) string {
-	return fmt.Sprintf("%sshuffle/%06d/%06d-%x", lake.StagingPrefix(run), split, n, arena)
+	return fmt.Sprintf("%sshuffle/%06d/%06d-%x-2", lake.StagingPrefix(run), split, n, arena)
 }
 
 func rejectsKey(run string, split int) string {

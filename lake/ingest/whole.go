@@ -25,11 +25,16 @@ type Whole struct {
 	Objects []Object
 }
 
-// FitsWhole reports whether IngestWhole can do a batch of these objects: they make one split.
-func FitsWhole(objects []Object) bool {
+// FitsWhole reports whether IngestWhole can do a batch of these objects: they make one split, or,
+// if they are not compressed, they are so small that their rows usually fit into memory.
+func FitsWhole(objects []Object, compressed bool) bool {
+	most := defaultLimits.whole
+	if compressed {
+		most = defaultLimits.split
+	}
 	var bytes int64
 	for _, o := range objects {
-		if bytes += max(o.Bytes, defaultLimits.object); bytes > defaultLimits.split {
+		if bytes += max(o.Bytes, defaultLimits.object); bytes > most {
 			return false
 		}
 	}

@@ -37,7 +37,11 @@ import (
 // for them.
 type Buffer struct {
 	budget int64
+	// used is an upper bound: it counts the memory in which rows are sorted as if all but spared
+	// rows had the same host. See Full.
 	used   int64
+	spared int
+	full   bool
 	len    int
 	depth  int // 1 while all paths begin with a slash, so that sorting may skip it, else 0
 
@@ -54,7 +58,8 @@ type Buffer struct {
 	blockOffsets []uint32 // where blocks begin
 	open         []byte   // the rest of the open slab from the block that is being filled on
 	openOffset   uint32
-	chunks       [][]byte // the memory of rows, see appendChunks
+	rowSlabs     []rowSlab // of blocks; the last one is the open slab
+	chunks       [][]byte  // the memory of rows, see appendChunks
 
 	// counts are of hosts by number, including hosts that are not known yet. The elements between
 	// its length and its capacity are zero.
@@ -72,7 +77,7 @@ type Buffer struct {
 	other []hostRef
 	next  []uint32 // by host number: where in offsets the host's next row goes
 
-	slabs []*[bufferSlab]byte // of blocks, names and loaded rows
+	slabs []*[bufferSlab]byte // of names and loaded rows
 	spare []*[bufferSlab]byte
 
 	prefetched *shuffleLoad // the reads that Prefetch started, for the next Load
@@ -94,10 +99,11 @@ const (
 	bufferSlab = 4 << 20
 	bufferRow  = bufferSlab / 16
 
-	// rowOverhead is what a row takes besides its path and suffix: the number of its host, two
-	// headers and, while its host is sorted, two rowRefs. Paths and suffixes count twice.
+	// rowOverhead is what a row takes besides its path and suffix: the number of its host, its
+	// header and its offset. sortOverhead is what it takes while its host is sorted: two rowRefs.
 	// hostOverhead is a bufferHost, its count, its element of next and two hostRefs.
-	rowOverhead  = 4 + 2*4 + 2*rowRefSize
+	rowOverhead  = 4 + 4 + 4
+	sortOverhead = 2 * rowRefSize
 	rowRefSize   = 16
 	hostOverhead = 32 + 8 + 4 + 2*16
 
@@ -267,7 +273,7 @@ func (b *Buffer) AddParsed(first uint32, urls []urlnorm.Parsed) (added int) {
 // appendRow appends a row of size bytes after its header, copies its path, and returns the memory
 // after the path.
 func (b *Buffer) appendRow(host uint32, path []byte, kind, size int) []byte {
-	b.used += int64(2*size + rowOverhead)
+	b.used += int64(size + rowOverhead + sortOverhead)
 	b.len++
 	b.groupWidth = 0
 	if int(host) >= len(b.counts) {
@@ -303,12 +309,28 @@ func (b *Buffer) allocate(size int) []byte {
 	if cap(b.open)-len(b.open) < size+pathSlack {
 		b.closeBlock()
 		slab := b.slab()
-		b.slabs = append(b.slabs, slab)
+		b.rowSlabs = append(b.rowSlabs, rowSlab{slab, len(b.blocks)})
 		b.open, b.openOffset = slab[:0], b.addChunks(slab[:])
 	}
 	from := len(b.open)
 	b.open = b.open[:from+size]
 	return b.open[from:]
+}
+
+// rowSlab is a slab of blocks. Its first block has the number from, if it has any.
+type rowSlab struct {
+	slab *[bufferSlab]byte
+	from int
+}
+
+// releaseSlabs returns the slabs of the first blocks to a pool. Their rows are no longer used.
+func (b *Buffer) releaseSlabs(blocks int) {
+	n := 0
+	for n+1 < len(b.rowSlabs) && b.rowSlabs[n+1].from <= blocks {
+		bufferSlabs.Put(b.rowSlabs[n].slab)
+		n++
+	}
+	b.rowSlabs = slices.Delete(b.rowSlabs, 0, n)
 }
 
 // closeBlock ends the open block. The next block is the rest of its slab.
@@ -357,24 +379,59 @@ func (b *Buffer) Shrink() {
 // Empty removes all rows and hosts and keeps their memory.
 func (b *Buffer) Empty() {
 	b.spare = append(b.spare, b.slabs...)
+	for _, s := range b.rowSlabs {
+		b.spare = append(b.spare, s.slab)
+	}
 	clear(b.counts)
+	clear(b.slabs)
+	clear(b.rowSlabs)
 	clear(b.blocks)
 	clear(b.chunks)
 	clear(b.names)
 	clear(b.passHosts[:cap(b.passHosts)])
 	clear(b.passRows[:cap(b.passRows)])
 	clear(b.passSuffixes[:cap(b.passSuffixes)])
-	b.slabs, b.blocks, b.blockOffsets, b.chunks = b.slabs[:0], b.blocks[:0], b.blockOffsets[:0], b.chunks[:0]
+	b.slabs, b.rowSlabs, b.chunks = b.slabs[:0], b.rowSlabs[:0], b.chunks[:0]
+	b.blocks, b.blockOffsets = b.blocks[:0], b.blockOffsets[:0]
 	b.hosts, b.names, b.counts = b.hosts[:0], b.names[:0], b.counts[:0]
 	b.open, b.text = nil, nil
-	b.used, b.len, b.depth, b.groupWidth = 0, 0, 1, 0
+	b.used, b.spared, b.full, b.len, b.depth, b.groupWidth = 0, 0, false, 0, 1, 0
 }
 
 // Len returns the number of rows in the buffer.
 func (b *Buffer) Len() int { return b.len }
 
 // Full reports whether the budget is used up.
-func (b *Buffer) Full() bool { return b.used >= b.budget }
+func (b *Buffer) Full() bool {
+	if b.used >= b.budget && !b.full {
+		b.spareHosts()
+		// When little is left, most calls would count the rows of hosts again.
+		b.full = b.used >= b.budget-b.budget/fullShare
+	}
+	return b.full
+}
+
+// fullShare is the share of the budget that may stay unused, as a divisor, and the share of all
+// rows that makes a host a large one.
+const fullShare = 64
+
+// spareHosts counts memory to sort in for large hosts alone: hosts are sorted one at a time. It is
+// counted for all of them: they may be one host with several numbers.
+func (b *Buffer) spareHosts() {
+	spared := 0
+	for _, c := range b.counts {
+		if int(c.rows) <= b.len/fullShare {
+			spared += int(c.rows)
+		}
+	}
+	for i := range b.hosts {
+		if h := &b.hosts[i]; h.bytes > 0 && int(h.rows) <= b.len/fullShare {
+			spared += int(h.rows)
+		}
+	}
+	b.used -= int64(spared-b.spared) * sortOverhead
+	b.spared = spared
+}
 
 // keyRest is how many bytes the key of a row has at most besides its domain and host, their zero
 // bytes, and the bytes of the row in the buffer.

@@ -43,7 +43,7 @@ var (
 // addMany adds rows from the first URL on and returns how many. It leaves the rest to AddParsed:
 // from the first URL that addVectors does not take, or if the slab or the budget may be used up.
 func (b *Buffer) addMany(first uint32, urls []urlnorm.Parsed) (added int) {
-	const most = 2*maxVectorPath + rowOverhead
+	const most = maxVectorPath + rowOverhead + sortOverhead
 	n := min(int64(len(urls)), (b.budget-b.used-1)/most) // rows that cannot make the buffer Full
 	if free := cap(b.open) - len(b.open); !hasVectors || n <= 0 || free <= vectorSlack {
 		return 0
@@ -54,7 +54,7 @@ func (b *Buffer) addMany(first uint32, urls []urlnorm.Parsed) (added int) {
 		unsafe.SliceData(b.counts), uint32(len(b.counts)))
 	size := int(uintptr(unsafe.Pointer(end)) - uintptr(from))
 	b.open = b.open[:len(b.open)+size]
-	b.used += int64(2*(size-8*added) + added*rowOverhead)
+	b.used += int64(size + added*(rowOverhead-8+sortOverhead))
 	b.len += added
 	b.groupWidth = 0
 	return added

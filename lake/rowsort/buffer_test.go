@@ -41,6 +41,9 @@ func checkAddParsed(tb testing.TB, budget int64, first uint32, urls []urlnorm.Pa
 				tb.Fatal(err)
 			}
 		}
+		if full := each.Full(); full != many.Full() {
+			tb.Fatalf("full %v, want %v", many.full, full)
+		}
 		if each.used != many.used || each.len != many.len {
 			tb.Fatalf("%d rows of %d bytes, want %d of %d", many.len, many.used, each.len, each.used)
 		}
@@ -113,7 +116,43 @@ func TestAddParsedStopsWhenFull(t *testing.T) {
 	path := bytes.Repeat([]byte("/"), 4<<10)
 	urls := slices.Repeat([]urlnorm.Parsed{{PathQuery: path, Kind: urlnorm.HTTPOrigin}}, 20)
 	for _, rows := range []int{1, 2, 10} {
-		checkAddParsed(t, int64(rows*(2*len(path)+rowOverhead)), 0, urls)
+		checkAddParsed(t, int64(rows*(len(path)+rowOverhead+sortOverhead)), 0, urls)
+	}
+}
+
+// Memory to sort in is counted for the rows of large hosts alone, also if a host has several
+// numbers. Little of the budget stays unused.
+func TestFullCountsMemoryToSortIn(t *testing.T) {
+	const budget, path = 1 << 20, "/a/path/of/thirty/two/characters"
+	const perRow = len(path) + rowOverhead
+	for _, c := range []struct {
+		name   string
+		hosts  int // rows are divided among them evenly
+		memory int // of a row
+	}{
+		{"one host", 1, perRow + sortOverhead},
+		{"a host with several numbers", 8, perRow + sortOverhead},
+		{"many hosts", 1000, perRow},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := NewBuffer(budget)
+			defer b.Release()
+			for i := 0; !b.Full(); i++ {
+				if err := b.AddPlain(uint32(i%c.hosts), []byte(path), true); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if most := budget/c.memory + 1; b.Len() > most || b.Len() < most-most/fullShare {
+				t.Errorf("full with %d rows, want %d or little less", b.Len(), most)
+			}
+			for i := range c.hosts {
+				b.PlainHost("a.example", fmt.Sprint(i, ".a.example"), uint64(i))
+			}
+			b.Empty()
+			if err := b.AddPlain(0, []byte(path), true); err != nil || b.Full() {
+				t.Errorf("an emptied buffer is full: %v, %v", b.Full(), err)
+			}
+		})
 	}
 }
 

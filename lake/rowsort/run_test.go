@@ -458,14 +458,21 @@ func TestBufferRejectsRowsItCannotKeep(t *testing.T) {
 	}
 }
 
-func TestBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
+// A buffer keeps its rows when WriteRun fails. When WriteShuffle does, it is empty and takes rows
+// again.
+func TestBufferAfterWritingFails(t *testing.T) {
 	rows := manyRows(4, 500)
 	b := rowsort.NewBuffer(1 << 30)
+	addAll := func() {
+		for _, r := range rows {
+			if err := add(b, &r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	addAll()
 	var wantRows, wantBytes, gotRows, gotBytes [row.Partitions]int64
 	for _, r := range rows {
-		if err := add(b, &r); err != nil {
-			t.Fatal(err)
-		}
 		wantRows[partitionOf(r.Domain)]++
 		wantBytes[partitionOf(r.Domain)] += int64(len(r.AppendKey(nil)))
 	}
@@ -483,9 +490,6 @@ func TestBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
 	if _, err := b.WriteRun(ctx, store, "staging/r/run"); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	if _, err := writeShuffleFile(ctx, b, store, "staging/r/shuffle"); !errors.Is(err, context.Canceled) {
-		t.Fatalf("got %v", err)
-	}
 	want := oracle(rows, 0, 255)
 	for range 2 {
 		c := &collector{tb: t}
@@ -496,12 +500,19 @@ func TestBufferKeepsItsRowsWhenWritingFails(t *testing.T) {
 			t.Errorf("differs: %s", diff)
 		}
 	}
+	if _, err := writeShuffleFile(ctx, b, store, "staging/r/shuffle"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	if b.Len() != 0 || b.Hosts() != 0 {
+		t.Errorf("%d rows and %d hosts are left", b.Len(), b.Hosts())
+	}
+	addAll()
 	f, err := writeShuffleFile(context.Background(), b, store, "staging/r/shuffle")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.Len() != 0 {
-		t.Errorf("%d rows are left", b.Len())
+	if b.Len() != 0 || b.Hosts() != 0 {
+		t.Errorf("%d rows and %d hosts are left", b.Len(), b.Hosts())
 	}
 	if diff := cmp.Diff(want, loaded(t, store, []rowsort.ShuffleFile{f}, 0, 255, 1<<30)); diff != "" {
 		t.Errorf("differs: %s", diff)

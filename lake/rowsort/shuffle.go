@@ -83,12 +83,16 @@ type ShuffleFile struct {
 	Rows           int64 `json:"rows"`
 }
 
-// WriteShuffle writes the rows to a shuffle file under key and empties the buffer. It adds to rows
-// and keyBytes what Count does. After an error the buffer still has its rows. Rows that Load added
-// cannot be written to a shuffle file.
+// WriteShuffle writes the rows to a shuffle file under key and empties the buffer, also if it
+// fails. It adds to rows and keyBytes what Count does. Rows that Load added cannot be written to a
+// shuffle file.
+//
+// The rows are copied, by partition. The memory of what is copied is used for what is still to be,
+// so that both together take little more than the rows.
 func (b *Buffer) WriteShuffle(
 	ctx context.Context, store blob.Store, key string, rows, keyBytes *[row.Partitions]int64,
 ) (ShuffleFile, error) {
+	defer b.Empty()
 	out, err := store.Create(ctx, key)
 	if err != nil {
 		return ShuffleFile{}, err
@@ -114,7 +118,6 @@ func (b *Buffer) WriteShuffle(
 		rows[i] += w.parts[i].rows
 		keyBytes[i] += w.parts[i].keyBytes
 	}
-	b.Empty()
 	return f, nil
 }
 
@@ -180,11 +183,13 @@ func (w *shuffleWriter) write(ctx context.Context, b *Buffer) (f ShuffleFile, er
 	if f.Rows != int64(b.len) {
 		return f, fmt.Errorf("%d rows were loaded from shuffle files; only added rows can be written", int64(b.len)-f.Rows)
 	}
-	for _, data := range b.blocks {
+	for i, data := range b.blocks {
 		if ctx.Err() != nil {
 			return f, context.Cause(ctx)
 		}
 		w.spread(data)
+		b.blocks[i] = nil
+		b.releaseSlabs(i + 1)
 	}
 	for i := range w.parts {
 		if ctx.Err() != nil {

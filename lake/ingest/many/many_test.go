@@ -444,6 +444,43 @@ func TestALargeListKeepsItsOptions(t *testing.T) {
 	}
 }
 
+// Lists of up to a split are grouped, and larger ones whose rows fit into memory, unless most of
+// the work is theirs.
+func TestListsThatAreGrouped(t *testing.T) {
+	const MiB = 1 << 20
+	for _, c := range []struct {
+		name  string
+		sizes map[string]int64
+		large int
+	}{
+		{"a split alone", map[string]int64{"a.txt": 128 * MiB}, 0},
+		{"more, alone", map[string]int64{"a.txt": 129 * MiB}, 1},
+		{"more than a quarter", map[string]int64{"a.txt": 201 * MiB, "b.txt": 300 * MiB, "c.txt": 300 * MiB}, 3},
+		{"a quarter each", map[string]int64{"a": 300 * MiB, "b.csv": 300 * MiB, "c.cdx": 300 * MiB, "d.txt": 300 * MiB}, 0},
+		{"compressed", map[string]int64{"a.txt.GZ": 200 * MiB, "b.parquet": 200 * MiB, "c.txt": 200 * MiB, "d.txt": 384 * MiB, "e.txt": 384 * MiB,
+			"f.txt": 384 * MiB}, 2},
+		{"more than memory", map[string]int64{"a.txt": 385 * MiB, "b.txt": 384 * MiB, "c.txt": 384 * MiB, "d.txt": 384 * MiB, "e.txt": 384 * MiB}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, size := range c.sizes {
+				f, err := os.Create(filepath.Join(dir, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			store := blob.NewMemory()
+			plan, err := many.Plan(t.Context(), store, testlake.Run(), specOf(store, many.FromFiles, dir))
+			if err != nil || plan.Large != c.large || plan.Objects != len(c.sizes) {
+				t.Errorf("%d large, want %d: %+v, %v", plan.Large, c.large, plan, err)
+			}
+		})
+	}
+}
+
 func TestBadSpecs(t *testing.T) {
 	good := many.Spec{Spec: ingest.Spec{Inputs: []string{"/x"}}, DatasetsFrom: many.FromFiles}
 	if err := good.Check(); err != nil {

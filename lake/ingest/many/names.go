@@ -86,14 +86,23 @@ func named(listed []ingest.Listed, from string) (lists []list, loose []string) {
 }
 
 // packings and formats are the extensions of file names that do not become part of a dataset's
-// name: at most one of each.
+// name: at most one of each. Objects in packedFormats are compressed inside.
 var (
 	packings = []string{".gz", ".bgz", ".zst", ".bz2", ".xz", ".lz4", ".sz", ".z", ".zip"}
 	formats  = []string{
 		".txt", ".lst", ".list", ".urls", ".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson", ".cdx", ".cdxj",
 		".parquet", ".tar", ".tgz", ".log", ".warc", ".arc", ".wacz", ".xml",
 	}
+	packedFormats = []string{".parquet", ".tgz", ".wacz"}
 )
+
+// compressed reports whether the list has an object whose name says that its content is compressed.
+func (l *list) compressed() bool {
+	return slices.ContainsFunc(l.Objects, func(o ingest.Object) bool {
+		name := withoutExtension(o.Name, packings)
+		return name != o.Name || withoutExtension(name, packedFormats) != name
+	})
+}
 
 // DatasetName names a dataset after the path from an input to a file or folder. Names of folders
 // above it are joined by a hyphen. What a name of a dataset cannot have becomes a hyphen, and a

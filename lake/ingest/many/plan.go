@@ -28,6 +28,11 @@ const (
 	listWeight   = 128 << 10
 	objectWeight = 16 << 10
 
+	// wholeShare is the share of all bytes, as a divisor, up to which a list that is not compressed
+	// may be done whole although it is larger than a split: the other lists occupy the other
+	// workers meanwhile.
+	wholeShare = 4
+
 	// reads is the most objects of the registry that are read concurrently.
 	reads = 32
 )
@@ -288,9 +293,12 @@ func (p *plan) group(ctx context.Context, store blob.Store, run string, lists []
 		return cmp.Or(cmp.Compare(b.bytes(), a.bytes()), cmp.Compare(a.Dataset, b.Dataset))
 	})
 	var groups, large [][]list
-	var weight int64
+	var weight, all int64
+	for i := range lists {
+		all += lists[i].bytes()
+	}
 	for _, l := range lists {
-		if !ingest.FitsWhole(l.Objects) {
+		if !ingest.FitsWhole(l.Objects, l.compressed() || l.bytes() > all/wholeShare) {
 			large = append(large, []list{l})
 			continue
 		}
