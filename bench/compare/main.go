@@ -32,6 +32,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -196,10 +197,11 @@ func child(ctx context.Context, out any, role string, args ...string) error {
 	return json.Unmarshal(stdout.Bytes(), out)
 }
 
-// compare ingests the same lists with urlake and with DuckDB in turns: urlake through its front
-// door, and its steps alone.
+// compare ingests the same lists in turns: with urlake through its front door, with its steps alone,
+// and with DuckDB.
 func compare(ctx context.Context, root string, rows int64, rounds int, dir string) error {
 	lists, lakeDir, out := filepath.Join(dir, "lists"), filepath.Join(dir, "lake"), filepath.Join(dir, "lists", "out")
+	frontDir := filepath.Join(dir, "front-lake")
 	defer os.RemoveAll(dir)
 	var bytes int64
 	if err := child(ctx, &bytes, "lists", strconv.FormatInt(rows, 10), strconv.Itoa(usualLists), lists); err != nil {
@@ -223,27 +225,22 @@ func compare(ctx context.Context, root string, rows int64, rounds int, dir strin
 	var theirs []copied
 	var through []entered
 	var frontRows int64
-	for round := range rounds {
-		// Neither contestant pays for removing the last round's files or for flushing the other's.
-		if err := errors.Join(os.RemoveAll(lakeDir), os.RemoveAll(out)); err != nil {
+	ingestThrough := func(int) error {
+		if door == nil {
+			return nil
+		}
+		e, err := door.ingest(ctx, frontDir, append([]string{"--datasets-from", "files"}, all...)...)
+		if err != nil {
 			return err
 		}
-		if door != nil {
-			syscall.Sync()
-			e, err := door.ingest(ctx, lakeDir, append([]string{"--datasets-from", "files"}, all...)...)
-			if err != nil {
-				return err
-			}
-			_, got, _, err := columnBytes(filepath.Join(lakeDir, "urls"))
-			if err != nil {
-				return err
-			}
-			through, frontRows = append(through, e), got
-			if err := os.RemoveAll(lakeDir); err != nil {
-				return err
-			}
+		if _, frontRows, _, err = columnBytes(filepath.Join(frontDir, "urls")); err != nil {
+			return err
 		}
-		syscall.Sync()
+		through = append(through, e)
+		fmt.Printf("  front door %.1f s (CPU: worker %.1f s, Temporal %.1f, starter %.1f)\n", e.Seconds, e.Worker, e.Temporal, e.Starter)
+		return os.RemoveAll(frontDir)
+	}
+	ingestAlone := func(round int) error {
 		profile := ""
 		if round == rounds-1 {
 			profile = os.Getenv("BENCH_PROFILE")
@@ -252,18 +249,33 @@ func compare(ctx context.Context, root string, rows int64, rounds int, dir strin
 		if err := child(ctx, &a, "ingest", lists, lakeDir, profile); err != nil {
 			return err
 		}
-		syscall.Sync()
+		ours = append(ours, a)
+		fmt.Printf("  steps alone %.1f s (%.1f s CPU)\n", a.Seconds, a.CPU)
+		return nil
+	}
+	copyAll := func(int) error {
 		var b copied
 		if err := child(ctx, &b, "duckdb", lists); err != nil {
 			return err
 		}
-		if door != nil {
-			e := through[round]
-			fmt.Printf("  round %d: front door %.1f s (CPU: worker %.1f s, Temporal %.1f, starter %.1f)\n", round+1, e.Seconds, e.Worker, e.Temporal, e.Starter)
+		theirs = append(theirs, b)
+		fmt.Printf("  DuckDB %s %.1f s (%.1f s CPU)\n", b.Version, b.Seconds, b.CPU)
+		return nil
+	}
+	turns := []func(round int) error{ingestThrough, ingestAlone, copyAll}
+	for round := range rounds {
+		fmt.Printf("  round %d, load average %s\n", round+1, loadAverage())
+		if err := errors.Join(os.RemoveAll(lakeDir), os.RemoveAll(out)); err != nil {
+			return err
 		}
-		fmt.Printf("  round %d: steps alone %.1f s (%.1f s CPU), DuckDB %s %.1f s (%.1f s CPU), load average %s\n",
-			round+1, a.Seconds, a.CPU, b.Version, b.Seconds, b.CPU, loadAverage())
-		ours, theirs = append(ours, a), append(theirs, b)
+		// Nobody pays for removing the last round's files or for flushing another's, and in a later
+		// round another goes first: memory that a large process has just freed is slow at first.
+		for i := range turns {
+			syscall.Sync()
+			if err := turns[(round+i)%len(turns)](round); err != nil {
+				return err
+			}
+		}
 	}
 	last := ours[len(ours)-1]
 	us := medianOf(ours, func(b built) float64 { return b.Seconds })
@@ -295,14 +307,16 @@ func compare(ctx context.Context, root string, rows int64, rounds int, dir strin
 		}
 		seconds := medianOf(through, func(e entered) float64 { return e.Seconds })
 		cpu := medianOf(through, entered.cpu)
+		rates := ratios(theirs, through, func(c copied, e entered) float64 { return c.Seconds / e.Seconds })
 		fmt.Println("  From the start of starter ingest --datasets-from files --wait to its end, version published:")
-		table("", "urlake", "DuckDB", "urlake / DuckDB")
-		table("lines a second", fmt.Sprintf("%.0f", n/seconds), fmt.Sprintf("%.0f", n/them), ratio(them/seconds)+", to be 3")
+		table("", "urlake", "DuckDB", "urlake / DuckDB, median of rounds")
+		table("lines a second", fmt.Sprintf("%.0f", n/seconds), fmt.Sprintf("%.0f", n/them), rates+", to be 3")
 		table("CPU, µs a line", fmt.Sprintf("%.2f", cpu/n*1e6), fmt.Sprintf("%.2f", cpuThem/n*1e6), ratio(cpu/cpuThem))
 	}
 	fmt.Println("  The steps alone, in one process, without Temporal:")
-	table("", "urlake", "DuckDB", "urlake / DuckDB")
-	table("lines a second", fmt.Sprintf("%.0f", n/us), fmt.Sprintf("%.0f", n/them), ratio(them/us))
+	rates := ratios(theirs, ours, func(c copied, b built) float64 { return c.Seconds / b.Seconds })
+	table("", "urlake", "DuckDB", "urlake / DuckDB, median of rounds")
+	table("lines a second", fmt.Sprintf("%.0f", n/us), fmt.Sprintf("%.0f", n/them), rates)
 	table("CPU, µs a line", fmt.Sprintf("%.2f", cpuUs/n*1e6), fmt.Sprintf("%.2f", cpuThem/n*1e6), ratio(cpuUs/cpuThem))
 	table("peak memory, MB", fmt.Sprintf("%.0f", memUs/1e6), fmt.Sprintf("%.0f", memThem/1e6), ratio(memUs/memThem))
 	table("rows", strconv.FormatInt(last.Rows, 10), strconv.FormatInt(duckRows, 10), "equal lines of a list are one row in urlake")
@@ -462,6 +476,16 @@ func medianOf[T any](runs []T, of func(T) float64) float64 {
 
 // table prints a row of a table: its name and three cells.
 func table(name, a, b, c string) { fmt.Printf("  %-26s %16s %18s   %s\n", name, a, b, c) }
+
+// ratios returns the median of the rounds' ratios, the smallest and the largest. The machine changes
+// its speed within minutes, so the runs of one round are compared with each other.
+func ratios[A, B any](as []A, bs []B, of func(A, B) float64) string {
+	out := make([]float64, len(as))
+	for i := range as {
+		out[i] = of(as[i], bs[i])
+	}
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", median(out), slices.Min(out), slices.Max(out))
+}
 
 func ratio(v float64) string { return fmt.Sprintf("%.2f", v) }
 
