@@ -125,6 +125,34 @@ func (s *Segment) Domain(ctx context.Context, ordinal uint32) (string, error) {
 	return string(domain), nil
 }
 
+// DomainsAt calls found with the domain of each ordinal; these must ascend. Each frame is read once,
+// through the cache. The domain is valid during the call.
+func (s *Segment) DomainsAt(ctx context.Context, ordinals []uint32, found func(i int, domain []byte)) error {
+	frame, line := -1, 0
+	var data []byte
+	for i, ordinal := range ordinals {
+		if int64(ordinal) >= s.info.Domains {
+			return fmt.Errorf("segment %s: ordinal %d of %d", s.info.Segment, ordinal, s.info.Domains)
+		}
+		if at := int(ordinal / DomainsPerFrame); at != frame {
+			var err error
+			if data, err = s.domains.frame(ctx, s.cache, at); err != nil {
+				return err
+			}
+			frame, line = at, 0
+		}
+		for ; line < int(ordinal%DomainsPerFrame); line++ {
+			_, data, _ = bytes.Cut(data, []byte{'\n'})
+		}
+		domain, _, ok := bytes.Cut(data, []byte{'\n'})
+		if !ok {
+			return codec.Corrupt(s.domains.key, frameSection(frame), -1, fmt.Sprintf("line %d", line), "end")
+		}
+		found(i, domain)
+	}
+	return nil
+}
+
 // Domains yields the domains from an ordinal on, in order, and checks their number and order. An
 // error is the last thing yielded. It bypasses the cache.
 func (s *Segment) Domains(ctx context.Context, from uint32) iter.Seq2[string, error] {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math/bits"
 	"slices"
+	"sort"
 
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -137,6 +138,14 @@ func (s *Segment) PostingsRuns(shard int) [][2]int {
 // received.
 func (s *Segment) ReadPostings(ctx context.Context, shard, lo, hi int, r *PostingsRun, plain func(*PlainBlock)) error {
 	h := &s.shards[shard]
+	if err := h.readBlocks(ctx, lo, hi, r, plain); err != nil {
+		return err
+	}
+	return s.readPayloads(ctx, h, lo, r)
+}
+
+// readBlocks is ReadPostings without the payloads.
+func (h *shard) readBlocks(ctx context.Context, lo, hi int, r *PostingsRun, plain func(*PlainBlock)) error {
 	r.Entries, r.tuples, r.ends = r.Entries[:0], r.tuples[:0], r.ends[:0]
 	r.first, r.last = runEdge{}, runEdge{}
 	r.payloads = [2]int64{-1, -1}
@@ -173,7 +182,7 @@ func (s *Segment) ReadPostings(ctx context.Context, shard, lo, hi int, r *Postin
 		}
 		b.appendEntries(r)
 	}
-	return s.readPayloads(ctx, h, lo, r)
+	return nil
 }
 
 // readPayloads sets the tuples of the run. Payloads must follow each other without a gap.
@@ -237,6 +246,62 @@ func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *Posting
 		r.payloads[1] += 4 // the frame's CRC
 	}
 	return nil
+}
+
+// EntryScan reads the entries of a segment in their order: by domain_id, check bits and dataset. It
+// reads no payloads and bypasses the cache. It is not safe for concurrent use.
+type EntryScan struct {
+	s            *Segment
+	shard, frame int // the next frames to read
+	from         runEdge
+	run          PostingsRun
+	at           int     // the next entry of the run
+	last         runEdge // last entry of the run before, in the same shard
+}
+
+// ScanEntries returns a scan from the first entry that is not before that of a domain and a
+// dataset. Nothing is read before the first Next.
+func (s *Segment) ScanEntries(k Key, dataset uint32) *EntryScan {
+	e := &EntryScan{s: s, shard: shardOf(k.ID, s.info.ShardBits), from: runEdge{true, k, dataset}}
+	var first, last [postingsFence]byte
+	putFence(&first, k, dataset)
+	for i := range last {
+		last[i] = 0xff
+	}
+	lo, hi := s.shards[e.shard].idx.Find(first[:], last[:])
+	if e.frame = lo; lo == hi {
+		e.shard, e.frame = e.shard+1, 0
+	}
+	return e
+}
+
+// Next returns the next entry, or nil at the end. The entry is valid until the next call. An error
+// ends the scan.
+func (e *EntryScan) Next(ctx context.Context) (*Entry, error) {
+	for e.at == len(e.run.Entries) {
+		if e.shard == len(e.s.shards) {
+			return nil, nil
+		}
+		h := &e.s.shards[e.shard]
+		if e.frame == h.idx.Len() {
+			e.shard, e.frame, e.last = e.shard+1, 0, runEdge{}
+			continue
+		}
+		hi := h.idx.reach(e.frame, h.idx.Len(), runBytes)
+		if err := h.readBlocks(ctx, e.frame, hi, &e.run, nil); err != nil {
+			return nil, err
+		}
+		if e.last.some && !e.last.before(&e.run.first) {
+			return nil, codec.Corrupt(h.idx.key, frameSection(e.frame), -1, "an entry after "+e.last.describe(), e.run.first.describe())
+		}
+		e.frame, e.last = hi, e.run.last
+		e.at = sort.Search(len(e.run.Entries), func(i int) bool {
+			at := &e.run.Entries[i]
+			return !(&runEdge{true, at.Key, at.Dataset}).before(&e.from)
+		})
+	}
+	e.at++
+	return &e.run.Entries[e.at-1], nil
 }
 
 // Follow checks that a run starts where end is, and sets end to where the run ends.

@@ -28,19 +28,21 @@ type cursor struct {
 	at          position
 }
 
-// position is where a page starts. Lists of URLs use all fields but dataset, lists of datasets only
-// dataset.
+// position is where a page starts. Lists of URLs use segment, file, rowGroup and row, lists of
+// datasets only dataset, and differences between versions dataset, domain and check.
 type position struct {
 	segment        uint64 // index in the version's list
 	file, rowGroup uint64
 	row            uint64 // within the row group: the first row of the next page
 	dataset        uint64 // id of the last dataset of the page before
+	domain, check  uint64 // the last domain of the page before: its id and its check bits
 }
 
 const (
 	cursorURLs        = 'u'
 	cursorDatasets    = 'd' // the datasets that contain a domain
 	cursorAllDatasets = 'a' // all datasets of a version
+	cursorDiff        = 'c' // the changes between two versions
 
 	// maxCursor is the maximum length of a cursor in characters. Longer text is rejected without
 	// decoding it.
@@ -48,7 +50,7 @@ const (
 )
 
 // cursorKinds are all kinds of cursors.
-var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorAllDatasets}
+var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorAllDatasets, cursorDiff}
 
 var cursorText = base64.RawURLEncoding.Strict()
 
@@ -68,8 +70,11 @@ func (c *cursor) String() string {
 
 // fields returns the fields that a cursor of that kind contains.
 func (p *position) fields(kind byte) []*uint64 {
-	if kind == cursorURLs {
+	switch kind {
+	case cursorURLs:
 		return []*uint64{&p.segment, &p.file, &p.rowGroup, &p.row}
+	case cursorDiff:
+		return []*uint64{&p.domain, &p.check, &p.dataset}
 	}
 	return []*uint64{&p.dataset}
 }

@@ -1,0 +1,294 @@
+package lookup
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// DiffQuery selects a page of the differences between two versions.
+type DiffQuery struct {
+	// Dataset is the only dataset to compare if OneDataset is set.
+	Dataset    uint32
+	OneDataset bool
+	// Limit is the largest number of changes, 1 to MaxLimit, or more for callers that have the
+	// memory: a change takes some 300 bytes.
+	Limit int
+	// Cursor is the one of the page before, or empty.
+	Cursor string
+}
+
+// Change is a domain of a dataset that has other totals in one version than in another. Totals
+// without rows mean that the version does not have the domain in that dataset.
+type Change struct {
+	Domain   string
+	DomainID uint64
+	Dataset  uint32
+	// Name is the dataset's name, in the later version if it is there.
+	Name          string
+	Before, After segment.Totals
+}
+
+// DiffPage is one page of the differences between two versions, by domain_id, then by dataset.
+type DiffPage struct {
+	Before, After string // the versions
+	TakedownEpoch uint64
+	Changes       []Change
+	// StoppedBy is "deadline" if that ended the page before its limit, and otherwise empty.
+	StoppedBy string
+	// Cursor is where the next page starts. It is empty on the last page.
+	Cursor string
+}
+
+// Diff compares a version, before, with the one of s: for which domains and datasets the number of
+// rows, the sum of sizes, or the first or last time differ. Only the segments that are not in both
+// versions are read in full; where they differ, the others are asked for the rest of the totals. So
+// the cost depends on what was published between the two, not on the lake. Other content with the
+// same totals is not noticed.
+func (s *Snapshot) Diff(ctx context.Context, before *Snapshot, q DiffQuery) (*DiffPage, error) {
+	if q.Limit < 1 {
+		return nil, ErrRange
+	}
+	if q.OneDataset {
+		_, now := s.Dataset(q.Dataset)
+		if _, then := before.Dataset(q.Dataset); !now && !then {
+			return nil, fmt.Errorf("%w: %d", ErrUnknownDataset, q.Dataset)
+		}
+	}
+	d := &differ{q: q, before: before, after: s, until: time.Now().Add(s.server.opt.Deadline)}
+	d.page = &DiffPage{Before: before.version.ID, After: s.version.ID, TakedownEpoch: s.TakedownEpoch()}
+	from := pair{}
+	if q.Cursor != "" {
+		c, err := s.parseCursor(q.Cursor, cursorDiff, d.name(), q.Dataset)
+		if err != nil {
+			return nil, err
+		}
+		from = pair{segment.Key{ID: c.at.domain, Check: uint32(c.at.check)}, uint32(c.at.dataset)}
+		if c.at.check > math.MaxUint32 || c.at.dataset > math.MaxUint32 || !from.increment() {
+			return nil, fmt.Errorf("%w: no domain and dataset are after it", ErrBadCursor)
+		}
+	}
+	d.open(from)
+	if err := d.run(ctx); err != nil {
+		return nil, err
+	}
+	return d.page, d.nameDomains(ctx)
+}
+
+// pair is a domain and a dataset, the order of entries in a segment.
+type pair struct {
+	segment.Key
+	dataset uint32
+}
+
+func comparePairs(a, b pair) int {
+	return cmp.Or(segment.CompareKeys(a.Key, b.Key), cmp.Compare(a.dataset, b.dataset))
+}
+
+// increment makes p the next possible pair. It returns false if p is the last.
+func (p *pair) increment() bool {
+	if p.dataset++; p.dataset != 0 {
+		return true
+	}
+	if p.Check++; p.Check != 0 {
+		return true
+	}
+	p.ID++
+	return p.ID != 0
+}
+
+// differ is a Diff in progress.
+type differ struct {
+	q             DiffQuery
+	before, after *Snapshot
+	until         time.Time
+	page          *DiffPage
+
+	scans []*diffScan        // of segments that one of the versions has
+	both  []*segment.Segment // that both have
+	// sources are those of the page's changes.
+	sources []changeSource
+}
+
+// changeSource is the key of a change's domain, and a segment that has the domain.
+type changeSource struct {
+	segment.Key
+	segment *segment.Segment
+}
+
+// diffScan reads a segment that only one of the versions has.
+type diffScan struct {
+	seg   *segment.Segment
+	scan  *segment.EntryScan
+	later bool           // the segment is one of the later version
+	next  *segment.Entry // nil at the end
+}
+
+// name distinguishes the query in cursors. Its dataset is distinguished too.
+func (d *differ) name() string {
+	if d.q.OneDataset {
+		return d.before.version.ID + " dataset"
+	}
+	return d.before.version.ID
+}
+
+func (d *differ) open(from pair) {
+	has := func(s *Snapshot, seg *segment.Segment) bool { return slices.Contains(s.segments, seg) }
+	for _, seg := range d.before.segments {
+		if has(d.after, seg) {
+			d.both = append(d.both, seg)
+		} else {
+			d.scans = append(d.scans, &diffScan{seg: seg, scan: seg.ScanEntries(from.Key, from.dataset)})
+		}
+	}
+	for _, seg := range d.after.segments {
+		if !has(d.before, seg) {
+			d.scans = append(d.scans, &diffScan{seg: seg, scan: seg.ScanEntries(from.Key, from.dataset), later: true})
+		}
+	}
+}
+
+// looks is how many pairs are compared between two looks at the clock.
+const looks = 4096
+
+// run finds the changes of the page.
+func (d *differ) run(ctx context.Context) (err error) {
+	for _, sc := range d.scans {
+		if sc.next, err = sc.scan.Next(ctx); err != nil {
+			return err
+		}
+	}
+	for compared := 1; ; compared++ {
+		var at pair
+		found := false
+		for _, sc := range d.scans {
+			if sc.next != nil {
+				if p := (pair{sc.next.Key, sc.next.Dataset}); !found || comparePairs(p, at) < 0 {
+					at, found = p, true
+				}
+			}
+		}
+		if !found {
+			return nil
+		}
+		if err := d.compare(ctx, at); err != nil {
+			return err
+		}
+		full := len(d.page.Changes) == d.q.Limit
+		if late := compared%looks == 0 && time.Now().After(d.until); full || late {
+			if !full {
+				d.page.StoppedBy = "deadline"
+			}
+			// If nothing follows, the next page is empty.
+			c := cursor{kind: cursorDiff, fingerprint: fingerprint(cursorDiff, d.name(), d.q.Dataset),
+				version: d.page.After, at: position{domain: at.ID, check: uint64(at.Check), dataset: uint64(at.dataset)}}
+			d.page.Cursor = c.String()
+			return nil
+		}
+		if compared%looks == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// compare compares the totals of a pair, which is the next one of some scans, and lets these go on.
+func (d *differ) compare(ctx context.Context, at pair) (err error) {
+	c := Change{DomainID: at.ID, Dataset: at.dataset}
+	var source *segment.Segment
+	for _, sc := range d.scans {
+		if sc.next == nil || sc.next.Key != at.Key || sc.next.Dataset != at.dataset {
+			continue
+		}
+		source = sc.seg
+		if sc.later {
+			c.After.Add(sc.next.Totals)
+		} else {
+			c.Before.Add(sc.next.Totals)
+		}
+		if sc.next, err = sc.scan.Next(ctx); err != nil {
+			return err
+		}
+	}
+	if c.Before == c.After || d.q.OneDataset && at.dataset != d.q.Dataset {
+		return nil
+	}
+	for _, seg := range d.both {
+		if _, ok, err := seg.Ordinal(at.Key); err != nil {
+			return err
+		} else if !ok {
+			continue
+		}
+		e, ok, err := seg.Entry(ctx, at.Key, at.dataset)
+		if err != nil {
+			return err
+		}
+		if ok {
+			c.Before.Add(e.Totals)
+			c.After.Add(e.Totals)
+		}
+	}
+	if c.Before == c.After { // the others have the same first and last times, or sizes beyond all sums
+		return nil
+	}
+	dataset, ok := d.after.Dataset(at.dataset)
+	if !ok {
+		dataset, ok = d.before.Dataset(at.dataset)
+	}
+	if !ok {
+		return codec.Corrupt(segment.Prefix(source.Info().Segment)+segment.FilesName, "datasets", -1,
+			"datasets of the version", at.dataset)
+	}
+	c.Name = dataset.Name
+	d.page.Changes = append(d.page.Changes, c)
+	d.sources = append(d.sources, changeSource{at.Key, source})
+	return nil
+}
+
+// nameDomains sets the domains of all changes. Entries have domain ids alone; domains are read in
+// the order in which each segment stores them, so that each frame is read once.
+func (d *differ) nameDomains(ctx context.Context) error {
+	for _, sc := range d.scans {
+		var keys []segment.Key
+		var changes []int
+		for i, source := range d.sources {
+			if source.segment == sc.seg {
+				keys, changes = append(keys, source.Key), append(changes, i)
+			}
+		}
+		ordinals := make([]uint32, len(keys))
+		if err := sc.seg.Ordinals(keys, ordinals); err != nil {
+			return err
+		}
+		order := make([]int, len(keys))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(ordinals[a], ordinals[b]) })
+		sorted := make([]uint32, len(order))
+		for i, o := range order {
+			sorted[i] = ordinals[o]
+		}
+		wrong := -1
+		err := sc.seg.DomainsAt(ctx, sorted, func(i int, domain []byte) {
+			c := &d.page.Changes[changes[order[i]]]
+			if c.Domain = string(domain); segment.KeyOf(c.Domain) != keys[order[i]] {
+				wrong = i
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if wrong >= 0 {
+			return codec.Corrupt(segment.Prefix(sc.seg.Info().Segment)+segment.DomainsName, fmt.Sprintf("domain %d", sorted[wrong]), -1,
+				"the domain with id "+urlnorm.FormatID(keys[order[wrong]].ID), "another")
+		}
+	}
+	return nil
+}
