@@ -19,7 +19,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/remedy"
-	serve "github.com/urlake/urlake/serve/command"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -71,7 +70,7 @@ With --urls DATASET it lists the URLs of the domains in one dataset instead.`,
 	f.BoolVar(&o.json, "json", false, "print JSON instead of a table for people")
 	f.StringVar(&o.urls, "urls", "", "list the URLs that this `DATASET` has of the domains")
 	f.Int64Var(&o.limit, "limit", lookup.DefaultLimit, "with --urls: at most so many `URLS` of a domain; 0 is all")
-	f.StringVar(&o.cache, "cache", serve.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
+	f.StringVar(&o.cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
 	return cmd
 }
 
@@ -163,7 +162,7 @@ func (o *find) run(ctx context.Context, url, name string, asked []question, stdo
 	}
 	opt := lookup.Options{Log: slog.New(slog.DiscardHandler)}
 	if strings.HasPrefix(url, "s3:") {
-		opt.CacheDir = serve.CacheOf(o.cache, url)
+		opt.CacheDir = lookup.CacheOf(o.cache, url)
 		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
 			return fmt.Errorf("cache folder: %w", err)
 		}

@@ -197,8 +197,8 @@ func child(ctx context.Context, out any, role string, args ...string) error {
 	return json.Unmarshal(stdout.Bytes(), out)
 }
 
-// compare ingests the same lists in turns: with urlake through its front door, with its steps alone,
-// and with DuckDB.
+// compare ingests the same lists in turns: through urlake's front door, with its steps alone, and
+// with DuckDB.
 func compare(ctx context.Context, root string, rows int64, rounds int, dir string) error {
 	lists, lakeDir, out := filepath.Join(dir, "lists"), filepath.Join(dir, "lake"), filepath.Join(dir, "lists", "out")
 	frontDir := filepath.Join(dir, "front-lake")
@@ -477,8 +477,8 @@ func medianOf[T any](runs []T, of func(T) float64) float64 {
 // table prints a row of a table: its name and three cells.
 func table(name, a, b, c string) { fmt.Printf("  %-26s %16s %18s   %s\n", name, a, b, c) }
 
-// ratios returns the median of the rounds' ratios, the smallest and the largest. The machine changes
-// its speed within minutes, so the runs of one round are compared with each other.
+// ratios returns the median of the rounds' ratios, the smallest and the largest. The machine's
+// speed changes within minutes, so the runs of one round are compared with each other.
 func ratios[A, B any](as []A, bs []B, of func(A, B) float64) string {
 	out := make([]float64, len(as))
 	for i := range as {

@@ -125,8 +125,8 @@ func (s *Segment) Domain(ctx context.Context, ordinal uint32) (string, error) {
 	return string(domain), nil
 }
 
-// DomainsAt calls found with the domain of each ordinal; these must ascend. Each frame is read once,
-// through the cache. The domain is valid during the call.
+// DomainsAt calls found with the domain of each ordinal; these must ascend. Each frame is read
+// once, through the cache. The domain is valid during the call.
 func (s *Segment) DomainsAt(ctx context.Context, ordinals []uint32, found func(i int, domain []byte)) error {
 	frame, line := -1, 0
 	var data []byte

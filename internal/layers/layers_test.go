@@ -148,7 +148,7 @@ var allowed = map[string][]string{
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
 		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "workflows",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "workflows",
 	},
 
 	"serve/lookup": {
@@ -156,8 +156,8 @@ var allowed = map[string][]string{
 		"lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/urlnorm",
 	},
 	"serve/api": {
-		"internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
-		"lake/urlnorm", "serve/lookup", "serve/ui",
+		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
+		"lake/remedy", "lake/urlnorm", "serve/lookup", "serve/ui",
 	},
 	"serve/ui":      {},
 	"serve/command": {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},

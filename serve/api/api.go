@@ -62,6 +62,8 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeM
 		"GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
 	handle(route{name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets},
 		"GET /v1/datasets")
+	handle(route{name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff},
+		"GET /v1/diff")
 	handle(route{name: "healthz", parameters: []string{}, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
 	handle(route{name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages},
@@ -240,13 +242,7 @@ func (h *handler) domain(r *request) error {
 		d.element()
 		d.number("dataset_id", int64(t.ID))
 		d.text("name", t.Name)
-		d.number("url_count_est", t.Rows)
-		d.numberOrNull("size", t.Size, t.HasSize && !t.SizeOverflows())
-		if t.SizeOverflows() {
-			d.boolean("size_overflow", true)
-		}
-		d.timeOrNull("first_ts", t.FirstTS, t.HasTS)
-		d.timeOrNull("last_ts", t.LastTS, t.HasTS)
+		r.sums(&t.Totals)
 		d.close('}')
 	}
 	d.close(']')

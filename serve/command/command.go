@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
@@ -85,7 +84,7 @@ sixteenths for decoded rows, and the rest for requests. docs/operation.md says h
 	f.StringVar(&o.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
 	f.StringVar(&o.listen, "listen", ":8080", "`ADDRESS` to listen on; port 0 picks a free port")
 	f.StringVar(&o.metrics, "metrics-listen", "", "separate `ADDRESS` for /metrics (default: /metrics is on --listen)")
-	f.StringVar(&o.cache, "cache", DefaultCache(),
+	f.StringVar(&o.cache, "cache", lookup.DefaultCache(),
 		"`FOLDER` for copies of the mapped index files; a file:// lake is mapped in place")
 	f.DurationVar(&o.poll, "poll", lookup.DefaultPoll, "`TIME` between two checks for a new version")
 	f.DurationVar(&o.deadline, "deadline", lookup.DefaultDeadline, "`TIME` that a page of URLs may take")
@@ -99,22 +98,6 @@ sixteenths for decoded rows, and the rest for requests. docs/operation.md says h
 	f.BoolVar(&o.accessLog, "access-log", true, "log every request: ids and counts, never a URL")
 	cli.BindEnv(cmd)
 	return cmd
-}
-
-// CacheOf is the folder of a lake in a folder of caches. Each lake has its own, because a server
-// removes the files that none of its versions needs.
-func CacheOf(cache, lakeURL string) string {
-	return filepath.Join(cache, fmt.Sprintf("%016x", xxh3.HashString(lakeURL)))
-}
-
-// DefaultCache is a folder in the user's cache folder, or in the system's temporary folder if the
-// user has none.
-func DefaultCache() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	return filepath.Join(dir, "urlake")
 }
 
 func run(ctx context.Context, o options, stderr io.Writer) error {
@@ -160,7 +143,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT takes precedence
 		debug.SetMemoryLimit(opt.HeapBytes())
 	}
-	opt.CacheDir = CacheOf(o.cache, lakeURL)
+	opt.CacheDir = lookup.CacheOf(o.cache, lakeURL)
 	if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
 		return fmt.Errorf("cache folder: %w", err)
 	}

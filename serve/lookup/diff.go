@@ -36,6 +36,17 @@ type Change struct {
 	Before, After segment.Totals
 }
 
+// Kind says what happened: the domain was "added" to the dataset, "removed" from it, or "changed".
+func (c *Change) Kind() string {
+	switch {
+	case c.Before.Rows == 0:
+		return "added"
+	case c.After.Rows == 0:
+		return "removed"
+	}
+	return "changed"
+}
+
 // DiffPage is one page of the differences between two versions, by domain_id, then by dataset.
 type DiffPage struct {
 	Before, After string // the versions
