@@ -154,7 +154,7 @@ func (c Commit) find(m *Manifest) (Committed, bool) {
 // write builds and stores the version that follows the state's, and returns the manifest that
 // publishes it.
 func (c Commit) write(ctx context.Context, store blob.Store, s *State) (*Manifest, VersionRef, error) {
-	next := Manifest{Format: Format, TakedownEpoch: s.takedowns}
+	next := Manifest{TakedownEpoch: s.takedowns}
 	parent, last, parentID := s.Current, s.last, ""
 	if s.Manifest != nil {
 		next = *s.Manifest

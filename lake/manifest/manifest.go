@@ -15,6 +15,7 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,16 +33,18 @@ import (
 const (
 	// Key is the key of a lake's manifest.
 	Key = "index/manifest.json"
-	// Format is the manifest's format version.
+	// Format is the newest format version of manifests.
 	// 1: first.
-	Format = 1
+	// 2: has tags. A manifest without tags is written in format 1.
+	Format         = 2
+	untaggedFormat = 1
 )
 
 var (
 	// ErrNoVersion means that nothing was ever published in this lake.
 	ErrNoVersion = errors.New("no version published yet")
-	// ErrUnknownVersion means that the manifest does not list the version, or no longer lists it.
-	ErrUnknownVersion = errors.New("unknown version")
+	// ErrUnknownVersion means that the manifest does not list the version or tag, or no longer.
+	ErrUnknownVersion = errors.New("unknown version or tag")
 	// ErrGeneration means that the manifest is older than one that this reader has seen, or differs
 	// from one of the same generation. Likely causes are a store restored from a copy and two lakes
 	// under one URL.
@@ -61,6 +64,8 @@ type Manifest struct {
 	TakedownEpoch uint64 `json:"takedown_epoch"`
 	// Versions lists the kept versions, oldest first.
 	Versions []VersionRef `json:"versions"`
+	// Tags are names for some of the versions, ascending.
+	Tags []Tag `json:"tags,omitempty"`
 }
 
 // VersionRef names a version's object and gives the size and hash of its bytes.
@@ -74,17 +79,18 @@ type VersionRef struct {
 	Commit string `json:"commit"`
 }
 
-// Version returns the reference of the version with this id, or of the current one if id is "".
-func (m *Manifest) Version(id string) (VersionRef, error) {
-	if id == "" {
-		id = m.CurrentVersion
+// Version returns the reference of the version with this id or tag, or of the current one for "".
+func (m *Manifest) Version(name string) (VersionRef, error) {
+	id := cmp.Or(name, m.CurrentVersion)
+	if i, ok := m.findTag(name); ok {
+		id = m.Tags[i].Version
 	}
 	for _, v := range m.Versions {
 		if v.ID == id {
 			return v, nil
 		}
 	}
-	return VersionRef{}, fmt.Errorf("%w %q", ErrUnknownVersion, id)
+	return VersionRef{}, m.unknownVersion(name)
 }
 
 // FindCommit returns the version that a commit made, if the manifest still lists it.
@@ -110,6 +116,10 @@ func Decode(data []byte) (*Manifest, error) {
 }
 
 func (m *Manifest) encode() ([]byte, error) {
+	m.Format = untaggedFormat
+	if len(m.Tags) > 0 {
+		m.Format = Format
+	}
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
@@ -118,7 +128,8 @@ func (m *Manifest) encode() ([]byte, error) {
 
 func (m *Manifest) check() error {
 	c := checker{file: Key}
-	c.equal("format", Format, m.Format)
+	c.that("format", m.Format == untaggedFormat || m.Format == Format, Format, m.Format)
+	c.that("tags", (len(m.Tags) > 0) == (m.Format == Format), "tags in format 2 alone", len(m.Tags))
 	c.that("generation", m.Generation >= 1, "at least 1", m.Generation)
 	current := false
 	for i, v := range m.Versions {
@@ -134,6 +145,7 @@ func (m *Manifest) check() error {
 		current = current || v.ID == m.CurrentVersion
 	}
 	c.that("current_version", current, "one of versions", m.CurrentVersion)
+	m.checkTags(&c)
 	return c.err
 }
 

@@ -38,7 +38,7 @@ type State struct {
 // left:
 //
 //   - A lost manifest is written again. It lists the newest version in the store and its
-//     predecessors.
+//     predecessors. Their tags are lost.
 //   - If the current version is lost, Current is the newest earlier version that the manifest
 //     lists. The manifest stays as it is until a commit on that version replaces it, because
 //     readers would miss what the lost version had; see Settle.
@@ -115,6 +115,7 @@ func Look(ctx context.Context, store blob.Store) (*State, error) {
 				s.Lost = append(s.Lost, fmt.Sprintf("%s: version %s takes its place", m.Versions[at].Object, ref.ID))
 				left := *m
 				left.CurrentVersion, left.Versions = ref.ID, slices.Clone(m.Versions[:i+1])
+				left.Tags = slices.DeleteFunc(slices.Clone(m.Tags), func(t Tag) bool { return t.Version > ref.ID })
 				s.Manifest = &left
 			}
 			return s, nil
@@ -206,7 +207,7 @@ func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
 		return err
 	}
 	s.Manifest = &Manifest{
-		Format: Format, Generation: generation, CurrentVersion: s.Current.ID, Versions: refs,
+		Format: untaggedFormat, Generation: generation, CurrentVersion: s.Current.ID, Versions: refs,
 	}
 	return nil
 }

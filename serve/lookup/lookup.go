@@ -37,8 +37,8 @@ import (
 )
 
 var (
-	// ErrBadVersion means that the text is not a version id.
-	ErrBadVersion = errors.New("not a version id")
+	// ErrBadVersion means that the text is neither a version id nor a tag.
+	ErrBadVersion = errors.New("not a version id or tag")
 	// ErrGone means that the version was published but is no longer kept.
 	ErrGone = errors.New("version is no longer kept")
 	// ErrUnknownDataset means that the version has no dataset with that id.
@@ -358,9 +358,16 @@ func (s *Server) dropUnlisted(m *manifest.Manifest) {
 	release(dropped)
 }
 
-// Acquire pins a version and opens it if necessary. An empty version is the current one. The caller
-// must call Release on the snapshot.
+// Acquire pins a version, an id or a tag, and opens it if necessary. An empty version is the
+// current one. The caller must call Release on the snapshot.
 func (s *Server) Acquire(ctx context.Context, version string) (*Snapshot, error) {
+	if version != "" && !manifest.ValidVersionID(version) {
+		ref, err := s.find(ctx, version)
+		if err != nil {
+			return nil, err
+		}
+		version = ref.ID
+	}
 	for {
 		cur := s.current.Load()
 		if cur != nil && (version == "" || version == cur.version.ID) {
@@ -400,9 +407,6 @@ func (e *NotReadyError) Unwrap() error { return e.Err }
 
 // acquireOlder pins a version that is not the current one, and opens it if necessary.
 func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error) {
-	if !manifest.ValidVersionID(id) {
-		return nil, fmt.Errorf("%w: %q", ErrBadVersion, id)
-	}
 	ref, err := s.find(ctx, id)
 	if err != nil {
 		return nil, err
@@ -462,9 +466,13 @@ func (o *opening) wait(ctx context.Context) (*Snapshot, error) {
 	return o.snap, nil
 }
 
-// find looks up a version in the manifest. If the id is newer than all versions of the manifest,
-// find polls again, because the version may have been published since the last poll.
+// find looks up a version in the manifest. If the id is newer than all versions of the manifest, or
+// the manifest does not have the tag, find polls again, because it may be newer than the last poll.
 func (s *Server) find(ctx context.Context, id string) (manifest.VersionRef, error) {
+	tag := manifest.ValidTag(id)
+	if !tag && !manifest.ValidVersionID(id) {
+		return manifest.VersionRef{}, fmt.Errorf("%w: %q", ErrBadVersion, id)
+	}
 	s.mu.Lock()
 	m, polled := s.manifest, s.polled
 	s.mu.Unlock()
@@ -472,14 +480,14 @@ func (s *Server) find(ctx context.Context, id string) (manifest.VersionRef, erro
 		return manifest.VersionRef{}, s.notReady()
 	}
 	newest := func(m *manifest.Manifest) string { return m.Versions[len(m.Versions)-1].ID }
-	if id > newest(m) && time.Since(polled) > newerPoll {
-		var err error
+	ref, err := m.Version(id)
+	if err != nil && (tag || id > newest(m)) && time.Since(polled) > newerPoll {
 		if m, err = s.poll(ctx); err != nil {
 			return manifest.VersionRef{}, err
 		}
+		ref, err = m.Version(id)
 	}
-	ref, err := m.Version(id)
-	if err != nil && id < newest(m) {
+	if err != nil && !tag && id < newest(m) {
 		return manifest.VersionRef{}, fmt.Errorf("%w: %s", ErrGone, id)
 	}
 	return ref, err

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -728,7 +729,8 @@ func TestRejectedVersions(t *testing.T) {
 		h.versions[0]:                   ErrGone,
 		"20200101T000000.000Z-00000000": ErrGone,
 		"29990101T000000.000Z-00000000": manifest.ErrUnknownVersion,
-		"latest":                        ErrBadVersion,
+		"latest":                        manifest.ErrUnknownVersion,
+		"1":                             ErrBadVersion,
 		"../../etc/passwd":              ErrBadVersion,
 	} {
 		if _, err := s.Acquire(t.Context(), version); !errors.Is(err, want) {
@@ -762,6 +764,42 @@ func TestVersionNewerThanTheLastPollIsServed(t *testing.T) {
 	s.mu.Unlock()
 	if got := acquire(t, s, next).Version().ID; got != next {
 		t.Fatalf("got %s", got)
+	}
+}
+
+// A tag answers from its version, also if it was set or moved after the last poll that found it.
+func TestTagIsServed(t *testing.T) {
+	store := blob.NewMemory()
+	h := build(t, store)
+	s := serve(t, store, Options{})
+	s.polled = time.Now().Add(-time.Hour)
+	last := len(h.versions) - 1
+	for i, name := range []string{"first", "second"} {
+		if _, err := manifest.SetTag(t.Context(), store, name, h.versions[i], false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snap := acquire(t, s, "second")
+	h.oracles[1].check(t, snap, h.oracles[1].domains())
+	if _, err := manifest.SetTag(t.Context(), store, "second", "", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, version := range map[string]string{"first": h.versions[0], "second": h.versions[last], "": h.versions[last]} {
+		if got := acquire(t, s, name).Version().ID; got != version {
+			t.Errorf("%s is %s, want %s", name, got, version)
+		}
+	}
+	if err := manifest.RemoveTag(t.Context(), store, "second"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Acquire(t.Context(), "second"); !errors.Is(err, manifest.ErrUnknownVersion) {
+		t.Errorf("a tag that was removed: %v", err)
 	}
 }
 

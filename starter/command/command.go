@@ -56,8 +56,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	cmd.PersistentFlags().BoolVar(&g.json, "json", false, "print JSON instead of text for people")
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g),
-		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g), verifyCommand(&g),
-		rulesCommand(&g), normalizeCommand(&g), demoCommand())
+		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g),
+		tagCommand(&g), verifyCommand(&g), rulesCommand(&g), normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd
 }

@@ -135,7 +135,8 @@ func TestBadDiffs(t *testing.T) {
 		"is the first of this lake":                     {"", v[0]},
 		`neither version has a dataset "nwes"; did you`: {v[0], v[1], "--dataset", "nwes"},
 		`neither version has a dataset "else"`:          {v[0], v[1], "--dataset", "else"},
-		"not a version id":                              {"yesterday"},
+		"not a version id":                              {"2026-11-20"},
+		`unknown version or tag "yesterday"`:            {"yesterday"},
 		"20200101T000000.000Z-00000000":                 {"20200101T000000.000Z-00000000"},
 		"accepts at most 2 arg":                         {v[0], v[1], v[2]},
 	} {
