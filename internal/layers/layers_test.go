@@ -148,8 +148,10 @@ var allowed = map[string][]string{
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
 		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "workflows",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/versiondiff",
+		"workflows",
 	},
+	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
 
 	"serve/lookup": {
 		"indexbuild/segment", "internal/mapped", "lake", "lake/blob", "lake/codec",

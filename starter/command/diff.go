@@ -2,31 +2,18 @@ package command
 
 import (
 	"bufio"
-	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
-	"maps"
-	"os"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/remedy"
-	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/starter/versiondiff"
 )
 
 func diffCommand(g *global) *cobra.Command {
-	var o diff
+	var o versiondiff.Options
 	cmd := &cobra.Command{
 		Use:   "diff [FROM [TO]] --lake URL",
 		Short: "Show which domains of which datasets changed between two versions",
@@ -50,258 +37,15 @@ read, not the lake. Other URLs with the same totals are not noticed.`,
 			if err := requireLake(cmd.Context(), store, url); err != nil {
 				return err
 			}
-			o.json = g.json
-			o.from, o.to = append(args, "", "")[0], append(args, "", "")[1]
+			o.JSON = g.json
+			o.From, o.To = append(args, "", "")[0], append(args, "", "")[1]
 			out := bufio.NewWriter(cmd.OutOrStdout())
-			return remedy.Explained(url, errors.Join(o.run(cmd.Context(), store, url, out), out.Flush()))
+			return remedy.Explained(url, errors.Join(o.Print(cmd.Context(), store, url, out), out.Flush()))
 		},
 	}
 	g.lakeFlag(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.dataset, "dataset", "", "compare this `DATASET` alone")
-	f.StringVar(&o.cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
+	f.StringVar(&o.Dataset, "dataset", "", "compare this `DATASET` alone")
+	f.StringVar(&o.Cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
 	return cmd
-}
-
-type diff struct {
-	from, to, dataset, cache string
-	json                     bool
-}
-
-const (
-	// diffPage is how many changes are found before they are printed, some 30 MB.
-	diffPage = 100_000
-	// diffTime is how long finding them may take; then what was found is printed.
-	diffTime = 10 * time.Second
-	// shownChanges is how many changes are named in the text for people.
-	shownChanges = 20
-)
-
-// datasetDiff counts the changes of one dataset.
-type datasetDiff struct {
-	DatasetID uint32 `json:"dataset_id"`
-	Name      string `json:"name"`
-	// Added, Removed and Changed are numbers of domains.
-	Added   int64 `json:"domains_added"`
-	Removed int64 `json:"domains_removed"`
-	Changed int64 `json:"domains_changed"`
-	// RowsAdded and RowsRemoved sum up the differences of domains that have more rows and of those
-	// that have fewer.
-	RowsAdded   int64 `json:"rows_added"`
-	RowsRemoved int64 `json:"rows_removed"`
-}
-
-func (d *datasetDiff) add(c *lookup.Change) {
-	switch c.Kind() {
-	case "added":
-		d.Added++
-	case "removed":
-		d.Removed++
-	default:
-		d.Changed++
-	}
-	if n := c.After.Rows - c.Before.Rows; n > 0 {
-		d.RowsAdded += n
-	} else {
-		d.RowsRemoved -= n
-	}
-}
-
-func (o *diff) run(ctx context.Context, store blob.Store, url string, out io.Writer) error {
-	opt := lookup.Options{Log: slog.New(slog.DiscardHandler), Deadline: diffTime}
-	if strings.HasPrefix(url, "s3:") {
-		opt.CacheDir = lookup.CacheOf(o.cache, url)
-		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
-			return fmt.Errorf("cache folder: %w", err)
-		}
-	}
-	server := lookup.NewServer(store, opt)
-	defer server.Close()
-	if err := server.Refresh(ctx); err != nil {
-		return fmt.Errorf("lake %s: %w", url, err)
-	}
-	after, err := server.Acquire(ctx, o.to)
-	if err != nil {
-		return err
-	}
-	defer after.Release()
-	if o.from == "" {
-		if o.from = after.Version().Parent; o.from == "" {
-			return fmt.Errorf("version %s is the first of this lake; there is none to compare it with", after.Version().ID)
-		}
-	}
-	before, err := server.Acquire(ctx, o.from)
-	if err != nil {
-		return err
-	}
-	defer before.Release()
-	q := lookup.DiffQuery{Limit: diffPage}
-	if o.dataset != "" {
-		if q.Dataset, err = findDataset(o.dataset, after, before); err != nil {
-			return err
-		}
-		q.OneDataset = true
-	}
-	sums := map[uint32]*datasetDiff{}
-	var largest []lookup.Change
-	for {
-		page, err := after.Diff(ctx, before, q)
-		if err != nil {
-			return err
-		}
-		for i := range page.Changes {
-			c := &page.Changes[i]
-			d := sums[c.Dataset]
-			if d == nil {
-				d = &datasetDiff{DatasetID: c.Dataset, Name: c.Name}
-				sums[c.Dataset] = d
-			}
-			if d.add(c); o.json {
-				if err := printChange(out, c); err != nil {
-					return err
-				}
-			}
-		}
-		largest = largestChanges(append(largest, page.Changes...))
-		if q.Cursor = page.Cursor; q.Cursor == "" {
-			break
-		}
-	}
-	datasets := slices.SortedFunc(maps.Values(sums), func(a, b *datasetDiff) int { return strings.Compare(a.Name, b.Name) })
-	if o.json {
-		return printLine(out, struct {
-			From     string         `json:"from"`
-			To       string         `json:"to"`
-			Complete bool           `json:"complete"`
-			Datasets []*datasetDiff `json:"datasets"`
-		}{before.Version().ID, after.Version().ID, true, datasets})
-	}
-	return o.print(out, before, after, datasets, largest)
-}
-
-// findDataset returns the id of the dataset with this name in one of the versions.
-func findDataset(name string, versions ...*lookup.Snapshot) (uint32, error) {
-	var names []string
-	for _, v := range versions {
-		for cursor := ""; ; {
-			page, err := v.Datasets(cursor)
-			if err != nil {
-				return 0, err
-			}
-			for i := range page.Datasets {
-				if d := &page.Datasets[i]; d.Name == name {
-					return d.ID, nil
-				}
-				names = append(names, page.Datasets[i].Name)
-			}
-			if cursor = page.Cursor; cursor == "" {
-				break
-			}
-		}
-	}
-	if meant, ok := cli.Nearest(name, names); ok {
-		return 0, fmt.Errorf("--dataset: neither version has a dataset %q; did you mean %q?", name, meant)
-	}
-	return 0, fmt.Errorf("--dataset: neither version has a dataset %q", name)
-}
-
-// largestChanges sorts changes by how many rows were added or removed, and keeps the first ones.
-func largestChanges(all []lookup.Change) []lookup.Change {
-	slices.SortFunc(all, func(a, b lookup.Change) int {
-		return cmp.Or(cmp.Compare(abs(b.After.Rows-b.Before.Rows), abs(a.After.Rows-a.Before.Rows)),
-			strings.Compare(a.Domain, b.Domain), strings.Compare(a.Name, b.Name))
-	})
-	return slices.Clip(slices.Clone(all[:min(len(all), shownChanges)]))
-}
-
-func abs(n int64) int64 { return max(n, -n) }
-
-func (o *diff) print(out io.Writer, before, after *lookup.Snapshot, datasets []*datasetDiff, largest []lookup.Change) error {
-	for _, v := range []struct {
-		name string
-		snap *lookup.Snapshot
-	}{{"From", before}, {"To", after}} {
-		c := v.snap.Version().Counts
-		cli.Fprintf(out, "%-5s %s  %s of %s in %s\n", v.name, v.snap.Version().ID, plural(c.Rows, "row"),
-			plural(int64(c.Datasets), "dataset"), plural(int64(c.Batches), "batch"))
-	}
-	if len(datasets) == 0 {
-		cli.Fprintf(out, "\nNo domain has other totals in any dataset.\n")
-		return nil
-	}
-	cli.Fprintf(out, "\nDomains of each dataset, and the rows that they gained and lost:\n")
-	rows := make([][]string, len(datasets))
-	for i, d := range datasets {
-		rows[i] = []string{d.Name, count(d.Added), count(d.Removed), count(d.Changed), signed(d.RowsAdded), signed(-d.RowsRemoved)}
-	}
-	if err := table(out, "DATASET >ADDED >REMOVED >CHANGED >+ROWS >-ROWS", rows); err != nil {
-		return err
-	}
-	cli.Fprintf(out, "\nThe largest changes, in rows:\n")
-	rows = rows[:0]
-	for i := range largest {
-		c := &largest[i]
-		rows = append(rows, []string{c.Domain, c.Name, count(c.Before.Rows), count(c.After.Rows), signed(c.After.Rows - c.Before.Rows)})
-	}
-	return table(out, "DOMAIN DATASET >BEFORE >AFTER >CHANGE", rows)
-}
-
-// signed formats a difference.
-func signed(n int64) string {
-	switch {
-	case n > 0:
-		return "+" + count(n)
-	case n < 0:
-		return "-" + count(-n)
-	}
-	return "0"
-}
-
-// printChange prints a change as a line of JSON.
-func printChange(out io.Writer, c *lookup.Change) error {
-	return printLine(out, struct {
-		Change    string      `json:"change"`
-		Domain    string      `json:"domain"`
-		DomainID  string      `json:"domain_id"`
-		DatasetID uint32      `json:"dataset_id"`
-		Name      string      `json:"name"`
-		Before    *diffTotals `json:"before"`
-		After     *diffTotals `json:"after"`
-	}{c.Kind(), c.Domain, urlnorm.FormatID(c.DomainID), c.Dataset, c.Name, totalsOf(&c.Before), totalsOf(&c.After)})
-}
-
-// diffTotals are totals in JSON, with the names that the server uses.
-type diffTotals struct {
-	Rows         int64   `json:"url_count_est"`
-	Size         *int64  `json:"size"`
-	SizeOverflow bool    `json:"size_overflow,omitempty"`
-	FirstTS      *string `json:"first_ts"`
-	LastTS       *string `json:"last_ts"`
-}
-
-func totalsOf(t *segment.Totals) *diffTotals {
-	if t.Rows == 0 {
-		return nil
-	}
-	d := &diffTotals{Rows: t.Rows, SizeOverflow: t.SizeOverflows()}
-	if t.HasSize && !t.SizeOverflows() {
-		d.Size = &t.Size
-	}
-	if t.HasTS {
-		first, last := formatTime(t.FirstTS), formatTime(t.LastTS)
-		d.FirstTS, d.LastTS = &first, &last
-	}
-	return d
-}
-
-// formatTime formats milliseconds of Unix time as the server does.
-func formatTime(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
-
-func printLine(out io.Writer, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(append(data, '\n'))
-	return err
 }
