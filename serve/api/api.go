@@ -1,6 +1,6 @@
-// Package api is the HTTP interface of the read server: the two queries, the list of datasets,
-// health and readiness, web pages, and metrics. docs/api.md describes it for clients. The serve
-// program calls it; lookup finds the answers.
+// Package api is the HTTP interface of the read server: the two queries, the lists of datasets and
+// of versions, the changes between two versions, health and readiness, web pages, and metrics.
+// docs/api.md describes it for clients. The serve program calls it; lookup finds the answers.
 //
 // An answer is complete in memory before its first byte is sent. So a failure at any point is an
 // error with a status of its own and never a shorter answer with status 200. Errors are problem
@@ -64,6 +64,7 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeM
 		"GET /v1/datasets")
 	handle(route{name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff},
 		"GET /v1/diff")
+	handle(route{name: "versions", parameters: []string{"cursor", "limit"}, answer: h.versions}, "GET /v1/versions")
 	handle(route{name: "healthz", parameters: []string{}, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
 	handle(route{name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages},

@@ -29,7 +29,8 @@ type cursor struct {
 }
 
 // position is where a page starts. Lists of URLs use segment, file, rowGroup and row, lists of
-// datasets only dataset, and differences between versions dataset, domain and check.
+// datasets only dataset, differences between versions dataset, domain and check, and the list of
+// versions none.
 type position struct {
 	segment        uint64 // index in the version's list
 	file, rowGroup uint64
@@ -43,6 +44,7 @@ const (
 	cursorDatasets    = 'd' // the datasets that contain a domain
 	cursorAllDatasets = 'a' // all datasets of a version
 	cursorDiff        = 'c' // the changes between two versions
+	cursorVersions    = 'v' // the versions, after the cursor's version
 
 	// maxCursor is the maximum length of a cursor in characters. Longer text is rejected without
 	// decoding it.
@@ -50,7 +52,7 @@ const (
 )
 
 // cursorKinds are all kinds of cursors.
-var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorAllDatasets, cursorDiff}
+var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorAllDatasets, cursorDiff, cursorVersions}
 
 var cursorText = base64.RawURLEncoding.Strict()
 
@@ -75,6 +77,8 @@ func (p *position) fields(kind byte) []*uint64 {
 		return []*uint64{&p.segment, &p.file, &p.rowGroup, &p.row}
 	case cursorDiff:
 		return []*uint64{&p.domain, &p.check, &p.dataset}
+	case cursorVersions:
+		return nil
 	}
 	return []*uint64{&p.dataset}
 }

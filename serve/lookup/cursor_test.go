@@ -16,6 +16,7 @@ func sampleCursors() []*cursor {
 			at: position{dataset: 1<<32 - 1}},
 		{kind: cursorAllDatasets, fingerprint: fingerprint(cursorAllDatasets, "", 0), version: version,
 			at: position{dataset: 1000}},
+		{kind: cursorVersions, fingerprint: fingerprint(cursorVersions, "", 0), version: version},
 	}
 }
 

@@ -45,7 +45,8 @@ var (
 	ErrUnknownDataset = errors.New("unknown dataset")
 	// ErrRange means that the offset or the limit of a query is not allowed. See URLsQuery.
 	ErrRange = errors.New("offset or limit out of range")
-	// ErrDeadline means that not a single row of a page was read in time.
+	// ErrDeadline means that not a single row of a page was read in time, or that not all versions
+	// of a page were.
 	ErrDeadline = errors.New("deadline passed")
 )
 
@@ -62,7 +63,8 @@ type Options struct {
 	FrameBytes, PageBytes int64
 	// Poll is the time between two reads of the manifest.
 	Poll time.Duration
-	// Deadline is how long a page of URLs may take. The page ends with the rows read by then.
+	// Deadline is how long a page may take. A page of URLs ends with the rows read by then; a page
+	// of versions that takes longer is an error.
 	Deadline time.Duration
 	// KeepOpen is how many versions stay open, for cursors and version=, besides the current one.
 	KeepOpen int
@@ -132,6 +134,7 @@ type Server struct {
 	follower *manifest.Follower
 	frames   *cache[segment.CacheKey]
 	pages    *cache[pageKey]
+	history  *cache[manifest.VersionRef] // summaries of versions
 	resident *mapped.Residency
 	gate     *semaphore.Weighted
 	datasets int // on a page: MaxDatasets, fewer in tests
@@ -172,6 +175,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 	return &Server{
 		store: objects{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
 		frames: newCache[segment.CacheKey](opt.FrameBytes), pages: newCache[pageKey](opt.PageBytes),
+		history:  newCache[manifest.VersionRef](historyCacheBytes),
 		resident: mapped.NewResidency(opt.residentBytes()),
 		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
 		segments: map[string]*sharedSegment{},

@@ -1,0 +1,73 @@
+package api
+
+import (
+	"log/slog"
+	"net/url"
+	"strconv"
+
+	"github.com/urlake/urlake/serve/lookup"
+)
+
+// versions lists the published versions, newest first.
+func (h *handler) versions(r *request) error {
+	asked, err := r.number("limit", lookup.DefaultVersions, 1)
+	if err != nil {
+		return err
+	}
+	limit := int(min(asked, lookup.MaxVersions))
+	page, err := h.server.Versions(r.Context(), limit, r.query.Get("cursor"))
+	if err != nil {
+		return err
+	}
+	d := &r.doc
+	d.open('{')
+	d.text("current_version", page.Current)
+	d.number("total_versions", int64(page.Total))
+	d.array("versions")
+	for i := range page.Versions {
+		v := &page.Versions[i]
+		d.element()
+		d.text("version", v.ID)
+		d.boolean("current", v.Current)
+		d.text("created", v.Created)
+		d.text("built_by", v.BuiltBy)
+		d.textOrNull("parent", v.Parent)
+		d.text("commit", v.Commit)
+		d.text("canonical_form", v.CanonicalForm)
+		d.text("public_suffix_list", v.PublicSuffix)
+		c := &v.Counts
+		d.number("datasets", int64(c.Datasets))
+		d.number("batches", int64(c.Batches))
+		d.number("parts", c.Parts)
+		d.number("rows", c.Rows)
+		d.number("part_bytes", c.PartBytes)
+		d.number("segments", int64(c.Segments))
+		d.number("index_bytes", c.IndexBytes)
+		if c = v.Change; c == nil {
+			d.null("datasets_added")
+			d.null("batches_added")
+			d.null("rows_added")
+		} else {
+			d.number("datasets_added", int64(c.Datasets))
+			d.number("batches_added", int64(c.Batches))
+			d.number("rows_added", c.Rows)
+		}
+		d.close('}')
+	}
+	d.close(']')
+	d.number("returned", int64(len(page.Versions)))
+	d.boolean("complete", page.Cursor == "")
+	stopped, next := "", ""
+	if page.Cursor != "" {
+		next = r.URL.EscapedPath() + "?" + url.Values{"cursor": {page.Cursor}, "limit": {strconv.Itoa(limit)}}.Encode()
+		if asked > lookup.MaxVersions {
+			stopped = "limit"
+		}
+	}
+	d.textOrNull("stopped_by", stopped)
+	d.textOrNull("next_cursor", page.Cursor)
+	d.textOrNull("next", next)
+	d.close('}')
+	r.logged = append(r.logged, slog.Int("versions", len(page.Versions)), slog.Int("total", page.Total))
+	return nil
+}
