@@ -149,9 +149,10 @@ var allowed = map[string][]string{
 		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/versiondiff",
-		"workflows",
+		"starter/versionlist", "workflows",
 	},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
+	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest"},
 
 	"serve/lookup": {
 		"indexbuild/segment", "internal/mapped", "lake", "lake/blob", "lake/codec",

@@ -29,6 +29,7 @@ import (
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/starter/versionlist"
 )
 
 // inspectCommand returns a verb that reads a lake without Temporal. The lake must exist.
@@ -474,28 +475,15 @@ func versionsCommand(g *global) *cobra.Command {
 			}
 			return nil
 		}
-		if g.json {
-			return printJSON(out, m)
-		}
-		rows := make([][]string, 0, len(m.Versions))
-		for _, ref := range m.Versions {
-			v, err := manifest.ReadVersion(cmd.Context(), store, ref)
-			if err != nil {
-				return err
-			}
-			mark := ""
-			if ref.ID == m.CurrentVersion {
-				mark = "current"
-			}
-			c := v.Counts
-			rows = append(rows, []string{v.ID, fmt.Sprint(c.Datasets), fmt.Sprint(c.Batches), fmt.Sprint(c.Segments),
-				count(c.Rows), mark})
-		}
-		return table(out, "VERSION >DATASETS >BATCHES >SEGMENTS >ROWS STATE", rows)
+		return versionlist.Print(cmd.Context(), out, store, m, g.json)
 	})
 	cmd.Long = `Versions lists the published versions, oldest first. Every publish that adds batches
 makes one. Requests and cursors name a version, and the server answers from any of
-them.
+them. The line under a version says what it has more or less than its parent, the
+version that it follows, and which program built it. A batch that replaces another one
+does not change the number of batches; "starter diff" compares what two versions hold.
+With --json each version also has the time, the rules and the sizes that its document
+names.
 
 With --parts it prints the Parquet files of one version instead, one per line. Give
 this list to a query engine: the folders also hold files of replaced batches and of
