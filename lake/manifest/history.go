@@ -15,6 +15,8 @@ type Summary struct {
 	VersionRef
 	// Current tells that the version is the manifest's current one.
 	Current bool
+	// Tags are the version's tags, ascending.
+	Tags []string
 	// The other fields of the version, see Version. Parent is "" for a lake's first.
 	Parent, Created, BuiltBy, CanonicalForm, PublicSuffix string
 	Counts                                                Counts
@@ -61,7 +63,7 @@ func (m *Manifest) Summaries(
 	}
 	for i := range list {
 		s := &list[i]
-		s.Current, s.Change = s.ID == m.CurrentVersion, nil
+		s.Current, s.Tags, s.Change = s.ID == m.CurrentVersion, m.TagsOf(s.ID), nil
 		if before, ok := counts[s.Parent]; ok {
 			change := s.Counts.less(before)
 			s.Change = &change
@@ -85,8 +87,8 @@ func readSummaries(
 	return list, group.Wait()
 }
 
-// ReadSummary reads a version that the manifest lists, and describes it without Current and Change.
-// A version that is missing is a *codec.CorruptError, as a damaged one is.
+// ReadSummary reads a version that the manifest lists, and describes it without Current,
+// Tags and Change. A version that is missing is a *codec.CorruptError, as a damaged one is.
 func ReadSummary(ctx context.Context, store blob.Store, ref VersionRef) (Summary, error) {
 	v, err := ReadVersion(ctx, store, ref)
 	if errors.Is(err, blob.ErrNotExist) {

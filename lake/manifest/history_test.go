@@ -83,6 +83,13 @@ func TestSummariesSayWhatChanged(t *testing.T) {
 		want = append(want, s)
 	}
 	want[4].Current = true
+	want[1].Tags = []string{"production", "release-1"}
+	for _, tag := range want[1].Tags {
+		if _, err := SetTag(t.Context(), store, tag, want[1].ID, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, _ = current(t, store)
 	for from := range len(want) + 1 {
 		for to := from; to <= len(want); to++ {
 			var reads atomic.Int64

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -29,6 +30,12 @@ func (h *handler) versions(r *request) error {
 		d.element()
 		d.text("version", v.ID)
 		d.boolean("current", v.Current)
+		d.array("tags")
+		for _, tag := range v.Tags {
+			d.next()
+			d.buf = codec.AppendJSONString(d.buf, tag)
+		}
+		d.close(']')
 		d.text("created", v.Created)
 		d.text("built_by", v.BuiltBy)
 		d.textOrNull("parent", v.Parent)

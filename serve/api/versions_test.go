@@ -32,24 +32,25 @@ type versionList struct {
 }
 
 type versionEntry struct {
-	Version       string  `json:"version"`
-	Current       bool    `json:"current"`
-	Created       string  `json:"created"`
-	BuiltBy       string  `json:"built_by"`
-	Parent        *string `json:"parent"`
-	Commit        string  `json:"commit"`
-	Form          string  `json:"canonical_form"`
-	PublicSuffix  string  `json:"public_suffix_list"`
-	Datasets      int     `json:"datasets"`
-	Batches       int     `json:"batches"`
-	Parts         int64   `json:"parts"`
-	Rows          int64   `json:"rows"`
-	PartBytes     int64   `json:"part_bytes"`
-	Segments      int     `json:"segments"`
-	IndexBytes    int64   `json:"index_bytes"`
-	DatasetsAdded *int    `json:"datasets_added"`
-	BatchesAdded  *int    `json:"batches_added"`
-	RowsAdded     *int64  `json:"rows_added"`
+	Version       string   `json:"version"`
+	Current       bool     `json:"current"`
+	Tags          []string `json:"tags"`
+	Created       string   `json:"created"`
+	BuiltBy       string   `json:"built_by"`
+	Parent        *string  `json:"parent"`
+	Commit        string   `json:"commit"`
+	Form          string   `json:"canonical_form"`
+	PublicSuffix  string   `json:"public_suffix_list"`
+	Datasets      int      `json:"datasets"`
+	Batches       int      `json:"batches"`
+	Parts         int64    `json:"parts"`
+	Rows          int64    `json:"rows"`
+	PartBytes     int64    `json:"part_bytes"`
+	Segments      int      `json:"segments"`
+	IndexBytes    int64    `json:"index_bytes"`
+	DatasetsAdded *int     `json:"datasets_added"`
+	BatchesAdded  *int     `json:"batches_added"`
+	RowsAdded     *int64   `json:"rows_added"`
 }
 
 // rowsOf returns n records, of which no two are the same URL.
@@ -98,7 +99,7 @@ func documents(t *testing.T, store blob.Store) []versionEntry {
 		}
 		c := v.Counts
 		e := versionEntry{
-			Version: v.ID, Current: v.ID == m.CurrentVersion, Created: v.Created, BuiltBy: v.BuiltBy, Parent: &v.Parent,
+			Version: v.ID, Current: v.ID == m.CurrentVersion, Tags: []string{}, Created: v.Created, BuiltBy: v.BuiltBy, Parent: &v.Parent,
 			Commit: v.Commit, Form: v.CanonicalForm, PublicSuffix: v.PublicSuffix,
 			Datasets: c.Datasets, Batches: c.Batches, Parts: c.Parts, Rows: c.Rows, PartBytes: c.PartBytes,
 			Segments: c.Segments, IndexBytes: c.IndexBytes,
@@ -115,6 +116,12 @@ func documents(t *testing.T, store blob.Store) []versionEntry {
 func TestVersionsSayWhatChanged(t *testing.T) {
 	store := versioned(t)
 	want := documents(t, store)
+	want[3].Tags = []string{"production", "release-1"}
+	for _, tag := range want[3].Tags {
+		if _, err := manifest.SetTag(t.Context(), store, tag, want[3].Version, false); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// Newest first: datasets, batches and rows.
 	for i, change := range [][3]int{{0, 1, 7}, {0, 0, 0}, {0, 0, -7}, {1, 2, 15}, {2, 2, 4}} {
 		want[i].DatasetsAdded, want[i].BatchesAdded, want[i].RowsAdded = &change[0], &change[1], ptr(int64(change[2]))

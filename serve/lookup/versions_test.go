@@ -215,6 +215,27 @@ func TestReadsOfAPageOfVersions(t *testing.T) {
 		}
 		cursor = page.Cursor
 	}
+	// What is cached does not depend on the manifest.
+	before, err := s.Versions(t.Context(), 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	publishVersions(t, store, 6, 1)
+	if _, err := manifest.SetTag(t.Context(), store, "release-1", before.Current, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	page, err := s.Versions(t.Context(), 2, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := before.Versions[0]
+	want.Current, want.Tags = false, []string{"release-1"}
+	if diff := gocmp.Diff(want, page.Versions[1]); diff != "" {
+		t.Errorf("after a publish and a tag (-want +got):\n%s", diff)
+	}
 }
 
 func TestDamagedVersionIsNamed(t *testing.T) {

@@ -479,11 +479,11 @@ func versionsCommand(g *global) *cobra.Command {
 	})
 	cmd.Long = `Versions lists the published versions, oldest first. Every publish that adds batches
 makes one. Requests and cursors name a version, and the server answers from any of
-them. The line under a version says what it has more or less than its parent, the
-version that it follows, and which program built it. A batch that replaces another one
-does not change the number of batches; "starter diff" compares what two versions hold.
-With --json each version also has the time, the rules and the sizes that its document
-names.
+them. The lines under a version say which names it has ("starter tag"), what it holds
+more or less than its parent, the version that it follows, and which program built it.
+A batch that replaces another one does not change the number of batches; "starter diff"
+compares what two versions hold. With --json each version also has the time, the rules
+and the sizes that its document names.
 
 With --parts it prints the Parquet files of one version instead, one per line. Give
 this list to a query engine: the folders also hold files of replaced batches and of

@@ -51,6 +51,12 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := manifest.SetTag(t.Context(), store, "release-1", m.Versions[1].ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if m, _, err = manifest.Read(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
 	var documents []*manifest.Version
 	for _, ref := range m.Versions {
 		v, err := manifest.ReadVersion(t.Context(), store, ref)
@@ -74,7 +80,11 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 		{"2        3         %d  1,504", "-1 row since " + documents[1].ID},
 		{"2        3         %d  1,504  current", "as many datasets, batches and rows as " + documents[2].ID},
 	} {
-		want := documents[i].ID + "         " + fmt.Sprintf(c.counts, documents[i].Counts.Segments) + "\n  " + c.changed
+		want := documents[i].ID + "         " + fmt.Sprintf(c.counts, documents[i].Counts.Segments) + "\n  "
+		if i == 1 {
+			want += "tagged release-1\n  "
+		}
+		want += c.changed
 		rest, ok := strings.CutPrefix(text, want)
 		if !ok {
 			t.Fatalf("version %d: want\n%s\ngot\n%s", i, want, out)
@@ -109,13 +119,16 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	for i, change := range [][3]int{{1, 2, 5}, {1, 1, 1500}, {0, 0, -1}, {0, 0, 0}} {
 		v, rows := documents[i], int64(change[2])
 		want := versionlist.Version{
-			VersionRef: versions[i].VersionRef, Current: i == 3, Created: v.Created, BuiltBy: v.BuiltBy, Parent: &v.Parent,
+			VersionRef: versions[i].VersionRef, Current: i == 3, Tags: []string{}, Created: v.Created, BuiltBy: v.BuiltBy, Parent: &v.Parent,
 			CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Counts: v.Counts,
 			DatasetsAdded: &change[0], BatchesAdded: &change[1], RowsAdded: &rows,
 		}
 		want.ID, want.Commit, want.Object = v.ID, v.Commit, manifest.VersionKey(v.ID)
 		if i == 0 {
 			want.Parent = nil
+		}
+		if i == 1 {
+			want.Tags = []string{"release-1"}
 		}
 		if diff := cmp.Diff(want, versions[i]); diff != "" {
 			t.Errorf("version %d (-want +got):\n%s", i, diff)

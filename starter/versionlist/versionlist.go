@@ -24,9 +24,10 @@ type Document struct {
 // Version has the names of the HTTP API, but for the members of the manifest.
 type Version struct {
 	manifest.VersionRef
-	Current bool   `json:"current"`
-	Created string `json:"created"`
-	BuiltBy string `json:"built_by"`
+	Current bool     `json:"current"`
+	Tags    []string `json:"tags"`
+	Created string   `json:"created"`
+	BuiltBy string   `json:"built_by"`
 	// Parent is null for the lake's first version.
 	Parent        *string `json:"parent"`
 	CanonicalForm string  `json:"canonical_form"`
@@ -54,7 +55,8 @@ func Print(ctx context.Context, out io.Writer, store blob.Store, m *manifest.Man
 		s := &list[i]
 		v := &doc.Versions[i]
 		*v = Version{
-			VersionRef: s.VersionRef, Current: s.Current, Created: s.Created, BuiltBy: s.BuiltBy, Parent: &s.Parent,
+			VersionRef: s.VersionRef, Current: s.Current, Tags: append([]string{}, s.Tags...),
+			Created: s.Created, BuiltBy: s.BuiltBy, Parent: &s.Parent,
 			CanonicalForm: s.CanonicalForm, PublicSuffix: s.PublicSuffix, Counts: s.Counts,
 		}
 		if s.Parent == "" {
@@ -92,6 +94,9 @@ func printText(out io.Writer, list []manifest.Summary) error {
 			return err
 		}
 		if i >= 0 {
+			if tags := list[i].Tags; len(tags) > 0 {
+				cli.Fprintf(out, "  tagged %s\n", strings.Join(tags, ", "))
+			}
 			changed, built := describeChange(&list[i]), "built by "+list[i].BuiltBy
 			if len("  "+changed+"; "+built) <= columns {
 				cli.Fprintf(out, "  %s; %s\n", changed, built)
