@@ -91,12 +91,11 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out io
 		return err
 	}
 	defer after.Release()
-	if o.From == "" {
-		if o.From = after.Version().Parent; o.From == "" {
-			return fmt.Errorf("version %s is the first of this lake; there is none to compare it with", after.Version().ID)
-		}
+	from := cmp.Or(o.From, after.Version().Parent)
+	if from == "" {
+		return fmt.Errorf("version %s is the first of this lake; there is none to compare it with", after.Version().ID)
 	}
-	before, err := server.Acquire(ctx, o.From)
+	before, err := server.Acquire(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -204,10 +203,10 @@ func print(out io.Writer, before, after *lookup.Snapshot, datasets []*datasetDif
 		return err
 	}
 	cli.Fprintf(out, "\nThe largest changes, in rows:\n")
-	rows = rows[:0]
+	rows = make([][]string, len(largest))
 	for i := range largest {
 		c := &largest[i]
-		rows = append(rows, []string{c.Domain, c.Name, cli.Count(c.Before.Rows), cli.Count(c.After.Rows), signed(c.After.Rows - c.Before.Rows)})
+		rows[i] = []string{c.Domain, c.Name, cli.Count(c.Before.Rows), cli.Count(c.After.Rows), signed(c.After.Rows - c.Before.Rows)}
 	}
 	return cli.Table(out, "DOMAIN DATASET >BEFORE >AFTER >CHANGE", rows)
 }
