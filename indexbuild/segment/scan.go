@@ -138,14 +138,6 @@ func (s *Segment) PostingsRuns(shard int) [][2]int {
 // received.
 func (s *Segment) ReadPostings(ctx context.Context, shard, lo, hi int, r *PostingsRun, plain func(*PlainBlock)) error {
 	h := &s.shards[shard]
-	if err := h.readBlocks(ctx, lo, hi, r, plain); err != nil {
-		return err
-	}
-	return s.readPayloads(ctx, h, lo, r)
-}
-
-// readBlocks is ReadPostings without the payloads.
-func (h *shard) readBlocks(ctx context.Context, lo, hi int, r *PostingsRun, plain func(*PlainBlock)) error {
 	r.Entries, r.tuples, r.ends = r.Entries[:0], r.tuples[:0], r.ends[:0]
 	r.first, r.last = runEdge{}, runEdge{}
 	r.payloads = [2]int64{-1, -1}
@@ -182,7 +174,7 @@ func (h *shard) readBlocks(ctx context.Context, lo, hi int, r *PostingsRun, plai
 		}
 		b.appendEntries(r)
 	}
-	return nil
+	return s.readPayloads(ctx, h, lo, r)
 }
 
 // readPayloads sets the tuples of the run. Payloads must follow each other without a gap.
@@ -249,14 +241,16 @@ func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *Posting
 }
 
 // EntryScan reads the entries of a segment in their order: by domain_id, check bits and dataset. It
-// reads no payloads and bypasses the cache. It is not safe for concurrent use.
+// reads no payloads, bypasses the cache, and takes about a megabyte of memory. It is not safe for
+// concurrent use.
 type EntryScan struct {
 	s            *Segment
-	shard, frame int // the next frames to read
+	shard, frame int      // the next frame to decode
+	read         [][]byte // that frame and some after it, once they are read
 	from         runEdge
-	run          PostingsRun
-	at           int     // the next entry of the run
-	last         runEdge // last entry of the run before, in the same shard
+	run          PostingsRun // the entries of the last frame
+	at           int         // the next of them
+	last         runEdge     // the last of them
 }
 
 // ScanEntries returns a scan from the first entry that is not before that of a domain and a
@@ -287,21 +281,40 @@ func (e *EntryScan) Next(ctx context.Context) (*Entry, error) {
 			e.shard, e.frame, e.last = e.shard+1, 0, runEdge{}
 			continue
 		}
-		hi := h.idx.reach(e.frame, h.idx.Len(), runBytes)
-		if err := h.readBlocks(ctx, e.frame, hi, &e.run, nil); err != nil {
+		if len(e.read) == 0 {
+			var err error
+			if e.read, err = h.idx.Read(ctx, h.idx.read, e.frame, h.idx.reach(e.frame, h.idx.Len(), runBytes)); err != nil {
+				return nil, err
+			}
+		}
+		if err := e.decode(h); err != nil {
 			return nil, err
 		}
-		if e.last.some && !e.last.before(&e.run.first) {
-			return nil, codec.Corrupt(h.idx.key, frameSection(e.frame), -1, "an entry after "+e.last.describe(), e.run.first.describe())
-		}
-		e.frame, e.last = hi, e.run.last
-		e.at = sort.Search(len(e.run.Entries), func(i int) bool {
-			at := &e.run.Entries[i]
-			return !(&runEdge{true, at.Key, at.Dataset}).before(&e.from)
-		})
 	}
 	e.at++
 	return &e.run.Entries[e.at-1], nil
+}
+
+// decode decodes the next frame.
+func (e *EntryScan) decode(h *shard) error {
+	b, err := h.blockValues(e.frame, e.read[0], &e.run.values)
+	if err != nil {
+		return err
+	}
+	e.run.Entries = slices.Grow(e.run.Entries[:0], b.entries)
+	b.appendEntries(&e.run)
+	edge := func(i int) runEdge { return runEdge{true, e.run.Entries[i].Key, e.run.Entries[i].Dataset} }
+	first := edge(0)
+	if e.last.some && !e.last.before(&first) {
+		return b.corrupt("entries after those of the frame before", first.describe())
+	}
+	e.last = edge(b.entries - 1)
+	e.at = sort.Search(b.entries, func(i int) bool {
+		at := edge(i)
+		return !at.before(&e.from)
+	})
+	e.frame, e.read = e.frame+1, e.read[1:]
+	return nil
 }
 
 // Follow checks that a run starts where end is, and sets end to where the run ends.

@@ -26,11 +26,12 @@ type Whole struct {
 }
 
 // FitsWhole reports whether IngestWhole can do a batch of these objects: they make one split, or,
-// if they are not compressed, they are so small that their rows usually fit into memory.
-func FitsWhole(objects []Object, compressed bool) bool {
-	most := defaultLimits.whole
-	if compressed {
-		most = defaultLimits.split
+// if large batches are allowed, their rows usually fit into memory. Those of compressed objects may
+// not.
+func FitsWhole(objects []Object, large bool) bool {
+	most := defaultLimits.split
+	if large {
+		most = defaultLimits.whole
 	}
 	var bytes int64
 	for _, o := range objects {

@@ -13,6 +13,11 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
+// diffsAtOnce is how many pages of differences are made at once. Each takes about a megabyte for
+// every segment that only one of its two versions has, of which there are at most 64. The others
+// wait.
+const diffsAtOnce = 2
+
 // DiffQuery selects a page of the differences between two versions.
 type DiffQuery struct {
 	// Dataset is the only dataset to compare if OneDataset is set.
@@ -74,6 +79,10 @@ func (s *Snapshot) Diff(ctx context.Context, before *Snapshot, q DiffQuery) (*Di
 		}
 	}
 	d := &differ{q: q, before: before, after: s, until: time.Now().Add(s.server.opt.Deadline)}
+	if err := s.server.acquireDiff(ctx, d.until); err != nil {
+		return nil, err
+	}
+	defer s.server.diffs.Release(1)
 	d.page = &DiffPage{Before: before.version.ID, After: s.version.ID, TakedownEpoch: s.TakedownEpoch()}
 	from := pair{}
 	if q.Cursor != "" {
@@ -91,6 +100,16 @@ func (s *Snapshot) Diff(ctx context.Context, before *Snapshot, q DiffQuery) (*Di
 		return nil, err
 	}
 	return d.page, d.nameDomains(ctx)
+}
+
+// acquireDiff waits until another page of differences may be made. The caller has to release it.
+func (s *Server) acquireDiff(ctx context.Context, until time.Time) error {
+	if s.diffs.TryAcquire(1) {
+		return nil
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, until, ErrDeadline)
+	defer cancel()
+	return deadline(ctx, s.diffs.Acquire(ctx, 1))
 }
 
 // pair is a domain and a dataset, the order of entries in a segment.

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -168,6 +169,31 @@ func TestDiffThatIsLate(t *testing.T) {
 	}
 	if late == 0 {
 		t.Error("no page was late")
+	}
+}
+
+// No more pages are made at once than there is memory for. One that waits too long is an error.
+func TestDiffsWaitForEachOther(t *testing.T) {
+	store := blob.NewMemory()
+	h := build(t, store)
+	s := serve(t, store, Options{Deadline: 20 * time.Millisecond})
+	before, after := acquire(t, s, h.versions[0]), acquire(t, s, h.versions[1])
+	if err := s.diffs.Acquire(t.Context(), diffsAtOnce); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := after.Diff(t.Context(), before, DiffQuery{Limit: 1}); !errors.Is(err, ErrDeadline) {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := after.Diff(ctx, before, DiffQuery{Limit: 1}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	s.diffs.Release(diffsAtOnce)
+	for range diffsAtOnce + 1 {
+		if page, err := after.Diff(t.Context(), before, DiffQuery{Limit: 1}); err != nil || len(page.Changes) != 1 {
+			t.Errorf("%+v, %v", page, err)
+		}
 	}
 }
 

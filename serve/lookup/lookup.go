@@ -137,7 +137,8 @@ type Server struct {
 	history  *cache[manifest.VersionRef] // summaries of versions
 	resident *mapped.Residency
 	gate     *semaphore.Weighted
-	datasets int // on a page: MaxDatasets, fewer in tests
+	diffs    *semaphore.Weighted // one for each Diff
+	datasets int                 // on a page: MaxDatasets, fewer in tests
 
 	current atomic.Pointer[Snapshot]
 	// refreshing keeps two callers of Refresh from opening the same version twice.
@@ -178,6 +179,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 		history:  newCache[manifest.VersionRef](historyCacheBytes),
 		resident: mapped.NewResidency(opt.residentBytes()),
 		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
+		diffs:    semaphore.NewWeighted(diffsAtOnce),
 		segments: map[string]*sharedSegment{},
 	}
 }

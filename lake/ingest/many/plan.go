@@ -298,7 +298,7 @@ func (p *plan) group(ctx context.Context, store blob.Store, run string, lists []
 		all += lists[i].bytes()
 	}
 	for _, l := range lists {
-		if !ingest.FitsWhole(l.Objects, l.compressed() || l.bytes() > all/wholeShare) {
+		if !ingest.FitsWhole(l.Objects, !l.compressed() && l.bytes() <= all/wholeShare) {
 			large = append(large, []list{l})
 			continue
 		}
