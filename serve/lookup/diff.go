@@ -109,7 +109,10 @@ func (s *Server) acquireDiff(ctx context.Context, until time.Time) error {
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, until, ErrDeadline)
 	defer cancel()
-	return deadline(ctx, s.diffs.Acquire(ctx, 1))
+	if err := s.diffs.Acquire(ctx, 1); err != nil {
+		return deadline(ctx, err)
+	}
+	return nil
 }
 
 // pair is a domain and a dataset, the order of entries in a segment.
