@@ -215,6 +215,7 @@ func (r *rebuilder) olderVersions(published *manifest.State) (older []*manifest.
 		for _, key := range dropped {
 			addLines(&r.out.Lost, key+": it is missing or damaged; the manifest no longer lists the version")
 		}
+		addLines(&r.out.Lost, published.Manifest.LostTags(dropped)...)
 	}
 	for _, ref := range slices.Backward(published.Manifest.Versions) {
 		if ref.ID == published.Current.ID {

@@ -85,7 +85,7 @@ func TestSummariesSayWhatChanged(t *testing.T) {
 	want[4].Current = true
 	want[1].Tags = []string{"production", "release-1"}
 	for _, tag := range want[1].Tags {
-		if _, err := SetTag(t.Context(), store, tag, want[1].ID, false); err != nil {
+		if _, _, err := SetTag(t.Context(), store, tag, want[1].ID, false); err != nil {
 			t.Fatal(err)
 		}
 	}

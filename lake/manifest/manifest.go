@@ -79,9 +79,13 @@ type VersionRef struct {
 	Commit string `json:"commit"`
 }
 
-// Version returns the reference of the version with this id or tag, or of the current one for "".
+// Version returns the reference of the version with this id or tag, or of the current one for
+// Current and "".
 func (m *Manifest) Version(name string) (VersionRef, error) {
 	id := cmp.Or(name, m.CurrentVersion)
+	if name == Current {
+		id = m.CurrentVersion
+	}
 	if i, ok := m.findTag(name); ok {
 		id = m.Tags[i].Version
 	}

@@ -86,7 +86,7 @@ func Look(ctx context.Context, store blob.Store) (*State, error) {
 		if s.last, err = Newest(ctx, store); err != nil || s.last == "" {
 			return s, err
 		}
-		s.Lost = []string{Key + ": it is missing; versions in the store take its place"}
+		s.Lost = []string{Key + ": it is missing; versions in the store take its place, without the names that starter tag gave them"}
 		return s, s.fromVersions(ctx, store)
 	case err != nil:
 		return nil, err
@@ -97,7 +97,7 @@ func Look(ctx context.Context, store blob.Store) (*State, error) {
 		if s.last, err = Newest(ctx, store); err != nil {
 			return nil, err
 		}
-		s.Lost = []string{Key + ": it is damaged; versions in the store take its place"}
+		s.Lost = []string{Key + ": it is damaged; versions in the store take its place, without the names that starter tag gave them"}
 		return s, s.fromVersions(ctx, store)
 	}
 	if err != nil {
@@ -116,6 +116,11 @@ func Look(ctx context.Context, store blob.Store) (*State, error) {
 				left := *m
 				left.CurrentVersion, left.Versions = ref.ID, slices.Clone(m.Versions[:i+1])
 				left.Tags = slices.DeleteFunc(slices.Clone(m.Tags), func(t Tag) bool { return t.Version > ref.ID })
+				for _, t := range m.Tags {
+					if t.Version > ref.ID {
+						s.Lost = append(s.Lost, t.lost())
+					}
+				}
 				s.Manifest = &left
 			}
 			return s, nil
@@ -234,8 +239,9 @@ func refOf(v *Version, data []byte) VersionRef {
 	}
 }
 
-// DropLost removes those versions from the manifest whose objects are lost, and returns their keys.
-// The current version stays. Requests that name a dropped version are told that it is unknown.
+// DropLost removes those versions from the manifest whose objects are lost, with their tags, and
+// returns their keys. The current version stays. Requests that name a dropped version are told that
+// it is unknown.
 func DropLost(ctx context.Context, store blob.Store) (dropped []string, err error) {
 	m, etag, err := Read(ctx, store)
 	if errors.Is(err, ErrNoVersion) {
@@ -246,11 +252,12 @@ func DropLost(ctx context.Context, store blob.Store) (dropped []string, err erro
 	}
 	next := *m
 	next.Generation++
-	next.Versions = nil
+	next.Versions, next.Tags = nil, slices.Clone(m.Tags)
 	for _, ref := range m.Versions {
 		if ref.ID != m.CurrentVersion {
 			if _, err := ReadVersion(ctx, store, ref); isLost(err) {
 				dropped = append(dropped, ref.Object)
+				next.Tags = slices.DeleteFunc(next.Tags, func(t Tag) bool { return t.Version == ref.ID })
 				continue
 			}
 		}

@@ -35,8 +35,28 @@ const MaxTags = 1000
 var tagName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,63}$`)
 
 // ValidTag tells whether a name can be one of a tag: 1 to 64 of A-Z a-z 0-9 . _ -, the first a
-// letter. "current" cannot: it is what people call the current version.
-func ValidTag(name string) bool { return tagName.MatchString(name) && name != "current" }
+// letter. Current cannot.
+func ValidTag(name string) bool {
+	return tagName.MatchString(name) && !strings.EqualFold(name, Current)
+}
+
+// Current stands for the current version wherever a version is named.
+const Current = "current"
+
+// lost is the line that says that a tag is lost with its version.
+func (t Tag) lost() string {
+	return fmt.Sprintf("%s: the name %s of version %s is lost with it", Key, t.Name, t.Version)
+}
+
+// LostTags are lines that name the tags of versions, which are given by the keys of their objects.
+func (m *Manifest) LostTags(keys []string) (lines []string) {
+	for _, t := range m.Tags {
+		if slices.Contains(keys, VersionKey(t.Version)) {
+			lines = append(lines, t.lost())
+		}
+	}
+	return lines
+}
 
 // findTag returns the index of a tag, or where it would be.
 func (m *Manifest) findTag(name string) (int, bool) {
@@ -64,23 +84,26 @@ func (m *Manifest) checkTags(c *checker) {
 	}
 }
 
-// SetTag gives a version a tag and returns the version. Version is an id, another tag, or "" for
-// the current version. If another version has the tag, the error is ErrTagged, unless move is set.
-// Setting a tag again changes nothing.
-func SetTag(ctx context.Context, store blob.Store, name, version string, move bool) (id string, err error) {
+// SetTag gives a version a tag. It returns the version, and the one that had the tag before, "" if
+// none had. Version is an id or another tag, or "" for the current version. If another version has
+// the tag, the error is ErrTagged, unless move is set. Setting a tag again changes nothing.
+func SetTag(ctx context.Context, store blob.Store, name, version string, move bool) (id, before string, err error) {
 	if !ValidTag(name) {
-		return "", fmt.Errorf("%w: %q; use 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter, but not current", ErrBadTag, name)
+		return "", "", fmt.Errorf("%w: %q; use 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter, but not current", ErrBadTag, name)
 	}
 	err = update(ctx, store, func(m *Manifest) (changed bool, err error) {
 		ref, err := m.Version(version)
 		if err != nil {
 			return false, err
 		}
-		id = ref.ID
+		id, before = ref.ID, ""
 		i, ok := m.findTag(name)
+		if ok {
+			before = m.Tags[i].Version
+		}
 		switch {
 		case !ok && len(m.Tags) == MaxTags:
-			return false, fmt.Errorf("the lake has %d tags, which is the most", MaxTags)
+			return false, fmt.Errorf("the lake has %d tags, which is the most; remove one first", MaxTags)
 		case !ok:
 			m.Tags = slices.Insert(m.Tags, i, Tag{name, id})
 		case m.Tags[i].Version == id:
@@ -93,25 +116,27 @@ func SetTag(ctx context.Context, store blob.Store, name, version string, move bo
 		return true, nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("set tag %s: %w", strconv.Quote(name), err)
+		return "", "", fmt.Errorf("set tag %s: %w", strconv.Quote(name), err)
 	}
-	return id, nil
+	return id, before, nil
 }
 
-// RemoveTag removes a tag. If there is none, the error is ErrUnknownTag.
-func RemoveTag(ctx context.Context, store blob.Store, name string) error {
-	err := update(ctx, store, func(m *Manifest) (changed bool, err error) {
+// RemoveTag removes a tag and returns the version that had it. If none has, the error is
+// ErrUnknownTag.
+func RemoveTag(ctx context.Context, store blob.Store, name string) (id string, err error) {
+	err = update(ctx, store, func(m *Manifest) (changed bool, err error) {
 		i, ok := m.findTag(name)
 		if !ok {
 			return false, ErrUnknownTag
 		}
+		id = m.Tags[i].Version
 		m.Tags = slices.Delete(m.Tags, i, i+1)
 		return true, nil
 	})
 	if err != nil {
-		return fmt.Errorf("remove tag %s: %w", strconv.Quote(name), err)
+		return "", fmt.Errorf("remove tag %s: %w", strconv.Quote(name), err)
 	}
-	return nil
+	return id, nil
 }
 
 // unknownVersion is the error for a name that is neither a version nor a tag.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,14 +18,14 @@ import (
 func TestTags(t *testing.T) {
 	ctx := t.Context()
 	store := blob.NewMemory()
-	if _, err := SetTag(ctx, store, "release", "", false); !errors.Is(err, ErrNoVersion) {
+	if _, _, err := SetTag(ctx, store, "release", "", false); !errors.Is(err, ErrNoVersion) {
 		t.Fatalf("an empty lake: %v", err)
 	}
 	first := apply(t, store, addBatch(0)).Version.ID
 	second := apply(t, store, addBatch(1)).Version.ID
 	set := func(name, version string, move bool, want string) {
 		t.Helper()
-		if got, err := SetTag(ctx, store, name, version, move); got != want || err != nil {
+		if got, _, err := SetTag(ctx, store, name, version, move); got != want || err != nil {
 			t.Fatalf("%s: %s, %v, want %s", name, got, err, want)
 		}
 	}
@@ -36,11 +37,13 @@ func TestTags(t *testing.T) {
 	set("release", first, false, first) // again
 	set("Nightly-2026.11_23", "", false, second)
 	set("stable", "release", false, first) // by another tag
-	if _, err := SetTag(ctx, store, "release", second, false); !errors.Is(err, ErrTagged) || !strings.Contains(err.Error(), first) {
+	if _, _, err := SetTag(ctx, store, "release", second, false); !errors.Is(err, ErrTagged) || !strings.Contains(err.Error(), first) {
 		t.Errorf("of another version: %v", err)
 	}
 	third := apply(t, store, addBatch(2)).Version.ID // a commit keeps tags
-	set("release", "", true, third)
+	if id, before, err := SetTag(ctx, store, "release", Current, true); id != third || before != first || err != nil {
+		t.Errorf("moved to %s from %s, %v", id, before, err)
+	}
 	m, _ = current(t, store)
 	want := []Tag{{"Nightly-2026.11_23", second}, {"release", third}, {"stable", first}}
 	if diff := cmp.Diff(want, m.Tags); diff != "" || m.Generation != 7 {
@@ -57,20 +60,20 @@ func TestTags(t *testing.T) {
 	if _, err := m.Version("relaese"); !errors.Is(err, ErrUnknownVersion) || !strings.Contains(err.Error(), "release") {
 		t.Errorf("a misspelt tag: %v", err)
 	}
-	if _, err := SetTag(ctx, store, "x", "20200101T000000.000Z-00000000", false); !errors.Is(err, ErrUnknownVersion) {
+	if _, _, err := SetTag(ctx, store, "x", "20200101T000000.000Z-00000000", false); !errors.Is(err, ErrUnknownVersion) {
 		t.Errorf("a version that is not kept: %v", err)
 	}
-	for _, name := range []string{"", "1", "a b", "current", first, "-a", ".", "ä", strings.Repeat("a", 65), "a\n"} {
-		if _, err := SetTag(ctx, store, name, "", false); !errors.Is(err, ErrBadTag) {
+	for _, name := range []string{"", "1", "a b", "current", "Current", first, "-a", ".", "ä", strings.Repeat("a", 65), "a\n"} {
+		if _, _, err := SetTag(ctx, store, name, "", false); !errors.Is(err, ErrBadTag) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	for _, tag := range want {
-		if err := RemoveTag(ctx, store, tag.Name); err != nil {
-			t.Fatal(err)
+		if id, err := RemoveTag(ctx, store, tag.Name); id != tag.Version || err != nil {
+			t.Fatal(id, err)
 		}
 	}
-	if err := RemoveTag(ctx, store, "release"); !errors.Is(err, ErrUnknownTag) {
+	if _, err := RemoveTag(ctx, store, "release"); !errors.Is(err, ErrUnknownTag) {
 		t.Errorf("removed twice: %v", err)
 	}
 	// A lake without tags can be read by builds that know none.
@@ -83,7 +86,7 @@ func TestManifestWithInconsistentTagsIsRejected(t *testing.T) {
 	store := blob.NewMemory()
 	apply(t, store, addBatch(0))
 	id := apply(t, store, addBatch(1)).Version.ID
-	if _, err := SetTag(t.Context(), store, "a", "", false); err != nil {
+	if _, _, err := SetTag(t.Context(), store, "a", "", false); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(m *Manifest){
@@ -120,7 +123,7 @@ func TestTagsBesideCommits(t *testing.T) {
 	for i := range n {
 		wait.Go(func() {
 			for {
-				_, err := SetTag(t.Context(), store, fmt.Sprintf("tag%d", i), "", false)
+				_, _, err := SetTag(t.Context(), store, fmt.Sprintf("tag%d", i), "", false)
 				if err == nil {
 					return
 				}
@@ -150,16 +153,48 @@ func TestTagsOfALostVersion(t *testing.T) {
 	first := apply(t, store, addBatch(0)).Version.ID
 	second := apply(t, store, addBatch(1)).Version
 	for _, tag := range []Tag{{"a", first}, {"b", second.ID}} {
-		if _, err := SetTag(ctx, store, tag.Name, tag.Version, false); err != nil {
+		if _, _, err := SetTag(ctx, store, tag.Name, tag.Version, false); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := store.Delete(ctx, second.Object); err != nil {
 		t.Fatal(err)
 	}
+	s, err := Look(ctx, store)
+	if err != nil || !slices.ContainsFunc(s.Lost, func(line string) bool { return strings.Contains(line, "the name b of version "+second.ID) }) {
+		t.Errorf("%v, %v", s, err)
+	}
 	apply(t, store, addBatch(2))
 	m, _ := current(t, store)
 	if diff := cmp.Diff([]Tag{{"a", first}}, m.Tags); diff != "" || len(m.Versions) != 2 {
 		t.Errorf("%d versions, tags (-want +got):\n%s", len(m.Versions), diff)
+	}
+}
+
+// A version that is no longer listed because it is lost has no tags either.
+func TestTagsOfADroppedVersion(t *testing.T) {
+	ctx := t.Context()
+	store := blob.NewMemory()
+	first := apply(t, store, addBatch(0)).Version
+	second := apply(t, store, addBatch(1)).Version.ID
+	for _, tag := range []Tag{{"a", first.ID}, {"b", second}, {"c", first.ID}} {
+		if _, _, err := SetTag(ctx, store, tag.Name, tag.Version, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, _ := current(t, store)
+	if err := store.Delete(ctx, first.Object); err != nil {
+		t.Fatal(err)
+	}
+	dropped, err := DropLost(ctx, store)
+	if err != nil || len(dropped) != 1 {
+		t.Fatal(dropped, err)
+	}
+	if lines := before.LostTags(dropped); len(lines) != 2 || !strings.Contains(lines[1], "the name c of version "+first.ID) {
+		t.Errorf("%q", lines)
+	}
+	m, _ := current(t, store)
+	if diff := cmp.Diff([]Tag{{"b", second}}, m.Tags); diff != "" {
+		t.Error(diff)
 	}
 }

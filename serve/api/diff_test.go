@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -120,6 +121,32 @@ func TestDiff(t *testing.T) {
 	} {
 		if w := s.do("GET", path); w.Code < 400 || w.Code >= 500 || !strings.Contains(w.Body.String(), "urn:urlake:problem:"+kind) {
 			t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, kind)
+		}
+	}
+}
+
+// Links of a page whose version was named lead to that version, also if a tag named it.
+func TestLinksOfATaggedVersion(t *testing.T) {
+	store := small(t)
+	s := start(t, store, lookup.Options{})
+	first := s.server.Status().Version
+	if _, _, err := manifest.SetTag(t.Context(), store, "release", "", false); err != nil {
+		t.Fatal(err)
+	}
+	testlake.Ingest(t, store, "beta", "b2", []testlake.Record{{URL: "https://new.test/"}})
+	testlake.Publish(t, store)
+	if err := s.server.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for path, link := range map[string]string{
+		"/?domain=example.com&version=release":           `"/v1/domain/example.com?version=` + first + `"`,
+		"/?domain=example.com&dataset=1&version=release": `"/v1/domain/example.com/datasets/1/urls?version=` + first + `"`,
+		"/?domain=example.com":                           `"/v1/domain/example.com"`,
+		"/?domain=example.com&version=current":           `version=2`,
+	} {
+		body := s.do("GET", path).Body.String()
+		if !strings.Contains(body, link) || strings.Contains(body, "version=release") {
+			t.Errorf("%s has no %s:\n%s", path, link, body)
 		}
 	}
 }

@@ -85,12 +85,29 @@ func pagePath(parameters ...string) string {
 	return "/?" + v.Encode()
 }
 
+// named is the id of a page's version if the request names one: links on the page then name it too.
+// Other links lead to what is current when they are followed.
+func (r *request) named(snap *lookup.Snapshot) string {
+	if r.query.Get("version") == "" {
+		return ""
+	}
+	return snap.Version().ID
+}
+
+// jsonPath is a path of the JSON interface, for a version unless that is "".
+func jsonPath(path, version string) string {
+	if version == "" {
+		return path
+	}
+	return path + "?" + url.Values{"version": {version}}.Encode()
+}
+
 func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.Page) error {
 	answer, err := snap.Domain(r.Context(), target, r.query.Get("cursor"))
 	if err != nil {
 		return err
 	}
-	version := r.query.Get("version")
+	version := r.named(snap)
 	d := &ui.Domain{Name: answer.Domain, Total: answer.Total, Others: answer.OtherDomains}
 	for i := range answer.Datasets {
 		t := &answer.Datasets[i]
@@ -100,7 +117,7 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 			Link: pagePath("domain", answer.Domain, "dataset", strconv.Itoa(int(t.ID)), "version", version),
 		})
 	}
-	page.Domain, page.JSON = d, "/v1/domain/"+url.PathEscape(answer.Domain)
+	page.Domain, page.JSON = d, jsonPath("/v1/domain/"+url.PathEscape(answer.Domain), version)
 	if answer.Cursor != "" {
 		page.Next = pagePath("domain", page.Query, "cursor", answer.Cursor, "version", answer.Version)
 	}
@@ -122,13 +139,14 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 	dataset, _ := snap.Dataset(uint32(id)) // URLs has checked that it exists
 	u := &ui.URLs{
 		Name: answer.Domain, Dataset: dataset.Name, Total: answer.Total, Offset: answer.Offset,
-		Up: pagePath("domain", answer.Domain, "version", r.query.Get("version")),
+		Up: pagePath("domain", answer.Domain, "version", r.named(snap)),
 	}
 	for i := range answer.Len() {
 		ms, ok := answer.TS(i)
 		u.Items = append(u.Items, ui.Item{URL: string(answer.URL(i)), Time: ui.Time(ms, ok)})
 	}
-	page.URLs, page.JSON = u, "/v1/domain/"+url.PathEscape(answer.Domain)+"/datasets/"+text+"/urls"
+	page.URLs = u
+	page.JSON = jsonPath("/v1/domain/"+url.PathEscape(answer.Domain)+"/datasets/"+text+"/urls", r.named(snap))
 	if answer.Cursor != "" {
 		page.Next = pagePath("domain", page.Query, "dataset", text, "cursor", answer.Cursor, "version", answer.Version)
 	}

@@ -118,7 +118,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	want := documents(t, store)
 	want[3].Tags = []string{"production", "release-1"}
 	for _, tag := range want[3].Tags {
-		if _, err := manifest.SetTag(t.Context(), store, tag, want[3].Version, false); err != nil {
+		if _, _, err := manifest.SetTag(t.Context(), store, tag, want[3].Version, false); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -364,9 +364,12 @@ func (s *Server) dropUnlisted(m *manifest.Manifest) {
 	release(dropped)
 }
 
-// Acquire pins a version, an id or a tag, and opens it if necessary. An empty version is the
-// current one. The caller must call Release on the snapshot.
+// Acquire pins a version, an id or a tag, and opens it if necessary. manifest.Current and "" stand
+// for the current one. The caller must call Release on the snapshot.
 func (s *Server) Acquire(ctx context.Context, version string) (*Snapshot, error) {
+	if version == manifest.Current {
+		version = ""
+	}
 	if version != "" && !manifest.ValidVersionID(version) {
 		ref, err := s.find(ctx, version)
 		if err != nil {

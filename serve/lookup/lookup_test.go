@@ -775,13 +775,13 @@ func TestTagIsServed(t *testing.T) {
 	s.polled = time.Now().Add(-time.Hour)
 	last := len(h.versions) - 1
 	for i, name := range []string{"first", "second"} {
-		if _, err := manifest.SetTag(t.Context(), store, name, h.versions[i], false); err != nil {
+		if _, _, err := manifest.SetTag(t.Context(), store, name, h.versions[i], false); err != nil {
 			t.Fatal(err)
 		}
 	}
 	snap := acquire(t, s, "second")
 	h.oracles[1].check(t, snap, h.oracles[1].domains())
-	if _, err := manifest.SetTag(t.Context(), store, "second", "", true); err != nil {
+	if _, _, err := manifest.SetTag(t.Context(), store, "second", "", true); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Refresh(t.Context()); err != nil {
@@ -792,7 +792,7 @@ func TestTagIsServed(t *testing.T) {
 			t.Errorf("%s is %s, want %s", name, got, version)
 		}
 	}
-	if err := manifest.RemoveTag(t.Context(), store, "second"); err != nil {
+	if _, err := manifest.RemoveTag(t.Context(), store, "second"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Refresh(t.Context()); err != nil {

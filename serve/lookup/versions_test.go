@@ -221,7 +221,7 @@ func TestReadsOfAPageOfVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	publishVersions(t, store, 6, 1)
-	if _, err := manifest.SetTag(t.Context(), store, "release-1", before.Current, false); err != nil {
+	if _, _, err := manifest.SetTag(t.Context(), store, "release-1", before.Current, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Refresh(t.Context()); err != nil {

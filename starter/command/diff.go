@@ -3,6 +3,7 @@ package command
 import (
 	"bufio"
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -17,11 +18,12 @@ func diffCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [FROM [TO]] --lake URL",
 		Short: "Show which domains of which datasets changed between two versions",
-		Long: `Diff compares two versions: by default the current one with the one before it. It
-counts, for each dataset, the domains that were added to it, removed from it, or have
-another number of rows, sum of sizes, or first or last time; and it names the domains
-whose number of rows changed most. With --json it prints every change on a line of its
-own, in the order of domain ids, and on the last line the counts.
+		Long: `Diff compares two versions, which are ids or names: by default the current one with
+the one before it. FROM alone is compared with the current one. Diff counts, for each
+dataset, the domains that were added to it, removed from it, or have another number of
+rows, sum of sizes, or first or last time; and it names the domains whose number of rows
+changed most. With --json it prints every change on a line of its own, in the order of
+domain ids, and on the last line the counts.
 
 The counts are exact. Only the index of what was published between the two versions is
 read, not the lake. Other URLs with the same totals are not noticed.`,
@@ -38,14 +40,17 @@ read, not the lake. Other URLs with the same totals are not noticed.`,
 				return err
 			}
 			o.JSON = g.json
+			if slices.Contains(args, "") {
+				return cli.Usagef("a version is empty; leave it out for the default")
+			}
 			o.From, o.To = append(args, "", "")[0], append(args, "", "")[1]
 			out := bufio.NewWriter(cmd.OutOrStdout())
-			return remedy.Explained(url, errors.Join(o.Print(cmd.Context(), store, url, out), out.Flush()))
+			return remedy.Explained(url, errors.Join(noVersion(cmd.Context(), store, o.Print(cmd.Context(), store, url, out)), out.Flush()))
 		},
 	}
 	g.lakeFlag(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.Dataset, "dataset", "", "compare this `DATASET` alone")
+	f.StringVar(&o.Dataset, "dataset", "", "compare the dataset of this `NAME` alone")
 	f.StringVar(&o.Cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
 	return cmd
 }

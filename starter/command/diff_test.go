@@ -134,7 +134,7 @@ func TestDiffAsJSON(t *testing.T) {
 func TestBadDiffs(t *testing.T) {
 	url, v := diffLake(t)
 	for want, args := range map[string][]string{
-		"is the first of this lake":                     {"", v[0]},
+		"a version is empty":                            {"", v[0]},
 		`neither version has a dataset "nwes"; did you`: {v[0], v[1], "--dataset", "nwes"},
 		`neither version has a dataset "else"`:          {v[0], v[1], "--dataset", "else"},
 		"not a version id":                              {"2026-11-20"},

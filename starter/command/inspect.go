@@ -78,7 +78,7 @@ func requireLake(ctx context.Context, store blob.Store, url string) error {
 // openVersion reads the manifest and one of its versions, the current version for "".
 func openVersion(ctx context.Context, store blob.Store, id string) (*manifest.Manifest, *manifest.Version, error) {
 	m, _, err := manifest.Read(ctx, store)
-	if err != nil {
+	if err = noVersion(ctx, store, err); err != nil {
 		return nil, nil, fmt.Errorf("lake %s: %w", store.URL(), err)
 	}
 	ref, err := m.Version(id)
@@ -90,6 +90,15 @@ func openVersion(ctx context.Context, store blob.Store, id string) (*manifest.Ma
 		err = codec.Corrupt(ref.Object, "object", -1, "one that exists", "none")
 	}
 	return m, v, err
+}
+
+// noVersion returns err, or that the manifest is lost if err says that no version is published yet
+// although there are some.
+func noVersion(ctx context.Context, store blob.Store, err error) error {
+	if errors.Is(err, manifest.ErrNoVersion) {
+		return cmp.Or(manifest.CheckPresent(ctx, store), err)
+	}
+	return err
 }
 
 // lakeStatus is what "status --json" prints.
@@ -451,6 +460,9 @@ func versionsCommand(g *global) *cobra.Command {
 	var version string
 	const short = "List published versions, or the Parquet files of one"
 	cmd := inspectCommand(g, "versions", short, func(cmd *cobra.Command, store blob.Store, lakeURL string) error {
+		if cmd.Flags().Changed("version-id") && (!parts || version == "") {
+			return cli.Usagef("--version-id says of which version to list the files; use --parts --version-id VERSION")
+		}
 		if sql && (!parts || g.json) {
 			return cli.Usagef("--sql is a form of --parts; use --parts --sql, without --json")
 		}

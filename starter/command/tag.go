@@ -1,13 +1,16 @@
 package command
 
 import (
-	"cmp"
+	"bufio"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/remedy"
 )
@@ -18,11 +21,13 @@ func tagCommand(g *global) *cobra.Command {
 		Use:   "tag [VERSION] [NAME] --lake URL",
 		Short: "Give a version a name, or list the names",
 		Long: `Tag gives a version a name, which can then be used wherever a version can: in version=
-of a request, in "starter diff", and in --version-id. "current" stands for the version
-that is the current one now. Without arguments tag lists the names.
+of a request, in "starter diff", and in --version-id. "current" always stands for the
+version that is the current one. Without arguments tag lists the names.
 
 A name has up to 64 letters, digits and . _ - and begins with a letter. A name of
-another version is only moved with --move. Servers know a new name within seconds.`,
+another version is only moved with --move. Servers know a new name within seconds. If a
+version or the manifest is lost, its names are lost too; "starter publish --rebuild",
+which mends the lake, says so.`,
 		Example: `  starter tag current release-2026-11 --lake s3://b/lake
   starter tag current production --move --lake s3://b/lake
   starter tag --remove release-2026-10 --lake s3://b/lake
@@ -31,13 +36,15 @@ another version is only moved with --move. Servers know a new name within second
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case remove && (move || len(args) != 1):
-				return cli.Usagef("--remove takes one name, as in --remove release-2026-10")
+				return cli.Usagef("--remove takes one name and no --move, as in: tag --remove release-2026-10")
+			case !remove && len(args) == 1 && (args[0] == manifest.Current || manifest.ValidVersionID(args[0])):
+				return cli.Usagef("tag takes a version and a name, as in: tag %s release-2026-11", args[0])
 			case !remove && len(args) == 1:
 				return cli.Usagef("tag takes a version and a name, as in: tag current %s", args[0])
 			case move && len(args) == 0:
 				return cli.Usagef("--move takes a version and a name")
 			}
-			ctx, out := cmd.Context(), cmd.OutOrStdout()
+			ctx := cmd.Context()
 			store, url, err := g.store(ctx)
 			if err != nil {
 				return err
@@ -45,44 +52,16 @@ another version is only moved with --move. Servers know a new name within second
 			if err := requireLake(ctx, store, url); err != nil {
 				return err
 			}
-			var done any
+			out := bufio.NewWriter(cmd.OutOrStdout())
 			switch {
 			case len(args) == 0:
-				m, _, err := manifest.Read(ctx, store)
-				if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
-					return remedy.Explained(url, err)
-				}
-				return printTags(cmd, g.json, m)
+				err = listTags(ctx, store, g.json, out)
 			case remove:
-				if err := manifest.RemoveTag(ctx, store, args[0]); err != nil {
-					return remedy.Explained(url, err)
-				}
-				done = struct {
-					Removed string `json:"removed"`
-				}{args[0]}
+				err = removeTag(ctx, store, args[0], g.json, out)
 			default:
-				version := args[0]
-				if version == "current" {
-					version = ""
-				}
-				id, err := manifest.SetTag(ctx, store, args[1], version, move)
-				if errors.Is(err, manifest.ErrTagged) {
-					return fmt.Errorf("%w; to move it: --move", err)
-				}
-				if err != nil {
-					return remedy.Explained(url, err)
-				}
-				done = manifest.Tag{Name: args[1], Version: id}
+				err = setTag(ctx, store, args[0], args[1], move, g.json, out)
 			}
-			if g.json {
-				return printJSON(out, done)
-			}
-			if tag, ok := done.(manifest.Tag); ok {
-				cli.Fprintf(out, "%s is version %s\n", tag.Name, tag.Version)
-			} else {
-				cli.Fprintf(out, "%s is removed; its version is still there\n", args[0])
-			}
-			return nil
+			return remedy.Explained(url, errors.Join(noVersion(ctx, store, err), out.Flush()))
 		},
 	}
 	g.lakeFlag(cmd)
@@ -92,10 +71,51 @@ another version is only moved with --move. Servers know a new name within second
 	return cmd
 }
 
-// printTags lists the tags of a lake. A lake without versions has none, and m is nil.
-func printTags(cmd *cobra.Command, asJSON bool, m *manifest.Manifest) error {
-	m = cmp.Or(m, &manifest.Manifest{})
-	out := cmd.OutOrStdout()
+// setTag gives a version a name.
+func setTag(ctx context.Context, store blob.Store, version, name string, move, asJSON bool, out io.Writer) error {
+	id, before, err := manifest.SetTag(ctx, store, name, version, move)
+	switch {
+	case errors.Is(err, manifest.ErrTagged):
+		return fmt.Errorf("%w; to move it: --move", err)
+	case err != nil:
+		return err
+	case asJSON:
+		return printJSON(out, struct {
+			manifest.Tag
+			Previous string `json:"previous,omitempty"`
+		}{manifest.Tag{Name: name, Version: id}, before})
+	case before != "" && before != id:
+		cli.Fprintf(out, "%s is version %s; it was %s\n", name, id, before)
+	default:
+		cli.Fprintf(out, "%s is version %s\n", name, id)
+	}
+	return nil
+}
+
+// removeTag removes a name.
+func removeTag(ctx context.Context, store blob.Store, name string, asJSON bool, out io.Writer) error {
+	id, err := manifest.RemoveTag(ctx, store, name)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(out, struct {
+			Removed manifest.Tag `json:"removed"`
+		}{manifest.Tag{Name: name, Version: id}})
+	}
+	cli.Fprintf(out, "%s is removed; version %s stays\n", name, id)
+	return nil
+}
+
+// listTags lists the names. A lake without versions has none.
+func listTags(ctx context.Context, store blob.Store, asJSON bool, out io.Writer) error {
+	m, _, err := manifest.Read(ctx, store)
+	if err = noVersion(ctx, store, err); errors.Is(err, manifest.ErrNoVersion) {
+		m, err = &manifest.Manifest{}, nil
+	}
+	if err != nil {
+		return err
+	}
 	if asJSON {
 		return printJSON(out, append([]manifest.Tag{}, m.Tags...))
 	}

@@ -51,7 +51,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := manifest.SetTag(t.Context(), store, "release-1", m.Versions[1].ID, false); err != nil {
+	if _, _, err := manifest.SetTag(t.Context(), store, "release-1", m.Versions[1].ID, false); err != nil {
 		t.Fatal(err)
 	}
 	if m, _, err = manifest.Read(t.Context(), store); err != nil {

@@ -109,6 +109,7 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out io
 	}
 	sums := map[uint32]*datasetDiff{}
 	var largest []lookup.Change
+	changes := 0 // in rows
 	for {
 		page, err := after.Diff(ctx, before, q)
 		if err != nil {
@@ -127,12 +128,15 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out io
 				}
 			}
 		}
+		page.Changes = slices.DeleteFunc(page.Changes, func(c lookup.Change) bool { return c.Before.Rows == c.After.Rows })
+		changes += len(page.Changes)
 		largest = largestChanges(append(largest, page.Changes...))
 		if q.Cursor = page.Cursor; q.Cursor == "" {
 			break
 		}
 	}
-	datasets := slices.SortedFunc(maps.Values(sums), func(a, b *datasetDiff) int { return strings.Compare(a.Name, b.Name) })
+	datasets := slices.AppendSeq([]*datasetDiff{}, maps.Values(sums))
+	slices.SortFunc(datasets, func(a, b *datasetDiff) int { return strings.Compare(a.Name, b.Name) })
 	if o.JSON {
 		return cli.WriteJSON(out, struct {
 			From     string         `json:"from"`
@@ -141,7 +145,7 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out io
 			Datasets []*datasetDiff `json:"datasets"`
 		}{before.Version().ID, after.Version().ID, true, datasets}, false)
 	}
-	return print(out, before, after, datasets, largest)
+	return print(out, before, after, datasets, largest, changes-len(largest))
 }
 
 // findDataset returns the id of the dataset with this name in one of the versions.
@@ -181,7 +185,8 @@ func largestChanges(all []lookup.Change) []lookup.Change {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-func print(out io.Writer, before, after *lookup.Snapshot, datasets []*datasetDiff, largest []lookup.Change) error {
+// print prints the counts and the largest changes for people; more is how many others there are.
+func print(out io.Writer, before, after *lookup.Snapshot, datasets []*datasetDiff, largest []lookup.Change, more int) error {
 	for _, v := range []struct {
 		name string
 		snap *lookup.Snapshot
@@ -202,13 +207,23 @@ func print(out io.Writer, before, after *lookup.Snapshot, datasets []*datasetDif
 	if err := cli.Table(out, "DATASET >ADDED >REMOVED >CHANGED >+ROWS >-ROWS", rows); err != nil {
 		return err
 	}
+	if len(largest) == 0 {
+		cli.Fprintf(out, "\nNo domain has another number of rows: sizes or times changed; --json prints them.\n")
+		return nil
+	}
 	cli.Fprintf(out, "\nThe largest changes, in rows:\n")
 	rows = make([][]string, len(largest))
 	for i := range largest {
 		c := &largest[i]
 		rows[i] = []string{c.Domain, c.Name, cli.Count(c.Before.Rows), cli.Count(c.After.Rows), signed(c.After.Rows - c.Before.Rows)}
 	}
-	return cli.Table(out, "DOMAIN DATASET >BEFORE >AFTER >CHANGE", rows)
+	if err := cli.Table(out, "DOMAIN DATASET >BEFORE >AFTER >CHANGE", rows); err != nil {
+		return err
+	}
+	if more > 0 {
+		cli.Fprintf(out, "… and %s; --json prints all\n", cli.Plural(int64(more), "other change"))
+	}
+	return nil
 }
 
 // signed formats a difference.

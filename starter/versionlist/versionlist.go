@@ -95,7 +95,7 @@ func printText(out io.Writer, list []manifest.Summary) error {
 		}
 		if i >= 0 {
 			if tags := list[i].Tags; len(tags) > 0 {
-				cli.Fprintf(out, "  tagged %s\n", strings.Join(tags, ", "))
+				cli.Fprintf(out, "  tagged %s\n", someTags(tags))
 			}
 			changed, built := describeChange(&list[i]), "built by "+list[i].BuiltBy
 			if len("  "+changed+"; "+built) <= columns {
@@ -135,4 +135,16 @@ func describeChange(s *manifest.Summary) string {
 		return "as many datasets, batches and rows as " + s.Parent
 	}
 	return strings.Join(changes, ", ") + " since " + s.Parent
+}
+
+// shownTags is how many tags of a version its line names; --json and "starter tag" list all.
+const shownTags = 5
+
+// someTags names the first tags of a version.
+func someTags(tags []string) string {
+	text := strings.Join(tags[:min(len(tags), shownTags)], ", ")
+	if more := len(tags) - shownTags; more > 0 {
+		text += fmt.Sprintf(" and %s", cli.Plural(int64(more), "other"))
+	}
+	return text
 }

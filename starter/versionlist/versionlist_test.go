@@ -15,6 +15,7 @@ func TestLinesOfVersionsFit(t *testing.T) {
 	large := manifest.Counts{Datasets: 100_000, Batches: 1_000_000, Segments: 32, Rows: 10_000_000_000}
 	s := manifest.Summary{Parent: "20261120T101112.123Z-0f3c9a71", Counts: large, Change: &large, Current: true}
 	s.ID = "20261120T101113.123Z-0f3c9a71"
+	s.Tags = []string{"a", "b", "c", "d", "e", "f", "g"}
 	var list []manifest.Summary
 	for _, builder := range []string{"urlake v1.2.3", "urlake v0.0.0-20261120101112-0f3c9a710f3c+dirty 0f3c9a710f3c", "a\nb\x1b[2J"} {
 		s.BuiltBy = builder
@@ -31,7 +32,7 @@ func TestLinesOfVersionsFit(t *testing.T) {
 			t.Errorf("%d columns: %q", len(line), line)
 		}
 	}
-	if len(lines) != 1+3*3 || lines[2] != first || !slices.Contains(lines, "  built by urlake v1.2.3") {
+	if len(lines) != 1+3*4 || !slices.Contains(lines, "  tagged a, b, c, d, e and 2 others") || lines[3] != first || !slices.Contains(lines, "  built by urlake v1.2.3") {
 		t.Errorf("%s", &out)
 	}
 }
