@@ -7,8 +7,7 @@ TOOLS := $(SERVICES) $(LINTERS) bin/workflowcheck
 # Makes the tool $@ in the module that lists it as a tool.
 tool = @echo "building $@ (once)"; $(GO) build -C $(1) -o $(CURDIR)/bin/ $$($(GO) list -C $(1) tool | grep '/$(@F)$$') && touch $@
 
-# The profile of an ingest tells the compiler which calls to inline; make profile makes a new one.
-build: ; $(GO) build -pgo=deploy/ingest.pgo -o bin/ . ./worker ./starter ./serve
+build: ; $(GO) build -o bin/ . ./worker ./starter ./serve
 tools: $(TOOLS)
 # Linters are a module of their own, so that their dependencies do not change the services under
 # test.

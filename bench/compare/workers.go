@@ -111,7 +111,7 @@ func temporalProgram(root string) string {
 
 // buildPrograms builds the worker and the starter of the project into dir.
 func buildPrograms(ctx context.Context, root, dir string) error {
-	compile := exec.CommandContext(ctx, "go", "build", "-C", root, "-pgo=deploy/ingest.pgo", "-o", dir+string(filepath.Separator), "./worker", "./starter")
+	compile := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", dir+string(filepath.Separator), "./worker", "./starter")
 	compile.Stderr = os.Stderr
 	if err := compile.Run(); err != nil {
 		return fmt.Errorf("build worker and starter: %w", err)
