@@ -241,8 +241,8 @@ func (s *Segment) readPayloads(ctx context.Context, h *shard, lo int, r *Posting
 }
 
 // EntryScan reads the entries of a segment in their order: by domain_id, check bits and dataset. It
-// reads no payloads, bypasses the cache, and takes about a megabyte of memory. It is not safe for
-// concurrent use.
+// reads no payloads, bypasses the cache, and usually takes about a megabyte of memory: runBytes of
+// compressed frames, decompressed, and the entries of one. It is not safe for concurrent use.
 type EntryScan struct {
 	s            *Segment
 	shard, frame int      // the next frame to decode

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -20,12 +22,18 @@ func Touch(ctx context.Context, store blob.Store) error {
 }
 
 // update replaces the manifest by what change makes of it, of the next generation, unless change
-// returns false. If another writer comes first, change is called again with that one's manifest.
+// returns false. If another writer comes first, change is called again with that one's manifest,
+// however often that happens: another write has succeeded each time. It returns ErrBusy if the
+// store rejects replacing a manifest that nobody has changed.
 func update(ctx context.Context, store blob.Store, change func(m *Manifest) (changed bool, err error)) error {
-	for rejections := 0; ; rejections++ {
+	rejections, before := 0, ""
+	for {
 		m, etag, err := Read(ctx, store)
 		if err != nil {
 			return err
+		}
+		if etag != before {
+			rejections, before = 0, etag
 		}
 		if changed, err := change(m); !changed || err != nil {
 			return err
@@ -39,8 +47,16 @@ func update(ctx context.Context, store blob.Store, change func(m *Manifest) (cha
 			return err
 		}
 		_, err = store.Put(ctx, Key, data, blob.Condition{IfMatch: etag})
-		if err == nil || !errors.Is(err, blob.ErrPrecondition) || rejections == maxRejections {
+		if !errors.Is(err, blob.ErrPrecondition) {
 			return err
+		}
+		if rejections++; rejections == maxRejections {
+			return fmt.Errorf("%w: %w", ErrBusy, err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(rand.N(10 * time.Millisecond)): // spreads the retries
 		}
 	}
 }

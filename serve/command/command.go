@@ -65,9 +65,9 @@ func New() *cobra.Command {
   GET /v1/domain/{domain}                       datasets that contain the domain, with URL counts
   GET /v1/domain/{domain}/datasets/{id}/urls    its URLs in one dataset (?offset= &limit= &cursor=)
 
-It also serves /v1/datasets, /v1/versions, /healthz, /readyz, /metrics for Prometheus, and web
-pages at /. {domain} may be any spelling of a host or URL. version= selects an older version, and
-explain=1 lists the reads of the store.
+It also serves /v1/datasets, /v1/versions, /v1/diff between two versions, /healthz, /readyz,
+/metrics for Prometheus, and web pages at /. {domain} may be any spelling of a host or URL.
+version= selects an older version, and explain=1 lists the reads of the store.
 
 A server keeps no state of its own. It needs the lake's store and a cache folder, and it serves
 each new version soon after it is published. S3 settings come from the environment of the AWS SDK
