@@ -18,6 +18,7 @@ import (
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/suffixchange"
+	"github.com/urlake/urlake/lake/trash"
 )
 
 // A batch follows the public suffix list that its record names, or that of the current version if
@@ -167,8 +168,19 @@ func writeMovePlan(
 		return "", 0, err
 	}
 	key = fmt.Sprintf("%smove-%d-%s.json", lake.StagingPrefix(run), round, lake.Digest(data))
-	_, err = store.Put(ctx, key, data, blob.Condition{})
-	return key, len(p.Tasks), err
+	if _, err = store.Put(ctx, key, data, blob.Condition{}); err != nil {
+		return "", 0, err
+	}
+	// From now on a garbage collection leaves the objects of these batches alone. One that has not
+	// seen the plan has to end before they are written.
+	m, _, err := manifest.Read(ctx, store)
+	if errors.Is(err, manifest.ErrNoVersion) {
+		return key, len(p.Tasks), nil
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	return key, len(p.Tasks), trash.Await(ctx, store, m.Swept)
 }
 
 // MoveProgress says how far a Move is.

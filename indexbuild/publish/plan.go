@@ -27,6 +27,7 @@ import (
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/trash"
 )
 
 const (
@@ -125,6 +126,8 @@ type plan struct {
 	Format int `json:"format"`
 	// Base is the id of the version that the plan is based on, "" for none.
 	Base string `json:"base"`
+	// Swept is the number of the last sweep of a garbage collection before the plan was made.
+	Swept uint64 `json:"swept,omitempty"`
 	// Replaces lists the segments of Base that the new segment replaces.
 	Replaces []string `json:"replaces"`
 	// CanonicalForm and PublicSuffix are the rules of the new version.
@@ -198,6 +201,13 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		return Summary{}, err
 	}
 	base := published.Current
+	var swept uint64
+	if published.Manifest != nil {
+		swept = published.Manifest.Swept
+	}
+	if err := trash.Await(ctx, store, swept); err != nil {
+		return Summary{}, err
+	}
 	var s Summary
 	s.Lost = firstOf(published.Lost)
 	skip := func(dataset lake.Dataset, batch, reason, damaged string) {
@@ -269,6 +279,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
+	p.Swept = swept
 	covered := p.all()
 	for _, b := range covered {
 		switch {

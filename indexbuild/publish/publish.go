@@ -155,6 +155,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 			}
 			return p.after(ctx, parent, &built)
 		},
+		Check: func(ctx context.Context, swept uint64) error { return p.uncollected(ctx, store, swept, &built) },
 	}
 	out := Committed{Stale: true}
 	var done manifest.Committed

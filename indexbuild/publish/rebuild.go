@@ -302,6 +302,7 @@ func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches [
 		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
 			return withSegment(ctx, parent, old.ID, ref)
 		},
+		Check: func(ctx context.Context, _ uint64) error { return complete(ctx, r.store, ref) },
 	}
 	made, err := c.Apply(r.ctx, r.store)
 	if errors.Is(err, errStale) {

@@ -82,9 +82,10 @@ var allowed = map[string][]string{
 	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
 	"lake/ingest/selection":  {},
 	"lake/ingest/unwrap":     {},
-	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces"},
-	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/pieces", "lake/urlnorm"},
+	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash"},
+	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/pieces", "lake/trash", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},
+	"lake/trash":             {"lake", "lake/blob", "lake/codec"},
 
 	"indexbuild/mph":                {"lake/codec"},
 	"indexbuild/segment/membership": {"internal/mapped", "lake/codec"},
@@ -124,6 +125,11 @@ var allowed = map[string][]string{
 		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
 		"lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange",
+		"lake/trash",
+	},
+	"indexbuild/gc": {
+		"indexbuild/publish", "lake", "lake/blob", "lake/codec",
+		"lake/manifest", "lake/pack", "lake/registry", "lake/trash",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",

@@ -86,14 +86,16 @@ func input(tb testing.TB, records []Record) string {
 // Ingest ingests records as one batch of a dataset, without publishing it.
 func Ingest(tb testing.TB, store blob.Store, dataset, batch string, records []Record) ingest.FinishResult {
 	tb.Helper()
-	done, err := Steps(tb.Context(), store, ingest.Spec{
+	return IngestSpec(tb, store, Spec(tb, store, dataset, batch, records))
+}
+
+// Spec returns the spec with which Ingest ingests records.
+func Spec(tb testing.TB, store blob.Store, dataset, batch string, records []Record) ingest.Spec {
+	tb.Helper()
+	return ingest.Spec{
 		Lake: store.URL(), Dataset: dataset, Batch: batch, Inputs: []string{input(tb, records)},
 		Format: "jsonl", URLColumn: "url", TSColumn: "ts", SizeField: "size", MaxRejectRate: 1,
-	}, tb.TempDir())
-	if err != nil {
-		tb.Fatal(err)
 	}
-	return done
 }
 
 // Pack moves the records, postings and lists of rejects of batches into packs that they share, as

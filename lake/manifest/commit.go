@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/trash"
 )
 
 // ErrBusy means that the store rejected replacing the manifest again and again, although nobody had
@@ -36,6 +38,11 @@ type Commit struct {
 	// When another commit came first, Apply calls Build again with the new parent. Build returns an
 	// error if the change's inputs are no longer live; that error ends the commit.
 	Build func(ctx context.Context, parent *Version) (*Next, error)
+	// Check is called in each attempt, after Build, if a garbage collection has ever swept the lake,
+	// with the number of the last sweep, which has ended. It returns an error unless the objects
+	// exist that the version is to have and the parent has not: a sweep may have found them before
+	// anything referred to them. That error ends the commit. Later sweeps make the attempt fail.
+	Check func(ctx context.Context, swept uint64) error
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -83,6 +90,12 @@ func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) 
 			return Committed{}, err
 		}
 		// The first committer of a lake finds no version and does not wait.
+		// What the version shares with earlier ones must not be deleted before it is published.
+		if s.Manifest != nil && !s.manifestLost {
+			if err := trash.Await(ctx, store, s.Manifest.Swept); err != nil {
+				return Committed{}, err
+			}
+		}
 		if s.missing && s.last != "" && time.Since(started) < firstCommitTime {
 			select {
 			case <-ctx.Done():
@@ -103,6 +116,12 @@ func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) 
 			return done, nil
 		}
 		next, ref, err := c.write(ctx, store, s)
+		if errors.Is(err, codec.ErrCorrupt) && s.Manifest != nil {
+			// What a later version has no longer may be collected while this one reads it.
+			if m, _, readErr := Read(ctx, store); readErr == nil && m.Generation != s.Manifest.Generation {
+				continue
+			}
+		}
 		if err != nil {
 			return Committed{}, err
 		}
@@ -156,13 +175,21 @@ func (c Commit) find(m *Manifest) (Committed, bool) {
 func (c Commit) write(ctx context.Context, store blob.Store, s *State) (*Manifest, VersionRef, error) {
 	next := Manifest{TakedownEpoch: s.takedowns}
 	parent, last, parentID := s.Current, s.last, ""
+	var err error
 	if s.Manifest != nil {
 		next = *s.Manifest
 		parentID = parent.ID
+	} else if next.Swept, err = trash.Last(ctx, store); err != nil {
+		return nil, VersionRef{}, err
 	}
 	built, err := c.Build(ctx, parent)
 	if err != nil {
 		return nil, VersionRef{}, err
+	}
+	if next.Swept > 0 && c.Check != nil {
+		if err := c.Check(ctx, next.Swept); err != nil {
+			return nil, VersionRef{}, err
+		}
 	}
 	v, err := built.make(ctx, store, parent)
 	if err != nil {

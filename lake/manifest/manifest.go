@@ -35,9 +35,12 @@ const (
 	Key = "index/manifest.json"
 	// Format is the newest format version of manifests.
 	// 1: first.
-	// 2: has tags. A manifest without tags is written in format 1.
-	Format         = 2
-	untaggedFormat = 1
+	// 2: has tags.
+	// 3: has swept, perhaps tags.
+	// A manifest is written in the oldest format that has what it needs.
+	Format       = 3
+	taggedFormat = 2
+	firstFormat  = 1
 )
 
 var (
@@ -64,6 +67,9 @@ type Manifest struct {
 	TakedownEpoch uint64 `json:"takedown_epoch"`
 	// Versions lists the kept versions, oldest first.
 	Versions []VersionRef `json:"versions"`
+	// Swept is the number of the last sweep of a garbage collection (package lake/trash), 0 if there
+	// was none. Whoever replaces the manifest waits until that sweep has ended.
+	Swept uint64 `json:"swept,omitempty"`
 	// Tags are names for some of the versions, ascending.
 	Tags []Tag `json:"tags,omitempty"`
 }
@@ -120,20 +126,27 @@ func Decode(data []byte) (*Manifest, error) {
 }
 
 func (m *Manifest) encode() ([]byte, error) {
-	m.Format = untaggedFormat
-	if len(m.Tags) > 0 {
-		m.Format = Format
-	}
+	m.Format = m.needs()
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	return codec.Seal(m)
 }
 
+// needs returns the oldest format that has what the manifest needs.
+func (m *Manifest) needs() int {
+	switch {
+	case m.Swept > 0:
+		return Format
+	case len(m.Tags) > 0:
+		return taggedFormat
+	}
+	return firstFormat
+}
+
 func (m *Manifest) check() error {
 	c := checker{file: Key}
-	c.that("format", m.Format == untaggedFormat || m.Format == Format, Format, m.Format)
-	c.that("tags", (len(m.Tags) > 0) == (m.Format == Format), "tags in format 2 alone", len(m.Tags))
+	c.that("format", m.Format == m.needs(), m.needs(), m.Format)
 	c.that("generation", m.Generation >= 1, "at least 1", m.Generation)
 	current := false
 	for i, v := range m.Versions {

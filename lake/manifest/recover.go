@@ -12,6 +12,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/trash"
 )
 
 // State is what a lake has published, as far as it can be read, and what of it is lost.
@@ -212,9 +213,11 @@ func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
 		return err
 	}
 	s.Manifest = &Manifest{
-		Format: untaggedFormat, Generation: generation, CurrentVersion: s.Current.ID, Versions: refs,
+		Generation: generation, CurrentVersion: s.Current.ID, Versions: refs,
 	}
-	return nil
+	s.Manifest.Swept, err = trash.Last(ctx, store)
+	s.Manifest.Format = s.Manifest.needs()
+	return err
 }
 
 // above returns a generation above that of any manifest that a reader may have seen. Without a

@@ -28,6 +28,27 @@ func (v *Version) BatchPieces(ctx context.Context, segment string) iter.Seq2[str
 	return v.batches[segment].Pieces(ctx)
 }
 
+// PieceNames yields the key of every piece of the version, without reading the leaves of its maps.
+// An error, also that of a damaged piece, is the last thing that it yields.
+func (v *Version) PieceNames(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		maps := []*pieces.Map{v.datasets}
+		for i := range v.Segments {
+			maps = append(maps, v.batches[v.Segments[i].ID])
+		}
+		for _, m := range maps {
+			if m == nil { // of a version of format 1
+				continue
+			}
+			for key, err := range m.Names(ctx) {
+				if !yield(key, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
 // RestoreBatches writes the pieces of the batches of a segment again. Batches are those that the
 // version had in it, by dataset and name; others are a *codec.CorruptError.
 func (v *Version) RestoreBatches(

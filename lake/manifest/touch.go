@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/trash"
 )
 
 // Touch replaces the manifest by an equal one of the next generation. A commit that is in flight
@@ -17,6 +18,23 @@ func Touch(ctx context.Context, store blob.Store) error {
 	err := update(ctx, store, func(*Manifest) (bool, error) { return true, nil })
 	if err != nil && !errors.Is(err, ErrNoVersion) {
 		return fmt.Errorf("touch the manifest: %w", err)
+	}
+	return nil
+}
+
+// Announce writes the number of a sweep into the manifest. A commit that is in flight then finds
+// its condition broken; its next attempt waits for the end of the sweep. In a lake without a
+// manifest the error is ErrNoVersion.
+func Announce(ctx context.Context, store blob.Store, sweep uint64) error {
+	err := update(ctx, store, func(m *Manifest) (bool, error) {
+		if m.Swept > sweep {
+			return false, fmt.Errorf("%w: sweep %d", trash.ErrLost, m.Swept)
+		}
+		m.Swept = sweep
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("announce sweep %d in the manifest: %w", sweep, err)
 	}
 	return nil
 }

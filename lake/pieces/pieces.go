@@ -209,17 +209,32 @@ func (m *Map) All(ctx context.Context) iter.Seq2[Entry, error] { return m.Range(
 func (m *Map) Pieces(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if m.ref.Root != "" {
-			m.pieces(ctx, []child{m.root()}, yield)
+			m.pieces(ctx, []child{m.root()}, true, yield)
 		}
 	}
 }
 
-func (m *Map) pieces(ctx context.Context, at []child, yield func(string, error) bool) bool {
+// Names yields the key of every object of the map, without reading the leaves. An error, also that
+// of a damaged piece, is the last thing that it yields.
+func (m *Map) Names(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if m.ref.Root != "" {
+			m.pieces(ctx, []child{m.root()}, false, func(key string, err error) bool {
+				return yield(key, err) && err == nil
+			})
+		}
+	}
+}
+
+func (m *Map) pieces(ctx context.Context, at []child, leaves bool, yield func(string, error) bool) bool {
 	for some := range slices.Chunk(at, atOnce) {
 		read := make([]*piece, len(some))
 		failed := make([]error, len(some))
 		group, groupCtx := errgroup.WithContext(ctx)
 		for i, c := range some {
+			if c.level == 0 && !leaves {
+				continue
+			}
 			group.Go(func() error {
 				read[i], failed[i] = m.read(groupCtx, c)
 				if errors.Is(failed[i], codec.ErrCorrupt) {
@@ -236,7 +251,7 @@ func (m *Map) pieces(ctx context.Context, at []child, yield func(string, error) 
 			if !yield(Key(m.folder, c.name), failed[i]) {
 				return false
 			}
-			if failed[i] == nil && c.level > 0 && !m.pieces(ctx, read[i].children, yield) {
+			if failed[i] == nil && c.level > 0 && !m.pieces(ctx, read[i].children, leaves, yield) {
 				return false
 			}
 		}

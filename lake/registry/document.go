@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/trash"
 )
 
 // document is a pointer to the decoded form of a registry document.
@@ -18,6 +19,8 @@ type document[T any] interface {
 	// check returns a *codec.CorruptError, which names key, if a decoded document is not one of
 	// this key.
 	check(key string) error
+	// sweep is the number of the last sweep of a garbage collection that the document names.
+	sweep() uint64
 }
 
 // read returns a registry document and its ETag. If there is none, they are zero and "".
@@ -49,7 +52,22 @@ const (
 // whether it changed the document. After every put that did not plainly succeed the document is
 // read and change is called again; it finds its own change there if only the reply was lost.
 // Missing returns what takes the place of a document that is not there.
+//
+// Before that it waits for the end of the sweep that the document names (package trash): what the
+// new document refers to, pieces among it, is not deleted between here and the put.
 func update[T any, D document[T]](
+	ctx context.Context, store blob.Store, key string, missing func() (D, error), change func(D) (bool, error),
+) (D, error) {
+	return replace(ctx, store, key, missing, func(doc D) (bool, error) {
+		if err := trash.Await(ctx, store, doc.sweep()); err != nil {
+			return false, err
+		}
+		return change(doc)
+	})
+}
+
+// replace is update without regard to sweeps.
+func replace[T any, D document[T]](
 	ctx context.Context, store blob.Store, key string, missing func() (D, error), change func(D) (bool, error),
 ) (D, error) {
 	var failure error
@@ -62,6 +80,12 @@ func update[T any, D document[T]](
 			return nil, err
 		}
 		changed, err := change(doc)
+		if errors.Is(err, codec.ErrCorrupt) {
+			// Pieces of a document that was replaced meanwhile may have been collected.
+			if info, statErr := store.Stat(ctx, key); statErr == nil && etag != "" && info.ETag != etag {
+				continue
+			}
+		}
 		if err != nil || !changed {
 			return doc, err
 		}

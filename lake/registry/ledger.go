@@ -481,17 +481,26 @@ func Running(ctx context.Context, store blob.Store) (map[uint32]int, error) {
 	return running, nil
 }
 
+// CurrentRecordsOf returns the current records of some batches. One that has none is left out.
+func CurrentRecordsOf(ctx context.Context, store blob.Store, batches []BatchID) (map[BatchID]Record, error) {
+	all, err := IngestsOf(ctx, store, batches)
+	if err != nil {
+		return nil, err
+	}
+	records := map[BatchID]Record{}
+	for id, ingests := range all {
+		o := order{Ingests: ingests}
+		if at := o.current(); at >= 0 {
+			records[id] = Record{o.Ingests[at].Digest, o.Ingests[at].Pack}
+		}
+	}
+	return records, nil
+}
+
 // CurrentRecord returns the current record of a batch. It is zero if the batch has none.
 func CurrentRecord(ctx context.Context, store blob.Store, b BatchID) (Record, error) {
-	all, err := IngestsOf(ctx, store, []BatchID{b})
-	if err != nil {
-		return Record{}, err
-	}
-	o := order{Ingests: all[b]}
-	if at := o.current(); at >= 0 {
-		return Record{o.Ingests[at].Digest, o.Ingests[at].Pack}, nil
-	}
-	return Record{}, nil
+	records, err := CurrentRecordsOf(ctx, store, []BatchID{b})
+	return records[b], err
 }
 
 // AllBatches is PendingBatches for all finished batches, settled or not. It reads the whole ledger.

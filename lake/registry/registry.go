@@ -56,6 +56,8 @@ type head struct {
 	NextID uint32 `json:"next_id"`
 	// Generation grows by one with every change.
 	Generation uint64 `json:"generation,omitempty"`
+	// Swept is as for a shard of the ledger.
+	Swept uint64 `json:"swept,omitempty"`
 	// ByID has the datasets by idKey, ByName the idKey of each by its name.
 	ByID   *pieces.Ref `json:"dataset_pieces,omitempty"`
 	ByName *pieces.Ref `json:"name_pieces,omitempty"`

@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/pieces"
+	"github.com/urlake/urlake/lake/trash"
 )
 
 // datasetOf returns the dataset in a key, as in "batches/dataset_id=3/…".
@@ -120,6 +121,10 @@ func restoredHead(
 		}
 	}
 	h := &head{Format: headFormat, Rules: rules, NextID: 1, ByID: emptyRef(), ByName: emptyRef()}
+	var err error
+	if h.Swept, err = trash.Last(ctx, store); err != nil {
+		return nil, err
+	}
 	if source != nil {
 		h.Rules, h.NextID, h.Generation = source.Rules, source.NextID, source.Generation
 	}
@@ -170,6 +175,9 @@ func RestoreShard(
 	}
 	orders := map[BatchID]*order{}
 	next := newShard(n)
+	if next.Swept, err = trash.Last(ctx, store); err != nil {
+		return out, err
+	}
 	if lost {
 		out.Keys = append(out.Keys, ShardKey(n))
 	} else {

@@ -70,6 +70,9 @@ type shard struct {
 	Settled int64 `json:"settled"`
 	// Version is the id of the version of which Settle was told last, "" for none.
 	Version string `json:"version,omitempty"`
+	// Swept is the number of the last sweep of a garbage collection (package lake/trash), 0 for
+	// none. Whoever replaces the document waits until that sweep has ended.
+	Swept uint64 `json:"swept,omitempty"`
 	// Open has, by number, the ingests that have not finished, and of each batch the current one
 	// unless that is settled.
 	Open []openIngest `json:"open"`

@@ -1,0 +1,484 @@
+// Package gc collects the garbage of a lake: versions that are no longer kept, and every object to
+// which neither a kept version nor the registry, a publish that is under way or a server refers.
+//
+// A collection has three steps. It drops the versions beyond the newest ones from the manifest. It
+// lists all objects and writes down those that nothing refers to (package trash). And it deletes
+// what was written down at least the time of grace ago, by this or an earlier collection, and is
+// still not referred to. Package trash says why no object is deleted that a writer has just begun to
+// refer to.
+//
+// The staging of runs is not looked at: ingest.Sweep removes what dead runs have left, since only
+// Temporal knows which those are.
+//
+// A collection may die at any point and may run twice at once. What it has not deleted, the next
+// one finds.
+package gc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/trash"
+)
+
+const (
+	// DefaultKeep and DefaultGrace are the versions that are kept, and how long an object stays
+	// after nothing refers to it any more, unless the caller says otherwise. The time of grace is
+	// longer than the longest request to a server without a lease, and than a publish that reads
+	// the version on which it is based.
+	DefaultKeep  = 10
+	DefaultGrace = 24 * time.Hour
+
+	// sweepTime is about how long one sweep lasts: ingests that begin or end, and commits, wait for
+	// its end. Another sweep deletes what is left.
+	sweepTime = 20 * time.Second
+	// deletedAtOnce is the most objects that one request deletes.
+	deletedAtOnce = 1000
+)
+
+// Options say what a collection does.
+type Options struct {
+	// Keep is how many of the newest versions are kept, at least 1. Versions with a tag are kept
+	// besides.
+	Keep int
+	// Grace is how long an object stays after it was found that nothing refers to it.
+	Grace time.Duration
+	// DryRun tells to change nothing, and to return what would be dropped, written down and
+	// deleted.
+	DryRun bool
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// Timeout is that of sweeps, see trash.Begin. 0 is for trash.DefaultTimeout.
+	Timeout time.Duration
+	// Progress is called now and then, nil for nobody.
+	Progress func(Progress)
+}
+
+// Progress says how far a collection is.
+type Progress struct {
+	Step string `json:"step"` // what it does: drop, mark, sweep
+	// Objects is how many objects were listed or deleted in this step so far.
+	Objects int64 `json:"objects"`
+}
+
+// Amount is a number of objects with their size.
+type Amount struct {
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+}
+
+func (a *Amount) add(bytes int64) { a.Objects, a.Bytes = a.Objects+1, a.Bytes+bytes }
+
+// Amounts are amounts by the name of the kind.
+type Amounts map[string]Amount
+
+func (a Amounts) add(k Kind, bytes int64) {
+	n := a[k.String()]
+	n.add(bytes)
+	a[k.String()] = n
+}
+
+// Total is the sum over all kinds.
+func (a Amounts) Total() (sum Amount) {
+	for _, n := range a {
+		sum.Objects, sum.Bytes = sum.Objects+n.Objects, sum.Bytes+n.Bytes
+	}
+	return sum
+}
+
+// Result is what a collection did, or would do.
+type Result struct {
+	DryRun bool `json:"dry_run,omitempty"`
+	// Nothing tells that nothing was ever published in the lake, so that nothing is collected.
+	Nothing bool `json:"nothing_published,omitempty"`
+	// Dropped are the versions that left the manifest, Kept is how many it has. Tagged of these are
+	// kept for their tags alone.
+	Dropped []string `json:"dropped_versions"`
+	Kept    int      `json:"kept_versions"`
+	Tagged  int      `json:"tagged_versions,omitempty"`
+	// Held are versions that a server still reads, although the manifest lists them no longer.
+	Held []Hold `json:"held_versions,omitempty"`
+	// Objects is how many objects of the lake were looked at, besides staging.
+	Objects Amount `json:"objects"`
+	// Found is what nothing refers to and was not written down before.
+	Found Amounts `json:"found"`
+	// Deleted is what was deleted. Spared is what was written down before, but is referred to
+	// again.
+	Deleted Amounts `json:"deleted"`
+	Spared  Amount  `json:"spared"`
+	// Waiting is what was written down and waits for the end of its time of grace, the first of it
+	// until Next.
+	Waiting Amount     `json:"waiting"`
+	Next    *time.Time `json:"next,omitempty"`
+	// Unreadable says which batch records could not be read: all objects of these batches stay.
+	Unreadable []string `json:"unreadable,omitempty"`
+}
+
+// Hold says which server holds a version until when, at the latest, unless it renews its lease.
+type Hold struct {
+	Version string    `json:"version"`
+	Holder  string    `json:"holder"`
+	Until   time.Time `json:"until"`
+}
+
+// collection is one run of Collect.
+type collection struct {
+	ctx   context.Context
+	store blob.Store
+	opt   Options
+	out   Result
+	now   time.Time
+}
+
+// Collect collects the garbage of a lake.
+func Collect(ctx context.Context, store blob.Store, opt Options) (Result, error) {
+	if opt.Keep < 1 {
+		return Result{}, fmt.Errorf("keep %d versions: want at least 1", opt.Keep)
+	}
+	if opt.Grace < 0 {
+		return Result{}, fmt.Errorf("grace of %v: want at least 0s", opt.Grace)
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.Progress == nil {
+		opt.Progress = func(Progress) {}
+	}
+	c := &collection{ctx: ctx, store: store, opt: opt, now: opt.Now()}
+	c.out = Result{DryRun: opt.DryRun, Dropped: []string{}, Found: Amounts{}, Deleted: Amounts{}}
+	err := c.run()
+	if errors.Is(err, manifest.ErrNoVersion) {
+		if err = manifest.CheckPresent(ctx, store); err == nil {
+			c.out.Nothing = true
+		}
+	}
+	if err != nil {
+		return c.out, fmt.Errorf("collect garbage: %w", err)
+	}
+	return c.out, nil
+}
+
+func (c *collection) run() error {
+	c.opt.Progress(Progress{Step: "drop"})
+	m, err := c.drop()
+	if err != nil {
+		return err
+	}
+	refs, err := c.references(m)
+	if err != nil {
+		return err
+	}
+	if err := c.mark(refs); err != nil {
+		return err
+	}
+	return c.sweep(refs)
+}
+
+// drop drops expired versions, and returns the manifest without them.
+func (c *collection) drop() (*manifest.Manifest, error) {
+	m, _, err := manifest.Read(c.ctx, c.store)
+	if err != nil {
+		return nil, err
+	}
+	expired := m.Expired(c.opt.Keep)
+	if c.opt.DryRun {
+		m.Versions = slices.DeleteFunc(m.Versions, func(v manifest.VersionRef) bool { return slices.Contains(expired, v) })
+	} else if len(expired) > 0 {
+		// What they refer to is in use up to now, so its time of grace begins now, even if an
+		// earlier collection has written it down.
+		if err := c.renewGrace(expired); err != nil {
+			return nil, err
+		}
+		if expired, m, err = manifest.DropExpired(c.ctx, c.store, c.opt.Keep); err != nil {
+			return nil, err
+		}
+	}
+	for _, v := range expired {
+		c.out.Dropped = append(c.out.Dropped, v.ID)
+	}
+	c.out.Kept = len(m.Versions)
+	for _, v := range m.Versions[:max(0, len(m.Versions)-c.opt.Keep)] {
+		if len(m.TagsOf(v.ID)) > 0 {
+			c.out.Tagged++
+		}
+	}
+	return m, nil
+}
+
+// renewGrace removes from all lists what versions refer to that are about to be dropped.
+func (c *collection) renewGrace(expired []manifest.VersionRef) error {
+	lists, err := trash.Lists(c.ctx, c.store)
+	if err != nil || len(lists) == 0 {
+		return err
+	}
+	r := newReader(c.ctx, c.store)
+	for _, v := range expired {
+		if err := r.version(v); err != nil {
+			return err
+		}
+	}
+	refs := r.done()
+	for _, ref := range lists {
+		l, err := ref.Read(c.ctx, c.store)
+		if errors.Is(err, blob.ErrNotExist) {
+			continue // another collection is done with it
+		}
+		if err != nil {
+			return err
+		}
+		var left []trash.Object
+		for _, o := range l.Objects {
+			p, ok := parse(o.Key)
+			has := false
+			if ok {
+				if has, err = refs.has(c.ctx, o.Key, p); err != nil {
+					return err
+				}
+			}
+			if !has {
+				left = append(left, o)
+			}
+		}
+		if len(left) == len(l.Objects) {
+			continue
+		}
+		if _, err := trash.Write(c.ctx, c.store, l.Created, each(left)); err != nil {
+			return err
+		}
+		if err := c.store.Delete(c.ctx, ref.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// references reads what must not be deleted.
+func (c *collection) references(m *manifest.Manifest) (*references, error) {
+	held, err := c.held(m)
+	if err != nil {
+		return nil, err
+	}
+	return readReferences(c.ctx, c.store, m, held)
+}
+
+// held returns the versions that servers hold although the manifest lists them no longer.
+func (c *collection) held(m *manifest.Manifest) ([]string, error) {
+	return nil, nil
+}
+
+// mark lists all objects and writes down those that nothing refers to.
+func (c *collection) mark(refs *references) error {
+	known, err := c.known()
+	if err != nil {
+		return err
+	}
+	l := lister{c: c, refs: refs, known: known, count: map[uint64]counts{}}
+	if err := l.list(); err != nil {
+		return err
+	}
+	for b, err := range refs.unreadable {
+		c.out.Unreadable = append(c.out.Unreadable, fmt.Sprintf("batch %s of dataset %d: %v", b.Batch, b.DatasetID, err))
+	}
+	slices.Sort(c.out.Unreadable)
+	for i := range l.found {
+		c.out.Found.add(l.found[i].kind, l.found[i].Bytes)
+	}
+	if c.opt.DryRun {
+		if c.opt.Grace == 0 {
+			for name, n := range c.out.Found {
+				c.out.Deleted[name] = n
+			}
+		}
+		return nil
+	}
+	slices.SortStableFunc(l.found, func(a, b garbage) int { return cmp.Compare(a.kind, b.kind) })
+	objects := make([]trash.Object, len(l.found))
+	for i := range l.found {
+		objects[i] = l.found[i].Object
+	}
+	_, err = trash.Write(c.ctx, c.store, c.now, each(objects))
+	return err
+}
+
+func each(all []trash.Object) func(yield func(trash.Object, error) bool) {
+	return func(yield func(trash.Object, error) bool) {
+		for _, o := range all {
+			if !yield(o, nil) {
+				return
+			}
+		}
+	}
+}
+
+// known returns hashes of the keys that are written down.
+func (c *collection) known() (map[uint64]bool, error) {
+	known := map[uint64]bool{}
+	lists, err := trash.Lists(c.ctx, c.store)
+	if err != nil {
+		return nil, err
+	}
+	for _, ref := range lists {
+		l, err := ref.Read(c.ctx, c.store)
+		if errors.Is(err, blob.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range l.Objects {
+			known[xxh3.HashString(o.Key)] = true
+		}
+	}
+	return known, nil
+}
+
+// due reports whether the time of grace of a list has passed. By a clock that was set back it has
+// not.
+func (c *collection) due(l trash.Ref) bool { return c.now.Sub(l.Created) >= c.opt.Grace }
+
+// sweep deletes what was written down long enough ago. Refs are for a dry run; else they are read
+// again.
+func (c *collection) sweep(refs *references) error {
+	lists, err := trash.Lists(c.ctx, c.store)
+	if err != nil {
+		return err
+	}
+	var due []trash.Ref
+	for _, ref := range lists {
+		if c.due(ref) {
+			due = append(due, ref)
+			continue
+		}
+		if until := ref.Created.Add(c.opt.Grace); c.out.Next == nil || until.Before(*c.out.Next) {
+			c.out.Next = &until
+		}
+		l, err := ref.Read(c.ctx, c.store)
+		if errors.Is(err, blob.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, o := range l.Objects {
+			c.out.Waiting.add(o.Bytes)
+		}
+	}
+	for len(due) > 0 {
+		left, err := c.sweepOnce(due, refs)
+		if err != nil {
+			return err
+		}
+		due = left
+	}
+	return nil
+}
+
+// sweepOnce deletes for about sweepTime, and returns the lists that are left.
+func (c *collection) sweepOnce(due []trash.Ref, refs *references) (left []trash.Ref, err error) {
+	var s *trash.Sweep
+	if !c.opt.DryRun {
+		if s, err = trash.Begin(c.ctx, c.store, c.opt.Timeout); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if endErr := s.End(context.WithoutCancel(c.ctx)); err == nil {
+				err = endErr
+			}
+		}()
+		if refs, err = c.announced(s.Epoch()); err != nil {
+			return nil, err
+		}
+	}
+	began := time.Now()
+	for i, ref := range due {
+		if i > 0 && time.Since(began) > sweepTime && !c.opt.DryRun {
+			return due[i:], nil
+		}
+		if err := c.sweepList(s, refs, ref); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// announced announces a sweep to all writers, and returns the references that they have written
+// before. All that comes later waits.
+func (c *collection) announced(epoch uint64) (*references, error) {
+	if err := manifest.Announce(c.ctx, c.store, epoch); err != nil {
+		return nil, err
+	}
+	if err := registry.Announce(c.ctx, c.store, epoch); err != nil {
+		return nil, err
+	}
+	m, _, err := manifest.Read(c.ctx, c.store)
+	if err != nil {
+		return nil, err
+	}
+	return c.references(m)
+}
+
+// sweepList deletes what a list names, and then the list. S is nil in a dry run.
+func (c *collection) sweepList(s *trash.Sweep, refs *references, ref trash.Ref) error {
+	l, err := ref.Read(c.ctx, c.store)
+	if errors.Is(err, blob.ErrNotExist) {
+		return nil // another collection is done with it
+	}
+	if err != nil {
+		return err
+	}
+	var keys []string
+	var sizes []trash.Object
+	flush := func() error {
+		if s != nil && len(keys) > 0 {
+			if err := s.Delete(c.ctx, keys...); err != nil {
+				return err
+			}
+		}
+		for _, o := range sizes {
+			p, _ := parse(o.Key)
+			c.out.Deleted.add(p.kind, o.Bytes)
+		}
+		keys, sizes = keys[:0], sizes[:0]
+		c.opt.Progress(Progress{Step: "sweep", Objects: c.out.Deleted.Total().Objects})
+		return nil
+	}
+	for _, o := range l.Objects {
+		p, ok := parse(o.Key)
+		if !ok {
+			continue // a later build wrote the list
+		}
+		has, err := refs.has(c.ctx, o.Key, p)
+		if err != nil {
+			return err
+		}
+		if has {
+			c.out.Spared.add(o.Bytes)
+			continue
+		}
+		// What names other objects is gone before they are.
+		if len(sizes) > 0 && kindOf(sizes[0]) != p.kind || len(keys) == deletedAtOnce {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		keys, sizes = append(keys, o.Key), append(sizes, o)
+	}
+	if err := flush(); err != nil || s == nil {
+		return err
+	}
+	return c.store.Delete(c.ctx, ref.Key)
+}
+
+func kindOf(o trash.Object) Kind {
+	p, _ := parse(o.Key)
+	return p.kind
+}

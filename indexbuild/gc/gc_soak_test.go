@@ -1,0 +1,5 @@
+//go:build soak
+
+package gc_test
+
+func init() { everyInterleaving = true }

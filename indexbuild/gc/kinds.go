@@ -1,0 +1,131 @@
+package gc
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
+)
+
+// Kind is a kind of object that a collection deletes. Objects of other kinds stay.
+type Kind int
+
+// The kinds are in the order in which objects are deleted: what names other objects comes before
+// them, so that a collection that ends anywhere leaves nothing that names what is gone. So a lost
+// manifest or registry, which are made again from what is in the store, finds only what is whole.
+const (
+	Versions Kind = iota
+	SegmentInfos
+	SegmentFiles
+	VersionPieces
+	Packs
+	Records
+	Marks
+	Postings
+	Rejects
+	Parts
+	RegistryPieces
+	kinds
+)
+
+var kindNames = [kinds]string{
+	"versions", "segments", "segment files", "version pieces", "packs", "batch records", "withdrawal marks",
+	"postings", "rejects", "parts", "registry pieces",
+}
+
+func (k Kind) String() string { return kindNames[k] }
+
+const (
+	versionRoot = "index/versions/"
+	segmentRoot = "index/segments/"
+	batchRoot   = "batches/dataset_id="
+	partRoot    = "urls/dataset_id="
+	rejectRoot  = "rejects/dataset_id="
+)
+
+// object is what the key of an object says.
+type object struct {
+	kind Kind
+	// name is the id of the version or segment, the name of the pack, or the digest of the record
+	// that is withdrawn.
+	name string
+	// batch is that of a record, mark, part, or of postings or rejects.
+	batch registry.BatchID
+}
+
+var (
+	recordForm   = regexp.MustCompile(`^[0-9a-f]{32}\.json$`)
+	markForm     = regexp.MustCompile(`^([0-9a-f]{32})` + regexp.QuoteMeta(lake.WithdrawnSuffix) + `$`)
+	postingsForm = regexp.MustCompile(`^postings-[0-9a-f]{32}\.zst$`)
+	rejectsForm  = regexp.MustCompile(`^(.+)-[0-9a-f]{32}\.ndjson\.zst$`)
+	partForm     = regexp.MustCompile(`^domain_prefix=[^/]+/part-(.+)-[0-9a-f]{32}-[0-9]+\.parquet$`)
+	pieceForm    = regexp.MustCompile(`^[0-9a-f]{2}/[0-9a-f]{32}$`)
+	segmentForm  = regexp.MustCompile(`^[0-9a-f]{32}$`)
+)
+
+// parse returns what a key says. ok is false for an object that no collection deletes.
+func parse(key string) (o object, ok bool) {
+	switch {
+	case strings.HasPrefix(key, versionRoot):
+		id, found := strings.CutSuffix(key[len(versionRoot):], ".json")
+		return object{kind: Versions, name: id}, found && manifest.ValidVersionID(id)
+	case strings.HasPrefix(key, segmentRoot):
+		id, file, found := strings.Cut(key[len(segmentRoot):], "/")
+		o = object{kind: SegmentFiles, name: id}
+		if file == "segment.json" {
+			o.kind = SegmentInfos
+		}
+		return o, found && segmentForm.MatchString(id)
+	case strings.HasPrefix(key, manifest.PiecesRoot):
+		return object{kind: VersionPieces}, pieceForm.MatchString(key[len(manifest.PiecesRoot):])
+	case strings.HasPrefix(key, registry.PiecesRoot):
+		return object{kind: RegistryPieces}, pieceForm.MatchString(key[len(registry.PiecesRoot):])
+	case strings.HasPrefix(key, pack.Prefix):
+		name, ok := pack.NameOf(key)
+		return object{kind: Packs, name: name}, ok
+	}
+	for _, root := range []string{batchRoot, partRoot, rejectRoot} {
+		rest, found := strings.CutPrefix(key, root)
+		if !found {
+			continue
+		}
+		id, rest, _ := strings.Cut(rest, "/")
+		n, err := strconv.ParseUint(id, 10, 32)
+		o.batch.DatasetID = uint32(n)
+		if err != nil {
+			return o, false
+		}
+		switch root {
+		case partRoot:
+			m := partForm.FindStringSubmatch(rest)
+			if o.kind = Parts; m != nil {
+				o.batch.Batch = m[1]
+			}
+		case rejectRoot:
+			m := rejectsForm.FindStringSubmatch(rest)
+			if o.kind = Rejects; m != nil {
+				o.batch.Batch = m[1]
+			}
+		default:
+			batch, file, _ := strings.Cut(rest, "/")
+			o.batch.Batch = batch
+			mark := markForm.FindStringSubmatch(file)
+			switch {
+			case recordForm.MatchString(file):
+				o.kind = Records
+			case postingsForm.MatchString(file):
+				o.kind = Postings
+			case mark != nil:
+				o.kind, o.name = Marks, mark[1]
+			default:
+				return o, false
+			}
+		}
+		return o, lake.CheckBatchName(o.batch.Batch) == nil
+	}
+	return o, false
+}

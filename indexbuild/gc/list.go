@@ -1,0 +1,132 @@
+package gc
+
+import (
+	"github.com/zeebo/xxh3"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/trash"
+)
+
+// garbage is an object that nothing refers to.
+type garbage struct {
+	trash.Object
+	kind Kind
+}
+
+// counts are how many objects of a batch there are.
+type counts struct{ records, postings, rejects, parts int32 }
+
+// lister lists the objects of a lake. It does so twice for those of batches: the first time it
+// counts them. Of a batch with one record and as many parts as that has, nothing is garbage, and
+// its record need not be read. So a collection reads the records of those batches alone of which
+// something changed.
+type lister struct {
+	c     *collection
+	refs  *references
+	known map[uint64]bool   // hashes of keys that are written down already
+	count map[uint64]counts // by hashOf
+	// records has the hashes of the keys of records that are garbage.
+	records map[uint64]bool
+
+	found []garbage
+}
+
+// batchRoots are the folders of the objects of batches. The one with the records is the first.
+var batchRoots = []string{batchRoot, rejectRoot, partRoot}
+
+func (l *lister) list() error {
+	for _, root := range []string{versionRoot, segmentRoot, manifest.PiecesRoot, registry.PiecesRoot, pack.Prefix} {
+		if err := l.each(root, true, l.look); err != nil {
+			return err
+		}
+	}
+	for _, root := range batchRoots {
+		if err := l.each(root, true, l.countBatch); err != nil {
+			return err
+		}
+	}
+	l.records = map[uint64]bool{}
+	for _, root := range batchRoots {
+		if err := l.each(root, false, l.look); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls do with every object below root that a collection may delete. New tells that they are
+// listed for the first time.
+func (l *lister) each(root string, first bool, do func(key string, bytes int64, o object) error) error {
+	for info, err := range l.c.store.List(l.c.ctx, root) {
+		if err != nil {
+			return err
+		}
+		if first {
+			l.c.out.Objects.add(info.Size)
+			if n := l.c.out.Objects.Objects; n%1000 == 0 {
+				l.c.opt.Progress(Progress{Step: "mark", Objects: n})
+			}
+		}
+		o, ok := parse(info.Key)
+		if !ok {
+			continue
+		}
+		if err := do(info.Key, info.Size, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lister) countBatch(_ string, _ int64, o object) error {
+	h := hashOf(o.batch)
+	n := l.count[h]
+	switch o.kind {
+	case Records:
+		n.records++
+	case Postings:
+		n.postings++
+	case Rejects:
+		n.rejects++
+	case Parts:
+		n.parts++
+	}
+	l.count[h] = n
+	return nil
+}
+
+// clean reports whether all objects of a batch belong to its one record.
+func (l *lister) clean(b registry.BatchID) bool {
+	recs, n := l.refs.of(b), l.count[hashOf(b)]
+	return len(recs) == 1 && recs[0].parts == n.parts && n.records <= 1 && n.postings <= 1 && n.rejects <= 1
+}
+
+// look keeps an object that nothing refers to.
+func (l *lister) look(key string, bytes int64, o object) error {
+	switch o.kind {
+	case Records, Postings, Rejects, Parts:
+		if l.clean(o.batch) {
+			return nil
+		}
+	case Marks:
+		// The mark of a record in a pack stays: a lost registry would find the record there.
+		if !l.records[xxh3.HashString(lake.BatchKey(o.batch.DatasetID, o.batch.Batch, o.name))] {
+			return nil
+		}
+	}
+	has, err := l.refs.has(l.c.ctx, key, o)
+	if has || err != nil {
+		return err
+	}
+	h := xxh3.HashString(key)
+	if o.kind == Records {
+		l.records[h] = true
+	}
+	if !l.known[h] {
+		l.found = append(l.found, garbage{trash.Object{Key: key, Bytes: bytes}, o.kind})
+	}
+	return nil
+}

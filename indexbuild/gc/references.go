@@ -1,0 +1,386 @@
+package gc
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
+)
+
+// references is what must not be deleted: what versions, the registry and plans of publishes refer
+// to, and the batches that are being written. It takes 32 bytes a batch, and some for a segment, a
+// piece and a pack.
+type references struct {
+	versions map[string]bool // ids
+	segments map[string]bool // ids
+	pieces   map[string]bool // keys
+	packs    map[string]bool // names
+	// records are the records, by batch.
+	records []record
+	// writing are batches whose objects are being written.
+	writing map[registry.BatchID]bool
+
+	packNames []string
+	view      *pack.View
+	// exact has the objects of some batches, by key, nil for a batch whose records cannot be read.
+	exact map[registry.BatchID]map[string]bool
+	// unreadable has an error for each batch whose record is damaged.
+	unreadable map[registry.BatchID]error
+}
+
+// record is a batch record, in the order of batch, digest.
+type record struct {
+	batch  uint64 // a hash of dataset and name: two batches with the same are kept together
+	digest [16]byte
+	pack   int32 // index in packNames, -1 for none
+	parts  int32 // -1 if that is not known
+}
+
+// exactBatches is of how many batches the objects are kept in memory.
+const exactBatches = 4096
+
+func hashOf(b registry.BatchID) uint64 {
+	key := append(binary.BigEndian.AppendUint32(nil, b.DatasetID), b.Batch...)
+	return xxh3.Hash(key)
+}
+
+// reader collects references.
+type reader struct {
+	ctx   context.Context
+	store blob.Store
+	refs  *references
+
+	packNames []string
+	packAt    map[string]int32
+	maps      map[string]bool // roots that were read
+}
+
+// readReferences reads all references of a lake. Versions are those of the manifest but the dropped
+// ones, and those that are held.
+func readReferences(
+	ctx context.Context, store blob.Store, m *manifest.Manifest, held []string,
+) (*references, error) {
+	r := newReader(ctx, store)
+	for _, ref := range m.Versions {
+		if err := r.version(ref); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.held(held); err != nil {
+		return nil, err
+	}
+	if err := r.registry(); err != nil {
+		return nil, err
+	}
+	if err := r.publishes(); err != nil {
+		return nil, err
+	}
+	return r.done(), nil
+}
+
+func newReader(ctx context.Context, store blob.Store) *reader {
+	return &reader{
+		ctx: ctx, store: store, packAt: map[string]int32{}, maps: map[string]bool{},
+		refs: &references{
+			versions: map[string]bool{}, segments: map[string]bool{}, pieces: map[string]bool{},
+			packs: map[string]bool{}, writing: map[registry.BatchID]bool{}, view: pack.NewView(store),
+			exact: map[registry.BatchID]map[string]bool{}, unreadable: map[registry.BatchID]error{},
+		},
+	}
+}
+
+func (r *reader) done() *references {
+	slices.SortFunc(r.refs.records, func(a, b record) int {
+		switch {
+		case a.batch != b.batch:
+			return compare(a.batch, b.batch)
+		default:
+			return bytes.Compare(a.digest[:], b.digest[:])
+		}
+	})
+	// A record that is known twice, of a version and of the registry, keeps the number of its parts.
+	all := r.refs.records[:0]
+	for _, rec := range r.refs.records {
+		if n := len(all); n > 0 && all[n-1].batch == rec.batch && all[n-1].digest == rec.digest && all[n-1].pack == rec.pack {
+			all[n-1].parts = max(all[n-1].parts, rec.parts)
+			continue
+		}
+		all = append(all, rec)
+	}
+	r.refs.records = slices.Clip(all)
+	r.refs.packNames = r.packNames
+	return r.refs
+}
+
+func compare(a, b uint64) int {
+	if a < b {
+		return -1
+	}
+	return 1
+}
+
+// version adds what a version of the manifest refers to.
+func (r *reader) version(ref manifest.VersionRef) error {
+	v, err := manifest.ReadVersion(r.ctx, r.store, ref)
+	if err != nil {
+		return fmt.Errorf("version %s: %w", ref.ID, err)
+	}
+	return r.contents(v)
+}
+
+// held adds what versions refer to that servers still read although the manifest lists them no
+// longer.
+func (r *reader) held(ids []string) error {
+	for _, id := range ids {
+		if r.refs.versions[id] || !manifest.ValidVersionID(id) {
+			continue
+		}
+		data, _, err := r.store.Get(r.ctx, manifest.VersionKey(id))
+		if errors.Is(err, blob.ErrNotExist) {
+			continue // it was collected before the server took its lease, which it is told then
+		}
+		if err != nil {
+			return err
+		}
+		v, err := manifest.DecodeVersion(r.store, data, manifest.VersionKey(id))
+		if err != nil {
+			return fmt.Errorf("version %s, which a server holds: %w", id, err)
+		}
+		if err := r.contents(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) contents(v *manifest.Version) error {
+	r.refs.versions[v.ID] = true
+	for key, err := range v.PieceNames(r.ctx) {
+		if err != nil {
+			return fmt.Errorf("version %s: %w", v.ID, err)
+		}
+		r.refs.pieces[key] = true
+	}
+	for _, s := range v.Segments {
+		r.refs.segments[s.ID] = true
+		// Versions share the lists of batches of the segments that they share. A version of format
+		// 1 has no such lists.
+		if root := s.BatchPieces.Root; root != "" {
+			if r.maps[root] {
+				continue
+			}
+			r.maps[root] = true
+		}
+		for b, err := range v.BatchesIn(r.ctx, s.ID) {
+			if err != nil {
+				return fmt.Errorf("version %s: %w", v.ID, err)
+			}
+			id := registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}
+			if err := r.add(id, b.Digest, b.Pack, b.Parts); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// add adds a record. Parts is -1 if their number is not known.
+func (r *reader) add(b registry.BatchID, digest, packName string, parts int64) error {
+	rec := record{batch: hashOf(b), pack: -1, parts: int32(min(parts, 1<<30))}
+	if n, err := hex.Decode(rec.digest[:], []byte(digest)); err != nil || n != len(rec.digest) {
+		return fmt.Errorf("batch %s of dataset %d: record %q: want 32 hex digits", b.Batch, b.DatasetID, digest)
+	}
+	if packName != "" {
+		at, ok := r.packAt[packName]
+		if !ok {
+			at = int32(len(r.packNames))
+			r.packNames, r.packAt[packName] = append(r.packNames, packName), at
+		}
+		rec.pack, r.refs.packs[packName] = at, true
+	}
+	r.refs.records = append(r.refs.records, rec)
+	return nil
+}
+
+// registry adds what the registry refers to.
+func (r *reader) registry() error {
+	if err := registry.Pieces(r.ctx, r.store, func(key string) { r.refs.pieces[key] = true }); err != nil {
+		return err
+	}
+	return registry.Orders(r.ctx, r.store, func(o *registry.Order) error {
+		records, running := o.Keeps()
+		if running {
+			r.refs.writing[o.BatchID] = true
+		}
+		for _, rec := range records {
+			if err := r.add(o.BatchID, rec.Digest, rec.Pack, -1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// publishes adds what publishes that are under way work on.
+func (r *reader) publishes() error {
+	work, err := publish.UnderWay(r.ctx, r.store)
+	if err != nil {
+		return err
+	}
+	for _, b := range work.Batches {
+		id := registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}
+		if err := r.add(id, b.Digest, b.Pack, -1); err != nil {
+			return err
+		}
+	}
+	for _, b := range work.Moving {
+		r.refs.writing[b] = true
+	}
+	for _, id := range work.Segments {
+		r.refs.segments[id] = true
+	}
+	return nil
+}
+
+// of returns the records of a batch.
+func (r *references) of(b registry.BatchID) []record {
+	h := hashOf(b)
+	from, _ := slices.BinarySearchFunc(r.records, h, func(a record, h uint64) int {
+		if a.batch < h {
+			return -1
+		}
+		return 1
+	})
+	to := from
+	for to < len(r.records) && r.records[to].batch == h {
+		to++
+	}
+	return r.records[from:to]
+}
+
+// has reports whether anything refers to an object, or may.
+func (r *references) has(ctx context.Context, key string, o object) (bool, error) {
+	switch o.kind {
+	case Versions:
+		return r.versions[o.name], nil
+	case SegmentInfos, SegmentFiles:
+		return r.segments[o.name], nil
+	case VersionPieces, RegistryPieces:
+		return r.pieces[key], nil
+	case Packs:
+		return r.hasPack(ctx, key, o.name)
+	}
+	if r.writing[o.batch] {
+		return true, nil
+	}
+	if len(r.of(o.batch)) == 0 {
+		return false, nil
+	}
+	if o.kind == Marks {
+		return r.marked(o), nil
+	}
+	objects, err := r.objects(ctx, o.batch)
+	if err != nil {
+		return false, err
+	}
+	return objects == nil || objects[key], nil
+}
+
+// marked reports whether the mark of a withdrawn record has to stay: that of a record which is kept.
+func (r *references) marked(o object) bool {
+	digest, _ := hex.DecodeString(o.name)
+	for _, rec := range r.of(o.batch) {
+		if bytes.Equal(rec.digest[:], digest) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasPack reports whether a record is in the pack that something refers to, or a batch that is
+// being written.
+func (r *references) hasPack(ctx context.Context, key, name string) (bool, error) {
+	if r.packs[name] {
+		return true, nil
+	}
+	if len(r.writing) == 0 {
+		return false, nil
+	}
+	data, _, err := r.view.Store.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	p, err := pack.Decode(data, key)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return true, nil // of which batches it is cannot be told
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, e := range p.Entries() {
+		if o, ok := parse(e.Key); ok && r.writing[o.batch] {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// objects returns the keys of the objects of a batch's records. They are nil if a record cannot be
+// read, so that it is not known what it refers to.
+func (r *references) objects(ctx context.Context, b registry.BatchID) (map[string]bool, error) {
+	if all, ok := r.exact[b]; ok {
+		return all, nil
+	}
+	all := map[string]bool{}
+	for _, rec := range r.of(b) {
+		digest := hex.EncodeToString(rec.digest[:])
+		key := lake.BatchKey(b.DatasetID, b.Batch, digest)
+		if rec.pack >= 0 {
+			r.view.Add(b.DatasetID, b.Batch, r.packNames[rec.pack])
+		}
+		data, _, err := r.view.Get(ctx, key)
+		var batch *lake.Batch
+		if err == nil {
+			batch, err = lake.DecodeBatch(data, key)
+		}
+		if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) {
+			r.unreadable[b] = err
+			all = nil
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[key] = true
+		for _, p := range batch.Parts {
+			all[p.Key] = true
+		}
+		for _, p := range batch.Postings {
+			all[p.Key] = true
+		}
+		if batch.Rejects != nil {
+			all[batch.Rejects.Key] = true
+		}
+	}
+	if len(r.exact) >= exactBatches {
+		clear(r.exact)
+	}
+	r.exact[b] = all
+	return all, nil
+}

@@ -1,0 +1,146 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"path"
+	"strings"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
+)
+
+// A garbage collection may run beside a publish; package lake/trash says how the two agree. Nothing
+// is deleted between two manifests that name the same sweep. So if the manifest that a commit is
+// about to replace names the sweep that it named when the plan was made, everything that the plan
+// relies on is there. Else the commit looks.
+
+// uncollected returns errStale if a sweep since the plan was made may have deleted what the plan's
+// version is to have.
+func (p *plan) uncollected(ctx context.Context, store blob.Store, swept uint64, built *Built) error {
+	if swept == p.Swept {
+		return nil
+	}
+	for _, ref := range built.segments() {
+		if err := complete(ctx, store, ref); err != nil {
+			return err
+		}
+	}
+	// The parent of the version has the other batches. Of these the registry refers to current
+	// records alone.
+	var added []planned
+	var ids []registry.BatchID
+	for _, b := range p.all() {
+		if b.New || b.Moved {
+			added = append(added, b)
+			ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
+		}
+	}
+	current, err := registry.CurrentRecordsOf(ctx, store, ids)
+	if err != nil {
+		return err
+	}
+	for i, b := range added {
+		if current[ids[i]].Digest != b.Digest {
+			return errStale
+		}
+	}
+	return nil
+}
+
+// complete returns errStale unless all files of a segment are there.
+func complete(ctx context.Context, store blob.Store, ref segment.Ref) error {
+	info, err := segment.ReadInfo(ctx, store, ref)
+	if errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) {
+		return errStale
+	}
+	if err != nil {
+		return err
+	}
+	found := map[string]int64{}
+	for o, err := range store.List(ctx, segment.Prefix(ref.ID)) {
+		if err != nil {
+			return err
+		}
+		found[strings.TrimPrefix(o.Key, segment.Prefix(ref.ID))] = o.Size
+	}
+	for _, f := range info.Files {
+		if size, ok := found[f.Name]; !ok || size != f.Bytes {
+			return errStale
+		}
+	}
+	return nil
+}
+
+// Working is what publishes that are under way work on.
+type Working struct {
+	// Batches are those of their plans, also if the registry has a later record of them by now.
+	Batches []registry.Pending
+	// Moving are batches that get another record under other rules.
+	Moving []registry.BatchID
+	// Segments are those that they build.
+	Segments []string
+}
+
+// UnderWay returns what the plans in the staging of all runs name. A publish that ends meanwhile
+// may be missing.
+func UnderWay(ctx context.Context, store blob.Store) (*Working, error) {
+	w := &Working{}
+	for info, err := range store.List(ctx, "staging/") {
+		if err != nil {
+			return nil, err
+		}
+		switch name := path.Base(info.Key); {
+		case strings.HasPrefix(name, "publish-") && strings.HasSuffix(name, ".json"):
+			p, _, err := readPlan(ctx, store, info.Key)
+			if gone(err) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			w.add(p)
+		case strings.HasPrefix(name, "move-") && strings.HasSuffix(name, ".json"):
+			var m movePlan
+			err := readStaged(ctx, store, info.Key, &m)
+			if gone(err) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			for _, task := range m.Tasks {
+				for _, b := range task {
+					w.Moving = append(w.Moving, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
+				}
+			}
+		}
+	}
+	return w, nil
+}
+
+// gone reports whether a document of staging was removed meanwhile, or is damaged, so that nobody
+// can go on with it.
+func gone(err error) bool {
+	return errors.Is(err, blob.ErrNotExist) || codec.IsUnsealed(err)
+}
+
+func (w *Working) add(p *plan) {
+	sets := [][]planned{p.Batches}
+	for i := range p.Again {
+		sets = append(sets, p.Again[i].Batches)
+	}
+	for _, batches := range sets {
+		all := refs(batches)
+		for _, b := range batches {
+			w.Batches = append(w.Batches, registry.Pending{
+				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Pack: b.Pack,
+			})
+		}
+		if len(all) > 0 && segment.SortBatches(all) == nil {
+			w.Segments = append(w.Segments, segment.ID(all, ""))
+		}
+	}
+}

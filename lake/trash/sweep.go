@@ -1,0 +1,339 @@
+// Package trash has what a garbage collection and the writers of a lake agree by: the sweep, which
+// announces that objects are about to be deleted, and the lists of what is to be deleted.
+//
+// # The race
+//
+// Objects are named by their content. So a writer may write an object, or find one there, and refer
+// to it, while a collection that has found no reference to it deletes it. Nothing may be lost by
+// that, without locks and whatever the clocks show.
+//
+// A collection announces a sweep, number e, in SweepKey. It then writes e into every document that
+// makes objects live (the manifest and the documents of the registry), then reads what they refer
+// to, deletes what is not referred to, and ends the sweep.
+//
+// A writer replaces such a document by a conditional put. In each attempt it reads the document,
+// waits until the sweep that the document names has ended (Await), writes the objects that the
+// document is to refer to, or looks that they are there, and then puts the document. So either
+//
+//   - a later sweep has written its number into the document meanwhile: the put fails, and the
+//     writer begins again; or
+//   - none has: then every later sweep writes its number after the put, reads the references after
+//     that, and finds the new one. All earlier sweeps had ended before the writer looked.
+//
+// An ingest makes itself known in the registry in this way before it writes its first object. From
+// then on a collection leaves alone whatever can belong to its batch.
+//
+// # A collection that dies
+//
+// The document of a sweep is renewed as long as the sweep lasts. Who has seen the same document for
+// the time that it states ends the sweep itself. A collection deletes only within half of that time
+// after it began the last renewal that succeeded, and gives up a deletion after a quarter. So no
+// two clocks are compared: only the lengths of times count, and a quarter of the time is left for a
+// request that is on its way when it is given up.
+package trash
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+const (
+	// Root is the folder of the sweep and of the lists.
+	Root = "index/trash/"
+	// SweepKey is the key of the document of the last sweep.
+	SweepKey = Root + "sweep.json"
+
+	sweepFormat = 1
+
+	// DefaultTimeout is how long a sweep's document may stay unchanged until others end the sweep.
+	DefaultTimeout = 2 * time.Minute
+	// minTimeout keeps tests from times that a slow machine cannot keep.
+	minTimeout = 20 * time.Millisecond
+
+	firstPause, lastPause = 10 * time.Millisecond, 500 * time.Millisecond // of who waits
+)
+
+var (
+	// ErrLost means that a sweep was ended by others, because its document was not renewed in time
+	// or was changed. Nothing more may be deleted in it.
+	ErrLost = errors.New("the sweep was ended by another process")
+	// ErrOpen means that another collection is deleting.
+	ErrOpen = errors.New("another garbage collection is deleting")
+)
+
+// document is the document at SweepKey.
+type document struct {
+	Format int `json:"format"`
+	// Epoch is the number of the sweep, from 1.
+	Epoch uint64 `json:"epoch"`
+	// Open tells that the sweep has not ended.
+	Open bool `json:"open"`
+	// Holder is a random name of the process that sweeps, Renewals how often it has renewed this.
+	Holder   string `json:"holder"`
+	Renewals uint64 `json:"renewals"`
+	// Timeout is how long the document may stay as it is until others end the sweep, in
+	// milliseconds.
+	Timeout int64 `json:"timeout_ms"`
+}
+
+func (d *document) timeout() time.Duration { return time.Duration(d.Timeout) * time.Millisecond }
+
+func (d *document) check() error {
+	switch {
+	case d.Format != sweepFormat:
+		return codec.Corrupt(SweepKey, "format", -1, sweepFormat, d.Format)
+	case d.Epoch == 0:
+		return codec.Corrupt(SweepKey, "epoch", -1, "at least 1", d.Epoch)
+	case d.timeout() < minTimeout || d.timeout() > time.Hour:
+		return codec.Corrupt(SweepKey, "timeout_ms", -1, "20 to 3600000", d.Timeout)
+	}
+	return nil
+}
+
+// read returns the document of the last sweep. If there is none, or it is damaged, ok is false, and
+// the ETag is that of the damaged one, "" for none.
+func read(ctx context.Context, store blob.Store) (d document, etag string, ok bool, err error) {
+	data, info, err := store.Get(ctx, SweepKey)
+	if errors.Is(err, blob.ErrNotExist) {
+		return d, "", false, nil
+	}
+	if err != nil {
+		return d, "", false, err
+	}
+	err = codec.Unseal(data, SweepKey, &d)
+	if err == nil {
+		err = d.check()
+	}
+	if codec.IsUnsealed(err) {
+		return document{}, info.ETag, false, nil
+	}
+	return d, info.ETag, err == nil, err
+}
+
+// put writes a document on the condition that the one with that ETag is still there, none for "".
+func put(ctx context.Context, store blob.Store, d document, etag string) (string, error) {
+	d.Format = sweepFormat
+	data, err := codec.Seal(&d)
+	if err != nil {
+		return "", err
+	}
+	cond := blob.Condition{IfMatch: etag}
+	if etag == "" {
+		cond = blob.Condition{IfAbsent: true}
+	}
+	info, err := store.Put(ctx, SweepKey, data, cond)
+	if err == nil {
+		return info.ETag, nil
+	}
+	// The put may have taken effect although its reply was lost. No other process writes the same.
+	if have, etag, ok, readErr := read(ctx, store); readErr == nil && ok && have == d {
+		return etag, nil
+	}
+	return "", err
+}
+
+// Last returns the number of the last sweep, 0 if there was none, after that has ended. It is for
+// those who write a document that makes objects live in the place of one that is lost.
+func Last(ctx context.Context, store blob.Store) (epoch uint64, err error) {
+	d, etag, ok, err := read(ctx, store)
+	if err != nil || !ok && etag == "" {
+		return 0, err
+	}
+	if !ok { // damaged: the number is not known
+		return 0, fmt.Errorf("%w; delete it when no garbage collection has run for an hour",
+			codec.Corrupt(SweepKey, "seal", -1, "an intact document", "a damaged one"))
+	}
+	return d.Epoch, Await(ctx, store, d.Epoch)
+}
+
+// Await returns when sweep number epoch has ended. 0 stands for none. Callers have read the number
+// in the document that they are about to replace. A sweep whose process has died is ended after its
+// timeout.
+func Await(ctx context.Context, store blob.Store, epoch uint64) error {
+	if epoch == 0 {
+		return nil
+	}
+	var seen document
+	var since time.Time
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		d, etag, ok, err := read(ctx, store)
+		if err != nil {
+			return fmt.Errorf("wait for garbage collection: %w", err)
+		}
+		if ok && d.Epoch >= epoch && (d.Epoch > epoch || !d.Open) {
+			return nil
+		}
+		if !ok || d.Epoch < epoch { // lost: whether the sweep has ended is not known
+			d = document{Epoch: epoch, Open: true, Timeout: DefaultTimeout.Milliseconds()}
+		}
+		if since.IsZero() || d != seen {
+			seen, since = d, time.Now()
+		} else if time.Since(since) >= d.timeout() {
+			d.Open = false
+			if _, err := put(ctx, store, d, etag); err != nil && !errors.Is(err, blob.ErrPrecondition) {
+				return fmt.Errorf("end an abandoned garbage collection: %w", err)
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for garbage collection: %w", context.Cause(ctx))
+		case <-time.After(min(pause, d.timeout()/4)):
+		}
+	}
+}
+
+// Sweep is a sweep that this process has begun.
+type Sweep struct {
+	store blob.Store
+
+	mu      sync.Mutex
+	doc     document
+	etag    string
+	renewed time.Time // when the last renewal that succeeded began
+	lost    error
+
+	stop func()
+	done chan struct{}
+}
+
+// Begin begins a sweep, and renews it until End. Timeout is 0 for DefaultTimeout. If another sweep
+// lasts, the error is ErrOpen; one whose process has died is ended first, which takes its timeout.
+func Begin(ctx context.Context, store blob.Store, timeout time.Duration) (*Sweep, error) {
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	random := make([]byte, 8)
+	_, _ = rand.Read(random) // never fails
+	next := document{
+		Format: sweepFormat, Epoch: 1, Open: true, Holder: hex.EncodeToString(random),
+		Timeout: timeout.Milliseconds(),
+	}
+	if err := next.check(); err != nil {
+		return nil, err
+	}
+	var seen document
+	var since time.Time
+	for {
+		d, etag, ok, err := read(ctx, store)
+		if err != nil {
+			return nil, fmt.Errorf("begin to delete: %w", err)
+		}
+		if !ok && etag != "" {
+			return nil, fmt.Errorf("begin to delete: %w",
+				codec.Corrupt(SweepKey, "seal", -1, "an intact document", "a damaged one"))
+		}
+		if d.Open {
+			if d != seen {
+				if !since.IsZero() { // it was renewed
+					return nil, ErrOpen
+				}
+				seen, since = d, time.Now()
+			}
+			if time.Since(since) < d.timeout() {
+				select {
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				case <-time.After(min(d.timeout()/8, lastPause/2)):
+				}
+				continue
+			}
+		}
+		next.Epoch = d.Epoch + 1
+		began := time.Now()
+		etag, err = put(ctx, store, next, etag)
+		if errors.Is(err, blob.ErrPrecondition) {
+			return nil, ErrOpen
+		}
+		if err != nil {
+			return nil, fmt.Errorf("begin to delete: %w", err)
+		}
+		renewCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+		s := &Sweep{store: store, doc: next, etag: etag, renewed: began, stop: stop, done: make(chan struct{})}
+		go s.renew(renewCtx)
+		return s, nil
+	}
+}
+
+// Epoch is the number of the sweep.
+func (s *Sweep) Epoch() uint64 { return s.doc.Epoch }
+
+// renew renews the document until the context ends or the sweep is lost.
+func (s *Sweep) renew(ctx context.Context) {
+	defer close(s.done)
+	every := s.doc.timeout() / 8
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		began := time.Now()
+		s.mu.Lock()
+		next, etag := s.doc, s.etag
+		s.mu.Unlock()
+		next.Renewals++
+		putCtx, cancel := context.WithTimeout(ctx, next.timeout()/4)
+		etag, err := put(putCtx, s.store, next, etag)
+		cancel()
+		s.mu.Lock()
+		switch {
+		case err == nil:
+			s.doc, s.etag, s.renewed = next, etag, began
+		case errors.Is(err, blob.ErrPrecondition):
+			s.lost = ErrLost
+		} // after another error the next tick tries again, as long as there is time
+		lost := s.lost
+		s.mu.Unlock()
+		if lost != nil {
+			return
+		}
+	}
+}
+
+// Delete deletes objects unless the sweep may have been ended by others, which is ErrLost. After an
+// error some of the objects may be deleted.
+func (s *Sweep) Delete(ctx context.Context, keys ...string) error {
+	s.mu.Lock()
+	lost, left := s.lost, s.doc.timeout()/2-time.Since(s.renewed)
+	s.mu.Unlock()
+	if lost == nil && left <= 0 {
+		lost = fmt.Errorf("%w: it could not be renewed in time", ErrLost)
+	}
+	if lost != nil {
+		return lost
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.doc.timeout()/4)
+	defer cancel()
+	return s.store.Delete(ctx, keys...)
+}
+
+// End ends the sweep. Writers that wait for it go on. If that fails, they go on after its timeout.
+func (s *Sweep) End(ctx context.Context) error {
+	s.stop()
+	<-s.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost != nil {
+		return s.lost
+	}
+	next := s.doc
+	next.Open = false
+	ctx, cancel := context.WithTimeout(ctx, next.timeout())
+	defer cancel()
+	_, err := put(ctx, s.store, next, s.etag)
+	if errors.Is(err, blob.ErrPrecondition) {
+		return ErrLost
+	}
+	return err
+}
