@@ -80,35 +80,39 @@ func (c *Control) SweepStaging(ctx context.Context, lakeURL string) (ingest.Swep
 		return ingest.Swept{}, err
 	}
 	swept, err := withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (ingest.Swept, error) {
-		self, err := c.owner(ctx)
-		if err != nil {
-			return ingest.Swept{}, err
-		}
-		now := time.Now()
-		return ingest.Sweep(ctx, c.Store, now, func(ctx context.Context, run string, o ingest.Owner, ok bool) (ingest.RunState, error) {
-			var e *workflow.WorkflowExecutionInfo
-			var err error
-			switch {
-			case ok && o.Namespace != self.Namespace:
-				return ingest.RunUnknown, nil
-			case ok:
-				e, err = c.newest(ctx, o.WorkflowID)
-			default:
-				// An older build's, or that of a publish: the folder is named by the workflow's
-				// run.
-				e, err = c.newestOf(ctx, run)
-			}
-			if err != nil {
-				return ingest.RunUnknown, err
-			}
-			return runState(e, now), nil
-		}, many.Cleanup)
+		return c.sweep(ctx, ingest.SweepOptions{Interval: ingest.SweepInterval})
 	})
 	var typed *temporal.ApplicationError // for example that the worker stops
 	if err == nil || ctx.Err() != nil || temporal.IsCanceledError(err) || errors.As(err, &typed) {
 		return swept, err
 	}
 	return swept, temporal.NewNonRetryableApplicationError(err.Error(), errSweep, nil)
+}
+
+// sweep removes the staging of runs that nobody will continue.
+func (c *Control) sweep(ctx context.Context, opt ingest.SweepOptions) (ingest.Swept, error) {
+	self, err := c.owner(ctx)
+	if err != nil {
+		return ingest.Swept{}, err
+	}
+	now := time.Now()
+	return ingest.Sweep(ctx, c.Store, now, opt, func(ctx context.Context, run string, o ingest.Owner, ok bool) (ingest.RunState, error) {
+		var e *workflow.WorkflowExecutionInfo
+		var err error
+		switch {
+		case ok && o.Namespace != self.Namespace:
+			return ingest.RunUnknown, nil
+		case ok:
+			e, err = c.newest(ctx, o.WorkflowID)
+		default:
+			// An older build's, or that of a publish: the folder is named by the workflow's run.
+			e, err = c.newestOf(ctx, run)
+		}
+		if err != nil {
+			return ingest.RunUnknown, err
+		}
+		return runState(e, now), nil
+	}, many.Cleanup)
 }
 
 // errSweep is the type of the error of a sweep that failed.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
 )
@@ -41,6 +42,23 @@ func (in *IngestManyInput) UnmarshalJSON(data []byte) error {
 			many.Spec
 			NoPublish json.RawMessage `json:"no_publish"`
 			Resume    json.RawMessage `json:"resume"`
+		}{}
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(&known)
+	}
+	in.problem = problemOf(err)
+	return nil
+}
+
+// UnmarshalJSON is as for IngestInput.
+func (in *GCInput) UnmarshalJSON(data []byte) error {
+	type plain GCInput // without this method
+	err := json.Unmarshal(data, (*plain)(in))
+	if err == nil {
+		known := struct {
+			activities.GarbageSpec
+			Deadline json.RawMessage `json:"deadline"`
 		}{}
 		d := json.NewDecoder(bytes.NewReader(data))
 		d.DisallowUnknownFields()

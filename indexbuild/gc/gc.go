@@ -4,8 +4,8 @@
 // A collection has three steps. It drops the versions beyond the newest ones from the manifest. It
 // lists all objects and writes down those that nothing refers to (package trash). And it deletes
 // what was written down at least the time of grace ago, by this or an earlier collection, and is
-// still not referred to. Package trash says why no object is deleted that a writer has just begun to
-// refer to.
+// still not referred to. Package trash says why no object is deleted that a writer has just begun
+// to refer to.
 //
 // The staging of runs is not looked at: ingest.Sweep removes what dead runs have left, since only
 // Temporal knows which those are.

@@ -652,16 +652,16 @@ func (a *actor) reach() {
 	}
 }
 
-// everyInterleaving is set by the build tag soak. Otherwise about somePairs of all pairs of stops are
-// taken.
+// everyInterleaving is set by the build tag soak. Otherwise about somePairs of all pairs of stops
+// are taken.
 var everyInterleaving bool
 
 const somePairs = 100
 
 // An ingest writes a batch that the lake has had and that is garbage, and publishes it, while a
 // collection deletes. The writer is stopped at each of its operations, then the collection at each
-// of its own; then the writer goes on to its end, or as far as it gets, and then the collection. And
-// the other way round. Whatever the order, what the writer has published is there.
+// of its own; then the writer goes on to its end, or as far as it gets, and then the collection.
+// And the other way round. Whatever the order, what the writer has published is there.
 func TestEveryInterleavingOfAWriterAndACollection(t *testing.T) {
 	x, y := records("x", 12), records("y", 9)
 	prepared := blob.NewMemory()

@@ -68,8 +68,8 @@ type reader struct {
 	maps      map[string]bool // roots that were read
 }
 
-// readReferences reads all references of a lake. Versions are those of the manifest but the dropped
-// ones, and those that are held.
+// readReferences reads all references of a lake. Held are versions that the manifest lists no
+// longer, but that servers read.
 func readReferences(
 	ctx context.Context, store blob.Store, m *manifest.Manifest, held []string,
 ) (*references, error) {
@@ -299,7 +299,7 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 	return objects == nil || objects[key], nil
 }
 
-// marked reports whether the mark of a withdrawn record has to stay: that of a record which is kept.
+// marked reports whether the mark of a withdrawn record has to stay: that of a kept record.
 func (r *references) marked(o object) bool {
 	digest, _ := hex.DecodeString(o.name)
 	for _, rec := range r.of(o.batch) {

@@ -138,7 +138,7 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake",
+		"indexbuild", "indexbuild/gc", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake",
 		"lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/registry", "lake/remedy",
 	},
 	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/many"},
@@ -150,9 +150,9 @@ var allowed = map[string][]string{
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
-		"activities", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
-		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
-		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
+		"activities", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/move",
+		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
+		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/versiondiff",
 		"starter/versionlist", "workflows",

@@ -151,7 +151,7 @@ func TestResetDoesNotShareItsRun(t *testing.T) {
 // TestSweepSparesARunThatIsClaimed claims a run after the sweep has asked for its state.
 func TestSweepSparesARunThatIsClaimed(t *testing.T) {
 	c := newClaimed(t)
-	out, err := ingest.Sweep(t.Context(), c.store, time.Now(), func(context.Context, string, ingest.Owner, bool) (ingest.RunState, error) {
+	out, err := ingest.Sweep(t.Context(), c.store, time.Now(), ingest.SweepOptions{Interval: ingest.SweepInterval}, func(context.Context, string, ingest.Owner, bool) (ingest.RunState, error) {
 		if got := c.claim(t, "run2", nextOwner, true); got != "run1" {
 			t.Errorf("claimed %s", got)
 		}
@@ -168,7 +168,7 @@ func TestSweepSparesARunThatIsClaimed(t *testing.T) {
 // TestRunThatIsBeingSweptIsNotClaimed ends a sweep before it has removed a run's objects.
 func TestRunThatIsBeingSweptIsNotClaimed(t *testing.T) {
 	sweep := func(c *claimed, store blob.Store, after time.Duration) (ingest.Swept, error) {
-		return ingest.Sweep(t.Context(), store, time.Now().Add(after),
+		return ingest.Sweep(t.Context(), store, time.Now().Add(after), ingest.SweepOptions{Interval: ingest.SweepInterval},
 			func(context.Context, string, ingest.Owner, bool) (ingest.RunState, error) { return ingest.RunOver, nil }, ingest.Cleanup)
 	}
 	begun := func() *claimed {
@@ -232,7 +232,7 @@ func TestSweepRemovesWhatNobodyContinues(t *testing.T) {
 	start := time.Date(2026, 11, 23, 3, 0, 0, 0, time.UTC)
 	sweep := func(after time.Duration) []string {
 		t.Helper()
-		out, err := ingest.Sweep(ctx, store, start.Add(after), func(_ context.Context, run string, _ ingest.Owner, _ bool) (ingest.RunState, error) {
+		out, err := ingest.Sweep(ctx, store, start.Add(after), ingest.SweepOptions{Interval: ingest.SweepInterval}, func(_ context.Context, run string, _ ingest.Owner, _ bool) (ingest.RunState, error) {
 			return states[run], nil
 		}, ingest.Cleanup)
 		if err != nil {

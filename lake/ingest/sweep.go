@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// sweepInterval is the least time between two sweeps. A sweep lists all of staging.
-	sweepInterval = time.Hour
+	// SweepInterval is the least time between two sweeps after publishes. A sweep lists all of
+	// staging.
+	SweepInterval = time.Hour
 
 	// unknownGrace is how long the staging of a run that Temporal does not know must stay
 	// unchanged until it is removed. It may be that of a run of another Temporal, which may wait
@@ -59,14 +60,24 @@ type Swept struct {
 	// Runs are those whose staging was removed, Kept is the number of others.
 	Runs []string `json:"runs,omitempty"`
 	Kept int      `json:"kept"`
+	// Objects and Bytes count what was removed.
+	Objects int64 `json:"objects,omitempty"`
+	Bytes   int64 `json:"bytes,omitempty"`
+}
+
+// SweepOptions say how Sweep sweeps.
+type SweepOptions struct {
+	// Interval is how long ago the last sweep must be, or Sweep does nothing.
+	Interval time.Duration
+	// DryRun tells to remove nothing and to return what would be removed.
+	DryRun bool
 }
 
 // Sweep removes the staging of runs that nobody will continue: those that are over, and those of
 // unknown state whose staging has not changed for unknownGrace. State tells a run's state; ok is
-// whether the run has an owner. CleanUp removes a run's staging: Cleanup, or what includes it. A
-// sweep soon after another one does nothing.
+// whether the run has an owner. CleanUp removes a run's staging: Cleanup, or what includes it.
 func Sweep(
-	ctx context.Context, store blob.Store, now time.Time,
+	ctx context.Context, store blob.Store, now time.Time, opt SweepOptions,
 	state func(ctx context.Context, run string, owner Owner, ok bool) (RunState, error),
 	cleanUp func(ctx context.Context, store blob.Store, run string) error,
 ) (Swept, error) {
@@ -74,7 +85,7 @@ func Sweep(
 	if _, err := load(ctx, store, sweepKey, &last); err != nil && !errors.Is(err, codec.ErrCorrupt) {
 		return Swept{}, err // a damaged record is as good as none
 	}
-	if age := now.Sub(last.Swept); age >= 0 && age < sweepInterval {
+	if age := now.Sub(last.Swept); age >= 0 && age < opt.Interval {
 		return Swept{}, nil
 	}
 	found, err := stagingRuns(ctx, store)
@@ -106,7 +117,7 @@ func Sweep(
 			}
 		}
 		// A workflow may have claimed the run since its state was asked for.
-		if s == RunOver && ok && !begun {
+		if s == RunOver && ok && !begun && !opt.DryRun {
 			removable, err := disown(ctx, store, f.run, owner)
 			if err != nil && !errors.Is(err, blob.ErrNotExist) && !errors.Is(err, codec.ErrCorrupt) {
 				return out, err
@@ -119,11 +130,17 @@ func Sweep(
 			out.Kept++
 			continue
 		}
-		if err := cleanUp(ctx, store, f.run); err != nil {
-			return out, err
+		if !opt.DryRun {
+			if err := cleanUp(ctx, store, f.run); err != nil {
+				return out, err
+			}
 		}
 		delete(next.Unknown, f.run)
 		out.Runs = append(out.Runs, f.run)
+		out.Objects, out.Bytes = out.Objects+f.count, out.Bytes+f.bytes
+	}
+	if opt.DryRun {
+		return out, nil
 	}
 	return out, save(ctx, store, sweepKey, &next)
 }
@@ -132,6 +149,8 @@ func Sweep(
 type stagedRun struct {
 	run     string
 	objects uint64 // hash of keys and ETags
+	count   int64
+	bytes   int64
 }
 
 // stagingRuns lists the runs that have objects in staging.
@@ -158,6 +177,8 @@ func stagingRuns(ctx context.Context, store blob.Store) ([]stagedRun, error) {
 			runs = append(runs, stagedRun{run: run})
 		}
 		hash.WriteString(info.Key + "\x00" + info.ETag + "\x00")
+		runs[len(runs)-1].count++
+		runs[len(runs)-1].bytes += info.Size
 	}
 	end()
 	return runs, nil

@@ -38,10 +38,11 @@ type Commit struct {
 	// When another commit came first, Apply calls Build again with the new parent. Build returns an
 	// error if the change's inputs are no longer live; that error ends the commit.
 	Build func(ctx context.Context, parent *Version) (*Next, error)
-	// Check is called in each attempt, after Build, if a garbage collection has ever swept the lake,
-	// with the number of the last sweep, which has ended. It returns an error unless the objects
-	// exist that the version is to have and the parent has not: a sweep may have found them before
-	// anything referred to them. That error ends the commit. Later sweeps make the attempt fail.
+	// Check is called in each attempt, after Build, if a garbage collection has ever swept the
+	// lake, with the number of the last sweep, which has ended. It returns an error unless the
+	// objects exist that the version is to have and the parent has not: a sweep may have found them
+	// before anything referred to them. That error ends the commit. Later sweeps make the attempt
+	// fail.
 	Check func(ctx context.Context, swept uint64) error
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time

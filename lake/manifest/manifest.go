@@ -67,8 +67,8 @@ type Manifest struct {
 	TakedownEpoch uint64 `json:"takedown_epoch"`
 	// Versions lists the kept versions, oldest first.
 	Versions []VersionRef `json:"versions"`
-	// Swept is the number of the last sweep of a garbage collection (package lake/trash), 0 if there
-	// was none. Whoever replaces the manifest waits until that sweep has ended.
+	// Swept is the number of the last sweep of a garbage collection (package lake/trash), 0 if
+	// there was none. Whoever replaces the manifest waits until that sweep has ended.
 	Swept uint64 `json:"swept,omitempty"`
 	// Tags are names for some of the versions, ascending.
 	Tags []Tag `json:"tags,omitempty"`

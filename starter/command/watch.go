@@ -56,9 +56,10 @@ workflow succeeds and 1 if it fails.`,
 				return watchMany(cmd, g, c, run, false)
 			case "PublishWorkflow":
 				return watchPublish(cmd, g, c, run)
+			case "GCWorkflow":
+				return watchGC(cmd, g, c, run)
 			default:
-				return fmt.Errorf("%s is a %s; only IngestWorkflow, IngestManyWorkflow and PublishWorkflow can be watched",
-					args[0], kind)
+				return fmt.Errorf("%s is a %s; only ingests, publishes and garbage collections can be watched", args[0], kind)
 			}
 		},
 	}
