@@ -82,6 +82,7 @@ var allowed = map[string][]string{
 	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
 	"lake/ingest/selection":  {},
 	"lake/ingest/unwrap":     {},
+	"lake/lease":             {"lake/blob", "lake/codec"},
 	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces"},
 	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/pieces", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},
@@ -156,14 +157,14 @@ var allowed = map[string][]string{
 
 	"serve/lookup": {
 		"indexbuild/segment", "internal/mapped", "lake", "lake/blob", "lake/codec",
-		"lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/urlnorm",
+		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/urlnorm",
 	},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/remedy", "lake/urlnorm", "serve/lookup", "serve/ui",
 	},
 	"serve/ui":      {},
-	"serve/command": {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},
+	"serve/command": {"internal/cli", "lake/blob", "lake/lease", "serve/api", "serve/lookup"},
 	"serve":         {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
 	".": {"command", "internal/cli", "lake/blob/s3blob"},
