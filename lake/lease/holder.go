@@ -18,7 +18,8 @@ import (
 
 // Options of a Holder. A field that is zero has its default.
 type Options struct {
-	// TTL is how long the lease lasts after it was written. It is renewed after a third of that.
+	// TTL is how long the lease lasts after it was written, at most MaxTTL. It is renewed after a
+	// third of that.
 	TTL time.Duration
 	// Program is the program and build that the lease names.
 	Program string
@@ -75,11 +76,8 @@ type Holder struct {
 
 // Hold returns a holder. Its lease begins with the first Set; until then it contacts nothing. When
 // ctx ends, the lease is no longer renewed, but only Close removes it.
-func Hold(ctx context.Context, store blob.Store, opt Options) (*Holder, error) {
-	if opt.TTL < 0 || opt.TTL > MaxTTL {
-		return nil, errors.New("lease: TTL is negative or too long")
-	}
-	opt.TTL = cmp.Or(opt.TTL, DefaultTTL)
+func Hold(ctx context.Context, store blob.Store, opt Options) *Holder {
+	opt.TTL = min(cmp.Or(opt.TTL, DefaultTTL), MaxTTL)
 	if opt.Host == "" {
 		opt.Host, _ = os.Hostname() // without a name, the random number has to do
 	}
@@ -91,7 +89,7 @@ func Hold(ctx context.Context, store blob.Store, opt Options) (*Holder, error) {
 	}
 	h := &Holder{store: store, opt: opt, name: newHolder(opt.Host), writing: make(chan struct{}, 1)}
 	h.life, h.stop = context.WithCancel(ctx)
-	return h, nil
+	return h
 }
 
 // Set makes the lease name these versions. It returns when the lease is durable. After an error the
@@ -268,7 +266,7 @@ func (h *Holder) note(ctx context.Context, doc *document, err error) {
 		h.failures++
 		pause = min(pause, retryPause)
 		// It may have taken effect all the same.
-		h.named = slices.DeleteFunc(slices.Clone(h.named), func(id string) bool { return !slices.Contains(doc.Versions, id) })
+		h.named = common(h.named, doc.Versions)
 		if h.expires.IsZero() {
 			h.expires = doc.Expires
 		}
@@ -287,6 +285,14 @@ func (h *Holder) note(ctx context.Context, doc *document, err error) {
 	}
 }
 
+// common returns the versions of a that b has too.
+func common(a, b []string) []string {
+	if slices.Equal(a, b) {
+		return a
+	}
+	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return !slices.Contains(b, id) })
+}
+
 // refused reports whether the store does not let this program write, for a reason that lasts.
 func refused(err error) bool {
 	return errors.Is(err, blob.ErrDenied) && !errors.Is(err, blob.ErrCredentials) ||
@@ -295,8 +301,8 @@ func refused(err error) bool {
 
 // Status is the state of a lease.
 type Status struct {
-	// Versions are those that the lease names, ascending. It is nil if there is no lease or it has
-	// expired. The caller must not change it.
+	// Versions are those that the lease names and that its next renewal will name, ascending. It is
+	// nil if there is no lease or it has expired. The caller must not change it.
 	Versions []string
 	// Expires is when the lease ends unless it is renewed.
 	Expires time.Time
@@ -313,7 +319,7 @@ func (h *Holder) Status() Status {
 	defer h.mu.Unlock()
 	s := Status{Expires: h.expires, Failures: h.failures, Err: h.err}
 	if now.Before(h.expires) {
-		s.Versions = h.named
+		s.Versions = common(h.named, h.versions)
 	}
 	return s
 }
