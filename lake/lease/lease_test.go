@@ -243,6 +243,22 @@ func TestRefusedWriteIsReportedOnce(t *testing.T) {
 			})
 		})
 	}
+	t.Run("later", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			faulty := blobtest.NewFaulty(blob.NewMemory())
+			h, _ := hold(t, faulty, Options{})
+			set(t, h, v1, v2)
+			faulty.Inject(blobtest.Fault{Op: blob.OpPut, Err: blob.ErrDenied})
+			if err := h.Set(t.Context(), []string{v1}); err == nil {
+				t.Fatal("no error")
+			}
+			// The lease names v2, but the next renewal will not.
+			if got := h.Status().Versions; !slices.Equal(got, []string{v1}) {
+				t.Errorf("status names %v", got)
+			}
+			end(t, h)
+		})
+	})
 	t.Run("nothing to remove", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			faulty := blobtest.NewFaulty(blob.NewMemory())

@@ -34,6 +34,7 @@ const (
 type leases struct {
 	server *Server
 	holder *lease.Holder
+	delay  time.Duration // leaseDelay, less in tests
 
 	mu      sync.Mutex     // guards the fields below
 	uses    map[string]int // versions that are open or being opened, and how often
@@ -55,7 +56,7 @@ type leaseRound struct {
 }
 
 func newLeases(s *Server, store blob.Store) *leases {
-	return &leases{server: s, uses: map[string]int{}, holder: lease.Hold(context.Background(), store, lease.Options{
+	return &leases{server: s, delay: leaseDelay, uses: map[string]int{}, holder: lease.Hold(context.Background(), store, lease.Options{
 		TTL: s.opt.LeaseTTL, Program: s.opt.Program, Log: s.opt.Log,
 	})}
 }
@@ -129,7 +130,7 @@ func (l *leases) drop(id string) {
 	case l.closed && len(l.uses) == 0:
 		go l.end()
 	case !l.closed && l.trim == nil && !l.server.opt.LeaseAll:
-		l.trim = time.AfterFunc(leaseDelay, func() {
+		l.trim = time.AfterFunc(l.delay, func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.trim = nil
