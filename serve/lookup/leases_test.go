@@ -200,7 +200,7 @@ func TestLeaseNamesOpenVersions(t *testing.T) {
 	wantLeased(t, store, "with an older version", v[0], last)
 	under := acquired(v[1]) // evicts v[0]
 	becomesLeased(t, store, "after an eviction", v[1], last)
-	acquired(v[2]).Release() // evicts v[1], which is in use
+	other := acquired(v[2]) // evicts v[1], which is in use
 	let(under)
 	wantLeased(t, store, "with an evicted version in use", v[1], v[2], last)
 	if st := s.Status(); st.Leased != 3 || st.LeaseFailures != 0 {
@@ -209,7 +209,11 @@ func TestLeaseNamesOpenVersions(t *testing.T) {
 	unlist(t, store, v[1])
 	unlist(t, store, v[2])
 	refresh()
-	becomesLeased(t, store, "with an unlisted version in use", v[1], last)
+	let(other)
+	wantLeased(t, store, "with unlisted versions in use", v[1], v[2], last)
+	h.oracles[2].check(t, other, []string{"example.com"})
+	other.Release()
+	becomesLeased(t, store, "with one unlisted version in use", v[1], last)
 	h.oracles[1].check(t, under, []string{"example.com", "localhost"})
 	under.Release()
 	becomesLeased(t, store, "after the end of the request", last)
@@ -345,6 +349,9 @@ func TestLeaseMeetsCollectorAnywhere(t *testing.T) {
 	var outcomes [2][2]int
 	for first := 1; first <= most+1; first++ {
 		for second := first; second <= most+1; second++ {
+			if testing.Short() && (first+second)%3 != 0 && second != first {
+				continue
+			}
 			_, gone, collected := round(t, first, second)
 			outcomes[index(gone)][index(collected)]++
 		}
@@ -353,7 +360,7 @@ func TestLeaseMeetsCollectorAnywhere(t *testing.T) {
 		t.Errorf("served and kept %d, served and deleted %d, gone and kept %d, gone and deleted %d",
 			outcomes[0][0], outcomes[0][1], outcomes[1][0], outcomes[1][1])
 	}
-	t.Logf("%d requests, %d pairs: %v", most, (most+1)*(most+2)/2, outcomes)
+	t.Logf("%d requests: %v", most, outcomes)
 }
 
 func index(b bool) int {
