@@ -160,7 +160,10 @@ func (o *find) run(ctx context.Context, url, name string, asked []question, stdo
 	if err != nil {
 		return err
 	}
-	opt := lookup.Options{Log: slog.New(slog.DiscardHandler)}
+	opt := lookup.Options{
+		Log:      slog.New(slog.DiscardHandler),
+		LeaseTTL: lookup.DefaultLeaseTTL, LeaseAll: true, Program: "urlake find " + cli.Version(),
+	}
 	if strings.HasPrefix(url, "s3:") {
 		opt.CacheDir = lookup.CacheOf(o.cache, url)
 		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {

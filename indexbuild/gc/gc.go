@@ -25,6 +25,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/trash"
@@ -137,6 +138,7 @@ type collection struct {
 	opt   Options
 	out   Result
 	now   time.Time
+	dead  []blob.Info // leases that no server renews
 }
 
 // Collect collects the garbage of a lake.
@@ -180,7 +182,10 @@ func (c *collection) run() error {
 	if err := c.mark(refs); err != nil {
 		return err
 	}
-	return c.sweep(refs)
+	if err := c.sweep(refs); err != nil {
+		return err
+	}
+	return c.removeDead()
 }
 
 // drop drops expired versions, and returns the manifest without them.
@@ -270,9 +275,49 @@ func (c *collection) references(m *manifest.Manifest) (*references, error) {
 	return readReferences(c.ctx, c.store, m, held)
 }
 
-// held returns the versions that servers hold although the manifest lists them no longer.
-func (c *collection) held(m *manifest.Manifest) ([]string, error) {
-	return nil, nil
+// held returns the versions that servers hold although the manifest lists them no longer. A lease
+// that cannot be read may hold any version, so it is an error.
+func (c *collection) held(m *manifest.Manifest) (held []string, err error) {
+	leases, err := lease.All(c.ctx, c.store)
+	if err != nil {
+		return nil, err
+	}
+	c.out.Held = nil
+	for i := range leases {
+		l := &leases[i]
+		if l.Err != nil {
+			return nil, fmt.Errorf("%w; it may hold any version: delete it when the server that wrote it has ended", l.Err)
+		}
+		if !l.Live(c.opt.Now(), lease.MaxSkew) {
+			c.dead = append(c.dead, l.Object)
+			continue
+		}
+		for _, id := range l.Versions {
+			if slices.ContainsFunc(m.Versions, func(v manifest.VersionRef) bool { return v.ID == id }) {
+				continue
+			}
+			held = append(held, id)
+			c.out.Held = append(c.out.Held, Hold{Version: id, Holder: l.Holder, Until: l.Expires.Add(lease.MaxSkew)})
+		}
+	}
+	return held, nil
+}
+
+// removeDead removes the leases of servers that have died. They do not renew them any more.
+func (c *collection) removeDead() error {
+	var keys []string
+	for _, o := range c.dead {
+		if !slices.Contains(keys, o.Key) {
+			keys = append(keys, o.Key)
+			n := c.out.Deleted["leases"]
+			n.add(o.Size)
+			c.out.Deleted["leases"] = n
+		}
+	}
+	if len(keys) == 0 || c.opt.DryRun {
+		return nil
+	}
+	return c.store.Delete(c.ctx, keys...)
 }
 
 // mark lists all objects and writes down those that nothing refers to.

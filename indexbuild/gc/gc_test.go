@@ -21,6 +21,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/trash"
@@ -808,5 +809,63 @@ func TestTwoCollectionsAtOnce(t *testing.T) {
 	collect(t, store, now())
 	if res := collect(t, store, now()); res.Found.Total().Objects > 0 {
 		t.Errorf("%+v", res)
+	}
+}
+
+// What a server holds stays until it lets go of it or has died.
+func TestLeasesHoldVersions(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("x", 30))
+	testlake.Publish(t, store)
+	server := lookup.NewServer(store, lookup.Options{
+		CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), LeaseTTL: lease.DefaultTTL,
+	})
+	defer server.Close()
+	if err := server.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := server.Acquire(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	had := objects(t, store, content...)
+	testlake.Ingest(t, store, "alpha", "b1", records("y", 30))
+	testlake.Publish(t, store)
+	res := collect(t, store, now())
+	if len(res.Dropped) != 1 || len(res.Held) != 1 || res.Held[0].Version != res.Dropped[0] {
+		t.Errorf("%+v", res)
+	}
+	left := objects(t, store, content...)
+	for key := range had {
+		if _, ok := left[key]; !ok {
+			t.Errorf("%s is gone, although a server holds it", key)
+		}
+	}
+	target := lookup.Target{Host: "site1.test"}
+	page, err := snap.URLs(t.Context(), lookup.URLsQuery{Target: target, Dataset: 1, Limit: 10})
+	if err != nil || page.Len() == 0 || !strings.Contains(string(page.URL(0)), "/x/") {
+		t.Errorf("%v", err)
+	}
+	// The server dies: nobody renews its lease.
+	late := now()
+	late.Now = func() time.Time { return time.Now().Add(lease.DefaultTTL + lease.MaxSkew + time.Second) }
+	res = collect(t, store, late)
+	if len(res.Held) != 0 || res.Deleted.Total().Objects == 0 || len(objects(t, store, lease.Root)) != 0 {
+		t.Errorf("%+v", res)
+	}
+	left = objects(t, store, content...)
+	for key := range had {
+		if _, ok := left[key]; ok {
+			t.Errorf("%s is left", key)
+		}
+	}
+	snap.Release()
+	sound(t, store)
+	// A lease that cannot be read may hold anything.
+	if _, err := store.Put(t.Context(), lease.Root+"other.json", []byte("{}"), blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gc.Collect(t.Context(), store, now()); err == nil || !strings.Contains(err.Error(), "other.json") {
+		t.Errorf("with a damaged lease: %v", err)
 	}
 }

@@ -111,7 +111,7 @@ func (r *reader) done() *references {
 			return bytes.Compare(a.digest[:], b.digest[:])
 		}
 	})
-	// A record that is known twice, of a version and of the registry, keeps the number of its parts.
+	// A record that is known twice, from a version and the registry, keeps the number of its parts.
 	all := r.refs.records[:0]
 	for _, rec := range r.refs.records {
 		if n := len(all); n > 0 && all[n-1].batch == rec.batch && all[n-1].digest == rec.digest && all[n-1].pack == rec.pack {

@@ -82,6 +82,7 @@ var allowed = map[string][]string{
 	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
 	"lake/ingest/selection":  {},
 	"lake/ingest/unwrap":     {},
+	"lake/lease":             {"lake/blob", "lake/codec"},
 	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash"},
 	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/pieces", "lake/trash", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},
@@ -128,7 +129,7 @@ var allowed = map[string][]string{
 		"lake/trash",
 	},
 	"indexbuild/gc": {
-		"indexbuild/publish", "lake", "lake/blob", "lake/codec",
+		"indexbuild/publish", "lake", "lake/blob", "lake/codec", "lake/lease",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/trash",
 	},
 	"indexbuild/indextest": {
@@ -154,22 +155,23 @@ var allowed = map[string][]string{
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/versiondiff",
-		"starter/versionlist", "workflows",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/gcreport",
+		"starter/versiondiff", "starter/versionlist", "workflows",
 	},
+	"starter/gcreport":    {"activities", "internal/cli"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
 	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest"},
 
 	"serve/lookup": {
 		"indexbuild/segment", "internal/mapped", "lake", "lake/blob", "lake/codec",
-		"lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/urlnorm",
+		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/urlnorm",
 	},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/remedy", "lake/urlnorm", "serve/lookup", "serve/ui",
 	},
 	"serve/ui":      {},
-	"serve/command": {"internal/cli", "lake/blob", "serve/api", "serve/lookup"},
+	"serve/command": {"internal/cli", "lake/blob", "lake/lease", "serve/api", "serve/lookup"},
 	"serve":         {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
 	".": {"command", "internal/cli", "lake/blob/s3blob"},

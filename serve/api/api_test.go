@@ -814,7 +814,7 @@ func TestMalformedRequestsAreProblems(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	s := start(t, small(t), lookup.Options{})
+	s := start(t, small(t), lookup.Options{LeaseTTL: lookup.DefaultLeaseTTL})
 	read := func() map[string]float64 {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -846,9 +846,11 @@ func TestMetrics(t *testing.T) {
 		`urlake_http_request_duration_seconds_count{route="domain",status="400"}`: 1,
 		`urlake_http_request_duration_seconds_count{route="urls",status="200"}`:   2,
 		`urlake_version_info{version="` + s.server.Status().Version + `"}`:        1,
-		`urlake_version_rows`:      4,
-		`urlake_manifest_followed`: 1,
-		`urlake_open_versions`:     1,
+		`urlake_version_rows`:                          4,
+		`urlake_manifest_followed`:                     1,
+		`urlake_open_versions`:                         1,
+		`urlake_leased_versions`:                       1,
+		`urlake_store_requests_total{operation="put"}`: 1,
 		// The first of two requests read the only page of the part, the second found it in the
 		// cache.
 		`urlake_cache_hits_total{cache="pages"}`:   1,
@@ -858,6 +860,9 @@ func TestMetrics(t *testing.T) {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
 		}
+	}
+	if n, ok := got["urlake_lease_failures_total"]; !ok || n != 0 {
+		t.Errorf("urlake_lease_failures_total is %v, %v", n, ok)
 	}
 	for _, name := range []string{
 		`urlake_store_requests_total{operation="read"}`, `urlake_store_read_bytes_total{operation="read"}`,

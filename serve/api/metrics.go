@@ -40,7 +40,7 @@ func NewMetrics(server *lookup.Server, store *blob.Counting) *Metrics {
 			Buckets: buckets,
 		}, []string{"route", "status"}),
 	}
-	m.registry.MustRegister(m.requests, &state{server}, storemetrics.New(store, storeReads...), collectors.NewGoCollector(),
+	m.registry.MustRegister(m.requests, &state{server}, storemetrics.New(store, storeOps...), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
 }
@@ -86,6 +86,10 @@ var (
 	openVersions     = desc("open_versions",
 		"Open versions: the current one and those kept open for version= and cursors.")
 
+	leasedVersions = desc("leased_versions",
+		"Versions that the server's lease names. 0 without a lease and after it has expired.")
+	leaseFailures = desc("lease_failures_total", "Writes of the server's lease that failed.")
+
 	manifestGeneration = desc("manifest_generation", "Generation of the newest manifest seen.")
 	manifestRead       = desc("manifest_read_timestamp_seconds", "When the manifest was last read or found unchanged.")
 	manifestFollowed   = desc("manifest_followed", "1 while the newest manifest is served, 0 while it cannot be.")
@@ -98,8 +102,8 @@ var (
 	mappedBytes  = desc("mapped_bytes", "Size of the mapped index files, resident or not.")
 )
 
-// storeReads are the store operations that a server uses.
-var storeReads = []blob.Op{blob.OpStat, blob.OpGet, blob.OpReadRange, blob.OpOpen}
+// storeOps are the store operations that a server uses. It puts and deletes its lease alone.
+var storeOps = []blob.Op{blob.OpStat, blob.OpGet, blob.OpReadRange, blob.OpOpen, blob.OpPut, blob.OpDelete}
 
 // Describe implements prometheus.Collector. It describes nothing, because the metrics of the
 // version exist only while a version is open.
@@ -131,6 +135,8 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(manifestFollowed, followed)
 	gauge(openVersions, float64(st.Open))
+	gauge(leasedVersions, float64(st.Leased))
+	counter(leaseFailures, st.LeaseFailures)
 	for name, c := range map[string]lookup.CacheStats{"frames": st.Frames, "pages": st.Pages} {
 		counter(cacheHits, c.Hits, name)
 		counter(cacheMisses, c.Misses, name)

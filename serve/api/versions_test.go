@@ -14,6 +14,8 @@ import (
 
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/lookup"
@@ -311,6 +313,43 @@ func TestDamagedVersionIsAProblem(t *testing.T) {
 				!strings.HasSuffix(p.Detail, remedy.Of("", key))) {
 				t.Errorf("%s, limit %d: %+v", damage, limit, p)
 			}
+		}
+	}
+}
+
+// A version that is dropped after the server has leased it is answered as one dropped before.
+func TestVersionDroppedWhileItIsOpenedIsGone(t *testing.T) {
+	store := small(t)
+	m, _, err := manifest.Read(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := m.CurrentVersion
+	testlake.Ingest(t, store, "alpha", "b2", []testlake.Record{{URL: "https://example.com/2"}})
+	testlake.Publish(t, store)
+	faulty := blobtest.NewFaulty(store)
+	s := start(t, faulty, lookup.Options{LeaseTTL: lookup.DefaultLeaseTTL})
+	faulty.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Do: func() {
+		m, _, err := manifest.Read(t.Context(), store)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		m.Generation++
+		m.Versions = m.Versions[1:]
+		data, err := codec.Seal(m)
+		if err == nil {
+			_, err = store.Put(t.Context(), manifest.Key, data, blob.Condition{})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}})
+	for _, when := range []string{"between lease and manifest", "later"} {
+		var p problemDocument
+		status := s.get("/v1/domain/example.com?version="+old, &p)
+		if status != http.StatusGone || p.Type != "urn:urlake:problem:version-gone" || faulty.Fired() != 1 {
+			t.Errorf("dropped %s: %d %+v after %d faults", when, status, p, faulty.Fired())
 		}
 	}
 }

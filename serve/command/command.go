@@ -21,6 +21,7 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/serve/api"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -47,7 +48,7 @@ const (
 
 type options struct {
 	lake, listen, metrics, cache  string
-	poll, deadline                time.Duration
+	poll, deadline, leaseTTL      time.Duration
 	memory, frameCache, pageCache int64 // MiB
 	keepOpen                      int
 	logFormat                     string
@@ -73,6 +74,9 @@ A server keeps no state of its own. It needs the lake's store and a cache folder
 each new version soon after it is published. S3 settings come from the environment of the AWS SDK
 (AWS_ENDPOINT_URL_S3, keys, region). A lake that does not exist yet is waited for.
 
+While it runs, a server keeps a small object below index/leases/ of the lake, so that no garbage
+collector deletes the versions that it reads. It works without permission to write as well.
+
 --memory-limit is divided: a quarter for mapped files, a quarter for decoded index frames, three
 sixteenths for decoded rows, and the rest for requests. docs/operation.md says how to choose it.`,
 		Example: `  serve --lake file:///data/lake
@@ -93,6 +97,8 @@ sixteenths for decoded rows, and the rest for requests. docs/operation.md says h
 		"`MIB` of decoded index frames to cache (default: a quarter of --memory-limit)")
 	f.Int64Var(&o.pageCache, "page-cache", 0,
 		"`MIB` of decoded rows to cache (default: three sixteenths of --memory-limit)")
+	f.DurationVar(&o.leaseTTL, "lease-ttl", lookup.DefaultLeaseTTL,
+		"`TIME` after which a server that was killed stops holding its versions; 0 holds none")
 	f.IntVar(&o.keepOpen, "keep-open", lookup.DefaultKeepOpen, "how many `VERSIONS` stay open besides the current one")
 	f.StringVar(&o.logFormat, "log-format", "text", "`FORMAT`: text or json")
 	f.BoolVar(&o.accessLog, "access-log", true, "log every request: ids and counts, never a URL")
@@ -114,6 +120,8 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return cli.Usagef("--frame-cache and --page-cache must be between 0 and --memory-limit (%d MiB)", o.memory)
 	case o.keepOpen < 1:
 		return cli.Usagef("--keep-open is %d; use 1 or more", o.keepOpen)
+	case o.leaseTTL != 0 && (o.leaseTTL < lease.MinTTL || o.leaseTTL > lease.MaxTTL):
+		return cli.Usagef("--lease-ttl is %s; use %s to %s, or 0 for no lease", o.leaseTTL, lease.MinTTL, lease.MaxTTL)
 	case o.cache == "":
 		return cli.Usagef("--cache is empty; name a folder")
 	}
@@ -124,6 +132,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	opt := lookup.Options{
 		MemoryBytes: o.memory * mib, FrameBytes: o.frameCache * mib, PageBytes: o.pageCache * mib,
 		Poll: o.poll, Deadline: o.deadline, KeepOpen: o.keepOpen, Log: log,
+		LeaseTTL: o.leaseTTL, Program: "serve " + cli.Version(),
 	}
 	if opt.CacheBytes() >= opt.HeapBytes() {
 		return cli.Usagef("--frame-cache and --page-cache use up the %d MiB that --memory-limit leaves for the heap; "+

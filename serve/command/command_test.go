@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	_ "github.com/urlake/urlake/lake/blob/s3blob"
+	"github.com/urlake/urlake/lake/lease"
 )
 
 // output collects what the program writes. It is safe for concurrent use.
@@ -139,8 +140,16 @@ func TestServeFollowsLakeFromFirstVersion(t *testing.T) {
 			if (kind == "s3") != (len(copies) > 0) {
 				t.Fatalf("copies of mapped files in the cache: %v", copies)
 			}
+			leases, err := lease.All(t.Context(), store)
+			if err != nil || len(leases) != 1 || !leases[0].Names(fmt.Sprint(answer["version"])) ||
+				!strings.HasPrefix(leases[0].Program, "serve ") {
+				t.Fatalf("leases of a running server: %+v, %v", leases, err)
+			}
 			if code := stop(); code != cli.ExitDone {
 				t.Fatalf("exit code %d: %s", code, out)
+			}
+			if leases, err = lease.All(t.Context(), store); err != nil || len(leases) > 0 {
+				t.Fatalf("leases of a server that has ended: %+v, %v", leases, err)
 			}
 			if strings.Contains(out.String(), "example.com") {
 				t.Fatalf("a URL was logged: %s", out)
@@ -172,6 +181,9 @@ func TestWrongUsage(t *testing.T) {
 		{cli.ExitUsage, nil},
 		{cli.ExitUsage, []string{"--lake", cache, "stray"}},
 		{cli.ExitUsage, []string{"--lake", cache, "--poll", "0s"}},
+		{cli.ExitUsage, []string{"--lake", cache, "--lease-ttl", "1s"}},
+		{cli.ExitUsage, []string{"--lake", cache, "--lease-ttl", "-1m"}},
+		{cli.ExitUsage, []string{"--lake", cache, "--lease-ttl", "2h"}},
 		{cli.ExitUsage, []string{"--lake", cache, "--log-format", "xml"}},
 		{cli.ExitUsage, []string{"--lake", cache, "--memory-limit", "8"}},
 		{cli.ExitUsage, []string{"--lake", cache, "--memory-limit", "100", "--frame-cache", "50", "--page-cache", "50"}},

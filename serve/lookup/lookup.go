@@ -4,8 +4,12 @@
 //
 // A Server follows the manifest and opens its versions. A Snapshot is one open version. A pinned
 // snapshot answers from its version until it is released, even if other versions are published
-// meanwhile. A new version is opened before it replaces the current one, and an old version is
-// closed when its last request has ended.
+// meanwhile. A new version is opened before it replaces the current one. An old version stays open
+// for the clients that page through it, until others have taken its place or the manifest no longer
+// lists it. It is closed when its last request has ended.
+//
+// A server can hold a lease (package lease) that names its open versions, so that a garbage
+// collector keeps what they refer to. Requests that find their version open do not touch it.
 //
 // An answer is exact or an error. Totals count rows. A page at any offset is a slice of the full
 // list and costs the same at any offset: the index has the row counts of every part, so no rows are
@@ -68,6 +72,14 @@ type Options struct {
 	Deadline time.Duration
 	// KeepOpen is how many versions stay open, for cursors and version=, besides the current one.
 	KeepOpen int
+	// LeaseTTL is how long the server's lease lasts after a renewal. Without it, which is the
+	// default, the server holds none, and only the grace period of a garbage collector protects it.
+	LeaseTTL time.Duration
+	// LeaseAll makes the lease name all versions that the manifest lists. This is for programs that
+	// read a few versions and end: they write the lease once, even if that fails, and remove it.
+	LeaseAll bool
+	// Program is the program and build that the lease names.
+	Program string
 	// Log receives events outside of requests. The default is slog's default logger.
 	Log *slog.Logger
 }
@@ -92,6 +104,9 @@ const (
 	// another poll. A cursor can come from another server that already serves a newer version, but
 	// forged cursors must not cause a request to the store each.
 	newerPoll = 200 * time.Millisecond
+	// refreshes is how often Refresh begins again because the version that it was about to open is
+	// no longer listed.
+	refreshes = 3
 	// decodingBytes is the memory that the gate counts for one page of a part while it is decoded.
 	// Together, requests decode as many pages at a time as fit into a quarter of the heap, and at
 	// least MaxPages. Decoding a full page of 8,192 rows allocates about 1 MiB, so with such pages
@@ -139,6 +154,7 @@ type Server struct {
 	gate     *semaphore.Weighted
 	diffs    *semaphore.Weighted // one for each Diff
 	datasets int                 // on a page: MaxDatasets, fewer in tests
+	leases   *leases             // nil if the server holds none
 
 	current atomic.Pointer[Snapshot]
 	// refreshing keeps two callers of Refresh from opening the same version twice.
@@ -173,7 +189,7 @@ type sharedSegment struct {
 // NewServer returns a server for the lake in store. It reads nothing before Refresh or Run.
 func NewServer(store blob.Store, opt Options) *Server {
 	opt.setDefaults()
-	return &Server{
+	s := &Server{
 		store: objects{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
 		frames: newCache[segment.CacheKey](opt.FrameBytes), pages: newCache[pageKey](opt.PageBytes),
 		history:  newCache[manifest.VersionRef](historyCacheBytes),
@@ -182,6 +198,10 @@ func NewServer(store blob.Store, opt Options) *Server {
 		diffs:    semaphore.NewWeighted(diffsAtOnce),
 		segments: map[string]*sharedSegment{},
 	}
+	if opt.LeaseTTL > 0 {
+		s.leases = newLeases(s, store)
+	}
+	return s
 }
 
 // objects is the store of a lake's immutable objects. The index has their sizes, so a range outside
@@ -240,16 +260,22 @@ func (s *Server) Refresh(ctx context.Context) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
 	err := contain(func() error {
-		m, err := s.poll(ctx)
-		if err != nil {
-			return err
+		var err error
+		for range refreshes {
+			var m *manifest.Manifest
+			if m, err = s.poll(ctx); err != nil {
+				return err
+			}
+			if cur := s.current.Load(); cur == nil || cur.version.ID != m.CurrentVersion {
+				err = s.advance(ctx, m)
+			} else {
+				cur.epoch.Store(m.TakedownEpoch)
+			}
+			s.dropUnlisted(m)
+			if !errors.Is(err, ErrGone) && !errors.Is(err, manifest.ErrUnknownVersion) {
+				break
+			}
 		}
-		if cur := s.current.Load(); cur == nil || cur.version.ID != m.CurrentVersion {
-			err = s.advance(ctx, m)
-		} else {
-			cur.epoch.Store(m.TakedownEpoch)
-		}
-		s.dropUnlisted(m)
 		return err
 	})
 	s.mu.Lock()
@@ -488,15 +514,20 @@ func (s *Server) find(ctx context.Context, id string) (manifest.VersionRef, erro
 	if m == nil {
 		return manifest.VersionRef{}, s.notReady()
 	}
-	newest := func(m *manifest.Manifest) string { return m.Versions[len(m.Versions)-1].ID }
-	ref, err := m.Version(id)
-	if err != nil && (tag || id > newest(m)) && time.Since(polled) > newerPoll {
+	ref, err := listed(m, id)
+	if err != nil && !errors.Is(err, ErrGone) && time.Since(polled) > newerPoll {
 		if m, err = s.poll(ctx); err != nil {
 			return manifest.VersionRef{}, err
 		}
-		ref, err = m.Version(id)
+		ref, err = listed(m, id)
 	}
-	if err != nil && !tag && id < newest(m) {
+	return ref, err
+}
+
+// listed looks up a version in m. The error is ErrGone for an id older than the newest version.
+func listed(m *manifest.Manifest, id string) (manifest.VersionRef, error) {
+	ref, err := m.Version(id)
+	if err != nil && manifest.ValidVersionID(id) && id < m.Versions[len(m.Versions)-1].ID {
 		return manifest.VersionRef{}, fmt.Errorf("%w: %s", ErrGone, id)
 	}
 	return ref, err
@@ -506,6 +537,15 @@ func (s *Server) find(ctx context.Context, id string) (manifest.VersionRef, erro
 func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
+	if err := s.claim(ctx, ref); err != nil {
+		return nil, err
+	}
+	done := false
+	defer func() {
+		if !done {
+			s.leases.drop(ref.ID)
+		}
+	}()
 	v, err := manifest.ReadVersion(ctx, s.store, ref)
 	if err != nil {
 		return nil, err
@@ -543,6 +583,7 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 		}
 		return nil, fmt.Errorf("open version %s: %w", ref.ID, err)
 	}
+	done = true
 	return snap, nil
 }
 
@@ -627,8 +668,8 @@ func (s *Server) closeSegment(id string) {
 	}
 }
 
-// Close releases all versions without waiting for requests that have one pinned. No Refresh may run
-// at the same time.
+// Close releases all versions without waiting for requests that have one pinned, and removes the
+// lease, or lets the last of these requests do so. No Refresh may run at the same time.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -636,10 +677,20 @@ func (s *Server) Close() {
 	s.older = nil
 	cur := s.current.Swap(nil)
 	s.mu.Unlock()
-	release(older)
+	for _, o := range older {
+		select {
+		case <-o.done: // so that nothing is left to do when Close returns
+			if o.snap != nil {
+				o.snap.Release()
+			}
+		default:
+			release([]*opening{o})
+		}
+	}
 	if cur != nil {
 		cur.Release()
 	}
+	s.leases.close()
 }
 
 // Status is the state of a server.
@@ -659,6 +710,10 @@ type Status struct {
 	Err error
 	// Open counts the versions that are open.
 	Open int
+	// Leased counts the versions that the server's lease names. It is 0 without a lease and after
+	// the lease has expired. LeaseFailures counts the writes of the lease that failed.
+	Leased        int
+	LeaseFailures int64
 	// IndexBytes is the memory of the open segments without caches and mapped files, MappedBytes
 	// the size of the mapped files.
 	IndexBytes, MappedBytes int64
@@ -671,6 +726,7 @@ func (s *Server) Status() Status {
 	st := Status{
 		Frames: s.frames.Stats(), Pages: s.pages.Stats(), MappedBytes: s.resident.MappedBytes(),
 	}
+	st.Leased, st.LeaseFailures = s.leases.status()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.Polled, st.Err, st.Open = s.polled, s.err, len(s.older)
@@ -728,6 +784,7 @@ func (s *Snapshot) Release() {
 		for i := range s.version.Segments {
 			s.server.closeSegment(s.version.Segments[i].ID)
 		}
+		s.server.leases.drop(s.ref.ID)
 	case n < 0:
 		panic(fmt.Sprintf("version %s released more often than acquired", s.version.ID))
 	}

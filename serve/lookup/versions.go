@@ -65,23 +65,33 @@ func (s *Server) Versions(ctx context.Context, limit int, cursorText string) (*V
 	if err != nil {
 		return nil, err
 	}
-	end := len(m.Versions)
-	if after != "" {
-		// Another server can know versions that this one does not. The page would lack them.
-		if after > m.Versions[end-1].ID {
-			_, err := m.Version(after)
-			return nil, err
-		}
-		end, _ = slices.BinarySearchFunc(m.Versions, after, func(v manifest.VersionRef, id string) int {
-			return strings.Compare(v.ID, id)
-		})
-	}
-	from := max(0, end-limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.opt.Deadline, ErrDeadline)
 	defer cancel()
-	list, err := m.Summaries(ctx, from, end, s.summary)
-	if err != nil {
-		return nil, deadline(ctx, err)
+	var list []manifest.Summary
+	var from int
+	for {
+		end := len(m.Versions)
+		if after != "" {
+			// Another server can know versions that this one does not. The page would lack them.
+			if after > m.Versions[end-1].ID {
+				_, err := m.Version(after)
+				return nil, err
+			}
+			end, _ = slices.BinarySearchFunc(m.Versions, after, func(v manifest.VersionRef, id string) int {
+				return strings.Compare(v.ID, id)
+			})
+		}
+		from = max(0, end-limit)
+		if list, err = m.Summaries(ctx, from, end, s.summary); err == nil {
+			break
+		}
+		// The lease does not name the versions of a list. One that is missing may have been dropped
+		// and deleted since the manifest was read.
+		newer, pollErr := s.poll(ctx)
+		if pollErr != nil || newer.Generation == m.Generation {
+			return nil, deadline(ctx, err)
+		}
+		m = newer
 	}
 	slices.Reverse(list)
 	page := &VersionsPage{Current: m.CurrentVersion, Total: len(m.Versions), Versions: list}

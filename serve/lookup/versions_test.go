@@ -337,3 +337,33 @@ func TestQueriesForVersionsThatAreRejected(t *testing.T) {
 		t.Errorf("before all versions: %+v, %v", page, err)
 	}
 }
+
+// A version can be dropped and deleted between the server's poll and a list of versions.
+func TestVersionsLeaveOutWhatWasDeletedSinceThePoll(t *testing.T) {
+	store := blob.NewMemory()
+	h := build(t, store)
+	s := serve(t, store, Options{})
+	unlist(t, store, h.versions[1])
+	if err := store.Delete(t.Context(), manifest.VersionKey(h.versions[1])); err != nil {
+		t.Fatal(err)
+	}
+	page, err := s.Versions(t.Context(), 10, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, v := range page.Versions {
+		got = append(got, v.ID)
+	}
+	if want := []string{h.versions[3], h.versions[2], h.versions[0]}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	// One that is listed and missing is damage.
+	if err := store.Delete(t.Context(), manifest.VersionKey(h.versions[0])); err != nil {
+		t.Fatal(err)
+	}
+	var corrupt *codec.CorruptError
+	if _, err := serve(t, store, Options{}).Versions(t.Context(), 10, ""); !errors.As(err, &corrupt) {
+		t.Errorf("got %v", err)
+	}
+}

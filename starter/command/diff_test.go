@@ -66,6 +66,14 @@ arrives.test  blogs         0      1      +1
 		!strings.Contains(stdout, "No domain has other totals") {
 		t.Errorf("exit %d:\n%s", code, stdout)
 	}
+	// The lake is as before: the leases are removed.
+	store, err := blob.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for info, err := range store.List(t.Context(), "index/leases/") {
+		t.Errorf("%s is left, %v", info.Key, err)
+	}
 }
 
 func TestDiffAsJSON(t *testing.T) {

@@ -2,13 +2,8 @@ package command
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	enums "go.temporal.io/api/enums/v1"
@@ -18,6 +13,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/starter/gcreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -99,56 +95,6 @@ func watchGC(cmd *cobra.Command, g *global, c client.Client, run client.Workflow
 		return printJSON(cmd.OutOrStdout(), res)
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
-	printGarbage(out, &res)
+	gcreport.Print(out, &res)
 	return out.Flush()
-}
-
-// printGarbage prints the result of a garbage collection for people.
-func printGarbage(out io.Writer, res *activities.Garbage) {
-	dropped, deleted, removed := "Dropped", "Deleted", "Removed"
-	if res.DryRun {
-		dropped, deleted, removed = "Would drop", "Would delete", "Would remove"
-	}
-	if s := res.Staging; len(s.Runs) > 0 {
-		cli.Fprintf(out, "%s the staging of %s that nobody continues: %s, %s\n", removed,
-			plural(int64(len(s.Runs)), "run"), plural(s.Objects, "object"), size(s.Bytes))
-	}
-	if res.Nothing {
-		cli.Fprintf(out, "Nothing was ever published in this lake, so nothing is collected\n")
-		return
-	}
-	kept := "kept " + plural(int64(res.Kept), "version")
-	if res.Tagged > 0 {
-		kept += fmt.Sprintf(", %d of them for their tags", res.Tagged)
-	}
-	cli.Fprintf(out, "%s %s, %s\n", dropped, plural(int64(len(res.Dropped)), "version"), kept)
-	for _, h := range res.Held {
-		cli.Fprintf(out, "Held: version %s, by %s until %s or longer\n", h.Version, h.Holder, h.Until.Local().Format(time.DateTime))
-	}
-	if n := res.Deleted.Total(); n.Objects > 0 {
-		cli.Fprintf(out, "%s %s, %s\n", deleted, plural(n.Objects, "object"), size(n.Bytes))
-		names := slices.SortedFunc(maps.Keys(res.Deleted), func(a, b string) int {
-			return cmp.Or(cmp.Compare(res.Deleted[b].Bytes, res.Deleted[a].Bytes), cmp.Compare(a, b))
-		})
-		for _, name := range names {
-			n := res.Deleted[name]
-			cli.Fprintf(out, "  %-17s %10s  %10s\n", name, count(n.Objects), size(n.Bytes))
-		}
-	} else {
-		cli.Fprintf(out, "%s nothing\n", deleted)
-	}
-	if res.Spared.Objects > 0 {
-		cli.Fprintf(out, "Needed again: %s, %s\n", plural(res.Spared.Objects, "object"), size(res.Spared.Bytes))
-	}
-	if n := res.Found.Total(); res.DryRun && n.Objects > 0 && res.Deleted.Total().Objects == 0 {
-		cli.Fprintf(out, "Would write down %s, %s, to be deleted after the time of grace\n",
-			plural(n.Objects, "object"), size(n.Bytes))
-	}
-	if n := res.Waiting; n.Objects > 0 {
-		cli.Fprintf(out, "Waiting for the end of their time of grace: %s, %s; run gc again after %s\n",
-			plural(n.Objects, "object"), size(n.Bytes), res.Next.Local().Format(time.DateTime))
-	}
-	for _, line := range res.Unreadable {
-		cli.Fprintf(out, "Left alone, since it cannot be read: %s\n", line)
-	}
 }

@@ -74,7 +74,10 @@ func (d *datasetDiff) add(c *lookup.Change) {
 
 // Print compares two versions of the lake in store, whose URL is url.
 func (o Options) Print(ctx context.Context, store blob.Store, url string, out io.Writer) error {
-	opt := lookup.Options{Log: slog.New(slog.DiscardHandler), Deadline: pageTime}
+	opt := lookup.Options{
+		Log: slog.New(slog.DiscardHandler), Deadline: pageTime,
+		LeaseTTL: lookup.DefaultLeaseTTL, LeaseAll: true, Program: "starter diff " + cli.Version(),
+	}
 	if strings.HasPrefix(url, "s3:") {
 		opt.CacheDir = lookup.CacheOf(o.Cache, url)
 		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {

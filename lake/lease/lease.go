@@ -1,0 +1,198 @@
+// Package lease keeps the leases of a lake. A lease is a small object in which a program names the
+// versions that it reads. A garbage collector deletes nothing that a version in a live lease refers
+// to. Read servers hold leases; whatever deletes published objects reads them.
+//
+// # How a reader and a collector see each other
+//
+// Both write first and read afterwards:
+//
+//   - A reader writes a lease that names the version (Set returns when it is durable), then reads
+//     the manifest. It reads the version's objects only if the manifest lists it.
+//   - A collector commits a manifest that does not list the version, then reads the leases (All).
+//     It deletes the version's objects only if no live lease names it.
+//
+// If the reader's manifest still lists the version, the commit came after the reader's lease, and
+// the collector finds the lease. Otherwise the reader does not use the version. The order of two
+// operations on different objects suffices for this: no locks, no conditions, and clocks only to
+// notice a program that died.
+//
+// # Clocks
+//
+// A lease expires by the clock of its holder. The collector's clock may be off by MaxSkew: it takes
+// a lease for dead only when its own clock shows more than MaxSkew after the expiry. So a program
+// that is killed stops holding after its TTL and MaxSkew. One that ends removes its lease.
+//
+// A holder never renews a lease that has expired by its own clock. It writes another object and
+// removes the old one. So a lease that is dead stays dead, and a collector may delete its object.
+//
+// docs/formats/lease.md describes the object.
+package lease
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+const (
+	// Root is the folder of the leases.
+	Root = "index/leases/"
+	// Format is the newest format version of leases.
+	// 1: first.
+	Format = 1
+
+	// DefaultTTL is how long a lease lasts after it was written. A holder that is killed keeps the
+	// collector waiting for so long, and for MaxSkew.
+	DefaultTTL = 2 * time.Minute
+	// MinTTL leaves time for three renewals over a slow network, MaxTTL limits how long a holder
+	// that was killed is waited for.
+	MinTTL = 10 * time.Second
+	MaxTTL = time.Hour
+	// MaxSkew is how far apart the clocks of a holder and of a collector may be. Services of S3
+	// refuse requests of clocks that differ more from theirs.
+	MaxSkew = 15 * time.Minute
+
+	suffix = ".json"
+	// maxHost is how many bytes of a host's name are part of a holder's.
+	maxHost = 64
+)
+
+// Lease is a lease as a collector reads it.
+type Lease struct {
+	// Object is the lease's object.
+	Object blob.Info
+	// Holder names who holds the lease: a host and a random number.
+	Holder string
+	// Versions are the ids of the versions that the holder reads, ascending.
+	Versions []string
+	// Renewed is when the lease was written, and Expires when it ends, both by the holder's clock.
+	Renewed, Expires time.Time
+	// Program is the holder's program and build.
+	Program string
+	// Err says why the object cannot be read as a lease. It is a *codec.CorruptError for a damaged
+	// lease and for one of a newer format. All other fields but Object and Holder are then empty,
+	// and the lease must be taken as live and as naming every version, until the store says that
+	// the object is older than MaxTTL and MaxSkew: a holder that lives would have replaced it.
+	Err error
+}
+
+// Live reports whether the holder may still use the versions, as judged by a clock that shows now
+// and differs from the holder's by at most skew. A lease with an Err is always live; see Err for
+// when to stop heeding it.
+func (l *Lease) Live(now time.Time, skew time.Duration) bool {
+	return l.Err != nil || l.Expires.Add(skew).After(now)
+}
+
+// Names reports whether the lease names the version. A lease with an Err names every version.
+func (l *Lease) Names(version string) bool {
+	if l.Err != nil {
+		return true
+	}
+	_, ok := slices.BinarySearch(l.Versions, version)
+	return ok
+}
+
+// Key is the key of the lease of a holder.
+func Key(holder string) string { return Root + holder + suffix }
+
+// All reads all leases, live or not, in the order of their keys. One that is damaged has an Err.
+// One that is removed meanwhile is left out. Other objects below Root are leases with an Err too:
+// something that cannot be understood holds everything.
+func All(ctx context.Context, store blob.Store) ([]Lease, error) {
+	var all []Lease
+	for info, err := range store.List(ctx, Root) {
+		if err != nil {
+			return nil, err
+		}
+		data, read, err := store.Get(ctx, info.Key)
+		if errors.Is(err, blob.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, decode(data, read))
+	}
+	return all, nil
+}
+
+// document is the JSON of a lease.
+type document struct {
+	Format   int       `json:"format"`
+	Holder   string    `json:"holder"`
+	Program  string    `json:"program"`
+	Versions []string  `json:"versions"`
+	Renewed  time.Time `json:"renewed"`
+	Expires  time.Time `json:"expires"`
+}
+
+func (d *document) encode() ([]byte, error) {
+	d.Format = Format
+	if err := d.check(Key(d.Holder)); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return codec.Seal(d)
+}
+
+func decode(data []byte, info blob.Info) Lease {
+	l := Lease{Object: info, Holder: strings.TrimSuffix(strings.TrimPrefix(info.Key, Root), suffix)}
+	var d document
+	if l.Err = codec.Unseal(data, info.Key, &d); l.Err != nil {
+		return l
+	}
+	if l.Err = d.check(info.Key); l.Err != nil {
+		return l
+	}
+	l.Versions, l.Renewed, l.Expires, l.Program = d.Versions, d.Renewed, d.Expires, d.Program
+	return l
+}
+
+var holderName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}-[0-9a-f]{16}$`)
+
+func (d *document) check(key string) error {
+	if d.Format != Format {
+		return codec.Corrupt(key, "format", -1, Format, d.Format)
+	}
+	if !holderName.MatchString(d.Holder) || Key(d.Holder) != key {
+		return codec.Corrupt(key, "holder", -1, "the holder of this key", d.Holder)
+	}
+	for i, id := range d.Versions {
+		if id == "" || i > 0 && d.Versions[i-1] >= id {
+			return codec.Corrupt(key, "versions["+strconv.Itoa(i)+"]", -1, "ascending ids", id)
+		}
+	}
+	if d.Renewed.Location() != time.UTC || d.Expires.Location() != time.UTC || !d.Expires.After(d.Renewed) {
+		return codec.Corrupt(key, "expires", -1, "a time in UTC after renewed",
+			d.Renewed.Format(time.RFC3339)+" to "+d.Expires.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// newHolder returns a name that no other lease has. It begins with the host's name, less the
+// characters that a key should not have.
+func newHolder(host string) string {
+	safe := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-', r == '_':
+			return r
+		}
+		return '_'
+	}, host)
+	safe = strings.TrimLeft(safe[:min(len(safe), maxHost)], ".-")
+	if safe == "" {
+		safe = "host"
+	}
+	var random [8]byte
+	rand.Read(random[:]) // never fails
+	return safe + "-" + hex.EncodeToString(random[:])
+}
